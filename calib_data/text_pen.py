@@ -1,0 +1,58 @@
+"""The pen that the text generator writes with: seeded choice, templates, and people with their pronouns.
+
+A template is text in which [a|b|c] stands for one of its parts (they nest), {key} for a value, and {^key} for that
+value with a capital letter. Literal brackets and braces can't be written in a template; such text is made in code.
+"""
+import re
+
+CHOICE = re.compile(r"\[([^\[\]]*)\]")
+VALUE = re.compile(r"\{(\^?)(\w+)\}")
+HE = dict(he="he", him="him", his="his", himself="himself", boy="boy", brother="brother")
+SHE = dict(he="she", him="her", his="her", himself="herself", boy="girl", brother="sister")
+
+
+class Pen:
+    def __init__(self, rng):
+        self.rng = rng
+
+    def pick(self, items):
+        return items[int(self.rng.random() * len(items))]
+
+    def some(self, items, low, high):
+        return self.rng.sample(items, self.rng.randint(low, min(high, len(items))))
+
+    def chance(self, p):
+        return self.rng.random() < p
+
+    def number(self, low, high):
+        return self.rng.randint(low, high)
+
+    def fill(self, template, values=None):
+        """Makes the choices, innermost first, then puts the values in."""
+        text = template
+        while "[" in text:
+            text = CHOICE.sub(lambda m: self.pick(m.group(1).split("|")), text)
+        if "{" in text:
+            text = VALUE.sub(lambda m: capital(values[m.group(2)]) if m.group(1) else str(values[m.group(2)]), text)
+        return text
+
+
+def capital(text):
+    return text[:1].upper() + text[1:]
+
+
+def an(noun):
+    """The noun with its article."""
+    return ("an " if noun[0] in "aeiou" else "a ") + noun
+
+
+def listing(items):
+    """a, b and c"""
+    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
+
+
+def person(prefix, name, words):
+    """The values of one person: the name under the prefix in capitals or N, the pronouns under prefix + he and so on."""
+    values = {prefix + key: word for key, word in words.items()}
+    values[prefix.upper() or "N"] = name
+    return values

@@ -1,0 +1,91 @@
+// block.h: what a number in a checkpoint is: element types, and a matrix whose elements are codes with scales.
+// Everything here is a description of bytes that somebody else owns.
+//
+// lq_dtypes[] is one of the four tables of lq: to add an element type, add its name to lq_dtype and its row to dtypes.c.
+#ifndef LQ_BLOCK_H
+#define LQ_BLOCK_H
+#include "formats/err.h"
+
+typedef enum lq_dtype {
+    LQ_F32, LQ_F16, LQ_BF16, LQ_F64, LQ_E4M3, LQ_E5M2,
+    LQ_I8, LQ_U8, LQ_I16, LQ_U16, LQ_I32, LQ_U32, LQ_I64, LQ_U64, LQ_BOOL,
+    LQ_DTYPES
+} lq_dtype;
+
+typedef struct lq_dtype_row {
+    const char *name;        // "bf16": what lq prints and reads
+    const char *safetensors; // "BF16", or NULL where safetensors has no such type
+    uint16_t elems, bytes;   // a block of `elems` elements takes `bytes` bytes (plain types: 1 element)
+    bool number;             // a float type a weight may have; then both functions are set
+    void (*to_f32)(const void *src, float *dst, size_t n);  // exact, NaN stays NaN
+    bool (*from_f32)(const float *src, void *dst, size_t n); // nearest even; false if a finite value became infinite
+} lq_dtype_row;
+extern const lq_dtype_row lq_dtypes[LQ_DTYPES];
+
+lq_dtype lq_dtype_of(const char *name);             // by lq's name; LQ_DTYPES if there is none
+lq_dtype lq_dtype_of_safetensors(const char *name); // by safetensors' name
+size_t lq_dtype_size(lq_dtype t);                   // bytes of one element of a plain type
+
+static inline float lq_bf16_f32(uint16_t h) { union { uint32_t u; float f; } x = {(uint32_t)h << 16}; return x.f; }
+uint16_t lq_f32_bf16(float f);
+float lq_f16_f32(uint16_t h);
+uint16_t lq_f32_f16(float f); // nearest even, overflow gives infinity
+
+// How the elements of a weight matrix [n][k] are stored. A group is `group` consecutive k of one row (of `rows` rows).
+typedef enum lq_wkind {
+    LQ_W_PLAIN, // elements of type `elem`; no scale
+    LQ_W_INT,   // w = (q - z) * s; symmetric: z = 2^(bits-1), not stored
+    LQ_W_TABLE, // w = table[q] * s: nf4, fp4
+    LQ_W_FLOAT  // w = (float)elem * s: fp8 with scales
+} lq_wkind;
+
+typedef struct lq_wtype {
+    lq_wkind kind;
+    lq_dtype elem;  // PLAIN and FLOAT: the element; else LQ_U8
+    int bits;       // of one code (PLAIN: of one element)
+    int group;      // k per scale, a multiple of 16; 0: the whole row has one
+    int rows;       // rows per scale; 0 or 1: each row has its own; 128 for block fp8
+    bool asym;      // zero points are stored
+    lq_dtype scale; // F16, F32 or BF16
+} lq_wtype;
+
+// Where the codes of a matrix lie. LQ_ANY is the file's neutral layout, the others belong to devices (docs/FORMAT.md).
+typedef enum lq_layout { LQ_ANY, LQ_X86, LQ_CUDA, LQ_LAYOUTS } lq_layout;
+extern const char *const lq_layout_names[LQ_LAYOUTS];
+
+// A weight matrix y = x W^T, borrowed. Parts a type does not have are NULL.
+//   any: q     plain: [n][k] elements;  coded: [n][row bytes], k consecutive, dense, LSB first, rows padded to 4 bytes
+//        scale [n][groups] of type.scale (type.rows > 1: [ceil(n/rows)][groups])
+//        zero  [n][row bytes of groups], packed like codes
+typedef struct lq_weight {
+    lq_wtype type;
+    lq_layout layout;
+    int64_t n, k;
+    const void *q;
+    const void *scale;
+    const uint8_t *zero;
+    const int32_t *perm;        // [k] stored column j is logical column perm[j]
+    const float *smooth;        // [k] x is multiplied by this before it is used
+    const float *table;         // [2^bits] of LQ_W_TABLE
+    const int32_t *outlier;     // [outliers] logical columns kept apart; their codes are z
+    const uint16_t *outlier_w;  // [n][outliers] bf16
+    int32_t outliers;
+} lq_weight;
+
+static inline int64_t lq_weight_groups(const lq_wtype *t, int64_t k) { return t->group ? (k + t->group - 1) / t->group : 1; }
+static inline size_t lq_code_row_bytes(int bits, int64_t k) { return (size_t)((k * bits + 31) / 32) * 4; }
+
+// Bytes of each part in layout any; false if they do not fit a size_t.
+typedef struct lq_weight_size { size_t q, scale, zero; } lq_weight_size;
+bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out);
+// One row in layout any, dequantized: (q - z) * s in f32, in logical column order. `dst` has k floats.
+void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst /* [k] */);
+// The code at (row, column) of a dense packed array of `bits` wide codes.
+uint32_t lq_code_get(const uint8_t *row, int bits, int64_t i);
+void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q);
+
+// "bf16", "int4 g128 sym f16", "int8 row sym f16": the text form used in files, reports and on the command line.
+void lq_wtype_name(const lq_wtype *t, char *buf, size_t size);
+bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err);
+double lq_wtype_bits(const lq_wtype *t, int64_t k); // bits per weight with scales and zeros
+#endif

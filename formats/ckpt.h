@@ -1,0 +1,57 @@
+// ckpt.h: a checkpoint on disk, whoever wrote it: tensors by name, side files by name, weights ready to bind.
+// Opening maps the files and checks every claim they make; nothing is copied. All pointers live until lq_ckpt_close.
+//
+// Refused, each in one line: anything that does not parse, overlaps, leaves gaps, or claims more than the file holds;
+// a file that was cut short; a lone shard of a sharded model; two tensors of one name.
+#ifndef LQ_CKPT_H
+#define LQ_CKPT_H
+#include "formats/block.h"
+
+enum { LQ_RANK = 8, LQ_NAME = 512 };
+
+typedef struct lq_tensor {
+    const char *name;
+    lq_dtype type;
+    int rank;
+    int64_t shape[LQ_RANK];
+    const void *data; // mapped
+    size_t bytes;
+    int file;         // index of the shard it is in
+} lq_tensor;
+
+typedef struct lq_bytes {
+    const char *p;
+    size_t n;
+} lq_bytes;
+
+typedef struct lq_ckpt lq_ckpt;
+
+// `path`: a .lq or .safetensors file, a model.safetensors.index.json, or a directory that holds one of them.
+bool lq_ckpt_open(const char *path, lq_ckpt **out, lq_err *err);
+void lq_ckpt_close(lq_ckpt *c);
+
+const char *lq_ckpt_path(const lq_ckpt *c);
+const char *lq_ckpt_container(const lq_ckpt *c);       // "lq", "safetensors": the row that opened it
+size_t lq_ckpt_count(const lq_ckpt *c);                // model tensors, in name order; lq.file/ and lq.pad/ are not among them
+const lq_tensor *lq_ckpt_at(const lq_ckpt *c, size_t i);
+const lq_tensor *lq_ckpt_find(const lq_ckpt *c, const char *name); // NULL if there is none
+const char *lq_ckpt_meta(const lq_ckpt *c, const char *key);       // a string of the header's metadata, or NULL
+size_t lq_ckpt_file_bytes(const lq_ckpt *c);           // on disk, all shards
+
+// A side file (config.json, tokenizer.json ...): from inside a .lq file, else from beside the checkpoint.
+// Absent: returns true with out->p == NULL. The bytes are not NUL-terminated.
+bool lq_ckpt_file(lq_ckpt *c, const char *name, lq_bytes *out, lq_err *err);
+// Names of the side files that make a model complete, NULL-terminated: what `lq quantize` carries over.
+extern const char *const lq_side_files[];
+
+// The matrix or vector `name`, plain or coded (name.q, name.scale ...), checked to be [n][k] (k = 0: a vector [n]).
+// Absent: false with LQ_E_FORMAT and a line that names it.
+bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err);
+bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name);
+
+// Reads every tensor and compares the checksums of a .lq file. `tick` (may be NULL) hears of progress; false from it stops.
+typedef bool lq_tick(void *arg, size_t done, size_t total);
+bool lq_ckpt_verify(const lq_ckpt *c, lq_tick *tick, void *arg, lq_err *err);
+// Tells the system that a tensor's pages will not be read again soon (the pass over a model streams).
+void lq_ckpt_drop(const lq_ckpt *c, const lq_tensor *t);
+#endif

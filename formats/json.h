@@ -1,0 +1,33 @@
+// json.h: JSON from strangers. A strict iterative RFC 8259 check runs before cJSON, which is lax and recursive.
+#ifndef LQ_JSON_H
+#define LQ_JSON_H
+#include "formats/err.h"
+#include <cjson/cJSON.h>
+
+typedef struct lq_json_limits {
+    size_t bytes; // of the text
+    int depth;    // of nesting
+} lq_json_limits;
+
+// Syntax, depth, UTF-8, lone surrogates, duplicate keys. `what` begins the error's text ("config.json").
+bool lq_json_check(const char *text, size_t n, lq_json_limits lim, const char *what, lq_err *err);
+// Checks, then parses. The tree is the caller's (cJSON_Delete).
+bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, lq_err *err);
+
+// Typed reads of a member; absent leaves *out as it is and returns true, a wrong type or range is an error that names the key.
+bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, int64_t *out, const char *what, lq_err *err);
+bool lq_json_num(const cJSON *obj, const char *key, double *out, const char *what, lq_err *err);
+bool lq_json_bool(const cJSON *obj, const char *key, bool *out, const char *what, lq_err *err);
+const char *lq_json_str(const cJSON *obj, const char *key); // NULL if absent or not a string
+
+// A growing text for writing JSON (and other) output. Check `failed` once at the end.
+typedef struct lq_text {
+    char *p;
+    size_t n, cap;
+    bool failed;
+} lq_text;
+void lq_text_add(lq_text *t, const char *p, size_t n);
+void lq_text_fmt(lq_text *t, const char *fmt, ...) LQ_PRINTF(2, 3);
+void lq_text_json(lq_text *t, const char *p, size_t n); // as a quoted JSON string; bytes that are not UTF-8 become U+FFFD
+void lq_text_free(lq_text *t);
+#endif

@@ -1,0 +1,38 @@
+// writer.h: writes a .lq file (or plain safetensors) so that a reader never sees an unfinished one.
+//
+// Work goes to OUT.partial/: `data` grows tensor by tensor behind room kept for the header, `journal` names what is whole.
+// lq_writer_commit writes the header into that room, syncs, opens and checks the result as any reader would, and renames it.
+// Opening with `resume` goes on from a journal that has the same fingerprint; with another one the work starts anew.
+#ifndef LQ_WRITER_H
+#define LQ_WRITER_H
+#include "formats/ckpt.h"
+
+typedef struct lq_writer lq_writer;
+
+typedef struct lq_writer_opts {
+    const char *out;         // the file's final name
+    const char *fingerprint; // of everything that decides the bytes; also what resume compares
+    bool plain;              // ordinary safetensors: no alignment, checksums or lq metadata
+    bool overwrite;          // OUT may exist
+    bool resume;
+    size_t header_room;      // bytes for the header: lq_writer_entry_room of every tensor + metadata
+} lq_writer_opts;
+
+bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err);
+// The most header bytes a tensor of this name, and its checksum, can take.
+size_t lq_writer_entry_room(const char *name);
+
+bool lq_writer_meta(lq_writer *w, const char *key, const char *value, lq_err *err);
+// Adds a tensor. After a resume, one that the journal holds is skipped (its bytes are already there).
+bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, const int64_t *shape, const void *data, lq_err *err);
+// The type of a coded weight `name`, whose parts are added as name.q, name.scale ...
+bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err *err);
+// Ends a block: everything added so far is on disk before the journal says so.
+bool lq_writer_block(lq_writer *w, const char *note /* kept for resume, one line */, lq_err *err);
+// Blocks that a resume found whole, and the note of each.
+size_t lq_writer_resumed(const lq_writer *w);
+const char *lq_writer_note(const lq_writer *w, size_t i);
+bool lq_writer_commit(lq_writer *w, lq_err *err);
+// Frees. Without commit: OUT.partial stays for a resume unless `discard`.
+void lq_writer_close(lq_writer *w, bool discard);
+#endif

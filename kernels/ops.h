@@ -1,0 +1,279 @@
+// ops.h: everything a device can do, as one struct of function pointers. No file here knows what a model is.
+//
+// kernels/cpu/ fills every slot in portable C: that is the reference, and each line of it is the definition of its slot.
+// Each ISA overwrites what it does better; CUDA is another table. A slot is never NULL. A fused argument (norm's `delta`,
+// any `act`) is defined as the composition of the plain slots.
+//
+// Every slot takes one struct of arguments, zero-initialised by the caller: a later field means "off" when it is zero, so
+// adding one changes no caller. Slots cannot fail: arguments are checked where a model is bound; a device that breaks says
+// so in `sync`. All pointers inside arguments are device pointers unless marked [host].
+//
+// Invariance (docs/KERNELS.md): a row of any result is a function of that row's inputs alone, bit for bit, whatever else is
+// in the batch and however many threads work. Sums over K and over KV positions have one order on one ISA.
+#ifndef LQ_OPS_H
+#define LQ_OPS_H
+#include "formats/block.h"
+#include "kernels/pack.h"
+#include "kernels/pool.h"
+
+typedef struct lq_dev lq_dev;
+
+// A row-major view. CPU activations are always F32.
+typedef struct lq_mat {
+    void *p;       // [rows][stride], the first `cols` of each row are ours
+    lq_dtype type;
+    int rows, cols;
+    size_t stride; // elements from row to row
+} lq_mat;
+
+// Activations as a matmul reads them. PLAIN: only x. Q8: group-major, so the rows of any block are adjacent.
+typedef struct lq_act {
+    lq_atype type;
+    lq_mat x;       // [rows][k]
+    int8_t *q;      // [k/group][rows][group]
+    float *scale;   // [k/group][rows]
+    int32_t *sum;   // [k/group][rows]: sum of the group's q
+} lq_act;
+
+// --- rows of a batch ---
+// Rows are ordered by sequence. Row r is token `pos[r]` of sequence `seq[r]`; `at[r]` is where its K and V stand in the cache
+// (at == pos but in a speculative tree). It sees cache positions 0..at[r], less what a window or the tree hides.
+typedef struct lq_rows {
+    int n, seqs;
+    const int32_t *seq;    // [n], index into first/tables
+    const int32_t *pos;    // [n] position for rope
+    const int32_t *at;     // [n] position in the cache
+    const int32_t *first;  // [seqs + 1] first row of each sequence
+    const int32_t *tables; // [seqs][table_stride] block ids; -1: freed behind the window
+    int table_stride;
+    const uint64_t *tree;  // [n] or NULL: bit i = cache position tree_base[seq] + i is visible
+    const int32_t *tree_base; // [seqs]
+} lq_rows;
+
+// The K and V of one layer: pages [block][kv_head][K, V][page][dk or dv] of `type`; MLA: dv lies inside K and V is absent.
+typedef struct lq_cache {
+    lq_dtype type;         // F32, F16, BF16; I8 and E4M3 with scales
+    void *data;
+    float *scale;          // I8: [block][kv_head][2][page]; E4M3: [kv_head][2]
+    int page, kv_heads, dk, dv;
+    size_t block_stride;   // bytes from block to block
+} lq_cache;
+
+// --- arguments ---
+typedef struct lq_embed_args { const lq_weight *w; const int32_t *ids; /* [n] */ float scale; /* 0: 1 */ lq_mat y; } lq_embed_args;
+
+typedef enum lq_norm_kind { LQ_NORM_RMS, LQ_NORM_LAYER, LQ_NORM_L2 } lq_norm_kind;
+typedef struct lq_norm_args {
+    lq_norm_kind kind;
+    float eps;
+    bool plus_one;          // (1 + gamma)
+    lq_mat x;
+    const lq_mat *delta;    // x += delta first, x is written back
+    const float *gamma, *beta; // [cols] or NULL
+    lq_mat y;
+    lq_act *act;            // also y in this form
+} lq_norm_args;
+
+typedef struct lq_quant_args { lq_mat x; lq_act *act; const float *smooth; const int32_t *perm; } lq_quant_args;
+
+enum { LQ_MATS = 4 }; // matrices that share an input in one call
+typedef struct lq_matmul_args {
+    const lq_act *x;
+    int count;
+    const lq_weight *w[LQ_MATS];   // [n][k]
+    const float *bias[LQ_MATS];    // [n] or NULL
+    lq_mat y[LQ_MATS];             // [rows][n] = x w^T + bias
+} lq_matmul_args;
+
+typedef enum lq_route_kind { LQ_ROUTE_SOFTMAX, LQ_ROUTE_SIGMOID, LQ_ROUTE_SOFTMAX_TOPK /* softmax over the chosen */ } lq_route_kind;
+typedef struct lq_route_args {
+    lq_route_kind kind;
+    lq_mat logits;           // [rows][experts]
+    const float *bias;       // [experts] added for choosing only
+    int top_k, groups, top_groups;
+    bool renorm;
+    float scale;             // 0: 1
+    int32_t *expert;         // [rows][top_k]; ties to the lower index
+    float *weight;           // [rows][top_k]
+    int32_t *order, *start;  // [rows * top_k] slots sorted by expert (stable), [experts + 1] borders
+} lq_route_args;
+
+// y[slot] = x[slot / top_k] w[expert of slot]^T; `x_by_slot`: x has a row per slot already.
+typedef struct lq_moe_args {
+    const lq_act *x;
+    bool x_by_slot;
+    int slots, top_k, experts;
+    const int32_t *order, *start;
+    int count;
+    const lq_weight *w[2];   // each [experts]
+    const float *const *bias[2]; // [experts] or NULL
+    lq_mat y[2];             // [slots][n]
+} lq_moe_args;
+// y[row] += sum over its slots, in slot order, of weight[slot] * x[slot]
+typedef struct lq_mix_args { lq_mat x; const float *weight; int top_k; lq_mat y; } lq_mix_args;
+
+typedef struct lq_rope_args {
+    const lq_rows *rows;
+    const float *inv_freq;  // [dim / 2], every scaling already in it
+    int dim;                // rotated leading part of a head
+    float mscale;           // 0: 1
+    bool interleaved;       // pairs (2i, 2i+1) instead of (i, i + dim/2)
+    int head_dim;
+    lq_mat q, k;            // [rows][heads * head_dim], in place; k.p may be NULL
+} lq_rope_args;
+
+typedef struct lq_kv_write_args { const lq_rows *rows; lq_mat k, v; lq_cache cache; } lq_kv_write_args;
+typedef struct lq_kv_copy_args { lq_cache cache; int n; const int32_t *src, *dst; /* [host][n] blocks */ } lq_kv_copy_args;
+
+enum { LQ_SPLIT = 512 }; // cache positions per partial result of attention, from absolute position 0
+typedef struct lq_attn_args {
+    const lq_rows *rows;
+    lq_mat q;               // [rows][heads * dk]
+    lq_cache cache;
+    int heads;
+    float scale, softcap;   // softcap 0: none
+    int window;             // sees at most this many last positions, its own included; 0: all
+    int chunk;              // sees only positions of its own chunk; 0: all
+    const float *sinks;     // [heads] extra logit
+    lq_mat y;               // [rows][heads * dv]
+    int max_at;             // [host] largest at[] of the batch
+} lq_attn_args;
+
+typedef enum lq_unary { LQ_SILU, LQ_GELU, LQ_GELU_TANH, LQ_RELU, LQ_RELU2, LQ_SIGMOID, LQ_TANH } lq_unary;
+typedef struct lq_glu_args {
+    lq_unary fn;
+    lq_mat gate, up;        // y = fn(gate * alpha) * (up + up_add); up.p NULL: fn(gate)
+    float alpha, up_add, clamp; // alpha 0: 1; clamp 0: none
+    lq_mat y;
+    lq_act *act;
+} lq_glu_args;
+
+// y = tanh(x * scale / cap) * cap (cap 0: x * scale); x may be y.
+typedef struct lq_scale_args { lq_mat x, y; float scale, cap; } lq_scale_args;
+typedef struct lq_add_args { lq_mat x, y; float scale; } lq_add_args; // y += scale * x (0: 1)
+
+// Causal depthwise convolution over a sequence's rows, with the state of the last width-1 inputs.
+typedef struct lq_conv_args {
+    const lq_rows *rows;
+    lq_mat x, y;
+    const float *w, *bias;  // [cols][width]
+    int width;
+    bool silu;
+    float *state;           // [slots][width - 1][cols]
+    const int32_t *slot;    // [seqs]
+} lq_conv_args;
+
+// A linear recurrence per head: S = a * S (- beta k (k^T (a S))) + k v^T;  y = q^T S.  S is [dk][dv], f32.
+// Mamba-2: a per head. Mamba-1: heads = channels, dv = 1, a per dk. Gated delta net: with beta. RWKV, GLA: a per dk.
+typedef struct lq_scan_args {
+    const lq_rows *rows;
+    int heads, groups, dk, dv; // q, k: [rows][groups * dk], v, y: [rows][heads * dv]
+    lq_mat q, k, v, y;
+    lq_mat decay;           // [rows][heads] or [rows][heads * dk], log space
+    bool decay_per_k;
+    lq_mat beta;            // [rows][heads], p NULL: no delta rule
+    float *state;           // [slots][heads][dk][dv]
+    const int32_t *slot;    // [seqs]
+} lq_scan_args;
+
+// One row's wishes, in the order they are applied. All zero: greedy, no logprobs.
+typedef struct lq_draw {
+    const uint32_t *mask;   // [ceil(vocab/32)] 1 = allowed, or NULL
+    const int32_t *bias_id; const float *bias; int biases;
+    const int32_t *seen; const uint16_t *seen_n, *prompt_n; int seens; // distinct tokens so far and their counts (generated, in the prompt)
+    float repetition, presence, frequency; // repetition 0: 1
+    float temperature;      // 0: greedy
+    float min_p, top_p, typical; // 0: off
+    int top_k;
+    uint64_t seed; uint32_t choice; uint32_t position; // keys of Philox
+    int top_n;              // logprobs of this many best tokens
+} lq_draw;
+typedef struct lq_drawn { int32_t token; float logprob; int bad; /* nothing was allowed, or a logit was NaN */ } lq_drawn;
+enum { LQ_TOP = 32 };
+typedef struct lq_sample_args {
+    lq_mat logits;          // [rows][vocab], left as they are
+    const lq_draw *draw;    // [host][rows]
+    lq_drawn *out;          // [host][rows]
+    int32_t *top_id; float *top_logprob; // [host][rows][LQ_TOP]; of the raw logits, best first, ties to the lower id
+    void *work;             // device, work_bytes(vocab) per row
+} lq_sample_args;
+
+// Calibration and solving.
+typedef struct lq_gram_args { lq_mat x; double *h; /* [cols][cols], upper half += x^T x */ float *work; } lq_gram_args;
+// In: h symmetric positive definite, [n][n]. Out: upper U with h^-1 = U^T U (index order as stored). ok [host] = false: not definite.
+typedef struct lq_factor_args { double *h; int n; bool *ok; } lq_factor_args;
+
+// Among the ranks of a tensor-parallel group; one rank: nothing to do.
+typedef struct lq_reduce_args { lq_mat x; } lq_reduce_args;         // sum, in rank order
+typedef struct lq_gather_args { lq_mat part, whole; } lq_gather_args; // columns side by side
+
+typedef void lq_record_fn(void *arg);
+typedef struct lq_graph lq_graph;
+
+typedef struct lq_ops {
+    // memory and control
+    bool (*alloc)(lq_dev *, size_t bytes, void **out, lq_err *);       // 64-byte aligned, zeroed
+    void (*free)(lq_dev *, void *);
+    void (*put)(lq_dev *, void *dst, const void *src /* [host] */, size_t);
+    void (*get)(lq_dev *, void *dst /* [host] */, const void *src, size_t);
+    bool (*sync)(lq_dev *, lq_err *);
+    bool (*record)(lq_dev *, lq_record_fn *, void *arg, lq_graph **out, lq_err *); // CPU: remembers fn; CUDA: captures it
+    void (*replay)(lq_dev *, lq_graph *);
+    void (*forget)(lq_dev *, lq_graph *);
+    // one layer after another
+    void (*embed)(lq_dev *, const lq_embed_args *);
+    void (*norm)(lq_dev *, const lq_norm_args *);
+    void (*quant)(lq_dev *, const lq_quant_args *);
+    void (*matmul)(lq_dev *, const lq_matmul_args *);
+    void (*rope)(lq_dev *, const lq_rope_args *);
+    void (*kv_write)(lq_dev *, const lq_kv_write_args *);
+    void (*kv_copy)(lq_dev *, const lq_kv_copy_args *);
+    void (*attn)(lq_dev *, const lq_attn_args *);
+    void (*glu)(lq_dev *, const lq_glu_args *);
+    void (*scale)(lq_dev *, const lq_scale_args *);
+    void (*add)(lq_dev *, const lq_add_args *);
+    void (*route)(lq_dev *, const lq_route_args *);
+    void (*moe)(lq_dev *, const lq_moe_args *);
+    void (*mix)(lq_dev *, const lq_mix_args *);
+    void (*conv)(lq_dev *, const lq_conv_args *);
+    void (*scan)(lq_dev *, const lq_scan_args *);
+    void (*sample)(lq_dev *, const lq_sample_args *);
+    // quantization
+    void (*gram)(lq_dev *, const lq_gram_args *);
+    void (*factor)(lq_dev *, const lq_factor_args *);
+    // ranks
+    void (*reduce)(lq_dev *, const lq_reduce_args *);
+    void (*gather)(lq_dev *, const lq_gather_args *);
+} lq_ops;
+
+// --- devices ---
+typedef struct lq_dev_opts {
+    int threads;           // CPU: 0 = all cores of this process
+    const char *isa;       // NULL or "auto"; "c", "avx2", "avx512", "amx": no better than this
+    lq_numerics numerics;
+} lq_dev_opts;
+
+struct lq_dev {
+    lq_ops ops;            // by value: the one table that this machine runs
+    const char *name;      // "cpu"
+    char isa[64];          // "avx512 vnni": for lq version and reports
+    lq_layout layout;      // what weights are packed to at load
+    lq_numerics numerics;
+    bool host;             // device pointers are host pointers: weights may stay mapped
+    lq_pool *pool;         // CPU only
+    int rank, ranks;
+    const struct lq_ukr *ukr[8]; // CPU: the micro-kernels chosen for this machine (kernels/cpu/ukr.h)
+    void *work;            // CPU: scratch, grown only by lq_dev_reserve
+    size_t work_bytes;
+    void *self;
+};
+
+bool lq_dev_open(const char *name /* "cpu", "cuda", "cuda:1" */, const lq_dev_opts *o, lq_dev **out, lq_err *err);
+void lq_dev_close(lq_dev *d);
+// The largest batch that will be asked for: sizes scratch, so that no slot allocates later.
+typedef struct lq_dev_limits { int rows, k, n, heads, dv, max_at, vocab; } lq_dev_limits;
+bool lq_dev_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err);
+// Bytes of q, scale and sum of an lq_act for `rows` rows of k; binds the pointers inside `base`.
+size_t lq_act_bytes(lq_atype t, int rows, int64_t k);
+void lq_act_bind(lq_act *a, lq_atype t, int rows, int64_t k, void *base);
+#endif

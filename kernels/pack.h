@@ -1,0 +1,39 @@
+// pack.h: weights between layouts, and which form of activations a weight is multiplied with. Pure functions.
+//
+// A layout is a permutation of codes: packing and unpacking are exact inverses (tests/unit/test_pack.c).
+// docs/KERNELS.md draws each layout.
+#ifndef LQ_PACK_H
+#define LQ_PACK_H
+#include "formats/block.h"
+#include "kernels/pool.h"
+
+// Whether weights of this type have a form in this layout; if not they stay LQ_ANY on that device.
+bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k);
+// Bytes of each part in a layout.
+bool lq_pack_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out);
+
+typedef struct lq_weight_out { void *q, *scale, *zero; } lq_weight_out; // buffers of lq_pack_sizes, zero may be NULL
+
+// From any layout to any other. The pool may be NULL.
+void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *pool);
+
+// One row, dequantized, whatever the layout: the meaning of a weight. (q - z) * s in f32, logical column order.
+void lq_weight_row(const lq_weight *w, int64_t row, float *dst /* [k] */);
+
+// --- activations ---
+
+typedef enum lq_ascheme {
+    LQ_A_PLAIN, // as they are (f32 on CPU, bf16 on CUDA)
+    LQ_A_Q8     // int8, symmetric, one f32 scale per (row, group): q = rint(x / s), s = absmax / 127, ties to even
+} lq_ascheme;
+
+typedef enum lq_numerics {
+    LQ_NUM_DEFAULT, // batch invariant; int weights take int8 activations on CPU
+    LQ_NUM_EXACT,   // f32 activations, residual and KV: what `lq eval` reports first
+    LQ_NUM_FAST     // gives up batch invariance where that is faster
+} lq_numerics;
+
+typedef struct lq_atype { lq_ascheme scheme; int group; } lq_atype;
+// THE rule: what activations a weight wants. Int weights: Q8 with the weight's group, 128 where a row has one scale.
+lq_atype lq_act_type(const lq_wtype *w, int64_t k, lq_numerics num);
+#endif

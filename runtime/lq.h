@@ -1,0 +1,165 @@
+// lq.h: the public API of lq: open a model, generate, or run the engine that serves many requests at once.
+//
+// A model is read-only and may be shared. An engine has one thread (the caller of lq_engine_step); lq_submit, lq_cancel and
+// lq_engine_wake may be called from any thread. Functions return true when done; else *err says in one line what, where
+// and what was expected. The library never prints, exits or reads the environment. Structs of options are read as they are
+// when zero-initialised: zero always means the default. Installed as <lq.h>, which needs no other header of lq.
+#ifndef LQ_H
+#define LQ_H
+#include "formats/err.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LQ_VERSION "0.1.0"
+
+// --- model ---
+
+typedef struct lq_model lq_model;
+
+typedef struct lq_model_opts {
+    const char *device;  // "cpu" (default), "cuda", "cuda:1"
+    const char *isa;     // cpu: "auto" (default), "c", "avx2", "avx512"
+    int threads;         // cpu: 0 = one per core this process may use
+    int ctx;             // longest sequence; 0 = what the model was made for
+    const char *kv;      // element type of the KV cache: "auto" (default), "f32", "f16", "bf16"
+    bool exact;          // f32 activations, residual and KV
+} lq_model_opts;
+
+bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err);
+void lq_model_close(lq_model *m);
+
+typedef struct lq_model_info {
+    char arch[64], quant[64], device[96]; // "LlamaForCausalLM", "int4 g128 sym f16", "cpu avx512 vnni, 2 threads"
+    int64_t params;
+    size_t weight_bytes;  // read for each token
+    size_t kv_token_bytes;
+    int vocab, dim, layers, heads, kv_heads, ctx;
+    bool exact;
+} lq_model_info;
+void lq_model_describe(const lq_model *m, lq_model_info *out);
+
+// --- tokens ---
+
+enum { LQ_TOK_SPECIAL = 1 /* add BOS and the like as the tokenizer says */, LQ_TOK_PARSE = 2 /* "<|end|>" in the text is that token */ };
+// *ids is allocated (lq_free).
+bool lq_tokenize(const lq_model *m, const char *text, size_t n, int flags, int32_t **ids, size_t *count, lq_err *err);
+// Text of a sequence of tokens, allocated and NUL-terminated; `special`: print special tokens too.
+bool lq_detokenize(const lq_model *m, const int32_t *ids, size_t count, bool special, char **text, size_t *n, lq_err *err);
+// The bytes of one token, which may be part of a character; returns how many there are (more than `cap`: cut).
+size_t lq_token_bytes(const lq_model *m, int32_t id, char *buf, size_t cap);
+bool lq_token_is_end(const lq_model *m, int32_t id);
+void lq_free(void *p);
+
+// --- requests ---
+
+typedef struct lq_sampling {
+    float temperature;      // 0 = greedy
+    float top_p, min_p;     // 0 = off
+    int top_k;              // 0 = off
+    float repetition, presence, frequency; // 0 = off
+    bool seeded;            // else the seed is drawn
+    uint64_t seed;
+    const int32_t *bias_id; // with `biases` entries
+    const float *bias;
+    int biases;
+} lq_sampling;
+
+typedef enum lq_finish { LQ_RUNNING, LQ_STOP /* end token or stop string */, LQ_LENGTH, LQ_ABORTED, LQ_FAILED } lq_finish;
+
+typedef struct lq_top { int32_t id; float logprob; } lq_top;
+
+// What a step has to say about a request. Everything is valid during the call only.
+typedef struct lq_event {
+    uint64_t id;            // of lq_submit
+    int choice;
+    const char *text;       // new text, whole UTF-8 characters, stop strings cut off; may be empty
+    size_t text_len;
+    const int32_t *tokens;  // the tokens sampled (or, `prompt`, prompt tokens) in this event
+    const float *logprobs;  // [count], where logprobs were asked for
+    const lq_top *top;      // [count][top_n]
+    int count, top_n;
+    bool prompt;            // about prompt tokens: logprobs[0] of a prompt is NaN
+    lq_finish finish;       // anything but LQ_RUNNING: the last event of this choice
+    int stop_index;         // which stop string, or -1
+    const char *error;      // LQ_FAILED: the line
+    int prompt_tokens, cached_tokens, sampled_tokens; // usage so far
+} lq_event;
+// Called by lq_engine_step on its thread. Must not block. Returning false cancels the request.
+typedef bool lq_on_event(void *arg, const lq_event *e);
+
+typedef struct lq_request {
+    const int32_t *prompt;  // copied
+    size_t prompt_len;
+    int max_tokens;         // 0 = up to the context's end
+    int min_tokens;
+    int n;                  // choices; 0 = 1
+    lq_sampling sampling;
+    const char *const *stop; // with `stops` entries, copied
+    int stops;
+    const int32_t *stop_ids; // more end tokens
+    int stop_id_count;
+    bool ignore_eos, keep_stop; // keep_stop: a matched stop string stays in the text
+    bool logprobs, prompt_logprobs;
+    int top_n;              // 0..20 alternatives per token
+    int priority;           // higher first
+    lq_on_event *on_event;
+    void *arg;
+} lq_request;
+
+// --- engine ---
+
+typedef struct lq_engine lq_engine;
+
+typedef struct lq_engine_opts {
+    int max_seqs;       // sequences in one step; 0 = 64
+    int max_batch;      // tokens in one step (the chunk of a prefill); 0 = 512
+    int max_queue;      // waiting requests; 0 = 1024
+    size_t kv_bytes;    // 0 = what max_seqs average contexts need, within the memory there is
+    int kv_page;        // tokens in a block: 16, 32 (default) or 64
+} lq_engine_opts;
+
+bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_err *err);
+void lq_engine_close(lq_engine *e); // open requests get a last event with LQ_ABORTED
+
+bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err);
+void lq_cancel(lq_engine *e, uint64_t id);
+// One step over whatever is waiting or running. *busy (may be NULL): there is more to do.
+bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err);
+// Blocks until there is work, lq_engine_wake was called, or `ms` passed (negative: no limit).
+void lq_engine_wait(lq_engine *e, int ms);
+void lq_engine_wake(lq_engine *e);
+
+typedef struct lq_engine_stats {
+    int waiting, running;
+    int kv_blocks, kv_free, kv_page;
+    uint64_t steps, prompt_tokens, sampled_tokens, finished, aborted, failed, preempted;
+    double step_seconds;  // in steps, in all
+} lq_engine_stats;
+void lq_engine_describe(lq_engine *e, lq_engine_stats *out); // any thread
+
+// One request, run to its end on an engine that nobody else steps.
+bool lq_generate(lq_engine *e, const lq_request *r, lq_err *err);
+
+// --- evaluation ---
+
+// Runs `count` tokens from an empty cache and hands the logits of each position [first, count) to `on`, in order.
+typedef bool lq_on_logits(void *arg, size_t position, const float *logits /* [vocab] */);
+bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_on_logits *on, void *arg, lq_err *err);
+
+typedef enum lq_ppl_protocol { LQ_PPL_GPTQ2048, LQ_PPL_LLAMACPP512 } lq_ppl_protocol;
+typedef struct lq_ppl_opts {
+    lq_ppl_protocol protocol;
+    int window;          // 0 = 2048 or 512, no more than the context
+    size_t max_windows;  // 0 = all
+    bool (*tick)(void *arg, size_t done, size_t total, double ppl); // false stops
+    void *arg;
+} lq_ppl_opts;
+typedef struct lq_ppl { double ppl, error /* standard error of ppl */, nll; size_t tokens, windows; int window; double seconds; } lq_ppl;
+bool lq_perplexity(lq_engine *e, const char *text, size_t n, const lq_ppl_opts *o, lq_ppl *out, lq_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

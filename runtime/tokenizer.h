@@ -1,0 +1,38 @@
+// tokenizer.h: text to token ids and back, exactly as the model's own tokenizer does it.
+#ifndef LQ_TOKENIZER_H
+#define LQ_TOKENIZER_H
+#include "formats/ckpt.h"
+
+typedef struct lq_tokenizer lq_tokenizer;
+typedef struct lq_ids { int32_t *p; size_t n, cap; } lq_ids; // grows; free(p)
+
+// From a checkpoint's tokenizer.json (and tokenizer_config.json, where add_bos_token and the like stand).
+bool lq_tokenizer_open(lq_ckpt *c, lq_tokenizer **out, lq_err *err);
+// From the bytes of the two files; config may be empty. Keeps nothing of them.
+bool lq_tokenizer_parse(lq_bytes json, lq_bytes config, lq_tokenizer **out, lq_err *err);
+void lq_tokenizer_close(lq_tokenizer *t);
+
+int lq_tokenizer_vocab(const lq_tokenizer *t);        // 1 + the highest id
+int32_t lq_tokenizer_id(const lq_tokenizer *t, const char *token, size_t n); // of a token by its content; -1: none
+bool lq_tokenizer_is_special(const lq_tokenizer *t, int32_t id);
+
+// flags: LQ_TOK_SPECIAL, LQ_TOK_PARSE of lq.h. Any bytes are accepted: what is not UTF-8 becomes U+FFFD per maximal subpart.
+// Appends to *out. Thread-safe.
+bool lq_tokenizer_encode(const lq_tokenizer *t, const char *text, size_t n, int flags, lq_ids *out, lq_err *err);
+
+// The bytes of one token in the middle of a text, which may be part of a character. Valid as long as the tokenizer.
+lq_bytes lq_tokenizer_bytes(const lq_tokenizer *t, int32_t id);
+
+// Incremental, UTF-8-safe text of a growing sequence. Plain data: copy it to fork a sequence.
+typedef struct lq_detok {
+    bool special;     // special tokens are printed
+    bool begun;       // something was written (a leading space of sentencepiece is dropped once)
+    uint8_t held[4];  // bytes of an unfinished character
+    uint8_t holds;
+} lq_detok;
+// Writes the text that became certain with this token: whole characters only, bytes that can't become one as U+FFFD.
+// buf must have room for LQ_DETOK_ROOM(token) bytes.
+#define LQ_DETOK_ROOM(bytes) (3 * ((bytes) + 4))
+size_t lq_detok_next(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf);
+size_t lq_detok_end(lq_detok *d, char *buf); // what was held back
+#endif
