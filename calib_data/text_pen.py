@@ -6,6 +6,7 @@ value with a capital letter. Literal brackets and braces can't be written in a t
 import re
 
 CHOICE = re.compile(r"\[([^\[\]]*)\]")
+START = re.compile(r"(^|[.!?:]\"? |\n)(the|old) ")
 VALUE = re.compile(r"\{(\^?)(\w+)\}")
 HE = dict(he="he", him="him", his="his", himself="himself", boy="boy", brother="brother")
 SHE = dict(he="she", him="her", his="her", himself="herself", boy="girl", brother="sister")
@@ -34,7 +35,7 @@ class Pen:
             text = CHOICE.sub(lambda m: self.pick(m.group(1).split("|")), text)
         if "{" in text:
             text = VALUE.sub(lambda m: capital(values[m.group(2)]) if m.group(1) else str(values[m.group(2)]), text)
-        return text
+        return START.sub(lambda m: m.group(1) + capital(m.group(2)) + " ", text)
 
 
 def capital(text):

@@ -14,7 +14,7 @@ ELDERS = [("Mrs Alder", SHE), ("Mr Finch", HE), ("old Marta", SHE), ("old Bertil
           ("Uncle Jo", HE), ("Grandmother", SHE), ("Grandfather", HE), ("the ferryman", HE), ("the baker", SHE),
           ("the night watchman", HE), ("the librarian", SHE), ("Mrs Okoro", SHE), ("Mr Lindqvist", HE)]
 PLACES = ("village by the sea|small town on a hill|house at the edge of the forest|valley between two mountains|"
-          "street with tall grey houses|farm beside a slow river|harbour full of boats|cottage near the mill|"
+          "street with tall grey houses|house beside a slow river|harbour full of boats|cottage near the mill|"
           "town with a crooked tower|lane behind the market").split("|")
 SPOTS = ("the old bridge|the market|the mill|the harbour|the library|the well|the big oak|the bakery|the station|"
          "the top of the hill|the edge of the forest|the river bank|the school gate|the lighthouse|the garden wall").split("|")
@@ -186,7 +186,7 @@ def story(pen, v=None, quest=None):
     text = parts[0]
     for i, p in enumerate(parts[1:], 1):
         text += ("\n" if p in (trouble, end) and pen.chance(0.3) else " ") + p
-    return pen.fill(text, v)
+    return pen.fill(text, v).replace("?,\"", "?\"").replace("!,\"", "!\"")
 
 
 def titled(pen):
