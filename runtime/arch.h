@@ -11,18 +11,21 @@ typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3 } lq_norm_
 
 // Positions: the scaling is resolved to frequencies when a model is bound (`--ctx` fixes what depends on length).
 typedef enum lq_rope_kind { LQ_ROPE_NONE, LQ_ROPE_DEFAULT, LQ_ROPE_LINEAR, LQ_ROPE_DYNAMIC, LQ_ROPE_YARN, LQ_ROPE_LLAMA3, LQ_ROPE_LONG } lq_rope_kind;
+enum { LQ_ROPES = 4, LQ_ROPE_DIM = 512 };
 typedef struct lq_rope {
     lq_rope_kind kind;
-    int dim;              // rotated part of a head
+    int dim;              // rotated part of a head, at most LQ_ROPE_DIM
     bool interleaved;
-    double theta, factor, low_factor, high_factor, beta_fast, beta_slow, attn_factor;
+    double theta, factor, low_factor, high_factor, beta_fast, beta_slow;
+    double attn_factor;   // of cos and sin; 0: what the kind says
+    bool truncate;        // YARN: borders of the ramp are rounded outward
     int original_ctx;
-    const float *factors; // LONG: [dim / 2], chosen by --ctx
-    float mscale;
+    float short_factor[LQ_ROPE_DIM / 2], long_factor[LQ_ROPE_DIM / 2]; // LONG
 } lq_rope;
-enum { LQ_ROPES = 4 };
-// inv_freq[dim / 2] of a rope at context length ctx.
-void lq_rope_freqs(const lq_rope *r, int ctx, float *inv_freq);
+// inv_freq[dim / 2] at context length ctx, and the factor of cos and sin.
+void lq_rope_resolve(const lq_rope *r, int ctx, float *inv_freq, float *mscale);
+// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config.
+bool lq_rope_read(const cJSON *config, int head_dim, int ctx, lq_rope *out, lq_err *err);
 
 typedef struct lq_layer {
     lq_mixer mixer;
@@ -30,6 +33,7 @@ typedef struct lq_layer {
     int heads, kv_heads, head_dim, v_dim;
     int rope;             // index into desc.rope; -1: none
     int window, chunk;    // 0: all
+    int group;            // of the layers with this window: they share block tables
     int kv_from;          // layer whose K and V are used; its own index: this one's
     bool q_bias, k_bias, v_bias, o_bias, mlp_bias, qk_norm, sinks;
     float attn_scale, attn_softcap;
@@ -45,6 +49,7 @@ typedef struct lq_layer {
     float residual_scale; // 0: 1
 } lq_layer;
 
+enum { LQ_KV_GROUPS = 4 };
 typedef struct lq_arch lq_arch;
 typedef struct lq_desc {
     const lq_arch *arch;
@@ -57,6 +62,7 @@ typedef struct lq_desc {
     lq_rope rope[LQ_ROPES];
     int ropes;
     lq_layer *layer;      // [layers], owned
+    int groups, group_window[LQ_KV_GROUPS];
     int32_t bos;          // -1: none
     int32_t eos[16];
     int eoses;
@@ -64,7 +70,7 @@ typedef struct lq_desc {
 
 struct lq_arch {
     const char *name;     // config.json's architectures[0]
-    const char *names;    // prefix of tensor names, "model."
+    const char *const *names; // [LQ_ROLES] patterns of tensor names without ".weight"; %d is the layer, then the expert
     bool (*describe)(const cJSON *config, lq_desc *d, lq_err *err);
 };
 extern const lq_arch lq_archs[];
@@ -102,4 +108,6 @@ typedef struct lq_slot {
 // Returns how many there are; writes no more than cap.
 int lq_desc_slots(const lq_desc *d, int layer, lq_slot *out, int cap);
 enum { LQ_LAYER_SLOTS = 64 };
+// Whether a tensor of this name is (a part of) one of the slots, or one that exporters write and no forward reads.
+bool lq_desc_knows(const lq_desc *d, const char *name);
 #endif

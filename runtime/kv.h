@@ -25,8 +25,9 @@ bool lq_kv_grow(lq_kv *kv, int seq, int len);
 void lq_kv_trim(lq_kv *kv, int seq, int len);        // forget positions past len
 void lq_kv_slide(lq_kv *kv, int seq, int len);       // free what every window has left behind
 int lq_kv_fork(lq_kv *kv, int seq, int len);         // a new sequence that shares [0, len); -1: no slot
-// Blocks of positions [from, to) that others see too are replaced; the caller copies src[i] to dst[i]. Returns how many, -1: no block.
-int lq_kv_own(lq_kv *kv, int seq, int from, int to, int32_t *src, int32_t *dst, int cap);
+// Blocks of positions [from, to) that others see too are replaced; the caller copies src[i] to dst[i] in the group's layers.
+// Returns how many; -1 (and nothing done) when blocks have run out or there are more than cap.
+int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int32_t *dst, int cap);
 
 const int32_t *lq_kv_table(const lq_kv *kv, int group, int seq);
 int lq_kv_table_stride(const lq_kv *kv);

@@ -14,7 +14,7 @@ typedef struct lq_bound {
     void *owned;      // repacked bytes, or NULL where the file's mapping is used
 } lq_bound;
 
-typedef struct lq_kvpool {   // the bytes behind an lq_kv, one cache per layer
+typedef struct lq_kvpool {   // the bytes behind an lq_kv, one cache a layer
     lq_cache *layer;  // [layers]
     void **data;      // [layers] owned
     int page, blocks;
@@ -36,6 +36,8 @@ struct lq_model {
     lq_wtype main_type;            // of most weights
 };
 
+void *lq_model_alloc(const lq_model *m, size_t bytes, lq_err *err); // on the device, zeroed; NULL: *err says why
+
 // Buffers for batches of up to `rows` rows, `outs` of which want logits. One forward at a time.
 typedef struct lq_buffers lq_buffers;
 bool lq_buffers_open(const lq_model *m, int rows, int outs, lq_buffers **out, lq_err *err);
@@ -47,7 +49,8 @@ size_t lq_kv_token_bytes(const lq_model *m);
 
 typedef struct lq_batch {
     const int32_t *ids;   // [rows.n]
-    lq_rows rows;
+    lq_rows rows;         // its tables are filled in layer by layer
+    const int32_t *tables[LQ_KV_GROUPS]; // of each group, [rows.seqs][rows.table_stride]
     const int32_t *out;   // [outs] rows whose logits are wanted
     int outs;
     int max_at;
@@ -63,4 +66,6 @@ void lq_forward_embed(lq_model *m, lq_buffers *b, const lq_batch *batch);
 void lq_forward_layer(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch, int layer, lq_observer *see, void *arg);
 void lq_forward_head(lq_model *m, lq_buffers *b, const lq_batch *batch, lq_mat *logits);
 lq_mat lq_buffers_residual(const lq_buffers *b, int rows);
+
+lq_model *lq_engine_model(lq_engine *e);
 #endif

@@ -23,6 +23,9 @@ bool lq_tokenizer_encode(const lq_tokenizer *t, const char *text, size_t n, int 
 // The bytes of one token in the middle of a text, which may be part of a character. Valid as long as the tokenizer.
 lq_bytes lq_tokenizer_bytes(const lq_tokenizer *t, int32_t id);
 
+int32_t lq_tokenizer_bos(const lq_tokenizer *t);    // what LQ_TOK_SPECIAL puts first; -1: nothing
+size_t lq_tokenizer_longest(const lq_tokenizer *t); // bytes of the longest token
+
 // Incremental, UTF-8-safe text of a growing sequence. Plain data: copy it to fork a sequence.
 typedef struct lq_detok {
     bool special;     // special tokens are printed

@@ -1,0 +1,541 @@
+// engine.c: the continuous batcher. One step: admit, build one batch that mixes decode rows and chunks of prefills, run the forward,
+// sample, deliver. Owns the KV cache, the buffers and every request; a step allocates nothing.
+//
+// A sequence knows `len` tokens, of which `done` stand in the cache. A step feeds it up to `len - done` more; when none is left the
+// last row's logits give the next token. Decoding, prefilling and recomputing after a preemption are the same thing.
+#include "runtime/request.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { COPIES = 64 }; // blocks copied for one sequence in a step: the last, partial one of each group
+
+typedef struct want { // a row whose logits are wanted
+    lq_seq *seq;
+    int32_t row;
+    int32_t given; // the prompt token whose logprob is asked for; -1: a token is to be drawn
+} want;
+
+struct lq_engine {
+    lq_model *m;
+    lq_buffers *b;
+    lq_kv *kv;
+    lq_kvpool pool;
+    int max_seqs, max_batch, max_queue, outs, ctx;
+
+    pthread_mutex_t lock;        // of what follows, up to the stats
+    pthread_cond_t bell;
+    lq_req *incoming, **tail;    // submitted, not seen by a step yet
+    lq_req **all;                // [all_cap] every live request, for lq_cancel
+    int alls, all_cap, queued;
+    bool woken;
+    uint64_t next_id;
+    lq_engine_stats stats;
+
+    lq_req *waiting;             // by priority, then order
+    lq_seq **running, **paused;  // [max_seqs] in order of admission; paused: preempted
+    int runs, pauses, left;      // left: the waiting list without being admitted
+    lq_engine_stats now;         // the step's own; copied to stats at its end
+    int *take;                   // [max_seqs] tokens to feed of running[i]
+
+    int32_t *ids, *seq, *pos, *first, *tables[LQ_KV_GROUPS], *out; // of the batch
+    want *wants;                 // [max_batch + max_seqs]
+    int want_count;
+    lq_draw *draw;               // [outs]
+    lq_drawn *drawn;
+    int32_t *top_id;             // [outs][LQ_TOP]
+    float *top_logprob;
+    lq_top top[LQ_TOP];
+    void *sample_work;
+    char *text;                  // lq_seq_work bytes
+};
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+// --- opening ---
+static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
+    const size_t block = lq_kv_token_bytes(e->m) * (size_t)page, per_seq = ((size_t)e->m->ctx + (size_t)page - 1) / (size_t)page;
+    size_t blocks = kv_bytes / block;
+    if (!kv_bytes) {
+        const size_t most = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 4 / block;
+        blocks = per_seq * (size_t)e->max_seqs;
+        if (blocks > per_seq * 4 && blocks > 4096) blocks = per_seq * 4 > 4096 ? per_seq * 4 : 4096;
+        if (blocks > most) blocks = most;
+    }
+    return blocks > INT32_MAX / 2 ? INT32_MAX / 2 : (int)blocks;
+}
+#define NEW(p, n) ((p) = calloc((size_t)(n), sizeof *(p)))
+static bool open_arrays(lq_engine *e, lq_err *err) {
+    const int seqs = e->max_seqs + 1, rows = e->max_batch, stride = lq_kv_table_stride(e->kv);
+    bool done = NEW(e->running, seqs) && NEW(e->paused, seqs) && NEW(e->take, seqs) && NEW(e->ids, rows) && NEW(e->seq, rows) && NEW(e->pos, rows) &&
+                NEW(e->first, seqs + 1) && NEW(e->out, e->outs) && NEW(e->wants, rows + seqs) && NEW(e->draw, e->outs) && NEW(e->drawn, e->outs) &&
+                NEW(e->top_id, e->outs * LQ_TOP) && NEW(e->top_logprob, e->outs * LQ_TOP) && NEW(e->text, lq_seq_work(e->m)) &&
+                NEW(e->all, e->all_cap);
+    for (int g = 0; g < e->m->desc.groups; g++) done = done && NEW(e->tables[g], (size_t)seqs * (size_t)stride);
+    if (!done) return lq_fail(err, LQ_E_MEMORY, "no memory for an engine of %d sequences", e->max_seqs);
+    e->sample_work = lq_model_alloc(e->m, lq_sample_work(e->m->desc.vocab) * (size_t)e->outs, err);
+    return e->sample_work != NULL;
+}
+static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
+    const int page = o->kv_page ? o->kv_page : 32;
+    if (page != 16 && page != 32 && page != 64) return lq_fail(err, LQ_E_USAGE, "a KV block of %d tokens: expected 16, 32 or 64", page);
+    if (o->max_seqs < 0 || o->max_seqs > 4096 || o->max_batch < 0 || o->max_batch > 1 << 16 || o->max_queue < 0 || o->max_queue > 1 << 20)
+        return lq_fail(err, LQ_E_USAGE, "%d sequences, %d tokens in a step, a queue of %d: expected up to 4096, 65536 and 1048576", o->max_seqs, o->max_batch, o->max_queue);
+    e->max_seqs = o->max_seqs ? o->max_seqs : 64;
+    e->max_batch = o->max_batch ? o->max_batch : 512;
+    if (e->max_batch < e->max_seqs) e->max_batch = e->max_seqs;
+    e->max_queue = o->max_queue ? o->max_queue : 1024;
+    e->all_cap = e->max_queue + e->max_seqs + 1;
+    e->outs = e->max_seqs > 64 ? e->max_seqs : 64;
+    const int blocks = blocks_for(e, o->kv_bytes, page);
+    if (blocks < 1) return lq_fail(err, LQ_E_MEMORY, "the KV cache has no room for one block of %d tokens (%zu bytes)", page, lq_kv_token_bytes(e->m) * (size_t)page);
+    lq_kv_opts kv = {.page = page, .blocks = blocks, .groups = e->m->desc.groups, .max_seqs = e->max_seqs + 1, .max_len = e->m->ctx};
+    memcpy(kv.window, e->m->desc.group_window, sizeof kv.window);
+    e->ctx = (int64_t)blocks * page < e->m->ctx ? blocks * page : e->m->ctx;
+    e->now.kv_page = page;
+    e->now.kv_blocks = e->now.kv_free = blocks;
+    e->stats = e->now;
+    return lq_kv_open(&kv, &e->kv, err) && lq_kvpool_open(e->m, page, blocks, &e->pool, err) && lq_buffers_open(e->m, e->max_batch, e->outs, &e->b, err) &&
+           open_arrays(e, err);
+}
+bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_err *err) {
+    static const lq_engine_opts none;
+    *out = NULL;
+    lq_engine *e = calloc(1, sizeof *e);
+    if (!e) return lq_fail(err, LQ_E_MEMORY, "no memory for an engine");
+    e->m = m;
+    e->tail = &e->incoming;
+    e->next_id = 1;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&e->bell, &attr);
+    pthread_condattr_destroy(&attr);
+    if (!open_parts(e, o ? o : &none, err)) {
+        lq_engine_close(e);
+        return false;
+    }
+    *out = e;
+    return true;
+}
+
+static void forget(lq_engine *e, lq_req *q) { // under lock
+    for (int i = 0; i < e->alls; i++)
+        if (e->all[i] == q) e->all[i] = e->all[--e->alls];
+}
+static void end_all(lq_engine *e, lq_req *q, lq_finish why, const char *error) {
+    for (int c = 0; c < q->r.n; c++)
+        if (q->seq[c].finish == LQ_RUNNING) lq_seq_end(e->m, &q->seq[c], why, error, e->text);
+}
+void lq_engine_close(lq_engine *e) {
+    if (!e) return;
+    while (e->alls) {
+        lq_req *q = e->all[0];
+        end_all(e, q, LQ_ABORTED, NULL);
+        forget(e, q);
+        lq_req_free(q);
+    }
+    lq_kv_close(e->kv);
+    lq_kvpool_close(e->m, &e->pool);
+    lq_buffers_close(e->m, e->b);
+    if (e->sample_work) e->m->dev->ops.free(e->m->dev, e->sample_work);
+    void *const parts[] = {e->running, e->paused, e->take, e->ids, e->seq, e->pos, e->first, e->out, e->wants, e->draw, e->drawn, e->top_id, e->top_logprob, e->text, e->all};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    for (int g = 0; g < LQ_KV_GROUPS; g++) free(e->tables[g]);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->bell);
+    free(e);
+}
+
+lq_model *lq_engine_model(lq_engine *e) { return e->m; }
+
+// --- from other threads ---
+bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
+    lq_req *q;
+    if (r->n > e->max_seqs) return lq_fail(err, LQ_E_USAGE, "n is %d, this engine runs %d sequences at once", r->n, e->max_seqs);
+    if (!lq_req_new(e->m, r, e->ctx, &q, err)) return false;
+    pthread_mutex_lock(&e->lock);
+    const bool full = e->queued >= e->max_queue || e->alls == e->all_cap;
+    if (!full) {
+        q->id = q->order = e->next_id++;
+        if (id) *id = q->id;
+        e->all[e->alls++] = q;
+        e->queued++;
+        *e->tail = q;
+        e->tail = &q->next;
+        pthread_cond_signal(&e->bell);
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (full) {
+        lq_req_free(q);
+        return lq_fail(err, LQ_E_BUSY, "%d requests are waiting already", e->max_queue);
+    }
+    return true;
+}
+void lq_cancel(lq_engine *e, uint64_t id) {
+    pthread_mutex_lock(&e->lock);
+    for (int i = 0; i < e->alls; i++)
+        if (e->all[i]->id == id) atomic_store(&e->all[i]->cancelled, true);
+    e->woken = true;
+    pthread_cond_signal(&e->bell);
+    pthread_mutex_unlock(&e->lock);
+}
+void lq_engine_wake(lq_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    e->woken = true;
+    pthread_cond_signal(&e->bell);
+    pthread_mutex_unlock(&e->lock);
+}
+void lq_engine_wait(lq_engine *e, int ms) {
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    pthread_mutex_lock(&e->lock);
+    int late = 0;
+    while (!e->woken && !e->alls && !late) late = ms < 0 ? pthread_cond_wait(&e->bell, &e->lock) : pthread_cond_timedwait(&e->bell, &e->lock, &until);
+    e->woken = false;
+    pthread_mutex_unlock(&e->lock);
+}
+void lq_engine_describe(lq_engine *e, lq_engine_stats *out) {
+    pthread_mutex_lock(&e->lock);
+    *out = e->stats;
+    pthread_mutex_unlock(&e->lock);
+}
+
+// --- admission ---
+static void receive(lq_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    lq_req *in = e->incoming;
+    e->incoming = NULL;
+    e->tail = &e->incoming;
+    pthread_mutex_unlock(&e->lock);
+    while (in) {
+        lq_req *q = in, **at = &e->waiting;
+        in = q->next;
+        q->received = true;
+        while (*at && ((*at)->r.priority > q->r.priority || ((*at)->r.priority == q->r.priority && (*at)->order < q->order))) at = &(*at)->next;
+        q->next = *at;
+        *at = q;
+    }
+}
+static bool enter(lq_engine *e, lq_seq *s) { // room for all tokens it knows
+    const int kv = lq_kv_begin(e->kv);
+    if (kv < 0) return false;
+    if (!lq_kv_grow(e->kv, kv, s->len)) {
+        lq_kv_end(e->kv, kv);
+        return false;
+    }
+    s->kv = kv;
+    s->done = 0;
+    e->running[e->runs++] = s;
+    return true;
+}
+static int slots_of(const lq_seq *s) { return s->choice == 0 && s->len == s->prompt ? s->req->r.n : 1; } // the others start from its prefill
+static int held_slots(const lq_engine *e) {
+    int n = 0;
+    for (int i = 0; i < e->runs; i++) n += slots_of(e->running[i]);
+    for (int i = 0; i < e->pauses; i++) n += slots_of(e->paused[i]);
+    return n;
+}
+static void admit(lq_engine *e) {
+    while (e->pauses && enter(e, e->paused[0])) memmove(e->paused, e->paused + 1, (size_t)--e->pauses * sizeof *e->paused);
+    int held = held_slots(e);
+    while (!e->pauses && e->waiting && held + e->waiting->r.n <= e->max_seqs) {
+        lq_req *q = e->waiting;
+        if (!enter(e, &q->seq[0])) break;
+        held += q->r.n;
+        e->waiting = q->next;
+        q->next = NULL;
+        pthread_mutex_lock(&e->lock);
+        e->queued--;
+        pthread_mutex_unlock(&e->lock);
+    }
+}
+static void pause_last(lq_engine *e) {
+    lq_seq *s = e->running[--e->runs];
+    lq_kv_end(e->kv, s->kv);
+    s->kv = -1;
+    s->done = 0;
+    memmove(e->paused + 1, e->paused, (size_t)e->pauses++ * sizeof *e->paused);
+    e->paused[0] = s;
+    e->now.preempted++;
+}
+
+// --- the batch ---
+
+// Blocks for positions [done, len), none of them shared. False when blocks have run out.
+static bool reserve(lq_engine *e, lq_seq *s, int len) {
+    int32_t src[COPIES], dst[COPIES];
+    if (!lq_kv_grow(e->kv, s->kv, len)) return false;
+    for (int g = 0; g < e->m->desc.groups; g++) {
+        const int n = lq_kv_own(e->kv, g, s->kv, s->done, len, src, dst, COPIES);
+        if (n < 0) return false;
+        for (int l = 0; n && l < e->m->desc.layers; l++)
+            if (e->m->desc.layer[l].group == g && e->m->desc.layer[l].kv_from == l)
+                e->m->dev->ops.kv_copy(e->m->dev, &(lq_kv_copy_args){.cache = e->pool.layer[l], .n = n, .src = src, .dst = dst});
+    }
+    return true;
+}
+// How many tokens each running sequence is fed: decoding ones first, the rest of the budget in order of admission.
+static void plan(lq_engine *e) {
+    int budget = e->max_batch;
+    for (int i = 0; i < e->runs; i++) {
+        e->take[i] = e->running[i]->len - e->running[i]->done == 1;
+        budget -= e->take[i];
+    }
+    for (int i = 0; i < e->runs; i++) {
+        const int left = e->running[i]->len - e->running[i]->done;
+        if (e->take[i] || !left) continue;
+        e->take[i] = left < budget ? left : budget;
+        budget -= e->take[i];
+    }
+    for (int i = 0; i < e->runs; i++)
+        while (i < e->runs && e->take[i] && !reserve(e, e->running[i], e->running[i]->done + e->take[i])) pause_last(e);
+}
+static void want_rows(lq_engine *e, lq_seq *s, int from, int n, int first_row) {
+    const lq_req *q = s->req;
+    if (q->r.prompt_logprobs && s->choice == 0)
+        for (int i = 0; i < n; i++)
+            if (from + i + 1 > q->reported && from + i + 1 < s->prompt) e->wants[e->want_count++] = (want){s, first_row + i, s->ids[from + i + 1]};
+    if (from + n == s->len) e->wants[e->want_count++] = (want){s, first_row + n - 1, -1};
+}
+static int build(lq_engine *e, lq_batch *batch) {
+    const int stride = lq_kv_table_stride(e->kv);
+    int rows = 0, seqs = 0;
+    e->want_count = 0;
+    *batch = (lq_batch){.ids = e->ids};
+    for (int i = 0; i < e->runs; i++) {
+        lq_seq *s = e->running[i];
+        if (!e->take[i]) continue;
+        e->first[seqs] = rows;
+        for (int g = 0; g < e->m->desc.groups; g++)
+            memcpy(e->tables[g] + (size_t)seqs * (size_t)stride, lq_kv_table(e->kv, g, s->kv), (size_t)stride * sizeof(int32_t));
+        want_rows(e, s, s->done, e->take[i], rows);
+        for (int k = 0; k < e->take[i]; k++, rows++) {
+            e->ids[rows] = s->ids[s->done + k];
+            e->seq[rows] = seqs;
+            e->pos[rows] = s->done + k;
+        }
+        if (e->pos[rows - 1] > batch->max_at) batch->max_at = e->pos[rows - 1];
+        seqs++;
+    }
+    e->first[seqs] = rows;
+    batch->rows = (lq_rows){.n = rows, .seqs = seqs, .seq = e->seq, .pos = e->pos, .at = e->pos, .first = e->first, .table_stride = stride};
+    for (int g = 0; g < e->m->desc.groups; g++) batch->tables[g] = e->tables[g];
+    return rows;
+}
+
+// --- the outcome ---
+
+// The prompt is whole: the other choices start from a copy of its blocks, and each draws its own first token from the same row.
+static void fork_choices(lq_engine *e, lq_seq *s, const want *w) {
+    if (s->choice || s->len != s->prompt || s->req->r.n == 1) return;
+    for (int c = 1; c < s->req->r.n; c++) {
+        lq_seq *f = &s->req->seq[c];
+        f->kv = lq_kv_fork(e->kv, s->kv, s->len);
+        lq_seq_copy_prompt(f, s);
+        e->running[e->runs++] = f;
+        e->wants[e->want_count++] = (want){f, w->row, -1};
+    }
+}
+static void report_prompt(lq_engine *e, lq_seq *s, const lq_drawn *d, const lq_top *top) {
+    lq_req *q = s->req;
+    const float none = NAN;
+    lq_event ev = {.id = q->id, .choice = s->choice, .text = "", .prompt = true, .count = 1, .stop_index = -1, .prompt_tokens = q->prompt, .cached_tokens = q->cached};
+    if (q->dropped || !q->r.on_event) return;
+    if (!q->reported) {
+        ev.tokens = s->ids;
+        ev.logprobs = &none;
+        q->reported = 1;
+        if (!q->r.on_event(q->r.arg, &ev)) q->dropped = q->cancelled = true;
+    }
+    q->reported++;
+    ev.tokens = &d->token;
+    ev.logprobs = &d->logprob;
+    ev.top = q->r.top_n ? top : NULL;
+    ev.top_n = q->r.top_n;
+    if (!q->dropped && !q->r.on_event(q->r.arg, &ev)) q->dropped = q->cancelled = true;
+    (void)e;
+}
+static void deliver(lq_engine *e, const want *w, int i) {
+    lq_seq *s = w->seq;
+    for (int k = 0; k < e->draw[i].top_n; k++) e->top[k] = (lq_top){e->top_id[i * LQ_TOP + k], e->top_logprob[i * LQ_TOP + k]};
+    if (w->given >= 0) report_prompt(e, s, &e->drawn[i], e->top);
+    else if (e->drawn[i].bad) lq_seq_end(e->m, s, LQ_FAILED, "the model's output is not a number, or no token is allowed", e->text);
+    else {
+        e->now.sampled_tokens++;
+        lq_seq_take(e->m, s, &e->drawn[i], e->top, e->text);
+    }
+}
+static bool sample(lq_engine *e, lq_batch *batch, lq_err *err) {
+    for (int from = 0; from < e->want_count; from += e->outs) {
+        const int n = e->want_count - from < e->outs ? e->want_count - from : e->outs;
+        for (int i = 0; i < n; i++) {
+            const want *w = &e->wants[from + i];
+            e->out[i] = w->row;
+            lq_seq_draw(e->m, w->seq, &e->draw[i]);
+            if (w->given >= 0) e->draw[i] = (lq_draw){.given = true, .token = w->given, .top_n = w->seq->req->r.top_n};
+        }
+        lq_mat logits;
+        batch->out = e->out;
+        batch->outs = n;
+        lq_forward_head(e->m, e->b, batch, &logits);
+        e->m->dev->ops.sample(e->m->dev, &(lq_sample_args){.logits = logits, .draw = e->draw, .out = e->drawn, .top_id = e->top_id, .top_logprob = e->top_logprob, .work = e->sample_work});
+        if (!e->m->dev->ops.sync(e->m->dev, err)) return false;
+        for (int i = 0; i < n; i++) deliver(e, &e->wants[from + i], i);
+    }
+    return true;
+}
+// Cancelled requests end; sequences that ended give everything back; a request goes with its last choice.
+static void sweep(lq_engine *e) {
+    int kept = 0;
+    for (int i = 0; i < e->runs; i++) {
+        lq_seq *s = e->running[i];
+        if (s->finish == LQ_RUNNING) e->running[kept++] = s;
+        else lq_kv_end(e->kv, s->kv);
+    }
+    e->runs = kept;
+    kept = 0;
+    for (int i = 0; i < e->pauses; i++)
+        if (e->paused[i]->finish == LQ_RUNNING) e->paused[kept++] = e->paused[i];
+    e->pauses = kept;
+    for (lq_req **at = &e->waiting; *at;) {
+        if ((*at)->live) at = &(*at)->next;
+        else {
+            *at = (*at)->next;
+            e->left++;
+        }
+    }
+}
+static void account(lq_engine *e, const lq_req *q) {
+    switch (q->seq[0].finish) {
+    case LQ_ABORTED: e->now.aborted++; break;
+    case LQ_FAILED: e->now.failed++; break;
+    default: e->now.finished++;
+    }
+}
+static void reap(lq_engine *e) {
+    e->left = 0;
+    pthread_mutex_lock(&e->lock);
+    const int n = e->alls; // later ones are incoming
+    pthread_mutex_unlock(&e->lock);
+    for (int i = 0; i < n; i++)
+        if (e->all[i]->received && atomic_load(&e->all[i]->cancelled)) end_all(e, e->all[i], LQ_ABORTED, NULL);
+    sweep(e);
+    pthread_mutex_lock(&e->lock);
+    e->queued -= e->left;
+    for (int i = 0; i < e->alls;) {
+        lq_req *q = e->all[i];
+        if (!q->received || q->live) { i++; continue; }
+        account(e, q);
+        forget(e, q);
+        lq_req_free(q);
+    }
+    int waiting = 0;
+    for (const lq_req *q = e->waiting; q; q = q->next) waiting++;
+    e->now.waiting = waiting + e->pauses;
+    e->now.running = e->runs;
+    e->now.kv_free = lq_kv_free_blocks(e->kv, 0);
+    e->stats = e->now;
+    pthread_mutex_unlock(&e->lock);
+}
+
+bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
+    lq_batch batch;
+    lq_mat none;
+    const double start = seconds();
+    bool done = true;
+    receive(e);
+    reap(e);
+    admit(e);
+    plan(e);
+    const int rows = build(e, &batch);
+    if (rows) {
+        lq_forward(e->m, e->b, &e->pool, &batch, &none);
+        for (int i = 0; i < e->runs; i++) {
+            lq_seq *s = e->running[i];
+            if (s->done < s->prompt) e->now.prompt_tokens += (uint64_t)(s->done + e->take[i] < s->prompt ? e->take[i] : s->prompt - s->done);
+            s->done += e->take[i];
+            e->take[i] = 0;
+        }
+        for (int i = 0, n = e->want_count; i < n; i++)
+            if (e->wants[i].given < 0) fork_choices(e, e->wants[i].seq, &e->wants[i]);
+        done = sample(e, &batch, err);
+        for (int i = 0; i < e->runs; i++) {
+            if (!done) end_all(e, e->running[i]->req, LQ_FAILED, err ? err->text : "the device failed");
+            else lq_kv_slide(e->kv, e->running[i]->kv, e->running[i]->done);
+        }
+        e->now.steps++;
+        e->now.step_seconds += seconds() - start;
+    }
+    reap(e);
+    if (busy) *busy = e->runs || e->pauses || e->waiting;
+    return done;
+}
+
+// --- a caller that is alone ---
+typedef struct one { lq_on_event *on; void *arg; int live; } one;
+static bool on_one(void *arg, const lq_event *ev) {
+    one *o = arg;
+    if (ev->finish != LQ_RUNNING) o->live--;
+    return !o->on || o->on(o->arg, ev);
+}
+bool lq_generate(lq_engine *e, const lq_request *r, lq_err *err) {
+    one o = {r->on_event, r->arg, r->n ? r->n : 1};
+    lq_request mine = *r;
+    mine.on_event = on_one;
+    mine.arg = &o;
+    if (!lq_submit(e, &mine, NULL, err)) return false;
+    while (o.live > 0)
+        if (!lq_engine_step(e, NULL, err)) return false;
+    return true;
+}
+
+bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_on_logits *on, void *arg, lq_err *err) {
+    const int stride = lq_kv_table_stride(e->kv), vocab = e->m->desc.vocab;
+    if (count > (size_t)e->ctx) return lq_fail(err, LQ_E_LIMIT, "%zu tokens, the context holds %d", count, e->ctx);
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= vocab) return lq_fail(err, LQ_E_USAGE, "token %zu is %d, the vocabulary has %d", i, ids[i], vocab);
+    const int kv = lq_kv_begin(e->kv);
+    if (kv < 0 || !lq_kv_grow(e->kv, kv, (int)count)) {
+        if (kv >= 0) lq_kv_end(e->kv, kv);
+        return lq_fail(err, LQ_E_BUSY, "the KV cache has no room for %zu tokens beside what is running", count);
+    }
+    float *host = e->m->dev->host ? NULL : malloc((size_t)e->outs * (size_t)vocab * sizeof *host);
+    bool done = true;
+    for (int at = 0; done && at < (int)count; at += e->max_batch) {
+        const int n = (int)count - at < e->max_batch ? (int)count - at : e->max_batch;
+        lq_batch batch = {.ids = ids + at, .max_at = at + n - 1};
+        lq_mat logits;
+        for (int i = 0; i < n; i++) e->seq[i] = 0, e->pos[i] = at + i;
+        e->first[0] = 0, e->first[1] = n;
+        for (int g = 0; g < e->m->desc.groups; g++) batch.tables[g] = lq_kv_table(e->kv, g, kv);
+        batch.rows = (lq_rows){.n = n, .seqs = 1, .seq = e->seq, .pos = e->pos, .at = e->pos, .first = e->first, .table_stride = stride};
+        lq_forward(e->m, e->b, &e->pool, &batch, &logits);
+        for (int row = (int)first > at ? (int)first - at : 0; done && row < n; row += batch.outs) {
+            batch.outs = n - row < e->outs ? n - row : e->outs;
+            for (int i = 0; i < batch.outs; i++) e->out[i] = row + i;
+            batch.out = e->out;
+            lq_forward_head(e->m, e->b, &batch, &logits);
+            if (host) e->m->dev->ops.get(e->m->dev, host, logits.p, (size_t)batch.outs * (size_t)vocab * sizeof *host);
+            done = e->m->dev->ops.sync(e->m->dev, err);
+            const float *p = host ? host : logits.p;
+            for (int i = 0; done && i < batch.outs; i++)
+                if (!on(arg, (size_t)(at + row + i), p + (size_t)i * (size_t)vocab)) done = lq_fail(err, LQ_E_CANCELLED, "stopped");
+        }
+    }
+    free(host);
+    lq_kv_end(e->kv, kv);
+    return done;
+}

@@ -1,0 +1,147 @@
+// kv.c: block tables, counts and the free list. Owns arrays of ids only; every array is made at open.
+#include "runtime/kv.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct kv_group {
+    int window;
+    int32_t *table;  // [max_seqs][stride]; -1: no block
+    int32_t *count;  // [blocks] users of each
+    int32_t *free;   // [blocks] stack
+    int frees;
+} kv_group;
+
+struct lq_kv {
+    lq_kv_opts o;
+    int stride;
+    kv_group g[4];
+    int *blocks_of;  // [max_seqs] entries of the tables in use (the same in every group)
+    bool *used;      // [max_seqs]
+};
+
+bool lq_kv_open(const lq_kv_opts *o, lq_kv **out, lq_err *err) {
+    *out = NULL;
+    if (o->page < 1 || o->blocks < 1 || o->groups < 1 || o->groups > 4 || o->max_seqs < 1 || o->max_len < 1)
+        return lq_fail(err, LQ_E_USAGE, "KV cache: page %d, %d blocks, %d groups, %d sequences of %d: all must be positive", o->page, o->blocks,
+                       o->groups, o->max_seqs, o->max_len);
+    lq_kv *kv = calloc(1, sizeof *kv);
+    if (!kv) return lq_fail(err, LQ_E_MEMORY, "no memory for the KV cache's tables");
+    kv->o = *o;
+    kv->stride = (o->max_len + o->page - 1) / o->page;
+    const size_t seqs = (size_t)o->max_seqs, entries = seqs * (size_t)kv->stride, blocks = (size_t)o->blocks;
+    kv->blocks_of = calloc(seqs, sizeof *kv->blocks_of);
+    kv->used = calloc(seqs, sizeof *kv->used);
+    bool done = kv->blocks_of && kv->used;
+    for (int i = 0; i < o->groups; i++) {
+        kv_group *g = &kv->g[i];
+        g->window = o->window[i];
+        g->table = malloc(entries * sizeof *g->table);
+        g->count = calloc(blocks, sizeof *g->count);
+        g->free = malloc(blocks * sizeof *g->free);
+        if (!g->table || !g->count || !g->free) { done = false; continue; }
+        memset(g->table, -1, entries * sizeof *g->table);
+        for (int b = 0; b < o->blocks; b++) g->free[b] = o->blocks - 1 - b;
+        g->frees = o->blocks;
+    }
+    if (!done) {
+        lq_kv_close(kv);
+        return lq_fail(err, LQ_E_MEMORY, "no memory for the KV cache's tables: %d sequences of %d blocks", o->max_seqs, kv->stride);
+    }
+    *out = kv;
+    return true;
+}
+
+void lq_kv_close(lq_kv *kv) {
+    if (!kv) return;
+    for (int i = 0; i < 4; i++) {
+        free(kv->g[i].table);
+        free(kv->g[i].count);
+        free(kv->g[i].free);
+    }
+    free(kv->blocks_of);
+    free(kv->used);
+    free(kv);
+}
+
+static int32_t *row(const lq_kv *kv, int group, int seq) { return kv->g[group].table + (size_t)seq * (size_t)kv->stride; }
+static void drop(kv_group *g, int32_t *entry) {
+    if (*entry >= 0 && --g->count[*entry] == 0) g->free[g->frees++] = *entry;
+    *entry = -1;
+}
+static void take(kv_group *g, int32_t *entry) {
+    *entry = g->free[--g->frees];
+    g->count[*entry] = 1;
+}
+
+int lq_kv_begin(lq_kv *kv) {
+    for (int s = 0; s < kv->o.max_seqs; s++)
+        if (!kv->used[s]) {
+            kv->used[s] = true;
+            kv->blocks_of[s] = 0;
+            return s;
+        }
+    return -1;
+}
+void lq_kv_end(lq_kv *kv, int seq) {
+    lq_kv_trim(kv, seq, 0);
+    kv->used[seq] = false;
+}
+
+bool lq_kv_grow(lq_kv *kv, int seq, int len) {
+    const int have = kv->blocks_of[seq], want = (len + kv->o.page - 1) / kv->o.page;
+    if (want > kv->stride) return false;
+    for (int i = 0; i < kv->o.groups; i++)
+        if (kv->g[i].frees < want - have) return false;
+    for (int i = 0; i < kv->o.groups; i++)
+        for (int b = have; b < want; b++) take(&kv->g[i], &row(kv, i, seq)[b]);
+    if (want > have) kv->blocks_of[seq] = want;
+    return true;
+}
+void lq_kv_trim(lq_kv *kv, int seq, int len) {
+    const int keep = (len + kv->o.page - 1) / kv->o.page;
+    for (int i = 0; i < kv->o.groups; i++)
+        for (int b = keep; b < kv->blocks_of[seq]; b++) drop(&kv->g[i], &row(kv, i, seq)[b]);
+    if (keep < kv->blocks_of[seq]) kv->blocks_of[seq] = keep;
+}
+// The next token stands at position len and sees len - window + 1 ..; a block wholly before that is never read again.
+void lq_kv_slide(lq_kv *kv, int seq, int len) {
+    for (int i = 0; i < kv->o.groups; i++) {
+        const int w = kv->g[i].window, first = w ? (len - w + 1) / kv->o.page : 0;
+        for (int b = first - 1; b >= 0 && row(kv, i, seq)[b] >= 0; b--) drop(&kv->g[i], &row(kv, i, seq)[b]);
+    }
+}
+
+int lq_kv_fork(lq_kv *kv, int seq, int len) {
+    const int to = lq_kv_begin(kv), n = (len + kv->o.page - 1) / kv->o.page;
+    if (to < 0) return -1;
+    for (int i = 0; i < kv->o.groups; i++)
+        for (int b = 0; b < n; b++) {
+            const int32_t id = row(kv, i, seq)[b];
+            row(kv, i, to)[b] = id;
+            if (id >= 0) kv->g[i].count[id]++;
+        }
+    kv->blocks_of[to] = n;
+    return to;
+}
+int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int32_t *dst, int cap) {
+    kv_group *g = &kv->g[group];
+    int32_t *entry = row(kv, group, seq);
+    const int first = from / kv->o.page, end = (to + kv->o.page - 1) / kv->o.page, last = end < kv->blocks_of[seq] ? end : kv->blocks_of[seq];
+    int n = 0;
+    for (int b = first; b < last; b++) n += entry[b] >= 0 && g->count[entry[b]] > 1;
+    if (n > g->frees || n > cap) return -1;
+    n = 0;
+    for (int b = first; b < last; b++) {
+        if (entry[b] < 0 || g->count[entry[b]] == 1) continue;
+        src[n] = entry[b];
+        g->count[entry[b]]--;
+        take(g, &entry[b]);
+        dst[n++] = entry[b];
+    }
+    return n;
+}
+
+const int32_t *lq_kv_table(const lq_kv *kv, int group, int seq) { return row(kv, group, seq); }
+int lq_kv_table_stride(const lq_kv *kv) { return kv->stride; }
+int lq_kv_free_blocks(const lq_kv *kv, int group) { return kv->g[group].frees; }
+int lq_kv_blocks(const lq_kv *kv) { return kv->o.blocks; }

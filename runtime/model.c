@@ -1,0 +1,214 @@
+// model.c: opening a model: description, device, tokenizer, and every weight bound once, strictly, by the list of slots.
+// Weights stay mapped where the device can read them as they lie; else they are repacked once. Refuses a checkpoint that lacks
+// a weight, has one of another shape, or holds tensors that the forward would not use.
+#include "runtime/model.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *lq_model_alloc(const lq_model *m, size_t bytes, lq_err *err) {
+    void *p = NULL;
+    return m->dev->ops.alloc(m->dev, bytes ? bytes : 1, &p, err) ? p : NULL;
+}
+static void dev_free(const lq_model *m, void *p) {
+    if (p) m->dev->ops.free(m->dev, p);
+}
+
+// --- binding ---
+static lq_bound *bound_of(lq_model *m, const lq_slot *s) { return s->layer < 0 ? &m->top[s->role] : &m->layer[s->layer][s->role]; }
+
+static bool bind_vector(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
+    lq_weight w;
+    if (!lq_ckpt_weight(m->ckpt, s->name, s->n, 0, &w, err)) return false;
+    float *host = malloc((size_t)s->n * sizeof *host), *dev = lq_model_alloc(m, (size_t)s->n * sizeof *host, err);
+    if (host && dev) {
+        lq_dtypes[w.type.elem].to_f32(w.q, host, (size_t)s->n);
+        m->dev->ops.put(m->dev, dev, host, (size_t)s->n * sizeof *host);
+    }
+    free(host);
+    *(s->bias ? &b->bias : &b->v) = dev;
+    if (!dev) return false;
+    return host || lq_fail(err, LQ_E_MEMORY, "no memory for %s", s->name);
+}
+
+// Copies or repacks a weight's parts into memory of the device.
+static bool move_weight(lq_model *m, lq_layout to, lq_bound *b, lq_err *err) {
+    lq_weight_size size;
+    size_t scale_at, zero_at, total;
+    if (!lq_pack_sizes(to, &b->w.type, b->w.n, b->w.k, &size) || !lq_align_size(size.q, 4096, &scale_at) ||
+        !lq_add_size(scale_at, size.scale, &zero_at) || !lq_align_size(zero_at, 64, &zero_at) || !lq_add_size(zero_at, size.zero, &total))
+        return lq_fail(err, LQ_E_LIMIT, "weight of %lld x %lld is too large", (long long)b->w.n, (long long)b->w.k);
+    char *p = lq_model_alloc(m, total, err);
+    if (!p) return false;
+    b->owned = p;
+    const lq_weight_out out = {p, size.scale ? p + scale_at : NULL, size.zero ? p + zero_at : NULL};
+    if (m->dev->host) lq_pack(&b->w, to, out, m->dev->pool);
+    else {
+        char *host = malloc(total);
+        if (!host) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu bytes", total);
+        lq_pack(&b->w, to, (lq_weight_out){host, host + scale_at, host + zero_at}, NULL);
+        m->dev->ops.put(m->dev, p, host, total);
+        free(host);
+    }
+    b->w.layout = to;
+    b->w.q = out.q;
+    b->w.scale = out.scale;
+    b->w.zero = out.zero;
+    return true;
+}
+static bool bind_matrix(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
+    if (!lq_ckpt_weight(m->ckpt, s->name, s->n, s->k, &b->w, err)) return false;
+    lq_layout want = m->dev->layout;
+    if (!lq_pack_has(want, &b->w.type, s->n, s->k)) want = LQ_ANY;
+    if (b->w.layout != want || !m->dev->host) {
+        if (!move_weight(m, want, b, err)) return false;
+    }
+    lq_weight_size size;
+    if (!lq_pack_sizes(b->w.layout, &b->w.type, s->n, s->k, &size)) return lq_fail(err, LQ_E_LIMIT, "%s is too large", s->name);
+    if (s->role != LQ_R_EMBED || m->desc.tied) m->weight_bytes += size.q + size.scale + size.zero;
+    m->params += s->n * s->k;
+    if (s->layer >= 0) m->main_type = b->w.type;
+    return true;
+}
+static bool bind_slots(lq_model *m, int layer, size_t *bound, lq_err *err) {
+    lq_slot slots[LQ_LAYER_SLOTS];
+    const int n = lq_desc_slots(&m->desc, layer, slots, LQ_LAYER_SLOTS);
+    for (int i = 0; i < n; i++) {
+        const lq_slot *s = &slots[i];
+        lq_bound *b = bound_of(m, s);
+        if (!(s->k ? bind_matrix(m, s, b, err) : bind_vector(m, s, b, err))) return false;
+        if (!s->k) m->params += s->n;
+        ++*bound;
+    }
+    return true;
+}
+
+static bool no_strangers(const lq_model *m, lq_err *err) {
+    for (size_t i = 0; i < lq_ckpt_count(m->ckpt); i++) {
+        const char *name = lq_ckpt_at(m->ckpt, i)->name;
+        if (!lq_desc_knows(&m->desc, name)) return lq_fail(err, LQ_E_FORMAT, "tensor %s is no part of a %s with this config.json", name, m->desc.arch->name);
+    }
+    return true;
+}
+
+// --- opening ---
+static bool choose_kv(lq_model *m, const char *name, bool exact, lq_err *err) {
+    m->kv_type = exact ? LQ_F32 : LQ_F16;
+    if (!name || !strcmp(name, "auto")) return true;
+    m->kv_type = lq_dtype_of(name);
+    if (m->kv_type == LQ_F32 || m->kv_type == LQ_F16 || m->kv_type == LQ_BF16) return true;
+    return lq_fail(err, LQ_E_USAGE, "KV cache type \"%s\" is not one of auto, f32, f16, bf16", name);
+}
+static bool resolve_ropes(lq_model *m, lq_err *err) {
+    for (int i = 0; i < m->desc.ropes; i++) {
+        float freq[LQ_ROPE_DIM / 2];
+        const size_t bytes = (size_t)m->desc.rope[i].dim / 2 * sizeof *freq;
+        lq_rope_resolve(&m->desc.rope[i], m->ctx, freq, &m->mscale[i]);
+        m->inv_freq[i] = lq_model_alloc(m, bytes, err);
+        if (!m->inv_freq[i]) return false;
+        m->dev->ops.put(m->dev, m->inv_freq[i], freq, bytes);
+    }
+    return true;
+}
+static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq_err *err) {
+    const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa, .numerics = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
+    if (!lq_ckpt_open(path, &m->ckpt, err)) return false;
+    if (!lq_desc_read(m->ckpt, &m->desc, err)) return false;
+    if (!lq_dev_open(o->device ? o->device : "cpu", &dev, &m->dev, err) || !choose_kv(m, o->kv, o->exact, err)) return false;
+    if (o->ctx > 1 << 24) return lq_fail(err, LQ_E_USAGE, "a context of %d is more than lq can hold", o->ctx);
+    m->ctx = o->ctx ? o->ctx : m->desc.ctx;
+    m->layer = calloc((size_t)m->desc.layers, sizeof *m->layer);
+    if (!m->layer) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", m->desc.layers);
+    size_t bound = 0;
+    if (!no_strangers(m, err)) return lq_fail_in(err, "%s", path);
+    for (int l = -1; l < m->desc.layers; l++)
+        if (!bind_slots(m, l, &bound, err)) return lq_fail_in(err, "%s", path);
+    if (!resolve_ropes(m, err) || !m->dev->ops.sync(m->dev, err)) return false;
+    if (!lq_tokenizer_open(m->ckpt, &m->tok, err)) return lq_fail_in(err, "%s", path);
+    if (lq_tokenizer_vocab(m->tok) > m->desc.vocab)
+        return lq_fail(err, LQ_E_FORMAT, "%s: the tokenizer has ids up to %d, the embedding only %d rows", path, lq_tokenizer_vocab(m->tok) - 1, m->desc.vocab);
+    return true;
+}
+bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err) {
+    static const lq_model_opts none;
+    *out = NULL;
+    lq_model *m = calloc(1, sizeof *m);
+    if (!m) return lq_fail(err, LQ_E_MEMORY, "no memory for a model");
+    if (!open_parts(m, path, o ? o : &none, err)) {
+        lq_model_close(m);
+        return false;
+    }
+    *out = m;
+    return true;
+}
+
+static void free_bound(const lq_model *m, lq_bound *b) {
+    dev_free(m, b->v);
+    dev_free(m, b->bias);
+    dev_free(m, b->owned);
+}
+void lq_model_close(lq_model *m) {
+    if (!m) return;
+    for (int r = 0; r < LQ_ROLES; r++) free_bound(m, &m->top[r]);
+    for (int l = 0; m->layer && l < m->desc.layers; l++)
+        for (int r = 0; r < LQ_ROLES; r++) free_bound(m, &m->layer[l][r]);
+    for (int i = 0; i < LQ_ROPES; i++) dev_free(m, m->inv_freq[i]);
+    free(m->layer);
+    lq_tokenizer_close(m->tok);
+    lq_desc_free(&m->desc);
+    if (m->dev) lq_dev_close(m->dev);
+    if (m->ckpt) lq_ckpt_close(m->ckpt);
+    free(m);
+}
+
+// --- the KV cache's bytes ---
+static size_t layer_token_bytes(const lq_model *m, int l) {
+    const lq_layer *d = &m->desc.layer[l];
+    return d->kv_from == l ? (size_t)d->kv_heads * (size_t)(d->head_dim + d->v_dim) * lq_dtype_size(m->kv_type) : 0;
+}
+size_t lq_kv_token_bytes(const lq_model *m) {
+    size_t n = 0;
+    for (int l = 0; l < m->desc.layers; l++) n += layer_token_bytes(m, l);
+    return n;
+}
+bool lq_kvpool_open(const lq_model *m, int page, int blocks, lq_kvpool *p, lq_err *err) {
+    *p = (lq_kvpool){.page = page, .blocks = blocks};
+    p->layer = calloc((size_t)m->desc.layers, sizeof *p->layer);
+    p->data = calloc((size_t)m->desc.layers, sizeof *p->data);
+    if (!p->layer || !p->data) {
+        lq_kvpool_close(m, p);
+        return lq_fail(err, LQ_E_MEMORY, "no memory for the KV cache");
+    }
+    for (int l = 0; l < m->desc.layers; l++) {
+        const lq_layer *d = &m->desc.layer[l];
+        const size_t block = layer_token_bytes(m, l) * (size_t)page;
+        size_t bytes;
+        if (d->kv_from != l) {
+            p->layer[l] = p->layer[d->kv_from];
+            continue;
+        }
+        if (!lq_mul_size(block, (size_t)blocks, &bytes) || !(p->data[l] = lq_model_alloc(m, bytes, err))) {
+            lq_kvpool_close(m, p);
+            return lq_fail(err, LQ_E_MEMORY, "no memory for a KV cache of %d blocks of %d tokens", blocks, page);
+        }
+        p->layer[l] = (lq_cache){.type = m->kv_type, .data = p->data[l], .page = page, .kv_heads = d->kv_heads, .dk = d->head_dim, .dv = d->v_dim, .block_stride = block};
+    }
+    return true;
+}
+void lq_kvpool_close(const lq_model *m, lq_kvpool *p) {
+    for (int l = 0; p->data && l < m->desc.layers; l++) dev_free(m, p->data[l]);
+    free(p->data);
+    free(p->layer);
+    *p = (lq_kvpool){0};
+}
+
+void lq_model_describe(const lq_model *m, lq_model_info *out) {
+    const lq_layer *l = &m->desc.layer[0];
+    *out = (lq_model_info){.params = m->params, .weight_bytes = m->weight_bytes, .kv_token_bytes = lq_kv_token_bytes(m), .vocab = m->desc.vocab, .dim = m->desc.dim,
+                           .layers = m->desc.layers, .heads = l->heads, .kv_heads = l->kv_heads, .ctx = m->ctx, .exact = m->dev->numerics == LQ_NUM_EXACT};
+    snprintf(out->arch, sizeof out->arch, "%s", m->desc.arch->name);
+    lq_wtype_name(&m->main_type, out->quant, sizeof out->quant);
+    const int threads = m->dev->pool ? lq_pool_threads(m->dev->pool) : 0;
+    if (threads) snprintf(out->device, sizeof out->device, "%s %.60s, %d thread%s", m->dev->name, m->dev->isa, threads, threads == 1 ? "" : "s");
+    else snprintf(out->device, sizeof out->device, "%s %.60s", m->dev->name, m->dev->isa);
+}

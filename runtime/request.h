@@ -1,0 +1,60 @@
+// request.h: a request on its way through the engine, and the text that comes out of it. Everything a request will ever need is
+// allocated when it is submitted (in the caller's thread), so that a step allocates nothing.
+#ifndef LQ_REQUEST_H
+#define LQ_REQUEST_H
+#include "runtime/model.h"
+
+typedef struct lq_req lq_req;
+
+// One choice of a request: a sequence of tokens, and how far the cache holds them.
+typedef struct lq_seq {
+    lq_req *req;
+    int choice;
+    int kv;               // slot of lq_kv; -1: not in the cache
+    int len, done;        // tokens known; of which `done` stand in the cache
+    int prompt;           // tokens before the first sampled one
+    int32_t *ids;         // [prompt + max_tokens]
+    lq_finish finish;
+    lq_detok detok;
+    char *held;           // text not yet delivered: it may be the beginning of a stop string
+    size_t holds, held_cap;
+    int32_t *seen;        // distinct tokens and their counts, for penalties
+    uint16_t *seen_n, *prompt_n;
+    int32_t *seen_slot;   // [seen_cap] open addressing: index into seen, -1: free
+    int seens, seen_cap;
+} lq_seq;
+
+struct lq_req {
+    uint64_t id;
+    lq_request r;         // with the pointers below
+    lq_req *next;         // in the queue
+    lq_seq *seq;          // [r.n]
+    int prompt, max_tokens;
+    uint64_t seed, order; // order: of arrival
+    char **stop;
+    size_t *stop_len, longest_stop;
+    int32_t *bias_id;     // the caller's, then the end tokens with -inf for min_tokens
+    float *bias;
+    int32_t *stop_ids;
+    int live;             // choices not finished
+    int cached;           // prompt tokens that came from the cache
+    _Atomic bool cancelled;
+    bool received;        // a step has seen it
+    bool dropped;         // the callback wants no more
+    int reported;         // prompt tokens whose logprobs were delivered
+};
+
+bool lq_req_new(const lq_model *m, const lq_request *r, int ctx, lq_req **out, lq_err *err);
+void lq_req_free(lq_req *q);
+
+// What the sampler is to do for the next token of a sequence.
+void lq_seq_draw(const lq_model *m, const lq_seq *s, lq_draw *out);
+// Takes a sampled token: counts it, turns it into text, finds ends and stop strings, and tells the caller.
+void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *top, char *work);
+// Ends a choice with a last event.
+void lq_seq_end(const lq_model *m, lq_seq *s, lq_finish why, const char *error, char *work);
+// Room for one token's text, for lq_seq_take's `work`.
+size_t lq_seq_work(const lq_model *m);
+// Copies what the first choice has come to into another that starts after the prompt.
+void lq_seq_copy_prompt(lq_seq *to, const lq_seq *from);
+#endif

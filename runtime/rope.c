@@ -1,0 +1,121 @@
+// rope.c: rotary positions: what a config says of them, and the frequencies that follow. All arithmetic that transformers does
+// in f32 is done in f32 here, in the same order, so that the frequencies are the same numbers.
+#include "runtime/arch.h"
+#include <math.h>
+#include <string.h>
+
+static const double TAU = 6.283185307179586;
+
+static const struct { const char *name; lq_rope_kind kind; } kinds[] = {
+    {"default", LQ_ROPE_DEFAULT}, {"linear", LQ_ROPE_LINEAR}, {"dynamic", LQ_ROPE_DYNAMIC}, {"yarn", LQ_ROPE_YARN},
+    {"llama3", LQ_ROPE_LLAMA3},   {"longrope", LQ_ROPE_LONG}, {"su", LQ_ROPE_LONG},
+};
+
+static bool factors_read(const cJSON *scaling, const char *key, int n, float *out, lq_err *err) {
+    const cJSON *a = cJSON_GetObjectItemCaseSensitive(scaling, key), *v;
+    if (!cJSON_IsArray(a)) return lq_fail(err, LQ_E_FORMAT, "config.json: rope_scaling.%s is not an array", key);
+    int i = 0;
+    cJSON_ArrayForEach(v, a) {
+        if (i == n || !cJSON_IsNumber(v) || !(v->valuedouble > 0))
+            return lq_fail(err, LQ_E_FORMAT, "config.json: rope_scaling.%s must hold %d positive numbers", key, n);
+        out[i++] = (float)v->valuedouble;
+    }
+    return i == n || lq_fail(err, LQ_E_FORMAT, "config.json: rope_scaling.%s holds %d numbers, expected %d", key, i, n);
+}
+
+static bool scaling_read(const cJSON *s, int ctx, lq_rope *r, lq_err *err) {
+    static const char *const what = "config.json: rope_scaling";
+    const char *type = lq_json_str(s, "rope_type");
+    if (!type) type = lq_json_str(s, "type");
+    if (!type) return lq_fail(err, LQ_E_FORMAT, "%s names no rope_type", what);
+    size_t i = 0;
+    while (i < sizeof kinds / sizeof *kinds && strcmp(kinds[i].name, type)) i++;
+    if (i == sizeof kinds / sizeof *kinds) return lq_fail(err, LQ_E_UNSUPPORTED, "%s: unknown rope_type \"%s\"", what, type);
+    r->kind = kinds[i].kind;
+    int64_t original = ctx;
+    if (!lq_json_num(s, "factor", &r->factor, what, err) || !lq_json_num(s, "low_freq_factor", &r->low_factor, what, err) ||
+        !lq_json_num(s, "high_freq_factor", &r->high_factor, what, err) || !lq_json_num(s, "beta_fast", &r->beta_fast, what, err) ||
+        !lq_json_num(s, "beta_slow", &r->beta_slow, what, err) || !lq_json_num(s, "attention_factor", &r->attn_factor, what, err) ||
+        !lq_json_bool(s, "truncate", &r->truncate, what, err) ||
+        !lq_json_int(s, "original_max_position_embeddings", 1, 1 << 30, &original, what, err))
+        return false;
+    r->original_ctx = (int)original;
+    if (!(r->factor > 0) || !isfinite(r->factor)) return lq_fail(err, LQ_E_FORMAT, "%s: factor %g, expected a positive number", what, r->factor);
+    if (r->kind == LQ_ROPE_LLAMA3 && !(r->low_factor > 0 && r->high_factor > r->low_factor))
+        return lq_fail(err, LQ_E_FORMAT, "%s: low_freq_factor %g and high_freq_factor %g, expected 0 < low < high", what, r->low_factor, r->high_factor);
+    if (r->kind == LQ_ROPE_YARN && !(r->beta_fast > r->beta_slow && r->beta_slow > 0))
+        return lq_fail(err, LQ_E_FORMAT, "%s: beta_fast %g and beta_slow %g, expected 0 < slow < fast", what, r->beta_fast, r->beta_slow);
+    if (r->kind == LQ_ROPE_LONG)
+        return factors_read(s, "short_factor", r->dim / 2, r->short_factor, err) && factors_read(s, "long_factor", r->dim / 2, r->long_factor, err);
+    return true;
+}
+
+bool lq_rope_read(const cJSON *config, int head_dim, int ctx, lq_rope *r, lq_err *err) {
+    static const char *const what = "config.json";
+    const cJSON *params = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters"); // transformers 5
+    const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");   // transformers 4
+    *r = (lq_rope){.kind = LQ_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .truncate = true, .original_ctx = ctx};
+    double partial = 1;
+    if (!lq_json_num(config, "rope_theta", &r->theta, what, err) || !lq_json_num(config, "partial_rotary_factor", &partial, what, err)) return false;
+    if (cJSON_IsObject(params)) {
+        if (!lq_json_num(params, "rope_theta", &r->theta, what, err) || !lq_json_num(params, "partial_rotary_factor", &partial, what, err)) return false;
+        scaling = params;
+    }
+    if (!(r->theta > 1) || !isfinite(r->theta)) return lq_fail(err, LQ_E_FORMAT, "%s: rope_theta %g, expected more than 1", what, r->theta);
+    if (!(partial > 0 && partial <= 1)) return lq_fail(err, LQ_E_FORMAT, "%s: partial_rotary_factor %g, expected 0 to 1", what, partial);
+    r->dim = (int)(head_dim * partial);
+    if (r->dim < 2 || r->dim % 2 || r->dim > LQ_ROPE_DIM)
+        return lq_fail(err, LQ_E_FORMAT, "%s: rotary dimension %d, expected an even number up to %d", what, r->dim, LQ_ROPE_DIM);
+    return !cJSON_IsObject(scaling) || scaling_read(scaling, ctx, r, err);
+}
+
+// The dimension whose wavelength makes `turns` turns in the original context.
+static double yarn_border(const lq_rope *r, double turns) {
+    return r->dim * log(r->original_ctx / (turns * TAU)) / (2 * log(r->theta));
+}
+static void yarn(const lq_rope *r, float *f, float *mscale) {
+    double low = yarn_border(r, r->beta_fast), high = yarn_border(r, r->beta_slow);
+    if (r->truncate) low = floor(low), high = ceil(high);
+    low = fmax(low, 0), high = fmin(high, r->dim - 1);
+    if (low == high) high += 0.001;
+    for (int i = 0; i < r->dim / 2; i++) {
+        float ramp = ((float)i - (float)low) / (float)(high - low), keep = 1 - fminf(fmaxf(ramp, 0), 1);
+        f[i] = f[i] / (float)r->factor * (1 - keep) + f[i] * keep;
+    }
+    *mscale = r->factor <= 1 ? 1 : (float)(0.1 * log(r->factor) + 1);
+}
+static void llama3(const lq_rope *r, float *f) {
+    double low = r->original_ctx / r->low_factor, high = r->original_ctx / r->high_factor;
+    for (int i = 0; i < r->dim / 2; i++) {
+        float wave = (float)TAU / f[i], scaled = f[i] / (float)r->factor;
+        if (wave > (float)low) f[i] = scaled;
+        else if (wave >= (float)high) {
+            float smooth = (float)((r->original_ctx / wave - r->low_factor) / (r->high_factor - r->low_factor));
+            f[i] = (1 - smooth) * scaled + smooth * f[i];
+        }
+    }
+}
+
+void lq_rope_resolve(const lq_rope *r, int ctx, float *f, float *mscale) {
+    double theta = r->theta;
+    if (r->kind == LQ_ROPE_DYNAMIC && ctx > r->original_ctx)
+        theta *= pow(r->factor * ctx / r->original_ctx - (r->factor - 1), (double)r->dim / (r->dim - 2));
+    for (int i = 0; i < r->dim / 2; i++) f[i] = 1.0f / (float)pow((float)theta, (float)(2 * i) / (float)r->dim);
+    *mscale = 1;
+    switch (r->kind) {
+    case LQ_ROPE_LINEAR:
+        for (int i = 0; i < r->dim / 2; i++) f[i] /= (float)r->factor;
+        break;
+    case LQ_ROPE_YARN: yarn(r, f, mscale); break;
+    case LQ_ROPE_LLAMA3: llama3(r, f); break;
+    case LQ_ROPE_LONG: {
+        const float *by = ctx > r->original_ctx ? r->long_factor : r->short_factor;
+        for (int i = 0; i < r->dim / 2; i++) f[i] /= by[i];
+        double ratio = r->factor > 1 ? r->factor : (double)ctx / r->original_ctx;
+        *mscale = ratio <= 1 ? 1 : (float)sqrt(1 + log(ratio) / log(r->original_ctx));
+        break;
+    }
+    default: break;
+    }
+    if (r->attn_factor > 0) *mscale = (float)r->attn_factor;
+}
