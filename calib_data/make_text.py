@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes English text of our own: stories, dialogues, explanations, lists, sums, letters, code, a little of other languages.
+"""Writes text of our own: stories, dialogues, explanations, lists, sums, letters, code, a little of other languages.
 
 Everything comes from hand-written templates (text_stories.py, text_facts.py, text_shapes.py) and a seeded random
 choice; the same arguments give the same bytes. A document belongs to the kind that its own hash names, so no document

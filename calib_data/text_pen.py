@@ -1,12 +1,13 @@
 """The pen that the text generator writes with: seeded choice, templates, and people with their pronouns.
 
 A template is text in which [a|b|c] stands for one of its parts (they nest), {key} for a value, and {^key} for that
-value with a capital letter. Literal brackets and braces can't be written in a template; such text is made in code.
+value with a capital letter. A title at the start of a sentence gets its capital too. Literal brackets and braces
+can't be written in a template; such text is made in code.
 """
 import re
 
 CHOICE = re.compile(r"\[([^\[\]]*)\]")
-START = re.compile(r"(^|[.!?:]\"? |\n)(the|old) ")
+START = re.compile(r"(^|[.!?]\"? |(?<!,)\n)(the|old) ")  # a sentence that begins with a title, as in the baker
 VALUE = re.compile(r"\{(\^?)(\w+)\}")
 HE = dict(he="he", him="him", his="his", himself="himself", boy="boy", brother="brother")
 SHE = dict(he="she", him="her", his="her", himself="herself", boy="girl", brother="sister")

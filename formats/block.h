@@ -36,15 +36,17 @@ typedef enum lq_wkind {
     LQ_W_PLAIN, // elements of type `elem`; no scale
     LQ_W_INT,   // w = (q - z) * s; symmetric: z = 2^(bits-1), not stored
     LQ_W_TABLE, // w = table[q] * s: nf4, fp4
-    LQ_W_FLOAT  // w = (float)elem * s: fp8 with scales
+    LQ_W_FLOAT  // w = (float)elem * s: fp8 with scales; elem LQ_I8: signed codes (W8A8)
 } lq_wkind;
+
+enum { LQ_ROWS_ALL = 0x7fffffff };
 
 typedef struct lq_wtype {
     lq_wkind kind;
     lq_dtype elem;  // PLAIN and FLOAT: the element; else LQ_U8
     int bits;       // of one code (PLAIN: of one element)
     int group;      // k per scale, a multiple of 16; 0: the whole row has one
-    int rows;       // rows per scale; 0 or 1: each row has its own; 128 for block fp8
+    int rows;       // rows per scale; 0 or 1: each row has its own; 128 for block fp8; LQ_ROWS_ALL: one for all rows
     bool asym;      // zero points are stored
     lq_dtype scale; // F16, F32 or BF16
 } lq_wtype;
@@ -54,7 +56,7 @@ typedef enum lq_layout { LQ_ANY, LQ_X86, LQ_CUDA, LQ_LAYOUTS } lq_layout;
 extern const char *const lq_layout_names[LQ_LAYOUTS];
 
 // A weight matrix y = x W^T, borrowed. Parts a type does not have are NULL.
-//   any: q     plain: [n][k] elements;  coded: [n][row bytes], k consecutive, dense, LSB first, rows padded to 4 bytes
+//   any: q     plain and float: [n][k] elements;  int and table: [n][row bytes], k consecutive, dense, LSB first, rows padded to 4 bytes
 //        scale [n][groups] of type.scale (type.rows > 1: [ceil(n/rows)][groups])
 //        zero  [n][row bytes of groups], packed like codes
 typedef struct lq_weight {
@@ -78,14 +80,18 @@ static inline size_t lq_code_row_bytes(int bits, int64_t k) { return (size_t)((k
 // Bytes of each part in layout any; false if they do not fit a size_t.
 typedef struct lq_weight_size { size_t q, scale, zero; } lq_weight_size;
 bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out);
-// One row in layout any, dequantized: (q - z) * s in f32, in logical column order. `dst` has k floats.
+// Bytes of each part in any layout; false also where the layout has no form for the type: such a weight stays LQ_ANY.
+bool lq_layout_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out);
+// One row in layout any, dequantized: (q - z) * s in f32, in logical column order, outliers put in, `smooth` left out.
 void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst /* [k] */);
 // The code at (row, column) of a dense packed array of `bits` wide codes.
 uint32_t lq_code_get(const uint8_t *row, int bits, int64_t i);
 void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q);
 
-// "bf16", "int4 g128 sym f16", "int8 row sym f16": the text form used in files, reports and on the command line.
+// "bf16", "int4 g128 sym f16", "int8 row sym f16", "table4 g64 f16", "e4m3 g128 r128 f32", "e4m3 tensor f32": the text form used
+// in files, reports and on the command line. The parser takes shorthand too: "int4" (g128 sym f16), "int4 g32 asym", "int8" (row sym f16).
 void lq_wtype_name(const lq_wtype *t, char *buf, size_t size);
 bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err);
+bool lq_wtype_equal(const lq_wtype *a, const lq_wtype *b);
 double lq_wtype_bits(const lq_wtype *t, int64_t k); // bits per weight with scales and zeros
 #endif

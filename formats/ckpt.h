@@ -14,7 +14,7 @@ typedef struct lq_tensor {
     lq_dtype type;
     int rank;
     int64_t shape[LQ_RANK];
-    const void *data; // mapped
+    const void *data; // mapped; a file that others wrote may leave it unaligned (the functions of lq_dtypes[] do not mind)
     size_t bytes;
     int file;         // index of the shard it is in
 } lq_tensor;
@@ -24,10 +24,20 @@ typedef struct lq_bytes {
     size_t n;
 } lq_bytes;
 
+// A coded weight of a .lq file: what its parts (name.q, name.scale ...) are together.
+typedef struct lq_typed {
+    const char *name;
+    lq_wtype type;
+    lq_layout layout;
+    int64_t n, k;
+} lq_typed;
+
 typedef struct lq_ckpt lq_ckpt;
 
 // `path`: a .lq or .safetensors file, a model.safetensors.index.json, or a directory that holds one of them.
 bool lq_ckpt_open(const char *path, lq_ckpt **out, lq_err *err);
+// The same from memory that the caller keeps until the close; `name` is what errors call it. There is nothing beside it.
+bool lq_ckpt_open_bytes(const void *data, size_t n, const char *name, lq_ckpt **out, lq_err *err);
 void lq_ckpt_close(lq_ckpt *c);
 
 const char *lq_ckpt_path(const lq_ckpt *c);
@@ -36,15 +46,19 @@ size_t lq_ckpt_count(const lq_ckpt *c);                // model tensors, in name
 const lq_tensor *lq_ckpt_at(const lq_ckpt *c, size_t i);
 const lq_tensor *lq_ckpt_find(const lq_ckpt *c, const char *name); // NULL if there is none
 const char *lq_ckpt_meta(const lq_ckpt *c, const char *key);       // a string of the header's metadata, or NULL
+// The strings of the metadata one by one, of the first file and then of each further shard; false past the last.
+bool lq_ckpt_meta_at(const lq_ckpt *c, size_t i, const char **key, const char **value);
+const lq_typed *lq_ckpt_typed(const lq_ckpt *c, const char *name); // NULL: there is no coded weight of this name
 size_t lq_ckpt_file_bytes(const lq_ckpt *c);           // on disk, all shards
 
-// A side file (config.json, tokenizer.json ...): from inside a .lq file, else from beside the checkpoint.
+// A side file (config.json, tokenizer.json ...): from inside a .lq file that has any, else from beside the checkpoint.
 // Absent: returns true with out->p == NULL. The bytes are not NUL-terminated.
 bool lq_ckpt_file(lq_ckpt *c, const char *name, lq_bytes *out, lq_err *err);
 // Names of the side files that make a model complete, NULL-terminated: what `lq quantize` carries over.
 extern const char *const lq_side_files[];
 
-// The matrix or vector `name`, plain or coded (name.q, name.scale ...), checked to be [n][k] (k = 0: a vector [n]).
+// The matrix or vector `name`, plain or coded (name.q, name.scale ...), checked to be [n][k] (k = 0: a vector [n], bound as [n][1]).
+// All parts are aligned for their types (copied where a file does not align them) and perm and outlier columns are in range.
 // Absent: false with LQ_E_FORMAT and a line that names it.
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err);
 bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name);

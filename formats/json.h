@@ -14,11 +14,21 @@ bool lq_json_check(const char *text, size_t n, lq_json_limits lim, const char *w
 // Checks, then parses. The tree is the caller's (cJSON_Delete).
 bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, lq_err *err);
 
-// Typed reads of a member; absent leaves *out as it is and returns true, a wrong type or range is an error that names the key.
+// The parse refuses what cJSON cannot hold: NUL inside a string, numbers of more than 63 characters.
+
+// Typed reads of a member; absent (or null) leaves *out as it is and returns true, a wrong type or range is an error that names the key.
 bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, int64_t *out, const char *what, lq_err *err);
 bool lq_json_num(const cJSON *obj, const char *key, double *out, const char *what, lq_err *err);
 bool lq_json_bool(const cJSON *obj, const char *key, bool *out, const char *what, lq_err *err);
 const char *lq_json_str(const cJSON *obj, const char *key); // NULL if absent or not a string
+
+// A walk over checked text without a tree: for big objects, and integers to the last digit.
+typedef struct lq_json_walk { const char *p, *end; } lq_json_walk;
+char lq_json_next(lq_json_walk *w);                       // first byte of the next value or closing bracket, not taken; 0 at the end
+void lq_json_take(lq_json_walk *w);                       // takes one bracket
+size_t lq_json_take_str(lq_json_walk *w, char *dst);      // decodes a string into dst (never longer than its text); its length
+bool lq_json_take_u64(lq_json_walk *w, uint64_t *out);    // takes a number; false if it is not one of 0 .. 2^64-1 in plain digits
+void lq_json_skip(lq_json_walk *w);                       // takes a whole value
 
 // A growing text for writing JSON (and other) output. Check `failed` once at the end.
 typedef struct lq_text {

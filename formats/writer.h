@@ -19,13 +19,14 @@ typedef struct lq_writer_opts {
 } lq_writer_opts;
 
 bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err);
-// The most header bytes a tensor of this name, and its checksum, can take.
+// The most header bytes a tensor of this name, its checksum and its type can take. Of a weight, count each part.
 size_t lq_writer_entry_room(const char *name);
 
 bool lq_writer_meta(lq_writer *w, const char *key, const char *value, lq_err *err);
 // Adds a tensor. After a resume, one that the journal holds is skipped (its bytes are already there).
 bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, const int64_t *shape, const void *data, lq_err *err);
-// The type of a coded weight `name`, whose parts are added as name.q, name.scale ...
+// Adds a whole weight: a plain one as the tensor `name`; of a coded one the type and every part that is there, as name.q,
+// name.scale ... in the shapes of its layout. The file's layout is the metadata "lq.layout", to be given before ("any" if not).
 bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err *err);
 // Ends a block: everything added so far is on disk before the journal says so.
 bool lq_writer_block(lq_writer *w, const char *note /* kept for resume, one line */, lq_err *err);

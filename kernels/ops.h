@@ -26,18 +26,21 @@ typedef struct lq_mat {
     size_t stride; // elements from row to row
 } lq_mat;
 
-// Activations as a matmul reads them. PLAIN: only x. Q8: group-major, so the rows of any block are adjacent.
+// Activations as a matmul reads them, in the stored order of the weight's columns. PLAIN: only x. Q8: group-major, so the
+// rows of any block are adjacent; groups = ceil(k / group), what stands behind k is 0. x.rows and x.cols are set in both;
+// x.p may be NULL in Q8 unless a weight keeps outlier columns apart.
 typedef struct lq_act {
     lq_atype type;
     lq_mat x;       // [rows][k]
-    int8_t *q;      // [k/group][rows][group]
-    float *scale;   // [k/group][rows]
-    int32_t *sum;   // [k/group][rows]: sum of the group's q
+    int8_t *q;      // [groups][rows][group]
+    float *scale;   // [groups][rows]
+    int32_t *sum;   // [groups][rows]: sum of the group's q
 } lq_act;
 
 // --- rows of a batch ---
 // Rows are ordered by sequence. Row r is token `pos[r]` of sequence `seq[r]`; `at[r]` is where its K and V stand in the cache
-// (at == pos but in a speculative tree). It sees cache positions 0..at[r], less what a window or the tree hides.
+// (at == pos but in a speculative tree). It sees cache positions 0..at[r], less what a window or the tree hides: a window and
+// a chunk hide by pos and only positions before tree_base, the tree decides from there on.
 typedef struct lq_rows {
     int n, seqs;
     const int32_t *seq;    // [n], index into first/tables
@@ -50,18 +53,21 @@ typedef struct lq_rows {
     const int32_t *tree_base; // [seqs]
 } lq_rows;
 
-// The K and V of one layer: pages [block][kv_head][K, V][page][dk or dv] of `type`; MLA: dv lies inside K and V is absent.
+// The K and V of one layer: pages [block][kv_head][K, V][page][dk or dv] of `type`. MLA: v_in_k, pages are [block][kv_head][page][dk],
+// V is the first dv of K with K's scale, and kv_write takes no V. NaN and infinity become NaN in I8; E4M3 saturates.
 typedef struct lq_cache {
     lq_dtype type;         // F32, F16, BF16; I8 and E4M3 with scales
     void *data;
-    float *scale;          // I8: [block][kv_head][2][page]; E4M3: [kv_head][2]
+    float *scale;          // I8: [block][kv_head][2][page], written with the codes; E4M3: [kv_head][2], NULL: 1
     int page, kv_heads, dk, dv;
     size_t block_stride;   // bytes from block to block
+    bool v_in_k;
 } lq_cache;
 
 // --- arguments ---
 typedef struct lq_embed_args { const lq_weight *w; const int32_t *ids; /* [n] */ float scale; /* 0: 1 */ lq_mat y; } lq_embed_args;
 
+// RMS: x / sqrt(mean(x^2) + eps); LAYER: (x - mean) / sqrt(variance + eps); L2: x / sqrt(sum(x^2) + eps); then gamma, beta.
 typedef enum lq_norm_kind { LQ_NORM_RMS, LQ_NORM_LAYER, LQ_NORM_L2 } lq_norm_kind;
 typedef struct lq_norm_args {
     lq_norm_kind kind;
@@ -74,7 +80,16 @@ typedef struct lq_norm_args {
     lq_act *act;            // also y in this form
 } lq_norm_args;
 
-typedef struct lq_quant_args { lq_mat x; lq_act *act; const float *smooth; const int32_t *perm; } lq_quant_args;
+// act = x in the form that act->type says. v[j] = x[c] * smooth[c], c = perm[j]; `outlier` columns (logical) count as 0 in Q8.
+// Where act->x.p is set and is not x.p, v is also written there: PLAIN needs that for smooth and perm, else act->x may be x.
+typedef struct lq_quant_args {
+    lq_mat x;
+    lq_act *act;
+    const float *smooth;    // [cols] or NULL
+    const int32_t *perm;    // [cols] or NULL
+    const int32_t *outlier; // [outliers]
+    int outliers;
+} lq_quant_args;
 
 enum { LQ_MATS = 4 }; // matrices that share an input in one call
 typedef struct lq_matmul_args {
@@ -86,14 +101,15 @@ typedef struct lq_matmul_args {
 } lq_matmul_args;
 
 typedef enum lq_route_kind { LQ_ROUTE_SOFTMAX, LQ_ROUTE_SIGMOID, LQ_ROUTE_SOFTMAX_TOPK /* softmax over the chosen */ } lq_route_kind;
+enum { LQ_EXPERTS = 1024 }; // most experts of a layer
 typedef struct lq_route_args {
     lq_route_kind kind;
     lq_mat logits;           // [rows][experts]
     const float *bias;       // [experts] added for choosing only
-    int top_k, groups, top_groups;
+    int top_k, groups, top_groups; // groups 0: all. A group's score: SIGMOID its two best together, else its best
     bool renorm;
     float scale;             // 0: 1
-    int32_t *expert;         // [rows][top_k]; ties to the lower index
+    int32_t *expert;         // [rows][top_k], best first; ties to the lower index
     float *weight;           // [rows][top_k]
     int32_t *order, *start;  // [rows * top_k] slots sorted by expert (stable), [experts + 1] borders
 } lq_route_args;
@@ -142,8 +158,8 @@ typedef struct lq_attn_args {
 typedef enum lq_unary { LQ_SILU, LQ_GELU, LQ_GELU_TANH, LQ_RELU, LQ_RELU2, LQ_SIGMOID, LQ_TANH } lq_unary;
 typedef struct lq_glu_args {
     lq_unary fn;
-    lq_mat gate, up;        // y = fn(gate * alpha) * (up + up_add); up.p NULL: fn(gate)
-    float alpha, up_add, clamp; // alpha 0: 1; clamp 0: none
+    lq_mat gate, up;        // y = fn(gate) * (up + up_add); up.p NULL: fn(gate). y may be gate
+    float alpha, up_add, clamp; // SILU: gate * sigmoid(alpha * gate), 0: 1; gate <= clamp and |up| <= clamp, 0: none
     lq_mat y;
     lq_act *act;
 } lq_glu_args;
@@ -163,15 +179,16 @@ typedef struct lq_conv_args {
     const int32_t *slot;    // [seqs]
 } lq_conv_args;
 
-// A linear recurrence per head: S = a * S (- beta k (k^T (a S))) + k v^T;  y = q^T S.  S is [dk][dv], f32.
-// Mamba-2: a per head. Mamba-1: heads = channels, dv = 1, a per dk. Gated delta net: with beta. RWKV, GLA: a per dk.
+// A linear recurrence per head: S = a S + beta k u^T, u = v, or with `delta` v - k^T (a S);  y = q^T S.  S is [dk][dv], f32.
+// Mamba-2: a per head, beta is dt. Mamba-1: heads = channels, dv = 1, a per dk. Gated delta net: with delta. RWKV, GLA: a per dk.
 typedef struct lq_scan_args {
     const lq_rows *rows;
     int heads, groups, dk, dv; // q, k: [rows][groups * dk], v, y: [rows][heads * dv]
     lq_mat q, k, v, y;
     lq_mat decay;           // [rows][heads] or [rows][heads * dk], log space
     bool decay_per_k;
-    lq_mat beta;            // [rows][heads], p NULL: no delta rule
+    lq_mat beta;            // [rows][heads], p NULL: 1
+    bool delta;
     float *state;           // [slots][heads][dk][dv]
     const int32_t *slot;    // [seqs]
 } lq_scan_args;
@@ -187,20 +204,25 @@ typedef struct lq_draw {
     int top_k;
     uint64_t seed; uint32_t choice; uint32_t position; // keys of Philox
     int top_n;              // logprobs of this many best tokens
+    bool given;             // nothing is drawn: the logprob of `token` is asked for
+    int32_t token;
 } lq_draw;
-typedef struct lq_drawn { int32_t token; float logprob; int bad; /* nothing was allowed, or a logit was NaN */ } lq_drawn;
+// bad: nothing was allowed, or a logit was NaN or +infinity; token is -1 then.
+typedef struct lq_drawn { int32_t token; float logprob; int bad; } lq_drawn;
 enum { LQ_TOP = 32 };
 typedef struct lq_sample_args {
     lq_mat logits;          // [rows][vocab], left as they are
     const lq_draw *draw;    // [host][rows]
     lq_drawn *out;          // [host][rows]
     int32_t *top_id; float *top_logprob; // [host][rows][LQ_TOP]; of the raw logits, best first, ties to the lower id
-    void *work;             // device, work_bytes(vocab) per row
+    void *work;             // device, lq_sample_work(vocab) bytes per row
 } lq_sample_args;
+size_t lq_sample_work(int vocab);
 
 // Calibration and solving.
-typedef struct lq_gram_args { lq_mat x; double *h; /* [cols][cols], upper half += x^T x */ float *work; } lq_gram_args;
-// In: h symmetric positive definite, [n][n]. Out: upper U with h^-1 = U^T U (index order as stored). ok [host] = false: not definite.
+typedef struct lq_gram_args { lq_mat x; double *h; /* [cols][cols], upper half += x^T x */ float *work; /* [cols][cols] */ } lq_gram_args;
+// In: the upper half of h, symmetric positive definite, [n][n]. Out: upper U with h^-1 = U^T U (index order as stored), below it 0.
+// ok [host] = false: not definite, h is spoilt.
 typedef struct lq_factor_args { double *h; int n; bool *ok; } lq_factor_args;
 
 // Among the ranks of a tensor-parallel group; one rank: nothing to do.
@@ -262,7 +284,7 @@ struct lq_dev {
     bool host;             // device pointers are host pointers: weights may stay mapped
     lq_pool *pool;         // CPU only
     int rank, ranks;
-    const struct lq_ukr *ukr[8]; // CPU: the micro-kernels chosen for this machine (kernels/cpu/ukr.h)
+    const struct lq_ukr *ukr[16]; // CPU: the micro-kernels chosen for this machine, NULL ends (kernels/cpu/ukr.h)
     void *work;            // CPU: scratch, grown only by lq_dev_reserve
     size_t work_bytes;
     void *self;
@@ -273,7 +295,8 @@ void lq_dev_close(lq_dev *d);
 // The largest batch that will be asked for: sizes scratch, so that no slot allocates later.
 typedef struct lq_dev_limits { int rows, k, n, heads, dv, max_at, vocab; } lq_dev_limits;
 bool lq_dev_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err);
-// Bytes of q, scale and sum of an lq_act for `rows` rows of k; binds the pointers inside `base`.
+// Bytes of q, scale and sum of an lq_act for `rows` rows of k; binds them inside `base` and sets type, x.rows and x.cols.
+// The rows of a batch are part of the addresses: bind again when their number changes (it costs nothing).
 size_t lq_act_bytes(lq_atype t, int rows, int64_t k);
 void lq_act_bind(lq_act *a, lq_atype t, int rows, int64_t k, void *base);
 #endif

@@ -7,6 +7,14 @@
 #include "formats/block.h"
 #include "kernels/pool.h"
 
+enum {
+    LQ_X86_ROWS = 16,       // rows of a tile of LQ_X86; n is padded to that
+    LQ_ROW_GROUP = 128,     // activations' group where a weight's row has one scale; LQ_X86 pads k to whole groups
+    LQ_GROUP_MAX = 32768    // sums over larger groups would not fit int32
+};
+// LQ_X86's unit of k: the activations' group.
+static inline int lq_x86_group(const lq_wtype *t) { return t->group ? t->group : LQ_ROW_GROUP; }
+
 // Whether weights of this type have a form in this layout; if not they stay LQ_ANY on that device.
 bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k);
 // Bytes of each part in a layout.
@@ -17,14 +25,16 @@ typedef struct lq_weight_out { void *q, *scale, *zero; } lq_weight_out; // buffe
 // From any layout to any other. The pool may be NULL.
 void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *pool);
 
-// One row, dequantized, whatever the layout: the meaning of a weight. (q - z) * s in f32, logical column order.
+// One row, dequantized, whatever the layout: the meaning of a weight. (q - z) * s in f32, logical column order, outlier
+// columns from outlier_w.
 void lq_weight_row(const lq_weight *w, int64_t row, float *dst /* [k] */);
 
 // --- activations ---
 
 typedef enum lq_ascheme {
     LQ_A_PLAIN, // as they are (f32 on CPU, bf16 on CUDA)
-    LQ_A_Q8     // int8, symmetric, one f32 scale per (row, group): q = rint(x / s), s = absmax / 127, ties to even
+    LQ_A_Q8     // int8, symmetric, one f32 scale s = absmax / 127 per (row, group): q = rint(x * (127 / absmax)), ties to even;
+                // absmax below 2^-100: s = 0, q = 0; not finite: s is not finite, q = 0
 } lq_ascheme;
 
 typedef enum lq_numerics {
@@ -34,6 +44,7 @@ typedef enum lq_numerics {
 } lq_numerics;
 
 typedef struct lq_atype { lq_ascheme scheme; int group; } lq_atype;
-// THE rule: what activations a weight wants. Int weights: Q8 with the weight's group, 128 where a row has one scale.
+// THE rule: what activations a weight wants. Int weights: Q8 with the weight's group, LQ_ROW_GROUP where a row has one scale;
+// PLAIN in exact mode, for all other kinds, and for groups over LQ_GROUP_MAX.
 lq_atype lq_act_type(const lq_wtype *w, int64_t k, lq_numerics num);
 #endif

@@ -1,18 +1,20 @@
 // quant.h: a checkpoint in, a quantized .lq file out. The pass streams: one decoder block is read, rounded, written, freed.
 //
 // lq_methods[] is one of the four tables of lq. A method is a composition (statistics x transform x rounding x salient x
-// format); what it needs from a block it says in its row.
+// format); what it needs from a block it says in its row. docs/QUANT.md says how each is defined.
 #ifndef LQ_QUANT_H
 #define LQ_QUANT_H
 #include "formats/block.h"
 #include "formats/ckpt.h"
+#include "kernels/pool.h"
 
 typedef enum lq_stats { LQ_STATS_NONE, LQ_STATS_ABSMAX, LQ_STATS_MOMENT, LQ_STATS_HESSIAN } lq_stats;
 typedef enum lq_transform { LQ_T_NONE, LQ_T_SMOOTH, LQ_T_AWQ, LQ_T_ROTATE } lq_transform;
 typedef enum lq_rounding { LQ_ROUND_NEAREST, LQ_ROUND_SEARCH, LQ_ROUND_GPTQ } lq_rounding;
 typedef enum lq_salient { LQ_SALIENT_NONE, LQ_SALIENT_OUTLIER, LQ_SALIENT_COLUMNS } lq_salient;
 
-// What one matrix is to become.
+// What one matrix is to become. A method's own numbers (a damping, a threshold, a grid, an activation scheme) are fields
+// behind `type`; zero is off or the default, so a new one changes no row.
 typedef struct lq_recipe {
     lq_stats stats;
     lq_transform transform;
@@ -28,16 +30,21 @@ typedef struct lq_method {
 } lq_method;
 extern const lq_method lq_methods[];
 extern const size_t lq_method_count;
+const lq_method *lq_method_find(const char *name); // NULL: there is none
+// The words of a recipe's parts, as lq.recipe and the report have them.
+extern const char *const lq_stats_names[], *const lq_transform_names[], *const lq_rounding_names[], *const lq_salient_names[];
 
 typedef struct lq_quant_opts {
     const char *in, *out;
     const char *method;   // a row of lq_methods[]
     const char *type;     // "int4 g128" ...: of the decoder's matrices; NULL: the method's
-    const char *head, *embed; // types of these two, "keep" = as they are; NULL: "int8"
+    const char *head, *embed; // types of these two, "keep" = as they are; NULL: "int8 row"
     const char *layout;   // "any" (default), "x86"
-    int threads;
+    int threads;          // 0: one per core
     size_t max_ram;       // 0: no limit given
     bool overwrite, fresh; // fresh: ignore what an interrupted run left
+    bool keep_unknown;    // tensors the architecture does not know are carried over; else they are an error
+    bool dry_run;         // ends after the plan
     const char *report;   // JSON report; NULL: OUT.report.json beside OUT
     void (*plan)(void *arg, const char *line);   // told before the work starts, line by line
     bool (*tick)(void *arg, size_t block, size_t blocks, const char *what); // false stops; may be NULL
@@ -57,20 +64,50 @@ typedef struct lq_quant_row {
 typedef struct lq_quant_result {
     lq_quant_row *rows;
     size_t count;
-    size_t in_bytes, out_bytes, peak_bytes;
-    double seconds, bits;
-    size_t resumed;       // blocks taken over from an interrupted run
+    size_t in_bytes, out_bytes; // of the files
+    size_t plan_bytes;    // memory the plan allows, the mapped checkpoint aside
+    size_t peak_bytes;    // largest resident size of the process so far, mapped pages with it
+    double seconds, bits; // bits: mean over the weights of all matrices
+    size_t blocks, resumed; // resumed: blocks taken over from an interrupted run
 } lq_quant_result;
 
+// Plans, checks memory and disk, runs, validates, writes the report. LQ_E_CANCELLED when `tick` stopped it: what is done
+// stays in OUT.partial/ and the same call goes on from there. `out` is filled (and freed by the caller) on success only.
 bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err);
 void lq_quant_result_free(lq_quant_result *r);
 
-// One matrix: w [n][k] f32 -> codes, scales, zeros in layout any. `dst` buffers have lq_weight_sizes bytes.
-// Returns false (LQ_E_FORMAT) on NaN or infinity, naming the row.
-bool lq_quantize_matrix(const lq_recipe *r, const float *w, int64_t n, int64_t k, void *q, void *scale, uint8_t *zero, lq_err *err);
+// --- one matrix ---
+//
+// Rounding to the nearest, kind LQ_W_INT with b bits, w = (q - z) * s, for a group with smallest element lo and largest hi:
+//   symmetric   m = hi if hi > -lo, else lo     s = m / -2^(b-1)                      z = 2^(b-1)
+//               (the largest element gets the code 0 = -2^(b-1), which has no partner; s is negative where m is positive)
+//   asymmetric  lo and hi are moved to take in 0     s = (hi - lo) / (2^b - 1)        z = rint(-lo / s), at most 2^b - 1
+//   both        s is computed in f64, rounded to f32, then to its stored type
+//               q = rint(clamp(w / s, -z, 2^b - 1 - z)) + z, the quotient in f32
+//               where the stored s is 0 (a group of zeros): z = 2^(b-1), asymmetric 0, and q = z
+// rint: ties to even. The scales are F16 as asked; where a scale of a matrix that is not 0 leaves F16's normal range
+// [2^-14, 65504], the whole matrix gets F32 scales. LQ_W_PLAIN: each element is rounded to the type, ties to even.
+//
+// Later methods bring their statistics in, and take their side parts out, in fields added to this struct; zero: none.
+typedef struct lq_matrix {
+    const void *w;        // [n][k] of `elem`
+    lq_dtype elem;
+    int64_t n, k;
+    lq_pool *pool;        // may be NULL; decides no bit
+    void *q, *scale, *zero; // layout any, lq_weight_sizes of the recipe's type, `scale` with room for F32
+    // out
+    lq_wtype type;        // the recipe's, or with F32 scales
+    double error, norm;   // sums of squares of w - q and of w
+    double max_error;
+} lq_matrix;
+// Whether there is a rule for this recipe's type; LQ_E_UNSUPPORTED if not.
+bool lq_recipe_check(const lq_recipe *r, lq_err *err);
+// LQ_E_FORMAT on a NaN or infinity, naming row and column.
+bool lq_quantize_matrix(const lq_recipe *r, lq_matrix *m, lq_err *err);
 
-// Opens a written file as a stranger would and checks it: every tensor's checksum, every weight's parts and finite scales,
-// every matrix of the architecture present with its shape, side files parse. `in` (may be NULL): also that plain tensors are equal.
+// Opens a written file as a stranger would and checks it: every tensor's checksum, every matrix of the architecture there with
+// its shape, parts and finite scales, side files parse. `in` (may be NULL): plain tensors equal the ones it has, and where the
+// rounding was to the nearest, sampled rows of every coded matrix stand within a step of it.
 typedef struct lq_check { size_t tensors, weights; } lq_check;
 bool lq_validate(const char *path, const char *in, lq_check *out, lq_err *err);
 #endif

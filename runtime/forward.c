@@ -14,6 +14,7 @@ struct lq_buffers {
     lq_mat head_h, head_delta; // [outs][dim]
     lq_mat logits;             // [outs][vocab]
     void *act;                 // of lq_act_bytes
+    lq_mat turned;             // [rows][widest k] inputs reordered or scaled for weights that ask for it
     int32_t *ints;             // device copies of a batch's indices, where the device is not the host
     size_t int_cap, int_used;
     bool pending;              // delta is still to be added
@@ -53,6 +54,14 @@ static void act_room(const lq_model *m, const lq_bound *b, int rows, size_t *mos
     const size_t n = lq_act_bytes(lq_act_type(&b->w.type, b->w.k, m->dev->numerics), rows, b->w.k);
     if (n > *most) *most = n;
 }
+static bool turns(const lq_model *m) {
+    for (int r = 0; r < LQ_ROLES; r++)
+        for (int l = -1; l < m->desc.layers; l++) {
+            const lq_weight *w = l < 0 ? &m->top[r].w : &m->layer[l][r].w;
+            if (w->smooth || w->perm) return true;
+        }
+    return false;
+}
 static size_t most_act(const lq_model *m, int rows) {
     size_t most = 64;
     for (int r = 0; r < LQ_ROLES; r++) {
@@ -77,7 +86,7 @@ bool lq_buffers_open(const lq_model *m, int rows, int outs, lq_buffers **out, lq
                 mat_new(m, rows, w.mix, &b->mix, err) && mat_new(m, rows, w.ffn, &b->gate, err) && mat_new(m, rows, w.ffn, &b->up, err) &&
                 mat_new(m, outs, w.dim, &b->head_h, err) && mat_new(m, outs, w.dim, &b->head_delta, err) &&
                 mat_new(m, outs, m->desc.vocab, &b->logits, err) && (b->act = lq_model_alloc(m, most_act(m, rows > outs ? rows : outs), err)) != NULL &&
-                (!b->int_cap || (b->ints = lq_model_alloc(m, b->int_cap * sizeof *b->ints, err)) != NULL) && lq_dev_reserve(m->dev, &limits, err);
+                (!turns(m) || mat_new(m, rows, limits.k, &b->turned, err)) && (!b->int_cap || (b->ints = lq_model_alloc(m, b->int_cap * sizeof *b->ints, err)) != NULL) && lq_dev_reserve(m->dev, &limits, err);
     if (!done) {
         lq_buffers_close(m, b);
         return false;
@@ -87,7 +96,7 @@ bool lq_buffers_open(const lq_model *m, int rows, int outs, lq_buffers **out, lq
 }
 void lq_buffers_close(const lq_model *m, lq_buffers *b) {
     if (!b) return;
-    void *const all[] = {b->h.p, b->x.p, b->delta.p, b->q.p, b->k.p, b->v.p, b->mix.p, b->gate.p, b->up.p, b->head_h.p, b->head_delta.p, b->logits.p, b->act, b->ints};
+    void *const all[] = {b->h.p, b->x.p, b->delta.p, b->q.p, b->k.p, b->v.p, b->mix.p, b->gate.p, b->up.p, b->head_h.p, b->head_delta.p, b->logits.p, b->act, b->turned.p, b->ints};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]) m->dev->ops.free(m->dev, all[i]);
     free(b);
@@ -96,28 +105,32 @@ lq_mat lq_buffers_residual(const lq_buffers *b, int rows) { return view(b->h, ro
 
 // --- steps ---
 
-// y[i] = x w[i]^T + bias for the matrices of one set; those that want the same form of x go in one call.
+// Whether two weights read the same form of their input.
+static bool same_input(const lq_model *m, const lq_weight *a, const lq_weight *b) {
+    const lq_atype t = lq_act_type(&a->type, a->k, m->dev->numerics), u = lq_act_type(&b->type, b->k, m->dev->numerics);
+    return t.scheme == u.scheme && t.group == u.group && a->perm == b->perm && a->smooth == b->smooth && a->outlier == b->outlier;
+}
+// y[i] = x w[i]^T + bias for the matrices of one set; those that read the same form of x go in one call.
 static void apply(lq_model *m, lq_buffers *b, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count) {
-    const lq_ops *ops = &m->dev->ops;
     bool done[LQ_MATS] = {false};
     for (int first = 0; first < count; first++) {
         if (done[first]) continue;
-        const lq_atype want = lq_act_type(&w[first]->w.type, w[first]->w.k, m->dev->numerics);
+        const lq_weight *lead = &w[first]->w;
+        const lq_atype want = lq_act_type(&lead->type, lead->k, m->dev->numerics);
         lq_act act = {0};
         lq_act_bind(&act, want, x.rows, x.cols, b->act);
-        act.x = x;
-        if (want.scheme != LQ_A_PLAIN || w[first]->w.smooth || w[first]->w.perm)
-            ops->quant(m->dev, &(lq_quant_args){.x = x, .act = &act, .smooth = w[first]->w.smooth, .perm = w[first]->w.perm});
+        act.x = lead->smooth || lead->perm ? view(b->turned, x.rows, x.cols) : x;
+        if (want.scheme != LQ_A_PLAIN || act.x.p != x.p)
+            m->dev->ops.quant(m->dev, &(lq_quant_args){.x = x, .act = &act, .smooth = lead->smooth, .perm = lead->perm, .outlier = lead->outlier, .outliers = lead->outliers});
         lq_matmul_args args = {.x = &act};
         for (int i = first; i < count; i++) {
-            const lq_atype t = lq_act_type(&w[i]->w.type, w[i]->w.k, m->dev->numerics);
-            if (done[i] || t.scheme != want.scheme || t.group != want.group || w[i]->w.perm != w[first]->w.perm || w[i]->w.smooth != w[first]->w.smooth) continue;
+            if (done[i] || !same_input(m, lead, &w[i]->w)) continue;
             args.w[args.count] = &w[i]->w;
             args.bias[args.count] = w[i]->bias;
             args.y[args.count++] = y[i];
             done[i] = true;
         }
-        ops->matmul(m->dev, &args);
+        m->dev->ops.matmul(m->dev, &args);
     }
 }
 static void norm(lq_model *m, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y) {

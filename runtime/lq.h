@@ -164,18 +164,19 @@ bool lq_perplexity(lq_engine *e, const char *text, size_t n, const lq_ppl_opts *
 typedef struct lq_serve_opts {
     const char *host;     // NULL: 127.0.0.1
     int port;             // 0: 8080; -1: any free one (told to `ready`)
-    const char *name;     // what /v1/models calls the model; NULL: the file's name
+    const char *name;     // what clients call the model; NULL: its architecture
     const char *key;      // clients must send it as a bearer token; NULL: none. Never logged
     int max_connections;  // 0: 1024
-    size_t max_body;      // bytes of a request; 0: 16 MiB
-    int drain_seconds;    // how long running requests may go on after lq_serve_stop; 0: 30
+    size_t max_body;      // bytes of a request; 0: 4 MiB
+    int drain_seconds;    // how long running requests may go on after lq_serve_stop; 0: 30; negative: not at all
     void (*ready)(void *arg, const char *host, int port);
-    void (*log)(void *arg, const char *line); // one line a request: method, path, status, times, counts; no content
+    void (*log)(void *arg, const char *line); // from any thread. One line a request: route, status, counts, times; no content
     void *arg;
 } lq_serve_opts;
-// Serves until lq_serve_stop; steps the engine on a thread of its own.
+// Serves until lq_serve_stop; steps the engine on a thread of its own. One server a process at a time.
 bool lq_serve(lq_model *m, lq_engine *e, const lq_serve_opts *o, lq_err *err);
-void lq_serve_stop(void); // any thread, and from a signal handler
+// From any thread or a signal handler, also before lq_serve begins. Once: refuses what is new and drains; again: ends at once.
+void lq_serve_stop(void);
 
 #ifdef __cplusplus
 }

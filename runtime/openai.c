@@ -119,22 +119,9 @@ static bool fields_read(const lq_api *api, const field *rows, size_t count, cons
     return true;
 }
 
-// cJSON's strings end at their first NUL: an escaped one would cut a prompt short in silence.
-static bool has_nul(const char *body, size_t n) {
-    static const char nul[] = "\\u0000";
-    const char *end = body + n;
-    for (const char *p = body; (p = memmem(p, (size_t)(end - p), nul, sizeof nul - 1)) != NULL; p++) {
-        size_t slashes = 0;
-        while (p - slashes > body && p[-1 - (ptrdiff_t)slashes] == '\\') slashes++;
-        if (slashes % 2 == 0) return true;
-    }
-    return false;
-}
-
 static bool body_parse(const lq_api *api, const char *body, size_t n, cJSON **out, lq_refusal *no) {
     lq_err err;
     *out = NULL;
-    if (has_nul(body, n)) return lq_refuse(no, 400, NULL, NULL, "the body has the character \\u0000, which no text may hold");
     if (!lq_json_parse(body, n, (lq_json_limits){.bytes = api->max_body, .depth = MAX_DEPTH}, "request", out, &err))
         return lq_refuse(no, err.code == LQ_E_MEMORY ? 500 : 400, NULL, NULL, "%s", err.text);
     if (cJSON_IsObject(*out)) return true;

@@ -1,8 +1,9 @@
 // verb.h: a verb of the program as data. The same table parses, prints help, completes in the shell and makes the man page.
-// To add a verb: write lq_<verb>.c with its struct of arguments, its option table and one lq_verb, and name it in lq.c.
+// To add a verb: write lq_<verb>.c with its struct of arguments, its option table and one `const lq_verb lq_verb_<verb>`,
+// declare that below and name it in lq.c's table.
 #ifndef LQ_VERB_H
 #define LQ_VERB_H
-#include "formats/err.h"
+#include "runtime/lq.h"
 #include <stdio.h>
 
 typedef enum lq_opt_kind {
@@ -13,7 +14,7 @@ typedef enum lq_opt_kind {
     LQ_OPT_TEXT,   // const char *
     LQ_OPT_FILE,   // const char *, completed as a file
     LQ_OPT_CHOICE, // const char *, one of `choices`
-    LQ_OPT_LIST    // lq_list *, may be given again
+    LQ_OPT_LIST    // lq_list, one more text each time it is given
 } lq_opt_kind;
 
 typedef struct lq_list { const char **p; size_t n; } lq_list;
@@ -31,7 +32,7 @@ typedef struct lq_opt {
 
 typedef struct lq_verb {
     const char *name;
-    const char *synopsis;   // "MODEL OUT"
+    const char *synopsis;   // its words, "MODEL [PROMPT]"; the shell completes VERB as a verb, "bash|zsh" as a choice, others as files
     const char *summary;    // one line, for `lq help`
     const char *detail;     // paragraphs, may be NULL
     const char *const *examples; // command line, then what it does, NULL-terminated
@@ -39,8 +40,13 @@ typedef struct lq_verb {
     size_t opt_count;
     size_t size;            // of the verb's struct, which starts with lq_common and is zeroed before parsing
     int min_args, max_args; // words that are not options; max -1: any number
-    int (*run)(void *args, int argc, char **argv); // exit status: 0 done, 1 failed, 2 wrong usage
+    int (*run)(void *args, int argc, char **argv); // argv: the words alone. Exit status: 0 done, 1 failed, 2 wrong usage
 } lq_verb;
+extern const lq_verb lq_verb_inspect, lq_verb_quantize, lq_verb_run, lq_verb_eval, lq_verb_serve, lq_verb_bench, lq_verb_version,
+    lq_verb_completion, lq_verb_man, lq_verb_help;
+extern const lq_verb *const lq_verbs[]; // in the order of `lq help`, NULL-terminated
+const lq_verb *lq_verb_find(const char *name); // NULL: there is none
+int lq_verb_unknown(const char *word);         // the usage error, with the nearest verb; returns 2
 
 // First member of every verb's struct. --json, --quiet, --help are parsed for every verb.
 typedef struct lq_common { bool json, quiet; } lq_common;
@@ -55,11 +61,39 @@ typedef struct lq_model_args { const char *device, *isa, *kv; int64_t threads, c
     {"kv", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache", "auto|f32|f16|bf16", 0, 0},                 \
     {"exact", 0, LQ_OPT_FLAG, offsetof(T, m.exact), NULL, "f32 activations, residual and KV: slower, for comparison", NULL, 0, 0}
 
+// What the shared options say to lq_model_open.
+lq_model_opts lq_model_args_opts(const lq_model_args *a);
+
+// --- options (opts.c) ---
+// The options every verb has besides its own: --json, --quiet, --help.
+extern const lq_opt lq_common_opts[];
+extern const size_t lq_common_opt_count;
+// The i-th option of a verb, its own ones first; NULL past the last.
+const lq_opt *lq_verb_opt(const lq_verb *v, size_t i);
+// Fills args (zeroed) and moves the words that are not options to words[0..*count). Returns 0, or 2 after lq_say_usage;
+// *help: the user asked for the help. lq_opts_free gives back the lists.
+int lq_opts_parse(const lq_verb *v, int argc, char **argv, void *args, char **words, int *count, bool *help);
+void lq_opts_free(const lq_verb *v, void *args);
+// The candidate nearest to `word` by edit distance, or NULL if none is near. `next` returns the i-th candidate or NULL.
+const char *lq_opts_nearest(const char *word, const char *(*next)(const void *of, size_t i), const void *of);
+// The help of one verb, or (v NULL) of the program (help.c).
+void lq_help_print(const lq_verb *v, FILE *f);
+
+// --- what comes in from outside (input.c) ---
+// A whole file ("-": standard input), allocated, NUL-terminated (the NUL is not counted).
+bool lq_input_read(const char *path, size_t limit, char **text, size_t *n, lq_err *err);
+// From here on Ctrl-C does not kill the program but makes lq_input_stopped true; a second one kills.
+void lq_input_catch(void);
+bool lq_input_stopped(void);
+
 // --- what every verb prints with (say.c) ---
 // Prints "lq: <text>" to stderr and returns 1: the last line of a failed verb.
 int lq_say_error(const lq_err *err);
 // Usage error: "lq <verb>: <text>", a hint at --help; returns 2.
 int lq_say_usage(const char *verb, const char *fmt, ...) LQ_PRINTF(2, 3);
+bool lq_say_color(FILE *f); // a terminal, and NO_COLOR is not set
+// Starts a style on such a file ("1" bold, "2" dim, "31" red), "" ends it; elsewhere writes nothing.
+void lq_say_style(FILE *f, const char *code);
 // "1.23 GB", "4m 05s", "12.3k": into one of a few static buffers.
 const char *lq_say_bytes(double bytes);
 const char *lq_say_time(double seconds);
@@ -74,4 +108,5 @@ typedef struct lq_table lq_table;
 lq_table *lq_table_new(int columns, const char *const *head);
 void lq_table_row(lq_table *t, const char *const *cells);
 void lq_table_print(lq_table *t, FILE *f); // and frees
+int lq_say_width(const char *text); // columns that a UTF-8 text takes on a terminal
 #endif

@@ -1,0 +1,237 @@
+// block.c: weight types in words and in bytes: names, sizes of parts in each layout, codes, one row dequantized.
+// Refuses (by returning false) sizes that do not fit and types a layout has no form for.
+#include "formats/block.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const lq_layout_names[LQ_LAYOUTS] = {[LQ_ANY] = "any", [LQ_X86] = "x86", [LQ_CUDA] = "cuda"};
+
+// --- codes ---
+
+uint32_t lq_code_get(const uint8_t *row, int bits, int64_t i) {
+    int64_t at = i * bits;
+    int shift = (int)(at & 7);
+    uint32_t v = row[at >> 3];
+    if (shift + bits > 8) v |= (uint32_t)row[(at >> 3) + 1] << 8;
+    return v >> shift & ((1u << bits) - 1);
+}
+
+void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q) {
+    int64_t at = i * bits;
+    int shift = (int)(at & 7);
+    uint32_t mask = ((1u << bits) - 1) << shift, v = q << shift & mask;
+    uint8_t *p = row + (at >> 3);
+    p[0] = (uint8_t)((p[0] & ~mask) | v);
+    if (shift + bits > 8) p[1] = (uint8_t)((p[1] & ~(mask >> 8)) | v >> 8);
+}
+
+// --- sizes ---
+
+static bool type_ok(const lq_wtype *t) {
+    if (t->elem < 0 || t->elem >= LQ_DTYPES) return false;
+    if (t->kind == LQ_W_PLAIN) return true;
+    bool coded = t->kind == LQ_W_INT || t->kind == LQ_W_TABLE;
+    return t->bits >= 1 && t->bits <= 8 && (coded || t->kind == LQ_W_FLOAT) && t->group >= 0 && t->group % 16 == 0 && t->rows >= 0 &&
+           (t->scale == LQ_F16 || t->scale == LQ_F32 || t->scale == LQ_BF16) && (!t->asym || (t->kind == LQ_W_INT && t->rows <= 1));
+}
+
+static bool shape_ok(int64_t n, int64_t k) { return n > 0 && k > 0 && n <= (int64_t)1 << 40 && k <= (int64_t)1 << 40; }
+
+bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
+    *out = (lq_weight_size){0};
+    if (!type_ok(t) || !shape_ok(n, k)) return false;
+    size_t rows = (size_t)n, row = (size_t)k;
+    if (t->kind == LQ_W_PLAIN || t->kind == LQ_W_FLOAT) {
+        if (!lq_mul_size(row, lq_dtype_size(t->elem), &row)) return false;
+    } else {
+        row = lq_code_row_bytes(t->bits, k);
+    }
+    if (!lq_mul_size(rows, row, &out->q)) return false;
+    if (t->kind == LQ_W_PLAIN) return true;
+    int64_t groups = lq_weight_groups(t, k);
+    size_t bands = t->rows > 1 ? (size_t)((n - 1) / t->rows + 1) : rows;
+    if (!lq_mul_size(bands, (size_t)groups * lq_dtype_size(t->scale), &out->scale)) return false;
+    return !t->asym || lq_mul_size(rows, lq_code_row_bytes(t->bits, groups), &out->zero);
+}
+
+// x86: tiles of 16 rows; 64 bytes hold 16 rows x 8 k of int4 or x 4 k of int8. N is padded to 16, K to the group, or to 128 where a row
+// has one scale (the activations' group, so that no kernel meets a part of one).
+static bool x86_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
+    *out = (lq_weight_size){0};
+    if (!type_ok(t) || !shape_ok(n, k) || t->kind != LQ_W_INT || (t->bits != 4 && t->bits != 8) || t->rows > 1) return false;
+    size_t step = t->bits == 4 ? 8 : 4, to = t->group ? (size_t)t->group : 128;
+    size_t tiles = ((size_t)n + 15) / 16, groups = (size_t)lq_weight_groups(t, k);
+    size_t wide = ((size_t)k + to - 1) / to * to;
+    return lq_mul_size(tiles, wide / step * 64, &out->q) && lq_mul_size(tiles, groups * 16 * lq_dtype_size(t->scale), &out->scale) &&
+           (!t->asym || lq_mul_size(tiles, groups * 16, &out->zero));
+}
+
+bool lq_layout_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
+    if (layout == LQ_ANY) return lq_weight_sizes(t, n, k, out);
+    if (layout == LQ_X86) return x86_sizes(t, n, k, out);
+    *out = (lq_weight_size){0};
+    return false;
+}
+
+// --- rows ---
+
+static float scale_at(const lq_weight *w, int64_t i) {
+    const char *p = (const char *)w->scale + (size_t)i * lq_dtype_size(w->type.scale);
+    if (w->type.scale == LQ_F32) {
+        float f;
+        memcpy(&f, p, sizeof f);
+        return f;
+    }
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return w->type.scale == LQ_F16 ? lq_f16_f32(h) : lq_bf16_f32(h);
+}
+
+// Codes first..end of a row less z, as floats (or looked up in the table).
+static void codes_widen(const lq_weight *w, const uint8_t *row, int64_t first, int64_t end, float z, float *dst) {
+    if (w->type.kind == LQ_W_FLOAT) {
+        lq_dtypes[w->type.elem].to_f32(row + (size_t)first * lq_dtype_size(w->type.elem), dst, (size_t)(end - first));
+    } else if (w->type.kind == LQ_W_TABLE) {
+        for (int64_t i = first; i < end; i++) dst[i - first] = w->table[lq_code_get(row, w->type.bits, i)];
+    } else if (w->type.bits == 8) {
+        for (int64_t i = first; i < end; i++) dst[i - first] = (float)row[i] - z;
+    } else if (w->type.bits == 4) {
+        for (int64_t i = first; i < end; i++) dst[i - first] = (float)(row[i >> 1] >> (i & 1) * 4 & 15) - z;
+    } else {
+        for (int64_t i = first; i < end; i++) dst[i - first] = (float)lq_code_get(row, w->type.bits, i) - z;
+    }
+}
+
+void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst) {
+    const lq_wtype *t = &w->type;
+    size_t elem = lq_dtype_size(t->elem);
+    if (t->kind == LQ_W_PLAIN) {
+        lq_dtypes[t->elem].to_f32((const char *)w->q + (size_t)row * (size_t)w->k * elem, dst, (size_t)w->k);
+        return;
+    }
+    size_t row_bytes = t->kind == LQ_W_FLOAT ? (size_t)w->k * elem : lq_code_row_bytes(t->bits, w->k);
+    const uint8_t *q = (const uint8_t *)w->q + (size_t)row * row_bytes;
+    int64_t groups = lq_weight_groups(t, w->k), band = t->rows > 1 ? row / t->rows : row;
+    int64_t group = t->group ? t->group : w->k;
+    const uint8_t *zeros = w->zero ? w->zero + (size_t)row * lq_code_row_bytes(t->bits, groups) : NULL;
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t first = g * group, end = first + group < w->k ? first + group : w->k;
+        float s = scale_at(w, band * groups + g);
+        float z = zeros ? (float)lq_code_get(zeros, t->bits, g) : (float)(1 << (t->bits - 1));
+        float part[256];
+        for (int64_t at = first; at < end; at += 256) {
+            int64_t stop = at + 256 < end ? at + 256 : end;
+            codes_widen(w, q, at, stop, z, part);
+            if (w->perm)
+                for (int64_t i = at; i < stop; i++) dst[w->perm[i]] = part[i - at] * s;
+            else
+                for (int64_t i = at; i < stop; i++) dst[i] = part[i - at] * s;
+        }
+    }
+    for (int32_t i = 0; i < w->outliers; i++) dst[w->outlier[i]] = lq_bf16_f32(w->outlier_w[(size_t)row * (size_t)w->outliers + (size_t)i]);
+}
+
+// --- names ---
+
+void lq_wtype_name(const lq_wtype *t, char *buf, size_t size) {
+    const char *elem = lq_dtypes[t->elem].name;
+    if (t->kind == LQ_W_PLAIN) {
+        snprintf(buf, size, "%s", elem);
+        return;
+    }
+    char head[16], group[24], rows[24] = "";
+    if (t->kind == LQ_W_FLOAT) snprintf(head, sizeof head, "%s", elem);
+    else snprintf(head, sizeof head, "%s%d", t->kind == LQ_W_INT ? "int" : "table", t->bits);
+    bool all = t->rows == LQ_ROWS_ALL;
+    if (t->group) snprintf(group, sizeof group, "g%d", t->group);
+    else snprintf(group, sizeof group, all ? "tensor" : "row");
+    if (t->rows > 1 && !(all && !t->group)) snprintf(rows, sizeof rows, " r%d", t->rows);
+    const char *sym = t->kind != LQ_W_INT ? "" : t->asym ? " asym" : " sym";
+    snprintf(buf, size, "%s %s%s%s %s", head, group, rows, sym, lq_dtypes[t->scale].name);
+}
+
+bool lq_wtype_equal(const lq_wtype *a, const lq_wtype *b) {
+    if (a->kind != b->kind || a->elem != b->elem || a->bits != b->bits) return false;
+    if (a->kind == LQ_W_PLAIN) return true;
+    int ra = a->rows > 1 ? a->rows : 1, rb = b->rows > 1 ? b->rows : 1;
+    return a->group == b->group && ra == rb && a->asym == b->asym && a->scale == b->scale;
+}
+
+// A number of at most `max` in plain digits without a leading zero; -1 if it is not one.
+static int word_number(const char *s, int max) {
+    if (*s < '1' || *s > '9') return -1;
+    int64_t v = 0;
+    for (; *s >= '0' && *s <= '9'; s++)
+        if ((v = v * 10 + (*s - '0')) > max) return -1;
+    return *s ? -1 : (int)v;
+}
+
+static bool head_parse(const char *word, lq_wtype *t) {
+    lq_dtype d = lq_dtype_of(word);
+    if (d != LQ_DTYPES && (lq_dtypes[d].number || d == LQ_I8)) {
+        *t = (lq_wtype){.kind = LQ_W_PLAIN, .elem = d, .bits = 8 * (int)lq_dtype_size(d), .scale = LQ_F32};
+        return true;
+    }
+    bool table = !strncmp(word, "table", 5);
+    int bits = table ? word_number(word + 5, 8) : !strncmp(word, "int", 3) ? word_number(word + 3, 8) : -1;
+    if (bits < 2) return false;
+    *t = (lq_wtype){.kind = table ? LQ_W_TABLE : LQ_W_INT, .elem = LQ_U8, .bits = bits, .scale = LQ_F16};
+    t->group = table ? 64 : bits == 8 ? 0 : 128;
+    return true;
+}
+
+// Each word sets one thing and may be said once; `said` has a bit per thing.
+static bool word_parse(const char *word, lq_wtype *t, unsigned *said) {
+    enum { GROUP = 1, ROWS = 2, SYM = 4, SCALE = 8 };
+    unsigned thing;
+    int v;
+    lq_dtype d = lq_dtype_of(word);
+    if (!strcmp(word, "row")) {
+        thing = GROUP, t->group = 0;
+    } else if (!strcmp(word, "tensor")) {
+        thing = GROUP | ROWS, t->group = 0, t->rows = LQ_ROWS_ALL;
+    } else if (word[0] == 'g' && (v = word_number(word + 1, 1 << 20)) > 0) {
+        thing = GROUP, t->group = v;
+    } else if (word[0] == 'r' && (v = word_number(word + 1, LQ_ROWS_ALL)) > 1) {
+        thing = ROWS, t->rows = v;
+    } else if (t->kind == LQ_W_INT && (!strcmp(word, "sym") || !strcmp(word, "asym"))) {
+        thing = SYM, t->asym = word[0] == 'a';
+    } else if (d == LQ_F16 || d == LQ_F32 || d == LQ_BF16) {
+        thing = SCALE, t->scale = d;
+    } else {
+        return false;
+    }
+    bool again = *said & thing;
+    *said |= thing;
+    return !again;
+}
+
+bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err) {
+    const char *hint = "expected one like \"bf16\", \"int4 g128 sym f16\", \"int8\" or \"e4m3 tensor f32\"";
+    char buf[96], *save = NULL;
+    if (strlen(text) >= sizeof buf) return lq_fail(err, LQ_E_USAGE, "weight type \"%.40s...\": %s", text, hint);
+    memcpy(buf, text, strlen(text) + 1);
+    lq_wtype t;
+    unsigned said = 0;
+    char *word = strtok_r(buf, " ", &save);
+    if (!word || !head_parse(word, &t)) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": %s", text, hint);
+    while ((word = strtok_r(NULL, " ", &save))) {
+        bool eight = t.elem == LQ_E4M3 || t.elem == LQ_E5M2 || t.elem == LQ_I8;
+        if (t.kind == LQ_W_PLAIN && eight) t.kind = LQ_W_FLOAT;
+        if (t.kind == LQ_W_PLAIN || !word_parse(word, &t, &said))
+            return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": \"%s\" does not fit here; %s", text, word, hint);
+    }
+    if (t.kind == LQ_W_PLAIN && t.elem == LQ_I8) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": signed codes need a scale, as in \"i8 row f32\"", text);
+    if (t.group % 16) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": group %d is not a multiple of 16", text, t.group);
+    if (!type_ok(&t)) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": zero points need a scale for each row", text);
+    *out = t;
+    return true;
+}
+
+double lq_wtype_bits(const lq_wtype *t, int64_t k) {
+    if (t->kind == LQ_W_PLAIN || k <= 0) return t->bits;
+    double per_row = (double)lq_weight_groups(t, k) / (double)k;
+    double rows = t->rows > 1 ? t->rows : 1;
+    return t->bits + per_row * (8.0 * (double)lq_dtype_size(t->scale) / rows + (t->asym ? t->bits : 0));
+}

@@ -1,0 +1,63 @@
+// container.h: what stands between a file's bytes and lq_ckpt: one mapped file as a table of tensors. Inside formats/ only.
+//
+// A container is a row of the table in ckpt.c: it says whether the bytes look like its own and turns them into a shard. A reader
+// fills tensor, count, meta and metas; everything it allocates hangs on the shard and is freed by ckpt.c.
+#ifndef LQ_CONTAINER_H
+#define LQ_CONTAINER_H
+#include "formats/ckpt.h"
+
+typedef struct lq_meta {
+    const char *key, *value;
+    size_t at; // where the value's first byte stands in the file
+} lq_meta;
+
+typedef struct lq_shard {
+    char *path;           // what errors call it
+    int fd;               // -1: bytes of somebody else
+    const uint8_t *map;   // [bytes]
+    size_t bytes, data_at;
+    const char *container;
+    char *arena;          // decoded names and metadata
+    lq_tensor *tensor;    // [count] by name
+    size_t count;
+    lq_meta *meta;        // [metas]
+    size_t metas;
+    uint64_t *sum;        // [count] XXH64 of each tensor of a .lq file, else NULL
+    lq_typed *typed;      // [typeds] by name
+    size_t typeds;
+    char *typed_arena;
+} lq_shard;
+
+const lq_tensor *lq_shard_find(const lq_shard *s, const char *name);
+const char *lq_shard_meta(const lq_shard *s, const char *key);
+bool lq_name_ok(const char *name, size_t n); // not empty, below LQ_NAME, no control characters
+
+// safetensors.c: the header, strictly. Leaves the tensors in the order of their bytes.
+bool lq_safetensors_read(lq_shard *s, lq_err *err);
+// lqfile.c: the conventions of .lq on top. Wants the tensors in the order of their bytes, then sorts them by name.
+bool lq_lqfile_read(lq_shard *s, lq_err *err);
+void lq_shard_sort(lq_shard *s);
+
+// What the parts of a coded weight must be: q, scale, zero, table, as many as the type has.
+typedef struct lq_part {
+    const char *suffix;
+    lq_dtype type;
+    int rank;
+    int64_t shape[3];
+} lq_part;
+enum { LQ_PARTS_MAX = 4 };
+int lq_weight_parts(const lq_wtype *t, lq_layout layout, int64_t n, int64_t k, lq_part out[LQ_PARTS_MAX]); // 0: no such weight
+// The layout that a coded weight of a file has: the file's where the type has a form in it, else any.
+lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k);
+
+// Reserved names of a .lq file.
+#define LQ_PAD_PREFIX "lq.pad/"
+#define LQ_FILE_PREFIX "lq.file/"
+enum { LQ_ALIGN = 64, LQ_ALIGN_PAGE = 4096 };
+bool lq_name_reserved(const char *name); // lq.pad/ or lq.file/
+bool lq_file_name_ok(const char *name);  // a side file's name: no path
+// XXH64 of a header in which the 16 digits at `digits` count as zeros.
+uint64_t lq_header_sum(const char *header, size_t n, size_t digits);
+// 16 lower-case hex digits.
+bool lq_sum_parse(const char *text, size_t n, uint64_t *out);
+#endif

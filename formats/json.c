@@ -1,0 +1,540 @@
+// json.c: the check that every JSON text passes before anything reads it, the walk over checked text, and writing.
+// Owns nothing but lq_text. Refuses what RFC 8259 does not allow, and duplicate names, lone surrogates and bad UTF-8.
+#include "formats/json.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// --- characters ---
+
+// Length of the UTF-8 character at p, 0 if there is none. Else than the table of RFC 3629 nothing passes.
+static size_t utf8_len(const unsigned char *p, const unsigned char *end) {
+    size_t left = (size_t)(end - p);
+    unsigned char c = p[0], lo = 0x80, hi = 0xbf;
+    if (c < 0x80) return 1;
+    if (c < 0xc2 || c > 0xf4) return 0;
+    size_t n = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    if (c == 0xe0) lo = 0xa0;
+    if (c == 0xed) hi = 0x9f;
+    if (c == 0xf0) lo = 0x90;
+    if (c == 0xf4) hi = 0x8f;
+    if (left < n || p[1] < lo || p[1] > hi) return 0;
+    for (size_t i = 2; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80) return 0;
+    return n;
+}
+
+static int hex4(const char *p) {
+    int v = 0;
+    for (int i = 0; i < 4; i++) {
+        char c = p[i];
+        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        if (d < 0) return -1;
+        v = v * 16 + d;
+    }
+    return v;
+}
+
+static size_t utf8_put(uint32_t u, char *out) {
+    if (u < 0x80) return out[0] = (char)u, 1;
+    if (u < 0x800) return out[0] = (char)(0xc0 | u >> 6), out[1] = (char)(0x80 | (u & 63)), 2;
+    if (u < 0x10000) {
+        out[0] = (char)(0xe0 | u >> 12), out[1] = (char)(0x80 | (u >> 6 & 63)), out[2] = (char)(0x80 | (u & 63));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | u >> 18), out[1] = (char)(0x80 | (u >> 12 & 63));
+    out[2] = (char)(0x80 | (u >> 6 & 63)), out[3] = (char)(0x80 | (u & 63));
+    return 4;
+}
+
+// Decodes one byte or escape of a checked string at *p into out; 0 at the closing quote, which is not passed.
+static size_t unit_decode(const char **p, char out[4]) {
+    const char *s = *p;
+    if (*s == '"') return 0;
+    if (*s != '\\') return out[0] = *s, *p = s + 1, 1;
+    *p = s + 2;
+    switch (s[1]) {
+    case 'b': return out[0] = '\b', 1;
+    case 'f': return out[0] = '\f', 1;
+    case 'n': return out[0] = '\n', 1;
+    case 'r': return out[0] = '\r', 1;
+    case 't': return out[0] = '\t', 1;
+    case 'u': break;
+    default: return out[0] = s[1], 1;
+    }
+    uint32_t u = (uint32_t)hex4(s + 2);
+    *p = s + 6;
+    if (u >= 0xd800 && u < 0xdc00) {
+        u = 0x10000 + ((u - 0xd800) << 10) + ((uint32_t)hex4(s + 8) - 0xdc00);
+        *p = s + 12;
+    }
+    return utf8_put(u, out);
+}
+
+// --- the check ---
+
+typedef struct name_at { uint64_t hash; const char *p; } name_at; // a member's name: p stands behind the opening quote
+typedef struct level { bool object; size_t names; } level;        // names: how many were kept when it was opened
+typedef struct big_int { size_t index; const char *p; size_t n; } big_int; // the index-th number is an integer that a double may not hold
+
+typedef struct checker {
+    const char *text, *p, *end, *what;
+    lq_err *err;
+    level *stack; // [depth]
+    int depth, max_depth;
+    name_at *name; // of all open objects
+    size_t names, name_cap;
+    bool for_cjson;
+    size_t numbers;
+    big_int *big;
+    size_t bigs, big_cap;
+} checker;
+
+static bool bad(const checker *c, const char *found) {
+    return lq_fail(c->err, LQ_E_FORMAT, "%s: not JSON: %s at byte %zu", c->what, found, (size_t)(c->p - c->text));
+}
+static bool no_memory(const checker *c) { return lq_fail(c->err, LQ_E_MEMORY, "%s: no memory to check the JSON text", c->what); }
+
+static bool grow(void **p, size_t n, size_t *cap, size_t size) {
+    if (n < *cap) return true;
+    size_t want = *cap ? *cap * 2 : 64, bytes;
+    void *q = lq_mul_size(want, size, &bytes) ? realloc(*p, bytes) : NULL;
+    if (!q) return false;
+    *p = q, *cap = want;
+    return true;
+}
+
+// p stands at a backslash; passes the escape.
+static bool escape_check(checker *c) {
+    if (c->end - c->p < 2) return bad(c, "a string without end");
+    if (c->p[1] != 'u') {
+        if (!c->p[1] || !strchr("\"\\/bfnrt", c->p[1])) return bad(c, "an unknown escape");
+        c->p += 2;
+        return true;
+    }
+    int u = c->end - c->p >= 6 ? hex4(c->p + 2) : -1;
+    if (u < 0) return bad(c, "a bad \\u escape");
+    if (u >= 0xdc00 && u < 0xe000) return bad(c, "a lone surrogate");
+    if (u == 0 && c->for_cjson) return bad(c, "NUL inside a string, which lq does not take");
+    if (u >= 0xd800 && u < 0xdc00) {
+        int v = c->end - c->p >= 12 && c->p[6] == '\\' && c->p[7] == 'u' ? hex4(c->p + 8) : -1;
+        if (v < 0xdc00 || v > 0xdfff) return bad(c, "a lone surrogate");
+        c->p += 6;
+    }
+    c->p += 6;
+    return true;
+}
+
+// p stands at the opening quote; passes the string.
+static bool string_check(checker *c) {
+    for (c->p++; c->p < c->end;) {
+        unsigned char b = (unsigned char)*c->p;
+        if (b == '"') return c->p++, true;
+        if (b < 0x20) return bad(c, "a control character inside a string");
+        if (b == '\\') {
+            if (!escape_check(c)) return false;
+        } else if (b < 0x80) {
+            c->p++;
+        } else {
+            size_t n = utf8_len((const unsigned char *)c->p, (const unsigned char *)c->end);
+            if (!n) return bad(c, "bytes that are not UTF-8");
+            c->p += n;
+        }
+    }
+    return bad(c, "a string without end");
+}
+
+static bool is_digit(const char *p, const char *end) { return p < end && *p >= '0' && *p <= '9'; }
+
+static bool number_check(checker *c) {
+    const char *p = c->p, *end = c->end, *start = p;
+    bool integer = true;
+    if (*p == '-') p++;
+    if (!is_digit(p, end)) return bad(c, "a bad number");
+    if (*p == '0') p++;
+    else while (is_digit(p, end)) p++;
+    if (p < end && *p == '.') {
+        integer = false;
+        if (!is_digit(++p, end)) return bad(c, "a bad number");
+        while (is_digit(p, end)) p++;
+    }
+    if (p < end && (*p == 'e' || *p == 'E')) {
+        integer = false;
+        p++;
+        if (p < end && (*p == '+' || *p == '-')) p++;
+        if (!is_digit(p, end)) return bad(c, "a bad number");
+        while (is_digit(p, end)) p++;
+    }
+    size_t n = (size_t)(p - start);
+    if (c->for_cjson && n > 63) return bad(c, "a number of more than 63 characters, which lq does not take");
+    if (c->for_cjson && integer && n > 15) {
+        if (!grow((void **)&c->big, c->bigs, &c->big_cap, sizeof *c->big)) return no_memory(c);
+        c->big[c->bigs++] = (big_int){c->numbers, start, n};
+    }
+    c->numbers++;
+    c->p = p;
+    return true;
+}
+
+static bool word_check(checker *c, const char *word) {
+    size_t n = strlen(word);
+    if ((size_t)(c->end - c->p) < n || memcmp(c->p, word, n) != 0) return bad(c, "an unknown word");
+    c->p += n;
+    return true;
+}
+
+static int name_compare(const void *x, const void *y) {
+    const name_at *a = x, *b = y;
+    if (a->hash != b->hash) return a->hash < b->hash ? -1 : 1;
+    const char *p = a->p, *q = b->p;
+    char u[4], v[4];
+    size_t un = 0, vn = 0, ui = 0, vi = 0;
+    for (;;) {
+        if (ui == un) ui = 0, un = unit_decode(&p, u);
+        if (vi == vn) vi = 0, vn = unit_decode(&q, v);
+        if (!un || !vn) return (un != 0) - (vn != 0);
+        if (u[ui] != v[vi]) return (unsigned char)u[ui] < (unsigned char)v[vi] ? -1 : 1;
+        ui++, vi++;
+    }
+}
+
+static bool name_keep(checker *c, const char *p) {
+    if (!grow((void **)&c->name, c->names, &c->name_cap, sizeof *c->name)) return no_memory(c);
+    name_at *m = &c->name[c->names++];
+    m->p = p, m->hash = 14695981039346656037u;
+    char u[4];
+    for (size_t n; (n = unit_decode(&p, u));)
+        for (size_t i = 0; i < n; i++) m->hash = (m->hash ^ (unsigned char)u[i]) * 1099511628211u;
+    return true;
+}
+
+static bool level_open(checker *c, bool object) {
+    if (c->depth >= c->max_depth) return lq_fail(c->err, LQ_E_LIMIT, "%s: JSON nested deeper than %d", c->what, c->max_depth);
+    c->stack[c->depth++] = (level){object, c->names};
+    c->p++;
+    return true;
+}
+
+static bool level_close(checker *c) {
+    level l = c->stack[--c->depth];
+    c->p++;
+    if (!l.object || c->names - l.names < 2) return c->names = l.names, true;
+    name_at *m = c->name + l.names;
+    size_t n = c->names - l.names;
+    qsort(m, n, sizeof *m, name_compare);
+    for (size_t i = 1; i < n; i++) {
+        if (name_compare(m + i - 1, m + i) != 0) continue;
+        const char *p = m[i].p, *q = p;
+        char u[4];
+        while (unit_decode(&q, u)) {}
+        return lq_fail(c->err, LQ_E_FORMAT, "%s: not JSON: the name \"%.*s\" stands twice in one object", c->what,
+                       (int)(q - p > 100 ? 100 : q - p), p);
+    }
+    c->names = l.names;
+    return true;
+}
+
+static void blanks_skip(checker *c) {
+    while (c->p < c->end && (*c->p == ' ' || *c->p == '\t' || *c->p == '\n' || *c->p == '\r')) c->p++;
+}
+
+// A name and its colon.
+static bool member_check(checker *c) {
+    if (c->p >= c->end || *c->p != '"') return bad(c, "no name where one must stand");
+    const char *name = c->p + 1;
+    if (!string_check(c) || !name_keep(c, name)) return false;
+    blanks_skip(c);
+    if (c->p >= c->end || *c->p != ':') return bad(c, "no colon after a name");
+    c->p++;
+    return true;
+}
+
+// A value that is not a bracket, or the opening of one. *closed: the value is complete.
+static bool value_check(checker *c, bool *closed) {
+    *closed = true;
+    switch (*c->p) {
+    case '{':
+    case '[': {
+        bool object = *c->p == '{';
+        if (!level_open(c, object)) return false;
+        blanks_skip(c);
+        if (c->p < c->end && *c->p == (object ? '}' : ']')) return level_close(c);
+        *closed = false;
+        return !object || member_check(c);
+    }
+    case '"': return string_check(c);
+    case 't': return word_check(c, "true");
+    case 'f': return word_check(c, "false");
+    case 'n': return word_check(c, "null");
+    default: break;
+    }
+    if (*c->p == '-' || is_digit(c->p, c->end)) return number_check(c);
+    return bad(c, "no value where one must stand");
+}
+
+static bool text_check(checker *c) {
+    for (;;) {
+        bool closed;
+        blanks_skip(c);
+        if (c->p >= c->end) return bad(c, "the end where a value must stand");
+        if (!value_check(c, &closed)) return false;
+        if (!closed) continue;
+        // Behind a complete value: brackets close until a comma asks for the next one, or the text ends.
+        for (;;) {
+            blanks_skip(c);
+            if (!c->depth) return c->p == c->end || bad(c, "something behind the value");
+            if (c->p >= c->end) return bad(c, "the end inside a bracket");
+            bool object = c->stack[c->depth - 1].object;
+            if (*c->p == ',') break;
+            if (*c->p != (object ? '}' : ']')) return bad(c, "neither comma nor closing bracket");
+            if (!level_close(c)) return false;
+        }
+        c->p++;
+        blanks_skip(c);
+        if (c->stack[c->depth - 1].object && !member_check(c)) return false;
+    }
+}
+
+static bool run(checker *c, const char *text, size_t n, lq_json_limits lim, const char *what, lq_err *err) {
+    if (n > lim.bytes) return lq_fail(err, LQ_E_LIMIT, "%s: %zu bytes of JSON, at most %zu are taken", what, n, lim.bytes);
+    c->text = c->p = text, c->end = text + n, c->what = what, c->err = err;
+    c->max_depth = lim.depth;
+    c->stack = malloc((size_t)(lim.depth > 0 ? lim.depth : 1) * sizeof *c->stack);
+    return c->stack ? text_check(c) : no_memory(c);
+}
+
+static void checker_free(checker *c) {
+    free(c->stack);
+    free(c->name);
+    free(c->big);
+}
+
+bool lq_json_check(const char *text, size_t n, lq_json_limits lim, const char *what, lq_err *err) {
+    checker c = {0};
+    bool ok = n ? run(&c, text, n, lim, what, err) : lq_fail(err, LQ_E_FORMAT, "%s: not JSON: empty", what);
+    checker_free(&c);
+    return ok;
+}
+
+// --- the tree ---
+
+// Gives integers that a double may not hold their text, as valuestring. Numbers come in the same order in tree and text.
+static bool integers_keep(cJSON *root, const checker *c) {
+    cJSON **stack = malloc((size_t)(c->max_depth + 1) * sizeof *stack);
+    if (!stack) return false;
+    size_t number = 0, next = 0;
+    int depth = 0;
+    cJSON *at = root;
+    bool ok = true;
+    while (at && next < c->bigs && ok) {
+        if (cJSON_IsNumber(at) && number++ == c->big[next].index) {
+            char *s = cJSON_malloc(c->big[next].n + 1);
+            ok = s != NULL;
+            if (ok) memcpy(s, c->big[next].p, c->big[next].n), s[c->big[next].n] = 0;
+            at->valuestring = s;
+            next++;
+        }
+        if (at->child) {
+            stack[depth++] = at;
+            at = at->child;
+            continue;
+        }
+        while (at && !at->next) at = depth ? stack[--depth] : NULL;
+        if (at) at = at->next;
+    }
+    free(stack);
+    return ok;
+}
+
+bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, lq_err *err) {
+    *out = NULL;
+    checker c = {.for_cjson = true};
+    bool ok = n ? run(&c, text, n, lim, what, err) : lq_fail(err, LQ_E_FORMAT, "%s: not JSON: empty", what);
+    if (ok && !(*out = cJSON_ParseWithLength(text, n))) ok = lq_fail(err, LQ_E_MEMORY, "%s: the JSON does not fit into memory, or nests too deep", what);
+    if (ok && c.bigs && !integers_keep(*out, &c)) {
+        cJSON_Delete(*out);
+        *out = NULL;
+        ok = no_memory(&c);
+    }
+    checker_free(&c);
+    return ok;
+}
+
+static const cJSON *member(const cJSON *obj, const char *key) {
+    const cJSON *m = cJSON_GetObjectItemCaseSensitive(obj, key);
+    return m && !cJSON_IsNull(m) ? m : NULL;
+}
+
+bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, int64_t *out, const char *what, lq_err *err) {
+    const cJSON *m = member(obj, key);
+    if (!m) return true;
+    if (!cJSON_IsNumber(m)) return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is not a number", what, key);
+    int64_t v = 0;
+    bool whole = false;
+    if (m->valuestring) {
+        uint64_t u = 0;
+        bool minus = m->valuestring[0] == '-', fits = true;
+        for (const char *p = m->valuestring + minus; *p && fits; p++)
+            fits = !__builtin_mul_overflow(u, (uint64_t)10, &u) && !__builtin_add_overflow(u, (uint64_t)(*p - '0'), &u);
+        whole = fits && u <= (uint64_t)INT64_MAX + minus;
+        v = minus ? (int64_t)(0 - u) : (int64_t)u;
+    } else if (fabs(m->valuedouble) <= 0x1p53 && m->valuedouble == floor(m->valuedouble)) {
+        v = (int64_t)m->valuedouble;
+        whole = true;
+    }
+    if (whole && v >= min && v <= max) return *out = v, true;
+    if (whole) return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %lld, expected %lld to %lld", what, key, (long long)v, (long long)min, (long long)max);
+    return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %g, expected a whole number from %lld to %lld", what, key, m->valuedouble, (long long)min, (long long)max);
+}
+
+bool lq_json_num(const cJSON *obj, const char *key, double *out, const char *what, lq_err *err) {
+    const cJSON *m = member(obj, key);
+    if (!m) return true;
+    if (!cJSON_IsNumber(m) || !isfinite(m->valuedouble)) return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is not a finite number", what, key);
+    *out = m->valuedouble;
+    return true;
+}
+
+bool lq_json_bool(const cJSON *obj, const char *key, bool *out, const char *what, lq_err *err) {
+    const cJSON *m = member(obj, key);
+    if (!m) return true;
+    if (!cJSON_IsBool(m)) return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is neither true nor false", what, key);
+    *out = cJSON_IsTrue(m);
+    return true;
+}
+
+const char *lq_json_str(const cJSON *obj, const char *key) { return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(obj, key)); }
+
+// --- the walk ---
+
+char lq_json_next(lq_json_walk *w) {
+    while (w->p < w->end && strchr(" \t\n\r,:", *w->p) && *w->p) w->p++;
+    return w->p < w->end ? *w->p : 0;
+}
+
+void lq_json_take(lq_json_walk *w) {
+    if (lq_json_next(w)) w->p++;
+}
+
+size_t lq_json_take_str(lq_json_walk *w, char *dst) {
+    size_t n = 0, got;
+    lq_json_next(w);
+    w->p++;
+    char u[4];
+    while ((got = unit_decode(&w->p, u))) {
+        memcpy(dst + n, u, got);
+        n += got;
+    }
+    w->p++;
+    return n;
+}
+
+bool lq_json_take_u64(lq_json_walk *w, uint64_t *out) {
+    uint64_t v = 0;
+    bool ok = lq_json_next(w) >= '0' && *w->p <= '9';
+    const char *p = w->p;
+    for (; ok && is_digit(p, w->end); p++)
+        ok = !__builtin_mul_overflow(v, (uint64_t)10, &v) && !__builtin_add_overflow(v, (uint64_t)(*p - '0'), &v);
+    if (ok && p < w->end && (*p == '.' || *p == 'e' || *p == 'E')) ok = false;
+    if (ok) w->p = p, *out = v;
+    else lq_json_skip(w);
+    return ok;
+}
+
+void lq_json_skip(lq_json_walk *w) {
+    size_t depth = 0;
+    do {
+        char c = lq_json_next(w), u[4];
+        if (!c) return;
+        w->p++;
+        if (c == '"') {
+            while (unit_decode(&w->p, u)) {}
+            w->p++;
+        } else if (c == '{' || c == '[') {
+            depth++;
+        } else if (c == '}' || c == ']') {
+            depth--;
+        } else {
+            while (w->p < w->end && !strchr(" \t\n\r,:]}", *w->p)) w->p++;
+        }
+    } while (depth);
+}
+
+// --- writing ---
+
+static bool text_room(lq_text *t, size_t more) {
+    size_t need;
+    if (t->failed || !lq_add_size(t->n, more, &need) || !lq_add_size(need, 1, &need)) return t->failed = true, false;
+    if (need <= t->cap) return true;
+    size_t cap = t->cap < 256 ? 256 : t->cap;
+    while (cap < need)
+        if (!lq_mul_size(cap, 2, &cap)) return t->failed = true, false;
+    char *p = realloc(t->p, cap);
+    if (!p) return t->failed = true, false;
+    t->p = p, t->cap = cap;
+    return true;
+}
+
+void lq_text_add(lq_text *t, const char *p, size_t n) {
+    if (!text_room(t, n)) return;
+    if (n) memcpy(t->p + t->n, p, n);
+    t->n += n;
+    t->p[t->n] = 0;
+}
+
+void lq_text_fmt(lq_text *t, const char *fmt, ...) {
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    if (n < 0) t->failed = true;
+    else if (text_room(t, (size_t)n)) vsnprintf(t->p + t->n, (size_t)n + 1, fmt, again), t->n += (size_t)n;
+    va_end(again);
+    va_end(ap);
+}
+
+// Bytes at p that begin a character but do not complete one: they become one U+FFFD together.
+static size_t torn_len(const unsigned char *p, const unsigned char *end) {
+    unsigned char c = p[0];
+    if (c < 0xc2 || c > 0xf4) return 1;
+    size_t want = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4, n = 1;
+    while (n < want && p + n < end) {
+        unsigned char lo = 0x80, hi = 0xbf;
+        if (n == 1 && c == 0xe0) lo = 0xa0;
+        if (n == 1 && c == 0xed) hi = 0x9f;
+        if (n == 1 && c == 0xf0) lo = 0x90;
+        if (n == 1 && c == 0xf4) hi = 0x8f;
+        if (p[n] < lo || p[n] > hi) break;
+        n++;
+    }
+    return n;
+}
+
+void lq_text_json(lq_text *t, const char *p, size_t n) {
+    const unsigned char *s = (const unsigned char *)p, *end = s + n;
+    lq_text_add(t, "\"", 1);
+    while (s < end) {
+        const unsigned char *run_at = s;
+        while (s < end && *s >= 0x20 && *s != '"' && *s != '\\') {
+            size_t len = utf8_len(s, end);
+            if (!len) break;
+            s += len;
+        }
+        lq_text_add(t, (const char *)run_at, (size_t)(s - run_at));
+        if (s >= end) break;
+        if (*s == '"' || *s == '\\') lq_text_fmt(t, "\\%c", *s++);
+        else if (*s == '\n') lq_text_add(t, "\\n", 2), s++;
+        else if (*s == '\t') lq_text_add(t, "\\t", 2), s++;
+        else if (*s == '\r') lq_text_add(t, "\\r", 2), s++;
+        else if (*s < 0x20) lq_text_fmt(t, "\\u%04x", *s++);
+        else lq_text_add(t, "\xef\xbf\xbd", 3), s += torn_len(s, end);
+    }
+    lq_text_add(t, "\"", 1);
+}
+
+void lq_text_free(lq_text *t) {
+    free(t->p);
+    *t = (lq_text){0};
+}

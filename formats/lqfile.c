@@ -1,0 +1,283 @@
+// lqfile.c: the conventions that make a safetensors file a .lq file (docs/FORMAT.md), checked in full once lq.version is seen.
+// Refused: another version, a header or tensor without its checksum, loose alignment, types that are not in their one
+// written form, parts that are missing or have another shape than type and layout say, side files whose names are paths.
+#include "formats/container.h"
+#include "formats/json.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+static int by_name(const void *x, const void *y) { return strcmp(((const lq_tensor *)x)->name, ((const lq_tensor *)y)->name); }
+static int typed_by_name(const void *x, const void *y) { return strcmp(((const lq_typed *)x)->name, ((const lq_typed *)y)->name); }
+
+void lq_shard_sort(lq_shard *s) {
+    if (s->count) qsort(s->tensor, s->count, sizeof *s->tensor, by_name);
+}
+
+const lq_tensor *lq_shard_find(const lq_shard *s, const char *name) {
+    lq_tensor key = {.name = name};
+    return s->count ? bsearch(&key, s->tensor, s->count, sizeof key, by_name) : NULL;
+}
+
+const char *lq_shard_meta(const lq_shard *s, const char *key) {
+    for (size_t i = 0; i < s->metas; i++)
+        if (!strcmp(s->meta[i].key, key)) return s->meta[i].value;
+    return NULL;
+}
+
+static bool starts(const char *s, const char *prefix) { return !strncmp(s, prefix, strlen(prefix)); }
+bool lq_name_reserved(const char *name) { return starts(name, LQ_PAD_PREFIX) || starts(name, LQ_FILE_PREFIX); }
+
+bool lq_file_name_ok(const char *name) {
+    return lq_name_ok(name, strlen(name)) && !strchr(name, '/') && !strchr(name, '\\') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+// --- checksums ---
+
+bool lq_sum_parse(const char *text, size_t n, uint64_t *out) {
+    uint64_t v = 0;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        if (d < 0) return false;
+        v = v << 4 | (unsigned)d;
+    }
+    *out = v;
+    return n == 16;
+}
+
+uint64_t lq_header_sum(const char *header, size_t n, size_t digits) {
+    XXH64_state_t *st = XXH64_createState();
+    if (!st) return 0;
+    XXH64_reset(st, 0);
+    XXH64_update(st, header, digits);
+    XXH64_update(st, "0000000000000000", 16);
+    XXH64_update(st, header + digits + 16, n - digits - 16);
+    uint64_t v = XXH64_digest(st);
+    XXH64_freeState(st);
+    return v;
+}
+
+static bool header_check(const lq_shard *s, lq_err *err) {
+    const lq_meta *m = NULL;
+    for (size_t i = 0; i < s->metas; i++)
+        if (!strcmp(s->meta[i].key, "lq.header")) m = &s->meta[i];
+    if (!m) return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.header (the header's checksum) is missing", s->path);
+    uint64_t want, got;
+    const char *header = (const char *)s->map + 8, *digits = (const char *)s->map + m->at;
+    size_t n = s->data_at - 8;
+    if (strlen(m->value) != 16 || memcmp(digits, m->value, 16) != 0 || !lq_sum_parse(m->value, 16, &want))
+        return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.header is \"%.40s\", expected 16 hex digits", s->path, m->value);
+    got = lq_header_sum(header, n, (size_t)(digits - header));
+    if (got != want) return lq_fail(err, LQ_E_FORMAT, "%s: the header is damaged: checksum %016llx, expected %016llx", s->path, (unsigned long long)got, (unsigned long long)want);
+    return true;
+}
+
+// Opens the object that a metadata string holds, and walks it by string pairs.
+static const lq_json_limits inner = {100 * 1000 * 1000, 1};
+
+static bool object_open(const lq_shard *s, const char *key, lq_json_walk *w, lq_err *err) {
+    const char *text = lq_shard_meta(s, key);
+    if (!text) return lq_fail(err, LQ_E_FORMAT, "%s: metadata %s is missing", s->path, key);
+    if (!lq_json_check(text, strlen(text), inner, key, err)) return lq_fail_in(err, "%s: metadata", s->path);
+    *w = (lq_json_walk){text, text + strlen(text)};
+    if (lq_json_next(w) != '{') return lq_fail(err, LQ_E_FORMAT, "%s: metadata %s is not an object", s->path, key);
+    lq_json_take(w);
+    return true;
+}
+
+// The next pair of strings: 1, 0 at the end, -1 if it is not one.
+static int pair_take(const lq_shard *s, const char *key, lq_json_walk *w, char *name, char **value, lq_err *err) {
+    if (lq_json_next(w) != '"') return 0;
+    size_t n = lq_json_take_str(w, name);
+    name[n] = 0;
+    *value = name + n + 1;
+    bool ok = strlen(name) == n && lq_name_ok(name, n) && lq_json_next(w) == '"';
+    if (ok) {
+        size_t m = lq_json_take_str(w, *value);
+        (*value)[m] = 0;
+        ok = strlen(*value) == m;
+    }
+    if (!ok) lq_fail(err, LQ_E_FORMAT, "%s: metadata %s: \"%.100s\" is not a proper name with a string", s->path, key, name);
+    return ok ? 1 : -1;
+}
+
+static bool sums_take(lq_shard *s, char *buf, bool *have, lq_err *err) {
+    lq_json_walk w;
+    char *value;
+    int got;
+    if (!object_open(s, "lq.xxh64", &w, err)) return false;
+    while ((got = pair_take(s, "lq.xxh64", &w, buf, &value, err)) > 0) {
+        const lq_tensor *t = lq_shard_find(s, buf);
+        if (!t || starts(buf, LQ_PAD_PREFIX)) return lq_fail(err, LQ_E_FORMAT, "%s: a checksum for tensor %s, which is not there", s->path, buf);
+        size_t i = (size_t)(t - s->tensor);
+        if (!lq_sum_parse(value, strlen(value), &s->sum[i])) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: checksum \"%.40s\", expected 16 hex digits", s->path, buf, value);
+        have[i] = true;
+    }
+    if (got < 0) return false;
+    for (size_t i = 0; i < s->count; i++)
+        if (!have[i] && !starts(s->tensor[i].name, LQ_PAD_PREFIX)) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: has no checksum", s->path, s->tensor[i].name);
+    return true;
+}
+
+static bool sums_read(lq_shard *s, lq_err *err) {
+    const char *text = lq_shard_meta(s, "lq.xxh64");
+    char *buf = malloc(text ? strlen(text) + 1 : 1);
+    bool *have = calloc(s->count + 1, sizeof *have);
+    s->sum = calloc(s->count + 1, sizeof *s->sum);
+    bool ok = buf && have && s->sum ? sums_take(s, buf, have, err) : lq_fail(err, LQ_E_MEMORY, "%s: no memory for the checksums", s->path);
+    free(buf);
+    free(have);
+    return ok;
+}
+
+// --- alignment, in the order of the bytes ---
+
+static size_t align_of(size_t bytes) { return bytes >= LQ_ALIGN_PAGE ? LQ_ALIGN_PAGE : LQ_ALIGN; }
+
+static bool places_check(const lq_shard *s, lq_err *err) {
+    size_t pads = 0;
+    if (s->data_at % LQ_ALIGN_PAGE) return lq_fail(err, LQ_E_FORMAT, "%s: the data begins at byte %zu, not at a multiple of %d", s->path, s->data_at, LQ_ALIGN_PAGE);
+    for (size_t i = 0; i < s->count; i++) {
+        const lq_tensor *t = &s->tensor[i];
+        size_t at = (size_t)((const uint8_t *)t->data - s->map);
+        if (starts(t->name, LQ_PAD_PREFIX)) {
+            char want[32];
+            snprintf(want, sizeof want, LQ_PAD_PREFIX "%zu", pads++);
+            size_t to = i + 1 < s->count ? align_of(s->tensor[i + 1].bytes) : 1;
+            size_t gap = (to - at % to) % to;
+            if (strcmp(t->name, want) != 0 || t->type != LQ_U8 || t->rank != 1 || t->bytes == 0 || t->bytes != gap)
+                return lq_fail(err, LQ_E_FORMAT, "%s: padding %s of %zu bytes, expected %s of %zu", s->path, t->name, t->bytes, want, gap);
+            continue;
+        }
+        if (at % align_of(t->bytes)) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: begins at byte %zu, not at a multiple of %zu", s->path, t->name, at, align_of(t->bytes));
+        if (!starts(t->name, LQ_FILE_PREFIX)) continue;
+        if (t->type != LQ_U8 || t->rank != 1 || !lq_file_name_ok(t->name + strlen(LQ_FILE_PREFIX)))
+            return lq_fail(err, LQ_E_FORMAT, "%s: side file %s: expected plain bytes under a name without a path", s->path, t->name);
+    }
+    return true;
+}
+
+// --- weights ---
+
+lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k) {
+    lq_weight_size size;
+    return lq_layout_sizes(file, t, n, k, &size) ? file : LQ_ANY;
+}
+
+int lq_weight_parts(const lq_wtype *t, lq_layout layout, int64_t n, int64_t k, lq_part out[LQ_PARTS_MAX]) {
+    lq_weight_size size;
+    int i = 0;
+    if (t->kind == LQ_W_PLAIN || !lq_layout_sizes(layout, t, n, k, &size)) return 0;
+    int64_t groups = lq_weight_groups(t, k);
+    if (layout == LQ_X86) {
+        int64_t tiles = (n + 15) / 16;
+        out[i++] = (lq_part){".q", LQ_U8, 2, {tiles, (int64_t)size.q / tiles, 0}};
+        out[i++] = (lq_part){".scale", t->scale, 3, {tiles, groups, 16}};
+        if (t->asym) out[i++] = (lq_part){".zero", LQ_U8, 3, {tiles, groups, 16}};
+    } else {
+        bool packed = t->kind != LQ_W_FLOAT;
+        int64_t bands = t->rows > 1 ? (n - 1) / t->rows + 1 : n;
+        out[i++] = (lq_part){".q", packed ? LQ_U8 : t->elem, 2, {n, packed ? (int64_t)lq_code_row_bytes(t->bits, k) : k, 0}};
+        out[i++] = (lq_part){".scale", t->scale, 2, {bands, groups, 0}};
+        if (t->asym) out[i++] = (lq_part){".zero", LQ_U8, 2, {n, (int64_t)lq_code_row_bytes(t->bits, groups), 0}};
+    }
+    if (t->kind == LQ_W_TABLE) out[i++] = (lq_part){".table", LQ_F32, 1, {(int64_t)1 << t->bits, 0, 0}};
+    return i;
+}
+
+static const lq_tensor *part_find(const lq_shard *s, const char *name, const char *suffix) {
+    char full[LQ_NAME + 16];
+    snprintf(full, sizeof full, "%s%s", name, suffix);
+    return lq_shard_find(s, full);
+}
+
+static bool part_check(const lq_shard *s, const lq_typed *w, const lq_part *p, bool needed, lq_err *err) {
+    const lq_tensor *t = part_find(s, w->name, p->suffix);
+    if (!t) return !needed || lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is missing", s->path, w->name, p->suffix);
+    bool same = t->type == p->type && t->rank == p->rank;
+    for (int i = 0; i < p->rank && same; i++) same = t->shape[i] == p->shape[i];
+    if (same) return true;
+    char name[64];
+    lq_wtype_name(&w->type, name, sizeof name);
+    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: part %s is %s of %zu bytes, which is not the shape for %s %lldx%lld", s->path, w->name, p->suffix,
+                   lq_dtypes[t->type].name, t->bytes, name, (long long)w->n, (long long)w->k);
+}
+
+static bool weight_check(const lq_shard *s, const lq_typed *w, lq_err *err) {
+    lq_part part[LQ_PARTS_MAX];
+    int parts = lq_weight_parts(&w->type, w->layout, w->n, w->k, part);
+    if (!parts) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: a size or type that cannot be", s->path, w->name);
+    if (lq_shard_find(s, w->name)) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is there both plain and coded", s->path, w->name);
+    for (int i = 0; i < parts; i++)
+        if (!part_check(s, w, &part[i], true, err)) return false;
+    if (!w->type.asym && part_find(s, w->name, ".zero")) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: symmetric, yet has zero points", s->path, w->name);
+    const lq_tensor *cols = part_find(s, w->name, ".outlier_cols"), *vals = part_find(s, w->name, ".outlier_w");
+    int64_t count = cols && cols->rank == 1 ? cols->shape[0] : 0;
+    if ((cols || vals) && (!cols || !vals || count < 1 || count > w->k)) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: outlier columns and values do not go together", s->path, w->name);
+    const lq_part more[] = {{".perm", LQ_I32, 1, {w->k, 0, 0}}, {".smooth", LQ_F32, 1, {w->k, 0, 0}},
+                            {".outlier_cols", LQ_I32, 1, {count, 0, 0}}, {".outlier_w", LQ_BF16, 2, {w->n, count, 0}}};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (!part_check(s, w, &more[i], false, err)) return false;
+    return true;
+}
+
+// "<type> <n>x<k>", in exactly the form that a writer gives it.
+static bool typed_parse(const lq_shard *s, const char *text, lq_typed *w, lq_err *err) {
+    char type[96], again[128];
+    const char *cut = strrchr(text, ' ');
+    long long n, k;
+    int end = 0;
+    bool ok = cut && (size_t)(cut - text) < sizeof type && sscanf(cut, " %18lldx%18lld%n", &n, &k, &end) == 2 && cut[end] == 0 && n > 0 && k > 0;
+    if (ok) {
+        memcpy(type, text, (size_t)(cut - text));
+        type[cut - text] = 0;
+        ok = lq_wtype_parse(type, &w->type, NULL) && w->type.kind != LQ_W_PLAIN;
+    }
+    if (ok) {
+        lq_wtype_name(&w->type, type, sizeof type);
+        snprintf(again, sizeof again, "%s %lldx%lld", type, n, k);
+        ok = !strcmp(again, text);
+    }
+    if (!ok) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: type \"%.100s\", expected one like \"int4 g128 sym f16 4096x11008\"", s->path, w->name, text);
+    w->n = n, w->k = k;
+    return true;
+}
+
+static bool types_read(lq_shard *s, lq_err *err) {
+    const char *name = lq_shard_meta(s, "lq.layout"), *text = lq_shard_meta(s, "lq.types");
+    int layout = 0;
+    while (layout < LQ_LAYOUTS && (!name || strcmp(name, lq_layout_names[layout]) != 0)) layout++;
+    if (layout != LQ_ANY && layout != LQ_X86) return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.layout is \"%.40s\", expected any or x86", s->path, name ? name : "");
+    lq_json_walk w;
+    if (!object_open(s, "lq.types", &w, err)) return false;
+    char *at = s->typed_arena = malloc(strlen(text) + 1), *value;
+    size_t cap = 0;
+    int got;
+    if (!at) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for the types", s->path);
+    while ((got = pair_take(s, "lq.types", &w, at, &value, err)) > 0) {
+        lq_typed t = {.name = at};
+        at += strlen(at) + 1;
+        if (!typed_parse(s, value, &t, err)) return false;
+        t.layout = lq_layout_in((lq_layout)layout, &t.type, t.n, t.k);
+        if (s->typeds == cap) {
+            cap = cap ? cap * 2 : 64;
+            lq_typed *p = realloc(s->typed, cap * sizeof *p);
+            if (!p) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for the types", s->path);
+            s->typed = p;
+        }
+        s->typed[s->typeds++] = t;
+        if (!weight_check(s, &s->typed[s->typeds - 1], err)) return false;
+    }
+    if (s->typeds) qsort(s->typed, s->typeds, sizeof *s->typed, typed_by_name);
+    return got == 0;
+}
+
+bool lq_lqfile_read(lq_shard *s, lq_err *err) {
+    const char *version = lq_shard_meta(s, "lq.version");
+    if (strcmp(version, "0") != 0) return lq_fail(err, LQ_E_UNSUPPORTED, "%s: .lq version \"%.20s\", this lq reads version 0", s->path, version);
+    if (!header_check(s, err) || !places_check(s, err)) return false;
+    lq_shard_sort(s);
+    return sums_read(s, err) && types_read(s, err);
+}

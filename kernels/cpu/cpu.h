@@ -1,0 +1,49 @@
+// cpu.h: what the files of kernels/cpu share: the parts a CPU device's table is made of, its private state and its scratch.
+//
+// A table is filled from the bottom up: lq_cpu_c writes every slot, then each ISA this CPU has overwrites what it does better.
+// Files compiled for an ISA are entered only through the functions here, so that no wide instruction runs where it may not.
+#ifndef LQ_CPU_H
+#define LQ_CPU_H
+#include "kernels/ops.h"
+#include <stdatomic.h>
+
+enum { LQ_ISA_AVX2 = 1, LQ_ISA_AVX512 = 2 }; // avx2 + fma + f16c + bmi2; avx512 f, bw, vl, dq + vnni
+
+// k columns of row `row` of a Q8 activation, from group g0 on: q, scale and sum. k is whole groups, or ends where the row ends.
+// All versions give equal bits.
+typedef void lq_q8_row(const float *x, int k, const lq_act *a, int row, int g0);
+
+// lq_dev.self of a CPU device.
+typedef struct lq_cpu {
+    unsigned isa;       // LQ_ISA_* bits this device uses
+    lq_q8_row *q8;      // for slots with a fused `act`: norm, glu
+    size_t share;       // bytes of scratch that each worker has
+    struct { _Alignas(64) atomic_int run; } *next; // [threads] where each worker's share of a matmul stands
+} lq_cpu;
+
+void lq_cpu_c(lq_ops *o);      // kernels/cpu/matmul.c: quant, matmul, moe and then lq_cpu_ref_slots
+void lq_cpu_avx2(lq_ops *o);   // kernels/cpu/x86/
+void lq_cpu_avx512(lq_ops *o);
+
+// All slots but memory, control, quant, matmul and moe.
+void lq_cpu_ref_slots(lq_ops *o);    // kernels/cpu/ref.c
+void lq_cpu_avx2_slots(lq_ops *o);   // kernels/cpu/x86/ops_avx2.c
+void lq_cpu_avx512_slots(lq_ops *o); // kernels/cpu/x86/ops_avx512.c
+
+// Scratch: a slot may use all of d->work while it runs, no slot leaves anything in it. Each worker has an aligned share of
+// lq_cpu_share(d) bytes, at least LQ_SHARE without a reserve.
+enum { LQ_SHARE = 320 * 1024 };
+// Bytes of d->work that the slots of ref.c and its ISA versions need for batches within `l`.
+size_t lq_cpu_slots_work(const lq_dev_limits *l, int threads); // kernels/cpu/ref.c
+static inline size_t lq_cpu_share(const lq_dev *d) { return ((const lq_cpu *)d->self)->share; }
+static inline void *lq_cpu_work(const lq_dev *d, int worker) { return (char *)d->work + (size_t)worker * lq_cpu_share(d); }
+
+static inline float *lq_mat_row(const lq_mat *m, int row) { return (float *)m->p + (size_t)row * m->stride; }
+
+void lq_quant_cpu(lq_dev *d, const lq_quant_args *a); // the slot, of all ISAs: it calls lq_cpu.q8
+lq_q8_row lq_q8_row_c, lq_q8_row_avx2, lq_q8_row_avx512;
+// x as row `row` of a Q8 activation: what a fused `act` of a slot is made with. a->x.rows and a->x.cols are set.
+static inline void lq_cpu_q8(const lq_dev *d, const float *x, const lq_act *a, int row) {
+    ((const lq_cpu *)d->self)->q8(x, a->x.cols, a, row, 0);
+}
+#endif

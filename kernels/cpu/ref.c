@@ -1,0 +1,210 @@
+// ref.c: the plain slots of a CPU in portable C: each function is the definition of its slot. Owns nothing.
+//
+// A row of the result is one task and is computed by one thread, so that neither the batch nor the threads decide a bit.
+#include "kernels/cpu/attn.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/slots.h"
+
+// What a task is given: the device and the arguments of the slot.
+typedef struct job { lq_dev *d; const void *a; } job;
+static void rows_run(lq_dev *d, lq_task *fn, const void *a, int rows) { lq_pool_run(d->pool, fn, &(job){d, a}, rows); }
+
+void lq_cpu_row_act(const lq_dev *d, const float *y, lq_act *act, int row) {
+    if (!act) return;
+    if (act->type.scheme == LQ_A_Q8) lq_cpu_q8(d, y, act, row);
+    else if (lq_mat_row(&act->x, row) != y) memcpy(lq_mat_row(&act->x, row), y, (size_t)act->x.cols * sizeof *y);
+}
+
+static void embed_row(void *arg, int row, int worker) {
+    const lq_embed_args *a = ((job *)arg)->a;
+    (void)worker;
+    float *y = lq_mat_row(&a->y, row);
+    lq_weight_row(a->w, a->ids[row], y);
+    if (a->scale != 0)
+        for (int i = 0; i < a->y.cols; i++) y[i] *= a->scale;
+}
+static void embed(lq_dev *d, const lq_embed_args *a) { rows_run(d, embed_row, a, a->y.rows); }
+
+static void norm_row(void *arg, int row, int worker) {
+    const job *j = arg;
+    const lq_norm_args *a = j->a;
+    (void)worker;
+    int n = a->x.cols;
+    float *x = lq_mat_row(&a->x, row), *y = lq_mat_row(&a->y, row);
+    if (a->delta) {
+        const float *delta = lq_mat_row(a->delta, row);
+        for (int i = 0; i < n; i++) x[i] += delta[i];
+    }
+    double mean = 0, sum = 0;
+    if (a->kind == LQ_NORM_LAYER) {
+        for (int i = 0; i < n; i++) mean += x[i];
+        mean /= n;
+    }
+    for (int i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
+    float by = (float)(1 / sqrt((a->kind == LQ_NORM_L2 ? sum : sum / n) + a->eps)), one = a->plus_one ? 1.0f : 0.0f;
+    for (int i = 0; i < n; i++) {
+        float v = (float)(x[i] - mean) * by;
+        if (a->gamma) v *= one + a->gamma[i];
+        y[i] = a->beta ? v + a->beta[i] : v;
+    }
+    lq_cpu_row_act(j->d, y, a->act, row);
+}
+static void norm(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a->x.rows); }
+
+// Rotates the pairs of every head of one row by the angles pos * inv_freq, an f32 product as the models were trained with.
+static void rope_row(void *arg, int row, int worker) {
+    const lq_rope_args *a = ((job *)arg)->a;
+    (void)worker;
+    float pos = (float)a->rows->pos[row], by = a->mscale != 0 ? a->mscale : 1.0f;
+    int half = a->dim / 2, near = a->interleaved ? 2 : 1, far = a->interleaved ? 1 : half;
+    const lq_mat *mats[2] = {&a->q, &a->k};
+    for (int i = 0; i < half; i++) {
+        double sine, cosine;
+        lq_sincos((double)(pos * a->inv_freq[i]), &sine, &cosine);
+        float s = (float)sine * by, c = (float)cosine * by;
+        for (int m = 0; m < 2; m++) {
+            if (!mats[m]->p) continue;
+            float *x = lq_mat_row(mats[m], row) + i * near, *end = lq_mat_row(mats[m], row) + mats[m]->cols;
+            for (; x < end; x += a->head_dim) {
+                float u = x[0], v = x[far];
+                x[0] = u * c - v * s;
+                x[far] = v * c + u * s;
+            }
+        }
+    }
+}
+static void rope(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, a->rows->n); }
+
+// One head's K or V into its place in the cache.
+static void kv_store(const lq_cache *c, const float *x, int32_t block, int at, int head, bool v) {
+    int n = lq_cache_width(c, v);
+    char *dst = lq_cache_at(c, block, head, v) + (size_t)at * (size_t)n * lq_dtype_size(c->type);
+    if (c->type == LQ_I8) {
+        float most = 0, nan = 0, inverse = 0;
+        for (int i = 0; i < n; i++) {
+            float m = lq_float(lq_bits(x[i]) & 0x7fffffffu);
+            most = m > most ? m : most;
+            nan += x[i] * 0.0f; // NaN and infinity become NaN
+        }
+        if (most > 0 && nan == 0) inverse = 127.0f / most > FLT_MAX ? FLT_MAX : 127.0f / most;
+        lq_cache_scale(c, block, head, v)[at] = most / 127.0f + nan;
+        for (int i = 0; i < n; i++) ((int8_t *)dst)[i] = inverse != 0 ? (int8_t)rintf(x[i] * inverse) : 0;
+        return;
+    }
+    if (c->type == LQ_E4M3) {
+        float by = 1.0f / lq_cache_head_scale(c, head, v);
+        for (int i = 0; i < n; i++) {
+            float s = x[i] * by;
+            s = s > 448.0f ? 448.0f : s < -448.0f ? -448.0f : s;
+            lq_dtypes[LQ_E4M3].from_f32(&s, dst + i, 1);
+        }
+        return;
+    }
+    lq_dtypes[c->type].from_f32(x, dst, (size_t)n);
+}
+
+static void kv_write_row(void *arg, int row, int worker) {
+    const lq_kv_write_args *a = ((job *)arg)->a;
+    const lq_cache *c = &a->cache;
+    (void)worker;
+    int at = a->rows->at[row];
+    int32_t block = a->rows->tables[(size_t)a->rows->seq[row] * (size_t)a->rows->table_stride + (size_t)(at / c->page)];
+    for (int h = 0; h < c->kv_heads; h++) {
+        kv_store(c, lq_mat_row(&a->k, row) + (size_t)h * (size_t)c->dk, block, at % c->page, h, false);
+        if (!c->v_in_k) kv_store(c, lq_mat_row(&a->v, row) + (size_t)h * (size_t)c->dv, block, at % c->page, h, true);
+    }
+}
+static void kv_write(lq_dev *d, const lq_kv_write_args *a) { rows_run(d, kv_write_row, a, a->rows->n); }
+
+// In order, one after another: a block may be copied to and then from.
+static void kv_copy(lq_dev *d, const lq_kv_copy_args *a) {
+    (void)d;
+    const lq_cache *c = &a->cache;
+    size_t scales = (size_t)c->kv_heads * 2 * (size_t)c->page;
+    for (int i = 0; i < a->n; i++) {
+        size_t src = (size_t)a->src[i], dst = (size_t)a->dst[i];
+        memcpy((char *)c->data + dst * c->block_stride, (char *)c->data + src * c->block_stride, c->block_stride);
+        if (c->type == LQ_I8) memcpy(c->scale + dst * scales, c->scale + src * scales, scales * sizeof *c->scale);
+    }
+}
+
+static float unary(lq_unary fn, float x, float alpha) {
+    switch (fn) {
+    case LQ_SILU: return x / (1.0f + lq_expf(-alpha * x));
+    case LQ_GELU: return x * lq_phif(x);
+    case LQ_GELU_TANH: return x / (1.0f + lq_expf(-1.59576912f * (x + 0.044715f * x * x * x)));
+    case LQ_RELU: return x < 0 ? 0 : x;
+    case LQ_RELU2: return x < 0 ? 0 : x * x;
+    case LQ_SIGMOID: return lq_sigmoidf(x);
+    case LQ_TANH: return lq_tanhf(x);
+    }
+    return x;
+}
+
+static void glu_row(void *arg, int row, int worker) {
+    const job *j = arg;
+    const lq_glu_args *a = j->a;
+    (void)worker;
+    const float *gate = lq_mat_row(&a->gate, row), *up = a->up.p ? lq_mat_row(&a->up, row) : NULL;
+    float *y = lq_mat_row(&a->y, row), alpha = a->alpha != 0 ? a->alpha : 1.0f, most = a->clamp;
+    for (int i = 0; i < a->y.cols; i++) {
+        float g = gate[i], u = up ? up[i] : 0;
+        if (most != 0) {
+            g = g > most ? most : g;
+            u = u > most ? most : u < -most ? -most : u;
+        }
+        g = unary(a->fn, g, alpha);
+        y[i] = up ? g * (u + a->up_add) : g;
+    }
+    lq_cpu_row_act(j->d, y, a->act, row);
+}
+static void glu(lq_dev *d, const lq_glu_args *a) { rows_run(d, glu_row, a, a->y.rows); }
+
+static void scale_row(void *arg, int row, int worker) {
+    const lq_scale_args *a = ((job *)arg)->a;
+    (void)worker;
+    const float *x = lq_mat_row(&a->x, row);
+    float *y = lq_mat_row(&a->y, row);
+    for (int i = 0; i < a->x.cols; i++) y[i] = a->cap != 0 ? lq_tanhf(x[i] * a->scale / a->cap) * a->cap : x[i] * a->scale;
+}
+static void scale(lq_dev *d, const lq_scale_args *a) { rows_run(d, scale_row, a, a->x.rows); }
+
+static void add_row(void *arg, int row, int worker) {
+    const lq_add_args *a = ((job *)arg)->a;
+    (void)worker;
+    const float *x = lq_mat_row(&a->x, row);
+    float *y = lq_mat_row(&a->y, row), by = a->scale != 0 ? a->scale : 1.0f;
+    for (int i = 0; i < a->x.cols; i++) y[i] += by * x[i];
+}
+static void add(lq_dev *d, const lq_add_args *a) { rows_run(d, add_row, a, a->x.rows); }
+
+// One rank: a sum over ranks is what is there already, and the parts side by side are the one part.
+static void reduce(lq_dev *d, const lq_reduce_args *a) { (void)d, (void)a; }
+static void gather(lq_dev *d, const lq_gather_args *a) {
+    (void)d;
+    if (a->part.p == a->whole.p) return;
+    for (int r = 0; r < a->part.rows; r++) memcpy(lq_mat_row(&a->whole, r), lq_mat_row(&a->part, r), (size_t)a->part.cols * sizeof(float));
+}
+
+void lq_cpu_ref_slots(lq_ops *o) {
+    o->embed = embed;
+    o->norm = norm;
+    o->rope = rope;
+    o->kv_write = kv_write;
+    o->kv_copy = kv_copy;
+    o->attn = lq_attn_c;
+    o->glu = glu;
+    o->scale = scale;
+    o->add = add;
+    o->route = lq_route_c;
+    o->mix = lq_mix_c;
+    o->conv = lq_conv_c;
+    o->scan = lq_scan_c;
+    o->sample = lq_sample_c;
+    o->gram = lq_gram_c;
+    o->factor = lq_factor_c;
+    o->reduce = reduce;
+    o->gather = gather;
+}
+
+size_t lq_cpu_slots_work(const lq_dev_limits *l, int threads) { return threads > 1 ? lq_cpu_attn_work(l) : 0; }

@@ -1,0 +1,258 @@
+// sample.c: from logits to a token: the definition of the slot, and its only version but for two passes (sample.h).
+//
+// The stages work on one array: a stage drops a token by setting it to -infinity. After the temperature the best is 0, so that
+// exp(l) is a token's weight. Ties go to the lower id everywhere. Allocates nothing: a row has its own part of args.work.
+#include "kernels/cpu/sample.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/slots.h"
+#include <math.h>
+
+enum { LANES = 16, BLOCK = 512 };
+
+typedef struct cand { float key; int32_t id; } cand;
+typedef struct row {
+    const lq_logit_passes *by;
+    const lq_draw *want;
+    int vocab;
+    float *l;   // [vocab]
+    cand *heap; // [vocab]
+} row;
+typedef struct job { const lq_sample_args *a; const lq_logit_passes *by; } job;
+
+static float most(const float *x, int n) {
+    float best = -INFINITY, nan = 0;
+    for (int i = 0; i < n; i++) {
+        best = x[i] > best ? x[i] : best;
+        nan = x[i] != x[i] ? NAN : nan;
+    }
+    return nan == 0 ? best : nan;
+}
+
+static double exp_sum(const float *x, int n, float m) {
+    double lane[LANES] = {0}, sum = 0;
+    int i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        float e[LANES];
+        for (int k = 0; k < LANES; k++) e[k] = lq_expf(x[i + k] - m);
+        for (int k = 0; k < LANES; k++) lane[k] += e[k];
+    }
+    for (int k = 0; i < n; i++, k++) lane[k] += lq_expf(x[i] - m);
+    for (int k = 0; k < LANES; k++) sum += lane[k];
+    return sum;
+}
+
+// --- candidates in order: a heap with the best on top ---
+
+static bool better(cand a, cand b) { return a.key > b.key || (a.key == b.key && a.id < b.id); }
+
+static void heap_sift(cand *h, int n, int i) {
+    cand c = h[i];
+    for (int child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && better(h[child + 1], h[child])) child++;
+        if (!better(h[child], c)) break;
+        h[i] = h[child];
+    }
+    h[i] = c;
+}
+static void heap_make(cand *h, int n) {
+    for (int i = n / 2 - 1; i >= 0; i--) heap_sift(h, n, i);
+}
+static cand heap_pop(cand *h, int n) {
+    cand best = h[0];
+    h[0] = h[n - 1];
+    heap_sift(h, n - 1, 0);
+    return best;
+}
+
+// Tokens that are there and not below `least`, as a heap by logit. Returns how many.
+static int heap_fill(const row *r, float least) {
+    int n = 0;
+    for (int i = 0; i < r->vocab; i++)
+        if (r->l[i] >= least && r->l[i] != -INFINITY) r->heap[n++] = (cand){r->l[i], i};
+    heap_make(r->heap, n);
+    return n;
+}
+
+static void drop_worse(const row *r, cand last) {
+    for (int i = 0; i < r->vocab; i++)
+        if (better(last, (cand){r->l[i], i})) r->l[i] = -INFINITY;
+}
+
+// --- the stages ---
+
+static void logits_adjust(const row *r) {
+    const lq_draw *w = r->want;
+    for (int i = 0; i < w->biases; i++)
+        if (w->bias_id[i] >= 0 && w->bias_id[i] < r->vocab) r->l[w->bias_id[i]] += w->bias[i];
+    if (w->mask)
+        for (int i = 0; i < r->vocab; i++)
+            if (!(w->mask[i / 32] >> (i % 32) & 1)) r->l[i] = -INFINITY;
+    for (int i = 0; i < w->seens; i++) {
+        float *l = r->l + w->seen[i], n = w->seen_n[i], again = w->repetition;
+        if (again != 0) *l = *l > 0 ? *l / again : *l * again;
+        *l -= w->frequency * n + (n > 0 ? w->presence : 0);
+    }
+}
+
+// No token below this is among the best k: at least k blocks have a maximum that is not below it.
+static float top_k_least(const row *r, int k) {
+    int n = 0;
+    for (int i = 0; i < r->vocab; i += BLOCK, n++) r->heap[n] = (cand){r->by->most(r->l + i, r->vocab - i < BLOCK ? r->vocab - i : BLOCK), i};
+    if (k > n) return -INFINITY;
+    heap_make(r->heap, n);
+    for (int i = 1; i < k; i++) heap_pop(r->heap, n + 1 - i);
+    return r->heap[0].key;
+}
+
+static void keep_top_k(const row *r, int k) {
+    int n = heap_fill(r, top_k_least(r, k));
+    cand last = {-INFINITY, INT32_MAX};
+    for (int i = 0; i < k && i < n; i++) last = heap_pop(r->heap, n - i);
+    drop_worse(r, last);
+}
+
+// The fewest best tokens with a share of at least p. All tokens under (1 - p) / vocab of the whole have less than 1 - p together,
+// so they cannot be needed (half of it, to be far from rounding).
+static void keep_top_p(const row *r, double p) {
+    double whole = r->by->exp_sum(r->l, r->vocab, 0), sum = 0, least = 0.5 * (1 - p) * whole / r->vocab;
+    int n = heap_fill(r, least > 1e-30 ? (float)lq_log(least) : -INFINITY);
+    cand last = {-INFINITY, INT32_MAX};
+    for (int i = 0; i < n && sum < p * whole; i++) {
+        last = heap_pop(r->heap, n - i);
+        sum += lq_expf(last.key);
+    }
+    drop_worse(r, last);
+}
+
+// The tokens whose surprise is nearest to the expected one, up to a share of p.
+static float ordinariness(float l, double log_whole, double entropy) { return -(float)fabs(log_whole - l - entropy); }
+static void keep_typical(const row *r, double p) {
+    double whole = r->by->exp_sum(r->l, r->vocab, 0), log_whole = lq_log(whole), entropy = 0, sum = 0;
+    int n = 0;
+    for (int i = 0; i < r->vocab; i++)
+        if (r->l[i] != -INFINITY) entropy += lq_expf(r->l[i]) / whole * (log_whole - r->l[i]);
+    for (int i = 0; i < r->vocab; i++)
+        if (r->l[i] != -INFINITY) r->heap[n++] = (cand){ordinariness(r->l[i], log_whole, entropy), i};
+    heap_make(r->heap, n);
+    cand last = {-INFINITY, INT32_MAX};
+    for (int i = 0; i < n && sum < p * whole; i++) {
+        last = heap_pop(r->heap, n - i);
+        sum += lq_expf(r->l[last.id]);
+    }
+    float best = -INFINITY;
+    for (int i = 0; i < r->vocab; i++) {
+        if (better(last, (cand){ordinariness(r->l[i], log_whole, entropy), i})) r->l[i] = -INFINITY;
+        best = r->l[i] > best ? r->l[i] : best;
+    }
+    for (int i = 0; i < r->vocab; i++) r->l[i] -= best;
+}
+
+// Philox4x32-10, counter (position, choice, 0, 0): a number in [0, 1) with 53 bits.
+static double uniform(uint64_t seed, uint32_t choice, uint32_t position) {
+    uint32_t c[4] = {position, choice, 0, 0}, k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int i = 0; i < 10; i++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
+        uint64_t a = (uint64_t)c[0] * 0xd2511f53u, b = (uint64_t)c[2] * 0xcd9e8d57u;
+        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k0, (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k1, (uint32_t)a};
+        memcpy(c, next, sizeof c);
+    }
+    return (double)((uint64_t)(c[0] >> 5) << 26 | c[1] >> 6) * 0x1p-53;
+}
+
+// Walks the weights in order of id, whole blocks first.
+static int32_t draw(const row *r) {
+    double *sums = (double *)(void *)r->heap, whole = 0, sum = 0;
+    int n = 0;
+    for (int i = 0; i < r->vocab; i += BLOCK, n++) {
+        sums[n] = r->by->exp_sum(r->l + i, r->vocab - i < BLOCK ? r->vocab - i : BLOCK, 0);
+        whole += sums[n];
+    }
+    double target = uniform(r->want->seed, r->want->choice, r->want->position) * whole;
+    int b = 0, last = -1;
+    while (b < n - 1 && sum + sums[b] <= target) sum += sums[b++];
+    for (int i = b * BLOCK; i < r->vocab; i++) {
+        float w = lq_expf(r->l[i]);
+        if (w == 0) continue;
+        last = i;
+        if ((sum += w) > target) return i;
+        if (i >= (b + 1) * BLOCK - 1) break; // the block's sum was rounded up to the target
+    }
+    for (int i = b * BLOCK; last < 0 && i-- > 0;)
+        if (r->l[i] != -INFINITY && lq_expf(r->l[i]) != 0) last = i;
+    return last;
+}
+
+static int32_t first_equal(const float *x, int n, float v) {
+    for (int i = 0; i < n; i++)
+        if (x[i] == v) return i;
+    return -1;
+}
+
+static int32_t choose(const row *r) {
+    const lq_draw *w = r->want;
+    float best = r->by->most(r->l, r->vocab);
+    if (!(best > -INFINITY && best < INFINITY)) return -1;
+    if (w->temperature == 0) return first_equal(r->l, r->vocab, best);
+    for (int i = 0; i < r->vocab; i++) r->l[i] = (r->l[i] - best) / w->temperature;
+    if (w->min_p > 0) {
+        float least = (float)lq_log(w->min_p);
+        for (int i = 0; i < r->vocab; i++) r->l[i] = r->l[i] < least ? -INFINITY : r->l[i];
+    }
+    if (w->top_k > 0 && w->top_k < r->vocab) keep_top_k(r, w->top_k);
+    if (w->top_p > 0 && w->top_p < 1) keep_top_p(r, w->top_p);
+    if (w->typical > 0 && w->typical < 1) keep_typical(r, w->typical);
+    return draw(r);
+}
+
+// The best n logits, sorted: each token that beats the last of them is put in its place.
+static void top_list(const float *x, int vocab, int n, double log_whole, int32_t *id, float *logprob) {
+    int have = 0;
+    for (int i = 0; i < vocab; i++) {
+        if (have == n && !(x[i] > x[id[n - 1]])) continue;
+        int at = have < n ? have++ : n - 1;
+        for (; at > 0 && x[i] > x[id[at - 1]]; at--) id[at] = id[at - 1];
+        id[at] = i;
+    }
+    for (int i = 0; i < n; i++) {
+        logprob[i] = i < have ? (float)(x[id[i]] - log_whole) : -INFINITY;
+        if (i >= have) id[i] = -1;
+    }
+}
+
+static void sample_row(void *arg, int index, int worker) {
+    const job *j = arg;
+    const lq_sample_args *a = j->a;
+    (void)worker;
+    const float *x = lq_mat_row(&a->logits, index);
+    const lq_draw *w = a->draw + index;
+    int n = a->logits.cols, top = w->top_n < LQ_TOP ? w->top_n : LQ_TOP;
+    lq_drawn *out = a->out + index;
+    *out = (lq_drawn){-1, 0, 1};
+    float best = j->by->most(x, n);
+    if (!(best > -INFINITY && best < INFINITY)) return;
+    double log_whole = best + lq_log(j->by->exp_sum(x, n, best));
+    if (top > 0) top_list(x, n, top, log_whole, a->top_id + (size_t)index * LQ_TOP, a->top_logprob + (size_t)index * LQ_TOP);
+    bool plain = !w->mask && !w->biases && !w->seens;
+    if (w->given) out->token = w->token;
+    else if (plain && w->temperature == 0) out->token = first_equal(x, n, best);
+    else {
+        char *work = (char *)a->work + (size_t)index * lq_sample_work(n);
+        row r = {j->by, w, n, (float *)(void *)work, (cand *)(void *)(work + lq_sample_work(n) / 3)};
+        memcpy(r.l, x, (size_t)n * sizeof *x);
+        logits_adjust(&r);
+        out->token = choose(&r);
+    }
+    if (out->token < 0) return;
+    out->logprob = (float)(x[out->token] - log_whole);
+    out->bad = 0;
+}
+
+size_t lq_sample_work(int vocab) { return ((size_t)vocab + 15) / 16 * 64 * 3; }
+
+void lq_sample_with(lq_dev *d, const lq_sample_args *a, const lq_logit_passes *by) {
+    lq_pool_run(d->pool, sample_row, &(job){a, by}, a->logits.rows);
+}
+
+void lq_sample_c(lq_dev *d, const lq_sample_args *a) {
+    static const lq_logit_passes portable = {most, exp_sum};
+    lq_sample_with(d, a, &portable);
+}

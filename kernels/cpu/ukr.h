@@ -1,0 +1,44 @@
+// ukr.h: the micro-kernels of a CPU: the inner loops of matmul, one row of lq_ukrs[] each. The loops around them are matmul.c's.
+//
+// To add one: write its file, add its row to ukr.c. checkkern tests it and times it because it is in the table.
+#ifndef LQ_UKR_H
+#define LQ_UKR_H
+#include "kernels/cpu/cpu.h"
+
+// f32 dot products are cut at multiples of this many k; the parts are added in index order.
+enum { LQ_K_CUT = 1024 };
+
+// y[m][n] = sum over k of a[m][k] w[n][k] for rows m0..m1 and the weight rows of tiles t0..t1. y has ldy floats from row to row
+// and starts at row 0, column 0 of the whole result; columns behind w->n are not written.
+typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy);
+// Tile t, columns k0..k1 (stored order, k1 <= k0 + LQ_K_CUT, both multiples of 16 or the end), dequantized to
+// dst[tile_n][LQ_K_CUT]: exactly lq_weight_row's numbers. Rows behind w->n are not written.
+typedef void lq_ukr_rows(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst);
+
+typedef struct lq_ukr {
+    const char *name;
+    unsigned needs;      // LQ_ISA_* bits
+    lq_ascheme act;
+    lq_wkind kind;
+    int bits;            // INT: of a code, 0: any
+    lq_dtype elem;       // PLAIN: of an element
+    bool any_kind;       // whatever has codes or elements: `rows` by lq_wkind at run time
+    lq_layout layout;
+    int tile_n;          // weight rows of a tile
+    lq_ukr_run *run;     // either this,
+    lq_ukr_rows *rows;   // or this: then the f32 x f32 row does the rest
+} lq_ukr;
+
+extern const lq_ukr lq_ukrs[]; // the best of a kind first
+extern const int lq_ukr_count;
+
+// Whether a row computes this product; two rows with equal answers for every product are of one kind.
+bool lq_ukr_fits(const lq_ukr *u, const lq_wtype *w, lq_layout layout, lq_ascheme act);
+// The rows of a device with these ISA bits: the first usable one of each kind, NULL ends.
+void lq_ukr_choose(unsigned isa, const lq_ukr *out[16]);
+const lq_ukr *lq_ukr_find(const lq_dev *d, const lq_weight *w, lq_ascheme act);
+
+// The whole of matmul for one matrix on the calling thread: what a task does. `scratch` has 16 * LQ_K_CUT floats.
+void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
+                  float *y, size_t ldy, float *scratch);
+#endif

@@ -1,0 +1,22 @@
+// methods.c: lq_methods[], one of the four tables of lq: what can be done to a model, each row a composition of parts.
+// To add a method: add its row, and where it needs a statistic, transform or rounding that is not there yet, a file for it.
+#include "quant/quant.h"
+#include <string.h>
+
+const char *const lq_stats_names[] = {"none", "absmax", "moment", "hessian"};
+const char *const lq_transform_names[] = {"none", "smooth", "awq", "rotate"};
+const char *const lq_rounding_names[] = {"nearest", "search", "gptq"};
+const char *const lq_salient_names[] = {"none", "outlier", "columns"};
+
+const lq_method lq_methods[] = {
+    {"rtn", "round to the nearest code, no calibration: fast, and what the others are measured against",
+     {LQ_STATS_NONE, LQ_T_NONE, LQ_ROUND_NEAREST, LQ_SALIENT_NONE,
+      {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .rows = 1, .scale = LQ_F16}}},
+};
+const size_t lq_method_count = sizeof lq_methods / sizeof *lq_methods;
+
+const lq_method *lq_method_find(const char *name) {
+    for (size_t i = 0; i < lq_method_count; i++)
+        if (!strcmp(lq_methods[i].name, name)) return &lq_methods[i];
+    return NULL;
+}

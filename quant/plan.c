@@ -1,0 +1,328 @@
+// plan.c: what a run of the pass will do, known before any of it is done: which tensors become what, in which order, how much
+// memory and disk that takes, and the fingerprint of everything that decides the output's bytes. Owns the lists of an lq_plan.
+//
+// Refused: a checkpoint that is quantized already, tensors that are missing, of another shape, or that nobody knows.
+#include "quant/pass.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <xxhash.h>
+
+// --- which tensors there are ---
+
+static bool add_item(lq_plan *p, lq_item item, lq_err *err) {
+    if ((p->count & (p->count - 1)) == 0) {
+        lq_item *more = realloc(p->items, (p->count ? 2 * p->count : 1) * sizeof *more);
+        if (!more) return lq_fail(err, LQ_E_MEMORY, "no memory for a plan of %zu tensors", p->count);
+        p->items = more;
+    }
+    p->items[p->count++] = item;
+    return true;
+}
+
+static bool fail_quantized(const lq_plan *p, const char *name, lq_err *err) {
+    return lq_fail(err, LQ_E_USAGE, "%s: %s is quantized already; expected a checkpoint in bf16, f16 or f32", lq_ckpt_path(p->in), name);
+}
+
+// The type of a matrix by its role; *keep: as it is.
+static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *keep, lq_err *err) {
+    const lq_quant_opts *o = p->o;
+    const char *text = s->role == LQ_R_EMBED ? o->embed : s->role == LQ_R_HEAD ? o->head : o->type;
+    const char *option = s->role == LQ_R_EMBED ? "embed" : s->role == LQ_R_HEAD ? "head" : "type";
+    if (s->role == LQ_R_EMBED && p->desc.tied) {
+        if (o->head && o->embed && strcmp(o->head, o->embed))
+            return lq_fail(err, LQ_E_USAGE, "%s: its head is its embedding, which cannot be both %s and %s", lq_ckpt_path(p->in), o->head, o->embed);
+        if (o->head) text = o->head, option = "head";
+    }
+    *keep = !s->quantizable || (text && !strcmp(text, "keep"));
+    *type = p->method->recipe.type;
+    if (*keep) return true;
+    if (!text && (s->role == LQ_R_EMBED || s->role == LQ_R_HEAD)) text = "int8 row";
+    if (text && !lq_wtype_parse(text, type, err)) return lq_fail_in(err, "%s", option);
+    return true;
+}
+
+static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
+    const lq_tensor *t = lq_ckpt_find(p->in, s->name);
+    if (!t && lq_ckpt_has_weight(p->in, s->name)) return fail_quantized(p, s->name, err);
+    if (!t) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", lq_ckpt_path(p->in), s->name);
+    const bool fits = s->k ? t->rank == 2 && t->shape[0] == s->n && t->shape[1] == s->k : t->rank == 1 && t->shape[0] == s->n;
+    char want[64];
+    snprintf(want, sizeof want, s->k ? "[%" PRId64 ", %" PRId64 "]" : "[%" PRId64 "]", s->n, s->k);
+    if (!fits) {
+        char have[LQ_RANK * 24] = "";
+        for (int i = 0, at = 0; i < t->rank; i++) at += snprintf(have + at, sizeof have - (size_t)at, i ? ", %" PRId64 : "%" PRId64, t->shape[i]);
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s has the shape [%s], expected %s", lq_ckpt_path(p->in), s->name, have, want);
+    }
+    if (t->type != LQ_F32 && t->type != LQ_F16 && t->type != LQ_BF16)
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16 or f32", lq_ckpt_path(p->in), s->name, lq_dtypes[t->type].name);
+    lq_item item = {.t = t, .n = s->n, .k = s->k, .recipe = p->method->recipe};
+    bool keep;
+    if (!slot_type(p, s, &item.recipe.type, &keep, err)) return false;
+    // "bf16" of a matrix that is bf16 is no work.
+    item.round = !keep && !(item.recipe.type.kind == LQ_W_PLAIN && item.recipe.type.elem == t->type);
+    if (s->k) p->weights += s->n * s->k;
+    return add_item(p, item, err);
+}
+
+static bool add_layer(lq_plan *p, int layer, lq_role role, lq_err *err) {
+    lq_slot slots[LQ_LAYER_SLOTS];
+    const int n = lq_desc_slots(&p->desc, layer, slots, LQ_LAYER_SLOTS);
+    if (n > LQ_LAYER_SLOTS) return lq_fail(err, LQ_E_LIMIT, "%s: layer %d has %d tensors, expected no more than %d", lq_ckpt_path(p->in), layer, n, LQ_LAYER_SLOTS);
+    for (int i = 0; i < n; i++)
+        if ((layer >= 0 || (slots[i].role == LQ_R_EMBED) == (role == LQ_R_EMBED)) && !add_slot(p, &slots[i], err)) return false;
+    return true;
+}
+
+// Blocks: the embedding; each decoder layer; what stands behind them.
+static bool add_blocks(lq_plan *p, lq_err *err) {
+    p->blocks = (size_t)p->desc.layers + 2;
+    p->first = calloc(p->blocks + 1, sizeof *p->first);
+    if (!p->first) return lq_fail(err, LQ_E_MEMORY, "no memory for a plan of %zu blocks", p->blocks);
+    if (!add_layer(p, -1, LQ_R_EMBED, err)) return false;
+    for (int i = 0; i < p->desc.layers; i++) {
+        p->first[i + 1] = p->count;
+        if (!add_layer(p, i, LQ_ROLES, err)) return false;
+    }
+    p->first[p->blocks - 1] = p->count;
+    return add_layer(p, -1, LQ_R_HEAD, err);
+}
+
+static void add_name(lq_text *list, const char *name) {
+    if (list->n) lq_text_add(list, ", ", 2);
+    lq_text_json(list, name, strlen(name));
+}
+
+static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+// Tensors that are in the checkpoint and not in the architecture.
+static bool add_rest(lq_plan *p, lq_err *err) {
+    const size_t n = p->count, all = lq_ckpt_count(p->in);
+    const char **names = malloc((n ? n : 1) * sizeof *names);
+    if (!names) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu names", n);
+    for (size_t i = 0; i < n; i++) names[i] = p->items[i].t->name;
+    qsort(names, n, sizeof *names, compare_names);
+    bool done = true;
+    for (size_t i = 0; i < all && done; i++) {
+        const lq_tensor *t = lq_ckpt_at(p->in, i);
+        if (bsearch(&t->name, names, n, sizeof *names, compare_names)) continue;
+        if (lq_desc_knows(&p->desc, t->name)) add_name(&p->dropped, t->name);
+        else if (p->o->keep_unknown) {
+            add_name(&p->kept, t->name);
+            done = add_item(p, (lq_item){.t = t}, err);
+        } else done = lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not part of a %s; --keep-unknown carries it over as it is", lq_ckpt_path(p->in), t->name,
+                            p->desc.arch->name);
+    }
+    free(names);
+    return done;
+}
+
+// --- what it takes ---
+
+static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *stored, size_t *memory, lq_err *err) {
+    lq_weight_size any, laid;
+    if (!it->round) {
+        *stored = it->t->bytes;
+        *memory = 0;
+        return true;
+    }
+    const bool packs = p->layout != LQ_ANY && lq_layout_sizes(p->layout, &it->recipe.type, it->n, it->k, &laid);
+    if (!lq_weight_sizes(&it->recipe.type, it->n, it->k, &any))
+        return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s is too large", lq_ckpt_path(p->in), it->t->name);
+    if (!packs) laid = any;
+    *stored = laid.q + laid.scale + laid.zero;
+    *memory = any.q + 2 * any.scale + any.zero + (packs ? laid.q + 2 * laid.scale + laid.zero : 0);
+    return true;
+}
+
+static bool add_sizes(lq_plan *p, lq_err *err) {
+    static const char *const parts[] = {"", ".q", ".scale", ".zero"};
+    char name[LQ_NAME + 8];
+    size_t bytes = 0, memory = 0;
+    p->header_room = 4096 + p->recipe.n;
+    for (size_t i = 0; i < p->count; i++) {
+        const lq_item *it = &p->items[i];
+        if (!item_bytes(p, it, &bytes, &memory, err)) return false;
+        for (size_t j = 0; j < sizeof parts / sizeof *parts; j++) {
+            snprintf(name, sizeof name, "%s%s", it->t->name, parts[j]);
+            if (j == 0 || it->round) p->header_room += lq_writer_entry_room(name);
+        }
+        p->out_bytes += bytes + 256;
+        p->rounded += it->round;
+        if (memory > p->memory) p->memory = memory;
+    }
+    for (size_t i = 0; lq_side_files[i]; i++) {
+        lq_bytes file;
+        if (!lq_ckpt_file(p->in, lq_side_files[i], &file, err)) return false;
+        if (!file.p) continue;
+        snprintf(name, sizeof name, "lq.file/%s", lq_side_files[i]);
+        p->header_room += lq_writer_entry_room(name);
+        p->out_bytes += file.n;
+    }
+    p->out_bytes += p->header_room;
+    return true;
+}
+
+// --- what decides the bytes ---
+
+static void recipe_type(lq_text *t, const char *key, const lq_plan *p, lq_role role) {
+    lq_slot s = {.role = role, .quantizable = true};
+    lq_wtype type;
+    char name[64] = "keep";
+    bool keep;
+    if (slot_type(p, &s, &type, &keep, NULL) && !keep) lq_wtype_name(&type, name, sizeof name);
+    lq_text_fmt(t, ", \"%s\": \"%s\"", key, name);
+}
+static bool write_recipe(lq_plan *p, lq_err *err) {
+    const lq_recipe *r = &p->method->recipe;
+    lq_text *t = &p->recipe;
+    lq_text_fmt(t, "{\"method\": \"%s\", \"stats\": \"%s\", \"transform\": \"%s\", \"rounding\": \"%s\", \"salient\": \"%s\"", p->method->name,
+                lq_stats_names[r->stats], lq_transform_names[r->transform], lq_rounding_names[r->rounding], lq_salient_names[r->salient]);
+    recipe_type(t, "type", p, LQ_R_Q);
+    recipe_type(t, "embed", p, LQ_R_EMBED);
+    if (!p->desc.tied) recipe_type(t, "head", p, LQ_R_HEAD);
+    lq_text_fmt(t, "}");
+    return !t->failed || lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");
+}
+
+// Hashes a text with its length, so that no two lists of texts look alike.
+static void hash_text(XXH3_state_t *h, const char *p, size_t n) {
+    const uint64_t size = n;
+    XXH3_128bits_update(h, &size, sizeof size);
+    XXH3_128bits_update(h, p, n);
+}
+// A tensor by name, type, shape, and 64 samples of 64 bytes: what tells one checkpoint from another without reading all of it.
+static void hash_tensor(XXH3_state_t *h, const lq_tensor *t) {
+    enum { SAMPLES = 64, SAMPLE = 64 };
+    hash_text(h, t->name, strlen(t->name));
+    const int64_t head[3] = {(int64_t)t->type, t->rank, (int64_t)t->bytes};
+    XXH3_128bits_update(h, head, sizeof head);
+    XXH3_128bits_update(h, t->shape, (size_t)t->rank * sizeof *t->shape);
+    const char *p = t->data;
+    if (t->bytes <= SAMPLES * SAMPLE) XXH3_128bits_update(h, p, t->bytes);
+    else for (size_t i = 0; i < SAMPLES; i++) XXH3_128bits_update(h, p + (t->bytes - SAMPLE) / (SAMPLES - 1) * i, SAMPLE);
+}
+
+// The file that was opened. A directory's own time changes with every output that is written into it.
+static void stat_input(const char *path, struct stat *st) {
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    char file[4096];
+    if (stat(path, st) == 0 && !S_ISDIR(st->st_mode)) return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(file, sizeof file, "%s/%s", path, names[i]);
+        if (stat(file, st) == 0) return;
+    }
+    *st = (struct stat){0};
+}
+
+static bool make_fingerprint(lq_plan *p, lq_err *err) {
+    XXH3_state_t *h = XXH3_createState();
+    if (!h) return lq_fail(err, LQ_E_MEMORY, "no memory for a hash");
+    XXH3_128bits_reset(h);
+    struct stat st = {0};
+    stat_input(lq_ckpt_path(p->in), &st);
+    const int64_t head[] = {LQ_QUANT_NUMERICS, p->layout, p->o->keep_unknown, (int64_t)lq_ckpt_file_bytes(p->in), st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+    XXH3_128bits_update(h, head, sizeof head);
+    hash_text(h, p->recipe.p, p->recipe.n);
+    for (size_t i = 0; i < p->count; i++) hash_tensor(h, p->items[i].t);
+    bool done = true;
+    for (size_t i = 0; lq_side_files[i] && done; i++) {
+        lq_bytes file;
+        done = lq_ckpt_file(p->in, lq_side_files[i], &file, err);
+        if (!done || !file.p) continue;
+        hash_text(h, lq_side_files[i], strlen(lq_side_files[i]));
+        hash_text(h, file.p, file.n);
+    }
+    const XXH128_hash_t x = XXH3_128bits_digest(h);
+    snprintf(p->fingerprint, sizeof p->fingerprint, "%016" PRIx64 "%016" PRIx64, (uint64_t)x.high64, (uint64_t)x.low64);
+    XXH3_freeState(h);
+    return done;
+}
+
+// --- the plan in words ---
+
+static void say(const lq_plan *p, const char *fmt, ...) LQ_PRINTF(2, 3);
+static void say(const lq_plan *p, const char *fmt, ...) {
+    char line[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    if (p->o->plan) p->o->plan(p->o->arg, line);
+}
+
+// What the output's file system has left for it, the parts of an interrupted run counted in.
+static size_t disk_left(const char *out) {
+    char path[4096];
+    struct statvfs fs;
+    struct stat st;
+    const char *slash = strrchr(out, '/');
+    if (!slash) snprintf(path, sizeof path, ".");
+    else snprintf(path, sizeof path, "%.*s", slash == out ? 1 : (int)(slash - out), out);
+    if (statvfs(path, &fs)) return SIZE_MAX; // opening the output will say what is wrong
+    size_t left = (size_t)fs.f_bavail * fs.f_frsize;
+    snprintf(path, sizeof path, "%s.partial/data", out);
+    if (stat(path, &st) == 0) left += (size_t)st.st_blocks * 512;
+    return left;
+}
+
+bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
+    const double mb = 1e6;
+    const size_t in = lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
+        say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers, (double)p->weights / 1e6, (double)in / mb);
+    say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
+    if (p->dropped.n) say(p, "dropped, no forward reads them: %s", p->dropped.p);
+    if (p->kept.n) say(p, "carried over, nobody knows them: %s", p->kept.p);
+    say(p, "%s: about %.1f MB in layout %s, %.2f times smaller", p->o->out, (double)p->out_bytes / mb, lq_layout_names[p->layout], (double)in / (double)p->out_bytes);
+    say(p, "memory: %.1f MB with %d threads, and pages of the mapped checkpoint that are given back after use", (double)p->memory / mb, threads);
+    if (p->o->max_ram && p->memory > p->o->max_ram)
+        return lq_fail(err, LQ_E_LIMIT, "memory: the pass needs %.1f MB, more than the %.1f MB it may use", (double)p->memory / mb, (double)p->o->max_ram / mb);
+    if (left < p->out_bytes) return lq_fail(err, LQ_E_IO, "%s: needs %.1f MB, its disk has %.1f MB left", p->o->out, (double)p->out_bytes / mb, (double)left / mb);
+    return true;
+}
+
+// --- the whole ---
+
+static bool read_options(lq_plan *p, lq_err *err) {
+    const lq_quant_opts *o = p->o;
+    const char *method = o->method ? o->method : "rtn", *layout = o->layout ? o->layout : "any";
+    p->method = lq_method_find(method);
+    if (!p->method) return lq_fail(err, LQ_E_USAGE, "method %s: there is none of this name", method);
+    p->layout = LQ_ANY;
+    while (p->layout < LQ_LAYOUTS && strcmp(lq_layout_names[p->layout], layout)) p->layout++;
+    if (p->layout == LQ_LAYOUTS) return lq_fail(err, LQ_E_USAGE, "layout %s: there is none of this name", layout);
+    lq_wtype type;
+    const char *types[] = {o->type, o->head, o->embed}, *const names[] = {"type", "head", "embed"};
+    for (int i = 0; i < 3; i++) {
+        if (!types[i] || (i && !strcmp(types[i], "keep"))) continue;
+        if (!lq_wtype_parse(types[i], &type, err)) return lq_fail_in(err, "%s", names[i]);
+        lq_recipe r = p->method->recipe;
+        r.type = type;
+        if (!lq_recipe_check(&r, err)) return lq_fail_in(err, "%s", names[i]);
+    }
+    return true;
+}
+
+bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
+    *p = (lq_plan){.o = o};
+    if (!o->in || !o->out || !*o->out) return lq_fail(err, LQ_E_USAGE, "a checkpoint and an output are needed");
+    if (!read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err)) return false;
+    if (!strcmp(lq_ckpt_container(p->in), "lq")) return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint in bf16, f16 or f32", o->in);
+    if (!lq_desc_read(p->in, &p->desc, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
+    p->first[p->blocks] = p->count;
+    return write_recipe(p, err) && add_sizes(p, err) && make_fingerprint(p, err);
+}
+
+void lq_plan_free(lq_plan *p) {
+    if (p->in) lq_ckpt_close(p->in);
+    lq_desc_free(&p->desc);
+    free(p->items);
+    free(p->first);
+    lq_text_free(&p->dropped);
+    lq_text_free(&p->kept);
+    lq_text_free(&p->recipe);
+}

@@ -1,0 +1,311 @@
+// round.c: one matrix to codes, scales and zeros, by the rules that quant.h states. Rows are rounded independently, in blocks
+// with fixed borders, so threads decide no bit. Refuses NaN and infinity by row and column, and types that have no rule.
+//
+// The inner loops run over fixed lanes so that compilers vectorise them without being allowed to reorder a sum.
+#include "quant/quant.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANES = 16 };
+
+// What a block of rows adds to the matrix's figures.
+typedef struct block_stat {
+    double error, norm, max_error;
+    bool range;        // a scale left F16's normal range
+    int64_t row, col;  // first element that cannot be coded; row -1: none
+} block_stat;
+
+typedef struct job {
+    const lq_matrix *m;
+    lq_wtype type;
+    int64_t groups, rows; // rows of a block
+    size_t k_pad, group, in_row, q_row, zero_row;
+    block_stat *stat;     // [blocks]
+    uint8_t *scratch;     // [workers][scratch_size]
+    size_t scratch_size;
+} job;
+
+// A worker's scratch: the row as f32 with zeros behind it, its codes, and what its groups have.
+typedef struct row_buf {
+    float *w;             // [k_pad]
+    uint8_t *code;        // [k_pad]
+    float *lo, *hi, *s;   // [groups]
+    uint8_t *z;           // [groups]
+} row_buf;
+
+static size_t up16(size_t n) { return (n + 15) & ~(size_t)15; }
+
+static row_buf row_buf_at(const job *j, int worker) {
+    uint8_t *p = j->scratch + (size_t)worker * j->scratch_size;
+    const size_t groups = up16((size_t)j->groups);
+    float *f = (float *)(void *)p;
+    uint8_t *bytes = (uint8_t *)(f + j->k_pad + 3 * groups);
+    return (row_buf){f, bytes, f + j->k_pad, f + j->k_pad + groups, f + j->k_pad + 2 * groups, bytes + j->k_pad};
+}
+
+// Smallest and largest of n elements and 0, n a multiple of LANES. NaN and infinity leave a NaN in `bad`.
+static void find_range(const float *w, size_t n, float *lo, float *hi, float *bad /* [LANES] */) {
+    float a[LANES] = {0}, b[LANES] = {0};
+    for (size_t i = 0; i < n; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            const float x = w[i + (size_t)j];
+            a[j] = x < a[j] ? x : a[j];
+            b[j] = x > b[j] ? x : b[j];
+            bad[j] += x * 0.0f;
+        }
+    for (int half = LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++) {
+            a[j] = a[j + half] < a[j] ? a[j + half] : a[j];
+            b[j] = b[j + half] > b[j] ? b[j + half] : b[j];
+        }
+    *lo = a[0];
+    *hi = b[0];
+}
+static bool all_finite(const float *bad /* [LANES] */) {
+    float sum = 0;
+    for (int j = 0; j < LANES; j++) sum += bad[j];
+    return sum == 0;
+}
+
+static float scale_of(const lq_wtype *t, float lo, float hi) {
+    if (t->asym) return (float)(((double)hi - lo) / ((1 << t->bits) - 1));
+    return (hi > -lo ? hi : lo) / (float)-(1 << (t->bits - 1));
+}
+static uint8_t zero_of(const lq_wtype *t, float lo, float s) {
+    const float top = (float)((1 << t->bits) - 1);
+    if (!t->asym) return (uint8_t)(1 << (t->bits - 1));
+    if (s == 0) return 0;
+    const float z = rintf(-lo / s);
+    return (uint8_t)(z > top ? top : z);
+}
+
+// A row's figures by lane, in units of the row's largest scale: the squares of extreme weights would overflow.
+typedef struct lanes { float error[LANES], norm[LANES], max[LANES]; } lanes;
+
+// Codes of one group, n a multiple of LANES. `unit`: |s| over the row's largest one.
+static void round_group(const float *w, size_t n, float s, int z, int bits, float unit, uint8_t *q, lanes *sum) {
+    const float low = (float)-z, high = (float)((1 << bits) - 1 - z), off = (float)z;
+    const float magic = 12582912.0f; // 1.5 * 2^23: adding it rounds to a whole number, ties to even
+    lanes l = *sum;
+    for (size_t i = 0; i < n; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            const float t = w[i + (size_t)j] / s;
+            float c = t < low ? low : t;
+            c = c > high ? high : c;
+            c = (c + magic) - magic;
+            q[i + (size_t)j] = (uint8_t)(int32_t)(c + off);
+            const float e = (t - c) * unit, v = t * unit, m = e < 0 ? -e : e;
+            l.error[j] += e * e;
+            l.norm[j] += v * v;
+            l.max[j] = m > l.max[j] ? m : l.max[j];
+        }
+    *sum = l;
+}
+static void lanes_add(const lanes *l, double unit, block_stat *st) {
+    double error = 0, norm = 0;
+    for (int j = 0; j < LANES; j++) {
+        error += (double)l->error[j];
+        norm += (double)l->norm[j];
+        if (l->max[j] * unit > st->max_error) st->max_error = l->max[j] * unit;
+    }
+    st->error += error * unit * unit;
+    st->norm += norm * unit * unit;
+}
+// A group whose stored scale is 0: every weight becomes 0.
+static void zero_group(const float *w, size_t n, uint8_t z, uint8_t *q, block_stat *st) {
+    memset(q, z, n);
+    for (size_t i = 0; i < n; i++) {
+        const double x = fabs((double)w[i]);
+        st->error += x * x;
+        st->norm += x * x;
+        if (x > st->max_error) st->max_error = x;
+    }
+}
+
+// Codes, dense, least significant bit first; the bytes that pad the row are 0.
+static void pack_row(const uint8_t *code, int64_t n, int bits, uint8_t *dst, size_t bytes) {
+    size_t at = 0;
+    if (bits == 8) {
+        at = (size_t)n;
+        memcpy(dst, code, at);
+    } else if (bits == 4) {
+        at = (size_t)n / 2;
+        for (size_t i = 0; i < at; i++) dst[i] = (uint8_t)(code[2 * i] | code[2 * i + 1] << 4);
+        if (n & 1) dst[at++] = code[n - 1];
+    } else {
+        uint32_t have = 0;
+        int filled = 0;
+        for (int64_t i = 0; i < n; i++) {
+            have |= (uint32_t)code[i] << filled;
+            for (filled += bits; filled >= 8; filled -= 8, have >>= 8) dst[at++] = (uint8_t)have;
+        }
+        if (filled) dst[at++] = (uint8_t)have;
+    }
+    memset(dst + at, 0, bytes - at);
+}
+
+// The first element of a row that is not finite.
+static int64_t find_bad(const float *w, int64_t k) {
+    int64_t i = 0;
+    while (i < k && isfinite(w[i])) i++;
+    return i;
+}
+
+// The scales of a row's groups as they are stored, in b->s too. False: an element is not finite.
+static bool scale_row(const job *j, row_buf *b, int64_t row, block_stat *st) {
+    const lq_wtype *t = &j->type;
+    const lq_dtype_row *scale = &lq_dtypes[t->scale];
+    const size_t groups = (size_t)j->groups;
+    uint8_t *stored = (uint8_t *)j->m->scale + (size_t)row * groups * scale->bytes;
+    float bad[LANES] = {0};
+    for (size_t g = 0, at = 0; g < groups; g++, at += j->group) {
+        find_range(b->w + at, j->k_pad - at < j->group ? j->k_pad - at : j->group, &b->lo[g], &b->hi[g], bad);
+        const float s = b->s[g] = scale_of(t, b->lo[g], b->hi[g]);
+        if (t->scale == LQ_F16 && s != 0 && !(fabsf(s) >= 0x1p-14f && fabsf(s) <= 65504.0f)) st->range = true;
+    }
+    scale->from_f32(b->s, stored, groups);
+    scale->to_f32(stored, b->s, groups);
+    return all_finite(bad);
+}
+static bool int_row(const job *j, row_buf *b, int64_t row, block_stat *st) {
+    const lq_wtype *t = &j->type;
+    if (!scale_row(j, b, row, st)) return false;
+    if (st->range) return true; // the matrix is rounded again with F32 scales
+    float top = 0;
+    for (int64_t g = 0; g < j->groups; g++) top = fabsf(b->s[g]) > top ? fabsf(b->s[g]) : top;
+    lanes sum = {0};
+    for (size_t g = 0, at = 0; g < (size_t)j->groups; g++, at += j->group) {
+        const size_t n = j->k_pad - at < j->group ? j->k_pad - at : j->group;
+        b->z[g] = zero_of(t, b->lo[g], b->s[g]);
+        if (b->s[g] == 0) zero_group(b->w + at, n, b->z[g], b->code + at, st);
+        else round_group(b->w + at, n, b->s[g], b->z[g], t->bits, fabsf(b->s[g]) / top, b->code + at, &sum);
+    }
+    lanes_add(&sum, top, st);
+    pack_row(b->code, j->m->k, t->bits, (uint8_t *)j->m->q + (size_t)row * j->q_row, j->q_row);
+    if (t->asym) pack_row(b->z, j->groups, t->bits, (uint8_t *)j->m->zero + (size_t)row * j->zero_row, j->zero_row);
+    return true;
+}
+
+// Another plain type. `back` is the row as a reader will see it.
+static bool plain_row(const job *j, row_buf *b, int64_t row, block_stat *st) {
+    const lq_dtype_row *to = &lq_dtypes[j->type.elem];
+    uint8_t *dst = (uint8_t *)j->m->q + (size_t)row * j->q_row;
+    const size_t k = (size_t)j->m->k;
+    float back[256], bad[LANES] = {0}, lo, hi;
+    find_range(b->w, j->k_pad, &lo, &hi, bad);
+    if (!all_finite(bad)) return false;
+    for (size_t i = 0; i < k; i += 256) {
+        const size_t n = k - i < 256 ? k - i : 256;
+        if (!to->from_f32(b->w + i, dst + i * to->bytes, n)) {
+            for (size_t c = i; c < i + n; c++)
+                if (!to->from_f32(b->w + c, dst + c * to->bytes, 1)) return st->col = (int64_t)c, false;
+        }
+        to->to_f32(dst + i * to->bytes, back, n);
+        for (size_t c = 0; c < n; c++) {
+            const double e = fabs((double)b->w[i + c] - back[c]);
+            st->error += e * e;
+            st->norm += (double)b->w[i + c] * b->w[i + c];
+            if (e > st->max_error) st->max_error = e;
+        }
+    }
+    return true;
+}
+
+static void round_block(void *arg, int task, int worker) {
+    const job *j = arg;
+    block_stat *st = &j->stat[task];
+    row_buf b = row_buf_at(j, worker);
+    const int64_t first = task * j->rows, left = j->m->n - first, last = first + (left < j->rows ? left : j->rows);
+    *st = (block_stat){.row = -1, .col = -1};
+    memset(b.w, 0, j->k_pad * sizeof *b.w);
+    for (int64_t r = first; r < last && !st->range; r++) {
+        lq_dtypes[j->m->elem].to_f32((const uint8_t *)j->m->w + (size_t)r * j->in_row, b.w, (size_t)j->m->k);
+        if (j->type.kind == LQ_W_PLAIN ? plain_row(j, &b, r, st) : int_row(j, &b, r, st)) continue;
+        if (st->col < 0) st->col = find_bad(b.w, j->m->k);
+        st->row = r;
+        return;
+    }
+}
+
+static bool fail_element(const lq_matrix *m, const block_stat *st, const lq_wtype *t, lq_err *err) {
+    float x;
+    lq_dtypes[m->elem].to_f32((const uint8_t *)m->w + ((size_t)st->row * (size_t)m->k + (size_t)st->col) * lq_dtype_size(m->elem), &x, 1);
+    if (isfinite(x)) return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %g, more than %s can hold", (long long)st->row, (long long)st->col, (double)x,
+                                    lq_dtypes[t->elem].name);
+    return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %s, expected a finite number", (long long)st->row, (long long)st->col,
+                   isnan(x) ? "NaN" : "infinite");
+}
+
+// One go over the matrix. *again: the scales need F32.
+static bool run(job *j, int blocks, bool *again, lq_err *err) {
+    *again = false;
+    if (j->m->pool) lq_pool_run(j->m->pool, round_block, j, blocks);
+    else for (int i = 0; i < blocks; i++) round_block(j, i, 0);
+    for (int i = 0; i < blocks; i++) {
+        if (j->stat[i].row >= 0) return fail_element(j->m, &j->stat[i], &j->type, err);
+        *again |= j->stat[i].range;
+    }
+    return true;
+}
+
+bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
+    const lq_wtype *t = &r->type;
+    char name[64];
+    const bool rule = t->kind == LQ_W_PLAIN ? lq_dtypes[t->elem].number
+                                            : t->kind == LQ_W_INT && t->bits >= 2 && t->bits <= 8 && t->rows <= 1 && t->group % 16 == 0;
+    if (rule && r->rounding == LQ_ROUND_NEAREST && !r->stats && !r->transform && !r->salient) return true;
+    lq_wtype_name(t, name, sizeof name);
+    return lq_fail(err, LQ_E_UNSUPPORTED, "%s: rounding to the nearest has rules for plain types and for int2 to int8 in groups of one row", name);
+}
+
+static bool prepare(job *j, const lq_recipe *r, lq_matrix *m, int64_t *blocks, lq_err *err) {
+    const lq_wtype *t = &r->type;
+    if (!lq_recipe_check(r, err)) return false;
+    if (!lq_dtypes[m->elem].number) return lq_fail(err, LQ_E_UNSUPPORTED, "elements of type %s are no weights", lq_dtypes[m->elem].name);
+    lq_weight_size size;
+    size_t in;
+    if (m->n < 1 || m->k < 1 || !lq_weight_sizes(t, m->n, m->k, &size) || !lq_mul_size((size_t)m->n, (size_t)m->k, &in) ||
+        !lq_mul_size(in, 16, &in))
+        return lq_fail(err, LQ_E_LIMIT, "a matrix of %lld x %lld cannot be handled", (long long)m->n, (long long)m->k);
+    *j = (job){.m = m, .type = *t, .groups = lq_weight_groups(t, m->k)};
+    j->k_pad = up16((size_t)m->k);
+    j->group = t->group ? (size_t)t->group : j->k_pad;
+    j->rows = m->k >= 1 << 16 ? 1 : (1 << 16) / m->k;
+    *blocks = (m->n + j->rows - 1) / j->rows;
+    j->in_row = (size_t)m->k * lq_dtype_size(m->elem);
+    j->q_row = t->kind == LQ_W_PLAIN ? (size_t)m->k * lq_dtype_size(t->elem) : lq_code_row_bytes(t->bits, m->k);
+    j->zero_row = lq_code_row_bytes(t->bits, j->groups);
+    j->scratch_size = (j->k_pad + 3 * up16((size_t)j->groups)) * sizeof(float) + j->k_pad + up16((size_t)j->groups);
+    j->scratch_size = (j->scratch_size + 63) & ~(size_t)63;
+    if (*blocks > INT32_MAX) return lq_fail(err, LQ_E_LIMIT, "a matrix of %lld rows cannot be handled", (long long)m->n);
+    return true;
+}
+
+bool lq_quantize_matrix(const lq_recipe *r, lq_matrix *m, lq_err *err) {
+    job j;
+    int64_t blocks = 0;
+    bool again, done;
+    if (!prepare(&j, r, m, &blocks, err)) return false;
+    const size_t workers = m->pool ? (size_t)lq_pool_threads(m->pool) : 1;
+    j.scratch = aligned_alloc(64, workers * j.scratch_size);
+    j.stat = malloc((size_t)blocks * sizeof *j.stat);
+    if (!j.scratch || !j.stat) done = lq_fail(err, LQ_E_MEMORY, "no memory to round a matrix of %lld x %lld", (long long)m->n, (long long)m->k);
+    else {
+        done = run(&j, (int)blocks, &again, err);
+        if (done && again) {
+            j.type.scale = LQ_F32;
+            done = run(&j, (int)blocks, &again, err);
+        }
+    }
+    m->type = j.type;
+    m->error = m->norm = m->max_error = 0;
+    for (int64_t i = 0; done && i < blocks; i++) {
+        m->error += j.stat[i].error;
+        m->norm += j.stat[i].norm;
+        if (j.stat[i].max_error > m->max_error) m->max_error = j.stat[i].max_error;
+    }
+    free(j.scratch);
+    free(j.stat);
+    return done;
+}

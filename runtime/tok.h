@@ -1,0 +1,217 @@
+// tok.h: inside of the tokenizer, between tokenizer.c and the tok_*.c files; nobody else includes it.
+//
+// Encoding walks: text -> sections around added tokens (tok_added.c) -> normalizers (tok_norm.c) -> words (tok_split.c) -> ids (tok_bpe.c).
+// Everything an open tokenizer holds is constant; what a call needs stands in its lq_tok_work.
+#ifndef LQ_TOK_H
+#define LQ_TOK_H
+#include "formats/json.h"
+#include "runtime/tokenizer.h"
+
+enum {
+    LQ_TOK_MAX_ID = 1 << 22,   // a vocabulary past that is not believed
+    LQ_TOK_MAX_OPS = 64,       // steps of a normalizer, pre-tokenizer or decoder
+    LQ_TOK_MAX_CONTENT = 4096, // bytes of an added token
+    LQ_TOK_MAX_TEXT = 1 << 30  // bytes of a text
+};
+
+// --- text ---
+
+typedef struct lq_tok_buf { char *p; size_t n, cap; } lq_tok_buf;
+bool lq_tok_buf_room(lq_tok_buf *b, size_t more, lq_err *err);
+bool lq_tok_buf_add(lq_tok_buf *b, const char *p, size_t n, lq_err *err);
+
+uint32_t lq_tok_char_get(const char *p, size_t *len);   // of valid UTF-8
+size_t lq_tok_char_put(uint32_t c, char *p);            // 1..4 bytes
+// Length of the maximal subpart at p; *valid: it is a whole character.
+size_t lq_tok_char_check(const uint8_t *p, size_t n, bool *valid);
+bool lq_tok_utf8_clean(const char *p, size_t n, lq_tok_buf *out, bool *changed, lq_err *err);
+
+// Classes of characters as the Rust standard library knows them.
+typedef enum lq_tok_class { LQ_TOK_SPACE, LQ_TOK_NUMERIC, LQ_TOK_PUNCTUATION, LQ_TOK_WORD, LQ_TOK_MARK } lq_tok_class;
+bool lq_tok_char_is(uint32_t c, lq_tok_class k);
+
+// GPT-2's alphabet: each byte has a printable character.
+uint32_t lq_tok_byte_char(uint8_t b);
+int lq_tok_char_byte(uint32_t c); // -1: none
+bool lq_tok_bytes_map(const char *p, size_t n, lq_tok_buf *out, lq_err *err);
+
+// --- patterns ---
+
+typedef enum lq_tok_pattern_kind { LQ_TOK_P_LITERAL, LQ_TOK_P_REGEX, LQ_TOK_P_CLASS } lq_tok_pattern_kind;
+typedef struct lq_tok_pattern {
+    lq_tok_pattern_kind kind;
+    char *text;      // literal
+    size_t n;
+    void *code;      // compiled regex
+    lq_tok_class cls;
+} lq_tok_pattern;
+
+typedef struct lq_tok_span { size_t at, end; bool hit; } lq_tok_span; // a text is covered by hits and what lies between them
+typedef struct lq_tok_spans { lq_tok_span *p; size_t n, cap; } lq_tok_spans;
+bool lq_tok_spans_add(lq_tok_spans *s, size_t at, size_t end, bool hit, lq_err *err);
+
+typedef struct lq_tok_matcher { void *data, *context, *stack; } lq_tok_matcher; // of one call
+void lq_tok_matcher_free(lq_tok_matcher *m);
+
+bool lq_tok_regex_compile(lq_tok_pattern *p, const char *source, lq_err *err); // source: as Oniguruma reads it
+// From {"String": ..} or {"Regex": ..}.
+bool lq_tok_pattern_parse(const cJSON *json, const char *what, lq_tok_pattern *p, lq_err *err);
+void lq_tok_pattern_free(lq_tok_pattern *p);
+bool lq_tok_pattern_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *text, size_t n, lq_tok_spans *out, lq_err *err);
+// Oniguruma's syntax and Unicode classes in PCRE2's words.
+bool lq_tok_regex_translate(const char *source, lq_tok_buf *out, lq_err *err);
+
+// --- steps ---
+
+typedef enum lq_tok_norm_kind {
+    LQ_TOK_N_FORM, LQ_TOK_N_LOWER, LQ_TOK_N_STRIP, LQ_TOK_N_STRIP_ACCENTS, LQ_TOK_N_PREPEND, LQ_TOK_N_REPLACE, LQ_TOK_N_BYTES
+} lq_tok_norm_kind;
+typedef struct lq_tok_norm {
+    lq_tok_norm_kind kind;
+    bool compose, compat;      // FORM
+    bool left, right;          // STRIP
+    lq_tok_pattern pattern;    // REPLACE
+    char *text;                // PREPEND, REPLACE
+    size_t n;
+} lq_tok_norm;
+
+typedef enum lq_tok_behavior { LQ_TOK_REMOVED, LQ_TOK_ISOLATED, LQ_TOK_MERGED_PREVIOUS, LQ_TOK_MERGED_NEXT, LQ_TOK_CONTIGUOUS } lq_tok_behavior;
+typedef enum lq_tok_pre_kind { LQ_TOK_SPLIT, LQ_TOK_PREFIX_SPACE, LQ_TOK_BYTES, LQ_TOK_METASPACE } lq_tok_pre_kind;
+typedef enum lq_tok_scheme { LQ_TOK_ALWAYS, LQ_TOK_FIRST, LQ_TOK_NEVER } lq_tok_scheme;
+typedef struct lq_tok_pre {
+    lq_tok_pre_kind kind;
+    lq_tok_pattern pattern;
+    lq_tok_behavior behavior;
+    bool invert;
+    char mark[8];              // METASPACE: the character that stands for a space
+    size_t mark_n;
+    lq_tok_scheme scheme;
+} lq_tok_pre;
+
+typedef struct lq_tok_word { size_t at, end; bool first; } lq_tok_word; // first: it begins where the whole text begins
+typedef struct lq_tok_words { lq_tok_word *p; size_t n, cap; } lq_tok_words;
+bool lq_tok_words_add(lq_tok_words *w, size_t at, size_t end, bool first, lq_err *err);
+
+// --- vocabulary ---
+
+typedef struct lq_tok_merge { uint64_t pair; uint32_t rank; int32_t id; } lq_tok_merge; // pair: left << 32 | right; empty: ~0
+typedef struct lq_tok_vocab {
+    int32_t count;             // 1 + the highest id
+    char *text;                // all contents
+    uint32_t *at;              // [count + 1] offsets; by id
+    uint32_t *len;             // [count]
+    uint8_t *kind;             // [count] LQ_TOK_K_*
+    int32_t *hash;             // [hash_mask + 1] ids of the model's tokens, by content
+    size_t hash_mask;
+    lq_tok_merge *merge;       // [merge_mask + 1]
+    size_t merge_mask;
+    int32_t **chars;           // [0x1100] pages of 256: id of the token that is this character, or -1
+    int32_t byte_id[256];      // of "<0xNN>" or, byte-level, of the byte's character
+    uint64_t *adjacent;        // [LQ_TOK_ADJACENT / 64] which initial symbols stand side by side in some merged token; NULL: not known
+    int32_t unk;               // -1: none
+    char *unk_name;            // named but not there
+    char *prefix, *suffix;     // of continuing subwords, of words' ends; NULL if empty
+    bool byte_level;           // words arrive as bytes
+    bool byte_fallback, fuse_unk, ignore_merges;
+} lq_tok_vocab;
+enum { LQ_TOK_K_ABSENT = 0, LQ_TOK_K_MODEL = 1, LQ_TOK_K_ADDED = 2, LQ_TOK_K_SPECIAL = 4, LQ_TOK_ADJACENT = 1 << 19 };
+
+bool lq_tok_vocab_parse(const cJSON *model, const cJSON *added, lq_tok_vocab *v, lq_err *err);
+bool lq_tok_vocab_index(lq_tok_vocab *v, lq_err *err); // what depends on byte_level
+void lq_tok_vocab_free(lq_tok_vocab *v);
+int32_t lq_tok_vocab_find(const lq_tok_vocab *v, const char *p, size_t n); // in the model; -1: none
+static inline uint32_t lq_tok_adjacent_slot(int32_t a, int32_t b) {
+    return (uint32_t)((((uint64_t)(uint32_t)a << 32 | (uint32_t)b) * 0x9e3779b97f4a7c15u) >> 45); // 19 bits
+}
+const lq_tok_merge *lq_tok_merge_find(const lq_tok_vocab *v, int32_t a, int32_t b); // NULL: none
+
+// --- added tokens ---
+
+typedef struct lq_tok_added { char *content; size_t n; int32_t id; bool special, lstrip, rstrip, single, normalized; } lq_tok_added;
+typedef struct lq_tok_edge { uint32_t node, child; int16_t byte; } lq_tok_edge;
+typedef struct lq_tok_trie { // finds the longest token at a place
+    lq_tok_edge *edge;       // [mask + 1]; byte < 0: empty
+    size_t mask;
+    int32_t *token;          // [nodes] index of the added token, or -1
+    size_t nodes;
+    bool begins[256];
+    bool plain, any;         // plain: holds a token that is not special
+} lq_tok_trie;
+typedef struct lq_tok_piece { size_t at, end; int32_t id; } lq_tok_piece; // id < 0: text
+typedef struct lq_tok_pieces { lq_tok_piece *p; size_t n, cap; } lq_tok_pieces;
+
+// --- decoding ---
+
+typedef enum lq_tok_dec_kind { LQ_TOK_D_REPLACE, LQ_TOK_D_BYTES, LQ_TOK_D_FALLBACK, LQ_TOK_D_FUSE, LQ_TOK_D_STRIP, LQ_TOK_D_METASPACE, LQ_TOK_D_SUFFIX } lq_tok_dec_kind;
+typedef struct lq_tok_dec {
+    lq_tok_dec_kind kind;
+    lq_tok_pattern pattern;    // REPLACE
+    char *text;                // REPLACE, STRIP, METASPACE, SUFFIX
+    size_t n;
+    int start, stop;           // STRIP
+    lq_tok_scheme scheme;      // METASPACE
+} lq_tok_dec;
+
+// --- the whole ---
+
+struct lq_tokenizer {
+    lq_tok_vocab vocab;
+    lq_tok_norm *norm;         // [norms]
+    lq_tok_pre *pre;           // [pres]
+    lq_tok_dec *dec;           // [decs]
+    int norms, pres, decs;
+    lq_tok_added *added;       // [addeds]
+    size_t addeds;
+    lq_tok_trie exact, normal; // of tokens looked for before and after the normalizers
+    lq_ids before, after;      // what LQ_TOK_SPECIAL puts around
+    char *bytes;               // of all tokens, decoded
+    uint32_t *bytes_at;        // [vocab.count + 1]
+    uint8_t *bytes_first;      // [vocab.count] bytes to drop when this is the first token: length of the decoded token without its marks, or 255: same
+    char strip[8];             // dropped at the beginning, at most strip_count times
+    size_t strip_n, longest;
+    int strip_count;
+    bool spaced, suffixed, each_byte; // no decoder: a space between; BPEDecoder: a space after; one U+FFFD per byte
+};
+
+typedef struct lq_tok_cell { uint8_t n, ids; char key[30]; int32_t id[8]; } lq_tok_cell; // a word seen in this call
+typedef struct lq_tok_work {
+    const lq_tokenizer *t;
+    lq_tok_matcher matcher;
+    lq_tok_buf clean, a, b;
+    lq_tok_spans spans;
+    lq_tok_words words, next;
+    lq_tok_pieces outer, inner;
+    int32_t *sym;              // [syms] of a word
+    uint32_t *link;            // [2 * syms]
+    uint64_t *heap;            // [heap_cap] position << 32 ...: tok_bpe.c
+    size_t syms, heap_cap, links;
+    lq_tok_cell *cells;        // NULL: the text is short
+    lq_ids *out;
+} lq_tok_work;
+
+bool lq_tok_norm_parse(const cJSON *json, lq_tokenizer *t, lq_err *err);
+// The section is in w->a, and so is the result. *first: see lq_tok_word.
+bool lq_tok_norm_run(const lq_tokenizer *t, lq_tok_work *w, bool *first, lq_err *err);
+bool lq_tok_norm_text(const lq_tokenizer *t, const char *p, size_t n, lq_tok_buf *out, lq_err *err);
+
+bool lq_tok_pre_parse(const cJSON *json, lq_tokenizer *t, lq_err *err);
+// Cuts w->words (of w->a) into words.
+bool lq_tok_pre_run(const lq_tokenizer *t, lq_tok_work *w, lq_err *err);
+
+bool lq_tok_added_parse(const cJSON *added, const cJSON *decoder, lq_tokenizer *t, lq_err *err);
+bool lq_tok_added_index(lq_tokenizer *t, lq_err *err);
+bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const char *p, size_t n, bool special, lq_tok_pieces *out, lq_err *err);
+void lq_tok_trie_free(lq_tok_trie *trie);
+
+bool lq_tok_bpe_word(lq_tok_work *w, const char *p, size_t n, lq_err *err); // appends to w->out
+bool lq_tok_ids_room(lq_ids *ids, size_t more, lq_err *err);
+
+bool lq_tok_dec_parse(const cJSON *json, lq_tokenizer *t, lq_err *err);
+bool lq_tok_dec_index(lq_tokenizer *t, lq_err *err); // fills bytes
+bool lq_tok_post_parse(const cJSON *json, const cJSON *config, lq_tokenizer *t, lq_err *err);
+
+// Walks {"type": "Sequence", <list>: [...]} or a lone component without recursion; calls `on` for each that is not a Sequence.
+typedef bool lq_tok_on_step(const cJSON *json, const char *type, lq_tokenizer *t, lq_err *err);
+bool lq_tok_steps_walk(const cJSON *json, const char *what, const char *list, lq_tok_on_step *on, lq_tokenizer *t, lq_err *err);
+char *lq_tok_text_copy(const char *p, size_t n, lq_err *err);
+#endif

@@ -1,0 +1,244 @@
+// tok_norm.c: normalizers: what happens to a section of text before it is cut into words.
+// Refuses the types it does not know, by name.
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+#include "runtime/tok.h"
+
+// --- reading ---
+
+static bool norm_strip_read(const cJSON *json, lq_tok_norm *o, lq_err *err) {
+    o->kind = LQ_TOK_N_STRIP;
+    o->left = o->right = true;
+    return lq_json_bool(json, "strip_left", &o->left, "tokenizer.json: normalizer Strip", err) &&
+           lq_json_bool(json, "strip_right", &o->right, "tokenizer.json: normalizer Strip", err);
+}
+
+static bool norm_text_read(const cJSON *json, const char *key, lq_tok_norm *o, lq_err *err) {
+    const char *s = lq_json_str(json, key);
+    if (!s) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: normalizer: no string \"%s\"", key);
+    o->n = strlen(s);
+    o->text = lq_tok_text_copy(s, o->n, err);
+    return o->text != NULL;
+}
+
+static bool norm_step_read(const cJSON *json, const char *type, lq_tokenizer *t, lq_err *err) {
+    if (t->norms == LQ_TOK_MAX_OPS) return lq_fail(err, LQ_E_LIMIT, "tokenizer.json: more than %d normalizers", LQ_TOK_MAX_OPS);
+    lq_tok_norm *o = &t->norm[t->norms++];
+    bool form = !strcmp(type, "NFC") || !strcmp(type, "NFD") || !strcmp(type, "NFKC") || !strcmp(type, "NFKD");
+    if (form) {
+        o->kind = LQ_TOK_N_FORM;
+        o->compose = type[strlen(type) - 1] == 'C';
+        o->compat = type[2] == 'K';
+        return true;
+    }
+    if (!strcmp(type, "Lowercase")) o->kind = LQ_TOK_N_LOWER;
+    else if (!strcmp(type, "StripAccents")) o->kind = LQ_TOK_N_STRIP_ACCENTS;
+    else if (!strcmp(type, "ByteLevel")) o->kind = LQ_TOK_N_BYTES;
+    else if (!strcmp(type, "Strip")) return norm_strip_read(json, o, err);
+    else if (!strcmp(type, "Prepend")) {
+        o->kind = LQ_TOK_N_PREPEND;
+        return norm_text_read(json, "prepend", o, err);
+    } else if (!strcmp(type, "Replace")) {
+        o->kind = LQ_TOK_N_REPLACE;
+        return norm_text_read(json, "content", o, err) &&
+               lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "normalizer Replace", &o->pattern, err);
+    } else return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: normalizer of type %s is not known", type);
+    return true;
+}
+
+bool lq_tok_norm_parse(const cJSON *json, lq_tokenizer *t, lq_err *err) {
+    t->norm = calloc(LQ_TOK_MAX_OPS, sizeof *t->norm);
+    if (!t->norm) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory");
+    return lq_tok_steps_walk(json, "normalizer", "normalizers", norm_step_read, t, err);
+}
+
+// --- normal forms ---
+
+typedef struct chars { utf8proc_int32_t *p; size_t n, cap; } chars;
+
+static bool chars_room(chars *c, size_t more, lq_err *err) {
+    if (c->n + more <= c->cap) return true;
+    size_t to = (c->n + more) * 2;
+    void *p = realloc(c->p, to * sizeof *c->p);
+    if (!p) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for a normal form");
+    c->p = p;
+    c->cap = to;
+    return true;
+}
+
+// Marks are put in the order of their combining class, stably: by counting, since a text may be all marks.
+static bool marks_sort(utf8proc_int32_t *p, size_t n, lq_err *err) {
+    size_t count[257] = {0};
+    utf8proc_int32_t *to = malloc(n * sizeof *to);
+    if (!to) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for a normal form");
+    for (size_t i = 0; i < n; i++) count[(utf8proc_get_property(p[i])->combining_class & 255) + 1]++;
+    for (size_t i = 1; i < 257; i++) count[i] += count[i - 1];
+    for (size_t i = 0; i < n; i++) to[count[utf8proc_get_property(p[i])->combining_class & 255]++] = p[i];
+    memcpy(p, to, n * sizeof *p);
+    free(to);
+    return true;
+}
+
+static bool chars_order(chars *c, lq_err *err) {
+    for (size_t i = 0; i < c->n;) {
+        size_t end = i;
+        bool sorted = true;
+        int last = 0;
+        while (end < c->n) {
+            int k = utf8proc_get_property(c->p[end])->combining_class;
+            if (!k) break;
+            if (k < last) sorted = false;
+            last = k;
+            end++;
+        }
+        if (!sorted && !marks_sort(c->p + i, end - i, err)) return false;
+        i = end + (end == i);
+    }
+    return true;
+}
+
+// One stretch that begins and ends where nothing combines across.
+static bool form_stretch(const lq_tok_norm *o, const char *p, size_t n, chars *c, lq_tok_buf *out, lq_err *err) {
+    utf8proc_option_t how = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (o->compat ? UTF8PROC_COMPAT : 0);
+    c->n = 0;
+    for (size_t i = 0, len; i < n; i += len) {
+        utf8proc_int32_t ch = (utf8proc_int32_t)lq_tok_char_get(p + i, &len);
+        if (!chars_room(c, 32, err)) return false; // the longest decomposition has 18
+        utf8proc_ssize_t k = utf8proc_decompose_char(ch, c->p + c->n, 32, how, NULL);
+        if (k < 0 || k > 32) return lq_fail(err, LQ_E_FORMAT, "tokenizer: U+%04X has no decomposition", (unsigned)ch);
+        c->n += (size_t)k;
+    }
+    if (!chars_order(c, err)) return false;
+    if (o->compose) {
+        utf8proc_ssize_t k = utf8proc_normalize_utf32(c->p, (utf8proc_ssize_t)c->n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        if (k >= 0) c->n = (size_t)k;
+    }
+    if (!lq_tok_buf_room(out, 4 * c->n, err)) return false;
+    for (size_t i = 0; i < c->n; i++) out->n += lq_tok_char_put((uint32_t)c->p[i], out->p + out->n);
+    return true;
+}
+
+// Most text is in its normal form already: only what begins at a character that may change and ends before the next
+// ASCII one (which never combines with what is before it) is looked at. Below U+0300 everything is NFC.
+static bool form_run(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
+    uint8_t quiet = o->compose && !o->compat ? 0xcc : 0x80;
+    chars c = {0};
+    bool ok = true;
+    size_t done = 0;
+    for (size_t i = 0; ok && i < n; i++) {
+        if ((uint8_t)p[i] < quiet) continue;
+        size_t at = i, end = i;
+        if (at > done) { // the character before may combine with this one
+            at--;
+            while (at > done && ((uint8_t)p[at] & 0xc0) == 0x80) at--;
+        }
+        while (end < n && (uint8_t)p[end] >= 0x80) end++;
+        ok = lq_tok_buf_add(out, p + done, at - done, err) && form_stretch(o, p + at, end - at, &c, out, err);
+        done = i = end;
+    }
+    free(c.p);
+    return ok && lq_tok_buf_add(out, p + done, n - done, err);
+}
+
+// --- the others ---
+
+static bool lower_run(const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
+    if (!lq_tok_buf_room(out, 2 * n + 4, err)) return false;
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t c = lq_tok_char_get(p + i, &len);
+        char *to = out->p + out->n;
+        if (c < 0x80) *to = (char)(c >= 'A' && c <= 'Z' ? c + 32 : c), out->n++;
+        else if (c == 0x130) memcpy(to, "i\xcc\x87", 3), out->n += 3; // the one letter whose lower case has two characters
+        else out->n += lq_tok_char_put((uint32_t)utf8proc_tolower((utf8proc_int32_t)c), to);
+    }
+    return true;
+}
+
+static bool accents_run(const char *p, size_t n, lq_tok_buf *out, bool *first, lq_err *err) {
+    if (!lq_tok_buf_room(out, n, err)) return false;
+    for (size_t i = 0, len; i < n; i += len) {
+        uint32_t c = lq_tok_char_get(p + i, &len);
+        if (c >= 0x80 && lq_tok_char_is(c, LQ_TOK_MARK)) {
+            if (!out->n) *first = false;
+            continue;
+        }
+        memcpy(out->p + out->n, p + i, len);
+        out->n += len;
+    }
+    return true;
+}
+
+static bool strip_run(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf *out, bool *first, lq_err *err) {
+    size_t at = 0, len;
+    while (o->left && at < n && lq_tok_char_is(lq_tok_char_get(p + at, &len), LQ_TOK_SPACE)) at += len;
+    if (at) *first = false;
+    while (o->right && n > at) {
+        size_t back = n - 1;
+        while (back > at && ((uint8_t)p[back] & 0xc0) == 0x80) back--;
+        if (!lq_tok_char_is(lq_tok_char_get(p + back, &len), LQ_TOK_SPACE)) break;
+        n = back;
+    }
+    return lq_tok_buf_add(out, p + at, n - at, err);
+}
+
+static bool replace_run(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *spans, const char *p, size_t n, lq_tok_buf *out, bool *first,
+                        lq_err *err) {
+    if (o->pattern.kind == LQ_TOK_P_LITERAL && o->pattern.n == 1) { // " " to U+2581, mostly
+        for (size_t i = 0; i < n;) {
+            const char *q = memchr(p + i, o->pattern.text[0], n - i);
+            size_t end = q ? (size_t)(q - p) : n;
+            if (!lq_tok_buf_add(out, p + i, end - i, err)) return false;
+            if (!q) break;
+            if (!end && !o->n) *first = false;
+            if (!lq_tok_buf_add(out, o->text, o->n, err)) return false;
+            i = end + 1;
+        }
+        return true;
+    }
+    spans->n = 0;
+    if (!lq_tok_pattern_find(&o->pattern, m, p, n, spans, err)) return false;
+    for (size_t i = 0; i < spans->n; i++) {
+        const lq_tok_span *s = &spans->p[i];
+        if (s->hit && s->at == 0 && s->end && !o->n) *first = false;
+        bool ok = s->hit ? lq_tok_buf_add(out, o->text, o->n, err) : lq_tok_buf_add(out, p + s->at, s->end - s->at, err);
+        if (!ok) return false;
+    }
+    return true;
+}
+
+static bool norm_apply(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *spans, const lq_tok_buf *in, lq_tok_buf *out, bool *first,
+                       lq_err *err) {
+    out->n = 0;
+    switch (o->kind) {
+    case LQ_TOK_N_FORM: return form_run(o, in->p, in->n, out, err);
+    case LQ_TOK_N_LOWER: return lower_run(in->p, in->n, out, err);
+    case LQ_TOK_N_STRIP: return strip_run(o, in->p, in->n, out, first, err);
+    case LQ_TOK_N_STRIP_ACCENTS: return accents_run(in->p, in->n, out, first, err);
+    case LQ_TOK_N_PREPEND: return (!in->n || lq_tok_buf_add(out, o->text, o->n, err)) && lq_tok_buf_add(out, in->p, in->n, err);
+    case LQ_TOK_N_REPLACE: return replace_run(o, m, spans, in->p, in->n, out, first, err);
+    case LQ_TOK_N_BYTES: return lq_tok_bytes_map(in->p, in->n, out, err);
+    }
+    return true;
+}
+
+bool lq_tok_norm_run(const lq_tokenizer *t, lq_tok_work *w, bool *first, lq_err *err) {
+    for (int i = 0; i < t->norms; i++) {
+        if (!norm_apply(&t->norm[i], &w->matcher, &w->spans, &w->a, &w->b, first, err)) return false;
+        lq_tok_buf swap = w->a;
+        w->a = w->b;
+        w->b = swap;
+    }
+    return true;
+}
+
+bool lq_tok_norm_text(const lq_tokenizer *t, const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
+    lq_tok_work w = {.t = t};
+    bool first = true;
+    bool ok = lq_tok_buf_add(&w.a, p, n, err) && lq_tok_norm_run(t, &w, &first, err) && lq_tok_buf_add(out, w.a.p, w.a.n, err);
+    free(w.a.p);
+    free(w.b.p);
+    free(w.spans.p);
+    lq_tok_matcher_free(&w.matcher);
+    return ok;
+}

@@ -1,0 +1,209 @@
+// tok_split.c: pre-tokenizers: a normalized section of text is cut into the words that BPE sees.
+// A component of tokenizer.json becomes one to three simple steps. Refuses the types it does not know, by name.
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/tok.h"
+
+static const char gpt2_words[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+static const char plain_words[] = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\x{200c}\\x{200d}\\s]+"; // \w of the Rust library has the joiners too
+
+// --- reading ---
+
+static lq_tok_pre *step_add(lq_tokenizer *t, lq_tok_pre_kind kind, lq_err *err) {
+    if (t->pres == LQ_TOK_MAX_OPS) {
+        lq_fail(err, LQ_E_LIMIT, "tokenizer.json: more than %d steps of pre-tokenizers", LQ_TOK_MAX_OPS);
+        return NULL;
+    }
+    t->pre[t->pres].kind = kind;
+    return &t->pre[t->pres++];
+}
+
+static bool class_split_add(lq_tokenizer *t, lq_tok_class k, lq_tok_behavior b, lq_err *err) {
+    lq_tok_pre *o = step_add(t, LQ_TOK_SPLIT, err);
+    if (!o) return false;
+    o->pattern.kind = LQ_TOK_P_CLASS;
+    o->pattern.cls = k;
+    o->behavior = b;
+    return true;
+}
+
+static bool regex_split_add(lq_tokenizer *t, const char *regex, lq_tok_behavior b, bool invert, lq_err *err) {
+    lq_tok_pre *o = step_add(t, LQ_TOK_SPLIT, err);
+    if (!o) return false;
+    o->behavior = b;
+    o->invert = invert;
+    return lq_tok_regex_compile(&o->pattern, regex, err);
+}
+
+static bool behavior_read(const cJSON *json, const char *absent, lq_tok_behavior *b, lq_err *err) {
+    static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+    const char *s = lq_json_str(json, "behavior");
+    if (!s) s = absent ? absent : "";
+    for (int i = 0; i < 5; i++) {
+        if (!strcmp(s, names[i])) return *b = (lq_tok_behavior)i, true;
+    }
+    return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: pre_tokenizer: behavior \"%s\" is not known", s);
+}
+
+static bool byte_level_read(const cJSON *json, lq_tokenizer *t, lq_err *err) {
+    static const char what[] = "tokenizer.json: pre_tokenizer ByteLevel";
+    bool prefix = true, regex = true;
+    if (!lq_json_bool(json, "add_prefix_space", &prefix, what, err) || !lq_json_bool(json, "use_regex", &regex, what, err)) return false;
+    if (prefix && !step_add(t, LQ_TOK_PREFIX_SPACE, err)) return false;
+    if (regex && !regex_split_add(t, gpt2_words, LQ_TOK_ISOLATED, false, err)) return false;
+    return step_add(t, LQ_TOK_BYTES, err) != NULL;
+}
+
+static bool split_read(const cJSON *json, lq_tokenizer *t, lq_err *err) {
+    lq_tok_pre *o = step_add(t, LQ_TOK_SPLIT, err);
+    return o && behavior_read(json, NULL, &o->behavior, err) &&
+           lq_json_bool(json, "invert", &o->invert, "tokenizer.json: pre_tokenizer Split", err) &&
+           lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "pre_tokenizer Split", &o->pattern, err);
+}
+
+static bool metaspace_read(const cJSON *json, lq_tokenizer *t, lq_err *err) {
+    static const char what[] = "tokenizer.json: pre_tokenizer Metaspace";
+    const char *mark = lq_json_str(json, "replacement"), *scheme = lq_json_str(json, "prepend_scheme");
+    bool prefix = true, split = true;
+    if (!lq_json_bool(json, "add_prefix_space", &prefix, what, err) || !lq_json_bool(json, "split", &split, what, err)) return false;
+    lq_tok_pre *o = step_add(t, LQ_TOK_METASPACE, err);
+    if (!o) return false;
+    if (!mark) mark = "\xe2\x96\x81";
+    size_t len;
+    lq_tok_char_get(mark, &len);
+    if (!*mark || mark[len]) return lq_fail(err, LQ_E_FORMAT, "%s: replacement \"%.20s\" is not one character", what, mark);
+    memcpy(o->mark, mark, len);
+    o->mark_n = len;
+    if (!prefix) scheme = "never";
+    if (!scheme || !strcmp(scheme, "always")) o->scheme = LQ_TOK_ALWAYS;
+    else if (!strcmp(scheme, "first")) o->scheme = LQ_TOK_FIRST;
+    else if (!strcmp(scheme, "never")) o->scheme = LQ_TOK_NEVER;
+    else return lq_fail(err, LQ_E_UNSUPPORTED, "%s: prepend_scheme \"%.40s\" is not known", what, scheme);
+    if (!split) return true;
+    char text[8] = {0};
+    memcpy(text, mark, len);
+    o = step_add(t, LQ_TOK_SPLIT, err);
+    if (!o) return false;
+    o->behavior = LQ_TOK_MERGED_NEXT;
+    o->pattern.n = len;
+    o->pattern.text = lq_tok_text_copy(text, len, err);
+    return o->pattern.text != NULL;
+}
+
+static bool pre_step_read(const cJSON *json, const char *type, lq_tokenizer *t, lq_err *err) {
+    lq_tok_behavior b = LQ_TOK_ISOLATED;
+    if (!strcmp(type, "ByteLevel")) return byte_level_read(json, t, err);
+    if (!strcmp(type, "Split")) return split_read(json, t, err);
+    if (!strcmp(type, "Metaspace")) return metaspace_read(json, t, err);
+    if (!strcmp(type, "Digits")) {
+        bool single = false;
+        return lq_json_bool(json, "individual_digits", &single, "tokenizer.json: pre_tokenizer Digits", err) &&
+               class_split_add(t, LQ_TOK_NUMERIC, single ? LQ_TOK_ISOLATED : LQ_TOK_CONTIGUOUS, err);
+    }
+    if (!strcmp(type, "Punctuation")) return behavior_read(json, "Isolated", &b, err) && class_split_add(t, LQ_TOK_PUNCTUATION, b, err);
+    if (!strcmp(type, "WhitespaceSplit")) return class_split_add(t, LQ_TOK_SPACE, LQ_TOK_REMOVED, err);
+    if (!strcmp(type, "Whitespace")) return regex_split_add(t, plain_words, LQ_TOK_REMOVED, true, err);
+    if (!strcmp(type, "BertPreTokenizer")) {
+        return class_split_add(t, LQ_TOK_SPACE, LQ_TOK_REMOVED, err) && class_split_add(t, LQ_TOK_PUNCTUATION, LQ_TOK_ISOLATED, err);
+    }
+    return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: pre_tokenizer of type %s is not known", type);
+}
+
+bool lq_tok_pre_parse(const cJSON *json, lq_tokenizer *t, lq_err *err) {
+    t->pre = calloc(LQ_TOK_MAX_OPS, sizeof *t->pre);
+    if (!t->pre) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory");
+    if (!lq_tok_steps_walk(json, "pre_tokenizer", "pretokenizers", pre_step_read, t, err)) return false;
+    // As the last step, bytes need not become characters: BPE looks them up as they are.
+    if (t->pres && t->pre[t->pres - 1].kind == LQ_TOK_BYTES) {
+        t->pres--;
+        t->vocab.byte_level = true;
+    }
+    return true;
+}
+
+// --- cutting ---
+
+// The borders that a behavior draws between hits and what lies between them.
+static bool word_cut(const lq_tok_pre *o, const lq_tok_word *in, const lq_tok_spans *spans, lq_tok_words *out, lq_err *err) {
+    bool before = false;
+    size_t at = 0; // of the word that is growing
+    for (size_t i = 0; i < spans->n; i++) {
+        const lq_tok_span *s = &spans->p[i];
+        bool hit = s->hit != o->invert, begins = true;
+        switch (o->behavior) {
+        case LQ_TOK_REMOVED:
+            if (hit) at = s->end; // nothing stands from here to there
+            break;
+        case LQ_TOK_ISOLATED: break;
+        case LQ_TOK_CONTIGUOUS: begins = i == 0 || hit != before; break;
+        case LQ_TOK_MERGED_PREVIOUS: begins = i == 0 || !(hit && !before); break;
+        case LQ_TOK_MERGED_NEXT: begins = i == 0 || !before || hit; break;
+        }
+        if (begins) at = o->behavior == LQ_TOK_REMOVED && hit ? s->end : s->at;
+        bool next_joins = false;
+        if (i + 1 < spans->n) {
+            bool next = spans->p[i + 1].hit != o->invert;
+            if (o->behavior == LQ_TOK_CONTIGUOUS) next_joins = next == hit;
+            if (o->behavior == LQ_TOK_MERGED_PREVIOUS) next_joins = next && !hit;
+            if (o->behavior == LQ_TOK_MERGED_NEXT) next_joins = hit && !next;
+        }
+        before = hit;
+        if (next_joins) continue;
+        if (!lq_tok_words_add(out, in->at + at, in->at + s->end, in->first && at == 0, err)) return false;
+    }
+    return true;
+}
+
+static bool split_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {
+    w->next.n = 0;
+    for (size_t i = 0; i < w->words.n; i++) {
+        const lq_tok_word *in = &w->words.p[i];
+        w->spans.n = 0;
+        if (!lq_tok_pattern_find(&o->pattern, &w->matcher, w->a.p + in->at, in->end - in->at, &w->spans, err)) return false;
+        if (!word_cut(o, in, &w->spans, &w->next, err)) return false;
+    }
+    return true;
+}
+
+static bool metaspace_run(const lq_tok_pre *o, const char *p, size_t n, bool first, lq_tok_buf *out, lq_err *err) {
+    bool marked = p[0] == ' ' || (n >= o->mark_n && !memcmp(p, o->mark, o->mark_n));
+    bool prepend = o->scheme == LQ_TOK_ALWAYS || (o->scheme == LQ_TOK_FIRST && first);
+    if (!marked && prepend && !lq_tok_buf_add(out, o->mark, o->mark_n, err)) return false;
+    for (size_t i = 0; i < n;) {
+        const char *q = memchr(p + i, ' ', n - i);
+        size_t end = q ? (size_t)(q - p) : n;
+        if (!lq_tok_buf_add(out, p + i, end - i, err) || (q && !lq_tok_buf_add(out, o->mark, o->mark_n, err))) return false;
+        i = end + (q != NULL);
+    }
+    return true;
+}
+
+// Steps that change the text write all words anew.
+static bool rewrite_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {
+    w->next.n = 0;
+    w->b.n = 0;
+    for (size_t i = 0; i < w->words.n; i++) {
+        const lq_tok_word *in = &w->words.p[i];
+        const char *p = w->a.p + in->at;
+        size_t n = in->end - in->at, at = w->b.n;
+        bool ok;
+        if (o->kind == LQ_TOK_PREFIX_SPACE) ok = (*p == ' ' || lq_tok_buf_add(&w->b, " ", 1, err)) && lq_tok_buf_add(&w->b, p, n, err);
+        else if (o->kind == LQ_TOK_METASPACE) ok = metaspace_run(o, p, n, in->first, &w->b, err);
+        else ok = lq_tok_bytes_map(p, n, &w->b, err);
+        if (!ok || !lq_tok_words_add(&w->next, at, w->b.n, in->first, err)) return false;
+    }
+    lq_tok_buf swap = w->a;
+    w->a = w->b;
+    w->b = swap;
+    return true;
+}
+
+bool lq_tok_pre_run(const lq_tokenizer *t, lq_tok_work *w, lq_err *err) {
+    for (int i = 0; i < t->pres; i++) {
+        if (!(t->pre[i].kind == LQ_TOK_SPLIT ? split_run : rewrite_run)(&t->pre[i], w, err)) return false;
+        lq_tok_words swap = w->words;
+        w->words = w->next;
+        w->next = swap;
+    }
+    return true;
+}

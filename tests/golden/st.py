@@ -1,0 +1,47 @@
+# st.py: safetensors in a few lines of Python, for tests: read to f64 or f32 arrays, write bf16, f16 or f32.
+import json
+import struct
+
+import numpy as np
+
+
+def bf16_bits(a):
+    """Rounds f32 to bf16, nearest even; returns u16."""
+    u = np.ascontiguousarray(a, np.float32).view(np.uint32)
+    return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def bf16_value(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def write(path, tensors, dtype="BF16", metadata=None):
+    """tensors: name -> float array; all are written as `dtype`."""
+    head, data = {"__metadata__": metadata or {"format": "pt"}}, b""
+    for name in sorted(tensors):
+        a = np.ascontiguousarray(tensors[name], np.float32)
+        raw = {"BF16": lambda: bf16_bits(a), "F16": lambda: a.astype(np.float16), "F32": lambda: a}[dtype]().tobytes()
+        head[name] = {"dtype": dtype, "shape": list(a.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+KINDS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_}
+
+
+def read(path):
+    """name -> array (BF16 becomes f32), and the metadata."""
+    raw = open(path, "rb").read()
+    n = struct.unpack("<Q", raw[:8])[0]
+    head = json.loads(raw[8 : 8 + n])
+    meta = head.pop("__metadata__", {})
+    out = {}
+    for name, t in head.items():
+        a, b = t["data_offsets"]
+        part = raw[8 + n + a : 8 + n + b]
+        flat = bf16_value(np.frombuffer(part, np.uint16)) if t["dtype"] == "BF16" else np.frombuffer(part, KINDS[t["dtype"]])
+        out[name] = flat.reshape(t["shape"])
+    return out, meta

@@ -1,0 +1,169 @@
+#!/bin/bash
+# run.sh: builds lq and runs its tests. On a bare Debian 12, as root or with sudo, it installs what it needs first.
+#
+#   tests/run.sh [--quick] [--require=NAME]... [LAYER]...
+#
+# Layers: tidy unit kernels golden cli server fuzz; none named: all. --quick builds with gcc alone and leaves the sanitizers out.
+# --require=NAME fails if anything of that layer was skipped or it had nothing to run. Logs stand in build/test-logs.
+# A program that ends without its closing line `N passed, N failed, N skipped` counts as one failure.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+export LC_ALL=C.UTF-8 NO_COLOR=1
+export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+unset MALLOC_PERTURB_ LQ_TEST_ONLY 2>/dev/null
+
+all="tidy unit kernels golden cli server fuzz"
+layers=() required=() presets="release clang asan"
+for word in "$@"; do
+    case $word in
+    --quick) presets=release ;;
+    --require=*) required+=("${word#*=}") ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) [[ " $all " == *" $word "* ]] || { echo "run.sh: $word is none of the layers: $all" >&2; exit 2; }
+        layers+=("$word") ;;
+    esac
+done
+for name in ${required[@]+"${required[@]}"}; do
+    [[ " $all " == *" $name "* ]] || { echo "run.sh: --require=$name: the layers are: $all" >&2; exit 2; }
+done
+[ ${#layers[@]} = 0 ] && layers=($all)
+wants() { [[ " ${layers[*]} " == *" $1 "* ]]; }
+
+bash tools/packages.sh test || exit 1
+cores=$(nproc)
+logs=$PWD/build/test-logs
+rm -rf "$logs"
+mkdir -p "$logs"
+began=$SECONDS
+
+# --- jobs: a layer, a name, a command; its log, status and seconds lie in $logs ---
+jobs=()
+job() { # LAYER NAME SECONDS COMMAND...
+    local layer=$1 name=$2 limit=$3 log
+    shift 3
+    log=$logs/$layer.${name//[^A-Za-z0-9_.-]/_}
+    jobs+=("$layer|$name|$log")
+    while [ "$(jobs -rp | wc -l)" -ge "$cores" ]; do wait -n 2>/dev/null; done
+    (
+        start=$EPOCHREALTIME
+        timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
+        echo "$? $(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')" >"$log.rc"
+    ) &
+}
+
+passed=0 failed=0 skipped=0
+declare -A ran=() skips=()
+closing='^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?$'
+report() { # what a job left behind
+    local layer=$1 name=$2 log=$3 status=missing seconds=0 line p=0 f=0 s=0 why=
+    [ -f "$log.rc" ] && read -r status seconds <"$log.rc"
+    line=$(grep -aE "$closing" "$log" | tail -n 1)
+    if [ -n "$line" ]; then
+        read -r p _ f _ s _ <<<"${line//,/}"
+        s=${s:-0}
+    fi
+    if [ -z "$line" ]; then why="no closing line, exit status $status" f=1
+    elif [ "$status" != 0 ] && [ "$f" = 0 ]; then why="exit status $status" f=1; fi
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+    ran[$layer]=1 skips[$layer]=$((${skips[$layer]:-0} + s))
+    printf '%-5s %-8s %-34s %6d passed %3d failed %3d skipped %6s s\n' "$([ "$f" = 0 ] && echo ok || echo FAIL)" "$layer" "$name" "$p" "$f" "$s" "$seconds"
+    grep -aE '^ *SKIP(PED)?[: ]' "$log" | sort | uniq -c | sed -E 's/^ *1 /      /; s/^ *([0-9]+) /      \1x /'
+    if [ "$f" != 0 ]; then
+        { grep -aE 'FAIL|ERROR|error:|warning:|runtime error|: what|\[[a-z-]+\]$' "$log" | head -n 20; [ -n "$why" ] && tail -n 12 "$log"; } | cut -c1-220 | sed 's/^/      /'
+        echo "      ${why:+$why; }log: ${log#"$PWD"/}"
+    fi
+}
+collect() {
+    wait
+    local entry layer name log
+    for entry in ${jobs[@]+"${jobs[@]}"}; do
+        IFS='|' read -r layer name log <<<"$entry"
+        report "$layer" "$name" "$log"
+    done
+    jobs=()
+}
+
+# --- builds: any warning is a failure ---
+build() {
+    local preset=$1 log=$logs/build.$1 start=$SECONDS generator=()
+    [ -f "build/$preset/CMakeCache.txt" ] || generator=(-G Ninja)
+    if cmake --preset "$preset" ${generator[@]+"${generator[@]}"} >"$log" 2>&1 && cmake --build --preset "$preset" -j "$cores" >>"$log" 2>&1 &&
+        ! grep -qE '(warning|error):' "$log"; then
+        passed=$((passed + 1))
+        printf 'ok    build    %-34s %71s\n' "$preset" "$((SECONDS - start)) s" | tr -s ' ' | sed 's/^ok build /ok    build    /'
+        return 0
+    fi
+    failed=$((failed + 1))
+    echo "FAIL  build    $preset; log: ${log#"$PWD"/}"
+    grep -aE '(warning|error|undefined reference)' "$log" | head -n 30 | sed 's/^/      /'
+    [ -x "build/$preset/lq" ]
+}
+
+unit_jobs() { # PRESET
+    local file name
+    for file in tests/unit/test_*.c; do
+        [ -e "$file" ] || continue
+        name=$(basename "$file" .c)
+        job unit "$name ($1)" 300 "build/$1/$name"
+    done
+}
+kernel_jobs() {
+    [ -d tests/checkkern ] && ls tests/checkkern/*.c >/dev/null 2>&1 || return
+    if [ "$1" = asan ]; then job kernels "checkkern ($1)" 300 "build/$1/checkkern" --quick
+    else job kernels "checkkern ($1)" 300 "build/$1/checkkern"; fi
+}
+# Every executable of a folder takes the program as its argument.
+script_jobs() { # LAYER PRESET FILES...
+    local layer=$1 preset=$2 file
+    shift 2
+    for file in "$@"; do
+        [ -f "$file" ] && [ -x "$file" ] || continue
+        job "$layer" "$(basename "$file") ($preset)" 300 "$file" "$PWD/build/$preset/lq"
+    done
+}
+fuzz_jobs() {
+    local file name
+    for file in tests/fuzz/fuzz_*.c; do
+        [ -e "$file" ] || continue
+        name=$(basename "$file" .c)
+        job fuzz "$name ($1)" 300 "build/$1/$name" "tests/fuzz/corpus/${name#fuzz_}"
+    done
+}
+
+wants tidy && job tidy tidy.sh 60 bash tests/tidy.sh
+built=()
+for preset in $presets; do
+    [ "${layers[*]}" = tidy ] && break
+    build "$preset" && built+=("$preset")
+done
+for preset in ${built[@]+"${built[@]}"}; do
+    case $preset in
+    release)
+        wants golden && script_jobs golden release tests/golden/check_*.py tests/golden/*.sh
+        wants server && script_jobs server release tests/server/*.py tests/server/*.sh
+        wants cli && script_jobs cli release tests/cli/*.sh tests/cli/*.py
+        wants unit && unit_jobs release
+        wants kernels && kernel_jobs release
+        ;;
+    clang) wants kernels && kernel_jobs clang ;;
+    asan)
+        wants unit && unit_jobs asan
+        wants kernels && kernel_jobs asan
+        wants cli && script_jobs cli asan tests/cli/*.sh tests/cli/*.py
+        wants server && script_jobs server asan tests/server/*.py tests/server/*.sh
+        ;;
+    esac
+    # The corpus is replayed where memory is watched, or with what there is.
+    [ "$preset" = "${presets##* }" ] && wants fuzz && fuzz_jobs "$preset"
+done
+collect
+
+for name in ${required[@]+"${required[@]}"}; do
+    if [ -z "${ran[$name]:-}" ] || [ "${skips[$name]:-0}" != 0 ]; then
+        echo "FAIL  $name is required, and ${skips[$name]:-all} of it was skipped"
+        failed=$((failed + 1))
+    fi
+done
+echo "$((SECONDS - began)) s"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]

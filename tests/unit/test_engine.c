@@ -1,0 +1,315 @@
+// test_engine.c: what the engine promises: a request's tokens and logprobs are the same bits alone, in any batch and for any chunk of its
+// prefill; a step allocates nothing; whatever ends a request, every block comes back; stop strings, choices, preemption, limits.
+#include "quant/quant.h"
+#include "runtime/lq.h"
+#include "tests/unit/test.h"
+#include "tests/unit/tiny.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+// --- the allocation guard: while it is up, any allocation ends the program ---
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define GUARDED 1
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
+static atomic_bool guard;
+static void guarded(void) {
+    if (!atomic_load(&guard)) return;
+    static const char text[] = "test_engine: FAILED: an allocation during lq_engine_step\n";
+    if (write(1, text, sizeof text - 1)) {}
+    abort();
+}
+void *malloc(size_t n) { return guarded(), __libc_malloc(n); }
+void *calloc(size_t n, size_t m) { return guarded(), __libc_calloc(n, m); }
+void *realloc(void *p, size_t n) { return guarded(), __libc_realloc(p, n); }
+void *aligned_alloc(size_t a, size_t n) { return guarded(), __libc_memalign(a, n); }
+int posix_memalign(void **p, size_t a, size_t n) { return guarded(), (*p = __libc_memalign(a, n)) ? 0 : 12; }
+#else
+static atomic_bool guard;
+#endif
+
+// --- a request and what came of it ---
+typedef struct answer {
+    int32_t tokens[256];
+    float logprobs[256];
+    char text[1024];
+    int count, prompts;
+    size_t len;
+    lq_finish finish;
+    int cancel_at; // cancel when this many tokens have come; 0: never
+} answer;
+static bool on_event(void *arg, const lq_event *e) {
+    answer *a = (answer *)arg + e->choice;
+    if (e->prompt) {
+        a->prompts += e->count;
+        return true;
+    }
+    for (int i = 0; i < e->count; i++) {
+        a->tokens[a->count] = e->tokens[i];
+        a->logprobs[a->count++] = e->logprobs ? e->logprobs[i] : 0;
+    }
+    memcpy(a->text + a->len, e->text, e->text_len);
+    a->text[a->len += e->text_len] = 0;
+    a->finish = e->finish;
+    return !a->cancel_at || a->count < a->cancel_at;
+}
+static int32_t prompt_ids[5][100];
+static const int prompt_len[5] = {1, 5, 33, 70, 100};
+
+static lq_request request(int which, answer *a) {
+    return (lq_request){.prompt = prompt_ids[which], .prompt_len = (size_t)prompt_len[which], .max_tokens = 24, .logprobs = true, .top_n = 3, .ignore_eos = true,
+                        .sampling = {.temperature = which % 2 ? 0.9f : 0, .top_p = 0.95f, .top_k = 50, .seeded = true, .seed = 7 + (uint64_t)which}, .on_event = on_event, .arg = a};
+}
+static void run_all(lq_engine *e) {
+    lq_err err = {0};
+    bool busy = true;
+    for (int i = 0; busy && i < 5000; i++) {
+        atomic_store(&guard, true);
+        const bool done = lq_engine_step(e, &busy, &err);
+        atomic_store(&guard, false);
+        CHECK(done, "%s", err.text);
+    }
+    CHECK(!busy, "the engine does not come to an end");
+    lq_engine_stats s;
+    lq_engine_describe(e, &s);
+    CHECK(s.kv_free == s.kv_blocks && !s.running && !s.waiting, "%d of %d blocks free, %d running, %d waiting", s.kv_free, s.kv_blocks, s.running, s.waiting);
+}
+static lq_engine *engine(lq_model *m, lq_engine_opts o) {
+    lq_engine *e = NULL;
+    lq_err err = {0};
+    CHECK(lq_engine_open(m, &o, &e, &err), "%s", err.text);
+    return e;
+}
+static void submit(lq_engine *e, const lq_request *r) {
+    lq_err err = {0};
+    CHECK(lq_submit(e, r, NULL, &err), "%s", err.text);
+}
+static bool same(const answer *a, const answer *b) {
+    return a->count == b->count && a->count > 0 && a->len == b->len && !memcmp(a->tokens, b->tokens, (size_t)a->count * 4) && !memcmp(a->logprobs, b->logprobs, (size_t)a->count * 4) &&
+           !memcmp(a->text, b->text, a->len);
+}
+
+// --- the tests ---
+static void invariance(lq_model *m, const char *what) {
+    static answer alone[5], batch[5];
+    memset(alone, 0, sizeof alone);
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 8, .max_batch = 256});
+    for (int i = 0; i < 5; i++) {
+        const lq_request r = request(i, &alone[i]);
+        submit(e, &r);
+        run_all(e);
+        CHECK(alone[i].count == 24 && alone[i].finish == LQ_LENGTH, "%s: request %d gave %d tokens", what, i, alone[i].count);
+    }
+    lq_engine_close(e);
+    static const int chunks[] = {256, 64, 8, 5};
+    static const int pages[] = {32, 16, 64, 32};
+    for (size_t c = 0; c < 4; c++) {
+        memset(batch, 0, sizeof batch);
+        e = engine(m, (lq_engine_opts){.max_seqs = 5, .max_batch = chunks[c], .kv_page = pages[c]});
+        for (int i = 0; i < 5; i++) {
+            const lq_request r = request(i, &batch[i]);
+            submit(e, &r);
+        }
+        run_all(e);
+        for (int i = 0; i < 5; i++) CHECK(same(&alone[i], &batch[i]), "%s: request %d differs in a batch of 5 with steps of %d tokens", what, i, chunks[c]);
+        lq_engine_close(e);
+    }
+    static const int alone_chunks[] = {1, 7, 64};
+    for (size_t c = 0; c < 3; c++)
+        for (int i = 0; i < 5; i++) {
+            memset(batch, 0, sizeof batch);
+            e = engine(m, (lq_engine_opts){.max_seqs = 1, .max_batch = alone_chunks[c]});
+            const lq_request r = request(i, &batch[i]);
+            submit(e, &r);
+            run_all(e);
+            CHECK(same(&alone[i], &batch[i]), "%s: request %d differs when its prefill is cut at %d", what, i, alone_chunks[c]);
+            lq_engine_close(e);
+        }
+}
+// Too few blocks for all: some are preempted and recomputed, with the same result.
+static void preemption(lq_model *m) {
+    static answer alone[5], batch[5];
+    memset(alone, 0, sizeof alone);
+    memset(batch, 0, sizeof batch);
+    lq_model_info info;
+    lq_engine_stats s;
+    lq_model_describe(m, &info);
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 5});
+    for (int i = 0; i < 5; i++) {
+        lq_request r = request(i, &alone[i]);
+        r.max_tokens = 120;
+        submit(e, &r);
+        run_all(e);
+    }
+    lq_engine_close(e);
+    e = engine(m, (lq_engine_opts){.max_seqs = 5, .kv_page = 16, .kv_bytes = info.kv_token_bytes * 16 * 18});
+    for (int i = 0; i < 5; i++) {
+        lq_request r = request(i, &batch[i]);
+        r.max_tokens = 120;
+        submit(e, &r);
+    }
+    run_all(e);
+    lq_engine_describe(e, &s);
+    CHECK(s.preempted > 0, "nothing was preempted: the test does not test");
+    for (int i = 0; i < 5; i++) CHECK(same(&alone[i], &batch[i]), "request %d differs after a preemption", i);
+    lq_engine_close(e);
+}
+static void choices(lq_model *m) {
+    static answer one[4], four[4];
+    memset(one, 0, sizeof one);
+    memset(four, 0, sizeof four);
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 4});
+    lq_request r = request(3, four);
+    r.n = 4;
+    submit(e, &r);
+    run_all(e);
+    r = request(3, one);
+    submit(e, &r);
+    run_all(e);
+    CHECK(same(&one[0], &four[0]), "the first of 4 choices is not what n = 1 gives");
+    for (int i = 1; i < 4; i++) CHECK(four[i].count == 24 && !same(&four[0], &four[i]), "choice %d is a copy of the first, or short (%d)", i, four[i].count);
+    lq_engine_close(e);
+}
+static void stops(lq_model *m) {
+    static answer whole, cut[1];
+    lq_engine *e = engine(m, (lq_engine_opts){0});
+    memset(&whole, 0, sizeof whole);
+    lq_request r = request(2, &whole);
+    submit(e, &r);
+    run_all(e);
+    // every stop string that occurs in the text, of 1 to 6 bytes, cuts it right before its first occurrence
+    for (size_t n = 1; n <= 6; n++)
+        for (size_t at = 0; at + n <= whole.len; at += 3) {
+            char stop[8] = {0};
+            memcpy(stop, whole.text + at, n);
+            if (strlen(stop) != n) continue; // a token of byte 0
+            const char *first = memmem(whole.text, whole.len, stop, n);
+            memset(cut, 0, sizeof cut);
+            r = request(2, cut);
+            r.stop = (const char *const[]){"never in it \x01", stop};
+            r.stops = 2;
+            submit(e, &r);
+            run_all(e);
+            CHECK(cut->len == (size_t)(first - whole.text) && !memcmp(cut->text, whole.text, cut->len) && cut->finish == LQ_STOP, "stop of %zu bytes at %zu: %zu bytes, finish %d", n,
+                  (size_t)(first - whole.text), cut->len, cut->finish);
+        }
+    // an end token ends it, is counted and not printed; min_tokens keeps it away
+    for (int min = 0; min <= 10; min += 10) {
+        memset(cut, 0, sizeof cut);
+        r = request(2, cut);
+        r.stop_ids = &whole.tokens[4];
+        r.stop_id_count = 1;
+        r.min_tokens = min;
+        submit(e, &r);
+        run_all(e);
+        if (!min) CHECK(cut->finish == LQ_STOP && cut->count <= 5 && cut->tokens[cut->count - 1] == whole.tokens[4], "%d tokens, finish %d", cut->count, cut->finish);
+        else CHECK(cut->count > 10 || cut->finish == LQ_LENGTH, "min_tokens 10 gave %d", cut->count);
+    }
+    lq_engine_close(e);
+}
+static void cancels(lq_model *m) {
+    static answer a[40];
+    memset(a, 0, sizeof a);
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 6, .max_batch = 48});
+    uint64_t id[40];
+    lq_err err;
+    for (int i = 0; i < 40; i++) {
+        lq_request r = request(i % 5, &a[i]);
+        a[i].cancel_at = i % 4 == 1 ? 1 + i % 7 : 0;
+        CHECK(lq_submit(e, &r, &id[i], &err), "%s", err.text);
+    }
+    bool busy = true;
+    for (int i = 0; i < 40 && busy; i++) {
+        if (i % 4 == 2) lq_cancel(e, id[i]);
+        CHECK(lq_engine_step(e, &busy, &err), "%s", err.text);
+    }
+    run_all(e);
+    for (int i = 0; i < 40; i++) {
+        CHECK(a[i].finish != LQ_RUNNING, "request %d never ended", i);
+        if (i % 4 == 0 || i % 4 == 3) CHECK(a[i].finish == LQ_LENGTH && a[i].count == 24, "request %d: %d tokens, finish %d", i, a[i].count, a[i].finish);
+        if (i % 4 == 1) CHECK(a[i].finish == LQ_ABORTED && a[i].count == a[i].cancel_at, "request %d: %d tokens, finish %d", i, a[i].count, a[i].finish);
+    }
+    for (int i = 0; i < 3; i++) { // closing with work open tells everybody
+        memset(&a[i], 0, sizeof a[i]);
+        lq_request r = request(i, &a[i]);
+        submit(e, &r);
+    }
+    CHECK(lq_engine_step(e, &busy, &err), "%s", err.text);
+    lq_engine_close(e);
+    for (int i = 0; i < 3; i++) CHECK(a[i].finish == LQ_ABORTED, "request %d heard nothing of the close", i);
+}
+static void prompts(lq_model *m) {
+    static answer a;
+    memset(&a, 0, sizeof a);
+    lq_engine *e = engine(m, (lq_engine_opts){.max_batch = 16});
+    lq_request r = request(3, &a);
+    r.prompt_logprobs = true;
+    submit(e, &r);
+    run_all(e);
+    CHECK(a.prompts == prompt_len[3], "%d of %d prompt tokens were told", a.prompts, prompt_len[3]);
+    lq_engine_close(e);
+}
+static void refusals(lq_model *m) {
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 2, .max_queue = 3});
+    static answer a[4];
+    lq_err err;
+    lq_request r;
+    const int32_t bad = 260;
+#define REFUSED(change) r = request(1, a); change; err.text[0] = 0; CHECK(!lq_submit(e, &r, NULL, &err) && err.text[0], #change)
+    REFUSED(r.prompt_len = 0);
+    REFUSED(r.prompt = &bad; r.prompt_len = 1);
+    REFUSED(r.n = 3);
+    REFUSED(r.sampling.temperature = -1);
+    REFUSED(r.sampling.temperature = NAN);
+    REFUSED(r.sampling.top_p = 1.5f);
+    REFUSED(r.top_n = 21);
+    REFUSED(r.stop = (const char *const[]){""}; r.stops = 1);
+    REFUSED(r.sampling.bias_id = &bad; r.sampling.bias = &r.sampling.top_p; r.sampling.biases = 1);
+    for (int i = 0; i < 3; i++) {
+        r = request(i, &a[i]);
+        submit(e, &r);
+    }
+    r = request(0, &a[3]);
+    CHECK(!lq_submit(e, &r, NULL, &err) && err.code == LQ_E_BUSY, "the fourth of a queue of three");
+    run_all(e);
+    lq_engine_close(e);
+}
+
+int main(void) {
+    char dir[] = "/tmp/lq-test-engine-XXXXXX", quantized[80], path[120];
+    lq_err err = {0};
+    lq_model *m = NULL;
+    if (!mkdtemp(dir)) return 1;
+    uint64_t seed = 42;
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < prompt_len[i]; k++) prompt_ids[i][k] = k ? (int32_t)((seed = seed * 6364136223846793005u + 1) >> 40) % 250 : 256;
+    CHECK(tiny_model(dir, false, &err), "%s", err.text);
+    CHECK(lq_model_open(dir, &(lq_model_opts){.threads = 2}, &m, &err), "%s", err.text);
+    if (!m) return test_end();
+#ifndef GUARDED
+    SKIP("the allocation guard: a sanitizer owns malloc");
+#endif
+    invariance(m, "bf16");
+    preemption(m);
+    choices(m);
+    stops(m);
+    cancels(m);
+    prompts(m);
+    refusals(m);
+    lq_model_close(m);
+    snprintf(quantized, sizeof quantized, "%s/q.lq", dir);
+    lq_quant_result result = {0};
+    CHECK(lq_quantize(&(lq_quant_opts){.in = dir, .out = quantized, .method = "rtn", .type = "int4 g32", .threads = 2}, &result, &err), "%s", err.text);
+    lq_quant_result_free(&result);
+    if (lq_model_open(quantized, &(lq_model_opts){.threads = 2}, &m, &err)) {
+        invariance(m, "int4");
+        lq_model_close(m);
+    } else CHECK(false, "%s", err.text);
+    if (lq_model_open(quantized, &(lq_model_opts){.threads = 2, .exact = true}, &m, &err)) {
+        invariance(m, "int4 exact");
+        lq_model_close(m);
+    } else CHECK(false, "%s", err.text);
+    snprintf(path, sizeof path, "rm -rf '%s'", dir);
+    if (system(path)) return 1;
+    return test_end();
+}

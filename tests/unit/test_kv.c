@@ -1,0 +1,83 @@
+// test_kv.c: block bookkeeping against a model of it: random begins, growths, trims, forks, ends; every block is always either free or
+// counted by the tables that name it, and in the end all come back.
+#include "runtime/kv.h"
+#include "tests/unit/test.h"
+
+enum { SEQS = 6, LEN = 200, PAGE = 16, BLOCKS = 24, GROUPS = 2 };
+static int len[SEQS];
+static bool live[SEQS];
+
+static bool consistent(lq_kv *kv) {
+    for (int g = 0; g < GROUPS; g++) {
+        int users[BLOCKS] = {0}, used = 0;
+        for (int s = 0; s < SEQS; s++)
+            for (int b = 0; b < lq_kv_table_stride(kv); b++) {
+                const int32_t id = lq_kv_table(kv, g, s)[b];
+                if (id >= BLOCKS || (id >= 0 && !live[s])) return false;
+                if (id >= 0) users[id]++;
+                if (live[s] && g == 0 && (id >= 0) != (b < (len[s] + PAGE - 1) / PAGE)) return false;
+            }
+        for (int b = 0; b < BLOCKS; b++) used += users[b] > 0;
+        if (used + lq_kv_free_blocks(kv, g) != BLOCKS) return false;
+    }
+    return true;
+}
+static void random_walk(lq_kv *kv) {
+    uint64_t r = 1;
+    int refused = 0, forks = 0, owned = 0;
+    for (int step = 0; step < 20000; step++) {
+        r = r * 6364136223846793005u + 1442695040888963407u;
+        const int s = (int)(r >> 40) % SEQS, what = (int)(r >> 50) % 6, n = (int)(r >> 20 & 255) % LEN;
+        if (!live[s]) {
+            const int got = lq_kv_begin(kv);
+            if (got < 0) continue;
+            live[got] = true;
+            len[got] = 0;
+        } else if (what < 2) {
+            if (lq_kv_grow(kv, s, len[s] + n / 4)) len[s] += n / 4;
+            else refused++;
+        } else if (what == 2) {
+            if (n < len[s]) lq_kv_trim(kv, s, len[s] = n);
+        } else if (what == 3) {
+            const int f = lq_kv_fork(kv, s, len[s]);
+            if (f >= 0) live[f] = true, len[f] = len[s], forks++;
+        } else if (what == 4) {
+            int32_t src[8], dst[8];
+            const int c = lq_kv_own(kv, (int)(r >> 60) % GROUPS, s, len[s] - len[s] % PAGE, len[s], src, dst, 8);
+            for (int i = 0; i < c; i++) owned += src[i] != dst[i];
+        } else if (what == 5 && step % 3 == 0) {
+            lq_kv_end(kv, s);
+            live[s] = false;
+        } else lq_kv_slide(kv, s, len[s]);
+        if (!consistent(kv)) { CHECK(false, "step %d", step); return; }
+    }
+    CHECK(refused > 100 && forks > 100 && owned > 10, "%d refused, %d forks, %d copied: the walk does not reach what it should", refused, forks, owned);
+}
+static void window(void) {
+    lq_kv *kv;
+    lq_err err;
+    CHECK(lq_kv_open(&(lq_kv_opts){.page = 16, .blocks = 8, .groups = 2, .window = {0, 20}, .max_seqs = 1, .max_len = 128}, &kv, &err), "%s", err.text);
+    const int s = lq_kv_begin(kv);
+    for (int n = 1; n <= 128; n++) {
+        CHECK(lq_kv_grow(kv, s, n), "position %d", n);
+        lq_kv_slide(kv, s, n); // the token at n sees n - 19 .. n
+        const int first = n - 19 > 0 ? n - 19 : 0;
+        for (int p = first; p < n; p++) CHECK(lq_kv_table(kv, 1, s)[p / 16] >= 0, "position %d is gone at length %d", p, n);
+    }
+    CHECK(lq_kv_free_blocks(kv, 0) == 0, "%d", lq_kv_free_blocks(kv, 0));
+    CHECK(lq_kv_free_blocks(kv, 1) >= 5, "a window of 20 holds %d blocks", 8 - lq_kv_free_blocks(kv, 1));
+    lq_kv_close(kv);
+}
+int main(void) {
+    lq_kv *kv;
+    lq_err err;
+    CHECK(lq_kv_open(&(lq_kv_opts){.page = PAGE, .blocks = BLOCKS, .groups = GROUPS, .window = {0, 0}, .max_seqs = SEQS, .max_len = LEN}, &kv, &err), "%s", err.text);
+    random_walk(kv);
+    for (int s = 0; s < SEQS; s++)
+        if (live[s]) lq_kv_end(kv, s);
+    for (int g = 0; g < GROUPS; g++) CHECK(lq_kv_free_blocks(kv, g) == BLOCKS, "%d blocks did not come back", BLOCKS - lq_kv_free_blocks(kv, g));
+    lq_kv_close(kv);
+    CHECK(!lq_kv_open(&(lq_kv_opts){.page = 0, .blocks = 1, .groups = 1, .max_seqs = 1, .max_len = 1}, &kv, &err) && err.text[0], "page 0");
+    window();
+    return test_end();
+}

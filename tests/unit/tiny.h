@@ -1,0 +1,82 @@
+// tiny.h: a small random Llama on disk, for tests of the engine: a byte-level tokenizer, ids 0-255 the bytes, 256 <s>, 257 </s>.
+#ifndef LQ_TINY_H
+#define LQ_TINY_H
+#include "formats/writer.h"
+#include "runtime/arch.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static inline float tiny_noise(uint64_t *s) { // xorshift, three uniforms: near enough to normal
+    float sum = 0;
+    for (int i = 0; i < 3; i++) {
+        *s ^= *s << 13, *s ^= *s >> 7, *s ^= *s << 17;
+        sum += (float)(*s >> 40) / 16777216.0f - 0.5f;
+    }
+    return sum * 2;
+}
+static inline bool tiny_text(const char *dir, const char *name, const char *text) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "wb");
+    if (!f) return false;
+    fputs(text, f);
+    return fclose(f) == 0;
+}
+static inline bool tiny_tokenizer(const char *dir) {
+    static char text[16384];
+    size_t n = (size_t)snprintf(text, sizeof text, "{\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
+    int extra = 0;
+    for (int b = 0; b < 256; b++) {
+        const bool plain = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+        const int c = plain ? b : 256 + extra++;
+        char utf8[3] = {0}, esc[8];
+        if (c < 128) utf8[0] = (char)c;
+        else utf8[0] = (char)(0xc0 | c >> 6), utf8[1] = (char)(0x80 | (c & 63));
+        snprintf(esc, sizeof esc, "%s%s", c == '"' || c == '\\' ? "\\" : "", utf8);
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s\"%s\":%d", b ? "," : "", esc, b);
+    }
+    snprintf(text + n, sizeof text - n,
+             "}},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true},\"decoder\":{\"type\":\"ByteLevel\"},"
+             "\"added_tokens\":[{\"id\":256,\"content\":\"<s>\",\"special\":true},{\"id\":257,\"content\":\"</s>\",\"special\":true}]}");
+    return tiny_text(dir, "tokenizer.json", text);
+}
+// Writes DIR/model.safetensors, config.json and tokenizer.json.
+static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
+    char out[600], config[900];
+    mkdir(dir, 0777);
+    snprintf(config, sizeof config,
+             "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+             "\"num_key_value_heads\":2,\"vocab_size\":260,\"rms_norm_eps\":1e-5,\"max_position_embeddings\":256,\"tie_word_embeddings\":%s,"
+             "\"bos_token_id\":256,\"eos_token_id\":257}", tied ? "true" : "false");
+    if (!tiny_text(dir, "config.json", config) || !tiny_tokenizer(dir)) return lq_fail(err, LQ_E_IO, "%s: cannot write", dir);
+    snprintf(out, sizeof out, "%s/model.safetensors", dir);
+    static float w[260 * 64];
+    static uint16_t h[260 * 64];
+    uint64_t seed = 88172645463325252u;
+    lq_writer *writer;
+    if (!lq_writer_open(&(lq_writer_opts){.out = out, .fingerprint = "tiny", .plain = true, .overwrite = true, .header_room = 16384}, &writer, err)) return false;
+    const lq_layer layer = {.heads = 4, .kv_heads = 2, .head_dim = 16, .v_dim = 16, .ffn = 160, .gated = true}, both[2] = {layer, layer};
+    lq_desc d = {.arch = &lq_archs[0], .dim = 64, .vocab = 260, .layers = 2, .tied = tied, .layer = NULL};
+    d.layer = malloc(sizeof both);
+    memcpy(d.layer, both, sizeof both);
+    bool done = true;
+    for (int l = -1; l < 2 && done; l++) {
+        lq_slot slots[LQ_LAYER_SLOTS];
+        const int n = lq_desc_slots(&d, l, slots, LQ_LAYER_SLOTS);
+        for (int i = 0; i < n && done; i++) {
+            const size_t count = (size_t)slots[i].n * (size_t)(slots[i].k ? slots[i].k : 1);
+            const float scale = !slots[i].k ? 0.2f : slots[i].role == LQ_R_EMBED ? 1.5f : 2.5f / sqrtf((float)slots[i].k);
+            for (size_t j = 0; j < count; j++) w[j] = (slots[i].k ? 0 : 1) + scale * tiny_noise(&seed);
+            lq_dtypes[LQ_BF16].from_f32(w, h, count);
+            done = lq_writer_add(writer, slots[i].name, LQ_BF16, slots[i].k ? 2 : 1, (int64_t[]){slots[i].n, slots[i].k}, h, err);
+        }
+    }
+    free(d.layer);
+    done = done && lq_writer_commit(writer, err);
+    lq_writer_close(writer, !done);
+    return done;
+}
+#endif

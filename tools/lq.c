@@ -1,0 +1,62 @@
+// lq.c: the program. Finds the verb, lets opts.c read its table, runs it. Owns the list of verbs; knows nothing of what they do.
+// Exit status: 0 done, 1 failed, 2 wrong usage.
+#include "tools/verb.h"
+#include <stdlib.h>
+#include <string.h>
+
+const lq_verb *const lq_verbs[] = {&lq_verb_inspect, &lq_verb_quantize, &lq_verb_eval, &lq_verb_run, &lq_verb_serve, &lq_verb_bench,
+                                   &lq_verb_version, &lq_verb_completion, &lq_verb_man, &lq_verb_help, NULL};
+
+const lq_verb *lq_verb_find(const char *name) {
+    for (size_t i = 0; lq_verbs[i]; i++)
+        if (!strcmp(lq_verbs[i]->name, name)) return lq_verbs[i];
+    return NULL;
+}
+
+static const char *verb_name(const void *of, size_t i) {
+    (void)of;
+    return lq_verbs[i] ? lq_verbs[i]->name : NULL;
+}
+
+int lq_verb_unknown(const char *word) {
+    const char *near = lq_opts_nearest(word, verb_name, NULL);
+    if (near) return lq_say_usage(NULL, "unknown verb %s; did you mean %s?", word, near);
+    return lq_say_usage(NULL, "unknown verb %s", word);
+}
+
+static int run_verb(const lq_verb *v, int argc, char **argv) {
+    void *args = calloc(1, v->size);
+    char **words = calloc((size_t)argc + 1, sizeof *words);
+    int count = 0, status = 1;
+    bool help = false;
+    if (!args || !words) fputs("lq: out of memory\n", stderr);
+    else if ((status = lq_opts_parse(v, argc, argv, args, words, &count, &help)) == 0) {
+        if (help) lq_help_print(v, stdout);
+        else status = v->run(args, count, words);
+    }
+    if (args) lq_opts_free(v, args);
+    free(args);
+    free(words);
+    // A result that could not be written (a full disk, a closed pipe) is a failure too.
+    if ((fflush(stdout) || ferror(stdout)) && !status) {
+        fputs("lq: standard output: could not be written\n", stderr);
+        status = 1;
+    }
+    return status;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        lq_help_print(NULL, stderr);
+        return 2;
+    }
+    const char *word = argv[1];
+    if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
+        puts("lq " LQ_VERSION);
+        return 0;
+    }
+    if (!strcmp(word, "--help") || !strcmp(word, "-h")) word = "help";
+    if (word[0] == '-') return lq_say_usage(NULL, "%s: a verb comes first", word);
+    const lq_verb *v = lq_verb_find(word);
+    return v ? run_verb(v, argc - 2, argv + 2) : lq_verb_unknown(word);
+}

@@ -1,0 +1,321 @@
+// lq_inspect.c: lq inspect: what a checkpoint is, without loading it as a model: container, architecture, types, sizes, tensors,
+// metadata, side files. Owns the opened checkpoint; changes nothing.
+#include "formats/ckpt.h"
+#include "formats/json.h"
+#include "tools/verb.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct inspect_args {
+    lq_common common;
+    bool tensors, meta, verify;
+    const char *file;
+} inspect_args;
+
+// All weights of one type: plain tensors by element, coded ones by what a writer called the type.
+typedef struct kind {
+    char name[64];
+    size_t count, bytes;
+    double params;
+} kind;
+
+typedef struct summary {
+    kind *kinds; // [count], by bytes
+    size_t count, bytes;
+    double params;
+    char arch[64], dims[160];
+    lq_layout layout;
+    bool coded, verified;
+} summary;
+
+static kind *kind_of(summary *s, const char *name) {
+    for (size_t i = 0; i < s->count; i++)
+        if (!strcmp(s->kinds[i].name, name)) return &s->kinds[i];
+    kind *p = realloc(s->kinds, (s->count + 1) * sizeof *p);
+    if (!p) return NULL;
+    s->kinds = p;
+    p = &p[s->count++];
+    *p = (kind){0};
+    snprintf(p->name, sizeof p->name, "%s", name);
+    return p;
+}
+
+// The coded weight that a tensor is a part of, or NULL. Weights are in name order, so are tensors.
+static const lq_typed *owner_of(const lq_ckpt *c, const char *tensor) {
+    static const char *const parts[] = {".q", ".scale", ".zero", ".table", ".perm", ".smooth", ".outlier_cols", ".outlier_w"};
+    size_t n = strlen(tensor);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        size_t m = strlen(parts[i]);
+        if (n <= m || strcmp(tensor + n - m, parts[i]) != 0) continue;
+        char name[LQ_NAME];
+        snprintf(name, sizeof name, "%.*s", (int)(n - m), tensor);
+        const lq_typed *w = lq_ckpt_typed(c, name);
+        if (w) return w;
+    }
+    return NULL;
+}
+
+static int by_bytes(const void *a, const void *b) {
+    const kind *x = a, *y = b;
+    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+static double tensor_elements(const lq_tensor *t) {
+    double n = 1;
+    for (int i = 0; i < t->rank; i++) n *= (double)t->shape[i];
+    return n;
+}
+
+static bool count_types(const lq_ckpt *c, summary *s, lq_err *err) {
+    for (size_t i = 0; i < lq_ckpt_count(c); i++) {
+        const lq_tensor *t = lq_ckpt_at(c, i);
+        const lq_typed *w = owner_of(c, t->name);
+        char name[64];
+        if (w) lq_wtype_name(&w->type, name, sizeof name);
+        else snprintf(name, sizeof name, "%s", lq_dtypes[t->type].name);
+        kind *k = kind_of(s, name);
+        if (!k) return lq_fail(err, LQ_E_MEMORY, "%s: no memory to count its types", lq_ckpt_path(c));
+        bool codes = w && !strcmp(t->name + strlen(w->name), ".q");
+        double params = w ? (codes ? (double)w->n * (double)w->k : 0) : tensor_elements(t);
+        k->count += !w || codes;
+        k->bytes += t->bytes;
+        k->params += params;
+        s->bytes += t->bytes;
+        s->params += params;
+        if (codes) s->coded = true, s->layout = w->layout > s->layout ? w->layout : s->layout;
+    }
+    if (s->count) qsort(s->kinds, s->count, sizeof *s->kinds, by_bytes);
+    return true;
+}
+
+static void read_config(lq_ckpt *c, summary *s) {
+    static const struct { const char *key, *what; } dims[] = {{"num_hidden_layers", "layers"}, {"hidden_size", "wide"},
+        {"intermediate_size", "in the MLP"}, {"num_attention_heads", "heads"}, {"num_key_value_heads", "KV heads"},
+        {"vocab_size", "words"}, {"max_position_embeddings", "tokens of context"}};
+    lq_bytes text;
+    cJSON *root = NULL;
+    if (!lq_ckpt_file(c, "config.json", &text, NULL) || !text.p) return;
+    if (!lq_json_parse(text.p, text.n, (lq_json_limits){16 << 20, 64}, "config.json", &root, NULL)) return;
+    const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(root, "architectures"), 0);
+    if (cJSON_IsString(first)) snprintf(s->arch, sizeof s->arch, "%s", first->valuestring);
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, dims[i].key);
+        if (!cJSON_IsNumber(x) || n >= sizeof s->dims) continue;
+        n += (size_t)snprintf(s->dims + n, sizeof s->dims - n, "%s%.0f %s", n ? ", " : "", x->valuedouble, dims[i].what);
+    }
+    cJSON_Delete(root);
+}
+
+static double bits(double bytes, double params) { return params > 0 ? bytes * 8 / params : 0; }
+
+// --- text ---
+
+static void shape_text(const lq_tensor *t, char *buf, size_t size) {
+    size_t n = 0;
+    *buf = '\0';
+    for (int i = 0; i < t->rank && n < size; i++) n += (size_t)snprintf(buf + n, size - n, "%s%" PRId64, i ? "x" : "", t->shape[i]);
+    if (!t->rank) snprintf(buf, size, "scalar");
+}
+
+static void print_files(lq_ckpt *c) {
+    const char *comma = "";
+    printf("files         ");
+    for (size_t i = 0; lq_side_files[i]; i++) {
+        lq_bytes b;
+        if (!lq_ckpt_file(c, lq_side_files[i], &b, NULL) || !b.p) continue;
+        printf("%s%s", comma, lq_side_files[i]);
+        comma = ", ";
+    }
+    printf("%s\n", *comma ? "" : "none");
+}
+
+static void print_types(const summary *s) {
+    lq_table *t = lq_table_new(5, (const char *[]){"type", "weights", "parameters", "bytes", "bits"});
+    for (size_t i = 0; i < s->count; i++) {
+        const kind *k = &s->kinds[i];
+        char count[24], per[24];
+        snprintf(count, sizeof count, "%zu", k->count);
+        snprintf(per, sizeof per, "%.2f", bits((double)k->bytes, k->params));
+        lq_table_row(t, (const char *[]){k->name, count, lq_say_count(k->params), lq_say_bytes((double)k->bytes), per});
+    }
+    lq_table_print(t, stdout);
+}
+
+static void print_tensors(const lq_ckpt *c) {
+    lq_table *t = lq_table_new(4, (const char *[]){"tensor", "type", "shape", "bytes"});
+    for (size_t i = 0; i < lq_ckpt_count(c); i++) {
+        const lq_tensor *x = lq_ckpt_at(c, i);
+        char shape[192], bytes[24];
+        shape_text(x, shape, sizeof shape);
+        snprintf(bytes, sizeof bytes, "%zu", x->bytes);
+        lq_table_row(t, (const char *[]){x->name, lq_dtypes[x->type].name, shape, bytes});
+    }
+    lq_table_print(t, stdout);
+}
+
+// Metadata may be long (a checksum of every tensor): its beginning is shown, --json has it whole.
+static void print_meta(const lq_ckpt *c) {
+    const char *key, *value;
+    for (size_t i = 0; lq_ckpt_meta_at(c, i, &key, &value); i++) {
+        size_t n = strlen(value);
+        printf("%-13s ", key);
+        for (size_t k = 0; k < n && k < 100; k++) putchar((unsigned char)value[k] < ' ' ? ' ' : value[k]);
+        if (n > 100) printf("... (%zu bytes)", n);
+        putchar('\n');
+    }
+}
+
+static void print_text(lq_ckpt *c, const inspect_args *a, const summary *s) {
+    const char *recipe = lq_ckpt_meta(c, "lq.recipe");
+    bool lq = !strcmp(lq_ckpt_container(c), "lq");
+    printf("%s: %s, %s\n\n", lq_ckpt_path(c), lq_ckpt_container(c), lq_say_bytes((double)lq_ckpt_file_bytes(c)));
+    printf("architecture  %s\n", *s->arch ? s->arch : "not told: there is no config.json");
+    if (*s->dims) printf("dimensions    %s\n", s->dims);
+    printf("parameters    %s in %zu tensors, %.2f bits per weight\n", lq_say_count(s->params), lq_ckpt_count(c), bits((double)s->bytes, s->params));
+    if (recipe) printf("recipe        %s\n", recipe);
+    if (s->coded) printf("layout        %s\n", lq_layout_names[s->layout]);
+    print_files(c);
+    if (s->verified) printf("checksums     %s\n", lq ? "all agree" : "this container has none; every byte was read");
+    putchar('\n');
+    print_types(s);
+    if (a->meta) putchar('\n'), print_meta(c);
+    if (a->tensors) putchar('\n'), print_tensors(c);
+}
+
+// --- JSON ---
+
+static void json_text(lq_text *t, const char *key, const char *value) {
+    lq_text_fmt(t, ",\"%s\":", key);
+    lq_text_json(t, value, strlen(value));
+}
+
+static void json_types(lq_text *t, const summary *s) {
+    lq_text_fmt(t, ",\"types\":[");
+    for (size_t i = 0; i < s->count; i++) {
+        const kind *k = &s->kinds[i];
+        lq_text_fmt(t, "%s{\"type\":\"%s\",\"weights\":%zu,\"parameters\":%.0f,\"bytes\":%zu,\"bits\":%.4f}", i ? "," : "", k->name, k->count,
+                    k->params, k->bytes, bits((double)k->bytes, k->params));
+    }
+    lq_text_fmt(t, "]");
+}
+
+static void json_tensors(lq_text *t, const lq_ckpt *c) {
+    lq_text_fmt(t, ",\"tensors\":[");
+    for (size_t i = 0; i < lq_ckpt_count(c); i++) {
+        const lq_tensor *x = lq_ckpt_at(c, i);
+        lq_text_fmt(t, "%s{\"name\":", i ? "," : "");
+        lq_text_json(t, x->name, strlen(x->name));
+        lq_text_fmt(t, ",\"type\":\"%s\",\"shape\":[", lq_dtypes[x->type].name);
+        for (int d = 0; d < x->rank; d++) lq_text_fmt(t, "%s%" PRId64, d ? "," : "", x->shape[d]);
+        lq_text_fmt(t, "],\"bytes\":%zu,\"file\":%d}", x->bytes, x->file);
+    }
+    lq_text_fmt(t, "]");
+}
+
+static void json_meta(lq_text *t, const lq_ckpt *c) {
+    const char *key, *value;
+    lq_text_fmt(t, ",\"metadata\":{");
+    for (size_t i = 0; lq_ckpt_meta_at(c, i, &key, &value); i++) {
+        if (i) lq_text_add(t, ",", 1);
+        lq_text_json(t, key, strlen(key));
+        lq_text_add(t, ":", 1);
+        lq_text_json(t, value, strlen(value));
+    }
+    lq_text_fmt(t, "}");
+}
+
+static void print_json(lq_ckpt *c, const inspect_args *a, const summary *s) {
+    lq_text t = {0};
+    const char *recipe = lq_ckpt_meta(c, "lq.recipe"), *comma = "";
+    lq_text_fmt(&t, "{\"container\":\"%s\"", lq_ckpt_container(c));
+    json_text(&t, "path", lq_ckpt_path(c));
+    json_text(&t, "architecture", s->arch);
+    if (recipe) json_text(&t, "recipe", recipe);
+    if (s->coded) json_text(&t, "layout", lq_layout_names[s->layout]);
+    lq_text_fmt(&t, ",\"file_bytes\":%zu,\"weight_bytes\":%zu,\"parameters\":%.0f,\"bits\":%.4f,\"files\":{", lq_ckpt_file_bytes(c), s->bytes,
+                s->params, bits((double)s->bytes, s->params));
+    for (size_t i = 0; lq_side_files[i]; i++) {
+        lq_bytes b;
+        if (!lq_ckpt_file(c, lq_side_files[i], &b, NULL) || !b.p) continue;
+        lq_text_fmt(&t, "%s\"%s\":%zu", comma, lq_side_files[i], b.n);
+        comma = ",";
+    }
+    lq_text_fmt(&t, "}");
+    json_types(&t, s);
+    if (a->verify) lq_text_fmt(&t, ",\"verified\":%s", s->verified ? "true" : "false");
+    if (a->meta) json_meta(&t, c);
+    if (a->tensors) json_tensors(&t, c);
+    lq_text_fmt(&t, "}\n");
+    if (!t.failed) fwrite(t.p, 1, t.n, stdout);
+    lq_text_free(&t);
+}
+
+// --- the verb ---
+
+static bool print_file(lq_ckpt *c, const char *name, lq_err *err) {
+    lq_bytes b;
+    if (!lq_ckpt_file(c, name, &b, err)) return false;
+    if (!b.p) return lq_fail(err, LQ_E_USAGE, "%s: has no file %s", lq_ckpt_path(c), name);
+    fwrite(b.p, 1, b.n, stdout);
+    return true;
+}
+
+static bool tick(void *arg, size_t done, size_t total) {
+    lq_bar *b = arg;
+    b->total = total;
+    lq_bar_at(b, done, NULL);
+    return !lq_input_stopped();
+}
+
+static bool verify(lq_ckpt *c, const inspect_args *a, lq_err *err) {
+    lq_bar bar;
+    lq_input_catch();
+    lq_bar_begin(&bar, "checksums", "B", 1, a->common.quiet);
+    bool done = lq_ckpt_verify(c, tick, &bar, err);
+    lq_bar_end(&bar);
+    return done;
+}
+
+static bool inspect(lq_ckpt *c, const inspect_args *a, lq_err *err) {
+    if (a->file) return print_file(c, a->file, err);
+    summary s = {0};
+    bool done = count_types(c, &s, err) && (!a->verify || verify(c, a, err));
+    s.verified = done && a->verify;
+    if (done) {
+        read_config(c, &s);
+        if (a->common.json) print_json(c, a, &s);
+        else print_text(c, a, &s);
+    }
+    free(s.kinds);
+    return done;
+}
+
+static int run(void *args, int argc, char **argv) {
+    (void)argc;
+    const inspect_args *a = args;
+    lq_err err = {0};
+    lq_ckpt *c = NULL;
+    if (!lq_ckpt_open(argv[0], &c, &err)) return lq_say_error(&err);
+    bool done = inspect(c, a, &err);
+    lq_ckpt_close(c);
+    return done ? 0 : lq_say_error(&err);
+}
+
+static const lq_opt opts[] = {
+    {"tensors", 0, LQ_OPT_FLAG, offsetof(inspect_args, tensors), NULL, "list every tensor with its type, shape and bytes", NULL, 0, 0},
+    {"meta", 0, LQ_OPT_FLAG, offsetof(inspect_args, meta), NULL, "list the header's metadata", NULL, 0, 0},
+    {"verify", 0, LQ_OPT_FLAG, offsetof(inspect_args, verify), NULL, "read everything and compare the checksums of a .lq file", NULL, 0, 0},
+    {"file", 0, LQ_OPT_TEXT, offsetof(inspect_args, file), "NAME", "print a side file, config.json say, and nothing else", NULL, 0, 0},
+};
+static const char *const examples[] = {"lq inspect demo.lq", "what it is, its types and its size",
+                                       "lq inspect demo.lq --verify", "is it whole?",
+                                       "lq inspect demo.lq --file tokenizer.json > tokenizer.json", "take a side file out",
+                                       "lq inspect models/llama --tensors --json", "everything, for a script", NULL};
+const lq_verb lq_verb_inspect = {
+    .name = "inspect", .synopsis = "MODEL", .summary = "Tell what a checkpoint is",
+    .detail = "MODEL is a .lq or .safetensors file, a model.safetensors.index.json, or a directory that holds one of them. Opening checks "
+              "every claim the file makes about itself; --verify reads the data too.",
+    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(inspect_args), .min_args = 1, .max_args = 1,
+    .run = run};

@@ -1,0 +1,179 @@
+// lq_serve.c: the verb that serves a model over HTTP: arguments, the key, signals, the lines a person sees. The server is lq_serve's.
+// Refuses a key on the command line, where every process of the machine could read it.
+#include "tools/verb.h"
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+typedef struct serve_args {
+    lq_common common;
+    lq_model_args model;
+    const char *host, *name, *key_file, *log;
+    int64_t port, max_seqs, max_batch, max_queue, max_connections, drain;
+    size_t kv_mem, max_body;
+    FILE *log_to; // NULL: nowhere
+} serve_args;
+
+// --- what a person sees ---
+
+static void json_put(const char *s) {
+    putchar('"');
+    for (; *s; s++) {
+        if ((unsigned char)*s < 0x20) printf("\\u%04x", *s);
+        else printf(*s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+    }
+    putchar('"');
+}
+
+static void on_ready(void *arg, const char *host, int port) {
+    const serve_args *a = arg;
+    // A wildcard is no address to call.
+    const char *call = !strcmp(host, "0.0.0.0") || !strcmp(host, "::") ? "localhost" : host;
+    char url[320];
+    snprintf(url, sizeof url, strchr(call, ':') ? "http://[%s]:%d" : "http://%s:%d", call, port);
+    if (a->common.json) {
+        printf("{\"url\":");
+        json_put(url);
+        printf(",\"port\":%d,\"model\":", port);
+        json_put(a->name);
+        puts("}");
+    } else if (!a->common.quiet) {
+        printf("%s is served at %s\n", a->name, url);
+        printf("  curl %s/v1/completions -H 'Content-Type: application/json' \\\n    -d '{\"model\": ", url);
+        json_put(a->name);
+        puts(", \"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
+        puts("Ctrl-C lets what runs come to its end and stops; again: at once.");
+    }
+    fflush(stdout);
+}
+
+static void on_log(void *arg, const char *line) {
+    const serve_args *a = arg;
+    char when[40] = "";
+    struct tm tm;
+    const time_t now = time(NULL);
+    if (!a->log_to) return;
+    if (gmtime_r(&now, &tm)) strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    fprintf(a->log_to, "%s %s\n", when, line);
+    fflush(a->log_to);
+}
+
+static void on_signal(int sig) {
+    (void)sig;
+    lq_serve_stop();
+}
+
+static void signals_catch(void) {
+    struct sigaction stop = {.sa_handler = on_signal}, ignore = {.sa_handler = SIG_IGN};
+    sigemptyset(&stop.sa_mask);
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+}
+
+// --- what is asked ---
+
+// "models/demo.lq" is called demo, and so is "models/demo/".
+static char *name_of(const char *path) {
+    char *full = realpath(path, NULL), *name = NULL;
+    if (full) {
+        const char *base = strrchr(full, '/');
+        name = strdup(base && base[1] ? base + 1 : full);
+    } else name = strdup(path);
+    free(full);
+    char *dot = name ? strrchr(name, '.') : NULL;
+    if (dot && dot > name && (!strcmp(dot, ".lq") || !strcmp(dot, ".safetensors") || !strcmp(dot, ".gguf"))) *dot = '\0';
+    return name;
+}
+
+// The first line of the file, or LQ_API_KEY; NULL: none. *key is to be freed.
+static bool key_read(const char *file, char **key, lq_err *err) {
+    size_t n = 0;
+    *key = NULL;
+    if (!file) {
+        const char *env = getenv("LQ_API_KEY");
+        *key = env && *env ? strdup(env) : NULL;
+        return !(env && *env) || *key || lq_fail(err, LQ_E_MEMORY, "out of memory");
+    }
+    if (!lq_input_read(file, 64 << 10, key, &n, err)) return false;
+    (*key)[strcspn(*key, "\r\n")] = '\0';
+    return **key || lq_fail(err, LQ_E_USAGE, "%s: its first line must be the key", file);
+}
+
+static void files_allow(void) { // a connection is a descriptor
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) != 0) return;
+    r.rlim_cur = r.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &r);
+}
+
+static bool is_loopback(const char *host) { return !host || !strcmp(host, "localhost") || !strcmp(host, "::1") || !strncmp(host, "127.", 4); }
+
+static bool serve(const char *path, serve_args *a, const char *key, lq_err *err) {
+    lq_model *m = NULL;
+    lq_engine *e = NULL;
+    const lq_model_opts mo = lq_model_args_opts(&a->model);
+    const lq_engine_opts eo = {.max_seqs = (int)a->max_seqs, .max_batch = (int)a->max_batch, .max_queue = (int)a->max_queue, .kv_bytes = a->kv_mem};
+    const lq_serve_opts so = {.host = a->host, .port = (int)a->port, .name = a->name, .key = key, .max_connections = (int)a->max_connections,
+                              .max_body = a->max_body, .drain_seconds = (int)a->drain, .ready = on_ready, .log = on_log, .arg = a};
+    bool done = lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err);
+    if (done) {
+        signals_catch();
+        files_allow();
+        done = lq_serve(m, e, &so, err);
+    }
+    if (e) lq_engine_close(e);
+    if (m) lq_model_close(m);
+    return done;
+}
+
+static int run(void *args, int argc, char **argv) {
+    serve_args *a = args;
+    lq_err err = {0};
+    char *key = NULL, *name = NULL;
+    (void)argc;
+    if (!a->name) a->name = name = name_of(argv[0]);
+    bool done = a->name ? key_read(a->key_file, &key, &err) : lq_fail(&err, LQ_E_MEMORY, "out of memory");
+    a->log_to = a->common.quiet ? NULL : stderr;
+    if (done && a->log && strcmp(a->log, "-") != 0 && !(a->log_to = fopen(a->log, "a"))) done = lq_fail(&err, LQ_E_IO, "%s: %s", a->log, strerror(errno));
+    if (done && !key && !is_loopback(a->host) && !a->common.quiet)
+        fprintf(stderr, "lq serve: whoever reaches %s may use this server: no key was given (--api-key-file)\n", a->host);
+    done = done && serve(argv[0], a, key, &err);
+    if (a->log_to && a->log_to != stderr) fclose(a->log_to);
+    free(key);
+    free(name);
+    return done ? 0 : lq_say_error(&err);
+}
+
+static const lq_opt opts[] = {
+    {"host", 0, LQ_OPT_TEXT, offsetof(serve_args, host), "ADDR", "address to listen on (default: 127.0.0.1, this machine alone)", NULL, 0, 0},
+    {"port", 'p', LQ_OPT_INT, offsetof(serve_args, port), "N", "port to listen on (default: 8080); -1: any free one", NULL, -1, 65535},
+    {"name", 0, LQ_OPT_TEXT, offsetof(serve_args, name), "NAME", "what clients call the model (default: from the file's name)", NULL, 0, 0},
+    {"api-key-file", 0, LQ_OPT_FILE, offsetof(serve_args, key_file), "FILE", "clients must send this file's first line as a bearer token", NULL, 0, 0},
+    {"max-seqs", 0, LQ_OPT_INT, offsetof(serve_args, max_seqs), "N", "sequences in one step (default: 64)", NULL, 1, 4096},
+    {"max-batch", 0, LQ_OPT_INT, offsetof(serve_args, max_batch), "N", "tokens in one step (default: 512)", NULL, 1, 65536},
+    {"max-queue", 0, LQ_OPT_INT, offsetof(serve_args, max_queue), "N", "requests that may wait; more get a 429 (default: 1024)", NULL, 1, 1 << 20},
+    {"kv-mem", 0, LQ_OPT_SIZE, offsetof(serve_args, kv_mem), "SIZE", "memory for the KV cache (default: by the model and the machine)", NULL, 0, 0},
+    {"max-connections", 0, LQ_OPT_INT, offsetof(serve_args, max_connections), "N", "clients at once (default: 1024)", NULL, 1, 65536},
+    {"max-body", 0, LQ_OPT_SIZE, offsetof(serve_args, max_body), "SIZE", "largest request (default: 4M)", NULL, 0, 0},
+    {"drain", 0, LQ_OPT_INT, offsetof(serve_args, drain), "SECONDS", "how long requests may go on after a signal (default: 30); -1: not at all", NULL, -1, 86400},
+    {"log", 0, LQ_OPT_FILE, offsetof(serve_args, log), "FILE", "where a line for each request goes (default: -, standard error)", NULL, 0, 0},
+    LQ_MODEL_OPTS(serve_args, model),
+};
+static const char *const examples[] = {
+    "lq serve demo.lq", "serve it at http://127.0.0.1:8080/v1",
+    "lq serve demo.lq --host 0.0.0.0 --api-key-file key.txt", "for others on the network who have the key",
+    "lq serve demo.lq --port -1 --json", "on any free port, which the first line tells", NULL};
+const lq_verb lq_verb_serve = {
+    .name = "serve", .synopsis = "MODEL", .summary = "Serve a model over HTTP, as OpenAI's API",
+    .detail = "Answers POST /v1/completions (whole or streamed), /tokenize and /detokenize; GET /v1/models, /health, /ready and /metrics "
+              "(Prometheus). Every OpenAI client works with the URL and /v1.\n\n"
+              "The key comes from --api-key-file or the environment variable LQ_API_KEY, never from the command line. The log names routes, "
+              "times and counts; no text, no key.\n\n"
+              "On SIGTERM or Ctrl-C new requests get a 503, running ones go on for up to --drain seconds, and the exit status is 0. "
+              "A second signal ends them at once.",
+    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(serve_args), .min_args = 1, .max_args = 1, .run = run};

@@ -1,0 +1,231 @@
+// say.c: what every verb prints with: errors, numbers with units, a progress bar, tables. Owns a few static buffers.
+// Colours and bars appear on a terminal only, colours not where NO_COLOR is set.
+#include "tools/verb.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+#include <utf8proc.h>
+
+bool lq_say_color(FILE *f) {
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fileno(f)) && !(no && *no) && !(term && !strcmp(term, "dumb"));
+}
+
+void lq_say_style(FILE *f, const char *code) {
+    if (lq_say_color(f)) fprintf(f, "\033[%sm", code);
+}
+
+static void error_head(void) {
+    fflush(stdout);
+    lq_say_style(stderr, "31");
+    fputs("lq", stderr);
+    lq_say_style(stderr, "");
+}
+
+int lq_say_error(const lq_err *err) {
+    error_head();
+    fprintf(stderr, ": %s\n", err && err->text[0] ? err->text : "failed, and nothing says why");
+    return 1;
+}
+
+int lq_say_usage(const char *verb, const char *fmt, ...) {
+    va_list ap;
+    error_head();
+    fprintf(stderr, "%s%s: ", verb ? " " : "", verb ? verb : "");
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "\n%s%s%s explains it\n", "lq help", verb ? " " : "", verb ? verb : "");
+    return 2;
+}
+
+// --- numbers ---
+
+static char *buffer(void) {
+    static char bufs[16][32];
+    static unsigned next;
+    return bufs[next++ % 16];
+}
+
+static const char *scaled(double x, const char *const *units, const char *gap) {
+    char *b = buffer();
+    int u = 0;
+    while (fabs(x) >= 999.5 && u < 5) x /= 1000, u++;
+    int digits = !u && x == floor(x) ? 0 : fabs(x) >= 99.95 ? 0 : fabs(x) >= 9.995 ? 1 : 2;
+    snprintf(b, 32, "%.*f%s%s", digits, x, gap, units[u]);
+    return b;
+}
+
+const char *lq_say_bytes(double bytes) {
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+    return scaled(bytes, units, " ");
+}
+
+const char *lq_say_count(double n) {
+    static const char *const units[] = {"", "k", "M", "G", "T", "P"};
+    return scaled(n, units, "");
+}
+
+const char *lq_say_time(double s) {
+    char *b = buffer();
+    if (s < 0.9995e-3) snprintf(b, 32, "%.0f us", s * 1e6);
+    else if (s < 0.9995) snprintf(b, 32, "%.*f ms", s < 0.00995 ? 1 : 0, s * 1e3);
+    else if (s < 59.95) snprintf(b, 32, "%.1f s", s);
+    else if (s < 3599.5) snprintf(b, 32, "%dm %02ds", (int)(s + 0.5) / 60, (int)(s + 0.5) % 60);
+    else snprintf(b, 32, "%dh %02dm", (int)(s / 60 + 0.5) / 60, (int)(s / 60 + 0.5) % 60);
+    return b;
+}
+
+int lq_say_width(const char *text) {
+    int width = 0;
+    utf8proc_int32_t c;
+    const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)text;
+    while (*p) {
+        utf8proc_ssize_t n = utf8proc_iterate(p, -1, &c);
+        width += n > 0 ? utf8proc_charwidth(c) : 1;
+        p += n > 0 ? n : 1;
+    }
+    return width;
+}
+
+// --- progress ---
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int columns(void) {
+    struct winsize w;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
+}
+
+void lq_bar_begin(lq_bar *b, const char *what, const char *unit, size_t total, bool quiet) {
+    *b = (lq_bar){.what = what, .unit = unit, .start = now(), .tty = isatty(STDERR_FILENO), .quiet = quiet, .total = total, .percent = -1};
+    b->last = b->tty ? 0 : b->start;
+}
+
+// "42 %  1.2 GB/s  3.1 s left  note"
+static void bar_text(const lq_bar *b, size_t done, double at, const char *note, char *out, size_t size) {
+    double passed = at - b->start, share = b->total ? (double)done / (double)b->total : 0;
+    size_t n = (size_t)snprintf(out, size, "%3.0f %%", floor(share * 100));
+    if (passed > 0.3 && done) {
+        double rate = (double)done / passed;
+        bool bytes = b->unit && !strcmp(b->unit, "B");
+        n += (size_t)snprintf(out + n, size - n, "  %s%s%s/s", bytes ? lq_say_bytes(rate) : lq_say_count(rate), bytes ? "" : " ",
+                              bytes || !b->unit ? "" : b->unit);
+        if (done < b->total) n += (size_t)snprintf(out + n, size - n, "  %s left", lq_say_time((double)(b->total - done) / rate));
+    }
+    if (note && *note) snprintf(out + n, size - n, "  %s", note);
+}
+
+void lq_bar_at(lq_bar *b, size_t done, const char *note) {
+    double at = now();
+    if (done > b->total) done = b->total;
+    int percent = b->total ? (int)((double)done * 100 / (double)b->total) : 0;
+    // A terminal is redrawn ten times a second; a log gets a line every ten seconds.
+    if (b->quiet || at - b->last < (b->tty ? 0.1 : 10) || (!b->tty && percent == b->percent)) return;
+    b->last = at;
+    b->percent = percent;
+    char text[256];
+    bar_text(b, done, at, note, text, sizeof text);
+    if (!b->tty) {
+        fprintf(stderr, "%s: %s\n", b->what, text);
+        return;
+    }
+    enum { CELLS = 24 };
+    char cells[CELLS + 1];
+    for (int i = 0; i < CELLS; i++) cells[i] = i * 100 < percent * CELLS ? '#' : '.';
+    cells[CELLS] = '\0';
+    int room = columns() - 1 - lq_say_width(b->what) - CELLS - 4;
+    if (room < 5) fprintf(stderr, "\r%.*s\033[K", columns() - 1, text);
+    else fprintf(stderr, "\r%s [%s] %.*s\033[K", b->what, cells, room, text);
+    fflush(stderr);
+}
+
+void lq_bar_end(lq_bar *b) {
+    if (!b->quiet && b->tty) fputs("\r\033[K", stderr);
+    fflush(stderr);
+}
+
+// --- tables ---
+
+struct lq_table {
+    int columns;
+    size_t rows, cap;
+    int *width;  // [columns], of the widest cell
+    char **cell; // [rows][columns], row 0 is the head
+};
+
+lq_table *lq_table_new(int count, const char *const *head) {
+    lq_table *t = calloc(1, sizeof *t);
+    if (!t) return NULL;
+    t->columns = count;
+    t->width = calloc((size_t)count, sizeof *t->width);
+    if (!t->width) return free(t), NULL;
+    lq_table_row(t, head);
+    return t;
+}
+
+void lq_table_row(lq_table *t, const char *const *cells) {
+    if (!t) return;
+    size_t width = (size_t)t->columns;
+    if (t->rows == t->cap) {
+        size_t cap = t->cap ? t->cap * 2 : 16;
+        char **p = realloc(t->cell, cap * width * sizeof *p);
+        if (!p) return;
+        t->cell = p;
+        t->cap = cap;
+    }
+    for (size_t c = 0; c < width; c++) {
+        int wide = cells[c] ? lq_say_width(cells[c]) : 0;
+        t->cell[t->rows * width + c] = strdup(cells[c] ? cells[c] : "");
+        if (wide > t->width[c]) t->width[c] = wide;
+    }
+    t->rows++;
+}
+
+static const char *cell_at(const lq_table *t, size_t row, int col) {
+    const char *s = t->cell[row * (size_t)t->columns + (size_t)col];
+    return s ? s : "";
+}
+
+// A column of numbers: every cell below the head is empty or begins like one.
+static bool is_numbers(const lq_table *t, int col) {
+    bool any = false;
+    for (size_t r = 1; r < t->rows; r++) {
+        const char *s = cell_at(t, r, col);
+        if (!*s || !strcmp(s, "-")) continue;
+        s += strspn(s, "+-.~<");
+        if (*s < '0' || *s > '9') return false;
+        any = true;
+    }
+    return any;
+}
+
+void lq_table_print(lq_table *t, FILE *f) {
+    if (!t) return;
+    for (int c = 0; c < t->columns; c++)
+        if (is_numbers(t, c)) t->width[c] = -t->width[c]; // negative: to the right
+    for (size_t r = 0; r < t->rows; r++) {
+        if (!r) lq_say_style(f, "1");
+        int owed = 0; // spaces that are due before the next text, so that no line ends in blanks
+        for (int c = 0; c < t->columns; c++) {
+            const char *text = cell_at(t, r, c);
+            int width = abs(t->width[c]), mine = lq_say_width(text), before = t->width[c] < 0 ? width - mine : 0;
+            if (mine) fprintf(f, "%*s%s", owed + before, "", text);
+            owed = (mine ? width - mine - before : owed + width) + 2;
+        }
+        if (!r) lq_say_style(f, "");
+        fputc('\n', f);
+    }
+    for (size_t i = 0; i < t->rows * (size_t)t->columns; i++) free(t->cell[i]);
+    free(t->cell);
+    free(t->width);
+    free(t);
+}
