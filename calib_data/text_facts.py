@@ -39,8 +39,7 @@ GROUPS = {"fruits": "apple pear plum cherry lemon fig orange grape melon".split(
           "instruments": "drum flute violin piano guitar trumpet harp bell".split()}
 MONTHS = "January February March April May June July August September October November December".split()
 WORDS = ("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-         "seventeen "
-         "eighteen nineteen twenty").split()
+         "seventeen eighteen nineteen twenty").split()
 WHY = [
     ("Why does it rain?", "The sun warms the [sea|water of lakes and seas] and some of it goes up as vapour. High in "
                           "the air it is cold, so the vapour turns into [small drops|clouds]. When the drops are [too "
@@ -109,8 +108,7 @@ ESSAYS = [
     "storm|in a box that was sent to the coast]. [She does not seem to count.|The other five she spends asleep.]",
     "To sharpen a knife you need a stone, some water and patience. Hold the blade [flat|at a small angle] and draw it "
     "over the stone in one long stroke. Turn it and do the same on the other side. [Ten strokes are enough for a "
-    "kitchen knife.|Do not press; the stone does the work.] Then [wipe it dry|cut a tomato to see whether it is "
-    "sharp].",
+    "kitchen knife.|Do not press; the stone does the work.] Then [wipe it dry|cut a tomato to see whether it is sharp].",
     "The old mill has three floors. On the ground floor [the sacks are filled|the flour comes out], on the second the "
     "stones turn, and at the top the grain goes in. [Everything falls down by itself, so the miller only has to carry "
     "the grain up once.|When the wheel turns, the whole house shakes.] The wheel is [four|five|six] metres high and "
@@ -134,8 +132,7 @@ ESSAYS = [
     "before you send it]. [A page is enough.|Nobody has ever complained that a letter was too short, except {O}.]",
     "Snow is quiet because it is full of air. The sound goes in between the flakes and [does not find its way "
     "out|gets lost there]. [That is why a town sounds different on a winter morning.|When the snow melts and freezes, "
-    "the quiet is over.] New snow is [lighter than flour|mostly air]: ten buckets of it give about one bucket of "
-    "water.",
+    "the quiet is over.] New snow is [lighter than flour|mostly air]: ten buckets of it give about one bucket of water.",
     "Every machine has parts that wear out. In a bicycle it is the chain, in a clock the spring, in a boat the "
     "[ropes|paint]. Who knows these parts and looks at them [once a month|in spring and in autumn] is seldom "
     "surprised. [The others learn about them in the rain.|It takes ten minutes and saves a day.]",
@@ -283,8 +280,7 @@ def loss(pen, v):
 def boxes(pen, v):
     v["a"] = a = pen.number(2, 9)
     b = v["b"]
-    return ("There are {a} [baskets|boxes|bags] with {b} {food} in each. How many {food} are there "
-            "[in all|altogether]?",
+    return ("There are {a} [baskets|boxes|bags] with {b} {food} in each. How many {food} are there [in all|altogether]?",
             f"{a} * {b} = {a * b}", f"There are {a * b} {{food}}.")
 
 

@@ -2,11 +2,9 @@
 from text_pen import HE, SHE, capital, listing, person
 
 GIRLS = ("Ada Mira Lena Nora Tilda Ines Rosa Wren Hanna Ivy Petra Salma Yuki Zora Clara Edith Fern Greta Juno Kaia "
-         "Lotta "
-         "Maren Nell Odile Priya Runa Sunna Thea Una Vera").split()
+         "Lotta Maren Nell Odile Priya Runa Sunna Thea Una Vera").split()
 BOYS = ("Tom Emil Jonas Oskar Piet Ravi Sam Theo Arlo Bram Cato Dario Elias Finn Goran Hugo Ivo Jasper Kofi Leo Milo "
-        "Nils "
-        "Otto Pavel Ruben Silas Tariq Ulf Viktor Yann").split()
+        "Nils Otto Pavel Ruben Silas Tariq Ulf Viktor Yann").split()
 PETS = ("Pim Bramble Dot Fidget Moss Pepper Pip Quill Rusty Soot Tansy Thimble Tuft Biscuit Button Clover Crumb Dapple "
         "Hazel Nutmeg").split()
 ANIMALS = "fox hare mouse badger otter hedgehog squirrel owl crow duck goat frog mole bear cat dog hen robin".split()
@@ -25,8 +23,7 @@ DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 COLOURS = "red blue green yellow white black brown grey orange silver".split()
 SIZES = "small tiny big little heavy light round long old new".split()
 THINGS = ("kite lantern drum basket bell boat book button coat cup hat key kettle map spoon umbrella wheel whistle "
-          "bucket "
-          "blanket chair clock scarf ladder").split()
+          "bucket blanket chair clock scarf ladder").split()
 FOODS = "apples pears plums carrots buns cherries nuts eggs potatoes onions lemons figs".split()
 WEATHER = ("The sun [shone|was warm|stood high in the sky].|It was raining [softly|hard].|A cold wind [blew from the "
            "north|"

@@ -83,7 +83,7 @@ static bool shard_read(lq_shard *s, lq_err *err) {
 
 static bool shard_open(lq_shard *s, const char *path, lq_err *err) {
     struct stat st;
-    *s = (lq_shard){.fd = open(path, O_RDONLY | O_CLOEXEC), .path = strdup(path)};
+    *s = (lq_shard){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), .path = strdup(path)};
     if (!s->path) return lq_fail(err, LQ_E_MEMORY, "%s: no memory", path);
     if (s->fd < 0 || fstat(s->fd, &st)) return lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) return lq_fail(err, LQ_E_IO, "%s: not a regular file", path);
@@ -97,16 +97,21 @@ static bool shard_open(lq_shard *s, const char *path, lq_err *err) {
 
 // --- files ---
 
+static kept *kept_new(size_t n) {
+    kept *k = aligned_alloc(64, (sizeof *k + n + 63) / 64 * 64);
+    if (k) *k = (kept){.n = n};
+    return k;
+}
+
 static bool file_read(const char *path, size_t max, kept **out, lq_err *err) {
     struct stat st;
     kept *k = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool ok = fd >= 0 && !fstat(fd, &st);
     if (!ok) lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode)) ok = lq_fail(err, LQ_E_IO, "%s: not a regular file", path);
     else if ((size_t)st.st_size > max) ok = lq_fail(err, LQ_E_LIMIT, "%s: %lld bytes, at most %zu are read", path, (long long)st.st_size, max);
-    else if (!(k = malloc(sizeof *k + (size_t)st.st_size + 1))) ok = lq_fail(err, LQ_E_MEMORY, "%s: no memory for its %lld bytes", path, (long long)st.st_size);
-    if (k) *k = (kept){.n = (size_t)st.st_size};
+    else if (!(k = kept_new((size_t)st.st_size))) ok = lq_fail(err, LQ_E_MEMORY, "%s: no memory for its %lld bytes", path, (long long)st.st_size);
     for (size_t at = 0; ok && at < k->n;) {
         ssize_t got = read(fd, k->data + at, k->n - at);
         if (got > 0) at += (size_t)got;
@@ -451,9 +456,9 @@ static bool aligned(const lq_ckpt *c, const lq_tensor *t, const void **out, lq_e
     pthread_mutex_lock(&m->lock);
     kept *k = m->kept;
     while (k && k->key != t->data) k = k->next;
-    if (!k && (k = aligned_alloc(64, (sizeof *k + t->bytes + 63) / 64 * 64))) {
-        *k = (kept){.next = m->kept, .key = t->data, .n = t->bytes};
+    if (!k && (k = kept_new(t->bytes))) {
         memcpy(k->data, t->data, t->bytes);
+        k->next = m->kept, k->key = t->data;
         m->kept = k;
     }
     pthread_mutex_unlock(&m->lock);

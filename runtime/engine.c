@@ -307,7 +307,7 @@ static void want_rows(lq_engine *e, lq_seq *s, int from, int n, int first_row) {
     const lq_req *q = s->req;
     if (q->r.prompt_logprobs && s->choice == 0)
         for (int i = 0; i < n; i++)
-            if (from + i + 1 > q->reported && from + i + 1 < s->prompt) e->wants[e->want_count++] = (want){s, first_row + i, s->ids[from + i + 1]};
+            if (from + i + 1 >= q->reported && from + i + 1 < s->prompt) e->wants[e->want_count++] = (want){s, first_row + i, s->ids[from + i + 1]};
     if (from + n == s->len) e->wants[e->want_count++] = (want){s, first_row + n - 1, -1};
 }
 static int build(lq_engine *e, lq_batch *batch) {
@@ -349,29 +349,30 @@ static void fork_choices(lq_engine *e, lq_seq *s, const want *w) {
         e->wants[e->want_count++] = (want){f, w->row, -1};
     }
 }
-static void report_prompt(lq_engine *e, lq_seq *s, const lq_drawn *d, const lq_top *top) {
+// A prompt token's logprob; before the second one's, the first's, which has none.
+static void report_prompt(lq_seq *s, const lq_drawn *d, const lq_top *top) {
     lq_req *q = s->req;
     const float none = NAN;
-    lq_event ev = {.id = q->id, .choice = s->choice, .text = "", .prompt = true, .count = 1, .stop_index = -1, .prompt_tokens = q->prompt, .cached_tokens = q->cached};
-    if (q->dropped || !q->r.on_event) return;
+    lq_event ev = {.id = q->id, .text = "", .prompt = true, .count = 1, .stop_index = -1, .prompt_tokens = q->prompt, .cached_tokens = q->cached};
     if (!q->reported) {
         ev.tokens = s->ids;
         ev.logprobs = &none;
         q->reported = 1;
-        if (!q->r.on_event(q->r.arg, &ev)) q->dropped = q->cancelled = true;
+        lq_req_tell(q, &ev);
     }
+    if (!d) return;
     q->reported++;
     ev.tokens = &d->token;
     ev.logprobs = &d->logprob;
     ev.top = q->r.top_n ? top : NULL;
     ev.top_n = q->r.top_n;
-    if (!q->dropped && !q->r.on_event(q->r.arg, &ev)) q->dropped = q->cancelled = true;
-    (void)e;
+    lq_req_tell(q, &ev);
 }
 static void deliver(lq_engine *e, const want *w, int i) {
     lq_seq *s = w->seq;
     for (int k = 0; k < e->draw[i].top_n; k++) e->top[k] = (lq_top){e->top_id[i * LQ_TOP + k], e->top_logprob[i * LQ_TOP + k]};
-    if (w->given >= 0) report_prompt(e, s, &e->drawn[i], e->top);
+    if (w->given < 0 && s->req->r.prompt_logprobs && !s->req->reported) report_prompt(s, NULL, NULL); // a prompt of one token
+    if (w->given >= 0) report_prompt(s, &e->drawn[i], e->top);
     else if (e->drawn[i].bad) lq_seq_end(e->m, s, LQ_FAILED, "the model's output is not a number, or no token is allowed", e->text);
     else {
         e->now.sampled_tokens++;

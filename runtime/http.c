@@ -67,7 +67,7 @@ struct request {
     size_t counted;     // of the body, in server.bodies
     int status;
     bool reading, listed;
-    const char *allow;
+    const char *method, *allow; // "-": one that nothing here answers
     request *next, *prev; // in server.open
     double begun, first;
     atomic_int refs;
@@ -497,7 +497,8 @@ static bool body_check(request *r) {
 }
 
 static bool route_find(request *r, const char *url, const char *method) {
-    const bool post = !strcmp(method, "POST"), get = !strcmp(method, "GET") || !strcmp(method, "HEAD");
+    const bool post = !strcmp(method, "POST"), head = !strcmp(method, "HEAD"), get = head || !strcmp(method, "GET");
+    r->method = post ? "POST" : head ? "HEAD" : get ? "GET" : "-";
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
         const route *t = &routes[i];
         const size_t n = strlen(t->path);
@@ -585,12 +586,12 @@ static void request_log(const request *r, bool whole) {
     char line[320], tokens[128] = "";
     const lq_answer *a = &r->answer;
     const double t = now();
-    if (!r->s->o->log) return;
+    if (!r->s->o->log || (r->status == 200 && !r->route->post)) return; // looks at the server are no news
     if (r->part_count)
         snprintf(tokens, sizeof tokens, " %" PRId64 "+%" PRId64 " tokens%s, first after %.0f ms", a->prompt_tokens, a->sampled_tokens, a->stream ? " streamed" : "",
                  r->first > 0 ? (r->first - r->begun) * 1e3 : 0);
     // The route, not the path: that is the client's text.
-    snprintf(line, sizeof line, "%s %s %d%s, %.1f ms%s", r->route ? r->route->post ? "POST" : "GET" : "-", r->route ? r->route->path : "-", r->status, tokens,
+    snprintf(line, sizeof line, "%s %s %d%s, %.1f ms%s", r->method, r->route ? r->route->path : "-", r->status, tokens,
              (t - r->begun) * 1e3, whole ? "" : ", cut off");
     say(r->s, line);
 }

@@ -86,7 +86,7 @@ typedef struct lq_event {
     const char *error;      // LQ_FAILED: the line
     int prompt_tokens, cached_tokens, sampled_tokens; // usage so far
 } lq_event;
-// Called by lq_engine_step on its thread. Must not block. Returning false cancels the request.
+// Called by lq_engine_step on its thread. Must not block. Returning false cancels the request; each choice still has its last event.
 typedef bool lq_on_event(void *arg, const lq_event *e);
 
 typedef struct lq_request {

@@ -185,6 +185,11 @@ static size_t stop_prefix(const lq_seq *s) {
     return 0;
 }
 
+void lq_req_tell(lq_req *q, const lq_event *e) {
+    if ((q->dropped && e->finish == LQ_RUNNING) || !q->r.on_event || q->r.on_event(q->r.arg, e)) return;
+    q->dropped = true;
+    q->cancelled = true;
+}
 static void tell(lq_seq *s, lq_event *e) {
     lq_req *q = s->req;
     e->id = q->id;
@@ -194,8 +199,7 @@ static void tell(lq_seq *s, lq_event *e) {
     e->sampled_tokens = s->len - s->prompt;
     e->finish = s->finish;
     if (s->finish != LQ_RUNNING) q->live--;
-    if (q->dropped || !q->r.on_event) return;
-    if (!q->r.on_event(q->r.arg, e)) q->dropped = q->cancelled = true;
+    lq_req_tell(q, e);
 }
 
 void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *top, char *work) {

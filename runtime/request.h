@@ -40,13 +40,15 @@ struct lq_req {
     int cached;           // prompt tokens that came from the cache
     _Atomic bool cancelled;
     bool received;        // a step has seen it
-    bool dropped;         // the callback wants no more
+    bool dropped;         // the callback wants no more but the end
     int reported;         // prompt tokens whose logprobs were delivered
 };
 
 bool lq_req_new(const lq_model *m, const lq_request *r, int ctx, lq_req **out, lq_err *err);
 void lq_req_free(lq_req *q);
 
+// Hands an event to the caller; one who wants no more still hears of the end.
+void lq_req_tell(lq_req *q, const lq_event *e);
 // What the sampler is to do for the next token of a sequence.
 void lq_seq_draw(const lq_model *m, const lq_seq *s, lq_draw *out);
 // Takes a sampled token: counts it, turns it into text, finds ends and stop strings, and tells the caller.

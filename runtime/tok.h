@@ -181,10 +181,10 @@ typedef struct lq_tok_work {
     lq_tok_spans spans;
     lq_tok_words words, next;
     lq_tok_pieces outer, inner;
-    int32_t *sym;              // [syms] of a word
-    uint32_t *link;            // [2 * syms]
-    uint64_t *heap;            // [heap_cap] position << 32 ...: tok_bpe.c
-    size_t syms, heap_cap, links;
+    lq_ids sym;                // of a word, before merging
+    uint32_t *link;            // [2][links] symbol before and after
+    uint64_t *heap;            // [3 * links] rank << 32 | place
+    size_t links;
     lq_tok_cell *cells;        // NULL: the text is short
     lq_ids *out;
 } lq_tok_work;

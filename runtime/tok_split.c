@@ -123,35 +123,31 @@ bool lq_tok_pre_parse(const cJSON *json, lq_tokenizer *t, lq_err *err) {
 
 // --- cutting ---
 
-// The borders that a behavior draws between hits and what lies between them.
+// Whether a span goes on with the word of the span before it.
+static bool span_joins(lq_tok_behavior b, bool before, bool hit) {
+    switch (b) {
+    case LQ_TOK_CONTIGUOUS: return hit == before;
+    case LQ_TOK_MERGED_PREVIOUS: return hit && !before;
+    case LQ_TOK_MERGED_NEXT: return before && !hit;
+    default: return false;
+    }
+}
+
 static bool word_cut(const lq_tok_pre *o, const lq_tok_word *in, const lq_tok_spans *spans, lq_tok_words *out, lq_err *err) {
     bool before = false;
-    size_t at = 0; // of the word that is growing
+    size_t at = 0, end = 0; // the word that is growing
     for (size_t i = 0; i < spans->n; i++) {
         const lq_tok_span *s = &spans->p[i];
-        bool hit = s->hit != o->invert, begins = true;
-        switch (o->behavior) {
-        case LQ_TOK_REMOVED:
-            if (hit) at = s->end; // nothing stands from here to there
-            break;
-        case LQ_TOK_ISOLATED: break;
-        case LQ_TOK_CONTIGUOUS: begins = i == 0 || hit != before; break;
-        case LQ_TOK_MERGED_PREVIOUS: begins = i == 0 || !(hit && !before); break;
-        case LQ_TOK_MERGED_NEXT: begins = i == 0 || !before || hit; break;
+        bool hit = s->hit != o->invert;
+        if (i && !span_joins(o->behavior, before, hit)) {
+            if (!lq_tok_words_add(out, in->at + at, in->at + end, in->first && at == 0, err)) return false;
+            at = s->at;
         }
-        if (begins) at = o->behavior == LQ_TOK_REMOVED && hit ? s->end : s->at;
-        bool next_joins = false;
-        if (i + 1 < spans->n) {
-            bool next = spans->p[i + 1].hit != o->invert;
-            if (o->behavior == LQ_TOK_CONTIGUOUS) next_joins = next == hit;
-            if (o->behavior == LQ_TOK_MERGED_PREVIOUS) next_joins = next && !hit;
-            if (o->behavior == LQ_TOK_MERGED_NEXT) next_joins = hit && !next;
-        }
+        end = s->end;
+        if (o->behavior == LQ_TOK_REMOVED && hit) at = end;
         before = hit;
-        if (next_joins) continue;
-        if (!lq_tok_words_add(out, in->at + at, in->at + s->end, in->first && at == 0, err)) return false;
     }
-    return true;
+    return lq_tok_words_add(out, in->at + at, in->at + end, in->first && at == 0, err);
 }
 
 static bool split_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {

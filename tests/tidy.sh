@@ -42,7 +42,7 @@ scan 'FNR == 1 { start = 0; open = "" }
     }' "$c_files" | rule function-length
 
 # Words that say something is not done, places of one machine, hosts of packages. Bracketed, so that this file may hold them.
-grep -nE 'TO[D]O|FIX[M]E|XX[X]|not supported ye[t]|not implemented ye[t]|(^|[^a-z_])stu[b]s?([^a-z_]|$)' $text /dev/null |
+grep -nE 'TO[D]O|FIX[M]E|(^|[^X])XX[X]([^X]|$)|not supported ye[t]|not implemented ye[t]|(^|[^a-z_])stu[b]s?([^a-z_]|$)' $text /dev/null |
     sed -E 's/^([^:]*:[0-9]+):.*/\1: a word of unfinished work/' | rule finished
 grep -nE '(^|[^A-Za-z0-9_.])/(wor[k]|hom[e]|roo[t]|Use[r]s|tmp/[w])/|pyp[i]\.|pythonhoste[d]|npmj[s]|crate[s]\.io|deb\.debia[n]|/dist-package[s]/' $text /dev/null |
     sed -E 's/^([^:]*:[0-9]+):.*/\1: a path of one machine, or a host of packages/' | rule places
@@ -70,7 +70,7 @@ scan '{ line = $0; gsub(/"([^"\\]|\\.)*"/, "\"\"", line); sub(/\/\/.*/, "", line
     if (line ~ /(^|[^A-Za-z0-9_])(stdout|stderr|stdin)([^A-Za-z0-9_]|$)/) print FILENAME ":" FNR ": a library may not use the standard streams" }' "$libraries" | rule libraries
 
 # Names: what is visible outside its file begins with lq_, types have no _t.
-scan '/^[A-Za-z_][A-Za-z0-9_ *]*[ *][a-z_][A-Za-z0-9_]*\(/ && !/^(static|typedef|extern|return|else|__attribute__)/ && /[{,]$/ {
+scan '/^[A-Za-z_][A-Za-z0-9_ *]*[ *][a-z_][A-Za-z0-9_]*\(/ && !/^(static|INLINE|typedef|extern|return|else|__attribute__)/ && /[{,]$/ {
         name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
         if (name !~ /^lq_/ && name != "main" && name != "LLVMFuzzerTestOneInput") print FILENAME ":" FNR ": " name " is visible outside its file: static, or lq_..." }
     /^typedef struct [A-Za-z_0-9]*_t([^A-Za-z0-9_]|$)|^typedef .*_t;$/ && !/\[/ { print FILENAME ":" FNR ": a type named ..._t" }' "$(grep -vE '^tests/' <<<"$c_files")" | rule names

@@ -169,7 +169,7 @@ typedef struct bench {
 static void add(series *s, double x) { s->at[s->n++] = x; }
 
 static bool measure_once(bench *b, result *r, lq_err *err) {
-    timing first, rest;
+    timing first = {0}, rest = {0};
     // The decode is measured from short prompts, as if the sequences had just begun; the prefill ends with the first token.
     if (!work(b->e, b->info.vocab, r->batch, b->prompt, 1, &first, err)) return false;
     if (!work(b->e, b->info.vocab, r->batch, LEAD, b->tokens + 1, &rest, err)) return false;
@@ -184,7 +184,7 @@ static bool measure_once(bench *b, result *r, lq_err *err) {
 
 static bool measure(bench *b, lq_err *err) {
     lq_bar bar;
-    timing skip;
+    timing skip = {0};
     for (int i = 0; i < b->batch_count; i++) // warm-up, and the memory that the model itself takes
         if (!work(b->e, b->info.vocab, b->batches[i], b->prompt, 2, &skip, err)) return false;
     struct rusage use;

@@ -97,7 +97,8 @@ static void logits_adjust(const row *r) {
 // No token below this is among the best k: at least k blocks have a maximum that is not below it.
 static float top_k_least(const row *r, int k) {
     int n = 0;
-    for (int i = 0; i < r->vocab; i += BLOCK, n++) r->heap[n] = (cand){r->by->most(r->l + i, r->vocab - i < BLOCK ? r->vocab - i : BLOCK), i};
+    for (int i = 0; i < r->vocab; i += BLOCK, n++)
+        r->heap[n] = (cand){r->by->most(r->l + i, r->vocab - i < BLOCK ? r->vocab - i : BLOCK), i};
     if (k > n) return -INFINITY;
     heap_make(r->heap, n);
     for (int i = 1; i < k; i++) heap_pop(r->heap, n + 1 - i);
@@ -174,10 +175,9 @@ static int32_t draw(const row *r) {
         if (w == 0) continue;
         last = i;
         if ((sum += w) > target) return i;
-        if (i >= (b + 1) * BLOCK - 1) break; // the block's sum was rounded up to the target
     }
-    for (int i = b * BLOCK; last < 0 && i-- > 0;)
-        if (r->l[i] != -INFINITY && lq_expf(r->l[i]) != 0) last = i;
+    for (int i = b * BLOCK; last < 0 && i-- > 0;) // rounding left nothing behind the target: the last one that can be drawn
+        if (lq_expf(r->l[i]) != 0) last = i;
     return last;
 }
 

@@ -6,12 +6,13 @@
 RUN(lq_matmul_f32_q8_intany_c) RUN(lq_matmul_f32_q8_intx86_c)
 RUN(lq_matmul_f32_f32_f32any_c) RUN(lq_matmul_f32_f32_f16any_c) RUN(lq_matmul_f32_f32_bf16any_c)
 ROWS(lq_rows_f32_f32_intx86_c) ROWS(lq_rows_f32_f32_codedany_c)
-#if defined(__x86_64__) && 0
+#if defined(__x86_64__)
 RUN(lq_matmul_f32_q8_int4x86_avx512) RUN(lq_matmul_f32_q8_int8x86_avx512)
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
 ROWS(lq_rows_f32_f32_intx86_avx512)
 RUN(lq_matmul_f32_q8_int4x86_avx2) RUN(lq_matmul_f32_q8_int8x86_avx2)
 RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2)
+ROWS(lq_rows_f32_f32_intx86_avx2)
 #endif
 
 #define INT(B, L, TILE, ISA, FN) {.name = #FN, .needs = ISA, .act = LQ_A_Q8, .kind = LQ_W_INT, .bits = B, .elem = LQ_U8, .layout = L, .tile_n = TILE, .run = FN}
@@ -19,7 +20,7 @@ RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_mat
 #define UNPACK(ISA, FN) {.name = #FN, .needs = ISA, .act = LQ_A_PLAIN, .kind = LQ_W_INT, .elem = LQ_U8, .layout = LQ_X86, .tile_n = 16, .rows = FN}
 
 const lq_ukr lq_ukrs[] = {
-#if defined(__x86_64__) && 0
+#if defined(__x86_64__)
     INT(4, LQ_X86, 16, LQ_ISA_AVX512, lq_matmul_f32_q8_int4x86_avx512),
     INT(8, LQ_X86, 16, LQ_ISA_AVX512, lq_matmul_f32_q8_int8x86_avx512),
     FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),
@@ -31,6 +32,7 @@ const lq_ukr lq_ukrs[] = {
     FLOAT(LQ_F32, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f32any_avx2),
     FLOAT(LQ_F16, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f16any_avx2),
     FLOAT(LQ_BF16, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_bf16any_avx2),
+    UNPACK(LQ_ISA_AVX2, lq_rows_f32_f32_intx86_avx2),
 #endif
     INT(4, LQ_X86, 16, 0, lq_matmul_f32_q8_intx86_c),
     INT(8, LQ_X86, 16, 0, lq_matmul_f32_q8_intx86_c),

@@ -1,13 +1,18 @@
 # llama_np.py: a Llama in numpy and f64, written from the papers and not from lq, and what f32 arithmetic may do to its result.
 #
 # The bound on a logit comes from stochastic arithmetic: each operation's result is moved by a random number within what f32 rounding can
-# add to that operation in any order of summation, (terms + 4) * U * sum|terms|, and the logits' spread over several such runs is taken.
+# add to that operation, (terms / 16 + 8) * U * sum|terms| for a sum (lq's reference adds in 16 lanes), and the logits' spread over several
+# such runs is taken.
 # (Adding up worst cases through all layers instead gives bounds of no use: each matrix multiplies them by its absolute row sums.)
 import math
 
 import numpy as np
 
 U = 2.0**-24  # half an ulp of f32
+
+
+def lanes(terms):
+    return terms / 16 + 8
 
 
 class Exact:
@@ -53,12 +58,12 @@ def rope_freqs(cfg, dim, ctx):
 
 
 def linear(f, x, w, bias=None):
-    y = f.moved(x @ w.T, (w.shape[1] + 4) * (np.abs(x) @ np.abs(w).T))
+    y = f.moved(x @ w.T, lanes(w.shape[1]) * (np.abs(x) @ np.abs(w).T))
     return y if bias is None else f.moved(y + bias, np.abs(y + bias))
 
 
 def rmsnorm(f, x, gamma, eps):
-    rel = f.moved(np.ones(x.shape[:-1] + (1,)), (x.shape[-1] + 8) / 2)  # of the root of the mean
+    rel = f.moved(np.ones(x.shape[:-1] + (1,)), lanes(x.shape[-1]) / 2)  # of the root of the mean
     y = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps) * rel * gamma
     return f.moved(y, 3 * np.abs(y))
 
@@ -83,12 +88,12 @@ def attention(f, q, k, v, kv_heads):
     for h in range(heads):
         kh, vh = k[:, h * kv_heads // heads], v[:, h * kv_heads // heads]
         s = q[:, h] @ kh.T / math.sqrt(d)
-        s = f.moved(s, (d + 4) * (np.abs(q[:, h]) @ np.abs(kh).T) / math.sqrt(d) + 2 * np.abs(s))
+        s = f.moved(s, lanes(d) * (np.abs(q[:, h]) @ np.abs(kh).T) / math.sqrt(d) + 2 * np.abs(s))
         s = np.where(mask, s, -np.inf)
         p = np.exp(s - s.max(-1, keepdims=True))
         p = f.moved(p, 8 * p)
-        p /= f.moved(p.sum(-1, keepdims=True), (t + 4) * p.sum(-1, keepdims=True))
-        out[:, h] = f.moved(p @ vh, (t + 4) * (p @ np.abs(vh)))
+        p /= f.moved(p.sum(-1, keepdims=True), lanes(t) * p.sum(-1, keepdims=True))
+        out[:, h] = f.moved(p @ vh, t * (p @ np.abs(vh)))
     return out.reshape(t, heads * d)
 
 

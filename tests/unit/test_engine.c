@@ -247,6 +247,12 @@ static void prompts(lq_model *m) {
     submit(e, &r);
     run_all(e);
     CHECK(a.prompts == prompt_len[3], "%d of %d prompt tokens were told", a.prompts, prompt_len[3]);
+    memset(&a, 0, sizeof a);
+    r = request(0, &a);
+    r.prompt_logprobs = true;
+    submit(e, &r);
+    run_all(e);
+    CHECK(a.prompts == 1, "%d of 1 prompt token was told", a.prompts);
     lq_engine_close(e);
 }
 static void refusals(lq_model *m) {

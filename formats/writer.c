@@ -1,0 +1,672 @@
+// writer.c: writes a .lq or plain safetensors file in OUT.partial/ and renames it when it is whole (docs/FORMAT.md).
+// Owns OUT.partial/ and holds a lock on it. Refuses names and shapes that a reader would refuse, a tensor that differs from
+// what the journal says was written, more header than room was kept for, and a directory that another process works in.
+//
+// A journal line is 16 hex digits of XXH64 over what follows the space, then a JSON list:
+//     ["lq",0,plain,start,"fingerprint"]             the first line
+//     ["t","name","BF16",[shape],offset,"xxh64"]     a tensor, padding included
+//     ["w","name","int4 g128 sym f16 64x128"]        the type of a coded weight
+//     ["b","note",end]                               everything before it is on disk
+#include "formats/writer.h"
+#include "formats/container.h"
+#include "formats/json.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+typedef struct entry {
+    lq_tensor t;   // name is owned; data is not used
+    size_t at;     // in the file
+    uint64_t sum;
+    bool again;    // added in this run
+} entry;
+
+typedef struct pair { char *key, *value; } pair;
+typedef struct block { char *note; size_t entries, types, end, journal_end; } block;
+
+struct lq_writer {
+    lq_writer_opts o;
+    char *out, *fingerprint, *folder, *data_path, *journal_path;
+    int data, journal;
+    bool failed, done;
+    size_t start;        // of the data: a header of start - 8 bytes stands before it
+    size_t at, used;     // end of the data so far; header bytes spoken for
+    size_t journal_at;
+    entry *entry;        // [entries] in the order of their bytes
+    size_t entries, entry_cap, pads;
+    uint32_t *slot;      // [slots] 1 + index of the entry whose name falls there
+    size_t slots;
+    pair *type, *meta;   // [types] of coded weights, [metas]
+    size_t types, type_cap, metas, meta_cap;
+    block *block;        // [blocks], the first `resumed` found by a resume
+    size_t blocks, block_cap, resumed;
+    lq_text pending;     // journal lines of the block that is being written
+};
+
+static bool no_memory(const lq_writer *w, lq_err *err) { return lq_fail(err, LQ_E_MEMORY, "%s: no memory to write it", w->o.out); }
+
+static bool grow(void **p, size_t n, size_t *cap, size_t size) {
+    if (n < *cap) return true;
+    size_t want = *cap ? *cap * 2 : 64, bytes;
+    void *q = lq_mul_size(want, size, &bytes) ? realloc(*p, bytes) : NULL;
+    if (!q) return false;
+    *p = q, *cap = want;
+    return true;
+}
+
+// --- entries by name ---
+
+static entry *entry_find(const lq_writer *w, const char *name) {
+    if (!w->slots) return NULL;
+    for (size_t i = XXH64(name, strlen(name), 0) & (w->slots - 1); w->slot[i]; i = (i + 1) & (w->slots - 1))
+        if (!strcmp(w->entry[w->slot[i] - 1].t.name, name)) return &w->entry[w->slot[i] - 1];
+    return NULL;
+}
+
+static void slot_put(lq_writer *w, size_t index) {
+    const char *name = w->entry[index].t.name;
+    size_t i = XXH64(name, strlen(name), 0) & (w->slots - 1);
+    while (w->slot[i]) i = (i + 1) & (w->slots - 1);
+    w->slot[i] = (uint32_t)index + 1;
+}
+
+static bool slots_build(lq_writer *w, size_t slots) {
+    uint32_t *p = calloc(slots, sizeof *p);
+    if (!p) return false;
+    free(w->slot);
+    w->slot = p, w->slots = slots;
+    for (size_t i = 0; i < w->entries; i++) slot_put(w, i);
+    return true;
+}
+
+static bool entry_push(lq_writer *w, const entry *e, const char *name) {
+    char *own = strdup(name);
+    bool ok = own && grow((void **)&w->entry, w->entries, &w->entry_cap, sizeof *w->entry) &&
+              ((w->entries + 1) * 2 <= w->slots || slots_build(w, w->slots ? w->slots * 2 : 256));
+    if (!ok) return free(own), false;
+    w->entry[w->entries] = *e;
+    w->entry[w->entries++].t.name = own;
+    slot_put(w, w->entries - 1);
+    w->pads += !strncmp(name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX));
+    return true;
+}
+
+static void entries_cut(lq_writer *w, size_t entries, size_t types) {
+    while (w->entries > entries) {
+        const char *name = w->entry[--w->entries].t.name;
+        w->pads -= !strncmp(name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX));
+        free((void *)(uintptr_t)name);
+    }
+    for (; w->types > types; w->types--) free(w->type[w->types - 1].key), free(w->type[w->types - 1].value);
+    if (w->slots) {
+        memset(w->slot, 0, w->slots * sizeof *w->slot);
+        for (size_t i = 0; i < w->entries; i++) slot_put(w, i);
+    }
+}
+
+static bool pair_push(pair **list, size_t *n, size_t *cap, const char *key, const char *value) {
+    pair p = {strdup(key), strdup(value)};
+    if (!p.key || !p.value || !grow((void **)list, *n, cap, sizeof **list)) return free(p.key), free(p.value), false;
+    (*list)[(*n)++] = p;
+    return true;
+}
+
+// --- disk ---
+
+static bool bytes_write(lq_writer *w, int fd, const char *path, const void *data, size_t n, size_t at, lq_err *err) {
+    const char *p = data;
+    while (n) {
+        ssize_t got = pwrite(fd, p, n < (size_t)1 << 30 ? n : (size_t)1 << 30, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+            w->failed = true;
+            return lq_fail(err, LQ_E_IO, "%s: cannot be written: %s", path, got ? strerror(errno) : "nothing was taken");
+        }
+        p += got, n -= (size_t)got, at += (size_t)got;
+    }
+    return true;
+}
+
+static bool io_fail(lq_writer *w, const char *path, const char *what, lq_err *err) {
+    w->failed = true;
+    return lq_fail(err, LQ_E_IO, "%s: %s: %s", path, what, strerror(errno));
+}
+
+// --- the journal ---
+
+static void sum_add(lq_text *t, uint64_t sum) { lq_text_fmt(t, "%016llx", (unsigned long long)sum); }
+
+// Closes the list that began at `from` of t into a line.
+static void line_end(lq_text *t, lq_text *list) {
+    lq_text_add(list, "]", 1);
+    if (list->failed) {
+        t->failed = true;
+    } else {
+        sum_add(t, XXH64(list->p, list->n, 0));
+        lq_text_fmt(t, " %s\n", list->p);
+    }
+    lq_text_free(list);
+}
+
+static void tensor_describe(lq_text *t, const entry *e) {
+    lq_text_fmt(t, "[");
+    for (int i = 0; i < e->t.rank; i++) lq_text_fmt(t, i ? ",%lld" : "%lld", (long long)e->t.shape[i]);
+    lq_text_fmt(t, "]");
+}
+
+static void journal_tensor(lq_writer *w, const entry *e, const char *name) {
+    lq_text list = {0};
+    lq_text_fmt(&list, "[\"t\",");
+    lq_text_json(&list, name, strlen(name));
+    lq_text_fmt(&list, ",\"%s\",", lq_dtypes[e->t.type].safetensors);
+    tensor_describe(&list, e);
+    lq_text_fmt(&list, ",%zu,\"", e->at);
+    sum_add(&list, e->sum);
+    lq_text_fmt(&list, "\"");
+    line_end(&w->pending, &list);
+}
+
+static void journal_strings(lq_text *to, const char *kind, const char *a, const char *b, size_t end) {
+    lq_text list = {0};
+    lq_text_fmt(&list, "[\"%s\",", kind);
+    lq_text_json(&list, a, strlen(a));
+    if (b) lq_text_fmt(&list, ","), lq_text_json(&list, b, strlen(b));
+    else lq_text_fmt(&list, ",%zu", end);
+    line_end(to, &list);
+}
+
+static void journal_head(const lq_writer *w, lq_text *to) {
+    lq_text list = {0};
+    lq_text_fmt(&list, "[\"lq\",0,%s,%zu,", w->o.plain ? "true" : "false", w->start);
+    lq_text_json(&list, w->fingerprint, strlen(w->fingerprint));
+    line_end(to, &list);
+}
+
+static bool journal_append(lq_writer *w, const lq_text *t, lq_err *err) {
+    if (t->failed) return no_memory(w, err);
+    if (!bytes_write(w, w->journal, w->journal_path, t->p, t->n, w->journal_at, err)) return false;
+    w->journal_at += t->n;
+    return !fdatasync(w->journal) || io_fail(w, w->journal_path, "cannot be synced", err);
+}
+
+// The next value of a line, which must be a string; *p moves behind it in the scratch.
+static const char *line_string(lq_json_walk *l, char **scratch) {
+    if (lq_json_next(l) != '"') return NULL;
+    char *s = *scratch;
+    size_t n = lq_json_take_str(l, s);
+    s[n] = 0;
+    *scratch += n + 1;
+    return strlen(s) == n ? s : NULL;
+}
+
+static bool line_tensor(lq_writer *w, lq_json_walk *l, char *scratch) {
+    const char *name = line_string(l, &scratch), *type = name ? line_string(l, &scratch) : NULL;
+    entry e = {.t = {.type = type ? lq_dtype_of_safetensors(type) : LQ_DTYPES}};
+    if (e.t.type == LQ_DTYPES || !lq_name_ok(name, strlen(name)) || entry_find(w, name) || lq_json_next(l) != '[') return false;
+    size_t bytes = lq_dtype_size(e.t.type);
+    for (lq_json_take(l); lq_json_next(l) != ']';) {
+        uint64_t v;
+        if (e.t.rank == LQ_RANK || !lq_json_take_u64(l, &v) || v > INT64_MAX || !lq_mul_size(bytes, (size_t)v, &bytes)) return false;
+        e.t.shape[e.t.rank++] = (int64_t)v;
+    }
+    lq_json_take(l);
+    uint64_t at;
+    if (!lq_json_take_u64(l, &at) || at != w->at || at + bytes < at) return false;
+    const char *sum = line_string(l, &scratch);
+    if (!sum || !lq_sum_parse(sum, strlen(sum), &e.sum)) return false;
+    e.t.bytes = bytes, e.at = w->at;
+    w->at += bytes;
+    return entry_push(w, &e, name);
+}
+
+static bool line_block(lq_writer *w, lq_json_walk *l, char *scratch, size_t journal_end) {
+    const char *note = line_string(l, &scratch);
+    uint64_t end;
+    if (!note || !lq_json_take_u64(l, &end) || end != w->at || !grow((void **)&w->block, w->blocks, &w->block_cap, sizeof *w->block)) return false;
+    char *own = strdup(note);
+    if (own) w->block[w->blocks++] = (block){own, w->entries, w->types, w->at, journal_end};
+    return own != NULL;
+}
+
+static bool line_take(lq_writer *w, const char *p, size_t n, size_t journal_end, char *scratch) {
+    uint64_t sum;
+    if (n < 18 || p[16] != ' ' || !lq_sum_parse(p, 16, &sum) || XXH64(p + 17, n - 17, 0) != sum) return false;
+    p += 17, n -= 17;
+    if (!lq_json_check(p, n, (lq_json_limits){n, 3}, w->journal_path, NULL)) return false;
+    lq_json_walk l = {p, p + n};
+    if (lq_json_next(&l) != '[') return false;
+    lq_json_take(&l);
+    const char *kind = line_string(&l, &scratch);
+    if (!kind) return false;
+    if (!strcmp(kind, "t")) return line_tensor(w, &l, scratch);
+    if (!strcmp(kind, "b")) return line_block(w, &l, scratch, journal_end);
+    const char *name = !strcmp(kind, "w") ? line_string(&l, &scratch) : NULL, *text = name ? line_string(&l, &scratch) : NULL;
+    return text && pair_push(&w->type, &w->types, &w->type_cap, name, text);
+}
+
+// Whole lines up to the first that is torn or makes no sense. Returns false if it is not the journal of this work.
+static bool journal_lines(lq_writer *w, const char *p, size_t n, char *scratch) {
+    lq_text head = {0};
+    journal_head(w, &head);
+    bool ours = !head.failed && n >= head.n && !memcmp(p, head.p, head.n);
+    w->journal_at = head.n;
+    lq_text_free(&head);
+    if (!ours) return false;
+    for (size_t at = w->journal_at; at < n;) {
+        const char *end = memchr(p + at, '\n', n - at);
+        if (!end || !line_take(w, p + at, (size_t)(end - p) - at, (size_t)(end - p) + 1, scratch)) break;
+        at = (size_t)(end - p) + 1;
+    }
+    return true;
+}
+
+// Whether the bytes of a block are what its lines say: a disk may have lost what it promised.
+static bool block_check(const lq_writer *w, size_t first, size_t end, char *buf, size_t size) {
+    XXH64_state_t *st = XXH64_createState();
+    bool ok = st != NULL;
+    for (size_t i = first; i < end && ok; i++) {
+        const entry *e = &w->entry[i];
+        XXH64_reset(st, 0);
+        for (size_t at = 0; at < e->t.bytes && ok;) {
+            size_t n = e->t.bytes - at < size ? e->t.bytes - at : size;
+            ssize_t got = pread(w->data, buf, n, (off_t)(e->at + at));
+            ok = got > 0;
+            if (ok) XXH64_update(st, buf, (size_t)got), at += (size_t)got;
+        }
+        ok = ok && XXH64_digest(st) == e->sum;
+    }
+    XXH64_freeState(st);
+    return ok;
+}
+
+static bool journal_read(lq_writer *w, bool *ours, lq_err *err) {
+    struct stat st;
+    enum { CHUNK = 1 << 20 };
+    if (fstat(w->journal, &st)) return io_fail(w, w->journal_path, "cannot be read", err);
+    size_t n = (size_t)st.st_size, at = 0;
+    char *text = malloc(n + 1), *scratch = malloc(n > CHUNK ? n : CHUNK);
+    bool ok = (text && scratch) || no_memory(w, err);
+    while (ok && at < n) {
+        ssize_t got = pread(w->journal, text + at, n - at, (off_t)at);
+        if (got <= 0) ok = io_fail(w, w->journal_path, "cannot be read", err);
+        else at += (size_t)got;
+    }
+    *ours = ok && journal_lines(w, text, n, scratch);
+    size_t good = 0;
+    while (ok && good < w->blocks && block_check(w, good ? w->block[good - 1].entries : 0, w->block[good].entries, scratch, CHUNK)) good++;
+    free(text);
+    free(scratch);
+    if (!ok) return false;
+    for (; w->blocks > good; w->blocks--) free(w->block[w->blocks - 1].note);
+    const block *last = good ? &w->block[good - 1] : NULL;
+    entries_cut(w, last ? last->entries : 0, last ? last->types : 0);
+    w->resumed = good;
+    w->at = last ? last->end : w->start;
+    if (last) w->journal_at = last->journal_end;
+    return true;
+}
+
+// --- open ---
+
+static bool folder_lock(lq_writer *w, lq_err *err) {
+    struct stat at_path, at_fd;
+    if (mkdir(w->folder, 0777) && errno != EEXIST) return io_fail(w, w->folder, "cannot be made", err);
+    w->journal = open(w->journal_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (w->journal < 0) return io_fail(w, w->journal_path, "cannot be opened", err);
+    // Who held the lock before may have removed the file that was opened here.
+    if (flock(w->journal, LOCK_EX | LOCK_NB) || stat(w->journal_path, &at_path) || fstat(w->journal, &at_fd) || at_path.st_ino != at_fd.st_ino)
+        return lq_fail(err, LQ_E_IO, "%s: another process is writing here", w->folder);
+    w->data = open(w->data_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    return w->data >= 0 || io_fail(w, w->data_path, "cannot be opened", err);
+}
+
+static bool work_begin(lq_writer *w, lq_err *err) {
+    bool ours = false;
+    w->at = w->start;
+    if (w->o.resume && !journal_read(w, &ours, err)) return false;
+    static const uint64_t none = 0; // a header of length 0 opens nowhere
+    if (!ours) {
+        lq_text head = {0};
+        w->journal_at = 0;
+        if (ftruncate(w->journal, 0) || ftruncate(w->data, 0)) return io_fail(w, w->folder, "cannot be emptied", err);
+        journal_head(w, &head);
+        bool ok = journal_append(w, &head, err);
+        lq_text_free(&head);
+        if (!ok) return false;
+    }
+    if (ftruncate(w->journal, (off_t)w->journal_at) || ftruncate(w->data, (off_t)w->at)) return io_fail(w, w->folder, "cannot be cut", err);
+    for (size_t i = 0; i < w->entries; i++)
+        if (strncmp(w->entry[i].t.name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX)) != 0) w->used += lq_writer_entry_room(w->entry[i].t.name);
+    return bytes_write(w, w->data, w->data_path, &none, sizeof none, 0, err);
+}
+
+bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err) {
+    *out = NULL;
+    lq_writer *w = calloc(1, sizeof *w);
+    if (!w) return lq_fail(err, LQ_E_MEMORY, "%s: no memory to write it", o->out);
+    w->o = *o, w->data = w->journal = -1;
+    w->out = strdup(o->out), w->fingerprint = strdup(o->fingerprint ? o->fingerprint : "");
+    w->o.out = w->out, w->o.fingerprint = w->fingerprint;
+    if (!w->out || !w->fingerprint || asprintf(&w->folder, "%s.partial", o->out) < 0 || asprintf(&w->data_path, "%s/data", w->folder) < 0 ||
+        asprintf(&w->journal_path, "%s/journal", w->folder) < 0) {
+        lq_fail(err, LQ_E_MEMORY, "%s: no memory to write it", o->out);
+        lq_writer_close(w, false);
+        return false;
+    }
+    struct stat st;
+    bool exists = !lstat(w->out, &st), ok = true;
+    w->used = 512;
+    if (exists && (S_ISDIR(st.st_mode) || !o->overwrite)) ok = lq_fail(err, LQ_E_USAGE, "%s: is there already%s", w->out, S_ISDIR(st.st_mode) ? ", a directory" : "");
+    else if (!lq_add_size(o->header_room, 8 + 1024, &w->start) || w->start > 100 * 1000 * 1000 || !lq_align_size(w->start, LQ_ALIGN_PAGE, &w->start))
+        ok = lq_fail(err, LQ_E_LIMIT, "%s: a header of %zu bytes is too long", w->out, o->header_room);
+    if (!ok || !folder_lock(w, err) || !work_begin(w, err)) {
+        lq_writer_close(w, false);
+        return false;
+    }
+    *out = w;
+    return true;
+}
+
+// --- adding ---
+
+size_t lq_writer_entry_room(const char *name) {
+    size_t n = strlen(name), quoted = 0;
+    for (const char *p = name; *p; p++) quoted += *p == '"' || *p == '\\';
+    // The name stands once in the header and, quoted within a quoted text, in the checksums and the types. The rest: its
+    // entry (252), checksum (26), type (115) and the padding before it (140).
+    return (2 + n + quoted) + 2 * (4 + n + 3 * quoted) + 540;
+}
+
+static bool room_take(lq_writer *w, size_t n, lq_err *err) {
+    w->used += n;
+    if (w->used <= w->start - 8) return true;
+    w->failed = true;
+    return lq_fail(err, LQ_E_LIMIT, "%s: the header outgrew the %zu bytes kept for it", w->out, w->start - 8);
+}
+
+bool lq_writer_meta(lq_writer *w, const char *key, const char *value, lq_err *err) {
+    static const char *const own[] = {"lq.version", "lq.header", "lq.types", "lq.xxh64"};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (!strcmp(key, own[i])) return lq_fail(err, LQ_E_USAGE, "%s: metadata %s is the writer's own", w->out, key);
+    lq_text t = {0};
+    lq_text_json(&t, key, strlen(key));
+    lq_text_json(&t, value, strlen(value));
+    bool ok = !t.failed && room_take(w, t.n + 2, err);
+    if (t.failed) no_memory(w, err);
+    lq_text_free(&t);
+    if (!ok) return false;
+    for (size_t i = 0; i < w->metas; i++) {
+        if (strcmp(w->meta[i].key, key) != 0) continue;
+        char *v = strdup(value);
+        if (!v) return no_memory(w, err);
+        free(w->meta[i].value);
+        w->meta[i].value = v;
+        return true;
+    }
+    return pair_push(&w->meta, &w->metas, &w->meta_cap, key, value) || no_memory(w, err);
+}
+
+// A name must come back from the header as it went in: UTF-8, and nothing that a reader refuses.
+static bool name_check(const lq_writer *w, const char *name, lq_err *err) {
+    lq_text t = {0};
+    bool ok = lq_name_ok(name, strlen(name)) && strcmp(name, "__metadata__") != 0 && strncmp(name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX)) != 0;
+    if (ok && !strncmp(name, LQ_FILE_PREFIX, strlen(LQ_FILE_PREFIX))) ok = lq_file_name_ok(name + strlen(LQ_FILE_PREFIX));
+    if (ok) {
+        char back[LQ_NAME * 3 + 8];
+        lq_text_json(&t, name, strlen(name));
+        lq_json_walk walk = {t.p, t.p + t.n};
+        size_t n = t.failed ? 0 : lq_json_take_str(&walk, back);
+        ok = n == strlen(name) && !memcmp(back, name, n);
+        lq_text_free(&t);
+    }
+    return ok || lq_fail(err, LQ_E_USAGE, "%s: \"%.100s\" cannot be a tensor's name", w->out, name);
+}
+
+static bool same_tensor(const lq_tensor *a, lq_dtype type, int rank, const int64_t *shape) {
+    if (a->type != type || a->rank != rank) return false;
+    for (int i = 0; i < rank; i++)
+        if (a->shape[i] != shape[i]) return false;
+    return true;
+}
+
+static bool entry_write(lq_writer *w, entry *e, const char *name, const void *data, lq_err *err) {
+    e->at = w->at;
+    e->sum = XXH64(data, e->t.bytes, 0);
+    if (!bytes_write(w, w->data, w->data_path, data, e->t.bytes, w->at, err)) return false;
+    if (!entry_push(w, e, name)) return w->failed = true, no_memory(w, err);
+    journal_tensor(w, e, name);
+    w->at += e->t.bytes;
+    return true;
+}
+
+static bool pad_write(lq_writer *w, size_t to, lq_err *err) {
+    static const char zeros[LQ_ALIGN_PAGE];
+    size_t gap = (to - w->at % to) % to;
+    if (!gap) return true;
+    char name[40];
+    snprintf(name, sizeof name, LQ_PAD_PREFIX "%zu", w->pads);
+    entry e = {.t = {.type = LQ_U8, .rank = 1, .shape = {(int64_t)gap}, .bytes = gap}, .again = true};
+    return entry_write(w, &e, name, zeros, err);
+}
+
+bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, const int64_t *shape, const void *data, lq_err *err) {
+    if (w->failed) return lq_fail(err, LQ_E_IO, "%s: an earlier write failed", w->out);
+    if (!name_check(w, name, err)) return false;
+    if ((int)type < 0 || type >= LQ_DTYPES || !lq_dtypes[type].safetensors || rank < 0 || rank > LQ_RANK) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: a type or rank that safetensors does not have", w->out, name);
+    entry e = {.t = {.type = type, .rank = rank, .bytes = lq_dtype_size(type)}, .again = true};
+    for (int i = 0; i < rank; i++) {
+        if (shape[i] < 0 || !lq_mul_size(e.t.bytes, (size_t)shape[i], &e.t.bytes) || e.t.bytes > INT64_MAX / 2)
+            return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: a shape that cannot be", w->out, name);
+        e.t.shape[i] = shape[i];
+    }
+    if (!w->o.plain && !strncmp(name, LQ_FILE_PREFIX, strlen(LQ_FILE_PREFIX)) && (type != LQ_U8 || rank != 1)) return lq_fail(err, LQ_E_USAGE, "%s: side file %s: is not plain bytes", w->out, name);
+    entry *old = entry_find(w, name);
+    if (old && old->again) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: added twice", w->out, name);
+    if (old && !same_tensor(&old->t, type, rank, shape)) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: the interrupted run wrote another type or shape", w->out, name);
+    if (old) return old->again = true;
+    if (!data && e.t.bytes) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: no data", w->out, name);
+    if (!room_take(w, lq_writer_entry_room(name), err)) return false;
+    if (!w->o.plain && !pad_write(w, e.t.bytes >= LQ_ALIGN_PAGE ? LQ_ALIGN_PAGE : LQ_ALIGN, err)) return false;
+    return entry_write(w, &e, name, data ? data : "", err);
+}
+
+static bool type_add(lq_writer *w, const char *name, const lq_weight *q, lq_err *err) {
+    char type[64], text[128];
+    lq_wtype_name(&q->type, type, sizeof type);
+    snprintf(text, sizeof text, "%s %lldx%lld", type, (long long)q->n, (long long)q->k);
+    for (size_t i = 0; i < w->types; i++) {
+        if (strcmp(w->type[i].key, name) != 0) continue;
+        return !strcmp(w->type[i].value, text) || lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is \"%s\", the interrupted run wrote \"%s\"", w->out, name, text, w->type[i].value);
+    }
+    if (!pair_push(&w->type, &w->types, &w->type_cap, name, text)) return no_memory(w, err);
+    journal_strings(&w->pending, "w", name, text, 0);
+    return true;
+}
+
+bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err *err) {
+    if (q->type.kind == LQ_W_PLAIN) return lq_writer_add(w, name, q->type.elem, 2, (int64_t[]){q->n, q->k}, q->q, err);
+    if (w->o.plain) return lq_fail(err, LQ_E_USAGE, "%s: weight %s: a plain safetensors file has no coded weights", w->out, name);
+    lq_layout file = LQ_ANY;
+    for (size_t i = 0; i < w->metas; i++)
+        if (!strcmp(w->meta[i].key, "lq.layout")) file = !strcmp(w->meta[i].value, lq_layout_names[LQ_X86]) ? LQ_X86 : LQ_ANY;
+    lq_part part[LQ_PARTS_MAX];
+    int parts = lq_weight_parts(&q->type, q->layout, q->n, q->k, part);
+    if (!parts || q->layout != lq_layout_in(file, &q->type, q->n, q->k))
+        return lq_fail(err, LQ_E_USAGE, "%s: weight %s: layout %s does not fit a file in layout %s", w->out, name, lq_layout_names[q->layout], lq_layout_names[file]);
+    const struct { const char *suffix; lq_dtype type; int rank; int64_t shape[3]; const void *data; } extra[] = {
+        {".perm", LQ_I32, 1, {q->k, 0, 0}, q->perm}, {".smooth", LQ_F32, 1, {q->k, 0, 0}, q->smooth},
+        {".outlier_cols", LQ_I32, 1, {q->outliers, 0, 0}, q->outliers ? q->outlier : NULL},
+        {".outlier_w", LQ_BF16, 2, {q->n, q->outliers, 0}, q->outliers ? q->outlier_w : NULL}};
+    char full[LQ_NAME + 16];
+    if (strlen(name) >= LQ_NAME) return name_check(w, name, err);
+    for (int i = 0; i < parts; i++) {
+        const lq_part *p = &part[i];
+        const void *data = p->suffix[1] == 'q' ? q->q : p->suffix[1] == 's' ? q->scale : p->suffix[1] == 'z' ? (const void *)q->zero : q->table;
+        snprintf(full, sizeof full, "%s%s", name, p->suffix);
+        if (!lq_writer_add(w, full, p->type, p->rank, p->shape, data, err)) return false;
+    }
+    for (size_t i = 0; i < sizeof extra / sizeof *extra; i++) {
+        snprintf(full, sizeof full, "%s%s", name, extra[i].suffix);
+        if (extra[i].data && !lq_writer_add(w, full, extra[i].type, extra[i].rank, extra[i].shape, extra[i].data, err)) return false;
+    }
+    return type_add(w, name, q, err);
+}
+
+bool lq_writer_block(lq_writer *w, const char *note, lq_err *err) {
+    if (w->failed) return lq_fail(err, LQ_E_IO, "%s: an earlier write failed", w->out);
+    if (fdatasync(w->data)) return io_fail(w, w->data_path, "cannot be synced", err);
+    journal_strings(&w->pending, "b", note ? note : "", NULL, w->at);
+    bool ok = journal_append(w, &w->pending, err);
+    lq_text_free(&w->pending);
+    return ok;
+}
+
+size_t lq_writer_resumed(const lq_writer *w) { return w->resumed; }
+const char *lq_writer_note(const lq_writer *w, size_t i) { return i < w->resumed ? w->block[i].note : NULL; }
+
+// --- commit ---
+
+// A quoted JSON text of `"name":"value"` pairs, as a metadata value.
+static void object_add(lq_text *h, const char *key, lq_text *object) {
+    lq_text_add(object, "}", 1);
+    lq_text_fmt(h, ",\"%s\":", key);
+    if (object->failed) h->failed = true;
+    else lq_text_json(h, object->p, object->n);
+    lq_text_free(object);
+}
+
+static void lq_meta_add(const lq_writer *w, lq_text *h, size_t *digits) {
+    bool layout = false;
+    for (size_t i = 0; i < w->metas; i++) layout |= !strcmp(w->meta[i].key, "lq.layout");
+    lq_text_fmt(h, "\"lq.version\":\"0\",\"lq.header\":\"");
+    *digits = h->n;
+    lq_text_fmt(h, "0000000000000000\"%s", layout ? "" : ",\"lq.layout\":\"any\"");
+    lq_text types = {0}, sums = {0};
+    lq_text_add(&types, "{", 1);
+    for (size_t i = 0; i < w->types; i++) {
+        if (i) lq_text_add(&types, ",", 1);
+        lq_text_json(&types, w->type[i].key, strlen(w->type[i].key));
+        lq_text_fmt(&types, ":\"%s\"", w->type[i].value);
+    }
+    object_add(h, "lq.types", &types);
+    bool first = true;
+    lq_text_add(&sums, "{", 1);
+    for (size_t i = 0; i < w->entries; i++) {
+        const entry *e = &w->entry[i];
+        if (!strncmp(e->t.name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX))) continue;
+        if (!first) lq_text_add(&sums, ",", 1);
+        first = false;
+        lq_text_json(&sums, e->t.name, strlen(e->t.name));
+        lq_text_fmt(&sums, ":\"%016llx\"", (unsigned long long)e->sum);
+    }
+    object_add(h, "lq.xxh64", &sums);
+}
+
+static void header_build(const lq_writer *w, lq_text *h, size_t *digits) {
+    bool meta = w->metas || !w->o.plain;
+    lq_text_add(h, "{", 1);
+    if (meta) {
+        lq_text_fmt(h, "\"__metadata__\":{");
+        if (!w->o.plain) lq_meta_add(w, h, digits);
+        for (size_t i = 0; i < w->metas; i++) {
+            if (i || !w->o.plain) lq_text_add(h, ",", 1);
+            lq_text_json(h, w->meta[i].key, strlen(w->meta[i].key));
+            lq_text_add(h, ":", 1);
+            lq_text_json(h, w->meta[i].value, strlen(w->meta[i].value));
+        }
+        lq_text_add(h, "}", 1);
+    }
+    for (size_t i = 0; i < w->entries; i++) {
+        const entry *e = &w->entry[i];
+        if (i || meta) lq_text_add(h, ",", 1);
+        lq_text_json(h, e->t.name, strlen(e->t.name));
+        lq_text_fmt(h, ":{\"dtype\":\"%s\",\"shape\":", lq_dtypes[e->t.type].safetensors);
+        tensor_describe(h, e);
+        lq_text_fmt(h, ",\"data_offsets\":[%zu,%zu]}", e->at - w->start, e->at - w->start + e->t.bytes);
+    }
+    lq_text_add(h, "}", 1);
+}
+
+static bool header_write(lq_writer *w, lq_err *err) {
+    lq_text h = {0};
+    uint64_t n = w->start - 8;
+    size_t digits = 0;
+    header_build(w, &h, &digits);
+    bool ok = h.failed ? no_memory(w, err) : h.n <= n || lq_fail(err, LQ_E_LIMIT, "%s: the header takes %zu bytes, %zu were kept", w->out, h.n, (size_t)n);
+    char *room = ok ? malloc((size_t)n) : NULL;
+    if (ok && !room) ok = no_memory(w, err);
+    if (ok) {
+        memset(room, ' ', (size_t)n);
+        memcpy(room, h.p, h.n);
+        if (!w->o.plain) {
+            char text[17];
+            snprintf(text, sizeof text, "%016llx", (unsigned long long)lq_header_sum(room, (size_t)n, digits));
+            memcpy(room + digits, text, 16);
+        }
+        ok = bytes_write(w, w->data, w->data_path, &n, 8, 0, err) && bytes_write(w, w->data, w->data_path, room, (size_t)n, 8, err);
+    }
+    free(room);
+    lq_text_free(&h);
+    return ok;
+}
+
+static bool file_publish(lq_writer *w, lq_err *err) {
+    int rc = w->o.overwrite ? rename(w->data_path, w->out) : renameat2(AT_FDCWD, w->data_path, AT_FDCWD, w->out, RENAME_NOREPLACE);
+    if (rc && !w->o.overwrite && (errno == ENOSYS || errno == EINVAL)) rc = link(w->data_path, w->out) ? -1 : unlink(w->data_path);
+    if (rc) return io_fail(w, w->out, "cannot take its name", err);
+    w->done = true;
+    const char *slash = strrchr(w->out, '/');
+    char *folder = !slash ? strdup(".") : slash == w->out ? strdup("/") : strndup(w->out, (size_t)(slash - w->out));
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    bool ok = fd >= 0 && !fsync(fd);
+    if (!ok) lq_fail(err, LQ_E_IO, "%s: its directory cannot be synced: %s", w->out, strerror(errno));
+    if (fd >= 0) close(fd);
+    free(folder);
+    unlink(w->journal_path);
+    rmdir(w->folder);
+    return ok;
+}
+
+bool lq_writer_commit(lq_writer *w, lq_err *err) {
+    if (w->failed || w->done) return lq_fail(err, LQ_E_IO, "%s: %s", w->out, w->done ? "is committed already" : "an earlier write failed");
+    if (!header_write(w, err)) return false;
+    if (ftruncate(w->data, (off_t)w->at) || fsync(w->data)) return io_fail(w, w->data_path, "cannot be synced", err);
+    lq_ckpt *c;
+    if (!lq_ckpt_open(w->data_path, &c, err)) return lq_fail_in(err, "what was written does not open");
+    bool ok = lq_ckpt_verify(c, NULL, NULL, err);
+    lq_ckpt_close(c);
+    if (!ok) return lq_fail_in(err, "what was written does not read back");
+    return file_publish(w, err);
+}
+
+void lq_writer_close(lq_writer *w, bool discard) {
+    if (!w) return;
+    if (discard && !w->done && w->data >= 0) {
+        unlink(w->data_path);
+        unlink(w->journal_path);
+        rmdir(w->folder);
+    }
+    if (w->data >= 0) close(w->data);
+    if (w->journal >= 0) close(w->journal);
+    entries_cut(w, 0, 0);
+    for (size_t i = 0; i < w->metas; i++) free(w->meta[i].key), free(w->meta[i].value);
+    for (size_t i = 0; i < w->blocks; i++) free(w->block[i].note);
+    free(w->entry);
+    free(w->slot);
+    free(w->type);
+    free(w->meta);
+    free(w->block);
+    lq_text_free(&w->pending);
+    free(w->out);
+    free(w->fingerprint);
+    free(w->folder);
+    free(w->data_path);
+    free(w->journal_path);
+    free(w);
+}

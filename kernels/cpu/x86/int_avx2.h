@@ -1,0 +1,103 @@
+// int_avx2.h: Q8 activations x int4 or int8 weights in layout x86 with AVX2, instantiated by w4_avx2.c and w8_avx2.c. The
+// arithmetic is int_avx512.h's, and so are the bits. A block is half a tile (8 weight rows) x up to 4 rows of activations.
+#ifndef LQ_INT_AVX2_H
+#define LQ_INT_AVX2_H
+#include "kernels/cpu/ukr.h"
+#include <immintrin.h>
+#include <string.h>
+
+#ifdef __clang__
+#define EACH _Pragma("unroll") for
+#else
+#define EACH _Pragma("GCC unroll 16") for
+#endif
+#define INLINE static inline __attribute__((always_inline))
+enum { TALL = 4, HALF = 8 };
+
+INLINE __m256i bcast4(const int8_t *x) {
+    int32_t v;
+    memcpy(&v, x, 4);
+    return _mm256_set1_epi32(v);
+}
+INLINE __m256 scale8(const uint8_t *p, lq_dtype t) {
+    if (t == LQ_F32) return _mm256_loadu_ps((const float *)(const void *)p);
+    const __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return t == LQ_F16 ? _mm256_cvtph_ps(h) : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+INLINE void widen(__m256i sum[TALL], const __m256i part[TALL], const int M) {
+    EACH (int m = 0; m < M; m++) sum[m] = _mm256_add_epi32(sum[m], _mm256_madd_epi16(part[m], _mm256_set1_epi16(1)));
+}
+// 16 codes of 4 bits: a pair of products is at most 15 * 127 * 2, so 8 of them add exactly in 16 bits before they are widened.
+INLINE void group4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
+    const __m256i low = _mm256_set1_epi8(0x0f);
+    for (int k = 0; k < G; ) {
+        __m256i part[TALL];
+        EACH (int m = 0; m < M; m++) part[m] = _mm256_setzero_si256();
+        for (const int end = k + 32 < G ? k + 32 : G; k < end; k += 8, q += 64) {
+            const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)q);
+            const __m256i vl = _mm256_and_si256(v, low), vh = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+            EACH (int m = 0; m < M; m++) {
+                const int8_t *xm = x + (size_t)m * (size_t)G + k;
+                part[m] = _mm256_add_epi16(part[m], _mm256_maddubs_epi16(vl, bcast4(xm)));
+                part[m] = _mm256_add_epi16(part[m], _mm256_maddubs_epi16(vh, bcast4(xm + 4)));
+            }
+        }
+        widen(sum, part, M);
+    }
+}
+// Codes of 8 bits less 128, as magnitude times a sign that the activation takes over: a pair is at most 128 * 127 * 2.
+INLINE void group8(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
+    const __m256i top = _mm256_set1_epi8((char)0x80);
+    for (int k = 0; k < G; k += 4, q += 64) {
+        const __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)q), top), size = _mm256_abs_epi8(v);
+        __m256i part[TALL];
+        EACH (int m = 0; m < M; m++) part[m] = _mm256_maddubs_epi16(size, _mm256_sign_epi8(bcast4(x + (size_t)m * (size_t)G + k), v));
+        widen(sum, part, M);
+    }
+}
+
+// Half `half` of tile t x M rows. The codes were taken less `base`; the rest of the zero point comes from the sum of x.
+INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, float *y, size_t ldy, const int bits, const int M) {
+    const int G = a->type.group, groups = (int)((w->k + G - 1) / G), base = bits == 8 ? 128 : 0;
+    const bool grouped = w->type.group, asym = w->type.asym;
+    const size_t size = lq_dtype_size(w->type.scale), cell = ((size_t)t * (size_t)(grouped ? groups : 1)) * LQ_X86_ROWS + (size_t)half * HALF;
+    const uint8_t *q = (const uint8_t *)w->q + (size_t)t * (size_t)groups * (size_t)(G * 2 * bits) + (size_t)half * 32;
+    const uint8_t *ws = (const uint8_t *)w->scale + cell * size, *wz = asym ? w->zero + cell : NULL;
+    __m256 f[TALL];
+    EACH (int m = 0; m < M; m++) f[m] = _mm256_setzero_ps();
+    for (int g = 0; g < groups; g++, q += G * 2 * bits) {
+        const size_t u = (size_t)g * (size_t)a->x.rows + (size_t)m0;
+        __m256i sum[TALL];
+        EACH (int m = 0; m < M; m++) sum[m] = _mm256_setzero_si256();
+        if (bits == 4) group4(sum, q, a->q + u * (size_t)G, G, M);
+        else group8(sum, q, a->q + u * (size_t)G, G, M);
+        const __m256i z = asym ? _mm256_sub_epi32(_mm256_set1_epi32(base), _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)wz)))
+                               : _mm256_set1_epi32(base - (1 << (bits - 1)));
+        const __m256 s = scale8(ws, w->type.scale);
+        EACH (int m = 0; m < M; m++) {
+            const __m256i dot = _mm256_add_epi32(sum[m], _mm256_mullo_epi32(z, _mm256_set1_epi32(a->sum[u + (size_t)m])));
+            f[m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(s, _mm256_set1_ps(a->scale[u + (size_t)m])), f[m]);
+        }
+        if (grouped) ws += LQ_X86_ROWS * size;
+        if (grouped && asym) wz += LQ_X86_ROWS;
+    }
+    const int64_t n = t * LQ_X86_ROWS + half * HALF, left = w->n - n < HALF ? w->n - n : HALF;
+    EACH (int m = 0; m < M; m++) {
+        float *to = y + (size_t)(m0 + m) * ldy + (size_t)n, v[HALF];
+        if (left == HALF) {
+            _mm256_storeu_ps(to, f[m]);
+            continue;
+        }
+        _mm256_storeu_ps(v, f[m]);
+        for (int64_t c = 0; c < left; c++) to[c] = v[c];
+    }
+}
+
+typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, float *y, size_t ldy);
+#define FN(M) static void block##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, float *y, size_t ldy) { block(w, a, t, half, m, y, ldy, BITS, M); }
+INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy, block_fn *const fns[TALL]) {
+    for (int64_t t = t0; t < t1; t++)
+        for (int half = 0; half < 2 && t * LQ_X86_ROWS + half * HALF < w->n; half++)
+            for (int m = m0; m < m1; m += TALL) fns[(m1 - m < TALL ? m1 - m : TALL) - 1](w, a, t, half, m, y, ldy);
+}
+#endif

@@ -1,0 +1,595 @@
+#!/usr/bin/env python3
+# serve.py: the server as a client meets it: every endpoint, every refusal, streams, clients that vanish, stall or lie, and the drain.
+# Starts the program itself on free loopback ports. LQ: the program (build/release/lq); LQ_MODEL: the model (calib_data/demo);
+# LQ_SLOW: a factor on every time limit, for builds with sanitizers.
+import asyncio, http.client, json, math, os, pathlib, random, signal, socket, struct, subprocess, sys, tempfile, threading, time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LQ = os.environ.get("LQ", str(ROOT / "build/release/lq"))
+MODEL = os.environ.get("LQ_MODEL", str(ROOT / "calib_data/demo"))
+DATA = ROOT.parent / "shared/data"
+SLOW = float(os.environ.get("LQ_SLOW", "1"))
+JSON = {"Content-Type": "application/json"}
+passed = failed = skipped = 0
+
+
+def check(cond, *what):
+    global passed, failed
+    if cond:
+        passed += 1
+    else:
+        failed += 1
+        print("FAILED:", *what, flush=True)
+    return bool(cond)
+
+
+def skip(why):
+    global skipped
+    skipped += 1
+    print("SKIPPED:", why)
+
+
+class Server:
+    def __init__(self, *args, env=None):
+        self.log = tempfile.TemporaryFile("w+")
+        self.p = subprocess.Popen([LQ, "serve", MODEL, "--name", "demo", "--port", "-1", "--json", *args], stdout=subprocess.PIPE,
+                                  stderr=self.log, text=True, env={**os.environ, **(env or {})})
+        line = self.p.stdout.readline()
+        if not line:
+            raise SystemExit("serve.py: the server did not start: " + self.errors())
+        self.port = json.loads(line)["port"]
+
+    def errors(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def ask(self, method, path, body=None, headers=JSON, timeout=60):
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout * SLOW)
+        try:
+            c.request(method, path, json.dumps(body) if isinstance(body, (dict, list)) else body, headers if body is not None else
+                      {k: v for k, v in headers.items() if k != "Content-Type"})
+            r = c.getresponse()
+            return r.status, r.headers, r.read()
+        finally:
+            c.close()
+
+    def post(self, body, path="/v1/completions", want=200):
+        status, _, raw = self.ask("POST", path, {"model": "demo", **body})
+        check(status == want, path, body if len(str(body)) < 200 else "...", "gave", status, raw[:200])
+        return json.loads(raw)
+
+    def text(self, prompt, **more):
+        return self.post({"prompt": prompt, "temperature": 0, **more})["choices"][0]["text"]
+
+    def metrics(self):
+        out = {}
+        for line in self.ask("GET", "/metrics")[2].decode().splitlines():
+            if not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                out[name.split("{")[0] + ("".join(name.partition(",")[1:]).rstrip("}"))] = float(value)
+        return out
+
+    def idle(self, seconds=10):
+        """Everything was given back, within so long."""
+        end = time.monotonic() + seconds * SLOW
+        while True:
+            m = self.metrics()
+            now = (m["vllm:num_requests_running"], m["vllm:num_requests_waiting"], m["lq:kv_blocks"] - m["lq:kv_blocks_free"])
+            if now == (0, 0, 0) or time.monotonic() > end:
+                return now == (0, 0, 0) or now
+            time.sleep(0.02)
+
+    def raw(self, data, wait=5, half=False):
+        """Bytes out, bytes back until the server closes or nothing comes for `wait` seconds."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=wait * SLOW) as s:
+            got = b""
+            try:
+                s.sendall(data)
+                if half:
+                    s.shutdown(socket.SHUT_WR)
+                while chunk := s.recv(65536):
+                    got += chunk
+            except OSError:  # closed, reset, or silent for too long
+                pass
+            return got
+
+    def stop(self):
+        if self.p.poll() is None:
+            self.p.send_signal(signal.SIGTERM)
+        code = self.p.wait(60 * SLOW)
+        check(code == 0, "exit status", code, self.errors()[-500:])
+        said = self.errors()
+        for word in ("runtime error", "ERROR: AddressSanitizer", "WARNING: ThreadSanitizer", "ERROR: LeakSanitizer"):
+            check(word not in said, said[said.find(word):][:4000])
+
+
+def events(raw):
+    """The data of each event of a stream; each must be text by itself."""
+    out = []
+    for block in raw.split(b"\n\n"):
+        if block.startswith(b"data: "):
+            text = block[6:].decode("utf-8")
+            out.append(text if text == "[DONE]" else json.loads(text))
+    return out
+
+
+def stream_text(raw, index=0):
+    return "".join(c["text"] for e in events(raw) if e != "[DONE]" for c in e.get("choices", []) if c["index"] == index)
+
+
+# --- one request at a time ---
+
+def test_endpoints(s):
+    status, head, raw = s.ask("GET", "/health")
+    check(status == 200 and head["Content-Type"] == "application/json", "/health", status)
+    check(s.ask("GET", "/ready")[0] == 200, "/ready")
+    status, _, raw = s.ask("HEAD", "/health")
+    check(status == 200 and raw == b"", "HEAD /health", status, raw)
+    models = json.loads(s.ask("GET", "/v1/models")[2])
+    check(models["object"] == "list" and [m["id"] for m in models["data"]] == ["demo"] and models["data"][0]["object"] == "model", models)
+    one = json.loads(s.ask("GET", "/v1/models/demo")[2])
+    check(one == models["data"][0], one)
+    check(s.ask("GET", "/v1/models/other")[0] == 404, "/v1/models/other")
+    m = s.metrics()
+    for name in ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
+                 "vllm:prompt_tokens_total", "vllm:generation_tokens_total", 'vllm:request_success_total,finished_reason="length"'):
+        check(name in m, "metric", name)
+    for text in ("Once upon a time", "caf\u00e9 \u65e5\u672c \U0001f600 \"q\"\n\t\\", ""):
+        t = s.post({"prompt": text, "add_special_tokens": False}, "/tokenize")
+        check(t["count"] == len(t["tokens"]) and t["max_model_len"] > 0, t)
+        check(s.post({"tokens": t["tokens"]}, "/detokenize")["prompt"] == text, "round trip of", repr(text))
+    t = s.post({"prompt": "Once", "return_token_strs": True}, "/tokenize")
+    check(len(t["token_strs"]) == t["count"], t)
+
+
+def test_completion(s):
+    r = s.post({"prompt": "Once upon a time", "temperature": 0})
+    check(set(r) == {"id", "object", "created", "model", "choices", "usage"} and r["object"] == "text_completion" and r["model"] == "demo" and
+          r["id"].startswith("cmpl-") and abs(r["created"] - time.time()) < 60, r)
+    c = r["choices"][0]
+    check(set(c) == {"text", "index", "logprobs", "finish_reason"} and c["index"] == 0 and c["logprobs"] is None, c)
+    u = r["usage"]
+    check(u["completion_tokens"] <= 16 and u["total_tokens"] == u["prompt_tokens"] + u["completion_tokens"], u)
+    check(c["finish_reason"] == ("length" if u["completion_tokens"] == 16 else "stop"), r)
+    check(r["id"] != s.post({"prompt": "x", "max_tokens": 1})["id"], "ids are distinct")
+    ids = s.post({"prompt": "Once upon a time"}, "/tokenize")["tokens"]
+    check(u["prompt_tokens"] == len(ids), u, len(ids))
+    check(s.text(ids) == c["text"], "tokens as the prompt")
+    both = s.post({"prompt": ["Once upon a time", "The cat"], "n": 2, "temperature": 0})
+    check([x["index"] for x in both["choices"]] == [0, 1, 2, 3], both)
+    check(both["choices"][0]["text"] == both["choices"][1]["text"] == c["text"] and both["choices"][2]["text"] == s.text("The cat"), "an array of prompts")
+    check(s.post({"prompt": [ids, ids], "temperature": 0})["choices"][1]["text"] == c["text"], "arrays of tokens")
+    check(s.text("Once upon a time", echo=True) == "Once upon a time" + c["text"], "echo")
+    check(s.text(ids, echo=True) == "Once upon a time" + c["text"], "echo of tokens")
+    seeded = {"prompt": "Once", "temperature": 1.5, "seed": 7, "n": 3, "max_tokens": 24}
+    a, b = s.post(seeded), s.post(seeded)
+    check([x["text"] for x in a["choices"]] == [x["text"] for x in b["choices"]], "the same seed, the same text")
+    check(len({x["text"] for x in a["choices"]}) > 1, "choices differ")
+    check(s.post({"prompt": "Once", "user": "u", "metadata": {"a": "b"}, "store": False, "seed": None, "stop": None, "suffix": None, "best_of": 1})["choices"], "null is absent")
+    biased = s.post({"prompt": "Once", "temperature": 0, "max_tokens": 4, "logit_bias": {str(ids[-1]): 100}, "logprobs": 0})
+    if REAL:
+        check(len(set(biased["choices"][0]["logprobs"]["tokens"])) == 1, "logit_bias", biased)
+        long = s.post({"prompt": "Once", "max_tokens": 40, "min_tokens": 40, "ignore_eos": True})
+        check(long["usage"]["completion_tokens"] == 40 and long["choices"][0]["finish_reason"] == "length", long)
+    plain = s.text("Once upon a time", max_tokens=64)
+    word = plain[len(plain) // 2:][:3]
+    cut = s.post({"prompt": "Once upon a time", "temperature": 0, "max_tokens": 64, "stop": ["\u2603", word]})["choices"][0]
+    if REAL:
+        check(cut["finish_reason"] == "stop" and cut["text"] == plain[:plain.index(word)], "stop", repr(word), cut)
+        kept = s.text("Once upon a time", max_tokens=64, stop=word, include_stop_str_in_output=True)
+        check(kept == plain[:plain.index(word)] + word, "stop kept", repr(kept))
+
+
+def test_logprobs(s):
+    prompt = "Once upon a time"
+    ids = s.post({"prompt": prompt}, "/tokenize")["tokens"]
+    r = s.post({"prompt": prompt, "temperature": 0, "max_tokens": 24, "logprobs": 5, "echo": True, "ignore_eos": True})["choices"][0]
+    lp = r["logprobs"]
+    n = len(lp["tokens"])
+    check(n == len(ids) + 24 == len(lp["token_logprobs"]) == len(lp["top_logprobs"]) == len(lp["text_offset"]), {k: len(v) for k, v in lp.items()})
+    check(lp["token_logprobs"][0] is None and lp["top_logprobs"][0] is None, "the first token has no logprob")
+    check(all(v <= 0 for v in lp["token_logprobs"][1:]), "logprobs are not positive")
+    if REAL:
+        check(all(max(t.values()) == v for t, v in zip(lp["top_logprobs"][len(ids):], lp["token_logprobs"][len(ids):])), "greedy takes the likeliest")
+        check(all(sum(math.exp(v) for v in t.values()) < 1.0001 for t in lp["top_logprobs"][1:]), "no more than 1 in all")
+    check(all(5 <= len(t) <= 6 and (tok.startswith("bytes:") or t.get(tok) == v) for t, tok, v in
+              zip(lp["top_logprobs"][1:], lp["tokens"][1:], lp["token_logprobs"][1:])), "top_logprobs hold the token")
+    for tok, at in zip(lp["tokens"][1:], lp["text_offset"][1:]):
+        if not tok.startswith("bytes:") and not tok.startswith("<|"):
+            check(r["text"][at:at + len(tok)] == tok, "text_offset", at, repr(tok), repr(r["text"][at:at + 12]))
+    if REAL:
+        # What was sampled step by step, scored in one piece: the same numbers, bit for bit.
+        back = s.post({"prompt": r["text"]}, "/tokenize")["tokens"]
+        once = s.post({"prompt": back, "max_tokens": 0, "echo": True, "logprobs": 1})
+        again = s.post({"prompt": r["text"], "max_tokens": 0, "echo": True, "logprobs": 1})
+        score = once["choices"][0]["logprobs"]
+        if score["tokens"] == lp["tokens"]:
+            check(score["token_logprobs"] == lp["token_logprobs"], "scored as sampled", score["token_logprobs"], lp["token_logprobs"])
+        else:
+            skip("the sampled text has another tokenization than the one that was sampled")
+        check(once["usage"]["completion_tokens"] == 0 and once["choices"][0]["text"] == r["text"] and
+              score == again["choices"][0]["logprobs"], "max_tokens 0 scores and adds nothing")
+    none = s.post({"prompt": prompt, "max_tokens": 2, "logprobs": 0})["choices"][0]["logprobs"]
+    check(none["top_logprobs"] is None and len(none["token_logprobs"]) == 2, none)
+
+
+def test_stream(s):
+    for body in ({"prompt": "Once upon a time"}, {"prompt": ["Once", "The \u00e9"], "n": 2, "seed": 3}, {"prompt": "Once", "echo": True, "logprobs": 2}):
+        body = {"model": "demo", "temperature": 0, "max_tokens": 40, **body}
+        whole = s.post(body)
+        status, head, raw = s.ask("POST", "/v1/completions", {**body, "stream": True, "stream_options": {"include_usage": True}})
+        ev = events(raw)
+        check(status == 200 and head["Content-Type"].startswith("text/event-stream") and ev[-1] == "[DONE]" and raw.endswith(b"data: [DONE]\n\n"), status)
+        chunks, last = ev[:-2], ev[-2]
+        check(last["choices"] == [] and last["usage"] == {**whole["usage"], "prompt_tokens_details": last["usage"]["prompt_tokens_details"]}, last, whole["usage"])
+        check(all(e["usage"] is None and e["object"] == "text_completion" and e["id"] == last["id"] for e in chunks), "chunks")
+        for c in whole["choices"]:
+            check(stream_text(raw, c["index"]) == c["text"], "stream and whole", c["index"], repr(stream_text(raw, c["index"])), repr(c["text"]))
+            mine = [x for e in chunks for x in e["choices"] if x["index"] == c["index"]]
+            check([x["finish_reason"] for x in mine] == [None] * (len(mine) - 1) + [c["finish_reason"]], "finish_reason comes last, once")
+            if c["logprobs"]:
+                for k in c["logprobs"]:
+                    check([v for x in mine for v in x["logprobs"][k]] == c["logprobs"][k], "logprobs in chunks", k)
+    plain = events(s.ask("POST", "/v1/completions", {"model": "demo", "prompt": "Once", "stream": True})[2])
+    check(all("usage" not in e for e in plain[:-1]), "usage only where asked for")
+
+
+def test_refusals(s):
+    ok = {"model": "demo", "prompt": "Once"}
+    rows = [  # changes to a good body, status, param
+        ({"prompt": None}, 400, "prompt"), ({"prompt": 7}, 400, "prompt"), ({"prompt": []}, 400, "prompt"), ({"prompt": [[]]}, 400, "prompt"),
+        ({"prompt": [1, -1]}, 400, "prompt"), ({"prompt": [1, 1.5]}, 400, "prompt"), ({"prompt": [10 ** 9]}, 400, "prompt"), ({"prompt": ["a", 1]}, 400, "prompt"),
+        ({"prompt": {"a": 1}}, 400, "prompt"), ({"prompt": [["a"]]}, 400, "prompt"), ({"prompt": ["x"] * 2000}, 400, "prompt"),
+        ({"prompt": [5] * 5000}, 400, "max_tokens"), ({"max_tokens": 10 ** 6}, 400, "max_tokens"), ({"max_tokens": 0}, 400, "max_tokens"),
+        ({"max_tokens": -1}, 400, "max_tokens"), ({"max_tokens": 1.5}, 400, "max_tokens"), ({"max_tokens": "9"}, 400, "max_tokens"),
+        ({"max_tokens": 10 ** 30}, 400, "max_tokens"), ({"temperature": -1}, 400, "temperature"), ({"temperature": "hot"}, 400, "temperature"),
+        ({"top_p": 1.1}, 400, "top_p"), ({"top_k": -2}, 400, "top_k"), ({"min_p": 2}, 400, "min_p"), ({"n": 0}, 400, "n"), ({"n": 129}, 400, "n"),
+        ({"best_of": 3}, 400, "best_of"), ({"logprobs": 6}, 400, "logprobs"), ({"logprobs": True}, 400, "logprobs"), ({"echo": 1}, 400, "echo"),
+        ({"stream": "yes"}, 400, "stream"), ({"stream_options": {}}, 400, "stream_options"),
+        ({"stream": True, "stream_options": {"foo": 1}}, 400, "stream_options.foo"), ({"stop": ""}, 400, "stop"), ({"stop": ["a", 1]}, 400, "stop"),
+        ({"stop": ["a"] * 17}, 400, "stop"), ({"seed": 1.5}, 400, "seed"), ({"seed": 10 ** 20}, 400, "seed"), ({"presence_penalty": 3}, 400, "presence_penalty"),
+        ({"frequency_penalty": -3}, 400, "frequency_penalty"), ({"repetition_penalty": 0}, 400, "repetition_penalty"), ({"logit_bias": []}, 400, "logit_bias"),
+        ({"logit_bias": {"x": 1}}, 400, "logit_bias"), ({"logit_bias": {"-1": 1}}, 400, "logit_bias"), ({"logit_bias": {"1": 101}}, 400, "logit_bias"),
+        ({"logit_bias": {"99999999999999999999": 1}}, 400, "logit_bias"), ({"min_tokens": 17}, 400, "min_tokens"), ({"suffix": "x"}, 400, "suffix"),
+        ({"use_beam_search": True}, 400, "use_beam_search"), ({"guided_json": {}}, 400, "guided_json"), ({"foo": 1}, 400, "foo"),
+        ({"response_format": {"type": "json_object"}}, 400, "response_format"), ({"model": "other"}, 404, "model"), ({"model": 1}, 400, "model"),
+        ({"stop_token_ids": [-1]}, 400, "stop_token_ids"), ({"priority": 1e30}, 400, "priority"),
+    ]
+    for change, want, param in rows:
+        status, _, raw = s.ask("POST", "/v1/completions", {**ok, **change})
+        e = json.loads(raw)["error"]
+        check(status == want and e["param"] == param and param in e["message"] and set(e) == {"message", "type", "param", "code"} and
+              e["type"] == "invalid_request_error", list(change.items())[0][0], status, e)
+    check(json.loads(s.ask("POST", "/v1/completions", {**ok, "max_tokens": 10 ** 6})[2])["error"]["code"] == "context_length_exceeded", "code of a long request")
+    bodies = [b"", b"{", b"[]", b"null", b'{"prompt":"a"}x', b'{"prompt":"\xff"}', b'{"prompt":"a","prompt":"b"}', b'{"prompt":"a\\u0000b"}', b'{"prompt":"\\ud800"}',
+              b"[" * 100000, b'{"prompt":' + b"[" * 40 + b"]" * 40 + b"}", b'{"prompt":"a","max_tokens":NaN}']
+    for body in bodies:
+        status, _, raw = s.ask("POST", "/v1/completions", body)
+        check(status == 400 and json.loads(raw)["error"]["message"], body[:40], status, raw[:100])
+    status, head, raw = s.ask("GET", "/v1/completions")
+    check(status == 405 and head["Allow"] == "POST" and json.loads(raw)["error"], "GET", status)
+    status, head, _ = s.ask("POST", "/health", b"{}")
+    check(status == 405 and head["Allow"] == "GET, HEAD", "POST /health", status)
+    check(s.ask("DELETE", "/v1/models/demo")[0] == 405 and s.ask("OPTIONS", "/v1/completions")[0] == 405, "other methods")
+    check(s.ask("GET", "/nothing")[0] == 404 and s.ask("POST", "/v1/chat/completions", ok)[0] == 404, "paths that are not there")
+    for headers in ({"Content-Type": "text/plain"}, {}, {"Content-Type": "application/jsonx"}, {**JSON, "Content-Encoding": "gzip"}):
+        status, _, raw = s.ask("POST", "/v1/completions", json.dumps(ok).encode(), headers)
+        check(status == 415, headers, status, raw[:100])
+    check(s.ask("POST", "/v1/completions", json.dumps(ok).encode(), {"Content-Type": "application/json; charset=utf-8"})[0] == 200, "a charset")
+    status, _, raw = s.ask("POST", "/v1/completions", b'{"prompt":"' + b"a" * (5 << 20) + b'"}')
+    check(status == 413 and json.loads(raw)["error"], "a body of 5 MiB", status)
+    check("Access-Control-Allow-Origin" not in s.ask("GET", "/health", headers={"Origin": "http://evil"})[1], "no CORS")
+
+
+def test_json_suite(s):
+    folder = DATA / "hostile/JSONTestSuite/test_parsing"
+    if not folder.exists():
+        return skip("JSONTestSuite is not here")
+    c = http.client.HTTPConnection("127.0.0.1", s.port, timeout=30 * SLOW)
+    bad = []
+    for f in sorted(folder.iterdir()):
+        for wrap in (b"%s", b'{"prompt":"a","metadata":%s}'):
+            if wrap != b"%s" and f.name[0] != "n":
+                continue
+            c.request("POST", "/v1/completions", wrap.replace(b"%s", f.read_bytes()), JSON)
+            r = c.getresponse()
+            raw = r.read()
+            # No document of the suite is a request; wrapped, what is broken must stay so (three close the wrapping themselves).
+            if r.status != 400 or not json.loads(raw)["error"]["message"]:
+                bad.append((f.name, wrap != b"%s", r.status))
+    c.close()
+    check(not bad, "bodies that should have got a 400:", bad)
+    check(s.ask("GET", "/health")[0] == 200, "alive after JSONTestSuite")
+
+
+def http_post(body, version=b"HTTP/1.1", *headers):
+    body = json.dumps(body).encode() if not isinstance(body, bytes) else body
+    lines = [b"POST /v1/completions " + version, b"Host: x", b"Content-Type: application/json", b"Content-Length: %d" % len(body), *headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def test_http(s):
+    ask = {"model": "demo", "prompt": "Once", "max_tokens": 4, "temperature": 0}
+    close = b"Connection: close"
+    good = s.raw(http_post(ask, b"HTTP/1.1", close))
+    text = json.loads(good.split(b"\r\n\r\n", 1)[1])["choices"][0]["text"]
+    check(good.startswith(b"HTTP/1.1 200"), good[:60])
+    check(b'"choices"' in s.raw(http_post(ask, b"HTTP/1.0")), "HTTP/1.0")
+    got = s.raw(http_post({**ask, "stream": True}, b"HTTP/1.0"))
+    check(b"Transfer-Encoding" not in got and got.endswith(b"data: [DONE]\n\n"), "a stream over HTTP/1.0", got[-40:])
+    two = s.raw(http_post(ask) + http_post(ask, b"HTTP/1.1", close))
+    check(two.count(b"HTTP/1.1 200") == 2, "pipelined", two.count(b"HTTP/1.1"))
+    body = json.dumps(ask).encode()
+    chunked = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + b"".join(
+        b"%x\r\n%s\r\n" % (len(body[i:i + 7]), body[i:i + 7]) for i in range(0, len(body), 7)) + b"0\r\n\r\n"
+    check(b"HTTP/1.1 200" in s.raw(chunked), "a chunked body")
+    got = s.raw(http_post(ask, b"HTTP/1.1", b"Expect: 100-continue", close))
+    check(b"HTTP/1.1 200" in got, "Expect: 100-continue", got[:80])
+    got = s.raw(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999\r\nExpect: 100-continue\r\n\r\n")
+    check(got.startswith(b"HTTP/1.1 413"), "413 before the body", got[:60])
+    for junk in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 1000, b"A" * 100000,
+                 b"GET /health HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n", b"GET /%00%ff%zz HTTP/1.1\r\nHost: x\r\n\r\n",
+                 b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 5x\r\n\r\nhello",
+                 b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+                 b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+                 b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{\"prompt\""):
+        got = s.raw(junk, 0.3, half=True)
+        check(b" 200 " not in got[:16], "junk was answered with 200", junk[:40], got[:60])
+    rng = random.Random(5)
+    whole = http_post(ask)
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(rng.randrange(1, 6)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        with socket.create_connection(("127.0.0.1", s.port), timeout=5 * SLOW) as c:
+            c.sendall(data[:rng.randrange(len(data))] if rng.random() < 0.3 else data)
+            if rng.random() < 0.5:
+                c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    check(s.text("Once", max_tokens=4) == text, "sane after junk")
+    check(s.idle() is True, "idle after junk", s.idle(0))
+
+
+# --- many at once ---
+
+def test_together(s, count=32):
+    prompts = ["Once upon a time", "The cat", "There was", "One day", "A", "She said", "\u00e9", "Far away in the"]
+    asks = [{"model": "demo", "prompt": prompts[i % 8] + " " * (i // 8), "max_tokens": 20 + i, "temperature": [0, 0.9][i % 2], "seed": i, "logprobs": 1} for i in range(count)]
+    alone = [s.post(a)["choices"][0] for a in asks]
+    got = [None] * count
+
+    def one(i):
+        got[i] = json.loads(s.ask("POST", "/v1/completions", asks[i])[2]).get("choices", [None])[0]
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(count)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    same = sum(a == b for a, b in zip(alone, got))
+    check(same == count, f"{same} of {count} requests gave together what they gave alone")
+    check(s.idle() is True, "idle", s.idle(0))
+
+
+async def one_stream(port, i, cut, rng, seed):
+    r, w = await asyncio.open_connection("127.0.0.1", port)
+    body = {"model": "demo", "prompt": "Once upon a time " + "and then " * (i % 7), "max_tokens": 120, "temperature": 1, "seed": seed, "stream": True, "ignore_eos": True}
+    w.write(http_post(body, b"HTTP/1.1", b"Connection: close"))
+    got = b""
+    try:
+        await w.drain()
+        if cut:
+            limit, end = rng.randrange(0, 8000), time.monotonic() + rng.random() * 3
+            while len(got) < limit and time.monotonic() < end:
+                try:
+                    chunk = await asyncio.wait_for(r.read(512), 0.05)
+                except asyncio.TimeoutError:
+                    continue
+                if not chunk:
+                    break
+                got += chunk
+            if rng.random() < 0.5:
+                w.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            return None
+        got = await asyncio.wait_for(r.read(-1), 120 * SLOW)
+        return got.startswith(b"HTTP/1.1 200") and b"data: [DONE]\n\n" in got and b'"error"' not in got
+    except (ConnectionError, asyncio.TimeoutError) as e:
+        return None if cut else repr(e)
+    finally:
+        w.close()
+
+
+def test_cut_streams(s, count=200):
+    rng = random.Random(11)
+
+    async def all_of_them():
+        return await asyncio.gather(*(one_stream(s.port, i, i % 2 == 1, rng, i) for i in range(count)))
+    before = s.metrics()
+    start = time.monotonic()
+    kept = asyncio.run(all_of_them())[0::2]
+    good = sum(k is True for k in kept)
+    check(good == count // 2, f"{good} of {count // 2} streams that were not cut off came whole", [k for k in kept if k is not True][:3])
+    check(s.idle() is True, "every KV block back", s.idle(0))
+    m = s.metrics()
+    check(m["lq:request_failure_total"] == before["lq:request_failure_total"] and m['lq:http_replies_total,code="5xx"'] == before['lq:http_replies_total,code="5xx"'], "no errors")
+    aborted = m['vllm:request_success_total,finished_reason="abort"'] - before['vllm:request_success_total,finished_reason="abort"']
+    check(aborted > 0, "some were cut off in time to be cancelled", aborted)
+    print(f"{count} streams, {aborted:.0f} cancelled, {time.monotonic() - start:.1f} s")
+
+
+def long_ask(**more):
+    return {"model": "demo", "prompt": "Once", "max_tokens": 900, "ignore_eos": True, "temperature": 1, "seed": 1, **more}
+
+
+def test_gone(s):
+    """A client that goes is noticed though nothing is written to it: waiting for a whole answer, or before the first token."""
+    for stream in (False, True):
+        for reset in (False, True):
+            socks = []
+            for i in range(8):
+                c = socket.create_connection(("127.0.0.1", s.port))
+                c.sendall(http_post(long_ask(stream=stream, n=4)))
+                socks.append(c)
+            end = time.monotonic() + 10 * SLOW
+            while s.metrics()["vllm:num_requests_running"] == 0 and time.monotonic() < end:
+                time.sleep(0.005)
+            before = s.metrics()
+            for c in socks:
+                if reset:
+                    c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                c.close()
+            start = time.monotonic()
+            check(s.idle() is True, "idle after the clients went", "stream" if stream else "whole", s.idle(0))
+            sampled = s.metrics()["vllm:generation_tokens_total"] - before["vllm:generation_tokens_total"]
+            check(sampled < 8 * 4 * 900 / 2, "cancelled, not run to the end", sampled)
+            if time.monotonic() - start > 2 * SLOW:
+                check(False, "it took", time.monotonic() - start, "s to notice")
+
+
+def test_half_close(s):
+    got = s.raw(http_post({**long_ask(stream=True), "max_tokens": 200}, b"HTTP/1.1", b"Connection: close"), 30, half=True)
+    check(b"data: [DONE]" in got, "a stream goes on for a client that closed its half", got[-60:])
+    s.raw(http_post(long_ask()), 30, half=True)
+    check(s.idle() is True, "a plain answer is given up", s.idle(0))
+
+
+def test_slow_reader(s):
+    aborted = 'vllm:request_success_total,finished_reason="abort"'
+    before = s.metrics()[aborted]
+    c = socket.socket()
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    c.connect(("127.0.0.1", s.port))
+    c.sendall(http_post(long_ask(stream=True, n=32, logprobs=5)))  # some 20 MB of chunks, of which it reads none
+    start = time.monotonic()
+    s.text("Once", max_tokens=8)
+    check(time.monotonic() - start < 20 * SLOW, "others go on beside a client that does not read")
+    check(s.idle(90) is True, "a client that does not read does not keep its place", s.idle(0))
+    check(s.metrics()[aborted] - before > 0, "it was cancelled")
+    c.close()
+    c = socket.create_connection(("127.0.0.1", s.port), timeout=60 * SLOW)
+    c.sendall(http_post({**long_ask(stream=True), "max_tokens": 100}, b"HTTP/1.1", b"Connection: close"))
+    got = b""
+    while chunk := c.recv(700):  # a slow one that reads gets all of it
+        got += chunk
+        time.sleep(0.002)
+    check(b"data: [DONE]" in got and got.count(b'"text"') > 20, "a slow reader", got[-40:])
+    c.close()
+
+
+def test_queue():
+    s = Server("--max-seqs", "1", "--max-queue", "2")
+    results = []
+
+    def one(i):
+        status, head, raw = s.ask("POST", "/v1/completions", {**long_ask(), "max_tokens": 300})
+        results.append((status, head.get("Retry-After"), json.loads(raw).get("error", {}).get("type")))
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(12)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    busy = [r for r in results if r[0] == 429]
+    check(busy and all(r == (429, "1", "rate_limit_error") for r in busy), "429 when the queue is full", results)
+    check(len(busy) + sum(r[0] == 200 for r in results) == 12 and len(busy) < 12, results)
+    status = s.ask("POST", "/v1/completions", {"prompt": ["a"] * 9})[0]
+    check(status == 429, "more prompts than the queue holds", status)
+    check(s.idle() is True, "idle", s.idle(0))
+    s.stop()
+
+
+def test_key():
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("s3cret-key\n")
+        f.flush()
+        s = Server("--api-key-file", f.name)
+        ask = {"prompt": "PROMPT-WORD", "max_tokens": 1}
+        for given, want in ((None, 401), ("Bearer wrong", 401), ("Bearer s3cret-ke", 401), ("Bearer s3cret-key2", 401), ("Bearer ", 401), ("s3cret-key", 401),
+                            ("Bearer s3cret-key", 200)):
+            head = {**JSON, **({"Authorization": given} if given else {})}
+            status, h, raw = s.ask("POST", "/v1/completions", ask, head)
+            check(status == want and (want == 200 or (h["WWW-Authenticate"] == "Bearer" and json.loads(raw)["error"]["code"] == "invalid_api_key")), given, status, raw)
+        check(s.ask("GET", "/health")[0] == 200 and s.ask("GET", "/ready")[0] == 200, "health needs no key")
+        check(s.ask("GET", "/metrics")[0] == 401 and s.ask("GET", "/nothing")[0] == 401 and s.ask("GET", "/v1/models")[0] == 401, "all else does")
+        s.stop()
+        check("s3cret" not in s.errors() and "PROMPT-WORD" not in s.errors(), "neither key nor prompt in the log", s.errors())
+    s = Server(env={"LQ_API_KEY": "k"})
+    check(s.ask("GET", "/v1/models")[0] == 401 and s.ask("GET", "/v1/models", headers={"Authorization": "Bearer k"})[0] == 200, "LQ_API_KEY")
+    s.stop()
+
+
+# --- ends ---
+
+def test_drain():
+    s = Server("--drain", "60")
+    got = {}
+
+    def run(name, ask):
+        got[name] = s.ask("POST", "/v1/completions", ask, timeout=120)
+    threads = [threading.Thread(target=run, args=a) for a in (("stream", long_ask(stream=True)), ("whole", long_ask()))]
+    [t.start() for t in threads]
+    end = time.monotonic() + 10 * SLOW
+    while s.metrics()["vllm:num_requests_running"] < 2 and time.monotonic() < end:
+        time.sleep(0.005)
+    s.p.send_signal(signal.SIGTERM)
+    saw = None
+    while s.p.poll() is None and saw != 503:
+        try:
+            saw = s.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0]
+        except OSError:
+            break
+    check(saw == 503, "new requests get a 503 while it drains", saw)
+    [t.join() for t in threads]
+    check(events(got["stream"][2])[-1] == "[DONE]" and b'"error"' not in got["stream"][2], "the stream came to its end", got["stream"][2][-200:])
+    check(got["whole"][0] == 200 and json.loads(got["whole"][2])["usage"]["completion_tokens"] == 900, "the whole answer too", got["whole"][0])
+    s.stop()
+    s = Server()
+    run_it = threading.Thread(target=run, args=("twice", long_ask(stream=True, n=8)))
+    run_it.start()
+    end = time.monotonic() + 10 * SLOW
+    while s.metrics()["vllm:num_requests_running"] == 0 and time.monotonic() < end:
+        time.sleep(0.005)
+    start = time.monotonic()
+    s.p.send_signal(signal.SIGTERM)
+    time.sleep(0.05)
+    s.p.send_signal(signal.SIGINT)
+    check(s.p.wait(30 * SLOW) == 0 and time.monotonic() - start < 5 * SLOW, "a second signal ends it at once", time.monotonic() - start)
+    run_it.join()
+    last = events(got["twice"][2])
+    check(last[-1] == "[DONE]" and "error" in last[-2], "the stream was told", last[-2:])
+    s.stop()
+
+
+def test_start():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        p = subprocess.run([LQ, "serve", MODEL, "--port", str(taken.getsockname()[1])], capture_output=True, text=True, timeout=60 * SLOW)
+        check(p.returncode == 1 and "in use" in p.stderr and p.stderr.count("\n") == 1, "a port in use", p)
+    p = subprocess.run([LQ, "serve", MODEL + "-nothing-here"], capture_output=True, text=True, timeout=60 * SLOW)
+    check(p.returncode == 1 and p.stderr.count("\n") == 1, "no such model", p)
+    p = subprocess.run([LQ, "serve", MODEL, "--host", "no.such.host.invalid"], capture_output=True, text=True, timeout=60 * SLOW)
+    check(p.returncode == 1 and "no.such.host.invalid" in p.stderr, "no such host", p)
+
+
+REAL = os.environ.get("LQ_FAKE") is None
+
+
+def main():
+    if not os.path.exists(LQ) or not os.path.exists(MODEL):
+        skip(f"{LQ} or {MODEL} is not there")
+    else:
+        s = Server()
+        one = [test_endpoints, test_completion, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_together, test_cut_streams,
+               test_gone, test_half_close, test_slow_reader]
+        alone = [test_queue, test_key, test_drain, test_start]
+        want = sys.argv[1:]
+        for t in one + alone:
+            if want and t.__name__ not in want:
+                continue
+            start = time.monotonic()
+            try:
+                t(s) if t in one else t()
+            except Exception as e:  # one broken test does not hide the others
+                check(False, t.__name__, "raised", repr(e), "line", e.__traceback__.tb_next and e.__traceback__.tb_next.tb_lineno)
+            print(f"{t.__name__}: {time.monotonic() - start:.1f} s", flush=True)
+        s.stop()
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
