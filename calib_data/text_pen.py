@@ -9,8 +9,8 @@ import re
 CHOICE = re.compile(r"\[([^\[\]]*)\]")
 START = re.compile(r"(^|[.!?]\"? |(?<!,)\n)(the|old) ")  # a sentence that begins with a title, as in the baker
 VALUE = re.compile(r"\{(\^?)(\w+)\}")
-HE = dict(he="he", him="him", his="his", himself="himself", boy="boy", brother="brother")
-SHE = dict(he="she", him="her", his="her", himself="herself", boy="girl", brother="sister")
+HE = dict(he="he", him="him", his="his", himself="himself", boy="boy")
+SHE = dict(he="she", him="her", his="her", himself="herself", boy="girl")
 
 
 class Pen:

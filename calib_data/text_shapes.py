@@ -2,7 +2,7 @@
 import json
 
 import text_stories as stories
-from text_facts import GROUPS, MONTHS, WORDS
+from text_facts import GROUPS, MONTHS
 from text_pen import an, capital, listing
 
 LANGUAGES = "English French German Spanish Portuguese Italian Swedish Polish Turkish Russian Greek Japanese Chinese".split()

@@ -1,5 +1,5 @@
 """Stories of the text generator: who, where, what is wanted, what stands in the way, who helps, how it ends."""
-from text_pen import HE, SHE, capital, listing, person
+from text_pen import HE, SHE, capital, person
 
 GIRLS = ("Ada Mira Lena Nora Tilda Ines Rosa Wren Hanna Ivy Petra Salma Yuki Zora Clara Edith Fern Greta Juno Kaia "
          "Lotta Maren Nell Odile Priya Runa Sunna Thea Una Vera").split()
@@ -21,21 +21,17 @@ SPOTS = ("the old bridge|the market|the mill|the harbour|the library|the well|th
          "the garden wall").split("|")
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 COLOURS = "red blue green yellow white black brown grey orange silver".split()
-SIZES = "small tiny big little heavy light round long old new".split()
 THINGS = ("kite lantern drum basket bell boat book button coat cup hat key kettle map spoon umbrella wheel whistle "
           "bucket blanket chair clock scarf ladder").split()
 FOODS = "apples pears plums carrots buns cherries nuts eggs potatoes onions lemons figs".split()
-WEATHER = ("The sun [shone|was warm|stood high in the sky].|It was raining [softly|hard].|A cold wind [blew from the "
-           "north|"
-           "came down from the hills].|Snow [lay on the roofs|was falling quietly].|The fog was [thick|as white as "
-           "milk].|"
-           "The sky was [grey|clear and blue|full of small clouds].|The air smelled of [rain|bread|smoke|cut "
-           "grass|the sea].")
+WEATHER = ("The sun [shone|was warm|stood high in the sky].|It was raining [softly|hard].|"
+           "A cold wind [blew from the north|came down from the hills].|Snow [lay on the roofs|was falling quietly].|"
+           "The fog was [thick|as white as milk].|The sky was [grey|clear and blue|full of small clouds].|"
+           "The air smelled of [rain|bread|smoke|cut grass|the sea].")
 
 
 def weather(pen):
-    text = pen.pick(split_top(WEATHER))
-    return pen.fill(text)
+    return pen.fill(pen.pick(split_top(WEATHER)))
 
 
 def split_top(text):
@@ -55,7 +51,7 @@ def cast(pen):
     """A hero, a friend and an elder, with all that the templates below may ask for."""
     v = {}
     animal = pen.chance(0.35)
-    for prefix, names in (("", None), ("m", None)):
+    for prefix in ("", "m"):
         she = pen.chance(0.5)
         taken = v.get("N")
         pool = PETS if animal else GIRLS if she else BOYS

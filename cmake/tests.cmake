@@ -1,6 +1,6 @@
 # The programs of the tests; tests/run.sh runs them. A file becomes a program by lying in its folder:
-# tests/unit/test_*.c, one each; tests/golden/*.c and tests/server/*.c, what scripts there call; tests/checkkern/*.c, together one.
-file(GLOB files CONFIGURE_DEPENDS tests/unit/test_*.c tests/golden/*.c tests/server/*.c tests/bench/*.c)
+# tests/unit/test_*.c, one each; tests/golden/*.c and tests/cli/*.c, what scripts there call; tests/checkkern/*.c, together one.
+file(GLOB files CONFIGURE_DEPENDS tests/unit/test_*.c tests/golden/*.c tests/cli/*.c tests/bench/*.c)
 foreach(file ${files})
   get_filename_component(name ${file} NAME_WE)
   add_executable(${name} ${file})

@@ -22,8 +22,7 @@ typedef struct pass {
     size_t count;
     size_t resumed;
     lq_text note;       // of the block that is being worked on
-    void *buf;          // [plan.memory] codes, scales and zeros of one matrix, as rounded and as packed
-    size_t buf_size;
+    void *buf;          // [plan.buffer] codes, scales and zeros of one matrix, as rounded and as packed
 } pass;
 
 static double now(void) {
@@ -66,7 +65,7 @@ static bool round_item(pass *p, const lq_item *it, lq_err *err) {
     lq_matrix m = {.w = it->t->data, .elem = it->t->type, .n = it->n, .k = it->k, .pool = p->pool, .q = raw.q, .scale = raw.scale, .zero = raw.zero};
     if (!lq_quantize_matrix(&it->recipe, &m, err)) return lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->plan.in), it->t->name);
     lq_weight w = {.type = m.type, .layout = LQ_ANY, .n = it->n, .k = it->k, .q = m.q, .scale = m.scale, .zero = m.zero};
-    if (p->plan.layout != LQ_ANY && lq_pack_sizes(p->plan.layout, &m.type, it->n, it->k, &laid)) {
+    if (p->plan.layout != LQ_ANY && lq_layout_sizes(p->plan.layout, &m.type, it->n, it->k, &laid)) {
         lay_out(behind, &laid, false, &packed);
         lq_pack(&w, p->plan.layout, packed, p->pool);
         w.layout = p->plan.layout;
@@ -177,7 +176,9 @@ static void sum_up(const pass *p, double start, lq_quant_result *out) {
     double bits = 0, weights = 0;
     *out = (lq_quant_result){.rows = p->rows, .count = p->count, .in_bytes = lq_ckpt_file_bytes(p->plan.in), .out_bytes = p->plan.out_bytes,
                              .plan_bytes = p->plan.memory, .blocks = p->plan.blocks, .resumed = p->resumed, .seconds = now() - start};
-    if (!p->plan.o->dry_run && stat(p->plan.o->out, &st) == 0) out->out_bytes = (size_t)st.st_size;
+    char data[4096]; // as long as the output will be: the header's room is in it
+    snprintf(data, sizeof data, "%s.partial/data", p->plan.o->out);
+    if (!p->plan.o->dry_run && stat(data, &st) == 0) out->out_bytes = (size_t)st.st_size;
     if (getrusage(RUSAGE_SELF, &use) == 0) out->peak_bytes = (size_t)use.ru_maxrss * 1024;
     for (size_t i = 0; i < p->plan.count; i++) {
         const lq_item *it = &p->plan.items[i];
@@ -193,12 +194,12 @@ static void sum_up(const pass *p, double start, lq_quant_result *out) {
     out->bits = weights > 0 ? bits / weights : 0;
 }
 
-static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
+// The report goes first: when the output has its name, everything that belongs to it is there.
+static bool publish(pass *p, double start, lq_quant_result *out, lq_err *err) {
     const lq_quant_opts *o = p->plan.o;
     lq_check check;
-    p->buf = aligned_alloc(64, p->buf_size);
-    if (!p->buf) return lq_fail(err, LQ_E_MEMORY, "no memory for the parts of a matrix (%zu bytes)", p->buf_size);
-    if (!open_writer(p, err) || !do_blocks(p, err)) return false;
+    sum_up(p, start, out);
+    if (!lq_report_write(&p->plan, out, lq_pool_threads(p->pool), err)) return false;
     if (o->tick) o->tick(o->arg, p->plan.blocks, p->plan.blocks, "writing");
     if (!lq_writer_commit(p->writer, err)) return false;
     if (o->tick) o->tick(o->arg, p->plan.blocks, p->plan.blocks, "checking");
@@ -206,8 +207,14 @@ static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
         unlink(o->out); // nothing that fails its own check keeps the name
         return false;
     }
-    sum_up(p, start, out);
-    return lq_report_write(&p->plan, out, lq_pool_threads(p->pool), err);
+    out->seconds = now() - start;
+    return true;
+}
+
+static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
+    p->buf = aligned_alloc(64, p->plan.buffer + 64);
+    if (!p->buf) return lq_fail(err, LQ_E_MEMORY, "no memory for the parts of a matrix (%zu bytes)", p->plan.buffer);
+    return open_writer(p, err) && do_blocks(p, err) && publish(p, start, out, err);
 }
 
 bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
@@ -217,7 +224,6 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     bool done = lq_plan_make(o, &p.plan, err) && (o->dry_run || check_output(o, err)) && lq_pool_open(o->threads, &p.pool, err);
     if (done) {
         p.rows = calloc(p.plan.count, sizeof *p.rows);
-        p.buf_size = p.plan.memory;
         if (!p.rows) done = lq_fail(err, LQ_E_MEMORY, "no memory for a report of %zu rows", p.plan.count);
     }
     done = done && lq_plan_tell(&p.plan, lq_pool_threads(p.pool), err);

@@ -31,7 +31,10 @@ typedef struct lq_plan {
     lq_text dropped, kept; // JSON arrays of names, without the brackets
     lq_text recipe;     // lq.recipe
     int64_t weights;    // in all matrices
-    size_t out_bytes, memory, header_room, rounded;
+    int64_t widest;     // largest k
+    size_t buffer;      // bytes that one matrix takes when it is rounded and packed
+    size_t memory;      // of the pass in all, known once the threads are
+    size_t out_bytes, header_room, rounded;
     char fingerprint[33];
 } lq_plan;
 

@@ -2,6 +2,7 @@
 // memory and disk that takes, and the fingerprint of everything that decides the output's bytes. Owns the lists of an lq_plan.
 //
 // Refused: a checkpoint that is quantized already, tensors that are missing, of another shape, or that nobody knows.
+#include "formats/writer.h"
 #include "quant/pass.h"
 #include <inttypes.h>
 #include <stdarg.h>
@@ -135,7 +136,9 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *stored, size
         return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s is too large", lq_ckpt_path(p->in), it->t->name);
     if (!packs) laid = any;
     *stored = laid.q + laid.scale + laid.zero;
-    *memory = any.q + 2 * any.scale + any.zero + (packs ? laid.q + 2 * laid.scale + laid.zero : 0);
+    // Room for F32 scales, and for each part to start on 64 bytes.
+    *memory = any.q + 2 * any.scale + any.zero + (packs ? laid.q + 2 * laid.scale + laid.zero : 0) + 6 * 64;
+    *memory = (*memory + 63) & ~(size_t)63;
     return true;
 }
 
@@ -153,7 +156,8 @@ static bool add_sizes(lq_plan *p, lq_err *err) {
         }
         p->out_bytes += bytes + 256;
         p->rounded += it->round;
-        if (memory > p->memory) p->memory = memory;
+        if (memory > p->buffer) p->buffer = memory;
+        if (it->k > p->widest) p->widest = it->k;
     }
     for (size_t i = 0; lq_side_files[i]; i++) {
         lq_bytes file;
@@ -273,7 +277,9 @@ static size_t disk_left(const char *out) {
 bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     const double mb = 1e6;
     const size_t in = lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
-        say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers, (double)p->weights / 1e6, (double)in / mb);
+        // A worker holds one row as f32 with its codes and what its groups have; the rest is the program's own.
+    p->memory = p->buffer + (size_t)threads * (size_t)p->widest * 8 + (8u << 20);
+    say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers, (double)p->weights / 1e6, (double)in / mb);
     say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
     if (p->dropped.n) say(p, "dropped, no forward reads them: %s", p->dropped.p);
     if (p->kept.n) say(p, "carried over, nobody knows them: %s", p->kept.p);

@@ -1,13 +1,22 @@
 // round.c: one matrix to codes, scales and zeros, by the rules that quant.h states. Rows are rounded independently, in blocks
 // with fixed borders, so threads decide no bit. Refuses NaN and infinity by row and column, and types that have no rule.
 //
-// The inner loops run over fixed lanes so that compilers vectorise them without being allowed to reorder a sum.
+// Sums run over eight fixed lanes, written as vectors of four: the same bits from every compiler and on every machine.
 #include "quant/quant.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANES = 16 };
+enum { LANES = 8, STEP = 16 /* what groups and padded rows are multiples of */ };
+typedef float v4 __attribute__((vector_size(16)));
+typedef int32_t i4 __attribute__((vector_size(16)));
+
+static inline v4 pick(i4 mask, v4 a, v4 b) { return (v4)((mask & (i4)a) | (~mask & (i4)b)); }
+static inline v4 least(v4 a, v4 b) { return pick(a < b, a, b); }
+static inline v4 most(v4 a, v4 b) { return pick(a > b, a, b); }
+static inline v4 all(float x) { return (v4){x, x, x, x}; }
+static inline v4 load(const float *p) { v4 v; memcpy(&v, p, sizeof v); return v; }
+static inline v4 magnitude(v4 x) { return (v4)((i4)x & 0x7fffffff); }
 
 // What a block of rows adds to the matrix's figures.
 typedef struct block_stat {
@@ -22,100 +31,98 @@ typedef struct job {
     int64_t groups, rows; // rows of a block
     size_t k_pad, group, in_row, q_row, zero_row;
     block_stat *stat;     // [blocks]
-    uint8_t *scratch;     // [workers][scratch_size]
-    size_t scratch_size;
+    uint32_t *scratch;    // [workers][scratch_words], a multiple of 64 bytes
 } job;
 
 // A worker's scratch: the row as f32 with zeros behind it, its codes, and what its groups have.
 typedef struct row_buf {
     float *w;             // [k_pad]
-    uint8_t *code;        // [k_pad]
+    int32_t *code;        // [k_pad]
     float *lo, *hi, *s;   // [groups]
-    uint8_t *z;           // [groups]
+    int32_t *z;           // [groups]
 } row_buf;
 
-static size_t up16(size_t n) { return (n + 15) & ~(size_t)15; }
+static size_t up16(size_t n) { return (n + STEP - 1) / STEP * STEP; }
+static size_t scratch_words(const job *j) { return 2 * j->k_pad + 4 * up16((size_t)j->groups); }
 
 static row_buf row_buf_at(const job *j, int worker) {
-    uint8_t *p = j->scratch + (size_t)worker * j->scratch_size;
+    uint32_t *p = j->scratch + (size_t)worker * scratch_words(j);
     const size_t groups = up16((size_t)j->groups);
-    float *f = (float *)(void *)p;
-    uint8_t *bytes = (uint8_t *)(f + j->k_pad + 3 * groups);
-    return (row_buf){f, bytes, f + j->k_pad, f + j->k_pad + groups, f + j->k_pad + 2 * groups, bytes + j->k_pad};
+    float *w = (float *)(void *)p, *lo = w + 2 * j->k_pad;
+    return (row_buf){w, (int32_t *)(void *)(w + j->k_pad), lo, lo + groups, lo + 2 * groups, (int32_t *)(void *)(lo + 3 * groups)};
 }
 
-// Smallest and largest of n elements and 0, n a multiple of LANES. NaN and infinity leave a NaN in `bad`.
-static void find_range(const float *w, size_t n, float *lo, float *hi, float *bad /* [LANES] */) {
-    float a[LANES] = {0}, b[LANES] = {0};
+// Smallest and largest of n elements and 0. NaN and infinity leave a NaN in `bad`.
+static void find_range(const float *w, size_t n, float *lo, float *hi, v4 bad[2]) {
+    v4 a[2] = {{0}}, b[2] = {{0}};
     for (size_t i = 0; i < n; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            const float x = w[i + (size_t)j];
-            a[j] = x < a[j] ? x : a[j];
-            b[j] = x > b[j] ? x : b[j];
-            bad[j] += x * 0.0f;
+        for (int j = 0; j < 2; j++) {
+            const v4 x = load(w + i + 4 * j);
+            a[j] = least(x, a[j]);
+            b[j] = most(x, b[j]);
+            bad[j] += x * all(0);
         }
-    for (int half = LANES / 2; half; half /= 2)
-        for (int j = 0; j < half; j++) {
-            a[j] = a[j + half] < a[j] ? a[j + half] : a[j];
-            b[j] = b[j + half] > b[j] ? b[j + half] : b[j];
-        }
-    *lo = a[0];
-    *hi = b[0];
+    const v4 small = least(a[0], a[1]), large = most(b[0], b[1]);
+    *lo = *hi = 0;
+    for (int j = 0; j < 4; j++) {
+        *lo = small[j] < *lo ? small[j] : *lo;
+        *hi = large[j] > *hi ? large[j] : *hi;
+    }
 }
-static bool all_finite(const float *bad /* [LANES] */) {
-    float sum = 0;
-    for (int j = 0; j < LANES; j++) sum += bad[j];
-    return sum == 0;
+static bool all_finite(const v4 bad[2]) {
+    const v4 sum = bad[0] + bad[1];
+    return sum[0] + sum[1] + sum[2] + sum[3] == 0;
 }
 
+// Adding 0 makes the scale of a group of zeros +0.
 static float scale_of(const lq_wtype *t, float lo, float hi) {
     if (t->asym) return (float)(((double)hi - lo) / ((1 << t->bits) - 1));
-    return (hi > -lo ? hi : lo) / (float)-(1 << (t->bits - 1));
+    return (hi > -lo ? hi : lo) / (float)-(1 << (t->bits - 1)) + 0.0f;
 }
-static uint8_t zero_of(const lq_wtype *t, float lo, float s) {
+static int32_t zero_of(const lq_wtype *t, float lo, float s) {
     const float top = (float)((1 << t->bits) - 1);
-    if (!t->asym) return (uint8_t)(1 << (t->bits - 1));
+    if (!t->asym) return 1 << (t->bits - 1);
     if (s == 0) return 0;
     const float z = rintf(-lo / s);
-    return (uint8_t)(z > top ? top : z);
+    return (int32_t)(z > top ? top : z);
 }
 
 // A row's figures by lane, in units of the row's largest scale: the squares of extreme weights would overflow.
-typedef struct lanes { float error[LANES], norm[LANES], max[LANES]; } lanes;
+typedef struct lanes { v4 error[2], norm[2], max[2]; } lanes;
 
-// Codes of one group, n a multiple of LANES. `unit`: |s| over the row's largest one.
-static void round_group(const float *w, size_t n, float s, int z, int bits, float unit, uint8_t *q, lanes *sum) {
-    const float low = (float)-z, high = (float)((1 << bits) - 1 - z), off = (float)z;
-    const float magic = 12582912.0f; // 1.5 * 2^23: adding it rounds to a whole number, ties to even
+// Codes of one group. `unit`: |s| over the row's largest one.
+static void round_group(const float *w, size_t n, float s, int z, int bits, float unit, int32_t *q, lanes *sum) {
+    const v4 low = all((float)-z), high = all((float)((1 << bits) - 1 - z)), step = all(s), part = all(unit);
+    const v4 magic = all(12582912.0f); // 1.5 * 2^23: adding it rounds to a whole number, ties to even, in the low bits
+    const i4 off = {z, z, z, z}, mask = {255, 255, 255, 255};
     lanes l = *sum;
     for (size_t i = 0; i < n; i += LANES)
-        for (int j = 0; j < LANES; j++) {
-            const float t = w[i + (size_t)j] / s;
-            float c = t < low ? low : t;
-            c = c > high ? high : c;
-            c = (c + magic) - magic;
-            q[i + (size_t)j] = (uint8_t)(int32_t)(c + off);
-            const float e = (t - c) * unit, v = t * unit, m = e < 0 ? -e : e;
+        for (int j = 0; j < 2; j++) {
+            const v4 t = load(w + i + 4 * j) / step, c = most(least(t, high), low) + magic;
+            const i4 code = ((i4)c + off) & mask;
+            memcpy(q + i + 4 * j, &code, sizeof code);
+            const v4 e = (t - (c - magic)) * part, v = t * part;
             l.error[j] += e * e;
             l.norm[j] += v * v;
-            l.max[j] = m > l.max[j] ? m : l.max[j];
+            l.max[j] = most(magnitude(e), l.max[j]);
         }
     *sum = l;
 }
 static void lanes_add(const lanes *l, double unit, block_stat *st) {
     double error = 0, norm = 0;
     for (int j = 0; j < LANES; j++) {
-        error += (double)l->error[j];
-        norm += (double)l->norm[j];
-        if (l->max[j] * unit > st->max_error) st->max_error = l->max[j] * unit;
+        error += (double)l->error[j / 4][j % 4];
+        norm += (double)l->norm[j / 4][j % 4];
+        const double m = l->max[j / 4][j % 4] * unit;
+        if (m > st->max_error) st->max_error = m;
     }
     st->error += error * unit * unit;
     st->norm += norm * unit * unit;
 }
 // A group whose stored scale is 0: every weight becomes 0.
-static void zero_group(const float *w, size_t n, uint8_t z, uint8_t *q, block_stat *st) {
-    memset(q, z, n);
+static void zero_group(const float *w, size_t n, uint8_t z, int32_t *q, block_stat *st) {
     for (size_t i = 0; i < n; i++) {
+        q[i] = z;
         const double x = fabs((double)w[i]);
         st->error += x * x;
         st->norm += x * x;
@@ -124,15 +131,13 @@ static void zero_group(const float *w, size_t n, uint8_t z, uint8_t *q, block_st
 }
 
 // Codes, dense, least significant bit first; the bytes that pad the row are 0.
-static void pack_row(const uint8_t *code, int64_t n, int bits, uint8_t *dst, size_t bytes) {
+static void pack_row(const int32_t *code, int64_t n, int bits, uint8_t *dst, size_t bytes) {
     size_t at = 0;
     if (bits == 8) {
-        at = (size_t)n;
-        memcpy(dst, code, at);
+        for (; at < (size_t)n; at++) dst[at] = (uint8_t)code[at];
     } else if (bits == 4) {
-        at = (size_t)n / 2;
-        for (size_t i = 0; i < at; i++) dst[i] = (uint8_t)(code[2 * i] | code[2 * i + 1] << 4);
-        if (n & 1) dst[at++] = code[n - 1];
+        for (; at < (size_t)n / 2; at++) dst[at] = (uint8_t)(code[2 * at] | code[2 * at + 1] << 4);
+        if (n & 1) dst[at++] = (uint8_t)code[n - 1];
     } else {
         uint32_t have = 0;
         int filled = 0;
@@ -158,7 +163,7 @@ static bool scale_row(const job *j, row_buf *b, int64_t row, block_stat *st) {
     const lq_dtype_row *scale = &lq_dtypes[t->scale];
     const size_t groups = (size_t)j->groups;
     uint8_t *stored = (uint8_t *)j->m->scale + (size_t)row * groups * scale->bytes;
-    float bad[LANES] = {0};
+    v4 bad[2] = {{0}};
     for (size_t g = 0, at = 0; g < groups; g++, at += j->group) {
         find_range(b->w + at, j->k_pad - at < j->group ? j->k_pad - at : j->group, &b->lo[g], &b->hi[g], bad);
         const float s = b->s[g] = scale_of(t, b->lo[g], b->hi[g]);
@@ -192,7 +197,8 @@ static bool plain_row(const job *j, row_buf *b, int64_t row, block_stat *st) {
     const lq_dtype_row *to = &lq_dtypes[j->type.elem];
     uint8_t *dst = (uint8_t *)j->m->q + (size_t)row * j->q_row;
     const size_t k = (size_t)j->m->k;
-    float back[256], bad[LANES] = {0}, lo, hi;
+    float back[256], lo, hi;
+    v4 bad[2] = {{0}};
     find_range(b->w, j->k_pad, &lo, &hi, bad);
     if (!all_finite(bad)) return false;
     for (size_t i = 0; i < k; i += 256) {
@@ -276,8 +282,6 @@ static bool prepare(job *j, const lq_recipe *r, lq_matrix *m, int64_t *blocks, l
     j->in_row = (size_t)m->k * lq_dtype_size(m->elem);
     j->q_row = t->kind == LQ_W_PLAIN ? (size_t)m->k * lq_dtype_size(t->elem) : lq_code_row_bytes(t->bits, m->k);
     j->zero_row = lq_code_row_bytes(t->bits, j->groups);
-    j->scratch_size = (j->k_pad + 3 * up16((size_t)j->groups)) * sizeof(float) + j->k_pad + up16((size_t)j->groups);
-    j->scratch_size = (j->scratch_size + 63) & ~(size_t)63;
     if (*blocks > INT32_MAX) return lq_fail(err, LQ_E_LIMIT, "a matrix of %lld rows cannot be handled", (long long)m->n);
     return true;
 }
@@ -288,7 +292,7 @@ bool lq_quantize_matrix(const lq_recipe *r, lq_matrix *m, lq_err *err) {
     bool again, done;
     if (!prepare(&j, r, m, &blocks, err)) return false;
     const size_t workers = m->pool ? (size_t)lq_pool_threads(m->pool) : 1;
-    j.scratch = aligned_alloc(64, workers * j.scratch_size);
+    j.scratch = aligned_alloc(64, workers * scratch_words(&j) * sizeof *j.scratch);
     j.stat = malloc((size_t)blocks * sizeof *j.stat);
     if (!j.scratch || !j.stat) done = lq_fail(err, LQ_E_MEMORY, "no memory to round a matrix of %lld x %lld", (long long)m->n, (long long)m->k);
     else {

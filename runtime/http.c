@@ -639,10 +639,11 @@ static void cancel_unwanted(server *s, bool all) {
     pthread_mutex_lock(&s->lock);
     for (request *r = s->open; r; r = r->next) {
         pthread_mutex_lock(&r->lock);
-        const bool cancel = all || r->unwanted;
+        const bool cancel = all || r->unwanted, full = r->unwanted && r->gone;
         r->unwanted = false;
         pthread_mutex_unlock(&r->lock);
         if (cancel) request_cancel(r);
+        if (full) shutdown(r->fd, SHUT_RDWR); // libmicrohttpd would wait for its client to read
     }
     pthread_mutex_unlock(&s->lock);
 }
@@ -753,9 +754,10 @@ static void server_close(server *s) {
 static bool server_run(server *s, lq_err *err) {
     char host[256];
     int port = 0;
-    if (!listen_on(s, host, sizeof host, &port, err) || !watcher_open(s, err) || !daemon_open(s, err)) return false;
-    if (pthread_create(&s->engine, NULL, engine_run, s) != 0) return lq_fail(err, LQ_E_MEMORY, "the engine's thread could not be started");
-    s->engine_runs = true;
+    if (!listen_on(s, host, sizeof host, &port, err) || !watcher_open(s, err)) return false;
+    s->engine_runs = pthread_create(&s->engine, NULL, engine_run, s) == 0;
+    if (!s->engine_runs) return lq_fail(err, LQ_E_MEMORY, "the engine's thread could not be started");
+    if (!daemon_open(s, err)) return false;
     if (s->o->ready) s->o->ready(s->o->arg, host, port);
     watch(s);
     return true;

@@ -10,7 +10,7 @@
 enum {
     LQ_TOK_MAX_ID = 1 << 22,   // a vocabulary past that is not believed
     LQ_TOK_MAX_OPS = 64,       // steps of a normalizer, pre-tokenizer or decoder
-    LQ_TOK_MAX_CONTENT = 4096, // bytes of an added token
+    LQ_TOK_MAX_CONTENT = 1024, // bytes of an added token
     LQ_TOK_MAX_TEXT = 1 << 30  // bytes of a text
 };
 
@@ -164,20 +164,21 @@ struct lq_tokenizer {
     size_t addeds;
     lq_tok_trie exact, normal; // of tokens looked for before and after the normalizers
     lq_ids before, after;      // what LQ_TOK_SPECIAL puts around
-    char *bytes;               // of all tokens, decoded
+    char *bytes;               // of all tokens as they stand in the middle of a text
     uint32_t *bytes_at;        // [vocab.count + 1]
-    uint8_t *bytes_first;      // [vocab.count] bytes to drop when this is the first token: length of the decoded token without its marks, or 255: same
-    char strip[8];             // dropped at the beginning, at most strip_count times
-    size_t strip_n, longest;
+    size_t longest;
+    char mark[8], strip[8];    // Metaspace: dropped from the first token; Strip: dropped at the beginning, strip_count times at most
+    size_t mark_n, strip_n;
     int strip_count;
-    bool spaced, suffixed, each_byte; // no decoder: a space between; BPEDecoder: a space after; one U+FFFD per byte
+    bool spaced, suffixed;     // no decoder: a space between tokens; BPEDecoder: a space behind words
+    bool bytewise;             // one U+FFFD for each byte that becomes no character, as sentencepiece has it
 };
 
 typedef struct lq_tok_cell { uint8_t n, ids; char key[30]; int32_t id[8]; } lq_tok_cell; // a word seen in this call
 typedef struct lq_tok_work {
     const lq_tokenizer *t;
     lq_tok_matcher matcher;
-    lq_tok_buf clean, a, b;
+    lq_tok_buf clean, section, a, b;
     lq_tok_spans spans;
     lq_tok_words words, next;
     lq_tok_pieces outer, inner;
@@ -198,7 +199,7 @@ bool lq_tok_pre_parse(const cJSON *json, lq_tokenizer *t, lq_err *err);
 // Cuts w->words (of w->a) into words.
 bool lq_tok_pre_run(const lq_tokenizer *t, lq_tok_work *w, lq_err *err);
 
-bool lq_tok_added_parse(const cJSON *added, const cJSON *decoder, lq_tokenizer *t, lq_err *err);
+bool lq_tok_added_parse(const cJSON *added, lq_tokenizer *t, lq_err *err);
 bool lq_tok_added_index(lq_tokenizer *t, lq_err *err);
 bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const char *p, size_t n, bool special, lq_tok_pieces *out, lq_err *err);
 void lq_tok_trie_free(lq_tok_trie *trie);

@@ -22,9 +22,8 @@ static bool added_read(const cJSON *json, int32_t id, lq_tok_added *a, lq_err *e
     return a->content != NULL;
 }
 
-bool lq_tok_added_parse(const cJSON *added, const cJSON *decoder, lq_tokenizer *t, lq_err *err) {
+bool lq_tok_added_parse(const cJSON *added, lq_tokenizer *t, lq_err *err) {
     size_t n = 0;
-    (void)decoder;
     for (const cJSON *k = added ? added->child : NULL; k; k = k->next) n++;
     t->added = calloc(n + 1, sizeof *t->added);
     if (!t->added) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu added tokens", n);

@@ -22,7 +22,7 @@ static bool id_read(const cJSON *json, const char *what, int32_t *id, lq_err *er
 static bool sizes_take(const cJSON *list, bool is_added, int32_t *count, size_t *bytes, lq_err *err) {
     for (const cJSON *k = list ? list->child : NULL; k; k = k->next) {
         const char *text = is_added ? lq_json_str(k, "content") : k->string;
-        int32_t id;
+        int32_t id = 0;
         if (!text) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: an added token without content");
         if (!id_read(is_added ? cJSON_GetObjectItemCaseSensitive(k, "id") : k, is_added ? "added_tokens" : "model.vocab", &id, err)) return false;
         if (id >= *count) *count = id + 1;

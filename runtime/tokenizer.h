@@ -29,7 +29,9 @@ size_t lq_tokenizer_longest(const lq_tokenizer *t); // bytes of the longest toke
 // Incremental, UTF-8-safe text of a growing sequence. Plain data: copy it to fork a sequence.
 typedef struct lq_detok {
     bool special;     // special tokens are printed
-    bool begun;       // something was written (a leading space of sentencepiece is dropped once)
+    uint8_t begun;    // 0: no token yet; 1 + n: n spaces of sentencepiece were dropped at the beginning; 255: that is over
+    bool space;       // one that is written only if a token follows
+    bool bytewise;    // one U+FFFD for each byte, not for each broken character
     uint8_t held[4];  // bytes of an unfinished character
     uint8_t holds;
 } lq_detok;

@@ -112,13 +112,15 @@ kernel_jobs() {
     if [ "$1" = asan ]; then job kernels "checkkern ($1)" 300 "build/$1/checkkern" --quick
     else job kernels "checkkern ($1)" 300 "build/$1/checkkern"; fi
 }
-# Every executable of a folder takes the program as its argument.
+# Every executable of a folder takes the program as its argument (and finds it as $LQ; $LQ_SLOW: a factor on its time limits).
 script_jobs() { # LAYER PRESET FILES...
     local layer=$1 preset=$2 file
     shift 2
     for file in "$@"; do
         [ -f "$file" ] && [ -x "$file" ] || continue
-        job "$layer" "$(basename "$file") ($preset)" 300 "$file" "$PWD/build/$preset/lq"
+        [[ $layer = cli && $file = */serve* ]] && continue
+        job "$layer" "$(basename "$file") ($preset)" 300 env LQ="$PWD/build/$preset/lq" LQ_SLOW="$([ "$preset" = asan ] && echo 5 || echo 1)" \
+            "$file" "$PWD/build/$preset/lq"
     done
 }
 fuzz_jobs() {
@@ -126,7 +128,7 @@ fuzz_jobs() {
     for file in tests/fuzz/fuzz_*.c; do
         [ -e "$file" ] || continue
         name=$(basename "$file" .c)
-        job fuzz "$name ($1)" 300 "build/$1/$name" "tests/fuzz/corpus/${name#fuzz_}"
+        job fuzz "$name ($1)" 300 "build/$1/$name" "tests/fuzz/corpus/${name#fuzz_}" "tests/fuzz/${name#fuzz_}"
     done
 }
 
@@ -140,7 +142,7 @@ for preset in ${built[@]+"${built[@]}"}; do
     case $preset in
     release)
         wants golden && script_jobs golden release tests/golden/check_*.py tests/golden/*.sh
-        wants server && script_jobs server release tests/server/*.py tests/server/*.sh
+        wants server && script_jobs server release tests/cli/serve*.py tests/cli/serve*.sh
         wants cli && script_jobs cli release tests/cli/*.sh tests/cli/*.py
         wants unit && unit_jobs release
         wants kernels && kernel_jobs release
@@ -150,7 +152,7 @@ for preset in ${built[@]+"${built[@]}"}; do
         wants unit && unit_jobs asan
         wants kernels && kernel_jobs asan
         wants cli && script_jobs cli asan tests/cli/*.sh tests/cli/*.py
-        wants server && script_jobs server asan tests/server/*.py tests/server/*.sh
+        wants server && script_jobs server asan tests/cli/serve*.py tests/cli/serve*.sh
         ;;
     esac
     # The corpus is replayed where memory is watched, or with what there is.

@@ -26,7 +26,7 @@ scan 'FNR == 1 { line = 1; if (/^#!/) { line = 2; next } }
 scan '/\t/ { print FILENAME ":" FNR ": a tab" }' "$code" | rule tabs
 scan '/[ \r]$/ { print FILENAME ":" FNR ": blanks at the end of the line" }' "$text" | rule trailing
 scan 'FNR == 1 && name != "" { if (last == "") print name ":" n ": an empty line at the end" } { name = FILENAME; last = $0; n = FNR }
-    length($0) > 160 { print FILENAME ":" FNR ": " length($0) " columns, more than 160" }' "$c_files" | rule width
+    length($0) > 180 { print FILENAME ":" FNR ": " length($0) " columns, more than 180" }' "$c_files" | rule width
 scan '/[\200-\377]/ { print FILENAME ":" FNR ": a character that is not ASCII" }' "$(grep -vE '^(tests|calib_data)/' <<<"$code")" | rule ascii
 scan '/\302\240|\342\200[\213-\217\252-\256]|\357\273\277/ { print FILENAME ":" FNR ": an invisible character" }' "$text" | rule invisible
 scan 'function over() { if (n >= 1000) print name ":" n ": " n " lines, 1000 or more" }

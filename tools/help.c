@@ -21,9 +21,12 @@ static void wrap(FILE *f, const char *text, int indent, int at) {
         else if (at < indent) fprintf(f, "%*s", indent - at, ""), at = indent;
         fprintf(f, "%.*s", width, text);
         at += width;
-        bool paragraph = end[0] == '\n';
         text = *end ? end + 1 : end;
-        if (paragraph && *text) fprintf(f, "\n"), at = 0;
+        if (end[0] == '\n' && *text == '\n') { // an empty line ends a paragraph, a single line feed is a space
+            fprintf(f, "\n\n");
+            at = 0;
+            text++;
+        }
     }
     fputc('\n', f);
 }

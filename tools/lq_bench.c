@@ -26,7 +26,7 @@ static double now(void) {
 
 // --- the plain read ---
 
-typedef struct span { const uint64_t *p; size_t n; /* words */ uint64_t sum; } span;
+typedef struct span { const uint64_t *p; size_t n; /* words */ int times; uint64_t sum; } span;
 
 #if defined(__x86_64__)
 __attribute__((target("avx2")))
@@ -52,11 +52,14 @@ static uint64_t sum_plain(const uint64_t *p, size_t n) {
 
 static void *read_span(void *arg) {
     span *s = arg;
+    for (int i = 0; i < s->times; i++) {
 #if defined(__x86_64__)
-    s->sum = __builtin_cpu_supports("avx2") ? sum_words(s->p, s->n) : sum_plain(s->p, s->n);
+        s->sum += __builtin_cpu_supports("avx2") ? sum_words(s->p, s->n) : sum_plain(s->p, s->n);
 #else
-    s->sum = sum_plain(s->p, s->n);
+        s->sum += sum_plain(s->p, s->n);
 #endif
+        __asm__ volatile("" ::: "memory"); // the next turn reads again
+    }
     return NULL;
 }
 
@@ -71,23 +74,25 @@ static bool reader_open(reader *r, size_t bytes, int threads, lq_err *err) {
     return true;
 }
 
-// Seconds of one read of all bytes by all threads. Threads are made inside the time; that is some 20 us.
-static double reader_time(reader *r) {
+// Seconds of one read of all bytes by all threads, each its own part. Weights that a decode reads `steps` times are read here as often,
+// up to a GB in all: so the threads' start does not count, and small weights come from the cache in both.
+static double reader_time(reader *r, int steps) {
     enum { MAX = 256 };
     pthread_t thread[MAX];
     span part[MAX];
     bool made[MAX] = {0};
     int n = r->threads < MAX ? r->threads : MAX;
-    size_t each = r->words / (size_t)n / 512 * 512;
+    size_t each = r->words / (size_t)n / 512 * 512, most = ((size_t)1 << 30) / (r->words * 8);
+    int times = most < 1 ? 1 : most < (size_t)steps ? (int)most : steps;
     double begin = now();
     for (int i = n - 1; i >= 0; i--) {
-        part[i] = (span){r->data + (size_t)i * each, i == n - 1 ? r->words - (size_t)i * each : each, 0};
+        part[i] = (span){r->data + (size_t)i * each, i == n - 1 ? r->words - (size_t)i * each : each, times, 0};
         made[i] = i && pthread_create(&thread[i], NULL, read_span, &part[i]) == 0;
         if (!made[i]) read_span(&part[i]);
     }
     for (int i = 1; i < n; i++)
         if (made[i]) pthread_join(thread[i], NULL);
-    double took = now() - begin;
+    double took = (now() - begin) / times;
     for (int i = 0; i < n; i++) r->kept += part[i].sum;
     return took;
 }
@@ -173,7 +178,7 @@ static bool measure_once(bench *b, result *r, lq_err *err) {
     // The decode is measured from short prompts, as if the sequences had just begun; the prefill ends with the first token.
     if (!work(b->e, b->info.vocab, r->batch, b->prompt, 1, &first, err)) return false;
     if (!work(b->e, b->info.vocab, r->batch, LEAD, b->tokens + 1, &rest, err)) return false;
-    double read = reader_time(&b->read), bytes = (double)b->info.weight_bytes;
+    double read = reader_time(&b->read, rest.steps), bytes = (double)b->info.weight_bytes;
     add(&r->prefill, r->batch * (double)b->prompt / first.prefill);
     add(&r->decode, rest.tokens / rest.decode);
     add(&r->bytes, bytes * rest.steps / rest.decode);
@@ -196,7 +201,7 @@ static bool measure(bench *b, lq_err *err) {
     if (!reader_open(&b->read, b->info.weight_bytes, threads, err)) return false;
     lq_bar_begin(&bar, "bench", "runs", (size_t)(b->batch_count * b->repeats), b->a->common.quiet);
     bool done = true;
-    reader_time(&b->read);
+    reader_time(&b->read, 1);
     for (int i = 0; done && i < b->batch_count; i++) {
         result *r = &b->results[i];
         r->batch = b->batches[i];

@@ -8,7 +8,6 @@ static void put(FILE *f, const char *text) {
         if (*p == '\\') fputs("\\e", f);
         else if (*p == '-') fputs("\\-", f);
         else if (*p == '\n' && p[1] == '\n') fputs("\n.PP\n", f), p++;
-        else if (*p == '\n') fputs("\n.br\n", f);
         else if ((*p == '.' || *p == '\'') && (p == text || p[-1] == '\n')) fprintf(f, "\\&%c", *p);
         else fputc(*p, f);
     }

@@ -41,13 +41,13 @@ say "A small model of ours, as bf16"
 do_it lq inspect $demo
 
 say "Quantized to 4 bits in groups of 32, and to 8 bits"
-do_it lq quantize $demo $out/int4.lq --method rtn --type "int4 g32" --overwrite --quiet
-do_it lq quantize $demo $out/int8.lq --method rtn --type int8 --overwrite --quiet
+do_it lq quantize $demo $out/int4.lq --method rtn --bits 4 --group 32 --force --quiet
+do_it lq quantize $demo $out/int8.lq --method rtn --bits 8 --force --quiet
 do_it lq inspect $out/int4.lq
 
 say "What that cost: perplexity on a text that was not learned from"
 for model in $demo $out/int8.lq $out/int4.lq; do
-    do_it lq eval $model --text calib_data/test.txt --protocol gptq2048 --quiet
+    do_it lq eval $model --text calib_data/test.txt --protocol llamacpp512 --windows 12 --quiet
 done
 
 say "A text"

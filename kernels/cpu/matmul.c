@@ -36,7 +36,7 @@ static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight 
 }
 
 void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
-                  float *y, size_t ldy, float *scratch) {
+                  float *y, size_t ldy, void *scratch) {
     if (u->run) u->run(w, a, t0, t1, m0, m1, y, ldy);
     else for (int64_t t = t0; t < t1; t++) tiles_dequantized(d, u, w, a, t, m0, m1, y, ldy, scratch);
     const int64_t n0 = t0 * u->tile_n, n1 = t1 * u->tile_n < w->n ? t1 * u->tile_n : w->n;

@@ -1,0 +1,132 @@
+// validate.c: lq_validate: opens a quantized file as a stranger would and checks what it claims against what it holds, its
+// architecture, and, where it is at hand, the checkpoint it was made from. Owns nothing but a few rows of scratch.
+#include "kernels/pack.h"
+#include "quant/pass.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct checker {
+    lq_ckpt *file, *in;  // in: may be NULL
+    lq_desc desc;
+    bool nearest;        // every coded row stands within a step of the input
+    float *row, *want;   // [cap]
+    int64_t cap;
+    size_t weights;
+} checker;
+
+static bool fail_at(const checker *c, lq_err *err) { return err ? lq_fail_in(err, "%s", lq_ckpt_path(c->file)) : false; }
+
+static bool check_scales(const lq_slot *s, const lq_weight *w, lq_err *err) {
+    lq_weight_size size;
+    float v[256];
+    if (!w->scale || !lq_layout_sizes(w->layout, &w->type, w->n, w->k, &size)) return lq_fail(err, LQ_E_FORMAT, "tensor %s: has no scales", s->name);
+    const lq_dtype_row *t = &lq_dtypes[w->type.scale];
+    const size_t count = size.scale / t->bytes;
+    for (size_t i = 0; i < count; i += 256) {
+        const size_t n = count - i < 256 ? count - i : 256;
+        t->to_f32((const uint8_t *)w->scale + i * t->bytes, v, n);
+        for (size_t j = 0; j < n; j++)
+            if (!isfinite(v[j])) return lq_fail(err, LQ_E_FORMAT, "tensor %s: scale %zu is %g, expected a finite number", s->name, i + j, (double)v[j]);
+    }
+    return true;
+}
+
+// How far rounding to the nearest may move an element of a group: a step, and what rounding the scale adds at the group's ends.
+static double group_step(const lq_wtype *t, const float *w, int64_t n) {
+    double lo = 0, hi = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (w[i] < lo) lo = (double)w[i];
+        if (w[i] > hi) hi = (double)w[i];
+    }
+    if (t->kind != LQ_W_INT) return (hi > -lo ? hi : -lo) / 4;
+    return 1.25 * (t->asym ? (hi - lo) / ((1 << t->bits) - 1) : (hi > -lo ? hi : -lo) / (1 << (t->bits - 1))) + 0x1p-149;
+}
+
+static bool check_row(const checker *c, const lq_slot *s, const lq_weight *w, const lq_tensor *t, int64_t r, lq_err *err) {
+    const int64_t group = w->type.kind == LQ_W_INT && w->type.group ? w->type.group : w->k;
+    lq_weight_row(w, r, c->row);
+    lq_dtypes[t->type].to_f32((const uint8_t *)t->data + (size_t)r * (size_t)w->k * lq_dtype_size(t->type), c->want, (size_t)w->k);
+    for (int64_t at = 0; at < w->k; at += group) {
+        const int64_t n = w->k - at < group ? w->k - at : group;
+        const double step = group_step(&w->type, c->want + at, n);
+        for (int64_t i = at; i < at + n; i++)
+            if (!(fabs((double)c->row[i] - (double)c->want[i]) <= step))
+                return lq_fail(err, LQ_E_FORMAT, "tensor %s: row %lld, column %lld is %g, the checkpoint has %g: further than a step of %g", s->name, (long long)r,
+                               (long long)i, (double)c->row[i], (double)c->want[i], step);
+    }
+    return true;
+}
+
+// Sampled rows against the input: the first, the last and some between, which a shifted or swapped layout does not survive.
+static bool check_input(checker *c, const lq_slot *s, const lq_weight *w, lq_err *err) {
+    const lq_tensor *t = lq_ckpt_find(c->in, s->name), *own = lq_ckpt_find(c->file, s->name);
+    if (!t) return lq_fail(err, LQ_E_FORMAT, "tensor %s: is not in %s", s->name, lq_ckpt_path(c->in));
+    if (own && own->type == t->type) {
+        if (own->bytes == t->bytes && !memcmp(own->data, t->data, t->bytes)) return true;
+        return lq_fail(err, LQ_E_FORMAT, "tensor %s: differs from the one of %s", s->name, lq_ckpt_path(c->in));
+    }
+    if (!c->nearest || !s->k || !lq_dtypes[t->type].number || t->rank != 2 || t->shape[0] != w->n || t->shape[1] != w->k) return true;
+    if (w->k > c->cap) {
+        free(c->row);
+        c->cap = w->k;
+        c->row = malloc(2 * (size_t)w->k * sizeof *c->row);
+        if (!c->row) return lq_fail(err, LQ_E_MEMORY, "no memory for a row of %lld", (long long)w->k);
+    }
+    c->want = c->row + w->k;
+    const int64_t last = w->n - 1, step = last / 7 ? last / 7 : 1;
+    for (int64_t r = 0; r < last; r += step)
+        if (!check_row(c, s, w, t, r, err)) return false;
+    return check_row(c, s, w, t, last, err);
+}
+
+static bool check_layer(checker *c, int layer, lq_err *err) {
+    lq_slot slots[LQ_LAYER_SLOTS];
+    const int n = lq_desc_slots(&c->desc, layer, slots, LQ_LAYER_SLOTS);
+    for (int i = 0; i < n && i < LQ_LAYER_SLOTS; i++) {
+        const lq_slot *s = &slots[i];
+        lq_weight w;
+        if (!lq_ckpt_weight(c->file, s->name, s->n, s->k, &w, err)) return false;
+        if (w.type.kind != LQ_W_PLAIN && !check_scales(s, &w, err)) return fail_at(c, err);
+        if (c->in && !check_input(c, s, &w, err)) return fail_at(c, err);
+        c->weights += s->k > 0;
+    }
+    return true;
+}
+
+static bool check_files(const checker *c, lq_err *err) {
+    const lq_json_limits limits = {256u << 20, 128};
+    for (size_t i = 0; lq_side_files[i]; i++) {
+        const char *name = lq_side_files[i], *dot = strrchr(name, '.');
+        lq_bytes file;
+        if (!lq_ckpt_file(c->file, name, &file, err)) return false;
+        if (file.p && dot && !strcmp(dot, ".json") && !lq_json_check(file.p, file.n, limits, name, err)) return fail_at(c, err);
+    }
+    return true;
+}
+
+// The recipe is kept with the file; whether its rows can be held against the input depends on it.
+static bool read_recipe(checker *c, lq_err *err) {
+    const char *text = lq_ckpt_meta(c->file, "lq.recipe");
+    const lq_json_limits limits = {1u << 20, 16};
+    cJSON *recipe = NULL;
+    if (!text) return true;
+    if (!lq_json_parse(text, strlen(text), limits, "lq.recipe", &recipe, err)) return fail_at(c, err);
+    const char *rounding = lq_json_str(recipe, "rounding"), *transform = lq_json_str(recipe, "transform"), *salient = lq_json_str(recipe, "salient");
+    c->nearest = rounding && transform && salient && !strcmp(rounding, "nearest") && !strcmp(transform, "none") && !strcmp(salient, "none");
+    cJSON_Delete(recipe);
+    return true;
+}
+
+bool lq_validate(const char *path, const char *in, lq_check *out, lq_err *err) {
+    checker c = {0};
+    bool done = lq_ckpt_open(path, &c.file, err) && lq_ckpt_verify(c.file, NULL, NULL, err) && lq_desc_read(c.file, &c.desc, err) && read_recipe(&c, err) &&
+                check_files(&c, err) && (!in || lq_ckpt_open(in, &c.in, err));
+    for (int layer = -1; done && layer < c.desc.layers; layer++) done = check_layer(&c, layer, err);
+    if (done && out) *out = (lq_check){lq_ckpt_count(c.file), c.weights};
+    free(c.row);
+    lq_desc_free(&c.desc);
+    if (c.in) lq_ckpt_close(c.in);
+    if (c.file) lq_ckpt_close(c.file);
+    return done;
+}

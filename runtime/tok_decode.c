@@ -1,0 +1,309 @@
+// tok_decode.c: decoders: the bytes of a token, and the text of a sequence that grows token by token.
+//
+// What a decoder does to a token by itself is done once, at open. What depends on the place (the first token, a word's end) is done
+// by lq_detok_next. Refuses decoders that need the whole text, by name.
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/tok.h"
+
+enum { OVER = 255, STRIP_MAX = 100 };
+
+// --- reading ---
+
+static bool dec_text_read(const cJSON *json, const char *key, const char *absent, lq_tok_dec *o, lq_err *err) {
+    const char *s = lq_json_str(json, key);
+    if (!s) s = absent;
+    if (!s) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: decoder: no string \"%s\"", key);
+    o->n = strlen(s);
+    o->text = lq_tok_text_copy(s, o->n, err);
+    return o->text != NULL;
+}
+
+static bool one_char(const lq_tok_dec *o) {
+    size_t len;
+    if (!o->n) return false;
+    lq_tok_char_get(o->text, &len);
+    return len == o->n;
+}
+
+static bool strip_read(const cJSON *json, lq_tok_dec *o, lq_err *err) {
+    int64_t start = 0, stop = 0;
+    static const char what[] = "tokenizer.json: decoder Strip";
+    if (!dec_text_read(json, "content", NULL, o, err) || !lq_json_int(json, "start", 0, STRIP_MAX, &start, what, err) ||
+        !lq_json_int(json, "stop", 0, STRIP_MAX, &stop, what, err)) {
+        return false;
+    }
+    o->start = (int)start;
+    o->stop = (int)stop;
+    return one_char(o) || lq_fail(err, LQ_E_FORMAT, "%s: content is not one character", what);
+}
+
+static bool metaspace_read(const cJSON *json, lq_tok_dec *o, lq_err *err) {
+    const char *scheme = lq_json_str(json, "prepend_scheme");
+    bool prefix = true;
+    if (!dec_text_read(json, "replacement", "\xe2\x96\x81", o, err) ||
+        !lq_json_bool(json, "add_prefix_space", &prefix, "tokenizer.json: decoder Metaspace", err)) {
+        return false;
+    }
+    o->scheme = !prefix || (scheme && !strcmp(scheme, "never")) ? LQ_TOK_NEVER : LQ_TOK_ALWAYS;
+    return one_char(o) || lq_fail(err, LQ_E_FORMAT, "tokenizer.json: decoder Metaspace: replacement is not one character");
+}
+
+static bool dec_step_read(const cJSON *json, const char *type, lq_tokenizer *t, lq_err *err) {
+    static const struct { const char *name; lq_tok_dec_kind kind; } kinds[] = {
+        {"Replace", LQ_TOK_D_REPLACE}, {"ByteLevel", LQ_TOK_D_BYTES}, {"ByteFallback", LQ_TOK_D_FALLBACK}, {"Fuse", LQ_TOK_D_FUSE},
+        {"Strip", LQ_TOK_D_STRIP}, {"Metaspace", LQ_TOK_D_METASPACE}, {"BPEDecoder", LQ_TOK_D_SUFFIX},
+    };
+    if (t->decs == LQ_TOK_MAX_OPS) return lq_fail(err, LQ_E_LIMIT, "tokenizer.json: more than %d decoders", LQ_TOK_MAX_OPS);
+    lq_tok_dec *o = &t->dec[t->decs++];
+    size_t i = 0, n = sizeof kinds / sizeof *kinds;
+    while (i < n && strcmp(type, kinds[i].name)) i++;
+    if (i == n) return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: decoder of type %s is not known", type);
+    o->kind = kinds[i].kind;
+    switch (o->kind) {
+    case LQ_TOK_D_REPLACE:
+        return dec_text_read(json, "content", NULL, o, err) &&
+               lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "decoder Replace", &o->pattern, err);
+    case LQ_TOK_D_STRIP: return strip_read(json, o, err);
+    case LQ_TOK_D_METASPACE: return metaspace_read(json, o, err);
+    case LQ_TOK_D_SUFFIX: return dec_text_read(json, "suffix", "</w>", o, err);
+    default: return true;
+    }
+}
+
+// Behind a step that joins the tokens into one text, only the text's beginning can be known while it grows.
+static bool dec_place(lq_tokenizer *t, lq_err *err) {
+    bool joined = false;
+    for (int i = 0; i < t->decs; i++) {
+        const lq_tok_dec *o = &t->dec[i];
+        if (joined && o->kind == LQ_TOK_D_STRIP && !o->stop && !t->strip_n) {
+            memcpy(t->strip, o->text, o->n);
+            t->strip_n = o->n;
+            t->strip_count = o->start;
+        } else if (joined && o->kind != LQ_TOK_D_FUSE) {
+            return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: decoder %d works on the whole text, which cannot be streamed", i);
+        }
+        if (o->kind == LQ_TOK_D_FUSE || o->kind == LQ_TOK_D_BYTES) joined = true;
+        if (o->kind == LQ_TOK_D_FALLBACK) t->bytewise = true;
+        if (o->kind == LQ_TOK_D_SUFFIX) t->suffixed = true;
+        if (o->kind == LQ_TOK_D_METASPACE && o->scheme != LQ_TOK_NEVER) {
+            memcpy(t->mark, o->text, o->n);
+            t->mark_n = o->n;
+        }
+    }
+    return true;
+}
+
+bool lq_tok_dec_parse(const cJSON *json, lq_tokenizer *t, lq_err *err) {
+    t->dec = calloc(LQ_TOK_MAX_OPS, sizeof *t->dec);
+    if (!t->dec) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory");
+    t->spaced = !json || cJSON_IsNull(json);
+    return lq_tok_steps_walk(json, "decoder", "decoders", dec_step_read, t, err) && dec_place(t, err);
+}
+
+// --- the bytes of a token ---
+
+static bool replace_all(const lq_tok_pattern *p, const char *by, size_t by_n, lq_tok_work *w, lq_err *err) {
+    w->spans.n = 0;
+    if (!lq_tok_pattern_find(p, &w->matcher, w->a.p, w->a.n, &w->spans, err)) return false;
+    for (size_t i = 0; i < w->spans.n; i++) {
+        const lq_tok_span *s = &w->spans.p[i];
+        if (!(s->hit ? lq_tok_buf_add(&w->b, by, by_n, err) : lq_tok_buf_add(&w->b, w->a.p + s->at, s->end - s->at, err))) return false;
+    }
+    return true;
+}
+
+static bool literal_replace(const char *what, size_t n, const char *by, lq_tok_work *w, lq_err *err) {
+    char *text = lq_tok_text_copy(what, n, err);
+    lq_tok_pattern p = {.kind = LQ_TOK_P_LITERAL, .text = text, .n = n};
+    bool ok = text && replace_all(&p, by, strlen(by), w, err);
+    free(text);
+    return ok;
+}
+
+static bool chars_to_bytes(lq_tok_work *w, lq_err *err) {
+    for (size_t i = 0, len; i < w->a.n; i += len) {
+        int b = lq_tok_char_byte(lq_tok_char_get(w->a.p + i, &len));
+        char c = (char)b;
+        if (b < 0) { // the text of an added token, then
+            w->b.n = 0;
+            return lq_tok_buf_add(&w->b, w->a.p, w->a.n, err);
+        }
+        if (!lq_tok_buf_add(&w->b, &c, 1, err)) return false;
+    }
+    return true;
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static int fallback_byte(const char *p, size_t n) { // of "<0xNN>"; -1: it is something else
+    if (n != 6 || memcmp(p, "<0x", 3) || p[5] != '>') return -1;
+    int h = hex_digit(p[3]), l = hex_digit(p[4]);
+    return h < 0 || l < 0 ? -1 : h * 16 + l;
+}
+
+static bool strip_token(const lq_tok_dec *o, lq_tok_work *w, lq_err *err) {
+    const char *p = w->a.p;
+    size_t at = 0, end = w->a.n;
+    for (int i = 0; i < o->start && end - at >= o->n && !memcmp(p + at, o->text, o->n); i++) at += o->n;
+    for (int i = 0; i < o->stop && end - at >= o->n && !memcmp(p + end - o->n, o->text, o->n); i++) end -= o->n;
+    return lq_tok_buf_add(&w->b, p + at, end - at, err);
+}
+
+// Steps up to the first one that joins tokens. The content is in w->a, and so is the result.
+static bool token_decode(const lq_tokenizer *t, lq_tok_work *w, lq_err *err) {
+    for (int i = 0; i < t->decs && t->dec[i].kind != LQ_TOK_D_FUSE; i++) {
+        const lq_tok_dec *o = &t->dec[i];
+        int byte;
+        char c;
+        bool ok = true;
+        w->b.n = 0;
+        switch (o->kind) {
+        case LQ_TOK_D_REPLACE: ok = replace_all(&o->pattern, o->text, o->n, w, err); break;
+        case LQ_TOK_D_BYTES: ok = chars_to_bytes(w, err); break;
+        case LQ_TOK_D_STRIP: ok = strip_token(o, w, err); break;
+        case LQ_TOK_D_METASPACE: case LQ_TOK_D_SUFFIX: ok = literal_replace(o->text, o->n, " ", w, err); break;
+        default:
+            byte = fallback_byte(w->a.p, w->a.n);
+            c = (char)byte;
+            if (byte < 0) continue;
+            w->a.n = 0;
+            return lq_tok_buf_add(&w->a, &c, 1, err); // it is no character, nothing else looks at it
+        }
+        if (!ok) return false;
+        lq_tok_buf swap = w->a;
+        w->a = w->b;
+        w->b = swap;
+        if (o->kind == LQ_TOK_D_BYTES) break;
+    }
+    return true;
+}
+
+bool lq_tok_dec_index(lq_tokenizer *t, lq_err *err) {
+    const lq_tok_vocab *v = &t->vocab;
+    lq_tok_work w = {.t = t};
+    lq_tok_buf all = {0};
+    t->bytes_at = malloc(((size_t)v->count + 1) * sizeof *t->bytes_at);
+    bool ok = t->bytes_at || lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %d tokens", (int)v->count);
+    for (int32_t id = 0; ok && id < v->count; id++) {
+        t->bytes_at[id] = (uint32_t)all.n;
+        if (!v->kind[id]) continue;
+        w.a.n = 0;
+        ok = (!t->spaced || lq_tok_buf_add(&all, " ", 1, err)) && lq_tok_buf_add(&w.a, v->text + v->at[id], v->len[id], err) &&
+             token_decode(t, &w, err) && lq_tok_buf_add(&all, w.a.p, w.a.n, err);
+        if (all.n - t->bytes_at[id] > t->longest) t->longest = all.n - t->bytes_at[id];
+    }
+    if (ok) t->bytes_at[v->count] = (uint32_t)all.n;
+    t->bytes = all.p;
+    free(w.a.p);
+    free(w.b.p);
+    free(w.spans.p);
+    lq_tok_matcher_free(&w.matcher);
+    return ok;
+}
+
+lq_bytes lq_tokenizer_bytes(const lq_tokenizer *t, int32_t id) {
+    if (id < 0 || id >= t->vocab.count || t->bytes_at[id] == t->bytes_at[id + 1]) return (lq_bytes){"", 0};
+    return (lq_bytes){t->bytes + t->bytes_at[id], t->bytes_at[id + 1] - t->bytes_at[id]};
+}
+
+size_t lq_tokenizer_longest(const lq_tokenizer *t) { return t->longest; }
+
+// --- a growing text ---
+
+// A whole character, unless it is one that is dropped at the beginning.
+static size_t char_write(const lq_tokenizer *t, lq_detok *d, const char *p, size_t n, char *buf) {
+    if (d->begun != OVER) {
+        if (d->begun <= t->strip_count && n == t->strip_n && !memcmp(p, t->strip, n)) {
+            d->begun++;
+            return 0;
+        }
+        d->begun = OVER;
+    }
+    memcpy(buf, p, n);
+    return n;
+}
+
+static size_t broken_write(const lq_tokenizer *t, lq_detok *d, size_t bytes, char *buf) {
+    size_t n = 0;
+    for (size_t i = 0; i < (t->bytewise ? bytes : 1); i++) n += char_write(t, d, "\xef\xbf\xbd", 3, buf + n);
+    return n;
+}
+
+// Adds one byte to what is held and writes what became certain.
+static size_t byte_write(const lq_tokenizer *t, lq_detok *d, uint8_t byte, char *buf) {
+    size_t n = 0;
+    d->held[d->holds++] = byte;
+    while (d->holds) {
+        bool valid;
+        size_t len = lq_tok_char_check(d->held, d->holds, &valid);
+        if (!valid && len == d->holds && d->held[0] >= 0xc2 && d->held[0] <= 0xf4) break; // it may still become one
+        n += valid ? char_write(t, d, (const char *)d->held, len, buf + n) : broken_write(t, d, len, buf + n);
+        memmove(d->held, d->held + len, d->holds - len);
+        d->holds = (uint8_t)(d->holds - len);
+    }
+    return n;
+}
+
+static size_t bytes_write(const lq_tokenizer *t, lq_detok *d, const char *p, size_t n, char *buf) {
+    size_t done = 0;
+    for (size_t i = 0, len; i < n; i += len) {
+        bool valid = false;
+        len = 1;
+        if (!d->holds) len = lq_tok_char_check((const uint8_t *)p + i, n - i, &valid);
+        if (valid) done += char_write(t, d, p + i, len, buf + done);
+        else done += byte_write(t, d, (uint8_t)p[i], buf + done), len = 1;
+    }
+    return done;
+}
+
+// The first token of a text under Metaspace: without its marks.
+static size_t first_write(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf) {
+    const char *p = t->vocab.text + t->vocab.at[id];
+    size_t n = t->vocab.len[id], done = 0;
+    for (size_t i = 0; i < n;) {
+        if (n - i >= t->mark_n && !memcmp(p + i, t->mark, t->mark_n)) {
+            i += t->mark_n;
+            continue;
+        }
+        done += bytes_write(t, d, p + i, 1, buf + done);
+        i++;
+    }
+    return done;
+}
+
+size_t lq_detok_next(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf) {
+    if (id < 0 || id >= t->vocab.count || !t->vocab.kind[id] || (!d->special && lq_tokenizer_is_special(t, id))) return 0;
+    lq_bytes b = lq_tokenizer_bytes(t, id);
+    bool first = d->begun == 0;
+    size_t n = 0;
+    if (first) {
+        d->begun = t->strip_n ? 1 : OVER;
+        d->bytewise = t->bytewise;
+        if (t->mark_n && !(t->bytewise && fallback_byte(t->vocab.text + t->vocab.at[id], t->vocab.len[id]) >= 0)) {
+            return first_write(t, d, id, buf);
+        }
+        if (t->spaced) b.p++, b.n--;
+    }
+    if (d->space) {
+        d->space = false;
+        n += bytes_write(t, d, " ", 1, buf);
+    }
+    if (t->suffixed && b.n && b.p[b.n - 1] == ' ' && !(t->vocab.kind[id] & LQ_TOK_K_ADDED)) {
+        d->space = true;
+        b.n--;
+    }
+    return n + bytes_write(t, d, b.p, b.n, buf + n);
+}
+
+size_t lq_detok_end(lq_detok *d, char *buf) {
+    size_t n = d->holds ? (d->bytewise ? d->holds : 1u) : 0;
+    for (size_t i = 0; i < n; i++) memcpy(buf + 3 * i, "\xef\xbf\xbd", 3);
+    d->holds = 0;
+    d->space = false;
+    return 3 * n;
+}

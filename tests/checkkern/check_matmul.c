@@ -1,0 +1,278 @@
+// check_matmul.c: the slots quant, matmul and moe of a device: threads, several matrices at once, bias, perm and smooth, outlier
+// columns, exact mode of every kind of weight.
+#include "tests/checkkern/checkkern.h"
+
+static lq_mat mat_of(int rows, int cols) { return ck_mat(rows, cols, 2); }
+
+// --- quant ---
+
+static bool act_same(const lq_act *a, const lq_act *b) {
+    const size_t groups = (size_t)((a->x.cols + a->type.group - 1) / a->type.group), cells = groups * (size_t)a->x.rows;
+    bool ok = !memcmp(a->q, b->q, cells * (size_t)a->type.group) && !memcmp(a->sum, b->sum, cells * 4);
+    for (size_t i = 0; i < cells; i++) ok &= ck_same(a->scale[i], b->scale[i]);
+    return ok;
+}
+// The rule, in f64 and from the header's words: within half a step of x, the largest at 127, the sum the sum.
+static bool act_true(const lq_act *a, const lq_mat *v) {
+    const int G = a->type.group;
+    bool ok = true;
+    for (int r = 0; r < v->rows; r++)
+        for (int g = 0; g * G < v->cols; g++) {
+            const size_t u = (size_t)g * (size_t)v->rows + (size_t)r;
+            const int8_t *q = a->q + u * (size_t)G;
+            const float *x = lq_mat_row(v, r) + g * G;
+            const int n = v->cols - g * G < G ? v->cols - g * G : G;
+            double top = 0;
+            int sum = 0, highest = 0;
+            for (int i = 0; i < n; i++) top = fmax(top, fabs((double)x[i]));
+            ok &= a->scale[u] == (float)top / 127.0f;
+            for (int i = 0; i < n; i++) {
+                ok &= fabs((double)x[i] - (double)q[i] * top / 127) <= top / 127 * (0.5 + 127 * 0x1p-22);
+                highest = abs(q[i]) > highest ? abs(q[i]) : highest;
+            }
+            for (int i = 0; i < G; i++) sum += q[i];
+            for (int i = n; i < G; i++) ok &= q[i] == 0;
+            ok &= sum == a->sum[u] && (top == 0 || highest == 127);
+        }
+    return ok;
+}
+static void check_quant(lq_dev *ref, lq_dev *dev) {
+    static const int shapes[][3] = {{1, 16, 16}, {1, 2048, 128}, {3, 100, 32}, {17, 389, 64}, {70, 1500, 128}, {2, 40000, 4096}, {5, 96, 48}, {33, 700, 20}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        const int rows = shapes[s][0], k = shapes[s][1];
+        const lq_atype t = {LQ_A_Q8, shapes[s][2]};
+        const lq_mat x = mat_of(rows, k);
+        float *smooth = ck_buf((size_t)k * 4, 0);
+        int32_t *perm = ck_buf((size_t)k * 4, 0), out[2] = {k / 3, k - 1};
+        ck_fill(smooth, (size_t)k);
+        for (int i = 0; i < k; i++) perm[i] = i;
+        for (int i = k - 1; i > 0; i--) {
+            const int j = ck_below(i + 1), keep = perm[i];
+            perm[i] = perm[j];
+            perm[j] = keep;
+        }
+        for (int way = 0; way < 8; way++) {
+            const lq_mat v = mat_of(rows, k), keep = mat_of(rows, k); // v: what is quantized
+            const lq_quant_args a = {.x = x, .smooth = way & 1 ? smooth : NULL, .perm = way & 2 ? perm : NULL,
+                                     .outlier = out, .outliers = way == 4 || way == 5 ? 2 : 0};
+            for (int r = 0; r < rows; r++)
+                for (int j = 0; j < k; j++) {
+                    const int c = a.perm ? perm[j] : j;
+                    const bool apart = a.outliers && (c == out[0] || c == out[1]);
+                    lq_mat_row(&v, r)[j] = apart ? 0 : lq_mat_row(&x, r)[c] * (a.smooth ? smooth[c] : 1);
+                }
+            lq_act p = {.x = way == 6 || way == 5 ? keep : x}, q = {0};
+            lq_act_bind(&p, t, rows, k, ck_buf(lq_act_bytes(t, rows, k), 0));
+            lq_act_bind(&q, t, rows, k, ck_buf(lq_act_bytes(t, rows, k), 0));
+            lq_quant_args b = a;
+            b.act = &p;
+            dev->ops.quant(dev, &b);
+            b.act = &q;
+            ref->ops.quant(ref, &b);
+            CHECK(act_same(&p, &q), "quant %s rows %d k %d group %d way %d: other bits than portable C", dev->isa, rows, k, t.group, way);
+            CHECK(act_true(&p, &v), "quant %s rows %d k %d group %d way %d: not the rule", dev->isa, rows, k, t.group, way);
+            if (way == 6) CHECK(ck_mat_same(&keep, &v), "quant %s: x in stored order", dev->isa);
+        }
+        const lq_mat plain = mat_of(rows, k);
+        lq_act p = {.x = plain};
+        dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &p, .smooth = smooth});
+        for (int r = 0; r < rows; r++)
+            for (int j = 0; j < k; j++)
+                if (!ck_same(lq_mat_row(&plain, r)[j], lq_mat_row(&x, r)[j] * smooth[j])) CHECK(false, "quant %s: plain x is not x * smooth", dev->isa);
+        ck_done("quant");
+    }
+}
+
+// --- matmul ---
+
+static const lq_wtype types[] = {
+    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .scale = LQ_F16}, {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .asym = true, .scale = LQ_F16},
+    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16}, {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 64, .scale = LQ_F32},
+    {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16}, {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32},
+    {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32},
+};
+enum { TYPES = sizeof types / sizeof *types };
+
+// y = x w^T + bias for one row at a time on one thread: what a matmul of any shape on any number of threads must equal.
+static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, lq_atype t, const float *bias, const lq_mat *y) {
+    for (int m = 0; m < x->rows; m++) {
+        lq_mat row = *x;
+        row.p = lq_mat_row(x, m);
+        row.rows = 1;
+        const lq_act a = ck_act(&row, t);
+        lq_mat to = *y;
+        to.p = lq_mat_row(y, m);
+        to.rows = 1;
+        dev->ops.matmul(dev, &(lq_matmul_args){.x = &a, .count = 1, .w = {w}, .bias = {bias}, .y = {to}});
+    }
+}
+// Against f64 on the weight's own rows; exact mode only (f32 activations).
+static bool close_f64(const lq_weight *any, const lq_mat *x, const float *bias, const lq_mat *y) {
+    float *row = ck_buf((size_t)any->k * 4, 0);
+    bool ok = true;
+    for (int64_t n = 0; n < any->n; n++) {
+        lq_weight_row_any(any, n, row);
+        for (int m = 0; m < x->rows; m++) {
+            double want = bias ? (double)bias[n] : 0, size = fabs(want);
+            for (int64_t k = 0; k < any->k; k++) {
+                want += (double)row[k] * (double)lq_mat_row(x, m)[k];
+                size += fabs((double)row[k] * (double)lq_mat_row(x, m)[k]);
+            }
+            const double blocks = (double)((any->k < LQ_K_CUT ? any->k : LQ_K_CUT) / 8 + any->k / LQ_K_CUT + any->outliers + 2);
+            ok &= fabs((double)lq_mat_row(y, m)[n] - want) <= 0x1p-24 * (blocks + 4) * size;
+        }
+    }
+    return ok;
+}
+
+static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, int rows, int k) {
+    static const int ns[3] = {75, 300, 16};
+    char what[120], name[64];
+    lq_wtype_name(t, name, sizeof name);
+    snprintf(what, sizeof what, "matmul %s %s%s rows %d k %d", dev->isa, name, exact ? " exact" : "", rows, k);
+    const lq_atype at = lq_act_type(t, k, exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT);
+    const lq_mat x = mat_of(rows, k);
+    lq_act a = {.x = x};
+    lq_act_bind(&a, at, rows, k, ck_buf(lq_act_bytes(at, rows, k), 0));
+    dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
+    lq_weight any[3], w[3];
+    lq_matmul_args args = {.x = &a, .count = 3};
+    for (int i = 0; i < 3; i++) {
+        any[i] = ck_weight(t, ns[i], k, 0);
+        w[i] = ck_weight_in(&any[i], dev->layout, 0);
+        args.w[i] = &w[i];
+        args.y[i] = mat_of(rows, ns[i]);
+        if (i == 1) continue;
+        float *bias = ck_buf((size_t)ns[i] * 4, 4);
+        ck_fill(bias, (size_t)ns[i]);
+        args.bias[i] = bias;
+    }
+    dev->ops.matmul(dev, &args);
+    for (int i = 0; i < 3; i++) {
+        const lq_mat z = mat_of(rows, ns[i]);
+        row_by_row(one, &w[i], &x, at, args.bias[i], &z);
+        CHECK(ck_mat_same(&args.y[i], &z), "%s matrix %d: other bits than row by row on one thread", what, i);
+        CHECK(ck_gaps(&args.y[i]), "%s matrix %d: wrote between rows", what, i);
+        if (at.scheme == LQ_A_PLAIN) CHECK(close_f64(&any[i], &x, args.bias[i], &args.y[i]), "%s matrix %d: far from f64", what, i);
+    }
+    ck_done(what);
+}
+
+// perm, smooth and outlier columns: quant and matmul together against f64 on lq_weight_row, which knows the logical columns.
+static void check_columns(lq_dev *dev, bool outliers, bool exact) {
+    const int rows = 9, k = 384, n = 50;
+    const lq_wtype t = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 64, .asym = !outliers, .scale = LQ_F16};
+    lq_weight any = ck_weight(&t, n, k, 0);
+    const lq_mat x = mat_of(rows, k), v = mat_of(rows, k), y = mat_of(rows, n);
+    int32_t *perm = ck_buf((size_t)k * 4, 0), *out = ck_buf(3 * 4, 0);
+    uint16_t *out_w = ck_buf((size_t)n * 3 * 2, 0);
+    float *smooth = ck_buf((size_t)k * 4, 0), *ones = ck_buf((size_t)k * 4, 0), *row = ck_buf((size_t)k * 4, 0), *row2 = ck_buf((size_t)k * 4, 0);
+    for (int i = 0; i < k; i++) {
+        perm[i] = (i * 7 + 5) % k; // 7 and k have no common factor
+        smooth[i] = (float)(1.5 + ck_uniform());
+        ones[i] = 1;
+    }
+    for (int i = 0; i < 3; i++) out[i] = 11 + i * 100;
+    for (int i = 0; i < n * 3; i++) out_w[i] = lq_f32_bf16((float)ck_uniform());
+    if (outliers) {
+        any.outliers = 3;
+        any.outlier = out;
+        any.outlier_w = out_w;
+        for (int64_t r = 0; r < n; r++)
+            for (int i = 0; i < 3; i++) lq_code_set((uint8_t *)(uintptr_t)any.q + (size_t)r * lq_code_row_bytes(4, k), 4, out[i], 8);
+    } else {
+        any.perm = perm;
+    }
+    const lq_weight w = ck_weight_in(&any, dev->layout, 0);
+    const lq_atype at = lq_act_type(&t, k, exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT);
+    lq_act a = {.x = v};
+    lq_act_bind(&a, at, rows, k, ck_buf(lq_act_bytes(at, rows, k), 0));
+    dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a, .smooth = smooth, .perm = any.perm, .outlier = any.outlier, .outliers = any.outliers});
+    dev->ops.matmul(dev, &(lq_matmul_args){.x = &a, .count = 1, .w = {&w}, .y = {y}});
+    bool ok = true, rows_same = true;
+    for (int r = 0; r < n; r++) {
+        lq_weight_row(&any, r, row);
+        lq_weight_row(&w, r, row2);
+        rows_same &= !memcmp(row, row2, (size_t)k * 4);
+        for (int m = 0; m < rows; m++) {
+            double want = 0, size = 0, step = 0;
+            for (int c = 0; c < k; c++) {
+                const double vx = (double)(lq_mat_row(&x, m)[c] * smooth[c]);
+                want += (double)row[c] * vx;
+                size += fabs((double)row[c] * vx);
+            }
+            for (int g = 0; g < k / 64 && at.scheme == LQ_A_Q8; g++)     // half a step of every activation of a group
+                for (int j = g * 64; j < (g + 1) * 64; j++) {
+                    const int c = any.perm ? perm[j] : j;
+                    step += fabs((double)row[c]) * 0.5001 * (double)a.scale[g * rows + m];
+                }
+            ok &= fabs((double)lq_mat_row(&y, m)[r] - want) <= step + 0x1p-24 * (k / 8 + 8) * size;
+        }
+    }
+    CHECK(rows_same, "lq_weight_row: layout %s is not layout any", lq_layout_names[w.layout]);
+    CHECK(ok, "matmul %s with %s%s: far from f64", dev->isa, outliers ? "outliers" : "perm", exact ? " exact" : "");
+    ck_done("columns");
+}
+
+// --- moe ---
+
+static void check_moe(lq_dev *dev, const lq_wtype *t, bool by_slot) {
+    enum { ROWS = 11, EXPERTS = 5, K = 160, N = 40 };
+    const int top_k = 2, slots = ROWS * top_k;
+    int32_t expert[ROWS * 2], order[ROWS * 2], start[EXPERTS + 1] = {0};
+    for (int s = 0; s < slots; s++) expert[s] = s % 2 ? 4 : ck_below(3); // expert 3 has nothing to do
+    for (int e = 0, at = 0; e < EXPERTS; start[++e] = at)
+        for (int s = 0; s < slots; s++)
+            if (expert[s] == e) order[at++] = s;
+    lq_weight any[2][EXPERTS], w[2][EXPERTS];
+    const float *bias[EXPERTS];
+    for (int e = 0; e < EXPERTS; e++) {
+        for (int i = 0; i < 2; i++) {
+            any[i][e] = ck_weight(t, N, K, 0);
+            w[i][e] = ck_weight_in(&any[i][e], dev->layout, 0);
+        }
+        float *b = ck_buf(N * 4, 0);
+        ck_fill(b, N);
+        bias[e] = b;
+    }
+    const lq_mat x = mat_of(by_slot ? slots : ROWS, K), y[2] = {mat_of(slots, N), mat_of(slots, N)};
+    const lq_atype at = lq_act_type(t, K, LQ_NUM_DEFAULT);
+    const lq_act a = ck_act(&x, at);
+    dev->ops.moe(dev, &(lq_moe_args){.x = &a, .x_by_slot = by_slot, .slots = slots, .top_k = top_k, .experts = EXPERTS, .order = order,
+                                     .start = start, .count = 2, .w = {w[0], w[1]}, .bias = {bias, NULL}, .y = {y[0], y[1]}});
+    for (int i = 0; i < 2; i++) {
+        bool same = true;
+        for (int s = 0; s < slots; s++) {
+            lq_mat row = x, z = mat_of(1, N);
+            row.p = lq_mat_row(&x, by_slot ? s : s / top_k);
+            row.rows = 1;
+            row_by_row(dev, &w[i][expert[s]], &row, at, i ? NULL : bias[expert[s]], &z);
+            for (int c = 0; c < N; c++) same &= ck_same(lq_mat_row(&z, 0)[c], lq_mat_row(&y[i], s)[c]);
+        }
+        CHECK(same && ck_gaps(&y[i]), "moe %s matrix %d: not the matmul of each slot", dev->isa, i);
+    }
+    ck_done("moe");
+}
+
+void check_matmul(lq_dev *ref, lq_dev *dev) {
+    lq_err err;
+    lq_dev *one;
+    const char *cap = strstr(dev->isa, "avx512") ? "avx512" : dev->isa;
+    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = cap, .threads = 1}, &one, &err)) {
+        CHECK(false, "%s", err.text);
+        return;
+    }
+    check_quant(ref, dev);
+    for (int i = 0; i < TYPES; i++)
+        for (int exact = 0; exact < 2; exact++) {
+            check_slot(dev, one, &types[i], exact, 1, 1100);
+            check_slot(dev, one, &types[i], exact, 7, 256);
+            check_slot(dev, one, &types[i], exact, 66, 320);
+        }
+    for (int i = 0; i < 4; i++) check_columns(dev, i & 1, i & 2);
+    for (int i = 0; i < 5; i++) {
+        check_moe(dev, &types[i], false);
+        check_moe(dev, &types[i], true);
+    }
+    lq_dev_close(one);
+}

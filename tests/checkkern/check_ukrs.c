@@ -1,0 +1,241 @@
+// check_ukrs.c: each row of lq_ukrs[] against an independent product in f64, at odd sizes, tails and batch heights, with the
+// bits of a row equal at every height, and the integer rows equal to the portable ones.
+#include "tests/checkkern/checkkern.h"
+
+enum { TOP = 70 }; // rows of the largest batch: above it no other path is taken, but for one case of 512
+
+static void name_of(const lq_ukr *u, const lq_weight *w, int rows, char *buf, size_t size) {
+    char type[64];
+    lq_wtype_name(&w->type, type, sizeof type);
+    snprintf(buf, size, "%s %s n %lld k %lld rows %d", u->name, type, (long long)w->n, (long long)w->k, rows);
+}
+
+// --- the products, from their definition ---
+
+static double product_q8(const lq_weight *any, const lq_act *a, int m, int64_t n, double *size) {
+    const lq_wtype *t = &any->type;
+    const int G = a->type.group;
+    const int64_t all = lq_weight_groups(t, any->k);
+    double want = 0;
+    for (int64_t g = 0; g * G < any->k; g++) {
+        const int8_t *x = a->q + ((size_t)g * (size_t)a->x.rows + (size_t)m) * (size_t)G;
+        int64_t zero = 1 << (t->bits - 1), dot = 0;
+        if (t->asym) zero = lq_code_get(any->zero + (size_t)n * lq_code_row_bytes(t->bits, all), t->bits, t->group ? g : 0);
+        for (int64_t k = g * G; k < (g + 1) * G && k < any->k; k++)
+            dot += ((int64_t)lq_code_get((const uint8_t *)any->q + (size_t)n * lq_code_row_bytes(t->bits, any->k), t->bits, k) - zero) * x[k - g * G];
+        const double term = (double)dot * (double)ck_scale(any, n, g) * (double)a->scale[(size_t)g * (size_t)a->x.rows + (size_t)m];
+        want += term;
+        *size += fabs(term);
+    }
+    return want;
+}
+static double product_f32(const float *row, const float *x, int64_t k, double *size) {
+    double want = 0;
+    for (int64_t i = 0; i < k; i++) {
+        want += (double)row[i] * (double)x[i];
+        *size += fabs((double)row[i] * (double)x[i]);
+    }
+    return want;
+}
+
+// --- one weight, one row of the table ---
+
+static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a, const lq_mat *y, const char *what) {
+    const int64_t k = any->k, cuts = (k + LQ_K_CUT - 1) / LQ_K_CUT;
+    const double blocks = u->act == LQ_A_Q8 ? (double)((k + a->type.group - 1) / a->type.group) : (double)((k < LQ_K_CUT ? k : LQ_K_CUT) / 8 + cuts);
+    float *row = ck_buf((size_t)k * sizeof(float), 0);
+    double worst = 0;
+    for (int64_t n = 0; n < any->n; n++) {
+        lq_weight_row_any(any, n, row);
+        for (int m = 0; m < y->rows; m++) {
+            double size = 0;
+            const double want = u->act == LQ_A_Q8 ? product_q8(any, a, m, n, &size) : product_f32(row, lq_mat_row(&a->x, m), k, &size);
+            const double error = fabs((double)lq_mat_row(y, m)[n] - want), bound = 0x1p-24 * (blocks + 4) * size;
+            if (!(error <= bound)) worst = fmax(worst, bound > 0 ? error / bound : INFINITY);
+            if (isnan(error)) worst = INFINITY;
+        }
+    }
+    CHECK(worst == 0, "%s: %.3g of the bound", what, worst);
+}
+
+static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w, const lq_mat *x, const lq_act *a, const lq_mat *y, const char *what) {
+    const int64_t tiles = (w->n + u->tile_n - 1) / u->tile_n;
+    void *scratch = ck_buf(LQ_SHARE, 0);
+    for (int rows = 1; rows <= 34 && rows <= x->rows; rows += rows < 17 ? 1 : 16) { // heights 1..17 and 33, quantized alone, tiles cut anywhere
+        bool same = true, gaps = true;
+        for (int m = 0; m + rows <= x->rows; m += rows < 3 ? 7 : rows) {
+            lq_mat part = *x;
+            part.p = lq_mat_row(x, m);
+            part.rows = rows;
+            const lq_act b = ck_act(&part, a->type);
+            const lq_mat z = ck_mat(rows, (int)w->n, 3);
+            const int64_t mid = ck_below((int)tiles + 1);
+            lq_ukr_tiles(ref, u, w, &b, 0, mid, 0, rows, z.p, z.stride, scratch);
+            lq_ukr_tiles(ref, u, w, &b, mid, tiles, 0, rows, z.p, z.stride, scratch);
+            lq_mat of = *y;
+            of.p = lq_mat_row(y, m);
+            of.rows = rows;
+            same &= ck_mat_same(&z, &of);
+            gaps &= ck_gaps(&z);
+        }
+        CHECK(same, "%s: other bits in batches of %d", what, rows);
+        CHECK(gaps, "%s: wrote between rows in batches of %d", what, rows);
+    }
+    const lq_mat z = ck_mat(x->rows, (int)w->n, 0); // parts of one batch
+    for (int m = 0, h = 1; m < x->rows; m += h, h = 1 + h * 2 % 23)
+        lq_ukr_tiles(ref, u, w, a, 0, tiles, m, m + h < x->rows ? m + h : x->rows, z.p, z.stride, scratch);
+    CHECK(ck_mat_same(&z, y), "%s: other bits in parts of a batch", what);
+}
+
+// `ref` gives the f32 row that a `rows` kernel is followed by: the one of the same ISA.
+static void check_one(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int64_t n, int64_t k, int rows) {
+    static size_t off;
+    char what[200];
+    off = (off + 5) % 64;
+    const lq_weight any = ck_weight(t, n, k, t->kind == LQ_W_PLAIN ? off / 4 * 4 : off), w = ck_weight_in(&any, u->layout, off);
+    name_of(u, &w, rows, what, sizeof what);
+    const lq_mat x = ck_mat(rows, (int)k, 1), y = ck_mat(rows, (int)n, 5);
+    const lq_atype at = {.scheme = u->act, .group = u->act == LQ_A_Q8 ? lq_x86_group(t) : 0};
+    const lq_act a = ck_act(&x, at);
+    void *scratch = ck_buf(LQ_SHARE, 0);
+    lq_ukr_tiles(ref, u, &w, &a, 0, (n + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride, scratch);
+    CHECK(ck_gaps(&y), "%s: wrote between rows", what);
+    check_values(u, &any, &a, &y, what);
+    if (u->act == LQ_A_Q8) {
+        const lq_mat z = ck_mat(rows, (int)n, 0);
+        const lq_ukr *c = lq_ukr_find(ref, &any, LQ_A_Q8);
+        c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
+        CHECK(ck_mat_same(&y, &z), "%s: other bits than %s", what, c->name);
+    }
+    if (rows <= TOP) check_heights(ref, u, &w, &x, &a, &y, what);
+    ck_done(what);
+}
+
+// --- extreme numbers: a sick row or scale stays where it is, and looks the same as in portable C ---
+
+static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t) {
+    static const float sick[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-39f, 1e-30f, 0, -0.0f};
+    const int rows = 40, n = 37, k = 320;
+    char what[200];
+    const lq_weight any = ck_weight(t, n, k, 0);
+    if (t->kind == LQ_W_INT && t->scale == LQ_F32) {
+        float *s = (float *)(uintptr_t)any.scale;
+        s[0] = NAN;
+        s[lq_weight_groups(t, k)] = INFINITY;
+        s[2 * lq_weight_groups(t, k)] = 1e-44f;
+        s[3 * lq_weight_groups(t, k)] = 3e38f;
+    }
+    const lq_weight w = ck_weight_in(&any, u->layout, 0);
+    name_of(u, &w, rows, what, sizeof what);
+    lq_mat x = ck_mat(rows, k, 0);
+    const lq_mat y = ck_mat(rows, n, 0), z = ck_mat(rows, n, 0);
+    const lq_atype at = {.scheme = u->act, .group = u->act == LQ_A_Q8 ? lq_x86_group(t) : 0};
+    void *scratch = ck_buf(LQ_SHARE, 0);
+    lq_act a = ck_act(&x, at);
+    const int64_t tiles = (n + u->tile_n - 1) / u->tile_n;
+    lq_ukr_tiles(ref, u, &w, &a, 0, tiles, 0, rows, z.p, z.stride, scratch);
+    for (int i = 0; i < 9; i++)
+        for (int c = 0; c < 3; c++) lq_mat_row(&x, 3 * i + 2)[(i * 37 + c * 100) % k] = sick[i];
+    memset(lq_mat_row(&x, 30), 0, (size_t)k * sizeof(float));
+    a = ck_act(&x, at);
+    lq_ukr_tiles(ref, u, &w, &a, 0, tiles, 0, rows, y.p, y.stride, scratch);
+    bool others = true, ill = true;
+    for (int m = 0; m < rows; m++)
+        for (int c = 4; c < n; c++) {
+            const float got = lq_mat_row(&y, m)[c];
+            const bool changed = m == 30 || (m < 27 && m % 3 == 2);
+            if (!changed) others &= ck_same(got, lq_mat_row(&z, m)[c]);
+            if (m == 2 || m == 5 || m == 8) ill &= !isfinite(got);
+            if (m == 30) ill &= got == 0;
+        }
+    CHECK(others, "%s: a sick row changed another one", what);
+    CHECK(ill, "%s: NaN or infinity was lost, or 0 is not 0", what);
+    if (u->act == LQ_A_Q8) {
+        const lq_ukr *c = lq_ukr_find(ref, &any, LQ_A_Q8);
+        c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
+        CHECK(ck_mat_same(&y, &z), "%s: extreme numbers give other bits than %s", what, c->name);
+    }
+    ck_done(what);
+}
+
+// Saturated codes and activations: the largest sums there are.
+static void check_saturated(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int64_t k) {
+    char what[200];
+    const int rows = 37, n = 64;
+    const lq_weight any = ck_weight(t, n, k, 0);
+    for (int64_t i = 0; i < n * k; i++)
+        lq_code_set((uint8_t *)(uintptr_t)any.q + (size_t)(i / k) * lq_code_row_bytes(t->bits, k), t->bits, i % k, i / k % 3 == 0 || (i / k % 3 == 1 && i % 8 < 4) ? (1u << t->bits) - 1 : 0);
+    const lq_weight w = ck_weight_in(&any, u->layout, 0);
+    const lq_mat x = ck_mat(rows, (int)k, 0), y = ck_mat(rows, n, 0), z = ck_mat(rows, n, 0);
+    for (int m = 0; m < rows; m++)
+        for (int64_t i = 0; i < k; i++) lq_mat_row(&x, m)[i] = m % 3 == 0 || (m % 3 == 1 && i % 8 < 4) ? 2.0f : -2.0f;
+    const lq_act a = ck_act(&x, (lq_atype){LQ_A_Q8, lq_x86_group(t)});
+    name_of(u, &w, rows, what, sizeof what);
+    u->run(&w, &a, 0, (n + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride);
+    check_values(u, &any, &a, &y, what);
+    const lq_ukr *c = lq_ukr_find(ref, &any, LQ_A_Q8);
+    c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
+    CHECK(ck_mat_same(&y, &z), "%s: saturated: other bits than %s", what, c->name);
+    ck_done(what);
+}
+
+// --- which types and shapes ---
+
+static const struct { int n, k, rows; } shapes[] = {{1, 16, 3}, {15, 64, 17}, {16, 128, 33}, {17, 100, TOP}, {33, 389, 18}, {80, 1536, 35}, {67, 2501, 37}};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static void check_ints(const lq_dev *ref, const lq_ukr *u) {
+    static const int groups[] = {0, 16, 32, 48, 64, 128, 272}, widths[] = {2, 3, 4, 5, 6, 7, 8};
+    static const lq_dtype scales[] = {LQ_F16, LQ_BF16, LQ_F32};
+    unsigned turn = 0;
+    for (size_t b = 0; b < 7; b++) {
+        if (u->layout == LQ_X86 && widths[b] != 4 && widths[b] != 8) continue;
+        if (u->bits && u->bits != widths[b]) continue;
+        for (size_t g = 0; g < 7; g++)
+            for (int asym = 0; asym < 2; asym++) {
+                lq_wtype t = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = widths[b], .group = groups[g], .asym = asym, .scale = scales[turn++ % 3]};
+                for (int s = 0; s < SHAPES; s++)
+                    if (u->bits || (turn + (unsigned)s) % 4 == 0) check_one(ref, u, &t, shapes[s].n, shapes[s].k, shapes[s].rows);
+                if (u->act == LQ_A_Q8) check_saturated(ref, u, &t, 1088);
+                t.scale = LQ_F32;
+                check_extremes(ref, u, &t);
+            }
+        lq_wtype t = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = widths[b], .group = 128, .scale = LQ_F16};
+        check_one(ref, u, &t, 160, 640, 512);
+        t.group = 32;
+        check_one(ref, u, &t, 96, 256, 512);
+        t.group = LQ_GROUP_MAX;
+        if (u->act == LQ_A_Q8) check_saturated(ref, u, &t, LQ_GROUP_MAX);
+    }
+}
+
+static void check_others(const lq_dev *ref, const lq_ukr *u) { // what only `rows` of codedany_c serves
+    static const lq_wtype types[] = {
+        {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32}, {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 3, .group = 16, .scale = LQ_F16},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32}, {.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .scale = LQ_BF16},
+        {.kind = LQ_W_FLOAT, .elem = LQ_I8, .bits = 8, .scale = LQ_F32}, {.kind = LQ_W_PLAIN, .elem = LQ_F64, .bits = 64}, {.kind = LQ_W_PLAIN, .elem = LQ_E4M3, .bits = 8},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 64, .asym = true, .scale = LQ_F16}, {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 0, .scale = LQ_F16},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = 32, .rows = 16, .scale = LQ_F16},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (int s = 0; s < SHAPES; s++) check_one(ref, u, &types[i], shapes[s].n, shapes[s].k, shapes[s].rows);
+}
+
+void check_ukrs(unsigned isa, lq_dev *ref) {
+    const lq_ukr *before[16];
+    memcpy(before, ref->ukr, sizeof before);
+    for (int i = 0; i < lq_ukr_count; i++) {
+        const lq_ukr *u = &lq_ukrs[i];
+        if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512)) continue;
+        lq_ukr_choose(u->needs, ref->ukr); // `rows` kernels end in the f32 row of this ISA; the integer reference stays layout any's
+        if (u->any_kind) check_others(ref, u);
+        else if (u->kind == LQ_W_INT) check_ints(ref, u);
+        else {
+            const lq_wtype t = {.kind = LQ_W_PLAIN, .elem = u->elem, .bits = (int)lq_dtype_size(u->elem) * 8};
+            for (int s = 0; s < SHAPES; s++) check_one(ref, u, &t, shapes[s].n, shapes[s].k, shapes[s].rows);
+            check_one(ref, u, &t, 13, 200, 512);
+            check_extremes(ref, u, &t);
+        }
+    }
+    memcpy(ref->ukr, before, sizeof before);
+}

@@ -1,0 +1,200 @@
+// checkkern.c: walks every row of lq_ukrs[] and every slot of every table this CPU can run.
+//   checkkern            checks; exit 0 when all hold
+//   checkkern --speed    times each micro-kernel as a fraction of what this machine can do, measured beside it
+#include "tests/checkkern/checkkern.h"
+#include <stdarg.h>
+
+int ck_passed, ck_failed, ck_skipped;
+
+void ck_fail(const char *file, int line, const char *cond, const char *fmt, ...) {
+    if (++ck_failed > 40) return;
+    printf("%s:%d: FAILED: %s: ", file, line, cond);
+    va_list args;
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    printf("\n");
+}
+
+// --- buffers ---
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { GUARD = 0 };
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+enum { GUARD = 0 };
+#else
+enum { GUARD = 256 };
+#endif
+#else
+enum { GUARD = 256 };
+#endif
+enum { BUFS = 4096, MARK = 0xA5 };
+static struct { unsigned char *base; size_t before, bytes; } bufs[BUFS];
+static int buf_count;
+
+void *ck_buf(size_t bytes, size_t off) {
+    const size_t before = GUARD + off;
+    unsigned char *base = NULL;
+    if (buf_count >= BUFS || posix_memalign((void **)&base, 64, before + bytes + GUARD + !bytes)) {
+        printf("checkkern: no memory for a buffer of %zu bytes\n", bytes);
+        exit(2);
+    }
+    memset(base, MARK, before + bytes + GUARD);
+    bufs[buf_count].base = base;
+    bufs[buf_count].before = before;
+    bufs[buf_count++].bytes = bytes;
+    return base + before;
+}
+void ck_done(const char *what) {
+    bool ok = true;
+    for (int i = 0; i < buf_count; i++) {
+        const unsigned char *p = bufs[i].base;
+        for (size_t j = 0; j < bufs[i].before; j++) ok &= p[j] == MARK;
+        for (size_t j = 0; j < GUARD; j++) ok &= p[bufs[i].before + bufs[i].bytes + j] == MARK;
+        free(bufs[i].base);
+    }
+    buf_count = 0;
+    CHECK(ok, "%s: wrote outside of its buffers", what);
+}
+
+// --- random ---
+
+static uint64_t state = 88172645463325252u;
+uint64_t ck_rand(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    return state ^= state << 17;
+}
+double ck_uniform(void) { return (double)(ck_rand() >> 11) * 0x1p-52 - 1; }
+int ck_below(int n) { return (int)(ck_rand() % (uint64_t)n); }
+void ck_fill(float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) x[i] = (float)(ck_uniform() * (ck_below(16) ? 1 : 30));
+}
+
+// --- weights and activations ---
+
+static void put_float(void *to, lq_dtype t, size_t i, float f) {
+    lq_dtypes[t].from_f32(&f, (char *)to + i * lq_dtype_size(t), 1);
+}
+
+lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off) {
+    lq_weight_size size;
+    lq_weight w = {.type = *t, .layout = LQ_ANY, .n = n, .k = k};
+    if (!lq_weight_sizes(t, n, k, &size)) {
+        printf("checkkern: a weight of %lld x %lld has no size\n", (long long)n, (long long)k);
+        exit(2);
+    }
+    uint8_t *q = ck_buf(size.q, off), *zero = size.zero ? ck_buf(size.zero, off) : NULL;
+    void *scale = size.scale ? ck_buf(size.scale, off & ~(size_t)3) : NULL;
+    memset(q, 0, size.q);
+    if (zero) memset(zero, 0, size.zero);
+    const int64_t groups = lq_weight_groups(t, k);
+    for (int64_t i = 0; i < n * k; i++) {
+        if (t->kind == LQ_W_PLAIN || (t->kind == LQ_W_FLOAT && t->elem != LQ_I8)) put_float(q, t->elem, (size_t)i, (float)ck_uniform());
+        else if (t->kind == LQ_W_FLOAT) q[i] = (uint8_t)ck_rand();
+        else lq_code_set(q + (size_t)(i / k) * lq_code_row_bytes(t->bits, k), t->bits, i % k, (uint32_t)ck_below(1 << t->bits));
+    }
+    for (size_t i = 0; i * lq_dtype_size(t->scale) < size.scale; i++) put_float(scale, t->scale, i, (float)(0.001 + fabs(ck_uniform()) * 0.1));
+    for (int64_t i = 0; zero && i < n * groups; i++)
+        lq_code_set(zero + (size_t)(i / groups) * lq_code_row_bytes(t->bits, groups), t->bits, i % groups, (uint32_t)ck_below(1 << t->bits));
+    w.q = q;
+    w.scale = scale;
+    w.zero = zero;
+    if (t->kind == LQ_W_TABLE) {
+        float *table = ck_buf(sizeof(float) << t->bits, 0);
+        ck_fill(table, (size_t)1 << t->bits);
+        w.table = table;
+    }
+    return w;
+}
+lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off) {
+    lq_weight_size size;
+    lq_weight w = *any;
+    if (layout == LQ_ANY || !lq_pack_sizes(layout, &any->type, any->n, any->k, &size)) return w;
+    lq_weight_out out = {.q = ck_buf(size.q, off), .scale = ck_buf(size.scale, off & ~(size_t)3), .zero = size.zero ? ck_buf(size.zero, off) : NULL};
+    lq_pack(any, layout, out, NULL);
+    w.layout = layout;
+    w.q = out.q;
+    w.scale = out.scale;
+    w.zero = out.zero;
+    return w;
+}
+float ck_scale(const lq_weight *any, int64_t row, int64_t group) {
+    const int64_t groups = lq_weight_groups(&any->type, any->k), band = any->type.rows > 1 ? row / any->type.rows : row;
+    float f;
+    lq_dtypes[any->type.scale].to_f32((const char *)any->scale + (size_t)(band * groups + (any->type.group ? group : 0)) * lq_dtype_size(any->type.scale), &f, 1);
+    return f;
+}
+lq_act ck_act(const lq_mat *x, lq_atype t) {
+    lq_act a = {.x = *x};
+    lq_act_bind(&a, t, x->rows, x->cols, ck_buf(lq_act_bytes(t, x->rows, x->cols), 0));
+    for (int r = 0; t.scheme == LQ_A_Q8 && r < x->rows; r++) lq_q8_row_c(lq_mat_row(x, r), x->cols, &a, r, 0);
+    return a;
+}
+lq_mat ck_mat(int rows, int cols, size_t gap) {
+    lq_mat m = {.type = LQ_F32, .rows = rows, .cols = cols, .stride = (size_t)cols + gap};
+    m.p = ck_buf((size_t)rows * m.stride * sizeof(float), 4);
+    for (int r = 0; r < rows; r++) {
+        ck_fill(lq_mat_row(&m, r), (size_t)cols);
+        for (size_t c = (size_t)cols; c < m.stride; c++) lq_mat_row(&m, r)[c] = NAN;
+    }
+    return m;
+}
+bool ck_gaps(const lq_mat *m) {
+    bool ok = true;
+    for (int r = 0; r < m->rows; r++)
+        for (size_t c = (size_t)m->cols; c < m->stride; c++) ok &= isnan(lq_mat_row(m, r)[c]);
+    return ok;
+}
+bool ck_mat_same(const lq_mat *a, const lq_mat *b) {
+    bool ok = true;
+    for (int r = 0; r < a->rows; r++)
+        for (int c = 0; c < a->cols; c++) ok &= ck_same(lq_mat_row(a, r)[c], lq_mat_row(b, r)[c]);
+    return ok;
+}
+
+// --- all tables ---
+
+static lq_dev *open_cpu(const char *isa, int threads) {
+    lq_err err;
+    lq_dev *d;
+    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = isa, .threads = threads}, &d, &err) ||
+        !lq_dev_reserve(d, &(lq_dev_limits){.rows = 600, .k = 8192, .n = 8192, .heads = 16, .dv = 256, .max_at = 4096, .vocab = 40000}, &err)) {
+        printf("checkkern: %s\n", err.text);
+        exit(2);
+    }
+    return d;
+}
+
+int main(int argc, char **argv) {
+    static const char *const isas[] = {"c", "avx2", "avx512"};
+    if (argc > 2 || (argc == 2 && strcmp(argv[1], "--speed"))) {
+        printf("usage: checkkern [--speed]\n");
+        return 2;
+    }
+    if (argc == 2) {
+        lq_dev *d = open_cpu("auto", 0);
+        speed(d);
+        lq_dev_close(d);
+        return 0;
+    }
+    lq_dev *ref = open_cpu("c", 1);
+    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
+        lq_dev *d = open_cpu(isas[i], 3);
+        if (strncmp(d->isa, isas[i], strlen(isas[i]))) {
+            SKIP("%s: this CPU does not have it", isas[i]);
+            lq_dev_close(d);
+            continue;
+        }
+        const int before = ck_passed + ck_failed;
+        check_ukrs(((const lq_cpu *)d->self)->isa, ref);
+        check_matmul(ref, d);
+        check_ops(ref, d);
+        printf("%s: %d checks\n", d->isa, ck_passed + ck_failed - before);
+        lq_dev_close(d);
+    }
+    lq_dev_close(ref);
+    printf("%d passed, %d failed, %d skipped\n", ck_passed, ck_failed, ck_skipped);
+    return ck_failed != 0;
+}

@@ -1,0 +1,48 @@
+// checkkern.h: what the files of checkkern share: counting, guarded buffers, random numbers, random weights, comparing bits.
+#ifndef CHECKKERN_H
+#define CHECKKERN_H
+#include "kernels/cpu/ukr.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern int ck_passed, ck_failed, ck_skipped;
+void ck_fail(const char *file, int line, const char *cond, const char *fmt, ...) LQ_PRINTF(4, 5);
+#define CHECK(cond, ...)                                          \
+    do {                                                          \
+        if (cond) ck_passed++;                                    \
+        else ck_fail(__FILE__, __LINE__, #cond, __VA_ARGS__);     \
+    } while (0)
+#define SKIP(...) do { ck_skipped++; printf("SKIPPED: "); printf(__VA_ARGS__); printf("\n"); } while (0)
+
+// A buffer between guard bytes, `off` bytes away from a 64-byte border. ck_done checks the guards of all buffers, names `what`
+// if one was written to, and frees them. Under ASan there are no guards: it sees reads too.
+void *ck_buf(size_t bytes, size_t off);
+void ck_done(const char *what);
+
+uint64_t ck_rand(void);            // a fixed sequence
+double ck_uniform(void);           // -1 .. 1
+int ck_below(int n);               // 0 .. n-1
+void ck_fill(float *x, size_t n);  // values of very different sizes
+
+// A random weight in layout any; in another layout: the same one packed, its parts ck_bufs. Perm, smooth and outliers are off.
+lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off);
+lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off);
+float ck_scale(const lq_weight *any, int64_t row, int64_t group);
+// A Q8 activation of x [rows][k] made by the portable code.
+lq_act ck_act(const lq_mat *x, lq_atype t);
+lq_mat ck_mat(int rows, int cols, size_t gap); // F32, random, stride = cols + gap, the gap is NaN
+bool ck_gaps(const lq_mat *m);                 // still NaN
+
+static inline bool ck_same(float a, float b) { return (a != a && b != b) || memcmp(&a, &b, 4) == 0; } // one NaN is as good as another
+bool ck_mat_same(const lq_mat *a, const lq_mat *b);
+
+// Every slot but quant, matmul and moe, of `dev` against `ref` (portable, one thread).
+void check_ops(lq_dev *ref, lq_dev *dev);
+// quant, matmul and moe.
+void check_matmul(lq_dev *ref, lq_dev *dev);
+// Rows of lq_ukrs[] that a CPU with these ISA bits can run.
+void check_ukrs(unsigned isa, lq_dev *ref);
+void speed(lq_dev *dev);
+#endif

@@ -1,0 +1,174 @@
+// speed.c: each micro-kernel on this machine, as a fraction of what the machine can do. The speed of memory on a shared host
+// moves within seconds: what is printed is the median of ratios, each to a plain read of the same bytes timed beside the kernel.
+#include "tests/checkkern/checkkern.h"
+#include <stdatomic.h>
+#include <time.h>
+
+enum { N = 5632, K = 2048, ROUNDS = 9 };
+static const size_t SET_BYTES = (size_t)512 << 20; // more than the caches of a core; the same for kernel and read
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+static int less(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+static double median(double *t, int n) {
+    qsort(t, (size_t)n, sizeof *t, less);
+    return t[n / 2];
+}
+
+// --- what the machine can do ---
+
+static atomic_llong sink;
+typedef struct read_job { const char *p; size_t bytes; int parts; } read_job;
+typedef long long vec __attribute__((vector_size(32)));
+#if defined(__x86_64__)
+__attribute__((target("avx2")))
+#endif
+static void read_part(void *arg, int task, int worker) {
+    (void)worker;
+    const read_job *j = arg;
+    const size_t part = j->bytes / (size_t)j->parts / 256 * 256;
+    const vec *p = (const vec *)(const void *)(j->p + (size_t)task * part);
+    vec s[4] = {{0}};
+    for (size_t i = 0; i < part / 32; i += 8)
+        for (int l = 0; l < 4; l++) s[l] ^= p[i + (size_t)l] ^ p[i + (size_t)l + 4];
+    atomic_fetch_add(&sink, s[0][0] ^ s[1][1] ^ s[2][2] ^ s[3][3]);
+}
+static double read_time(lq_dev *d, const char *p, size_t bytes) {
+    read_job j = {p, bytes, lq_pool_threads(d->pool)};
+    const double t = now();
+    lq_pool_run(d->pool, read_part, &j, j.parts);
+    return now() - t;
+}
+
+// Multiply-adds per second of all threads: independent chains of the instruction a kernel stands on.
+typedef struct peak_job { int kind; long loops; } peak_job;
+enum { DOT512, FMA512, DOT256, FMA256, NONE };
+#define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
+#define DOT5(R) "vpdpbusd %%zmm30, %%zmm31, %%zmm" #R "\n"
+#define FMA5(R) "vfmadd231ps %%zmm30, %%zmm31, %%zmm" #R "\n"
+#define DOT2(R) "vpmaddubsw %%ymm14, %%ymm15, %%ymm13\nvpaddw %%ymm13, %%ymm" #R ", %%ymm" #R "\n"
+#define FMA2(R) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #R "\n"
+#define LOOP(OP) for (long i = 0; i < j->loops; i++) __asm__ volatile(CHAINS(OP) ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm13")
+static void peak_part(void *arg, int task, int worker) {
+    (void)task;
+    (void)worker;
+    const peak_job *j = arg;
+#if defined(__x86_64__)
+    if (j->kind == DOT512) LOOP(DOT5);
+    if (j->kind == FMA512) LOOP(FMA5);
+    if (j->kind == DOT256) LOOP(DOT2);
+    if (j->kind == FMA256) LOOP(FMA2);
+#endif
+    (void)j;
+}
+static double peak(lq_dev *d, int kind) {
+    static const int macs[] = {64, 16, 32, 8, 1};
+    peak_job j = {kind, 2000000};
+    const int threads = lq_pool_threads(d->pool);
+    const double t = now();
+    lq_pool_run(d->pool, peak_part, &j, threads);
+    return (double)j.loops * 12 * macs[kind] * threads / (now() - t);
+}
+static int peak_kind(const lq_ukr *u) {
+    if (u->needs & LQ_ISA_AVX512) return u->act == LQ_A_Q8 ? DOT512 : FMA512;
+    if (u->needs & LQ_ISA_AVX2) return u->act == LQ_A_Q8 ? DOT256 : FMA256;
+    return NONE;
+}
+
+// --- one row of the table ---
+
+typedef struct set { lq_weight *w; int count; char *base; size_t bytes; } set;
+
+// Distinct matrices, together SET_BYTES of memory, filled with what does not overflow.
+static bool set_make(const lq_wtype *t, lq_layout layout, set *s) {
+    lq_weight_size size;
+    if (!lq_pack_sizes(layout, t, N, K, &size)) return false;
+    const size_t one = (size.q + size.scale + size.zero + 63) / 64 * 64;
+    s->count = (int)(SET_BYTES / one);
+    s->bytes = one * (size_t)s->count;
+    s->w = calloc((size_t)s->count, sizeof *s->w);
+    void *p = NULL;
+    if (!s->w || posix_memalign(&p, 4096, s->bytes)) {
+        free(s->w);
+        return false;
+    }
+    s->base = p;
+    const float scale = 0.01f;
+    for (size_t i = 0; i < s->bytes; i += 8) *(uint64_t *)(void *)(s->base + i) = ck_rand() & (t->kind == LQ_W_PLAIN ? 0x3fff3fff3fff3fffu : ~(uint64_t)0);
+    for (int i = 0; i < s->count; i++) {
+        char *at = s->base + (size_t)i * one;
+        s->w[i] = (lq_weight){.type = *t, .layout = layout, .n = N, .k = K, .q = at, .scale = at + size.q, .zero = size.zero ? (uint8_t *)at + size.q + size.scale : NULL};
+        for (size_t c = 0; c * 2 < size.scale; c++) lq_dtypes[LQ_F16].from_f32(&scale, at + size.q + c * 2, 1);
+    }
+    return true;
+}
+static double set_time(lq_dev *d, const set *s, int used, const lq_act *a, lq_mat y) {
+    const double t = now();
+    for (int i = 0; i < used; i++) d->ops.matmul(d, &(lq_matmul_args){.x = a, .count = 1, .w = {&s->w[i]}, .y = {y}});
+    return now() - t;
+}
+
+static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
+    set s;
+    char name[64];
+    lq_wtype_name(t, name, sizeof name);
+    if (!set_make(t, u->layout, &s)) {
+        printf("  %s: no memory\n", name);
+        return;
+    }
+    for (int pass = 0; pass < 4; pass++) {
+        const int rows = pass == 0 ? 1 : pass == 1 ? 4 : pass == 2 ? 16 : 512, reps = pass < 3 ? ROUNDS : 5;
+        int used = pass == 0 ? s.count : pass < 3 ? s.count / 2 + 1 : 4;
+        if (peak_kind(u) == NONE || u->rows) used = rows > 16 ? 1 : s.count / 16 + 1;
+        const size_t bytes = s.bytes / (size_t)s.count * (size_t)used;
+        const lq_mat x = ck_mat(rows, K, 0), y = ck_mat(rows, N, 0);
+        const lq_atype at = {u->act, u->act == LQ_A_Q8 ? lq_x86_group(t) : 0};
+        const lq_act a = ck_act(&x, at);
+        double t0[ROUNDS], of_read[ROUNDS], of_peak[ROUNDS];
+        set_time(d, &s, used < 4 ? used : 4, &a, y);
+        for (int i = 0; i < reps; i++) {
+            const int kind = peak_kind(u);
+            const double before = read_time(d, s.base, bytes), p = kind == NONE ? 0 : peak(d, kind);
+            t0[i] = set_time(d, &s, used, &a, y);
+            const double read = (before + read_time(d, s.base, bytes)) / 2, macs = (double)N * K * rows * used;
+            of_read[i] = read / t0[i];
+            of_peak[i] = kind == NONE ? 0 : macs / t0[i] / ((p + peak(d, kind)) / 2);
+        }
+        const double tm = median(t0, reps);
+        printf("  %-26s M %3d: %7.3f ms a matrix, %6.1f GB/s = %3.0f %% of a plain read", name, rows, tm / used * 1e3, (double)bytes / tm / 1e9, 100 * median(of_read, reps));
+        if (peak_kind(u) != NONE) printf(", %6.3f TOPS = %3.0f %% of peak", 2e-12 * N * K * rows * used / tm, 100 * median(of_peak, reps));
+        printf("\n");
+        fflush(stdout);
+        ck_done("speed");
+    }
+    free(s.base);
+    free(s.w);
+}
+
+void speed(lq_dev *d) {
+    static const lq_wtype ints[] = {
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .scale = LQ_F16}, {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .asym = true, .scale = LQ_F16},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16}, {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16},
+    };
+    const unsigned isa = ((const lq_cpu *)d->self)->isa;
+    const lq_ukr *chosen[16];
+    memcpy(chosen, d->ukr, sizeof chosen);
+    printf("%s, %d threads, %d x %d\n", d->isa, lq_pool_threads(d->pool), N, K);
+    for (int i = 0; i < lq_ukr_count; i++) {
+        const lq_ukr *u = &lq_ukrs[i];
+        if (u->needs & ~isa || u->any_kind) continue;
+        lq_ukr_choose(u->needs, d->ukr);
+        printf("%s\n", u->name);
+        const lq_wtype plain = {.kind = LQ_W_PLAIN, .elem = u->elem, .bits = (int)lq_dtype_size(u->elem) * 8};
+        if (u->kind == LQ_W_PLAIN) speed_of(d, u, &plain);
+        else for (size_t t = 0; t < sizeof ints / sizeof *ints; t++)
+            if (lq_ukr_fits(u, &ints[t], u->layout, u->act) && lq_ukr_find(d, &(lq_weight){.type = ints[t], .layout = u->layout}, u->act) == u) speed_of(d, u, &ints[t]);
+    }
+    memcpy(d->ukr, chosen, sizeof chosen);
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# serve_openai.py: the server through the official OpenAI client, which parses every answer into its own types. Run it with a Python
+# that has the `openai` package; without it the test is counted as skipped. The same variables as serve.py.
+import asyncio, sys, time
+import serve
+from serve import check
+
+
+def test_client(s, openai):
+    c = openai.OpenAI(base_url=f"http://127.0.0.1:{s.port}/v1", api_key="none", max_retries=0, timeout=60 * serve.SLOW)
+    check([m.id for m in c.models.list()] == ["demo"] and c.models.retrieve("demo").object == "model", "models")
+    ask = {"model": "demo", "prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
+    r = c.completions.create(**ask)
+    check(type(r).__name__ == "Completion" and r.object == "text_completion" and r.choices[0].finish_reason in ("stop", "length") and
+          r.usage.total_tokens == r.usage.prompt_tokens + r.usage.completion_tokens and not r.model_extra, r)
+    parts, usage = [], None
+    for chunk in c.completions.create(**ask, stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        parts += [x.text for x in chunk.choices]
+    check("".join(parts) == r.choices[0].text and usage.total_tokens == r.usage.total_tokens, parts)
+    full = c.completions.create(**{**ask, "prompt": ["Once", "A cat"], "max_tokens": 8}, n=2, logprobs=3, echo=True, seed=1, stop=["\u2603"], logit_bias={"5": -1},
+                                presence_penalty=0.1, frequency_penalty=0.1, top_p=0.9, user="someone", best_of=2, extra_body={"top_k": 20, "min_p": 0.01})
+    check(len(full.choices) == 4 and all(len(x.logprobs.tokens) == len(x.logprobs.text_offset) == len(x.logprobs.top_logprobs) == len(x.logprobs.token_logprobs)
+                                         for x in full.choices), full)
+    for kind, more in ((openai.BadRequestError, {"temperature": -1}), (openai.BadRequestError, {"suffix": "x"}), (openai.NotFoundError, {"model": "other"})):
+        try:
+            c.completions.create(**{**ask, **more})
+            check(False, "no error for", more)
+        except kind as e:
+            check(e.param == list(more)[0] and e.type == "invalid_request_error", e)
+    before = s.metrics()["vllm:generation_tokens_total"]
+    stream = c.completions.create(**{**ask, "max_tokens": 900}, stream=True, extra_body={"ignore_eos": True})
+    next(iter(stream))
+    stream.close()
+    check(s.idle() is True and s.metrics()["vllm:generation_tokens_total"] - before < 900, "a closed stream is cancelled", s.idle(0))
+
+
+async def many(s, openai, count):
+    c = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{s.port}/v1", api_key="none", max_retries=0, timeout=120 * serve.SLOW)
+
+    async def one(i):
+        text = ""
+        async for chunk in await c.completions.create(model="demo", prompt="Once", max_tokens=30, temperature=1, seed=i, stream=True):
+            text += chunk.choices[0].text
+        return text
+    got = await asyncio.gather(*(one(i) for i in range(count)))
+    await c.close()
+    return got
+
+
+def main():
+    try:
+        import openai
+    except ImportError:
+        serve.skip("the openai package is not here")
+    else:
+        s = serve.Server()
+        start = time.monotonic()
+        test_client(s, openai)
+        got = asyncio.run(many(s, openai, 50))
+        alone = [s.post({"prompt": "Once", "max_tokens": 30, "temperature": 1, "seed": i})["choices"][0]["text"] for i in range(0, 50, 7)]
+        check(got[0::7] == alone, "50 streams at once", got[0::7], alone)
+        check(s.idle() is True, "idle", s.idle(0))
+        s.stop()
+        print(f"openai {openai.__version__}: {time.monotonic() - start:.1f} s")
+    print(f"{serve.passed} passed, {serve.failed} failed, {serve.skipped} skipped")
+    return serve.failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

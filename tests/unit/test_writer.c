@@ -1,0 +1,380 @@
+// test_writer.c: what is written reads back, lies where the format says, and is the same bytes whether or not the work was
+// interrupted: the journal cut at every byte, every byte of it damaged, the writer killed at random moments.
+#include "tests/unit/lq_make.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+static char folder[64], out[96], partial[128];
+
+static const char *at(const char *name) {
+    static char path[4][160];
+    static int i;
+    i = (i + 1) % 4;
+    snprintf(path[i], sizeof path[i], "%s/%s", folder, name);
+    return path[i];
+}
+
+static bool exists(const char *path) { return access(path, F_OK) == 0; }
+
+static bool same_bytes(blob a, blob b) { return a.p && b.p && a.n == b.n && !memcmp(a.p, b.p, a.n); }
+
+static blob reference(void) {
+    lq_err err = {0};
+    bool ok = make_lq(out, false, false, &err);
+    CHECK(ok, "%s", err.text);
+    CHECK(!exists(partial), "nothing is left beside it");
+    blob b = blob_read(out);
+    unlink(out);
+    return b;
+}
+
+// --- what is written ---
+
+static void check_weight(const lq_ckpt *c, int i, int which) {
+    static make_buffers b;
+    char name[64];
+    lq_weight got, want = make_weight(which, &b);
+    lq_err err = {0};
+    snprintf(name, sizeof name, "model.layers.%d.w%d", i / 2, i % 2);
+    bool ok = lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &got, &err);
+    CHECK(ok, "%s", err.text);
+    if (!ok) return;
+    CHECK(lq_wtype_equal(&got.type, &want.type) && got.layout == LQ_ANY && got.outliers == want.outliers, "%s: type", name);
+    bool same = true;
+    float x[MAKE_K], y[MAKE_K];
+    for (int64_t r = 0; r < MAKE_N; r++) {
+        lq_weight_row_any(&got, r, x);
+        lq_weight_row_any(&want, r, y);
+        same &= !memcmp(x, y, sizeof x);
+    }
+    CHECK(same && (uintptr_t)got.q % 64 == 0 && (uintptr_t)got.scale % 64 == 0, "%s: rows", name);
+    CHECK(!got.perm == !want.perm && !got.smooth == !want.smooth && (!got.smooth || !memcmp(got.smooth, want.smooth, sizeof b.smooth)), "%s: parts", name);
+    CHECK(!lq_ckpt_weight(c, name, MAKE_N, MAKE_K + 1, &got, &err) && err_good(&err, out) && strstr(err.text, name), "%s", err.text);
+    CHECK(lq_ckpt_has_weight(c, name) && !lq_ckpt_find(c, name), "coded, not plain");
+}
+
+static void test_read_back(void) {
+    lq_err err = {0};
+    lq_ckpt *c = NULL;
+    bool ok = make_lq(out, true, false, &err) && lq_ckpt_open(out, &c, &err);
+    CHECK(ok, "%s", err.text);
+    if (!ok) return;
+    CHECK(!strcmp(lq_ckpt_container(c), "lq") && !strcmp(lq_ckpt_path(c), out), "container");
+    CHECK(lq_ckpt_verify(c, NULL, NULL, &err), "%s", err.text);
+    for (int i = 0; i < 2 * MAKE_BLOCKS; i++) check_weight(c, i, i % MAKE_FEATURES);
+    for (size_t i = 0; i < lq_ckpt_count(c); i++) {
+        const lq_tensor *t = lq_ckpt_at(c, i);
+        CHECK(lq_ckpt_find(c, t->name) == t && strncmp(t->name, "lq.", 3) != 0, "%s", t->name);
+        CHECK(!i || strcmp(lq_ckpt_at(c, i - 1)->name, t->name) < 0, "%s: order", t->name);
+        size_t place = (size_t)((const uint8_t *)t->data - (const uint8_t *)lq_ckpt_at(c, 0)->data);
+        CHECK((uintptr_t)t->data % (t->bytes >= 4096 ? 4096 : 64) == 0, "%s at %zu", t->name, place);
+        lq_ckpt_drop(c, t);
+    }
+    lq_bytes file;
+    CHECK(lq_ckpt_file(c, "config.json", &file, &err) && file.n == 17 && !memcmp(file.p, "{\"hidden_size\":1}", 17), "config");
+    CHECK(blob_write(at("merges.txt"), "x", 1) && lq_ckpt_file(c, "merges.txt", &file, &err) && !file.p, "what lies beside does not count");
+    CHECK(!lq_ckpt_file(c, "../etc/passwd", &file, &err) && !lq_ckpt_file(c, "..", &file, &err), "no paths");
+    CHECK(!strcmp(lq_ckpt_meta(c, "lq.arch"), "LlamaForCausalLM") && !lq_ckpt_meta(c, "none"), "metadata");
+    lq_weight w;
+    CHECK(lq_ckpt_weight(c, "model.layers.1.norm", 33, 0, &w, &err) && w.type.kind == LQ_W_PLAIN && w.n == 33 && w.k == 1, "%s", err.text);
+    CHECK(!lq_ckpt_weight(c, "absent", 1, 0, &w, &err) && strstr(err.text, "absent"), "%s", err.text);
+    CHECK(!lq_ckpt_weight(c, "empty", 0, 3, &w, &err), "an integer tensor is no weight");
+    CHECK(!lq_ckpt_find(c, "lq.pad/0"), "padding is not seen");
+    blob b = blob_read(out);
+    CHECK(lq_ckpt_file_bytes(c) == b.n && b.n % 64 != 1, "size");
+    free(b.p);
+    lq_ckpt_close(c);
+    unlink(at("merges.txt"));
+    unlink(out);
+}
+
+// A file in layout x86: int4 and int8 in tiles, what has no form there stays any.
+static void test_layout(void) {
+    static make_buffers b;
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    lq_writer_opts o = {.out = out, .fingerprint = "x86", .header_room = make_room()};
+    bool ok = lq_writer_open(&o, &w, &err) && lq_writer_meta(w, "lq.layout", "x86", &err);
+    CHECK(ok, "%s", err.text);
+    for (int i = 0; i < MAKE_FEATURES && ok; i++) {
+        lq_weight q = make_weight(i, &b);
+        char name[16];
+        snprintf(name, sizeof name, "w%d", i);
+        if (i < 3) CHECK(!lq_writer_weight(w, name, &q, &err) && err.code == LQ_E_USAGE, "any in an x86 file");
+        if (i < 3) q.layout = LQ_X86;
+        ok = lq_writer_weight(w, name, &q, &err);
+        CHECK(ok, "%s", err.text);
+    }
+    ok = ok && lq_writer_commit(w, &err);
+    CHECK(ok, "%s", err.text);
+    lq_writer_close(w, false);
+    lq_ckpt *c = NULL;
+    CHECK(ok && lq_ckpt_open(out, &c, &err) && lq_ckpt_verify(c, NULL, NULL, &err), "%s", err.text);
+    for (int i = 0; i < MAKE_FEATURES && c; i++) {
+        lq_weight got;
+        char name[16];
+        snprintf(name, sizeof name, "w%d", i);
+        CHECK(lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &got, &err) && got.layout == (i < 3 ? LQ_X86 : LQ_ANY), "%s: layout", name);
+    }
+    const lq_tensor *q = c ? lq_ckpt_find(c, "w1.q") : NULL, *z = c ? lq_ckpt_find(c, "w1.zero") : NULL;
+    CHECK(q && q->rank == 2 && q->shape[0] == 2 && q->shape[1] == 16 * MAKE_K / 2 && z && z->rank == 3 && z->shape[1] == 3 && z->shape[2] == 16, "shapes of tiles");
+    lq_ckpt_close(c);
+    unlink(out);
+}
+
+static void test_plain(void) {
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    lq_writer_opts o = {.out = out, .fingerprint = "", .plain = true, .header_room = 4096};
+    static const float v[6] = {1, 2, 3, 4, 5, 6};
+    bool ok = lq_writer_open(&o, &w, &err) && lq_writer_meta(w, "format", "pt", &err);
+    ok = ok && lq_writer_add(w, "b \"quoted\" \\ \xc3\xa9", LQ_F32, 2, (int64_t[]){2, 3}, v, &err) && lq_writer_add(w, "a", LQ_U8, 1, (int64_t[]){3}, v, &err);
+    ok = ok && lq_writer_add(w, "c", LQ_BF16, 1, (int64_t[]){5}, v, &err) && lq_writer_add(w, "scalar", LQ_F64, 0, NULL, v, &err) && lq_writer_commit(w, &err);
+    CHECK(ok, "%s", err.text);
+    lq_writer_close(w, false);
+    lq_ckpt *c = NULL;
+    CHECK(lq_ckpt_open(out, &c, &err) && !strcmp(lq_ckpt_container(c), "safetensors") && lq_ckpt_count(c) == 4, "%s", err.text);
+    if (!c) return;
+    const lq_tensor *t = lq_ckpt_find(c, "b \"quoted\" \\ \xc3\xa9");
+    CHECK(t && !memcmp(t->data, v, sizeof v) && !strcmp(lq_ckpt_meta(c, "format"), "pt"), "read back");
+    // `c` begins at an odd byte: it binds through an aligned copy, the same one each time.
+    lq_weight a, b;
+    t = lq_ckpt_find(c, "c");
+    CHECK((uintptr_t)t->data % 2 == 1 && lq_ckpt_weight(c, "c", 5, 0, &a, &err) && lq_ckpt_weight(c, "c", 5, 0, &b, &err), "%s", err.text);
+    CHECK((uintptr_t)a.q % 2 == 0 && a.q == b.q && !memcmp(a.q, v, 10), "aligned copy");
+    lq_ckpt_close(c);
+    unlink(out);
+}
+
+// --- what is refused ---
+
+static void test_refusals(void) {
+    lq_err err = {0};
+    lq_writer *w = NULL, *second = NULL;
+    static const char d[64];
+    int64_t one[] = {1}, neg[] = {-1}, huge[] = {INT64_MAX, 3};
+    char longname[LQ_NAME + 8];
+    memset(longname, 'a', sizeof longname), longname[sizeof longname - 1] = 0;
+    CHECK(make_open(out, false, false, &w, &err), "%s", err.text);
+    CHECK(!make_open(out, true, false, &second, &err) && err_good(&err, out), "a second writer: %s", err.text);
+    static const char *const names[] = {"", "lq.pad/0", "__metadata__", "a\nb", "bad\xff", "lq.file/../x", "lq.file/", "lq.file/a/b"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) CHECK(!lq_writer_add(w, names[i], LQ_U8, 1, one, d, &err) && err_good(&err, out), "%s: %s", names[i], err.text);
+    CHECK(!lq_writer_add(w, longname, LQ_U8, 1, one, d, &err), "a long name");
+    CHECK(!lq_writer_add(w, "a", LQ_U8, 1, neg, d, &err) && !lq_writer_add(w, "a", LQ_F32, 2, huge, d, &err) && !lq_writer_add(w, "a", LQ_U8, 9, huge, d, &err) &&
+          !lq_writer_add(w, "a", LQ_DTYPES, 1, one, d, &err) && !lq_writer_add(w, "a", LQ_U8, 1, one, NULL, &err), "shapes and types");
+    CHECK(lq_writer_add(w, "a", LQ_U8, 1, one, d, &err) && !lq_writer_add(w, "a", LQ_U8, 1, one, d, &err) && strstr(err.text, "twice"), "%s", err.text);
+    CHECK(!lq_writer_meta(w, "lq.xxh64", "{}", &err) && !lq_writer_meta(w, "lq.version", "1", &err), "own metadata");
+    lq_writer_close(w, true);
+    CHECK(!exists(partial) && !exists(out), "discarded");
+
+    lq_writer_opts o = {.out = out, .fingerprint = "", .header_room = 0};
+    CHECK(lq_writer_open(&o, &w, &err), "%s", err.text);
+    bool ok = true;
+    char name[32];
+    for (int i = 0; i < 100 && ok; i++) snprintf(name, sizeof name, "t%d", i), ok = lq_writer_add(w, name, LQ_U8, 1, one, d, &err);
+    CHECK(!ok && err.code == LQ_E_LIMIT && !lq_writer_commit(w, &err) && !exists(out), "a header without room: %s", err.text);
+    lq_writer_close(w, true);
+
+    CHECK(blob_write(out, "old", 3), "old");
+    CHECK(!make_lq(out, false, false, &err) && err_good(&err, out) && !exists(partial), "%s", err.text);
+    CHECK(make_open(out, false, true, &w, &err) && make_block(w, 0, &err), "%s", err.text);
+    lq_writer_close(w, false);
+    blob b = blob_read(out);
+    CHECK(b.n == 3 && exists(partial), "the old file stays until the commit");
+    free(b.p);
+    CHECK(make_lq(out, true, true, &err) && !exists(partial), "%s", err.text);
+    b = blob_read(out);
+    CHECK(b.n > 3, "overwritten");
+    free(b.p);
+    unlink(out);
+}
+
+// --- resume ---
+
+// The partial directory of a run that ended after `blocks` blocks.
+static void partial_make(int blocks) {
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    bool ok = make_open(out, false, false, &w, &err);
+    for (int i = 0; i < blocks && ok; i++) ok = make_block(w, i, &err);
+    // More of a block that is never ended.
+    ok = ok && lq_writer_add(w, "torn", LQ_U8, 1, (int64_t[]){5}, "torn.", &err);
+    CHECK(ok, "%s", err.text);
+    lq_writer_close(w, false);
+}
+
+static bool resume_equals(blob want, size_t *resumed) {
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    bool ok = make_open(out, true, false, &w, &err);
+    *resumed = ok ? lq_writer_resumed(w) : 0;
+    for (size_t i = 0; i < *resumed && ok; i++) {
+        char note[32];
+        snprintf(note, sizeof note, "block %zu", i);
+        ok = lq_writer_note(w, i) && !strcmp(lq_writer_note(w, i), note);
+    }
+    ok = ok && !lq_writer_note(w, *resumed);
+    for (int i = (int)*resumed; i < MAKE_BLOCKS && ok; i++) ok = make_block(w, i, &err);
+    ok = ok && lq_writer_commit(w, &err);
+    lq_writer_close(w, false);
+    blob b = blob_read(out);
+    bool same = ok && same_bytes(b, want) && !exists(partial);
+    if (!same) printf("resume: %s\n", err.text);
+    free(b.p);
+    unlink(out);
+    return same;
+}
+
+static void partial_put(blob journal, size_t n, blob data, size_t m) {
+    char path[160];
+    mkdir(partial, 0777);
+    snprintf(path, sizeof path, "%s/journal", partial);
+    blob_write(path, journal.p, n);
+    snprintf(path, sizeof path, "%s/data", partial);
+    blob_write(path, data.p, m);
+}
+
+static void test_resume(blob want) {
+    char path[160];
+    partial_make(3);
+    CHECK(!exists(out), "nothing under the name yet");
+    snprintf(path, sizeof path, "%s/journal", partial);
+    blob journal = blob_read(path);
+    snprintf(path, sizeof path, "%s/data", partial);
+    blob data = blob_read(path);
+    size_t seen[MAKE_BLOCKS + 1] = {0}, resumed;
+    int bad = 0;
+    for (size_t cut = 0; cut <= journal.n; cut++) {
+        partial_put(journal, cut, data, data.n);
+        bad += !resume_equals(want, &resumed);
+        seen[resumed]++;
+    }
+    CHECK(!bad, "%d of %zu cuts of the journal resume wrongly", bad, journal.n);
+    CHECK(seen[0] && seen[1] && seen[2] && seen[3] && !seen[4], "cuts resumed %zu %zu %zu %zu", seen[0], seen[1], seen[2], seen[3]);
+    for (size_t i = 0; i < journal.n; i += 3) {
+        journal.p[i] ^= (uint8_t)(1 << i % 8);
+        partial_put(journal, journal.n, data, data.n);
+        bad += !resume_equals(want, &resumed);
+        journal.p[i] ^= (uint8_t)(1 << i % 8);
+    }
+    CHECK(!bad, "%d damaged journals resume wrongly", bad);
+    for (size_t m = 0; m < data.n; m += data.n / 40) {
+        partial_put(journal, journal.n, data, m);
+        bad += !resume_equals(want, &resumed);
+        data.p[m] ^= 1; // the header's room does not count, data does
+        partial_put(journal, journal.n, data, data.n);
+        data.p[m] ^= 1;
+        bad += !resume_equals(want, &resumed);
+    }
+    CHECK(!bad, "%d cut or damaged data files resume wrongly", bad);
+    free(journal.p);
+    free(data.p);
+}
+
+// Adds everything again after a resume: what the journal holds is skipped, what differs is refused.
+static void test_resume_again(blob want) {
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    partial_make(2);
+    CHECK(make_open(out, true, false, &w, &err) && lq_writer_resumed(w) == 2, "%s", err.text);
+    CHECK(!lq_writer_add(w, "model.layers.0.norm", LQ_F32, 1, (int64_t[]){34}, want.p, &err) && err_good(&err, out), "%s", err.text);
+    bool ok = true;
+    for (int i = 0; i < MAKE_BLOCKS && ok; i++) ok = make_block(w, i, &err);
+    CHECK(ok && lq_writer_commit(w, &err), "%s", err.text);
+    lq_writer_close(w, false);
+    blob b = blob_read(out);
+    CHECK(same_bytes(b, want), "the same bytes");
+    free(b.p);
+    unlink(out);
+
+    partial_make(2);
+    lq_writer_opts o = {.out = out, .fingerprint = "other", .header_room = make_room(), .resume = true};
+    CHECK(lq_writer_open(&o, &w, &err) && lq_writer_resumed(w) == 0, "another fingerprint begins anew");
+    lq_writer_close(w, true);
+    partial_make(2);
+    o.fingerprint = "in=1\nrecipe=2", o.header_room += 4096;
+    CHECK(lq_writer_open(&o, &w, &err) && lq_writer_resumed(w) == 0, "another room begins anew");
+    lq_writer_close(w, true);
+}
+
+// --- kills ---
+
+static void child_work(volatile int *commits) {
+    lq_err err;
+    lq_writer *w = NULL;
+    if (!make_open(out, true, true, &w, &err)) _exit(3);
+    for (int i = (int)lq_writer_resumed(w); i < MAKE_BLOCKS; i++)
+        if (!make_block(w, i, &err)) _exit(4);
+    if (!lq_writer_commit(w, &err)) _exit(5);
+    ++*commits;
+    _exit(0);
+}
+
+// Kills at random moments; `old`: a file that stood under the name before. Returns how many kills hit the work.
+static int kill_rounds(blob want, blob old, int rounds, uint64_t seed, long spread_us) {
+    int hits = 0, wrong = 0, odd = 0;
+    volatile int *commits = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < rounds; i++) {
+        if (old.p) blob_write(out, old.p, old.n);
+        pid_t pid = fork();
+        if (pid == 0) child_work(commits);
+        long us = (long)(next_random(&seed) % (uint64_t)spread_us);
+        nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+        kill(pid, SIGKILL);
+        int status;
+        waitpid(pid, &status, 0);
+        hits += WIFSIGNALED(status);
+        odd += WIFEXITED(status) && WEXITSTATUS(status) != 0;
+        blob b = blob_read(out);
+        bool whole = same_bytes(b, want), before = old.p ? same_bytes(b, old) : !b.p;
+        wrong += !whole && !before;
+        free(b.p);
+        if (whole) unlink(out);
+    }
+    CHECK(!wrong, "%d kills left something else under the name", wrong);
+    CHECK(!odd, "%d runs failed", odd);
+    munmap((void *)(uintptr_t)commits, 4096);
+    return hits;
+}
+
+static void test_kills(blob want) {
+    struct timespec a, b;
+    lq_err err = {0};
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    CHECK(make_lq(out, false, false, &err), "%s", err.text);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    unlink(out);
+    long spread = ((b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000) * 2 + 2000;
+    int hits = kill_rounds(want, (blob){0}, 150, 42, spread);
+    tree_remove(partial);
+    unlink(out);
+    hits += kill_rounds(want, (blob){(uint8_t *)(char[]){"old"}, 3}, 100, 4711, spread);
+    printf("250 kills within %ld us, %d hit the work\n", spread, hits);
+    CHECK(hits > 50, "only %d kills hit", hits);
+    CHECK(make_lq(out, true, true, &err), "%s", err.text);
+    blob end = blob_read(out);
+    CHECK(same_bytes(end, want), "after all kills the same bytes");
+    free(end.p);
+    unlink(out);
+}
+
+int main(void) {
+    snprintf(folder, sizeof folder, "/tmp/lq_writer_XXXXXX");
+    if (!mkdtemp(folder)) return 1;
+    snprintf(out, sizeof out, "%s/m.lq", folder);
+    snprintf(partial, sizeof partial, "%s.partial", out);
+    test_read_back();
+    test_layout();
+    test_plain();
+    test_refusals();
+    blob want = reference();
+    test_resume(want);
+    test_resume_again(want);
+    test_kills(want);
+    free(want.p);
+    tree_remove(folder);
+    return test_end();
+}

@@ -1,0 +1,160 @@
+// lq_quantize.c: lq quantize: a bf16, f16 or f32 checkpoint becomes a .lq file. The work is lq_quantize's; here it is asked for and
+// what it came to is printed.
+#include "quant/quant.h"
+#include "tools/verb.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct quantize_args {
+    lq_common common;
+    const char *method, *type, *group, *head, *embed, *layout, *report;
+    int64_t bits, threads;
+    size_t max_ram;
+    bool asym, force, fresh, keep_unknown, dry_run;
+} quantize_args;
+
+typedef struct progress {
+    lq_bar bar;
+    bool quiet, begun;
+} progress;
+
+static void tell_plan(void *arg, const char *line) {
+    const progress *p = arg;
+    if (!p->quiet) fprintf(stderr, "%s\n", line);
+}
+static bool tick(void *arg, size_t block, size_t blocks, const char *what) {
+    progress *p = arg;
+    if (!p->begun) lq_bar_begin(&p->bar, "quantize", "blocks", blocks, p->quiet);
+    p->begun = true;
+    lq_bar_at(&p->bar, block, what);
+    return !lq_input_stopped();
+}
+
+// --bits, --group and --asym as the text that --type takes.
+static int make_type(const quantize_args *a, char *type, size_t size) {
+    const bool parts = a->bits || a->group || a->asym;
+    if (!parts) return 0;
+    if (a->type) return lq_say_usage("quantize", "--type %s says it all: --bits, --group and --asym do not go with it", a->type);
+    const int64_t bits = a->bits ? a->bits : 4;
+    const bool row = a->group ? !strcmp(a->group, "row") || !strcmp(a->group, "0") : bits == 8;
+    if (row) snprintf(type, size, "int%lld row %s", (long long)bits, a->asym ? "asym" : "sym");
+    else snprintf(type, size, "int%lld g%s %s", (long long)bits, a->group ? a->group : "128", a->asym ? "asym" : "sym");
+    return 0;
+}
+
+static int worse(const void *x, const void *y) {
+    const lq_quant_row *a = *(const lq_quant_row *const *)x, *b = *(const lq_quant_row *const *)y;
+    if (a->rel_error != b->rel_error) return a->rel_error < b->rel_error ? 1 : -1;
+    return strcmp(a->name, b->name);
+}
+
+// The modules that lost most, and those with a note.
+static void print_worst(const lq_quant_result *r) {
+    static const char *const head[] = {"module", "type", "shape", "bits", "rel. error", "largest", "note"};
+    const size_t n = r->count;
+    const lq_quant_row **rows = malloc((n ? n : 1) * sizeof *rows);
+    lq_table *t = rows && n ? lq_table_new(7, head) : NULL;
+    if (t) {
+        for (size_t i = 0; i < n; i++) rows[i] = &r->rows[i];
+        qsort(rows, n, sizeof *rows, worse);
+        printf(n > 10 ? "The 10 modules of %zu that lost most:\n" : "The %zu modules:\n", n);
+        for (size_t i = 0; i < n && i < 10; i++) {
+            char shape[48], bits[16], error[16], largest[16];
+            snprintf(shape, sizeof shape, "%lld x %lld", (long long)rows[i]->n, (long long)rows[i]->k);
+            snprintf(bits, sizeof bits, "%.3f", rows[i]->bits);
+            snprintf(error, sizeof error, "%.5f", rows[i]->rel_error);
+            snprintf(largest, sizeof largest, "%.4g", rows[i]->max_error);
+            lq_table_row(t, (const char *const[]){rows[i]->name, rows[i]->type, shape, bits, error, largest, rows[i]->note});
+        }
+        lq_table_print(t, stdout);
+    }
+    free(rows);
+}
+
+static void print_result(const lq_quant_result *r, const lq_quant_opts *o, const char *report) {
+    print_worst(r);
+    printf("%s: %s, %.3f bits per weight, %s before, %.2f times smaller\n", o->out, lq_say_bytes((double)r->out_bytes), r->bits, lq_say_bytes((double)r->in_bytes),
+           (double)r->in_bytes / (double)r->out_bytes);
+    printf("%s, %s of the checkpoint a second, %s of memory at most, report in %s\n", lq_say_time(r->seconds), lq_say_bytes((double)r->in_bytes / r->seconds),
+           lq_say_bytes((double)r->peak_bytes), report);
+    if (r->resumed) printf("%zu of %zu blocks were taken over from an interrupted run\n", r->resumed, r->blocks);
+}
+
+// --json prints the report as it was written; of a dry run the numbers of the plan.
+static int print_json(const lq_quant_result *r, bool dry_run, const char *report) {
+    lq_err err;
+    char *text;
+    size_t n;
+    if (dry_run) {
+        printf("{\"dry_run\": true, \"in_bytes\": %zu, \"out_bytes\": %zu, \"plan_bytes\": %zu, \"blocks\": %zu}\n", r->in_bytes, r->out_bytes, r->plan_bytes, r->blocks);
+        return 0;
+    }
+    if (!lq_input_read(report, 1u << 30, &text, &n, &err)) return lq_say_error(&err);
+    fwrite(text, 1, n, stdout);
+    free(text);
+    return 0;
+}
+
+static int run(void *args, int argc, char **argv) {
+    quantize_args *a = args;
+    char type[64] = "";
+    lq_err err;
+    lq_quant_result r;
+    progress p = {.quiet = a->common.quiet};
+    (void)argc;
+    int status = make_type(a, type, sizeof type);
+    if (status) return status;
+    const size_t room = strlen(argv[1]) + sizeof ".report.json";
+    char *report = malloc(room);
+    if (!report) return lq_say_error(&(lq_err){LQ_E_MEMORY, "out of memory"});
+    snprintf(report, room, "%s.report.json", argv[1]);
+    const lq_quant_opts o = {.in = argv[0], .out = argv[1], .method = a->method, .type = *type ? type : a->type, .head = a->head, .embed = a->embed, .layout = a->layout,
+                             .threads = (int)a->threads, .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh, .keep_unknown = a->keep_unknown,
+                             .dry_run = a->dry_run, .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
+    lq_input_catch();
+    const bool done = lq_quantize(&o, &r, &err);
+    if (p.begun) lq_bar_end(&p.bar);
+    if (!done) status = err.code == LQ_E_USAGE ? lq_say_usage("quantize", "%s", err.text) : lq_say_error(&err);
+    else {
+        if (a->common.json) status = print_json(&r, a->dry_run, a->report ? a->report : report);
+        else if (!a->dry_run && !a->common.quiet) print_result(&r, &o, a->report ? a->report : report);
+        lq_quant_result_free(&r);
+    }
+    free(report);
+    return status;
+}
+
+#define FIELD(f) offsetof(quantize_args, f)
+static const lq_opt opts[] = {
+    {"method", 'm', LQ_OPT_CHOICE, FIELD(method), "NAME", "how codes are chosen (default: rtn, round to the nearest)", "rtn", 0, 0},
+    {"type", 0, LQ_OPT_TEXT, FIELD(type), "TYPE", "of the decoder's matrices: \"int4 g128\" (default), \"int4 g32 asym\", \"int8 row\"", NULL, 0, 0},
+    {"bits", 'b', LQ_OPT_INT, FIELD(bits), "N", "the same in parts: bits of a code", NULL, 2, 8},
+    {"group", 'g', LQ_OPT_TEXT, FIELD(group), "N", "weights that share a scale, a multiple of 16, or row (default: 128; 8 bits: row)", NULL, 0, 0},
+    {"asym", 0, LQ_OPT_FLAG, FIELD(asym), NULL, "with zero points", NULL, 0, 0},
+    {"head", 0, LQ_OPT_TEXT, FIELD(head), "TYPE", "type of the output head, or keep (default: int8 row)", NULL, 0, 0},
+    {"embed", 0, LQ_OPT_TEXT, FIELD(embed), "TYPE", "type of the embedding, or keep (default: int8 row)", NULL, 0, 0},
+    {"layout", 0, LQ_OPT_CHOICE, FIELD(layout), "NAME", "where the codes lie: any (default) serves all devices, x86 is mapped as it is", "any|x86", 0, 0},
+    {"threads", 't', LQ_OPT_INT, FIELD(threads), "N", "CPU threads (default: one per core); the output does not depend on it", NULL, 1, 1024},
+    {"max-ram", 0, LQ_OPT_SIZE, FIELD(max_ram), "SIZE", "refuse to start if the plan needs more memory", NULL, 0, 0},
+    {"force", 'f', LQ_OPT_FLAG, FIELD(force), NULL, "replace OUT if it is there", NULL, 0, 0},
+    {"overwrite", 0, LQ_OPT_FLAG, FIELD(force), NULL, "the same as --force", NULL, 0, 0},
+    {"fresh", 0, LQ_OPT_FLAG, FIELD(fresh), NULL, "do not go on from what an interrupted run left", NULL, 0, 0},
+    {"keep-unknown", 0, LQ_OPT_FLAG, FIELD(keep_unknown), NULL, "carry over tensors that the architecture does not know", NULL, 0, 0},
+    {"report", 0, LQ_OPT_FILE, FIELD(report), "FILE", "where the report goes (default: OUT.report.json)", NULL, 0, 0},
+    {"dry-run", 'n', LQ_OPT_FLAG, FIELD(dry_run), NULL, "print the plan and stop", NULL, 0, 0},
+};
+
+static const char *const examples[] = {
+    "lq quantize llama-2-7b llama-2-7b.lq", "int4 in groups of 128, embedding and head in int8",
+    "lq quantize llama-2-7b out.lq --type \"int4 g32 asym\" --head keep", "smaller groups with zero points, the head as it was",
+    "lq quantize llama-2-7b out.lq --bits 8", "one scale a row, 8 bits",
+    "lq quantize llama-2-7b out.lq -n", "what it would do, how much memory and disk it would take",
+    "lq quantize llama-2-7b out.lq --layout x86 --max-ram 2G", "for one kind of machine, and within 2 GB",
+    NULL};
+
+const lq_verb lq_verb_quantize = {
+    .name = "quantize", .synopsis = "MODEL OUT", .summary = "Turn a bf16, f16 or f32 checkpoint into a quantized .lq file",
+    .detail = "MODEL is a directory, a .safetensors file or an index of shards. OUT appears only when it is whole and was read back and checked.\n\n"
+              "Ctrl-C (and kill -9, and a power cut) leaves the finished blocks in OUT.partial/: the same command goes on from there, and the output\n"
+              "is the same to the byte. The report says of each matrix what it lost.",
+    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(quantize_args), .min_args = 2, .max_args = 2, .run = run};
