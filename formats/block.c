@@ -56,10 +56,11 @@ bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *ou
 }
 
 // x86: tiles of 16 rows; 64 bytes hold 16 rows x 8 k of int4 or x 4 k of int8. N is padded to 16, K to the group, or to 128 where a row
-// has one scale (the activations' group, so that no kernel meets a part of one).
+// has one scale (the activations' group, so that no kernel meets a part of one). A dot product over a larger group would leave int32.
 static bool x86_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
     *out = (lq_weight_size){0};
-    if (!type_ok(t) || !shape_ok(n, k) || t->kind != LQ_W_INT || (t->bits != 4 && t->bits != 8) || t->rows > 1) return false;
+    if (!type_ok(t) || !shape_ok(n, k) || t->kind != LQ_W_INT || (t->bits != 4 && t->bits != 8)) return false;
+    if (t->rows > 1 || t->group > 32768) return false;
     size_t step = t->bits == 4 ? 8 : 4, to = t->group ? (size_t)t->group : 128;
     size_t tiles = ((size_t)n + 15) / 16, groups = (size_t)lq_weight_groups(t, k);
     size_t wide = ((size_t)k + to - 1) / to * to;
@@ -222,7 +223,8 @@ bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err) {
         if (t.kind == LQ_W_PLAIN || !word_parse(word, &t, &said))
             return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": \"%s\" does not fit here; %s", text, word, hint);
     }
-    if (t.kind == LQ_W_PLAIN && t.elem == LQ_I8) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": signed codes need a scale, as in \"i8 row f32\"", text);
+    if (t.kind == LQ_W_PLAIN && t.elem == LQ_I8)
+        return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": signed codes need a scale, as in \"i8 row f32\"", text);
     if (t.group % 16) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": group %d is not a multiple of 16", text, t.group);
     if (!type_ok(&t)) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": zero points need a scale for each row", text);
     *out = t;

@@ -41,7 +41,8 @@ struct lq_ckpt {
 
 const char *const lq_side_files[] = {
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json", "preprocessor_config.json", NULL};
+    "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json",
+    "preprocessor_config.json", NULL};
 
 // --- containers ---
 
@@ -54,7 +55,12 @@ static bool tensors_probe(const uint8_t *head, size_t n) { return head || !n; } 
 static bool tensors_read(lq_shard *s, lq_err *err) {
     s->container = "safetensors";
     if (!lq_safetensors_read(s, err)) return false;
-    if (!lq_shard_meta(s, "lq.version")) return lq_shard_sort(s), true;
+    if (!lq_shard_meta(s, "lq.version")) {
+        for (size_t i = 0; i < s->metas; i++)
+            if (!strncmp(s->meta[i].key, "lq.", 3))
+                return lq_fail(err, LQ_E_FORMAT, "%s: has metadata %s but no lq.version", s->path, s->meta[i].key);
+        return lq_shard_sort(s), true;
+    }
     s->container = "lq";
     return lq_lqfile_read(s, err);
 }
@@ -110,8 +116,10 @@ static bool file_read(const char *path, size_t max, kept **out, lq_err *err) {
     bool ok = fd >= 0 && !fstat(fd, &st);
     if (!ok) lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode)) ok = lq_fail(err, LQ_E_IO, "%s: not a regular file", path);
-    else if ((size_t)st.st_size > max) ok = lq_fail(err, LQ_E_LIMIT, "%s: %lld bytes, at most %zu are read", path, (long long)st.st_size, max);
-    else if (!(k = kept_new((size_t)st.st_size))) ok = lq_fail(err, LQ_E_MEMORY, "%s: no memory for its %lld bytes", path, (long long)st.st_size);
+    else if ((size_t)st.st_size > max)
+        ok = lq_fail(err, LQ_E_LIMIT, "%s: %lld bytes, at most %zu are read", path, (long long)st.st_size, max);
+    else if (!(k = kept_new((size_t)st.st_size)))
+        ok = lq_fail(err, LQ_E_MEMORY, "%s: no memory for its %lld bytes", path, (long long)st.st_size);
     for (size_t at = 0; ok && at < k->n;) {
         ssize_t got = read(fd, k->data + at, k->n - at);
         if (got > 0) at += (size_t)got;
@@ -161,7 +169,8 @@ static bool shards_join(lq_ckpt *c, lq_err *err) {
     if (!c->tensor || !c->typed) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu tensors", c->path, tensors);
     for (size_t i = 0; i < c->shards; i++) {
         const lq_shard *s = &c->shard[i];
-        if (strcmp(s->container, c->shard[0].container) != 0) return lq_fail(err, LQ_E_FORMAT, "%s: is %s while %s is %s", s->path, s->container, c->shard[0].path, c->shard[0].container);
+        if (strcmp(s->container, c->shard[0].container) != 0)
+            return lq_fail(err, LQ_E_FORMAT, "%s: is %s while %s is %s", s->path, s->container, c->shard[0].path, c->shard[0].container);
         for (size_t j = 0; j < s->count; j++) {
             if (s->sum && lq_name_reserved(s->tensor[j].name)) continue;
             c->tensor[c->count] = s->tensor[j];
@@ -174,7 +183,8 @@ static bool shards_join(lq_ckpt *c, lq_err *err) {
     qsort(c->typed, c->typeds, sizeof *c->typed, typed_by_name);
     for (size_t i = 1; i < c->count; i++)
         if (!by_name(&c->tensor[i - 1], &c->tensor[i]))
-            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is also in %s", c->shard[c->tensor[i].file].path, c->tensor[i].name, base_name(c->shard[c->tensor[i - 1].file].path));
+            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is also in %s", c->shard[c->tensor[i].file].path, c->tensor[i].name,
+                           base_name(c->shard[c->tensor[i - 1].file].path));
     for (size_t i = 0; i < c->typeds; i++)
         if ((i && !typed_by_name(&c->typed[i - 1], &c->typed[i])) || lq_ckpt_find(c, c->typed[i].name))
             return lq_fail(err, LQ_E_FORMAT, "%s: weight %s is there twice", c->path, c->typed[i].name);
@@ -214,7 +224,8 @@ static bool index_walk(const char *path, const char *text, size_t n, char *arena
                 at += m + 1;
             }
             if (!ok) return lq_fail(err, LQ_E_FORMAT, "%s: weight_map: \"%.100s\" is not a tensor's name with a file's", path, p.name);
-            if (!lq_file_name_ok(p.file)) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shard \"%.100s\" is not a file beside the index", path, p.name, p.file);
+            if (!lq_file_name_ok(p.file))
+                return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shard \"%.100s\" is not a file beside the index", path, p.name, p.file);
             if (*count == cap) {
                 cap = cap ? cap * 2 : 256;
                 placed *q = realloc(*out, cap * sizeof *q);
@@ -248,9 +259,11 @@ static bool index_open_shards(lq_ckpt *c, placed *p, size_t count, lq_err *err) 
     if (!shards_join(c, err)) return false;
     for (size_t i = 0; i < count; i++) {
         const lq_tensor *t = lq_ckpt_find(c, p[i].name);
-        if (!t || strcmp(base_name(c->shard[t->file].path), p[i].file) != 0) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not in %s", c->path, p[i].name, p[i].file);
+        if (!t || strcmp(base_name(c->shard[t->file].path), p[i].file) != 0)
+            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not in %s", c->path, p[i].name, p[i].file);
     }
-    if (c->count != count) return lq_fail(err, LQ_E_FORMAT, "%s: the shards hold %zu tensors, the index names %zu", c->path, c->count, count);
+    if (c->count != count)
+        return lq_fail(err, LQ_E_FORMAT, "%s: the shards hold %zu tensors, the index names %zu", c->path, c->count, count);
     return true;
 }
 
@@ -261,8 +274,8 @@ static bool index_open(lq_ckpt *c, lq_err *err) {
     if (!file_read(c->path, index_max, &text, err)) return false;
     char *arena = malloc(text->n + 1);
     bool ok = arena || lq_fail(err, LQ_E_MEMORY, "%s: no memory for the index", c->path);
-    ok = ok && lq_json_check(text->data, text->n, (lq_json_limits){index_max, 16}, c->path, err) && index_walk(c->path, text->data, text->n, arena, &p, &count, err) &&
-         index_open_shards(c, p, count, err);
+    ok = ok && lq_json_check(text->data, text->n, (lq_json_limits){index_max, 16}, c->path, err) &&
+         index_walk(c->path, text->data, text->n, arena, &p, &count, err) && index_open_shards(c, p, count, err);
     free(p);
     free(arena);
     free(text);
@@ -293,8 +306,10 @@ static bool folder_choose(const char *folder, char **out, lq_err *err) {
     else if (main_file && !lqs) pick = "model.safetensors";
     else if (indices == 1 && (!lqs || ends(index, ".lq.index.json"))) pick = index;
     else if (!indices && files == 1) pick = file;
-    if (!pick && !indices && !files) return lq_fail(err, LQ_E_FORMAT, "%s: holds no .lq, .safetensors or .safetensors.index.json file", folder);
-    if (!pick && !indices && shard_total(file) > 1) return lq_fail(err, LQ_E_FORMAT, "%s: holds shards but no index (model.safetensors.index.json)", folder);
+    if (!pick && !indices && !files)
+        return lq_fail(err, LQ_E_FORMAT, "%s: holds no .lq, .safetensors or .safetensors.index.json file", folder);
+    if (!pick && !indices && shard_total(file) > 1)
+        return lq_fail(err, LQ_E_FORMAT, "%s: holds shards but no index (model.safetensors.index.json)", folder);
     if (!pick) return lq_fail(err, LQ_E_FORMAT, "%s: holds %zu checkpoints; name the one that is meant", folder, indices + files);
     *out = path_join(folder, pick);
     return *out || lq_fail(err, LQ_E_MEMORY, "%s: no memory", folder);
@@ -303,7 +318,9 @@ static bool folder_choose(const char *folder, char **out, lq_err *err) {
 static bool single_open(lq_ckpt *c, lq_err *err) {
     const char *base = base_name(c->path);
     long total = shard_total(base);
-    if (total > 1) return lq_fail(err, LQ_E_FORMAT, "%s: one shard of %ld; give the model's index (model.safetensors.index.json) or its directory", c->path, total);
+    if (total > 1)
+        return lq_fail(err, LQ_E_FORMAT, "%s: one shard of %ld; give the model's index (model.safetensors.index.json) or its directory",
+                       c->path, total);
     c->shard = calloc(1, sizeof *c->shard);
     if (!c->shard) return lq_fail(err, LQ_E_MEMORY, "%s: no memory", c->path);
     c->shards = 1;
@@ -495,19 +512,25 @@ static bool columns_check(const lq_ckpt *c, const char *name, const char *what, 
         else seen[col[i] >> 3] |= (uint8_t)(1 << (col[i] & 7));
     }
     free(seen);
-    return bad < 0 || lq_fail(err, LQ_E_FORMAT, "%s: weight %s: %s[%lld] is %d, which is past %lld columns or there twice", c->path, name, what, (long long)bad, col[bad], (long long)k);
+    if (bad < 0) return true;
+    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: %s[%lld] is %d, which is past %lld columns or there twice", c->path, name, what,
+                   (long long)bad, col[bad], (long long)k);
 }
 
 static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
     bool matrix = k > 0;
-    if (!lq_dtypes[t->type].number) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: is %s, expected a float type", c->path, t->name, lq_dtypes[t->type].name);
+    if (!lq_dtypes[t->type].number)
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: is %s, expected a float type", c->path, t->name, lq_dtypes[t->type].name);
     if (t->rank != (matrix ? 2 : 1) || t->shape[0] != n || (matrix && t->shape[1] != k)) {
         char found[LQ_RANK * 24] = "";
-        for (int i = 0, at = 0; i < t->rank; i++) at += snprintf(found + at, sizeof found - (size_t)at, i ? "x%lld" : "%lld", (long long)t->shape[i]);
+        for (int i = 0, at = 0; i < t->rank; i++)
+            at += snprintf(found + at, sizeof found - (size_t)at, i ? "x%lld" : "%lld", (long long)t->shape[i]);
         if (!matrix) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %lld", c->path, t->name, found, (long long)n);
-        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %lldx%lld", c->path, t->name, found, (long long)n, (long long)k);
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %lldx%lld", c->path, t->name, found, (long long)n,
+                       (long long)k);
     }
-    *out = (lq_weight){.type = {.kind = LQ_W_PLAIN, .elem = t->type, .bits = 8 * (int)lq_dtype_size(t->type), .scale = LQ_F32}, .n = n, .k = matrix ? k : 1};
+    const lq_wtype type = {.kind = LQ_W_PLAIN, .elem = t->type, .bits = 8 * (int)lq_dtype_size(t->type), .scale = LQ_F32};
+    *out = (lq_weight){.type = type, .n = n, .k = matrix ? k : 1};
     return aligned(c, t, &out->q, err);
 }
 
@@ -516,7 +539,9 @@ bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq
     if (t) return plain_bind(c, t, n, k, out, err);
     const lq_typed *w = lq_ckpt_typed(c, name);
     if (!w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, name);
-    if (w->n != n || w->k != k) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is %lldx%lld, expected %lldx%lld", c->path, name, (long long)w->n, (long long)w->k, (long long)n, (long long)k);
+    if (w->n != n || w->k != k)
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is %lldx%lld, expected %lldx%lld", c->path, name, (long long)w->n,
+                       (long long)w->k, (long long)n, (long long)k);
     *out = (lq_weight){.type = w->type, .layout = w->layout, .n = n, .k = k};
     out->q = part_data(c, name, ".q");
     out->scale = part_data(c, name, ".scale");
@@ -526,7 +551,8 @@ bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq
     out->smooth = part_data(c, name, ".smooth");
     const lq_tensor *cols = part_find(c, name, ".outlier_cols");
     if (cols) out->outlier = cols->data, out->outliers = (int32_t)cols->shape[0], out->outlier_w = part_data(c, name, ".outlier_w");
-    return (!out->perm || columns_check(c, name, "perm", out->perm, k, k, err)) && (!cols || columns_check(c, name, "outlier_cols", out->outlier, out->outliers, k, err));
+    return (!out->perm || columns_check(c, name, "perm", out->perm, k, k, err)) &&
+           (!cols || columns_check(c, name, "outlier_cols", out->outlier, out->outliers, k, err));
 }
 
 // --- reading through it ---
@@ -567,8 +593,8 @@ bool lq_ckpt_verify(const lq_ckpt *c, lq_tick *tick, void *arg, lq_err *err) {
             if (!s->sum) continue;
             bool pad = !strncmp(t->name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX));
             if (pad ? !pad_empty(t) : sum != s->sum[j])
-                return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: is damaged: its bytes have checksum %016llx, expected %016llx", s->path, t->name,
-                               (unsigned long long)sum, (unsigned long long)s->sum[j]);
+                return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: is damaged: its bytes have checksum %016llx, expected %016llx", s->path,
+                               t->name, (unsigned long long)sum, (unsigned long long)s->sum[j]);
         }
     }
     return true;

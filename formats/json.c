@@ -352,7 +352,8 @@ bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *w
     *out = NULL;
     checker c = {.for_cjson = true};
     bool ok = n ? run(&c, text, n, lim, what, err) : lq_fail(err, LQ_E_FORMAT, "%s: not JSON: empty", what);
-    if (ok && !(*out = cJSON_ParseWithLength(text, n))) ok = lq_fail(err, LQ_E_MEMORY, "%s: the JSON does not fit into memory, or nests too deep", what);
+    if (ok && !(*out = cJSON_ParseWithLength(text, n)))
+        ok = lq_fail(err, LQ_E_MEMORY, "%s: the JSON does not fit into memory, or nests too deep", what);
     if (ok && c.bigs && !integers_keep(*out, &c)) {
         cJSON_Delete(*out);
         *out = NULL;
@@ -385,8 +386,11 @@ bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, in
         whole = true;
     }
     if (whole && v >= min && v <= max) return *out = v, true;
-    if (whole) return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %lld, expected %lld to %lld", what, key, (long long)v, (long long)min, (long long)max);
-    return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %g, expected a whole number from %lld to %lld", what, key, m->valuedouble, (long long)min, (long long)max);
+    if (whole)
+        return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %lld, expected %lld to %lld", what, key, (long long)v, (long long)min,
+                       (long long)max);
+    return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %g, expected a whole number from %lld to %lld", what, key, m->valuedouble,
+                   (long long)min, (long long)max);
 }
 
 bool lq_json_num(const cJSON *obj, const char *key, double *out, const char *what, lq_err *err) {

@@ -70,7 +70,9 @@ static bool header_check(const lq_shard *s, lq_err *err) {
     if (strlen(m->value) != 16 || memcmp(digits, m->value, 16) != 0 || !lq_sum_parse(m->value, 16, &want))
         return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.header is \"%.40s\", expected 16 hex digits", s->path, m->value);
     got = lq_header_sum(header, n, (size_t)(digits - header));
-    if (got != want) return lq_fail(err, LQ_E_FORMAT, "%s: the header is damaged: checksum %016llx, expected %016llx", s->path, (unsigned long long)got, (unsigned long long)want);
+    if (got != want)
+        return lq_fail(err, LQ_E_FORMAT, "%s: the header is damaged: checksum %016llx, expected %016llx", s->path, (unsigned long long)got,
+                       (unsigned long long)want);
     return true;
 }
 
@@ -110,14 +112,17 @@ static bool sums_take(lq_shard *s, char *buf, bool *have, lq_err *err) {
     if (!object_open(s, "lq.xxh64", &w, err)) return false;
     while ((got = pair_take(s, "lq.xxh64", &w, buf, &value, err)) > 0) {
         const lq_tensor *t = lq_shard_find(s, buf);
-        if (!t || starts(buf, LQ_PAD_PREFIX)) return lq_fail(err, LQ_E_FORMAT, "%s: a checksum for tensor %s, which is not there", s->path, buf);
+        if (!t || starts(buf, LQ_PAD_PREFIX))
+            return lq_fail(err, LQ_E_FORMAT, "%s: a checksum for tensor %s, which is not there", s->path, buf);
         size_t i = (size_t)(t - s->tensor);
-        if (!lq_sum_parse(value, strlen(value), &s->sum[i])) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: checksum \"%.40s\", expected 16 hex digits", s->path, buf, value);
+        if (!lq_sum_parse(value, strlen(value), &s->sum[i]))
+            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: checksum \"%.40s\", expected 16 hex digits", s->path, buf, value);
         have[i] = true;
     }
     if (got < 0) return false;
     for (size_t i = 0; i < s->count; i++)
-        if (!have[i] && !starts(s->tensor[i].name, LQ_PAD_PREFIX)) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: has no checksum", s->path, s->tensor[i].name);
+        if (!have[i] && !starts(s->tensor[i].name, LQ_PAD_PREFIX))
+            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: has no checksum", s->path, s->tensor[i].name);
     return true;
 }
 
@@ -138,7 +143,8 @@ static size_t align_of(size_t bytes) { return bytes >= LQ_ALIGN_PAGE ? LQ_ALIGN_
 
 static bool places_check(const lq_shard *s, lq_err *err) {
     size_t pads = 0;
-    if (s->data_at % LQ_ALIGN_PAGE) return lq_fail(err, LQ_E_FORMAT, "%s: the data begins at byte %zu, not at a multiple of %d", s->path, s->data_at, LQ_ALIGN_PAGE);
+    if (s->data_at % LQ_ALIGN_PAGE)
+        return lq_fail(err, LQ_E_FORMAT, "%s: the data begins at byte %zu, not at a multiple of %d", s->path, s->data_at, LQ_ALIGN_PAGE);
     for (size_t i = 0; i < s->count; i++) {
         const lq_tensor *t = &s->tensor[i];
         size_t at = (size_t)((const uint8_t *)t->data - s->map);
@@ -151,7 +157,9 @@ static bool places_check(const lq_shard *s, lq_err *err) {
                 return lq_fail(err, LQ_E_FORMAT, "%s: padding %s of %zu bytes, expected %s of %zu", s->path, t->name, t->bytes, want, gap);
             continue;
         }
-        if (at % align_of(t->bytes)) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: begins at byte %zu, not at a multiple of %zu", s->path, t->name, at, align_of(t->bytes));
+        if (at % align_of(t->bytes))
+            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: begins at byte %zu, not at a multiple of %zu", s->path, t->name, at,
+                           align_of(t->bytes));
         if (!starts(t->name, LQ_FILE_PREFIX)) continue;
         if (t->type != LQ_U8 || t->rank != 1 || !lq_file_name_ok(t->name + strlen(LQ_FILE_PREFIX)))
             return lq_fail(err, LQ_E_FORMAT, "%s: side file %s: expected plain bytes under a name without a path", s->path, t->name);
@@ -201,8 +209,8 @@ static bool part_check(const lq_shard *s, const lq_typed *w, const lq_part *p, b
     if (same) return true;
     char name[64];
     lq_wtype_name(&w->type, name, sizeof name);
-    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: part %s is %s of %zu bytes, which is not the shape for %s %lldx%lld", s->path, w->name, p->suffix,
-                   lq_dtypes[t->type].name, t->bytes, name, (long long)w->n, (long long)w->k);
+    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: part %s is %s of %zu bytes, which is not the shape for %s %lldx%lld", s->path,
+                   w->name, p->suffix, lq_dtypes[t->type].name, t->bytes, name, (long long)w->n, (long long)w->k);
 }
 
 static bool weight_check(const lq_shard *s, const lq_typed *w, lq_err *err) {
@@ -212,10 +220,12 @@ static bool weight_check(const lq_shard *s, const lq_typed *w, lq_err *err) {
     if (lq_shard_find(s, w->name)) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is there both plain and coded", s->path, w->name);
     for (int i = 0; i < parts; i++)
         if (!part_check(s, w, &part[i], true, err)) return false;
-    if (!w->type.asym && part_find(s, w->name, ".zero")) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: symmetric, yet has zero points", s->path, w->name);
+    if (!w->type.asym && part_find(s, w->name, ".zero"))
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: symmetric, yet has zero points", s->path, w->name);
     const lq_tensor *cols = part_find(s, w->name, ".outlier_cols"), *vals = part_find(s, w->name, ".outlier_w");
     int64_t count = cols && cols->rank == 1 ? cols->shape[0] : 0;
-    if ((cols || vals) && (!cols || !vals || count < 1 || count > w->k)) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: outlier columns and values do not go together", s->path, w->name);
+    if ((cols || vals) && (!cols || !vals || count < 1 || count > w->k))
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: outlier columns and values do not go together", s->path, w->name);
     const lq_part more[] = {{".perm", LQ_I32, 1, {w->k, 0, 0}}, {".smooth", LQ_F32, 1, {w->k, 0, 0}},
                             {".outlier_cols", LQ_I32, 1, {count, 0, 0}}, {".outlier_w", LQ_BF16, 2, {w->n, count, 0}}};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
@@ -229,7 +239,8 @@ static bool typed_parse(const lq_shard *s, const char *text, lq_typed *w, lq_err
     const char *cut = strrchr(text, ' ');
     long long n, k;
     int end = 0;
-    bool ok = cut && (size_t)(cut - text) < sizeof type && sscanf(cut, " %18lldx%18lld%n", &n, &k, &end) == 2 && cut[end] == 0 && n > 0 && k > 0;
+    bool ok = cut && (size_t)(cut - text) < sizeof type && sscanf(cut, " %18lldx%18lld%n", &n, &k, &end) == 2;
+    ok = ok && cut[end] == 0 && n > 0 && k > 0;
     if (ok) {
         memcpy(type, text, (size_t)(cut - text));
         type[cut - text] = 0;
@@ -240,7 +251,9 @@ static bool typed_parse(const lq_shard *s, const char *text, lq_typed *w, lq_err
         snprintf(again, sizeof again, "%s %lldx%lld", type, n, k);
         ok = !strcmp(again, text);
     }
-    if (!ok) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: type \"%.100s\", expected one like \"int4 g128 sym f16 4096x11008\"", s->path, w->name, text);
+    if (!ok)
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: type \"%.100s\", expected one like \"int4 g128 sym f16 4096x11008\"", s->path,
+                       w->name, text);
     w->n = n, w->k = k;
     return true;
 }
@@ -249,7 +262,8 @@ static bool types_read(lq_shard *s, lq_err *err) {
     const char *name = lq_shard_meta(s, "lq.layout"), *text = lq_shard_meta(s, "lq.types");
     int layout = 0;
     while (layout < LQ_LAYOUTS && (!name || strcmp(name, lq_layout_names[layout]) != 0)) layout++;
-    if (layout != LQ_ANY && layout != LQ_X86) return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.layout is \"%.40s\", expected any or x86", s->path, name ? name : "");
+    if (layout != LQ_ANY && layout != LQ_X86)
+        return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.layout is \"%.40s\", expected any or x86", s->path, name ? name : "");
     lq_json_walk w;
     if (!object_open(s, "lq.types", &w, err)) return false;
     char *at = s->typed_arena = malloc(strlen(text) + 1), *value;
@@ -276,7 +290,8 @@ static bool types_read(lq_shard *s, lq_err *err) {
 
 bool lq_lqfile_read(lq_shard *s, lq_err *err) {
     const char *version = lq_shard_meta(s, "lq.version");
-    if (strcmp(version, "0") != 0) return lq_fail(err, LQ_E_UNSUPPORTED, "%s: .lq version \"%.20s\", this lq reads version 0", s->path, version);
+    if (strcmp(version, "0") != 0)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: .lq version \"%.20s\", this lq reads version 0", s->path, version);
     if (!header_check(s, err) || !places_check(s, err)) return false;
     lq_shard_sort(s);
     return sums_read(s, err) && types_read(s, err);

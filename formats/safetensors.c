@@ -54,7 +54,8 @@ static bool meta_take(reader *r) {
         size_t at = (size_t)(r->walk.p + 1 - (const char *)s->map);
         const char *value = string_take(r, &m);
         if (strlen(value) != m) return lq_fail(r->err, LQ_E_FORMAT, "%s: NUL in metadata \"%.100s\"", s->path, key);
-        if (!grow((void **)&s->meta, s->metas, &r->meta_cap, sizeof *s->meta)) return lq_fail(r->err, LQ_E_MEMORY, "%s: no memory for the header", s->path);
+        if (!grow((void **)&s->meta, s->metas, &r->meta_cap, sizeof *s->meta))
+            return lq_fail(r->err, LQ_E_MEMORY, "%s: no memory for the header", s->path);
         s->meta[s->metas++] = (lq_meta){key, value, at};
     }
     lq_json_take(&r->walk);
@@ -68,7 +69,8 @@ static bool shape_take(reader *r, lq_tensor *t) {
         uint64_t v;
         if (t->rank == LQ_RANK) return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: more than %d dimensions", r->s->path, t->name, LQ_RANK);
         if (!lq_json_take_u64(&r->walk, &v) || v > INT64_MAX)
-            return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: dimension %d is not a whole number below 2^63", r->s->path, t->name, t->rank);
+            return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: dimension %d is not a whole number below 2^63", r->s->path, t->name,
+                           t->rank);
         t->shape[t->rank++] = (int64_t)v;
     }
     lq_json_take(&r->walk);
@@ -81,7 +83,8 @@ static bool offsets_take(reader *r, const char *name, uint64_t at[2]) {
         lq_json_take(&r->walk);
         while (n < 2 && lq_json_next(&r->walk) != ']' && lq_json_take_u64(&r->walk, &at[n])) n++;
     }
-    if (n != 2 || lq_json_next(&r->walk) != ']') return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: data_offsets are not two whole numbers", r->s->path, name);
+    if (n != 2 || lq_json_next(&r->walk) != ']')
+        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: data_offsets are not two whole numbers", r->s->path, name);
     lq_json_take(&r->walk);
     return true;
 }
@@ -108,7 +111,8 @@ static bool tensor_take(reader *r, const char *name, size_t n) {
     lq_tensor t = {.name = name, .type = LQ_DTYPES};
     uint64_t at[2] = {0};
     int seen = 0;
-    if (strlen(name) != n || !lq_name_ok(name, n)) return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor name \"%.100s\" is empty, too long or has control characters", s->path, name);
+    if (strlen(name) != n || !lq_name_ok(name, n))
+        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor name \"%.100s\" is empty, too long or has control characters", s->path, name);
     if (lq_json_next(&r->walk) != '{') return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: is not described by an object", s->path, name);
     lq_json_take(&r->walk);
     while (lq_json_next(&r->walk) != '}') {
@@ -118,7 +122,8 @@ static bool tensor_take(reader *r, const char *name, size_t n) {
         if (!strcmp(key, "dtype") && lq_json_next(&r->walk) == '"') {
             const char *dtype = string_take(r, &m);
             t.type = lq_dtype_of_safetensors(dtype);
-            if (t.type == LQ_DTYPES || strlen(dtype) != m) return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: unknown type \"%.40s\"", s->path, name, dtype);
+            if (t.type == LQ_DTYPES || strlen(dtype) != m)
+                return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: unknown type \"%.40s\"", s->path, name, dtype);
             seen |= DTYPE;
         } else if (!strcmp(key, "shape")) {
             if (!shape_take(r, &t)) return false;
@@ -127,14 +132,17 @@ static bool tensor_take(reader *r, const char *name, size_t n) {
             if (!offsets_take(r, name, at)) return false;
             seen |= OFFSETS;
         } else {
-            return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: field \"%.40s\", expected dtype (a string), shape and data_offsets", s->path, name, key);
+            return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: field \"%.40s\", expected dtype (a string), shape and data_offsets",
+                           s->path, name, key);
         }
         r->free_at = mark;
     }
     lq_json_take(&r->walk);
-    if (seen != (DTYPE | SHAPE | OFFSETS)) return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: dtype, shape or data_offsets is missing", s->path, name);
+    if (seen != (DTYPE | SHAPE | OFFSETS))
+        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: dtype, shape or data_offsets is missing", s->path, name);
     if (!extents_check(r, &t, at)) return false;
-    if (!grow((void **)&s->tensor, s->count, &r->cap, sizeof *s->tensor)) return lq_fail(r->err, LQ_E_MEMORY, "%s: no memory for the header", s->path);
+    if (!grow((void **)&s->tensor, s->count, &r->cap, sizeof *s->tensor))
+        return lq_fail(r->err, LQ_E_MEMORY, "%s: no memory for the header", s->path);
     s->tensor[s->count++] = t;
     return true;
 }
@@ -151,8 +159,11 @@ static bool tiling_check(const reader *r) {
     const uint8_t *at = s->map + s->data_at, *end = s->map + s->bytes;
     for (size_t i = 0; i < s->count; at = (const uint8_t *)s->tensor[i].data + s->tensor[i].bytes, i++) {
         const uint8_t *p = s->tensor[i].data;
-        if (p < at) return lq_fail(r->err, LQ_E_FORMAT, "%s: tensors %s and %s overlap", s->path, s->tensor[i ? i - 1 : 0].name, s->tensor[i].name);
-        if (p > at) return lq_fail(r->err, LQ_E_FORMAT, "%s: %zu bytes before tensor %s belong to none", s->path, (size_t)(p - at), s->tensor[i].name);
+        if (p < at)
+            return lq_fail(r->err, LQ_E_FORMAT, "%s: tensors %s and %s overlap", s->path, s->tensor[i ? i - 1 : 0].name, s->tensor[i].name);
+        if (p > at)
+            return lq_fail(r->err, LQ_E_FORMAT, "%s: %zu bytes before tensor %s belong to none", s->path, (size_t)(p - at),
+                           s->tensor[i].name);
     }
     if (at != end) return lq_fail(r->err, LQ_E_FORMAT, "%s: the last %zu bytes belong to no tensor", s->path, (size_t)(end - at));
     return true;
@@ -163,7 +174,8 @@ bool lq_safetensors_read(lq_shard *s, lq_err *err) {
     uint64_t n;
     memcpy(&n, s->map, 8);
     if (n > s->bytes - 8 || n > header_max)
-        return lq_fail(err, LQ_E_FORMAT, "%s: not a safetensors file, or cut short: header of %llu bytes in a file of %zu", s->path, (unsigned long long)n, s->bytes);
+        return lq_fail(err, LQ_E_FORMAT, "%s: not a safetensors file, or cut short: header of %llu bytes in a file of %zu", s->path,
+                       (unsigned long long)n, s->bytes);
     const char *text = (const char *)s->map + 8;
     if (n < 2 || text[0] != '{') return lq_fail(err, LQ_E_FORMAT, "%s: not a safetensors file: the header does not begin with {", s->path);
     if (!lq_json_check(text, (size_t)n, (lq_json_limits){header_max, 4}, s->path, err)) return false;

@@ -60,6 +60,8 @@ static bool grow(void **p, size_t n, size_t *cap, size_t size) {
     return true;
 }
 
+static bool pad_name(const char *name) { return !strncmp(name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX)); }
+
 // --- entries by name ---
 
 static entry *entry_find(const lq_writer *w, const char *name) {
@@ -93,14 +95,14 @@ static bool entry_push(lq_writer *w, const entry *e, const char *name) {
     w->entry[w->entries] = *e;
     w->entry[w->entries++].t.name = own;
     slot_put(w, w->entries - 1);
-    w->pads += !strncmp(name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX));
+    w->pads += pad_name(name);
     return true;
 }
 
 static void entries_cut(lq_writer *w, size_t entries, size_t types) {
     while (w->entries > entries) {
         const char *name = w->entry[--w->entries].t.name;
-        w->pads -= !strncmp(name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX));
+        w->pads -= pad_name(name);
         free((void *)(uintptr_t)name);
     }
     for (; w->types > types; w->types--) free(w->type[w->types - 1].key), free(w->type[w->types - 1].value);
@@ -228,7 +230,8 @@ static bool line_tensor(lq_writer *w, lq_json_walk *l, char *scratch) {
 static bool line_block(lq_writer *w, lq_json_walk *l, char *scratch, size_t journal_end) {
     const char *note = line_string(l, &scratch);
     uint64_t end;
-    if (!note || !lq_json_take_u64(l, &end) || end != w->at || !grow((void **)&w->block, w->blocks, &w->block_cap, sizeof *w->block)) return false;
+    if (!note || !lq_json_take_u64(l, &end) || end != w->at) return false;
+    if (!grow((void **)&w->block, w->blocks, &w->block_cap, sizeof *w->block)) return false;
     char *own = strdup(note);
     if (own) w->block[w->blocks++] = (block){own, w->entries, w->types, w->at, journal_end};
     return own != NULL;
@@ -320,7 +323,8 @@ static bool folder_lock(lq_writer *w, lq_err *err) {
     w->journal = open(w->journal_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (w->journal < 0) return io_fail(w, w->journal_path, "cannot be opened", err);
     // Who held the lock before may have removed the file that was opened here.
-    if (flock(w->journal, LOCK_EX | LOCK_NB) || stat(w->journal_path, &at_path) || fstat(w->journal, &at_fd) || at_path.st_ino != at_fd.st_ino)
+    if (flock(w->journal, LOCK_EX | LOCK_NB) || stat(w->journal_path, &at_path) || fstat(w->journal, &at_fd) ||
+        at_path.st_ino != at_fd.st_ino)
         return lq_fail(err, LQ_E_IO, "%s: another process is writing here", w->folder);
     w->data = open(w->data_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     return w->data >= 0 || io_fail(w, w->data_path, "cannot be opened", err);
@@ -342,7 +346,7 @@ static bool work_begin(lq_writer *w, lq_err *err) {
     }
     if (ftruncate(w->journal, (off_t)w->journal_at) || ftruncate(w->data, (off_t)w->at)) return io_fail(w, w->folder, "cannot be cut", err);
     for (size_t i = 0; i < w->entries; i++)
-        if (strncmp(w->entry[i].t.name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX)) != 0) w->used += lq_writer_entry_room(w->entry[i].t.name);
+        if (!pad_name(w->entry[i].t.name)) w->used += lq_writer_entry_room(w->entry[i].t.name);
     return bytes_write(w, w->data, w->data_path, &none, sizeof none, 0, err);
 }
 
@@ -362,8 +366,10 @@ bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err) {
     struct stat st;
     bool exists = !lstat(w->out, &st), ok = true;
     w->used = 512;
-    if (exists && (S_ISDIR(st.st_mode) || !o->overwrite)) ok = lq_fail(err, LQ_E_USAGE, "%s: is there already%s", w->out, S_ISDIR(st.st_mode) ? ", a directory" : "");
-    else if (!lq_add_size(o->header_room, 8 + 1024, &w->start) || w->start > 100 * 1000 * 1000 || !lq_align_size(w->start, LQ_ALIGN_PAGE, &w->start))
+    if (exists && (S_ISDIR(st.st_mode) || !o->overwrite))
+        ok = lq_fail(err, LQ_E_USAGE, "%s: is there already%s", w->out, S_ISDIR(st.st_mode) ? ", a directory" : "");
+    else if (!lq_add_size(o->header_room, 8 + 1024, &w->start) || w->start > 100 * 1000 * 1000 ||
+             !lq_align_size(w->start, LQ_ALIGN_PAGE, &w->start))
         ok = lq_fail(err, LQ_E_LIMIT, "%s: a header of %zu bytes is too long", w->out, o->header_room);
     if (!ok || !folder_lock(w, err) || !work_begin(w, err)) {
         lq_writer_close(w, false);
@@ -415,7 +421,7 @@ bool lq_writer_meta(lq_writer *w, const char *key, const char *value, lq_err *er
 // A name must come back from the header as it went in: UTF-8, and nothing that a reader refuses.
 static bool name_check(const lq_writer *w, const char *name, lq_err *err) {
     lq_text t = {0};
-    bool ok = lq_name_ok(name, strlen(name)) && strcmp(name, "__metadata__") != 0 && strncmp(name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX)) != 0;
+    bool ok = lq_name_ok(name, strlen(name)) && strcmp(name, "__metadata__") != 0 && !pad_name(name);
     if (ok && !strncmp(name, LQ_FILE_PREFIX, strlen(LQ_FILE_PREFIX))) ok = lq_file_name_ok(name + strlen(LQ_FILE_PREFIX));
     if (ok) {
         char back[LQ_NAME * 3 + 8];
@@ -458,17 +464,20 @@ static bool pad_write(lq_writer *w, size_t to, lq_err *err) {
 bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, const int64_t *shape, const void *data, lq_err *err) {
     if (w->failed) return lq_fail(err, LQ_E_IO, "%s: an earlier write failed", w->out);
     if (!name_check(w, name, err)) return false;
-    if ((int)type < 0 || type >= LQ_DTYPES || !lq_dtypes[type].safetensors || rank < 0 || rank > LQ_RANK) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: a type or rank that safetensors does not have", w->out, name);
+    if ((int)type < 0 || type >= LQ_DTYPES || !lq_dtypes[type].safetensors || rank < 0 || rank > LQ_RANK)
+        return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: a type or rank that safetensors does not have", w->out, name);
     entry e = {.t = {.type = type, .rank = rank, .bytes = lq_dtype_size(type)}, .again = true};
     for (int i = 0; i < rank; i++) {
         if (shape[i] < 0 || !lq_mul_size(e.t.bytes, (size_t)shape[i], &e.t.bytes) || e.t.bytes > INT64_MAX / 2)
             return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: a shape that cannot be", w->out, name);
         e.t.shape[i] = shape[i];
     }
-    if (!w->o.plain && !strncmp(name, LQ_FILE_PREFIX, strlen(LQ_FILE_PREFIX)) && (type != LQ_U8 || rank != 1)) return lq_fail(err, LQ_E_USAGE, "%s: side file %s: is not plain bytes", w->out, name);
+    if (!w->o.plain && !strncmp(name, LQ_FILE_PREFIX, strlen(LQ_FILE_PREFIX)) && (type != LQ_U8 || rank != 1))
+        return lq_fail(err, LQ_E_USAGE, "%s: side file %s: is not plain bytes", w->out, name);
     entry *old = entry_find(w, name);
     if (old && old->again) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: added twice", w->out, name);
-    if (old && !same_tensor(&old->t, type, rank, shape)) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: the interrupted run wrote another type or shape", w->out, name);
+    if (old && !same_tensor(&old->t, type, rank, shape))
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: the interrupted run wrote another type or shape", w->out, name);
     if (old) return old->again = true;
     if (!data && e.t.bytes) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: no data", w->out, name);
     if (!room_take(w, lq_writer_entry_room(name), err)) return false;
@@ -482,7 +491,9 @@ static bool type_add(lq_writer *w, const char *name, const lq_weight *q, lq_err 
     snprintf(text, sizeof text, "%s %lldx%lld", type, (long long)q->n, (long long)q->k);
     for (size_t i = 0; i < w->types; i++) {
         if (strcmp(w->type[i].key, name) != 0) continue;
-        return !strcmp(w->type[i].value, text) || lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is \"%s\", the interrupted run wrote \"%s\"", w->out, name, text, w->type[i].value);
+        if (!strcmp(w->type[i].value, text)) return true;
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is \"%s\", the interrupted run wrote \"%s\"", w->out, name, text,
+                       w->type[i].value);
     }
     if (!pair_push(&w->type, &w->types, &w->type_cap, name, text)) return no_memory(w, err);
     journal_strings(&w->pending, "w", name, text, 0);
@@ -498,7 +509,8 @@ bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err
     lq_part part[LQ_PARTS_MAX];
     int parts = lq_weight_parts(&q->type, q->layout, q->n, q->k, part);
     if (!parts || q->layout != lq_layout_in(file, &q->type, q->n, q->k))
-        return lq_fail(err, LQ_E_USAGE, "%s: weight %s: layout %s does not fit a file in layout %s", w->out, name, lq_layout_names[q->layout], lq_layout_names[file]);
+        return lq_fail(err, LQ_E_USAGE, "%s: weight %s: layout %s does not fit a file in layout %s", w->out, name,
+                       lq_layout_names[q->layout], lq_layout_names[file]);
     const struct { const char *suffix; lq_dtype type; int rank; int64_t shape[3]; const void *data; } extra[] = {
         {".perm", LQ_I32, 1, {q->k, 0, 0}, q->perm}, {".smooth", LQ_F32, 1, {q->k, 0, 0}, q->smooth},
         {".outlier_cols", LQ_I32, 1, {q->outliers, 0, 0}, q->outliers ? q->outlier : NULL},
@@ -507,7 +519,8 @@ bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err
     if (strlen(name) >= LQ_NAME) return name_check(w, name, err);
     for (int i = 0; i < parts; i++) {
         const lq_part *p = &part[i];
-        const void *data = p->suffix[1] == 'q' ? q->q : p->suffix[1] == 's' ? q->scale : p->suffix[1] == 'z' ? (const void *)q->zero : q->table;
+        const char part_of = p->suffix[1];
+        const void *data = part_of == 'q' ? q->q : part_of == 's' ? q->scale : part_of == 'z' ? (const void *)q->zero : q->table;
         snprintf(full, sizeof full, "%s%s", name, p->suffix);
         if (!lq_writer_add(w, full, p->type, p->rank, p->shape, data, err)) return false;
     }
@@ -559,7 +572,7 @@ static void lq_meta_add(const lq_writer *w, lq_text *h, size_t *digits) {
     lq_text_add(&sums, "{", 1);
     for (size_t i = 0; i < w->entries; i++) {
         const entry *e = &w->entry[i];
-        if (!strncmp(e->t.name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX))) continue;
+        if (pad_name(e->t.name)) continue;
         if (!first) lq_text_add(&sums, ",", 1);
         first = false;
         lq_text_json(&sums, e->t.name, strlen(e->t.name));
@@ -598,7 +611,8 @@ static bool header_write(lq_writer *w, lq_err *err) {
     uint64_t n = w->start - 8;
     size_t digits = 0;
     header_build(w, &h, &digits);
-    bool ok = h.failed ? no_memory(w, err) : h.n <= n || lq_fail(err, LQ_E_LIMIT, "%s: the header takes %zu bytes, %zu were kept", w->out, h.n, (size_t)n);
+    bool ok = !h.failed || no_memory(w, err);
+    if (ok && h.n > n) ok = lq_fail(err, LQ_E_LIMIT, "%s: the header takes %zu bytes, %zu were kept", w->out, h.n, (size_t)n);
     char *room = ok ? malloc((size_t)n) : NULL;
     if (ok && !room) ok = no_memory(w, err);
     if (ok) {

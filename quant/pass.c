@@ -49,7 +49,8 @@ static void note_row(pass *p, const lq_matrix *m, const char *type) {
 }
 static void add_row(pass *p, const lq_item *it, const lq_wtype *type, double error, double norm, double max_error) {
     lq_quant_row *r = &p->rows[p->count++];
-    *r = (lq_quant_row){.n = it->n, .k = it->k, .bits = lq_wtype_bits(type, it->k), .rel_error = norm > 0 ? sqrt(error / norm) : 0, .max_error = max_error};
+    *r = (lq_quant_row){.n = it->n, .k = it->k, .bits = lq_wtype_bits(type, it->k), .rel_error = norm > 0 ? sqrt(error / norm) : 0,
+                        .max_error = max_error};
     snprintf(r->name, sizeof r->name, "%s", it->t->name);
     lq_wtype_name(type, r->type, sizeof r->type);
     if (type->scale != it->recipe.type.scale) snprintf(r->note, sizeof r->note, "scales in f32: one leaves the normal range of f16");
@@ -62,7 +63,8 @@ static bool round_item(pass *p, const lq_item *it, lq_err *err) {
     const lq_wtype *want = &it->recipe.type;
     if (!lq_weight_sizes(want, it->n, it->k, &any)) return lq_fail(err, LQ_E_LIMIT, "tensor %s is too large", it->t->name);
     uint8_t *behind = lay_out(p->buf, &any, true, &raw);
-    lq_matrix m = {.w = it->t->data, .elem = it->t->type, .n = it->n, .k = it->k, .pool = p->pool, .q = raw.q, .scale = raw.scale, .zero = raw.zero};
+    lq_matrix m = {.w = it->t->data, .elem = it->t->type, .n = it->n, .k = it->k, .pool = p->pool, .q = raw.q, .scale = raw.scale,
+                   .zero = raw.zero};
     if (!lq_quantize_matrix(&it->recipe, &m, err)) return lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->plan.in), it->t->name);
     lq_weight w = {.type = m.type, .layout = LQ_ANY, .n = it->n, .k = it->k, .q = m.q, .scale = m.scale, .zero = m.zero};
     if (p->plan.layout != LQ_ANY && lq_layout_sizes(p->plan.layout, &m.type, it->n, it->k, &laid)) {
@@ -101,9 +103,9 @@ static bool do_block(pass *p, size_t block, lq_err *err) {
     if (block == 0 && !add_files(p, err)) return false;
     for (size_t i = plan->first[block]; i < plan->first[block + 1]; i++) {
         const lq_item *it = &plan->items[i];
-        const bool done = it->round ? round_item(p, it, err) : lq_writer_add(p->writer, it->t->name, it->t->type, it->t->rank, it->t->shape, it->t->data, err);
-        if (!done) return false;
-        lq_ckpt_drop(plan->in, it->t);
+        const lq_tensor *t = it->t;
+        if (!(it->round ? round_item(p, it, err) : lq_writer_add(p->writer, t->name, t->type, t->rank, t->shape, t->data, err))) return false;
+        lq_ckpt_drop(plan->in, t);
     }
     lq_text_fmt(&p->note, "]");
     if (p->note.failed) return lq_fail(err, LQ_E_MEMORY, "no memory for the journal of block %zu", block);
@@ -127,18 +129,23 @@ static bool take_block(pass *p, size_t block, lq_err *err) {
         row = row ? row->next : NULL;
     }
     cJSON_Delete(note);
-    return done || lq_fail(err, LQ_E_FORMAT, "%s.partial: the journal's note of block %zu does not fit the model; start afresh (--fresh)", p->plan.o->out, block);
+    return done || lq_fail(err, LQ_E_FORMAT, "%s.partial: the journal's note of block %zu does not fit the model; start afresh (--fresh)",
+                           p->plan.o->out, block);
 }
 
 static bool do_blocks(pass *p, lq_err *err) {
     const lq_plan *plan = &p->plan;
     p->resumed = lq_writer_resumed(p->writer);
-    if (p->resumed > plan->blocks) return lq_fail(err, LQ_E_FORMAT, "%s.partial: its journal has %zu blocks, expected no more than %zu", plan->o->out, p->resumed, plan->blocks);
+    if (p->resumed > plan->blocks)
+        return lq_fail(err, LQ_E_FORMAT, "%s.partial: its journal has %zu blocks, expected no more than %zu", plan->o->out, p->resumed,
+                       plan->blocks);
     for (size_t i = 0; i < plan->blocks; i++) {
         char what[32];
         snprintf(what, sizeof what, i == 0 ? "embedding" : i + 1 == plan->blocks ? "head" : "layer %zu", i - 1);
         if (plan->o->tick && !plan->o->tick(plan->o->arg, i, plan->blocks, what))
-            return lq_fail(err, LQ_E_CANCELLED, "stopped after %zu of %zu blocks, which %s.partial keeps: the same command goes on from there", i, plan->blocks, plan->o->out);
+            return lq_fail(err, LQ_E_CANCELLED,
+                           "stopped after %zu of %zu blocks, which %s.partial keeps: the same command goes on from there", i, plan->blocks,
+                           plan->o->out);
         if (!(i < p->resumed ? take_block(p, i, err) : do_block(p, i, err))) return false;
     }
     return true;
@@ -150,7 +157,8 @@ static bool open_writer(pass *p, lq_err *err) {
     static const char *const keys[] = {"lq.arch", "lq.recipe", "lq.layout"};
     const lq_plan *plan = &p->plan;
     const char *const values[] = {plan->desc.arch->name, plan->recipe.p, lq_layout_names[plan->layout]};
-    const lq_writer_opts o = {.out = plan->o->out, .fingerprint = plan->fingerprint, .overwrite = plan->o->overwrite, .resume = !plan->o->fresh, .header_room = plan->header_room};
+    const lq_writer_opts o = {.out = plan->o->out, .fingerprint = plan->fingerprint, .overwrite = plan->o->overwrite,
+                              .resume = !plan->o->fresh, .header_room = plan->header_room};
     if (!lq_writer_open(&o, &p->writer, err)) return false;
     for (int i = 0; i < 3; i++)
         if (!lq_writer_meta(p->writer, keys[i], values[i], err)) return false;
@@ -219,7 +227,9 @@ static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
 
 bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     pass p = {0};
+    lq_err none;
     const double start = now();
+    if (!err) err = &none;
     *out = (lq_quant_result){0};
     bool done = lq_plan_make(o, &p.plan, err) && (o->dry_run || check_output(o, err)) && lq_pool_open(o->threads, &p.pool, err);
     if (done) {
@@ -233,7 +243,8 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
         free(p.rows);
         *out = (lq_quant_result){0};
     }
-    if (p.writer) lq_writer_close(p.writer, false);
+    // What cannot become a model is not worth going on from.
+    if (p.writer) lq_writer_close(p.writer, !done && err->code == LQ_E_FORMAT);
     if (p.pool) lq_pool_close(p.pool);
     lq_text_free(&p.note);
     free(p.buf);

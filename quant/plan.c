@@ -36,7 +36,8 @@ static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *
     const char *option = s->role == LQ_R_EMBED ? "embed" : s->role == LQ_R_HEAD ? "head" : "type";
     if (s->role == LQ_R_EMBED && p->desc.tied) {
         if (o->head && o->embed && strcmp(o->head, o->embed))
-            return lq_fail(err, LQ_E_USAGE, "%s: its head is its embedding, which cannot be both %s and %s", lq_ckpt_path(p->in), o->head, o->embed);
+            return lq_fail(err, LQ_E_USAGE, "%s: its head is its embedding, which cannot be both %s and %s", lq_ckpt_path(p->in), o->head,
+                           o->embed);
         if (o->head) text = o->head, option = "head";
     }
     *keep = !s->quantizable || (text && !strcmp(text, "keep"));
@@ -56,11 +57,13 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     snprintf(want, sizeof want, s->k ? "[%" PRId64 ", %" PRId64 "]" : "[%" PRId64 "]", s->n, s->k);
     if (!fits) {
         char have[LQ_RANK * 24] = "";
-        for (int i = 0, at = 0; i < t->rank; i++) at += snprintf(have + at, sizeof have - (size_t)at, i ? ", %" PRId64 : "%" PRId64, t->shape[i]);
+        for (int i = 0, at = 0; i < t->rank; i++)
+            at += snprintf(have + at, sizeof have - (size_t)at, i ? ", %" PRId64 : "%" PRId64, t->shape[i]);
         return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s has the shape [%s], expected %s", lq_ckpt_path(p->in), s->name, have, want);
     }
     if (t->type != LQ_F32 && t->type != LQ_F16 && t->type != LQ_BF16)
-        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16 or f32", lq_ckpt_path(p->in), s->name, lq_dtypes[t->type].name);
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16 or f32", lq_ckpt_path(p->in), s->name,
+                       lq_dtypes[t->type].name);
     lq_item item = {.t = t, .n = s->n, .k = s->k, .recipe = p->method->recipe};
     bool keep;
     if (!slot_type(p, s, &item.recipe.type, &keep, err)) return false;
@@ -73,7 +76,8 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
 static bool add_layer(lq_plan *p, int layer, lq_role role, lq_err *err) {
     lq_slot slots[LQ_LAYER_SLOTS];
     const int n = lq_desc_slots(&p->desc, layer, slots, LQ_LAYER_SLOTS);
-    if (n > LQ_LAYER_SLOTS) return lq_fail(err, LQ_E_LIMIT, "%s: layer %d has %d tensors, expected no more than %d", lq_ckpt_path(p->in), layer, n, LQ_LAYER_SLOTS);
+    if (n > LQ_LAYER_SLOTS)
+        return lq_fail(err, LQ_E_LIMIT, "%s: layer %d has %d tensors, expected no more than %d", lq_ckpt_path(p->in), layer, n, LQ_LAYER_SLOTS);
     for (int i = 0; i < n; i++)
         if ((layer >= 0 || (slots[i].role == LQ_R_EMBED) == (role == LQ_R_EMBED)) && !add_slot(p, &slots[i], err)) return false;
     return true;
@@ -115,8 +119,8 @@ static bool add_rest(lq_plan *p, lq_err *err) {
         else if (p->o->keep_unknown) {
             add_name(&p->kept, t->name);
             done = add_item(p, (lq_item){.t = t}, err);
-        } else done = lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not part of a %s; --keep-unknown carries it over as it is", lq_ckpt_path(p->in), t->name,
-                            p->desc.arch->name);
+        } else done = lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not part of a %s; --keep-unknown carries it over as it is",
+                              lq_ckpt_path(p->in), t->name, p->desc.arch->name);
     }
     free(names);
     return done;
@@ -184,8 +188,9 @@ static void recipe_type(lq_text *t, const char *key, const lq_plan *p, lq_role r
 static bool write_recipe(lq_plan *p, lq_err *err) {
     const lq_recipe *r = &p->method->recipe;
     lq_text *t = &p->recipe;
-    lq_text_fmt(t, "{\"method\": \"%s\", \"stats\": \"%s\", \"transform\": \"%s\", \"rounding\": \"%s\", \"salient\": \"%s\"", p->method->name,
-                lq_stats_names[r->stats], lq_transform_names[r->transform], lq_rounding_names[r->rounding], lq_salient_names[r->salient]);
+    lq_text_fmt(t, "{\"method\": \"%s\", \"stats\": \"%s\", \"transform\": \"%s\", \"rounding\": \"%s\", \"salient\": \"%s\"",
+                p->method->name, lq_stats_names[r->stats], lq_transform_names[r->transform], lq_rounding_names[r->rounding],
+                lq_salient_names[r->salient]);
     recipe_type(t, "type", p, LQ_R_Q);
     recipe_type(t, "embed", p, LQ_R_EMBED);
     if (!p->desc.tied) recipe_type(t, "head", p, LQ_R_HEAD);
@@ -229,7 +234,8 @@ static bool make_fingerprint(lq_plan *p, lq_err *err) {
     XXH3_128bits_reset(h);
     struct stat st = {0};
     stat_input(lq_ckpt_path(p->in), &st);
-    const int64_t head[] = {LQ_QUANT_NUMERICS, p->layout, p->o->keep_unknown, (int64_t)lq_ckpt_file_bytes(p->in), st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
+    const int64_t head[] = {LQ_QUANT_NUMERICS, p->layout, p->o->keep_unknown, (int64_t)lq_ckpt_file_bytes(p->in), st.st_mtim.tv_sec,
+                            st.st_mtim.tv_nsec};
     XXH3_128bits_update(h, head, sizeof head);
     hash_text(h, p->recipe.p, p->recipe.n);
     for (size_t i = 0; i < p->count; i++) hash_tensor(h, p->items[i].t);
@@ -279,15 +285,20 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     const size_t in = lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
         // A worker holds one row as f32 with its codes and what its groups have; the rest is the program's own.
     p->memory = p->buffer + (size_t)threads * (size_t)p->widest * 8 + (8u << 20);
-    say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers, (double)p->weights / 1e6, (double)in / mb);
+    say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers,
+        (double)p->weights / 1e6, (double)in / mb);
     say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
     if (p->dropped.n) say(p, "dropped, no forward reads them: %s", p->dropped.p);
     if (p->kept.n) say(p, "carried over, nobody knows them: %s", p->kept.p);
-    say(p, "%s: about %.1f MB in layout %s, %.2f times smaller", p->o->out, (double)p->out_bytes / mb, lq_layout_names[p->layout], (double)in / (double)p->out_bytes);
-    say(p, "memory: %.1f MB with %d threads, and pages of the mapped checkpoint that are given back after use", (double)p->memory / mb, threads);
+    say(p, "%s: about %.1f MB in layout %s, %.2f times smaller", p->o->out, (double)p->out_bytes / mb, lq_layout_names[p->layout],
+        (double)in / (double)p->out_bytes);
+    say(p, "memory: %.1f MB with %d threads, and pages of the mapped checkpoint that are given back after use", (double)p->memory / mb,
+        threads);
     if (p->o->max_ram && p->memory > p->o->max_ram)
-        return lq_fail(err, LQ_E_LIMIT, "memory: the pass needs %.1f MB, more than the %.1f MB it may use", (double)p->memory / mb, (double)p->o->max_ram / mb);
-    if (left < p->out_bytes) return lq_fail(err, LQ_E_IO, "%s: needs %.1f MB, its disk has %.1f MB left", p->o->out, (double)p->out_bytes / mb, (double)left / mb);
+        return lq_fail(err, LQ_E_LIMIT, "memory: the pass needs %.1f MB, more than the %.1f MB it may use", (double)p->memory / mb,
+                       (double)p->o->max_ram / mb);
+    if (left < p->out_bytes)
+        return lq_fail(err, LQ_E_IO, "%s: needs %.1f MB, its disk has %.1f MB left", p->o->out, (double)p->out_bytes / mb, (double)left / mb);
     return true;
 }
 
@@ -317,7 +328,8 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     *p = (lq_plan){.o = o};
     if (!o->in || !o->out || !*o->out) return lq_fail(err, LQ_E_USAGE, "a checkpoint and an output are needed");
     if (!read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err)) return false;
-    if (!strcmp(lq_ckpt_container(p->in), "lq")) return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint in bf16, f16 or f32", o->in);
+    if (!strcmp(lq_ckpt_container(p->in), "lq"))
+        return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint in bf16, f16 or f32", o->in);
     if (!lq_desc_read(p->in, &p->desc, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
     p->first[p->blocks] = p->count;
     return write_recipe(p, err) && add_sizes(p, err) && make_fingerprint(p, err);

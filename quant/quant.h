@@ -86,7 +86,8 @@ void lq_quant_result_free(lq_quant_result *r);
 //               q = rint(clamp(w / s, -z, 2^b - 1 - z)) + z, the quotient in f32
 //               where the stored s is 0 (a group of zeros): z = 2^(b-1), asymmetric 0, and q = z
 // rint: ties to even. The scales are F16 as asked; where a scale of a matrix that is not 0 leaves F16's normal range
-// [2^-14, 65504], the whole matrix gets F32 scales. LQ_W_PLAIN: each element is rounded to the type, ties to even.
+// [2^-14, 65504], the whole matrix gets F32 scales.
+// Elements larger than 2^127 are refused. LQ_W_PLAIN: each element is rounded to the type, ties to even.
 //
 // Later methods bring their statistics in, and take their side parts out, in fields added to this struct; zero: none.
 typedef struct lq_matrix {

@@ -3,6 +3,7 @@
 //
 // Sums run over eight fixed lanes, written as vectors of four: the same bits from every compiler and on every machine.
 #include "quant/quant.h"
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,9 @@
 enum { LANES = 8, STEP = 16 /* what groups and padded rows are multiples of */ };
 typedef float v4 __attribute__((vector_size(16)));
 typedef int32_t i4 __attribute__((vector_size(16)));
+
+// Beyond it, half a step more than the largest element might be no number of f32.
+#define LARGEST 0x1p127f
 
 static inline v4 pick(i4 mask, v4 a, v4 b) { return (v4)((mask & (i4)a) | (~mask & (i4)b)); }
 static inline v4 least(v4 a, v4 b) { return pick(a < b, a, b); }
@@ -150,14 +154,14 @@ static void pack_row(const int32_t *code, int64_t n, int bits, uint8_t *dst, siz
     memset(dst + at, 0, bytes - at);
 }
 
-// The first element of a row that is not finite.
-static int64_t find_bad(const float *w, int64_t k) {
+// The first element of a row that is not a number up to `limit`.
+static int64_t find_bad(const float *w, int64_t k, float limit) {
     int64_t i = 0;
-    while (i < k && isfinite(w[i])) i++;
+    while (i < k && fabsf(w[i]) <= limit) i++;
     return i;
 }
 
-// The scales of a row's groups as they are stored, in b->s too. False: an element is not finite.
+// The scales of a row's groups as they are stored, in b->s too. False: an element cannot be coded.
 static bool scale_row(const job *j, row_buf *b, int64_t row, block_stat *st) {
     const lq_wtype *t = &j->type;
     const lq_dtype_row *scale = &lq_dtypes[t->scale];
@@ -166,6 +170,7 @@ static bool scale_row(const job *j, row_buf *b, int64_t row, block_stat *st) {
     v4 bad[2] = {{0}};
     for (size_t g = 0, at = 0; g < groups; g++, at += j->group) {
         find_range(b->w + at, j->k_pad - at < j->group ? j->k_pad - at : j->group, &b->lo[g], &b->hi[g], bad);
+        if (b->hi[g] > LARGEST || b->lo[g] < -LARGEST) return false;
         const float s = b->s[g] = scale_of(t, b->lo[g], b->hi[g]);
         if (t->scale == LQ_F16 && s != 0 && !(fabsf(s) >= 0x1p-14f && fabsf(s) <= 65504.0f)) st->range = true;
     }
@@ -228,7 +233,7 @@ static void round_block(void *arg, int task, int worker) {
     for (int64_t r = first; r < last && !st->range; r++) {
         lq_dtypes[j->m->elem].to_f32((const uint8_t *)j->m->w + (size_t)r * j->in_row, b.w, (size_t)j->m->k);
         if (j->type.kind == LQ_W_PLAIN ? plain_row(j, &b, r, st) : int_row(j, &b, r, st)) continue;
-        if (st->col < 0) st->col = find_bad(b.w, j->m->k);
+        if (st->col < 0) st->col = find_bad(b.w, j->m->k, j->type.kind == LQ_W_INT ? LARGEST : FLT_MAX);
         st->row = r;
         return;
     }
@@ -237,8 +242,10 @@ static void round_block(void *arg, int task, int worker) {
 static bool fail_element(const lq_matrix *m, const block_stat *st, const lq_wtype *t, lq_err *err) {
     float x;
     lq_dtypes[m->elem].to_f32((const uint8_t *)m->w + ((size_t)st->row * (size_t)m->k + (size_t)st->col) * lq_dtype_size(m->elem), &x, 1);
-    if (isfinite(x)) return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %g, more than %s can hold", (long long)st->row, (long long)st->col, (double)x,
-                                    lq_dtypes[t->elem].name);
+    char name[64];
+    lq_wtype_name(t, name, sizeof name);
+    if (isfinite(x)) return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %g, more than %s can hold", (long long)st->row,
+                                    (long long)st->col, (double)x, name);
     return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %s, expected a finite number", (long long)st->row, (long long)st->col,
                    isnan(x) ? "NaN" : "infinite");
 }
@@ -262,7 +269,8 @@ bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
                                             : t->kind == LQ_W_INT && t->bits >= 2 && t->bits <= 8 && t->rows <= 1 && t->group % 16 == 0;
     if (rule && r->rounding == LQ_ROUND_NEAREST && !r->stats && !r->transform && !r->salient) return true;
     lq_wtype_name(t, name, sizeof name);
-    return lq_fail(err, LQ_E_UNSUPPORTED, "%s: rounding to the nearest has rules for plain types and for int2 to int8 in groups of one row", name);
+    return lq_fail(err, LQ_E_UNSUPPORTED,
+                   "%s: rounding to the nearest has rules for plain types and for int2 to int8 in groups of one row", name);
 }
 
 static bool prepare(job *j, const lq_recipe *r, lq_matrix *m, int64_t *blocks, lq_err *err) {
@@ -294,7 +302,8 @@ bool lq_quantize_matrix(const lq_recipe *r, lq_matrix *m, lq_err *err) {
     const size_t workers = m->pool ? (size_t)lq_pool_threads(m->pool) : 1;
     j.scratch = aligned_alloc(64, workers * scratch_words(&j) * sizeof *j.scratch);
     j.stat = malloc((size_t)blocks * sizeof *j.stat);
-    if (!j.scratch || !j.stat) done = lq_fail(err, LQ_E_MEMORY, "no memory to round a matrix of %lld x %lld", (long long)m->n, (long long)m->k);
+    if (!j.scratch || !j.stat) done = lq_fail(err, LQ_E_MEMORY, "no memory to round a matrix of %lld x %lld", (long long)m->n,
+                                              (long long)m->k);
     else {
         done = run(&j, (int)blocks, &again, err);
         if (done && again) {

@@ -20,14 +20,16 @@ static bool fail_at(const checker *c, lq_err *err) { return err ? lq_fail_in(err
 static bool check_scales(const lq_slot *s, const lq_weight *w, lq_err *err) {
     lq_weight_size size;
     float v[256];
-    if (!w->scale || !lq_layout_sizes(w->layout, &w->type, w->n, w->k, &size)) return lq_fail(err, LQ_E_FORMAT, "tensor %s: has no scales", s->name);
+    if (!w->scale || !lq_layout_sizes(w->layout, &w->type, w->n, w->k, &size))
+        return lq_fail(err, LQ_E_FORMAT, "tensor %s: has no scales", s->name);
     const lq_dtype_row *t = &lq_dtypes[w->type.scale];
     const size_t count = size.scale / t->bytes;
     for (size_t i = 0; i < count; i += 256) {
         const size_t n = count - i < 256 ? count - i : 256;
         t->to_f32((const uint8_t *)w->scale + i * t->bytes, v, n);
         for (size_t j = 0; j < n; j++)
-            if (!isfinite(v[j])) return lq_fail(err, LQ_E_FORMAT, "tensor %s: scale %zu is %g, expected a finite number", s->name, i + j, (double)v[j]);
+            if (!isfinite(v[j]))
+                return lq_fail(err, LQ_E_FORMAT, "tensor %s: scale %zu is %g, expected a finite number", s->name, i + j, (double)v[j]);
     }
     return true;
 }
@@ -52,8 +54,9 @@ static bool check_row(const checker *c, const lq_slot *s, const lq_weight *w, co
         const double step = group_step(&w->type, c->want + at, n);
         for (int64_t i = at; i < at + n; i++)
             if (!(fabs((double)c->row[i] - (double)c->want[i]) <= step))
-                return lq_fail(err, LQ_E_FORMAT, "tensor %s: row %lld, column %lld is %g, the checkpoint has %g: further than a step of %g", s->name, (long long)r,
-                               (long long)i, (double)c->row[i], (double)c->want[i], step);
+                return lq_fail(err, LQ_E_FORMAT,
+                               "tensor %s: row %lld, column %lld is %g, the checkpoint has %g: further than a step of %g", s->name,
+                               (long long)r, (long long)i, (double)c->row[i], (double)c->want[i], step);
     }
     return true;
 }
@@ -112,7 +115,8 @@ static bool read_recipe(checker *c, lq_err *err) {
     cJSON *recipe = NULL;
     if (!text) return true;
     if (!lq_json_parse(text, strlen(text), limits, "lq.recipe", &recipe, err)) return fail_at(c, err);
-    const char *rounding = lq_json_str(recipe, "rounding"), *transform = lq_json_str(recipe, "transform"), *salient = lq_json_str(recipe, "salient");
+    const char *rounding = lq_json_str(recipe, "rounding"), *transform = lq_json_str(recipe, "transform"),
+        *salient = lq_json_str(recipe, "salient");
     c->nearest = rounding && transform && salient && !strcmp(rounding, "nearest") && !strcmp(transform, "none") && !strcmp(salient, "none");
     cJSON_Delete(recipe);
     return true;
@@ -120,8 +124,8 @@ static bool read_recipe(checker *c, lq_err *err) {
 
 bool lq_validate(const char *path, const char *in, lq_check *out, lq_err *err) {
     checker c = {0};
-    bool done = lq_ckpt_open(path, &c.file, err) && lq_ckpt_verify(c.file, NULL, NULL, err) && lq_desc_read(c.file, &c.desc, err) && read_recipe(&c, err) &&
-                check_files(&c, err) && (!in || lq_ckpt_open(in, &c.in, err));
+    bool done = lq_ckpt_open(path, &c.file, err) && lq_ckpt_verify(c.file, NULL, NULL, err) && lq_desc_read(c.file, &c.desc, err) &&
+        read_recipe(&c, err) && check_files(&c, err) && (!in || lq_ckpt_open(in, &c.in, err));
     for (int layer = -1; done && layer < c.desc.layers; layer++) done = check_layer(&c, layer, err);
     if (done && out) *out = (lq_check){lq_ckpt_count(c.file), c.weights};
     free(c.row);

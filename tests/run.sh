@@ -30,6 +30,9 @@ done
 wants() { [[ " ${layers[*]} " == *" $1 "* ]]; }
 
 bash tools/packages.sh test || exit 1
+# Scripts are run by a Python that has numpy: the system's, where the first one in PATH has none.
+python=python3
+for word in python3 /usr/bin/python3; do "$word" -c 'import numpy' 2>/dev/null && python=$word && break; done
 cores=$(nproc)
 logs=$PWD/build/test-logs
 rm -rf "$logs"
@@ -114,13 +117,15 @@ kernel_jobs() {
 }
 # Every executable of a folder takes the program as its argument (and finds it as $LQ; $LQ_SLOW: a factor on its time limits).
 script_jobs() { # LAYER PRESET FILES...
-    local layer=$1 preset=$2 file
+    local layer=$1 preset=$2 file with
     shift 2
     for file in "$@"; do
         [ -f "$file" ] && [ -x "$file" ] || continue
         [[ $layer = cli && $file = */serve* ]] && continue
+        with=bash
+        [[ $file = *.py ]] && with=$python
         job "$layer" "$(basename "$file") ($preset)" 300 env LQ="$PWD/build/$preset/lq" LQ_SLOW="$([ "$preset" = asan ] && echo 5 || echo 1)" \
-            "$file" "$PWD/build/$preset/lq"
+            "$with" "$file" "$PWD/build/$preset/lq"
     done
 }
 fuzz_jobs() {
@@ -160,6 +165,11 @@ for preset in ${built[@]+"${built[@]}"}; do
 done
 collect
 
+for name in "${layers[@]}"; do
+    [ -n "${ran[$name]:-}" ] && continue
+    echo "      SKIPPED: $name: nothing to run"
+    skipped=$((skipped + 1)) skips[$name]=1
+done
 for name in ${required[@]+"${required[@]}"}; do
     if [ -z "${ran[$name]:-}" ] || [ "${skips[$name]:-0}" != 0 ]; then
         echo "FAIL  $name is required, and ${skips[$name]:-all} of it was skipped"

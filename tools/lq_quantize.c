@@ -73,9 +73,11 @@ static void print_worst(const lq_quant_result *r) {
 
 static void print_result(const lq_quant_result *r, const lq_quant_opts *o, const char *report) {
     print_worst(r);
-    printf("%s: %s, %.3f bits per weight, %s before, %.2f times smaller\n", o->out, lq_say_bytes((double)r->out_bytes), r->bits, lq_say_bytes((double)r->in_bytes),
+    printf("%s: %s, %.3f bits per weight, %s before, %.2f times smaller\n", o->out, lq_say_bytes((double)r->out_bytes), r->bits,
+           lq_say_bytes((double)r->in_bytes),
            (double)r->in_bytes / (double)r->out_bytes);
-    printf("%s, %s of the checkpoint a second, %s of memory at most, report in %s\n", lq_say_time(r->seconds), lq_say_bytes((double)r->in_bytes / r->seconds),
+    printf("%s, %s of the checkpoint a second, %s of memory at most, report in %s\n", lq_say_time(r->seconds),
+           lq_say_bytes((double)r->in_bytes / r->seconds),
            lq_say_bytes((double)r->peak_bytes), report);
     if (r->resumed) printf("%zu of %zu blocks were taken over from an interrupted run\n", r->resumed, r->blocks);
 }
@@ -86,7 +88,8 @@ static int print_json(const lq_quant_result *r, bool dry_run, const char *report
     char *text;
     size_t n;
     if (dry_run) {
-        printf("{\"dry_run\": true, \"in_bytes\": %zu, \"out_bytes\": %zu, \"plan_bytes\": %zu, \"blocks\": %zu}\n", r->in_bytes, r->out_bytes, r->plan_bytes, r->blocks);
+        printf("{\"dry_run\": true, \"in_bytes\": %zu, \"out_bytes\": %zu, \"plan_bytes\": %zu, \"blocks\": %zu}\n", r->in_bytes,
+               r->out_bytes, r->plan_bytes, r->blocks);
         return 0;
     }
     if (!lq_input_read(report, 1u << 30, &text, &n, &err)) return lq_say_error(&err);
@@ -108,8 +111,10 @@ static int run(void *args, int argc, char **argv) {
     char *report = malloc(room);
     if (!report) return lq_say_error(&(lq_err){LQ_E_MEMORY, "out of memory"});
     snprintf(report, room, "%s.report.json", argv[1]);
-    const lq_quant_opts o = {.in = argv[0], .out = argv[1], .method = a->method, .type = *type ? type : a->type, .head = a->head, .embed = a->embed, .layout = a->layout,
-                             .threads = (int)a->threads, .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh, .keep_unknown = a->keep_unknown,
+    const lq_quant_opts o = {.in = argv[0], .out = argv[1], .method = a->method, .type = *type ? type : a->type, .head = a->head,
+                             .embed = a->embed, .layout = a->layout,
+                             .threads = (int)a->threads, .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh,
+                                 .keep_unknown = a->keep_unknown,
                              .dry_run = a->dry_run, .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
     lq_input_catch();
     const bool done = lq_quantize(&o, &r, &err);
@@ -127,14 +132,18 @@ static int run(void *args, int argc, char **argv) {
 #define FIELD(f) offsetof(quantize_args, f)
 static const lq_opt opts[] = {
     {"method", 'm', LQ_OPT_CHOICE, FIELD(method), "NAME", "how codes are chosen (default: rtn, round to the nearest)", "rtn", 0, 0},
-    {"type", 0, LQ_OPT_TEXT, FIELD(type), "TYPE", "of the decoder's matrices: \"int4 g128\" (default), \"int4 g32 asym\", \"int8 row\"", NULL, 0, 0},
+    {"type", 0, LQ_OPT_TEXT, FIELD(type), "TYPE", "of the decoder's matrices: \"int4 g128\" (default), \"int4 g32 asym\", \"int8 row\"",
+     NULL, 0, 0},
     {"bits", 'b', LQ_OPT_INT, FIELD(bits), "N", "the same in parts: bits of a code", NULL, 2, 8},
-    {"group", 'g', LQ_OPT_TEXT, FIELD(group), "N", "weights that share a scale, a multiple of 16, or row (default: 128; 8 bits: row)", NULL, 0, 0},
+    {"group", 'g', LQ_OPT_TEXT, FIELD(group), "N", "weights that share a scale, a multiple of 16, or row (default: 128; 8 bits: row)",
+     NULL, 0, 0},
     {"asym", 0, LQ_OPT_FLAG, FIELD(asym), NULL, "with zero points", NULL, 0, 0},
     {"head", 0, LQ_OPT_TEXT, FIELD(head), "TYPE", "type of the output head, or keep (default: int8 row)", NULL, 0, 0},
     {"embed", 0, LQ_OPT_TEXT, FIELD(embed), "TYPE", "type of the embedding, or keep (default: int8 row)", NULL, 0, 0},
-    {"layout", 0, LQ_OPT_CHOICE, FIELD(layout), "NAME", "where the codes lie: any (default) serves all devices, x86 is mapped as it is", "any|x86", 0, 0},
-    {"threads", 't', LQ_OPT_INT, FIELD(threads), "N", "CPU threads (default: one per core); the output does not depend on it", NULL, 1, 1024},
+    {"layout", 0, LQ_OPT_CHOICE, FIELD(layout), "NAME", "where the codes lie: any (default) serves all devices, x86 is mapped as it is",
+     "any|x86", 0, 0},
+    {"threads", 't', LQ_OPT_INT, FIELD(threads), "N", "CPU threads (default: one per core); the output does not depend on it", NULL, 1,
+     1024},
     {"max-ram", 0, LQ_OPT_SIZE, FIELD(max_ram), "SIZE", "refuse to start if the plan needs more memory", NULL, 0, 0},
     {"force", 'f', LQ_OPT_FLAG, FIELD(force), NULL, "replace OUT if it is there", NULL, 0, 0},
     {"overwrite", 0, LQ_OPT_FLAG, FIELD(force), NULL, "the same as --force", NULL, 0, 0},
@@ -154,7 +163,9 @@ static const char *const examples[] = {
 
 const lq_verb lq_verb_quantize = {
     .name = "quantize", .synopsis = "MODEL OUT", .summary = "Turn a bf16, f16 or f32 checkpoint into a quantized .lq file",
-    .detail = "MODEL is a directory, a .safetensors file or an index of shards. OUT appears only when it is whole and was read back and checked.\n\n"
-              "Ctrl-C (and kill -9, and a power cut) leaves the finished blocks in OUT.partial/: the same command goes on from there, and the output\n"
-              "is the same to the byte. The report says of each matrix what it lost.",
-    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(quantize_args), .min_args = 2, .max_args = 2, .run = run};
+    .detail = "MODEL is a directory, a .safetensors file or an index of shards. OUT appears only when it is whole and\n"
+              "was read back and checked.\n\n"
+              "Ctrl-C (and kill -9, and a power cut) leaves the finished blocks in OUT.partial/: the same command goes on\n"
+              "from there, and the output is the same to the byte. The report says of each matrix what it lost.",
+    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(quantize_args), .min_args = 2,
+        .max_args = 2, .run = run};

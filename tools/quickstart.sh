@@ -10,8 +10,13 @@ build=build/release
 if [ -t 1 ] && [ -z "${NO_COLOR:-}" ]; then bold=$'\033[1m' plain=$'\033[0m'; else bold='' plain=''; fi
 say() { printf '\n%s%s%s\n' "$bold" "# $*" "$plain"; }
 show() { printf '%s$ %s%s\n' "$bold" "$*" "$plain"; }
-# What is typed is what runs.
-do_it() { show "$@"; "$@"; }
+# What is typed is what runs; words with blanks are shown quoted.
+do_it() {
+    local word line=
+    for word in "$@"; do [[ $word == *' '* ]] && word="\"$word\""; line+="$word "; done
+    show "${line% }"
+    "$@"
+}
 
 server=
 cleanup() {

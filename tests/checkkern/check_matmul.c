@@ -127,7 +127,7 @@ static bool close_f64(const lq_weight *any, const lq_mat *x, const float *bias, 
 
 static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, int rows, int k) {
     static const int ns[3] = {75, 300, 16};
-    char what[120], name[64];
+    char what[200], name[64];
     lq_wtype_name(t, name, sizeof name);
     snprintf(what, sizeof what, "matmul %s %s%s rows %d k %d", dev->isa, name, exact ? " exact" : "", rows, k);
     const lq_atype at = lq_act_type(t, k, exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT);

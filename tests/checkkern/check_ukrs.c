@@ -12,22 +12,26 @@ static void name_of(const lq_ukr *u, const lq_weight *w, int rows, char *buf, si
 
 // --- the products, from their definition ---
 
-static double product_q8(const lq_weight *any, const lq_act *a, int m, int64_t n, double *size) {
-    const lq_wtype *t = &any->type;
+// codes: of the row less its zero points.
+static double product_q8(const lq_weight *any, const lq_act *a, const int16_t *codes, int m, int64_t n, double *size) {
     const int G = a->type.group;
-    const int64_t all = lq_weight_groups(t, any->k);
     double want = 0;
     for (int64_t g = 0; g * G < any->k; g++) {
         const int8_t *x = a->q + ((size_t)g * (size_t)a->x.rows + (size_t)m) * (size_t)G;
-        int64_t zero = 1 << (t->bits - 1), dot = 0;
-        if (t->asym) zero = lq_code_get(any->zero + (size_t)n * lq_code_row_bytes(t->bits, all), t->bits, t->group ? g : 0);
-        for (int64_t k = g * G; k < (g + 1) * G && k < any->k; k++)
-            dot += ((int64_t)lq_code_get((const uint8_t *)any->q + (size_t)n * lq_code_row_bytes(t->bits, any->k), t->bits, k) - zero) * x[k - g * G];
+        int64_t dot = 0;
+        for (int64_t k = g * G; k < (g + 1) * G && k < any->k; k++) dot += codes[k] * x[k - g * G];
         const double term = (double)dot * (double)ck_scale(any, n, g) * (double)a->scale[(size_t)g * (size_t)a->x.rows + (size_t)m];
         want += term;
         *size += fabs(term);
     }
     return want;
+}
+static void codes_of(const lq_weight *any, int64_t n, int16_t *codes) {
+    const lq_wtype *t = &any->type;
+    const uint8_t *q = (const uint8_t *)any->q + (size_t)n * lq_code_row_bytes(t->bits, any->k);
+    const uint8_t *z = t->asym ? any->zero + (size_t)n * lq_code_row_bytes(t->bits, lq_weight_groups(t, any->k)) : NULL;
+    for (int64_t k = 0; k < any->k; k++)
+        codes[k] = (int16_t)((int)lq_code_get(q, t->bits, k) - (z ? (int)lq_code_get(z, t->bits, t->group ? k / t->group : 0) : 1 << (t->bits - 1)));
 }
 static double product_f32(const float *row, const float *x, int64_t k, double *size) {
     double want = 0;
@@ -44,12 +48,14 @@ static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a,
     const int64_t k = any->k, cuts = (k + LQ_K_CUT - 1) / LQ_K_CUT;
     const double blocks = u->act == LQ_A_Q8 ? (double)((k + a->type.group - 1) / a->type.group) : (double)((k < LQ_K_CUT ? k : LQ_K_CUT) / 8 + cuts);
     float *row = ck_buf((size_t)k * sizeof(float), 0);
+    int16_t *codes = ck_buf((size_t)k * sizeof(int16_t), 0);
     double worst = 0;
     for (int64_t n = 0; n < any->n; n++) {
-        lq_weight_row_any(any, n, row);
+        if (u->act == LQ_A_Q8) codes_of(any, n, codes);
+        else lq_weight_row_any(any, n, row);
         for (int m = 0; m < y->rows; m++) {
             double size = 0;
-            const double want = u->act == LQ_A_Q8 ? product_q8(any, a, m, n, &size) : product_f32(row, lq_mat_row(&a->x, m), k, &size);
+            const double want = u->act == LQ_A_Q8 ? product_q8(any, a, codes, m, n, &size) : product_f32(row, lq_mat_row(&a->x, m), k, &size);
             const double error = fabs((double)lq_mat_row(y, m)[n] - want), bound = 0x1p-24 * (blocks + 4) * size;
             if (!(error <= bound)) worst = fmax(worst, bound > 0 ? error / bound : INFINITY);
             if (isnan(error)) worst = INFINITY;

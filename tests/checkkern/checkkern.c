@@ -1,6 +1,7 @@
 // checkkern.c: walks every row of lq_ukrs[] and every slot of every table this CPU can run.
 //   checkkern            checks; exit 0 when all hold
-//   checkkern --speed    times each micro-kernel as a fraction of what this machine can do, measured beside it
+//   checkkern --speed [threads [name]]
+//                        times each micro-kernel (whose name has `name` in it) as a fraction of what this machine can do
 #include "tests/checkkern/checkkern.h"
 #include <stdarg.h>
 
@@ -169,13 +170,13 @@ static lq_dev *open_cpu(const char *isa, int threads) {
 
 int main(int argc, char **argv) {
     static const char *const isas[] = {"c", "avx2", "avx512"};
-    if (argc > 2 || (argc == 2 && strcmp(argv[1], "--speed"))) {
-        printf("usage: checkkern [--speed]\n");
+    if (argc > 4 || (argc >= 2 && strcmp(argv[1], "--speed"))) {
+        printf("usage: checkkern [--speed [threads [name]]]\n");
         return 2;
     }
-    if (argc == 2) {
-        lq_dev *d = open_cpu("auto", 0);
-        speed(d);
+    if (argc >= 2) {
+        lq_dev *d = open_cpu("auto", argc > 2 ? atoi(argv[2]) : 0);
+        speed(d, argc > 3 ? argv[3] : NULL);
         lq_dev_close(d);
         return 0;
     }

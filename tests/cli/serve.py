@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # serve.py: the server as a client meets it: every endpoint, every refusal, streams, clients that vanish, stall or lie, and the drain.
 # Starts the program itself on free loopback ports. LQ: the program (build/release/lq); LQ_MODEL: the model (calib_data/demo);
-# LQ_SLOW: a factor on every time limit, for builds with sanitizers.
+# LQ_SLOW: a factor on every time limit, for builds with sanitizers. Names of tests as arguments: those alone.
 import asyncio, http.client, json, math, os, pathlib, random, signal, socket, struct, subprocess, sys, tempfile, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -582,7 +582,7 @@ def main():
         one = [test_endpoints, test_completion, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_together, test_cut_streams,
                test_gone, test_half_close, test_slow_reader]
         alone = [test_queue, test_key, test_drain, test_start]
-        want = sys.argv[1:]
+        want = [a for a in sys.argv[1:] if a.startswith("test_")]
         for t in one + alone:
             if want and t.__name__ not in want:
                 continue

@@ -282,7 +282,7 @@ static void refusals(lq_model *m) {
 }
 
 int main(void) {
-    char dir[] = "/tmp/lq-test-engine-XXXXXX", quantized[80], path[120];
+    char dir[] = "/tmp/lq-test-engine-XXXXXX", quantized[80], path[200];
     lq_err err = {0};
     lq_model *m = NULL;
     if (!mkdtemp(dir)) return 1;
@@ -303,7 +303,7 @@ int main(void) {
     prompts(m);
     refusals(m);
     lq_model_close(m);
-    snprintf(quantized, sizeof quantized, "%s/q.lq", dir);
+    snprintf(quantized, sizeof quantized, "%s.lq", dir);
     lq_quant_result result = {0};
     CHECK(lq_quantize(&(lq_quant_opts){.in = dir, .out = quantized, .method = "rtn", .type = "int4 g32", .threads = 2}, &result, &err), "%s", err.text);
     lq_quant_result_free(&result);
@@ -315,7 +315,7 @@ int main(void) {
         invariance(m, "int4 exact");
         lq_model_close(m);
     } else CHECK(false, "%s", err.text);
-    snprintf(path, sizeof path, "rm -rf '%s'", dir);
+    snprintf(path, sizeof path, "rm -rf %s %s.lq %s.lq.report.json", dir, dir, dir);
     if (system(path)) return 1;
     return test_end();
 }

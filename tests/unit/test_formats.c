@@ -67,7 +67,8 @@ static void check_narrow(const small *t) {
     int bad = 0;
     for (uint32_t code = 0; code <= t->last; code++) {
         double a = small_value(t, code), b = small_value(t, code + 1);
-        float around[] = {(float)a, (float)((a + b) / 2), nextafterf((float)((a + b) / 2), INFINITY), nextafterf((float)((a + b) / 2), 0), nextafterf((float)a, INFINITY)};
+        float around[] = {(float)a, (float)((a + b) / 2), nextafterf((float)((a + b) / 2), INFINITY), nextafterf((float)((a + b) / 2), 0),
+            nextafterf((float)a, INFINITY)};
         for (int i = 0; i < 5; i++) check_one(t, around[i], &bad), check_one(t, -around[i], &bad);
     }
     uint64_t seed = 1234567;
@@ -164,8 +165,10 @@ static void test_names(void) {
         CHECK(!strcmp(name, pairs[i][1]), "%s is \"%s\", expected \"%s\"", pairs[i][0], name, pairs[i][1]);
         CHECK(lq_wtype_parse(name, &u, &err) && lq_wtype_equal(&t, &u), "%s comes back", name);
     }
-    static const char *const bad[] = {"", " ", "int", "int9", "int1", "int44", "int4 g", "int4 g0", "int4 g-16", "int4 g24", "int4 g32 g32", "int4 sym asym", "int4 f64", "bf16 g32",
-                                      "i8", "i8 sym", "table4 sym", "int4 asym r8", "fp4", "int4 g99999999999", "int04", "int4 g032", "int4 row tensor r4", "e4m3 sym",
+    static const char *const bad[] = {"", " ", "int", "int9", "int1", "int44", "int4 g", "int4 g0", "int4 g-16", "int4 g24",
+        "int4 g32 g32", "int4 sym asym", "int4 f64", "bf16 g32",
+                                      "i8", "i8 sym", "table4 sym", "int4 asym r8", "fp4", "int4 g99999999999", "int04", "int4 g032",
+                                          "int4 row tensor r4", "e4m3 sym",
                                       "int4 g32 sym f16 and many more words than any type could ever have, so that the text is long"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         lq_wtype t;
@@ -190,7 +193,7 @@ static void test_sizes(void) {
         {"bf16", LQ_ANY, 2, 3, true, 12, 0, 0},
         {"int4 g32", LQ_X86, 17, 100, true, 32 * 128 / 2, 2 * 4 * 16 * 2, 0},
         {"int4 g128 asym", LQ_X86, 16, 256, true, 16 * 128, 2 * 16 * 2, 2 * 16},
-        {"int8", LQ_X86, 20, 30, true, 32 * 32, 2 * 16 * 2, 0},
+        {"int8", LQ_X86, 20, 30, true, 32 * 128, 2 * 16 * 2, 0},
         {"int8 g64 asym f32", LQ_X86, 1, 65, true, 16 * 128, 2 * 16 * 4, 2 * 16},
         {"int3 g16", LQ_X86, 16, 64, false, 0, 0, 0}, {"bf16", LQ_X86, 16, 64, false, 0, 0, 0}, {"table4", LQ_X86, 16, 64, false, 0, 0, 0},
         {"int4", LQ_CUDA, 64, 128, false, 0, 0, 0},
@@ -202,7 +205,8 @@ static void test_sizes(void) {
         lq_wtype_parse(cases[i].type, &t, NULL);
         bool ok = lq_layout_sizes(cases[i].layout, &t, cases[i].n, cases[i].k, &s);
         CHECK(ok == cases[i].ok, "%s case %zu", cases[i].type, i);
-        if (ok) CHECK(s.q == cases[i].q && s.scale == cases[i].scale && s.zero == cases[i].zero, "%s case %zu: %zu %zu %zu", cases[i].type, i, s.q, s.scale, s.zero);
+        if (ok) CHECK(s.q == cases[i].q && s.scale == cases[i].scale && s.zero == cases[i].zero, "%s case %zu: %zu %zu %zu", cases[i].type,
+            i, s.q, s.scale, s.zero);
     }
 }
 
@@ -223,7 +227,8 @@ static void test_rows(void) {
                 float s, v;
                 lq_dtypes[t->scale].to_f32((const uint8_t *)w.scale + (size_t)at * lq_dtype_size(t->scale), &s, 1);
                 const uint8_t *q = (const uint8_t *)w.q + (size_t)r * row_bytes;
-                uint32_t z = w.zero ? lq_code_get(w.zero + (size_t)r * lq_code_row_bytes(t->bits, groups), t->bits, g) : 1u << (t->bits - 1);
+                uint32_t z = w.zero ? lq_code_get(w.zero + (size_t)r * lq_code_row_bytes(t->bits, groups), t->bits, g)
+                    : 1u << (t->bits - 1);
                 if (t->kind == LQ_W_FLOAT) lq_dtypes[t->elem].to_f32(q + c, &v, 1);
                 else if (t->kind == LQ_W_TABLE) v = w.table[lq_code_get(q, t->bits, c)];
                 else v = (float)((int)lq_code_get(q, t->bits, c) - (int)z);
@@ -313,12 +318,15 @@ static void test_json_reads(void) {
     CHECK(lq_json_int(j, "m", INT64_MIN, 0, &v, "c", &err) && v == INT64_MIN, "%lld", (long long)v);
     CHECK(!lq_json_int(j, "u", 0, INT64_MAX, &v, "c.json", &err) && err_good(&err, "c.json") && strstr(err.text, "\"u\""), "%s", err.text);
     v = 5;
-    CHECK(lq_json_int(j, "absent", 0, 9, &v, "c", &err) && v == 5 && lq_json_int(j, "n", 0, 9, &v, "c", &err) && v == 5, "absent and null leave it");
-    CHECK(!lq_json_int(j, "f", 0, 9, &v, "c", &err) && !lq_json_int(j, "s", 0, 9, &v, "c", &err) && !lq_json_int(j, "e", 0, 9, &v, "c", &err), "wrong");
+    CHECK(lq_json_int(j, "absent", 0, 9, &v, "c", &err) && v == 5 && lq_json_int(j, "n", 0, 9, &v, "c", &err) && v == 5,
+        "absent and null leave it");
+    CHECK(!lq_json_int(j, "f", 0, 9, &v, "c", &err) && !lq_json_int(j, "s", 0, 9, &v, "c", &err) && !lq_json_int(j, "e", 0, 9, &v, "c",
+        &err), "wrong");
     CHECK(lq_json_int(j, "e", 0, 1000, &v, "c", &err) && v == 1000 && lq_json_int(j, "I", 0, 7, &v, "c", &err) && v == 7, "case counts");
     double d = 0;
     bool b = false;
-    CHECK(lq_json_num(j, "f", &d, "c", &err) && d == 1.5 && !lq_json_num(j, "h", &d, "c", &err) && !lq_json_num(j, "t", &d, "c", &err), "numbers");
+    CHECK(lq_json_num(j, "f", &d, "c", &err) && d == 1.5 && !lq_json_num(j, "h", &d, "c", &err) && !lq_json_num(j, "t", &d, "c", &err),
+        "numbers");
     CHECK(lq_json_bool(j, "t", &b, "c", &err) && b && !lq_json_bool(j, "i", &b, "c", &err), "bools");
     CHECK(!strcmp(lq_json_str(j, "s"), "a\xc3\xa9") && !lq_json_str(j, "i") && !lq_json_str(j, "absent"), "strings");
     const cJSON *x = cJSON_GetArrayItem(cJSON_GetObjectItem(j, "list"), 1);
@@ -371,7 +379,8 @@ static void test_errors(void) {
     CHECK(!lq_fail_in(&err, "outer %d", 1) && !strcmp(err.text, "outer 1: inner") && err.code == LQ_E_FORMAT, "%s", err.text);
     CHECK(!lq_fail(NULL, LQ_E_IO, "x") && !lq_fail_in(NULL, "x"), "without a place to write");
     size_t s;
-    CHECK(!lq_mul_size(SIZE_MAX, 2, &s) && !lq_add_size(SIZE_MAX, 1, &s) && !lq_align_size(SIZE_MAX, 64, &s) && lq_align_size(65, 64, &s) && s == 128, "sizes");
+    CHECK(!lq_mul_size(SIZE_MAX, 2, &s) && !lq_add_size(SIZE_MAX, 1, &s) && !lq_align_size(SIZE_MAX, 64, &s) && lq_align_size(65, 64,
+        &s) && s == 128, "sizes");
 }
 
 int main(void) {

@@ -176,7 +176,7 @@ static lq_tokenizer *tokenizer_open(const char *name) {
     return t;
 }
 
-static void vector_check(const lq_tokenizer *t, const char *name, char *row, FILE *written, int at[3], int group) {
+static void vector_check(const lq_tokenizer *t, const char *name, char row[1024], FILE *written, int at[3], int group) {
     static char line[65536], text[65536];
     hashes h = hash_none;
     if (!strncmp(row, "written ", 8)) {
@@ -190,7 +190,7 @@ static void vector_check(const lq_tokenizer *t, const char *name, char *row, FIL
         hashes_check(h, row + 7, name, "random texts from", at[1]);
         at[1] += group;
     } else if (!strncmp(row, "file ", 5)) {
-        char path[512];
+        char path[1100];
         row[strcspn(row, "\n")] = 0;
         snprintf(path, sizeof path, DATA "/%s", row + 5 + 27);
         blob b = file_read(path);
@@ -212,7 +212,7 @@ static void test_vectors(void) {
     lq_tokenizer *t = NULL;
     int at[3] = {0}, count, group = 1;
     while (fgets(row, sizeof row, f)) {
-        if (sscanf(row, "random %d %d\n", &count, &group) == 2 && !*name) continue;
+        if (!*name && sscanf(row, "random %d %d\n", &count, &group) == 2) continue;
         if (!strncmp(row, "tokenizer ", 10)) {
             lq_tokenizer_close(t);
             snprintf(name, sizeof name, "%.*s", (int)strcspn(row + 10, "\n"), row + 10);

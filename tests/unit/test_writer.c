@@ -1,9 +1,7 @@
 // test_writer.c: what is written reads back, lies where the format says, and is the same bytes whether or not the work was
 // interrupted: the journal cut at every byte, every byte of it damaged, the writer killed at random moments.
 #include "tests/unit/lq_make.h"
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -51,7 +49,8 @@ static void check_weight(const lq_ckpt *c, int i, int which) {
         same &= !memcmp(x, y, sizeof x);
     }
     CHECK(same && (uintptr_t)got.q % 64 == 0 && (uintptr_t)got.scale % 64 == 0, "%s: rows", name);
-    CHECK(!got.perm == !want.perm && !got.smooth == !want.smooth && (!got.smooth || !memcmp(got.smooth, want.smooth, sizeof b.smooth)), "%s: parts", name);
+    CHECK(!got.perm == !want.perm && !got.smooth == !want.smooth && (!got.smooth || !memcmp(got.smooth, want.smooth, sizeof b.smooth)),
+        "%s: parts", name);
     CHECK(!lq_ckpt_weight(c, name, MAKE_N, MAKE_K + 1, &got, &err) && err_good(&err, out) && strstr(err.text, name), "%s", err.text);
     CHECK(lq_ckpt_has_weight(c, name) && !lq_ckpt_find(c, name), "coded, not plain");
 }
@@ -120,7 +119,8 @@ static void test_layout(void) {
         CHECK(lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &got, &err) && got.layout == (i < 3 ? LQ_X86 : LQ_ANY), "%s: layout", name);
     }
     const lq_tensor *q = c ? lq_ckpt_find(c, "w1.q") : NULL, *z = c ? lq_ckpt_find(c, "w1.zero") : NULL;
-    CHECK(q && q->rank == 2 && q->shape[0] == 2 && q->shape[1] == 16 * MAKE_K / 2 && z && z->rank == 3 && z->shape[1] == 3 && z->shape[2] == 16, "shapes of tiles");
+    CHECK(q && q->rank == 2 && q->shape[0] == 2 && q->shape[1] == 16 * MAKE_K / 2 && z && z->rank == 3 && z->shape[1] == 3 &&
+        z->shape[2] == 16, "shapes of tiles");
     lq_ckpt_close(c);
     unlink(out);
 }
@@ -131,8 +131,10 @@ static void test_plain(void) {
     lq_writer_opts o = {.out = out, .fingerprint = "", .plain = true, .header_room = 4096};
     static const float v[6] = {1, 2, 3, 4, 5, 6};
     bool ok = lq_writer_open(&o, &w, &err) && lq_writer_meta(w, "format", "pt", &err);
-    ok = ok && lq_writer_add(w, "b \"quoted\" \\ \xc3\xa9", LQ_F32, 2, (int64_t[]){2, 3}, v, &err) && lq_writer_add(w, "a", LQ_U8, 1, (int64_t[]){3}, v, &err);
-    ok = ok && lq_writer_add(w, "c", LQ_BF16, 1, (int64_t[]){5}, v, &err) && lq_writer_add(w, "scalar", LQ_F64, 0, NULL, v, &err) && lq_writer_commit(w, &err);
+    ok = ok && lq_writer_add(w, "b \"quoted\" \\ \xc3\xa9", LQ_F32, 2, (int64_t[]){2, 3}, v, &err) && lq_writer_add(w, "a", LQ_U8, 1,
+        (int64_t[]){3}, v, &err);
+    ok = ok && lq_writer_add(w, "c", LQ_BF16, 1, (int64_t[]){5}, v, &err) && lq_writer_add(w, "scalar", LQ_F64, 0, NULL, v, &err) &&
+        lq_writer_commit(w, &err);
     CHECK(ok, "%s", err.text);
     lq_writer_close(w, false);
     lq_ckpt *c = NULL;
@@ -161,11 +163,14 @@ static void test_refusals(void) {
     CHECK(make_open(out, false, false, &w, &err), "%s", err.text);
     CHECK(!make_open(out, true, false, &second, &err) && err_good(&err, out), "a second writer: %s", err.text);
     static const char *const names[] = {"", "lq.pad/0", "__metadata__", "a\nb", "bad\xff", "lq.file/../x", "lq.file/", "lq.file/a/b"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) CHECK(!lq_writer_add(w, names[i], LQ_U8, 1, one, d, &err) && err_good(&err, out), "%s: %s", names[i], err.text);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) CHECK(!lq_writer_add(w, names[i], LQ_U8, 1, one, d, &err) && err_good(&err,
+        out), "%s: %s", names[i], err.text);
     CHECK(!lq_writer_add(w, longname, LQ_U8, 1, one, d, &err), "a long name");
-    CHECK(!lq_writer_add(w, "a", LQ_U8, 1, neg, d, &err) && !lq_writer_add(w, "a", LQ_F32, 2, huge, d, &err) && !lq_writer_add(w, "a", LQ_U8, 9, huge, d, &err) &&
+    CHECK(!lq_writer_add(w, "a", LQ_U8, 1, neg, d, &err) && !lq_writer_add(w, "a", LQ_F32, 2, huge, d, &err) && !lq_writer_add(w, "a",
+        LQ_U8, 9, huge, d, &err) &&
           !lq_writer_add(w, "a", LQ_DTYPES, 1, one, d, &err) && !lq_writer_add(w, "a", LQ_U8, 1, one, NULL, &err), "shapes and types");
-    CHECK(lq_writer_add(w, "a", LQ_U8, 1, one, d, &err) && !lq_writer_add(w, "a", LQ_U8, 1, one, d, &err) && strstr(err.text, "twice"), "%s", err.text);
+    CHECK(lq_writer_add(w, "a", LQ_U8, 1, one, d, &err) && !lq_writer_add(w, "a", LQ_U8, 1, one, d, &err) && strstr(err.text, "twice"),
+        "%s", err.text);
     CHECK(!lq_writer_meta(w, "lq.xxh64", "{}", &err) && !lq_writer_meta(w, "lq.version", "1", &err), "own metadata");
     lq_writer_close(w, true);
     CHECK(!exists(partial) && !exists(out), "discarded");
@@ -302,25 +307,23 @@ static void test_resume_again(blob want) {
 
 // --- kills ---
 
-static void child_work(volatile int *commits) {
+static void child_work(void) {
     lq_err err;
     lq_writer *w = NULL;
     if (!make_open(out, true, true, &w, &err)) _exit(3);
     for (int i = (int)lq_writer_resumed(w); i < MAKE_BLOCKS; i++)
         if (!make_block(w, i, &err)) _exit(4);
     if (!lq_writer_commit(w, &err)) _exit(5);
-    ++*commits;
     _exit(0);
 }
 
 // Kills at random moments; `old`: a file that stood under the name before. Returns how many kills hit the work.
 static int kill_rounds(blob want, blob old, int rounds, uint64_t seed, long spread_us) {
     int hits = 0, wrong = 0, odd = 0;
-    volatile int *commits = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (int i = 0; i < rounds; i++) {
         if (old.p) blob_write(out, old.p, old.n);
         pid_t pid = fork();
-        if (pid == 0) child_work(commits);
+        if (pid == 0) child_work();
         long us = (long)(next_random(&seed) % (uint64_t)spread_us);
         nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
         kill(pid, SIGKILL);
@@ -336,7 +339,6 @@ static int kill_rounds(blob want, blob old, int rounds, uint64_t seed, long spre
     }
     CHECK(!wrong, "%d kills left something else under the name", wrong);
     CHECK(!odd, "%d runs failed", odd);
-    munmap((void *)(uintptr_t)commits, 4096);
     return hits;
 }
 
@@ -362,7 +364,8 @@ static void test_kills(blob want) {
 }
 
 int main(void) {
-    snprintf(folder, sizeof folder, "/tmp/lq_writer_XXXXXX");
+    // In memory where that is: hundreds of small files are synced here.
+    snprintf(folder, sizeof folder, "%s/lq_writer_XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     if (!mkdtemp(folder)) return 1;
     snprintf(out, sizeof out, "%s/m.lq", folder);
     snprintf(partial, sizeof partial, "%s.partial", out);

@@ -23,6 +23,7 @@ typedef struct job {
 
 typedef struct tile {
     int n, groups, kv_head, seq;
+    int first, last; // position that anyone sees
     int low[TILE / ROWS], high[TILE / ROWS]; // of each 8: the positions anyone sees in this split, relative to it, multiples of COLS
     const float *q[TILE];
     float *y[TILE];
@@ -37,7 +38,8 @@ typedef struct tile {
 
 // --- the kernel: c[r][0..32) (+)= sum over i of a[r][i] b[i][0..32) ---
 
-__attribute__((always_inline)) static inline void dot_rows(const int rows, int k, const float *const *a, const float *b, float *const *c, bool more) {
+__attribute__((always_inline)) static inline void dot_rows(const int rows, int k, const float *const *a, const float *b, float *const *c,
+                                                           bool more) {
     __m512 s[ROWS], t[ROWS];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++) {
@@ -92,8 +94,8 @@ static inline __m512 load(lq_dtype type, const char *src, size_t i, __mmask16 m)
 
 // Elements d0 .. d0 + width of `n` positions from j on, to dst [n][stride], with zeros up to the next multiple of 16.
 // Returns whether any is NaN or infinite. A block freed behind the window reads as 0.
-__attribute__((always_inline)) static inline bool read_typed(const lq_dtype type, const lq_attn_args *a, const tile *t, bool v, int j, int n,
-                                                             int d0, int width, float *dst, int stride) {
+__attribute__((always_inline)) static inline bool read_typed(const lq_dtype type, const lq_attn_args *a, const tile *t, bool v, int j,
+                                                             int n, int d0, int width, float *dst, int stride) {
     const lq_cache *c = &a->cache;
     const int32_t *table = a->rows->tables + (size_t)t->seq * (size_t)a->rows->table_stride;
     size_t whole = (size_t)lq_cache_width(c, v);
@@ -123,6 +125,21 @@ static bool kv_read(const lq_attn_args *a, const tile *t, bool v, int j, int n, 
     case LQ_I8: return read_typed(LQ_I8, a, t, v, j, n, d0, width, dst, stride);
     case LQ_E4M3: return read_typed(LQ_E4M3, a, t, v, j, n, d0, width, dst, stride);
     default: return read_typed(LQ_F32, a, t, v, j, n, d0, width, dst, stride);
+    }
+}
+
+// Asks for the K or V of positions j .. j + n, none behind `last`: pages are too short for the machine to foresee the next one.
+static void kv_ask(const lq_attn_args *a, const tile *t, bool v, int j, int n, int last) {
+    const lq_cache *c = &a->cache;
+    const int32_t *table = a->rows->tables + (size_t)t->seq * (size_t)a->rows->table_stride;
+    size_t width = (size_t)lq_cache_width(c, v) * lq_dtype_size(c->type);
+    int end = j + n <= last ? j + n : last + 1;
+    while (j < end) {
+        int32_t block = table[j / c->page];
+        int at = j % c->page, some = c->page - at < end - j ? c->page - at : end - j;
+        const char *src = block < 0 ? NULL : lq_cache_at(c, block, t->kv_head, v) + (size_t)at * width;
+        for (size_t i = 0; src && i < (size_t)some * width; i += 64) _mm_prefetch(src + i, _MM_HINT_T1);
+        j += some;
     }
 }
 
@@ -179,7 +196,9 @@ static bool split_range(tile *t, int j0, int *low, int *high) {
 
 static void split_scores(const lq_attn_args *a, tile *t, int j0, int low, int high) {
     int dk = a->cache.dk;
-    for (int j = low; j < high; j += COLS)
+    for (int j = low; j < high; j += COLS) {
+        kv_ask(a, t, false, j0 + j + COLS, COLS, t->last);
+        if (!a->cache.v_in_k) kv_ask(a, t, true, j0 + j, COLS, t->last);
         for (int d0 = 0; d0 < dk; d0 += DK) {
             int width = dk - d0 < DK ? dk - d0 : DK, have = high - j < COLS ? high - j : COLS, wide = (width + 15) & ~15;
             kv_read(a, t, false, j0 + j, have, d0, width, t->raw[0], DK);
@@ -195,6 +214,7 @@ static void split_scores(const lq_attn_args *a, tile *t, int j0, int low, int hi
                 dots(rows, width, q, t->kv[0], c, d0 > 0);
             }
         }
+    }
 }
 
 // Scores to weights: t->p, and the maximum and sum of one query vector.
@@ -311,12 +331,15 @@ static void tile_set(const job *b, tile *t, int seq, int index, int kv_head) {
     t->n = all - from < TILE ? all - from : TILE;
     t->groups = (t->n + ROWS - 1) / ROWS;
     for (int r = 0; r < TILE; r++) t->all_m[r] = t->m[r] = -FLT_MAX, t->all_l[r] = t->l[r] = 0;
+    t->first = INT32_MAX, t->last = 0;
     for (int r = 0; r < t->n; r++) {
         t->row[r] = first + (from + r) / b->group;
         t->head[r] = kv_head * b->group + (from + r) % b->group;
         t->see[r] = r > 0 && t->row[r] == t->row[r - 1] ? t->see[r - 1] : lq_sight_of(a, t->row[r]);
         t->q[r] = lq_mat_row(&a->q, t->row[r]) + (size_t)t->head[r] * (size_t)a->cache.dk;
         t->y[r] = lq_mat_row(&a->y, t->row[r]) + (size_t)t->head[r] * (size_t)a->cache.dv;
+        t->first = t->see[r].from < t->first ? t->see[r].from : t->first;
+        t->last = t->see[r].at > t->last ? t->see[r].at : t->last;
     }
 }
 
@@ -338,13 +361,8 @@ static void tile_run(void *arg, int task, int worker) {
         return;
     }
     tile_set(b, &t, seq, at, task % kv_heads);
-    int first = INT32_MAX, last = 0;
-    for (int r = 0; r < t.n; r++) {
-        first = t.see[r].from < first ? t.see[r].from : first;
-        last = t.see[r].at > last ? t.see[r].at : last;
-        memset(t.y[r], 0, (size_t)a->cache.dv * sizeof(float));
-    }
-    for (int s = first / LQ_SPLIT; s <= last / LQ_SPLIT; s++) split_run(b, &t, s);
+    for (int r = 0; r < t.n; r++) memset(t.y[r], 0, (size_t)a->cache.dv * sizeof(float));
+    for (int s = t.first / LQ_SPLIT; s <= t.last / LQ_SPLIT; s++) split_run(b, &t, s);
     for (int r = 0; r < t.n; r++) finish(a, t.head[r], t.all_m[r], t.all_l[r], t.y[r]);
 }
 
@@ -379,7 +397,8 @@ void lq_attn_avx512(lq_dev *d, const lq_attn_args *a) {
     }
     b.first[rows->seqs] = tiles;
     // Too few tiles for these threads, and room for partial results: each split is a task.
-    size_t head = ((size_t)rows->seqs * sizeof(int32_t) + 4 + 63) & ~(size_t)63, parts = (size_t)rows->n * (size_t)a->heads * (size_t)b.splits;
+    size_t head = ((size_t)rows->seqs * sizeof(int32_t) + 4 + 63) & ~(size_t)63;
+    size_t parts = (size_t)rows->n * (size_t)a->heads * (size_t)b.splits;
     int threads = lq_pool_threads(d->pool);
     if (threads > 1 && b.splits > 1 && tiles * a->cache.kv_heads < 4 * threads &&
         head + parts * (sizeof(lq_part) + (size_t)a->cache.dv * sizeof(float)) <= d->work_bytes) {

@@ -2,7 +2,7 @@
 // w8_avx512.c. Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order, from +0.
 // No kernel does anything else and none splits K, hence all give the same bits.
 //
-// thin: 1 to 16 rows x one tile, which is one contiguous stream. block: 5 or 6 rows x four tiles, from registers.
+// thin: 1 to 16 rows x one tile, which is one contiguous stream. block: 9 to 12 rows x two tiles.
 #ifndef LQ_INT_AVX512_H
 #define LQ_INT_AVX512_H
 #include "kernels/cpu/ukr.h"
@@ -18,7 +18,7 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-enum { AHEAD_BYTES = 4096, TALL = 6, THIN = 16, THIN_ROWS = 32 };
+enum { AHEAD_BYTES = 4096, TALL = 12, THIN = 16, THIN_ROWS = 32 };
 
 // One call's view of a weight and of its activations. Tiles, groups and their steps in bytes.
 typedef struct cut {
@@ -26,7 +26,7 @@ typedef struct cut {
     size_t q_tile, scale_tile, zero_tile;   // from tile to tile
     size_t scale_group, zero_group;         // from group to group: 0 where a row has one scale
     lq_dtype scale_type;
-    int groups, G, all;                     // all: rows of the batch
+    int groups, G, all, bits;               // all: rows of the batch
     const int8_t *x;                        // [groups][all][G]
     const float *xscale;                    // [groups][all]
     const int32_t *xsum;                    // [groups][all]
@@ -38,7 +38,7 @@ INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
     return (cut){.q = w->q, .scale = w->scale, .zero = w->type.asym ? w->zero : NULL,
                  .q_tile = (size_t)groups * (size_t)G * LQ_X86_ROWS * (size_t)w->type.bits / 8, .scale_tile = cells * size, .zero_tile = cells,
                  .scale_group = w->type.group ? LQ_X86_ROWS * size : 0, .zero_group = w->type.group ? LQ_X86_ROWS : 0,
-                 .scale_type = w->type.scale, .groups = groups, .G = G, .all = a->x.rows, .x = a->q, .xscale = a->scale, .xsum = a->sum};
+                 .scale_type = w->type.scale, .groups = groups, .G = G, .all = a->x.rows, .bits = w->type.bits, .x = a->q, .xscale = a->scale, .xsum = a->sum};
 }
 
 INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
@@ -47,16 +47,15 @@ INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
     if (t == LQ_F16) return _mm512_cvtph_ps(h);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
-// Minus the zero points, times 16 where the high nibbles are used in place; the upper halves of the lanes are 0 for vpdpwssd.
-INLINE __m512i zero16(const uint8_t *zero, const int bits, const bool times16) {
-    __m512i z = zero ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)zero)) : _mm512_set1_epi32(1 << (bits - 1));
-    if (times16) z = _mm512_slli_epi32(z, 4);
+// Minus the zero points of 16 rows; the upper halves of the lanes are 0 for vpdpwssd.
+INLINE __m512i minus_zero(const uint8_t *zero, const int bits) {
+    const __m512i z = zero ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)zero)) : _mm512_set1_epi32(1 << (bits - 1));
     return _mm512_and_si512(_mm512_sub_epi32(_mm512_setzero_si512(), z), _mm512_set1_epi32(0xffff));
 }
-// The sums of a group before its first product: -zero * sum(x). A sum of up to 256 int8 fits 16 bits.
-INLINE __m512i start(__m512i z, int32_t xsum, const int G) {
-    if (G <= 256) return _mm512_dpwssd_epi32(_mm512_setzero_si512(), z, _mm512_set1_epi32(xsum));
-    return _mm512_mullo_epi32(_mm512_srai_epi32(_mm512_slli_epi32(z, 16), 16), _mm512_set1_epi32(xsum));
+// dot - zero * sum(x): what the codes' offset added is taken off. A sum of up to 256 int8 fits 16 bits.
+INLINE __m512i centre(__m512i dot, __m512i z, int32_t xsum, const int G) {
+    if (G <= 256) return _mm512_dpwssd_epi32(dot, z, _mm512_set1_epi32(xsum));
+    return _mm512_add_epi32(dot, _mm512_mullo_epi32(_mm512_srai_epi32(_mm512_slli_epi32(z, 16), 16), _mm512_set1_epi32(xsum)));
 }
 INLINE __m512i bcast4(const int8_t *x) {
     int32_t v;
@@ -109,19 +108,20 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
     for (int g = 0; g < c->groups; g++) {
         const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;
         const int8_t *x = c->x + u * (size_t)G;
-        const __m512i z = zero16(wz, bits, shifted);
         __m512i h[16][2], l[4][2];
         EACH (int m = 0; m < M; m++) {
-            h[m][0] = start(z, c->xsum[u + (size_t)m], G);
+            h[m][0] = _mm512_setzero_si512();
             if (two) h[m][1] = l[m][0] = l[m][1] = _mm512_setzero_si512();
         }
         ROLLED for (int k = 0; k < G; k += 16, q += 32 * bits, x += 16) thin16(h, l, q, x, bits, M, G);
         const __m512 s = scale16(ws, c->scale_type);
+        const __m512i z = minus_zero(wz, bits);
         EACH (int m = 0; m < M; m++) {
             __m512i dot = h[m][0];
             if (M <= 2) { dot = _mm512_add_epi32(dot, h[m][1]); l[m][0] = _mm512_add_epi32(l[m][0], l[m][1]); }
             if (shifted) dot = _mm512_srai_epi32(dot, 4);
             if (two) dot = _mm512_add_epi32(dot, l[m][0]);
+            dot = centre(dot, z, c->xsum[u + (size_t)m], G);
             _mm512_store_ps(f[m], add_group(_mm512_load_ps(f[m]), dot, s, c->xscale[u + (size_t)m]));
         }
         __asm__ volatile("" : "+m"(f));
@@ -131,30 +131,27 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
     EACH (int m = 0; m < M; m++) _mm512_mask_storeu_ps(y + (size_t)(m0 + m) * ldy + (size_t)t * 16, mask, _mm512_load_ps(f[m]));
 }
 
-// A register block of 4 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then, after one
+// A register block of 2 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then, after one
 // shift of the sums, for the low ones (from L1): unpacking costs one AND per 64 bytes and no buffer, and leaves 24 registers
-// for sums. The float sums wait in L1. Named variables, because gcc 12 spills arrays of vectors.
-#define T4(X, m) X(m, 0) X(m, 1) X(m, 2) X(m, 3)
-#define M5(X, T) T(X, 0) T(X, 1) T(X, 2) T(X, 3) T(X, 4)
-#define M6(X, T) M5(X, T) T(X, 5)
-#define DECLARE(m, t) __m512i c##m##t;
-#define ZERO(m, t)    _mm512_store_ps(f[m][t], _mm512_setzero_ps());
-#define ZEROS(_, t)   const __m512i z##t = zero16(wz ? wz + t * c->zero_tile : NULL, BITS, BITS == 4);
-#define START(m, t)   c##m##t = start(z##t, xsum[m], G);
-#define MASKED(_, t)  __m512i v##t = _mm512_and_si512(mask, _mm512_loadu_si512(p + t * tile_bytes));
-#define LOADED(_, t)  __m512i v##t = _mm512_loadu_si512(p + t * tile_bytes);
-#define AHEAD(_, t)   _mm_prefetch((const char *)p + (t + 4) * tile_bytes, _MM_HINT_T1);
+// for sums (two tiles have half the ANDs of four). The float sums wait in L1, and the integer ones pass through it: without that border, or with arrays instead of
+// named variables, gcc 12 spills in the inner loop.
+#define T2(X, m) X(m, 0) X(m, 1)
+#define M9(X, T) T(X, 0) T(X, 1) T(X, 2) T(X, 3) T(X, 4) T(X, 5) T(X, 6) T(X, 7) T(X, 8)
+#define M10(X, T) M9(X, T) T(X, 9)
+#define M11(X, T) M10(X, T) T(X, 10)
+#define M12(X, T) M11(X, T) T(X, 11)
+#define ZERO(m, t)    __m512i c##m##t = _mm512_setzero_si512();
+#define MASKED(_, t)  const __m512i v##t = _mm512_and_si512(mask, _mm512_loadu_si512(p + t * tile_bytes));
+#define LOADED(_, t)  const __m512i v##t = _mm512_loadu_si512(p + t * tile_bytes);
+#define AHEAD(_, t)   _mm_prefetch((const char *)p + (t + 2) * tile_bytes, _MM_HINT_T1);
 #define DOT(m, t)     __asm__("vpdpbusd %2, %1, %0" : "+v"(c##m##t) : "v"(v##t), "v"(b));
 #define SHIFT(m, t)   c##m##t = _mm512_srai_epi32(c##m##t, 4);
-#define SCALES(_, t)  const __m512 s##t = scale16(ws + t * c->scale_tile, c->scale_type);
-#define ADD(m, t)     _mm512_store_ps(f[m][t], add_group(_mm512_load_ps(f[m][t]), c##m##t, s##t, xs[m]));
-#define STORE(m, t)   _mm512_mask_storeu_ps(y + (size_t)(m0 + m) * ldy + (size_t)(t0 + t) * 16, t == 3 ? tail : (__mmask16)0xffff, _mm512_load_ps(f[m][t]));
-#define ROW4(T, m)    { const __m512i b = bcast4(px + m * G); T(DOT, m) }
-#define ROWS5(T) ROW4(T, 0) ROW4(T, 1) ROW4(T, 2) ROW4(T, 3) ROW4(T, 4)
-#define ROWS6(T) ROWS5(T) ROW4(T, 5)
+#define PUT(m, t)     _mm512_store_si512(dots[m][t], c##m##t);
+#define DOTS_OF(m, T) { const __m512i b = bcast4(px + m * G); T(DOT, m) }
+#define EACH_ROW(T, m) DOTS_OF(m, T)
 #define X_AHEAD(NM)   _mm_prefetch((const char *)x + (NM * G + (px - x) * NM), _MM_HINT_T0); // the next rows' activations
-#define WALK4(R, PREFETCH) ROLLED for (int s = 0; s < G / 8; s++, p += 64, px += 8) { PREFETCH T4(MASKED, 0) R(T4) }
-#define WALK8(R, PREFETCH) ROLLED for (int s = 0; s < G / 4; s++, p += 64, px += 4) { PREFETCH T4(LOADED, 0) R(T4) }
+#define WALK4(R, PREFETCH) ROLLED for (int s = 0; s < G / 8; s++, p += 64, px += 8) { PREFETCH T2(MASKED, 0) M(DOT_ROW, T2) }
+#define WALK8(R, PREFETCH) ROLLED for (int s = 0; s < G / 4; s++, p += 64, px += 4) { PREFETCH T2(LOADED, 0) M(DOT_ROW, T2) }
 #define DOTS4(M, NM, R)                                                                     \
     __m512i mask = _mm512_set1_epi8((char)0xf0);                                            \
     px += 4;                                                                                \
@@ -169,23 +166,36 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
 #define BLOCK(NAME, DOTS, M, NM, R)                                                                                          \
 INLINE void NAME(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int G, const bool ahead) {     \
     const size_t tile_bytes = c->q_tile;                                                                                     \
-    const uint8_t *q = c->q + (size_t)t0 * tile_bytes, *ws = c->scale + (size_t)t0 * c->scale_tile;                          \
-    const uint8_t *wz = c->zero ? c->zero + (size_t)t0 * c->zero_tile : NULL;                                                \
+    const uint8_t *q = c->q + (size_t)t0 * tile_bytes;                                                                       \
     _Alignas(64) float f[NM][4][16];                                                                                         \
-    M(DECLARE, T4) M(ZERO, T4)                                                                                               \
-    for (int g = 0; g < c->groups; g++, q += G * 2 * BITS, ws += c->scale_group) {                                           \
+    _Alignas(64) int32_t dots[NM][4][16];                                                                                    \
+    EACH (int i = 0; i < NM; i++) EACH (int t = 0; t < 4; t++) _mm512_store_ps(f[i][t], _mm512_setzero_ps());                \
+    for (int g = 0; g < c->groups; g++, q += G * 2 * BITS) {                                                                 \
         const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;                                                            \
         const int8_t *x = c->x + u * (size_t)G, *px = x;                                                                     \
-        const float *xs = c->xscale + u;                                                                                     \
-        const int32_t *xsum = c->xsum + u;                                                                                   \
         const uint8_t *p = q;                                                                                                \
-        { T4(ZEROS, 0) M(START, T4) }                                                                                        \
-        DOTS(M, NM, R)                                                                                                       \
-        T4(SCALES, 0) M(ADD, T4)                                                                                             \
-        __asm__ volatile("" : "+m"(f));                                                                                      \
-        if (wz) wz += c->zero_group;                                                                                         \
+        {                                                                                                                    \
+            M(ZERO, T4)                                                                                                      \
+            DOTS(M, NM, R)                                                                                                   \
+            M(PUT, T4)                                                                                                       \
+        }                                                                                                                    \
+        __asm__ volatile("" : "+m"(dots), "+m"(f));                                                                          \
+        block_add(c, t0, g, u, dots, f, NM, G);                                                                              \
     }                                                                                                                        \
-    M(STORE, T4)                                                                                                             \
+    EACH (int i = 0; i < NM; i++)                                                                                            \
+        EACH (int t = 0; t < 4; t++)                                                                                         \
+            _mm512_mask_storeu_ps(y + (size_t)(m0 + i) * ldy + (size_t)(t0 + t) * 16, t == 3 ? tail : (__mmask16)0xffff, _mm512_load_ps(f[i][t])); \
+}
+INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][4][16], float f[][4][16], const int M, const int G) {
+    const int bits = c->bits;
+    EACH (int t = 0; t < 4; t++) {
+        const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group, c->scale_type);
+        const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group : NULL, bits);
+        EACH (int m = 0; m < M; m++) {
+            const __m512i dot = centre(_mm512_load_si512(dots[m][t]), z, c->xsum[u + (size_t)m], G);
+            _mm512_store_ps(f[m][t], add_group(_mm512_load_ps(f[m][t]), dot, s, c->xscale[u + (size_t)m]));
+        }
+    }
 }
 
 // Every height and the usual groups as constants; GROUP 0 is any other one.

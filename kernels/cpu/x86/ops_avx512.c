@@ -84,7 +84,7 @@ static void norm(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a-
 // --- rope ---
 
 static void sincos512(__m512d x, __m512d *sine, __m512d *cosine) {
-    __m512d t = _mm512_fmadd_pd(x, _mm512_set1_pd(LQ_2_PI), _mm512_set1_pd(LQ_ROUNDER_D)), f = _mm512_sub_pd(t, _mm512_set1_pd(LQ_ROUNDER_D));
+    __m512d rounder = _mm512_set1_pd(LQ_ROUNDER_D), t = _mm512_fmadd_pd(x, _mm512_set1_pd(LQ_2_PI), rounder), f = _mm512_sub_pd(t, rounder);
     __m512d r = _mm512_fnmadd_pd(f, _mm512_set1_pd(LQ_PIO2_B), _mm512_fnmadd_pd(f, _mm512_set1_pd(LQ_PIO2_A), x)), z = _mm512_mul_pd(r, r);
     __m512d s = _mm512_set1_pd(lq_sin_c[5]), c = _mm512_set1_pd(lq_cos_c[6]);
     for (int i = 4; i >= 0; i--) s = _mm512_fmadd_pd(s, z, _mm512_set1_pd(lq_sin_c[i]));
@@ -159,7 +159,8 @@ __attribute__((always_inline)) static inline __m512 unary512(const lq_unary fn, 
     return x;
 }
 
-__attribute__((always_inline)) static inline void glu_cols(const lq_unary fn, const lq_glu_args *a, const float *gate, const float *up, float *y) {
+__attribute__((always_inline)) static inline void glu_cols(const lq_unary fn, const lq_glu_args *a, const float *gate, const float *up,
+                                                           float *y) {
     __m512 alpha = SET(a->alpha != 0 ? a->alpha : 1.0f), most = SET(a->clamp), add = SET(a->up_add);
     for (int i = 0; i < a->y.cols; i += 16) {
         __mmask16 k = tail512(a->y.cols - i);

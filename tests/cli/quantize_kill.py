@@ -1,0 +1,152 @@
+#!/usr/bin/python3
+# quantize_kill.py LQ: `lq quantize` killed at random moments (SIGKILL, and SIGINT once): nothing stands under the output's name until
+# it is whole, the same command goes on from what is there, and the output is the same to the byte as that of a run nobody disturbed.
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+lq = os.path.abspath(sys.argv[1])
+passed = failed = skipped = 0
+KILLS, DIM, FFN, VOCAB, LAYERS = 30, 512, 1408, 2048, 12
+CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": DIM, "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": 8,
+          "num_key_value_heads": 2, "vocab_size": VOCAB, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, "tie_word_embeddings": True}
+
+
+def check(good, what):
+    global passed, failed
+    passed, failed = passed + bool(good), failed + (not good)
+    if not good:
+        print("FAILED:", what)
+
+
+def write_model(folder):
+    shapes = {"model.embed_tokens.weight": (VOCAB, DIM), "model.norm.weight": (DIM,)}
+    for i in range(LAYERS):
+        p = f"model.layers.{i}."
+        for n, s in (("input_layernorm", (DIM,)), ("post_attention_layernorm", (DIM,)), ("self_attn.q_proj", (DIM, DIM)), ("self_attn.k_proj", (DIM // 4, DIM)),
+                     ("self_attn.v_proj", (DIM // 4, DIM)), ("self_attn.o_proj", (DIM, DIM)), ("mlp.gate_proj", (FFN, DIM)), ("mlp.up_proj", (FFN, DIM)), ("mlp.down_proj", (DIM, FFN))):
+            shapes[p + n + ".weight"] = s
+    head, at = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * int(np.prod(shape))
+        head[name] = {"dtype": "F16", "shape": list(shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    os.makedirs(folder)
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.write((np.random.default_rng(5).standard_normal(at // 2, dtype=np.float32) * 0.02).astype(np.float16).tobytes())
+    json.dump(CONFIG, open(os.path.join(folder, "config.json"), "w"))
+
+
+def digest(path):
+    return hashlib.sha256(open(path, "rb").read()).hexdigest()
+
+
+def report(path):
+    r = json.load(open(path + ".report.json"))
+    ran, r["output"]["path"] = r.pop("run"), ""
+    return r, ran
+
+
+def start(out, *more):
+    return subprocess.Popen([lq, "quantize", model, out, "--quiet", "--type", "int4 g32 asym", *more], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def finish(p):
+    err = p.communicate()[1]
+    return p.returncode, err.strip()
+
+
+def forget(out):
+    for path in (out, out + ".report.json"):
+        if os.path.exists(path):
+            os.unlink(path)
+    shutil.rmtree(out + ".partial", ignore_errors=True)
+
+
+def kill_often(out, whole, seconds):
+    """Kills runs until KILLS have died; each that lives to its end must have made the same file."""
+    killed, ended, resumed = 0, 0, 0
+    while killed < KILLS and ended < 4 * KILLS:
+        p = start(out)
+        time.sleep(random.uniform(0, seconds * 1.1))
+        p.kill()
+        code, err = finish(p)
+        killed += code == -signal.SIGKILL
+        check(code in (0, -signal.SIGKILL), f"exit {code}: {err}")
+        if os.path.exists(out):
+            ended += 1
+            check(digest(out) == whole, f"after {killed} kills: {out} differs from an undisturbed run")
+            if code == 0:
+                resumed += report(out)[1]["resumed_blocks"] > 0
+                check(not os.path.exists(out + ".partial"), f"{out}.partial is left behind")
+            forget(out)
+        elif random.random() < 0.1:
+            forget(out)
+    code, err = finish(start(out))
+    check(code == 0 and digest(out) == whole, f"the last run: exit {code}: {err}")
+    resumed += report(out)[1]["resumed_blocks"] > 0
+    check(killed >= 20, f"only {killed} runs were killed")
+    check(resumed > 0, "no run went on from what another left")
+    print(f"{killed} runs killed, {ended} ended, {resumed} of those had gone on from another's blocks")
+
+
+def interrupt(out, whole, clean, seconds):
+    forget(out)
+    for share in (0.5, 0.3, 0.15, 0.7, 0.1, 0.4):
+        p = start(out)
+        time.sleep(seconds * share)
+        p.send_signal(signal.SIGINT)
+        code, err = finish(p)
+        if code == 1 and os.path.isdir(out + ".partial"):
+            break
+        forget(out)
+    check(code == 1 and "stopped after" in err and err.count("\n") == 0 and not os.path.exists(out), f"Ctrl-C: exit {code}: {err}")
+    if os.path.isdir(out + ".partial"):
+        # Another recipe does not take over blocks of this one; neither does --fresh.
+        shutil.copytree(out + ".partial", out + ".other.partial")
+        code, err = finish(start(out + ".other", "--embed", "keep"))
+        check(code == 0 and report(out + ".other")[1]["resumed_blocks"] == 0, f"another recipe: exit {code}: {err}")
+        shutil.copytree(out + ".partial", out + ".fresh.partial")
+        code, err = finish(start(out + ".fresh", "--fresh"))
+        check(code == 0 and report(out + ".fresh")[1]["resumed_blocks"] == 0 and digest(out + ".fresh") == whole, f"--fresh: exit {code}: {err}")
+        # A block whose bytes were lost is done again.
+        shutil.copytree(out + ".partial", out + ".torn.partial")
+        size = os.path.getsize(out + ".torn.partial/data")
+        with open(out + ".torn.partial/data", "r+b") as f:
+            f.truncate(size * 2 // 3)
+        code, err = finish(start(out + ".torn"))
+        check(code == 0 and digest(out + ".torn") == whole, f"a torn partial: exit {code}: {err}")
+    code, err = finish(start(out))
+    check(code == 0 and digest(out) == whole, f"after Ctrl-C: exit {code}: {err}")
+    check(report(out)[0] == clean, "the report of a resumed run differs from that of an undisturbed one")
+
+
+random.seed(11)
+with tempfile.TemporaryDirectory() as folder:
+    model = os.path.join(folder, "model")
+    write_model(model)
+    out = os.path.join(folder, "whole.lq")
+    code, err = finish(start(out))
+    check(code == 0, f"an undisturbed run: exit {code}: {err}")
+    began = time.monotonic()
+    code, err = finish(start(out, "--force", "--threads", "1"))
+    seconds = time.monotonic() - began
+    if code == 0:
+        whole, clean = digest(out), report(out)[0]
+        kill_often(os.path.join(folder, "killed.lq"), whole, seconds)
+        interrupt(os.path.join(folder, "stopped.lq"), whole, clean, seconds)
+print(f"{passed} passed, {failed} failed, {skipped} skipped")
+sys.exit(failed != 0)

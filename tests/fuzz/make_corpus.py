@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Makes a small seed corpus for the fuzzers, the same bytes each time: make_corpus.py FOLDER writes FOLDER/safetensors and FOLDER/json.
+
+The .lq files are made from docs/FORMAT.md alone, so they also test that the text says enough."""
+import json
+import os
+import struct
+import sys
+
+M = (1 << 64) - 1
+P = (11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261)
+
+
+def rotl(x, r):
+    return (x << r | x >> (64 - r)) & M
+
+
+def mix(acc, lane):
+    return rotl((acc + lane * P[1]) & M, 31) * P[0] & M
+
+
+def xxh64(data):
+    n, i = len(data), 0
+    if n >= 32:
+        v = [(P[0] + P[1]) & M, P[1], 0, -P[0] & M]
+        while i + 32 <= n:
+            v = [mix(a, lane) for a, lane in zip(v, struct.unpack_from("<4Q", data, i))]
+            i += 32
+        h = sum(rotl(a, r) for a, r in zip(v, (1, 7, 12, 18))) & M
+        for a in v:
+            h = ((h ^ mix(0, a)) * P[0] + P[3]) & M
+    else:
+        h = P[4]
+    h = (h + n) & M
+    while i + 8 <= n:
+        h = (rotl(h ^ mix(0, struct.unpack_from("<Q", data, i)[0]), 27) * P[0] + P[3]) & M
+        i += 8
+    if i + 4 <= n:
+        h = (rotl(h ^ struct.unpack_from("<I", data, i)[0] * P[0] & M, 23) * P[1] + P[2]) & M
+        i += 4
+    for b in data[i:]:
+        h = rotl(h ^ b * P[4] & M, 11) * P[0] & M
+    h = (h ^ h >> 33) * P[1] & M
+    h = (h ^ h >> 29) * P[2] & M
+    return h ^ h >> 32
+
+
+def compact(x):
+    return json.dumps(x, separators=(",", ":"), ensure_ascii=False)
+
+
+def tensors(entries, meta=None, room=0):
+    """entries: (name, dtype, shape, bytes) in order."""
+    header, data = ({"__metadata__": meta} if meta else {}), b""
+    for name, dtype, shape, raw in entries:
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = compact(header).encode().ljust(room)
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def lq(entries, types, layout="any"):
+    placed, at, pads = [], 0, 0
+    for name, dtype, shape, raw in entries:
+        to = 4096 if len(raw) >= 4096 else 64
+        gap = -at % to
+        if gap:
+            placed.append((f"lq.pad/{pads}", "U8", [gap], bytes(gap)))
+            pads += 1
+        placed.append((name, dtype, shape, raw))
+        at += gap + len(raw)
+    sums = {name: f"{xxh64(raw):016x}" for name, _, _, raw in entries}
+    meta = {"lq.version": "0", "lq.header": "0" * 16, "lq.layout": layout, "lq.types": compact(types), "lq.xxh64": compact(sums),
+            "lq.arch": "LlamaForCausalLM", "lq.recipe": "{}"}
+    room = 4096 - 8
+    while len(tensors(placed, meta, room)) != 8 + room + sum(len(e[3]) for e in placed):
+        room += 4096
+    out = bytearray(tensors(placed, meta, room))
+    digits = out.index(b'"lq.header":"') + 13
+    out[digits:digits + 16] = f"{xxh64(bytes(out[8:8 + room])):016x}".encode()
+    return bytes(out)
+
+
+def raw(n, seed):
+    return bytes((i * 37 + seed * 11) % 120 for i in range(n))
+
+
+def safetensors_seeds():
+    yield "empty", tensors([])
+    yield "plain", tensors([("a", "F32", [2, 3], raw(24, 1)), ("b.weight", "BF16", [4], raw(8, 2)), ("c", "F64", [], raw(8, 3))], {"format": "pt"})
+    for i, t in enumerate(("F16", "F8_E4M3", "F8_E5M2", "I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64", "BOOL")):
+        size = {"F8": 1, "I8": 1, "U8": 1, "BO": 1, "F1": 2, "I1": 2, "U1": 2, "I3": 4, "U3": 4}.get(t[:2], 8)
+        yield f"type_{t}", tensors([("x", t, [3, 0], b""), ("y", t, [3], raw(3 * size, i))])
+    yield "odd", tensors([("one", "U8", [1], b"x"), ("two", "BF16", [3, 5], raw(30, 5))])
+    side = [("lq.file/config.json", "U8", [2], b"{}")]
+    yield "lq_int4", lq(side + [("w.q", "U8", [3, 20], raw(60, 1)), ("w.scale", "F16", [3, 3], raw(18, 2))], {"w": "int4 g16 sym f16 3x40"})
+    yield "lq_asym", lq(side + [("w.q", "U8", [2, 16], raw(32, 1)), ("w.scale", "F32", [2, 2], raw(16, 2)), ("w.zero", "U8", [2, 4], raw(8, 2)),
+                                ("w.perm", "I32", [32], struct.pack("<32i", *range(31, -1, -1))), ("w.smooth", "F32", [32], struct.pack("<32f", *[1.5] * 32))],
+                        {"w": "int4 g16 asym f32 2x32"})
+    yield "lq_outlier", lq([("w.q", "U8", [2, 32], raw(64, 1)), ("w.scale", "F16", [2, 1], raw(4, 2)), ("w.outlier_cols", "I32", [2], struct.pack("<2i", 3, 30)),
+                            ("w.outlier_w", "BF16", [2, 2], raw(8, 4)), ("n", "F32", [5], raw(20, 3))], {"w": "int8 row sym f16 2x32"})
+    yield "lq_table", lq([("w.q", "U8", [2, 8], raw(16, 1)), ("w.scale", "F16", [2, 1], raw(4, 2)), ("w.table", "F32", [16], struct.pack("<16f", *range(16)))],
+                         {"w": "table4 g16 f16 2x16"})
+    yield "lq_fp8", lq([("w.q", "F8_E4M3", [3, 16], raw(48, 1)), ("w.scale", "F32", [2, 1], raw(8, 2)), ("big", "BF16", [2100], raw(4200, 9))], {"w": "e4m3 g16 r2 f32 3x16"})
+    yield "lq_x86", lq([("w.q", "U8", [2, 256], raw(512, 1)), ("w.scale", "F16", [2, 1, 16], raw(64, 2)), ("v.q", "U8", [1, 2048], raw(2048, 7)),
+                        ("v.scale", "F16", [1, 1, 16], raw(32, 2)), ("v.zero", "U8", [1, 1, 16], raw(16, 3))],
+                       {"w": "int4 g32 sym f16 20x20", "v": "int8 row asym f16 3x100"}, "x86")
+
+
+def json_seeds():
+    texts = ["{}", "[]", "null", "-1.5e+10", '"\\ud83d\\ude00 \\u00e9\\n\\"\\\\"', '{"a":[1,2,{"b":null}],"c":{"a":true,"b":false}}',
+             '{"hidden_size":4096,"eos_token_id":[1,2],"rope_scaling":null,"rms_norm_eps":1e-05,"seed":18446744073709551615}', "[" * 60 + "]" * 60,
+             '{"a":1,"\\u0061":2}', '"\\u0000"', "1" * 70, '{"n":12345678901234567890,"m":-9223372036854775808}', ' \t\r\n[ 0 , "x" ] ', '["\u20ac","\U0001f600"]']
+    for i, text in enumerate(texts):
+        yield f"seed_{i:02d}", text.encode()
+
+
+def main():
+    for folder, seeds in (("safetensors", safetensors_seeds()), ("json", json_seeds())):
+        path = os.path.join(sys.argv[1], folder)
+        os.makedirs(path, exist_ok=True)
+        count = 0
+        for name, data in seeds:
+            with open(os.path.join(path, name), "wb") as f:
+                f.write(data)
+            count += 1
+        print(f"{path}: {count} seeds")
+
+
+if __name__ == "__main__":
+    main()

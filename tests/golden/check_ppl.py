@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# check_ppl.py LQ: perplexity of a real model (stories260K of shared/data, a llama2.c file read by llama2c.py) by both protocols, against the
+# numpy Llama: within 0.1 %; then the same weights rounded to int4 and int8, against the numpy rounding of rtn_reference.py.
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, here)
+import llama2c
+import llama_np
+import rtn_reference
+
+lq, data = os.path.abspath(sys.argv[1]), os.path.join(here, "../../../shared/data/models/stories260K")
+text = os.path.join(here, "../../calib_data/test.txt")
+CHARS, passed, failed = 6000, 0, 0
+
+
+def check(good, what):
+    global passed, failed
+    passed, failed = passed + good, failed + (not good)
+    print(("ok:     " if good else "FAILED: ") + what)
+
+
+def run(*args):
+    r = subprocess.run([lq, *args], capture_output=True, text=True)
+    if r.returncode:
+        check(False, f"lq {' '.join(args)}: {r.stderr.strip()}")
+    return r.stdout
+
+
+def rows_joined(s):
+    """The text as the datasets library has it: a row a line with its newline, "" for a blank one, joined by two newlines."""
+    return "\n\n".join(line if line.strip() else "" for line in s.splitlines(keepends=True))
+
+
+def reference(cfg, w, ids, protocol):
+    window = cfg["max_position_embeddings"]  # 512: the model holds no more
+    if protocol == "gptq2048":
+        return llama_np.perplexity(cfg, w, ids, window, 0)
+    cut = list(ids[: len(ids) // window * window])
+    cut[::window] = [cfg["bos_token_id"]] * (len(cut) // window)
+    return llama_np.perplexity(cfg, w, cut, window, window // 2)
+
+
+def rounded(w, kind):
+    """All matrices rounded as `lq quantize` does: the decoder's to `kind`, the embedding to int8 by rows."""
+    out = {}
+    for name, a in w.items():
+        if a.ndim == 2:
+            bits, group = (8, 0) if "embed" in name or kind == "int8" else (4, int(kind.split("g")[1]))
+            a = rtn_reference.dequantize(*rtn_reference.quantize(a.astype(np.float32), bits, group, False), group).astype(np.float64)
+        out[name] = a
+    return out
+
+
+def main(folder):
+    cfg, raw = llama2c.write(os.path.join(data, "stories260K.bin"), os.path.join(data, "tok512.model"), os.path.join(folder, "model"))
+    vocab = llama2c.pieces(os.path.join(data, "tok512.model"))
+    sample = open(text, encoding="utf-8").read()[:CHARS]
+    open(os.path.join(folder, "text.txt"), "w", encoding="utf-8").write(sample)
+    ids = {"llamacpp512": llama2c.encode(vocab, sample), "gptq2048": llama2c.encode(vocab, rows_joined(sample))}
+    w = {k: v.astype(np.float64) for k, v in raw.items()}
+    plain = {}
+    for kind in ("f32", "int4 g32", "int4 g128", "int8"):
+        path = os.path.join(folder, "model")
+        if kind != "f32":
+            path = os.path.join(folder, kind.replace(" ", "-") + ".lq")
+            run("quantize", os.path.join(folder, "model"), path, "--method", "rtn", "--type", kind, "--quiet")
+        weights = w if kind == "f32" else rounded(w, kind)
+        for protocol in ids:
+            out = run("eval", path, "--text", os.path.join(folder, "text.txt"), "--protocol", protocol, "--exact", "--json")
+            if not out:
+                continue
+            got = json.loads(out)["results"][0]
+            want, tokens = reference(cfg, weights, ids[protocol], protocol)
+            rise = f", {want / plain.setdefault(protocol, want) - 1:+.2%} of f32"
+            check(abs(got["perplexity"] / want - 1) < 1e-3 and got["tokens"] == tokens,
+                  f"{kind} {protocol}: {got['perplexity']:.4f} of {got['tokens']} tokens, the reference {want:.4f} of {tokens}{rise}")
+
+
+if os.path.exists(data):
+    with tempfile.TemporaryDirectory() as folder:
+        main(folder)
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+else:
+    print("SKIPPED: shared/data/models/stories260K is not there\n0 passed, 0 failed, 1 skipped")
+sys.exit(failed != 0)

@@ -1,0 +1,447 @@
+// test_hostile.c: files that lie. Every case must be refused in one line that names the file and says why; run under
+// ASan and UBSan nothing may leak or be read outside. A flipped byte of a .lq file must be caught wherever it is.
+#include "formats/json.h"
+#include "tests/unit/lq_make.h"
+#include <sys/mman.h>
+#include <xxhash.h>
+
+static char folder[64];
+static int refused;
+
+// Opens from a copy of exactly n bytes, so that a read behind them is seen.
+static bool opens(const void *p, size_t n, bool verify, lq_err *err) {
+    void *exact = malloc(n ? n : 1);
+    if (n) memcpy(exact, p, n);
+    lq_ckpt *c = NULL;
+    memset(err, 0, sizeof *err);
+    bool ok = lq_ckpt_open_bytes(exact, n, "evil.safetensors", &c, err);
+    if (ok && verify) ok = lq_ckpt_verify(c, NULL, NULL, err);
+    if (!ok && !err_good(err, "evil.safetensors")) CHECK(0, "a bad line: \"%s\"", err->text);
+    lq_ckpt_close(c);
+    refused += !ok;
+    free(exact);
+    return ok;
+}
+
+static blob tensors_make(const char *header, size_t n, size_t data) {
+    blob b = {calloc(1, 8 + n + data + 1), 8 + n + data};
+    uint64_t len = n;
+    memcpy(b.p, &len, 8);
+    memcpy(b.p + 8, header, n);
+    return b;
+}
+
+// --- safetensors: header text, bytes of data, a word of the refusal (NULL: must open) ---
+
+#define T(fields) "{\"a\":{" fields "}}"
+#define OK "\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]"
+static const struct { const char *header; size_t data; const char *word; } plain[] = {
+    {T(OK), 16, NULL},
+    {"{}", 0, NULL},
+    {T(OK) "     ", 16, NULL},
+    {"{\"__metadata__\":{\"format\":\"pt\"},\"a\":{" OK "}}", 16, NULL},
+    {T("\"data_offsets\":[0,16],\"shape\":[2,2],\"dtype\":\"F32\""), 16, NULL},
+    {T("\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]"), 4, NULL},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, NULL},
+    {T(OK), 15, "bytes 0 to 16 of 15"},
+    {T(OK), 17, "last 1 bytes"},
+    {"{}", 1, "last 1 bytes"},
+    {" " T(OK), 16, "begin with {"},
+    {"[]", 0, "begin with {"},
+    {"{", 0, "begin with {"},
+    {"{\"a\":{" OK "}", 16, "not JSON"},
+    {"{\"a\":{" OK "}}}", 16, "not JSON"},
+    {"{\"a\":{" OK "},}", 16, "not JSON"},
+    {"{a:{" OK "}}", 16, "not JSON"},
+    {"{\"a\":[]}", 0, "described by an object"},
+    {"{\"a\":1}", 0, "described by an object"},
+    {"{\"a\":null}", 0, "described by an object"},
+    {T(""), 0, "missing"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2]"), 16, "missing"},
+    {T("\"dtype\":\"F32\",\"data_offsets\":[0,16]"), 16, "missing"},
+    {T("\"shape\":[2,2],\"data_offsets\":[0,16]"), 16, "missing"},
+    {T(OK ",\"more\":1"), 16, "field \"more\""},
+    {T("\"dtype\":\"F33\",\"shape\":[2,2],\"data_offsets\":[0,16]"), 16, "unknown type"},
+    {T("\"dtype\":\"f32\",\"shape\":[2,2],\"data_offsets\":[0,16]"), 16, "unknown type"},
+    {T("\"dtype\":\"F32\\u0000\",\"shape\":[2,2],\"data_offsets\":[0,16]"), 16, "unknown type"},
+    {T("\"dtype\":7,\"shape\":[2,2],\"data_offsets\":[0,16]"), 16, "field \"dtype\""},
+    {T("\"dtype\":\"F32\",\"shape\":[2,-2],\"data_offsets\":[0,16]"), 16, "dimension 1"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2.0],\"data_offsets\":[0,16]"), 16, "dimension 1"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2e0],\"data_offsets\":[0,16]"), 16, "dimension 1"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,\"2\"],\"data_offsets\":[0,16]"), 16, "dimension 1"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,[2]],\"data_offsets\":[0,16]"), 16, "dimension 1"},
+    {T("\"dtype\":\"F32\",\"shape\":{},\"data_offsets\":[0,16]"), 16, "not a list"},
+    {T("\"dtype\":\"F32\",\"shape\":4,\"data_offsets\":[0,16]"), 16, "not a list"},
+    {T("\"dtype\":\"F32\",\"shape\":[18446744073709551616],\"data_offsets\":[0,16]"), 16, "dimension 0"},
+    {T("\"dtype\":\"F32\",\"shape\":[9223372036854775808],\"data_offsets\":[0,16]"), 16, "dimension 0"},
+    {T("\"dtype\":\"F32\",\"shape\":[4294967296,4294967297],\"data_offsets\":[0,16]"), 16, "past 2^64"},
+    {T("\"dtype\":\"F32\",\"shape\":[4611686018427387908],\"data_offsets\":[0,16]"), 16, "past 2^64"},
+    {T("\"dtype\":\"U8\",\"shape\":[9223372036854775807,2,1,1],\"data_offsets\":[0,16]"), 16, "shape and type say"},
+    {T("\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]"), 1, "more than 8 dimensions"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[16,0]"), 16, "bytes 16 to 0"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,17]"), 17, "takes 17 bytes"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,18446744073709551615]"), 16, "of 16 that there are"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[18446744073709551600,16]"), 16, "of 16 that there are"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0]"), 16, "two whole numbers"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16,16]"), 16, "two whole numbers"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[-0,16]"), 16, "two whole numbers"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":\"0\""), 16, "two whole numbers"},
+    {T("\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[4,20]"), 20, "belong to none"},
+    {"{\"a\":{" OK "},\"a\":{" OK "}}", 16, "stands twice"},
+    {"{\"a\":{" OK "},\"\\u0061\":{" OK "}}", 16, "stands twice"},
+    {T("\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]"), 16, "stands twice"},
+    {"{\"a\":{" OK "},\"b\":{" OK "}}", 16, "overlap"},
+    {"{\"a\":{" OK "},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[15,17]}}", 17, "overlap"},
+    {"{\"a\":{" OK "},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[17,19]}}", 19, "belong to none"},
+    {"{\"a\":{" OK "},\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[8,8]}}", 16, "overlap"},
+    {"{\"\":{" OK "}}", 16, "empty, too long or"},
+    {"{\"a\\u0000b\":{" OK "}}", 16, "empty, too long or"},
+    {"{\"a\\nb\":{" OK "}}", 16, "empty, too long or"},
+    {"{\"a\xff\":{" OK "}}", 16, "not UTF-8"},
+    {"{\"a\xed\xa0\x80\":{" OK "}}", 16, "not UTF-8"},
+    {"{\"\\ud800\":{" OK "}}", 16, "lone surrogate"},
+    {"{\"a\tb\":{" OK "}}", 16, "control character"},
+    {"{\"__metadata__\":{\"a\":1}}", 0, "not a string"},
+    {"{\"__metadata__\":{\"a\":{}}}", 0, "not a string"},
+    {"{\"__metadata__\":{\"a\":null}}", 0, "not a string"},
+    {"{\"__metadata__\":[]}", 0, "not an object"},
+    {"{\"__metadata__\":\"x\"}", 0, "not an object"},
+    {"{\"__metadata__\":{\"a\":\"x\\u0000y\"}}", 0, "NUL"},
+    {"{\"__metadata__\":{\"a\\u0000\":\"x\"}}", 0, "NUL"},
+    {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, "stands twice"},
+    {"{\"a\":[[[[[[]]]]]]}", 0, "nested deeper"},
+    {"{\"__metadata__\":{\"lq.version\":\"1\"}}", 0, "version"},
+    {"{\"__metadata__\":{\"lq.version\":\"0\"}}", 0, "lq.header"},
+    {"{\"__metadata__\":{\"lq.version\":\"0\",\"lq.header\":\"0\"}}", 0, "16 hex digits"},
+    {"{\"__metadata__\":{\"lq.version\":\"0\",\"lq.header\":\"00000000000000000\"}}", 0, "16 hex digits"},
+    {"{\"__metadata__\":{\"lq.version\":\"0\",\"lq.header\":\"000000000000000\\u0030\"}}", 0, "16 hex digits"},
+    {"{\"__metadata__\":{\"lq.version\":\"0\",\"lq.header\":\"0000000000000000\"}}", 0, "header is damaged"},
+};
+
+static void test_plain(void) {
+    lq_err err;
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        blob b = tensors_make(plain[i].header, strlen(plain[i].header), plain[i].data);
+        bool ok = opens(b.p, b.n, true, &err);
+        if (plain[i].word) CHECK(!ok && strstr(err.text, plain[i].word), "case %zu, \"%s\": %s", i, plain[i].word, err.text);
+        else CHECK(ok, "case %zu: %s", i, err.text);
+        free(b.p);
+    }
+    printf("safetensors table: %zu cases\n", sizeof plain / sizeof *plain);
+}
+
+static void test_lengths(void) {
+    static const char header[] = T(OK);
+    static const uint64_t lies[] = {0, 1, 2, 7, 16, sizeof header, 1000, 100000001, (uint64_t)1 << 32, (uint64_t)1 << 63, UINT64_MAX,
+        UINT64_MAX - 7};
+    lq_err err;
+    blob b = tensors_make(header, sizeof header - 1, 16);
+    for (size_t n = 0; n < b.n; n++) CHECK(!opens(b.p, n, true, &err), "cut to %zu bytes", n);
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        memcpy(b.p, &lies[i], 8);
+        CHECK(!opens(b.p, b.n, true, &err), "header length %llu", (unsigned long long)lies[i]);
+    }
+    free(b.p);
+    // Deep nesting and a very long name: long texts, short work.
+    char *deep = malloc(200000);
+    memset(deep, '[', 200000);
+    memcpy(deep, "{\"a\":", 5);
+    b = tensors_make(deep, 200000, 0);
+    CHECK(!opens(b.p, b.n, true, &err) && err.code == LQ_E_LIMIT, "%s", err.text);
+    free(b.p);
+    memset(deep, 'a', 2000);
+    memcpy(deep, "{\"", 2);
+    strcpy(deep + 2000, "\":{" OK "}}");
+    b = tensors_make(deep, strlen(deep), 16);
+    CHECK(!opens(b.p, b.n, true, &err) && strstr(err.text, "too long"), "%s", err.text);
+    free(b.p);
+    free(deep);
+}
+
+// --- .lq: a good file, one text of its header replaced, the header's checksum made right again ---
+
+// The length of the header's JSON, without the blanks behind it.
+static size_t header_len(blob b) {
+    uint64_t n;
+    memcpy(&n, b.p, 8);
+    while (n && b.p[8 + n - 1] == ' ') n--;
+    return (size_t)n;
+}
+
+static void header_sign(blob b) {
+    uint64_t n;
+    memcpy(&n, b.p, 8);
+    char *header = (char *)b.p + 8, *digits = memmem(header, (size_t)n, "\"lq.header\":\"", 13);
+    if (!digits) return;
+    digits += 13;
+    memcpy(digits, "0000000000000000", 16);
+    char text[17];
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)XXH64(header, (size_t)n, 0));
+    memcpy(digits, text, 16);
+}
+
+static bool header_replace(blob b, const char *from, const char *to) {
+    uint64_t room;
+    memcpy(&room, b.p, 8);
+    size_t n = header_len(b), f = strlen(from), t = strlen(to);
+    char *p = memmem(b.p + 8, n, from, f);
+    if (!p || n - f + t > room) return false;
+    size_t tail = n - (size_t)((uint8_t *)p - (b.p + 8)) - f;
+    memmove(p + t, p + f, tail);
+    memcpy(p, to, t);
+    memset(p + t + tail, ' ', (size_t)room - (n - f + t));
+    header_sign(b);
+    return true;
+}
+
+#define Q "\\\""
+static const struct { const char *from, *to, *word; } coded[] = {
+    {"LlamaForCausalLM", "MistralForCausalLM", NULL},
+    {"\"lq.version\":\"0\"", "\"lq.version\":\"00\"", "version"},
+    {"\"lq.version\":\"0\"", "\"lq.version\":\"1\"", "version"},
+    {"\"lq.version\":\"0\"", "\"lq.versiom\":\"0\"", "no lq.version"},
+    {"\"lq.layout\":\"any\"", "\"lq.layout\":\"cuda\"", "lq.layout"},
+    {"\"lq.layout\":\"any\"", "\"lq.layout\":\"\"", "lq.layout"},
+    {"\"lq.layout\":\"any\"", "\"lq.layout\":\"x86\"", "not the shape"},
+    {",\"lq.layout\":\"any\"", "", "lq.layout"},
+    {"\"lq.types\":\"{", "\"lq.types\":\"[", "not JSON"},
+    {"\"lq.types\":\"", "\"lq.typos\":\"", "lq.types is missing"},
+    {"\"lq.xxh64\":\"", "\"lq.xxh65\":\"", "lq.xxh64 is missing"},
+    {"\"lq.xxh64\":\"{", "\"lq.xxh64\":\"1{", "not JSON"},
+    {"int4 g32 sym f16 20x96", "int4 g32 sym f16 20x97", "not the shape"},
+    {"int4 g32 sym f16 20x96", "int4 g32 sym f16 21x96", "not the shape"},
+    {"int4 g32 sym f16 20x96", "int4 g16 sym f16 20x96", "not the shape"},
+    {"int4 g32 sym f16 20x96", "int4 g32 sym bf16 20x96", "not the shape"},
+    {"int4 g32 sym f16 20x96", "int3 g32 sym f16 20x96", "not the shape"},
+    {"int4 g32 sym f16 20x96", "int4 g32 asym f16 20x96", ".zero is missing"},
+    {"int4 g32 asym f16 20x96", "int4 g32 sym f16 20x96", "zero points"},
+    {"table4 g16 f16 20x96", "int4 g16 sym f16 20x96", NULL},
+    {"int4 g32 sym f16 20x96", "table4 g32 f16 20x96", ".table is missing"},
+    {"int4 g32 sym f16 20x96", "int4 g32 f16 20x96", "expected one like"},
+    {"int4 g32 sym f16 20x96", "int4  g32 sym f16 20x96", "expected one like"},
+    {"int4 g32 sym f16 20x96", "int4 g24 sym f16 20x96", "expected one like"},
+    {"int4 g32 sym f16 20x96", "int4 g32 sym f16 20x096", "expected one like"},
+    {"int4 g32 sym f16 20x96", "int4 g32 sym f16 -20x96", "expected one like"},
+    {"int4 g32 sym f16 20x96", "int4 g32 sym f16 0x96", "expected one like"},
+    {"int4 g32 sym f16 20x96", "int4 g32 sym f16 20", "expected one like"},
+    {"int4 g32 sym f16 20x96", "int4 g32 sym f16 20x96 ", "expected one like"},
+    {"int4 g32 sym f16 20x96", "int4 g32 sym f16 999999999999999999x999999999999999999", "cannot be"},
+    {"int4 g32 sym f16 20x96", "bf16 20x96", "expected one like"},
+    {"int4 g32 sym f16 20x96", "", "expected one like"},
+    {"int4 g32 sym f16 20x96", "%s%n%s%n 20x96", "expected one like"},
+    {"{" Q "model.layers.0.w0" Q ":", "{" Q "model.layers.9.w0" Q ":", "missing"},
+    {"{" Q "model.layers.0.w0" Q ":", "{" Q "empty" Q ":" Q "int8 row sym f16 1x1" Q "," Q "model.layers.0.w0" Q ":", "both plain and coded"},
+    {"{" Q "model.layers.0.w0" Q ":", "{" Q "a\\\\u0000b" Q ":", "proper name"},
+    {"{" Q "model.layers.0.w0" Q ":", "{" Q Q ":", "proper name"},
+    {"{" Q "model.layers.0.w0" Q ":" Q, "{" Q "x" Q ":{}," Q "model.layers.0.w0" Q ":" Q, "nested deeper"},
+    {"{" Q "model.layers.0.w0" Q ":" Q, "{" Q "x" Q ":1," Q "model.layers.0.w0" Q ":" Q, "proper name"},
+    {"{" Q "model.layers.0.w0" Q ":" Q "int4", "{" Q "model.layers.0.w1" Q ":" Q "int4", "stands twice"},
+    {"\"model.layers.0.norm\":{", "\"model.layers.0.w0\":{", "checksum"},
+    {"\"model.layers.0.w0.q\":{", "\"model.layers.0.w0.Q\":{", "checksum"},
+    {Q "model.layers.0.norm" Q ":" Q, Q "model.layers.0.nope" Q ":" Q, "not there"},
+    {Q "model.layers.0.norm" Q ":" Q, Q "model.layers.0.norm" Q ":" Q "0", "16 hex digits"},
+    {Q "model.layers.0.norm" Q ":" Q, Q "model.layers.0.norm" Q ":" Q "0000000000000000" Q "," Q "lq.pad/0" Q ":" Q, "not there"},
+    {"\"lq.file/config.json\":{", "\"lq.file/../x.jsonnn\":{", "without a path"},
+    {"\"lq.file/config.json\":{", "\"lq.file/..\":{", "without a path"},
+    {"\"lq.file/config.json\":{", "\"lq.file/\":{", "without a path"},
+    {"\"lq.file/config.json\":{", "\"lq.file/a/b\":{", "without a path"},
+    {"\"lq.file/config.json\":{", "\"lq.file/a\\\\b\":{", "without a path"},
+    {"\"lq.file/config.json\":{\"dtype\":\"U8\"", "\"lq.file/config.json\":{\"dtype\":\"I8\"", "plain bytes"},
+    {"\"lq.file/config.json\":{\"dtype\":\"U8\",\"shape\":[17]", "\"lq.file/config.json\":{\"dtype\":\"U8\",\"shape\":[17,1]", "plain bytes"},
+    {"\"lq.pad/0\":", "\"lq.pad/00\":", "padding"},
+    {"\"lq.pad/0\":", "\"lq.pad/99\":", "padding"},
+    {"\"lq.pad/1\":", "\"pad\":", "not at a multiple"},
+    {"\"lq.pad/0\":{\"dtype\":\"U8\"", "\"lq.pad/0\":{\"dtype\":\"I8\"", "padding"},
+    {"\"model.layers.0.w0.q\":{\"dtype\":\"U8\"", "\"model.layers.0.w0.q\":{\"dtype\":\"I8\"", "not the shape"},
+    {"\"model.layers.0.w0.scale\":{\"dtype\":\"F16\"", "\"model.layers.0.w0.scale\":{\"dtype\":\"I16\"", "not the shape"},
+    {"\"model.layers.0.w1.perm\":{\"dtype\":\"I32\"", "\"model.layers.0.w1.perm\":{\"dtype\":\"U32\"", "not the shape"},
+    {"\"model.layers.0.w1.smooth\":{\"dtype\":\"F32\",\"shape\":[96]", "\"model.layers.0.w1.smooth\":{\"dtype\":\"F32\",\"shape\":[96,1]", "not the shape"},
+    {"\"model.layers.1.w0.outlier_cols\":{\"dtype\":\"I32\",\"shape\":[2]", "\"model.layers.1.w0.outlier_cols\":{\"dtype\":\"I64\",\"shape\":[1]", "not the shape"},
+};
+
+static void test_coded(blob good) {
+    lq_err err;
+    for (size_t i = 0; i < sizeof coded / sizeof *coded; i++) {
+        blob b = {malloc(good.n), good.n};
+        memcpy(b.p, good.p, good.n);
+        bool there = header_replace(b, coded[i].from, coded[i].to), ok = opens(b.p, b.n, true, &err);
+        CHECK(there, "case %zu: \"%s\" is not in the header", i, coded[i].from);
+        if (coded[i].word) CHECK(!ok && strstr(err.text, coded[i].word), "case %zu (%s), \"%s\": %s", i, coded[i].to, coded[i].word,
+            err.text);
+        else CHECK(ok || strstr(err.text, "header") == NULL, "case %zu: %s", i, err.text);
+        free(b.p);
+    }
+    printf(".lq table: %zu cases\n", sizeof coded / sizeof *coded);
+}
+
+static void test_flips(blob good) {
+    lq_err err;
+    size_t n = header_len(good), flips = 0, missed = 0;
+    uint64_t room, seed = 2463534242;
+    memcpy(&room, good.p, 8);
+    for (size_t at = 0; at < 8 + room; at++) {
+        for (int bit = 0; bit < 8; bit++) {
+            if (at >= 8 && bit != (int)(next_random(&seed) % 8) && (at % 16 || at >= 8 + n)) continue;
+            good.p[at] ^= (uint8_t)(1 << bit);
+            missed += opens(good.p, good.n, false, &err);
+            good.p[at] ^= (uint8_t)(1 << bit);
+            flips++;
+        }
+    }
+    CHECK(!missed, "%zu of %zu flips in the header were taken", missed, flips);
+    printf("header flips: %zu\n", flips);
+    // Data: a flip opens (nothing reads it then) and must be found by the check.
+    size_t data = 0;
+    missed = 0;
+    for (size_t at = 8 + (size_t)room; at < good.n; at += 1 + next_random(&seed) % 40, data++) {
+        good.p[at] ^= (uint8_t)(1 << at % 8);
+        missed += opens(good.p, good.n, true, &err) || !strstr(err.text, "damaged");
+        good.p[at] ^= (uint8_t)(1 << at % 8);
+    }
+    CHECK(!missed, "%zu of %zu flips in the data were not found", missed, data);
+    printf("data flips: %zu\n", data);
+    size_t cuts = 0;
+    for (size_t to = 0; to < good.n; to += to < 64 ? 1 : 1 + next_random(&seed) % 61, cuts++) missed += opens(good.p, to, false, &err);
+    CHECK(!missed, "%zu of %zu cuts were taken", missed, cuts);
+    printf("cuts: %zu\n", cuts);
+}
+
+// Columns that would be written outside a row are found where the weight is bound.
+static void test_columns(blob good) {
+    lq_ckpt *c;
+    lq_err err = {0};
+    CHECK(lq_ckpt_open_bytes(good.p, good.n, "evil.safetensors", &c, &err), "%s", err.text);
+    static const struct { const char *part, *weight; int32_t value; } cases[] = {
+        {"model.layers.0.w1.perm", "model.layers.0.w1", -1}, {"model.layers.0.w1.perm", "model.layers.0.w1", MAKE_K}, {"model.layers.0.w1.perm", "model.layers.0.w1", 8},
+        {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", 50}, {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", INT32_MIN}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const lq_tensor *t = lq_ckpt_find(c, cases[i].part);
+        lq_weight w;
+        CHECK(t && lq_ckpt_weight(c, cases[i].weight, MAKE_N, MAKE_K, &w, &err), "%s: %s", cases[i].part, err.text);
+        if (!t) continue;
+        uint8_t *p = good.p + ((const uint8_t *)t->data - good.p);
+        int32_t old;
+        memcpy(&old, p, 4);
+        memcpy(p, &cases[i].value, 4);
+        CHECK(!lq_ckpt_weight(c, cases[i].weight, MAKE_N, MAKE_K, &w, &err) && err_good(&err, "evil.safetensors") && strstr(err.text,
+            cases[i].weight), "%s: %s", cases[i].part, err.text);
+        memcpy(p, &old, 4);
+        refused++;
+    }
+    lq_ckpt_close(c);
+}
+
+// --- on disk: indices, shards, directories ---
+
+static const char *at(const char *name) {
+    static char path[4][192];
+    static int i;
+    i = (i + 1) % 4;
+    snprintf(path[i], sizeof path[i], "%s/%s", folder, name);
+    return path[i];
+}
+
+#define S1 "model-00001-of-00002.safetensors"
+#define S2 "model-00002-of-00002.safetensors"
+static const struct { const char *text, *word; } indices[] = {
+    {"{\"metadata\":{\"total_size\":32},\"weight_map\":{\"a\":\"" S1 "\",\"b\":\"" S2 "\"},\"more\":\"text behind it\"}", NULL},
+    {"{\"weight_map\":{\"a\":\"" S1 "\"}}", NULL}, // a model of one of the files
+    {"{\"weight_map\":{\"a\":\"" S2 "\",\"b\":\"" S1 "\"}}", "is not in"},
+    {"{\"weight_map\":{\"a\":\"" S1 "\",\"c\":\"" S2 "\"}}", "is not in"},
+    {"{\"weight_map\":{\"a\":\"" S1 "\",\"b\":\"two.safetensors\"}}", "the index names"},
+    {"{\"weight_map\":{\"a\":\"" S1 "\",\"b\":\"again.safetensors\"}}", "is also in"},
+    {"{\"weight_map\":{\"a\":\"" S1 "\",\"b\":\"absent.safetensors\"}}", "absent.safetensors"},
+    {"{\"weight_map\":{\"a\":\"../" S1 "\"}}", "beside the index"},
+    {"{\"weight_map\":{\"a\":\"/etc/passwd\"}}", "beside the index"},
+    {"{\"weight_map\":{\"a\":\"sub/" S1 "\"}}", "beside the index"},
+    {"{\"weight_map\":{\"a\":\"..\"}}", "beside the index"},
+    {"{\"weight_map\":{\"a\":\".\"}}", "beside the index"},
+    {"{\"weight_map\":{\"a\":\"\"}}", "beside the index"},
+    {"{\"weight_map\":{\"a\":\"x\\u0000y\"}}", "not a tensor's name"},
+    {"{\"weight_map\":{\"a\\u0000\":\"" S1 "\"}}", "not a tensor's name"},
+    {"{\"weight_map\":{\"\":\"" S1 "\"}}", "not a tensor's name"},
+    {"{\"weight_map\":{\"a\":1}}", "not a tensor's name"},
+    {"{\"weight_map\":{\"a\":[\"" S1 "\"]}}", "not a tensor's name"},
+    {"{\"weight_map\":{\"a\":\"" S1 "\",\"a\":\"" S2 "\"}}", "stands twice"},
+    {"{\"weight_map\":{}}", "no weight_map"},
+    {"{\"weight_map\":[]}", "no weight_map"},
+    {"{}", "no weight_map"},
+    {"[]", "no weight_map"},
+    {"", "empty"},
+    {"{\"weight_map\":{\"a\":\"" S1 "\"}", "not JSON"},
+    {"{\"weight_map\":{\"a\":\"mixed.lq\",\"b\":\"" S2 "\"}}", "no such"},
+    {"{\"weight_map\":{\"a\":\"model.safetensors.index.json\"}}", "safetensors"},
+    {"{\"weight_map\":{\"a\":\"nothing.safetensors\"}}", "is empty"},
+    {"{\"weight_map\":{\"a\":\"dir.safetensors\"}}", "not a regular file"},
+};
+
+static void tensors_put(const char *file, const char *header) {
+    blob b = tensors_make(header, strlen(header), 16);
+    CHECK(blob_write(at(file), b.p, b.n), "%s", file);
+    free(b.p);
+}
+
+static bool path_opens(const char *path, lq_err *err) {
+    lq_ckpt *c = NULL;
+    memset(err, 0, sizeof *err);
+    bool ok = lq_ckpt_open(path, &c, err);
+    if (!ok && !err_good(err, folder)) CHECK(0, "a bad line: \"%s\"", err->text);
+    lq_ckpt_close(c);
+    refused += !ok;
+    return ok;
+}
+
+static void test_indices(void) {
+    lq_err err;
+    tensors_put(S1, "{\"a\":{" OK "}}");
+    tensors_put(S2, "{\"b\":{" OK "}}");
+    tensors_put("again.safetensors", "{\"a\":{" OK "}}");
+    tensors_put("two.safetensors",
+        "{\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]},\"c\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}");
+    CHECK(blob_write(at("nothing.safetensors"), "", 0) && !mkdir(at("dir.safetensors"), 0777), "files");
+    for (size_t i = 0; i < sizeof indices / sizeof *indices; i++) {
+        CHECK(blob_write(at("model.safetensors.index.json"), indices[i].text, strlen(indices[i].text)), "index");
+        bool ok = path_opens(at("model.safetensors.index.json"), &err);
+        const char *word = indices[i].word;
+        bool why = word && (strstr(err.text, word) || (!strcmp(word, "no such") && strstr(err.text, "No such file")));
+        CHECK(word ? !ok && why : ok, "index case %zu, \"%s\": %s", i, word ? word : "", err.text);
+        CHECK(path_opens(folder, &err) == ok, "the directory is its index, case %zu", i);
+    }
+    printf("index table: %zu cases\n", sizeof indices / sizeof *indices);
+    CHECK(!path_opens(at(S1), &err) && strstr(err.text, "one shard of 2") && strstr(err.text, "index"), "%s", err.text);
+    unlink(at("model.safetensors.index.json"));
+    CHECK(!path_opens(folder, &err), "many files, no index: %s", err.text);
+    unlink(at("nothing.safetensors")), unlink(at("again.safetensors")), unlink(at("two.safetensors")), rmdir(at("dir.safetensors"));
+    CHECK(!path_opens(folder, &err) && strstr(err.text, "no index"), "shards alone: %s", err.text);
+    unlink(at(S2));
+    CHECK(!path_opens(folder, &err) && strstr(err.text, "one shard of 2"), "a lone shard: %s", err.text);
+    unlink(at(S1));
+    CHECK(!path_opens(folder, &err) && strstr(err.text, "holds no"), "%s", err.text);
+    CHECK(!path_opens(at("absent"), &err) && err.code == LQ_E_IO, "%s", err.text);
+    tensors_put("model-00001-of-00001.safetensors", "{\"a\":{" OK "}}");
+    CHECK(path_opens(folder, &err), "a shard of one is a model: %s", err.text);
+    tensors_put("b.lq", "{\"a\":{" OK "}}");
+    CHECK(!path_opens(folder, &err) && strstr(err.text, "name the one"), "%s", err.text);
+}
+
+int main(void) {
+    snprintf(folder, sizeof folder, "/tmp/lq_hostile_XXXXXX");
+    if (!mkdtemp(folder)) return 1;
+    test_plain();
+    test_lengths();
+    lq_err err = {0};
+    bool ok = make_lq(at("good.lq"), false, false, &err);
+    blob good = blob_read(at("good.lq"));
+    CHECK(ok && opens(good.p, good.n, true, &err), "%s", err.text);
+    if (ok) {
+        test_coded(good);
+        test_flips(good);
+        test_columns(good);
+    }
+    free(good.p);
+    unlink(at("good.lq"));
+    test_indices();
+    printf("%d refusals, one line each\n", refused);
+    tree_remove(folder);
+    return test_end();
+}

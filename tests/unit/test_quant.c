@@ -1,0 +1,375 @@
+// test_quant.c: rounding by hand-worked examples and bounds, what is refused, and the pass over a small model: validation of files
+// that lie, cancelling, layouts. Bit for bit against numpy: tests/golden/check_rtn.py; kills: tests/cli/quantize_kill.py.
+#include "kernels/pack.h"
+#include "quant/quant.h"
+#include "tests/unit/test.h"
+#include "tests/unit/tiny.h"
+#include <math.h>
+#include <unistd.h>
+
+static lq_recipe recipe_of(const char *type) {
+    lq_recipe r = {0};
+    lq_err err;
+    CHECK(lq_wtype_parse(type, &r.type, &err), "%s: %s", type, err.text);
+    return r;
+}
+
+typedef struct rounded {
+    lq_matrix m;
+    lq_weight_size size;
+    bool done;
+    lq_err err;
+} rounded;
+
+static rounded round_it(const char *type, const void *w, lq_dtype elem, int64_t n, int64_t k, lq_pool *pool) {
+    const lq_recipe r = recipe_of(type);
+    rounded x = {.m = {.w = w, .elem = elem, .n = n, .k = k, .pool = pool}};
+    if (!lq_weight_sizes(&r.type, n, k, &x.size)) abort();
+    x.m.q = malloc(x.size.q);
+    x.m.scale = malloc(2 * x.size.scale + 1);
+    x.m.zero = malloc(x.size.zero + 1);
+    x.done = lq_quantize_matrix(&r, &x.m, &x.err);
+    return x;
+}
+static void rounded_free(rounded *x) {
+    free(x->m.q);
+    free(x->m.scale);
+    free(x->m.zero);
+}
+static lq_weight weight_of(const rounded *x) {
+    return (lq_weight){.type = x->m.type, .n = x->m.n, .k = x->m.k, .q = x->m.q, .scale = x->m.scale,
+                       .zero = x->m.type.asym ? x->m.zero : NULL};
+}
+
+// --- by hand ---
+
+static void check_codes(const char *type, const float *w, double scale, int zero, const int *codes) {
+    rounded x = round_it(type, w, LQ_F32, 1, 16, NULL);
+    CHECK(x.done, "%s: %s", type, x.err.text);
+    float s;
+    lq_dtypes[x.m.type.scale].to_f32(x.m.scale, &s, 1);
+    CHECK((double)s == scale && !(scale == 0 && signbit(s)), "%s: scale %g, expected %g", type, (double)s, scale);
+    for (int i = 0; i < 16; i++) {
+        const int q = (int)lq_code_get(x.m.q, x.m.type.bits, i);
+        CHECK(q == codes[i], "%s: code %d is %d, expected %d", type, i, q, codes[i]);
+    }
+    if (x.m.type.asym) CHECK((int)lq_code_get(x.m.zero, x.m.type.bits, 0) == zero, "%s: zero %u, expected %d", type,
+                             lq_code_get(x.m.zero, x.m.type.bits, 0), zero);
+    rounded_free(&x);
+}
+
+static void test_by_hand(void) {
+    // Largest magnitude -8: scale 1, halves go to the even neighbour, 7.5 is cut to 7.
+    static const float neg[16] = {-8, 7.5f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 0, 7, 6.5f, -7.5f, 3.25f, -3.75f, 0.49f, -0.51f};
+    static const int neg_codes[16] = {0, 15, 8, 10, 10, 8, 6, 6, 8, 15, 14, 0, 11, 4, 8, 7};
+    check_codes("int4 g16 sym", neg, 1, 8, neg_codes);
+    // The same turned round: the scale is negative, the codes are the same.
+    float pos[16];
+    for (int i = 0; i < 16; i++) pos[i] = -neg[i];
+    check_codes("int4 g16 sym", pos, -1, 8, neg_codes);
+    // Equal magnitudes on both sides: the negative one leads.
+    static const float both[16] = {2, -2, 1, -1, 0.125f, -0.125f};
+    static const int both_codes[16] = {15, 0, 12, 4, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8}; // 0.125 / 0.25 is a half
+    check_codes("int4 g16 sym", both, 0.25, 8, both_codes);
+    // Asymmetric: -1 .. 14 in 15 steps of 1; of one sign: 0 is let in.
+    static const float asym[16] = {-1, 14, 0, 1, 2, 0.5f, 1.5f, 13.5f, -0.5f, 3, 4, 5, 6, 7, 8, 9};
+    static const int asym_codes[16] = {0, 15, 1, 2, 3, 1, 3, 15, 1, 4, 5, 6, 7, 8, 9, 10};
+    check_codes("int4 g16 asym", asym, 1, 1, asym_codes);
+    static const float over[16] = {15, 15, 15, 10, 5, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15};
+    static const int over_codes[16] = {15, 15, 15, 10, 5, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15, 15};
+    check_codes("int4 g16 asym", over, 1, 0, over_codes);
+    static const float none[16] = {0, -0.0f};
+    static const int sym_none[16] = {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8}, asym_none[16] = {0};
+    check_codes("int4 g16 sym", none, 0, 8, sym_none);
+    check_codes("int4 g16 asym", none, 0, 0, asym_none);
+    static const float byte[16] = {-128, 127, 126.5f, 1, 0, -1};
+    static const int byte_codes[16] = {0, 255, 254, 129, 128, 127, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128};
+    check_codes("int8 row sym", byte, 1, 128, byte_codes);
+}
+
+// --- bounds, over types and shapes ---
+
+static float noise(uint64_t *s) { return tiny_noise(s) * 0.05f; }
+
+static void test_bounds(void) {
+    static const char *const types[] = {"int4 g128", "int4 g32", "int4 g32 asym", "int8 row", "int8 g64 asym", "int3 g64",
+                                        "int2 g16 asym", "int5 row", "int6 g48", "int7 g16 asym"};
+    static const int64_t shapes[][2] = {{1, 16}, {1, 1}, {3, 37}, {17, 128}, {5, 1000}, {300, 257}};
+    uint64_t seed = 99;
+    lq_pool *pool;
+    lq_err err;
+    CHECK(lq_pool_open(3, &pool, &err), "%s", err.text);
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        const int64_t n = shapes[s][0], k = shapes[s][1];
+        uint8_t *raw = malloc((size_t)(n * k) * 2 + 1), *src = raw + 1; // on an odd address
+        float *w = malloc((size_t)k * sizeof *w), *back = malloc((size_t)k * sizeof *w);
+        for (int64_t i = 0; i < n * k; i++) {
+            const uint16_t h = lq_f32_bf16(noise(&seed));
+            memcpy(src + 2 * i, &h, 2);
+        }
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+            rounded a = round_it(types[t], src, LQ_BF16, n, k, NULL), b = round_it(types[t], src, LQ_BF16, n, k, pool);
+            CHECK(a.done && b.done, "%s %lldx%lld: %s", types[t], (long long)n, (long long)k, a.err.text);
+            const size_t scales = a.size.scale * (a.m.type.scale == LQ_F32 ? 2 : 1);
+            CHECK(!memcmp(a.m.q, b.m.q, a.size.q) && !memcmp(a.m.scale, b.m.scale, scales) && !memcmp(a.m.zero, b.m.zero, a.size.zero) &&
+                  a.m.error == b.m.error &&
+                      a.m.norm == b.m.norm && a.m.max_error == b.m.max_error, "%s %lldx%lld: threads decide bits", types[t], (long long)n,
+                          (long long)k);
+            const lq_weight q = weight_of(&a);
+            double sum = 0, top = 0;
+            for (int64_t r = 0; r < n; r++) {
+                lq_dtypes[LQ_BF16].to_f32(src + 2 * r * k, w, (size_t)k);
+                lq_weight_row_any(&q, r, back);
+                for (int64_t c = 0; c < k; c++) {
+                    const double e = fabs((double)w[c] - (double)back[c]);
+                    sum += e * e;
+                    top = e > top ? e : top;
+                }
+            }
+            // Quotients are off by half an ulp of at most 2^bits; sums are in f32 over eight lanes.
+            const double slack = 0x1p-23 * ((double)k / 8 + (1 << a.m.type.bits) + 4), size = sqrt(a.m.norm);
+            CHECK(fabs(sqrt(sum) - sqrt(a.m.error)) <= slack * (sqrt(sum) + size / (1 << a.m.type.bits)),
+                  "%s %lldx%lld: error %g, expected %g", types[t], (long long)n,
+                  (long long)k, sqrt(a.m.error), sqrt(sum));
+            CHECK(fabs(top - a.m.max_error) <= slack * (top + size), "%s: largest error %g, expected %g", types[t], a.m.max_error, top);
+            rounded_free(&a);
+            rounded_free(&b);
+        }
+        free(raw);
+        free(w);
+        free(back);
+    }
+    lq_pool_close(pool);
+}
+
+static void test_extremes(void) {
+    float w[64] = {0};
+    for (int i = 0; i < 64; i++) w[i] = (float)(i - 32) * 1e-3f;
+    rounded x = round_it("int4 g16", w, LQ_F32, 2, 32, NULL);
+    CHECK(x.done && x.m.type.scale == LQ_F16, "ordinary weights keep f16 scales");
+    rounded_free(&x);
+    static const float hard[] = {1e-9f, 1e-41f, 1e30f, 0x1p127f, -0x1p127f};
+    for (size_t i = 0; i < sizeof hard / sizeof *hard; i++) {
+        static const char *const types[] = {"int4 g16", "int4 g16 asym", "int2 row asym", "int8 row"};
+        for (int t = 0; t < 4; t++) {
+            w[40] = hard[i];
+            for (int c = 32; c < 64; c++) w[c] = c == 40 ? hard[i] : hard[i] / 3;
+            x = round_it(types[t], w, LQ_F32, 2, 32, NULL);
+            CHECK(x.done && x.m.type.scale == LQ_F32, "%s %g: %s", types[t], (double)hard[i], x.err.text);
+            float back[32];
+            const lq_weight q = weight_of(&x);
+            for (int r = 0; r < 2 && x.done; r++) {
+                lq_weight_row_any(&q, r, back);
+                bool finite = true;
+                for (int c = 0; c < 32; c++) finite &= isfinite(back[c]) != 0;
+                CHECK(finite && isfinite(x.m.error) && isfinite(x.m.max_error), "%s %g: something is not finite", types[t],
+                      (double)hard[i]);
+            }
+            rounded_free(&x);
+        }
+    }
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f};
+    static const char *const words[] = {"NaN", "infinite", "infinite", "more than int4"};
+    for (int i = 0; i < 4; i++) {
+        for (int c = 0; c < 64; c++) w[c] = 1;
+        w[45] = bad[i];
+        x = round_it("int4 g16", w, LQ_F32, 2, 32, NULL);
+        CHECK(!x.done && x.err.code == LQ_E_FORMAT && strstr(x.err.text, "row 1, column 13") && strstr(x.err.text, words[i]), "%s",
+              x.err.text);
+        rounded_free(&x);
+    }
+    for (int c = 0; c < 64; c++) w[c] = 1.001f;
+    x = round_it("bf16", w, LQ_F32, 2, 32, NULL);
+    CHECK(x.done && ((uint16_t *)x.m.q)[63] == 0x3f80 && fabs(x.m.max_error - 0.001) < 1e-6, "f32 to bf16");
+    rounded_free(&x);
+    w[33] = 1e6f;
+    x = round_it("f16", w, LQ_F32, 2, 32, NULL);
+    CHECK(!x.done && strstr(x.err.text, "row 1, column 1") && strstr(x.err.text, "f16"), "%s", x.err.text);
+    rounded_free(&x);
+    lq_err err;
+    lq_recipe r = recipe_of("int4 g128");
+    CHECK(lq_recipe_check(&r, &err), "%s", err.text);
+    r.rounding = LQ_ROUND_GPTQ;
+    CHECK(!lq_recipe_check(&r, &err) && err.code == LQ_E_UNSUPPORTED, "a rounding that rtn is not");
+    r = recipe_of("e4m3 tensor f32");
+    CHECK(!lq_recipe_check(&r, &err) && err.code == LQ_E_UNSUPPORTED, "a type that rtn has no rule for");
+}
+
+// --- the pass ---
+
+static char dir[256], in[300], out[300];
+
+static bool quantize(const char *to, const char *type, const char *layout, bool (*tick)(void *, size_t, size_t, const char *), void *arg,
+                     lq_quant_result *r, lq_err *err) {
+    return lq_quantize(&(lq_quant_opts){.in = in, .out = to, .type = type, .layout = layout, .threads = 2, .overwrite = true,
+                                        .tick = tick, .arg = arg}, r, err);
+}
+static bool stop_at(void *arg, size_t block, size_t blocks, const char *what) {
+    (void)blocks;
+    (void)what;
+    return block < *(size_t *)arg;
+}
+
+// Copies a .lq file with one thing changed; what a lying writer would make.
+typedef enum lie { LIE_NONE, LIE_NORM, LIE_ROWS, LIE_SCALE, LIE_MISSING, LIE_RECIPE } lie;
+static bool tell_lie(const char *from, const char *to, lie how, lq_err *err) {
+    static const char *const target = "model.layers.1.mlp.up_proj.weight";
+    lq_ckpt *c;
+    lq_desc d;
+    lq_writer *w = NULL;
+    lq_slot slots[LQ_LAYER_SLOTS];
+    lq_bytes file;
+    if (!lq_ckpt_open(from, &c, err) || !lq_desc_read(c, &d, err)) return false;
+    bool ok = lq_writer_open(&(lq_writer_opts){.out = to, .fingerprint = "lie", .overwrite = true, .header_room = 65536}, &w, err) &&
+              lq_writer_meta(w, "lq.recipe", how == LIE_RECIPE ? "{" : lq_ckpt_meta(c, "lq.recipe"), err) &&
+                  lq_writer_meta(w, "lq.layout", "any", err);
+    for (int i = 0; ok && i < 3; i++) {
+        const char *name = (const char *[]){"config.json", "tokenizer.json", "generation_config.json"}[i];
+        char full[64];
+        snprintf(full, sizeof full, "lq.file/%s", name);
+        ok = lq_ckpt_file(c, name, &file, err) && (!file.p || lq_writer_add(w, full, LQ_U8, 1, (int64_t[]){(int64_t)file.n}, file.p, err));
+    }
+    for (int l = -1; ok && l < d.layers; l++) {
+        const int n = lq_desc_slots(&d, l, slots, LQ_LAYER_SLOTS);
+        for (int i = 0; ok && i < n; i++) {
+            lq_weight q;
+            static uint8_t buf[1 << 20];
+            ok = lq_ckpt_weight(c, slots[i].name, slots[i].n, slots[i].k, &q, err);
+            if (!ok) break;
+            const bool hit = !strcmp(slots[i].name, target);
+            if (how == LIE_MISSING && hit) continue;
+            if (!slots[i].k) {
+                memcpy(buf, q.q, (size_t)slots[i].n * lq_dtype_size(q.type.elem));
+                if (how == LIE_NORM && l == 1) buf[2] ^= 1;
+                ok = lq_writer_add(w, slots[i].name, q.type.elem, 1, (int64_t[]){slots[i].n}, buf, err);
+                continue;
+            }
+            const size_t row = lq_code_row_bytes(q.type.bits, q.k);
+            if (hit && how == LIE_ROWS) { // each row takes its neighbour's codes
+                memcpy(buf, (const uint8_t *)q.q + row, row * (size_t)(q.n - 1));
+                memcpy(buf + row * (size_t)(q.n - 1), q.q, row);
+                q.q = buf;
+            }
+            if (hit && how == LIE_SCALE) {
+                const size_t scales = (size_t)q.n * (size_t)lq_weight_groups(&q.type, q.k);
+                memcpy(buf, q.scale, 2 * scales);
+                buf[2 * scales - 1] = 0x7c, buf[2 * scales - 2] = 0;
+                q.scale = buf;
+            }
+            ok = lq_writer_weight(w, slots[i].name, &q, err);
+        }
+    }
+    ok = ok && lq_writer_commit(w, err);
+    if (w) lq_writer_close(w, true);
+    lq_desc_free(&d);
+    lq_ckpt_close(c);
+    return ok;
+}
+
+static void test_lies(void) {
+    static const struct { lie how; const char *word; bool alone; } rows[] = {
+        {LIE_NONE, NULL, true}, {LIE_NORM, "differs", true}, {LIE_ROWS, "further than a step", true},
+            {LIE_SCALE, "expected a finite number", false},
+        {LIE_MISSING, "model.layers.1.mlp.up_proj.weight", false}, {LIE_RECIPE, "lq.recipe", false}};
+    char path[320];
+    snprintf(path, sizeof path, "%s/lie.lq", dir);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lq_err err = {0};
+        lq_check check = {0};
+        CHECK(tell_lie(out, path, rows[i].how, &err), "lie %zu: %s", i, err.text);
+        const bool good = lq_validate(path, in, &check, &err);
+        CHECK(good == !rows[i].word && (good || strstr(err.text, rows[i].word)), "lie %zu: %s", i, err.text);
+        CHECK(lq_validate(path, NULL, NULL, &err) == rows[i].alone, "lie %zu without the checkpoint: %s", i, err.text);
+        if (good) CHECK(check.weights == 1 + 2 * 7 + 1, "%zu weights", check.weights);
+    }
+}
+
+static void test_layouts(void) {
+    char path[320];
+    lq_err err = {0};
+    lq_quant_result r;
+    lq_ckpt *a = NULL, *b = NULL;
+    lq_desc d;
+    lq_slot slots[LQ_LAYER_SLOTS];
+    snprintf(path, sizeof path, "%s/x86.lq", dir);
+    CHECK(quantize(path, "int4 g32", "x86", NULL, NULL, &r, &err), "%s", err.text);
+    lq_quant_result_free(&r);
+    CHECK(lq_validate(path, in, NULL, &err), "%s", err.text);
+    if (!lq_ckpt_open(out, &a, &err) || !lq_ckpt_open(path, &b, &err) || !lq_desc_read(a, &d, &err)) {
+        CHECK(false, "%s", err.text);
+        return;
+    }
+    const int n = lq_desc_slots(&d, 0, slots, LQ_LAYER_SLOTS);
+    for (int i = 0; i < n; i++) {
+        lq_weight x, y;
+        float p[512], q[512];
+        if (!slots[i].k) continue;
+        CHECK(lq_ckpt_weight(a, slots[i].name, slots[i].n, slots[i].k, &x, &err) && lq_ckpt_weight(b, slots[i].name, slots[i].n,
+                                                                                                   slots[i].k, &y, &err), "%s", err.text);
+        bool same = true;
+        for (int64_t row = 0; row < slots[i].n; row++) {
+            lq_weight_row(&x, row, p);
+            lq_weight_row(&y, row, q);
+            same &= !memcmp(p, q, (size_t)slots[i].k * sizeof *p);
+        }
+        CHECK(same && x.layout == LQ_ANY && y.layout == LQ_X86, "%s: layout x86 holds other weights", slots[i].name);
+    }
+    lq_desc_free(&d);
+    lq_ckpt_close(a);
+    lq_ckpt_close(b);
+}
+
+static void test_pass(void) {
+    lq_err err = {0};
+    lq_quant_result r;
+    snprintf(out, sizeof out, "%s/a.lq", dir);
+    CHECK(quantize(out, "int4 g32", NULL, NULL, NULL, &r, &err), "%s", err.text);
+    CHECK(r.count == 1 + 2 * 7 + 1 && r.blocks == 4 && r.resumed == 0 && r.out_bytes > 0 && r.bits > 4.5 && r.bits < 8.5,
+          "%zu rows, %zu blocks, %g bits", r.count, r.blocks, r.bits);
+    const size_t whole = r.out_bytes;
+    lq_quant_result_free(&r);
+    CHECK(lq_validate(out, in, NULL, &err), "%s", err.text);
+    test_lies();
+    test_layouts();
+    // Stopped before block 2, gone on from there.
+    char path[320], data[360];
+    size_t at = 2;
+    snprintf(path, sizeof path, "%s/b.lq", dir);
+    snprintf(data, sizeof data, "%s.partial/data", path);
+    CHECK(!quantize(path, "int4 g32", NULL, stop_at, &at, &r, &err) && err.code == LQ_E_CANCELLED && !r.rows, "%s", err.text);
+    CHECK(access(path, F_OK) != 0 && access(data, F_OK) == 0, "a stopped run leaves its blocks and no file");
+    CHECK(quantize(path, "int4 g32", NULL, NULL, NULL, &r, &err), "%s", err.text);
+    CHECK(r.resumed == 2 && r.count == 16 && r.out_bytes == whole, "%zu blocks resumed", r.resumed);
+    for (size_t i = 0; i < r.count; i++) CHECK(r.rows[i].rel_error > 0 && r.rows[i].rel_error < 0.2 && r.rows[i].max_error > 0,
+                                               "%s: error %g", r.rows[i].name, r.rows[i].rel_error);
+    lq_quant_result_free(&r);
+    // What must be refused.
+    lq_quant_opts o = {.in = in, .out = path};
+    CHECK(!lq_quantize(&o, &r, &err) && err.code == LQ_E_USAGE && strstr(err.text, "is there already"), "%s", err.text);
+    o = (lq_quant_opts){.in = out, .out = path, .overwrite = true};
+    CHECK(!lq_quantize(&o, &r, &err) && err.code == LQ_E_USAGE && strstr(err.text, ".lq"), "%s", err.text);
+    o = (lq_quant_opts){.in = in, .out = path, .overwrite = true, .max_ram = 1000};
+    CHECK(!lq_quantize(&o, &r, &err) && err.code == LQ_E_LIMIT && strstr(err.text, "memory"), "%s", err.text);
+    o = (lq_quant_opts){.in = in, .out = path, .overwrite = true, .method = "magic"};
+    CHECK(!lq_quantize(&o, &r, &err) && err.code == LQ_E_USAGE && strstr(err.text, "magic"), "%s", err.text);
+    o = (lq_quant_opts){.in = in, .out = dir, .overwrite = true};
+    CHECK(!lq_quantize(&o, &r, &err) && err.code == LQ_E_USAGE, "%s", err.text);
+    o = (lq_quant_opts){.in = in, .out = path, .overwrite = true, .type = "e4m3 tensor f32"};
+    CHECK(!lq_quantize(&o, &r, NULL), "an error that nobody wants to hear");
+}
+
+int main(void) {
+    test_by_hand();
+    test_bounds();
+    test_extremes();
+    lq_err err = {0};
+    snprintf(dir, sizeof dir, "/tmp/lq-test-quant-XXXXXX");
+    if (!mkdtemp(dir)) return 1;
+    snprintf(in, sizeof in, "%s/model", dir);
+    CHECK(tiny_model(in, false, &err), "%s", err.text);
+    test_pass();
+    char command[400];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    if (system(command)) return 1;
+    return test_end();
+}
