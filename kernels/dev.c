@@ -9,8 +9,6 @@
 #include <cpuid.h>
 #endif
 
-__attribute__((weak)) void lq_cpu_avx2_slots(lq_ops *o) { (void)o; }
-__attribute__((weak)) void lq_cpu_avx512_slots(lq_ops *o) { (void)o; }
 struct lq_graph { lq_record_fn *fn; void *arg; };
 
 // --- memory and control of a CPU ---
@@ -83,7 +81,7 @@ static bool isa_cap(const char *name, unsigned *isa, lq_err *err) {
     return lq_fail(err, LQ_E_USAGE, "isa: found \"%.40s\", expected auto, c, avx2, avx512 or amx", name);
 }
 
-static bool cpu_fill(lq_dev *d, unsigned isa) {
+static void cpu_fill(lq_dev *d, unsigned isa) {
     lq_cpu *c = d->self;
     c->isa = isa;
     c->q8 = lq_q8_row_c;
@@ -94,7 +92,6 @@ static bool cpu_fill(lq_dev *d, unsigned isa) {
     const char *name = "c";
 #if defined(__x86_64__)
     if (isa & LQ_ISA_AVX2) {
-        lq_cpu_avx2_slots(o);
         c->q8 = lq_q8_row_avx2;
         name = "avx2";
     }
@@ -106,7 +103,7 @@ static bool cpu_fill(lq_dev *d, unsigned isa) {
 #endif
     d->layout = isa ? LQ_X86 : LQ_ANY;
     lq_ukr_choose(isa, d->ukr);
-    return snprintf(d->isa, sizeof d->isa, "%s", name) > 0;
+    snprintf(d->isa, sizeof d->isa, "%s", name);
 }
 
 // Scratch of at least `share` bytes per worker and `whole` in all. The old one stays where there is no memory for more.

@@ -284,7 +284,8 @@ static bool fields_agree(lq_completion *c, lq_refusal *no) {
     if (c->best_of && c->best_of != c->n)
         return lq_refuse(no, 400, "best_of", "unsupported_value", "best_of: this server supports only best_of equal to n (%" PRId64 ")", c->n);
     if (c->prompt_count * c->n > MAX_CHOICES)
-        return lq_refuse(no, 400, "n", NULL, "n: %" PRId64 " prompts times n is %" PRId64 " choices, expected at most %d", c->prompt_count, c->prompt_count * c->n, MAX_CHOICES);
+        return lq_refuse(no, 400, "n", NULL, "n: %" PRId64 " prompts times n is %" PRId64 " choices, expected at most %d", c->prompt_count,
+                         c->prompt_count * c->n, MAX_CHOICES);
     if (!c->max_tokens && !c->echo) return lq_refuse(no, 400, "max_tokens", NULL, "max_tokens: 0 asks for nothing without echo");
     if (c->min_tokens > c->max_tokens) return lq_refuse(no, 400, "min_tokens", NULL, "min_tokens: more than max_tokens (%" PRId64 ")", c->max_tokens);
     if (c->stream_options && !c->stream) return lq_refuse(no, 400, "stream_options", NULL, "stream_options: only with \"stream\": true");

@@ -1,6 +1,7 @@
 // cpu.h: what the files of kernels/cpu share: the parts a CPU device's table is made of, its private state and its scratch.
 //
 // A table is filled from the bottom up: lq_cpu_c writes every slot, then each ISA this CPU has overwrites what it does better.
+// quant, matmul and moe are the same functions on all: they find what differs in lq_cpu.q8 and lq_dev.ukr.
 // Files compiled for an ISA are entered only through the functions here, so that no wide instruction runs where it may not.
 #ifndef LQ_CPU_H
 #define LQ_CPU_H
@@ -21,13 +22,10 @@ typedef struct lq_cpu {
     struct { _Alignas(64) atomic_int run; } *next; // [threads] where each worker's share of a matmul stands
 } lq_cpu;
 
-void lq_cpu_c(lq_ops *o);      // kernels/cpu/matmul.c: quant, matmul, moe and then lq_cpu_ref_slots
-void lq_cpu_avx2(lq_ops *o);   // kernels/cpu/x86/
-void lq_cpu_avx512(lq_ops *o);
+void lq_cpu_c(lq_ops *o);            // kernels/cpu/matmul.c: quant, matmul, moe and then lq_cpu_ref_slots
 
 // All slots but memory, control, quant, matmul and moe.
 void lq_cpu_ref_slots(lq_ops *o);    // kernels/cpu/ref.c
-void lq_cpu_avx2_slots(lq_ops *o);   // kernels/cpu/x86/ops_avx2.c
 void lq_cpu_avx512_slots(lq_ops *o); // kernels/cpu/x86/ops_avx512.c
 
 // Scratch: a slot may use all of d->work while it runs, no slot leaves anything in it. Each worker has an aligned share of

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -26,6 +27,7 @@ static void file_run(const char *path) {
 
 static void path_run(const char *path) {
     DIR *d = opendir(path);
+    if (!d && access(path, F_OK)) return; // a folder that nobody has filled
     if (!d) {
         file_run(path);
         return;

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 # check_golden.py LQ: exact-mode logits of tiny random Llamas against those transformers computed in f64 (tests/golden/logits, made by
 # make_golden.py), within what f32 arithmetic explains (llama_np.bound), on every ISA; and the same bits for any chunk of the prefill and
 # any number of threads.

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 # check_ppl.py LQ: perplexity of a real model (stories260K of shared/data, a llama2.c file read by llama2c.py) by both protocols, against the
 # numpy Llama: within 0.1 %; then the same weights rounded to int4 and int8, against the numpy rounding of rtn_reference.py.
 import json

@@ -8,7 +8,7 @@
 #include "runtime/tokenizer.h"
 
 #define DATA "../shared/data"
-enum { FILE_BYTES = 20480, KINDS = 8, PIECES = 53 };
+enum { FILE_BYTES = 20480, KINDS = 8, PIECES = 53, PART_GROUP = 40, PART_WRITTEN = 10, PART_BLOCK = 0x2000 };
 
 typedef struct blob { char *p; size_t n; } blob;
 
@@ -227,7 +227,309 @@ static void test_vectors(void) {
     fclose(written);
 }
 
+// --- small tokenizers of our own, one component each ---
+
+static size_t json_text(cJSON *json, char **out) {
+    *out = cJSON_PrintUnformatted(json);
+    return strlen(*out);
+}
+
+static lq_tokenizer *part_open(const cJSON *bases, const cJSON *one, const char *name) {
+    static const char *const keys[] = {"added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder"};
+    cJSON *whole = cJSON_CreateObject(), *model = cJSON_Duplicate(cJSON_GetObjectItem(bases, lq_json_str(one, "base")), true);
+    for (size_t i = 0; i < 5; i++) {
+        cJSON *k = cJSON_GetObjectItem(one, keys[i]);
+        cJSON_AddItemToObject(whole, keys[i], k ? cJSON_Duplicate(k, true) : cJSON_CreateNull());
+    }
+    const cJSON *flags = cJSON_GetObjectItem(one, "model");
+    for (const cJSON *k = flags ? flags->child : NULL; k; k = k->next) {
+        cJSON_DeleteItemFromObject(model, k->string);
+        cJSON_AddItemToObject(model, k->string, cJSON_Duplicate(k, true));
+    }
+    cJSON_AddItemToObject(whole, "model", model);
+    char *text;
+    lq_err err = {0};
+    lq_tokenizer *t = NULL;
+    size_t n = json_text(whole, &text);
+    CHECK(lq_tokenizer_parse((lq_bytes){text, n}, (lq_bytes){"", 0}, &t, &err), "%s: %s", name, err.text);
+    free(text);
+    cJSON_Delete(whole);
+    return t;
+}
+
+static void part_check(const lq_tokenizer *t, const cJSON *one, const char *name, FILE *written) {
+    static char line[65536], text[65536];
+    int at = 0;
+    rewind(written);
+    for (const cJSON *k = cJSON_GetObjectItem(one, "written")->child; k; k = k->next) {
+        hashes h = hash_none;
+        for (int i = 0; i < PART_WRITTEN && fgets(line, sizeof line, written); i++) {
+            if (*line == '"') text_hash(t, text, json_unquote(line, text), &h);
+            else i--;
+        }
+        hashes_check(h, k->valuestring, name, "written texts from", at);
+        at += PART_WRITTEN;
+    }
+    at = 0;
+    for (const cJSON *k = cJSON_GetObjectItem(one, "random")->child; k; k = k->next) {
+        hashes h = hash_none;
+        for (int i = 0; i < PART_GROUP; i++) text_hash(t, text, random_text((uint64_t)(at + i), text), &h);
+        hashes_check(h, k->valuestring, name, "random texts from", at);
+        at += PART_GROUP;
+    }
+    const cJSON *chars = cJSON_GetObjectItem(one, "chars");
+    uint32_t c = 0;
+    for (const cJSON *k = chars ? chars->child : NULL; k; k = k->next) { // every character, behind an a
+        hashes h = hash_none;
+        size_t n = 0;
+        if (!k->next) c = 0xe0000;
+        for (uint32_t end = c + PART_BLOCK; c < end; c++) {
+            if (c >= 0xd800 && c < 0xe000) continue;
+            text[n++] = 'a';
+            n += char_put(c, text + n);
+        }
+        text_hash(t, text, n, &h);
+        hashes_check(h, k->valuestring, name, "characters before", (int)c);
+    }
+}
+
+static void test_parts(void) {
+    blob file = file_read("tests/golden/tok_parts.json");
+    FILE *written = fopen("tests/golden/tok_texts.txt", "r");
+    cJSON *all = NULL;
+    lq_err err = {0};
+    bool ok = file.p && written && lq_json_parse(file.p, file.n, (lq_json_limits){1 << 26, 64}, "tok_parts.json", &all, &err);
+    CHECK(ok, "tests/golden/tok_parts.json: %s", err.text);
+    if (!ok) return;
+    const cJSON *bases = cJSON_GetObjectItem(all, "bases");
+    int number = 0;
+    for (const cJSON *k = cJSON_GetObjectItem(all, "cases")->child; k; k = k->next, number++) {
+        char name[2048];
+        const cJSON *n = cJSON_GetObjectItem(k, "normalizer"), *p = cJSON_GetObjectItem(k, "pre_tokenizer"), *m = cJSON_GetObjectItem(k, "model");
+        char *ns = cJSON_PrintUnformatted(n), *ps = cJSON_PrintUnformatted(p), *ms = cJSON_PrintUnformatted(m);
+        snprintf(name, sizeof name, "case %d (%s %.600s %.600s %.200s)", number, lq_json_str(k, "base"), ns ? ns : "", ps ? ps : "", ms ? ms : "");
+        free(ns);
+        free(ps);
+        free(ms);
+        lq_tokenizer *t = part_open(bases, k, name);
+        if (t) part_check(t, k, name, written);
+        lq_tokenizer_close(t);
+    }
+    CHECK(number > 150, "only %d cases", number);
+    cJSON_Delete(all);
+    free(file.p);
+    fclose(written);
+}
+
+// --- ids that other projects published ---
+
+// Texts between __ggml_vocab_test__ lines, and a line of ids for each.
+static void test_published(const char *tokenizer, const char *vectors) {
+    char path[512];
+    lq_tokenizer *t = tokenizer_open(tokenizer);
+    snprintf(path, sizeof path, DATA "/tokenizers/ggml-vocab/%s.inp", vectors);
+    blob in = file_read(path);
+    snprintf(path, sizeof path, DATA "/tokenizers/ggml-vocab/%s.out", vectors);
+    blob out = file_read(path);
+    if (!t || !in.p || !out.p) SKIP("%s or %s is not there", tokenizer, vectors);
+    static const char between[] = "\n__ggml_vocab_test__\n";
+    char *ids_at = out.p;
+    int number = 0;
+    for (char *s = in.p; t && in.p && out.p && s; number++) {
+        char *end = strstr(s, between);
+        size_t n = end ? (size_t)(end - s) : 0;
+        if (!end) break;
+        lq_ids ids = {0};
+        lq_err err = {0};
+        bool same = lq_tokenizer_encode(t, s, n, LQ_TOK_PARSE, &ids, &err);
+        size_t i = 0;
+        char *stop = strchr(ids_at, '\n');
+        for (char *next; same && stop; ids_at = next, i++) {
+            long want = strtol(ids_at, &next, 10);
+            if (next == ids_at || next > stop) break;
+            same = i < ids.n && ids.p[i] == want;
+        }
+        CHECK(same && i == ids.n, "%s: text %d: %zu ids, token %zu", vectors, number, ids.n, i);
+        free(ids.p);
+        if (!stop) break;
+        ids_at = stop + 1;
+        s = end + sizeof between - 1;
+    }
+    CHECK(!t || !in.p || number > 30, "%s: only %d texts", vectors, number);
+    lq_tokenizer_close(t);
+    free(in.p);
+    free(out.p);
+}
+
+// --- against itself ---
+
+// Token by token, forked at every step: what was written is whole characters, and all of it is the text decoded at once.
+static void test_growing(const char *name) {
+    lq_tokenizer *t = tokenizer_open(name);
+    static char text[65536], buf[65536];
+    if (!t) {
+        SKIP("%s is not there", name);
+        return;
+    }
+    for (uint64_t k = 0; k < 300; k++) {
+        lq_ids ids = {0};
+        lq_err err = {0};
+        uint64_t s = k;
+        size_t n = random_text(k, text);
+        CHECK(lq_tokenizer_encode(t, text, n, 0, &ids, &err), "%s", err.text);
+        for (size_t i = 0; k % 3 == 0 && i < ids.n; i++) ids.p[i] = (int32_t)random_next(&s, (uint64_t)lq_tokenizer_vocab(t)) + (i == 3 ? 1 << 20 : 0);
+        blob whole = text_decode(t, ids.p, ids.n, false);
+        lq_detok d = {0};
+        bool valid = true, room = true;
+        size_t done = 0;
+        for (size_t i = 0; i <= ids.n; i++) {
+            lq_detok fork = d;
+            char spare[16];
+            lq_detok_end(&fork, spare);
+            size_t wrote = i < ids.n ? lq_detok_next(t, &d, ids.p[i], buf + done) : lq_detok_end(&d, buf + done);
+            room = room && wrote <= LQ_DETOK_ROOM(i < ids.n ? lq_tokenizer_bytes(t, ids.p[i]).n : 0);
+            for (size_t j = done; j < done + wrote;) {
+                uint8_t c = (uint8_t)buf[j];
+                size_t len = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+                valid = valid && (c < 0x80 || c >= 0xc2) && j + len <= done + wrote;
+                j += len;
+            }
+            done += wrote;
+        }
+        CHECK(valid, "%s: text %d: part of a character was written", name, (int)k);
+        CHECK(room, "%s: text %d: more was written than LQ_DETOK_ROOM says", name, (int)k);
+        CHECK(done == whole.n && !memcmp(buf, whole.p, done), "%s: text %d: token by token is not the whole", name, (int)k);
+        free(whole.p);
+        free(ids.p);
+    }
+    lq_tokenizer_close(t);
+}
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// A megabyte that is one word, or one run: eight times the text may not take much more than eight times as long.
+static void test_long(const char *name) {
+    static const char *const units[] = {"a", "ab", " ", "\n", "=", "1", "\xcc\x81\xcc\xa3", "\xe4\xbd\xa0", "\xff", "<s>", "'s", "\xe2\x96\x81"};
+    lq_tokenizer *t = tokenizer_open(name);
+    if (!t) {
+        SKIP("%s is not there", name);
+        return;
+    }
+    for (size_t k = 0; k < sizeof units / sizeof *units; k++) {
+        double took[2];
+        for (int round = 0; round < 2; round++) {
+            size_t n = (size_t)1 << (round ? 20 : 17), u = strlen(units[k]);
+            char *text = malloc(n);
+            for (size_t i = 0; i < n; i++) text[i] = units[k][i % u];
+            lq_ids ids = {0};
+            lq_err err = {0};
+            double from = seconds();
+            CHECK(lq_tokenizer_encode(t, text, n, LQ_TOK_PARSE, &ids, &err), "%s", err.text);
+            took[round] = seconds() - from;
+            free(ids.p);
+            free(text);
+        }
+        CHECK(took[1] < 24 * took[0] + 0.05, "%s: %.3f s for 128 KiB of \"%s\", %.3f s for 1 MiB", name, took[0], units[k], took[1]);
+    }
+    lq_tokenizer_close(t);
+}
+
+// --- refused ---
+
+static void refused(const char *json, const char *config, const char *says) {
+    lq_tokenizer *t = NULL;
+    lq_err err = {0};
+    bool ok = lq_tokenizer_parse((lq_bytes){json, strlen(json)}, (lq_bytes){config, strlen(config)}, &t, &err);
+    CHECK(!ok && !t, "opened: %s", json);
+    CHECK(strstr(err.text, says) && !strchr(err.text, '\n'), "\"%s\" does not say \"%s\"", err.text, says);
+    lq_tokenizer_close(t);
+}
+
+#define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
+static void test_refused(void) {
+    static const struct { const char *json, *says; } bad[] = {
+        {"", "tokenizer.json"}, {"[]", "model"}, {"{}", "model"}, {"{\"model\":3}", "model"},
+        {"{\"model\":{\"type\":\"Unigram\"}}", "Unigram"}, {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece"},
+        {"{\"model\":{\"type\":\"BPE\"}}", "vocab"}, {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "merges"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", "id"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1.5},\"merges\":[]}}", "id"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1e12},\"merges\":[]}}", "id"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":\"0\"},\"merges\":[]}}", "id"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "two tokens"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a b\"]}}", "merges[0]"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"aa\"]}}", "merges[0]"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", "merges[0]"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"a\"]]}}", "merges[0]"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", "dropout"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\"}}", "Precompiled"}, {"{" MODEL ",\"normalizer\":{}}", "type"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\"}}", "normalizers"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"content\":\"\",\"pattern\":{\"Regex\":\"(\"}}}", "("},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}", "UnicodeScripts"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Odd\",\"pattern\":{\"String\":\"a\"}}}", "Odd"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"(*ACCEPT)\"}}}", "verb"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"\\\\p{Odd}\"}}}", "property"},
+        {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "CTC"},
+        {"{" MODEL ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteLevel\"}]}}", "decoder 1"},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"Odd\"}}", "Odd"},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}]}}", "x"},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",9],\"sep\":[\"a\",0]}}", "cls"},
+        {"{" MODEL ",\"added_tokens\":[{\"id\":0}]}", "content"}, {"{" MODEL ",\"added_tokens\":[{\"id\":0,\"content\":\"x\"}]}", "another"},
+        {"{" MODEL ",\"added_tokens\":[{\"content\":\"x\"}]}", "id"}, {"{" MODEL ",\"added_tokens\":3}", "added_tokens"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refused(bad[i].json, "", bad[i].says);
+    refused("{" MODEL "}", "{\"add_bos_token\":true,\"bos_token\":\"<x>\"}", "bos_token");
+    refused("{" MODEL "}", "{\"add_bos_token\":3}", "add_bos_token");
+    refused("{" MODEL "}", "[", "tokenizer_config.json");
+}
+
+// --- tokenizer_config.json ---
+
+static void config_check(const char *config, int32_t before, int32_t after) {
+    static const char json[] = "{" MODEL ",\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}]}";
+    lq_tokenizer *t = NULL;
+    lq_err err = {0};
+    lq_ids ids = {0};
+    CHECK(lq_tokenizer_parse((lq_bytes){json, sizeof json - 1}, (lq_bytes){config, strlen(config)}, &t, &err), "%s", err.text);
+    if (!t) return;
+    CHECK(lq_tokenizer_encode(t, "ab", 2, LQ_TOK_SPECIAL, &ids, &err), "%s", err.text);
+    size_t at = before >= 0;
+    CHECK(ids.n == at + 1 + (after >= 0) && ids.p[at] == 2, "%s: %zu ids", config, ids.n);
+    CHECK(before < 0 || ids.p[0] == before, "%s: begins with %d", config, ids.p[0]);
+    CHECK(after < 0 || ids.p[ids.n - 1] == after, "%s: ends with %d", config, ids.p[ids.n - 1]);
+    CHECK(lq_tokenizer_id(t, "<s>", 3) == 3 && lq_tokenizer_id(t, "ab", 2) == 2 && lq_tokenizer_id(t, "c", 1) == -1, "ids by content");
+    CHECK(lq_tokenizer_is_special(t, 3) && !lq_tokenizer_is_special(t, 2) && !lq_tokenizer_is_special(t, 99), "special");
+    CHECK(lq_tokenizer_bytes(t, 99).n == 0 && lq_tokenizer_bytes(t, -1).n == 0, "bytes of no token");
+    free(ids.p);
+    lq_tokenizer_close(t);
+}
+
+static void test_config(void) {
+    config_check("", -1, -1);
+    config_check("{\"bos_token\":\"<s>\"}", -1, -1);
+    config_check("{\"bos_token\":\"<s>\",\"add_bos_token\":true}", 3, -1);
+    config_check("{\"bos_token\":{\"content\":\"<s>\"},\"add_bos_token\":true,\"add_eos_token\":null}", 3, -1);
+    config_check("{\"bos_token\":\"<s>\",\"tokenizer_class\":\"LlamaTokenizerFast\"}", 3, -1);
+    config_check("{\"bos_token\":\"<s>\",\"eos_token\":\"b\",\"add_bos_token\":false,\"add_eos_token\":true,\"tokenizer_class\":\"LlamaTokenizer\"}", -1, 1);
+    config_check("{\"eos_token\":\"</s>\",\"add_eos_token\":true,\"added_tokens_decoder\":{\"7\":{\"content\":\"</s>\",\"special\":true}}}", -1, 7);
+}
+
 int main(void) {
     test_vectors();
+    test_parts();
+    test_published("tokenizers/hf/falcon-tokenizer", "ggml-vocab-falcon.gguf");
+    test_published("tokenizers/hf/phi-3-mini", "ggml-vocab-phi-3.gguf");
+    test_published("tokenizers/hf/phi-2", "ggml-vocab-gpt-2.gguf");
+    test_growing("tokenizers/hf/llama2");
+    test_growing("tokenizers/pythia");
+    test_growing("calib_data/demo");
+    test_long("tokenizers/hf/llama2");
+    test_long("tokenizers/pythia");
+    test_long("calib_data/demo");
+    test_refused();
+    test_config();
     return test_end();
 }

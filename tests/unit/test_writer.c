@@ -317,29 +317,32 @@ static void child_work(void) {
     _exit(0);
 }
 
-// Kills at random moments; `old`: a file that stood under the name before. Returns how many kills hit the work.
-static int kill_rounds(blob want, blob old, int rounds, uint64_t seed, long spread_us) {
-    int hits = 0, wrong = 0, odd = 0;
-    for (int i = 0; i < rounds; i++) {
+// Kills at random moments until `hits` of them hit the work; `old`: a file that stood under the name before. The moments follow
+// the speed of the machine. Returns the number of runs.
+static int kill_rounds(blob want, blob old, int hits, uint64_t seed, double spread_us) {
+    int rounds = 0, wrong = 0, odd = 0;
+    for (int hit = 0; hit < hits; rounds++) {
         if (old.p) blob_write(out, old.p, old.n);
         pid_t pid = fork();
         if (pid == 0) child_work();
         long us = (long)(next_random(&seed) % (uint64_t)spread_us);
-        nanosleep(&(struct timespec){.tv_nsec = us * 1000}, NULL);
+        nanosleep(&(struct timespec){.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000}, NULL);
         kill(pid, SIGKILL);
         int status;
         waitpid(pid, &status, 0);
-        hits += WIFSIGNALED(status);
+        hit += WIFSIGNALED(status);
         odd += WIFEXITED(status) && WEXITSTATUS(status) != 0;
         blob b = blob_read(out);
         bool whole = same_bytes(b, want), before = old.p ? same_bytes(b, old) : !b.p;
         wrong += !whole && !before;
         free(b.p);
+        spread_us *= whole ? 0.96 : 1.05;
+        if (spread_us < 200) spread_us = 200;
         if (whole) unlink(out);
     }
     CHECK(!wrong, "%d kills left something else under the name", wrong);
     CHECK(!odd, "%d runs failed", odd);
-    return hits;
+    return rounds;
 }
 
 static void test_kills(blob want) {
@@ -349,13 +352,12 @@ static void test_kills(blob want) {
     CHECK(make_lq(out, false, false, &err), "%s", err.text);
     clock_gettime(CLOCK_MONOTONIC, &b);
     unlink(out);
-    long spread = ((b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000) * 2 + 2000;
-    int hits = kill_rounds(want, (blob){0}, 150, 42, spread);
+    double spread = ((double)(b.tv_sec - a.tv_sec) * 1e6 + (double)(b.tv_nsec - a.tv_nsec) / 1e3) * 2;
+    int rounds = kill_rounds(want, (blob){0}, 100, 42, spread);
     tree_remove(partial);
     unlink(out);
-    hits += kill_rounds(want, (blob){(uint8_t *)(char[]){"old"}, 3}, 100, 4711, spread);
-    printf("250 kills within %ld us, %d hit the work\n", spread, hits);
-    CHECK(hits > 50, "only %d kills hit", hits);
+    rounds += kill_rounds(want, (blob){(uint8_t *)(char[]){"old"}, 3}, 60, 4711, spread);
+    printf("160 kills hit the work in %d runs\n", rounds);
     CHECK(make_lq(out, true, true, &err), "%s", err.text);
     blob end = blob_read(out);
     CHECK(same_bytes(end, want), "after all kills the same bytes");

@@ -26,7 +26,7 @@ typedef struct cut {
     size_t q_tile, scale_tile, zero_tile;   // from tile to tile
     size_t scale_group, zero_group;         // from group to group: 0 where a row has one scale
     lq_dtype scale_type;
-    int groups, G, all, bits;               // all: rows of the batch
+    int groups, G, all;                     // all: rows of the batch
     const int8_t *x;                        // [groups][all][G]
     const float *xscale;                    // [groups][all]
     const int32_t *xsum;                    // [groups][all]
@@ -38,7 +38,7 @@ INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
     return (cut){.q = w->q, .scale = w->scale, .zero = w->type.asym ? w->zero : NULL,
                  .q_tile = (size_t)groups * (size_t)G * LQ_X86_ROWS * (size_t)w->type.bits / 8, .scale_tile = cells * size, .zero_tile = cells,
                  .scale_group = w->type.group ? LQ_X86_ROWS * size : 0, .zero_group = w->type.group ? LQ_X86_ROWS : 0,
-                 .scale_type = w->type.scale, .groups = groups, .G = G, .all = a->x.rows, .bits = w->type.bits, .x = a->q, .xscale = a->scale, .xsum = a->sum};
+                 .scale_type = w->type.scale, .groups = groups, .G = G, .all = a->x.rows, .x = a->q, .xscale = a->scale, .xsum = a->sum};
 }
 
 INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
@@ -133,62 +133,44 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
 
 // A register block of 2 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then, after one
 // shift of the sums, for the low ones (from L1): unpacking costs one AND per 64 bytes and no buffer, and leaves 24 registers
-// for sums (two tiles have half the ANDs of four). The float sums wait in L1, and the integer ones pass through it: without that border, or with arrays instead of
-// named variables, gcc 12 spills in the inner loop.
-#define T2(X, m) X(m, 0) X(m, 1)
-#define M9(X, T) T(X, 0) T(X, 1) T(X, 2) T(X, 3) T(X, 4) T(X, 5) T(X, 6) T(X, 7) T(X, 8)
-#define M10(X, T) M9(X, T) T(X, 9)
-#define M11(X, T) M10(X, T) T(X, 10)
-#define M12(X, T) M11(X, T) T(X, 11)
-#define ZERO(m, t)    __m512i c##m##t = _mm512_setzero_si512();
-#define MASKED(_, t)  const __m512i v##t = _mm512_and_si512(mask, _mm512_loadu_si512(p + t * tile_bytes));
-#define LOADED(_, t)  const __m512i v##t = _mm512_loadu_si512(p + t * tile_bytes);
-#define AHEAD(_, t)   _mm_prefetch((const char *)p + (t + 2) * tile_bytes, _MM_HINT_T1);
-#define DOT(m, t)     __asm__("vpdpbusd %2, %1, %0" : "+v"(c##m##t) : "v"(v##t), "v"(b));
-#define SHIFT(m, t)   c##m##t = _mm512_srai_epi32(c##m##t, 4);
-#define PUT(m, t)     _mm512_store_si512(dots[m][t], c##m##t);
-#define DOTS_OF(m, T) { const __m512i b = bcast4(px + m * G); T(DOT, m) }
-#define EACH_ROW(T, m) DOTS_OF(m, T)
-#define X_AHEAD(NM)   _mm_prefetch((const char *)x + (NM * G + (px - x) * NM), _MM_HINT_T0); // the next rows' activations
-#define WALK4(R, PREFETCH) ROLLED for (int s = 0; s < G / 8; s++, p += 64, px += 8) { PREFETCH T2(MASKED, 0) M(DOT_ROW, T2) }
-#define WALK8(R, PREFETCH) ROLLED for (int s = 0; s < G / 4; s++, p += 64, px += 4) { PREFETCH T2(LOADED, 0) M(DOT_ROW, T2) }
-#define DOTS4(M, NM, R)                                                                     \
-    __m512i mask = _mm512_set1_epi8((char)0xf0);                                            \
-    px += 4;                                                                                \
-    if (ahead) WALK4(R, T4(AHEAD, 0)) else WALK4(R, )                                       \
-    M(SHIFT, T4)                                                                            \
-    mask = _mm512_set1_epi8(0x0f);                                                          \
-    p = q;                                                                                  \
-    px = x;                                                                                 \
-    WALK4(R, X_AHEAD(NM))
-#define DOTS8(M, NM, R) if (ahead) WALK8(R, T4(AHEAD, 0)) else WALK8(R, X_AHEAD(NM))
+// for sums (two tiles, because they need half the ANDs of four). The float sums wait in L1, and the integer ones pass through
+// it: without that border, or with arrays instead of named variables, gcc 12 spills in the inner loop.
+#define ROWS9(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
+#define ROWS10(X) ROWS9(X) X(9)
+#define ROWS11(X) ROWS10(X) X(10)
+#define ROWS12(X) ROWS11(X) X(11)
+#define ZERO(m)  __m512i c##m##a = _mm512_setzero_si512(), c##m##b = c##m##a;
+#define SHIFT(m) c##m##a = _mm512_srai_epi32(c##m##a, 4); c##m##b = _mm512_srai_epi32(c##m##b, 4);
+#define PUT(m)   _mm512_store_si512(dots[m][0], c##m##a); _mm512_store_si512(dots[m][1], c##m##b);
+#define DOT(m)                                                                        \
+    {                                                                                 \
+        const __m512i x4 = bcast4(px + m * G);                                        \
+        __asm__("vpdpbusd %2, %1, %0" : "+v"(c##m##a) : "v"(va), "v"(x4));            \
+        __asm__("vpdpbusd %2, %1, %0" : "+v"(c##m##b) : "v"(vb), "v"(x4));            \
+    }
+// The first rows of two tiles fetch the next two into L2; all fetch the next rows' activations into L1.
+#define Q_AHEAD _mm_prefetch((const char *)p + 2 * tile, _MM_HINT_T1); _mm_prefetch((const char *)p + 3 * tile, _MM_HINT_T1);
+#define X_AHEAD(M) _mm_prefetch((const char *)x + (M * G + (px - x) * M), _MM_HINT_T0);
+#define WALK(ROWS, STEP, CODES, FETCH)                                                \
+    ROLLED for (int k = 0; k < G; k += STEP, p += 64, px += STEP) {                   \
+        const __m512i va = CODES(_mm512_loadu_si512(p)), vb = CODES(_mm512_loadu_si512(p + tile)); \
+        FETCH                                                                         \
+        ROWS(DOT)                                                                     \
+    }
+#define MASKED(v) _mm512_and_si512(mask, v)
+#define DOTS4(ROWS, M)                                                                \
+    __m512i mask = _mm512_set1_epi8((char)0xf0);                                      \
+    px += 4;                                                                          \
+    if (ahead) WALK(ROWS, 8, MASKED, Q_AHEAD) else WALK(ROWS, 8, MASKED, )            \
+    ROWS(SHIFT)                                                                       \
+    mask = _mm512_set1_epi8(0x0f);                                                    \
+    p = q;                                                                            \
+    px = x;                                                                           \
+    WALK(ROWS, 8, MASKED, X_AHEAD(M))
+#define DOTS8(ROWS, M) if (ahead) WALK(ROWS, 4, , Q_AHEAD) else WALK(ROWS, 4, , X_AHEAD(M))
 
-#define BLOCK(NAME, DOTS, M, NM, R)                                                                                          \
-INLINE void NAME(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int G, const bool ahead) {     \
-    const size_t tile_bytes = c->q_tile;                                                                                     \
-    const uint8_t *q = c->q + (size_t)t0 * tile_bytes;                                                                       \
-    _Alignas(64) float f[NM][4][16];                                                                                         \
-    _Alignas(64) int32_t dots[NM][4][16];                                                                                    \
-    EACH (int i = 0; i < NM; i++) EACH (int t = 0; t < 4; t++) _mm512_store_ps(f[i][t], _mm512_setzero_ps());                \
-    for (int g = 0; g < c->groups; g++, q += G * 2 * BITS) {                                                                 \
-        const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;                                                            \
-        const int8_t *x = c->x + u * (size_t)G, *px = x;                                                                     \
-        const uint8_t *p = q;                                                                                                \
-        {                                                                                                                    \
-            M(ZERO, T4)                                                                                                      \
-            DOTS(M, NM, R)                                                                                                   \
-            M(PUT, T4)                                                                                                       \
-        }                                                                                                                    \
-        __asm__ volatile("" : "+m"(dots), "+m"(f));                                                                          \
-        block_add(c, t0, g, u, dots, f, NM, G);                                                                              \
-    }                                                                                                                        \
-    EACH (int i = 0; i < NM; i++)                                                                                            \
-        EACH (int t = 0; t < 4; t++)                                                                                         \
-            _mm512_mask_storeu_ps(y + (size_t)(m0 + i) * ldy + (size_t)(t0 + t) * 16, t == 3 ? tail : (__mmask16)0xffff, _mm512_load_ps(f[i][t])); \
-}
-INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][4][16], float f[][4][16], const int M, const int G) {
-    const int bits = c->bits;
-    EACH (int t = 0; t < 4; t++) {
+INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][2][16], float f[][2][16], const int bits, const int M, const int G) {
+    EACH (int t = 0; t < 2; t++) {
         const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group, c->scale_type);
         const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group : NULL, bits);
         EACH (int m = 0; m < M; m++) {
@@ -197,35 +179,61 @@ INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][
         }
     }
 }
+#define BLOCK(M)                                                                                                             \
+INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int G, const bool ahead) { \
+    const size_t tile = c->q_tile;                                                                                           \
+    const uint8_t *q = c->q + (size_t)t0 * tile;                                                                             \
+    _Alignas(64) float f[M][2][16];                                                                                          \
+    _Alignas(64) int32_t dots[M][2][16];                                                                                     \
+    EACH (int m = 0; m < M; m++) EACH (int t = 0; t < 2; t++) _mm512_store_ps(f[m][t], _mm512_setzero_ps());                 \
+    for (int g = 0; g < c->groups; g++, q += G * 2 * BITS) {                                                                 \
+        const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;                                                            \
+        const int8_t *x = c->x + u * (size_t)G, *px = x;                                                                     \
+        const uint8_t *p = q;                                                                                                \
+        {                                                                                                                    \
+            ROWS##M(ZERO)                                                                                                    \
+            DOTS(ROWS##M, M)                                                                                                 \
+            ROWS##M(PUT)                                                                                                     \
+        }                                                                                                                    \
+        __asm__ volatile("" : "+m"(dots), "+m"(f));                                                                          \
+        block_add(c, t0, g, u, dots, f, BITS, M, G);                                                                         \
+    }                                                                                                                        \
+    EACH (int m = 0; m < M; m++) {                                                                                           \
+        float *to = y + (size_t)(m0 + m) * ldy + (size_t)t0 * 16;                                                            \
+        _mm512_storeu_ps(to, _mm512_load_ps(f[m][0]));                                                                       \
+        _mm512_mask_storeu_ps(to + 16, tail, _mm512_load_ps(f[m][1]));                                                       \
+    }                                                                                                                        \
+}
 
 // Every height and the usual groups as constants; GROUP 0 is any other one.
 typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mmask16);
-#define ONE(NAME, CALL) static void NAME(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k) { CALL; }
-#define THIN_FN(GROUP, M) ONE(thin##GROUP##_##M, thin(c, t, m, y, ldy, k, BITS, M, GROUP ? GROUP : c->G))
+#define THIN_FN(GROUP, M) static void thin##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k) { thin(c, t, m, y, ldy, k, BITS, M, GROUP ? GROUP : c->G); }
+#define TWO_FN(GROUP, M)                                                                                                                                           \
+    static void two##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k) { block##M(c, t, m, y, ldy, k, GROUP ? GROUP : c->G, false); } \
+    static void ahead##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k) { block##M(c, t, m, y, ldy, k, GROUP ? GROUP : c->G, true); }
 #define SIXTEEN(X, GROUP) X(GROUP, 1) X(GROUP, 2) X(GROUP, 3) X(GROUP, 4) X(GROUP, 5) X(GROUP, 6) X(GROUP, 7) X(GROUP, 8) \
     X(GROUP, 9) X(GROUP, 10) X(GROUP, 11) X(GROUP, 12) X(GROUP, 13) X(GROUP, 14) X(GROUP, 15) X(GROUP, 16)
-#define GROUP_FNS(GROUP) SIXTEEN(THIN_FN, GROUP)                                                                          \
-    ONE(five##GROUP, block5(c, t, m, y, ldy, k, GROUP ? GROUP : c->G, false))                                             \
-    ONE(six##GROUP, block6(c, t, m, y, ldy, k, GROUP ? GROUP : c->G, false))                                              \
-    ONE(five_ahead##GROUP, block5(c, t, m, y, ldy, k, GROUP ? GROUP : c->G, true))                                        \
-    ONE(six_ahead##GROUP, block6(c, t, m, y, ldy, k, GROUP ? GROUP : c->G, true))
+#define FOUR(X, GROUP) X(GROUP, 9) X(GROUP, 10) X(GROUP, 11) X(GROUP, 12)
+#define GROUP_FNS(GROUP) SIXTEEN(THIN_FN, GROUP) FOUR(TWO_FN, GROUP)
 #define THIN_NAME(GROUP, M) thin##GROUP##_##M,
-#define GROUP_ROW(GROUP) {{SIXTEEN(THIN_NAME, GROUP)}, {[4] = five##GROUP, [5] = six##GROUP}, {[4] = five_ahead##GROUP, [5] = six_ahead##GROUP}}
+#define TWO_NAME(GROUP, M) [M - 1] = two##GROUP##_##M,
+#define AHEAD_NAME(GROUP, M) [M - 1] = ahead##GROUP##_##M,
+#define GROUP_ROW(GROUP) {{SIXTEEN(THIN_NAME, GROUP)}, {FOUR(TWO_NAME, GROUP)}, {FOUR(AHEAD_NAME, GROUP)}}
 
-// Up to 32 rows the thin kernel in parts of at most 16, above them four tiles at a time. Rows are dealt evenly over parts, so
-// that above 32 only heights 5 and 6 occur. The first rows of four tiles also fetch the next four into L2.
+// Up to 32 rows the thin kernel in parts of at most 16, above them two tiles at a time. Rows are dealt evenly over parts, so
+// that above 32 only heights 9 to 12 occur.
 INLINE void walk(const cut *c, block_fn *const fns[3][THIN], int64_t n, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
     const int all = m1 - m0;
     while (t0 < t1) {
-        const bool four = t1 - t0 >= 4 && all > THIN_ROWS;
-        const int parts = four ? (all + TALL - 1) / TALL : (all + THIN - 1) / THIN;
-        const __mmask16 tail = columns(n, four ? t0 + 3 : t0);
+        const bool two = t1 - t0 >= 2 && all > THIN_ROWS;
+        const int parts = two ? (all + TALL - 1) / TALL : (all + THIN - 1) / THIN;
+        const __mmask16 tail = columns(n, two ? t0 + 1 : t0);
         for (int p = 0, m = m0; p < parts; p++) {
             const int rows = (m1 - m + parts - p - 1) / (parts - p);
-            fns[!four ? 0 : p ? 1 : 2][rows - 1](c, t0, m, y, ldy, tail);
+            fns[!two ? 0 : p ? 1 : 2][rows - 1](c, t0, m, y, ldy, tail);
             m += rows;
         }
-        t0 += four ? 4 : 1;
+        t0 += two ? 2 : 1;
     }
 }
 #endif

@@ -2,8 +2,8 @@
 #include "kernels/cpu/x86/int_avx512.h"
 
 #define BITS 8
-BLOCK(block5, DOTS8, M5, 5, ROWS5)
-BLOCK(block6, DOTS8, M6, 6, ROWS6)
+#define DOTS DOTS8
+BLOCK(9) BLOCK(10) BLOCK(11) BLOCK(12)
 GROUP_FNS(0) GROUP_FNS(32) GROUP_FNS(64) GROUP_FNS(128)
 
 static block_fn *const fns[4][3][THIN] = {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128)};
