@@ -725,8 +725,8 @@ static bool daemon_open(server *s, lq_err *err) {
     const unsigned connections = s->o->max_connections > 0 ? (unsigned)s->o->max_connections : 1024;
     s->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, s->socket,
                                  MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS, MHD_OPTION_CONNECTION_LIMIT,
-                                 connections < THREADS ? (unsigned)THREADS : connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED,
-                                 on_completed, s, MHD_OPTION_END);
+                                 connections < THREADS ? (unsigned)THREADS : connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS,
+                                 MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_END);
     s->socket = -1; // the daemon's now
     return s->daemon || lq_fail(err, LQ_E_IO, "the HTTP server could not be started: %s", strerror(errno));
 }

@@ -77,22 +77,26 @@ scan '/^[A-Za-z_][A-Za-z0-9_ *]*[ *][a-z_][A-Za-z0-9_]*\(/ && !/^(static|INLINE|
 # In kernels/: lq_<noun>_..., and a function of one instruction set lives in its file and is named after it.
 scan '/^[A-Za-z].*[ *]lq_[a-z0-9_]*\(/ && /\{$/ {
         name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name); isa = FILENAME; sub(/.*_/, "", isa); sub(/\.c$/, "", isa)
-        if (FILENAME ~ /_(avx2|avx512|amx)\.c$/ && name !~ "_" isa "$") print FILENAME ":" FNR ": " name " does not end in _" isa
+        if (FILENAME ~ /_(avx2|avx512|amx)\.c$/ && name !~ "_" isa "(_|$)") print FILENAME ":" FNR ": " name " does not say _" isa
         if (name ~ /_(avx2|avx512|amx)$/ && name !~ "_" isa "$") print FILENAME ":" FNR ": " name " belongs to a file of its instruction set"
         if (name ~ /__|_$|[A-Z]/) print FILENAME ":" FNR ": " name " is no name of the grammar in docs/KERNELS.md" }' "$(grep -E '^kernels/.*\.c$' <<<"$c_files")" | rule kernel-names
 
 # Every row of the four tables is explained in docs/.
-table_rows() { # FILE-PATTERN TABLE: the first text of each row
-    for file in $(grep -lE "^const lq_[a-z_]+ $2\[" $libraries /dev/null 2>/dev/null); do
-        awk -v table="$2" -v file="$file" '$0 ~ "^const .* " table "\\[" { on = 1; next } on && /^\};/ { on = 0 }
-            on && match($0, /\{ *"[^"]*"/) { s = substr($0, RSTART, RLENGTH); gsub(/[{" ]/, "", s); print file ":" FNR ": " s }' "$file"
+table_rows() { # TABLE: the first text of each row, or the function it ends in
+    for file in $(grep -lE "^const lq_[a-z_]+ $1\[" $libraries /dev/null); do
+        awk -v table="$1" -v file="$file" '$0 ~ "^const .* " table "\\[" { on = 1; next } on && /^\};/ { on = 0 }
+            on && match($0, /\{ *(\.name *= *)?"[^"]*"/) { s = substr($0, RSTART, RLENGTH); gsub(/\{ *(\.name *= *)?|"/, "", s); print file ":" FNR ": " s; next }
+            on && match($0, /lq_[a-z0-9_]+\)/) { print file ":" FNR ": " substr($0, RSTART, RLENGTH - 1) }' "$file"
     done
 }
 for table in lq_dtypes lq_ukrs lq_archs lq_methods; do
-    table_rows . $table | while read -r where name; do
-        cat docs/*.md 2>/dev/null | grep -qiwF -- "$name" || echo "$where $name, a row of $table[], is nowhere in docs/"
+    table_rows $table | while read -r where name; do
+        [ $table = lq_ukrs ] && name=${name%_*} # a kernel is explained once for all instruction sets
+        cat docs/*.md 2>/dev/null | grep -qiF -- "$name" || echo "$where $name, a row of $table[], is nowhere in docs/"
     done
 done | rule documented
+table_rows lq_ukrs | grep -vE ' lq_(matmul|rows|moe)_[a-z0-9]+_[a-z0-9]+_[a-z0-9]+(any|x86|cuda)_(c|avx2|avx512|amx|sm[0-9]+)$' |
+    sed 's/$/ is not lq_<op>_<out>_<act>_<weight><layout>_<isa>/' | rule kernel-grammar
 for verb in $(sed -n 's/.*{&lq_verb_/\&lq_verb_/; /&lq_verb_/s/[^a-z_&]//gp' tools/lq.c | tr '&' '\n' | sed -n 's/^lq_verb_//p'); do
     grep -qs "lq $verb" README.md || echo "README.md:1: lq $verb is nowhere in it"
 done | rule verbs
