@@ -13,7 +13,7 @@ file(GLOB files CONFIGURE_DEPENDS tests/checkkern/*.c)
 if(files)
   add_executable(checkkern ${files})
   target_link_libraries(checkkern PRIVATE lq_static)
-  add_test(NAME checkkern COMMAND checkkern --quick WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  add_test(NAME checkkern COMMAND checkkern WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 endif()
 # tests/fuzz/fuzz_*.c: with LQ_FUZZ libFuzzer drives them, else tests/fuzz/replay.c runs them over the corpus.
 file(GLOB files CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)

@@ -485,11 +485,12 @@ bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, cons
     return entry_write(w, &e, name, data ? data : "", err);
 }
 
-static bool type_add(lq_writer *w, const char *name, const lq_weight *q, lq_err *err) {
+// `known`: the journal holds the weight's codes, so it holds its type too.
+static bool type_add(lq_writer *w, const char *name, const lq_weight *q, bool known, lq_err *err) {
     char type[64], text[128];
     lq_wtype_name(&q->type, type, sizeof type);
     snprintf(text, sizeof text, "%s %lldx%lld", type, (long long)q->n, (long long)q->k);
-    for (size_t i = 0; i < w->types; i++) {
+    for (size_t i = 0; i < w->types && known; i++) {
         if (strcmp(w->type[i].key, name) != 0) continue;
         if (!strcmp(w->type[i].value, text)) return true;
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is \"%s\", the interrupted run wrote \"%s\"", w->out, name, text,
@@ -517,6 +518,8 @@ bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err
         {".outlier_w", LQ_BF16, 2, {q->n, q->outliers, 0}, q->outliers ? q->outlier_w : NULL}};
     char full[LQ_NAME + 16];
     if (strlen(name) >= LQ_NAME) return name_check(w, name, err);
+    snprintf(full, sizeof full, "%s.q", name);
+    bool known = entry_find(w, full) != NULL;
     for (int i = 0; i < parts; i++) {
         const lq_part *p = &part[i];
         const char part_of = p->suffix[1];
@@ -528,7 +531,7 @@ bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err
         snprintf(full, sizeof full, "%s%s", name, extra[i].suffix);
         if (extra[i].data && !lq_writer_add(w, full, extra[i].type, extra[i].rank, extra[i].shape, extra[i].data, err)) return false;
     }
-    return type_add(w, name, q, err);
+    return type_add(w, name, q, known, err);
 }
 
 bool lq_writer_block(lq_writer *w, const char *note, lq_err *err) {

@@ -29,6 +29,7 @@ bool lq_tok_utf8_clean(const char *p, size_t n, lq_tok_buf *out, bool *changed, 
 // Classes of characters as the Rust standard library knows them.
 typedef enum lq_tok_class { LQ_TOK_SPACE, LQ_TOK_NUMERIC, LQ_TOK_PUNCTUATION, LQ_TOK_WORD, LQ_TOK_MARK } lq_tok_class;
 bool lq_tok_char_is(uint32_t c, lq_tok_class k);
+bool lq_tok_char_is_later(uint32_t c); // too new for the reference's tables
 
 // GPT-2's alphabet: each byte has a printable character.
 uint32_t lq_tok_byte_char(uint8_t b);

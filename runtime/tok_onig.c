@@ -13,6 +13,7 @@
 
 #define SPACES "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORDS_ALONE WORDS "\\xb2\\xb3\\xb9\\xbc-\\xbe" // outside a class \w has these six too
 #define HEXES "0-9A-Fa-f"
 enum { CLASS_DEPTH = 8, GROUP_DEPTH = 128 };
 
@@ -40,6 +41,7 @@ static bool refuse(const reader *r, const char *what) {
 static const struct { const char *name, *set; } properties[] = { // names of Oniguruma that PCRE2 does not have, or means otherwise
     {"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"space", SPACES}, {"upper", "\\p{Uppercase}"}, {"lower", "\\p{Lowercase}"},
     {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"punct", "\\p{P}"}, {"word", WORDS}, {"xdigit", HEXES}, {"blank", "\\x09\\p{Zs}"},
+    {"graph", "[:graph:]\\x{61c}\\x{180e}\\x{2066}-\\x{2069}\\p{Co}"}, {"print", "[:print:]\\x{61c}\\x{2066}-\\x{2069}\\p{Co}"},
     {"cntrl", "\\p{Cc}"}, {"ascii", "\\x{0}-\\x{7f}"}, {"any", "\\x{0}-\\x{10ffff}"},
     {"letter", "\\p{L}"}, {"mark", "\\p{M}"}, {"number", "\\p{N}"}, {"punctuation", "\\p{P}"}, {"symbol", "\\p{S}"},
     {"separator", "\\p{Z}"}, {"other", "\\p{C}"}, {"uppercaseletter", "\\p{Lu}"}, {"lowercaseletter", "\\p{Ll}"},
@@ -289,8 +291,8 @@ static bool class_read(reader *r, lq_tok_buf *out, int depth) {
 // --- the rest ---
 
 static bool escape_read(reader *r, lq_tok_buf *out) {
-    static const char edge[] = "(?:(?<=[" WORDS "])(?![" WORDS "])|(?<![" WORDS "])(?=[" WORDS "]))";
-    static const char inside[] = "(?:(?<=[" WORDS "])(?=[" WORDS "])|(?<![" WORDS "])(?![" WORDS "]))";
+    static const char edge[] = "(?:(?<=[" WORDS_ALONE "])(?![" WORDS_ALONE "])|(?<![" WORDS_ALONE "])(?=[" WORDS_ALONE "]))";
+    static const char inside[] = "(?:(?<=[" WORDS_ALONE "])(?=[" WORDS_ALONE "])|(?<![" WORDS_ALONE "])(?![" WORDS_ALONE "]))";
     char e = r->s[++r->i], set[160], t[200];
     bool is, negate;
     uint32_t c;
@@ -304,14 +306,21 @@ static bool escape_read(reader *r, lq_tok_buf *out) {
     if (is) return char_put(out, c, r->err);
     if (!escape_set_read(r, &is, &negate, set, sizeof set)) return false;
     if (!is) return refuse(r, "unknown escape");
-    snprintf(t, sizeof t, "[%s%s]", negate ? "^" : "", set);
+    snprintf(t, sizeof t, "[%s%s]", negate ? "^" : "", strcmp(set, WORDS) ? set : WORDS_ALONE);
     return text_put(out, t, r->err);
 }
 
-static bool group_read(reader *r, lq_tok_buf *out) {
+// *opens: something is open behind it, not so behind (?i) and (?#).
+static bool group_read(reader *r, lq_tok_buf *out, bool *opens) {
     const char *s = r->s + r->i;
+    *opens = true;
     if (s[1] == '*') return refuse(r, "verb");
     if (s[1] != '?') return r->i++, text_put(out, "(", r->err);
+    if (s[2] == '#') {
+        const char *end = strchr(s, ')');
+        *opens = false;
+        return end ? r->i = (size_t)(end + 1 - r->s), true : refuse(r, "comment without an end");
+    }
     static const char *const heads[] = {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!"};
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         size_t n = strlen(heads[i]);
@@ -324,9 +333,9 @@ static bool group_read(reader *r, lq_tok_buf *out) {
         char t = s[2 + i] == 'm' ? 's' : s[2 + i];
         if (!lq_tok_buf_add(out, &t, 1, r->err)) return false;
     }
-    r->i += 2 + n;
-    if (s[2 + n] == ':') r->i++;
-    return s[2 + n] == ')' || text_put(out, ":", r->err);
+    r->i += 3 + n;
+    *opens = s[2 + n] == ':';
+    return lq_tok_buf_add(out, s + 2 + n, 1, r->err);
 }
 
 // {2}, {2,}, {2,3}, {,3}; anything else is a brace. `atom`: where in *out that begins which is repeated.
@@ -352,15 +361,14 @@ bool lq_tok_regex_translate(const char *source, lq_tok_buf *out, lq_err *err) {
     int depth = 0;
     while (source[r.i]) {
         size_t begin = out->n;
-        bool ok = true, is_atom = true;
+        bool ok = true, is_atom = true, opens;
         switch (source[r.i]) {
         case '\\': ok = escape_read(&r, out); break;
         case '[': r.i++, ok = class_read(&r, out, 0); break;
         case '(':
             if (depth == GROUP_DEPTH) return refuse(&r, "groups nested too deeply");
-            ok = group_read(&r, out);
-            if (source[r.i] == ')' && source[r.i - 1] != '(' && source[r.i - 1] != ':') ok = ok && text_put(out, ")", err), r.i++; // (?i)
-            else groups[depth++] = begin;
+            ok = group_read(&r, out, &opens);
+            if (opens) groups[depth++] = begin;
             break;
         case ')':
             if (!depth) return refuse(&r, "a group's end without its begin");

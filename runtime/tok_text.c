@@ -1,7 +1,6 @@
-// tok_text.c: UTF-8, classes of characters and the growing buffers of the tokenizer.
+// tok_text.c: UTF-8, bytes as characters, and the growing buffers of the tokenizer.
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 #include "runtime/tok.h"
 
 static bool array_room(void **p, size_t *cap, size_t need, size_t size, lq_err *err) {
@@ -164,49 +163,6 @@ bool lq_tok_utf8_clean(const char *p, size_t n, lq_tok_buf *out, bool *changed, 
         i += len;
     }
     return !*changed || lq_tok_buf_add(out, p + done, n - done, err);
-}
-
-// --- classes ---
-
-static bool char_is_space(uint32_t c) {
-    if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
-    return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
-           c == 0x3000;
-}
-
-static bool char_is_word(uint32_t c, utf8proc_category_t k) {
-    if (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) return true; // letters, marks, Nd, Nl
-    if (k == UTF8PROC_CATEGORY_PC || c == 0x200c || c == 0x200d) return true;
-    return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) || (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
-}
-
-// The reference's list of punctuation is of Unicode 7: what became it since is none, and two characters were.
-static bool char_is_punctuation(uint32_t c, utf8proc_category_t k) {
-    static const uint32_t later[][2] = {
-        {0x61d, 0x61d}, {0x9fd, 0x9fd}, {0xa76, 0xa76}, {0xc77, 0xc77}, {0xc84, 0xc84}, {0x1b7d, 0x1b7e}, {0x2e43, 0x2e4f}, {0x2e52, 0x2e5d},
-        {0x10ead, 0x10ead}, {0x10f55, 0x10f59}, {0x10f86, 0x10f89}, {0x1144b, 0x1144f}, {0x1145a, 0x1145b}, {0x1145d, 0x1145d},
-        {0x11660, 0x1166c}, {0x116b9, 0x116b9}, {0x1183b, 0x1183b}, {0x11944, 0x11946}, {0x119e2, 0x119e2}, {0x11a3f, 0x11a46},
-        {0x11a9a, 0x11a9c}, {0x11a9e, 0x11aa2}, {0x11b00, 0x11b09}, {0x11c41, 0x11c45}, {0x11c70, 0x11c71}, {0x11ef7, 0x11ef8},
-        {0x11f43, 0x11f4f}, {0x11fff, 0x11fff}, {0x12ff1, 0x12ff2}, {0x16e97, 0x16e9a}, {0x16fe2, 0x16fe2}, {0x1e95e, 0x1e95f},
-    };
-    if (c < 0x80) return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
-    if (k < UTF8PROC_CATEGORY_PC || k > UTF8PROC_CATEGORY_PO) return c == 0x166d || c == 0x111c9;
-    for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
-        if (c >= later[i][0] && c <= later[i][1]) return false;
-    }
-    return true;
-}
-
-bool lq_tok_char_is(uint32_t c, lq_tok_class k) {
-    if (k == LQ_TOK_SPACE) return char_is_space(c);
-    utf8proc_category_t g = utf8proc_category((utf8proc_int32_t)c);
-    switch (k) {
-    case LQ_TOK_NUMERIC: return g >= UTF8PROC_CATEGORY_ND && g <= UTF8PROC_CATEGORY_NO;
-    case LQ_TOK_PUNCTUATION: return char_is_punctuation(c, g);
-    case LQ_TOK_MARK: return g >= UTF8PROC_CATEGORY_MN && g <= UTF8PROC_CATEGORY_ME;
-    case LQ_TOK_WORD: return char_is_word(c, g);
-    default: return false;
-    }
 }
 
 // --- bytes as characters ---

@@ -112,8 +112,7 @@ unit_jobs() { # PRESET
 }
 kernel_jobs() {
     [ -d tests/checkkern ] && ls tests/checkkern/*.c >/dev/null 2>&1 || return
-    if [ "$1" = asan ]; then job kernels "checkkern ($1)" 300 "build/$1/checkkern" --quick
-    else job kernels "checkkern ($1)" 300 "build/$1/checkkern"; fi
+    job kernels "checkkern ($1)" 300 "build/$1/checkkern"
 }
 # Every executable of a folder takes the program as its argument (and finds it as $LQ; $LQ_SLOW: a factor on its time limits).
 script_jobs() { # LAYER PRESET FILES...

@@ -88,13 +88,13 @@ static bool norm_true(const lq_norm_args *a) {
 static void norm_case(lq_dev *dev, lq_norm_kind kind, int cols, int way) {
     const int rows = 5;
     lq_mat x = ck_mat(rows, cols, 3), delta = ck_mat(rows, cols, 1), y = ck_mat(rows, cols, 7), gb = ck_mat(2, cols, 0), y1 = ck_mat(rows, cols, 2);
-    lq_mat x0 = copy_of(&x), x1 = copy_of(&x), sum = copy_of(&x);
+    lq_mat x1 = copy_of(&x), sum = copy_of(&x);
     lq_norm_args a = {.kind = kind, .eps = 1e-5f, .plus_one = way & 1, .x = x, .y = y};
     if (way & 2) a.delta = &delta;
     if (way != 4) a.gamma = lq_mat_row(&gb, 0);
     if (way & 1) a.beta = lq_mat_row(&gb, 1);
     for (int r = 0; r < rows; r++)
-        for (int c = 0; c < cols; c++) lq_mat_row(&sum, r)[c] = a.delta ? lq_mat_row(&x0, r)[c] + lq_mat_row(&delta, r)[c] : lq_mat_row(&x0, r)[c];
+        for (int c = 0; c < cols && a.delta; c++) lq_mat_row(&sum, r)[c] += lq_mat_row(&delta, r)[c];
     dev->ops.norm(dev, &a);
     CHECK(ck_mat_same(&x, &sum), "norm %s %d cols %d way %d: x", dev->isa, kind, cols, way);
     CHECK(norm_true(&a), "norm %s %d cols %d way %d: y", dev->isa, kind, cols, way);
@@ -147,7 +147,10 @@ static void check_norm(lq_dev *dev) {
     a.y = z;
     dev->ops.norm(dev, &a);
     bool ok = true;
-    for (int c = 0; c < 70; c++) ok &= lq_mat_row(&y, 0)[c] == lq_mat_row(&z, 0)[c] && lq_mat_row(&y, 2)[c] == lq_mat_row(&z, 2)[c] && isnan(lq_mat_row(&z, 1)[c]);
+    for (int c = 0; c < 70; c++) {
+        for (int r = 0; r < 4; r += 2) ok &= lq_mat_row(&y, r)[c] == lq_mat_row(&z, r)[c];
+        ok &= isnan(lq_mat_row(&z, 1)[c]);
+    }
     CHECK(ok && norm_true(&a), "norm %s: NaN and huge values", dev->isa);
     ck_done("norm special");
 }
@@ -221,9 +224,9 @@ static void glu_case(lq_dev *dev, lq_unary fn, int cols, int way) {
             if (way == 2 && g > 7) g = 7;
             if (way == 2 && fabsf(u) > 7) u = u > 0 ? 7 : -7;
             double roundings, t = unary_true(fn, (double)g, way == 2 ? (double)1.702f : 1, &roundings);
-            const double size = fabs(t) + 0x1p-126; // below the least normal number an ulp is what it is there
+            const double room = EPS * (roundings + 3) * fabs(t) + 0x1p-120; // where exp(-x) is past f32's range the answer is 0
             if (way) t *= (double)u + (double)a.up_add;
-            bad += !near(lq_mat_row(&y, r)[c], t, EPS * (roundings + 3) * size * (way ? fabs((double)u) + (double)a.up_add : 1));
+            bad += !near(lq_mat_row(&y, r)[c], t, room * (way ? fabs((double)u) + (double)a.up_add : 1));
         }
     CHECK(bad == 0 && ck_gaps(&y), "glu %s fn %d cols %d way %d: %d wrong", dev->isa, fn, cols, way, bad);
     for (int r = 0; r < rows; r++) {

@@ -88,8 +88,8 @@ def check_file(path, source):
             continue
         w, s = dequantize(parts, name, text)
         want = bf16(original[name][3], original[name][1])
-        # Plain rounding is at most half a step off; the two ends of the range may be cut by one more half.
-        check(bool(np.all(np.abs(w - want) <= 1.001 * s + 1e-7)), f"{name}: within a step of the original, {text}")
+        # A scale may be negative. Plain rounding is at most half a step off; the two ends of the range may be cut by one more half.
+        check(bool(np.all(np.abs(w - want) <= 1.001 * np.abs(s) + 1e-7)), f"{name}: within a step of the original, {text}")
 
 
 def main():

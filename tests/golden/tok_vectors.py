@@ -126,7 +126,8 @@ def main():
     for name in TOKENIZERS:
         path = os.path.join(root if name.startswith("calib") else data, name, "tokenizer.json")
         tok = tokenizer_open(path)
-        rows.append(f"tokenizer {name}")
+        with open(path, "rb") as f:
+            rows.append(f"tokenizer {fnv(0x811C9DC5, f.read()):08x} {name}")
         for t in written:
             rows.append("written " + line(tok, [t]))
         for i in range(0, RANDOM, GROUP):

@@ -176,6 +176,16 @@ static lq_tokenizer *tokenizer_open(const char *name) {
     return t;
 }
 
+static bool tokenizer_same(const char *name, uint32_t hash) {
+    char path[512];
+    snprintf(path, sizeof path, "%s%s/tokenizer.json", strncmp(name, "calib", 5) ? DATA "/" : "", name);
+    blob b = file_read(path);
+    bool same = b.p && fnv(hash_none.a, b.p, b.n) == hash;
+    if (!same) SKIP("%s %s", path, b.p ? "is another one than tok_vectors.py saw" : "is not there");
+    free(b.p);
+    return same;
+}
+
 static void vector_check(const lq_tokenizer *t, const char *name, char row[1024], FILE *written, int at[3], int group) {
     static char line[65536], text[65536];
     hashes h = hash_none;
@@ -215,9 +225,8 @@ static void test_vectors(void) {
         if (!*name && sscanf(row, "random %d %d\n", &count, &group) == 2) continue;
         if (!strncmp(row, "tokenizer ", 10)) {
             lq_tokenizer_close(t);
-            snprintf(name, sizeof name, "%.*s", (int)strcspn(row + 10, "\n"), row + 10);
-            t = tokenizer_open(name);
-            if (!t) SKIP("%s is not there", name);
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(row + 19, "\n"), row + 19);
+            t = tokenizer_same(name, (uint32_t)strtoul(row + 10, NULL, 16)) ? tokenizer_open(name) : NULL;
             rewind(written);
             at[0] = at[1] = 0;
         } else if (t) vector_check(t, name, row, written, at, group);
@@ -323,39 +332,68 @@ static void test_parts(void) {
 
 // --- ids that other projects published ---
 
-// Texts between __ggml_vocab_test__ lines, and a line of ids for each.
-static void test_published(const char *tokenizer, const char *vectors) {
+// GPT-2 as its two files, vocab.json and merges.txt.
+static lq_tokenizer *gpt2_open(const char *folder) {
+    static const char rest[] = "],\"type\":\"BPE\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"}}";
     char path[512];
-    lq_tokenizer *t = tokenizer_open(tokenizer);
-    snprintf(path, sizeof path, DATA "/tokenizers/ggml-vocab/%s.inp", vectors);
-    blob in = file_read(path);
-    snprintf(path, sizeof path, DATA "/tokenizers/ggml-vocab/%s.out", vectors);
-    blob out = file_read(path);
-    if (!t || !in.p || !out.p) SKIP("%s or %s is not there", tokenizer, vectors);
+    snprintf(path, sizeof path, DATA "/%s/vocab.json", folder);
+    blob vocab = file_read(path);
+    snprintf(path, sizeof path, DATA "/%s/merges.txt", folder);
+    blob merges = file_read(path);
+    lq_tokenizer *t = NULL;
+    if (vocab.p && merges.p) {
+        lq_text json = {0};
+        lq_err err = {0};
+        lq_text_fmt(&json, "{\"model\":{\"vocab\":");
+        lq_text_add(&json, vocab.p, vocab.n);
+        lq_text_fmt(&json, ",\"merges\":[");
+        const char *comma = "";
+        for (char *s = merges.p, *end; (end = strchr(s, '\n')); s = end + 1) {
+            if (!strncmp(s, "#version", 8) || end == s) continue;
+            lq_text_fmt(&json, "%s", comma);
+            lq_text_json(&json, s, (size_t)(end - s));
+            comma = ",";
+        }
+        lq_text_add(&json, rest, sizeof rest - 1);
+        CHECK(lq_tokenizer_parse((lq_bytes){json.p, json.n}, (lq_bytes){"", 0}, &t, &err), "%s: %s", folder, err.text);
+        lq_text_free(&json);
+    }
+    free(vocab.p);
+    free(merges.p);
+    return t;
+}
+
+// Texts between __ggml_vocab_test__ lines, and a line of ids for each.
+static void published_check(const lq_tokenizer *t, char *text, char *ids_at, const char *name) {
     static const char between[] = "\n__ggml_vocab_test__\n";
-    char *ids_at = out.p;
     int number = 0;
-    for (char *s = in.p; t && in.p && out.p && s; number++) {
-        char *end = strstr(s, between);
-        size_t n = end ? (size_t)(end - s) : 0;
-        if (!end) break;
+    for (char *end; (end = strstr(text, between)); text = end + sizeof between - 1, number++) {
         lq_ids ids = {0};
         lq_err err = {0};
-        bool same = lq_tokenizer_encode(t, s, n, LQ_TOK_PARSE, &ids, &err);
         size_t i = 0;
-        char *stop = strchr(ids_at, '\n');
-        for (char *next; same && stop; ids_at = next, i++) {
+        bool same = lq_tokenizer_encode(t, text, (size_t)(end - text), LQ_TOK_PARSE, &ids, &err);
+        char *stop = strchr(ids_at, '\n'), *next;
+        for (; stop && ids_at < stop; ids_at = next, i++) {
             long want = strtol(ids_at, &next, 10);
             if (next == ids_at || next > stop) break;
-            same = i < ids.n && ids.p[i] == want;
+            if (i >= ids.n || ids.p[i] != want) same = false;
         }
-        CHECK(same && i == ids.n, "%s: text %d: %zu ids, token %zu", vectors, number, ids.n, i);
+        CHECK(same && i == ids.n, "%s: text %d: %zu ids, not %zu", name, number, ids.n, i);
         free(ids.p);
         if (!stop) break;
         ids_at = stop + 1;
-        s = end + sizeof between - 1;
     }
-    CHECK(!t || !in.p || number > 30, "%s: only %d texts", vectors, number);
+    CHECK(number > 30, "%s: only %d texts", name, number);
+}
+
+static void test_published(lq_tokenizer *t, const char *name) {
+    char path[512];
+    snprintf(path, sizeof path, DATA "/tokenizers/ggml-vocab/ggml-vocab-%s.gguf.inp", name);
+    blob in = file_read(path);
+    snprintf(path, sizeof path, DATA "/tokenizers/ggml-vocab/ggml-vocab-%s.gguf.out", name);
+    blob out = file_read(path);
+    if (t && in.p && out.p) published_check(t, in.p, out.p, name);
+    else SKIP("the tokenizer or the published ids of %s are not there", name);
     lq_tokenizer_close(t);
     free(in.p);
     free(out.p);
@@ -520,9 +558,10 @@ static void test_config(void) {
 int main(void) {
     test_vectors();
     test_parts();
-    test_published("tokenizers/hf/falcon-tokenizer", "ggml-vocab-falcon.gguf");
-    test_published("tokenizers/hf/phi-3-mini", "ggml-vocab-phi-3.gguf");
-    test_published("tokenizers/hf/phi-2", "ggml-vocab-gpt-2.gguf");
+    test_published(tokenizer_open("tokenizers/hf/falcon-tokenizer"), "falcon");
+    test_published(tokenizer_open("tokenizers/hf/phi-3-mini"), "phi-3");
+    test_published(tokenizer_open("tokenizers/hf/llama2"), "llama-spm");
+    test_published(gpt2_open("tokenizers/hf/gpt2"), "gpt-2");
     test_growing("tokenizers/hf/llama2");
     test_growing("tokenizers/pythia");
     test_growing("calib_data/demo");
