@@ -171,7 +171,7 @@ bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const cha
     size_t done = 0;
     out->n = 0;
     for (size_t i = 0; (special ? trie->any : trie->plain) && i < n;) {
-        size_t end;
+        size_t end = i;
         int32_t k = trie->begins[(uint8_t)p[i]] ? longest_find(trie, p, n, i, &end) : -1;
         if (k < 0) {
             i++;

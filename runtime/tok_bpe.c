@@ -1,6 +1,5 @@
 // tok_bpe.c: byte pair encoding of one word: its symbols, then the merge of the lowest rank (of equals: the leftmost) until none is left.
 // Short stretches are scanned, long ones use a heap: n log n for any word.
-#define XXH_INLINE_ALL
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>

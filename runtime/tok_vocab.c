@@ -1,6 +1,5 @@
 // tok_vocab.c: the vocabulary and merges of a BPE model, and the tables that find them.
 // Refuses models that are not BPE, ids out of bounds, merges whose parts or result are no tokens.
-#define XXH_INLINE_ALL
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>

@@ -70,8 +70,8 @@ for _ in $(seq 200); do
     sleep 0.05
 done
 [ -n "$url" ] || { echo "the server did not say where it listens:" >&2; cat $out/serve.log >&2; exit 1; }
-show "curl $url/v1/completions -d '{\"prompt\": \"The river\", \"max_tokens\": 40}'"
-curl -sSf "$url/v1/completions" -H 'Content-Type: application/json' -d '{"prompt": "The river", "max_tokens": 40}'
+show "curl $url/v1/completions --json '{\"prompt\": \"The river\", \"max_tokens\": 40}'"
+curl -sSf "$url/v1/completions" --json '{"prompt": "The river", "max_tokens": 40}'
 echo
 kill $server
 wait $server || true

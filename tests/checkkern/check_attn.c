@@ -124,7 +124,8 @@ static bool sees(const lq_attn_args *a, int row, int j) {
     return !a->chunk || j / a->chunk == r->pos[row] / a->chunk;
 }
 
-// The rows of `a` against f64. A score is dk products off by EPS each, which moves every weight; a sum has up to 512 terms, then splits.
+// The rows of `a` against f64. A score is off by EPS for each of dk products, and so is what it is compared with; exp's argument is
+// rounded by EPS of its size, once or (over splits or a sink) twice; a sum has up to 512 terms and then one per split.
 static int attn_wrong(const scene *c, const lq_attn_args *a) {
     static double p[4096];
     const world *w = c->w;
@@ -148,13 +149,15 @@ static int attn_wrong(const scene *c, const lq_attn_args *a) {
             for (int j = 0; j < n; j++) l += p[j] = sees(a, r, j) ? exp(p[j] - most) : 0;
             if (a->sinks) l += exp((double)a->sinks[h] - most);
             for (int d = 0; d < w->dv; d++) {
-                double sum = 0, size = 0;
+                double sum = 0, room = 0;
                 for (int j = 0; j < n; j++) {
-                    const double v = p[j] != 0 ? p[j] * stored(c, seq, kv, true, j, d) : 0;
-                    sum += v, size += fabs(v);
+                    if (p[j] == 0) continue;
+                    const double v = stored(c, seq, kv, true, j, d);
+                    sum += p[j] * v;
+                    room += fabs(v) * 0x1p-148; // weights below the least normal number
+                    room += fabs(p[j] * v) * (2 * off + EPS * ((n < 512 ? n : 512) + 12 * (n / 512 + 1) + 16 - 3 * log(p[j])));
                 }
-                const double room = size / l * (2 * off + EPS * ((n < 512 ? n : 512) + 12 * (n / 512 + 1) + 16));
-                wrong += !near(lq_mat_row(&a->y, r)[h * w->dv + d], sum / l, room);
+                wrong += !near(lq_mat_row(&a->y, r)[h * w->dv + d], sum / l, room / l);
             }
         }
     return wrong;
@@ -252,6 +255,8 @@ static void check_hidden(lq_dev *dev) {
     scene c = scene_make(&w);
     const int zero[4] = {0};
     lq_mat y = ck_mat(40, w.heads * w.dv, 4), z = ck_mat(40, w.heads * w.dv, 4);
+    for (int r = 0; r < 40; r++) // so that every position has a weight
+        for (int i = 0; i < c.q.cols; i++) lq_mat_row(&c.q, r)[i] *= 0.02f;
     scene_clear(&c);
     batch_run(dev, &c, zero, w.len, &y);
     for (int i = 0; i < w.kv_heads * w.dv; i++) lq_mat_row(&c.v, 25)[i] = i % 2 ? INFINITY : NAN;

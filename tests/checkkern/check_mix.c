@@ -5,6 +5,8 @@
 
 typedef struct route_case { lq_route_kind kind; int experts, top_k, groups, top_groups; bool bias, renorm; float scale; } route_case;
 
+static bool close_to(double a, double b) { return fabs(a - b) <= 1e-5 * fmax(fabs(a), fabs(b)) + 1e-30; }
+
 // The experts that the words of ops.h ask for, best first; *close: two scores are too near each other to tell.
 static void route_true(const route_case *c, const float *x, const float *bias, int *expert, double *weight, bool *close) {
     double p[LQ_EXPERTS], score[LQ_EXPERTS], sum = 0, most = -INFINITY;
@@ -29,8 +31,8 @@ static void route_true(const route_case *c, const float *x, const float *bias, i
                 else if (score[e] > b) b = score[e];
             }
             const double s = c->kind == LQ_ROUTE_SIGMOID ? a + b : a;
-            if (!out[g * each] && fabs(s - least) < 1e-5) *close = true;
-            if (!out[g * each] && s < least) least = s, worst = g;
+            if (!out[g * each] && worst >= 0 && close_to(s, least)) *close = true;
+            if (!out[g * each] && s <= least) least = s, worst = g;
         }
         for (int e = worst * each; e < (worst + 1) * each; e++) out[e] = true;
     }
@@ -38,7 +40,7 @@ static void route_true(const route_case *c, const float *x, const float *bias, i
     for (int i = 0; i < c->top_k; i++) {
         int best = -1;
         for (int e = 0; e < c->experts; e++) {
-            if (best >= 0 && !out[e] && fabs(score[e] - score[best]) < 1e-5) *close = true;
+            if (best >= 0 && !out[e] && close_to(score[e], score[best])) *close = true;
             if (!out[e] && (best < 0 || score[e] > score[best])) best = e;
         }
         out[best] = true;
@@ -175,7 +177,8 @@ static void conv_case(lq_dev *dev, int cols, int width, bool silu, bool biased) 
                     t += (double)((float *)w.p)[c * width + k] * (double)v, size += fabs((double)((float *)w.p)[c * width + k] * (double)v);
                 }
                 const double off = EPS * (width + 2) * size;
-                wrong += !near(lq_mat_row(&y[0], base + i)[c], silu ? t / (1 + exp(-t)) : t, silu ? 1.1 * off + EPS * (10 + 2 * fabs(t)) * fabs(t) : off);
+                const double want = silu ? t / (1 + exp(-t)) : t, room = silu ? 1.1 * off + EPS * (10 + 2 * fabs(t)) * fabs(t) : off;
+                wrong += !near(lq_mat_row(&y[0], base + i)[c], want, room);
             }
     CHECK(wrong == 0, "conv %s cols %d width %d: %d wrong", dev->isa, cols, width, wrong);
     ck_done("conv");
@@ -206,8 +209,8 @@ static void scan_run(lq_dev *dev, const scan_case *c, const lq_mat in[5], int pi
         int from[ROWS], n = part_rows(at, piece, first, from);
         lq_rows rows = {.n = n, .seqs = SEQS, .first = first};
         lq_mat out = ck_mat(n, c->heads * c->dv, 2);
-        dev->ops.scan(dev, &(lq_scan_args){.rows = &rows, .heads = c->heads, .groups = c->groups, .dk = c->dk, .dv = c->dv, .q = part_of(&in[0], from, n),
-                                           .k = part_of(&in[1], from, n), .v = part_of(&in[2], from, n), .y = out, .decay = part_of(&in[3], from, n),
+        dev->ops.scan(dev, &(lq_scan_args){.rows = &rows, .heads = c->heads, .groups = c->groups, .dk = c->dk, .dv = c->dv,
+                                           .q = part_of(&in[0], from, n), .k = part_of(&in[1], from, n), .v = part_of(&in[2], from, n), .y = out, .decay = part_of(&in[3], from, n),
                                            .decay_per_k = c->per_k, .beta = c->beta ? part_of(&in[4], from, n) : (lq_mat){0}, .delta = c->delta,
                                            .state = state, .slot = slots_of});
         CHECK(ck_gaps(&out), "scan %s: gaps", dev->isa);

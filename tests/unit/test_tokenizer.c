@@ -177,7 +177,7 @@ static lq_tokenizer *tokenizer_open(const char *name) {
 }
 
 static bool tokenizer_same(const char *name, uint32_t hash) {
-    char path[512];
+    char path[1024];
     snprintf(path, sizeof path, "%s%s/tokenizer.json", strncmp(name, "calib", 5) ? DATA "/" : "", name);
     blob b = file_read(path);
     bool same = b.p && fnv(hash_none.a, b.p, b.n) == hash;

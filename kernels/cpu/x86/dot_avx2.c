@@ -4,15 +4,10 @@
 // lanes are added 4 apart, 2 apart, 1 apart; cuts are added in order. A tile is 4 weight rows; a block has up to 3 rows of
 // activations, one of them alone takes two tiles at a time, to hide the latency of the sums.
 #include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/unroll.h"
 #include <immintrin.h>
 #include <string.h>
 
-#ifdef __clang__
-#define EACH _Pragma("unroll") for
-#else
-#define EACH _Pragma("GCC unroll 16") for
-#endif
-#define INLINE static inline __attribute__((always_inline))
 enum { TILE = 4, TALL = 3 };
 
 INLINE __m256 load(const char *row, int k, const lq_dtype e) {

@@ -4,15 +4,10 @@
 // lanes are added 8 apart, 4 apart, 2 apart, 1 apart; cuts are added in order. A tile is 4 weight rows; one or two rows of
 // activations take two tiles at a time, to hide the latency of the sums.
 #include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/unroll.h"
 #include <immintrin.h>
 #include <string.h>
 
-#ifdef __clang__
-#define EACH _Pragma("unroll") for
-#else
-#define EACH _Pragma("GCC unroll 16") for
-#endif
-#define INLINE static inline __attribute__((always_inline))
 enum { TILE = 4, TALL = 6, AHEAD_BYTES = 1024 };
 
 INLINE __m512 load(const char *row, int k, const lq_dtype e) {

@@ -3,15 +3,10 @@
 #ifndef LQ_INT_AVX2_H
 #define LQ_INT_AVX2_H
 #include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/unroll.h"
 #include <immintrin.h>
 #include <string.h>
 
-#ifdef __clang__
-#define EACH _Pragma("unroll") for
-#else
-#define EACH _Pragma("GCC unroll 16") for
-#endif
-#define INLINE static inline __attribute__((always_inline))
 enum { TALL = 4, HALF = 8 };
 
 INLINE __m256i bcast4(const int8_t *x) {

@@ -6,17 +6,9 @@
 #ifndef LQ_INT_AVX512_H
 #define LQ_INT_AVX512_H
 #include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/unroll.h"
 #include <immintrin.h>
 #include <string.h>
-
-#ifdef __clang__
-#define EACH _Pragma("unroll") for
-#define ROLLED _Pragma("nounroll")
-#else
-#define EACH _Pragma("GCC unroll 16") for
-#define ROLLED _Pragma("GCC unroll 1")
-#endif
-#define INLINE static inline __attribute__((always_inline))
 
 enum { AHEAD_BYTES = 4096, TALL = 12, THIN = 16, THIN_ROWS = 32 };
 
