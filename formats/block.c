@@ -36,7 +36,8 @@ static bool type_ok(const lq_wtype *t) {
            (t->scale == LQ_F16 || t->scale == LQ_F32 || t->scale == LQ_BF16) && (!t->asym || (t->kind == LQ_W_INT && t->rows <= 1));
 }
 
-static bool shape_ok(int64_t n, int64_t k) { return n > 0 && k > 0 && n <= (int64_t)1 << 40 && k <= (int64_t)1 << 40; }
+// Rows and columns are counted in an int32 by perm, by outlier columns and by LQ_ROWS_ALL.
+static bool shape_ok(int64_t n, int64_t k) { return n > 0 && k > 0 && n <= INT32_MAX && k <= INT32_MAX; }
 
 bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
     *out = (lq_weight_size){0};
@@ -194,7 +195,7 @@ static bool word_parse(const char *word, lq_wtype *t, unsigned *said) {
         thing = GROUP | ROWS, t->group = 0, t->rows = LQ_ROWS_ALL;
     } else if (word[0] == 'g' && (v = word_number(word + 1, 1 << 20)) > 0) {
         thing = GROUP, t->group = v;
-    } else if (word[0] == 'r' && (v = word_number(word + 1, LQ_ROWS_ALL)) > 1) {
+    } else if (word[0] == 'r' && (v = word_number(word + 1, LQ_ROWS_ALL - 1)) > 1) {
         thing = ROWS, t->rows = v;
     } else if (t->kind == LQ_W_INT && (!strcmp(word, "sym") || !strcmp(word, "asym"))) {
         thing = SYM, t->asym = word[0] == 'a';

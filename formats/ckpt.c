@@ -1,6 +1,7 @@
 // ckpt.c: opens a checkpoint: finds its files, maps them, hands each to its container, and joins the tables of all shards.
 // Owns the mappings, the tables, side files read from disk and aligned copies. Refuses a lone shard of a sharded model,
-// shards that an index names by a path, tensors the index and the shards do not agree on, and two tensors of one name.
+// shards that an index names by a path, tensors the index and the shards do not agree on, two tensors of one name, and a
+// tensor that has the name of a coded weight's part without being one.
 #include "formats/container.h"
 #include "formats/json.h"
 #include <dirent.h>
@@ -161,6 +162,33 @@ static long shard_total(const char *name) {
 static int by_name(const void *x, const void *y) { return strcmp(((const lq_tensor *)x)->name, ((const lq_tensor *)y)->name); }
 static int typed_by_name(const void *x, const void *y) { return strcmp(((const lq_typed *)x)->name, ((const lq_typed *)y)->name); }
 
+static const lq_typed *typed_find(const lq_typed *list, size_t count, const char *name) {
+    lq_typed key = {.name = name};
+    return count ? bsearch(&key, list, count, sizeof key, typed_by_name) : NULL;
+}
+
+// The names w.* of a coded weight w are its parts': nothing else may bear one, and a part lies in the file of its weight,
+// where its shape was checked.
+static bool parts_check(const lq_ckpt *c, lq_err *err) {
+    char w[LQ_NAME];
+    for (size_t i = 0; i < c->count && c->typeds; i++) {
+        const lq_tensor *t = &c->tensor[i];
+        const lq_shard *s = &c->shard[t->file];
+        snprintf(w, sizeof w, "%s", t->name);
+        for (char *dot; (dot = strrchr(w, '.'));) {
+            *dot = 0;
+            const lq_typed *of = typed_find(c->typed, c->typeds, w);
+            const char *suffix = t->name + (dot - w);
+            if (!of) continue;
+            if (!lq_part_known(&of->type, suffix))
+                return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: has a part %s, which its type does not have", s->path, w, suffix);
+            if (!typed_find(s->typed, s->typeds, w))
+                return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is here, the weight is in another file", s->path, w, suffix);
+        }
+    }
+    return true;
+}
+
 static bool shards_join(lq_ckpt *c, lq_err *err) {
     size_t tensors = 0, typeds = 0;
     for (size_t i = 0; i < c->shards; i++) tensors += c->shard[i].count, typeds += c->shard[i].typeds;
@@ -188,7 +216,7 @@ static bool shards_join(lq_ckpt *c, lq_err *err) {
     for (size_t i = 0; i < c->typeds; i++)
         if ((i && !typed_by_name(&c->typed[i - 1], &c->typed[i])) || lq_ckpt_find(c, c->typed[i].name))
             return lq_fail(err, LQ_E_FORMAT, "%s: weight %s is there twice", c->path, c->typed[i].name);
-    return true;
+    return parts_check(c, err);
 }
 
 // --- the index of a sharded model ---
@@ -241,6 +269,26 @@ static bool index_walk(const char *path, const char *text, size_t n, char *arena
     return (found && *count) || lq_fail(err, LQ_E_FORMAT, "%s: has no weight_map with tensors in it", path);
 }
 
+// The files of a .lq model number themselves; the first carries the side files.
+static bool numbers_check(const lq_ckpt *c, lq_err *err) {
+    bool *seen = calloc(c->shards + 1, sizeof *seen), ok = seen || lq_fail(err, LQ_E_MEMORY, "%s: no memory", c->path);
+    for (size_t i = 0; i < c->shards && ok; i++) {
+        const lq_shard *s = &c->shard[i];
+        if (!s->sum) continue;
+        if ((size_t)s->parts != c->shards || seen[s->part]) {
+            const char *text = lq_shard_meta(s, "lq.shard");
+            ok = lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.shard is %s, expected each number of %zu once", s->path, text ? text : "missing",
+                         c->shards);
+        }
+        if (ok) seen[s->part] = true;
+        for (size_t j = 0; j < s->count && ok && s->part > 1; j++)
+            if (!strncmp(s->tensor[j].name, LQ_FILE_PREFIX, strlen(LQ_FILE_PREFIX)))
+                ok = lq_fail(err, LQ_E_FORMAT, "%s: %s is in file %ld, expected in the first", s->path, s->tensor[j].name, s->part);
+    }
+    free(seen);
+    return ok;
+}
+
 static bool index_open_shards(lq_ckpt *c, placed *p, size_t count, lq_err *err) {
     qsort(p, count, sizeof *p, by_file);
     size_t files = 1;
@@ -256,7 +304,7 @@ static bool index_open_shards(lq_ckpt *c, placed *p, size_t count, lq_err *err) 
         free(path);
         if (!ok) return false;
     }
-    if (!shards_join(c, err)) return false;
+    if (!numbers_check(c, err) || !shards_join(c, err)) return false;
     for (size_t i = 0; i < count; i++) {
         const lq_tensor *t = lq_ckpt_find(c, p[i].name);
         if (!t || strcmp(base_name(c->shard[t->file].path), p[i].file) != 0)
@@ -315,6 +363,13 @@ static bool folder_choose(const char *folder, char **out, lq_err *err) {
     return *out || lq_fail(err, LQ_E_MEMORY, "%s: no memory", folder);
 }
 
+// A shard that lost its name still says what it is.
+static bool alone_check(const lq_ckpt *c, lq_err *err) {
+    const lq_shard *s = c->shard;
+    return !s->parts || lq_fail(err, LQ_E_FORMAT, "%s: one shard of %ld; give the model's index (.lq.index.json) or its directory", s->path,
+                                s->parts);
+}
+
 static bool single_open(lq_ckpt *c, lq_err *err) {
     const char *base = base_name(c->path);
     long total = shard_total(base);
@@ -324,7 +379,7 @@ static bool single_open(lq_ckpt *c, lq_err *err) {
     c->shard = calloc(1, sizeof *c->shard);
     if (!c->shard) return lq_fail(err, LQ_E_MEMORY, "%s: no memory", c->path);
     c->shards = 1;
-    return shard_open(c->shard, c->path, err) && shards_join(c, err);
+    return shard_open(c->shard, c->path, err) && alone_check(c, err) && shards_join(c, err);
 }
 
 static bool paths_set(lq_ckpt *c, const char *path, lq_err *err) {
@@ -367,7 +422,7 @@ bool lq_ckpt_open_bytes(const void *data, size_t n, const char *name, lq_ckpt **
     } else {
         c->shards = 1;
         c->shard->fd = -1, c->shard->map = data, c->shard->bytes = n;
-        ok = shard_read(c->shard, err) && shards_join(c, err);
+        ok = shard_read(c->shard, err) && alone_check(c, err) && shards_join(c, err);
     }
     if (ok) *out = c;
     else lq_ckpt_close(c);
@@ -465,14 +520,14 @@ bool lq_ckpt_file(lq_ckpt *c, const char *name, lq_bytes *out, lq_err *err) {
 
 // --- weights ---
 
-// The tensor's bytes, aligned for its type: as they lie, or a copy (many weights share none, so one per tensor).
-static bool aligned(const lq_ckpt *c, const lq_tensor *t, const void **out, lq_err *err) {
+// The tensor's bytes at a multiple of `to`: as they lie, or a copy (many weights share none, so one per tensor).
+static bool aligned(const lq_ckpt *c, const lq_tensor *t, size_t to, const void **out, lq_err *err) {
     *out = t->data;
-    if ((uintptr_t)t->data % lq_dtype_size(t->type) == 0) return true;
+    if ((uintptr_t)t->data % to == 0) return true;
     lq_ckpt *m = (lq_ckpt *)(uintptr_t)c; // the list of copies is a cache behind a lock
     pthread_mutex_lock(&m->lock);
     kept *k = m->kept;
-    while (k && k->key != t->data) k = k->next;
+    while (k && (k->key != t->data || k->n != t->bytes)) k = k->next; // an empty tensor may begin where another does
     if (!k && (k = kept_new(t->bytes))) {
         memcpy(k->data, t->data, t->bytes);
         k->next = m->kept, k->key = t->data;
@@ -490,14 +545,8 @@ static const lq_tensor *part_find(const lq_ckpt *c, const char *name, const char
     return lq_ckpt_find(c, full);
 }
 
-static const void *part_data(const lq_ckpt *c, const char *name, const char *suffix) {
-    const lq_tensor *t = part_find(c, name, suffix);
-    return t ? t->data : NULL;
-}
-
 const lq_typed *lq_ckpt_typed(const lq_ckpt *c, const char *name) {
-    lq_typed key = {.name = name};
-    return bsearch(&key, c->typed, c->typeds, sizeof key, typed_by_name);
+    return typed_find(c->typed, c->typeds, name);
 }
 
 bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name) { return lq_ckpt_find(c, name) || lq_ckpt_typed(c, name); }
@@ -531,7 +580,7 @@ static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t 
     }
     const lq_wtype type = {.kind = LQ_W_PLAIN, .elem = t->type, .bits = 8 * (int)lq_dtype_size(t->type), .scale = LQ_F32};
     *out = (lq_weight){.type = type, .n = n, .k = matrix ? k : 1};
-    return aligned(c, t, &out->q, err);
+    return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
 }
 
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
@@ -542,17 +591,19 @@ bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq
     if (w->n != n || w->k != k)
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is %lldx%lld, expected %lldx%lld", c->path, name, (long long)w->n,
                        (long long)w->k, (long long)n, (long long)k);
-    *out = (lq_weight){.type = w->type, .layout = w->layout, .n = n, .k = k};
-    out->q = part_data(c, name, ".q");
-    out->scale = part_data(c, name, ".scale");
-    if (w->type.asym) out->zero = part_data(c, name, ".zero");
-    if (w->type.kind == LQ_W_TABLE) out->table = part_data(c, name, ".table");
-    out->perm = part_data(c, name, ".perm");
-    out->smooth = part_data(c, name, ".smooth");
-    const lq_tensor *cols = part_find(c, name, ".outlier_cols");
-    if (cols) out->outlier = cols->data, out->outliers = (int32_t)cols->shape[0], out->outlier_w = part_data(c, name, ".outlier_w");
+    enum { Q, SCALE, ZERO, TABLE, PERM, SMOOTH, COLS, VALUES, PARTS };
+    static const char *const suffix[PARTS] = {".q", ".scale", ".zero", ".table", ".perm", ".smooth", ".outlier_cols", ".outlier_w"};
+    const void *p[PARTS] = {NULL};
+    int64_t outliers = 0;
+    for (int i = 0; i < PARTS; i++) {
+        if (!(t = part_find(c, name, suffix[i]))) continue;
+        if (!aligned(c, t, LQ_ALIGN, &p[i], err)) return false; // files do align them; memory that somebody else gave may not
+        if (i == COLS) outliers = t->shape[0];
+    }
+    *out = (lq_weight){.type = w->type, .layout = w->layout, .n = n, .k = k, .q = p[Q], .scale = p[SCALE], .zero = p[ZERO], .perm = p[PERM],
+                       .smooth = p[SMOOTH], .table = p[TABLE], .outlier = p[COLS], .outlier_w = p[VALUES], .outliers = (int32_t)outliers};
     return (!out->perm || columns_check(c, name, "perm", out->perm, k, k, err)) &&
-           (!cols || columns_check(c, name, "outlier_cols", out->outlier, out->outliers, k, err));
+           (!outliers || columns_check(c, name, "outlier_cols", out->outlier, outliers, k, err));
 }
 
 // --- reading through it ---
@@ -564,48 +615,95 @@ static bool pad_empty(const lq_tensor *t) {
     return true;
 }
 
-// In pieces, so that a large tensor is heard of while it is read.
-static bool tensor_sum(const lq_tensor *t, lq_tick *tick, void *arg, size_t *done, size_t total, uint64_t *sum) {
+// A walk over a shard in the order of its bytes. Of a large file only the piece at hand stays mapped in, and the next is on its way.
+enum { PIECE = 8 << 20, STREAM_MIN = 64 << 20 };
+typedef struct reading {
+    const lq_shard *s;
+    bool streams;
+    size_t page, gone; // bytes of the file before `gone` were given back
+    lq_tick *tick;
+    void *arg;
+    size_t done, total;
+} reading;
+
+static void pages_advise(const lq_shard *s, size_t from, size_t to, int advice) {
+    if (from < to) madvise((void *)(uintptr_t)(s->map + from), to - from, advice);
+}
+
+static void reading_ahead(const reading *r, size_t from) {
+    size_t to = r->s->bytes - from < PIECE ? r->s->bytes : from + PIECE;
+    if (r->streams) pages_advise(r->s, from / r->page * r->page, to, MADV_WILLNEED);
+}
+
+static void reading_begin(reading *r, const lq_shard *s) {
+    r->s = s;
+    r->page = (size_t)sysconf(_SC_PAGESIZE);
+    r->gone = s->data_at / r->page * r->page;
+    r->streams = s->fd >= 0 && s->bytes > STREAM_MIN;
+    if (r->streams) pages_advise(s, r->gone, s->bytes, MADV_SEQUENTIAL);
+    reading_ahead(r, s->data_at);
+}
+
+// The n bytes that end before `at` of the file were read.
+static bool reading_on(reading *r, size_t at, size_t n) {
+    size_t to = at / r->page * r->page;
+    if (r->streams && to > r->gone) pages_advise(r->s, r->gone, to, MADV_DONTNEED), r->gone = to;
+    r->done += n;
+    return !r->tick || r->tick(r->arg, r->done, r->total);
+}
+
+static void reading_end(const reading *r) {
+    if (r->streams) pages_advise(r->s, r->s->data_at / r->page * r->page, r->s->bytes, MADV_NORMAL);
+}
+
+static bool tensor_check(reading *r, const lq_tensor *t, lq_err *err) {
+    const lq_shard *s = r->s;
+    const uint8_t *p = t->data;
+    bool pad = s->sum && !strncmp(t->name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX)), go = true;
+    if (pad && !pad_empty(t)) return lq_fail(err, LQ_E_FORMAT, "%s: padding %s: is damaged: not all zeros", s->path, t->name);
     XXH64_state_t *st = XXH64_createState();
-    const char *p = t->data;
-    bool go = st != NULL;
-    if (st) XXH64_reset(st, 0);
+    if (!st) return lq_fail(err, LQ_E_MEMORY, "%s: no memory to check it", s->path);
+    XXH64_reset(st, 0);
     for (size_t at = 0; at < t->bytes && go;) {
-        size_t n = t->bytes - at < (size_t)64 << 20 ? t->bytes - at : (size_t)64 << 20;
+        size_t n = t->bytes - at < PIECE ? t->bytes - at : PIECE, end = (size_t)(p - s->map) + at + n;
+        reading_ahead(r, end);
         XXH64_update(st, p + at, n);
-        at += n, *done += n;
-        go = !tick || tick(arg, *done, total);
+        at += n;
+        go = reading_on(r, end, n);
     }
-    if (st) *sum = XXH64_digest(st);
+    uint64_t sum = XXH64_digest(st), want = s->sum ? s->sum[t - s->tensor] : sum;
     XXH64_freeState(st);
-    return go;
+    if (!go) return lq_fail(err, LQ_E_CANCELLED, "%s: the check was stopped", s->path);
+    return pad || sum == want || lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: is damaged: its bytes have checksum %016llx, expected %016llx",
+                                         s->path, t->name, (unsigned long long)sum, (unsigned long long)want);
+}
+
+static int by_place(const void *x, const void *y) {
+    const lq_tensor *a = *(const lq_tensor *const *)x, *b = *(const lq_tensor *const *)y;
+    const char *p = a->data, *q = b->data;
+    return (p > q) - (p < q);
 }
 
 bool lq_ckpt_verify(const lq_ckpt *c, lq_tick *tick, void *arg, lq_err *err) {
-    size_t total = 0, done = 0;
-    for (size_t i = 0; i < c->shards; i++) total += c->shard[i].bytes - c->shard[i].data_at;
-    for (size_t i = 0; i < c->shards; i++) {
+    reading r = {.tick = tick, .arg = arg};
+    bool ok = true;
+    for (size_t i = 0; i < c->shards; i++) r.total += c->shard[i].bytes - c->shard[i].data_at;
+    for (size_t i = 0; i < c->shards && ok; i++) {
         const lq_shard *s = &c->shard[i];
-        for (size_t j = 0; j < s->count; j++) {
-            const lq_tensor *t = &s->tensor[j];
-            uint64_t sum;
-            if (!tensor_sum(t, tick, arg, &done, total, &sum)) return lq_fail(err, LQ_E_CANCELLED, "%s: the check was stopped", s->path);
-            if (!s->sum) continue;
-            bool pad = !strncmp(t->name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX));
-            if (pad ? !pad_empty(t) : sum != s->sum[j])
-                return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: is damaged: its bytes have checksum %016llx, expected %016llx", s->path,
-                               t->name, (unsigned long long)sum, (unsigned long long)s->sum[j]);
-        }
+        const lq_tensor **order = malloc((s->count + 1) * sizeof *order);
+        if (!order) return lq_fail(err, LQ_E_MEMORY, "%s: no memory to check it", s->path);
+        for (size_t j = 0; j < s->count; j++) order[j] = &s->tensor[j];
+        qsort(order, s->count, sizeof *order, by_place);
+        reading_begin(&r, s);
+        for (size_t j = 0; j < s->count && ok; j++) ok = tensor_check(&r, order[j], err);
+        reading_end(&r);
+        free(order);
     }
-    return true;
+    return ok;
 }
 
 void lq_ckpt_drop(const lq_ckpt *c, const lq_tensor *t) {
     const lq_shard *s = &c->shard[t->file];
     size_t page = (size_t)sysconf(_SC_PAGESIZE), from = (size_t)((const uint8_t *)t->data - s->map), to = from + t->bytes;
-    from = (from + page - 1) / page * page;
-    to = to / page * page;
-    if (s->fd < 0 || from >= to) return;
-    madvise((void *)(uintptr_t)(s->map + from), to - from, MADV_DONTNEED);
-    posix_fadvise(s->fd, (off_t)from, (off_t)(to - from), POSIX_FADV_DONTNEED);
+    if (s->fd >= 0) pages_advise(s, (from + page - 1) / page * page, to / page * page, MADV_DONTNEED);
 }

@@ -58,14 +58,16 @@ bool lq_ckpt_file(lq_ckpt *c, const char *name, lq_bytes *out, lq_err *err);
 extern const char *const lq_side_files[];
 
 // The matrix or vector `name`, plain or coded (name.q, name.scale ...), checked to be [n][k] (k = 0: a vector [n], bound as [n][1]).
-// All parts are aligned for their types (copied where a file does not align them) and perm and outlier columns are in range.
+// The parts of a coded weight stand at multiples of 64, a plain one is aligned for its type (copied where that is not so where
+// they lie), and perm and outlier columns are in range.
 // Absent: false with LQ_E_FORMAT and a line that names it.
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err);
 bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name);
 
-// Reads every tensor and compares the checksums of a .lq file. `tick` (may be NULL) hears of progress; false from it stops.
+// Reads every tensor in the order of its bytes and compares the checksums of a .lq file. Of a large file little stays mapped in.
+// `tick` (may be NULL) hears of progress; false from it stops.
 typedef bool lq_tick(void *arg, size_t done, size_t total);
 bool lq_ckpt_verify(const lq_ckpt *c, lq_tick *tick, void *arg, lq_err *err);
-// Tells the system that a tensor's pages will not be read again soon (the pass over a model streams).
+// Takes a tensor's pages out of this process (the pass over a model streams); the system's cache keeps the file.
 void lq_ckpt_drop(const lq_ckpt *c, const lq_tensor *t);
 #endif

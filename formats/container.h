@@ -26,6 +26,7 @@ typedef struct lq_shard {
     lq_typed *typed;      // [typeds] by name
     size_t typeds;
     char *typed_arena;
+    long part, parts;     // of a .lq model in several files: this is file `part` of `parts`, from 1; else 0
 } lq_shard;
 
 const lq_tensor *lq_shard_find(const lq_shard *s, const char *name);
@@ -47,6 +48,8 @@ typedef struct lq_part {
 } lq_part;
 enum { LQ_PARTS_MAX = 4 };
 int lq_weight_parts(const lq_wtype *t, lq_layout layout, int64_t n, int64_t k, lq_part out[LQ_PARTS_MAX]); // 0: no such weight
+// Whether `suffix` (".q" ...) names a part that a coded weight of this type has or may have.
+bool lq_part_known(const lq_wtype *t, const char *suffix);
 // The layout that a coded weight of a file has: the file's where the type has a form in it, else any.
 lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k);
 

@@ -1,6 +1,7 @@
 // lqfile.c: the conventions that make a safetensors file a .lq file (docs/FORMAT.md), checked in full once lq.version is seen.
 // Refused: another version, a header or tensor without its checksum, loose alignment, types that are not in their one
-// written form, parts that are missing or have another shape than type and layout say, side files whose names are paths.
+// written form, parts that are missing or have another shape than type and layout say, outlier columns beside a
+// permutation, side files whose names are paths. Parts that a weight may not have are refused where shards are joined (ckpt.c).
 #include "formats/container.h"
 #include "formats/json.h"
 #include <stdio.h>
@@ -153,6 +154,8 @@ static bool places_check(const lq_shard *s, lq_err *err) {
             snprintf(want, sizeof want, LQ_PAD_PREFIX "%zu", pads++);
             size_t to = i + 1 < s->count ? align_of(s->tensor[i + 1].bytes) : 1;
             size_t gap = (to - at % to) % to;
+            if (i + 1 < s->count && starts(s->tensor[i + 1].name, LQ_PAD_PREFIX))
+                return lq_fail(err, LQ_E_FORMAT, "%s: padding %s stands before padding, expected a tensor behind it", s->path, t->name);
             if (strcmp(t->name, want) != 0 || t->type != LQ_U8 || t->rank != 1 || t->bytes == 0 || t->bytes != gap)
                 return lq_fail(err, LQ_E_FORMAT, "%s: padding %s of %zu bytes, expected %s of %zu", s->path, t->name, t->bytes, want, gap);
             continue;
@@ -195,6 +198,15 @@ int lq_weight_parts(const lq_wtype *t, lq_layout layout, int64_t n, int64_t k, l
     return i;
 }
 
+bool lq_part_known(const lq_wtype *t, const char *suffix) {
+    static const char *const every[] = {".q", ".scale", ".perm", ".smooth"};
+    for (size_t i = 0; i < sizeof every / sizeof *every; i++)
+        if (!strcmp(suffix, every[i])) return true;
+    if (!strcmp(suffix, ".zero")) return t->asym;
+    if (!strcmp(suffix, ".table")) return t->kind == LQ_W_TABLE;
+    return t->kind == LQ_W_INT && (!strcmp(suffix, ".outlier_cols") || !strcmp(suffix, ".outlier_w"));
+}
+
 static const lq_tensor *part_find(const lq_shard *s, const char *name, const char *suffix) {
     char full[LQ_NAME + 16];
     snprintf(full, sizeof full, "%s%s", name, suffix);
@@ -220,12 +232,12 @@ static bool weight_check(const lq_shard *s, const lq_typed *w, lq_err *err) {
     if (lq_shard_find(s, w->name)) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is there both plain and coded", s->path, w->name);
     for (int i = 0; i < parts; i++)
         if (!part_check(s, w, &part[i], true, err)) return false;
-    if (!w->type.asym && part_find(s, w->name, ".zero"))
-        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: symmetric, yet has zero points", s->path, w->name);
     const lq_tensor *cols = part_find(s, w->name, ".outlier_cols"), *vals = part_find(s, w->name, ".outlier_w");
     int64_t count = cols && cols->rank == 1 ? cols->shape[0] : 0;
     if ((cols || vals) && (!cols || !vals || count < 1 || count > w->k))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: outlier columns and values do not go together", s->path, w->name);
+    if (cols && part_find(s, w->name, ".perm"))
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: has outlier columns and a permutation, expected one of them", s->path, w->name);
     const lq_part more[] = {{".perm", LQ_I32, 1, {w->k, 0, 0}}, {".smooth", LQ_F32, 1, {w->k, 0, 0}},
                             {".outlier_cols", LQ_I32, 1, {count, 0, 0}}, {".outlier_w", LQ_BF16, 2, {w->n, count, 0}}};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
@@ -288,11 +300,22 @@ static bool types_read(lq_shard *s, lq_err *err) {
     return got == 0;
 }
 
+// "1/3" of a model in several files.
+static bool part_number_read(lq_shard *s, lq_err *err) {
+    const char *text = lq_shard_meta(s, "lq.shard");
+    char again[32];
+    if (!text) return true;
+    bool ok = sscanf(text, "%6ld/%6ld", &s->part, &s->parts) == 2 && s->part >= 1 && s->part <= s->parts;
+    snprintf(again, sizeof again, "%ld/%ld", s->part, s->parts);
+    if (ok && !strcmp(again, text)) return true;
+    return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.shard is \"%.40s\", expected one like 1/3", s->path, text);
+}
+
 bool lq_lqfile_read(lq_shard *s, lq_err *err) {
     const char *version = lq_shard_meta(s, "lq.version");
     if (strcmp(version, "0") != 0)
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: .lq version \"%.20s\", this lq reads version 0", s->path, version);
     if (!header_check(s, err) || !places_check(s, err)) return false;
     lq_shard_sort(s);
-    return sums_read(s, err) && types_read(s, err);
+    return sums_read(s, err) && types_read(s, err) && part_number_read(s, err);
 }

@@ -397,7 +397,7 @@ static bool room_take(lq_writer *w, size_t n, lq_err *err) {
 }
 
 bool lq_writer_meta(lq_writer *w, const char *key, const char *value, lq_err *err) {
-    static const char *const own[] = {"lq.version", "lq.header", "lq.types", "lq.xxh64"};
+    static const char *const own[] = {"lq.version", "lq.header", "lq.types", "lq.xxh64", "lq.shard"};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (!strcmp(key, own[i])) return lq_fail(err, LQ_E_USAGE, "%s: metadata %s is the writer's own", w->out, key);
     lq_text t = {0};
@@ -512,6 +512,9 @@ bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err
     if (!parts || q->layout != lq_layout_in(file, &q->type, q->n, q->k))
         return lq_fail(err, LQ_E_USAGE, "%s: weight %s: layout %s does not fit a file in layout %s", w->out, name,
                        lq_layout_names[q->layout], lq_layout_names[file]);
+    if (q->outliers && (q->type.kind != LQ_W_INT || q->perm))
+        return lq_fail(err, LQ_E_USAGE, "%s: weight %s: outlier columns beside %s", w->out, name,
+                       q->perm ? "a permutation" : "codes that are not integers");
     const struct { const char *suffix; lq_dtype type; int rank; int64_t shape[3]; const void *data; } extra[] = {
         {".perm", LQ_I32, 1, {q->k, 0, 0}, q->perm}, {".smooth", LQ_F32, 1, {q->k, 0, 0}, q->smooth},
         {".outlier_cols", LQ_I32, 1, {q->outliers, 0, 0}, q->outliers ? q->outlier : NULL},

@@ -92,6 +92,7 @@ static void cpu_fill(lq_dev *d, unsigned isa) {
     const char *name = "c";
 #if defined(__x86_64__)
     if (isa & LQ_ISA_AVX2) {
+        lq_cpu_avx2_slots(o);
         c->q8 = lq_q8_row_avx2;
         name = "avx2";
     }

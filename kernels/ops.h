@@ -10,6 +10,9 @@
 //
 // Invariance (docs/KERNELS.md): a row of any result is a function of that row's inputs alone, bit for bit, whatever else is
 // in the batch and however many threads work. Sums over K and over KV positions have one order on one ISA.
+//
+// Slots run in the order they are called. `put` has read its source when it returns, and so has every slot its [host] arrays; what `get`
+// and `sample` write to the host is there after `sync`.
 #ifndef LQ_OPS_H
 #define LQ_OPS_H
 #include "formats/block.h"
@@ -40,7 +43,8 @@ typedef struct lq_act {
 // --- rows of a batch ---
 // Rows are ordered by sequence. Row r is token `pos[r]` of sequence `seq[r]`; `at[r]` is where its K and V stand in the cache
 // (at == pos but in a speculative tree). It sees cache positions 0..at[r], less what a window or the tree hides: a window and
-// a chunk hide by pos and only positions before tree_base, the tree decides from there on.
+// a chunk hide by pos and only positions before tree_base, the tree decides from there on. A row with at[r] < 0 is padding (a batch
+// of fixed size): nothing of it is written to a cache, its results are finite and nobody reads them. A sequence may have no rows.
 typedef struct lq_rows {
     int n, seqs;
     const int32_t *seq;    // [n], index into first/tables
@@ -193,7 +197,7 @@ typedef struct lq_scan_args {
     const int32_t *slot;    // [seqs]
 } lq_scan_args;
 
-// One row's wishes, in the order they are applied. All zero: greedy, no logprobs.
+// One row's wishes, in the order they are applied. All zero: greedy, no logprobs. All pointers are [host].
 typedef struct lq_draw {
     const uint32_t *mask;   // [ceil(vocab/32)] 1 = allowed, or NULL
     const int32_t *bias_id; const float *bias; int biases;

@@ -74,13 +74,13 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
 }
 
 static bool add_layer(lq_plan *p, int layer, lq_role role, lq_err *err) {
-    lq_slot slots[LQ_LAYER_SLOTS];
-    const int n = lq_desc_slots(&p->desc, layer, slots, LQ_LAYER_SLOTS);
-    if (n > LQ_LAYER_SLOTS)
-        return lq_fail(err, LQ_E_LIMIT, "%s: layer %d has %d tensors, expected no more than %d", lq_ckpt_path(p->in), layer, n, LQ_LAYER_SLOTS);
-    for (int i = 0; i < n; i++)
-        if ((layer >= 0 || (slots[i].role == LQ_R_EMBED) == (role == LQ_R_EMBED)) && !add_slot(p, &slots[i], err)) return false;
-    return true;
+    int n;
+    lq_slot *slots = lq_desc_slots(&p->desc, layer, &n);
+    bool ok = slots || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
+    for (int i = 0; ok && i < n; i++)
+        ok = (layer < 0 && (slots[i].role == LQ_R_EMBED) != (role == LQ_R_EMBED)) || add_slot(p, &slots[i], err);
+    free(slots);
+    return ok;
 }
 
 // Blocks: the embedding; each decoder layer; what stands behind them.

@@ -83,18 +83,21 @@ static bool check_input(checker *c, const lq_slot *s, const lq_weight *w, lq_err
     return check_row(c, s, w, t, last, err);
 }
 
-static bool check_layer(checker *c, int layer, lq_err *err) {
-    lq_slot slots[LQ_LAYER_SLOTS];
-    const int n = lq_desc_slots(&c->desc, layer, slots, LQ_LAYER_SLOTS);
-    for (int i = 0; i < n && i < LQ_LAYER_SLOTS; i++) {
-        const lq_slot *s = &slots[i];
-        lq_weight w;
-        if (!lq_ckpt_weight(c->file, s->name, s->n, s->k, &w, err)) return false;
-        if (w.type.kind != LQ_W_PLAIN && !check_scales(s, &w, err)) return fail_at(c, err);
-        if (c->in && !check_input(c, s, &w, err)) return fail_at(c, err);
-        c->weights += s->k > 0;
-    }
+static bool check_slot(checker *c, const lq_slot *s, lq_err *err) {
+    lq_weight w;
+    if (!lq_ckpt_weight(c->file, s->name, s->n, s->k, &w, err)) return false;
+    if (w.type.kind != LQ_W_PLAIN && !check_scales(s, &w, err)) return fail_at(c, err);
+    if (c->in && !check_input(c, s, &w, err)) return fail_at(c, err);
+    c->weights += s->k > 0;
     return true;
+}
+static bool check_layer(checker *c, int layer, lq_err *err) {
+    int n;
+    lq_slot *slots = lq_desc_slots(&c->desc, layer, &n);
+    bool ok = slots || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
+    for (int i = 0; ok && i < n; i++) ok = check_slot(c, &slots[i], err);
+    free(slots);
+    return ok;
 }
 
 static bool check_files(const checker *c, lq_err *err) {

@@ -35,6 +35,8 @@ static bool take_int(const cJSON *c, const char *key, int64_t min, int64_t max, 
     return true;
 }
 static bool read_act(const cJSON *c, const char *key, lq_unary *out, lq_err *err) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(c, key);
+    if (item && !cJSON_IsString(item)) return lq_fail(err, LQ_E_FORMAT, "%s: %s is not a string", what, key);
     static const struct { const char *name; lq_unary fn; } rows[] = {
         {"silu", LQ_SILU}, {"swish", LQ_SILU}, {"gelu", LQ_GELU}, {"gelu_pytorch_tanh", LQ_GELU_TANH}, {"gelu_new", LQ_GELU_TANH}, {"relu", LQ_RELU},
     };
@@ -62,11 +64,12 @@ static bool read_decoder(const cJSON *c, lq_desc *d, lq_layer *l, lq_err *err) {
     l->head_dim = d->dim / l->heads;
     d->ctx = 2048;
     if (!take_int(c, "num_key_value_heads", 1, 1 << 14, &l->kv_heads, err) || !take_int(c, "head_dim", 1, 4096, &l->head_dim, err) ||
-        !take_int(c, "max_position_embeddings", 1, 1 << 28, &d->ctx, err) || !lq_json_bool(c, "tie_word_embeddings", &d->tied, what, err))
+        !take_int(c, "max_position_embeddings", 1, LQ_CTX_MAX, &d->ctx, err) || !lq_json_bool(c, "tie_word_embeddings", &d->tied, what, err))
         return false;
     if (l->heads % l->kv_heads)
         return lq_fail(err, LQ_E_FORMAT, "%s: num_attention_heads %d is not a multiple of num_key_value_heads %d", what, l->heads, l->kv_heads);
-    if (!cJSON_GetObjectItemCaseSensitive(c, "head_dim") && d->dim % l->heads)
+    if (l->head_dim < 1) return lq_fail(err, LQ_E_FORMAT, "%s: num_attention_heads %d is more than hidden_size %d", what, l->heads, d->dim);
+    if (!cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(c, "head_dim")) && d->dim % l->heads)
         return lq_fail(err, LQ_E_FORMAT, "%s: hidden_size %d is not a multiple of num_attention_heads %d", what, d->dim, l->heads);
     if ((int64_t)l->heads * l->head_dim > 1 << 22)
         return lq_fail(err, LQ_E_FORMAT, "%s: %d heads of %d, expected no more than %d in all", what, l->heads, l->head_dim, 1 << 22);
@@ -103,6 +106,7 @@ static bool fill_layers(lq_desc *d, const lq_layer *l, lq_err *err) {
 static bool describe_llama(const cJSON *c, lq_desc *d, lq_err *err) {
     lq_layer l = {.mixer = LQ_MIX_ATTN};
     bool bias = false;
+    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(c, "rope_interleaved"))) return lq_fail(err, LQ_E_UNSUPPORTED, "%s: rope_interleaved is true", what);
     d->norm = LQ_NORM_RMS;
     d->norm_eps = 1e-6f;
     if (!read_decoder(c, d, &l, err) || !read_eps(c, "rms_norm_eps", &d->norm_eps, err) || !lq_json_bool(c, "attention_bias", &bias, what, err) ||
@@ -110,30 +114,38 @@ static bool describe_llama(const cJSON *c, lq_desc *d, lq_err *err) {
         return false;
     l.q_bias = l.k_bias = l.v_bias = l.o_bias = bias;
     d->ropes = 1;
+    if (d->vocab > 2) d->bos = 1, d->eos[0] = 2, d->eoses = 1; // what transformers takes where a config is silent
     return fill_layers(d, &l, err);
 }
 
 const lq_arch lq_archs[] = {
     {"LlamaForCausalLM", names_llama, describe_llama},
+    {"LLaMAForCausalLM", names_llama, describe_llama}, // as the first conversions spelt it
 };
 const size_t lq_arch_count = sizeof lq_archs / sizeof *lq_archs;
 
 // --- the files ---
 static const lq_json_limits limits = {16u << 20, 64};
 
+// A token id; what is no id of the vocabulary is left out, as it can never come up.
+static bool read_id(const cJSON *v, const lq_desc *d, int32_t *out) {
+    if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble < d->vocab) || v->valuedouble != floor(v->valuedouble)) return false;
+    *out = (int32_t)v->valuedouble;
+    return true;
+}
+// An absent key leaves what there is; null means none.
 static bool read_ids(const cJSON *c, const char *file, lq_desc *d, lq_err *err) {
     const cJSON *bos = cJSON_GetObjectItemCaseSensitive(c, "bos_token_id"), *eos = cJSON_GetObjectItemCaseSensitive(c, "eos_token_id"), *v;
-    if (cJSON_IsNumber(bos)) d->bos = (int32_t)bos->valuedouble;
-    if (cJSON_IsNumber(eos)) {
-        d->eos[0] = (int32_t)eos->valuedouble;
-        d->eoses = 1;
-    } else if (cJSON_IsArray(eos)) {
-        d->eoses = 0;
-        cJSON_ArrayForEach(v, eos) {
-            if (!cJSON_IsNumber(v) || d->eoses == (int)(sizeof d->eos / sizeof *d->eos))
-                return lq_fail(err, LQ_E_FORMAT, "%s: eos_token_id is not a list of up to 16 ids", file);
-            d->eos[d->eoses++] = (int32_t)v->valuedouble;
-        }
+    if (bos && !read_id(bos, d, &d->bos)) d->bos = -1;
+    if (eos) d->eoses = 0;
+    if (!cJSON_IsArray(eos)) {
+        d->eoses += eos && read_id(eos, d, &d->eos[0]);
+        return true;
+    }
+    cJSON_ArrayForEach(v, eos) {
+        if (!cJSON_IsNumber(v) || d->eoses == (int)(sizeof d->eos / sizeof *d->eos))
+            return lq_fail(err, LQ_E_FORMAT, "%s: eos_token_id is not a list of up to 16 ids", file);
+        d->eoses += read_id(v, d, &d->eos[d->eoses]);
     }
     return true;
 }
@@ -172,11 +184,11 @@ void lq_desc_free(lq_desc *d) {
 }
 
 // --- slots ---
-typedef struct list { const lq_desc *d; int layer; lq_slot *out; int n, cap; } list;
+typedef struct list { const lq_desc *d; int layer; lq_slot *out; int n; } list; // out NULL: only counted
 
 static void put(list *s, lq_role role, lq_set set, int64_t n, int64_t k, const char *suffix) {
     lq_slot *o = &(lq_slot){0};
-    if (s->n < s->cap) o = &s->out[s->n];
+    if (s->out) o = &s->out[s->n];
     s->n++;
     *o = (lq_slot){.role = role, .set = set, .layer = s->layer, .expert = -1, .n = n, .k = k, .bias = !strcmp(suffix, ".bias"), .quantizable = k > 0};
     char base[80];
@@ -194,8 +206,8 @@ static void put_norm(list *s, lq_role role, int64_t n) {
     if (s->d->norm_bias) put(s, role, LQ_SET_NONE, n, 0, ".bias");
 }
 
-int lq_desc_slots(const lq_desc *d, int layer, lq_slot *out, int cap) {
-    list s = {d, layer, out, 0, cap};
+static int list_slots(const lq_desc *d, int layer, lq_slot *out) {
+    list s = {d, layer, out, 0};
     if (layer < 0) {
         put_matrix(&s, LQ_R_EMBED, LQ_SET_NONE, d->vocab, d->dim, false);
         put_norm(&s, LQ_R_NORM_OUT, d->dim);
@@ -215,19 +227,27 @@ int lq_desc_slots(const lq_desc *d, int layer, lq_slot *out, int cap) {
     put_matrix(&s, LQ_R_DOWN, LQ_SET_DOWN, d->dim, l->ffn, l->mlp_bias);
     return s.n;
 }
+lq_slot *lq_desc_slots(const lq_desc *d, int layer, int *count) {
+    *count = list_slots(d, layer, NULL);
+    lq_slot *slots = calloc((size_t)*count, sizeof *slots);
+    if (slots) list_slots(d, layer, slots);
+    return slots;
+}
 
 // --- names that belong ---
-static bool known_slot(const lq_desc *d, const char *name, size_t len, lq_slot *slots) {
-    int layer = -1;
-    const char *p = strpbrk(name, "0123456789");
-    if (p && (size_t)(p - name) < len) layer = atoi(p);
-    for (int pass = 0; pass < 2; pass++, layer = -1) {
-        if (layer >= d->layers) continue;
-        const int n = lq_desc_slots(d, layer, slots, LQ_LAYER_SLOTS);
-        for (int i = 0; i < n; i++)
-            if (strlen(slots[i].name) == len && !memcmp(slots[i].name, name, len)) return true;
+static bool known_slot(const lq_desc *d, const char *name, size_t len) {
+    const char *digits = strpbrk(name, "0123456789");
+    int layer = -1, n = 0;
+    if (digits && (size_t)(digits - name) < len && strlen(digits) < 200) {
+        const long l = strtol(digits, NULL, 10);
+        layer = l < d->layers ? (int)l : d->layers;
     }
-    return false;
+    if (layer == d->layers) return false;
+    lq_slot *slots = lq_desc_slots(d, layer, &n);
+    bool found = false;
+    for (int i = 0; slots && i < n && !found; i++) found = strlen(slots[i].name) == len && !memcmp(slots[i].name, name, len);
+    free(slots);
+    return found;
 }
 // Tensors that some exporters write and no forward reads.
 static bool harmless(const lq_desc *d, const char *name) {
@@ -235,12 +255,11 @@ static bool harmless(const lq_desc *d, const char *name) {
     return (end && !strcmp(end, "rotary_emb.inv_freq")) || (d->tied && !strncmp(name, d->arch->names[LQ_R_HEAD], strlen(d->arch->names[LQ_R_HEAD])));
 }
 bool lq_desc_knows(const lq_desc *d, const char *name) {
-    static const char *const parts[] = {"", ".q", ".scale", ".zero", ".perm", ".smooth", ".outlier_cols", ".outlier_w", ".table"};
-    lq_slot slots[LQ_LAYER_SLOTS];
+    static const char *const parts[] = {".q", ".scale", ".zero", ".perm", ".smooth", ".outlier_cols", ".outlier_w", ".table"};
     const size_t len = strlen(name);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         const size_t tail = strlen(parts[i]);
-        if (len > tail && !strcmp(name + len - tail, parts[i]) && known_slot(d, name, len - tail, slots)) return true;
+        if (len > tail && !strcmp(name + len - tail, parts[i])) return known_slot(d, name, len - tail);
     }
-    return harmless(d, name);
+    return known_slot(d, name, len) || harmless(d, name);
 }

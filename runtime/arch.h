@@ -5,13 +5,14 @@
 #include "formats/ckpt.h"
 #include "formats/json.h"
 #include "kernels/ops.h"
+#include "runtime/kv.h"
 
 typedef enum lq_mixer { LQ_MIX_ATTN, LQ_MIX_MLA, LQ_MIX_SSM, LQ_MIX_DELTA } lq_mixer;
 typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3 } lq_norm_place;
 
 // Positions: the scaling is resolved to frequencies when a model is bound (`--ctx` fixes what depends on length).
 typedef enum lq_rope_kind { LQ_ROPE_NONE, LQ_ROPE_DEFAULT, LQ_ROPE_LINEAR, LQ_ROPE_DYNAMIC, LQ_ROPE_YARN, LQ_ROPE_LLAMA3, LQ_ROPE_LONG } lq_rope_kind;
-enum { LQ_ROPES = 4, LQ_ROPE_DIM = 512 };
+enum { LQ_ROPES = 4, LQ_ROPE_DIM = 512, LQ_CTX_MAX = 1 << 24 };
 typedef struct lq_rope {
     lq_rope_kind kind;
     int dim;              // rotated part of a head, at most LQ_ROPE_DIM
@@ -34,7 +35,7 @@ typedef struct lq_layer {
     int rope;             // index into desc.rope; -1: none
     int window, chunk;    // 0: all
     int group;            // of the layers with this window: they share block tables
-    int kv_from;          // layer whose K and V are used; its own index: this one's
+    int kv_from;          // layer whose K and V are used, no later than this; its own index: this one's
     bool q_bias, k_bias, v_bias, o_bias, mlp_bias, qk_norm, sinks;
     float attn_scale, attn_softcap;
     int ffn;              // width of the MLP, or of one expert
@@ -49,7 +50,6 @@ typedef struct lq_layer {
     float residual_scale; // 0: 1
 } lq_layer;
 
-enum { LQ_KV_GROUPS = 4 };
 typedef struct lq_arch lq_arch;
 typedef struct lq_desc {
     const lq_arch *arch;
@@ -105,9 +105,8 @@ typedef struct lq_slot {
     bool quantizable;     // a matrix that methods may quantize
 } lq_slot;
 // The slots of one layer (0..layers-1) or of the model itself (-1): the only list of what a model is made of.
-// Returns how many there are; writes no more than cap.
-int lq_desc_slots(const lq_desc *d, int layer, lq_slot *out, int cap);
-enum { LQ_LAYER_SLOTS = 64 };
+// Allocated (free); NULL: no memory.
+lq_slot *lq_desc_slots(const lq_desc *d, int layer, int *count);
 // Whether a tensor of this name is (a part of) one of the slots, or one that exporters write and no forward reads.
 bool lq_desc_knows(const lq_desc *d, const char *name);
 #endif

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 enum { COPIES = 64 }; // blocks copied for one sequence in a step: the last, partial one of each group
+static const size_t queue_bytes = (size_t)1 << 30; // what requests may hold in all, before they are refused as too many
 
 typedef struct want { // a row whose logits are wanted
     lq_seq *seq;
@@ -32,6 +33,7 @@ struct lq_engine {
     lq_req *incoming, **tail;    // submitted, not seen by a step yet
     lq_req **all;                // [all_cap] every live request, for lq_cancel
     int alls, all_cap, queued;
+    size_t bytes;                // of all live requests
     bool woken;
     uint64_t next_id;
     lq_engine_stats stats;
@@ -39,6 +41,7 @@ struct lq_engine {
     lq_req *waiting;             // by priority, then order
     lq_seq **running, **paused;  // [max_seqs] in order of admission; paused: preempted
     int runs, pauses, left;      // left: the waiting list without being admitted
+    bool more;                   // requests are open, also such as no step has seen
     lq_engine_stats now;         // the step's own; copied to stats at its end
     int *take;                   // [max_seqs] tokens to feed of running[i]
 
@@ -62,7 +65,7 @@ static double seconds(void) {
 
 // --- opening ---
 static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
-    const size_t block = lq_kv_token_bytes(e->m) * (size_t)page, per_seq = ((size_t)e->m->ctx + (size_t)page - 1) / (size_t)page;
+    const size_t token = lq_kv_token_bytes(e->m), block = (token ? token : 1) * (size_t)page, per_seq = ((size_t)e->m->ctx + (size_t)page - 1) / (size_t)page;
     size_t blocks = kv_bytes / block;
     if (!kv_bytes) {
         const size_t most = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 4 / block;
@@ -97,20 +100,27 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     e->outs = e->max_seqs > 64 ? e->max_seqs : 64;
     const int blocks = blocks_for(e, o->kv_bytes, page);
     if (blocks < 1) return lq_fail(err, LQ_E_MEMORY, "the KV cache has no room for one block of %d tokens (%zu bytes)", page, lq_kv_token_bytes(e->m) * (size_t)page);
-    lq_kv_opts kv = {.page = page, .blocks = blocks, .groups = e->m->desc.groups, .max_seqs = e->max_seqs + 1, .max_len = e->m->ctx};
-    memcpy(kv.window, e->m->desc.group_window, sizeof kv.window);
     e->ctx = (int64_t)blocks * page < e->m->ctx ? blocks * page : e->m->ctx;
+    lq_kv_opts kv = {.page = page, .groups = e->m->desc.groups, .max_seqs = e->max_seqs + 1, .max_len = e->ctx};
+    memcpy(kv.window, e->m->desc.group_window, sizeof kv.window);
+    for (int g = 0; g < kv.groups; g++) kv.blocks[g] = blocks;
+    e->now.ctx = e->ctx;
     e->now.kv_page = page;
     e->now.kv_blocks = e->now.kv_free = blocks;
     e->stats = e->now;
-    return lq_kv_open(&kv, &e->kv, err) && lq_kvpool_open(e->m, page, blocks, &e->pool, err) && lq_buffers_open(e->m, e->max_batch, e->outs, &e->b, err) &&
+    return lq_kv_open(&kv, &e->kv, err) && lq_kvpool_open(e->m, page, kv.blocks, &e->pool, err) &&
+           lq_buffers_open(e->m, e->max_batch, e->outs, e->ctx, &e->b, err) &&
            open_arrays(e, err);
 }
 bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_err *err) {
     static const lq_engine_opts none;
     *out = NULL;
+    if (atomic_exchange(&m->taken, true)) return lq_fail(err, LQ_E_USAGE, "another engine works on this model; open the model again for a second one");
     lq_engine *e = calloc(1, sizeof *e);
-    if (!e) return lq_fail(err, LQ_E_MEMORY, "no memory for an engine");
+    if (!e) {
+        m->taken = false;
+        return lq_fail(err, LQ_E_MEMORY, "no memory for an engine");
+    }
     e->m = m;
     e->tail = &e->incoming;
     e->next_id = 1;
@@ -129,6 +139,7 @@ bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_er
 }
 
 static void forget(lq_engine *e, lq_req *q) { // under lock
+    e->bytes -= q->bytes;
     for (int i = 0; i < e->alls; i++)
         if (e->all[i] == q) e->all[i] = e->all[--e->alls];
 }
@@ -153,6 +164,7 @@ void lq_engine_close(lq_engine *e) {
     for (int g = 0; g < LQ_KV_GROUPS; g++) free(e->tables[g]);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->bell);
+    atomic_store(&e->m->taken, false);
     free(e);
 }
 
@@ -164,8 +176,9 @@ bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
     if (r->n > e->max_seqs) return lq_fail(err, LQ_E_USAGE, "n is %d, this engine runs %d sequences at once", r->n, e->max_seqs);
     if (!lq_req_new(e->m, r, e->ctx, &q, err)) return false;
     pthread_mutex_lock(&e->lock);
-    const bool full = e->queued >= e->max_queue || e->alls == e->all_cap;
+    const bool full = e->queued >= e->max_queue || e->alls == e->all_cap || (e->alls && e->bytes + q->bytes > queue_bytes);
     if (!full) {
+        e->bytes += q->bytes;
         q->id = q->order = e->next_id++;
         if (id) *id = q->id;
         e->all[e->alls++] = q;
@@ -177,7 +190,7 @@ bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
     pthread_mutex_unlock(&e->lock);
     if (full) {
         lq_req_free(q);
-        return lq_fail(err, LQ_E_BUSY, "%d requests are waiting already", e->max_queue);
+        return lq_fail(err, LQ_E_BUSY, "too many requests are waiting already");
     }
     return true;
 }
@@ -248,10 +261,18 @@ static int held_slots(const lq_engine *e) {
     for (int i = 0; i < e->pauses; i++) n += slots_of(e->paused[i]);
     return n;
 }
+// Whether a request may start: it has the blocks its prompt needs, and leaves one for each running sequence to grow into.
+static bool fits(const lq_engine *e, const lq_req *q, int held) {
+    const int page = e->now.kv_page, need = (q->prompt + page - 1) / page;
+    for (int g = 0; g < e->m->desc.groups; g++)
+        if (e->runs && lq_kv_free_blocks(e->kv, g) < need + e->runs) return false;
+    return held + q->r.n <= e->max_seqs;
+}
+// Preempted sequences come back before requests of their priority, in the order they were admitted in.
 static void admit(lq_engine *e) {
     while (e->pauses && enter(e, e->paused[0])) memmove(e->paused, e->paused + 1, (size_t)--e->pauses * sizeof *e->paused);
     int held = held_slots(e);
-    while (!e->pauses && e->waiting && held + e->waiting->r.n <= e->max_seqs) {
+    while (e->waiting && (!e->pauses || e->waiting->r.priority > e->paused[0]->req->r.priority) && fits(e, e->waiting, held)) {
         lq_req *q = e->waiting;
         if (!enter(e, &q->seq[0])) break;
         held += q->r.n;
@@ -262,14 +283,23 @@ static void admit(lq_engine *e) {
         pthread_mutex_unlock(&e->lock);
     }
 }
-static void pause_last(lq_engine *e) {
-    lq_seq *s = e->running[--e->runs];
+// Preempts the sequence of the lowest priority, of several the newest; what it is fed this step goes with it. Returns its place.
+static int pause_one(lq_engine *e) {
+    int i = e->runs - 1, at = 0;
+    for (int k = i - 1; k >= 0; k--)
+        if (e->running[k]->req->r.priority < e->running[i]->req->r.priority) i = k;
+    lq_seq *s = e->running[i];
+    memmove(&e->running[i], &e->running[i + 1], (size_t)(e->runs - i - 1) * sizeof *e->running);
+    memmove(&e->take[i], &e->take[i + 1], (size_t)(e->runs - i - 1) * sizeof *e->take);
+    e->runs--;
     lq_kv_end(e->kv, s->kv);
     s->kv = -1;
     s->done = 0;
-    memmove(e->paused + 1, e->paused, (size_t)e->pauses++ * sizeof *e->paused);
-    e->paused[0] = s;
+    while (at < e->pauses && e->paused[at]->req->r.priority > s->req->r.priority) at++;
+    memmove(&e->paused[at + 1], &e->paused[at], (size_t)(e->pauses++ - at) * sizeof *e->paused);
+    e->paused[at] = s;
     e->now.preempted++;
+    return i;
 }
 
 // --- the batch ---
@@ -301,17 +331,17 @@ static void plan(lq_engine *e) {
         budget -= e->take[i];
     }
     for (int i = 0; i < e->runs; i++)
-        while (i < e->runs && e->take[i] && !reserve(e, e->running[i], e->running[i]->done + e->take[i])) pause_last(e);
+        while (i < e->runs && e->take[i] && !reserve(e, e->running[i], e->running[i]->done + e->take[i])) i -= pause_one(e) < i;
 }
 static void want_rows(lq_engine *e, lq_seq *s, int from, int n, int first_row) {
     const lq_req *q = s->req;
     if (q->r.prompt_logprobs && s->choice == 0)
         for (int i = 0; i < n; i++)
             if (from + i + 1 >= q->reported && from + i + 1 < s->prompt) e->wants[e->want_count++] = (want){s, first_row + i, s->ids[from + i + 1]};
-    if (from + n == s->len) e->wants[e->want_count++] = (want){s, first_row + n - 1, -1};
+    if (from + n == s->len && !q->r.score_only) e->wants[e->want_count++] = (want){s, first_row + n - 1, -1};
 }
 static int build(lq_engine *e, lq_batch *batch) {
-    const int stride = lq_kv_table_stride(e->kv);
+    const int stride = lq_kv_table_stride(e->kv), page = e->now.kv_page;
     int rows = 0, seqs = 0;
     e->want_count = 0;
     *batch = (lq_batch){.ids = e->ids};
@@ -319,8 +349,9 @@ static int build(lq_engine *e, lq_batch *batch) {
         lq_seq *s = e->running[i];
         if (!e->take[i]) continue;
         e->first[seqs] = rows;
+        const int used = (s->done + e->take[i] + page - 1) / page;
         for (int g = 0; g < e->m->desc.groups; g++)
-            memcpy(e->tables[g] + (size_t)seqs * (size_t)stride, lq_kv_table(e->kv, g, s->kv), (size_t)stride * sizeof(int32_t));
+            memcpy(e->tables[g] + (size_t)seqs * (size_t)stride, lq_kv_table(e->kv, g, s->kv), (size_t)used * sizeof(int32_t));
         want_rows(e, s, s->done, e->take[i], rows);
         for (int k = 0; k < e->take[i]; k++, rows++) {
             e->ids[rows] = s->ids[s->done + k];
@@ -371,8 +402,9 @@ static void report_prompt(lq_seq *s, const lq_drawn *d, const lq_top *top) {
 static void deliver(lq_engine *e, const want *w, int i) {
     lq_seq *s = w->seq;
     for (int k = 0; k < e->draw[i].top_n; k++) e->top[k] = (lq_top){e->top_id[i * LQ_TOP + k], e->top_logprob[i * LQ_TOP + k]};
-    if (w->given < 0 && s->req->r.prompt_logprobs && !s->req->reported) report_prompt(s, NULL, NULL); // a prompt of one token
-    if (w->given >= 0) report_prompt(s, &e->drawn[i], e->top);
+    if (s->finish != LQ_RUNNING) return; // an earlier row of this step ended it
+    if (s->req->r.prompt_logprobs && !s->req->reported) report_prompt(s, NULL, NULL);
+    if (w->given >= 0 && !e->drawn[i].bad) report_prompt(s, &e->drawn[i], e->top);
     else if (e->drawn[i].bad) lq_seq_end(e->m, s, LQ_FAILED, "the model's output is not a number, or no token is allowed", e->text);
     else {
         e->now.sampled_tokens++;
@@ -449,13 +481,22 @@ static void reap(lq_engine *e) {
     e->now.running = e->runs;
     e->now.kv_free = lq_kv_free_blocks(e->kv, 0);
     e->stats = e->now;
+    e->more = e->alls > 0;
     pthread_mutex_unlock(&e->lock);
+}
+
+// A request that only scores its prompt is through when the cache holds it.
+static void end_score(lq_engine *e, lq_seq *s) {
+    if (!s->req->r.score_only || s->finish != LQ_RUNNING || s->done < s->len) return;
+    if (s->req->r.prompt_logprobs && !s->req->reported) report_prompt(s, NULL, NULL);
+    lq_seq_end(e->m, s, LQ_LENGTH, NULL, e->text);
 }
 
 bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
     lq_batch batch;
     lq_mat none;
     const double start = seconds();
+    lq_err mine, *why = err ? err : &mine;
     bool done = true;
     receive(e);
     reap(e);
@@ -472,40 +513,47 @@ bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
         }
         for (int i = 0, n = e->want_count; i < n; i++)
             if (e->wants[i].given < 0) fork_choices(e, e->wants[i].seq, &e->wants[i]);
-        done = sample(e, &batch, err);
+        done = e->want_count ? sample(e, &batch, why) : e->m->dev->ops.sync(e->m->dev, why);
+        for (int i = 0; done && i < e->runs; i++) end_score(e, e->running[i]);
         for (int i = 0; i < e->runs; i++) {
-            if (!done) end_all(e, e->running[i]->req, LQ_FAILED, err ? err->text : "the device failed");
+            if (!done) end_all(e, e->running[i]->req, LQ_FAILED, why->text);
             else lq_kv_slide(e->kv, e->running[i]->kv, e->running[i]->done);
         }
         e->now.steps++;
         e->now.step_seconds += seconds() - start;
     }
     reap(e);
-    if (busy) *busy = e->runs || e->pauses || e->waiting;
+    if (busy) *busy = e->more;
     return done;
 }
 
 // --- a caller that is alone ---
-typedef struct one { lq_on_event *on; void *arg; int live; } one;
+typedef struct one { lq_on_event *on; void *arg; int live; lq_err *err; bool failed; } one;
 static bool on_one(void *arg, const lq_event *ev) {
     one *o = arg;
     if (ev->finish != LQ_RUNNING) o->live--;
+    if (ev->finish == LQ_FAILED && !o->failed) {
+        o->failed = true;
+        lq_fail(o->err, LQ_E_FORMAT, "%s", ev->error ? ev->error : "the request failed");
+    }
     return !o->on || o->on(o->arg, ev);
 }
 bool lq_generate(lq_engine *e, const lq_request *r, lq_err *err) {
-    one o = {r->on_event, r->arg, r->n ? r->n : 1};
+    one o = {r->on_event, r->arg, r->n ? r->n : 1, err, false};
+    uint64_t id;
     lq_request mine = *r;
     mine.on_event = on_one;
     mine.arg = &o;
-    if (!lq_submit(e, &mine, NULL, err)) return false;
+    if (!lq_submit(e, &mine, &id, err)) return false;
     while (o.live > 0)
-        if (!lq_engine_step(e, NULL, err)) return false;
-    return true;
+        if (!lq_engine_step(e, NULL, NULL)) lq_cancel(e, id); // its last events say what happened
+    return !o.failed;
 }
 
 bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_on_logits *on, void *arg, lq_err *err) {
     const int stride = lq_kv_table_stride(e->kv), vocab = e->m->desc.vocab;
     if (count > (size_t)e->ctx) return lq_fail(err, LQ_E_LIMIT, "%zu tokens, the context holds %d", count, e->ctx);
+    if (first > count) return lq_fail(err, LQ_E_USAGE, "logits from position %zu of %zu", first, count);
     for (size_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab) return lq_fail(err, LQ_E_USAGE, "token %zu is %d, the vocabulary has %d", i, ids[i], vocab);
     const int kv = lq_kv_begin(e->kv);
@@ -514,7 +562,7 @@ bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_
         return lq_fail(err, LQ_E_BUSY, "the KV cache has no room for %zu tokens beside what is running", count);
     }
     float *host = e->m->dev->host ? NULL : malloc((size_t)e->outs * (size_t)vocab * sizeof *host);
-    bool done = true;
+    bool done = e->m->dev->host || host || lq_fail(err, LQ_E_MEMORY, "no memory for logits");
     for (int at = 0; done && at < (int)count; at += e->max_batch) {
         const int n = (int)count - at < e->max_batch ? (int)count - at : e->max_batch;
         lq_batch batch = {.ids = ids + at, .max_at = at + n - 1};

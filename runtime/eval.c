@@ -66,7 +66,9 @@ static lq_ppl result_of(const scorer *s, size_t windows, int window, double star
 static bool score(lq_engine *e, const lq_model *m, int32_t *ids, size_t count, const lq_ppl_opts *o, lq_ppl *out, lq_err *err) {
     const bool second_half = o->protocol == LQ_PPL_LLAMACPP512;
     int window = o->window ? o->window : second_half ? 512 : 2048;
-    if (window > m->ctx) window = m->ctx;
+    lq_engine_stats stats;
+    lq_engine_describe(e, &stats);
+    if (window > stats.ctx) window = stats.ctx;
     if (window < 4) return lq_fail(err, LQ_E_USAGE, "a window of %d tokens is too short to score", window);
     size_t windows = count / (size_t)window;
     if (!windows) return lq_fail(err, LQ_E_USAGE, "the text has %zu tokens, less than one window of %d", count, window);
@@ -88,11 +90,13 @@ static bool score(lq_engine *e, const lq_model *m, int32_t *ids, size_t count, c
 }
 
 bool lq_perplexity(lq_engine *e, const char *text, size_t n, const lq_ppl_opts *o, lq_ppl *out, lq_err *err) {
+    static const lq_ppl_opts none;
     const lq_model *m = lq_engine_model(e);
     char *joined = NULL;
     int32_t *ids = NULL;
     size_t count = 0;
     *out = (lq_ppl){0};
+    if (!o) o = &none;
     if (o->protocol == LQ_PPL_GPTQ2048) {
         joined = join_rows(text, n, &n);
         if (!joined) return lq_fail(err, LQ_E_MEMORY, "no memory for a text of %zu bytes", n);

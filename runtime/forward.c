@@ -35,7 +35,7 @@ static bool mat_new(const lq_model *m, int rows, int64_t cols, lq_mat *out, lq_e
 }
 
 // --- sizes ---
-typedef struct widths { int64_t dim, q, k, v, mix, ffn; } widths;
+typedef struct widths { int64_t dim, q, k, v, mix, ffn, heads, v_dim; } widths;
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static widths widest(const lq_desc *d) {
     widths w = {.dim = d->dim};
@@ -46,6 +46,8 @@ static widths widest(const lq_desc *d) {
         w.v = max64(w.v, (int64_t)l->kv_heads * l->v_dim);
         w.mix = max64(w.mix, (int64_t)l->heads * l->v_dim);
         w.ffn = max64(w.ffn, l->ffn);
+        w.heads = max64(w.heads, l->heads);
+        w.v_dim = max64(w.v_dim, l->v_dim);
     }
     return w;
 }
@@ -71,22 +73,24 @@ static size_t most_act(const lq_model *m, int rows) {
     return most;
 }
 
-bool lq_buffers_open(const lq_model *m, int rows, int outs, lq_buffers **out, lq_err *err) {
+bool lq_buffers_open(const lq_model *m, int rows, int outs, int max_len, lq_buffers **out, lq_err *err) {
     *out = NULL;
     lq_buffers *b = calloc(1, sizeof *b);
     if (!b) return lq_fail(err, LQ_E_MEMORY, "no memory for buffers");
     const widths w = widest(&m->desc);
+    const int most = rows > outs ? rows : outs; // rows of a matmul
     b->rows = rows;
     b->outs = outs;
-    b->int_cap = m->dev->host ? 0 : (size_t)rows * (size_t)(m->ctx / 16 * m->desc.groups + 16) + 1024; // ids, positions and tables of pages of 16 or more
-    const lq_dev_limits limits = {.rows = rows, .k = (int)max64(w.dim, max64(w.mix, w.ffn)), .n = (int)max64(m->desc.vocab, max64(w.ffn, w.q)),
-                                  .heads = m->desc.layer[0].heads, .dv = m->desc.layer[0].v_dim, .max_at = m->ctx, .vocab = m->desc.vocab};
+    b->int_cap = m->dev->host ? 0 : (size_t)rows * (size_t)(max_len / 16 * m->desc.groups + 16) + 1024; // ids, positions and tables of pages of 16 or more
+    const lq_dev_limits limits = {.rows = most, .k = (int)max64(w.dim, max64(w.mix, w.ffn)),
+                                  .n = (int)max64(max64(m->desc.vocab, w.ffn), max64(max64(w.q, w.dim), max64(w.k, w.v))),
+                                  .heads = (int)w.heads, .dv = (int)w.v_dim, .max_at = max_len, .vocab = m->desc.vocab};
     bool done = mat_new(m, rows, w.dim, &b->h, err) && mat_new(m, rows, w.dim, &b->x, err) && mat_new(m, rows, w.dim, &b->delta, err) &&
                 mat_new(m, rows, w.q, &b->q, err) && mat_new(m, rows, w.k, &b->k, err) && mat_new(m, rows, w.v, &b->v, err) &&
                 mat_new(m, rows, w.mix, &b->mix, err) && mat_new(m, rows, w.ffn, &b->gate, err) && mat_new(m, rows, w.ffn, &b->up, err) &&
                 mat_new(m, outs, w.dim, &b->head_h, err) && mat_new(m, outs, w.dim, &b->head_delta, err) &&
-                mat_new(m, outs, m->desc.vocab, &b->logits, err) && (b->act = lq_model_alloc(m, most_act(m, rows > outs ? rows : outs), err)) != NULL &&
-                (!turns(m) || mat_new(m, rows, limits.k, &b->turned, err)) && (!b->int_cap || (b->ints = lq_model_alloc(m, b->int_cap * sizeof *b->ints, err)) != NULL) && lq_dev_reserve(m->dev, &limits, err);
+                mat_new(m, outs, m->desc.vocab, &b->logits, err) && (b->act = lq_model_alloc(m, most_act(m, most), err)) != NULL &&
+                (!turns(m) || mat_new(m, most, limits.k, &b->turned, err)) && (!b->int_cap || (b->ints = lq_model_alloc(m, b->int_cap * sizeof *b->ints, err)) != NULL) && lq_dev_reserve(m->dev, &limits, err);
     if (!done) {
         lq_buffers_close(m, b);
         return false;

@@ -14,34 +14,36 @@ typedef struct kv_group {
 struct lq_kv {
     lq_kv_opts o;
     int stride;
-    kv_group g[4];
+    kv_group g[LQ_KV_GROUPS];
     int *blocks_of;  // [max_seqs] entries of the tables in use (the same in every group)
     bool *used;      // [max_seqs]
 };
 
 bool lq_kv_open(const lq_kv_opts *o, lq_kv **out, lq_err *err) {
     *out = NULL;
-    if (o->page < 1 || o->blocks < 1 || o->groups < 1 || o->groups > 4 || o->max_seqs < 1 || o->max_len < 1)
-        return lq_fail(err, LQ_E_USAGE, "KV cache: page %d, %d blocks, %d groups, %d sequences of %d: all must be positive", o->page, o->blocks,
-                       o->groups, o->max_seqs, o->max_len);
+    if (o->page < 1 || o->groups < 1 || o->groups > LQ_KV_GROUPS || o->max_seqs < 1 || o->max_len < 1)
+        return lq_fail(err, LQ_E_USAGE, "KV cache: page %d, %d groups, %d sequences of %d: all must be positive", o->page, o->groups, o->max_seqs, o->max_len);
+    for (int i = 0; i < o->groups; i++)
+        if (o->blocks[i] < 1) return lq_fail(err, LQ_E_USAGE, "KV cache: group %d has %d blocks", i, o->blocks[i]);
     lq_kv *kv = calloc(1, sizeof *kv);
     if (!kv) return lq_fail(err, LQ_E_MEMORY, "no memory for the KV cache's tables");
     kv->o = *o;
     kv->stride = (o->max_len + o->page - 1) / o->page;
-    const size_t seqs = (size_t)o->max_seqs, entries = seqs * (size_t)kv->stride, blocks = (size_t)o->blocks;
+    const size_t seqs = (size_t)o->max_seqs, entries = seqs * (size_t)kv->stride;
     kv->blocks_of = calloc(seqs, sizeof *kv->blocks_of);
     kv->used = calloc(seqs, sizeof *kv->used);
     bool done = kv->blocks_of && kv->used;
     for (int i = 0; i < o->groups; i++) {
         kv_group *g = &kv->g[i];
+        const size_t blocks = (size_t)o->blocks[i];
         g->window = o->window[i];
         g->table = malloc(entries * sizeof *g->table);
         g->count = calloc(blocks, sizeof *g->count);
         g->free = malloc(blocks * sizeof *g->free);
         if (!g->table || !g->count || !g->free) { done = false; continue; }
         memset(g->table, -1, entries * sizeof *g->table);
-        for (int b = 0; b < o->blocks; b++) g->free[b] = o->blocks - 1 - b;
-        g->frees = o->blocks;
+        for (int b = 0; b < o->blocks[i]; b++) g->free[b] = o->blocks[i] - 1 - b;
+        g->frees = o->blocks[i];
     }
     if (!done) {
         lq_kv_close(kv);
@@ -53,7 +55,7 @@ bool lq_kv_open(const lq_kv_opts *o, lq_kv **out, lq_err *err) {
 
 void lq_kv_close(lq_kv *kv) {
     if (!kv) return;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < LQ_KV_GROUPS; i++) {
         free(kv->g[i].table);
         free(kv->g[i].count);
         free(kv->g[i].free);
@@ -144,4 +146,4 @@ int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int
 const int32_t *lq_kv_table(const lq_kv *kv, int group, int seq) { return row(kv, group, seq); }
 int lq_kv_table_stride(const lq_kv *kv) { return kv->stride; }
 int lq_kv_free_blocks(const lq_kv *kv, int group) { return kv->g[group].frees; }
-int lq_kv_blocks(const lq_kv *kv) { return kv->o.blocks; }
+int lq_kv_blocks(const lq_kv *kv, int group) { return kv->o.blocks[group]; }

@@ -6,11 +6,13 @@
 #define LQ_KV_H
 #include "kernels/ops.h"
 
+enum { LQ_KV_GROUPS = 4 };
 typedef struct lq_kv lq_kv;
 typedef struct lq_kv_opts {
-    int page, blocks;       // blocks per group
+    int page;
     int groups;
-    int window[4];          // of each group; 0: all
+    int blocks[LQ_KV_GROUPS]; // of each group
+    int window[LQ_KV_GROUPS]; // of each group; 0: all
     int max_seqs, max_len;  // tables: [max_seqs][ceil(max_len / page)]
 } lq_kv_opts;
 
@@ -32,5 +34,5 @@ int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int
 const int32_t *lq_kv_table(const lq_kv *kv, int group, int seq);
 int lq_kv_table_stride(const lq_kv *kv);
 int lq_kv_free_blocks(const lq_kv *kv, int group);
-int lq_kv_blocks(const lq_kv *kv);
+int lq_kv_blocks(const lq_kv *kv, int group);
 #endif

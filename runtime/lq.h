@@ -1,7 +1,8 @@
 // lq.h: the public API of lq: open a model, generate, or run the engine that serves many requests at once.
 //
-// A model is read-only and may be shared. An engine has one thread (the caller of lq_engine_step); lq_submit, lq_cancel and
-// lq_engine_wake may be called from any thread. Functions return true when done; else *err says in one line what, where
+// An engine works on one model and a model serves one engine at a time. An engine has one thread: the one that calls lq_engine_step,
+// lq_generate, lq_logits, lq_perplexity and lq_engine_close. lq_submit, lq_cancel, lq_engine_wake, lq_engine_describe and what only
+// reads a model (tokens, lq_model_describe) may be called from any. Functions return true when done; else *err says in one line what, where
 // and what was expected. The library never prints, exits or reads the environment. Structs of options are read as they are
 // when zero-initialised: zero always means the default. Installed as <lq.h>, which needs no other header of lq.
 #ifndef LQ_H
@@ -13,6 +14,7 @@ extern "C" {
 #endif
 
 #define LQ_VERSION "0.1.0"
+const char *lq_version(void); // of the library that runs; structs of this header may grow with the second number
 
 // --- model ---
 
@@ -50,6 +52,8 @@ bool lq_detokenize(const lq_model *m, const int32_t *ids, size_t count, bool spe
 // The bytes of one token, which may be part of a character; returns how many there are (more than `cap`: cut).
 size_t lq_token_bytes(const lq_model *m, int32_t id, char *buf, size_t cap);
 bool lq_token_is_end(const lq_model *m, int32_t id);
+int32_t lq_token_id(const lq_model *m, const char *token, size_t n); // of a token by its content, "<|end|>"; -1: there is none
+int32_t lq_token_bos(const lq_model *m);                             // what LQ_TOK_SPECIAL puts first; -1: nothing
 void lq_free(void *p);
 
 // --- requests ---
@@ -74,7 +78,7 @@ typedef struct lq_top { int32_t id; float logprob; } lq_top;
 typedef struct lq_event {
     uint64_t id;            // of lq_submit
     int choice;
-    const char *text;       // new text, whole UTF-8 characters, stop strings cut off; may be empty
+    const char *text;       // new text, whole UTF-8 characters, stop strings cut off; may be empty; not NUL-terminated
     size_t text_len;
     const int32_t *tokens;  // the tokens sampled (or, `prompt`, prompt tokens) in this event
     const float *logprobs;  // [count], where logprobs were asked for
@@ -86,7 +90,8 @@ typedef struct lq_event {
     const char *error;      // LQ_FAILED: the line
     int prompt_tokens, cached_tokens, sampled_tokens; // usage so far
 } lq_event;
-// Called by lq_engine_step on its thread. Must not block. Returning false cancels the request; each choice still has its last event.
+// Called by lq_engine_step on its thread. Must not block; may call lq_submit and lq_cancel, not the engine's own functions. Returning
+// false cancels the request; each choice still has its last event.
 typedef bool lq_on_event(void *arg, const lq_event *e);
 
 typedef struct lq_request {
@@ -102,6 +107,7 @@ typedef struct lq_request {
     int stop_id_count;
     bool ignore_eos, keep_stop; // keep_stop: a matched stop string stays in the text
     bool logprobs, prompt_logprobs;
+    bool score_only;        // ends after the prompt: nothing is sampled
     int top_n;              // 0..20 alternatives per token
     int priority;           // higher first
     lq_on_event *on_event;
@@ -116,7 +122,7 @@ typedef struct lq_engine_opts {
     int max_seqs;       // sequences in one step; 0 = 64
     int max_batch;      // tokens in one step (the chunk of a prefill); 0 = 512
     int max_queue;      // waiting requests; 0 = 1024
-    size_t kv_bytes;    // 0 = what max_seqs average contexts need, within the memory there is
+    size_t kv_bytes;    // 0 = what max_seqs whole contexts need, but no more than 4096 blocks or four contexts, and a quarter of memory
     int kv_page;        // tokens in a block: 16, 32 (default) or 64
 } lq_engine_opts;
 
@@ -132,14 +138,15 @@ void lq_engine_wait(lq_engine *e, int ms);
 void lq_engine_wake(lq_engine *e);
 
 typedef struct lq_engine_stats {
-    int waiting, running;
-    int kv_blocks, kv_free, kv_page;
+    int waiting, running;               // sequences; waiting: submitted requests and preempted sequences
+    int ctx;                            // longest sequence: the model's, or what the KV cache holds
+    int kv_blocks, kv_free, kv_page;    // of the group of layers without a window
     uint64_t steps, prompt_tokens, sampled_tokens, finished, aborted, failed, preempted;
     double step_seconds;  // in steps, in all
 } lq_engine_stats;
 void lq_engine_describe(lq_engine *e, lq_engine_stats *out); // any thread
 
-// One request, run to its end on an engine that nobody else steps.
+// One request, run to its end on an engine that nobody else steps. False also when the request failed.
 bool lq_generate(lq_engine *e, const lq_request *r, lq_err *err);
 
 // --- evaluation ---

@@ -31,6 +31,41 @@ static bool bind_vector(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err)
     return host || lq_fail(err, LQ_E_MEMORY, "no memory for %s", s->name);
 }
 
+// Which type most of the decoder's weights have.
+enum { TYPES = 16 };
+typedef struct type_count { lq_wtype type[TYPES]; int64_t n[TYPES]; int types; } type_count;
+static void count_type(type_count *c, const lq_wtype *t, int64_t n) {
+    int i = 0;
+    while (i < c->types && !lq_wtype_equal(&c->type[i], t)) i++;
+    if (i == TYPES) return;
+    if (i == c->types) c->type[c->types++] = *t;
+    c->n[i] += n;
+}
+static lq_wtype main_type(const type_count *c) {
+    int best = 0;
+    for (int i = 1; i < c->types; i++)
+        if (c->n[i] > c->n[best]) best = i;
+    return c->type[best];
+}
+
+// A part that stays as it is, in memory of a device that cannot read the mapping.
+static bool move_part(lq_model *m, const void **part, size_t bytes, lq_bound *b, lq_err *err) {
+    if (!*part) return true;
+    void *p = lq_model_alloc(m, bytes, err);
+    if (!p) return false;
+    m->dev->ops.put(m->dev, p, *part, bytes);
+    *part = b->more[b->mores++] = p;
+    return true;
+}
+static bool move_parts(lq_model *m, lq_bound *b, lq_err *err) {
+    lq_weight *w = &b->w;
+    const void *perm = w->perm, *smooth = w->smooth, *table = w->table, *outlier = w->outlier, *outlier_w = w->outlier_w;
+    const size_t k = (size_t)w->k, o = (size_t)w->outliers;
+    const bool done = move_part(m, &perm, k * 4, b, err) && move_part(m, &smooth, k * 4, b, err) && move_part(m, &table, ((size_t)1 << w->type.bits) * 4, b, err) &&
+                      move_part(m, &outlier, o * 4, b, err) && move_part(m, &outlier_w, (size_t)w->n * o * 2, b, err);
+    w->perm = perm, w->smooth = smooth, w->table = table, w->outlier = outlier, w->outlier_w = outlier_w;
+    return done;
+}
 // Copies or repacks a weight's parts into memory of the device.
 static bool move_weight(lq_model *m, lq_layout to, lq_bound *b, lq_err *err) {
     lq_weight_size size;
@@ -56,31 +91,31 @@ static bool move_weight(lq_model *m, lq_layout to, lq_bound *b, lq_err *err) {
     b->w.zero = out.zero;
     return true;
 }
-static bool bind_matrix(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
+static bool bind_matrix(lq_model *m, const lq_slot *s, lq_bound *b, type_count *types, lq_err *err) {
     if (!lq_ckpt_weight(m->ckpt, s->name, s->n, s->k, &b->w, err)) return false;
     lq_layout want = m->dev->layout;
     if (!lq_pack_has(want, &b->w.type, s->n, s->k)) want = LQ_ANY;
     if (b->w.layout != want || !m->dev->host) {
-        if (!move_weight(m, want, b, err)) return false;
+        if (!move_weight(m, want, b, err) || (!m->dev->host && !move_parts(m, b, err))) return false;
     }
     lq_weight_size size;
     if (!lq_pack_sizes(b->w.layout, &b->w.type, s->n, s->k, &size)) return lq_fail(err, LQ_E_LIMIT, "%s is too large", s->name);
     if (s->role != LQ_R_EMBED || m->desc.tied) m->weight_bytes += size.q + size.scale + size.zero;
-    m->params += s->n * s->k;
-    if (s->layer >= 0) m->main_type = b->w.type;
+    if (s->layer >= 0) count_type(types, &b->w.type, s->n * s->k);
     return true;
 }
-static bool bind_slots(lq_model *m, int layer, size_t *bound, lq_err *err) {
-    lq_slot slots[LQ_LAYER_SLOTS];
-    const int n = lq_desc_slots(&m->desc, layer, slots, LQ_LAYER_SLOTS);
-    for (int i = 0; i < n; i++) {
+static bool bind_slots(lq_model *m, int layer, type_count *types, lq_err *err) {
+    int n;
+    lq_slot *slots = lq_desc_slots(&m->desc, layer, &n);
+    bool done = slots || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
+    for (int i = 0; done && i < n; i++) {
         const lq_slot *s = &slots[i];
         lq_bound *b = bound_of(m, s);
-        if (!(s->k ? bind_matrix(m, s, b, err) : bind_vector(m, s, b, err))) return false;
-        if (!s->k) m->params += s->n;
-        ++*bound;
+        done = s->k ? bind_matrix(m, s, b, types, err) : bind_vector(m, s, b, err);
+        m->params += s->n * (s->k ? s->k : 1);
     }
-    return true;
+    free(slots);
+    return done;
 }
 
 static bool no_strangers(const lq_model *m, lq_err *err) {
@@ -96,6 +131,7 @@ static bool choose_kv(lq_model *m, const char *name, bool exact, lq_err *err) {
     m->kv_type = exact ? LQ_F32 : LQ_F16;
     if (!name || !strcmp(name, "auto")) return true;
     m->kv_type = lq_dtype_of(name);
+    if (exact && m->kv_type != LQ_F32) return lq_fail(err, LQ_E_USAGE, "exact arithmetic keeps the KV cache in f32, not in \"%s\"", name);
     if (m->kv_type == LQ_F32 || m->kv_type == LQ_F16 || m->kv_type == LQ_BF16) return true;
     return lq_fail(err, LQ_E_USAGE, "KV cache type \"%s\" is not one of auto, f32, f16, bf16", name);
 }
@@ -115,14 +151,15 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq
     if (!lq_ckpt_open(path, &m->ckpt, err)) return false;
     if (!lq_desc_read(m->ckpt, &m->desc, err)) return false;
     if (!lq_dev_open(o->device ? o->device : "cpu", &dev, &m->dev, err) || !choose_kv(m, o->kv, o->exact, err)) return false;
-    if (o->ctx > 1 << 24) return lq_fail(err, LQ_E_USAGE, "a context of %d is more than lq can hold", o->ctx);
+    if (o->ctx < 0 || o->ctx > LQ_CTX_MAX) return lq_fail(err, LQ_E_USAGE, "a context of %d, expected up to %d", o->ctx, LQ_CTX_MAX);
     m->ctx = o->ctx ? o->ctx : m->desc.ctx;
     m->layer = calloc((size_t)m->desc.layers, sizeof *m->layer);
     if (!m->layer) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", m->desc.layers);
-    size_t bound = 0;
+    type_count types = {.types = 0};
     if (!no_strangers(m, err)) return lq_fail_in(err, "%s", path);
     for (int l = -1; l < m->desc.layers; l++)
-        if (!bind_slots(m, l, &bound, err)) return lq_fail_in(err, "%s", path);
+        if (!bind_slots(m, l, &types, err)) return lq_fail_in(err, "%s", path);
+    m->main_type = main_type(&types);
     if (!resolve_ropes(m, err) || !m->dev->ops.sync(m->dev, err)) return false;
     if (!lq_tokenizer_open(m->ckpt, &m->tok, err)) return lq_fail_in(err, "%s", path);
     if (lq_tokenizer_vocab(m->tok) > m->desc.vocab)
@@ -146,6 +183,7 @@ static void free_bound(const lq_model *m, lq_bound *b) {
     dev_free(m, b->v);
     dev_free(m, b->bias);
     dev_free(m, b->owned);
+    for (int i = 0; i < b->mores; i++) dev_free(m, b->more[i]);
 }
 void lq_model_close(lq_model *m) {
     if (!m) return;
@@ -171,8 +209,8 @@ size_t lq_kv_token_bytes(const lq_model *m) {
     for (int l = 0; l < m->desc.layers; l++) n += layer_token_bytes(m, l);
     return n;
 }
-bool lq_kvpool_open(const lq_model *m, int page, int blocks, lq_kvpool *p, lq_err *err) {
-    *p = (lq_kvpool){.page = page, .blocks = blocks};
+bool lq_kvpool_open(const lq_model *m, int page, const int *blocks, lq_kvpool *p, lq_err *err) {
+    *p = (lq_kvpool){.page = page};
     p->layer = calloc((size_t)m->desc.layers, sizeof *p->layer);
     p->data = calloc((size_t)m->desc.layers, sizeof *p->data);
     if (!p->layer || !p->data) {
@@ -187,9 +225,9 @@ bool lq_kvpool_open(const lq_model *m, int page, int blocks, lq_kvpool *p, lq_er
             p->layer[l] = p->layer[d->kv_from];
             continue;
         }
-        if (!lq_mul_size(block, (size_t)blocks, &bytes) || !(p->data[l] = lq_model_alloc(m, bytes, err))) {
+        if (!lq_mul_size(block, (size_t)blocks[d->group], &bytes) || !(p->data[l] = lq_model_alloc(m, bytes, err))) {
             lq_kvpool_close(m, p);
-            return lq_fail(err, LQ_E_MEMORY, "no memory for a KV cache of %d blocks of %d tokens", blocks, page);
+            return lq_fail(err, LQ_E_MEMORY, "no memory for a KV cache of %d blocks of %d tokens", blocks[d->group], page);
         }
         p->layer[l] = (lq_cache){.type = m->kv_type, .data = p->data[l], .page = page, .kv_heads = d->kv_heads, .dk = d->head_dim, .dv = d->v_dim, .block_stride = block};
     }

@@ -12,12 +12,14 @@ typedef struct lq_bound {
     float *v;         // vectors
     float *bias;
     void *owned;      // repacked bytes, or NULL where the file's mapping is used
+    void *more[5];    // other parts copied to a device that cannot read the mapping
+    int mores;
 } lq_bound;
 
 typedef struct lq_kvpool {   // the bytes behind an lq_kv, one cache a layer
     lq_cache *layer;  // [layers]
     void **data;      // [layers] owned
-    int page, blocks;
+    int page;
 } lq_kvpool;
 
 struct lq_model {
@@ -34,16 +36,17 @@ struct lq_model {
     size_t weight_bytes;
     int64_t params;
     lq_wtype main_type;            // of most weights
+    _Atomic bool taken;            // an engine works on it
 };
 
 void *lq_model_alloc(const lq_model *m, size_t bytes, lq_err *err); // on the device, zeroed; NULL: *err says why
 
-// Buffers for batches of up to `rows` rows, `outs` of which want logits. One forward at a time.
+// Buffers for batches of up to `rows` rows at cache positions below max_len, `outs` of which want logits at once. One forward at a time.
 typedef struct lq_buffers lq_buffers;
-bool lq_buffers_open(const lq_model *m, int rows, int outs, lq_buffers **out, lq_err *err);
+bool lq_buffers_open(const lq_model *m, int rows, int outs, int max_len, lq_buffers **out, lq_err *err);
 void lq_buffers_close(const lq_model *m, lq_buffers *b);
 
-bool lq_kvpool_open(const lq_model *m, int page, int blocks, lq_kvpool *out, lq_err *err);
+bool lq_kvpool_open(const lq_model *m, int page, const int *blocks /* [desc.groups] */, lq_kvpool *out, lq_err *err);
 void lq_kvpool_close(const lq_model *m, lq_kvpool *p);
 size_t lq_kv_token_bytes(const lq_model *m);
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-enum { MAX_STOPS = 64, MAX_STOP_BYTES = 4096, MAX_CHOICES = 128 };
+enum { MAX_STOPS = 64, MAX_STOP_BYTES = 4096, MAX_CHOICES = 128, MAX_BIASES = 1 << 16, MAX_STOP_IDS = 1024 };
 
 // --- checks ---
 static bool in_range(const char *name, double v, double min, double max, lq_err *err) {
@@ -15,27 +15,33 @@ static bool in_range(const char *name, double v, double min, double max, lq_err 
 static bool check_sampling(const lq_model *m, const lq_sampling *s, lq_err *err) {
     if (!in_range("temperature", s->temperature, 0, 100, err) || !in_range("top_p", s->top_p, 0, 1, err) || !in_range("min_p", s->min_p, 0, 1, err) ||
         !in_range("top_k", s->top_k, 0, INT32_MAX, err) || !in_range("repetition_penalty", s->repetition, 0, 100, err) ||
-        !in_range("presence_penalty", s->presence, -100, 100, err) || !in_range("frequency_penalty", s->frequency, -100, 100, err))
+        !in_range("presence_penalty", s->presence, -100, 100, err) || !in_range("frequency_penalty", s->frequency, -100, 100, err) ||
+        !in_range("number of biases", s->biases, 0, MAX_BIASES, err))
         return false;
+    if (s->repetition > 0 && s->repetition < 0.01f) return lq_fail(err, LQ_E_USAGE, "repetition_penalty is %g, expected 0 (off) or 0.01 to 100", (double)s->repetition);
+    if (s->biases && (!s->bias_id || !s->bias)) return lq_fail(err, LQ_E_USAGE, "%d biases, but no list of them", s->biases);
     for (int i = 0; i < s->biases; i++) {
         if (s->bias_id[i] < 0 || s->bias_id[i] >= m->desc.vocab)
             return lq_fail(err, LQ_E_USAGE, "logit_bias names token %d, the vocabulary has %d", s->bias_id[i], m->desc.vocab);
-        if (isnan(s->bias[i])) return lq_fail(err, LQ_E_USAGE, "logit_bias of token %d is not a number", s->bias_id[i]);
+        if (isnan(s->bias[i]) || s->bias[i] > 1e9f) return lq_fail(err, LQ_E_USAGE, "logit_bias of token %d is %g, expected a number", s->bias_id[i], (double)s->bias[i]);
     }
     return true;
 }
 static bool check(const lq_model *m, const lq_request *r, int ctx, lq_err *err) {
-    if (!r->prompt_len) return lq_fail(err, LQ_E_USAGE, "the prompt has no tokens");
-    if (r->prompt_len >= (size_t)ctx)
+    if (!r->prompt_len || !r->prompt) return lq_fail(err, LQ_E_USAGE, "the prompt has no tokens");
+    if (r->score_only && r->prompt_len > (size_t)ctx) return lq_fail(err, LQ_E_LIMIT, "the prompt has %zu tokens, the context holds %d", r->prompt_len, ctx);
+    if (r->score_only && r->n > 1) return lq_fail(err, LQ_E_USAGE, "n is %d, expected 1 where nothing is sampled", r->n);
+    if (!r->score_only && r->prompt_len >= (size_t)ctx)
         return lq_fail(err, LQ_E_LIMIT, "the prompt has %zu tokens, the context holds %d and needs one to answer", r->prompt_len, ctx);
     for (size_t i = 0; i < r->prompt_len; i++)
         if (r->prompt[i] < 0 || r->prompt[i] >= m->desc.vocab)
             return lq_fail(err, LQ_E_USAGE, "prompt token %zu is %d, the vocabulary has %d", i, r->prompt[i], m->desc.vocab);
     if (!in_range("n", r->n, 0, MAX_CHOICES, err) || !in_range("top_n", r->top_n, 0, 20, err) || !in_range("stops", r->stops, 0, MAX_STOPS, err) ||
-        !in_range("max_tokens", r->max_tokens, 0, INT32_MAX, err) || !in_range("min_tokens", r->min_tokens, 0, INT32_MAX, err))
+        !in_range("stop_ids", r->stop_id_count, 0, MAX_STOP_IDS, err) || !in_range("max_tokens", r->max_tokens, 0, INT32_MAX, err) || !in_range("min_tokens", r->min_tokens, 0, INT32_MAX, err))
         return false;
+    if ((r->stops && !r->stop) || (r->stop_id_count && !r->stop_ids)) return lq_fail(err, LQ_E_USAGE, "stops are counted but not given");
     for (int i = 0; i < r->stops; i++) {
-        const size_t n = strlen(r->stop[i]);
+        const size_t n = r->stop[i] ? strlen(r->stop[i]) : 0;
         if (!n || n > MAX_STOP_BYTES) return lq_fail(err, LQ_E_USAGE, "stop string %d has %zu bytes, expected 1 to %d", i, n, MAX_STOP_BYTES);
     }
     return check_sampling(m, &r->sampling, err);
@@ -86,18 +92,20 @@ static void count_token(lq_seq *s, int32_t id, bool prompt) {
 }
 static bool seq_new(const lq_model *m, lq_req *q, int choice) {
     lq_seq *s = &q->seq[choice];
-    const size_t all = (size_t)q->prompt + (size_t)q->max_tokens;
+    const size_t all = (size_t)q->prompt + (size_t)q->max_tokens, distinct = all < (size_t)m->desc.vocab ? all : (size_t)m->desc.vocab;
     *s = (lq_seq){.req = q, .choice = choice, .kv = -1, .len = q->prompt, .prompt = q->prompt};
     s->held_cap = q->longest_stop + lq_seq_work(m);
+    q->bytes += all * sizeof *s->ids + s->held_cap + sizeof *s;
     s->ids = malloc(all * sizeof *s->ids);
     s->held = malloc(s->held_cap);
     if (!s->ids || !s->held) return false;
     memcpy(s->ids, q->r.prompt, (size_t)q->prompt * sizeof *s->ids);
     if (!penalised(&q->r.sampling)) return true;
-    s->seen_cap = (int)(all * 2);
-    s->seen = malloc(all * sizeof *s->seen);
-    s->seen_n = malloc(all * sizeof *s->seen_n);
-    s->prompt_n = malloc(all * sizeof *s->prompt_n);
+    q->bytes += distinct * 16;
+    s->seen_cap = (int)(distinct * 2);
+    s->seen = malloc(distinct * sizeof *s->seen);
+    s->seen_n = malloc(distinct * sizeof *s->seen_n);
+    s->prompt_n = malloc(distinct * sizeof *s->prompt_n);
     s->seen_slot = malloc((size_t)s->seen_cap * sizeof *s->seen_slot);
     if (!s->seen || !s->seen_n || !s->prompt_n || !s->seen_slot) return false;
     memset(s->seen_slot, -1, (size_t)s->seen_cap * sizeof *s->seen_slot);
@@ -114,6 +122,7 @@ bool lq_req_new(const lq_model *m, const lq_request *r, int ctx, lq_req **out, l
     q->live = q->r.n;
     q->prompt = (int)r->prompt_len;
     q->max_tokens = r->max_tokens && r->max_tokens < ctx - q->prompt ? r->max_tokens : ctx - q->prompt;
+    if (r->score_only) q->max_tokens = 0;
     q->seed = r->sampling.seed;
     bool done = r->sampling.seeded || getrandom(&q->seed, sizeof q->seed, 0) == (ssize_t)sizeof q->seed;
     done = done && (q->seq = calloc((size_t)q->r.n, sizeof *q->seq)) != NULL && copy_stops(q, r) && copy_biases(m, q, r);

@@ -37,6 +37,7 @@ struct lq_req {
     float *bias;
     int32_t *stop_ids;
     int live;             // choices not finished
+    size_t bytes;         // all that was allocated for it
     int cached;           // prompt tokens that came from the cache
     _Atomic bool cancelled;
     bool received;        // a step has seen it

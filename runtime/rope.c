@@ -1,5 +1,5 @@
-// rope.c: rotary positions: what a config says of them, and the frequencies that follow. All arithmetic that transformers does
-// in f32 is done in f32 here, in the same order, so that the frequencies are the same numbers.
+// rope.c: rotary positions: what a config says of them, and the frequencies that follow, in f32 as transformers computes them.
+// Refuses scalings it does not know and scalings that lack a number they need.
 #include "runtime/arch.h"
 #include <math.h>
 #include <string.h>
@@ -23,16 +23,29 @@ static bool factors_read(const cJSON *scaling, const char *key, int n, float *ou
     return i == n || lq_fail(err, LQ_E_FORMAT, "config.json: rope_scaling.%s holds %d numbers, expected %d", key, i, n);
 }
 
-static bool scaling_read(const cJSON *s, int ctx, lq_rope *r, lq_err *err) {
+static bool needs(const cJSON *s, const char *key, lq_err *err) {
+    return cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(s, key)) || lq_fail(err, LQ_E_FORMAT, "config.json: rope_scaling.%s is missing", key);
+}
+// yarn: the factor of cos and sin by the two keys that some models give instead of attention_factor.
+static bool yarn_mscale(const cJSON *s, lq_rope *r, lq_err *err) {
+    double one = 0, all = 0;
+    if (!lq_json_num(s, "mscale", &one, "config.json: rope_scaling", err) || !lq_json_num(s, "mscale_all_dim", &all, "config.json: rope_scaling", err)) return false;
+    if (one > 0 && all > 0 && !(r->attn_factor > 0) && r->factor > 1) r->attn_factor = (0.1 * one * log(r->factor) + 1) / (0.1 * all * log(r->factor) + 1);
+    return true;
+}
+static bool scaling_read(const cJSON *s, bool named, int original_ctx, lq_rope *r, lq_err *err) {
     static const char *const what = "config.json: rope_scaling";
     const char *type = lq_json_str(s, "rope_type");
     if (!type) type = lq_json_str(s, "type");
+    if (!type && !named) type = "default";
     if (!type) return lq_fail(err, LQ_E_FORMAT, "%s names no rope_type", what);
     size_t i = 0;
     while (i < sizeof kinds / sizeof *kinds && strcmp(kinds[i].name, type)) i++;
     if (i == sizeof kinds / sizeof *kinds) return lq_fail(err, LQ_E_UNSUPPORTED, "%s: unknown rope_type \"%s\"", what, type);
     r->kind = kinds[i].kind;
-    int64_t original = ctx;
+    int64_t original = original_ctx;
+    if (r->kind != LQ_ROPE_DEFAULT && r->kind != LQ_ROPE_LONG && !needs(s, "factor", err)) return false;
+    if (r->kind == LQ_ROPE_LLAMA3 && !needs(s, "original_max_position_embeddings", err)) return false;
     if (!lq_json_num(s, "factor", &r->factor, what, err) || !lq_json_num(s, "low_freq_factor", &r->low_factor, what, err) ||
         !lq_json_num(s, "high_freq_factor", &r->high_factor, what, err) || !lq_json_num(s, "beta_fast", &r->beta_fast, what, err) ||
         !lq_json_num(s, "beta_slow", &r->beta_slow, what, err) || !lq_json_num(s, "attention_factor", &r->attn_factor, what, err) ||
@@ -45,6 +58,7 @@ static bool scaling_read(const cJSON *s, int ctx, lq_rope *r, lq_err *err) {
         return lq_fail(err, LQ_E_FORMAT, "%s: low_freq_factor %g and high_freq_factor %g, expected 0 < low < high", what, r->low_factor, r->high_factor);
     if (r->kind == LQ_ROPE_YARN && !(r->beta_fast > r->beta_slow && r->beta_slow > 0))
         return lq_fail(err, LQ_E_FORMAT, "%s: beta_fast %g and beta_slow %g, expected 0 < slow < fast", what, r->beta_fast, r->beta_slow);
+    if (r->kind == LQ_ROPE_YARN && !yarn_mscale(s, r, err)) return false;
     if (r->kind == LQ_ROPE_LONG)
         return factors_read(s, "short_factor", r->dim / 2, r->short_factor, err) && factors_read(s, "long_factor", r->dim / 2, r->long_factor, err);
     return true;
@@ -56,6 +70,8 @@ bool lq_rope_read(const cJSON *config, int head_dim, int ctx, lq_rope *r, lq_err
     const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");   // transformers 4
     *r = (lq_rope){.kind = LQ_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .truncate = true, .original_ctx = ctx};
     double partial = 1;
+    int64_t original = ctx; // Phi-3 has it beside rope_scaling, not inside
+    if (!lq_json_int(config, "original_max_position_embeddings", 1, LQ_CTX_MAX, &original, what, err)) return false;
     if (!lq_json_num(config, "rope_theta", &r->theta, what, err) || !lq_json_num(config, "partial_rotary_factor", &partial, what, err)) return false;
     if (cJSON_IsObject(params)) {
         if (!lq_json_num(params, "rope_theta", &r->theta, what, err) || !lq_json_num(params, "partial_rotary_factor", &partial, what, err)) return false;
@@ -66,7 +82,13 @@ bool lq_rope_read(const cJSON *config, int head_dim, int ctx, lq_rope *r, lq_err
     r->dim = (int)(head_dim * partial);
     if (r->dim < 2 || r->dim % 2 || r->dim > LQ_ROPE_DIM)
         return lq_fail(err, LQ_E_FORMAT, "%s: rotary dimension %d, expected an even number up to %d", what, r->dim, LQ_ROPE_DIM);
-    return !cJSON_IsObject(scaling) || scaling_read(scaling, ctx, r, err);
+    r->original_ctx = (int)original;
+    if (cJSON_IsObject(scaling) && !scaling_read(scaling, scaling != params, (int)original, r, err)) return false;
+    if (r->kind == LQ_ROPE_LONG && !(r->attn_factor > 0)) {
+        const double ratio = (double)ctx / r->original_ctx; // of what the model was made for, not of what it is opened with
+        r->attn_factor = ratio <= 1 ? 1 : sqrt(1 + log(ratio) / log(r->original_ctx));
+    }
+    return true;
 }
 
 // The dimension whose wavelength makes `turns` turns in the original context.
@@ -90,8 +112,8 @@ static void llama3(const lq_rope *r, float *f) {
         float wave = (float)TAU / f[i], scaled = f[i] / (float)r->factor;
         if (wave > (float)low) f[i] = scaled;
         else if (wave >= (float)high) {
-            float smooth = (float)((r->original_ctx / wave - r->low_factor) / (r->high_factor - r->low_factor));
-            f[i] = (1 - smooth) * scaled + smooth * f[i];
+            float smooth = ((float)r->original_ctx / wave - (float)r->low_factor) / (float)(r->high_factor - r->low_factor);
+            f[i] = (1 - smooth) * f[i] / (float)r->factor + smooth * f[i];
         }
     }
 }
@@ -111,8 +133,6 @@ void lq_rope_resolve(const lq_rope *r, int ctx, float *f, float *mscale) {
     case LQ_ROPE_LONG: {
         const float *by = ctx > r->original_ctx ? r->long_factor : r->short_factor;
         for (int i = 0; i < r->dim / 2; i++) f[i] /= by[i];
-        double ratio = r->factor > 1 ? r->factor : (double)ctx / r->original_ctx;
-        *mscale = ratio <= 1 ? 1 : (float)sqrt(1 + log(ratio) / log(r->original_ctx));
         break;
     }
     default: break;

@@ -4,6 +4,9 @@
 #include <string.h>
 
 void lq_free(void *p) { free(p); }
+const char *lq_version(void) { return LQ_VERSION; }
+int32_t lq_token_id(const lq_model *m, const char *token, size_t n) { return lq_tokenizer_id(m->tok, token, n); }
+int32_t lq_token_bos(const lq_model *m) { return lq_tokenizer_bos(m->tok); }
 
 bool lq_tokenize(const lq_model *m, const char *text, size_t n, int flags, int32_t **ids, size_t *count, lq_err *err) {
     lq_ids out = {0};

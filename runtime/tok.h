@@ -143,7 +143,9 @@ typedef struct lq_tok_pieces { lq_tok_piece *p; size_t n, cap; } lq_tok_pieces;
 
 // --- decoding ---
 
-typedef enum lq_tok_dec_kind { LQ_TOK_D_REPLACE, LQ_TOK_D_BYTES, LQ_TOK_D_FALLBACK, LQ_TOK_D_FUSE, LQ_TOK_D_STRIP, LQ_TOK_D_METASPACE, LQ_TOK_D_SUFFIX } lq_tok_dec_kind;
+typedef enum lq_tok_dec_kind {
+    LQ_TOK_D_REPLACE, LQ_TOK_D_BYTES, LQ_TOK_D_FALLBACK, LQ_TOK_D_FUSE, LQ_TOK_D_STRIP, LQ_TOK_D_METASPACE, LQ_TOK_D_SUFFIX
+} lq_tok_dec_kind;
 typedef struct lq_tok_dec {
     lq_tok_dec_kind kind;
     lq_tok_pattern pattern;    // REPLACE

@@ -42,7 +42,9 @@ static bool template_token_add(const cJSON *json, const cJSON *specials, const l
     const char *name = lq_json_str(json, "id");
     const cJSON *token = name ? cJSON_GetObjectItemCaseSensitive(specials, name) : NULL;
     const cJSON *ids = cJSON_GetObjectItemCaseSensitive(token, "ids");
-    if (!cJSON_IsArray(ids)) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: special token %.60s is not described", name ? name : "");
+    if (!cJSON_IsArray(ids)) {
+        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: special token %.60s is not described", name ? name : "");
+    }
     for (const cJSON *k = ids->child; k; k = k->next) {
         if (!cJSON_IsNumber(k) || !(k->valuedouble >= 0 && k->valuedouble < t->vocab.count)) {
             return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: special token %.60s has no id of the vocabulary", name);

@@ -47,10 +47,12 @@ job() { # LAYER NAME SECONDS COMMAND...
     log=$logs/$layer.${name//[^A-Za-z0-9_.-]/_}
     jobs+=("$layer|$name|$log")
     while [ "$(jobs -rp | wc -l)" -ge "$cores" ]; do wait -n 2>/dev/null; done
+    reap
     (
         start=$EPOCHREALTIME
         timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
-        echo "$? $(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')" >"$log.rc"
+        echo "$? $(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')" >"$log.end"
+        mv "$log.end" "$log.rc"
     ) &
 }
 
@@ -76,14 +78,14 @@ report() { # what a job left behind
         echo "      ${why:+$why; }log: ${log#"$PWD"/}"
     fi
 }
-collect() {
-    wait
-    local entry layer name log
+# Reports the jobs that have ended, in the order in which they were begun.
+reap() {
+    local entry layer name log left=()
     for entry in ${jobs[@]+"${jobs[@]}"}; do
         IFS='|' read -r layer name log <<<"$entry"
-        report "$layer" "$name" "$log"
+        if [ -f "$log.rc" ] || [ "${1:-}" = all ]; then report "$layer" "$name" "$log"; else left+=("$entry"); fi
     done
-    jobs=()
+    jobs=(${left[@]+"${left[@]}"})
 }
 
 # --- builds: any warning is a failure ---
@@ -162,7 +164,8 @@ for preset in ${built[@]+"${built[@]}"}; do
     # The corpus is replayed where memory is watched, or with what there is.
     [ "$preset" = "${presets##* }" ] && wants fuzz && fuzz_jobs "$preset"
 done
-collect
+wait
+reap all
 
 for name in "${layers[@]}"; do
     [ -n "${ran[$name]:-}" ] && continue

@@ -26,6 +26,7 @@ void lq_cpu_c(lq_ops *o);            // kernels/cpu/matmul.c: quant, matmul, moe
 
 // All slots but memory, control, quant, matmul and moe.
 void lq_cpu_ref_slots(lq_ops *o);    // kernels/cpu/ref.c
+void lq_cpu_avx2_slots(lq_ops *o);   // kernels/cpu/x86/ops_avx2.c
 void lq_cpu_avx512_slots(lq_ops *o); // kernels/cpu/x86/ops_avx512.c
 
 // Scratch: a slot may use all of d->work while it runs, no slot leaves anything in it. Each worker has an aligned share of

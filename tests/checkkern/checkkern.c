@@ -48,11 +48,12 @@ void *ck_buf(size_t bytes, size_t off) {
     return base + before;
 }
 void ck_done(const char *what) {
+    const size_t guard = GUARD;
     bool ok = true;
     for (int i = 0; i < buf_count; i++) {
         const unsigned char *p = bufs[i].base;
         for (size_t j = 0; j < bufs[i].before; j++) ok &= p[j] == MARK;
-        for (size_t j = 0; j < GUARD; j++) ok &= p[bufs[i].before + bufs[i].bytes + j] == MARK;
+        for (size_t j = 0; j < guard; j++) ok &= p[bufs[i].before + bufs[i].bytes + j] == MARK;
         free(bufs[i].base);
     }
     buf_count = 0;

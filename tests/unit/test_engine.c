@@ -255,10 +255,46 @@ static void prompts(lq_model *m) {
     CHECK(a.prompts == 1, "%d of 1 prompt token was told", a.prompts);
     lq_engine_close(e);
 }
+// A prompt that fills the context to its last token can still be scored; its logprobs are those of a request that goes on.
+static void scores(lq_model *m) {
+    static answer a;
+    static int32_t ids[256];
+    lq_engine *e = engine(m, (lq_engine_opts){.max_batch = 50});
+    for (int i = 0; i < 256; i++) ids[i] = i;
+    for (int n = 1; n <= 256; n += 85) {
+        memset(&a, 0, sizeof a);
+        lq_request r = {.prompt = ids, .prompt_len = (size_t)n, .prompt_logprobs = true, .score_only = true, .on_event = on_event, .arg = &a};
+        submit(e, &r);
+        run_all(e);
+        CHECK(a.prompts == n && a.count == 0 && a.finish == LQ_LENGTH, "%d of %d prompt tokens were told, %d sampled, finish %d", a.prompts, n, a.count, a.finish);
+    }
+    lq_engine_close(e);
+}
+// With room for one, the highest priority runs first, whoever came first.
+static void priorities(lq_model *m) {
+    static answer a[3];
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 1});
+    lq_err err;
+    bool busy = true;
+    memset(a, 0, sizeof a);
+    for (int i = 0; i < 3; i++) {
+        lq_request r = request(i, &a[i]);
+        r.priority = i;
+        submit(e, &r);
+    }
+    for (int i = 2; i >= 0; i--)
+        while (busy && a[i].finish == LQ_RUNNING) {
+            CHECK(lq_engine_step(e, &busy, &err), "%s", err.text);
+            for (int k = 0; k < i; k++) CHECK(a[k].count == 0, "priority %d ran before %d was through", k, i);
+        }
+    run_all(e);
+    lq_engine_close(e);
+}
 static void refusals(lq_model *m) {
-    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 2, .max_queue = 3});
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 2, .max_queue = 3}), *second;
     static answer a[4];
     lq_err err;
+    CHECK(!lq_engine_open(m, NULL, &second, &err) && !second, "two engines on one model");
     lq_request r;
     const int32_t bad = 260;
 #define REFUSED(change) r = request(1, a); change; err.text[0] = 0; CHECK(!lq_submit(e, &r, NULL, &err) && err.text[0], #change)
@@ -269,6 +305,12 @@ static void refusals(lq_model *m) {
     REFUSED(r.sampling.temperature = NAN);
     REFUSED(r.sampling.top_p = 1.5f);
     REFUSED(r.top_n = 21);
+    REFUSED(r.prompt = NULL);
+    REFUSED(r.stops = -1);
+    REFUSED(r.stop_id_count = -1);
+    REFUSED(r.sampling.biases = -1);
+    REFUSED(r.sampling.biases = 1);
+    REFUSED(r.sampling.repetition = 1e-9f);
     REFUSED(r.stop = (const char *const[]){""}; r.stops = 1);
     REFUSED(r.sampling.bias_id = &bad; r.sampling.bias = &r.sampling.top_p; r.sampling.biases = 1);
     for (int i = 0; i < 3; i++) {
@@ -301,6 +343,8 @@ int main(void) {
     stops(m);
     cancels(m);
     prompts(m);
+    scores(m);
+    priorities(m);
     refusals(m);
     lq_model_close(m);
     snprintf(quantized, sizeof quantized, "%s.lq", dir);

@@ -153,6 +153,7 @@ static void test_names(void) {
         {"bf16", "bf16"}, {"f32", "f32"}, {"int4", "int4 g128 sym f16"}, {"int4 g32", "int4 g32 sym f16"}, {"int8", "int8 row sym f16"},
         {"int4 g128 asym", "int4 g128 asym f16"}, {"int8 asym g64 f32", "int8 g64 asym f32"}, {"int4 row", "int4 row sym f16"},
         {"int2 g16", "int2 g16 sym f16"}, {"table4", "table4 g64 f16"}, {"e4m3", "e4m3"}, {"e4m3 row", "e4m3 row f32"},
+        {"e4m3 g1048576 r2147483646", "e4m3 g1048576 r2147483646 f32"},
         {"e4m3 tensor", "e4m3 tensor f32"}, {"e4m3 g128 r128", "e4m3 g128 r128 f32"}, {"e5m2 row bf16", "e5m2 row bf16"}, {"i8 row", "i8 row f32"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         lq_wtype t, u;
@@ -167,7 +168,7 @@ static void test_names(void) {
     }
     static const char *const bad[] = {"", " ", "int", "int9", "int1", "int44", "int4 g", "int4 g0", "int4 g-16", "int4 g24",
         "int4 g32 g32", "int4 sym asym", "int4 f64", "bf16 g32",
-                                      "i8", "i8 sym", "table4 sym", "int4 asym r8", "fp4", "int4 g99999999999", "int04", "int4 g032",
+                                      "i8", "i8 sym", "table4 sym", "int4 asym r8", "fp4", "int4 g99999999999", "int4 g1048592", "e4m3 row r2147483647", "e4m3 row r1", "int04", "int4 g032",
                                           "int4 row tensor r4", "e4m3 sym",
                                       "int4 g32 sym f16 and many more words than any type could ever have, so that the text is long"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -198,7 +199,10 @@ static void test_sizes(void) {
         {"int3 g16", LQ_X86, 16, 64, false, 0, 0, 0}, {"bf16", LQ_X86, 16, 64, false, 0, 0, 0}, {"table4", LQ_X86, 16, 64, false, 0, 0, 0},
         {"int4", LQ_CUDA, 64, 128, false, 0, 0, 0},
         {"int4", LQ_ANY, 0, 128, false, 0, 0, 0}, {"int4", LQ_ANY, -1, 128, false, 0, 0, 0}, {"int4", LQ_ANY, 1, INT64_MAX, false, 0, 0, 0},
-        {"f32", LQ_ANY, (int64_t)1 << 40, (int64_t)1 << 40, false, 0, 0, 0}, {"int8", LQ_X86, (int64_t)1 << 40, (int64_t)1 << 40, false, 0, 0, 0}};
+        {"f32", LQ_ANY, (int64_t)1 << 40, (int64_t)1 << 40, false, 0, 0, 0}, {"int8", LQ_X86, (int64_t)1 << 40, (int64_t)1 << 40, false, 0, 0, 0},
+        {"int4 row", LQ_ANY, (int64_t)1 << 31, 8, false, 0, 0, 0}, {"int4 row", LQ_ANY, 8, (int64_t)1 << 31, false, 0, 0, 0},
+        {"int4 row", LQ_ANY, INT32_MAX, 8, true, (size_t)INT32_MAX * 4, (size_t)INT32_MAX * 2, 0},
+        {"e4m3 tensor", LQ_ANY, INT32_MAX, 2, true, (size_t)INT32_MAX * 2, 4, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lq_wtype t;
         lq_weight_size s;

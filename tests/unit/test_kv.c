@@ -56,7 +56,7 @@ static void random_walk(lq_kv *kv) {
 static void window(void) {
     lq_kv *kv;
     lq_err err;
-    CHECK(lq_kv_open(&(lq_kv_opts){.page = 16, .blocks = 8, .groups = 2, .window = {0, 20}, .max_seqs = 1, .max_len = 128}, &kv, &err), "%s", err.text);
+    CHECK(lq_kv_open(&(lq_kv_opts){.page = 16, .blocks = {8, 8}, .groups = 2, .window = {0, 20}, .max_seqs = 1, .max_len = 128}, &kv, &err), "%s", err.text);
     const int s = lq_kv_begin(kv);
     for (int n = 1; n <= 128; n++) {
         CHECK(lq_kv_grow(kv, s, n), "position %d", n);
@@ -71,13 +71,13 @@ static void window(void) {
 int main(void) {
     lq_kv *kv;
     lq_err err;
-    CHECK(lq_kv_open(&(lq_kv_opts){.page = PAGE, .blocks = BLOCKS, .groups = GROUPS, .window = {0, 0}, .max_seqs = SEQS, .max_len = LEN}, &kv, &err), "%s", err.text);
+    CHECK(lq_kv_open(&(lq_kv_opts){.page = PAGE, .blocks = {BLOCKS, BLOCKS}, .groups = GROUPS, .window = {0, 0}, .max_seqs = SEQS, .max_len = LEN}, &kv, &err), "%s", err.text);
     random_walk(kv);
     for (int s = 0; s < SEQS; s++)
         if (live[s]) lq_kv_end(kv, s);
     for (int g = 0; g < GROUPS; g++) CHECK(lq_kv_free_blocks(kv, g) == BLOCKS, "%d blocks did not come back", BLOCKS - lq_kv_free_blocks(kv, g));
     lq_kv_close(kv);
-    CHECK(!lq_kv_open(&(lq_kv_opts){.page = 0, .blocks = 1, .groups = 1, .max_seqs = 1, .max_len = 1}, &kv, &err) && err.text[0], "page 0");
+    CHECK(!lq_kv_open(&(lq_kv_opts){.page = 0, .blocks = {1}, .groups = 1, .max_seqs = 1, .max_len = 1}, &kv, &err) && err.text[0], "page 0");
     window();
     return test_end();
 }

@@ -217,7 +217,6 @@ static bool tell_lie(const char *from, const char *to, lie how, lq_err *err) {
     lq_ckpt *c;
     lq_desc d;
     lq_writer *w = NULL;
-    lq_slot slots[LQ_LAYER_SLOTS];
     lq_bytes file;
     if (!lq_ckpt_open(from, &c, err) || !lq_desc_read(c, &d, err)) return false;
     bool ok = lq_writer_open(&(lq_writer_opts){.out = to, .fingerprint = "lie", .overwrite = true, .header_room = 65536}, &w, err) &&
@@ -230,7 +229,8 @@ static bool tell_lie(const char *from, const char *to, lie how, lq_err *err) {
         ok = lq_ckpt_file(c, name, &file, err) && (!file.p || lq_writer_add(w, full, LQ_U8, 1, (int64_t[]){(int64_t)file.n}, file.p, err));
     }
     for (int l = -1; ok && l < d.layers; l++) {
-        const int n = lq_desc_slots(&d, l, slots, LQ_LAYER_SLOTS);
+        int n;
+        lq_slot *slots = lq_desc_slots(&d, l, &n);
         for (int i = 0; ok && i < n; i++) {
             lq_weight q;
             static uint8_t buf[1 << 20];
@@ -258,6 +258,7 @@ static bool tell_lie(const char *from, const char *to, lie how, lq_err *err) {
             }
             ok = lq_writer_weight(w, slots[i].name, &q, err);
         }
+        free(slots);
     }
     ok = ok && lq_writer_commit(w, err);
     if (w) lq_writer_close(w, true);
@@ -290,7 +291,6 @@ static void test_layouts(void) {
     lq_quant_result r;
     lq_ckpt *a = NULL, *b = NULL;
     lq_desc d;
-    lq_slot slots[LQ_LAYER_SLOTS];
     snprintf(path, sizeof path, "%s/x86.lq", dir);
     CHECK(quantize(path, "int4 g32", "x86", NULL, NULL, &r, &err), "%s", err.text);
     lq_quant_result_free(&r);
@@ -299,7 +299,8 @@ static void test_layouts(void) {
         CHECK(false, "%s", err.text);
         return;
     }
-    const int n = lq_desc_slots(&d, 0, slots, LQ_LAYER_SLOTS);
+    int n;
+    lq_slot *slots = lq_desc_slots(&d, 0, &n);
     for (int i = 0; i < n; i++) {
         lq_weight x, y;
         float p[512], q[512];
@@ -314,6 +315,7 @@ static void test_layouts(void) {
         }
         CHECK(same && x.layout == LQ_ANY && y.layout == LQ_X86, "%s: layout x86 holds other weights", slots[i].name);
     }
+    free(slots);
     lq_desc_free(&d);
     lq_ckpt_close(a);
     lq_ckpt_close(b);

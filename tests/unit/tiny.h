@@ -64,8 +64,8 @@ static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
     memcpy(d.layer, both, sizeof both);
     bool done = true;
     for (int l = -1; l < 2 && done; l++) {
-        lq_slot slots[LQ_LAYER_SLOTS];
-        const int n = lq_desc_slots(&d, l, slots, LQ_LAYER_SLOTS);
+        int n;
+        lq_slot *slots = lq_desc_slots(&d, l, &n);
         for (int i = 0; i < n && done; i++) {
             const size_t count = (size_t)slots[i].n * (size_t)(slots[i].k ? slots[i].k : 1);
             const float scale = !slots[i].k ? 0.2f : slots[i].role == LQ_R_EMBED ? 1.5f : 2.5f / sqrtf((float)slots[i].k);
@@ -73,6 +73,7 @@ static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
             lq_dtypes[LQ_BF16].from_f32(w, h, count);
             done = lq_writer_add(writer, slots[i].name, LQ_BF16, slots[i].k ? 2 : 1, (int64_t[]){slots[i].n, slots[i].k}, h, err);
         }
+        free(slots);
     }
     free(d.layer);
     done = done && lq_writer_commit(writer, err);

@@ -197,33 +197,46 @@ INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __m
     }                                                                                                                        \
 }
 
-// Every height and the usual groups as constants; GROUP 0 is any other one.
-typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mmask16);
-#define THIN_FN(GROUP, M) static void thin##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k) { thin(c, t, m, y, ldy, k, BITS, M, GROUP ? GROUP : c->G); }
-#define TWO_FN(GROUP, M)                                                                                                                                           \
-    static void two##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k) { block##M(c, t, m, y, ldy, k, GROUP ? GROUP : c->G, false); } \
-    static void ahead##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k) { block##M(c, t, m, y, ldy, k, GROUP ? GROUP : c->G, true); }
+// Every height and the usual groups as constants; GROUP 0 is any other one (and all under a sanitizer, to build in time).
+typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mmask16, bool ahead);
+#define THIN_FN(GROUP, M)                                                                                              \
+    static void thin##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {     \
+        (void)ahead;                                                                                                   \
+        thin(c, t, m, y, ldy, k, BITS, M, GROUP ? GROUP : c->G);                                                       \
+    }
+#define TWO_FN(GROUP, M)                                                                                               \
+    static void two##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {      \
+        block##M(c, t, m, y, ldy, k, GROUP ? GROUP : c->G, ahead);                                                     \
+    }
 #define SIXTEEN(X, GROUP) X(GROUP, 1) X(GROUP, 2) X(GROUP, 3) X(GROUP, 4) X(GROUP, 5) X(GROUP, 6) X(GROUP, 7) X(GROUP, 8) \
     X(GROUP, 9) X(GROUP, 10) X(GROUP, 11) X(GROUP, 12) X(GROUP, 13) X(GROUP, 14) X(GROUP, 15) X(GROUP, 16)
 #define FOUR(X, GROUP) X(GROUP, 9) X(GROUP, 10) X(GROUP, 11) X(GROUP, 12)
 #define GROUP_FNS(GROUP) SIXTEEN(THIN_FN, GROUP) FOUR(TWO_FN, GROUP)
 #define THIN_NAME(GROUP, M) thin##GROUP##_##M,
 #define TWO_NAME(GROUP, M) [M - 1] = two##GROUP##_##M,
-#define AHEAD_NAME(GROUP, M) [M - 1] = ahead##GROUP##_##M,
-#define GROUP_ROW(GROUP) {{SIXTEEN(THIN_NAME, GROUP)}, {FOUR(TWO_NAME, GROUP)}, {FOUR(AHEAD_NAME, GROUP)}}
+#define GROUP_ROW(GROUP) {{SIXTEEN(THIN_NAME, GROUP)}, {FOUR(TWO_NAME, GROUP)}}
+#ifdef LQ_SANITIZED
+#define ALL_FNS GROUP_FNS(0)
+#define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0)}
+#else
+#define ALL_FNS GROUP_FNS(0) GROUP_FNS(32) GROUP_FNS(64) GROUP_FNS(128)
+#define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128)}
+#endif
 
 // Up to 32 rows the thin kernel in parts of at most 16, above them two tiles at a time. Rows are dealt evenly over parts, so
 // that above 32 only heights 9 to 12 occur.
-INLINE void walk(const cut *c, block_fn *const fns[3][THIN], int64_t n, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
-    const int all = m1 - m0;
+INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[4][2][THIN], int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
+    const cut c = cut_of(w, a);
+    block_fn *const (*fns)[THIN] = all[c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : 0];
+    const int rows = m1 - m0;
     while (t0 < t1) {
-        const bool two = t1 - t0 >= 2 && all > THIN_ROWS;
-        const int parts = two ? (all + TALL - 1) / TALL : (all + THIN - 1) / THIN;
-        const __mmask16 tail = columns(n, two ? t0 + 1 : t0);
+        const bool two = t1 - t0 >= 2 && rows > THIN_ROWS;
+        const int parts = two ? (rows + TALL - 1) / TALL : (rows + THIN - 1) / THIN;
+        const __mmask16 tail = columns(w->n, two ? t0 + 1 : t0);
         for (int p = 0, m = m0; p < parts; p++) {
-            const int rows = (m1 - m + parts - p - 1) / (parts - p);
-            fns[!two ? 0 : p ? 1 : 2][rows - 1](c, t0, m, y, ldy, tail);
-            m += rows;
+            const int tall = (m1 - m + parts - p - 1) / (parts - p);
+            fns[two][tall - 1](&c, t0, m, y, ldy, tail, p == 0);
+            m += tall;
         }
         t0 += two ? 2 : 1;
     }

@@ -8,7 +8,10 @@
 #define LQ_SANITIZED
 #endif
 #endif
-#if defined(LQ_SANITIZED) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LQ_SANITIZED
+#endif
+#if defined(LQ_SANITIZED)
 #define EACH for
 #define ROLLED
 #elif defined(__clang__)

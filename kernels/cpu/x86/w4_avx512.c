@@ -4,12 +4,9 @@
 #define BITS 4
 #define DOTS DOTS4
 BLOCK(9) BLOCK(10) BLOCK(11) BLOCK(12)
-GROUP_FNS(0) GROUP_FNS(32) GROUP_FNS(64) GROUP_FNS(128)
-
-static block_fn *const fns[4][3][THIN] = {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128)};
+ALL_FNS
+static block_fn *const all[4][2][THIN] = ALL_ROWS;
 
 void lq_matmul_f32_q8_int4x86_avx512(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
-    const cut c = cut_of(w, a);
-    const int row = c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : 0;
-    walk(&c, fns[row], w->n, t0, t1, m0, m1, y, ldy);
+    walk(w, a, all, t0, t1, m0, m1, y, ldy);
 }

@@ -1,0 +1,444 @@
+// attn_vec.h: attention for the ISA this is compiled for. Owns nothing; refuses nothing that attn.c takes.
+//
+// A tile is up to TILE query vectors (rows x heads of one KV head's group) of a sequence. Per split of LQ_SPLIT positions K and V
+// become f32 once per tile and every product is the same small kernel, ROWS query vectors x COLS columns. A score is one chain of
+// fused multiply-adds over dk, a weighted sum one chain over the split's positions, a sum of exponentials VEC chains by position mod
+// VEC: none of them knows the tile, so a row has its bits in decode, in any prefill and on any number of threads. Positions that a
+// row does not see have weight 0, which leaves a chain as it is. One row's splits may be computed by several threads (few rows, long
+// cache): their results lie in dev->work and are merged in order, by the same code.
+#include "kernels/cpu/attn.h"
+#include "kernels/cpu/x86/vec.h"
+
+enum { TILE = 64, COLS = 2 * VEC, DK = 128, DEEP = 128 }; // DK: of K at a time; DEEP: positions of V at a time
+#if defined(__AVX512F__)
+enum { ROWS = 8 }; // 2 * ROWS sums, 2 columns and a broadcast in 32 registers, or in 16
+#else
+enum { ROWS = 6 };
+#endif
+
+typedef struct job {
+    const lq_attn_args *a;
+    int32_t *first;    // [seqs + 1] tile (and split) a sequence begins with
+    bool by_split;
+    int splits, group; // splits per row of `part`; query heads per KV head
+    lq_part *part;     // [rows][heads][splits]
+    float *part_o;     // [rows][heads][splits][dv]
+} job;
+
+typedef struct tile {
+    int n, groups, kv_head, seq;
+    int first, last;   // position that anyone sees
+    int low[TILE / ROWS + 1], high[TILE / ROWS + 1]; // what each ROWS of them see of this split, relative to it; low / COLS is whole
+    const float *q[TILE];
+    float *y[TILE];
+    int row[TILE], head[TILE];
+    lq_sight see[TILE];
+    float all_m[TILE], all_l[TILE], m[TILE], l[TILE], old[TILE], new[TILE];
+    _Alignas(64) float p[TILE][LQ_SPLIT]; // scores, then weights
+    _Alignas(64) float o[TILE][COLS];
+    _Alignas(64) float kv[DEEP][COLS];    // V, or K across
+    _Alignas(64) float raw[COLS][DK];     // K as it lies
+} tile;
+
+// --- the kernel: c[r][0..COLS) += sum over i of a[r][i] b[i][0..COLS), or = ---
+
+__attribute__((always_inline)) static inline void dot_rows(const int rows, int k, const float *const *a, const float *b, float *const *c,
+                                                           bool more) {
+    vf s[ROWS], t[ROWS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        s[r] = more ? vf_load(c[r]) : vf_zero();
+        t[r] = more ? vf_load(c[r] + VEC) : vf_zero();
+    }
+    for (int i = 0; i < k; i++, b += COLS) {
+        vf u = vf_load(b), v = vf_load(b + VEC);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            vf x = vf_set(a[r][i]);
+            s[r] = vf_fma(x, u, s[r]);
+            t[r] = vf_fma(x, v, t[r]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        vf_store(c[r], s[r]);
+        vf_store(c[r] + VEC, t[r]);
+    }
+}
+
+static void dots(int rows, int k, const float *const *a, const float *b, float *const *c, bool more) {
+    switch (rows) {
+    case 1: dot_rows(1, k, a, b, c, more); break;
+    case 2: dot_rows(2, k, a, b, c, more); break;
+    case 3: dot_rows(3, k, a, b, c, more); break;
+    case 4: dot_rows(4, k, a, b, c, more); break;
+    case 5: dot_rows(5, k, a, b, c, more); break;
+#if defined(__AVX512F__)
+    case 6: dot_rows(6, k, a, b, c, more); break;
+    case 7: dot_rows(7, k, a, b, c, more); break;
+#endif
+    default: dot_rows(ROWS, k, a, b, c, more);
+    }
+}
+
+// --- K and V as f32 ---
+
+static inline vf widen(lq_dtype type, const void *p) {
+    switch (type) {
+    case LQ_F16: return vf_of_f16(p);
+    case LQ_BF16: return vf_of_bf16(p);
+    case LQ_I8: return vf_of_i8(p);
+    case LQ_E4M3: return vf_of_e4m3(p);
+    default: return vf_load(p);
+    }
+}
+
+// Elements d0 .. d0 + width of `n` positions from j on, to dst [n][stride], with zeros up to the next multiple of VEC.
+// Returns whether any is NaN or infinite. A block freed behind the window reads as 0.
+__attribute__((always_inline)) static inline bool read_typed(const lq_dtype type, const lq_attn_args *a, const tile *t, bool v, int j,
+                                                             int n, int d0, int width, float *dst, int stride) {
+    const lq_cache *c = &a->cache;
+    const int32_t *table = a->rows->tables + (size_t)t->seq * (size_t)a->rows->table_stride;
+    const size_t size = type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2, step = (size_t)lq_cache_width(c, v) * size;
+    const int tail = width % VEC;
+    float head_scale = lq_cache_head_scale(c, t->kv_head, v);
+    vf odd = vf_zero(); // x - x: 0, or NaN
+    for (int i = 0; i < n;) {
+        int32_t block = table[(j + i) / c->page];
+        int at = (j + i) % c->page, end = i + c->page - at < n ? i + c->page - at : n;
+        if (block < 0) {
+            for (; i < end; i++, dst += stride) memset(dst, 0, (size_t)((width + VEC - 1) / VEC * VEC) * sizeof *dst);
+            continue;
+        }
+        const char *src = lq_cache_at(c, block, t->kv_head, v) + (size_t)at * step + (size_t)d0 * size;
+        const float *scale = type == LQ_I8 ? lq_cache_scale(c, block, t->kv_head, v) : NULL;
+        for (; i < end; i++, at++, dst += stride, src += step) {
+            vf by = vf_set(scale ? scale[at] : head_scale), x;
+            int d = 0;
+            for (; d + VEC <= width; d += VEC) {
+                x = widen(type, src + (size_t)d * size);
+                if (type == LQ_I8 || type == LQ_E4M3) x = vf_mul(x, by);
+                odd = vf_or(odd, vf_sub(x, x));
+                vf_store(dst + d, x);
+            }
+            if (!tail) continue;
+            char rest[VEC * 4] = {0}; // nothing behind the last element is read
+            memcpy(rest, src + (size_t)d * size, (size_t)tail * size);
+            x = widen(type, rest);
+            if (type == LQ_I8 || type == LQ_E4M3) x = vf_only(vm_first(tail), vf_mul(x, by));
+            odd = vf_or(odd, vf_sub(x, x));
+            vf_store(dst + d, x);
+        }
+    }
+    return vf_any_nan(odd);
+}
+static bool kv_read(const lq_attn_args *a, const tile *t, bool v, int j, int n, int d0, int width, float *dst, int stride) {
+    switch (a->cache.type) {
+    case LQ_F16: return read_typed(LQ_F16, a, t, v, j, n, d0, width, dst, stride);
+    case LQ_BF16: return read_typed(LQ_BF16, a, t, v, j, n, d0, width, dst, stride);
+    case LQ_I8: return read_typed(LQ_I8, a, t, v, j, n, d0, width, dst, stride);
+    case LQ_E4M3: return read_typed(LQ_E4M3, a, t, v, j, n, d0, width, dst, stride);
+    default: return read_typed(LQ_F32, a, t, v, j, n, d0, width, dst, stride);
+    }
+}
+
+// Asks for the K or V of positions j .. j + n, none behind `last`: pages are too short for the machine to foresee the next one.
+static void kv_ask(const lq_attn_args *a, const tile *t, bool v, int j, int n, int last) {
+    const lq_cache *c = &a->cache;
+    const int32_t *table = a->rows->tables + (size_t)t->seq * (size_t)a->rows->table_stride;
+    size_t width = (size_t)lq_cache_width(c, v) * lq_dtype_size(c->type);
+    int end = j + n <= last ? j + n : last + 1;
+    while (j < end) {
+        int32_t block = table[j / c->page];
+        int at = j % c->page, some = c->page - at < end - j ? c->page - at : end - j;
+        const char *src = block < 0 ? NULL : lq_cache_at(c, block, t->kv_head, v) + (size_t)at * width;
+        for (size_t i = 0; src && i < (size_t)some * width; i += 64) _mm_prefetch(src + i, _MM_HINT_T1);
+        j += some;
+    }
+}
+
+// dst[c][r] = src[r][c], VEC x VEC.
+#if defined(__AVX512F__)
+static void across(const float *src, int from, float *dst, int to) {
+    __m512 r[16], s[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) r[i] = _mm512_load_ps(src + i * from);
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]), s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            __m512d x = _mm512_castps_pd(s[i + h]), y = _mm512_castps_pd(s[i + 2 + h]);
+            r[i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+            r[i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+        }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { // quarter q of r[4 b + i] has column 4 q + i of rows 4 b .. 4 b + 3
+        __m512 a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88), b = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
+        __m512 c = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd), d = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+        _mm512_store_ps(dst + i * to, _mm512_shuffle_f32x4(a, b, 0x88));
+        _mm512_store_ps(dst + (8 + i) * to, _mm512_shuffle_f32x4(a, b, 0xdd));
+        _mm512_store_ps(dst + (4 + i) * to, _mm512_shuffle_f32x4(c, d, 0x88));
+        _mm512_store_ps(dst + (12 + i) * to, _mm512_shuffle_f32x4(c, d, 0xdd));
+    }
+}
+#else
+static void across(const float *src, int from, float *dst, int to) {
+    __m256 r[8], s[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) { // rows i and i + 4 side by side, columns 0-3 and 4-7
+        __m256 x = _mm256_load_ps(src + i * from), y = _mm256_load_ps(src + (i + 4) * from);
+        r[i] = _mm256_permute2f128_ps(x, y, 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(x, y, 0x31);
+    }
+#pragma GCC unroll 2
+    for (int h = 0; h < 8; h += 4) {
+        s[h] = _mm256_unpacklo_ps(r[h], r[h + 1]), s[h + 1] = _mm256_unpackhi_ps(r[h], r[h + 1]);
+        s[h + 2] = _mm256_unpacklo_ps(r[h + 2], r[h + 3]), s[h + 3] = _mm256_unpackhi_ps(r[h + 2], r[h + 3]);
+        _mm256_store_ps(dst + h * to, _mm256_shuffle_ps(s[h], s[h + 2], 0x44));
+        _mm256_store_ps(dst + (h + 1) * to, _mm256_shuffle_ps(s[h], s[h + 2], 0xee));
+        _mm256_store_ps(dst + (h + 2) * to, _mm256_shuffle_ps(s[h + 1], s[h + 3], 0x44));
+        _mm256_store_ps(dst + (h + 3) * to, _mm256_shuffle_ps(s[h + 1], s[h + 3], 0xee));
+    }
+}
+#endif
+
+// --- a split of a tile ---
+
+// The positions of split j0 that each 8 query vectors see; false: nobody sees any.
+static bool split_range(tile *t, int j0, int *low, int *high) {
+    *low = LQ_SPLIT, *high = 0;
+    for (int g = 0; g < t->groups; g++) {
+        int from = LQ_SPLIT, to = 0;
+        for (int r = g * ROWS; r < t->n && r < (g + 1) * ROWS; r++) {
+            int f = t->see[r].from > j0 ? t->see[r].from - j0 : 0, e = t->see[r].at + 1 - j0;
+            if (e > LQ_SPLIT) e = LQ_SPLIT;
+            if (f >= e) continue;
+            from = f < from ? f : from;
+            to = e > to ? e : to;
+        }
+        t->low[g] = from / COLS * COLS;
+        t->high[g] = to;
+        if (from >= to) t->low[g] = t->high[g] = 0;
+        else {
+            *low = t->low[g] < *low ? t->low[g] : *low;
+            *high = to > *high ? to : *high;
+        }
+    }
+    return *low < *high;
+}
+
+static void split_scores(const lq_attn_args *a, tile *t, int j0, int low, int high) {
+    int dk = a->cache.dk;
+    for (int j = low; j < high; j += COLS) {
+        kv_ask(a, t, false, j0 + j + COLS, COLS, t->last);
+        if (!a->cache.v_in_k) kv_ask(a, t, true, j0 + j, COLS, t->last);
+        for (int d0 = 0; d0 < dk; d0 += DK) {
+            int width = dk - d0 < DK ? dk - d0 : DK, have = high - j < COLS ? high - j : COLS, wide = (width + VEC - 1) / VEC * VEC;
+            kv_read(a, t, false, j0 + j, have, d0, width, t->raw[0], DK);
+            for (int r = have; r < COLS; r++) memset(t->raw[r], 0, (size_t)wide * sizeof(float));
+            for (int d = 0; d < wide; d += VEC)
+                for (int r = 0; r < COLS; r += VEC) across(&t->raw[r][d], DK, &t->kv[d][r], COLS);
+            for (int g = 0; g < t->groups; g++) {
+                if (j < t->low[g] || j >= t->high[g]) continue;
+                int rows = t->n - g * ROWS < ROWS ? t->n - g * ROWS : ROWS;
+                const float *q[ROWS];
+                float *c[ROWS];
+                for (int r = 0; r < rows; r++) q[r] = t->q[g * ROWS + r] + d0, c[r] = &t->p[g * ROWS + r][j];
+                dots(rows, width, q, t->kv[0], c, d0 > 0);
+            }
+        }
+    }
+}
+
+// Scores to weights: t->p, and the maximum and sum of one query vector.
+static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int high) {
+    vf most = vf_set(-FLT_MAX), sum = vf_zero(), scale = vf_set(a->scale), cap = vf_set(a->softcap);
+    float *p = t->p[r];
+    for (int j = low; j < high; j += VEC) {
+        vf s = vf_mul(vf_load(p + j), scale);
+        if (a->softcap != 0) s = vf_mul(cap, vf_tanh(vf_div(s, cap)));
+        vf_store(p + j, s);
+        most = vf_pick(vm_bits(lq_sight_mask(&t->see[r], j0 + j)), vf_max(s, most), most); // NaN stays out: its weight is NaN all the same
+    }
+    t->m[r] = vf_most(most);
+    most = vf_set(t->m[r]);
+    for (int j = low; j < high; j += VEC) {
+        vf e = vf_only(vm_bits(lq_sight_mask(&t->see[r], j0 + j)), vf_exp(vf_sub(vf_load(p + j), most)));
+        sum = vf_add(sum, e);
+        vf_store(p + j, e);
+    }
+    t->l[r] = vf_sum(sum);
+}
+
+// m and l of VEC query vectors take in those of a split; what there is is worth `old` from now on, the split's `new`.
+static void merge(float *all_m, float *all_l, const float *m, const float *l, float *old, float *new) {
+    vf a = vf_load(all_m), b = vf_load(m), c = vf_max(b, a), u = vf_exp(vf_sub(a, c)), v = vf_exp(vf_sub(b, c));
+    vf_store(all_m, c);
+    vf_store(all_l, vf_fma(vf_load(l), v, vf_mul(vf_load(all_l), u)));
+    vf_store(old, u);
+    vf_store(new, v);
+}
+static void merge_o(float *y, const float *o, int n, float old, float new) {
+    for (int d = 0; d < n; d += VEC) {
+        vm m = vm_first(n - d);
+        vf_store_m(m, y + d, vf_fma(vf_load_m(m, o + d), vf_set(new), vf_mul(vf_load_m(m, y + d), vf_set(old))));
+    }
+}
+
+// With NaN or infinity among the V of a tile: what a row does not see must not reach it even times 0.
+static void odd_values(tile *t, int r, int j, int low, int high) {
+    for (int i = low; i < high; i++) {
+        if (t->p[r][j + i] == 0) continue;
+        vf p = vf_set(t->p[r][j + i]);
+        for (int d = 0; d < COLS; d += VEC) vf_store(t->o[r] + d, vf_fma(p, vf_load(&t->kv[i][d]), vf_load(t->o[r] + d)));
+    }
+}
+
+// Columns d0 .. d0 + COLS of the weighted V of a split, into t->o.
+static void split_values(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0) {
+    int width = a->cache.dv - d0 < COLS ? a->cache.dv - d0 : COLS;
+    memset(t->o, 0, sizeof t->o);
+    if (width <= VEC) memset(t->kv, 0, sizeof t->kv);
+    for (int j = low; j < high; j += DEEP) {
+        int have = high - j < DEEP ? high - j : DEEP;
+        bool odd = kv_read(a, t, true, j0 + j, have, d0, width, t->kv[0], COLS);
+        for (int g = 0; g < t->groups; g++) {
+            int from = t->low[g] > j ? t->low[g] - j : 0, to = t->high[g] - j < have ? t->high[g] - j : have;
+            int rows = t->n - g * ROWS < ROWS ? t->n - g * ROWS : ROWS;
+            const float *p[ROWS];
+            float *c[ROWS];
+            if (from >= to) continue;
+            for (int r = 0; r < rows; r++) {
+                p[r] = &t->p[g * ROWS + r][j + from], c[r] = t->o[g * ROWS + r];
+                if (odd) odd_values(t, g * ROWS + r, j, from, to);
+            }
+            if (!odd) dots(rows, to - from, p, t->kv[from], c, true);
+        }
+    }
+}
+
+// One split of a tile: merged into y, or kept apart.
+static void split_run(const job *b, tile *t, int split) {
+    const lq_attn_args *a = b->a;
+    int j0 = split * LQ_SPLIT, low, high;
+    if (!split_range(t, j0, &low, &high)) return;
+    split_scores(a, t, j0, low, high);
+    for (int r = 0; r < t->n; r++) split_weigh(a, t, r, j0, t->low[r / ROWS], t->high[r / ROWS]);
+    for (int r = 0; r < t->n && !b->by_split; r += VEC) merge(t->all_m + r, t->all_l + r, t->m + r, t->l + r, t->old + r, t->new + r);
+    for (int d = 0; d < a->cache.dv; d += COLS) {
+        int width = a->cache.dv - d < COLS ? a->cache.dv - d : COLS;
+        split_values(a, t, j0, low, high, d);
+        for (int r = 0; r < t->n; r++) {
+            size_t at = ((size_t)t->row[r] * (size_t)a->heads + (size_t)t->head[r]) * (size_t)b->splits + (size_t)split;
+            if (!b->by_split) merge_o(t->y[r] + d, t->o[r], width, t->old[r], t->new[r]);
+            else memcpy(b->part_o + at * (size_t)a->cache.dv + d, t->o[r], (size_t)width * sizeof(float));
+            if (b->by_split && d == 0) b->part[at] = (lq_part){t->m[r], t->l[r]};
+        }
+    }
+}
+
+// y / l; a sink is one more score, with no V.
+static void finish(const lq_attn_args *a, int head, float m, float l, float *y) {
+    float by = 1;
+    if (a->sinks) {
+        float sink = a->sinks[head], c = sink > m ? sink : m;
+        by = vf_first(vf_exp(vf_set(m - c)));
+        l = l * by + vf_first(vf_exp(vf_set(sink - c)));
+    }
+    by = l == 0 ? 0 : by / l;
+    for (int d = 0; d < a->cache.dv; d += VEC) { // + 0: a zero has no sign
+        vm k = vm_first(a->cache.dv - d);
+        vf_store_m(k, y + d, vf_fma(vf_load_m(k, y + d), vf_set(by), vf_zero()));
+    }
+}
+
+static void tile_set(const job *b, tile *t, int seq, int index, int kv_head) {
+    const lq_attn_args *a = b->a;
+    int first = a->rows->first[seq], all = (a->rows->first[seq + 1] - first) * b->group, from = index * TILE;
+    t->seq = seq, t->kv_head = kv_head;
+    t->n = all - from < TILE ? all - from : TILE;
+    t->groups = (t->n + ROWS - 1) / ROWS;
+    for (int r = 0; r < TILE; r++) t->all_m[r] = t->m[r] = -FLT_MAX, t->all_l[r] = t->l[r] = 0;
+    t->first = INT32_MAX, t->last = 0;
+    for (int r = 0; r < t->n; r++) {
+        t->row[r] = first + (from + r) / b->group;
+        t->head[r] = kv_head * b->group + (from + r) % b->group;
+        t->see[r] = r > 0 && t->row[r] == t->row[r - 1] ? t->see[r - 1] : lq_sight_of(a, t->row[r]);
+        t->q[r] = lq_mat_row(&a->q, t->row[r]) + (size_t)t->head[r] * (size_t)a->cache.dk;
+        t->y[r] = lq_mat_row(&a->y, t->row[r]) + (size_t)t->head[r] * (size_t)a->cache.dv;
+        t->first = t->see[r].from < t->first ? t->see[r].from : t->first;
+        t->last = t->see[r].at > t->last ? t->see[r].at : t->last;
+    }
+}
+
+static void tile_run(void *arg, int task, int worker) {
+    const job *b = arg;
+    const lq_attn_args *a = b->a;
+    (void)worker;
+    tile t;
+    int kv_heads = a->cache.kv_heads, at = task / kv_heads, seq = 0, end = a->rows->seqs;
+    while (end - seq > 1) { // the last sequence that begins at or before this tile
+        int middle = (seq + end) / 2;
+        if (b->first[middle] <= at) seq = middle;
+        else end = middle;
+    }
+    at -= b->first[seq];
+    if (b->by_split) {
+        tile_set(b, &t, seq, at / b->splits, task % kv_heads);
+        split_run(b, &t, at % b->splits);
+        return;
+    }
+    tile_set(b, &t, seq, at, task % kv_heads);
+    for (int r = 0; r < t.n; r++) memset(t.y[r], 0, (size_t)a->cache.dv * sizeof(float));
+    for (int s = t.first / LQ_SPLIT; s <= t.last / LQ_SPLIT; s++) split_run(b, &t, s);
+    for (int r = 0; r < t.n; r++) finish(a, t.head[r], t.all_m[r], t.all_l[r], t.y[r]);
+}
+
+// The splits of one head of one row, in order.
+static void parts_merge(void *arg, int task, int worker) {
+    const job *b = arg;
+    const lq_attn_args *a = b->a;
+    (void)worker;
+    int row = task / a->heads, head = task % a->heads;
+    size_t dv = (size_t)a->cache.dv;
+    float all_m[VEC], all_l[VEC], m[VEC], l[VEC], old[VEC], new[VEC];
+    for (int i = 0; i < VEC; i++) all_m[i] = m[i] = -FLT_MAX, all_l[i] = l[i] = 0;
+    lq_sight see = lq_sight_of(a, row);
+    float *y = lq_mat_row(&a->y, row) + (size_t)head * dv;
+    memset(y, 0, dv * sizeof *y);
+    for (int s = see.from / LQ_SPLIT; s <= see.at / LQ_SPLIT; s++) {
+        size_t at = (size_t)task * (size_t)b->splits + (size_t)s;
+        m[0] = b->part[at].m, l[0] = b->part[at].l;
+        merge(all_m, all_l, m, l, old, new);
+        merge_o(y, b->part_o + at * dv, (int)dv, old[0], new[0]);
+    }
+    finish(a, head, all_m[0], all_l[0], y);
+}
+
+void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a); // ops_vec.h
+void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a) {
+    const lq_rows *rows = a->rows;
+    job b = {.a = a, .first = d->work, .group = a->heads / a->cache.kv_heads, .splits = a->max_at / LQ_SPLIT + 1};
+    int tiles = 0;
+    for (int s = 0; s < rows->seqs; s++) {
+        b.first[s] = tiles;
+        tiles += ((rows->first[s + 1] - rows->first[s]) * b.group + TILE - 1) / TILE;
+    }
+    b.first[rows->seqs] = tiles;
+    // Too few tiles for these threads, and room for partial results: each split is a task.
+    size_t head = ((size_t)rows->seqs * sizeof(int32_t) + 4 + 63) & ~(size_t)63;
+    size_t parts = (size_t)rows->n * (size_t)a->heads * (size_t)b.splits;
+    int threads = lq_pool_threads(d->pool);
+    if (threads > 1 && b.splits > 1 && tiles * a->cache.kv_heads < 4 * threads &&
+        head + parts * (sizeof(lq_part) + (size_t)a->cache.dv * sizeof(float)) <= d->work_bytes) {
+        b.by_split = true;
+        b.part = (lq_part *)(void *)((char *)d->work + head);
+        b.part_o = (float *)(b.part + parts);
+        for (int s = 0; s <= rows->seqs; s++) b.first[s] *= b.splits;
+        tiles *= b.splits;
+    }
+    lq_pool_run(d->pool, tile_run, &b, tiles * a->cache.kv_heads);
+    if (b.by_split) lq_pool_run(d->pool, parts_merge, &b, rows->n * a->heads);
+}

@@ -1,0 +1,241 @@
+// ops_vec.h: norm, rope, glu, scale, add, mix and the passes of sample for the ISA this is compiled for. Owns nothing.
+//
+// As in ref.c a row is one task. Sums are f64 in VEC lanes (column mod VEC), which are added at the end in order.
+#include "kernels/cpu/sample.h"
+#include "kernels/cpu/slots.h"
+#include "kernels/cpu/x86/vec.h"
+
+typedef struct job { lq_dev *d; const void *a; } job;
+static void rows_run(lq_dev *d, lq_task *fn, const void *a, int rows) { lq_pool_run(d->pool, fn, &(job){d, a}, rows); }
+
+// --- norm ---
+
+static double mean_of(const float *x, int n) {
+    vd sum = vd_set(0);
+    for (int i = 0; i < n; i += VEC) sum = vd_add(sum, vd_of(vf_load_m(vm_first(n - i), x + i)));
+    return vd_sum(sum) / n;
+}
+
+// The squares of x; what delta holds is added to x on the way.
+static double squares(float *x, const float *delta, int n) {
+    vd sum = vd_set(0);
+    for (int i = 0; i < n; i += VEC) {
+        vm k = vm_first(n - i);
+        vf v = vf_load_m(k, x + i);
+        if (delta) vf_store_m(k, x + i, v = vf_add(v, vf_load_m(k, delta + i)));
+        sum = vd_square(vd_of(v), sum);
+    }
+    return vd_sum(sum);
+}
+static double squares_about(const float *x, int n, double mean) {
+    vd sum = vd_set(0), m = vd_set(mean);
+    int i = 0;
+    for (; i + VEC <= n; i += VEC) sum = vd_square(vd_sub(vd_of(vf_load(x + i)), m), sum);
+    double rest = 0;
+    for (; i < n; i++) rest += (x[i] - mean) * (x[i] - mean);
+    return vd_sum(sum) + rest;
+}
+
+static void norm_row(void *arg, int row, int worker) {
+    const job *j = arg;
+    const lq_norm_args *a = j->a;
+    (void)worker;
+    int n = a->x.cols;
+    float *x = lq_mat_row(&a->x, row), *y = lq_mat_row(&a->y, row);
+    double mean = 0, sum = squares(x, a->delta ? lq_mat_row(a->delta, row) : NULL, n);
+    if (a->kind == LQ_NORM_LAYER) {
+        mean = mean_of(x, n);
+        sum = squares_about(x, n, mean);
+    }
+    vf by = vf_set((float)(1 / sqrt((a->kind == LQ_NORM_L2 ? sum : sum / n) + a->eps))), one = vf_set(a->plus_one ? 1.0f : 0.0f);
+    vd m = vd_set(mean);
+    for (int i = 0; i < n; i += VEC) {
+        vm k = vm_first(n - i);
+        vf v = vf_load_m(k, x + i);
+        if (mean != 0) v = vf_of(vd_sub(vd_of(v), m));
+        v = vf_mul(v, by);
+        if (a->gamma) v = vf_mul(v, vf_add(one, vf_load_m(k, a->gamma + i)));
+        if (a->beta) v = vf_add(v, vf_load_m(k, a->beta + i));
+        vf_store_m(k, y + i, v);
+    }
+    lq_cpu_row_act(j->d, y, a->act, row);
+}
+static void norm(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a->x.rows); }
+
+// --- rope ---
+
+// Rotates up to VEC pairs from pair i on, in each head.
+static void heads_rotate(const lq_rope_args *a, const lq_mat *m, int row, int i, int n, const float *s, const float *c) {
+    float *x = lq_mat_row(m, row), *end = x + m->cols;
+    if (a->interleaved) {
+        for (x += 2 * i; x < end; x += a->head_dim)
+            for (int p = 0; p < n; p++) {
+                float u = x[2 * p], v = x[2 * p + 1];
+                x[2 * p] = u * c[p] - v * s[p];
+                x[2 * p + 1] = v * c[p] + u * s[p];
+            }
+        return;
+    }
+    vm k = vm_first(n);
+    vf sine = vf_load(s), cosine = vf_load(c);
+    int half = a->dim / 2;
+    for (x += i; x < end; x += a->head_dim) {
+        vf u = vf_load_m(k, x), v = vf_load_m(k, x + half);
+        vf_store_m(k, x, vf_fnma(v, sine, vf_mul(u, cosine)));
+        vf_store_m(k, x + half, vf_fma(u, sine, vf_mul(v, cosine)));
+    }
+}
+
+static void rope_row(void *arg, int row, int worker) {
+    const lq_rope_args *a = ((job *)arg)->a;
+    (void)worker;
+    float pos = (float)a->rows->pos[row], by = a->mscale != 0 ? a->mscale : 1.0f;
+    for (int i = 0; i < a->dim / 2; i += VEC) {
+        int n = a->dim / 2 - i < VEC ? a->dim / 2 - i : VEC;
+        float s[VEC] = {0}, c[VEC] = {0};
+        for (int p = 0; p < n; p++) {
+            double sine, cosine;
+            lq_sincos((double)(pos * a->inv_freq[i + p]), &sine, &cosine);
+            s[p] = (float)sine * by, c[p] = (float)cosine * by;
+        }
+        if (a->q.p) heads_rotate(a, &a->q, row, i, n, s, c);
+        if (a->k.p) heads_rotate(a, &a->k, row, i, n, s, c);
+    }
+}
+static void rope(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, a->rows->n); }
+
+// --- glu ---
+
+__attribute__((always_inline)) static inline vf unary(const lq_unary fn, vf x, vf alpha) {
+    switch (fn) {
+    case LQ_SILU: return vf_silu(x, alpha);
+    case LQ_GELU: return vf_mul(x, vf_phi(x));
+    case LQ_GELU_TANH: {
+        vf u = vf_add(x, vf_mul(vf_mul(vf_mul(vf_set(0.044715f), x), x), x));
+        return vf_div(x, vf_add(vf_set(1.0f), vf_exp(vf_mul(vf_set(-1.59576912f), u))));
+    }
+    case LQ_RELU: return vf_max(vf_zero(), x);
+    case LQ_RELU2: return vf_mul(vf_max(vf_zero(), x), vf_max(vf_zero(), x));
+    case LQ_SIGMOID: return vf_sigmoid(x);
+    case LQ_TANH: return vf_tanh(x);
+    }
+    return x;
+}
+
+__attribute__((always_inline)) static inline void glu_cols(const lq_unary fn, const lq_glu_args *a, const float *gate, const float *up,
+                                                           float *y) {
+    vf alpha = vf_set(a->alpha != 0 ? a->alpha : 1.0f), most = vf_set(a->clamp), add = vf_set(a->up_add);
+    for (int i = 0; i < a->y.cols; i += VEC) {
+        vm k = vm_first(a->y.cols - i);
+        vf g = vf_load_m(k, gate + i), u = up ? vf_load_m(k, up + i) : vf_zero();
+        if (a->clamp != 0) {
+            g = vf_min(most, g);
+            u = vf_max(vf_minus(most), vf_min(most, u));
+        }
+        g = unary(fn, g, alpha);
+        vf_store_m(k, y + i, up ? vf_mul(g, vf_add(u, add)) : g);
+    }
+}
+
+static void glu_row(void *arg, int row, int worker) {
+    const job *j = arg;
+    const lq_glu_args *a = j->a;
+    (void)worker;
+    const float *gate = lq_mat_row(&a->gate, row), *up = a->up.p ? lq_mat_row(&a->up, row) : NULL;
+    float *y = lq_mat_row(&a->y, row);
+    switch (a->fn) {
+    case LQ_SILU: glu_cols(LQ_SILU, a, gate, up, y); break;
+    case LQ_GELU: glu_cols(LQ_GELU, a, gate, up, y); break;
+    case LQ_GELU_TANH: glu_cols(LQ_GELU_TANH, a, gate, up, y); break;
+    case LQ_RELU: glu_cols(LQ_RELU, a, gate, up, y); break;
+    case LQ_RELU2: glu_cols(LQ_RELU2, a, gate, up, y); break;
+    case LQ_SIGMOID: glu_cols(LQ_SIGMOID, a, gate, up, y); break;
+    case LQ_TANH: glu_cols(LQ_TANH, a, gate, up, y); break;
+    }
+    lq_cpu_row_act(j->d, y, a->act, row);
+}
+static void glu(lq_dev *d, const lq_glu_args *a) { rows_run(d, glu_row, a, a->y.rows); }
+
+// --- scale, add, mix ---
+
+static void scale_row(void *arg, int row, int worker) {
+    const lq_scale_args *a = ((job *)arg)->a;
+    (void)worker;
+    const float *x = lq_mat_row(&a->x, row);
+    float *y = lq_mat_row(&a->y, row);
+    vf by = vf_set(a->scale), cap = vf_set(a->cap);
+    for (int i = 0; i < a->x.cols; i += VEC) {
+        vm k = vm_first(a->x.cols - i);
+        vf v = vf_mul(vf_load_m(k, x + i), by);
+        vf_store_m(k, y + i, a->cap != 0 ? vf_mul(vf_tanh(vf_div(v, cap)), cap) : v);
+    }
+}
+static void scale(lq_dev *d, const lq_scale_args *a) { rows_run(d, scale_row, a, a->x.rows); }
+
+static void add_row(void *arg, int row, int worker) {
+    const lq_add_args *a = ((job *)arg)->a;
+    (void)worker;
+    const float *x = lq_mat_row(&a->x, row);
+    float *y = lq_mat_row(&a->y, row);
+    vf by = vf_set(a->scale != 0 ? a->scale : 1.0f);
+    for (int i = 0; i < a->x.cols; i += VEC) {
+        vm k = vm_first(a->x.cols - i);
+        vf_store_m(k, y + i, vf_fma(vf_load_m(k, x + i), by, vf_load_m(k, y + i)));
+    }
+}
+static void add(lq_dev *d, const lq_add_args *a) { rows_run(d, add_row, a, a->x.rows); }
+
+static void mix_row(void *arg, int row, int worker) {
+    const lq_mix_args *a = ((job *)arg)->a;
+    (void)worker;
+    const float *weight = a->weight + (size_t)row * (size_t)a->top_k;
+    float *y = lq_mat_row(&a->y, row);
+    for (int i = 0; i < a->y.cols; i += VEC) {
+        vm k = vm_first(a->y.cols - i);
+        vf sum = vf_zero();
+        for (int s = 0; s < a->top_k; s++) sum = vf_fma(vf_set(weight[s]), vf_load_m(k, lq_mat_row(&a->x, row * a->top_k + s) + i), sum);
+        vf_store_m(k, y + i, vf_add(vf_load_m(k, y + i), sum));
+    }
+}
+static void mix(lq_dev *d, const lq_mix_args *a) { rows_run(d, mix_row, a, a->y.rows); }
+
+// --- sample ---
+
+static float most(const float *x, int n) {
+    vf best = vf_set(-INFINITY);
+    bool nan = false;
+    for (int i = 0; i < n; i += VEC) {
+        vm k = vm_first(n - i);
+        vf v = vf_pick(k, vf_load_m(k, x + i), best);
+        nan |= vf_any_nan(v);
+        best = vf_max(v, best);
+    }
+    return nan ? NAN : vf_most(best);
+}
+
+static double exp_sum(const float *x, int n, float m) {
+    vd sum = vd_set(0);
+    for (int i = 0; i < n; i += VEC) {
+        vm k = vm_first(n - i);
+        sum = vd_add(sum, vd_of(vf_only(k, vf_exp(vf_sub(vf_load_m(k, x + i), vf_set(m))))));
+    }
+    return vd_sum(sum);
+}
+
+static void sample(lq_dev *d, const lq_sample_args *a) {
+    static const lq_logit_passes passes = {most, exp_sum};
+    lq_sample_with(d, a, &passes);
+}
+
+void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a); // attn_vec.h
+
+static void slots_fill(lq_ops *o) {
+    o->norm = norm;
+    o->rope = rope;
+    o->attn = NAME(lq_attn);
+    o->glu = glu;
+    o->scale = scale;
+    o->add = add;
+    o->mix = mix;
+    o->sample = sample;
+}
