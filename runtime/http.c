@@ -782,7 +782,9 @@ bool lq_serve(lq_model *m, lq_engine *e, const lq_serve_opts *o, lq_err *err) {
     s->max_body = o->max_body ? o->max_body : 4 << 20;
     s->started = (int64_t)time(NULL);
     snprintf(s->name, sizeof s->name, "%s", o->name && *o->name ? o->name : info.arch);
-    s->api = (lq_api){.model = m, .name = s->name, .vocab = info.vocab, .ctx = info.ctx, .max_body = s->max_body};
+    lq_engine_stats stats;
+    lq_engine_describe(e, &stats);
+    s->api = (lq_api){.model = m, .name = s->name, .vocab = info.vocab, .ctx = stats.ctx, .max_body = s->max_body};
     pthread_mutex_init(&s->lock, NULL);
     if (getrandom(&s->prefix, sizeof s->prefix, 0) != (ssize_t)sizeof s->prefix) s->prefix = (uint64_t)s->started << 32;
     const bool done = server_run(s, err);

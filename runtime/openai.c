@@ -287,6 +287,7 @@ static bool fields_agree(lq_completion *c, lq_refusal *no) {
         return lq_refuse(no, 400, "n", NULL, "n: %" PRId64 " prompts times n is %" PRId64 " choices, expected at most %d", c->prompt_count,
                          c->prompt_count * c->n, MAX_CHOICES);
     if (!c->max_tokens && !c->echo) return lq_refuse(no, 400, "max_tokens", NULL, "max_tokens: 0 asks for nothing without echo");
+    if (!c->max_tokens && c->n > 1) return lq_refuse(no, 400, "n", NULL, "n: expected 1 where max_tokens is 0");
     if (c->min_tokens > c->max_tokens) return lq_refuse(no, 400, "min_tokens", NULL, "min_tokens: more than max_tokens (%" PRId64 ")", c->max_tokens);
     if (c->stream_options && !c->stream) return lq_refuse(no, 400, "stream_options", NULL, "stream_options: only with \"stream\": true");
     return true;
@@ -315,7 +316,7 @@ void lq_completion_free(lq_completion *c) {
 
 bool lq_openai_encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
     const int flags = (c->special ? LQ_TOK_SPECIAL : 0) | LQ_TOK_PARSE;
-    const size_t answer = c->max_tokens ? (size_t)c->max_tokens : 1;
+    const size_t answer = (size_t)c->max_tokens;
     for (int64_t i = 0; i < c->prompt_count; i++) {
         lq_prompt *p = &c->prompts[i];
         lq_err err;
@@ -331,7 +332,7 @@ bool lq_openai_encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
 
 lq_request lq_openai_request(const lq_completion *c, int64_t prompt) {
     return (lq_request){
-        .prompt = c->prompts[prompt].ids, .prompt_len = c->prompts[prompt].count, .max_tokens = c->max_tokens ? (int)c->max_tokens : 1,
+        .prompt = c->prompts[prompt].ids, .prompt_len = c->prompts[prompt].count, .max_tokens = (int)c->max_tokens, .score_only = !c->max_tokens,
         .min_tokens = (int)c->min_tokens, .n = (int)c->n, .stop = c->stop, .stops = (int)c->stops, .stop_ids = c->stop_ids,
         .stop_id_count = (int)c->stop_id_count, .ignore_eos = c->ignore_eos, .keep_stop = c->keep_stop, .logprobs = c->logprobs >= 0,
         .prompt_logprobs = c->logprobs >= 0 && c->echo, .top_n = c->logprobs > 0 ? (int)c->logprobs : 0, .priority = (int)c->priority,
@@ -359,7 +360,7 @@ static bool answer_echo(lq_answer *a, const lq_completion *c) {
 
 bool lq_answer_begin(lq_answer *a, const lq_api *api, const lq_completion *c, uint64_t number, int64_t now) {
     *a = (lq_answer){.api = api, .created = now, .stream = c->stream, .usage = c->usage, .echo = c->echo, .logprobs = c->logprobs >= 0,
-                     .scoring = !c->max_tokens, .top_n = c->logprobs > 0 ? (int)c->logprobs : 0, .prompt_count = c->prompt_count, .n = c->n,
+                     .top_n = c->logprobs > 0 ? (int)c->logprobs : 0, .prompt_count = c->prompt_count, .n = c->n,
                      .open = c->prompt_count * c->n};
     snprintf(a->id, sizeof a->id, "cmpl-%016" PRIx64, number);
     if (!(a->choices = calloc((size_t)a->open, sizeof *a->choices))) return false;
@@ -579,7 +580,7 @@ void lq_answer_event(lq_answer *a, int64_t prompt, const lq_event *e) {
     if (!a->open || c->finish != LQ_RUNNING) return;
     const size_t before = c->text.n + c->tokens.n + c->values.n + c->tops.n + c->offsets.n;
     if (e->prompt) prompt_event(a, prompt, e);
-    else if (!a->scoring) {
+    else {
         if (e->text_len) lq_text_add(&c->text, e->text, e->text_len);
         if (a->logprobs && e->logprobs) tokens_add(a, c, e);
     }
@@ -591,7 +592,7 @@ void lq_answer_event(lq_answer *a, int64_t prompt, const lq_event *e) {
     if (e->finish != LQ_RUNNING) {
         c->finish = e->finish;
         a->open--;
-        if (!a->scoring) a->sampled_tokens += e->sampled_tokens;
+        a->sampled_tokens += e->sampled_tokens;
         if (!e->choice) a->cached_tokens += e->cached_tokens;
     }
     if (a->stream) chunk_write(a, prompt * a->n + e->choice);

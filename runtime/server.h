@@ -68,7 +68,7 @@ typedef struct lq_answer {
     const lq_api *api;
     char id[32];
     int64_t created;
-    bool stream, usage, echo, logprobs, scoring /* max_tokens 0: the one token sampled is not shown */;
+    bool stream, usage, echo, logprobs;
     int top_n;
     int64_t prompt_count, n;
     lq_choice *choices; // [prompt_count][n]

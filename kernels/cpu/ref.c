@@ -108,6 +108,7 @@ static void kv_write_row(void *arg, int row, int worker) {
     const lq_cache *c = &a->cache;
     (void)worker;
     int at = a->rows->at[row];
+    if (at < 0) return; // padding
     int32_t block = a->rows->tables[(size_t)a->rows->seq[row] * (size_t)a->rows->table_stride + (size_t)(at / c->page)];
     for (int h = 0; h < c->kv_heads; h++) {
         kv_store(c, lq_mat_row(&a->k, row) + (size_t)h * (size_t)c->dk, block, at % c->page, h, false);
