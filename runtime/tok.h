@@ -130,6 +130,11 @@ const lq_tok_merge *lq_tok_merge_find(const lq_tok_vocab *v, int32_t a, int32_t 
 
 typedef struct lq_tok_added { char *content; size_t n; int32_t id; bool special, lstrip, rstrip, single, normalized; } lq_tok_added;
 typedef struct lq_tok_edge { uint32_t node, child; int16_t byte; } lq_tok_edge;
+typedef struct lq_tok_bytes { // text of every token; id's is p[at[id]] .. p[at[id + 1]]
+    char *p;
+    uint32_t *at; // [vocab.count + 1]
+} lq_tok_bytes;
+
 typedef struct lq_tok_trie { // finds the longest token at a place
     lq_tok_edge *edge;       // [mask + 1]; byte < 0: empty
     size_t mask;
@@ -167,11 +172,11 @@ struct lq_tokenizer {
     size_t addeds;
     lq_tok_trie exact, normal; // of tokens looked for before and after the normalizers
     lq_ids before, after;      // what LQ_TOK_SPECIAL puts around
-    char *bytes;               // of all tokens as they stand in the middle of a text
-    uint32_t *bytes_at;        // [vocab.count + 1]
+    lq_tok_bytes bytes, first; // of all tokens in the middle of a text; with Metaspace, at its beginning
     size_t longest;
-    char mark[8], strip[8];    // Metaspace: dropped from the first token; Strip: dropped at the beginning, strip_count times at most
-    size_t mark_n, strip_n;
+    char strip[8];             // dropped at the beginning, strip_count times at most
+    size_t strip_n;
+    bool marked;               // Metaspace drops its marks from the first token
     int strip_count;
     bool spaced, suffixed;     // no decoder: a space between tokens; BPEDecoder: a space behind words
     bool bytewise;             // one U+FFFD for each byte that becomes no character, as sentencepiece has it

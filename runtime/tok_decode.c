@@ -6,7 +6,7 @@
 #include <string.h>
 #include "runtime/tok.h"
 
-enum { OVER = 255, STRIP_MAX = 100 };
+enum { OVER = 255, STRIP_MAX = 100, BYTES_MAX = 1 << 30 };
 
 // --- reading ---
 
@@ -86,10 +86,7 @@ static bool dec_place(lq_tokenizer *t, lq_err *err) {
         if (o->kind == LQ_TOK_D_FUSE || o->kind == LQ_TOK_D_BYTES) joined = true;
         if (o->kind == LQ_TOK_D_FALLBACK) t->bytewise = true;
         if (o->kind == LQ_TOK_D_SUFFIX) t->suffixed = true;
-        if (o->kind == LQ_TOK_D_METASPACE && o->scheme != LQ_TOK_NEVER) {
-            memcpy(t->mark, o->text, o->n);
-            t->mark_n = o->n;
-        }
+        if (o->kind == LQ_TOK_D_METASPACE && o->scheme != LQ_TOK_NEVER) t->marked = true;
     }
     return true;
 }
@@ -154,8 +151,9 @@ static bool strip_token(const lq_tok_dec *o, lq_tok_work *w, lq_err *err) {
     return lq_tok_buf_add(&w->b, p + at, end - at, err);
 }
 
-// Steps up to the first one that joins tokens. The content is in w->a, and so is the result.
-static bool token_decode(const lq_tokenizer *t, lq_tok_work *w, lq_err *err) {
+// Steps up to the first one that joins tokens. The content is in w->a, and so is the result. `first`: of a text, where Metaspace
+// drops its marks.
+static bool token_decode(const lq_tokenizer *t, bool first, lq_tok_work *w, lq_err *err) {
     for (int i = 0; i < t->decs && t->dec[i].kind != LQ_TOK_D_FUSE; i++) {
         const lq_tok_dec *o = &t->dec[i];
         int byte;
@@ -166,7 +164,9 @@ static bool token_decode(const lq_tokenizer *t, lq_tok_work *w, lq_err *err) {
         case LQ_TOK_D_REPLACE: ok = replace_all(&o->pattern, o->text, o->n, w, err); break;
         case LQ_TOK_D_BYTES: ok = chars_to_bytes(w, err); break;
         case LQ_TOK_D_STRIP: ok = strip_token(o, w, err); break;
-        case LQ_TOK_D_METASPACE: case LQ_TOK_D_SUFFIX: ok = literal_replace(o->text, o->n, " ", w, err); break;
+        case LQ_TOK_D_METASPACE: case LQ_TOK_D_SUFFIX:
+            ok = literal_replace(o->text, o->n, first && o->kind == LQ_TOK_D_METASPACE && o->scheme != LQ_TOK_NEVER ? "" : " ", w, err);
+            break;
         default:
             byte = fallback_byte(w->a.p, w->a.n);
             c = (char)byte;
@@ -183,22 +183,28 @@ static bool token_decode(const lq_tokenizer *t, lq_tok_work *w, lq_err *err) {
     return true;
 }
 
-bool lq_tok_dec_index(lq_tokenizer *t, lq_err *err) {
+// The bytes of every token, in the middle of a text or as its first.
+static bool table_fill(lq_tokenizer *t, bool first, lq_tok_bytes *out, lq_tok_work *w, lq_err *err) {
     const lq_tok_vocab *v = &t->vocab;
-    lq_tok_work w = {.t = t};
     lq_tok_buf all = {0};
-    t->bytes_at = malloc(((size_t)v->count + 1) * sizeof *t->bytes_at);
-    bool ok = t->bytes_at || lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %d tokens", (int)v->count);
+    out->at = malloc(((size_t)v->count + 1) * sizeof *out->at);
+    bool ok = out->at || lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %d tokens", (int)v->count);
     for (int32_t id = 0; ok && id < v->count; id++) {
-        t->bytes_at[id] = (uint32_t)all.n;
+        out->at[id] = (uint32_t)all.n;
         if (!v->kind[id]) continue;
-        w.a.n = 0;
-        ok = (!t->spaced || lq_tok_buf_add(&all, " ", 1, err)) && lq_tok_buf_add(&w.a, v->text + v->at[id], v->len[id], err) &&
-             token_decode(t, &w, err) && lq_tok_buf_add(&all, w.a.p, w.a.n, err);
-        if (all.n - t->bytes_at[id] > t->longest) t->longest = all.n - t->bytes_at[id];
+        w->a.n = 0;
+        ok = (!t->spaced || lq_tok_buf_add(&all, " ", 1, err)) && lq_tok_buf_add(&w->a, v->text + v->at[id], v->len[id], err) &&
+             token_decode(t, first, w, err) && lq_tok_buf_add(&all, w->a.p, w->a.n, err) &&
+             (all.n <= BYTES_MAX || lq_fail(err, LQ_E_LIMIT, "tokenizer: the decoder makes more than %d bytes of the vocabulary", BYTES_MAX));
+        if (all.n - out->at[id] > t->longest) t->longest = all.n - out->at[id];
     }
-    if (ok) t->bytes_at[v->count] = (uint32_t)all.n;
-    t->bytes = all.p;
+    if (ok) out->at[v->count] = (uint32_t)all.n;
+    out->p = all.p;
+    return ok;
+}
+bool lq_tok_dec_index(lq_tokenizer *t, lq_err *err) {
+    lq_tok_work w = {.t = t};
+    bool ok = table_fill(t, false, &t->bytes, &w, err) && (!t->marked || table_fill(t, true, &t->first, &w, err));
     free(w.a.p);
     free(w.b.p);
     free(w.spans.p);
@@ -206,9 +212,11 @@ bool lq_tok_dec_index(lq_tokenizer *t, lq_err *err) {
     return ok;
 }
 
+static lq_bytes bytes_of(const lq_tok_bytes *b, int32_t id) {
+    return b->at[id] == b->at[id + 1] ? (lq_bytes){"", 0} : (lq_bytes){b->p + b->at[id], b->at[id + 1] - b->at[id]};
+}
 lq_bytes lq_tokenizer_bytes(const lq_tokenizer *t, int32_t id) {
-    if (id < 0 || id >= t->vocab.count || t->bytes_at[id] == t->bytes_at[id + 1]) return (lq_bytes){"", 0};
-    return (lq_bytes){t->bytes + t->bytes_at[id], t->bytes_at[id + 1] - t->bytes_at[id]};
+    return id < 0 || id >= t->vocab.count ? (lq_bytes){"", 0} : bytes_of(&t->bytes, id);
 }
 
 size_t lq_tokenizer_longest(const lq_tokenizer *t) { return t->longest; }
@@ -261,21 +269,6 @@ static size_t bytes_write(const lq_tokenizer *t, lq_detok *d, const char *p, siz
     return done;
 }
 
-// The first token of a text under Metaspace: without its marks.
-static size_t first_write(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf) {
-    const char *p = t->vocab.text + t->vocab.at[id];
-    size_t n = t->vocab.len[id], done = 0;
-    for (size_t i = 0; i < n;) {
-        if (n - i >= t->mark_n && !memcmp(p + i, t->mark, t->mark_n)) {
-            i += t->mark_n;
-            continue;
-        }
-        done += bytes_write(t, d, p + i, 1, buf + done);
-        i++;
-    }
-    return done;
-}
-
 size_t lq_detok_next(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf) {
     if (id < 0 || id >= t->vocab.count || !t->vocab.kind[id] || (!d->special && lq_tokenizer_is_special(t, id))) return 0;
     lq_bytes b = lq_tokenizer_bytes(t, id);
@@ -284,9 +277,7 @@ size_t lq_detok_next(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf) 
     if (first) {
         d->begun = t->strip_n ? 1 : OVER;
         d->bytewise = t->bytewise;
-        if (t->mark_n && !(t->bytewise && fallback_byte(t->vocab.text + t->vocab.at[id], t->vocab.len[id]) >= 0)) {
-            return first_write(t, d, id, buf);
-        }
+        if (t->marked) b = bytes_of(&t->first, id);
         if (t->spaced) b.p++, b.n--;
     }
     if (d->space) {

@@ -237,8 +237,10 @@ void lq_tokenizer_close(lq_tokenizer *t) {
     lq_tok_vocab_free(&t->vocab);
     free(t->before.p);
     free(t->after.p);
-    free(t->bytes);
-    free(t->bytes_at);
+    free(t->bytes.p);
+    free(t->bytes.at);
+    free(t->first.p);
+    free(t->first.at);
     free(t);
 }
 

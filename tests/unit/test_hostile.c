@@ -283,6 +283,128 @@ static void test_coded(blob good) {
     printf(".lq table: %zu cases\n", sizeof coded / sizeof *coded);
 }
 
+// Two texts, each replaced wherever it stands.
+static const struct { const char *from[2], *to[2], *word; } renamed[] = {
+    {{"layers.0.norm"}, {"layers.0.other"}, NULL},
+    {{"layers.0.norm"}, {"layers.0.w0x"}, NULL},
+    {{"layers.0.norm"}, {"layers.0.w0.more"}, "part .more,"},
+    {{"layers.0.norm"}, {"layers.0.w0."}, "part .,"},
+    {{"layers.0.norm"}, {"layers.0.w0.scale.x"}, "part .scale.x,"},
+    {{"layers.0.norm"}, {"layers.0.w0.zero"}, "part .zero,"},
+    {{"layers.0.norm"}, {"layers.0.w0.table"}, "part .table,"},
+    {{"int8 row sym f16 20x96", "layers.1.w0.q\":{\"dtype\":\"U8\""}, {"i8 row f16 20x96", "layers.1.w0.q\":{\"dtype\":\"I8\""}, "part .outlier_"},
+    {{"layers.0.w1.perm"}, {"layers.1.w0.perm"}, "expected one of them"},
+    {{"layers.0.w1.smooth"}, {"layers.1.w0.smooth"}, NULL},
+};
+
+static void test_renamed(blob good) {
+    lq_err err;
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
+        blob b = {malloc(good.n), good.n};
+        memcpy(b.p, good.p, good.n);
+        for (int j = 0; j < 2 && renamed[i].from[j]; j++) {
+            int times = 0;
+            while (times < 4 && header_replace(b, renamed[i].from[j], renamed[i].to[j])) times++;
+            CHECK(times > 0 && times < 4, "case %zu: \"%s\" %d times", i, renamed[i].from[j], times);
+        }
+        bool ok = opens(b.p, b.n, true, &err);
+        if (renamed[i].word) CHECK(!ok && strstr(err.text, renamed[i].word), "renamed %zu, \"%s\": %s", i, renamed[i].word, err.text);
+        else CHECK(ok, "renamed %zu: %s", i, err.text);
+        free(b.p);
+    }
+    printf("names of parts: %zu cases\n", sizeof renamed / sizeof *renamed);
+}
+
+// --- .lq from nothing: tensors of zeros where a case wants them ---
+
+typedef struct place { const char *name, *dtype, *shape; size_t at, n; } place;
+
+static blob lq_build(const char *meta, const place *t, size_t count) {
+    static const uint8_t zeros[8192];
+    lq_text h = {0};
+    lq_text_fmt(&h, "{\"__metadata__\":{\"lq.version\":\"0\",\"lq.header\":\"0000000000000000\",\"lq.layout\":\"any\",%s,\"lq.xxh64\":\"{", meta);
+    size_t data = 0;
+    bool first = true;
+    for (size_t i = 0; i < count; i++) {
+        if (t[i].at + t[i].n > data) data = t[i].at + t[i].n;
+        if (!strncmp(t[i].name, "lq.pad/", 7)) continue;
+        lq_text_fmt(&h, "%s" Q "%s" Q ":" Q "%016llx" Q, first ? "" : ",", t[i].name, (unsigned long long)XXH64(zeros, t[i].n, 0));
+        first = false;
+    }
+    lq_text_fmt(&h, "}\"}");
+    for (size_t i = 0; i < count; i++)
+        lq_text_fmt(&h, ",\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}", t[i].name, t[i].dtype, t[i].shape, t[i].at,
+                    t[i].at + t[i].n);
+    lq_text_fmt(&h, "}");
+    char room[4096 - 8];
+    memset(room, ' ', sizeof room);
+    memcpy(room, h.p, h.n);
+    lq_text_free(&h);
+    blob b = tensors_make(room, sizeof room, data);
+    header_sign(b);
+    return b;
+}
+
+#define TYPES "\"lq.types\":\"{}\""
+static const struct { place t[5]; const char *word; } padded[] = {
+    {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[4079]", 17, 4079}, {"b", "U8", "[4096]", 4096, 4096}}, NULL},
+    {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[47]", 17, 47}, {"lq.pad/1", "U8", "[4032]", 64, 4032}, {"b", "U8", "[4096]", 4096, 4096}}, "before padding"},
+    {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[47]", 17, 47}, {"e", "F32", "[3,0]", 64, 0}, {"lq.pad/1", "U8", "[4032]", 64, 4032},
+      {"b", "U8", "[4096]", 4096, 4096}}, NULL},
+    {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[47]", 17, 47}, {"e", "F32", "[3,0]", 64, 0}}, NULL},
+    {{{"a", "U8", "[17]", 0, 17}, {"e", "F32", "[3,0]", 17, 0}}, "not at a multiple of 64"},
+    {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[47]", 17, 47}}, "expected lq.pad/0 of 0"},
+    {{{"a", "U8", "[64]", 0, 64}, {"lq.pad/0", "U8", "[64]", 64, 64}, {"b", "F64", "[]", 128, 8}}, "expected lq.pad/0 of 0"},
+    {{{"a", "U8", "[64]", 0, 64}, {"lq.pad/0", "U8", "[0]", 64, 0}, {"b", "F64", "[]", 64, 8}}, "expected lq.pad/0 of 0"},
+    {{{"lq.pad/0", "U8", "[64]", 0, 64}, {"b", "F64", "[]", 64, 8}}, "expected lq.pad/0 of 0"},
+};
+
+static void test_padding(void) {
+    lq_err err;
+    for (size_t i = 0; i < sizeof padded / sizeof *padded; i++) {
+        size_t n = 0;
+        while (n < 5 && padded[i].t[n].name) n++;
+        blob b = lq_build(TYPES, padded[i].t, n);
+        bool ok = opens(b.p, b.n, true, &err);
+        if (padded[i].word) CHECK(!ok && strstr(err.text, padded[i].word), "padding %zu, \"%s\": %s", i, padded[i].word, err.text);
+        else CHECK(ok, "padding %zu: %s", i, err.text);
+        free(b.p);
+    }
+}
+
+// Memory may lie anywhere: each part comes out at a multiple of 64 and with the same values.
+static void test_alignment(blob good) {
+    lq_err err = {0};
+    uint8_t *room = aligned_alloc(64, (good.n + 2 * 64) / 64 * 64);
+    for (size_t shift = 0; shift < 64; shift = shift ? shift * 2 : 1) {
+        lq_ckpt *c = NULL;
+        memcpy(room + shift, good.p, good.n);
+        CHECK(lq_ckpt_open_bytes(room + shift, good.n, "shifted.lq", &c, &err), "%s", err.text);
+        for (int i = 0; i < MAKE_FEATURES && c; i++) {
+            static make_buffers buffers;
+            const lq_weight want = make_weight(i, &buffers);
+            lq_weight w, again;
+            char name[64];
+            snprintf(name, sizeof name, "model.layers.%d.w%d", i / 2, i % 2);
+            bool ok = lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &w, &err) && lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &again, &err);
+            CHECK(ok, "%s", err.text);
+            if (!ok) continue;
+            const void *parts[] = {w.q, w.scale, w.zero, w.table, w.perm, w.smooth, w.outlier, w.outlier_w};
+            bool same = w.q == again.q && w.scale == again.scale, at64 = true;
+            for (size_t j = 0; j < sizeof parts / sizeof *parts; j++) at64 &= (uintptr_t)parts[j] % 64 == 0;
+            float x[MAKE_K], y[MAKE_K];
+            for (int64_t r = 0; r < MAKE_N; r++) {
+                lq_weight_row_any(&w, r, x);
+                lq_weight_row_any(&want, r, y);
+                same &= !memcmp(x, y, sizeof x);
+            }
+            CHECK(at64 && same, "%s at %zu: aligned %d, the same %d", name, shift, at64, same);
+        }
+        lq_ckpt_close(c);
+    }
+    free(room);
+}
+
 static void test_flips(blob good) {
     lq_err err;
     size_t n = header_len(good), flips = 0, missed = 0;
@@ -433,6 +555,56 @@ static void test_indices(void) {
     CHECK(!path_opens(folder, &err) && strstr(err.text, "name the one"), "%s", err.text);
 }
 
+// --- a .lq model in several files ---
+
+#define W "\"lq.types\":\"{" Q "w" Q ":" Q "int8 row sym f16 1x64" Q "}\""
+#define WQ {"w.q", "U8", "[1,64]", 0, 64}, {"w.scale", "F16", "[1,1]", 64, 2}
+static const place w_place[] = {WQ}, b_place[] = {{"b", "U8", "[2]", 0, 2}}, perm_place[] = {{"w.perm", "I32", "[1]", 0, 4}},
+    side_place[] = {{"b", "U8", "[64]", 0, 64}, {"lq.file/config.json", "U8", "[2]", 64, 2}},
+    first_place[] = {WQ, {"lq.pad/0", "U8", "[62]", 66, 62}, {"lq.file/config.json", "U8", "[2]", 128, 2}};
+static const struct {
+    const char *meta[2];
+    const place *t[2];
+    size_t n[2];
+    const char *second, *word; // the tensor of the second file; why it is refused
+} split[] = {
+    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," TYPES}, {w_place, b_place}, {2, 1}, "b", NULL},
+    {{"\"lq.shard\":\"2/2\"," W, "\"lq.shard\":\"1/2\"," TYPES}, {w_place, b_place}, {2, 1}, "b", NULL},
+    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," TYPES}, {first_place, b_place}, {4, 1}, "b", NULL},
+    {{"\"lq.shard\":\"1/2\"," W, TYPES}, {w_place, b_place}, {2, 1}, "b", "lq.shard is missing"},
+    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"1/2\"," TYPES}, {w_place, b_place}, {2, 1}, "b", "lq.shard is 1/2"},
+    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/3\"," TYPES}, {w_place, b_place}, {2, 1}, "b", "lq.shard is 2/3"},
+    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," TYPES}, {w_place, side_place}, {2, 2}, "b", "expected in the first"},
+    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," TYPES}, {w_place, perm_place}, {2, 1}, "w.perm", "in another file"},
+    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," W}, {w_place, b_place}, {2, 1}, "b", "missing"},
+    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," W}, {w_place, w_place}, {2, 2}, "w.q", "is also in"},
+};
+
+static void test_split(void) {
+    lq_err err;
+    for (size_t i = 0; i < sizeof split / sizeof *split; i++) {
+        for (int j = 0; j < 2; j++) {
+            blob b = lq_build(split[i].meta[j], split[i].t[j], split[i].n[j]);
+            CHECK(blob_write(at(j ? "two.lq" : "one.lq"), b.p, b.n), "file");
+            free(b.p);
+        }
+        char index[256];
+        snprintf(index, sizeof index, "{\"weight_map\":{\"w.q\":\"one.lq\",\"w.scale\":\"one.lq\",\"%s\":\"two.lq\"}}", split[i].second);
+        CHECK(blob_write(at("m.lq.index.json"), index, strlen(index)), "index");
+        if (!strcmp(split[i].second, "w.q")) blob_write(at("m.lq.index.json"), "{\"weight_map\":{\"w.scale\":\"one.lq\",\"w.q\":\"two.lq\"}}", 49);
+        bool ok = path_opens(at("m.lq.index.json"), &err);
+        if (split[i].word) CHECK(!ok && strstr(err.text, split[i].word), "split %zu, \"%s\": %s", i, split[i].word, err.text);
+        else CHECK(ok && path_opens(folder, &err), "split %zu: %s", i, err.text);
+        CHECK(!path_opens(at("one.lq"), &err) && strstr(err.text, "one shard of 2"), "split %zu, the first alone: %s", i, err.text);
+    }
+    unlink(at("m.lq.index.json"));
+    CHECK(!path_opens(folder, &err), "two files: %s", err.text);
+    unlink(at("two.lq"));
+    CHECK(!path_opens(folder, &err) && strstr(err.text, "one shard of 2"), "a lone shard under another name: %s", err.text);
+    unlink(at("one.lq"));
+    printf("split models: %zu cases\n", sizeof split / sizeof *split);
+}
+
 int main(void) {
     snprintf(folder, sizeof folder, "/tmp/lq_hostile_XXXXXX");
     if (!mkdtemp(folder)) return 1;
@@ -444,11 +616,15 @@ int main(void) {
     CHECK(ok && opens(good.p, good.n, true, &err), "%s", err.text);
     if (ok) {
         test_coded(good);
+        test_renamed(good);
+        test_alignment(good);
         test_flips(good);
         test_columns(good);
     }
     free(good.p);
     unlink(at("good.lq"));
+    test_padding();
+    test_split();
     test_indices();
     printf("%d refusals, one line each\n", refused);
     tree_remove(folder);

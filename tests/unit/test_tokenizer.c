@@ -555,7 +555,26 @@ static void test_config(void) {
     config_check("{\"eos_token\":\"</s>\",\"add_eos_token\":true,\"added_tokens_decoder\":{\"7\":{\"content\":\"</s>\",\"special\":true}}}", -1, 7);
 }
 
+// A decoder may make a token of the vocabulary shorter than it stands there; the first token goes through the same steps.
+static void test_first_token(void) {
+    static char json[8192], big[4001], buf[LQ_DETOK_ROOM(64)];
+    lq_tokenizer *t;
+    lq_err err = {0};
+    lq_detok d = {0};
+    memset(big, 'a', 4000);
+    const int n = snprintf(json, sizeof json, "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"\"},"
+        "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"always\",\"split\":true}]},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"\xe2\x96\x81" "b\":0,\"%s\":1},\"merges\":[]}}", big);
+    CHECK(lq_tokenizer_parse((lq_bytes){json, (size_t)n}, (lq_bytes){0}, &t, &err), "%s", err.text);
+    CHECK(lq_tokenizer_longest(t) == 2 && lq_detok_next(t, &d, 1, buf) == 0, "the first token keeps what Replace takes away");
+    d = (lq_detok){0};
+    CHECK(lq_detok_next(t, &d, 0, buf) == 1 && buf[0] == 'b', "the first token keeps its mark");
+    CHECK(lq_detok_next(t, &d, 0, buf) == 2 && !memcmp(buf, " b", 2), "a later token loses its mark");
+    lq_tokenizer_close(t);
+}
+
 int main(void) {
+    test_first_token();
     test_vectors();
     test_parts();
     test_published(tokenizer_open("tokenizers/hf/falcon-tokenizer"), "falcon");

@@ -2,6 +2,7 @@
 // interrupted: the journal cut at every byte, every byte of it damaged, the writer killed at random moments.
 #include "tests/unit/lq_make.h"
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -123,6 +124,82 @@ static void test_layout(void) {
         z->shape[2] == 16, "shapes of tiles");
     lq_ckpt_close(c);
     unlink(out);
+}
+
+// What is refused before it is written, as a reader would refuse it after.
+static void test_weights_refused(void) {
+    static make_buffers b;
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    CHECK(make_open(out, false, false, &w, &err), "%s", err.text);
+    lq_weight q = make_weight(2, &b);
+    q.perm = b.perm;
+    CHECK(!lq_writer_weight(w, "w", &q, &err) && err.code == LQ_E_USAGE && strstr(err.text, "permutation"), "%s", err.text);
+    q = make_weight(5, &b);
+    q.outlier = b.cols, q.outlier_w = b.outlier, q.outliers = 2;
+    CHECK(!lq_writer_weight(w, "w", &q, &err) && err.code == LQ_E_USAGE && strstr(err.text, "not integers"), "%s", err.text);
+    CHECK(!lq_writer_meta(w, "lq.shard", "1/2", &err) && err.code == LQ_E_USAGE, "%s", err.text);
+    lq_writer_close(w, true);
+}
+
+// --- a large file ---
+
+typedef struct mapped { size_t most, calls; } mapped;
+
+// Pages of files that this process has mapped in.
+static size_t pages_mapped(void) {
+    size_t all, in = 0, shared = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%zu %zu %zu", &all, &in, &shared) != 3) shared = 0;
+    if (f) fclose(f);
+    return shared * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static bool mapped_note(void *arg, size_t done, size_t total) {
+    mapped *m = arg;
+    size_t now = pages_mapped();
+    if (now > m->most) m->most = now;
+    m->calls += done <= total;
+    return true;
+}
+
+// Checking it holds little of it, and neither that nor lq_ckpt_drop takes it from the system's cache.
+static void test_large(void) {
+    enum { BYTES = 9 << 20, COUNT = 10 };
+    char path[64] = "/tmp/lq_large_XXXXXX", name[16];
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    lq_ckpt *c = NULL;
+    uint8_t *data = malloc(BYTES);
+    int fd = mkstemp(path);
+    if (fd >= 0) close(fd);
+    for (size_t i = 0; i < BYTES; i++) data[i] = (uint8_t)(i * 7 >> 3);
+    lq_writer_opts o = {.out = path, .overwrite = true, .header_room = 8192};
+    bool ok = fd >= 0 && lq_writer_open(&o, &w, &err);
+    for (int i = 0; i < COUNT && ok; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        ok = lq_writer_add(w, name, LQ_U8, 1, (int64_t[]){BYTES}, data, &err);
+    }
+    size_t before = pages_mapped();
+    mapped m = {0};
+    ok = ok && lq_writer_commit(w, &err) && lq_ckpt_open(path, &c, &err) && lq_ckpt_verify(c, mapped_note, &m, &err);
+    CHECK(ok, "%s", err.text);
+    lq_writer_close(w, !ok);
+    if (ok) {
+        CHECK(m.calls >= COUNT && m.most < before + (40u << 20), "%zu MiB of %d were held", (m.most - before) >> 20, COUNT * BYTES >> 20);
+        const lq_tensor *t = lq_ckpt_find(c, "t3");
+        size_t page = (size_t)sysconf(_SC_PAGESIZE), in = 0, pages = BYTES / page;
+        unsigned char *seen = calloc(pages, 1);
+        CHECK(!memcmp(t->data, data, BYTES), "t3");
+        lq_ckpt_drop(c, t);
+        CHECK(!mincore((void *)(uintptr_t)t->data, BYTES, seen), "mincore");
+        for (size_t i = 0; i < pages; i++) in += seen[i] & 1;
+        CHECK(in > pages / 2, "%zu of %zu pages are still in the cache", in, pages);
+        free(seen);
+    }
+    lq_ckpt_close(c);
+    unlink(path);
+    free(data);
 }
 
 static void test_plain(void) {
@@ -373,6 +450,8 @@ int main(void) {
     snprintf(partial, sizeof partial, "%s.partial", out);
     test_read_back();
     test_layout();
+    test_weights_refused();
+    test_large();
     test_plain();
     test_refusals();
     blob want = reference();
