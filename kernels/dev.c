@@ -114,7 +114,8 @@ static bool cpu_scratch(lq_dev *d, size_t share, size_t whole, lq_err *err) {
     size_t bytes;
     if (share < (whole + threads - 1) / threads) share = (whole + threads - 1) / threads;
     if (share <= c->share) return true;
-    if (!lq_align_size(share, 64, &share) || !lq_mul_size(share, threads, &bytes)) return lq_fail(err, LQ_E_LIMIT, "device cpu: scratch too large");
+    if (!lq_align_size(share, 64, &share) || !lq_mul_size(share, threads, &bytes))
+        return lq_fail(err, LQ_E_LIMIT, "device cpu: scratch too large");
     void *work = aligned_alloc(64, bytes);
     if (!work) return lq_fail(err, LQ_E_MEMORY, "device cpu: no memory for %zu bytes of scratch", bytes);
     free(d->work);
@@ -171,7 +172,8 @@ static bool cuda_open(const char *name, const lq_dev_opts *o, lq_dev **out, lq_e
     if (!lib) return false;
     lq_cuda_open_fn *open;
     *(void **)&open = dlsym(lib, "lq_cuda_open");
-    return open ? open(name, o, out, err) : lq_fail(err, LQ_E_UNSUPPORTED, "device cuda: liblq_cuda.so has no lq_cuda_open: it is of another version");
+    return open ? open(name, o, out, err)
+                : lq_fail(err, LQ_E_UNSUPPORTED, "device cuda: liblq_cuda.so has no lq_cuda_open: it is of another version");
 }
 static void cuda_close(lq_dev *d) {
     void *lib = plugin(NULL);

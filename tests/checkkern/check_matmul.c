@@ -36,8 +36,36 @@ static bool act_true(const lq_act *a, const lq_mat *v) {
         }
     return ok;
 }
+// Groups that are tiny, huge or not numbers: the same on all ISAs, and as pack.h says.
+static void check_quant_extremes(lq_dev *ref, lq_dev *dev) {
+    static const float tops[] = {0, -0.0f, 1e-45f, 1e-38f, 0x1.fffffep-101f, 0x1p-100f, 1e-20f, 1e20f, 3.4e38f, INFINITY, -INFINITY, NAN, -NAN};
+    enum { TOPS = sizeof tops / sizeof *tops, G = 32, K = 2 * G + 8 };
+    const lq_mat x = mat_of(TOPS, K);
+    for (int r = 0; r < TOPS; r++)
+        for (int i = 0; i < K; i++) lq_mat_row(&x, r)[i] = i % 7 == 3 ? tops[r] : i % 2 ? -tops[r] / 3 : 0;
+    lq_act p = {.x = x}, q = {.x = x};
+    const lq_atype t = {LQ_A_Q8, G};
+    lq_act_bind(&p, t, TOPS, K, ck_buf(lq_act_bytes(t, TOPS, K), 0));
+    lq_act_bind(&q, t, TOPS, K, ck_buf(lq_act_bytes(t, TOPS, K), 0));
+    dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &p});
+    ref->ops.quant(ref, &(lq_quant_args){.x = x, .act = &q});
+    CHECK(act_same(&p, &q), "quant %s: extreme groups have other bits than portable C", dev->isa);
+    for (int u = 0; u < 3 * TOPS; u++) {
+        const float top = fabsf(tops[u % TOPS]);
+        int most = 0;
+        for (int i = 0; i < G; i++) most = abs(p.q[u * G + i]) > most ? abs(p.q[u * G + i]) : most;
+        const bool tiny = top < 0x1p-100f, sick = !isfinite(top);
+        CHECK(tiny   ? p.scale[u] == 0
+              : sick ? !isfinite(p.scale[u])
+                     : p.scale[u] == top / 127.0f,
+              "quant %s: scale of a group of %g", dev->isa, (double)top);
+        CHECK(most == (tiny || sick ? 0 : 127), "quant %s: codes of a group of %g reach %d", dev->isa, (double)top, most);
+    }
+    ck_done("quant of extremes");
+}
 static void check_quant(lq_dev *ref, lq_dev *dev) {
-    static const int shapes[][3] = {{1, 16, 16}, {1, 2048, 128}, {3, 100, 32}, {17, 389, 64}, {70, 1500, 128}, {2, 40000, 4096}, {5, 96, 48}, {33, 700, 20}};
+    static const int shapes[][3] = {{1, 16, 16},     {1, 2048, 128},   {3, 100, 32}, {17, 389, 64},
+                                    {70, 1500, 128}, {2, 40000, 4096}, {5, 96, 48},  {33, 700, 20}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const int rows = shapes[s][0], k = shapes[s][1];
         const lq_atype t = {LQ_A_Q8, shapes[s][2]};
@@ -78,7 +106,8 @@ static void check_quant(lq_dev *ref, lq_dev *dev) {
         dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &p, .smooth = smooth});
         for (int r = 0; r < rows; r++)
             for (int j = 0; j < k; j++)
-                if (!ck_same(lq_mat_row(&plain, r)[j], lq_mat_row(&x, r)[j] * smooth[j])) CHECK(false, "quant %s: plain x is not x * smooth", dev->isa);
+                if (!ck_same(lq_mat_row(&plain, r)[j], lq_mat_row(&x, r)[j] * smooth[j]))
+                    CHECK(false, "quant %s: plain x is not x * smooth", dev->isa);
         ck_done("quant");
     }
 }
@@ -86,9 +115,13 @@ static void check_quant(lq_dev *ref, lq_dev *dev) {
 // --- matmul ---
 
 static const lq_wtype types[] = {
-    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .scale = LQ_F16}, {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .asym = true, .scale = LQ_F16},
-    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16}, {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 64, .scale = LQ_F32},
-    {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16}, {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32},
+    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .scale = LQ_F16},
+    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .asym = true, .scale = LQ_F16},
+    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16},
+    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 64, .scale = LQ_F32},
+    {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16},
+    {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32},
+    {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32},
     {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32},
 };
 enum { TYPES = sizeof types / sizeof *types };
@@ -187,7 +220,8 @@ static void check_columns(lq_dev *dev, bool outliers, bool exact) {
     const lq_atype at = lq_act_type(&t, k, exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT);
     lq_act a = {.x = v};
     lq_act_bind(&a, at, rows, k, ck_buf(lq_act_bytes(at, rows, k), 0));
-    dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a, .smooth = smooth, .perm = any.perm, .outlier = any.outlier, .outliers = any.outliers});
+    dev->ops.quant(
+        dev, &(lq_quant_args){.x = x, .act = &a, .smooth = smooth, .perm = any.perm, .outlier = any.outlier, .outliers = any.outliers});
     dev->ops.matmul(dev, &(lq_matmul_args){.x = &a, .count = 1, .w = {&w}, .y = {y}});
     bool ok = true, rows_same = true;
     for (int r = 0; r < n; r++) {
@@ -263,6 +297,7 @@ void check_matmul(lq_dev *ref, lq_dev *dev) {
         return;
     }
     check_quant(ref, dev);
+    check_quant_extremes(ref, dev);
     for (int i = 0; i < TYPES; i++)
         for (int exact = 0; exact < 2; exact++) {
             check_slot(dev, one, &types[i], exact, 1, 1100);

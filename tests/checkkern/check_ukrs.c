@@ -31,7 +31,8 @@ static void codes_of(const lq_weight *any, int64_t n, int16_t *codes) {
     const uint8_t *q = (const uint8_t *)any->q + (size_t)n * lq_code_row_bytes(t->bits, any->k);
     const uint8_t *z = t->asym ? any->zero + (size_t)n * lq_code_row_bytes(t->bits, lq_weight_groups(t, any->k)) : NULL;
     for (int64_t k = 0; k < any->k; k++)
-        codes[k] = (int16_t)((int)lq_code_get(q, t->bits, k) - (z ? (int)lq_code_get(z, t->bits, t->group ? k / t->group : 0) : 1 << (t->bits - 1)));
+        codes[k] = (int16_t)((int)lq_code_get(q, t->bits, k) -
+                             (z ? (int)lq_code_get(z, t->bits, t->group ? k / t->group : 0) : 1 << (t->bits - 1)));
 }
 static double product_f32(const float *row, const float *x, int64_t k, double *size) {
     double want = 0;
@@ -46,7 +47,8 @@ static double product_f32(const float *row, const float *x, int64_t k, double *s
 
 static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a, const lq_mat *y, const char *what) {
     const int64_t k = any->k, cuts = (k + LQ_K_CUT - 1) / LQ_K_CUT;
-    const double blocks = u->act == LQ_A_Q8 ? (double)((k + a->type.group - 1) / a->type.group) : (double)((k < LQ_K_CUT ? k : LQ_K_CUT) / 8 + cuts);
+    const double blocks =
+        u->act == LQ_A_Q8 ? (double)((k + a->type.group - 1) / a->type.group) : (double)((k < LQ_K_CUT ? k : LQ_K_CUT) / 8 + cuts);
     float *row = ck_buf((size_t)k * sizeof(float), 0);
     int16_t *codes = ck_buf((size_t)k * sizeof(int16_t), 0);
     double worst = 0;
@@ -64,7 +66,8 @@ static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a,
     CHECK(worst == 0, "%s: %.3g of the bound", what, worst);
 }
 
-static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w, const lq_mat *x, const lq_act *a, const lq_mat *y, const char *what) {
+static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w, const lq_mat *x, const lq_act *a, const lq_mat *y,
+                          const char *what) {
     const int64_t tiles = (w->n + u->tile_n - 1) / u->tile_n;
     void *scratch = ck_buf(LQ_SHARE, 0);
     for (int rows = 1; rows <= 34 && rows <= x->rows; rows += rows < 17 ? 1 : 16) { // heights 1..17 and 33, quantized alone, tiles cut anywhere
@@ -170,7 +173,8 @@ static void check_saturated(const lq_dev *ref, const lq_ukr *u, const lq_wtype *
     const int rows = 37, n = 64;
     const lq_weight any = ck_weight(t, n, k, 0);
     for (int64_t i = 0; i < n * k; i++)
-        lq_code_set((uint8_t *)(uintptr_t)any.q + (size_t)(i / k) * lq_code_row_bytes(t->bits, k), t->bits, i % k, i / k % 3 == 0 || (i / k % 3 == 1 && i % 8 < 4) ? (1u << t->bits) - 1 : 0);
+        lq_code_set((uint8_t *)(uintptr_t)any.q + (size_t)(i / k) * lq_code_row_bytes(t->bits, k), t->bits, i % k,
+                    i / k % 3 == 0 || (i / k % 3 == 1 && i % 8 < 4) ? (1u << t->bits) - 1 : 0);
     const lq_weight w = ck_weight_in(&any, u->layout, 0);
     const lq_mat x = ck_mat(rows, (int)k, 0), y = ck_mat(rows, n, 0), z = ck_mat(rows, n, 0);
     for (int m = 0; m < rows; m++)
@@ -187,7 +191,9 @@ static void check_saturated(const lq_dev *ref, const lq_ukr *u, const lq_wtype *
 
 // --- which types and shapes ---
 
-static const struct { int n, k, rows; } shapes[] = {{1, 16, 3}, {15, 64, 17}, {16, 128, 33}, {17, 100, TOP}, {33, 389, 18}, {80, 1536, 35}, {67, 2501, 37}};
+static const struct {
+    int n, k, rows;
+} shapes[] = {{1, 16, 3}, {15, 64, 17}, {16, 128, 33}, {17, 100, TOP}, {33, 389, 18}, {80, 1536, 35}, {67, 2501, 37}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static void check_ints(const lq_dev *ref, const lq_ukr *u) {
@@ -217,10 +223,15 @@ static void check_ints(const lq_dev *ref, const lq_ukr *u) {
 
 static void check_others(const lq_dev *ref, const lq_ukr *u) { // what only `rows` of codedany_c serves
     static const lq_wtype types[] = {
-        {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32}, {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 3, .group = 16, .scale = LQ_F16},
-        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32}, {.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .scale = LQ_BF16},
-        {.kind = LQ_W_FLOAT, .elem = LQ_I8, .bits = 8, .scale = LQ_F32}, {.kind = LQ_W_PLAIN, .elem = LQ_F64, .bits = 64}, {.kind = LQ_W_PLAIN, .elem = LQ_E4M3, .bits = 8},
-        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 64, .asym = true, .scale = LQ_F16}, {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 0, .scale = LQ_F16},
+        {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32},
+        {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 3, .group = 16, .scale = LQ_F16},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .scale = LQ_BF16},
+        {.kind = LQ_W_FLOAT, .elem = LQ_I8, .bits = 8, .scale = LQ_F32},
+        {.kind = LQ_W_PLAIN, .elem = LQ_F64, .bits = 64},
+        {.kind = LQ_W_PLAIN, .elem = LQ_E4M3, .bits = 8},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 64, .asym = true, .scale = LQ_F16},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 0, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = 32, .rows = 16, .scale = LQ_F16},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)

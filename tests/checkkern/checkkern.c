@@ -114,7 +114,8 @@ lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off) {
     lq_weight_size size;
     lq_weight w = *any;
     if (layout == LQ_ANY || !lq_pack_sizes(layout, &any->type, any->n, any->k, &size)) return w;
-    lq_weight_out out = {.q = ck_buf(size.q, off), .scale = ck_buf(size.scale, off & ~(size_t)3), .zero = size.zero ? ck_buf(size.zero, off) : NULL};
+    lq_weight_out out = {
+        .q = ck_buf(size.q, off), .scale = ck_buf(size.scale, off & ~(size_t)3), .zero = size.zero ? ck_buf(size.zero, off) : NULL};
     lq_pack(any, layout, out, NULL);
     w.layout = layout;
     w.q = out.q;
@@ -125,7 +126,8 @@ lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off) {
 float ck_scale(const lq_weight *any, int64_t row, int64_t group) {
     const int64_t groups = lq_weight_groups(&any->type, any->k), band = any->type.rows > 1 ? row / any->type.rows : row;
     float f;
-    lq_dtypes[any->type.scale].to_f32((const char *)any->scale + (size_t)(band * groups + (any->type.group ? group : 0)) * lq_dtype_size(any->type.scale), &f, 1);
+    lq_dtypes[any->type.scale].to_f32(
+        (const char *)any->scale + (size_t)(band * groups + (any->type.group ? group : 0)) * lq_dtype_size(any->type.scale), &f, 1);
     return f;
 }
 lq_act ck_act(const lq_mat *x, lq_atype t) {

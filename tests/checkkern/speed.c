@@ -57,7 +57,10 @@ enum { DOT512, FMA512, DOT256, FMA256, NONE };
 #define DOT2(R) "vpmaddubsw %%ymm14, %%ymm15, %%ymm13\nvpaddw %%ymm13, %%ymm" #R ", %%ymm" #R "\n"
 #define FMA2(R) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #R "\n"
 #define CLEAR __asm__ volatile("vpxor %%xmm14, %%xmm14, %%xmm14\nvpxor %%xmm15, %%xmm15, %%xmm15\n" ::: "xmm14", "xmm15");
-#define LOOP(OP) for (long i = 0; i < j->loops; i++) __asm__ volatile(CHAINS(OP) ::: "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm13")
+#define LOOP(OP)                        \
+    for (long i = 0; i < j->loops; i++) \
+    __asm__ volatile(CHAINS(OP)::       \
+                         : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm13")
 static void peak_part(void *arg, int task, int worker) {
     (void)task;
     (void)worker;
@@ -112,7 +115,13 @@ static bool set_make(const lq_wtype *t, lq_layout layout, set *s) {
         else *(uint64_t *)(void *)(s->base + i) = ck_rand();
     for (int i = 0; i < s->count; i++) {
         char *at = s->base + (size_t)i * one;
-        s->w[i] = (lq_weight){.type = *t, .layout = layout, .n = N, .k = K, .q = at, .scale = at + size.q, .zero = size.zero ? (uint8_t *)at + size.q + size.scale : NULL};
+        s->w[i] = (lq_weight){.type = *t,
+                              .layout = layout,
+                              .n = N,
+                              .k = K,
+                              .q = at,
+                              .scale = at + size.q,
+                              .zero = size.zero ? (uint8_t *)at + size.q + size.scale : NULL};
         for (size_t c = 0; c * 2 < size.scale; c++) lq_dtypes[LQ_F16].from_f32(&scale, at + size.q + c * 2, 1);
     }
     return true;
@@ -150,7 +159,8 @@ static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
             of_peak[i] = kind == NONE ? 0 : macs / t0[i] / ((p + peak(d, kind)) / 2);
         }
         const double tm = median(t0, reps);
-        printf("  %-26s M %3d: %7.3f ms a matrix, %6.1f GB/s = %3.0f %% of a plain read", name, rows, tm / used * 1e3, (double)bytes / tm / 1e9, 100 * median(of_read, reps));
+        printf("  %-26s M %3d: %7.3f ms a matrix, %6.1f GB/s = %3.0f %% of a plain read", name, rows, tm / used * 1e3,
+               (double)bytes / tm / 1e9, 100 * median(of_read, reps));
         if (peak_kind(u) != NONE) printf(", %6.3f TOPS = %3.0f %% of peak", 2e-12 * N * K * rows * used / tm, 100 * median(of_peak, reps));
         printf("\n");
         fflush(stdout);
@@ -162,8 +172,10 @@ static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
 
 void speed(lq_dev *d, const char *only) {
     static const lq_wtype ints[] = {
-        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .scale = LQ_F16}, {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .asym = true, .scale = LQ_F16},
-        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16}, {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .scale = LQ_F16},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .asym = true, .scale = LQ_F16},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16},
     };
     const unsigned isa = ((const lq_cpu *)d->self)->isa;
     const lq_ukr *chosen[16];
@@ -178,7 +190,9 @@ void speed(lq_dev *d, const char *only) {
         const lq_wtype plain = {.kind = LQ_W_PLAIN, .elem = u->elem, .bits = (int)lq_dtype_size(u->elem) * 8};
         if (u->kind == LQ_W_PLAIN) speed_of(d, u, &plain);
         else for (size_t t = 0; t < sizeof ints / sizeof *ints; t++)
-            if (lq_ukr_fits(u, &ints[t], u->layout, u->act) && lq_ukr_find(d, &(lq_weight){.type = ints[t], .layout = u->layout}, u->act) == u) speed_of(d, u, &ints[t]);
+                if (lq_ukr_fits(u, &ints[t], u->layout, u->act) &&
+                    lq_ukr_find(d, &(lq_weight){.type = ints[t], .layout = u->layout}, u->act) == u)
+                    speed_of(d, u, &ints[t]);
     }
     memcpy(d->ukr, chosen, sizeof chosen);
 }

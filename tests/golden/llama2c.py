@@ -8,6 +8,7 @@ import sys
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import spm_to_json
 import st
 
 
@@ -45,36 +46,8 @@ def read(path):
 
 
 def pieces(path):
-    """(text, score, type) of each piece of a sentencepiece model: the few fields of its protobuf that matter here."""
-    raw, at, out = open(path, "rb").read(), 0, []
-
-    def varint(b, i):
-        v = shift = 0
-        while True:
-            v |= (b[i] & 127) << shift
-            shift, i = shift + 7, i + 1
-            if b[i - 1] < 128:
-                return v, i
-
-    def fields(b):
-        i = 0
-        while i < len(b):
-            tag, i = varint(b, i)
-            if tag & 7 == 0:
-                v, i = varint(b, i)
-            elif tag & 7 == 2:
-                n, i = varint(b, i)
-                v, i = b[i : i + n], i + n
-            else:
-                n = 4 if tag & 7 == 5 else 8
-                v, i = b[i : i + n], i + n
-            yield tag >> 3, v
-
-    for field, v in fields(raw):
-        if field == 1:
-            f = dict(fields(v))
-            out.append((f[1].decode(), struct.unpack("<f", f[2])[0] if 2 in f else 0.0, f.get(3, 1)))
-    return out
+    """(text, score, type) of each piece of a sentencepiece model."""
+    return spm_to_json.spm_read(path)[0]
 
 
 def encode(vocab, text):
@@ -106,13 +79,11 @@ def split_words(text):
 
 
 def write(model, tokenizer, out):
-    import spm_to_json
-
     os.makedirs(out, exist_ok=True)
     cfg, w = read(model)
     st.write(os.path.join(out, "model.safetensors"), w, "F32")
     json.dump(cfg, open(os.path.join(out, "config.json"), "w"))
-    spm_to_json.convert(tokenizer, os.path.join(out, "tokenizer.json"))
+    json.dump(spm_to_json.spm_convert(tokenizer), open(os.path.join(out, "tokenizer.json"), "w"))
     return cfg, w
 
 

@@ -40,8 +40,10 @@ static void fill(parts *p) {
     memset(p->q, 0, p->size.q);
     if (p->zero) memset(p->zero, 0, p->size.zero);
     for (int64_t r = 0; r < p->w.n; r++) {
-        for (int64_t c = 0; c < p->w.k; c++) lq_code_set((uint8_t *)p->q + (size_t)r * lq_code_row_bytes(t->bits, p->w.k), t->bits, c, (uint32_t)(rnd() >> 20));
-        for (int64_t g = 0; p->zero && g < groups; g++) lq_code_set((uint8_t *)p->zero + (size_t)r * lq_code_row_bytes(t->bits, groups), t->bits, g, (uint32_t)(rnd() >> 20));
+        for (int64_t c = 0; c < p->w.k; c++)
+            lq_code_set((uint8_t *)p->q + (size_t)r * lq_code_row_bytes(t->bits, p->w.k), t->bits, c, (uint32_t)(rnd() >> 20));
+        for (int64_t g = 0; p->zero && g < groups; g++)
+            lq_code_set((uint8_t *)p->zero + (size_t)r * lq_code_row_bytes(t->bits, groups), t->bits, g, (uint32_t)(rnd() >> 20));
     }
     for (size_t i = 0; i < p->size.scale; i++) ((uint8_t *)p->scale)[i] = (uint8_t)(rnd() >> 30 & 0x3f);
 }
@@ -49,7 +51,8 @@ static void fill(parts *p) {
 static void test_type(lq_wtype t, int64_t n, int64_t k, lq_pool *pool) {
     char name[64];
     lq_wtype_name(&t, name, sizeof name);
-    parts any = parts_of(LQ_ANY, &t, n, k), x86 = parts_of(LQ_X86, &t, n, k), back = parts_of(LQ_ANY, &t, n, k), again = parts_of(LQ_X86, &t, n, k);
+    parts any = parts_of(LQ_ANY, &t, n, k), x86 = parts_of(LQ_X86, &t, n, k), back = parts_of(LQ_ANY, &t, n, k),
+          again = parts_of(LQ_X86, &t, n, k);
     fill(&any);
     lq_pack(&any.w, LQ_X86, (lq_weight_out){x86.q, x86.scale, x86.zero}, pool);
     lq_pack(&x86.w, LQ_ANY, (lq_weight_out){back.q, back.scale, back.zero}, NULL);
@@ -85,8 +88,10 @@ static void test_type(lq_wtype t, int64_t n, int64_t k, lq_pool *pool) {
 }
 
 static void test_rules(void) {
-    const lq_wtype int4 = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16}, int8 = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16};
-    const lq_wtype bf16 = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16}, nf4 = {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32};
+    const lq_wtype int4 = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16},
+                   int8 = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16};
+    const lq_wtype bf16 = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16},
+                   nf4 = {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32};
     lq_wtype block = int4, huge = int4, int3 = int4;
     block.rows = 16;
     huge.group = 2 * LQ_GROUP_MAX;
@@ -118,7 +123,10 @@ int main(void) {
         for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
             for (int v = 0; v < 6; v++)
                 for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-                    test_type((lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = bits, .group = groups[g], .asym = v & 1, .scale = scales[v / 2]}, shapes[s][0], shapes[s][1], pool);
+                    test_type(
+                        (lq_wtype){
+                            .kind = LQ_W_INT, .elem = LQ_U8, .bits = bits, .group = groups[g], .asym = v & 1, .scale = scales[v / 2]},
+                        shapes[s][0], shapes[s][1], pool);
     test_rules();
     lq_pool_close(pool);
     return test_end();

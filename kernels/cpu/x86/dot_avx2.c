@@ -22,8 +22,10 @@ INLINE __m256 load_some(const char *row, int k, int n, const lq_dtype e) {
     return load(part, 0, e);
 }
 INLINE __m128 fold4(__m256 a, __m256 b, __m256 c, __m256 d) { // the sums of four vectors
-    const __m128 p = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)), q = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
-    const __m128 r = _mm_add_ps(_mm256_castps256_ps128(c), _mm256_extractf128_ps(c, 1)), s = _mm_add_ps(_mm256_castps256_ps128(d), _mm256_extractf128_ps(d, 1));
+    const __m128 p = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)),
+                 q = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    const __m128 r = _mm_add_ps(_mm256_castps256_ps128(c), _mm256_extractf128_ps(c, 1)),
+                 s = _mm_add_ps(_mm256_castps256_ps128(d), _mm256_extractf128_ps(d, 1));
     const __m128 pq = _mm_add_ps(_mm_unpacklo_ps(p, q), _mm_unpackhi_ps(p, q)), rs = _mm_add_ps(_mm_unpacklo_ps(r, s), _mm_unpackhi_ps(r, s));
     return _mm_add_ps(_mm_movelh_ps(pq, rs), _mm_movehl_ps(rs, pq));
 }
@@ -72,15 +74,23 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
 }
 
 typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len);
-#define FN(E, R, M) static void block_##E##_##R##_##M(const area *a, int64_t n, int m, int64_t k, int len) { block(a, n, m, k, len, R, M, LQ_##E); }
+#define FN(E, R, M) \
+    static void block_##E##_##R##_##M(const area *a, int64_t n, int m, int64_t k, int len) { block(a, n, m, k, len, R, M, LQ_##E); }
 #define FNS(E) FN(E, 4, 1) FN(E, 4, 2) FN(E, 4, 3) FN(E, 8, 1)
 FNS(F32) FNS(F16) FNS(BF16)
 #define ROW(E) {block_##E##_4_1, block_##E##_4_2, block_##E##_4_3, block_##E##_8_1}
 static block_fn *const f32_fns[TALL + 1] = ROW(F32), *const f16_fns[TALL + 1] = ROW(F16), *const bf16_fns[TALL + 1] = ROW(BF16);
 
 // Few rows: weight rows from end to end, as memory likes it. Many: a cut of the activations stays in L1, that of the weights in L2.
-static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy, block_fn *const fns[TALL + 1]) {
-    const area a = {.w = w->q, .w_row = (size_t)w->k * lq_dtype_size(w->type.elem), .n = w->n, .x = act->x.p, .x_row = act->x.stride, .y = y, .ldy = ldy};
+static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
+                 block_fn *const fns[TALL + 1]) {
+    const area a = {.w = w->q,
+                    .w_row = (size_t)w->k * lq_dtype_size(w->type.elem),
+                    .n = w->n,
+                    .x = act->x.p,
+                    .x_row = act->x.stride,
+                    .y = y,
+                    .ldy = ldy};
     const int rows = m1 - m0, parts = (rows + TALL - 1) / TALL;
     const int64_t n1 = t1 * TILE < w->n ? t1 * TILE : w->n;
     if (rows <= TALL) {

@@ -81,7 +81,8 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
 }
 
 typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len);
-#define FN(E, R, M) static void block_##E##_##R##_##M(const area *a, int64_t n, int m, int64_t k, int len) { block(a, n, m, k, len, R, M, LQ_##E); }
+#define FN(E, R, M) \
+    static void block_##E##_##R##_##M(const area *a, int64_t n, int m, int64_t k, int len) { block(a, n, m, k, len, R, M, LQ_##E); }
 #define FNS(E) FN(E, 4, 1) FN(E, 4, 2) FN(E, 4, 3) FN(E, 4, 4) FN(E, 4, 5) FN(E, 4, 6) FN(E, 8, 1) FN(E, 8, 2)
 FNS(F32) FNS(F16) FNS(BF16)
 #define NAME(E, R, M) block_##E##_##R##_##M
@@ -89,8 +90,15 @@ FNS(F32) FNS(F16) FNS(BF16)
 static block_fn *const f32_fns[2][TALL] = ROW(F32), *const f16_fns[2][TALL] = ROW(F16), *const bf16_fns[2][TALL] = ROW(BF16);
 
 // Few rows: weight rows from end to end, as memory likes it. Many: a cut of the activations stays in L1, that of the weights in L2.
-static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy, block_fn *const fns[2][TALL]) {
-    const area a = {.w = w->q, .w_row = (size_t)w->k * lq_dtype_size(w->type.elem), .n = w->n, .x = act->x.p, .x_row = act->x.stride, .y = y, .ldy = ldy};
+static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
+                 block_fn *const fns[2][TALL]) {
+    const area a = {.w = w->q,
+                    .w_row = (size_t)w->k * lq_dtype_size(w->type.elem),
+                    .n = w->n,
+                    .x = act->x.p,
+                    .x_row = act->x.stride,
+                    .y = y,
+                    .ldy = ldy};
     const int rows = m1 - m0, parts = (rows + TALL - 1) / TALL;
     const int64_t n1 = t1 * TILE < w->n ? t1 * TILE : w->n;
     if (rows <= TALL) {
@@ -142,9 +150,12 @@ static void group_cells(const lq_weight *w, int64_t t, int64_t k, float s[16], i
     const lq_wtype *ty = &w->type;
     const size_t cell = ((size_t)t * (size_t)lq_weight_groups(ty, w->k) + (size_t)(ty->group ? k / ty->group : 0)) * LQ_X86_ROWS;
     const uint8_t *p = (const uint8_t *)w->scale + cell * lq_dtype_size(ty->scale);
-    __m512 v = ty->scale == LQ_F32 ? load((const char *)p, 0, LQ_F32) : ty->scale == LQ_F16 ? load((const char *)p, 0, LQ_F16) : load((const char *)p, 0, LQ_BF16);
+    __m512 v = ty->scale == LQ_F32   ? load((const char *)p, 0, LQ_F32)
+               : ty->scale == LQ_F16 ? load((const char *)p, 0, LQ_F16)
+                                     : load((const char *)p, 0, LQ_BF16);
     _mm512_storeu_ps(s, v);
-    _mm512_storeu_si512(z, ty->asym ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(w->zero + cell))) : _mm512_set1_epi32(1 << (ty->bits - 1)));
+    _mm512_storeu_si512(z, ty->asym ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(w->zero + cell)))
+                                    : _mm512_set1_epi32(1 << (ty->bits - 1)));
 }
 INLINE void unpack(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, const int bits) {
     const int64_t unit = lq_x86_group(&w->type), wide = (w->k + unit - 1) / unit * unit;

@@ -66,8 +66,9 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
         EACH (int m = 0; m < M; m++) sum[m] = _mm256_setzero_si256();
         if (bits == 4) group4(sum, q, a->q + u * (size_t)G, G, M);
         else group8(sum, q, a->q + u * (size_t)G, G, M);
-        const __m256i z = asym ? _mm256_sub_epi32(_mm256_set1_epi32(base), _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)wz)))
-                               : _mm256_set1_epi32(base - (1 << (bits - 1)));
+        const __m256i z =
+            asym ? _mm256_sub_epi32(_mm256_set1_epi32(base), _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)wz)))
+                 : _mm256_set1_epi32(base - (1 << (bits - 1)));
         const __m256 s = scale8(ws, w->type.scale);
         EACH (int m = 0; m < M; m++) {
             const __m256i dot = _mm256_add_epi32(sum[m], _mm256_mullo_epi32(z, _mm256_set1_epi32(a->sum[u + (size_t)m])));
@@ -89,7 +90,10 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
 }
 
 typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, float *y, size_t ldy);
-#define FN(M) static void block##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, float *y, size_t ldy) { block(w, a, t, half, m, y, ldy, BITS, M); }
+#define FN(M)                                                                                                     \
+    static void block##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, float *y, size_t ldy) { \
+        block(w, a, t, half, m, y, ldy, BITS, M);                                                                 \
+    }
 INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy, block_fn *const fns[TALL]) {
     for (int64_t t = t0; t < t1; t++)
         for (int half = 0; half < 2 && t * LQ_X86_ROWS + half * HALF < w->n; half++)

@@ -161,7 +161,8 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
     WALK(ROWS, 8, MASKED, X_AHEAD(M))
 #define DOTS8(ROWS, M) if (ahead) WALK(ROWS, 4, , Q_AHEAD) else WALK(ROWS, 4, , X_AHEAD(M))
 
-INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][2][16], float f[][2][16], const int bits, const int M, const int G) {
+INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][2][16], float f[][2][16], const int bits, const int M,
+                      const int G) {
     EACH (int t = 0; t < 2; t++) {
         const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group, c->scale_type);
         const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group : NULL, bits);
@@ -225,7 +226,8 @@ typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mma
 
 // Up to 32 rows the thin kernel in parts of at most 16, above them two tiles at a time. Rows are dealt evenly over parts, so
 // that above 32 only heights 9 to 12 occur.
-INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[4][2][THIN], int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
+INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[4][2][THIN], int64_t t0, int64_t t1, int m0, int m1, float *y,
+                 size_t ldy) {
     const cut c = cut_of(w, a);
     block_fn *const (*fns)[THIN] = all[c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : 0];
     const int rows = m1 - m0;
