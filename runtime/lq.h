@@ -42,6 +42,10 @@ typedef struct lq_model_info {
 } lq_model_info;
 void lq_model_describe(const lq_model *m, lq_model_info *out);
 
+// Reads the bytes that a token reads, lq_model_info.weight_bytes of them, once, with the model's threads, and does nothing with them: brings
+// a model into memory, and is what the speed of decoding is compared with. Not beside a running engine step. Returns how many were read.
+size_t lq_model_read(lq_model *m);
+
 // --- tokens ---
 
 enum { LQ_TOK_SPECIAL = 1 /* add BOS and the like as the tokenizer says */, LQ_TOK_PARSE = 2 /* "<|end|>" in the text is that token */ };

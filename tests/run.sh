@@ -35,6 +35,9 @@ python=python3
 for word in python3 /usr/bin/python3; do "$word" -c 'import numpy' 2>/dev/null && python=$word && break; done
 cores=$(nproc)
 logs=$PWD/build/test-logs
+mkdir -p build
+exec 9>build/test-run.lock
+flock -n 9 || { echo "run.sh: another run is at work here; waiting for its end" >&2; flock 9; }
 rm -rf "$logs"
 mkdir -p "$logs"
 began=$SECONDS
@@ -50,7 +53,7 @@ job() { # LAYER NAME SECONDS COMMAND...
     reap
     (
         start=$EPOCHREALTIME
-        timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
+        timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null 9>&-
         echo "$? $(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')" >"$log.end"
         mv "$log.end" "$log.rc"
     ) &

@@ -1,11 +1,9 @@
 // lq_bench.c: lq bench: how fast a model runs here, beside what the machine's memory can give. Each repetition times a prefill, a
-// decode and a plain read of as many bytes as the weights have, one right after another, so that a neighbour's noise hits all three.
+// decode and a plain read of the weights themselves, one right after another, so that a neighbour's noise hits all three.
 #include "formats/json.h"
 #include "tools/verb.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -26,75 +24,13 @@ static double now(void) {
 
 // --- the plain read ---
 
-typedef struct span { const uint64_t *p; size_t n; /* words */ int times; uint64_t sum; } span;
-
-#if defined(__x86_64__)
-__attribute__((target("avx2")))
-#endif
-static uint64_t sum_words(const uint64_t *p, size_t n) {
-    typedef uint64_t words __attribute__((vector_size(64), aligned(64), may_alias));
-    words s[4] = {{0}};
-    const words *v = (const words *)(const void *)p;
-    for (size_t i = 0; i + 4 <= n / 8; i += 4)
-        for (int j = 0; j < 4; j++) s[j] += v[i + (size_t)j];
-    words all = s[0] + s[1] + s[2] + s[3];
-    uint64_t sum = 0;
-    for (int j = 0; j < 8; j++) sum += all[j];
-    return sum;
-}
-
-static uint64_t sum_plain(const uint64_t *p, size_t n) {
-    uint64_t s[8] = {0};
-    for (size_t i = 0; i + 8 <= n; i += 8)
-        for (size_t j = 0; j < 8; j++) s[j] += p[i + j];
-    return s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7];
-}
-
-static void *read_span(void *arg) {
-    span *s = arg;
-    for (int i = 0; i < s->times; i++) {
-#if defined(__x86_64__)
-        s->sum += __builtin_cpu_supports("avx2") ? sum_words(s->p, s->n) : sum_plain(s->p, s->n);
-#else
-        s->sum += sum_plain(s->p, s->n);
-#endif
-        __asm__ volatile("" ::: "memory"); // the next turn reads again
-    }
-    return NULL;
-}
-
-typedef struct reader { uint64_t *data; size_t words; int threads; volatile uint64_t kept; } reader;
-
-static bool reader_open(reader *r, size_t bytes, int threads, lq_err *err) {
-    if (!lq_align_size(bytes, 4096, &bytes)) return lq_fail(err, LQ_E_LIMIT, "the weights have too many bytes to read them for comparison");
-    *r = (reader){.words = bytes / 8, .threads = threads};
-    r->data = aligned_alloc(4096, bytes);
-    if (!r->data) return lq_fail(err, LQ_E_MEMORY, "no memory (%s) for the read that decode is compared with", lq_say_bytes((double)bytes));
-    for (size_t i = 0; i < r->words; i++) r->data[i] = i * 0x9e3779b97f4a7c15u;
-    return true;
-}
-
-// Seconds of one read of all bytes by all threads, each its own part. Weights that a decode reads `steps` times are read here as often,
-// up to a GB in all: so the threads' start does not count, and small weights come from the cache in both.
-static double reader_time(reader *r, int steps) {
-    enum { MAX = 256 };
-    pthread_t thread[MAX];
-    span part[MAX];
-    bool made[MAX] = {0};
-    int n = r->threads < MAX ? r->threads : MAX;
-    size_t each = r->words / (size_t)n / 512 * 512, most = ((size_t)1 << 30) / (r->words * 8);
-    int times = most < 1 ? 1 : most < (size_t)steps ? (int)most : steps;
-    double begin = now();
-    for (int i = n - 1; i >= 0; i--) {
-        part[i] = (span){r->data + (size_t)i * each, i == n - 1 ? r->words - (size_t)i * each : each, times, 0};
-        made[i] = i && pthread_create(&thread[i], NULL, read_span, &part[i]) == 0;
-        if (!made[i]) read_span(&part[i]);
-    }
-    for (int i = 1; i < n; i++)
-        if (made[i]) pthread_join(thread[i], NULL);
-    double took = (now() - begin) / times;
-    for (int i = 0; i < n; i++) r->kept += part[i].sum;
-    return took;
+// Seconds of a plain read of the weights. Small ones are read several times, up to a GB in all, and come from the cache as in a decode.
+static double read_time(lq_model *m, size_t bytes, int steps) {
+    const size_t most = ((size_t)1 << 30) / (bytes + 1);
+    const int times = most < 1 ? 1 : most < (size_t)steps ? (int)most : steps;
+    const double begin = now();
+    for (int i = 0; i < times; i++) lq_model_read(m);
+    return (now() - begin) / times;
 }
 
 // --- the model ---
@@ -165,7 +101,6 @@ typedef struct bench {
     lq_model *m;
     lq_engine *e;
     lq_model_info info;
-    reader read;
     int prompt, tokens, repeats, batches[BATCHES], batch_count;
     size_t peak;
     result results[BATCHES];
@@ -178,7 +113,7 @@ static bool measure_once(bench *b, result *r, lq_err *err) {
     // The decode is measured from short prompts, as if the sequences had just begun; the prefill ends with the first token.
     if (!work(b->e, b->info.vocab, r->batch, b->prompt, 1, &first, err)) return false;
     if (!work(b->e, b->info.vocab, r->batch, LEAD, b->tokens + 1, &rest, err)) return false;
-    double read = reader_time(&b->read, rest.steps), bytes = (double)b->info.weight_bytes;
+    double read = read_time(b->m, b->info.weight_bytes, rest.steps), bytes = (double)b->info.weight_bytes;
     add(&r->prefill, r->batch * (double)b->prompt / first.prefill);
     add(&r->decode, rest.tokens / rest.decode);
     add(&r->bytes, bytes * rest.steps / rest.decode);
@@ -195,13 +130,8 @@ static bool measure(bench *b, lq_err *err) {
     struct rusage use;
     getrusage(RUSAGE_SELF, &use);
     b->peak = (size_t)use.ru_maxrss * 1024;
-    int threads = (int)b->a->model.threads;
-    cpu_set_t cpus;
-    if (!threads) threads = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-    if (!reader_open(&b->read, b->info.weight_bytes, threads, err)) return false;
     lq_bar_begin(&bar, "bench", "runs", (size_t)(b->batch_count * b->repeats), b->a->common.quiet);
     bool done = true;
-    reader_time(&b->read, 1);
     for (int i = 0; done && i < b->batch_count; i++) {
         result *r = &b->results[i];
         r->batch = b->batches[i];
@@ -212,7 +142,6 @@ static bool measure(bench *b, lq_err *err) {
         series_sort(&r->prefill), series_sort(&r->decode), series_sort(&r->bytes), series_sort(&r->read), series_sort(&r->share);
     }
     lq_bar_end(&bar);
-    free(b->read.data);
     return done;
 }
 

@@ -3,51 +3,48 @@
 
 #define RUN(NAME) lq_ukr_run NAME;
 #define ROWS(NAME) lq_ukr_rows NAME;
-RUN(lq_matmul_f32_q8_intany_c)
-RUN(lq_matmul_f32_q8_intx86_c) RUN(lq_matmul_f32_f32_f32any_c) RUN(lq_matmul_f32_f32_f16any_c) RUN(lq_matmul_f32_f32_bf16any_c)
-    ROWS(lq_rows_f32_f32_intx86_c) ROWS(lq_rows_f32_f32_codedany_c)
+RUN(lq_matmul_f32_q8_intany_c) RUN(lq_matmul_f32_q8_intx86_c)
+RUN(lq_matmul_f32_f32_f32any_c) RUN(lq_matmul_f32_f32_f16any_c) RUN(lq_matmul_f32_f32_bf16any_c)
+ROWS(lq_rows_f32_f32_intx86_c) ROWS(lq_rows_f32_f32_codedany_c)
 #if defined(__x86_64__)
-        RUN(lq_matmul_f32_q8_int4x86_avx512) RUN(lq_matmul_f32_q8_int8x86_avx512) RUN(lq_matmul_f32_f32_f32any_avx512)
-            RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512) ROWS(lq_rows_f32_f32_intx86_avx512)
-                RUN(lq_matmul_f32_q8_int4x86_avx2) RUN(lq_matmul_f32_q8_int8x86_avx2) RUN(lq_matmul_f32_f32_f32any_avx2)
-                    RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2) ROWS(lq_rows_f32_f32_intx86_avx2)
+RUN(lq_matmul_f32_q8_int4x86_avx512) RUN(lq_matmul_f32_q8_int8x86_avx512)
+RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
+ROWS(lq_rows_f32_f32_intx86_avx512)
+RUN(lq_matmul_f32_q8_int4x86_avx2) RUN(lq_matmul_f32_q8_int8x86_avx2)
+RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2)
+ROWS(lq_rows_f32_f32_intx86_avx2)
 #endif
 
-#define INT(B, L, TILE, ISA, FN) \
-    { .name = #FN, .needs = ISA, .act = LQ_A_Q8, .kind = LQ_W_INT, .bits = B, .elem = LQ_U8, .layout = L, .tile_n = TILE, .run = FN }
-#define FLOAT(E, TILE, ISA, FN) \
-    { .name = #FN, .needs = ISA, .act = LQ_A_PLAIN, .kind = LQ_W_PLAIN, .elem = E, .layout = LQ_ANY, .tile_n = TILE, .run = FN }
-#define UNPACK(ISA, FN) \
-    { .name = #FN, .needs = ISA, .act = LQ_A_PLAIN, .kind = LQ_W_INT, .elem = LQ_U8, .layout = LQ_X86, .tile_n = 16, .rows = FN }
+#define ROW(ISA, ACT, KIND, ELEM, LAYOUT, TILE, FN) \
+    .name = #FN, .needs = ISA, .act = ACT, .kind = KIND, .elem = ELEM, .layout = LAYOUT, .tile_n = TILE
+#define INT(B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_A_Q8, LQ_W_INT, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
+#define FLOAT(ELEM, TILE, ISA, FN) {ROW(ISA, LQ_A_PLAIN, LQ_W_PLAIN, ELEM, LQ_ANY, TILE, FN), .run = FN}
+#define UNPACK(ISA, FN) {ROW(ISA, LQ_A_PLAIN, LQ_W_INT, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .rows = FN}
+#define UNPACK_ANY(FN) {ROW(0, LQ_A_PLAIN, LQ_W_INT, LQ_U8, LQ_ANY, 1, FN), .any_kind = true, .rows = FN}
 
-                        const lq_ukr lq_ukrs[] = {
+const lq_ukr lq_ukrs[] = {
 #if defined(__x86_64__)
-                            INT(4, LQ_X86, 16, LQ_ISA_AVX512, lq_matmul_f32_q8_int4x86_avx512),
-                            INT(8, LQ_X86, 16, LQ_ISA_AVX512, lq_matmul_f32_q8_int8x86_avx512),
-                            FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),
-                            FLOAT(LQ_F16, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f16any_avx512),
-                            FLOAT(LQ_BF16, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16any_avx512),
-                            UNPACK(LQ_ISA_AVX512, lq_rows_f32_f32_intx86_avx512),
-                            INT(4, LQ_X86, 16, LQ_ISA_AVX2, lq_matmul_f32_q8_int4x86_avx2),
-                            INT(8, LQ_X86, 16, LQ_ISA_AVX2, lq_matmul_f32_q8_int8x86_avx2),
-                            FLOAT(LQ_F32, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f32any_avx2),
-                            FLOAT(LQ_F16, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f16any_avx2),
-                            FLOAT(LQ_BF16, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_bf16any_avx2),
-                            UNPACK(LQ_ISA_AVX2, lq_rows_f32_f32_intx86_avx2),
+    INT(4, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int4x86_avx512),
+    INT(8, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int8x86_avx512),
+    FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),
+    FLOAT(LQ_F16, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f16any_avx512),
+    FLOAT(LQ_BF16, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16any_avx512),
+    UNPACK(LQ_ISA_AVX512, lq_rows_f32_f32_intx86_avx512),
+    INT(4, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_int4x86_avx2),
+    INT(8, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_int8x86_avx2),
+    FLOAT(LQ_F32, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f32any_avx2),
+    FLOAT(LQ_F16, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f16any_avx2),
+    FLOAT(LQ_BF16, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_bf16any_avx2),
+    UNPACK(LQ_ISA_AVX2, lq_rows_f32_f32_intx86_avx2),
 #endif
-                            INT(4, LQ_X86, 16, 0, lq_matmul_f32_q8_intx86_c),
-                            INT(8, LQ_X86, 16, 0, lq_matmul_f32_q8_intx86_c),
-                            INT(0, LQ_ANY, 1, 0, lq_matmul_f32_q8_intany_c),
-                            FLOAT(LQ_F32, 1, 0, lq_matmul_f32_f32_f32any_c),
-                            FLOAT(LQ_F16, 1, 0, lq_matmul_f32_f32_f16any_c),
-                            FLOAT(LQ_BF16, 1, 0, lq_matmul_f32_f32_bf16any_c),
-                            UNPACK(0, lq_rows_f32_f32_intx86_c),
-                            {.name = "lq_rows_f32_f32_codedany_c",
-                             .act = LQ_A_PLAIN,
-                             .any_kind = true,
-                             .layout = LQ_ANY,
-                             .tile_n = 1,
-                             .rows = lq_rows_f32_f32_codedany_c},
+    INT(4, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),
+    INT(8, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),
+    INT(0, LQ_ANY, 1, 0, lq_matmul_f32_q8_intany_c),
+    FLOAT(LQ_F32, 1, 0, lq_matmul_f32_f32_f32any_c),
+    FLOAT(LQ_F16, 1, 0, lq_matmul_f32_f32_f16any_c),
+    FLOAT(LQ_BF16, 1, 0, lq_matmul_f32_f32_bf16any_c),
+    UNPACK(0, lq_rows_f32_f32_intx86_c),
+    UNPACK_ANY(lq_rows_f32_f32_codedany_c),
 };
 const int lq_ukr_count = (int)(sizeof lq_ukrs / sizeof *lq_ukrs);
 

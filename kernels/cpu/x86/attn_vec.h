@@ -7,6 +7,7 @@
 // row does not see have weight 0, which leaves a chain as it is. One row's splits may be computed by several threads (few rows, long
 // cache): their results lie in dev->work and are merged in order, by the same code.
 #include "kernels/cpu/attn.h"
+#include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
 enum { TILE = 64, COLS = 2 * VEC, DK = 128, DEEP = 128 }; // DK: of K at a time; DEEP: positions of V at a time
@@ -42,25 +43,21 @@ typedef struct tile {
 
 // --- the kernel: c[r][0..COLS) += sum over i of a[r][i] b[i][0..COLS), or = ---
 
-__attribute__((always_inline)) static inline void dot_rows(const int rows, int k, const float *const *a, const float *b, float *const *c,
-                                                           bool more) {
+INLINE void dot_rows(const int rows, int k, const float *const *a, const float *b, float *const *c, bool more) {
     vf s[ROWS], t[ROWS];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
+    EACH (int r = 0; r < rows; r++) {
         s[r] = more ? vf_load(c[r]) : vf_zero();
         t[r] = more ? vf_load(c[r] + VEC) : vf_zero();
     }
     for (int i = 0; i < k; i++, b += COLS) {
         vf u = vf_load(b), v = vf_load(b + VEC);
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) {
+        EACH (int r = 0; r < rows; r++) {
             vf x = vf_set(a[r][i]);
             s[r] = vf_fma(x, u, s[r]);
             t[r] = vf_fma(x, v, t[r]);
         }
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) {
+    EACH (int r = 0; r < rows; r++) {
         vf_store(c[r], s[r]);
         vf_store(c[r] + VEC, t[r]);
     }
@@ -95,8 +92,8 @@ static inline vf widen(lq_dtype type, const void *p) {
 
 // Elements d0 .. d0 + width of `n` positions from j on, to dst [n][stride], with zeros up to the next multiple of VEC.
 // Returns whether any is NaN or infinite. A block freed behind the window reads as 0.
-__attribute__((always_inline)) static inline bool read_typed(const lq_dtype type, const lq_attn_args *a, const tile *t, bool v, int j,
-                                                             int n, int d0, int width, float *dst, int stride) {
+INLINE bool read_typed(const lq_dtype type, const lq_attn_args *a, const tile *t, bool v, int j, int n, int d0,
+                       int width, float *dst, int stride) {
     const lq_cache *c = &a->cache;
     const int32_t *table = a->rows->tables + (size_t)t->seq * (size_t)a->rows->table_stride;
     const size_t size = type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2, step = (size_t)lq_cache_width(c, v) * size;
@@ -161,20 +158,15 @@ static void kv_ask(const lq_attn_args *a, const tile *t, bool v, int j, int n, i
 #if defined(__AVX512F__)
 static void across(const float *src, int from, float *dst, int to) {
     __m512 r[16], s[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) r[i] = _mm512_load_ps(src + i * from);
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]), s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4)
-#pragma GCC unroll 2
-        for (int h = 0; h < 2; h++) {
+    EACH (int i = 0; i < 16; i++) r[i] = _mm512_load_ps(src + i * from);
+    EACH (int i = 0; i < 16; i += 2) s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]), s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    EACH (int i = 0; i < 16; i += 4)
+        EACH (int h = 0; h < 2; h++) {
             __m512d x = _mm512_castps_pd(s[i + h]), y = _mm512_castps_pd(s[i + 2 + h]);
             r[i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
             r[i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
         }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { // quarter q of r[4 b + i] has column 4 q + i of rows 4 b .. 4 b + 3
+    EACH (int i = 0; i < 4; i++) { // quarter q of r[4 b + i] has column 4 q + i of rows 4 b .. 4 b + 3
         __m512 a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88), b = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
         __m512 c = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd), d = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
         _mm512_store_ps(dst + i * to, _mm512_shuffle_f32x4(a, b, 0x88));
@@ -186,14 +178,12 @@ static void across(const float *src, int from, float *dst, int to) {
 #else
 static void across(const float *src, int from, float *dst, int to) {
     __m256 r[8], s[8];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) { // rows i and i + 4 side by side, columns 0-3 and 4-7
+    EACH (int i = 0; i < 4; i++) { // rows i and i + 4 side by side, columns 0-3 and 4-7
         __m256 x = _mm256_load_ps(src + i * from), y = _mm256_load_ps(src + (i + 4) * from);
         r[i] = _mm256_permute2f128_ps(x, y, 0x20);
         r[i + 4] = _mm256_permute2f128_ps(x, y, 0x31);
     }
-#pragma GCC unroll 2
-    for (int h = 0; h < 8; h += 4) {
+    EACH (int h = 0; h < 8; h += 4) {
         s[h] = _mm256_unpacklo_ps(r[h], r[h + 1]), s[h + 1] = _mm256_unpackhi_ps(r[h], r[h + 1]);
         s[h + 2] = _mm256_unpacklo_ps(r[h + 2], r[h + 3]), s[h + 3] = _mm256_unpackhi_ps(r[h + 2], r[h + 3]);
         _mm256_store_ps(dst + h * to, _mm256_shuffle_ps(s[h], s[h + 2], 0x44));

@@ -3,6 +3,7 @@
 // As in ref.c a row is one task. Sums are f64 in VEC lanes (column mod VEC), which are added at the end in order.
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/slots.h"
+#include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
 typedef struct job { lq_dev *d; const void *a; } job;
@@ -106,7 +107,7 @@ static void rope(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, a-
 
 // --- glu ---
 
-__attribute__((always_inline)) static inline vf unary(const lq_unary fn, vf x, vf alpha) {
+INLINE vf unary(const lq_unary fn, vf x, vf alpha) {
     switch (fn) {
     case LQ_SILU: return vf_silu(x, alpha);
     case LQ_GELU: return vf_mul(x, vf_phi(x));
@@ -122,8 +123,7 @@ __attribute__((always_inline)) static inline vf unary(const lq_unary fn, vf x, v
     return x;
 }
 
-__attribute__((always_inline)) static inline void glu_cols(const lq_unary fn, const lq_glu_args *a, const float *gate, const float *up,
-                                                           float *y) {
+INLINE void glu_cols(const lq_unary fn, const lq_glu_args *a, const float *gate, const float *up, float *y) {
     vf alpha = vf_set(a->alpha != 0 ? a->alpha : 1.0f), most = vf_set(a->clamp), add = vf_set(a->up_add);
     for (int i = 0; i < a->y.cols; i += VEC) {
         vm k = vm_first(a->y.cols - i);
