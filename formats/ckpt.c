@@ -277,8 +277,8 @@ static bool numbers_check(const lq_ckpt *c, lq_err *err) {
         if (!s->sum) continue;
         if ((size_t)s->parts != c->shards || seen[s->part]) {
             const char *text = lq_shard_meta(s, "lq.shard");
-            ok = lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.shard is %s, expected each number of %zu once", s->path, text ? text : "missing",
-                         c->shards);
+            ok = lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.shard is %s, expected each number of %zu once", s->path,
+                         text ? text : "missing", c->shards);
         }
         if (ok) seen[s->part] = true;
         for (size_t j = 0; j < s->count && ok && s->part > 1; j++)

@@ -424,7 +424,8 @@ static bool sample(lq_engine *e, lq_batch *batch, lq_err *err) {
         batch->out = e->out;
         batch->outs = n;
         lq_forward_head(e->m, e->b, batch, &logits);
-        e->m->dev->ops.sample(e->m->dev, &(lq_sample_args){.logits = logits, .draw = e->draw, .out = e->drawn, .top_id = e->top_id, .top_logprob = e->top_logprob, .work = e->sample_work});
+        e->m->dev->ops.sample(e->m->dev, &(lq_sample_args){.logits = logits, .draw = e->draw, .out = e->drawn, .top_id = e->top_id,
+                                                           .top_logprob = e->top_logprob, .work = e->sample_work});
         if (!e->m->dev->ops.sync(e->m->dev, err)) return false;
         for (int i = 0; i < n; i++) deliver(e, &e->wants[from + i], i);
     }

@@ -90,7 +90,8 @@ bool lq_buffers_open(const lq_model *m, int rows, int outs, int max_len, lq_buff
                 mat_new(m, rows, w.mix, &b->mix, err) && mat_new(m, rows, w.ffn, &b->gate, err) && mat_new(m, rows, w.ffn, &b->up, err) &&
                 mat_new(m, outs, w.dim, &b->head_h, err) && mat_new(m, outs, w.dim, &b->head_delta, err) &&
                 mat_new(m, outs, m->desc.vocab, &b->logits, err) && (b->act = lq_model_alloc(m, most_act(m, most), err)) != NULL &&
-                (!turns(m) || mat_new(m, most, limits.k, &b->turned, err)) && (!b->int_cap || (b->ints = lq_model_alloc(m, b->int_cap * sizeof *b->ints, err)) != NULL) && lq_dev_reserve(m->dev, &limits, err);
+                (!turns(m) || mat_new(m, most, limits.k, &b->turned, err)) &&
+                (!b->int_cap || (b->ints = lq_model_alloc(m, b->int_cap * sizeof *b->ints, err)) != NULL) && lq_dev_reserve(m->dev, &limits, err);
     if (!done) {
         lq_buffers_close(m, b);
         return false;

@@ -37,7 +37,8 @@ static bool check(const lq_model *m, const lq_request *r, int ctx, lq_err *err) 
         if (r->prompt[i] < 0 || r->prompt[i] >= m->desc.vocab)
             return lq_fail(err, LQ_E_USAGE, "prompt token %zu is %d, the vocabulary has %d", i, r->prompt[i], m->desc.vocab);
     if (!in_range("n", r->n, 0, MAX_CHOICES, err) || !in_range("top_n", r->top_n, 0, 20, err) || !in_range("stops", r->stops, 0, MAX_STOPS, err) ||
-        !in_range("stop_ids", r->stop_id_count, 0, MAX_STOP_IDS, err) || !in_range("max_tokens", r->max_tokens, 0, INT32_MAX, err) || !in_range("min_tokens", r->min_tokens, 0, INT32_MAX, err))
+        !in_range("stop_ids", r->stop_id_count, 0, MAX_STOP_IDS, err) || !in_range("max_tokens", r->max_tokens, 0, INT32_MAX, err) ||
+        !in_range("min_tokens", r->min_tokens, 0, INT32_MAX, err))
         return false;
     if ((r->stops && !r->stop) || (r->stop_id_count && !r->stop_ids)) return lq_fail(err, LQ_E_USAGE, "stops are counted but not given");
     for (int i = 0; i < r->stops; i++) {

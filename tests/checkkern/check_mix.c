@@ -209,10 +209,10 @@ static void scan_run(lq_dev *dev, const scan_case *c, const lq_mat in[5], int pi
         int from[ROWS], n = part_rows(at, piece, first, from);
         lq_rows rows = {.n = n, .seqs = SEQS, .first = first};
         lq_mat out = ck_mat(n, c->heads * c->dv, 2);
-        dev->ops.scan(dev, &(lq_scan_args){.rows = &rows, .heads = c->heads, .groups = c->groups, .dk = c->dk, .dv = c->dv,
-                                           .q = part_of(&in[0], from, n), .k = part_of(&in[1], from, n), .v = part_of(&in[2], from, n), .y = out, .decay = part_of(&in[3], from, n),
-                                           .decay_per_k = c->per_k, .beta = c->beta ? part_of(&in[4], from, n) : (lq_mat){0}, .delta = c->delta,
-                                           .state = state, .slot = slots_of});
+        const lq_mat q = part_of(&in[0], from, n), k = part_of(&in[1], from, n), v = part_of(&in[2], from, n), decay = part_of(&in[3], from, n);
+        dev->ops.scan(dev, &(lq_scan_args){.rows = &rows, .heads = c->heads, .groups = c->groups, .dk = c->dk, .dv = c->dv, .q = q, .k = k, .v = v,
+                                           .y = out, .decay = decay, .decay_per_k = c->per_k, .delta = c->delta, .state = state, .slot = slots_of,
+                                           .beta = c->beta ? part_of(&in[4], from, n) : (lq_mat){0}});
         CHECK(ck_gaps(&out), "scan %s: gaps", dev->isa);
         for (int r = 0; r < n; r++) memcpy(lq_mat_row(y, from[r]), lq_mat_row(&out, r), (size_t)y->cols * sizeof(float));
     }

@@ -5,6 +5,7 @@
 #include <time.h>
 
 enum { N = 5632, K = 2048, ROUNDS = 9 };
+enum { PARTS = 32 }; // of a worker's work in a reference: claimed one by one, as a matmul's runs are
 static const size_t SET_BYTES = (size_t)512 << 20; // more than the caches of a core; the same for kernel and read
 
 // On one thread the time of the process: then other work on the machine does not count.
@@ -42,7 +43,7 @@ static void read_part(void *arg, int task, int worker) {
     atomic_fetch_add(&sink, s[0][0] ^ s[1][1] ^ s[2][2] ^ s[3][3]);
 }
 static double read_time(lq_dev *d, const char *p, size_t bytes) {
-    read_job j = {p, bytes, lq_pool_threads(d->pool)};
+    read_job j = {p, bytes, lq_pool_threads(d->pool) * PARTS};
     const double t = now();
     lq_pool_run(d->pool, read_part, &j, j.parts);
     return now() - t;
@@ -76,11 +77,11 @@ static void peak_part(void *arg, int task, int worker) {
 }
 static double peak(lq_dev *d, int kind) {
     static const int macs[] = {64, 16, 32, 8, 1};
-    peak_job j = {kind, 2000000};
-    const int threads = lq_pool_threads(d->pool);
+    peak_job j = {kind, 64000};
+    const int tasks = lq_pool_threads(d->pool) * PARTS;
     const double t = now();
-    lq_pool_run(d->pool, peak_part, &j, threads);
-    return (double)j.loops * 12 * macs[kind] * threads / (now() - t);
+    lq_pool_run(d->pool, peak_part, &j, tasks);
+    return (double)j.loops * 12 * macs[kind] * tasks / (now() - t);
 }
 static int peak_kind(const lq_ukr *u) {
     if (u->needs & LQ_ISA_AVX512) return u->act == LQ_A_Q8 ? DOT512 : FMA512;

@@ -26,7 +26,8 @@ int main(int argc, char **argv) {
     lq_model *m;
     lq_engine *e;
     lq_model_info info;
-    if (!lq_model_open(argv[1], &(lq_model_opts){.ctx = atoi(argv[4]), .isa = argv[5], .threads = atoi(argv[6]), .exact = !strcmp(argv[8], "exact")}, &m, &err)) return fail(err.text);
+    const lq_model_opts opts = {.ctx = atoi(argv[4]), .isa = argv[5], .threads = atoi(argv[6]), .exact = !strcmp(argv[8], "exact")};
+    if (!lq_model_open(argv[1], &opts, &m, &err)) return fail(err.text);
     if (!lq_engine_open(m, &(lq_engine_opts){.max_batch = atoi(argv[7]), .max_seqs = 1}, &e, &err)) return fail(err.text);
     lq_model_describe(m, &info);
     sink s = {fopen(argv[3], "wb"), (size_t)info.vocab};

@@ -57,7 +57,8 @@ static int32_t prompt_ids[5][100];
 static const int prompt_len[5] = {1, 5, 33, 70, 100};
 
 static lq_request request(int which, answer *a) {
-    return (lq_request){.prompt = prompt_ids[which], .prompt_len = (size_t)prompt_len[which], .max_tokens = 24, .logprobs = true, .top_n = 3, .ignore_eos = true,
+    return (lq_request){.prompt = prompt_ids[which], .prompt_len = (size_t)prompt_len[which], .max_tokens = 24, .logprobs = true, .top_n = 3,
+                        .ignore_eos = true,
                         .sampling = {.temperature = which % 2 ? 0.9f : 0, .top_p = 0.95f, .top_k = 50, .seeded = true, .seed = 7 + (uint64_t)which}, .on_event = on_event, .arg = a};
 }
 static void run_all(lq_engine *e) {
@@ -85,8 +86,8 @@ static void submit(lq_engine *e, const lq_request *r) {
     CHECK(lq_submit(e, r, NULL, &err), "%s", err.text);
 }
 static bool same(const answer *a, const answer *b) {
-    return a->count == b->count && a->count > 0 && a->len == b->len && !memcmp(a->tokens, b->tokens, (size_t)a->count * 4) && !memcmp(a->logprobs, b->logprobs, (size_t)a->count * 4) &&
-           !memcmp(a->text, b->text, a->len);
+    return a->count == b->count && a->count > 0 && a->len == b->len && !memcmp(a->tokens, b->tokens, (size_t)a->count * 4) &&
+           !memcmp(a->logprobs, b->logprobs, (size_t)a->count * 4) && !memcmp(a->text, b->text, a->len);
 }
 
 // --- the tests ---
@@ -190,8 +191,8 @@ static void stops(lq_model *m) {
             r.stops = 2;
             submit(e, &r);
             run_all(e);
-            CHECK(cut->len == (size_t)(first - whole.text) && !memcmp(cut->text, whole.text, cut->len) && cut->finish == LQ_STOP, "stop of %zu bytes at %zu: %zu bytes, finish %d", n,
-                  (size_t)(first - whole.text), cut->len, cut->finish);
+            CHECK(cut->len == (size_t)(first - whole.text) && !memcmp(cut->text, whole.text, cut->len) && cut->finish == LQ_STOP,
+                  "stop of %zu bytes at %zu: %zu bytes, finish %d", n, (size_t)(first - whole.text), cut->len, cut->finish);
         }
     // an end token ends it, is counted and not printed; min_tokens keeps it away
     for (int min = 0; min <= 10; min += 10) {
