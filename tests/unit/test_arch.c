@@ -1,0 +1,100 @@
+// test_arch.c: config.json from strangers. What makes no sense is refused in one line that names the key; what transformers accepts is
+// read as it reads it: absent and null keys, both spellings of rope, lists of end tokens.
+#include "runtime/arch.h"
+#include "tests/unit/test.h"
+#include "tests/unit/tiny.h"
+
+static char dir[] = "/tmp/lq-test-arch-XXXXXX";
+#define SIZES "\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":260"
+#define LLAMA "\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+
+static bool read_config(const char *config, const char *generation, lq_desc *d, lq_err *err) {
+    lq_ckpt *c;
+    char path[200];
+    *err = (lq_err){0};
+    snprintf(path, sizeof path, "%s/generation_config.json", dir);
+    remove(path);
+    if (!tiny_text(dir, "config.json", config) || (generation && !tiny_text(dir, "generation_config.json", generation))) return false;
+    if (!lq_ckpt_open(dir, &c, err)) return false;
+    const bool done = lq_desc_read(c, d, err);
+    lq_ckpt_close(c);
+    return done;
+}
+
+static void refused(void) {
+    static const char *const rows[][2] = { // config, a word of the line
+        {"", "config.json"}, {"[]", "config.json"}, {"{", "config.json"}, {"{}", "architectures"}, {"{\"architectures\":[]}", "architectures"},
+        {"{\"architectures\":[\"Nobody\"]," SIZES "}", "Nobody"}, {"{\"architectures\":[7]}", "architectures"},
+        {"{\"architectures\":[\"LlamaForCausalLM\"]}", "hidden_size"}, {"{" LLAMA ",\"hidden_size\":64}", "hidden_size"},
+        {"{" LLAMA ",\"num_key_value_heads\":3}", "num_key_value_heads"}, {"{" LLAMA ",\"num_key_value_heads\":0}", "num_key_value_heads"},
+        {"{" LLAMA ",\"num_key_value_heads\":-4}", "num_key_value_heads"}, {"{" LLAMA ",\"num_key_value_heads\":\"2\"}", "num_key_value_heads"},
+        {"{" LLAMA ",\"head_dim\":0}", "head_dim"}, {"{" LLAMA ",\"head_dim\":15}", "rotary"}, {"{" LLAMA ",\"head_dim\":1e9}", "head_dim"},
+        {"{" LLAMA ",\"head_dim\":16.5}", "head_dim"}, {"{" LLAMA ",\"max_position_embeddings\":0}", "max_position_embeddings"},
+        {"{" LLAMA ",\"max_position_embeddings\":99999999999}", "max_position_embeddings"}, {"{" LLAMA ",\"rms_norm_eps\":0}", "rms_norm_eps"},
+        {"{" LLAMA ",\"rms_norm_eps\":-1e-5}", "rms_norm_eps"}, {"{" LLAMA ",\"rms_norm_eps\":2}", "rms_norm_eps"},
+        {"{" LLAMA ",\"rope_theta\":0}", "rope_theta"}, {"{" LLAMA ",\"rope_theta\":-1}", "rope_theta"}, {"{" LLAMA ",\"rope_theta\":\"big\"}", "rope_theta"},
+        {"{" LLAMA ",\"rope_scaling\":{}}", "rope_type"}, {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"odd\"}}", "odd"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\"}}", "factor"}, {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":0}}", "factor"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", "original_max_position_embeddings"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"original_max_position_embeddings\":32,"
+         "\"low_freq_factor\":4,\"high_freq_factor\":1}}", "low"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1]}}", "short_factor"},
+        {"{" LLAMA ",\"rope_interleaved\":true}", "rope_interleaved"}, {"{" LLAMA ",\"hidden_act\":\"odd\"}", "odd"}, {"{" LLAMA ",\"hidden_act\":3}", "hidden_act"},
+        {"{" LLAMA ",\"attention_bias\":1}", "attention_bias"}, {"{" LLAMA ",\"tie_word_embeddings\":\"yes\"}", "tie_word_embeddings"},
+        {"{" LLAMA ",\"eos_token_id\":[1,\"x\"]}", "eos_token_id"},
+        {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":2147483648,"
+         "\"intermediate_size\":1,\"num_hidden_layers\":1,\"num_attention_heads\":1,\"vocab_size\":1}", "hidden_size"},
+        {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,"
+         "\"intermediate_size\":1,\"num_hidden_layers\":1000000,\"num_attention_heads\":4,\"vocab_size\":1}", "num_hidden_layers"},
+        {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":4,\"intermediate_size\":1,\"num_hidden_layers\":1,\"num_attention_heads\":8,\"vocab_size\":1}", "num_attention_heads"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lq_desc d;
+        lq_err err;
+        const bool done = read_config(rows[i][0], NULL, &d, &err);
+        CHECK(!done && strstr(err.text, rows[i][1]) && !strchr(err.text, '\n'), "%s gave \"%s\"", rows[i][0], done ? "a description" : err.text);
+        if (done) lq_desc_free(&d);
+    }
+}
+static lq_desc accepted(const char *config, const char *generation) {
+    lq_desc d = {0};
+    lq_err err;
+    CHECK(read_config(config, generation, &d, &err), "%s: %s", config, err.text);
+    return d;
+}
+static void read_as_transformers(void) {
+    lq_desc d = accepted("{" LLAMA "}", NULL);
+    CHECK(d.layer[0].kv_heads == 4 && d.layer[0].head_dim == 16 && d.rope[0].theta == 10000 && !d.tied && d.ctx == 2048, "defaults");
+    CHECK(d.bos == 1 && d.eoses == 1 && d.eos[0] == 2, "bos %d, %d end tokens", d.bos, d.eoses);
+    lq_desc_free(&d);
+    d = accepted("{" LLAMA ",\"num_key_value_heads\":null,\"head_dim\":null,\"rope_scaling\":null,"
+                 "\"bos_token_id\":null,\"eos_token_id\":null,\"pretraining_tp\":2,\"dtype\":\"bfloat16\"}", NULL);
+    CHECK(d.layer[0].kv_heads == 4 && d.layer[0].head_dim == 16 && d.bos == -1 && d.eoses == 0, "nulls");
+    lq_desc_free(&d);
+    d = accepted("{" LLAMA ",\"eos_token_id\":[3,4,5]}", "{\"eos_token_id\":[7,8],\"bos_token_id\":6}");
+    CHECK(d.bos == 6 && d.eoses == 2 && d.eos[0] == 7 && d.eos[1] == 8, "generation_config.json has the last word");
+    lq_desc_free(&d);
+    d = accepted("{" LLAMA ",\"eos_token_id\":[3,-1,99999,1e300,2.5]}", NULL);
+    CHECK(d.eoses == 1 && d.eos[0] == 3, "%d end tokens of which one exists", d.eoses);
+    lq_desc_free(&d);
+    d = accepted("{" LLAMA ",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"}}", NULL);
+    CHECK(d.rope[0].theta == 5e5 && d.rope[0].kind == LQ_ROPE_DEFAULT, "rope_parameters");
+    lq_desc_free(&d);
+    d = accepted("{" LLAMA ",\"rope_parameters\":{\"rope_theta\":5e5}}", NULL);
+    CHECK(d.rope[0].kind == LQ_ROPE_DEFAULT, "rope_parameters without a type");
+    lq_desc_free(&d);
+    d = accepted("{\"architectures\":[\"LLaMAForCausalLM\"]," SIZES "}", NULL);
+    lq_desc_free(&d);
+}
+
+int main(void) {
+    lq_err err;
+    char rm[100];
+    if (!mkdtemp(dir)) return 1;
+    CHECK(tiny_model(dir, false, &err), "%s", err.text);
+    refused();
+    read_as_transformers();
+    snprintf(rm, sizeof rm, "rm -rf %s", dir);
+    if (system(rm)) return 1;
+    return test_end();
+}
