@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2 };
+enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8, RUN_STREAMS = 8 /* tiles that a kernel reads side by side */, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2 };
 
 // --- one matrix, on the calling thread ---
 
@@ -72,7 +72,7 @@ static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_ascheme ac
     p->u = lq_ukr_find(d, w, act);
     p->tiles = (w->n + p->u->tile_n - 1) / p->u->tile_n;
     p->run = RUN_TILES;
-    if (rows <= THIN_ROWS) p->run = 1 + (int64_t)(RUN_BYTES / tile_bytes(w, p->u));
+    if (rows <= THIN_ROWS) p->run = RUN_STREAMS * (1 + (int64_t)(RUN_BYTES / RUN_STREAMS / tile_bytes(w, p->u)));
     p->first = first;
     return first + (int)((p->tiles + p->run - 1) / p->run);
 }

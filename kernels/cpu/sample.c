@@ -15,7 +15,7 @@ typedef struct row {
     const lq_draw *want;
     int vocab;
     float *l;   // [vocab]
-    cand *heap; // [vocab]
+    cand *cands; // [vocab]
 } row;
 typedef struct job { const lq_sample_args *a; const lq_logit_passes *by; } job;
 
@@ -41,36 +41,48 @@ static double exp_sum(const float *x, int n, float m) {
     return sum;
 }
 
-// --- candidates in order: a heap with the best on top ---
+// --- candidates and how many of the best are wanted ---
 
 static bool better(cand a, cand b) { return a.key > b.key || (a.key == b.key && a.id < b.id); }
-
-static void heap_sift(cand *h, int n, int i) {
-    cand c = h[i];
-    for (int child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && better(h[child + 1], h[child])) child++;
-        if (!better(h[child], c)) break;
-        h[i] = h[child];
-    }
-    h[i] = c;
-}
-static void heap_make(cand *h, int n) {
-    for (int i = n / 2 - 1; i >= 0; i--) heap_sift(h, n, i);
-}
-static cand heap_pop(cand *h, int n) {
-    cand best = h[0];
-    h[0] = h[n - 1];
-    heap_sift(h, n - 1, 0);
-    return best;
+static void swap(cand *a, cand *b) {
+    cand t = *a;
+    *a = *b;
+    *b = t;
 }
 
-// Tokens that are there and not below `least`, as a heap by logit. Returns how many.
-static int heap_fill(const row *r, float least) {
+// Tokens that are there and not below `least`. Returns how many.
+static int cands_fill(const row *r, float least) {
     int n = 0;
     for (int i = 0; i < r->vocab; i++)
-        if (r->l[i] >= least && r->l[i] != -INFINITY) r->heap[n++] = (cand){r->l[i], i};
-    heap_make(r->heap, n);
+        if (r->l[i] >= least && r->l[i] != -INFINITY) r->cands[n++] = (cand){r->l[i], i};
     return n;
+}
+
+// The last one of the best that are needed to reach `need`: each counts 1, or its weight exp(l). Where all do not reach it, the
+// last of all. A quickselect: what is better than the pivot comes first, then one of the two sides is looked at alone.
+static cand cands_reach(const row *r, int n, double need, bool by_weight) {
+    cand *c = r->cands, last = {-INFINITY, INT32_MAX};
+    uint32_t random = 1; // of fixed seed: no order of logits makes it slow, and equal logits give equal tokens
+    double before = 0;
+    while (n > 0) {
+        double sum = 0;
+        int m = 0;
+        random = random * 1664525u + 1013904223u;
+        swap(&c[n - 1], &c[((uint64_t)random * (uint64_t)n) >> 32]);
+        last = c[n - 1];
+        for (int i = 0; i < n - 1; i++)
+            if (better(c[i], last)) swap(&c[i], &c[m++]);
+        swap(&c[m], &c[n - 1]);
+        for (int i = 0; i < m; i++) sum += by_weight ? lq_expf(r->l[c[i].id]) : 1;
+        if (before + sum >= need) {
+            n = m;
+            continue;
+        }
+        before += sum + (by_weight ? lq_expf(r->l[last.id]) : 1);
+        if (before >= need) return last;
+        c += m + 1, n -= m + 1;
+    }
+    return last;
 }
 
 static void drop_worse(const row *r, cand last) {
@@ -94,52 +106,37 @@ static void logits_adjust(const row *r) {
     }
 }
 
-// No token below this is among the best k: at least k blocks have a maximum that is not below it.
+// No token below this is among the best k: k blocks have a maximum that is not below it.
 static float top_k_least(const row *r, int k) {
     int n = 0;
     for (int i = 0; i < r->vocab; i += BLOCK, n++)
-        r->heap[n] = (cand){r->by->most(r->l + i, r->vocab - i < BLOCK ? r->vocab - i : BLOCK), i};
-    if (k > n) return -INFINITY;
-    heap_make(r->heap, n);
-    for (int i = 1; i < k; i++) heap_pop(r->heap, n + 1 - i);
-    return r->heap[0].key;
+        r->cands[n] = (cand){r->by->most(r->l + i, r->vocab - i < BLOCK ? r->vocab - i : BLOCK), i};
+    return k > n ? -INFINITY : cands_reach(r, n, k, false).key;
 }
 
 static void keep_top_k(const row *r, int k) {
-    int n = heap_fill(r, top_k_least(r, k));
-    cand last = {-INFINITY, INT32_MAX};
-    for (int i = 0; i < k && i < n; i++) last = heap_pop(r->heap, n - i);
-    drop_worse(r, last);
+    int n = cands_fill(r, top_k_least(r, k));
+    drop_worse(r, cands_reach(r, n, k, false));
 }
 
 // The fewest best tokens with a share of at least p. All tokens under (1 - p) / vocab of the whole have less than 1 - p together,
 // so they cannot be needed (half of it, to be far from rounding).
 static void keep_top_p(const row *r, double p) {
-    double whole = r->by->exp_sum(r->l, r->vocab, 0), sum = 0, least = 0.5 * (1 - p) * whole / r->vocab;
-    int n = heap_fill(r, least > 1e-30 ? (float)lq_log(least) : -INFINITY);
-    cand last = {-INFINITY, INT32_MAX};
-    for (int i = 0; i < n && sum < p * whole; i++) {
-        last = heap_pop(r->heap, n - i);
-        sum += lq_expf(last.key);
-    }
-    drop_worse(r, last);
+    double whole = r->by->exp_sum(r->l, r->vocab, 0), least = 0.5 * (1 - p) * whole / r->vocab;
+    int n = cands_fill(r, least > 1e-30 ? (float)lq_log(least) : -INFINITY);
+    drop_worse(r, cands_reach(r, n, p * whole, true));
 }
 
 // The tokens whose surprise is nearest to the expected one, up to a share of p.
 static float ordinariness(float l, double log_whole, double entropy) { return -(float)fabs(log_whole - l - entropy); }
 static void keep_typical(const row *r, double p) {
-    double whole = r->by->exp_sum(r->l, r->vocab, 0), log_whole = lq_log(whole), entropy = 0, sum = 0;
+    double whole = r->by->exp_sum(r->l, r->vocab, 0), log_whole = lq_log(whole), entropy = 0;
     int n = 0;
     for (int i = 0; i < r->vocab; i++)
         if (r->l[i] != -INFINITY) entropy += lq_expf(r->l[i]) / whole * (log_whole - r->l[i]);
     for (int i = 0; i < r->vocab; i++)
-        if (r->l[i] != -INFINITY) r->heap[n++] = (cand){ordinariness(r->l[i], log_whole, entropy), i};
-    heap_make(r->heap, n);
-    cand last = {-INFINITY, INT32_MAX};
-    for (int i = 0; i < n && sum < p * whole; i++) {
-        last = heap_pop(r->heap, n - i);
-        sum += lq_expf(r->l[last.id]);
-    }
+        if (r->l[i] != -INFINITY) r->cands[n++] = (cand){ordinariness(r->l[i], log_whole, entropy), i};
+    cand last = cands_reach(r, n, p * whole, true);
     float best = -INFINITY;
     for (int i = 0; i < r->vocab; i++) {
         if (better(last, (cand){ordinariness(r->l[i], log_whole, entropy), i})) r->l[i] = -INFINITY;
@@ -161,7 +158,7 @@ static double uniform(uint64_t seed, uint32_t choice, uint32_t position) {
 
 // Walks the weights in order of id, whole blocks first.
 static int32_t draw(const row *r) {
-    double *sums = (double *)(void *)r->heap, whole = 0, sum = 0;
+    double *sums = (double *)(void *)r->cands, whole = 0, sum = 0;
     int n = 0;
     for (int i = 0; i < r->vocab; i += BLOCK, n++) {
         sums[n] = r->by->exp_sum(r->l + i, r->vocab - i < BLOCK ? r->vocab - i : BLOCK, 0);

@@ -154,7 +154,7 @@ static int attn_wrong(const scene *c, const lq_attn_args *a) {
                     if (p[j] == 0) continue;
                     const double v = stored(c, seq, kv, true, j, d);
                     sum += p[j] * v;
-                    room += fabs(v) * 0x1p-148; // weights below the least normal number
+                    room += fabs(v) * 0x1p-126; // weights below the least normal number are 0
                     room += fabs(p[j] * v) * (2 * off + EPS * ((n < 512 ? n : 512) + 12 * (n / 512 + 1) + 16 - 3 * log(p[j])));
                 }
                 wrong += !near(lq_mat_row(&a->y, r)[h * w->dv + d], sum / l, room / l);

@@ -164,6 +164,11 @@ static void check_exact(lq_dev *dev, int vocab) {
     o = one(dev, m, &(lq_draw){.given = true, .token = vocab - 1}, id, lp);
     CHECK(o.token == vocab - 1 && near(o.logprob, 40 - whole, EPS * (2 + 8 * fabs(40 - whole))), "sample %s: a given token", dev->isa);
 
+    const int32_t tied[] = {vocab / 2, vocab - 1};
+    const float up[] = {1, 1};
+    o = one(dev, m, &(lq_draw){.bias_id = tied, .bias = up, .biases = 2}, id, lp);
+    CHECK(o.token == vocab / 2 && !o.bad, "sample %s vocab %d: greedy among equals, with a bias", dev->isa, vocab);
+
     // A penalty is exact: 40 / 2 falls behind, and greedy shows which token leads.
     const int32_t seen[] = {vocab / 2, vocab - 1};
     const uint16_t said[] = {1, 0}, asked[] = {0, 1};

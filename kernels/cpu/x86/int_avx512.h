@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { AHEAD_BYTES = 4096, TALL = 12, THIN = 16, THIN_ROWS = 32 };
+enum { AHEAD_BYTES = 4096, TALL = 12, THIN = 16, THIN_ROWS = 32, FEW_ROWS = 4, STREAMS = 8 };
 
 // One call's view of a weight and of its activations. Tiles, groups and their steps in bytes.
 typedef struct cut {
@@ -91,36 +91,38 @@ INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const in
         }
     }
 }
-INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask16 mask, const int bits, const int M, const int G) {
+// T tiles, group by group in turn: one stream for T = 1, as many as tiles else.
+INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int bits, const int T, const int M, const int G) {
     const bool two = M <= 4, shifted = two && bits == 4;
-    const uint8_t *q = c->q + (size_t)t * c->q_tile, *ws = c->scale + (size_t)t * c->scale_tile;
-    const uint8_t *wz = c->zero ? c->zero + (size_t)t * c->zero_tile : NULL;
-    _Alignas(64) float f[16][16];
-    EACH (int m = 0; m < M; m++) _mm512_store_ps(f[m], _mm512_setzero_ps());
+    _Alignas(64) float f[T][M][16];
+    EACH (int t = 0; t < T; t++) EACH (int m = 0; m < M; m++) _mm512_store_ps(f[t][m], _mm512_setzero_ps());
     for (int g = 0; g < c->groups; g++) {
         const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;
-        const int8_t *x = c->x + u * (size_t)G;
-        __m512i h[16][2], l[4][2];
-        EACH (int m = 0; m < M; m++) {
-            h[m][0] = _mm512_setzero_si512();
-            if (two) h[m][1] = l[m][0] = l[m][1] = _mm512_setzero_si512();
+        ROLLED for (int t = 0; t < T; t++) {
+            const uint8_t *q = c->q + (size_t)(t0 + t) * c->q_tile + (size_t)g * (size_t)(G * 2 * bits);
+            const int8_t *x = c->x + u * (size_t)G;
+            __m512i h[16][2], l[4][2];
+            EACH (int m = 0; m < M; m++) {
+                h[m][0] = _mm512_setzero_si512();
+                if (two) h[m][1] = l[m][0] = l[m][1] = _mm512_setzero_si512();
+            }
+            ROLLED for (int k = 0; k < G; k += 16, q += 32 * bits, x += 16) thin16(h, l, q, x, bits, M, G);
+            const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group, c->scale_type);
+            const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group : NULL, bits);
+            EACH (int m = 0; m < M; m++) {
+                __m512i dot = h[m][0];
+                if (M <= 2) { dot = _mm512_add_epi32(dot, h[m][1]); l[m][0] = _mm512_add_epi32(l[m][0], l[m][1]); }
+                if (shifted) dot = _mm512_srai_epi32(dot, 4);
+                if (two) dot = _mm512_add_epi32(dot, l[m][0]);
+                dot = centre(dot, z, c->xsum[u + (size_t)m], G);
+                _mm512_store_ps(f[t][m], add_group(_mm512_load_ps(f[t][m]), dot, s, c->xscale[u + (size_t)m]));
+            }
         }
-        ROLLED for (int k = 0; k < G; k += 16, q += 32 * bits, x += 16) thin16(h, l, q, x, bits, M, G);
-        const __m512 s = scale16(ws, c->scale_type);
-        const __m512i z = minus_zero(wz, bits);
-        EACH (int m = 0; m < M; m++) {
-            __m512i dot = h[m][0];
-            if (M <= 2) { dot = _mm512_add_epi32(dot, h[m][1]); l[m][0] = _mm512_add_epi32(l[m][0], l[m][1]); }
-            if (shifted) dot = _mm512_srai_epi32(dot, 4);
-            if (two) dot = _mm512_add_epi32(dot, l[m][0]);
-            dot = centre(dot, z, c->xsum[u + (size_t)m], G);
-            _mm512_store_ps(f[m], add_group(_mm512_load_ps(f[m]), dot, s, c->xscale[u + (size_t)m]));
-        }
-        __asm__ volatile("" : "+m"(f));
-        ws += c->scale_group;
-        if (wz) wz += c->zero_group;
+        __asm__ volatile("" ::: "memory");
     }
-    EACH (int m = 0; m < M; m++) _mm512_mask_storeu_ps(y + (size_t)(m0 + m) * ldy + (size_t)t * 16, mask, _mm512_load_ps(f[m]));
+    EACH (int t = 0; t < T; t++)
+        EACH (int m = 0; m < M; m++)
+            _mm512_mask_storeu_ps(y + (size_t)(m0 + m) * ldy + (size_t)(t0 + t) * 16, t == T - 1 ? tail : (__mmask16)0xffff, _mm512_load_ps(f[t][m]));
 }
 
 // A register block of 2 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then, after one
@@ -203,7 +205,12 @@ typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mma
 #define THIN_FN(GROUP, M)                                                                                              \
     static void thin##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {     \
         (void)ahead;                                                                                                   \
-        thin(c, t, m, y, ldy, k, BITS, M, GROUP ? GROUP : c->G);                                                       \
+        thin(c, t, m, y, ldy, k, BITS, 1, M, GROUP ? GROUP : c->G);                                                    \
+    }
+#define FEW_FN(GROUP, M)                                                                                               \
+    static void few##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {      \
+        (void)ahead;                                                                                                   \
+        thin(c, t, m, y, ldy, k, BITS, STREAMS, M, GROUP ? GROUP : c->G);                                              \
     }
 #define TWO_FN(GROUP, M)                                                                                               \
     static void two##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {      \
@@ -212,10 +219,12 @@ typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mma
 #define SIXTEEN(X, GROUP) X(GROUP, 1) X(GROUP, 2) X(GROUP, 3) X(GROUP, 4) X(GROUP, 5) X(GROUP, 6) X(GROUP, 7) X(GROUP, 8) \
     X(GROUP, 9) X(GROUP, 10) X(GROUP, 11) X(GROUP, 12) X(GROUP, 13) X(GROUP, 14) X(GROUP, 15) X(GROUP, 16)
 #define FOUR(X, GROUP) X(GROUP, 9) X(GROUP, 10) X(GROUP, 11) X(GROUP, 12)
-#define GROUP_FNS(GROUP) SIXTEEN(THIN_FN, GROUP) FOUR(TWO_FN, GROUP)
+#define FEW(X, GROUP) X(GROUP, 1) X(GROUP, 2) X(GROUP, 3) X(GROUP, 4)
+#define GROUP_FNS(GROUP) SIXTEEN(THIN_FN, GROUP) FOUR(TWO_FN, GROUP) FEW(FEW_FN, GROUP)
 #define THIN_NAME(GROUP, M) thin##GROUP##_##M,
 #define TWO_NAME(GROUP, M) [M - 1] = two##GROUP##_##M,
-#define GROUP_ROW(GROUP) {{SIXTEEN(THIN_NAME, GROUP)}, {FOUR(TWO_NAME, GROUP)}}
+#define FEW_NAME(GROUP, M) few##GROUP##_##M,
+#define GROUP_ROW(GROUP) {{SIXTEEN(THIN_NAME, GROUP)}, {FOUR(TWO_NAME, GROUP)}, {FEW(FEW_NAME, GROUP)}}
 #ifdef LQ_SANITIZED
 #define ALL_FNS GROUP_FNS(0)
 #define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0)}
@@ -224,23 +233,24 @@ typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mma
 #define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128)}
 #endif
 
-// Up to 32 rows the thin kernel in parts of at most 16, above them two tiles at a time. Rows are dealt evenly over parts, so
+// Up to 4 rows four tiles at a time, because a core alone reads several streams faster than one; up to 32 rows the thin kernel
+// in parts of at most 16; above them two tiles at a time. Rows are dealt evenly over parts, so
 // that above 32 only heights 9 to 12 occur.
-INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[4][2][THIN], int64_t t0, int64_t t1, int m0, int m1, float *y,
+INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[4][3][THIN], int64_t t0, int64_t t1, int m0, int m1, float *y,
                  size_t ldy) {
     const cut c = cut_of(w, a);
     block_fn *const (*fns)[THIN] = all[c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : 0];
     const int rows = m1 - m0;
-    while (t0 < t1) {
-        const bool two = t1 - t0 >= 2 && rows > THIN_ROWS;
-        const int parts = two ? (rows + TALL - 1) / TALL : (rows + THIN - 1) / THIN;
-        const __mmask16 tail = columns(w->n, two ? t0 + 1 : t0);
+    for (int step; t0 < t1; t0 += step) {
+        const int kind = rows > THIN_ROWS && t1 - t0 >= 2 ? 1 : rows <= FEW_ROWS && t1 - t0 >= STREAMS ? 2 : 0;
+        const int parts = kind == 1 ? (rows + TALL - 1) / TALL : (rows + THIN - 1) / THIN;
+        step = kind == 1 ? 2 : kind == 2 ? STREAMS : 1;
+        const __mmask16 tail = columns(w->n, t0 + step - 1);
         for (int p = 0, m = m0; p < parts; p++) {
             const int tall = (m1 - m + parts - p - 1) / (parts - p);
-            fns[two][tall - 1](&c, t0, m, y, ldy, tail, p == 0);
+            fns[kind][tall - 1](&c, t0, m, y, ldy, tail, p == 0);
             m += tall;
         }
-        t0 += two ? 2 : 1;
     }
 }
 #endif

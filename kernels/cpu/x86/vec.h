@@ -87,7 +87,7 @@ static inline vf vf_and(vf a, vf b) { return _mm256_and_ps(a, b); }
 static inline vf vf_or(vf a, vf b) { return _mm256_or_ps(a, b); }
 static inline vf vf_xor(vf a, vf b) { return _mm256_xor_ps(a, b); }
 static inline vf vf_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-static inline vf vf_scale2(vf a, vf n) { // in two factors: n runs from -150 to 128
+static inline vf vf_scale2(vf a, vf n) { // in two factors: n runs from -126 to 128
     __m256i i = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(i, 1), bias = _mm256_set1_epi32(127);
     __m256i u = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
     __m256i v = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(i, half), bias), 23);
@@ -151,7 +151,7 @@ static inline vf vf_exp(vf x) {
     p = vf_fma(p, r, vf_set(LQ_EXP_1));
     p = vf_fma(p, r, vf_set(LQ_EXP_0));
     p = vf_add(vf_fma(p, vf_mul(r, r), r), vf_set(1.0f));
-    return vf_scale2(p, f);
+    return vf_pick(vf_less(x, vf_set(LQ_EXP_LEAST)), vf_zero(), vf_scale2(p, f));
 }
 
 // x / (1 + exp(-a x))
