@@ -2,7 +2,7 @@
 // w8_avx512.c. Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order, from +0.
 // No kernel does anything else and none splits K, hence all give the same bits.
 //
-// thin: 1 to 16 rows x one tile, which is one contiguous stream. block: 9 to 12 rows x two tiles.
+// thin: 1 to 16 rows x one tile, which is one contiguous stream, or up to 4 rows x four tiles. block: 9 to 12 rows x two tiles.
 #ifndef LQ_INT_AVX512_H
 #define LQ_INT_AVX512_H
 #include "kernels/cpu/ukr.h"
@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { AHEAD_BYTES = 4096, TALL = 12, THIN = 16, THIN_ROWS = 32, FEW_ROWS = 4, STREAMS = 8 };
+enum { AHEAD_BYTES = 4096, TALL = 12, THIN = 16, THIN_ROWS = 32, FEW_ROWS = 4, STREAMS = 4 };
 
 // One call's view of a weight and of its activations. Tiles, groups and their steps in bytes.
 typedef struct cut {
@@ -92,9 +92,10 @@ INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const in
     }
 }
 // T tiles, group by group in turn: one stream for T = 1, as many as tiles else.
-INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int bits, const int T, const int M, const int G) {
+INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int bits, const int T, const int M,
+                 const int G) {
     const bool two = M <= 4, shifted = two && bits == 4;
-    _Alignas(64) float f[T][M][16];
+    _Alignas(64) float f[STREAMS][16][16];
     EACH (int t = 0; t < T; t++) EACH (int m = 0; m < M; m++) _mm512_store_ps(f[t][m], _mm512_setzero_ps());
     for (int g = 0; g < c->groups; g++) {
         const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;
@@ -120,9 +121,11 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
         }
         __asm__ volatile("" ::: "memory");
     }
-    EACH (int t = 0; t < T; t++)
+    EACH (int t = 0; t < T; t++) {
+        const __mmask16 mask = t == T - 1 ? tail : 0xffff;
         EACH (int m = 0; m < M; m++)
-            _mm512_mask_storeu_ps(y + (size_t)(m0 + m) * ldy + (size_t)(t0 + t) * 16, t == T - 1 ? tail : (__mmask16)0xffff, _mm512_load_ps(f[t][m]));
+            _mm512_mask_storeu_ps(y + (size_t)(m0 + m) * ldy + (size_t)(t0 + t) * 16, mask, _mm512_load_ps(f[t][m]));
+    }
 }
 
 // A register block of 2 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then, after one
@@ -234,8 +237,8 @@ typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mma
 #endif
 
 // Up to 4 rows four tiles at a time, because a core alone reads several streams faster than one; up to 32 rows the thin kernel
-// in parts of at most 16; above them two tiles at a time. Rows are dealt evenly over parts, so
-// that above 32 only heights 9 to 12 occur.
+// in parts of at most 16; above them two tiles at a time. Rows are dealt evenly over parts, so that above 32 only heights 9 to 12
+// occur.
 INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[4][3][THIN], int64_t t0, int64_t t1, int m0, int m1, float *y,
                  size_t ldy) {
     const cut c = cut_of(w, a);
