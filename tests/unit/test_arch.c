@@ -46,7 +46,8 @@ static void refused(void) {
          "\"intermediate_size\":1,\"num_hidden_layers\":1,\"num_attention_heads\":1,\"vocab_size\":1}", "hidden_size"},
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,"
          "\"intermediate_size\":1,\"num_hidden_layers\":1000000,\"num_attention_heads\":4,\"vocab_size\":1}", "num_hidden_layers"},
-        {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":4,\"intermediate_size\":1,\"num_hidden_layers\":1,\"num_attention_heads\":8,\"vocab_size\":1}", "num_attention_heads"},
+        {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":4,"
+         "\"intermediate_size\":1,\"num_hidden_layers\":1,\"num_attention_heads\":8,\"vocab_size\":1}", "num_attention_heads"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lq_desc d;

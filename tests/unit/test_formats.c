@@ -168,7 +168,8 @@ static void test_names(void) {
     }
     static const char *const bad[] = {"", " ", "int", "int9", "int1", "int44", "int4 g", "int4 g0", "int4 g-16", "int4 g24",
         "int4 g32 g32", "int4 sym asym", "int4 f64", "bf16 g32",
-                                      "i8", "i8 sym", "table4 sym", "int4 asym r8", "fp4", "int4 g99999999999", "int4 g1048592", "e4m3 row r2147483647", "e4m3 row r1", "int04", "int4 g032",
+                                      "i8", "i8 sym", "table4 sym", "int4 asym r8", "fp4", "int4 g99999999999", "int4 g1048592",
+                                      "e4m3 row r2147483647", "e4m3 row r1", "int04", "int4 g032",
                                           "int4 row tensor r4", "e4m3 sym",
                                       "int4 g32 sym f16 and many more words than any type could ever have, so that the text is long"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
