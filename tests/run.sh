@@ -4,7 +4,8 @@
 #   tests/run.sh [--quick] [--require=NAME]... [LAYER]...
 #
 # Layers: tidy unit kernels golden cli server fuzz; none named: all. --quick builds with gcc alone and leaves the sanitizers out.
-# --require=NAME fails if anything of that layer was skipped or it had nothing to run. Logs stand in build/test-logs.
+# --require=NAME (a layer, or a program like test_kv or serve.py) fails if anything of it was skipped or it did not run.
+# Logs stand in build/test-logs.
 # A program that ends without its closing line `N passed, N failed, N skipped` counts as one failure.
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -18,13 +19,10 @@ for word in "$@"; do
     case $word in
     --quick) presets=release ;;
     --require=*) required+=("${word#*=}") ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) [[ " $all " == *" $word "* ]] || { echo "run.sh: $word is none of the layers: $all" >&2; exit 2; }
         layers+=("$word") ;;
     esac
-done
-for name in ${required[@]+"${required[@]}"}; do
-    [[ " $all " == *" $name "* ]] || { echo "run.sh: --require=$name: the layers are: $all" >&2; exit 2; }
 done
 [ ${#layers[@]} = 0 ] && layers=($all)
 wants() { [[ " ${layers[*]} " == *" $1 "* ]]; }
@@ -63,7 +61,7 @@ passed=0 failed=0 skipped=0
 declare -A ran=() skips=()
 closing='^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?$'
 report() { # what a job left behind
-    local layer=$1 name=$2 log=$3 status=missing seconds=0 line p=0 f=0 s=0 why=
+    local layer=$1 name=$2 log=$3 key status=missing seconds=0 line p=0 f=0 s=0 why=
     [ -f "$log.rc" ] && read -r status seconds <"$log.rc"
     line=$(grep -aE "$closing" "$log" | tail -n 1)
     if [ -n "$line" ]; then
@@ -73,7 +71,7 @@ report() { # what a job left behind
     if [ -z "$line" ]; then why="no closing line, exit status $status" f=1
     elif [ "$status" != 0 ] && [ "$f" = 0 ]; then why="exit status $status" f=1; fi
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-    ran[$layer]=1 skips[$layer]=$((${skips[$layer]:-0} + s))
+    for key in "$layer" "${name% (*}"; do ran[$key]=1 skips[$key]=$((${skips[$key]:-0} + s)); done
     printf '%-5s %-8s %-34s %6d passed %3d failed %3d skipped %6s s\n' "$([ "$f" = 0 ] && echo ok || echo FAIL)" "$layer" "$name" "$p" "$f" "$s" "$seconds"
     grep -aE '^ *SKIP(PED)?[: ]' "$log" | sort | uniq -c | sed -E 's/^ *1 /      /; s/^ *([0-9]+) /      \1x /'
     if [ "$f" != 0 ]; then
