@@ -90,7 +90,7 @@ if [ -c /dev/full ]; then
     is $? 1
     has "$(<"$work/err")" "could not be written"
 else skipped=$((skipped + 1)); echo "SKIPPED: no /dev/full"; fi
-if command -v script >/dev/null; then
+if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     script -qec "$lq help" /dev/null </dev/null 2>/dev/null | grep -q $'\033' && ok || bad "no colours on a terminal"
     NO_COLOR=1 script -qec "$lq help" /dev/null </dev/null 2>/dev/null | grep -q $'\033' && bad "colours with NO_COLOR" || ok
 else skipped=$((skipped + 1)); echo "SKIPPED: no script(1) to make a terminal"; fi
