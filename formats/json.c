@@ -97,7 +97,7 @@ static bool bad(const checker *c, const char *found) {
 }
 static bool no_memory(const checker *c) { return lq_fail(c->err, LQ_E_MEMORY, "%s: no memory to check the JSON text", c->what); }
 
-static bool grow(void **p, size_t n, size_t *cap, size_t size) {
+bool lq_grow(void **p, size_t n, size_t *cap, size_t size) {
     if (n < *cap) return true;
     size_t want = *cap ? *cap * 2 : 64, bytes;
     void *q = lq_mul_size(want, size, &bytes) ? realloc(*p, bytes) : NULL;
@@ -170,7 +170,7 @@ static bool number_check(checker *c) {
     size_t n = (size_t)(p - start);
     if (c->for_cjson && n > 63) return bad(c, "a number of more than 63 characters, which lq does not take");
     if (c->for_cjson && integer && n > 15) {
-        if (!grow((void **)&c->big, c->bigs, &c->big_cap, sizeof *c->big)) return no_memory(c);
+        if (!lq_grow((void **)&c->big, c->bigs, &c->big_cap, sizeof *c->big)) return no_memory(c);
         c->big[c->bigs++] = (big_int){c->numbers, start, n};
     }
     c->numbers++;
@@ -201,7 +201,7 @@ static int name_compare(const void *x, const void *y) {
 }
 
 static bool name_keep(checker *c, const char *p) {
-    if (!grow((void **)&c->name, c->names, &c->name_cap, sizeof *c->name)) return no_memory(c);
+    if (!lq_grow((void **)&c->name, c->names, &c->name_cap, sizeof *c->name)) return no_memory(c);
     name_at *m = &c->name[c->names++];
     m->p = p, m->hash = 14695981039346656037u;
     char u[4];

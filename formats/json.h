@@ -30,6 +30,9 @@ size_t lq_json_take_str(lq_json_walk *w, char *dst);      // decodes a string in
 bool lq_json_take_u64(lq_json_walk *w, uint64_t *out);    // takes a number; false if it is not one of 0 .. 2^64-1 in plain digits
 void lq_json_skip(lq_json_walk *w);                       // takes a whole value
 
+// Makes room for element n of an array of `size` bytes each: doubles *cap where it is full. False: no memory, nothing changed.
+bool lq_grow(void **p, size_t n, size_t *cap, size_t size);
+
 // A growing text for writing JSON (and other) output. Check `failed` once at the end.
 typedef struct lq_text {
     char *p;

@@ -51,15 +51,6 @@ struct lq_writer {
 
 static bool no_memory(const lq_writer *w, lq_err *err) { return lq_fail(err, LQ_E_MEMORY, "%s: no memory to write it", w->o.out); }
 
-static bool grow(void **p, size_t n, size_t *cap, size_t size) {
-    if (n < *cap) return true;
-    size_t want = *cap ? *cap * 2 : 64, bytes;
-    void *q = lq_mul_size(want, size, &bytes) ? realloc(*p, bytes) : NULL;
-    if (!q) return false;
-    *p = q, *cap = want;
-    return true;
-}
-
 static bool pad_name(const char *name) { return !strncmp(name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX)); }
 
 // --- entries by name ---
@@ -89,7 +80,7 @@ static bool slots_build(lq_writer *w, size_t slots) {
 
 static bool entry_push(lq_writer *w, const entry *e, const char *name) {
     char *own = strdup(name);
-    bool ok = own && grow((void **)&w->entry, w->entries, &w->entry_cap, sizeof *w->entry) &&
+    bool ok = own && lq_grow((void **)&w->entry, w->entries, &w->entry_cap, sizeof *w->entry) &&
               ((w->entries + 1) * 2 <= w->slots || slots_build(w, w->slots ? w->slots * 2 : 256));
     if (!ok) return free(own), false;
     w->entry[w->entries] = *e;
@@ -114,7 +105,7 @@ static void entries_cut(lq_writer *w, size_t entries, size_t types) {
 
 static bool pair_push(pair **list, size_t *n, size_t *cap, const char *key, const char *value) {
     pair p = {strdup(key), strdup(value)};
-    if (!p.key || !p.value || !grow((void **)list, *n, cap, sizeof **list)) return free(p.key), free(p.value), false;
+    if (!p.key || !p.value || !lq_grow((void **)list, *n, cap, sizeof **list)) return free(p.key), free(p.value), false;
     (*list)[(*n)++] = p;
     return true;
 }
@@ -231,7 +222,7 @@ static bool line_block(lq_writer *w, lq_json_walk *l, char *scratch, size_t jour
     const char *note = line_string(l, &scratch);
     uint64_t end;
     if (!note || !lq_json_take_u64(l, &end) || end != w->at) return false;
-    if (!grow((void **)&w->block, w->blocks, &w->block_cap, sizeof *w->block)) return false;
+    if (!lq_grow((void **)&w->block, w->blocks, &w->block_cap, sizeof *w->block)) return false;
     char *own = strdup(note);
     if (own) w->block[w->blocks++] = (block){own, w->entries, w->types, w->at, journal_end};
     return own != NULL;

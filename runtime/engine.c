@@ -40,7 +40,7 @@ struct lq_engine {
 
     lq_req *waiting;             // by priority, then order
     lq_seq **running, **paused;  // [max_seqs] in order of admission; paused: preempted
-    int runs, pauses, left;      // left: the waiting list without being admitted
+    int runs, pauses;
     bool more;                   // requests are open, also such as no step has seen
     lq_engine_stats now;         // the step's own; copied to stats at its end
     int *take;                   // [max_seqs] tokens to feed of running[i]
@@ -145,7 +145,7 @@ static void forget(lq_engine *e, lq_req *q) { // under lock
 }
 static void end_all(lq_engine *e, lq_req *q, lq_finish why, const char *error) {
     for (int c = 0; c < q->r.n; c++)
-        if (q->seq[c].finish == LQ_RUNNING) lq_seq_end(e->m, &q->seq[c], why, error, e->text);
+        if (q->seq[c].finish == LQ_RUNNING) lq_seq_end(&q->seq[c], why, error, e->text);
 }
 void lq_engine_close(lq_engine *e) {
     if (!e) return;
@@ -375,37 +375,28 @@ static void fork_choices(lq_engine *e, lq_seq *s, const want *w) {
     for (int c = 1; c < s->req->r.n; c++) {
         lq_seq *f = &s->req->seq[c];
         f->kv = lq_kv_fork(e->kv, s->kv, s->len);
-        lq_seq_copy_prompt(f, s);
+        f->done = s->done;
         e->running[e->runs++] = f;
         e->wants[e->want_count++] = (want){f, w->row, -1};
     }
 }
-// A prompt token's logprob; before the second one's, the first's, which has none.
-static void report_prompt(lq_seq *s, const lq_drawn *d, const lq_top *top) {
-    lq_req *q = s->req;
-    const float none = NAN;
-    lq_event ev = {.id = q->id, .text = "", .prompt = true, .count = 1, .stop_index = -1, .prompt_tokens = q->prompt, .cached_tokens = q->cached};
-    if (!q->reported) {
-        ev.tokens = s->ids;
-        ev.logprobs = &none;
-        q->reported = 1;
-        lq_req_tell(q, &ev);
-    }
-    if (!d) return;
+static void report_prompt(lq_req *q, const int32_t *token, const float *logprob, const lq_top *top, int top_n) {
     q->reported++;
-    ev.tokens = &d->token;
-    ev.logprobs = &d->logprob;
-    ev.top = q->r.top_n ? top : NULL;
-    ev.top_n = q->r.top_n;
-    lq_req_tell(q, &ev);
+    lq_req_tell(q, &(lq_event){.id = q->id, .text = "", .prompt = true, .tokens = token, .logprobs = logprob, .top = top_n ? top : NULL, .top_n = top_n,
+                               .count = 1, .stop_index = -1, .prompt_tokens = q->prompt, .cached_tokens = q->cached});
+}
+// The prompt's first token has no logprob; it is told before anything else of the request.
+static void report_first(const lq_seq *s) {
+    const float none = NAN;
+    if (s->req->r.prompt_logprobs && !s->req->reported) report_prompt(s->req, s->ids, &none, NULL, 0);
 }
 static void deliver(lq_engine *e, const want *w, int i) {
     lq_seq *s = w->seq;
     for (int k = 0; k < e->draw[i].top_n; k++) e->top[k] = (lq_top){e->top_id[i * LQ_TOP + k], e->top_logprob[i * LQ_TOP + k]};
     if (s->finish != LQ_RUNNING) return; // an earlier row of this step ended it
-    if (s->req->r.prompt_logprobs && !s->req->reported) report_prompt(s, NULL, NULL);
-    if (w->given >= 0 && !e->drawn[i].bad) report_prompt(s, &e->drawn[i], e->top);
-    else if (e->drawn[i].bad) lq_seq_end(e->m, s, LQ_FAILED, "the model's output is not a number, or no token is allowed", e->text);
+    report_first(s);
+    if (e->drawn[i].bad) lq_seq_end(s, LQ_FAILED, "the model's output is not a number, or no token is allowed", e->text);
+    else if (w->given >= 0) report_prompt(s->req, &e->drawn[i].token, &e->drawn[i].logprob, e->top, s->req->r.top_n);
     else {
         e->now.sampled_tokens++;
         lq_seq_take(e->m, s, &e->drawn[i], e->top, e->text);
@@ -432,8 +423,9 @@ static bool sample(lq_engine *e, lq_batch *batch, lq_err *err) {
     return true;
 }
 // Cancelled requests end; sequences that ended give everything back; a request goes with its last choice.
-static void sweep(lq_engine *e) {
-    int kept = 0;
+// Returns how many left the waiting list.
+static int sweep(lq_engine *e) {
+    int kept = 0, left = 0;
     for (int i = 0; i < e->runs; i++) {
         lq_seq *s = e->running[i];
         if (s->finish == LQ_RUNNING) e->running[kept++] = s;
@@ -448,9 +440,10 @@ static void sweep(lq_engine *e) {
         if ((*at)->live) at = &(*at)->next;
         else {
             *at = (*at)->next;
-            e->left++;
+            left++;
         }
     }
+    return left;
 }
 static void account(lq_engine *e, const lq_req *q) {
     switch (q->seq[0].finish) {
@@ -460,15 +453,14 @@ static void account(lq_engine *e, const lq_req *q) {
     }
 }
 static void reap(lq_engine *e) {
-    e->left = 0;
     pthread_mutex_lock(&e->lock);
     const int n = e->alls; // later ones are incoming
     pthread_mutex_unlock(&e->lock);
     for (int i = 0; i < n; i++)
         if (e->all[i]->received && atomic_load(&e->all[i]->cancelled)) end_all(e, e->all[i], LQ_ABORTED, NULL);
-    sweep(e);
+    const int left = sweep(e);
     pthread_mutex_lock(&e->lock);
-    e->queued -= e->left;
+    e->queued -= left;
     for (int i = 0; i < e->alls;) {
         lq_req *q = e->all[i];
         if (!q->received || q->live) { i++; continue; }
@@ -489,8 +481,8 @@ static void reap(lq_engine *e) {
 // A request that only scores its prompt is through when the cache holds it.
 static void end_score(lq_engine *e, lq_seq *s) {
     if (!s->req->r.score_only || s->finish != LQ_RUNNING || s->done < s->len) return;
-    if (s->req->r.prompt_logprobs && !s->req->reported) report_prompt(s, NULL, NULL);
-    lq_seq_end(e->m, s, LQ_LENGTH, NULL, e->text);
+    report_first(s);
+    lq_seq_end(s, LQ_LENGTH, NULL, e->text);
 }
 
 bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {

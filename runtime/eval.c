@@ -55,12 +55,15 @@ static char *join_rows(const char *text, size_t n, size_t *out) {
     return p;
 }
 
-static lq_ppl result_of(const scorer *s, size_t windows, int window, double started) {
+static double seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+static lq_ppl result_of(const scorer *s, size_t windows, int window, double started) {
     const double n = (double)s->tokens, mean = s->nll / n, var = n > 1 ? (s->nll2 / n - mean * mean) / (n - 1) : 0;
     return (lq_ppl){.ppl = exp(mean), .error = var > 0 ? exp(mean) * sqrt(var) : 0, .nll = mean, .tokens = s->tokens, .windows = windows, .window = window,
-                    .seconds = (double)t.tv_sec + (double)t.tv_nsec * 1e-9 - started};
+                    .seconds = seconds() - started};
 }
 
 static bool score(lq_engine *e, const lq_model *m, int32_t *ids, size_t count, const lq_ppl_opts *o, lq_ppl *out, lq_err *err) {
@@ -74,9 +77,7 @@ static bool score(lq_engine *e, const lq_model *m, int32_t *ids, size_t count, c
     if (!windows) return lq_fail(err, LQ_E_USAGE, "the text has %zu tokens, less than one window of %d", count, window);
     if (o->max_windows && windows > o->max_windows) windows = o->max_windows;
     scorer s = {.window = (size_t)window, .vocab = (size_t)m->desc.vocab};
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    const double started = (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    const double started = seconds();
     for (size_t w = 0; w < windows; w++) {
         int32_t *at = ids + w * (size_t)window;
         if (second_half && lq_tokenizer_bos(m->tok) >= 0) at[0] = lq_tokenizer_bos(m->tok);

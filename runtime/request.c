@@ -152,7 +152,6 @@ void lq_req_free(lq_req *q) {
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) free(parts[k]);
     free(q);
 }
-void lq_seq_copy_prompt(lq_seq *to, const lq_seq *from) { to->done = from->done; }
 
 // --- drawing ---
 void lq_seq_draw(const lq_model *m, const lq_seq *s, lq_draw *d) {
@@ -239,8 +238,7 @@ void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *
     memmove(s->held, s->held + deliver, s->holds - deliver);
     s->holds -= deliver;
 }
-void lq_seq_end(const lq_model *m, lq_seq *s, lq_finish why, const char *error, char *work) {
-    (void)m;
+void lq_seq_end(lq_seq *s, lq_finish why, const char *error, char *work) {
     const size_t n = lq_detok_end(&s->detok, work);
     memcpy(s->held + s->holds, work, n);
     s->finish = why;

@@ -55,9 +55,7 @@ void lq_seq_draw(const lq_model *m, const lq_seq *s, lq_draw *out);
 // Takes a sampled token: counts it, turns it into text, finds ends and stop strings, and tells the caller.
 void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *top, char *work);
 // Ends a choice with a last event.
-void lq_seq_end(const lq_model *m, lq_seq *s, lq_finish why, const char *error, char *work);
+void lq_seq_end(lq_seq *s, lq_finish why, const char *error, char *work);
 // Room for one token's text, for lq_seq_take's `work`.
 size_t lq_seq_work(const lq_model *m);
-// Copies what the first choice has come to into another that starts after the prompt.
-void lq_seq_copy_prompt(lq_seq *to, const lq_seq *from);
 #endif

@@ -256,7 +256,7 @@ static const char *const examples[] = {"lq bench demo.lq", "prefill of 512 and d
                                        "lq bench demo.lq -p 128 -n 64 -r 9 -b 1,4,16 --json", "at three batch sizes, for a script", NULL};
 const lq_verb lq_verb_bench = {
     .name = "bench", .synopsis = "MODEL", .summary = "Measure speed beside what memory can give",
-    .detail = "Each repetition times a prefill, a decode, and a plain read of as many bytes as the weights have by as many threads. Decode "
+    .detail = "Each repetition times a prefill, a decode, and a plain read of the same weights by as many threads. Decode "
               "reads every weight once for each step, so its bytes per second over the plain read's say how near it is to the machine's limit.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(bench_args), .min_args = 1, .max_args = 1,
     .run = run};
