@@ -3,7 +3,7 @@
 #define LQ_PASS_H
 #include "formats/json.h"
 #include "quant/quant.h"
-#include "runtime/arch.h"
+#include "runtime/model/arch.h"
 
 enum {
     LQ_QUANT_NUMERICS = 1, // raised when the same input and recipe would give other bits; part of the fingerprint

@@ -1,6 +1,6 @@
 // fuzz_openai.c: any bytes as the body of a completion. What is refused has a status, a reason and a JSON error; what is taken is
 // within its limits, and the answer to it is JSON, whatever its text is made of.
-#include "runtime/server.h"
+#include "runtime/serve/server.h"
 #include <stdlib.h>
 #include <string.h>
 

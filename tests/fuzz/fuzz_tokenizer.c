@@ -5,7 +5,7 @@
 #include <string.h>
 #include "formats/json.h"
 #include "runtime/lq.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -1,6 +1,6 @@
 // test_arch.c: config.json from strangers. What makes no sense is refused in one line that names the key; what transformers accepts is
 // read as it reads it: absent and null keys, both spellings of rope, lists of end tokens.
-#include "runtime/arch.h"
+#include "runtime/model/arch.h"
 #include "tests/unit/test.h"
 #include "tests/unit/tiny.h"
 

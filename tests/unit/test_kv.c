@@ -1,6 +1,6 @@
 // test_kv.c: block bookkeeping against a model of it: random begins, growths, trims, forks, ends; every block is always either free or
 // counted by the tables that name it, and in the end all come back.
-#include "runtime/kv.h"
+#include "runtime/engine/kv.h"
 #include "tests/unit/test.h"
 
 enum { SEQS = 6, LEN = 200, PAGE = 16, BLOCKS = 24, GROUPS = 2 };

@@ -5,7 +5,7 @@
 #include <time.h>
 #include "formats/json.h"
 #include "runtime/lq.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 #define DATA "../shared/data"
 enum { FILE_BYTES = 20480, KINDS = 8, PIECES = 53, PART_GROUP = 40, PART_WRITTEN = 10, PART_BLOCK = 0x2000 };

@@ -2,7 +2,7 @@
 #ifndef LQ_TINY_H
 #define LQ_TINY_H
 #include "formats/writer.h"
-#include "runtime/arch.h"
+#include "runtime/model/arch.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

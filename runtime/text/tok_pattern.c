@@ -3,7 +3,7 @@
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/tok.h"
+#include "runtime/text/tok.h"
 
 enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_KIB = 256 << 10, JIT_STACK = 16 << 20, PATTERN_MAX = 16384 };
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
-#include "runtime/tok.h"
+#include "runtime/text/tok.h"
 
 // --- reading ---
 

@@ -1,5 +1,5 @@
 // text.c: the public API's view of a model's tokenizer.
-#include "runtime/model.h"
+#include "runtime/model/model.h"
 #include <stdlib.h>
 #include <string.h>
 

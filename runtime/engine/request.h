@@ -2,7 +2,7 @@
 // allocated when it is submitted (in the caller's thread), so that a step allocates nothing.
 #ifndef LQ_REQUEST_H
 #define LQ_REQUEST_H
-#include "runtime/model.h"
+#include "runtime/model/model.h"
 
 typedef struct lq_req lq_req;
 
@@ -58,4 +58,6 @@ void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *
 void lq_seq_end(lq_seq *s, lq_finish why, const char *error, char *work);
 // Room for one token's text, for lq_seq_take's `work`.
 size_t lq_seq_work(const lq_model *m);
+
+lq_model *lq_engine_model(lq_engine *e);
 #endif

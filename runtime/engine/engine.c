@@ -3,7 +3,8 @@
 //
 // A sequence knows `len` tokens, of which `done` stand in the cache. A step feeds it up to `len - done` more; when none is left the
 // last row's logits give the next token. Decoding, prefilling and recomputing after a preemption are the same thing.
-#include "runtime/request.h"
+#include "runtime/engine/kv.h"
+#include "runtime/engine/request.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
 #ifndef LQ_TOK_H
 #define LQ_TOK_H
 #include "formats/json.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 enum {
     LQ_TOK_MAX_ID = 1 << 22,   // a vocabulary past that is not believed

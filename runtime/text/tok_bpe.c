@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-#include "runtime/tok.h"
+#include "runtime/text/tok.h"
 
 enum { SCAN = 40, CELLS = 4096, NO_RANK = -1 };
 

@@ -10,7 +10,7 @@
 //
 // Locks: server.lock (the list), then request.lock (the answer), then the engine's or libmicrohttpd's own. on_event holds none of
 // the engine's. A request lives until its connection and every one of its engine requests have let go of it.
-#include "runtime/server.h"
+#include "runtime/serve/server.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <microhttpd.h>

@@ -4,7 +4,7 @@
 // by lq_detok_next. Refuses decoders that need the whole text, by name.
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/tok.h"
+#include "runtime/text/tok.h"
 
 enum { OVER = 255, STRIP_MAX = 100, BYTES_MAX = 1 << 30 };
 

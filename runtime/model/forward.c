@@ -1,6 +1,6 @@
 // forward.c: one pass of a batch of rows through a model, as its description says. Reads the model, writes the buffers and the
 // KV cache; allocates nothing. Every number of a row depends on that row and the cache alone, whatever else is in the batch.
-#include "runtime/model.h"
+#include "runtime/model/model.h"
 #include <stdlib.h>
 #include <string.h>
 

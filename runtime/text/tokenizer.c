@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/lq.h"
-#include "runtime/tok.h"
+#include "runtime/text/tok.h"
 
 enum { JSON_BYTES = 256 << 20, JSON_DEPTH = 64, NESTED = 8, CELLS_FROM = 8192, CELLS = 4096 };
 

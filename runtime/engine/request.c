@@ -1,6 +1,6 @@
 // request.c: checks and copies requests; stop strings, end tokens, penalties' counts and events of one sequence.
 // Refuses at submit, by name, whatever a later step could not do.
-#include "runtime/request.h"
+#include "runtime/engine/request.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

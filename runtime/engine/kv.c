@@ -1,5 +1,5 @@
 // kv.c: block tables, counts and the free list. Owns arrays of ids only; every array is made at open.
-#include "runtime/kv.h"
+#include "runtime/engine/kv.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // model.c: opening a model: description, device, tokenizer, and every weight bound once, strictly, by the list of slots.
 // Weights stay mapped where the device can read them as they lie; else they are repacked once. Refuses a checkpoint that lacks
 // a weight, has one of another shape, or holds tensors that the forward would not use.
-#include "runtime/model.h"
+#include "runtime/model/model.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

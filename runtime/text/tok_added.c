@@ -2,7 +2,7 @@
 // At each place the longest one is taken. Refuses tokens of more than LQ_TOK_MAX_CONTENT bytes.
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/tok.h"
+#include "runtime/text/tok.h"
 
 // --- reading ---
 

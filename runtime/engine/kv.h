@@ -4,9 +4,8 @@
 // `page` tokens. Blocks are counted: forks share them and the first writer copies (lq_kv_own). Nothing here allocates after open.
 #ifndef LQ_KV_H
 #define LQ_KV_H
-#include "kernels/ops.h"
+#include "runtime/model/arch.h"
 
-enum { LQ_KV_GROUPS = 4 };
 typedef struct lq_kv lq_kv;
 typedef struct lq_kv_opts {
     int page;

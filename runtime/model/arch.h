@@ -5,7 +5,8 @@
 #include "formats/ckpt.h"
 #include "formats/json.h"
 #include "kernels/ops.h"
-#include "runtime/kv.h"
+
+enum { LQ_KV_GROUPS = 4 }; // layers of one window share the block tables of the KV cache; so many windows a model may have
 
 typedef enum lq_mixer { LQ_MIX_ATTN, LQ_MIX_MLA, LQ_MIX_SSM, LQ_MIX_DELTA } lq_mixer;
 typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3 } lq_norm_place;

@@ -1,6 +1,6 @@
 // arch.c: lq_archs[] (how each architecture's config becomes a description) and the list of weights a description needs.
 // Refuses configs whose numbers make no sense, and whatever would change the result and is not modelled here.
-#include "runtime/arch.h"
+#include "runtime/model/arch.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // rope.c: rotary positions: what a config says of them, and the frequencies that follow, in f32 as transformers computes them.
 // Refuses scalings it does not know and scalings that lack a number they need.
-#include "runtime/arch.h"
+#include "runtime/model/arch.h"
 #include <math.h>
 #include <string.h>
 

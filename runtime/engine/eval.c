@@ -2,7 +2,7 @@
 //   gptq2048    the text's lines as a row each (with its newline; a blank one is ""), joined by "\n\n"; BOS once at the start; windows of 2048
 //               that do not overlap, the tail dropped; every token of a window but its first is scored.
 //   llamacpp512 the text as it is; windows of 512, the first token of each replaced by BOS; the second half of each is scored.
-#include "runtime/model.h"
+#include "runtime/engine/request.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 // A component of tokenizer.json becomes one to three simple steps. Refuses the types it does not know, by name.
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/tok.h"
+#include "runtime/text/tok.h"
 
 static const char gpt2_words[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 // \w of the Rust library has the joiners too, and the letters of Unicode 15 and 16.

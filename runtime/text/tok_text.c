@@ -1,7 +1,7 @@
 // tok_text.c: UTF-8, bytes as characters, and the growing buffers of the tokenizer.
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/tok.h"
+#include "runtime/text/tok.h"
 
 static bool array_room(void **p, size_t *cap, size_t need, size_t size, lq_err *err) {
     if (need <= *cap) return true;

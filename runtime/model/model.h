@@ -1,10 +1,9 @@
 // model.h: a loaded model: its description, its weights on a device, its buffers, and one forward pass over a batch of rows.
 #ifndef LQ_MODEL_H
 #define LQ_MODEL_H
-#include "runtime/arch.h"
-#include "runtime/kv.h"
+#include "runtime/model/arch.h"
 #include "runtime/lq.h"
-#include "runtime/tokenizer.h"
+#include "runtime/text/tokenizer.h"
 
 // A weight bound to its slot. Vectors are f32 on the device.
 typedef struct lq_bound {
@@ -69,6 +68,4 @@ void lq_forward_embed(lq_model *m, lq_buffers *b, const lq_batch *batch);
 void lq_forward_layer(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch, int layer, lq_observer *see, void *arg);
 void lq_forward_head(lq_model *m, lq_buffers *b, const lq_batch *batch, lq_mat *logits);
 lq_mat lq_buffers_residual(const lq_buffers *b, int rows);
-
-lq_model *lq_engine_model(lq_engine *e);
 #endif

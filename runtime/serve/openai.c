@@ -2,7 +2,7 @@
 //
 // A field is a row of a table. Refuses, by name and with a 400, every field that is not in its table and every value that this
 // build would have to ignore; what cannot change the answer (user, metadata, ...) is accepted and dropped. Never sees a socket.
-#include "runtime/server.h"
+#include "runtime/serve/server.h"
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
