@@ -41,6 +41,14 @@ typedef enum lq_wkind {
 
 enum { LQ_ROWS_ALL = 0x7fffffff };
 
+// What the activations that meet a weight become. Zero: they stay as they are.
+typedef struct lq_atype {
+    lq_dtype elem; // F32: not rounded (f32 on a CPU, bf16 on CUDA); I8; E4M3
+    int group;     // k that share a scale; 0: the whole row
+    bool fixed;    // the file has the scale (and zero point), one for all; else each row its own, from its largest element
+    bool asym;     // I8: with a zero point
+} lq_atype;
+
 typedef struct lq_wtype {
     lq_wkind kind;
     lq_dtype elem;  // PLAIN and FLOAT: the element; else LQ_U8
@@ -49,6 +57,7 @@ typedef struct lq_wtype {
     int rows;       // rows per scale; 0 or 1: each row has its own; 128 for block fp8; LQ_ROWS_ALL: one for all rows
     bool asym;      // zero points are stored
     lq_dtype scale; // F16, F32 or BF16
+    lq_atype act;   // the activations' form is part of the format, and kept in every mode; zero: the device chooses
 } lq_wtype;
 
 // Where the codes of a matrix lie. LQ_ANY is the file's neutral layout, the others belong to devices (docs/FORMAT.md).
@@ -72,6 +81,9 @@ typedef struct lq_weight {
     const int32_t *outlier;     // [outliers] columns kept apart, without perm and of LQ_W_INT only; their codes are z
     const uint16_t *outlier_w;  // [n][outliers] bf16
     int32_t outliers;
+    const float *act_scale;     // [1] of type.act.fixed
+    const int32_t *act_zero;    // [1] of type.act.fixed and .asym
+    const int32_t *code_sum;    // [n] sums of a row's codes less z, made where a model binds; type.act.asym
 } lq_weight;
 
 static inline int64_t lq_weight_groups(const lq_wtype *t, int64_t k) { return t->group ? (k + t->group - 1) / t->group : 1; }

@@ -216,7 +216,7 @@ static void act_sizes(lq_atype t, int rows, int64_t k, size_t *q, size_t *cells)
     *cells = (groups * (size_t)rows * 4 + 63) & ~(size_t)63;
 }
 size_t lq_act_bytes(lq_atype t, int rows, int64_t k) {
-    if (t.scheme != LQ_A_Q8) return 0;
+    if (t.elem != LQ_I8) return 0;
     size_t q, cells;
     act_sizes(t, rows, k, &q, &cells);
     return q + 2 * cells;
@@ -229,7 +229,7 @@ void lq_act_bind(lq_act *a, lq_atype t, int rows, int64_t k, void *base) {
     a->q = NULL;
     a->scale = NULL;
     a->sum = NULL;
-    if (t.scheme != LQ_A_Q8) return;
+    if (t.elem != LQ_I8) return;
     size_t q, cells;
     act_sizes(t, rows, k, &q, &cells);
     a->q = base;

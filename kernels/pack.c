@@ -161,6 +161,6 @@ void lq_weight_row(const lq_weight *w, int64_t row, float *dst) {
 
 lq_atype lq_act_type(const lq_wtype *w, int64_t k, lq_numerics num) {
     (void)k;
-    if (w->kind != LQ_W_INT || num == LQ_NUM_EXACT || lq_x86_group(w) > LQ_GROUP_MAX) return (lq_atype){.scheme = LQ_A_PLAIN};
-    return (lq_atype){.scheme = LQ_A_Q8, .group = lq_x86_group(w)};
+    if (w->kind != LQ_W_INT || num == LQ_NUM_EXACT || lq_x86_group(w) > LQ_GROUP_MAX) return (lq_atype){.elem = LQ_F32};
+    return (lq_atype){.elem = LQ_I8, .group = lq_x86_group(w)};
 }

@@ -31,11 +31,10 @@ void lq_weight_row(const lq_weight *w, int64_t row, float *dst /* [k] */);
 
 // --- activations ---
 
-typedef enum lq_ascheme {
-    LQ_A_PLAIN, // as they are (f32 on CPU, bf16 on CUDA)
-    LQ_A_Q8     // int8, symmetric, one f32 scale s = absmax / 127 per (row, group): q = rint(x * (127 / absmax)), ties to even;
-                // absmax below 2^-100: s = 0, q = 0; not finite: s is not finite, q = 0
-} lq_ascheme;
+// What activations become before they meet a weight (lq_atype of block.h):
+//   F32  as they are (f32 on a CPU, bf16 on CUDA)
+//   I8   symmetric, one f32 scale s = absmax / 127 per (row, group): q = rint(x * (127 / absmax)), ties to even;
+//        absmax below 2^-100: s = 0, q = 0; not finite: s is not finite, q = 0
 
 typedef enum lq_numerics {
     LQ_NUM_DEFAULT, // batch invariant; int weights take int8 activations on CPU
@@ -43,8 +42,7 @@ typedef enum lq_numerics {
     LQ_NUM_FAST     // gives up batch invariance where that is faster
 } lq_numerics;
 
-typedef struct lq_atype { lq_ascheme scheme; int group; } lq_atype;
-// THE rule: what activations a weight wants. Int weights: Q8 with the weight's group, LQ_ROW_GROUP where a row has one scale;
-// PLAIN in exact mode, for all other kinds, and for groups over LQ_GROUP_MAX.
+// THE rule: what activations a weight wants. Int weights: I8 with the weight's group, LQ_ROW_GROUP where a row has one scale;
+// F32 in exact mode, for all other kinds, and for groups over LQ_GROUP_MAX.
 lq_atype lq_act_type(const lq_wtype *w, int64_t k, lq_numerics num);
 #endif

@@ -18,7 +18,7 @@ static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight 
         const int64_t end = w->k - k < LQ_K_CUT ? w->k : k + LQ_K_CUT;
         u->rows(w, t, k, end, scratch);
         const lq_weight plain = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .layout = LQ_ANY, .n = rows, .k = end - k, .q = scratch};
-        const lq_ukr *f32 = lq_ukr_find(d, &plain, LQ_A_PLAIN);
+        const lq_ukr *f32 = lq_ukr_find(d, &plain, LQ_F32);
         const int64_t tiles = (rows + f32->tile_n - 1) / f32->tile_n;
         for (int m = m0; m < m1; m += DEQUANT_ROWS) {
             const int mn = m1 - m < DEQUANT_ROWS ? m1 - m : DEQUANT_ROWS;
@@ -67,7 +67,7 @@ static size_t tile_bytes(const lq_weight *w, const lq_ukr *u) {
     return (size_t)w->k * (size_t)u->tile_n * (size_t)(w->type.kind == LQ_W_PLAIN ? lq_dtype_size(w->type.elem) * 8 : (size_t)w->type.bits) / 8 + 1;
 }
 // Memory bound: runs of about RUN_BYTES. Compute bound: a few register blocks.
-static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_ascheme act, int rows, int first) {
+static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act, int rows, int first) {
     p->w = w;
     p->u = lq_ukr_find(d, w, act);
     p->tiles = (w->n + p->u->tile_n - 1) / p->u->tile_n;
@@ -118,7 +118,7 @@ static void matmul(lq_dev *d, const lq_matmul_args *a) {
     matmul_job j = {.d = d, .x = a->x, .count = a->count};
     int runs = 0;
     for (int i = 0; i < a->count; i++) {
-        runs = part_fill(&j.parts[i], d, a->w[i], a->x->type.scheme, a->x->x.rows, runs);
+        runs = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, a->x->x.rows, runs);
         j.parts[i].bias = a->bias[i];
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
@@ -155,7 +155,7 @@ static void moe_run(const void *arg, int run, int worker) {
 static void moe(lq_dev *d, const lq_moe_args *a) {
     moe_job j = {.d = d, .a = a};
     for (int i = 0; i < a->count; i++) {
-        j.per_expert = part_fill(&j.parts[i], d, a->w[i], a->x->type.scheme, 1, j.per_expert);
+        j.per_expert = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, 1, j.per_expert);
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
     }

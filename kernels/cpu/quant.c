@@ -1,4 +1,4 @@
-// quant.c: the slot `quant`: activations in the form a matmul reads. The rule stands in pack.h (LQ_A_Q8).
+// quant.c: the slot `quant`: activations in the form a matmul reads. The rule stands in pack.h (lq_atype).
 #include "kernels/cpu/cpu.h"
 #include <math.h>
 #include <string.h>
@@ -53,7 +53,7 @@ static void quant_row(const quant_job *job, int r, float *scratch, size_t room) 
         transform(a, x, 0, k, v);
         if (!a->outliers) x = v;
     }
-    if (act->type.scheme != LQ_A_Q8) return;
+    if (act->type.elem != LQ_I8) return;
     if (x != lq_mat_row(&a->x, r) || (!a->perm && !a->smooth && !a->outliers)) {
         ((const lq_cpu *)job->d->self)->q8(x, k, act, r, 0);
         return;
@@ -77,7 +77,7 @@ static void quant_task(void *arg, int task, int worker) {
 void lq_quant_cpu(lq_dev *d, const lq_quant_args *a) {
     const int task = 16384; // elements: about as long as a fork takes
     const lq_act *act = a->act;
-    if (act->type.scheme != LQ_A_Q8 && (!act->x.p || act->x.p == a->x.p)) return;
+    if (act->type.elem != LQ_I8 && (!act->x.p || act->x.p == a->x.p)) return;
     quant_job j = {.d = d, .a = a, .rows = 1 + task / (a->x.cols + 1)};
     lq_pool_run(d->pool, quant_task, &j, (a->x.rows + j.rows - 1) / j.rows);
 }

@@ -11,7 +11,7 @@ static void rows_run(lq_dev *d, lq_task *fn, const void *a, int rows) { lq_pool_
 
 void lq_cpu_row_act(const lq_dev *d, const float *y, lq_act *act, int row) {
     if (!act) return;
-    if (act->type.scheme == LQ_A_Q8) lq_cpu_q8(d, y, act, row);
+    if (act->type.elem == LQ_I8) lq_cpu_q8(d, y, act, row);
     else if (lq_mat_row(&act->x, row) != y) memcpy(lq_mat_row(&act->x, row), y, (size_t)act->x.cols * sizeof *y);
 }
 

@@ -17,10 +17,10 @@ ROWS(lq_rows_f32_f32_intx86_avx2)
 
 #define ROW(ISA, ACT, KIND, ELEM, LAYOUT, TILE, FN) \
     .name = #FN, .needs = ISA, .act = ACT, .kind = KIND, .elem = ELEM, .layout = LAYOUT, .tile_n = TILE
-#define INT(B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_A_Q8, LQ_W_INT, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
-#define FLOAT(ELEM, TILE, ISA, FN) {ROW(ISA, LQ_A_PLAIN, LQ_W_PLAIN, ELEM, LQ_ANY, TILE, FN), .run = FN}
-#define UNPACK(ISA, FN) {ROW(ISA, LQ_A_PLAIN, LQ_W_INT, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .rows = FN}
-#define UNPACK_ANY(FN) {ROW(0, LQ_A_PLAIN, LQ_W_INT, LQ_U8, LQ_ANY, 1, FN), .any_kind = true, .rows = FN}
+#define INT(B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
+#define FLOAT(ELEM, TILE, ISA, FN) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, TILE, FN), .run = FN}
+#define UNPACK(ISA, FN) {ROW(ISA, LQ_F32, LQ_W_INT, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .rows = FN}
+#define UNPACK_ANY(FN) {ROW(0, LQ_F32, LQ_W_INT, LQ_U8, LQ_ANY, 1, FN), .any_kind = true, .rows = FN}
 
 const lq_ukr lq_ukrs[] = {
 #if defined(__x86_64__)
@@ -48,7 +48,7 @@ const lq_ukr lq_ukrs[] = {
 };
 const int lq_ukr_count = (int)(sizeof lq_ukrs / sizeof *lq_ukrs);
 
-bool lq_ukr_fits(const lq_ukr *u, const lq_wtype *w, lq_layout layout, lq_ascheme act) {
+bool lq_ukr_fits(const lq_ukr *u, const lq_wtype *w, lq_layout layout, lq_dtype act) {
     if (u->act != act || u->layout != layout) return false;
     if (u->any_kind) return true;
     return u->kind == w->kind && (!u->bits || u->bits == w->bits) && (w->kind != LQ_W_PLAIN || u->elem == w->elem);
@@ -69,7 +69,7 @@ void lq_ukr_choose(unsigned isa, const lq_ukr *out[16]) {
     for (; n < 16; n++) out[n] = NULL;
 }
 
-const lq_ukr *lq_ukr_find(const lq_dev *d, const lq_weight *w, lq_ascheme act) {
+const lq_ukr *lq_ukr_find(const lq_dev *d, const lq_weight *w, lq_dtype act) {
     for (int i = 0; i < 16 && d->ukr[i]; i++)
         if (lq_ukr_fits(d->ukr[i], &w->type, w->layout, act)) return d->ukr[i];
     return NULL;

@@ -18,7 +18,7 @@ typedef void lq_ukr_rows(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, 
 typedef struct lq_ukr {
     const char *name;
     unsigned needs;      // LQ_ISA_* bits
-    lq_ascheme act;
+    lq_dtype act;
     lq_wkind kind;
     int bits;            // INT: of a code, 0: any
     lq_dtype elem;       // PLAIN: of an element
@@ -33,10 +33,10 @@ extern const lq_ukr lq_ukrs[]; // the best of a kind first
 extern const int lq_ukr_count;
 
 // Whether a row computes this product; two rows with equal answers for every product are of one kind.
-bool lq_ukr_fits(const lq_ukr *u, const lq_wtype *w, lq_layout layout, lq_ascheme act);
+bool lq_ukr_fits(const lq_ukr *u, const lq_wtype *w, lq_layout layout, lq_dtype act);
 // The rows of a device with these ISA bits: the first usable one of each kind, NULL ends.
 void lq_ukr_choose(unsigned isa, const lq_ukr *out[16]);
-const lq_ukr *lq_ukr_find(const lq_dev *d, const lq_weight *w, lq_ascheme act);
+const lq_ukr *lq_ukr_find(const lq_dev *d, const lq_weight *w, lq_dtype act);
 
 // The whole of matmul but bias for tiles of one matrix on the calling thread: what a task does. `scratch` has LQ_SHARE bytes.
 void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,

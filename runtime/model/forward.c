@@ -113,7 +113,7 @@ lq_mat lq_buffers_residual(const lq_buffers *b, int rows) { return view(b->h, ro
 // Whether two weights read the same form of their input.
 static bool same_input(const lq_model *m, const lq_weight *a, const lq_weight *b) {
     const lq_atype t = lq_act_type(&a->type, a->k, m->dev->numerics), u = lq_act_type(&b->type, b->k, m->dev->numerics);
-    return t.scheme == u.scheme && t.group == u.group && a->perm == b->perm && a->smooth == b->smooth && a->outlier == b->outlier;
+    return t.elem == u.elem && t.group == u.group && a->perm == b->perm && a->smooth == b->smooth && a->outlier == b->outlier;
 }
 // y[i] = x w[i]^T + bias for the matrices of one set; those that read the same form of x go in one call.
 static void apply(lq_model *m, lq_buffers *b, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count) {
@@ -125,7 +125,7 @@ static void apply(lq_model *m, lq_buffers *b, lq_mat x, const lq_bound *const *w
         lq_act act = {0};
         lq_act_bind(&act, want, x.rows, x.cols, b->act);
         act.x = lead->smooth || lead->perm ? view(b->turned, x.rows, x.cols) : x;
-        if (want.scheme != LQ_A_PLAIN || act.x.p != x.p)
+        if (want.elem != LQ_F32 || act.x.p != x.p)
             m->dev->ops.quant(m->dev, &(lq_quant_args){.x = x, .act = &act, .smooth = lead->smooth, .perm = lead->perm, .outlier = lead->outlier, .outliers = lead->outliers});
         lq_matmul_args args = {.x = &act};
         for (int i = first; i < count; i++) {

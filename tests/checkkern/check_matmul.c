@@ -44,7 +44,7 @@ static void check_quant_extremes(lq_dev *ref, lq_dev *dev) {
     for (int r = 0; r < TOPS; r++)
         for (int i = 0; i < K; i++) lq_mat_row(&x, r)[i] = i % 7 == 3 ? tops[r] : i % 2 ? -tops[r] / 3 : 0;
     lq_act p = {.x = x}, q = {.x = x};
-    const lq_atype t = {LQ_A_Q8, G};
+    const lq_atype t = {.elem = LQ_I8, .group = G};
     lq_act_bind(&p, t, TOPS, K, ck_buf(lq_act_bytes(t, TOPS, K), 0));
     lq_act_bind(&q, t, TOPS, K, ck_buf(lq_act_bytes(t, TOPS, K), 0));
     dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &p});
@@ -68,7 +68,7 @@ static void check_quant(lq_dev *ref, lq_dev *dev) {
                                     {70, 1500, 128}, {2, 40000, 4096}, {5, 96, 48},  {33, 700, 20}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const int rows = shapes[s][0], k = shapes[s][1];
-        const lq_atype t = {LQ_A_Q8, shapes[s][2]};
+        const lq_atype t = {.elem = LQ_I8, .group = shapes[s][2]};
         const lq_mat x = mat_of(rows, k);
         float *smooth = ck_buf((size_t)k * 4, 0);
         int32_t *perm = ck_buf((size_t)k * 4, 0), out[2] = {k / 3, k - 1};
@@ -186,7 +186,7 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
         row_by_row(one, &w[i], &x, at, args.bias[i], &z);
         CHECK(ck_mat_same(&args.y[i], &z), "%s matrix %d: other bits than row by row on one thread", what, i);
         CHECK(ck_gaps(&args.y[i]), "%s matrix %d: wrote between rows", what, i);
-        if (at.scheme == LQ_A_PLAIN) CHECK(close_f64(&any[i], &x, args.bias[i], &args.y[i]), "%s matrix %d: far from f64", what, i);
+        if (at.elem == LQ_F32) CHECK(close_f64(&any[i], &x, args.bias[i], &args.y[i]), "%s matrix %d: far from f64", what, i);
     }
     ck_done(what);
 }
@@ -235,7 +235,7 @@ static void check_columns(lq_dev *dev, bool outliers, bool exact) {
                 want += (double)row[c] * vx;
                 size += fabs((double)row[c] * vx);
             }
-            for (int g = 0; g < k / 64 && at.scheme == LQ_A_Q8; g++)     // half a step of every activation of a group
+            for (int g = 0; g < k / 64 && at.elem == LQ_I8; g++)     // half a step of every activation of a group
                 for (int j = g * 64; j < (g + 1) * 64; j++) {
                     const int c = any.perm ? perm[j] : j;
                     step += fabs((double)row[c]) * 0.5001 * (double)a.scale[g * rows + m];

@@ -116,7 +116,7 @@ static void norm_case(lq_dev *dev, lq_norm_kind kind, int cols, int way) {
     ck_done("norm");
 }
 static void norm_act(lq_dev *dev, int cols) {
-    const lq_atype t = {LQ_A_Q8, 32};
+    const lq_atype t = {.elem = LQ_I8, .group = 32};
     lq_mat x = ck_mat(6, cols, 3), y = ck_mat(6, cols, 1), plain = ck_mat(6, cols, 4);
     lq_act a = {0}, b = {0};
     const size_t bytes = lq_act_bytes(t, 6, cols);

@@ -48,16 +48,16 @@ static double product_f32(const float *row, const float *x, int64_t k, double *s
 static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a, const lq_mat *y, const char *what) {
     const int64_t k = any->k, cuts = (k + LQ_K_CUT - 1) / LQ_K_CUT;
     const double blocks =
-        u->act == LQ_A_Q8 ? (double)((k + a->type.group - 1) / a->type.group) : (double)((k < LQ_K_CUT ? k : LQ_K_CUT) / 8 + cuts);
+        u->act == LQ_I8 ? (double)((k + a->type.group - 1) / a->type.group) : (double)((k < LQ_K_CUT ? k : LQ_K_CUT) / 8 + cuts);
     float *row = ck_buf((size_t)k * sizeof(float), 0);
     int16_t *codes = ck_buf((size_t)k * sizeof(int16_t), 0);
     double worst = 0;
     for (int64_t n = 0; n < any->n; n++) {
-        if (u->act == LQ_A_Q8) codes_of(any, n, codes);
+        if (u->act == LQ_I8) codes_of(any, n, codes);
         else lq_weight_row_any(any, n, row);
         for (int m = 0; m < y->rows; m++) {
             double size = 0;
-            const double want = u->act == LQ_A_Q8 ? product_q8(any, a, codes, m, n, &size) : product_f32(row, lq_mat_row(&a->x, m), k, &size);
+            const double want = u->act == LQ_I8 ? product_q8(any, a, codes, m, n, &size) : product_f32(row, lq_mat_row(&a->x, m), k, &size);
             const double error = fabs((double)lq_mat_row(y, m)[n] - want), bound = 0x1p-24 * (blocks + 4) * size;
             if (!(error <= bound)) worst = fmax(worst, bound > 0 ? error / bound : INFINITY);
             if (isnan(error)) worst = INFINITY;
@@ -104,15 +104,15 @@ static void check_one(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int
     const lq_weight any = ck_weight(t, n, k, t->kind == LQ_W_PLAIN ? off / 4 * 4 : off), w = ck_weight_in(&any, u->layout, off);
     name_of(u, &w, rows, what, sizeof what);
     const lq_mat x = ck_mat(rows, (int)k, 1), y = ck_mat(rows, (int)n, 5);
-    const lq_atype at = {.scheme = u->act, .group = u->act == LQ_A_Q8 ? lq_x86_group(t) : 0};
+    const lq_atype at = {.elem = u->act, .group = u->act == LQ_I8 ? lq_x86_group(t) : 0};
     const lq_act a = ck_act(&x, at);
     void *scratch = ck_buf(LQ_SHARE, 0);
     lq_ukr_tiles(ref, u, &w, &a, 0, (n + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride, scratch);
     CHECK(ck_gaps(&y), "%s: wrote between rows", what);
     check_values(u, &any, &a, &y, what);
-    if (u->act == LQ_A_Q8) {
+    if (u->act == LQ_I8) {
         const lq_mat z = ck_mat(rows, (int)n, 0);
-        const lq_ukr *c = lq_ukr_find(ref, &any, LQ_A_Q8);
+        const lq_ukr *c = lq_ukr_find(ref, &any, LQ_I8);
         c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
         CHECK(ck_mat_same(&y, &z), "%s: other bits than %s", what, c->name);
     }
@@ -138,7 +138,7 @@ static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t
     name_of(u, &w, rows, what, sizeof what);
     lq_mat x = ck_mat(rows, k, 0);
     const lq_mat y = ck_mat(rows, n, 0), z = ck_mat(rows, n, 0);
-    const lq_atype at = {.scheme = u->act, .group = u->act == LQ_A_Q8 ? lq_x86_group(t) : 0};
+    const lq_atype at = {.elem = u->act, .group = u->act == LQ_I8 ? lq_x86_group(t) : 0};
     void *scratch = ck_buf(LQ_SHARE, 0);
     lq_act a = ck_act(&x, at);
     const int64_t tiles = (n + u->tile_n - 1) / u->tile_n;
@@ -159,8 +159,8 @@ static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t
         }
     CHECK(others, "%s: a sick row changed another one", what);
     CHECK(ill, "%s: NaN or infinity was lost, or 0 is not 0", what);
-    if (u->act == LQ_A_Q8) {
-        const lq_ukr *c = lq_ukr_find(ref, &any, LQ_A_Q8);
+    if (u->act == LQ_I8) {
+        const lq_ukr *c = lq_ukr_find(ref, &any, LQ_I8);
         c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
         CHECK(ck_mat_same(&y, &z), "%s: extreme numbers give other bits than %s", what, c->name);
     }
@@ -179,11 +179,11 @@ static void check_saturated(const lq_dev *ref, const lq_ukr *u, const lq_wtype *
     const lq_mat x = ck_mat(rows, (int)k, 0), y = ck_mat(rows, n, 0), z = ck_mat(rows, n, 0);
     for (int m = 0; m < rows; m++)
         for (int64_t i = 0; i < k; i++) lq_mat_row(&x, m)[i] = m % 3 == 0 || (m % 3 == 1 && i % 8 < 4) ? 2.0f : -2.0f;
-    const lq_act a = ck_act(&x, (lq_atype){LQ_A_Q8, lq_x86_group(t)});
+    const lq_act a = ck_act(&x, (lq_atype){.elem = LQ_I8, .group = lq_x86_group(t)});
     name_of(u, &w, rows, what, sizeof what);
     u->run(&w, &a, 0, (n + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride);
     check_values(u, &any, &a, &y, what);
-    const lq_ukr *c = lq_ukr_find(ref, &any, LQ_A_Q8);
+    const lq_ukr *c = lq_ukr_find(ref, &any, LQ_I8);
     c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
     CHECK(ck_mat_same(&y, &z), "%s: saturated: other bits than %s", what, c->name);
     ck_done(what);
@@ -208,7 +208,7 @@ static void check_ints(const lq_dev *ref, const lq_ukr *u) {
                 lq_wtype t = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = widths[b], .group = groups[g], .asym = asym, .scale = scales[turn++ % 3]};
                 for (int s = 0; s < SHAPES; s++)
                     if (u->bits || (turn + (unsigned)s) % 4 == 0) check_one(ref, u, &t, shapes[s].n, shapes[s].k, shapes[s].rows);
-                if (u->act == LQ_A_Q8) check_saturated(ref, u, &t, 1088);
+                if (u->act == LQ_I8) check_saturated(ref, u, &t, 1088);
                 t.scale = LQ_F32;
                 check_extremes(ref, u, &t);
             }
@@ -217,7 +217,7 @@ static void check_ints(const lq_dev *ref, const lq_ukr *u) {
         t.group = 32;
         check_one(ref, u, &t, 96, 256, 512);
         t.group = LQ_GROUP_MAX;
-        if (u->act == LQ_A_Q8) check_saturated(ref, u, &t, LQ_GROUP_MAX);
+        if (u->act == LQ_I8) check_saturated(ref, u, &t, LQ_GROUP_MAX);
     }
 }
 

@@ -133,7 +133,7 @@ float ck_scale(const lq_weight *any, int64_t row, int64_t group) {
 lq_act ck_act(const lq_mat *x, lq_atype t) {
     lq_act a = {.x = *x};
     lq_act_bind(&a, t, x->rows, x->cols, ck_buf(lq_act_bytes(t, x->rows, x->cols), 0));
-    for (int r = 0; t.scheme == LQ_A_Q8 && r < x->rows; r++) lq_q8_row_c(lq_mat_row(x, r), x->cols, &a, r, 0);
+    for (int r = 0; t.elem == LQ_I8 && r < x->rows; r++) lq_q8_row_c(lq_mat_row(x, r), x->cols, &a, r, 0);
     return a;
 }
 lq_mat ck_mat(int rows, int cols, size_t gap) {

@@ -93,8 +93,8 @@ static double peak(lq_dev *d, int kind) {
     return (double)j.loops * 12 * macs[kind] * tasks / (now() - t);
 }
 static int peak_kind(const lq_ukr *u) {
-    if (u->needs & LQ_ISA_AVX512) return u->act == LQ_A_Q8 ? DOT512 : FMA512;
-    if (u->needs & LQ_ISA_AVX2) return u->act == LQ_A_Q8 ? DOT256 : FMA256;
+    if (u->needs & LQ_ISA_AVX512) return u->act == LQ_I8 ? DOT512 : FMA512;
+    if (u->needs & LQ_ISA_AVX2) return u->act == LQ_I8 ? DOT256 : FMA256;
     return NONE;
 }
 
@@ -156,7 +156,7 @@ static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
         if (peak_kind(u) == NONE || u->rows) used = rows > 16 ? 1 : s.count / 16 + 1;
         const size_t bytes = s.bytes / (size_t)s.count * (size_t)used;
         const lq_mat x = ck_mat(rows, K, 0), y = ck_mat(rows, N, 0);
-        const lq_atype at = {u->act, u->act == LQ_A_Q8 ? lq_x86_group(t) : 0};
+        const lq_atype at = {.elem = u->act, .group = u->act == LQ_I8 ? lq_x86_group(t) : 0};
         const lq_act a = ck_act(&x, at);
         double t0[ROUNDS], of_read[ROUNDS], of_peak[ROUNDS];
         set_time(d, &s, used < 4 ? used : 4, &a, y);

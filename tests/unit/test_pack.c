@@ -97,13 +97,13 @@ static void test_rules(void) {
     huge.group = 2 * LQ_GROUP_MAX;
     int3.bits = 3;
     lq_atype a = lq_act_type(&int4, 100, LQ_NUM_DEFAULT);
-    CHECK(a.scheme == LQ_A_Q8 && a.group == 32, "int4 g32");
+    CHECK(a.elem == LQ_I8 && a.group == 32, "int4 g32");
     a = lq_act_type(&int8, 100, LQ_NUM_FAST);
-    CHECK(a.scheme == LQ_A_Q8 && a.group == LQ_ROW_GROUP, "int8 row");
-    CHECK(lq_act_type(&int4, 100, LQ_NUM_EXACT).scheme == LQ_A_PLAIN, "exact");
-    CHECK(lq_act_type(&bf16, 100, LQ_NUM_DEFAULT).scheme == LQ_A_PLAIN, "bf16");
-    CHECK(lq_act_type(&nf4, 100, LQ_NUM_DEFAULT).scheme == LQ_A_PLAIN, "nf4");
-    CHECK(lq_act_type(&huge, 100, LQ_NUM_DEFAULT).scheme == LQ_A_PLAIN, "a group that does not fit int32");
+    CHECK(a.elem == LQ_I8 && a.group == LQ_ROW_GROUP, "int8 row");
+    CHECK(lq_act_type(&int4, 100, LQ_NUM_EXACT).elem == LQ_F32, "exact");
+    CHECK(lq_act_type(&bf16, 100, LQ_NUM_DEFAULT).elem == LQ_F32, "bf16");
+    CHECK(lq_act_type(&nf4, 100, LQ_NUM_DEFAULT).elem == LQ_F32, "nf4");
+    CHECK(lq_act_type(&huge, 100, LQ_NUM_DEFAULT).elem == LQ_F32, "a group that does not fit int32");
     CHECK(lq_pack_has(LQ_X86, &int4, 1, 1) && lq_pack_has(LQ_X86, &int8, 5, 7), "x86 has int4 and int8");
     CHECK(!lq_pack_has(LQ_X86, &bf16, 16, 16) && !lq_pack_has(LQ_X86, &nf4, 16, 16) && !lq_pack_has(LQ_X86, &block, 16, 16) &&
           !lq_pack_has(LQ_X86, &int3, 16, 16) && !lq_pack_has(LQ_X86, &huge, 16, 16), "x86 has what it should not have");
