@@ -47,8 +47,9 @@ static void check_exp(void) {
 }
 
 static void check_embed(lq_dev *dev) {
-    static const lq_wtype types[] = {{LQ_W_PLAIN, LQ_F32, 32, 0, 0, false, LQ_F32}, {LQ_W_PLAIN, LQ_BF16, 16, 0, 0, false, LQ_F32},
-                                     {LQ_W_INT, LQ_U8, 4, 32, 0, false, LQ_F16}, {LQ_W_INT, LQ_U8, 8, 0, 0, false, LQ_F16}};
+    static const lq_wtype types[] = {{.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16},
+                                     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16},
+                                     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16}};
     for (size_t t = 0; t < 4; t++) {
         const int k = 96, n = 40, rows = 7;
         lq_weight any = ck_weight(&types[t], n, k, 0), w = lq_pack_has(dev->layout, &types[t], n, k) ? ck_weight_in(&any, dev->layout, 0) : any;
