@@ -644,7 +644,7 @@ static bool file_publish(lq_writer *w, lq_err *err) {
     return ok;
 }
 
-bool lq_writer_commit(lq_writer *w, lq_err *err) {
+bool lq_writer_commit(lq_writer *w, lq_writer_check *check, void *arg, lq_err *err) {
     if (w->failed || w->done) return lq_fail(err, LQ_E_IO, "%s: %s", w->out, w->done ? "is committed already" : "an earlier write failed");
     if (!header_write(w, err)) return false;
     if (ftruncate(w->data, (off_t)w->at) || fsync(w->data)) return io_fail(w, w->data_path, "cannot be synced", err);
@@ -653,7 +653,7 @@ bool lq_writer_commit(lq_writer *w, lq_err *err) {
     bool ok = lq_ckpt_verify(c, NULL, NULL, err);
     lq_ckpt_close(c);
     if (!ok) return lq_fail_in(err, "what was written does not read back");
-    return file_publish(w, err);
+    return (!check || check(arg, w->data_path, err)) && file_publish(w, err);
 }
 
 void lq_writer_close(lq_writer *w, bool discard) {

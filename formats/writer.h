@@ -1,7 +1,8 @@
 // writer.h: writes a .lq file (or plain safetensors) so that a reader never sees an unfinished one.
 //
 // Work goes to OUT.partial/: `data` grows tensor by tensor behind room kept for the header, `journal` names what is whole.
-// lq_writer_commit writes the header into that room, syncs, opens and checks the result as any reader would, and renames it.
+// lq_writer_commit writes the header into that room, syncs, opens and checks the result as any reader would, lets the caller
+// check it too, and only then renames it: what fails leaves OUT as it was.
 // Opening with `resume` goes on from a journal that has the same fingerprint; with another one the work starts anew.
 #ifndef LQ_WRITER_H
 #define LQ_WRITER_H
@@ -33,7 +34,9 @@ bool lq_writer_block(lq_writer *w, const char *note /* kept for resume, one line
 // Blocks that a resume found whole, and the note of each.
 size_t lq_writer_resumed(const lq_writer *w);
 const char *lq_writer_note(const lq_writer *w, size_t i);
-bool lq_writer_commit(lq_writer *w, lq_err *err);
+// `check` (may be NULL) opens the whole file `data` before it takes its name. Where it says no, OUT and OUT.partial stay as they are.
+typedef bool lq_writer_check(void *arg, const char *data, lq_err *err);
+bool lq_writer_commit(lq_writer *w, lq_writer_check *check, void *arg, lq_err *err);
 // Frees. Without commit: OUT.partial stays for a resume unless `discard`.
 void lq_writer_close(lq_writer *w, bool discard);
 #endif

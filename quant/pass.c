@@ -209,7 +209,7 @@ static bool publish(pass *p, double start, lq_quant_result *out, lq_err *err) {
     sum_up(p, start, out);
     if (!lq_report_write(&p->plan, out, lq_pool_threads(p->pool), err)) return false;
     if (o->tick) o->tick(o->arg, p->plan.blocks, p->plan.blocks, "writing");
-    if (!lq_writer_commit(p->writer, err)) return false;
+    if (!lq_writer_commit(p->writer, NULL, NULL, err)) return false;
     if (o->tick) o->tick(o->arg, p->plan.blocks, p->plan.blocks, "checking");
     if (!lq_validate(o->out, o->in, &check, err)) {
         unlink(o->out); // nothing that fails its own check keeps the name

@@ -127,7 +127,7 @@ static inline bool make_lq(const char *path, bool resume, bool overwrite, lq_err
     lq_writer *w = NULL;
     bool ok = make_open(path, resume, overwrite, &w, err);
     for (int i = ok ? (int)lq_writer_resumed(w) : 0; i < MAKE_BLOCKS && ok; i++) ok = make_block(w, i, err);
-    ok = ok && lq_writer_commit(w, err);
+    ok = ok && lq_writer_commit(w, NULL, NULL, err);
     lq_writer_close(w, false);
     return ok;
 }

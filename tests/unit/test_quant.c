@@ -260,7 +260,7 @@ static bool tell_lie(const char *from, const char *to, lie how, lq_err *err) {
         }
         free(slots);
     }
-    ok = ok && lq_writer_commit(w, err);
+    ok = ok && lq_writer_commit(w, NULL, NULL, err);
     if (w) lq_writer_close(w, true);
     lq_desc_free(&d);
     lq_ckpt_close(c);

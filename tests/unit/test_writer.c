@@ -108,7 +108,7 @@ static void test_layout(void) {
         ok = lq_writer_weight(w, name, &q, &err);
         CHECK(ok, "%s", err.text);
     }
-    ok = ok && lq_writer_commit(w, &err);
+    ok = ok && lq_writer_commit(w, NULL, NULL, &err);
     CHECK(ok, "%s", err.text);
     lq_writer_close(w, false);
     lq_ckpt *c = NULL;
@@ -182,7 +182,7 @@ static void test_large(void) {
     }
     size_t before = pages_mapped();
     mapped m = {0};
-    ok = ok && lq_writer_commit(w, &err) && lq_ckpt_open(path, &c, &err) && lq_ckpt_verify(c, mapped_note, &m, &err);
+    ok = ok && lq_writer_commit(w, NULL, NULL, &err) && lq_ckpt_open(path, &c, &err) && lq_ckpt_verify(c, mapped_note, &m, &err);
     CHECK(ok, "%s", err.text);
     lq_writer_close(w, !ok);
     if (ok) {
@@ -211,7 +211,7 @@ static void test_plain(void) {
     ok = ok && lq_writer_add(w, "b \"quoted\" \\ \xc3\xa9", LQ_F32, 2, (int64_t[]){2, 3}, v, &err) && lq_writer_add(w, "a", LQ_U8, 1,
         (int64_t[]){3}, v, &err);
     ok = ok && lq_writer_add(w, "c", LQ_BF16, 1, (int64_t[]){5}, v, &err) && lq_writer_add(w, "scalar", LQ_F64, 0, NULL, v, &err) &&
-        lq_writer_commit(w, &err);
+        lq_writer_commit(w, NULL, NULL, &err);
     CHECK(ok, "%s", err.text);
     lq_writer_close(w, false);
     lq_ckpt *c = NULL;
@@ -257,7 +257,7 @@ static void test_refusals(void) {
     bool ok = true;
     char name[32];
     for (int i = 0; i < 100 && ok; i++) snprintf(name, sizeof name, "t%d", i), ok = lq_writer_add(w, name, LQ_U8, 1, one, d, &err);
-    CHECK(!ok && err.code == LQ_E_LIMIT && !lq_writer_commit(w, &err) && !exists(out), "a header without room: %s", err.text);
+    CHECK(!ok && err.code == LQ_E_LIMIT && !lq_writer_commit(w, NULL, NULL, &err) && !exists(out), "a header without room: %s", err.text);
     lq_writer_close(w, true);
 
     CHECK(blob_write(out, "old", 3), "old");
@@ -271,6 +271,43 @@ static void test_refusals(void) {
     b = blob_read(out);
     CHECK(b.n > 3, "overwritten");
     free(b.p);
+    unlink(out);
+}
+
+// --- the caller's own check ---
+
+typedef struct asked { bool answer, whole; int calls; } asked;
+
+static bool commit_asks(void *arg, const char *data, lq_err *err) {
+    asked *a = arg;
+    lq_ckpt *c = NULL;
+    blob old = blob_read(out);
+    a->whole = lq_ckpt_open(data, &c, err) && lq_ckpt_find(c, "model.layers.3.norm") && old.n == 3;
+    a->calls++;
+    lq_ckpt_close(c);
+    free(old.p);
+    return a->answer || lq_fail(err, LQ_E_FORMAT, "%s: not what was wanted", data);
+}
+
+// It sees the whole file while OUT is still the old one; its no leaves both, and the work can go on from there.
+static void test_commit_check(blob want) {
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    asked a = {0};
+    CHECK(blob_write(out, "old", 3), "old");
+    for (int round = 0; round < 2; round++) {
+        bool ok = make_open(out, true, true, &w, &err);
+        CHECK(ok && lq_writer_resumed(w) == (round ? MAKE_BLOCKS : 0), "%s", err.text);
+        for (int i = round ? MAKE_BLOCKS : 0; i < MAKE_BLOCKS && ok; i++) ok = make_block(w, i, &err);
+        a.answer = round;
+        bool done = ok && lq_writer_commit(w, commit_asks, &a, &err);
+        lq_writer_close(w, false);
+        CHECK(done == a.answer && a.whole && a.calls == round + 1, "round %d: %s", round, err.text);
+        blob b = blob_read(out);
+        CHECK(round ? same_bytes(b, want) : b.n == 3, "OUT after round %d", round);
+        CHECK(exists(partial) == !round, "OUT.partial after round %d", round);
+        free(b.p);
+    }
     unlink(out);
 }
 
@@ -300,7 +337,7 @@ static bool resume_equals(blob want, size_t *resumed) {
     }
     ok = ok && !lq_writer_note(w, *resumed);
     for (int i = (int)*resumed; i < MAKE_BLOCKS && ok; i++) ok = make_block(w, i, &err);
-    ok = ok && lq_writer_commit(w, &err);
+    ok = ok && lq_writer_commit(w, NULL, NULL, &err);
     lq_writer_close(w, false);
     blob b = blob_read(out);
     bool same = ok && same_bytes(b, want) && !exists(partial);
@@ -365,7 +402,7 @@ static void test_resume_again(blob want) {
     CHECK(!lq_writer_add(w, "model.layers.0.norm", LQ_F32, 1, (int64_t[]){34}, want.p, &err) && err_good(&err, out), "%s", err.text);
     bool ok = true;
     for (int i = 0; i < MAKE_BLOCKS && ok; i++) ok = make_block(w, i, &err);
-    CHECK(ok && lq_writer_commit(w, &err), "%s", err.text);
+    CHECK(ok && lq_writer_commit(w, NULL, NULL, &err), "%s", err.text);
     lq_writer_close(w, false);
     blob b = blob_read(out);
     CHECK(same_bytes(b, want), "the same bytes");
@@ -390,7 +427,7 @@ static void child_work(void) {
     if (!make_open(out, true, true, &w, &err)) _exit(3);
     for (int i = (int)lq_writer_resumed(w); i < MAKE_BLOCKS; i++)
         if (!make_block(w, i, &err)) _exit(4);
-    if (!lq_writer_commit(w, &err)) _exit(5);
+    if (!lq_writer_commit(w, NULL, NULL, &err)) _exit(5);
     _exit(0);
 }
 
@@ -455,6 +492,7 @@ int main(void) {
     test_plain();
     test_refusals();
     blob want = reference();
+    test_commit_check(want);
     test_resume(want);
     test_resume_again(want);
     test_kills(want);

@@ -76,7 +76,7 @@ static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
         free(slots);
     }
     free(d.layer);
-    done = done && lq_writer_commit(writer, err);
+    done = done && lq_writer_commit(writer, NULL, NULL, err);
     lq_writer_close(writer, !done);
     return done;
 }
