@@ -478,6 +478,47 @@ def test_slow_reader(s):
     c.close()
 
 
+def test_lingering():
+    """What a client has closed, the server closes too: at once, and beside connections that are idle."""
+    s = Server("--max-connections", "100")
+    fds = lambda: len(os.listdir(f"/proc/{s.p.pid}/fd"))
+    connect = lambda: socket.create_connection(("127.0.0.1", s.port), timeout=30 * SLOW)
+    ask = {"model": "demo", "prompt": "Once", "max_tokens": 8, "ignore_eos": True}
+    idle = [connect() for _ in range(8)]  # some on each of the server's threads, older than what comes
+    for c in idle:
+        c.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        c.recv(1000)
+    half = [connect(), connect()]
+    half[0].sendall(http_post(ask)[:40])
+    half[1].sendall(http_post(ask)[:-10])
+    start = time.monotonic()
+    s.ask("GET", "/health")
+    base = fds()
+    for what, data, read in (("half a header", http_post(ask)[:40], 0), ("half a body", http_post(ask)[:-10], 0), ("a stream", http_post({**ask, "stream": True}), 0),
+                             ("a stream that has begun", http_post({**ask, "stream": True}), 100), ("a whole answer", http_post(ask), 0)):
+        for i in range(60):
+            with connect() as c:
+                c.sendall(data)
+                if read:
+                    c.recv(read)
+        end = time.monotonic() + 5 * SLOW
+        while fds() > base and time.monotonic() < end:
+            time.sleep(0.02)
+        check(fds() <= base, what, "and then the end of the connection:", fds() - base, "of 60 descriptors are still open")
+    check(s.ask("GET", "/health")[0] == 200, "places for others")
+    for c in half:  # one that stays and says no more
+        c.settimeout(max(1, 60 * SLOW - (time.monotonic() - start)))
+        try:
+            check(b" 200 " not in c.recv(1000)[:16] and time.monotonic() - start > 5, "half a request is waited for", time.monotonic() - start)
+        except socket.timeout:
+            check(False, "half a request keeps its place for", time.monotonic() - start, "s")
+    idle[0].sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    check(b" 200 " in idle[0].recv(1000)[:16], "an idle connection is still there")
+    for c in half + idle:
+        c.close()
+    s.stop()
+
+
 def test_queue():
     s = Server("--max-seqs", "1", "--max-queue", "2")
     results = []
@@ -581,7 +622,7 @@ def main():
         s = Server()
         one = [test_endpoints, test_completion, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_together, test_cut_streams,
                test_gone, test_half_close, test_slow_reader]
-        alone = [test_queue, test_key, test_drain, test_start]
+        alone = [test_lingering, test_queue, test_key, test_drain, test_start]
         want = [a for a in sys.argv[1:] if a.startswith("test_")]
         for t in one + alone:
             if want and t.__name__ not in want:
