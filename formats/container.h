@@ -1,10 +1,12 @@
-// container.h: what stands between a file's bytes and lq_ckpt: one mapped file as a table of tensors. Inside formats/ only.
+// container.h: what stands between a file's bytes and lq_ckpt: one mapped file as a table of tensors, and the checkpoint that
+// several of them are. Inside formats/ only.
 //
-// A container is a row of the table in ckpt.c: it says whether the bytes look like its own and turns them into a shard. A reader
-// fills tensor, count, meta and metas; everything it allocates hangs on the shard and is freed by ckpt.c.
+// A container is a row of the table in open.c: it says whether the bytes look like its own and turns them into a shard. A reader
+// fills tensor, count, meta and metas; everything it allocates hangs on the shard and is freed by open.c.
 #ifndef LQ_CONTAINER_H
 #define LQ_CONTAINER_H
 #include "formats/ckpt.h"
+#include <pthread.h>
 
 typedef struct lq_meta {
     const char *key, *value;
@@ -28,6 +30,32 @@ typedef struct lq_shard {
     char *typed_arena;
     long part, parts;     // of a .lq model in several files: this is file `part` of `parts`, from 1; else 0
 } lq_shard;
+
+// Memory that lives as long as the checkpoint: side files and aligned copies.
+typedef struct lq_kept {
+    struct lq_kept *next;
+    const void *key; // of a copy: the bytes it was made from
+    char *name;      // of a side file
+    size_t n;
+    _Alignas(64) char data[];
+} lq_kept;
+
+struct lq_ckpt {
+    char *path, *folder; // folder NULL: nothing stands beside it
+    lq_shard *shard;     // [shards]
+    size_t shards;
+    lq_tensor *tensor;   // [count] by name
+    size_t count;
+    lq_typed *typed;     // [typeds] by name
+    size_t typeds;
+    pthread_mutex_t lock; // of kept
+    lq_kept *kept;
+};
+
+lq_kept *lq_kept_new(size_t n);
+bool lq_kept_read(const char *path, size_t max, lq_kept **out, lq_err *err); // a whole file
+char *lq_path_join(const char *folder, const char *name);
+const lq_typed *lq_typed_find(const lq_typed *list, size_t count, const char *name);
 
 const lq_tensor *lq_shard_find(const lq_shard *s, const char *name);
 const char *lq_shard_meta(const lq_shard *s, const char *key);

@@ -1,7 +1,7 @@
 // lqfile.c: the conventions that make a safetensors file a .lq file (docs/FORMAT.md), checked in full once lq.version is seen.
 // Refused: another version, a header or tensor without its checksum, loose alignment, types that are not in their one
 // written form, parts that are missing or have another shape than type and layout say, outlier columns beside a
-// permutation, side files whose names are paths. Parts that a weight may not have are refused where shards are joined (ckpt.c).
+// permutation, side files whose names are paths. Parts that a weight may not have are refused where shards are joined (open.c).
 #include "formats/container.h"
 #include "formats/json.h"
 #include <stdio.h>
