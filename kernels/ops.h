@@ -41,17 +41,19 @@ typedef struct lq_act {
 } lq_act;
 
 // --- rows of a batch ---
-// Rows are ordered by sequence. Row r is token `pos[r]` of sequence `seq[r]`; `at[r]` is where its K and V stand in the cache
-// (at == pos but in a speculative tree). It sees cache positions 0..at[r], less what a window or the tree hides: a window and
-// a chunk hide by pos and only positions before tree_base, the tree decides from there on. A row with at[r] < 0 is padding (a batch
-// of fixed size): nothing of it is written to a cache, its results are finite and nobody reads them. A sequence may have no rows.
+// Rows are ordered by sequence; a sequence may have none. Row r is token `pos[r]` of sequence `seq[r]`; `at[r]` is where its K and V
+// stand in the cache (at == pos but in a speculative tree). It sees cache positions 0..at[r], less what a window or the tree hides: a
+// window and a chunk hide by pos and only positions before tree_base, the tree decides from there on.
+// Rows from first[seqs] on are padding (a batch of fixed size): of no sequence, their seq, pos and at are not read, they are written to
+// no cache and no state, and their results mean nothing: rope leaves them as they are, attn, conv and scan make them 0.
 typedef struct lq_rows {
     int n, seqs;
-    const int32_t *seq;    // [n], index into first/tables
+    const int32_t *seq;    // [n], index into first, slot and tree_base
     const int32_t *pos;    // [n] position for rope
     const int32_t *at;     // [n] position in the cache
-    const int32_t *first;  // [seqs + 1] first row of each sequence
-    const int32_t *tables; // [seqs][table_stride] block ids; -1: freed behind the window
+    const int32_t *first;  // [seqs + 1] first row of each sequence, then the end of the last
+    const int32_t *slot;   // [seqs] its row of `tables`, its state in conv and scan, no two alike; NULL: a sequence's own number
+    const int32_t *tables; // [slots][table_stride] block ids, kept from step to step; -1: freed behind the window
     int table_stride;
     const uint64_t *tree;  // [n] or NULL: bit i = cache position tree_base[seq] + i is visible
     const int32_t *tree_base; // [seqs]
@@ -180,7 +182,6 @@ typedef struct lq_conv_args {
     int width;
     bool silu;
     float *state;           // [slots][width - 1][cols]
-    const int32_t *slot;    // [seqs]
 } lq_conv_args;
 
 // A linear recurrence per head: S = a S + beta k u^T, u = v, or with `delta` v - k^T (a S);  y = q^T S.  S is [dk][dv], f32.
@@ -194,7 +195,6 @@ typedef struct lq_scan_args {
     lq_mat beta;            // [rows][heads], p NULL: 1
     bool delta;
     float *state;           // [slots][heads][dk][dv]
-    const int32_t *slot;    // [seqs]
 } lq_scan_args;
 
 // One row's wishes, in the order they are applied. All zero: greedy, no logprobs. All pointers are [host].

@@ -12,7 +12,7 @@ enum { DIMS = 64, MOST_ROWS = 8 };
 // Elements d0 .. d0 + n of K or V at a position, as f32. A block that was freed behind the window reads as 0.
 static void kv_read(const lq_attn_args *a, int32_t seq, int head, bool v, int position, int d0, int n, float *out) {
     const lq_cache *c = &a->cache;
-    int32_t block = a->rows->tables[(size_t)seq * (size_t)a->rows->table_stride + (size_t)(position / c->page)];
+    int32_t block = lq_rows_table(a->rows, seq)[position / c->page];
     int at = position % c->page;
     if (block < 0) {
         memset(out, 0, (size_t)n * sizeof *out);
@@ -92,7 +92,8 @@ static void attn_head(void *arg, int task, int worker) {
 
 void lq_attn_c(lq_dev *d, const lq_attn_args *a) {
     lq_attn_args copy = *a;
-    lq_pool_run(d->pool, attn_head, &copy, a->rows->n * a->heads);
+    lq_pool_run(d->pool, attn_head, &copy, lq_rows_real(a->rows) * a->heads);
+    lq_rows_blank(a->rows, &a->y);
 }
 
 // The results of every split of the rows that decode at once; a batch with more rows keeps all threads busy without them.

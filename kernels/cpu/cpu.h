@@ -7,6 +7,7 @@
 #define LQ_CPU_H
 #include "kernels/ops.h"
 #include <stdatomic.h>
+#include <string.h>
 
 enum { LQ_ISA_AVX2 = 1, LQ_ISA_AVX512 = 2 }; // avx2 + fma + f16c + bmi2; avx512 f, bw, vl, dq + vnni
 
@@ -38,6 +39,15 @@ static inline size_t lq_cpu_share(const lq_dev *d) { return ((const lq_cpu *)d->
 static inline void *lq_cpu_work(const lq_dev *d, int worker) { return (char *)d->work + (size_t)worker * lq_cpu_share(d); }
 
 static inline float *lq_mat_row(const lq_mat *m, int row) { return (float *)m->p + (size_t)row * m->stride; }
+
+// Rows that belong to a sequence; the others are padding.
+static inline int lq_rows_real(const lq_rows *r) { return r->first[r->seqs]; }
+static inline size_t lq_rows_slot(const lq_rows *r, int seq) { return (size_t)(r->slot ? r->slot[seq] : seq); }
+static inline const int32_t *lq_rows_table(const lq_rows *r, int seq) { return r->tables + lq_rows_slot(r, seq) * (size_t)r->table_stride; }
+// 0 as the result of padding: what follows reads it, and whatever lay there might be slow numbers.
+static inline void lq_rows_blank(const lq_rows *r, const lq_mat *y) {
+    for (int row = lq_rows_real(r); row < r->n; row++) memset(lq_mat_row(y, row), 0, (size_t)y->cols * sizeof(float));
+}
 
 void lq_quant_cpu(lq_dev *d, const lq_quant_args *a); // the slot, of all ISAs: it calls lq_cpu.q8
 lq_q8_row lq_q8_row_c, lq_q8_row_avx2, lq_q8_row_avx512;

@@ -73,7 +73,7 @@ static void rope_row(void *arg, int row, int worker) {
         }
     }
 }
-static void rope(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, a->rows->n); }
+static void rope(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, lq_rows_real(a->rows)); }
 
 // One head's K or V into its place in the cache.
 static void kv_store(const lq_cache *c, const float *x, int32_t block, int at, int head, bool v) {
@@ -108,14 +108,13 @@ static void kv_write_row(void *arg, int row, int worker) {
     const lq_cache *c = &a->cache;
     (void)worker;
     int at = a->rows->at[row];
-    if (at < 0) return; // padding
-    int32_t block = a->rows->tables[(size_t)a->rows->seq[row] * (size_t)a->rows->table_stride + (size_t)(at / c->page)];
+    int32_t block = lq_rows_table(a->rows, a->rows->seq[row])[at / c->page];
     for (int h = 0; h < c->kv_heads; h++) {
         kv_store(c, lq_mat_row(&a->k, row) + (size_t)h * (size_t)c->dk, block, at % c->page, h, false);
         if (!c->v_in_k) kv_store(c, lq_mat_row(&a->v, row) + (size_t)h * (size_t)c->dv, block, at % c->page, h, true);
     }
 }
-static void kv_write(lq_dev *d, const lq_kv_write_args *a) { rows_run(d, kv_write_row, a, a->rows->n); }
+static void kv_write(lq_dev *d, const lq_kv_write_args *a) { rows_run(d, kv_write_row, a, lq_rows_real(a->rows)); }
 
 // In order, one after another: a block may be copied to and then from.
 static void kv_copy(lq_dev *d, const lq_kv_copy_args *a) {

@@ -11,7 +11,7 @@ static void conv_part(void *arg, int task, int worker) {
     (void)worker;
     int cols = a->x.cols, parts = (cols + COLS - 1) / COLS, seq = task / parts, c0 = task % parts * COLS, past = a->width - 1;
     int n = cols - c0 < COLS ? cols - c0 : COLS;
-    float *state = a->state + (size_t)a->slot[seq] * (size_t)past * (size_t)cols + c0;
+    float *state = a->state + lq_rows_slot(a->rows, seq) * (size_t)past * (size_t)cols + c0;
     for (int r = a->rows->first[seq]; r < a->rows->first[seq + 1]; r++) {
         const float *x = lq_mat_row(&a->x, r) + c0;
         float *y = lq_mat_row(&a->y, r) + c0;
@@ -32,6 +32,7 @@ static void conv_part(void *arg, int task, int worker) {
 void lq_conv_c(lq_dev *d, const lq_conv_args *a) {
     lq_conv_args copy = *a;
     lq_pool_run(d->pool, conv_part, &copy, a->rows->seqs * ((a->x.cols + COLS - 1) / COLS));
+    lq_rows_blank(a->rows, &a->y);
 }
 
 // One sequence, one head, COLS columns of its state: the columns of S know nothing of each other.
@@ -41,7 +42,7 @@ static void scan_part(void *arg, int task, int worker) {
     int parts = (a->dv + COLS - 1) / COLS, c0 = task % parts * COLS, head = task / parts % a->heads, seq = task / parts / a->heads;
     int n = a->dv - c0 < COLS ? a->dv - c0 : COLS, dk = a->dk;
     size_t group = (size_t)(head / (a->heads / a->groups));
-    float *state = a->state + ((size_t)a->slot[seq] * (size_t)a->heads + (size_t)head) * (size_t)dk * (size_t)a->dv + c0;
+    float *state = a->state + (lq_rows_slot(a->rows, seq) * (size_t)a->heads + (size_t)head) * (size_t)dk * (size_t)a->dv + c0;
     for (int r = a->rows->first[seq]; r < a->rows->first[seq + 1]; r++) {
         const float *q = lq_mat_row(&a->q, r) + group * (size_t)dk, *k = lq_mat_row(&a->k, r) + group * (size_t)dk;
         const float *v = lq_mat_row(&a->v, r) + (size_t)head * (size_t)a->dv + c0, *log_a = lq_mat_row(&a->decay, r);
@@ -69,4 +70,5 @@ static void scan_part(void *arg, int task, int worker) {
 void lq_scan_c(lq_dev *d, const lq_scan_args *a) {
     lq_scan_args copy = *a;
     lq_pool_run(d->pool, scan_part, &copy, a->rows->seqs * a->heads * ((a->dv + COLS - 1) / COLS));
+    lq_rows_blank(a->rows, &a->y);
 }

@@ -156,10 +156,10 @@ static void conv_case(lq_dev *dev, int cols, int width, bool silu, bool biased) 
         for (int at = 0; at < lens[0]; at += pieces[p]) {
             int32_t first[SEQS + 1];
             int from[ROWS], n = part_rows(at, pieces[p], first, from);
-            lq_rows rows = {.n = n, .seqs = SEQS, .first = first};
+            lq_rows rows = {.n = n, .seqs = SEQS, .first = first, .slot = slots_of};
             lq_mat in = part_of(&x, from, n), out = p == 2 ? in : part_of(&x, from, n);
             dev->ops.conv(dev, &(lq_conv_args){.rows = &rows, .x = in, .y = out, .w = w.p, .bias = biased ? bias.p : NULL, .width = width,
-                                               .silu = silu, .state = state[p], .slot = slots_of});
+                                               .silu = silu, .state = state[p]});
             CHECK(ck_gaps(&out), "conv %s: gaps", dev->isa);
             for (int r = 0; r < n; r++) memcpy(lq_mat_row(&y[p], from[r]), lq_mat_row(&out, r), (size_t)cols * sizeof(float));
         }
@@ -207,11 +207,11 @@ static void scan_run(lq_dev *dev, const scan_case *c, const lq_mat in[5], int pi
     for (int at = 0; at < lens[0]; at += piece) {
         int32_t first[SEQS + 1];
         int from[ROWS], n = part_rows(at, piece, first, from);
-        lq_rows rows = {.n = n, .seqs = SEQS, .first = first};
+        lq_rows rows = {.n = n, .seqs = SEQS, .first = first, .slot = slots_of};
         lq_mat out = ck_mat(n, c->heads * c->dv, 2);
         const lq_mat q = part_of(&in[0], from, n), k = part_of(&in[1], from, n), v = part_of(&in[2], from, n), decay = part_of(&in[3], from, n);
         dev->ops.scan(dev, &(lq_scan_args){.rows = &rows, .heads = c->heads, .groups = c->groups, .dk = c->dk, .dv = c->dv, .q = q, .k = k, .v = v,
-                                           .y = out, .decay = decay, .decay_per_k = c->per_k, .delta = c->delta, .state = state, .slot = slots_of,
+                                           .y = out, .decay = decay, .decay_per_k = c->per_k, .delta = c->delta, .state = state,
                                            .beta = c->beta ? part_of(&in[4], from, n) : (lq_mat){0}});
         CHECK(ck_gaps(&out), "scan %s: gaps", dev->isa);
         for (int r = 0; r < n; r++) memcpy(lq_mat_row(y, from[r]), lq_mat_row(&out, r), (size_t)y->cols * sizeof(float));

@@ -1,6 +1,6 @@
 // check_ops.c: the slots embed, norm, rope, glu, scale and add of a device against f64 arithmetic written from the words of ops.h;
 // odd sizes, gaps between rows, NaN and huge values, and a row's bits alone and in a batch. The other slots: check_attn.c,
-// check_mix.c, check_sample.c. Bounds are counts of roundings times EPS times the size of what is rounded.
+// check_rows.c, check_mix.c, check_sample.c. Bounds are counts of roundings times EPS times the size of what is rounded.
 #include "tests/checkkern/check_ops.h"
 #include "kernels/cpu/math.h"
 
@@ -24,12 +24,6 @@ static lq_mat copy_of(const lq_mat *m) {
     lq_mat c = ck_mat(m->rows, m->cols, m->stride - (size_t)m->cols);
     memcpy(c.p, m->p, (size_t)m->rows * m->stride * sizeof(float));
     return c;
-}
-static lq_mat row_of(const lq_mat *m, int row) {
-    lq_mat r = *m;
-    r.p = lq_mat_row(m, row);
-    r.rows = 1;
-    return r;
 }
 
 static void check_exp(void) {
@@ -163,7 +157,8 @@ static void check_norm(lq_dev *dev) {
 static void rope_case(lq_dev *dev, int dim, int head_dim, bool interleaved, float mscale) {
     enum { ROWS = 6, QH = 3, KH = 2 };
     static const int32_t pos[ROWS] = {0, 1, 131071, 77, 4095, 30000};
-    lq_rows rows = {.n = ROWS, .pos = pos};
+    const int32_t first[2] = {0, ROWS};
+    lq_rows rows = {.n = ROWS, .seqs = 1, .pos = pos, .first = first};
     lq_mat q = ck_mat(ROWS, QH * head_dim, 5), k = ck_mat(ROWS, KH * head_dim, 0), q0 = copy_of(&q), k0 = copy_of(&k);
     float *freq = ck_buf((size_t)dim / 2 * sizeof *freq, 4);
     for (int i = 0; i < dim / 2; i++) freq[i] = (float)pow(10000, -2.0 * i / dim);
@@ -276,6 +271,7 @@ void check_ops(lq_dev *ref, lq_dev *dev) {
         check_scale_add(dev, widths[w]);
     }
     check_attn(dev);
+    check_rows(dev);
     check_mix(dev);
     check_sample(dev);
 }

@@ -13,7 +13,15 @@ static inline bool near(float y, double truth, double room) {
     return fabs((double)y - truth) <= room + 0x1p-148;
 }
 
+static inline lq_mat row_of(const lq_mat *m, int row) {
+    lq_mat r = *m;
+    r.p = lq_mat_row(m, row);
+    r.rows = 1;
+    return r;
+}
+
 void check_attn(lq_dev *dev);
+void check_rows(lq_dev *dev);   // sequences without rows, slots, padding: every slot that takes lq_rows
 void check_mix(lq_dev *dev);    // route, mix, conv, scan, gram, factor, reduce, gather
 void check_sample(lq_dev *dev);
 #endif

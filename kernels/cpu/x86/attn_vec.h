@@ -95,7 +95,7 @@ static inline vf widen(lq_dtype type, const void *p) {
 INLINE bool read_typed(const lq_dtype type, const lq_attn_args *a, const tile *t, bool v, int j, int n, int d0,
                        int width, float *dst, int stride) {
     const lq_cache *c = &a->cache;
-    const int32_t *table = a->rows->tables + (size_t)t->seq * (size_t)a->rows->table_stride;
+    const int32_t *table = lq_rows_table(a->rows, t->seq);
     const size_t size = type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2, step = (size_t)lq_cache_width(c, v) * size;
     const int tail = width % VEC;
     float head_scale = lq_cache_head_scale(c, t->kv_head, v);
@@ -142,7 +142,7 @@ static bool kv_read(const lq_attn_args *a, const tile *t, bool v, int j, int n, 
 // Asks for the K or V of positions j .. j + n, none behind `last`: pages are too short for the machine to foresee the next one.
 static void kv_ask(const lq_attn_args *a, const tile *t, bool v, int j, int n, int last) {
     const lq_cache *c = &a->cache;
-    const int32_t *table = a->rows->tables + (size_t)t->seq * (size_t)a->rows->table_stride;
+    const int32_t *table = lq_rows_table(a->rows, t->seq);
     size_t width = (size_t)lq_cache_width(c, v) * lq_dtype_size(c->type);
     int end = j + n <= last ? j + n : last + 1;
     while (j < end) {
@@ -419,7 +419,7 @@ void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a) {
     b.first[rows->seqs] = tiles;
     // Too few tiles for these threads, and room for partial results: each split is a task.
     size_t head = ((size_t)rows->seqs * sizeof(int32_t) + 4 + 63) & ~(size_t)63;
-    size_t parts = (size_t)rows->n * (size_t)a->heads * (size_t)b.splits;
+    size_t parts = (size_t)lq_rows_real(rows) * (size_t)a->heads * (size_t)b.splits;
     int threads = lq_pool_threads(d->pool);
     if (threads > 1 && b.splits > 1 && tiles * a->cache.kv_heads < 4 * threads &&
         head + parts * (sizeof(lq_part) + (size_t)a->cache.dv * sizeof(float)) <= d->work_bytes) {
@@ -430,5 +430,6 @@ void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a) {
         tiles *= b.splits;
     }
     lq_pool_run(d->pool, tile_run, &b, tiles * a->cache.kv_heads);
-    if (b.by_split) lq_pool_run(d->pool, parts_merge, &b, rows->n * a->heads);
+    if (b.by_split) lq_pool_run(d->pool, parts_merge, &b, lq_rows_real(rows) * a->heads);
+    lq_rows_blank(rows, &a->y);
 }

@@ -103,7 +103,7 @@ static void rope_row(void *arg, int row, int worker) {
         if (a->k.p) heads_rotate(a, &a->k, row, i, n, s, c);
     }
 }
-static void rope(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, a->rows->n); }
+static void rope(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, lq_rows_real(a->rows)); }
 
 // --- glu ---
 
