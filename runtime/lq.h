@@ -82,11 +82,13 @@ typedef struct lq_top { int32_t id; float logprob; } lq_top;
 typedef struct lq_event {
     uint64_t id;            // of lq_submit
     int choice;
-    const char *text;       // new text, whole UTF-8 characters, stop strings cut off; may be empty; not NUL-terminated
+    const char *text;       // new text, whole UTF-8 characters, stop strings cut off; may be empty; not NUL-terminated. In all: the text
+                            // of prompt and answer less the prompt's
     size_t text_len;
     const int32_t *tokens;  // the tokens sampled (or, `prompt`, prompt tokens) in this event
     const float *logprobs;  // [count], where logprobs were asked for
     const lq_top *top;      // [count][top_n]
+    const int *offsets;     // [count] where each begins, in characters of the answer's (`prompt`: the prompt's) whole text
     int count, top_n;
     bool prompt;            // about prompt tokens: logprobs[0] of a prompt is NaN
     lq_finish finish;       // anything but LQ_RUNNING: the last event of this choice

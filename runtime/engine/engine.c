@@ -381,23 +381,18 @@ static void fork_choices(lq_engine *e, lq_seq *s, const want *w) {
         e->wants[e->want_count++] = (want){f, w->row, -1};
     }
 }
-static void report_prompt(lq_req *q, const int32_t *token, const float *logprob, const lq_top *top, int top_n) {
-    q->reported++;
-    lq_req_tell(q, &(lq_event){.id = q->id, .text = "", .prompt = true, .tokens = token, .logprobs = logprob, .top = top_n ? top : NULL, .top_n = top_n,
-                               .count = 1, .stop_index = -1, .prompt_tokens = q->prompt, .cached_tokens = q->cached});
-}
 // The prompt's first token has no logprob; it is told before anything else of the request.
-static void report_first(const lq_seq *s) {
+static void report_first(lq_engine *e, const lq_seq *s) {
     const float none = NAN;
-    if (s->req->r.prompt_logprobs && !s->req->reported) report_prompt(s->req, s->ids, &none, NULL, 0);
+    if (s->req->r.prompt_logprobs && !s->req->reported) lq_req_prompt(e->m, s->req, &none, NULL, 0, e->text);
 }
 static void deliver(lq_engine *e, const want *w, int i) {
     lq_seq *s = w->seq;
     for (int k = 0; k < e->draw[i].top_n; k++) e->top[k] = (lq_top){e->top_id[i * LQ_TOP + k], e->top_logprob[i * LQ_TOP + k]};
     if (s->finish != LQ_RUNNING) return; // an earlier row of this step ended it
-    report_first(s);
+    report_first(e, s);
     if (e->drawn[i].bad) lq_seq_end(s, LQ_FAILED, "the model's output is not a number, or no token is allowed", e->text);
-    else if (w->given >= 0) report_prompt(s->req, &e->drawn[i].token, &e->drawn[i].logprob, e->top, s->req->r.top_n);
+    else if (w->given >= 0) lq_req_prompt(e->m, s->req, &e->drawn[i].logprob, e->top, s->req->r.top_n, e->text);
     else {
         e->now.sampled_tokens++;
         lq_seq_take(e->m, s, &e->drawn[i], e->top, e->text);
@@ -482,7 +477,7 @@ static void reap(lq_engine *e) {
 // A request that only scores its prompt is through when the cache holds it.
 static void end_score(lq_engine *e, lq_seq *s) {
     if (!s->req->r.score_only || s->finish != LQ_RUNNING || s->done < s->len) return;
-    report_first(s);
+    report_first(e, s);
     lq_seq_end(s, LQ_LENGTH, NULL, e->text);
 }
 

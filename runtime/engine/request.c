@@ -101,6 +101,8 @@ static bool seq_new(const lq_model *m, lq_req *q, int choice) {
     s->held = malloc(s->held_cap);
     if (!s->ids || !s->held) return false;
     memcpy(s->ids, q->r.prompt, (size_t)q->prompt * sizeof *s->ids);
+    if (choice) s->detok = q->seq[0].detok;
+    for (int i = 0; !choice && i < q->prompt; i++) lq_detok_next(m->tok, &s->detok, s->ids[i], s->held);
     if (!penalised(&q->r.sampling)) return true;
     q->bytes += distinct * 16;
     s->seen_cap = (int)(distinct * 2);
@@ -194,7 +196,13 @@ static size_t stop_prefix(const lq_seq *s) {
     return 0;
 }
 
-void lq_req_tell(lq_req *q, const lq_event *e) {
+static int characters(const char *p, size_t n) {
+    int chars = 0;
+    for (size_t i = 0; i < n; i++) chars += ((unsigned char)p[i] & 0xC0) != 0x80;
+    return chars;
+}
+// One who wants no more still hears of the end.
+static void tell_caller(lq_req *q, const lq_event *e) {
     if ((q->dropped && e->finish == LQ_RUNNING) || !q->r.on_event || q->r.on_event(q->r.arg, e)) return;
     q->dropped = true;
     q->cancelled = true;
@@ -208,12 +216,21 @@ static void tell(lq_seq *s, lq_event *e) {
     e->sampled_tokens = s->len - s->prompt;
     e->finish = s->finish;
     if (s->finish != LQ_RUNNING) q->live--;
-    lq_req_tell(q, e);
+    tell_caller(q, e);
+}
+void lq_req_prompt(const lq_model *m, lq_req *q, const float *logprob, const lq_top *top, int top_n, char *work) {
+    const int32_t *token = &q->r.prompt[q->reported++];
+    const int at = q->told_chars;
+    q->told_chars += characters(work, lq_detok_next(m->tok, &q->told, *token, work));
+    tell_caller(q, &(lq_event){.id = q->id, .text = "", .prompt = true, .tokens = token, .logprobs = logprob, .top = top_n ? top : NULL,
+                               .top_n = top_n, .offsets = &at, .count = 1, .stop_index = -1, .prompt_tokens = q->prompt,
+                               .cached_tokens = q->cached});
 }
 
 void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *top, char *work) {
     lq_req *q = s->req;
-    lq_event e = {.tokens = &d->token, .logprobs = q->r.logprobs ? &d->logprob : NULL, .top = q->r.logprobs && q->r.top_n ? top : NULL,
+    const int begins = s->chars;
+    lq_event e = {.tokens = &d->token, .offsets = &begins, .logprobs = q->r.logprobs ? &d->logprob : NULL, .top = q->r.logprobs && q->r.top_n ? top : NULL,
                   .top_n = q->r.top_n, .count = 1, .stop_index = -1};
     s->ids[s->len++] = d->token;
     if (s->seen) count_token(s, d->token, false);
@@ -223,6 +240,7 @@ void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *
     else fresh = lq_detok_next(m->tok, &s->detok, d->token, work);
     if (s->finish == LQ_RUNNING && sampled == q->max_tokens) s->finish = LQ_LENGTH;
     if (s->finish != LQ_RUNNING) fresh += lq_detok_end(&s->detok, work + fresh);
+    s->chars += characters(work, fresh);
     memcpy(s->held + s->holds, work, fresh);
     deliver = s->holds += fresh;
     size_t at = 0;

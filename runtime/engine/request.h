@@ -15,7 +15,8 @@ typedef struct lq_seq {
     int prompt;           // tokens before the first sampled one
     int32_t *ids;         // [prompt + max_tokens]
     lq_finish finish;
-    lq_detok detok;
+    lq_detok detok;       // begun with the prompt: the answer goes on in its text
+    int chars;            // of the answer's text, delivered or held
     char *held;           // text not yet delivered: it may be the beginning of a stop string
     size_t holds, held_cap;
     int32_t *seen;        // distinct tokens and their counts, for penalties
@@ -43,13 +44,15 @@ struct lq_req {
     bool received;        // a step has seen it
     bool dropped;         // the callback wants no more but the end
     int reported;         // prompt tokens whose logprobs were delivered
+    lq_detok told;        // of those, for where the next one begins
+    int told_chars;
 };
 
 bool lq_req_new(const lq_model *m, const lq_request *r, int ctx, lq_req **out, lq_err *err);
 void lq_req_free(lq_req *q);
 
-// Hands an event to the caller; one who wants no more still hears of the end.
-void lq_req_tell(lq_req *q, const lq_event *e);
+// Tells the caller of the prompt's next token.
+void lq_req_prompt(const lq_model *m, lq_req *q, const float *logprob, const lq_top *top, int top_n, char *work);
 // What the sampler is to do for the next token of a sequence.
 void lq_seq_draw(const lq_model *m, const lq_seq *s, lq_draw *out);
 // Takes a sampled token: counts it, turns it into text, finds ends and stop strings, and tells the caller.

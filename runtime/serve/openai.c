@@ -345,13 +345,21 @@ lq_request lq_openai_request(const lq_completion *c, int64_t prompt) {
 
 // --- answers ---
 
+static bool continues(char c) { return ((unsigned char)c & 0xC0) == 0x80; }
+
 static bool answer_echo(lq_answer *a, const lq_completion *c) {
     for (int64_t i = 0; i < a->prompt_count; i++) {
         const lq_prompt *p = &c->prompts[i];
         char *text = NULL;
         size_t n = p->len;
         if (!p->text && !lq_detokenize(a->api->model, p->ids, p->count, false, &text, &n, NULL)) return false;
-        for (int64_t k = 0; k < a->n; k++) lq_text_add(&a->choices[i * a->n + k].text, p->text ? p->text : text, n);
+        const char *echo = p->text ? p->text : text;
+        int64_t chars = 0;
+        for (size_t k = 0; k < n; k++) chars += !continues(echo[k]);
+        for (int64_t k = 0; k < a->n; k++) {
+            lq_text_add(&a->choices[i * a->n + k].text, echo, n);
+            a->choices[i * a->n + k].echoed = chars;
+        }
         a->bytes += n * (size_t)a->n;
         lq_free(text);
     }
@@ -389,8 +397,6 @@ static token token_get(const lq_model *m, int32_t id) {
     if (t.n > sizeof t.p) t.n = sizeof t.p;
     return t;
 }
-
-static bool continues(char c) { return ((unsigned char)c & 0xC0) == 0x80; }
 
 static bool is_utf8(const char *p, size_t n) {
     for (size_t i = 0; i < n;) {
@@ -445,18 +451,6 @@ static void tops_write(const lq_answer *a, lq_choice *c, const lq_event *e, int 
     lq_text_fmt(&c->tops, "}");
 }
 
-// How many characters a token adds to the text: none if it is special, one less if the text dropped the space it begins with.
-static int64_t token_chars(const lq_answer *a, const lq_choice *c, int32_t id, const token *t) {
-    char *plain = NULL;
-    size_t n = 0;
-    int64_t chars = 0;
-    for (size_t i = 0; i < t->n; i++) chars += !continues(t->p[i]);
-    if (chars && !(t->n == 1 && t->p[0] == ' ') && lq_detokenize(a->api->model, &id, 1, false, &plain, &n, NULL) && !n) chars = 0;
-    lq_free(plain);
-    if (chars && !c->chars && t->p[0] == ' ' && c->text.n && c->text.p[0] != ' ') chars--;
-    return chars;
-}
-
 static void tokens_add(lq_answer *a, lq_choice *c, const lq_event *e) {
     for (int i = 0; i < e->count; i++) {
         const token t = token_get(a->api->model, e->tokens[i]);
@@ -465,9 +459,9 @@ static void tokens_add(lq_answer *a, lq_choice *c, const lq_event *e) {
         token_write(&c->tokens, &t);
         logprob_write(&c->values, e->logprobs[i]);
         tops_write(a, c, e, i, &t);
-        // A token that begins inside a character stands where the character does.
-        lq_text_fmt(&c->offsets, "%" PRId64, c->chars - (t.n && continues(t.p[0]) && c->chars));
-        c->chars += token_chars(a, c, e->tokens[i], &t);
+        // A prompt's text is echoed as it was given, which need not be what its tokens read.
+        const int64_t at = e->offsets[i], whole = c->echoed;
+        lq_text_fmt(&c->offsets, "%" PRId64, e->prompt ? (at < whole ? at : whole) : whole + at);
     }
 }
 

@@ -59,7 +59,7 @@ void lq_completion_free(lq_completion *c);
 // One choice being collected. The texts but the first are the insides of JSON arrays, filled where logprobs were asked for.
 typedef struct lq_choice {
     lq_text text, tokens, values, tops, offsets;
-    int64_t chars; // characters of the answer's text that tokens have gone past
+    int64_t echoed; // characters of the prompt that stand before the answer
     lq_finish finish;
 } lq_choice;
 

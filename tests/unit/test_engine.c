@@ -240,6 +240,37 @@ static void cancels(lq_model *m) {
     lq_engine_close(e);
     for (int i = 0; i < 3; i++) CHECK(a[i].finish == LQ_ABORTED, "request %d heard nothing of the close", i);
 }
+// The text of an answer is that of prompt and answer less the prompt's, also where the prompt ends inside a character.
+static void texts(lq_model *m) {
+    static answer a;
+    static int32_t ids[2][130];
+    lq_err err;
+    lq_engine *e = engine(m, (lq_engine_opts){0});
+    for (int i = 0; i < 5; i++) {
+        const int n = prompt_len[i];
+        char *text[2] = {NULL};
+        size_t len[2];
+        memset(&a, 0, sizeof a);
+        memcpy(ids[0], prompt_ids[i], (size_t)n * 4);
+        ids[0][n - 1] = 0xc3; // of "\u00e9" the first byte, which the answer's first token ends
+        lq_request r = request(i, &a);
+        r.prompt = ids[0];
+        r.sampling.bias_id = (int32_t[]){0xa9};
+        r.sampling.bias = (float[]){1000};
+        r.sampling.biases = 1;
+        r.max_tokens = 1 + i * 6;
+        submit(e, &r);
+        run_all(e);
+        memcpy(ids[1], ids[0], (size_t)n * 4);
+        memcpy(ids[1] + n, a.tokens, (size_t)a.count * 4);
+        CHECK(lq_detokenize(m, ids[0], (size_t)n - 1, false, &text[0], &len[0], &err), "%s", err.text);
+        CHECK(lq_detokenize(m, ids[1], (size_t)(n + a.count), false, &text[1], &len[1], &err), "%s", err.text);
+        CHECK(a.len == len[1] - len[0] && !memcmp(a.text, text[1] + len[0], a.len) && !memcmp(a.text, "\xc3\xa9", 2), "prompt %d, then \"%s\"", i, a.text);
+        lq_free(text[0]);
+        lq_free(text[1]);
+    }
+    lq_engine_close(e);
+}
 static void prompts(lq_model *m) {
     static answer a;
     memset(&a, 0, sizeof a);
@@ -344,6 +375,7 @@ int main(void) {
     choices(m);
     stops(m);
     cancels(m);
+    texts(m);
     prompts(m);
     scores(m);
     priorities(m);
