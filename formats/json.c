@@ -516,14 +516,23 @@ static size_t torn_len(const unsigned char *p, const unsigned char *end) {
     return n;
 }
 
+// The character of len bytes at s, where it is one that a terminal obeys or that nobody sees (C1 controls, separators of lines, marks of
+// direction): written as \u202e, as the controls are. Else 0.
+static unsigned unseen(const unsigned char *s, size_t len) {
+    const unsigned c = len == 1 ? *s : len == 2 ? (s[0] & 31u) << 6 | (s[1] & 63u) : len == 3 ? (s[0] & 15u) << 12 | (s[1] & 63u) << 6 | (s[2] & 63u) : 0;
+    const bool yes = (c >= 0x7f && c <= 0x9f) || c == 0x200b || (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff;
+    return yes ? c : 0;
+}
+
 void lq_text_json(lq_text *t, const char *p, size_t n) {
     const unsigned char *s = (const unsigned char *)p, *end = s + n;
     lq_text_add(t, "\"", 1);
     while (s < end) {
         const unsigned char *run_at = s;
+        size_t len;
         while (s < end && *s >= 0x20 && *s != '"' && *s != '\\') {
-            size_t len = utf8_len(s, end);
-            if (!len) break;
+            len = utf8_len(s, end);
+            if (!len || (*s >= 0x7f && unseen(s, len))) break;
             s += len;
         }
         lq_text_add(t, (const char *)run_at, (size_t)(s - run_at));
@@ -533,6 +542,7 @@ void lq_text_json(lq_text *t, const char *p, size_t n) {
         else if (*s == '\t') lq_text_add(t, "\\t", 2), s++;
         else if (*s == '\r') lq_text_add(t, "\\r", 2), s++;
         else if (*s < 0x20) lq_text_fmt(t, "\\u%04x", *s++);
+        else if ((len = utf8_len(s, end)) > 0) lq_text_fmt(t, "\\u%04x", unseen(s, len)), s += len;
         else lq_text_add(t, "\xef\xbf\xbd", 3), s += torn_len(s, end);
     }
     lq_text_add(t, "\"", 1);

@@ -41,6 +41,7 @@ typedef struct lq_text {
 } lq_text;
 void lq_text_add(lq_text *t, const char *p, size_t n);
 void lq_text_fmt(lq_text *t, const char *fmt, ...) LQ_PRINTF(2, 3);
-void lq_text_json(lq_text *t, const char *p, size_t n); // as a quoted JSON string; bytes that are not UTF-8 become U+FFFD
+void lq_text_json(lq_text *t, const char *p, size_t n); // as a quoted JSON string: bytes that are not UTF-8 become U+FFFD,
+                                                        // what a terminal would obey \u009b
 void lq_text_free(lq_text *t);
 #endif

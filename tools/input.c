@@ -1,10 +1,11 @@
-// input.c: what comes in from outside a verb's arguments: files, standard input, and Ctrl-C. Owns the flag that a signal sets.
-// Refuses a file past the caller's limit.
+// input.c: what comes in from outside a verb's arguments: files, standard input, Ctrl-C and other signals. Owns the flag that a
+// signal sets. Refuses a file past the caller's limit.
 #include "tools/verb.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static bool read_all(FILE *f, const char *path, size_t limit, char **text, size_t *n, lq_err *err) {
     size_t cap = 1 << 16, have = 0;
@@ -40,19 +41,56 @@ bool lq_input_read(const char *path, size_t limit, char **text, size_t *n, lq_er
     return done;
 }
 
-static volatile sig_atomic_t stopped;
+// --- signals ---
 
+static volatile sig_atomic_t stopped;
+static const char *ends_line; // what clears a progress bar that may stand on the terminal
+
+// From a handler: the last line, and the end.
+static void last_line(const char *text) {
+    ssize_t n = write(STDERR_FILENO, ends_line, strlen(ends_line));
+    n = write(STDERR_FILENO, text, strlen(text));
+    (void)n;
+    _exit(1);
+}
+
+static void on_bus(int sig, siginfo_t *info, void *context) {
+    (void)context;
+    // A page of a mapped file that is not there any more. Anything else is a fault of ours: the access fails again, and kills.
+    if (info->si_code == BUS_ADRERR) last_line("lq: a file that is in use became shorter, or cannot be read any more\n");
+    signal(sig, SIG_DFL);
+}
+
+void lq_input_guard(void) {
+    ends_line = lq_say_cursor(stderr) ? "\r\033[K" : "";
+    struct sigaction bus = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO}, ignore = {.sa_handler = SIG_IGN};
+    sigemptyset(&bus.sa_mask);
+    sigaction(SIGBUS, &bus, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL); // writing past `ulimit -f` then fails with EFBIG, which is told
+}
+
+static void on_alarm(int sig) {
+    (void)sig;
+    last_line("lq: stopped\n");
+}
+
+// One signal asks, the next one kills: the handler is gone after its first call. Who is too busy to hear it is ended.
 static void on_signal(int sig) {
     (void)sig;
     stopped = 1;
+    alarm(1);
 }
 
 void lq_input_catch(void) {
-    // One signal asks, the next one kills: the handler is gone after its first call.
-    struct sigaction a = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&a.sa_mask);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
+    struct sigaction ask = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, end = {.sa_handler = on_alarm};
+    sigemptyset(&ask.sa_mask);
+    sigemptyset(&end.sa_mask);
+    sigaction(SIGALRM, &end, NULL);
+    sigaction(SIGINT, &ask, NULL);
+    sigaction(SIGTERM, &ask, NULL);
 }
 
-bool lq_input_stopped(void) { return stopped; }
+bool lq_input_stopped(void) {
+    if (stopped) alarm(0);
+    return stopped;
+}

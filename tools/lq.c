@@ -46,6 +46,7 @@ static int run_verb(const lq_verb *v, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    lq_input_guard();
     if (argc < 2) {
         lq_help_print(NULL, stderr);
         return 2;

@@ -1,6 +1,5 @@
 // lq_bench.c: lq bench: how fast a model runs here, beside what the machine's memory can give. Each repetition times a prefill, a
 // decode and a plain read of the weights themselves, one right after another, so that a neighbour's noise hits all three.
-#include "formats/json.h"
 #include "tools/verb.h"
 #include <stdlib.h>
 #include <string.h>
@@ -152,7 +151,7 @@ static void spread(const series *s, char *buf, size_t size) {
 }
 
 static void print_text(const bench *b, const char *path) {
-    printf("%s: %s, %s, %s\n", path, b->info.arch, b->info.quant, b->info.device);
+    lq_say_line(stdout, "%s: %s, %s, %s", path, b->info.arch, b->info.quant, b->info.device);
     printf("%s parameters, %s of weights, peak memory %s; %d repetitions, median (least-most)\n", lq_say_count((double)b->info.params),
            lq_say_bytes((double)b->info.weight_bytes), lq_say_bytes((double)b->peak), b->repeats);
     char prefill_head[32], decode_head[32];
@@ -174,10 +173,16 @@ static void print_text(const bench *b, const char *path) {
 }
 
 static void json_series(lq_text *t, const char *key, const series *s) {
-    lq_text_fmt(t, ",\"%s\":{\"median\":%.6g,\"min\":%.6g,\"max\":%.6g}", key, series_median(s), s->at[0], s->at[s->n - 1]);
+    lq_text_fmt(t, ",\"%s\":{\"median\":", key);
+    lq_say_number(t, series_median(s), 6);
+    lq_text_fmt(t, ",\"min\":");
+    lq_say_number(t, s->at[0], 6);
+    lq_text_fmt(t, ",\"max\":");
+    lq_say_number(t, s->at[s->n - 1], 6);
+    lq_text_fmt(t, "}");
 }
 
-static void print_json(const bench *b, const char *path) {
+static int print_json(const bench *b, const char *path) {
     lq_text t = {0};
     lq_text_fmt(&t, "{\"model\":");
     lq_text_json(&t, path, strlen(path));
@@ -194,9 +199,8 @@ static void print_json(const bench *b, const char *path) {
         json_series(&t, "share_of_read", &r->share);
         lq_text_fmt(&t, "}");
     }
-    lq_text_fmt(&t, "]}\n");
-    if (!t.failed) fwrite(t.p, 1, t.n, stdout);
-    lq_text_free(&t);
+    lq_text_fmt(&t, "]}");
+    return lq_say_json(&t);
 }
 
 // --- what is asked ---
@@ -238,11 +242,11 @@ static int run(void *args, int argc, char **argv) {
     lq_err err = {0};
     lq_input_catch();
     bool done = open_engine(&b, argv[0], &err) && measure(&b, &err);
-    if (done && a->common.json) print_json(&b, argv[0]);
+    if (done && a->common.json) status = print_json(&b, argv[0]);
     else if (done) print_text(&b, argv[0]);
     if (b.e) lq_engine_close(b.e);
     if (b.m) lq_model_close(b.m);
-    return done ? 0 : lq_say_error(&err);
+    return done ? status : lq_say_error(&err);
 }
 
 static const lq_opt opts[] = {

@@ -1,6 +1,5 @@
 // lq_eval.c: lq eval: perplexity of a model on a text, by both protocols that others publish, in exact arithmetic first and then as
 // the model is served. The computation is lq_perplexity's; here it is asked for and printed.
-#include "formats/json.h"
 #include "tools/verb.h"
 #include <math.h>
 #include <stdlib.h>
@@ -76,7 +75,7 @@ static bool measure_mode(job *j, bool exact, lq_err *err) {
     return done;
 }
 
-static void print_json(const job *j) {
+static int print_json(const job *j) {
     lq_text t = {0};
     lq_text_fmt(&t, "{\"model\":");
     lq_text_json(&t, j->path, strlen(j->path));
@@ -88,17 +87,21 @@ static void print_json(const job *j) {
         lq_text_fmt(&t, "%s{\"protocol\":\"%s\",\"mode\":\"%s\",\"device\":", i ? "," : "", r->protocol, r->mode);
         const char *device = j->devices[strcmp(r->mode, "exact") != 0];
         lq_text_json(&t, device, strlen(device));
-        lq_text_fmt(&t, ",\"perplexity\":%.9g,\"standard_error\":%.9g,\"nll\":%.9g", r->ppl.ppl, r->ppl.error, r->ppl.nll);
+        lq_text_fmt(&t, ",\"perplexity\":");
+        lq_say_number(&t, r->ppl.ppl, 9);
+        lq_text_fmt(&t, ",\"standard_error\":");
+        lq_say_number(&t, r->ppl.error, 9);
+        lq_text_fmt(&t, ",\"nll\":");
+        lq_say_number(&t, r->ppl.nll, 9);
         lq_text_fmt(&t, ",\"tokens\":%zu,\"windows\":%zu,\"window\":%d,\"seconds\":%.3f}", r->ppl.tokens, r->ppl.windows, r->ppl.window,
                     r->ppl.seconds);
     }
-    lq_text_fmt(&t, "]}\n");
-    if (!t.failed) fwrite(t.p, 1, t.n, stdout);
-    lq_text_free(&t);
+    lq_text_fmt(&t, "]}");
+    return lq_say_json(&t);
 }
 
 static void print_text(const job *j) {
-    printf("%s: %s, %s, %s\n", j->path, j->info.arch, j->info.quant, j->devices[j->devices[0][0] ? 0 : 1]);
+    lq_say_line(stdout, "%s: %s, %s, %s", j->path, j->info.arch, j->info.quant, j->devices[j->devices[0][0] ? 0 : 1]);
     static const char *const head[] = {"protocol", "arithmetic", "perplexity", "+-", "windows", "of", "tokens", "time"};
     lq_table *t = lq_table_new(8, head);
     for (int i = 0; i < j->count; i++) {
@@ -128,8 +131,8 @@ static int run(void *args, int argc, char **argv) {
     bool done = (a->served || measure_mode(&j, true, &err)) && (a->model.exact || measure_mode(&j, false, &err));
     free(text);
     if (!done) return lq_say_error(&err);
-    if (a->common.json) print_json(&j);
-    else print_text(&j);
+    if (a->common.json) return print_json(&j);
+    print_text(&j);
     return 0;
 }
 

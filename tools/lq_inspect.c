@@ -1,11 +1,11 @@
 // lq_inspect.c: lq inspect: what a checkpoint is, without loading it as a model: container, architecture, types, sizes, tensors,
 // metadata, side files. Owns the opened checkpoint; changes nothing.
 #include "formats/ckpt.h"
-#include "formats/json.h"
 #include "tools/verb.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct inspect_args {
     lq_common common;
@@ -25,21 +25,10 @@ typedef struct summary {
     size_t count, bytes;
     double params;
     char arch[64], dims[160];
+    lq_err config; // why config.json could not be read; LQ_E_NONE where it could
     lq_layout layout;
     bool coded, verified;
 } summary;
-
-static kind *kind_of(summary *s, const char *name) {
-    for (size_t i = 0; i < s->count; i++)
-        if (!strcmp(s->kinds[i].name, name)) return &s->kinds[i];
-    kind *p = realloc(s->kinds, (s->count + 1) * sizeof *p);
-    if (!p) return NULL;
-    s->kinds = p;
-    p = &p[s->count++];
-    *p = (kind){0};
-    snprintf(p->name, sizeof p->name, "%s", name);
-    return p;
-}
 
 // The coded weight that a tensor is a part of, or NULL. Weights are in name order, so are tensors.
 static const lq_typed *owner_of(const lq_ckpt *c, const char *tensor) {
@@ -61,31 +50,47 @@ static int by_bytes(const void *a, const void *b) {
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
+static int by_name(const void *a, const void *b) { return strcmp(((const kind *)a)->name, ((const kind *)b)->name); }
+
 static double tensor_elements(const lq_tensor *t) {
     double n = 1;
     for (int i = 0; i < t->rank; i++) n *= (double)t->shape[i];
     return n;
 }
 
+// Kinds of one name become one.
+static void kinds_join(summary *s) {
+    size_t n = 0;
+    if (s->count) qsort(s->kinds, s->count, sizeof *s->kinds, by_name);
+    for (size_t i = 0; i < s->count; i++) {
+        const kind one = s->kinds[i];
+        kind *k = n ? &s->kinds[n - 1] : NULL;
+        if (!k || strcmp(k->name, one.name) != 0) s->kinds[n++] = one;
+        else k->count += one.count, k->bytes += one.bytes, k->params += one.params;
+    }
+    s->count = n;
+    if (n) qsort(s->kinds, n, sizeof *s->kinds, by_bytes);
+}
+
 static bool count_types(const lq_ckpt *c, summary *s, lq_err *err) {
+    s->kinds = calloc(lq_ckpt_count(c) + 1, sizeof *s->kinds);
+    if (!s->kinds) return lq_fail(err, LQ_E_MEMORY, "%s: no memory to count its types", lq_ckpt_path(c));
     for (size_t i = 0; i < lq_ckpt_count(c); i++) {
         const lq_tensor *t = lq_ckpt_at(c, i);
         const lq_typed *w = owner_of(c, t->name);
-        char name[64];
-        if (w) lq_wtype_name(&w->type, name, sizeof name);
-        else snprintf(name, sizeof name, "%s", lq_dtypes[t->type].name);
-        kind *k = kind_of(s, name);
-        if (!k) return lq_fail(err, LQ_E_MEMORY, "%s: no memory to count its types", lq_ckpt_path(c));
+        kind *k = &s->kinds[s->count++];
+        if (w) lq_wtype_name(&w->type, k->name, sizeof k->name);
+        else snprintf(k->name, sizeof k->name, "%s", lq_dtypes[t->type].name);
         bool codes = w && !strcmp(t->name + strlen(w->name), ".q");
         double params = w ? (codes ? (double)w->n * (double)w->k : 0) : tensor_elements(t);
-        k->count += !w || codes;
-        k->bytes += t->bytes;
-        k->params += params;
+        k->count = !w || codes;
+        k->bytes = t->bytes;
+        k->params = params;
         s->bytes += t->bytes;
         s->params += params;
         if (codes) s->coded = true, s->layout = w->layout > s->layout ? w->layout : s->layout;
     }
-    if (s->count) qsort(s->kinds, s->count, sizeof *s->kinds, by_bytes);
+    kinds_join(s);
     return true;
 }
 
@@ -95,10 +100,15 @@ static void read_config(lq_ckpt *c, summary *s) {
         {"vocab_size", "words"}, {"max_position_embeddings", "tokens of context"}};
     lq_bytes text;
     cJSON *root = NULL;
-    if (!lq_ckpt_file(c, "config.json", &text, NULL) || !text.p) return;
-    if (!lq_json_parse(text.p, text.n, (lq_json_limits){16 << 20, 64}, "config.json", &root, NULL)) return;
+    if (!lq_ckpt_file(c, "config.json", &text, &s->config)) return;
+    if (!text.p) {
+        snprintf(s->config.text, sizeof s->config.text, "there is no config.json");
+        return;
+    }
+    if (!lq_json_parse(text.p, text.n, (lq_json_limits){16 << 20, 64}, "config.json", &root, &s->config)) return;
     const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(root, "architectures"), 0);
     if (cJSON_IsString(first)) snprintf(s->arch, sizeof s->arch, "%s", first->valuestring);
+    else snprintf(s->config.text, sizeof s->config.text, "config.json names none");
     size_t n = 0;
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, dims[i].key);
@@ -159,10 +169,11 @@ static void print_tensors(const lq_ckpt *c) {
 static void print_meta(const lq_ckpt *c) {
     const char *key, *value;
     for (size_t i = 0; lq_ckpt_meta_at(c, i, &key, &value); i++) {
-        size_t n = strlen(value);
-        printf("%-13s ", key);
-        for (size_t k = 0; k < n && k < 100; k++) putchar((unsigned char)value[k] < ' ' ? ' ' : value[k]);
-        if (n > 100) printf("... (%zu bytes)", n);
+        size_t n = strlen(value), shown = n;
+        if (n > 100)
+            for (shown = 100; shown && ((unsigned char)value[shown] & 0xc0) == 0x80;) shown--; // whole characters
+        lq_say(stdout, "%-13s %.*s", key, (int)shown, value);
+        if (n > shown) printf("... (%zu bytes)", n);
         putchar('\n');
     }
 }
@@ -170,11 +181,13 @@ static void print_meta(const lq_ckpt *c) {
 static void print_text(lq_ckpt *c, const inspect_args *a, const summary *s) {
     const char *recipe = lq_ckpt_meta(c, "lq.recipe");
     bool lq = !strcmp(lq_ckpt_container(c), "lq");
-    printf("%s: %s, %s\n\n", lq_ckpt_path(c), lq_ckpt_container(c), lq_say_bytes((double)lq_ckpt_file_bytes(c)));
-    printf("architecture  %s\n", *s->arch ? s->arch : "not told: there is no config.json");
+    lq_say_line(stdout, "%s: %s, %s", lq_ckpt_path(c), lq_ckpt_container(c), lq_say_bytes((double)lq_ckpt_file_bytes(c)));
+    putchar('\n');
+    if (*s->arch) lq_say_line(stdout, "architecture  %s", s->arch);
+    else lq_say_line(stdout, "architecture  not told: %s", s->config.text);
     if (*s->dims) printf("dimensions    %s\n", s->dims);
     printf("parameters    %s in %zu tensors, %.2f bits per weight\n", lq_say_count(s->params), lq_ckpt_count(c), bits((double)s->bytes, s->params));
-    if (recipe) printf("recipe        %s\n", recipe);
+    if (recipe) lq_say_line(stdout, "recipe        %s", recipe);
     if (s->coded) printf("layout        %s\n", lq_layout_names[s->layout]);
     print_files(c);
     if (s->verified) printf("checksums     %s\n", lq ? "all agree" : "this container has none; every byte was read");
@@ -226,12 +239,13 @@ static void json_meta(lq_text *t, const lq_ckpt *c) {
     lq_text_fmt(t, "}");
 }
 
-static void print_json(lq_ckpt *c, const inspect_args *a, const summary *s) {
+static int print_json(lq_ckpt *c, const inspect_args *a, const summary *s) {
     lq_text t = {0};
     const char *recipe = lq_ckpt_meta(c, "lq.recipe"), *comma = "";
     lq_text_fmt(&t, "{\"container\":\"%s\"", lq_ckpt_container(c));
     json_text(&t, "path", lq_ckpt_path(c));
     json_text(&t, "architecture", s->arch);
+    if (s->config.code) json_text(&t, "config_error", s->config.text);
     if (recipe) json_text(&t, "recipe", recipe);
     if (s->coded) json_text(&t, "layout", lq_layout_names[s->layout]);
     lq_text_fmt(&t, ",\"file_bytes\":%zu,\"weight_bytes\":%zu,\"parameters\":%.0f,\"bits\":%.4f,\"files\":{", lq_ckpt_file_bytes(c), s->bytes,
@@ -247,9 +261,8 @@ static void print_json(lq_ckpt *c, const inspect_args *a, const summary *s) {
     if (a->verify) lq_text_fmt(&t, ",\"verified\":%s", s->verified ? "true" : "false");
     if (a->meta) json_meta(&t, c);
     if (a->tensors) json_tensors(&t, c);
-    lq_text_fmt(&t, "}\n");
-    if (!t.failed) fwrite(t.p, 1, t.n, stdout);
-    lq_text_free(&t);
+    lq_text_fmt(&t, "}");
+    return lq_say_json(&t);
 }
 
 // --- the verb ---
@@ -258,7 +271,8 @@ static bool print_file(lq_ckpt *c, const char *name, lq_err *err) {
     lq_bytes b;
     if (!lq_ckpt_file(c, name, &b, err)) return false;
     if (!b.p) return lq_fail(err, LQ_E_USAGE, "%s: has no file %s", lq_ckpt_path(c), name);
-    fwrite(b.p, 1, b.n, stdout);
+    if (isatty(STDOUT_FILENO)) lq_say_text(stdout, b.p, b.n, true);
+    else fwrite(b.p, 1, b.n, stdout);
     return true;
 }
 
@@ -278,29 +292,32 @@ static bool verify(lq_ckpt *c, const inspect_args *a, lq_err *err) {
     return done;
 }
 
-static bool inspect(lq_ckpt *c, const inspect_args *a, lq_err *err) {
-    if (a->file) return print_file(c, a->file, err);
+static int inspect(lq_ckpt *c, const inspect_args *a) {
+    lq_err err = {0};
+    if (a->file) return print_file(c, a->file, &err) ? 0 : lq_say_error(&err);
     summary s = {0};
-    bool done = count_types(c, &s, err) && (!a->verify || verify(c, a, err));
+    int status = 0;
+    bool done = count_types(c, &s, &err) && (!a->verify || verify(c, a, &err));
     s.verified = done && a->verify;
     if (done) {
         read_config(c, &s);
-        if (a->common.json) print_json(c, a, &s);
+        if (a->common.json) status = print_json(c, a, &s);
         else print_text(c, a, &s);
-    }
+        // What could be told was told; a config.json that is there and cannot be read is a failure all the same.
+        if (s.config.code) status = lq_say_error(&s.config);
+    } else status = lq_say_error(&err);
     free(s.kinds);
-    return done;
+    return status;
 }
 
 static int run(void *args, int argc, char **argv) {
     (void)argc;
-    const inspect_args *a = args;
     lq_err err = {0};
     lq_ckpt *c = NULL;
     if (!lq_ckpt_open(argv[0], &c, &err)) return lq_say_error(&err);
-    bool done = inspect(c, a, &err);
+    const int status = inspect(c, args);
     lq_ckpt_close(c);
-    return done ? 0 : lq_say_error(&err);
+    return status;
 }
 
 static const lq_opt opts[] = {

@@ -20,7 +20,7 @@ typedef struct progress {
 
 static void tell_plan(void *arg, const char *line) {
     const progress *p = arg;
-    if (!p->quiet) fprintf(stderr, "%s\n", line);
+    if (!p->quiet) lq_say_line(stderr, "%s", line);
 }
 static bool tick(void *arg, size_t block, size_t blocks, const char *what) {
     progress *p = arg;
@@ -73,10 +73,10 @@ static void print_worst(const lq_quant_result *r) {
 
 static void print_result(const lq_quant_result *r, const lq_quant_opts *o, const char *report) {
     print_worst(r);
-    printf("%s: %s, %.3f bits per weight, %s before, %.2f times smaller\n", o->out, lq_say_bytes((double)r->out_bytes), r->bits,
+    lq_say_line(stdout, "%s: %s, %.3f bits per weight, %s before, %.2f times smaller", o->out, lq_say_bytes((double)r->out_bytes), r->bits,
            lq_say_bytes((double)r->in_bytes),
            (double)r->in_bytes / (double)r->out_bytes);
-    printf("%s, %s of the checkpoint a second, %s of memory at most, report in %s\n", lq_say_time(r->seconds),
+    lq_say_line(stdout, "%s, %s of the checkpoint a second, %s of memory at most, report in %s", lq_say_time(r->seconds),
            lq_say_bytes((double)r->in_bytes / r->seconds),
            lq_say_bytes((double)r->peak_bytes), report);
     if (r->resumed) printf("%zu of %zu blocks were taken over from an interrupted run\n", r->resumed, r->blocks);

@@ -1,7 +1,7 @@
 // lq_run.c: lq run: generates text from a prompt and streams it to standard output as it comes.
 // The text goes to stdout and nothing else does; the summary of speed goes to stderr. Ctrl-C ends after the current token.
-#include "formats/json.h"
 #include "tools/verb.h"
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,9 @@ typedef struct reply {
     double begun, first, last;
     int prompt_tokens, tokens;
     lq_finish finish;
-    bool newline;
+    bool newline, screen; // screen: standard output is a terminal
+    char torn[4];         // the beginning of a character, where tokens are parts of one
+    size_t torn_n;
 } reply;
 
 static double now(void) {
@@ -44,12 +46,38 @@ static void keep_tokens(reply *r, const lq_event *e) {
     }
 }
 
+// How many bytes at the end of text[0..n) begin a character whose rest is to come.
+static size_t torn_bytes(const char *text, size_t n) {
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        const unsigned char c = (unsigned char)text[n - back];
+        if (c >= 0xc0) return back < (c >= 0xf0 ? 4u : c >= 0xe0 ? 3u : 2u) ? back : 0;
+        if (c < 0x80) break;
+    }
+    return 0;
+}
+
+// A terminal gets whole characters, and none that it would obey.
+static void show(reply *r, const char *text, size_t n) {
+    char whole[sizeof r->torn + 256];
+    while (n) {
+        const size_t take = n < 256 ? n : 256;
+        memcpy(whole, r->torn, r->torn_n);
+        memcpy(whole + r->torn_n, text, take);
+        const size_t have = r->torn_n + take, left = torn_bytes(whole, have);
+        lq_say_text(stdout, whole, have - left, true);
+        memcpy(r->torn, whole + have - left, left);
+        r->torn_n = left;
+        text += take, n -= take;
+    }
+}
+
 static void put(reply *r, const char *text, size_t n) {
     if (!n) return;
     r->newline = text[n - 1] == '\n';
     lq_text_add(&r->text, text, n);
     if (r->a->common.json) return;
-    fwrite(text, 1, n, stdout);
+    if (r->screen) show(r, text, n);
+    else fwrite(text, 1, n, stdout);
     fflush(stdout);
 }
 
@@ -85,7 +113,7 @@ static const char *finish_name(lq_finish f) {
 
 static double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
 
-static void print_json(const reply *r) {
+static int print_json(const reply *r) {
     lq_text t = {0};
     double decode = r->tokens > 1 ? r->last - r->first : 0;
     lq_text_fmt(&t, "{\"text\":");
@@ -94,10 +122,9 @@ static void print_json(const reply *r) {
                 r->logprobs.p ? r->logprobs.p : "", finish_name(r->finish));
     lq_text_fmt(&t, ",\"prompt_tokens\":%d,\"tokens\":%d,\"first_token_s\":%.6f,\"decode_s\":%.6f", r->prompt_tokens, r->tokens,
                 r->tokens ? r->first - r->begun : 0, decode);
-    lq_text_fmt(&t, ",\"prompt_tok_s\":%.3f,\"decode_tok_s\":%.3f}\n", rate(r->prompt_tokens, r->first - r->begun),
+    lq_text_fmt(&t, ",\"prompt_tok_s\":%.3f,\"decode_tok_s\":%.3f}", rate(r->prompt_tokens, r->first - r->begun),
                 rate(r->tokens - 1, decode));
-    if (!t.failed) fwrite(t.p, 1, t.n, stdout);
-    lq_text_free(&t);
+    return lq_say_json(&t);
 }
 
 static void print_summary(const reply *r) {
@@ -158,13 +185,15 @@ static int run_model(const char *path, const run_args *a, const char *prompt, si
     lq_engine *e = NULL;
     lq_model_opts mo = lq_model_args_opts(&a->model);
     lq_engine_opts eo = {.max_seqs = 1};
-    reply r = {.a = a, .newline = true};
+    int status = 0;
+    reply r = {.a = a, .newline = true, .screen = isatty(STDOUT_FILENO)};
     bool done = lq_model_open(path, &mo, &m, &err) && lq_engine_open(m, &eo, &e, &err);
     if (done) {
         lq_input_catch();
         r.model = m;
         done = generate(m, e, a, prompt, n, seed, &r, &err);
-        if (done && a->common.json) print_json(&r);
+        if (done && a->common.json) status = print_json(&r);
+        lq_say_text(stdout, r.torn, r.torn_n, true);
         if (!a->common.json && !r.newline) putchar('\n');
         fflush(stdout);
         if (done && !a->common.json && !a->common.quiet) print_summary(&r);
@@ -174,7 +203,7 @@ static int run_model(const char *path, const run_args *a, const char *prompt, si
     lq_text_free(&r.logprobs);
     if (e) lq_engine_close(e);
     if (m) lq_model_close(m);
-    return done ? 0 : lq_say_error(&err);
+    return done ? status : lq_say_error(&err);
 }
 
 static int run(void *args, int argc, char **argv) {
@@ -182,8 +211,10 @@ static int run(void *args, int argc, char **argv) {
     uint64_t seed = 0;
     if (a->seed) {
         char *end;
+        errno = 0;
         seed = strtoull(a->seed, &end, 10);
-        if (!*a->seed || *end || *a->seed == '-') return lq_say_usage("run", "--seed: %s is no whole number", a->seed);
+        if (*a->seed < '0' || *a->seed > '9' || *end || errno)
+            return lq_say_usage("run", "--seed: %s is no whole number from 0 to %llu", a->seed, (unsigned long long)UINT64_MAX);
     }
     const char *prompt = NULL;
     char *owned = NULL;

@@ -20,32 +20,26 @@ typedef struct serve_args {
 
 // --- what a person sees ---
 
-static void json_put(const char *s) {
-    putchar('"');
-    for (; *s; s++) {
-        if ((unsigned char)*s < 0x20) printf("\\u%04x", *s);
-        else printf(*s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
-    }
-    putchar('"');
-}
-
 static void on_ready(void *arg, const char *host, int port) {
     const serve_args *a = arg;
     // A wildcard is no address to call.
     const char *call = !strcmp(host, "0.0.0.0") || !strcmp(host, "::") ? "localhost" : host;
     char url[320];
+    lq_text t = {0};
     snprintf(url, sizeof url, strchr(call, ':') ? "http://[%s]:%d" : "http://%s:%d", call, port);
     if (a->common.json) {
-        printf("{\"url\":");
-        json_put(url);
-        printf(",\"port\":%d,\"model\":", port);
-        json_put(a->name);
-        puts("}");
+        lq_text_fmt(&t, "{\"url\":");
+        lq_text_json(&t, url, strlen(url));
+        lq_text_fmt(&t, ",\"port\":%d,\"model\":", port);
+        lq_text_json(&t, a->name, strlen(a->name));
+        lq_text_fmt(&t, "}");
+        lq_say_json(&t);
     } else if (!a->common.quiet) {
-        printf("%s is served at %s\n", a->name, url);
-        printf("  curl %s/v1/completions -H 'Content-Type: application/json' \\\n    -d '{\"model\": ", url);
-        json_put(a->name);
-        puts(", \"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
+        lq_text_json(&t, a->name, strlen(a->name));
+        lq_say_line(stdout, "%s is served at %s", a->name, url);
+        lq_say_line(stdout, "  curl %s/v1/completions -H 'Content-Type: application/json' \\", url);
+        lq_say_line(stdout, "    -d '{\"model\": %.*s, \"prompt\": \"Once upon a time\", \"max_tokens\": 40}'", (int)t.n, t.p ? t.p : "");
+        lq_text_free(&t);
         puts("Ctrl-C lets what runs come to its end and stops; again: at once.");
     }
     fflush(stdout);
@@ -58,7 +52,7 @@ static void on_log(void *arg, const char *line) {
     const time_t now = time(NULL);
     if (!a->log_to) return;
     if (gmtime_r(&now, &tm)) strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    fprintf(a->log_to, "%s %s\n", when, line);
+    lq_say_line(a->log_to, "%s %s", when, line);
     fflush(a->log_to);
 }
 
@@ -141,7 +135,7 @@ static int run(void *args, int argc, char **argv) {
     a->log_to = a->common.quiet ? NULL : stderr;
     if (done && a->log && strcmp(a->log, "-") != 0 && !(a->log_to = fopen(a->log, "a"))) done = lq_fail(&err, LQ_E_IO, "%s: %s", a->log, strerror(errno));
     if (done && !key && !is_loopback(a->host) && !a->common.quiet)
-        fprintf(stderr, "lq serve: whoever reaches %s may use this server: no key was given (--api-key-file)\n", a->host);
+        lq_say_line(stderr, "lq serve: whoever reaches %s may use this server: no key was given (--api-key-file)", a->host);
     done = done && serve(argv[0], a, key, &err);
     if (a->log_to && a->log_to != stderr) fclose(a->log_to);
     free(key);

@@ -1,5 +1,4 @@
 // lq_version.c: lq version: what this program is made of: its build, the libraries it runs with, the processor it found.
-#include "formats/json.h"
 #include "tools/verb.h"
 #include <archive.h>
 #include <microhttpd.h>
@@ -109,7 +108,7 @@ static void add_list(lq_text *t, const char *list) {
     lq_text_add(t, "]", 1);
 }
 
-static void print_json(const part *p, const cpu *c) {
+static int print_json(const part *p, const cpu *c) {
     lq_text t = {0};
     const struct { const char *key, *value; } head[] = {{"version", LQ_VERSION}, {"compiler", compiler()}, {"build", LQ_BUILD_TYPE},
                                                         {"sanitizers", LQ_SANITIZERS}, {"cpu", c->name}};
@@ -129,9 +128,8 @@ static void print_json(const part *p, const cpu *c) {
     add_list(&t, LQ_PARTS_FOUND);
     lq_text_fmt(&t, ",\"optional_missing\":");
     add_list(&t, LQ_PARTS_MISSING);
-    lq_text_fmt(&t, "}\n");
-    if (!t.failed) fwrite(t.p, 1, t.n, stdout);
-    lq_text_free(&t);
+    lq_text_fmt(&t, "}");
+    return lq_say_json(&t);
 }
 
 static int run(void *args, int argc, char **argv) {
@@ -141,7 +139,7 @@ static int run(void *args, int argc, char **argv) {
     cpu c = {0};
     read_parts(parts);
     read_cpu(&c);
-    if (((lq_common *)args)->json) return print_json(parts, &c), 0;
+    if (((lq_common *)args)->json) return print_json(parts, &c);
     printf("lq %s\n", LQ_VERSION);
     printf("built      %s, %s%s%s\n", compiler(), LQ_BUILD_TYPE, *LQ_SANITIZERS ? ", sanitizers " : "", LQ_SANITIZERS);
     printf("libraries  ");

@@ -1,5 +1,5 @@
-// say.c: what every verb prints with: errors, numbers with units, a progress bar, tables. Owns a few static buffers.
-// Colours and bars appear on a terminal only, colours not where NO_COLOR is set.
+// say.c: what every verb prints with: text of files and of the command line, errors, numbers with units, a progress bar, tables. Owns
+// a few static buffers. Colours and bars appear on a terminal only, colours not where NO_COLOR is set.
 #include "tools/verb.h"
 #include <math.h>
 #include <stdarg.h>
@@ -10,14 +10,103 @@
 #include <unistd.h>
 #include <utf8proc.h>
 
+bool lq_say_cursor(FILE *f) {
+    const char *term = getenv("TERM");
+    return isatty(fileno(f)) && term && *term && strcmp(term, "dumb") != 0;
+}
+
 bool lq_say_color(FILE *f) {
-    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(fileno(f)) && !(no && *no) && !(term && !strcmp(term, "dumb"));
+    const char *no = getenv("NO_COLOR");
+    return lq_say_cursor(f) && !(no && *no);
 }
 
 void lq_say_style(FILE *f, const char *code) {
     if (lq_say_color(f)) fprintf(f, "\033[%sm", code);
 }
+
+// --- text that others wrote ---
+
+// What a terminal obeys instead of showing: controls, line and paragraph separators, marks that turn the direction of writing or show
+// nothing at all. The joiners that Persian and emoji are written with stay.
+static bool is_obeyed(utf8proc_int32_t c) {
+    switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP: return true;
+    case UTF8PROC_CATEGORY_CF: return c != 0x200c && c != 0x200d;
+    default: return false;
+    }
+}
+
+enum { SHOWN = 16 };
+
+// The next character of text[0..n) as a terminal may have it, in out; returns how many bytes it is of.
+static size_t shown(const char *text, size_t n, bool lines, char out[SHOWN]) {
+    utf8proc_int32_t c;
+    utf8proc_ssize_t took = utf8proc_iterate((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &c);
+    if (took <= 0) snprintf(out, SHOWN, "\\x%02x", (unsigned char)*text);
+    else if (lines && (c == '\n' || c == '\t')) snprintf(out, SHOWN, "%c", (int)c);
+    else if (!is_obeyed(c)) snprintf(out, SHOWN, "%.*s", (int)took, text);
+    else if (c == '\n' || c == '\t' || c == '\r') snprintf(out, SHOWN, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
+    else if (c < 0x80) snprintf(out, SHOWN, "\\x%02x", (unsigned)c);
+    else snprintf(out, SHOWN, "\\u{%x}", (unsigned)c);
+    return took > 0 ? (size_t)took : 1;
+}
+
+void lq_say_text(FILE *f, const char *text, size_t n, bool lines) {
+    char out[SHOWN];
+    for (size_t i = 0; i < n;) {
+        i += shown(text + i, n - i, lines, out);
+        fputs(out, f);
+    }
+}
+
+char *lq_say_shown(const char *text) {
+    size_t n = strlen(text), used = 0;
+    char *copy = malloc(n * (SHOWN - 1) + 1);
+    for (size_t i = 0; copy && i < n; used += strlen(copy + used)) i += shown(text + i, n - i, false, copy + used);
+    if (!copy) return NULL;
+    copy[used] = '\0';
+    char *tight = realloc(copy, used + 1);
+    return tight ? tight : copy;
+}
+
+static void say(FILE *f, const char *fmt, va_list ap) {
+    char *text = NULL;
+    const int n = vasprintf(&text, fmt, ap);
+    if (n >= 0) lq_say_text(f, text, (size_t)n, false);
+    if (n >= 0) free(text);
+}
+
+void lq_say(FILE *f, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    say(f, fmt, ap);
+    va_end(ap);
+}
+
+void lq_say_line(FILE *f, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    say(f, fmt, ap);
+    va_end(ap);
+    fputc('\n', f);
+}
+
+void lq_say_number(lq_text *t, double x, int digits) {
+    if (isfinite(x)) lq_text_fmt(t, "%.*g", digits, x);
+    else lq_text_fmt(t, "null");
+}
+
+int lq_say_json(lq_text *t) {
+    const lq_err memory = {LQ_E_MEMORY, "no memory for the result"};
+    const int status = t->failed ? lq_say_error(&memory) : 0;
+    if (!status) fwrite(t->p, 1, t->n, stdout), putchar('\n');
+    lq_text_free(t);
+    return status;
+}
+
+// --- errors ---
 
 static void error_head(void) {
     fflush(stdout);
@@ -28,7 +117,7 @@ static void error_head(void) {
 
 int lq_say_error(const lq_err *err) {
     error_head();
-    fprintf(stderr, ": %s\n", err && err->text[0] ? err->text : "failed, and nothing says why");
+    lq_say_line(stderr, ": %s", err && err->text[0] ? err->text : "failed, and nothing says why");
     return 1;
 }
 
@@ -37,9 +126,9 @@ int lq_say_usage(const char *verb, const char *fmt, ...) {
     error_head();
     fprintf(stderr, "%s%s: ", verb ? " " : "", verb ? verb : "");
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    say(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "\n%s%s%s explains it\n", "lq help", verb ? " " : "", verb ? verb : "");
+    fprintf(stderr, "\nlq help%s%s explains it\n", verb ? " " : "", verb ? verb : "");
     return 2;
 }
 
@@ -106,7 +195,7 @@ static int columns(void) {
 }
 
 void lq_bar_begin(lq_bar *b, const char *what, const char *unit, size_t total, bool quiet) {
-    *b = (lq_bar){.what = what, .unit = unit, .start = now(), .tty = isatty(STDERR_FILENO), .quiet = quiet, .total = total, .percent = -1};
+    *b = (lq_bar){.what = what, .unit = unit, .start = now(), .tty = lq_say_cursor(stderr), .quiet = quiet, .total = total, .percent = -1};
     b->last = b->tty ? 0 : b->start;
 }
 
@@ -132,8 +221,9 @@ void lq_bar_at(lq_bar *b, size_t done, const char *note) {
     if (b->quiet || at - b->last < (b->tty ? 0.1 : 10) || (!b->tty && percent == b->percent)) return;
     b->last = at;
     b->percent = percent;
-    char text[256];
-    bar_text(b, done, at, note, text, sizeof text);
+    char text[256], *safe = note ? lq_say_shown(note) : NULL;
+    bar_text(b, done, at, safe, text, sizeof text);
+    free(safe);
     if (!b->tty) {
         fprintf(stderr, "%s: %s\n", b->what, text);
         return;
@@ -183,8 +273,8 @@ void lq_table_row(lq_table *t, const char *const *cells) {
         t->cap = cap;
     }
     for (size_t c = 0; c < width; c++) {
-        int wide = cells[c] ? lq_say_width(cells[c]) : 0;
-        t->cell[t->rows * width + c] = strdup(cells[c] ? cells[c] : "");
+        char *text = t->cell[t->rows * width + c] = lq_say_shown(cells[c] ? cells[c] : "");
+        const int wide = text ? lq_say_width(text) : 0;
         if (wide > t->width[c]) t->width[c] = wide;
     }
     t->rows++;

@@ -3,6 +3,7 @@
 // declare that below and name it in lq.c's table.
 #ifndef LQ_VERB_H
 #define LQ_VERB_H
+#include "formats/json.h"
 #include "runtime/lq.h"
 #include <stdio.h>
 
@@ -82,16 +83,30 @@ void lq_help_print(const lq_verb *v, FILE *f);
 // --- what comes in from outside (input.c) ---
 // A whole file ("-": standard input), allocated, NUL-terminated (the NUL is not counted).
 bool lq_input_read(const char *path, size_t limit, char **text, size_t *n, lq_err *err);
-// From here on Ctrl-C does not kill the program but makes lq_input_stopped true; a second one kills.
+// Once, at the start: a mapped file that becomes shorter ends the program with a line, a limit on file sizes is an error of the write.
+void lq_input_guard(void);
+// From here on Ctrl-C does not kill the program but makes lq_input_stopped true; a second one kills, and so does the first where
+// nobody asks for a second. For verbs that leave nothing half done when they are killed.
 void lq_input_catch(void);
 bool lq_input_stopped(void);
 
 // --- what every verb prints with (say.c) ---
+// Text of a file or of the command line goes through one of these five (or a table's cells): a terminal shows it and obeys nothing in
+// it. Controls, marks that turn the direction of writing and bytes that are not UTF-8 become \n, \x1b, \u{202e}.
+void lq_say_text(FILE *f, const char *text, size_t n, bool lines); // lines: line feeds and tabs stay as they are
+char *lq_say_shown(const char *text);                              // such a text, allocated; NULL: no memory
+void lq_say(FILE *f, const char *fmt, ...) LQ_PRINTF(2, 3);        // all of what printf makes of it, line feeds of fmt too
+void lq_say_line(FILE *f, const char *fmt, ...) LQ_PRINTF(2, 3);   // the same, and then a line feed
+// A number of JSON: null where it is no number or has no end.
+void lq_say_number(lq_text *t, double x, int digits);
+// Prints such a text and a line feed, and frees it. The exit status: 1 and an error where there was no memory for it.
+int lq_say_json(lq_text *t);
 // Prints "lq: <text>" to stderr and returns 1: the last line of a failed verb.
 int lq_say_error(const lq_err *err);
 // Usage error: "lq <verb>: <text>", a hint at --help; returns 2.
 int lq_say_usage(const char *verb, const char *fmt, ...) LQ_PRINTF(2, 3);
-bool lq_say_color(FILE *f); // a terminal, and NO_COLOR is not set
+bool lq_say_cursor(FILE *f); // a terminal that obeys escape sequences
+bool lq_say_color(FILE *f);  // such a one, and NO_COLOR is not set
 // Starts a style on such a file ("1" bold, "2" dim, "31" red), "" ends it; elsewhere writes nothing.
 void lq_say_style(FILE *f, const char *code);
 // "1.23 GB", "4m 05s", "12.3k": into one of a few static buffers.

@@ -355,9 +355,10 @@ static void test_json_reads(void) {
 
 static void test_json_writes(void) {
     lq_text t = {0};
-    static const char raw[] = "a\"\\\n\t\r\x01\x7f\xc3\xa9\xff\xe2\x82z\xf0\x9f\x98";
+    static const char raw[] = "a\"\\\n\t\r\x01\x7f\xc3\xa9\xff\xe2\x82z\xc2\x9b\xe2\x80\xae\xe2\x80\x8d\xef\xbb\xbf\xf0\x9f\x98";
     lq_text_json(&t, raw, sizeof raw - 1);
-    CHECK(!strcmp(t.p, "\"a\\\"\\\\\\n\\t\\r\\u0001\x7f\xc3\xa9\xef\xbf\xbd\xef\xbf\xbdz\xef\xbf\xbd\""), "%s", t.p);
+    CHECK(!strcmp(t.p, "\"a\\\"\\\\\\n\\t\\r\\u0001\\u007f\xc3\xa9\xef\xbf\xbd\xef\xbf\xbdz\\u009b\\u202e\xe2\x80\x8d\\ufeff\xef\xbf\xbd\""),
+          "%s", t.p);
     CHECK(lq_json_check(t.p, t.n, lim, "t", NULL), "what is written parses");
     lq_text_fmt(&t, "%d", 42);
     CHECK(!t.failed && !strcmp(t.p + t.n - 2, "42"), "fmt");
