@@ -11,8 +11,8 @@ import numpy as np
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
+import decoder_np
 import llama2c
-import llama_np
 import rtn_reference
 
 lq, data = os.path.abspath(sys.argv[1]), os.path.join(here, "../../../shared/data/models/stories260K")
@@ -41,10 +41,10 @@ def rows_joined(s):
 def reference(cfg, w, ids, protocol):
     window = cfg["max_position_embeddings"]  # 512: the model holds no more
     if protocol == "gptq2048":
-        return llama_np.perplexity(cfg, w, ids, window, 0)
+        return decoder_np.perplexity(cfg, w, ids, window, 0)
     cut = list(ids[: len(ids) // window * window])
     cut[::window] = [cfg["bos_token_id"]] * (len(cut) // window)
-    return llama_np.perplexity(cfg, w, cut, window, window // 2)
+    return decoder_np.perplexity(cfg, w, cut, window, window // 2)
 
 
 def rounded(w, kind):

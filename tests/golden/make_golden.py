@@ -1,7 +1,8 @@
-# make_golden.py: the logits that transformers computes in f64 for the models of make_models.py, written to tests/golden/logits/.
-# Needs torch and transformers; run by hand when a model is added:    make_golden.py DIR   (DIR: where make_models.py wrote)
-# It also proves llama_np.py: both must agree but for the rope, which transformers computes in f32.
-import json
+# make_golden.py: the logits that transformers computes in f64 for the models of models.py, written to
+# tests/golden/logits. Needs torch and transformers; run by hand when a model is added:    make_golden.py DIR [NAME...]
+# (DIR: where make_models.py wrote.) It also proves decoder_np.py, which must agree, shows that what a model is there to
+# exercise can be told from its absence, and reports how far the routers are from a tie.
+import contextlib
 import os
 import sys
 
@@ -9,26 +10,89 @@ import numpy as np
 import torch
 import transformers
 
-import llama_np
+import decoder_np
 import make_models
-import st
+import models
 
 folder, here = sys.argv[1], os.path.dirname(os.path.abspath(__file__))
+transformers.logging.set_verbosity_error()
+
+
+@contextlib.contextmanager
+def double():
+    """The models cast norms, rope and routers to float32: while this holds, that is f64."""
+    kept = torch.float32, torch.float, torch.Tensor.float
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.float32, torch.float, torch.Tensor.float = kept
+        torch.set_default_dtype(torch.float32)
+
+
+def theirs(path, ids):
+    """Loads as anybody would, by names; then the same weights in a model built and run in f64."""
+    loaded, info = transformers.AutoModelForCausalLM.from_pretrained(
+        path, dtype=torch.float32, output_loading_info=True
+    )
+    assert not any(info.values()), info
+    state = {k: v.double() for k, v in loaded.state_dict().items()}
+    with double(), torch.no_grad():
+        config = transformers.AutoConfig.from_pretrained(path)
+        config.dtype = None
+        model = (
+            type(loaded)
+            ._from_config(config, attn_implementation="eager", experts_implementation="eager", dtype=torch.float64)
+            .eval()
+        )
+        model.load_state_dict(state, strict=True)
+        assert all(t.dtype in (torch.float64, torch.int64, torch.bool) for t in [*model.parameters(), *model.buffers()])
+        return model(torch.tensor(ids.astype(np.int64))[None]).logits[0].numpy()
+
+
+def without(cfg):
+    """The same config with one of its features wrong, by name."""
+    rope = cfg.get("rope_parameters") or cfg.get("rope_scaling") or {}
+    if any(cfg.get(k) for k in ("sliding_window",)) and cfg.get("use_sliding_window", True):
+        yield "window + 1", {**cfg, "sliding_window": cfg["sliding_window"] + 1}
+        yield "window - 1", {**cfg, "sliding_window": cfg["sliding_window"] - 1}
+    if "max_window_layers" in cfg and cfg.get("use_sliding_window") and "layer_types" not in cfg:
+        yield "a layer more with a window", {**cfg, "max_window_layers": cfg["max_window_layers"] - 1}
+    if "layer_types" in cfg:
+        yield "layer_types", {k: v for k, v in cfg.items() if k != "layer_types"}
+    if "long_factor" in rope:
+        key = "rope_parameters" if "rope_parameters" in cfg else "rope_scaling"
+        yield "the other factors", {
+            **cfg,
+            key: {**rope, "long_factor": rope["short_factor"], "short_factor": rope["long_factor"]},
+        }
+        yield "attention factor 1", {**cfg, key: {**rope, "attention_factor": 1.0}}
+    if cfg["model_type"] == "gpt_neox":
+        yield "the other residual", {**cfg, "use_parallel_residual": not cfg.get("use_parallel_residual", True)}
+        yield "the other gelu", {**cfg, "hidden_act": "gelu" if cfg["hidden_act"] == "gelu_new" else "gelu_new"}
+    if "num_experts_per_tok" in cfg:
+        yield "one expert less", {**cfg, "num_experts_per_tok": cfg["num_experts_per_tok"] - 1}
+
+
 os.makedirs(os.path.join(here, "logits"), exist_ok=True)
-for name in make_models.MODELS:
-    path = os.path.join(folder, name)
-    cfg = json.load(open(os.path.join(path, "config.json")))
-    ids = np.fromfile(os.path.join(path, "ids.bin"), "<i4")
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**cfg, attn_implementation="eager")).double().eval()
-    w, _ = st.read(os.path.join(path, "model.safetensors"))
-    state = {k: torch.from_numpy(np.array(v, np.float64)) for k, v in w.items()}
-    if cfg["tie_word_embeddings"]:
-        state["lm_head.weight"] = state["model.embed_tokens.weight"]
-    model.load_state_dict(state, strict=True)
-    with torch.no_grad():
-        theirs = model(torch.tensor(ids.astype(np.int64))[None]).logits[0].numpy()
-    exact = {k: v.astype(np.float64) for k, v in w.items()}
-    ours, bound = llama_np.forward(cfg, exact, ids, ctx=len(ids)), llama_np.bound(cfg, exact, ids)
-    np.save(os.path.join(here, "logits", name + ".npy"), theirs.astype(np.float32))
-    print(f"{name}: |transformers - numpy| {np.abs(theirs - ours).max():.2e}, logits up to {np.abs(theirs).max():.2f}, f32 bound {bound.min():.2e} to {bound.max():.2e}")
-    assert np.abs(theirs - ours).max() < bound.max()
+for name in sys.argv[2:] or models.MODELS:
+    cfg, w, ids = make_models.load(os.path.join(folder, name))
+    golden = theirs(os.path.join(folder, name), ids)
+    ours, bound = decoder_np.forward(cfg, w, ids, ctx=len(ids)), decoder_np.bound(cfg, w, ids)
+    np.save(os.path.join(here, "logits", name + ".npy"), golden[:: make_models.EVERY].astype(np.float32))
+    off, margin = np.abs(golden - ours).max(), decoder_np.margin(cfg, w, ids)
+    print(
+        f"{name}: |transformers - numpy| {off:.1e}, logits up to {np.abs(golden).max():.2f}, "
+        f"f32 bound {bound.min():.1e} to {bound.max():.1e}",
+        end="",
+    )
+    print(f", routers' margin {margin:.1e}" if margin < np.inf else "")
+    for what, wrong in without(cfg):
+        seen = (np.abs(decoder_np.forward(wrong, w, ids, ctx=len(ids)) - golden).max(-1) / bound)[
+            :: make_models.EVERY
+        ].max()
+        print(f"    {what}: {seen:.0f} bounds off")
+        assert seen > 10
+    assert off < 1e-6 and margin > 1e-4

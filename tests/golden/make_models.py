@@ -1,5 +1,5 @@
-# make_models.py: tiny random Llamas that between them have every feature of the architecture. Seeded and made with integer arithmetic of our
-# own, so that every machine makes the same bytes.      make_models.py DIR
+# make_models.py: makes the tiny random models of models.py. Seeded and made with integer arithmetic of our own, so that
+# every machine makes the same bytes.      make_models.py DIR
 import json
 import os
 import sys
@@ -8,22 +8,13 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import st
+from models import ARCHS, MODELS
 
-BASE = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 259, "rms_norm_eps": 1e-5, "max_position_embeddings": 128, "rope_theta": 10000.0,
-        "tie_word_embeddings": False, "bos_token_id": 256, "eos_token_id": 257}
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
-# name -> what differs from BASE, and the element type of the file
-MODELS = {
-    "gqa": ({}, "BF16"),
-    "tied": ({"tie_word_embeddings": True, "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 1, "rms_norm_eps": 1e-6}, "BF16"),
-    "mha": ({"num_key_value_heads": 4, "head_dim": 32, "attention_bias": True, "mlp_bias": True, "rope_theta": 500000.0}, "F32"),
-    "llama3": ({"rope_scaling": LLAMA3, "rope_theta": 500000.0, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3}, "BF16"),
-    "linear": ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "F16"),
-    "dynamic": ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": 32, "num_hidden_layers": 1}, "F32"),
-    "yarn": ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}, "max_position_embeddings": 32, "num_key_value_heads": 1}, "BF16"),
-}
-TOKENS = 100  # also the context that models are opened with: it decides what dynamic scaling does
+EVERY = 3  # of the golden logits this row of so many is kept
+
+
+def tokens(name):
+    return MODELS[name][2]["tokens"]
 
 
 def noise(seed, n):
@@ -38,33 +29,47 @@ def noise(seed, n):
 
 
 def shapes(cfg):
-    dim, ffn, heads = cfg["hidden_size"], cfg["intermediate_size"], cfg["num_attention_heads"]
-    d = cfg.get("head_dim") or dim // heads
-    q, kv = heads * d, cfg["num_key_value_heads"] * d
-    out = {"model.embed_tokens.weight": (cfg["vocab_size"], dim), "model.norm.weight": (dim,)}
+    _, _, layer, (embed, norm, head) = ARCHS[cfg["model_type"]]
+    layers, out = embed.rpartition(".")[0] + ".layers.", {}
+
+    def put(prefix, rows):
+        for name, n, k, bias in rows:
+            out[prefix + name + ".weight"] = (n, k) if k else (n,)
+            if bias:
+                out[prefix + name + ".bias"] = (n,)
+
+    dim, vocab = cfg["hidden_size"], cfg["vocab_size"]
+    put("", [(embed, vocab, dim, False), (norm, dim, 0, "layer_norm_eps" in cfg)])
     if not cfg["tie_word_embeddings"]:
-        out["lm_head.weight"] = (cfg["vocab_size"], dim)
+        put("", [(head, vocab, dim, False)])
     for i in range(cfg["num_hidden_layers"]):
-        p = f"model.layers.{i}."
-        out[p + "input_layernorm.weight"] = out[p + "post_attention_layernorm.weight"] = (dim,)
-        for name, n, k in (("self_attn.q_proj", q, dim), ("self_attn.k_proj", kv, dim), ("self_attn.v_proj", kv, dim), ("self_attn.o_proj", dim, q),
-                           ("mlp.gate_proj", ffn, dim), ("mlp.up_proj", ffn, dim), ("mlp.down_proj", dim, ffn)):
-            out[p + name + ".weight"] = (n, k)
-            if cfg.get("attention_bias" if "attn" in name else "mlp_bias"):
-                out[p + name + ".bias"] = (n,)
+        put(f"{layers}{i}.", layer(cfg))
     return out
 
 
 def weights(cfg, seed):
-    out = {}
+    out, embed = {}, ARCHS[cfg["model_type"]][3][0]
     for i, (name, shape) in enumerate(sorted(shapes(cfg).items())):
         a = noise(seed * 1000 + i, int(np.prod(shape))).reshape(shape)
         if "norm" in name:
-            a = 1 + 0.3 * a
+            a = 0.3 * a + name.endswith(".weight")
         elif len(shape) == 2:
-            a = a * (2.0 if "embed" in name else 2.5 / shape[1] ** 0.5)
+            a = a * (2.0 if name.startswith(embed) else 2.5 / shape[1] ** 0.5)
         out[name] = a.astype(np.float32)
     return out
+
+
+def write(to, tensors, dtype, shards):
+    """One file, or shards with an index: the tensors in turn, so that a weight and its bias are in different files."""
+    if shards == 1:
+        return st.write(os.path.join(to, "model.safetensors"), tensors, dtype)
+    names = [f"model-{i + 1:05}-of-{shards:05}.safetensors" for i in range(shards)]
+    where = {name: names[i % shards] for i, name in enumerate(sorted(tensors))}
+    for file in names:
+        st.write(os.path.join(to, file), {name: a for name, a in tensors.items() if where[name] == file}, dtype)
+    total = sum(a.size for a in tensors.values()) * (4 if dtype == "F32" else 2)
+    index = {"metadata": {"total_size": total}, "weight_map": where}
+    json.dump(index, open(os.path.join(to, "model.safetensors.index.json"), "w"), indent=1)
 
 
 def byte_symbols():
@@ -91,16 +96,24 @@ def tokenizer():
 
 
 def make(folder):
-    for seed, (name, (changes, dtype)) in enumerate(MODELS.items(), 1):
-        cfg = {**BASE, **changes}
+    for seed, (name, (kind, changes, file)) in enumerate(MODELS.items(), 1):
+        arch, base, _, _ = ARCHS[kind]
+        cfg = {"architectures": [arch], "model_type": kind, **base, **changes}
         to = os.path.join(folder, name)
         os.makedirs(to, exist_ok=True)
-        st.write(os.path.join(to, "model.safetensors"), weights(cfg, seed), dtype)
+        write(to, weights(cfg, seed), file["dtype"], file["shards"])
         json.dump(cfg, open(os.path.join(to, "config.json"), "w"), indent=1)
         json.dump(tokenizer(), open(os.path.join(to, "tokenizer.json"), "w"))
-        ids = (np.abs(noise(seed * 1000 + 999, TOKENS)) * 1e6).astype(np.int64) % 256
+        ids = (np.abs(noise(seed * 1000 + 999, tokens(name))) * 1e6).astype(np.int64) % 256
         ids[0] = 256
         ids.astype("<i4").tofile(os.path.join(to, "ids.bin"))
+
+
+def load(path):
+    """config, f64 weights and ids of a model that was made."""
+    files = [f for f in sorted(os.listdir(path)) if f.endswith(".safetensors")]
+    w = {k: v.astype(np.float64) for f in files for k, v in st.read(os.path.join(path, f))[0].items()}
+    return json.load(open(os.path.join(path, "config.json"))), w, np.fromfile(os.path.join(path, "ids.bin"), "<i4")
 
 
 if __name__ == "__main__":

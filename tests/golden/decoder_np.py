@@ -1,0 +1,277 @@
+# decoder_np.py: the decoders of models.py in numpy and f64, written from the papers and the models' descriptions and
+# not from lq, and what f32 arithmetic may do to their results.
+#
+# The bound on a logit comes from stochastic arithmetic: each operation's result is moved by a random number within what
+# f32 rounding can add to that operation, (terms / 16 + 8) * U * sum|terms| for a sum (lq's reference adds in 16 lanes),
+# and the logits' spread over several such runs is taken.
+# (Adding up worst cases through all layers instead gives bounds of no use: each matrix multiplies them by its absolute
+# row sums.) Where there are routers the bound means something only if none is near a tie: margin() says how far.
+import math
+
+import numpy as np
+
+U = 2.0**-24  # half an ulp of f32
+
+
+def lanes(terms):
+    return terms / 16 + 8
+
+
+class Exact:
+    margin = math.inf
+
+    def moved(self, y, terms):
+        return y
+
+
+class Rounded:
+    """Moves results at random within `terms`, a bound already multiplied by all but U."""
+
+    margin = math.inf
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def moved(self, y, terms):
+        return y + U * terms * self.rng.uniform(-1, 1, y.shape)
+
+
+def rope_settings(cfg):
+    """(theta, share of a head that is rotated, the scaling): of rope_parameters, or of keys of their own."""
+    p = cfg.get("rope_parameters") or {}
+    scaling = p or cfg.get("rope_scaling") or {}
+    theta = p.get("rope_theta", cfg.get("rope_theta", cfg.get("rotary_emb_base", 10000.0)))
+    share = p.get("partial_rotary_factor", cfg.get("partial_rotary_factor", cfg.get("rotary_pct", 1.0)))
+    return theta, share, scaling
+
+
+def rope_freqs(cfg, dim, ctx):
+    """inv_freq [dim / 2] and the factor of cos and sin, as the scaling of config.json says."""
+    theta, _, scaling = rope_settings(cfg)
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    factor = scaling.get("factor", 1.0)
+    original = cfg.get("original_max_position_embeddings") or scaling.get(
+        "original_max_position_embeddings", cfg["max_position_embeddings"]
+    )
+    if kind == "dynamic" and ctx > original:
+        theta *= (factor * ctx / original - (factor - 1)) ** (dim / (dim - 2))
+    freqs = theta ** -(np.arange(0, dim, 2) / dim)
+    mscale = 1.0
+    if kind == "linear":
+        freqs = freqs / factor
+    elif kind == "llama3":
+        wave = 2 * math.pi / freqs
+        smooth = (original / wave - scaling["low_freq_factor"]) / (
+            scaling["high_freq_factor"] - scaling["low_freq_factor"]
+        )
+        freqs = freqs * np.clip(smooth, 0, 1) + freqs / factor * (1 - np.clip(smooth, 0, 1))
+    elif kind == "yarn":
+        border = lambda turns: dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+        low = max(math.floor(border(scaling.get("beta_fast", 32))), 0)
+        high = min(math.ceil(border(scaling.get("beta_slow", 1))), dim - 1)
+        ramp = np.clip((np.arange(dim // 2) - low) / max(high - low, 0.001), 0, 1)
+        freqs = freqs / factor * ramp + freqs * (1 - ramp)
+        mscale = scaling.get("attention_factor") or 0.1 * math.log(factor) + 1
+    elif kind == "longrope":
+        freqs = freqs / np.array(scaling["long_factor" if ctx > original else "short_factor"])
+        longer = cfg["max_position_embeddings"] / original
+        mscale = scaling.get("attention_factor") or (
+            math.sqrt(1 + math.log(longer) / math.log(original)) if longer > 1 else 1.0
+        )
+    return freqs, mscale
+
+
+def linear(f, x, w, bias=None):
+    y = f.moved(x @ w.T, lanes(w.shape[1]) * (np.abs(x) @ np.abs(w).T))
+    return y if bias is None else f.moved(y + bias, np.abs(y + bias))
+
+
+def rmsnorm(f, x, gamma, eps):
+    rel = f.moved(np.ones(x.shape[:-1] + (1,)), lanes(x.shape[-1]) / 2)  # of the root of the mean
+    y = x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps) * rel * gamma
+    return f.moved(y, 3 * np.abs(y))
+
+
+def layernorm(f, x, gamma, beta, eps):
+    x = x - x.mean(-1, keepdims=True)
+    x = f.moved(x, lanes(x.shape[-1]) * np.mean(np.abs(x), -1, keepdims=True) + np.abs(x))
+    return f.moved(rmsnorm(f, x, gamma, eps) + beta, np.abs(beta))
+
+
+def rope(f, x, freqs, mscale, heads):
+    t, half = x.shape[0], len(freqs)
+    x = x.reshape(t, heads, -1)
+    angle = np.arange(t)[:, None] * freqs[None, :]
+    angle = f.moved(angle, 4 * np.abs(angle))[:, None]  # frequency and product are rounded
+    c, s = np.cos(angle) * mscale, np.sin(angle) * mscale
+    a, b, y = x[..., :half], x[..., half : 2 * half], x.copy()
+    y[..., :half], y[..., half : 2 * half] = a * c - b * s, b * c + a * s
+    terms = np.zeros_like(x)
+    terms[..., :half] = terms[..., half : 2 * half] = 5 * mscale * (np.abs(a) + np.abs(b))
+    return f.moved(y, terms)
+
+
+def attention(f, q, k, v, kv_heads, window):
+    t, heads, d = q.shape
+    out = np.zeros((t, heads, d))
+    mask = np.tril(np.ones((t, t), bool))
+    if window:  # the token itself counts
+        mask &= ~np.tril(np.ones((t, t), bool), -window)
+    for h in range(heads):
+        kh, vh = k[:, h * kv_heads // heads], v[:, h * kv_heads // heads]
+        s = q[:, h] @ kh.T / math.sqrt(d)
+        s = f.moved(s, lanes(d) * (np.abs(q[:, h]) @ np.abs(kh).T) / math.sqrt(d) + 2 * np.abs(s))
+        s = np.where(mask, s, -np.inf)
+        p = np.exp(s - s.max(-1, keepdims=True))
+        p = f.moved(p, 8 * p)
+        p /= f.moved(p.sum(-1, keepdims=True), lanes(t) * p.sum(-1, keepdims=True))
+        out[:, h] = f.moved(p @ vh, t * (p @ np.abs(vh)))
+    return out.reshape(t, heads * d)
+
+
+ERF = np.vectorize(math.erf)
+UNARY = {
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: x / 2 * (1 + ERF(x / math.sqrt(2))),
+    "gelu_pytorch_tanh": lambda x: x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+}
+UNARY["gelu_new"] = UNARY["gelu_pytorch_tanh"]
+
+
+def unary(f, name, x):
+    return f.moved(UNARY[name](x), 8 * np.abs(x) if "gelu" in name else 8 * np.abs(UNARY[name](x)))
+
+
+class Parts:
+    """A checkpoint by the parts of a layer: what an architecture calls them, and how it lays several in a tensor."""
+
+    def __init__(self, cfg, w):
+        self.cfg, self.w, self.kind = cfg, w, cfg.get("model_type", "llama")
+        self.heads = cfg["num_attention_heads"]
+        self.kv_heads = cfg.get("num_key_value_heads") or self.heads
+        self.d = cfg.get("head_dim") or cfg["hidden_size"] // self.heads
+        self.neox = self.kind == "gpt_neox"
+        self.root = "gpt_neox." if self.neox else "model."
+        self.attn = "attention." if self.neox else "self_attn."
+        self.eps = float(np.float32(cfg["layer_norm_eps"] if self.neox else cfg.get("rms_norm_eps", 1e-6)))
+        self.act = cfg.get("hidden_act", "gelu" if self.neox else "silu")
+
+    def pair(self, name):
+        return self.w[name + ".weight"], self.w.get(name + ".bias")
+
+    def window(self, layer):
+        if "layer_types" in self.cfg:
+            return self.cfg["sliding_window"] if self.cfg["layer_types"][layer] == "sliding_attention" else 0
+        if self.kind == "qwen2":
+            return (
+                self.cfg["sliding_window"]
+                if self.cfg.get("use_sliding_window") and layer >= self.cfg["max_window_layers"]
+                else 0
+            )
+        return self.cfg.get("sliding_window") or 0
+
+    def norm(self, f, x, name):
+        gamma, beta = self.pair(name)
+        return rmsnorm(f, x, gamma, self.eps) if beta is None else layernorm(f, x, gamma, beta, self.eps)
+
+    def qkv(self, p):
+        """Weight and bias of each of Q, K and V."""
+        d, p = self.d, p + self.attn
+        if self.kind == "phi3":
+            ends = np.cumsum([self.heads * d, self.kv_heads * d, self.kv_heads * d])[:-1]
+            return [(w, None) for w in np.split(self.w[p + "qkv_proj.weight"], ends)]
+        if self.neox:  # of each head: its Q, its K, its V
+            w, b = self.pair(p + "query_key_value")
+            w = w.reshape(self.heads, 3, d, -1)
+            b = None if b is None else b.reshape(self.heads, 3, d)
+            return [(w[:, i].reshape(self.heads * d, -1), None if b is None else b[:, i].reshape(-1)) for i in range(3)]
+        return [self.pair(p + name) for name in ("q_proj", "k_proj", "v_proj")]
+
+    def gated(self, f, x, gate, up, down):
+        x = unary(f, self.act, linear(f, x, *gate)) * linear(f, x, *up)
+        return linear(f, f.moved(x, np.abs(x)), *down)
+
+    def mlp(self, f, x, p):
+        if self.neox:
+            x = unary(f, self.act, linear(f, x, *self.pair(p + "mlp.dense_h_to_4h")))
+            return linear(f, x, *self.pair(p + "mlp.dense_4h_to_h"))
+        if self.kind == "phi3":
+            gate, up = np.split(self.w[p + "mlp.gate_up_proj.weight"], 2)
+            return self.gated(f, x, (gate,), (up,), self.pair(p + "mlp.down_proj"))
+        if self.kind == "mixtral":
+            return self.experts(f, x, p + "block_sparse_moe.")
+        return self.gated(f, x, *(self.pair(p + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")))
+
+    def experts(self, f, x, p):
+        k = self.cfg["num_experts_per_tok"]
+        logits = linear(f, x, self.w[p + "gate.weight"])
+        order = np.sort(logits, -1)
+        f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
+        chosen = np.argsort(-logits, -1, kind="stable")[:, :k]
+        share = np.exp(np.take_along_axis(logits, chosen, -1) - logits.max(-1, keepdims=True))
+        share = f.moved(share / share.sum(-1, keepdims=True), 16 * share)
+        y = np.zeros_like(x)
+        for e in range(self.cfg["num_local_experts"]):
+            row, place = np.nonzero(chosen == e)
+            if len(row):
+                z = self.gated(f, x[row], *(self.pair(f"{p}experts.{e}.{name}") for name in ("w1", "w3", "w2")))
+                y[row] += f.moved(z * share[row, place, None], k * np.abs(z))
+        return y
+
+    def head(self):
+        name = "embed_out.weight" if self.neox else "lm_head.weight"
+        return self.w[
+            name if name in self.w else self.root + ("embed_in.weight" if self.neox else "embed_tokens.weight")
+        ]
+
+
+def forward(cfg, w, ids, f=None, ctx=None):
+    """Logits [len(ids)][vocab]. w: name -> f64 array, as in the checkpoint."""
+    f, m = f or Exact(), Parts(cfg, w)
+    rotated = int(m.d * rope_settings(cfg)[1])
+    freqs, mscale = rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"])
+    h = w[m.root + ("embed_in.weight" if m.neox else "embed_tokens.weight")][ids]
+    for i in range(cfg["num_hidden_layers"]):
+        p = f"{m.root}layers.{i}."
+        x = m.norm(f, h, p + "input_layernorm")
+        q, k, v = (linear(f, x, *part) for part in m.qkv(p))
+        q, k = rope(f, q, freqs, mscale, m.heads), rope(f, k, freqs, mscale, m.kv_heads)
+        y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, m.window(i))
+        y = linear(f, y, *m.pair(p + m.attn + ("dense" if m.neox else "o_proj")))
+        before, h = h, f.moved(h + y, np.abs(h + y))
+        x = m.norm(
+            f, before if m.neox and cfg.get("use_parallel_residual", True) else h, p + "post_attention_layernorm"
+        )
+        h = h + m.mlp(f, x, p)
+        h = f.moved(h, np.abs(h))
+    x = m.norm(f, h, "gpt_neox.final_layer_norm" if m.neox else "model.norm")
+    return linear(f, x, m.head())
+
+
+def margin(cfg, w, ids):
+    """The least distance of a router's logit that was taken from the first that was not; inf: there is no router."""
+    f = Exact()
+    forward(cfg, w, ids, f, len(ids))
+    return f.margin
+
+
+def bound(cfg, w, ids, runs=8):
+    """For each row, the largest error of a logit that f32 arithmetic explains: twice the largest seen over the runs."""
+    exact = forward(cfg, w, ids, ctx=len(ids))
+    spread = np.max(
+        [np.abs(forward(cfg, w, ids, Rounded(seed), len(ids)) - exact) for seed in range(runs)], axis=(0, 2)
+    )
+    return 2 * spread
+
+
+def perplexity(cfg, w, ids, window, first):
+    """exp of the mean of -log p over windows of the ids; `first`: the first position whose successor is scored."""
+    total, n = 0.0, 0
+    for at in range(0, len(ids) - window + 1, window):
+        part = np.asarray(ids[at : at + window])
+        logits = forward(cfg, w, part)[first:-1]
+        top = logits.max(-1, keepdims=True)
+        logp = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
+        total -= logp[np.arange(len(logp)), part[first + 1 :]].sum()
+        n += len(logp)
+    return math.exp(total / n), n

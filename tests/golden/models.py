@@ -1,0 +1,172 @@
+# models.py: which tiny models make_models.py makes. ARCHS: what the checkpoints of an architecture hold, as
+# transformers saves them; MODELS: a row for each model, which between them have every feature of their architecture.
+
+COMMON = {
+    "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 259,
+    "max_position_embeddings": 128, "tie_word_embeddings": False, "bos_token_id": 256, "eos_token_id": 257,
+}
+DECODER = {**COMMON, "num_key_value_heads": 2, "hidden_act": "silu", "rms_norm_eps": 1e-5}
+
+
+# A layer's tensors are rows (name, n, k, bias): a matrix [n][k], or a vector of n where k is 0; with a bias or without.
+def heads_of(cfg):
+    """Widths of Q and of K and V."""
+    d = cfg.get("head_dim") or cfg["hidden_size"] // cfg["num_attention_heads"]
+    return cfg["num_attention_heads"] * d, cfg.get("num_key_value_heads", cfg["num_attention_heads"]) * d
+
+
+def norms(cfg, bias=False):
+    return [(name, cfg["hidden_size"], 0, bias) for name in ("input_layernorm", "post_attention_layernorm")]
+
+
+def attention(cfg, bias, o_bias):
+    dim, (q, kv) = cfg["hidden_size"], heads_of(cfg)
+    rows = [("q_proj", q, dim, bias), ("k_proj", kv, dim, bias), ("v_proj", kv, dim, bias), ("o_proj", dim, q, o_bias)]
+    return [("self_attn." + name, *shape) for name, *shape in rows]
+
+
+def gated(cfg, gate="mlp.gate_proj", up="mlp.up_proj", down="mlp.down_proj", bias=False):
+    dim, ffn = cfg["hidden_size"], cfg["intermediate_size"]
+    return [(gate, ffn, dim, bias), (up, ffn, dim, bias), (down, dim, ffn, bias)]
+
+
+def layer_llama(cfg):
+    bias = cfg.get("attention_bias", False)
+    return norms(cfg) + attention(cfg, bias, bias) + gated(cfg, bias=cfg.get("mlp_bias", False))
+
+
+def layer_qwen2(cfg):
+    return norms(cfg) + attention(cfg, True, False) + gated(cfg)
+
+
+def layer_phi3(cfg):
+    dim, ffn, (q, kv) = cfg["hidden_size"], cfg["intermediate_size"], heads_of(cfg)
+    fused = [("self_attn.qkv_proj", q + 2 * kv, dim, False), ("mlp.gate_up_proj", 2 * ffn, dim, False)]
+    return norms(cfg) + fused + [("self_attn.o_proj", dim, q, False), ("mlp.down_proj", dim, ffn, False)]
+
+
+def layer_neox(cfg):
+    dim, ffn, bias = cfg["hidden_size"], cfg["intermediate_size"], cfg.get("attention_bias", True)
+    return norms(cfg, True) + [
+        ("attention.query_key_value", 3 * dim, dim, bias), ("attention.dense", dim, dim, bias),
+        ("mlp.dense_h_to_4h", ffn, dim, True), ("mlp.dense_4h_to_h", dim, ffn, True),
+    ]
+
+
+def layer_mixtral(cfg):
+    moe, experts = "block_sparse_moe.", cfg["num_local_experts"]
+    out = norms(cfg) + attention(cfg, False, False) + [(moe + "gate", experts, cfg["hidden_size"], False)]
+    for e in range(experts):
+        out += gated(cfg, *(f"{moe}experts.{e}.{name}" for name in ("w1", "w3", "w2")))
+    return out
+
+
+# model_type -> architectures[0], a config, a layer, and the names around the layers: embedding, last norm, head
+NAMES = ("model.embed_tokens", "model.norm", "lm_head")
+NEOX = ("gpt_neox.embed_in", "gpt_neox.final_layer_norm", "embed_out")
+ARCHS = {
+    "llama": ("LlamaForCausalLM", {**DECODER, "rope_theta": 10000.0}, layer_llama, NAMES),
+    "mistral": ("MistralForCausalLM", DECODER, layer_llama, NAMES),
+    "qwen2": ("Qwen2ForCausalLM", DECODER, layer_qwen2, NAMES),
+    "phi3": ("Phi3ForCausalLM", {**DECODER, "pad_token_id": 258}, layer_phi3, NAMES),
+    "gpt_neox": ("GPTNeoXForCausalLM", {**COMMON, "hidden_act": "gelu", "layer_norm_eps": 1e-5}, layer_neox, NEOX),
+    "mixtral": ("MixtralForCausalLM", DECODER, layer_mixtral, NAMES),
+}
+
+# name -> model_type, what differs in the config, and of the checkpoint: `dtype`, `shards`, and `tokens`: the length of
+# its prompt, which is also the context that it is opened with: that decides what dynamic scaling and longrope do.
+# Configs are of either form: rope_theta and rope_scaling (transformers 4), or rope_parameters (5).
+FILE = {"dtype": "BF16", "shards": 1, "tokens": 100}
+MODELS = {}
+
+
+def model(name, kind, changes, **file):
+    MODELS[name] = (kind, changes, {**FILE, **file})
+
+
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+model("gqa", "llama", {})
+model("tied", "llama", {
+    "tie_word_embeddings": True, "hidden_size": 96, "num_attention_heads": 6, "num_key_value_heads": 1,
+    "rms_norm_eps": 1e-6,
+})
+model("mha", "llama", {
+    "num_key_value_heads": 4, "head_dim": 32, "attention_bias": True, "mlp_bias": True, "rope_theta": 500000.0,
+}, dtype="F32")
+model("llama3", "llama", {
+    "rope_scaling": LLAMA3, "rope_theta": 500000.0, "hidden_size": 128, "intermediate_size": 256,
+    "num_hidden_layers": 3,
+})
+model("linear", "llama", {"rope_scaling": {"type": "linear", "factor": 4.0}}, dtype="F16")
+model("dynamic", "llama", {
+    "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": 32, "num_hidden_layers": 1,
+}, dtype="F32")
+model("yarn", "llama", {
+    "rope_scaling": {"rope_type": "yarn", "factor": 4.0}, "max_position_embeddings": 32, "num_key_value_heads": 1,
+})
+
+DEFAULT = {"rope_theta": 10000.0, "rope_type": "default"}
+model("mistral", "mistral", {"sliding_window": 29, "head_dim": 20, "rope_theta": 10000.0, "torch_dtype": "bfloat16"})
+model("mistral_full", "mistral", {
+    "sliding_window": None, "head_dim": None, "num_attention_heads": 8, "hidden_size": 96, "tie_word_embeddings": True,
+    "rope_parameters": {**DEFAULT, "rope_theta": 1000000.0}, "dtype": "float16",
+}, dtype="F16")
+
+model("qwen2", "qwen2", {
+    "use_sliding_window": False, "sliding_window": 16, "max_window_layers": 1, "rope_theta": 1000000.0,
+    "vocab_size": 272, "rms_norm_eps": 1e-6, "num_attention_heads": 6, "hidden_size": 84, "num_key_value_heads": 3,
+})
+model("qwen2_window", "qwen2", {
+    "use_sliding_window": True, "sliding_window": 24, "max_window_layers": 2, "num_hidden_layers": 3,
+    "tie_word_embeddings": True, "rope_theta": 10000.0,
+}, dtype="F32")
+model("qwen2_types", "qwen2", {
+    "use_sliding_window": True, "sliding_window": 40, "max_window_layers": 0, "num_hidden_layers": 3,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "num_key_value_heads": 1,
+    "rope_parameters": DEFAULT, "dtype": "float16",
+}, dtype="F16")
+
+# Of a head of 15 with 0.8 of it rotated: six frequencies.
+LONG = {"short_factor": [1.0, 1.0, 1.125, 1.25, 1.5, 1.75], "long_factor": [1.0, 1.25, 2.0, 3.5, 6.0, 8.5]}
+SMALL_HEAD = {"hidden_size": 60, "intermediate_size": 152}
+PHI3 = {
+    **SMALL_HEAD, "partial_rotary_factor": 0.8, "rope_theta": 10000.0, "rope_scaling": {"type": "longrope", **LONG},
+    "max_position_embeddings": 256, "original_max_position_embeddings": 64, "sliding_window": None,
+}
+model("phi3", "phi3", {**PHI3, "num_key_value_heads": 4})
+model("phi3_short", "phi3", PHI3, dtype="F16", tokens=64)
+model("phi3_window", "phi3", {
+    "sliding_window": 33, "original_max_position_embeddings": 128, "num_key_value_heads": 1, "head_dim": 24,
+    "tie_word_embeddings": True, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.75},
+}, dtype="F32")
+model("phi3_v5", "phi3", {
+    **SMALL_HEAD, "max_position_embeddings": 64, "original_max_position_embeddings": 32, "sliding_window": 50,
+    "rope_parameters": {
+        **LONG, "rope_theta": 10000.0, "rope_type": "longrope", "partial_rotary_factor": 0.8,
+        "original_max_position_embeddings": 32,
+    }, "dtype": "bfloat16",
+})
+
+model("neox", "gpt_neox", {
+    "rotary_pct": 0.25, "rotary_emb_base": 10000, "use_parallel_residual": True, "attention_bias": True,
+}, dtype="F16", shards=3)
+model("neox_serial", "gpt_neox", {
+    "use_parallel_residual": False, "num_attention_heads": 5, "hidden_size": 75, "intermediate_size": 140,
+    "hidden_act": "gelu_new", "rope_parameters": {**DEFAULT, "rope_theta": 20000.0, "partial_rotary_factor": 0.4},
+}, dtype="F32")
+model("neox_plain", "gpt_neox", {
+    "rotary_pct": 1.0, "rotary_emb_base": 10000, "attention_bias": False, "tie_word_embeddings": True,
+    "num_attention_heads": 2,
+})
+
+model("mixtral", "mixtral", {
+    "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None, "rope_theta": 1000000.0,
+    "intermediate_size": 56, "torch_dtype": "bfloat16",
+})
+model("mixtral_window", "mixtral", {
+    "num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 27, "head_dim": 24, "num_key_value_heads": 1,
+    "intermediate_size": 72, "rope_parameters": DEFAULT,
+}, dtype="F32")
