@@ -5,10 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
-
-static const size_t side_max = 512u << 20;
 
 const char *const lq_side_files[] = {
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
@@ -54,22 +53,43 @@ static const lq_tensor *file_inside(const lq_ckpt *c, const char *name, bool *an
     return found;
 }
 
+// The most that is read of a side file: vocabularies are large, all else is small.
+static size_t file_max(const char *name) {
+    static const char *const large[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"};
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++)
+        if (!strcmp(name, large[i])) return 256u << 20;
+    return 16u << 20;
+}
+
+// Of a file that is mapped a copy: what was checked must not change before it is read.
+static bool file_copy(const lq_ckpt *c, const lq_tensor *t, lq_kept **out, lq_err *err) {
+    const char *name = t->name + strlen(LQ_FILE_PREFIX);
+    if (t->bytes > file_max(name))
+        return lq_fail(err, LQ_E_LIMIT, "%s: side file %s: %zu bytes, at most %zu are read", c->path, name, t->bytes, file_max(name));
+    if (!(*out = lq_kept_new(t->bytes))) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for %s", c->path, name);
+    if (t->bytes) memcpy((*out)->data, t->data, t->bytes);
+    return true;
+}
+
+static bool file_beside(const lq_ckpt *c, const char *name, lq_kept **out, lq_err *err) {
+    char *path = lq_path_join(c->folder, name);
+    if (!path) return lq_fail(err, LQ_E_MEMORY, "%s: no memory", name);
+    bool ok = access(path, F_OK) != 0 || lq_kept_read(path, file_max(name), out, NULL, err);
+    free(path);
+    return ok;
+}
+
 bool lq_ckpt_file(lq_ckpt *c, const char *name, lq_bytes *out, lq_err *err) {
     *out = (lq_bytes){0};
     if (!lq_file_name_ok(name)) return lq_fail(err, LQ_E_USAGE, "%s: side file \"%.100s\" is a path, expected a name", c->path, name);
-    bool any;
+    bool any, ok = true;
     const lq_tensor *t = file_inside(c, name, &any);
-    if (t) return *out = (lq_bytes){t->data, t->bytes}, true;
-    if (any || !c->folder) return true;
+    if (!t && (any || !c->folder)) return true;
     pthread_mutex_lock(&c->lock);
     lq_kept *k = c->kept;
     while (k && (!k->name || strcmp(k->name, name) != 0)) k = k->next;
-    bool ok = true;
     if (!k) {
-        char *path = lq_path_join(c->folder, name);
-        if (!path) ok = lq_fail(err, LQ_E_MEMORY, "%s: no memory", name);
-        else if (access(path, F_OK) == 0) ok = lq_kept_read(path, side_max, &k, err);
-        free(path);
+        ok = t ? file_copy(c, t, &k, err) : file_beside(c, name, &k, err);
         if (k && !(k->name = strdup(name))) {
             free(k);
             k = NULL;
@@ -80,6 +100,44 @@ bool lq_ckpt_file(lq_ckpt *c, const char *name, lq_bytes *out, lq_err *err) {
     pthread_mutex_unlock(&c->lock);
     if (k) *out = (lq_bytes){k->data, k->n};
     return ok;
+}
+
+bool lq_ckpt_file_size(const lq_ckpt *c, const char *name, size_t *out) {
+    struct stat st;
+    bool any, found;
+    *out = 0;
+    if (!lq_file_name_ok(name)) return false;
+    const lq_tensor *t = file_inside(c, name, &any);
+    if (t) return *out = t->bytes, true;
+    char *path = any || !c->folder ? NULL : lq_path_join(c->folder, name);
+    found = path && !stat(path, &st);
+    free(path);
+    if (found && S_ISREG(st.st_mode)) *out = (size_t)st.st_size;
+    return found;
+}
+
+// --- the files themselves ---
+
+bool lq_ckpt_stat(const lq_ckpt *c, size_t i, lq_file_info *out) {
+    const bool indexed = c->index.path != NULL;
+    if (indexed && i == 0) return *out = c->index, true;
+    i -= indexed;
+    if (i >= c->shards || !c->shard[i].mapped) return false;
+    return *out = c->shard[i].info, true;
+}
+
+bool lq_ckpt_is_file(const lq_ckpt *c, uint64_t dev, uint64_t ino) {
+    lq_file_info f;
+    struct stat st;
+    for (size_t i = 0; lq_ckpt_stat(c, i, &f); i++)
+        if (f.dev == dev && f.ino == ino) return true;
+    for (size_t i = 0; lq_side_files[i] && c->folder; i++) {
+        char *path = lq_path_join(c->folder, lq_side_files[i]);
+        bool same = path && !stat(path, &st) && (uint64_t)st.st_dev == dev && (uint64_t)st.st_ino == ino;
+        free(path);
+        if (same) return true;
+    }
+    return false;
 }
 
 // --- weights ---
@@ -203,7 +261,7 @@ static void reading_begin(reading *r, const lq_shard *s) {
     r->s = s;
     r->page = (size_t)sysconf(_SC_PAGESIZE);
     r->gone = s->data_at / r->page * r->page;
-    r->streams = s->fd >= 0 && s->bytes > STREAM_MIN;
+    r->streams = s->mapped && s->bytes > STREAM_MIN;
     if (r->streams) pages_advise(s, r->gone, s->bytes, MADV_SEQUENTIAL);
     reading_ahead(r, s->data_at);
 }
@@ -269,5 +327,5 @@ bool lq_ckpt_verify(const lq_ckpt *c, lq_tick *tick, void *arg, lq_err *err) {
 void lq_ckpt_drop(const lq_ckpt *c, const lq_tensor *t) {
     const lq_shard *s = &c->shard[t->file];
     size_t page = (size_t)sysconf(_SC_PAGESIZE), from = (size_t)((const uint8_t *)t->data - s->map), to = from + t->bytes;
-    if (s->fd >= 0) pages_advise(s, (from + page - 1) / page * page, to / page * page, MADV_DONTNEED);
+    if (s->mapped) pages_advise(s, (from + page - 1) / page * page, to / page * page, MADV_DONTNEED);
 }

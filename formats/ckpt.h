@@ -1,5 +1,5 @@
 // ckpt.h: a checkpoint on disk, whoever wrote it: tensors by name, side files by name, weights ready to bind.
-// Opening maps the files and checks every claim they make; nothing is copied. All pointers live until lq_ckpt_close.
+// Opening maps the files and checks every claim they make; only headers are copied. All pointers live until lq_ckpt_close.
 //
 // Refused, each in one line: anything that does not parse, overlaps, leaves gaps, or claims more than the file holds;
 // a file that was cut short; a lone shard of a sharded model; two tensors of one name.
@@ -34,6 +34,13 @@ typedef struct lq_typed {
 
 typedef struct lq_ckpt lq_ckpt;
 
+// A file that was opened, as it was then.
+typedef struct lq_file_info {
+    const char *path;
+    uint64_t dev, ino, bytes;
+    int64_t sec, nsec; // of the last change to it
+} lq_file_info;
+
 // `path`: a .lq or .safetensors file, a model.safetensors.index.json, or a directory that holds one of them.
 bool lq_ckpt_open(const char *path, lq_ckpt **out, lq_err *err);
 // The same from memory that the caller keeps until the close; `name` is what errors call it. There is nothing beside it.
@@ -50,10 +57,17 @@ const char *lq_ckpt_meta(const lq_ckpt *c, const char *key);       // a string o
 bool lq_ckpt_meta_at(const lq_ckpt *c, size_t i, const char **key, const char **value);
 const lq_typed *lq_ckpt_typed(const lq_ckpt *c, const char *name); // NULL: there is no coded weight of this name
 size_t lq_ckpt_file_bytes(const lq_ckpt *c);           // on disk, all shards
+// The files one by one: the index, if there is one, then every shard; false past the last.
+bool lq_ckpt_stat(const lq_ckpt *c, size_t i, lq_file_info *out);
+// Whether a file is one of them, or a side file that lies beside them.
+bool lq_ckpt_is_file(const lq_ckpt *c, uint64_t dev, uint64_t ino);
 
 // A side file (config.json, tokenizer.json ...): from inside a .lq file that has any, else from beside the checkpoint.
-// Absent: returns true with out->p == NULL. The bytes are not NUL-terminated.
+// Absent: returns true with out->p == NULL. The bytes are not NUL-terminated, and nobody else can change them. Vocabularies
+// may have 256 MB, other files 16 MB: what is larger is refused before it is read.
 bool lq_ckpt_file(lq_ckpt *c, const char *name, lq_bytes *out, lq_err *err);
+// Whether there is one, and its bytes, without reading it.
+bool lq_ckpt_file_size(const lq_ckpt *c, const char *name, size_t *out);
 // Names of the side files that make a model complete, NULL-terminated: what `lq quantize` carries over.
 extern const char *const lq_side_files[];
 

@@ -10,14 +10,16 @@
 
 typedef struct lq_meta {
     const char *key, *value;
-    size_t at; // where the value's first byte stands in the file
+    size_t at; // where the value's first byte stands in the header
 } lq_meta;
 
 typedef struct lq_shard {
     char *path;           // what errors call it
-    int fd;               // -1: bytes of somebody else
+    bool mapped;          // else bytes of somebody else
+    lq_file_info info;    // of a mapped file
     const uint8_t *map;   // [bytes]
     size_t bytes, data_at;
+    char *header;         // [data_at - 8] our own: what is checked must not change before it is read. Gone once it is read
     const char *container;
     char *arena;          // decoded names and metadata
     lq_tensor *tensor;    // [count] by name
@@ -42,6 +44,7 @@ typedef struct lq_kept {
 
 struct lq_ckpt {
     char *path, *folder; // folder NULL: nothing stands beside it
+    lq_file_info index;  // path NULL: it was opened without one
     lq_shard *shard;     // [shards]
     size_t shards;
     lq_tensor *tensor;   // [count] by name
@@ -53,8 +56,11 @@ struct lq_ckpt {
 };
 
 lq_kept *lq_kept_new(size_t n);
-bool lq_kept_read(const char *path, size_t max, lq_kept **out, lq_err *err); // a whole file
+// A whole file; `info` may be NULL.
+bool lq_kept_read(const char *path, size_t max, lq_kept **out, lq_file_info *info, lq_err *err);
 char *lq_path_join(const char *folder, const char *name);
+// "...-00001-of-00003.safetensors": the number of shards, 0 if the name is not of that kind.
+long lq_shard_total(const char *name);
 const lq_typed *lq_typed_find(const lq_typed *list, size_t count, const char *name);
 
 const lq_tensor *lq_shard_find(const lq_shard *s, const char *name);

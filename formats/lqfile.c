@@ -66,11 +66,10 @@ static bool header_check(const lq_shard *s, lq_err *err) {
         if (!strcmp(s->meta[i].key, "lq.header")) m = &s->meta[i];
     if (!m) return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.header (the header's checksum) is missing", s->path);
     uint64_t want, got;
-    const char *header = (const char *)s->map + 8, *digits = (const char *)s->map + m->at;
     size_t n = s->data_at - 8;
-    if (strlen(m->value) != 16 || memcmp(digits, m->value, 16) != 0 || !lq_sum_parse(m->value, 16, &want))
+    if (strlen(m->value) != 16 || memcmp(s->header + m->at, m->value, 16) != 0 || !lq_sum_parse(m->value, 16, &want))
         return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.header is \"%.40s\", expected 16 hex digits", s->path, m->value);
-    got = lq_header_sum(header, n, (size_t)(digits - header));
+    got = lq_header_sum(s->header, n, m->at);
     if (got != want)
         return lq_fail(err, LQ_E_FORMAT, "%s: the header is damaged: checksum %016llx, expected %016llx", s->path, (unsigned long long)got,
                        (unsigned long long)want);

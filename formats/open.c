@@ -41,10 +41,8 @@ static bool tensors_read(lq_shard *s, lq_err *err) {
 static const container containers[] = {{tensors_probe, tensors_read}};
 
 static void shard_close(lq_shard *s) {
-    if (s->fd >= 0) {
-        if (s->map) munmap((void *)(uintptr_t)s->map, s->bytes);
-        close(s->fd);
-    }
+    if (s->mapped) munmap((void *)(uintptr_t)s->map, s->bytes);
+    free(s->header);
     free(s->path);
     free(s->arena);
     free(s->tensor);
@@ -55,22 +53,45 @@ static void shard_close(lq_shard *s) {
 }
 
 static bool shard_read(lq_shard *s, lq_err *err) {
-    for (size_t i = 0; i < sizeof containers / sizeof *containers; i++)
-        if (containers[i].probe(s->map, s->bytes)) return containers[i].read(s, err);
-    return lq_fail(err, LQ_E_FORMAT, "%s: not a checkpoint that lq knows", s->path);
+    size_t i = 0, rows = sizeof containers / sizeof *containers;
+    while (i < rows && !containers[i].probe(s->map, s->bytes)) i++;
+    if (i == rows) return lq_fail(err, LQ_E_FORMAT, "%s: not a checkpoint that lq knows", s->path);
+    bool ok = containers[i].read(s, err);
+    free(s->header);
+    s->header = NULL;
+    return ok;
 }
 
+static lq_file_info info_of(const char *path, const struct stat *st) {
+    return (lq_file_info){.path = path, .dev = (uint64_t)st->st_dev, .ino = (uint64_t)st->st_ino, .bytes = (uint64_t)st->st_size,
+                          .sec = (int64_t)st->st_mtim.tv_sec, .nsec = (int64_t)st->st_mtim.tv_nsec};
+}
+
+// Opens a regular file to read it; -1 with the reason in err.
+static int file_open(const char *path, struct stat *st, lq_err *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && !fstat(fd, st) && S_ISREG(st->st_mode)) return fd;
+    if (fd >= 0 && !S_ISREG(st->st_mode)) lq_fail(err, LQ_E_IO, "%s: not a regular file", path);
+    else lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+// The descriptor is not kept: a model may have more shards than a process may have files open.
 static bool shard_open(lq_shard *s, const char *path, lq_err *err) {
     struct stat st;
-    *s = (lq_shard){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), .path = strdup(path)};
+    *s = (lq_shard){.path = strdup(path)};
     if (!s->path) return lq_fail(err, LQ_E_MEMORY, "%s: no memory", path);
-    if (s->fd < 0 || fstat(s->fd, &st)) return lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return lq_fail(err, LQ_E_IO, "%s: not a regular file", path);
-    if (st.st_size == 0) return lq_fail(err, LQ_E_FORMAT, "%s: the file is empty", path);
+    int fd = file_open(path, &st, err);
+    if (fd < 0) return false;
     s->bytes = (size_t)st.st_size;
-    void *map = mmap(NULL, s->bytes, PROT_READ, MAP_SHARED, s->fd, 0);
-    if (map == MAP_FAILED) return lq_fail(err, LQ_E_IO, "%s: cannot be mapped: %s", path, strerror(errno));
-    s->map = map;
+    s->info = info_of(s->path, &st);
+    void *map = s->bytes ? mmap(NULL, s->bytes, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    int why = errno;
+    close(fd);
+    if (!s->bytes) return lq_fail(err, LQ_E_FORMAT, "%s: the file is empty", path);
+    if (map == MAP_FAILED) return lq_fail(err, LQ_E_IO, "%s: cannot be mapped: %s", path, strerror(why));
+    s->map = map, s->mapped = true;
     return shard_read(s, err);
 }
 
@@ -82,16 +103,14 @@ lq_kept *lq_kept_new(size_t n) {
     return k;
 }
 
-bool lq_kept_read(const char *path, size_t max, lq_kept **out, lq_err *err) {
+bool lq_kept_read(const char *path, size_t max, lq_kept **out, lq_file_info *info, lq_err *err) {
     struct stat st;
     lq_kept *k = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool ok = fd >= 0 && !fstat(fd, &st);
-    if (!ok) lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
-    else if (!S_ISREG(st.st_mode)) ok = lq_fail(err, LQ_E_IO, "%s: not a regular file", path);
-    else if ((size_t)st.st_size > max)
+    int fd = file_open(path, &st, err);
+    bool ok = fd >= 0;
+    if (ok && (size_t)st.st_size > max)
         ok = lq_fail(err, LQ_E_LIMIT, "%s: %lld bytes, at most %zu are read", path, (long long)st.st_size, max);
-    else if (!(k = lq_kept_new((size_t)st.st_size)))
+    else if (ok && !(k = lq_kept_new((size_t)st.st_size)))
         ok = lq_fail(err, LQ_E_MEMORY, "%s: no memory for its %lld bytes", path, (long long)st.st_size);
     for (size_t at = 0; ok && at < k->n;) {
         ssize_t got = read(fd, k->data + at, k->n - at);
@@ -100,8 +119,9 @@ bool lq_kept_read(const char *path, size_t max, lq_kept **out, lq_err *err) {
         else if (errno != EINTR) ok = lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
     }
     if (fd >= 0) close(fd);
-    if (!ok) free(k);
-    else *out = k;
+    if (ok && info) *info = info_of(path, &st);
+    if (ok) *out = k;
+    else free(k);
     return ok;
 }
 
@@ -120,13 +140,17 @@ static bool ends(const char *s, const char *suffix) {
     return n >= m && !strcmp(s + n - m, suffix);
 }
 
-// "...-00001-of-00003.safetensors": the number of shards, 0 if the name is not of that kind.
-static long shard_total(const char *name) {
-    const char *of = strstr(name, "-of-");
-    if (!of || of == name || of[-1] < '0' || of[-1] > '9') return 0;
-    char *end;
-    long total = strtol(of + 4, &end, 10);
-    return end > of + 4 && (*end == '.' || *end == 0) ? total : 0;
+// The last "-of-" counts: a name may hold others.
+long lq_shard_total(const char *name) {
+    long total = 0;
+    for (const char *of = name; (of = strstr(of, "-of-")); of += 4) {
+        char *end;
+        total = 0;
+        if (of == name || of[-1] < '0' || of[-1] > '9' || of[4] < '0' || of[4] > '9') continue;
+        long n = strtol(of + 4, &end, 10);
+        if (*end == '.' || *end == 0) total = n;
+    }
+    return total;
 }
 
 // --- joining shards ---
@@ -296,7 +320,7 @@ static bool index_open(lq_ckpt *c, lq_err *err) {
     lq_kept *text;
     placed *p = NULL;
     size_t count = 0;
-    if (!lq_kept_read(c->path, index_max, &text, err)) return false;
+    if (!lq_kept_read(c->path, index_max, &text, &c->index, err)) return false;
     char *arena = malloc(text->n + 1);
     bool ok = arena || lq_fail(err, LQ_E_MEMORY, "%s: no memory for the index", c->path);
     ok = ok && lq_json_check(text->data, text->n, (lq_json_limits){index_max, 16}, c->path, err) &&
@@ -309,7 +333,7 @@ static bool index_open(lq_ckpt *c, lq_err *err) {
 
 // --- open ---
 
-// Which file of a directory is the checkpoint: the index, model.safetensors, or the only one there is.
+// Which file of a directory is the checkpoint: the one that goes by the usual name, whatever was made beside it, or the only one.
 static bool folder_choose(const char *folder, char **out, lq_err *err) {
     DIR *d = opendir(folder);
     if (!d) return lq_fail(err, LQ_E_IO, "%s: %s", folder, strerror(errno));
@@ -327,13 +351,13 @@ static bool folder_choose(const char *folder, char **out, lq_err *err) {
     }
     closedir(d);
     const char *pick = NULL;
-    if (main_index && !lqs) pick = "model.safetensors.index.json";
-    else if (main_file && !lqs) pick = "model.safetensors";
+    if (main_index) pick = "model.safetensors.index.json";
+    else if (main_file) pick = "model.safetensors";
     else if (indices == 1 && (!lqs || ends(index, ".lq.index.json"))) pick = index;
     else if (!indices && files == 1) pick = file;
     if (!pick && !indices && !files)
         return lq_fail(err, LQ_E_FORMAT, "%s: holds no .lq, .safetensors or .safetensors.index.json file", folder);
-    if (!pick && !indices && shard_total(file) > 1)
+    if (!pick && !indices && lq_shard_total(file) > 1)
         return lq_fail(err, LQ_E_FORMAT, "%s: holds shards but no index (model.safetensors.index.json)", folder);
     if (!pick) return lq_fail(err, LQ_E_FORMAT, "%s: holds %zu checkpoints; name the one that is meant", folder, indices + files);
     *out = lq_path_join(folder, pick);
@@ -349,7 +373,7 @@ static bool alone_check(const lq_ckpt *c, lq_err *err) {
 
 static bool single_open(lq_ckpt *c, lq_err *err) {
     const char *base = base_name(c->path);
-    long total = shard_total(base);
+    long total = lq_shard_total(base);
     if (total > 1)
         return lq_fail(err, LQ_E_FORMAT, "%s: one shard of %ld; give the model's index (model.safetensors.index.json) or its directory",
                        c->path, total);
@@ -363,8 +387,10 @@ static bool paths_set(lq_ckpt *c, const char *path, lq_err *err) {
     struct stat st;
     if (stat(path, &st)) return lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode)) {
-        c->folder = strdup(path);
-        return c->folder ? folder_choose(path, &c->path, err) : lq_fail(err, LQ_E_MEMORY, "%s: no memory", path);
+        size_t n = strlen(path);
+        while (n > 1 && path[n - 1] == '/') n--;
+        c->folder = strndup(path, n);
+        return c->folder ? folder_choose(c->folder, &c->path, err) : lq_fail(err, LQ_E_MEMORY, "%s: no memory", path);
     }
     const char *base = base_name(path);
     c->path = strdup(path);
@@ -398,7 +424,7 @@ bool lq_ckpt_open_bytes(const void *data, size_t n, const char *name, lq_ckpt **
         lq_fail(err, LQ_E_MEMORY, "%s: no memory", name);
     } else {
         c->shards = 1;
-        c->shard->fd = -1, c->shard->map = data, c->shard->bytes = n;
+        c->shard->map = data, c->shard->bytes = n;
         ok = shard_read(c->shard, err) && alone_check(c, err) && shards_join(c, err);
     }
     if (ok) *out = c;

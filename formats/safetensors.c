@@ -51,7 +51,7 @@ static bool meta_take(reader *r) {
         const char *key = string_take(r, &n);
         if (strlen(key) != n) return lq_fail(r->err, LQ_E_FORMAT, "%s: NUL in a name of __metadata__", s->path);
         if (lq_json_next(&r->walk) != '"') return lq_fail(r->err, LQ_E_FORMAT, "%s: metadata \"%.100s\" is not a string", s->path, key);
-        size_t at = (size_t)(r->walk.p + 1 - (const char *)s->map);
+        size_t at = (size_t)(r->walk.p + 1 - s->header);
         const char *value = string_take(r, &m);
         if (strlen(value) != m) return lq_fail(r->err, LQ_E_FORMAT, "%s: NUL in metadata \"%.100s\"", s->path, key);
         if (!grow((void **)&s->meta, s->metas, &r->meta_cap, sizeof *s->meta))
@@ -176,12 +176,13 @@ bool lq_safetensors_read(lq_shard *s, lq_err *err) {
     if (n > s->bytes - 8 || n > header_max)
         return lq_fail(err, LQ_E_FORMAT, "%s: not a safetensors file, or cut short: header of %llu bytes in a file of %zu", s->path,
                        (unsigned long long)n, s->bytes);
-    const char *text = (const char *)s->map + 8;
+    const char *text = s->header = malloc((size_t)n + 1);
+    s->arena = malloc((size_t)n + 1);
+    if (!s->header || !s->arena) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for the header", s->path);
+    memcpy(s->header, s->map + 8, (size_t)n);
     if (n < 2 || text[0] != '{') return lq_fail(err, LQ_E_FORMAT, "%s: not a safetensors file: the header does not begin with {", s->path);
     if (!lq_json_check(text, (size_t)n, (lq_json_limits){header_max, 4}, s->path, err)) return false;
     s->data_at = 8 + (size_t)n;
-    s->arena = malloc((size_t)n);
-    if (!s->arena) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for the header", s->path);
     reader r = {.s = s, .walk = {text, text + n}, .free_at = s->arena, .data = s->bytes - s->data_at, .err = err};
     lq_json_take(&r.walk);
     while (lq_json_next(&r.walk) != '}') {

@@ -341,6 +341,17 @@ static bool work_begin(lq_writer *w, lq_err *err) {
     return bytes_write(w, w->data, w->data_path, &none, sizeof none, 0, err);
 }
 
+bool lq_out_name_check(const char *out, lq_err *err) {
+    const char *slash = strrchr(out, '/'), *base = slash ? slash + 1 : out;
+    const char *index = ".index.json";
+    size_t n = strlen(base), m = strlen(index);
+    if (!n) return lq_fail(err, LQ_E_USAGE, "\"%s\": expected the name of a file", out);
+    if (lq_shard_total(base) > 1)
+        return lq_fail(err, LQ_E_USAGE, "%s: is named like one shard of %ld, and would not open without the others", out, lq_shard_total(base));
+    if (n >= m && !strcmp(base + n - m, index)) return lq_fail(err, LQ_E_USAGE, "%s: is named like the index of a model in several files", out);
+    return true;
+}
+
 bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err) {
     *out = NULL;
     lq_writer *w = calloc(1, sizeof *w);
@@ -362,7 +373,7 @@ bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err) {
     else if (!lq_add_size(o->header_room, 8 + 1024, &w->start) || w->start > 100 * 1000 * 1000 ||
              !lq_align_size(w->start, LQ_ALIGN_PAGE, &w->start))
         ok = lq_fail(err, LQ_E_LIMIT, "%s: a header of %zu bytes is too long", w->out, o->header_room);
-    if (!ok || !folder_lock(w, err) || !work_begin(w, err)) {
+    if (!ok || !lq_out_name_check(w->out, err) || !folder_lock(w, err) || !work_begin(w, err)) {
         lq_writer_close(w, false);
         return false;
     }

@@ -19,6 +19,8 @@ typedef struct lq_writer_opts {
     size_t header_room;      // bytes for the header: lq_writer_entry_room of every tensor + metadata
 } lq_writer_opts;
 
+// Whether a file of this name would open again: not one like a shard's or an index's.
+bool lq_out_name_check(const char *out, lq_err *err);
 bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err);
 // The most header bytes a tensor of this name, its checksum and its type can take. Of a weight, count each part.
 size_t lq_writer_entry_room(const char *name);
