@@ -131,7 +131,8 @@ void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst) {
                 for (int64_t i = at; i < stop; i++) dst[i] = part[i - at] * s;
         }
     }
-    for (int32_t i = 0; i < w->outliers; i++) dst[w->outlier[i]] = lq_bf16_f32(w->outlier_w[(size_t)row * (size_t)w->outliers + (size_t)i]);
+    const uint16_t *apart = w->outlier_w + (size_t)row * (size_t)w->outliers;
+    for (int32_t i = 0; i < w->outliers; i++) dst[w->perm ? w->perm[w->outlier[i]] : w->outlier[i]] = lq_bf16_f32(apart[i]);
 }
 
 // --- names ---

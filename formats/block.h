@@ -78,7 +78,7 @@ typedef struct lq_weight {
     const int32_t *perm;        // [k] stored column j is logical column perm[j]
     const float *smooth;        // [k] x is multiplied by this before it is used
     const float *table;         // [2^bits] of LQ_W_TABLE
-    const int32_t *outlier;     // [outliers] columns kept apart, without perm and of LQ_W_INT only; their codes are z
+    const int32_t *outlier;     // [outliers] stored columns kept apart, of LQ_W_INT only; their codes are z
     const uint16_t *outlier_w;  // [n][outliers] bf16
     int32_t outliers;
     const float *act_scale;     // [1] of type.act.fixed

@@ -84,7 +84,7 @@ static bool isa_cap(const char *name, unsigned *isa, lq_err *err) {
 static void cpu_fill(lq_dev *d, unsigned isa) {
     lq_cpu *c = d->self;
     c->isa = isa;
-    c->q8 = lq_q8_row_c;
+    c->q8 = &lq_q8_c;
     lq_ops *o = &d->ops;
     *o = (lq_ops){.alloc = cpu_alloc, .free = cpu_free, .put = cpu_put, .get = cpu_put, .sync = cpu_sync,
                   .record = cpu_record, .replay = cpu_replay, .forget = cpu_forget};
@@ -93,16 +93,18 @@ static void cpu_fill(lq_dev *d, unsigned isa) {
 #if defined(__x86_64__)
     if (isa & LQ_ISA_AVX2) {
         lq_cpu_avx2_slots(o);
-        c->q8 = lq_q8_row_avx2;
+        c->q8 = &lq_q8_avx2;
         name = "avx2";
     }
     if (isa & LQ_ISA_AVX512) {
         lq_cpu_avx512_slots(o);
-        c->q8 = lq_q8_row_avx512;
+        c->q8 = &lq_q8_avx512;
         name = "avx512 vnni";
     }
 #endif
     d->layout = isa ? LQ_X86 : LQ_ANY;
+    d->act = LQ_F32;
+    d->q8 = true;
     lq_ukr_choose(isa, d->ukr);
     snprintf(d->isa, sizeof d->isa, "%s", name);
 }
@@ -207,32 +209,4 @@ void lq_dev_close(lq_dev *d) {
 bool lq_dev_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
     if (!d->host) return true; // the plug-in sizes its own when a model is loaded
     return cpu_scratch(d, 0, lq_cpu_slots_work(l, lq_pool_threads(d->pool)), err);
-}
-
-// q, scale and sum, each on a 64-byte border.
-static void act_sizes(lq_atype t, int rows, int64_t k, size_t *q, size_t *cells) {
-    const size_t groups = (size_t)((k + t.group - 1) / t.group);
-    *q = (groups * (size_t)rows * (size_t)t.group + 63) & ~(size_t)63;
-    *cells = (groups * (size_t)rows * 4 + 63) & ~(size_t)63;
-}
-size_t lq_act_bytes(lq_atype t, int rows, int64_t k) {
-    if (t.elem != LQ_I8) return 0;
-    size_t q, cells;
-    act_sizes(t, rows, k, &q, &cells);
-    return q + 2 * cells;
-}
-void lq_act_bind(lq_act *a, lq_atype t, int rows, int64_t k, void *base) {
-    a->type = t;
-    a->x.type = LQ_F32;
-    a->x.rows = rows;
-    a->x.cols = (int)k;
-    a->q = NULL;
-    a->scale = NULL;
-    a->sum = NULL;
-    if (t.elem != LQ_I8) return;
-    size_t q, cells;
-    act_sizes(t, rows, k, &q, &cells);
-    a->q = base;
-    a->scale = (float *)(void *)((char *)base + q);
-    a->sum = (int32_t *)(void *)((char *)base + q + cells);
 }

@@ -29,15 +29,26 @@ typedef struct lq_mat {
     size_t stride; // elements from row to row
 } lq_mat;
 
-// Activations as a matmul reads them, in the stored order of the weight's columns. PLAIN: only x. Q8: group-major, so the
-// rows of any block are adjacent; groups = ceil(k / group), what stands behind k is 0. x.rows and x.cols are set in both;
-// x.p may be NULL in Q8 unless a weight keeps outlier columns apart.
+// Activations as a matmul reads them, and how they are made: by `quant`, or by whoever makes x (norm's and glu's `act`).
+// v[j] = x[c] * smooth[c], c = perm[j]: the stored order of the weight's columns. Where x.p here is set and is not where x comes from,
+// v is also written there. Then v is rounded as `type` says (below); of what is rounded the stored columns `outlier` count as 0.
+//   F32   nothing: a matmul reads x
+//   I8    q int8 [cell][row][q_row], scale and sum (of q) [cell][row]. A cell is q_row of k, what stands behind k is 0
+//   E4M3  q, on a CPU the rounded values as f32, [row][q_row]; scale [cell][row], a cell is q_group of k
+// x.p may be NULL unless it is F32 or a weight keeps outlier columns apart: those are read from x.
 typedef struct lq_act {
     lq_atype type;
-    lq_mat x;       // [rows][k]
-    int8_t *q;      // [groups][rows][group]
-    float *scale;   // [groups][rows]
-    int32_t *sum;   // [groups][rows]: sum of the group's q
+    lq_mat x;                // [rows][k]
+    void *q;
+    float *scale;
+    int32_t *sum, *zero;     // zero [row]: asym
+    size_t q_row, q_group;   // elements from row to row and from cell to cell: the device's choice
+    const float *smooth;     // [k] or NULL
+    const int32_t *perm;     // [k] or NULL
+    const int32_t *outlier;  // [outliers]
+    int outliers;
+    const float *fixed;      // [1] type.fixed
+    const int32_t *fixed_zero; // [1] type.fixed and .asym
 } lq_act;
 
 // --- rows of a batch ---
@@ -86,16 +97,7 @@ typedef struct lq_norm_args {
     lq_act *act;            // also y in this form
 } lq_norm_args;
 
-// act = x in the form that act->type says. v[j] = x[c] * smooth[c], c = perm[j]; `outlier` columns (logical) count as 0 in Q8.
-// Where act->x.p is set and is not x.p, v is also written there: PLAIN needs that for smooth and perm, else act->x may be x.
-typedef struct lq_quant_args {
-    lq_mat x;
-    lq_act *act;
-    const float *smooth;    // [cols] or NULL
-    const int32_t *perm;    // [cols] or NULL
-    const int32_t *outlier; // [outliers]
-    int outliers;
-} lq_quant_args;
+typedef struct lq_quant_args { lq_mat x; lq_act *act; } lq_quant_args; // act = x in the form it says
 
 enum { LQ_MATS = 4 }; // matrices that share an input in one call
 typedef struct lq_matmul_args {
@@ -285,6 +287,8 @@ struct lq_dev {
     char isa[64];          // "avx512 vnni": for lq version and reports
     lq_layout layout;      // what weights are packed to at load
     lq_numerics numerics;
+    lq_dtype act;          // of x, of the residual and of what layers hand each other: F32 on a CPU
+    bool q8;               // int weights want int8 activations unless they say otherwise
     bool host;             // device pointers are host pointers: weights may stay mapped
     lq_pool *pool;         // CPU only
     int rank, ranks;
@@ -299,8 +303,21 @@ void lq_dev_close(lq_dev *d);
 // The largest batch that will be asked for: sizes scratch, so that no slot allocates later.
 typedef struct lq_dev_limits { int rows, k, n, heads, dv, max_at, vocab; } lq_dev_limits;
 bool lq_dev_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err);
-// Bytes of q, scale and sum of an lq_act for `rows` rows of k; binds them inside `base` and sets type, x.rows and x.cols.
+
+// --- activations (act.c) ---
+// How v becomes codes, the same bits on every ISA; absmax is of the weight's or the row's k that share a scale:
+//   I8    s = absmax / 127, q = rint(v * (127 / absmax)), ties to even; fixed: q = rint(v * (1 / s)) held to -127..127; asym: then
+//         + zero, held to -128..127
+//   E4M3  s = absmax / 448, q = e4m3(v * (448 / absmax)), ties to even; fixed: e4m3(v * (1 / s)), held to 448
+// An absmax below 2^-100 makes s and q 0; one that is not finite makes s not finite and q 0 (fixed: s is NaN for that row).
+
+// THE rule: what activations a weight wants. What its type says, in every mode; else, on a device with q8 and not in exact mode, int
+// weights want I8 with their own group, LQ_ROW_GROUP where a row has one scale (groups over LQ_GROUP_MAX: none); all others F32.
+lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w);
+// Whether two weights that read the same x can be given one lq_act.
+bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b);
+// Bytes of q, scale, sum and zero for `rows` rows of the input of w; binds them inside `base` and sets everything but x.p and x.stride.
 // The rows of a batch are part of the addresses: bind again when their number changes (it costs nothing).
-size_t lq_act_bytes(lq_atype t, int rows, int64_t k);
-void lq_act_bind(lq_act *a, lq_atype t, int rows, int64_t k, void *base);
+size_t lq_act_bytes(const lq_dev *d, const lq_weight *w, int rows);
+void lq_act_bind(const lq_dev *d, lq_act *a, const lq_weight *w, int rows, void *base);
 #endif

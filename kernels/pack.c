@@ -156,11 +156,5 @@ void lq_weight_row(const lq_weight *w, int64_t row, float *dst) {
         const int zero = t->asym ? w->zero[cell] : 1 << (t->bits - 1);
         dst[w->perm ? w->perm[c] : c] = (float)(code - zero) * scale_at(w, cell);
     }
-    for (int32_t o = 0; o < w->outliers; o++) dst[w->outlier[o]] = lq_bf16_f32(w->outlier_w[row * w->outliers + o]);
-}
-
-lq_atype lq_act_type(const lq_wtype *w, int64_t k, lq_numerics num) {
-    (void)k;
-    if (w->kind != LQ_W_INT || num == LQ_NUM_EXACT || lq_x86_group(w) > LQ_GROUP_MAX) return (lq_atype){.elem = LQ_F32};
-    return (lq_atype){.elem = LQ_I8, .group = lq_x86_group(w)};
+    for (int32_t o = 0; o < w->outliers; o++) dst[w->perm ? w->perm[w->outlier[o]] : w->outlier[o]] = lq_bf16_f32(w->outlier_w[row * w->outliers + o]);
 }

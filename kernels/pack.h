@@ -1,4 +1,4 @@
-// pack.h: weights between layouts, and which form of activations a weight is multiplied with. Pure functions.
+// pack.h: weights between layouts. Pure functions.
 //
 // A layout is a permutation of codes: packing and unpacking are exact inverses (tests/unit/test_pack.c).
 // docs/KERNELS.md draws each layout.
@@ -26,23 +26,12 @@ typedef struct lq_weight_out { void *q, *scale, *zero; } lq_weight_out; // buffe
 void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *pool);
 
 // One row, dequantized, whatever the layout: the meaning of a weight. (q - z) * s in f32, logical column order, outlier
-// columns from outlier_w.
+// columns (which are stored ones) from outlier_w.
 void lq_weight_row(const lq_weight *w, int64_t row, float *dst /* [k] */);
-
-// --- activations ---
-
-// What activations become before they meet a weight (lq_atype of block.h):
-//   F32  as they are (f32 on a CPU, bf16 on CUDA)
-//   I8   symmetric, one f32 scale s = absmax / 127 per (row, group): q = rint(x * (127 / absmax)), ties to even;
-//        absmax below 2^-100: s = 0, q = 0; not finite: s is not finite, q = 0
 
 typedef enum lq_numerics {
     LQ_NUM_DEFAULT, // batch invariant; int weights take int8 activations on CPU
     LQ_NUM_EXACT,   // f32 activations, residual and KV: what `lq eval` reports first
     LQ_NUM_FAST     // gives up batch invariance where that is faster
 } lq_numerics;
-
-// THE rule: what activations a weight wants. Int weights: I8 with the weight's group, LQ_ROW_GROUP where a row has one scale;
-// F32 in exact mode, for all other kinds, and for groups over LQ_GROUP_MAX.
-lq_atype lq_act_type(const lq_wtype *w, int64_t k, lq_numerics num);
 #endif

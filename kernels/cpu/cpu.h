@@ -11,14 +11,21 @@
 
 enum { LQ_ISA_AVX2 = 1, LQ_ISA_AVX512 = 2 }; // avx2 + fma + f16c + bmi2; avx512 f, bw, vl, dq + vnni
 
-// k columns of row `row` of a Q8 activation, from group g0 on: q, scale and sum. k is whole groups, or ends where the row ends.
-// All versions give equal bits.
-typedef void lq_q8_row(const float *x, int k, const lq_act *a, int row, int g0);
+// How x becomes int8. All versions give equal bits.
+typedef struct lq_q8_by { float scale, inverse; int32_t zero, least; } lq_q8_by; // q = rint(v * inverse) + zero, held to least..127
+typedef struct lq_q8 {
+    // k columns of row `row` of an I8 activation whose cells have a scale each, from cell g0 on: q, scale and sum. k is whole cells, or
+    // ends where the row ends.
+    void (*row)(const float *x, int k, const lq_act *a, int row, int g0);
+    uint32_t (*top)(const float *x, int n); // the largest magnitude, as the bits of an f32
+    int32_t (*codes)(const float *x, int n, const lq_q8_by *by, int8_t *q); // x finite; gives the sum of q
+} lq_q8;
+extern const lq_q8 lq_q8_c, lq_q8_avx2, lq_q8_avx512;
 
 // lq_dev.self of a CPU device.
 typedef struct lq_cpu {
     unsigned isa;       // LQ_ISA_* bits this device uses
-    lq_q8_row *q8;      // for slots with a fused `act`: norm, glu
+    const lq_q8 *q8;
     size_t share;       // bytes of scratch that each worker has
     struct { _Alignas(64) atomic_int run; } *next; // [threads] where each worker's share of a matmul stands
 } lq_cpu;
@@ -49,10 +56,7 @@ static inline void lq_rows_blank(const lq_rows *r, const lq_mat *y) {
     for (int row = lq_rows_real(r); row < r->n; row++) memset(lq_mat_row(y, row), 0, (size_t)y->cols * sizeof(float));
 }
 
-void lq_quant_cpu(lq_dev *d, const lq_quant_args *a); // the slot, of all ISAs: it calls lq_cpu.q8
-lq_q8_row lq_q8_row_c, lq_q8_row_avx2, lq_q8_row_avx512;
-// x as row `row` of a Q8 activation: what a fused `act` of a slot is made with. a->x.rows and a->x.cols are set.
-static inline void lq_cpu_q8(const lq_dev *d, const float *x, const lq_act *a, int row) {
-    ((const lq_cpu *)d->self)->q8(x, a->x.cols, a, row, 0);
-}
+void lq_quant_cpu(lq_dev *d, const lq_quant_args *a); // the slot, of all ISAs
+// What norm and glu do for their `act`, and quant for each row: `x` as row `row` of a, in the scratch of `worker`. a NULL: nothing.
+void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int worker);
 #endif

@@ -1,25 +1,27 @@
-// quant.c: the slot `quant`: activations in the form a matmul reads. The rule stands in pack.h (lq_atype).
+// quant.c: the slot `quant` and the fused `act` of norm and glu: activations in the form a matmul reads, row by row. The rule stands in
+// ops.h. Owns nothing; a worker's scratch holds columns that are scaled, reordered or left out.
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/math.h"
 #include <math.h>
 #include <string.h>
 
 // NaN and infinity compare as larger than all finite numbers when their bits are taken as integers.
-static uint32_t magnitude(float x) {
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    return u & 0x7fffffff;
+static uint32_t magnitude(float x) { return lq_bits(x) & 0x7fffffff; }
+
+static uint32_t top_of(const float *x, int n) {
+    uint32_t top = 0;
+    for (int i = 0; i < n; i++) top = magnitude(x[i]) > top ? magnitude(x[i]) : top;
+    return top;
 }
 
-void lq_q8_row_c(const float *x, int k, const lq_act *a, int row, int g0) {
-    const int G = a->type.group;
+static void row_of(const float *x, int k, const lq_act *a, int row, int g0) {
+    const int G = (int)a->q_row;
     for (int g = g0; k > 0; g++, x += G, k -= G) {
         const size_t u = (size_t)g * (size_t)a->x.rows + (size_t)row;
         const int n = k < G ? k : G;
-        int8_t *q = a->q + u * (size_t)G;
-        uint32_t top = 0;
-        for (int i = 0; i < n; i++) top = magnitude(x[i]) > top ? magnitude(x[i]) : top;
-        float absmax;
-        memcpy(&absmax, &top, 4);
+        int8_t *q = (int8_t *)a->q + u * (size_t)G;
+        const uint32_t top = top_of(x, n);
+        const float absmax = lq_float(top);
         const bool some = top < 0x7f800000 && absmax >= 0x1p-100f;
         const float inverse = some ? 127.0f / absmax : 0;
         int32_t sum = 0;
@@ -33,51 +35,146 @@ void lq_q8_row_c(const float *x, int k, const lq_act *a, int row, int g0) {
     }
 }
 
-typedef struct quant_job { lq_dev *d; const lq_quant_args *a; int rows; /* of a task */ } quant_job;
+static int32_t codes_of(const float *x, int n, const lq_q8_by *by, int8_t *q) {
+    int32_t sum = 0;
+    for (int i = 0; i < n; i++) {
+        float v = x[i] * by->inverse;
+        v = v > 512.0f ? 512.0f : v < -512.0f ? -512.0f : v;
+        int32_t c = (int32_t)lrintf(v) + by->zero;
+        c = c > 127 ? 127 : c < by->least ? by->least : c;
+        q[i] = (int8_t)c;
+        sum += c;
+    }
+    return sum;
+}
 
-// v[j] for stored columns j0..j0+n.
-static void transform(const lq_quant_args *a, const float *x, int j0, int n, float *v) {
+const lq_q8 lq_q8_c = {row_of, top_of, codes_of};
+
+// To the nearest E4M3, ties to even, held to 448: below 2^-6 its numbers are 2^-9 apart, as f32 is at 2^14.
+static float e4m3_round(float v) {
+    const uint32_t u = lq_bits(v), size = u & 0x7fffffff;
+    float r = lq_float((size + 0x7ffff + (size >> 20 & 1)) & ~0xfffffu), least = lq_float(size) + 16384.0f - 16384.0f;
+    r = size < 0x3c800000 ? least : r > 448.0f ? 448.0f : r;
+    return lq_float(lq_bits(r) | (u & 0x80000000));
+}
+
+// --- a row ---
+
+// Columns of a row as they are to be rounded: x itself, or v in scratch, a part of the row at a time.
+typedef struct source {
+    const lq_act *a;
+    const float *x;
+    float *v;
+    int part, have; // columns that v has room for; where those in it begin, -1: nowhere
+    bool turn, cut; // perm or smooth; outliers
+} source;
+
+static void turn(const lq_act *a, const float *x, int j0, int n, float *v) {
     for (int j = 0; j < n; j++) {
         const int c = a->perm ? a->perm[j0 + j] : j0 + j;
         v[j] = a->smooth ? x[c] * a->smooth[c] : x[c];
     }
 }
+static const float *columns(source *s, int j, int n) {
+    if (!s->turn && !s->cut) return s->x + j;
+    if (s->have == j) return s->v;
+    s->have = j;
+    if (s->turn) turn(s->a, s->x, j, n, s->v);
+    else memcpy(s->v, s->x + j, (size_t)n * sizeof(float));
+    for (int i = 0; i < s->a->outliers; i++)
+        if (s->a->outlier[i] >= j && s->a->outlier[i] < j + n) s->v[s->a->outlier[i] - j] = 0;
+    return s->v;
+}
+static int part_end(const source *s, int j, int end) { return end - j < s->part ? end : j + s->part; }
 
-static void quant_row(const quant_job *job, int r, float *scratch, size_t room) {
-    const lq_quant_args *a = job->a;
-    lq_act *act = a->act;
-    const int k = a->x.cols;
-    const float *x = lq_mat_row(&a->x, r);
-    if (act->x.p && act->x.p != a->x.p) {
-        float *v = lq_mat_row(&act->x, r);
-        transform(a, x, 0, k, v);
-        if (!a->outliers) x = v;
-    }
-    if (act->type.elem != LQ_I8) return;
-    if (x != lq_mat_row(&a->x, r) || (!a->perm && !a->smooth && !a->outliers)) {
-        ((const lq_cpu *)job->d->self)->q8(x, k, act, r, 0);
-        return;
-    }
-    const int G = act->type.group, part = (int)(room / sizeof(float)) / G * G;
-    for (int j = 0; j < k; j += part) {
-        const int n = k - j < part ? k - j : part;
-        transform(a, x, j, n, scratch);
-        for (int i = 0; i < a->outliers; i++)
-            if (a->outlier[i] >= j && a->outlier[i] < j + n) scratch[a->outlier[i] - j] = 0;
-        ((const lq_cpu *)job->d->self)->q8(scratch, n, act, r, j / G);
+// The scale of columns whose largest magnitude has the bits `top`.
+static lq_q8_by scale_of(const lq_act *a, uint32_t top) {
+    const float most = a->type.elem == LQ_I8 ? 127.0f : 448.0f, absmax = lq_float(top);
+    const float basis = a->type.fixed ? *a->fixed : absmax;
+    const bool sick = top >= 0x7f800000, none = !sick && !(basis >= 0x1p-100f);
+    lq_q8_by by = {.least = a->type.asym ? -128 : -127, .zero = a->type.asym ? *a->fixed_zero : 0};
+    by.scale = none ? 0 : !a->type.fixed ? absmax / most : sick ? NAN : basis;
+    by.inverse = sick || none ? 0 : (a->type.fixed ? 1.0f : most) / basis;
+    return by;
+}
+
+// Columns j..end, which share a scale.
+static void i8_span(source *s, const lq_cpu *c, int row, int j, int end, const lq_q8_by *by) {
+    const lq_act *a = s->a;
+    const int G = (int)a->q_row;
+    for (int stop; j < end; j = stop) {
+        stop = part_end(s, j, end);
+        const float *x = columns(s, j, stop - j);
+        for (int k = j; k < stop; k += G, x += G) {
+            const size_t u = (size_t)(k / G) * (size_t)a->x.rows + (size_t)row;
+            const int n = stop - k < G ? stop - k : G;
+            int8_t *q = (int8_t *)a->q + u * (size_t)G;
+            a->scale[u] = by->scale;
+            a->sum[u] = 0;
+            if (by->inverse != 0) a->sum[u] = c->q8->codes(x, n, by, q);
+            else memset(q, 0, (size_t)n);
+            if (n < G) memset(q + n, 0, (size_t)(G - n));
+        }
     }
 }
+static void e4m3_span(source *s, int row, int j, int end, const lq_q8_by *by) {
+    const lq_act *a = s->a;
+    const int G = (int)a->q_group;
+    float *q = (float *)a->q + (size_t)row * a->q_row;
+    for (int k = j / G * G; k < end; k += G) a->scale[(size_t)(k / G) * (size_t)a->x.rows + (size_t)row] = by->scale;
+    for (int stop; j < end; j = stop) {
+        stop = part_end(s, j, end);
+        const float *x = columns(s, j, stop - j);
+        for (int i = j; i < stop; i++) q[i] = by->inverse != 0 ? e4m3_round(x[i - j] * by->inverse) : 0;
+    }
+}
+
+void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int worker) {
+    if (!a) return;
+    const lq_cpu *c = d->self;
+    const int k = a->x.cols, cell = a->type.elem == LQ_I8 ? (int)a->q_row : 16, span = a->type.group ? a->type.group : k;
+    source s = {.a = a, .x = x, .v = lq_cpu_work(d, worker), .have = -1, .turn = a->smooth || a->perm, .cut = a->outliers > 0};
+    if (a->x.p && lq_mat_row(&a->x, row) != x) {
+        float *v = lq_mat_row(&a->x, row);
+        turn(a, x, 0, k, v);
+        s.x = v;
+        s.turn = false;
+    }
+    if (a->type.elem == LQ_F32) return;
+    const int room = (int)(lq_cpu_share(d) / sizeof(float));
+    s.part = s.turn || s.cut ? room / cell * cell : k;
+    if (a->type.elem == LQ_I8 && span == cell && !a->type.fixed) {
+        for (int j = 0; j < k; j += s.part) c->q8->row(columns(&s, j, part_end(&s, j, k) - j), part_end(&s, j, k) - j, a, row, j / cell);
+        return;
+    }
+    for (int j = 0; j < k; j += span) {
+        const int end = k - j < span ? k : j + span;
+        uint32_t top = 0;
+        for (int i = j; i < end; i = part_end(&s, i, end)) {
+            const uint32_t t = c->q8->top(columns(&s, i, part_end(&s, i, end) - i), part_end(&s, i, end) - i);
+            top = t > top ? t : top;
+        }
+        const lq_q8_by by = scale_of(a, top);
+        if (a->type.elem == LQ_I8) i8_span(&s, c, row, j, end, &by);
+        else e4m3_span(&s, row, j, end, &by);
+        if (a->zero) a->zero[row] = by.zero;
+    }
+}
+
+// --- the slot ---
+
+typedef struct quant_job { lq_dev *d; const lq_quant_args *a; int rows; /* of a task */ } quant_job;
 
 static void quant_task(void *arg, int task, int worker) {
     const quant_job *j = arg;
     for (int r = task * j->rows; r < (task + 1) * j->rows && r < j->a->x.rows; r++)
-        quant_row(j, r, lq_cpu_work(j->d, worker), lq_cpu_share(j->d));
+        lq_cpu_row_act(j->d, lq_mat_row(&j->a->x, r), j->a->act, r, worker);
 }
 
 void lq_quant_cpu(lq_dev *d, const lq_quant_args *a) {
     const int task = 16384; // elements: about as long as a fork takes
     const lq_act *act = a->act;
-    if (act->type.elem != LQ_I8 && (!act->x.p || act->x.p == a->x.p)) return;
+    if (act->type.elem == LQ_F32 && (!act->x.p || act->x.p == a->x.p)) return;
     quant_job j = {.d = d, .a = a, .rows = 1 + task / (a->x.cols + 1)};
     lq_pool_run(d->pool, quant_task, &j, (a->x.rows + j.rows - 1) / j.rows);
 }

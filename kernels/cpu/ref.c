@@ -9,12 +9,6 @@
 typedef struct job { lq_dev *d; const void *a; } job;
 static void rows_run(lq_dev *d, lq_task *fn, const void *a, int rows) { lq_pool_run(d->pool, fn, &(job){d, a}, rows); }
 
-void lq_cpu_row_act(const lq_dev *d, const float *y, lq_act *act, int row) {
-    if (!act) return;
-    if (act->type.elem == LQ_I8) lq_cpu_q8(d, y, act, row);
-    else if (lq_mat_row(&act->x, row) != y) memcpy(lq_mat_row(&act->x, row), y, (size_t)act->x.cols * sizeof *y);
-}
-
 static void embed_row(void *arg, int row, int worker) {
     const lq_embed_args *a = ((job *)arg)->a;
     (void)worker;
@@ -47,7 +41,7 @@ static void norm_row(void *arg, int row, int worker) {
         if (a->gamma) v *= one + a->gamma[i];
         y[i] = a->beta ? v + a->beta[i] : v;
     }
-    lq_cpu_row_act(j->d, y, a->act, row);
+    lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
 static void norm(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a->x.rows); }
 
@@ -156,7 +150,7 @@ static void glu_row(void *arg, int row, int worker) {
         g = unary(a->fn, g, alpha);
         y[i] = up ? g * (u + a->up_add) : g;
     }
-    lq_cpu_row_act(j->d, y, a->act, row);
+    lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
 static void glu(lq_dev *d, const lq_glu_args *a) { rows_run(d, glu_row, a, a->y.rows); }
 

@@ -3,9 +3,6 @@
 #define LQ_SLOTS_H
 #include "kernels/cpu/cpu.h"
 
-// The fused `act` of norm and glu: row `row`, just computed and at y, also in act's form. NULL: nothing.
-void lq_cpu_row_act(const lq_dev *d, const float *y, lq_act *act, int row);
-
 void lq_attn_c(lq_dev *d, const lq_attn_args *a);
 void lq_route_c(lq_dev *d, const lq_route_args *a);
 void lq_mix_c(lq_dev *d, const lq_mix_args *a);

@@ -49,7 +49,7 @@ static void codes(const lq_weight *w, int64_t row, int64_t k0, int n, uint8_t *d
 }
 
 static void int_row(const lq_weight *w, const lq_act *a, int64_t n, int m0, int rows, float *y, size_t ldy) {
-    const int G = a->type.group, all = a->x.rows;
+    const int G = (int)a->q_row, all = a->x.rows;
     const int64_t groups = (w->k + G - 1) / G;
     float sum[ROWS] = {0};
     for (int64_t g = 0; g < groups; g++) {
@@ -62,7 +62,7 @@ static void int_row(const lq_weight *w, const lq_act *a, int64_t n, int m0, int 
             const int len = end - k < PIECE ? end - k : PIECE;
             codes(w, n, g * G + k, len, q);
             for (int m = 0; m < rows; m++) {
-                const int8_t *x = a->q + (u + (size_t)m) * (size_t)G + k;
+                const int8_t *x = (const int8_t *)a->q + (u + (size_t)m) * (size_t)G + k;
                 int32_t s = 0;
                 for (int i = 0; i < len; i++) s += q[i] * x[i];
                 dot[m] += s;

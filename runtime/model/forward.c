@@ -53,7 +53,7 @@ static widths widest(const lq_desc *d) {
 }
 static void act_room(const lq_model *m, const lq_bound *b, int rows, size_t *most) {
     if (!b->w.q) return;
-    const size_t n = lq_act_bytes(lq_act_type(&b->w.type, b->w.k, m->dev->numerics), rows, b->w.k);
+    const size_t n = lq_act_bytes(m->dev, &b->w, rows);
     if (n > *most) *most = n;
 }
 static bool turns(const lq_model *m) {
@@ -110,26 +110,18 @@ lq_mat lq_buffers_residual(const lq_buffers *b, int rows) { return view(b->h, ro
 
 // --- steps ---
 
-// Whether two weights read the same form of their input.
-static bool same_input(const lq_model *m, const lq_weight *a, const lq_weight *b) {
-    const lq_atype t = lq_act_type(&a->type, a->k, m->dev->numerics), u = lq_act_type(&b->type, b->k, m->dev->numerics);
-    return t.elem == u.elem && t.group == u.group && a->perm == b->perm && a->smooth == b->smooth && a->outlier == b->outlier;
-}
 // y[i] = x w[i]^T + bias for the matrices of one set; those that read the same form of x go in one call.
 static void apply(lq_model *m, lq_buffers *b, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count) {
     bool done[LQ_MATS] = {false};
     for (int first = 0; first < count; first++) {
         if (done[first]) continue;
         const lq_weight *lead = &w[first]->w;
-        const lq_atype want = lq_act_type(&lead->type, lead->k, m->dev->numerics);
-        lq_act act = {0};
-        lq_act_bind(&act, want, x.rows, x.cols, b->act);
-        act.x = lead->smooth || lead->perm ? view(b->turned, x.rows, x.cols) : x;
-        if (want.elem != LQ_F32 || act.x.p != x.p)
-            m->dev->ops.quant(m->dev, &(lq_quant_args){.x = x, .act = &act, .smooth = lead->smooth, .perm = lead->perm, .outlier = lead->outlier, .outliers = lead->outliers});
+        lq_act act = {.x = lead->smooth || lead->perm ? view(b->turned, x.rows, x.cols) : x};
+        lq_act_bind(m->dev, &act, lead, x.rows, b->act);
+        m->dev->ops.quant(m->dev, &(lq_quant_args){.x = x, .act = &act});
         lq_matmul_args args = {.x = &act};
         for (int i = first; i < count; i++) {
-            if (done[i] || !same_input(m, lead, &w[i]->w)) continue;
+            if (done[i] || !lq_act_same(m->dev, lead, &w[i]->w)) continue;
             args.w[args.count] = &w[i]->w;
             args.bias[args.count] = w[i]->bias;
             args.y[args.count++] = y[i];

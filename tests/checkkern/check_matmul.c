@@ -19,7 +19,7 @@ static bool act_true(const lq_act *a, const lq_mat *v) {
     for (int r = 0; r < v->rows; r++)
         for (int g = 0; g * G < v->cols; g++) {
             const size_t u = (size_t)g * (size_t)v->rows + (size_t)r;
-            const int8_t *q = a->q + u * (size_t)G;
+            const int8_t *q = (const int8_t *)a->q + u * (size_t)G;
             const float *x = lq_mat_row(v, r) + g * G;
             const int n = v->cols - g * G < G ? v->cols - g * G : G;
             double top = 0;
@@ -45,15 +45,16 @@ static void check_quant_extremes(lq_dev *ref, lq_dev *dev) {
         for (int i = 0; i < K; i++) lq_mat_row(&x, r)[i] = i % 7 == 3 ? tops[r] : i % 2 ? -tops[r] / 3 : 0;
     lq_act p = {.x = x}, q = {.x = x};
     const lq_atype t = {.elem = LQ_I8, .group = G};
-    lq_act_bind(&p, t, TOPS, K, ck_buf(lq_act_bytes(t, TOPS, K), 0));
-    lq_act_bind(&q, t, TOPS, K, ck_buf(lq_act_bytes(t, TOPS, K), 0));
+    const lq_weight reader = ck_reader(t, K);
+    lq_act_bind(dev, &p, &reader, TOPS, ck_buf(lq_act_bytes(dev, &reader, TOPS), 0));
+    lq_act_bind(ref, &q, &reader, TOPS, ck_buf(lq_act_bytes(ref, &reader, TOPS), 0));
     dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &p});
     ref->ops.quant(ref, &(lq_quant_args){.x = x, .act = &q});
     CHECK(act_same(&p, &q), "quant %s: extreme groups have other bits than portable C", dev->isa);
     for (int u = 0; u < 3 * TOPS; u++) {
         const float top = fabsf(tops[u % TOPS]);
         int most = 0;
-        for (int i = 0; i < G; i++) most = abs(p.q[u * G + i]) > most ? abs(p.q[u * G + i]) : most;
+        for (int i = 0; i < G; i++) most = abs(((int8_t *)p.q)[u * G + i]) > most ? abs(((int8_t *)p.q)[u * G + i]) : most;
         const bool tiny = top < 0x1p-100f, sick = !isfinite(top);
         CHECK(tiny   ? p.scale[u] == 0
               : sick ? !isfinite(p.scale[u])
@@ -79,31 +80,31 @@ static void check_quant(lq_dev *ref, lq_dev *dev) {
             perm[i] = perm[j];
             perm[j] = keep;
         }
-        for (int way = 0; way < 8; way++) {
-            const lq_mat v = mat_of(rows, k), keep = mat_of(rows, k); // v: what is quantized
-            const lq_quant_args a = {.x = x, .smooth = way & 1 ? smooth : NULL, .perm = way & 2 ? perm : NULL,
-                                     .outlier = out, .outliers = way == 4 || way == 5 ? 2 : 0};
+        for (int way = 0; way < 10; way++) {
+            const lq_mat v = mat_of(rows, k), turned = mat_of(rows, k), keep = mat_of(rows, k); // v: what is rounded
+            lq_weight w = ck_reader(t, k);
+            w.smooth = way & 1 ? smooth : NULL;
+            w.perm = way & 2 ? perm : NULL;
+            w.outlier = out;
+            w.outliers = way >= 4 && way < 8 ? 2 : 0;
             for (int r = 0; r < rows; r++)
                 for (int j = 0; j < k; j++) {
-                    const int c = a.perm ? perm[j] : j;
-                    const bool apart = a.outliers && (c == out[0] || c == out[1]);
-                    lq_mat_row(&v, r)[j] = apart ? 0 : lq_mat_row(&x, r)[c] * (a.smooth ? smooth[c] : 1);
+                    const int c = w.perm ? perm[j] : j;
+                    lq_mat_row(&turned, r)[j] = lq_mat_row(&x, r)[c] * (w.smooth ? smooth[c] : 1);
+                    lq_mat_row(&v, r)[j] = w.outliers && (j == out[0] || j == out[1]) ? 0 : lq_mat_row(&turned, r)[j];
                 }
-            lq_act p = {.x = way == 6 || way == 5 ? keep : x}, q = {0};
-            lq_act_bind(&p, t, rows, k, ck_buf(lq_act_bytes(t, rows, k), 0));
-            lq_act_bind(&q, t, rows, k, ck_buf(lq_act_bytes(t, rows, k), 0));
-            lq_quant_args b = a;
-            b.act = &p;
-            dev->ops.quant(dev, &b);
-            b.act = &q;
-            ref->ops.quant(ref, &b);
+            lq_act p = {.x = way & 1 || way > 7 ? keep : x}, q = {0};
+            lq_act_bind(dev, &p, &w, rows, ck_buf(lq_act_bytes(dev, &w, rows), 0));
+            lq_act_bind(ref, &q, &w, rows, ck_buf(lq_act_bytes(ref, &w, rows), 0));
+            dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &p});
+            ref->ops.quant(ref, &(lq_quant_args){.x = x, .act = &q});
             CHECK(act_same(&p, &q), "quant %s rows %d k %d group %d way %d: other bits than portable C", dev->isa, rows, k, t.group, way);
             CHECK(act_true(&p, &v), "quant %s rows %d k %d group %d way %d: not the rule", dev->isa, rows, k, t.group, way);
-            if (way == 6) CHECK(ck_mat_same(&keep, &v), "quant %s: x in stored order", dev->isa);
+            if (p.x.p == keep.p) CHECK(ck_mat_same(&keep, &turned), "quant %s: x in stored order", dev->isa);
         }
         const lq_mat plain = mat_of(rows, k);
-        lq_act p = {.x = plain};
-        dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &p, .smooth = smooth});
+        lq_act p = {.x = plain, .smooth = smooth};
+        dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &p});
         for (int r = 0; r < rows; r++)
             for (int j = 0; j < k; j++)
                 if (!ck_same(lq_mat_row(&plain, r)[j], lq_mat_row(&x, r)[j] * smooth[j]))
@@ -163,11 +164,14 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
     char what[200], name[64];
     lq_wtype_name(t, name, sizeof name);
     snprintf(what, sizeof what, "matmul %s %s%s rows %d k %d", dev->isa, name, exact ? " exact" : "", rows, k);
-    const lq_atype at = lq_act_type(t, k, exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT);
+    dev->numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT;
+    const lq_atype at = lq_act_type(dev, t);
+    const lq_weight reader = {.type = *t, .k = k};
     const lq_mat x = mat_of(rows, k);
     lq_act a = {.x = x};
-    lq_act_bind(&a, at, rows, k, ck_buf(lq_act_bytes(at, rows, k), 0));
+    lq_act_bind(dev, &a, &reader, rows, ck_buf(lq_act_bytes(dev, &reader, rows), 0));
     dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
+    dev->numerics = LQ_NUM_DEFAULT;
     lq_weight any[3], w[3];
     lq_matmul_args args = {.x = &a, .count = 3};
     for (int i = 0; i < 3; i++) {
@@ -192,7 +196,8 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
 }
 
 // perm, smooth and outlier columns: quant and matmul together against f64 on lq_weight_row, which knows the logical columns.
-static void check_columns(lq_dev *dev, bool outliers, bool exact) {
+static void check_columns(lq_dev *dev, int way, bool exact) {
+    const bool outliers = way & 1;
     const int rows = 9, k = 384, n = 50;
     const lq_wtype t = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 64, .asym = !outliers, .scale = LQ_F16};
     lq_weight any = ck_weight(&t, n, k, 0);
@@ -213,15 +218,16 @@ static void check_columns(lq_dev *dev, bool outliers, bool exact) {
         any.outlier_w = out_w;
         for (int64_t r = 0; r < n; r++)
             for (int i = 0; i < 3; i++) lq_code_set((uint8_t *)(uintptr_t)any.q + (size_t)r * lq_code_row_bytes(4, k), 4, out[i], 8);
-    } else {
-        any.perm = perm;
     }
+    if (way != 1) any.perm = perm;
+    any.smooth = smooth;
     const lq_weight w = ck_weight_in(&any, dev->layout, 0);
-    const lq_atype at = lq_act_type(&t, k, exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT);
+    dev->numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT;
+    const lq_atype at = lq_act_type(dev, &t);
     lq_act a = {.x = v};
-    lq_act_bind(&a, at, rows, k, ck_buf(lq_act_bytes(at, rows, k), 0));
-    dev->ops.quant(
-        dev, &(lq_quant_args){.x = x, .act = &a, .smooth = smooth, .perm = any.perm, .outlier = any.outlier, .outliers = any.outliers});
+    lq_act_bind(dev, &a, &w, rows, ck_buf(lq_act_bytes(dev, &w, rows), 0));
+    dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
+    dev->numerics = LQ_NUM_DEFAULT;
     dev->ops.matmul(dev, &(lq_matmul_args){.x = &a, .count = 1, .w = {&w}, .y = {y}});
     bool ok = true, rows_same = true;
     for (int r = 0; r < n; r++) {
@@ -244,7 +250,7 @@ static void check_columns(lq_dev *dev, bool outliers, bool exact) {
         }
     }
     CHECK(rows_same, "lq_weight_row: layout %s is not layout any", lq_layout_names[w.layout]);
-    CHECK(ok, "matmul %s with %s%s: far from f64", dev->isa, outliers ? "outliers" : "perm", exact ? " exact" : "");
+    CHECK(ok, "matmul %s with %s%s: far from f64", dev->isa, way == 1 ? "outliers" : way ? "outliers and perm" : "perm", exact ? " exact" : "");
     ck_done("columns");
 }
 
@@ -270,7 +276,7 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, bool by_slot) {
         bias[e] = b;
     }
     const lq_mat x = mat_of(by_slot ? slots : ROWS, K), y[2] = {mat_of(slots, N), mat_of(slots, N)};
-    const lq_atype at = lq_act_type(t, K, LQ_NUM_DEFAULT);
+    const lq_atype at = lq_act_type(dev, t);
     const lq_act a = ck_act(&x, at);
     dev->ops.moe(dev, &(lq_moe_args){.x = &a, .x_by_slot = by_slot, .slots = slots, .top_k = top_k, .experts = EXPERTS, .order = order,
                                      .start = start, .count = 2, .w = {w[0], w[1]}, .bias = {bias, NULL}, .y = {y[0], y[1]}});
@@ -304,7 +310,8 @@ void check_matmul(lq_dev *ref, lq_dev *dev) {
             check_slot(dev, one, &types[i], exact, 7, 256);
             check_slot(dev, one, &types[i], exact, 66, 320);
         }
-    for (int i = 0; i < 4; i++) check_columns(dev, i & 1, i & 2);
+    for (int way = 0; way < 4; way++)
+        for (int exact = 0; exact < 2; exact++) check_columns(dev, way, exact);
     for (int i = 0; i < 5; i++) {
         check_moe(dev, &types[i], false);
         check_moe(dev, &types[i], true);

@@ -114,10 +114,11 @@ static void norm_act(lq_dev *dev, int cols) {
     const lq_atype t = {.elem = LQ_I8, .group = 32};
     lq_mat x = ck_mat(6, cols, 3), y = ck_mat(6, cols, 1), plain = ck_mat(6, cols, 4);
     lq_act a = {0}, b = {0};
-    const size_t bytes = lq_act_bytes(t, 6, cols);
+    const lq_weight w = ck_reader(t, cols);
+    const size_t bytes = lq_act_bytes(dev, &w, 6);
     void *pa = ck_buf(bytes, 0), *pb = ck_buf(bytes, 0);
-    lq_act_bind(&a, t, 6, cols, pa);
-    lq_act_bind(&b, t, 6, cols, pb);
+    lq_act_bind(dev, &a, &w, 6, pa);
+    lq_act_bind(dev, &b, &w, 6, pb);
     dev->ops.norm(dev, &(lq_norm_args){.eps = 1e-6f, .x = x, .y = y, .act = &a});
     dev->ops.quant(dev, &(lq_quant_args){.x = y, .act = &b});
     CHECK(!memcmp(pa, pb, bytes), "norm %s cols %d: act differs from quant of y", dev->isa, cols);

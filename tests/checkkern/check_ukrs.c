@@ -17,7 +17,7 @@ static double product_q8(const lq_weight *any, const lq_act *a, const int16_t *c
     const int G = a->type.group;
     double want = 0;
     for (int64_t g = 0; g * G < any->k; g++) {
-        const int8_t *x = a->q + ((size_t)g * (size_t)a->x.rows + (size_t)m) * (size_t)G;
+        const int8_t *x = (const int8_t *)a->q + ((size_t)g * (size_t)a->x.rows + (size_t)m) * (size_t)G;
         int64_t dot = 0;
         for (int64_t k = g * G; k < (g + 1) * G && k < any->k; k++) dot += codes[k] * x[k - g * G];
         const double term = (double)dot * (double)ck_scale(any, n, g) * (double)a->scale[(size_t)g * (size_t)a->x.rows + (size_t)m];

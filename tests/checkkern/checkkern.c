@@ -130,10 +130,22 @@ float ck_scale(const lq_weight *any, int64_t row, int64_t group) {
         (const char *)any->scale + (size_t)(band * groups + (any->type.group ? group : 0)) * lq_dtype_size(any->type.scale), &f, 1);
     return f;
 }
+lq_weight ck_reader(lq_atype t, int64_t k) {
+    lq_weight w = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32, .act = t}, .k = k};
+    if (t.elem == LQ_I8) w.type = (lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = t.group, .scale = LQ_F32, .act = t};
+    return w;
+}
 lq_act ck_act(const lq_mat *x, lq_atype t) {
+    static lq_dev *c;
+    lq_err err;
+    if (!c && !lq_dev_open("cpu", &(lq_dev_opts){.isa = "c", .threads = 1}, &c, &err)) {
+        printf("checkkern: %s\n", err.text);
+        exit(2);
+    }
+    const lq_weight w = ck_reader(t, x->cols);
     lq_act a = {.x = *x};
-    lq_act_bind(&a, t, x->rows, x->cols, ck_buf(lq_act_bytes(t, x->rows, x->cols), 0));
-    for (int r = 0; t.elem == LQ_I8 && r < x->rows; r++) lq_q8_row_c(lq_mat_row(x, r), x->cols, &a, r, 0);
+    lq_act_bind(c, &a, &w, x->rows, ck_buf(lq_act_bytes(c, &w, x->rows), 0));
+    c->ops.quant(c, &(lq_quant_args){.x = *x, .act = &a});
     return a;
 }
 lq_mat ck_mat(int rows, int cols, size_t gap) {

@@ -1,6 +1,6 @@
 // test_pack.c: layouts are permutations: there and back gives the same bytes, a row means the same in each, the bytes of x86 lie
 // where docs/KERNELS.md says; and the rule of lq_act_type.
-#include "kernels/pack.h"
+#include "kernels/ops.h"
 #include "tests/unit/test.h"
 
 static uint64_t state = 1234567;
@@ -96,14 +96,23 @@ static void test_rules(void) {
     block.rows = 16;
     huge.group = 2 * LQ_GROUP_MAX;
     int3.bits = 3;
-    lq_atype a = lq_act_type(&int4, 100, LQ_NUM_DEFAULT);
+    lq_dev cpu = {.q8 = true}, exact = {.q8 = true, .numerics = LQ_NUM_EXACT}, gpu = {.q8 = false}, fast = {.q8 = true, .numerics = LQ_NUM_FAST};
+    lq_wtype w8a8 = int8, fp8 = {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32};
+    w8a8.act = (lq_atype){.elem = LQ_I8};
+    fp8.act = (lq_atype){.elem = LQ_E4M3, .group = 128};
+    lq_atype a = lq_act_type(&cpu, &int4);
     CHECK(a.elem == LQ_I8 && a.group == 32, "int4 g32");
-    a = lq_act_type(&int8, 100, LQ_NUM_FAST);
+    a = lq_act_type(&fast, &int8);
     CHECK(a.elem == LQ_I8 && a.group == LQ_ROW_GROUP, "int8 row");
-    CHECK(lq_act_type(&int4, 100, LQ_NUM_EXACT).elem == LQ_F32, "exact");
-    CHECK(lq_act_type(&bf16, 100, LQ_NUM_DEFAULT).elem == LQ_F32, "bf16");
-    CHECK(lq_act_type(&nf4, 100, LQ_NUM_DEFAULT).elem == LQ_F32, "nf4");
-    CHECK(lq_act_type(&huge, 100, LQ_NUM_DEFAULT).elem == LQ_F32, "a group that does not fit int32");
+    CHECK(lq_act_type(&exact, &int4).elem == LQ_F32, "exact");
+    CHECK(lq_act_type(&gpu, &int4).elem == LQ_F32, "a device that is not asked for int8");
+    CHECK(lq_act_type(&cpu, &bf16).elem == LQ_F32, "bf16");
+    CHECK(lq_act_type(&cpu, &nf4).elem == LQ_F32, "nf4");
+    CHECK(lq_act_type(&cpu, &huge).elem == LQ_F32, "a group that does not fit int32");
+    a = lq_act_type(&exact, &w8a8);
+    CHECK(a.elem == LQ_I8 && a.group == 0, "what the type says holds in exact mode");
+    a = lq_act_type(&gpu, &fp8);
+    CHECK(a.elem == LQ_E4M3 && a.group == 128, "and on every device");
     CHECK(lq_pack_has(LQ_X86, &int4, 1, 1) && lq_pack_has(LQ_X86, &int8, 5, 7), "x86 has int4 and int8");
     CHECK(!lq_pack_has(LQ_X86, &bf16, 16, 16) && !lq_pack_has(LQ_X86, &nf4, 16, 16) && !lq_pack_has(LQ_X86, &block, 16, 16) &&
           !lq_pack_has(LQ_X86, &int3, 16, 16) && !lq_pack_has(LQ_X86, &huge, 16, 16), "x86 has what it should not have");

@@ -53,7 +53,7 @@ INLINE void group8(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, 
 
 // Half `half` of tile t x M rows. The codes were taken less `base`; the rest of the zero point comes from the sum of x.
 INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, float *y, size_t ldy, const int bits, const int M) {
-    const int G = a->type.group, groups = (int)((w->k + G - 1) / G), base = bits == 8 ? 128 : 0;
+    const int G = (int)a->q_row, groups = (int)((w->k + G - 1) / G), base = bits == 8 ? 128 : 0;
     const bool grouped = w->type.group, asym = w->type.asym;
     const size_t size = lq_dtype_size(w->type.scale), cell = ((size_t)t * (size_t)(grouped ? groups : 1)) * LQ_X86_ROWS + (size_t)half * HALF;
     const uint8_t *q = (const uint8_t *)w->q + (size_t)t * (size_t)groups * (size_t)(G * 2 * bits) + (size_t)half * 32;
@@ -64,8 +64,8 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
         const size_t u = (size_t)g * (size_t)a->x.rows + (size_t)m0;
         __m256i sum[TALL];
         EACH (int m = 0; m < M; m++) sum[m] = _mm256_setzero_si256();
-        if (bits == 4) group4(sum, q, a->q + u * (size_t)G, G, M);
-        else group8(sum, q, a->q + u * (size_t)G, G, M);
+        if (bits == 4) group4(sum, q, (const int8_t *)a->q + u * (size_t)G, G, M);
+        else group8(sum, q, (const int8_t *)a->q + u * (size_t)G, G, M);
         const __m256i z =
             asym ? _mm256_sub_epi32(_mm256_set1_epi32(base), _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)wz)))
                  : _mm256_set1_epi32(base - (1 << (bits - 1)));

@@ -25,7 +25,7 @@ typedef struct cut {
 } cut;
 
 INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
-    const int G = a->type.group, groups = (int)((w->k + G - 1) / G);
+    const int G = (int)a->q_row, groups = (int)((w->k + G - 1) / G);
     const size_t cells = (size_t)lq_weight_groups(&w->type, w->k) * LQ_X86_ROWS, size = w->type.scale == LQ_F32 ? 4 : 2;
     return (cut){.q = w->q, .scale = w->scale, .zero = w->type.asym ? w->zero : NULL,
                  .q_tile = (size_t)groups * (size_t)G * LQ_X86_ROWS * (size_t)w->type.bits / 8, .scale_tile = cells * size, .zero_tile = cells,

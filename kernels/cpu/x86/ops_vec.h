@@ -59,7 +59,7 @@ static void norm_row(void *arg, int row, int worker) {
         if (a->beta) v = vf_add(v, vf_load_m(k, a->beta + i));
         vf_store_m(k, y + i, v);
     }
-    lq_cpu_row_act(j->d, y, a->act, row);
+    lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
 static void norm(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a->x.rows); }
 
@@ -152,7 +152,7 @@ static void glu_row(void *arg, int row, int worker) {
     case LQ_SIGMOID: glu_cols(LQ_SIGMOID, a, gate, up, y); break;
     case LQ_TANH: glu_cols(LQ_TANH, a, gate, up, y); break;
     }
-    lq_cpu_row_act(j->d, y, a->act, row);
+    lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
 static void glu(lq_dev *d, const lq_glu_args *a) { rows_run(d, glu_row, a, a->y.rows); }
 
