@@ -1,5 +1,5 @@
-// ckpt.c: what an open checkpoint holds: tensors, side files and weights by name, and the walk over all of its bytes.
-// Owns side files that were read and aligned copies. Refuses weights of another shape, and columns past the row or there twice.
+// ckpt.c: what an open checkpoint holds: tensors, coded weights and side files by name, and the walk over all of its bytes.
+// Owns side files that were read. Refuses side files whose names are paths, and bytes that are not what their checksum says.
 #include "formats/container.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +31,9 @@ bool lq_ckpt_meta_at(const lq_ckpt *c, size_t i, const char **key, const char **
     }
     return false;
 }
+
+const lq_typed *lq_ckpt_typed(const lq_ckpt *c, const char *name) { return lq_typed_find(c->typed, c->typeds, name); }
+bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name) { return lq_ckpt_find(c, name) || lq_ckpt_typed(c, name); }
 
 size_t lq_ckpt_file_bytes(const lq_ckpt *c) {
     size_t n = 0;
@@ -140,94 +143,6 @@ bool lq_ckpt_is_file(const lq_ckpt *c, uint64_t dev, uint64_t ino) {
     return false;
 }
 
-// --- weights ---
-
-// The tensor's bytes at a multiple of `to`: as they lie, or a copy (many weights share none, so one per tensor).
-static bool aligned(const lq_ckpt *c, const lq_tensor *t, size_t to, const void **out, lq_err *err) {
-    *out = t->data;
-    if ((uintptr_t)t->data % to == 0) return true;
-    lq_ckpt *m = (lq_ckpt *)(uintptr_t)c; // the list of copies is a cache behind a lock
-    pthread_mutex_lock(&m->lock);
-    lq_kept *k = m->kept;
-    while (k && (k->key != t->data || k->n != t->bytes)) k = k->next; // an empty tensor may begin where another does
-    if (!k && (k = lq_kept_new(t->bytes))) {
-        memcpy(k->data, t->data, t->bytes);
-        k->next = m->kept, k->key = t->data;
-        m->kept = k;
-    }
-    pthread_mutex_unlock(&m->lock);
-    if (!k) return lq_fail(err, LQ_E_MEMORY, "%s: tensor %s: no memory for an aligned copy of %zu bytes", c->path, t->name, t->bytes);
-    *out = k->data;
-    return true;
-}
-
-static const lq_tensor *part_find(const lq_ckpt *c, const char *name, const char *suffix) {
-    char full[LQ_NAME + 16];
-    snprintf(full, sizeof full, "%s%s", name, suffix);
-    return lq_ckpt_find(c, full);
-}
-
-const lq_typed *lq_ckpt_typed(const lq_ckpt *c, const char *name) {
-    return lq_typed_find(c->typed, c->typeds, name);
-}
-
-bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name) { return lq_ckpt_find(c, name) || lq_ckpt_typed(c, name); }
-
-// Every column once: nothing that indexes by these may leave the row.
-static bool columns_check(const lq_ckpt *c, const char *name, const char *what, const int32_t *col, int64_t count, int64_t k, lq_err *err) {
-    uint8_t *seen = calloc((size_t)k / 8 + 1, 1);
-    if (!seen) return lq_fail(err, LQ_E_MEMORY, "%s: weight %s: no memory", c->path, name);
-    int64_t bad = -1;
-    for (int64_t i = 0; i < count && bad < 0; i++) {
-        if (col[i] < 0 || col[i] >= k || seen[col[i] >> 3] >> (col[i] & 7) & 1) bad = i;
-        else seen[col[i] >> 3] |= (uint8_t)(1 << (col[i] & 7));
-    }
-    free(seen);
-    if (bad < 0) return true;
-    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: %s[%lld] is %d, which is past %lld columns or there twice", c->path, name, what,
-                   (long long)bad, col[bad], (long long)k);
-}
-
-static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
-    bool matrix = k > 0;
-    if (!lq_dtypes[t->type].number)
-        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: is %s, expected a float type", c->path, t->name, lq_dtypes[t->type].name);
-    if (t->rank != (matrix ? 2 : 1) || t->shape[0] != n || (matrix && t->shape[1] != k)) {
-        char found[LQ_RANK * 24] = "";
-        for (int i = 0, at = 0; i < t->rank; i++)
-            at += snprintf(found + at, sizeof found - (size_t)at, i ? "x%lld" : "%lld", (long long)t->shape[i]);
-        if (!matrix) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %lld", c->path, t->name, found, (long long)n);
-        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %lldx%lld", c->path, t->name, found, (long long)n,
-                       (long long)k);
-    }
-    const lq_wtype type = {.kind = LQ_W_PLAIN, .elem = t->type, .bits = 8 * (int)lq_dtype_size(t->type), .scale = LQ_F32};
-    *out = (lq_weight){.type = type, .n = n, .k = matrix ? k : 1};
-    return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
-}
-
-bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
-    const lq_tensor *t = lq_ckpt_find(c, name);
-    if (t) return plain_bind(c, t, n, k, out, err);
-    const lq_typed *w = lq_ckpt_typed(c, name);
-    if (!w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, name);
-    if (w->n != n || w->k != k)
-        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is %lldx%lld, expected %lldx%lld", c->path, name, (long long)w->n,
-                       (long long)w->k, (long long)n, (long long)k);
-    enum { Q, SCALE, ZERO, TABLE, PERM, SMOOTH, COLS, VALUES, PARTS };
-    static const char *const suffix[PARTS] = {".q", ".scale", ".zero", ".table", ".perm", ".smooth", ".outlier_cols", ".outlier_w"};
-    const void *p[PARTS] = {NULL};
-    int64_t outliers = 0;
-    for (int i = 0; i < PARTS; i++) {
-        if (!(t = part_find(c, name, suffix[i]))) continue;
-        if (!aligned(c, t, LQ_ALIGN, &p[i], err)) return false; // files do align them; memory that somebody else gave may not
-        if (i == COLS) outliers = t->shape[0];
-    }
-    *out = (lq_weight){.type = w->type, .layout = w->layout, .n = n, .k = k, .q = p[Q], .scale = p[SCALE], .zero = p[ZERO], .perm = p[PERM],
-                       .smooth = p[SMOOTH], .table = p[TABLE], .outlier = p[COLS], .outlier_w = p[VALUES], .outliers = (int32_t)outliers};
-    return (!out->perm || columns_check(c, name, "perm", out->perm, k, k, err)) &&
-           (!outliers || columns_check(c, name, "outlier_cols", out->outlier, outliers, k, err));
-}
-
 // --- reading through it ---
 
 static bool pad_empty(const lq_tensor *t) {
@@ -324,8 +239,15 @@ bool lq_ckpt_verify(const lq_ckpt *c, lq_tick *tick, void *arg, lq_err *err) {
     return ok;
 }
 
-void lq_ckpt_drop(const lq_ckpt *c, const lq_tensor *t) {
-    const lq_shard *s = &c->shard[t->file];
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), from = (size_t)((const uint8_t *)t->data - s->map), to = from + t->bytes;
-    if (s->mapped) pages_advise(s, (from + page - 1) / page * page, to / page * page, MADV_DONTNEED);
+void lq_ckpt_drop(const lq_ckpt *c, const lq_tensor *t) { lq_ckpt_drop_bytes(c, t->data, t->bytes); }
+
+void lq_ckpt_drop_bytes(const lq_ckpt *c, const void *p, size_t n) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < c->shards && p; i++) {
+        const lq_shard *s = &c->shard[i];
+        const size_t from = (uintptr_t)p - (uintptr_t)s->map, to = from + n;
+        if ((uintptr_t)p < (uintptr_t)s->map || to > s->bytes || !s->mapped) continue;
+        pages_advise(s, (from + page - 1) / page * page, to / page * page, MADV_DONTNEED);
+        return;
+    }
 }

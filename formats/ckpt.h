@@ -76,7 +76,21 @@ extern const char *const lq_side_files[];
 // they lie), and perm and outlier columns are in range.
 // Absent: false with LQ_E_FORMAT and a line that names it.
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err);
-bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name);
+bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name); // plain or coded
+
+// Rows of a tensor: what several slots of a model share one tensor for. With nothing but `name` it is the whole tensor.
+typedef struct lq_pick {
+    char name[128];           // the tensor or coded weight
+    int64_t stack, at;        // it holds `stack` matrices (its leading dimension), this is the at-th; 0: one
+    int64_t first, run, step; // row i of the slot is row first + i / run * step + i % run; run 0: first + i. All three 0: every row
+    bool across;              // it is [k][rows], not [rows][k]
+} lq_pick;
+// A matrix [n][k] or (k = 0) a vector [n], for which `across` means nothing. step 0 gives the same run again and again.
+// Borrowed where its rows lie together (of a coded one: at multiples of 64), else a copy. Codes and scales keep their bits; scales
+// of bands of rows are widened to rows where a band is cut. A coded form that is stored across is dequantized to f32, with what it
+// has in `smooth`, and *plain (may be NULL) says so. Valid until lq_ckpt_done, which also gives mapped pages back.
+bool lq_ckpt_pick(lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, lq_weight *out, bool *plain, lq_err *err);
+void lq_ckpt_done(lq_ckpt *c, const lq_weight *w);
 
 // Reads every tensor in the order of its bytes and compares the checksums of a .lq file. Of a large file little stays mapped in.
 // `tick` (may be NULL) hears of progress; false from it stops.

@@ -33,10 +33,12 @@ typedef struct lq_shard {
     long part, parts;     // of a .lq model in several files: this is file `part` of `parts`, from 1; else 0
 } lq_shard;
 
-// Memory that lives as long as the checkpoint: side files and aligned copies.
+// Memory that hangs on a checkpoint: side files and aligned copies until it is closed, copies of rows until lq_ckpt_done.
 typedef struct lq_kept {
     struct lq_kept *next;
     const void *key; // of a copy: the bytes it was made from
+    size_t keyed;    // how many of them
+    bool picked;     // of lq_ckpt_pick
     char *name;      // of a side file
     size_t n;
     _Alignas(64) char data[];
@@ -55,9 +57,11 @@ struct lq_ckpt {
     lq_kept *kept;
 };
 
-lq_kept *lq_kept_new(size_t n);
+lq_kept *lq_kept_new(size_t n); // NULL: no memory
 // A whole file; `info` may be NULL.
 bool lq_kept_read(const char *path, size_t max, lq_kept **out, lq_file_info *info, lq_err *err);
+// Takes the whole pages of these bytes out of this process, if they are mapped from a file.
+void lq_ckpt_drop_bytes(const lq_ckpt *c, const void *p, size_t n);
 char *lq_path_join(const char *folder, const char *name);
 // "...-00001-of-00003.safetensors": the number of shards, 0 if the name is not of that kind.
 long lq_shard_total(const char *name);

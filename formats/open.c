@@ -98,7 +98,9 @@ static bool shard_open(lq_shard *s, const char *path, lq_err *err) {
 // --- files ---
 
 lq_kept *lq_kept_new(size_t n) {
-    lq_kept *k = aligned_alloc(64, (sizeof *k + n + 63) / 64 * 64);
+    size_t all;
+    if (!lq_add_size(n, sizeof(lq_kept), &all) || !lq_align_size(all, 64, &all)) return NULL;
+    lq_kept *k = aligned_alloc(64, all);
     if (k) *k = (lq_kept){.n = n};
     return k;
 }

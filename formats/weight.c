@@ -1,0 +1,392 @@
+// weight.c: a checkpoint's tensors as weights that are ready to bind: whole ones, and rows picked out of larger tensors.
+// Owns copies: those that make a tensor aligned live as long as the checkpoint, rows that were gathered until lq_ckpt_done.
+// Refuses shapes that are not what was asked for, rows and matrices past a tensor's end, and columns that are out of range.
+#include "formats/container.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef lq_kept kept;
+
+static bool no_memory(const lq_ckpt *c, const char *name, size_t n, lq_err *err) {
+    return lq_fail(err, LQ_E_MEMORY, "%s: tensor %s: no memory for a copy of %zu bytes", c->path, name, n);
+}
+
+// The tensor's bytes at a multiple of `to`: as they lie, or a copy (many weights share none, so one per tensor).
+static bool aligned(const lq_ckpt *c, const lq_tensor *t, size_t to, const void **out, lq_err *err) {
+    *out = t->data;
+    if ((uintptr_t)t->data % to == 0) return true;
+    lq_ckpt *m = (lq_ckpt *)(uintptr_t)c; // the list of copies is a cache behind a lock
+    pthread_mutex_lock(&m->lock);
+    kept *k = m->kept;
+    while (k && (k->key != t->data || k->keyed != t->bytes || k->picked)) k = k->next; // an empty tensor may begin where another does
+    if (!k && (k = lq_kept_new(t->bytes))) {
+        memcpy(k->data, t->data, t->bytes);
+        k->next = m->kept, k->key = t->data, k->keyed = t->bytes;
+        m->kept = k;
+    }
+    pthread_mutex_unlock(&m->lock);
+    if (!k) return no_memory(c, t->name, t->bytes, err);
+    *out = k->data;
+    return true;
+}
+
+static const lq_tensor *part_find(const lq_ckpt *c, const char *name, const char *suffix) {
+    char full[LQ_NAME + 16];
+    snprintf(full, sizeof full, "%s%s", name, suffix);
+    return lq_ckpt_find(c, full);
+}
+
+// Every column once: nothing that indexes by these may leave the row.
+static bool columns_check(const lq_ckpt *c, const char *name, const char *what, const int32_t *col, int64_t count, int64_t k, lq_err *err) {
+    uint8_t *seen = calloc((size_t)k / 8 + 1, 1);
+    if (!seen) return lq_fail(err, LQ_E_MEMORY, "%s: weight %s: no memory", c->path, name);
+    int64_t bad = -1;
+    for (int64_t i = 0; i < count && bad < 0; i++) {
+        if (col[i] < 0 || col[i] >= k || seen[col[i] >> 3] >> (col[i] & 7) & 1) bad = i;
+        else seen[col[i] >> 3] |= (uint8_t)(1 << (col[i] & 7));
+    }
+    free(seen);
+    if (bad < 0) return true;
+    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: %s[%lld] is %d, which is past %lld columns or there twice", c->path, name, what,
+                   (long long)bad, col[bad], (long long)k);
+}
+
+typedef struct text { char p[LQ_RANK * 24]; } text;
+
+static text shape_text(int rank, const int64_t *shape) {
+    text t = {""};
+    for (int i = 0, at = 0; i < rank; i++) at += snprintf(t.p + at, sizeof t.p - (size_t)at, i ? "x%lld" : "%lld", (long long)shape[i]);
+    return t;
+}
+
+static bool number_check(const lq_ckpt *c, const lq_tensor *t, lq_err *err) {
+    return lq_dtypes[t->type].number ||
+           lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: is %s, expected a float type", c->path, t->name, lq_dtypes[t->type].name);
+}
+
+static lq_wtype plain_type(lq_dtype t) { return (lq_wtype){.kind = LQ_W_PLAIN, .elem = t, .bits = 8 * (int)lq_dtype_size(t), .scale = LQ_F32}; }
+
+static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
+    bool matrix = k > 0;
+    if (!number_check(c, t, err)) return false;
+    if (t->rank != (matrix ? 2 : 1) || t->shape[0] != n || (matrix && t->shape[1] != k))
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s", c->path, t->name, shape_text(t->rank, t->shape).p,
+                       shape_text(matrix ? 2 : 1, (int64_t[]){n, k}).p);
+    *out = (lq_weight){.type = plain_type(t->type), .n = n, .k = matrix ? k : 1};
+    return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
+}
+
+static bool coded_bind(const lq_ckpt *c, const lq_typed *w, lq_weight *out, lq_err *err) {
+    enum { Q, SCALE, ZERO, TABLE, PERM, SMOOTH, COLS, VALUES, PARTS };
+    static const char *const suffix[PARTS] = {".q", ".scale", ".zero", ".table", ".perm", ".smooth", ".outlier_cols", ".outlier_w"};
+    const void *p[PARTS] = {NULL};
+    const lq_tensor *t;
+    int64_t outliers = 0;
+    for (int i = 0; i < PARTS; i++) {
+        if (!(t = part_find(c, w->name, suffix[i]))) continue;
+        if (!aligned(c, t, LQ_ALIGN, &p[i], err)) return false; // files do align them; memory that somebody else gave may not
+        if (i == COLS) outliers = t->shape[0];
+    }
+    *out = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k, .q = p[Q], .scale = p[SCALE], .zero = p[ZERO],
+                       .perm = p[PERM], .smooth = p[SMOOTH], .table = p[TABLE], .outlier = p[COLS], .outlier_w = p[VALUES],
+                       .outliers = (int32_t)outliers};
+    return (!out->perm || columns_check(c, w->name, "perm", out->perm, w->k, w->k, err)) &&
+           (!outliers || columns_check(c, w->name, "outlier_cols", out->outlier, outliers, w->k, err));
+}
+
+bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
+    const lq_tensor *t = lq_ckpt_find(c, name);
+    if (t) return plain_bind(c, t, n, k, out, err);
+    const lq_typed *w = lq_ckpt_typed(c, name);
+    if (!w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, name);
+    if (w->n != n || w->k != k)
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is %lldx%lld, expected %lldx%lld", c->path, name, (long long)w->n,
+                       (long long)w->k, (long long)n, (long long)k);
+    return coded_bind(c, w, out, err);
+}
+
+// --- rows of a tensor ---
+
+// What a pick takes from: the matrix that it names, as it is stored.
+typedef struct source {
+    lq_weight w;      // plain: q may lie at any address
+    int64_t shape[4]; // of the whole tensor or weight
+    int rank;
+    const void *data; // its bytes, and how many: what is given back when the rows are done with
+    size_t bytes;
+} source;
+
+static int64_t row_of(const lq_pick *p, int64_t i) { return p->run ? p->first + i / p->run * p->step + i % p->run : p->first + i; }
+static bool together(const lq_pick *p, int64_t n) { return !p->run || n <= p->run || p->step == p->run; }
+
+static bool pick_refuse(const lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, int64_t k, lq_err *err) {
+    char rows[160] = "", of[96] = "";
+    if (p->run)
+        snprintf(rows, sizeof rows, " from row %lld on, %lld of every %lld", (long long)p->first, (long long)p->run, (long long)p->step);
+    else if (p->first)
+        snprintf(rows, sizeof rows, " from row %lld on", (long long)p->first);
+    if (p->stack) snprintf(of, sizeof of, ", of matrix %lld of %lld", (long long)p->at, (long long)p->stack);
+    return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s%s%s%s", c->path, p->name, shape_text(s->rank, s->shape).p,
+                   shape_text(k ? 2 : 1, (int64_t[]){n, k}).p, rows, of, p->across && k ? ", stored across" : "");
+}
+
+static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, source *s, lq_err *err) {
+    const lq_tensor *t = lq_ckpt_find(c, p->name);
+    const lq_typed *w = t ? NULL : lq_ckpt_typed(c, p->name);
+    const int front = p->stack > 0;
+    *s = (source){.rank = 0};
+    if (!t && !w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, p->name);
+    if (w) {
+        s->shape[0] = w->n, s->shape[1] = w->k, s->rank = 2;
+        return (k && !front) ? coded_bind(c, w, &s->w, err) : pick_refuse(c, p, s, n, k, err);
+    }
+    s->rank = t->rank < 4 ? t->rank : 4;
+    memcpy(s->shape, t->shape, (size_t)s->rank * sizeof *s->shape);
+    if (!number_check(c, t, err)) return false;
+    if (t->rank != front + (k ? 2 : 1) || (front && (t->shape[0] != p->stack || p->at < 0 || p->at >= p->stack)) || p->stack < 0)
+        return pick_refuse(c, p, s, n, k, err);
+    s->w = (lq_weight){.type = plain_type(t->type), .n = t->shape[front], .k = k ? t->shape[front + 1] : 1};
+    s->bytes = t->bytes / (front ? (size_t)p->stack : 1); // the shape's product was checked: no remainder, and all of it is there
+    s->data = s->w.q = (const uint8_t *)t->data + (front ? (size_t)p->at : 0) * s->bytes;
+    return true;
+}
+
+// Whether these rows are in the source; with `across` its rows are the pick's columns.
+static bool rows_check(const lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, int64_t k, lq_err *err) {
+    const bool turned = p->across && k;
+    const int64_t have = turned ? s->w.k : s->w.n, wide = turned ? s->w.n : s->w.k;
+    bool ok = n > 0 && n <= INT32_MAX && wide == (k ? k : 1) && p->first >= 0 && p->run >= 0 && p->step >= 0;
+    ok = ok && p->first <= have && p->run <= have && p->step <= have; // so that nothing below overflows
+    ok = ok && (!p->step || p->step >= p->run);                       // step 0: the same rows again and again
+    if (ok && !p->first && !p->run && !p->step) ok = n == have;
+    if (ok) {
+        const int64_t runs = p->run ? (n - 1) / p->run : 0;
+        ok = (!runs || p->step <= have / runs) && row_of(p, n - 1) < have && (!runs || row_of(p, runs * p->run - 1) < have) &&
+             n / 65536 <= have;
+    }
+    return ok || pick_refuse(c, p, s, n, k, err);
+}
+
+static kept *copy_new(size_t n, const source *s) {
+    kept *k = lq_kept_new(n);
+    if (k) k->picked = true, k->key = s->data, k->keyed = s->bytes;
+    return k;
+}
+
+static void copy_keep(lq_ckpt *c, kept *k) {
+    pthread_mutex_lock(&c->lock);
+    k->next = c->kept, c->kept = k;
+    pthread_mutex_unlock(&c->lock);
+}
+
+// --- across: [k][rows] becomes [n][k] ---
+
+enum { TURN = 32 };
+
+// Columns of `count` stored rows at `at` become pieces of the picked rows.
+static void turn(const lq_pick *p, int64_t n, int64_t k, size_t size, const char *const *at, int count, int64_t first, char *dst) {
+    for (int64_t i0 = 0; i0 < n; i0 += TURN)
+        for (int64_t i = i0; i < n && i < i0 + TURN; i++) {
+            char *d = dst + ((size_t)i * (size_t)k + (size_t)first) * size;
+            const size_t from = (size_t)row_of(p, i) * size;
+            if (size == 2)
+                for (int j = 0; j < count; j++) memcpy(d + 2 * j, at[j] + from, 2);
+            else if (size == 4)
+                for (int j = 0; j < count; j++) memcpy(d + 4 * j, at[j] + from, 4);
+            else
+                for (int j = 0; j < count; j++) memcpy(d + size * (size_t)j, at[j] + from, size);
+        }
+}
+
+// One row of a weight in tiles, in layout any. `q`, `scale`, `zero`: room for it.
+static lq_weight row_untile(const lq_weight *w, int64_t row, uint8_t *q, uint8_t *scale, uint8_t *zero) {
+    const lq_wtype *t = &w->type;
+    const int64_t groups = lq_weight_groups(t, w->k), tile = row / 16, lane = row % 16, step = t->bits == 4 ? 8 : 4;
+    const int64_t wide = t->group ? groups * t->group : (w->k + 127) / 128 * 128;
+    const uint8_t *from = (const uint8_t *)w->q + (size_t)(tile * (wide / step) * 64 + lane * 4);
+    const size_t size = lq_dtype_size(t->scale);
+    for (int64_t j = 0; j < w->k; j++) {
+        const uint8_t code = from[j / step * 64 + j % 4];
+        lq_code_set(q, t->bits, j, t->bits == 8 ? code : code >> j % 8 / 4 * 4 & 15);
+    }
+    for (int64_t g = 0; g < groups; g++) {
+        const size_t at = (size_t)((tile * groups + g) * 16 + lane);
+        memcpy(scale + (size_t)g * size, (const uint8_t *)w->scale + at * size, size);
+        if (w->zero) lq_code_set(zero, t->bits, g, w->zero[at]);
+    }
+    lq_weight one = *w;
+    one.layout = LQ_ANY, one.n = 1, one.q = q, one.scale = scale, one.zero = w->zero ? zero : NULL;
+    if (w->outliers) one.outlier_w += (size_t)row * (size_t)w->outliers;
+    return one;
+}
+
+// A coded row as the product sees it: `smooth` is part of its columns.
+static void row_widen(const lq_weight *w, int64_t row, uint8_t *room, float *dst) {
+    const size_t codes = lq_code_row_bytes(w->type.bits, w->k), groups = (size_t)lq_weight_groups(&w->type, w->k);
+    if (w->layout == LQ_X86) {
+        const lq_weight one = row_untile(w, row, room, room + codes, room + codes + groups * 4);
+        lq_weight_row_any(&one, 0, dst);
+    } else {
+        lq_weight_row_any(w, row, dst);
+    }
+    for (int64_t j = 0; j < w->k && w->smooth; j++) dst[j] *= w->smooth[j];
+}
+
+static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
+    const lq_weight *w = &s->w;
+    const bool coded = w->type.kind != LQ_W_PLAIN;
+    const lq_dtype elem = coded ? LQ_F32 : w->type.elem;
+    const size_t size = lq_dtype_size(elem), cols = (size_t)w->k;
+    size_t bytes = 0, row;
+    const bool fits = lq_mul_size((size_t)n, (size_t)k * size, &bytes) && lq_mul_size(cols, TURN * sizeof(float), &row);
+    kept *to = fits ? copy_new(bytes, s) : NULL;
+    float *wide = fits && coded ? malloc(row) : NULL;
+    uint8_t *room = coded ? malloc(cols * 6 + 64) : NULL; // codes, scales and zero points of one row: at most a byte, 4 and 1 a column
+    bool ok = to && (!coded || (wide && room));
+    for (int64_t j0 = 0; j0 < k && ok; j0 += TURN) {
+        const char *at[TURN];
+        const int count = k - j0 < TURN ? (int)(k - j0) : TURN;
+        for (int j = 0; j < count; j++) {
+            if (coded) row_widen(w, j0 + j, room, wide + (size_t)j * cols);
+            at[j] = coded ? (const char *)(wide + (size_t)j * cols) : (const char *)w->q + (size_t)(j0 + j) * cols * size;
+        }
+        turn(p, n, k, size, at, count, j0, to->data);
+    }
+    free(wide);
+    free(room);
+    if (!ok) return free(to), no_memory(c, p->name, bytes, err);
+    copy_keep(c, to);
+    *out = (lq_weight){.type = plain_type(elem), .n = n, .k = k, .q = to->data};
+    return true;
+}
+
+// --- rows ---
+
+// Whether scales of bands of rows stay bands: each band of picked rows lies in one band of the source's.
+static bool bands_stay(const lq_pick *p, int64_t n, int rows) {
+    if (rows <= 1 || rows == LQ_ROWS_ALL) return true;
+    for (int64_t i = 0; i < n; i++)
+        if (row_of(p, i) / rows != row_of(p, i / rows * rows) / rows) return false;
+    return true;
+}
+
+// Bytes from row to row, or from tile to tile, of the parts that have rows.
+typedef struct strides { size_t q, scale, zero, outlier; } strides;
+
+static strides strides_of(const lq_weight *w) {
+    lq_weight_size one;
+    const bool tiles = w->layout == LQ_X86;
+    lq_wtype t = w->type;
+    t.rows = 0;
+    lq_layout_sizes(w->layout, &t, 1, w->k, &one); // of a row (any) or of a tile
+    return (strides){one.q, one.scale, one.zero, (tiles ? 16 : 1) * (size_t)w->outliers * 2};
+}
+
+static bool at_64(const void *p, size_t offset) { return ((uintptr_t)p + offset) % LQ_ALIGN == 0; }
+
+// The rows where they lie, if they lie together and every part begins where a weight's must.
+static bool pick_borrow(const lq_pick *p, const source *s, int64_t n, lq_weight *out) {
+    const lq_weight *w = &s->w;
+    const int unit = w->layout == LQ_X86 ? 16 : 1, bands = w->type.rows > 1 ? w->type.rows : unit;
+    if (!together(p, n) || p->first % unit || (n % unit && p->first + n != w->n) || !bands_stay(p, n, w->type.rows)) return false;
+    const strides by = strides_of(w);
+    const size_t at = (size_t)(p->first / unit), band = (size_t)(p->first / bands), o = (size_t)p->first * (size_t)w->outliers * 2;
+    if (w->type.kind == LQ_W_PLAIN) {
+        if (((uintptr_t)w->q + at * by.q) % lq_dtype_size(w->type.elem)) return false;
+    } else if (!at_64(w->q, at * by.q) || !at_64(w->scale, band * by.scale) || !at_64(w->zero, at * by.zero) || !at_64(w->outlier_w, o)) {
+        return false;
+    }
+    *out = *w;
+    out->n = n;
+    out->q = (const uint8_t *)w->q + at * by.q;
+    if (w->scale) out->scale = (const uint8_t *)w->scale + band * by.scale;
+    if (w->zero) out->zero = w->zero + at * by.zero;
+    if (w->outlier_w) out->outlier_w = w->outlier_w + o / 2;
+    return true;
+}
+
+// Row `from` of a part in tiles becomes row `to`: of every `unit` bytes x 16, its own `unit`.
+static void lane_copy(uint8_t *dst, const uint8_t *src, size_t tile, int64_t to, int64_t from, size_t unit) {
+    dst += (size_t)(to / 16) * tile + (size_t)(to % 16) * unit;
+    src += (size_t)(from / 16) * tile + (size_t)(from % 16) * unit;
+    for (size_t i = 0; i < tile; i += 16 * unit) memcpy(dst + i, src + i, unit);
+}
+
+static void rows_copy(const lq_pick *p, const lq_weight *w, int64_t n, bool bands, uint8_t *q, uint8_t *scale, uint8_t *zero, uint8_t *outlier) {
+    const strides by = strides_of(w);
+    const size_t size = lq_dtype_size(w->type.scale);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t r = row_of(p, i), band = w->type.rows > 1 ? r / w->type.rows : r;
+        if (w->layout == LQ_X86) {
+            lane_copy(q, w->q, by.q, i, r, 4);
+            lane_copy(scale, w->scale, by.scale, i, r, size);
+            if (zero) lane_copy(zero, w->zero, by.zero, i, r, 1);
+        } else {
+            memcpy(q + (size_t)i * by.q, (const uint8_t *)w->q + (size_t)r * by.q, by.q);
+            const int64_t to = bands ? i / w->type.rows : i;
+            if (w->scale) memcpy(scale + (size_t)to * by.scale, (const uint8_t *)w->scale + (size_t)band * by.scale, by.scale);
+            if (zero) memcpy(zero + (size_t)i * by.zero, w->zero + (size_t)r * by.zero, by.zero);
+        }
+        const size_t o = (size_t)w->outliers * 2;
+        if (o) memcpy(outlier + (size_t)i * o, (const uint8_t *)w->outlier_w + (size_t)r * o, o);
+    }
+}
+
+static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, lq_weight *out, lq_err *err) {
+    const lq_weight *w = &s->w;
+    *out = *w;
+    out->n = n;
+    const bool stay = bands_stay(p, n, w->type.rows);
+    if (!stay) out->type.rows = 0;
+    lq_weight_size size;
+    size_t o = 0, part[4], all = 0;
+    bool ok = lq_layout_sizes(w->layout, &out->type, n, w->k, &size) && lq_mul_size((size_t)n, (size_t)w->outliers * 2, &o);
+    const size_t of[4] = {size.q, size.scale, size.zero, o};
+    for (int i = 0; i < 4 && ok; i++) {
+        part[i] = all;
+        ok = lq_add_size(all, of[i], &all) && lq_align_size(all, LQ_ALIGN, &all);
+    }
+    kept *to = ok ? copy_new(all, s) : NULL;
+    if (!to) return no_memory(c, p->name, all, err);
+    uint8_t *at = (uint8_t *)to->data, *zero = w->zero ? at + part[2] : NULL;
+    if (w->layout == LQ_X86) { // rows that pad the last tile
+        memset(at, w->type.asym ? 0 : w->type.bits == 4 ? 0x88 : 0x80, size.q);
+        memset(at + part[1], 0, all - part[1]);
+    }
+    rows_copy(p, w, n, stay && w->type.rows > 1, at, at + part[1], zero, at + part[3]);
+    out->q = at;
+    if (w->scale) out->scale = at + part[1];
+    if (w->zero) out->zero = zero;
+    if (w->outliers) out->outlier_w = (const uint16_t *)(const void *)(at + part[3]);
+    copy_keep(c, to);
+    return true;
+}
+
+bool lq_ckpt_pick(lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, lq_weight *out, bool *plain, lq_err *err) {
+    source s;
+    *out = (lq_weight){0};
+    if (!memchr(p->name, 0, sizeof p->name)) return lq_fail(err, LQ_E_USAGE, "%s: a pick whose name does not end", c->path);
+    if (!source_find(c, p, n, k, &s, err) || !rows_check(c, p, &s, n, k, err)) return false;
+    const bool turned = p->across && k;
+    if (plain) *plain = turned && s.w.type.kind != LQ_W_PLAIN;
+    if (turned) return pick_across(c, p, &s, n, k, out, err);
+    return pick_borrow(p, &s, n, out) || pick_copy(c, p, &s, n, out, err);
+}
+
+void lq_ckpt_done(lq_ckpt *c, const lq_weight *w) {
+    pthread_mutex_lock(&c->lock);
+    kept **at = &c->kept;
+    while (*at && !((*at)->picked && (const void *)(*at)->data == w->q)) at = &(*at)->next;
+    kept *copy = *at;
+    if (copy) *at = copy->next;
+    pthread_mutex_unlock(&c->lock);
+    lq_weight_size size;
+    if (copy) lq_ckpt_drop_bytes(c, copy->key, copy->keyed);
+    else if (lq_layout_sizes(w->layout, &w->type, w->n, w->k, &size)) {
+        lq_ckpt_drop_bytes(c, w->q, size.q);
+        lq_ckpt_drop_bytes(c, w->scale, size.scale);
+        lq_ckpt_drop_bytes(c, w->zero, size.zero);
+    }
+    free(copy);
+}
