@@ -20,3 +20,14 @@ const lq_method *lq_method_find(const char *name) {
         if (!strcmp(lq_methods[i].name, name)) return &lq_methods[i];
     return NULL;
 }
+
+const char *lq_method_name(size_t i) { return i < lq_method_count ? lq_methods[i].name : NULL; }
+
+const char *lq_quant_layout(size_t i) {
+    lq_wtype type;
+    lq_weight_size size;
+    if (!lq_wtype_parse("int4 g128", &type, NULL)) return NULL;
+    for (int l = LQ_ANY; l < LQ_LAYOUTS; l++)
+        if (lq_layout_sizes((lq_layout)l, &type, 128, 128, &size) && !i--) return lq_layout_names[l];
+    return NULL;
+}

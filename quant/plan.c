@@ -309,9 +309,12 @@ static bool read_options(lq_plan *p, lq_err *err) {
     const char *method = o->method ? o->method : "rtn", *layout = o->layout ? o->layout : "any";
     p->method = lq_method_find(method);
     if (!p->method) return lq_fail(err, LQ_E_USAGE, "method %s: there is none of this name", method);
+    const char *name;
+    size_t nth = 0;
+    while ((name = lq_quant_layout(nth)) && strcmp(name, layout) != 0) nth++;
     p->layout = LQ_ANY;
-    while (p->layout < LQ_LAYOUTS && strcmp(lq_layout_names[p->layout], layout)) p->layout++;
-    if (p->layout == LQ_LAYOUTS) return lq_fail(err, LQ_E_USAGE, "layout %s: there is none of this name", layout);
+    while (name && strcmp(lq_layout_names[p->layout], name) != 0) p->layout++;
+    if (!name) return lq_fail(err, LQ_E_USAGE, "layout %s: there is none of this name", layout);
     lq_wtype type;
     const char *types[] = {o->type, o->head, o->embed}, *const names[] = {"type", "head", "embed"};
     for (int i = 0; i < 3; i++) {

@@ -31,6 +31,9 @@ typedef struct lq_method {
 extern const lq_method lq_methods[];
 extern const size_t lq_method_count;
 const lq_method *lq_method_find(const char *name); // NULL: there is none
+const char *lq_method_name(size_t i);              // NULL past the last
+// The layouts that a file can be written in, by name: `any`, and those in which the integer types have a form. NULL past the last.
+const char *lq_quant_layout(size_t i);
 // The words of a recipe's parts, as lq.recipe and the report have them.
 extern const char *const lq_stats_names[], *const lq_transform_names[], *const lq_rounding_names[], *const lq_salient_names[];
 
@@ -39,7 +42,7 @@ typedef struct lq_quant_opts {
     const char *method;   // a row of lq_methods[]
     const char *type;     // "int4 g128" ...: of the decoder's matrices; NULL: the method's
     const char *head, *embed; // types of these two, "keep" = as they are; NULL: "int8 row"
-    const char *layout;   // "any" (default), "x86"
+    const char *layout;   // "any" (default), "x86": one of lq_quant_layout's
     int threads;          // 0: one per core
     size_t max_ram;       // 0: no limit given
     bool overwrite, fresh; // fresh: ignore what an interrupted run left

@@ -29,6 +29,8 @@ typedef struct lq_model_opts {
     bool exact;          // f32 activations, residual and KV
 } lq_model_opts;
 
+const char *lq_kv_name(size_t i); // the words that kv may be, one by one; NULL past the last
+
 bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err);
 void lq_model_close(lq_model *m);
 
@@ -162,6 +164,8 @@ typedef bool lq_on_logits(void *arg, size_t position, const float *logits /* [vo
 bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_on_logits *on, void *arg, lq_err *err);
 
 typedef enum lq_ppl_protocol { LQ_PPL_GPTQ2048, LQ_PPL_LLAMACPP512 } lq_ppl_protocol;
+const char *lq_ppl_name(size_t protocol); // "gptq2048"; NULL past the last
+
 typedef struct lq_ppl_opts {
     lq_ppl_protocol protocol;
     int window;          // 0 = 2048 or 512, no more than the context

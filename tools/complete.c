@@ -8,6 +8,11 @@ static void print_choices(FILE *f, const char *choices) {
     for (const char *p = choices; *p; p++) fputc(*p == '|' ? ' ' : *p, f);
 }
 
+static void print_values(FILE *f, const lq_opt *o) {
+    const char *name;
+    for (size_t i = 0; (name = o->choice(i)); i++) fprintf(f, "%s%s", i ? " " : "", name);
+}
+
 static bool is_verb_word(const lq_verb *v) { return strstr(v->synopsis, "VERB") != NULL; }
 static bool is_choice_word(const lq_verb *v) { return strchr(v->synopsis, '|') != NULL; }
 
@@ -25,9 +30,9 @@ static void bash_value(FILE *f, const lq_verb *v, const lq_opt *o) {
     fprintf(f, ") ");
     if (o->kind == LQ_OPT_CHOICE) {
         fprintf(f, "COMPREPLY=($(compgen -W '");
-        print_choices(f, o->choices);
+        print_values(f, o);
         fprintf(f, "' -- \"$cur\"))");
-    } else if (o->kind == LQ_OPT_FILE) fprintf(f, "compopt -o filenames; COMPREPLY=($(compgen -f -- \"$cur\"))");
+    } else if (o->kind == LQ_OPT_FILE) fprintf(f, "_lq_files \"$cur\"");
     else fprintf(f, ":");
     fprintf(f, "; return ;;\n");
 }
@@ -47,7 +52,9 @@ static void bash_words(FILE *f, const lq_verb *v) {
 }
 
 static void print_bash(FILE *f) {
-    fprintf(f, "# bash completion of lq %s, written by `lq completion bash`\n_lq() {\n", LQ_VERSION);
+    fprintf(f, "# bash completion of lq %s, written by `lq completion bash`\n"
+               "# a line is a name, so that one may have spaces\n"
+               "_lq_files() { compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$1\"); }\n_lq() {\n", LQ_VERSION);
     fprintf(f, "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} opts= words=\n"
                "    COMPREPLY=()\n"
                "    # bash cuts --name=value into three words\n"
@@ -63,7 +70,7 @@ static void print_bash(FILE *f) {
     fprintf(f, "    esac\n"
                "    if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W \"$opts\" -- \"$cur\"))\n"
                "    elif [[ $words ]]; then COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-               "    else compopt -o filenames; COMPREPLY=($(compgen -f -- \"$cur\")); fi\n"
+               "    else _lq_files \"$cur\"; fi\n"
                "}\ncomplete -F _lq lq\n");
 }
 
@@ -86,7 +93,7 @@ static void zsh_value(FILE *f, const lq_opt *o) {
     if (o->kind == LQ_OPT_FILE) fprintf(f, "_files");
     else if (o->kind == LQ_OPT_CHOICE) {
         fputc('(', f);
-        print_choices(f, o->choices);
+        print_values(f, o);
         fputc(')', f);
     } else fputc(' ', f);
 }
@@ -147,4 +154,4 @@ static int run(void *args, int argc, char **argv) {
 static const char *const examples[] = {"source <(lq completion bash)", "complete lq's verbs and options in this shell",
                                        "lq completion zsh > ~/.zfunc/_lq", "the same for zsh, where ~/.zfunc is in fpath", NULL};
 const lq_verb lq_verb_completion = {.name = "completion", .synopsis = "bash|zsh", .summary = "Print completion for a shell",
-                                    .examples = examples, .size = sizeof(lq_common), .min_args = 1, .max_args = 1, .run = run};
+                                    .examples = examples, .size = sizeof(lq_common), .min_args = 1, .max_args = 1, .plain = true, .run = run};

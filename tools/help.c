@@ -37,9 +37,10 @@ static void print_option(FILE *f, const lq_opt *o) {
     char letter[8] = "    ";
     if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
     snprintf(left, sizeof left, "  %s--%s%s%s", letter, o->name, o->value ? " " : "", o->value ? o->value : "");
-    snprintf(help, sizeof help, "%s%s%s", o->help, o->choices ? ": " : "", o->choices ? o->choices : "");
-    for (char *p = o->choices ? help + strlen(o->help) : help + strlen(help); *p; p++)
-        if (*p == '|' && p[1]) *p = '/';
+    size_t n = (size_t)snprintf(help, sizeof help, "%s", o->help);
+    const char *name;
+    for (size_t i = 0; o->choice && (name = o->choice(i)) && n < sizeof help; i++)
+        n += (size_t)snprintf(help + n, sizeof help - n, "%s%s", i ? "/" : ": ", name);
     int at = fprintf(f, "%s", left);
     if (at > COLUMN - 2) fputc('\n', f), at = 0;
     fprintf(f, "%*s", COLUMN - at, "");
@@ -88,4 +89,4 @@ static int run(void *args, int argc, char **argv) {
 
 static const char *const examples[] = {"lq help", "all verbs", "lq help run", "what `lq run` takes; `lq run --help` prints the same", NULL};
 const lq_verb lq_verb_help = {.name = "help", .synopsis = "[VERB]", .summary = "Explain lq, or one verb", .examples = examples,
-                              .size = sizeof(lq_common), .max_args = 1, .run = run};
+                              .size = sizeof(lq_common), .max_args = 1, .plain = true, .run = run};

@@ -13,7 +13,7 @@ typedef struct eval_args {
     bool served;
 } eval_args;
 
-static const char *const protocols[] = {"gptq2048", "llamacpp512"}; // by lq_ppl_protocol
+static const char *protocol_choice(size_t i) { return i ? lq_ppl_name(i - 1) : "all"; }
 
 typedef struct row { const char *protocol, *mode; lq_ppl ppl; } row;
 
@@ -28,27 +28,29 @@ static bool tick(void *arg, size_t done, size_t total, double ppl) {
     return !lq_input_stopped();
 }
 
+enum { ROWS = 16 };
+
 typedef struct job {
     const eval_args *a;
     const char *path, *text;
     size_t n;
-    row rows[4];
+    row rows[ROWS];
     int count;
     lq_model_info info; // of the model in its last mode
     char devices[2][96];
 } job;
 
 static bool measure(job *j, lq_engine *e, const char *mode, lq_err *err) {
-    for (int p = 0; p < 2; p++) {
-        const char *want = j->a->protocol ? j->a->protocol : "all";
-        if (strcmp(want, "all") && strcmp(want, protocols[p])) continue;
+    const char *want = j->a->protocol ? j->a->protocol : "all", *protocol;
+    for (size_t p = 0; (protocol = lq_ppl_name(p)) && j->count < ROWS; p++) {
+        if (strcmp(want, "all") && strcmp(want, protocol)) continue;
         char what[48];
-        snprintf(what, sizeof what, "%s %s", protocols[p], mode);
+        snprintf(what, sizeof what, "%s %s", protocol, mode);
         progress bar;
         lq_bar_begin(&bar.bar, what, "windows", 1, j->a->common.quiet);
         lq_ppl_opts o = {.protocol = (lq_ppl_protocol)p, .window = (int)j->a->window, .max_windows = (size_t)j->a->windows, .tick = tick, .arg = &bar};
         row *r = &j->rows[j->count];
-        *r = (row){.protocol = protocols[p], .mode = mode};
+        *r = (row){.protocol = protocol, .mode = mode};
         bool done = lq_perplexity(e, j->text, j->n, &o, &r->ppl, err);
         lq_bar_end(&bar.bar);
         if (!done) return false;
@@ -138,7 +140,7 @@ static int run(void *args, int argc, char **argv) {
 
 static const lq_opt opts[] = {
     {"text", 0, LQ_OPT_FILE, offsetof(eval_args, text), "FILE", "the text that is measured on; -: standard input", NULL, 0, 0},
-    {"protocol", 0, LQ_OPT_CHOICE, offsetof(eval_args, protocol), "NAME", "how the text is cut and scored (default: all)", "all|gptq2048|llamacpp512", 0, 0},
+    {"protocol", 0, LQ_OPT_CHOICE, offsetof(eval_args, protocol), "NAME", "how the text is cut and scored (default: all)", protocol_choice, 0, 0},
     {"windows", 0, LQ_OPT_INT, offsetof(eval_args, windows), "N", "measure the first N windows alone", NULL, 1, 1e9},
     {"window", 0, LQ_OPT_INT, offsetof(eval_args, window), "N", "tokens in a window (default: the protocol's, at most the context)", NULL, 2, 1 << 24},
     {"served", 0, LQ_OPT_FLAG, offsetof(eval_args, served), NULL, "only the arithmetic a server uses, not the exact one", NULL, 0, 0},

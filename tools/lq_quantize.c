@@ -131,7 +131,7 @@ static int run(void *args, int argc, char **argv) {
 
 #define FIELD(f) offsetof(quantize_args, f)
 static const lq_opt opts[] = {
-    {"method", 'm', LQ_OPT_CHOICE, FIELD(method), "NAME", "how codes are chosen (default: rtn, round to the nearest)", "rtn", 0, 0},
+    {"method", 'm', LQ_OPT_CHOICE, FIELD(method), "NAME", "how codes are chosen (default: rtn, round to the nearest)", lq_method_name, 0, 0},
     {"type", 0, LQ_OPT_TEXT, FIELD(type), "TYPE", "of the decoder's matrices: \"int4 g128\" (default), \"int4 g32 asym\", \"int8 row\"",
      NULL, 0, 0},
     {"bits", 'b', LQ_OPT_INT, FIELD(bits), "N", "the same in parts: bits of a code", NULL, 2, 8},
@@ -141,7 +141,7 @@ static const lq_opt opts[] = {
     {"head", 0, LQ_OPT_TEXT, FIELD(head), "TYPE", "type of the output head, or keep (default: int8 row)", NULL, 0, 0},
     {"embed", 0, LQ_OPT_TEXT, FIELD(embed), "TYPE", "type of the embedding, or keep (default: int8 row)", NULL, 0, 0},
     {"layout", 0, LQ_OPT_CHOICE, FIELD(layout), "NAME", "where the codes lie: any (default) serves all devices, x86 is mapped as it is",
-     "any|x86", 0, 0},
+     lq_quant_layout, 0, 0},
     {"threads", 't', LQ_OPT_INT, FIELD(threads), "N", "CPU threads (default: one per core); the output does not depend on it", NULL, 1,
      1024},
     {"max-ram", 0, LQ_OPT_SIZE, FIELD(max_ram), "SIZE", "refuse to start if the plan needs more memory", NULL, 0, 0},

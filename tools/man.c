@@ -34,9 +34,10 @@ static void option(FILE *f, const lq_opt *o) {
     }
     fputc('\n', f);
     put(f, o->help);
-    if (o->choices) {
-        fputs(": ", f);
-        for (const char *p = o->choices; *p; p++) *p == '|' ? fputs(", ", f) : fputc(*p, f);
+    const char *name;
+    for (size_t i = 0; o->choice && (name = o->choice(i)); i++) {
+        fputs(i ? ", " : ": ", f);
+        put(f, name);
     }
     fputc('\n', f);
 }
@@ -88,4 +89,4 @@ static int run(void *args, int argc, char **argv) {
 
 static const char *const examples[] = {"lq man run | man -l -", "read the page of `lq run`", NULL};
 const lq_verb lq_verb_man = {.name = "man", .synopsis = "[VERB]", .summary = "Print a man page", .examples = examples,
-                             .size = sizeof(lq_common), .max_args = 1, .run = run};
+                             .size = sizeof(lq_common), .max_args = 1, .plain = true, .run = run};

@@ -6,22 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-const lq_opt lq_common_opts[] = {
+static const lq_opt common[] = {
     {"json", 0, LQ_OPT_FLAG, offsetof(lq_common, json), NULL, "print the result as JSON", NULL, 0, 0},
     {"quiet", 'q', LQ_OPT_FLAG, offsetof(lq_common, quiet), NULL, "no progress and no summary", NULL, 0, 0},
     {"help", 'h', LQ_OPT_FLAG, 0, NULL, "print this help", NULL, 0, 0},
 };
-const size_t lq_common_opt_count = sizeof lq_common_opts / sizeof *lq_common_opts;
+enum { COMMON = sizeof common / sizeof *common, HELP = COMMON - 1 };
 
 const lq_opt *lq_verb_opt(const lq_verb *v, size_t i) {
     if (i < v->opt_count) return &v->opts[i];
     i -= v->opt_count;
-    return i < lq_common_opt_count ? &lq_common_opts[i] : NULL;
+    if (v->plain) i += HELP;
+    return i < COMMON ? &common[i] : NULL;
 }
 
 lq_model_opts lq_model_args_opts(const lq_model_args *a) {
     return (lq_model_opts){.device = a->device, .isa = a->isa, .threads = (int)a->threads, .ctx = (int)a->ctx, .kv = a->kv,
                            .exact = a->exact};
+}
+
+const char *lq_isa_choice(size_t i) {
+    static const char *const names[] = {"auto", "c", "avx2", "avx512"};
+    return i < sizeof names / sizeof *names ? names[i] : NULL;
 }
 
 // --- suggestions ---
@@ -72,18 +78,26 @@ static int unknown_option(const lq_verb *v, const char *name, size_t n) {
 
 // --- values ---
 
-static bool choice_has(const char *choices, const char *word) {
-    size_t n = strlen(word);
-    for (const char *p = choices; n && (p = strstr(p, word)); p++)
-        if ((p == choices || p[-1] == '|') && (p[n] == '\0' || p[n] == '|')) return true;
-    return false;
+static int set_choice(const lq_verb *v, const lq_opt *o, const char **field, const char *word) {
+    const char *name;
+    lq_text all = {0};
+    for (size_t i = 0; (name = o->choice(i)); i++) {
+        if (!strcmp(name, word)) {
+            lq_text_free(&all);
+            return *field = name, 0;
+        }
+        lq_text_fmt(&all, "%s%s", i ? "|" : "", name);
+    }
+    lq_say_usage(v->name, "--%s: %s is none of %s", o->name, word, all.p ? all.p : "nothing");
+    lq_text_free(&all);
+    return 2;
 }
 
 static bool parse_size(const char *text, size_t *out) {
     char *end;
     errno = 0;
     double x = strtod(text, &end);
-    if (end == text || errno || !(x >= 0) || strpbrk(text, "xXnN")) return false;
+    if (end == text || errno || strpbrk(text, "xXnN")) return false;
     const char *units = "kmgt", *u = *end ? strchr(units, *end | 0x20) : NULL;
     if (u) {
         bool binary = end[1] == 'i';
@@ -91,7 +105,7 @@ static bool parse_size(const char *text, size_t *out) {
         end += binary ? 2 : 1;
     }
     if ((*end | 0x20) == 'b') end++;
-    if (*end || x > 9e18) return false;
+    if (*end || x < 1 || x > 9e18) return false; // none at all is no limit that anybody means
     *out = (size_t)x;
     return true;
 }
@@ -127,10 +141,7 @@ static int set_value(const lq_verb *v, const lq_opt *o, void *args, const char *
     case LQ_OPT_TEXT:
     case LQ_OPT_FILE: *(const char **)field = text; return 0;
     case LQ_OPT_LIST: return list_add(field, text) ? 0 : lq_say_usage(v->name, "out of memory");
-    case LQ_OPT_CHOICE:
-        if (!choice_has(o->choices, text)) return lq_say_usage(v->name, "--%s: %s is none of %s", o->name, text, o->choices);
-        *(const char **)field = text;
-        return 0;
+    case LQ_OPT_CHOICE: return set_choice(v, o, field, text);
     case LQ_OPT_SIZE:
         if (!parse_size(text, field)) return lq_say_usage(v->name, "--%s: %s is no size like 512M or 4GiB", o->name, text);
         return 0;
@@ -157,7 +168,7 @@ typedef struct walk {
 
 // The option o was found; `inline_value` is what stood after '=' or directly after its letter, or NULL.
 static int take(walk *w, const lq_opt *o, const char *inline_value) {
-    if (o == &lq_common_opts[2]) return *w->help = true, 0;
+    if (o == &common[HELP]) return *w->help = true, 0;
     if (o->kind == LQ_OPT_FLAG)
         return inline_value ? lq_say_usage(w->v->name, "--%s takes no value", o->name) : set_value(w->v, o, w->args, NULL);
     if (!inline_value) {

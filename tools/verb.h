@@ -14,11 +14,15 @@ typedef enum lq_opt_kind {
     LQ_OPT_NUM,    // double within [min, max]
     LQ_OPT_TEXT,   // const char *
     LQ_OPT_FILE,   // const char *, completed as a file
-    LQ_OPT_CHOICE, // const char *, one of `choices`
+    LQ_OPT_CHOICE, // const char *, one of what `choice` tells
     LQ_OPT_LIST    // lq_list, one more text each time it is given
 } lq_opt_kind;
 
 typedef struct lq_list { const char **p; size_t n; } lq_list;
+
+// The i-th value that an option may have, NULL past the last: read from the table of those who know it, so that a new row there is
+// parsed, explained and completed.
+typedef const char *lq_choice(size_t i);
 
 typedef struct lq_opt {
     const char *name;    // "threads": --threads N, --threads=N
@@ -27,7 +31,7 @@ typedef struct lq_opt {
     size_t offset;       // of the field in the verb's struct
     const char *value;   // what the help calls the value: "N"
     const char *help;    // one line
-    const char *choices; // "auto|c|avx2|avx512"
+    lq_choice *choice;
     double min, max;     // both 0: no limits
 } lq_opt;
 
@@ -41,6 +45,7 @@ typedef struct lq_verb {
     size_t opt_count;
     size_t size;            // of the verb's struct, which starts with lq_common and is zeroed before parsing
     int min_args, max_args; // words that are not options; max -1: any number
+    bool plain;             // what it prints is text as it is: it takes neither --json nor --quiet
     int (*run)(void *args, int argc, char **argv); // argv: the words alone. Exit status: 0 done, 1 failed, 2 wrong usage
 } lq_verb;
 extern const lq_verb lq_verb_inspect, lq_verb_quantize, lq_verb_run, lq_verb_eval, lq_verb_serve, lq_verb_bench, lq_verb_version,
@@ -49,27 +54,25 @@ extern const lq_verb *const lq_verbs[]; // in the order of `lq help`, NULL-termi
 const lq_verb *lq_verb_find(const char *name); // NULL: there is none
 int lq_verb_unknown(const char *word);         // the usage error, with the nearest verb; returns 2
 
-// First member of every verb's struct. --json, --quiet, --help are parsed for every verb.
+// First member of every verb's struct. --help is parsed for every verb, --json and --quiet for those that are not `plain`.
 typedef struct lq_common { bool json, quiet; } lq_common;
 
 // Options every verb that opens a model shares; use LQ_MODEL_OPTS(struct, member) in the table.
 typedef struct lq_model_args { const char *device, *isa, *kv; int64_t threads, ctx; bool exact; } lq_model_args;
 #define LQ_MODEL_OPTS(T, m)                                                                                                        \
     {"device", 'd', LQ_OPT_TEXT, offsetof(T, m.device), "DEV", "where to run: cpu, cuda, cuda:1", NULL, 0, 0},                      \
-    {"isa", 0, LQ_OPT_CHOICE, offsetof(T, m.isa), "ISA", "no better instructions than these", "auto|c|avx2|avx512", 0, 0},         \
+    {"isa", 0, LQ_OPT_CHOICE, offsetof(T, m.isa), "ISA", "no better instructions than these", lq_isa_choice, 0, 0},                \
     {"threads", 't', LQ_OPT_INT, offsetof(T, m.threads), "N", "CPU threads (default: one per core)", NULL, 1, 1024},                \
     {"ctx", 'c', LQ_OPT_INT, offsetof(T, m.ctx), "N", "longest sequence (default: the model's)", NULL, 1, 1 << 24},                 \
-    {"kv", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache", "auto|f32|f16|bf16", 0, 0},                 \
+    {"kv", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache", lq_kv_name, 0, 0},                          \
     {"exact", 0, LQ_OPT_FLAG, offsetof(T, m.exact), NULL, "f32 activations, residual and KV: slower, for comparison", NULL, 0, 0}
 
+lq_choice lq_isa_choice;
 // What the shared options say to lq_model_open.
 lq_model_opts lq_model_args_opts(const lq_model_args *a);
 
 // --- options (opts.c) ---
-// The options every verb has besides its own: --json, --quiet, --help.
-extern const lq_opt lq_common_opts[];
-extern const size_t lq_common_opt_count;
-// The i-th option of a verb, its own ones first; NULL past the last.
+// The i-th option of a verb, its own ones first, then --json, --quiet, --help; NULL past the last.
 const lq_opt *lq_verb_opt(const lq_verb *v, size_t i);
 // Fills args (zeroed) and moves the words that are not options to words[0..*count). Returns 0, or 2 after lq_say_usage;
 // *help: the user asked for the help. lq_opts_free gives back the lists.

@@ -8,6 +8,17 @@
 #include <string.h>
 #include <time.h>
 
+// A protocol as data: how many tokens a window has, whether the text's lines are joined as rows, and whether a window begins with BOS and
+// its second half is scored.
+typedef struct protocol { const char *name; int window; bool rows, half; } protocol;
+static const protocol protocols[] = {
+    [LQ_PPL_GPTQ2048] = {"gptq2048", 2048, true, false},
+    [LQ_PPL_LLAMACPP512] = {"llamacpp512", 512, false, true},
+};
+enum { PROTOCOLS = sizeof protocols / sizeof *protocols };
+
+const char *lq_ppl_name(size_t i) { return i < PROTOCOLS ? protocols[i].name : NULL; }
+
 typedef struct scorer {
     const int32_t *ids;  // of the window
     size_t window, vocab;
@@ -67,8 +78,8 @@ static lq_ppl result_of(const scorer *s, size_t windows, int window, double star
 }
 
 static bool score(lq_engine *e, const lq_model *m, int32_t *ids, size_t count, const lq_ppl_opts *o, lq_ppl *out, lq_err *err) {
-    const bool second_half = o->protocol == LQ_PPL_LLAMACPP512;
-    int window = o->window ? o->window : second_half ? 512 : 2048;
+    const bool second_half = protocols[o->protocol].half;
+    int window = o->window ? o->window : protocols[o->protocol].window;
     lq_engine_stats stats;
     lq_engine_describe(e, &stats);
     if (window > stats.ctx) window = stats.ctx;
@@ -98,7 +109,8 @@ bool lq_perplexity(lq_engine *e, const char *text, size_t n, const lq_ppl_opts *
     size_t count = 0;
     *out = (lq_ppl){0};
     if (!o) o = &none;
-    if (o->protocol == LQ_PPL_GPTQ2048) {
+    if ((size_t)o->protocol >= PROTOCOLS) return lq_fail(err, LQ_E_USAGE, "there is no protocol %d", (int)o->protocol);
+    if (protocols[o->protocol].rows) {
         joined = join_rows(text, n, &n);
         if (!joined) return lq_fail(err, LQ_E_MEMORY, "no memory for a text of %zu bytes", n);
         text = joined;

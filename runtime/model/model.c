@@ -127,12 +127,18 @@ static bool no_strangers(const lq_model *m, lq_err *err) {
 }
 
 // --- opening ---
+static const lq_dtype kv_types[] = {LQ_F32, LQ_F16, LQ_BF16};
+enum { KV_TYPES = sizeof kv_types / sizeof *kv_types };
+
+const char *lq_kv_name(size_t i) { return !i ? "auto" : i <= KV_TYPES ? lq_dtypes[kv_types[i - 1]].name : NULL; }
+
 static bool choose_kv(lq_model *m, const char *name, bool exact, lq_err *err) {
     m->kv_type = exact ? LQ_F32 : LQ_F16;
     if (!name || !strcmp(name, "auto")) return true;
     m->kv_type = lq_dtype_of(name);
     if (exact && m->kv_type != LQ_F32) return lq_fail(err, LQ_E_USAGE, "exact arithmetic keeps the KV cache in f32, not in \"%s\"", name);
-    if (m->kv_type == LQ_F32 || m->kv_type == LQ_F16 || m->kv_type == LQ_BF16) return true;
+    for (int i = 0; i < KV_TYPES; i++)
+        if (m->kv_type == kv_types[i]) return true;
     return lq_fail(err, LQ_E_USAGE, "KV cache type \"%s\" is not one of auto, f32, f16, bf16", name);
 }
 static bool resolve_ropes(lq_model *m, lq_err *err) {

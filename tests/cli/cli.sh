@@ -63,6 +63,15 @@ run 2 run m p -n 99999999999999999999; has "$err" "--max-tokens"
 run 2 run m p --kv f8; has "$err" "--kv: f8 is none of auto|f32|f16|bf16"
 run 2 run m p --kv f; has "$err" "--kv: f is none of"
 run 2 run m p --kv ''; has "$err" "--kv:  is none of"
+run 2 eval m --text t --protocol 'all|gptq2048'; has "$err" "all|gptq2048 is none of all|"
+run 2 quantize m o --max-ram 0; has "$err" "--max-ram: 0 is no size"
+run 2 serve m --kv-mem 0; has "$err" "--kv-mem: 0 is no size"
+run 2 run m p --seed 18446744073709551616; has "$err" "--seed: 18446744073709551616 is no whole number"
+run 2 run m p --seed +1; has "$err" "--seed: +1 is no whole number"
+run 2 run m p --seed ''; has "$err" "--seed:  is no whole number"
+for verb in help man completion; do
+    for word in --json --quiet -q; do run 2 $verb $word; has "$err" "unknown option"; done
+done
 run 2 run m p --json=1; has "$err" "--json takes no value"
 run 2 run m p q; has "$err" "q is one word too many"
 run 2 run m p -p q; has "$err" "more than one prompt"
@@ -91,8 +100,8 @@ if [ -c /dev/full ]; then
     has "$(<"$work/err")" "could not be written"
 else skipped=$((skipped + 1)); echo "SKIPPED: no /dev/full"; fi
 if command -v script >/dev/null && script -qec true /dev/null </dev/null >/dev/null 2>&1; then
-    script -qec "$lq help" /dev/null </dev/null 2>/dev/null | grep -q $'\033' && ok || bad "no colours on a terminal"
-    NO_COLOR=1 script -qec "$lq help" /dev/null </dev/null 2>/dev/null | grep -q $'\033' && bad "colours with NO_COLOR" || ok
+    TERM=xterm script -qec "$lq help" /dev/null </dev/null 2>/dev/null | grep -q $'\033' && ok || bad "no colours on a terminal"
+    TERM=xterm NO_COLOR=1 script -qec "$lq help" /dev/null </dev/null 2>/dev/null | grep -q $'\033' && bad "colours with NO_COLOR" || ok
 else skipped=$((skipped + 1)); echo "SKIPPED: no script(1) to make a terminal"; fi
 
 # --- version ---
@@ -123,6 +132,11 @@ is "$(complete_bash lq eval --prot)" --protocol
 is "$(complete_bash lq run --kv = b)" bf16
 is "$(complete_bash lq completion z)" zsh
 touch "$work/model.lq"
+mkdir "$work/sp ace dir"
+count_bash() { bash -c 'compopt() { :; }; source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _lq; echo "${#COMPREPLY[@]}"' - "$work/c.bash" "$@"; }
+is "$(cd "$work" && complete_bash lq inspect sp)" "sp ace dir"
+is "$(cd "$work" && count_bash lq inspect sp)" 1
+is "$(cd "$work" && count_bash lq run --prompt-file sp)" 1
 is "$(cd "$work" && complete_bash lq inspect mod)" model.lq
 is "$(cd "$work" && complete_bash lq run --prompt-file mod)" model.lq
 for verb in $verbs; do
@@ -134,6 +148,19 @@ if command -v zsh >/dev/null; then
     zsh -n "$work/_lq" && ok || bad "zsh completion does not parse"
     zsh -fc 'autoload -U compinit; compinit -D; source '"$work/_lq"'; [[ $_comps[lq] == _lq ]]' && ok || bad "zsh does not take the completion"
 else skipped=$((skipped + 1)); echo "SKIPPED: no zsh"; fi
+
+# --- tables: what their rows are called is taken, explained, on the man page and completed ---
+tables=$(dirname "$lq")/print_tables
+if [ -x "$tables" ]; then
+    "$tables" >"$work/tables"
+    [ "$(wc -l <"$work/tables")" -ge 8 ] && ok || bad "print_tables: $(<"$work/tables")"
+    while read -r option verb name; do
+        "$lq" "$verb" "$option" "$name" "$none" "$none" --text "$none" 2>&1 | grep -q "is none of" && bad "lq $verb $option $name" || ok
+        "$lq" help "$verb" | tr -s ' \n/:' '\n' | grep -qx -- "$name" && ok || bad "lq help $verb: no $name"
+        "$lq" man "$verb" | tr -s ' ,:' '\n' | grep -qx -- "$name" && ok || bad "lq man $verb: no $name"
+        [[ " $(complete_bash lq "$verb" "$option" "$name") " = *" $name "* ]] && ok || bad "completion of lq $verb $option: no $name"
+    done <"$work/tables"
+else skipped=$((skipped + 1)); echo "SKIPPED: no print_tables beside lq"; fi
 
 # --- man pages ---
 for page in "" $verbs; do
