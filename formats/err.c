@@ -43,6 +43,10 @@ bool lq_fail_in(lq_err *err, const char *fmt, ...) {
     va_end(ap);
     if (n < 0) n = 0;
     size_t at = (size_t)n < sizeof err->text ? (size_t)n : sizeof err->text - 1;
+    if (!strncmp(old, err->text, at) && !strncmp(old + at, ": ", 2)) { // it was said already
+        memcpy(err->text, old, sizeof old);
+        return false;
+    }
     int m = snprintf(err->text + at, sizeof err->text - at, ": %s", old);
     text_clean(err->text, sizeof err->text, m < 0 || at + (size_t)m >= sizeof err->text);
     return false;

@@ -37,7 +37,7 @@ typedef struct lq_err {
 
 // Fills *err (which may be NULL) and returns false. Control characters of the text are replaced by '?'.
 bool lq_fail(lq_err *err, lq_code code, const char *fmt, ...) LQ_PRINTF(3, 4) LQ_COLD;
-// Puts "<prefix>: " before the text that is there and returns false.
+// Puts "<prefix>: " before the text that is there, where it does not begin so, and returns false.
 bool lq_fail_in(lq_err *err, const char *fmt, ...) LQ_PRINTF(2, 3) LQ_COLD;
 
 static inline bool lq_mul_size(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }

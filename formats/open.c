@@ -129,7 +129,8 @@ bool lq_kept_read(const char *path, size_t max, lq_kept **out, lq_file_info *inf
 
 char *lq_path_join(const char *folder, const char *name) {
     char *p = NULL;
-    return asprintf(&p, "%s/%s", folder, name) < 0 ? NULL : p;
+    const size_t n = strlen(folder);
+    return asprintf(&p, "%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", name) < 0 ? NULL : p;
 }
 
 static const char *base_name(const char *path) {

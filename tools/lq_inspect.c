@@ -133,8 +133,8 @@ static void print_files(lq_ckpt *c) {
     const char *comma = "";
     printf("files         ");
     for (size_t i = 0; lq_side_files[i]; i++) {
-        lq_bytes b;
-        if (!lq_ckpt_file(c, lq_side_files[i], &b, NULL) || !b.p) continue;
+        size_t n;
+        if (!lq_ckpt_file_size(c, lq_side_files[i], &n)) continue;
         printf("%s%s", comma, lq_side_files[i]);
         comma = ", ";
     }
@@ -251,9 +251,9 @@ static int print_json(lq_ckpt *c, const inspect_args *a, const summary *s) {
     lq_text_fmt(&t, ",\"file_bytes\":%zu,\"weight_bytes\":%zu,\"parameters\":%.0f,\"bits\":%.4f,\"files\":{", lq_ckpt_file_bytes(c), s->bytes,
                 s->params, bits((double)s->bytes, s->params));
     for (size_t i = 0; lq_side_files[i]; i++) {
-        lq_bytes b;
-        if (!lq_ckpt_file(c, lq_side_files[i], &b, NULL) || !b.p) continue;
-        lq_text_fmt(&t, "%s\"%s\":%zu", comma, lq_side_files[i], b.n);
+        size_t n;
+        if (!lq_ckpt_file_size(c, lq_side_files[i], &n)) continue;
+        lq_text_fmt(&t, "%s\"%s\":%zu", comma, lq_side_files[i], n);
         comma = ",";
     }
     lq_text_fmt(&t, "}");

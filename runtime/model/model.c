@@ -155,6 +155,7 @@ static bool resolve_ropes(lq_model *m, lq_err *err) {
 static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq_err *err) {
     const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa, .numerics = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
     if (!lq_ckpt_open(path, &m->ckpt, err)) return false;
+    path = lq_ckpt_path(m->ckpt);
     if (!lq_desc_read(m->ckpt, &m->desc, err)) return false;
     if (!lq_dev_open(o->device ? o->device : "cpu", &dev, &m->dev, err) || !choose_kv(m, o->kv, o->exact, err)) return false;
     if (o->ctx < 0 || o->ctx > LQ_CTX_MAX) return lq_fail(err, LQ_E_USAGE, "a context of %d, expected up to %d", o->ctx, LQ_CTX_MAX);

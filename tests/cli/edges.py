@@ -282,6 +282,36 @@ def test_inspect():
     check(b"not told: there is no config.json" in out.stdout and out.returncode == 0, "no config.json", out.stdout[:200])
 
 
+def test_named_once():
+    model("torn", None, tokenizer__json=b"{")
+    for words in (["run", "torn", "x"], ["run", "torn/", "x"], ["inspect", "torn/"]):
+        out = run(*words)
+        said = (out.stdout + out.stderr).decode().split("\n")[0]
+        check(said.count("torn") == 1 and "//" not in said, f"{words}: the file is named once", said)
+
+
+def test_side_files():
+    # Named with their sizes, not read: 3.6 GB of them.
+    model("huge")
+    names = ["special_tokens_map.json", "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json",
+             "preprocessor_config.json"]
+    for name in names:
+        with open("huge/" + name, "wb") as f:
+            f.truncate(400 << 20)
+    for more in ([], ["--json"]):
+        p = subprocess.Popen([lq, "inspect", "huge", *more], stdout=subprocess.PIPE)
+        out = p.stdout.read().decode()
+        usage = os.wait4(p.pid, 0)[2]
+        check(all(name in out for name in names), "inspect names all side files", out[:300])
+        check(usage.ru_maxrss < 200 << 10 and usage.ru_utime + usage.ru_stime < 1 * slow, "and reads none of them", (usage.ru_maxrss, usage.ru_utime))
+    with open("huge/config.json", "wb") as f:
+        f.truncate(500 << 20)
+    p = subprocess.Popen([lq, "inspect", "huge"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = p.stdout.read(), p.stderr.read()
+    usage = os.wait4(p.pid, 0)[2]
+    check(b"config.json" in err and usage.ru_maxrss < 200 << 10, "a config.json of 500 MB is refused before it is read", (err, usage.ru_maxrss))
+
+
 def many_types(path, count):
     """A .lq file of `count` coded weights of as many types, [32][16] each."""
     head, types, at, sums = {}, {}, 0, {}

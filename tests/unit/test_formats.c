@@ -383,6 +383,7 @@ static void test_errors(void) {
     }
     lq_fail(&err, LQ_E_FORMAT, "inner");
     CHECK(!lq_fail_in(&err, "outer %d", 1) && !strcmp(err.text, "outer 1: inner") && err.code == LQ_E_FORMAT, "%s", err.text);
+    CHECK(!lq_fail_in(&err, "outer %d", 1) && !strcmp(err.text, "outer 1: inner"), "said once: %s", err.text);
     CHECK(!lq_fail(NULL, LQ_E_IO, "x") && !lq_fail_in(NULL, "x"), "without a place to write");
     size_t s;
     CHECK(!lq_mul_size(SIZE_MAX, 2, &s) && !lq_add_size(SIZE_MAX, 1, &s) && !lq_align_size(SIZE_MAX, 64, &s) && lq_align_size(65, 64,
