@@ -12,7 +12,8 @@
 // in the batch and however many threads work. Sums over K and over KV positions have one order on one ISA.
 //
 // Slots run in the order they are called. `put` has read its source when it returns, and so has every slot its [host] arrays; what `get`
-// and `sample` write to the host is there after `sync`.
+// and `sample` write to the host is there after `sync`. Inside a recording (`record`) arguments are frozen: slots with [host] arrays
+// (kv_copy, sample) may not be called there, and max_at is a bound that holds for every replay.
 #ifndef LQ_OPS_H
 #define LQ_OPS_H
 #include "formats/block.h"
@@ -160,7 +161,7 @@ typedef struct lq_attn_args {
     int chunk;              // sees only positions of its own chunk; 0: all
     const float *sinks;     // [heads] extra logit
     lq_mat y;               // [rows][heads * dv]
-    int max_at;             // [host] largest at[] of the batch
+    int max_at;             // [host] no at[] is larger: a bound, it decides no bit
 } lq_attn_args;
 
 typedef enum lq_unary { LQ_SILU, LQ_GELU, LQ_GELU_TANH, LQ_RELU, LQ_RELU2, LQ_SIGMOID, LQ_TANH } lq_unary;
@@ -217,13 +218,11 @@ typedef struct lq_draw {
 typedef struct lq_drawn { int32_t token; float logprob; int bad; } lq_drawn;
 enum { LQ_TOP = 32 };
 typedef struct lq_sample_args {
-    lq_mat logits;          // [rows][vocab], left as they are
+    lq_mat logits;          // [rows][vocab], left as they are; within the limits of `reserve`
     const lq_draw *draw;    // [host][rows]
     lq_drawn *out;          // [host][rows]
     int32_t *top_id; float *top_logprob; // [host][rows][LQ_TOP]; of the raw logits, best first, ties to the lower id
-    void *work;             // device, lq_sample_work(vocab) bytes per row
 } lq_sample_args;
-size_t lq_sample_work(int vocab);
 
 // Calibration and solving.
 typedef struct lq_gram_args { lq_mat x; double *h; /* [cols][cols], upper half += x^T x */ float *work; /* [cols][cols] */ } lq_gram_args;
@@ -238,9 +237,19 @@ typedef struct lq_gather_args { lq_mat part, whole; } lq_gather_args; // columns
 typedef void lq_record_fn(void *arg);
 typedef struct lq_graph lq_graph;
 
+// The largest batch that will be asked for; seqs <= rows. outs: rows of logits.
+typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab; } lq_dev_limits;
+
+// Raised with every change of this file, pack.h or block.h: a plug-in is another binary and shares these structs by layout.
+enum { LQ_OPS_VERSION = 1 };
+
 typedef struct lq_ops {
+    // what a model asks when it is bound
+    bool (*can)(lq_dev *, const lq_wtype *, lq_layout, lq_err *); // multiply with such a matrix; false: *err says what is missing
+    bool (*reserve)(lq_dev *, const lq_dev_limits *, lq_err *);   // sizes scratch, so that no slot allocates later; never shrinks it
+    size_t (*room)(lq_dev *);                                     // bytes of memory that are left, for the KV cache
     // memory and control
-    bool (*alloc)(lq_dev *, size_t bytes, void **out, lq_err *);       // 64-byte aligned, zeroed
+    bool (*alloc)(lq_dev *, size_t bytes, void **out, lq_err *);  // 64-byte aligned, zero; on a CPU costs nothing until it is written
     void (*free)(lq_dev *, void *);
     void (*put)(lq_dev *, void *dst, const void *src /* [host] */, size_t);
     void (*get)(lq_dev *, void *dst /* [host] */, const void *src, size_t);
@@ -277,7 +286,7 @@ typedef struct lq_ops {
 // --- devices ---
 typedef struct lq_dev_opts {
     int threads;           // CPU: 0 = all cores of this process
-    const char *isa;       // NULL or "auto"; "c", "avx2", "avx512", "amx": no better than this
+    const char *isa;       // NULL or "auto"; "c", "avx2", "avx512": no better than this
     lq_numerics numerics;
 } lq_dev_opts;
 
@@ -288,21 +297,18 @@ struct lq_dev {
     lq_layout layout;      // what weights are packed to at load
     lq_numerics numerics;
     lq_dtype act;          // of x, of the residual and of what layers hand each other: F32 on a CPU
-    bool q8;               // int weights want int8 activations unless they say otherwise
     bool host;             // device pointers are host pointers: weights may stay mapped
+    bool q8;               // int weights want int8 activations unless they say otherwise
     lq_pool *pool;         // CPU only
     int rank, ranks;
-    const struct lq_ukr *ukr[16]; // CPU: the micro-kernels chosen for this machine, NULL ends (kernels/cpu/ukr.h)
-    void *work;            // CPU: scratch, grown only by lq_dev_reserve
-    size_t work_bytes;
+    int users;             // lq_dev_open and each lq_dev_use; not counted from two threads at once
     void *self;
 };
 
 bool lq_dev_open(const char *name /* "cpu", "cuda", "cuda:1" */, const lq_dev_opts *o, lq_dev **out, lq_err *err);
+// Another user of an open device: threads, stream and scratch are shared, so one calls slots at a time. lq_dev_close counts down.
+lq_dev *lq_dev_use(lq_dev *d);
 void lq_dev_close(lq_dev *d);
-// The largest batch that will be asked for: sizes scratch, so that no slot allocates later.
-typedef struct lq_dev_limits { int rows, k, n, heads, dv, max_at, vocab; } lq_dev_limits;
-bool lq_dev_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err);
 
 // --- activations (act.c) ---
 // How v becomes codes, the same bits on every ISA; absmax is of the weight's or the row's k that share a scale:

@@ -97,7 +97,7 @@ void lq_attn_c(lq_dev *d, const lq_attn_args *a) {
 }
 
 // The results of every split of the rows that decode at once; a batch with more rows keeps all threads busy without them.
-size_t lq_cpu_attn_work(const lq_dev_limits *l) {
+size_t lq_attn_work(const lq_dev_limits *l) {
     size_t rows = (size_t)(l->rows < MOST_ROWS ? l->rows : MOST_ROWS), splits = (size_t)(l->max_at / LQ_SPLIT + 1);
     size_t parts = rows * (size_t)l->heads * splits * ((size_t)l->dv * sizeof(float) + sizeof(lq_part));
     return parts + ((size_t)l->rows + 1) * sizeof(int32_t) + 4096;

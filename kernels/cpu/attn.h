@@ -5,8 +5,8 @@
 #include <float.h>
 #include <math.h>
 
-// Bytes of dev->work for attention within these limits: partial results of a long decode that all threads share.
-size_t lq_cpu_attn_work(const lq_dev_limits *l);
+// Bytes of scratch for attention within these limits: partial results of a long decode that all threads share.
+size_t lq_attn_work(const lq_dev_limits *l);
 
 static inline size_t lq_cache_offset(const lq_cache *c, int32_t block, int head, bool v) {
     size_t k = (size_t)c->page * (size_t)c->dk, both = k + (c->v_in_k ? 0 : (size_t)c->page * (size_t)c->dv);

@@ -1,8 +1,9 @@
-// cpu.h: what the files of kernels/cpu share: the parts a CPU device's table is made of, its private state and its scratch.
+// cpu.h: what the files of kernels/cpu share: a CPU device's private state, its scratch, rows of a batch and of a matrix.
 //
-// A table is filled from the bottom up: lq_cpu_c writes every slot, then each ISA this CPU has overwrites what it does better.
-// quant, matmul and moe are the same functions on all: they find what differs in lq_cpu.q8 and lq_dev.ukr.
-// Files compiled for an ISA are entered only through the functions here, so that no wide instruction runs where it may not.
+// From the bottom up: math.h, attn.h and sample.h; quant.c and sample.c, which portable slots and those of an ISA both use; the slots
+// (ref.c, attn.c, moe.c, scan.c, solve.c, matmul.c and x86/); cpu.c, which puts them into a table: the portable ones into every slot,
+// then each ISA this machine has overwrites what it does better. quant, matmul and moe are the same functions on all: they find what
+// differs in lq_cpu. Files compiled for an ISA are entered only through tables, so that no wide instruction runs where it may not.
 #ifndef LQ_CPU_H
 #define LQ_CPU_H
 #include "kernels/ops.h"
@@ -26,24 +27,23 @@ extern const lq_q8 lq_q8_c, lq_q8_avx2, lq_q8_avx512;
 typedef struct lq_cpu {
     unsigned isa;       // LQ_ISA_* bits this device uses
     const lq_q8 *q8;
-    size_t share;       // bytes of scratch that each worker has
+    const struct lq_ukr **ukr; // the micro-kernels chosen for this machine, NULL ends (ukr.h)
+    void *work;         // scratch, grown only by `reserve`
+    size_t work_bytes;
+    size_t share;       // bytes of it that each worker has
     struct { _Alignas(64) atomic_int run; } *next; // [threads] where each worker's share of a matmul stands
 } lq_cpu;
+static inline lq_cpu *lq_cpu_of(const lq_dev *d) { return d->self; }
 
-void lq_cpu_c(lq_ops *o);            // kernels/cpu/matmul.c: quant, matmul, moe and then lq_cpu_ref_slots
+bool lq_cpu_open(const lq_dev_opts *o, lq_dev **out, lq_err *err);
+void lq_cpu_close(lq_dev *d);
+size_t lq_room_cpu(lq_dev *d); // kernels/cpu/room.c
 
-// All slots but memory, control, quant, matmul and moe.
-void lq_cpu_ref_slots(lq_ops *o);    // kernels/cpu/ref.c
-void lq_cpu_avx2_slots(lq_ops *o);   // kernels/cpu/x86/ops_avx2.c
-void lq_cpu_avx512_slots(lq_ops *o); // kernels/cpu/x86/ops_avx512.c
-
-// Scratch: a slot may use all of d->work while it runs, no slot leaves anything in it. Each worker has an aligned share of
+// Scratch: a slot may use all of lq_cpu.work while it runs, no slot leaves anything in it. Each worker has an aligned share of
 // lq_cpu_share(d) bytes, at least LQ_SHARE without a reserve.
 enum { LQ_SHARE = 320 * 1024 };
-// Bytes of d->work that the slots of ref.c and its ISA versions need for batches within `l`.
-size_t lq_cpu_slots_work(const lq_dev_limits *l, int threads); // kernels/cpu/ref.c
-static inline size_t lq_cpu_share(const lq_dev *d) { return ((const lq_cpu *)d->self)->share; }
-static inline void *lq_cpu_work(const lq_dev *d, int worker) { return (char *)d->work + (size_t)worker * lq_cpu_share(d); }
+static inline size_t lq_cpu_share(const lq_dev *d) { return lq_cpu_of(d)->share; }
+static inline void *lq_cpu_work(const lq_dev *d, int worker) { return (char *)lq_cpu_of(d)->work + (size_t)worker * lq_cpu_share(d); }
 
 static inline float *lq_mat_row(const lq_mat *m, int row) { return (float *)m->p + (size_t)row * m->stride; }
 
@@ -56,7 +56,6 @@ static inline void lq_rows_blank(const lq_rows *r, const lq_mat *y) {
     for (int row = lq_rows_real(r); row < r->n; row++) memset(lq_mat_row(y, row), 0, (size_t)y->cols * sizeof(float));
 }
 
-void lq_quant_cpu(lq_dev *d, const lq_quant_args *a); // the slot, of all ISAs
 // What norm and glu do for their `act`, and quant for each row: `x` as row `row` of a, in the scratch of `worker`. a NULL: nothing.
 void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int worker);
 #endif

@@ -1,7 +1,8 @@
-// matmul.c: the slots `matmul` and `moe` of every CPU: loops around the micro-kernels of ukr.c, and the C table itself.
+// matmul.c: the slots `matmul` and `moe` of every CPU: loops around the micro-kernels of ukr.c.
 //
 // The tiles of all matrices of a call are cut into runs of fixed borders; each worker owns a contiguous share of the runs, takes
 // them one by one (memory is then read in order) and helps the others when its own are gone. Nothing of this touches a bit.
+#include "kernels/cpu/slots.h"
 #include "kernels/cpu/ukr.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -114,7 +115,7 @@ static void matmul_run(const void *arg, int run, int worker) {
     part_run(j->d, &j->parts[i], run - j->parts[i].first, j->x, 0, j->x->x.rows, j->parts[i].y, worker);
 }
 
-static void matmul(lq_dev *d, const lq_matmul_args *a) {
+void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
     matmul_job j = {.d = d, .x = a->x, .count = a->count};
     int runs = 0;
     for (int i = 0; i < a->count; i++) {
@@ -152,7 +153,7 @@ static void moe_run(const void *arg, int run, int worker) {
     }
 }
 
-static void moe(lq_dev *d, const lq_moe_args *a) {
+void lq_moe_cpu(lq_dev *d, const lq_moe_args *a) {
     moe_job j = {.d = d, .a = a};
     for (int i = 0; i < a->count; i++) {
         j.per_expert = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, 1, j.per_expert);
@@ -160,11 +161,4 @@ static void moe(lq_dev *d, const lq_moe_args *a) {
         j.parts[i].ldy = a->y[i].stride;
     }
     run_all(d, moe_run, &j, j.per_expert * a->experts);
-}
-
-void lq_cpu_c(lq_ops *o) {
-    o->quant = lq_quant_cpu;
-    o->matmul = matmul;
-    o->moe = moe;
-    lq_cpu_ref_slots(o);
 }

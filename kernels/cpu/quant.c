@@ -1,7 +1,7 @@
 // quant.c: the slot `quant` and the fused `act` of norm and glu: activations in the form a matmul reads, row by row. The rule stands in
 // ops.h. Owns nothing; a worker's scratch holds columns that are scaled, reordered or left out.
-#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/slots.h"
 #include <math.h>
 #include <string.h>
 

@@ -1,8 +1,10 @@
-// ref.c: the plain slots of a CPU in portable C: each function is the definition of its slot. Owns nothing.
+// ref.c: the plain slots of a CPU in portable C: each function is the definition of its slot; and the table of all portable ones. Owns
+// nothing.
 //
 // A row of the result is one task and is computed by one thread, so that neither the batch nor the threads decide a bit.
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/sample.h"
 #include "kernels/cpu/slots.h"
 
 // What a task is given: the device and the arguments of the slot.
@@ -180,9 +182,40 @@ static void gather(lq_dev *d, const lq_gather_args *a) {
     for (int r = 0; r < a->part.rows; r++) memcpy(lq_mat_row(&a->whole, r), lq_mat_row(&a->part, r), (size_t)a->part.cols * sizeof(float));
 }
 
-void lq_cpu_ref_slots(lq_ops *o) {
+// --- sample: the two passes of sample.h ---
+
+enum { LANES = 16 };
+
+static float most(const float *x, int n) {
+    float best = -INFINITY, nan = 0;
+    for (int i = 0; i < n; i++) {
+        best = x[i] > best ? x[i] : best;
+        nan = x[i] != x[i] ? NAN : nan;
+    }
+    return nan == 0 ? best : nan;
+}
+static double exp_sum(const float *x, int n, float m) {
+    double lane[LANES] = {0}, sum = 0;
+    int i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        float e[LANES];
+        for (int k = 0; k < LANES; k++) e[k] = lq_expf(x[i + k] - m);
+        for (int k = 0; k < LANES; k++) lane[k] += e[k];
+    }
+    for (int k = 0; i < n; i++, k++) lane[k] += lq_expf(x[i] - m);
+    for (int k = 0; k < LANES; k++) sum += lane[k];
+    return sum;
+}
+static void sample(lq_dev *d, const lq_sample_args *a) {
+    static const lq_logit_passes passes = {most, exp_sum};
+    lq_sample_with(d, a, &passes);
+}
+
+void lq_cpu_c_slots(lq_ops *o) {
     o->embed = embed;
     o->norm = norm;
+    o->quant = lq_quant_cpu;
+    o->matmul = lq_matmul_cpu;
     o->rope = rope;
     o->kv_write = kv_write;
     o->kv_copy = kv_copy;
@@ -191,14 +224,13 @@ void lq_cpu_ref_slots(lq_ops *o) {
     o->scale = scale;
     o->add = add;
     o->route = lq_route_c;
+    o->moe = lq_moe_cpu;
     o->mix = lq_mix_c;
     o->conv = lq_conv_c;
     o->scan = lq_scan_c;
-    o->sample = lq_sample_c;
+    o->sample = sample;
     o->gram = lq_gram_c;
     o->factor = lq_factor_c;
     o->reduce = reduce;
     o->gather = gather;
 }
-
-size_t lq_cpu_slots_work(const lq_dev_limits *l, int threads) { return threads > 1 ? lq_cpu_attn_work(l) : 0; }

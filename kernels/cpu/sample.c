@@ -1,13 +1,13 @@
-// sample.c: from logits to a token: the definition of the slot, and its only version but for two passes (sample.h).
+// sample.c: from logits to a token: the definition of the slot on every ISA, but for two passes that it is given (sample.h).
 //
 // The stages work on one array: a stage drops a token by setting it to -infinity. After the temperature the best is 0, so that
-// exp(l) is a token's weight. Ties go to the lower id everywhere. Allocates nothing: a row has its own part of args.work.
+// exp(l) is a token's weight. Ties go to the lower id everywhere. Allocates nothing: a worker has
+// its share of the device's scratch.
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/math.h"
-#include "kernels/cpu/slots.h"
 #include <math.h>
 
-enum { LANES = 16, BLOCK = 512 };
+enum { BLOCK = 512 };
 
 typedef struct cand { float key; int32_t id; } cand;
 typedef struct row {
@@ -17,29 +17,7 @@ typedef struct row {
     float *l;   // [vocab]
     cand *cands; // [vocab]
 } row;
-typedef struct job { const lq_sample_args *a; const lq_logit_passes *by; } job;
-
-static float most(const float *x, int n) {
-    float best = -INFINITY, nan = 0;
-    for (int i = 0; i < n; i++) {
-        best = x[i] > best ? x[i] : best;
-        nan = x[i] != x[i] ? NAN : nan;
-    }
-    return nan == 0 ? best : nan;
-}
-
-static double exp_sum(const float *x, int n, float m) {
-    double lane[LANES] = {0}, sum = 0;
-    int i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        float e[LANES];
-        for (int k = 0; k < LANES; k++) e[k] = lq_expf(x[i + k] - m);
-        for (int k = 0; k < LANES; k++) lane[k] += e[k];
-    }
-    for (int k = 0; i < n; i++, k++) lane[k] += lq_expf(x[i] - m);
-    for (int k = 0; k < LANES; k++) sum += lane[k];
-    return sum;
-}
+typedef struct job { const lq_dev *d; const lq_sample_args *a; const lq_logit_passes *by; } job;
 
 // --- candidates and how many of the best are wanted ---
 
@@ -218,7 +196,6 @@ static void top_list(const float *x, int vocab, int n, double log_whole, int32_t
 static void sample_row(void *arg, int index, int worker) {
     const job *j = arg;
     const lq_sample_args *a = j->a;
-    (void)worker;
     const float *x = lq_mat_row(&a->logits, index);
     const lq_draw *w = a->draw + index;
     int n = a->logits.cols, top = w->top_n < LQ_TOP ? w->top_n : LQ_TOP;
@@ -232,7 +209,7 @@ static void sample_row(void *arg, int index, int worker) {
     if (w->given) out->token = w->token;
     else if (plain && w->temperature == 0) out->token = first_equal(x, n, best);
     else {
-        char *work = (char *)a->work + (size_t)index * lq_sample_work(n);
+        char *work = lq_cpu_work(j->d, worker);
         row r = {j->by, w, n, (float *)(void *)work, (cand *)(void *)(work + lq_sample_work(n) / 3)};
         memcpy(r.l, x, (size_t)n * sizeof *x);
         logits_adjust(&r);
@@ -246,10 +223,5 @@ static void sample_row(void *arg, int index, int worker) {
 size_t lq_sample_work(int vocab) { return ((size_t)vocab + 15) / 16 * 64 * 3; }
 
 void lq_sample_with(lq_dev *d, const lq_sample_args *a, const lq_logit_passes *by) {
-    lq_pool_run(d->pool, sample_row, &(job){a, by}, a->logits.rows);
-}
-
-void lq_sample_c(lq_dev *d, const lq_sample_args *a) {
-    static const lq_logit_passes portable = {most, exp_sum};
-    lq_sample_with(d, a, &portable);
+    lq_pool_run(d->pool, sample_row, &(job){d, a, by}, a->logits.rows);
 }

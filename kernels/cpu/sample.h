@@ -8,5 +8,6 @@ typedef struct lq_logit_passes {
     double (*exp_sum)(const float *x, int n, float m); // sum of exp(x - m), in 16 lanes that are then added in order
 } lq_logit_passes;
 
+size_t lq_sample_work(int vocab); // bytes of a worker's scratch
 void lq_sample_with(lq_dev *d, const lq_sample_args *a, const lq_logit_passes *by);
 #endif

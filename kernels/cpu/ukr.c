@@ -59,18 +59,18 @@ static bool same_kind(const lq_ukr *a, const lq_ukr *b) {
            a->elem == b->elem;
 }
 
-void lq_ukr_choose(unsigned isa, const lq_ukr *out[16]) {
+void lq_ukr_choose(unsigned isa, const lq_ukr **out) {
     int n = 0;
-    for (int i = 0; i < lq_ukr_count && n < 15; i++) {
+    for (int i = 0; i < lq_ukr_count; i++) {
         bool have = false;
         for (int j = 0; j < n; j++) have |= same_kind(out[j], &lq_ukrs[i]);
         if (!have && (lq_ukrs[i].needs & ~isa) == 0) out[n++] = &lq_ukrs[i];
     }
-    for (; n < 16; n++) out[n] = NULL;
+    out[n] = NULL;
 }
 
 const lq_ukr *lq_ukr_find(const lq_dev *d, const lq_weight *w, lq_dtype act) {
-    for (int i = 0; i < 16 && d->ukr[i]; i++)
-        if (lq_ukr_fits(d->ukr[i], &w->type, w->layout, act)) return d->ukr[i];
-    return NULL;
+    const lq_ukr **u = lq_cpu_of(d)->ukr;
+    while (*u && !lq_ukr_fits(*u, &w->type, w->layout, act)) u++;
+    return *u;
 }

@@ -12,7 +12,7 @@ enum { LQ_K_CUT = 1024 };
 // and starts at row 0, column 0 of the whole result; columns behind w->n are not written.
 typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy);
 // Tile t, columns k0..k1 (stored order, k1 <= k0 + LQ_K_CUT, both multiples of 16 or the end), dequantized to
-// dst[tile_n][LQ_K_CUT]: exactly lq_weight_row's numbers. Rows behind w->n are not written.
+// dst[tile_n][k1 - k0]: exactly lq_weight_row's numbers. Rows behind w->n are not written.
 typedef void lq_ukr_rows(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst);
 
 typedef struct lq_ukr {
@@ -35,7 +35,8 @@ extern const int lq_ukr_count;
 // Whether a row computes this product; two rows with equal answers for every product are of one kind.
 bool lq_ukr_fits(const lq_ukr *u, const lq_wtype *w, lq_layout layout, lq_dtype act);
 // The rows of a device with these ISA bits: the first usable one of each kind, NULL ends.
-void lq_ukr_choose(unsigned isa, const lq_ukr *out[16]);
+void lq_ukr_choose(unsigned isa, const lq_ukr **out /* [lq_ukr_count + 1] */);
+// NULL: none; then `can` has said so before a weight came here.
 const lq_ukr *lq_ukr_find(const lq_dev *d, const lq_weight *w, lq_dtype act);
 
 // The whole of matmul but bias for tiles of one matrix on the calling thread: what a task does. `scratch` has LQ_SHARE bytes.

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { COPIES = 64 }; // blocks copied for one sequence in a step: the last, partial one of each group
 static const size_t queue_bytes = (size_t)1 << 30; // what requests may hold in all, before they are refused as too many
@@ -54,7 +53,6 @@ struct lq_engine {
     int32_t *top_id;             // [outs][LQ_TOP]
     float *top_logprob;
     lq_top top[LQ_TOP];
-    void *sample_work;
     char *text;                  // lq_seq_work bytes
 };
 
@@ -69,7 +67,7 @@ static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
     const size_t token = lq_kv_token_bytes(e->m), block = (token ? token : 1) * (size_t)page, per_seq = ((size_t)e->m->ctx + (size_t)page - 1) / (size_t)page;
     size_t blocks = kv_bytes / block;
     if (!kv_bytes) {
-        const size_t most = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) / 4 / block;
+        const size_t most = e->m->dev->ops.room(e->m->dev) / 4 / block;
         blocks = per_seq * (size_t)e->max_seqs;
         if (blocks > per_seq * 4 && blocks > 4096) blocks = per_seq * 4 > 4096 ? per_seq * 4 : 4096;
         if (blocks > most) blocks = most;
@@ -84,9 +82,7 @@ static bool open_arrays(lq_engine *e, lq_err *err) {
                 NEW(e->top_id, e->outs * LQ_TOP) && NEW(e->top_logprob, e->outs * LQ_TOP) && NEW(e->text, lq_seq_work(e->m)) &&
                 NEW(e->all, e->all_cap);
     for (int g = 0; g < e->m->desc.groups; g++) done = done && NEW(e->tables[g], (size_t)seqs * (size_t)stride);
-    if (!done) return lq_fail(err, LQ_E_MEMORY, "no memory for an engine of %d sequences", e->max_seqs);
-    e->sample_work = lq_model_alloc(e->m, lq_sample_work(e->m->desc.vocab) * (size_t)e->outs, err);
-    return e->sample_work != NULL;
+    return done || lq_fail(err, LQ_E_MEMORY, "no memory for an engine of %d sequences", e->max_seqs);
 }
 static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     const int page = o->kv_page ? o->kv_page : 32;
@@ -159,7 +155,6 @@ void lq_engine_close(lq_engine *e) {
     lq_kv_close(e->kv);
     lq_kvpool_close(e->m, &e->pool);
     lq_buffers_close(e->m, e->b);
-    if (e->sample_work) e->m->dev->ops.free(e->m->dev, e->sample_work);
     void *const parts[] = {e->running, e->paused, e->take, e->ids, e->seq, e->pos, e->first, e->out, e->wants, e->draw, e->drawn, e->top_id, e->top_logprob, e->text, e->all};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     for (int g = 0; g < LQ_KV_GROUPS; g++) free(e->tables[g]);
@@ -412,7 +407,7 @@ static bool sample(lq_engine *e, lq_batch *batch, lq_err *err) {
         batch->outs = n;
         lq_forward_head(e->m, e->b, batch, &logits);
         e->m->dev->ops.sample(e->m->dev, &(lq_sample_args){.logits = logits, .draw = e->draw, .out = e->drawn, .top_id = e->top_id,
-                                                           .top_logprob = e->top_logprob, .work = e->sample_work});
+                                                           .top_logprob = e->top_logprob});
         if (!e->m->dev->ops.sync(e->m->dev, err)) return false;
         for (int i = 0; i < n; i++) deliver(e, &e->wants[from + i], i);
     }

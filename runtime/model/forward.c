@@ -82,7 +82,7 @@ bool lq_buffers_open(const lq_model *m, int rows, int outs, int max_len, lq_buff
     b->rows = rows;
     b->outs = outs;
     b->int_cap = m->dev->host ? 0 : (size_t)rows * (size_t)(max_len / 16 * m->desc.groups + 16) + 1024; // ids, positions and tables of pages of 16 or more
-    const lq_dev_limits limits = {.rows = most, .k = (int)max64(w.dim, max64(w.mix, w.ffn)),
+    const lq_dev_limits limits = {.rows = most, .outs = outs, .k = (int)max64(w.dim, max64(w.mix, w.ffn)),
                                   .n = (int)max64(max64(m->desc.vocab, w.ffn), max64(max64(w.q, w.dim), max64(w.k, w.v))),
                                   .heads = (int)w.heads, .dv = (int)w.v_dim, .max_at = max_len, .vocab = m->desc.vocab};
     bool done = mat_new(m, rows, w.dim, &b->h, err) && mat_new(m, rows, w.dim, &b->x, err) && mat_new(m, rows, w.dim, &b->delta, err) &&
@@ -91,7 +91,7 @@ bool lq_buffers_open(const lq_model *m, int rows, int outs, int max_len, lq_buff
                 mat_new(m, outs, w.dim, &b->head_h, err) && mat_new(m, outs, w.dim, &b->head_delta, err) &&
                 mat_new(m, outs, m->desc.vocab, &b->logits, err) && (b->act = lq_model_alloc(m, most_act(m, most), err)) != NULL &&
                 (!turns(m) || mat_new(m, most, limits.k, &b->turned, err)) &&
-                (!b->int_cap || (b->ints = lq_model_alloc(m, b->int_cap * sizeof *b->ints, err)) != NULL) && lq_dev_reserve(m->dev, &limits, err);
+                (!b->int_cap || (b->ints = lq_model_alloc(m, b->int_cap * sizeof *b->ints, err)) != NULL) && m->dev->ops.reserve(m->dev, &limits, err);
     if (!done) {
         lq_buffers_close(m, b);
         return false;

@@ -98,6 +98,7 @@ static bool bind_matrix(lq_model *m, const lq_slot *s, lq_bound *b, type_count *
     if (b->w.layout != want || !m->dev->host) {
         if (!move_weight(m, want, b, err) || (!m->dev->host && !move_parts(m, b, err))) return false;
     }
+    if (!m->dev->ops.can(m->dev, &b->w.type, b->w.layout, err)) return lq_fail_in(err, "%s", s->name);
     lq_weight_size size;
     if (!lq_pack_sizes(b->w.layout, &b->w.type, s->n, s->k, &size)) return lq_fail(err, LQ_E_LIMIT, "%s is too large", s->name);
     if (s->role != LQ_R_EMBED || m->desc.tied) m->weight_bytes += size.q + size.scale + size.zero;

@@ -79,7 +79,7 @@ static void chi_square(lq_dev *dev, const float *logits, const wish *w) {
     // every row is the same logits: a stride of 0 would do, but guard and gap are worth having
     lq_mat m = ck_mat(BATCH, VOCAB, 3);
     for (int r = 0; r < BATCH; r++) memcpy(lq_mat_row(&m, r), logits, VOCAB * sizeof *logits);
-    lq_sample_args a = {.logits = m, .draw = draws, .out = out, .work = ck_buf(lq_sample_work(VOCAB) * BATCH, 0)};
+    lq_sample_args a = {.logits = m, .draw = draws, .out = out};
     memset(counts, 0, sizeof counts);
     distribution(logits, &w->d, p);
     for (int i = 0; i < DRAWS; i += BATCH) {
@@ -135,7 +135,7 @@ static void check_draws(lq_dev *dev) {
 // One row's answer, alone.
 static lq_drawn one(lq_dev *dev, lq_mat m, const lq_draw *d, int32_t *id, float *logprob) {
     lq_drawn out;
-    lq_sample_args a = {.logits = m, .draw = d, .out = &out, .top_id = id, .top_logprob = logprob, .work = ck_buf(lq_sample_work(m.cols), 0)};
+    lq_sample_args a = {.logits = m, .draw = d, .out = &out, .top_id = id, .top_logprob = logprob};
     a.logits.rows = 1;
     dev->ops.sample(dev, &a);
     return out;
@@ -210,7 +210,7 @@ static void check_alone(lq_dev *dev) {
     for (int r = 0; r < N; r++)
         draws[r] = (lq_draw){.temperature = 1, .top_k = r % 3 ? 0 : 50, .top_p = r % 2 ? 0.95f : 0, .typical = r == 7 ? 0.9f : 0,
                              .seed = (uint64_t)r / 2, .position = 9};
-    lq_sample_args a = {.logits = m, .draw = draws, .out = all, .work = ck_buf(lq_sample_work(BIG) * N, 0)};
+    lq_sample_args a = {.logits = m, .draw = draws, .out = all};
     dev->ops.sample(dev, &a);
     for (int r = 0; r < N; r++) {
         lq_mat row = m;

@@ -239,12 +239,11 @@ static void check_others(const lq_dev *ref, const lq_ukr *u) { // what only `row
 }
 
 void check_ukrs(unsigned isa, lq_dev *ref) {
-    const lq_ukr *before[16];
-    memcpy(before, ref->ukr, sizeof before);
+    const unsigned before = lq_cpu_of(ref)->isa;
     for (int i = 0; i < lq_ukr_count; i++) {
         const lq_ukr *u = &lq_ukrs[i];
         if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512)) continue;
-        lq_ukr_choose(u->needs, ref->ukr); // `rows` kernels end in the f32 row of this ISA; the integer reference stays layout any's
+        lq_ukr_choose(u->needs, lq_cpu_of(ref)->ukr); // `rows` kernels end in the f32 row of this ISA; the integer reference stays layout any's
         if (u->any_kind) check_others(ref, u);
         else if (u->kind == LQ_W_INT) check_ints(ref, u);
         else {
@@ -254,5 +253,5 @@ void check_ukrs(unsigned isa, lq_dev *ref) {
             check_extremes(ref, u, &t);
         }
     }
-    memcpy(ref->ukr, before, sizeof before);
+    lq_ukr_choose(before, lq_cpu_of(ref)->ukr);
 }

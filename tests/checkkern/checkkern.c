@@ -172,11 +172,15 @@ bool ck_mat_same(const lq_mat *a, const lq_mat *b) {
 
 // --- all tables ---
 
+bool ck_reserve(lq_dev *d, lq_err *err) {
+    static const lq_dev_limits most = {.rows = 600, .outs = 500, .k = 8192, .n = 8192, .heads = 16, .dv = 256, .max_at = 4096, .vocab = 150001};
+    return d->ops.reserve(d, &most, err);
+}
 static lq_dev *open_cpu(const char *isa, int threads) {
     lq_err err;
     lq_dev *d;
     if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = isa, .threads = threads}, &d, &err) ||
-        !lq_dev_reserve(d, &(lq_dev_limits){.rows = 600, .k = 8192, .n = 8192, .heads = 16, .dv = 256, .max_at = 4096, .vocab = 40000}, &err)) {
+        !ck_reserve(d, &err)) {
         printf("checkkern: %s\n", err.text);
         exit(2);
     }
@@ -204,7 +208,7 @@ int main(int argc, char **argv) {
             continue;
         }
         const int before = ck_passed + ck_failed;
-        check_ukrs(((const lq_cpu *)d->self)->isa, ref);
+        check_ukrs(lq_cpu_of(d)->isa, ref);
         check_matmul(ref, d);
         check_ops(ref, d);
         printf("%s: %d checks\n", d->isa, ck_passed + ck_failed - before);

@@ -39,6 +39,8 @@ bool ck_gaps(const lq_mat *m);                 // still NaN
 static inline bool ck_same(float a, float b) { return (a != a && b != b) || memcmp(&a, &b, 4) == 0; } // one NaN is as good as another
 bool ck_mat_same(const lq_mat *a, const lq_mat *b);
 
+bool ck_reserve(lq_dev *d, lq_err *err); // for whatever checkkern asks of a device
+
 // Every slot but quant, matmul and moe, of `dev` against `ref` (portable, one thread).
 void check_ops(lq_dev *ref, lq_dev *dev);
 // quant, matmul and moe.

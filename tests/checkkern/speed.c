@@ -187,15 +187,13 @@ void speed(lq_dev *d, const char *only) {
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16},
     };
-    const unsigned isa = ((const lq_cpu *)d->self)->isa;
-    const lq_ukr *chosen[16];
-    memcpy(chosen, d->ukr, sizeof chosen);
+    const unsigned isa = lq_cpu_of(d)->isa;
     if (lq_pool_threads(d->pool) == 1) time_of = CLOCK_PROCESS_CPUTIME_ID;
     printf("%s, %d threads, %d x %d\n", d->isa, lq_pool_threads(d->pool), N, K);
     for (int i = 0; i < lq_ukr_count; i++) {
         const lq_ukr *u = &lq_ukrs[i];
         if (u->needs & ~isa || u->any_kind || (only && !strstr(u->name, only))) continue;
-        lq_ukr_choose(u->needs, d->ukr);
+        lq_ukr_choose(u->needs, lq_cpu_of(d)->ukr);
         printf("%s\n", u->name);
         const lq_wtype plain = {.kind = LQ_W_PLAIN, .elem = u->elem, .bits = (int)lq_dtype_size(u->elem) * 8};
         if (u->kind == LQ_W_PLAIN) speed_of(d, u, &plain);
@@ -204,5 +202,5 @@ void speed(lq_dev *d, const char *only) {
                     lq_ukr_find(d, &(lq_weight){.type = ints[t], .layout = u->layout}, u->act) == u)
                     speed_of(d, u, &ints[t]);
     }
-    memcpy(d->ukr, chosen, sizeof chosen);
+    lq_ukr_choose(isa, lq_cpu_of(d)->ukr);
 }

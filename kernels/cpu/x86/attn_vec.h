@@ -5,8 +5,9 @@
 // fused multiply-adds over dk, a weighted sum one chain over the split's positions, a sum of exponentials VEC chains by position mod
 // VEC: none of them knows the tile, so a row has its bits in decode, in any prefill and on any number of threads. Positions that a
 // row does not see have weight 0, which leaves a chain as it is. One row's splits may be computed by several threads (few rows, long
-// cache): their results lie in dev->work and are merged in order, by the same code.
+// cache): their results lie in the scratch and are merged in order, by the same code.
 #include "kernels/cpu/attn.h"
+#include "kernels/cpu/slots.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
@@ -407,10 +408,10 @@ static void parts_merge(void *arg, int task, int worker) {
     finish(a, head, all_m[0], all_l[0], y);
 }
 
-void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a); // ops_vec.h
 void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a) {
     const lq_rows *rows = a->rows;
-    job b = {.a = a, .first = d->work, .group = a->heads / a->cache.kv_heads, .splits = a->max_at / LQ_SPLIT + 1};
+    const lq_cpu *cpu = lq_cpu_of(d);
+    job b = {.a = a, .first = cpu->work, .group = a->heads / a->cache.kv_heads, .splits = a->max_at / LQ_SPLIT + 1};
     int tiles = 0;
     for (int s = 0; s < rows->seqs; s++) {
         b.first[s] = tiles;
@@ -422,9 +423,9 @@ void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a) {
     size_t parts = (size_t)lq_rows_real(rows) * (size_t)a->heads * (size_t)b.splits;
     int threads = lq_pool_threads(d->pool);
     if (threads > 1 && b.splits > 1 && tiles * a->cache.kv_heads < 4 * threads &&
-        head + parts * (sizeof(lq_part) + (size_t)a->cache.dv * sizeof(float)) <= d->work_bytes) {
+        head + parts * (sizeof(lq_part) + (size_t)a->cache.dv * sizeof(float)) <= cpu->work_bytes) {
         b.by_split = true;
-        b.part = (lq_part *)(void *)((char *)d->work + head);
+        b.part = (lq_part *)(void *)((char *)cpu->work + head);
         b.part_o = (float *)(b.part + parts);
         for (int s = 0; s <= rows->seqs; s++) b.first[s] *= b.splits;
         tiles *= b.splits;

@@ -227,8 +227,6 @@ static void sample(lq_dev *d, const lq_sample_args *a) {
     lq_sample_with(d, a, &passes);
 }
 
-void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a); // attn_vec.h
-
 static void slots_fill(lq_ops *o) {
     o->norm = norm;
     o->rope = rope;

@@ -1,0 +1,186 @@
+// cpu.c: the device "cpu": finds out what this machine can do, fills its table of slots from the bottom up, gives it threads and scratch.
+// Owns what lq_cpu_open makes. Refuses instruction sets it does not know; of those it knows it takes what the machine has.
+#include "kernels/cpu/attn.h"
+#include "kernels/cpu/sample.h"
+#include "kernels/cpu/slots.h"
+#include "kernels/cpu/ukr.h"
+#include <stdio.h>
+#include <stdlib.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+struct lq_graph { lq_record_fn *fn; void *arg; };
+
+// --- memory and control ---
+
+enum { BORDER = 64, PAGE = 4096, LARGE = 16 * PAGE };
+
+// calloc knows which memory is fresh from the system and does not write to it. What it gave stands right before what is handed out.
+static bool cpu_alloc(lq_dev *d, size_t bytes, void **out, lq_err *err) {
+    (void)d;
+    const size_t border = bytes >= LARGE ? PAGE : BORDER;
+    size_t room;
+    char *base = lq_add_size(bytes, border + sizeof(void *), &room) ? calloc(1, room) : NULL;
+    *out = NULL;
+    if (!base) return lq_fail(err, LQ_E_MEMORY, "device cpu: no memory for %zu bytes", bytes);
+    char *p = base + sizeof(void *);
+    p += (border - (uintptr_t)p % border) % border;
+    memcpy(p - sizeof(void *), &base, sizeof base);
+    *out = p;
+    return true;
+}
+static void cpu_free(lq_dev *d, void *p) {
+    (void)d;
+    void *base = NULL;
+    if (p) memcpy(&base, (char *)p - sizeof base, sizeof base);
+    free(base);
+}
+static void cpu_put(lq_dev *d, void *dst, const void *src, size_t n) {
+    (void)d;
+    if (n) memcpy(dst, src, n);
+}
+static bool cpu_sync(lq_dev *d, lq_err *err) {
+    (void)d;
+    (void)err;
+    return true;
+}
+static bool cpu_record(lq_dev *d, lq_record_fn *fn, void *arg, lq_graph **out, lq_err *err) {
+    (void)d;
+    *out = malloc(sizeof **out);
+    if (!*out) return lq_fail(err, LQ_E_MEMORY, "device cpu: no memory for a graph");
+    **out = (lq_graph){fn, arg};
+    return true;
+}
+static void cpu_replay(lq_dev *d, lq_graph *g) {
+    (void)d;
+    g->fn(g->arg);
+}
+static void cpu_forget(lq_dev *d, lq_graph *g) {
+    (void)d;
+    free(g);
+}
+
+// Scratch of at least `share` bytes per worker and `whole` in all. The old one stays where there is no memory for more.
+static bool scratch(lq_dev *d, size_t share, size_t whole, lq_err *err) {
+    lq_cpu *c = d->self;
+    const size_t threads = (size_t)lq_pool_threads(d->pool);
+    size_t bytes;
+    if (share < (whole + threads - 1) / threads) share = (whole + threads - 1) / threads;
+    if (share <= c->share) return true;
+    if (!lq_align_size(share, BORDER, &share) || !lq_mul_size(share, threads, &bytes))
+        return lq_fail(err, LQ_E_LIMIT, "device cpu: scratch too large");
+    void *work = aligned_alloc(BORDER, bytes);
+    if (!work) return lq_fail(err, LQ_E_MEMORY, "device cpu: no memory for %zu bytes of scratch", bytes);
+    free(c->work);
+    c->work = work;
+    c->work_bytes = bytes;
+    c->share = share;
+    return true;
+}
+static bool cpu_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
+    return scratch(d, lq_sample_work(l->vocab), lq_pool_threads(d->pool) > 1 ? lq_attn_work(l) : 0, err);
+}
+
+static bool cpu_can(lq_dev *d, const lq_wtype *t, lq_layout layout, lq_err *err) {
+    const lq_weight w = {.type = *t, .layout = layout};
+    const lq_dtype act = lq_act_type(d, t).elem;
+    char name[64];
+    if (lq_ukr_find(d, &w, act)) return true;
+    lq_wtype_name(t, name, sizeof name);
+    return lq_fail(err, LQ_E_UNSUPPORTED, "device cpu %s: no kernel for weights %s in layout %s with activations %s", d->isa, name,
+                   lq_layout_names[layout], lq_dtypes[act].name);
+}
+
+// --- what this CPU can do ---
+
+#if defined(__x86_64__)
+static unsigned cpu_isa(void) {
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
+    const bool fma = c >> 12 & 1, xsave = c >> 27 & 1, avx = c >> 28 & 1, f16c = c >> 29 & 1;
+    if (!fma || !xsave || !avx || !f16c) return 0;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); // which registers the system saves
+    if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    const bool avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1, f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1, vl = b >> 31 & 1, vnni = c >> 11 & 1;
+    if (!avx2 || !bmi2) return 0;
+    return LQ_ISA_AVX2 | ((low & 0xe0) == 0xe0 && f && dq && bw && vl && vnni ? LQ_ISA_AVX512 : 0u);
+}
+#else
+static unsigned cpu_isa(void) { return 0; }
+#endif
+
+static const struct { const char *name; unsigned isa; } caps[] = {
+    {"auto", ~0u}, {"c", 0}, {"avx2", LQ_ISA_AVX2}, {"avx512", LQ_ISA_AVX2 | LQ_ISA_AVX512},
+};
+static bool isa_cap(const char *name, unsigned *isa, lq_err *err) {
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
+        if (!strcmp(name ? name : "auto", caps[i].name)) {
+            *isa = cpu_isa() & caps[i].isa;
+            return true;
+        }
+    return lq_fail(err, LQ_E_USAGE, "isa: found \"%.40s\", expected auto, c, avx2 or avx512", name);
+}
+
+static void slots_fill(lq_dev *d, unsigned isa) {
+    lq_cpu *c = d->self;
+    c->isa = isa;
+    c->q8 = &lq_q8_c;
+    lq_ops *o = &d->ops;
+    *o = (lq_ops){.alloc = cpu_alloc, .free = cpu_free, .put = cpu_put, .get = cpu_put, .sync = cpu_sync,
+                  .record = cpu_record, .replay = cpu_replay, .forget = cpu_forget,
+                  .can = cpu_can, .reserve = cpu_reserve, .room = lq_room_cpu};
+    lq_cpu_c_slots(o);
+    const char *name = "c";
+#if defined(__x86_64__)
+    if (isa & LQ_ISA_AVX2) {
+        lq_cpu_avx2_slots(o);
+        c->q8 = &lq_q8_avx2;
+        name = "avx2";
+    }
+    if (isa & LQ_ISA_AVX512) {
+        lq_cpu_avx512_slots(o);
+        c->q8 = &lq_q8_avx512;
+        name = "avx512 vnni";
+    }
+#endif
+    d->layout = isa ? LQ_X86 : LQ_ANY;
+    lq_ukr_choose(isa, c->ukr);
+    snprintf(d->isa, sizeof d->isa, "%s", name);
+}
+
+void lq_cpu_close(lq_dev *d) {
+    lq_cpu *c = d->self;
+    lq_pool_close(d->pool);
+    if (c) {
+        free(c->next);
+        free(c->ukr);
+        free(c->work);
+    }
+    free(c);
+    free(d);
+}
+
+static bool parts_open(lq_dev *d, int threads, lq_err *err) {
+    lq_cpu *c = d->self = calloc(1, sizeof *c);
+    if (!c) return lq_fail(err, LQ_E_MEMORY, "device cpu: no memory");
+    if (!lq_pool_open(threads, &d->pool, err)) return false;
+    c->next = aligned_alloc(sizeof *c->next, sizeof *c->next * (size_t)lq_pool_threads(d->pool));
+    c->ukr = calloc((size_t)lq_ukr_count + 1, sizeof(lq_ukr *));
+    if (!c->next || !c->ukr) return lq_fail(err, LQ_E_MEMORY, "device cpu: no memory");
+    return scratch(d, LQ_SHARE, 0, err);
+}
+bool lq_cpu_open(const lq_dev_opts *o, lq_dev **out, lq_err *err) {
+    unsigned isa = 0;
+    if (!isa_cap(o->isa, &isa, err)) return false;
+    lq_dev *d = calloc(1, sizeof *d);
+    if (!d) return lq_fail(err, LQ_E_MEMORY, "device cpu: no memory");
+    *d = (lq_dev){.name = "cpu", .numerics = o->numerics, .act = LQ_F32, .host = true, .q8 = true, .ranks = 1};
+    if (!parts_open(d, o->threads, err)) {
+        lq_cpu_close(d);
+        return false;
+    }
+    slots_fill(d, isa);
+    *out = d;
+    return true;
+}
