@@ -1,68 +1,37 @@
 // tok.h: inside of the tokenizer, between tokenizer.c and the tok_*.c files; nobody else includes it.
 //
-// Encoding walks: text -> sections around added tokens (tok_added.c) -> normalizers (tok_norm.c) -> words (tok_split.c) -> ids (tok_bpe.c).
+// Encoding walks: text -> sections around added tokens (tok_added.c) -> normalizers (tok_norm.c) -> words (tok_split.c)
+// -> ids (tok_bpe.c). Calls go one way: tokenizer.c -> those, decoders (tok_decode.c) and what is put around (tok_post.c)
+// -> the vocabulary (tok_vocab.c) and what reads their steps (tok_steps.c) -> tok_pattern.h -> tok_text.h.
 // Everything an open tokenizer holds is constant; what a call needs stands in its lq_tok_work.
 #ifndef LQ_TOK_H
 #define LQ_TOK_H
-#include "formats/json.h"
+#include "runtime/text/tok_pattern.h"
 #include "runtime/text/tokenizer.h"
 
 enum {
     LQ_TOK_MAX_ID = 1 << 22,   // a vocabulary past that is not believed
     LQ_TOK_MAX_OPS = 64,       // steps of a normalizer, pre-tokenizer or decoder
     LQ_TOK_MAX_CONTENT = 1024, // bytes of an added token
-    LQ_TOK_MAX_TEXT = 1 << 30  // bytes of a text
+    LQ_TOK_GROWTH = 16,        // times as long as it was is what steps may make a text,
+    LQ_TOK_GROWTH_TEXT = 65536, LQ_TOK_GROWTH_TOKEN = 256 // and so much more
 };
 
-// --- text ---
-
-typedef struct lq_tok_buf { char *p; size_t n, cap; } lq_tok_buf;
-bool lq_tok_buf_room(lq_tok_buf *b, size_t more, lq_err *err);
-bool lq_tok_buf_add(lq_tok_buf *b, const char *p, size_t n, lq_err *err);
-
-uint32_t lq_tok_char_get(const char *p, size_t *len);   // of valid UTF-8
-size_t lq_tok_char_put(uint32_t c, char *p);            // 1..4 bytes
-// Length of the maximal subpart at p; *valid: it is a whole character.
-size_t lq_tok_char_check(const uint8_t *p, size_t n, bool *valid);
-bool lq_tok_utf8_clean(const char *p, size_t n, lq_tok_buf *out, bool *changed, lq_err *err);
-
-// Classes of characters as the Rust standard library knows them.
-typedef enum lq_tok_class { LQ_TOK_SPACE, LQ_TOK_NUMERIC, LQ_TOK_PUNCTUATION, LQ_TOK_WORD, LQ_TOK_MARK } lq_tok_class;
-bool lq_tok_char_is(uint32_t c, lq_tok_class k);
-bool lq_tok_char_is_later(uint32_t c); // too new for the reference's tables
-
-// GPT-2's alphabet: each byte has a printable character.
-uint32_t lq_tok_byte_char(uint8_t b);
-int lq_tok_char_byte(uint32_t c); // -1: none
-bool lq_tok_bytes_map(const char *p, size_t n, lq_tok_buf *out, lq_err *err);
-
-// --- patterns ---
-
-typedef enum lq_tok_pattern_kind { LQ_TOK_P_LITERAL, LQ_TOK_P_REGEX, LQ_TOK_P_CLASS } lq_tok_pattern_kind;
-typedef struct lq_tok_pattern {
-    lq_tok_pattern_kind kind;
-    char *text;      // literal
-    size_t n;
-    void *code;      // compiled regex
-    lq_tok_class cls;
-} lq_tok_pattern;
-
-typedef struct lq_tok_span { size_t at, end; bool hit; } lq_tok_span; // a text is covered by hits and what lies between them
-typedef struct lq_tok_spans { lq_tok_span *p; size_t n, cap; } lq_tok_spans;
-bool lq_tok_spans_add(lq_tok_spans *s, size_t at, size_t end, bool hit, lq_err *err);
-
-typedef struct lq_tok_matcher { void *data, *context, *stack; } lq_tok_matcher; // of one call
-void lq_tok_matcher_free(lq_tok_matcher *m);
-
-bool lq_tok_regex_compile(lq_tok_pattern *p, const char *source, lq_err *err); // source: as Oniguruma reads it
-// From {"String": ..} or {"Regex": ..}.
-bool lq_tok_pattern_parse(const cJSON *json, const char *what, lq_tok_pattern *p, lq_err *err);
-void lq_tok_pattern_free(lq_tok_pattern *p);
-bool lq_tok_pattern_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *text, size_t n, lq_tok_spans *out, lq_err *err);
-// Oniguruma's syntax and Unicode classes in PCRE2's words.
-bool lq_tok_regex_translate(const char *source, lq_tok_buf *out, lq_err *err);
-
 // --- steps ---
+
+// A type of component that tokenizer.json may name, and what reads it; `how` tells types apart that are read alike.
+typedef struct lq_tok_step {
+    const char *type;
+    int how;
+    bool (*read)(const cJSON *json, int how, lq_tokenizer *t, lq_err *err);
+} lq_tok_step;
+typedef struct lq_tok_steps {
+    const char *what, *list; // "normalizer", and the key of what a Sequence of them holds
+    const lq_tok_step *row;  // [rows]
+    size_t rows;
+} lq_tok_steps;
+// Walks {"type": "Sequence", <list>: [...]} or a lone component without recursion and reads each by its row.
+bool lq_tok_steps_read(const cJSON *json, const lq_tok_steps *s, lq_tokenizer *t, lq_err *err);
 
 typedef enum lq_tok_norm_kind {
     LQ_TOK_N_FORM, LQ_TOK_N_LOWER, LQ_TOK_N_STRIP, LQ_TOK_N_STRIP_ACCENTS, LQ_TOK_N_PREPEND, LQ_TOK_N_REPLACE, LQ_TOK_N_BYTES
@@ -121,6 +90,9 @@ bool lq_tok_vocab_parse(const cJSON *model, const cJSON *added, lq_tok_vocab *v,
 bool lq_tok_vocab_index(lq_tok_vocab *v, lq_err *err); // what depends on byte_level
 void lq_tok_vocab_free(lq_tok_vocab *v);
 int32_t lq_tok_vocab_find(const lq_tok_vocab *v, const char *p, size_t n); // in the model; -1: none
+static inline bool lq_tok_is_special(const lq_tok_vocab *v, int32_t id) {
+    return id >= 0 && id < v->count && (v->kind[id] & LQ_TOK_K_SPECIAL);
+}
 static inline uint32_t lq_tok_adjacent_slot(int32_t a, int32_t b) {
     return (uint32_t)((((uint64_t)(uint32_t)a << 32 | (uint32_t)b) * 0x9e3779b97f4a7c15u) >> 45); // 19 bits
 }
@@ -185,6 +157,7 @@ struct lq_tokenizer {
 typedef struct lq_tok_cell { uint8_t n, ids; char key[30]; int32_t id[8]; } lq_tok_cell; // a word seen in this call
 typedef struct lq_tok_work {
     const lq_tokenizer *t;
+    size_t norm_left, pre_left; // bytes that the normalizers, the pre-tokenizers may still make of the text
     lq_tok_matcher matcher;
     lq_tok_buf clean, section, a, b;
     lq_tok_spans spans;
@@ -197,11 +170,17 @@ typedef struct lq_tok_work {
     lq_tok_cell *cells;        // NULL: the text is short
     lq_ids *out;
 } lq_tok_work;
+void lq_tok_work_free(lq_tok_work *w);
 
 bool lq_tok_norm_parse(const cJSON *json, lq_tokenizer *t, lq_err *err);
 // The section is in w->a, and so is the result. *first: see lq_tok_word.
 bool lq_tok_norm_run(const lq_tokenizer *t, lq_tok_work *w, bool *first, lq_err *err);
-bool lq_tok_norm_text(const lq_tokenizer *t, const char *p, size_t n, lq_tok_buf *out, lq_err *err);
+
+// What both may do to a text of n bytes. Each step of a section counts against it by the longest that it made.
+static inline size_t lq_tok_growth(size_t n) { return LQ_TOK_GROWTH * n + LQ_TOK_GROWTH_TEXT; }
+// Before a step writes w->b, and after: *left is what remains, *most what this section has used.
+static inline void lq_tok_step_begin(lq_tok_work *w, size_t left) { w->b.n = 0, w->b.max = left + 1; }
+bool lq_tok_step_end(lq_tok_work *w, size_t left, size_t *most, lq_err *err); // and makes w->b w->a
 
 bool lq_tok_pre_parse(const cJSON *json, lq_tokenizer *t, lq_err *err);
 // Cuts w->words (of w->a) into words.
@@ -210,17 +189,14 @@ bool lq_tok_pre_run(const lq_tokenizer *t, lq_tok_work *w, lq_err *err);
 bool lq_tok_added_parse(const cJSON *added, lq_tokenizer *t, lq_err *err);
 bool lq_tok_added_index(lq_tokenizer *t, lq_err *err);
 bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const char *p, size_t n, bool special, lq_tok_pieces *out, lq_err *err);
+int32_t lq_tok_added_id(const lq_tokenizer *t, const char *p, size_t n); // of any token by its content; -1: none
 void lq_tok_trie_free(lq_tok_trie *trie);
 
 bool lq_tok_bpe_word(lq_tok_work *w, const char *p, size_t n, lq_err *err); // appends to w->out
 bool lq_tok_ids_room(lq_ids *ids, size_t more, lq_err *err);
+bool lq_tok_ids_add(lq_ids *ids, const int32_t *p, size_t n, lq_err *err);
 
 bool lq_tok_dec_parse(const cJSON *json, lq_tokenizer *t, lq_err *err);
 bool lq_tok_dec_index(lq_tokenizer *t, lq_err *err); // fills bytes
 bool lq_tok_post_parse(const cJSON *json, const cJSON *config, lq_tokenizer *t, lq_err *err);
-
-// Walks {"type": "Sequence", <list>: [...]} or a lone component without recursion; calls `on` for each that is not a Sequence.
-typedef bool lq_tok_on_step(const cJSON *json, const char *type, lq_tokenizer *t, lq_err *err);
-bool lq_tok_steps_walk(const cJSON *json, const char *what, const char *list, lq_tok_on_step *on, lq_tokenizer *t, lq_err *err);
-char *lq_tok_text_copy(const char *p, size_t n, lq_err *err);
 #endif

@@ -38,6 +38,14 @@ bool lq_tok_added_parse(const cJSON *added, lq_tokenizer *t, lq_err *err) {
     return true;
 }
 
+int32_t lq_tok_added_id(const lq_tokenizer *t, const char *p, size_t n) {
+    int32_t id = lq_tok_vocab_find(&t->vocab, p, n);
+    for (size_t i = 0; id < 0 && i < t->addeds; i++) {
+        if (t->added[i].n == n && !memcmp(t->added[i].content, p, n)) id = t->added[i].id;
+    }
+    return id;
+}
+
 // --- the trie ---
 
 static size_t edge_slot(const lq_tok_trie *t, uint32_t node, uint8_t byte) {
@@ -93,13 +101,20 @@ void lq_tok_trie_free(lq_tok_trie *trie) {
 
 bool lq_tok_added_index(lq_tokenizer *t, lq_err *err) {
     lq_tok_buf all = {0};
+    lq_tok_work w = {.t = t};
     size_t exact = 0, *end = calloc(t->addeds + 1, sizeof *end); // of each normalized content in `all`
     bool ok = end || lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for the added tokens");
+    for (size_t i = 0; i < t->addeds; i++) w.norm_left += t->added[i].n;
+    w.norm_left = lq_tok_growth(w.norm_left);
     for (size_t i = 0; ok && i < t->addeds; i++) {
-        if (t->added[i].normalized) ok = lq_tok_norm_text(t, t->added[i].content, t->added[i].n, &all, err);
+        bool first = true;
+        w.a.n = 0;
+        if (t->added[i].normalized) ok = lq_tok_buf_add(&w.a, t->added[i].content, t->added[i].n, err) && lq_tok_norm_run(t, &w, &first, err) &&
+                                         lq_tok_buf_add(&all, w.a.p, w.a.n, err);
         else exact += t->added[i].n;
         end[i + 1] = all.n;
     }
+    lq_tok_work_free(&w);
     ok = ok && trie_make(&t->exact, exact, err) && trie_make(&t->normal, all.n, err);
     for (size_t i = 0; ok && i < t->addeds; i++) {
         const lq_tok_added *a = &t->added[i];
@@ -114,13 +129,8 @@ bool lq_tok_added_index(lq_tokenizer *t, lq_err *err) {
 // --- looking ---
 
 static bool piece_add(lq_tok_pieces *o, size_t at, size_t end, int32_t id, lq_err *err) {
-    if (o->n == o->cap) {
-        size_t to = o->cap ? 2 * o->cap : 16;
-        void *p = realloc(o->p, to * sizeof *o->p);
-        if (!p) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu pieces", to);
-        o->p = p;
-        o->cap = to;
-    }
+    if (!lq_grow((void **)&o->p, o->n, &o->cap, sizeof *o->p))
+        return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu pieces", o->n);
     o->p[o->n++] = (lq_tok_piece){at, end, id};
     return true;
 }

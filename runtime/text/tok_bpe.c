@@ -9,6 +9,20 @@ enum { SCAN = 40, CELLS = 4096, NO_RANK = -1 };
 
 // --- symbols ---
 
+bool lq_tok_ids_room(lq_ids *ids, size_t more, lq_err *err) {
+    void *p = ids->p;
+    if (!lq_tok_array_room(&p, &ids->cap, ids->n + more, sizeof *ids->p, err)) return false;
+    ids->p = p;
+    return true;
+}
+
+bool lq_tok_ids_add(lq_ids *ids, const int32_t *p, size_t n, lq_err *err) {
+    if (!lq_tok_ids_room(ids, n, err)) return false;
+    if (n) memcpy(ids->p + ids->n, p, n * sizeof *p);
+    ids->n += n;
+    return true;
+}
+
 static bool sym_add(lq_tok_work *w, int32_t id, lq_err *err) {
     if (w->sym.n == w->sym.cap && !lq_tok_ids_room(&w->sym, 1, err)) return false;
     w->sym.p[w->sym.n++] = id;
@@ -117,10 +131,7 @@ static bool short_merge(lq_tok_work *w, const int32_t *sym, size_t n, lq_err *er
         }
         if (best) pair[best - 1] = lq_tok_merge_find(v, s[best - 1], s[best]);
     }
-    if (!lq_tok_ids_room(w->out, n, err)) return false;
-    memcpy(w->out->p + w->out->n, s, n * sizeof *s);
-    w->out->n += n;
-    return true;
+    return lq_tok_ids_add(w->out, s, n, err);
 }
 
 static void heap_push(uint64_t *heap, size_t *n, uint64_t key) {
@@ -227,9 +238,7 @@ static bool whole_find(lq_tok_work *w, const char *p, size_t n, bool *found, lq_
     } else id = lq_tok_vocab_find(v, p, n);
     if (id < 0) return true;
     *found = true;
-    if (!lq_tok_ids_room(w->out, 1, err)) return false;
-    w->out->p[w->out->n++] = id;
-    return true;
+    return lq_tok_ids_add(w->out, &id, 1, err);
 }
 
 bool lq_tok_bpe_word(lq_tok_work *w, const char *p, size_t n, lq_err *err) {
@@ -241,12 +250,7 @@ bool lq_tok_bpe_word(lq_tok_work *w, const char *p, size_t n, lq_err *err) {
     lq_tok_cell *c = NULL;
     if (w->cells && n <= sizeof c->key) {
         c = &w->cells[XXH3_64bits(p, n) % CELLS];
-        if (c->n == n && !memcmp(c->key, p, n)) {
-            if (!lq_tok_ids_room(w->out, c->ids, err)) return false;
-            memcpy(w->out->p + w->out->n, c->id, c->ids * sizeof *c->id);
-            w->out->n += c->ids;
-            return true;
-        }
+        if (c->n == n && !memcmp(c->key, p, n)) return lq_tok_ids_add(w->out, c->id, c->ids, err);
     }
     size_t had = w->out->n;
     if (!word_encode(w, p, n, err)) return false;

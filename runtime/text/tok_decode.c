@@ -10,7 +10,21 @@ enum { OVER = 255, STRIP_MAX = 100, BYTES_MAX = 1 << 30 };
 
 // --- reading ---
 
-static bool dec_text_read(const cJSON *json, const char *key, const char *absent, lq_tok_dec *o, lq_err *err) {
+static lq_tok_dec *dec_add(lq_tokenizer *t, lq_tok_dec_kind kind, lq_err *err) {
+    if (t->decs == LQ_TOK_MAX_OPS) {
+        lq_fail(err, LQ_E_LIMIT, "tokenizer.json: more than %d decoders", LQ_TOK_MAX_OPS);
+        return NULL;
+    }
+    t->dec[t->decs].kind = kind;
+    return &t->dec[t->decs++];
+}
+
+static bool plain_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    (void)json;
+    return dec_add(t, (lq_tok_dec_kind)how, err) != NULL;
+}
+
+static bool text_read(const cJSON *json, const char *key, const char *absent, lq_tok_dec *o, lq_err *err) {
     const char *s = lq_json_str(json, key);
     if (!s) s = absent;
     if (!s) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: decoder: no string \"%s\"", key);
@@ -26,10 +40,19 @@ static bool one_char(const lq_tok_dec *o) {
     return len == o->n;
 }
 
-static bool strip_read(const cJSON *json, lq_tok_dec *o, lq_err *err) {
+static bool replace_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    lq_tok_dec *o = dec_add(t, LQ_TOK_D_REPLACE, err);
+    (void)how;
+    return o && text_read(json, "content", NULL, o, err) &&
+           lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "decoder Replace", &o->pattern, err);
+}
+
+static bool strip_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    lq_tok_dec *o = dec_add(t, LQ_TOK_D_STRIP, err);
     int64_t start = 0, stop = 0;
     static const char what[] = "tokenizer.json: decoder Strip";
-    if (!dec_text_read(json, "content", NULL, o, err) || !lq_json_int(json, "start", 0, STRIP_MAX, &start, what, err) ||
+    (void)how;
+    if (!o || !text_read(json, "content", NULL, o, err) || !lq_json_int(json, "start", 0, STRIP_MAX, &start, what, err) ||
         !lq_json_int(json, "stop", 0, STRIP_MAX, &stop, what, err)) {
         return false;
     }
@@ -38,10 +61,12 @@ static bool strip_read(const cJSON *json, lq_tok_dec *o, lq_err *err) {
     return one_char(o) || lq_fail(err, LQ_E_FORMAT, "%s: content is not one character", what);
 }
 
-static bool metaspace_read(const cJSON *json, lq_tok_dec *o, lq_err *err) {
+static bool metaspace_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    lq_tok_dec *o = dec_add(t, LQ_TOK_D_METASPACE, err);
     const char *scheme = lq_json_str(json, "prepend_scheme");
     bool prefix = true;
-    if (!dec_text_read(json, "replacement", "\xe2\x96\x81", o, err) ||
+    (void)how;
+    if (!o || !text_read(json, "replacement", "\xe2\x96\x81", o, err) ||
         !lq_json_bool(json, "add_prefix_space", &prefix, "tokenizer.json: decoder Metaspace", err)) {
         return false;
     }
@@ -49,27 +74,17 @@ static bool metaspace_read(const cJSON *json, lq_tok_dec *o, lq_err *err) {
     return one_char(o) || lq_fail(err, LQ_E_FORMAT, "tokenizer.json: decoder Metaspace: replacement is not one character");
 }
 
-static bool dec_step_read(const cJSON *json, const char *type, lq_tokenizer *t, lq_err *err) {
-    static const struct { const char *name; lq_tok_dec_kind kind; } kinds[] = {
-        {"Replace", LQ_TOK_D_REPLACE}, {"ByteLevel", LQ_TOK_D_BYTES}, {"ByteFallback", LQ_TOK_D_FALLBACK}, {"Fuse", LQ_TOK_D_FUSE},
-        {"Strip", LQ_TOK_D_STRIP}, {"Metaspace", LQ_TOK_D_METASPACE}, {"BPEDecoder", LQ_TOK_D_SUFFIX},
-    };
-    if (t->decs == LQ_TOK_MAX_OPS) return lq_fail(err, LQ_E_LIMIT, "tokenizer.json: more than %d decoders", LQ_TOK_MAX_OPS);
-    lq_tok_dec *o = &t->dec[t->decs++];
-    size_t i = 0, n = sizeof kinds / sizeof *kinds;
-    while (i < n && strcmp(type, kinds[i].name)) i++;
-    if (i == n) return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: decoder of type %s is not known", type);
-    o->kind = kinds[i].kind;
-    switch (o->kind) {
-    case LQ_TOK_D_REPLACE:
-        return dec_text_read(json, "content", NULL, o, err) &&
-               lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "decoder Replace", &o->pattern, err);
-    case LQ_TOK_D_STRIP: return strip_read(json, o, err);
-    case LQ_TOK_D_METASPACE: return metaspace_read(json, o, err);
-    case LQ_TOK_D_SUFFIX: return dec_text_read(json, "suffix", "</w>", o, err);
-    default: return true;
-    }
+static bool suffix_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    lq_tok_dec *o = dec_add(t, LQ_TOK_D_SUFFIX, err);
+    (void)how;
+    return o && text_read(json, "suffix", "</w>", o, err);
 }
+
+static const lq_tok_step rows[] = {
+    {"Replace", 0, replace_read}, {"ByteLevel", LQ_TOK_D_BYTES, plain_read}, {"ByteFallback", LQ_TOK_D_FALLBACK, plain_read},
+    {"Fuse", LQ_TOK_D_FUSE, plain_read}, {"Strip", 0, strip_read}, {"Metaspace", 0, metaspace_read}, {"BPEDecoder", 0, suffix_read},
+};
+static const lq_tok_steps steps = {"decoder", "decoders", rows, sizeof rows / sizeof *rows};
 
 // Behind a step that joins the tokens into one text, only the text's beginning can be known while it grows.
 static bool dec_place(lq_tokenizer *t, lq_err *err) {
@@ -95,7 +110,7 @@ bool lq_tok_dec_parse(const cJSON *json, lq_tokenizer *t, lq_err *err) {
     t->dec = calloc(LQ_TOK_MAX_OPS, sizeof *t->dec);
     if (!t->dec) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory");
     t->spaced = !json || cJSON_IsNull(json);
-    return lq_tok_steps_walk(json, "decoder", "decoders", dec_step_read, t, err) && dec_place(t, err);
+    return lq_tok_steps_read(json, &steps, t, err) && dec_place(t, err);
 }
 
 // --- the bytes of a token ---
@@ -193,6 +208,7 @@ static bool table_fill(lq_tokenizer *t, bool first, lq_tok_bytes *out, lq_tok_wo
         out->at[id] = (uint32_t)all.n;
         if (!v->kind[id]) continue;
         w->a.n = 0;
+        w->a.max = w->b.max = LQ_TOK_GROWTH * (size_t)v->len[id] + LQ_TOK_GROWTH_TOKEN;
         ok = (!t->spaced || lq_tok_buf_add(&all, " ", 1, err)) && lq_tok_buf_add(&w->a, v->text + v->at[id], v->len[id], err) &&
              token_decode(t, first, w, err) && lq_tok_buf_add(&all, w->a.p, w->a.n, err) &&
              (all.n <= BYTES_MAX || lq_fail(err, LQ_E_LIMIT, "tokenizer: the decoder makes more than %d bytes of the vocabulary", BYTES_MAX));
@@ -205,10 +221,7 @@ static bool table_fill(lq_tokenizer *t, bool first, lq_tok_bytes *out, lq_tok_wo
 bool lq_tok_dec_index(lq_tokenizer *t, lq_err *err) {
     lq_tok_work w = {.t = t};
     bool ok = table_fill(t, false, &t->bytes, &w, err) && (!t->marked || table_fill(t, true, &t->first, &w, err));
-    free(w.a.p);
-    free(w.b.p);
-    free(w.spans.p);
-    lq_tok_matcher_free(&w.matcher);
+    lq_tok_work_free(&w);
     return ok;
 }
 
@@ -270,7 +283,7 @@ static size_t bytes_write(const lq_tokenizer *t, lq_detok *d, const char *p, siz
 }
 
 size_t lq_detok_next(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf) {
-    if (id < 0 || id >= t->vocab.count || !t->vocab.kind[id] || (!d->special && lq_tokenizer_is_special(t, id))) return 0;
+    if (id < 0 || id >= t->vocab.count || !t->vocab.kind[id] || (!d->special && lq_tok_is_special(&t->vocab, id))) return 0;
     lq_bytes b = lq_tokenizer_bytes(t, id);
     bool first = d->begun == 0;
     size_t n = 0;

@@ -7,14 +7,40 @@
 
 // --- reading ---
 
-static bool norm_strip_read(const cJSON *json, lq_tok_norm *o, lq_err *err) {
-    o->kind = LQ_TOK_N_STRIP;
+static lq_tok_norm *norm_add(lq_tokenizer *t, lq_tok_norm_kind kind, lq_err *err) {
+    if (t->norms == LQ_TOK_MAX_OPS) {
+        lq_fail(err, LQ_E_LIMIT, "tokenizer.json: more than %d normalizers", LQ_TOK_MAX_OPS);
+        return NULL;
+    }
+    t->norm[t->norms].kind = kind;
+    return &t->norm[t->norms++];
+}
+
+static bool plain_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    (void)json;
+    return norm_add(t, (lq_tok_norm_kind)how, err) != NULL;
+}
+
+enum { COMPOSE = 1, COMPAT = 2 };
+static bool form_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    lq_tok_norm *o = norm_add(t, LQ_TOK_N_FORM, err);
+    (void)json;
+    if (!o) return false;
+    o->compose = how & COMPOSE;
+    o->compat = how & COMPAT;
+    return true;
+}
+
+static bool strip_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    lq_tok_norm *o = norm_add(t, LQ_TOK_N_STRIP, err);
+    (void)how;
+    if (!o) return false;
     o->left = o->right = true;
     return lq_json_bool(json, "strip_left", &o->left, "tokenizer.json: normalizer Strip", err) &&
            lq_json_bool(json, "strip_right", &o->right, "tokenizer.json: normalizer Strip", err);
 }
 
-static bool norm_text_read(const cJSON *json, const char *key, lq_tok_norm *o, lq_err *err) {
+static bool text_read(const cJSON *json, const char *key, lq_tok_norm *o, lq_err *err) {
     const char *s = lq_json_str(json, key);
     if (!s) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: normalizer: no string \"%s\"", key);
     o->n = strlen(s);
@@ -22,35 +48,30 @@ static bool norm_text_read(const cJSON *json, const char *key, lq_tok_norm *o, l
     return o->text != NULL;
 }
 
-static bool norm_step_read(const cJSON *json, const char *type, lq_tokenizer *t, lq_err *err) {
-    if (t->norms == LQ_TOK_MAX_OPS) return lq_fail(err, LQ_E_LIMIT, "tokenizer.json: more than %d normalizers", LQ_TOK_MAX_OPS);
-    lq_tok_norm *o = &t->norm[t->norms++];
-    bool form = !strcmp(type, "NFC") || !strcmp(type, "NFD") || !strcmp(type, "NFKC") || !strcmp(type, "NFKD");
-    if (form) {
-        o->kind = LQ_TOK_N_FORM;
-        o->compose = type[strlen(type) - 1] == 'C';
-        o->compat = type[2] == 'K';
-        return true;
-    }
-    if (!strcmp(type, "Lowercase")) o->kind = LQ_TOK_N_LOWER;
-    else if (!strcmp(type, "StripAccents")) o->kind = LQ_TOK_N_STRIP_ACCENTS;
-    else if (!strcmp(type, "ByteLevel")) o->kind = LQ_TOK_N_BYTES;
-    else if (!strcmp(type, "Strip")) return norm_strip_read(json, o, err);
-    else if (!strcmp(type, "Prepend")) {
-        o->kind = LQ_TOK_N_PREPEND;
-        return norm_text_read(json, "prepend", o, err);
-    } else if (!strcmp(type, "Replace")) {
-        o->kind = LQ_TOK_N_REPLACE;
-        return norm_text_read(json, "content", o, err) &&
-               lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "normalizer Replace", &o->pattern, err);
-    } else return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: normalizer of type %s is not known", type);
-    return true;
+static bool prepend_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    lq_tok_norm *o = norm_add(t, LQ_TOK_N_PREPEND, err);
+    (void)how;
+    return o && text_read(json, "prepend", o, err);
 }
+
+static bool replace_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    lq_tok_norm *o = norm_add(t, LQ_TOK_N_REPLACE, err);
+    (void)how;
+    return o && text_read(json, "content", o, err) &&
+           lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "normalizer Replace", &o->pattern, err);
+}
+
+static const lq_tok_step rows[] = {
+    {"NFC", COMPOSE, form_read}, {"NFD", 0, form_read}, {"NFKC", COMPOSE | COMPAT, form_read}, {"NFKD", COMPAT, form_read},
+    {"Lowercase", LQ_TOK_N_LOWER, plain_read}, {"StripAccents", LQ_TOK_N_STRIP_ACCENTS, plain_read},
+    {"ByteLevel", LQ_TOK_N_BYTES, plain_read}, {"Strip", 0, strip_read}, {"Prepend", 0, prepend_read}, {"Replace", 0, replace_read},
+};
+static const lq_tok_steps steps = {"normalizer", "normalizers", rows, sizeof rows / sizeof *rows};
 
 bool lq_tok_norm_parse(const cJSON *json, lq_tokenizer *t, lq_err *err) {
     t->norm = calloc(LQ_TOK_MAX_OPS, sizeof *t->norm);
     if (!t->norm) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory");
-    return lq_tok_steps_walk(json, "normalizer", "normalizers", norm_step_read, t, err);
+    return lq_tok_steps_read(json, &steps, t, err);
 }
 
 // --- normal forms ---
@@ -218,7 +239,6 @@ static bool replace_run(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *s
 
 static bool norm_apply(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *spans, const lq_tok_buf *in, lq_tok_buf *out, bool *first,
                        lq_err *err) {
-    out->n = 0;
     switch (o->kind) {
     case LQ_TOK_N_FORM: return form_run(o, in->p, in->n, out, err);
     case LQ_TOK_N_LOWER: return lower_run(in->p, in->n, out, err);
@@ -232,22 +252,12 @@ static bool norm_apply(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *sp
 }
 
 bool lq_tok_norm_run(const lq_tokenizer *t, lq_tok_work *w, bool *first, lq_err *err) {
+    size_t most = 0;
     for (int i = 0; i < t->norms; i++) {
-        if (!norm_apply(&t->norm[i], &w->matcher, &w->spans, &w->a, &w->b, first, err)) return false;
-        lq_tok_buf swap = w->a;
-        w->a = w->b;
-        w->b = swap;
+        lq_tok_step_begin(w, w->norm_left);
+        if (!norm_apply(&t->norm[i], &w->matcher, &w->spans, &w->a, &w->b, first, err) || !lq_tok_step_end(w, w->norm_left, &most, err))
+            return false;
     }
+    w->norm_left -= most;
     return true;
-}
-
-bool lq_tok_norm_text(const lq_tokenizer *t, const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
-    lq_tok_work w = {.t = t};
-    bool first = true;
-    bool ok = lq_tok_buf_add(&w.a, p, n, err) && lq_tok_norm_run(t, &w, &first, err) && lq_tok_buf_add(out, w.a.p, w.a.n, err);
-    free(w.a.p);
-    free(w.b.p);
-    free(w.spans.p);
-    lq_tok_matcher_free(&w.matcher);
-    return ok;
 }

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/text/tok.h"
+#include "runtime/text/tok_pattern.h"
 
 #define SPACES "\\x09-\\x0d\\x20\\x85\\xa0\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"

@@ -3,7 +3,7 @@
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/text/tok.h"
+#include "runtime/text/tok_pattern.h"
 
 enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_KIB = 256 << 10, JIT_STACK = 16 << 20, PATTERN_MAX = 16384 };
 
@@ -80,6 +80,13 @@ static int regex_match(const lq_tok_pattern *p, lq_tok_matcher *m, const char *t
     return rc;
 }
 
+static bool span_add(lq_tok_spans *s, size_t at, size_t end, bool hit, lq_err *err) {
+    if (!lq_grow((void **)&s->p, s->n, &s->cap, sizeof *s->p))
+        return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu pieces of a text", s->n);
+    s->p[s->n++] = (lq_tok_span){at, end, hit};
+    return true;
+}
+
 static bool regex_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *text, size_t n, lq_tok_spans *out, lq_err *err) {
     if (!matcher_make(m, err)) return false;
     size_t covered = 0, at = 0, last = SIZE_MAX; // last: where the last match ended; an empty one may not follow it at once
@@ -102,11 +109,11 @@ static bool regex_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *t
         }
         if (s < covered) return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: a regex match that begins in the one before");
         at = last = e;
-        if (covered != s && !lq_tok_spans_add(out, covered, s, false, err)) return false;
-        if (!lq_tok_spans_add(out, s, e, true, err)) return false;
+        if (covered != s && !span_add(out, covered, s, false, err)) return false;
+        if (!span_add(out, s, e, true, err)) return false;
         covered = e;
     }
-    return covered == n || lq_tok_spans_add(out, covered, n, false, err);
+    return covered == n || span_add(out, covered, n, false, err);
 }
 
 static bool literal_find(const lq_tok_pattern *p, const char *text, size_t n, lq_tok_spans *out, lq_err *err) {
@@ -115,26 +122,26 @@ static bool literal_find(const lq_tok_pattern *p, const char *text, size_t n, lq
         const char *q = memmem(text + covered, n - covered, p->text, p->n);
         if (!q) break;
         size_t s = (size_t)(q - text);
-        if (covered != s && !lq_tok_spans_add(out, covered, s, false, err)) return false;
-        if (!lq_tok_spans_add(out, s, s + p->n, true, err)) return false;
+        if (covered != s && !span_add(out, covered, s, false, err)) return false;
+        if (!span_add(out, s, s + p->n, true, err)) return false;
         covered = s + p->n;
     }
-    return covered == n || lq_tok_spans_add(out, covered, n, false, err);
+    return covered == n || span_add(out, covered, n, false, err);
 }
 
 static bool class_find(const lq_tok_pattern *p, const char *text, size_t n, lq_tok_spans *out, lq_err *err) {
     size_t covered = 0;
     for (size_t i = 0, len; i < n; i += len) {
         if (!lq_tok_char_is(lq_tok_char_get(text + i, &len), p->cls)) continue;
-        if (covered != i && !lq_tok_spans_add(out, covered, i, false, err)) return false;
-        if (!lq_tok_spans_add(out, i, i + len, true, err)) return false;
+        if (covered != i && !span_add(out, covered, i, false, err)) return false;
+        if (!span_add(out, i, i + len, true, err)) return false;
         covered = i + len;
     }
-    return covered == n || lq_tok_spans_add(out, covered, n, false, err);
+    return covered == n || span_add(out, covered, n, false, err);
 }
 
 bool lq_tok_pattern_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *text, size_t n, lq_tok_spans *out, lq_err *err) {
-    if (!n) return lq_tok_spans_add(out, 0, 0, false, err);
+    if (!n) return span_add(out, 0, 0, false, err);
     switch (p->kind) {
     case LQ_TOK_P_REGEX: return regex_find(p, m, text, n, out, err);
     case LQ_TOK_P_LITERAL: return literal_find(p, text, n, out, err);

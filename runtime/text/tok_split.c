@@ -56,7 +56,8 @@ static bool behavior_read(const cJSON *json, const char *absent, lq_tok_behavior
     return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: pre_tokenizer: behavior \"%s\" is not known", s);
 }
 
-static bool byte_level_read(const cJSON *json, lq_tokenizer *t, lq_err *err) {
+static bool byte_level_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    (void)how;
     static const char what[] = "tokenizer.json: pre_tokenizer ByteLevel";
     bool prefix = true, regex = true;
     if (!lq_json_bool(json, "add_prefix_space", &prefix, what, err) || !lq_json_bool(json, "use_regex", &regex, what, err)) return false;
@@ -65,14 +66,16 @@ static bool byte_level_read(const cJSON *json, lq_tokenizer *t, lq_err *err) {
     return step_add(t, LQ_TOK_BYTES, err) != NULL;
 }
 
-static bool split_read(const cJSON *json, lq_tokenizer *t, lq_err *err) {
+static bool split_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    (void)how;
     lq_tok_pre *o = step_add(t, LQ_TOK_SPLIT, err);
     return o && behavior_read(json, NULL, &o->behavior, err) &&
            lq_json_bool(json, "invert", &o->invert, "tokenizer.json: pre_tokenizer Split", err) &&
            lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "pre_tokenizer Split", &o->pattern, err);
 }
 
-static bool metaspace_read(const cJSON *json, lq_tokenizer *t, lq_err *err) {
+static bool metaspace_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    (void)how;
     static const char what[] = "tokenizer.json: pre_tokenizer Metaspace";
     const char *mark = lq_json_str(json, "replacement"), *scheme = lq_json_str(json, "prepend_scheme");
     bool prefix = true, split = true;
@@ -101,29 +104,38 @@ static bool metaspace_read(const cJSON *json, lq_tokenizer *t, lq_err *err) {
     return o->pattern.text != NULL;
 }
 
-static bool pre_step_read(const cJSON *json, const char *type, lq_tokenizer *t, lq_err *err) {
-    lq_tok_behavior b = LQ_TOK_ISOLATED;
-    if (!strcmp(type, "ByteLevel")) return byte_level_read(json, t, err);
-    if (!strcmp(type, "Split")) return split_read(json, t, err);
-    if (!strcmp(type, "Metaspace")) return metaspace_read(json, t, err);
-    if (!strcmp(type, "Digits")) {
-        bool single = false;
-        return lq_json_bool(json, "individual_digits", &single, "tokenizer.json: pre_tokenizer Digits", err) &&
-               class_split_add(t, LQ_TOK_NUMERIC, single ? LQ_TOK_ISOLATED : LQ_TOK_CONTIGUOUS, err);
-    }
-    if (!strcmp(type, "Punctuation")) return behavior_read(json, "Isolated", &b, err) && class_split_add(t, LQ_TOK_PUNCTUATION, b, err);
-    if (!strcmp(type, "WhitespaceSplit")) return class_split_add(t, LQ_TOK_SPACE, LQ_TOK_REMOVED, err);
-    if (!strcmp(type, "Whitespace")) return regex_split_add(t, plain_words, LQ_TOK_REMOVED, true, err);
-    if (!strcmp(type, "BertPreTokenizer")) {
-        return class_split_add(t, LQ_TOK_SPACE, LQ_TOK_REMOVED, err) && class_split_add(t, LQ_TOK_PUNCTUATION, LQ_TOK_ISOLATED, err);
-    }
-    return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: pre_tokenizer of type %s is not known", type);
+static bool digits_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    bool single = false;
+    (void)how;
+    return lq_json_bool(json, "individual_digits", &single, "tokenizer.json: pre_tokenizer Digits", err) &&
+           class_split_add(t, LQ_TOK_NUMERIC, single ? LQ_TOK_ISOLATED : LQ_TOK_CONTIGUOUS, err);
 }
+
+static bool punctuation_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    lq_tok_behavior b = LQ_TOK_ISOLATED;
+    (void)how;
+    return behavior_read(json, "Isolated", &b, err) && class_split_add(t, LQ_TOK_PUNCTUATION, b, err);
+}
+
+enum { SPACES, WORDS, SPACES_AND_PUNCTUATION };
+static bool spaces_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    (void)json;
+    if (how == WORDS) return regex_split_add(t, plain_words, LQ_TOK_REMOVED, true, err);
+    return class_split_add(t, LQ_TOK_SPACE, LQ_TOK_REMOVED, err) &&
+           (how == SPACES || class_split_add(t, LQ_TOK_PUNCTUATION, LQ_TOK_ISOLATED, err));
+}
+
+static const lq_tok_step rows[] = {
+    {"ByteLevel", 0, byte_level_read}, {"Split", 0, split_read}, {"Metaspace", 0, metaspace_read}, {"Digits", 0, digits_read},
+    {"Punctuation", 0, punctuation_read}, {"WhitespaceSplit", SPACES, spaces_read}, {"Whitespace", WORDS, spaces_read},
+    {"BertPreTokenizer", SPACES_AND_PUNCTUATION, spaces_read},
+};
+static const lq_tok_steps steps = {"pre_tokenizer", "pretokenizers", rows, sizeof rows / sizeof *rows};
 
 bool lq_tok_pre_parse(const cJSON *json, lq_tokenizer *t, lq_err *err) {
     t->pre = calloc(LQ_TOK_MAX_OPS, sizeof *t->pre);
     if (!t->pre) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory");
-    if (!lq_tok_steps_walk(json, "pre_tokenizer", "pretokenizers", pre_step_read, t, err)) return false;
+    if (!lq_tok_steps_read(json, &steps, t, err)) return false;
     // As the last step, bytes need not become characters: BPE looks them up as they are.
     if (t->pres && t->pre[t->pres - 1].kind == LQ_TOK_BYTES) {
         t->pres--;
@@ -133,6 +145,14 @@ bool lq_tok_pre_parse(const cJSON *json, lq_tokenizer *t, lq_err *err) {
 }
 
 // --- cutting ---
+
+bool lq_tok_words_add(lq_tok_words *w, size_t at, size_t end, bool first, lq_err *err) {
+    if (at == end) return true;
+    if (!lq_grow((void **)&w->p, w->n, &w->cap, sizeof *w->p))
+        return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu words", w->n);
+    w->p[w->n++] = (lq_tok_word){at, end, first};
+    return true;
+}
 
 // Whether a span goes on with the word of the span before it.
 static bool span_joins(lq_tok_behavior b, bool before, bool hit) {
@@ -188,7 +208,6 @@ static bool metaspace_run(const lq_tok_pre *o, const char *p, size_t n, bool fir
 // Steps that change the text write all words anew.
 static bool rewrite_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {
     w->next.n = 0;
-    w->b.n = 0;
     for (size_t i = 0; i < w->words.n; i++) {
         const lq_tok_word *in = &w->words.p[i];
         const char *p = w->a.p + in->at;
@@ -199,18 +218,20 @@ static bool rewrite_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {
         else ok = lq_tok_bytes_map(p, n, &w->b, err);
         if (!ok || !lq_tok_words_add(&w->next, at, w->b.n, in->first, err)) return false;
     }
-    lq_tok_buf swap = w->a;
-    w->a = w->b;
-    w->b = swap;
     return true;
 }
 
 bool lq_tok_pre_run(const lq_tokenizer *t, lq_tok_work *w, lq_err *err) {
+    size_t most = 0;
     for (int i = 0; i < t->pres; i++) {
-        if (!(t->pre[i].kind == LQ_TOK_SPLIT ? split_run : rewrite_run)(&t->pre[i], w, err)) return false;
+        const lq_tok_pre *o = &t->pre[i];
+        if (o->kind != LQ_TOK_SPLIT) lq_tok_step_begin(w, w->pre_left);
+        bool ok = o->kind == LQ_TOK_SPLIT ? split_run(o, w, err) : rewrite_run(o, w, err) && lq_tok_step_end(w, w->pre_left, &most, err);
+        if (!ok) return false;
         lq_tok_words swap = w->words;
         w->words = w->next;
         w->next = swap;
     }
+    w->pre_left -= most;
     return true;
 }

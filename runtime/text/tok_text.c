@@ -1,9 +1,9 @@
 // tok_text.c: UTF-8, bytes as characters, and the growing buffers of the tokenizer.
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/text/tok.h"
+#include "runtime/text/tok_text.h"
 
-static bool array_room(void **p, size_t *cap, size_t need, size_t size, lq_err *err) {
+bool lq_tok_array_room(void **p, size_t *cap, size_t need, size_t size, lq_err *err) {
     if (need <= *cap) return true;
     size_t to = *cap ? *cap : 64, bytes;
     while (to < need) {
@@ -22,43 +22,17 @@ bool lq_tok_buf_room(lq_tok_buf *b, size_t more, lq_err *err) {
         return lq_fail(err, LQ_E_LIMIT, "tokenizer: a text of more than %d bytes", LQ_TOK_MAX_TEXT);
     }
     void *p = b->p;
-    if (!array_room(&p, &b->cap, b->n + more, 1, err)) return false;
+    if (!lq_tok_array_room(&p, &b->cap, b->n + more, 1, err)) return false;
     b->p = p;
     return true;
 }
 
 bool lq_tok_buf_add(lq_tok_buf *b, const char *p, size_t n, lq_err *err) {
+    if (b->max && (n > b->max || b->n > b->max - n))
+        return lq_fail(err, LQ_E_LIMIT, "tokenizer: the steps of tokenizer.json make more than %zu bytes of a text", b->max);
     if (!lq_tok_buf_room(b, n, err)) return false;
     if (n) memcpy(b->p + b->n, p, n);
     b->n += n;
-    return true;
-}
-
-bool lq_tok_spans_add(lq_tok_spans *s, size_t at, size_t end, bool hit, lq_err *err) {
-    if (s->n == s->cap) {
-        void *p = s->p;
-        if (!array_room(&p, &s->cap, s->n + 1, sizeof *s->p, err)) return false;
-        s->p = p;
-    }
-    s->p[s->n++] = (lq_tok_span){at, end, hit};
-    return true;
-}
-
-bool lq_tok_words_add(lq_tok_words *w, size_t at, size_t end, bool first, lq_err *err) {
-    if (at == end) return true;
-    if (w->n == w->cap) {
-        void *p = w->p;
-        if (!array_room(&p, &w->cap, w->n + 1, sizeof *w->p, err)) return false;
-        w->p = p;
-    }
-    w->p[w->n++] = (lq_tok_word){at, end, first};
-    return true;
-}
-
-bool lq_tok_ids_room(lq_ids *ids, size_t more, lq_err *err) {
-    void *p = ids->p;
-    if (!array_room(&p, &ids->cap, ids->n + more, sizeof *ids->p, err)) return false;
-    ids->p = p;
     return true;
 }
 

@@ -1,6 +1,6 @@
 // tok_unicode.c: classes of characters, as the reference tokenizers know them. Owns the list of characters that they do not know yet.
 #include <utf8proc.h>
-#include "runtime/text/tok.h"
+#include "runtime/text/tok_text.h"
 
 // The reference's normal forms, marks and punctuation are of an old Unicode. To these characters, which came or changed since,
 // it does nothing: no decomposition, no combining class, no category.

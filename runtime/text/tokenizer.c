@@ -5,141 +5,7 @@
 #include "runtime/lq.h"
 #include "runtime/text/tok.h"
 
-enum { JSON_BYTES = 256 << 20, JSON_DEPTH = 64, NESTED = 8, CELLS_FROM = 8192, CELLS = 4096 };
-
-// --- steps ---
-
-bool lq_tok_steps_walk(const cJSON *json, const char *what, const char *list, lq_tok_on_step *on, lq_tokenizer *t, lq_err *err) {
-    const cJSON *next[NESTED];
-    int depth = 0;
-    if (!json || cJSON_IsNull(json)) return true;
-    for (const cJSON *k = json;;) {
-        const char *type = lq_json_str(k, "type");
-        if (!type) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: %s without a type", what);
-        bool sequence = !strcmp(type, "Sequence");
-        if (!sequence && !on(k, type, t, err)) return false;
-        if (sequence) {
-            const cJSON *items = cJSON_GetObjectItemCaseSensitive(k, list);
-            if (!cJSON_IsArray(items)) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: %s Sequence without %s", what, list);
-            if (depth == NESTED) return lq_fail(err, LQ_E_LIMIT, "tokenizer.json: %s: more than %d nested Sequences", what, NESTED);
-            next[depth++] = k == json ? NULL : k->next;
-            k = items->child;
-        } else k = k == json ? NULL : k->next;
-        while (!k && depth) k = next[--depth];
-        if (!k) return true;
-    }
-}
-
-// --- what is put around a text ---
-
-static bool around_add(lq_ids *ids, int32_t id, lq_err *err) {
-    if (!lq_tok_ids_room(ids, 1, err)) return false;
-    ids->p[ids->n++] = id;
-    return true;
-}
-
-static bool template_token_add(const cJSON *json, const cJSON *specials, const lq_tokenizer *t, lq_ids *out, lq_err *err) {
-    const char *name = lq_json_str(json, "id");
-    const cJSON *token = name ? cJSON_GetObjectItemCaseSensitive(specials, name) : NULL;
-    const cJSON *ids = cJSON_GetObjectItemCaseSensitive(token, "ids");
-    if (!cJSON_IsArray(ids)) {
-        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: special token %.60s is not described", name ? name : "");
-    }
-    for (const cJSON *k = ids->child; k; k = k->next) {
-        if (!cJSON_IsNumber(k) || !(k->valuedouble >= 0 && k->valuedouble < t->vocab.count)) {
-            return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: special token %.60s has no id of the vocabulary", name);
-        }
-        if (!around_add(out, (int32_t)k->valuedouble, err)) return false;
-    }
-    return true;
-}
-
-static bool template_read(const cJSON *json, const lq_tokenizer *t, lq_ids *before, lq_ids *after, lq_err *err) {
-    const cJSON *single = cJSON_GetObjectItemCaseSensitive(json, "single");
-    const cJSON *specials = cJSON_GetObjectItemCaseSensitive(json, "special_tokens");
-    int texts = 0;
-    if (!cJSON_IsArray(single)) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor TemplateProcessing without single");
-    for (const cJSON *k = single->child; k; k = k->next) {
-        const cJSON *special = cJSON_GetObjectItemCaseSensitive(k, "SpecialToken"), *text = cJSON_GetObjectItemCaseSensitive(k, "Sequence");
-        if (!special == !text) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: a piece must be SpecialToken or Sequence");
-        if (text) texts++;
-        else if (!template_token_add(special, specials, t, texts ? after : before, err)) return false;
-    }
-    return texts == 1 || lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: post_processor: the text stands %d times in single, not once", texts);
-}
-
-static bool pair_read(const cJSON *json, const char *key, const lq_tokenizer *t, lq_ids *out, lq_err *err) {
-    const cJSON *pair = cJSON_GetObjectItemCaseSensitive(json, key), *id = pair && pair->child ? pair->child->next : NULL;
-    if (!cJSON_IsNumber(id) || !(id->valuedouble >= 0 && id->valuedouble < t->vocab.count)) {
-        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: %s has no id of the vocabulary", key);
-    }
-    return around_add(out, (int32_t)id->valuedouble, err);
-}
-
-static bool ids_join(lq_ids *a, const lq_ids *b, lq_err *err) {
-    if (!lq_tok_ids_room(a, b->n, err)) return false;
-    if (b->n) memcpy(a->p + a->n, b->p, b->n * sizeof *b->p);
-    a->n += b->n;
-    return true;
-}
-
-static bool post_step_read(const cJSON *json, const char *type, lq_tokenizer *t, lq_err *err) {
-    lq_ids before = {0}, after = {0};
-    bool ok = true;
-    if (!strcmp(type, "TemplateProcessing")) ok = template_read(json, t, &before, &after, err);
-    else if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing")) {
-        ok = pair_read(json, "cls", t, &before, err) && pair_read(json, "sep", t, &after, err);
-    } else if (strcmp(type, "ByteLevel")) { // which moves offsets, not ids
-        ok = lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: post_processor of type %s is not known", type);
-    }
-    ok = ok && ids_join(&before, &t->before, err) && ids_join(&t->after, &after, err);
-    if (ok) {
-        lq_ids swap = t->before;
-        t->before = before;
-        before = swap;
-    }
-    free(before.p);
-    free(after.p);
-    return ok;
-}
-
-static const char *config_token(const cJSON *config, const char *key) {
-    const cJSON *k = cJSON_GetObjectItemCaseSensitive(config, key);
-    return cJSON_IsObject(k) ? lq_json_str(k, "content") : cJSON_IsString(k) ? k->valuestring : NULL;
-}
-
-// These classes build their template from add_bos_token and add_eos_token, whatever tokenizer.json says.
-static bool class_decides(const char *name) {
-    static const char *const names[] = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"};
-    size_t n = name ? strlen(name) : 0;
-    if (n > 4 && !strcmp(name + n - 4, "Fast")) n -= 4;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (n == strlen(names[i]) && !memcmp(name, names[i], n)) return true;
-    }
-    return false;
-}
-
-static bool config_around(const cJSON *config, bool has_post, lq_tokenizer *t, lq_err *err) {
-    bool decides = class_decides(lq_json_str(config, "tokenizer_class")), bos = decides, eos = false;
-    static const char what[] = "tokenizer_config.json";
-    if (!decides && has_post) return true;
-    const cJSON *flag = cJSON_GetObjectItemCaseSensitive(config, "add_bos_token");
-    if (flag && !cJSON_IsNull(flag) && !lq_json_bool(config, "add_bos_token", &bos, what, err)) return false;
-    flag = cJSON_GetObjectItemCaseSensitive(config, "add_eos_token");
-    if (flag && !cJSON_IsNull(flag) && !lq_json_bool(config, "add_eos_token", &eos, what, err)) return false;
-    const char *b = config_token(config, "bos_token"), *e = config_token(config, "eos_token");
-    int32_t bos_id = b ? lq_tokenizer_id(t, b, strlen(b)) : -1, eos_id = e ? lq_tokenizer_id(t, e, strlen(e)) : -1;
-    if (bos && b && bos_id < 0) return lq_fail(err, LQ_E_FORMAT, "%s: bos_token %.60s is not in the vocabulary", what, b);
-    if (eos && e && eos_id < 0) return lq_fail(err, LQ_E_FORMAT, "%s: eos_token %.60s is not in the vocabulary", what, e);
-    if ((bos && bos_id < 0) || (eos && eos_id < 0)) return true; // not said which
-    t->before.n = t->after.n = 0;
-    return (!bos || around_add(&t->before, bos_id, err)) && (!eos || around_add(&t->after, eos_id, err));
-}
-
-bool lq_tok_post_parse(const cJSON *json, const cJSON *config, lq_tokenizer *t, lq_err *err) {
-    if (!lq_tok_steps_walk(json, "post_processor", "processors", post_step_read, t, err)) return false;
-    return !config || config_around(config, json && !cJSON_IsNull(json), t, err);
-}
+enum { JSON_BYTES = 256 << 20, JSON_DEPTH = 64, CELLS_FROM = 8192, CELLS = 4096 };
 
 // --- opening ---
 
@@ -250,15 +116,11 @@ int32_t lq_tokenizer_bos(const lq_tokenizer *t) { return t->before.n ? t->before
 int lq_tokenizer_vocab(const lq_tokenizer *t) { return t->vocab.count; }
 
 int32_t lq_tokenizer_id(const lq_tokenizer *t, const char *token, size_t n) {
-    int32_t id = lq_tok_vocab_find(&t->vocab, token, n);
-    for (size_t i = 0; id < 0 && i < t->addeds; i++) {
-        if (t->added[i].n == n && !memcmp(t->added[i].content, token, n)) id = t->added[i].id;
-    }
-    return id;
+    return lq_tok_added_id(t, token, n);
 }
 
 bool lq_tokenizer_is_special(const lq_tokenizer *t, int32_t id) {
-    return id >= 0 && id < t->vocab.count && (t->vocab.kind[id] & LQ_TOK_K_SPECIAL);
+    return lq_tok_is_special(&t->vocab, id);
 }
 
 // --- encoding ---
@@ -284,7 +146,7 @@ static bool section_encode(lq_tok_work *w, const char *p, size_t n, bool first, 
     for (size_t i = 0; i < w->inner.n; i++) {
         const lq_tok_piece *k = &w->inner.p[i];
         if (k->id >= 0) {
-            if (!around_add(w->out, k->id, err)) return false;
+            if (!lq_tok_ids_add(w->out, &k->id, 1, err)) return false;
             continue;
         }
         w->a.n = w->words.n = 0;
@@ -305,15 +167,16 @@ static bool text_encode(lq_tok_work *w, const char *text, size_t n, int flags, l
         text = w->clean.p;
         n = w->clean.n;
     }
+    w->norm_left = w->pre_left = lq_tok_growth(n);
     if (n >= CELLS_FROM) w->cells = calloc(CELLS, sizeof *w->cells); // without it, it is only slower
-    if ((flags & LQ_TOK_SPECIAL) && !ids_join(w->out, &t->before, err)) return false;
+    if ((flags & LQ_TOK_SPECIAL) && !lq_tok_ids_add(w->out, t->before.p, t->before.n, err)) return false;
     if (!lq_tok_added_find(t, &t->exact, text, n, parse, &w->outer, err)) return false;
     for (size_t i = 0; i < w->outer.n; i++) {
         const lq_tok_piece *k = &w->outer.p[i];
-        bool ok = k->id >= 0 ? around_add(w->out, k->id, err) : section_encode(w, text + k->at, k->end - k->at, k->at == 0, parse, err);
+        bool ok = k->id >= 0 ? lq_tok_ids_add(w->out, &k->id, 1, err) : section_encode(w, text + k->at, k->end - k->at, k->at == 0, parse, err);
         if (!ok) return false;
     }
-    return !(flags & LQ_TOK_SPECIAL) || ids_join(w->out, &t->after, err);
+    return !(flags & LQ_TOK_SPECIAL) || lq_tok_ids_add(w->out, t->after.p, t->after.n, err);
 }
 
 bool lq_tokenizer_encode(const lq_tokenizer *t, const char *text, size_t n, int flags, lq_ids *out, lq_err *err) {
@@ -321,19 +184,6 @@ bool lq_tokenizer_encode(const lq_tokenizer *t, const char *text, size_t n, int 
     size_t had = out->n;
     bool ok = text_encode(&w, text, n, flags, err);
     if (!ok) out->n = had;
-    free(w.clean.p);
-    free(w.section.p);
-    free(w.a.p);
-    free(w.b.p);
-    free(w.spans.p);
-    free(w.words.p);
-    free(w.next.p);
-    free(w.outer.p);
-    free(w.inner.p);
-    free(w.sym.p);
-    free(w.link);
-    free(w.heap);
-    free(w.cells);
-    lq_tok_matcher_free(&w.matcher);
+    lq_tok_work_free(&w);
     return ok;
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # serve.py: the server as a client meets it: every endpoint, every refusal, streams, clients that vanish, stall or lie, and the drain.
 # Starts the program itself on free loopback ports. LQ: the program (build/release/lq); LQ_MODEL: the model (else calib_data/demo, and
-# for what is asked in one server a sentencepiece model, where numpy and ../shared/data are); LQ_SLOW: a factor on every time limit, for builds with sanitizers. Names of tests as arguments: those alone.
+# for what is asked in one server a sentencepiece model, where numpy and ../shared/data are); LQ_SLOW: a factor on every time limit,
+# for builds with sanitizers. Names of tests as arguments: those alone.
 import asyncio, http.client, json, math, os, pathlib, random, signal, socket, struct, subprocess, sys, tempfile, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

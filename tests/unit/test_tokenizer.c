@@ -524,6 +524,64 @@ static void test_refused(void) {
     refused("{" MODEL "}", "[", "tokenizer_config.json");
 }
 
+// --- steps that make a text longer ---
+
+// {"<model>", "<key>": a Sequence of `times` steps}
+static lq_tokenizer *grower_open(const char *key, const char *list, const char *step, int times, const char *more, lq_err *err) {
+    static char json[1 << 18];
+    lq_tokenizer *t = NULL;
+    int n = snprintf(json, sizeof json, "{" MODEL "%s,\"%s\":{\"type\":\"Sequence\",\"%s\":[", more, key, list);
+    for (int i = 0; i < times; i++) n += snprintf(json + n, sizeof json - (size_t)n, "%s%s", i ? "," : "", step);
+    n += snprintf(json + n, sizeof json - (size_t)n, "]}}");
+    lq_tokenizer_parse((lq_bytes){json, (size_t)n}, (lq_bytes){0}, &t, err);
+    return t;
+}
+
+static void growth_check(const char *key, const char *list, const char *step, int times, const char *text, size_t repeat, bool fits) {
+    lq_err err = {0};
+    lq_ids ids = {0};
+    const size_t n = strlen(text);
+    char *p = malloc(n * repeat);
+    for (size_t i = 0; i < repeat; i++) memcpy(p + i * n, text, n);
+    lq_tokenizer *t = grower_open(key, list, step, times, ",\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}]", &err);
+    CHECK(t, "%s: %s", step, err.text);
+    if (!t) return;
+    const clock_t begun = clock();
+    const bool done = lq_tokenizer_encode(t, p, n * repeat, LQ_TOK_PARSE, &ids, &err);
+    CHECK(done == fits && (done || (err.code == LQ_E_LIMIT && strstr(err.text, "steps of tokenizer.json"))), "%d times %s: %s", times, step, err.text);
+    CHECK(clock() - begun < CLOCKS_PER_SEC, "%d times %s: %.1f s", times, step, (double)(clock() - begun) / CLOCKS_PER_SEC);
+    free(ids.p);
+    free(p);
+    lq_tokenizer_close(t);
+}
+
+// A text that doubles with each step is refused while it is small, wherever it grows; one that its language makes longer is not.
+static void test_growth(void) {
+    static const char twice[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}";
+    static const char regex[] = "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\"},\"content\":\"ab\"}";
+    static const char bytes[] = "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}";
+    static char wide[5000] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"";
+    lq_err err = {0};
+    size_t n = strlen(wide);
+    memset(wide + n, 'b', 4000);
+    strcpy(wide + n + 4000, "\"}");
+    growth_check("normalizer", "normalizers", twice, 64, "a sixteen byte a", 1, false);
+    growth_check("normalizer", "normalizers", twice, 3, "a sixteen byte a", 1000, true);
+    growth_check("normalizer", "normalizers", twice, 9, "<s>a", 2000, false); // each piece by itself is short
+    growth_check("normalizer", "normalizers", twice, 40, "<s>a", 1, false);
+    growth_check("normalizer", "normalizers", regex, 64, "a", 1, false);
+    growth_check("normalizer", "normalizers", wide, 1, "a", 100, false);
+    growth_check("normalizer", "normalizers", wide, 1, "a", 16, true);
+    growth_check("normalizer", "normalizers", bytes, 64, "\xc3\xa9", 1, false);
+    growth_check("pre_tokenizer", "pretokenizers", bytes, 64, "\xc3\xa9", 1, false);
+    growth_check("pre_tokenizer", "pretokenizers", bytes, 3, "\xc3\xa9", 20000, true);
+    growth_check("normalizer", "normalizers", "{\"type\":\"NFKC\"}", 1, "\xef\xb7\xba", 20000, true); // a ligature of 18 letters
+    CHECK(!grower_open("decoder", "decoders", twice, 64, "", &err) && strstr(err.text, "steps of tokenizer.json"), "a decoder: %s", err.text);
+    err.text[0] = 0;
+    CHECK(!grower_open("normalizer", "normalizers", twice, 64, ",\"added_tokens\":[{\"id\":3,\"content\":\"cab\",\"normalized\":true}]", &err) &&
+          strstr(err.text, "steps of tokenizer.json"), "an added token: %s", err.text);
+}
+
 // --- tokenizer_config.json ---
 
 static void config_check(const char *config, int32_t before, int32_t after) {
@@ -588,6 +646,7 @@ int main(void) {
     test_long("tokenizers/pythia");
     test_long("calib_data/demo");
     test_refused();
+    test_growth();
     test_config();
     return test_end();
 }
