@@ -77,17 +77,6 @@ bool lq_safetensors_read(lq_shard *s, lq_err *err);
 bool lq_lqfile_read(lq_shard *s, lq_err *err);
 void lq_shard_sort(lq_shard *s);
 
-// What the parts of a coded weight must be: q, scale, zero, table, as many as the type has.
-typedef struct lq_part {
-    const char *suffix;
-    lq_dtype type;
-    int rank;
-    int64_t shape[3];
-} lq_part;
-enum { LQ_PARTS_MAX = 4 };
-int lq_weight_parts(const lq_wtype *t, lq_layout layout, int64_t n, int64_t k, lq_part out[LQ_PARTS_MAX]); // 0: no such weight
-// Whether `suffix` (".q" ...) names a part that a coded weight of this type has or may have.
-bool lq_part_known(const lq_wtype *t, const char *suffix);
 // The layout that a coded weight of a file has: the file's where the type has a form in it, else any.
 lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k);
 

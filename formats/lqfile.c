@@ -4,6 +4,7 @@
 // permutation, side files whose names are paths. Parts that a weight may not have are refused where shards are joined (open.c).
 #include "formats/container.h"
 #include "formats/json.h"
+#include "formats/parts.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,71 +177,40 @@ lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k) 
     return lq_layout_sizes(file, t, n, k, &size) ? file : LQ_ANY;
 }
 
-int lq_weight_parts(const lq_wtype *t, lq_layout layout, int64_t n, int64_t k, lq_part out[LQ_PARTS_MAX]) {
-    lq_weight_size size;
-    int i = 0;
-    if (t->kind == LQ_W_PLAIN || !lq_layout_sizes(layout, t, n, k, &size)) return 0;
-    int64_t groups = lq_weight_groups(t, k);
-    if (layout == LQ_X86) {
-        int64_t tiles = (n + 15) / 16;
-        out[i++] = (lq_part){".q", LQ_U8, 2, {tiles, (int64_t)size.q / tiles, 0}};
-        out[i++] = (lq_part){".scale", t->scale, 3, {tiles, groups, 16}};
-        if (t->asym) out[i++] = (lq_part){".zero", LQ_U8, 3, {tiles, groups, 16}};
-    } else {
-        bool packed = t->kind != LQ_W_FLOAT;
-        int64_t bands = t->rows > 1 ? (n - 1) / t->rows + 1 : n;
-        out[i++] = (lq_part){".q", packed ? LQ_U8 : t->elem, 2, {n, packed ? (int64_t)lq_code_row_bytes(t->bits, k) : k, 0}};
-        out[i++] = (lq_part){".scale", t->scale, 2, {bands, groups, 0}};
-        if (t->asym) out[i++] = (lq_part){".zero", LQ_U8, 2, {n, (int64_t)lq_code_row_bytes(t->bits, groups), 0}};
-    }
-    if (t->kind == LQ_W_TABLE) out[i++] = (lq_part){".table", LQ_F32, 1, {(int64_t)1 << t->bits, 0, 0}};
-    return i;
-}
-
-bool lq_part_known(const lq_wtype *t, const char *suffix) {
-    static const char *const every[] = {".q", ".scale", ".perm", ".smooth"};
-    for (size_t i = 0; i < sizeof every / sizeof *every; i++)
-        if (!strcmp(suffix, every[i])) return true;
-    if (!strcmp(suffix, ".zero")) return t->asym;
-    if (!strcmp(suffix, ".table")) return t->kind == LQ_W_TABLE;
-    return t->kind == LQ_W_INT && (!strcmp(suffix, ".outlier_cols") || !strcmp(suffix, ".outlier_w"));
-}
-
-static const lq_tensor *part_find(const lq_shard *s, const char *name, const char *suffix) {
+static const lq_tensor *part_find(const lq_shard *s, const char *name, lq_part_id i) {
     char full[LQ_NAME + 16];
-    snprintf(full, sizeof full, "%s%s", name, suffix);
+    snprintf(full, sizeof full, "%s%s", name, lq_part_suffix(i));
     return lq_shard_find(s, full);
 }
 
-static bool part_check(const lq_shard *s, const lq_typed *w, const lq_part *p, bool needed, lq_err *err) {
-    const lq_tensor *t = part_find(s, w->name, p->suffix);
-    if (!t) return !needed || lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is missing", s->path, w->name, p->suffix);
+static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const lq_part_form *p, lq_err *err) {
+    const lq_tensor *t = part_find(s, w->name, i);
+    if (!t) return !lq_part_needed(i, &w->type) ||
+                   lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is missing", s->path, w->name, lq_part_suffix(i));
     bool same = t->type == p->type && t->rank == p->rank;
-    for (int i = 0; i < p->rank && same; i++) same = t->shape[i] == p->shape[i];
+    for (int d = 0; d < p->rank && same; d++) same = t->shape[d] == p->shape[d];
     if (same) return true;
     char name[64];
     lq_wtype_name(&w->type, name, sizeof name);
     return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: part %s is %s of %zu bytes, which is not the shape for %s %lldx%lld", s->path,
-                   w->name, p->suffix, lq_dtypes[t->type].name, t->bytes, name, (long long)w->n, (long long)w->k);
+                   w->name, lq_part_suffix(i), lq_dtypes[t->type].name, t->bytes, name, (long long)w->n, (long long)w->k);
 }
 
 static bool weight_check(const lq_shard *s, const lq_typed *w, lq_err *err) {
-    lq_part part[LQ_PARTS_MAX];
-    int parts = lq_weight_parts(&w->type, w->layout, w->n, w->k, part);
-    if (!parts) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: a size or type that cannot be", s->path, w->name);
+    lq_weight of = {.type = w->type, .layout = w->layout, .n = w->n, .k = w->k};
+    lq_part_form form;
+    if (!lq_part_of(LQ_PART_Q, &of, 0, &form))
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: a size or type that cannot be", s->path, w->name);
     if (lq_shard_find(s, w->name)) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is there both plain and coded", s->path, w->name);
-    for (int i = 0; i < parts; i++)
-        if (!part_check(s, w, &part[i], true, err)) return false;
-    const lq_tensor *cols = part_find(s, w->name, ".outlier_cols"), *vals = part_find(s, w->name, ".outlier_w");
-    int64_t count = cols && cols->rank == 1 ? cols->shape[0] : 0;
+    const lq_tensor *cols = part_find(s, w->name, LQ_PART_OUTLIER_COLS), *vals = part_find(s, w->name, LQ_PART_OUTLIER_W);
+    const int64_t count = cols && cols->rank ? cols->shape[cols->rank - 1] : 0;
     if ((cols || vals) && (!cols || !vals || count < 1 || count > w->k))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: outlier columns and values do not go together", s->path, w->name);
-    if (cols && part_find(s, w->name, ".perm"))
+    if (cols && part_find(s, w->name, LQ_PART_PERM))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: has outlier columns and a permutation, expected one of them", s->path, w->name);
-    const lq_part more[] = {{".perm", LQ_I32, 1, {w->k, 0, 0}}, {".smooth", LQ_F32, 1, {w->k, 0, 0}},
-                            {".outlier_cols", LQ_I32, 1, {count, 0, 0}}, {".outlier_w", LQ_BF16, 2, {w->n, count, 0}}};
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
-        if (!part_check(s, w, &more[i], false, err)) return false;
+    of.outliers = (int32_t)count;
+    for (lq_part_id i = 0; i < LQ_PARTS; i++)
+        if (lq_part_of(i, &of, 0, &form) && !part_check(s, w, i, &form, err)) return false;
     return true;
 }
 

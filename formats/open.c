@@ -4,6 +4,7 @@
 // without being one.
 #include "formats/container.h"
 #include "formats/json.h"
+#include "formats/parts.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -171,6 +172,12 @@ const lq_typed *lq_typed_find(const lq_typed *list, size_t count, const char *na
     return count ? bsearch(&key, list, count, sizeof key, typed_by_name) : NULL;
 }
 
+static bool part_known(const lq_wtype *t, const char *suffix) {
+    for (lq_part_id i = 0; i < LQ_PARTS; i++)
+        if (!strcmp(suffix, lq_part_suffix(i))) return lq_part_may(i, t);
+    return false;
+}
+
 // The names w.* of a coded weight w are its parts': nothing else may bear one, and a part lies in the file of its weight,
 // where its shape was checked.
 static bool parts_check(const lq_ckpt *c, lq_err *err) {
@@ -184,7 +191,7 @@ static bool parts_check(const lq_ckpt *c, lq_err *err) {
             const lq_typed *of = lq_typed_find(c->typed, c->typeds, w);
             const char *suffix = t->name + (dot - w);
             if (!of) continue;
-            if (!lq_part_known(&of->type, suffix))
+            if (!part_known(&of->type, suffix))
                 return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: has a part %s, which its type does not have", s->path, w, suffix);
             if (!lq_typed_find(s->typed, s->typeds, w))
                 return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is here, the weight is in another file", s->path, w, suffix);

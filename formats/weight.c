@@ -2,6 +2,7 @@
 // Owns copies: those that make a tensor aligned live as long as the checkpoint, rows that were gathered until lq_ckpt_done.
 // Refuses shapes that are not what was asked for, rows and matrices past a tensor's end, and columns that are out of range.
 #include "formats/container.h"
+#include "formats/parts.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,12 +30,6 @@ static bool aligned(const lq_ckpt *c, const lq_tensor *t, size_t to, const void 
     if (!k) return no_memory(c, t->name, t->bytes, err);
     *out = k->data;
     return true;
-}
-
-static const lq_tensor *part_find(const lq_ckpt *c, const char *name, const char *suffix) {
-    char full[LQ_NAME + 16];
-    snprintf(full, sizeof full, "%s%s", name, suffix);
-    return lq_ckpt_find(c, full);
 }
 
 // Every column once: nothing that indexes by these may leave the row.
@@ -78,21 +73,19 @@ static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t 
 }
 
 static bool coded_bind(const lq_ckpt *c, const lq_typed *w, lq_weight *out, lq_err *err) {
-    enum { Q, SCALE, ZERO, TABLE, PERM, SMOOTH, COLS, VALUES, PARTS };
-    static const char *const suffix[PARTS] = {".q", ".scale", ".zero", ".table", ".perm", ".smooth", ".outlier_cols", ".outlier_w"};
-    const void *p[PARTS] = {NULL};
-    const lq_tensor *t;
-    int64_t outliers = 0;
-    for (int i = 0; i < PARTS; i++) {
-        if (!(t = part_find(c, w->name, suffix[i]))) continue;
-        if (!aligned(c, t, LQ_ALIGN, &p[i], err)) return false; // files do align them; memory that somebody else gave may not
-        if (i == COLS) outliers = t->shape[0];
+    char full[LQ_NAME + 16];
+    *out = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k};
+    for (lq_part_id i = 0; i < LQ_PARTS; i++) {
+        const void *p;
+        snprintf(full, sizeof full, "%s%s", w->name, lq_part_suffix(i));
+        const lq_tensor *t = lq_ckpt_find(c, full);
+        if (!t) continue;
+        if (!aligned(c, t, LQ_ALIGN, &p, err)) return false; // files do align them; memory that somebody else gave may not
+        lq_part_set(i, out, p);
+        if (i == LQ_PART_OUTLIER_COLS) out->outliers = (int32_t)t->shape[t->rank - 1];
     }
-    *out = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k, .q = p[Q], .scale = p[SCALE], .zero = p[ZERO],
-                       .perm = p[PERM], .smooth = p[SMOOTH], .table = p[TABLE], .outlier = p[COLS], .outlier_w = p[VALUES],
-                       .outliers = (int32_t)outliers};
     return (!out->perm || columns_check(c, w->name, "perm", out->perm, w->k, w->k, err)) &&
-           (!outliers || columns_check(c, w->name, "outlier_cols", out->outlier, outliers, w->k, err));
+           (!out->outliers || columns_check(c, w->name, "outlier_cols", out->outlier, out->outliers, w->k, err));
 }
 
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err) {

@@ -10,6 +10,7 @@
 #include "formats/writer.h"
 #include "formats/container.h"
 #include "formats/json.h"
+#include "formats/parts.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -306,6 +307,33 @@ static bool journal_read(lq_writer *w, bool *ours, lq_err *err) {
     return true;
 }
 
+// --- room in the header ---
+
+// Bytes of a name in the header, and quoted within a quoted text.
+static size_t name_room(const char *name, bool inner) {
+    size_t n = strlen(name) + 2;
+    for (const char *p = name; *p; p++) n += (*p == '"' || *p == '\\') * (inner ? 3 : 1);
+    return inner ? n + 2 : n;
+}
+
+size_t lq_writer_entry_room(const char *name) {
+    // Beside its name: the entry (252), its checksum (26) and the padding before it (140).
+    return name_room(name, false) + name_room(name, true) + 418;
+}
+
+static size_t type_room(const char *name) { return name_room(name, true) + 140; }
+
+size_t lq_writer_weight_room(const char *name, const lq_wtype *t) {
+    if (t->kind == LQ_W_PLAIN) return lq_writer_entry_room(name);
+    char full[LQ_NAME + 16];
+    size_t n = type_room(name);
+    for (lq_part_id i = 0; i < LQ_PARTS; i++) {
+        snprintf(full, sizeof full, "%.*s%s", LQ_NAME, name, lq_part_suffix(i)); // a longer name will be refused
+        if (lq_part_may(i, t)) n += lq_writer_entry_room(full);
+    }
+    return n;
+}
+
 // --- open ---
 
 static bool folder_lock(lq_writer *w, lq_err *err) {
@@ -338,6 +366,7 @@ static bool work_begin(lq_writer *w, lq_err *err) {
     if (ftruncate(w->journal, (off_t)w->journal_at) || ftruncate(w->data, (off_t)w->at)) return io_fail(w, w->folder, "cannot be cut", err);
     for (size_t i = 0; i < w->entries; i++)
         if (!pad_name(w->entry[i].t.name)) w->used += lq_writer_entry_room(w->entry[i].t.name);
+    for (size_t i = 0; i < w->types; i++) w->used += type_room(w->type[i].key);
     return bytes_write(w, w->data, w->data_path, &none, sizeof none, 0, err);
 }
 
@@ -382,14 +411,6 @@ bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err) {
 }
 
 // --- adding ---
-
-size_t lq_writer_entry_room(const char *name) {
-    size_t n = strlen(name), quoted = 0;
-    for (const char *p = name; *p; p++) quoted += *p == '"' || *p == '\\';
-    // The name stands once in the header and, quoted within a quoted text, in the checksums and the types. The rest: its
-    // entry (252), checksum (26), type (115) and the padding before it (140).
-    return (2 + n + quoted) + 2 * (4 + n + 3 * quoted) + 540;
-}
 
 static bool room_take(lq_writer *w, size_t n, lq_err *err) {
     w->used += n;
@@ -498,43 +519,44 @@ static bool type_add(lq_writer *w, const char *name, const lq_weight *q, bool kn
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is \"%s\", the interrupted run wrote \"%s\"", w->out, name, text,
                        w->type[i].value);
     }
+    if (!room_take(w, type_room(name), err)) return false;
     if (!pair_push(&w->type, &w->types, &w->type_cap, name, text)) return no_memory(w, err);
     journal_strings(&w->pending, "w", name, text, 0);
     return true;
 }
 
-bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err *err) {
-    if (q->type.kind == LQ_W_PLAIN) return lq_writer_add(w, name, q->type.elem, 2, (int64_t[]){q->n, q->k}, q->q, err);
-    if (w->o.plain) return lq_fail(err, LQ_E_USAGE, "%s: weight %s: a plain safetensors file has no coded weights", w->out, name);
-    lq_layout file = LQ_ANY;
+static lq_layout file_layout(const lq_writer *w) {
     for (size_t i = 0; i < w->metas; i++)
-        if (!strcmp(w->meta[i].key, "lq.layout")) file = !strcmp(w->meta[i].value, lq_layout_names[LQ_X86]) ? LQ_X86 : LQ_ANY;
-    lq_part part[LQ_PARTS_MAX];
-    int parts = lq_weight_parts(&q->type, q->layout, q->n, q->k, part);
-    if (!parts || q->layout != lq_layout_in(file, &q->type, q->n, q->k))
+        if (!strcmp(w->meta[i].key, "lq.layout")) return !strcmp(w->meta[i].value, lq_layout_names[LQ_X86]) ? LQ_X86 : LQ_ANY;
+    return LQ_ANY;
+}
+
+static bool weight_check(const lq_writer *w, const char *name, const lq_weight *q, lq_err *err) {
+    const lq_layout file = file_layout(w);
+    lq_part_form form;
+    if (w->o.plain) return lq_fail(err, LQ_E_USAGE, "%s: weight %s: a plain safetensors file has no coded weights", w->out, name);
+    if (!name_check(w, name, err)) return false;
+    if (!lq_part_of(LQ_PART_Q, q, 0, &form) || q->layout != lq_layout_in(file, &q->type, q->n, q->k))
         return lq_fail(err, LQ_E_USAGE, "%s: weight %s: layout %s does not fit a file in layout %s", w->out, name,
                        lq_layout_names[q->layout], lq_layout_names[file]);
     if (q->outliers && (q->type.kind != LQ_W_INT || q->perm))
         return lq_fail(err, LQ_E_USAGE, "%s: weight %s: outlier columns beside %s", w->out, name,
                        q->perm ? "a permutation" : "codes that are not integers");
-    const struct { const char *suffix; lq_dtype type; int rank; int64_t shape[3]; const void *data; } extra[] = {
-        {".perm", LQ_I32, 1, {q->k, 0, 0}, q->perm}, {".smooth", LQ_F32, 1, {q->k, 0, 0}, q->smooth},
-        {".outlier_cols", LQ_I32, 1, {q->outliers, 0, 0}, q->outliers ? q->outlier : NULL},
-        {".outlier_w", LQ_BF16, 2, {q->n, q->outliers, 0}, q->outliers ? q->outlier_w : NULL}};
+    return true;
+}
+
+bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err *err) {
+    if (q->type.kind == LQ_W_PLAIN) return lq_writer_add(w, name, q->type.elem, 2, (int64_t[]){q->n, q->k}, q->q, err);
+    if (!weight_check(w, name, q, err)) return false;
     char full[LQ_NAME + 16];
-    if (strlen(name) >= LQ_NAME) return name_check(w, name, err);
-    snprintf(full, sizeof full, "%s.q", name);
+    snprintf(full, sizeof full, "%s%s", name, lq_part_suffix(LQ_PART_Q));
     bool known = entry_find(w, full) != NULL;
-    for (int i = 0; i < parts; i++) {
-        const lq_part *p = &part[i];
-        const char part_of = p->suffix[1];
-        const void *data = part_of == 'q' ? q->q : part_of == 's' ? q->scale : part_of == 'z' ? (const void *)q->zero : q->table;
-        snprintf(full, sizeof full, "%s%s", name, p->suffix);
-        if (!lq_writer_add(w, full, p->type, p->rank, p->shape, data, err)) return false;
-    }
-    for (size_t i = 0; i < sizeof extra / sizeof *extra; i++) {
-        snprintf(full, sizeof full, "%s%s", name, extra[i].suffix);
-        if (extra[i].data && !lq_writer_add(w, full, extra[i].type, extra[i].rank, extra[i].shape, extra[i].data, err)) return false;
+    for (lq_part_id i = 0; i < LQ_PARTS; i++) {
+        lq_part_form form;
+        const void *data = lq_part_get(i, q);
+        if (!lq_part_of(i, q, 0, &form) || (!data && !lq_part_needed(i, &q->type))) continue;
+        snprintf(full, sizeof full, "%s%s", name, lq_part_suffix(i));
+        if (!lq_writer_add(w, full, form.type, form.rank, form.shape, data, err)) return false;
     }
     return type_add(w, name, q, known, err);
 }

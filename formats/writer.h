@@ -16,14 +16,15 @@ typedef struct lq_writer_opts {
     bool plain;              // ordinary safetensors: no alignment, checksums or lq metadata
     bool overwrite;          // OUT may exist
     bool resume;
-    size_t header_room;      // bytes for the header: lq_writer_entry_room of every tensor + metadata
+    size_t header_room;      // bytes for the header: lq_writer_entry_room or _weight_room of everything + metadata
 } lq_writer_opts;
 
 // Whether a file of this name would open again: not one like a shard's or an index's.
 bool lq_out_name_check(const char *out, lq_err *err);
 bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err);
-// The most header bytes a tensor of this name, its checksum and its type can take. Of a weight, count each part.
+// The most header bytes that a tensor of this name and its checksum can take, or a weight: its type and all parts that it may have.
 size_t lq_writer_entry_room(const char *name);
+size_t lq_writer_weight_room(const char *name, const lq_wtype *t);
 
 bool lq_writer_meta(lq_writer *w, const char *key, const char *value, lq_err *err);
 // Adds a tensor. After a resume, one that the journal holds is skipped (its bytes are already there).

@@ -147,17 +147,13 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *stored, size
 }
 
 static bool add_sizes(lq_plan *p, lq_err *err) {
-    static const char *const parts[] = {"", ".q", ".scale", ".zero"};
     char name[LQ_NAME + 8];
     size_t bytes = 0, memory = 0;
     p->header_room = 4096 + p->recipe.n;
     for (size_t i = 0; i < p->count; i++) {
         const lq_item *it = &p->items[i];
         if (!item_bytes(p, it, &bytes, &memory, err)) return false;
-        for (size_t j = 0; j < sizeof parts / sizeof *parts; j++) {
-            snprintf(name, sizeof name, "%s%s", it->t->name, parts[j]);
-            if (j == 0 || it->round) p->header_room += lq_writer_entry_room(name);
-        }
+        p->header_room += it->round ? lq_writer_weight_room(it->t->name, &it->recipe.type) : lq_writer_entry_room(it->t->name);
         p->out_bytes += bytes + 256;
         p->rounded += it->round;
         if (memory > p->buffer) p->buffer = memory;

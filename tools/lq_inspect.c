@@ -1,6 +1,7 @@
 // lq_inspect.c: lq inspect: what a checkpoint is, without loading it as a model: container, architecture, types, sizes, tensors,
 // metadata, side files. Owns the opened checkpoint; changes nothing.
 #include "formats/ckpt.h"
+#include "formats/parts.h"
 #include "tools/verb.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,19 +31,12 @@ typedef struct summary {
     bool coded, verified;
 } summary;
 
-// The coded weight that a tensor is a part of, or NULL. Weights are in name order, so are tensors.
+// The coded weight that a tensor is a part of, or NULL.
 static const lq_typed *owner_of(const lq_ckpt *c, const char *tensor) {
-    static const char *const parts[] = {".q", ".scale", ".zero", ".table", ".perm", ".smooth", ".outlier_cols", ".outlier_w"};
-    size_t n = strlen(tensor);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        size_t m = strlen(parts[i]);
-        if (n <= m || strcmp(tensor + n - m, parts[i]) != 0) continue;
-        char name[LQ_NAME];
-        snprintf(name, sizeof name, "%.*s", (int)(n - m), tensor);
-        const lq_typed *w = lq_ckpt_typed(c, name);
-        if (w) return w;
-    }
-    return NULL;
+    char name[LQ_NAME];
+    const size_t tail = lq_part_tail(tensor);
+    snprintf(name, sizeof name, "%.*s", (int)(strlen(tensor) - tail), tensor);
+    return tail ? lq_ckpt_typed(c, name) : NULL;
 }
 
 static int by_bytes(const void *a, const void *b) {

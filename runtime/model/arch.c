@@ -1,6 +1,7 @@
 // arch.c: lq_archs[] (how each architecture's config becomes a description) and the list of weights a description needs.
 // Refuses configs whose numbers make no sense, and whatever would change the result and is not modelled here.
 #include "runtime/model/arch.h"
+#include "formats/parts.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,11 +256,6 @@ static bool harmless(const lq_desc *d, const char *name) {
     return (end && !strcmp(end, "rotary_emb.inv_freq")) || (d->tied && !strncmp(name, d->arch->names[LQ_R_HEAD], strlen(d->arch->names[LQ_R_HEAD])));
 }
 bool lq_desc_knows(const lq_desc *d, const char *name) {
-    static const char *const parts[] = {".q", ".scale", ".zero", ".perm", ".smooth", ".outlier_cols", ".outlier_w", ".table"};
-    const size_t len = strlen(name);
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        const size_t tail = strlen(parts[i]);
-        if (len > tail && !strcmp(name + len - tail, parts[i])) return known_slot(d, name, len - tail);
-    }
-    return known_slot(d, name, len) || harmless(d, name);
+    const size_t len = strlen(name), tail = lq_part_tail(name);
+    return (tail && known_slot(d, name, len - tail)) || known_slot(d, name, len) || harmless(d, name);
 }

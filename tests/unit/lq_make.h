@@ -82,13 +82,14 @@ static inline lq_weight make_weight(int i, make_buffers *b) {
 }
 
 static inline size_t make_room(void) {
-    static const char *const parts[] = {"", ".q", ".scale", ".zero", ".table", ".perm", ".smooth", ".outlier_cols", ".outlier_w"};
+    static make_buffers b;
     size_t room = 1000;
     char name[64];
     for (int i = 0; i < MAKE_BLOCKS + MAKE_FEATURES + 2; i++)
-        for (size_t j = 0; j < sizeof parts / sizeof *parts; j++) {
-            snprintf(name, sizeof name, "model.layers.%d.w%s", i, parts[j]);
-            room += lq_writer_entry_room(name);
+        for (int j = 0; j < MAKE_FEATURES; j++) {
+            snprintf(name, sizeof name, "model.layers.%d.w%d", i, j);
+            const lq_weight w = make_weight(j, &b);
+            room += lq_writer_entry_room(name) + lq_writer_weight_room(name, &w.type);
         }
     return room;
 }

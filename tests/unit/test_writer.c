@@ -1,5 +1,6 @@
 // test_writer.c: what is written reads back, lies where the format says, and is the same bytes whether or not the work was
 // interrupted: the journal cut at every byte, every byte of it damaged, the writer killed at random moments.
+#include "formats/parts.h"
 #include "tests/unit/lq_make.h"
 #include <signal.h>
 #include <sys/mman.h>
@@ -140,6 +141,27 @@ static void test_weights_refused(void) {
     CHECK(!lq_writer_weight(w, "w", &q, &err) && err.code == LQ_E_USAGE && strstr(err.text, "not integers"), "%s", err.text);
     CHECK(!lq_writer_meta(w, "lq.shard", "1/2", &err) && err.code == LQ_E_USAGE, "%s", err.text);
     lq_writer_close(w, true);
+}
+
+// The room that is asked for before the work is enough for a weight with every part it may have, whatever its name.
+static void test_room(void) {
+    static make_buffers b;
+    for (int i = 0; i < 2 * MAKE_FEATURES; i++) {
+        lq_err err = {0};
+        lq_writer *w = NULL;
+        lq_weight q = make_weight(i % MAKE_FEATURES, &b);
+        char name[LQ_NAME];
+        memset(name, i < MAKE_FEATURES ? 'a' : '"', sizeof name);
+        name[LQ_NAME - 1 - (int)strlen(lq_part_suffix(LQ_PART_OUTLIER_COLS))] = 0;
+        q.smooth = b.smooth;
+        if (i % 2) q.perm = b.perm;
+        else if (q.type.kind == LQ_W_INT) q.outlier = b.cols, q.outlier_w = b.outlier, q.outliers = 2;
+        lq_writer_opts o = {.out = out, .fingerprint = "", .header_room = lq_writer_weight_room(name, &q.type)};
+        bool ok = lq_writer_open(&o, &w, &err) && lq_writer_weight(w, name, &q, &err) && lq_writer_commit(w, NULL, NULL, &err);
+        CHECK(ok, "%d: %s", i, err.text);
+        lq_writer_close(w, !ok);
+        unlink(out);
+    }
 }
 
 // --- a large file ---
@@ -488,6 +510,7 @@ int main(void) {
     test_read_back();
     test_layout();
     test_weights_refused();
+    test_room();
     test_large();
     test_plain();
     test_refusals();

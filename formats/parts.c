@@ -1,0 +1,119 @@
+// parts.c: the table of a coded weight's parts: who has them, their type and shape, and which field of lq_weight they are.
+#include "formats/parts.h"
+#include <string.h>
+
+// `shape`: of one matrix; returns the rank.
+typedef struct part_row {
+    const char *suffix;
+    size_t field;
+    bool (*needed)(const lq_wtype *t); // NULL: by every type
+    bool (*may)(const lq_wtype *t);    // of an optional one: NULL: every type may
+    bool optional;
+    int (*shape)(const lq_weight *w, lq_dtype *type, int64_t *shape);
+} part_row;
+
+static bool has_zero(const lq_wtype *t) { return t->asym; }
+static bool has_table(const lq_wtype *t) { return t->kind == LQ_W_TABLE; }
+static bool has_act_scale(const lq_wtype *t) { return t->act.fixed; }
+static bool has_act_zero(const lq_wtype *t) { return t->act.fixed && t->act.asym; }
+static bool may_outliers(const lq_wtype *t) { return t->kind == LQ_W_INT; }
+
+static int64_t tiles_of(const lq_weight *w) { return (w->n + 15) / 16; }
+
+static int shape_q(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    lq_weight_size size;
+    lq_layout_sizes(w->layout, &w->type, w->n, w->k, &size);
+    *type = w->type.kind == LQ_W_FLOAT ? w->type.elem : LQ_U8;
+    shape[0] = w->layout == LQ_X86 ? tiles_of(w) : w->n;
+    shape[1] = (int64_t)size.q / shape[0] / (int64_t)lq_dtype_size(*type);
+    return 2;
+}
+
+static int shape_scale(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    *type = w->type.scale;
+    shape[0] = w->layout == LQ_X86 ? tiles_of(w) : w->type.rows > 1 ? (w->n - 1) / w->type.rows + 1 : w->n;
+    shape[1] = lq_weight_groups(&w->type, w->k);
+    shape[2] = 16;
+    return w->layout == LQ_X86 ? 3 : 2;
+}
+
+static int shape_zero(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    const int64_t groups = lq_weight_groups(&w->type, w->k);
+    *type = LQ_U8;
+    shape[0] = w->layout == LQ_X86 ? tiles_of(w) : w->n;
+    shape[1] = w->layout == LQ_X86 ? groups : (int64_t)lq_code_row_bytes(w->type.bits, groups);
+    shape[2] = 16;
+    return w->layout == LQ_X86 ? 3 : 2;
+}
+
+static int vector(lq_dtype *type, int64_t *shape, lq_dtype t, int64_t n) {
+    *type = t;
+    shape[0] = n;
+    return 1;
+}
+static int shape_table(const lq_weight *w, lq_dtype *type, int64_t *shape) { return vector(type, shape, LQ_F32, (int64_t)1 << w->type.bits); }
+static int shape_act_scale(const lq_weight *w, lq_dtype *type, int64_t *shape) { return (void)w, vector(type, shape, LQ_F32, 1); }
+static int shape_act_zero(const lq_weight *w, lq_dtype *type, int64_t *shape) { return (void)w, vector(type, shape, LQ_I32, 1); }
+static int shape_perm(const lq_weight *w, lq_dtype *type, int64_t *shape) { return vector(type, shape, LQ_I32, w->k); }
+static int shape_smooth(const lq_weight *w, lq_dtype *type, int64_t *shape) { return vector(type, shape, LQ_F32, w->k); }
+static int shape_cols(const lq_weight *w, lq_dtype *type, int64_t *shape) { return vector(type, shape, LQ_I32, w->outliers); }
+static int shape_values(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    shape[1] = w->outliers;
+    return vector(type, shape, LQ_BF16, w->n) + 1;
+}
+
+#define FIELD(name) offsetof(lq_weight, name)
+static const part_row parts[LQ_PARTS] = {
+    [LQ_PART_Q] = {".q", FIELD(q), .shape = shape_q},
+    [LQ_PART_SCALE] = {".scale", FIELD(scale), .shape = shape_scale},
+    [LQ_PART_ZERO] = {".zero", FIELD(zero), has_zero, .shape = shape_zero},
+    [LQ_PART_TABLE] = {".table", FIELD(table), has_table, .shape = shape_table},
+    [LQ_PART_ACT_SCALE] = {".act_scale", FIELD(act_scale), has_act_scale, .shape = shape_act_scale},
+    [LQ_PART_ACT_ZERO] = {".act_zero", FIELD(act_zero), has_act_zero, .shape = shape_act_zero},
+    [LQ_PART_PERM] = {".perm", FIELD(perm), .optional = true, .shape = shape_perm},
+    [LQ_PART_SMOOTH] = {".smooth", FIELD(smooth), .optional = true, .shape = shape_smooth},
+    [LQ_PART_OUTLIER_COLS] = {".outlier_cols", FIELD(outlier), .may = may_outliers, .optional = true, .shape = shape_cols},
+    [LQ_PART_OUTLIER_W] = {".outlier_w", FIELD(outlier_w), .may = may_outliers, .optional = true, .shape = shape_values},
+};
+
+const char *lq_part_suffix(lq_part_id i) { return parts[i].suffix; }
+
+bool lq_part_needed(lq_part_id i, const lq_wtype *t) {
+    const part_row *p = &parts[i];
+    return t->kind != LQ_W_PLAIN && !p->optional && (!p->needed || p->needed(t));
+}
+
+bool lq_part_may(lq_part_id i, const lq_wtype *t) {
+    const part_row *p = &parts[i];
+    return lq_part_needed(i, t) || (t->kind != LQ_W_PLAIN && p->optional && (!p->may || p->may(t)));
+}
+
+bool lq_part_of(lq_part_id i, const lq_weight *w, int64_t count, lq_part_form *out) {
+    lq_weight_size size;
+    *out = (lq_part_form){.rank = 0};
+    if (!lq_part_may(i, &w->type) || count < 0 || !lq_layout_sizes(w->layout, &w->type, w->n, w->k, &size)) return false;
+    if ((i == LQ_PART_OUTLIER_COLS || i == LQ_PART_OUTLIER_W) && (w->outliers < 1 || w->outliers > w->k)) return false;
+    const int front = count > 0;
+    out->rank = front + parts[i].shape(w, &out->type, out->shape + front);
+    out->bytes = lq_dtype_size(out->type);
+    for (int d = front; d < out->rank; d++)
+        if (!lq_mul_size(out->bytes, (size_t)out->shape[d], &out->bytes)) return false;
+    size_t all;
+    if (front) out->shape[0] = count;
+    return lq_mul_size(out->bytes, front ? (size_t)count : 1, &all) && all <= INT64_MAX / 2;
+}
+
+const void *lq_part_get(lq_part_id i, const lq_weight *w) {
+    const void *p;
+    memcpy(&p, (const char *)w + parts[i].field, sizeof p);
+    return p;
+}
+
+void lq_part_set(lq_part_id i, lq_weight *w, const void *p) { memcpy((char *)w + parts[i].field, &p, sizeof p); }
+
+size_t lq_part_tail(const char *name) {
+    const char *dot = strrchr(name, '.');
+    for (int i = 0; i < LQ_PARTS && dot && dot > name; i++)
+        if (!strcmp(dot, parts[i].suffix)) return strlen(dot);
+    return 0;
+}
