@@ -1,6 +1,7 @@
 // writer.c: writes a .lq or plain safetensors file in OUT.partial/ and renames it when it is whole (docs/FORMAT.md).
 // Owns OUT.partial/ and holds a lock on it. Refuses names and shapes that a reader would refuse, a tensor that differs from
-// what the journal says was written, more header than room was kept for, and a directory that another process works in.
+// what the journal says was written, more header than room was kept for, a directory that another process works in or that
+// holds other work, and links where its own files should be.
 //
 // A journal line is 16 hex digits of XXH64 over what follows the space, then a JSON list:
 //     ["lq",0,plain,start,"fingerprint"]             the first line
@@ -34,7 +35,7 @@ typedef struct block { char *note; size_t entries, types, end, journal_end; } bl
 struct lq_writer {
     lq_writer_opts o;
     char *out, *fingerprint, *folder, *data_path, *journal_path;
-    int data, journal;
+    int dir, data, journal; // dir: OUT.partial/, through which the others are reached
     bool failed, done;
     size_t start;        // of the data: a header of start - 8 bytes stands before it
     size_t at, used;     // end of the data so far; header bytes spoken for
@@ -113,23 +114,22 @@ static bool pair_push(pair **list, size_t *n, size_t *cap, const char *key, cons
 
 // --- disk ---
 
+static bool io_fail(lq_writer *w, const char *path, const char *what, lq_err *err) {
+    const char *more = errno == EFBIG ? " (a limit of the file system or the shell, see ulimit -f)" : "";
+    w->failed = true;
+    return lq_fail(err, LQ_E_IO, "%s: %s: %s%s", path, what, strerror(errno), more);
+}
+
 static bool bytes_write(lq_writer *w, int fd, const char *path, const void *data, size_t n, size_t at, lq_err *err) {
     const char *p = data;
     while (n) {
         ssize_t got = pwrite(fd, p, n < (size_t)1 << 30 ? n : (size_t)1 << 30, (off_t)at);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) {
-            w->failed = true;
-            return lq_fail(err, LQ_E_IO, "%s: cannot be written: %s", path, got ? strerror(errno) : "nothing was taken");
-        }
+        if (got == 0) errno = ENOSPC;
+        if (got <= 0) return io_fail(w, path, "cannot be written", err);
         p += got, n -= (size_t)got, at += (size_t)got;
     }
     return true;
-}
-
-static bool io_fail(lq_writer *w, const char *path, const char *what, lq_err *err) {
-    w->failed = true;
-    return lq_fail(err, LQ_E_IO, "%s: %s: %s", path, what, strerror(errno));
 }
 
 // --- the journal ---
@@ -245,6 +245,17 @@ static bool line_take(lq_writer *w, const char *p, size_t n, size_t journal_end,
     return text && pair_push(&w->type, &w->types, &w->type_cap, name, text);
 }
 
+// Whether a journal names a finished block: work that somebody may want.
+static bool journal_worth(const char *p, size_t n) {
+    static const char kind[] = "[\"b\",";
+    uint64_t sum;
+    for (const char *end; n && (end = memchr(p, '\n', n)); n -= (size_t)(end + 1 - p), p = end + 1) {
+        size_t m = (size_t)(end - p), k = sizeof kind - 1;
+        if (m > 17 + k && !memcmp(p + 17, kind, k) && lq_sum_parse(p, 16, &sum) && XXH64(p + 17, m - 17, 0) == sum) return true;
+    }
+    return false;
+}
+
 // Whole lines up to the first that is torn or makes no sense. Returns false if it is not the journal of this work.
 static bool journal_lines(lq_writer *w, const char *p, size_t n, char *scratch) {
     lq_text head = {0};
@@ -293,6 +304,9 @@ static bool journal_read(lq_writer *w, bool *ours, lq_err *err) {
         else at += (size_t)got;
     }
     *ours = ok && journal_lines(w, text, n, scratch);
+    if (ok && !*ours && journal_worth(text, n))
+        ok = lq_fail(err, LQ_E_USAGE, "%s: holds unfinished work of another input, recipe or version of lq (or is damaged); --fresh throws it away",
+                     w->folder);
     size_t good = 0;
     while (ok && good < w->blocks && block_check(w, good ? w->block[good - 1].entries : 0, w->block[good].entries, scratch, CHUNK)) good++;
     free(text);
@@ -336,17 +350,42 @@ size_t lq_writer_weight_room(const char *name, const lq_wtype *t) {
 
 // --- open ---
 
-static bool folder_lock(lq_writer *w, lq_err *err) {
+// Opens one of the two files, or makes it. In a folder that others may write to a link could lead anywhere: it is refused, or with
+// what else is there thrown away.
+static int own_open(lq_writer *w, const char *name, const char *path, lq_err *err) {
+    struct stat st;
+    for (int i = 0;; i++) {
+        int fd = openat(w->dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666), why = errno;
+        bool own = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_nlink <= 1;
+        if (own) return fd;
+        if (fd >= 0) close(fd);
+        if (i == 0 && !w->o.resume && !unlinkat(w->dir, name, 0)) continue;
+        if (fd >= 0 || why == ELOOP) lq_fail(err, LQ_E_IO, "%s: is a link or no plain file, expected one that lq made", path);
+        else errno = why, io_fail(w, path, "cannot be opened", err);
+        return -1;
+    }
+}
+
+// Some file systems have no locks; there it is left to the user to start only one.
+static bool journal_lock(lq_writer *w, lq_err *err) {
     struct stat at_path, at_fd;
-    if (mkdir(w->folder, 0777) && errno != EEXIST) return io_fail(w, w->folder, "cannot be made", err);
-    w->journal = open(w->journal_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (w->journal < 0) return io_fail(w, w->journal_path, "cannot be opened", err);
-    // Who held the lock before may have removed the file that was opened here.
-    if (flock(w->journal, LOCK_EX | LOCK_NB) || stat(w->journal_path, &at_path) || fstat(w->journal, &at_fd) ||
-        at_path.st_ino != at_fd.st_ino)
+    if (flock(w->journal, LOCK_EX | LOCK_NB) && errno != ENOSYS && errno != EOPNOTSUPP) {
+        if (errno != EWOULDBLOCK) return io_fail(w, w->journal_path, "cannot be locked", err);
         return lq_fail(err, LQ_E_IO, "%s: another process is writing here", w->folder);
-    w->data = open(w->data_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    return w->data >= 0 || io_fail(w, w->data_path, "cannot be opened", err);
+    }
+    // Who held the lock before may have removed the file that was opened here.
+    if (!fstatat(w->dir, "journal", &at_path, AT_SYMLINK_NOFOLLOW) && !fstat(w->journal, &at_fd) && at_path.st_ino == at_fd.st_ino) return true;
+    return lq_fail(err, LQ_E_IO, "%s: another process is writing here", w->folder);
+}
+
+static bool folder_lock(lq_writer *w, lq_err *err) {
+    if (mkdir(w->folder, 0777) && errno != EEXIST) return io_fail(w, w->folder, "cannot be made", err);
+    w->dir = open(w->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (w->dir < 0 && (errno == ELOOP || errno == ENOTDIR))
+        return lq_fail(err, LQ_E_IO, "%s: is a link or no directory, expected one that lq made", w->folder);
+    if (w->dir < 0) return io_fail(w, w->folder, "cannot be opened", err);
+    if ((w->journal = own_open(w, "journal", w->journal_path, err)) < 0 || !journal_lock(w, err)) return false;
+    return (w->data = own_open(w, "data", w->data_path, err)) >= 0;
 }
 
 static bool work_begin(lq_writer *w, lq_err *err) {
@@ -385,7 +424,7 @@ bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err) {
     *out = NULL;
     lq_writer *w = calloc(1, sizeof *w);
     if (!w) return lq_fail(err, LQ_E_MEMORY, "%s: no memory to write it", o->out);
-    w->o = *o, w->data = w->journal = -1;
+    w->o = *o, w->dir = w->data = w->journal = -1;
     w->out = strdup(o->out), w->fingerprint = strdup(o->fingerprint ? o->fingerprint : "");
     w->o.out = w->out, w->o.fingerprint = w->fingerprint;
     if (!w->out || !w->fingerprint || asprintf(&w->folder, "%s.partial", o->out) < 0 || asprintf(&w->data_path, "%s/data", w->folder) < 0 ||
@@ -661,8 +700,13 @@ static bool header_write(lq_writer *w, lq_err *err) {
 }
 
 static bool file_publish(lq_writer *w, lq_err *err) {
-    int rc = w->o.overwrite ? rename(w->data_path, w->out) : renameat2(AT_FDCWD, w->data_path, AT_FDCWD, w->out, RENAME_NOREPLACE);
-    if (rc && !w->o.overwrite && (errno == ENOSYS || errno == EINVAL)) rc = link(w->data_path, w->out) ? -1 : unlink(w->data_path);
+    struct stat at_name, at_fd;
+    if (fstatat(w->dir, "data", &at_name, AT_SYMLINK_NOFOLLOW) || fstat(w->data, &at_fd) || at_name.st_ino != at_fd.st_ino ||
+        at_name.st_dev != at_fd.st_dev)
+        return lq_fail(err, LQ_E_IO, "%s: is no longer the file that was written", w->data_path);
+    int rc = w->o.overwrite ? renameat(w->dir, "data", AT_FDCWD, w->out) : renameat2(w->dir, "data", AT_FDCWD, w->out, RENAME_NOREPLACE);
+    if (rc && !w->o.overwrite && (errno == ENOSYS || errno == EINVAL))
+        rc = linkat(w->dir, "data", AT_FDCWD, w->out, 0) ? -1 : unlinkat(w->dir, "data", 0);
     if (rc) return io_fail(w, w->out, "cannot take its name", err);
     w->done = true;
     const char *slash = strrchr(w->out, '/');
@@ -672,7 +716,7 @@ static bool file_publish(lq_writer *w, lq_err *err) {
     if (!ok) lq_fail(err, LQ_E_IO, "%s: its directory cannot be synced: %s", w->out, strerror(errno));
     if (fd >= 0) close(fd);
     free(folder);
-    unlink(w->journal_path);
+    unlinkat(w->dir, "journal", 0);
     rmdir(w->folder);
     return ok;
 }
@@ -692,10 +736,11 @@ bool lq_writer_commit(lq_writer *w, lq_writer_check *check, void *arg, lq_err *e
 void lq_writer_close(lq_writer *w, bool discard) {
     if (!w) return;
     if (discard && !w->done && w->data >= 0) {
-        unlink(w->data_path);
-        unlink(w->journal_path);
+        unlinkat(w->dir, "data", 0);
+        unlinkat(w->dir, "journal", 0);
         rmdir(w->folder);
     }
+    if (w->dir >= 0) close(w->dir);
     if (w->data >= 0) close(w->data);
     if (w->journal >= 0) close(w->journal);
     entries_cut(w, 0, 0);

@@ -3,7 +3,8 @@
 // Work goes to OUT.partial/: `data` grows tensor by tensor behind room kept for the header, `journal` names what is whole.
 // lq_writer_commit writes the header into that room, syncs, opens and checks the result as any reader would, lets the caller
 // check it too, and only then renames it: what fails leaves OUT as it was.
-// Opening with `resume` goes on from a journal that has the same fingerprint; with another one the work starts anew.
+// Opening with `resume` goes on from a journal that has the same fingerprint, and refuses another's finished blocks; without it
+// what is there is thrown away.
 #ifndef LQ_WRITER_H
 #define LQ_WRITER_H
 #include "formats/ckpt.h"

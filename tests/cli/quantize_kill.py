@@ -115,10 +115,12 @@ def interrupt(out, whole, clean, seconds):
         forget(out)
     check(code == 1 and "stopped after" in err and err.count("\n") == 0 and not os.path.exists(out), f"Ctrl-C: exit {code}: {err}")
     if os.path.isdir(out + ".partial"):
-        # Another recipe does not take over blocks of this one; neither does --fresh.
+        # Another recipe neither takes over blocks of this one nor throws them away; --fresh does that.
         shutil.copytree(out + ".partial", out + ".other.partial")
         code, err = finish(start(out + ".other", "--embed", "keep"))
-        check(code == 0 and report(out + ".other")[1]["resumed_blocks"] == 0, f"another recipe: exit {code}: {err}")
+        check(code == 2 and "--fresh" in err and os.path.exists(out + ".other.partial/data"), f"another recipe: exit {code}: {err}")
+        code, err = finish(start(out + ".other", "--embed", "keep", "--fresh"))
+        check(code == 0 and report(out + ".other")[1]["resumed_blocks"] == 0, f"another recipe, --fresh: exit {code}: {err}")
         shutil.copytree(out + ".partial", out + ".fresh.partial")
         code, err = finish(start(out + ".fresh", "--fresh"))
         check(code == 0 and report(out + ".fresh")[1]["resumed_blocks"] == 0 and digest(out + ".fresh") == whole, f"--fresh: exit {code}: {err}")

@@ -2,8 +2,15 @@
 // interrupted: the journal cut at every byte, every byte of it damaged, the writer killed at random moments.
 #include "formats/parts.h"
 #include "tests/unit/lq_make.h"
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -378,6 +385,21 @@ static void partial_put(blob journal, size_t n, blob data, size_t m) {
     blob_write(path, data.p, m);
 }
 
+// Finished blocks that may be another's stay as they are.
+static bool resume_refused(blob journal) {
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    char path[160];
+    bool opened = make_open(out, true, false, &w, &err);
+    lq_writer_close(w, false);
+    snprintf(path, sizeof path, "%s/journal", partial);
+    blob after = blob_read(path);
+    bool ok = !opened && err_good(&err, partial) && strstr(err.text, "--fresh") && same_bytes(journal, after);
+    free(after.p);
+    tree_remove(partial);
+    return ok;
+}
+
 static void test_resume(blob want) {
     char path[160];
     partial_make(3);
@@ -395,10 +417,11 @@ static void test_resume(blob want) {
     }
     CHECK(!bad, "%d of %zu cuts of the journal resume wrongly", bad, journal.n);
     CHECK(seen[0] && seen[1] && seen[2] && seen[3] && !seen[4], "cuts resumed %zu %zu %zu %zu", seen[0], seen[1], seen[2], seen[3]);
+    const size_t head = (size_t)((uint8_t *)memchr(journal.p, '\n', journal.n) - journal.p) + 1;
     for (size_t i = 0; i < journal.n; i += 3) {
         journal.p[i] ^= (uint8_t)(1 << i % 8);
         partial_put(journal, journal.n, data, data.n);
-        bad += !resume_equals(want, &resumed);
+        bad += i < head ? !resume_refused(journal) : !resume_equals(want, &resumed);
         journal.p[i] ^= (uint8_t)(1 << i % 8);
     }
     CHECK(!bad, "%d damaged journals resume wrongly", bad);
@@ -433,12 +456,103 @@ static void test_resume_again(blob want) {
 
     partial_make(2);
     lq_writer_opts o = {.out = out, .fingerprint = "other", .header_room = make_room(), .resume = true};
-    CHECK(lq_writer_open(&o, &w, &err) && lq_writer_resumed(w) == 0, "another fingerprint begins anew");
+    for (int i = 0; i < 2; i++) {
+        CHECK(!lq_writer_open(&o, &w, &err) && err_good(&err, partial) && strstr(err.text, "--fresh"), "another work: %s", err.text);
+        CHECK(make_open(out, true, false, &w, &err) && lq_writer_resumed(w) == 2, "it was left as it was: %s", err.text);
+        lq_writer_close(w, false);
+        o.fingerprint = "in=1\nrecipe=2", o.header_room += 4096; // another room for the header is another work too
+    }
+    o.resume = false;
+    CHECK(lq_writer_open(&o, &w, &err) && lq_writer_resumed(w) == 0, "afresh: %s", err.text);
     lq_writer_close(w, true);
-    partial_make(2);
-    o.fingerprint = "in=1\nrecipe=2", o.header_room += 4096;
-    CHECK(lq_writer_open(&o, &w, &err) && lq_writer_resumed(w) == 0, "another room begins anew");
+    partial_make(0);
+    o.resume = true;
+    CHECK(lq_writer_open(&o, &w, &err), "nothing was finished, nothing is lost: %s", err.text);
     lq_writer_close(w, true);
+}
+
+// --- what somebody else put there ---
+
+static const char *const links[] = {"journal", "data"};
+
+static bool victim_whole(void) {
+    blob b = blob_read(at("victim"));
+    bool ok = b.n == 8 && !memcmp(b.p, "precious", 8);
+    free(b.p);
+    return ok;
+}
+
+static void test_links(void) {
+    lq_err err;
+    lq_writer *w = NULL;
+    char path[160];
+    CHECK(blob_write(at("victim"), "precious", 8), "victim");
+    for (int i = 0; i < 6; i++) {
+        snprintf(path, sizeof path, "%s/%s", partial, links[i % 2]);
+        mkdir(partial, 0777);
+        int made = i < 2 ? symlink("../victim", path) : i < 4 ? link(at("victim"), path) : mkfifo(path, 0666);
+        CHECK(!made && !make_open(out, true, false, &w, &err) && err_good(&err, path), "%s %d: %s", links[i % 2], i, err.text);
+        CHECK(victim_whole(), "%s", path);
+        CHECK(make_lq(out, false, true, &err) && victim_whole(), "afresh: %s", err.text);
+        unlink(out);
+    }
+    CHECK(!mkdir(at("elsewhere"), 0777) && !symlink("elsewhere", partial), "link");
+    for (int i = 0; i < 2; i++) {
+        CHECK(!make_open(out, i, false, &w, &err) && err_good(&err, partial) && strstr(err.text, "link"), "a link: %s", err.text);
+        CHECK(!rmdir(at("elsewhere")) && !mkdir(at("elsewhere"), 0777), "nothing was put into it");
+    }
+    unlink(partial);
+    CHECK(blob_write(partial, "x", 1) && !make_open(out, false, false, &w, &err) && err_good(&err, partial), "a file: %s", err.text);
+    unlink(partial);
+    // Another file under the name of the data is not what gets OUT's name.
+    bool ok = make_open(out, false, false, &w, &err);
+    for (int i = 0; i < MAKE_BLOCKS && ok; i++) ok = make_block(w, i, &err);
+    snprintf(path, sizeof path, "%s/data", partial);
+    blob b = {0};
+    ok = ok && !rename(path, at("moved")) && (b = blob_read(at("moved"))).p && blob_write(path, b.p, b.n);
+    CHECK(ok && !lq_writer_commit(w, NULL, NULL, &err) && !exists(out), "%s", err.text);
+    free(b.p);
+    lq_writer_close(w, true);
+    tree_remove(partial);
+    unlink(at("moved")), unlink(at("victim")), rmdir(at("elsewhere"));
+}
+
+// --- what the system refuses ---
+
+// flock gives `error` in this process from now on.
+static bool locks_fail(int error) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+// In a process of its own: 0 if what is expected came, 2 if it cannot be tried here.
+static int limited(int what) {
+    lq_err err = {0};
+    if (what == 0) {
+        signal(SIGXFSZ, SIG_IGN);
+        if (setrlimit(RLIMIT_FSIZE, &(struct rlimit){8192, 8192})) return 2;
+        return make_lq(out, false, false, &err) || !strstr(err.text, "File too large") || !strstr(err.text, "ulimit") || !err_good(&err, out);
+    }
+    int error = what == 1 ? ENOLCK : what == 2 ? ENOSYS : EOPNOTSUPP;
+    if (!locks_fail(error)) return 2;
+    bool ok = make_lq(out, false, true, &err);
+    return what == 1 ? ok || strstr(err.text, "another process") || !strstr(err.text, "locked") || !err_good(&err, out) : !ok;
+}
+
+static void test_limits(void) {
+    for (int what = 0; what < 4; what++) {
+        pid_t pid = fork();
+        if (pid == 0) _exit(limited(what));
+        int status;
+        waitpid(pid, &status, 0);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 2) SKIP("the system does not let limit %d be set", what);
+        else CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "limit %d: %d", what, status);
+        tree_remove(partial);
+    }
+    unlink(out);
 }
 
 // --- kills ---
@@ -518,6 +632,8 @@ int main(void) {
     test_commit_check(want);
     test_resume(want);
     test_resume_again(want);
+    test_links();
+    test_limits();
     test_kills(want);
     free(want.p);
     tree_remove(folder);
