@@ -230,6 +230,29 @@ typedef struct lq_gram_args { lq_mat x; double *h; /* [cols][cols], upper half +
 // ok [host] = false: not definite, h is spoilt.
 typedef struct lq_factor_args { double *h; int n; bool *ok; } lq_factor_args;
 
+// A matrix to codes, scales and zero points in layout any. docs/QUANT.md states the rules; kernels/cpu/round.c defines them.
+typedef enum lq_fit {
+    LQ_FIT_RANGE,           // a group's scale from its range
+    LQ_FIT_SEARCH           // from the share of the range that loses least, in squares
+} lq_fit;
+typedef struct lq_round_args {
+    lq_mat w;               // [n][k] in stored order; with `u`: F32, and spoilt
+    lq_wtype type;
+    const float *table;     // [2^bits] of LQ_W_TABLE
+    lq_fit fit; int steps; float least; // SEARCH: so many shares, evenly from 1 down to `least`; the larger one where two are equal
+    const float *weight;    // [k] of a column's error in SEARCH; NULL: all equal
+    // Of `factor`: w[l] -= (w[j] - q[j]) / u[j][j] * u[j][l] for each column j in turn, in f32. NULL: to the nearest. A type
+    // whose rows share scales then wants given ones.
+    const double *u;        // [k][k]
+    const void *given_scale, *given_zero; // these, as the type stores them; NULL: found, with `u` when a group's first column is reached
+    void *q, *scale, *zero; // layout any; q NULL: only the scales
+    float *back;            // [n][k] dequantized, or NULL
+    double *error, *norm;   // [n] sums of squares of w - q and of w; with `u` as w was when its column was reached
+    double *worst;          // [n] largest |w - q|, or NULL
+    int64_t *bad;           // [2] row and column of the first element that cannot be coded: nothing else means anything; or -1
+    bool *wide;             // a scale left F16's normal range and nothing else means anything: round again with F32 scales
+} lq_round_args;
+
 // Among the ranks of a tensor-parallel group; one rank: nothing to do.
 typedef struct lq_reduce_args { lq_mat x; } lq_reduce_args;         // sum, in rank order
 typedef struct lq_gather_args { lq_mat part, whole; } lq_gather_args; // columns side by side
@@ -278,6 +301,7 @@ typedef struct lq_ops {
     // quantization
     void (*gram)(lq_dev *, const lq_gram_args *);
     void (*factor)(lq_dev *, const lq_factor_args *);
+    void (*round)(lq_dev *, const lq_round_args *);
     // ranks
     void (*reduce)(lq_dev *, const lq_reduce_args *);
     void (*gather)(lq_dev *, const lq_gather_args *);

@@ -3,15 +3,14 @@
 #include "quant/quant.h"
 #include <string.h>
 
-const char *const lq_stats_names[] = {"none", "absmax", "moment", "hessian"};
-const char *const lq_transform_names[] = {"none", "smooth", "awq", "rotate"};
+const char *const lq_transform_names[] = {"rotate", "smooth", "awq", "clip"};
+const char *const lq_stat_names[] = {"absmax", "absmean", "hessian", "kv"};
 const char *const lq_rounding_names[] = {"nearest", "search", "gptq"};
 const char *const lq_salient_names[] = {"none", "outlier", "columns"};
 
 const lq_method lq_methods[] = {
     {"rtn", "round to the nearest code, no calibration: fast, and what the others are measured against",
-     {LQ_STATS_NONE, LQ_T_NONE, LQ_ROUND_NEAREST, LQ_SALIENT_NONE,
-      {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .rows = 1, .scale = LQ_F16}}},
+     {.type = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .rows = 1, .scale = LQ_F16}}},
 };
 const size_t lq_method_count = sizeof lq_methods / sizeof *lq_methods;
 

@@ -1,5 +1,5 @@
 // pass.c: lq_quantize: the pass over a model, block by block: matrices are rounded on all threads, packed and written, their
-// pages given back. Owns the pool, the buffers of one matrix, and the writer of the output.
+// pages given back. Owns the device, the buffers of one matrix, and the writer of the output.
 //
 // What a block came to is kept in the writer's journal beside it, so that the report of a resumed run has every line.
 #include "quant/pass.h"
@@ -16,7 +16,7 @@
 
 typedef struct pass {
     lq_plan plan;
-    lq_pool *pool;
+    lq_dev *dev;
     lq_writer *writer;
     lq_quant_row *rows; // [plan.count] of the rounded items, in order
     size_t count;
@@ -63,13 +63,13 @@ static bool round_item(pass *p, const lq_item *it, lq_err *err) {
     const lq_wtype *want = &it->recipe.type;
     if (!lq_weight_sizes(want, it->n, it->k, &any)) return lq_fail(err, LQ_E_LIMIT, "tensor %s is too large", it->t->name);
     uint8_t *behind = lay_out(p->buf, &any, true, &raw);
-    lq_matrix m = {.w = it->t->data, .elem = it->t->type, .n = it->n, .k = it->k, .pool = p->pool, .q = raw.q, .scale = raw.scale,
-                   .zero = raw.zero};
+    const lq_weight src = {.type = {.kind = LQ_W_PLAIN, .elem = it->t->type}, .n = it->n, .k = it->k, .q = it->t->data};
+    lq_matrix m = {.w = &src, .dev = p->dev, .q = raw.q, .scale = raw.scale, .zero = raw.zero};
     if (!lq_quantize_matrix(&it->recipe, &m, err)) return lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->plan.in), it->t->name);
     lq_weight w = {.type = m.type, .layout = LQ_ANY, .n = it->n, .k = it->k, .q = m.q, .scale = m.scale, .zero = m.zero};
     if (p->plan.layout != LQ_ANY && lq_layout_sizes(p->plan.layout, &m.type, it->n, it->k, &laid)) {
         lay_out(behind, &laid, false, &packed);
-        lq_pack(&w, p->plan.layout, packed, p->pool);
+        lq_pack(&w, p->plan.layout, packed, p->dev->pool);
         w.layout = p->plan.layout;
         w.q = packed.q;
         w.scale = packed.scale;
@@ -207,7 +207,7 @@ static bool publish(pass *p, double start, lq_quant_result *out, lq_err *err) {
     const lq_quant_opts *o = p->plan.o;
     lq_check check;
     sum_up(p, start, out);
-    if (!lq_report_write(&p->plan, out, lq_pool_threads(p->pool), err)) return false;
+    if (!lq_report_write(&p->plan, out, lq_pool_threads(p->dev->pool), err)) return false;
     if (o->tick) o->tick(o->arg, p->plan.blocks, p->plan.blocks, "writing");
     if (!lq_writer_commit(p->writer, NULL, NULL, err)) return false;
     if (o->tick) o->tick(o->arg, p->plan.blocks, p->plan.blocks, "checking");
@@ -231,12 +231,12 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     const double start = now();
     if (!err) err = &none;
     *out = (lq_quant_result){0};
-    bool done = lq_plan_make(o, &p.plan, err) && (o->dry_run || check_output(o, err)) && lq_pool_open(o->threads, &p.pool, err);
+    bool done = lq_plan_make(o, &p.plan, err) && (o->dry_run || check_output(o, err)) && lq_dev_open("cpu", &(lq_dev_opts){.threads = o->threads}, &p.dev, err);
     if (done) {
         p.rows = calloc(p.plan.count, sizeof *p.rows);
         if (!p.rows) done = lq_fail(err, LQ_E_MEMORY, "no memory for a report of %zu rows", p.plan.count);
     }
-    done = done && lq_plan_tell(&p.plan, lq_pool_threads(p.pool), err);
+    done = done && lq_plan_tell(&p.plan, lq_pool_threads(p.dev->pool), err);
     if (done && o->dry_run) sum_up(&p, start, out);
     else if (done) done = work(&p, start, out, err);
     if (!done) {
@@ -245,7 +245,7 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     }
     // What cannot become a model is not worth going on from.
     if (p.writer) lq_writer_close(p.writer, !done && err->code == LQ_E_FORMAT);
-    if (p.pool) lq_pool_close(p.pool);
+    lq_dev_close(p.dev);
     lq_text_free(&p.note);
     free(p.buf);
     lq_plan_free(&p.plan);

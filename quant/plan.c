@@ -181,12 +181,22 @@ static void recipe_type(lq_text *t, const char *key, const lq_plan *p, lq_role r
     if (slot_type(p, &s, &type, &keep, NULL) && !keep) lq_wtype_name(&type, name, sizeof name);
     lq_text_fmt(t, ", \"%s\": \"%s\"", key, name);
 }
+// "smooth+clip" of the bits that are set, "none" of none.
+static void recipe_bits(lq_text *t, const char *key, unsigned bits, const char *const names[4]) {
+    lq_text_fmt(t, "\"%s\": \"%s", key, bits ? "" : "none");
+    for (unsigned i = 0; i < 4; i++)
+        if (bits >> i & 1) lq_text_fmt(t, "%s%s", bits & ((1u << i) - 1) ? "+" : "", names[i]);
+    lq_text_fmt(t, "\", ");
+}
 static bool write_recipe(lq_plan *p, lq_err *err) {
     const lq_recipe *r = &p->method->recipe;
     lq_text *t = &p->recipe;
-    lq_text_fmt(t, "{\"method\": \"%s\", \"stats\": \"%s\", \"transform\": \"%s\", \"rounding\": \"%s\", \"salient\": \"%s\"",
-                p->method->name, lq_stats_names[r->stats], lq_transform_names[r->transform], lq_rounding_names[r->rounding],
-                lq_salient_names[r->salient]);
+    lq_text_fmt(t, "{\"method\": \"%s\", ", p->method->name);
+    recipe_bits(t, "stats", lq_recipe_needs(r), lq_stat_names);
+    recipe_bits(t, "transform", r->transform, lq_transform_names);
+    lq_text_fmt(t, "\"rounding\": \"%s\", \"salient\": \"%s\"", lq_rounding_names[r->rounding], lq_salient_names[r->salient]);
+    if (r->rounding == LQ_ROUND_SEARCH && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
+    if (r->rounding == LQ_ROUND_SEARCH && r->least > 0) lq_text_fmt(t, ", \"least\": %.9g", (double)r->least);
     recipe_type(t, "type", p, LQ_R_Q);
     recipe_type(t, "embed", p, LQ_R_EMBED);
     if (!p->desc.tied) recipe_type(t, "head", p, LQ_R_HEAD);

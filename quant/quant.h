@@ -1,27 +1,28 @@
 // quant.h: a checkpoint in, a quantized .lq file out. The pass streams: one decoder block is read, rounded, written, freed.
 //
-// lq_methods[] is one of the four tables of lq. A method is a composition (statistics x transform x rounding x salient x
-// format); what it needs from a block it says in its row. docs/QUANT.md says how each is defined.
+// lq_methods[] is one of the four tables of lq. A method is a composition (transforms x rounding x salient weights x type); the
+// statistics it needs follow from its parts. docs/QUANT.md says how each is defined.
 #ifndef LQ_QUANT_H
 #define LQ_QUANT_H
 #include "formats/block.h"
 #include "formats/ckpt.h"
-#include "kernels/pool.h"
+#include "kernels/ops.h"
 
-typedef enum lq_stats { LQ_STATS_NONE, LQ_STATS_ABSMAX, LQ_STATS_MOMENT, LQ_STATS_HESSIAN } lq_stats;
-typedef enum lq_transform { LQ_T_NONE, LQ_T_SMOOTH, LQ_T_AWQ, LQ_T_ROTATE } lq_transform;
+enum { LQ_T_ROTATE = 1, LQ_T_SMOOTH = 2, LQ_T_AWQ = 4, LQ_T_CLIP = 8 }; // applied in this order
+enum { LQ_STAT_ABSMAX = 1, LQ_STAT_ABSMEAN = 2, LQ_STAT_HESSIAN = 4, LQ_STAT_KV = 8 };
 typedef enum lq_rounding { LQ_ROUND_NEAREST, LQ_ROUND_SEARCH, LQ_ROUND_GPTQ } lq_rounding;
 typedef enum lq_salient { LQ_SALIENT_NONE, LQ_SALIENT_OUTLIER, LQ_SALIENT_COLUMNS } lq_salient;
 
-// What one matrix is to become. A method's own numbers (a damping, a threshold, a grid, an activation scheme) are fields
-// behind `type`; zero is off or the default, so a new one changes no row.
+// What one matrix is to become. A method's own numbers are fields behind `type`; zero is off or the default, so a new one changes no row.
 typedef struct lq_recipe {
-    lq_stats stats;
-    lq_transform transform;
+    unsigned transform;   // LQ_T_ bits
     lq_rounding rounding;
     lq_salient salient;
     lq_wtype type;
+    int steps;            // SEARCH: shares of the range that are tried, 0: 50
+    float least;          // and the smallest of them, 0: 0.5
 } lq_recipe;
+unsigned lq_recipe_needs(const lq_recipe *r); // LQ_STAT_ bits: what must be seen of a layer before it can be rounded
 
 typedef struct lq_method {
     const char *name;     // "rtn"
@@ -34,8 +35,8 @@ const lq_method *lq_method_find(const char *name); // NULL: there is none
 const char *lq_method_name(size_t i);              // NULL past the last
 // The layouts that a file can be written in, by name: `any`, and those in which the integer types have a form. NULL past the last.
 const char *lq_quant_layout(size_t i);
-// The words of a recipe's parts, as lq.recipe and the report have them.
-extern const char *const lq_stats_names[], *const lq_transform_names[], *const lq_rounding_names[], *const lq_salient_names[];
+// The words of a recipe's parts, as lq.recipe and the report have them: of bit i, of value i.
+extern const char *const lq_transform_names[4], *const lq_stat_names[4], *const lq_rounding_names[3], *const lq_salient_names[3];
 
 typedef struct lq_quant_opts {
     const char *in, *out;
@@ -92,13 +93,14 @@ void lq_quant_result_free(lq_quant_result *r);
 // [2^-14, 65504], the whole matrix gets F32 scales.
 // Elements larger than 2^127 are refused. LQ_W_PLAIN: each element is rounded to the type, ties to even.
 //
-// Later methods bring their statistics in, and take their side parts out, in fields added to this struct; zero: none.
+// LQ_W_FLOAT (fp8): s = the largest magnitude over the largest number of the type, q = w / s, saturating, ties to even; a row, a band
+// of rows or the whole matrix shares s as the type says.
 typedef struct lq_matrix {
-    const void *w;        // [n][k] of `elem`
-    lq_dtype elem;
-    int64_t n, k;
-    lq_pool *pool;        // may be NULL; decides no bit
+    const lq_weight *w;   // rows come by lq_weight_row: plain elements, or codes of another type
+    lq_dev *dev;          // whose slot `round` is called; decides no bit
     void *q, *scale, *zero; // layout any, lq_weight_sizes of the recipe's type, `scale` with room for F32
+    bool (*tick)(void *arg); // asked every few milliseconds; false stops with LQ_E_CANCELLED. May be NULL
+    void *arg;
     // out
     lq_wtype type;        // the recipe's, or with F32 scales
     double error, norm;   // sums of squares of w - q and of w

@@ -275,4 +275,5 @@ void check_ops(lq_dev *ref, lq_dev *dev) {
     check_rows(dev);
     check_mix(dev);
     check_sample(dev);
+    check_round(dev);
 }

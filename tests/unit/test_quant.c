@@ -14,21 +14,27 @@ static lq_recipe recipe_of(const char *type) {
     return r;
 }
 
+static lq_dev *one, *three; // devices of one and of three threads
+
 typedef struct rounded {
+    lq_weight src;
     lq_matrix m;
     lq_weight_size size;
     bool done;
     lq_err err;
 } rounded;
 
-static rounded round_it(const char *type, const void *w, lq_dtype elem, int64_t n, int64_t k, lq_pool *pool) {
+static rounded round_it(const char *type, const void *w, lq_dtype elem, int64_t n, int64_t k, lq_dev *dev) {
     const lq_recipe r = recipe_of(type);
-    rounded x = {.m = {.w = w, .elem = elem, .n = n, .k = k, .pool = pool}};
+    rounded x = {.src = {.type = {.kind = LQ_W_PLAIN, .elem = elem}, .n = n, .k = k, .q = w}, .m = {.dev = dev}};
     if (!lq_weight_sizes(&r.type, n, k, &x.size)) abort();
     x.m.q = malloc(x.size.q);
     x.m.scale = malloc(2 * x.size.scale + 1);
     x.m.zero = malloc(x.size.zero + 1);
+    const lq_weight src = x.src;
+    x.m.w = &src;
     x.done = lq_quantize_matrix(&r, &x.m, &x.err);
+    x.m.w = NULL;
     return x;
 }
 static void rounded_free(rounded *x) {
@@ -37,14 +43,14 @@ static void rounded_free(rounded *x) {
     free(x->m.zero);
 }
 static lq_weight weight_of(const rounded *x) {
-    return (lq_weight){.type = x->m.type, .n = x->m.n, .k = x->m.k, .q = x->m.q, .scale = x->m.scale,
+    return (lq_weight){.type = x->m.type, .n = x->src.n, .k = x->src.k, .q = x->m.q, .scale = x->m.scale,
                        .zero = x->m.type.asym ? x->m.zero : NULL};
 }
 
 // --- by hand ---
 
 static void check_codes(const char *type, const float *w, double scale, int zero, const int *codes) {
-    rounded x = round_it(type, w, LQ_F32, 1, 16, NULL);
+    rounded x = round_it(type, w, LQ_F32, 1, 16, one);
     CHECK(x.done, "%s: %s", type, x.err.text);
     float s;
     lq_dtypes[x.m.type.scale].to_f32(x.m.scale, &s, 1);
@@ -96,9 +102,6 @@ static void test_bounds(void) {
                                         "int2 g16 asym", "int5 row", "int6 g48", "int7 g16 asym"};
     static const int64_t shapes[][2] = {{1, 16}, {1, 1}, {3, 37}, {17, 128}, {5, 1000}, {300, 257}};
     uint64_t seed = 99;
-    lq_pool *pool;
-    lq_err err;
-    CHECK(lq_pool_open(3, &pool, &err), "%s", err.text);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         const int64_t n = shapes[s][0], k = shapes[s][1];
         uint8_t *raw = malloc((size_t)(n * k) * 2 + 1), *src = raw + 1; // on an odd address
@@ -108,7 +111,7 @@ static void test_bounds(void) {
             memcpy(src + 2 * i, &h, 2);
         }
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-            rounded a = round_it(types[t], src, LQ_BF16, n, k, NULL), b = round_it(types[t], src, LQ_BF16, n, k, pool);
+            rounded a = round_it(types[t], src, LQ_BF16, n, k, one), b = round_it(types[t], src, LQ_BF16, n, k, three);
             CHECK(a.done && b.done, "%s %lldx%lld: %s", types[t], (long long)n, (long long)k, a.err.text);
             const size_t scales = a.size.scale * (a.m.type.scale == LQ_F32 ? 2 : 1);
             CHECK(!memcmp(a.m.q, b.m.q, a.size.q) && !memcmp(a.m.scale, b.m.scale, scales) && !memcmp(a.m.zero, b.m.zero, a.size.zero) &&
@@ -139,13 +142,12 @@ static void test_bounds(void) {
         free(w);
         free(back);
     }
-    lq_pool_close(pool);
 }
 
 static void test_extremes(void) {
     float w[64] = {0};
     for (int i = 0; i < 64; i++) w[i] = (float)(i - 32) * 1e-3f;
-    rounded x = round_it("int4 g16", w, LQ_F32, 2, 32, NULL);
+    rounded x = round_it("int4 g16", w, LQ_F32, 2, 32, one);
     CHECK(x.done && x.m.type.scale == LQ_F16, "ordinary weights keep f16 scales");
     rounded_free(&x);
     static const float hard[] = {1e-9f, 1e-41f, 1e30f, 0x1p127f, -0x1p127f};
@@ -154,7 +156,7 @@ static void test_extremes(void) {
         for (int t = 0; t < 4; t++) {
             w[40] = hard[i];
             for (int c = 32; c < 64; c++) w[c] = c == 40 ? hard[i] : hard[i] / 3;
-            x = round_it(types[t], w, LQ_F32, 2, 32, NULL);
+            x = round_it(types[t], w, LQ_F32, 2, 32, one);
             CHECK(x.done && x.m.type.scale == LQ_F32, "%s %g: %s", types[t], (double)hard[i], x.err.text);
             float back[32];
             const lq_weight q = weight_of(&x);
@@ -173,26 +175,30 @@ static void test_extremes(void) {
     for (int i = 0; i < 4; i++) {
         for (int c = 0; c < 64; c++) w[c] = 1;
         w[45] = bad[i];
-        x = round_it("int4 g16", w, LQ_F32, 2, 32, NULL);
+        x = round_it("int4 g16", w, LQ_F32, 2, 32, one);
         CHECK(!x.done && x.err.code == LQ_E_FORMAT && strstr(x.err.text, "row 1, column 13") && strstr(x.err.text, words[i]), "%s",
               x.err.text);
         rounded_free(&x);
     }
     for (int c = 0; c < 64; c++) w[c] = 1.001f;
-    x = round_it("bf16", w, LQ_F32, 2, 32, NULL);
+    x = round_it("bf16", w, LQ_F32, 2, 32, one);
     CHECK(x.done && ((uint16_t *)x.m.q)[63] == 0x3f80 && fabs(x.m.max_error - 0.001) < 1e-6, "f32 to bf16");
     rounded_free(&x);
     w[33] = 1e6f;
-    x = round_it("f16", w, LQ_F32, 2, 32, NULL);
+    x = round_it("f16", w, LQ_F32, 2, 32, one);
     CHECK(!x.done && strstr(x.err.text, "row 1, column 1") && strstr(x.err.text, "f16"), "%s", x.err.text);
     rounded_free(&x);
     lq_err err;
     lq_recipe r = recipe_of("int4 g128");
     CHECK(lq_recipe_check(&r, &err), "%s", err.text);
     r.rounding = LQ_ROUND_GPTQ;
-    CHECK(!lq_recipe_check(&r, &err) && err.code == LQ_E_UNSUPPORTED, "a rounding that rtn is not");
-    r = recipe_of("e4m3 tensor f32");
-    CHECK(!lq_recipe_check(&r, &err) && err.code == LQ_E_UNSUPPORTED, "a type that rtn has no rule for");
+    CHECK(lq_recipe_needs(&r) == LQ_STAT_HESSIAN, "gptq needs a Hessian");
+    CHECK(!lq_recipe_check(&r, &err) && err.code == LQ_E_UNSUPPORTED, "a rounding that needs statistics");
+    r.rounding = LQ_ROUND_NEAREST;
+    r.transform = LQ_T_ROTATE | LQ_T_SMOOTH | LQ_T_AWQ;
+    CHECK(lq_recipe_needs(&r) == (LQ_STAT_ABSMAX | LQ_STAT_ABSMEAN), "smooth and awq need maxima and means");
+    r = recipe_of("table4 g64 f16");
+    CHECK(!lq_recipe_check(&r, &err) && err.code == LQ_E_UNSUPPORTED, "a table that nobody has named");
 }
 
 // --- the pass ---
@@ -356,15 +362,19 @@ static void test_pass(void) {
     CHECK(!lq_quantize(&o, &r, &err) && err.code == LQ_E_USAGE && strstr(err.text, "magic"), "%s", err.text);
     o = (lq_quant_opts){.in = in, .out = dir, .overwrite = true};
     CHECK(!lq_quantize(&o, &r, &err) && err.code == LQ_E_USAGE, "%s", err.text);
-    o = (lq_quant_opts){.in = in, .out = path, .overwrite = true, .type = "e4m3 tensor f32"};
+    o = (lq_quant_opts){.in = in, .out = path, .overwrite = true, .type = "table4 g64 f16"};
     CHECK(!lq_quantize(&o, &r, NULL), "an error that nobody wants to hear");
 }
 
 int main(void) {
+    lq_err err = {0};
+    CHECK(lq_dev_open("cpu", &(lq_dev_opts){.threads = 1}, &one, &err) && lq_dev_open("cpu", &(lq_dev_opts){.threads = 3}, &three, &err), "%s",
+          err.text);
     test_by_hand();
     test_bounds();
     test_extremes();
-    lq_err err = {0};
+    lq_dev_close(one);
+    lq_dev_close(three);
     snprintf(dir, sizeof dir, "/tmp/lq-test-quant-XXXXXX");
     if (!mkdtemp(dir)) return 1;
     snprintf(in, sizeof in, "%s/model", dir);

@@ -1,0 +1,233 @@
+// check_round.c: the slot round of a device against plain loops in f64 written from ops.h and docs/QUANT.md: every element the nearest
+// of its codes, scales from the ranges, errors spread column by column, searched scales that lose no more than any that was tried.
+#include "tests/checkkern/check_ops.h"
+#include <float.h>
+
+typedef struct rounding {
+    lq_round_args a;
+    lq_weight w;       // what came out
+    int64_t bad[2];
+    bool wide;
+    float *src;        // [n][k] before it is spoilt
+} rounding;
+
+static lq_wtype type_of(const char *text) {
+    lq_wtype t;
+    lq_err err;
+    CHECK(lq_wtype_parse(text, &t, &err), "%s", err.text);
+    return t;
+}
+
+// The values that a code of the type may stand for, of scale 1 and zero point z; how many.
+static int values_of(const lq_wtype *t, const float *table, int z, double *v) {
+    int n = 0;
+    if (t->kind == LQ_W_INT)
+        for (; n < 1 << t->bits; n++) v[n] = n - z;
+    if (t->kind == LQ_W_TABLE)
+        for (; n < 1 << t->bits; n++) v[n] = (double)table[n];
+    for (int c = 0; t->kind == LQ_W_FLOAT && c < 256; c++) { // e4m3: sign, four bits of exponent, three of mantissa
+        const int e = c >> 3 & 15, m = c & 7;
+        if ((c & 127) == 127) continue;
+        const double x = e ? ldexp(8 + m, e - 10) : ldexp(m, -9);
+        v[n++] = c & 128 ? -x : x;
+    }
+    return n;
+}
+
+static void rounding_open(rounding *r, const char *type, int n, int k, double *u) {
+    static float table[16];
+    const lq_wtype t = type_of(type);
+    lq_weight_size size;
+    lq_weight_sizes(&t, n, k, &size);
+    *r = (rounding){.src = ck_buf(sizeof(float) * (size_t)n * (size_t)k, 0)};
+    for (int i = 0; i < n * k; i++) r->src[i] = (float)(ck_uniform() + ck_uniform() + ck_uniform()) * (ck_below(40) ? 0.1f : 0.5f);
+    for (int i = 0; i < 16; i++) table[i] = (float)((i - 7) * (i > 7 ? 8 : 7)) / 64; // -0.77 .. 1
+    lq_mat m = ck_mat(n, k, 5);
+    for (int i = 0; i < n; i++) memcpy(lq_mat_row(&m, i), r->src + (size_t)i * (size_t)k, sizeof(float) * (size_t)k);
+    r->a = (lq_round_args){.w = m, .type = t, .table = table, .u = u, .q = ck_buf(size.q, 1), .scale = ck_buf(size.scale, 4),
+                           .zero = size.zero ? ck_buf(size.zero, 3) : NULL, .back = ck_buf(sizeof(float) * (size_t)n * (size_t)k, 0),
+                           .error = ck_buf(8 * (size_t)n, 0), .norm = ck_buf(8 * (size_t)n, 0), .worst = ck_buf(8 * (size_t)n, 0)};
+    r->w = (lq_weight){.type = t, .n = n, .k = k, .q = r->a.q, .scale = r->a.scale, .zero = r->a.zero, .table = table};
+}
+static void rounding_run(lq_dev *dev, rounding *r, const char *type) {
+    lq_round_args a = r->a;
+    a.bad = r->bad, a.wide = &r->wide;
+    dev->ops.round(dev, &a);
+    CHECK(r->bad[0] == -1 && r->bad[1] == -1 && !r->wide, "round %s: refused", type);
+}
+
+// The range of the group of column c in the rows that share its scale, of w [n][k].
+static void range_of(const rounding *r, const double *w, int64_t row, int64_t c, double *lo, double *hi) {
+    const lq_wtype *t = &r->w.type;
+    const int64_t k = r->w.k, c0 = t->group ? c / t->group * t->group : 0, c1 = t->group && c0 + t->group < k ? c0 + t->group : k;
+    const int64_t band = t->rows > 1 ? t->rows : 1, r0 = row / band * band, r1 = r0 + band < r->w.n ? r0 + band : r->w.n;
+    *lo = *hi = 0;
+    for (int64_t i = r0; i < r1; i++)
+        for (int64_t j = c0; j < c1; j++) *lo = fmin(*lo, w[i * k + j]), *hi = fmax(*hi, w[i * k + j]);
+}
+static double scale_for(const lq_wtype *t, double lo, double hi, const float *table, double *zero) {
+    const int top = 1 << t->bits;
+    double s = fmax(hi, -lo) / 448;
+    if (t->kind == LQ_W_TABLE) s = fmax(hi, -lo) / (double)table[15];
+    if (t->kind == LQ_W_INT) s = t->asym ? (hi - lo) / (top - 1) : (hi > -lo ? hi : lo) / -(top / 2.0);
+    *zero = t->kind != LQ_W_INT ? 0 : t->asym ? rint(-lo / (double)(float)s) : top / 2.0;
+    return s;
+}
+
+// How far the nearest of those values is from x.
+static double distance(const double *v, int n, double x) {
+    double least = INFINITY;
+    for (int i = 0; i < n; i++) least = fmin(least, fabs(x - v[i]));
+    return least;
+}
+
+// The whole rule in f64, column by column. Where f32 may take either of two codes, the device's is gone on from.
+static void check_against_f64(lq_dev *dev, const char *type, int n, int k, bool spread) {
+    rounding r;
+    double *u = spread ? ck_buf(sizeof(double) * (size_t)k * (size_t)k, 0) : NULL, *w = ck_buf(sizeof(double) * (size_t)n * (size_t)k, 0);
+    double v[256], *zero = ck_buf(sizeof(double) * (size_t)n, 0), *error = ck_buf(8 * (size_t)n, 0);
+    for (int i = 0; spread && i < k * k; i++) u[i] = i / k == i % k ? 1 + 0.5 * ck_uniform() : i / k < i % k ? 0.2 * ck_uniform() : NAN;
+    rounding_open(&r, type, n, k, u);
+    for (int i = 0; i < n * k; i++) w[i] = (double)r.src[i];
+    memset(error, 0, 8 * (size_t)n);
+    rounding_run(dev, &r, type);
+    const lq_wtype *t = &r.w.type;
+    // What f32 loses: half an ulp of each quotient and product, and of each column's share, of the largest value.
+    const double room = EPS * (spread ? 3.0 * k : 4);
+    int wrong = 0;
+    for (int c = 0; c < k; c++)
+        for (int i = 0; i < n; i++) {
+            const double s = (double)ck_scale(&r.w, i, t->group ? c / t->group : 0), got = (double)r.a.back[i * k + c], x = w[i * k + c];
+            if (t->group ? c % t->group == 0 : c == 0) {
+                double lo, hi;
+                range_of(&r, w, i, c, &lo, &hi);
+                wrong += fabs(s - scale_for(t, lo, hi, r.a.table, &zero[i])) > (room + EPS) * fabs(s);
+            }
+            const int count = values_of(t, r.a.table, (int)zero[i], v);
+            const double top = t->kind == LQ_W_INT ? 1 << t->bits : fabs(v[count / 2 - 1]) + fabs(v[count - 1]);
+            wrong += distance(v, count, got / s) > room * top || fabs(x / s - got / s) > distance(v, count, x / s) + 2 * room * top;
+            error[i] += (x - got) * (x - got);
+            for (int l = c + 1; spread && l < k; l++) w[i * k + l] -= (x - got) / u[c * k + c] * u[c * k + l];
+        }
+    for (int i = 0; i < n; i++) wrong += fabs(error[i] - r.a.error[i]) > 1e-3 * error[i] + 1e-12;
+    CHECK(wrong == 0, "round %s %s %d x %d%s: %d wrong", dev->isa, type, n, k, spread ? " spread" : "", wrong);
+    // `back` is what a reader of the weight sees.
+    float *row = ck_buf(sizeof(float) * (size_t)k, 0);
+    bool same = true;
+    for (int i = 0; i < n; i++) {
+        lq_weight_row_any(&r.w, i, row);
+        for (int c = 0; c < k; c++) same &= row[c] == r.a.back[i * k + c];
+    }
+    CHECK(same, "round %s %s %d x %d: back is not what the codes say", dev->isa, type, n, k);
+    ck_done("round");
+}
+
+// The scale that was found loses no more than any of those that were tried, in f64.
+static void check_search(lq_dev *dev, const char *type, int n, int k) {
+    enum { STEPS = 12 };
+    rounding r;
+    float *weight = ck_buf(sizeof(float) * (size_t)k, 0);
+    double v[256], *w = ck_buf(sizeof(double) * (size_t)n * (size_t)k, 0);
+    for (int c = 0; c < k; c++) weight[c] = (float)fabs(ck_uniform());
+    rounding_open(&r, type, n, k, NULL);
+    r.a.fit = LQ_FIT_SEARCH, r.a.steps = STEPS, r.a.least = 0.4f, r.a.weight = weight;
+    for (int i = 0; i < n * k; i++) w[i] = (double)r.src[i];
+    rounding_run(dev, &r, type);
+    const lq_wtype *t = &r.w.type;
+    const int group = t->group ? t->group : k;
+    int wrong = 0, smaller = 0;
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < k; c += group) {
+            const int end = c + group < k ? c + group : k;
+            double lo, hi, zero, loss = 0, least = INFINITY, whole = 0;
+            range_of(&r, w, i, c, &lo, &hi);
+            for (int j = c; j < end; j++) loss += (double)weight[j] * pow(w[i * k + j] - (double)r.a.back[i * k + j], 2);
+            for (int p = 0; p < STEPS; p++) {
+                const double share = 1 - (1 - 0.4) * p / (STEPS - 1), s = (double)(float)scale_for(t, lo * share, hi * share, r.a.table, &zero);
+                double sum = 0;
+                const int count = values_of(t, r.a.table, (int)zero, v);
+                for (int j = c; j < end; j++) sum += (double)weight[j] * pow(s * distance(v, count, w[i * k + j] / s), 2);
+                least = fmin(least, sum);
+                if (p == 0) whole = s;
+            }
+            wrong += loss > least * 1.0001 + 1e-12;
+            smaller += fabs((double)ck_scale(&r.w, i, t->group ? c / group : 0)) < 0.999 * fabs(whole);
+        }
+    CHECK(wrong == 0 && (smaller > 0 || values_of(t, r.a.table, 0, v) > 16), "round %s %s %d x %d searched: %d lose too much, %d are smaller",
+          dev->isa, type, n, k, wrong, smaller);
+    ck_done("round searched");
+}
+
+// The same bytes on any number of threads, and again from the scales alone.
+static void check_same(lq_dev *dev, lq_dev *other, const char *type, int n, int k, bool spread) {
+    rounding a, b;
+    lq_weight_size size;
+    double *u = spread ? ck_buf(sizeof(double) * (size_t)k * (size_t)k, 0) : NULL;
+    for (int i = 0; spread && i < k * k; i++) u[i] = i / k == i % k ? 1.5 : 0.1 * ck_uniform();
+    rounding_open(&a, type, n, k, u);
+    rounding_open(&b, type, n, k, u);
+    lq_weight_sizes(&a.w.type, n, k, &size);
+    for (int i = 0; i < n; i++) memcpy(lq_mat_row(&b.a.w, i), lq_mat_row(&a.a.w, i), sizeof(float) * (size_t)k);
+    rounding_run(dev, &a, type);
+    rounding_run(other, &b, type);
+    CHECK(!memcmp(a.a.q, b.a.q, size.q) && !memcmp(a.a.scale, b.a.scale, size.scale) && (!size.zero || !memcmp(a.a.zero, b.a.zero, size.zero)) &&
+          !memcmp(a.a.error, b.a.error, 8 * (size_t)n) && !memcmp(a.a.worst, b.a.worst, 8 * (size_t)n), "round %s: threads decide bits", type);
+    if (!spread) {
+        void *q = b.a.q;
+        memset(q, 0xee, size.q), memset(b.a.scale, 0xee, size.scale);
+        b.a.q = NULL;
+        rounding_run(other, &b, type);
+        b.a.q = q;
+        b.a.given_scale = a.a.scale, b.a.given_zero = a.a.zero;
+        CHECK(!memcmp(a.a.scale, b.a.scale, size.scale), "round %s: other scales without codes", type);
+        rounding_run(other, &b, type);
+        CHECK(!memcmp(a.a.q, b.a.q, size.q), "round %s: other codes from given scales", type);
+    }
+    ck_done("round threads");
+}
+
+static void check_refused(lq_dev *dev) {
+    static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f};
+    static const char *const types[] = {"int4 g16 sym f32", "e4m3 tensor f32", "int8 g32 asym f32", "bf16"};
+    rounding r;
+    for (int i = 0; i < 16; i++) {
+        const bool plain = i % 4 == 3;
+        rounding_open(&r, types[i % 4], 70, 50, NULL);
+        lq_mat_row(&r.a.w, 33)[47] = plain && odd[i / 4] == 3e38f ? FLT_MAX : odd[i / 4]; // what bf16 rounds to infinity
+        lq_mat_row(&r.a.w, 66)[1] = NAN;
+        lq_round_args a = r.a;
+        a.bad = r.bad, a.wide = &r.wide;
+        dev->ops.round(dev, &a);
+        CHECK(r.bad[0] == 33 && r.bad[1] == 47, "round %s of %g: bad at %lld, %lld", types[i % 4], (double)odd[i / 4], (long long)r.bad[0],
+              (long long)r.bad[1]);
+        ck_done("round refused");
+    }
+    rounding_open(&r, "int4 g16 sym f16", 40, 32, NULL);
+    for (int c = 16; c < 32; c++) lq_mat_row(&r.a.w, 39)[c] = 1e-6f;
+    lq_round_args a = r.a;
+    a.bad = r.bad, a.wide = &r.wide;
+    dev->ops.round(dev, &a);
+    CHECK(r.wide, "round: a scale below f16's normal range is not told");
+    ck_done("round wide");
+}
+
+void check_round(lq_dev *dev) {
+    static const char *const types[] = {"int4 g16 sym f32", "int4 g32 asym f32", "int3 row sym f32", "int8 g48 asym f32", "int2 g256 sym f32",
+                                        "e4m3 g32 f32", "e4m3 row f32", "table4 g16 f32"};
+    lq_dev *other = twin_open(dev, 1);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        check_against_f64(dev, types[i], 9, 40, true);
+        check_against_f64(dev, types[i], 35, 300, true);
+        check_against_f64(dev, types[i], 35, 300, false);
+        check_search(dev, types[i], 7, 130);
+        check_same(dev, other, types[i], 150, 600, true);
+        check_same(dev, other, types[i], 150, 600, false);
+    }
+    static const char *const bands[] = {"e4m3 tensor f32", "e4m3 g32 r16 f32", "int4 g32 r16 sym f32", "int8 tensor sym f32", "int8 row r4 sym f32"};
+    for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {
+        check_against_f64(dev, bands[i], 37, 100, false);
+        check_same(dev, other, bands[i], 150, 600, false);
+    }
+    check_refused(dev);
+    lq_dev_close(other);
+}
