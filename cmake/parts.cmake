@@ -2,12 +2,9 @@
 function(lq_find_parts)
   find_package(PkgConfig REQUIRED)
   find_package(Threads REQUIRED)
-  pkg_check_modules(PARTS REQUIRED IMPORTED_TARGET libcjson libarchive openblas libpcre2-8 libutf8proc libxxhash libmicrohttpd)
-  find_path(LAPACKE_INCLUDE lapacke.h PATH_SUFFIXES openblas lapacke REQUIRED)
-  find_library(LAPACKE_LIBRARY lapacke REQUIRED)
+  pkg_check_modules(PARTS REQUIRED IMPORTED_TARGET libcjson libarchive libpcre2-8 libutf8proc libxxhash libmicrohttpd)
   add_library(lq_parts INTERFACE)
-  target_include_directories(lq_parts SYSTEM INTERFACE ${LAPACKE_INCLUDE})
-  target_link_libraries(lq_parts INTERFACE PkgConfig::PARTS ${LAPACKE_LIBRARY} Threads::Threads m dl)
+  target_link_libraries(lq_parts INTERFACE PkgConfig::PARTS Threads::Threads m dl)
 
   # Optional parts: found or missing, `lq version` says which.
   set(found "")

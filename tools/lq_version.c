@@ -4,7 +4,6 @@
 #include <microhttpd.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
-#include <cblas.h>
 #include <string.h>
 #include <utf8proc.h>
 #include <xxhash.h>
@@ -27,7 +26,7 @@
 #endif
 
 typedef struct part { const char *name; char version[64]; } part;
-enum { PARTS = 7 };
+enum { PARTS = 6 };
 
 // What is linked says its own version at run time.
 static void read_parts(part p[PARTS]) {
@@ -35,21 +34,17 @@ static void read_parts(part p[PARTS]) {
     snprintf(p[0].version, sizeof p[0].version, "%s", cJSON_Version());
     p[1].name = "libarchive";
     snprintf(p[1].version, sizeof p[1].version, "%s", archive_version_string() + strlen("libarchive "));
-    p[2].name = "OpenBLAS";
-    const char *config = openblas_get_config();
-    if (!strncmp(config, "OpenBLAS ", 9)) config += 9;
-    snprintf(p[2].version, sizeof p[2].version, "%.*s (%s)", (int)strcspn(config, " "), config, openblas_get_corename());
-    p[3].name = "PCRE2";
+    p[2].name = "PCRE2";
     char text[64] = "";
     pcre2_config(PCRE2_CONFIG_VERSION, text);
-    snprintf(p[3].version, sizeof p[3].version, "%.*s", (int)strcspn(text, " "), text);
-    p[4].name = "utf8proc";
-    snprintf(p[4].version, sizeof p[4].version, "%s", utf8proc_version());
-    p[5].name = "xxHash";
+    snprintf(p[2].version, sizeof p[2].version, "%.*s", (int)strcspn(text, " "), text);
+    p[3].name = "utf8proc";
+    snprintf(p[3].version, sizeof p[3].version, "%s", utf8proc_version());
+    p[4].name = "xxHash";
     unsigned x = XXH_versionNumber();
-    snprintf(p[5].version, sizeof p[5].version, "%u.%u.%u", x / 10000, x / 100 % 100, x % 100);
-    p[6].name = "libmicrohttpd";
-    snprintf(p[6].version, sizeof p[6].version, "%s", MHD_get_version());
+    snprintf(p[4].version, sizeof p[4].version, "%u.%u.%u", x / 10000, x / 100 % 100, x % 100);
+    p[5].name = "libmicrohttpd";
+    snprintf(p[5].version, sizeof p[5].version, "%s", MHD_get_version());
 }
 
 // --- the processor ---

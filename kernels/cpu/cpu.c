@@ -41,9 +41,9 @@ static void cpu_put(lq_dev *d, void *dst, const void *src, size_t n) {
     if (n) memcpy(dst, src, n);
 }
 static bool cpu_sync(lq_dev *d, lq_err *err) {
-    (void)d;
-    (void)err;
-    return true;
+    const lq_cpu *c = lq_cpu_of(d);
+    if (c->broken && err) *err = c->why;
+    return !c->broken;
 }
 static bool cpu_record(lq_dev *d, lq_record_fn *fn, void *arg, lq_graph **out, lq_err *err) {
     (void)d;

@@ -31,6 +31,8 @@ typedef struct lq_cpu {
     void *work;         // scratch, grown only by `reserve`
     size_t work_bytes;
     size_t share;       // bytes of it that each worker has
+    bool broken;        // a slot could not do its work; `sync` says why
+    lq_err why;
     struct { _Alignas(64) atomic_int run; } *next; // [threads] where each worker's share of a matmul stands
 } lq_cpu;
 static inline lq_cpu *lq_cpu_of(const lq_dev *d) { return d->self; }

@@ -1,12 +1,68 @@
-// solve.c: the sums of second moments and the factor that GPTQ reads, with OpenBLAS underneath. Owns nothing.
+// solve.c: the sums of second moments and the factor that GPTQ reads, with OpenBLAS underneath. It is loaded at the first use, since few
+// programs solve anything; where it is not there the slots leave their results as they are and `sync` says why. Owns nothing else.
 //
 // OpenBLAS's bits change with its thread count, so it is held to one thread and the work is cut into blocks of fixed borders.
 #include "kernels/cpu/slots.h"
-#include <cblas.h>
-#include <lapacke.h>
-#include <string.h>
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
 
 enum { SIDE = 256, CHUNK = 2048 }; // columns of a block; rows whose f32 products are summed before they go to f64
+
+// --- OpenBLAS ---
+
+enum { ROW_MAJOR = 101, PLAIN = 111, TURNED = 112 }; // as cblas.h numbers them
+static struct {
+    pthread_once_t once;
+    bool there;
+    char why[256];
+    void (*set_num_threads)(int);
+    void (*sgemm)(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb,
+                  float beta, float *c, int ldc);
+    void (*potrf)(const char *half, const int *n, double *a, const int *lda, int *info);
+    void (*trtri)(const char *half, const char *diagonal, const int *n, double *a, const int *lda, int *info);
+} blas = {.once = PTHREAD_ONCE_INIT};
+
+// As it is loaded OpenBLAS starts a thread for each core it may use, so for that moment it may use one.
+static void *library_open(const char *name) {
+    cpu_set_t all, one;
+    const bool known = sched_getaffinity(0, sizeof all, &all) == 0;
+    CPU_ZERO(&one);
+    for (int i = 0; known && i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
+    const bool held = known && sched_setaffinity(0, sizeof one, &one) == 0;
+    void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (held) sched_setaffinity(0, sizeof all, &all);
+    return lib;
+}
+static void blas_load(void) {
+    const struct { const char *name; void *at; } symbols[] = {{"openblas_set_num_threads", &blas.set_num_threads},
+                                                              {"cblas_sgemm", &blas.sgemm},
+                                                              {"dpotrf_", &blas.potrf},
+                                                              {"dtrtri_", &blas.trtri}};
+    void *lib = library_open("libopenblas.so.0");
+    blas.there = lib != NULL;
+    for (size_t i = 0; blas.there && i < sizeof symbols / sizeof *symbols; i++) {
+        void *f = dlsym(lib, symbols[i].name);
+        memcpy(symbols[i].at, &f, sizeof f);
+        blas.there = f != NULL;
+    }
+    if (blas.there) blas.set_num_threads(1);
+    else snprintf(blas.why, sizeof blas.why, "%s", dlerror());
+}
+static bool blas_use(lq_dev *d) {
+    lq_cpu *c = lq_cpu_of(d);
+    pthread_once(&blas.once, blas_load);
+    if (!blas.there) {
+        c->broken = true;
+        lq_fail(&c->why, LQ_E_UNSUPPORTED, "device cpu: OpenBLAS cannot be loaded, which gram and factor stand on (%s)", blas.why);
+    }
+    return blas.there;
+}
+
+// --- gram ---
 
 typedef struct block { const lq_gram_args *a; int sides; } block;
 
@@ -22,8 +78,7 @@ static void gram_block(void *arg, int task, int worker) {
     for (int r = 0; r < a->x.rows; r += CHUNK) {
         int rows = a->x.rows - r < CHUNK ? a->x.rows - r : CHUNK;
         const float *x = lq_mat_row(&a->x, r);
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, in, jn, rows, 1.0f, x + i0, (int)a->x.stride, x + j0, (int)a->x.stride, 0.0f,
-                    product, n);
+        blas.sgemm(ROW_MAJOR, TURNED, PLAIN, in, jn, rows, 1.0f, x + i0, (int)a->x.stride, x + j0, (int)a->x.stride, 0.0f, product, n);
         for (int y = 0; y < in; y++) {
             double *h = a->h + (size_t)(i0 + y) * (size_t)n + j0;
             for (int c = i0 == j0 ? y : 0; c < jn; c++) h[c] += (double)product[(size_t)y * (size_t)n + (size_t)c];
@@ -33,9 +88,10 @@ static void gram_block(void *arg, int task, int worker) {
 
 void lq_gram_c(lq_dev *d, const lq_gram_args *a) {
     block b = {a, (a->x.cols + SIDE - 1) / SIDE};
-    openblas_set_num_threads(1);
-    lq_pool_run(d->pool, gram_block, &b, b.sides * (b.sides + 1) / 2);
+    if (blas_use(d)) lq_pool_run(d->pool, gram_block, &b, b.sides * (b.sides + 1) / 2);
 }
+
+// --- factor ---
 
 static void turn(double *h, size_t count) {
     for (size_t i = 0; i < count / 2; i++) {
@@ -48,13 +104,17 @@ static void turn(double *h, size_t count) {
 // With J the reversal of the index order: J h J = L L^T, so h = R R^T with the upper R = J L J, and h^-1 = U^T U with
 // U = R^-1 = J L^-1 J. Reversing all n * n numbers is J h J; the lower half by rows is LAPACK's upper half by columns.
 void lq_factor_c(lq_dev *d, const lq_factor_args *a) {
-    (void)d;
     size_t n = (size_t)a->n;
-    openblas_set_num_threads(1);
+    int info = 0;
+    *a->ok = false;
+    if (!blas_use(d)) return;
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < i; j++) a->h[i * n + j] = 0;
     turn(a->h, n * n);
-    *a->ok = LAPACKE_dpotrf(LAPACK_COL_MAJOR, 'U', a->n, a->h, a->n) == 0 &&
-             LAPACKE_dtrtri(LAPACK_COL_MAJOR, 'U', 'N', a->n, a->h, a->n) == 0;
+    blas.potrf("U", &a->n, a->h, &a->n, &info);
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(a->h[i * n + i])) info = 1; // what is no number reaches the diagonal, which is compared with 0 only
+    if (info == 0) blas.trtri("U", "N", &a->n, a->h, &a->n, &info);
+    *a->ok = info == 0;
     turn(a->h, n * n);
 }

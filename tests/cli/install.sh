@@ -51,7 +51,7 @@ if grep -q '^LQ_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then skip "a strange
 check "links against liblq.so" sh -c "gcc '$work/user.c' -o '$work/shared' \$(pkg-config --cflags --libs lq)"
 check "runs with liblq.so" env LD_LIBRARY_PATH="$libdir" "$work/shared"
 cp "$libdir/liblq.a" "$work/"
-check "links against liblq.a" sh -c "gcc '$work/user.c' -o '$work/static' \$(pkg-config --cflags lq) '$work/liblq.a' \$(pkg-config --libs-only-l libcjson libarchive openblas \
+check "links against liblq.a" sh -c "gcc '$work/user.c' -o '$work/static' \$(pkg-config --cflags lq) '$work/liblq.a' \$(pkg-config --libs-only-l libcjson libarchive \
     libpcre2-8 libutf8proc libxxhash libmicrohttpd) \$(sed -n 's/^Libs.private: //p' '$libdir/pkgconfig/lq.pc')"
 check "runs with liblq.a" "$work/static"
 shown=$(nm -D --defined-only "$libdir/liblq.so" | awk '$2 == "T" { sub(/@.*/, "", $3); print $3 }' | sort)

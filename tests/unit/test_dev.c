@@ -2,8 +2,9 @@
 // refuses. Its slots are checkkern's.
 #include "kernels/ops.h"
 #include "tests/unit/test.h"
-#include <stdlib.h>
+#include <math.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -117,6 +118,41 @@ static void test_can(void) {
     }
 }
 
+static size_t threads(void) { return file_number("/proc/self/status", "Threads: %zu"); }
+static bool factor(lq_dev *d, double diagonal) {
+    double h[4] = {diagonal, 0, 0, diagonal};
+    bool ok = false;
+    d->ops.factor(d, &(lq_factor_args){.h = h, .n = 2, .ok = &ok});
+    return ok && h[0] == 1 / sqrt(diagonal) && h[1] == 0;
+}
+// OpenBLAS comes when something is solved, starts no threads, and its absence is told.
+static void test_solve(void) {
+    lq_dev *d = open_cpu(NULL);
+    lq_err err;
+    const size_t before = threads();
+    if (SANITIZED) SKIP("no addresses left for OpenBLAS: a sanitizer has taken them all");
+    else {
+        fflush(stdout);
+        const pid_t child = fork();
+        if (child == 0) {
+            const size_t used = file_number("/proc/self/statm", "%zu") * (size_t)sysconf(_SC_PAGESIZE);
+            setrlimit(RLIMIT_AS, &(struct rlimit){.rlim_cur = used + ((size_t)4 << 20), .rlim_max = RLIM_INFINITY});
+            const bool done = factor(d, 4), said = !d->ops.sync(d, &err) && strstr(err.text, "OpenBLAS");
+            _exit(done || !said);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        CHECK(status == 0, "without memory for OpenBLAS: status %d", status);
+    }
+    const bool done = factor(d, 4);
+    if (!d->ops.sync(d, &err)) SKIP("%s", err.text);
+    else {
+        CHECK(done && !factor(d, -4) && !factor(d, NAN) && d->ops.sync(d, &err), "factor: %s", err.text);
+        CHECK(threads() == before, "%zu threads, and after OpenBLAS came %zu", before, threads());
+    }
+    lq_dev_close(d);
+}
+
 static void bump(void *arg) { ++*(int *)arg; }
 static void test_record(void) {
     lq_dev *d = open_cpu(NULL);
@@ -145,6 +181,7 @@ int main(void) {
     test_alloc();
     test_room();
     test_can();
+    test_solve();
     test_record();
     test_refusals();
     return test_end();
