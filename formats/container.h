@@ -57,6 +57,7 @@ struct lq_ckpt {
     lq_kept *kept;
 };
 
+lq_ckpt *lq_ckpt_empty(const char *path); // of no files; NULL: no memory
 lq_kept *lq_kept_new(size_t n); // NULL: no memory
 // A whole file; `info` may be NULL.
 bool lq_kept_read(const char *path, size_t max, lq_kept **out, lq_file_info *info, lq_err *err);
@@ -76,6 +77,8 @@ bool lq_safetensors_read(lq_shard *s, lq_err *err);
 // lqfile.c: the conventions of .lq on top. Wants the tensors in the order of their bytes, then sorts them by name.
 bool lq_lqfile_read(lq_shard *s, lq_err *err);
 void lq_shard_sort(lq_shard *s);
+// Type and size of the weight w->name from its text in lq.types.
+bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err);
 
 // The layout that a coded weight of a file has: the file's where the type has a form in it, else any.
 lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k);

@@ -215,7 +215,7 @@ static bool weight_check(const lq_shard *s, const lq_typed *w, lq_err *err) {
 }
 
 // "<type> <n>x<k>", in exactly the form that a writer gives it.
-static bool typed_parse(const lq_shard *s, const char *text, lq_typed *w, lq_err *err) {
+bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err) {
     char type[96], again[128];
     const char *cut = strrchr(text, ' ');
     long long n, k;
@@ -233,7 +233,7 @@ static bool typed_parse(const lq_shard *s, const char *text, lq_typed *w, lq_err
         ok = !strcmp(again, text);
     }
     if (!ok)
-        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: type \"%.100s\", expected one like \"int4 g128 sym f16 4096x11008\"", s->path,
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: type \"%.100s\", expected one like \"int4 g128 sym f16 4096x11008\"", path,
                        w->name, text);
     w->n = n, w->k = k;
     return true;
@@ -254,7 +254,7 @@ static bool types_read(lq_shard *s, lq_err *err) {
     while ((got = pair_take(s, "lq.types", &w, at, &value, err)) > 0) {
         lq_typed t = {.name = at};
         at += strlen(at) + 1;
-        if (!typed_parse(s, value, &t, err)) return false;
+        if (!lq_typed_parse(s->path, value, &t, err)) return false;
         t.layout = lq_layout_in((lq_layout)layout, &t.type, t.n, t.k);
         if (s->typeds == cap) {
             cap = cap ? cap * 2 : 64;

@@ -414,6 +414,13 @@ static lq_ckpt *ckpt_new(void) {
     return c;
 }
 
+lq_ckpt *lq_ckpt_empty(const char *path) {
+    lq_ckpt *c = ckpt_new();
+    if (c && (c->path = strdup(path))) return c;
+    lq_ckpt_close(c);
+    return NULL;
+}
+
 bool lq_ckpt_open(const char *path, lq_ckpt **out, lq_err *err) {
     *out = NULL;
     lq_ckpt *c = ckpt_new();

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -27,9 +28,11 @@ typedef struct entry {
     size_t at;     // in the file
     uint64_t sum;
     bool again;    // added in this run
+    size_t type;   // of codes: 1 + index of their weight's type, once the weight is whole
 } entry;
 
 typedef struct pair { char *key, *value; } pair;
+typedef struct span { const uint8_t *p; size_t from, to; } span; // bytes of the data that are mapped
 typedef struct block { char *note; size_t entries, types, end, journal_end; } block;
 
 struct lq_writer {
@@ -49,6 +52,9 @@ struct lq_writer {
     block *block;        // [blocks], the first `resumed` found by a resume
     size_t blocks, block_cap, resumed;
     lq_text pending;     // journal lines of the block that is being written
+    span *span;          // [spans] for reading back
+    size_t spans, span_cap;
+    lq_ckpt *back;       // what weights are bound through when they are read back, empty else
 };
 
 static bool no_memory(const lq_writer *w, lq_err *err) { return lq_fail(err, LQ_E_MEMORY, "%s: no memory to write it", w->o.out); }
@@ -62,6 +68,13 @@ static entry *entry_find(const lq_writer *w, const char *name) {
     for (size_t i = XXH64(name, strlen(name), 0) & (w->slots - 1); w->slot[i]; i = (i + 1) & (w->slots - 1))
         if (!strcmp(w->entry[w->slot[i] - 1].t.name, name)) return &w->entry[w->slot[i] - 1];
     return NULL;
+}
+
+// The codes of a coded weight.
+static entry *codes_find(const lq_writer *w, const char *name) {
+    char full[LQ_NAME + 16];
+    int n = snprintf(full, sizeof full, "%s%s", name, lq_part_suffix(LQ_PART_Q));
+    return n < (int)sizeof full ? entry_find(w, full) : NULL;
 }
 
 static void slot_put(lq_writer *w, size_t index) {
@@ -242,7 +255,10 @@ static bool line_take(lq_writer *w, const char *p, size_t n, size_t journal_end,
     if (!strcmp(kind, "t")) return line_tensor(w, &l, scratch);
     if (!strcmp(kind, "b")) return line_block(w, &l, scratch, journal_end);
     const char *name = !strcmp(kind, "w") ? line_string(&l, &scratch) : NULL, *text = name ? line_string(&l, &scratch) : NULL;
-    return text && pair_push(&w->type, &w->types, &w->type_cap, name, text);
+    entry *codes = text ? codes_find(w, name) : NULL;
+    if (!codes || codes->type || !pair_push(&w->type, &w->types, &w->type_cap, name, text)) return false;
+    codes->type = w->types;
+    return true;
 }
 
 // Whether a journal names a finished block: work that somebody may want.
@@ -547,19 +563,20 @@ bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, cons
     return entry_write(w, &e, name, data ? data : "", err);
 }
 
-// `known`: the journal holds the weight's codes, so it holds its type too.
-static bool type_add(lq_writer *w, const char *name, const lq_weight *q, bool known, lq_err *err) {
+// To be said once all parts are there.
+static bool type_add(lq_writer *w, const char *name, const lq_weight *q, lq_err *err) {
     char type[64], text[128];
+    entry *codes = codes_find(w, name);
     lq_wtype_name(&q->type, type, sizeof type);
     snprintf(text, sizeof text, "%s %lldx%lld", type, (long long)q->n, (long long)q->k);
-    for (size_t i = 0; i < w->types && known; i++) {
-        if (strcmp(w->type[i].key, name) != 0) continue;
-        if (!strcmp(w->type[i].value, text)) return true;
-        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is \"%s\", the interrupted run wrote \"%s\"", w->out, name, text,
-                       w->type[i].value);
+    if (codes->type) {
+        const char *old = w->type[codes->type - 1].value;
+        return !strcmp(old, text) || lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is \"%s\", the interrupted run wrote \"%s\"", w->out, name,
+                                             text, old);
     }
     if (!room_take(w, type_room(name), err)) return false;
     if (!pair_push(&w->type, &w->types, &w->type_cap, name, text)) return no_memory(w, err);
+    codes->type = w->types;
     journal_strings(&w->pending, "w", name, text, 0);
     return true;
 }
@@ -588,8 +605,6 @@ bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err
     if (q->type.kind == LQ_W_PLAIN) return lq_writer_add(w, name, q->type.elem, 2, (int64_t[]){q->n, q->k}, q->q, err);
     if (!weight_check(w, name, q, err)) return false;
     char full[LQ_NAME + 16];
-    snprintf(full, sizeof full, "%s%s", name, lq_part_suffix(LQ_PART_Q));
-    bool known = entry_find(w, full) != NULL;
     for (lq_part_id i = 0; i < LQ_PARTS; i++) {
         lq_part_form form;
         const void *data = lq_part_get(i, q);
@@ -597,7 +612,7 @@ bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err
         snprintf(full, sizeof full, "%s%s", name, lq_part_suffix(i));
         if (!lq_writer_add(w, full, form.type, form.rank, form.shape, data, err)) return false;
     }
-    return type_add(w, name, q, known, err);
+    return type_add(w, name, q, err);
 }
 
 bool lq_writer_block(lq_writer *w, const char *note, lq_err *err) {
@@ -611,6 +626,65 @@ bool lq_writer_block(lq_writer *w, const char *note, lq_err *err) {
 
 size_t lq_writer_resumed(const lq_writer *w) { return w->resumed; }
 const char *lq_writer_note(const lq_writer *w, size_t i) { return i < w->resumed ? w->block[i].note : NULL; }
+
+// --- reading back ---
+
+// Where the bytes of an entry are mapped. A mapping ends where an entry does, and what is written later gets another one.
+static const void *entry_map(lq_writer *w, const entry *e, lq_err *err) {
+    if (!e->t.bytes) return "";
+    for (size_t i = w->spans; i--;)
+        if (e->at >= w->span[i].from && e->at + e->t.bytes <= w->span[i].to) return w->span[i].p + (e->at - w->span[i].from);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), from = w->spans ? w->span[w->spans - 1].to / page * page : 0;
+    if (!lq_grow((void **)&w->span, w->spans, &w->span_cap, sizeof *w->span)) return no_memory(w, err), NULL;
+    void *p = mmap(NULL, w->at - from, PROT_READ, MAP_SHARED, w->data, (off_t)from);
+    if (p == MAP_FAILED) return lq_fail(err, LQ_E_IO, "%s: cannot be mapped: %s", w->data_path, strerror(errno)), NULL;
+    w->span[w->spans++] = (span){p, from, w->at};
+    return (const uint8_t *)p + (e->at - from);
+}
+
+// Adds a tensor to those that the weight is bound from.
+static bool back_add(lq_writer *w, const entry *e, lq_tensor *list, lq_err *err) {
+    lq_tensor t = e->t;
+    if (!(t.data = entry_map(w, e, err))) return false;
+    size_t i = w->back->count++;
+    for (; i && strcmp(list[i - 1].name, t.name) > 0; i--) list[i] = list[i - 1];
+    list[i] = t;
+    return true;
+}
+
+static bool coded_back(lq_writer *w, const char *name, const entry *codes, lq_weight *out, lq_err *err) {
+    lq_tensor parts[LQ_PARTS];
+    lq_typed type = {.name = name};
+    lq_ckpt *c = w->back;
+    char full[LQ_NAME + 16];
+    if (!lq_typed_parse(w->data_path, w->type[codes->type - 1].value, &type, err)) return false;
+    type.layout = lq_layout_in(file_layout(w), &type.type, type.n, type.k);
+    for (lq_part_id i = 0; i < LQ_PARTS; i++) {
+        snprintf(full, sizeof full, "%s%s", name, lq_part_suffix(i));
+        const entry *e = entry_find(w, full);
+        if (e && !back_add(w, e, parts, err)) return false;
+    }
+    c->tensor = parts, c->typed = &type, c->typeds = 1;
+    return lq_ckpt_weight(c, name, type.n, type.k, out, err);
+}
+
+static bool plain_back(lq_writer *w, const char *name, const entry *e, lq_weight *out, lq_err *err) {
+    lq_tensor t[1];
+    if (e->t.rank < 1 || e->t.rank > 2) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: is neither matrix nor vector", w->data_path, name);
+    if (!back_add(w, e, t, err)) return false;
+    w->back->tensor = t;
+    return lq_ckpt_weight(w->back, name, t->shape[0], t->rank == 2 ? t->shape[1] : 0, out, err);
+}
+
+bool lq_writer_weight_back(lq_writer *w, const char *name, lq_weight *out, lq_err *err) {
+    const entry *e = entry_find(w, name), *codes = e ? NULL : codes_find(w, name);
+    if (!w->back && !(w->back = lq_ckpt_empty(w->data_path))) return no_memory(w, err);
+    if (!e && (!codes || !codes->type)) return lq_fail(err, LQ_E_USAGE, "%s: weight %s: is not written yet", w->data_path, name);
+    bool ok = e ? plain_back(w, name, e, out, err) : coded_back(w, name, codes, out, err);
+    w->back->tensor = NULL, w->back->typed = NULL;
+    w->back->count = w->back->typeds = 0;
+    return ok;
+}
 
 // --- commit ---
 
@@ -741,6 +815,9 @@ void lq_writer_close(lq_writer *w, bool discard) {
         rmdir(w->folder);
     }
     if (w->dir >= 0) close(w->dir);
+    for (size_t i = 0; i < w->spans; i++) munmap((void *)(uintptr_t)w->span[i].p, w->span[i].to - w->span[i].from);
+    lq_ckpt_close(w->back);
+    free(w->span);
     if (w->data >= 0) close(w->data);
     if (w->journal >= 0) close(w->journal);
     entries_cut(w, 0, 0);

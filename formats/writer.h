@@ -35,6 +35,9 @@ bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, cons
 bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err *err);
 // Ends a block: everything added so far is on disk before the journal says so.
 bool lq_writer_block(lq_writer *w, const char *note /* kept for resume, one line */, lq_err *err);
+// A weight or a plain matrix or vector that was written whole, in this run or before a resume, bound as lq_ckpt_weight binds it
+// to the file's own bytes. It lives until the writer is closed.
+bool lq_writer_weight_back(lq_writer *w, const char *name, lq_weight *out, lq_err *err);
 // Blocks that a resume found whole, and the note of each.
 size_t lq_writer_resumed(const lq_writer *w);
 const char *lq_writer_note(const lq_writer *w, size_t i);

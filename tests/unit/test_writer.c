@@ -471,6 +471,61 @@ static void test_resume_again(blob want) {
     lq_writer_close(w, true);
 }
 
+// --- reading back ---
+
+static void check_back(lq_writer *w, const char *name, const lq_weight *want) {
+    lq_weight got;
+    lq_err err = {0};
+    bool ok = lq_writer_weight_back(w, name, &got, &err);
+    CHECK(ok, "%s", err.text);
+    if (!ok) return;
+    bool same = lq_wtype_equal(&got.type, &want->type) && got.n == want->n && got.k == want->k && got.outliers == want->outliers &&
+        !got.perm == !want->perm && !got.smooth == !want->smooth && (uintptr_t)got.q % 64 == 0;
+    float x[MAKE_K], y[MAKE_K];
+    for (int64_t r = 0; r < want->n && same; r++) {
+        lq_weight_row_any(&got, r, x);
+        lq_weight_row_any(want, r, y);
+        same = !memcmp(x, y, sizeof x);
+    }
+    CHECK(same, "%s comes back as it was written", name);
+}
+
+// Each weight right after it was written and all of them at the end, in the run that wrote them and after a resume.
+static void test_back(void) {
+    static make_buffers b;
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    lq_weight got, first = {0};
+    char name[64];
+    static const int64_t huge[] = {1 << 20};
+    uint8_t *zeros = calloc((size_t)*huge, 1);
+    for (int run = 0; run < 2; run++) {
+        CHECK(make_open(out, run, false, &w, &err) && lq_writer_resumed(w) == (run ? MAKE_BLOCKS : 0), "%s", err.text);
+        for (int i = 0; i < MAKE_BLOCKS && !run; i++) {
+            snprintf(name, sizeof name, "model.layers.%d.w0", i);
+            CHECK(!lq_writer_weight_back(w, name, &got, &err) && err_good(&err, name), "not yet: %s", err.text);
+            CHECK(make_block(w, i, &err), "%s", err.text);
+            lq_weight want = make_weight(2 * i % MAKE_FEATURES, &b);
+            check_back(w, name, &want);
+            if (i == 0) CHECK(lq_writer_weight_back(w, name, &first, &err), "%s", err.text);
+            snprintf(name, sizeof name, "zeros.%d", i);
+            CHECK(lq_writer_add(w, name, LQ_U8, 1, huge, zeros, &err), "%s", err.text);
+        }
+        for (int i = 0; i < 2 * MAKE_BLOCKS; i++) {
+            lq_weight want = make_weight(i % MAKE_FEATURES, &b);
+            snprintf(name, sizeof name, "model.layers.%d.w%d", i / 2, i % 2);
+            check_back(w, name, &want);
+            if (i == 0 && !run) CHECK(first.q && !memcmp(first.q, want.q, MAKE_N * MAKE_K / 2), "what was read back first is still there");
+        }
+        bool ok = lq_writer_weight_back(w, "model.layers.3.norm", &got, &err);
+        CHECK(ok && got.n == 33 && got.k == 1 && ((const float *)got.q)[32] == 35, "a vector: %s", err.text);
+        CHECK(!lq_writer_weight_back(w, "zeros.0", &got, &err) && err_good(&err, "zeros.0"), "bytes are no weight: %s", err.text);
+        CHECK(!lq_writer_weight_back(w, "model.layers.0.w0.q", &got, &err), "a part is no weight");
+        lq_writer_close(w, run);
+    }
+    free(zeros);
+}
+
 // --- what somebody else put there ---
 
 static const char *const links[] = {"journal", "data"};
@@ -632,6 +687,7 @@ int main(void) {
     test_commit_check(want);
     test_resume(want);
     test_resume_again(want);
+    test_back();
     test_links();
     test_limits();
     test_kills(want);
