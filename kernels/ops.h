@@ -134,8 +134,8 @@ typedef struct lq_moe_args {
     const float *const *bias[2]; // [experts] or NULL
     lq_mat y[2];             // [slots][n]
 } lq_moe_args;
-// y[row] += sum over its slots, in slot order, of weight[slot] * x[slot]
-typedef struct lq_mix_args { lq_mat x; const float *weight; int top_k; lq_mat y; } lq_mix_args;
+// y[row] += sum over its slots, in slot order, of weight[slot] * x[slot]; fresh: y is the sum alone
+typedef struct lq_mix_args { lq_mat x; const float *weight; int top_k; lq_mat y; bool fresh; } lq_mix_args;
 
 typedef struct lq_rope_args {
     const lq_rows *rows;

@@ -27,6 +27,7 @@ typedef struct lq_model_opts {
     int ctx;             // longest sequence; 0 = what the model was made for
     const char *kv;      // element type of the KV cache: "auto" (default), "f32", "f16", "bf16"
     bool exact;          // f32 activations, residual and KV
+    lq_model *beside;    // on the same device as this one, with its threads (device, isa, threads are not read then): one steps at a time
 } lq_model_opts;
 
 const char *lq_kv_name(size_t i); // the words that kv may be, one by one; NULL past the last

@@ -89,7 +89,7 @@ static void mix_row(void *arg, int row, int worker) {
             const float *x = lq_mat_row(&a->x, row * a->top_k + s) + c;
             for (int i = 0; i < n; i++) sum[i] += weight[s] * x[i];
         }
-        for (int i = 0; i < n; i++) y[c + i] += sum[i];
+        for (int i = 0; i < n; i++) y[c + i] = a->fresh ? sum[i] : y[c + i] + sum[i];
     }
 }
 

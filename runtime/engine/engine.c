@@ -12,7 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { COPIES = 64 }; // blocks copied for one sequence in a step: the last, partial one of each group
 static const size_t queue_bytes = (size_t)1 << 30; // what requests may hold in all, before they are refused as too many
 
 typedef struct want { // a row whose logits are wanted
@@ -45,12 +44,14 @@ struct lq_engine {
     lq_engine_stats now;         // the step's own; copied to stats at its end
     int *take;                   // [max_seqs] tokens to feed of running[i]
 
-    int32_t *ids, *seq, *pos, *first, *tables[LQ_KV_GROUPS], *out; // of the batch
+    int32_t *ids, *seq, *pos, *first, *slot, *out; // of the batch
+    int32_t *src[LQ_KV_GROUPS], *dst[LQ_KV_GROUPS]; // [max_seqs + 1] blocks that are copied first: a shared last one of each sequence
+    int copies[LQ_KV_GROUPS];
     want *wants;                 // [max_batch + max_seqs]
     int want_count;
-    lq_draw *draw;               // [outs]
+    lq_draw *draw;               // [max_batch + max_seqs]
     lq_drawn *drawn;
-    int32_t *top_id;             // [outs][LQ_TOP]
+    int32_t *top_id;             // [max_batch + max_seqs][LQ_TOP]
     float *top_logprob;
     lq_top top[LQ_TOP];
     char *text;                  // lq_seq_work bytes
@@ -76,12 +77,12 @@ static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
 }
 #define NEW(p, n) ((p) = calloc((size_t)(n), sizeof *(p)))
 static bool open_arrays(lq_engine *e, lq_err *err) {
-    const int seqs = e->max_seqs + 1, rows = e->max_batch, stride = lq_kv_table_stride(e->kv);
+    const int seqs = e->max_seqs + 1, rows = e->max_batch, wants = rows + seqs;
     bool done = NEW(e->running, seqs) && NEW(e->paused, seqs) && NEW(e->take, seqs) && NEW(e->ids, rows) && NEW(e->seq, rows) && NEW(e->pos, rows) &&
-                NEW(e->first, seqs + 1) && NEW(e->out, e->outs) && NEW(e->wants, rows + seqs) && NEW(e->draw, e->outs) && NEW(e->drawn, e->outs) &&
-                NEW(e->top_id, e->outs * LQ_TOP) && NEW(e->top_logprob, e->outs * LQ_TOP) && NEW(e->text, lq_seq_work(e->m)) &&
+                NEW(e->first, seqs + 1) && NEW(e->slot, seqs) && NEW(e->out, wants) && NEW(e->wants, wants) && NEW(e->draw, wants) &&
+                NEW(e->drawn, wants) && NEW(e->top_id, wants * LQ_TOP) && NEW(e->top_logprob, wants * LQ_TOP) && NEW(e->text, lq_seq_work(e->m)) &&
                 NEW(e->all, e->all_cap);
-    for (int g = 0; g < e->m->desc.groups; g++) done = done && NEW(e->tables[g], (size_t)seqs * (size_t)stride);
+    for (int g = 0; g < e->m->desc.groups; g++) done = done && NEW(e->src[g], seqs) && NEW(e->dst[g], seqs);
     return done || lq_fail(err, LQ_E_MEMORY, "no memory for an engine of %d sequences", e->max_seqs);
 }
 static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
@@ -106,7 +107,8 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     e->now.kv_blocks = e->now.kv_free = blocks;
     e->stats = e->now;
     return lq_kv_open(&kv, &e->kv, err) && lq_kvpool_open(e->m, page, kv.blocks, &e->pool, err) &&
-           lq_buffers_open(e->m, e->max_batch, e->outs, e->ctx, &e->b, err) &&
+           lq_buffers_open(e->m, &(lq_buffer_sizes){.rows = e->max_batch, .outs = e->outs, .max_len = e->ctx, .slots = e->max_seqs + 1,
+                                                    .table_stride = lq_kv_table_stride(e->kv)}, &e->b, err) &&
            open_arrays(e, err);
 }
 bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_err *err) {
@@ -155,9 +157,13 @@ void lq_engine_close(lq_engine *e) {
     lq_kv_close(e->kv);
     lq_kvpool_close(e->m, &e->pool);
     lq_buffers_close(e->m, e->b);
-    void *const parts[] = {e->running, e->paused, e->take, e->ids, e->seq, e->pos, e->first, e->out, e->wants, e->draw, e->drawn, e->top_id, e->top_logprob, e->text, e->all};
+    void *const parts[] = {e->running, e->paused, e->take, e->ids, e->seq, e->pos, e->first, e->slot, e->out, e->wants, e->draw, e->drawn,
+                           e->top_id, e->top_logprob, e->text, e->all};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
-    for (int g = 0; g < LQ_KV_GROUPS; g++) free(e->tables[g]);
+    for (int g = 0; g < LQ_KV_GROUPS; g++) {
+        free(e->src[g]);
+        free(e->dst[g]);
+    }
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->bell);
     atomic_store(&e->m->taken, false);
@@ -300,22 +306,22 @@ static int pause_one(lq_engine *e) {
 
 // --- the batch ---
 
-// Blocks for positions [done, len), none of them shared. False when blocks have run out.
+// Blocks for positions [done, len), none of them shared: those that are get a copy, which the step makes before it writes anything.
+// False when blocks have run out.
 static bool reserve(lq_engine *e, lq_seq *s, int len) {
-    int32_t src[COPIES], dst[COPIES];
     if (!lq_kv_grow(e->kv, s->kv, len)) return false;
     for (int g = 0; g < e->m->desc.groups; g++) {
-        const int n = lq_kv_own(e->kv, g, s->kv, s->done, len, src, dst, COPIES);
+        const int have = e->copies[g];
+        const int n = lq_kv_own(e->kv, g, s->kv, s->done, len, e->src[g] + have, e->dst[g] + have, e->max_seqs + 1 - have);
         if (n < 0) return false;
-        for (int l = 0; n && l < e->m->desc.layers; l++)
-            if (e->m->desc.layer[l].group == g && e->m->desc.layer[l].kv_from == l)
-                e->m->dev->ops.kv_copy(e->m->dev, &(lq_kv_copy_args){.cache = e->pool.layer[l], .n = n, .src = src, .dst = dst});
+        e->copies[g] += n;
     }
     return true;
 }
 // How many tokens each running sequence is fed: decoding ones first, the rest of the budget in order of admission.
 static void plan(lq_engine *e) {
     int budget = e->max_batch;
+    memset(e->copies, 0, sizeof e->copies);
     for (int i = 0; i < e->runs; i++) {
         e->take[i] = e->running[i]->len - e->running[i]->done == 1;
         budget -= e->take[i];
@@ -336,8 +342,14 @@ static void want_rows(lq_engine *e, lq_seq *s, int from, int n, int first_row) {
             if (from + i + 1 >= q->reported && from + i + 1 < s->prompt) e->wants[e->want_count++] = (want){s, first_row + i, s->ids[from + i + 1]};
     if (from + n == s->len && !q->r.score_only) e->wants[e->want_count++] = (want){s, first_row + n - 1, -1};
 }
+// Where the rows of a batch stand: e->seq, pos, first and slot are filled.
+static void place(lq_engine *e, lq_batch *batch, int rows, int seqs) {
+    batch->rows = (lq_rows){.n = rows, .seqs = seqs, .seq = e->seq, .pos = e->pos, .at = e->pos, .first = e->first, .slot = e->slot,
+                            .table_stride = lq_kv_table_stride(e->kv)};
+    for (int g = 0; g < e->m->desc.groups; g++) batch->tables[g] = lq_kv_tables(e->kv, g);
+    batch->changes = lq_kv_changes(e->kv, &batch->changed);
+}
 static int build(lq_engine *e, lq_batch *batch) {
-    const int stride = lq_kv_table_stride(e->kv), page = e->now.kv_page;
     int rows = 0, seqs = 0;
     e->want_count = 0;
     *batch = (lq_batch){.ids = e->ids};
@@ -345,9 +357,7 @@ static int build(lq_engine *e, lq_batch *batch) {
         lq_seq *s = e->running[i];
         if (!e->take[i]) continue;
         e->first[seqs] = rows;
-        const int used = (s->done + e->take[i] + page - 1) / page;
-        for (int g = 0; g < e->m->desc.groups; g++)
-            memcpy(e->tables[g] + (size_t)seqs * (size_t)stride, lq_kv_table(e->kv, g, s->kv), (size_t)used * sizeof(int32_t));
+        e->slot[seqs] = s->kv;
         want_rows(e, s, s->done, e->take[i], rows);
         for (int k = 0; k < e->take[i]; k++, rows++) {
             e->ids[rows] = s->ids[s->done + k];
@@ -358,20 +368,20 @@ static int build(lq_engine *e, lq_batch *batch) {
         seqs++;
     }
     e->first[seqs] = rows;
-    batch->rows = (lq_rows){.n = rows, .seqs = seqs, .seq = e->seq, .pos = e->pos, .at = e->pos, .first = e->first, .table_stride = stride};
-    for (int g = 0; g < e->m->desc.groups; g++) batch->tables[g] = e->tables[g];
+    place(e, batch, rows, seqs);
     return rows;
 }
 
 // --- the outcome ---
 
-// The prompt is whole: the other choices start from a copy of its blocks, and each draws its own first token from the same row.
+// The prompt becomes whole in this step: the other choices share its blocks, and each draws its own first token from the same row.
 static void fork_choices(lq_engine *e, lq_seq *s, const want *w) {
     if (s->choice || s->len != s->prompt || s->req->r.n == 1) return;
     for (int c = 1; c < s->req->r.n; c++) {
         lq_seq *f = &s->req->seq[c];
         f->kv = lq_kv_fork(e->kv, s->kv, s->len);
-        f->done = s->done;
+        f->done = s->len;
+        e->take[e->runs] = 0;
         e->running[e->runs++] = f;
         e->wants[e->want_count++] = (want){f, w->row, -1};
     }
@@ -393,25 +403,23 @@ static void deliver(lq_engine *e, const want *w, int i) {
         lq_seq_take(e->m, s, &e->drawn[i], e->top, e->text);
     }
 }
-static bool sample(lq_engine *e, lq_batch *batch, lq_err *err) {
-    for (int from = 0; from < e->want_count; from += e->outs) {
-        const int n = e->want_count - from < e->outs ? e->want_count - from : e->outs;
-        for (int i = 0; i < n; i++) {
-            const want *w = &e->wants[from + i];
-            e->out[i] = w->row;
-            lq_seq_draw(e->m, w->seq, &e->draw[i]);
-            if (w->given >= 0) e->draw[i] = (lq_draw){.given = true, .token = w->given, .top_n = w->seq->req->r.top_n};
-        }
-        lq_mat logits;
-        batch->out = e->out;
-        batch->outs = n;
-        lq_forward_head(e->m, e->b, batch, &logits);
-        e->m->dev->ops.sample(e->m->dev, &(lq_sample_args){.logits = logits, .draw = e->draw, .out = e->drawn, .top_id = e->top_id,
-                                                           .top_logprob = e->top_logprob});
-        if (!e->m->dev->ops.sync(e->m->dev, err)) return false;
-        for (int i = 0; i < n; i++) deliver(e, &e->wants[from + i], i);
+// The whole step as data: what is copied, fed, and drawn.
+static void compose(lq_engine *e, lq_step *s) {
+    for (int i = 0, n = e->want_count; i < n; i++)
+        if (e->wants[i].given < 0) fork_choices(e, e->wants[i].seq, &e->wants[i]);
+    for (int i = 0; i < e->want_count; i++) {
+        const want *w = &e->wants[i];
+        e->out[i] = w->row;
+        if (w->given < 0) lq_seq_draw(e->m, w->seq, &e->draw[i]);
+        else e->draw[i] = (lq_draw){.given = true, .token = w->given, .top_n = w->seq->req->r.top_n};
     }
-    return true;
+    s->batch.out = e->out;
+    s->batch.outs = e->want_count;
+    s->draw = e->draw;
+    s->drawn = e->drawn;
+    s->top_id = e->top_id;
+    s->top_logprob = e->top_logprob;
+    for (int g = 0; g < e->m->desc.groups; g++) s->copies[g] = e->copies[g], s->src[g] = e->src[g], s->dst[g] = e->dst[g];
 }
 // Cancelled requests end; sequences that ended give everything back; a request goes with its last choice.
 // Returns how many left the waiting list.
@@ -476,9 +484,17 @@ static void end_score(lq_engine *e, lq_seq *s) {
     lq_seq_end(s, LQ_LENGTH, NULL, e->text);
 }
 
+// What was fed stands in the cache.
+static void advance(lq_engine *e) {
+    for (int i = 0; i < e->runs; i++) {
+        lq_seq *s = e->running[i];
+        if (s->done < s->prompt) e->now.prompt_tokens += (uint64_t)(s->done + e->take[i] < s->prompt ? e->take[i] : s->prompt - s->done);
+        s->done += e->take[i];
+        e->take[i] = 0;
+    }
+}
 bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
-    lq_batch batch;
-    lq_mat none;
+    lq_step step = {.draw = e->draw};
     const double start = seconds();
     lq_err mine, *why = err ? err : &mine;
     bool done = true;
@@ -486,18 +502,11 @@ bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
     reap(e);
     admit(e);
     plan(e);
-    const int rows = build(e, &batch);
-    if (rows) {
-        lq_forward(e->m, e->b, &e->pool, &batch, &none);
-        for (int i = 0; i < e->runs; i++) {
-            lq_seq *s = e->running[i];
-            if (s->done < s->prompt) e->now.prompt_tokens += (uint64_t)(s->done + e->take[i] < s->prompt ? e->take[i] : s->prompt - s->done);
-            s->done += e->take[i];
-            e->take[i] = 0;
-        }
-        for (int i = 0, n = e->want_count; i < n; i++)
-            if (e->wants[i].given < 0) fork_choices(e, e->wants[i].seq, &e->wants[i]);
-        done = e->want_count ? sample(e, &batch, why) : e->m->dev->ops.sync(e->m->dev, why);
+    if (build(e, &step.batch)) {
+        compose(e, &step);
+        done = lq_step_run(e->m, e->b, &e->pool, &step, why);
+        advance(e);
+        for (int i = 0; done && i < e->want_count; i++) deliver(e, &e->wants[i], i);
         for (int i = 0; done && i < e->runs; i++) end_score(e, e->running[i]);
         for (int i = 0; i < e->runs; i++) {
             if (!done) end_all(e, e->running[i]->req, LQ_FAILED, why->text);
@@ -534,8 +543,13 @@ bool lq_generate(lq_engine *e, const lq_request *r, lq_err *err) {
     return !o.failed;
 }
 
+typedef struct wanted { lq_on_logits *on; void *arg; size_t first; } wanted;
+static bool on_row(void *arg, int out, const float *logits) {
+    const wanted *w = arg;
+    return w->on(w->arg, w->first + (size_t)out, logits);
+}
 bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_on_logits *on, void *arg, lq_err *err) {
-    const int stride = lq_kv_table_stride(e->kv), vocab = e->m->desc.vocab;
+    const int vocab = e->m->desc.vocab;
     if (count > (size_t)e->ctx) return lq_fail(err, LQ_E_LIMIT, "%zu tokens, the context holds %d", count, e->ctx);
     if (first > count) return lq_fail(err, LQ_E_USAGE, "logits from position %zu of %zu", first, count);
     for (size_t i = 0; i < count; i++)
@@ -545,30 +559,17 @@ bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_
         if (kv >= 0) lq_kv_end(e->kv, kv);
         return lq_fail(err, LQ_E_BUSY, "the KV cache has no room for %zu tokens beside what is running", count);
     }
-    float *host = e->m->dev->host ? NULL : malloc((size_t)e->outs * (size_t)vocab * sizeof *host);
-    bool done = e->m->dev->host || host || lq_fail(err, LQ_E_MEMORY, "no memory for logits");
+    bool done = true;
     for (int at = 0; done && at < (int)count; at += e->max_batch) {
-        const int n = (int)count - at < e->max_batch ? (int)count - at : e->max_batch;
-        lq_batch batch = {.ids = ids + at, .max_at = at + n - 1};
-        lq_mat logits;
+        const int n = (int)count - at < e->max_batch ? (int)count - at : e->max_batch, skip = (int)first > at ? (int)first - at : 0;
+        wanted w = {on, arg, (size_t)(at + skip)};
+        lq_step step = {.batch = {.ids = ids + at, .max_at = at + n - 1, .out = e->out}, .on_logits = on_row, .arg = &w};
         for (int i = 0; i < n; i++) e->seq[i] = 0, e->pos[i] = at + i;
-        e->first[0] = 0, e->first[1] = n;
-        for (int g = 0; g < e->m->desc.groups; g++) batch.tables[g] = lq_kv_table(e->kv, g, kv);
-        batch.rows = (lq_rows){.n = n, .seqs = 1, .seq = e->seq, .pos = e->pos, .at = e->pos, .first = e->first, .table_stride = stride};
-        lq_forward(e->m, e->b, &e->pool, &batch, &logits);
-        for (int row = (int)first > at ? (int)first - at : 0; done && row < n; row += batch.outs) {
-            batch.outs = n - row < e->outs ? n - row : e->outs;
-            for (int i = 0; i < batch.outs; i++) e->out[i] = row + i;
-            batch.out = e->out;
-            lq_forward_head(e->m, e->b, &batch, &logits);
-            if (host) e->m->dev->ops.get(e->m->dev, host, logits.p, (size_t)batch.outs * (size_t)vocab * sizeof *host);
-            done = e->m->dev->ops.sync(e->m->dev, err);
-            const float *p = host ? host : logits.p;
-            for (int i = 0; done && i < batch.outs; i++)
-                if (!on(arg, (size_t)(at + row + i), p + (size_t)i * (size_t)vocab)) done = lq_fail(err, LQ_E_CANCELLED, "stopped");
-        }
+        for (int row = skip; row < n; row++) e->out[step.batch.outs++] = row;
+        e->first[0] = 0, e->first[1] = n, e->slot[0] = kv;
+        place(e, &step.batch, n, 1);
+        done = lq_step_run(e->m, e->b, &e->pool, &step, err);
     }
-    free(host);
     lq_kv_end(e->kv, kv);
     return done;
 }

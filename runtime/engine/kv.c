@@ -17,6 +17,9 @@ struct lq_kv {
     kv_group g[LQ_KV_GROUPS];
     int *blocks_of;  // [max_seqs] entries of the tables in use (the same in every group)
     bool *used;      // [max_seqs]
+    int32_t *changed; // [max_seqs] rows that a device's copy of the tables lacks
+    bool *marked;    // [max_seqs] in `changed`
+    int changes;
 };
 
 bool lq_kv_open(const lq_kv_opts *o, lq_kv **out, lq_err *err) {
@@ -32,7 +35,9 @@ bool lq_kv_open(const lq_kv_opts *o, lq_kv **out, lq_err *err) {
     const size_t seqs = (size_t)o->max_seqs, entries = seqs * (size_t)kv->stride;
     kv->blocks_of = calloc(seqs, sizeof *kv->blocks_of);
     kv->used = calloc(seqs, sizeof *kv->used);
-    bool done = kv->blocks_of && kv->used;
+    kv->changed = calloc(seqs, sizeof *kv->changed);
+    kv->marked = calloc(seqs, sizeof *kv->marked);
+    bool done = kv->blocks_of && kv->used && kv->changed && kv->marked;
     for (int i = 0; i < o->groups; i++) {
         kv_group *g = &kv->g[i];
         const size_t blocks = (size_t)o->blocks[i];
@@ -62,10 +67,23 @@ void lq_kv_close(lq_kv *kv) {
     }
     free(kv->blocks_of);
     free(kv->used);
+    free(kv->changed);
+    free(kv->marked);
     free(kv);
 }
 
 static int32_t *row(const lq_kv *kv, int group, int seq) { return kv->g[group].table + (size_t)seq * (size_t)kv->stride; }
+static void mark(lq_kv *kv, int seq) {
+    if (!kv->marked[seq]) kv->changed[kv->changes++] = seq;
+    kv->marked[seq] = true;
+}
+int lq_kv_changes(lq_kv *kv, const int32_t **rows) {
+    const int n = kv->changes;
+    for (int i = 0; i < n; i++) kv->marked[kv->changed[i]] = false;
+    kv->changes = 0;
+    *rows = kv->changed;
+    return n;
+}
 static void drop(kv_group *g, int32_t *entry) {
     if (*entry >= 0 && --g->count[*entry] == 0) g->free[g->frees++] = *entry;
     *entry = -1;
@@ -96,20 +114,28 @@ bool lq_kv_grow(lq_kv *kv, int seq, int len) {
         if (kv->g[i].frees < want - have) return false;
     for (int i = 0; i < kv->o.groups; i++)
         for (int b = have; b < want; b++) take(&kv->g[i], &row(kv, i, seq)[b]);
-    if (want > have) kv->blocks_of[seq] = want;
+    if (want > have) {
+        kv->blocks_of[seq] = want;
+        mark(kv, seq);
+    }
     return true;
 }
 void lq_kv_trim(lq_kv *kv, int seq, int len) {
     const int keep = (len + kv->o.page - 1) / kv->o.page;
     for (int i = 0; i < kv->o.groups; i++)
         for (int b = keep; b < kv->blocks_of[seq]; b++) drop(&kv->g[i], &row(kv, i, seq)[b]);
-    if (keep < kv->blocks_of[seq]) kv->blocks_of[seq] = keep;
+    if (keep >= kv->blocks_of[seq]) return;
+    kv->blocks_of[seq] = keep;
+    mark(kv, seq);
 }
 // The next token stands at position len and sees len - window + 1 ..; a block wholly before that is never read again.
 void lq_kv_slide(lq_kv *kv, int seq, int len) {
     for (int i = 0; i < kv->o.groups; i++) {
         const int w = kv->g[i].window, first = w ? (len - w + 1) / kv->o.page : 0;
-        for (int b = first - 1; b >= 0 && row(kv, i, seq)[b] >= 0; b--) drop(&kv->g[i], &row(kv, i, seq)[b]);
+        for (int b = first - 1; b >= 0 && row(kv, i, seq)[b] >= 0; b--) {
+            drop(&kv->g[i], &row(kv, i, seq)[b]);
+            mark(kv, seq);
+        }
     }
 }
 
@@ -123,6 +149,7 @@ int lq_kv_fork(lq_kv *kv, int seq, int len) {
             if (id >= 0) kv->g[i].count[id]++;
         }
     kv->blocks_of[to] = n;
+    mark(kv, to);
     return to;
 }
 int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int32_t *dst, int cap) {
@@ -138,12 +165,13 @@ int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int
         src[n] = entry[b];
         g->count[entry[b]]--;
         take(g, &entry[b]);
+        mark(kv, seq);
         dst[n++] = entry[b];
     }
     return n;
 }
 
-const int32_t *lq_kv_table(const lq_kv *kv, int group, int seq) { return row(kv, group, seq); }
+const int32_t *lq_kv_tables(const lq_kv *kv, int group) { return kv->g[group].table; }
 int lq_kv_table_stride(const lq_kv *kv) { return kv->stride; }
 int lq_kv_free_blocks(const lq_kv *kv, int group) { return kv->g[group].frees; }
 int lq_kv_blocks(const lq_kv *kv, int group) { return kv->o.blocks[group]; }

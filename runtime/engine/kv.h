@@ -30,7 +30,9 @@ int lq_kv_fork(lq_kv *kv, int seq, int len);         // a new sequence that shar
 // Returns how many; -1 (and nothing done) when blocks have run out or there are more than cap.
 int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int32_t *dst, int cap);
 
-const int32_t *lq_kv_table(const lq_kv *kv, int group, int seq);
+const int32_t *lq_kv_tables(const lq_kv *kv, int group); // [max_seqs][stride], kept from step to step: row `seq` is a sequence's
+// Rows of the tables that changed since the last call, in any group: for a device that keeps a copy. At most max_seqs of them.
+int lq_kv_changes(lq_kv *kv, const int32_t **rows);
 int lq_kv_table_stride(const lq_kv *kv);
 int lq_kv_free_blocks(const lq_kv *kv, int group);
 int lq_kv_blocks(const lq_kv *kv, int group);

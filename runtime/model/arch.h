@@ -1,5 +1,6 @@
 // arch.h: model architectures as descriptions. lq_archs[] is one of the four tables of lq: a row turns a config.json into an
-// lq_desc; one forward (model.c) reads it, and quant/ asks it which matrices there are and which share an input.
+// lq_desc; one forward (forward.c) reads it, and quant/ asks it which weights there are, where a checkpoint has their numbers,
+// and what stands before each of them.
 #ifndef LQ_ARCH_H
 #define LQ_ARCH_H
 #include "formats/ckpt.h"
@@ -7,9 +8,6 @@
 #include "kernels/ops.h"
 
 enum { LQ_KV_GROUPS = 4 }; // layers of one window share the block tables of the KV cache; so many windows a model may have
-
-typedef enum lq_mixer { LQ_MIX_ATTN, LQ_MIX_MLA, LQ_MIX_SSM, LQ_MIX_DELTA } lq_mixer;
-typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3 } lq_norm_place;
 
 // Positions: the scaling is resolved to frequencies when a model is bound (`--ctx` fixes what depends on length).
 typedef enum lq_rope_kind { LQ_ROPE_NONE, LQ_ROPE_DEFAULT, LQ_ROPE_LINEAR, LQ_ROPE_DYNAMIC, LQ_ROPE_YARN, LQ_ROPE_LLAMA3, LQ_ROPE_LONG } lq_rope_kind;
@@ -26,34 +24,57 @@ typedef struct lq_rope {
 } lq_rope;
 // inv_freq[dim / 2] at context length ctx, and the factor of cos and sin.
 void lq_rope_resolve(const lq_rope *r, int ctx, float *inv_freq, float *mscale);
-// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config.
-bool lq_rope_read(const cJSON *config, int head_dim, int ctx, lq_rope *out, lq_err *err);
+// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config; partial: of a head that is rotated, where it
+// does not say.
+bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *out, lq_err *err);
 
-typedef struct lq_layer {
-    lq_mixer mixer;
+// --- layers ---
+//
+// A layer is a list of parts; each reads the residual (through a norm) and adds to it. A kind of part is one row of lq_parts[]
+// and one file (part.h): its weights, its scratch, its run.
+typedef enum lq_part_kind { LQ_P_ATTN, LQ_P_MLP, LQ_P_MOE, LQ_PART_KINDS } lq_part_kind;
+// Where a part's norm stands: before what it reads, behind what it adds, or both.
+typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3 } lq_norm_place;
+// How a checkpoint has q, k and v: a tensor each; one of all q rows, then k, then v; one of groups of [q heads][k][v].
+typedef enum lq_qkv_form { LQ_QKV_APART, LQ_QKV_ROWS, LQ_QKV_GROUPS } lq_qkv_form;
+
+typedef struct lq_part {
+    lq_part_kind kind;
     lq_norm_place place;
+    bool beside;          // reads what the part before it read and adds to the same sum (a parallel residual)
+    bool own_norm;        // beside: through a norm of its own; else the same x
+    float scale;          // of what it adds; 0: 1
+    // attention
     int heads, kv_heads, head_dim, v_dim;
     int rope;             // index into desc.rope; -1: none
     int window, chunk;    // 0: all
-    int group;            // of the layers with this window: they share block tables
-    int kv_from;          // layer whose K and V are used, no later than this; its own index: this one's
-    bool q_bias, k_bias, v_bias, o_bias, mlp_bias, qk_norm, sinks;
     float attn_scale, attn_softcap;
-    int ffn;              // width of the MLP, or of one expert
-    bool gated;
+    lq_qkv_form qkv;
+    bool q_bias, k_bias, v_bias, o_bias;
+    // MLP, and each expert of a mixture
+    int ffn;
+    bool gated, mlp_bias;
+    bool gate_up;         // a checkpoint has gate and up as one tensor, gate's rows first
     lq_unary act;
-    int experts, experts_used, shared_ffn;
+    int experts, experts_used;
     lq_route_kind route;
     bool route_renorm;
     float route_scale;
-    int q_lora, kv_lora, rope_dim, nope_dim;   // MLA
-    int state_heads, state_k, state_v, conv;   // SSM, DELTA
-    float residual_scale; // 0: 1
+} lq_part;
+
+enum { LQ_LAYER_PARTS = 3 };
+typedef struct lq_layer {
+    int parts;
+    lq_part part[LQ_LAYER_PARTS];
+    int group;            // of the layers with this window: they share block tables
+    int kv_from;          // layer whose K and V are used, no later than this; its own index: this one's
 } lq_layer;
+const lq_part *lq_layer_attn(const lq_layer *l); // its attention; NULL: it has none
 
 typedef struct lq_arch lq_arch;
 typedef struct lq_desc {
     const lq_arch *arch;
+    const char *const *names; // the row's, or others of its family that this checkpoint has
     int dim, vocab, layers, ctx;
     lq_norm_kind norm;
     float norm_eps;
@@ -71,8 +92,11 @@ typedef struct lq_desc {
 
 struct lq_arch {
     const char *name;     // config.json's architectures[0]
-    const char *const *names; // [LQ_ROLES] patterns of tensor names without ".weight"; %d is the layer, then the expert
-    bool (*describe)(const cJSON *config, lq_desc *d, lq_err *err);
+    // [LQ_ROLES] patterns of tensor names without ".weight": the first %d is the layer. A second one is the expert; the stack of
+    // all experts, as lq's own files have it, bears the name without it. What the pattern of a role lacks has no tensor.
+    const char *const *names;
+    bool (*describe)(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *err);
+    const char *const *ignores; // patterns (* is any text) of tensors that no forward reads; NULL ends, NULL: none
 };
 extern const lq_arch lq_archs[];
 extern const size_t lq_arch_count;
@@ -84,23 +108,42 @@ void lq_desc_free(lq_desc *d);
 // --- the weights a description needs ---
 
 typedef enum lq_role {
-    LQ_R_EMBED, LQ_R_NORM_OUT, LQ_R_HEAD,                      // of the model
-    LQ_R_NORM_MIX, LQ_R_NORM_MLP, LQ_R_NORM_MIX_POST, LQ_R_NORM_MLP_POST,
-    LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM, LQ_R_SINKS,
+    // of the model
+    LQ_R_EMBED, LQ_R_NORM_OUT, LQ_R_HEAD,
+    // of a layer: the norm before and behind each of its parts
+    LQ_R_NORM_0, LQ_R_NORM_1, LQ_R_NORM_2, LQ_R_NORM_POST_0, LQ_R_NORM_POST_1, LQ_R_NORM_POST_2,
+    LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O,
     LQ_R_GATE, LQ_R_UP, LQ_R_DOWN,
-    LQ_R_ROUTER, LQ_R_ROUTER_BIAS, LQ_R_SHARED_GATE, LQ_R_SHARED_UP, LQ_R_SHARED_DOWN,
+    LQ_R_ROUTER, LQ_R_EXPERT_GATE, LQ_R_EXPERT_UP, LQ_R_EXPERT_DOWN,
+    // tensors of other people's files that several slots are parts of: names only, no slot has these roles
+    LQ_R_QKV, LQ_R_GATE_UP,
     LQ_ROLES
 } lq_role;
 
-// Matrices of one layer with equal `set` read the same input; norm: the vector that is applied right before it, -1: none.
-typedef enum lq_set { LQ_SET_NONE, LQ_SET_QKV, LQ_SET_O, LQ_SET_GATE_UP, LQ_SET_DOWN, LQ_SET_HEAD } lq_set;
+// What matrices of a layer read together, and what stands before it: where a factor of its columns can go.
+typedef enum lq_before {
+    LQ_B_NONE, // the residual itself, a nonlinearity, a state: nowhere
+    LQ_B_NORM, // gamma and beta of role `by`
+    LQ_B_ROWS, // row j of matrix `by` makes column j: up -> down
+    LQ_B_V     // the same of V, but a KV head's rows serve its whole group of query heads: v -> o
+} lq_before;
+enum { LQ_INPUTS = 8 };
+typedef struct lq_input {
+    lq_before before;
+    lq_role by;
+    int count;            // experts: each reads its own rows of x; 0: all rows
+    int64_t k;
+} lq_input;
+// The inputs of a layer (-1: of the model, for its head) in the order in which they are computed. Returns how many.
+int lq_desc_inputs(const lq_desc *d, int layer, lq_input *out /* [LQ_INPUTS] */);
 
 typedef struct lq_slot {
-    char name[96];        // of the tensor, "model.layers.3.mlp.up_proj.weight"
+    char name[128];       // as lq's own files have it, "model.layers.3.mlp.up_proj.weight": always one slot, one weight
+    lq_pick from;         // where other people's files have it, if no tensor has `name`; of a stack, "%d" in its name is the index
     lq_role role;
-    lq_set set;
+    int input;            // index into lq_desc_inputs of the layer; -1: none
     int layer;            // -1: of the model
-    int expert;           // -1: none
+    int count;            // matrices of one shape that stand side by side (experts); 0: alone
     int64_t n, k;         // k = 0: a vector of n
     bool bias;            // the vector that is added to this role's output
     bool quantizable;     // a matrix that methods may quantize
@@ -108,6 +151,14 @@ typedef struct lq_slot {
 // The slots of one layer (0..layers-1) or of the model itself (-1): the only list of what a model is made of.
 // Allocated (free); NULL: no memory.
 lq_slot *lq_desc_slots(const lq_desc *d, int layer, int *count);
-// Whether a tensor of this name is (a part of) one of the slots, or one that exporters write and no forward reads.
-bool lq_desc_knows(const lq_desc *d, const char *name);
+// Where matrix `at` of a stack stands in other people's files: `from` with its index put in. False: its name would be too long.
+bool lq_slot_pick(const lq_slot *s, int at, lq_pick *out);
+
+// All names that may stand in a checkpoint of this model, sorted once.
+typedef struct lq_names lq_names;
+bool lq_names_open(const lq_desc *d, lq_names **out, lq_err *err);
+void lq_names_close(lq_names *n);
+typedef enum lq_known { LQ_STRANGE, LQ_KNOWN, LQ_HARMLESS /* no forward reads it */ } lq_known;
+// What a tensor of `c` is: a slot or a source of slots, a part of a coded weight, one that exporters write, or a stranger.
+lq_known lq_names_find(const lq_names *n, const lq_ckpt *c, const char *tensor);
 #endif

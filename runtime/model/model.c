@@ -1,7 +1,6 @@
-// model.c: opening a model: description, device, tokenizer, and every weight bound once, strictly, by the list of slots.
-// Weights stay mapped where the device can read them as they lie; else they are repacked once. Refuses a checkpoint that lacks
-// a weight, has one of another shape, or holds tensors that the forward would not use.
-#include "runtime/model/model.h"
+// model.c: opening a model: description, device, weights (bind.c), tokenizer; the bytes of its KV cache. Refuses a checkpoint that
+// holds tensors that the forward would not use.
+#include "runtime/model/part.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,117 +13,38 @@ static void dev_free(const lq_model *m, void *p) {
     if (p) m->dev->ops.free(m->dev, p);
 }
 
-// --- binding ---
-static lq_bound *bound_of(lq_model *m, const lq_slot *s) { return s->layer < 0 ? &m->top[s->role] : &m->layer[s->layer][s->role]; }
-
-static bool bind_vector(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
-    lq_weight w;
-    if (!lq_ckpt_weight(m->ckpt, s->name, s->n, 0, &w, err)) return false;
-    float *host = malloc((size_t)s->n * sizeof *host), *dev = lq_model_alloc(m, (size_t)s->n * sizeof *host, err);
-    if (host && dev) {
-        lq_dtypes[w.type.elem].to_f32(w.q, host, (size_t)s->n);
-        m->dev->ops.put(m->dev, dev, host, (size_t)s->n * sizeof *host);
+static bool no_strangers(const lq_model *m, lq_err *err) {
+    lq_names *names;
+    bool done = lq_names_open(&m->desc, &names, err);
+    if (!done) return false;
+    for (size_t i = 0; done && i < lq_ckpt_count(m->ckpt); i++) {
+        const char *name = lq_ckpt_at(m->ckpt, i)->name;
+        if (lq_names_find(names, m->ckpt, name) == LQ_STRANGE)
+            done = lq_fail(err, LQ_E_FORMAT, "tensor %s is no part of a %s with this config.json", name, m->desc.arch->name);
     }
-    free(host);
-    *(s->bias ? &b->bias : &b->v) = dev;
-    if (!dev) return false;
-    return host || lq_fail(err, LQ_E_MEMORY, "no memory for %s", s->name);
+    lq_names_close(names);
+    return done;
 }
 
 // Which type most of the decoder's weights have.
-enum { TYPES = 16 };
-typedef struct type_count { lq_wtype type[TYPES]; int64_t n[TYPES]; int types; } type_count;
-static void count_type(type_count *c, const lq_wtype *t, int64_t n) {
-    int i = 0;
-    while (i < c->types && !lq_wtype_equal(&c->type[i], t)) i++;
-    if (i == TYPES) return;
-    if (i == c->types) c->type[c->types++] = *t;
-    c->n[i] += n;
-}
-static lq_wtype main_type(const type_count *c) {
-    int best = 0;
-    for (int i = 1; i < c->types; i++)
-        if (c->n[i] > c->n[best]) best = i;
-    return c->type[best];
-}
-
-// A part that stays as it is, in memory of a device that cannot read the mapping.
-static bool move_part(lq_model *m, const void **part, size_t bytes, lq_bound *b, lq_err *err) {
-    if (!*part) return true;
-    void *p = lq_model_alloc(m, bytes, err);
-    if (!p) return false;
-    m->dev->ops.put(m->dev, p, *part, bytes);
-    *part = b->more[b->mores++] = p;
-    return true;
-}
-static bool move_parts(lq_model *m, lq_bound *b, lq_err *err) {
-    lq_weight *w = &b->w;
-    const void *perm = w->perm, *smooth = w->smooth, *table = w->table, *outlier = w->outlier, *outlier_w = w->outlier_w;
-    const size_t k = (size_t)w->k, o = (size_t)w->outliers;
-    const bool done = move_part(m, &perm, k * 4, b, err) && move_part(m, &smooth, k * 4, b, err) && move_part(m, &table, ((size_t)1 << w->type.bits) * 4, b, err) &&
-                      move_part(m, &outlier, o * 4, b, err) && move_part(m, &outlier_w, (size_t)w->n * o * 2, b, err);
-    w->perm = perm, w->smooth = smooth, w->table = table, w->outlier = outlier, w->outlier_w = outlier_w;
-    return done;
-}
-// Copies or repacks a weight's parts into memory of the device.
-static bool move_weight(lq_model *m, lq_layout to, lq_bound *b, lq_err *err) {
-    lq_weight_size size;
-    size_t scale_at, zero_at, total;
-    if (!lq_pack_sizes(to, &b->w.type, b->w.n, b->w.k, &size) || !lq_align_size(size.q, 4096, &scale_at) ||
-        !lq_add_size(scale_at, size.scale, &zero_at) || !lq_align_size(zero_at, 64, &zero_at) || !lq_add_size(zero_at, size.zero, &total))
-        return lq_fail(err, LQ_E_LIMIT, "weight of %lld x %lld is too large", (long long)b->w.n, (long long)b->w.k);
-    char *p = lq_model_alloc(m, total, err);
-    if (!p) return false;
-    b->owned = p;
-    const lq_weight_out out = {p, size.scale ? p + scale_at : NULL, size.zero ? p + zero_at : NULL};
-    if (m->dev->host) lq_pack(&b->w, to, out, m->dev->pool);
-    else {
-        char *host = malloc(total);
-        if (!host) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu bytes", total);
-        lq_pack(&b->w, to, (lq_weight_out){host, host + scale_at, host + zero_at}, NULL);
-        m->dev->ops.put(m->dev, p, host, total);
-        free(host);
-    }
-    b->w.layout = to;
-    b->w.q = out.q;
-    b->w.scale = out.scale;
-    b->w.zero = out.zero;
-    return true;
-}
-static bool bind_matrix(lq_model *m, const lq_slot *s, lq_bound *b, type_count *types, lq_err *err) {
-    if (!lq_ckpt_weight(m->ckpt, s->name, s->n, s->k, &b->w, err)) return false;
-    lq_layout want = m->dev->layout;
-    if (!lq_pack_has(want, &b->w.type, s->n, s->k)) want = LQ_ANY;
-    if (b->w.layout != want || !m->dev->host) {
-        if (!move_weight(m, want, b, err) || (!m->dev->host && !move_parts(m, b, err))) return false;
-    }
-    if (!m->dev->ops.can(m->dev, &b->w.type, b->w.layout, err)) return lq_fail_in(err, "%s", s->name);
-    lq_weight_size size;
-    if (!lq_pack_sizes(b->w.layout, &b->w.type, s->n, s->k, &size)) return lq_fail(err, LQ_E_LIMIT, "%s is too large", s->name);
-    if (s->role != LQ_R_EMBED || m->desc.tied) m->weight_bytes += size.q + size.scale + size.zero;
-    if (s->layer >= 0) count_type(types, &b->w.type, s->n * s->k);
-    return true;
-}
-static bool bind_slots(lq_model *m, int layer, type_count *types, lq_err *err) {
-    int n;
-    lq_slot *slots = lq_desc_slots(&m->desc, layer, &n);
-    bool done = slots || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
-    for (int i = 0; done && i < n; i++) {
-        const lq_slot *s = &slots[i];
-        lq_bound *b = bound_of(m, s);
-        done = s->k ? bind_matrix(m, s, b, types, err) : bind_vector(m, s, b, err);
-        m->params += s->n * (s->k ? s->k : 1);
-    }
-    free(slots);
-    return done;
-}
-
-static bool no_strangers(const lq_model *m, lq_err *err) {
-    for (size_t i = 0; i < lq_ckpt_count(m->ckpt); i++) {
-        const char *name = lq_ckpt_at(m->ckpt, i)->name;
-        if (!lq_desc_knows(&m->desc, name)) return lq_fail(err, LQ_E_FORMAT, "tensor %s is no part of a %s with this config.json", name, m->desc.arch->name);
-    }
-    return true;
+static lq_wtype main_type(const lq_model *m) {
+    enum { TYPES = 16 };
+    lq_wtype type[TYPES] = {{0}};
+    int64_t n[TYPES] = {0};
+    int types = 0, best = 0;
+    for (int l = 0; l < m->desc.layers; l++)
+        for (int r = 0; r < LQ_ROLES; r++) {
+            const lq_bound *b = &m->layer[l][r];
+            int i = 0;
+            if (!b->w.q) continue;
+            while (i < types && !lq_wtype_equal(&type[i], &b->w.type)) i++;
+            if (i == TYPES) continue;
+            if (i == types) type[types++] = b->w.type;
+            n[i] += b->w.n * b->w.k * (b->count ? b->count : 1);
+        }
+    for (int i = 1; i < types; i++)
+        if (n[i] > n[best]) best = i;
+    return type[best];
 }
 
 // --- opening ---
@@ -153,21 +73,27 @@ static bool resolve_ropes(lq_model *m, lq_err *err) {
     }
     return true;
 }
-static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq_err *err) {
+static bool open_device(lq_model *m, const lq_model_opts *o, lq_err *err) {
     const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa, .numerics = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
+    if (!o->beside) return lq_dev_open(o->device ? o->device : "cpu", &dev, &m->dev, err);
+    if (dev.numerics != o->beside->dev->numerics)
+        return lq_fail(err, LQ_E_USAGE, "a model beside one that is %s must be so too", o->beside->dev->numerics == LQ_NUM_EXACT ? "exact" : "not exact");
+    m->dev = lq_dev_use(o->beside->dev);
+    return true;
+}
+static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq_err *err) {
     if (!lq_ckpt_open(path, &m->ckpt, err)) return false;
     path = lq_ckpt_path(m->ckpt);
     if (!lq_desc_read(m->ckpt, &m->desc, err)) return false;
-    if (!lq_dev_open(o->device ? o->device : "cpu", &dev, &m->dev, err) || !choose_kv(m, o->kv, o->exact, err)) return false;
+    if (!open_device(m, o, err) || !choose_kv(m, o->kv, m->dev->numerics == LQ_NUM_EXACT, err)) return false;
     if (o->ctx < 0 || o->ctx > LQ_CTX_MAX) return lq_fail(err, LQ_E_USAGE, "a context of %d, expected up to %d", o->ctx, LQ_CTX_MAX);
     m->ctx = o->ctx ? o->ctx : m->desc.ctx;
     m->layer = calloc((size_t)m->desc.layers, sizeof *m->layer);
     if (!m->layer) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", m->desc.layers);
-    type_count types = {.types = 0};
     if (!no_strangers(m, err)) return lq_fail_in(err, "%s", path);
     for (int l = -1; l < m->desc.layers; l++)
-        if (!bind_slots(m, l, &types, err)) return lq_fail_in(err, "%s", path);
-    m->main_type = main_type(&types);
+        if (!lq_bind_layer(m, l, err)) return lq_fail_in(err, "%s", path);
+    m->main_type = main_type(m);
     if (!resolve_ropes(m, err) || !m->dev->ops.sync(m->dev, err)) return false;
     if (!lq_tokenizer_open(m->ckpt, &m->tok, err)) return lq_fail_in(err, "%s", path);
     if (lq_tokenizer_vocab(m->tok) > m->desc.vocab)
@@ -206,15 +132,20 @@ static void read_part(void *arg, int task, int worker) {
     s0 ^= s1 ^ s2 ^ s3;
     j->sum ^= s0[0] ^ s0[1]; // or the compiler would read nothing
 }
-static size_t read_bound(lq_model *m, const lq_bound *b) {
+static size_t read_weight(lq_model *m, const lq_weight *w) {
     lq_weight_size size;
-    if (!b->w.q || !lq_pack_sizes(b->w.layout, &b->w.type, b->w.n, b->w.k, &size)) return 0;
-    const struct { const void *p; size_t n; } parts[] = {{b->w.q, size.q}, {b->w.scale, size.scale}, {b->w.zero, size.zero}};
+    if (!w->q || !lq_pack_sizes(w->layout, &w->type, w->n, w->k, &size)) return 0;
+    const struct { const void *p; size_t n; } parts[] = {{w->q, size.q}, {w->scale, size.scale}, {w->zero, size.zero}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         read_job j = {.p = parts[i].p, .n = parts[i].n};
         if (j.n) lq_pool_run(m->dev->pool, read_part, &j, (int)((j.n + READ_PART - 1) / READ_PART));
     }
     return size.q + size.scale + size.zero;
+}
+static size_t read_bound(lq_model *m, const lq_bound *b) {
+    size_t n = b->stack ? 0 : read_weight(m, &b->w);
+    for (int i = 0; b->stack && i < b->count; i++) n += read_weight(m, &b->stack[i]);
+    return n;
 }
 size_t lq_model_read(lq_model *m) {
     size_t n = 0;
@@ -224,17 +155,11 @@ size_t lq_model_read(lq_model *m) {
     return n + read_bound(m, &m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD]);
 }
 
-static void free_bound(const lq_model *m, lq_bound *b) {
-    dev_free(m, b->v);
-    dev_free(m, b->bias);
-    dev_free(m, b->owned);
-    for (int i = 0; i < b->mores; i++) dev_free(m, b->more[i]);
-}
 void lq_model_close(lq_model *m) {
     if (!m) return;
-    for (int r = 0; r < LQ_ROLES; r++) free_bound(m, &m->top[r]);
+    for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->top[r]);
     for (int l = 0; m->layer && l < m->desc.layers; l++)
-        for (int r = 0; r < LQ_ROLES; r++) free_bound(m, &m->layer[l][r]);
+        for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->layer[l][r]);
     for (int i = 0; i < LQ_ROPES; i++) dev_free(m, m->inv_freq[i]);
     free(m->layer);
     lq_tokenizer_close(m->tok);
@@ -246,8 +171,8 @@ void lq_model_close(lq_model *m) {
 
 // --- the KV cache's bytes ---
 static size_t layer_token_bytes(const lq_model *m, int l) {
-    const lq_layer *d = &m->desc.layer[l];
-    return d->kv_from == l ? (size_t)d->kv_heads * (size_t)(d->head_dim + d->v_dim) * lq_dtype_size(m->kv_type) : 0;
+    const lq_part *p = lq_layer_attn(&m->desc.layer[l]);
+    return p && m->desc.layer[l].kv_from == l ? (size_t)p->kv_heads * (size_t)(p->head_dim + p->v_dim) * lq_dtype_size(m->kv_type) : 0;
 }
 size_t lq_kv_token_bytes(const lq_model *m) {
     size_t n = 0;
@@ -264,8 +189,10 @@ bool lq_kvpool_open(const lq_model *m, int page, const int *blocks, lq_kvpool *p
     }
     for (int l = 0; l < m->desc.layers; l++) {
         const lq_layer *d = &m->desc.layer[l];
+        const lq_part *a = lq_layer_attn(d);
         const size_t block = layer_token_bytes(m, l) * (size_t)page;
         size_t bytes;
+        if (!a) continue;
         if (d->kv_from != l) {
             p->layer[l] = p->layer[d->kv_from];
             continue;
@@ -274,7 +201,8 @@ bool lq_kvpool_open(const lq_model *m, int page, const int *blocks, lq_kvpool *p
             lq_kvpool_close(m, p);
             return lq_fail(err, LQ_E_MEMORY, "no memory for a KV cache of %d blocks of %d tokens", blocks[d->group], page);
         }
-        p->layer[l] = (lq_cache){.type = m->kv_type, .data = p->data[l], .page = page, .kv_heads = d->kv_heads, .dk = d->head_dim, .dv = d->v_dim, .block_stride = block};
+        p->layer[l] = (lq_cache){.type = m->kv_type, .data = p->data[l], .page = page, .kv_heads = a->kv_heads, .dk = a->head_dim, .dv = a->v_dim,
+                                 .block_stride = block};
     }
     return true;
 }
@@ -286,9 +214,11 @@ void lq_kvpool_close(const lq_model *m, lq_kvpool *p) {
 }
 
 void lq_model_describe(const lq_model *m, lq_model_info *out) {
-    const lq_layer *l = &m->desc.layer[0];
-    *out = (lq_model_info){.params = m->params, .weight_bytes = m->weight_bytes, .kv_token_bytes = lq_kv_token_bytes(m), .vocab = m->desc.vocab, .dim = m->desc.dim,
-                           .layers = m->desc.layers, .heads = l->heads, .kv_heads = l->kv_heads, .ctx = m->ctx, .exact = m->dev->numerics == LQ_NUM_EXACT};
+    const lq_part *a = NULL;
+    for (int l = 0; !a && l < m->desc.layers; l++) a = lq_layer_attn(&m->desc.layer[l]);
+    *out = (lq_model_info){.params = m->params, .weight_bytes = m->weight_bytes, .kv_token_bytes = lq_kv_token_bytes(m), .vocab = m->desc.vocab,
+                           .dim = m->desc.dim, .layers = m->desc.layers, .heads = a ? a->heads : 0, .kv_heads = a ? a->kv_heads : 0, .ctx = m->ctx,
+                           .exact = m->dev->numerics == LQ_NUM_EXACT};
     snprintf(out->arch, sizeof out->arch, "%s", m->desc.arch->name);
     lq_wtype_name(&m->main_type, out->quant, sizeof out->quant);
     const int threads = m->dev->pool ? lq_pool_threads(m->dev->pool) : 0;

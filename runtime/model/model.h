@@ -1,18 +1,20 @@
 // model.h: a loaded model: its description, its weights on a device, its buffers, and one forward pass over a batch of rows.
 #ifndef LQ_MODEL_H
 #define LQ_MODEL_H
-#include "runtime/model/arch.h"
 #include "runtime/lq.h"
+#include "runtime/model/arch.h"
 #include "runtime/text/tokenizer.h"
 
-// A weight bound to its slot. Vectors are f32 on the device.
+// The weights of a role, bound to their slots. Vectors are f32 on the device.
 typedef struct lq_bound {
-    lq_weight w;      // matrices (w.q NULL: absent)
-    float *v;         // vectors
+    lq_weight w;      // a matrix (w.q NULL: absent); of a stack its first
+    float *v;         // a vector
     float *bias;
-    void *owned;      // repacked bytes, or NULL where the file's mapping is used
-    void *more[5];    // other parts copied to a device that cannot read the mapping
-    int mores;
+    int input;        // of the layer, that it reads
+    lq_weight *stack; // [count] matrices side by side, NULL: one
+    int count;
+    void **memory;    // [memories] of the device: vectors, repacked bytes, parts it could not read where they are mapped
+    size_t memories, memory_cap;
 } lq_bound;
 
 typedef struct lq_kvpool {   // the bytes behind an lq_kv, one cache a layer
@@ -40,9 +42,11 @@ struct lq_model {
 
 void *lq_model_alloc(const lq_model *m, size_t bytes, lq_err *err); // on the device, zeroed; NULL: *err says why
 
-// Buffers for batches of up to `rows` rows at cache positions below max_len, `outs` of which want logits at once. One forward at a time.
+// Buffers for batches of up to `rows` rows at cache positions below max_len of up to `slots` sequences, `outs` of which want logits at
+// once. One forward at a time.
 typedef struct lq_buffers lq_buffers;
-bool lq_buffers_open(const lq_model *m, int rows, int outs, int max_len, lq_buffers **out, lq_err *err);
+typedef struct lq_buffer_sizes { int rows, outs, max_len, slots, table_stride; } lq_buffer_sizes;
+bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *s, lq_buffers **out, lq_err *err);
 void lq_buffers_close(const lq_model *m, lq_buffers *b);
 
 bool lq_kvpool_open(const lq_model *m, int page, const int *blocks /* [desc.groups] */, lq_kvpool *out, lq_err *err);
@@ -52,20 +56,62 @@ size_t lq_kv_token_bytes(const lq_model *m);
 typedef struct lq_batch {
     const int32_t *ids;   // [rows.n]
     lq_rows rows;         // its tables are filled in layer by layer
-    const int32_t *tables[LQ_KV_GROUPS]; // of each group, [rows.seqs][rows.table_stride]
+    const int32_t *tables[LQ_KV_GROUPS]; // of each group, [slots][rows.table_stride]
+    const int32_t *changed;              // [changes] rows of the tables that changed since the last batch of these buffers
+    int changes;
     const int32_t *out;   // [outs] rows whose logits are wanted
     int outs;
     int max_at;
 } lq_batch;
 
-// Sees the input of each set of matrices, before they are applied: how calibration watches a model.
-typedef void lq_observer(void *arg, int layer, lq_set set, const lq_mat *x);
+// --- one step ---
+//
+// Everything that one step of an engine asks of a model, as data: other ranks get it as bytes and run it too, a device may replay it.
+typedef struct lq_step {
+    lq_batch batch;       // outs: any number
+    int copies[LQ_KV_GROUPS]; // blocks that are copied first, in order, in all layers of a group
+    const int32_t *src[LQ_KV_GROUPS], *dst[LQ_KV_GROUPS];
+    const lq_draw *draw;  // [batch.outs]; NULL: nothing is drawn
+    lq_drawn *drawn;      // [batch.outs]
+    int32_t *top_id;      // [batch.outs][LQ_TOP]
+    float *top_logprob;
+    // Instead of drawing: the logits of each wanted row in order, on the host and valid during the call; false stops.
+    bool (*on_logits)(void *arg, int out, const float *logits);
+    void *arg;
+} lq_step;
+// Returns when all of it is there. Allocates nothing. LQ_E_CANCELLED where on_logits stopped it.
+bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq_err *err);
 
-// Computes the batch and leaves logits [outs][vocab] (f32) in *logits, which the buffers own. Allocates nothing.
-void lq_forward(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch, lq_mat *logits);
-// The parts of it, for a pass that streams: h is the residual of all rows.
-void lq_forward_embed(lq_model *m, lq_buffers *b, const lq_batch *batch);
-void lq_forward_layer(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch, int layer, lq_observer *see, void *arg);
-void lq_forward_head(lq_model *m, lq_buffers *b, const lq_batch *batch, lq_mat *logits);
-lq_mat lq_buffers_residual(const lq_buffers *b, int rows);
+// --- the parts of a forward, for a pass that streams ---
+
+// What matrices of a layer are about to read. x is on the device, before `smooth` and `perm` of any weight.
+typedef struct lq_seen {
+    int layer, input;     // index into lq_desc_inputs
+    lq_mat x;
+    const int32_t *order, *start; // of experts: which slots are whose, slot s being row s / top_k of x (down: row s); NULL: for all rows
+    int top_k;
+    const lq_mat *k, *v;  // input of o: K and V of these rows, as they went to the cache; NULL: another layer's are used
+} lq_seen;
+typedef bool lq_observer(void *arg, const lq_seen *s); // false: the rest of this layer is not needed
+
+typedef struct lq_run {
+    lq_model *m;
+    lq_buffers *b;
+    lq_kvpool *kv;
+    lq_batch batch;       // on the device
+    lq_observer *see;     // or NULL
+    void *arg;
+    // of the layer at hand
+    int layer;
+    size_t used;          // bytes of the parts' memory that are taken
+    const lq_mat *k, *v;
+    bool stopped;         // the observer wants no more of it
+} lq_run;
+// Brings the batch to the device, and the residual of its rows: from their ids, or one that was kept.
+void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch, const lq_mat *residual);
+void lq_forward_layer(lq_run *c, int layer);
+// h is the whole residual of all rows from here on: what the last part said is in it.
+lq_mat lq_forward_settle(lq_run *c);
+// Logits [outs][vocab] (f32) of the rows out[], no more than the buffers' outs; the buffers own them.
+lq_mat lq_forward_head(lq_run *c, const int32_t *out /* host */, int outs);
 #endif

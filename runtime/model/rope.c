@@ -64,15 +64,27 @@ static bool scaling_read(const cJSON *s, bool named, int original_ctx, lq_rope *
     return true;
 }
 
-bool lq_rope_read(const cJSON *config, int head_dim, int ctx, lq_rope *r, lq_err *err) {
+// null, absent or an object; of one with a scaling for each kind of layer only some say which is meant.
+static bool object_check(const cJSON *config, const char *key, lq_err *err) {
+    const cJSON *o = cJSON_GetObjectItemCaseSensitive(config, key), *v;
+    if (!o || cJSON_IsNull(o)) return true;
+    if (!cJSON_IsObject(o)) return lq_fail(err, LQ_E_FORMAT, "config.json: %s is not an object", key);
+    cJSON_ArrayForEach(v, o)
+        if (cJSON_IsObject(v)) return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: %s has \"%s\" for some layers alone", key, v->string);
+    return true;
+}
+
+bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *r, lq_err *err) {
     static const char *const what = "config.json";
     const cJSON *params = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters"); // transformers 5
     const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");   // transformers 4
     *r = (lq_rope){.kind = LQ_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .truncate = true, .original_ctx = ctx};
-    double partial = 1;
+    if (!object_check(config, "rope_parameters", err) || !object_check(config, "rope_scaling", err)) return false;
     int64_t original = ctx; // Phi-3 has it beside rope_scaling, not inside
     if (!lq_json_int(config, "original_max_position_embeddings", 1, LQ_CTX_MAX, &original, what, err)) return false;
-    if (!lq_json_num(config, "rope_theta", &r->theta, what, err) || !lq_json_num(config, "partial_rotary_factor", &partial, what, err)) return false;
+    if (!lq_json_num(config, "rope_theta", &r->theta, what, err) || !lq_json_num(config, "partial_rotary_factor", &partial, what, err) ||
+        !lq_json_num(config, "rotary_emb_base", &r->theta, what, err) || !lq_json_num(config, "rotary_pct", &partial, what, err)) // GPT-NeoX
+        return false;
     if (cJSON_IsObject(params)) {
         if (!lq_json_num(params, "rope_theta", &r->theta, what, err) || !lq_json_num(params, "partial_rotary_factor", &partial, what, err)) return false;
         scaling = params;

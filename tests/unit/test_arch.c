@@ -33,6 +33,9 @@ static void refused(void) {
         {"{" LLAMA ",\"max_position_embeddings\":99999999999}", "max_position_embeddings"}, {"{" LLAMA ",\"rms_norm_eps\":0}", "rms_norm_eps"},
         {"{" LLAMA ",\"rms_norm_eps\":-1e-5}", "rms_norm_eps"}, {"{" LLAMA ",\"rms_norm_eps\":2}", "rms_norm_eps"},
         {"{" LLAMA ",\"rope_theta\":0}", "rope_theta"}, {"{" LLAMA ",\"rope_theta\":-1}", "rope_theta"}, {"{" LLAMA ",\"rope_theta\":\"big\"}", "rope_theta"},
+        {"{" LLAMA ",\"rope_scaling\":\"x\"}", "rope_scaling"}, {"{" LLAMA ",\"rope_scaling\":[1]}", "rope_scaling"},
+        {"{" LLAMA ",\"rope_parameters\":7}", "rope_parameters"},
+        {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":5e5}}}", "full_attention"},
         {"{" LLAMA ",\"rope_scaling\":{}}", "rope_type"}, {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"odd\"}}", "odd"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\"}}", "factor"}, {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":0}}", "factor"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", "original_max_position_embeddings"},
@@ -65,12 +68,12 @@ static lq_desc accepted(const char *config, const char *generation) {
 }
 static void read_as_transformers(void) {
     lq_desc d = accepted("{" LLAMA "}", NULL);
-    CHECK(d.layer[0].kv_heads == 4 && d.layer[0].head_dim == 16 && d.rope[0].theta == 10000 && !d.tied && d.ctx == 2048, "defaults");
+    CHECK(d.layer[0].part[0].kv_heads == 4 && d.layer[0].part[0].head_dim == 16 && d.rope[0].theta == 10000 && !d.tied && d.ctx == 2048, "defaults");
     CHECK(d.bos == 1 && d.eoses == 1 && d.eos[0] == 2, "bos %d, %d end tokens", d.bos, d.eoses);
     lq_desc_free(&d);
     d = accepted("{" LLAMA ",\"num_key_value_heads\":null,\"head_dim\":null,\"rope_scaling\":null,"
                  "\"bos_token_id\":null,\"eos_token_id\":null,\"pretraining_tp\":2,\"dtype\":\"bfloat16\"}", NULL);
-    CHECK(d.layer[0].kv_heads == 4 && d.layer[0].head_dim == 16 && d.bos == -1 && d.eoses == 0, "nulls");
+    CHECK(d.layer[0].part[0].kv_heads == 4 && d.layer[0].part[0].head_dim == 16 && d.bos == -1 && d.eoses == 0, "nulls");
     lq_desc_free(&d);
     d = accepted("{" LLAMA ",\"eos_token_id\":[3,4,5]}", "{\"eos_token_id\":[7,8],\"bos_token_id\":6}");
     CHECK(d.bos == 6 && d.eoses == 2 && d.eos[0] == 7 && d.eos[1] == 8, "generation_config.json has the last word");

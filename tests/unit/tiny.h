@@ -58,8 +58,9 @@ static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
     uint64_t seed = 88172645463325252u;
     lq_writer *writer;
     if (!lq_writer_open(&(lq_writer_opts){.out = out, .fingerprint = "tiny", .plain = true, .overwrite = true, .header_room = 16384}, &writer, err)) return false;
-    const lq_layer layer = {.heads = 4, .kv_heads = 2, .head_dim = 16, .v_dim = 16, .ffn = 160, .gated = true}, both[2] = {layer, layer};
-    lq_desc d = {.arch = &lq_archs[0], .dim = 64, .vocab = 260, .layers = 2, .tied = tied, .layer = NULL};
+    const lq_layer layer = {.parts = 2, .part = {{.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = 4, .kv_heads = 2, .head_dim = 16, .v_dim = 16},
+                                                 {.kind = LQ_P_MLP, .place = LQ_PRE, .ffn = 160, .gated = true}}}, both[2] = {layer, layer};
+    lq_desc d = {.arch = &lq_archs[0], .names = lq_archs[0].names, .dim = 64, .vocab = 260, .layers = 2, .tied = tied, .layer = NULL};
     d.layer = malloc(sizeof both);
     memcpy(d.layer, both, sizeof both);
     bool done = true;

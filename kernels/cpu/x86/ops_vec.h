@@ -194,7 +194,7 @@ static void mix_row(void *arg, int row, int worker) {
         vm k = vm_first(a->y.cols - i);
         vf sum = vf_zero();
         for (int s = 0; s < a->top_k; s++) sum = vf_fma(vf_set(weight[s]), vf_load_m(k, lq_mat_row(&a->x, row * a->top_k + s) + i), sum);
-        vf_store_m(k, y + i, vf_add(vf_load_m(k, y + i), sum));
+        vf_store_m(k, y + i, a->fresh ? sum : vf_add(vf_load_m(k, y + i), sum));
     }
 }
 static void mix(lq_dev *d, const lq_mix_args *a) { rows_run(d, mix_row, a, a->y.rows); }

@@ -1,0 +1,61 @@
+// apply.c: the one place where a linear layer is applied: the observer, the forms of x that its weights ask for, the product.
+// Owns nothing.
+#include "runtime/model/part.h"
+
+static bool see(lq_run *c, int input, lq_mat x, const lq_routed *r) {
+    if (!c->see) return true;
+    lq_seen s = {.layer = c->layer, .input = input, .x = x, .k = c->k, .v = c->v};
+    if (r) s.order = r->order, s.start = r->start, s.top_k = r->by_slot ? 1 : r->top_k;
+    c->stopped = !c->see(c->arg, &s);
+    return !c->stopped;
+}
+
+// x as a weight reads it.
+static void form(lq_run *c, lq_mat x, const lq_weight *w, lq_act *act) {
+    lq_dev *d = c->m->dev;
+    *act = (lq_act){0};
+    lq_act_bind(d, act, w, x.rows, c->b->act);
+    act->x = x;
+    if (act->smooth || act->perm) {
+        act->x = c->b->turned;
+        act->x.rows = x.rows;
+        act->x.cols = x.cols;
+        act->x.stride = (size_t)x.cols;
+    }
+    if (act->type.elem != LQ_F32 || act->x.p != x.p) d->ops.quant(d, &(lq_quant_args){.x = x, .act = act});
+}
+bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count) {
+    lq_dev *d = c->m->dev;
+    bool done[LQ_MATS] = {false};
+    if (!see(c, w[0]->input, x, NULL)) return false;
+    for (int first = 0; first < count; first++) {
+        if (done[first]) continue;
+        lq_act act;
+        form(c, x, &w[first]->w, &act);
+        lq_matmul_args args = {.x = &act};
+        for (int i = first; i < count; i++) {
+            if (done[i] || !lq_act_same(d, &w[first]->w, &w[i]->w)) continue;
+            args.w[args.count] = &w[i]->w;
+            args.bias[args.count] = w[i]->bias;
+            args.y[args.count++] = y[i];
+            done[i] = true;
+        }
+        d->ops.matmul(d, &args);
+    }
+    return true;
+}
+
+bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *const *w, const lq_mat *y, int count) {
+    lq_dev *d = c->m->dev;
+    if (!see(c, w[0]->input, x, r)) return false;
+    const bool one = count < 2 || lq_act_same(d, &w[0]->w, &w[1]->w);
+    for (int i = 0; i < count; i += one ? count : 1) {
+        lq_act act;
+        form(c, x, &w[i]->w, &act);
+        lq_moe_args args = {.x = &act, .x_by_slot = r->by_slot, .slots = y[i].rows, .top_k = r->top_k, .experts = w[i]->count,
+                            .order = r->order, .start = r->start, .count = one ? count : 1};
+        for (int k = 0; k < args.count; k++) args.w[k] = w[i + k]->stack, args.y[k] = y[i + k];
+        d->ops.moe(d, &args);
+    }
+    return true;
+}

@@ -1,0 +1,136 @@
+// bind.c: the weights of a layer, bound once, strictly, by the list of slots: found where this checkpoint has them, left mapped where
+// the device can read them as they lie, else repacked or copied once. Refuses a weight that is missing or has another shape, and
+// experts of one stack that want different activations.
+#include "runtime/model/part.h"
+#include <stdlib.h>
+#include <string.h>
+
+static void *own(const lq_model *m, lq_bound *b, size_t bytes, lq_err *err) {
+    void *p = NULL;
+    if (!lq_grow((void **)&b->memory, b->memories, &b->memory_cap, sizeof *b->memory)) lq_fail(err, LQ_E_MEMORY, "no memory for a list");
+    else p = lq_model_alloc(m, bytes, err);
+    if (p) b->memory[b->memories++] = p;
+    return p;
+}
+void lq_unbind(const lq_model *m, lq_bound *b) {
+    for (size_t i = 0; i < b->memories; i++) m->dev->ops.free(m->dev, b->memory[i]);
+    free(b->memory);
+    free(b->stack);
+    *b = (lq_bound){0};
+}
+
+// Matrix `at` of a slot: under lq's own name, or where other people's files have it.
+static bool find(const lq_model *m, const lq_slot *s, int at, lq_weight *w, lq_err *err) {
+    lq_pick pick = {.stack = s->count, .at = at};
+    if (lq_ckpt_has_weight(m->ckpt, s->name)) memcpy(pick.name, s->name, sizeof pick.name);
+    else if (!lq_slot_pick(s, at, &pick)) return lq_fail(err, LQ_E_LIMIT, "%s: its source's name is too long", s->name);
+    return lq_ckpt_pick(m->ckpt, &pick, s->n, s->k, w, NULL, err);
+}
+
+static bool bind_vector(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
+    lq_weight w;
+    const size_t bytes = (size_t)s->n * sizeof(float);
+    if (!find(m, s, 0, &w, err)) return false;
+    float *host = malloc(bytes), *dev = own(m, b, bytes, err);
+    if (host && dev) {
+        lq_dtypes[w.type.elem].to_f32(w.q, host, (size_t)s->n);
+        m->dev->ops.put(m->dev, dev, host, bytes);
+    }
+    lq_ckpt_done(m->ckpt, &w);
+    free(host);
+    *(s->bias ? &b->bias : &b->v) = dev;
+    if (!dev) return false;
+    return host || lq_fail(err, LQ_E_MEMORY, "no memory for %s", s->name);
+}
+
+// A part that is read as it is, in memory of a device that cannot read the mapping, or ours where the mapping goes.
+static bool move_part(lq_model *m, const void **part, size_t bytes, lq_bound *b, lq_err *err) {
+    if (!*part || !bytes) return true;
+    void *p = own(m, b, bytes, err);
+    if (!p) return false;
+    m->dev->ops.put(m->dev, p, *part, bytes);
+    *part = p;
+    return true;
+}
+static bool move_parts(lq_model *m, lq_weight *w, lq_bound *b, lq_err *err) {
+    const void *p[] = {w->perm, w->smooth, w->table, w->outlier, w->outlier_w, w->act_scale, w->act_zero};
+    const size_t k = (size_t)w->k, o = (size_t)w->outliers;
+    const size_t bytes[] = {k * 4, k * 4, ((size_t)1 << w->type.bits) * 4, o * 4, (size_t)w->n * o * 2, 4, 4};
+    for (size_t i = 0; i < sizeof p / sizeof *p; i++)
+        if (!move_part(m, &p[i], bytes[i], b, err)) return false;
+    w->perm = p[0], w->smooth = p[1], w->table = p[2], w->outlier = p[3], w->outlier_w = p[4], w->act_scale = p[5], w->act_zero = p[6];
+    return true;
+}
+
+// Copies or repacks a weight's codes, scales and zeros into memory of the device.
+static bool move_weight(lq_model *m, lq_layout to, lq_weight *w, lq_bound *b, lq_err *err) {
+    lq_weight_size size;
+    size_t scale_at, zero_at, total;
+    if (!lq_pack_sizes(to, &w->type, w->n, w->k, &size) || !lq_align_size(size.q, 4096, &scale_at) ||
+        !lq_add_size(scale_at, size.scale, &zero_at) || !lq_align_size(zero_at, 64, &zero_at) || !lq_add_size(zero_at, size.zero, &total))
+        return lq_fail(err, LQ_E_LIMIT, "weight of %lld x %lld is too large", (long long)w->n, (long long)w->k);
+    char *p = own(m, b, total, err);
+    if (!p) return false;
+    const lq_weight_out out = {p, size.scale ? p + scale_at : NULL, size.zero ? p + zero_at : NULL};
+    if (m->dev->host) lq_pack(w, to, out, m->dev->pool);
+    else {
+        char *host = malloc(total);
+        if (!host) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu bytes", total);
+        lq_pack(w, to, (lq_weight_out){host, host + scale_at, host + zero_at}, m->dev->pool);
+        m->dev->ops.put(m->dev, p, host, total);
+        free(host);
+    }
+    w->layout = to;
+    w->q = out.q;
+    w->scale = out.scale;
+    w->zero = out.zero;
+    return true;
+}
+
+// A weight as the device reads it. `again`: what lq_ckpt_done takes back.
+static bool settle(lq_model *m, const lq_slot *s, lq_weight *w, lq_bound *b, lq_err *err) {
+    const lq_weight mapped = *w;
+    const lq_layout want = lq_pack_has(m->dev->layout, &w->type, s->n, s->k) ? m->dev->layout : LQ_ANY;
+    const bool moves = w->layout != want || !m->dev->host;
+    lq_weight_size size;
+    if (!lq_pack_sizes(want, &w->type, s->n, s->k, &size)) return lq_fail(err, LQ_E_LIMIT, "%s is too large", s->name);
+    if (moves) {
+        if (!move_weight(m, want, w, b, err) || !move_parts(m, w, b, err)) return false;
+        lq_ckpt_done(m->ckpt, &mapped);
+    }
+    if (s->role != LQ_R_EMBED || m->desc.tied) m->weight_bytes += size.q + size.scale + size.zero;
+    return m->dev->ops.can(m->dev, &w->type, w->layout, err) || lq_fail_in(err, "%s", s->name);
+}
+
+static bool bind_stack(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
+    b->count = s->count;
+    b->stack = calloc((size_t)s->count, sizeof *b->stack);
+    if (!b->stack) return lq_fail(err, LQ_E_MEMORY, "no memory for %d experts", s->count);
+    for (int i = 0; i < s->count; i++) {
+        if (!find(m, s, i, &b->stack[i], err) || !settle(m, s, &b->stack[i], b, err)) return false;
+        if (!lq_act_same(m->dev, &b->stack[0], &b->stack[i]))
+            return lq_fail(err, LQ_E_UNSUPPORTED, "%s: expert %d wants other activations than the first", s->name, i);
+    }
+    b->w = b->stack[0];
+    return true;
+}
+static bool bind_matrix(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
+    b->input = s->input;
+    if (s->count) return bind_stack(m, s, b, err);
+    if (!find(m, s, 0, &b->w, err)) return false;
+    return settle(m, s, &b->w, b, err);
+}
+
+bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
+    int n;
+    lq_slot *slots = lq_desc_slots(&m->desc, layer, &n);
+    bool done = slots || lq_fail(err, LQ_E_MEMORY, "no memory for the weights of a layer");
+    for (int i = 0; done && i < n; i++) {
+        const lq_slot *s = &slots[i];
+        lq_bound *b = layer < 0 ? &m->top[s->role] : &m->layer[layer][s->role];
+        done = s->k ? bind_matrix(m, s, b, err) : bind_vector(m, s, b, err);
+        m->params += s->n * (s->k ? s->k : 1) * (s->count ? s->count : 1);
+    }
+    free(slots);
+    return done;
+}

@@ -1,0 +1,86 @@
+// part.h: the kinds of parts that layers are made of, and what a part works with. Inside of model/ only.
+//
+// A kind is one row of lq_parts[] and one file. To add one: its name in lq_part_kind, its fields in lq_part, its roles (arch.h), a
+// file part_<kind>.c with the functions below, its row in slots.c.
+#ifndef LQ_PART_H
+#define LQ_PART_H
+#include "runtime/model/model.h"
+
+// --- the weights of a part ---
+
+// The slots and inputs of one layer while they are listed.
+typedef struct lq_slots {
+    const lq_desc *d;
+    int layer;
+    lq_slot *slot;        // [cap]
+    int n, cap;
+    lq_input input[LQ_INPUTS];
+    int inputs;
+    int x;                // the input that the part at hand reads through its norm
+    bool failed;          // no memory, or a name or an input too many
+} lq_slots;
+
+// A new input of the layer; its index.
+int lq_slots_input(lq_slots *s, lq_before before, lq_role by, int64_t k);
+// A matrix [n][k] that reads `input`, and its bias. What is returned is the matrix's slot until the next call.
+void lq_slots_matrix(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, bool bias);
+// The same whose rows stand in a tensor of role `whole`: row i is row first + i / run * step + i % run of it.
+typedef struct lq_rows_of { lq_role whole; int64_t first, run, step; } lq_rows_of;
+void lq_slots_rows(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, bool bias, lq_rows_of from);
+// `count` matrices of one shape side by side: experts.
+void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, int64_t k);
+
+// --- one pass ---
+
+struct lq_buffers {
+    int rows, outs;
+    lq_mat h;                  // [rows][dim] the residual
+    lq_mat x;                  // [rows][dim] normed
+    lq_mat delta, more;        // [rows][dim] what a part adds to h, and one beside it
+    lq_mat head_h, head_delta; // [outs][dim]
+    lq_mat logits;             // [outs][vocab]
+    char *work;                // [work_bytes] what a part needs while it runs
+    size_t work_bytes;
+    void *act;                 // of lq_act_bytes
+    lq_mat turned;             // inputs reordered or scaled for weights that ask for it
+    int32_t *ints;             // [int_cap] a batch's indices, where the device is not the host
+    size_t int_cap, int_used;
+    int32_t *tables[LQ_KV_GROUPS]; // there too: the block tables of all slots
+    float *host;               // [outs][vocab] logits brought from it
+    float pending;             // `delta` times this is still to be added to h; 0: nothing is
+};
+
+// [rows][cols] in d->act out of `work`; all that a part takes is forgotten when it returns.
+lq_mat lq_take(lq_run *c, int rows, int64_t cols);
+size_t lq_take_bytes(const lq_model *m, int rows, int64_t cols);
+void *lq_take_raw(lq_run *c, size_t bytes);
+
+// The one place where linear layers are applied. y[i] = x w[i]^T + bias, for matrices that read the same input.
+// False: the observer wants no more of this layer.
+bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count);
+// The same for stacks: row s of y is what its expert (route's order and start) makes of row s / top_k of x; by_slot: of row s.
+typedef struct lq_routed { const int32_t *order, *start; int top_k; bool by_slot; } lq_routed;
+bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *const *w, const lq_mat *y, int count);
+
+typedef struct lq_part_row {
+    const char *name;
+    void (*slots)(lq_slots *out, const lq_part *p);                                  // its weights and inputs
+    size_t (*room)(const lq_model *m, const lq_part *p, int rows);                   // bytes of lq_take for so many rows
+    void (*run)(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y); // y = what it adds to the residual
+} lq_part_row;
+extern const lq_part_row lq_parts[LQ_PART_KINDS];
+
+void lq_attn_slots(lq_slots *s, const lq_part *p);
+size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows);
+void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
+void lq_mlp_slots(lq_slots *s, const lq_part *p);
+size_t lq_mlp_room(const lq_model *m, const lq_part *p, int rows);
+void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
+void lq_moe_slots(lq_slots *s, const lq_part *p);
+size_t lq_moe_room(const lq_model *m, const lq_part *p, int rows);
+void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
+
+// model.c
+bool lq_bind_layer(lq_model *m, int layer, lq_err *err);
+void lq_unbind(const lq_model *m, lq_bound *b);
+#endif

@@ -1,0 +1,224 @@
+// slots.c: the list of weights that a description needs: names, shapes, where other people's files have them, what they read; and all
+// names that belong to a model, sorted once. Owns the lists it returns.
+#include "runtime/model/part.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const lq_part_row lq_parts[LQ_PART_KINDS] = {
+    [LQ_P_ATTN] = {"attn", lq_attn_slots, lq_attn_room, lq_attn_run},
+    [LQ_P_MLP] = {"mlp", lq_mlp_slots, lq_mlp_room, lq_mlp_run},
+    [LQ_P_MOE] = {"moe", lq_moe_slots, lq_moe_room, lq_moe_run},
+};
+
+// --- listing ---
+
+// The name of a role with the layer put in. With `stack` the expert's "%d." is left out, else it stays as it is.
+static bool name_of(const lq_slots *s, lq_role role, bool stack, const char *suffix, char *out, size_t size) {
+    const char *pattern = s->d->names[role], *mark = strstr(pattern, "%d");
+    int n = mark ? snprintf(out, size, "%.*s%d%s%s", (int)(mark - pattern), pattern, s->layer, mark + 2, suffix)
+                 : snprintf(out, size, "%s%s", pattern, suffix);
+    if (n < 0 || (size_t)n >= size) return false;
+    char *expert = stack ? strstr(out, "%d.") : NULL;
+    if (expert) memmove(expert, expert + 3, strlen(expert + 3) + 1);
+    return true;
+}
+static void put(lq_slots *s, lq_slot slot, const lq_rows_of *from) {
+    if (s->n == s->cap) {
+        const int cap = s->cap ? 2 * s->cap : 32;
+        lq_slot *more = realloc(s->slot, (size_t)cap * sizeof *more);
+        if (!more) s->failed = true;
+        if (!more) return;
+        s->slot = more;
+        s->cap = cap;
+    }
+    const char *suffix = slot.bias ? ".bias" : ".weight";
+    lq_slot *o = &s->slot[s->n++];
+    *o = slot;
+    o->layer = s->layer;
+    o->quantizable = o->k > 0;
+    if (from) o->from = (lq_pick){.first = from->first, .run = from->run, .step = from->step};
+    if (!name_of(s, o->role, o->count > 0, suffix, o->name, sizeof o->name) ||
+        !name_of(s, from ? from->whole : o->role, false, suffix, o->from.name, sizeof o->from.name))
+        s->failed = true;
+}
+static void put_norm(lq_slots *s, lq_role role, int64_t n) {
+    put(s, (lq_slot){.role = role, .input = -1, .n = n}, NULL);
+    if (s->d->norm_bias) put(s, (lq_slot){.role = role, .input = -1, .n = n, .bias = true}, NULL);
+}
+
+int lq_slots_input(lq_slots *s, lq_before before, lq_role by, int64_t k) {
+    if (s->inputs == LQ_INPUTS) s->failed = true;
+    else s->input[s->inputs++] = (lq_input){.before = before, .by = by, .k = k};
+    return s->inputs - 1;
+}
+static void put_matrix(lq_slots *s, lq_slot slot, bool bias, const lq_rows_of *from) {
+    put(s, slot, from);
+    slot.k = 0;
+    slot.bias = true;
+    slot.input = -1;
+    if (bias) put(s, slot, from);
+}
+void lq_slots_matrix(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, bool bias) {
+    put_matrix(s, (lq_slot){.role = role, .input = input, .n = n, .k = k}, bias, NULL);
+}
+void lq_slots_rows(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, bool bias, lq_rows_of from) {
+    put_matrix(s, (lq_slot){.role = role, .input = input, .n = n, .k = k}, bias, &from);
+}
+void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, int64_t k) {
+    put_matrix(s, (lq_slot){.role = role, .input = input, .count = count, .n = n, .k = k}, false, NULL);
+}
+
+static void list_model(lq_slots *s) {
+    const lq_desc *d = s->d;
+    const int x = lq_slots_input(s, LQ_B_NORM, LQ_R_NORM_OUT, d->dim);
+    lq_slots_matrix(s, LQ_R_EMBED, d->tied ? x : -1, d->vocab, d->dim, false);
+    put_norm(s, LQ_R_NORM_OUT, d->dim);
+    if (!d->tied) lq_slots_matrix(s, LQ_R_HEAD, x, d->vocab, d->dim, false);
+}
+static void list_layer(lq_slots *s, const lq_layer *l) {
+    for (int i = 0; i < l->parts; i++) {
+        const lq_part *p = &l->part[i];
+        const bool pre = p->place & LQ_PRE;
+        if (!p->beside || p->own_norm) {
+            if (pre) put_norm(s, LQ_R_NORM_0 + (lq_role)i, s->d->dim);
+            s->x = lq_slots_input(s, pre ? LQ_B_NORM : LQ_B_NONE, LQ_R_NORM_0 + (lq_role)i, s->d->dim);
+        }
+        lq_parts[p->kind].slots(s, p);
+        if (p->place & LQ_POST) put_norm(s, LQ_R_NORM_POST_0 + (lq_role)i, s->d->dim);
+    }
+}
+static bool list(const lq_desc *d, int layer, lq_slots *s) {
+    *s = (lq_slots){.d = d, .layer = layer};
+    if (layer < 0) list_model(s);
+    else list_layer(s, &d->layer[layer]);
+    if (!s->failed) return true;
+    free(s->slot);
+    s->slot = NULL;
+    return false;
+}
+lq_slot *lq_desc_slots(const lq_desc *d, int layer, int *count) {
+    lq_slots s;
+    list(d, layer, &s);
+    *count = s.n;
+    return s.slot;
+}
+int lq_desc_inputs(const lq_desc *d, int layer, lq_input *out) {
+    lq_slots s;
+    if (!list(d, layer, &s)) return 0;
+    memcpy(out, s.input, (size_t)s.inputs * sizeof *out);
+    free(s.slot);
+    return s.inputs;
+}
+bool lq_slot_pick(const lq_slot *s, int at, lq_pick *out) {
+    const char *mark = strstr(s->from.name, "%d");
+    *out = s->from;
+    if (!s->count) return true;
+    if (!mark) out->stack = s->count, out->at = at;
+    else {
+        const int n = snprintf(out->name, sizeof out->name, "%.*s%d%s", (int)(mark - s->from.name), s->from.name, at, mark + 2);
+        return n > 0 && (size_t)n < sizeof out->name;
+    }
+    return true;
+}
+
+const lq_part *lq_layer_attn(const lq_layer *l) {
+    for (int i = 0; i < l->parts; i++)
+        if (l->part[i].kind == LQ_P_ATTN) return &l->part[i];
+    return NULL;
+}
+
+// --- names that belong ---
+
+struct lq_names {
+    const lq_desc *d;
+    char *text;      // all names, each with its end
+    size_t bytes, cap;
+    size_t *at;      // offsets into text while it grows
+    const char **name; // [count] sorted
+    size_t count, room;
+};
+
+static bool name_add(lq_names *n, const char *name) {
+    const size_t len = strlen(name) + 1;
+    while (n->cap - n->bytes < len)
+        if (!lq_grow((void **)&n->text, n->cap, &n->cap, 1)) return false;
+    if (!lq_grow((void **)&n->at, n->count, &n->room, sizeof *n->at)) return false;
+    memcpy(n->text + n->bytes, name, len);
+    n->at[n->count++] = n->bytes;
+    n->bytes += len;
+    return true;
+}
+static bool slot_add(lq_names *n, const lq_slot *s) {
+    lq_pick pick;
+    bool done = name_add(n, s->name);
+    for (int i = 0; done && i < (s->count ? s->count : 1); i++) done = lq_slot_pick(s, i, &pick) && name_add(n, pick.name);
+    return done;
+}
+static int by_text(const void *x, const void *y) { return strcmp(*(const char *const *)x, *(const char *const *)y); }
+
+bool lq_names_open(const lq_desc *d, lq_names **out, lq_err *err) {
+    lq_names *n = calloc(1, sizeof *n);
+    bool done = n;
+    for (int l = -1; done && l < d->layers; l++) {
+        int count;
+        lq_slot *slots = lq_desc_slots(d, l, &count);
+        done = slots;
+        for (int i = 0; done && i < count; i++) done = slot_add(n, &slots[i]);
+        free(slots);
+    }
+    done = done && (n->name = malloc(n->count * sizeof *n->name));
+    if (!done) {
+        lq_names_close(n);
+        return lq_fail(err, LQ_E_MEMORY, "no memory for the names of %d layers", d->layers);
+    }
+    n->d = d;
+    for (size_t i = 0; i < n->count; i++) n->name[i] = n->text + n->at[i];
+    qsort(n->name, n->count, sizeof *n->name, by_text);
+    *out = n;
+    return true;
+}
+void lq_names_close(lq_names *n) {
+    if (!n) return;
+    free(n->text);
+    free(n->at);
+    free(n->name);
+    free(n);
+}
+
+// Whether a text is a pattern with each * replaced by something.
+static bool matches(const char *pattern, const char *text) {
+    const char *star = NULL, *again = NULL;
+    while (*text) {
+        if (*pattern == '*') star = pattern++, again = text;
+        else if (*pattern == *text) pattern++, text++;
+        else if (star) pattern = star + 1, text = ++again;
+        else return false;
+    }
+    while (*pattern == '*') pattern++;
+    return !*pattern;
+}
+// What exporters write beside the weights, of every architecture.
+static bool harmless(const lq_desc *d, const char *name) {
+    if (matches("*rotary_emb.inv_freq", name)) return true;
+    for (const char *const *p = d->arch->ignores; p && *p; p++)
+        if (matches(*p, name)) return true;
+    const char *head = d->names[LQ_R_HEAD];
+    const size_t n = head ? strlen(head) : 0;
+    return d->tied && head && !strncmp(name, head, n) && name[n] == '.'; // a head that is the embedding is written twice by some
+}
+lq_known lq_names_find(const lq_names *n, const lq_ckpt *c, const char *tensor) {
+    char weight[LQ_NAME];
+    const char *name = tensor, *dot = strrchr(tensor, '.');
+    if (bsearch(&name, n->name, n->count, sizeof *n->name, by_text)) return LQ_KNOWN;
+    if (dot && (size_t)(dot - tensor) < sizeof weight) { // a part of a coded weight: nothing else may have such a name
+        memcpy(weight, tensor, (size_t)(dot - tensor));
+        weight[dot - tensor] = 0;
+        name = weight;
+        if (lq_ckpt_typed(c, weight)) {
+            if (bsearch(&name, n->name, n->count, sizeof *n->name, by_text)) return LQ_KNOWN;
+            return harmless(n->d, weight) ? LQ_HARMLESS : LQ_STRANGE;
+        }
+    }
+    return harmless(n->d, tensor) ? LQ_HARMLESS : LQ_STRANGE;
+}

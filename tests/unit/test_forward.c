@@ -1,0 +1,166 @@
+// test_forward.c: the parts of a forward that a streaming pass uses: the residual between layers is whole and can be put in, an
+// observer sees each input once and can stop; a step as data gives the same bits on a device that cannot read the host's memory.
+#include "runtime/model/model.h"
+#include "tests/unit/test.h"
+#include "tests/unit/tiny.h"
+#include <unistd.h>
+
+enum { N = 23, PAGE = 16, BLOCKS = 4, DIM = 64, VOCAB = 260 };
+static char dir[] = "/tmp/lq-test-forward-XXXXXX";
+
+typedef struct world {
+    lq_model *m;
+    lq_buffers *b;
+    lq_kvpool kv;
+    lq_batch batch;
+    int32_t ids[N], seq[N], pos[N], first[2], slot[1], table[2 * BLOCKS];
+} world;
+
+static void world_open(world *w, const lq_model_opts *o) {
+    lq_err err = {0};
+    const int blocks[LQ_KV_GROUPS] = {BLOCKS, BLOCKS, BLOCKS, BLOCKS};
+    *w = (world){0};
+    CHECK(lq_model_open(dir, o, &w->m, &err), "%s", err.text);
+    if (!w->m) exit(1);
+    for (int i = 0; i < N; i++) w->ids[i] = (i * 37 + 11) % 256, w->pos[i] = i;
+    for (int i = 0; i < BLOCKS; i++) w->table[BLOCKS + i] = (i + 2) % BLOCKS; // of slot 1, out of order
+    w->first[1] = N;
+    w->slot[0] = 1;
+    w->batch = (lq_batch){.ids = w->ids, .max_at = N - 1, .rows = {.n = N, .seqs = 1, .seq = w->seq, .pos = w->pos, .at = w->pos, .first = w->first,
+                                                                  .slot = w->slot, .table_stride = BLOCKS}};
+    for (int g = 0; g < LQ_KV_GROUPS; g++) w->batch.tables[g] = w->table;
+    CHECK(lq_kvpool_open(w->m, PAGE, blocks, &w->kv, &err), "%s", err.text);
+    CHECK(lq_buffers_open(w->m, &(lq_buffer_sizes){.rows = N, .outs = 5, .max_len = PAGE * BLOCKS, .slots = 2, .table_stride = BLOCKS}, &w->b, &err), "%s", err.text);
+}
+static void world_close(world *w) {
+    lq_buffers_close(w->m, w->b);
+    lq_kvpool_close(w->m, &w->kv);
+    lq_model_close(w->m);
+}
+static void keep(lq_mat h, float *to) { memcpy(to, h.p, (size_t)h.rows * (size_t)h.cols * sizeof(float)); }
+
+static void residual(const lq_model_opts *o) {
+    static float mid[N * DIM], end[N * DIM], again[N * DIM], settled[N * DIM], embedded[N * DIM];
+    world w;
+    lq_run c;
+    world_open(&w, o);
+    lq_forward_begin(&c, w.m, w.b, &w.kv, &w.batch, NULL);
+    keep(lq_forward_settle(&c), embedded);
+    lq_forward_layer(&c, 0);
+    lq_forward_layer(&c, 1);
+    keep(lq_forward_settle(&c), end);
+    lq_forward_begin(&c, w.m, w.b, &w.kv, &w.batch, NULL);
+    lq_forward_layer(&c, 0);
+    keep(lq_forward_settle(&c), mid);
+    lq_forward_layer(&c, 1);
+    keep(lq_forward_settle(&c), settled);
+    CHECK(memcmp(mid, embedded, sizeof mid) != 0 && memcmp(mid, end, sizeof mid) != 0, "layers change the residual");
+    CHECK(!memcmp(end, settled, sizeof end), "a residual that was settled between layers goes on to the same bits");
+    const lq_mat kept = {.p = mid, .type = LQ_F32, .rows = N, .cols = DIM, .stride = DIM};
+    lq_forward_begin(&c, w.m, w.b, &w.kv, &w.batch, &kept);
+    lq_forward_layer(&c, 1);
+    keep(lq_forward_settle(&c), again);
+    CHECK(!memcmp(end, again, sizeof end), "a residual that was kept goes on to the same bits");
+    world_close(&w);
+}
+
+typedef struct watch { int seen[8], count, stop_at; int64_t k[8]; bool kv; } watch;
+static bool on_seen(void *arg, const lq_seen *s) {
+    watch *w = arg;
+    w->seen[w->count] = s->input;
+    w->k[w->count++] = s->x.cols;
+    if (s->k) w->kv = s->v && s->k->cols == 32 && s->v->cols == 32;
+    return s->input != w->stop_at;
+}
+static void observer(void) {
+    world w;
+    lq_run c;
+    lq_input in[LQ_INPUTS];
+    world_open(&w, &(lq_model_opts){.exact = true, .threads = 1});
+    const int inputs = lq_desc_inputs(&w.m->desc, 0, in);
+    CHECK(inputs == 4 && in[0].before == LQ_B_NORM && in[0].by == LQ_R_NORM_0 && in[1].before == LQ_B_V && in[1].by == LQ_R_V &&
+          in[2].before == LQ_B_NORM && in[2].by == LQ_R_NORM_1 && in[3].before == LQ_B_ROWS && in[3].by == LQ_R_UP, "inputs of a Llama's layer");
+    for (int stop = -1; stop < inputs; stop++) {
+        watch seen = {.stop_at = stop};
+        lq_forward_begin(&c, w.m, w.b, &w.kv, &w.batch, NULL);
+        c.see = on_seen;
+        c.arg = &seen;
+        lq_forward_layer(&c, 0);
+        bool order = seen.count == (stop < 0 ? inputs : stop + 1);
+        for (int i = 0; i < seen.count; i++) order &= seen.seen[i] == i && seen.k[i] == in[i].k;
+        CHECK(order, "stopped at input %d: %d were seen", stop, seen.count);
+        CHECK(seen.kv == (stop < 0 || stop > 0), "K and V are shown with the input of o");
+        CHECK(c.stopped == (stop >= 0), "stopped");
+    }
+    world_close(&w);
+}
+
+static bool on_logits(void *arg, int out, const float *logits) {
+    memcpy((float *)arg + (size_t)out * VOCAB, logits, VOCAB * sizeof *logits);
+    return true;
+}
+static void device_apart(void) {
+    static float here[N * VOCAB], there[N * VOCAB];
+    int32_t out[N], changed[] = {1};
+    lq_err err = {0};
+    for (int i = 0; i < N; i++) out[i] = i;
+    for (int apart = 0; apart < 2; apart++) {
+        world w;
+        world_open(&w, &(lq_model_opts){.exact = true, .threads = 2});
+        lq_buffers_close(w.m, w.b);
+        w.m->dev->host = !apart; // what is put there is copied, as for a device with memory of its own
+        CHECK(lq_buffers_open(w.m, &(lq_buffer_sizes){.rows = N, .outs = 5, .max_len = PAGE * BLOCKS, .slots = 2, .table_stride = BLOCKS}, &w.b, &err), "%s", err.text);
+        lq_step s = {.batch = w.batch, .on_logits = on_logits, .arg = apart ? there : here};
+        s.batch.out = out;
+        s.batch.outs = N;
+        s.batch.changed = changed;
+        s.batch.changes = 1;
+        CHECK(lq_step_run(w.m, w.b, &w.kv, &s, &err), "%s", err.text);
+        memset(w.table, -1, sizeof w.table); // the device has its own
+        s.batch.changes = 0;
+        if (apart) CHECK(lq_step_run(w.m, w.b, &w.kv, &s, &err), "%s", err.text);
+        lq_buffers_close(w.m, w.b);
+        w.m->dev->host = true;
+        w.b = NULL;
+        world_close(&w);
+    }
+    CHECK(!memcmp(here, there, sizeof here), "the same logits where indices are copied to the device");
+}
+
+static void beside(void) {
+    static float alone[N * VOCAB], second[N * VOCAB];
+    lq_err err = {0};
+    int32_t out[N];
+    world a, b;
+    for (int i = 0; i < N; i++) out[i] = i;
+    world_open(&a, &(lq_model_opts){.threads = 2});
+    world_open(&b, &(lq_model_opts){.beside = a.m});
+    CHECK(a.m->dev == b.m->dev, "two models on one device");
+    lq_model *none = NULL;
+    CHECK(!lq_model_open(dir, &(lq_model_opts){.beside = a.m, .exact = true}, &none, &err) && strstr(err.text, "exact"), "%s", err.text);
+    for (int i = 0; i < 2; i++) {
+        world *w = i ? &b : &a;
+        lq_step s = {.batch = w->batch, .on_logits = on_logits, .arg = i ? second : alone};
+        s.batch.out = out;
+        s.batch.outs = N;
+        CHECK(lq_step_run(w->m, w->b, &w->kv, &s, &err), "%s", err.text);
+        if (!i) world_close(&a); // the device lives as long as its last user
+    }
+    CHECK(!memcmp(alone, second, sizeof alone), "the same logits");
+    world_close(&b);
+}
+
+int main(void) {
+    lq_err err;
+    char rm[100];
+    if (!mkdtemp(dir)) return 1;
+    CHECK(tiny_model(dir, false, &err), "%s", err.text);
+    residual(&(lq_model_opts){.exact = true, .threads = 1});
+    residual(&(lq_model_opts){.threads = 2, .isa = "c"});
+    observer();
+    device_apart();
+    beside();
+    snprintf(rm, sizeof rm, "rm -rf %s", dir);
+    if (system(rm)) return 1;
+    return test_end();
+}
