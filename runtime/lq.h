@@ -66,15 +66,15 @@ void lq_free(void *p);
 // --- requests ---
 
 typedef struct lq_sampling {
-    float temperature;      // 0 = greedy
-    float top_p, min_p;     // 0 = off
-    int top_k;              // 0 = off
+    float temperature;           // 0 = greedy
+    float top_p, min_p, typical; // 0 = off
+    int top_k;                   // 0 = off
     float repetition, presence, frequency; // 0 = off
-    bool seeded;            // else the seed is drawn
-    uint64_t seed;
-    const int32_t *bias_id; // with `biases` entries
-    const float *bias;
     int biases;
+    bool seeded;                 // else the seed is drawn
+    uint64_t seed;
+    const int32_t *bias_id;      // [biases]
+    const float *bias;
 } lq_sampling;
 
 typedef enum lq_finish { LQ_RUNNING, LQ_STOP /* end token or stop string */, LQ_LENGTH, LQ_ABORTED, LQ_FAILED } lq_finish;

@@ -12,10 +12,9 @@ typedef struct run_args {
     lq_common common;
     lq_model_args model;
     const char *prompt, *prompt_file, *seed;
-    int64_t max_tokens, top_k;
-    double temp, top_p, min_p, repeat;
+    lq_request ask; // what the engine is asked, as the options say it
     lq_list stop;
-    bool ignore_eos, special, raw;
+    bool special, raw;
 } run_args;
 
 // One generation: what a step says is printed, and kept for --json.
@@ -161,7 +160,7 @@ static int read_prompt(const run_args *a, int argc, char **argv, const char **pr
     return 0;
 }
 
-static bool generate(lq_model *m, lq_engine *e, const run_args *a, const char *prompt, size_t n, uint64_t seed, reply *r, lq_err *err) {
+static bool generate(lq_model *m, lq_engine *e, const run_args *a, const char *prompt, size_t n, reply *r, lq_err *err) {
     int32_t *ids = NULL;
     size_t count = 0;
     if (!lq_tokenize(m, prompt, n, a->raw ? 0 : LQ_TOK_SPECIAL | LQ_TOK_PARSE, &ids, &count, err)) return false;
@@ -169,17 +168,18 @@ static bool generate(lq_model *m, lq_engine *e, const run_args *a, const char *p
         lq_free(ids);
         return lq_fail(err, LQ_E_USAGE, "the prompt is empty, and this model has no token that begins a text");
     }
-    lq_request q = {.prompt = ids, .prompt_len = count, .max_tokens = (int)a->max_tokens, .stop = a->stop.p, .stops = (int)a->stop.n,
-                    .ignore_eos = a->ignore_eos, .logprobs = a->common.json, .on_event = on_event, .arg = r,
-                    .sampling = {.temperature = (float)a->temp, .top_p = (float)a->top_p, .min_p = (float)a->min_p, .top_k = (int)a->top_k,
-                                 .repetition = (float)a->repeat, .seeded = a->seed != NULL, .seed = seed}};
+    lq_request q = a->ask;
+    q.prompt = ids;
+    q.prompt_len = count;
+    q.on_event = on_event;
+    q.arg = r;
     r->begun = now();
     bool done = lq_generate(e, &q, err);
     lq_free(ids);
     return done || (r->finish == LQ_ABORTED && lq_input_stopped());
 }
 
-static int run_model(const char *path, const run_args *a, const char *prompt, size_t n, uint64_t seed) {
+static int run_model(const char *path, const run_args *a, const char *prompt, size_t n) {
     lq_err err = {0};
     lq_model *m = NULL;
     lq_engine *e = NULL;
@@ -191,7 +191,7 @@ static int run_model(const char *path, const run_args *a, const char *prompt, si
     if (done) {
         lq_input_catch();
         r.model = m;
-        done = generate(m, e, a, prompt, n, seed, &r, &err);
+        done = generate(m, e, a, prompt, n, &r, &err);
         if (done && a->common.json) status = print_json(&r);
         lq_say_text(stdout, r.torn, r.torn_n, true);
         if (!a->common.json && !r.newline) putchar('\n');
@@ -208,11 +208,14 @@ static int run_model(const char *path, const run_args *a, const char *prompt, si
 
 static int run(void *args, int argc, char **argv) {
     run_args *a = args;
-    uint64_t seed = 0;
+    a->ask.stop = a->stop.p;
+    a->ask.stops = (int)a->stop.n;
+    a->ask.logprobs = a->common.json;
     if (a->seed) {
         char *end;
         errno = 0;
-        seed = strtoull(a->seed, &end, 10);
+        a->ask.sampling.seeded = true;
+        a->ask.sampling.seed = strtoull(a->seed, &end, 10);
         if (*a->seed < '0' || *a->seed > '9' || *end || errno)
             return lq_say_usage("run", "--seed: %s is no whole number from 0 to %llu", a->seed, (unsigned long long)UINT64_MAX);
     }
@@ -220,23 +223,28 @@ static int run(void *args, int argc, char **argv) {
     char *owned = NULL;
     size_t n = 0;
     int status = read_prompt(a, argc, argv, &prompt, &n, &owned);
-    if (!status) status = run_model(argv[0], a, prompt, n, seed);
+    if (!status) status = run_model(argv[0], a, prompt, n);
     free(owned);
     return status;
 }
 
+#define ASK(field) offsetof(run_args, ask.field)
 static const lq_opt opts[] = {
     {"prompt", 'p', LQ_OPT_TEXT, offsetof(run_args, prompt), "TEXT", "what to continue; else the word after MODEL, else standard input", NULL, 0, 0},
     {"prompt-file", 0, LQ_OPT_FILE, offsetof(run_args, prompt_file), "FILE", "read the prompt from a file", NULL, 0, 0},
-    {"max-tokens", 'n', LQ_OPT_INT, offsetof(run_args, max_tokens), "N", "stop after N tokens (default: the context's end)", NULL, 1, 1 << 24},
-    {"temp", 0, LQ_OPT_NUM, offsetof(run_args, temp), "X", "temperature; 0 (default): always the likeliest token", NULL, 0, 100},
-    {"top-k", 0, LQ_OPT_INT, offsetof(run_args, top_k), "N", "draw from the N likeliest tokens; 0: off", NULL, 0, 1 << 24},
-    {"top-p", 0, LQ_OPT_NUM, offsetof(run_args, top_p), "X", "draw from the likeliest tokens that together have probability X; 0: off", NULL, 0, 1},
-    {"min-p", 0, LQ_OPT_NUM, offsetof(run_args, min_p), "X", "leave out tokens less likely than X times the likeliest; 0: off", NULL, 0, 1},
-    {"repeat-penalty", 0, LQ_OPT_NUM, offsetof(run_args, repeat), "X", "make tokens that were there less likely; 0 or 1: off", NULL, 0, 100},
+    {"max-tokens", 'n', LQ_OPT_INT32, ASK(max_tokens), "N", "stop after N tokens (default: the context's end)", NULL, 1, 1 << 24},
+    {"min-tokens", 0, LQ_OPT_INT32, ASK(min_tokens), "N", "do not end before N tokens", NULL, 0, 1 << 24},
+    {"temp", 0, LQ_OPT_FLOAT, ASK(sampling.temperature), "X", "temperature; 0 (default): always the likeliest token", NULL, 0, 100},
+    {"top-k", 0, LQ_OPT_INT32, ASK(sampling.top_k), "N", "draw from the N likeliest tokens; 0: off", NULL, 0, 1 << 24},
+    {"top-p", 0, LQ_OPT_FLOAT, ASK(sampling.top_p), "X", "draw from the likeliest tokens that together have probability X; 0: off", NULL, 0, 1},
+    {"min-p", 0, LQ_OPT_FLOAT, ASK(sampling.min_p), "X", "leave out tokens less likely than X times the likeliest; 0: off", NULL, 0, 1},
+    {"typical", 0, LQ_OPT_FLOAT, ASK(sampling.typical), "X", "draw from the most typical tokens of probability X; 0: off", NULL, 0, 1},
+    {"repeat-penalty", 0, LQ_OPT_FLOAT, ASK(sampling.repetition), "X", "make tokens that were there less likely; 0 or 1: off", NULL, 0, 100},
+    {"presence-penalty", 0, LQ_OPT_FLOAT, ASK(sampling.presence), "X", "take X from tokens that were sampled already; 0: off", NULL, -100, 100},
+    {"frequency-penalty", 0, LQ_OPT_FLOAT, ASK(sampling.frequency), "X", "take X for each time they were; 0: off", NULL, -100, 100},
     {"seed", 0, LQ_OPT_TEXT, offsetof(run_args, seed), "N", "the same seed draws the same text (default: a new one each time)", NULL, 0, 0},
     {"stop", 0, LQ_OPT_LIST, offsetof(run_args, stop), "TEXT", "end before this text; may be given again", NULL, 0, 0},
-    {"ignore-eos", 0, LQ_OPT_FLAG, offsetof(run_args, ignore_eos), NULL, "go on past the token that ends a text", NULL, 0, 0},
+    {"ignore-eos", 0, LQ_OPT_FLAG, ASK(ignore_eos), NULL, "go on past the token that ends a text", NULL, 0, 0},
     {"special", 0, LQ_OPT_FLAG, offsetof(run_args, special), NULL, "print every token as it is, special ones too", NULL, 0, 0},
     {"raw", 0, LQ_OPT_FLAG, offsetof(run_args, raw), NULL, "the prompt as it is: add no token that begins a text, read none in it", NULL, 0, 0},
     LQ_MODEL_OPTS(run_args, model),

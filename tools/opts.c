@@ -110,20 +110,23 @@ static bool parse_size(const char *text, size_t *out) {
     return true;
 }
 
+static bool is_whole(const lq_opt *o) { return o->kind == LQ_OPT_INT || o->kind == LQ_OPT_INT32; }
+
 static bool parse_number(const lq_opt *o, const char *text, void *field) {
     char *end;
-    double x;
     errno = 0;
-    if (o->kind == LQ_OPT_INT) {
-        long long i = strtoll(text, &end, 10);
-        x = (double)i;
-        *(int64_t *)field = i;
-    } else {
-        x = strtod(text, &end);
-        *(double *)field = x;
+    const long long i = is_whole(o) ? strtoll(text, &end, 10) : 0;
+    const double x = is_whole(o) ? (double)i : strtod(text, &end);
+    const bool limits = o->min != 0 || o->max != 0;
+    if (end == text || *end || errno || !isfinite(x) || (limits && !(x >= o->min && x <= o->max))) return false;
+    if (o->kind == LQ_OPT_INT32 && i != (int32_t)i) return false;
+    switch (o->kind) {
+    case LQ_OPT_INT: *(int64_t *)field = i; break;
+    case LQ_OPT_INT32: *(int32_t *)field = (int32_t)i; break;
+    case LQ_OPT_FLOAT: *(float *)field = (float)x; break;
+    default: *(double *)field = x;
     }
-    bool limits = o->min != 0 || o->max != 0;
-    return end != text && !*end && !errno && isfinite(x) && (!limits || (x >= o->min && x <= o->max));
+    return true;
 }
 
 static bool list_add(lq_list *l, const char *text) {
@@ -146,12 +149,14 @@ static int set_value(const lq_verb *v, const lq_opt *o, void *args, const char *
         if (!parse_size(text, field)) return lq_say_usage(v->name, "--%s: %s is no size like 512M or 4GiB", o->name, text);
         return 0;
     case LQ_OPT_INT:
+    case LQ_OPT_INT32:
     case LQ_OPT_NUM:
+    case LQ_OPT_FLOAT:
         if (parse_number(o, text, field)) return 0;
         if (o->min != 0 || o->max != 0)
             return lq_say_usage(v->name, "--%s: %s is no %s from %.15g to %.15g", o->name, text,
-                                o->kind == LQ_OPT_INT ? "whole number" : "number", o->min, o->max);
-        return lq_say_usage(v->name, "--%s: %s is no %s", o->name, text, o->kind == LQ_OPT_INT ? "whole number" : "number");
+                                is_whole(o) ? "whole number" : "number", o->min, o->max);
+        return lq_say_usage(v->name, "--%s: %s is no %s", o->name, text, is_whole(o) ? "whole number" : "number");
     }
     return 2;
 }

@@ -10,8 +10,10 @@
 typedef enum lq_opt_kind {
     LQ_OPT_FLAG,   // bool
     LQ_OPT_INT,    // int64_t within [min, max]
+    LQ_OPT_INT32,  // int32_t within [min, max]
     LQ_OPT_SIZE,   // size_t: 512M, 4G, 1.5GiB
     LQ_OPT_NUM,    // double within [min, max]
+    LQ_OPT_FLOAT,  // float within [min, max]
     LQ_OPT_TEXT,   // const char *
     LQ_OPT_FILE,   // const char *, completed as a file
     LQ_OPT_CHOICE, // const char *, one of what `choice` tells

@@ -12,12 +12,32 @@ enum { MAX_STOPS = 64, MAX_STOP_BYTES = 4096, MAX_CHOICES = 128, MAX_BIASES = 1 
 static bool in_range(const char *name, double v, double min, double max, lq_err *err) {
     return (v >= min && v <= max) || lq_fail(err, LQ_E_USAGE, "%s is %g, expected %g to %g", name, v, min, max);
 }
+// The numbers that are handed on to the sampler as they are, and their limits. Each is a float, or `whole` an int.
+static const struct {
+    const char *name;
+    bool whole;
+    size_t from, to; // in lq_sampling, in lq_draw
+    double min, max;
+} numbers[] = {
+#define NUMBER(field) offsetof(lq_sampling, field), offsetof(lq_draw, field)
+    {"temperature", false, NUMBER(temperature), 0, 100},
+    {"top_p", false, NUMBER(top_p), 0, 1},
+    {"min_p", false, NUMBER(min_p), 0, 1},
+    {"typical_p", false, NUMBER(typical), 0, 1},
+    {"top_k", true, NUMBER(top_k), 0, INT32_MAX},
+    {"repetition_penalty", false, NUMBER(repetition), 0, 100},
+    {"presence_penalty", false, NUMBER(presence), -100, 100},
+    {"frequency_penalty", false, NUMBER(frequency), -100, 100},
+};
+enum { NUMBERS = sizeof numbers / sizeof *numbers };
+
 static bool check_sampling(const lq_model *m, const lq_sampling *s, lq_err *err) {
-    if (!in_range("temperature", s->temperature, 0, 100, err) || !in_range("top_p", s->top_p, 0, 1, err) || !in_range("min_p", s->min_p, 0, 1, err) ||
-        !in_range("top_k", s->top_k, 0, INT32_MAX, err) || !in_range("repetition_penalty", s->repetition, 0, 100, err) ||
-        !in_range("presence_penalty", s->presence, -100, 100, err) || !in_range("frequency_penalty", s->frequency, -100, 100, err) ||
-        !in_range("number of biases", s->biases, 0, MAX_BIASES, err))
-        return false;
+    for (size_t i = 0; i < NUMBERS; i++) {
+        const void *at = (const char *)s + numbers[i].from;
+        const double v = numbers[i].whole ? *(const int *)at : (double)*(const float *)at;
+        if (!in_range(numbers[i].name, v, numbers[i].min, numbers[i].max, err)) return false;
+    }
+    if (!in_range("number of biases", s->biases, 0, MAX_BIASES, err)) return false;
     if (s->repetition > 0 && s->repetition < 0.01f) return lq_fail(err, LQ_E_USAGE, "repetition_penalty is %g, expected 0 (off) or 0.01 to 100", (double)s->repetition);
     if (s->biases && (!s->bias_id || !s->bias)) return lq_fail(err, LQ_E_USAGE, "%d biases, but no list of them", s->biases);
     for (int i = 0; i < s->biases; i++) {
@@ -161,9 +181,9 @@ void lq_seq_draw(const lq_model *m, const lq_seq *s, lq_draw *d) {
     const lq_sampling *p = &q->r.sampling;
     const int sampled = s->len - s->prompt, ends = m->desc.eoses + q->r.stop_id_count;
     *d = (lq_draw){.bias_id = q->bias_id, .bias = q->bias, .biases = p->biases + (sampled < q->r.min_tokens ? ends : 0), .seen = s->seen, .seen_n = s->seen_n,
-                   .prompt_n = s->prompt_n, .seens = s->seens, .repetition = p->repetition, .presence = p->presence, .frequency = p->frequency,
-                   .temperature = p->temperature, .min_p = p->min_p, .top_p = p->top_p, .top_k = p->top_k, .seed = q->seed, .choice = (uint32_t)s->choice,
-                   .position = (uint32_t)s->len, .top_n = q->r.logprobs ? q->r.top_n : 0};
+                   .prompt_n = s->prompt_n, .seens = s->seens, .seed = q->seed, .choice = (uint32_t)s->choice, .position = (uint32_t)s->len,
+                   .top_n = q->r.logprobs ? q->r.top_n : 0};
+    for (size_t i = 0; i < NUMBERS; i++) memcpy((char *)d + numbers[i].to, (const char *)p + numbers[i].from, sizeof(float));
 }
 
 // --- text ---

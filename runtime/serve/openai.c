@@ -53,7 +53,7 @@ void lq_refusal_write(const lq_refusal *no, lq_text *out) {
 
 typedef enum field_kind {
     IGNORED,    // cannot change the answer
-    INT, NUM, BOOL,
+    INT, LONG, NUM, BOOL, // int, int64_t, float, bool
     READ,       // by a function
     ONLY_FALSE, ONLY_TRUE, ONLY_ONE, ONLY_EMPTY // what others offer and lq does not: accepted where it asks for nothing
 } field_kind;
@@ -78,21 +78,26 @@ static bool asks_nothing(field_kind kind, const cJSON *v) {
 
 static bool int_read(const field *f, const cJSON *obj, void *base, lq_refusal *no) {
     const bool any = f->min == 0 && f->max == 0;
+    void *at = (char *)base + f->offset;
+    int64_t v = 0;
     lq_err err;
-    if (lq_json_int(obj, f->name, any ? INT64_MIN : (int64_t)f->min, any ? INT64_MAX : (int64_t)f->max, (int64_t *)((char *)base + f->offset), "request", &err))
-        return true;
-    return lq_refuse(no, 400, f->name, NULL, "%s", err.text);
+    if (!lq_json_int(obj, f->name, any ? INT64_MIN : (int64_t)f->min, any ? INT64_MAX : (int64_t)f->max, &v, "request", &err))
+        return lq_refuse(no, 400, f->name, NULL, "%s", err.text);
+    if (f->kind == INT) *(int *)at = (int)v;
+    else *(int64_t *)at = v;
+    return true;
 }
 
 static bool field_take(const lq_api *api, const field *f, const cJSON *obj, const cJSON *v, void *base, lq_refusal *no) {
-    double *num = (double *)(void *)((char *)base + f->offset);
+    float *num = (float *)(void *)((char *)base + f->offset);
     switch (f->kind) {
     case IGNORED: return true;
-    case INT: return int_read(f, obj, base, no);
+    case INT:
+    case LONG: return int_read(f, obj, base, no);
     case NUM:
         if (!cJSON_IsNumber(v) || !(v->valuedouble >= f->min && v->valuedouble <= f->max))
             return lq_refuse(no, 400, f->name, NULL, "%s: expected a number from %g to %g", f->name, f->min, f->max);
-        *num = v->valuedouble;
+        *num = (float)v->valuedouble;
         return true;
     case BOOL:
         if (!cJSON_IsBool(v)) return lq_refuse(no, 400, f->name, NULL, "%s: expected true or false", f->name);
@@ -178,11 +183,11 @@ static bool stop_read(const lq_api *api, const cJSON *v, void *base, lq_refusal 
     lq_completion *c = base;
     (void)api;
     const cJSON *first = cJSON_IsArray(v) ? v->child : v;
-    if (!(c->stop = calloc(MAX_STOPS, sizeof *c->stop))) return lq_refuse(no, 500, NULL, NULL, "no memory for a request");
+    if (!(c->ask.stop = c->stop = calloc(MAX_STOPS, sizeof *c->stop))) return lq_refuse(no, 500, NULL, NULL, "no memory for a request");
     for (const cJSON *s = first; s; s = s == v ? NULL : s->next) {
         if (!cJSON_IsString(s) || !*s->valuestring) return lq_refuse(no, 400, "stop", NULL, "stop: expected a text that is not empty, or an array of them");
-        if (c->stops == MAX_STOPS) return lq_refuse(no, 400, "stop", NULL, "stop: expected at most %d texts", MAX_STOPS);
-        c->stop[c->stops++] = s->valuestring;
+        if (c->ask.stops == MAX_STOPS) return lq_refuse(no, 400, "stop", NULL, "stop: expected at most %d texts", MAX_STOPS);
+        c->stop[c->ask.stops++] = s->valuestring;
     }
     return true;
 }
@@ -192,7 +197,8 @@ static bool stop_ids_read(const lq_api *api, const cJSON *v, void *base, lq_refu
     size_t n = 0;
     if (!cJSON_IsArray(v)) return lq_refuse(no, 400, "stop_token_ids", NULL, "stop_token_ids: expected an array of tokens");
     if (!ids_read(api, "stop_token_ids", v, MAX_STOP_IDS, &c->stop_ids, &n, no)) return false;
-    c->stop_id_count = (int64_t)n;
+    c->ask.stop_ids = c->stop_ids;
+    c->ask.stop_id_count = (int)n;
     return true;
 }
 
@@ -201,8 +207,9 @@ static bool bias_read(const lq_api *api, const cJSON *v, void *base, lq_refusal 
     if (!cJSON_IsObject(v)) return lq_refuse(no, 400, "logit_bias", NULL, "logit_bias: expected an object of token: bias");
     const int n = cJSON_GetArraySize(v);
     if (n > MAX_BIASES) return lq_refuse(no, 400, "logit_bias", NULL, "logit_bias: %d entries, expected at most %d", n, MAX_BIASES);
-    c->bias_id = malloc((size_t)(n + 1) * sizeof *c->bias_id);
-    c->bias = malloc((size_t)(n + 1) * sizeof *c->bias);
+    lq_sampling *sampling = &c->ask.sampling;
+    sampling->bias_id = c->bias_id = malloc((size_t)(n + 1) * sizeof *c->bias_id);
+    sampling->bias = c->bias = malloc((size_t)(n + 1) * sizeof *c->bias);
     if (!c->bias_id || !c->bias) return lq_refuse(no, 500, NULL, NULL, "no memory for a request");
     for (const cJSON *b = v->child; b; b = b->next) {
         char *end;
@@ -212,10 +219,16 @@ static bool bias_read(const lq_api *api, const cJSON *v, void *base, lq_refusal 
             return lq_refuse(no, 400, "logit_bias", NULL, "logit_bias: %.40s is no token: expected 0 to %d", b->string, api->vocab - 1);
         if (!cJSON_IsNumber(b) || !(b->valuedouble >= -100 && b->valuedouble <= 100))
             return lq_refuse(no, 400, "logit_bias", NULL, "logit_bias: the bias of %ld must be a number from -100 to 100", id);
-        c->bias_id[c->biases] = (int32_t)id;
-        c->bias[c->biases++] = (float)b->valuedouble;
+        c->bias_id[sampling->biases] = (int32_t)id;
+        c->bias[sampling->biases++] = (float)b->valuedouble;
     }
     return true;
+}
+
+static bool seed_read(const lq_api *api, const cJSON *v, void *base, lq_refusal *no) {
+    static const field row = {"seed", LONG, offsetof(lq_completion, ask.sampling.seed), 0, 0, NULL};
+    (void)api, (void)v;
+    return ((lq_completion *)base)->ask.sampling.seeded = int_read(&row, ((lq_completion *)base)->tree, base, no);
 }
 
 static bool stream_options_read(const lq_api *api, const cJSON *v, void *base, lq_refusal *no) {
@@ -240,29 +253,30 @@ static bool response_format_read(const lq_api *api, const cJSON *v, void *base, 
 static const field completion_fields[] = {
     {"model", READ, 0, 0, 0, model_read},
     {"prompt", READ, 0, 0, 0, prompt_read},
-    {"max_tokens", INT, AT(max_tokens), 0, INT_MAX, NULL},
-    {"min_tokens", INT, AT(min_tokens), 0, INT_MAX, NULL},
-    {"n", INT, AT(n), 1, 128, NULL},
-    {"best_of", INT, AT(best_of), 1, 128, NULL},
-    {"logprobs", INT, AT(logprobs), 0, MAX_TOP, NULL},
+    {"max_tokens", INT, AT(ask.max_tokens), 0, INT_MAX, NULL},
+    {"min_tokens", INT, AT(ask.min_tokens), 0, INT_MAX, NULL},
+    {"n", INT, AT(ask.n), 1, 128, NULL},
+    {"best_of", LONG, AT(best_of), 1, 128, NULL},
+    {"logprobs", LONG, AT(logprobs), 0, MAX_TOP, NULL},
     {"echo", BOOL, AT(echo), 0, 0, NULL},
     {"stream", BOOL, AT(stream), 0, 0, NULL},
     {"stream_options", READ, 0, 0, 0, stream_options_read},
-    {"temperature", NUM, AT(temperature), 0, 100, NULL},
-    {"top_p", NUM, AT(top_p), 0, 1, NULL},
-    {"min_p", NUM, AT(min_p), 0, 1, NULL},
-    {"top_k", INT, AT(top_k), -1, INT_MAX, NULL},
-    {"seed", INT, AT(seed), 0, 0, NULL},
-    {"presence_penalty", NUM, AT(presence), -2, 2, NULL},
-    {"frequency_penalty", NUM, AT(frequency), -2, 2, NULL},
-    {"repetition_penalty", NUM, AT(repetition), 0.01, 100, NULL},
+    {"temperature", NUM, AT(ask.sampling.temperature), 0, 100, NULL},
+    {"top_p", NUM, AT(ask.sampling.top_p), 0, 1, NULL},
+    {"min_p", NUM, AT(ask.sampling.min_p), 0, 1, NULL},
+    {"typical_p", NUM, AT(ask.sampling.typical), 0, 1, NULL},
+    {"top_k", INT, AT(ask.sampling.top_k), -1, INT_MAX, NULL},
+    {"seed", READ, 0, 0, 0, seed_read},
+    {"presence_penalty", NUM, AT(ask.sampling.presence), -2, 2, NULL},
+    {"frequency_penalty", NUM, AT(ask.sampling.frequency), -2, 2, NULL},
+    {"repetition_penalty", NUM, AT(ask.sampling.repetition), 0.01, 100, NULL},
     {"logit_bias", READ, 0, 0, 0, bias_read},
     {"stop", READ, 0, 0, 0, stop_read},
     {"stop_token_ids", READ, 0, 0, 0, stop_ids_read},
-    {"include_stop_str_in_output", BOOL, AT(keep_stop), 0, 0, NULL},
-    {"ignore_eos", BOOL, AT(ignore_eos), 0, 0, NULL},
+    {"include_stop_str_in_output", BOOL, AT(ask.keep_stop), 0, 0, NULL},
+    {"ignore_eos", BOOL, AT(ask.ignore_eos), 0, 0, NULL},
     {"add_special_tokens", BOOL, AT(special), 0, 0, NULL},
-    {"priority", INT, AT(priority), INT_MIN, INT_MAX, NULL},
+    {"priority", INT, AT(ask.priority), INT_MIN, INT_MAX, NULL},
     {"response_format", READ, 0, 0, 0, response_format_read},
     {"suffix", ONLY_EMPTY, 0, 0, 0, NULL},
     {"use_beam_search", ONLY_FALSE, 0, 0, 0, NULL},
@@ -280,27 +294,41 @@ static const field completion_fields[] = {
 
 // What one field says about another.
 static bool fields_agree(lq_completion *c, lq_refusal *no) {
+    const lq_request *q = &c->ask;
     if (!c->prompt_count) return lq_refuse(no, 400, "prompt", NULL, "prompt: expected a text, an array of texts, or tokens");
-    if (c->best_of && c->best_of != c->n)
-        return lq_refuse(no, 400, "best_of", "unsupported_value", "best_of: this server supports only best_of equal to n (%" PRId64 ")", c->n);
-    if (c->prompt_count * c->n > MAX_CHOICES)
+    if (c->best_of && c->best_of != q->n)
+        return lq_refuse(no, 400, "best_of", "unsupported_value", "best_of: this server supports only best_of equal to n (%d)", q->n);
+    if (c->prompt_count * q->n > MAX_CHOICES)
         return lq_refuse(no, 400, "n", NULL, "n: %" PRId64 " prompts times n is %" PRId64 " choices, expected at most %d", c->prompt_count,
-                         c->prompt_count * c->n, MAX_CHOICES);
-    if (!c->max_tokens && !c->echo) return lq_refuse(no, 400, "max_tokens", NULL, "max_tokens: 0 asks for nothing without echo");
-    if (!c->max_tokens && c->n > 1) return lq_refuse(no, 400, "n", NULL, "n: expected 1 where max_tokens is 0");
-    if (c->min_tokens > c->max_tokens) return lq_refuse(no, 400, "min_tokens", NULL, "min_tokens: more than max_tokens (%" PRId64 ")", c->max_tokens);
-    if (c->stream_options && !c->stream) return lq_refuse(no, 400, "stream_options", NULL, "stream_options: only with \"stream\": true");
+                         c->prompt_count * q->n, MAX_CHOICES);
+    if (!q->max_tokens && !c->echo)
+        return lq_refuse(no, 400, "max_tokens", NULL, "max_tokens: 0 asks for nothing without echo");
+    if (!q->max_tokens && q->n > 1) return lq_refuse(no, 400, "n", NULL, "n: expected 1 where max_tokens is 0");
+    if (q->min_tokens > q->max_tokens)
+        return lq_refuse(no, 400, "min_tokens", NULL, "min_tokens: more than max_tokens (%d)", q->max_tokens);
+    if (c->stream_options && !c->stream)
+        return lq_refuse(no, 400, "stream_options", NULL, "stream_options: only with \"stream\": true");
     return true;
 }
 
 bool lq_openai_parse(const lq_api *api, const char *body, size_t n, lq_completion *c, lq_refusal *no) {
-    *c = (lq_completion){.max_tokens = 16, .n = 1, .logprobs = -1, .temperature = 1, .top_p = 1, .repetition = 1, .special = true};
+    *c = (lq_completion){.ask = {.max_tokens = 16, .n = 1, .sampling = {.temperature = 1, .top_p = 1, .repetition = 1}},
+                         .logprobs = -1, .special = true};
+    lq_sampling *s = &c->ask.sampling;
     if (!body_parse(api, body, n, &c->tree, no)) return false;
-    const cJSON *seed = cJSON_GetObjectItemCaseSensitive(c->tree, "seed");
-    c->seeded = seed && !cJSON_IsNull(seed);
-    if (fields_read(api, completion_fields, sizeof completion_fields / sizeof *completion_fields, c->tree, "", c, no) && fields_agree(c, no)) return true;
-    lq_completion_free(c);
-    return false;
+    if (!fields_read(api, completion_fields, sizeof completion_fields / sizeof *completion_fields, c->tree, "", c, no) ||
+        !fields_agree(c, no)) {
+        lq_completion_free(c);
+        return false;
+    }
+    // The engine reads 0 as "off"; here a top_p of 0 means the likeliest token alone, and a top_k of -1 is off.
+    if (!(s->top_p > 0)) s->top_p = 1e-9f;
+    if (s->top_k < 0) s->top_k = 0;
+    c->ask.score_only = !c->ask.max_tokens;
+    c->ask.logprobs = c->logprobs >= 0;
+    c->ask.prompt_logprobs = c->ask.logprobs && c->echo;
+    c->ask.top_n = c->logprobs > 0 ? (int)c->logprobs : 0;
+    return true;
 }
 
 void lq_completion_free(lq_completion *c) {
@@ -316,7 +344,7 @@ void lq_completion_free(lq_completion *c) {
 
 bool lq_openai_encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
     const int flags = (c->special ? LQ_TOK_SPECIAL : 0) | LQ_TOK_PARSE;
-    const size_t answer = (size_t)c->max_tokens;
+    const size_t answer = (size_t)c->ask.max_tokens;
     for (int64_t i = 0; i < c->prompt_count; i++) {
         lq_prompt *p = &c->prompts[i];
         lq_err err;
@@ -331,16 +359,10 @@ bool lq_openai_encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
 }
 
 lq_request lq_openai_request(const lq_completion *c, int64_t prompt) {
-    return (lq_request){
-        .prompt = c->prompts[prompt].ids, .prompt_len = c->prompts[prompt].count, .max_tokens = (int)c->max_tokens, .score_only = !c->max_tokens,
-        .min_tokens = (int)c->min_tokens, .n = (int)c->n, .stop = c->stop, .stops = (int)c->stops, .stop_ids = c->stop_ids,
-        .stop_id_count = (int)c->stop_id_count, .ignore_eos = c->ignore_eos, .keep_stop = c->keep_stop, .logprobs = c->logprobs >= 0,
-        .prompt_logprobs = c->logprobs >= 0 && c->echo, .top_n = c->logprobs > 0 ? (int)c->logprobs : 0, .priority = (int)c->priority,
-        // The engine reads 0 as "off"; a top_p of 0 means the likeliest token alone.
-        .sampling = {.temperature = (float)c->temperature, .top_p = c->top_p > 0 ? (float)c->top_p : 1e-9f, .min_p = (float)c->min_p,
-                     .top_k = c->top_k > 0 ? (int)c->top_k : 0, .repetition = (float)c->repetition, .presence = (float)c->presence,
-                     .frequency = (float)c->frequency, .seeded = c->seeded, .seed = (uint64_t)c->seed, .bias_id = c->bias_id, .bias = c->bias,
-                     .biases = (int)c->biases}};
+    lq_request q = c->ask;
+    q.prompt = c->prompts[prompt].ids;
+    q.prompt_len = c->prompts[prompt].count;
+    return q;
 }
 
 // --- answers ---
@@ -367,9 +389,9 @@ static bool answer_echo(lq_answer *a, const lq_completion *c) {
 }
 
 bool lq_answer_begin(lq_answer *a, const lq_api *api, const lq_completion *c, uint64_t number, int64_t now) {
-    *a = (lq_answer){.api = api, .created = now, .stream = c->stream, .usage = c->usage, .echo = c->echo, .logprobs = c->logprobs >= 0,
-                     .top_n = c->logprobs > 0 ? (int)c->logprobs : 0, .prompt_count = c->prompt_count, .n = c->n,
-                     .open = c->prompt_count * c->n};
+    *a = (lq_answer){.api = api, .created = now, .stream = c->stream, .usage = c->usage, .echo = c->echo, .logprobs = c->ask.logprobs,
+                     .top_n = c->ask.top_n, .prompt_count = c->prompt_count, .n = c->ask.n,
+                     .open = c->prompt_count * c->ask.n};
     snprintf(a->id, sizeof a->id, "cmpl-%016" PRIx64, number);
     if (!(a->choices = calloc((size_t)a->open, sizeof *a->choices))) return false;
     for (int64_t i = 0; i < a->prompt_count; i++) a->prompt_tokens += (int64_t)c->prompts[i].count;

@@ -37,14 +37,12 @@ typedef struct lq_prompt {
 typedef struct lq_completion {
     lq_prompt *prompts; // [prompt_count]
     int64_t prompt_count;
-    int64_t max_tokens, min_tokens, n, best_of, logprobs /* -1: none */, top_k, seed, priority;
-    double temperature, top_p, min_p, presence, frequency, repetition;
-    bool seeded, stream, stream_options, usage, echo, ignore_eos, keep_stop, special;
-    const char **stop; // [stops], borrowed from the tree
-    int32_t *stop_ids; // [stop_id_count]
-    int32_t *bias_id;  // [biases]
-    float *bias;       // [biases]
-    int64_t stops, stop_id_count, biases;
+    lq_request ask;    // for each of them: what the engine is asked, as the fields say it
+    int64_t best_of, logprobs /* -1: none */;
+    bool stream, stream_options, usage, echo, special;
+    const char **stop; // what `ask` points to; the texts are borrowed from the tree
+    int32_t *stop_ids, *bias_id;
+    float *bias;
     cJSON *tree;
 } lq_completion;
 

@@ -3,7 +3,7 @@
 # Starts the program itself on free loopback ports. LQ: the program (build/release/lq); LQ_MODEL: the model (else calib_data/demo, and
 # for what is asked in one server a sentencepiece model, where numpy and ../shared/data are); LQ_SLOW: a factor on every time limit,
 # for builds with sanitizers. Names of tests as arguments: those alone.
-import asyncio, http.client, json, math, os, pathlib, random, signal, socket, struct, subprocess, sys, tempfile, threading, time
+import asyncio, http.client, json, math, os, pathlib, random, re, signal, socket, struct, subprocess, sys, tempfile, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LQ = os.environ.get("LQ", str(ROOT / "build/release/lq"))
@@ -261,6 +261,48 @@ def test_stream(s):
                     check([v for x in mine for v in x["logprobs"][k]] == c["logprobs"][k], "logprobs in chunks", k)
     plain = events(s.ask("POST", "/v1/completions", {"model": "demo", "prompt": "Once", "stream": True})[2])
     check(all("usage" not in e for e in plain[:-1]), "usage only where asked for")
+
+
+# A field of a completion, the option of `lq run` that is the same (None: there is none), a value, and what both are asked beside it.
+COLD, WARM, STOP = {"temperature": 0}, {"temperature": 1.5, "seed": 7}, {"temperature": 0, "stop": " "}
+SAMPLING = [
+    ("temperature", "--temp", 0.6, WARM), ("seed", "--seed", 2 ** 63 - 1, WARM), ("top_k", "--top-k", 2, WARM), ("top_p", "--top-p", 0.3, WARM),
+    ("min_p", "--min-p", 0.3, WARM), ("typical_p", "--typical", 0.2, WARM), ("repetition_penalty", "--repeat-penalty", 1.9, COLD),
+    ("presence_penalty", "--presence-penalty", 2, WARM), ("frequency_penalty", "--frequency-penalty", 2, WARM),
+    ("max_tokens", "--max-tokens", 9, COLD), ("min_tokens", "--min-tokens", 30, STOP), ("stop", "--stop", " ", COLD),
+    ("ignore_eos", "--ignore-eos", True, {"temperature": 0, "prompt": "The end.", "max_tokens": 60}), ("n", None, 2, COLD),
+    ("include_stop_str_in_output", None, True, STOP), ("priority", None, 3, COLD),
+]
+
+
+def test_sampling(s):
+    """Each field arrives at the sampler: it changes the answer, to what the same option of `lq run` makes of it."""
+    options = {field: option for field, option, _, _ in SAMPLING}
+
+    def cli(prompt, **body):
+        words = [w for k, v in body.items() for w in ([options[k]] if v is True else [options[k], str(v)])]
+        p = subprocess.run([LQ, "run", MODEL, prompt, "-q", *words], capture_output=True, timeout=60 * SLOW)
+        return p.stdout.decode().removesuffix("\n") if p.returncode == 0 else p.stderr.decode()
+    for field, option, value, beside in SAMPLING:
+        ask = {"prompt": "Once upon a time", "max_tokens": 40, **beside}
+        if field != "ignore_eos":
+            ask["ignore_eos"] = True
+        without = s.post(ask)["choices"][0]
+        answer = s.post({**ask, field: value})["choices"]
+        if field == "n":
+            check(len(answer) == value, "n", answer)
+        elif field == "ignore_eos" and without["finish_reason"] != "stop":
+            skip("ignore_eos: this model does not end a text")
+        elif field != "priority":  # a lone request does not show that one
+            check(answer[0]["text"] != without["text"], field, "has no effect", repr(without))
+        if option:
+            got = cli(**{**ask, field: value})
+            check(got == answer[0]["text"].removesuffix("\n"), field, "of the server and", option, "of lq run differ", repr(answer[0]["text"]), repr(got))
+    # No row of the two programs' tables is without one here.
+    for name, pattern in (("runtime/serve/openai.c", r'{"(\w+)", \w+, AT\(ask\.'), ("tools/lq_run.c", r'{"([\w-]+)", [^,]*, \w+, ASK\(')):
+        rows = set(re.findall(pattern, (ROOT / name).read_text()))
+        known = set(options) | {o[2:] for o in options.values() if o}
+        check(len(rows) > 8 and rows <= known, name, "has fields that no row of SAMPLING tries:", rows - known)
 
 
 def test_refusals(s):
@@ -567,6 +609,27 @@ def test_queue():
     s.stop()
 
 
+def test_priority():
+    s = Server("--max-seqs", "1")
+    ended = []
+
+    def one(name, **more):
+        s.ask("POST", "/v1/completions", {**long_ask(), **more})
+        ended.append(name)
+    # The first holds the only place until the other two wait.
+    threads = [threading.Thread(target=one, args=("first",), kwargs={"prompt": ["Once"] * 8, "priority": 2})]
+    threads[0].start()
+    for name, waiting, more in (("low", 1, {"max_tokens": LONG // 2}), ("high", 2, {"max_tokens": LONG // 2, "priority": 1})):
+        end = time.monotonic() + 10 * SLOW
+        while s.metrics()["vllm:num_requests_waiting"] < waiting and time.monotonic() < end:
+            time.sleep(0.002)
+        threads.append(threading.Thread(target=one, args=(name,), kwargs=more))
+        threads[-1].start()
+    [t.join() for t in threads]
+    check(ended.index("high") < ended.index("low"), "the higher priority goes first", ended)
+    s.stop()
+
+
 def test_key():
     with tempfile.NamedTemporaryFile("w") as f:
         f.write("s3cret-key\n")
@@ -672,9 +735,9 @@ def run(tests, want):
     s.stop()
 
 
-ONE = [test_endpoints, test_completion, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_together, test_cut_streams,
+ONE = [test_endpoints, test_completion, test_sampling, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_together, test_cut_streams,
        test_gone, test_half_close, test_slow_reader]
-ALONE = [test_lingering, test_queue, test_key, test_drain, test_start]
+ALONE = [test_lingering, test_queue, test_priority, test_key, test_drain, test_start]
 
 
 def main():

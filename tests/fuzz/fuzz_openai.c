@@ -21,16 +21,18 @@ static void refused(const lq_refusal *no) {
 }
 
 static void taken(const lq_completion *c, const lq_api *api) {
-    must(c->prompt_count > 0 && c->n >= 1 && c->n <= 128 && c->max_tokens >= 0 && c->logprobs >= -1 && c->logprobs <= 5);
-    must(c->temperature >= 0 && c->top_p >= 0 && c->top_p <= 1 && c->min_p >= 0 && c->min_p <= 1 && c->repetition > 0);
+    const lq_request *q = &c->ask;
+    const lq_sampling *s = &q->sampling;
+    must(c->prompt_count > 0 && q->n >= 1 && q->n <= 128 && q->max_tokens >= 0 && c->logprobs >= -1 && c->logprobs <= 5);
+    must(s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && s->min_p >= 0 && s->min_p <= 1 && s->repetition > 0 && s->top_k >= 0);
     for (int64_t i = 0; i < c->prompt_count; i++) {
         const lq_prompt *p = &c->prompts[i];
         must(p->text ? strlen(p->text) == p->len : p->ids != NULL);
         for (size_t k = 0; k < p->count; k++) must(p->ids[k] >= 0 && p->ids[k] < api->vocab);
     }
-    for (int64_t i = 0; i < c->stops; i++) must(c->stop[i] && *c->stop[i]);
-    for (int64_t i = 0; i < c->biases; i++) must(c->bias_id[i] >= 0 && c->bias_id[i] < api->vocab);
-    for (int64_t i = 0; i < c->prompt_count; i++) must(lq_openai_request(c, i).n == c->n);
+    for (int64_t i = 0; i < q->stops; i++) must(q->stop[i] && *q->stop[i]);
+    for (int64_t i = 0; i < s->biases; i++) must(s->bias_id[i] >= 0 && s->bias_id[i] < api->vocab);
+    for (int64_t i = 0; i < c->prompt_count; i++) must(lq_openai_request(c, i).n == q->n);
 }
 
 static void stream_check(const lq_text *out) {
@@ -48,15 +50,15 @@ static void stream_check(const lq_text *out) {
 static void answered(const lq_api *api, lq_completion *c, const char *text, size_t n) {
     lq_answer a;
     c->echo = c->echo && c->prompts[0].text && c->prompt_count == 1; // tokens to echo would need a model
-    c->logprobs = -1;
+    c->ask.logprobs = false;
     must(lq_answer_begin(&a, api, c, 1, 2));
-    const int64_t choices = c->prompt_count * c->n;
+    const int64_t choices = c->prompt_count * c->ask.n;
     for (int64_t i = 0; i < choices; i++)
         for (size_t at = 0, step; at <= n; at += step) {
             step = 1 + (at + (size_t)i) % 7;
             if (step > n - at) step = n - at + 1;
             const size_t len = at + step > n ? n - at : step;
-            lq_answer_event(&a, i / c->n, &(lq_event){.choice = (int)(i % c->n), .text = text + at, .text_len = len, .stop_index = -1,
+            lq_answer_event(&a, i / c->ask.n, &(lq_event){.choice = (int)(i % c->ask.n), .text = text + at, .text_len = len, .stop_index = -1,
                                                       .finish = at + step > n ? LQ_STOP : LQ_RUNNING, .sampled_tokens = 3});
         }
     must(a.open == 0 && !a.out.failed && !a.failure.status);
@@ -75,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     taken(&c, &api);
-    if (c.prompt_count * c.n <= 8 && size <= 4096) answered(&api, &c, body, size);
+    if (c.prompt_count * c.ask.n <= 8 && size <= 4096) answered(&api, &c, body, size);
     lq_completion_free(&c);
     return 0;
 }
