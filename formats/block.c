@@ -28,8 +28,17 @@ void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q) {
 
 // --- sizes ---
 
+// Integers meet integers, E4M3 what is eight bits wide; one scale for all rows is the file's, and only such a one has a zero point.
+static bool act_ok(const lq_wtype *t) {
+    const lq_atype *a = &t->act;
+    if (a->elem == LQ_F32) return !a->group && !a->fixed && !a->asym;
+    if (a->group < 0 || a->group % 16 || (a->fixed && a->group) || (a->asym && !a->fixed)) return false;
+    if (a->elem == LQ_I8) return t->kind == LQ_W_INT;
+    return a->elem == LQ_E4M3 && !a->asym && t->kind == LQ_W_FLOAT && (t->elem == LQ_E4M3 || t->elem == LQ_E5M2);
+}
+
 static bool type_ok(const lq_wtype *t) {
-    if (t->elem < 0 || t->elem >= LQ_DTYPES) return false;
+    if (t->elem < 0 || t->elem >= LQ_DTYPES || !act_ok(t)) return false;
     if (t->kind == LQ_W_PLAIN) return true;
     bool coded = t->kind == LQ_W_INT || t->kind == LQ_W_TABLE;
     return t->bits >= 1 && t->bits <= 8 && (coded || t->kind == LQ_W_FLOAT) && t->group >= 0 && t->group % 16 == 0 && t->rows >= 0 &&
@@ -58,10 +67,17 @@ bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *ou
 
 // x86: tiles of 16 rows; 64 bytes hold 16 rows x 8 k of int4 or x 4 k of int8. N is padded to 16, K to the group, or to 128 where a row
 // has one scale (the activations' group, so that no kernel meets a part of one). A dot product over a larger group would leave int32.
+// Kernels want activations in cells of the weight's group, or in parts of 128 where a row has one scale; with zero points only where a
+// row's products are one int32.
+static bool x86_act_ok(const lq_wtype *t, int64_t k) {
+    if (t->act.elem != LQ_I8) return t->act.elem == LQ_F32;
+    if (t->act.asym) return !t->group && k <= 32768;
+    return !t->group || t->act.group % t->group == 0;
+}
 static bool x86_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
     *out = (lq_weight_size){0};
     if (!type_ok(t) || !shape_ok(n, k) || t->kind != LQ_W_INT || (t->bits != 4 && t->bits != 8)) return false;
-    if (t->rows > 1 || t->group > 32768) return false;
+    if (t->rows > 1 || t->group > 32768 || !x86_act_ok(t, k)) return false;
     size_t step = t->bits == 4 ? 8 : 4, to = t->group ? (size_t)t->group : 128;
     size_t tiles = ((size_t)n + 15) / 16, groups = (size_t)lq_weight_groups(t, k);
     size_t wide = ((size_t)k + to - 1) / to * to;

@@ -3,15 +3,10 @@
 #include "kernels/pack.h"
 #include <string.h>
 
+bool lq_pack_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) { return lq_layout_sizes(layout, t, n, k, out); }
 bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k) {
-    if (n < 1 || k < 1) return false;
-    if (layout == LQ_ANY) return true;
-    return layout == LQ_X86 && t->kind == LQ_W_INT && (t->bits == 4 || t->bits == 8) && t->rows <= 1 && t->group >= 0 &&
-           t->group % 16 == 0 && t->group <= LQ_GROUP_MAX;
-}
-
-bool lq_pack_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
-    return lq_pack_has(layout, t, n, k) && lq_layout_sizes(layout, t, n, k, out);
+    lq_weight_size size;
+    return lq_layout_sizes(layout, t, n, k, &size);
 }
 
 // --- x86: a word is 32 bits of one row: 8 codes of 4 bits (the low nibbles are k 0-3, the high ones k 4-7) or 4 codes of 8 ---
@@ -157,4 +152,30 @@ void lq_weight_row(const lq_weight *w, int64_t row, float *dst) {
         dst[w->perm ? w->perm[c] : c] = (float)(code - zero) * scale_at(w, cell);
     }
     for (int32_t o = 0; o < w->outliers; o++) dst[w->perm ? w->perm[w->outlier[o]] : w->outlier[o]] = lq_bf16_f32(w->outlier_w[row * w->outliers + o]);
+}
+
+void lq_code_sums(const lq_weight *w, int32_t *sum) {
+    const lq_wtype *t = &w->type;
+    const pack_job j = job_of(w, (lq_weight_out){0});
+    const int per = 32 / t->bits;
+    for (int64_t row = 0; row < w->n; row++) {
+        const size_t tile = (size_t)row / LQ_X86_ROWS, r = (size_t)row % LQ_X86_ROWS;
+        const uint8_t *any = (const uint8_t *)w->q + (size_t)row * j.row_bytes;
+        const uint8_t *x86 = (const uint8_t *)w->q + tile * (size_t)j.steps * 64 + r * 4;
+        int64_t total = 0;
+        for (int64_t c = 0; c < w->k; c++) {
+            const int64_t g = t->group ? c / t->group : 0;
+            int code, zero = 1 << (t->bits - 1);
+            if (w->layout == LQ_ANY) {
+                code = t->bits == 8 ? any[c] : (int)lq_code_get(any, t->bits, c);
+                if (t->asym) zero = (int)lq_code_get(w->zero + (size_t)row * j.zero_bytes, t->bits, g);
+            } else {
+                const uint8_t byte = x86[(size_t)(c / per) * 64 + (size_t)(c & 3)];
+                code = t->bits == 8 ? byte : c % 8 < 4 ? byte & 15 : byte >> 4;
+                if (t->asym) zero = w->zero[(tile * (size_t)j.groups + (size_t)g) * LQ_X86_ROWS + r];
+            }
+            total += code - zero;
+        }
+        sum[row] = (int32_t)total;
+    }
 }

@@ -29,6 +29,9 @@ void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *poo
 // columns (which are stored ones) from outlier_w.
 void lq_weight_row(const lq_weight *w, int64_t row, float *dst /* [k] */);
 
+// sum[n] of the codes of a row less their zero points, of LQ_W_INT: what lq_weight.code_sum holds.
+void lq_code_sums(const lq_weight *w, int32_t *sum);
+
 typedef enum lq_numerics {
     LQ_NUM_DEFAULT, // batch invariant; int weights take int8 activations on CPU
     LQ_NUM_EXACT,   // f32 activations, residual and KV: what `lq eval` reports first

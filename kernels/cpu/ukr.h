@@ -8,6 +8,14 @@
 // f32 dot products are cut at multiples of this many k; the parts are added in index order.
 enum { LQ_K_CUT = 1024 };
 
+// k whose integer products are added exactly before a scale is applied: a cell of the activations, or where both have one scale for
+// the row as many as int32 holds (255 * 127 each, 255 * 255 where both have zero points).
+enum { LQ_I8_SPAN = 65536 };
+static inline int64_t lq_i8_span(const lq_weight *w, const lq_act *a) {
+    if (w->type.group || a->type.group) return (int64_t)a->q_row;
+    return a->zero ? LQ_I8_SPAN / 2 : LQ_I8_SPAN;
+}
+
 // y[m][n] = sum over k of a[m][k] w[n][k] for rows m0..m1 and the weight rows of tiles t0..t1. y has ldy floats from row to row
 // and starts at row 0, column 0 of the whole result; columns behind w->n are not written.
 typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy);

@@ -1,6 +1,7 @@
 // ukr_c.c: the micro-kernels in portable C: what every other row is measured against. They own nothing and refuse nothing.
 //
-//   Q8 x int     dot(g) is exact in int32; y = fma((float)dot, wscale * ascale, y), groups in order, from +0
+//   I8 x int     dot is exact over a cell of the activations, or over LQ_I8_SPAN k where both have one scale for the row;
+//                y = fma((float)dot, wscale * ascale, y), in order, from +0
 //   f32 x float  16 sums by k mod 16, halved 8, 4, 2, 1; one such sum per LQ_K_CUT of k, added in order
 #include "kernels/cpu/ukr.h"
 #include <math.h>
@@ -50,25 +51,29 @@ static void codes(const lq_weight *w, int64_t row, int64_t k0, int n, uint8_t *d
 
 static void int_row(const lq_weight *w, const lq_act *a, int64_t n, int m0, int rows, float *y, size_t ldy) {
     const int G = (int)a->q_row, all = a->x.rows;
-    const int64_t groups = (w->k + G - 1) / G;
+    const int64_t groups = (w->k + G - 1) / G, span = lq_i8_span(w, a) / G;
     float sum[ROWS] = {0};
+    int64_t dot[ROWS];
     for (int64_t g = 0; g < groups; g++) {
         const size_t u = (size_t)g * (size_t)all + (size_t)m0;
-        const int zero = zero_at(w, n, g), end = (int)(w->k - g * G < G ? w->k - g * G : G);
-        int32_t dot[ROWS];
-        for (int m = 0; m < rows; m++) dot[m] = -zero * a->sum[u + (size_t)m];
+        const int64_t wg = w->type.group ? g * G / w->type.group : 0;
+        const int zero = zero_at(w, n, wg), end = (int)(w->k - g * G < G ? w->k - g * G : G);
+        if (g % span == 0) memset(dot, 0, sizeof dot);
+        for (int m = 0; m < rows; m++) dot[m] -= zero * a->sum[u + (size_t)m];
         for (int k = 0; k < end; k += PIECE) {
             uint8_t q[PIECE];
             const int len = end - k < PIECE ? end - k : PIECE;
             codes(w, n, g * G + k, len, q);
             for (int m = 0; m < rows; m++) {
                 const int8_t *x = (const int8_t *)a->q + (u + (size_t)m) * (size_t)G + k;
-                int32_t s = 0;
+                int32_t s = 0, code_sum = -len * zero;
                 for (int i = 0; i < len; i++) s += q[i] * x[i];
-                dot[m] += s;
+                for (int i = 0; a->zero && i < len; i++) code_sum += q[i];
+                dot[m] += s - (a->zero ? a->zero[m0 + m] * code_sum : 0);
             }
         }
-        const float scale = scale_at(w, cell_of(w, n, g));
+        if ((g + 1) % span && g + 1 < groups) continue;
+        const float scale = scale_at(w, cell_of(w, n, wg));
         for (int m = 0; m < rows; m++) sum[m] = fmaf((float)dot[m], scale * a->scale[u + (size_t)m], sum[m]);
     }
     for (int m = 0; m < rows; m++) y[(size_t)(m0 + m) * ldy + (size_t)n] = sum[m];

@@ -12,15 +12,18 @@ static void name_of(const lq_ukr *u, const lq_weight *w, int rows, char *buf, si
 
 // --- the products, from their definition ---
 
-// codes: of the row less its zero points.
-static double product_q8(const lq_weight *any, const lq_act *a, const int16_t *codes, int m, int64_t n, double *size) {
-    const int G = a->type.group;
+// codes: of the row less its zero points. Products of columns that share all scales are added as integers.
+static double product_int(const lq_weight *any, const lq_act *a, const int16_t *codes, int m, int64_t n, double *size) {
+    const int64_t G = (int64_t)a->q_row, rows = a->x.rows, whole = any->type.group || a->type.group ? G : a->type.asym ? 32768 : 65536;
     double want = 0;
-    for (int64_t g = 0; g * G < any->k; g++) {
-        const int8_t *x = (const int8_t *)a->q + ((size_t)g * (size_t)a->x.rows + (size_t)m) * (size_t)G;
+    for (int64_t k0 = 0; k0 < any->k; k0 += whole) {
+        const int zero = a->type.asym ? *any->act_zero : 0;
         int64_t dot = 0;
-        for (int64_t k = g * G; k < (g + 1) * G && k < any->k; k++) dot += codes[k] * x[k - g * G];
-        const double term = (double)dot * (double)ck_scale(any, n, g) * (double)a->scale[(size_t)g * (size_t)a->x.rows + (size_t)m];
+        for (int64_t c = k0; c < k0 + whole && c < any->k; c += G) {
+            const int8_t *x = (const int8_t *)a->q + (c / G * rows + m) * G;
+            for (int64_t k = c; k < c + G && k < any->k; k++) dot += codes[k] * (x[k - c] - zero);
+        }
+        const double term = (double)dot * (double)ck_scale(any, n, any->type.group ? k0 / any->type.group : 0) * (double)a->scale[k0 / G * rows + m];
         want += term;
         *size += fabs(term);
     }
@@ -48,7 +51,7 @@ static double product_f32(const float *row, const float *x, int64_t k, double *s
 static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a, const lq_mat *y, const char *what) {
     const int64_t k = any->k, cuts = (k + LQ_K_CUT - 1) / LQ_K_CUT;
     const double blocks =
-        u->act == LQ_I8 ? (double)((k + a->type.group - 1) / a->type.group) : (double)((k < LQ_K_CUT ? k : LQ_K_CUT) / 8 + cuts);
+        u->act == LQ_I8 ? (double)((k + (int64_t)a->q_row - 1) / (int64_t)a->q_row) : (double)((k < LQ_K_CUT ? k : LQ_K_CUT) / 8 + cuts);
     float *row = ck_buf((size_t)k * sizeof(float), 0);
     int16_t *codes = ck_buf((size_t)k * sizeof(int16_t), 0);
     double worst = 0;
@@ -57,13 +60,17 @@ static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a,
         else lq_weight_row_any(any, n, row);
         for (int m = 0; m < y->rows; m++) {
             double size = 0;
-            const double want = u->act == LQ_I8 ? product_q8(any, a, codes, m, n, &size) : product_f32(row, lq_mat_row(&a->x, m), k, &size);
+            const double want = u->act == LQ_I8 ? product_int(any, a, codes, m, n, &size) : product_f32(row, lq_mat_row(&a->x, m), k, &size);
             const double error = fabs((double)lq_mat_row(y, m)[n] - want), bound = 0x1p-24 * (blocks + 4) * size;
             if (!(error <= bound)) worst = fmax(worst, bound > 0 ? error / bound : INFINITY);
             if (isnan(error)) worst = INFINITY;
         }
     }
     CHECK(worst == 0, "%s: %.3g of the bound", what, worst);
+}
+
+static lq_act act_for(const lq_ukr *u, const lq_mat *x, const lq_weight *w) {
+    return u->act == LQ_I8 ? ck_act_of(x, w) : ck_act(x, (lq_atype){.elem = LQ_F32});
 }
 
 static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w, const lq_mat *x, const lq_act *a, const lq_mat *y,
@@ -76,7 +83,7 @@ static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w
             lq_mat part = *x;
             part.p = lq_mat_row(x, m);
             part.rows = rows;
-            const lq_act b = ck_act(&part, a->type);
+            const lq_act b = act_for(u, &part, w);
             const lq_mat z = ck_mat(rows, (int)w->n, 3);
             const int64_t mid = ck_below((int)tiles + 1);
             lq_ukr_tiles(ref, u, w, &b, 0, mid, 0, rows, z.p, z.stride, scratch);
@@ -104,8 +111,7 @@ static void check_one(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int
     const lq_weight any = ck_weight(t, n, k, t->kind == LQ_W_PLAIN ? off / 4 * 4 : off), w = ck_weight_in(&any, u->layout, off);
     name_of(u, &w, rows, what, sizeof what);
     const lq_mat x = ck_mat(rows, (int)k, 1), y = ck_mat(rows, (int)n, 5);
-    const lq_atype at = {.elem = u->act, .group = u->act == LQ_I8 ? lq_x86_group(t) : 0};
-    const lq_act a = ck_act(&x, at);
+    const lq_act a = act_for(u, &x, &w);
     void *scratch = ck_buf(LQ_SHARE, 0);
     lq_ukr_tiles(ref, u, &w, &a, 0, (n + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride, scratch);
     CHECK(ck_gaps(&y), "%s: wrote between rows", what);
@@ -138,15 +144,14 @@ static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t
     name_of(u, &w, rows, what, sizeof what);
     lq_mat x = ck_mat(rows, k, 0);
     const lq_mat y = ck_mat(rows, n, 0), z = ck_mat(rows, n, 0);
-    const lq_atype at = {.elem = u->act, .group = u->act == LQ_I8 ? lq_x86_group(t) : 0};
     void *scratch = ck_buf(LQ_SHARE, 0);
-    lq_act a = ck_act(&x, at);
+    lq_act a = act_for(u, &x, &w);
     const int64_t tiles = (n + u->tile_n - 1) / u->tile_n;
     lq_ukr_tiles(ref, u, &w, &a, 0, tiles, 0, rows, z.p, z.stride, scratch);
     for (int i = 0; i < 9; i++)
         for (int c = 0; c < 3; c++) lq_mat_row(&x, 3 * i + 2)[(i * 37 + c * 100) % k] = sick[i];
     memset(lq_mat_row(&x, 30), 0, (size_t)k * sizeof(float));
-    a = ck_act(&x, at);
+    a = act_for(u, &x, &w);
     lq_ukr_tiles(ref, u, &w, &a, 0, tiles, 0, rows, y.p, y.stride, scratch);
     bool others = true, ill = true;
     for (int m = 0; m < rows; m++)
@@ -170,7 +175,7 @@ static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t
 // Saturated codes and activations: the largest sums there are.
 static void check_saturated(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int64_t k) {
     char what[200];
-    const int rows = 37, n = 64;
+    const int rows = k > 4096 ? 33 : 37, n = k > 4096 ? 33 : 64;
     const lq_weight any = ck_weight(t, n, k, 0);
     for (int64_t i = 0; i < n * k; i++)
         lq_code_set((uint8_t *)(uintptr_t)any.q + (size_t)(i / k) * lq_code_row_bytes(t->bits, k), t->bits, i % k,
@@ -179,7 +184,12 @@ static void check_saturated(const lq_dev *ref, const lq_ukr *u, const lq_wtype *
     const lq_mat x = ck_mat(rows, (int)k, 0), y = ck_mat(rows, n, 0), z = ck_mat(rows, n, 0);
     for (int m = 0; m < rows; m++)
         for (int64_t i = 0; i < k; i++) lq_mat_row(&x, m)[i] = m % 3 == 0 || (m % 3 == 1 && i % 8 < 4) ? 2.0f : -2.0f;
-    const lq_act a = ck_act(&x, (lq_atype){.elem = LQ_I8, .group = lq_x86_group(t)});
+    if (t->act.fixed) *(float *)(uintptr_t)any.act_scale = 0.001f;
+    if (t->act.asym) {
+        *(int32_t *)(uintptr_t)any.act_zero = k % 2 ? 127 : -128;
+        lq_code_sums(&any, (int32_t *)(uintptr_t)any.code_sum);
+    }
+    const lq_act a = act_for(u, &x, &w);
     name_of(u, &w, rows, what, sizeof what);
     u->run(&w, &a, 0, (n + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride);
     check_values(u, &any, &a, &y, what);
@@ -221,6 +231,34 @@ static void check_ints(const lq_dev *ref, const lq_ukr *u) {
     }
 }
 
+// Activations whose form is part of the weight's type: a scale a row, other groups than the weight's, the file's, with a zero point.
+static void check_acts(const lq_dev *ref, const lq_ukr *u) {
+    static const struct { int group, act; bool fixed, asym; } forms[] = {
+        {0, 0, false, false}, {0, 0, true, false},    {0, 0, true, true},     {0, 128, false, false}, {0, 64, false, false},  {0, 48, false, false},
+        {0, 256, false, false}, {128, 0, false, false}, {32, 0, false, false}, {32, 128, false, false}, {64, 0, true, false}, {48, 32, false, false},
+        {128, 32, false, false}, {128, 0, true, true},
+    };
+    static const int widths[] = {3, 4, 8};
+    lq_weight_size size;
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
+        for (size_t b = 0; b < 3; b++) {
+            lq_wtype t = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = widths[b], .group = forms[f].group, .scale = f % 2 ? LQ_F16 : LQ_F32,
+                          .act = {.elem = LQ_I8, .group = forms[f].act, .fixed = forms[f].fixed, .asym = forms[f].asym}};
+            if ((u->bits && u->bits != t.bits) || !lq_layout_sizes(u->layout, &t, 1, 1, &size)) continue;
+            for (int asym = 0; asym < 2; asym++) {
+                t.asym = asym;
+                for (int s = 0; s < SHAPES; s++)
+                    if ((f + (size_t)s + (size_t)asym) % (u->bits ? 2 : 4) == 0) check_one(ref, u, &t, shapes[s].n, shapes[s].k, shapes[s].rows);
+                check_saturated(ref, u, &t, forms[f].asym && asym ? 1089 : 1088);
+                if (t.scale == LQ_F32) check_extremes(ref, u, &t);
+            }
+            if (forms[f].group || forms[f].act || t.bits == 3) continue; // the largest sums of the widest spans, and more than one of them
+            check_saturated(ref, u, &t, 32768);
+            if (forms[f].fixed && !forms[f].asym) continue;
+            if (lq_layout_sizes(u->layout, &t, 1, 70000, &size)) check_saturated(ref, u, &t, 65536 + 4096);
+        }
+}
+
 static void check_others(const lq_dev *ref, const lq_ukr *u) { // what only `rows` of codedany_c serves
     static const lq_wtype types[] = {
         {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32},
@@ -245,7 +283,10 @@ void check_ukrs(unsigned isa, lq_dev *ref) {
         if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512)) continue;
         lq_ukr_choose(u->needs, lq_cpu_of(ref)->ukr); // `rows` kernels end in the f32 row of this ISA; the integer reference stays layout any's
         if (u->any_kind) check_others(ref, u);
-        else if (u->kind == LQ_W_INT) check_ints(ref, u);
+        else if (u->kind == LQ_W_INT) {
+            check_ints(ref, u);
+            if (u->act == LQ_I8) check_acts(ref, u);
+        }
         else {
             const lq_wtype t = {.kind = LQ_W_PLAIN, .elem = u->elem, .bits = (int)lq_dtype_size(u->elem) * 8};
             for (int s = 0; s < SHAPES; s++) check_one(ref, u, &t, shapes[s].n, shapes[s].k, shapes[s].rows);

@@ -103,6 +103,18 @@ lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off) {
     w.q = q;
     w.scale = scale;
     w.zero = zero;
+    if (t->act.fixed) {
+        float *fixed = ck_buf(sizeof *fixed, 0);
+        *fixed = (float)(0.02 + 0.01 * ck_uniform()); // some x of ck_fill are held to the range
+        w.act_scale = fixed;
+    }
+    if (t->act.asym) {
+        int32_t *shift = ck_buf(sizeof *shift, 0), *sum = ck_buf((size_t)n * sizeof *sum, 0);
+        *shift = ck_below(256) - 128;
+        lq_code_sums(&w, sum);
+        w.act_zero = shift;
+        w.code_sum = sum;
+    }
     if (t->kind == LQ_W_TABLE) {
         float *table = ck_buf(sizeof(float) << t->bits, 0);
         ck_fill(table, (size_t)1 << t->bits);
@@ -135,18 +147,21 @@ lq_weight ck_reader(lq_atype t, int64_t k) {
     if (t.elem == LQ_I8) w.type = (lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = t.group, .scale = LQ_F32, .act = t};
     return w;
 }
-lq_act ck_act(const lq_mat *x, lq_atype t) {
+lq_act ck_act_of(const lq_mat *x, const lq_weight *w) {
     static lq_dev *c;
     lq_err err;
     if (!c && !lq_dev_open("cpu", &(lq_dev_opts){.isa = "c", .threads = 1}, &c, &err)) {
         printf("checkkern: %s\n", err.text);
         exit(2);
     }
-    const lq_weight w = ck_reader(t, x->cols);
     lq_act a = {.x = *x};
-    lq_act_bind(c, &a, &w, x->rows, ck_buf(lq_act_bytes(c, &w, x->rows), 0));
+    lq_act_bind(c, &a, w, x->rows, ck_buf(lq_act_bytes(c, w, x->rows), 0));
     c->ops.quant(c, &(lq_quant_args){.x = *x, .act = &a});
     return a;
+}
+lq_act ck_act(const lq_mat *x, lq_atype t) {
+    const lq_weight w = ck_reader(t, x->cols);
+    return ck_act_of(x, &w);
 }
 lq_mat ck_mat(int rows, int cols, size_t gap) {
     lq_mat m = {.type = LQ_F32, .rows = rows, .cols = cols, .stride = (size_t)cols + gap};

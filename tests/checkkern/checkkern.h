@@ -26,13 +26,15 @@ double ck_uniform(void);           // -1 .. 1
 int ck_below(int n);               // 0 .. n-1
 void ck_fill(float *x, size_t n);  // values of very different sizes
 
-// A random weight in layout any; in another layout: the same one packed, its parts ck_bufs. Perm, smooth and outliers are off.
+// A random weight in layout any; in another layout: the same one packed, its parts ck_bufs. Perm, smooth and outliers are
+// off; what its type says of activations is there.
 lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off);
 lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off);
 float ck_scale(const lq_weight *any, int64_t row, int64_t group);
 // A weight (without codes) whose activations take the form t; an activation of x [rows][k] in that form made by the portable code.
 lq_weight ck_reader(lq_atype t, int64_t k);
 lq_act ck_act(const lq_mat *x, lq_atype t);
+lq_act ck_act_of(const lq_mat *x, const lq_weight *w); // in the form that w wants in default mode
 lq_mat ck_mat(int rows, int cols, size_t gap); // F32, random, stride = cols + gap, the gap is NaN
 bool ck_gaps(const lq_mat *m);                 // still NaN
 

@@ -1,5 +1,6 @@
 // int_avx512.h: Q8 activations x int4 or int8 weights in layout x86 with AVX-512 VNNI, instantiated by w4_avx512.c and
-// w8_avx512.c. Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order, from +0.
+// w8_avx512.c. Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order, from +0. Where
+// weights and activations have one scale for the whole row (`whole`), groups are added as integers up to LQ_I8_SPAN k.
 // No kernel does anything else and none splits K, hence all give the same bits.
 //
 // thin: 1 to 16 rows x one tile, which is one contiguous stream, or up to 4 rows x four tiles. block: 9 to 12 rows x two tiles.
@@ -22,15 +23,19 @@ typedef struct cut {
     const int8_t *x;                        // [groups][all][G]
     const float *xscale;                    // [groups][all]
     const int32_t *xsum;                    // [groups][all]
+    const int32_t *xzero, *code_sum;        // [all], [n]: activations with zero points; else NULL
+    int64_t n;
+    int span;                               // groups that are added as integers
 } cut;
 
 INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
-    const int G = (int)a->q_row, groups = (int)((w->k + G - 1) / G);
+    const int G = (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G);
     const size_t cells = (size_t)lq_weight_groups(&w->type, w->k) * LQ_X86_ROWS, size = w->type.scale == LQ_F32 ? 4 : 2;
     return (cut){.q = w->q, .scale = w->scale, .zero = w->type.asym ? w->zero : NULL,
-                 .q_tile = (size_t)groups * (size_t)G * LQ_X86_ROWS * (size_t)w->type.bits / 8, .scale_tile = cells * size, .zero_tile = cells,
-                 .scale_group = w->type.group ? LQ_X86_ROWS * size : 0, .zero_group = w->type.group ? LQ_X86_ROWS : 0,
-                 .scale_type = w->type.scale, .groups = groups, .G = G, .all = a->x.rows, .x = a->q, .xscale = a->scale, .xsum = a->sum};
+                 .q_tile = (size_t)((w->k + unit - 1) / unit * unit) * LQ_X86_ROWS * (size_t)w->type.bits / 8, .scale_tile = cells * size,
+                 .zero_tile = cells, .scale_group = w->type.group ? LQ_X86_ROWS * size : 0, .zero_group = w->type.group ? LQ_X86_ROWS : 0,
+                 .scale_type = w->type.scale, .groups = groups, .G = G, .all = a->x.rows, .x = a->q, .xscale = a->scale, .xsum = a->sum,
+                 .xzero = a->zero, .code_sum = w->code_sum, .n = w->n, .span = (int)(lq_i8_span(w, a) / G)};
 }
 
 INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
@@ -67,6 +72,21 @@ INLINE __mmask16 columns(int64_t n, int64_t t) { // of tile t that are in the re
     return left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
 }
 
+// Group g of `whole`: dot joins the integers, which join y behind a span.
+INLINE void add_whole(const cut *c, int32_t *sum, float *y, __m512i dot, __m512 wscale, int64_t t, int g, int m) {
+    dot = _mm512_add_epi32(dot, _mm512_load_si512(sum));
+    if ((g + 1) % c->span == 0 || g + 1 == c->groups) {
+        __m512i whole = dot;
+        if (c->xzero) {
+            const __m512i codes = _mm512_maskz_loadu_epi32(columns(c->n, t), c->code_sum + t * LQ_X86_ROWS);
+            whole = _mm512_sub_epi32(whole, _mm512_mullo_epi32(codes, _mm512_set1_epi32(c->xzero[m])));
+        }
+        _mm512_store_ps(y, add_group(_mm512_load_ps(y), whole, wscale, c->xscale[m]));
+        dot = _mm512_setzero_si512();
+    }
+    _mm512_store_si512(sum, dot);
+}
+
 // 16 k of one tile against M rows. Up to 4 rows have registers for a sum per nibble; then high nibbles are not shifted down:
 // they give 16 * code, and their sum is shifted once per group, which is exact. Several sums hide vpdpbusd's latency.
 INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const int8_t *x, const int bits, const int M, const int G) {
@@ -93,10 +113,12 @@ INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const in
 }
 // T tiles, group by group in turn: one stream for T = 1, as many as tiles else.
 INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int bits, const int T, const int M,
-                 const int G) {
+                 const int G, const bool whole) {
     const bool two = M <= 4, shifted = two && bits == 4;
     _Alignas(64) float f[STREAMS][16][16];
+    _Alignas(64) int32_t sum[STREAMS][16][16]; // of `whole`
     EACH (int t = 0; t < T; t++) EACH (int m = 0; m < M; m++) _mm512_store_ps(f[t][m], _mm512_setzero_ps());
+    EACH (int t = 0; whole && t < T; t++) EACH (int m = 0; m < M; m++) _mm512_store_si512(sum[t][m], _mm512_setzero_si512());
     for (int g = 0; g < c->groups; g++) {
         const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;
         ROLLED for (int t = 0; t < T; t++) {
@@ -116,7 +138,8 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
                 if (shifted) dot = _mm512_srai_epi32(dot, 4);
                 if (two) dot = _mm512_add_epi32(dot, l[m][0]);
                 dot = centre(dot, z, c->xsum[u + (size_t)m], G);
-                _mm512_store_ps(f[t][m], add_group(_mm512_load_ps(f[t][m]), dot, s, c->xscale[u + (size_t)m]));
+                if (whole) add_whole(c, sum[t][m], f[t][m], dot, s, t0 + t, g, m0 + m);
+                else _mm512_store_ps(f[t][m], add_group(_mm512_load_ps(f[t][m]), dot, s, c->xscale[u + (size_t)m]));
             }
         }
         __asm__ volatile("" ::: "memory");
@@ -166,24 +189,27 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
     WALK(ROWS, 8, MASKED, X_AHEAD(M))
 #define DOTS8(ROWS, M) if (ahead) WALK(ROWS, 4, , Q_AHEAD) else WALK(ROWS, 4, , X_AHEAD(M))
 
-INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][2][16], float f[][2][16], const int bits, const int M,
-                      const int G) {
+INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][2][16], float f[][2][16], int32_t sum[][2][16],
+                      const int bits, const int M, const int G, const bool whole) {
     EACH (int t = 0; t < 2; t++) {
         const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group, c->scale_type);
         const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group : NULL, bits);
         EACH (int m = 0; m < M; m++) {
             const __m512i dot = centre(_mm512_load_si512(dots[m][t]), z, c->xsum[u + (size_t)m], G);
-            _mm512_store_ps(f[m][t], add_group(_mm512_load_ps(f[m][t]), dot, s, c->xscale[u + (size_t)m]));
+            if (whole) add_whole(c, sum[m][t], f[m][t], dot, s, t0 + t, g, (int)(u - (size_t)g * (size_t)c->all) + m);
+            else _mm512_store_ps(f[m][t], add_group(_mm512_load_ps(f[m][t]), dot, s, c->xscale[u + (size_t)m]));
         }
     }
 }
 #define BLOCK(M)                                                                                                             \
-INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int G, const bool ahead) { \
+INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int G, const bool whole,     \
+                     const bool ahead) {                                                                                     \
     const size_t tile = c->q_tile;                                                                                           \
     const uint8_t *q = c->q + (size_t)t0 * tile;                                                                             \
     _Alignas(64) float f[M][2][16];                                                                                          \
-    _Alignas(64) int32_t dots[M][2][16];                                                                                     \
+    _Alignas(64) int32_t dots[M][2][16], sum[M][2][16];                                                                      \
     EACH (int m = 0; m < M; m++) EACH (int t = 0; t < 2; t++) _mm512_store_ps(f[m][t], _mm512_setzero_ps());                 \
+    EACH (int m = 0; whole && m < M; m++) EACH (int t = 0; t < 2; t++) _mm512_store_si512(sum[m][t], _mm512_setzero_si512()); \
     for (int g = 0; g < c->groups; g++, q += G * 2 * BITS) {                                                                 \
         const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;                                                            \
         const int8_t *x = c->x + u * (size_t)G, *px = x;                                                                     \
@@ -194,7 +220,7 @@ INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __m
             ROWS##M(PUT)                                                                                                     \
         }                                                                                                                    \
         __asm__ volatile("" : "+m"(dots), "+m"(f));                                                                          \
-        block_add(c, t0, g, u, dots, f, BITS, M, G);                                                                         \
+        block_add(c, t0, g, u, dots, f, sum, BITS, M, G, whole);                                                             \
     }                                                                                                                        \
     EACH (int m = 0; m < M; m++) {                                                                                           \
         float *to = y + (size_t)(m0 + m) * ldy + (size_t)t0 * 16;                                                            \
@@ -203,21 +229,31 @@ INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __m
     }                                                                                                                        \
 }
 
-// Every height and the usual groups as constants; GROUP 0 is any other one (and all under a sanitizer, to build in time).
+// Every height and the usual groups as constants; GROUP 0 is any other one (and all under a sanitizer, to build in time), ROW is `whole`.
+#define G_0 c->G
+#define G_32 32
+#define G_64 64
+#define G_128 128
+#ifdef LQ_SANITIZED
+#define G_ROW c->G
+#else
+#define G_ROW LQ_ROW_GROUP
+#endif
+enum { WHOLE_0, WHOLE_32 = 0, WHOLE_64 = 0, WHOLE_128 = 0, WHOLE_ROW = 1, WAYS = 5 };
 typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mmask16, bool ahead);
 #define THIN_FN(GROUP, M)                                                                                              \
     static void thin##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {     \
         (void)ahead;                                                                                                   \
-        thin(c, t, m, y, ldy, k, BITS, 1, M, GROUP ? GROUP : c->G);                                                    \
+        thin(c, t, m, y, ldy, k, BITS, 1, M, G_##GROUP, WHOLE_##GROUP);                                                \
     }
 #define FEW_FN(GROUP, M)                                                                                               \
     static void few##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {      \
         (void)ahead;                                                                                                   \
-        thin(c, t, m, y, ldy, k, BITS, STREAMS, M, GROUP ? GROUP : c->G);                                              \
+        thin(c, t, m, y, ldy, k, BITS, STREAMS, M, G_##GROUP, WHOLE_##GROUP);                                          \
     }
 #define TWO_FN(GROUP, M)                                                                                               \
     static void two##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {      \
-        block##M(c, t, m, y, ldy, k, GROUP ? GROUP : c->G, ahead);                                                     \
+        block##M(c, t, m, y, ldy, k, G_##GROUP, WHOLE_##GROUP, ahead);                                                 \
     }
 #define SIXTEEN(X, GROUP) X(GROUP, 1) X(GROUP, 2) X(GROUP, 3) X(GROUP, 4) X(GROUP, 5) X(GROUP, 6) X(GROUP, 7) X(GROUP, 8) \
     X(GROUP, 9) X(GROUP, 10) X(GROUP, 11) X(GROUP, 12) X(GROUP, 13) X(GROUP, 14) X(GROUP, 15) X(GROUP, 16)
@@ -229,20 +265,20 @@ typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mma
 #define FEW_NAME(GROUP, M) few##GROUP##_##M,
 #define GROUP_ROW(GROUP) {{SIXTEEN(THIN_NAME, GROUP)}, {FOUR(TWO_NAME, GROUP)}, {FEW(FEW_NAME, GROUP)}}
 #ifdef LQ_SANITIZED
-#define ALL_FNS GROUP_FNS(0)
-#define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0)}
+#define ALL_FNS GROUP_FNS(0) GROUP_FNS(ROW)
+#define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(ROW)}
 #else
-#define ALL_FNS GROUP_FNS(0) GROUP_FNS(32) GROUP_FNS(64) GROUP_FNS(128)
-#define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128)}
+#define ALL_FNS GROUP_FNS(0) GROUP_FNS(32) GROUP_FNS(64) GROUP_FNS(128) GROUP_FNS(ROW)
+#define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128), GROUP_ROW(ROW)}
 #endif
 
 // Up to 4 rows four tiles at a time, because a core alone reads several streams faster than one; up to 32 rows the thin kernel
 // in parts of at most 16; above them two tiles at a time. Rows are dealt evenly over parts, so that above 32 only heights 9 to 12
 // occur.
-INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[4][3][THIN], int64_t t0, int64_t t1, int m0, int m1, float *y,
+INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[WAYS][3][THIN], int64_t t0, int64_t t1, int m0, int m1, float *y,
                  size_t ldy) {
     const cut c = cut_of(w, a);
-    block_fn *const (*fns)[THIN] = all[c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : 0];
+    block_fn *const (*fns)[THIN] = all[c.span > 1 ? 4 : c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : 0];
     const int rows = m1 - m0;
     for (int step; t0 < t1; t0 += step) {
         const int kind = rows > THIN_ROWS && t1 - t0 >= 2 ? 1 : rows <= FEW_ROWS && t1 - t0 >= STREAMS ? 2 : 0;
