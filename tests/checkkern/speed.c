@@ -146,6 +146,7 @@ static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
     set s;
     char name[64];
     lq_wtype_name(t, name, sizeof name);
+    if (!t->act.group && t->act.elem == LQ_I8 && !strstr(name, "act")) strcat(name, " act i8 row");
     if (!set_make(t, u->layout, &s)) {
         printf("  %s: no memory\n", name);
         return;
@@ -156,8 +157,7 @@ static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
         if (peak_kind(u) == NONE || u->rows) used = rows > 16 ? 1 : s.count / 16 + 1;
         const size_t bytes = s.bytes / (size_t)s.count * (size_t)used;
         const lq_mat x = ck_mat(rows, K, 0), y = ck_mat(rows, N, 0);
-        const lq_atype at = {.elem = u->act, .group = u->act == LQ_I8 ? lq_x86_group(t) : 0};
-        const lq_act a = ck_act(&x, at);
+        const lq_act a = u->act == LQ_I8 ? ck_act_of(&x, &s.w[0]) : ck_act(&x, (lq_atype){.elem = LQ_F32});
         double t0[ROUNDS], of_read[ROUNDS], of_peak[ROUNDS];
         set_time(d, &s, used < 4 ? used : 4, &a, y);
         for (int i = 0; i < reps; i++) {
@@ -186,6 +186,7 @@ void speed(lq_dev *d, const char *only) {
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .asym = true, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16, .act = {.elem = LQ_I8}},
     };
     const unsigned isa = lq_cpu_of(d)->isa;
     if (lq_pool_threads(d->pool) == 1) time_of = CLOCK_PROCESS_CPUTIME_ID;

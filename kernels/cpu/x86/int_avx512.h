@@ -72,10 +72,11 @@ INLINE __mmask16 columns(int64_t n, int64_t t) { // of tile t that are in the re
     return left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
 }
 
-// Group g of `whole`: dot joins the integers, which join y behind a span.
-INLINE void add_whole(const cut *c, int32_t *sum, float *y, __m512i dot, __m512 wscale, int64_t t, int g, int m) {
+// A group of `whole`: dot joins the integers, which join y behind the last group of a span.
+INLINE bool span_ends(const cut *c, int g) { return g + 1 == c->groups || (g + 1) % c->span == 0; }
+INLINE void add_whole(const cut *c, int32_t *sum, float *y, __m512i dot, __m512 wscale, int64_t t, int m, bool last) {
     dot = _mm512_add_epi32(dot, _mm512_load_si512(sum));
-    if ((g + 1) % c->span == 0 || g + 1 == c->groups) {
+    if (last) {
         __m512i whole = dot;
         if (c->xzero) {
             const __m512i codes = _mm512_maskz_loadu_epi32(columns(c->n, t), c->code_sum + t * LQ_X86_ROWS);
@@ -121,6 +122,7 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
     EACH (int t = 0; whole && t < T; t++) EACH (int m = 0; m < M; m++) _mm512_store_si512(sum[t][m], _mm512_setzero_si512());
     for (int g = 0; g < c->groups; g++) {
         const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;
+        const bool last = whole && span_ends(c, g);
         ROLLED for (int t = 0; t < T; t++) {
             const uint8_t *q = c->q + (size_t)(t0 + t) * c->q_tile + (size_t)g * (size_t)(G * 2 * bits);
             const int8_t *x = c->x + u * (size_t)G;
@@ -138,7 +140,7 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
                 if (shifted) dot = _mm512_srai_epi32(dot, 4);
                 if (two) dot = _mm512_add_epi32(dot, l[m][0]);
                 dot = centre(dot, z, c->xsum[u + (size_t)m], G);
-                if (whole) add_whole(c, sum[t][m], f[t][m], dot, s, t0 + t, g, m0 + m);
+                if (whole) add_whole(c, sum[t][m], f[t][m], dot, s, t0 + t, m0 + m, last);
                 else _mm512_store_ps(f[t][m], add_group(_mm512_load_ps(f[t][m]), dot, s, c->xscale[u + (size_t)m]));
             }
         }
@@ -191,12 +193,13 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
 
 INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][2][16], float f[][2][16], int32_t sum[][2][16],
                       const int bits, const int M, const int G, const bool whole) {
+    const bool last = whole && span_ends(c, g);
     EACH (int t = 0; t < 2; t++) {
         const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group, c->scale_type);
         const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group : NULL, bits);
         EACH (int m = 0; m < M; m++) {
             const __m512i dot = centre(_mm512_load_si512(dots[m][t]), z, c->xsum[u + (size_t)m], G);
-            if (whole) add_whole(c, sum[m][t], f[m][t], dot, s, t0 + t, g, (int)(u - (size_t)g * (size_t)c->all) + m);
+            if (whole) add_whole(c, sum[m][t], f[m][t], dot, s, t0 + t, (int)(u - (size_t)g * (size_t)c->all) + m, last);
             else _mm512_store_ps(f[m][t], add_group(_mm512_load_ps(f[m][t]), dot, s, c->xscale[u + (size_t)m]));
         }
     }
