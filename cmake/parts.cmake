@@ -1,12 +1,15 @@
-# The libraries lq stands on: what is required is asked for by name, what is optional is reported by `lq version`.
+# The libraries lq stands on. What lq.pc names for static linking is these and no more: their own needs are theirs.
 function(lq_find_parts)
   find_package(PkgConfig REQUIRED)
   find_package(Threads REQUIRED)
-  pkg_check_modules(PARTS REQUIRED IMPORTED_TARGET libcjson libarchive libpcre2-8 libutf8proc libxxhash libmicrohttpd)
+  pkg_check_modules(PARTS REQUIRED IMPORTED_TARGET libcjson libpcre2-8 libutf8proc libxxhash libmicrohttpd)
   add_library(lq_parts INTERFACE)
   target_link_libraries(lq_parts INTERFACE PkgConfig::PARTS Threads::Threads m dl)
 
-  # Optional parts: found or missing, `lq version` says which.
+  list(JOIN PARTS_LDFLAGS " " libs)
+  set(LQ_LIBS_PRIVATE "${libs} -lpthread -lm -ldl" PARENT_SCOPE)
+
+  # What this machine has and no part of lq is built with: `lq version` says so.
   set(found "")
   set(missing "")
   find_program(LQ_NVCC nvcc HINTS /usr/local/cuda/bin)
@@ -22,6 +25,6 @@ function(lq_find_parts)
   endforeach()
   list(JOIN found ", " found)
   list(JOIN missing ", " missing)
-  set(LQ_PARTS_FOUND "${found}" PARENT_SCOPE)
+  set(LQ_PARTS_UNUSED "${found}" PARENT_SCOPE)
   set(LQ_PARTS_MISSING "${missing}" PARENT_SCOPE)
 endfunction()

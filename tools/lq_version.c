@@ -1,6 +1,5 @@
 // lq_version.c: lq version: what this program is made of: its build, the libraries it runs with, the processor it found.
 #include "tools/verb.h"
-#include <archive.h>
 #include <microhttpd.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -18,33 +17,32 @@
 #ifndef LQ_SANITIZERS
 #define LQ_SANITIZERS ""
 #endif
-#ifndef LQ_PARTS_FOUND
-#define LQ_PARTS_FOUND ""
+#ifndef LQ_PARTS_UNUSED
+#define LQ_PARTS_UNUSED ""
 #endif
 #ifndef LQ_PARTS_MISSING
 #define LQ_PARTS_MISSING ""
 #endif
 
 typedef struct part { const char *name; char version[64]; } part;
-enum { PARTS = 6 };
+enum { PARTS = 5 };
+#define ON_DEMAND "OpenBLAS" // opened by kernels/cpu/solve.c when it is needed, and not to be asked for its version
 
 // What is linked says its own version at run time.
 static void read_parts(part p[PARTS]) {
     p[0].name = "cJSON";
     snprintf(p[0].version, sizeof p[0].version, "%s", cJSON_Version());
-    p[1].name = "libarchive";
-    snprintf(p[1].version, sizeof p[1].version, "%s", archive_version_string() + strlen("libarchive "));
-    p[2].name = "PCRE2";
+    p[1].name = "PCRE2";
     char text[64] = "";
     pcre2_config(PCRE2_CONFIG_VERSION, text);
-    snprintf(p[2].version, sizeof p[2].version, "%.*s", (int)strcspn(text, " "), text);
-    p[3].name = "utf8proc";
-    snprintf(p[3].version, sizeof p[3].version, "%s", utf8proc_version());
-    p[4].name = "xxHash";
+    snprintf(p[1].version, sizeof p[1].version, "%.*s", (int)strcspn(text, " "), text);
+    p[2].name = "utf8proc";
+    snprintf(p[2].version, sizeof p[2].version, "%s", utf8proc_version());
+    p[3].name = "xxHash";
     unsigned x = XXH_versionNumber();
-    snprintf(p[4].version, sizeof p[4].version, "%u.%u.%u", x / 10000, x / 100 % 100, x % 100);
-    p[5].name = "libmicrohttpd";
-    snprintf(p[5].version, sizeof p[5].version, "%s", MHD_get_version());
+    snprintf(p[3].version, sizeof p[3].version, "%u.%u.%u", x / 10000, x / 100 % 100, x % 100);
+    p[4].name = "libmicrohttpd";
+    snprintf(p[4].version, sizeof p[4].version, "%s", MHD_get_version());
 }
 
 // --- the processor ---
@@ -119,8 +117,10 @@ static int print_json(const part *p, const cpu *c) {
         lq_text_fmt(&t, "%s\"%s\":", i ? "," : "", p[i].name);
         lq_text_json(&t, p[i].version, strlen(p[i].version));
     }
-    lq_text_fmt(&t, "},\"optional_found\":");
-    add_list(&t, LQ_PARTS_FOUND);
+    lq_text_fmt(&t, "},\"libraries_on_demand\":");
+    add_list(&t, ON_DEMAND);
+    lq_text_fmt(&t, ",\"optional_used\":[],\"optional_unused\":");
+    add_list(&t, LQ_PARTS_UNUSED);
     lq_text_fmt(&t, ",\"optional_missing\":");
     add_list(&t, LQ_PARTS_MISSING);
     lq_text_fmt(&t, "}");
@@ -139,8 +139,9 @@ static int run(void *args, int argc, char **argv) {
     printf("built      %s, %s%s%s\n", compiler(), LQ_BUILD_TYPE, *LQ_SANITIZERS ? ", sanitizers " : "", LQ_SANITIZERS);
     printf("libraries  ");
     for (int i = 0; i < PARTS; i++) printf("%s%s %s", i ? ", " : "", parts[i].name, parts[i].version);
-    printf("\noptional   found: %s; missing: %s\n", *LQ_PARTS_FOUND ? LQ_PARTS_FOUND : "none",
-           *LQ_PARTS_MISSING ? LQ_PARTS_MISSING : "none");
+    printf("\non demand  %s, when something is solved", ON_DEMAND);
+    printf("\noptional   built in: none; there, but nothing is built with it: %s; missing: %s\n",
+           *LQ_PARTS_UNUSED ? LQ_PARTS_UNUSED : "none", *LQ_PARTS_MISSING ? LQ_PARTS_MISSING : "none");
     printf("processor  %s:", c.name);
     for (int i = 0; i < c.count; i++) printf(" %s", c.has[i]);
     putchar('\n');

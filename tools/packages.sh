@@ -2,7 +2,7 @@
 # packages.sh: installs the Debian packages that are missing: `tools/packages.sh build` what the program needs to be built,
 # `demo` also what quickstart.sh uses, `test` also what tests/run.sh uses. Nothing is done where all are there.
 set -eu
-build="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libarchive-dev libopenblas0-pthread libpcre2-dev
+build="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libopenblas0-pthread libpcre2-dev
     libutf8proc-dev libxxhash-dev libmicrohttpd-dev"
 demo="$build curl"
 test="$demo clang python3 python3-numpy man-db groff-base zsh"

@@ -20,6 +20,7 @@ demo = os.path.join(root, "calib_data", "demo")
 sys.path.insert(0, os.path.join(root, "tests", "fuzz"))
 from make_corpus import xxh64  # noqa: E402
 
+sanitized = json.loads(subprocess.run([lq, "version", "--json"], capture_output=True).stdout)["sanitizers"] != ""
 slow = float(os.environ.get("LQ_SLOW", "1"))
 passed = failed = 0
 
@@ -280,6 +281,25 @@ def test_inspect():
     os.unlink("broken/config.json")
     out = run("inspect", "broken")
     check(b"not told: there is no config.json" in out.stdout and out.returncode == 0, "no config.json", out.stdout[:200])
+
+
+def test_start():
+    # The program starts without what few of its verbs use: no thread, little work, and in little memory.
+    spent = []
+    for _ in range(20):
+        out, seconds = cpu_seconds("--version")
+        spent.append(seconds)
+    check(min(spent) < 0.005 * slow, "lq --version takes less than 5 ms", min(spent))
+    needs = subprocess.run(["ldd", lq], capture_output=True, text=True).stdout
+    check("libc.so" in needs and not re.search("openblas|lapack|libarchive|gomp", needs), "what lq is linked with", needs)
+    if sanitized:
+        return
+    for limit in (110000, 200000):
+        out = subprocess.run(["timeout", "20", "bash", "-c", f'ulimit -v {limit}; exec "$@"', "-", lq, "--version"], capture_output=True)
+        check(out.returncode == 0 and out.stdout.startswith(b"lq "), f"lq --version under ulimit -v {limit}", (out.returncode, out.stderr))
+    # A program that starts threads calls clone3 or clone: none may.
+    out = subprocess.run(["bash", "-c", 'ulimit -u 0; exec "$@"', "-", lq, "--version"], capture_output=True)
+    check(out.returncode == 0, "lq --version where no thread can be made", out.stderr)
 
 
 def test_named_once():

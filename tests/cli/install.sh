@@ -50,10 +50,15 @@ check "pkg-config's version" test "$(pkg-config --modversion lq)" = "$("$lq" --v
 if grep -q '^LQ_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then skip "a stranger's program does not link against a library with sanitizers"; finish; fi
 check "links against liblq.so" sh -c "gcc '$work/user.c' -o '$work/shared' \$(pkg-config --cflags --libs lq)"
 check "runs with liblq.so" env LD_LIBRARY_PATH="$libdir" "$work/shared"
-cp "$libdir/liblq.a" "$work/"
-check "links against liblq.a" sh -c "gcc '$work/user.c' -o '$work/static' \$(pkg-config --cflags lq) '$work/liblq.a' \$(pkg-config --libs-only-l libcjson libarchive \
-    libpcre2-8 libutf8proc libxxhash libmicrohttpd) \$(sed -n 's/^Libs.private: //p' '$libdir/pkgconfig/lq.pc')"
+# Where liblq.so is not, -llq is liblq.a. No other .pc file is needed, and none is looked at.
+cp -r "$prefix" "$work/alone"
+find "$work/alone" -name 'liblq.so*' -delete
+export PKG_CONFIG_LIBDIR=$work/alone/${libdir#"$prefix"/}/pkgconfig
+unset PKG_CONFIG_PATH
+check "pkg-config --cflags without other packages" pkg-config --cflags lq
+check "links against liblq.a" sh -c "gcc '$work/user.c' -o '$work/static' \$(pkg-config --static --cflags --libs lq)"
 check "runs with liblq.a" "$work/static"
+check "stands on liblq.a" sh -c "! ldd '$work/static' | grep -q liblq"
 shown=$(nm -D --defined-only "$libdir/liblq.so" | awk '$2 == "T" { sub(/@.*/, "", $3); print $3 }' | sort)
 want=$(sed -n '/global:/,/local:/p' runtime/lq.map | grep -oE 'lq_[a-z0-9_]+' | sort)
 check "liblq.so shows lq.h's functions alone: $(comm -3 <(echo "$shown") <(echo "$want") | tr '\n' ' ')" test "$shown" = "$want"
