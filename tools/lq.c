@@ -29,6 +29,7 @@ static int run_verb(const lq_verb *v, int argc, char **argv) {
     char **words = calloc((size_t)argc + 1, sizeof *words);
     int count = 0, status = 1;
     bool help = false;
+    if (args && v->init) memcpy(args, v->init, v->size);
     if (!args || !words) fputs("lq: out of memory\n", stderr);
     else if ((status = lq_opts_parse(v, argc, argv, args, words, &count, &help)) == 0) {
         if (help) lq_help_print(v, stdout);

@@ -112,9 +112,9 @@ static bool serve(const char *path, serve_args *a, const char *key, lq_err *err)
     lq_engine *e = NULL;
     const lq_model_opts mo = lq_model_args_opts(&a->model);
     const lq_engine_opts eo = {.max_seqs = (int)a->max_seqs, .max_batch = (int)a->max_batch, .max_queue = (int)a->max_queue, .kv_bytes = a->kv_mem};
-    const lq_serve_opts so = {.host = a->host, .port = (int)a->port, .name = a->name, .key = key, .max_connections = (int)a->max_connections,
+    const lq_serve_opts so = {.host = a->host, .port = a->port ? (int)a->port : -1, .name = a->name, .key = key, .max_connections = (int)a->max_connections,
                               .max_body = a->max_body, .drain_seconds = (int)a->drain, .ready = on_ready, .log = on_log, .arg = a};
-    bool done = lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err);
+    bool done = lq_serve_try(&so, err) && lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err);
     if (done) {
         signals_catch();
         files_allow();
@@ -143,9 +143,10 @@ static int run(void *args, int argc, char **argv) {
     return done ? 0 : lq_say_error(&err);
 }
 
+static const serve_args init = {.port = 8080};
 static const lq_opt opts[] = {
     {"host", 0, LQ_OPT_TEXT, offsetof(serve_args, host), "ADDR", "address to listen on (default: 127.0.0.1, this machine alone)", NULL, 0, 0},
-    {"port", 'p', LQ_OPT_INT, offsetof(serve_args, port), "N", "port to listen on (default: 8080); -1: any free one", NULL, -1, 65535},
+    {"port", 'p', LQ_OPT_INT, offsetof(serve_args, port), "N", "port to listen on (default: 8080); 0: any free one, which the first line tells", NULL, -1, 65535},
     {"name", 0, LQ_OPT_TEXT, offsetof(serve_args, name), "NAME", "what clients call the model (default: from the file's name)", NULL, 0, 0},
     {"api-key-file", 0, LQ_OPT_FILE, offsetof(serve_args, key_file), "FILE", "clients must send this file's first line as a bearer token", NULL, 0, 0},
     {"max-seqs", 0, LQ_OPT_INT, offsetof(serve_args, max_seqs), "N", "sequences in one step (default: 64)", NULL, 1, 4096},
@@ -161,7 +162,7 @@ static const lq_opt opts[] = {
 static const char *const examples[] = {
     "lq serve demo.lq", "serve it at http://127.0.0.1:8080/v1",
     "lq serve demo.lq --host 0.0.0.0 --api-key-file key.txt", "for others on the network who have the key",
-    "lq serve demo.lq --port -1 --json", "on any free port, which the first line tells", NULL};
+    "lq serve demo.lq --port 0 --json", "on any free port, which the first line tells", NULL};
 const lq_verb lq_verb_serve = {
     .name = "serve", .synopsis = "MODEL", .summary = "Serve a model over HTTP, as OpenAI's API",
     .detail = "Answers POST /v1/completions (whole or streamed), /tokenize and /detokenize; GET /v1/models, /health, /ready and /metrics "
@@ -170,4 +171,4 @@ const lq_verb lq_verb_serve = {
               "times and counts; no text, no key.\n\n"
               "On SIGTERM or Ctrl-C new requests get a 503, running ones go on for up to --drain seconds, and the exit status is 0. "
               "A second signal ends them at once.",
-    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(serve_args), .min_args = 1, .max_args = 1, .run = run};
+    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(serve_args), .init = &init, .min_args = 1, .max_args = 1, .run = run};

@@ -59,8 +59,8 @@ say "A text"
 do_it lq run $out/int4.lq "Once upon a time" -n 60
 
 say "The same model behind HTTP"
-show lq serve $out/int4.lq --port -1
-lq serve $out/int4.lq --port -1 >$out/serve.log 2>&1 &
+show lq serve $out/int4.lq --port 0
+lq serve $out/int4.lq --port 0 >$out/serve.log 2>&1 &
 server=$!
 url=
 for _ in $(seq 200); do

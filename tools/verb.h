@@ -45,7 +45,8 @@ typedef struct lq_verb {
     const char *const *examples; // command line, then what it does, NULL-terminated
     const lq_opt *opts;
     size_t opt_count;
-    size_t size;            // of the verb's struct, which starts with lq_common and is zeroed before parsing
+    size_t size;            // of the verb's struct, which starts with lq_common
+    const void *init;       // what it is before parsing; NULL: zeros
     int min_args, max_args; // words that are not options; max -1: any number
     bool plain;             // what it prints is text as it is: it takes neither --json nor --quiet
     int (*run)(void *args, int argc, char **argv); // argv: the words alone. Exit status: 0 done, 1 failed, 2 wrong usage

@@ -692,6 +692,7 @@ static bool listen_on(server *s, char *host, size_t host_size, int *port, lq_err
     const char *want = s->o->host ? s->o->host : "127.0.0.1";
     const int number = s->o->port < 0 ? 0 : s->o->port ? s->o->port : 8080, on = 1;
     char service[16];
+    if (s->o->port < -1 || s->o->port > 65535) return lq_fail(err, LQ_E_USAGE, "port %d: expected 1 to 65535", s->o->port);
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list = NULL;
     snprintf(service, sizeof service, "%d", number);
     const int failed = getaddrinfo(want, service, &hints, &list);
@@ -771,12 +772,21 @@ static bool server_run(server *s, lq_err *err) {
     return true;
 }
 
+bool lq_serve_try(const lq_serve_opts *o, lq_err *err) {
+    static const lq_serve_opts none;
+    server s = {.o = o ? o : &none, .socket = -1};
+    char host[256];
+    int port;
+    const bool can = listen_on(&s, host, sizeof host, &port, err);
+    if (s.socket >= 0) close(s.socket);
+    return can;
+}
+
 bool lq_serve(lq_model *m, lq_engine *e, const lq_serve_opts *o, lq_err *err) {
     static const lq_serve_opts none;
     lq_model_info info;
     if (!o) o = &none;
     if (o->key && !*o->key) return lq_fail(err, LQ_E_USAGE, "the key is empty");
-    if (o->port < -1 || o->port > 65535) return lq_fail(err, LQ_E_USAGE, "port %d: expected 1 to 65535", o->port);
     if (atomic_flag_test_and_set(&serving)) return lq_fail(err, LQ_E_USAGE, "this process is serving already");
     lq_model_describe(m, &info);
     server *s = calloc(1, sizeof *s);

@@ -135,7 +135,7 @@ def test_shrinking():
 def test_shrinking_served():
     # The embedding of a checkpoint that is mapped as it is: its rows are read when tokens come.
     shutil.copytree(demo, "served")
-    p = subprocess.Popen([lq, "serve", "served", "--port", "-1", "--json", "-q", "--isa", "c", "--exact"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p = subprocess.Popen([lq, "serve", "served", "--port", "0", "--json", "-q", "--isa", "c", "--exact"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     url = json.loads(p.stdout.readline())["url"]
     os.truncate("served/model.safetensors", 4096)
     import urllib.request
@@ -178,6 +178,24 @@ def test_interrupt():
 def test_file_limit():
     out = subprocess.run(["bash", "-c", 'ulimit -f 100; exec "$@"', "-", lq, "quantize", "-q", demo, "limited.lq"], capture_output=True)
     check(out.returncode == 1 and out.stderr.startswith(b"lq: ") and out.stderr.count(b"\n") == 1, "a limit on file sizes is one line", (out.returncode, out.stderr))
+
+
+def test_port():
+    import socket
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    port = str(taken.getsockname()[1])
+    # Told before the model is opened: there is none here.
+    out = run("serve", "no-model.lq", "--port", port)
+    check(out.returncode == 1 and port.encode() in out.stderr and b"in use" in out.stderr, "a taken port is told first", out.stderr)
+    out = run("serve", "no-model.lq", "--port", "0")
+    check(out.returncode == 1 and b"no-model.lq" in out.stderr, "a free one leaves the model to be told", out.stderr)
+    p = subprocess.Popen([lq, "serve", demo, "--port", "0", "--json", "-q"], stdout=subprocess.PIPE)
+    told = strict(p.stdout.readline())
+    check(told and told["port"] not in (0, 8080) and told["url"].endswith(f":{told['port']}"), "--port 0 is any free one, and says which", told)
+    p.terminate()
+    check(p.wait() == 0, "and serves", p.returncode)
 
 
 # --- what a terminal obeys ---
@@ -259,7 +277,7 @@ def test_json():
     for words in (["bench", demo, "-p", "8", "-n", "2", "-r", "1", "-q"], ["run", demo, "x", "-n", "3"], ["version"], ["quantize", "-q", "-n", demo, "n.lq"], ["quantize", "-q", demo, "n.lq"]):
         out = run(*words, "--json")
         check(strict(out.stdout) is not None and out.returncode == 0, f"{words[0]} --json", (out.stdout[-100:], out.stderr))
-    p = subprocess.Popen([lq, "serve", "n.lq", "--port", "-1", "--json", "-q", "--name", b'a\xff"\\\x1b\xc2\x9b'], stdout=subprocess.PIPE)
+    p = subprocess.Popen([lq, "serve", "n.lq", "--port", "0", "--json", "-q", "--name", b'a\xff"\\\x1b\xc2\x9b'], stdout=subprocess.PIPE)
     line = p.stdout.readline()
     p.terminate()
     told = strict(line)
