@@ -315,9 +315,11 @@ def test_start():
     for limit in (110000, 200000):
         out = subprocess.run(["timeout", "20", "bash", "-c", f'ulimit -v {limit}; exec "$@"', "-", lq, "--version"], capture_output=True)
         check(out.returncode == 0 and out.stdout.startswith(b"lq "), f"lq --version under ulimit -v {limit}", (out.returncode, out.stderr))
-    # A program that starts threads calls clone3 or clone: none may.
-    out = subprocess.run(["bash", "-c", 'ulimit -u 0; exec "$@"', "-", lq, "--version"], capture_output=True)
-    check(out.returncode == 0, "lq --version where no thread can be made", out.stderr)
+    # It waits for its prompt, with all libraries loaded.
+    p = subprocess.Popen([lq, "run", "no-model.lq"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    wait_for(lambda: "State:\tS" in proc(p.pid, "status"))
+    check("Threads:\t1\n" in proc(p.pid, "status"), "no thread is started", proc(p.pid, "status"))
+    p.communicate(b"x")
 
 
 def test_named_once():
