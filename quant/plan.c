@@ -108,7 +108,7 @@ static int compare_names(const void *a, const void *b) { return strcmp(*(const c
 static bool add_rest(lq_plan *p, lq_err *err) {
     const size_t n = p->count, all = lq_ckpt_count(p->in);
     lq_names *known;
-    if (!lq_names_open(&p->desc, &known, err)) return false;
+    if (!lq_names_open(&p->desc, p->in, &known, err)) return false;
     const char **names = malloc((n ? n : 1) * sizeof *names);
     if (!names) lq_names_close(known);
     if (!names) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu names", n);
@@ -118,7 +118,7 @@ static bool add_rest(lq_plan *p, lq_err *err) {
     for (size_t i = 0; i < all && done; i++) {
         const lq_tensor *t = lq_ckpt_at(p->in, i);
         if (bsearch(&t->name, names, n, sizeof *names, compare_names)) continue;
-        if (lq_names_find(known, p->in, t->name) != LQ_STRANGE) add_name(&p->dropped, t->name);
+        if (lq_names_find(known, t->name) != LQ_STRANGE) add_name(&p->dropped, t->name);
         else if (p->o->keep_unknown) {
             add_name(&p->kept, t->name);
             done = add_item(p, (lq_item){.t = t}, err);

@@ -149,7 +149,7 @@ void lq_engine_wake(lq_engine *e);
 typedef struct lq_engine_stats {
     int waiting, running;               // sequences; waiting: submitted requests and preempted sequences
     int ctx;                            // longest sequence: the model's, or what the KV cache holds
-    int kv_blocks, kv_free, kv_page;    // of the group of layers without a window
+    int kv_blocks, kv_free, kv_page;    // of the layers without a window; of the first ones where all have one
     uint64_t steps, prompt_tokens, sampled_tokens, finished, aborted, failed, preempted;
     double step_seconds;  // in steps, in all
 } lq_engine_stats;

@@ -26,6 +26,7 @@ struct lq_engine {
     lq_kv *kv;
     lq_kvpool pool;
     int max_seqs, max_batch, max_queue, outs, ctx;
+    int full;                    // the group of layers without a window; 0 where all have one
 
     pthread_mutex_t lock;        // of what follows, up to the stats
     pthread_cond_t bell;
@@ -101,7 +102,10 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     e->ctx = (int64_t)blocks * page < e->m->ctx ? blocks * page : e->m->ctx;
     lq_kv_opts kv = {.page = page, .groups = e->m->desc.groups, .max_seqs = e->max_seqs + 1, .max_len = e->ctx};
     memcpy(kv.window, e->m->desc.group_window, sizeof kv.window);
-    for (int g = 0; g < kv.groups; g++) kv.blocks[g] = blocks;
+    for (int g = 0; g < kv.groups; g++) {
+        kv.blocks[g] = blocks;
+        if (!kv.window[g]) e->full = g;
+    }
     e->now.ctx = e->ctx;
     e->now.kv_page = page;
     e->now.kv_blocks = e->now.kv_free = blocks;
@@ -332,8 +336,11 @@ static void plan(lq_engine *e) {
         e->take[i] = left < budget ? left : budget;
         budget -= e->take[i];
     }
-    for (int i = 0; i < e->runs; i++)
-        while (i < e->runs && e->take[i] && !reserve(e, e->running[i], e->running[i]->done + e->take[i])) i -= pause_one(e) < i;
+    // While one finds no blocks, the least important gives its own back: one behind it, one before it, or itself.
+    for (int i = 0; i < e->runs;) {
+        if (!e->take[i] || reserve(e, e->running[i], e->running[i]->done + e->take[i])) i++;
+        else if (pause_one(e) < i) i--; // it moved up
+    }
 }
 static void want_rows(lq_engine *e, lq_seq *s, int from, int n, int first_row) {
     const lq_req *q = s->req;
@@ -471,7 +478,7 @@ static void reap(lq_engine *e) {
     for (const lq_req *q = e->waiting; q; q = q->next) waiting++;
     e->now.waiting = waiting + e->pauses;
     e->now.running = e->runs;
-    e->now.kv_free = lq_kv_free_blocks(e->kv, 0);
+    e->now.kv_free = lq_kv_free_blocks(e->kv, e->full);
     e->stats = e->now;
     e->more = e->alls > 0;
     pthread_mutex_unlock(&e->lock);

@@ -154,11 +154,12 @@ lq_slot *lq_desc_slots(const lq_desc *d, int layer, int *count);
 // Where matrix `at` of a stack stands in other people's files: `from` with its index put in. False: its name would be too long.
 bool lq_slot_pick(const lq_slot *s, int at, lq_pick *out);
 
-// All names that may stand in a checkpoint of this model, sorted once.
+// All names that may stand in a checkpoint of this model, sorted once; both must live as long.
 typedef struct lq_names lq_names;
-bool lq_names_open(const lq_desc *d, lq_names **out, lq_err *err);
+bool lq_names_open(const lq_desc *d, const lq_ckpt *c, lq_names **out, lq_err *err);
 void lq_names_close(lq_names *n);
 typedef enum lq_known { LQ_STRANGE, LQ_KNOWN, LQ_HARMLESS /* no forward reads it */ } lq_known;
-// What a tensor of `c` is: a slot or a source of slots, a part of a coded weight, one that exporters write, or a stranger.
-lq_known lq_names_find(const lq_names *n, const lq_ckpt *c, const char *tensor);
+// What a tensor of the checkpoint is: a slot, a source of slots or a part of such a weight; one that exporters write, or that lq was
+// asked to keep (metadata lq.kept, a JSON array of names); or a stranger.
+lq_known lq_names_find(const lq_names *n, const char *tensor);
 #endif

@@ -15,11 +15,11 @@ static void dev_free(const lq_model *m, void *p) {
 
 static bool no_strangers(const lq_model *m, lq_err *err) {
     lq_names *names;
-    bool done = lq_names_open(&m->desc, &names, err);
+    bool done = lq_names_open(&m->desc, m->ckpt, &names, err);
     if (!done) return false;
     for (size_t i = 0; done && i < lq_ckpt_count(m->ckpt); i++) {
         const char *name = lq_ckpt_at(m->ckpt, i)->name;
-        if (lq_names_find(names, m->ckpt, name) == LQ_STRANGE)
+        if (lq_names_find(names, name) == LQ_STRANGE)
             done = lq_fail(err, LQ_E_FORMAT, "tensor %s is no part of a %s with this config.json", name, m->desc.arch->name);
     }
     lq_names_close(names);

@@ -130,36 +130,52 @@ const lq_part *lq_layer_attn(const lq_layer *l) {
 
 // --- names that belong ---
 
+typedef struct list_of { // of names, sorted once it is whole
+    char *text;      // all of them, each with its end
+    size_t bytes, cap;
+    size_t *at;      // [count] offsets into text
+    const char **name; // [count]
+    size_t count, room;
+} list_of;
 struct lq_names {
     const lq_desc *d;
-    char *text;      // all names, each with its end
-    size_t bytes, cap;
-    size_t *at;      // offsets into text while it grows
-    const char **name; // [count] sorted
-    size_t count, room;
+    const lq_ckpt *c;
+    list_of known, kept;
 };
 
-static bool name_add(lq_names *n, const char *name) {
-    const size_t len = strlen(name) + 1;
-    while (n->cap - n->bytes < len)
+static bool name_add(list_of *n, const char *name, size_t len) {
+    while (n->cap - n->bytes <= len)
         if (!lq_grow((void **)&n->text, n->cap, &n->cap, 1)) return false;
     if (!lq_grow((void **)&n->at, n->count, &n->room, sizeof *n->at)) return false;
     memcpy(n->text + n->bytes, name, len);
+    n->text[n->bytes + len] = 0;
     n->at[n->count++] = n->bytes;
-    n->bytes += len;
+    n->bytes += len + 1;
     return true;
 }
-static bool slot_add(lq_names *n, const lq_slot *s) {
+static int by_text(const void *x, const void *y) { return strcmp(*(const char *const *)x, *(const char *const *)y); }
+static bool list_sort(list_of *n) {
+    n->name = malloc((n->count + 1) * sizeof *n->name);
+    if (!n->name) return false;
+    for (size_t i = 0; i < n->count; i++) n->name[i] = n->text + n->at[i];
+    qsort(n->name, n->count, sizeof *n->name, by_text);
+    return true;
+}
+static bool listed(const list_of *n, const char *name) { return bsearch(&name, n->name, n->count, sizeof *n->name, by_text); }
+static void list_free(list_of *n) {
+    free(n->text);
+    free(n->at);
+    free(n->name);
+}
+
+static bool slot_add(list_of *n, const lq_slot *s) {
     lq_pick pick;
-    bool done = name_add(n, s->name);
-    for (int i = 0; done && i < (s->count ? s->count : 1); i++) done = lq_slot_pick(s, i, &pick) && name_add(n, pick.name);
+    bool done = name_add(n, s->name, strlen(s->name));
+    for (int i = 0; done && i < (s->count ? s->count : 1); i++) done = lq_slot_pick(s, i, &pick) && name_add(n, pick.name, strlen(pick.name));
     return done;
 }
-static int by_text(const void *x, const void *y) { return strcmp(*(const char *const *)x, *(const char *const *)y); }
-
-bool lq_names_open(const lq_desc *d, lq_names **out, lq_err *err) {
-    lq_names *n = calloc(1, sizeof *n);
-    bool done = n;
+static bool slots_add(list_of *n, const lq_desc *d) {
+    bool done = true;
     for (int l = -1; done && l < d->layers; l++) {
         int count;
         lq_slot *slots = lq_desc_slots(d, l, &count);
@@ -167,22 +183,43 @@ bool lq_names_open(const lq_desc *d, lq_names **out, lq_err *err) {
         for (int i = 0; done && i < count; i++) done = slot_add(n, &slots[i]);
         free(slots);
     }
-    done = done && (n->name = malloc(n->count * sizeof *n->name));
-    if (!done) {
+    return done;
+}
+// The names in metadata lq.kept.
+static bool kept_add(list_of *n, const char *text, lq_err *err) {
+    const lq_json_limits limits = {100 * 1000 * 1000, 1};
+    if (!text) return true;
+    if (!lq_json_check(text, strlen(text), limits, "metadata lq.kept", err)) return false;
+    lq_json_walk w = {text, text + strlen(text)};
+    if (lq_json_next(&w) != '[') return lq_fail(err, LQ_E_FORMAT, "metadata lq.kept is not an array of names");
+    char *name = malloc(strlen(text) + 1);
+    bool done = name;
+    for (lq_json_take(&w); done && lq_json_next(&w) == '"';) done = name_add(n, name, lq_json_take_str(&w, name));
+    free(name);
+    if (!done) return lq_fail(err, LQ_E_MEMORY, "no memory for the names in metadata lq.kept");
+    return lq_json_next(&w) == ']' || lq_fail(err, LQ_E_FORMAT, "metadata lq.kept is not an array of names");
+}
+
+bool lq_names_open(const lq_desc *d, const lq_ckpt *c, lq_names **out, lq_err *err) {
+    lq_names *n = calloc(1, sizeof *n);
+    *out = NULL;
+    if (!n) return lq_fail(err, LQ_E_MEMORY, "no memory for the names of %d layers", d->layers);
+    *n = (lq_names){.d = d, .c = c};
+    if (!kept_add(&n->kept, lq_ckpt_meta(c, "lq.kept"), err)) {
+        lq_names_close(n);
+        return false;
+    }
+    if (!slots_add(&n->known, d) || !list_sort(&n->known) || !list_sort(&n->kept)) {
         lq_names_close(n);
         return lq_fail(err, LQ_E_MEMORY, "no memory for the names of %d layers", d->layers);
     }
-    n->d = d;
-    for (size_t i = 0; i < n->count; i++) n->name[i] = n->text + n->at[i];
-    qsort(n->name, n->count, sizeof *n->name, by_text);
     *out = n;
     return true;
 }
 void lq_names_close(lq_names *n) {
     if (!n) return;
-    free(n->text);
-    free(n->at);
-    free(n->name);
+    list_free(&n->known);
+    list_free(&n->kept);
     free(n);
 }
 
@@ -207,18 +244,17 @@ static bool harmless(const lq_desc *d, const char *name) {
     const size_t n = head ? strlen(head) : 0;
     return d->tied && head && !strncmp(name, head, n) && name[n] == '.'; // a head that is the embedding is written twice by some
 }
-lq_known lq_names_find(const lq_names *n, const lq_ckpt *c, const char *tensor) {
+lq_known lq_names_find(const lq_names *n, const char *tensor) {
     char weight[LQ_NAME];
-    const char *name = tensor, *dot = strrchr(tensor, '.');
-    if (bsearch(&name, n->name, n->count, sizeof *n->name, by_text)) return LQ_KNOWN;
+    const char *dot = strrchr(tensor, '.');
+    if (listed(&n->known, tensor)) return LQ_KNOWN;
     if (dot && (size_t)(dot - tensor) < sizeof weight) { // a part of a coded weight: nothing else may have such a name
         memcpy(weight, tensor, (size_t)(dot - tensor));
         weight[dot - tensor] = 0;
-        name = weight;
-        if (lq_ckpt_typed(c, weight)) {
-            if (bsearch(&name, n->name, n->count, sizeof *n->name, by_text)) return LQ_KNOWN;
-            return harmless(n->d, weight) ? LQ_HARMLESS : LQ_STRANGE;
+        if (lq_ckpt_typed(n->c, weight)) {
+            if (listed(&n->known, weight)) return LQ_KNOWN;
+            tensor = weight;
         }
     }
-    return harmless(n->d, tensor) ? LQ_HARMLESS : LQ_STRANGE;
+    return harmless(n->d, tensor) || listed(&n->kept, tensor) ? LQ_HARMLESS : LQ_STRANGE;
 }
