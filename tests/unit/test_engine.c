@@ -128,8 +128,8 @@ static void invariance(lq_model *m, const char *what) {
             lq_engine_close(e);
         }
 }
-// Too few blocks for all: some are preempted and recomputed, with the same result.
-static void preemption(lq_model *m) {
+// Too few blocks for all: some wait, or are preempted and recomputed (`must`: that happens), with the same result.
+static void preemption(lq_model *m, bool must) {
     static answer alone[5], batch[5];
     memset(alone, 0, sizeof alone);
     memset(batch, 0, sizeof batch);
@@ -152,7 +152,7 @@ static void preemption(lq_model *m) {
     }
     run_all(e);
     lq_engine_describe(e, &s);
-    CHECK(s.preempted > 0, "nothing was preempted: the test does not test");
+    CHECK(!must || s.preempted > 0, "nothing was preempted: the test does not test");
     for (int i = 0; i < 5; i++) CHECK(same(&alone[i], &batch[i]), "request %d differs after a preemption", i);
     lq_engine_close(e);
 }
@@ -356,6 +356,73 @@ static void refusals(lq_model *m) {
     lq_engine_close(e);
 }
 
+// --- windows ---
+
+static bool on_logits(void *arg, size_t position, const float *logits) {
+    int32_t *best = (int32_t *)arg + position;
+    *best = 0;
+    for (int i = 1; i < 260; i++)
+        if (logits[i] > logits[*best]) *best = i;
+    return true;
+}
+// Blocks behind the window are given back while a sequence grows, and what is left gives the tokens that the whole sequence gives when
+// it is read at once and keeps all its blocks. `all`: every layer has the window.
+static void windows(lq_model *m, const int32_t *unbounded, int window, bool all, const char *what) {
+    static answer a;
+    static int32_t ids[256], best[256];
+    lq_err err = {0};
+    lq_engine_stats s;
+    bool busy = true;
+    int most = 0;
+    memset(&a, 0, sizeof a);
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 1, .max_batch = 64, .kv_page = 16});
+    lq_request r = request(4, &a);
+    r.max_tokens = 150;
+    submit(e, &r);
+    while (busy && a.finish == LQ_RUNNING) {
+        CHECK(lq_engine_step(e, &busy, &err), "%s", err.text);
+        lq_engine_describe(e, &s);
+        if (a.count > 1 && s.kv_blocks - s.kv_free > most) most = s.kv_blocks - s.kv_free;
+    }
+    run_all(e);
+    CHECK(a.count == 150 && memcmp(a.tokens, unbounded, sizeof ids[0] * 150) != 0, "%s: %d tokens, as without a window", what, a.count);
+    // The window's tokens lie in one block more than they fill, the next token may begin another. (The figure is of the first group.)
+    CHECK(all ? most <= (window + 15) / 16 + 2 : most == (100 + 150 + 15) / 16 || most == (100 + 149 + 15) / 16, "%s: %d blocks at most", what, most);
+    memcpy(ids, prompt_ids[4], 100 * sizeof *ids);
+    memcpy(ids + 100, a.tokens, 150 * sizeof *ids);
+    CHECK(lq_logits(e, ids, 250, 99, on_logits, best, &err), "%s", err.text);
+    CHECK(!memcmp(best + 99, a.tokens, 150 * sizeof *ids), "%s: the tokens are others than those of the whole sequence", what);
+    lq_engine_close(e);
+}
+static void windowed(const char *dir) {
+    static const struct { const char *name, *more; int window; bool all; } kinds[] = {
+        {"a window of 40", ",\"sliding_window\":40", 40, true}, {"a window of 1", ",\"sliding_window\":1", 1, true},
+        {"a window in the second layer", ",\"sliding_window\":33,\"layer_types\":[\"full_attention\",\"sliding_attention\"]", 33, false},
+    };
+    static answer plain;
+    lq_err err = {0};
+    for (int i = -1; i < (int)(sizeof kinds / sizeof *kinds); i++) {
+        lq_model *m = NULL;
+        CHECK(tiny_config(dir, "MistralForCausalLM", false, i < 0 ? ",\"sliding_window\":null" : kinds[i].more), "%s: config.json", dir);
+        CHECK(lq_model_open(dir, &(lq_model_opts){.threads = 2}, &m, &err), "%s", err.text);
+        if (!m) return;
+        if (i < 0) {
+            lq_engine *e = engine(m, (lq_engine_opts){0});
+            lq_request r = request(4, &plain);
+            r.max_tokens = 150;
+            submit(e, &r);
+            run_all(e);
+            lq_engine_close(e);
+        } else {
+            windows(m, plain.tokens, kinds[i].window, kinds[i].all, kinds[i].name);
+            invariance(m, kinds[i].name);
+            preemption(m, !kinds[i].all);
+            choices(m);
+        }
+        lq_model_close(m);
+    }
+}
+
 int main(void) {
     char dir[] = "/tmp/lq-test-engine-XXXXXX", quantized[80], path[200];
     lq_err err = {0};
@@ -371,7 +438,7 @@ int main(void) {
     SKIP("the allocation guard: a sanitizer owns malloc");
 #endif
     invariance(m, "bf16");
-    preemption(m);
+    preemption(m, true);
     choices(m);
     stops(m);
     cancels(m);
@@ -393,6 +460,7 @@ int main(void) {
         invariance(m, "int4 exact");
         lq_model_close(m);
     } else CHECK(false, "%s", err.text);
+    windowed(dir);
     snprintf(path, sizeof path, "rm -rf %s %s.lq %s.lq.report.json", dir, dir, dir);
     if (system(path)) return 1;
     return test_end();

@@ -43,15 +43,21 @@ static inline bool tiny_tokenizer(const char *dir) {
              "\"added_tokens\":[{\"id\":256,\"content\":\"<s>\",\"special\":true},{\"id\":257,\"content\":\"</s>\",\"special\":true}]}");
     return tiny_text(dir, "tokenizer.json", text);
 }
+// DIR/config.json. `more`: further keys, each behind a comma. The weights of a Llama are also those of a Mistral, so that one model
+// can be looked at with windows and without: "MistralForCausalLM", ",\"sliding_window\":40".
+static inline bool tiny_config(const char *dir, const char *arch, bool tied, const char *more) {
+    char config[900];
+    snprintf(config, sizeof config,
+             "{\"architectures\":[\"%s\"],\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+             "\"num_key_value_heads\":2,\"vocab_size\":260,\"rms_norm_eps\":1e-5,\"max_position_embeddings\":256,\"tie_word_embeddings\":%s,"
+             "\"bos_token_id\":256,\"eos_token_id\":257%s}", arch, tied ? "true" : "false", more);
+    return tiny_text(dir, "config.json", config);
+}
 // Writes DIR/model.safetensors, config.json and tokenizer.json.
 static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
-    char out[600], config[900];
+    char out[600];
     mkdir(dir, 0777);
-    snprintf(config, sizeof config,
-             "{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
-             "\"num_key_value_heads\":2,\"vocab_size\":260,\"rms_norm_eps\":1e-5,\"max_position_embeddings\":256,\"tie_word_embeddings\":%s,"
-             "\"bos_token_id\":256,\"eos_token_id\":257}", tied ? "true" : "false");
-    if (!tiny_text(dir, "config.json", config) || !tiny_tokenizer(dir)) return lq_fail(err, LQ_E_IO, "%s: cannot write", dir);
+    if (!tiny_config(dir, "LlamaForCausalLM", tied, "") || !tiny_tokenizer(dir)) return lq_fail(err, LQ_E_IO, "%s: cannot write", dir);
     snprintf(out, sizeof out, "%s/model.safetensors", dir);
     static float w[260 * 64];
     static uint16_t h[260 * 64];
