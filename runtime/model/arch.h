@@ -24,8 +24,8 @@ typedef struct lq_rope {
 } lq_rope;
 // inv_freq[dim / 2] at context length ctx, and the factor of cos and sin.
 void lq_rope_resolve(const lq_rope *r, int ctx, float *inv_freq, float *mscale);
-// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config; partial: of a head that is rotated, where it
-// does not say.
+// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config; partial, and the theta that `out` comes
+// with (0: 10000): of a head that is rotated, and the base, where it does not say.
 bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *out, lq_err *err);
 
 // --- layers ---

@@ -60,6 +60,7 @@ bool lq_describe_mixtral(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err
     lq_part part[2], *moe = &part[1];
     int window = 0, experts = 8, used = 2;
     d->norm_eps = 1e-5f;
+    d->rope[0].theta = 1e6;
     (void)ckpt;
     if (!read(c, d, part, 8, err) || !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err) ||
         !lq_config_int(c, "num_local_experts", 1, LQ_EXPERTS, &experts, err) || !lq_config_int(c, "num_experts_per_tok", 1, experts, &used, err))

@@ -78,7 +78,7 @@ bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq
     static const char *const what = "config.json";
     const cJSON *params = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters"); // transformers 5
     const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");   // transformers 4
-    *r = (lq_rope){.kind = LQ_ROPE_DEFAULT, .theta = 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .truncate = true, .original_ctx = ctx};
+    *r = (lq_rope){.kind = LQ_ROPE_DEFAULT, .theta = r->theta > 0 ? r->theta : 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .truncate = true, .original_ctx = ctx};
     if (!object_check(config, "rope_parameters", err) || !object_check(config, "rope_scaling", err)) return false;
     int64_t original = ctx; // Phi-3 has it beside rope_scaling, not inside
     if (!lq_json_int(config, "original_max_position_embeddings", 1, LQ_CTX_MAX, &original, what, err)) return false;
@@ -96,8 +96,10 @@ bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq
         return lq_fail(err, LQ_E_FORMAT, "%s: rotary dimension %d, expected an even number up to %d", what, r->dim, LQ_ROPE_DIM);
     r->original_ctx = (int)original;
     if (cJSON_IsObject(scaling) && !scaling_read(scaling, scaling != params, (int)original, r, err)) return false;
+    if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, "original_max_position_embeddings"))) r->original_ctx = (int)original;
     if (r->kind == LQ_ROPE_LONG && !(r->attn_factor > 0)) {
-        const double ratio = (double)ctx / r->original_ctx; // of what the model was made for, not of what it is opened with
+        const bool given = cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(scaling, "factor"));
+        const double ratio = given ? r->factor : (double)ctx / r->original_ctx; // of what the model was made for, not opened with
         r->attn_factor = ratio <= 1 ? 1 : sqrt(1 + log(ratio) / log(r->original_ctx));
     }
     return true;

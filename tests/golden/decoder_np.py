@@ -40,7 +40,8 @@ def rope_settings(cfg):
     """(theta, share of a head that is rotated, the scaling): of rope_parameters, or of keys of their own."""
     p = cfg.get("rope_parameters") or {}
     scaling = p or cfg.get("rope_scaling") or {}
-    theta = p.get("rope_theta", cfg.get("rope_theta", cfg.get("rotary_emb_base", 10000.0)))
+    silent = 1e6 if cfg.get("model_type") == "mixtral" else 10000.0
+    theta = p.get("rope_theta", cfg.get("rope_theta", cfg.get("rotary_emb_base", silent)))
     share = p.get("partial_rotary_factor", cfg.get("partial_rotary_factor", cfg.get("rotary_pct", 1.0)))
     return theta, share, scaling
 
@@ -74,7 +75,7 @@ def rope_freqs(cfg, dim, ctx):
         mscale = scaling.get("attention_factor") or 0.1 * math.log(factor) + 1
     elif kind == "longrope":
         freqs = freqs / np.array(scaling["long_factor" if ctx > original else "short_factor"])
-        longer = cfg["max_position_embeddings"] / original
+        longer = scaling.get("factor") or cfg["max_position_embeddings"] / original
         mscale = scaling.get("attention_factor") or (
             math.sqrt(1 + math.log(longer) / math.log(original)) if longer > 1 else 1.0
         )

@@ -146,7 +146,7 @@ model("phi3_v5", "phi3", {
     **SMALL_HEAD, "max_position_embeddings": 64, "original_max_position_embeddings": 32, "sliding_window": 50,
     "rope_parameters": {
         **LONG, "rope_theta": 10000.0, "rope_type": "longrope", "partial_rotary_factor": 0.8,
-        "original_max_position_embeddings": 32,
+        "original_max_position_embeddings": 16, "factor": 4.0,
     }, "dtype": "bfloat16",
 })
 
@@ -163,8 +163,7 @@ model("neox_plain", "gpt_neox", {
 })
 
 model("mixtral", "mixtral", {
-    "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None, "rope_theta": 1000000.0,
-    "intermediate_size": 56, "torch_dtype": "bfloat16",
+    "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None, "intermediate_size": 56, "torch_dtype": "bfloat16",
 })
 model("mixtral_window", "mixtral", {
     "num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 27, "head_dim": 24, "num_key_value_heads": 1,
