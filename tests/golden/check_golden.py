@@ -27,12 +27,42 @@ def check(good, what):
 
 
 def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact"):
-    out = os.path.join(path, "out.bin")
-    cmd = [dump, path, os.path.join(path, "ids.bin"), out, str(tokens), isa, str(threads), str(batch), mode]
-    r = subprocess.run(cmd, capture_output=True, text=True)
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    ids, out = os.path.join(folder, "ids.bin"), os.path.join(folder, "out.bin")
+    r = subprocess.run(
+        [dump, path, ids, out, str(tokens), isa, str(threads), str(batch), mode], capture_output=True, text=True
+    )
     if r.returncode:
         return None, r.stderr.strip()
     return np.fromfile(out, "<f4").reshape(tokens, -1), ""
+
+
+def within(what, got, want, bound):
+    rows = slice(None, None, make_models.EVERY)
+    worst = (np.abs(got[rows] - want).max(-1) / bound[rows]).max() if got[rows].shape == want.shape else np.inf
+    check(worst <= 1, f"{what}: off by {worst:.2f} of the bound")
+    print(f"{what:22} largest error {np.abs(got[rows] - want).max():.2e}, {worst:.2f} of the bound")
+
+
+def same_bits(what, path, tokens):
+    for mode in ("exact", "default"):
+        first, why = logits(path, tokens, mode=mode)
+        for threads, batch in ((1, 512), (2, 1), (2, 7), (2, 64), (3, 33)):
+            got, why = logits(path, tokens, threads=threads, batch=batch, mode=mode)
+            same = got is not None and first is not None and got.tobytes() == first.tobytes()
+            check(same, f"{what} {mode}: other bits with {threads} threads, chunks of {batch} {why}")
+
+
+def check_model(path, name):
+    tokens, (cfg, w, ids) = make_models.tokens(name), make_models.load(path)
+    golden, bound = np.load(os.path.join(here, "logits", name + ".npy")), decoder_np.bound(cfg, w, ids)
+    for isa in isas:
+        got, why = logits(path, tokens, isa)
+        if got is None:
+            check(False, f"{name} {isa}: {why}")
+        else:
+            within(f"{name} {isa}", got, golden, bound)
+    same_bits(name, path, tokens)
 
 
 flags = open("/proc/cpuinfo").read()
@@ -41,29 +71,6 @@ skipped += 3 - len(isas)
 with tempfile.TemporaryDirectory() as folder:
     make_models.make(folder)
     for name in models.MODELS:
-        path, tokens = os.path.join(folder, name), make_models.tokens(name)
-        cfg, w, ids = make_models.load(path)
-        golden = np.load(os.path.join(here, "logits", name + ".npy"))
-        first, why = logits(path, tokens)
-        if first is None and "is not one lq knows" in why:
-            skipped += 1
-            print(f"SKIPPED: {name}: lq does not know {cfg['architectures'][0]}")
-            continue
-        bound = decoder_np.bound(cfg, w, ids)[:: make_models.EVERY]
-        for isa in isas:
-            got, why = logits(path, tokens, isa)
-            if got is None:
-                check(False, f"{name} {isa}: {why}")
-                continue
-            got = got[:: make_models.EVERY]
-            worst = (np.abs(got - golden).max(-1) / bound).max() if got.shape == golden.shape else np.inf
-            check(worst <= 1, f"{name} {isa}: off by {worst:.2f} of the bound")
-            print(f"{name:14} {isa:7} largest error {np.abs(got - golden).max():.2e}, {worst:.2f} of the bound")
-        for mode in ("exact", "default"):
-            first, why = logits(path, tokens, mode=mode)
-            for threads, batch in ((1, 512), (2, 1), (2, 7), (2, 64), (3, 33)):
-                got, why = logits(path, tokens, threads=threads, batch=batch, mode=mode)
-                same = got is not None and first is not None and got.tobytes() == first.tobytes()
-                check(same, f"{name} {mode}: other bits with {threads} threads, chunks of {batch} {why}")
+        check_model(os.path.join(folder, name), name)
 print(f"{passed} passed, {failed} failed, {skipped} skipped")
 sys.exit(failed != 0)
