@@ -313,6 +313,7 @@ typedef struct lq_dev_opts {
     const char *isa;       // NULL or "auto"; "c", "avx2", "avx512": no better than this
     lq_numerics numerics;
 } lq_dev_opts;
+const char *lq_cpu_isa(size_t i); // the words that isa may be, one by one; NULL past the last
 
 struct lq_dev {
     lq_ops ops;            // by value: the one table that this machine runs

@@ -30,7 +30,9 @@ typedef struct lq_model_opts {
     lq_model *beside;    // on the same device as this one, with its threads (device, isa, threads are not read then): one steps at a time
 } lq_model_opts;
 
-const char *lq_kv_name(size_t i); // the words that kv may be, one by one; NULL past the last
+// The words that isa and kv may be, one by one; NULL past the last.
+const char *lq_isa_name(size_t i);
+const char *lq_kv_name(size_t i);
 
 bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err);
 void lq_model_close(lq_model *m);

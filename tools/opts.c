@@ -25,11 +25,6 @@ lq_model_opts lq_model_args_opts(const lq_model_args *a) {
                            .exact = a->exact};
 }
 
-const char *lq_isa_choice(size_t i) {
-    static const char *const names[] = {"auto", "c", "avx2", "avx512"};
-    return i < sizeof names / sizeof *names ? names[i] : NULL;
-}
-
 // --- suggestions ---
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }

@@ -64,13 +64,12 @@ typedef struct lq_common { bool json, quiet; } lq_common;
 typedef struct lq_model_args { const char *device, *isa, *kv; int64_t threads, ctx; bool exact; } lq_model_args;
 #define LQ_MODEL_OPTS(T, m)                                                                                                        \
     {"device", 'd', LQ_OPT_TEXT, offsetof(T, m.device), "DEV", "where to run: cpu, cuda, cuda:1", NULL, 0, 0},                      \
-    {"isa", 0, LQ_OPT_CHOICE, offsetof(T, m.isa), "ISA", "no better instructions than these", lq_isa_choice, 0, 0},                \
+    {"isa", 0, LQ_OPT_CHOICE, offsetof(T, m.isa), "ISA", "no better instructions than these", lq_isa_name, 0, 0},                  \
     {"threads", 't', LQ_OPT_INT, offsetof(T, m.threads), "N", "CPU threads (default: one per core)", NULL, 1, 1024},                \
     {"ctx", 'c', LQ_OPT_INT, offsetof(T, m.ctx), "N", "longest sequence (default: the model's)", NULL, 1, 1 << 24},                 \
     {"kv", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache", lq_kv_name, 0, 0},                          \
     {"exact", 0, LQ_OPT_FLAG, offsetof(T, m.exact), NULL, "f32 activations, residual and KV: slower, for comparison", NULL, 0, 0}
 
-lq_choice lq_isa_choice;
 // What the shared options say to lq_model_open.
 lq_model_opts lq_model_args_opts(const lq_model_args *a);
 

@@ -113,6 +113,8 @@ static unsigned cpu_isa(void) { return 0; }
 static const struct { const char *name; unsigned isa; } caps[] = {
     {"auto", ~0u}, {"c", 0}, {"avx2", LQ_ISA_AVX2}, {"avx512", LQ_ISA_AVX2 | LQ_ISA_AVX512},
 };
+const char *lq_cpu_isa(size_t i) { return i < sizeof caps / sizeof *caps ? caps[i].name : NULL; }
+
 static bool isa_cap(const char *name, unsigned *isa, lq_err *err) {
     for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
         if (!strcmp(name ? name : "auto", caps[i].name)) {

@@ -51,6 +51,7 @@ static lq_wtype main_type(const lq_model *m) {
 static const lq_dtype kv_types[] = {LQ_F32, LQ_F16, LQ_BF16};
 enum { KV_TYPES = sizeof kv_types / sizeof *kv_types };
 
+const char *lq_isa_name(size_t i) { return lq_cpu_isa(i); }
 const char *lq_kv_name(size_t i) { return !i ? "auto" : i <= KV_TYPES ? lq_dtypes[kv_types[i - 1]].name : NULL; }
 
 static bool choose_kv(lq_model *m, const char *name, bool exact, lq_err *err) {
