@@ -133,10 +133,19 @@ static bool io_fail(lq_writer *w, const char *path, const char *what, lq_err *er
     return lq_fail(err, LQ_E_IO, "%s: %s: %s%s", path, what, strerror(errno), more);
 }
 
+// What is hashed or written before anybody is asked whether to go on.
+enum { PIECE = 1 << 26 };
+static bool heard(lq_writer *w, lq_err *err) {
+    if (!w->o.tick || w->o.tick(w->o.arg, w->at, 0)) return true;
+    w->failed = true;
+    return lq_fail(err, LQ_E_CANCELLED, "%s: stopped", w->out);
+}
+
 static bool bytes_write(lq_writer *w, int fd, const char *path, const void *data, size_t n, size_t at, lq_err *err) {
     const char *p = data;
     while (n) {
-        ssize_t got = pwrite(fd, p, n < (size_t)1 << 30 ? n : (size_t)1 << 30, (off_t)at);
+        if (n > PIECE && !heard(w, err)) return false;
+        ssize_t got = pwrite(fd, p, n < PIECE ? n : PIECE, (off_t)at);
         if (got < 0 && errno == EINTR) continue;
         if (got == 0) errno = ENOSPC;
         if (got <= 0) return io_fail(w, path, "cannot be written", err);
@@ -519,9 +528,23 @@ static bool same_tensor(const lq_tensor *a, lq_dtype type, int rank, const int64
     return true;
 }
 
+static bool sum_of(lq_writer *w, const char *data, size_t n, uint64_t *sum, lq_err *err) {
+    XXH64_state_t *st = XXH64_createState();
+    if (!st) return no_memory(w, err);
+    XXH64_reset(st, 0);
+    bool ok = true;
+    for (size_t at = 0; at < n && ok; at += PIECE) {
+        XXH64_update(st, data + at, n - at < PIECE ? n - at : PIECE);
+        ok = n <= PIECE || heard(w, err);
+    }
+    *sum = XXH64_digest(st);
+    XXH64_freeState(st);
+    return ok;
+}
+
 static bool entry_write(lq_writer *w, entry *e, const char *name, const void *data, lq_err *err) {
     e->at = w->at;
-    e->sum = XXH64(data, e->t.bytes, 0);
+    if (!sum_of(w, data, e->t.bytes, &e->sum, err)) return false;
     if (!bytes_write(w, w->data, w->data_path, data, e->t.bytes, w->at, err)) return false;
     if (!entry_push(w, e, name)) return w->failed = true, no_memory(w, err);
     journal_tensor(w, e, name);
@@ -801,7 +824,7 @@ bool lq_writer_commit(lq_writer *w, lq_writer_check *check, void *arg, lq_err *e
     if (ftruncate(w->data, (off_t)w->at) || fsync(w->data)) return io_fail(w, w->data_path, "cannot be synced", err);
     lq_ckpt *c;
     if (!lq_ckpt_open(w->data_path, &c, err)) return lq_fail_in(err, "what was written does not open");
-    bool ok = lq_ckpt_verify(c, NULL, NULL, err);
+    bool ok = lq_ckpt_verify(c, w->o.tick, w->o.arg, err);
     lq_ckpt_close(c);
     if (!ok) return lq_fail_in(err, "what was written does not read back");
     return (!check || check(arg, w->data_path, err)) && file_publish(w, err);

@@ -17,6 +17,8 @@ typedef struct lq_writer_opts {
     bool plain;              // ordinary safetensors: no alignment, checksums or lq metadata
     bool overwrite;          // OUT may exist
     bool resume;
+    lq_tick *tick;           // asked while much is written or read back; false stops with LQ_E_CANCELLED. May be NULL
+    void *arg;
     size_t header_room;      // bytes for the header: lq_writer_entry_room or _weight_room of everything + metadata
 } lq_writer_opts;
 

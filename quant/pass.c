@@ -4,15 +4,20 @@
 // What a block came to is kept in the writer's journal beside it, so that the report of a resumed run has every line.
 #include "quant/pass.h"
 #include "formats/writer.h"
-#include "kernels/pack.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
+
+// A matrix on its way through the pass.
+typedef struct module {
+    const lq_item *it;
+    lq_weight src, out;
+    double error, norm, max_error;
+} module;
 
 typedef struct pass {
     lq_plan plan;
@@ -20,15 +25,45 @@ typedef struct pass {
     lq_writer *writer;
     lq_quant_row *rows; // [plan.count] of the rounded items, in order
     size_t count;
-    size_t resumed;
+    size_t resumed, block;
+    const char *what;   // for whoever is told of progress
     lq_text note;       // of the block that is being worked on
     void *buf;          // [plan.buffer] codes, scales and zeros of one matrix, as rounded and as packed
+    size_t peak;        // most memory of our own that was seen
 } pass;
 
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// Memory of the process that is not a file's.
+static void look_at_memory(pass *p) {
+    char line[128];
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        size_t kb;
+        if (sscanf(line, "RssAnon: %zu", &kb) == 1 && kb * 1024 > p->peak) p->peak = kb * 1024;
+    }
+    if (f) fclose(f);
+}
+
+// --- who may stop us ---
+
+static bool heard(void *arg) {
+    const pass *p = arg;
+    const lq_quant_opts *o = p->plan.o;
+    return !o->tick || o->tick(o->arg, p->block, p->plan.blocks, p->what);
+}
+static bool heard_at(void *arg, size_t done, size_t total) {
+    (void)done;
+    (void)total;
+    return heard(arg);
+}
+static bool fail_stopped(const pass *p, lq_err *err) {
+    return lq_fail(err, LQ_E_CANCELLED, "stopped after %zu of %zu blocks, which %s.partial keeps: the same command goes on from there", p->block,
+                   p->plan.blocks, p->plan.o->out);
 }
 
 // --- one matrix ---
@@ -44,41 +79,60 @@ static uint8_t *lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scale
     return at;
 }
 
-static void note_row(pass *p, const lq_matrix *m, const char *type) {
-    lq_text_fmt(&p->note, "%s[\"%s\", %.17g, %.17g, %.17g]", p->note.n > 1 ? ", " : "", type, m->error, m->norm, m->max_error);
-}
-static void add_row(pass *p, const lq_item *it, const lq_wtype *type, double error, double norm, double max_error) {
+static bool add_row(pass *p, const lq_item *it, const lq_wtype *type, double error, double norm, double max_error, lq_err *err) {
     lq_quant_row *r = &p->rows[p->count++];
-    *r = (lq_quant_row){.n = it->n, .k = it->k, .bits = lq_wtype_bits(type, it->k), .rel_error = norm > 0 ? sqrt(error / norm) : 0,
-                        .max_error = max_error};
-    snprintf(r->name, sizeof r->name, "%s", it->t->name);
+    *r = (lq_quant_row){.name = strdup(lq_item_name(it)), .n = it->slot.n, .k = it->slot.k, .bits = lq_wtype_bits(type, it->slot.k),
+                        .rel_error = norm > 0 ? sqrt(error / norm) : 0, .max_error = max_error, .note = ""};
     lq_wtype_name(type, r->type, sizeof r->type);
-    if (type->scale != it->recipe.type.scale) snprintf(r->note, sizeof r->note, "scales in f32: one leaves the normal range of f16");
+    if (type->scale != it->recipe.type.scale) r->note = "scales in f32: one leaves the normal range of f16";
+    return r->name || lq_fail(err, LQ_E_MEMORY, "no memory for the report");
+}
+static void note_row(pass *p, const module *m) {
+    char type[64];
+    const char *name = lq_item_name(m->it);
+    lq_wtype_name(&m->out.type, type, sizeof type);
+    lq_text_fmt(&p->note, p->note.n > 1 ? ", {\"name\": " : "{\"name\": ");
+    lq_text_json(&p->note, name, strlen(name));
+    lq_text_fmt(&p->note, ", \"type\": \"%s\", \"error\": %.17g, \"norm\": %.17g, \"max_error\": %.17g}", type, m->error, m->norm, m->max_error);
 }
 
-static bool round_item(pass *p, const lq_item *it, lq_err *err) {
+static bool round_module(pass *p, module *m, lq_err *err) {
+    const lq_item *it = m->it;
+    const lq_wtype *want = &it->recipe.type;
     lq_weight_size any, laid;
     lq_weight_out raw, packed;
-    char type[64];
-    const lq_wtype *want = &it->recipe.type;
-    if (!lq_weight_sizes(want, it->n, it->k, &any)) return lq_fail(err, LQ_E_LIMIT, "tensor %s is too large", it->t->name);
+    if (!lq_weight_sizes(want, it->slot.n, it->slot.k, &any)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
     uint8_t *behind = lay_out(p->buf, &any, true, &raw);
-    const lq_weight src = {.type = {.kind = LQ_W_PLAIN, .elem = it->t->type}, .n = it->n, .k = it->k, .q = it->t->data};
-    lq_matrix m = {.w = &src, .dev = p->dev, .q = raw.q, .scale = raw.scale, .zero = raw.zero};
-    if (!lq_quantize_matrix(&it->recipe, &m, err)) return lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->plan.in), it->t->name);
-    lq_weight w = {.type = m.type, .layout = LQ_ANY, .n = it->n, .k = it->k, .q = m.q, .scale = m.scale, .zero = m.zero};
-    if (p->plan.layout != LQ_ANY && lq_layout_sizes(p->plan.layout, &m.type, it->n, it->k, &laid)) {
-        lay_out(behind, &laid, false, &packed);
-        lq_pack(&w, p->plan.layout, packed, p->dev->pool);
-        w.layout = p->plan.layout;
-        w.q = packed.q;
-        w.scale = packed.scale;
-        w.zero = packed.zero;
+    lq_matrix x = {.w = &m->src, .dev = p->dev, .q = raw.q, .scale = raw.scale, .zero = raw.zero, .tick = heard, .arg = p};
+    if (!lq_quantize_matrix(&it->recipe, &x, err)) return false;
+    m->error = x.error, m->norm = x.norm, m->max_error = x.max_error;
+    m->out = (lq_weight){.type = x.type, .layout = LQ_ANY, .n = it->slot.n, .k = it->slot.k, .q = raw.q, .scale = raw.scale, .zero = raw.zero};
+    if (p->plan.layout == LQ_ANY || !lq_layout_sizes(p->plan.layout, &x.type, it->slot.n, it->slot.k, &laid)) return true;
+    lay_out(behind, &laid, false, &packed);
+    lq_pack(&m->out, p->plan.layout, packed, p->dev->pool);
+    m->out.layout = p->plan.layout;
+    m->out.q = packed.q;
+    m->out.scale = packed.scale;
+    m->out.zero = packed.zero;
+    return true;
+}
+
+// A matrix or vector of the architecture: read, rounded or as it is, written, let go.
+static bool do_module(pass *p, const lq_item *it, lq_err *err) {
+    const lq_slot *s = &it->slot;
+    module m = {.it = it};
+    if (!lq_ckpt_pick(p->plan.in, &it->from, s->n, s->k, &m.src, NULL, err)) return false;
+    bool done;
+    if (it->round) {
+        done = round_module(p, &m, err) || (err->code != LQ_E_CANCELLED && lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->plan.in), s->name));
+        if (done) note_row(p, &m);
+        done = done && add_row(p, it, &m.out.type, m.error, m.norm, m.max_error, err) && lq_writer_weight(p->writer, s->name, &m.out, err);
+    } else {
+        done = lq_writer_add(p->writer, s->name, m.src.type.elem, s->k ? 2 : 1, (int64_t[]){s->n, s->k}, m.src.q, err);
     }
-    lq_wtype_name(&m.type, type, sizeof type);
-    note_row(p, &m, type);
-    add_row(p, it, &m.type, m.error, m.norm, m.max_error);
-    return lq_writer_weight(p->writer, it->t->name, &w, err);
+    look_at_memory(p);
+    lq_ckpt_done(p->plan.in, &m.src);
+    return done;
 }
 
 // --- blocks ---
@@ -96,103 +150,104 @@ static bool add_files(pass *p, lq_err *err) {
     return true;
 }
 
-static bool do_block(pass *p, size_t block, lq_err *err) {
+static bool do_block(pass *p, lq_err *err) {
     const lq_plan *plan = &p->plan;
     lq_text_free(&p->note);
     lq_text_fmt(&p->note, "[");
-    if (block == 0 && !add_files(p, err)) return false;
-    for (size_t i = plan->first[block]; i < plan->first[block + 1]; i++) {
+    if (p->block == 0 && !add_files(p, err)) return false;
+    for (size_t i = plan->first[p->block]; i < plan->first[p->block + 1]; i++) {
         const lq_item *it = &plan->items[i];
+        if (!heard(p)) return fail_stopped(p, err);
+        if (it->slot.role != LQ_ROLES) {
+            if (!do_module(p, it, err)) return false;
+            continue;
+        }
         const lq_tensor *t = it->t;
-        if (!(it->round ? round_item(p, it, err) : lq_writer_add(p->writer, t->name, t->type, t->rank, t->shape, t->data, err))) return false;
+        if (!lq_writer_add(p->writer, t->name, t->type, t->rank, t->shape, t->data, err)) return false;
         lq_ckpt_drop(plan->in, t);
     }
     lq_text_fmt(&p->note, "]");
-    if (p->note.failed) return lq_fail(err, LQ_E_MEMORY, "no memory for the journal of block %zu", block);
+    if (p->note.failed) return lq_fail(err, LQ_E_MEMORY, "no memory for the journal of block %zu", p->block);
     return lq_writer_block(p->writer, p->note.p, err);
 }
 
+// One line of the report out of what the journal says of its module.
+static bool take_row(pass *p, const lq_item *it, const cJSON *note, lq_err *err) {
+    const cJSON *m = note ? note->child : NULL;
+    const char *name = NULL, *type = NULL;
+    double figures[3] = {-1, -1, -1};
+    lq_wtype t;
+    for (; m; m = m->next)
+        if ((name = lq_json_str(m, "name")) && !strcmp(name, lq_item_name(it))) break;
+    if (!m || !(type = lq_json_str(m, "type")) || !lq_wtype_parse(type, &t, NULL)) return false;
+    for (int i = 0; i < 3; i++)
+        if (!lq_json_num(m, (const char *const[]){"error", "norm", "max_error"}[i], &figures[i], "the journal", NULL) || figures[i] < 0) return false;
+    return add_row(p, it, &t, figures[0], figures[1], figures[2], err);
+}
 // What the journal says of a block that an interrupted run finished.
-static bool take_block(pass *p, size_t block, lq_err *err) {
-    const char *text = lq_writer_note(p->writer, block);
+static bool take_block(pass *p, lq_err *err) {
+    const char *text = lq_writer_note(p->writer, p->block);
     cJSON *note = NULL;
-    const lq_json_limits limits = {16u << 20, 4};
+    const lq_json_limits limits = {64u << 20, 4};
     bool done = lq_json_parse(text, strlen(text), limits, "the journal", &note, err);
-    const cJSON *row = note ? note->child : NULL;
-    for (size_t i = p->plan.first[block]; i < p->plan.first[block + 1] && done; i++) {
-        const lq_item *it = &p->plan.items[i];
-        const cJSON *f = row ? row->child : NULL;
-        lq_wtype type;
-        if (!it->round) continue;
-        done = f && f->next && f->next->next && f->next->next->next && cJSON_IsString(f) && lq_wtype_parse(f->valuestring, &type, NULL);
-        if (done) add_row(p, it, &type, f->next->valuedouble, f->next->next->valuedouble, f->next->next->next->valuedouble);
-        row = row ? row->next : NULL;
-    }
+    for (size_t i = p->plan.first[p->block]; i < p->plan.first[p->block + 1] && done; i++)
+        if (p->plan.items[i].round) done = take_row(p, &p->plan.items[i], note, err);
     cJSON_Delete(note);
     return done || lq_fail(err, LQ_E_FORMAT, "%s.partial: the journal's note of block %zu does not fit the model; start afresh (--fresh)",
-                           p->plan.o->out, block);
+                           p->plan.o->out, p->block);
 }
 
 static bool do_blocks(pass *p, lq_err *err) {
     const lq_plan *plan = &p->plan;
+    char what[32];
     p->resumed = lq_writer_resumed(p->writer);
     if (p->resumed > plan->blocks)
         return lq_fail(err, LQ_E_FORMAT, "%s.partial: its journal has %zu blocks, expected no more than %zu", plan->o->out, p->resumed,
                        plan->blocks);
+    p->what = what;
     for (size_t i = 0; i < plan->blocks; i++) {
-        char what[32];
+        p->block = i;
         snprintf(what, sizeof what, i == 0 ? "embedding" : i + 1 == plan->blocks ? "head" : "layer %zu", i - 1);
-        if (plan->o->tick && !plan->o->tick(plan->o->arg, i, plan->blocks, what))
-            return lq_fail(err, LQ_E_CANCELLED,
-                           "stopped after %zu of %zu blocks, which %s.partial keeps: the same command goes on from there", i, plan->blocks,
-                           plan->o->out);
-        if (!(i < p->resumed ? take_block(p, i, err) : do_block(p, i, err))) return false;
+        if (!heard(p)) return fail_stopped(p, err);
+        if (i < p->resumed ? take_block(p, err) : do_block(p, err)) continue;
+        return err->code == LQ_E_CANCELLED ? fail_stopped(p, err) : false;
     }
+    p->block = plan->blocks;
     return true;
 }
 
 // --- the whole ---
 
 static bool open_writer(pass *p, lq_err *err) {
-    static const char *const keys[] = {"lq.arch", "lq.recipe", "lq.layout"};
     const lq_plan *plan = &p->plan;
-    const char *const values[] = {plan->desc.arch->name, plan->recipe.p, lq_layout_names[plan->layout]};
+    lq_text kept = {0};
+    if (plan->kept.n) lq_text_fmt(&kept, "[%s]", plan->kept.p);
+    const char *const meta[][2] = {{"lq.arch", plan->desc.arch->name}, {"lq.recipe", plan->recipe.p}, {"lq.layout", lq_layout_names[plan->layout]},
+                                   {"lq.kept", kept.p}};
     const lq_writer_opts o = {.out = plan->o->out, .fingerprint = plan->fingerprint, .overwrite = plan->o->overwrite,
-                              .resume = !plan->o->fresh, .header_room = plan->header_room};
-    if (!lq_writer_open(&o, &p->writer, err)) return false;
-    for (int i = 0; i < 3; i++)
-        if (!lq_writer_meta(p->writer, keys[i], values[i], err)) return false;
-    return true;
+                              .resume = !plan->o->fresh, .header_room = plan->header_room, .tick = heard_at, .arg = p};
+    bool done = !kept.failed || lq_fail(err, LQ_E_MEMORY, "no memory for the names of what is kept");
+    done = done && lq_writer_open(&o, &p->writer, err);
+    for (int i = 0; i < 4 && done; i++) done = !meta[i][1] || lq_writer_meta(p->writer, meta[i][0], meta[i][1], err);
+    lq_text_free(&kept);
+    return done;
 }
 
-// --force replaces what lq wrote, never somebody's checkpoint.
-static bool check_output(const lq_quant_opts *o, lq_err *err) {
-    lq_ckpt *old = NULL;
-    struct stat st;
-    if (stat(o->out, &st)) return true;
-    if (S_ISDIR(st.st_mode)) return lq_fail(err, LQ_E_USAGE, "%s: is a directory, expected the name of a file", o->out);
-    if (!o->overwrite) return lq_fail(err, LQ_E_USAGE, "%s: is there already; --force replaces it", o->out);
-    if (!lq_ckpt_open(o->out, &old, NULL)) return true;
-    const bool ours = !strcmp(lq_ckpt_container(old), "lq");
-    lq_ckpt_close(old);
-    return ours || lq_fail(err, LQ_E_USAGE, "%s: is a checkpoint that lq did not write; it is not replaced", o->out);
-}
-
-static void sum_up(const pass *p, double start, lq_quant_result *out) {
-    struct rusage use;
+static void sum_up(pass *p, double start, lq_quant_result *out) {
     struct stat st;
     double bits = 0, weights = 0;
+    look_at_memory(p);
     *out = (lq_quant_result){.rows = p->rows, .count = p->count, .in_bytes = lq_ckpt_file_bytes(p->plan.in), .out_bytes = p->plan.out_bytes,
-                             .plan_bytes = p->plan.memory, .blocks = p->plan.blocks, .resumed = p->resumed, .seconds = now() - start};
+                             .plan_bytes = p->plan.memory, .peak_bytes = p->peak, .blocks = p->plan.blocks, .resumed = p->resumed,
+                             .seconds = now() - start};
     char data[4096]; // as long as the output will be: the header's room is in it
     snprintf(data, sizeof data, "%s.partial/data", p->plan.o->out);
     if (!p->plan.o->dry_run && stat(data, &st) == 0) out->out_bytes = (size_t)st.st_size;
-    if (getrusage(RUSAGE_SELF, &use) == 0) out->peak_bytes = (size_t)use.ru_maxrss * 1024;
     for (size_t i = 0; i < p->plan.count; i++) {
         const lq_item *it = &p->plan.items[i];
-        if (it->round || !it->k) continue;
+        if (it->round || !it->slot.k) continue;
         bits += 8 * (double)it->t->bytes;
-        weights += (double)it->n * (double)it->k;
+        weights += (double)it->slot.n * (double)it->slot.k;
     }
     for (size_t i = 0; i < p->count; i++) {
         const double n = (double)p->rows[i].n * (double)p->rows[i].k;
@@ -202,21 +257,30 @@ static void sum_up(const pass *p, double start, lq_quant_result *out) {
     out->bits = weights > 0 ? bits / weights : 0;
 }
 
-// The report goes first: when the output has its name, everything that belongs to it is there.
+static bool check_data(void *arg, const char *data, lq_err *err) {
+    pass *p = arg;
+    return lq_validate_data(data, p->plan.in, heard_at, p, NULL, err);
+}
+
+// The output and its report appear together: all that can fail is done before either has its name.
 static bool publish(pass *p, double start, lq_quant_result *out, lq_err *err) {
-    const lq_quant_opts *o = p->plan.o;
-    lq_check check;
+    const lq_plan *plan = &p->plan;
+    char *report = NULL;
     sum_up(p, start, out);
-    if (!lq_report_write(&p->plan, out, lq_pool_threads(p->dev->pool), err)) return false;
-    if (o->tick) o->tick(o->arg, p->plan.blocks, p->plan.blocks, "writing");
-    if (!lq_writer_commit(p->writer, NULL, NULL, err)) return false;
-    if (o->tick) o->tick(o->arg, p->plan.blocks, p->plan.blocks, "checking");
-    if (!lq_validate(o->out, o->in, &check, err)) {
-        unlink(o->out); // nothing that fails its own check keeps the name
-        return false;
+    if (!lq_report_make(plan, out, lq_pool_threads(p->dev->pool), &report, err)) return false;
+    p->what = "checking";
+    bool done = heard(p) || fail_stopped(p, err);
+    done = done && (plan->report_told || lq_report_put(plan->report.p, report, err));
+    if (done && !lq_writer_commit(p->writer, check_data, p, err)) {
+        done = false;
+        if (!plan->report_told) lq_report_forget(plan->report.p);
+        if (err->code == LQ_E_CANCELLED) fail_stopped(p, err);
     }
+    done = done && (plan->report_told || lq_report_publish(plan->report.p, err));
     out->seconds = now() - start;
-    return true;
+    out->report = done ? report : NULL;
+    if (!done) free(report);
+    return done;
 }
 
 static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
@@ -226,12 +290,12 @@ static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
 }
 
 bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
-    pass p = {0};
+    pass p = {.what = "planning"};
     lq_err none;
     const double start = now();
     if (!err) err = &none;
     *out = (lq_quant_result){0};
-    bool done = lq_plan_make(o, &p.plan, err) && (o->dry_run || check_output(o, err)) && lq_dev_open("cpu", &(lq_dev_opts){.threads = o->threads}, &p.dev, err);
+    bool done = lq_plan_make(o, &p.plan, err) && lq_dev_open("cpu", &(lq_dev_opts){.threads = o->threads}, &p.dev, err);
     if (done) {
         p.rows = calloc(p.plan.count, sizeof *p.rows);
         if (!p.rows) done = lq_fail(err, LQ_E_MEMORY, "no memory for a report of %zu rows", p.plan.count);
@@ -240,8 +304,8 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     if (done && o->dry_run) sum_up(&p, start, out);
     else if (done) done = work(&p, start, out, err);
     if (!done) {
-        free(p.rows);
-        *out = (lq_quant_result){0};
+        *out = (lq_quant_result){.rows = p.rows, .count = p.count};
+        lq_quant_result_free(out);
     }
     // What cannot become a model is not worth going on from.
     if (p.writer) lq_writer_close(p.writer, !done && err->code == LQ_E_FORMAT);
@@ -253,6 +317,8 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
 }
 
 void lq_quant_result_free(lq_quant_result *r) {
+    for (size_t i = 0; i < r->count; i++) free(r->rows[i].name);
     free(r->rows);
+    free(r->report);
     *r = (lq_quant_result){0};
 }

@@ -15,6 +15,8 @@
 
 // --- which tensors there are ---
 
+const char *lq_item_name(const lq_item *it) { return it->slot.role == LQ_ROLES ? it->t->name : it->slot.name; }
+
 static bool add_item(lq_plan *p, lq_item item, lq_err *err) {
     if ((p->count & (p->count - 1)) == 0) {
         lq_item *more = realloc(p->items, (p->count ? 2 * p->count : 1) * sizeof *more);
@@ -64,7 +66,9 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     if (t->type != LQ_F32 && t->type != LQ_F16 && t->type != LQ_BF16)
         return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16 or f32", lq_ckpt_path(p->in), s->name,
                        lq_dtypes[t->type].name);
-    lq_item item = {.t = t, .n = s->n, .k = s->k, .recipe = p->method->recipe};
+    lq_item item = {.slot = *s, .t = t, .recipe = p->method->recipe};
+    if (strlen(s->name) >= sizeof item.from.name) return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its name is too long", lq_ckpt_path(p->in), s->name);
+    memcpy(item.from.name, s->name, strlen(s->name) + 1);
     bool keep;
     if (!slot_type(p, s, &item.recipe.type, &keep, err)) return false;
     // "bf16" of a matrix that is bf16 is no work.
@@ -112,7 +116,7 @@ static bool add_rest(lq_plan *p, lq_err *err) {
     const char **names = malloc((n ? n : 1) * sizeof *names);
     if (!names) lq_names_close(known);
     if (!names) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu names", n);
-    for (size_t i = 0; i < n; i++) names[i] = p->items[i].t->name;
+    for (size_t i = 0; i < n; i++) names[i] = lq_item_name(&p->items[i]);
     qsort(names, n, sizeof *names, compare_names);
     bool done = true;
     for (size_t i = 0; i < all && done; i++) {
@@ -121,7 +125,7 @@ static bool add_rest(lq_plan *p, lq_err *err) {
         if (lq_names_find(known, t->name) != LQ_STRANGE) add_name(&p->dropped, t->name);
         else if (p->o->keep_unknown) {
             add_name(&p->kept, t->name);
-            done = add_item(p, (lq_item){.t = t}, err);
+            done = add_item(p, (lq_item){.slot = {.role = LQ_ROLES, .layer = -1}, .t = t}, err);
         } else done = lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not part of a %s; --keep-unknown carries it over as it is",
                               lq_ckpt_path(p->in), t->name, p->desc.arch->name);
     }
@@ -132,36 +136,45 @@ static bool add_rest(lq_plan *p, lq_err *err) {
 
 // --- what it takes ---
 
-static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *stored, size_t *memory, lq_err *err) {
+// A part begins at a multiple of 64, or of 4096 if it has so many bytes.
+static size_t placed(size_t bytes) { return bytes + (bytes >= 4096 ? 4095 : bytes ? 63 : 0); }
+
+// What an item takes in the file, and in memory while it is rounded.
+static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t *memory, lq_err *err) {
+    const lq_slot *s = &it->slot;
     lq_weight_size any, laid;
+    *memory = 0;
     if (!it->round) {
-        *stored = it->t->bytes;
-        *memory = 0;
+        *file = placed(it->t->bytes);
         return true;
     }
-    const bool packs = p->layout != LQ_ANY && lq_layout_sizes(p->layout, &it->recipe.type, it->n, it->k, &laid);
-    if (!lq_weight_sizes(&it->recipe.type, it->n, it->k, &any))
-        return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s is too large", lq_ckpt_path(p->in), it->t->name);
+    const bool packs = p->layout != LQ_ANY && lq_layout_sizes(p->layout, &it->recipe.type, s->n, s->k, &laid);
+    if (!lq_weight_sizes(&it->recipe.type, s->n, s->k, &any))
+        return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s is too large", lq_ckpt_path(p->in), s->name);
     if (!packs) laid = any;
-    *stored = laid.q + laid.scale + laid.zero;
+    *file = placed(laid.q) + placed(laid.scale) + placed(laid.zero);
     // Room for F32 scales, and for each part to start on 64 bytes.
     *memory = any.q + 2 * any.scale + any.zero + (packs ? laid.q + 2 * laid.scale + laid.zero : 0) + 6 * 64;
     *memory = (*memory + 63) & ~(size_t)63;
     return true;
 }
 
+// What the journal says of a tensor, and the report and the journal's note of a module, at most.
+static size_t told_bytes(const char *name, bool round) { return (round ? 6 : 2) * (strlen(name) + 160) + (round ? 2 * (strlen(name) + 300) : 0); }
+
 static bool add_sizes(lq_plan *p, lq_err *err) {
     char name[LQ_NAME + 8];
-    size_t bytes = 0, memory = 0;
-    p->header_room = 4096 + p->recipe.n;
+    size_t bytes = 0, memory = 0, told = 65536;
+    p->header_room = 4096 + p->recipe.n + 2 * p->kept.n;
     for (size_t i = 0; i < p->count; i++) {
         const lq_item *it = &p->items[i];
+        const char *own = lq_item_name(it);
         if (!item_bytes(p, it, &bytes, &memory, err)) return false;
-        p->header_room += it->round ? lq_writer_weight_room(it->t->name, &it->recipe.type) : lq_writer_entry_room(it->t->name);
-        p->out_bytes += bytes + 256;
+        p->header_room += it->round ? lq_writer_weight_room(own, &it->recipe.type) : lq_writer_entry_room(own);
+        told += told_bytes(own, it->round);
+        p->out_bytes += bytes;
         p->rounded += it->round;
         if (memory > p->buffer) p->buffer = memory;
-        if (it->k > p->widest) p->widest = it->k;
     }
     for (size_t i = 0; lq_side_files[i]; i++) {
         lq_bytes file;
@@ -169,9 +182,11 @@ static bool add_sizes(lq_plan *p, lq_err *err) {
         if (!file.p) continue;
         snprintf(name, sizeof name, "lq.file/%s", lq_side_files[i]);
         p->header_room += lq_writer_entry_room(name);
-        p->out_bytes += file.n;
+        told += told_bytes(name, false);
+        p->out_bytes += placed(file.n);
     }
     p->out_bytes += p->header_room;
+    p->disk = p->out_bytes + told;
     return true;
 }
 
@@ -226,29 +241,22 @@ static void hash_tensor(XXH3_state_t *h, const lq_tensor *t) {
     else for (size_t i = 0; i < SAMPLES; i++) XXH3_128bits_update(h, p + (t->bytes - SAMPLE) / (SAMPLES - 1) * i, SAMPLE);
 }
 
-// The file that was opened. A directory's own time changes with every output that is written into it.
-static void stat_input(const char *path, struct stat *st) {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
-    char file[4096];
-    if (stat(path, st) == 0 && !S_ISDIR(st->st_mode)) return;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(file, sizeof file, "%s/%s", path, names[i]);
-        if (stat(file, st) == 0) return;
-    }
-    *st = (struct stat){0};
-}
-
 static bool make_fingerprint(lq_plan *p, lq_err *err) {
     XXH3_state_t *h = XXH3_createState();
     if (!h) return lq_fail(err, LQ_E_MEMORY, "no memory for a hash");
     XXH3_128bits_reset(h);
-    struct stat st = {0};
-    stat_input(lq_ckpt_path(p->in), &st);
-    const int64_t head[] = {LQ_QUANT_NUMERICS, p->layout, p->o->keep_unknown, (int64_t)lq_ckpt_file_bytes(p->in), st.st_mtim.tv_sec,
-                            st.st_mtim.tv_nsec};
+    const int64_t head[] = {LQ_QUANT_NUMERICS, p->layout, p->o->keep_unknown};
+    lq_file_info f;
     XXH3_128bits_update(h, head, sizeof head);
+    for (size_t i = 0; lq_ckpt_stat(p->in, i, &f); i++) {
+        const uint64_t facts[] = {f.ino, f.bytes, (uint64_t)f.sec, (uint64_t)f.nsec};
+        XXH3_128bits_update(h, facts, sizeof facts);
+    }
     hash_text(h, p->recipe.p, p->recipe.n);
-    for (size_t i = 0; i < p->count; i++) hash_tensor(h, p->items[i].t);
+    for (size_t i = 0; i < p->count; i++) {
+        hash_tensor(h, p->items[i].t);
+        lq_ckpt_drop(p->in, p->items[i].t);
+    }
     bool done = true;
     for (size_t i = 0; lq_side_files[i] && done; i++) {
         lq_bytes file;
@@ -293,8 +301,8 @@ static size_t disk_left(const char *out) {
 bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     const double mb = 1e6;
     const size_t in = lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
-        // A worker holds one row as f32 with its codes and what its groups have; the rest is the program's own.
-    p->memory = p->buffer + (size_t)threads * (size_t)p->widest * 8 + (8u << 20);
+    // A worker has its scratch; the rest is the program's own.
+    p->memory = p->buffer + (size_t)threads * (1u << 20) + p->count * sizeof *p->items + p->header_room + (8u << 20);
     say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers,
         (double)p->weights / 1e6, (double)in / mb);
     say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
@@ -307,8 +315,8 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     if (p->o->max_ram && p->memory > p->o->max_ram)
         return lq_fail(err, LQ_E_LIMIT, "memory: the pass needs %.1f MB, more than the %.1f MB it may use", (double)p->memory / mb,
                        (double)p->o->max_ram / mb);
-    if (left < p->out_bytes)
-        return lq_fail(err, LQ_E_IO, "%s: needs %.1f MB, its disk has %.1f MB left", p->o->out, (double)p->out_bytes / mb, (double)left / mb);
+    if (left < p->disk)
+        return lq_fail(err, LQ_E_IO, "%s: needs %.1f MB, its disk has %.1f MB left", p->o->out, (double)p->disk / mb, (double)left / mb);
     return true;
 }
 
@@ -343,17 +351,19 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     if (!read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err)) return false;
     if (!strcmp(lq_ckpt_container(p->in), "lq"))
         return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint in bf16, f16 or f32", o->in);
-    if (!lq_desc_read(p->in, &p->desc, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
+    if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
     p->first[p->blocks] = p->count;
     return write_recipe(p, err) && add_sizes(p, err) && make_fingerprint(p, err);
 }
 
 void lq_plan_free(lq_plan *p) {
     if (p->in) lq_ckpt_close(p->in);
+    lq_desc_free(&p->in_desc);
     lq_desc_free(&p->desc);
     free(p->items);
     free(p->first);
     lq_text_free(&p->dropped);
     lq_text_free(&p->kept);
     lq_text_free(&p->recipe);
+    lq_text_free(&p->report);
 }

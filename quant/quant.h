@@ -49,33 +49,34 @@ typedef struct lq_quant_opts {
     bool overwrite, fresh; // fresh: ignore what an interrupted run left
     bool keep_unknown;    // tensors the architecture does not know are carried over; else they are an error
     bool dry_run;         // ends after the plan
-    const char *report;   // JSON report; NULL: OUT.report.json beside OUT
+    const char *report;   // JSON report; NULL: OUT.report.json beside OUT; "-": only in the result
     void (*plan)(void *arg, const char *line);   // told before the work starts, line by line
-    bool (*tick)(void *arg, size_t block, size_t blocks, const char *what); // false stops; may be NULL
+    bool (*tick)(void *arg, size_t block, size_t blocks, const char *what); // often, several times a second; false stops; may be NULL
     void *arg;
 } lq_quant_opts;
 
-// What happened to one matrix.
+// What happened to one matrix, or to all that one weight stacks.
 typedef struct lq_quant_row {
-    char name[96];
-    char type[40];
-    int64_t n, k;
+    char *name;
+    char type[64];
+    int64_t count, n, k;  // count: matrices in a stack; 0: one
     double bits;          // per weight, all parts
     double rel_error;     // |W - Q| / |W|, Frobenius
     double max_error;     // largest |w - q|
-    char note[96];        // what was fallen back to and why, or ""
+    const char *note;     // what was fallen back to and why, or ""
 } lq_quant_row;
 typedef struct lq_quant_result {
     lq_quant_row *rows;
     size_t count;
+    char *report;         // its text; NULL of a dry run
     size_t in_bytes, out_bytes; // of the files
     size_t plan_bytes;    // memory the plan allows, the mapped checkpoint aside
-    size_t peak_bytes;    // largest resident size of the process so far, mapped pages with it
+    size_t peak_bytes;    // most memory of its own that the process was seen to have, mapped files aside
     double seconds, bits; // bits: mean over the weights of all matrices
     size_t blocks, resumed; // resumed: blocks taken over from an interrupted run
 } lq_quant_result;
 
-// Plans, checks memory and disk, runs, validates, writes the report. LQ_E_CANCELLED when `tick` stopped it: what is done
+// Plans, checks places, memory and disk, runs, validates, writes the report. LQ_E_CANCELLED when `tick` stopped it: what is done
 // stays in OUT.partial/ and the same call goes on from there. `out` is filled (and freed by the caller) on success only.
 bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err);
 void lq_quant_result_free(lq_quant_result *r);

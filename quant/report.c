@@ -1,7 +1,9 @@
 // report.c: lq_report.json: what was done to a model and what it cost, module by module (docs/QUANT.md lists the fields).
-// Two runs of one command give the same text but for its last member, "run". Written beside its name and renamed.
+// Two runs of one command give the same text but for its last member, "run". Written beside its name, and renamed when the output
+// has its own: no report tells of a file that is not there.
 #include "quant/pass.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,28 +41,41 @@ static void add_all(lq_text *t, const lq_plan *p, const lq_quant_result *r, int 
     lq_text_fmt(t, "\"blocks\": %zu, \"resumed_blocks\": %zu}\n}\n", r->blocks, r->resumed);
 }
 
-static bool put_file(const char *path, const lq_text *t, lq_err *err) {
+bool lq_report_make(const lq_plan *p, const lq_quant_result *r, int threads, char **text, lq_err *err) {
+    lq_text t = {0};
+    add_all(&t, p, r, threads);
+    *text = t.failed ? NULL : t.p;
+    if (!t.failed) return true;
+    lq_text_free(&t);
+    return lq_fail(err, LQ_E_MEMORY, "no memory for the report");
+}
+
+static bool part_name(const char *path, lq_text *part, lq_err *err) {
+    lq_text_fmt(part, "%s.partial", path);
+    return !part->failed || lq_fail(err, LQ_E_MEMORY, "%s: no memory for its name", path);
+}
+bool lq_report_put(const char *path, const char *text, lq_err *err) {
     lq_text part = {0};
-    lq_text_fmt(&part, "%s.partial", path);
-    FILE *f = part.failed ? NULL : fopen(part.p, "wb");
-    bool done = f && fwrite(t->p, 1, t->n, f) == t->n;
+    if (!part_name(path, &part, err)) return false;
+    unlink(part.p); // of a run that was killed
+    const int fd = open(part.p, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "wb");
+    bool done = f && fputs(text, f) >= 0 && fflush(f) == 0 && fsync(fd) == 0;
     if (f && fclose(f)) done = false;
-    done = done && rename(part.p, path) == 0;
-    if (!done) {
-        lq_fail(err, LQ_E_IO, "%s: the report could not be written: %s", path, strerror(errno));
-        if (f) unlink(part.p);
-    }
+    if (!done) lq_fail(err, LQ_E_IO, "%s: the report could not be written: %s", path, strerror(errno));
+    if (!done && fd >= 0) unlink(part.p);
     lq_text_free(&part);
     return done;
 }
-
-bool lq_report_write(const lq_plan *p, const lq_quant_result *r, int threads, lq_err *err) {
-    lq_text t = {0}, path = {0};
-    add_all(&t, p, r, threads);
-    if (p->o->report) lq_text_fmt(&path, "%s", p->o->report);
-    else lq_text_fmt(&path, "%s.report.json", p->o->out);
-    const bool done = t.failed || path.failed ? lq_fail(err, LQ_E_MEMORY, "no memory for the report") : put_file(path.p, &t, err);
-    lq_text_free(&t);
-    lq_text_free(&path);
+bool lq_report_publish(const char *path, lq_err *err) {
+    lq_text part = {0};
+    if (!part_name(path, &part, err)) return false;
+    const bool done = rename(part.p, path) == 0 || lq_fail(err, LQ_E_IO, "%s: the report cannot take its name: %s", path, strerror(errno));
+    lq_text_free(&part);
     return done;
+}
+void lq_report_forget(const char *path) {
+    lq_text part = {0};
+    if (part_name(path, &part, NULL)) unlink(part.p);
+    lq_text_free(&part);
 }

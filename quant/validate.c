@@ -13,6 +13,8 @@ typedef struct checker {
     float *row, *want;   // [cap]
     int64_t cap;
     size_t weights;
+    lq_tick *tick;       // may be NULL
+    void *arg;
 } checker;
 
 static bool fail_at(const checker *c, lq_err *err) { return err ? lq_fail_in(err, "%s", lq_ckpt_path(c->file)) : false; }
@@ -34,29 +36,50 @@ static bool check_scales(const lq_slot *s, const lq_weight *w, lq_err *err) {
     return true;
 }
 
-// How far rounding to the nearest may move an element of a group: a step, and what rounding the scale adds at the group's ends.
-static double group_step(const lq_wtype *t, const float *w, int64_t n) {
+static float scale_of(const lq_weight *w, int64_t row, int64_t g) {
+    const lq_dtype_row *t = &lq_dtypes[w->type.scale];
+    float s;
+    t->to_f32((const uint8_t *)w->scale + (size_t)(row / w->type.rows * lq_weight_groups(&w->type, w->k) + g) * t->bytes, &s, 1);
+    return fabsf(s);
+}
+
+// How far rounding to the nearest may move an element w of a group: a step, and what rounding the scale adds at the group's ends. A
+// denormal scale is off by half of the least number of its type, times the largest code.
+typedef struct reach { double step, share; } reach; // step + share * |w|
+static reach group_reach(const lq_weight *q, int64_t row, int64_t g, const float *w, int64_t n) {
+    const lq_wtype *t = &q->type;
+    const double least = t->scale == LQ_BF16 ? 0x1p-133 : 0x1p-149, codes = t->kind == LQ_W_INT ? 1 << t->bits : 0x1p16;
     double lo = 0, hi = 0;
     for (int64_t i = 0; i < n; i++) {
         if (w[i] < lo) lo = (double)w[i];
         if (w[i] > hi) hi = (double)w[i];
     }
-    if (t->kind != LQ_W_INT) return (hi > -lo ? hi : -lo) / 4;
-    return 1.25 * (t->asym ? (hi - lo) / ((1 << t->bits) - 1) : (hi > -lo ? hi : -lo) / (1 << (t->bits - 1))) + 0x1p-149;
+    const double top = hi > -lo ? hi : -lo;
+    if (t->kind == LQ_W_PLAIN) return (reach){top / 4, 0};
+    if (t->kind == LQ_W_FLOAT) {
+        const bool e5m2 = t->elem == LQ_E5M2;
+        const double s = t->rows > 1 ? (double)scale_of(q, row, g) : top / (e5m2 ? 57344 : 448);
+        return (reach){1.25 * s * (e5m2 ? 0x1p-17 : 0x1p-10) + codes * least, 1.25 * (e5m2 ? 0x1p-3 : 0x1p-4)};
+    }
+    double step = t->asym ? (hi - lo) / ((1 << t->bits) - 1) : top / (1 << (t->bits - 1));
+    if (t->rows > 1) step = (double)scale_of(q, row, g);
+    return (reach){1.25 * step + codes * least, 0};
 }
 
-static bool check_row(const checker *c, const lq_slot *s, const lq_weight *w, const lq_tensor *t, int64_t r, lq_err *err) {
-    const int64_t group = w->type.kind == LQ_W_INT && w->type.group ? w->type.group : w->k;
+static bool check_row(const checker *c, const lq_slot *s, const lq_weight *w, const lq_weight *src, int64_t r, lq_err *err) {
+    const int64_t group = w->type.kind != LQ_W_PLAIN && w->type.group ? w->type.group : w->k;
     lq_weight_row(w, r, c->row);
-    lq_dtypes[t->type].to_f32((const uint8_t *)t->data + (size_t)r * (size_t)w->k * lq_dtype_size(t->type), c->want, (size_t)w->k);
+    lq_weight_row(src, r, c->want);
     for (int64_t at = 0; at < w->k; at += group) {
         const int64_t n = w->k - at < group ? w->k - at : group;
-        const double step = group_step(&w->type, c->want + at, n);
-        for (int64_t i = at; i < at + n; i++)
+        const reach far = group_reach(w, r, at / group, c->want + at, n);
+        for (int64_t i = at; i < at + n; i++) {
+            const double step = far.step + far.share * fabs((double)c->want[i]);
             if (!(fabs((double)c->row[i] - (double)c->want[i]) <= step))
                 return lq_fail(err, LQ_E_FORMAT,
                                "tensor %s: row %lld, column %lld is %g, the checkpoint has %g: further than a step of %g", s->name,
                                (long long)r, (long long)i, (double)c->row[i], (double)c->want[i], step);
+        }
     }
     return true;
 }
@@ -77,10 +100,11 @@ static bool check_input(checker *c, const lq_slot *s, const lq_weight *w, lq_err
         if (!c->row) return lq_fail(err, LQ_E_MEMORY, "no memory for a row of %lld", (long long)w->k);
     }
     c->want = c->row + w->k;
+    const lq_weight src = {.type = {.kind = LQ_W_PLAIN, .elem = t->type}, .n = w->n, .k = w->k, .q = t->data};
     const int64_t last = w->n - 1, step = last / 7 ? last / 7 : 1;
     for (int64_t r = 0; r < last; r += step)
-        if (!check_row(c, s, w, t, r, err)) return false;
-    return check_row(c, s, w, t, last, err);
+        if (!check_row(c, s, w, &src, r, err)) return false;
+    return check_row(c, s, w, &src, last, err);
 }
 
 static bool check_slot(checker *c, const lq_slot *s, lq_err *err) {
@@ -100,15 +124,31 @@ static bool check_layer(checker *c, int layer, lq_err *err) {
     return ok;
 }
 
-static bool check_files(const checker *c, lq_err *err) {
+bool lq_side_check(const char *name, const lq_bytes *file, lq_err *err) {
     const lq_json_limits limits = {256u << 20, 128};
+    const char *dot = strrchr(name, '.');
+    return !file->p || !dot || strcmp(dot, ".json") != 0 || lq_json_check(file->p, file->n, limits, name, err);
+}
+static bool check_files(const checker *c, lq_err *err) {
     for (size_t i = 0; lq_side_files[i]; i++) {
-        const char *name = lq_side_files[i], *dot = strrchr(name, '.');
         lq_bytes file;
-        if (!lq_ckpt_file(c->file, name, &file, err)) return false;
-        if (file.p && dot && !strcmp(dot, ".json") && !lq_json_check(file.p, file.n, limits, name, err)) return fail_at(c, err);
+        if (!lq_ckpt_file(c->file, lq_side_files[i], &file, err)) return false;
+        if (!lq_side_check(lq_side_files[i], &file, err)) return fail_at(c, err);
     }
     return true;
+}
+
+// As when a model is opened.
+static bool check_strangers(const checker *c, lq_err *err) {
+    lq_names *names = NULL;
+    bool done = lq_names_open(&c->desc, c->file, &names, err);
+    for (size_t i = 0; i < lq_ckpt_count(c->file) && done; i++) {
+        const char *name = lq_ckpt_at(c->file, i)->name;
+        if (lq_names_find(names, name) == LQ_STRANGE)
+            done = lq_fail(err, LQ_E_FORMAT, "tensor %s: is no part of a %s and not among those in lq.kept", name, c->desc.arch->name);
+    }
+    lq_names_close(names);
+    return done || fail_at(c, err);
 }
 
 // The recipe is kept with the file; whether its rows can be held against the input depends on it.
@@ -125,15 +165,29 @@ static bool read_recipe(checker *c, lq_err *err) {
     return true;
 }
 
+static bool check_all(checker *c, const char *path, bool read, lq_check *out, lq_err *err) {
+    bool done = lq_ckpt_open(path, &c->file, err) && (!read || lq_ckpt_verify(c->file, c->tick, c->arg, err)) &&
+                lq_desc_read(c->file, &c->desc, err) && read_recipe(c, err) && check_files(c, err) && check_strangers(c, err);
+    for (int layer = -1; done && layer < c->desc.layers; layer++) {
+        done = check_layer(c, layer, err);
+        if (done && c->tick && !c->tick(c->arg, (size_t)(layer + 1), (size_t)c->desc.layers)) done = lq_fail(err, LQ_E_CANCELLED, "%s: stopped", path);
+    }
+    if (done && out) *out = (lq_check){lq_ckpt_count(c->file), c->weights};
+    free(c->row);
+    lq_desc_free(&c->desc);
+    if (c->file) lq_ckpt_close(c->file);
+    return done;
+}
+bool lq_validate_data(const char *path, lq_ckpt *in, lq_tick *tick, void *arg, lq_check *out, lq_err *err) {
+    checker c = {.in = in, .tick = tick, .arg = arg};
+    return check_all(&c, path, false, out, err);
+}
 bool lq_validate(const char *path, const char *in, lq_check *out, lq_err *err) {
     checker c = {0};
-    bool done = lq_ckpt_open(path, &c.file, err) && lq_ckpt_verify(c.file, NULL, NULL, err) && lq_desc_read(c.file, &c.desc, err) &&
-        read_recipe(&c, err) && check_files(&c, err) && (!in || lq_ckpt_open(in, &c.in, err));
-    for (int layer = -1; done && layer < c.desc.layers; layer++) done = check_layer(&c, layer, err);
-    if (done && out) *out = (lq_check){lq_ckpt_count(c.file), c.weights};
-    free(c.row);
-    lq_desc_free(&c.desc);
-    if (c.in) lq_ckpt_close(c.in);
-    if (c.file) lq_ckpt_close(c.file);
+    lq_ckpt *source = NULL;
+    if (in && !lq_ckpt_open(in, &source, err)) return false;
+    c.in = source;
+    const bool done = check_all(&c, path, true, out, err);
+    if (source) lq_ckpt_close(source);
     return done;
 }

@@ -83,19 +83,11 @@ static void print_result(const lq_quant_result *r, const lq_quant_opts *o, const
 }
 
 // --json prints the report as it was written; of a dry run the numbers of the plan.
-static int print_json(const lq_quant_result *r, bool dry_run, const char *report) {
-    lq_err err;
-    char *text;
-    size_t n;
-    if (dry_run) {
+static void print_json(const lq_quant_result *r, bool dry_run) {
+    if (dry_run)
         printf("{\"dry_run\": true, \"in_bytes\": %zu, \"out_bytes\": %zu, \"plan_bytes\": %zu, \"blocks\": %zu}\n", r->in_bytes,
                r->out_bytes, r->plan_bytes, r->blocks);
-        return 0;
-    }
-    if (!lq_input_read(report, 1u << 30, &text, &n, &err)) return lq_say_error(&err);
-    fwrite(text, 1, n, stdout);
-    free(text);
-    return 0;
+    else fputs(r->report, stdout);
 }
 
 static int run(void *args, int argc, char **argv) {
@@ -107,6 +99,7 @@ static int run(void *args, int argc, char **argv) {
     (void)argc;
     int status = make_type(a, type, sizeof type);
     if (status) return status;
+    const bool told = a->report && !strcmp(a->report, "-");
     const size_t room = strlen(argv[1]) + sizeof ".report.json";
     char *report = malloc(room);
     if (!report) return lq_say_error(&(lq_err){LQ_E_MEMORY, "out of memory"});
@@ -121,7 +114,7 @@ static int run(void *args, int argc, char **argv) {
     if (p.begun) lq_bar_end(&p.bar);
     if (!done) status = err.code == LQ_E_USAGE ? lq_say_usage("quantize", "%s", err.text) : lq_say_error(&err);
     else {
-        if (a->common.json) status = print_json(&r, a->dry_run, a->report ? a->report : report);
+        if (a->common.json || (told && !a->dry_run)) print_json(&r, a->dry_run);
         else if (!a->dry_run && !a->common.quiet) print_result(&r, &o, a->report ? a->report : report);
         lq_quant_result_free(&r);
     }
@@ -149,7 +142,7 @@ static const lq_opt opts[] = {
     {"overwrite", 0, LQ_OPT_FLAG, FIELD(force), NULL, "the same as --force", NULL, 0, 0},
     {"fresh", 0, LQ_OPT_FLAG, FIELD(fresh), NULL, "do not go on from what an interrupted run left", NULL, 0, 0},
     {"keep-unknown", 0, LQ_OPT_FLAG, FIELD(keep_unknown), NULL, "carry over tensors that the architecture does not know", NULL, 0, 0},
-    {"report", 0, LQ_OPT_FILE, FIELD(report), "FILE", "where the report goes (default: OUT.report.json)", NULL, 0, 0},
+    {"report", 0, LQ_OPT_FILE, FIELD(report), "FILE", "where the report goes, - for standard output (default: OUT.report.json)", NULL, 0, 0},
     {"dry-run", 'n', LQ_OPT_FLAG, FIELD(dry_run), NULL, "print the plan and stop", NULL, 0, 0},
 };
 
