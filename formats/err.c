@@ -1,5 +1,5 @@
 // err.c: the text of a failure. Keeps it to one clean line whatever names a file put into it.
-#include "formats/err.h"
+#include "formats/json.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,10 +14,23 @@ static void end_trim(char *s, size_t n) {
     if (need > n - i) s[i - 1] = 0;
 }
 
-static void text_clean(char *s, size_t size, bool cut) {
-    for (char *p = s; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
+// What a terminal would obey, and what is no character, becomes '?'. Returns the length.
+static size_t text_clean(char *s, size_t size, bool cut) {
     if (cut) end_trim(s, size - 1);
+    unsigned char *p = (unsigned char *)s, *to = p;
+    const unsigned char *end = p + strlen(s);
+    while (p < end) {
+        size_t n = lq_utf8_len(p, end);
+        if (n && !lq_utf8_unseen(p, n)) {
+            memmove(to, p, n);
+            to += n, p += n;
+        } else {
+            *to++ = '?';
+            p += n ? n : 1;
+        }
+    }
+    *to = 0;
+    return (size_t)((char *)to - s);
 }
 
 bool lq_fail(lq_err *err, lq_code code, const char *fmt, ...) {
@@ -41,8 +54,8 @@ bool lq_fail_in(lq_err *err, const char *fmt, ...) {
     va_start(ap, fmt);
     int n = vsnprintf(err->text, sizeof err->text, fmt, ap);
     va_end(ap);
-    if (n < 0) n = 0;
-    size_t at = (size_t)n < sizeof err->text ? (size_t)n : sizeof err->text - 1;
+    if (n < 0) err->text[0] = 0;
+    size_t at = text_clean(err->text, sizeof err->text, n >= (int)sizeof err->text);
     if (!strncmp(old, err->text, at) && !strncmp(old + at, ": ", 2)) { // it was said already
         memcpy(err->text, old, sizeof old);
         return false;

@@ -9,8 +9,8 @@
 
 // --- characters ---
 
-// Length of the UTF-8 character at p, 0 if there is none. Else than the table of RFC 3629 nothing passes.
-static size_t utf8_len(const unsigned char *p, const unsigned char *end) {
+// Else than the table of RFC 3629 nothing passes.
+size_t lq_utf8_len(const unsigned char *p, const unsigned char *end) {
     size_t left = (size_t)(end - p);
     unsigned char c = p[0], lo = 0x80, hi = 0xbf;
     if (c < 0x80) return 1;
@@ -24,6 +24,15 @@ static size_t utf8_len(const unsigned char *p, const unsigned char *end) {
     for (size_t i = 2; i < n; i++)
         if ((p[i] & 0xc0) != 0x80) return 0;
     return n;
+}
+
+unsigned lq_utf8_unseen(const unsigned char *s, size_t len) {
+    unsigned c = len == 1 ? *s : 0;
+    if (len == 2) c = (s[0] & 31u) << 6 | (s[1] & 63u);
+    if (len == 3) c = (s[0] & 15u) << 12 | (s[1] & 63u) << 6 | (s[2] & 63u);
+    const bool yes = (c && c < 0x20) || (c >= 0x7f && c <= 0x9f) || c == 0x61c || c == 0x200b || (c >= 0x200e && c <= 0x200f) ||
+        (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff;
+    return yes ? c : 0;
 }
 
 static int hex4(const char *p) {
@@ -138,7 +147,7 @@ static bool string_check(checker *c) {
         } else if (b < 0x80) {
             c->p++;
         } else {
-            size_t n = utf8_len((const unsigned char *)c->p, (const unsigned char *)c->end);
+            size_t n = lq_utf8_len((const unsigned char *)c->p, (const unsigned char *)c->end);
             if (!n) return bad(c, "bytes that are not UTF-8");
             c->p += n;
         }
@@ -516,14 +525,6 @@ static size_t torn_len(const unsigned char *p, const unsigned char *end) {
     return n;
 }
 
-// The character of len bytes at s, where it is one that a terminal obeys or that nobody sees (C1 controls, separators of lines, marks of
-// direction): written as \u202e, as the controls are. Else 0.
-static unsigned unseen(const unsigned char *s, size_t len) {
-    const unsigned c = len == 1 ? *s : len == 2 ? (s[0] & 31u) << 6 | (s[1] & 63u) : len == 3 ? (s[0] & 15u) << 12 | (s[1] & 63u) << 6 | (s[2] & 63u) : 0;
-    const bool yes = (c >= 0x7f && c <= 0x9f) || c == 0x200b || (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff;
-    return yes ? c : 0;
-}
-
 void lq_text_json(lq_text *t, const char *p, size_t n) {
     const unsigned char *s = (const unsigned char *)p, *end = s + n;
     lq_text_add(t, "\"", 1);
@@ -531,8 +532,8 @@ void lq_text_json(lq_text *t, const char *p, size_t n) {
         const unsigned char *run_at = s;
         size_t len;
         while (s < end && *s >= 0x20 && *s != '"' && *s != '\\') {
-            len = utf8_len(s, end);
-            if (!len || (*s >= 0x7f && unseen(s, len))) break;
+            len = lq_utf8_len(s, end);
+            if (!len || (*s >= 0x7f && lq_utf8_unseen(s, len))) break;
             s += len;
         }
         lq_text_add(t, (const char *)run_at, (size_t)(s - run_at));
@@ -542,7 +543,7 @@ void lq_text_json(lq_text *t, const char *p, size_t n) {
         else if (*s == '\t') lq_text_add(t, "\\t", 2), s++;
         else if (*s == '\r') lq_text_add(t, "\\r", 2), s++;
         else if (*s < 0x20) lq_text_fmt(t, "\\u%04x", *s++);
-        else if ((len = utf8_len(s, end)) > 0) lq_text_fmt(t, "\\u%04x", unseen(s, len)), s += len;
+        else if ((len = lq_utf8_len(s, end)) > 0) lq_text_fmt(t, "\\u%04x", lq_utf8_unseen(s, len)), s += len;
         else lq_text_add(t, "\xef\xbf\xbd", 3), s += torn_len(s, end);
     }
     lq_text_add(t, "\"", 1);

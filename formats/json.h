@@ -33,6 +33,18 @@ void lq_json_skip(lq_json_walk *w);                       // takes a whole value
 // Makes room for element n of an array of `size` bytes each: doubles *cap where it is full. False: no memory, nothing changed.
 bool lq_grow(void **p, size_t n, size_t *cap, size_t size);
 
+// Length of the UTF-8 character at p, 0 if there is none.
+size_t lq_utf8_len(const unsigned char *p, const unsigned char *end);
+// The character of len bytes at s, where it is one that a terminal obeys or that nobody sees: controls, separators of lines, marks
+// of direction. Else 0.
+unsigned lq_utf8_unseen(const unsigned char *s, size_t len);
+
+// Length of the UTF-8 character at p, 0 if there is none.
+size_t lq_utf8_len(const unsigned char *p, const unsigned char *end);
+// The character of len bytes at s, where it is one that a terminal obeys or that nobody sees: controls, separators of lines, marks
+// of direction. Else 0.
+unsigned lq_utf8_unseen(const unsigned char *s, size_t len);
+
 // A growing text for writing JSON (and other) output. Check `failed` once at the end.
 typedef struct lq_text {
     char *p;

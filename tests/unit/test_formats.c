@@ -381,6 +381,23 @@ static void test_errors(void) {
         CHECK(!strstr(t.p, "\xef\xbf\xbd"), "no torn character at %d", i);
         lq_text_free(&t);
     }
+    static const struct { const char *in, *out; } shown[] = {
+        {"a\033[2Jb\177\n\r\tc", "a?[2Jb????c"},
+        {"\xc2\x9b" "31m\xc2\x80\xc2\xa0", "?31m?\xc2\xa0"}, // C1 controls, and a space that is none
+        {"\xe2\x80\xae" "abc\xe2\x80\xac\xe2\x81\xa6x\xe2\x81\xa9", "?abc??x?"},
+        {"\xe2\x80\x8e\xe2\x80\x8f\xd8\x9c\xe2\x80\xa8", "????"},
+        {"\xff\xc3+\xe2\x82", "??+??"},
+        {"\xed\xa0\x80\xc0\x80\xf5\x80\x80\x80", "?????????"},
+        {"\xc3\xa9 \xd7\xa9 \xf0\x9f\x98\x80 \xe2\x80\x93", "\xc3\xa9 \xd7\xa9 \xf0\x9f\x98\x80 \xe2\x80\x93"}};
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        lq_fail(&err, LQ_E_IO, "%s", shown[i].in);
+        CHECK(!strcmp(err.text, shown[i].out), "%zu: \"%s\"", i, err.text);
+        lq_fail(&err, LQ_E_IO, "inner");
+        lq_fail_in(&err, "%s", shown[i].in);
+        lq_fail_in(&err, "%s", shown[i].in);
+        size_t n = strlen(shown[i].out);
+        CHECK(!strncmp(err.text, shown[i].out, n) && !strcmp(err.text + n, ": inner"), "%zu in front, once: \"%s\"", i, err.text);
+    }
     lq_fail(&err, LQ_E_FORMAT, "inner");
     CHECK(!lq_fail_in(&err, "outer %d", 1) && !strcmp(err.text, "outer 1: inner") && err.code == LQ_E_FORMAT, "%s", err.text);
     CHECK(!lq_fail_in(&err, "outer %d", 1) && !strcmp(err.text, "outer 1: inner"), "said once: %s", err.text);
