@@ -350,8 +350,13 @@ static bool journal_read(lq_writer *w, bool *ours, lq_err *err) {
 
 // Bytes of a name in the header, and quoted within a quoted text.
 static size_t name_room(const char *name, bool inner) {
-    size_t n = strlen(name) + 2;
-    for (const char *p = name; *p; p++) n += (*p == '"' || *p == '\\') * (inner ? 3 : 1);
+    const unsigned char *p = (const unsigned char *)name, *end = p + strlen(name);
+    size_t n = (size_t)(end - p) + 2;
+    for (size_t len; p < end; p += len ? len : 1) {
+        len = lq_utf8_len(p, end);
+        if (*p == '"' || *p == '\\') n += inner ? 3 : 1;
+        else if (len && lq_utf8_unseen(p, len)) n += (inner ? 7 : 6) - len; // \u202e
+    }
     return inner ? n + 2 : n;
 }
 

@@ -289,6 +289,23 @@ static void test_refusals(void) {
     CHECK(!ok && err.code == LQ_E_LIMIT && !lq_writer_commit(w, NULL, NULL, &err) && !exists(out), "a header without room: %s", err.text);
     lq_writer_close(w, true);
 
+    // Names that take more in the header than they are long: the room that was asked for is enough.
+    static const char *const chars[] = {"\"", "\\", "\xc2\x80", "\xe2\x80\xae", "\xf0\x9f\x98\x80"};
+    ok = true;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass) ok = lq_writer_open(&o, &w, &err);
+        for (int i = 0; i < 50 && ok; i++) {
+            const char *c = chars[i % 5];
+            size_t n = (size_t)snprintf(longname, sizeof longname, "%d", i), m = strlen(c);
+            while (n + m < LQ_NAME) memcpy(longname + n, c, m + 1), n += m;
+            if (pass) ok = lq_writer_add(w, longname, LQ_U8, 1, one, d, &err);
+            else o.header_room += lq_writer_entry_room(longname);
+        }
+    }
+    CHECK(ok && lq_writer_commit(w, NULL, NULL, &err), "%s", err.text);
+    lq_writer_close(w, !ok);
+    unlink(out);
+
     CHECK(blob_write(out, "old", 3), "old");
     CHECK(!make_lq(out, false, false, &err) && err_good(&err, out) && !exists(partial), "%s", err.text);
     CHECK(make_open(out, false, true, &w, &err) && make_block(w, 0, &err), "%s", err.text);
