@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 // --- characters ---
 
@@ -56,6 +57,23 @@ static size_t utf8_put(uint32_t u, char *out) {
     out[0] = (char)(0xf0 | u >> 18), out[1] = (char)(0x80 | (u >> 12 & 63));
     out[2] = (char)(0x80 | (u >> 6 & 63)), out[3] = (char)(0x80 | (u & 63));
     return 4;
+}
+
+// Passes bytes of a string that are ASCII and stand for themselves, eight at a time; less than eight may be left.
+static const char *plain_skip(const char *p, const char *end) {
+    const uint64_t ones = 0x0101010101010101u;
+    for (uint64_t x; end - p >= 8; p += 8) {
+        memcpy(&x, p, 8);
+        const uint64_t low = x - ones * 0x20, quote = (x ^ ones * '"') - ones, slash = (x ^ ones * '\\') - ones;
+        if ((x | low | quote | slash) & ones << 7) break;
+    }
+    return p;
+}
+
+// The next quote or backslash of a checked string.
+static const char *run_end(const char *p, const char *end) {
+    for (p = plain_skip(p, end); *p != '"' && *p != '\\';) p++;
+    return p;
 }
 
 // Decodes one byte or escape of a checked string at *p into out; 0 at the closing quote, which is not passed.
@@ -138,7 +156,7 @@ static bool escape_check(checker *c) {
 
 // p stands at the opening quote; passes the string.
 static bool string_check(checker *c) {
-    for (c->p++; c->p < c->end;) {
+    for (c->p++; (c->p = plain_skip(c->p, c->end)) < c->end;) {
         unsigned char b = (unsigned char)*c->p;
         if (b == '"') return c->p++, true;
         if (b < 0x20) return bad(c, "a control character inside a string");
@@ -209,13 +227,32 @@ static int name_compare(const void *x, const void *y) {
     }
 }
 
+// Decodes the rest of a checked string; the length. What was before an escape or between two is taken in one piece.
+static size_t string_decode(const char **at, const char *end, char *dst) {
+    size_t n = 0, got;
+    const char *p = *at;
+    do {
+        const char *q = run_end(p, end);
+        memcpy(dst + n, p, (size_t)(q - p));
+        n += (size_t)(q - p);
+        p = q;
+        n += got = unit_decode(&p, dst + n);
+    } while (got);
+    *at = p;
+    return n;
+}
+
 static bool name_keep(checker *c, const char *p) {
     if (!lq_grow((void **)&c->name, c->names, &c->name_cap, sizeof *c->name)) return no_memory(c);
     name_at *m = &c->name[c->names++];
-    m->p = p, m->hash = 14695981039346656037u;
-    char u[4];
-    for (size_t n; (n = unit_decode(&p, u));)
-        for (size_t i = 0; i < n; i++) m->hash = (m->hash ^ (unsigned char)u[i]) * 1099511628211u;
+    const char *end = run_end(p, c->end);
+    m->p = p, m->hash = 0;
+    if (*end == '"') return m->hash = XXH64(p, (size_t)(end - p), 0), true;
+    char *text = malloc((size_t)(c->p - p)); // the check stands behind the string: as much as its text
+    if (!text) return no_memory(c);
+    size_t n = string_decode(&p, c->end, text);
+    m->hash = XXH64(text, n, 0);
+    free(text);
     return true;
 }
 
@@ -226,12 +263,21 @@ static bool level_open(checker *c, bool object) {
     return true;
 }
 
+// Whether these are so few, and of different hashes, that nothing needs to be sorted.
+static bool names_few(const name_at *m, size_t n) {
+    for (size_t i = 1; i < n && n <= 8; i++)
+        for (size_t j = 0; j < i; j++)
+            if (m[i].hash == m[j].hash) return false;
+    return n <= 8;
+}
+
 static bool level_close(checker *c) {
     level l = c->stack[--c->depth];
     c->p++;
     if (!l.object || c->names - l.names < 2) return c->names = l.names, true;
     name_at *m = c->name + l.names;
     size_t n = c->names - l.names;
+    if (names_few(m, n)) return c->names = l.names, true;
     qsort(m, n, sizeof *m, name_compare);
     for (size_t i = 1; i < n; i++) {
         if (name_compare(m + i - 1, m + i) != 0) continue;
@@ -432,14 +478,9 @@ void lq_json_take(lq_json_walk *w) {
 }
 
 size_t lq_json_take_str(lq_json_walk *w, char *dst) {
-    size_t n = 0, got;
     lq_json_next(w);
     w->p++;
-    char u[4];
-    while ((got = unit_decode(&w->p, u))) {
-        memcpy(dst + n, u, got);
-        n += got;
-    }
+    size_t n = string_decode(&w->p, w->end, dst);
     w->p++;
     return n;
 }
@@ -463,7 +504,7 @@ void lq_json_skip(lq_json_walk *w) {
         if (!c) return;
         w->p++;
         if (c == '"') {
-            while (unit_decode(&w->p, u)) {}
+            while ((w->p = run_end(w->p, w->end)), unit_decode(&w->p, u)) {}
             w->p++;
         } else if (c == '{' || c == '[') {
             depth++;
