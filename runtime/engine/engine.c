@@ -388,6 +388,7 @@ static void fork_choices(lq_engine *e, lq_seq *s, const want *w) {
         lq_seq *f = &s->req->seq[c];
         f->kv = lq_kv_fork(e->kv, s->kv, s->len);
         f->done = s->len;
+        f->fed = s->prompt;
         e->take[e->runs] = 0;
         e->running[e->runs++] = f;
         e->wants[e->want_count++] = (want){f, w->row, -1};
@@ -495,8 +496,12 @@ static void end_score(lq_engine *e, lq_seq *s) {
 static void advance(lq_engine *e) {
     for (int i = 0; i < e->runs; i++) {
         lq_seq *s = e->running[i];
-        if (s->done < s->prompt) e->now.prompt_tokens += (uint64_t)(s->done + e->take[i] < s->prompt ? e->take[i] : s->prompt - s->done);
         s->done += e->take[i];
+        const int fed = s->done < s->prompt ? s->done : s->prompt;
+        if (fed > s->fed) {
+            e->now.prompt_tokens += (uint64_t)(fed - s->fed);
+            s->fed = fed;
+        }
         e->take[i] = 0;
     }
 }

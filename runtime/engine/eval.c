@@ -1,14 +1,16 @@
 // eval.c: perplexity by the two protocols that published figures use, to the letter, so that figures can be compared.
-//   gptq2048    the text's lines as a row each (with its newline; a blank one is ""), joined by "\n\n"; BOS once at the start; windows of 2048
-//               that do not overlap, the tail dropped; every token of a window but its first is scored.
-//   llamacpp512 the text as it is; windows of 512, the first token of each replaced by BOS; the second half of each is scored.
+//   gptq2048    the text's lines as a row each (with its newline; a blank one is ""), joined by "\n\n"; "</s>" in it is that
+//               token; BOS once at the start; windows of 2048 that do not overlap, the tail dropped; every token of a window
+//               but its first is scored.
+//   llamacpp512 the text as it is, "</s>" four letters; windows of 512, the first token of each replaced by BOS; the second half
+//               of each is scored.
 #include "runtime/engine/request.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-// A protocol as data: how many tokens a window has, whether the text's lines are joined as rows, and whether a window begins with BOS and
+// A protocol as data: how many tokens a window has, whether the text's lines are joined as rows and its tokens read, and whether a window begins with BOS and
 // its second half is scored.
 typedef struct protocol { const char *name; int window; bool rows, half; } protocol;
 static const protocol protocols[] = {
@@ -115,7 +117,8 @@ bool lq_perplexity(lq_engine *e, const char *text, size_t n, const lq_ppl_opts *
         if (!joined) return lq_fail(err, LQ_E_MEMORY, "no memory for a text of %zu bytes", n);
         text = joined;
     }
-    const bool done = lq_tokenize(m, text, n, LQ_TOK_SPECIAL, &ids, &count, err) && score(e, m, ids, count, o, out, err);
+    const int flags = LQ_TOK_SPECIAL | (protocols[o->protocol].rows ? LQ_TOK_PARSE : 0);
+    const bool done = lq_tokenize(m, text, n, flags, &ids, &count, err) && score(e, m, ids, count, o, out, err);
     free(joined);
     lq_free(ids);
     return done;

@@ -13,6 +13,7 @@ typedef struct lq_seq {
     int kv;               // slot of lq_kv; -1: not in the cache
     int len, done;        // tokens known; of which `done` stand in the cache
     int prompt;           // tokens before the first sampled one
+    int fed;              // of them, those that the cache has held: computing them again is no news
     int32_t *ids;         // [prompt + max_tokens]
     lq_finish finish;
     lq_detok detok;       // begun with the prompt: the answer goes on in its text

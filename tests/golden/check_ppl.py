@@ -38,6 +38,13 @@ def rows_joined(s):
     return "\n\n".join(line if line.strip() else "" for line in s.splitlines(keepends=True))
 
 
+def encode_parsed(vocab, s):
+    """Ids of a text in which "</s>" is the token 2, and what is behind it begins anew."""
+    first, *others = s.split("</s>")
+    assert others
+    return llama2c.encode(vocab, first) + [i for part in others for i in [2] + llama2c.encode(vocab, part)[1:]]
+
+
 def reference(cfg, w, ids, protocol):
     window = cfg["max_position_embeddings"]  # 512: the model holds no more
     if protocol == "gptq2048":
@@ -62,8 +69,9 @@ def main(folder):
     cfg, raw = llama2c.write(os.path.join(data, "stories260K.bin"), os.path.join(data, "tok512.model"), os.path.join(folder, "model"))
     vocab = llama2c.pieces(os.path.join(data, "tok512.model"))
     sample = open(text, encoding="utf-8").read()[:CHARS]
+    sample = sample.replace(".\n", ".</s>\n", 3)
     open(os.path.join(folder, "text.txt"), "w", encoding="utf-8").write(sample)
-    ids = {"llamacpp512": llama2c.encode(vocab, sample), "gptq2048": llama2c.encode(vocab, rows_joined(sample))}
+    ids = {"llamacpp512": llama2c.encode(vocab, sample), "gptq2048": encode_parsed(vocab, rows_joined(sample))}
     w = {k: v.astype(np.float64) for k, v in raw.items()}
     plain = {}
     for kind in ("f32", "int4 g32", "int4 g128", "int8"):

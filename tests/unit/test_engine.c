@@ -152,6 +152,7 @@ static void preemption(lq_model *m, bool must) {
     }
     run_all(e);
     lq_engine_describe(e, &s);
+    CHECK(s.prompt_tokens == 1 + 5 + 33 + 70 + 100, "%d prompt tokens were counted", (int)s.prompt_tokens);
     CHECK(!must || s.preempted > 0, "nothing was preempted: the test does not test");
     for (int i = 0; i < 5; i++) CHECK(same(&alone[i], &batch[i]), "request %d differs after a preemption", i);
     lq_engine_close(e);
