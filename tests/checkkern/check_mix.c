@@ -326,14 +326,19 @@ static void check_solving(lq_dev *dev) {
 void check_mix(lq_dev *dev) {
     static const scan_case scans[] = {{4, 2, 16, 32, false, false, false}, {3, 3, 17, 70, true, false, false}, {4, 1, 24, 20, false, true, true},
                                       {40, 1, 16, 1, true, true, false}};
-    check_route(dev);
-    for (int k = 1; k < 9; k += 3) check_mix_slot(dev, 63 + 3 * k, k, k == 4);
-    conv_case(dev, 70, 4, true, true);
-    conv_case(dev, 1, 2, false, false);
-    conv_case(dev, 129, 3, false, true);
-    conv_case(dev, 16, 1, true, false);
-    for (size_t i = 0; i < sizeof scans / sizeof *scans; i++) check_scan_case(dev, &scans[i]);
-    check_solving(dev);
+    if (ck_begin("route", dev->isa)) check_route(dev);
+    if (ck_begin("mix", dev->isa))
+        for (int k = 1; k < 9; k += 3) check_mix_slot(dev, 63 + 3 * k, k, k == 4);
+    if (ck_begin("conv", dev->isa)) {
+        conv_case(dev, 70, 4, true, true);
+        conv_case(dev, 1, 2, false, false);
+        conv_case(dev, 129, 3, false, true);
+        conv_case(dev, 16, 1, true, false);
+    }
+    if (ck_begin("scan", dev->isa))
+        for (size_t i = 0; i < sizeof scans / sizeof *scans; i++) check_scan_case(dev, &scans[i]);
+    if (ck_begin("gram factor", dev->isa)) check_solving(dev);
+    if (!ck_begin("reduce gather", dev->isa)) return;
     lq_mat x = ck_mat(3, 20, 1), y = ck_mat(3, 20, 4);
     dev->ops.reduce(dev, &(lq_reduce_args){.x = x});
     dev->ops.gather(dev, &(lq_gather_args){.part = x, .whole = y});

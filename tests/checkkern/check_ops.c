@@ -262,18 +262,19 @@ static void check_scale_add(lq_dev *dev, int cols) {
 
 void check_ops(lq_dev *ref, lq_dev *dev) {
     (void)ref; // every slot is compared with f64 arithmetic, the portable ones are checked as a device of their own
-    if (dev->isa[0] == 'c') check_exp();
-    check_embed(dev);
-    check_norm(dev);
-    check_rope(dev);
-    for (int w = 0; w < WIDTHS; w++) {
-        for (int fn = LQ_SILU; fn <= LQ_TANH; fn++)
-            for (int way = 0; way < 3; way++) glu_case(dev, (lq_unary)fn, widths[w], way);
-        check_scale_add(dev, widths[w]);
-    }
-    check_attn(dev);
-    check_rows(dev);
+    if (dev->isa[0] == 'c' && ck_begin("exp", "")) check_exp();
+    if (ck_begin("embed", dev->isa)) check_embed(dev);
+    if (ck_begin("norm", dev->isa)) check_norm(dev);
+    if (ck_begin("rope", dev->isa)) check_rope(dev);
+    if (ck_begin("glu", dev->isa))
+        for (int w = 0; w < WIDTHS; w++)
+            for (int fn = LQ_SILU; fn <= LQ_TANH; fn++)
+                for (int way = 0; way < 3; way++) glu_case(dev, (lq_unary)fn, widths[w], way);
+    if (ck_begin("scale add", dev->isa))
+        for (int w = 0; w < WIDTHS; w++) check_scale_add(dev, widths[w]);
+    if (ck_begin("kv_write kv_copy attn", dev->isa)) check_attn(dev);
+    if (ck_begin("rows of rope, kv_write, attn, conv, scan", dev->isa)) check_rows(dev);
     check_mix(dev);
-    check_sample(dev);
-    check_round(dev);
+    if (ck_begin("sample", dev->isa)) check_sample(dev);
+    if (ck_begin("round", dev->isa)) check_round(dev);
 }

@@ -1,4 +1,4 @@
-// check_ukrs.c: each row of lq_ukrs[] against an independent product in f64, at odd sizes, tails and batch heights, with the
+// check_ukrs.c: each row of lq_ukrs[], with every type it takes, against an independent product in f64, at odd sizes, tails and batch heights, with the
 // bits of a row equal at every height, and the integer rows equal to the portable ones.
 #include "tests/checkkern/checkkern.h"
 
@@ -37,11 +37,14 @@ static void codes_of(const lq_weight *any, int64_t n, int16_t *codes) {
         codes[k] = (int16_t)((int)lq_code_get(q, t->bits, k) -
                              (z ? (int)lq_code_get(z, t->bits, t->group ? k / t->group : 0) : 1 << (t->bits - 1)));
 }
-static double product_f32(const float *row, const float *x, int64_t k, double *size) {
+// The row as numbers and an activation as numbers: x itself, or rounded to E4M3.
+static double product_float(const float *row, const lq_act *a, int m, int64_t k, double *size) {
     double want = 0;
     for (int64_t i = 0; i < k; i++) {
-        want += (double)row[i] * (double)x[i];
-        *size += fabs((double)row[i] * (double)x[i]);
+        double x = a->type.elem == LQ_F32 ? (double)lq_mat_row(&a->x, m)[i] : (double)((const float *)a->q)[(size_t)m * a->q_row + (size_t)i];
+        if (a->type.elem != LQ_F32) x *= (double)a->scale[(size_t)i / a->q_group * (size_t)a->x.rows + (size_t)m];
+        want += (double)row[i] * x;
+        *size += fabs((double)row[i] * x);
     }
     return want;
 }
@@ -60,7 +63,7 @@ static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a,
         else lq_weight_row_any(any, n, row);
         for (int m = 0; m < y->rows; m++) {
             double size = 0;
-            const double want = u->act == LQ_I8 ? product_int(any, a, codes, m, n, &size) : product_f32(row, lq_mat_row(&a->x, m), k, &size);
+            const double want = u->act == LQ_I8 ? product_int(any, a, codes, m, n, &size) : product_float(row, a, m, k, &size);
             const double error = fabs((double)lq_mat_row(y, m)[n] - want), bound = 0x1p-24 * (blocks + 4) * size;
             if (!(error <= bound)) worst = fmax(worst, bound > 0 ? error / bound : INFINITY);
             if (isnan(error)) worst = INFINITY;
@@ -69,8 +72,9 @@ static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a,
     CHECK(worst == 0, "%s: %.3g of the bound", what, worst);
 }
 
+// Where the type leaves it open, f32 rows are given what exact mode gives them.
 static lq_act act_for(const lq_ukr *u, const lq_mat *x, const lq_weight *w) {
-    return u->act == LQ_I8 ? ck_act_of(x, w) : ck_act(x, (lq_atype){.elem = LQ_F32});
+    return u->act == LQ_F32 && w->type.act.elem == LQ_F32 ? ck_act(x, (lq_atype){.elem = LQ_F32}) : ck_act_of(x, w);
 }
 
 static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w, const lq_mat *x, const lq_act *a, const lq_mat *y,
@@ -105,9 +109,8 @@ static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w
 
 // `ref` gives the f32 row that a `rows` kernel is followed by: the one of the same ISA.
 static void check_one(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int64_t n, int64_t k, int rows) {
-    static size_t off;
+    const size_t off = (size_t)ck_below(64);
     char what[200];
-    off = (off + 5) % 64;
     const lq_weight any = ck_weight(t, n, k, t->kind == LQ_W_PLAIN ? off / 4 * 4 : off), w = ck_weight_in(&any, u->layout, off);
     name_of(u, &w, rows, what, sizeof what);
     const lq_mat x = ck_mat(rows, (int)k, 1), y = ck_mat(rows, (int)n, 5);
@@ -133,7 +136,7 @@ static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t
     const int rows = 40, n = 37, k = 320;
     char what[200];
     const lq_weight any = ck_weight(t, n, k, 0);
-    if (t->kind == LQ_W_INT && t->scale == LQ_F32) {
+    if (t->kind == LQ_W_INT && t->scale == LQ_F32 && t->rows <= 1) {
         float *s = (float *)(uintptr_t)any.scale;
         s[0] = NAN;
         s[lq_weight_groups(t, k)] = INFINITY;
@@ -206,74 +209,57 @@ static const struct {
 } shapes[] = {{1, 16, 3}, {15, 64, 17}, {16, 128, 33}, {17, 100, TOP}, {33, 389, 18}, {80, 1536, 35}, {67, 2501, 37}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static void check_ints(const lq_dev *ref, const lq_ukr *u) {
-    static const int groups[] = {0, 16, 32, 48, 64, 128, 272}, widths[] = {2, 3, 4, 5, 6, 7, 8};
-    static const lq_dtype scales[] = {LQ_F16, LQ_BF16, LQ_F32};
-    unsigned turn = 0;
-    for (size_t b = 0; b < 7; b++) {
-        if (u->layout == LQ_X86 && widths[b] != 4 && widths[b] != 8) continue;
-        if (u->bits && u->bits != widths[b]) continue;
-        for (size_t g = 0; g < 7; g++)
-            for (int asym = 0; asym < 2; asym++) {
-                lq_wtype t = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = widths[b], .group = groups[g], .asym = asym, .scale = scales[turn++ % 3]};
-                for (int s = 0; s < SHAPES; s++)
-                    if (u->bits || (turn + (unsigned)s) % 4 == 0) check_one(ref, u, &t, shapes[s].n, shapes[s].k, shapes[s].rows);
-                if (u->act == LQ_I8) check_saturated(ref, u, &t, 1088);
-                t.scale = LQ_F32;
-                check_extremes(ref, u, &t);
-            }
-        lq_wtype t = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = widths[b], .group = 128, .scale = LQ_F16};
-        check_one(ref, u, &t, 160, 640, 512);
-        t.group = 32;
-        check_one(ref, u, &t, 96, 256, 512);
-        t.group = LQ_GROUP_MAX;
-        if (u->act == LQ_I8) check_saturated(ref, u, &t, LQ_GROUP_MAX);
-    }
+// Whether the rule of activations, in default or in exact mode, brings matrices of this type to this row.
+static bool reaches(const lq_ukr *u, const lq_wtype *t) {
+    const lq_dev modes[2] = {{.q8 = true, .numerics = LQ_NUM_DEFAULT}, {.q8 = true, .numerics = LQ_NUM_EXACT}};
+    bool any = false;
+    for (int i = 0; i < 2; i++) any |= lq_ukr_fits(u, t, u->layout, lq_act_type(&modes[i], t).elem);
+    return any && (u->layout == LQ_ANY || lq_pack_has(u->layout, t, 64, 512));
 }
 
-// Activations whose form is part of the weight's type: a scale a row, other groups than the weight's, the file's, with a zero point.
-static void check_acts(const lq_dev *ref, const lq_ukr *u) {
-    static const struct { int group, act; bool fixed, asym; } forms[] = {
-        {0, 0, false, false}, {0, 0, true, false},    {0, 0, true, true},     {0, 128, false, false}, {0, 64, false, false},  {0, 48, false, false},
-        {0, 256, false, false}, {128, 0, false, false}, {32, 0, false, false}, {32, 128, false, false}, {64, 0, true, false}, {48, 32, false, false},
-        {128, 32, false, false}, {128, 0, true, true},
+// The largest sums of the widest spans of integers, and more than one span.
+static void check_widest(const lq_dev *ref, const lq_ukr *u) {
+    static const lq_wtype types[] = {
+        {.kind = LQ_W_INT, .elem = LQ_U8, .group = LQ_GROUP_MAX, .scale = LQ_F16},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .scale = LQ_F32, .asym = true, .act = {.elem = LQ_I8}},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .scale = LQ_F16, .asym = true, .act = {.elem = LQ_I8, .fixed = true}},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .scale = LQ_F32, .asym = true, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
     };
-    static const int widths[] = {3, 4, 8};
-    lq_weight_size size;
-    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
-        for (size_t b = 0; b < 3; b++) {
-            lq_wtype t = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = widths[b], .group = forms[f].group, .scale = f % 2 ? LQ_F16 : LQ_F32,
-                          .act = {.elem = LQ_I8, .group = forms[f].act, .fixed = forms[f].fixed, .asym = forms[f].asym}};
-            if ((u->bits && u->bits != t.bits) || !lq_layout_sizes(u->layout, &t, 1, 1, &size)) continue;
-            for (int asym = 0; asym < 2; asym++) {
-                t.asym = asym;
-                for (int s = 0; s < SHAPES; s++)
-                    if ((f + (size_t)s + (size_t)asym) % (u->bits ? 2 : 4) == 0) check_one(ref, u, &t, shapes[s].n, shapes[s].k, shapes[s].rows);
-                check_saturated(ref, u, &t, forms[f].asym && asym ? 1089 : 1088);
-                if (t.scale == LQ_F32) check_extremes(ref, u, &t);
-            }
-            if (forms[f].group || forms[f].act || t.bits == 3) continue; // the largest sums of the widest spans, and more than one of them
-            check_saturated(ref, u, &t, 32768);
-            if (forms[f].fixed && !forms[f].asym) continue;
-            if (lq_layout_sizes(u->layout, &t, 1, 70000, &size)) check_saturated(ref, u, &t, 65536 + 4096);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (int bits = 4; bits <= 8; bits += 4) {
+            lq_wtype t = types[i];
+            t.bits = bits;
+            if (!reaches(u, &t)) continue;
+            check_saturated(ref, u, &t, LQ_GROUP_MAX);
+            lq_weight_size size; // a layout may have no such row
+            if (i % 2 && lq_layout_sizes(u->layout, &t, 64, 65536 + 4096, &size)) check_saturated(ref, u, &t, 65536 + 4096);
         }
 }
 
-static void check_others(const lq_dev *ref, const lq_ukr *u) { // what only `rows` of codedany_c serves
-    static const lq_wtype types[] = {
-        {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32},
-        {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 3, .group = 16, .scale = LQ_F16},
-        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32},
-        {.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .scale = LQ_BF16},
-        {.kind = LQ_W_FLOAT, .elem = LQ_I8, .bits = 8, .scale = LQ_F32},
-        {.kind = LQ_W_PLAIN, .elem = LQ_F64, .bits = 64},
-        {.kind = LQ_W_PLAIN, .elem = LQ_E4M3, .bits = 8},
-        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 64, .asym = true, .scale = LQ_F16},
-        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 0, .scale = LQ_F16},
-        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = 32, .rows = 16, .scale = LQ_F16},
-    };
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        for (int s = 0; s < SHAPES; s++) check_one(ref, u, &types[i], shapes[s].n, shapes[s].k, shapes[s].rows);
+// Every type of the list that this row takes. A portable row with many of them gets one of the shapes with each.
+static void check_row(const lq_dev *ref, const lq_ukr *u) {
+    int n, fitting = 0, tried = 0;
+    bool found = false, high[3] = {false};
+    const lq_wtype *types = ck_types(&n);
+    for (int i = 0; i < n; i++) fitting += reaches(u, &types[i]);
+    for (int i = 0; i < n; i++) {
+        lq_wtype t = types[i];
+        if (!reaches(u, &t)) continue;
+        found |= lq_ukr_find(ref, &(lq_weight){.type = t, .layout = u->layout}, u->act) == u;
+        const int every = fitting > 20 && !u->needs ? SHAPES : t.act.elem == LQ_F32 ? 1 : 2;
+        for (int s = 0; s < SHAPES; s++)
+            if ((tried + s) % every == 0) check_one(ref, u, &t, shapes[s].n, shapes[s].k, shapes[s].rows);
+        const int kind = t.group == 128 ? 0 : t.group == 32 ? 1 : 2;
+        if (!high[kind]) check_one(ref, u, &t, kind ? 96 : 160, kind ? 256 : 640, 512);
+        high[kind] = true;
+        if (t.kind == LQ_W_INT && u->act == LQ_I8) check_saturated(ref, u, &t, t.act.asym && t.asym ? 1089 : 1088);
+        if (t.kind == LQ_W_INT) t.scale = LQ_F32; // which has numbers that are not finite
+        check_extremes(ref, u, &t);
+        tried++;
+    }
+    if (u->act == LQ_I8) check_widest(ref, u);
+    CHECK(tried > 0, "%s: none of the types to try (types.c) fits this row", u->name);
+    CHECK(found || !tried, "%s: rows above it take all that it could", u->name);
 }
 
 void check_ukrs(unsigned isa, lq_dev *ref) {
@@ -281,18 +267,9 @@ void check_ukrs(unsigned isa, lq_dev *ref) {
     for (int i = 0; i < lq_ukr_count; i++) {
         const lq_ukr *u = &lq_ukrs[i];
         if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512)) continue;
+        if (!ck_begin(u->name, "")) continue;
         lq_ukr_choose(u->needs, lq_cpu_of(ref)->ukr); // `rows` kernels end in the f32 row of this ISA; the integer reference stays layout any's
-        if (u->any_kind) check_others(ref, u);
-        else if (u->kind == LQ_W_INT) {
-            check_ints(ref, u);
-            if (u->act == LQ_I8) check_acts(ref, u);
-        }
-        else {
-            const lq_wtype t = {.kind = LQ_W_PLAIN, .elem = u->elem, .bits = (int)lq_dtype_size(u->elem) * 8};
-            for (int s = 0; s < SHAPES; s++) check_one(ref, u, &t, shapes[s].n, shapes[s].k, shapes[s].rows);
-            check_one(ref, u, &t, 13, 200, 512);
-            check_extremes(ref, u, &t);
-        }
+        check_row(ref, u);
     }
     lq_ukr_choose(before, lq_cpu_of(ref)->ukr);
 }

@@ -1,7 +1,6 @@
 // checkkern.c: walks every row of lq_ukrs[] and every slot of every table this CPU can run.
-//   checkkern            checks; exit 0 when all hold
-//   checkkern --speed [threads [name]]
-//                        times each micro-kernel (whose name has `name` in it) as a fraction of what this machine can do
+//   checkkern [--seed N] [NAME]         checks, of all or of those that have NAME in their name; exit 0 when all hold
+//   checkkern --speed [THREADS [NAME]]  times each micro-kernel as a fraction of what this machine can do
 #include "tests/checkkern/checkkern.h"
 #include <stdarg.h>
 
@@ -62,7 +61,7 @@ void ck_done(const char *what) {
 
 // --- random ---
 
-static uint64_t state = 88172645463325252u;
+static uint64_t state = 88172645463325252u, seed;
 uint64_t ck_rand(void) {
     state ^= state << 13;
     state ^= state >> 7;
@@ -72,6 +71,22 @@ double ck_uniform(void) { return (double)(ck_rand() >> 11) * 0x1p-52 - 1; }
 int ck_below(int n) { return (int)(ck_rand() % (uint64_t)n); }
 void ck_fill(float *x, size_t n) {
     for (size_t i = 0; i < n; i++) x[i] = (float)(ck_uniform() * (ck_below(16) ? 1 : 30));
+}
+
+// --- what runs ---
+
+static const char *only;
+static int begun;
+
+bool ck_begin(const char *name, const char *isa) {
+    if (only && !strstr(name, only)) return false;
+    begun++;
+    printf("%s %s\n", name, isa);
+    fflush(stdout); // a crash leaves its name
+    state = 1469598103934665603u + seed;
+    for (const char *p = name; *p; p++) state = (state ^ (uint64_t)*p) * 1099511628211u;
+    state = state ? state : 1;
+    return true;
 }
 
 // --- weights and activations ---
@@ -202,17 +217,22 @@ static lq_dev *open_cpu(const char *isa, int threads) {
     return d;
 }
 
+static int usage(void) {
+    printf("usage: checkkern [--seed N] [NAME]\n       checkkern --speed [THREADS [NAME]]\n");
+    return 2;
+}
 int main(int argc, char **argv) {
     static const char *const isas[] = {"c", "avx2", "avx512"};
-    if (argc > 4 || (argc >= 2 && strcmp(argv[1], "--speed"))) {
-        printf("usage: checkkern [--speed [threads [name]]]\n");
-        return 2;
-    }
-    if (argc >= 2) {
+    if (argc >= 2 && argc <= 4 && !strcmp(argv[1], "--speed")) {
         lq_dev *d = open_cpu("auto", argc > 2 ? atoi(argv[2]) : 0);
         speed(d, argc > 3 ? argv[3] : NULL);
         lq_dev_close(d);
         return 0;
+    }
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--seed") && i + 1 < argc) seed = strtoull(argv[++i], NULL, 0);
+        else if (argv[i][0] != '-' && !only) only = argv[i];
+        else return usage();
     }
     lq_dev *ref = open_cpu("c", 1);
     for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
@@ -230,6 +250,7 @@ int main(int argc, char **argv) {
         lq_dev_close(d);
     }
     lq_dev_close(ref);
+    if (!begun) CHECK(false, "no kernel and no slot has \"%s\" in its name", only);
     printf("%d passed, %d failed, %d skipped\n", ck_passed, ck_failed, ck_skipped);
     return ck_failed != 0;
 }

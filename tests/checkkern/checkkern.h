@@ -21,10 +21,16 @@ void ck_fail(const char *file, int line, const char *cond, const char *fmt, ...)
 void *ck_buf(size_t bytes, size_t off);
 void ck_done(const char *what);
 
-uint64_t ck_rand(void);            // a fixed sequence
+// Whether the checks of this kernel or slot are wanted. Says its name first, and begins its own sequence of random numbers, so that it
+// does alone what it does among all.
+bool ck_begin(const char *name, const char *isa);
+uint64_t ck_rand(void);
 double ck_uniform(void);           // -1 .. 1
 int ck_below(int n);               // 0 .. n-1
 void ck_fill(float *x, size_t n);  // values of very different sizes
+
+// The types to try, see types.c.
+const lq_wtype *ck_types(int *n);
 
 // A random weight in layout any; in another layout: the same one packed, its parts ck_bufs. Perm, smooth and outliers are
 // off; what its type says of activations is there.
