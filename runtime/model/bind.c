@@ -87,12 +87,27 @@ static bool move_weight(lq_model *m, lq_layout to, lq_weight *w, lq_bound *b, lq
     return true;
 }
 
-// A weight as the device reads it. `again`: what lq_ckpt_done takes back.
+// What an activation's zero point adds to a row of results is a multiple of the row's sum of codes.
+static bool sum_codes(lq_model *m, lq_weight *w, lq_bound *b, lq_err *err) {
+    const size_t bytes = (size_t)w->n * sizeof(int32_t);
+    int32_t *host = malloc(bytes), *dev = own(m, b, bytes, err);
+    if (host && dev) {
+        lq_code_sums(w, host);
+        m->dev->ops.put(m->dev, dev, host, bytes);
+    }
+    free(host);
+    w->code_sum = dev;
+    if (!dev) return false;
+    return host || lq_fail(err, LQ_E_MEMORY, "no memory for %zu bytes", bytes);
+}
+
+// A weight as the device reads it.
 static bool settle(lq_model *m, const lq_slot *s, lq_weight *w, lq_bound *b, lq_err *err) {
     const lq_weight mapped = *w;
     const lq_layout want = lq_pack_has(m->dev->layout, &w->type, s->n, s->k) ? m->dev->layout : LQ_ANY;
     const bool moves = w->layout != want || !m->dev->host;
     lq_weight_size size;
+    if (w->type.act.asym && !sum_codes(m, w, b, err)) return false;
     if (!lq_pack_sizes(want, &w->type, s->n, s->k, &size)) return lq_fail(err, LQ_E_LIMIT, "%s is too large", s->name);
     if (moves) {
         if (!move_weight(m, want, w, b, err) || !move_parts(m, w, b, err)) return false;
