@@ -11,6 +11,23 @@
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
+#define dots NAME(dots)
+#define kv_read NAME(kv_read)
+#define kv_ask NAME(kv_ask)
+#define across NAME(across)
+#define split_range NAME(split_range)
+#define split_scores NAME(split_scores)
+#define split_weigh NAME(split_weigh)
+#define merge NAME(merge)
+#define merge_o NAME(merge_o)
+#define odd_values NAME(odd_values)
+#define split_values NAME(split_values)
+#define split_run NAME(split_run)
+#define finish NAME(finish)
+#define tile_set NAME(tile_set)
+#define tile_run NAME(tile_run)
+#define parts_merge NAME(parts_merge)
+
 enum { TILE = 64, COLS = 2 * VEC, DK = 128, DEEP = 128 }; // DK: of K at a time; DEEP: positions of V at a time
 #if defined(__AVX512F__)
 enum { ROWS = 8 }; // 2 * ROWS sums, 2 columns and a broadcast in 32 registers, or in 16

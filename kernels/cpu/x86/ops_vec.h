@@ -6,6 +6,20 @@
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
+#define rows_run NAME(rows_run)
+#define mean_of NAME(mean_of)
+#define squares NAME(squares)
+#define squares_about NAME(squares_about)
+#define norm_row NAME(norm_row)
+#define heads_rotate NAME(heads_rotate)
+#define rope_row NAME(rope_row)
+#define glu_row NAME(glu_row)
+#define scale_row NAME(scale_row)
+#define add_row NAME(add_row)
+#define mix_row NAME(mix_row)
+#define exp_sum NAME(exp_sum)
+#define slots_fill NAME(slots_fill)
+
 typedef struct job { lq_dev *d; const void *a; } job;
 static void rows_run(lq_dev *d, lq_task *fn, const void *a, int rows) { lq_pool_run(d->pool, fn, &(job){d, a}, rows); }
 
@@ -61,7 +75,7 @@ static void norm_row(void *arg, int row, int worker) {
     }
     lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
-static void norm(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a->x.rows); }
+static void NAME(norm)(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a->x.rows); }
 
 // --- rope ---
 
@@ -103,7 +117,7 @@ static void rope_row(void *arg, int row, int worker) {
         if (a->k.p) heads_rotate(a, &a->k, row, i, n, s, c);
     }
 }
-static void rope(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, lq_rows_real(a->rows)); }
+static void NAME(rope)(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, lq_rows_real(a->rows)); }
 
 // --- glu ---
 
@@ -154,7 +168,7 @@ static void glu_row(void *arg, int row, int worker) {
     }
     lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
-static void glu(lq_dev *d, const lq_glu_args *a) { rows_run(d, glu_row, a, a->y.rows); }
+static void NAME(glu)(lq_dev *d, const lq_glu_args *a) { rows_run(d, glu_row, a, a->y.rows); }
 
 // --- scale, add, mix ---
 
@@ -170,7 +184,7 @@ static void scale_row(void *arg, int row, int worker) {
         vf_store_m(k, y + i, a->cap != 0 ? vf_mul(vf_tanh(vf_div(v, cap)), cap) : v);
     }
 }
-static void scale(lq_dev *d, const lq_scale_args *a) { rows_run(d, scale_row, a, a->x.rows); }
+static void NAME(scale)(lq_dev *d, const lq_scale_args *a) { rows_run(d, scale_row, a, a->x.rows); }
 
 static void add_row(void *arg, int row, int worker) {
     const lq_add_args *a = ((job *)arg)->a;
@@ -183,7 +197,7 @@ static void add_row(void *arg, int row, int worker) {
         vf_store_m(k, y + i, vf_fma(vf_load_m(k, x + i), by, vf_load_m(k, y + i)));
     }
 }
-static void add(lq_dev *d, const lq_add_args *a) { rows_run(d, add_row, a, a->x.rows); }
+static void NAME(add)(lq_dev *d, const lq_add_args *a) { rows_run(d, add_row, a, a->x.rows); }
 
 static void mix_row(void *arg, int row, int worker) {
     const lq_mix_args *a = ((job *)arg)->a;
@@ -197,11 +211,11 @@ static void mix_row(void *arg, int row, int worker) {
         vf_store_m(k, y + i, a->fresh ? sum : vf_add(vf_load_m(k, y + i), sum));
     }
 }
-static void mix(lq_dev *d, const lq_mix_args *a) { rows_run(d, mix_row, a, a->y.rows); }
+static void NAME(mix)(lq_dev *d, const lq_mix_args *a) { rows_run(d, mix_row, a, a->y.rows); }
 
 // --- sample ---
 
-static float most(const float *x, int n) {
+static float NAME(most)(const float *x, int n) {
     vf best = vf_set(-INFINITY);
     bool nan = false;
     for (int i = 0; i < n; i += VEC) {
@@ -222,18 +236,18 @@ static double exp_sum(const float *x, int n, float m) {
     return vd_sum(sum);
 }
 
-static void sample(lq_dev *d, const lq_sample_args *a) {
-    static const lq_logit_passes passes = {most, exp_sum};
+static void NAME(sample)(lq_dev *d, const lq_sample_args *a) {
+    static const lq_logit_passes passes = {NAME(most), exp_sum};
     lq_sample_with(d, a, &passes);
 }
 
 static void slots_fill(lq_ops *o) {
-    o->norm = norm;
-    o->rope = rope;
+    o->norm = NAME(norm);
+    o->rope = NAME(rope);
     o->attn = NAME(lq_attn);
-    o->glu = glu;
-    o->scale = scale;
-    o->add = add;
-    o->mix = mix;
-    o->sample = sample;
+    o->glu = NAME(glu);
+    o->scale = NAME(scale);
+    o->add = NAME(add);
+    o->mix = NAME(mix);
+    o->sample = NAME(sample);
 }

@@ -1,5 +1,6 @@
-// vec.h: one vocabulary for a vector of f32: 16 lanes where the file is compiled for AVX-512, 8 where it is for AVX2. So ops_vec.h
-// and attn_vec.h are written once and compiled for both. Owns nothing. Where an operand of max or min is NaN the second one wins.
+// vec.h: one vocabulary for a vector of f32: 16 lanes where the file is compiled for AVX-512, 8 where it is for AVX2. So ops_vec.h,
+// attn_vec.h, dot_vec.h and quant_vec.h are written once and compiled for both; what is static there says its ISA by NAME, so that a
+// backtrace tells the two apart. Owns nothing. Where an operand of max or min is NaN the second one wins.
 #ifndef LQ_VEC_H
 #define LQ_VEC_H
 #include "kernels/cpu/math.h"
@@ -10,6 +11,7 @@
 enum { VEC = 16 };
 #define NAME(x) x##_avx512
 typedef __m512 vf;
+typedef __m512i vi; // of int32
 typedef __mmask16 vm; // which lanes
 typedef struct vd { __m512d a, b; } vd;
 
@@ -48,6 +50,20 @@ static inline vf vf_of_e4m3_small(const void *p) { // 2^-8 of it: its bits are t
     __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128(p)), low = _mm256_and_si256(x, _mm256_set1_epi16(0x7f));
     return _mm512_cvtph_ps(_mm256_or_si256(_mm256_slli_epi16(low, 7), _mm256_slli_epi16(_mm256_srli_epi16(x, 7), 15)));
 }
+static inline vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
+static inline vi vi_of(vf x) { return _mm512_cvtps_epi32(x); } // to the nearest, ties to even
+static inline vi vi_bits(vf x) { return _mm512_castps_si512(x); }
+static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
+static inline vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+static inline vi vi_max(vi a, vi b) { return _mm512_max_epi32(a, b); }
+static inline vi vi_min(vi a, vi b) { return _mm512_min_epi32(a, b); }
+static inline int32_t vi_most(vi a) { return _mm512_reduce_max_epi32(a); }
+static inline int32_t vi_sum(vi a) { return _mm512_reduce_add_epi32(a); }
+static inline void vi_store_i8(int8_t *p, const vi x[1]) { _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtsepi32_epi8(x[0])); } // 16 of them
+static inline __m128 vf_fold(vf a) { // lanes 8 apart are added, then 4 apart
+    const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+}
 static inline vd vd_of(vf x) {
     return (vd){_mm512_cvtps_pd(_mm512_castps512_ps256(x)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1))};
 }
@@ -61,6 +77,7 @@ static inline void vd_store(double *p, vd x) { _mm512_storeu_pd(p, x.a), _mm512_
 enum { VEC = 8 };
 #define NAME(x) x##_avx2
 typedef __m256 vf;
+typedef __m256i vi;
 typedef __m256i vm; // lanes of all ones or zeros
 typedef struct vd { __m256d a, b; } vd;
 
@@ -105,6 +122,28 @@ static inline vf vf_of_e4m3_small(const void *p) {
     __m128i x = _mm_cvtepu8_epi16(_mm_loadl_epi64(p)), low = _mm_and_si128(x, _mm_set1_epi16(0x7f));
     return _mm256_cvtph_ps(_mm_or_si128(_mm_slli_epi16(low, 7), _mm_slli_epi16(_mm_srli_epi16(x, 7), 15)));
 }
+static inline vi vi_set(int32_t x) { return _mm256_set1_epi32(x); }
+static inline vi vi_of(vf x) { return _mm256_cvtps_epi32(x); }
+static inline vi vi_bits(vf x) { return _mm256_castps_si256(x); }
+static inline vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
+static inline vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
+static inline vi vi_max(vi a, vi b) { return _mm256_max_epi32(a, b); }
+static inline vi vi_min(vi a, vi b) { return _mm256_min_epi32(a, b); }
+static inline int32_t vi_most(vi a) {
+    __m128i t = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    t = _mm_max_epi32(t, _mm_shuffle_epi32(t, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(t, _mm_shuffle_epi32(t, 0xb1)));
+}
+static inline int32_t vi_sum(vi a) {
+    __m128i t = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1)));
+}
+static inline void vi_store_i8(int8_t *p, const vi x[2]) {
+    const __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(x[0], x[1]), 0xd8);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
+}
+static inline __m128 vf_fold(vf a) { return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)); }
 static inline vd vd_of(vf x) { return (vd){_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))}; }
 static inline vf vf_of(vd x) { return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(x.a)), _mm256_cvtpd_ps(x.b), 1); }
 static inline vd vd_set(double x) { return (vd){_mm256_set1_pd(x), _mm256_set1_pd(x)}; }
