@@ -245,9 +245,10 @@ static void sum_up(pass *p, double start, lq_quant_result *out) {
     if (!p->plan.o->dry_run && stat(data, &st) == 0) out->out_bytes = (size_t)st.st_size;
     for (size_t i = 0; i < p->plan.count; i++) {
         const lq_item *it = &p->plan.items[i];
+        const double n = (double)it->slot.n * (double)it->slot.k;
         if (it->round || !it->slot.k) continue;
-        bits += 8 * (double)it->t->bytes;
-        weights += (double)it->slot.n * (double)it->slot.k;
+        bits += n * it->recipe.type.bits;
+        weights += n;
     }
     for (size_t i = 0; i < p->count; i++) {
         const double n = (double)p->rows[i].n * (double)p->rows[i].k;

@@ -12,13 +12,15 @@ enum {
 
 // One weight of the output.
 typedef struct lq_item {
-    lq_slot slot;       // of the output's description; role LQ_ROLES: a tensor that nobody knows, which is `t`
+    lq_slot slot;       // of the output's description, one for each expert; role LQ_ROLES: a tensor that nobody knows, which is `t`
     lq_pick from;       // of the input
-    const lq_tensor *t; // where all of it is one plain tensor of the input
-    bool round;         // else it is carried over as it is
+    const lq_tensor *t;
+    bool round;         // else it is carried over as it is: recipe.type is its own
     lq_recipe recipe;
 } lq_item;
 const char *lq_item_name(const lq_item *it);
+// Matrix `at` of a slot in a checkpoint. False: its name would be too long.
+bool lq_item_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out);
 
 typedef struct lq_plan {
     const lq_quant_opts *o;

@@ -2,6 +2,7 @@
 // memory and disk that takes, and the fingerprint of everything that decides the output's bytes. Owns the lists of an lq_plan.
 //
 // Refused: a checkpoint that is quantized already, tensors that are missing, of another shape, or that nobody knows.
+#include "formats/parts.h"
 #include "formats/writer.h"
 #include "quant/pass.h"
 #include <inttypes.h>
@@ -50,31 +51,77 @@ static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *
     return true;
 }
 
-static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
-    const lq_tensor *t = lq_ckpt_find(p->in, s->name);
-    if (!t && lq_ckpt_has_weight(p->in, s->name)) return fail_quantized(p, s->name, err);
-    if (!t) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", lq_ckpt_path(p->in), s->name);
-    const bool fits = s->k ? t->rank == 2 && t->shape[0] == s->n && t->shape[1] == s->k : t->rank == 1 && t->shape[0] == s->n;
-    char want[64];
-    snprintf(want, sizeof want, s->k ? "[%" PRId64 ", %" PRId64 "]" : "[%" PRId64 "]", s->n, s->k);
-    if (!fits) {
-        char have[LQ_RANK * 24] = "";
-        for (int i = 0, at = 0; i < t->rank; i++)
-            at += snprintf(have + at, sizeof have - (size_t)at, i ? ", %" PRId64 : "%" PRId64, t->shape[i]);
-        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s has the shape [%s], expected %s", lq_ckpt_path(p->in), s->name, have, want);
-    }
-    if (t->type != LQ_F32 && t->type != LQ_F16 && t->type != LQ_BF16)
-        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16 or f32", lq_ckpt_path(p->in), s->name,
-                       lq_dtypes[t->type].name);
-    lq_item item = {.slot = *s, .t = t, .recipe = p->method->recipe};
-    if (strlen(s->name) >= sizeof item.from.name) return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its name is too long", lq_ckpt_path(p->in), s->name);
-    memcpy(item.from.name, s->name, strlen(s->name) + 1);
+// Matrix `at` of a slot in the input: under the slot's own name, or where other people's files have it.
+bool lq_item_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out) {
+    if (!lq_ckpt_has_weight(in, s->name)) return lq_slot_pick(s, at, out);
+    *out = (lq_pick){.stack = s->count, .at = at};
+    memcpy(out->name, s->name, sizeof out->name);
+    return true;
+}
+
+static void shape_words(const int64_t *shape, int rank, char *to, size_t size) {
+    for (int i = 0, at = 0; i < rank; i++) at += snprintf(to + at, size - (size_t)at, i ? ", %" PRId64 : "%" PRId64, shape[i]);
+}
+
+// Whether the tensor that a slot is picked from holds it, without reading any of it.
+static bool source_check(const lq_plan *p, const lq_slot *s, const lq_pick *from, const lq_tensor *t, lq_err *err) {
+    int64_t want[3], rows = s->n, size = from->run ? from->run : s->n; // of the tensor; rows that it must have
+    int rank = 0;
+    bool fits;
+    if (from->run || from->first) rows = from->first + (s->n - 1) / size * (from->run ? from->step : 0) + (s->n - 1) % size + 1;
+    if (from->stack) want[rank++] = from->stack;
+    want[rank++] = from->across && s->k ? s->k : rows;
+    if (s->k) want[rank++] = from->across ? rows : s->k;
+    fits = t->rank == rank;
+    // A range or runs of rows are part of something larger.
+    const int row_at = (from->stack != 0) + (from->across && s->k), part = from->run || from->first;
+    for (int i = 0; fits && i < rank; i++) fits = t->shape[i] == want[i] || (part && i == row_at && t->shape[i] > want[i]);
+    if (fits) return true;
+    char have[LQ_RANK * 24] = "", words[3 * 24] = "";
+    shape_words(t->shape, t->rank, have, sizeof have);
+    shape_words(want, rank, words, sizeof words);
+    return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s has the shape [%s], expected %s[%s]", lq_ckpt_path(p->in), t->name, have, part ? "at least " : "",
+                   words);
+}
+
+// The source of a slot is there, plain, and shaped as it must be.
+static const lq_tensor *find_source(const lq_plan *p, const lq_slot *s, const lq_pick *from, lq_err *err) {
+    const lq_tensor *t = lq_ckpt_find(p->in, from->name);
+    if (!t && lq_ckpt_has_weight(p->in, from->name)) fail_quantized(p, from->name, err);
+    else if (!t) lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", lq_ckpt_path(p->in), from->name);
+    else if (t->type != LQ_F32 && t->type != LQ_F16 && t->type != LQ_BF16)
+        lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16 or f32", lq_ckpt_path(p->in), t->name, lq_dtypes[t->type].name);
+    else if (source_check(p, s, from, t, err)) return t;
+    return NULL;
+}
+
+static bool add_matrix(lq_plan *p, const lq_slot *s, const lq_pick *from, lq_err *err) {
+    lq_item item = {.slot = *s, .from = *from, .recipe = p->method->recipe};
+    const lq_tensor *t = find_source(p, s, from, err);
     bool keep;
-    if (!slot_type(p, s, &item.recipe.type, &keep, err)) return false;
+    if (!t || !slot_type(p, s, &item.recipe.type, &keep, err)) return false;
     // "bf16" of a matrix that is bf16 is no work.
     item.round = !keep && !(item.recipe.type.kind == LQ_W_PLAIN && item.recipe.type.elem == t->type);
+    if (!item.round) item.recipe.type = (lq_wtype){.kind = LQ_W_PLAIN, .elem = t->type, .bits = 8 * (int)lq_dtype_size(t->type)};
     if (s->k) p->weights += s->n * s->k;
     return add_item(p, item, err);
+}
+// Experts are written one by one, under the names that other people's files have for them.
+static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
+    for (int i = 0; i < (s->count ? s->count : 1); i++) {
+        lq_slot one = *s;
+        lq_pick from;
+        if (!lq_item_pick(p->in, s, i, &from)) return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", lq_ckpt_path(p->in), s->name);
+        if (s->count) {
+            if (!lq_slot_pick(s, i, &one.from) || one.from.stack)
+                return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: %d matrices that have no names of their own", lq_ckpt_path(p->in), s->name, s->count);
+            memcpy(one.name, one.from.name, sizeof one.name);
+            one.from = from;
+            one.count = 0;
+        }
+        if (!add_matrix(p, &one, &from, err)) return false;
+    }
+    return true;
 }
 
 static bool add_layer(lq_plan *p, int layer, lq_role role, lq_err *err) {
@@ -108,27 +155,39 @@ static void add_name(lq_text *list, const char *name) {
 
 static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-// Tensors that are in the checkpoint and not in the architecture.
+// The names of all tensors that the items are made of, sorted.
+static bool source_names(const lq_plan *p, const char ***names, lq_err *err) {
+    *names = malloc((p->count ? p->count : 1) * sizeof **names);
+    if (!*names) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu names", p->count);
+    for (size_t i = 0; i < p->count; i++) (*names)[i] = p->items[i].from.name;
+    qsort(*names, p->count, sizeof **names, compare_names);
+    return true;
+}
+
+// A tensor that no item is made of.
+static bool add_unread(lq_plan *p, const lq_names *known, const lq_tensor *t, lq_err *err) {
+    if (lq_names_find(known, t->name) != LQ_STRANGE) {
+        add_name(&p->dropped, t->name);
+        return true;
+    }
+    if (!p->o->keep_unknown)
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not part of a %s; --keep-unknown carries it over as it is", lq_ckpt_path(p->in), t->name,
+                       p->desc.arch->name);
+    add_name(&p->kept, t->name);
+    return add_item(p, (lq_item){.slot = {.role = LQ_ROLES, .layer = -1}, .t = t}, err);
+}
+
+// Tensors that are in the checkpoint and not in the architecture. Items are only added when the names of all others were compared.
 static bool add_rest(lq_plan *p, lq_err *err) {
     const size_t n = p->count, all = lq_ckpt_count(p->in);
-    lq_names *known;
-    if (!lq_names_open(&p->desc, p->in, &known, err)) return false;
-    const char **names = malloc((n ? n : 1) * sizeof *names);
-    if (!names) lq_names_close(known);
-    if (!names) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu names", n);
-    for (size_t i = 0; i < n; i++) names[i] = lq_item_name(&p->items[i]);
-    qsort(names, n, sizeof *names, compare_names);
-    bool done = true;
-    for (size_t i = 0; i < all && done; i++) {
-        const lq_tensor *t = lq_ckpt_at(p->in, i);
-        if (bsearch(&t->name, names, n, sizeof *names, compare_names)) continue;
-        if (lq_names_find(known, t->name) != LQ_STRANGE) add_name(&p->dropped, t->name);
-        else if (p->o->keep_unknown) {
-            add_name(&p->kept, t->name);
-            done = add_item(p, (lq_item){.slot = {.role = LQ_ROLES, .layer = -1}, .t = t}, err);
-        } else done = lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not part of a %s; --keep-unknown carries it over as it is",
-                              lq_ckpt_path(p->in), t->name, p->desc.arch->name);
-    }
+    const char **names = NULL;
+    bool *unread = calloc(all + 1, sizeof *unread);
+    lq_names *known = NULL;
+    bool done = unread || lq_fail(err, LQ_E_MEMORY, "no memory for %zu names", all);
+    done = done && source_names(p, &names, err) && lq_names_open(&p->in_desc, p->in, &known, err);
+    for (size_t i = 0; i < all && done; i++) unread[i] = !bsearch(&lq_ckpt_at(p->in, i)->name, names, n, sizeof *names, compare_names);
+    for (size_t i = 0; i < all && done; i++) done = !unread[i] || add_unread(p, known, lq_ckpt_at(p->in, i), err);
+    free(unread);
     free(names);
     lq_names_close(known);
     return done;
@@ -145,7 +204,8 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
     lq_weight_size any, laid;
     *memory = 0;
     if (!it->round) {
-        *file = placed(it->t->bytes);
+        const size_t bytes = it->t ? it->t->bytes : (size_t)s->n * (size_t)(s->k ? s->k : 1) * lq_dtype_size(it->recipe.type.elem);
+        *file = placed(bytes);
         return true;
     }
     const bool packs = p->layout != LQ_ANY && lq_layout_sizes(p->layout, &it->recipe.type, s->n, s->k, &laid);
@@ -162,6 +222,18 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
 // What the journal says of a tensor, and the report and the journal's note of a module, at most.
 static size_t told_bytes(const char *name, bool round) { return (round ? 6 : 2) * (strlen(name) + 160) + (round ? 2 * (strlen(name) + 300) : 0); }
 
+// In the header: of a coded weight, the parts that this recipe gives it.
+static size_t entry_room(const lq_item *it, const char *name) {
+    if (!it->round || it->recipe.type.kind == LQ_W_PLAIN) return lq_writer_entry_room(name);
+    size_t room = lq_writer_weight_room(name, &it->recipe.type);
+    char full[LQ_NAME + 16];
+    for (lq_part_id i = 0; i < LQ_PARTS; i++) {
+        snprintf(full, sizeof full, "%.*s%s", LQ_NAME, name, lq_part_suffix(i));
+        if (lq_part_may(i, &it->recipe.type) && !lq_part_needed(i, &it->recipe.type)) room -= lq_writer_entry_room(full);
+    }
+    return room;
+}
+
 static bool add_sizes(lq_plan *p, lq_err *err) {
     char name[LQ_NAME + 8];
     size_t bytes = 0, memory = 0, told = 65536;
@@ -170,7 +242,7 @@ static bool add_sizes(lq_plan *p, lq_err *err) {
         const lq_item *it = &p->items[i];
         const char *own = lq_item_name(it);
         if (!item_bytes(p, it, &bytes, &memory, err)) return false;
-        p->header_room += it->round ? lq_writer_weight_room(own, &it->recipe.type) : lq_writer_entry_room(own);
+        p->header_room += entry_room(it, own);
         told += told_bytes(own, it->round);
         p->out_bytes += bytes;
         p->rounded += it->round;
@@ -253,9 +325,9 @@ static bool make_fingerprint(lq_plan *p, lq_err *err) {
         XXH3_128bits_update(h, facts, sizeof facts);
     }
     hash_text(h, p->recipe.p, p->recipe.n);
-    for (size_t i = 0; i < p->count; i++) {
-        hash_tensor(h, p->items[i].t);
-        lq_ckpt_drop(p->in, p->items[i].t);
+    for (size_t i = 0; i < lq_ckpt_count(p->in); i++) {
+        hash_tensor(h, lq_ckpt_at(p->in, i));
+        lq_ckpt_drop(p->in, lq_ckpt_at(p->in, i));
     }
     bool done = true;
     for (size_t i = 0; lq_side_files[i] && done; i++) {

@@ -55,11 +55,11 @@ typedef struct lq_quant_opts {
     void *arg;
 } lq_quant_opts;
 
-// What happened to one matrix, or to all that one weight stacks.
+// What happened to one matrix.
 typedef struct lq_quant_row {
     char *name;
     char type[64];
-    int64_t count, n, k;  // count: matrices in a stack; 0: one
+    int64_t n, k;
     double bits;          // per weight, all parts
     double rel_error;     // |W - Q| / |W|, Frobenius
     double max_error;     // largest |w - q|

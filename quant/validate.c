@@ -84,34 +84,44 @@ static bool check_row(const checker *c, const lq_slot *s, const lq_weight *w, co
     return true;
 }
 
-// Sampled rows against the input: the first, the last and some between, which a shifted or swapped layout does not survive.
-static bool check_input(checker *c, const lq_slot *s, const lq_weight *w, lq_err *err) {
-    const lq_tensor *t = lq_ckpt_find(c->in, s->name), *own = lq_ckpt_find(c->file, s->name);
-    if (!t) return lq_fail(err, LQ_E_FORMAT, "tensor %s: is not in %s", s->name, lq_ckpt_path(c->in));
-    if (own && own->type == t->type) {
-        if (own->bytes == t->bytes && !memcmp(own->data, t->data, t->bytes)) return true;
-        return lq_fail(err, LQ_E_FORMAT, "tensor %s: differs from the one of %s", s->name, lq_ckpt_path(c->in));
+// Sampled rows against the input: the first, the last and some between, which a shifted or swapped layout does not survive. What was
+// carried over is equal bit for bit.
+static bool check_input(checker *c, const lq_slot *s, int at, const lq_weight *w, lq_err *err) {
+    lq_pick from;
+    lq_weight src;
+    if (!lq_item_pick(c->in, s, at, &from)) return lq_fail(err, LQ_E_LIMIT, "tensor %s: its source's name is too long", s->name);
+    if (!lq_ckpt_has_weight(c->in, from.name)) return lq_fail(err, LQ_E_FORMAT, "tensor %s: is not in %s", from.name, lq_ckpt_path(c->in));
+    if (!lq_ckpt_pick(c->in, &from, s->n, s->k, &src, NULL, err)) return false;
+    bool done = true;
+    if (w->type.kind == LQ_W_PLAIN && src.type.kind == LQ_W_PLAIN && w->type.elem == src.type.elem) {
+        done = !memcmp(w->q, src.q, (size_t)w->n * (size_t)w->k * lq_dtype_size(w->type.elem)) ||
+               lq_fail(err, LQ_E_FORMAT, "tensor %s: differs from the one of %s", s->name, lq_ckpt_path(c->in));
+    } else if (c->nearest && s->k) {
+        if (w->k > c->cap) {
+            free(c->row);
+            c->cap = w->k;
+            c->row = malloc(2 * (size_t)w->k * sizeof *c->row);
+        }
+        done = c->row || lq_fail(err, LQ_E_MEMORY, "no memory for a row of %lld", (long long)w->k);
+        if (done) c->want = c->row + w->k;
+        const int64_t last = w->n - 1, step = last / 7 ? last / 7 : 1;
+        for (int64_t r = 0; r < last && done; r += step) done = check_row(c, s, w, &src, r, err);
+        done = done && check_row(c, s, w, &src, last, err);
     }
-    if (!c->nearest || !s->k || !lq_dtypes[t->type].number || t->rank != 2 || t->shape[0] != w->n || t->shape[1] != w->k) return true;
-    if (w->k > c->cap) {
-        free(c->row);
-        c->cap = w->k;
-        c->row = malloc(2 * (size_t)w->k * sizeof *c->row);
-        if (!c->row) return lq_fail(err, LQ_E_MEMORY, "no memory for a row of %lld", (long long)w->k);
-    }
-    c->want = c->row + w->k;
-    const lq_weight src = {.type = {.kind = LQ_W_PLAIN, .elem = t->type}, .n = w->n, .k = w->k, .q = t->data};
-    const int64_t last = w->n - 1, step = last / 7 ? last / 7 : 1;
-    for (int64_t r = 0; r < last; r += step)
-        if (!check_row(c, s, w, &src, r, err)) return false;
-    return check_row(c, s, w, &src, last, err);
+    lq_ckpt_done(c->in, &src);
+    return done;
 }
 
 static bool check_slot(checker *c, const lq_slot *s, lq_err *err) {
-    lq_weight w;
-    if (!lq_ckpt_weight(c->file, s->name, s->n, s->k, &w, err)) return false;
-    if (w.type.kind != LQ_W_PLAIN && !check_scales(s, &w, err)) return fail_at(c, err);
-    if (c->in && !check_input(c, s, &w, err)) return fail_at(c, err);
+    for (int i = 0; i < (s->count ? s->count : 1); i++) {
+        lq_pick own;
+        lq_weight w;
+        if (!lq_item_pick(c->file, s, i, &own)) return lq_fail(err, LQ_E_LIMIT, "tensor %s: its name is too long", s->name);
+        if (!lq_ckpt_pick(c->file, &own, s->n, s->k, &w, NULL, err)) return false;
+        const bool done = (w.type.kind == LQ_W_PLAIN || check_scales(s, &w, err)) && (!c->in || check_input(c, s, i, &w, err));
+        lq_ckpt_done(c->file, &w);
+        if (!done) return fail_at(c, err);
+    }
     c->weights += s->k > 0;
     return true;
 }
