@@ -291,9 +291,7 @@ def test_sampling(s):
         answer = s.post({**ask, field: value})["choices"]
         if field == "n":
             check(len(answer) == value, "n", answer)
-        elif field == "ignore_eos" and without["finish_reason"] != "stop":
-            skip("ignore_eos: this model does not end a text")
-        elif field != "priority":  # a lone request does not show that one
+        elif field != "priority" and not (field == "ignore_eos" and SPM):  # a lone request does not show it; stories260K ends no text
             check(answer[0]["text"] != without["text"], field, "has no effect", repr(without))
         if option:
             got = cli(**{**ask, field: value})
@@ -617,9 +615,9 @@ def test_priority():
         s.ask("POST", "/v1/completions", {**long_ask(), **more})
         ended.append(name)
     # The first holds the only place until the other two wait.
-    threads = [threading.Thread(target=one, args=("first",), kwargs={"prompt": ["Once"] * 8, "priority": 2})]
+    threads = [threading.Thread(target=one, args=("first",), kwargs={"prompt": ["Once"] * 3, "priority": 2})]
     threads[0].start()
-    for name, waiting, more in (("low", 1, {"max_tokens": LONG // 2}), ("high", 2, {"max_tokens": LONG // 2, "priority": 1})):
+    for name, waiting, more in (("low", 1, {"max_tokens": LONG // 6}), ("high", 2, {"max_tokens": LONG // 6, "priority": 1})):
         end = time.monotonic() + 10 * SLOW
         while s.metrics()["vllm:num_requests_waiting"] < waiting and time.monotonic() < end:
             time.sleep(0.002)
