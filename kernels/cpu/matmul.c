@@ -11,23 +11,27 @@ enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8, RUN_STREAMS = 4 /* tiles that a ker
 
 // --- one matrix, on the calling thread ---
 
+// part[mn][16] = x[m..m+mn] w^T for up to 16 weight rows of `len` columns that are f32 now.
+static void part_product(const lq_dev *d, const float *w, int rows, int64_t len, const float *x, size_t stride, int mn, float *part) {
+    const lq_weight plain = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .layout = LQ_ANY, .n = rows, .k = len, .q = w};
+    const lq_ukr *f32 = lq_ukr_find(d, &plain, LQ_F32);
+    const lq_act a = {.x = {.p = (float *)(uintptr_t)x, .type = LQ_F32, .rows = mn, .cols = (int)len, .stride = stride}};
+    f32->run(&plain, &a, 0, (rows + f32->tile_n - 1) / f32->tile_n, 0, mn, part, 16);
+}
+
+// Scratch: a cut of a tile, parts of a product, sums of a cell.
+enum { DEQUANT_TILE = 16 * LQ_K_CUT, DEQUANT_PART = DEQUANT_ROWS * 16, CELL_ROWS = 512 };
+
 static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t, int m0, int m1,
                               float *y, size_t ldy, float *scratch) {
     const int rows = (int)(w->n - t * u->tile_n < u->tile_n ? w->n - t * u->tile_n : u->tile_n);
-    float *part = scratch + 16 * LQ_K_CUT; // [DEQUANT_ROWS][16]
+    float *part = scratch + DEQUANT_TILE;
     for (int64_t k = 0; k < w->k; k += LQ_K_CUT) {
         const int64_t end = w->k - k < LQ_K_CUT ? w->k : k + LQ_K_CUT;
         u->rows(w, t, k, end, scratch);
-        const lq_weight plain = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .layout = LQ_ANY, .n = rows, .k = end - k, .q = scratch};
-        const lq_ukr *f32 = lq_ukr_find(d, &plain, LQ_F32);
-        const int64_t tiles = (rows + f32->tile_n - 1) / f32->tile_n;
         for (int m = m0; m < m1; m += DEQUANT_ROWS) {
             const int mn = m1 - m < DEQUANT_ROWS ? m1 - m : DEQUANT_ROWS;
-            lq_act x = {.x = a->x};
-            x.x.p = lq_mat_row(&a->x, m) + k;
-            x.x.rows = mn;
-            x.x.cols = (int)(end - k);
-            f32->run(&plain, &x, 0, tiles, 0, mn, part, 16);
+            part_product(d, scratch, rows, end - k, lq_mat_row(&a->x, m) + k, a->x.stride, mn, part);
             for (int i = 0; i < mn; i++) {
                 float *to = y + (size_t)(m + i) * ldy + (size_t)t * (size_t)u->tile_n;
                 for (int r = 0; r < rows; r++) to[r] = k ? to[r] + part[i * 16 + r] : part[i * 16 + r];
@@ -36,10 +40,43 @@ static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight 
     }
 }
 
+// E4M3 x 8-bit floats: the f32 product of the bare elements over a cell of the activations, then y = y + product * (wscale * ascale),
+// multiply and add apart, cells in order.
+static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t, int m0, int m1, float *y,
+                         size_t ldy, float *scratch) {
+    const int rows = (int)(w->n - t * u->tile_n < u->tile_n ? w->n - t * u->tile_n : u->tile_n);
+    const int64_t cell = (int64_t)a->q_group;
+    float *part = scratch + DEQUANT_TILE, *sum = part + DEQUANT_PART, scale[16]; // sum [CELL_ROWS][16]
+    lq_weight bare = *w;
+    bare.type.kind = LQ_W_PLAIN;
+    for (int64_t k0 = 0; k0 < w->k; k0 += cell) {
+        const int64_t k1 = w->k - k0 < cell ? w->k : k0 + cell;
+        const float *ascale = a->scale + (size_t)(k0 / cell) * (size_t)a->x.rows + (size_t)m0;
+        for (int r = 0; r < rows; r++) scale[r] = lq_ukr_scale(w, t * u->tile_n + r, k0);
+        for (int64_t k = k0; k < k1; k += LQ_K_CUT) {
+            const int64_t end = k1 - k < LQ_K_CUT ? k1 : k + LQ_K_CUT;
+            u->rows(&bare, t, k, end, scratch);
+            for (int m = m0; m < m1; m += DEQUANT_ROWS) {
+                const int mn = m1 - m < DEQUANT_ROWS ? m1 - m : DEQUANT_ROWS;
+                part_product(d, scratch, rows, end - k, (const float *)a->q + (size_t)m * a->q_row + (size_t)k, a->q_row, mn, part);
+                for (int i = 0; i < mn; i++) {
+                    float *to = y + (size_t)(m + i) * ldy + (size_t)t * (size_t)u->tile_n, *s = sum + (size_t)(m - m0 + i) * 16;
+                    for (int r = 0; r < rows; r++) s[r] = k > k0 ? s[r] + part[i * 16 + r] : part[i * 16 + r];
+                    if (end < k1) continue;
+                    for (int r = 0; r < rows; r++) to[r] = (k0 ? to[r] : 0) + s[r] * (scale[r] * ascale[m - m0 + i]);
+                }
+            }
+        }
+    }
+}
+
 void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
                   float *y, size_t ldy, void *scratch) {
     if (u->run) u->run(w, a, t0, t1, m0, m1, y, ldy);
-    else for (int64_t t = t0; t < t1; t++) tiles_dequantized(d, u, w, a, t, m0, m1, y, ldy, scratch);
+    else if (a->type.elem == LQ_E4M3) {
+        for (int64_t t = t0; t < t1; t++)
+            for (int m = m0; m < m1; m += CELL_ROWS) tiles_scaled(d, u, w, a, t, m, m1 - m < CELL_ROWS ? m1 : m + CELL_ROWS, y, ldy, scratch);
+    } else for (int64_t t = t0; t < t1; t++) tiles_dequantized(d, u, w, a, t, m0, m1, y, ldy, scratch);
     const int64_t n0 = t0 * u->tile_n, n1 = t1 * u->tile_n < w->n ? t1 * u->tile_n : w->n;
     for (int m = m0; w->outliers && m < m1; m++) {
         const float *x = lq_mat_row(&a->x, m);

@@ -9,10 +9,10 @@ ROWS(lq_rows_f32_f32_intx86_c) ROWS(lq_rows_f32_f32_codedany_c)
 #if defined(__x86_64__)
 RUN(lq_matmul_f32_q8_int4x86_avx512) RUN(lq_matmul_f32_q8_int8x86_avx512)
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
-ROWS(lq_rows_f32_f32_intx86_avx512)
+ROWS(lq_rows_f32_f32_intx86_avx512) ROWS(lq_rows_f32_f32_e4m3any_avx512)
 RUN(lq_matmul_f32_q8_int4x86_avx2) RUN(lq_matmul_f32_q8_int8x86_avx2)
 RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2)
-ROWS(lq_rows_f32_f32_intx86_avx2)
+ROWS(lq_rows_f32_f32_intx86_avx2) ROWS(lq_rows_f32_f32_e4m3any_avx2)
 #endif
 
 #define ROW(ISA, ACT, KIND, ELEM, LAYOUT, TILE, FN) \
@@ -20,6 +20,7 @@ ROWS(lq_rows_f32_f32_intx86_avx2)
 #define INT(B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
 #define FLOAT(ELEM, TILE, ISA, FN) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, TILE, FN), .run = FN}
 #define UNPACK(ISA, FN) {ROW(ISA, LQ_F32, LQ_W_INT, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .rows = FN}
+#define UNPACK_FP8(ISA, FN) {ROW(ISA, LQ_F32, LQ_W_FLOAT, LQ_E4M3, LQ_ANY, LQ_FP8_ROWS, FN), .rows = FN}
 #define UNPACK_ANY(FN) {ROW(0, LQ_F32, LQ_W_INT, LQ_U8, LQ_ANY, 1, FN), .any_kind = true, .rows = FN}
 
 const lq_ukr lq_ukrs[] = {
@@ -30,12 +31,14 @@ const lq_ukr lq_ukrs[] = {
     FLOAT(LQ_F16, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f16any_avx512),
     FLOAT(LQ_BF16, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16any_avx512),
     UNPACK(LQ_ISA_AVX512, lq_rows_f32_f32_intx86_avx512),
+    UNPACK_FP8(LQ_ISA_AVX512, lq_rows_f32_f32_e4m3any_avx512),
     INT(4, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_int4x86_avx2),
     INT(8, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_int8x86_avx2),
     FLOAT(LQ_F32, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f32any_avx2),
     FLOAT(LQ_F16, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f16any_avx2),
     FLOAT(LQ_BF16, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_bf16any_avx2),
     UNPACK(LQ_ISA_AVX2, lq_rows_f32_f32_intx86_avx2),
+    UNPACK_FP8(LQ_ISA_AVX2, lq_rows_f32_f32_e4m3any_avx2),
 #endif
     INT(4, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),
     INT(8, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),
@@ -49,9 +52,11 @@ const lq_ukr lq_ukrs[] = {
 const int lq_ukr_count = (int)(sizeof lq_ukrs / sizeof *lq_ukrs);
 
 bool lq_ukr_fits(const lq_ukr *u, const lq_wtype *w, lq_layout layout, lq_dtype act) {
+    if (act == LQ_E4M3 && w->kind == LQ_W_FLOAT) act = LQ_F32; // both are f32 by then
     if (u->act != act || u->layout != layout) return false;
     if (u->any_kind) return true;
-    return u->kind == w->kind && (!u->bits || u->bits == w->bits) && (w->kind != LQ_W_PLAIN || u->elem == w->elem);
+    const bool coded = w->kind == LQ_W_INT || w->kind == LQ_W_TABLE;
+    return u->kind == w->kind && (!u->bits || u->bits == w->bits) && (coded || u->elem == w->elem);
 }
 
 static bool same_kind(const lq_ukr *a, const lq_ukr *b) {

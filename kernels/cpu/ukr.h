@@ -16,6 +16,11 @@ static inline int64_t lq_i8_span(const lq_weight *w, const lq_act *a) {
     return a->zero ? LQ_I8_SPAN / 2 : LQ_I8_SPAN;
 }
 
+enum { LQ_FP8_ROWS = 16 }; // weight rows of a tile of lq_rows_f32_f32_e4m3any_*
+
+// The scale of column k of a row, in layout any or x86.
+float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k);
+
 // y[m][n] = sum over k of a[m][k] w[n][k] for rows m0..m1 and the weight rows of tiles t0..t1. y has ldy floats from row to row
 // and starts at row 0, column 0 of the whole result; columns behind w->n are not written.
 typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy);
@@ -29,7 +34,7 @@ typedef struct lq_ukr {
     lq_dtype act;
     lq_wkind kind;
     int bits;            // INT: of a code, 0: any
-    lq_dtype elem;       // PLAIN: of an element
+    lq_dtype elem;       // PLAIN and FLOAT: of an element
     bool any_kind;       // whatever has codes or elements: `rows` by lq_wkind at run time
     lq_layout layout;
     int tile_n;          // weight rows of a tile

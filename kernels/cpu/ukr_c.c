@@ -23,6 +23,7 @@ static size_t cell_of(const lq_weight *w, int64_t row, int64_t g) {
     if (w->layout == LQ_X86) return ((size_t)row / LQ_X86_ROWS * groups + (size_t)g) * LQ_X86_ROWS + (size_t)row % LQ_X86_ROWS;
     return (w->type.rows > 1 ? (size_t)row / (size_t)w->type.rows : (size_t)row) * groups + (size_t)g;
 }
+float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k) { return scale_at(w, cell_of(w, row, w->type.group ? k / w->type.group : 0)); }
 static int zero_at(const lq_weight *w, int64_t row, int64_t g) {
     const lq_wtype *t = &w->type;
     if (!t->asym) return 1 << (t->bits - 1);

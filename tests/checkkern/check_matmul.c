@@ -113,6 +113,130 @@ static void check_quant(lq_dev *ref, lq_dev *dev) {
     }
 }
 
+// Every E4M3 number that is finite and not negative, from its definition: 4 bits of exponent less 7, 3 of fraction.
+static double e4m3_number(int code) {
+    return code < 8 ? ldexp(code, -9) : ldexp(1 + code % 8 / 8.0, code / 8 - 7);
+}
+static double e4m3_nearest(double v) { // ties to the even code
+    enum { LAST = 0x7e };
+    const double size = fabs(v);
+    int best = 0;
+    for (int c = 1; c <= LAST; c++) {
+        const double now = fabs(size - e4m3_number(c)), was = fabs(size - e4m3_number(best));
+        if (now < was || (now == was && c % 2 == 0)) best = c;
+    }
+    return v < 0 ? -e4m3_number(best) : e4m3_number(best);
+}
+// All numbers, the middles between them and what is beside those, and what is too large: with the file's scale of 1.
+static void check_e4m3(lq_dev *dev) {
+    enum { K = 0x7f * 8 + 8 };
+    const float one = 1;
+    lq_weight w = ck_reader((lq_atype){.elem = LQ_E4M3, .fixed = true}, K);
+    w.act_scale = &one;
+    const lq_mat x = mat_of(1, K);
+    float *v = x.p;
+    for (int c = 0; c < 0x7f; c++) {
+        const double mid = (e4m3_number(c) + (c < 0x7e ? e4m3_number(c + 1) : 480)) / 2;
+        const float near[4] = {(float)e4m3_number(c), (float)mid, nextafterf((float)mid, 0), nextafterf((float)mid, 1e9f)};
+        for (int i = 0; i < 8; i++) v[c * 8 + i] = i < 4 ? near[i] : -near[i - 4];
+    }
+    for (int i = 0; i < 8; i++) v[K - 8 + i] = (float[]){460, -470, 1e9f, -3e38f, 1e-40f, -1e-5f, 0x1p-10f, 0x1.000002p-10f}[i];
+    lq_act a = {0};
+    lq_act_bind(dev, &a, &w, 1, ck_buf(lq_act_bytes(dev, &w, 1), 0));
+    dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
+    int wrong = 0;
+    for (int i = 0; i < K; i++) wrong += (double)((float *)a.q)[i] != e4m3_nearest((double)v[i]);
+    CHECK(wrong == 0, "quant %s: %d numbers of E4M3 are not the nearest", dev->isa, wrong);
+    ck_done("quant e4m3");
+}
+
+// What is rounded with a scale of the row or of the file, or in other groups than the weight's: the rule of ops.h, number by number, on
+// v made apart; then the fused act of norm against quant.
+static void check_form(lq_dev *dev, lq_atype t, int group, int rows, int k, int way) {
+    static const float fixed = 0.043f;
+    static const int32_t zero = -37;
+    char what[120];
+    snprintf(what, sizeof what, "quant %s %s g%d%s of a weight's g%d, k %d way %d", dev->isa, lq_dtypes[t.elem].name, t.group, t.fixed ? " fixed" : "", group, k, way);
+    const bool i8 = t.elem == LQ_I8;
+    lq_weight w = ck_reader(t, k);
+    w.type.group = group;
+    w.act_scale = &fixed;
+    w.act_zero = &zero;
+    float *smooth = ck_buf((size_t)k * 4, 0);
+    int32_t *perm = ck_buf((size_t)k * 4, 0), out[2] = {k / 3, k - 1};
+    for (int i = 0; i < k; i++) {
+        smooth[i] = (float)(1 + 0.3 * ck_uniform());
+        perm[i] = k - 1 - i;
+    }
+    w.smooth = way & 1 ? smooth : NULL;
+    w.perm = way & 2 ? perm : NULL;
+    w.outlier = out;
+    w.outliers = way & 4 ? 2 : 0;
+    lq_mat x = mat_of(rows, k), y = mat_of(rows, k), v = mat_of(rows, k);
+    if (rows > 2) lq_mat_row(&x, 2)[k / 2] = INFINITY;
+    lq_act a = {.x = way & 1 ? v : (lq_mat){0}}, b = a;
+    const size_t bytes = lq_act_bytes(dev, &w, rows);
+    void *pa = ck_buf(bytes, 0), *pb = ck_buf(bytes, 0);
+    memset(pa, 0, bytes);
+    memset(pb, 0, bytes);
+    lq_act_bind(dev, &a, &w, rows, pa);
+    lq_act_bind(dev, &b, &w, rows, pb);
+    dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
+    const int cell = (int)(i8 ? a.q_row : a.q_group), span = t.group ? t.group : k;
+    int wrong = 0;
+    for (int r = 0; r < rows; r++) {
+        float *u = lq_mat_row(&y, r); // v, as the rule takes it
+        for (int j = 0; j < k; j++) {
+            const int c = w.perm ? perm[j] : j;
+            u[j] = (w.outliers && (j == out[0] || j == out[1])) ? 0 : w.smooth ? lq_mat_row(&x, r)[c] * smooth[c] : lq_mat_row(&x, r)[c];
+        }
+        for (int s0 = 0; s0 < k; s0 += span) {
+            const int s1 = s0 + span < k ? s0 + span : k;
+            float most = 0;
+            for (int j = s0; j < s1; j++) most = fabsf(u[j]) > most ? fabsf(u[j]) : most;
+            const float top = i8 ? 127 : 448, scale = t.fixed ? fixed : most / top, by = t.fixed ? 1 / fixed : top / most;
+            for (int j = s0; j < s1; j++) {
+                const size_t at = (size_t)(j / cell) * (size_t)rows + (size_t)r;
+                if (!isfinite(most)) {
+                    wrong += isfinite(a.scale[at]) != 0;
+                    continue;
+                }
+                wrong += a.scale[at] != scale;
+                const double code = i8 ? fmin(127, fmax(t.asym ? -128 : -127, rint((double)(u[j] * by)) + (t.asym ? zero : 0)))
+                                       : e4m3_nearest((double)(u[j] * by));
+                wrong += code != (i8 ? ((int8_t *)a.q)[at * (size_t)cell + (size_t)(j % cell)] : (double)((float *)a.q)[(size_t)r * a.q_row + (size_t)j]);
+            }
+        }
+        for (int c = 0; i8 && c * cell < k; c++) {
+            int sum = 0;
+            for (int j = 0; j < cell; j++) sum += ((int8_t *)a.q)[((size_t)c * (size_t)rows + (size_t)r) * (size_t)cell + (size_t)j];
+            wrong += sum != a.sum[(size_t)c * (size_t)rows + (size_t)r];
+        }
+        if (t.asym) wrong += a.zero[r] != zero;
+    }
+    CHECK(wrong == 0, "%s: %d things are not the rule", what, wrong);
+    const lq_mat n = mat_of(rows, k);
+    dev->ops.norm(dev, &(lq_norm_args){.eps = 1e-6f, .x = x, .y = n, .act = &b});
+    dev->ops.quant(dev, &(lq_quant_args){.x = n, .act = &a});
+    CHECK(!memcmp(pa, pb, bytes), "%s: the act of norm differs from quant of y", what);
+    dev->ops.glu(dev, &(lq_glu_args){.gate = x, .up = n, .y = n, .act = &b});
+    dev->ops.quant(dev, &(lq_quant_args){.x = n, .act = &a});
+    CHECK(!memcmp(pa, pb, bytes), "%s: the act of glu differs from quant of y", what);
+    ck_done(what);
+}
+static void check_forms(lq_dev *dev) {
+    static const struct { lq_atype t; int group; } forms[] = {
+        {{.elem = LQ_I8}, 0},         {{.elem = LQ_I8, .fixed = true}, 0},  {{.elem = LQ_I8, .fixed = true, .asym = true}, 0}, {{.elem = LQ_I8}, 32},
+        {{.elem = LQ_I8, .group = 128}, 32}, {{.elem = LQ_I8, .group = 32}, 128}, {{.elem = LQ_I8, .fixed = true}, 64},
+        {{.elem = LQ_E4M3}, 0}, {{.elem = LQ_E4M3, .group = 128}, 128}, {{.elem = LQ_E4M3}, 128}, {{.elem = LQ_E4M3, .fixed = true}, 0},
+    };
+    check_e4m3(dev);
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
+        for (int way = 0; way < 8; way++) check_form(dev, forms[f].t, forms[f].group, way % 3 + 1, way % 2 ? 389 : 256, way);
+    check_form(dev, (lq_atype){.elem = LQ_I8}, 0, 2, 100000, 2); // more columns than a worker has scratch for
+    check_form(dev, (lq_atype){.elem = LQ_E4M3}, 0, 2, 100000, 6);
+}
+
 // --- matmul ---
 
 static const lq_wtype types[] = {
@@ -121,38 +245,53 @@ static const lq_wtype types[] = {
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16},
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 64, .scale = LQ_F32},
     {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16},
+    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F32, .act = {.elem = LQ_I8}},
+    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F32, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F16, .act = {.elem = LQ_I8}},
+    {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F32, .act = {.elem = LQ_E4M3}},
+    {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32, .act = {.elem = LQ_E4M3, .group = 128}},
+    {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .rows = LQ_ROWS_ALL, .scale = LQ_F32, .act = {.elem = LQ_E4M3, .fixed = true}}, // moe to here
     {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32},
     {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32},
     {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32},
+    {.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .group = 2048, .scale = LQ_F16, .act = {.elem = LQ_E4M3}},
 };
-enum { TYPES = sizeof types / sizeof *types };
+enum { TYPES = sizeof types / sizeof *types, MOE_TYPES = 11 };
+
+static lq_act act_as(const lq_mat *x, const lq_weight *w, lq_dtype elem) { return elem == LQ_F32 ? ck_act(x, (lq_atype){0}) : ck_act_of(x, w); }
 
 // y = x w^T + bias for one row at a time on one thread: what a matmul of any shape on any number of threads must equal.
-static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, lq_atype t, const float *bias, const lq_mat *y) {
+static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, lq_dtype act, const float *bias, const lq_mat *y) {
     for (int m = 0; m < x->rows; m++) {
         lq_mat row = *x;
         row.p = lq_mat_row(x, m);
         row.rows = 1;
-        const lq_act a = ck_act(&row, t);
+        const lq_act a = act_as(&row, w, act);
         lq_mat to = *y;
         to.p = lq_mat_row(y, m);
         to.rows = 1;
         dev->ops.matmul(dev, &(lq_matmul_args){.x = &a, .count = 1, .w = {w}, .bias = {bias}, .y = {to}});
     }
 }
-// Against f64 on the weight's own rows; exact mode only (f32 activations).
-static bool close_f64(const lq_weight *any, const lq_mat *x, const float *bias, const lq_mat *y) {
+// Against f64: the weight's rows times what the activation says it holds. Roundings: of an f32 product within a cell, then of each cell.
+static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, const lq_mat *y) {
     float *row = ck_buf((size_t)any->k * 4, 0);
+    const int64_t k0 = any->k, cell = a->type.elem == LQ_I8 ? (int64_t)a->q_row : a->type.elem == LQ_E4M3 ? (int64_t)a->q_group : k0;
+    const double blocks = (double)((k0 < LQ_K_CUT ? k0 : LQ_K_CUT) / 8 + k0 / LQ_K_CUT + 3 * ((k0 + cell - 1) / cell) + any->outliers + 2);
     bool ok = true;
     for (int64_t n = 0; n < any->n; n++) {
         lq_weight_row_any(any, n, row);
-        for (int m = 0; m < x->rows; m++) {
+        for (int m = 0; m < y->rows; m++) {
             double want = bias ? (double)bias[n] : 0, size = fabs(want);
-            for (int64_t k = 0; k < any->k; k++) {
-                want += (double)row[k] * (double)lq_mat_row(x, m)[k];
-                size += fabs((double)row[k] * (double)lq_mat_row(x, m)[k]);
+            for (int64_t k = 0; k < k0; k++) {
+                const int64_t at = k / cell * y->rows + m;
+                double x;
+                if (a->type.elem == LQ_F32) x = (double)lq_mat_row(&a->x, m)[k];
+                else if (a->type.elem == LQ_E4M3) x = (double)((float *)a->q)[(size_t)m * a->q_row + (size_t)k] * (double)a->scale[at];
+                else x = (((int8_t *)a->q)[at * cell + k % cell] - (a->zero ? a->zero[m] : 0)) * (double)a->scale[at];
+                want += (double)row[k] * x;
+                size += fabs((double)row[k] * x);
             }
-            const double blocks = (double)((any->k < LQ_K_CUT ? any->k : LQ_K_CUT) / 8 + any->k / LQ_K_CUT + any->outliers + 2);
             ok &= fabs((double)lq_mat_row(y, m)[n] - want) <= 0x1p-24 * (blocks + 4) * size;
         }
     }
@@ -164,18 +303,14 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
     char what[200], name[64];
     lq_wtype_name(t, name, sizeof name);
     snprintf(what, sizeof what, "matmul %s %s%s rows %d k %d", dev->isa, name, exact ? " exact" : "", rows, k);
-    dev->numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT;
-    const lq_atype at = lq_act_type(dev, t);
-    const lq_weight reader = {.type = *t, .k = k};
     const lq_mat x = mat_of(rows, k);
-    lq_act a = {.x = x};
-    lq_act_bind(dev, &a, &reader, rows, ck_buf(lq_act_bytes(dev, &reader, rows), 0));
-    dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
-    dev->numerics = LQ_NUM_DEFAULT;
     lq_weight any[3], w[3];
+    lq_act a = {.x = x};
     lq_matmul_args args = {.x = &a, .count = 3};
     for (int i = 0; i < 3; i++) {
         any[i] = ck_weight(t, ns[i], k, 0);
+        any[i].act_scale = any[0].act_scale; // they read one x
+        any[i].act_zero = any[0].act_zero;
         w[i] = ck_weight_in(&any[i], dev->layout, 0);
         args.w[i] = &w[i];
         args.y[i] = mat_of(rows, ns[i]);
@@ -184,13 +319,18 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
         ck_fill(bias, (size_t)ns[i]);
         args.bias[i] = bias;
     }
+    dev->numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT;
+    CHECK(lq_act_same(dev, &w[0], &w[1]) && lq_act_same(dev, &w[0], &w[2]), "%s: one act for three weights of a type", what);
+    lq_act_bind(dev, &a, &w[0], rows, ck_buf(lq_act_bytes(dev, &w[0], rows), 0));
+    dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
+    dev->numerics = LQ_NUM_DEFAULT;
     dev->ops.matmul(dev, &args);
     for (int i = 0; i < 3; i++) {
         const lq_mat z = mat_of(rows, ns[i]);
-        row_by_row(one, &w[i], &x, at, args.bias[i], &z);
+        row_by_row(one, &w[i], &x, a.type.elem, args.bias[i], &z);
         CHECK(ck_mat_same(&args.y[i], &z), "%s matrix %d: other bits than row by row on one thread", what, i);
         CHECK(ck_gaps(&args.y[i]), "%s matrix %d: wrote between rows", what, i);
-        if (at.elem == LQ_F32) CHECK(close_f64(&any[i], &x, args.bias[i], &args.y[i]), "%s matrix %d: far from f64", what, i);
+        CHECK(close_f64(&any[i], &a, args.bias[i], &args.y[i]), "%s matrix %d: far from f64", what, i);
     }
     ck_done(what);
 }
@@ -269,6 +409,8 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, bool by_slot) {
     for (int e = 0; e < EXPERTS; e++) {
         for (int i = 0; i < 2; i++) {
             any[i][e] = ck_weight(t, N, K, 0);
+            any[i][e].act_scale = any[0][0].act_scale;
+            any[i][e].act_zero = any[0][0].act_zero;
             w[i][e] = ck_weight_in(&any[i][e], dev->layout, 0);
         }
         float *b = ck_buf(N * 4, 0);
@@ -276,8 +418,7 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, bool by_slot) {
         bias[e] = b;
     }
     const lq_mat x = mat_of(by_slot ? slots : ROWS, K), y[2] = {mat_of(slots, N), mat_of(slots, N)};
-    const lq_atype at = lq_act_type(dev, t);
-    const lq_act a = ck_act(&x, at);
+    const lq_act a = ck_act_of(&x, &w[0][0]);
     dev->ops.moe(dev, &(lq_moe_args){.x = &a, .x_by_slot = by_slot, .slots = slots, .top_k = top_k, .experts = EXPERTS, .order = order,
                                      .start = start, .count = 2, .w = {w[0], w[1]}, .bias = {bias, NULL}, .y = {y[0], y[1]}});
     for (int i = 0; i < 2; i++) {
@@ -286,7 +427,7 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, bool by_slot) {
             lq_mat row = x, z = mat_of(1, N);
             row.p = lq_mat_row(&x, by_slot ? s : s / top_k);
             row.rows = 1;
-            row_by_row(dev, &w[i][expert[s]], &row, at, i ? NULL : bias[expert[s]], &z);
+            row_by_row(dev, &w[i][expert[s]], &row, a.type.elem, i ? NULL : bias[expert[s]], &z);
             for (int c = 0; c < N; c++) same &= ck_same(lq_mat_row(&z, 0)[c], lq_mat_row(&y[i], s)[c]);
         }
         CHECK(same && ck_gaps(&y[i]), "moe %s matrix %d: not the matmul of each slot", dev->isa, i);
@@ -316,9 +457,10 @@ void check_matmul(lq_dev *ref, lq_dev *dev) {
     if (ck_begin("quant", dev->isa)) {
         check_quant(ref, dev);
         check_quant_extremes(ref, dev);
+        check_forms(dev);
     }
     if (ck_begin("matmul", dev->isa)) check_matmul_slot(dev, one);
     if (ck_begin("moe", dev->isa))
-        for (int i = 0; i < 10; i++) check_moe(dev, &types[i / 2], i % 2);
+        for (int i = 0; i < 2 * MOE_TYPES; i++) check_moe(dev, &types[i / 2], i % 2);
     lq_dev_close(one);
 }

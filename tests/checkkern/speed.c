@@ -157,7 +157,7 @@ static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
         if (peak_kind(u) == NONE || u->rows) used = rows > 16 ? 1 : s.count / 16 + 1;
         const size_t bytes = s.bytes / (size_t)s.count * (size_t)used;
         const lq_mat x = ck_mat(rows, K, 0), y = ck_mat(rows, N, 0);
-        const lq_act a = u->act == LQ_I8 ? ck_act_of(&x, &s.w[0]) : ck_act(&x, (lq_atype){.elem = LQ_F32});
+        const lq_act a = u->act == LQ_I8 || t->act.elem == LQ_E4M3 ? ck_act_of(&x, &s.w[0]) : ck_act(&x, (lq_atype){.elem = LQ_F32});
         double t0[ROUNDS], of_read[ROUNDS], of_peak[ROUNDS];
         set_time(d, &s, used < 4 ? used : 4, &a, y);
         for (int i = 0; i < reps; i++) {
@@ -181,12 +181,15 @@ static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
 }
 
 void speed(lq_dev *d, const char *only) {
-    static const lq_wtype ints[] = {
+    static const lq_wtype coded[] = {
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .asym = true, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16, .act = {.elem = LQ_I8}},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F16},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F16, .act = {.elem = LQ_E4M3}},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F16, .act = {.elem = LQ_E4M3, .group = 128}},
     };
     const unsigned isa = lq_cpu_of(d)->isa;
     if (lq_pool_threads(d->pool) == 1) time_of = CLOCK_PROCESS_CPUTIME_ID;
@@ -198,10 +201,10 @@ void speed(lq_dev *d, const char *only) {
         printf("%s\n", u->name);
         const lq_wtype plain = {.kind = LQ_W_PLAIN, .elem = u->elem, .bits = (int)lq_dtype_size(u->elem) * 8};
         if (u->kind == LQ_W_PLAIN) speed_of(d, u, &plain);
-        else for (size_t t = 0; t < sizeof ints / sizeof *ints; t++)
-                if (lq_ukr_fits(u, &ints[t], u->layout, u->act) &&
-                    lq_ukr_find(d, &(lq_weight){.type = ints[t], .layout = u->layout}, u->act) == u)
-                    speed_of(d, u, &ints[t]);
+        else for (size_t t = 0; t < sizeof coded / sizeof *coded; t++)
+                if (lq_ukr_fits(u, &coded[t], u->layout, u->act) &&
+                    lq_ukr_find(d, &(lq_weight){.type = coded[t], .layout = u->layout}, u->act) == u)
+                    speed_of(d, u, &coded[t]);
     }
     lq_ukr_choose(isa, lq_cpu_of(d)->ukr);
 }

@@ -39,3 +39,33 @@ void lq_rows_f32_f32_intx86_avx2(const lq_weight *w, int64_t t, int64_t k0, int6
         if (w->type.bits == 4) unpack_row(w, t, r, k0, k1, dst + (size_t)r * (size_t)(k1 - k0), 4);
         else unpack_row(w, t, r, k0, k1, dst + (size_t)r * (size_t)(k1 - k0), 8);
 }
+
+// --- E4M3 rows as f32 rows, as they are (PLAIN) or times their scales ---
+
+INLINE __m256 e4m3_widen(__m128i bytes) {
+    const __m256i b = _mm256_cvtepu8_epi32(bytes), size = _mm256_and_si256(b, _mm256_set1_epi32(0x7f)), u = _mm256_slli_epi32(size, 20);
+    const __m256i least = _mm256_set1_epi32(121 << 23); // 2^-6: numbers below it are what is left of 2^-6 and more
+    __m256i v = _mm256_add_epi32(u, _mm256_set1_epi32(120 << 23));
+    const __m256 low = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_add_epi32(u, least)), _mm256_castsi256_ps(least));
+    v = _mm256_blendv_epi8(v, _mm256_castps_si256(low), _mm256_cmpgt_epi32(_mm256_set1_epi32(8), size));
+    v = _mm256_blendv_epi8(v, _mm256_set1_epi32(0x7fc00000), _mm256_cmpeq_epi32(size, _mm256_set1_epi32(0x7f)));
+    return _mm256_castsi256_ps(_mm256_or_si256(v, _mm256_slli_epi32(_mm256_andnot_si256(_mm256_set1_epi32(0x7f), b), 24)));
+}
+void lq_rows_f32_f32_e4m3any_avx2(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+    for (int64_t n = t * LQ_FP8_ROWS; n < (t + 1) * LQ_FP8_ROWS && n < w->n; n++, dst += k1 - k0) {
+        const uint8_t *q = (const uint8_t *)w->q + (size_t)(n * w->k);
+        for (int64_t k = k0, end; k < k1; k = end) {
+            end = w->type.group && (k / w->type.group + 1) * w->type.group < k1 ? (k / w->type.group + 1) * w->type.group : k1;
+            const __m256 s = _mm256_set1_ps(w->type.kind == LQ_W_PLAIN ? 1.0f : lq_ukr_scale(w, n, k));
+            int64_t j = k;
+            for (; j + 8 <= end; j += 8)
+                _mm256_storeu_ps(dst + (j - k0), _mm256_mul_ps(e4m3_widen(_mm_loadl_epi64((const __m128i *)(const void *)(q + j))), s));
+            if (j == end) continue;
+            uint64_t rest = 0;
+            float part[8];
+            memcpy(&rest, q + j, (size_t)(end - j));
+            _mm256_storeu_ps(part, _mm256_mul_ps(e4m3_widen(_mm_cvtsi64_si128((int64_t)rest)), s));
+            memcpy(dst + (j - k0), part, (size_t)(end - j) * sizeof(float));
+        }
+    }
+}

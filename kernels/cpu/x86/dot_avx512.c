@@ -57,3 +57,28 @@ void lq_rows_f32_f32_intx86_avx512(const lq_weight *w, int64_t t, int64_t k0, in
     if (w->type.bits == 4) unpack(w, t, k0, k1, dst, 4);
     else unpack(w, t, k0, k1, dst, 8);
 }
+
+// --- E4M3 rows as f32 rows, as they are (PLAIN) or times their scales ---
+
+INLINE __m512 e4m3_widen(__m128i bytes) {
+    const __m512i b = _mm512_cvtepu8_epi32(bytes), size = _mm512_and_si512(b, _mm512_set1_epi32(0x7f)), u = _mm512_slli_epi32(size, 20);
+    const __m512i least = _mm512_set1_epi32(121 << 23); // 2^-6: numbers below it are what is left of 2^-6 and more
+    __m512i v = _mm512_add_epi32(u, _mm512_set1_epi32(120 << 23));
+    const __m512 low = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_add_epi32(u, least)), _mm512_castsi512_ps(least));
+    v = _mm512_mask_mov_epi32(v, _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32(8)), _mm512_castps_si512(low));
+    v = _mm512_mask_mov_epi32(v, _mm512_cmpeq_epi32_mask(size, _mm512_set1_epi32(0x7f)), _mm512_set1_epi32(0x7fc00000));
+    return _mm512_castsi512_ps(_mm512_or_si512(v, _mm512_slli_epi32(_mm512_andnot_si512(_mm512_set1_epi32(0x7f), b), 24)));
+}
+void lq_rows_f32_f32_e4m3any_avx512(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+    for (int64_t n = t * LQ_FP8_ROWS; n < (t + 1) * LQ_FP8_ROWS && n < w->n; n++, dst += k1 - k0) {
+        const uint8_t *q = (const uint8_t *)w->q + (size_t)(n * w->k);
+        for (int64_t k = k0, end; k < k1; k = end) {
+            end = w->type.group && (k / w->type.group + 1) * w->type.group < k1 ? (k / w->type.group + 1) * w->type.group : k1;
+            const __m512 s = _mm512_set1_ps(w->type.kind == LQ_W_PLAIN ? 1.0f : lq_ukr_scale(w, n, k));
+            for (int64_t j = k; j < end; j += 16) {
+                const __mmask16 some = end - j >= 16 ? 0xffff : (__mmask16)((1u << (end - j)) - 1);
+                _mm512_mask_storeu_ps(dst + (j - k0), some, _mm512_mul_ps(e4m3_widen(_mm_maskz_loadu_epi8(some, q + j)), s));
+            }
+        }
+    }
+}
