@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # check_golden.py LQ: exact-mode logits of tiny random models of every architecture against those transformers computed
 # in f64 (tests/golden/logits, made by make_golden.py), within what f32 arithmetic explains (decoder_np.bound), on every
-# ISA; and the same bits for any chunk of the prefill and any number of threads.
+# ISA; then the same models quantized, against a forward over what rtn_reference.py makes of their weights; and the same
+# bits for any chunk of the prefill and any number of threads.
 import os
 import subprocess
 import sys
@@ -14,8 +15,10 @@ sys.path.insert(0, here)
 import decoder_np
 import make_models
 import models
+import rtn_reference
 
-dump = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "dump_logits")
+lq = os.path.abspath(sys.argv[1])
+dump = os.path.join(os.path.dirname(lq), "dump_logits")
 passed = failed = skipped = 0
 
 
@@ -35,6 +38,18 @@ def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact"):
     if r.returncode:
         return None, r.stderr.strip()
     return np.fromfile(out, "<f4").reshape(tokens, -1), ""
+
+
+def rounded(w):
+    """What `lq quantize --type "int4 g32"` makes of a checkpoint: every matrix of a layer but routers, fused or not."""
+    out = {}
+    for name, a in w.items():
+        if a.ndim == 2 and ".layers." in name and not name.endswith("block_sparse_moe.gate.weight"):
+            a = rtn_reference.dequantize(*rtn_reference.quantize(a.astype(np.float32), 4, 32, False), 32).astype(
+                np.float64
+            )
+        out[name] = a
+    return out
 
 
 def within(what, got, want, bound):
@@ -65,6 +80,39 @@ def check_model(path, name):
     same_bits(name, path, tokens)
 
 
+def check_quantized(path, name):
+    """The same model quantized: what a fused tensor or a stack of experts becomes must mean the same."""
+    tokens, (cfg, w, ids) = make_models.tokens(name), make_models.load(path)
+    cmd = [
+        lq,
+        "quantize",
+        path,
+        path + ".lq",
+        "--method",
+        "rtn",
+        "--type",
+        "int4 g32",
+        "--embed",
+        "keep",
+        "--head",
+        "keep",
+        "--quiet",
+    ]
+    r = subprocess.run(cmd, capture_output=True, text=True)
+    if r.returncode:
+        return check(False, f"{name} int4: {r.stderr.strip()}")
+    os.rename(path + ".lq", os.path.join(path, "int4.lq"))
+    w = rounded(w)
+    if decoder_np.margin(cfg, w, ids) < 1e-4:
+        return check(False, f"{name} int4: a router is too near a tie for a bound to mean anything")
+    got, why = logits(os.path.join(path, "int4.lq"), tokens)
+    if got is None:
+        return check(False, f"{name} int4: {why}")
+    want = decoder_np.forward(cfg, w, ids, ctx=len(ids))[:: make_models.EVERY]
+    within(f"{name} int4", got, want, decoder_np.bound(cfg, w, ids))
+    same_bits(f"{name} int4", os.path.join(path, "int4.lq"), tokens)
+
+
 flags = open("/proc/cpuinfo").read()
 isas = ["c"] + (["avx2"] if "avx2" in flags else []) + (["avx512"] if "avx512_vnni" in flags else [])
 skipped += 3 - len(isas)
@@ -72,5 +120,6 @@ with tempfile.TemporaryDirectory() as folder:
     make_models.make(folder)
     for name in models.MODELS:
         check_model(os.path.join(folder, name), name)
+        check_quantized(os.path.join(folder, name), name)
 print(f"{passed} passed, {failed} failed, {skipped} skipped")
 sys.exit(failed != 0)
