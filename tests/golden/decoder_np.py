@@ -20,14 +20,16 @@ def lanes(terms):
 class Exact:
     margin = math.inf
 
+    def input(self, x, w):
+        """What x becomes before it meets the weight w."""
+        return x
+
     def moved(self, y, terms):
         return y
 
 
-class Rounded:
+class Rounded(Exact):
     """Moves results at random within `terms`, a bound already multiplied by all but U."""
-
-    margin = math.inf
 
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
@@ -83,6 +85,7 @@ def rope_freqs(cfg, dim, ctx):
 
 
 def linear(f, x, w, bias=None):
+    x = f.input(x, w)
     y = f.moved(x @ w.T, lanes(w.shape[1]) * (np.abs(x) @ np.abs(w).T))
     return y if bias is None else f.moved(y + bias, np.abs(y + bias))
 

@@ -31,11 +31,11 @@ def stored_scales(scale):
     return scale if wide else scale.astype(np.float16)
 
 
-def quantize(w, bits, group, asym):
-    """w [n][k] float32 -> codes [n][k], stored scales [n][groups], zeros [n][groups]."""
+def quantize(w, bits, group, asym, wide=False):
+    """w [n][k] float32 -> codes [n][k], stored scales [n][groups], zeros [n][groups]. wide: scales are float32."""
     w = np.ascontiguousarray(w, np.float32)
     raw, low = group_scales(w, bits, group, asym)
-    scale = stored_scales(raw)
+    scale = raw if wide else stored_scales(raw)
     codes, zeros = np.zeros(w.shape, np.int64), np.zeros(scale.shape, np.int64)
     with np.errstate(all="ignore"):
         for g, (a, b) in enumerate(groups_of(w.shape[1], group)):

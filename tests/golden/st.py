@@ -15,6 +15,12 @@ def bf16_value(bits):
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
+def e4m3_value(bits):
+    e, m = bits >> 3 & 15, (bits & 7).astype(np.float32)
+    size = np.where(e == 0, m * np.float32(2.0**-9), (8 + m) * 2.0 ** (e.astype(np.float32) - 10))
+    return np.where(bits & 0x7F == 0x7F, np.nan, np.where(bits & 0x80, -size, size)).astype(np.float32)
+
+
 def write(path, tensors, dtype="BF16", metadata=None):
     """tensors: name -> float array; all are written as `dtype`."""
     head, data = {"__metadata__": metadata or {"format": "pt"}}, b""
@@ -30,10 +36,11 @@ def write(path, tensors, dtype="BF16", metadata=None):
 
 
 KINDS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_}
+WIDER = {"BF16": (np.uint16, bf16_value), "F8_E4M3": (np.uint8, e4m3_value)}
 
 
 def read(path):
-    """name -> array (BF16 becomes f32), and the metadata."""
+    """name -> array (BF16 and E4M3 become f32), and the metadata."""
     raw = open(path, "rb").read()
     n = struct.unpack("<Q", raw[:8])[0]
     head = json.loads(raw[8 : 8 + n])
@@ -42,6 +49,7 @@ def read(path):
     for name, t in head.items():
         a, b = t["data_offsets"]
         part = raw[8 + n + a : 8 + n + b]
-        flat = bf16_value(np.frombuffer(part, np.uint16)) if t["dtype"] == "BF16" else np.frombuffer(part, KINDS[t["dtype"]])
+        kind, widen = WIDER.get(t["dtype"]) or (KINDS[t["dtype"]], lambda x: x)
+        flat = widen(np.frombuffer(part, kind))
         out[name] = flat.reshape(t["shape"])
     return out, meta
