@@ -32,7 +32,9 @@ bool lq_ckpt_meta_at(const lq_ckpt *c, size_t i, const char **key, const char **
     return false;
 }
 
-const lq_typed *lq_ckpt_typed(const lq_ckpt *c, const char *name) { return lq_typed_find(c->typed, c->typeds, name); }
+const lq_typed *lq_ckpt_typed(const lq_ckpt *c, const char *name) {
+    return lq_hashed_find(&c->type_names, c->typed, sizeof *c->typed, name, strlen(name));
+}
 bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name) { return lq_ckpt_find(c, name) || lq_ckpt_typed(c, name); }
 
 size_t lq_ckpt_file_bytes(const lq_ckpt *c) {
@@ -50,7 +52,7 @@ static const lq_tensor *file_inside(const lq_ckpt *c, const char *name, bool *an
     for (size_t i = 0; i < c->shards; i++) {
         const lq_shard *s = &c->shard[i];
         if (!s->sum) continue;
-        for (size_t j = 0; j < s->count && !*any; j++) *any = !strncmp(s->tensor[j].name, LQ_FILE_PREFIX, strlen(LQ_FILE_PREFIX));
+        *any = *any || s->files;
         if (!found) found = lq_shard_find(s, full);
     }
     return found;
@@ -215,26 +217,15 @@ static bool tensor_check(reading *r, const lq_tensor *t, lq_err *err) {
                                          s->path, t->name, (unsigned long long)sum, (unsigned long long)want);
 }
 
-static int by_place(const void *x, const void *y) {
-    const lq_tensor *a = *(const lq_tensor *const *)x, *b = *(const lq_tensor *const *)y;
-    const char *p = a->data, *q = b->data;
-    return (p > q) - (p < q);
-}
-
 bool lq_ckpt_verify(const lq_ckpt *c, lq_tick *tick, void *arg, lq_err *err) {
     reading r = {.tick = tick, .arg = arg};
     bool ok = true;
     for (size_t i = 0; i < c->shards; i++) r.total += c->shard[i].bytes - c->shard[i].data_at;
     for (size_t i = 0; i < c->shards && ok; i++) {
         const lq_shard *s = &c->shard[i];
-        const lq_tensor **order = malloc((s->count + 1) * sizeof *order);
-        if (!order) return lq_fail(err, LQ_E_MEMORY, "%s: no memory to check it", s->path);
-        for (size_t j = 0; j < s->count; j++) order[j] = &s->tensor[j];
-        qsort(order, s->count, sizeof *order, by_place);
         reading_begin(&r, s);
-        for (size_t j = 0; j < s->count && ok; j++) ok = tensor_check(&r, order[j], err);
+        for (size_t j = 0; j < s->count && ok; j++) ok = tensor_check(&r, &s->tensor[j], err);
         reading_end(&r);
-        free(order);
     }
     return ok;
 }

@@ -6,6 +6,7 @@
 #ifndef LQ_CONTAINER_H
 #define LQ_CONTAINER_H
 #include "formats/ckpt.h"
+#include "formats/names.h"
 #include <pthread.h>
 
 typedef struct lq_meta {
@@ -22,12 +23,14 @@ typedef struct lq_shard {
     char *header;         // [data_at - 8] our own: what is checked must not change before it is read. Gone once it is read
     const char *container;
     char *arena;          // decoded names and metadata
-    lq_tensor *tensor;    // [count] by name
+    lq_tensor *tensor;    // [count] in the order of their bytes
     size_t count;
+    lq_hashed names, type_names; // of the tensors and coded weights of a .lq file
+    bool files;           // it carries side files
     lq_meta *meta;        // [metas]
     size_t metas;
     uint64_t *sum;        // [count] XXH64 of each tensor of a .lq file, else NULL
-    lq_typed *typed;      // [typeds] by name
+    lq_typed *typed;      // [typeds]
     size_t typeds;
     char *typed_arena;
     long part, parts;     // of a .lq model in several files: this is file `part` of `parts`, from 1; else 0
@@ -53,6 +56,7 @@ struct lq_ckpt {
     size_t count;
     lq_typed *typed;     // [typeds] by name
     size_t typeds;
+    lq_hashed names, type_names;
     pthread_mutex_t lock; // of kept
     lq_kept *kept;
 };
@@ -66,7 +70,6 @@ void lq_ckpt_drop_bytes(const lq_ckpt *c, const void *p, size_t n);
 char *lq_path_join(const char *folder, const char *name);
 // "...-00001-of-00003.safetensors": the number of shards, 0 if the name is not of that kind.
 long lq_shard_total(const char *name);
-const lq_typed *lq_typed_find(const lq_typed *list, size_t count, const char *name);
 
 const lq_tensor *lq_shard_find(const lq_shard *s, const char *name);
 const char *lq_shard_meta(const lq_shard *s, const char *key);
@@ -74,9 +77,8 @@ bool lq_name_ok(const char *name, size_t n); // not empty, below LQ_NAME, no con
 
 // safetensors.c: the header, strictly. Leaves the tensors in the order of their bytes.
 bool lq_safetensors_read(lq_shard *s, lq_err *err);
-// lqfile.c: the conventions of .lq on top. Wants the tensors in the order of their bytes, then sorts them by name.
+// lqfile.c: the conventions of .lq on top. Wants the tensors in the order of their bytes.
 bool lq_lqfile_read(lq_shard *s, lq_err *err);
-void lq_shard_sort(lq_shard *s);
 // Type and size of the weight w->name from its text in lq.types.
 bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err);
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <xxhash.h>
 
 // --- characters ---
@@ -111,6 +112,7 @@ typedef struct checker {
     lq_err *err;
     level *stack; // [depth]
     int depth, max_depth;
+    uint64_t seed; // of the hashes: drawn, so that nobody can write names that all have one
     name_at *name; // of all open objects
     size_t names, name_cap;
     bool for_cjson;
@@ -212,18 +214,14 @@ static bool word_check(checker *c, const char *word) {
     return true;
 }
 
-static int name_compare(const void *x, const void *y) {
-    const name_at *a = x, *b = y;
-    if (a->hash != b->hash) return a->hash < b->hash ? -1 : 1;
-    const char *p = a->p, *q = b->p;
+static bool name_same(const char *p, const char *q) {
     char u[4], v[4];
     size_t un = 0, vn = 0, ui = 0, vi = 0;
     for (;;) {
         if (ui == un) ui = 0, un = unit_decode(&p, u);
         if (vi == vn) vi = 0, vn = unit_decode(&q, v);
-        if (!un || !vn) return (un != 0) - (vn != 0);
-        if (u[ui] != v[vi]) return (unsigned char)u[ui] < (unsigned char)v[vi] ? -1 : 1;
-        ui++, vi++;
+        if (!un || !vn) return un == vn;
+        if (u[ui++] != v[vi++]) return false;
     }
 }
 
@@ -247,11 +245,11 @@ static bool name_keep(checker *c, const char *p) {
     name_at *m = &c->name[c->names++];
     const char *end = run_end(p, c->end);
     m->p = p, m->hash = 0;
-    if (*end == '"') return m->hash = XXH64(p, (size_t)(end - p), 0), true;
+    if (*end == '"') return m->hash = XXH64(p, (size_t)(end - p), c->seed), true;
     char *text = malloc((size_t)(c->p - p)); // the check stands behind the string: as much as its text
     if (!text) return no_memory(c);
     size_t n = string_decode(&p, c->end, text);
-    m->hash = XXH64(text, n, 0);
+    m->hash = XXH64(text, n, c->seed);
     free(text);
     return true;
 }
@@ -263,32 +261,43 @@ static bool level_open(checker *c, bool object) {
     return true;
 }
 
-// Whether these are so few, and of different hashes, that nothing needs to be sorted.
-static bool names_few(const name_at *m, size_t n) {
-    for (size_t i = 1; i < n && n <= 8; i++)
-        for (size_t j = 0; j < i; j++)
-            if (m[i].hash == m[j].hash) return false;
-    return n <= 8;
+// A name that stands twice among these, in *again. Of a few each is compared with each, more go into a table of hashes.
+static bool names_check(const checker *c, const name_at *m, size_t n, const name_at **again) {
+    *again = NULL;
+    if (n <= 8) {
+        for (size_t i = 1; i < n; i++)
+            for (size_t j = 0; j < i; j++)
+                if (m[i].hash == m[j].hash && name_same(m[i].p, m[j].p)) *again = &m[i];
+        return true;
+    }
+    size_t slots = 32;
+    while (slots / 2 < n) slots *= 2;
+    uint32_t *slot = n < UINT32_MAX ? calloc(slots, sizeof *slot) : NULL;
+    if (!slot) return no_memory(c);
+    for (size_t i = 0; i < n && !*again; i++) {
+        size_t at = m[i].hash & (slots - 1);
+        for (; slot[at] && !*again; at = (at + 1) & (slots - 1)) {
+            const name_at *other = &m[slot[at] - 1];
+            if (other->hash == m[i].hash && name_same(other->p, m[i].p)) *again = &m[i];
+        }
+        slot[at] = (uint32_t)i + 1;
+    }
+    free(slot);
+    return true;
 }
 
 static bool level_close(checker *c) {
-    level l = c->stack[--c->depth];
+    const level l = c->stack[--c->depth];
+    const name_at *again;
     c->p++;
-    if (!l.object || c->names - l.names < 2) return c->names = l.names, true;
-    name_at *m = c->name + l.names;
-    size_t n = c->names - l.names;
-    if (names_few(m, n)) return c->names = l.names, true;
-    qsort(m, n, sizeof *m, name_compare);
-    for (size_t i = 1; i < n; i++) {
-        if (name_compare(m + i - 1, m + i) != 0) continue;
-        const char *p = m[i].p, *q = p;
-        char u[4];
-        while (unit_decode(&q, u)) {}
-        return lq_fail(c->err, LQ_E_FORMAT, "%s: not JSON: the name \"%.*s\" stands twice in one object", c->what,
-                       (int)(q - p > 100 ? 100 : q - p), p);
-    }
+    if (l.object && !names_check(c, c->name + l.names, c->names - l.names, &again)) return false;
     c->names = l.names;
-    return true;
+    if (!l.object || !again) return true;
+    const char *p = again->p, *q = p;
+    char u[4];
+    while (unit_decode(&q, u)) {}
+    return lq_fail(c->err, LQ_E_FORMAT, "%s: not JSON: the name \"%.*s\" stands twice in one object", c->what,
+                   (int)(q - p > 100 ? 100 : q - p), p);
 }
 
 static void blanks_skip(checker *c) {
@@ -356,6 +365,7 @@ static bool run(checker *c, const char *text, size_t n, lq_json_limits lim, cons
     if (n > lim.bytes) return lq_fail(err, LQ_E_LIMIT, "%s: %zu bytes of JSON, at most %zu are taken", what, n, lim.bytes);
     c->text = c->p = text, c->end = text + n, c->what = what, c->err = err;
     c->max_depth = lim.depth;
+    if (getrandom(&c->seed, sizeof c->seed, GRND_NONBLOCK) != sizeof c->seed) c->seed = (uint64_t)(uintptr_t)c;
     c->stack = malloc((size_t)(lim.depth > 0 ? lim.depth : 1) * sizeof *c->stack);
     return c->stack ? text_check(c) : no_memory(c);
 }

@@ -10,16 +10,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-static int by_name(const void *x, const void *y) { return strcmp(((const lq_tensor *)x)->name, ((const lq_tensor *)y)->name); }
-static int typed_by_name(const void *x, const void *y) { return strcmp(((const lq_typed *)x)->name, ((const lq_typed *)y)->name); }
-
-void lq_shard_sort(lq_shard *s) {
-    if (s->count) qsort(s->tensor, s->count, sizeof *s->tensor, by_name);
-}
-
 const lq_tensor *lq_shard_find(const lq_shard *s, const char *name) {
-    lq_tensor key = {.name = name};
-    return s->count ? bsearch(&key, s->tensor, s->count, sizeof key, by_name) : NULL;
+    return lq_hashed_find(&s->names, s->tensor, sizeof *s->tensor, name, strlen(name));
 }
 
 const char *lq_shard_meta(const lq_shard *s, const char *key) {
@@ -110,12 +102,16 @@ static bool sums_take(lq_shard *s, char *buf, bool *have, lq_err *err) {
     lq_json_walk w;
     char *value;
     int got;
+    size_t next = 0;
     if (!object_open(s, "lq.xxh64", &w, err)) return false;
     while ((got = pair_take(s, "lq.xxh64", &w, buf, &value, err)) > 0) {
-        const lq_tensor *t = lq_shard_find(s, buf);
+        while (next < s->count && starts(s->tensor[next].name, LQ_PAD_PREFIX)) next++;
+        const bool here = next < s->count && !strcmp(s->tensor[next].name, buf); // lq writes them in the order of the tensors
+        const lq_tensor *t = here ? &s->tensor[next] : lq_shard_find(s, buf);
         if (!t || starts(buf, LQ_PAD_PREFIX))
             return lq_fail(err, LQ_E_FORMAT, "%s: a checksum for tensor %s, which is not there", s->path, buf);
         size_t i = (size_t)(t - s->tensor);
+        next = i + 1;
         if (!lq_sum_parse(value, strlen(value), &s->sum[i]))
             return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: checksum \"%.40s\", expected 16 hex digits", s->path, buf, value);
         have[i] = true;
@@ -142,7 +138,7 @@ static bool sums_read(lq_shard *s, lq_err *err) {
 
 static size_t align_of(size_t bytes) { return bytes >= LQ_ALIGN_PAGE ? LQ_ALIGN_PAGE : LQ_ALIGN; }
 
-static bool places_check(const lq_shard *s, lq_err *err) {
+static bool places_check(lq_shard *s, lq_err *err) {
     size_t pads = 0;
     if (s->data_at % LQ_ALIGN_PAGE)
         return lq_fail(err, LQ_E_FORMAT, "%s: the data begins at byte %zu, not at a multiple of %d", s->path, s->data_at, LQ_ALIGN_PAGE);
@@ -164,6 +160,7 @@ static bool places_check(const lq_shard *s, lq_err *err) {
             return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: begins at byte %zu, not at a multiple of %zu", s->path, t->name, at,
                            align_of(t->bytes));
         if (!starts(t->name, LQ_FILE_PREFIX)) continue;
+        s->files = true;
         if (t->type != LQ_U8 || t->rank != 1 || !lq_file_name_ok(t->name + strlen(LQ_FILE_PREFIX)))
             return lq_fail(err, LQ_E_FORMAT, "%s: side file %s: expected plain bytes under a name without a path", s->path, t->name);
     }
@@ -177,14 +174,7 @@ lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k) 
     return lq_layout_sizes(file, t, n, k, &size) ? file : LQ_ANY;
 }
 
-static const lq_tensor *part_find(const lq_shard *s, const char *name, lq_part_id i) {
-    char full[LQ_NAME + 16];
-    snprintf(full, sizeof full, "%s%s", name, lq_part_suffix(i));
-    return lq_shard_find(s, full);
-}
-
-static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const lq_part_form *p, lq_err *err) {
-    const lq_tensor *t = part_find(s, w->name, i);
+static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const lq_tensor *t, const lq_part_form *p, lq_err *err) {
     if (!t) return !lq_part_needed(i, &w->type) ||
                    lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is missing", s->path, w->name, lq_part_suffix(i));
     bool same = t->type == p->type && t->rank == p->rank;
@@ -196,21 +186,34 @@ static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const
                    w->name, lq_part_suffix(i), lq_dtypes[t->type].name, t->bytes, name, (long long)w->n, (long long)w->k);
 }
 
+// The parts that a weight of this type may have, where they are there.
+static void parts_find(const lq_shard *s, const lq_typed *w, const lq_tensor *part[LQ_PARTS]) {
+    char full[LQ_NAME + 16];
+    const size_t n = strlen(w->name);
+    memcpy(full, w->name, n);
+    for (lq_part_id i = 0; i < LQ_PARTS; i++) {
+        strcpy(full + n, lq_part_suffix(i));
+        part[i] = lq_part_may(i, &w->type) ? lq_shard_find(s, full) : NULL;
+    }
+}
+
 static bool weight_check(const lq_shard *s, const lq_typed *w, lq_err *err) {
     lq_weight of = {.type = w->type, .layout = w->layout, .n = w->n, .k = w->k};
     lq_part_form form;
     if (!lq_part_of(LQ_PART_Q, &of, 0, &form))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: a size or type that cannot be", s->path, w->name);
     if (lq_shard_find(s, w->name)) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is there both plain and coded", s->path, w->name);
-    const lq_tensor *cols = part_find(s, w->name, LQ_PART_OUTLIER_COLS), *vals = part_find(s, w->name, LQ_PART_OUTLIER_W);
+    const lq_tensor *part[LQ_PARTS];
+    parts_find(s, w, part);
+    const lq_tensor *cols = part[LQ_PART_OUTLIER_COLS], *vals = part[LQ_PART_OUTLIER_W];
     const int64_t count = cols && cols->rank ? cols->shape[cols->rank - 1] : 0;
     if ((cols || vals) && (!cols || !vals || count < 1 || count > w->k))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: outlier columns and values do not go together", s->path, w->name);
-    if (cols && part_find(s, w->name, LQ_PART_PERM))
+    if (cols && part[LQ_PART_PERM])
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: has outlier columns and a permutation, expected one of them", s->path, w->name);
     of.outliers = (int32_t)count;
     for (lq_part_id i = 0; i < LQ_PARTS; i++)
-        if (lq_part_of(i, &of, 0, &form) && !part_check(s, w, i, &form, err)) return false;
+        if (lq_part_of(i, &of, 0, &form) && !part_check(s, w, i, part[i], &form, err)) return false;
     return true;
 }
 
@@ -248,13 +251,18 @@ static bool types_read(lq_shard *s, lq_err *err) {
     lq_json_walk w;
     if (!object_open(s, "lq.types", &w, err)) return false;
     char *at = s->typed_arena = malloc(strlen(text) + 1), *value;
+    lq_typed last = {0};
+    char said[128] = ""; // what `last` was parsed from
     size_t cap = 0;
     int got;
     if (!at) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for the types", s->path);
     while ((got = pair_take(s, "lq.types", &w, at, &value, err)) > 0) {
-        lq_typed t = {.name = at};
+        lq_typed t = last; // experts are all of one type and size
+        t.name = at;
+        if ((!said[0] || strcmp(value, said) != 0) && !lq_typed_parse(s->path, value, &t, err)) return false;
+        snprintf(said, sizeof said, "%s", value);
+        last = t;
         at += strlen(at) + 1;
-        if (!lq_typed_parse(s->path, value, &t, err)) return false;
         t.layout = lq_layout_in((lq_layout)layout, &t.type, t.n, t.k);
         if (s->typeds == cap) {
             cap = cap ? cap * 2 : 64;
@@ -265,8 +273,8 @@ static bool types_read(lq_shard *s, lq_err *err) {
         s->typed[s->typeds++] = t;
         if (!weight_check(s, &s->typed[s->typeds - 1], err)) return false;
     }
-    if (s->typeds) qsort(s->typed, s->typeds, sizeof *s->typed, typed_by_name);
-    return got == 0;
+    if (got < 0) return false;
+    return lq_hashed_build(&s->type_names, s->typed, s->typeds, sizeof *s->typed) || lq_fail(err, LQ_E_MEMORY, "%s: no memory for the types", s->path);
 }
 
 // "1/3" of a model in several files.
@@ -285,6 +293,7 @@ bool lq_lqfile_read(lq_shard *s, lq_err *err) {
     if (strcmp(version, "0") != 0)
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: .lq version \"%.20s\", this lq reads version 0", s->path, version);
     if (!header_check(s, err) || !places_check(s, err)) return false;
-    lq_shard_sort(s);
+    if (!lq_hashed_build(&s->names, s->tensor, s->count, sizeof *s->tensor))
+        return lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", s->path, s->count);
     return sums_read(s, err) && types_read(s, err) && part_number_read(s, err);
 }

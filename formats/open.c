@@ -33,7 +33,7 @@ static bool tensors_read(lq_shard *s, lq_err *err) {
         for (size_t i = 0; i < s->metas; i++)
             if (!strncmp(s->meta[i].key, "lq.", 3))
                 return lq_fail(err, LQ_E_FORMAT, "%s: has metadata %s but no lq.version", s->path, s->meta[i].key);
-        return lq_shard_sort(s), true;
+        return true;
     }
     s->container = "lq";
     return lq_lqfile_read(s, err);
@@ -51,6 +51,8 @@ static void shard_close(lq_shard *s) {
     free(s->sum);
     free(s->typed);
     free(s->typed_arena);
+    lq_hashed_free(&s->names);
+    lq_hashed_free(&s->type_names);
 }
 
 static bool shard_read(lq_shard *s, lq_err *err) {
@@ -159,17 +161,8 @@ long lq_shard_total(const char *name) {
 
 // --- joining shards ---
 
-static int by_name(const void *x, const void *y) { return strcmp(((const lq_tensor *)x)->name, ((const lq_tensor *)y)->name); }
-static int typed_by_name(const void *x, const void *y) { return strcmp(((const lq_typed *)x)->name, ((const lq_typed *)y)->name); }
-
 const lq_tensor *lq_ckpt_find(const lq_ckpt *c, const char *name) {
-    lq_tensor key = {.name = name};
-    return c->count ? bsearch(&key, c->tensor, c->count, sizeof key, by_name) : NULL;
-}
-
-const lq_typed *lq_typed_find(const lq_typed *list, size_t count, const char *name) {
-    lq_typed key = {.name = name};
-    return count ? bsearch(&key, list, count, sizeof key, typed_by_name) : NULL;
+    return lq_hashed_find(&c->names, c->tensor, sizeof *c->tensor, name, strlen(name));
 }
 
 static bool part_known(const lq_wtype *t, const char *suffix) {
@@ -181,53 +174,76 @@ static bool part_known(const lq_wtype *t, const char *suffix) {
 // The names w.* of a coded weight w are its parts': nothing else may bear one, and a part lies in the file of its weight,
 // where its shape was checked.
 static bool parts_check(const lq_ckpt *c, lq_err *err) {
-    char w[LQ_NAME];
+    bool length[LQ_NAME] = {false}; // of some weight's name: most parts of names are not worth a look
+    for (size_t i = 0; i < c->typeds; i++) length[strlen(c->typed[i].name)] = true;
     for (size_t i = 0; i < c->count && c->typeds; i++) {
         const lq_tensor *t = &c->tensor[i];
         const lq_shard *s = &c->shard[t->file];
-        snprintf(w, sizeof w, "%s", t->name);
-        for (char *dot; (dot = strrchr(w, '.'));) {
-            *dot = 0;
-            const lq_typed *of = lq_typed_find(c->typed, c->typeds, w);
-            const char *suffix = t->name + (dot - w);
+        for (const char *dot = t->name; (dot = strchr(dot, '.')); dot++) {
+            const size_t n = (size_t)(dot - t->name);
+            const lq_typed *of = length[n] ? lq_hashed_find(&c->type_names, c->typed, sizeof *c->typed, t->name, n) : NULL;
             if (!of) continue;
-            if (!part_known(&of->type, suffix))
-                return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: has a part %s, which its type does not have", s->path, w, suffix);
-            if (!lq_typed_find(s->typed, s->typeds, w))
-                return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is here, the weight is in another file", s->path, w, suffix);
+            if (!part_known(&of->type, dot))
+                return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: has a part %s, which its type does not have", s->path, of->name, dot);
+            if (!lq_hashed_find(&s->type_names, s->typed, sizeof *s->typed, t->name, n))
+                return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is here, the weight is in another file", s->path, of->name, dot);
         }
     }
     return true;
 }
 
+// All model tensors of the shards in one table, by name.
+static bool tensors_join(lq_ckpt *c, lq_named *order, lq_err *err) {
+    size_t n = 0;
+    for (size_t i = 0; i < c->shards; i++)
+        for (size_t j = 0; j < c->shard[i].count; j++) {
+            lq_tensor *t = &c->shard[i].tensor[j];
+            t->file = (int)i;
+            if (!c->shard[i].sum || !lq_name_reserved(t->name)) order[n++] = (lq_named){.name = t->name, .of = t};
+        }
+    if (!lq_named_sort(order, n)) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
+    for (size_t i = 0; i < n; i++) {
+        const lq_tensor *t = c->tensor + i;
+        c->tensor[c->count++] = *(const lq_tensor *)order[i].of;
+        if (i && !strcmp(t[-1].name, t->name))
+            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is also in %s", c->shard[t->file].path, t->name,
+                           base_name(c->shard[t[-1].file].path));
+    }
+    return lq_hashed_build(&c->names, c->tensor, n, sizeof *c->tensor) || lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
+}
+
+static bool types_join(lq_ckpt *c, lq_named *order, lq_err *err) {
+    size_t n = 0;
+    for (size_t i = 0; i < c->shards; i++)
+        for (size_t j = 0; j < c->shard[i].typeds; j++) {
+            const lq_typed *t = &c->shard[i].typed[j];
+            order[n++] = (lq_named){.name = t->name, .of = t};
+        }
+    if (!lq_named_sort(order, n)) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
+    for (size_t i = 0; i < n; i++) {
+        const lq_typed *t = c->typed + i;
+        c->typed[c->typeds++] = *(const lq_typed *)order[i].of;
+        if ((i && !strcmp(t[-1].name, t->name)) || lq_ckpt_find(c, t->name))
+            return lq_fail(err, LQ_E_FORMAT, "%s: weight %s is there twice", c->path, t->name);
+    }
+    return lq_hashed_build(&c->type_names, c->typed, n, sizeof *c->typed) || lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
+}
+
 static bool shards_join(lq_ckpt *c, lq_err *err) {
     size_t tensors = 0, typeds = 0;
-    for (size_t i = 0; i < c->shards; i++) tensors += c->shard[i].count, typeds += c->shard[i].typeds;
-    c->tensor = malloc((tensors + 1) * sizeof *c->tensor);
-    c->typed = malloc((typeds + 1) * sizeof *c->typed);
-    if (!c->tensor || !c->typed) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu tensors", c->path, tensors);
     for (size_t i = 0; i < c->shards; i++) {
         const lq_shard *s = &c->shard[i];
+        tensors += s->count, typeds += s->typeds;
         if (strcmp(s->container, c->shard[0].container) != 0)
             return lq_fail(err, LQ_E_FORMAT, "%s: is %s while %s is %s", s->path, s->container, c->shard[0].path, c->shard[0].container);
-        for (size_t j = 0; j < s->count; j++) {
-            if (s->sum && lq_name_reserved(s->tensor[j].name)) continue;
-            c->tensor[c->count] = s->tensor[j];
-            c->tensor[c->count++].file = (int)i;
-        }
-        if (s->typeds) memcpy(c->typed + c->typeds, s->typed, s->typeds * sizeof *s->typed);
-        c->typeds += s->typeds;
     }
-    qsort(c->tensor, c->count, sizeof *c->tensor, by_name);
-    qsort(c->typed, c->typeds, sizeof *c->typed, typed_by_name);
-    for (size_t i = 1; i < c->count; i++)
-        if (!by_name(&c->tensor[i - 1], &c->tensor[i]))
-            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is also in %s", c->shard[c->tensor[i].file].path, c->tensor[i].name,
-                           base_name(c->shard[c->tensor[i - 1].file].path));
-    for (size_t i = 0; i < c->typeds; i++)
-        if ((i && !typed_by_name(&c->typed[i - 1], &c->typed[i])) || lq_ckpt_find(c, c->typed[i].name))
-            return lq_fail(err, LQ_E_FORMAT, "%s: weight %s is there twice", c->path, c->typed[i].name);
-    return parts_check(c, err);
+    c->tensor = malloc((tensors + 1) * sizeof *c->tensor);
+    c->typed = malloc((typeds + 1) * sizeof *c->typed);
+    lq_named *order = malloc((tensors + typeds + 1) * sizeof *order);
+    bool ok = (c->tensor && c->typed && order) || lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu tensors", c->path, tensors);
+    ok = ok && tensors_join(c, order, err) && types_join(c, order, err);
+    free(order);
+    return ok && parts_check(c, err);
 }
 
 // --- the index of a sharded model ---
@@ -461,6 +477,8 @@ void lq_ckpt_close(lq_ckpt *c) {
     free(c->shard);
     free(c->tensor);
     free(c->typed);
+    lq_hashed_free(&c->names);
+    lq_hashed_free(&c->type_names);
     free(c->path);
     free(c->folder);
     free(c);

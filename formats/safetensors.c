@@ -191,6 +191,8 @@ bool lq_safetensors_read(lq_shard *s, lq_err *err) {
         bool meta = !strcmp(name, "__metadata__") && len == strlen(name);
         if (!(meta ? meta_take(&r) : tensor_take(&r, name, len))) return false;
     }
-    if (s->count) qsort(s->tensor, s->count, sizeof *s->tensor, by_place);
+    bool sorted = true;
+    for (size_t i = 1; i < s->count && sorted; i++) sorted = by_place(&s->tensor[i - 1], &s->tensor[i]) <= 0;
+    if (!sorted) qsort(s->tensor, s->count, sizeof *s->tensor, by_place);
     return tiling_check(&r);
 }

@@ -672,18 +672,26 @@ static const void *entry_map(lq_writer *w, const entry *e, lq_err *err) {
 
 // Adds a tensor to those that the weight is bound from.
 static bool back_add(lq_writer *w, const entry *e, lq_tensor *list, lq_err *err) {
-    lq_tensor t = e->t;
-    if (!(t.data = entry_map(w, e, err))) return false;
-    size_t i = w->back->count++;
-    for (; i && strcmp(list[i - 1].name, t.name) > 0; i--) list[i] = list[i - 1];
-    list[i] = t;
+    lq_tensor *t = &list[w->back->count];
+    *t = e->t;
+    if (!(t->data = entry_map(w, e, err))) return false;
+    w->back->count++;
     return true;
+}
+
+static bool back_bind(lq_writer *w, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
+    lq_ckpt *c = w->back;
+    bool ok = lq_hashed_build(&c->names, c->tensor, c->count, sizeof *c->tensor) &&
+              lq_hashed_build(&c->type_names, c->typed, c->typeds, sizeof *c->typed);
+    ok = ok ? lq_ckpt_weight(c, name, n, k, out, err) : no_memory(w, err);
+    lq_hashed_free(&c->names);
+    lq_hashed_free(&c->type_names);
+    return ok;
 }
 
 static bool coded_back(lq_writer *w, const char *name, const entry *codes, lq_weight *out, lq_err *err) {
     lq_tensor parts[LQ_PARTS];
     lq_typed type = {.name = name};
-    lq_ckpt *c = w->back;
     char full[LQ_NAME + 16];
     if (!lq_typed_parse(w->data_path, w->type[codes->type - 1].value, &type, err)) return false;
     type.layout = lq_layout_in(file_layout(w), &type.type, type.n, type.k);
@@ -692,8 +700,8 @@ static bool coded_back(lq_writer *w, const char *name, const entry *codes, lq_we
         const entry *e = entry_find(w, full);
         if (e && !back_add(w, e, parts, err)) return false;
     }
-    c->tensor = parts, c->typed = &type, c->typeds = 1;
-    return lq_ckpt_weight(c, name, type.n, type.k, out, err);
+    w->back->tensor = parts, w->back->typed = &type, w->back->typeds = 1;
+    return back_bind(w, name, type.n, type.k, out, err);
 }
 
 static bool plain_back(lq_writer *w, const char *name, const entry *e, lq_weight *out, lq_err *err) {
@@ -701,7 +709,7 @@ static bool plain_back(lq_writer *w, const char *name, const entry *e, lq_weight
     if (e->t.rank < 1 || e->t.rank > 2) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: is neither matrix nor vector", w->data_path, name);
     if (!back_add(w, e, t, err)) return false;
     w->back->tensor = t;
-    return lq_ckpt_weight(w->back, name, t->shape[0], t->rank == 2 ? t->shape[1] : 0, out, err);
+    return back_bind(w, name, t->shape[0], t->rank == 2 ? t->shape[1] : 0, out, err);
 }
 
 bool lq_writer_weight_back(lq_writer *w, const char *name, lq_weight *out, lq_err *err) {

@@ -289,13 +289,13 @@ static double open_time(blob b, size_t tensors) {
     return least;
 }
 
-// Four times the tensors take less than six times the time (sorting is n log n, caches are not endless); quadratic work takes 16.
+// Four times the tensors take less than eight times the time (sorting is n log n, caches end somewhere); quadratic work takes 16.
 static void test_many(void) {
     for (int lq = 0; lq < 2; lq++) {
         double ratio = 99, small = 0, large = 0;
         blob a = many(22500, lq), b = many(90000, lq);
-        for (int i = 0; i < 10 && ratio > 6; i++) small = open_time(a, 22500), large = open_time(b, 90000), ratio = large / small;
-        CHECK(ratio < 6, "%s: 22500 tensors %.1f ms, 90000 %.1f ms", lq ? ".lq" : "safetensors", small * 1e3, large * 1e3);
+        for (int i = 0; i < 10 && ratio > 8; i++) small = open_time(a, 22500), large = open_time(b, 90000), ratio = large / small;
+        CHECK(ratio < 8, "%s: 22500 tensors %.1f ms, 90000 %.1f ms", lq ? ".lq" : "safetensors", small * 1e3, large * 1e3);
         printf("%s: 90000 tensors in %.0f ms of CPU, %.1f times 22500\n", lq ? ".lq" : "safetensors", large * 1e3, ratio);
         free(a.p);
         free(b.p);
