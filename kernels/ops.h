@@ -123,7 +123,8 @@ typedef struct lq_route_args {
     int32_t *order, *start;  // [rows * top_k] slots sorted by expert (stable), [experts + 1] borders
 } lq_route_args;
 
-// y[slot] = x[slot / top_k] w[expert of slot]^T; `x_by_slot`: x has a row per slot already.
+// y[slot] = x[slot / top_k] w[expert of slot]^T; `x_by_slot`: x has a row per slot already. order NULL: slot s belongs to expert
+// s % experts. Experts' matrices are of one type and shape but for the type of their scales.
 typedef struct lq_moe_args {
     const lq_act *x;
     bool x_by_slot;
@@ -260,8 +261,8 @@ typedef struct lq_gather_args { lq_mat part, whole; } lq_gather_args; // columns
 typedef void lq_record_fn(void *arg);
 typedef struct lq_graph lq_graph;
 
-// The largest batch that will be asked for; seqs <= rows. outs: rows of logits.
-typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab; } lq_dev_limits;
+// The largest batch that will be asked for; seqs <= rows. outs: rows of logits; slots: of moe.
+typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, slots; } lq_dev_limits;
 
 // Raised with every change of this file, pack.h or block.h: a plug-in is another binary and shares these structs by layout.
 enum { LQ_OPS_VERSION = 1 };

@@ -79,7 +79,9 @@ static bool scratch(lq_dev *d, size_t share, size_t whole, lq_err *err) {
     return true;
 }
 static bool cpu_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
-    return scratch(d, lq_sample_work(l->vocab), lq_pool_threads(d->pool) > 1 ? lq_attn_work(l) : 0, err);
+    const int threads = lq_pool_threads(d->pool);
+    const size_t attn = threads > 1 ? lq_attn_work(l) : 0, moe = lq_moe_work(l, threads);
+    return scratch(d, lq_sample_work(l->vocab), attn > moe ? attn : moe, err);
 }
 
 static bool cpu_can(lq_dev *d, const lq_wtype *t, lq_layout layout, lq_err *err) {

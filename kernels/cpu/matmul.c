@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8, RUN_STREAMS = 4 /* tiles that a kernel reads side by side */, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2 };
+enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8, RUN_MOST = 1024, RUN_STREAMS = 4 /* tiles that a kernel reads side by side */, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2 };
 
 // --- one matrix, on the calling thread ---
 
@@ -111,12 +111,13 @@ static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act,
     p->tiles = (w->n + p->u->tile_n - 1) / p->u->tile_n;
     p->run = RUN_TILES;
     if (rows <= THIN_ROWS) p->run = RUN_STREAMS * (1 + (int64_t)(RUN_BYTES / RUN_STREAMS / tile_bytes(w, p->u)));
+    if (p->run > RUN_MOST) p->run = RUN_MOST;
     p->first = first;
     return first + (int)((p->tiles + p->run - 1) / p->run);
 }
-static void part_run(const lq_dev *d, const part *p, int64_t run, const lq_act *a, int m0, int m1, float *y, int worker) {
+static void part_run(const lq_dev *d, const part *p, int64_t run, const lq_act *a, int m0, int m1, float *y, void *scratch) {
     const int64_t t0 = run * p->run, t1 = t0 + p->run < p->tiles ? t0 + p->run : p->tiles;
-    lq_ukr_tiles(d, p->u, p->w, a, t0, t1, m0, m1, y, p->ldy, lq_cpu_work(d, worker));
+    lq_ukr_tiles(d, p->u, p->w, a, t0, t1, m0, m1, y, p->ldy, scratch);
     if (!p->bias) return;
     const int64_t n0 = t0 * p->u->tile_n, n1 = t1 * p->u->tile_n < p->w->n ? t1 * p->u->tile_n : p->w->n;
     for (int m = m0; m < m1; m++)
@@ -149,7 +150,7 @@ static void matmul_run(const void *arg, int run, int worker) {
     const matmul_job *j = arg;
     int i = j->count - 1;
     while (run < j->parts[i].first) i--;
-    part_run(j->d, &j->parts[i], run - j->parts[i].first, j->x, 0, j->x->x.rows, j->parts[i].y, worker);
+    part_run(j->d, &j->parts[i], run - j->parts[i].first, j->x, 0, j->x->x.rows, j->parts[i].y, lq_cpu_work(j->d, worker));
 }
 
 void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
@@ -165,37 +166,142 @@ void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
 }
 
 // --- moe: matmul of each expert over its slots ---
+//
+// Slots are counted in the order of their experts. Rows of experts that have several are gathered beside each other, as many slots in a
+// pass as scratch holds; an expert's product goes by blocks of rows into the worker's scratch, and from there to its slots. A row alone is
+// multiplied where it is. Scratch is cut otherwise than elsewhere: LQ_SHARE for each worker, then the gathered rows.
+
+enum { MOE_BYTES = 16 << 20, GATHER_FORK = 128 * 1024, BLOCK_AT = DEQUANT_TILE + DEQUANT_PART + CELL_ROWS * 16, BLOCK = LQ_SHARE / 4 - BLOCK_AT };
 
 typedef struct moe_job {
     const lq_dev *d;
     const lq_moe_args *a;
-    int runs[MOE_MATS]; // of one expert's matrix: experts have one shape
-    int per_expert;
+    int per_expert;     // runs
     part parts[MOE_MATS];
+    int s0, s1;         // slots of this pass
+    bool gathered;
+    lq_act x;           // their rows, [s1 - s0]
 } moe_job;
 
-// A run serves all slots of its expert, so that its weights come from memory once. Slots are rows that do not stand together.
+static int slots_before(const lq_moe_args *a, int e) { // expert e
+    if (a->order) return a->start[e];
+    const int each = a->slots / a->experts, more = a->slots % a->experts;
+    return e * each + (e < more ? e : more);
+}
+static int slot_of(const lq_moe_args *a, int e, int s) { return a->order ? a->order[s] : (s - slots_before(a, e)) * a->experts + e; }
+static int row_of(const lq_moe_args *a, int slot) { return a->x_by_slot ? slot : slot / a->top_k; }
+// The slots of expert e in this pass.
+static bool slots_here(const moe_job *j, int e, int *s0, int *s1) {
+    *s0 = slots_before(j->a, e);
+    *s1 = slots_before(j->a, e + 1);
+    if (*s0 < j->s0) *s0 = j->s0;
+    if (*s1 > j->s1) *s1 = j->s1;
+    return *s0 < *s1;
+}
+
+// Bytes of a row of an activation: x, q, and a scale and a sum for each of `cells`.
+typedef struct row_bytes { size_t x, q, cells; } row_bytes;
+static row_bytes bytes_of(const lq_act *x, bool with_x) {
+    const size_t k = (size_t)x->x.cols, cell = x->type.elem == LQ_I8 ? x->q_row : x->q_group;
+    row_bytes b = {.x = with_x ? ((k + 15) & ~(size_t)15) * sizeof(float) : 0};
+    if (x->type.elem == LQ_F32) return b;
+    b.cells = (k + cell - 1) / cell;
+    b.q = x->type.elem == LQ_I8 ? b.cells * cell : x->q_row * sizeof(float);
+    return b;
+}
+static bool wants_x(const lq_moe_args *a) {
+    bool outliers = a->x->type.elem == LQ_F32;
+    for (int i = 0; i < a->count; i++)
+        for (int e = 0; e < a->experts; e++) outliers |= a->w[i][e].outliers > 0;
+    return outliers;
+}
+static size_t all_bytes(row_bytes b) { return b.x + b.q + b.cells * 8 + 4; }
+
+static void gathered_bind(moe_job *j, row_bytes b, char *at) {
+    const lq_act *from = j->a->x;
+    const size_t n = (size_t)(j->s1 - j->s0), cell = from->type.elem == LQ_I8 ? from->q_row : from->q_group;
+    j->x = (lq_act){.type = from->type, .q_row = from->q_row, .q_group = from->type.elem == LQ_I8 ? n * cell : cell,
+                    .x = {.p = b.x ? at : NULL, .type = LQ_F32, .rows = (int)n, .cols = from->x.cols, .stride = b.x / sizeof(float)}};
+    j->x.q = at += n * b.x;
+    j->x.scale = (float *)(void *)(at += n * b.q);
+    j->x.sum = from->sum ? (int32_t *)(void *)(at + n * b.cells * 4) : NULL;
+    j->x.zero = from->zero ? (int32_t *)(void *)(at + n * b.cells * 8) : NULL;
+}
+static void gather_row(const lq_act *from, int row, const lq_act *to, int i) {
+    const bool i8 = from->type.elem == LQ_I8;
+    if (to->x.p) memcpy(lq_mat_row(&to->x, i), lq_mat_row(&from->x, row), (size_t)from->x.cols * sizeof(float));
+    if (from->type.elem == LQ_F32) return;
+    const size_t cell = i8 ? from->q_row : from->q_group, cells = ((size_t)from->x.cols + cell - 1) / cell;
+    if (!i8) memcpy((float *)to->q + (size_t)i * to->q_row, (const float *)from->q + (size_t)row * from->q_row, (size_t)from->x.cols * sizeof(float));
+    for (size_t c = 0; c < cells; c++) {
+        const size_t u = c * (size_t)from->x.rows + (size_t)row, v = c * (size_t)to->x.rows + (size_t)i;
+        to->scale[v] = from->scale[u];
+        if (!i8) continue;
+        memcpy((int8_t *)to->q + v * cell, (const int8_t *)from->q + u * cell, cell);
+        to->sum[v] = from->sum[u];
+    }
+    if (from->zero) to->zero[i] = from->zero[row];
+}
+static void gather_expert(void *arg, int e, int worker) {
+    const moe_job *j = arg;
+    int s0, s1;
+    (void)worker;
+    if (!slots_here(j, e, &s0, &s1) || s1 - s0 < 2) return;
+    for (int s = s0; s < s1; s++) gather_row(j->a->x, row_of(j->a, slot_of(j->a, e, s)), &j->x, s - j->s0);
+}
+
+// A run serves all slots of its expert, so that its weights come from memory once.
 static void moe_run(const void *arg, int run, int worker) {
     const moe_job *j = arg;
     const lq_moe_args *a = j->a;
     const int e = run / j->per_expert, i = run % j->per_expert >= j->parts[a->count - 1].first ? a->count - 1 : 0;
+    int s0, s1;
+    if (!slots_here(j, e, &s0, &s1)) return;
     part p = j->parts[i];
     p.w = a->w[i] + e;
     p.bias = a->bias[i] ? a->bias[i][e] : NULL;
-    for (int s = a->start[e]; s < a->start[e + 1]; s++) {
-        const int slot = a->order[s], row = a->x_by_slot ? slot : slot / a->top_k;
-        // the kernel writes row `row` of what it is given: row `slot` of the result
-        float *y = (float *)((uintptr_t)p.y + ((uintptr_t)slot - (uintptr_t)row) * p.ldy * sizeof(float));
-        part_run(j->d, &p, run % j->per_expert - p.first, a->x, row, row + 1, y, worker);
+    float *const y = p.y, *scratch = (float *)lq_cpu_of(j->d)->work + (size_t)worker * (LQ_SHARE / sizeof(float)), *block = scratch + BLOCK_AT;
+    const int64_t at = run % j->per_expert - p.first, n0 = at * p.run * p.u->tile_n, end = (at + 1) * p.run * p.u->tile_n;
+    const size_t cols = (size_t)((end < p.w->n ? end : p.w->n) - n0), ldy = p.ldy;
+    if (!j->gathered || s1 - s0 == 1) {
+        for (int s = s0; s < s1; s++) { // the kernel writes row `row` of what it is given: row `slot` of the result
+            const int slot = slot_of(a, e, s), row = row_of(a, slot);
+            part_run(j->d, &p, at, a->x, row, row + 1, (float *)((uintptr_t)y + ((uintptr_t)slot - (uintptr_t)row) * ldy * sizeof(float)), scratch);
+        }
+        return;
+    }
+    const int tall = cols < BLOCK ? (int)(BLOCK / cols) : 1;
+    p.ldy = cols;
+    for (int s = s0; s < s1; s += tall) {
+        const int n = s1 - s < tall ? s1 - s : tall, m = s - j->s0;
+        part_run(j->d, &p, at, &j->x, m, m + n, (float *)((uintptr_t)block - ((uintptr_t)m * cols + (uintptr_t)n0) * sizeof(float)), scratch);
+        for (int r = 0; r < n; r++) memcpy(y + (size_t)slot_of(a, e, s + r) * ldy + (size_t)n0, block + (size_t)r * cols, cols * sizeof(float));
     }
 }
 
+size_t lq_moe_work(const lq_dev_limits *l, int threads) {
+    size_t rows = (size_t)l->slots * ((size_t)l->k * sizeof(float) + 64);
+    return l->slots ? (size_t)threads * LQ_SHARE + (rows < MOE_BYTES ? rows : MOE_BYTES) : 0;
+}
+
 void lq_moe_cpu(lq_dev *d, const lq_moe_args *a) {
+    const size_t workers = (size_t)lq_pool_threads(d->pool) * LQ_SHARE, room = lq_cpu_of(d)->work_bytes - workers;
     moe_job j = {.d = d, .a = a};
     for (int i = 0; i < a->count; i++) {
-        j.per_expert = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, 1, j.per_expert);
+        j.per_expert = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, a->slots / a->experts, j.per_expert);
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
     }
-    run_all(d, moe_run, &j, j.per_expert * a->experts);
+    const row_bytes b = bytes_of(a->x, wants_x(a));
+    const size_t fit = room / all_bytes(b);
+    for (int e = 0; fit > 1 && e < a->experts; e++) j.gathered |= slots_before(a, e + 1) - slots_before(a, e) > 1;
+    for (; j.s0 < a->slots; j.s0 = j.s1) {
+        j.s1 = j.gathered && (size_t)(a->slots - j.s0) > fit ? j.s0 + (int)fit : a->slots;
+        if (j.gathered) {
+            gathered_bind(&j, b, (char *)lq_cpu_of(d)->work + workers);
+            if ((size_t)(j.s1 - j.s0) * all_bytes(b) > GATHER_FORK) lq_pool_run(d->pool, gather_expert, &j, a->experts);
+            else for (int e = 0; e < a->experts; e++) gather_expert(&j, e, 0);
+        }
+        run_all(d, moe_run, &j, j.per_expert * a->experts);
+    }
 }

@@ -12,6 +12,7 @@ void lq_cpu_avx512_slots(lq_ops *o); // x86/ops_avx512.c
 void lq_quant_cpu(lq_dev *d, const lq_quant_args *a);
 void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a);
 void lq_moe_cpu(lq_dev *d, const lq_moe_args *a);
+size_t lq_moe_work(const lq_dev_limits *l, int threads); // bytes of scratch
 
 void lq_attn_c(lq_dev *d, const lq_attn_args *a);
 void lq_route_c(lq_dev *d, const lq_route_args *a);

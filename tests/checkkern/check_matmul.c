@@ -396,19 +396,23 @@ static void check_columns(lq_dev *dev, int way, bool exact) {
 
 // --- moe ---
 
-static void check_moe(lq_dev *dev, const lq_wtype *t, bool by_slot) {
-    enum { ROWS = 11, EXPERTS = 5, K = 160, N = 40 };
-    const int top_k = 2, slots = ROWS * top_k;
-    int32_t expert[ROWS * 2], order[ROWS * 2], start[EXPERTS + 1] = {0};
-    for (int s = 0; s < slots; s++) expert[s] = s % 2 ? 4 : ck_below(3); // expert 3 has nothing to do
+// Experts of very different loads (one has nothing, one a single row), or by turns where there is no order; scales of two types.
+static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bool order) {
+    enum { EXPERTS = 5, K = 160, N = 40, SLOTS = 400 };
+    char what[160], name[64];
+    const int top_k = order ? 2 : 1, slots = rows * top_k;
+    int32_t expert[SLOTS], sorted[SLOTS], start[EXPERTS + 1] = {0};
+    for (int s = 0; s < slots; s++) expert[s] = !order ? s % EXPERTS : s == 3 ? 2 : s % 2 ? 4 : ck_below(2);
     for (int e = 0, at = 0; e < EXPERTS; start[++e] = at)
         for (int s = 0; s < slots; s++)
-            if (expert[s] == e) order[at++] = s;
+            if (expert[s] == e) sorted[at++] = s;
     lq_weight any[2][EXPERTS], w[2][EXPERTS];
     const float *bias[EXPERTS];
     for (int e = 0; e < EXPERTS; e++) {
         for (int i = 0; i < 2; i++) {
-            any[i][e] = ck_weight(t, N, K, 0);
+            lq_wtype own = *t;
+            if (e == 1 && own.scale == LQ_F16) own.scale = LQ_F32;
+            any[i][e] = ck_weight(&own, N, K, 0);
             any[i][e].act_scale = any[0][0].act_scale;
             any[i][e].act_zero = any[0][0].act_zero;
             w[i][e] = ck_weight_in(&any[i][e], dev->layout, 0);
@@ -417,22 +421,43 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, bool by_slot) {
         ck_fill(b, N);
         bias[e] = b;
     }
-    const lq_mat x = mat_of(by_slot ? slots : ROWS, K), y[2] = {mat_of(slots, N), mat_of(slots, N)};
+    lq_wtype_name(t, name, sizeof name);
+    snprintf(what, sizeof what, "moe %s %s rows %d%s%s", dev->isa, name, rows, by_slot ? " by slot" : "", order ? "" : " by turns");
+    const lq_mat x = mat_of(by_slot ? slots : rows, K), y[2] = {mat_of(slots, N), mat_of(slots, N)};
     const lq_act a = ck_act_of(&x, &w[0][0]);
-    dev->ops.moe(dev, &(lq_moe_args){.x = &a, .x_by_slot = by_slot, .slots = slots, .top_k = top_k, .experts = EXPERTS, .order = order,
-                                     .start = start, .count = 2, .w = {w[0], w[1]}, .bias = {bias, NULL}, .y = {y[0], y[1]}});
+    dev->ops.moe(dev, &(lq_moe_args){.x = &a, .x_by_slot = by_slot, .slots = slots, .top_k = top_k, .experts = EXPERTS, .order = order ? sorted : NULL,
+                                     .start = order ? start : NULL, .count = 2, .w = {w[0], w[1]}, .bias = {bias, NULL}, .y = {y[0], y[1]}});
     for (int i = 0; i < 2; i++) {
         bool same = true;
+        lq_mat z = mat_of(1, N);
         for (int s = 0; s < slots; s++) {
-            lq_mat row = x, z = mat_of(1, N);
+            lq_mat row = x;
             row.p = lq_mat_row(&x, by_slot ? s : s / top_k);
             row.rows = 1;
             row_by_row(dev, &w[i][expert[s]], &row, a.type.elem, i ? NULL : bias[expert[s]], &z);
             for (int c = 0; c < N; c++) same &= ck_same(lq_mat_row(&z, 0)[c], lq_mat_row(&y[i], s)[c]);
         }
-        CHECK(same && ck_gaps(&y[i]), "moe %s matrix %d: not the matmul of each slot", dev->isa, i);
+        CHECK(same && ck_gaps(&y[i]), "%s matrix %d: not the matmul of each slot", what, i);
     }
-    ck_done("moe");
+    ck_done(what);
+}
+// With scratch for all rows, for a few of them (so that experts are cut), and for none.
+static void check_moes(lq_dev *dev, lq_dev *one) {
+    lq_err err;
+    lq_dev *few;
+    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = dev->layout == LQ_ANY ? "c" : strstr(dev->isa, "avx512") ? "avx512" : "avx2", .threads = 2}, &few, &err) ||
+        !few->ops.reserve(few, &(lq_dev_limits){.rows = 20, .k = 160, .slots = 20, .vocab = 8}, &err)) {
+        CHECK(false, "%s", err.text);
+        return;
+    }
+    for (int i = 0; i < MOE_TYPES; i++) {
+        for (int way = 0; way < 4; way++) check_moe(dev, &types[i], way / 2 ? 11 : 190, way % 2, true);
+        check_moe(dev, &types[i], 123, true, false);
+        check_moe(few, &types[i], 190, i % 2, true);
+        check_moe(few, &types[i], 4, true, false);
+        check_moe(one, &types[i], 23, true, i % 2);
+    }
+    lq_dev_close(few);
 }
 
 static void check_matmul_slot(lq_dev *dev, lq_dev *one) {
@@ -460,7 +485,6 @@ void check_matmul(lq_dev *ref, lq_dev *dev) {
         check_forms(dev);
     }
     if (ck_begin("matmul", dev->isa)) check_matmul_slot(dev, one);
-    if (ck_begin("moe", dev->isa))
-        for (int i = 0; i < 2 * MOE_TYPES; i++) check_moe(dev, &types[i / 2], i % 2);
+    if (ck_begin("moe", dev->isa)) check_moes(dev, one);
     lq_dev_close(one);
 }

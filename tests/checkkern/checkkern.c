@@ -203,7 +203,7 @@ bool ck_mat_same(const lq_mat *a, const lq_mat *b) {
 // --- all tables ---
 
 bool ck_reserve(lq_dev *d, lq_err *err) {
-    static const lq_dev_limits most = {.rows = 600, .outs = 500, .k = 8192, .n = 8192, .heads = 16, .dv = 256, .max_at = 4096, .vocab = 150001};
+    static const lq_dev_limits most = {.rows = 600, .outs = 500, .k = 8192, .n = 8192, .heads = 16, .dv = 256, .max_at = 4096, .vocab = 150001, .slots = 400};
     return d->ops.reserve(d, &most, err);
 }
 static lq_dev *open_cpu(const char *isa, int threads) {
