@@ -59,6 +59,7 @@ static sizes sizes_of(const lq_model *m, const lq_buffer_sizes *o) {
             s.limits.heads = larger(s.limits.heads, p->heads);
             s.limits.dv = larger(s.limits.dv, p->v_dim);
             used = larger(used, p->experts_used);
+            s.limits.slots = larger(s.limits.slots, (int64_t)o->rows * p->experts_used);
         }
     s.limits.rows = larger(most, (int64_t)o->rows * used);
     for (int r = 0; r < LQ_ROLES; r++) {
