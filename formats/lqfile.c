@@ -186,25 +186,25 @@ static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const
                    w->name, lq_part_suffix(i), lq_dtypes[t->type].name, t->bytes, name, (long long)w->n, (long long)w->k);
 }
 
-// The parts that a weight of this type may have, where they are there.
-static void parts_find(const lq_shard *s, const lq_typed *w, const lq_tensor *part[LQ_PARTS]) {
-    char full[LQ_NAME + 16];
-    const size_t n = strlen(w->name);
-    memcpy(full, w->name, n);
-    for (lq_part_id i = 0; i < LQ_PARTS; i++) {
-        strcpy(full + n, lq_part_suffix(i));
-        part[i] = lq_part_may(i, &w->type) ? lq_shard_find(s, full) : NULL;
+// Gives each tensor that is a weight's part its place among that weight's. What else has such a name is found where shards are joined.
+static void parts_find(const lq_shard *s, const lq_tensor *(*part)[LQ_PARTS]) {
+    bool length[LQ_NAME] = {false}; // of some weight's name: few beginnings of names are worth a look
+    for (size_t i = 0; i < s->typeds; i++) length[strlen(s->typed[i].name)] = true;
+    for (size_t i = 0; i < s->count && s->typeds; i++) {
+        const char *name = s->tensor[i].name, *dot = strrchr(name, '.'); // no suffix has a second dot
+        const size_t n = dot ? (size_t)(dot - name) : 0;
+        const lq_typed *w = length[n] ? lq_hashed_find(&s->type_names, s->typed, sizeof *s->typed, name, n) : NULL;
+        for (lq_part_id p = 0; p < LQ_PARTS && w; p++)
+            if (!strcmp(dot, lq_part_suffix(p))) part[w - s->typed][p] = &s->tensor[i];
     }
 }
 
-static bool weight_check(const lq_shard *s, const lq_typed *w, lq_err *err) {
+static bool weight_check(const lq_shard *s, const lq_typed *w, const lq_tensor *const *part, lq_err *err) {
     lq_weight of = {.type = w->type, .layout = w->layout, .n = w->n, .k = w->k};
     lq_part_form form;
     if (!lq_part_of(LQ_PART_Q, &of, 0, &form))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: a size or type that cannot be", s->path, w->name);
     if (lq_shard_find(s, w->name)) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is there both plain and coded", s->path, w->name);
-    const lq_tensor *part[LQ_PARTS];
-    parts_find(s, w, part);
     const lq_tensor *cols = part[LQ_PART_OUTLIER_COLS], *vals = part[LQ_PART_OUTLIER_W];
     const int64_t count = cols && cols->rank ? cols->shape[cols->rank - 1] : 0;
     if ((cols || vals) && (!cols || !vals || count < 1 || count > w->k))
@@ -242,6 +242,16 @@ bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err
     return true;
 }
 
+static bool weights_check(lq_shard *s, lq_err *err) {
+    const lq_tensor *(*part)[LQ_PARTS] = calloc(s->typeds + 1, sizeof *part);
+    bool ok = (part && lq_hashed_build(&s->type_names, s->typed, s->typeds, sizeof *s->typed)) ||
+              lq_fail(err, LQ_E_MEMORY, "%s: no memory for the types", s->path);
+    if (ok) parts_find(s, part);
+    for (size_t i = 0; i < s->typeds && ok; i++) ok = weight_check(s, &s->typed[i], part[i], err);
+    free(part);
+    return ok;
+}
+
 static bool types_read(lq_shard *s, lq_err *err) {
     const char *name = lq_shard_meta(s, "lq.layout"), *text = lq_shard_meta(s, "lq.types");
     int layout = 0;
@@ -271,10 +281,8 @@ static bool types_read(lq_shard *s, lq_err *err) {
             s->typed = p;
         }
         s->typed[s->typeds++] = t;
-        if (!weight_check(s, &s->typed[s->typeds - 1], err)) return false;
     }
-    if (got < 0) return false;
-    return lq_hashed_build(&s->type_names, s->typed, s->typeds, sizeof *s->typed) || lq_fail(err, LQ_E_MEMORY, "%s: no memory for the types", s->path);
+    return got == 0 && weights_check(s, err);
 }
 
 // "1/3" of a model in several files.

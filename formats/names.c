@@ -1,4 +1,4 @@
-// names.c: names of tensors in tables: a checkpoint has a hundred thousand of them, most alike but for some digits in the middle.
+// names.c: names of tensors in tables: a checkpoint has a hundred thousand, most alike but for digits in the middle.
 // Owns the slots of a table. Refuses nothing; the names are checked before.
 #include "formats/names.h"
 #include "formats/json.h"
@@ -81,7 +81,8 @@ bool lq_named_sort(lq_named *list, size_t count) {
         for (size_t i = 0, n; i < r.count && ok; i += n) {
             for (n = 1; i + n < r.count && p[i + n].head == p[i].head; n++) {}
             if (n == 1 || !(p[i].head & 0xff)) continue; // one, or all of them end here
-            if ((ok = lq_grow((void **)&todo, ranges, &cap, sizeof *todo))) todo[ranges++] = (range){r.from + i, n, r.depth + 8};
+            ok = lq_grow((void **)&todo, ranges, &cap, sizeof *todo);
+            if (ok) todo[ranges++] = (range){r.from + i, n, r.depth + 8};
         }
     }
     free(todo);

@@ -1,4 +1,4 @@
-// names.h: lists whose elements have names: finding one by a hash table beside the list, and sorting many that begin alike.
+// names.h: lists whose elements have names: finding one by a hash table beside the list, sorting many that begin alike.
 // Each element of such a list begins with its `const char *name`. Inside formats/ only.
 #ifndef LQ_NAMES_H
 #define LQ_NAMES_H
