@@ -29,21 +29,31 @@ void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q) {
 // --- sizes ---
 
 // Integers meet integers, E4M3 what is eight bits wide; one scale for all rows is the file's, and only such a one has a zero point.
-static bool act_ok(const lq_wtype *t) {
+static const char *act_fault(const lq_wtype *t) {
     const lq_atype *a = &t->act;
-    if (a->elem == LQ_F32) return !a->group && !a->fixed && !a->asym;
-    if (a->group < 0 || a->group % 16 || (a->fixed && a->group) || (a->asym && !a->fixed)) return false;
-    if (a->elem == LQ_I8) return t->kind == LQ_W_INT;
-    return a->elem == LQ_E4M3 && !a->asym && t->kind == LQ_W_FLOAT && (t->elem == LQ_E4M3 || t->elem == LQ_E5M2);
+    if (a->elem == LQ_F32) return a->group || a->fixed || a->asym ? "activations that are not rounded have no scale" : NULL;
+    if (a->elem != LQ_I8 && a->elem != LQ_E4M3) return "activations are i8 or e4m3";
+    if (a->elem == LQ_I8 && t->kind != LQ_W_INT) return "i8 activations need an int weight";
+    if (a->elem == LQ_E4M3 && t->kind != LQ_W_FLOAT) return "e4m3 activations need an e4m3 or e5m2 weight";
+    if (a->group < 0 || a->group % 16) return "a group is a multiple of 16";
+    if (a->fixed && a->group) return "activations have one scale in the file, or one for each row or group";
+    if (a->asym && (!a->fixed || a->elem != LQ_I8)) return "only i8 activations with the file's scale have a zero point";
+    return NULL;
 }
 
-static bool type_ok(const lq_wtype *t) {
-    if (t->elem < 0 || t->elem >= LQ_DTYPES || !act_ok(t)) return false;
-    if (t->kind == LQ_W_PLAIN) return true;
-    bool coded = t->kind == LQ_W_INT || t->kind == LQ_W_TABLE;
-    return t->bits >= 1 && t->bits <= 8 && (coded || t->kind == LQ_W_FLOAT) && t->group >= 0 && t->group % 16 == 0 && t->rows >= 0 &&
-           (t->scale == LQ_F16 || t->scale == LQ_F32 || t->scale == LQ_BF16) && (!t->asym || (t->kind == LQ_W_INT && t->rows <= 1));
+static const char *type_fault(const lq_wtype *t) {
+    if (t->elem < 0 || t->elem >= LQ_DTYPES || t->kind < LQ_W_PLAIN || t->kind > LQ_W_FLOAT) return "an element that is not known";
+    if (t->kind == LQ_W_PLAIN) return act_fault(t);
+    if (t->kind == LQ_W_FLOAT && t->elem != LQ_E4M3 && t->elem != LQ_E5M2) return "codes with a sign are int8";
+    if (t->bits < 1 || t->bits > 8) return "codes have 1 to 8 bits";
+    if (t->group < 0 || t->group % 16 || t->rows < 0) return "a group is a multiple of 16";
+    if (t->scale != LQ_F16 && t->scale != LQ_F32 && t->scale != LQ_BF16) return "a scale is f16, f32 or bf16";
+    if (t->asym && (t->kind != LQ_W_INT || t->rows > 1)) return "zero points need a scale for each row";
+    if (t->book && (t->kind != LQ_W_TABLE || t->book < 0 || t->book > lq_codebook_count || lq_codebooks[t->book - 1].bits != t->bits))
+        return "a codebook of another kind";
+    return act_fault(t);
 }
+static bool type_ok(const lq_wtype *t) { return !type_fault(t); }
 
 // Rows and columns are counted in an int32 by perm, by outlier columns and by LQ_ROWS_ALL.
 static bool shape_ok(int64_t n, int64_t k) { return n > 0 && k > 0 && n <= INT32_MAX && k <= INT32_MAX; }
@@ -111,7 +121,8 @@ static void codes_widen(const lq_weight *w, const uint8_t *row, int64_t first, i
     if (w->type.kind == LQ_W_FLOAT) {
         lq_dtypes[w->type.elem].to_f32(row + (size_t)first * lq_dtype_size(w->type.elem), dst, (size_t)(end - first));
     } else if (w->type.kind == LQ_W_TABLE) {
-        for (int64_t i = first; i < end; i++) dst[i - first] = w->table[lq_code_get(row, w->type.bits, i)];
+        const float *table = w->type.book ? lq_wtype_table(&w->type) : w->table;
+        for (int64_t i = first; i < end; i++) dst[i - first] = table[lq_code_get(row, w->type.bits, i)];
     } else if (w->type.bits == 8) {
         for (int64_t i = first; i < end; i++) dst[i - first] = (float)row[i] - z;
     } else if (w->type.bits == 4) {
@@ -153,28 +164,39 @@ void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst) {
 
 // --- names ---
 
+static int group_name(char *buf, size_t size, int group, bool all) {
+    return group ? snprintf(buf, size, " g%d", group) : snprintf(buf, size, all ? " tensor" : " row");
+}
+
+// Each piece has its bound, and all of them together are below LQ_WTYPE_TEXT.
 void lq_wtype_name(const lq_wtype *t, char *buf, size_t size) {
     const char *elem = lq_dtypes[t->elem].name;
     if (t->kind == LQ_W_PLAIN) {
         snprintf(buf, size, "%s", elem);
         return;
     }
-    char head[16], group[24], rows[24] = "";
-    if (t->kind == LQ_W_FLOAT) snprintf(head, sizeof head, "%s", elem);
+    char head[16], group[16], rows[16] = "", act[40] = "";
+    const bool all = t->rows == LQ_ROWS_ALL && !t->group;
+    if (t->kind == LQ_W_FLOAT || t->book) snprintf(head, sizeof head, "%s", t->book ? lq_codebooks[t->book - 1].name : elem);
     else snprintf(head, sizeof head, "%s%d", t->kind == LQ_W_INT ? "int" : "table", t->bits);
-    bool all = t->rows == LQ_ROWS_ALL;
-    if (t->group) snprintf(group, sizeof group, "g%d", t->group);
-    else snprintf(group, sizeof group, all ? "tensor" : "row");
-    if (t->rows > 1 && !(all && !t->group)) snprintf(rows, sizeof rows, " r%d", t->rows);
+    group_name(group, sizeof group, t->group, all);
+    if (t->rows > 1 && !all) snprintf(rows, sizeof rows, " r%d", t->rows);
+    if (t->act.elem != LQ_F32) {
+        const int n = snprintf(act, sizeof act, " act %s", lq_dtypes[t->act.elem].name);
+        const int m = group_name(act + n, sizeof act - (size_t)n, t->act.group, t->act.fixed);
+        snprintf(act + n + m, sizeof act - (size_t)(n + m), "%s", t->act.asym ? " asym" : "");
+    }
     const char *sym = t->kind != LQ_W_INT ? "" : t->asym ? " asym" : " sym";
-    snprintf(buf, size, "%s %s%s%s %s", head, group, rows, sym, lq_dtypes[t->scale].name);
+    snprintf(buf, size, "%s%s%s%s %s%s", head, group, rows, sym, lq_dtypes[t->scale].name, act);
 }
 
 bool lq_wtype_equal(const lq_wtype *a, const lq_wtype *b) {
     if (a->kind != b->kind || a->elem != b->elem || a->bits != b->bits) return false;
     if (a->kind == LQ_W_PLAIN) return true;
     int ra = a->rows > 1 ? a->rows : 1, rb = b->rows > 1 ? b->rows : 1;
-    return a->group == b->group && ra == rb && a->asym == b->asym && a->scale == b->scale;
+    const lq_atype *x = &a->act, *y = &b->act;
+    return a->group == b->group && ra == rb && a->asym == b->asym && a->scale == b->scale && a->book == b->book && x->elem == y->elem &&
+           x->group == y->group && x->fixed == y->fixed && x->asym == y->asym;
 }
 
 // A number of at most `max` in plain digits without a leading zero; -1 if it is not one.
@@ -188,42 +210,48 @@ static int word_number(const char *s, int max) {
 
 static bool head_parse(const char *word, lq_wtype *t) {
     lq_dtype d = lq_dtype_of(word);
-    if (d != LQ_DTYPES && (lq_dtypes[d].number || d == LQ_I8)) {
+    if (d != LQ_DTYPES && lq_dtypes[d].number) {
         *t = (lq_wtype){.kind = LQ_W_PLAIN, .elem = d, .bits = 8 * (int)lq_dtype_size(d), .scale = LQ_F32};
         return true;
     }
-    bool table = !strncmp(word, "table", 5);
-    int bits = table ? word_number(word + 5, 8) : !strncmp(word, "int", 3) ? word_number(word + 3, 8) : -1;
+    const int book = lq_codebook_of(word);
+    const bool table = book || !strncmp(word, "table", 5);
+    const int bits = book ? lq_codebooks[book - 1].bits
+                          : table ? word_number(word + 5, 8) : !strncmp(word, "int", 3) ? word_number(word + 3, 8) : -1;
     if (bits < 2) return false;
-    *t = (lq_wtype){.kind = table ? LQ_W_TABLE : LQ_W_INT, .elem = LQ_U8, .bits = bits, .scale = LQ_F16};
+    *t = (lq_wtype){.kind = table ? LQ_W_TABLE : LQ_W_INT, .elem = LQ_U8, .bits = bits, .scale = LQ_F16, .book = book};
     t->group = table ? 64 : bits == 8 ? 0 : 128;
     return true;
 }
 
-// Each word sets one thing and may be said once; `said` has a bit per thing.
-static bool word_parse(const char *word, lq_wtype *t, unsigned *said) {
-    enum { GROUP = 1, ROWS = 2, SYM = 4, SCALE = 8 };
-    unsigned thing;
+// Each word sets one thing and may be said once; `said` has a bit per thing. Behind "act" they are the activations'.
+enum { GROUP = 1, ROWS = 2, SYM = 4, SCALE = 8, ACT = 16, ACT_ELEM = 32, ACT_GROUP = 64, ACT_SYM = 128 };
+
+static unsigned act_word(const char *word, lq_atype *a, unsigned said) {
     int v;
-    lq_dtype d = lq_dtype_of(word);
-    if (!strcmp(word, "row")) {
-        thing = GROUP, t->group = 0;
-    } else if (!strcmp(word, "tensor")) {
-        thing = GROUP | ROWS, t->group = 0, t->rows = LQ_ROWS_ALL;
-    } else if (word[0] == 'g' && (v = word_number(word + 1, 1 << 20)) > 0) {
-        thing = GROUP, t->group = v;
-    } else if (word[0] == 'r' && (v = word_number(word + 1, LQ_ROWS_ALL - 1)) > 1) {
-        thing = ROWS, t->rows = v;
-    } else if (t->kind == LQ_W_INT && (!strcmp(word, "sym") || !strcmp(word, "asym"))) {
-        thing = SYM, t->asym = word[0] == 'a';
-    } else if (d == LQ_F16 || d == LQ_F32 || d == LQ_BF16) {
-        thing = SCALE, t->scale = d;
-    } else {
-        return false;
+    if (!(said & ACT_ELEM)) {
+        a->elem = lq_dtype_of(word);
+        return a->elem == LQ_I8 || a->elem == LQ_E4M3 ? ACT_ELEM : 0;
     }
-    bool again = *said & thing;
-    *said |= thing;
-    return !again;
+    if (said & ACT_SYM) return 0; // the last word
+    if (!strcmp(word, "row")) return ACT_GROUP;
+    if (!strcmp(word, "tensor")) return a->fixed = true, ACT_GROUP;
+    if (!strcmp(word, "asym")) return a->asym = true, ACT_SYM;
+    if (word[0] == 'g' && (v = word_number(word + 1, 1 << 20)) > 0) return a->group = v, ACT_GROUP;
+    return 0;
+}
+
+static unsigned weight_word(const char *word, lq_wtype *t) {
+    int v;
+    const lq_dtype d = lq_dtype_of(word);
+    if (!strcmp(word, "act")) return ACT;
+    if (!strcmp(word, "row")) return t->group = 0, GROUP;
+    if (!strcmp(word, "tensor")) return t->group = 0, t->rows = LQ_ROWS_ALL, GROUP | ROWS;
+    if (word[0] == 'g' && (v = word_number(word + 1, 1 << 20)) > 0) return t->group = v, GROUP;
+    if (word[0] == 'r' && (v = word_number(word + 1, LQ_ROWS_ALL - 1)) > 1) return t->rows = v, ROWS;
+    if (t->kind == LQ_W_INT && (!strcmp(word, "sym") || !strcmp(word, "asym"))) return t->asym = word[0] == 'a', SYM;
+    if (d == LQ_F16 || d == LQ_F32 || d == LQ_BF16) return t->scale = d, SCALE;
+    return 0;
 }
 
 bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err) {
@@ -236,15 +264,17 @@ bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err) {
     char *word = strtok_r(buf, " ", &save);
     if (!word || !head_parse(word, &t)) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": %s", text, hint);
     while ((word = strtok_r(NULL, " ", &save))) {
-        bool eight = t.elem == LQ_E4M3 || t.elem == LQ_E5M2 || t.elem == LQ_I8;
-        if (t.kind == LQ_W_PLAIN && eight) t.kind = LQ_W_FLOAT;
-        if (t.kind == LQ_W_PLAIN || !word_parse(word, &t, &said))
-            return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": \"%s\" does not fit here; %s", text, word, hint);
+        if (t.kind == LQ_W_PLAIN && (t.elem == LQ_E4M3 || t.elem == LQ_E5M2)) t.kind = LQ_W_FLOAT;
+        const unsigned thing = t.kind == LQ_W_PLAIN ? 0 : said & ACT ? act_word(word, &t.act, said) : weight_word(word, &t);
+        if (!thing || said & thing) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": \"%s\" does not fit here; %s", text, word, hint);
+        said |= thing;
     }
-    if (t.kind == LQ_W_PLAIN && t.elem == LQ_I8)
-        return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": signed codes need a scale, as in \"i8 row f32\"", text);
-    if (t.group % 16) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": group %d is not a multiple of 16", text, t.group);
-    if (!type_ok(&t)) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": zero points need a scale for each row", text);
+    if (said & ACT && !(said & ACT_ELEM))
+        return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": nothing behind \"act\"; expected i8 or e4m3", text);
+    if (t.group % 16 || t.act.group % 16)
+        return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": group %d is not a multiple of 16", text, t.group % 16 ? t.group : t.act.group);
+    const char *fault = type_fault(&t);
+    if (fault) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": %s", text, fault);
     *out = t;
     return true;
 }

@@ -35,8 +35,8 @@ uint16_t lq_f32_f16(float f); // nearest even, overflow gives infinity
 typedef enum lq_wkind {
     LQ_W_PLAIN, // elements of type `elem`; no scale
     LQ_W_INT,   // w = (q - z) * s; symmetric: z = 2^(bits-1), not stored
-    LQ_W_TABLE, // w = table[q] * s: nf4, fp4
-    LQ_W_FLOAT  // w = (float)elem * s: fp8 with scales; elem LQ_I8: signed codes (W8A8)
+    LQ_W_TABLE, // w = table[q] * s; the table is a row of lq_codebooks[], or the file's own
+    LQ_W_FLOAT  // w = (float)elem * s: fp8 with scales
 } lq_wkind;
 
 enum { LQ_ROWS_ALL = 0x7fffffff };
@@ -57,8 +57,20 @@ typedef struct lq_wtype {
     int rows;       // rows per scale; 0 or 1: each row has its own; 128 for block fp8; LQ_ROWS_ALL: one for all rows
     bool asym;      // zero points are stored
     lq_dtype scale; // F16, F32 or BF16
+    int book;       // TABLE: 1 + the row of lq_codebooks[]; 0: the file has the table
     lq_atype act;   // the activations' form is part of the format, and kept in every mode; zero: the device chooses
 } lq_wtype;
+
+// Tables that have a name, by which a type is spelt: "fp4 g64 f16". A name never changes its values (codebooks.c).
+typedef struct lq_codebook {
+    const char *name;
+    int bits;
+    const float *value; // [2^bits] of each code
+} lq_codebook;
+extern const lq_codebook lq_codebooks[];
+extern const int lq_codebook_count;
+int lq_codebook_of(const char *name);              // what lq_wtype.book is then; 0: there is none of this name
+const float *lq_wtype_table(const lq_wtype *t);    // [2^bits]; NULL: not of a named codebook
 
 // Where the codes of a matrix lie. LQ_ANY is the file's neutral layout, the others belong to devices (docs/FORMAT.md).
 typedef enum lq_layout { LQ_ANY, LQ_X86, LQ_CUDA, LQ_LAYOUTS } lq_layout;
@@ -100,8 +112,10 @@ void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst /* [k] */);
 uint32_t lq_code_get(const uint8_t *row, int bits, int64_t i);
 void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q);
 
-// "bf16", "int4 g128 sym f16", "int8 row sym f16", "table4 g64 f16", "e4m3 g128 r128 f32", "e4m3 tensor f32": the text form used
-// in files, reports and on the command line. The parser takes shorthand too: "int4" (g128 sym f16), "int4 g32 asym", "int8" (row sym f16).
+// "bf16", "int4 g128 sym f16", "int8 row sym f16", "fp4 g64 f16", "e4m3 g128 r128 f32", "int8 row sym f32 act i8 row": the text form
+// used in files, reports and on the command line. The parser takes shorthand too: "int4" (g128 sym f16), "int4 g32 asym", "int8"
+// (row sym f16), "int8 act i8" (each row of activations its scale).
+enum { LQ_WTYPE_TEXT = 64 }; // the longest is shorter
 void lq_wtype_name(const lq_wtype *t, char *buf, size_t size);
 bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err);
 bool lq_wtype_equal(const lq_wtype *a, const lq_wtype *b);

@@ -1,7 +1,7 @@
 // lqfile.c: the conventions that make a safetensors file a .lq file (docs/FORMAT.md), checked in full once lq.version is seen.
 // Refused: another version, a header or tensor without its checksum, loose alignment, types that are not in their one
-// written form, parts that are missing or have another shape than type and layout say, outlier columns beside a
-// permutation, side files whose names are paths. Parts that a weight may not have are refused where shards are joined (open.c).
+// written form, parts that are missing or have another shape than type and layout say, side files whose names are paths.
+// Parts that a weight may not have are refused where shards are joined (open.c).
 #include "formats/container.h"
 #include "formats/json.h"
 #include "formats/parts.h"
@@ -209,8 +209,6 @@ static bool weight_check(const lq_shard *s, const lq_typed *w, const lq_tensor *
     const int64_t count = cols && cols->rank ? cols->shape[cols->rank - 1] : 0;
     if ((cols || vals) && (!cols || !vals || count < 1 || count > w->k))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: outlier columns and values do not go together", s->path, w->name);
-    if (cols && part[LQ_PART_PERM])
-        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: has outlier columns and a permutation, expected one of them", s->path, w->name);
     of.outliers = (int32_t)count;
     for (lq_part_id i = 0; i < LQ_PARTS; i++)
         if (lq_part_of(i, &of, 0, &form) && !part_check(s, w, i, part[i], &form, err)) return false;

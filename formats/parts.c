@@ -13,7 +13,7 @@ typedef struct part_row {
 } part_row;
 
 static bool has_zero(const lq_wtype *t) { return t->asym; }
-static bool has_table(const lq_wtype *t) { return t->kind == LQ_W_TABLE; }
+static bool has_table(const lq_wtype *t) { return t->kind == LQ_W_TABLE && !t->book; }
 static bool has_act_scale(const lq_wtype *t) { return t->act.fixed; }
 static bool has_act_zero(const lq_wtype *t) { return t->act.fixed && t->act.asym; }
 static bool may_outliers(const lq_wtype *t) { return t->kind == LQ_W_INT; }

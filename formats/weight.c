@@ -3,6 +3,7 @@
 // Refuses shapes that are not what was asked for, rows and matrices past a tensor's end, and columns that are out of range.
 #include "formats/container.h"
 #include "formats/parts.h"
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,9 +73,16 @@ static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t 
     return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
 }
 
+static bool act_check(const lq_ckpt *c, const char *name, const lq_weight *w, lq_err *err) {
+    if (w->act_scale && !(*w->act_scale > 0 && *w->act_scale <= FLT_MAX))
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: act_scale is %g, expected a number above 0", c->path, name, (double)*w->act_scale);
+    return !w->act_zero || (*w->act_zero >= INT8_MIN && *w->act_zero <= INT8_MAX) ||
+           lq_fail(err, LQ_E_FORMAT, "%s: weight %s: act_zero is %d, expected -128 to 127", c->path, name, *w->act_zero);
+}
+
 static bool coded_bind(const lq_ckpt *c, const lq_typed *w, lq_weight *out, lq_err *err) {
     char full[LQ_NAME + 16];
-    *out = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k};
+    *out = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k, .table = lq_wtype_table(&w->type)};
     for (lq_part_id i = 0; i < LQ_PARTS; i++) {
         const void *p;
         snprintf(full, sizeof full, "%s%s", w->name, lq_part_suffix(i));
@@ -84,7 +92,7 @@ static bool coded_bind(const lq_ckpt *c, const lq_typed *w, lq_weight *out, lq_e
         lq_part_set(i, out, p);
         if (i == LQ_PART_OUTLIER_COLS) out->outliers = (int32_t)t->shape[t->rank - 1];
     }
-    return (!out->perm || columns_check(c, w->name, "perm", out->perm, w->k, w->k, err)) &&
+    return act_check(c, w->name, out, err) && (!out->perm || columns_check(c, w->name, "perm", out->perm, w->k, w->k, err)) &&
            (!out->outliers || columns_check(c, w->name, "outlier_cols", out->outlier, out->outliers, w->k, err));
 }
 

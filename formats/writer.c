@@ -623,9 +623,8 @@ static bool weight_check(const lq_writer *w, const char *name, const lq_weight *
     if (!lq_part_of(LQ_PART_Q, q, 0, &form) || q->layout != lq_layout_in(file, &q->type, q->n, q->k))
         return lq_fail(err, LQ_E_USAGE, "%s: weight %s: layout %s does not fit a file in layout %s", w->out, name,
                        lq_layout_names[q->layout], lq_layout_names[file]);
-    if (q->outliers && (q->type.kind != LQ_W_INT || q->perm))
-        return lq_fail(err, LQ_E_USAGE, "%s: weight %s: outlier columns beside %s", w->out, name,
-                       q->perm ? "a permutation" : "codes that are not integers");
+    if (q->outliers && q->type.kind != LQ_W_INT)
+        return lq_fail(err, LQ_E_USAGE, "%s: weight %s: outlier columns beside codes that are not integers", w->out, name);
     return true;
 }
 

@@ -90,7 +90,7 @@ table_rows() { # TABLE: the first text of each row, or the function it ends in
             on && match($0, /lq_[a-z0-9_]+\)/) { print file ":" FNR ": " substr($0, RSTART, RLENGTH - 1) }' "$file"
     done
 }
-for table in lq_dtypes lq_ukrs lq_archs lq_methods; do
+for table in lq_dtypes lq_codebooks lq_ukrs lq_archs lq_methods; do
     table_rows $table | while read -r where name; do
         [ $table = lq_ukrs ] && name=${name%_*} # a kernel is explained once for all instruction sets
         cat docs/*.md 2>/dev/null | grep -qiF -- "$name" || echo "$where $name, a row of $table[], is nowhere in docs/"

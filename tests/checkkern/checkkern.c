@@ -108,8 +108,7 @@ lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off) {
     if (zero) memset(zero, 0, size.zero);
     const int64_t groups = lq_weight_groups(t, k);
     for (int64_t i = 0; i < n * k; i++) {
-        if (t->kind == LQ_W_PLAIN || (t->kind == LQ_W_FLOAT && t->elem != LQ_I8)) put_float(q, t->elem, (size_t)i, (float)ck_uniform());
-        else if (t->kind == LQ_W_FLOAT) q[i] = (uint8_t)ck_rand();
+        if (t->kind == LQ_W_PLAIN || t->kind == LQ_W_FLOAT) put_float(q, t->elem, (size_t)i, (float)ck_uniform());
         else lq_code_set(q + (size_t)(i / k) * lq_code_row_bytes(t->bits, k), t->bits, i % k, (uint32_t)ck_below(1 << t->bits));
     }
     for (size_t i = 0; i * lq_dtype_size(t->scale) < size.scale; i++) put_float(scale, t->scale, i, (float)(0.001 + fabs(ck_uniform()) * 0.1));

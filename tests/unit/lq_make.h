@@ -45,7 +45,7 @@ static inline bool err_good(const lq_err *err, const char *file) {
     return err->code != LQ_E_NONE && err->text[0] && !strchr(err->text, '\n') && !strchr(err->text, '\r') && strstr(err->text, file);
 }
 
-enum { MAKE_BLOCKS = 4, MAKE_N = 20, MAKE_K = 96, MAKE_FEATURES = 6 };
+enum { MAKE_BLOCKS = 4, MAKE_N = 20, MAKE_K = 96, MAKE_FEATURES = 8 };
 static const char *const make_files[] = {"config.json", "tokenizer.json"};
 
 typedef struct make_buffers {
@@ -53,12 +53,14 @@ typedef struct make_buffers {
     int32_t perm[MAKE_K], cols[2];
     float smooth[MAKE_K], table[16];
     uint16_t outlier[MAKE_N * 2];
+    float act_scale[1];
+    int32_t act_zero[1];
 } make_buffers;
 
 // The i-th weight of the file: each uses other features.
 static inline lq_weight make_weight(int i, make_buffers *b) {
     static const char *const types[MAKE_FEATURES] = {"int4 g32", "int4 g32 asym", "int8", "int3 g16 asym f32", "table4 g16",
-        "e4m3 g32 r8 f32"};
+        "e4m3 g32 r8 f32", "fp4 g16", "int8 asym f32 act i8 tensor asym"};
     lq_weight w = {.n = MAKE_N, .k = MAKE_K};
     lq_wtype_parse(types[i % MAKE_FEATURES], &w.type, NULL);
     uint64_t seed = 88172645463325252u + (uint64_t)i;
@@ -75,9 +77,11 @@ static inline lq_weight make_weight(int i, make_buffers *b) {
     b->cols[0] = 7, b->cols[1] = 50;
     w.q = b->q, w.scale = b->scale;
     if (w.type.asym) w.zero = b->zero;
-    if (w.type.kind == LQ_W_TABLE) w.table = b->table;
-    if (i == 1) w.perm = b->perm, w.smooth = b->smooth;
-    if (i == 2) w.outlier = b->cols, w.outlier_w = b->outlier, w.outliers = 2;
+    if (w.type.kind == LQ_W_TABLE && !w.type.book) w.table = b->table;
+    b->act_scale[0] = 0.25f, b->act_zero[0] = -3;
+    if (w.type.act.fixed) w.act_scale = b->act_scale, w.act_zero = b->act_zero;
+    if (i == 1 || i == 7) w.perm = b->perm, w.smooth = b->smooth;
+    if (i == 2 || i == 7) w.outlier = b->cols, w.outlier_w = b->outlier, w.outliers = 2;
     return w;
 }
 

@@ -154,11 +154,18 @@ static void test_names(void) {
         {"int4 g128 asym", "int4 g128 asym f16"}, {"int8 asym g64 f32", "int8 g64 asym f32"}, {"int4 row", "int4 row sym f16"},
         {"int2 g16", "int2 g16 sym f16"}, {"table4", "table4 g64 f16"}, {"e4m3", "e4m3"}, {"e4m3 row", "e4m3 row f32"},
         {"e4m3 g1048576 r2147483646", "e4m3 g1048576 r2147483646 f32"},
-        {"e4m3 tensor", "e4m3 tensor f32"}, {"e4m3 g128 r128", "e4m3 g128 r128 f32"}, {"e5m2 row bf16", "e5m2 row bf16"}, {"i8 row", "i8 row f32"}};
+        {"e4m3 tensor", "e4m3 tensor f32"}, {"e4m3 g128 r128", "e4m3 g128 r128 f32"}, {"e5m2 row bf16", "e5m2 row bf16"},
+        {"fp4", "fp4 g64 f16"}, {"fp4 g128 f32", "fp4 g128 f32"},
+        {"int8 act i8", "int8 row sym f16 act i8 row"}, {"int8 f32 act i8 row", "int8 row sym f32 act i8 row"},
+        {"int4 g32 act i8 g32", "int4 g32 sym f16 act i8 g32"}, {"int8 act i8 tensor", "int8 row sym f16 act i8 tensor"},
+        {"int8 act i8 tensor asym", "int8 row sym f16 act i8 tensor asym"}, {"e4m3 act e4m3", "e4m3 row f32 act e4m3 row"},
+        {"e4m3 tensor act e4m3 tensor", "e4m3 tensor f32 act e4m3 tensor"}, {"e5m2 g128 r128 act e4m3 g128", "e5m2 g128 r128 f32 act e4m3 g128"},
+        {"int8 g1048576 asym bf16 act i8 g1048576", "int8 g1048576 asym bf16 act i8 g1048576"},
+        {"e4m3 g1048576 r2147483646 bf16 act e4m3 g1048576", "e4m3 g1048576 r2147483646 bf16 act e4m3 g1048576"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         lq_wtype t, u;
         lq_err err = {0};
-        char name[64];
+        char name[LQ_WTYPE_TEXT];
         bool ok = lq_wtype_parse(pairs[i][0], &t, &err);
         CHECK(ok, "%s: %s", pairs[i][0], err.text);
         if (!ok) continue;
@@ -168,7 +175,7 @@ static void test_names(void) {
     }
     static const char *const bad[] = {"", " ", "int", "int9", "int1", "int44", "int4 g", "int4 g0", "int4 g-16", "int4 g24",
         "int4 g32 g32", "int4 sym asym", "int4 f64", "bf16 g32",
-                                      "i8", "i8 sym", "table4 sym", "int4 asym r8", "fp4", "int4 g99999999999", "int4 g1048592",
+                                      "i8", "i8 sym", "i8 row f32", "table4 sym", "int4 asym r8", "fp4 sym", "fp", "fp4 table4", "int4 g99999999999", "int4 g1048592",
                                       "e4m3 row r2147483647", "e4m3 row r1", "int04", "int4 g032",
                                           "int4 row tensor r4", "e4m3 sym",
                                       "int4 g32 sym f16 and many more words than any type could ever have, so that the text is long"};
@@ -177,11 +184,51 @@ static void test_names(void) {
         lq_err err = {0};
         CHECK(!lq_wtype_parse(bad[i], &t, &err) && err.code == LQ_E_USAGE && err.text[0], "\"%s\" must be refused", bad[i]);
     }
-    lq_wtype t;
+    static const char *const acts[][2] = {
+        {"int8 act", "nothing behind"}, {"int8 act row", "\"row\" does not fit"}, {"int8 act i8 row row", "does not fit"}, {"int8 act i8 f32", "does not fit"},
+        {"int8 act i8 g24", "group 24"}, {"int8 act i8 asym tensor", "does not fit"}, {"int8 act i8 tensor asym asym", "does not fit"},
+        {"int8 act i8 act i8", "does not fit"}, {"int8 act bf16", "does not fit"}, {"bf16 act i8 row", "does not fit"}, {"int8 act i8 row asym", "file's scale have a zero point"},
+        {"e4m3 act e4m3 tensor asym", "only i8 activations"}, {"e4m3 act i8 row", "need an int weight"}, {"int8 act e4m3 row", "need an e4m3 or e5m2 weight"},
+        {"table4 act i8 row", "need an int weight"}, {"int8 act i8 tensor row", "does not fit"}, {"int8 act i8 sym", "does not fit"}, {"i8 row f32", "expected one like"}};
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+        lq_wtype t;
+        lq_err err = {0};
+        CHECK(!lq_wtype_parse(acts[i][0], &t, &err) && strstr(err.text, acts[i][1]) && strstr(err.text, acts[i][0]), "\"%s\": %s", acts[i][0], err.text);
+    }
+    lq_wtype t, u;
+    static const char *const others[] = {"int8", "int8 act i8 row", "int8 act i8 g64", "int8 act i8 tensor", "int8 act i8 tensor asym", "table4 g64", "fp4 g64"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        for (size_t j = 0; j < sizeof others / sizeof *others; j++)
+            CHECK(lq_wtype_parse(others[i], &t, NULL) && lq_wtype_parse(others[j], &u, NULL) && lq_wtype_equal(&t, &u) == (i == j), "%s, %s", others[i], others[j]);
     lq_wtype_parse("int4 g128 sym f16", &t, NULL);
     CHECK(lq_wtype_bits(&t, 4096) == 4.125, "bits %g", lq_wtype_bits(&t, 4096));
     lq_wtype_parse("int8", &t, NULL);
     CHECK(lq_wtype_bits(&t, 4096) == 8 + 16.0 / 4096, "bits %g", lq_wtype_bits(&t, 4096));
+}
+
+// The named codebooks, from where their values come.
+static void test_codebooks(void) {
+    float e2m1[16]; // OCP Microscaling Formats (MX) v1.0, 5.3.3: sign, exponent of bias 1, mantissa; exponent 0: m / 2
+    for (int c = 0; c < 16; c++) {
+        const int e = c >> 1 & 3, m = c & 1;
+        e2m1[c] = (c & 8 ? -1.0f : 1.0f) * (e ? (1 + (float)m / 2) * (float)(1 << (e - 1)) : (float)m / 2);
+    }
+    const struct { const char *name; int bits; const float *value; } want[] = {{"fp4", 4, e2m1}};
+    CHECK(lq_codebook_count == (int)(sizeof want / sizeof *want), "each codebook has its values here");
+    for (int i = 0; i < lq_codebook_count; i++) {
+        const lq_codebook *b = &lq_codebooks[i];
+        char text[LQ_WTYPE_TEXT];
+        lq_wtype t;
+        CHECK(!strcmp(b->name, want[i].name) && b->bits == want[i].bits && !memcmp(b->value, want[i].value, sizeof(float) << b->bits), "%s: values", b->name);
+        CHECK(lq_codebook_of(b->name) == i + 1 && lq_wtype_parse(b->name, &t, NULL) && t.book == i + 1 && t.bits == b->bits && lq_wtype_table(&t) == b->value, "%s", b->name);
+        lq_wtype_name(&t, text, sizeof text);
+        CHECK(!strncmp(text, b->name, strlen(b->name)) && text[strlen(b->name)] == ' ' && strlen(b->name) < 12 && lq_dtype_of(b->name) == LQ_DTYPES, "%s", text);
+    }
+    lq_weight_size size;
+    lq_wtype t = {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 3, .group = 64, .scale = LQ_F16, .book = 1};
+    CHECK(!lq_weight_sizes(&t, 4, 64, &size), "a codebook of other bits");
+    t.bits = 4, t.book = lq_codebook_count + 1;
+    CHECK(!lq_weight_sizes(&t, 4, 64, &size) && lq_codebook_of("table4") == 0, "a codebook that is not there");
 }
 
 static void test_sizes(void) {
@@ -235,12 +282,12 @@ static void test_rows(void) {
                 uint32_t z = w.zero ? lq_code_get(w.zero + (size_t)r * lq_code_row_bytes(t->bits, groups), t->bits, g)
                     : 1u << (t->bits - 1);
                 if (t->kind == LQ_W_FLOAT) lq_dtypes[t->elem].to_f32(q + c, &v, 1);
-                else if (t->kind == LQ_W_TABLE) v = w.table[lq_code_get(q, t->bits, c)];
+                else if (t->kind == LQ_W_TABLE) v = (t->book ? lq_wtype_table(t) : w.table)[lq_code_get(q, t->bits, c)];
                 else v = (float)((int)lq_code_get(q, t->bits, c) - (int)z);
                 float want = v * s;
                 int64_t logical = w.perm ? w.perm[c] : c;
                 for (int o = 0; o < w.outliers; o++)
-                    if (w.outlier[o] == logical) want = lq_bf16_f32(w.outlier_w[r * w.outliers + o]);
+                    if (w.outlier[o] == c) want = lq_bf16_f32(w.outlier_w[r * w.outliers + o]);
                 same &= got[logical] == want;
             }
         }
@@ -412,6 +459,7 @@ int main(void) {
     test_whole_numbers();
     test_codes();
     test_names();
+    test_codebooks();
     test_sizes();
     test_rows();
     test_json_suite("../shared/data/hostile/JSONTestSuite/test_parsing");

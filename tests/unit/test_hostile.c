@@ -265,6 +265,21 @@ static const struct { const char *from, *to, *word; } coded[] = {
     {"\"model.layers.0.w0.scale\":{\"dtype\":\"F16\"", "\"model.layers.0.w0.scale\":{\"dtype\":\"I16\"", "not the shape"},
     {"\"model.layers.0.w1.perm\":{\"dtype\":\"I32\"", "\"model.layers.0.w1.perm\":{\"dtype\":\"U32\"", "not the shape"},
     {"\"model.layers.0.w1.smooth\":{\"dtype\":\"F32\",\"shape\":[96]", "\"model.layers.0.w1.smooth\":{\"dtype\":\"F32\",\"shape\":[96,1]", "not the shape"},
+    {"tensor asym 20x96", "tensor 20x96", "part .act_zero,"},
+    {"act i8 tensor asym 20x96", "act i8 row 20x96", "part .act_"},
+    {"act i8 tensor asym 20x96", "act i8 row asym 20x96", "type \""},
+    {"act i8 tensor asym 20x96", "act i8 asym 20x96", "type \""},
+    {"act i8 tensor asym 20x96", "act 20x96", "type \""},
+    {"act i8 tensor asym 20x96", "act e4m3 tensor 20x96", "type \""},
+    {"fp4 g16 f16", "fp4 f16", "type \""},
+    {"fp4 g16 f16", "fp5 g16 f16", "type \""},
+    {"fp4 g16 f16", "table4 g16 f16", "part .table is missing"},
+    {"table4 g16 f16", "fp4 g16 f16", "part .table,"},
+    {"int8 row sym f16", "i8 row f16", "type \""},
+    {"int8 row sym f16", "int8 row sym f16 act i8 tensor", "part .act_scale is missing"},
+    {"w1.act_zero\":{\"dtype\":\"I32\"", "w1.act_zero\":{\"dtype\":\"F32\"", "part .act_zero is f32"},
+    {"w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[1]", "w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[]", "part .act_scale"},
+    {"w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[1]", "w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[1,1]", "part .act_scale"},
     {"\"model.layers.1.w0.outlier_cols\":{\"dtype\":\"I32\",\"shape\":[2]", "\"model.layers.1.w0.outlier_cols\":{\"dtype\":\"I64\",\"shape\":[1]", "not the shape"},
 };
 
@@ -292,8 +307,12 @@ static const struct { const char *from[2], *to[2], *word; } renamed[] = {
     {{"layers.0.norm"}, {"layers.0.w0.scale.x"}, "part .scale.x,"},
     {{"layers.0.norm"}, {"layers.0.w0.zero"}, "part .zero,"},
     {{"layers.0.norm"}, {"layers.0.w0.table"}, "part .table,"},
-    {{"int8 row sym f16 20x96", "layers.1.w0.q\":{\"dtype\":\"U8\""}, {"i8 row f16 20x96", "layers.1.w0.q\":{\"dtype\":\"I8\""}, "part .outlier_"},
-    {{"layers.0.w1.perm"}, {"layers.1.w0.perm"}, "expected one of them"},
+    {{"int8 row sym f16 20x96", "layers.1.w0.q\":{\"dtype\":\"U8\""}, {"e4m3 row f16 20x96", "layers.1.w0.q\":{\"dtype\":\"F8_E4M3\""}, "part .outlier_"},
+    {{"layers.0.w1.perm"}, {"layers.1.w0.perm"}, NULL},
+    {{"layers.3.w1.act_scale"}, {"layers.0.w0.act_scale"}, "its part .act_scale is missing"},
+    {{"layers.3.w1.act_zero"}, {"layers.3.w1.act_none"}, "its part .act_zero is missing"},
+    {{"layers.0.norm"}, {"layers.0.w0.act_scale"}, "part .act_scale,"},
+    {{"layers.0.norm"}, {"layers.3.w0.table"}, "part .table,"},
     {{"layers.0.w1.smooth"}, {"layers.1.w0.smooth"}, NULL},
 };
 
@@ -437,11 +456,15 @@ static void test_flips(blob good) {
     printf("cuts: %zu\n", cuts);
 }
 
-// Columns that would be written outside a row are found where the weight is bound.
+// Columns that would be written outside a row, and scales that are none, are found where the weight is bound.
 static void test_columns(blob good) {
     static const struct { const char *part, *weight; int32_t value; } cases[] = {
         {"model.layers.0.w1.perm", "model.layers.0.w1", -1}, {"model.layers.0.w1.perm", "model.layers.0.w1", MAKE_K}, {"model.layers.0.w1.perm", "model.layers.0.w1", 8},
-        {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", 50}, {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", INT32_MIN}};
+        {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", 50}, {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", INT32_MIN},
+        {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0}, {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7fc00000},
+        {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7f800000}, {"model.layers.3.w1.act_scale", "model.layers.3.w1", (int32_t)0xbf800000},
+        {"model.layers.3.w1.act_zero", "model.layers.3.w1", 128}, {"model.layers.3.w1.act_zero", "model.layers.3.w1", -129},
+        {"model.layers.3.w1.outlier_cols", "model.layers.3.w1", MAKE_K}, {"model.layers.3.w1.perm", "model.layers.3.w1", 8}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lq_ckpt *c = NULL;
         lq_err err = {0};

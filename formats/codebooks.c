@@ -1,0 +1,23 @@
+// codebooks.c: lq_codebooks[]: the tables of values that have a name. A type that says the name needs no table in the file, and what
+// a name means never changes: another table is another row. To add one: its values and its row here, its line in docs/FORMAT.md, and
+// its values a second time in tests/unit/test_formats.c, from where they come.
+#include "formats/block.h"
+#include <string.h>
+
+#define VALUES static const _Alignas(64) float
+
+// Four bits of a float: sign, two of exponent, one of mantissa (e2m1), as they are, so that codes of mxfp4 and nvfp4 are these.
+VALUES fp4[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+
+const lq_codebook lq_codebooks[] = {
+    {"fp4", 4, fp4},
+};
+const int lq_codebook_count = (int)(sizeof lq_codebooks / sizeof *lq_codebooks);
+
+int lq_codebook_of(const char *name) {
+    for (int i = 0; i < lq_codebook_count; i++)
+        if (!strcmp(lq_codebooks[i].name, name)) return i + 1;
+    return 0;
+}
+
+const float *lq_wtype_table(const lq_wtype *t) { return t->kind == LQ_W_TABLE && t->book ? lq_codebooks[t->book - 1].value : NULL; }
