@@ -34,14 +34,15 @@ unsigned lq_recipe_needs(const lq_recipe *r) {
 
 static bool has_rule(const lq_wtype *t) {
     if (t->kind == LQ_W_PLAIN) return lq_dtypes[t->elem].number;
-    if (t->group % 16 || t->bits > 8 || t->kind == LQ_W_TABLE) return false;
+    if (t->group % 16 || t->bits > 8) return false;
+    if (t->kind == LQ_W_TABLE) return lq_wtype_table(t);
     return t->kind == LQ_W_INT ? t->bits >= 2 : t->elem == LQ_E4M3 || t->elem == LQ_E5M2;
 }
 bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
     char name[64];
     if (!has_rule(&r->type)) {
         lq_wtype_name(&r->type, name, sizeof name);
-        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: there are rules for plain types, int2 to int8, e4m3 and e5m2", name);
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: there are rules for plain types, int2 to int8, e4m3, e5m2 and codebooks that have a name", name);
     }
     if (!r->transform && !r->salient && !lq_recipe_needs(r)) return true;
     return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that needs statistics of activations: there is no calibration");
@@ -85,7 +86,7 @@ static bool round_band(banded *b, int64_t first, int64_t n, lq_err *err) {
     const size_t band = (size_t)(first / (t->rows > 1 ? t->rows : 1));
     int64_t bad[2];
     const lq_round_args a = {
-        .w = rows_of(b, first, n), .type = *t, .fit = b->r->rounding == LQ_ROUND_SEARCH ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
+        .w = rows_of(b, first, n), .type = *t, .table = lq_wtype_table(t), .fit = b->r->rounding == LQ_ROUND_SEARCH ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
         .steps = b->r->steps ? b->r->steps : 50, .least = b->r->least > 0 ? b->r->least : 0.5f,
         .q = (uint8_t *)m->q + (size_t)first * b->q_row, .scale = (uint8_t *)m->scale + band * b->scales * lq_dtype_size(t->scale),
         .zero = t->asym ? (uint8_t *)m->zero + (size_t)first * b->zero_row : NULL, .error = b->error, .norm = b->error + b->rows,

@@ -106,7 +106,8 @@ static bool round_module(pass *p, module *m, lq_err *err) {
     lq_matrix x = {.w = &m->src, .dev = p->dev, .q = raw.q, .scale = raw.scale, .zero = raw.zero, .tick = heard, .arg = p};
     if (!lq_quantize_matrix(&it->recipe, &x, err)) return false;
     m->error = x.error, m->norm = x.norm, m->max_error = x.max_error;
-    m->out = (lq_weight){.type = x.type, .layout = LQ_ANY, .n = it->slot.n, .k = it->slot.k, .q = raw.q, .scale = raw.scale, .zero = raw.zero};
+    m->out = (lq_weight){.type = x.type, .layout = LQ_ANY, .n = it->slot.n, .k = it->slot.k, .q = raw.q, .scale = raw.scale, .zero = raw.zero,
+                         .table = lq_wtype_table(&x.type)};
     if (p->plan.layout == LQ_ANY || !lq_layout_sizes(p->plan.layout, &x.type, it->slot.n, it->slot.k, &laid)) return true;
     lay_out(behind, &laid, false, &packed);
     lq_pack(&m->out, p->plan.layout, packed, p->dev->pool);

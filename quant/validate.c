@@ -43,6 +43,25 @@ static float scale_of(const lq_weight *w, int64_t row, int64_t g) {
     return fabsf(s);
 }
 
+static double largest(const lq_weight *w) {
+    double top = 0;
+    for (int i = 0; i < 1 << w->type.bits; i++) top = fmax(top, fabs((double)w->table[i]));
+    return top;
+}
+// The widest step of a table, its ends and their mirrors taken in: no number that is scaled to it is further from its nearest value.
+static double widest_gap(const lq_weight *w) {
+    const double top = largest(w);
+    double gap = 0;
+    for (int i = -1; i < 1 << w->type.bits; i++) {
+        const double from = i < 0 ? -top : (double)w->table[i];
+        double next = top;
+        for (int j = 0; j < 1 << w->type.bits; j++)
+            if ((double)w->table[j] > from) next = fmin(next, (double)w->table[j]);
+        gap = fmax(gap, next - from);
+    }
+    return gap;
+}
+
 // How far rounding to the nearest may move an element w of a group: a step, and what rounding the scale adds at the group's ends. A
 // denormal scale is off by half of the least number of its type, times the largest code.
 typedef struct reach { double step, share; } reach; // step + share * |w|
@@ -61,6 +80,7 @@ static reach group_reach(const lq_weight *q, int64_t row, int64_t g, const float
         const double s = t->rows > 1 ? (double)scale_of(q, row, g) : top / (e5m2 ? 57344 : 448);
         return (reach){1.25 * s * (e5m2 ? 0x1p-17 : 0x1p-10) + codes * least, 1.25 * (e5m2 ? 0x1p-3 : 0x1p-4)};
     }
+    if (t->kind == LQ_W_TABLE) return (reach){1.25 * widest_gap(q) * (t->rows > 1 ? (double)scale_of(q, row, g) : top / largest(q)) + codes * least, 0};
     double step = t->asym ? (hi - lo) / ((1 << t->bits) - 1) : top / (1 << (t->bits - 1));
     if (t->rows > 1) step = (double)scale_of(q, row, g);
     return (reach){1.25 * step + codes * least, 0};

@@ -217,6 +217,21 @@ def architectures():
         check(code == 0, f"{name}: does not run: {line}")
 
 
+def schemes():
+    """Types that say what activations become, and a named codebook: written, validated, run; a scale that must be measured is refused."""
+    global skipped
+    for i, text in enumerate(("int8 row sym f32 act i8 row", "e4m3 row f32 act e4m3 row", "int8 g128 asym f16 act i8 g128", "fp4 g64 f16", "e4m3 g128 r128 f32")):
+        code, line, _ = run("quantize", "-q", demo, f"act{i}.lq", "--type", text)
+        check(code == 0 and json.load(open(f"act{i}.lq.report.json"))["modules"][1]["type"] == text, f"{text}: {line}")
+        code, line, out = run("run", "-q", "-n", 8, f"act{i}.lq", "Once upon a time")
+        if "no kernel for" in line:
+            skipped += 1
+            print(f"SKIPPED: {text} is written; {line}")
+        else:
+            check(code == 0 and out.startswith(" there was"), f"{text}: {line} {out}")
+    refused([demo, "act.lq", "--type", "int8 row sym f32 act i8 tensor"], 1, "statistics of activations")
+
+
 def odd_numbers():
     """Random recipes on weights that are ordinary, tiny, huge, denormal: what lq writes it accepts."""
     rng = random.Random(5)
@@ -230,7 +245,7 @@ def odd_numbers():
                 size = np.float32(10.0) ** numbers.choice([0, 0, -38.5, -40, -42, -44, -6, 30], (t[n].shape[0], 1)).astype(np.float32)
                 t[n] = (t[n] * size).astype(np.float32)
         st.write(model + "/model.safetensors", t, rng.choice(["F32", "BF16"]))
-        head = rng.choice(["int2", "int3", "int4", "int4", "int5", "int8", "e4m3", "e5m2"])
+        head = rng.choice(["int2", "int3", "int4", "int4", "int5", "int8", "e4m3", "e5m2", "fp4"])
         words = [head, rng.choice(["g16", "g32", "g128", "row"] + (["tensor", "g32 r16"] if head[0] == "e" else []))]
         if head[0] == "i":
             words.append(rng.choice(["sym", "asym"]))
@@ -243,7 +258,7 @@ def odd_numbers():
 
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
-    for part in (places, reports, failures, changed_shard, kept_tensors, interrupt, architectures, odd_numbers):
+    for part in (places, reports, failures, changed_shard, kept_tensors, interrupt, architectures, schemes, odd_numbers):
         part()
     os.chdir("/")
 print(f"{passed} passed, {failed} failed, {skipped} skipped")
