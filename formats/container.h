@@ -80,6 +80,8 @@ bool lq_safetensors_read(lq_shard *s, lq_err *err);
 // lqfile.c: the conventions of .lq on top. Wants the tensors in the order of their bytes.
 bool lq_lqfile_read(lq_shard *s, lq_err *err);
 // Type and size of the weight w->name from its text in lq.types.
+enum { LQ_TYPED_TEXT = LQ_WTYPE_TEXT + 64 };
+void lq_typed_name(const lq_typed *w, char *buf, size_t size); // what lq.types says
 bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err);
 
 // The layout that a coded weight of a file has: the file's where the type has a form in it, else any.

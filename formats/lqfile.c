@@ -180,10 +180,10 @@ static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const
     bool same = t->type == p->type && t->rank == p->rank;
     for (int d = 0; d < p->rank && same; d++) same = t->shape[d] == p->shape[d];
     if (same) return true;
-    char name[64];
-    lq_wtype_name(&w->type, name, sizeof name);
-    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: part %s is %s of %zu bytes, which is not the shape for %s %lldx%lld", s->path,
-                   w->name, lq_part_suffix(i), lq_dtypes[t->type].name, t->bytes, name, (long long)w->n, (long long)w->k);
+    char name[LQ_TYPED_TEXT];
+    lq_typed_name(w, name, sizeof name);
+    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: part %s is %s of %zu bytes, which is not the shape for %s", s->path, w->name,
+                   lq_part_suffix(i), lq_dtypes[t->type].name, t->bytes, name);
 }
 
 // Gives each tensor that is a weight's part its place among that weight's. What else has such a name is found where shards are joined.
@@ -202,7 +202,7 @@ static void parts_find(const lq_shard *s, const lq_tensor *(*part)[LQ_PARTS]) {
 static bool weight_check(const lq_shard *s, const lq_typed *w, const lq_tensor *const *part, lq_err *err) {
     lq_weight of = {.type = w->type, .layout = w->layout, .n = w->n, .k = w->k};
     lq_part_form form;
-    if (!lq_part_of(LQ_PART_Q, &of, 0, &form))
+    if (!lq_part_of(LQ_PART_Q, &of, w->count, &form))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: a size or type that cannot be", s->path, w->name);
     if (lq_shard_find(s, w->name)) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is there both plain and coded", s->path, w->name);
     const lq_tensor *cols = part[LQ_PART_OUTLIER_COLS], *vals = part[LQ_PART_OUTLIER_W];
@@ -211,33 +211,36 @@ static bool weight_check(const lq_shard *s, const lq_typed *w, const lq_tensor *
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: outlier columns and values do not go together", s->path, w->name);
     of.outliers = (int32_t)count;
     for (lq_part_id i = 0; i < LQ_PARTS; i++)
-        if (lq_part_of(i, &of, 0, &form) && !part_check(s, w, i, part[i], &form, err)) return false;
+        if (lq_part_of(i, &of, w->count, &form) && !part_check(s, w, i, part[i], &form, err)) return false;
     return true;
 }
 
-// "<type> <n>x<k>", in exactly the form that a writer gives it.
+void lq_typed_name(const lq_typed *w, char *buf, size_t size) {
+    char type[LQ_WTYPE_TEXT], count[24] = "";
+    lq_wtype_name(&w->type, type, sizeof type);
+    if (w->count) snprintf(count, sizeof count, "%lldx", (long long)w->count);
+    snprintf(buf, size, "%s %s%lldx%lld", type, count, (long long)w->n, (long long)w->k);
+}
+
+// "<type> <n>x<k>" or "<type> <count>x<n>x<k>", in exactly the form that a writer gives it.
 bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err) {
-    char type[96], again[128];
+    char type[96], again[LQ_TYPED_TEXT];
     const char *cut = strrchr(text, ' ');
-    long long n, k;
-    int end = 0;
-    bool ok = cut && (size_t)(cut - text) < sizeof type && sscanf(cut, " %18lldx%18lld%n", &n, &k, &end) == 2;
-    ok = ok && cut[end] == 0 && n > 0 && k > 0;
+    long long size[3];
+    int end[3] = {0, 0, 0};
+    bool ok = cut && (size_t)(cut - text) < sizeof type;
+    const int got = ok ? sscanf(cut, " %18lldx%18lld%nx%18lld%n", &size[0], &size[1], &end[1], &size[2], &end[2]) : 0;
+    ok = got >= 2 && cut[end[got - 1]] == 0;
+    for (int i = 0; i < got && ok; i++) ok = size[i] > 0 && size[i] <= INT32_MAX;
     if (ok) {
         memcpy(type, text, (size_t)(cut - text));
         type[cut - text] = 0;
+        w->count = got == 3 ? size[0] : 0, w->n = size[got - 2], w->k = size[got - 1];
         ok = lq_wtype_parse(type, &w->type, NULL) && w->type.kind != LQ_W_PLAIN;
     }
-    if (ok) {
-        lq_wtype_name(&w->type, type, sizeof type);
-        snprintf(again, sizeof again, "%s %lldx%lld", type, n, k);
-        ok = !strcmp(again, text);
-    }
-    if (!ok)
-        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: type \"%.100s\", expected one like \"int4 g128 sym f16 4096x11008\"", path,
-                       w->name, text);
-    w->n = n, w->k = k;
-    return true;
+    if (ok) lq_typed_name(w, again, sizeof again);
+    return (ok && !strcmp(again, text)) ||
+           lq_fail(err, LQ_E_FORMAT, "%s: weight %s: type \"%.100s\", expected one like \"int4 g128 sym f16 4096x11008\"", path, w->name, text);
 }
 
 static bool weights_check(lq_shard *s, lq_err *err) {

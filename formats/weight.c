@@ -80,20 +80,74 @@ static bool act_check(const lq_ckpt *c, const char *name, const lq_weight *w, lq
            lq_fail(err, LQ_E_FORMAT, "%s: weight %s: act_zero is %d, expected -128 to 127", c->path, name, *w->act_zero);
 }
 
-static bool coded_bind(const lq_ckpt *c, const lq_typed *w, lq_weight *out, lq_err *err) {
+// A part of `count` matrices, each at a multiple of 64: as it lies, or a copy with room between them. *stride: from one to the next.
+static bool spaced(const lq_ckpt *c, const lq_tensor *t, int64_t count, size_t *stride, const void **out, lq_err *err) {
+    const size_t bytes = t->bytes / (size_t)count;
+    size_t all;
+    *stride = bytes;
+    if (count == 1 || bytes % LQ_ALIGN == 0) return aligned(c, t, LQ_ALIGN, out, err); // files align the first; memory of others may not
+    if (!lq_align_size(bytes, LQ_ALIGN, stride) || !lq_mul_size(*stride, (size_t)count, &all)) return no_memory(c, t->name, t->bytes, err);
+    lq_ckpt *m = (lq_ckpt *)(uintptr_t)c;
+    pthread_mutex_lock(&m->lock);
+    kept *k = m->kept;
+    while (k && (k->key != t->data || k->n != all || k->picked)) k = k->next;
+    if (!k && (k = lq_kept_new(all))) {
+        for (int64_t i = 0; i < count; i++) memcpy(k->data + (size_t)i * *stride, (const char *)t->data + (size_t)i * bytes, bytes);
+        k->next = m->kept, k->key = t->data, k->keyed = t->bytes;
+        m->kept = k;
+    }
+    pthread_mutex_unlock(&m->lock);
+    if (!k) return no_memory(c, t->name, all, err);
+    *out = k->data;
+    return true;
+}
+
+// Matrices first .. first + n of a coded weight.
+static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t first, int64_t n, lq_weight *out, lq_err *err) {
     char full[LQ_NAME + 16];
-    *out = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k, .table = lq_wtype_table(&w->type)};
+    const int64_t count = w->count ? w->count : 1;
+    for (int64_t e = 0; e < n; e++)
+        out[e] = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k, .table = lq_wtype_table(&w->type)};
     for (lq_part_id i = 0; i < LQ_PARTS; i++) {
         const void *p;
+        size_t stride;
         snprintf(full, sizeof full, "%s%s", w->name, lq_part_suffix(i));
         const lq_tensor *t = lq_ckpt_find(c, full);
         if (!t) continue;
-        if (!aligned(c, t, LQ_ALIGN, &p, err)) return false; // files do align them; memory that somebody else gave may not
-        lq_part_set(i, out, p);
-        if (i == LQ_PART_OUTLIER_COLS) out->outliers = (int32_t)t->shape[t->rank - 1];
+        if (!spaced(c, t, count, &stride, &p, err)) return false;
+        for (int64_t e = 0; e < n; e++) {
+            lq_part_set(i, &out[e], (const char *)p + (size_t)(first + e) * stride);
+            if (i == LQ_PART_OUTLIER_COLS) out[e].outliers = (int32_t)t->shape[t->rank - 1];
+        }
     }
-    return act_check(c, w->name, out, err) && (!out->perm || columns_check(c, w->name, "perm", out->perm, w->k, w->k, err)) &&
-           (!out->outliers || columns_check(c, w->name, "outlier_cols", out->outlier, out->outliers, w->k, err));
+    bool ok = true;
+    for (int64_t e = 0; e < n && ok; e++)
+        ok = act_check(c, w->name, &out[e], err) && (!out[e].perm || columns_check(c, w->name, "perm", out[e].perm, w->k, w->k, err)) &&
+             (!out[e].outliers || columns_check(c, w->name, "outlier_cols", out[e].outlier, out[e].outliers, w->k, err));
+    return ok;
+}
+
+static bool typed_fits(const lq_ckpt *c, const lq_typed *w, int64_t count, int64_t n, int64_t k, lq_err *err) {
+    if (w->count == count && w->n == n && w->k == k) return true;
+    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is %s, expected %s", c->path, w->name,
+                   shape_text(w->count ? 3 : 2, w->count ? (int64_t[]){w->count, w->n, w->k} : (int64_t[]){w->n, w->k}).p,
+                   shape_text(count ? 3 : 2, count ? (int64_t[]){count, n, k} : (int64_t[]){n, k}).p);
+}
+
+bool lq_ckpt_stack(const lq_ckpt *c, const char *name, int count, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
+    const lq_tensor *t = lq_ckpt_find(c, name);
+    const lq_typed *w = t ? NULL : lq_ckpt_typed(c, name);
+    if (!t && !w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, name);
+    if (w) return typed_fits(c, w, count, n, k, err) && coded_bind(c, w, 0, count, out, err);
+    if (!number_check(c, t, err)) return false;
+    if (t->rank != 3 || count < 1 || t->shape[0] != count || t->shape[1] != n || t->shape[2] != k)
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s", c->path, name, shape_text(t->rank, t->shape).p,
+                       shape_text(3, (int64_t[]){count, n, k}).p);
+    const void *p;
+    if (!aligned(c, t, lq_dtype_size(t->type), &p, err)) return false;
+    for (int i = 0; i < count; i++)
+        out[i] = (lq_weight){.type = plain_type(t->type), .n = n, .k = k, .q = (const char *)p + (size_t)i * (t->bytes / (size_t)count)};
+    return true;
 }
 
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
@@ -101,10 +155,7 @@ bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq
     if (t) return plain_bind(c, t, n, k, out, err);
     const lq_typed *w = lq_ckpt_typed(c, name);
     if (!w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, name);
-    if (w->n != n || w->k != k)
-        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is %lldx%lld, expected %lldx%lld", c->path, name, (long long)w->n,
-                       (long long)w->k, (long long)n, (long long)k);
-    return coded_bind(c, w, out, err);
+    return typed_fits(c, w, 0, n, k, err) && coded_bind(c, w, 0, 1, out, err);
 }
 
 // --- rows of a tensor ---
@@ -139,8 +190,10 @@ static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k
     *s = (source){.rank = 0};
     if (!t && !w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, p->name);
     if (w) {
-        s->shape[0] = w->n, s->shape[1] = w->k, s->rank = 2;
-        return (k && !front) ? coded_bind(c, w, &s->w, err) : pick_refuse(c, p, s, n, k, err);
+        if (w->count) s->shape[s->rank++] = w->count;
+        s->shape[s->rank++] = w->n, s->shape[s->rank++] = w->k;
+        if (!k || w->count != p->stack || p->at < 0 || (front && p->at >= p->stack)) return pick_refuse(c, p, s, n, k, err);
+        return coded_bind(c, w, front ? p->at : 0, 1, &s->w, err);
     }
     s->rank = t->rank < 4 ? t->rank : 4;
     memcpy(s->shape, t->shape, (size_t)s->rank * sizeof *s->shape);

@@ -35,6 +35,18 @@ typedef struct pair { char *key, *value; } pair;
 typedef struct span { const uint8_t *p; size_t from, to; } span; // bytes of the data that are mapped
 typedef struct block { char *note; size_t entries, types, end, journal_end; } block;
 
+// A stack that is being written: its entries are there from the first matrix on, their checksums when the last one is.
+typedef struct stack {
+    char name[LQ_NAME];
+    lq_typed of;
+    lq_layout layout;
+    int32_t outliers;
+    int64_t put;
+    bool open, there; // there: the interrupted run wrote it
+    size_t first, entry[LQ_PARTS], bytes[LQ_PARTS]; // entries: the first one, padding included, and of each part; 0 bytes: no such part
+    XXH64_state_t *sum[LQ_PARTS];
+} stack;
+
 struct lq_writer {
     lq_writer_opts o;
     char *out, *fingerprint, *folder, *data_path, *journal_path;
@@ -51,6 +63,7 @@ struct lq_writer {
     size_t types, type_cap, metas, meta_cap;
     block *block;        // [blocks], the first `resumed` found by a resume
     size_t blocks, block_cap, resumed;
+    stack stack;
     lq_text pending;     // journal lines of the block that is being written
     span *span;          // [spans] for reading back
     size_t spans, span_cap;
@@ -526,6 +539,11 @@ static bool name_check(const lq_writer *w, const char *name, lq_err *err) {
     return ok || lq_fail(err, LQ_E_USAGE, "%s: \"%.100s\" cannot be a tensor's name", w->out, name);
 }
 
+static bool stack_over(const lq_writer *w, lq_err *err) {
+    return !w->stack.open || lq_fail(err, LQ_E_USAGE, "%s: weight %s: %lld of its %lld matrices are there", w->out, w->stack.name,
+                                     (long long)w->stack.put, (long long)w->stack.of.count);
+}
+
 static bool same_tensor(const lq_tensor *a, lq_dtype type, int rank, const int64_t *shape) {
     if (a->type != type || a->rank != rank) return false;
     for (int i = 0; i < rank; i++)
@@ -552,16 +570,17 @@ static bool entry_write(lq_writer *w, entry *e, const char *name, const void *da
     if (!sum_of(w, data, e->t.bytes, &e->sum, err)) return false;
     if (!bytes_write(w, w->data, w->data_path, data, e->t.bytes, w->at, err)) return false;
     if (!entry_push(w, e, name)) return w->failed = true, no_memory(w, err);
-    journal_tensor(w, e, name);
+    if (!w->stack.open) journal_tensor(w, e, name); // in a stack, when all of it is there
     w->at += e->t.bytes;
     return true;
 }
 
-static bool pad_write(lq_writer *w, size_t to, lq_err *err) {
+// Zeros up to where a tensor of so many bytes may begin.
+static bool pad_write(lq_writer *w, size_t bytes, lq_err *err) {
     static const char zeros[LQ_ALIGN_PAGE];
-    size_t gap = (to - w->at % to) % to;
-    if (!gap) return true;
+    const size_t to = bytes >= LQ_ALIGN_PAGE ? LQ_ALIGN_PAGE : LQ_ALIGN, gap = (to - w->at % to) % to;
     char name[40];
+    if (!gap) return true;
     snprintf(name, sizeof name, LQ_PAD_PREFIX "%zu", w->pads);
     entry e = {.t = {.type = LQ_U8, .rank = 1, .shape = {(int64_t)gap}, .bytes = gap}, .again = true};
     return entry_write(w, &e, name, zeros, err);
@@ -569,7 +588,7 @@ static bool pad_write(lq_writer *w, size_t to, lq_err *err) {
 
 bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, const int64_t *shape, const void *data, lq_err *err) {
     if (w->failed) return lq_fail(err, LQ_E_IO, "%s: an earlier write failed", w->out);
-    if (!name_check(w, name, err)) return false;
+    if (!name_check(w, name, err) || !stack_over(w, err)) return false;
     if ((int)type < 0 || type >= LQ_DTYPES || !lq_dtypes[type].safetensors || rank < 0 || rank > LQ_RANK)
         return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: a type or rank that safetensors does not have", w->out, name);
     entry e = {.t = {.type = type, .rank = rank, .bytes = lq_dtype_size(type)}, .again = true};
@@ -587,16 +606,15 @@ bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, cons
     if (old) return old->again = true;
     if (!data && e.t.bytes) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: no data", w->out, name);
     if (!room_take(w, lq_writer_entry_room(name), err)) return false;
-    if (!w->o.plain && !pad_write(w, e.t.bytes >= LQ_ALIGN_PAGE ? LQ_ALIGN_PAGE : LQ_ALIGN, err)) return false;
+    if (!w->o.plain && !pad_write(w, e.t.bytes, err)) return false;
     return entry_write(w, &e, name, data ? data : "", err);
 }
 
 // To be said once all parts are there.
-static bool type_add(lq_writer *w, const char *name, const lq_weight *q, lq_err *err) {
-    char type[64], text[128];
+static bool type_add(lq_writer *w, const char *name, const lq_typed *of, lq_err *err) {
+    char text[LQ_TYPED_TEXT];
     entry *codes = codes_find(w, name);
-    lq_wtype_name(&q->type, type, sizeof type);
-    snprintf(text, sizeof text, "%s %lldx%lld", type, (long long)q->n, (long long)q->k);
+    lq_typed_name(of, text, sizeof text);
     if (codes->type) {
         const char *old = w->type[codes->type - 1].value;
         return !strcmp(old, text) || lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is \"%s\", the interrupted run wrote \"%s\"", w->out, name,
@@ -639,11 +657,117 @@ bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err
         snprintf(full, sizeof full, "%s%s", name, lq_part_suffix(i));
         if (!lq_writer_add(w, full, form.type, form.rank, form.shape, data, err)) return false;
     }
-    return type_add(w, name, q, err);
+    return type_add(w, name, &(lq_typed){.type = q->type, .n = q->n, .k = q->k}, err);
+}
+
+// --- stacks ---
+
+bool lq_writer_stack(lq_writer *w, const char *name, const lq_wtype *t, int count, int64_t n, int64_t k, lq_err *err) {
+    const bool plain = t->kind == LQ_W_PLAIN;
+    lq_weight like = {.type = *t, .layout = lq_layout_in(file_layout(w), t, n, k), .n = n, .k = k};
+    lq_weight_size size;
+    if (w->failed) return lq_fail(err, LQ_E_IO, "%s: an earlier write failed", w->out);
+    if (!stack_over(w, err) || !name_check(w, name, err) || !(plain || weight_check(w, name, &like, err))) return false;
+    if (count < 1 || !lq_layout_sizes(like.layout, t, n, k, &size))
+        return lq_fail(err, LQ_E_USAGE, "%s: weight %s: %d matrices of %lldx%lld cannot be", w->out, name, count, (long long)n, (long long)k);
+    const entry *old = plain ? entry_find(w, name) : codes_find(w, name);
+    if (old && old->again) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: added twice", w->out, name);
+    stack *s = &w->stack;
+    *s = (stack){.of = {.type = *t, .n = n, .k = k, .count = count}, .layout = like.layout, .there = old != NULL, .first = w->entries};
+    memcpy(s->name, name, strlen(name) + 1);
+    if (old && plain && !same_tensor(&old->t, t->elem, 3, (int64_t[]){count, n, k}))
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: the interrupted run wrote another type or shape", w->out, name);
+    return s->open = !old || plain || type_add(w, name, &s->of, err);
+}
+
+// Name and form of part i; false: matrices like this one have no such part.
+static bool stack_part(const stack *s, int i, const lq_weight *q, char full[LQ_NAME + 16], lq_part_form *form) {
+    const bool plain = q->type.kind == LQ_W_PLAIN;
+    snprintf(full, LQ_NAME + 16, "%s%s", s->name, plain ? "" : lq_part_suffix((lq_part_id)i));
+    if (plain) {
+        *form = (lq_part_form){q->type.elem, 3, {s->of.count, q->n, q->k}, (size_t)q->n * (size_t)q->k * lq_dtype_size(q->type.elem)};
+        return i == LQ_PART_Q;
+    }
+    return lq_part_of((lq_part_id)i, q, s->of.count, form) && (lq_part_get((lq_part_id)i, q) || lq_part_needed((lq_part_id)i, &q->type));
+}
+
+// The first matrix shows which parts there are: their places are taken.
+static bool stack_begin(lq_writer *w, const lq_weight *q, lq_err *err) {
+    stack *s = &w->stack;
+    lq_part_form form;
+    char full[LQ_NAME + 16];
+    s->outliers = q->outliers;
+    for (int i = 0; i < LQ_PARTS; i++) {
+        if (!stack_part(s, i, q, full, &form)) continue;
+        s->bytes[i] = form.bytes;
+        entry *old = entry_find(w, full);
+        if (old) old->again = true;
+        if (s->there) continue;
+        if (old) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: added twice", w->out, full);
+        if (!name_check(w, full, err) || !room_take(w, lq_writer_entry_room(full), err)) return false;
+        entry e = {.t = {.type = form.type, .rank = form.rank}, .again = true};
+        memcpy(e.t.shape, form.shape, sizeof form.shape);
+        if (!lq_mul_size(form.bytes, (size_t)s->of.count, &e.t.bytes) || e.t.bytes > INT64_MAX / 2)
+            return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: a shape that cannot be", w->out, full);
+        if (!w->o.plain && !pad_write(w, e.t.bytes, err)) return false;
+        e.at = w->at, s->entry[i] = w->entries;
+        if (!(s->sum[i] = XXH64_createState()) || !entry_push(w, &e, full)) return no_memory(w, err);
+        XXH64_reset(s->sum[i], 0);
+        w->at += e.t.bytes;
+    }
+    return true;
+}
+
+static bool stack_end(lq_writer *w, lq_err *err) {
+    stack *s = &w->stack;
+    for (int i = 0; i < LQ_PARTS; i++) {
+        if (!s->sum[i]) continue;
+        w->entry[s->entry[i]].sum = XXH64_digest(s->sum[i]);
+        XXH64_freeState(s->sum[i]);
+        s->sum[i] = NULL;
+    }
+    for (size_t i = s->first; i < w->entries; i++) journal_tensor(w, &w->entry[i], w->entry[i].t.name);
+    s->open = false;
+    return s->of.type.kind == LQ_W_PLAIN || type_add(w, s->name, &s->of, err);
+}
+
+static bool stack_write(lq_writer *w, const lq_weight *q, lq_err *err) {
+    stack *s = &w->stack;
+    char full[LQ_NAME + 16];
+    lq_part_form form;
+    if (!s->put && !stack_begin(w, q, err)) return false;
+    for (int i = 0; i < LQ_PARTS; i++) {
+        const bool has = stack_part(s, i, q, full, &form);
+        const void *data = q->type.kind == LQ_W_PLAIN ? q->q : lq_part_get((lq_part_id)i, q);
+        if (has != (s->bytes[i] != 0) || (has && (form.bytes != s->bytes[i] || !data)))
+            return lq_fail(err, LQ_E_USAGE, "%s: weight %s: matrix %lld %s %s, unlike the first", w->out, s->name, (long long)s->put,
+                           has && data ? "has its own" : "has no", lq_part_suffix((lq_part_id)i) + 1);
+        if (!has || s->there) continue;
+        XXH64_update(s->sum[i], data, form.bytes);
+        if (!bytes_write(w, w->data, w->data_path, data, form.bytes, w->entry[s->entry[i]].at + (size_t)s->put * form.bytes, err)) return false;
+    }
+    return ++s->put < s->of.count || stack_end(w, err);
+}
+
+bool lq_writer_stack_put(lq_writer *w, const lq_weight *q, lq_err *err) {
+    const stack *s = &w->stack;
+    if (w->failed) return lq_fail(err, LQ_E_IO, "%s: an earlier write failed", w->out);
+    if (!s->open) return lq_fail(err, LQ_E_USAGE, "%s: there is no stack that wants a matrix", w->out);
+    if (!lq_wtype_equal(&q->type, &s->of.type) || q->layout != s->layout || q->n != s->of.n || q->k != s->of.k || (s->put && q->outliers != s->outliers)) {
+        char got[LQ_TYPED_TEXT], want[LQ_TYPED_TEXT];
+        lq_typed_name(&(lq_typed){.type = q->type, .n = q->n, .k = q->k}, got, sizeof got);
+        lq_typed_name(&(lq_typed){.type = s->of.type, .n = s->of.n, .k = s->of.k}, want, sizeof want);
+        return lq_fail(err, LQ_E_USAGE, "%s: weight %s: matrix %lld is %s in layout %s with %d outlier columns, expected %s in layout %s with %d", w->out,
+                       s->name, (long long)s->put, got, lq_layout_names[q->layout], q->outliers, want, lq_layout_names[s->layout], s->outliers);
+    }
+    if (stack_write(w, q, err)) return true;
+    w->failed = true; // a stack with a gap cannot be gone on with
+    return false;
 }
 
 bool lq_writer_block(lq_writer *w, const char *note, lq_err *err) {
     if (w->failed) return lq_fail(err, LQ_E_IO, "%s: an earlier write failed", w->out);
+    if (!stack_over(w, err)) return false;
     if (fdatasync(w->data)) return io_fail(w, w->data_path, "cannot be synced", err);
     journal_strings(&w->pending, "b", note ? note : "", NULL, w->at);
     bool ok = journal_append(w, &w->pending, err);
@@ -832,7 +956,7 @@ static bool file_publish(lq_writer *w, lq_err *err) {
 
 bool lq_writer_commit(lq_writer *w, lq_writer_check *check, void *arg, lq_err *err) {
     if (w->failed || w->done) return lq_fail(err, LQ_E_IO, "%s: %s", w->out, w->done ? "is committed already" : "an earlier write failed");
-    if (!header_write(w, err)) return false;
+    if (!stack_over(w, err) || !header_write(w, err)) return false;
     if (ftruncate(w->data, (off_t)w->at) || fsync(w->data)) return io_fail(w, w->data_path, "cannot be synced", err);
     lq_ckpt *c;
     if (!lq_ckpt_open(w->data_path, &c, err)) return lq_fail_in(err, "what was written does not open");
@@ -856,6 +980,7 @@ void lq_writer_close(lq_writer *w, bool discard) {
     if (w->data >= 0) close(w->data);
     if (w->journal >= 0) close(w->journal);
     entries_cut(w, 0, 0);
+    for (int i = 0; i < LQ_PARTS; i++) XXH64_freeState(w->stack.sum[i]);
     for (size_t i = 0; i < w->metas; i++) free(w->meta[i].key), free(w->meta[i].value);
     for (size_t i = 0; i < w->blocks; i++) free(w->block[i].note);
     free(w->entry);

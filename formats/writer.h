@@ -27,7 +27,7 @@ bool lq_out_name_check(const char *out, lq_err *err);
 bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err);
 // The most header bytes that a tensor of this name and its checksum can take, or a weight: its type and all parts that it may have.
 size_t lq_writer_entry_room(const char *name);
-size_t lq_writer_weight_room(const char *name, const lq_wtype *t);
+size_t lq_writer_weight_room(const char *name, const lq_wtype *t); // of a stack too
 
 bool lq_writer_meta(lq_writer *w, const char *key, const char *value, lq_err *err);
 // Adds a tensor. After a resume, one that the journal holds is skipped (its bytes are already there).
@@ -35,6 +35,11 @@ bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, cons
 // Adds a whole weight: a plain one as the tensor `name`; of a coded one the type and every part that is there, as name.q,
 // name.scale ... in the shapes of its layout. The file's layout is the metadata "lq.layout", to be given before ("any" if not).
 bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err *err);
+// A stack: `count` matrices of one type and shape under one name, whose parts lie one behind the other. Each is put as it is made, in
+// their order, in the layout that the type has in this file; nothing is buffered, and nothing else may be added before the last. All
+// have the same parts. After a resume that holds the stack, they are skipped.
+bool lq_writer_stack(lq_writer *w, const char *name, const lq_wtype *t, int count, int64_t n, int64_t k, lq_err *err);
+bool lq_writer_stack_put(lq_writer *w, const lq_weight *q, lq_err *err);
 // Ends a block: everything added so far is on disk before the journal says so.
 bool lq_writer_block(lq_writer *w, const char *note /* kept for resume, one line */, lq_err *err);
 // A weight or a plain matrix or vector that was written whole, in this run or before a resume, bound as lq_ckpt_weight binds it

@@ -106,6 +106,8 @@ def safetensors_seeds():
                         ("w.act_zero", "I32", [1], struct.pack("<i", -3)), ("w.perm", "I32", [32], struct.pack("<32i", *range(31, -1, -1))),
                         ("w.outlier_cols", "I32", [2], struct.pack("<2i", 3, 30)), ("w.outlier_w", "BF16", [2, 2], raw(8, 4))],
                        {"w": "int8 row sym f32 act i8 tensor asym 2x32"})
+    yield "lq_stack", lq([("w.q", "U8", [3, 2, 8], raw(48, 1)), ("w.scale", "F16", [3, 2, 1], raw(12, 2)), ("w.perm", "I32", [3, 16], struct.pack("<48i", *(list(range(16)) * 3))),
+                          ("p", "BF16", [2, 3, 5], raw(60, 3))], {"w": "int4 g16 sym f16 3x2x16"})
     yield "lq_fp8", lq([("w.q", "F8_E4M3", [3, 16], raw(48, 1)), ("w.scale", "F32", [2, 1], raw(8, 2)), ("big", "BF16", [2100], raw(4200, 9))], {"w": "e4m3 g16 r2 f32 3x16"})
     yield "lq_x86", lq([("w.q", "U8", [2, 256], raw(512, 1)), ("w.scale", "F16", [2, 1, 16], raw(64, 2)), ("v.q", "U8", [1, 2048], raw(2048, 7)),
                         ("v.scale", "F16", [1, 1, 16], raw(32, 2)), ("v.zero", "U8", [1, 1, 16], raw(16, 3))],

@@ -85,16 +85,40 @@ static inline lq_weight make_weight(int i, make_buffers *b) {
     return w;
 }
 
+// The e-th matrix of a stack of such weights: other codes, scales, columns and factors than the first.
+enum { MAKE_STACK = 3 };
+static inline lq_weight make_matrix(int i, int e, make_buffers *b) {
+    const lq_weight w = make_weight(i, b);
+    for (size_t j = 0; j < sizeof b->q; j++) b->q[j] = (uint8_t)((b->q[j] + 17 * e) % 126);
+    memmove(b->scale, b->scale + 4 * e, sizeof b->scale - 4 * (size_t)e);
+    for (int j = 0; j < MAKE_K; j++) b->perm[j] = (b->perm[j] + e) % MAKE_K, b->smooth[j] += (float)e;
+    for (int j = 0; j < 16; j++) b->table[j] *= (float)(e + 1);
+    b->cols[0] += e, b->cols[1] += e, b->act_scale[0] *= (float)(e + 1), b->act_zero[0] += e;
+    return w;
+}
+
+static inline bool make_stack(lq_writer *w, const char *name, int i, lq_err *err) {
+    static make_buffers b;
+    const lq_weight like = make_weight(i, &b);
+    bool ok = lq_writer_stack(w, name, &like.type, MAKE_STACK, MAKE_N, MAKE_K, err);
+    for (int e = 0; e < MAKE_STACK && ok; e++) {
+        const lq_weight q = make_matrix(i, e, &b);
+        ok = lq_writer_stack_put(w, &q, err);
+    }
+    return ok;
+}
+
 static inline size_t make_room(void) {
     static make_buffers b;
     size_t room = 1000;
-    char name[64];
-    for (int i = 0; i < MAKE_BLOCKS + MAKE_FEATURES + 2; i++)
-        for (int j = 0; j < MAKE_FEATURES; j++) {
-            snprintf(name, sizeof name, "model.layers.%d.w%d", i, j);
-            const lq_weight w = make_weight(j, &b);
-            room += lq_writer_entry_room(name) + lq_writer_weight_room(name, &w.type);
-        }
+    char name[64] = "model.layers.2.experts";
+    const lq_weight stack = make_weight(1, &b);
+    room += lq_writer_weight_room(name, &stack.type);
+    for (int i = 0; i < MAKE_FEATURES; i++) {
+        const lq_weight w = make_weight(i, &b);
+        snprintf(name, sizeof name, "model.layers.%d.w0", i);
+        room += lq_writer_weight_room(name, &w.type) + lq_writer_entry_room(name); // and a norm or a side file
+    }
     return room;
 }
 
@@ -118,6 +142,7 @@ static inline bool make_block(lq_writer *w, int i, lq_err *err) {
         ok = ok && lq_writer_add(w, "lq.file/tokenizer.json", LQ_U8, 1, (int64_t[]){2}, "{}", err);
         ok = ok && lq_writer_add(w, "empty", LQ_I64, 2, (int64_t[]){0, 3}, NULL, err);
     }
+    if (i == 2) ok = ok && make_stack(w, "model.layers.2.experts", 1, err);
     snprintf(name, sizeof name, "block %d", i);
     return ok && lq_writer_block(w, name, err);
 }

@@ -225,7 +225,7 @@ static const struct { const char *from, *to, *word; } coded[] = {
     {"int4 g32 sym f16 20x96", "int4 g32 sym f16 0x96", "expected one like"},
     {"int4 g32 sym f16 20x96", "int4 g32 sym f16 20", "expected one like"},
     {"int4 g32 sym f16 20x96", "int4 g32 sym f16 20x96 ", "expected one like"},
-    {"int4 g32 sym f16 20x96", "int4 g32 sym f16 999999999999999999x999999999999999999", "cannot be"},
+    {"int4 g32 sym f16 20x96", "int4 g32 sym f16 999999999999999999x999999999999999999", "type \""},
     {"int4 g32 sym f16 20x96", "bf16 20x96", "expected one like"},
     {"int4 g32 sym f16 20x96", "", "expected one like"},
     {"int4 g32 sym f16 20x96", "%s%n%s%n 20x96", "expected one like"},
@@ -265,6 +265,24 @@ static const struct { const char *from, *to, *word; } coded[] = {
     {"\"model.layers.0.w0.scale\":{\"dtype\":\"F16\"", "\"model.layers.0.w0.scale\":{\"dtype\":\"I16\"", "not the shape"},
     {"\"model.layers.0.w1.perm\":{\"dtype\":\"I32\"", "\"model.layers.0.w1.perm\":{\"dtype\":\"U32\"", "not the shape"},
     {"\"model.layers.0.w1.smooth\":{\"dtype\":\"F32\",\"shape\":[96]", "\"model.layers.0.w1.smooth\":{\"dtype\":\"F32\",\"shape\":[96,1]", "not the shape"},
+    {"asym f16 3x20x96", "asym f16 0x20x96", "type \""},
+    {"asym f16 3x20x96", "asym f16 03x20x96", "type \""},
+    {"asym f16 3x20x96", "asym f16 -3x20x96", "type \""},
+    {"asym f16 3x20x96", "asym f16 3x20x96x1", "type \""},
+    {"asym f16 3x20x96", "asym f16 x20x96", "type \""},
+    {"asym f16 3x20x96", "asym f16 3x20x", "type \""},
+    {"asym f16 3x20x96", "asym f16 3x0x96", "type \""},
+    {"asym f16 3x20x96", "asym f16 4x20x96", "part .q is u8 of 2880 bytes, which is not the shape for int4 g32 asym f16 4x20x96"},
+    {"asym f16 3x20x96", "asym f16 60x96", "is not the shape for int4 g32 asym f16 60x96"},
+    {"asym f16 3x20x96", "asym f16 1x60x96", "not the shape"},
+    {"asym f16 3x20x96", "asym f16 2147483647x20x96", "not the shape"},
+    {"asym f16 3x20x96", "asym f16 2147483648x20x96", "type \""},
+    {"asym f16 3x20x96", "asym f16 2147483647x2147483647x96", "cannot be"},
+    {"asym f16 3x20x96", "asym f16 999999999999999999x1x1", "type \""},
+    {"experts.perm\":{\"dtype\":\"I32\",\"shape\":[3,96]", "experts.perm\":{\"dtype\":\"I32\",\"shape\":[288]", "part .perm"},
+    {"experts.smooth\":{\"dtype\":\"F32\",\"shape\":[3,96]", "experts.smooth\":{\"dtype\":\"F32\",\"shape\":[96,3]", "part .smooth"},
+    {"experts.q\":{\"dtype\":\"U8\",\"shape\":[3,20,48]", "experts.q\":{\"dtype\":\"U8\",\"shape\":[60,48]", "part .q"},
+    {"int4 g32 asym f16 20x96", "int4 g32 asym f16 1x20x96", "not the shape"},
     {"tensor asym 20x96", "tensor 20x96", "part .act_zero,"},
     {"act i8 tensor asym 20x96", "act i8 row 20x96", "part .act_"},
     {"act i8 tensor asym 20x96", "act i8 row asym 20x96", "type \""},
@@ -456,11 +474,18 @@ static void test_flips(blob good) {
     printf("cuts: %zu\n", cuts);
 }
 
+static bool bind(const lq_ckpt *c, const char *name, lq_err *err) {
+    lq_weight w[MAKE_STACK];
+    if (strstr(name, "experts")) return lq_ckpt_stack(c, name, MAKE_STACK, MAKE_N, MAKE_K, w, err);
+    return lq_ckpt_weight(c, name, MAKE_N, MAKE_K, w, err);
+}
+
 // Columns that would be written outside a row, and scales that are none, are found where the weight is bound.
 static void test_columns(blob good) {
     static const struct { const char *part, *weight; int32_t value; } cases[] = {
         {"model.layers.0.w1.perm", "model.layers.0.w1", -1}, {"model.layers.0.w1.perm", "model.layers.0.w1", MAKE_K}, {"model.layers.0.w1.perm", "model.layers.0.w1", 8},
         {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", 50}, {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", INT32_MIN},
+        {"model.layers.2.experts.perm", "model.layers.2.experts", 8},
         {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0}, {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7fc00000},
         {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7f800000}, {"model.layers.3.w1.act_scale", "model.layers.3.w1", (int32_t)0xbf800000},
         {"model.layers.3.w1.act_zero", "model.layers.3.w1", 128}, {"model.layers.3.w1.act_zero", "model.layers.3.w1", -129},
@@ -468,11 +493,10 @@ static void test_columns(blob good) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lq_ckpt *c = NULL;
         lq_err err = {0};
-        lq_weight w;
         int32_t old;
         CHECK(lq_ckpt_open_bytes(good.p, good.n, "evil.safetensors", &c, &err), "%s", err.text);
         const lq_tensor *t = c ? lq_ckpt_find(c, cases[i].part) : NULL;
-        CHECK(t && lq_ckpt_weight(c, cases[i].weight, MAKE_N, MAKE_K, &w, &err), "%s: %s", cases[i].part, err.text);
+        CHECK(t && bind(c, cases[i].weight, &err), "%s: %s", cases[i].part, err.text);
         size_t at = t ? (size_t)((const uint8_t *)t->data - good.p) : 0;
         lq_ckpt_close(c);
         if (!t) continue;
@@ -480,7 +504,7 @@ static void test_columns(blob good) {
         memcpy(good.p + at, &cases[i].value, 4);
         // Opened anew: parts that memory does not align are copied once.
         CHECK(lq_ckpt_open_bytes(good.p, good.n, "evil.safetensors", &c, &err), "%s", err.text);
-        CHECK(!lq_ckpt_weight(c, cases[i].weight, MAKE_N, MAKE_K, &w, &err) && err_good(&err, "evil.safetensors") && strstr(err.text,
+        CHECK(!bind(c, cases[i].weight, &err) && err_good(&err, "evil.safetensors") && strstr(err.text,
             cases[i].weight), "%s: %s", cases[i].part, err.text);
         lq_ckpt_close(c);
         memcpy(good.p + at, &old, 4);
