@@ -1,5 +1,6 @@
 // ckpt.h: a checkpoint on disk, whoever wrote it: tensors by name, side files by name, weights ready to bind.
-// Opening maps the files and checks every claim they make; only headers are copied. All pointers live until lq_ckpt_close.
+// Opening maps the files and checks every claim they make; only headers are copied. All pointers live until
+// lq_ckpt_close.
 //
 // Refused, each in one line: anything that does not parse, overlaps, leaves gaps, or claims more than the file holds;
 // a file that was cut short; a lone shard of a sharded model; two tensors of one name.
@@ -14,7 +15,8 @@ typedef struct lq_tensor {
     lq_dtype type;
     int rank;
     int64_t shape[LQ_RANK];
-    const void *data; // mapped; a file that others wrote may leave it unaligned (the functions of lq_dtypes[] do not mind)
+    const void *data; // mapped; a file that others wrote may leave it unaligned (the functions of lq_dtypes[] do not
+                      // mind)
     size_t bytes;
     int file;         // index of the shard it is in
 } lq_tensor;
@@ -44,13 +46,15 @@ typedef struct lq_file_info {
 
 // `path`: a .lq or .safetensors file, a model.safetensors.index.json, or a directory that holds one of them.
 bool lq_ckpt_open(const char *path, lq_ckpt **out, lq_err *err);
-// The same from memory that the caller keeps until the close; `name` is what errors call it. There is nothing beside it.
+// The same from memory that the caller keeps until the close; `name` is what errors call it. There is nothing beside
+// it.
 bool lq_ckpt_open_bytes(const void *data, size_t n, const char *name, lq_ckpt **out, lq_err *err);
 void lq_ckpt_close(lq_ckpt *c);
 
 const char *lq_ckpt_path(const lq_ckpt *c);
 const char *lq_ckpt_container(const lq_ckpt *c);       // "lq", "safetensors": the row that opened it
-size_t lq_ckpt_count(const lq_ckpt *c);                // model tensors, in name order; lq.file/ and lq.pad/ are not among them
+size_t lq_ckpt_count(const lq_ckpt *c);                // model tensors, in name order; lq.file/ and lq.pad/ are not
+                                                       // among them
 const lq_tensor *lq_ckpt_at(const lq_ckpt *c, size_t i);
 const lq_tensor *lq_ckpt_find(const lq_ckpt *c, const char *name); // NULL if there is none
 const char *lq_ckpt_meta(const lq_ckpt *c, const char *key);       // a string of the header's metadata, or NULL
@@ -64,17 +68,17 @@ bool lq_ckpt_stat(const lq_ckpt *c, size_t i, lq_file_info *out);
 bool lq_ckpt_is_file(const lq_ckpt *c, uint64_t dev, uint64_t ino);
 
 // A side file (config.json, tokenizer.json ...): from inside a .lq file that has any, else from beside the checkpoint.
-// Absent: returns true with out->p == NULL. The bytes are not NUL-terminated, and nobody else can change them. Vocabularies
-// may have 256 MB, other files 16 MB: what is larger is refused before it is read.
+// Absent: returns true with out->p == NULL. The bytes are not NUL-terminated, and nobody else can change them.
+// Vocabularies may have 256 MB, other files 16 MB: what is larger is refused before it is read.
 bool lq_ckpt_file(lq_ckpt *c, const char *name, lq_bytes *out, lq_err *err);
 // Whether there is one, and its bytes, without reading it.
 bool lq_ckpt_file_size(const lq_ckpt *c, const char *name, size_t *out);
 // Names of the side files that make a model complete, NULL-terminated: what `lq quantize` carries over.
 extern const char *const lq_side_files[];
 
-// The matrix or vector `name`, plain or coded (name.q, name.scale ...), checked to be [n][k] (k = 0: a vector [n], bound as [n][1]).
-// The parts of a coded weight stand at multiples of 64, a plain one is aligned for its type (copied where that is not so where
-// they lie), and perm and outlier columns are in range.
+// The matrix or vector `name`, plain or coded (name.q, name.scale ...), checked to be [n][k] (k = 0: a vector [n],
+// bound as [n][1]). The parts of a coded weight stand at multiples of 64, a plain one is aligned for its type (copied
+// where that is not so where they lie), and perm and outlier columns are in range.
 // Absent: false with LQ_E_FORMAT and a line that names it.
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err);
 // The matrices of a stack, a plain tensor [count][n][k] or a coded weight of `count`: views at equal distances, their parts as above.
@@ -85,18 +89,20 @@ bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name); // plain or coded
 typedef struct lq_pick {
     char name[128];           // the tensor or coded weight
     int64_t stack, at;        // it holds `stack` matrices (its leading dimension), this is the at-th; 0: one
-    int64_t first, run, step; // row i of the slot is row first + i / run * step + i % run; run 0: first + i. All three 0: every row
+    int64_t first, run, step; // row i of the slot is row first + i / run * step + i % run; run 0: first + i. All three
+                              // 0: every row
     bool across;              // it is [k][rows], not [rows][k]
 } lq_pick;
 // A matrix [n][k] or (k = 0) a vector [n], for which `across` means nothing. step 0 gives the same run again and again.
-// Borrowed where its rows lie together (of a coded one: at multiples of 64), else a copy. Codes and scales keep their bits; scales
-// of bands of rows are widened to rows where a band is cut. A coded form that is stored across is dequantized to f32, with what it
-// has in `smooth`, and *plain (may be NULL) says so. Valid until lq_ckpt_done, which also gives mapped pages back.
+// Borrowed where its rows lie together (of a coded one: at multiples of 64), else a copy. Codes and scales keep their
+// bits; scales of bands of rows are widened to rows where a band is cut. A coded form that is stored across is
+// dequantized to f32, with what it has in `smooth`, and *plain (may be NULL) says so. Valid until lq_ckpt_done, which
+// also gives mapped pages back.
 bool lq_ckpt_pick(lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, lq_weight *out, bool *plain, lq_err *err);
 void lq_ckpt_done(lq_ckpt *c, const lq_weight *w);
 
-// Reads every tensor in the order of its bytes and compares the checksums of a .lq file. Of a large file little stays mapped in.
-// `tick` (may be NULL) hears of progress; false from it stops.
+// Reads every tensor in the order of its bytes and compares the checksums of a .lq file. Of a large file little stays
+// mapped in. `tick` (may be NULL) hears of progress; false from it stops.
 typedef bool lq_tick(void *arg, size_t done, size_t total);
 bool lq_ckpt_verify(const lq_ckpt *c, lq_tick *tick, void *arg, lq_err *err);
 // Takes a tensor's pages out of this process (the pass over a model streams); the system's cache keeps the file.

@@ -10,7 +10,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endi
 static inline uint32_t bits_of(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 static inline float float_of(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 
-// A small float widens by moving its bits; subnormals come right by subtracting the smallest normal from "1.m" at its exponent.
+// A small float widens by moving its bits; subnormals come right by subtracting the smallest normal from "1.m" at its
+// exponent.
 static inline float half_widen(uint32_t h) {
     uint32_t u = (h & 0x7fff) << 13;
     uint32_t normal = u + (112u << 23), special = u | 0x7f800000;
@@ -27,8 +28,8 @@ static inline float e4m3_widen(uint32_t b) {
     return float_of(r | (b & 0x80) << 24);
 }
 
-// Rounds |f| to a float of `keep` fewer mantissa bits whose exponent is rebased by `bias`; below the smallest normal the
-// sum with `magic`, whose ulp is the type's smallest step, does the rounding.
+// Rounds |f| to a float of `keep` fewer mantissa bits whose exponent is rebased by `bias`; below the smallest normal
+// the sum with `magic`, whose ulp is the type's smallest step, does the rounding.
 static inline uint32_t narrow(uint32_t u, int keep, uint32_t bias, float magic) {
     uint32_t half = (1u << (keep - 1)) - 1;
     uint32_t normal = (u + half + (u >> keep & 1) - (bias << 23)) >> keep;
@@ -114,6 +115,7 @@ static void f64_to(const void *src, float *dst, size_t n) {
         dst[i] = (float)d;
     }
 }
+
 static bool f64_from(const float *src, void *dst, size_t n) {
     unsigned char *o = dst;
     for (size_t i = 0; i < n; i++) {
@@ -123,8 +125,8 @@ static bool f64_from(const float *src, void *dst, size_t n) {
     return true;
 }
 
-// Integers: to the nearest float; from a float to the nearest even, held to the range, false if it left it. `lo` and `hi` are the
-// type's least value and one past its largest, both exact in f32.
+// Integers: to the nearest float; from a float to the nearest even, held to the range, false if it left it. `lo` and
+// `hi` are the type's least value and one past its largest, both exact in f32.
 #define INT_ROW(id, type, lo, hi, largest)                                      \
     static void id##_to(const void *src, float *dst, size_t n) {                \
         const unsigned char *s = src;                                           \

@@ -16,33 +16,39 @@ bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *w
 
 // The parse refuses what cJSON cannot hold: NUL inside a string, numbers of more than 63 characters.
 
-// Typed reads of a member; absent (or null) leaves *out as it is and returns true, a wrong type or range is an error that names the key.
-bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, int64_t *out, const char *what, lq_err *err);
+// Typed reads of a member; absent (or null) leaves *out as it is and returns true, a wrong type or range is an error
+// that names the key.
+bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, int64_t *out, const char *what,
+                 lq_err *err);
 bool lq_json_num(const cJSON *obj, const char *key, double *out, const char *what, lq_err *err);
 bool lq_json_bool(const cJSON *obj, const char *key, bool *out, const char *what, lq_err *err);
 const char *lq_json_str(const cJSON *obj, const char *key); // NULL if absent or not a string
 
 // A walk over checked text without a tree: for big objects, and integers to the last digit.
 typedef struct lq_json_walk { const char *p, *end; } lq_json_walk;
-char lq_json_next(lq_json_walk *w);                       // first byte of the next value or closing bracket, not taken; 0 at the end
+char lq_json_next(lq_json_walk *w);                       // first byte of the next value or closing bracket, not taken;
+                                                          // 0 at the end
 void lq_json_take(lq_json_walk *w);                       // takes one bracket
-size_t lq_json_take_str(lq_json_walk *w, char *dst);      // decodes a string into dst (never longer than its text); its length
-bool lq_json_take_u64(lq_json_walk *w, uint64_t *out);    // takes a number; false if it is not one of 0 .. 2^64-1 in plain digits
+size_t lq_json_take_str(lq_json_walk *w, char *dst);      // decodes a string into dst (never longer than its text); its
+                                                          // length
+bool lq_json_take_u64(lq_json_walk *w, uint64_t *out);    // takes a number; false if it is not one of 0 .. 2^64-1 in
+                                                          // plain digits
 void lq_json_skip(lq_json_walk *w);                       // takes a whole value
 
-// Makes room for element n of an array of `size` bytes each: doubles *cap where it is full. False: no memory, nothing changed.
+// Makes room for element n of an array of `size` bytes each: doubles *cap where it is full. False: no memory, nothing
+// changed.
 bool lq_grow(void **p, size_t n, size_t *cap, size_t size);
 
 // Length of the UTF-8 character at p, 0 if there is none.
 size_t lq_utf8_len(const unsigned char *p, const unsigned char *end);
-// The character of len bytes at s, where it is one that a terminal obeys or that nobody sees: controls, separators of lines, marks
-// of direction. Else 0.
+// The character of len bytes at s, where it is one that a terminal obeys or that nobody sees: controls, separators of
+// lines, marks of direction. Else 0.
 unsigned lq_utf8_unseen(const unsigned char *s, size_t len);
 
 // Length of the UTF-8 character at p, 0 if there is none.
 size_t lq_utf8_len(const unsigned char *p, const unsigned char *end);
-// The character of len bytes at s, where it is one that a terminal obeys or that nobody sees: controls, separators of lines, marks
-// of direction. Else 0.
+// The character of len bytes at s, where it is one that a terminal obeys or that nobody sees: controls, separators of
+// lines, marks of direction. Else 0.
 unsigned lq_utf8_unseen(const unsigned char *s, size_t len);
 
 // A growing text for writing JSON (and other) output. Check `failed` once at the end.
@@ -53,7 +59,8 @@ typedef struct lq_text {
 } lq_text;
 void lq_text_add(lq_text *t, const char *p, size_t n);
 void lq_text_fmt(lq_text *t, const char *fmt, ...) LQ_PRINTF(2, 3);
-void lq_text_json(lq_text *t, const char *p, size_t n); // as a quoted JSON string: bytes that are not UTF-8 become U+FFFD,
+// as a quoted JSON string: bytes that are not UTF-8 become U+FFFD,
+void lq_text_json(lq_text *t, const char *p, size_t n);
                                                         // what a terminal would obey \u009b
 void lq_text_free(lq_text *t);
 #endif

@@ -1,9 +1,11 @@
-// act.c: which form of activations a weight wants, and where the parts of that form lie. Pure: it owns nothing and cannot fail.
+// act.c: which form of activations a weight wants, and where the parts of that form lie. Pure: it owns nothing and
+// cannot fail.
 #include "kernels/ops.h"
 
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w) {
     if (w->act.elem != LQ_F32) return w->act;
-    if (w->kind != LQ_W_INT || !d->q8 || d->numerics == LQ_NUM_EXACT || lq_x86_group(w) > LQ_GROUP_MAX) return (lq_atype){.elem = LQ_F32};
+    if (w->kind != LQ_W_INT || !d->q8 || d->numerics == LQ_NUM_EXACT || lq_x86_group(w) > LQ_GROUP_MAX)
+        return (lq_atype){.elem = LQ_F32};
     return (lq_atype){.elem = LQ_I8, .group = lq_x86_group(w)};
 }
 
@@ -15,6 +17,7 @@ static int common(int a, int b) { // their largest common divisor; 0 divides not
     }
     return a;
 }
+
 // k of a cell: no scale, neither of the weight nor of the activations, changes within one.
 static size_t cell_of(const lq_weight *w, lq_atype t) {
     if (t.elem == LQ_E4M3) return w->type.group || t.group ? (size_t)common(w->type.group, t.group) : (size_t)w->k;
@@ -25,7 +28,8 @@ static size_t cell_of(const lq_weight *w, lq_atype t) {
 bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b) {
     const lq_atype t = lq_act_type(d, &a->type), u = lq_act_type(d, &b->type);
     if (t.elem != u.elem || t.group != u.group || t.fixed != u.fixed || t.asym != u.asym) return false;
-    if (a->perm != b->perm || a->smooth != b->smooth || a->outlier != b->outlier || a->outliers != b->outliers) return false;
+    if (a->perm != b->perm || a->smooth != b->smooth || a->outlier != b->outlier || a->outliers != b->outliers)
+        return false;
     if (t.fixed && (a->act_scale != b->act_scale || a->act_zero != b->act_zero)) return false;
     return t.elem == LQ_F32 || cell_of(a, t) == cell_of(b, t);
 }
@@ -35,8 +39,10 @@ typedef struct sizes { size_t q, scale, sum, zero; } sizes;
 static size_t lines(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell) {
     const size_t n = (size_t)rows, k = (size_t)w->k, cells = (k + cell - 1) / cell;
-    if (t.elem == LQ_E4M3) return (sizes){.q = lines(n * ((k + 15) & ~(size_t)15) * sizeof(float)), .scale = lines(cells * n * 4)};
-    return (sizes){.q = lines(cells * n * cell), .scale = lines(cells * n * 4), .sum = lines(cells * n * 4), .zero = t.asym ? lines(n * 4) : 0};
+    if (t.elem == LQ_E4M3)
+        return (sizes){.q = lines(n * ((k + 15) & ~(size_t)15) * sizeof(float)), .scale = lines(cells * n * 4)};
+    return (sizes){.q = lines(cells * n * cell), .scale = lines(cells * n * 4), .sum = lines(cells * n * 4),
+                   .zero = t.asym ? lines(n * 4) : 0};
 }
 
 size_t lq_act_bytes(const lq_dev *d, const lq_weight *w, int rows) {

@@ -14,20 +14,24 @@ static void *plugin(lq_err *err) {
     if (!lib) lq_fail(err, LQ_E_UNSUPPORTED, "device cuda: the plug-in liblq_cuda.so cannot be loaded (%s)", dlerror());
     return lib;
 }
+
 static bool cuda_open(const char *name, const lq_dev_opts *o, lq_dev **out, lq_err *err) {
     void *lib = plugin(err);
     if (!lib) return false;
     lq_cuda_open_fn *open;
     *(void **)&open = dlsym(lib, "lq_cuda_open");
     return open ? open(LQ_OPS_VERSION, name, o, out, err)
-                : lq_fail(err, LQ_E_UNSUPPORTED, "device cuda: liblq_cuda.so has no lq_cuda_open: it is of another version");
+                : lq_fail(err, LQ_E_UNSUPPORTED,
+                          "device cuda: liblq_cuda.so has no lq_cuda_open: it is of another version");
 }
+
 static void cuda_close(lq_dev *d) {
     void *lib = plugin(NULL);
     lq_cuda_close_fn *close = NULL;
     if (lib) *(void **)&close = dlsym(lib, "lq_cuda_close");
     if (close) close(d);
 }
+
 static bool cuda_name(const char *name) {
     if (strncmp(name, "cuda", 4)) return false;
     if (!name[4]) return true;
@@ -41,7 +45,8 @@ bool lq_dev_open(const char *name, const lq_dev_opts *o, lq_dev **out, lq_err *e
     *out = NULL;
     if (!o) o = &none;
     const bool cpu = !strcmp(name, "cpu");
-    if (!cpu && !cuda_name(name)) return lq_fail(err, LQ_E_USAGE, "device: found \"%.40s\", expected cpu, cuda or cuda:N", name);
+    if (!cpu && !cuda_name(name))
+        return lq_fail(err, LQ_E_USAGE, "device: found \"%.40s\", expected cpu, cuda or cuda:N", name);
     if (!(cpu ? lq_cpu_open(o, out, err) : cuda_open(name, o, out, err))) return false;
     (*out)->users = 1;
     return true;
@@ -51,6 +56,7 @@ lq_dev *lq_dev_use(lq_dev *d) {
     d->users++;
     return d;
 }
+
 void lq_dev_close(lq_dev *d) {
     if (!d || --d->users > 0) return;
     if (d->host) lq_cpu_close(d);

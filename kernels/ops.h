@@ -1,19 +1,20 @@
 // ops.h: everything a device can do, as one struct of function pointers. No file here knows what a model is.
 //
-// kernels/cpu/ fills every slot in portable C: that is the reference, and each line of it is the definition of its slot.
-// Each ISA overwrites what it does better; CUDA is another table. A slot is never NULL. A fused argument (norm's `delta`,
-// any `act`) is defined as the composition of the plain slots.
+// kernels/cpu/ fills every slot in portable C: that is the reference, and each line of it is the definition of its
+// slot. Each ISA overwrites what it does better; CUDA is another table. A slot is never NULL. A fused argument (norm's
+// `delta`, any `act`) is defined as the composition of the plain slots.
 //
-// Every slot takes one struct of arguments, zero-initialised by the caller: a later field means "off" when it is zero, so
-// adding one changes no caller. Slots cannot fail: arguments are checked where a model is bound; a device that breaks says
-// so in `sync`. All pointers inside arguments are device pointers unless marked [host].
+// Every slot takes one struct of arguments, zero-initialised by the caller: a later field means "off" when it is zero,
+// so adding one changes no caller. Slots cannot fail: arguments are checked where a model is bound; a device that
+// breaks says so in `sync`. All pointers inside arguments are device pointers unless marked [host].
 //
-// Invariance (docs/KERNELS.md): a row of any result is a function of that row's inputs alone, bit for bit, whatever else is
-// in the batch and however many threads work. Sums over K and over KV positions have one order on one ISA.
+// Invariance (docs/KERNELS.md): a row of any result is a function of that row's inputs alone, bit for bit, whatever
+// else is in the batch and however many threads work. Sums over K and over KV positions have one order on one ISA.
 //
-// Slots run in the order they are called. `put` has read its source when it returns, and so has every slot its [host] arrays; what `get`
-// and `sample` write to the host is there after `sync`. Inside a recording (`record`) arguments are frozen: slots with [host] arrays
-// (kv_copy, sample) may not be called there, and max_at is a bound that holds for every replay.
+// Slots run in the order they are called. `put` has read its source when it returns, and so has every slot its [host]
+// arrays; what `get` and `sample` write to the host is there after `sync`. Inside a recording (`record`) arguments are
+// frozen: slots with [host] arrays (kv_copy, sample) may not be called there, and max_at is a bound that holds for
+// every replay.
 #ifndef LQ_OPS_H
 #define LQ_OPS_H
 #include "formats/block.h"
@@ -30,9 +31,10 @@ typedef struct lq_mat {
     size_t stride; // elements from row to row
 } lq_mat;
 
-// Activations as a matmul reads them, and how they are made: by `quant`, or by whoever makes x (norm's and glu's `act`).
-// v[j] = x[c] * smooth[c], c = perm[j]: the stored order of the weight's columns. Where x.p here is set and is not where x comes from,
-// v is also written there. Then v is rounded as `type` says (below); of what is rounded the stored columns `outlier` count as 0.
+// Activations as a matmul reads them, and how they are made: by `quant`, or by whoever makes x (norm's and glu's
+// `act`). v[j] = x[c] * smooth[c], c = perm[j]: the stored order of the weight's columns. Where x.p here is set and is
+// not where x comes from, v is also written there. Then v is rounded as `type` says (below); of what is rounded the
+// stored columns `outlier` count as 0.
 //   F32   nothing: a matmul reads x
 //   I8    q int8 [cell][row][q_row], scale and sum (of q) [cell][row]. A cell is q_row of k, what stands behind k is 0
 //   E4M3  q, on a CPU the rounded values as f32, [row][q_row]; scale [cell][row], a cell is q_group of k
@@ -53,26 +55,29 @@ typedef struct lq_act {
 } lq_act;
 
 // --- rows of a batch ---
-// Rows are ordered by sequence; a sequence may have none. Row r is token `pos[r]` of sequence `seq[r]`; `at[r]` is where its K and V
-// stand in the cache (at == pos but in a speculative tree). It sees cache positions 0..at[r], less what a window or the tree hides: a
-// window and a chunk hide by pos and only positions before tree_base, the tree decides from there on.
-// Rows from first[seqs] on are padding (a batch of fixed size): of no sequence, their seq, pos and at are not read, they are written to
-// no cache and no state, and their results mean nothing: rope leaves them as they are, attn, conv and scan make them 0.
+// Rows are ordered by sequence; a sequence may have none. Row r is token `pos[r]` of sequence `seq[r]`; `at[r]` is
+// where its K and V stand in the cache (at == pos but in a speculative tree). It sees cache positions 0..at[r], less
+// what a window or the tree hides: a window and a chunk hide by pos and only positions before tree_base, the tree
+// decides from there on. Rows from first[seqs] on are padding (a batch of fixed size): of no sequence, their seq, pos
+// and at are not read, they are written to no cache and no state, and their results mean nothing: rope leaves them as
+// they are, attn, conv and scan make them 0.
 typedef struct lq_rows {
     int n, seqs;
     const int32_t *seq;    // [n], index into first, slot and tree_base
     const int32_t *pos;    // [n] position for rope
     const int32_t *at;     // [n] position in the cache
     const int32_t *first;  // [seqs + 1] first row of each sequence, then the end of the last
-    const int32_t *slot;   // [seqs] its row of `tables`, its state in conv and scan, no two alike; NULL: a sequence's own number
+    const int32_t *slot;   // [seqs] its row of `tables`, its state in conv and scan, no two alike; NULL: a sequence's
+                           // own number
     const int32_t *tables; // [slots][table_stride] block ids, kept from step to step; -1: freed behind the window
     int table_stride;
     const uint64_t *tree;  // [n] or NULL: bit i = cache position tree_base[seq] + i is visible
     const int32_t *tree_base; // [seqs]
 } lq_rows;
 
-// The K and V of one layer: pages [block][kv_head][K, V][page][dk or dv] of `type`. MLA: v_in_k, pages are [block][kv_head][page][dk],
-// V is the first dv of K with K's scale, and kv_write takes no V. NaN and infinity become NaN in I8; E4M3 saturates.
+// The K and V of one layer: pages [block][kv_head][K, V][page][dk or dv] of `type`. MLA: v_in_k, pages are
+// [block][kv_head][page][dk], V is the first dv of K with K's scale, and kv_write takes no V. NaN and infinity become
+// NaN in I8; E4M3 saturates.
 typedef struct lq_cache {
     lq_dtype type;         // F32, F16, BF16; I8 and E4M3 with scales
     void *data;
@@ -83,9 +88,15 @@ typedef struct lq_cache {
 } lq_cache;
 
 // --- arguments ---
-typedef struct lq_embed_args { const lq_weight *w; const int32_t *ids; /* [n] */ float scale; /* 0: 1 */ lq_mat y; } lq_embed_args;
+typedef struct lq_embed_args {
+    const lq_weight *w;
+    const int32_t *ids; /* [n] */
+    float scale; /* 0: 1 */
+    lq_mat y;
+} lq_embed_args;
 
-// RMS: x / sqrt(mean(x^2) + eps); LAYER: (x - mean) / sqrt(variance + eps); L2: x / sqrt(sum(x^2) + eps); then gamma, beta.
+// RMS: x / sqrt(mean(x^2) + eps); LAYER: (x - mean) / sqrt(variance + eps); L2: x / sqrt(sum(x^2) + eps); then gamma,
+// beta.
 typedef enum lq_norm_kind { LQ_NORM_RMS, LQ_NORM_LAYER, LQ_NORM_L2 } lq_norm_kind;
 typedef struct lq_norm_args {
     lq_norm_kind kind;
@@ -109,7 +120,8 @@ typedef struct lq_matmul_args {
     lq_mat y[LQ_MATS];             // [rows][n] = x w^T + bias
 } lq_matmul_args;
 
-typedef enum lq_route_kind { LQ_ROUTE_SOFTMAX, LQ_ROUTE_SIGMOID, LQ_ROUTE_SOFTMAX_TOPK /* softmax over the chosen */ } lq_route_kind;
+typedef enum lq_route_kind { LQ_ROUTE_SOFTMAX, LQ_ROUTE_SIGMOID,
+                            LQ_ROUTE_SOFTMAX_TOPK /* softmax over the chosen */ } lq_route_kind;
 enum { LQ_EXPERTS = 1024 }; // most experts of a layer
 typedef struct lq_route_args {
     lq_route_kind kind;
@@ -149,7 +161,11 @@ typedef struct lq_rope_args {
 } lq_rope_args;
 
 typedef struct lq_kv_write_args { const lq_rows *rows; lq_mat k, v; lq_cache cache; } lq_kv_write_args;
-typedef struct lq_kv_copy_args { lq_cache cache; int n; const int32_t *src, *dst; /* [host][n] blocks */ } lq_kv_copy_args;
+typedef struct lq_kv_copy_args {
+    lq_cache cache;
+    int n;
+    const int32_t *src, *dst; /* [host][n] blocks */
+} lq_kv_copy_args;
 
 enum { LQ_SPLIT = 512 }; // cache positions per partial result of attention, from absolute position 0
 typedef struct lq_attn_args {
@@ -188,8 +204,9 @@ typedef struct lq_conv_args {
     float *state;           // [slots][width - 1][cols]
 } lq_conv_args;
 
-// A linear recurrence per head: S = a S + beta k u^T, u = v, or with `delta` v - k^T (a S);  y = q^T S.  S is [dk][dv], f32.
-// Mamba-2: a per head, beta is dt. Mamba-1: heads = channels, dv = 1, a per dk. Gated delta net: with delta. RWKV, GLA: a per dk.
+// A linear recurrence per head: S = a S + beta k u^T, u = v, or with `delta` v - k^T (a S);  y = q^T S.  S is [dk][dv],
+// f32. Mamba-2: a per head, beta is dt. Mamba-1: heads = channels, dv = 1, a per dk. Gated delta net: with delta. RWKV,
+// GLA: a per dk.
 typedef struct lq_scan_args {
     const lq_rows *rows;
     int heads, groups, dk, dv; // q, k: [rows][groups * dk], v, y: [rows][heads * dv]
@@ -205,7 +222,8 @@ typedef struct lq_scan_args {
 typedef struct lq_draw {
     const uint32_t *mask;   // [ceil(vocab/32)] 1 = allowed, or NULL
     const int32_t *bias_id; const float *bias; int biases;
-    const int32_t *seen; const uint16_t *seen_n, *prompt_n; int seens; // distinct tokens so far and their counts (generated, in the prompt)
+    const int32_t *seen; const uint16_t *seen_n, *prompt_n; int seens; // distinct tokens so far and their counts
+                                                                       // (generated, in the prompt)
     float repetition, presence, frequency; // repetition 0: 1
     float temperature;      // 0: greedy
     float min_p, top_p, typical; // 0: off
@@ -226,12 +244,17 @@ typedef struct lq_sample_args {
 } lq_sample_args;
 
 // Calibration and solving.
-typedef struct lq_gram_args { lq_mat x; double *h; /* [cols][cols], upper half += x^T x */ float *work; /* [cols][cols] */ } lq_gram_args;
-// In: the upper half of h, symmetric positive definite, [n][n]. Out: upper U with h^-1 = U^T U (index order as stored), below it 0.
-// ok [host] = false: not definite, h is spoilt.
+typedef struct lq_gram_args {
+    lq_mat x;
+    double *h; /* [cols][cols], upper half += x^T x */
+    float *work; /* [cols][cols] */
+} lq_gram_args;
+// In: the upper half of h, symmetric positive definite, [n][n]. Out: upper U with h^-1 = U^T U (index order as stored),
+// below it 0. ok [host] = false: not definite, h is spoilt.
 typedef struct lq_factor_args { double *h; int n; bool *ok; } lq_factor_args;
 
-// A matrix to codes, scales and zero points in layout any. docs/QUANT.md states the rules; kernels/cpu/round.c defines them.
+// A matrix to codes, scales and zero points in layout any. docs/QUANT.md states the rules; kernels/cpu/round.c defines
+// them.
 typedef enum lq_fit {
     LQ_FIT_RANGE,           // a group's scale from its range
     LQ_FIT_SEARCH           // from the share of the range that loses least, in squares
@@ -240,18 +263,22 @@ typedef struct lq_round_args {
     lq_mat w;               // [n][k] in stored order; with `u`: F32, and spoilt
     lq_wtype type;
     const float *table;     // [2^bits] of LQ_W_TABLE
-    lq_fit fit; int steps; float least; // SEARCH: so many shares, evenly from 1 down to `least`; the larger one where two are equal
+    lq_fit fit; int steps; float least; // SEARCH: so many shares, evenly from 1 down to `least`; the larger one where
+                                        // two are equal
     const float *weight;    // [k] of a column's error in SEARCH; NULL: all equal
-    // Of `factor`: w[l] -= (w[j] - q[j]) / u[j][j] * u[j][l] for each column j in turn, in f32. NULL: to the nearest. A type
-    // whose rows share scales then wants given ones.
+    // Of `factor`: w[l] -= (w[j] - q[j]) / u[j][j] * u[j][l] for each column j in turn, in f32. NULL: to the nearest. A
+    // type whose rows share scales then wants given ones.
     const double *u;        // [k][k]
-    const void *given_scale, *given_zero; // these, as the type stores them; NULL: found, with `u` when a group's first column is reached
+    const void *given_scale, *given_zero; // these, as the type stores them; NULL: found, with `u` when a group's first
+                                          // column is reached
     void *q, *scale, *zero; // layout any; q NULL: only the scales
     float *back;            // [n][k] dequantized, or NULL
     double *error, *norm;   // [n] sums of squares of w - q and of w; with `u` as w was when its column was reached
     double *worst;          // [n] largest |w - q|, or NULL
-    int64_t *bad;           // [2] row and column of the first element that cannot be coded: nothing else means anything; or -1
-    bool *wide;             // a scale left F16's normal range and nothing else means anything: round again with F32 scales
+    int64_t *bad;           // [2] row and column of the first element that cannot be coded: nothing else means
+                            // anything; or -1
+    bool *wide;             // a scale left F16's normal range and nothing else means anything: round again with F32
+                            // scales
 } lq_round_args;
 
 // Among the ranks of a tensor-parallel group; one rank: nothing to do.
@@ -264,21 +291,26 @@ typedef struct lq_graph lq_graph;
 // The largest batch that will be asked for; seqs <= rows. outs: rows of logits; slots: of moe.
 typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, slots; } lq_dev_limits;
 
-// Raised with every change of this file, pack.h or block.h: a plug-in is another binary and shares these structs by layout.
+// Raised with every change of this file, pack.h or block.h: a plug-in is another binary and shares these structs by
+// layout.
 enum { LQ_OPS_VERSION = 1 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound
-    bool (*can)(lq_dev *, const lq_wtype *, lq_layout, lq_err *); // multiply with such a matrix; false: *err says what is missing
-    bool (*reserve)(lq_dev *, const lq_dev_limits *, lq_err *);   // sizes scratch, so that no slot allocates later; never shrinks it
+    bool (*can)(lq_dev *, const lq_wtype *, lq_layout, lq_err *); // multiply with such a matrix; false: *err says what
+                                                                  // is missing
+    bool (*reserve)(lq_dev *, const lq_dev_limits *, lq_err *);   // sizes scratch, so that no slot allocates later;
+                                                                  // never shrinks it
     size_t (*room)(lq_dev *);                                     // bytes of memory that are left, for the KV cache
     // memory and control
-    bool (*alloc)(lq_dev *, size_t bytes, void **out, lq_err *);  // 64-byte aligned, zero; on a CPU costs nothing until it is written
+    bool (*alloc)(lq_dev *, size_t bytes, void **out, lq_err *);  // 64-byte aligned, zero; on a CPU costs nothing until
+                                                                  // it is written
     void (*free)(lq_dev *, void *);
     void (*put)(lq_dev *, void *dst, const void *src /* [host] */, size_t);
     void (*get)(lq_dev *, void *dst /* [host] */, const void *src, size_t);
     bool (*sync)(lq_dev *, lq_err *);
-    bool (*record)(lq_dev *, lq_record_fn *, void *arg, lq_graph **out, lq_err *); // CPU: remembers fn; CUDA: captures it
+    // CPU: remembers fn; CUDA: captures it
+    bool (*record)(lq_dev *, lq_record_fn *, void *arg, lq_graph **out, lq_err *);
     void (*replay)(lq_dev *, lq_graph *);
     void (*forget)(lq_dev *, lq_graph *);
     // one layer after another
@@ -332,24 +364,29 @@ struct lq_dev {
 };
 
 bool lq_dev_open(const char *name /* "cpu", "cuda", "cuda:1" */, const lq_dev_opts *o, lq_dev **out, lq_err *err);
-// Another user of an open device: threads, stream and scratch are shared, so one calls slots at a time. lq_dev_close counts down.
+// Another user of an open device: threads, stream and scratch are shared, so one calls slots at a time. lq_dev_close
+// counts down.
 lq_dev *lq_dev_use(lq_dev *d);
 void lq_dev_close(lq_dev *d);
 
 // --- activations (act.c) ---
 // How v becomes codes, the same bits on every ISA; absmax is of the weight's or the row's k that share a scale:
-//   I8    s = absmax / 127, q = rint(v * (127 / absmax)), ties to even; fixed: q = rint(v * (1 / s)) held to -127..127; asym: then
+//   I8    s = absmax / 127, q = rint(v * (127 / absmax)), ties to even; fixed: q = rint(v * (1 / s)) held to -127..127;
+//         asym: then
 //         + zero, held to -128..127
 //   E4M3  s = absmax / 448, q = e4m3(v * (448 / absmax)), ties to even; fixed: e4m3(v * (1 / s)), held to 448
-// An absmax below 2^-100 makes s and q 0; one that is not finite makes s not finite and q 0 (fixed: s is NaN for that row).
+// An absmax below 2^-100 makes s and q 0; one that is not finite makes s not finite and q 0 (fixed: s is NaN for that
+// row).
 
-// THE rule: what activations a weight wants. What its type says, in every mode; else, on a device with q8 and not in exact mode, int
-// weights want I8 with their own group, LQ_ROW_GROUP where a row has one scale (groups over LQ_GROUP_MAX: none); all others F32.
+// THE rule: what activations a weight wants. What its type says, in every mode; else, on a device with q8 and not in
+// exact mode, int weights want I8 with their own group, LQ_ROW_GROUP where a row has one scale (groups over
+// LQ_GROUP_MAX: none); all others F32.
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w);
 // Whether two weights that read the same x can be given one lq_act.
 bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b);
-// Bytes of q, scale, sum and zero for `rows` rows of the input of w; binds them inside `base` and sets everything but x.p and x.stride.
-// The rows of a batch are part of the addresses: bind again when their number changes (it costs nothing).
+// Bytes of q, scale, sum and zero for `rows` rows of the input of w; binds them inside `base` and sets everything but
+// x.p and x.stride. The rows of a batch are part of the addresses: bind again when their number changes (it costs
+// nothing).
 size_t lq_act_bytes(const lq_dev *d, const lq_weight *w, int rows);
 void lq_act_bind(const lq_dev *d, lq_act *a, const lq_weight *w, int rows, void *base);
 #endif

@@ -1,26 +1,38 @@
-// pack.c: weights between layouts, bit-exactly both ways. Pure: it owns nothing and cannot fail; sizes are checked where a file
-// is opened (lq_layout_sizes). The x86 layout is drawn in docs/KERNELS.md. Words are little-endian, as files are.
+// pack.c: weights between layouts, bit-exactly both ways. Pure: it owns nothing and cannot fail; sizes are checked
+// where a file is opened (lq_layout_sizes). The x86 layout is drawn in docs/KERNELS.md. Words are little-endian, as
+// files are.
 #include "kernels/pack.h"
 #include <string.h>
 
-bool lq_pack_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) { return lq_layout_sizes(layout, t, n, k, out); }
+bool lq_pack_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
+    return lq_layout_sizes(layout, t, n, k, out);
+}
+
 bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k) {
     lq_weight_size size;
     return lq_layout_sizes(layout, t, n, k, &size);
 }
 
-// --- x86: a word is 32 bits of one row: 8 codes of 4 bits (the low nibbles are k 0-3, the high ones k 4-7) or 4 codes of 8 ---
+// --- x86: a word is 32 bits of one row: 8 codes of 4 bits (the low nibbles are k 0-3, the high ones k 4-7) or 4 codes
+// of 8 ---
 
 static uint32_t spread(uint32_t x) { // 4 nibbles to the low nibbles of 4 bytes
     x = (x | x << 8) & 0x00ff00ff;
     return (x | x << 4) & 0x0f0f0f0f;
 }
+
 static uint32_t gather(uint32_t x) { // the low nibbles of 4 bytes side by side
     x = (x | x >> 4) & 0x00ff00ff;
     return (x | x >> 8) & 0xffff;
 }
-static uint32_t word_x86(uint32_t any, int bits) { return bits == 8 ? any : spread(any & 0xffff) | spread(any >> 16) << 4; }
-static uint32_t word_any(uint32_t x86, int bits) { return bits == 8 ? x86 : gather(x86 & 0x0f0f0f0f) | gather(x86 >> 4 & 0x0f0f0f0f) << 16; }
+
+static uint32_t word_x86(uint32_t any, int bits) {
+    return bits == 8 ? any : spread(any & 0xffff) | spread(any >> 16) << 4;
+}
+
+static uint32_t word_any(uint32_t x86, int bits) {
+    return bits == 8 ? x86 : gather(x86 & 0x0f0f0f0f) | gather(x86 >> 4 & 0x0f0f0f0f) << 16;
+}
 
 typedef struct pack_job {
     const lq_weight *w;
@@ -39,11 +51,13 @@ static pack_job job_of(const lq_weight *w, lq_weight_out to) {
     j.scale_size = lq_dtype_size(t->scale);
     return j;
 }
+
 // Bits of word s that are columns below k.
 static uint32_t word_keep(const pack_job *j, int64_t s) {
     int64_t bits = (j->w->k - s * (32 / j->w->type.bits)) * j->w->type.bits;
     return bits >= 32 ? UINT32_MAX : bits <= 0 ? 0 : (1u << bits) - 1;
 }
+
 // A whole word of the zero point of group g, as 32 / bits codes.
 static uint32_t word_zero(const pack_job *j, int64_t row, int64_t g) {
     const lq_wtype *t = &j->w->type;
@@ -75,11 +89,13 @@ static void tile_to_x86(void *arg, int task, int worker) {
         }
         for (size_t g = 0; g < (size_t)j->groups; g++) {
             uint8_t *scale = (uint8_t *)j->to.scale + (tile * cells + g * LQ_X86_ROWS + r) * j->scale_size;
-            if (real) memcpy(scale, (const uint8_t *)j->w->scale + ((size_t)row * (size_t)j->groups + g) * j->scale_size, j->scale_size);
+            if (real) memcpy(scale, (const uint8_t *)j->w->scale + ((size_t)row * (size_t)j->groups + g) *
+                             j->scale_size, j->scale_size);
             else memset(scale, 0, j->scale_size);
             if (!t->asym) continue;
             const uint8_t *zero = j->w->zero + (size_t)row * j->zero_bytes;
-            ((uint8_t *)j->to.zero)[tile * cells + g * LQ_X86_ROWS + r] = real ? (uint8_t)lq_code_get(zero, t->bits, (int64_t)g) : 0;
+            ((uint8_t *)j->to.zero)[tile * cells + g * LQ_X86_ROWS + r] = real
+                ? (uint8_t)lq_code_get(zero, t->bits, (int64_t)g) : 0;
         }
     }
 }
@@ -104,7 +120,8 @@ static void tile_to_any(void *arg, int task, int worker) {
             const size_t cell = tile * cells + g * LQ_X86_ROWS + r;
             memcpy((uint8_t *)j->to.scale + (row * (size_t)j->groups + g) * j->scale_size,
                    (const uint8_t *)j->w->scale + cell * j->scale_size, j->scale_size);
-            if (t->asym) lq_code_set((uint8_t *)j->to.zero + row * j->zero_bytes, t->bits, (int64_t)g, j->w->zero[cell]);
+            if (t->asym) lq_code_set((uint8_t *)j->to.zero + row * j->zero_bytes, t->bits, (int64_t)g,
+                                     j->w->zero[cell]);
         }
     }
 }
@@ -151,7 +168,8 @@ void lq_weight_row(const lq_weight *w, int64_t row, float *dst) {
         const int zero = t->asym ? w->zero[cell] : 1 << (t->bits - 1);
         dst[w->perm ? w->perm[c] : c] = (float)(code - zero) * scale_at(w, cell);
     }
-    for (int32_t o = 0; o < w->outliers; o++) dst[w->perm ? w->perm[w->outlier[o]] : w->outlier[o]] = lq_bf16_f32(w->outlier_w[row * w->outliers + o]);
+    for (int32_t o = 0; o < w->outliers; o++)
+        dst[w->perm ? w->perm[w->outlier[o]] : w->outlier[o]] = lq_bf16_f32(w->outlier_w[row * w->outliers + o]);
 }
 
 void lq_code_sums(const lq_weight *w, int32_t *sum) {

@@ -1,8 +1,9 @@
-// pool.c: the threads of a CPU device: a fork and join of about a microsecond while they are hot, asleep when they are not.
-// Owns its threads. Refuses nothing at run time: fewer cores than threads only makes it slower.
+// pool.c: the threads of a CPU device: a fork and join of about a microsecond while they are hot, asleep when they are
+// not. Owns its threads. Refuses nothing at run time: fewer cores than threads only makes it slower.
 //
-// One 64-bit word holds the number of the run and how many tasks wait. A task is claimed by compare-and-swap on the whole word,
-// so a worker that comes late cannot take a task of another run, and nobody waits for a worker that has not woken up.
+// One 64-bit word holds the number of the run and how many tasks wait. A task is claimed by compare-and-swap on the
+// whole word, so a worker that comes late cannot take a task of another run, and nobody waits for a worker that has not
+// woken up.
 #include "kernels/pool.h"
 #include <errno.h>
 #include <limits.h>
@@ -33,7 +34,10 @@ struct lq_pool {
     worker *workers; // [threads], [0] unused
 };
 
-static void futex_wait(_Atomic uint32_t *at, uint32_t value) { syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0); }
+static void futex_wait(_Atomic uint32_t *at, uint32_t value) {
+    syscall(SYS_futex, at, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
 static void futex_wake(_Atomic uint32_t *at) { syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
 
 static inline void relax(void) {
@@ -62,15 +66,16 @@ static bool spin_while(const lq_pool *p, _Atomic uint32_t *at, uint32_t value) {
     }
 }
 
-// Takes tasks of run `run`, in order, until none waits. fn, arg and tasks are read before a claim succeeds: its success proves
-// that a task of this run still waited, so that they had not been replaced.
+// Takes tasks of run `run`, in order, until none waits. fn, arg and tasks are read before a claim succeeds: its success
+// proves that a task of this run still waited, so that they had not been replaced.
 static void work(lq_pool *p, uint32_t run, int id) {
     uint64_t c = atomic_load_explicit(&p->claim, memory_order_acquire);
     while ((uint32_t)(c >> 32) == run && (uint32_t)c > 0) {
         lq_task *fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
         void *arg = atomic_load_explicit(&p->arg, memory_order_relaxed);
         uint32_t task = atomic_load_explicit(&p->tasks, memory_order_relaxed) - (uint32_t)c;
-        if (!atomic_compare_exchange_weak_explicit(&p->claim, &c, c - 1, memory_order_acq_rel, memory_order_acquire)) continue;
+        if (!atomic_compare_exchange_weak_explicit(&p->claim, &c, c - 1, memory_order_acq_rel, memory_order_acquire))
+            continue;
         fn(arg, (int)task, id);
         if (atomic_fetch_sub(&p->left, 1) == 1 && atomic_load(&p->joining)) futex_wake(&p->left);
         c = atomic_load_explicit(&p->claim, memory_order_acquire);
@@ -99,8 +104,8 @@ static int cores(void) {
     return n > 0 ? (int)n : 1;
 }
 
-// Makes the next run known to everybody. Sequentially consistent with `asleep`: a worker that is about to sleep either is
-// counted here or sees the new number.
+// Makes the next run known to everybody. Sequentially consistent with `asleep`: a worker that is about to sleep either
+// is counted here or sees the new number.
 static uint32_t announce(lq_pool *p, uint32_t tasks) {
     uint32_t run = atomic_load_explicit(&p->run, memory_order_relaxed) + 1;
     atomic_store_explicit(&p->claim, (uint64_t)run << 32 | tasks, memory_order_release);
@@ -143,7 +148,8 @@ bool lq_pool_open(int threads, lq_pool **out, lq_err *err) {
     *out = NULL;
     int have = cores();
     if (threads == 0) threads = have;
-    if (threads < 1 || threads > MAX_THREADS) return lq_fail(err, LQ_E_USAGE, "threads: found %d, expected 1 to %d", threads, MAX_THREADS);
+    if (threads < 1 || threads > MAX_THREADS)
+        return lq_fail(err, LQ_E_USAGE, "threads: found %d, expected 1 to %d", threads, MAX_THREADS);
     lq_pool *p = aligned_alloc(LINE, (sizeof *p + LINE - 1) / LINE * LINE);
     worker *workers = calloc((size_t)threads, sizeof *workers);
     if (!p || !workers) {

@@ -1,5 +1,6 @@
 // methods.c: lq_methods[], one of the four tables of lq: what can be done to a model, each row a composition of parts.
-// To add a method: add its row, and where it needs a statistic, transform or rounding that is not there yet, a file for it.
+// To add a method: add its row, and where it needs a statistic, transform or rounding that is not there yet, a file for
+// it.
 #include "quant/quant.h"
 #include <string.h>
 

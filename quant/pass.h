@@ -1,4 +1,5 @@
-// pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), the work (pass.c), the report (report.c).
+// pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), the work (pass.c), the report
+// (report.c).
 #ifndef LQ_PASS_H
 #define LQ_PASS_H
 #include "formats/json.h"
@@ -12,7 +13,8 @@ enum {
 
 // One weight of the output.
 typedef struct lq_item {
-    lq_slot slot;       // of the output's description, one for each expert; role LQ_ROLES: a tensor that nobody knows, which is `t`
+    lq_slot slot;       // of the output's description, one for each expert; role LQ_ROLES: a tensor that nobody knows,
+                        // which is `t`
     lq_pick from;       // of the input
     const lq_tensor *t;
     bool round;         // else it is carried over as it is: recipe.type is its own

@@ -1,7 +1,7 @@
 // place.c: where the output and its report go: what can be known of their places before any work is done. Owns nothing.
 //
-// Refused: names that would not open again, files of the input, folders and devices, what is there already; and even with --force
-// whatever lq did not write.
+// Refused: names that would not open again, files of the input, folders and devices, what is there already; and even
+// with --force whatever lq did not write.
 #include "formats/writer.h"
 #include "quant/pass.h"
 #include <errno.h>
@@ -24,7 +24,8 @@ static bool looks_ours(const char *path) {
     if (head) {
         const ssize_t got = pread(fd, size, sizeof size, 0), more = got == 8 ? pread(fd, head, HEAD, 8) : 0;
         for (int i = 8; i-- > 0;) n = n << 8 | size[i];
-        ours = got == 0 || (more > 0 && n <= 100000000 && head[0] == '{' && memmem(head, (size_t)more, key, sizeof key - 1));
+        ours = got == 0 || (more > 0 && n <= 100000000 && head[0] == '{' &&
+                            memmem(head, (size_t)more, key, sizeof key - 1));
     }
     free(head);
     if (fd >= 0) close(fd);
@@ -39,7 +40,8 @@ static bool folder_check(const char *path, lq_err *err) {
     struct stat st;
     bool done = stat(folder, &st) == 0 || lq_fail(err, LQ_E_IO, "%s: its folder %s: %s", path, folder, strerror(errno));
     if (done && !S_ISDIR(st.st_mode)) done = lq_fail(err, LQ_E_IO, "%s: %s is no folder", path, folder);
-    if (done && access(folder, W_OK | X_OK)) done = lq_fail(err, LQ_E_IO, "%s: its folder %s: %s", path, folder, strerror(errno));
+    if (done && access(folder, W_OK | X_OK))
+        done = lq_fail(err, LQ_E_IO, "%s: its folder %s: %s", path, folder, strerror(errno));
     free(folder);
     return done;
 }
@@ -68,8 +70,10 @@ static bool report_check(lq_plan *p, lq_err *err) {
     const char *path = p->report.p;
     const size_t n = strlen(p->o->out);
     const bool inside = !strncmp(path, p->o->out, n) && !strncmp(path + n, ".partial", 8);
-    if (!*path || path[strlen(path) - 1] == '/') return lq_fail(err, LQ_E_USAGE, "report \"%s\": expected the name of a file", path);
-    if (!strcmp(path, p->o->out) || inside || (stat(path, &report) == 0 && stat(p->o->out, &out) == 0 && report.st_dev == out.st_dev &&
+    if (!*path || path[strlen(path) - 1] == '/')
+        return lq_fail(err, LQ_E_USAGE, "report \"%s\": expected the name of a file", path);
+    if (!strcmp(path, p->o->out) || inside || (stat(path, &report) == 0 && stat(p->o->out, &out) == 0 &&
+                                               report.st_dev == out.st_dev &&
                                                report.st_ino == out.st_ino))
         return lq_fail(err, LQ_E_USAGE, "%s: the report cannot stand where the output does", path);
     return place_check(p, path, &there, err) || lq_fail_in(err, "report");
@@ -89,6 +93,7 @@ bool lq_places_check(lq_plan *p, lq_err *err) {
     const char *out = p->o->out;
     bool there;
     if (!lq_out_name_check(out, err) || !place_check(p, out, &there, err)) return false;
-    if (there && !looks_ours(out)) return lq_fail(err, LQ_E_USAGE, "%s: is no file that lq wrote; it is not replaced", out);
+    if (there && !looks_ours(out))
+        return lq_fail(err, LQ_E_USAGE, "%s: is no file that lq wrote; it is not replaced", out);
     return report_check(p, err) && files_check(p, err);
 }

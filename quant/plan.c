@@ -1,5 +1,6 @@
-// plan.c: what a run of the pass will do, known before any of it is done: which tensors become what, in which order, how much
-// memory and disk that takes, and the fingerprint of everything that decides the output's bytes. Owns the lists of an lq_plan.
+// plan.c: what a run of the pass will do, known before any of it is done: which tensors become what, in which order,
+// how much memory and disk that takes, and the fingerprint of everything that decides the output's bytes. Owns the
+// lists of an lq_plan.
 //
 // Refused: a checkpoint that is quantized already, tensors that are missing, of another shape, or that nobody knows.
 #include "formats/parts.h"
@@ -29,7 +30,8 @@ static bool add_item(lq_plan *p, lq_item item, lq_err *err) {
 }
 
 static bool fail_quantized(const lq_plan *p, const char *name, lq_err *err) {
-    return lq_fail(err, LQ_E_USAGE, "%s: %s is quantized already; expected a checkpoint in bf16, f16 or f32", lq_ckpt_path(p->in), name);
+    return lq_fail(err, LQ_E_USAGE, "%s: %s is quantized already; expected a checkpoint in bf16, f16 or f32",
+                   lq_ckpt_path(p->in), name);
 }
 
 // The type of a matrix by its role; *keep: as it is.
@@ -39,7 +41,8 @@ static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *
     const char *option = s->role == LQ_R_EMBED ? "embed" : s->role == LQ_R_HEAD ? "head" : "type";
     if (s->role == LQ_R_EMBED && p->desc.tied) {
         if (o->head && o->embed && strcmp(o->head, o->embed))
-            return lq_fail(err, LQ_E_USAGE, "%s: its head is its embedding, which cannot be both %s and %s", lq_ckpt_path(p->in), o->head,
+            return lq_fail(err, LQ_E_USAGE, "%s: its head is its embedding, which cannot be both %s and %s",
+                           lq_ckpt_path(p->in), o->head,
                            o->embed);
         if (o->head) text = o->head, option = "head";
     }
@@ -60,7 +63,8 @@ bool lq_item_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out) {
 }
 
 static void shape_words(const int64_t *shape, int rank, char *to, size_t size) {
-    for (int i = 0, at = 0; i < rank; i++) at += snprintf(to + at, size - (size_t)at, i ? ", %" PRId64 : "%" PRId64, shape[i]);
+    for (int i = 0, at = 0; i < rank; i++)
+        at += snprintf(to + at, size - (size_t)at, i ? ", %" PRId64 : "%" PRId64, shape[i]);
 }
 
 // Whether the tensor that a slot is picked from holds it, without reading any of it.
@@ -68,19 +72,22 @@ static bool source_check(const lq_plan *p, const lq_slot *s, const lq_pick *from
     int64_t want[3], rows = s->n, size = from->run ? from->run : s->n; // of the tensor; rows that it must have
     int rank = 0;
     bool fits;
-    if (from->run || from->first) rows = from->first + (s->n - 1) / size * (from->run ? from->step : 0) + (s->n - 1) % size + 1;
+    if (from->run || from->first)
+        rows = from->first + (s->n - 1) / size * (from->run ? from->step : 0) + (s->n - 1) % size + 1;
     if (from->stack) want[rank++] = from->stack;
     want[rank++] = from->across && s->k ? s->k : rows;
     if (s->k) want[rank++] = from->across ? rows : s->k;
     fits = t->rank == rank;
     // A range or runs of rows are part of something larger.
     const int row_at = (from->stack != 0) + (from->across && s->k), part = from->run || from->first;
-    for (int i = 0; fits && i < rank; i++) fits = t->shape[i] == want[i] || (part && i == row_at && t->shape[i] > want[i]);
+    for (int i = 0; fits && i < rank; i++)
+        fits = t->shape[i] == want[i] || (part && i == row_at && t->shape[i] > want[i]);
     if (fits) return true;
     char have[LQ_RANK * 24] = "", words[3 * 24] = "";
     shape_words(t->shape, t->rank, have, sizeof have);
     shape_words(want, rank, words, sizeof words);
-    return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s has the shape [%s], expected %s[%s]", lq_ckpt_path(p->in), t->name, have, part ? "at least " : "",
+    return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s has the shape [%s], expected %s[%s]", lq_ckpt_path(p->in), t->name,
+                   have, part ? "at least " : "",
                    words);
 }
 
@@ -90,7 +97,8 @@ static const lq_tensor *find_source(const lq_plan *p, const lq_slot *s, const lq
     if (!t && lq_ckpt_has_weight(p->in, from->name)) fail_quantized(p, from->name, err);
     else if (!t) lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", lq_ckpt_path(p->in), from->name);
     else if (t->type != LQ_F32 && t->type != LQ_F16 && t->type != LQ_BF16)
-        lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16 or f32", lq_ckpt_path(p->in), t->name, lq_dtypes[t->type].name);
+        lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16 or f32", lq_ckpt_path(p->in), t->name,
+                lq_dtypes[t->type].name);
     else if (source_check(p, s, from, t, err)) return t;
     return NULL;
 }
@@ -102,19 +110,24 @@ static bool add_matrix(lq_plan *p, const lq_slot *s, const lq_pick *from, lq_err
     if (!t || !slot_type(p, s, &item.recipe.type, &keep, err)) return false;
     // "bf16" of a matrix that is bf16 is no work.
     item.round = !keep && !(item.recipe.type.kind == LQ_W_PLAIN && item.recipe.type.elem == t->type);
-    if (!item.round) item.recipe.type = (lq_wtype){.kind = LQ_W_PLAIN, .elem = t->type, .bits = 8 * (int)lq_dtype_size(t->type)};
+    if (!item.round) item.recipe.type = (lq_wtype){.kind = LQ_W_PLAIN, .elem = t->type,
+                                                   .bits = 8 * (int)lq_dtype_size(t->type)};
     if (s->k) p->weights += s->n * s->k;
     return add_item(p, item, err);
 }
+
 // Experts are written one by one, under the names that other people's files have for them.
 static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     for (int i = 0; i < (s->count ? s->count : 1); i++) {
         lq_slot one = *s;
         lq_pick from;
-        if (!lq_item_pick(p->in, s, i, &from)) return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", lq_ckpt_path(p->in), s->name);
+        if (!lq_item_pick(p->in, s, i, &from))
+            return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", lq_ckpt_path(p->in),
+                           s->name);
         if (s->count) {
             if (!lq_slot_pick(s, i, &one.from) || one.from.stack)
-                return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: %d matrices that have no names of their own", lq_ckpt_path(p->in), s->name, s->count);
+                return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: %d matrices that have no names of their own",
+                               lq_ckpt_path(p->in), s->name, s->count);
             memcpy(one.name, one.from.name, sizeof one.name);
             one.from = from;
             one.count = 0;
@@ -153,7 +166,9 @@ static void add_name(lq_text *list, const char *name) {
     lq_text_json(list, name, strlen(name));
 }
 
-static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 // The names of all tensors that the items are made of, sorted.
 static bool source_names(const lq_plan *p, const char ***names, lq_err *err) {
@@ -171,13 +186,15 @@ static bool add_unread(lq_plan *p, const lq_names *known, const lq_tensor *t, lq
         return true;
     }
     if (!p->o->keep_unknown)
-        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not part of a %s; --keep-unknown carries it over as it is", lq_ckpt_path(p->in), t->name,
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not part of a %s; --keep-unknown carries it over as it is",
+                       lq_ckpt_path(p->in), t->name,
                        p->desc.arch->name);
     add_name(&p->kept, t->name);
     return add_item(p, (lq_item){.slot = {.role = LQ_ROLES, .layer = -1}, .t = t}, err);
 }
 
-// Tensors that are in the checkpoint and not in the architecture. Items are only added when the names of all others were compared.
+// Tensors that are in the checkpoint and not in the architecture. Items are only added when the names of all others
+// were compared.
 static bool add_rest(lq_plan *p, lq_err *err) {
     const size_t n = p->count, all = lq_ckpt_count(p->in);
     const char **names = NULL;
@@ -185,7 +202,8 @@ static bool add_rest(lq_plan *p, lq_err *err) {
     lq_names *known = NULL;
     bool done = unread || lq_fail(err, LQ_E_MEMORY, "no memory for %zu names", all);
     done = done && source_names(p, &names, err) && lq_names_open(&p->in_desc, p->in, &known, err);
-    for (size_t i = 0; i < all && done; i++) unread[i] = !bsearch(&lq_ckpt_at(p->in, i)->name, names, n, sizeof *names, compare_names);
+    for (size_t i = 0; i < all && done; i++)
+        unread[i] = !bsearch(&lq_ckpt_at(p->in, i)->name, names, n, sizeof *names, compare_names);
     for (size_t i = 0; i < all && done; i++) done = !unread[i] || add_unread(p, known, lq_ckpt_at(p->in, i), err);
     free(unread);
     free(names);
@@ -204,7 +222,8 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
     lq_weight_size any, laid;
     *memory = 0;
     if (!it->round) {
-        const size_t bytes = it->t ? it->t->bytes : (size_t)s->n * (size_t)(s->k ? s->k : 1) * lq_dtype_size(it->recipe.type.elem);
+        const size_t bytes = it->t ? it->t->bytes : (size_t)s->n * (size_t)(s->k ? s->k : 1) *
+            lq_dtype_size(it->recipe.type.elem);
         *file = placed(bytes);
         return true;
     }
@@ -220,7 +239,9 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
 }
 
 // What the journal says of a tensor, and the report and the journal's note of a module, at most.
-static size_t told_bytes(const char *name, bool round) { return (round ? 6 : 2) * (strlen(name) + 160) + (round ? 2 * (strlen(name) + 300) : 0); }
+static size_t told_bytes(const char *name, bool round) {
+    return (round ? 6 : 2) * (strlen(name) + 160) + (round ? 2 * (strlen(name) + 300) : 0);
+}
 
 // In the header: of a coded weight, the parts that this recipe gives it.
 static size_t entry_room(const lq_item *it, const char *name) {
@@ -229,7 +250,8 @@ static size_t entry_room(const lq_item *it, const char *name) {
     char full[LQ_NAME + 16];
     for (lq_part_id i = 0; i < LQ_PARTS; i++) {
         snprintf(full, sizeof full, "%.*s%s", LQ_NAME, name, lq_part_suffix(i));
-        if (lq_part_may(i, &it->recipe.type) && !lq_part_needed(i, &it->recipe.type)) room -= lq_writer_entry_room(full);
+        if (lq_part_may(i, &it->recipe.type) && !lq_part_needed(i, &it->recipe.type))
+            room -= lq_writer_entry_room(full);
     }
     return room;
 }
@@ -272,6 +294,7 @@ static void recipe_type(lq_text *t, const char *key, const lq_plan *p, lq_role r
     if (slot_type(p, &s, &type, &keep, NULL) && !keep) lq_wtype_name(&type, name, sizeof name);
     lq_text_fmt(t, ", \"%s\": \"%s\"", key, name);
 }
+
 // "smooth+clip" of the bits that are set, "none" of none.
 static void recipe_bits(lq_text *t, const char *key, unsigned bits, const char *const names[4]) {
     lq_text_fmt(t, "\"%s\": \"%s", key, bits ? "" : "none");
@@ -279,13 +302,15 @@ static void recipe_bits(lq_text *t, const char *key, unsigned bits, const char *
         if (bits >> i & 1) lq_text_fmt(t, "%s%s", bits & ((1u << i) - 1) ? "+" : "", names[i]);
     lq_text_fmt(t, "\", ");
 }
+
 static bool write_recipe(lq_plan *p, lq_err *err) {
     const lq_recipe *r = &p->method->recipe;
     lq_text *t = &p->recipe;
     lq_text_fmt(t, "{\"method\": \"%s\", ", p->method->name);
     recipe_bits(t, "stats", lq_recipe_needs(r), lq_stat_names);
     recipe_bits(t, "transform", r->transform, lq_transform_names);
-    lq_text_fmt(t, "\"rounding\": \"%s\", \"salient\": \"%s\"", lq_rounding_names[r->rounding], lq_salient_names[r->salient]);
+    lq_text_fmt(t, "\"rounding\": \"%s\", \"salient\": \"%s\"", lq_rounding_names[r->rounding],
+                lq_salient_names[r->salient]);
     if (r->rounding == LQ_ROUND_SEARCH && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
     if (r->rounding == LQ_ROUND_SEARCH && r->least > 0) lq_text_fmt(t, ", \"least\": %.9g", (double)r->least);
     recipe_type(t, "type", p, LQ_R_Q);
@@ -301,7 +326,9 @@ static void hash_text(XXH3_state_t *h, const char *p, size_t n) {
     XXH3_128bits_update(h, &size, sizeof size);
     XXH3_128bits_update(h, p, n);
 }
-// A tensor by name, type, shape, and 64 samples of 64 bytes: what tells one checkpoint from another without reading all of it.
+
+// A tensor by name, type, shape, and 64 samples of 64 bytes: what tells one checkpoint from another without reading all
+// of it.
 static void hash_tensor(XXH3_state_t *h, const lq_tensor *t) {
     enum { SAMPLES = 64, SAMPLE = 64 };
     hash_text(h, t->name, strlen(t->name));
@@ -310,7 +337,8 @@ static void hash_tensor(XXH3_state_t *h, const lq_tensor *t) {
     XXH3_128bits_update(h, t->shape, (size_t)t->rank * sizeof *t->shape);
     const char *p = t->data;
     if (t->bytes <= SAMPLES * SAMPLE) XXH3_128bits_update(h, p, t->bytes);
-    else for (size_t i = 0; i < SAMPLES; i++) XXH3_128bits_update(h, p + (t->bytes - SAMPLE) / (SAMPLES - 1) * i, SAMPLE);
+    else for (size_t i = 0; i < SAMPLES; i++)
+        XXH3_128bits_update(h, p + (t->bytes - SAMPLE) / (SAMPLES - 1) * i, SAMPLE);
 }
 
 static bool make_fingerprint(lq_plan *p, lq_err *err) {
@@ -380,15 +408,19 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
     if (p->dropped.n) say(p, "dropped, no forward reads them: %s", p->dropped.p);
     if (p->kept.n) say(p, "carried over, nobody knows them: %s", p->kept.p);
-    say(p, "%s: about %.1f MB in layout %s, %.2f times smaller", p->o->out, (double)p->out_bytes / mb, lq_layout_names[p->layout],
+    say(p, "%s: about %.1f MB in layout %s, %.2f times smaller", p->o->out, (double)p->out_bytes / mb,
+        lq_layout_names[p->layout],
         (double)in / (double)p->out_bytes);
-    say(p, "memory: %.1f MB with %d threads, and pages of the mapped checkpoint that are given back after use", (double)p->memory / mb,
+    say(p, "memory: %.1f MB with %d threads, and pages of the mapped checkpoint that are given back after use",
+        (double)p->memory / mb,
         threads);
     if (p->o->max_ram && p->memory > p->o->max_ram)
-        return lq_fail(err, LQ_E_LIMIT, "memory: the pass needs %.1f MB, more than the %.1f MB it may use", (double)p->memory / mb,
+        return lq_fail(err, LQ_E_LIMIT, "memory: the pass needs %.1f MB, more than the %.1f MB it may use",
+                       (double)p->memory / mb,
                        (double)p->o->max_ram / mb);
     if (left < p->disk)
-        return lq_fail(err, LQ_E_IO, "%s: needs %.1f MB, its disk has %.1f MB left", p->o->out, (double)p->disk / mb, (double)left / mb);
+        return lq_fail(err, LQ_E_IO, "%s: needs %.1f MB, its disk has %.1f MB left", p->o->out, (double)p->disk / mb,
+                       (double)left / mb);
     return true;
 }
 
@@ -423,7 +455,8 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     if (!read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err)) return false;
     if (!strcmp(lq_ckpt_container(p->in), "lq"))
         return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint in bf16, f16 or f32", o->in);
-    if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
+    if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err) ||
+        !add_blocks(p, err) || !add_rest(p, err)) return false;
     p->first[p->blocks] = p->count;
     return write_recipe(p, err) && add_sizes(p, err) && make_fingerprint(p, err);
 }

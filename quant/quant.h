@@ -1,7 +1,8 @@
-// quant.h: a checkpoint in, a quantized .lq file out. The pass streams: one decoder block is read, rounded, written, freed.
+// quant.h: a checkpoint in, a quantized .lq file out. The pass streams: one decoder block is read, rounded, written,
+// freed.
 //
-// lq_methods[] is one of the four tables of lq. A method is a composition (transforms x rounding x salient weights x type); the
-// statistics it needs follow from its parts. docs/QUANT.md says how each is defined.
+// lq_methods[] is one of the four tables of lq. A method is a composition (transforms x rounding x salient weights x
+// type); the statistics it needs follow from its parts. docs/QUANT.md says how each is defined.
 #ifndef LQ_QUANT_H
 #define LQ_QUANT_H
 #include "formats/block.h"
@@ -13,7 +14,8 @@ enum { LQ_STAT_ABSMAX = 1, LQ_STAT_ABSMEAN = 2, LQ_STAT_HESSIAN = 4, LQ_STAT_KV 
 typedef enum lq_rounding { LQ_ROUND_NEAREST, LQ_ROUND_SEARCH, LQ_ROUND_GPTQ } lq_rounding;
 typedef enum lq_salient { LQ_SALIENT_NONE, LQ_SALIENT_OUTLIER, LQ_SALIENT_COLUMNS } lq_salient;
 
-// What one matrix is to become. A method's own numbers are fields behind `type`; zero is off or the default, so a new one changes no row.
+// What one matrix is to become. A method's own numbers are fields behind `type`; zero is off or the default, so a new
+// one changes no row.
 typedef struct lq_recipe {
     unsigned transform;   // LQ_T_ bits
     lq_rounding rounding;
@@ -33,10 +35,12 @@ extern const lq_method lq_methods[];
 extern const size_t lq_method_count;
 const lq_method *lq_method_find(const char *name); // NULL: there is none
 const char *lq_method_name(size_t i);              // NULL past the last
-// The layouts that a file can be written in, by name: `any`, and those in which the integer types have a form. NULL past the last.
+// The layouts that a file can be written in, by name: `any`, and those in which the integer types have a form. NULL
+// past the last.
 const char *lq_quant_layout(size_t i);
 // The words of a recipe's parts, as lq.recipe and the report have them: of bit i, of value i.
-extern const char *const lq_transform_names[4], *const lq_stat_names[4], *const lq_rounding_names[3], *const lq_salient_names[3];
+extern const char *const lq_transform_names[4], *const lq_stat_names[4], *const lq_rounding_names[3],
+    *const lq_salient_names[3];
 
 typedef struct lq_quant_opts {
     const char *in, *out;
@@ -51,7 +55,8 @@ typedef struct lq_quant_opts {
     bool dry_run;         // ends after the plan
     const char *report;   // JSON report; NULL: OUT.report.json beside OUT; "-": only in the result
     void (*plan)(void *arg, const char *line);   // told before the work starts, line by line
-    bool (*tick)(void *arg, size_t block, size_t blocks, const char *what); // often, several times a second; false stops; may be NULL
+    bool (*tick)(void *arg, size_t block, size_t blocks, const char *what); // often, several times a second; false
+                                                                            // stops; may be NULL
     void *arg;
 } lq_quant_opts;
 
@@ -76,17 +81,21 @@ typedef struct lq_quant_result {
     size_t blocks, resumed; // resumed: blocks taken over from an interrupted run
 } lq_quant_result;
 
-// Plans, checks places, memory and disk, runs, validates, writes the report. LQ_E_CANCELLED when `tick` stopped it: what is done
-// stays in OUT.partial/ and the same call goes on from there. `out` is filled (and freed by the caller) on success only.
+// Plans, checks places, memory and disk, runs, validates, writes the report. LQ_E_CANCELLED when `tick` stopped it:
+// what is done stays in OUT.partial/ and the same call goes on from there. `out` is filled (and freed by the caller) on
+// success only.
 bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err);
 void lq_quant_result_free(lq_quant_result *r);
 
 // --- one matrix ---
 //
-// Rounding to the nearest, kind LQ_W_INT with b bits, w = (q - z) * s, for a group with smallest element lo and largest hi:
+// Rounding to the nearest, kind LQ_W_INT with b bits, w = (q - z) * s, for a group with smallest element lo and largest
+// hi:
 //   symmetric   m = hi if hi > -lo, else lo     s = m / -2^(b-1)                      z = 2^(b-1)
-//               (the largest element gets the code 0 = -2^(b-1), which has no partner; s is negative where m is positive)
-//   asymmetric  lo and hi are moved to take in 0     s = (hi - lo) / (2^b - 1)        z = rint(-lo / s), at most 2^b - 1
+//               (the largest element gets the code 0 = -2^(b-1), which has no partner; s is negative where m is
+//               positive)
+//   asymmetric  lo and hi are moved to take in 0     s = (hi - lo) / (2^b - 1)        z = rint(-lo / s), at most 2^b -
+//               1
 //   both        s is computed in f64, rounded to f32, then to its stored type
 //               q = rint(clamp(w / s, -z, 2^b - 1 - z)) + z, the quotient in f32
 //               where the stored s is 0 (a group of zeros): z = 2^(b-1), asymmetric 0, and q = z
@@ -94,8 +103,8 @@ void lq_quant_result_free(lq_quant_result *r);
 // [2^-14, 65504], the whole matrix gets F32 scales.
 // Elements larger than 2^127 are refused. LQ_W_PLAIN: each element is rounded to the type, ties to even.
 //
-// LQ_W_FLOAT (fp8): s = the largest magnitude over the largest number of the type, q = w / s, saturating, ties to even; a row, a band
-// of rows or the whole matrix shares s as the type says.
+// LQ_W_FLOAT (fp8): s = the largest magnitude over the largest number of the type, q = w / s, saturating, ties to even;
+// a row, a band of rows or the whole matrix shares s as the type says.
 typedef struct lq_matrix {
     const lq_weight *w;   // rows come by lq_weight_row: plain elements, or codes of another type
     lq_dev *dev;          // whose slot `round` is called; decides no bit
@@ -112,9 +121,9 @@ bool lq_recipe_check(const lq_recipe *r, lq_err *err);
 // LQ_E_FORMAT on a NaN or infinity, naming row and column.
 bool lq_quantize_matrix(const lq_recipe *r, lq_matrix *m, lq_err *err);
 
-// Opens a written file as a stranger would and checks it: every tensor's checksum, every matrix of the architecture there with
-// its shape, parts and finite scales, side files parse. `in` (may be NULL): plain tensors equal the ones it has, and where the
-// rounding was to the nearest, sampled rows of every coded matrix stand within a step of it.
+// Opens a written file as a stranger would and checks it: every tensor's checksum, every matrix of the architecture
+// there with its shape, parts and finite scales, side files parse. `in` (may be NULL): plain tensors equal the ones it
+// has, and where the rounding was to the nearest, sampled rows of every coded matrix stand within a step of it.
 typedef struct lq_check { size_t tensors, weights; } lq_check;
 bool lq_validate(const char *path, const char *in, lq_check *out, lq_err *err);
 #endif

@@ -1,6 +1,6 @@
-// report.c: lq_report.json: what was done to a model and what it cost, module by module (docs/QUANT.md lists the fields).
-// Two runs of one command give the same text but for its last member, "run". Written beside its name, and renamed when the output
-// has its own: no report tells of a file that is not there.
+// report.c: lq_report.json: what was done to a model and what it cost, module by module (docs/QUANT.md lists the
+// fields). Two runs of one command give the same text but for its last member, "run". Written beside its name, and
+// renamed when the output has its own: no report tells of a file that is not there.
 #include "quant/pass.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -21,22 +21,28 @@ static void add_module(lq_text *t, const lq_quant_row *r) {
 }
 
 static void add_all(lq_text *t, const lq_plan *p, const lq_quant_result *r, int threads) {
-    lq_text_fmt(t, "{\n  \"report\": %d,\n  \"numerics\": %d,\n  \"input\": {\"path\": ", LQ_QUANT_REPORT, LQ_QUANT_NUMERICS);
+    lq_text_fmt(t, "{\n  \"report\": %d,\n  \"numerics\": %d,\n  \"input\": {\"path\": ", LQ_QUANT_REPORT,
+                LQ_QUANT_NUMERICS);
     text_string(t, lq_ckpt_path(p->in));
-    lq_text_fmt(t, ", \"container\": \"%s\", \"bytes\": %zu},\n  \"output\": {\"path\": ", lq_ckpt_container(p->in), r->in_bytes);
+    lq_text_fmt(t, ", \"container\": \"%s\", \"bytes\": %zu},\n  \"output\": {\"path\": ", lq_ckpt_container(p->in),
+                r->in_bytes);
     text_string(t, p->o->out);
     lq_text_fmt(t, ", \"layout\": \"%s\", \"bytes\": %zu},\n", lq_layout_names[p->layout], r->out_bytes);
-    lq_text_fmt(t, "  \"arch\": \"%s\",\n  \"layers\": %d,\n  \"tied\": %s,\n  \"weights\": %lld,\n", p->desc.arch->name, p->desc.layers,
+    lq_text_fmt(t, "  \"arch\": \"%s\",\n  \"layers\": %d,\n  \"tied\": %s,\n  \"weights\": %lld,\n",
+                p->desc.arch->name, p->desc.layers,
                 p->desc.tied ? "true" : "false", (long long)p->weights);
-    lq_text_fmt(t, "  \"recipe\": %s,\n  \"fingerprint\": \"%s\",\n  \"bits_per_weight\": %.6g,\n  \"ratio\": %.6g,\n", p->recipe.p,
+    lq_text_fmt(t, "  \"recipe\": %s,\n  \"fingerprint\": \"%s\",\n  \"bits_per_weight\": %.6g,\n  \"ratio\": %.6g,\n",
+                p->recipe.p,
                 p->fingerprint, r->bits, (double)r->in_bytes / (double)r->out_bytes);
-    lq_text_fmt(t, "  \"dropped\": [%s],\n  \"kept_unknown\": [%s],\n  \"modules\": [\n", p->dropped.n ? p->dropped.p : "",
+    lq_text_fmt(t, "  \"dropped\": [%s],\n  \"kept_unknown\": [%s],\n  \"modules\": [\n",
+                p->dropped.n ? p->dropped.p : "",
                 p->kept.n ? p->kept.p : "");
     for (size_t i = 0; i < r->count; i++) {
         add_module(t, &r->rows[i]);
         lq_text_fmt(t, i + 1 < r->count ? ",\n" : "\n");
     }
-    lq_text_fmt(t, "  ],\n  \"run\": {\"seconds\": %.3f, \"threads\": %d, \"plan_bytes\": %zu, \"peak_bytes\": %zu, ", r->seconds, threads,
+    lq_text_fmt(t, "  ],\n  \"run\": {\"seconds\": %.3f, \"threads\": %d, \"plan_bytes\": %zu, \"peak_bytes\": %zu, ",
+                r->seconds, threads,
                 r->plan_bytes, r->peak_bytes);
     lq_text_fmt(t, "\"blocks\": %zu, \"resumed_blocks\": %zu}\n}\n", r->blocks, r->resumed);
 }
@@ -54,6 +60,7 @@ static bool part_name(const char *path, lq_text *part, lq_err *err) {
     lq_text_fmt(part, "%s.partial", path);
     return !part->failed || lq_fail(err, LQ_E_MEMORY, "%s: no memory for its name", path);
 }
+
 bool lq_report_put(const char *path, const char *text, lq_err *err) {
     lq_text part = {0};
     if (!part_name(path, &part, err)) return false;
@@ -67,13 +74,16 @@ bool lq_report_put(const char *path, const char *text, lq_err *err) {
     lq_text_free(&part);
     return done;
 }
+
 bool lq_report_publish(const char *path, lq_err *err) {
     lq_text part = {0};
     if (!part_name(path, &part, err)) return false;
-    const bool done = rename(part.p, path) == 0 || lq_fail(err, LQ_E_IO, "%s: the report cannot take its name: %s", path, strerror(errno));
+    const bool done = rename(part.p, path) == 0 || lq_fail(err, LQ_E_IO, "%s: the report cannot take its name: %s",
+                                                           path, strerror(errno));
     lq_text_free(&part);
     return done;
 }
+
 void lq_report_forget(const char *path) {
     lq_text part = {0};
     if (part_name(path, &part, NULL)) unlink(part.p);

@@ -1,10 +1,11 @@
 // lq.h: the public API of lq: open a model, generate, or run the engine that serves many requests at once.
 //
-// An engine works on one model and a model serves one engine at a time. An engine has one thread: the one that calls lq_engine_step,
-// lq_generate, lq_logits, lq_perplexity and lq_engine_close. lq_submit, lq_cancel, lq_engine_wake, lq_engine_describe and what only
-// reads a model (tokens, lq_model_describe) may be called from any. Functions return true when done; else *err says in one line what, where
-// and what was expected. The library never prints, exits or reads the environment. Structs of options are read as they are
-// when zero-initialised: zero always means the default. Installed as <lq.h>, which needs no other header of lq.
+// An engine works on one model and a model serves one engine at a time. An engine has one thread: the one that calls
+// lq_engine_step, lq_generate, lq_logits, lq_perplexity and lq_engine_close. lq_submit, lq_cancel, lq_engine_wake,
+// lq_engine_describe and what only reads a model (tokens, lq_model_describe) may be called from any. Functions return
+// true when done; else *err says in one line what, where and what was expected. The library never prints, exits or
+// reads the environment. Structs of options are read as they are when zero-initialised: zero always means the default.
+// Installed as <lq.h>, which needs no other header of lq.
 #ifndef LQ_H
 #define LQ_H
 #include "formats/err.h"
@@ -27,7 +28,8 @@ typedef struct lq_model_opts {
     int ctx;             // longest sequence; 0 = what the model was made for
     const char *kv;      // element type of the KV cache: "auto" (default), "f32", "f16", "bf16"
     bool exact;          // f32 activations, residual and KV
-    lq_model *beside;    // on the same device as this one, with its threads (device, isa, threads are not read then): one steps at a time
+    lq_model *beside;    // on the same device as this one, with its threads (device, isa, threads are not read then):
+                         // one steps at a time
 } lq_model_opts;
 
 // The words that isa and kv may be, one by one; NULL past the last.
@@ -47,21 +49,25 @@ typedef struct lq_model_info {
 } lq_model_info;
 void lq_model_describe(const lq_model *m, lq_model_info *out);
 
-// Reads the bytes that a token reads, lq_model_info.weight_bytes of them, once, with the model's threads, and does nothing with them: brings
-// a model into memory, and is what the speed of decoding is compared with. Not beside a running engine step. Returns how many were read.
+// Reads the bytes that a token reads, lq_model_info.weight_bytes of them, once, with the model's threads, and does
+// nothing with them: brings a model into memory, and is what the speed of decoding is compared with. Not beside a
+// running engine step. Returns how many were read.
 size_t lq_model_read(lq_model *m);
 
 // --- tokens ---
 
-enum { LQ_TOK_SPECIAL = 1 /* add BOS and the like as the tokenizer says */, LQ_TOK_PARSE = 2 /* "<|end|>" in the text is that token */ };
+enum { LQ_TOK_SPECIAL = 1 /* add BOS and the like as the tokenizer says */,
+      LQ_TOK_PARSE = 2 /* "<|end|>" in the text is that token */ };
 // *ids is allocated (lq_free).
 bool lq_tokenize(const lq_model *m, const char *text, size_t n, int flags, int32_t **ids, size_t *count, lq_err *err);
 // Text of a sequence of tokens, allocated and NUL-terminated; `special`: print special tokens too.
-bool lq_detokenize(const lq_model *m, const int32_t *ids, size_t count, bool special, char **text, size_t *n, lq_err *err);
+bool lq_detokenize(const lq_model *m, const int32_t *ids, size_t count, bool special, char **text, size_t *n,
+                   lq_err *err);
 // The bytes of one token, which may be part of a character; returns how many there are (more than `cap`: cut).
 size_t lq_token_bytes(const lq_model *m, int32_t id, char *buf, size_t cap);
 bool lq_token_is_end(const lq_model *m, int32_t id);
-int32_t lq_token_id(const lq_model *m, const char *token, size_t n); // of a token by its content, "<|end|>"; -1: there is none
+int32_t lq_token_id(const lq_model *m, const char *token, size_t n); // of a token by its content, "<|end|>"; -1: there
+                                                                     // is none
 int32_t lq_token_bos(const lq_model *m);                             // what LQ_TOK_SPECIAL puts first; -1: nothing
 void lq_free(void *p);
 
@@ -79,7 +85,8 @@ typedef struct lq_sampling {
     const float *bias;
 } lq_sampling;
 
-typedef enum lq_finish { LQ_RUNNING, LQ_STOP /* end token or stop string */, LQ_LENGTH, LQ_ABORTED, LQ_FAILED } lq_finish;
+typedef enum lq_finish { LQ_RUNNING, LQ_STOP /* end token or stop string */, LQ_LENGTH, LQ_ABORTED,
+                        LQ_FAILED } lq_finish;
 
 typedef struct lq_top { int32_t id; float logprob; } lq_top;
 
@@ -87,13 +94,15 @@ typedef struct lq_top { int32_t id; float logprob; } lq_top;
 typedef struct lq_event {
     uint64_t id;            // of lq_submit
     int choice;
-    const char *text;       // new text, whole UTF-8 characters, stop strings cut off; may be empty; not NUL-terminated. In all: the text
+    // new text, whole UTF-8 characters, stop strings cut off; may be empty; not NUL-terminated. In all: the text
+    const char *text;
                             // of prompt and answer less the prompt's
     size_t text_len;
     const int32_t *tokens;  // the tokens sampled (or, `prompt`, prompt tokens) in this event
     const float *logprobs;  // [count], where logprobs were asked for
     const lq_top *top;      // [count][top_n]
-    const int *offsets;     // [count] where each begins, in characters of the answer's (`prompt`: the prompt's) whole text
+    const int *offsets;     // [count] where each begins, in characters of the answer's (`prompt`: the prompt's) whole
+                            // text
     int count, top_n;
     bool prompt;            // about prompt tokens: logprobs[0] of a prompt is NaN
     lq_finish finish;       // anything but LQ_RUNNING: the last event of this choice
@@ -101,8 +110,8 @@ typedef struct lq_event {
     const char *error;      // LQ_FAILED: the line
     int prompt_tokens, cached_tokens, sampled_tokens; // usage so far
 } lq_event;
-// Called by lq_engine_step on its thread. Must not block; may call lq_submit and lq_cancel, not the engine's own functions. Returning
-// false cancels the request; each choice still has its last event.
+// Called by lq_engine_step on its thread. Must not block; may call lq_submit and lq_cancel, not the engine's own
+// functions. Returning false cancels the request; each choice still has its last event.
 typedef bool lq_on_event(void *arg, const lq_event *e);
 
 typedef struct lq_request {
@@ -133,7 +142,8 @@ typedef struct lq_engine_opts {
     int max_seqs;       // sequences in one step; 0 = 64
     int max_batch;      // tokens in one step (the chunk of a prefill); 0 = 512
     int max_queue;      // waiting requests; 0 = 1024
-    size_t kv_bytes;    // 0 = what max_seqs whole contexts need, but no more than 4096 blocks or four contexts, and a quarter of memory
+    size_t kv_bytes;    // 0 = what max_seqs whole contexts need, but no more than 4096 blocks or four contexts, and a
+                        // quarter of memory
     int kv_page;        // tokens in a block: 16, 32 (default) or 64
 } lq_engine_opts;
 
@@ -176,7 +186,12 @@ typedef struct lq_ppl_opts {
     bool (*tick)(void *arg, size_t done, size_t total, double ppl); // false stops
     void *arg;
 } lq_ppl_opts;
-typedef struct lq_ppl { double ppl, error /* standard error of ppl */, nll; size_t tokens, windows; int window; double seconds; } lq_ppl;
+typedef struct lq_ppl {
+    double ppl, error /* standard error of ppl */, nll;
+    size_t tokens, windows;
+    int window;
+    double seconds;
+} lq_ppl;
 bool lq_perplexity(lq_engine *e, const char *text, size_t n, const lq_ppl_opts *o, lq_ppl *out, lq_err *err);
 
 // --- server ---
@@ -190,14 +205,16 @@ typedef struct lq_serve_opts {
     size_t max_body;      // bytes of a request; 0: 4 MiB
     int drain_seconds;    // how long running requests may go on after lq_serve_stop; 0: 30; negative: not at all
     void (*ready)(void *arg, const char *host, int port);
-    void (*log)(void *arg, const char *line); // from any thread. One line a request: route, status, counts, times; no content
+    void (*log)(void *arg, const char *line); // from any thread. One line a request: route, status, counts, times; no
+                                              // content
     void *arg;
 } lq_serve_opts;
 // Whether lq_serve could listen there now: a port that is taken is told before a model is opened.
 bool lq_serve_try(const lq_serve_opts *o, lq_err *err);
 // Serves until lq_serve_stop; steps the engine on a thread of its own. One server a process at a time.
 bool lq_serve(lq_model *m, lq_engine *e, const lq_serve_opts *o, lq_err *err);
-// From any thread or a signal handler, also before lq_serve begins. Once: refuses what is new and drains; again: ends at once.
+// From any thread or a signal handler, also before lq_serve begins. Once: refuses what is new and drains; again: ends
+// at once.
 void lq_serve_stop(void);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-// complete.c: completion for bash and zsh, written from the same tables that parse. What it prints is sourced by a shell;
-// it asks nothing of lq at run time.
+// complete.c: completion for bash and zsh, written from the same tables that parse. What it prints is sourced by a
+// shell; it asks nothing of lq at run time.
 #include "tools/verb.h"
 #include <string.h>
 
@@ -54,7 +54,8 @@ static void bash_words(FILE *f, const lq_verb *v) {
 static void print_bash(FILE *f) {
     fprintf(f, "# bash completion of lq %s, written by `lq completion bash`\n"
                "# a line is a name, so that one may have spaces\n"
-               "_lq_files() { compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$1\"); }\n_lq() {\n", LQ_VERSION);
+               "_lq_files() { compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- \"$1\"); }\n_lq() {\n",
+               LQ_VERSION);
     fprintf(f, "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} opts= words=\n"
                "    COMPREPLY=()\n"
                "    # bash cuts --name=value into three words\n"
@@ -152,6 +153,9 @@ static int run(void *args, int argc, char **argv) {
 }
 
 static const char *const examples[] = {"source <(lq completion bash)", "complete lq's verbs and options in this shell",
-                                       "lq completion zsh > ~/.zfunc/_lq", "the same for zsh, where ~/.zfunc is in fpath", NULL};
-const lq_verb lq_verb_completion = {.name = "completion", .synopsis = "bash|zsh", .summary = "Print completion for a shell",
-                                    .examples = examples, .size = sizeof(lq_common), .min_args = 1, .max_args = 1, .plain = true, .run = run};
+                                       "lq completion zsh > ~/.zfunc/_lq",
+                                       "the same for zsh, where ~/.zfunc is in fpath", NULL};
+const lq_verb lq_verb_completion = {.name = "completion", .synopsis = "bash|zsh",
+                                    .summary = "Print completion for a shell",
+                                    .examples = examples, .size = sizeof(lq_common), .min_args = 1, .max_args = 1,
+                                    .plain = true, .run = run};

@@ -87,6 +87,8 @@ static int run(void *args, int argc, char **argv) {
     return 0;
 }
 
-static const char *const examples[] = {"lq help", "all verbs", "lq help run", "what `lq run` takes; `lq run --help` prints the same", NULL};
-const lq_verb lq_verb_help = {.name = "help", .synopsis = "[VERB]", .summary = "Explain lq, or one verb", .examples = examples,
+static const char *const examples[] = {"lq help", "all verbs", "lq help run",
+                                       "what `lq run` takes; `lq run --help` prints the same", NULL};
+const lq_verb lq_verb_help = {.name = "help", .synopsis = "[VERB]", .summary = "Explain lq, or one verb",
+                              .examples = examples,
                               .size = sizeof(lq_common), .max_args = 1, .plain = true, .run = run};

@@ -1,5 +1,5 @@
-// input.c: what comes in from outside a verb's arguments: files, standard input, Ctrl-C and other signals. Owns the flag that a
-// signal sets. Refuses a file past the caller's limit.
+// input.c: what comes in from outside a verb's arguments: files, standard input, Ctrl-C and other signals. Owns the
+// flag that a signal sets. Refuses a file past the caller's limit.
 #include "tools/verb.h"
 #include <errno.h>
 #include <signal.h>
@@ -56,8 +56,10 @@ static void last_line(const char *text) {
 
 static void on_bus(int sig, siginfo_t *info, void *context) {
     (void)context;
-    // A page of a mapped file that is not there any more. Anything else is a fault of ours: the access fails again, and kills.
-    if (info->si_code == BUS_ADRERR) last_line("lq: a file that is in use became shorter, or cannot be read any more\n");
+    // A page of a mapped file that is not there any more. Anything else is a fault of ours: the access fails again, and
+    // kills.
+    if (info->si_code == BUS_ADRERR)
+        last_line("lq: a file that is in use became shorter, or cannot be read any more\n");
     signal(sig, SIG_DFL);
 }
 

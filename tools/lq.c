@@ -1,10 +1,11 @@
-// lq.c: the program. Finds the verb, lets opts.c read its table, runs it. Owns the list of verbs; knows nothing of what they do.
-// Exit status: 0 done, 1 failed, 2 wrong usage.
+// lq.c: the program. Finds the verb, lets opts.c read its table, runs it. Owns the list of verbs; knows nothing of what
+// they do. Exit status: 0 done, 1 failed, 2 wrong usage.
 #include "tools/verb.h"
 #include <stdlib.h>
 #include <string.h>
 
-const lq_verb *const lq_verbs[] = {&lq_verb_inspect, &lq_verb_quantize, &lq_verb_eval, &lq_verb_run, &lq_verb_serve, &lq_verb_bench,
+const lq_verb *const lq_verbs[] = {&lq_verb_inspect, &lq_verb_quantize, &lq_verb_eval, &lq_verb_run, &lq_verb_serve,
+                                   &lq_verb_bench,
                                    &lq_verb_version, &lq_verb_completion, &lq_verb_man, &lq_verb_help, NULL};
 
 const lq_verb *lq_verb_find(const char *name) {

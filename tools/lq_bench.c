@@ -1,5 +1,6 @@
-// lq_bench.c: lq bench: how fast a model runs here, beside what the machine's memory can give. Each repetition times a prefill, a
-// decode and a plain read of the weights themselves, one right after another, so that a neighbour's noise hits all three.
+// lq_bench.c: lq bench: how fast a model runs here, beside what the machine's memory can give. Each repetition times a
+// prefill, a decode and a plain read of the weights themselves, one right after another, so that a neighbour's noise
+// hits all three.
 #include "tools/verb.h"
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,8 @@ static double now(void) {
 
 // --- the plain read ---
 
-// Seconds of a plain read of the weights. Small ones are read several times, up to a GB in all, and come from the cache as in a decode.
+// Seconds of a plain read of the weights. Small ones are read several times, up to a GB in all, and come from the cache
+// as in a decode.
 static double read_time(lq_model *m, size_t bytes, int steps) {
     const size_t most = ((size_t)1 << 30) / (bytes + 1);
     const int times = most < 1 ? 1 : most < (size_t)steps ? (int)most : steps;
@@ -56,7 +58,8 @@ static bool step(lq_engine *e, load *l, lq_err *err) {
     return l->failed ? lq_fail(err, LQ_E_DEVICE, "%s", l->error) : true;
 }
 
-// What was timed: the prefill until all sequences have their first token, the decode from there until the first of them ends.
+// What was timed: the prefill until all sequences have their first token, the decode from there until the first of them
+// ends.
 typedef struct timing { double prefill, decode; int tokens, steps; /* of the decode */ } timing;
 
 // `batch` sequences of `prompt` tokens each make `tokens` tokens.
@@ -68,7 +71,8 @@ static bool work(lq_engine *e, int vocab, int batch, int prompt, int tokens, tim
     uint32_t draw = 1;
     for (int b = 0; done && b < batch; b++) {
         for (int i = 0; i < prompt; i++) ids[i] = (int32_t)((draw = draw * 1664525u + 1013904223u) >> 8) % vocab;
-        lq_request q = {.prompt = ids, .prompt_len = (size_t)prompt, .max_tokens = tokens, .ignore_eos = true, .on_event = on_event, .arg = &l};
+        lq_request q = {.prompt = ids, .prompt_len = (size_t)prompt, .max_tokens = tokens, .ignore_eos = true,
+                        .on_event = on_event, .arg = &l};
         uint64_t id;
         done = lq_submit(e, &q, &id, err);
     }
@@ -90,6 +94,7 @@ static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
+
 static void series_sort(series *s) { qsort(s->at, (size_t)s->n, sizeof *s->at, by_value); }
 static double series_median(const series *s) { return (s->at[(s->n - 1) / 2] + s->at[s->n / 2]) / 2; }
 
@@ -109,7 +114,8 @@ static void add(series *s, double x) { s->at[s->n++] = x; }
 
 static bool measure_once(bench *b, result *r, lq_err *err) {
     timing first = {0}, rest = {0};
-    // The decode is measured from short prompts, as if the sequences had just begun; the prefill ends with the first token.
+    // The decode is measured from short prompts, as if the sequences had just begun; the prefill ends with the first
+    // token.
     if (!work(b->e, b->info.vocab, r->batch, b->prompt, 1, &first, err)) return false;
     if (!work(b->e, b->info.vocab, r->batch, LEAD, b->tokens + 1, &rest, err)) return false;
     double read = read_time(b->m, b->info.weight_bytes, rest.steps), bytes = (double)b->info.weight_bytes;
@@ -138,7 +144,8 @@ static bool measure(bench *b, lq_err *err) {
             done = measure_once(b, r, err);
             lq_bar_at(&bar, (size_t)(i * b->repeats + k + 1), NULL);
         }
-        series_sort(&r->prefill), series_sort(&r->decode), series_sort(&r->bytes), series_sort(&r->read), series_sort(&r->share);
+        series_sort(&r->prefill), series_sort(&r->decode), series_sort(&r->bytes), series_sort(&r->read),
+            series_sort(&r->share);
     }
     lq_bar_end(&bar);
     return done;
@@ -152,12 +159,14 @@ static void spread(const series *s, char *buf, size_t size) {
 
 static void print_text(const bench *b, const char *path) {
     lq_say_line(stdout, "%s: %s, %s, %s", path, b->info.arch, b->info.quant, b->info.device);
-    printf("%s parameters, %s of weights, peak memory %s; %d repetitions, median (least-most)\n", lq_say_count((double)b->info.params),
+    printf("%s parameters, %s of weights, peak memory %s; %d repetitions, median (least-most)\n",
+           lq_say_count((double)b->info.params),
            lq_say_bytes((double)b->info.weight_bytes), lq_say_bytes((double)b->peak), b->repeats);
     char prefill_head[32], decode_head[32];
     snprintf(prefill_head, sizeof prefill_head, "prefill %d tok/s", b->prompt);
     snprintf(decode_head, sizeof decode_head, "decode %d tok/s", b->tokens);
-    lq_table *t = lq_table_new(6, (const char *[]){"batch", prefill_head, decode_head, "weights GB/s", "plain read GB/s", "share"});
+    lq_table *t = lq_table_new(6, (const char *[]){"batch", prefill_head, decode_head, "weights GB/s",
+                                                   "plain read GB/s", "share"});
     for (int i = 0; i < b->batch_count; i++) {
         const result *r = &b->results[i];
         char batch[16], prefill[64], decode[64], bytes[32], read[32], share[32];
@@ -186,7 +195,8 @@ static int print_json(const bench *b, const char *path) {
     lq_text t = {0};
     lq_text_fmt(&t, "{\"model\":");
     lq_text_json(&t, path, strlen(path));
-    lq_text_fmt(&t, ",\"quant\":\"%s\",\"device\":\"%s\",\"params\":%lld,\"weight_bytes\":%zu,\"peak_bytes\":%zu", b->info.quant, b->info.device,
+    lq_text_fmt(&t, ",\"quant\":\"%s\",\"device\":\"%s\",\"params\":%lld,\"weight_bytes\":%zu,\"peak_bytes\":%zu",
+                b->info.quant, b->info.device,
                 (long long)b->info.params, b->info.weight_bytes, b->peak);
     lq_text_fmt(&t, ",\"prompt\":%d,\"tokens\":%d,\"repeats\":%d,\"batches\":[", b->prompt, b->tokens, b->repeats);
     for (int i = 0; i < b->batch_count; i++) {
@@ -225,7 +235,8 @@ static bool open_engine(bench *b, const char *path, lq_err *err) {
     for (int i = 0; i < b->batch_count; i++)
         if (b->batches[i] > most) most = b->batches[i];
     if (longest > b->info.ctx)
-        return lq_fail(err, LQ_E_USAGE, "%s: %d tokens do not fit a context of %d; ask for fewer with -p and -n", path, longest, b->info.ctx);
+        return lq_fail(err, LQ_E_USAGE, "%s: %d tokens do not fit a context of %d; ask for fewer with -p and -n", path,
+                       longest, b->info.ctx);
     size_t pages = (size_t)(longest + 32) * (size_t)most;
     lq_engine_opts eo = {.max_seqs = most, .kv_bytes = pages * b->info.kv_token_bytes};
     return lq_engine_open(b->m, &eo, &b->e, err);
@@ -250,17 +261,22 @@ static int run(void *args, int argc, char **argv) {
 }
 
 static const lq_opt opts[] = {
-    {"prompt", 'p', LQ_OPT_INT, offsetof(bench_args, prompt), "N", "tokens of the timed prefill (default: 512)", NULL, 1, 1 << 20},
-    {"tokens", 'n', LQ_OPT_INT, offsetof(bench_args, tokens), "N", "tokens of the timed decode (default: 128)", NULL, 1, 1 << 20},
+    {"prompt", 'p', LQ_OPT_INT, offsetof(bench_args, prompt), "N", "tokens of the timed prefill (default: 512)", NULL,
+     1, 1 << 20},
+    {"tokens", 'n', LQ_OPT_INT, offsetof(bench_args, tokens), "N", "tokens of the timed decode (default: 128)", NULL, 1,
+     1 << 20},
     {"repeats", 'r', LQ_OPT_INT, offsetof(bench_args, repeats), "N", "repetitions (default: 5)", NULL, 1, REPEATS},
-    {"batch", 'b', LQ_OPT_TEXT, offsetof(bench_args, batches), "LIST", "sequences at once, like 1,4,16 (default: 1)", NULL, 0, 0},
+    {"batch", 'b', LQ_OPT_TEXT, offsetof(bench_args, batches), "LIST", "sequences at once, like 1,4,16 (default: 1)",
+     NULL, 0, 0},
     LQ_MODEL_OPTS(bench_args, model),
 };
 static const char *const examples[] = {"lq bench demo.lq", "prefill of 512 and decode of 128 tokens, five times",
-                                       "lq bench demo.lq -p 128 -n 64 -r 9 -b 1,4,16 --json", "at three batch sizes, for a script", NULL};
+                                       "lq bench demo.lq -p 128 -n 64 -r 9 -b 1,4,16 --json",
+                                       "at three batch sizes, for a script", NULL};
 const lq_verb lq_verb_bench = {
     .name = "bench", .synopsis = "MODEL", .summary = "Measure speed beside what memory can give",
     .detail = "Each repetition times a prefill, a decode, and a plain read of the same weights by as many threads. Decode "
               "reads every weight once for each step, so its bytes per second over the plain read's say how near it is to the machine's limit.",
-    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(bench_args), .min_args = 1, .max_args = 1,
+    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(bench_args),
+    .min_args = 1, .max_args = 1,
     .run = run};

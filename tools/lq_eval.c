@@ -1,5 +1,5 @@
-// lq_eval.c: lq eval: perplexity of a model on a text, by both protocols that others publish, in exact arithmetic first and then as
-// the model is served. The computation is lq_perplexity's; here it is asked for and printed.
+// lq_eval.c: lq eval: perplexity of a model on a text, by both protocols that others publish, in exact arithmetic first
+// and then as the model is served. The computation is lq_perplexity's; here it is asked for and printed.
 #include "tools/verb.h"
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +48,8 @@ static bool measure(job *j, lq_engine *e, const char *mode, lq_err *err) {
         snprintf(what, sizeof what, "%s %s", protocol, mode);
         progress bar;
         lq_bar_begin(&bar.bar, what, "windows", 1, j->a->common.quiet);
-        lq_ppl_opts o = {.protocol = (lq_ppl_protocol)p, .window = (int)j->a->window, .max_windows = (size_t)j->a->windows, .tick = tick, .arg = &bar};
+        lq_ppl_opts o = {.protocol = (lq_ppl_protocol)p, .window = (int)j->a->window,
+                         .max_windows = (size_t)j->a->windows, .tick = tick, .arg = &bar};
         row *r = &j->rows[j->count];
         *r = (row){.protocol = protocol, .mode = mode};
         bool done = lq_perplexity(e, j->text, j->n, &o, &r->ppl, err);
@@ -95,7 +96,8 @@ static int print_json(const job *j) {
         lq_say_number(&t, r->ppl.error, 9);
         lq_text_fmt(&t, ",\"nll\":");
         lq_say_number(&t, r->ppl.nll, 9);
-        lq_text_fmt(&t, ",\"tokens\":%zu,\"windows\":%zu,\"window\":%d,\"seconds\":%.3f}", r->ppl.tokens, r->ppl.windows, r->ppl.window,
+        lq_text_fmt(&t, ",\"tokens\":%zu,\"windows\":%zu,\"window\":%d,\"seconds\":%.3f}", r->ppl.tokens,
+                    r->ppl.windows, r->ppl.window,
                     r->ppl.seconds);
     }
     lq_text_fmt(&t, "]}");
@@ -114,7 +116,8 @@ static void print_text(const job *j) {
         snprintf(windows, sizeof windows, "%zu", p->windows);
         snprintf(window, sizeof window, "%d", p->window);
         snprintf(tokens, sizeof tokens, "%zu", p->tokens);
-        lq_table_row(t, (const char *[]){j->rows[i].protocol, j->rows[i].mode, ppl, error, windows, window, tokens, lq_say_time(p->seconds)});
+        lq_table_row(t, (const char *[]){j->rows[i].protocol, j->rows[i].mode, ppl, error, windows, window, tokens,
+                                         lq_say_time(p->seconds)});
     }
     lq_table_print(t, stdout);
 }
@@ -125,7 +128,8 @@ static int run(void *args, int argc, char **argv) {
     lq_err err = {0};
     char *text = NULL;
     if (!a->text) return lq_say_usage("eval", "--text FILE is missing: what the model is measured on");
-    if (a->model.exact && a->served) return lq_say_usage("eval", "--exact and --served exclude each other; without them both are measured");
+    if (a->model.exact && a->served)
+        return lq_say_usage("eval", "--exact and --served exclude each other; without them both are measured");
     job j = {.a = a, .path = argv[0]};
     if (!lq_input_read(a->text, (size_t)1 << 32, &text, &j.n, &err)) return lq_say_error(&err);
     j.text = text;
@@ -139,11 +143,15 @@ static int run(void *args, int argc, char **argv) {
 }
 
 static const lq_opt opts[] = {
-    {"text", 0, LQ_OPT_FILE, offsetof(eval_args, text), "FILE", "the text that is measured on; -: standard input", NULL, 0, 0},
-    {"protocol", 0, LQ_OPT_CHOICE, offsetof(eval_args, protocol), "NAME", "how the text is cut and scored (default: all)", protocol_choice, 0, 0},
+    {"text", 0, LQ_OPT_FILE, offsetof(eval_args, text), "FILE", "the text that is measured on; -: standard input", NULL,
+     0, 0},
+    {"protocol", 0, LQ_OPT_CHOICE, offsetof(eval_args, protocol), "NAME",
+     "how the text is cut and scored (default: all)", protocol_choice, 0, 0},
     {"windows", 0, LQ_OPT_INT, offsetof(eval_args, windows), "N", "measure the first N windows alone", NULL, 1, 1e9},
-    {"window", 0, LQ_OPT_INT, offsetof(eval_args, window), "N", "tokens in a window (default: the protocol's, at most the context)", NULL, 2, 1 << 24},
-    {"served", 0, LQ_OPT_FLAG, offsetof(eval_args, served), NULL, "only the arithmetic a server uses, not the exact one", NULL, 0, 0},
+    {"window", 0, LQ_OPT_INT, offsetof(eval_args, window), "N",
+     "tokens in a window (default: the protocol's, at most the context)", NULL, 2, 1 << 24},
+    {"served", 0, LQ_OPT_FLAG, offsetof(eval_args, served), NULL,
+     "only the arithmetic a server uses, not the exact one", NULL, 0, 0},
     LQ_MODEL_OPTS(eval_args, model),
 };
 static const char *const examples[] = {
@@ -154,5 +162,6 @@ const lq_verb lq_verb_eval = {
     .detail = "gptq2048: the text is cut into windows of 2048 tokens that do not overlap, every token but the first is scored, the rest is "
               "dropped. llamacpp512: windows of 512 that begin with BOS, the second half of each is scored. Exact arithmetic (f32 "
               "activations and cache) says what the weights lost; the default one is what `lq serve` computes.",
-    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(eval_args), .min_args = 1, .max_args = 1,
+    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(eval_args),
+    .min_args = 1, .max_args = 1,
     .run = run};

@@ -1,5 +1,5 @@
-// lq_inspect.c: lq inspect: what a checkpoint is, without loading it as a model: container, architecture, types, sizes, tensors,
-// metadata, side files. Owns the opened checkpoint; changes nothing.
+// lq_inspect.c: lq inspect: what a checkpoint is, without loading it as a model: container, architecture, types, sizes,
+// tensors, metadata, side files. Owns the opened checkpoint; changes nothing.
 #include "formats/ckpt.h"
 #include "formats/parts.h"
 #include "tools/verb.h"
@@ -107,7 +107,8 @@ static void read_config(lq_ckpt *c, summary *s) {
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
         const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, dims[i].key);
         if (!cJSON_IsNumber(x) || n >= sizeof s->dims) continue;
-        n += (size_t)snprintf(s->dims + n, sizeof s->dims - n, "%s%.0f %s", n ? ", " : "", x->valuedouble, dims[i].what);
+        n += (size_t)snprintf(s->dims + n, sizeof s->dims - n, "%s%.0f %s", n ? ", " : "", x->valuedouble,
+                              dims[i].what);
     }
     cJSON_Delete(root);
 }
@@ -119,7 +120,8 @@ static double bits(double bytes, double params) { return params > 0 ? bytes * 8 
 static void shape_text(const lq_tensor *t, char *buf, size_t size) {
     size_t n = 0;
     *buf = '\0';
-    for (int i = 0; i < t->rank && n < size; i++) n += (size_t)snprintf(buf + n, size - n, "%s%" PRId64, i ? "x" : "", t->shape[i]);
+    for (int i = 0; i < t->rank && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%" PRId64, i ? "x" : "", t->shape[i]);
     if (!t->rank) snprintf(buf, size, "scalar");
 }
 
@@ -175,12 +177,14 @@ static void print_meta(const lq_ckpt *c) {
 static void print_text(lq_ckpt *c, const inspect_args *a, const summary *s) {
     const char *recipe = lq_ckpt_meta(c, "lq.recipe");
     bool lq = !strcmp(lq_ckpt_container(c), "lq");
-    lq_say_line(stdout, "%s: %s, %s", lq_ckpt_path(c), lq_ckpt_container(c), lq_say_bytes((double)lq_ckpt_file_bytes(c)));
+    lq_say_line(stdout, "%s: %s, %s", lq_ckpt_path(c), lq_ckpt_container(c),
+                lq_say_bytes((double)lq_ckpt_file_bytes(c)));
     putchar('\n');
     if (*s->arch) lq_say_line(stdout, "architecture  %s", s->arch);
     else lq_say_line(stdout, "architecture  not told: %s", s->config.text);
     if (*s->dims) printf("dimensions    %s\n", s->dims);
-    printf("parameters    %s in %zu tensors, %.2f bits per weight\n", lq_say_count(s->params), lq_ckpt_count(c), bits((double)s->bytes, s->params));
+    printf("parameters    %s in %zu tensors, %.2f bits per weight\n", lq_say_count(s->params), lq_ckpt_count(c),
+           bits((double)s->bytes, s->params));
     if (recipe) lq_say_line(stdout, "recipe        %s", recipe);
     if (s->coded) printf("layout        %s\n", lq_layout_names[s->layout]);
     print_files(c);
@@ -202,7 +206,8 @@ static void json_types(lq_text *t, const summary *s) {
     lq_text_fmt(t, ",\"types\":[");
     for (size_t i = 0; i < s->count; i++) {
         const kind *k = &s->kinds[i];
-        lq_text_fmt(t, "%s{\"type\":\"%s\",\"weights\":%zu,\"parameters\":%.0f,\"bytes\":%zu,\"bits\":%.4f}", i ? "," : "", k->name, k->count,
+        lq_text_fmt(t, "%s{\"type\":\"%s\",\"weights\":%zu,\"parameters\":%.0f,\"bytes\":%zu,\"bits\":%.4f}",
+                    i ? "," : "", k->name, k->count,
                     k->params, k->bytes, bits((double)k->bytes, k->params));
     }
     lq_text_fmt(t, "]");
@@ -242,7 +247,8 @@ static int print_json(lq_ckpt *c, const inspect_args *a, const summary *s) {
     if (s->config.code) json_text(&t, "config_error", s->config.text);
     if (recipe) json_text(&t, "recipe", recipe);
     if (s->coded) json_text(&t, "layout", lq_layout_names[s->layout]);
-    lq_text_fmt(&t, ",\"file_bytes\":%zu,\"weight_bytes\":%zu,\"parameters\":%.0f,\"bits\":%.4f,\"files\":{", lq_ckpt_file_bytes(c), s->bytes,
+    lq_text_fmt(&t, ",\"file_bytes\":%zu,\"weight_bytes\":%zu,\"parameters\":%.0f,\"bits\":%.4f,\"files\":{",
+                lq_ckpt_file_bytes(c), s->bytes,
                 s->params, bits((double)s->bytes, s->params));
     for (size_t i = 0; lq_side_files[i]; i++) {
         size_t n;
@@ -315,18 +321,23 @@ static int run(void *args, int argc, char **argv) {
 }
 
 static const lq_opt opts[] = {
-    {"tensors", 0, LQ_OPT_FLAG, offsetof(inspect_args, tensors), NULL, "list every tensor with its type, shape and bytes", NULL, 0, 0},
+    {"tensors", 0, LQ_OPT_FLAG, offsetof(inspect_args, tensors), NULL,
+     "list every tensor with its type, shape and bytes", NULL, 0, 0},
     {"meta", 0, LQ_OPT_FLAG, offsetof(inspect_args, meta), NULL, "list the header's metadata", NULL, 0, 0},
-    {"verify", 0, LQ_OPT_FLAG, offsetof(inspect_args, verify), NULL, "read everything and compare the checksums of a .lq file", NULL, 0, 0},
-    {"file", 0, LQ_OPT_TEXT, offsetof(inspect_args, file), "NAME", "print a side file, config.json say, and nothing else", NULL, 0, 0},
+    {"verify", 0, LQ_OPT_FLAG, offsetof(inspect_args, verify), NULL,
+     "read everything and compare the checksums of a .lq file", NULL, 0, 0},
+    {"file", 0, LQ_OPT_TEXT, offsetof(inspect_args, file), "NAME",
+     "print a side file, config.json say, and nothing else", NULL, 0, 0},
 };
 static const char *const examples[] = {"lq inspect demo.lq", "what it is, its types and its size",
                                        "lq inspect demo.lq --verify", "is it whole?",
-                                       "lq inspect demo.lq --file tokenizer.json > tokenizer.json", "take a side file out",
+                                       "lq inspect demo.lq --file tokenizer.json > tokenizer.json",
+                                       "take a side file out",
                                        "lq inspect models/llama --tensors --json", "everything, for a script", NULL};
 const lq_verb lq_verb_inspect = {
     .name = "inspect", .synopsis = "MODEL", .summary = "Tell what a checkpoint is",
     .detail = "MODEL is a .lq or .safetensors file, a model.safetensors.index.json, or a directory that holds one of them. Opening checks "
               "every claim the file makes about itself; --verify reads the data too.",
-    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(inspect_args), .min_args = 1, .max_args = 1,
+    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(inspect_args),
+    .min_args = 1, .max_args = 1,
     .run = run};

@@ -1,5 +1,5 @@
-// lq_quantize.c: lq quantize: a bf16, f16 or f32 checkpoint becomes a .lq file. The work is lq_quantize's; here it is asked for and
-// what it came to is printed.
+// lq_quantize.c: lq quantize: a bf16, f16 or f32 checkpoint becomes a .lq file. The work is lq_quantize's; here it is
+// asked for and what it came to is printed.
 #include "quant/quant.h"
 #include "tools/verb.h"
 #include <stdlib.h>
@@ -22,6 +22,7 @@ static void tell_plan(void *arg, const char *line) {
     const progress *p = arg;
     if (!p->quiet) lq_say_line(stderr, "%s", line);
 }
+
 static bool tick(void *arg, size_t block, size_t blocks, const char *what) {
     progress *p = arg;
     if (!p->begun) lq_bar_begin(&p->bar, "quantize", "blocks", blocks, p->quiet);
@@ -34,7 +35,8 @@ static bool tick(void *arg, size_t block, size_t blocks, const char *what) {
 static int make_type(const quantize_args *a, char *type, size_t size) {
     const bool parts = a->bits || a->group || a->asym;
     if (!parts) return 0;
-    if (a->type) return lq_say_usage("quantize", "--type %s says it all: --bits, --group and --asym do not go with it", a->type);
+    if (a->type) return lq_say_usage("quantize", "--type %s says it all: --bits, --group and --asym do not go with it",
+                                     a->type);
     const int64_t bits = a->bits ? a->bits : 4;
     const bool row = a->group ? !strcmp(a->group, "row") || !strcmp(a->group, "0") : bits == 8;
     if (row) snprintf(type, size, "int%lld row %s", (long long)bits, a->asym ? "asym" : "sym");
@@ -64,7 +66,8 @@ static void print_worst(const lq_quant_result *r) {
             snprintf(bits, sizeof bits, "%.3f", rows[i]->bits);
             snprintf(error, sizeof error, "%.5f", rows[i]->rel_error);
             snprintf(largest, sizeof largest, "%.4g", rows[i]->max_error);
-            lq_table_row(t, (const char *const[]){rows[i]->name, rows[i]->type, shape, bits, error, largest, rows[i]->note});
+            lq_table_row(t, (const char *const[]){rows[i]->name, rows[i]->type, shape, bits, error, largest,
+                                                  rows[i]->note});
         }
         lq_table_print(t, stdout);
     }
@@ -73,10 +76,12 @@ static void print_worst(const lq_quant_result *r) {
 
 static void print_result(const lq_quant_result *r, const lq_quant_opts *o, const char *report) {
     print_worst(r);
-    lq_say_line(stdout, "%s: %s, %.3f bits per weight, %s before, %.2f times smaller", o->out, lq_say_bytes((double)r->out_bytes), r->bits,
+    lq_say_line(stdout, "%s: %s, %.3f bits per weight, %s before, %.2f times smaller", o->out,
+                lq_say_bytes((double)r->out_bytes), r->bits,
            lq_say_bytes((double)r->in_bytes),
            (double)r->in_bytes / (double)r->out_bytes);
-    lq_say_line(stdout, "%s, %s of the checkpoint a second, %s of memory at most, report in %s", lq_say_time(r->seconds),
+    lq_say_line(stdout, "%s, %s of the checkpoint a second, %s of memory at most, report in %s",
+                lq_say_time(r->seconds),
            lq_say_bytes((double)r->in_bytes / r->seconds),
            lq_say_bytes((double)r->peak_bytes), report);
     if (r->resumed) printf("%zu of %zu blocks were taken over from an interrupted run\n", r->resumed, r->blocks);
@@ -85,7 +90,8 @@ static void print_result(const lq_quant_result *r, const lq_quant_opts *o, const
 // --json prints the report as it was written; of a dry run the numbers of the plan.
 static void print_json(const lq_quant_result *r, bool dry_run) {
     if (dry_run)
-        printf("{\"dry_run\": true, \"in_bytes\": %zu, \"out_bytes\": %zu, \"plan_bytes\": %zu, \"blocks\": %zu}\n", r->in_bytes,
+        printf("{\"dry_run\": true, \"in_bytes\": %zu, \"out_bytes\": %zu, \"plan_bytes\": %zu, \"blocks\": %zu}\n",
+               r->in_bytes,
                r->out_bytes, r->plan_bytes, r->blocks);
     else fputs(r->report, stdout);
 }
@@ -104,9 +110,11 @@ static int run(void *args, int argc, char **argv) {
     char *report = malloc(room);
     if (!report) return lq_say_error(&(lq_err){LQ_E_MEMORY, "out of memory"});
     snprintf(report, room, "%s.report.json", argv[1]);
-    const lq_quant_opts o = {.in = argv[0], .out = argv[1], .method = a->method, .type = *type ? type : a->type, .head = a->head,
+    const lq_quant_opts o = {.in = argv[0], .out = argv[1], .method = a->method, .type = *type ? type : a->type,
+                             .head = a->head,
                              .embed = a->embed, .layout = a->layout,
-                             .threads = (int)a->threads, .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh,
+                             .threads = (int)a->threads, .max_ram = a->max_ram, .overwrite = a->force,
+                             .fresh = a->fresh,
                                  .keep_unknown = a->keep_unknown,
                              .dry_run = a->dry_run, .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
     lq_input_catch();
@@ -124,41 +132,51 @@ static int run(void *args, int argc, char **argv) {
 
 #define FIELD(f) offsetof(quantize_args, f)
 static const lq_opt opts[] = {
-    {"method", 'm', LQ_OPT_CHOICE, FIELD(method), "NAME", "how codes are chosen (default: rtn, round to the nearest)", lq_method_name, 0, 0},
-    {"type", 0, LQ_OPT_TEXT, FIELD(type), "TYPE", "of the decoder's matrices: \"int4 g128\" (default), \"int4 g32 asym\", \"int8 row\"",
+    {"method", 'm', LQ_OPT_CHOICE, FIELD(method), "NAME", "how codes are chosen (default: rtn, round to the nearest)",
+     lq_method_name, 0, 0},
+    {"type", 0, LQ_OPT_TEXT, FIELD(type), "TYPE",
+     "of the decoder's matrices: \"int4 g128\" (default), \"int4 g32 asym\", \"int8 row\"",
      NULL, 0, 0},
     {"bits", 'b', LQ_OPT_INT, FIELD(bits), "N", "the same in parts: bits of a code", NULL, 2, 8},
-    {"group", 'g', LQ_OPT_TEXT, FIELD(group), "N", "weights that share a scale, a multiple of 16, or row (default: 128; 8 bits: row)",
+    {"group", 'g', LQ_OPT_TEXT, FIELD(group), "N",
+     "weights that share a scale, a multiple of 16, or row (default: 128; 8 bits: row)",
      NULL, 0, 0},
     {"asym", 0, LQ_OPT_FLAG, FIELD(asym), NULL, "with zero points", NULL, 0, 0},
     {"head", 0, LQ_OPT_TEXT, FIELD(head), "TYPE", "type of the output head, or keep (default: int8 row)", NULL, 0, 0},
     {"embed", 0, LQ_OPT_TEXT, FIELD(embed), "TYPE", "type of the embedding, or keep (default: int8 row)", NULL, 0, 0},
-    {"layout", 0, LQ_OPT_CHOICE, FIELD(layout), "NAME", "where the codes lie: any (default) serves all devices, x86 is mapped as it is",
+    {"layout", 0, LQ_OPT_CHOICE, FIELD(layout), "NAME",
+     "where the codes lie: any (default) serves all devices, x86 is mapped as it is",
      lq_quant_layout, 0, 0},
-    {"threads", 't', LQ_OPT_INT, FIELD(threads), "N", "CPU threads (default: one per core); the output does not depend on it", NULL, 1,
+    {"threads", 't', LQ_OPT_INT, FIELD(threads), "N",
+     "CPU threads (default: one per core); the output does not depend on it", NULL, 1,
      1024},
     {"max-ram", 0, LQ_OPT_SIZE, FIELD(max_ram), "SIZE", "refuse to start if the plan needs more memory", NULL, 0, 0},
     {"force", 'f', LQ_OPT_FLAG, FIELD(force), NULL, "replace OUT if it is there", NULL, 0, 0},
     {"overwrite", 0, LQ_OPT_FLAG, FIELD(force), NULL, "the same as --force", NULL, 0, 0},
     {"fresh", 0, LQ_OPT_FLAG, FIELD(fresh), NULL, "do not go on from what an interrupted run left", NULL, 0, 0},
-    {"keep-unknown", 0, LQ_OPT_FLAG, FIELD(keep_unknown), NULL, "carry over tensors that the architecture does not know", NULL, 0, 0},
-    {"report", 0, LQ_OPT_FILE, FIELD(report), "FILE", "where the report goes, - for standard output (default: OUT.report.json)", NULL, 0, 0},
+    {"keep-unknown", 0, LQ_OPT_FLAG, FIELD(keep_unknown), NULL,
+     "carry over tensors that the architecture does not know", NULL, 0, 0},
+    {"report", 0, LQ_OPT_FILE, FIELD(report), "FILE",
+     "where the report goes, - for standard output (default: OUT.report.json)", NULL, 0, 0},
     {"dry-run", 'n', LQ_OPT_FLAG, FIELD(dry_run), NULL, "print the plan and stop", NULL, 0, 0},
 };
 
 static const char *const examples[] = {
     "lq quantize llama-2-7b llama-2-7b.lq", "int4 in groups of 128, embedding and head in int8",
-    "lq quantize llama-2-7b out.lq --type \"int4 g32 asym\" --head keep", "smaller groups with zero points, the head as it was",
+    "lq quantize llama-2-7b out.lq --type \"int4 g32 asym\" --head keep",
+    "smaller groups with zero points, the head as it was",
     "lq quantize llama-2-7b out.lq --bits 8", "one scale a row, 8 bits",
     "lq quantize llama-2-7b out.lq -n", "what it would do, how much memory and disk it would take",
     "lq quantize llama-2-7b out.lq --layout x86 --max-ram 2G", "for one kind of machine, and within 2 GB",
     NULL};
 
 const lq_verb lq_verb_quantize = {
-    .name = "quantize", .synopsis = "MODEL OUT", .summary = "Turn a bf16, f16 or f32 checkpoint into a quantized .lq file",
+    .name = "quantize", .synopsis = "MODEL OUT",
+        .summary = "Turn a bf16, f16 or f32 checkpoint into a quantized .lq file",
     .detail = "MODEL is a directory, a .safetensors file or an index of shards. OUT appears only when it is whole and\n"
               "was read back and checked.\n\n"
               "Ctrl-C (and kill -9, and a power cut) leaves the finished blocks in OUT.partial/: the same command goes on\n"
               "from there, and the output is the same to the byte. The report says of each matrix what it lost.",
-    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(quantize_args), .min_args = 2,
+    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(quantize_args),
+    .min_args = 2,
         .max_args = 2, .run = run};

@@ -1,5 +1,6 @@
 // lq_run.c: lq run: generates text from a prompt and streams it to standard output as it comes.
-// The text goes to stdout and nothing else does; the summary of speed goes to stderr. Ctrl-C ends after the current token.
+// The text goes to stdout and nothing else does; the summary of speed goes to stderr. Ctrl-C ends after the current
+// token.
 #include "tools/verb.h"
 #include <errno.h>
 #include <math.h>
@@ -117,9 +118,11 @@ static int print_json(const reply *r) {
     double decode = r->tokens > 1 ? r->last - r->first : 0;
     lq_text_fmt(&t, "{\"text\":");
     lq_text_json(&t, r->text.p ? r->text.p : "", r->text.n);
-    lq_text_fmt(&t, ",\"ids\":[%.*s],\"logprobs\":[%.*s],\"finish\":\"%s\"", (int)r->ids.n, r->ids.p ? r->ids.p : "", (int)r->logprobs.n,
+    lq_text_fmt(&t, ",\"ids\":[%.*s],\"logprobs\":[%.*s],\"finish\":\"%s\"", (int)r->ids.n, r->ids.p ? r->ids.p : "",
+                (int)r->logprobs.n,
                 r->logprobs.p ? r->logprobs.p : "", finish_name(r->finish));
-    lq_text_fmt(&t, ",\"prompt_tokens\":%d,\"tokens\":%d,\"first_token_s\":%.6f,\"decode_s\":%.6f", r->prompt_tokens, r->tokens,
+    lq_text_fmt(&t, ",\"prompt_tokens\":%d,\"tokens\":%d,\"first_token_s\":%.6f,\"decode_s\":%.6f", r->prompt_tokens,
+                r->tokens,
                 r->tokens ? r->first - r->begun : 0, decode);
     lq_text_fmt(&t, ",\"prompt_tok_s\":%.3f,\"decode_tok_s\":%.3f}", rate(r->prompt_tokens, r->first - r->begun),
                 rate(r->tokens - 1, decode));
@@ -130,7 +133,8 @@ static void print_summary(const reply *r) {
     if (!r->tokens) return;
     double wait = r->first - r->begun, decode = r->last - r->first;
     lq_say_style(stderr, "2");
-    fprintf(stderr, "%d prompt tokens, %.1f tok/s; first token after %s; %d tokens", r->prompt_tokens, rate(r->prompt_tokens, wait),
+    fprintf(stderr, "%d prompt tokens, %.1f tok/s; first token after %s; %d tokens", r->prompt_tokens,
+            rate(r->prompt_tokens, wait),
             lq_say_time(wait), r->tokens);
     if (r->tokens > 1) fprintf(stderr, ", %.1f tok/s", rate(r->tokens - 1, decode));
     fprintf(stderr, "; ended by %s", finish_name(r->finish));
@@ -146,10 +150,12 @@ enum { PROMPT_LIMIT = 64 << 20 };
 static int read_prompt(const run_args *a, int argc, char **argv, const char **prompt, size_t *n, char **owned) {
     lq_err err;
     const char *word = argc > 1 ? argv[1] : NULL;
-    if ((word != NULL) + (a->prompt != NULL) + (a->prompt_file != NULL) > 1) return lq_say_usage("run", "more than one prompt");
+    if ((word != NULL) + (a->prompt != NULL) + (a->prompt_file != NULL) > 1)
+        return lq_say_usage("run", "more than one prompt");
     const char *file = a->prompt_file;
     if (!word) word = a->prompt;
-    if (!word && !file && isatty(STDIN_FILENO)) return lq_say_usage("run", "no prompt: give one after the model, or pipe it in");
+    if (!word && !file && isatty(STDIN_FILENO))
+        return lq_say_usage("run", "no prompt: give one after the model, or pipe it in");
     if (!word) {
         if (!lq_input_read(file ? file : "-", PROMPT_LIMIT, owned, n, &err)) return lq_say_error(&err);
         *prompt = *owned;
@@ -160,7 +166,8 @@ static int read_prompt(const run_args *a, int argc, char **argv, const char **pr
     return 0;
 }
 
-static bool generate(lq_model *m, lq_engine *e, const run_args *a, const char *prompt, size_t n, reply *r, lq_err *err) {
+static bool generate(lq_model *m, lq_engine *e, const run_args *a, const char *prompt, size_t n, reply *r,
+                     lq_err *err) {
     int32_t *ids = NULL;
     size_t count = 0;
     if (!lq_tokenize(m, prompt, n, a->raw ? 0 : LQ_TOK_SPECIAL | LQ_TOK_PARSE, &ids, &count, err)) return false;
@@ -217,7 +224,8 @@ static int run(void *args, int argc, char **argv) {
         a->ask.sampling.seeded = true;
         a->ask.sampling.seed = strtoull(a->seed, &end, 10);
         if (*a->seed < '0' || *a->seed > '9' || *end || errno)
-            return lq_say_usage("run", "--seed: %s is no whole number from 0 to %llu", a->seed, (unsigned long long)UINT64_MAX);
+            return lq_say_usage("run", "--seed: %s is no whole number from 0 to %llu", a->seed,
+                                (unsigned long long)UINT64_MAX);
     }
     const char *prompt = NULL;
     char *owned = NULL;
@@ -230,23 +238,35 @@ static int run(void *args, int argc, char **argv) {
 
 #define ASK(field) offsetof(run_args, ask.field)
 static const lq_opt opts[] = {
-    {"prompt", 'p', LQ_OPT_TEXT, offsetof(run_args, prompt), "TEXT", "what to continue; else the word after MODEL, else standard input", NULL, 0, 0},
+    {"prompt", 'p', LQ_OPT_TEXT, offsetof(run_args, prompt), "TEXT",
+     "what to continue; else the word after MODEL, else standard input", NULL, 0, 0},
     {"prompt-file", 0, LQ_OPT_FILE, offsetof(run_args, prompt_file), "FILE", "read the prompt from a file", NULL, 0, 0},
-    {"max-tokens", 'n', LQ_OPT_INT32, ASK(max_tokens), "N", "stop after N tokens (default: the context's end)", NULL, 1, 1 << 24},
+    {"max-tokens", 'n', LQ_OPT_INT32, ASK(max_tokens), "N", "stop after N tokens (default: the context's end)", NULL, 1,
+     1 << 24},
     {"min-tokens", 0, LQ_OPT_INT32, ASK(min_tokens), "N", "do not end before N tokens", NULL, 0, 1 << 24},
-    {"temp", 0, LQ_OPT_FLOAT, ASK(sampling.temperature), "X", "temperature; 0 (default): always the likeliest token", NULL, 0, 100},
+    {"temp", 0, LQ_OPT_FLOAT, ASK(sampling.temperature), "X", "temperature; 0 (default): always the likeliest token",
+     NULL, 0, 100},
     {"top-k", 0, LQ_OPT_INT32, ASK(sampling.top_k), "N", "draw from the N likeliest tokens; 0: off", NULL, 0, 1 << 24},
-    {"top-p", 0, LQ_OPT_FLOAT, ASK(sampling.top_p), "X", "draw from the likeliest tokens that together have probability X; 0: off", NULL, 0, 1},
-    {"min-p", 0, LQ_OPT_FLOAT, ASK(sampling.min_p), "X", "leave out tokens less likely than X times the likeliest; 0: off", NULL, 0, 1},
-    {"typical", 0, LQ_OPT_FLOAT, ASK(sampling.typical), "X", "draw from the most typical tokens of probability X; 0: off", NULL, 0, 1},
-    {"repeat-penalty", 0, LQ_OPT_FLOAT, ASK(sampling.repetition), "X", "make tokens that were there less likely; 0 or 1: off", NULL, 0, 100},
-    {"presence-penalty", 0, LQ_OPT_FLOAT, ASK(sampling.presence), "X", "take X from tokens that were sampled already; 0: off", NULL, -100, 100},
-    {"frequency-penalty", 0, LQ_OPT_FLOAT, ASK(sampling.frequency), "X", "take X for each time they were; 0: off", NULL, -100, 100},
-    {"seed", 0, LQ_OPT_TEXT, offsetof(run_args, seed), "N", "the same seed draws the same text (default: a new one each time)", NULL, 0, 0},
+    {"top-p", 0, LQ_OPT_FLOAT, ASK(sampling.top_p), "X",
+     "draw from the likeliest tokens that together have probability X; 0: off", NULL, 0, 1},
+    {"min-p", 0, LQ_OPT_FLOAT, ASK(sampling.min_p), "X",
+     "leave out tokens less likely than X times the likeliest; 0: off", NULL, 0, 1},
+    {"typical", 0, LQ_OPT_FLOAT, ASK(sampling.typical), "X",
+     "draw from the most typical tokens of probability X; 0: off", NULL, 0, 1},
+    {"repeat-penalty", 0, LQ_OPT_FLOAT, ASK(sampling.repetition), "X",
+     "make tokens that were there less likely; 0 or 1: off", NULL, 0, 100},
+    {"presence-penalty", 0, LQ_OPT_FLOAT, ASK(sampling.presence), "X",
+     "take X from tokens that were sampled already; 0: off", NULL, -100, 100},
+    {"frequency-penalty", 0, LQ_OPT_FLOAT, ASK(sampling.frequency), "X", "take X for each time they were; 0: off", NULL,
+     -100, 100},
+    {"seed", 0, LQ_OPT_TEXT, offsetof(run_args, seed), "N",
+     "the same seed draws the same text (default: a new one each time)", NULL, 0, 0},
     {"stop", 0, LQ_OPT_LIST, offsetof(run_args, stop), "TEXT", "end before this text; may be given again", NULL, 0, 0},
     {"ignore-eos", 0, LQ_OPT_FLAG, ASK(ignore_eos), NULL, "go on past the token that ends a text", NULL, 0, 0},
-    {"special", 0, LQ_OPT_FLAG, offsetof(run_args, special), NULL, "print every token as it is, special ones too", NULL, 0, 0},
-    {"raw", 0, LQ_OPT_FLAG, offsetof(run_args, raw), NULL, "the prompt as it is: add no token that begins a text, read none in it", NULL, 0, 0},
+    {"special", 0, LQ_OPT_FLAG, offsetof(run_args, special), NULL, "print every token as it is, special ones too", NULL,
+     0, 0},
+    {"raw", 0, LQ_OPT_FLAG, offsetof(run_args, raw), NULL,
+     "the prompt as it is: add no token that begins a text, read none in it", NULL, 0, 0},
     LQ_MODEL_OPTS(run_args, model),
 };
 static const char *const examples[] = {
@@ -256,5 +276,6 @@ static const char *const examples[] = {
 const lq_verb lq_verb_run = {
     .name = "run", .synopsis = "MODEL [PROMPT]", .summary = "Generate text",
     .detail = "Continues a prompt and prints the text as it comes. The summary of speed goes to standard error. Ctrl-C ends the text cleanly.",
-    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(run_args), .min_args = 1, .max_args = 2,
+    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(run_args),
+    .min_args = 1, .max_args = 2,
     .run = run};

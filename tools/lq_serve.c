@@ -1,5 +1,5 @@
-// lq_serve.c: the verb that serves a model over HTTP: arguments, the key, signals, the lines a person sees. The server is lq_serve's.
-// Refuses a key on the command line, where every process of the machine could read it.
+// lq_serve.c: the verb that serves a model over HTTP: arguments, the key, signals, the lines a person sees. The server
+// is lq_serve's. Refuses a key on the command line, where every process of the machine could read it.
 #include "tools/verb.h"
 #include <errno.h>
 #include <limits.h>
@@ -38,7 +38,8 @@ static void on_ready(void *arg, const char *host, int port) {
         lq_text_json(&t, a->name, strlen(a->name));
         lq_say_line(stdout, "%s is served at %s", a->name, url);
         lq_say_line(stdout, "  curl %s/v1/completions -H 'Content-Type: application/json' \\", url);
-        lq_say_line(stdout, "    -d '{\"model\": %.*s, \"prompt\": \"Once upon a time\", \"max_tokens\": 40}'", (int)t.n, t.p ? t.p : "");
+        lq_say_line(stdout, "    -d '{\"model\": %.*s, \"prompt\": \"Once upon a time\", \"max_tokens\": 40}'",
+                    (int)t.n, t.p ? t.p : "");
         lq_text_free(&t);
         puts("Ctrl-C lets what runs come to its end and stops; again: at once.");
     }
@@ -80,7 +81,8 @@ static char *name_of(const char *path) {
     } else name = strdup(path);
     free(full);
     char *dot = name ? strrchr(name, '.') : NULL;
-    if (dot && dot > name && (!strcmp(dot, ".lq") || !strcmp(dot, ".safetensors") || !strcmp(dot, ".gguf"))) *dot = '\0';
+    if (dot && dot > name && (!strcmp(dot, ".lq") || !strcmp(dot, ".safetensors") || !strcmp(dot, ".gguf")))
+        *dot = '\0';
     return name;
 }
 
@@ -105,15 +107,20 @@ static void files_allow(void) { // a connection is a descriptor
     setrlimit(RLIMIT_NOFILE, &r);
 }
 
-static bool is_loopback(const char *host) { return !host || !strcmp(host, "localhost") || !strcmp(host, "::1") || !strncmp(host, "127.", 4); }
+static bool is_loopback(const char *host) {
+    return !host || !strcmp(host, "localhost") || !strcmp(host, "::1") || !strncmp(host, "127.", 4);
+}
 
 static bool serve(const char *path, serve_args *a, const char *key, lq_err *err) {
     lq_model *m = NULL;
     lq_engine *e = NULL;
     const lq_model_opts mo = lq_model_args_opts(&a->model);
-    const lq_engine_opts eo = {.max_seqs = (int)a->max_seqs, .max_batch = (int)a->max_batch, .max_queue = (int)a->max_queue, .kv_bytes = a->kv_mem};
-    const lq_serve_opts so = {.host = a->host, .port = a->port ? (int)a->port : -1, .name = a->name, .key = key, .max_connections = (int)a->max_connections,
-                              .max_body = a->max_body, .drain_seconds = (int)a->drain, .ready = on_ready, .log = on_log, .arg = a};
+    const lq_engine_opts eo = {.max_seqs = (int)a->max_seqs, .max_batch = (int)a->max_batch,
+                               .max_queue = (int)a->max_queue, .kv_bytes = a->kv_mem};
+    const lq_serve_opts so = {.host = a->host, .port = a->port ? (int)a->port : -1, .name = a->name, .key = key,
+                              .max_connections = (int)a->max_connections,
+                              .max_body = a->max_body, .drain_seconds = (int)a->drain, .ready = on_ready, .log = on_log,
+                              .arg = a};
     bool done = lq_serve_try(&so, err) && lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err);
     if (done) {
         signals_catch();
@@ -133,9 +140,11 @@ static int run(void *args, int argc, char **argv) {
     if (!a->name) a->name = name = name_of(argv[0]);
     bool done = a->name ? key_read(a->key_file, &key, &err) : lq_fail(&err, LQ_E_MEMORY, "out of memory");
     a->log_to = a->common.quiet ? NULL : stderr;
-    if (done && a->log && strcmp(a->log, "-") != 0 && !(a->log_to = fopen(a->log, "a"))) done = lq_fail(&err, LQ_E_IO, "%s: %s", a->log, strerror(errno));
+    if (done && a->log && strcmp(a->log, "-") != 0 && !(a->log_to = fopen(a->log, "a")))
+        done = lq_fail(&err, LQ_E_IO, "%s: %s", a->log, strerror(errno));
     if (done && !key && !is_loopback(a->host) && !a->common.quiet)
-        lq_say_line(stderr, "lq serve: whoever reaches %s may use this server: no key was given (--api-key-file)", a->host);
+        lq_say_line(stderr, "lq serve: whoever reaches %s may use this server: no key was given (--api-key-file)",
+                    a->host);
     done = done && serve(argv[0], a, key, &err);
     if (a->log_to && a->log_to != stderr) fclose(a->log_to);
     free(key);
@@ -145,18 +154,29 @@ static int run(void *args, int argc, char **argv) {
 
 static const serve_args init = {.port = 8080};
 static const lq_opt opts[] = {
-    {"host", 0, LQ_OPT_TEXT, offsetof(serve_args, host), "ADDR", "address to listen on (default: 127.0.0.1, this machine alone)", NULL, 0, 0},
-    {"port", 'p', LQ_OPT_INT, offsetof(serve_args, port), "N", "port to listen on (default: 8080); 0: any free one, which the first line tells", NULL, -1, 65535},
-    {"name", 0, LQ_OPT_TEXT, offsetof(serve_args, name), "NAME", "what clients call the model (default: from the file's name)", NULL, 0, 0},
-    {"api-key-file", 0, LQ_OPT_FILE, offsetof(serve_args, key_file), "FILE", "clients must send this file's first line as a bearer token", NULL, 0, 0},
-    {"max-seqs", 0, LQ_OPT_INT, offsetof(serve_args, max_seqs), "N", "sequences in one step (default: 64)", NULL, 1, 4096},
-    {"max-batch", 0, LQ_OPT_INT, offsetof(serve_args, max_batch), "N", "tokens in one step (default: 512)", NULL, 1, 65536},
-    {"max-queue", 0, LQ_OPT_INT, offsetof(serve_args, max_queue), "N", "requests that may wait; more get a 429 (default: 1024)", NULL, 1, 1 << 20},
-    {"kv-mem", 0, LQ_OPT_SIZE, offsetof(serve_args, kv_mem), "SIZE", "memory for the KV cache (default: by the model and the machine)", NULL, 0, 0},
-    {"max-connections", 0, LQ_OPT_INT, offsetof(serve_args, max_connections), "N", "clients at once (default: 1024)", NULL, 1, 65536},
+    {"host", 0, LQ_OPT_TEXT, offsetof(serve_args, host), "ADDR",
+     "address to listen on (default: 127.0.0.1, this machine alone)", NULL, 0, 0},
+    {"port", 'p', LQ_OPT_INT, offsetof(serve_args, port), "N",
+     "port to listen on (default: 8080); 0: any free one, which the first line tells", NULL, -1, 65535},
+    {"name", 0, LQ_OPT_TEXT, offsetof(serve_args, name), "NAME",
+     "what clients call the model (default: from the file's name)", NULL, 0, 0},
+    {"api-key-file", 0, LQ_OPT_FILE, offsetof(serve_args, key_file), "FILE",
+     "clients must send this file's first line as a bearer token", NULL, 0, 0},
+    {"max-seqs", 0, LQ_OPT_INT, offsetof(serve_args, max_seqs), "N", "sequences in one step (default: 64)", NULL, 1,
+     4096},
+    {"max-batch", 0, LQ_OPT_INT, offsetof(serve_args, max_batch), "N", "tokens in one step (default: 512)", NULL, 1,
+     65536},
+    {"max-queue", 0, LQ_OPT_INT, offsetof(serve_args, max_queue), "N",
+     "requests that may wait; more get a 429 (default: 1024)", NULL, 1, 1 << 20},
+    {"kv-mem", 0, LQ_OPT_SIZE, offsetof(serve_args, kv_mem), "SIZE",
+     "memory for the KV cache (default: by the model and the machine)", NULL, 0, 0},
+    {"max-connections", 0, LQ_OPT_INT, offsetof(serve_args, max_connections), "N", "clients at once (default: 1024)",
+     NULL, 1, 65536},
     {"max-body", 0, LQ_OPT_SIZE, offsetof(serve_args, max_body), "SIZE", "largest request (default: 4M)", NULL, 0, 0},
-    {"drain", 0, LQ_OPT_INT, offsetof(serve_args, drain), "SECONDS", "how long requests may go on after a signal (default: 30); -1: not at all", NULL, -1, 86400},
-    {"log", 0, LQ_OPT_FILE, offsetof(serve_args, log), "FILE", "where a line for each request goes (default: -, standard error)", NULL, 0, 0},
+    {"drain", 0, LQ_OPT_INT, offsetof(serve_args, drain), "SECONDS",
+     "how long requests may go on after a signal (default: 30); -1: not at all", NULL, -1, 86400},
+    {"log", 0, LQ_OPT_FILE, offsetof(serve_args, log), "FILE",
+     "where a line for each request goes (default: -, standard error)", NULL, 0, 0},
     LQ_MODEL_OPTS(serve_args, model),
 };
 static const char *const examples[] = {
@@ -171,4 +191,5 @@ const lq_verb lq_verb_serve = {
               "times and counts; no text, no key.\n\n"
               "On SIGTERM or Ctrl-C new requests get a 503, running ones go on for up to --drain seconds, and the exit status is 0. "
               "A second signal ends them at once.",
-    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(serve_args), .init = &init, .min_args = 1, .max_args = 1, .run = run};
+    .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(serve_args),
+    .init = &init, .min_args = 1, .max_args = 1, .run = run};

@@ -1,4 +1,5 @@
-// lq_version.c: lq version: what this program is made of: its build, the libraries it runs with, the processor it found.
+// lq_version.c: lq version: what this program is made of: its build, the libraries it runs with, the processor it
+// found.
 #include "tools/verb.h"
 #include <microhttpd.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -65,7 +66,8 @@ static const feature features[] = {
 static void read_cpu(cpu *c) {
     unsigned r[12], a, b, d, lo = 0, hi = 0;
     unsigned leaf1c = 0;
-    if (__get_cpuid(1, &a, &b, &leaf1c, &d) && leaf1c & 1u << 27) __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    if (__get_cpuid(1, &a, &b, &leaf1c, &d) && leaf1c & 1u << 27)
+        __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
         const feature *f = &features[i];
         if (!__get_cpuid_count(f->leaf, f->sub, &r[0], &r[1], &r[2], &r[3])) continue;
@@ -73,7 +75,8 @@ static void read_cpu(cpu *c) {
     }
     char brand[49] = "";
     if (__get_cpuid(0x80000000u, &r[0], &r[1], &r[2], &r[3]) && r[0] >= 0x80000004u) {
-        for (unsigned i = 0; i < 3; i++) __get_cpuid(0x80000002u + i, &r[4 * i], &r[4 * i + 1], &r[4 * i + 2], &r[4 * i + 3]);
+        for (unsigned i = 0; i < 3; i++)
+            __get_cpuid(0x80000002u + i, &r[4 * i], &r[4 * i + 1], &r[4 * i + 2], &r[4 * i + 3]);
         memcpy(brand, r, 48);
     }
     snprintf(c->name, sizeof c->name, "%s", brand + strspn(brand, " "));
@@ -103,7 +106,8 @@ static void add_list(lq_text *t, const char *list) {
 
 static int print_json(const part *p, const cpu *c) {
     lq_text t = {0};
-    const struct { const char *key, *value; } head[] = {{"version", LQ_VERSION}, {"compiler", compiler()}, {"build", LQ_BUILD_TYPE},
+    const struct { const char *key, *value; } head[] = {{"version", LQ_VERSION}, {"compiler", compiler()},
+                                                        {"build", LQ_BUILD_TYPE},
                                                         {"sanitizers", LQ_SANITIZERS}, {"cpu", c->name}};
     lq_text_fmt(&t, "{");
     for (size_t i = 0; i < sizeof head / sizeof *head; i++) {
@@ -148,6 +152,8 @@ static int run(void *args, int argc, char **argv) {
     return 0;
 }
 
-static const char *const examples[] = {"lq version", "what this program is made of", "lq version --json", "the same for a program", NULL};
-const lq_verb lq_verb_version = {.name = "version", .synopsis = "", .summary = "Tell the version, the build and the processor",
+static const char *const examples[] = {"lq version", "what this program is made of", "lq version --json",
+                                       "the same for a program", NULL};
+const lq_verb lq_verb_version = {.name = "version", .synopsis = "",
+                                 .summary = "Tell the version, the build and the processor",
                                  .examples = examples, .size = sizeof(lq_common), .run = run};

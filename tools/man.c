@@ -75,7 +75,8 @@ static void page_of_program(FILE *f) {
         fputc('\n', f);
     }
     fputs(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage.\n.SH SEE ALSO\n", f);
-    for (size_t i = 0; lq_verbs[i]; i++) fprintf(f, "\\fBlq\\-%s\\fR(1)%s\n", lq_verbs[i]->name, lq_verbs[i + 1] ? "," : "");
+    for (size_t i = 0; lq_verbs[i]; i++)
+        fprintf(f, "\\fBlq\\-%s\\fR(1)%s\n", lq_verbs[i]->name, lq_verbs[i + 1] ? "," : "");
 }
 
 static int run(void *args, int argc, char **argv) {

@@ -1,5 +1,6 @@
 // opts.c: reads a command line by a verb's table. Owns the lists it grows until lq_opts_free. It refuses what the table
-// does not know, a value out of its range, and a word too many or too few, each with one line and the nearest known name.
+// does not know, a value out of its range, and a word too many or too few, each with one line and the nearest known
+// name.
 #include "tools/verb.h"
 #include <errno.h>
 #include <math.h>
@@ -21,7 +22,8 @@ const lq_opt *lq_verb_opt(const lq_verb *v, size_t i) {
 }
 
 lq_model_opts lq_model_args_opts(const lq_model_args *a) {
-    return (lq_model_opts){.device = a->device, .isa = a->isa, .threads = (int)a->threads, .ctx = (int)a->ctx, .kv = a->kv,
+    return (lq_model_opts){.device = a->device, .isa = a->isa, .threads = (int)a->threads, .ctx = (int)a->ctx,
+                           .kv = a->kv,
                            .exact = a->exact};
 }
 
@@ -40,7 +42,8 @@ static size_t edit_distance(const char *a, const char *b) {
         row[0] = i;
         for (size_t j = 1; j <= m; j++) {
             row[j] = least(least(up[j] + 1, row[j - 1] + 1), up[j - 1] + (a[i - 1] != b[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = least(row[j], upper[j - 2] + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                row[j] = least(row[j], upper[j - 2] + 1);
         }
     }
     return d[n % 3][m];
@@ -141,7 +144,8 @@ static int set_value(const lq_verb *v, const lq_opt *o, void *args, const char *
     case LQ_OPT_LIST: return list_add(field, text) ? 0 : lq_say_usage(v->name, "out of memory");
     case LQ_OPT_CHOICE: return set_choice(v, o, field, text);
     case LQ_OPT_SIZE:
-        if (!parse_size(text, field)) return lq_say_usage(v->name, "--%s: %s is no size like 512M or 4GiB", o->name, text);
+        if (!parse_size(text, field))
+            return lq_say_usage(v->name, "--%s: %s is no size like 512M or 4GiB", o->name, text);
         return 0;
     case LQ_OPT_INT:
     case LQ_OPT_INT32:
@@ -170,9 +174,11 @@ typedef struct walk {
 static int take(walk *w, const lq_opt *o, const char *inline_value) {
     if (o == &common[HELP]) return *w->help = true, 0;
     if (o->kind == LQ_OPT_FLAG)
-        return inline_value ? lq_say_usage(w->v->name, "--%s takes no value", o->name) : set_value(w->v, o, w->args, NULL);
+        return inline_value ? lq_say_usage(w->v->name, "--%s takes no value", o->name)
+            : set_value(w->v, o, w->args, NULL);
     if (!inline_value) {
-        if (w->i + 1 >= w->argc) return lq_say_usage(w->v->name, "--%s needs a value: %s", o->name, o->value ? o->value : "VALUE");
+        if (w->i + 1 >= w->argc)
+            return lq_say_usage(w->v->name, "--%s needs a value: %s", o->name, o->value ? o->value : "VALUE");
         inline_value = w->argv[++w->i];
     }
     return set_value(w->v, o, w->args, inline_value);
@@ -223,8 +229,10 @@ int lq_opts_parse(const lq_verb *v, int argc, char **argv, void *args, char **wo
     }
     if (*help) return 0;
     if (*count < v->min_args)
-        return lq_say_usage(v->name, "%s is missing: lq %s %s", *count ? "a word" : "an argument", v->name, v->synopsis);
-    if (v->max_args >= 0 && *count > v->max_args) return lq_say_usage(v->name, "%s is one word too many", words[v->max_args]);
+        return lq_say_usage(v->name, "%s is missing: lq %s %s", *count ? "a word" : "an argument", v->name,
+                            v->synopsis);
+    if (v->max_args >= 0 && *count > v->max_args)
+        return lq_say_usage(v->name, "%s is one word too many", words[v->max_args]);
     return 0;
 }
 

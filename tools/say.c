@@ -1,5 +1,6 @@
-// say.c: what every verb prints with: text of files and of the command line, errors, numbers with units, a progress bar, tables. Owns
-// a few static buffers. Colours and bars appear on a terminal only, colours not where NO_COLOR is set.
+// say.c: what every verb prints with: text of files and of the command line, errors, numbers with units, a progress
+// bar, tables. Owns a few static buffers. Colours and bars appear on a terminal only, colours not where NO_COLOR is
+// set.
 #include "tools/verb.h"
 #include <math.h>
 #include <stdarg.h>
@@ -26,8 +27,8 @@ void lq_say_style(FILE *f, const char *code) {
 
 // --- text that others wrote ---
 
-// What a terminal obeys instead of showing: controls, line and paragraph separators, marks that turn the direction of writing or show
-// nothing at all. The joiners that Persian and emoji are written with stay.
+// What a terminal obeys instead of showing: controls, line and paragraph separators, marks that turn the direction of
+// writing or show nothing at all. The joiners that Persian and emoji are written with stay.
 static bool is_obeyed(utf8proc_int32_t c) {
     switch (utf8proc_category(c)) {
     case UTF8PROC_CATEGORY_CC:
@@ -195,7 +196,8 @@ static int columns(void) {
 }
 
 void lq_bar_begin(lq_bar *b, const char *what, const char *unit, size_t total, bool quiet) {
-    *b = (lq_bar){.what = what, .unit = unit, .start = now(), .tty = lq_say_cursor(stderr), .quiet = quiet, .total = total, .percent = -1};
+    *b = (lq_bar){.what = what, .unit = unit, .start = now(), .tty = lq_say_cursor(stderr), .quiet = quiet,
+                  .total = total, .percent = -1};
     b->last = b->tty ? 0 : b->start;
 }
 
@@ -206,9 +208,11 @@ static void bar_text(const lq_bar *b, size_t done, double at, const char *note, 
     if (passed > 0.3 && done) {
         double rate = (double)done / passed;
         bool bytes = b->unit && !strcmp(b->unit, "B");
-        n += (size_t)snprintf(out + n, size - n, "  %s%s%s/s", bytes ? lq_say_bytes(rate) : lq_say_count(rate), bytes ? "" : " ",
+        n += (size_t)snprintf(out + n, size - n, "  %s%s%s/s", bytes ? lq_say_bytes(rate) : lq_say_count(rate),
+                              bytes ? "" : " ",
                               bytes || !b->unit ? "" : b->unit);
-        if (done < b->total) n += (size_t)snprintf(out + n, size - n, "  %s left", lq_say_time((double)(b->total - done) / rate));
+        if (done < b->total) n += (size_t)snprintf(out + n, size - n, "  %s left",
+                                                   lq_say_time((double)(b->total - done) / rate));
     }
     if (note && *note) snprintf(out + n, size - n, "  %s", note);
 }

@@ -1,6 +1,6 @@
-// verb.h: a verb of the program as data. The same table parses, prints help, completes in the shell and makes the man page.
-// To add a verb: write lq_<verb>.c with its struct of arguments, its option table and one `const lq_verb lq_verb_<verb>`,
-// declare that below and name it in lq.c's table.
+// verb.h: a verb of the program as data. The same table parses, prints help, completes in the shell and makes the man
+// page. To add a verb: write lq_<verb>.c with its struct of arguments, its option table and one `const lq_verb
+// lq_verb_<verb>`, declare that below and name it in lq.c's table.
 #ifndef LQ_VERB_H
 #define LQ_VERB_H
 #include "formats/json.h"
@@ -22,8 +22,8 @@ typedef enum lq_opt_kind {
 
 typedef struct lq_list { const char **p; size_t n; } lq_list;
 
-// The i-th value that an option may have, NULL past the last: read from the table of those who know it, so that a new row there is
-// parsed, explained and completed.
+// The i-th value that an option may have, NULL past the last: read from the table of those who know it, so that a new
+// row there is parsed, explained and completed.
 typedef const char *lq_choice(size_t i);
 
 typedef struct lq_opt {
@@ -39,7 +39,8 @@ typedef struct lq_opt {
 
 typedef struct lq_verb {
     const char *name;
-    const char *synopsis;   // its words, "MODEL [PROMPT]"; the shell completes VERB as a verb, "bash|zsh" as a choice, others as files
+    const char *synopsis;   // its words, "MODEL [PROMPT]"; the shell completes VERB as a verb, "bash|zsh" as a choice,
+                            // others as files
     const char *summary;    // one line, for `lq help`
     const char *detail;     // paragraphs, may be NULL
     const char *const *examples; // command line, then what it does, NULL-terminated
@@ -49,15 +50,18 @@ typedef struct lq_verb {
     const void *init;       // what it is before parsing; NULL: zeros
     int min_args, max_args; // words that are not options; max -1: any number
     bool plain;             // what it prints is text as it is: it takes neither --json nor --quiet
-    int (*run)(void *args, int argc, char **argv); // argv: the words alone. Exit status: 0 done, 1 failed, 2 wrong usage
+    int (*run)(void *args, int argc, char **argv); // argv: the words alone. Exit status: 0 done, 1 failed, 2 wrong
+                                                   // usage
 } lq_verb;
-extern const lq_verb lq_verb_inspect, lq_verb_quantize, lq_verb_run, lq_verb_eval, lq_verb_serve, lq_verb_bench, lq_verb_version,
+extern const lq_verb lq_verb_inspect, lq_verb_quantize, lq_verb_run, lq_verb_eval, lq_verb_serve, lq_verb_bench,
+    lq_verb_version,
     lq_verb_completion, lq_verb_man, lq_verb_help;
 extern const lq_verb *const lq_verbs[]; // in the order of `lq help`, NULL-terminated
 const lq_verb *lq_verb_find(const char *name); // NULL: there is none
 int lq_verb_unknown(const char *word);         // the usage error, with the nearest verb; returns 2
 
-// First member of every verb's struct. --help is parsed for every verb, --json and --quiet for those that are not `plain`.
+// First member of every verb's struct. --help is parsed for every verb, --json and --quiet for those that are not
+// `plain`.
 typedef struct lq_common { bool json, quiet; } lq_common;
 
 // Options every verb that opens a model shares; use LQ_MODEL_OPTS(struct, member) in the table.
@@ -88,19 +92,22 @@ void lq_help_print(const lq_verb *v, FILE *f);
 // --- what comes in from outside (input.c) ---
 // A whole file ("-": standard input), allocated, NUL-terminated (the NUL is not counted).
 bool lq_input_read(const char *path, size_t limit, char **text, size_t *n, lq_err *err);
-// Once, at the start: a mapped file that becomes shorter ends the program with a line, a limit on file sizes is an error of the write.
+// Once, at the start: a mapped file that becomes shorter ends the program with a line, a limit on file sizes is an
+// error of the write.
 void lq_input_guard(void);
-// From here on Ctrl-C does not kill the program but makes lq_input_stopped true; a second one kills, and so does the first where
-// nobody asks for a second. For verbs that leave nothing half done when they are killed.
+// From here on Ctrl-C does not kill the program but makes lq_input_stopped true; a second one kills, and so does the
+// first where nobody asks for a second. For verbs that leave nothing half done when they are killed.
 void lq_input_catch(void);
 bool lq_input_stopped(void);
 
 // --- what every verb prints with (say.c) ---
-// Text of a file or of the command line goes through one of these five (or a table's cells): a terminal shows it and obeys nothing in
-// it. Controls, marks that turn the direction of writing and bytes that are not UTF-8 become \n, \x1b, \u{202e}.
+// Text of a file or of the command line goes through one of these five (or a table's cells): a terminal shows it and
+// obeys nothing in it. Controls, marks that turn the direction of writing and bytes that are not UTF-8 become \n, \x1b,
+// \u{202e}.
 void lq_say_text(FILE *f, const char *text, size_t n, bool lines); // lines: line feeds and tabs stay as they are
 char *lq_say_shown(const char *text);                              // such a text, allocated; NULL: no memory
-void lq_say(FILE *f, const char *fmt, ...) LQ_PRINTF(2, 3);        // all of what printf makes of it, line feeds of fmt too
+void lq_say(FILE *f, const char *fmt, ...) LQ_PRINTF(2, 3);        // all of what printf makes of it, line feeds of fmt
+                                                                   // too
 void lq_say_line(FILE *f, const char *fmt, ...) LQ_PRINTF(2, 3);   // the same, and then a line feed
 // A number of JSON: null where it is no number or has no end.
 void lq_say_number(lq_text *t, double x, int digits);
@@ -119,7 +126,13 @@ const char *lq_say_bytes(double bytes);
 const char *lq_say_time(double seconds);
 const char *lq_say_count(double n);
 // A bar with rate and time left on a terminal, a plain line now and then otherwise, nothing with --quiet. On stderr.
-typedef struct lq_bar { const char *what, *unit; double start, last; bool tty, quiet; size_t total; int percent; } lq_bar;
+typedef struct lq_bar {
+    const char *what, *unit;
+    double start, last;
+    bool tty, quiet;
+    size_t total;
+    int percent;
+} lq_bar;
 void lq_bar_begin(lq_bar *b, const char *what, const char *unit, size_t total, bool quiet);
 void lq_bar_at(lq_bar *b, size_t done, const char *note);
 void lq_bar_end(lq_bar *b);

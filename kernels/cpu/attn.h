@@ -1,4 +1,5 @@
-// attn.h: where K and V lie in a paged cache and what a row may see of it: shared by kv_write and every version of attention.
+// attn.h: where K and V lie in a paged cache and what a row may see of it: shared by kv_write and every version of
+// attention.
 #ifndef LQ_ATTN_H
 #define LQ_ATTN_H
 #include "kernels/cpu/cpu.h"
@@ -12,15 +13,18 @@ static inline size_t lq_cache_offset(const lq_cache *c, int32_t block, int head,
     size_t k = (size_t)c->page * (size_t)c->dk, both = k + (c->v_in_k ? 0 : (size_t)c->page * (size_t)c->dv);
     return (size_t)block * c->block_stride + ((size_t)head * both + (v && !c->v_in_k ? k : 0)) * lq_dtype_size(c->type);
 }
+
 // K or V of one block and head: [page][width] elements.
 static inline char *lq_cache_at(const lq_cache *c, int32_t block, int head, bool v) {
     return (char *)c->data + lq_cache_offset(c, block, head, v);
 }
+
 static inline int lq_cache_width(const lq_cache *c, bool v) { return v && !c->v_in_k ? c->dv : c->dk; }
 // I8: the scales of one block and head, [page].
 static inline float *lq_cache_scale(const lq_cache *c, int32_t block, int head, bool v) {
     return c->scale + (((size_t)block * (size_t)c->kv_heads + (size_t)head) * 2 + (v && !c->v_in_k)) * (size_t)c->page;
 }
+
 static inline float lq_cache_head_scale(const lq_cache *c, int head, bool v) {
     return c->type == LQ_E4M3 && c->scale ? c->scale[head * 2 + (v && !c->v_in_k)] : 1.0f;
 }
@@ -42,6 +46,7 @@ static inline lq_sight lq_sight_of(const lq_attn_args *a, int row) {
     }
     return s;
 }
+
 // Bit i: position j + i is seen.
 static inline uint16_t lq_sight_mask(const lq_sight *s, int j) {
     int left = s->at - j, skip = s->from - j;
@@ -55,7 +60,7 @@ static inline uint16_t lq_sight_mask(const lq_sight *s, int j) {
     return (uint16_t)m;
 }
 
-// A head's result so far over splits: exp(score - m) summed and weighted. It begins with m = -FLT_MAX and l = 0, and a split that
-// a row does not see leaves every bit as it was.
+// A head's result so far over splits: exp(score - m) summed and weighted. It begins with m = -FLT_MAX and l = 0, and a
+// split that a row does not see leaves every bit as it was.
 typedef struct lq_part { float m, l; } lq_part;
 #endif

@@ -1,5 +1,6 @@
-// cpu.c: the device "cpu": finds out what this machine can do, fills its table of slots from the bottom up, gives it threads and scratch.
-// Owns what lq_cpu_open makes. Refuses instruction sets it does not know; of those it knows it takes what the machine has.
+// cpu.c: the device "cpu": finds out what this machine can do, fills its table of slots from the bottom up, gives it
+// threads and scratch. Owns what lq_cpu_open makes. Refuses instruction sets it does not know; of those it knows it
+// takes what the machine has.
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/slots.h"
@@ -16,7 +17,8 @@ struct lq_graph { lq_record_fn *fn; void *arg; };
 
 enum { BORDER = 64, PAGE = 4096, LARGE = 16 * PAGE };
 
-// calloc knows which memory is fresh from the system and does not write to it. What it gave stands right before what is handed out.
+// calloc knows which memory is fresh from the system and does not write to it. What it gave stands right before what is
+// handed out.
 static bool cpu_alloc(lq_dev *d, size_t bytes, void **out, lq_err *err) {
     (void)d;
     const size_t border = bytes >= LARGE ? PAGE : BORDER;
@@ -30,21 +32,25 @@ static bool cpu_alloc(lq_dev *d, size_t bytes, void **out, lq_err *err) {
     *out = p;
     return true;
 }
+
 static void cpu_free(lq_dev *d, void *p) {
     (void)d;
     void *base = NULL;
     if (p) memcpy(&base, (char *)p - sizeof base, sizeof base);
     free(base);
 }
+
 static void cpu_put(lq_dev *d, void *dst, const void *src, size_t n) {
     (void)d;
     if (n) memcpy(dst, src, n);
 }
+
 static bool cpu_sync(lq_dev *d, lq_err *err) {
     const lq_cpu *c = lq_cpu_of(d);
     if (c->broken && err) *err = c->why;
     return !c->broken;
 }
+
 static bool cpu_record(lq_dev *d, lq_record_fn *fn, void *arg, lq_graph **out, lq_err *err) {
     (void)d;
     *out = malloc(sizeof **out);
@@ -52,10 +58,12 @@ static bool cpu_record(lq_dev *d, lq_record_fn *fn, void *arg, lq_graph **out, l
     **out = (lq_graph){fn, arg};
     return true;
 }
+
 static void cpu_replay(lq_dev *d, lq_graph *g) {
     (void)d;
     g->fn(g->arg);
 }
+
 static void cpu_forget(lq_dev *d, lq_graph *g) {
     (void)d;
     free(g);
@@ -78,6 +86,7 @@ static bool scratch(lq_dev *d, size_t share, size_t whole, lq_err *err) {
     c->share = share;
     return true;
 }
+
 static bool cpu_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
     const int threads = lq_pool_threads(d->pool);
     const size_t attn = threads > 1 ? lq_attn_work(l) : 0, moe = lq_moe_work(l, threads);
@@ -90,7 +99,8 @@ static bool cpu_can(lq_dev *d, const lq_wtype *t, lq_layout layout, lq_err *err)
     char name[64];
     if (lq_ukr_find(d, &w, act)) return true;
     lq_wtype_name(t, name, sizeof name);
-    return lq_fail(err, LQ_E_UNSUPPORTED, "device cpu %s: no kernel for weights %s in layout %s with activations %s", d->isa, name,
+    return lq_fail(err, LQ_E_UNSUPPORTED, "device cpu %s: no kernel for weights %s in layout %s with activations %s",
+                   d->isa, name,
                    lq_layout_names[layout], lq_dtypes[act].name);
 }
 
@@ -104,7 +114,8 @@ static unsigned cpu_isa(void) {
     if (!fma || !xsave || !avx || !f16c) return 0;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); // which registers the system saves
     if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
-    const bool avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1, f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1, vl = b >> 31 & 1, vnni = c >> 11 & 1;
+    const bool avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1, f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1,
+        vl = b >> 31 & 1, vnni = c >> 11 & 1;
     if (!avx2 || !bmi2) return 0;
     return LQ_ISA_AVX2 | ((low & 0xe0) == 0xe0 && f && dq && bw && vl && vnni ? LQ_ISA_AVX512 : 0u);
 }
@@ -174,6 +185,7 @@ static bool parts_open(lq_dev *d, int threads, lq_err *err) {
     if (!c->next || !c->ukr) return lq_fail(err, LQ_E_MEMORY, "device cpu: no memory");
     return scratch(d, LQ_SHARE, 0, err);
 }
+
 bool lq_cpu_open(const lq_dev_opts *o, lq_dev **out, lq_err *err) {
     unsigned isa = 0;
     if (!isa_cap(o->isa, &isa, err)) return false;

@@ -1,9 +1,11 @@
-// cpu.h: what the files of kernels/cpu share: a CPU device's private state, its scratch, rows of a batch and of a matrix.
+// cpu.h: what the files of kernels/cpu share: a CPU device's private state, its scratch, rows of a batch and of a
+// matrix.
 //
-// From the bottom up: math.h, attn.h and sample.h; quant.c and sample.c, which portable slots and those of an ISA both use; the slots
-// (ref.c, attn.c, moe.c, scan.c, solve.c, matmul.c and x86/); cpu.c, which puts them into a table: the portable ones into every slot,
-// then each ISA this machine has overwrites what it does better. quant, matmul and moe are the same functions on all: they find what
-// differs in lq_cpu. Files compiled for an ISA are entered only through tables, so that no wide instruction runs where it may not.
+// From the bottom up: math.h, attn.h and sample.h; quant.c and sample.c, which portable slots and those of an ISA both
+// use; the slots (ref.c, attn.c, moe.c, scan.c, solve.c, matmul.c and x86/); cpu.c, which puts them into a table: the
+// portable ones into every slot, then each ISA this machine has overwrites what it does better. quant, matmul and moe
+// are the same functions on all: they find what differs in lq_cpu. Files compiled for an ISA are entered only through
+// tables, so that no wide instruction runs where it may not.
 #ifndef LQ_CPU_H
 #define LQ_CPU_H
 #include "kernels/ops.h"
@@ -13,10 +15,11 @@
 enum { LQ_ISA_AVX2 = 1, LQ_ISA_AVX512 = 2 }; // avx2 + fma + f16c + bmi2; avx512 f, bw, vl, dq + vnni
 
 // How x becomes int8. All versions give equal bits.
-typedef struct lq_q8_by { float scale, inverse; int32_t zero, least; } lq_q8_by; // q = rint(v * inverse) + zero, held to least..127
+// q = rint(v * inverse) + zero, held to least..127
+typedef struct lq_q8_by { float scale, inverse; int32_t zero, least; } lq_q8_by;
 typedef struct lq_q8 {
-    // k columns of row `row` of an I8 activation whose cells have a scale each, from cell g0 on: q, scale and sum. k is whole cells, or
-    // ends where the row ends.
+    // k columns of row `row` of an I8 activation whose cells have a scale each, from cell g0 on: q, scale and sum. k is
+    // whole cells, or ends where the row ends.
     void (*row)(const float *x, int k, const lq_act *a, int row, int g0);
     uint32_t (*top)(const float *x, int n); // the largest magnitude, as the bits of an f32
     int32_t (*codes)(const float *x, int n, const lq_q8_by *by, int8_t *q); // x finite; gives the sum of q
@@ -41,23 +44,29 @@ bool lq_cpu_open(const lq_dev_opts *o, lq_dev **out, lq_err *err);
 void lq_cpu_close(lq_dev *d);
 size_t lq_room_cpu(lq_dev *d); // kernels/cpu/room.c
 
-// Scratch: a slot may use all of lq_cpu.work while it runs, no slot leaves anything in it. Each worker has an aligned share of
-// lq_cpu_share(d) bytes, at least LQ_SHARE without a reserve.
+// Scratch: a slot may use all of lq_cpu.work while it runs, no slot leaves anything in it. Each worker has an aligned
+// share of lq_cpu_share(d) bytes, at least LQ_SHARE without a reserve.
 enum { LQ_SHARE = 320 * 1024 };
 static inline size_t lq_cpu_share(const lq_dev *d) { return lq_cpu_of(d)->share; }
-static inline void *lq_cpu_work(const lq_dev *d, int worker) { return (char *)lq_cpu_of(d)->work + (size_t)worker * lq_cpu_share(d); }
+static inline void *lq_cpu_work(const lq_dev *d, int worker) {
+    return (char *)lq_cpu_of(d)->work + (size_t)worker * lq_cpu_share(d);
+}
 
 static inline float *lq_mat_row(const lq_mat *m, int row) { return (float *)m->p + (size_t)row * m->stride; }
 
 // Rows that belong to a sequence; the others are padding.
 static inline int lq_rows_real(const lq_rows *r) { return r->first[r->seqs]; }
 static inline size_t lq_rows_slot(const lq_rows *r, int seq) { return (size_t)(r->slot ? r->slot[seq] : seq); }
-static inline const int32_t *lq_rows_table(const lq_rows *r, int seq) { return r->tables + lq_rows_slot(r, seq) * (size_t)r->table_stride; }
+static inline const int32_t *lq_rows_table(const lq_rows *r, int seq) {
+    return r->tables + lq_rows_slot(r, seq) * (size_t)r->table_stride;
+}
+
 // 0 as the result of padding: what follows reads it, and whatever lay there might be slow numbers.
 static inline void lq_rows_blank(const lq_rows *r, const lq_mat *y) {
     for (int row = lq_rows_real(r); row < r->n; row++) memset(lq_mat_row(y, row), 0, (size_t)y->cols * sizeof(float));
 }
 
-// What norm and glu do for their `act`, and quant for each row: `x` as row `row` of a, in the scratch of `worker`. a NULL: nothing.
+// What norm and glu do for their `act`, and quant for each row: `x` as row `row` of a, in the scratch of `worker`. a
+// NULL: nothing.
 void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int worker);
 #endif

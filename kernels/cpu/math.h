@@ -1,7 +1,8 @@
-// math.h: exp, tanh, erf, log, sine and cosine, so that no result of lq depends on which libm is installed. Owns nothing.
+// math.h: exp, tanh, erf, log, sine and cosine, so that no result of lq depends on which libm is installed. Owns
+// nothing.
 //
-// Each f32 function is free of branches, so that a plain loop over it becomes vector code. The AVX2 and AVX-512 files use the
-// same coefficients with fused multiply-adds: within one ISA there is one exp.
+// Each f32 function is free of branches, so that a plain loop over it becomes vector code. The AVX2 and AVX-512 files
+// use the same coefficients with fused multiply-adds: within one ISA there is one exp.
 #ifndef LQ_MATH_H
 #define LQ_MATH_H
 #include <stdint.h>
@@ -57,7 +58,8 @@ static inline float lq_tanhf(float x) {
 
 // erf(x) = x P(x^2) up to LQ_ERF_CUT; above it erfc(x) = exp(-x^2) t Q(t), t = 1 / (1 + x / 2).
 #define LQ_ERF_CUT 0.95f
-static const float lq_erf_p[6] = {1.12837911f, -0.376124471f, 0.112813205f, -0.026748864f, 0.00496750604f, -0.000586207956f};
+static const float lq_erf_p[6] = {1.12837911f, -0.376124471f, 0.112813205f, -0.026748864f, 0.00496750604f,
+                                  -0.000586207956f};
 static const float lq_erf_q[8] = {0.282099932f, 0.282001585f, 0.247343853f, 0.176795289f,
                                  0.0668903068f, 0.072491698f, -0.21729055f, 0.0901644304f};
 
@@ -86,7 +88,8 @@ static inline double lq_log(double x) {
     return 2 * s * sum + e * 0.69314718055994530942;
 }
 
-// Sine and cosine of |x| < 2^24, to 1e-11. pi / 2 in three parts; the first has 29 bits, so that its multiples are exact.
+// Sine and cosine of |x| < 2^24, to 1e-11. pi / 2 in three parts; the first has 29 bits, so that its multiples are
+// exact.
 #define LQ_PIO2_A 1.570796325802803
 #define LQ_PIO2_B 9.920935796805404e-10
 #define LQ_2_PI 0.63661977236758134308

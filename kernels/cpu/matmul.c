@@ -1,28 +1,34 @@
 // matmul.c: the slots `matmul` and `moe` of every CPU: loops around the micro-kernels of ukr.c.
 //
-// The tiles of all matrices of a call are cut into runs of fixed borders; each worker owns a contiguous share of the runs, takes
-// them one by one (memory is then read in order) and helps the others when its own are gone. Nothing of this touches a bit.
+// The tiles of all matrices of a call are cut into runs of fixed borders; each worker owns a contiguous share of the
+// runs, takes them one by one (memory is then read in order) and helps the others when its own are gone. Nothing of
+// this touches a bit.
 #include "kernels/cpu/slots.h"
 #include "kernels/cpu/ukr.h"
 #include <stdatomic.h>
 #include <string.h>
 
-enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8, RUN_MOST = 1024, RUN_STREAMS = 4 /* tiles that a kernel reads side by side */, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2 };
+enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8, RUN_MOST = 1024,
+      RUN_STREAMS = 4 /* tiles that a kernel reads side by side */, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2 };
 
 // --- one matrix, on the calling thread ---
 
 // part[mn][16] = x[m..m+mn] w^T for up to 16 weight rows of `len` columns that are f32 now.
-static void part_product(const lq_dev *d, const float *w, int rows, int64_t len, const float *x, size_t stride, int mn, float *part) {
-    const lq_weight plain = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .layout = LQ_ANY, .n = rows, .k = len, .q = w};
+static void part_product(const lq_dev *d, const float *w, int rows, int64_t len, const float *x, size_t stride, int mn,
+                         float *part) {
+    const lq_weight plain = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .layout = LQ_ANY, .n = rows,
+                             .k = len, .q = w};
     const lq_ukr *f32 = lq_ukr_find(d, &plain, LQ_F32);
-    const lq_act a = {.x = {.p = (float *)(uintptr_t)x, .type = LQ_F32, .rows = mn, .cols = (int)len, .stride = stride}};
+    const lq_act a = {.x = {.p = (float *)(uintptr_t)x, .type = LQ_F32, .rows = mn, .cols = (int)len,
+                            .stride = stride}};
     f32->run(&plain, &a, 0, (rows + f32->tile_n - 1) / f32->tile_n, 0, mn, part, 16);
 }
 
 // Scratch: a cut of a tile, parts of a product, sums of a cell.
 enum { DEQUANT_TILE = 16 * LQ_K_CUT, DEQUANT_PART = DEQUANT_ROWS * 16, CELL_ROWS = 512 };
 
-static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t, int m0, int m1,
+static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t, int m0,
+                              int m1,
                               float *y, size_t ldy, float *scratch) {
     const int rows = (int)(w->n - t * u->tile_n < u->tile_n ? w->n - t * u->tile_n : u->tile_n);
     float *part = scratch + DEQUANT_TILE;
@@ -40,9 +46,10 @@ static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight 
     }
 }
 
-// E4M3 x 8-bit floats: the f32 product of the bare elements over a cell of the activations, then y = y + product * (wscale * ascale),
-// multiply and add apart, cells in order.
-static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t, int m0, int m1, float *y,
+// E4M3 x 8-bit floats: the f32 product of the bare elements over a cell of the activations, then y = y + product *
+// (wscale * ascale), multiply and add apart, cells in order.
+static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t, int m0,
+                         int m1, float *y,
                          size_t ldy, float *scratch) {
     const int rows = (int)(w->n - t * u->tile_n < u->tile_n ? w->n - t * u->tile_n : u->tile_n);
     const int64_t cell = (int64_t)a->q_group;
@@ -58,9 +65,11 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
             u->rows(&bare, t, k, end, scratch);
             for (int m = m0; m < m1; m += DEQUANT_ROWS) {
                 const int mn = m1 - m < DEQUANT_ROWS ? m1 - m : DEQUANT_ROWS;
-                part_product(d, scratch, rows, end - k, (const float *)a->q + (size_t)m * a->q_row + (size_t)k, a->q_row, mn, part);
+                part_product(d, scratch, rows, end - k, (const float *)a->q + (size_t)m * a->q_row + (size_t)k,
+                             a->q_row, mn, part);
                 for (int i = 0; i < mn; i++) {
-                    float *to = y + (size_t)(m + i) * ldy + (size_t)t * (size_t)u->tile_n, *s = sum + (size_t)(m - m0 + i) * 16;
+                    float *to = y + (size_t)(m + i) * ldy + (size_t)t * (size_t)u->tile_n,
+                        *s = sum + (size_t)(m - m0 + i) * 16;
                     for (int r = 0; r < rows; r++) s[r] = k > k0 ? s[r] + part[i * 16 + r] : part[i * 16 + r];
                     if (end < k1) continue;
                     for (int r = 0; r < rows; r++) to[r] = (k0 ? to[r] : 0) + s[r] * (scale[r] * ascale[m - m0 + i]);
@@ -70,12 +79,14 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
     }
 }
 
-void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
+void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,
+                  int m1,
                   float *y, size_t ldy, void *scratch) {
     if (u->run) u->run(w, a, t0, t1, m0, m1, y, ldy);
     else if (a->type.elem == LQ_E4M3) {
         for (int64_t t = t0; t < t1; t++)
-            for (int m = m0; m < m1; m += CELL_ROWS) tiles_scaled(d, u, w, a, t, m, m1 - m < CELL_ROWS ? m1 : m + CELL_ROWS, y, ldy, scratch);
+            for (int m = m0; m < m1; m += CELL_ROWS)
+                tiles_scaled(d, u, w, a, t, m, m1 - m < CELL_ROWS ? m1 : m + CELL_ROWS, y, ldy, scratch);
     } else for (int64_t t = t0; t < t1; t++) tiles_dequantized(d, u, w, a, t, m0, m1, y, ldy, scratch);
     const int64_t n0 = t0 * u->tile_n, n1 = t1 * u->tile_n < w->n ? t1 * u->tile_n : w->n;
     for (int m = m0; w->outliers && m < m1; m++) {
@@ -102,8 +113,10 @@ typedef struct part { // one matrix of a call
 } part;
 
 static size_t tile_bytes(const lq_weight *w, const lq_ukr *u) {
-    return (size_t)w->k * (size_t)u->tile_n * (size_t)(w->type.kind == LQ_W_PLAIN ? lq_dtype_size(w->type.elem) * 8 : (size_t)w->type.bits) / 8 + 1;
+    return (size_t)w->k * (size_t)u->tile_n * (size_t)(w->type.kind == LQ_W_PLAIN ? lq_dtype_size(w->type.elem) * 8
+                                                       : (size_t)w->type.bits) / 8 + 1;
 }
+
 // Memory bound: runs of about RUN_BYTES. Compute bound: a few register blocks.
 static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act, int rows, int first) {
     p->w = w;
@@ -115,7 +128,9 @@ static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act,
     p->first = first;
     return first + (int)((p->tiles + p->run - 1) / p->run);
 }
-static void part_run(const lq_dev *d, const part *p, int64_t run, const lq_act *a, int m0, int m1, float *y, void *scratch) {
+
+static void part_run(const lq_dev *d, const part *p, int64_t run, const lq_act *a, int m0, int m1, float *y,
+                     void *scratch) {
     const int64_t t0 = run * p->run, t1 = t0 + p->run < p->tiles ? t0 + p->run : p->tiles;
     lq_ukr_tiles(d, p->u, p->w, a, t0, t1, m0, m1, y, p->ldy, scratch);
     if (!p->bias) return;
@@ -131,9 +146,11 @@ static void share_task(void *arg, int task, int worker) {
     const shares *s = arg;
     for (int i = 0; i < s->workers; i++) {
         const int owner = (task + i) % s->workers, end = (int)((int64_t)s->runs * (owner + 1) / s->workers);
-        for (int run; (run = atomic_fetch_add_explicit(&s->cpu->next[owner].run, 1, memory_order_relaxed)) < end;) s->fn(s->job, run, worker);
+        for (int run; (run = atomic_fetch_add_explicit(&s->cpu->next[owner].run, 1, memory_order_relaxed)) < end;)
+            s->fn(s->job, run, worker);
     }
 }
+
 static void run_all(lq_dev *d, run_fn *fn, const void *job, int runs) {
     shares s = {.cpu = d->self, .job = job, .fn = fn, .runs = runs, .workers = lq_pool_threads(d->pool)};
     if (s.workers > runs) s.workers = runs;
@@ -150,7 +167,8 @@ static void matmul_run(const void *arg, int run, int worker) {
     const matmul_job *j = arg;
     int i = j->count - 1;
     while (run < j->parts[i].first) i--;
-    part_run(j->d, &j->parts[i], run - j->parts[i].first, j->x, 0, j->x->x.rows, j->parts[i].y, lq_cpu_work(j->d, worker));
+    part_run(j->d, &j->parts[i], run - j->parts[i].first, j->x, 0, j->x->x.rows, j->parts[i].y,
+             lq_cpu_work(j->d, worker));
 }
 
 void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
@@ -167,11 +185,13 @@ void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
 
 // --- moe: matmul of each expert over its slots ---
 //
-// Slots are counted in the order of their experts. Rows of experts that have several are gathered beside each other, as many slots in a
-// pass as scratch holds; an expert's product goes by blocks of rows into the worker's scratch, and from there to its slots. A row alone is
-// multiplied where it is. Scratch is cut otherwise than elsewhere: LQ_SHARE for each worker, then the gathered rows.
+// Slots are counted in the order of their experts. Rows of experts that have several are gathered beside each other, as
+// many slots in a pass as scratch holds; an expert's product goes by blocks of rows into the worker's scratch, and from
+// there to its slots. A row alone is multiplied where it is. Scratch is cut otherwise than elsewhere: LQ_SHARE for each
+// worker, then the gathered rows.
 
-enum { MOE_BYTES = 16 << 20, GATHER_FORK = 128 * 1024, BLOCK_AT = DEQUANT_TILE + DEQUANT_PART + CELL_ROWS * 16, BLOCK = LQ_SHARE / 4 - BLOCK_AT };
+enum { MOE_BYTES = 16 << 20, GATHER_FORK = 128 * 1024, BLOCK_AT = DEQUANT_TILE + DEQUANT_PART + CELL_ROWS * 16,
+      BLOCK = LQ_SHARE / 4 - BLOCK_AT };
 
 typedef struct moe_job {
     const lq_dev *d;
@@ -188,7 +208,11 @@ static int slots_before(const lq_moe_args *a, int e) { // expert e
     const int each = a->slots / a->experts, more = a->slots % a->experts;
     return e * each + (e < more ? e : more);
 }
-static int slot_of(const lq_moe_args *a, int e, int s) { return a->order ? a->order[s] : (s - slots_before(a, e)) * a->experts + e; }
+
+static int slot_of(const lq_moe_args *a, int e, int s) {
+    return a->order ? a->order[s] : (s - slots_before(a, e)) * a->experts + e;
+}
+
 static int row_of(const lq_moe_args *a, int slot) { return a->x_by_slot ? slot : slot / a->top_k; }
 // The slots of expert e in this pass.
 static bool slots_here(const moe_job *j, int e, int *s0, int *s1) {
@@ -209,30 +233,35 @@ static row_bytes bytes_of(const lq_act *x, bool with_x) {
     b.q = x->type.elem == LQ_I8 ? b.cells * cell : x->q_row * sizeof(float);
     return b;
 }
+
 static bool wants_x(const lq_moe_args *a) {
     bool outliers = a->x->type.elem == LQ_F32;
     for (int i = 0; i < a->count; i++)
         for (int e = 0; e < a->experts; e++) outliers |= a->w[i][e].outliers > 0;
     return outliers;
 }
+
 static size_t all_bytes(row_bytes b) { return b.x + b.q + b.cells * 8 + 4; }
 
 static void gathered_bind(moe_job *j, row_bytes b, char *at) {
     const lq_act *from = j->a->x;
     const size_t n = (size_t)(j->s1 - j->s0), cell = from->type.elem == LQ_I8 ? from->q_row : from->q_group;
     j->x = (lq_act){.type = from->type, .q_row = from->q_row, .q_group = from->type.elem == LQ_I8 ? n * cell : cell,
-                    .x = {.p = b.x ? at : NULL, .type = LQ_F32, .rows = (int)n, .cols = from->x.cols, .stride = b.x / sizeof(float)}};
+                    .x = {.p = b.x ? at : NULL, .type = LQ_F32, .rows = (int)n, .cols = from->x.cols,
+                          .stride = b.x / sizeof(float)}};
     j->x.q = at += n * b.x;
     j->x.scale = (float *)(void *)(at += n * b.q);
     j->x.sum = from->sum ? (int32_t *)(void *)(at + n * b.cells * 4) : NULL;
     j->x.zero = from->zero ? (int32_t *)(void *)(at + n * b.cells * 8) : NULL;
 }
+
 static void gather_row(const lq_act *from, int row, const lq_act *to, int i) {
     const bool i8 = from->type.elem == LQ_I8;
     if (to->x.p) memcpy(lq_mat_row(&to->x, i), lq_mat_row(&from->x, row), (size_t)from->x.cols * sizeof(float));
     if (from->type.elem == LQ_F32) return;
     const size_t cell = i8 ? from->q_row : from->q_group, cells = ((size_t)from->x.cols + cell - 1) / cell;
-    if (!i8) memcpy((float *)to->q + (size_t)i * to->q_row, (const float *)from->q + (size_t)row * from->q_row, (size_t)from->x.cols * sizeof(float));
+    if (!i8) memcpy((float *)to->q + (size_t)i * to->q_row, (const float *)from->q + (size_t)row * from->q_row,
+                    (size_t)from->x.cols * sizeof(float));
     for (size_t c = 0; c < cells; c++) {
         const size_t u = c * (size_t)from->x.rows + (size_t)row, v = c * (size_t)to->x.rows + (size_t)i;
         to->scale[v] = from->scale[u];
@@ -242,6 +271,7 @@ static void gather_row(const lq_act *from, int row, const lq_act *to, int i) {
     }
     if (from->zero) to->zero[i] = from->zero[row];
 }
+
 static void gather_expert(void *arg, int e, int worker) {
     const moe_job *j = arg;
     int s0, s1;
@@ -260,13 +290,16 @@ static void moe_run(const void *arg, int run, int worker) {
     part p = j->parts[i];
     p.w = a->w[i] + e;
     p.bias = a->bias[i] ? a->bias[i][e] : NULL;
-    float *const y = p.y, *scratch = (float *)lq_cpu_of(j->d)->work + (size_t)worker * (LQ_SHARE / sizeof(float)), *block = scratch + BLOCK_AT;
-    const int64_t at = run % j->per_expert - p.first, n0 = at * p.run * p.u->tile_n, end = (at + 1) * p.run * p.u->tile_n;
+    float *const y = p.y, *scratch = (float *)lq_cpu_of(j->d)->work + (size_t)worker * (LQ_SHARE / sizeof(float)),
+        *block = scratch + BLOCK_AT;
+    const int64_t at = run % j->per_expert - p.first, n0 = at * p.run * p.u->tile_n,
+        end = (at + 1) * p.run * p.u->tile_n;
     const size_t cols = (size_t)((end < p.w->n ? end : p.w->n) - n0), ldy = p.ldy;
     if (!j->gathered || s1 - s0 == 1) {
         for (int s = s0; s < s1; s++) { // the kernel writes row `row` of what it is given: row `slot` of the result
             const int slot = slot_of(a, e, s), row = row_of(a, slot);
-            part_run(j->d, &p, at, a->x, row, row + 1, (float *)((uintptr_t)y + ((uintptr_t)slot - (uintptr_t)row) * ldy * sizeof(float)), scratch);
+            part_run(j->d, &p, at, a->x, row, row + 1,
+                     (float *)((uintptr_t)y + ((uintptr_t)slot - (uintptr_t)row) * ldy * sizeof(float)), scratch);
         }
         return;
     }
@@ -274,8 +307,10 @@ static void moe_run(const void *arg, int run, int worker) {
     p.ldy = cols;
     for (int s = s0; s < s1; s += tall) {
         const int n = s1 - s < tall ? s1 - s : tall, m = s - j->s0;
-        part_run(j->d, &p, at, &j->x, m, m + n, (float *)((uintptr_t)block - ((uintptr_t)m * cols + (uintptr_t)n0) * sizeof(float)), scratch);
-        for (int r = 0; r < n; r++) memcpy(y + (size_t)slot_of(a, e, s + r) * ldy + (size_t)n0, block + (size_t)r * cols, cols * sizeof(float));
+        part_run(j->d, &p, at, &j->x, m, m + n,
+                 (float *)((uintptr_t)block - ((uintptr_t)m * cols + (uintptr_t)n0) * sizeof(float)), scratch);
+        for (int r = 0; r < n; r++)
+            memcpy(y + (size_t)slot_of(a, e, s + r) * ldy + (size_t)n0, block + (size_t)r * cols, cols * sizeof(float));
     }
 }
 

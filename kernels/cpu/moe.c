@@ -1,5 +1,6 @@
-// moe.c: which experts a row goes to, and the sum of what they said, portable: the definition of route and mix. Owns nothing.
-// Scores that are not numbers count as the least, so that an expert is always a valid one; the weights stay what they are.
+// moe.c: which experts a row goes to, and the sum of what they said, portable: the definition of route and mix. Owns
+// nothing. Scores that are not numbers count as the least, so that an expert is always a valid one; the weights stay
+// what they are.
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/slots.h"
 #include <math.h>
@@ -34,12 +35,14 @@ static void route_row(void *arg, int row, int worker) {
     const lq_route_args *a = arg;
     (void)worker;
     const float *x = lq_mat_row(&a->logits, row);
-    float p[LQ_EXPERTS], score[LQ_EXPERTS], most = -INFINITY, sum = 0, *weight = a->weight + (size_t)row * (size_t)a->top_k;
+    float p[LQ_EXPERTS], score[LQ_EXPERTS], most = -INFINITY, sum = 0,
+        *weight = a->weight + (size_t)row * (size_t)a->top_k;
     bool taken[LQ_EXPERTS] = {false};
     int n = a->logits.cols, *expert = a->expert + (size_t)row * (size_t)a->top_k;
     for (int e = 0; e < n; e++) most = x[e] > most ? x[e] : most;
     for (int e = 0; e < n; e++) {
-        p[e] = a->kind == LQ_ROUTE_SIGMOID ? lq_sigmoidf(x[e]) : a->kind == LQ_ROUTE_SOFTMAX ? lq_expf(x[e] - most) : x[e];
+        p[e] = a->kind == LQ_ROUTE_SIGMOID ? lq_sigmoidf(x[e]) : a->kind == LQ_ROUTE_SOFTMAX ? lq_expf(x[e] - most)
+            : x[e];
         sum += p[e];
     }
     for (int e = 0; e < n; e++) {

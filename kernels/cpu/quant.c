@@ -1,5 +1,5 @@
-// quant.c: the slot `quant` and the fused `act` of norm and glu: activations in the form a matmul reads, row by row. The rule stands in
-// ops.h. Owns nothing; a worker's scratch holds columns that are scaled, reordered or left out.
+// quant.c: the slot `quant` and the fused `act` of norm and glu: activations in the form a matmul reads, row by row.
+// The rule stands in ops.h. Owns nothing; a worker's scratch holds columns that are scaled, reordered or left out.
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/slots.h"
 #include <math.h>
@@ -75,6 +75,7 @@ static void turn(const lq_act *a, const float *x, int j0, int n, float *v) {
         v[j] = a->smooth ? x[c] * a->smooth[c] : x[c];
     }
 }
+
 static const float *columns(source *s, int j, int n) {
     if (!s->turn && !s->cut) return s->x + j;
     if (s->have == j) return s->v;
@@ -85,6 +86,7 @@ static const float *columns(source *s, int j, int n) {
         if (s->a->outlier[i] >= j && s->a->outlier[i] < j + n) s->v[s->a->outlier[i] - j] = 0;
     return s->v;
 }
+
 static int part_end(const source *s, int j, int end) { return end - j < s->part ? end : j + s->part; }
 
 // The scale of columns whose largest magnitude has the bits `top`.
@@ -117,6 +119,7 @@ static void i8_span(source *s, const lq_cpu *c, int row, int j, int end, const l
         }
     }
 }
+
 static void e4m3_span(source *s, int row, int j, int end, const lq_q8_by *by) {
     const lq_act *a = s->a;
     const int G = (int)a->q_group;
@@ -132,8 +135,10 @@ static void e4m3_span(source *s, int row, int j, int end, const lq_q8_by *by) {
 void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int worker) {
     if (!a) return;
     const lq_cpu *c = d->self;
-    const int k = a->x.cols, cell = a->type.elem == LQ_I8 ? (int)a->q_row : 16, span = a->type.group ? a->type.group : k;
-    source s = {.a = a, .x = x, .v = lq_cpu_work(d, worker), .have = -1, .turn = a->smooth || a->perm, .cut = a->outliers > 0};
+    const int k = a->x.cols, cell = a->type.elem == LQ_I8 ? (int)a->q_row : 16,
+        span = a->type.group ? a->type.group : k;
+    source s = {.a = a, .x = x, .v = lq_cpu_work(d, worker), .have = -1, .turn = a->smooth || a->perm,
+                .cut = a->outliers > 0};
     if (a->x.p && lq_mat_row(&a->x, row) != x) {
         float *v = lq_mat_row(&a->x, row);
         turn(a, x, 0, k, v);
@@ -144,7 +149,8 @@ void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int wor
     const int room = (int)(lq_cpu_share(d) / sizeof(float));
     s.part = s.turn || s.cut ? room / cell * cell : k;
     if (a->type.elem == LQ_I8 && span == cell && !a->type.fixed) {
-        for (int j = 0; j < k; j += s.part) c->q8->row(columns(&s, j, part_end(&s, j, k) - j), part_end(&s, j, k) - j, a, row, j / cell);
+        for (int j = 0; j < k; j += s.part)
+            c->q8->row(columns(&s, j, part_end(&s, j, k) - j), part_end(&s, j, k) - j, a, row, j / cell);
         return;
     }
     for (int j = 0; j < k; j += span) {

@@ -1,7 +1,8 @@
-// ref.c: the plain slots of a CPU in portable C: each function is the definition of its slot; and the table of all portable ones. Owns
-// nothing.
+// ref.c: the plain slots of a CPU in portable C: each function is the definition of its slot; and the table of all
+// portable ones. Owns nothing.
 //
-// A row of the result is one task and is computed by one thread, so that neither the batch nor the threads decide a bit.
+// A row of the result is one task and is computed by one thread, so that neither the batch nor the threads decide a
+// bit.
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/sample.h"
@@ -19,6 +20,7 @@ static void embed_row(void *arg, int row, int worker) {
     if (a->scale != 0)
         for (int i = 0; i < a->y.cols; i++) y[i] *= a->scale;
 }
+
 static void embed(lq_dev *d, const lq_embed_args *a) { rows_run(d, embed_row, a, a->y.rows); }
 
 static void norm_row(void *arg, int row, int worker) {
@@ -45,9 +47,11 @@ static void norm_row(void *arg, int row, int worker) {
     }
     lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
+
 static void norm(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a->x.rows); }
 
-// Rotates the pairs of every head of one row by the angles pos * inv_freq, an f32 product as the models were trained with.
+// Rotates the pairs of every head of one row by the angles pos * inv_freq, an f32 product as the models were trained
+// with.
 static void rope_row(void *arg, int row, int worker) {
     const lq_rope_args *a = ((job *)arg)->a;
     (void)worker;
@@ -69,6 +73,7 @@ static void rope_row(void *arg, int row, int worker) {
         }
     }
 }
+
 static void rope(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, lq_rows_real(a->rows)); }
 
 // One head's K or V into its place in the cache.
@@ -110,6 +115,7 @@ static void kv_write_row(void *arg, int row, int worker) {
         if (!c->v_in_k) kv_store(c, lq_mat_row(&a->v, row) + (size_t)h * (size_t)c->dv, block, at % c->page, h, true);
     }
 }
+
 static void kv_write(lq_dev *d, const lq_kv_write_args *a) { rows_run(d, kv_write_row, a, lq_rows_real(a->rows)); }
 
 // In order, one after another: a block may be copied to and then from.
@@ -154,6 +160,7 @@ static void glu_row(void *arg, int row, int worker) {
     }
     lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
+
 static void glu(lq_dev *d, const lq_glu_args *a) { rows_run(d, glu_row, a, a->y.rows); }
 
 static void scale_row(void *arg, int row, int worker) {
@@ -161,8 +168,10 @@ static void scale_row(void *arg, int row, int worker) {
     (void)worker;
     const float *x = lq_mat_row(&a->x, row);
     float *y = lq_mat_row(&a->y, row);
-    for (int i = 0; i < a->x.cols; i++) y[i] = a->cap != 0 ? lq_tanhf(x[i] * a->scale / a->cap) * a->cap : x[i] * a->scale;
+    for (int i = 0; i < a->x.cols; i++)
+        y[i] = a->cap != 0 ? lq_tanhf(x[i] * a->scale / a->cap) * a->cap : x[i] * a->scale;
 }
+
 static void scale(lq_dev *d, const lq_scale_args *a) { rows_run(d, scale_row, a, a->x.rows); }
 
 static void add_row(void *arg, int row, int worker) {
@@ -172,6 +181,7 @@ static void add_row(void *arg, int row, int worker) {
     float *y = lq_mat_row(&a->y, row), by = a->scale != 0 ? a->scale : 1.0f;
     for (int i = 0; i < a->x.cols; i++) y[i] += by * x[i];
 }
+
 static void add(lq_dev *d, const lq_add_args *a) { rows_run(d, add_row, a, a->x.rows); }
 
 // One rank: a sum over ranks is what is there already, and the parts side by side are the one part.
@@ -179,7 +189,8 @@ static void reduce(lq_dev *d, const lq_reduce_args *a) { (void)d, (void)a; }
 static void gather(lq_dev *d, const lq_gather_args *a) {
     (void)d;
     if (a->part.p == a->whole.p) return;
-    for (int r = 0; r < a->part.rows; r++) memcpy(lq_mat_row(&a->whole, r), lq_mat_row(&a->part, r), (size_t)a->part.cols * sizeof(float));
+    for (int r = 0; r < a->part.rows; r++)
+        memcpy(lq_mat_row(&a->whole, r), lq_mat_row(&a->part, r), (size_t)a->part.cols * sizeof(float));
 }
 
 // --- sample: the two passes of sample.h ---
@@ -194,6 +205,7 @@ static float most(const float *x, int n) {
     }
     return nan == 0 ? best : nan;
 }
+
 static double exp_sum(const float *x, int n, float m) {
     double lane[LANES] = {0}, sum = 0;
     int i = 0;
@@ -206,6 +218,7 @@ static double exp_sum(const float *x, int n, float m) {
     for (int k = 0; k < LANES; k++) sum += lane[k];
     return sum;
 }
+
 static void sample(lq_dev *d, const lq_sample_args *a) {
     static const lq_logit_passes passes = {most, exp_sum};
     lq_sample_with(d, a, &passes);

@@ -1,5 +1,6 @@
-// room.c: how much memory this process may still take: the least of what the machine has left, what its control groups leave and what
-// the limit on addresses leaves. Owns nothing. Pages of files count as free: the system gives them up. What cannot be read limits nothing.
+// room.c: how much memory this process may still take: the least of what the machine has left, what its control groups
+// leave and what the limit on addresses leaves. Owns nothing. Pages of files count as free: the system gives them up.
+// What cannot be read limits nothing.
 #include "kernels/cpu/cpu.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,8 @@ static bool file_number(const char *path, const char *key, size_t *out) {
     return found;
 }
 
-// One group: its limit, less what it uses, but for pages of files. `name` is memory.max or memory.limit_in_bytes, `use` its counterpart.
+// One group: its limit, less what it uses, but for pages of files. `name` is memory.max or memory.limit_in_bytes, `use`
+// its counterpart.
 static size_t group_room(const char *folder, const char *name, const char *use) {
     char path[600];
     size_t limit, used, active = 0, inactive = 0;
@@ -38,6 +40,7 @@ static size_t group_room(const char *folder, const char *name, const char *use) 
     file_number(path, "inactive_file ", &inactive);
     return minus(limit, minus(used, active + inactive));
 }
+
 // A group and all above it. In a container the path may be one of the host, of which only the root is seen.
 static size_t groups_room(const char *root, char *path, const char *name, const char *use) {
     char folder[512];
@@ -50,6 +53,7 @@ static size_t groups_room(const char *root, char *path, const char *name, const 
         *last = 0;
     }
 }
+
 static size_t all_groups_room(void) {
     char line[400];
     size_t room = SIZE_MAX;
@@ -61,7 +65,8 @@ static size_t all_groups_room(void) {
         *path++ = 0;
         if (!strcmp(kind, ":")) room = less(room, groups_room("/sys/fs/cgroup", path, "memory.max", "memory.current"));
         if (!strcmp(kind, ":memory"))
-            room = less(room, groups_room("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes", "memory.usage_in_bytes"));
+            room = less(room, groups_room("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes",
+                                          "memory.usage_in_bytes"));
     }
     if (f) fclose(f);
     return room;
@@ -75,7 +80,8 @@ size_t lq_room_cpu(lq_dev *d) {
     else room = (size_t)sysconf(_SC_PHYS_PAGES) * page / 2;
     room = less(room, all_groups_room());
     struct rlimit addresses;
-    if (getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY && file_number("/proc/self/statm", "", &pages))
+    if (getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY &&
+        file_number("/proc/self/statm", "", &pages))
         room = less(room, minus((size_t)addresses.rlim_cur, pages * page));
     return room;
 }

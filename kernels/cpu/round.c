@@ -1,6 +1,6 @@
-// round.c: the slot `round`: a matrix to codes, scales and zero points, to the nearest or with each column's error spread over the
-// columns behind it. Owns nothing; needs no scratch but a worker's share. Rows (bands of rows that share scales) are independent
-// and what is summed has one order, so threads decide no bit.
+// round.c: the slot `round`: a matrix to codes, scales and zero points, to the nearest or with each column's error
+// spread over the columns behind it. Owns nothing; needs no scratch but a worker's share. Rows (bands of rows that
+// share scales) are independent and what is summed has one order, so threads decide no bit.
 //
 // Sums run over eight fixed lanes, written as vectors of four: the same bits from every compiler and on every machine.
 #include "kernels/cpu/slots.h"
@@ -48,7 +48,8 @@ static size_t up16(size_t n) { return (n + STEP - 1) / STEP * STEP; }
 
 // Columns c .. c + n of a row as f32, with zeros up to a multiple of 16.
 static void take(const job *j, int64_t row, int64_t c, size_t n, float *x) {
-    lq_dtypes[j->a->w.type].to_f32((const char *)j->a->w.p + ((size_t)row * j->a->w.stride + (size_t)c) * j->elem, x, n);
+    lq_dtypes[j->a->w.type].to_f32((const char *)j->a->w.p + ((size_t)row * j->a->w.stride + (size_t)c) * j->elem, x,
+                                   n);
     memset(x + n, 0, (up16(n) - n) * sizeof *x);
 }
 
@@ -71,6 +72,7 @@ static bool widen_range(const float *w, size_t n, float *lo, float *hi) {
     }
     return sum[0] + sum[1] + sum[2] + sum[3] == 0 && *hi <= LARGEST && *lo >= -LARGEST;
 }
+
 // Of columns c .. end of a row, 0 let in.
 static bool row_range(const job *j, int64_t row, int64_t c, int64_t end, float *lo, float *hi) {
     float x[CHUNK];
@@ -91,6 +93,7 @@ static float scale_of(const job *j, float lo, float hi) {
     if (t->asym) return (float)(((double)hi - (double)lo) / ((1 << t->bits) - 1));
     return (hi > -lo ? hi : lo) / (float)-(1 << (t->bits - 1)) + 0.0f;
 }
+
 static int32_t zero_of(const job *j, float lo, float s) {
     const lq_wtype *t = &j->a->type;
     const float top = (float)((1 << t->bits) - 1);
@@ -99,9 +102,11 @@ static int32_t zero_of(const job *j, float lo, float s) {
     const float z = rintf(-lo / s);
     return (int32_t)(z > top ? top : z);
 }
+
 static bool leaves(const job *j, float s) {
     return j->a->type.scale == LQ_F16 && s != 0 && !(fabsf(s) >= 0x1p-14f && fabsf(s) <= 65504.0f);
 }
+
 // As it is stored and read again.
 static float stored(const job *j, float s) {
     const lq_dtype_row *t = &lq_dtypes[j->a->type.scale];
@@ -111,14 +116,19 @@ static float stored(const job *j, float s) {
     return s;
 }
 
-static void *scale_at(const job *j, int64_t band, int64_t g) { return (char *)j->a->scale + (size_t)(band * j->groups + g) * j->scale; }
+static void *scale_at(const job *j, int64_t band, int64_t g) {
+    return (char *)j->a->scale + (size_t)(band * j->groups + g) * j->scale;
+}
+
 static int32_t zero_at(const job *j, int64_t row, int64_t g) {
     const int bits = j->a->type.bits;
     if (!j->a->type.asym) return j->a->type.kind == LQ_W_INT ? 1 << (bits - 1) : 0;
     return (int32_t)lq_code_get((const uint8_t *)j->a->zero + (size_t)row * j->zero_row, bits, g);
 }
+
 static void put_zero(const job *j, int64_t row, int64_t g, int32_t z) {
-    if (j->a->type.asym) lq_code_set((uint8_t *)j->a->zero + (size_t)row * j->zero_row, j->a->type.bits, g, (uint32_t)z);
+    if (j->a->type.asym) lq_code_set((uint8_t *)j->a->zero + (size_t)row * j->zero_row, j->a->type.bits, g,
+                                     (uint32_t)z);
 }
 
 // --- codes ---
@@ -172,6 +182,7 @@ static void code_int(const float *w, size_t n, float s, int z, int bits, float u
         }
     *sum = l;
 }
+
 static void lanes_add(const lanes *l, double unit, sums *to) {
     double error = 0, norm = 0;
     for (int i = 0; i < LANES; i++) {
@@ -183,6 +194,7 @@ static void lanes_add(const lanes *l, double unit, sums *to) {
     to->error += error * unit * unit;
     to->norm += norm * unit * unit;
 }
+
 static void add_one(sums *to, float w, float v) {
     const double e = fabs((double)w - (double)v);
     to->error += e * e;
@@ -210,7 +222,8 @@ static void pack_codes(const int32_t *code, size_t n, int bits, uint8_t *dst) {
 }
 
 // Columns c .. c + n of a row, all of group g: codes and figures.
-static void code_chunk(const job *j, int64_t row, int64_t c, size_t n, float s, int32_t z, float top, lanes *l, sums *to) {
+static void code_chunk(const job *j, int64_t row, int64_t c, size_t n, float s, int32_t z, float top, lanes *l,
+                       sums *to) {
     const lq_wtype *t = &j->a->type;
     uint8_t *dst = (uint8_t *)j->a->q + (size_t)row * j->q_row;
     float *back = j->a->back ? j->a->back + (size_t)row * (size_t)j->k + c : NULL;
@@ -252,6 +265,7 @@ static double group_loss(const job *j, int64_t r, int64_t end, int64_t c0, int64
         }
     return loss;
 }
+
 // Scale and zero point of group g for rows r .. end, whose range is lo .. hi: stored. False: they leave F16's range.
 static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float hi) {
     const lq_round_args *a = j->a;
@@ -262,7 +276,8 @@ static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float
     if (a->fit == LQ_FIT_SEARCH && !out && s != 0) {
         double best = group_loss(j, r, end, c0, c1, s, z);
         for (int i = 1; i < a->steps; i++) {
-            const float share = (float)(1 - (1 - (double)a->least) * i / (a->steps - 1)), tried = scale_of(j, lo * share, hi * share);
+            const float share = (float)(1 - (1 - (double)a->least) * i / (a->steps - 1)),
+                tried = scale_of(j, lo * share, hi * share);
             const float st = stored(j, tried);
             const int32_t zt = zero_of(j, lo * share, st);
             if (leaves(j, tried) || st == 0) break;
@@ -274,6 +289,7 @@ static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float
     lq_dtypes[a->type.scale].from_f32(&s, scale_at(j, r / j->band, g), 1);
     for (; r < end; r++) put_zero(j, r, g, z);
 }
+
 // All groups of a row that has scales of its own, RUN at a time where nothing is searched.
 static bool fit_row(job *j, int64_t row) {
     const lq_dtype_row *t = &lq_dtypes[j->a->type.scale];
@@ -358,6 +374,7 @@ static void clear_row(const job *j, int64_t row) {
     if (j->a->q && j->a->type.kind != LQ_W_PLAIN) memset((uint8_t *)j->a->q + (size_t)row * j->q_row, 0, j->q_row);
     if (j->a->type.asym && !j->a->given_zero) memset((uint8_t *)j->a->zero + (size_t)row * j->zero_row, 0, j->zero_row);
 }
+
 static void nearest_rows(void *arg, int task, int worker) {
     job *j = arg;
     (void)worker;
@@ -387,6 +404,7 @@ static void ranges_run(void *arg, int task, int worker) {
         j->a->norm[r] = (double)hi;
     }
 }
+
 static void band_run(void *arg, int band, int worker) {
     job *j = arg;
     const int64_t first = band * j->band, end = least_of(first + j->band, j->n);
@@ -415,8 +433,10 @@ static void band_run(void *arg, int band, int worker) {
 // Rows of u, [b0, b1) x [c0, c1), as f32.
 static void read_u(const job *j, int64_t b0, int64_t b1, int64_t c0, int64_t c1, float *u) {
     for (int64_t b = b0; b < b1; b++)
-        for (int64_t c = c0; c < c1; c++) u[(b - b0) * TILE + (c - c0)] = (float)j->a->u[(size_t)b * (size_t)j->k + (size_t)c];
+        for (int64_t c = c0; c < c1; c++)
+            u[(b - b0) * TILE + (c - c0)] = (float)j->a->u[(size_t)b * (size_t)j->k + (size_t)c];
 }
+
 static float *spoilt(const job *j, int64_t row) { return (float *)j->a->w.p + (size_t)row * j->a->w.stride; }
 
 // w[c] -= e * u[c] for n columns, in f32.
@@ -458,11 +478,13 @@ static bool spread_block(job *j, int64_t row, int64_t b0, int64_t b1, const floa
     return true;
 }
 
-// Groups of up to BLOCK columns lie whole in a block, larger ones are cut: a group's range is taken when all before it are done.
+// Groups of up to BLOCK columns lie whole in a block, larger ones are cut: a group's range is taken when all before it
+// are done.
 static int64_t block_end(const job *j, int64_t b) {
     if (j->group <= BLOCK) return least_of(b + BLOCK / j->group * j->group, j->k);
     return least_of(least_of(b + BLOCK, (b / j->group + 1) * j->group), j->k);
 }
+
 static void spread_rows(void *arg, int task, int worker) {
     job *j = arg;
     const int64_t first = (int64_t)task * ROWS, end = least_of(first + ROWS, j->n);
@@ -503,28 +525,33 @@ static void find_bad(const job *j) {
     for (bool good = true; c < j->k; c++) {
         float x;
         uint64_t as;
-        lq_dtypes[j->a->w.type].to_f32((const char *)j->a->w.p + ((size_t)bad[0] * j->a->w.stride + (size_t)c) * j->elem, &x, 1);
+        lq_dtypes[j->a->w.type].to_f32((const char *)j->a->w.p + ((size_t)bad[0] * j->a->w.stride + (size_t)c) *
+                                       j->elem, &x, 1);
         if (t->kind == LQ_W_PLAIN) good = isfinite(x) && lq_dtypes[t->elem].from_f32(&x, &as, 1);
         else good = fabsf(x) <= LARGEST;
         if (!good) break;
     }
     bad[1] = c < j->k ? c : 0;
 }
+
 static float top_of(const lq_round_args *a) {
     float top = 0;
     if (a->type.kind == LQ_W_FLOAT) return a->type.elem == LQ_E5M2 ? 57344.0f : 448.0f;
-    for (int i = 0; a->type.kind == LQ_W_TABLE && i < 1 << a->type.bits; i++) top = fabsf(a->table[i]) > top ? fabsf(a->table[i]) : top;
+    for (int i = 0; a->type.kind == LQ_W_TABLE && i < 1 << a->type.bits; i++)
+        top = fabsf(a->table[i]) > top ? fabsf(a->table[i]) : top;
     return top;
 }
 
 void lq_round_c(lq_dev *d, const lq_round_args *a) {
     const lq_wtype *t = &a->type;
     lq_weight_size size;
-    job j = {.d = d, .a = a, .n = a->w.rows, .k = a->w.cols, .elem = lq_dtype_size(a->w.type), .scale = lq_dtype_size(t->scale)};
+    job j = {.d = d, .a = a, .n = a->w.rows, .k = a->w.cols, .elem = lq_dtype_size(a->w.type),
+             .scale = lq_dtype_size(t->scale)};
     j.groups = lq_weight_groups(t, j.k);
     j.group = t->group ? t->group : (int64_t)up16((size_t)j.k);
     j.band = t->kind != LQ_W_PLAIN && t->rows > 1 ? t->rows : 1;
-    j.q_row = t->kind == LQ_W_PLAIN || t->kind == LQ_W_FLOAT ? (size_t)j.k * lq_dtype_size(t->elem) : lq_code_row_bytes(t->bits, j.k);
+    j.q_row = t->kind == LQ_W_PLAIN || t->kind == LQ_W_FLOAT ? (size_t)j.k * lq_dtype_size(t->elem)
+        : lq_code_row_bytes(t->bits, j.k);
     j.zero_row = lq_code_row_bytes(t->bits, j.groups);
     j.rows = j.k >= 1 << 16 ? 1 : (1 << 16) / j.k;
     j.top = top_of(a);

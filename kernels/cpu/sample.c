@@ -1,8 +1,9 @@
-// sample.c: from logits to a token: the definition of the slot on every ISA, but for two passes that it is given (sample.h).
+// sample.c: from logits to a token: the definition of the slot on every ISA, but for two passes that it is given
+// (sample.h).
 //
-// The stages work on one array: a stage drops a token by setting it to -infinity. After the temperature the best is 0, so that
-// exp(l) is a token's weight. Ties go to the lower id everywhere. Allocates nothing: a worker has
-// its share of the device's scratch.
+// The stages work on one array: a stage drops a token by setting it to -infinity. After the temperature the best is 0,
+// so that exp(l) is a token's weight. Ties go to the lower id everywhere. Allocates nothing: a worker has its share of
+// the device's scratch.
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/math.h"
 #include <math.h>
@@ -36,8 +37,9 @@ static int cands_fill(const row *r, float least) {
     return n;
 }
 
-// The last one of the best that are needed to reach `need`: each counts 1, or its weight exp(l). Where all do not reach it, the
-// last of all. A quickselect: what is better than the pivot comes first, then one of the two sides is looked at alone.
+// The last one of the best that are needed to reach `need`: each counts 1, or its weight exp(l). Where all do not reach
+// it, the last of all. A quickselect: what is better than the pivot comes first, then one of the two sides is looked at
+// alone.
 static cand cands_reach(const row *r, int n, double need, bool by_weight) {
     cand *c = r->cands, last = {-INFINITY, INT32_MAX};
     uint32_t random = 1; // of fixed seed: no order of logits makes it slow, and equal logits give equal tokens
@@ -97,8 +99,8 @@ static void keep_top_k(const row *r, int k) {
     drop_worse(r, cands_reach(r, n, k, false));
 }
 
-// The fewest best tokens with a share of at least p. All tokens under (1 - p) / vocab of the whole have less than 1 - p together,
-// so they cannot be needed (half of it, to be far from rounding).
+// The fewest best tokens with a share of at least p. All tokens under (1 - p) / vocab of the whole have less than 1 - p
+// together, so they cannot be needed (half of it, to be far from rounding).
 static void keep_top_p(const row *r, double p) {
     double whole = r->by->exp_sum(r->l, r->vocab, 0), least = 0.5 * (1 - p) * whole / r->vocab;
     int n = cands_fill(r, least > 1e-30 ? (float)lq_log(least) : -INFINITY);
@@ -151,7 +153,8 @@ static int32_t draw(const row *r) {
         last = i;
         if ((sum += w) > target) return i;
     }
-    for (int i = b * BLOCK; last < 0 && i-- > 0;) // rounding left nothing behind the target: the last one that can be drawn
+    // rounding left nothing behind the target: the last one that can be drawn
+    for (int i = b * BLOCK; last < 0 && i-- > 0;)
         if (lq_expf(r->l[i]) != 0) last = i;
     return last;
 }
@@ -204,7 +207,8 @@ static void sample_row(void *arg, int index, int worker) {
     float best = j->by->most(x, n);
     if (!(best > -INFINITY && best < INFINITY)) return;
     double log_whole = best + lq_log(j->by->exp_sum(x, n, best));
-    if (top > 0) top_list(x, n, top, log_whole, a->top_id + (size_t)index * LQ_TOP, a->top_logprob + (size_t)index * LQ_TOP);
+    if (top > 0) top_list(x, n, top, log_whole, a->top_id + (size_t)index * LQ_TOP,
+                          a->top_logprob + (size_t)index * LQ_TOP);
     bool plain = !w->mask && !w->biases && !w->seens;
     if (w->given) out->token = w->token;
     else if (plain && w->temperature == 0) out->token = first_equal(x, n, best);

@@ -1,5 +1,5 @@
-// slots.h: the slots of a CPU by name: the portable ones, one file's each or ref.c's, and what an ISA does better. cpu.c makes tables
-// of them.
+// slots.h: the slots of a CPU by name: the portable ones, one file's each or ref.c's, and what an ISA does better.
+// cpu.c makes tables of them.
 #ifndef LQ_SLOTS_H
 #define LQ_SLOTS_H
 #include "kernels/cpu/cpu.h"

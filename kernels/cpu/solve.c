@@ -1,7 +1,9 @@
-// solve.c: the sums of second moments and the factor that GPTQ reads, with OpenBLAS underneath. It is loaded at the first use, since few
-// programs solve anything; where it is not there the slots leave their results as they are and `sync` says why. Owns nothing else.
+// solve.c: the sums of second moments and the factor that GPTQ reads, with OpenBLAS underneath. It is loaded at the
+// first use, since few programs solve anything; where it is not there the slots leave their results as they are and
+// `sync` says why. Owns nothing else.
 //
-// OpenBLAS's bits change with its thread count, so it is held to one thread and the work is cut into blocks of fixed borders.
+// OpenBLAS's bits change with its thread count, so it is held to one thread and the work is cut into blocks of fixed
+// borders.
 #include "kernels/cpu/slots.h"
 #include <dlfcn.h>
 #include <math.h>
@@ -19,7 +21,8 @@ static struct {
     bool there;
     char why[256];
     void (*set_num_threads)(int);
-    void (*sgemm)(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb,
+    void (*sgemm)(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a, int lda,
+                  const float *b, int ldb,
                   float beta, float *c, int ldc);
     void (*potrf)(const char *half, const int *n, double *a, const int *lda, int *info);
     void (*trtri)(const char *half, const char *diagonal, const int *n, double *a, const int *lda, int *info);
@@ -37,6 +40,7 @@ static void *library_open(const char *name) {
     if (held) sched_setaffinity(0, sizeof all, &all);
     return lib;
 }
+
 static void blas_load(void) {
     const struct { const char *name; void *at; } symbols[] = {{"openblas_set_num_threads", &blas.set_num_threads},
                                                               {"cblas_sgemm", &blas.sgemm},
@@ -52,12 +56,14 @@ static void blas_load(void) {
     if (blas.there) blas.set_num_threads(1);
     else snprintf(blas.why, sizeof blas.why, "%s", dlerror());
 }
+
 static bool blas_use(lq_dev *d) {
     lq_cpu *c = lq_cpu_of(d);
     pthread_once(&blas.once, blas_load);
     if (!blas.there) {
         c->broken = true;
-        lq_fail(&c->why, LQ_E_UNSUPPORTED, "device cpu: OpenBLAS cannot be loaded, which gram and factor stand on (%s)", blas.why);
+        lq_fail(&c->why, LQ_E_UNSUPPORTED, "device cpu: OpenBLAS cannot be loaded, which gram and factor stand on (%s)",
+                blas.why);
     }
     return blas.there;
 }
@@ -78,7 +84,8 @@ static void gram_block(void *arg, int task, int worker) {
     for (int r = 0; r < a->x.rows; r += CHUNK) {
         int rows = a->x.rows - r < CHUNK ? a->x.rows - r : CHUNK;
         const float *x = lq_mat_row(&a->x, r);
-        blas.sgemm(ROW_MAJOR, TURNED, PLAIN, in, jn, rows, 1.0f, x + i0, (int)a->x.stride, x + j0, (int)a->x.stride, 0.0f, product, n);
+        blas.sgemm(ROW_MAJOR, TURNED, PLAIN, in, jn, rows, 1.0f, x + i0, (int)a->x.stride, x + j0, (int)a->x.stride,
+                   0.0f, product, n);
         for (int y = 0; y < in; y++) {
             double *h = a->h + (size_t)(i0 + y) * (size_t)n + j0;
             for (int c = i0 == j0 ? y : 0; c < jn; c++) h[c] += (double)product[(size_t)y * (size_t)n + (size_t)c];
@@ -113,7 +120,8 @@ void lq_factor_c(lq_dev *d, const lq_factor_args *a) {
     turn(a->h, n * n);
     blas.potrf("U", &a->n, a->h, &a->n, &info);
     for (size_t i = 0; i < n; i++)
-        if (!isfinite(a->h[i * n + i])) info = 1; // what is no number reaches the diagonal, which is compared with 0 only
+        if (!isfinite(a->h[i * n + i])) info = 1; // what is no number reaches the diagonal, which is compared with 0
+                                                  // only
     if (info == 0) blas.trtri("U", "N", &a->n, a->h, &a->n, &info);
     *a->ok = info == 0;
     turn(a->h, n * n);

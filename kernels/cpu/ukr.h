@@ -1,4 +1,5 @@
-// ukr.h: the micro-kernels of a CPU: the inner loops of matmul, one row of lq_ukrs[] each. The loops around them are matmul.c's.
+// ukr.h: the micro-kernels of a CPU: the inner loops of matmul, one row of lq_ukrs[] each. The loops around them are
+// matmul.c's.
 //
 // To add one: write its file, add its row to ukr.c. checkkern tests it and times it because it is in the table.
 #ifndef LQ_UKR_H
@@ -8,8 +9,8 @@
 // f32 dot products are cut at multiples of this many k; the parts are added in index order.
 enum { LQ_K_CUT = 1024 };
 
-// k whose integer products are added exactly before a scale is applied: a cell of the activations, or where both have one scale for
-// the row as many as int32 holds (255 * 127 each, 255 * 255 where both have zero points).
+// k whose integer products are added exactly before a scale is applied: a cell of the activations, or where both have
+// one scale for the row as many as int32 holds (255 * 127 each, 255 * 255 where both have zero points).
 enum { LQ_I8_SPAN = 65536 };
 static inline int64_t lq_i8_span(const lq_weight *w, const lq_act *a) {
     if (w->type.group || a->type.group) return (int64_t)a->q_row;
@@ -21,9 +22,10 @@ enum { LQ_FP8_ROWS = 16 }; // weight rows of a tile of lq_rows_f32_f32_e4m3any_*
 // The scale of column k of a row, in layout any or x86.
 float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k);
 
-// y[m][n] = sum over k of a[m][k] w[n][k] for rows m0..m1 and the weight rows of tiles t0..t1. y has ldy floats from row to row
-// and starts at row 0, column 0 of the whole result; columns behind w->n are not written.
-typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy);
+// y[m][n] = sum over k of a[m][k] w[n][k] for rows m0..m1 and the weight rows of tiles t0..t1. y has ldy floats from
+// row to row and starts at row 0, column 0 of the whole result; columns behind w->n are not written.
+typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+                        size_t ldy);
 // Tile t, columns k0..k1 (stored order, k1 <= k0 + LQ_K_CUT, both multiples of 16 or the end), dequantized to
 // dst[tile_n][k1 - k0]: exactly lq_weight_row's numbers. Rows behind w->n are not written.
 typedef void lq_ukr_rows(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst);
@@ -52,7 +54,9 @@ void lq_ukr_choose(unsigned isa, const lq_ukr **out /* [lq_ukr_count + 1] */);
 // NULL: none; then `can` has said so before a weight came here.
 const lq_ukr *lq_ukr_find(const lq_dev *d, const lq_weight *w, lq_dtype act);
 
-// The whole of matmul but bias for tiles of one matrix on the calling thread: what a task does. `scratch` has LQ_SHARE bytes.
-void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
+// The whole of matmul but bias for tiles of one matrix on the calling thread: what a task does. `scratch` has LQ_SHARE
+// bytes.
+void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,
+                  int m1,
                   float *y, size_t ldy, void *scratch);
 #endif

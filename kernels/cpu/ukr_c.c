@@ -1,6 +1,8 @@
-// ukr_c.c: the micro-kernels in portable C: what every other row is measured against. They own nothing and refuse nothing.
+// ukr_c.c: the micro-kernels in portable C: what every other row is measured against. They own nothing and refuse
+// nothing.
 //
-//   I8 x int     dot is exact over a cell of the activations, or over LQ_I8_SPAN k where both have one scale for the row;
+//   I8 x int     dot is exact over a cell of the activations, or over LQ_I8_SPAN k where both have one scale for the
+//   row;
 //                y = fma((float)dot, wscale * ascale, y), in order, from +0
 //   f32 x float  16 sums by k mod 16, halved 8, 4, 2, 1; one such sum per LQ_K_CUT of k, added in order
 #include "kernels/cpu/ukr.h"
@@ -16,14 +18,20 @@ static float scale_at(const lq_weight *w, size_t i) {
     default: return ((const float *)w->scale)[i];
     }
 }
+
 // Where the scale of (row, group) is, and in x86 its zero point.
 static size_t cell_of(const lq_weight *w, int64_t row, int64_t g) {
     const size_t groups = (size_t)lq_weight_groups(&w->type, w->k);
     if (!w->type.group) g = 0;
-    if (w->layout == LQ_X86) return ((size_t)row / LQ_X86_ROWS * groups + (size_t)g) * LQ_X86_ROWS + (size_t)row % LQ_X86_ROWS;
+    if (w->layout == LQ_X86)
+        return ((size_t)row / LQ_X86_ROWS * groups + (size_t)g) * LQ_X86_ROWS + (size_t)row % LQ_X86_ROWS;
     return (w->type.rows > 1 ? (size_t)row / (size_t)w->type.rows : (size_t)row) * groups + (size_t)g;
 }
-float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k) { return scale_at(w, cell_of(w, row, w->type.group ? k / w->type.group : 0)); }
+
+float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k) {
+    return scale_at(w, cell_of(w, row, w->type.group ? k / w->type.group : 0));
+}
+
 static int zero_at(const lq_weight *w, int64_t row, int64_t g) {
     const lq_wtype *t = &w->type;
     if (!t->asym) return 1 << (t->bits - 1);
@@ -31,18 +39,21 @@ static int zero_at(const lq_weight *w, int64_t row, int64_t g) {
     const size_t bytes = lq_code_row_bytes(t->bits, lq_weight_groups(t, w->k));
     return (int)lq_code_get(w->zero + (size_t)row * bytes, t->bits, t->group ? g : 0);
 }
+
 // Codes k0..k0+n of a row, in stored order.
 static void codes(const lq_weight *w, int64_t row, int64_t k0, int n, uint8_t *dst) {
     const int bits = w->type.bits, per = 32 / bits;
     if (w->layout == LQ_ANY) {
         const uint8_t *src = (const uint8_t *)w->q + (size_t)row * lq_code_row_bytes(bits, w->k);
         if (bits == 8) memcpy(dst, src + k0, (size_t)n);
-        else if (bits == 4) for (int i = 0; i < n; i++) dst[i] = (uint8_t)(src[(k0 + i) / 2] >> ((k0 + i) % 2 * 4) & 15);
+        else if (bits == 4) for (int i = 0; i < n; i++) dst[i] =
+            (uint8_t)(src[(k0 + i) / 2] >> ((k0 + i) % 2 * 4) & 15);
         else for (int i = 0; i < n; i++) dst[i] = (uint8_t)lq_code_get(src, bits, k0 + i);
         return;
     }
     const int64_t unit = lq_x86_group(&w->type), steps = (w->k + unit - 1) / unit * unit / per;
-    const uint8_t *src = (const uint8_t *)w->q + (size_t)(row / LQ_X86_ROWS * steps) * 64 + (size_t)(row % LQ_X86_ROWS) * 4;
+    const uint8_t *src = (const uint8_t *)w->q + (size_t)(row / LQ_X86_ROWS * steps) * 64 +
+        (size_t)(row % LQ_X86_ROWS) * 4;
     for (int i = 0; i < n; i++) {
         const int64_t c = k0 + i;
         const uint8_t byte = src[c / per * 64 + (c & 3)];
@@ -79,14 +90,20 @@ static void int_row(const lq_weight *w, const lq_act *a, int64_t n, int m0, int 
     }
     for (int m = 0; m < rows; m++) y[(size_t)(m0 + m) * ldy + (size_t)n] = sum[m];
 }
-static void int_tiles(const lq_weight *w, const lq_act *a, int64_t n0, int64_t n1, int m0, int m1, float *y, size_t ldy) {
+
+static void int_tiles(const lq_weight *w, const lq_act *a, int64_t n0, int64_t n1, int m0, int m1, float *y,
+                      size_t ldy) {
     for (int64_t n = n0; n < n1 && n < w->n; n++)
         for (int m = m0; m < m1; m += ROWS) int_row(w, a, n, m, m1 - m < ROWS ? m1 - m : ROWS, y, ldy);
 }
-void lq_matmul_f32_q8_intany_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
+
+void lq_matmul_f32_q8_intany_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+                               size_t ldy) {
     int_tiles(w, a, t0, t1, m0, m1, y, ldy);
 }
-void lq_matmul_f32_q8_intx86_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
+
+void lq_matmul_f32_q8_intx86_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+                               size_t ldy) {
     int_tiles(w, a, t0 * LQ_X86_ROWS, t1 * LQ_X86_ROWS, m0, m1, y, ldy);
 }
 
@@ -101,7 +118,9 @@ static float dot(const float *x, const float *w, int n) {
         for (int i = 0; i < half; i++) s[i] += s[i + half];
     return s[0];
 }
-static void float_tiles(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
+
+static void float_tiles(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+                        size_t ldy) {
     const size_t size = lq_dtype_size(w->type.elem);
     for (int64_t n = t0; n < t1 && n < w->n; n++)
         for (int64_t k = 0; k < w->k; k += LQ_K_CUT) {
@@ -114,13 +133,19 @@ static void float_tiles(const lq_weight *w, const lq_act *a, int64_t t0, int64_t
             }
         }
 }
-void lq_matmul_f32_f32_f32any_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
+
+void lq_matmul_f32_f32_f32any_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+                                size_t ldy) {
     float_tiles(w, a, t0, t1, m0, m1, y, ldy);
 }
-void lq_matmul_f32_f32_f16any_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
+
+void lq_matmul_f32_f32_f16any_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+                                size_t ldy) {
     float_tiles(w, a, t0, t1, m0, m1, y, ldy);
 }
-void lq_matmul_f32_f32_bf16any_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
+
+void lq_matmul_f32_f32_bf16any_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+                                 size_t ldy) {
     float_tiles(w, a, t0, t1, m0, m1, y, ldy);
 }
 
@@ -141,7 +166,11 @@ static void row_part(const lq_weight *w, int64_t row, int64_t k0, int n, float *
             dst[j] = (t->kind == LQ_W_INT ? (float)(q[j] - zero) : t->kind == LQ_W_TABLE ? w->table[q[j]] : dst[j]) * s;
     }
 }
-void lq_rows_f32_f32_codedany_c(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) { row_part(w, t, k0, (int)(k1 - k0), dst); }
+
+void lq_rows_f32_f32_codedany_c(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+    row_part(w, t, k0, (int)(k1 - k0), dst);
+}
+
 void lq_rows_f32_f32_intx86_c(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
     for (int64_t r = 0; r < LQ_X86_ROWS && t * LQ_X86_ROWS + r < w->n; r++)
         row_part(w, t * LQ_X86_ROWS + r, k0, (int)(k1 - k0), dst + r * (k1 - k0));

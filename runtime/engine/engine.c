@@ -1,8 +1,9 @@
-// engine.c: the continuous batcher. One step: admit, build one batch that mixes decode rows and chunks of prefills, run the forward,
-// sample, deliver. Owns the KV cache, the buffers and every request; a step allocates nothing.
+// engine.c: the continuous batcher. One step: admit, build one batch that mixes decode rows and chunks of prefills, run
+// the forward, sample, deliver. Owns the KV cache, the buffers and every request; a step allocates nothing.
 //
-// A sequence knows `len` tokens, of which `done` stand in the cache. A step feeds it up to `len - done` more; when none is left the
-// last row's logits give the next token. Decoding, prefilling and recomputing after a preemption are the same thing.
+// A sequence knows `len` tokens, of which `done` stand in the cache. A step feeds it up to `len - done` more; when none
+// is left the last row's logits give the next token. Decoding, prefilling and recomputing after a preemption are the
+// same thing.
 #include "runtime/engine/kv.h"
 #include "runtime/engine/request.h"
 #include <math.h>
@@ -46,7 +47,8 @@ struct lq_engine {
     int *take;                   // [max_seqs] tokens to feed of running[i]
 
     int32_t *ids, *seq, *pos, *first, *slot, *out; // of the batch
-    int32_t *src[LQ_KV_GROUPS], *dst[LQ_KV_GROUPS]; // [max_seqs + 1] blocks that are copied first: a shared last one of each sequence
+    int32_t *src[LQ_KV_GROUPS], *dst[LQ_KV_GROUPS]; // [max_seqs + 1] blocks that are copied first: a shared last one of
+                                                    // each sequence
     int copies[LQ_KV_GROUPS];
     want *wants;                 // [max_batch + max_seqs]
     int want_count;
@@ -66,7 +68,8 @@ static double seconds(void) {
 
 // --- opening ---
 static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
-    const size_t token = lq_kv_token_bytes(e->m), block = (token ? token : 1) * (size_t)page, per_seq = ((size_t)e->m->ctx + (size_t)page - 1) / (size_t)page;
+    const size_t token = lq_kv_token_bytes(e->m), block = (token ? token : 1) * (size_t)page,
+        per_seq = ((size_t)e->m->ctx + (size_t)page - 1) / (size_t)page;
     size_t blocks = kv_bytes / block;
     if (!kv_bytes) {
         const size_t most = e->m->dev->ops.room(e->m->dev) / 4 / block;
@@ -79,18 +82,26 @@ static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
 #define NEW(p, n) ((p) = calloc((size_t)(n), sizeof *(p)))
 static bool open_arrays(lq_engine *e, lq_err *err) {
     const int seqs = e->max_seqs + 1, rows = e->max_batch, wants = rows + seqs;
-    bool done = NEW(e->running, seqs) && NEW(e->paused, seqs) && NEW(e->take, seqs) && NEW(e->ids, rows) && NEW(e->seq, rows) && NEW(e->pos, rows) &&
-                NEW(e->first, seqs + 1) && NEW(e->slot, seqs) && NEW(e->out, wants) && NEW(e->wants, wants) && NEW(e->draw, wants) &&
-                NEW(e->drawn, wants) && NEW(e->top_id, wants * LQ_TOP) && NEW(e->top_logprob, wants * LQ_TOP) && NEW(e->text, lq_seq_work(e->m)) &&
+    bool done = NEW(e->running, seqs) && NEW(e->paused, seqs) && NEW(e->take, seqs) && NEW(e->ids, rows) &&
+        NEW(e->seq, rows) && NEW(e->pos, rows) &&
+                NEW(e->first, seqs + 1) && NEW(e->slot, seqs) && NEW(e->out, wants) && NEW(e->wants, wants) &&
+                NEW(e->draw, wants) &&
+                NEW(e->drawn, wants) && NEW(e->top_id, wants * LQ_TOP) && NEW(e->top_logprob, wants * LQ_TOP) &&
+                NEW(e->text, lq_seq_work(e->m)) &&
                 NEW(e->all, e->all_cap);
     for (int g = 0; g < e->m->desc.groups; g++) done = done && NEW(e->src[g], seqs) && NEW(e->dst[g], seqs);
     return done || lq_fail(err, LQ_E_MEMORY, "no memory for an engine of %d sequences", e->max_seqs);
 }
+
 static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     const int page = o->kv_page ? o->kv_page : 32;
-    if (page != 16 && page != 32 && page != 64) return lq_fail(err, LQ_E_USAGE, "a KV block of %d tokens: expected 16, 32 or 64", page);
-    if (o->max_seqs < 0 || o->max_seqs > 4096 || o->max_batch < 0 || o->max_batch > 1 << 16 || o->max_queue < 0 || o->max_queue > 1 << 20)
-        return lq_fail(err, LQ_E_USAGE, "%d sequences, %d tokens in a step, a queue of %d: expected up to 4096, 65536 and 1048576", o->max_seqs, o->max_batch, o->max_queue);
+    if (page != 16 && page != 32 && page != 64)
+        return lq_fail(err, LQ_E_USAGE, "a KV block of %d tokens: expected 16, 32 or 64", page);
+    if (o->max_seqs < 0 || o->max_seqs > 4096 || o->max_batch < 0 || o->max_batch > 1 << 16 || o->max_queue < 0 ||
+        o->max_queue > 1 << 20)
+        return lq_fail(err, LQ_E_USAGE,
+                       "%d sequences, %d tokens in a step, a queue of %d: expected up to 4096, 65536 and 1048576",
+                       o->max_seqs, o->max_batch, o->max_queue);
     e->max_seqs = o->max_seqs ? o->max_seqs : 64;
     e->max_batch = o->max_batch ? o->max_batch : 512;
     if (e->max_batch < e->max_seqs) e->max_batch = e->max_seqs;
@@ -98,7 +109,8 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     e->all_cap = e->max_queue + e->max_seqs + 1;
     e->outs = e->max_seqs > 64 ? e->max_seqs : 64;
     const int blocks = blocks_for(e, o->kv_bytes, page);
-    if (blocks < 1) return lq_fail(err, LQ_E_MEMORY, "the KV cache has no room for one block of %d tokens (%zu bytes)", page, lq_kv_token_bytes(e->m) * (size_t)page);
+    if (blocks < 1) return lq_fail(err, LQ_E_MEMORY, "the KV cache has no room for one block of %d tokens (%zu bytes)",
+                                   page, lq_kv_token_bytes(e->m) * (size_t)page);
     e->ctx = (int64_t)blocks * page < e->m->ctx ? blocks * page : e->m->ctx;
     lq_kv_opts kv = {.page = page, .groups = e->m->desc.groups, .max_seqs = e->max_seqs + 1, .max_len = e->ctx};
     memcpy(kv.window, e->m->desc.group_window, sizeof kv.window);
@@ -111,14 +123,17 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     e->now.kv_blocks = e->now.kv_free = blocks;
     e->stats = e->now;
     return lq_kv_open(&kv, &e->kv, err) && lq_kvpool_open(e->m, page, kv.blocks, &e->pool, err) &&
-           lq_buffers_open(e->m, &(lq_buffer_sizes){.rows = e->max_batch, .outs = e->outs, .max_len = e->ctx, .slots = e->max_seqs + 1,
+           lq_buffers_open(e->m, &(lq_buffer_sizes){.rows = e->max_batch, .outs = e->outs, .max_len = e->ctx,
+                                                    .slots = e->max_seqs + 1,
                                                     .table_stride = lq_kv_table_stride(e->kv)}, &e->b, err) &&
            open_arrays(e, err);
 }
+
 bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_err *err) {
     static const lq_engine_opts none;
     *out = NULL;
-    if (atomic_exchange(&m->taken, true)) return lq_fail(err, LQ_E_USAGE, "another engine works on this model; open the model again for a second one");
+    if (atomic_exchange(&m->taken, true))
+        return lq_fail(err, LQ_E_USAGE, "another engine works on this model; open the model again for a second one");
     lq_engine *e = calloc(1, sizeof *e);
     if (!e) {
         m->taken = false;
@@ -146,10 +161,12 @@ static void forget(lq_engine *e, lq_req *q) { // under lock
     for (int i = 0; i < e->alls; i++)
         if (e->all[i] == q) e->all[i] = e->all[--e->alls];
 }
+
 static void end_all(lq_engine *e, lq_req *q, lq_finish why, const char *error) {
     for (int c = 0; c < q->r.n; c++)
         if (q->seq[c].finish == LQ_RUNNING) lq_seq_end(&q->seq[c], why, error, e->text);
 }
+
 void lq_engine_close(lq_engine *e) {
     if (!e) return;
     while (e->alls) {
@@ -161,7 +178,8 @@ void lq_engine_close(lq_engine *e) {
     lq_kv_close(e->kv);
     lq_kvpool_close(e->m, &e->pool);
     lq_buffers_close(e->m, e->b);
-    void *const parts[] = {e->running, e->paused, e->take, e->ids, e->seq, e->pos, e->first, e->slot, e->out, e->wants, e->draw, e->drawn,
+    void *const parts[] = {e->running, e->paused, e->take, e->ids, e->seq, e->pos, e->first, e->slot, e->out, e->wants,
+                           e->draw, e->drawn,
                            e->top_id, e->top_logprob, e->text, e->all};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     for (int g = 0; g < LQ_KV_GROUPS; g++) {
@@ -179,10 +197,12 @@ lq_model *lq_engine_model(lq_engine *e) { return e->m; }
 // --- from other threads ---
 bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
     lq_req *q;
-    if (r->n > e->max_seqs) return lq_fail(err, LQ_E_USAGE, "n is %d, this engine runs %d sequences at once", r->n, e->max_seqs);
+    if (r->n > e->max_seqs)
+        return lq_fail(err, LQ_E_USAGE, "n is %d, this engine runs %d sequences at once", r->n, e->max_seqs);
     if (!lq_req_new(e->m, r, e->ctx, &q, err)) return false;
     pthread_mutex_lock(&e->lock);
-    const bool full = e->queued >= e->max_queue || e->alls == e->all_cap || (e->alls && e->bytes + q->bytes > queue_bytes);
+    const bool full = e->queued >= e->max_queue || e->alls == e->all_cap ||
+        (e->alls && e->bytes + q->bytes > queue_bytes);
     if (!full) {
         e->bytes += q->bytes;
         q->id = q->order = e->next_id++;
@@ -200,6 +220,7 @@ bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
     }
     return true;
 }
+
 void lq_cancel(lq_engine *e, uint64_t id) {
     pthread_mutex_lock(&e->lock);
     for (int i = 0; i < e->alls; i++)
@@ -208,12 +229,14 @@ void lq_cancel(lq_engine *e, uint64_t id) {
     pthread_cond_signal(&e->bell);
     pthread_mutex_unlock(&e->lock);
 }
+
 void lq_engine_wake(lq_engine *e) {
     pthread_mutex_lock(&e->lock);
     e->woken = true;
     pthread_cond_signal(&e->bell);
     pthread_mutex_unlock(&e->lock);
 }
+
 void lq_engine_wait(lq_engine *e, int ms) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -222,10 +245,12 @@ void lq_engine_wait(lq_engine *e, int ms) {
     if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
     pthread_mutex_lock(&e->lock);
     int late = 0;
-    while (!e->woken && !e->alls && !late) late = ms < 0 ? pthread_cond_wait(&e->bell, &e->lock) : pthread_cond_timedwait(&e->bell, &e->lock, &until);
+    while (!e->woken && !e->alls && !late)
+        late = ms < 0 ? pthread_cond_wait(&e->bell, &e->lock) : pthread_cond_timedwait(&e->bell, &e->lock, &until);
     e->woken = false;
     pthread_mutex_unlock(&e->lock);
 }
+
 void lq_engine_describe(lq_engine *e, lq_engine_stats *out) {
     pthread_mutex_lock(&e->lock);
     *out = e->stats;
@@ -243,11 +268,13 @@ static void receive(lq_engine *e) {
         lq_req *q = in, **at = &e->waiting;
         in = q->next;
         q->received = true;
-        while (*at && ((*at)->r.priority > q->r.priority || ((*at)->r.priority == q->r.priority && (*at)->order < q->order))) at = &(*at)->next;
+        while (*at && ((*at)->r.priority > q->r.priority ||
+                       ((*at)->r.priority == q->r.priority && (*at)->order < q->order))) at = &(*at)->next;
         q->next = *at;
         *at = q;
     }
 }
+
 static bool enter(lq_engine *e, lq_seq *s) { // room for all tokens it knows
     const int kv = lq_kv_begin(e->kv);
     if (kv < 0) return false;
@@ -260,25 +287,32 @@ static bool enter(lq_engine *e, lq_seq *s) { // room for all tokens it knows
     e->running[e->runs++] = s;
     return true;
 }
-static int slots_of(const lq_seq *s) { return s->choice == 0 && s->len == s->prompt ? s->req->r.n : 1; } // the others start from its prefill
+
+// the others start from its prefill
+static int slots_of(const lq_seq *s) { return s->choice == 0 && s->len == s->prompt ? s->req->r.n : 1; }
 static int held_slots(const lq_engine *e) {
     int n = 0;
     for (int i = 0; i < e->runs; i++) n += slots_of(e->running[i]);
     for (int i = 0; i < e->pauses; i++) n += slots_of(e->paused[i]);
     return n;
 }
-// Whether a request may start: it has the blocks its prompt needs, and leaves one for each running sequence to grow into.
+
+// Whether a request may start: it has the blocks its prompt needs, and leaves one for each running sequence to grow
+// into.
 static bool fits(const lq_engine *e, const lq_req *q, int held) {
     const int page = e->now.kv_page, need = (q->prompt + page - 1) / page;
     for (int g = 0; g < e->m->desc.groups; g++)
         if (e->runs && lq_kv_free_blocks(e->kv, g) < need + e->runs) return false;
     return held + q->r.n <= e->max_seqs;
 }
+
 // Preempted sequences come back before requests of their priority, in the order they were admitted in.
 static void admit(lq_engine *e) {
-    while (e->pauses && enter(e, e->paused[0])) memmove(e->paused, e->paused + 1, (size_t)--e->pauses * sizeof *e->paused);
+    while (e->pauses && enter(e, e->paused[0]))
+        memmove(e->paused, e->paused + 1, (size_t)--e->pauses * sizeof *e->paused);
     int held = held_slots(e);
-    while (e->waiting && (!e->pauses || e->waiting->r.priority > e->paused[0]->req->r.priority) && fits(e, e->waiting, held)) {
+    while (e->waiting && (!e->pauses || e->waiting->r.priority > e->paused[0]->req->r.priority) &&
+           fits(e, e->waiting, held)) {
         lq_req *q = e->waiting;
         if (!enter(e, &q->seq[0])) break;
         held += q->r.n;
@@ -289,7 +323,9 @@ static void admit(lq_engine *e) {
         pthread_mutex_unlock(&e->lock);
     }
 }
-// Preempts the sequence of the lowest priority, of several the newest; what it is fed this step goes with it. Returns its place.
+
+// Preempts the sequence of the lowest priority, of several the newest; what it is fed this step goes with it. Returns
+// its place.
 static int pause_one(lq_engine *e) {
     int i = e->runs - 1, at = 0;
     for (int k = i - 1; k >= 0; k--)
@@ -310,18 +346,20 @@ static int pause_one(lq_engine *e) {
 
 // --- the batch ---
 
-// Blocks for positions [done, len), none of them shared: those that are get a copy, which the step makes before it writes anything.
-// False when blocks have run out.
+// Blocks for positions [done, len), none of them shared: those that are get a copy, which the step makes before it
+// writes anything. False when blocks have run out.
 static bool reserve(lq_engine *e, lq_seq *s, int len) {
     if (!lq_kv_grow(e->kv, s->kv, len)) return false;
     for (int g = 0; g < e->m->desc.groups; g++) {
         const int have = e->copies[g];
-        const int n = lq_kv_own(e->kv, g, s->kv, s->done, len, e->src[g] + have, e->dst[g] + have, e->max_seqs + 1 - have);
+        const int n = lq_kv_own(e->kv, g, s->kv, s->done, len, e->src[g] + have, e->dst[g] + have,
+                                e->max_seqs + 1 - have);
         if (n < 0) return false;
         e->copies[g] += n;
     }
     return true;
 }
+
 // How many tokens each running sequence is fed: decoding ones first, the rest of the budget in order of admission.
 static void plan(lq_engine *e) {
     int budget = e->max_batch;
@@ -342,20 +380,25 @@ static void plan(lq_engine *e) {
         else if (pause_one(e) < i) i--; // it moved up
     }
 }
+
 static void want_rows(lq_engine *e, lq_seq *s, int from, int n, int first_row) {
     const lq_req *q = s->req;
     if (q->r.prompt_logprobs && s->choice == 0)
         for (int i = 0; i < n; i++)
-            if (from + i + 1 >= q->reported && from + i + 1 < s->prompt) e->wants[e->want_count++] = (want){s, first_row + i, s->ids[from + i + 1]};
+            if (from + i + 1 >= q->reported && from + i + 1 < s->prompt)
+                e->wants[e->want_count++] = (want){s, first_row + i, s->ids[from + i + 1]};
     if (from + n == s->len && !q->r.score_only) e->wants[e->want_count++] = (want){s, first_row + n - 1, -1};
 }
+
 // Where the rows of a batch stand: e->seq, pos, first and slot are filled.
 static void place(lq_engine *e, lq_batch *batch, int rows, int seqs) {
-    batch->rows = (lq_rows){.n = rows, .seqs = seqs, .seq = e->seq, .pos = e->pos, .at = e->pos, .first = e->first, .slot = e->slot,
+    batch->rows = (lq_rows){.n = rows, .seqs = seqs, .seq = e->seq, .pos = e->pos, .at = e->pos, .first = e->first,
+                            .slot = e->slot,
                             .table_stride = lq_kv_table_stride(e->kv)};
     for (int g = 0; g < e->m->desc.groups; g++) batch->tables[g] = lq_kv_tables(e->kv, g);
     batch->changes = lq_kv_changes(e->kv, &batch->changed);
 }
+
 static int build(lq_engine *e, lq_batch *batch) {
     int rows = 0, seqs = 0;
     e->want_count = 0;
@@ -381,7 +424,8 @@ static int build(lq_engine *e, lq_batch *batch) {
 
 // --- the outcome ---
 
-// The prompt becomes whole in this step: the other choices share its blocks, and each draws its own first token from the same row.
+// The prompt becomes whole in this step: the other choices share its blocks, and each draws its own first token from
+// the same row.
 static void fork_choices(lq_engine *e, lq_seq *s, const want *w) {
     if (s->choice || s->len != s->prompt || s->req->r.n == 1) return;
     for (int c = 1; c < s->req->r.n; c++) {
@@ -394,23 +438,28 @@ static void fork_choices(lq_engine *e, lq_seq *s, const want *w) {
         e->wants[e->want_count++] = (want){f, w->row, -1};
     }
 }
+
 // The prompt's first token has no logprob; it is told before anything else of the request.
 static void report_first(lq_engine *e, const lq_seq *s) {
     const float none = NAN;
     if (s->req->r.prompt_logprobs && !s->req->reported) lq_req_prompt(e->m, s->req, &none, NULL, 0, e->text);
 }
+
 static void deliver(lq_engine *e, const want *w, int i) {
     lq_seq *s = w->seq;
-    for (int k = 0; k < e->draw[i].top_n; k++) e->top[k] = (lq_top){e->top_id[i * LQ_TOP + k], e->top_logprob[i * LQ_TOP + k]};
+    for (int k = 0; k < e->draw[i].top_n; k++)
+        e->top[k] = (lq_top){e->top_id[i * LQ_TOP + k], e->top_logprob[i * LQ_TOP + k]};
     if (s->finish != LQ_RUNNING) return; // an earlier row of this step ended it
     report_first(e, s);
-    if (e->drawn[i].bad) lq_seq_end(s, LQ_FAILED, "the model's output is not a number, or no token is allowed", e->text);
+    if (e->drawn[i].bad) lq_seq_end(s, LQ_FAILED, "the model's output is not a number, or no token is allowed",
+                                    e->text);
     else if (w->given >= 0) lq_req_prompt(e->m, s->req, &e->drawn[i].logprob, e->top, s->req->r.top_n, e->text);
     else {
         e->now.sampled_tokens++;
         lq_seq_take(e->m, s, &e->drawn[i], e->top, e->text);
     }
 }
+
 // The whole step as data: what is copied, fed, and drawn.
 static void compose(lq_engine *e, lq_step *s) {
     for (int i = 0, n = e->want_count; i < n; i++)
@@ -427,8 +476,10 @@ static void compose(lq_engine *e, lq_step *s) {
     s->drawn = e->drawn;
     s->top_id = e->top_id;
     s->top_logprob = e->top_logprob;
-    for (int g = 0; g < e->m->desc.groups; g++) s->copies[g] = e->copies[g], s->src[g] = e->src[g], s->dst[g] = e->dst[g];
+    for (int g = 0; g < e->m->desc.groups; g++)
+        s->copies[g] = e->copies[g], s->src[g] = e->src[g], s->dst[g] = e->dst[g];
 }
+
 // Cancelled requests end; sequences that ended give everything back; a request goes with its last choice.
 // Returns how many left the waiting list.
 static int sweep(lq_engine *e) {
@@ -452,6 +503,7 @@ static int sweep(lq_engine *e) {
     }
     return left;
 }
+
 static void account(lq_engine *e, const lq_req *q) {
     switch (q->seq[0].finish) {
     case LQ_ABORTED: e->now.aborted++; break;
@@ -459,6 +511,7 @@ static void account(lq_engine *e, const lq_req *q) {
     default: e->now.finished++;
     }
 }
+
 static void reap(lq_engine *e) {
     pthread_mutex_lock(&e->lock);
     const int n = e->alls; // later ones are incoming
@@ -505,6 +558,7 @@ static void advance(lq_engine *e) {
         e->take[i] = 0;
     }
 }
+
 bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
     lq_step step = {.draw = e->draw};
     const double start = seconds();
@@ -543,6 +597,7 @@ static bool on_one(void *arg, const lq_event *ev) {
     }
     return !o->on || o->on(o->arg, ev);
 }
+
 bool lq_generate(lq_engine *e, const lq_request *r, lq_err *err) {
     one o = {r->on_event, r->arg, r->n ? r->n : 1, err, false};
     uint64_t id;
@@ -560,12 +615,14 @@ static bool on_row(void *arg, int out, const float *logits) {
     const wanted *w = arg;
     return w->on(w->arg, w->first + (size_t)out, logits);
 }
+
 bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_on_logits *on, void *arg, lq_err *err) {
     const int vocab = e->m->desc.vocab;
     if (count > (size_t)e->ctx) return lq_fail(err, LQ_E_LIMIT, "%zu tokens, the context holds %d", count, e->ctx);
     if (first > count) return lq_fail(err, LQ_E_USAGE, "logits from position %zu of %zu", first, count);
     for (size_t i = 0; i < count; i++)
-        if (ids[i] < 0 || ids[i] >= vocab) return lq_fail(err, LQ_E_USAGE, "token %zu is %d, the vocabulary has %d", i, ids[i], vocab);
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return lq_fail(err, LQ_E_USAGE, "token %zu is %d, the vocabulary has %d", i, ids[i], vocab);
     const int kv = lq_kv_begin(e->kv);
     if (kv < 0 || !lq_kv_grow(e->kv, kv, (int)count)) {
         if (kv >= 0) lq_kv_end(e->kv, kv);
@@ -573,9 +630,11 @@ bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_
     }
     bool done = true;
     for (int at = 0; done && at < (int)count; at += e->max_batch) {
-        const int n = (int)count - at < e->max_batch ? (int)count - at : e->max_batch, skip = (int)first > at ? (int)first - at : 0;
+        const int n = (int)count - at < e->max_batch ? (int)count - at : e->max_batch,
+            skip = (int)first > at ? (int)first - at : 0;
         wanted w = {on, arg, (size_t)(at + skip)};
-        lq_step step = {.batch = {.ids = ids + at, .max_at = at + n - 1, .out = e->out}, .on_logits = on_row, .arg = &w};
+        lq_step step = {.batch = {.ids = ids + at, .max_at = at + n - 1, .out = e->out}, .on_logits = on_row,
+                        .arg = &w};
         for (int i = 0; i < n; i++) e->seq[i] = 0, e->pos[i] = at + i;
         for (int row = skip; row < n; row++) e->out[step.batch.outs++] = row;
         e->first[0] = 0, e->first[1] = n, e->slot[0] = kv;

@@ -1,8 +1,11 @@
 // eval.c: perplexity by the two protocols that published figures use, to the letter, so that figures can be compared.
-//   gptq2048    the text's lines as a row each (with its newline; a blank one is ""), joined by "\n\n"; "</s>" in it is that
-//               token; BOS once at the start; windows of 2048 that do not overlap, the tail dropped; every token of a window
+//   gptq2048    the text's lines as a row each (with its newline; a blank one is ""), joined by "\n\n"; "</s>" in it is
+//               that
+//               token; BOS once at the start; windows of 2048 that do not overlap, the tail dropped; every token of a
+//               window
 //               but its first is scored.
-//   llamacpp512 the text as it is, "</s>" four letters; windows of 512, the first token of each replaced by BOS; the second half
+//   llamacpp512 the text as it is, "</s>" four letters; windows of 512, the first token of each replaced by BOS; the
+//   second half
 //               of each is scored.
 #include "runtime/engine/request.h"
 #include <math.h>
@@ -10,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-// A protocol as data: how many tokens a window has, whether the text's lines are joined as rows and its tokens read, and whether a window begins with BOS and
-// its second half is scored.
+// A protocol as data: how many tokens a window has, whether the text's lines are joined as rows and its tokens read,
+// and whether a window begins with BOS and its second half is scored.
 typedef struct protocol { const char *name; int window; bool rows, half; } protocol;
 static const protocol protocols[] = {
     [LQ_PPL_GPTQ2048] = {"gptq2048", 2048, true, false},
@@ -44,7 +47,8 @@ static bool on_logits(void *arg, size_t at, const float *logits) {
     return !s->bad;
 }
 
-// Lines become rows: a blank line (only white space) is an empty row, any other keeps its newline; rows are joined by "\n\n".
+// Lines become rows: a blank line (only white space) is an empty row, any other keeps its newline; rows are joined by
+// "\n\n".
 static char *join_rows(const char *text, size_t n, size_t *out) {
     char *p = malloc(n * 3 + 3);
     size_t len = 0;
@@ -73,13 +77,16 @@ static double seconds(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
+
 static lq_ppl result_of(const scorer *s, size_t windows, int window, double started) {
     const double n = (double)s->tokens, mean = s->nll / n, var = n > 1 ? (s->nll2 / n - mean * mean) / (n - 1) : 0;
-    return (lq_ppl){.ppl = exp(mean), .error = var > 0 ? exp(mean) * sqrt(var) : 0, .nll = mean, .tokens = s->tokens, .windows = windows, .window = window,
+    return (lq_ppl){.ppl = exp(mean), .error = var > 0 ? exp(mean) * sqrt(var) : 0, .nll = mean, .tokens = s->tokens,
+                    .windows = windows, .window = window,
                     .seconds = seconds() - started};
 }
 
-static bool score(lq_engine *e, const lq_model *m, int32_t *ids, size_t count, const lq_ppl_opts *o, lq_ppl *out, lq_err *err) {
+static bool score(lq_engine *e, const lq_model *m, int32_t *ids, size_t count, const lq_ppl_opts *o, lq_ppl *out,
+                  lq_err *err) {
     const bool second_half = protocols[o->protocol].half;
     int window = o->window ? o->window : protocols[o->protocol].window;
     lq_engine_stats stats;
@@ -98,7 +105,8 @@ static bool score(lq_engine *e, const lq_model *m, int32_t *ids, size_t count, c
         if (!lq_logits(e, at, (size_t)window, second_half ? (size_t)window / 2 : 0, on_logits, &s, err))
             return s.bad ? lq_fail(err, LQ_E_FORMAT, "the model's output is not a number (window %zu)", w) : false;
         *out = result_of(&s, w + 1, window, started);
-        if (o->tick && !o->tick(o->arg, w + 1, windows, out->ppl)) return lq_fail(err, LQ_E_CANCELLED, "stopped after %zu of %zu windows", w + 1, windows);
+        if (o->tick && !o->tick(o->arg, w + 1, windows, out->ppl))
+            return lq_fail(err, LQ_E_CANCELLED, "stopped after %zu of %zu windows", w + 1, windows);
     }
     return true;
 }

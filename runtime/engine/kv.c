@@ -25,7 +25,8 @@ struct lq_kv {
 bool lq_kv_open(const lq_kv_opts *o, lq_kv **out, lq_err *err) {
     *out = NULL;
     if (o->page < 1 || o->groups < 1 || o->groups > LQ_KV_GROUPS || o->max_seqs < 1 || o->max_len < 1)
-        return lq_fail(err, LQ_E_USAGE, "KV cache: page %d, %d groups, %d sequences of %d: all must be positive", o->page, o->groups, o->max_seqs, o->max_len);
+        return lq_fail(err, LQ_E_USAGE, "KV cache: page %d, %d groups, %d sequences of %d: all must be positive",
+                       o->page, o->groups, o->max_seqs, o->max_len);
     for (int i = 0; i < o->groups; i++)
         if (o->blocks[i] < 1) return lq_fail(err, LQ_E_USAGE, "KV cache: group %d has %d blocks", i, o->blocks[i]);
     lq_kv *kv = calloc(1, sizeof *kv);
@@ -52,7 +53,8 @@ bool lq_kv_open(const lq_kv_opts *o, lq_kv **out, lq_err *err) {
     }
     if (!done) {
         lq_kv_close(kv);
-        return lq_fail(err, LQ_E_MEMORY, "no memory for the KV cache's tables: %d sequences of %d blocks", o->max_seqs, kv->stride);
+        return lq_fail(err, LQ_E_MEMORY, "no memory for the KV cache's tables: %d sequences of %d blocks", o->max_seqs,
+                       kv->stride);
     }
     *out = kv;
     return true;
@@ -72,11 +74,15 @@ void lq_kv_close(lq_kv *kv) {
     free(kv);
 }
 
-static int32_t *row(const lq_kv *kv, int group, int seq) { return kv->g[group].table + (size_t)seq * (size_t)kv->stride; }
+static int32_t *row(const lq_kv *kv, int group, int seq) {
+    return kv->g[group].table + (size_t)seq * (size_t)kv->stride;
+}
+
 static void mark(lq_kv *kv, int seq) {
     if (!kv->marked[seq]) kv->changed[kv->changes++] = seq;
     kv->marked[seq] = true;
 }
+
 int lq_kv_changes(lq_kv *kv, const int32_t **rows) {
     const int n = kv->changes;
     for (int i = 0; i < n; i++) kv->marked[kv->changed[i]] = false;
@@ -84,10 +90,12 @@ int lq_kv_changes(lq_kv *kv, const int32_t **rows) {
     *rows = kv->changed;
     return n;
 }
+
 static void drop(kv_group *g, int32_t *entry) {
     if (*entry >= 0 && --g->count[*entry] == 0) g->free[g->frees++] = *entry;
     *entry = -1;
 }
+
 static void take(kv_group *g, int32_t *entry) {
     *entry = g->free[--g->frees];
     g->count[*entry] = 1;
@@ -102,6 +110,7 @@ int lq_kv_begin(lq_kv *kv) {
         }
     return -1;
 }
+
 void lq_kv_end(lq_kv *kv, int seq) {
     lq_kv_trim(kv, seq, 0);
     kv->used[seq] = false;
@@ -120,6 +129,7 @@ bool lq_kv_grow(lq_kv *kv, int seq, int len) {
     }
     return true;
 }
+
 void lq_kv_trim(lq_kv *kv, int seq, int len) {
     const int keep = (len + kv->o.page - 1) / kv->o.page;
     for (int i = 0; i < kv->o.groups; i++)
@@ -128,6 +138,7 @@ void lq_kv_trim(lq_kv *kv, int seq, int len) {
     kv->blocks_of[seq] = keep;
     mark(kv, seq);
 }
+
 // The next token stands at position len and sees len - window + 1 ..; a block wholly before that is never read again.
 void lq_kv_slide(lq_kv *kv, int seq, int len) {
     for (int i = 0; i < kv->o.groups; i++) {
@@ -152,10 +163,12 @@ int lq_kv_fork(lq_kv *kv, int seq, int len) {
     mark(kv, to);
     return to;
 }
+
 int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int32_t *dst, int cap) {
     kv_group *g = &kv->g[group];
     int32_t *entry = row(kv, group, seq);
-    const int first = from / kv->o.page, end = (to + kv->o.page - 1) / kv->o.page, last = end < kv->blocks_of[seq] ? end : kv->blocks_of[seq];
+    const int first = from / kv->o.page, end = (to + kv->o.page - 1) / kv->o.page,
+        last = end < kv->blocks_of[seq] ? end : kv->blocks_of[seq];
     int n = 0;
     for (int b = first; b < last; b++) n += entry[b] >= 0 && g->count[entry[b]] > 1;
     if (n > g->frees || n > cap) return -1;

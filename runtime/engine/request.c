@@ -12,6 +12,7 @@ enum { MAX_STOPS = 64, MAX_STOP_BYTES = 4096, MAX_CHOICES = 128, MAX_BIASES = 1 
 static bool in_range(const char *name, double v, double min, double max, lq_err *err) {
     return (v >= min && v <= max) || lq_fail(err, LQ_E_USAGE, "%s is %g, expected %g to %g", name, v, min, max);
 }
+
 // The numbers that are handed on to the sampler as they are, and their limits. Each is a float, or `whole` an int.
 static const struct {
     const char *name;
@@ -38,32 +39,47 @@ static bool check_sampling(const lq_model *m, const lq_sampling *s, lq_err *err)
         if (!in_range(numbers[i].name, v, numbers[i].min, numbers[i].max, err)) return false;
     }
     if (!in_range("number of biases", s->biases, 0, MAX_BIASES, err)) return false;
-    if (s->repetition > 0 && s->repetition < 0.01f) return lq_fail(err, LQ_E_USAGE, "repetition_penalty is %g, expected 0 (off) or 0.01 to 100", (double)s->repetition);
-    if (s->biases && (!s->bias_id || !s->bias)) return lq_fail(err, LQ_E_USAGE, "%d biases, but no list of them", s->biases);
+    if (s->repetition > 0 && s->repetition < 0.01f)
+        return lq_fail(err, LQ_E_USAGE, "repetition_penalty is %g, expected 0 (off) or 0.01 to 100",
+                       (double)s->repetition);
+    if (s->biases && (!s->bias_id || !s->bias))
+        return lq_fail(err, LQ_E_USAGE, "%d biases, but no list of them", s->biases);
     for (int i = 0; i < s->biases; i++) {
         if (s->bias_id[i] < 0 || s->bias_id[i] >= m->desc.vocab)
-            return lq_fail(err, LQ_E_USAGE, "logit_bias names token %d, the vocabulary has %d", s->bias_id[i], m->desc.vocab);
-        if (isnan(s->bias[i]) || s->bias[i] > 1e9f) return lq_fail(err, LQ_E_USAGE, "logit_bias of token %d is %g, expected a number", s->bias_id[i], (double)s->bias[i]);
+            return lq_fail(err, LQ_E_USAGE, "logit_bias names token %d, the vocabulary has %d", s->bias_id[i],
+                           m->desc.vocab);
+        if (isnan(s->bias[i]) || s->bias[i] > 1e9f)
+            return lq_fail(err, LQ_E_USAGE, "logit_bias of token %d is %g, expected a number", s->bias_id[i],
+                           (double)s->bias[i]);
     }
     return true;
 }
+
 static bool check(const lq_model *m, const lq_request *r, int ctx, lq_err *err) {
     if (!r->prompt_len || !r->prompt) return lq_fail(err, LQ_E_USAGE, "the prompt has no tokens");
-    if (r->score_only && r->prompt_len > (size_t)ctx) return lq_fail(err, LQ_E_LIMIT, "the prompt has %zu tokens, the context holds %d", r->prompt_len, ctx);
-    if (r->score_only && r->n > 1) return lq_fail(err, LQ_E_USAGE, "n is %d, expected 1 where nothing is sampled", r->n);
+    if (r->score_only && r->prompt_len > (size_t)ctx)
+        return lq_fail(err, LQ_E_LIMIT, "the prompt has %zu tokens, the context holds %d", r->prompt_len, ctx);
+    if (r->score_only && r->n > 1)
+        return lq_fail(err, LQ_E_USAGE, "n is %d, expected 1 where nothing is sampled", r->n);
     if (!r->score_only && r->prompt_len >= (size_t)ctx)
-        return lq_fail(err, LQ_E_LIMIT, "the prompt has %zu tokens, the context holds %d and needs one to answer", r->prompt_len, ctx);
+        return lq_fail(err, LQ_E_LIMIT, "the prompt has %zu tokens, the context holds %d and needs one to answer",
+                       r->prompt_len, ctx);
     for (size_t i = 0; i < r->prompt_len; i++)
         if (r->prompt[i] < 0 || r->prompt[i] >= m->desc.vocab)
-            return lq_fail(err, LQ_E_USAGE, "prompt token %zu is %d, the vocabulary has %d", i, r->prompt[i], m->desc.vocab);
-    if (!in_range("n", r->n, 0, MAX_CHOICES, err) || !in_range("top_n", r->top_n, 0, 20, err) || !in_range("stops", r->stops, 0, MAX_STOPS, err) ||
-        !in_range("stop_ids", r->stop_id_count, 0, MAX_STOP_IDS, err) || !in_range("max_tokens", r->max_tokens, 0, INT32_MAX, err) ||
+            return lq_fail(err, LQ_E_USAGE, "prompt token %zu is %d, the vocabulary has %d", i, r->prompt[i],
+                           m->desc.vocab);
+    if (!in_range("n", r->n, 0, MAX_CHOICES, err) || !in_range("top_n", r->top_n, 0, 20, err) ||
+        !in_range("stops", r->stops, 0, MAX_STOPS, err) ||
+        !in_range("stop_ids", r->stop_id_count, 0, MAX_STOP_IDS, err) ||
+        !in_range("max_tokens", r->max_tokens, 0, INT32_MAX, err) ||
         !in_range("min_tokens", r->min_tokens, 0, INT32_MAX, err))
         return false;
-    if ((r->stops && !r->stop) || (r->stop_id_count && !r->stop_ids)) return lq_fail(err, LQ_E_USAGE, "stops are counted but not given");
+    if ((r->stops && !r->stop) || (r->stop_id_count && !r->stop_ids))
+        return lq_fail(err, LQ_E_USAGE, "stops are counted but not given");
     for (int i = 0; i < r->stops; i++) {
         const size_t n = r->stop[i] ? strlen(r->stop[i]) : 0;
-        if (!n || n > MAX_STOP_BYTES) return lq_fail(err, LQ_E_USAGE, "stop string %d has %zu bytes, expected 1 to %d", i, n, MAX_STOP_BYTES);
+        if (!n || n > MAX_STOP_BYTES)
+            return lq_fail(err, LQ_E_USAGE, "stop string %d has %zu bytes, expected 1 to %d", i, n, MAX_STOP_BYTES);
     }
     return check_sampling(m, &r->sampling, err);
 }
@@ -81,6 +97,7 @@ static bool copy_stops(lq_req *q, const lq_request *r) {
     }
     return true;
 }
+
 // The caller's biases, then every end token with -inf: min_tokens uses all, later tokens only the caller's.
 static bool copy_biases(const lq_model *m, lq_req *q, const lq_request *r) {
     const int n = r->sampling.biases, all = n + m->desc.eoses + r->stop_id_count;
@@ -97,7 +114,10 @@ static bool copy_biases(const lq_model *m, lq_req *q, const lq_request *r) {
     }
     return true;
 }
-static bool penalised(const lq_sampling *s) { return (s->repetition != 0 && s->repetition != 1) || s->presence != 0 || s->frequency != 0; }
+
+static bool penalised(const lq_sampling *s) {
+    return (s->repetition != 0 && s->repetition != 1) || s->presence != 0 || s->frequency != 0;
+}
 
 static void count_token(lq_seq *s, int32_t id, bool prompt) {
     uint32_t at = (uint32_t)id * 2654435761u;
@@ -111,9 +131,11 @@ static void count_token(lq_seq *s, int32_t id, bool prompt) {
     uint16_t *n = prompt ? &s->prompt_n[i] : &s->seen_n[i];
     if (*n < UINT16_MAX) ++*n;
 }
+
 static bool seq_new(const lq_model *m, lq_req *q, int choice) {
     lq_seq *s = &q->seq[choice];
-    const size_t all = (size_t)q->prompt + (size_t)q->max_tokens, distinct = all < (size_t)m->desc.vocab ? all : (size_t)m->desc.vocab;
+    const size_t all = (size_t)q->prompt + (size_t)q->max_tokens,
+        distinct = all < (size_t)m->desc.vocab ? all : (size_t)m->desc.vocab;
     *s = (lq_seq){.req = q, .choice = choice, .kv = -1, .len = q->prompt, .prompt = q->prompt};
     s->held_cap = q->longest_stop + lq_seq_work(m);
     q->bytes += all * sizeof *s->ids + s->held_cap + sizeof *s;
@@ -135,6 +157,7 @@ static bool seq_new(const lq_model *m, lq_req *q, int choice) {
     for (int i = 0; i < q->prompt; i++) count_token(s, s->ids[i], true);
     return true;
 }
+
 bool lq_req_new(const lq_model *m, const lq_request *r, int ctx, lq_req **out, lq_err *err) {
     *out = NULL;
     if (!check(m, r, ctx, err)) return false;
@@ -148,7 +171,8 @@ bool lq_req_new(const lq_model *m, const lq_request *r, int ctx, lq_req **out, l
     if (r->score_only) q->max_tokens = 0;
     q->seed = r->sampling.seed;
     bool done = r->sampling.seeded || getrandom(&q->seed, sizeof q->seed, 0) == (ssize_t)sizeof q->seed;
-    done = done && (q->seq = calloc((size_t)q->r.n, sizeof *q->seq)) != NULL && copy_stops(q, r) && copy_biases(m, q, r);
+    done = done && (q->seq = calloc((size_t)q->r.n, sizeof *q->seq)) != NULL && copy_stops(q, r) &&
+        copy_biases(m, q, r);
     for (int i = 0; done && i < q->r.n; i++) done = seq_new(m, q, i);
     if (!done) {
         lq_req_free(q);
@@ -162,6 +186,7 @@ bool lq_req_new(const lq_model *m, const lq_request *r, int ctx, lq_req **out, l
     *out = q;
     return true;
 }
+
 void lq_req_free(lq_req *q) {
     if (!q) return;
     for (int i = 0; q->seq && i < q->r.n; i++) {
@@ -180,10 +205,13 @@ void lq_seq_draw(const lq_model *m, const lq_seq *s, lq_draw *d) {
     const lq_req *q = s->req;
     const lq_sampling *p = &q->r.sampling;
     const int sampled = s->len - s->prompt, ends = m->desc.eoses + q->r.stop_id_count;
-    *d = (lq_draw){.bias_id = q->bias_id, .bias = q->bias, .biases = p->biases + (sampled < q->r.min_tokens ? ends : 0), .seen = s->seen, .seen_n = s->seen_n,
-                   .prompt_n = s->prompt_n, .seens = s->seens, .seed = q->seed, .choice = (uint32_t)s->choice, .position = (uint32_t)s->len,
+    *d = (lq_draw){.bias_id = q->bias_id, .bias = q->bias, .biases = p->biases + (sampled < q->r.min_tokens ? ends : 0),
+                   .seen = s->seen, .seen_n = s->seen_n,
+                   .prompt_n = s->prompt_n, .seens = s->seens, .seed = q->seed, .choice = (uint32_t)s->choice,
+                   .position = (uint32_t)s->len,
                    .top_n = q->r.logprobs ? q->r.top_n : 0};
-    for (size_t i = 0; i < NUMBERS; i++) memcpy((char *)d + numbers[i].to, (const char *)p + numbers[i].from, sizeof(float));
+    for (size_t i = 0; i < NUMBERS; i++)
+        memcpy((char *)d + numbers[i].to, (const char *)p + numbers[i].from, sizeof(float));
 }
 
 // --- text ---
@@ -194,6 +222,7 @@ static bool is_end(const lq_model *m, const lq_req *q, int32_t id) {
         if (q->stop_ids[i] == id) return true;
     return !q->r.ignore_eos && lq_token_is_end(m, id);
 }
+
 // The first stop string in the held text; of several that begin there, the first of the request's list. -1: none.
 static int find_stop(const lq_seq *s, size_t *at) {
     const lq_req *q = s->req;
@@ -207,6 +236,7 @@ static int find_stop(const lq_seq *s, size_t *at) {
     }
     return found;
 }
+
 // How many bytes at the end of the held text may be the beginning of a stop string.
 static size_t stop_prefix(const lq_seq *s) {
     const lq_req *q = s->req;
@@ -221,12 +251,14 @@ static int characters(const char *p, size_t n) {
     for (size_t i = 0; i < n; i++) chars += ((unsigned char)p[i] & 0xC0) != 0x80;
     return chars;
 }
+
 // One who wants no more still hears of the end.
 static void tell_caller(lq_req *q, const lq_event *e) {
     if ((q->dropped && e->finish == LQ_RUNNING) || !q->r.on_event || q->r.on_event(q->r.arg, e)) return;
     q->dropped = true;
     q->cancelled = true;
 }
+
 static void tell(lq_seq *s, lq_event *e) {
     lq_req *q = s->req;
     e->id = q->id;
@@ -238,11 +270,13 @@ static void tell(lq_seq *s, lq_event *e) {
     if (s->finish != LQ_RUNNING) q->live--;
     tell_caller(q, e);
 }
+
 void lq_req_prompt(const lq_model *m, lq_req *q, const float *logprob, const lq_top *top, int top_n, char *work) {
     const int32_t *token = &q->r.prompt[q->reported++];
     const int at = q->told_chars;
     q->told_chars += characters(work, lq_detok_next(m->tok, &q->told, *token, work));
-    tell_caller(q, &(lq_event){.id = q->id, .text = "", .prompt = true, .tokens = token, .logprobs = logprob, .top = top_n ? top : NULL,
+    tell_caller(q, &(lq_event){.id = q->id, .text = "", .prompt = true, .tokens = token, .logprobs = logprob,
+                               .top = top_n ? top : NULL,
                                .top_n = top_n, .offsets = &at, .count = 1, .stop_index = -1, .prompt_tokens = q->prompt,
                                .cached_tokens = q->cached});
 }
@@ -250,7 +284,8 @@ void lq_req_prompt(const lq_model *m, lq_req *q, const float *logprob, const lq_
 void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *top, char *work) {
     lq_req *q = s->req;
     const int begins = s->chars;
-    lq_event e = {.tokens = &d->token, .offsets = &begins, .logprobs = q->r.logprobs ? &d->logprob : NULL, .top = q->r.logprobs && q->r.top_n ? top : NULL,
+    lq_event e = {.tokens = &d->token, .offsets = &begins, .logprobs = q->r.logprobs ? &d->logprob : NULL,
+                  .top = q->r.logprobs && q->r.top_n ? top : NULL,
                   .top_n = q->r.top_n, .count = 1, .stop_index = -1};
     s->ids[s->len++] = d->token;
     if (s->seen) count_token(s, d->token, false);
@@ -276,6 +311,7 @@ void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *
     memmove(s->held, s->held + deliver, s->holds - deliver);
     s->holds -= deliver;
 }
+
 void lq_seq_end(lq_seq *s, lq_finish why, const char *error, char *work) {
     const size_t n = lq_detok_end(&s->detok, work);
     memcpy(s->held + s->holds, work, n);

@@ -1,5 +1,5 @@
-// request.h: a request on its way through the engine, and the text that comes out of it. Everything a request will ever need is
-// allocated when it is submitted (in the caller's thread), so that a step allocates nothing.
+// request.h: a request on its way through the engine, and the text that comes out of it. Everything a request will ever
+// need is allocated when it is submitted (in the caller's thread), so that a step allocates nothing.
 #ifndef LQ_REQUEST_H
 #define LQ_REQUEST_H
 #include "runtime/model/model.h"

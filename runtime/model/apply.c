@@ -1,5 +1,5 @@
-// apply.c: the one place where a linear layer is applied: the observer, the forms of x that its weights ask for, the product.
-// Owns nothing.
+// apply.c: the one place where a linear layer is applied: the observer, the forms of x that its weights ask for, the
+// product. Owns nothing.
 #include "runtime/model/part.h"
 
 static bool see(lq_run *c, int input, lq_mat x, const lq_routed *r) {
@@ -24,6 +24,7 @@ static void form(lq_run *c, lq_mat x, const lq_weight *w, lq_act *act) {
     }
     if (act->type.elem != LQ_F32 || act->x.p != x.p) d->ops.quant(d, &(lq_quant_args){.x = x, .act = act});
 }
+
 bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count) {
     lq_dev *d = c->m->dev;
     bool done[LQ_MATS] = {false};
@@ -52,7 +53,8 @@ bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *con
     for (int i = 0; i < count; i += one ? count : 1) {
         lq_act act;
         form(c, x, &w[i]->w, &act);
-        lq_moe_args args = {.x = &act, .x_by_slot = r->by_slot, .slots = y[i].rows, .top_k = r->top_k, .experts = w[i]->count,
+        lq_moe_args args = {.x = &act, .x_by_slot = r->by_slot, .slots = y[i].rows, .top_k = r->top_k,
+                            .experts = w[i]->count,
                             .order = r->order, .start = r->start, .count = one ? count : 1};
         for (int k = 0; k < args.count; k++) args.w[k] = w[i + k]->stack, args.y[k] = y[i + k];
         d->ops.moe(d, &args);

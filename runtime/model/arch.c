@@ -1,5 +1,5 @@
-// arch.c: lq_archs[], and how the files of a checkpoint become a description: config.json by its row, ids of begin and end tokens.
-// A row's function and names stand in the file of its family (arch_<family>.c).
+// arch.c: lq_archs[], and how the files of a checkpoint become a description: config.json by its row, ids of begin and
+// end tokens. A row's function and names stand in the file of its family (arch_<family>.c).
 #include "runtime/model/family.h"
 #include <math.h>
 #include <stdio.h>
@@ -24,13 +24,16 @@ static const lq_json_limits limits = {16u << 20, 64};
 
 // A token id; what is no id of the vocabulary is left out, as it can never come up.
 static bool read_id(const cJSON *v, const lq_desc *d, int32_t *out) {
-    if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble < d->vocab) || v->valuedouble != floor(v->valuedouble)) return false;
+    if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble < d->vocab) ||
+        v->valuedouble != floor(v->valuedouble)) return false;
     *out = (int32_t)v->valuedouble;
     return true;
 }
+
 // An absent key leaves what there is; null means none.
 static bool read_ids(const cJSON *c, const char *file, lq_desc *d, lq_err *err) {
-    const cJSON *bos = cJSON_GetObjectItemCaseSensitive(c, "bos_token_id"), *eos = cJSON_GetObjectItemCaseSensitive(c, "eos_token_id"), *v;
+    const cJSON *bos = cJSON_GetObjectItemCaseSensitive(c, "bos_token_id"),
+        *eos = cJSON_GetObjectItemCaseSensitive(c, "eos_token_id"), *v;
     if (bos && !read_id(bos, d, &d->bos)) d->bos = -1;
     if (eos) d->eoses = 0;
     if (!cJSON_IsArray(eos)) {
@@ -44,12 +47,14 @@ static bool read_ids(const cJSON *c, const char *file, lq_desc *d, lq_err *err) 
     }
     return true;
 }
+
 static bool open_json(lq_ckpt *c, const char *name, cJSON **out, lq_err *err) {
     lq_bytes text;
     *out = NULL;
     if (!lq_ckpt_file(c, name, &text, err)) return false;
     return !text.p || lq_json_parse(text.p, text.n, limits, name, out, err);
 }
+
 static bool find_arch(const cJSON *config, const lq_arch **out, lq_err *err) {
     const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(config, "architectures"), 0);
     if (!cJSON_IsString(first)) return lq_fail(err, LQ_E_FORMAT, "%s: architectures names none", what);
@@ -69,7 +74,8 @@ bool lq_desc_read(lq_ckpt *c, lq_desc *d, lq_err *err) {
     bool done = open_json(c, what, &config, err);
     if (done && !config) done = lq_fail(err, LQ_E_FORMAT, "%s: there is no config.json beside it", lq_ckpt_path(c));
     done = done && find_arch(config, &d->arch, err) && describe(c, config, d, err) && read_ids(config, what, d, err) &&
-           open_json(c, "generation_config.json", &generation, err) && (!generation || read_ids(generation, "generation_config.json", d, err));
+           open_json(c, "generation_config.json", &generation, err) &&
+           (!generation || read_ids(generation, "generation_config.json", d, err));
     cJSON_Delete(config);
     cJSON_Delete(generation);
     if (!done) {
@@ -78,6 +84,7 @@ bool lq_desc_read(lq_ckpt *c, lq_desc *d, lq_err *err) {
     }
     return true;
 }
+
 void lq_desc_free(lq_desc *d) {
     free(d->layer);
     d->layer = NULL;

@@ -1,16 +1,18 @@
-// arch.h: model architectures as descriptions. lq_archs[] is one of the four tables of lq: a row turns a config.json into an
-// lq_desc; one forward (forward.c) reads it, and quant/ asks it which weights there are, where a checkpoint has their numbers,
-// and what stands before each of them.
+// arch.h: model architectures as descriptions. lq_archs[] is one of the four tables of lq: a row turns a config.json
+// into an lq_desc; one forward (forward.c) reads it, and quant/ asks it which weights there are, where a checkpoint has
+// their numbers, and what stands before each of them.
 #ifndef LQ_ARCH_H
 #define LQ_ARCH_H
 #include "formats/ckpt.h"
 #include "formats/json.h"
 #include "kernels/ops.h"
 
-enum { LQ_KV_GROUPS = 4 }; // layers of one window share the block tables of the KV cache; so many windows a model may have
+enum { LQ_KV_GROUPS = 4 }; // layers of one window share the block tables of the KV cache; so many windows a model may
+                           // have
 
 // Positions: the scaling is resolved to frequencies when a model is bound (`--ctx` fixes what depends on length).
-typedef enum lq_rope_kind { LQ_ROPE_NONE, LQ_ROPE_DEFAULT, LQ_ROPE_LINEAR, LQ_ROPE_DYNAMIC, LQ_ROPE_YARN, LQ_ROPE_LLAMA3, LQ_ROPE_LONG } lq_rope_kind;
+typedef enum lq_rope_kind { LQ_ROPE_NONE, LQ_ROPE_DEFAULT, LQ_ROPE_LINEAR, LQ_ROPE_DYNAMIC, LQ_ROPE_YARN,
+                           LQ_ROPE_LLAMA3, LQ_ROPE_LONG } lq_rope_kind;
 enum { LQ_ROPES = 4, LQ_ROPE_DIM = 512, LQ_CTX_MAX = 1 << 24 };
 typedef struct lq_rope {
     lq_rope_kind kind;
@@ -24,14 +26,14 @@ typedef struct lq_rope {
 } lq_rope;
 // inv_freq[dim / 2] at context length ctx, and the factor of cos and sin.
 void lq_rope_resolve(const lq_rope *r, int ctx, float *inv_freq, float *mscale);
-// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config; partial, and the theta that `out` comes
-// with (0: 10000): of a head that is rotated, and the base, where it does not say.
+// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config; partial, and the theta that
+// `out` comes with (0: 10000): of a head that is rotated, and the base, where it does not say.
 bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *out, lq_err *err);
 
 // --- layers ---
 //
-// A layer is a list of parts; each reads the residual (through a norm) and adds to it. A kind of part is one row of lq_parts[]
-// and one file (part.h): its weights, its scratch, its run.
+// A layer is a list of parts; each reads the residual (through a norm) and adds to it. A kind of part is one row of
+// lq_parts[] and one file (part.h): its weights, its scratch, its run.
 typedef enum lq_part_kind { LQ_P_ATTN, LQ_P_MLP, LQ_P_MOE, LQ_PART_KINDS } lq_part_kind;
 // Where a part's norm stands: before what it reads, behind what it adds, or both.
 typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3 } lq_norm_place;
@@ -92,8 +94,9 @@ typedef struct lq_desc {
 
 struct lq_arch {
     const char *name;     // config.json's architectures[0]
-    // [LQ_ROLES] patterns of tensor names without ".weight": the first %d is the layer. A second one is the expert; the stack of
-    // all experts, as lq's own files have it, bears the name without it. What the pattern of a role lacks has no tensor.
+    // [LQ_ROLES] patterns of tensor names without ".weight": the first %d is the layer. A second one is the expert; the
+    // stack of all experts, as lq's own files have it, bears the name without it. What the pattern of a role lacks has
+    // no tensor.
     const char *const *names;
     bool (*describe)(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *err);
     const char *const *ignores; // patterns (* is any text) of tensors that no forward reads; NULL ends, NULL: none
@@ -139,7 +142,8 @@ int lq_desc_inputs(const lq_desc *d, int layer, lq_input *out /* [LQ_INPUTS] */)
 
 typedef struct lq_slot {
     char name[128];       // as lq's own files have it, "model.layers.3.mlp.up_proj.weight": always one slot, one weight
-    lq_pick from;         // where other people's files have it, if no tensor has `name`; of a stack, "%d" in its name is the index
+    lq_pick from;         // where other people's files have it, if no tensor has `name`; of a stack, "%d" in its name
+                          // is the index
     lq_role role;
     int input;            // index into lq_desc_inputs of the layer; -1: none
     int layer;            // -1: of the model
@@ -151,7 +155,8 @@ typedef struct lq_slot {
 // The slots of one layer (0..layers-1) or of the model itself (-1): the only list of what a model is made of.
 // Allocated (free); NULL: no memory.
 lq_slot *lq_desc_slots(const lq_desc *d, int layer, int *count);
-// Where matrix `at` of a stack stands in other people's files: `from` with its index put in. False: its name would be too long.
+// Where matrix `at` of a stack stands in other people's files: `from` with its index put in. False: its name would be
+// too long.
 bool lq_slot_pick(const lq_slot *s, int at, lq_pick *out);
 
 // All names that may stand in a checkpoint of this model, sorted once; both must live as long.
@@ -159,7 +164,7 @@ typedef struct lq_names lq_names;
 bool lq_names_open(const lq_desc *d, const lq_ckpt *c, lq_names **out, lq_err *err);
 void lq_names_close(lq_names *n);
 typedef enum lq_known { LQ_STRANGE, LQ_KNOWN, LQ_HARMLESS /* no forward reads it */ } lq_known;
-// What a tensor of the checkpoint is: a slot, a source of slots or a part of such a weight; one that exporters write, or that lq was
-// asked to keep (metadata lq.kept, a JSON array of names); or a stranger.
+// What a tensor of the checkpoint is: a slot, a source of slots or a part of such a weight; one that exporters write,
+// or that lq was asked to keep (metadata lq.kept, a JSON array of names); or a stranger.
 lq_known lq_names_find(const lq_names *n, const char *tensor);
 #endif

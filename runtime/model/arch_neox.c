@@ -1,5 +1,5 @@
-// arch_neox.c: GPT-NeoX and Pythia: LayerNorms with biases, one query_key_value tensor by heads, an MLP without a gate that stands
-// beside the attention and reads the residual through a norm of its own.
+// arch_neox.c: GPT-NeoX and Pythia: LayerNorms with biases, one query_key_value tensor by heads, an MLP without a gate
+// that stands beside the attention and reads the residual through a norm of its own.
 #include "runtime/model/family.h"
 
 #define NEOX "gpt_neox.layers.%d."
@@ -10,7 +10,9 @@ const char *const lq_names_neox[LQ_ROLES] = {
     [LQ_R_V] = NEOX "attention.value", [LQ_R_O] = NEOX "attention.dense",
     [LQ_R_UP] = NEOX "mlp.dense_h_to_4h", [LQ_R_DOWN] = NEOX "mlp.dense_4h_to_h",
 };
-const char *const lq_ignores_neox[] = {"gpt_neox.layers.*.attention.bias", "gpt_neox.layers.*.attention.masked_bias", NULL}; // masks
+// masks
+const char *const lq_ignores_neox[] = {"gpt_neox.layers.*.attention.bias", "gpt_neox.layers.*.attention.masked_bias",
+                                       NULL};
 
 bool lq_describe_neox(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
     lq_part part[2], *attn = &part[0], *mlp = &part[1];
@@ -29,7 +31,8 @@ bool lq_describe_neox(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *e
     attn->qkv = LQ_QKV_GROUPS;
     attn->kv_heads = attn->heads;
     attn->q_bias = attn->k_bias = attn->v_bias = attn->o_bias = bias;
-    if (!lq_config_act(c, "hidden_act", &mlp->act, err) || !lq_rope_read(c, attn->head_dim, d->ctx, 0.25, &d->rope[0], err)) return false;
+    if (!lq_config_act(c, "hidden_act", &mlp->act, err) ||
+        !lq_rope_read(c, attn->head_dim, d->ctx, 0.25, &d->rope[0], err)) return false;
     d->ropes = 1;
     if (d->vocab > 2) d->bos = 0, d->eos[0] = 2, d->eoses = 1; // what transformers takes where a config is silent
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);

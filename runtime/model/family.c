@@ -1,5 +1,5 @@
-// family.c: reading a config.json into a description: single keys, the sizes that every decoder has, layers and their windows.
-// Refuses numbers that make no sense.
+// family.c: reading a config.json into a description: single keys, the sizes that every decoder has, layers and their
+// windows. Refuses numbers that make no sense.
 #include "runtime/model/family.h"
 #include <math.h>
 #include <stdlib.h>
@@ -16,6 +16,7 @@ bool lq_config_need(const cJSON *c, const char *key, int64_t min, int64_t max, i
     *out = (int)v;
     return true;
 }
+
 bool lq_config_int(const cJSON *c, const char *key, int64_t min, int64_t max, int *out, lq_err *err) {
     int64_t v = *out;
     if (lq_config_null(c, key)) return true;
@@ -23,12 +24,17 @@ bool lq_config_int(const cJSON *c, const char *key, int64_t min, int64_t max, in
     *out = (int)v;
     return true;
 }
-bool lq_config_bool(const cJSON *c, const char *key, bool *out, lq_err *err) { return lq_json_bool(c, key, out, what, err); }
+
+bool lq_config_bool(const cJSON *c, const char *key, bool *out, lq_err *err) {
+    return lq_json_bool(c, key, out, what, err);
+}
+
 bool lq_config_act(const cJSON *c, const char *key, lq_unary *out, lq_err *err) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(c, key);
     if (item && !cJSON_IsString(item)) return lq_fail(err, LQ_E_FORMAT, "%s: %s is not a string", what, key);
     static const struct { const char *name; lq_unary fn; } rows[] = {
-        {"silu", LQ_SILU}, {"swish", LQ_SILU}, {"gelu", LQ_GELU}, {"gelu_pytorch_tanh", LQ_GELU_TANH}, {"gelu_new", LQ_GELU_TANH},
+        {"silu", LQ_SILU}, {"swish", LQ_SILU}, {"gelu", LQ_GELU}, {"gelu_pytorch_tanh", LQ_GELU_TANH},
+            {"gelu_new", LQ_GELU_TANH},
         {"gelu_fast", LQ_GELU_TANH}, {"relu", LQ_RELU},
     };
     const char *name = lq_json_str(c, key);
@@ -37,6 +43,7 @@ bool lq_config_act(const cJSON *c, const char *key, lq_unary *out, lq_err *err) 
         if (!strcmp(rows[i].name, name)) { *out = rows[i].fn; return true; }
     return lq_fail(err, LQ_E_UNSUPPORTED, "%s: %s \"%s\" is not one lq knows", what, key, name);
 }
+
 bool lq_config_eps(const cJSON *c, const char *key, float *out, lq_err *err) {
     double v = *out;
     if (!lq_json_num(c, key, &v, what, err)) return false;
@@ -47,24 +54,33 @@ bool lq_config_eps(const cJSON *c, const char *key, float *out, lq_err *err) {
 
 bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, int kv_heads, lq_err *err) {
     int heads;
-    if (!lq_config_need(c, "hidden_size", 1, 1 << 20, &d->dim, err) || !lq_config_need(c, "num_hidden_layers", 1, 4096, &d->layers, err) ||
+    if (!lq_config_need(c, "hidden_size", 1, 1 << 20, &d->dim, err) ||
+        !lq_config_need(c, "num_hidden_layers", 1, 4096, &d->layers, err) ||
         !lq_config_need(c, "num_attention_heads", 1, 1 << 14, &heads, err) ||
-        !lq_config_need(c, "intermediate_size", 1, 1 << 22, &mlp->ffn, err) || !lq_config_need(c, "vocab_size", 1, 1 << 24, &d->vocab, err))
+        !lq_config_need(c, "intermediate_size", 1, 1 << 22, &mlp->ffn, err) ||
+        !lq_config_need(c, "vocab_size", 1, 1 << 24, &d->vocab, err))
         return false;
-    *attn = (lq_part){.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = heads, .kv_heads = kv_heads ? kv_heads : heads, .head_dim = d->dim / heads};
+    *attn = (lq_part){.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = heads, .kv_heads = kv_heads ? kv_heads : heads,
+                      .head_dim = d->dim / heads};
     *mlp = (lq_part){.kind = LQ_P_MLP, .place = LQ_PRE, .ffn = mlp->ffn, .gated = true, .act = LQ_SILU};
     d->ctx = 2048;
     if (lq_config_null(c, "num_key_value_heads")) attn->kv_heads = heads;
-    if (!lq_config_int(c, "num_key_value_heads", 1, 1 << 14, &attn->kv_heads, err) || !lq_config_int(c, "head_dim", 1, 4096, &attn->head_dim, err) ||
-        !lq_config_int(c, "max_position_embeddings", 1, LQ_CTX_MAX, &d->ctx, err) || !lq_config_bool(c, "tie_word_embeddings", &d->tied, err))
+    if (!lq_config_int(c, "num_key_value_heads", 1, 1 << 14, &attn->kv_heads, err) ||
+        !lq_config_int(c, "head_dim", 1, 4096, &attn->head_dim, err) ||
+        !lq_config_int(c, "max_position_embeddings", 1, LQ_CTX_MAX, &d->ctx, err) ||
+        !lq_config_bool(c, "tie_word_embeddings", &d->tied, err))
         return false;
     if (heads % attn->kv_heads)
-        return lq_fail(err, LQ_E_FORMAT, "%s: num_attention_heads %d is not a multiple of num_key_value_heads %d", what, heads, attn->kv_heads);
-    if (attn->head_dim < 1) return lq_fail(err, LQ_E_FORMAT, "%s: num_attention_heads %d is more than hidden_size %d", what, heads, d->dim);
+        return lq_fail(err, LQ_E_FORMAT, "%s: num_attention_heads %d is not a multiple of num_key_value_heads %d", what,
+                       heads, attn->kv_heads);
+    if (attn->head_dim < 1)
+        return lq_fail(err, LQ_E_FORMAT, "%s: num_attention_heads %d is more than hidden_size %d", what, heads, d->dim);
     if (!cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(c, "head_dim")) && d->dim % heads)
-        return lq_fail(err, LQ_E_FORMAT, "%s: hidden_size %d is not a multiple of num_attention_heads %d", what, d->dim, heads);
+        return lq_fail(err, LQ_E_FORMAT, "%s: hidden_size %d is not a multiple of num_attention_heads %d", what, d->dim,
+                       heads);
     if ((int64_t)heads * attn->head_dim > 1 << 22)
-        return lq_fail(err, LQ_E_FORMAT, "%s: %d heads of %d, expected no more than %d in all", what, heads, attn->head_dim, 1 << 22);
+        return lq_fail(err, LQ_E_FORMAT, "%s: %d heads of %d, expected no more than %d in all", what, heads,
+                       attn->head_dim, 1 << 22);
     attn->v_dim = attn->head_dim;
     attn->attn_scale = (float)(1 / sqrt(attn->head_dim));
     return true;
@@ -89,12 +105,14 @@ static bool group_layers(lq_desc *d, lq_err *err) {
         int g = 0;
         if (!a) continue;
         while (g < d->groups && d->group_window[g] != a->window) g++;
-        if (g == LQ_KV_GROUPS) return lq_fail(err, LQ_E_UNSUPPORTED, "%s: more than %d different windows", what, LQ_KV_GROUPS);
+        if (g == LQ_KV_GROUPS)
+            return lq_fail(err, LQ_E_UNSUPPORTED, "%s: more than %d different windows", what, LQ_KV_GROUPS);
         if (g == d->groups) d->group_window[d->groups++] = a->window;
         d->layer[i].group = g;
     }
     return true;
 }
+
 static bool layer_types(const cJSON *types, lq_desc *d, int window, lq_err *err) {
     int i = 0;
     const cJSON *v;
@@ -102,13 +120,19 @@ static bool layer_types(const cJSON *types, lq_desc *d, int window, lq_err *err)
         if (!cJSON_IsString(v) || i == d->layers) break;
         const bool slides = !strcmp(v->valuestring, "sliding_attention");
         if (!slides && strcmp(v->valuestring, "full_attention") != 0)
-            return lq_fail(err, LQ_E_UNSUPPORTED, "%s: layer_types has \"%s\", expected full_attention or sliding_attention", what, v->valuestring);
-        if (slides && !window) return lq_fail(err, LQ_E_FORMAT, "%s: layer_types has sliding_attention, but there is no sliding_window", what);
+            return lq_fail(err, LQ_E_UNSUPPORTED,
+                           "%s: layer_types has \"%s\", expected full_attention or sliding_attention", what,
+                           v->valuestring);
+        if (slides && !window)
+            return lq_fail(err, LQ_E_FORMAT, "%s: layer_types has sliding_attention, but there is no sliding_window",
+                           what);
         d->layer[i].part[0].window = slides ? window : 0;
         i++;
     }
-    return (!v && i == d->layers) || lq_fail(err, LQ_E_FORMAT, "%s: layer_types is not a list of %d words", what, d->layers);
+    return (!v && i == d->layers) || lq_fail(err, LQ_E_FORMAT, "%s: layer_types is not a list of %d words", what,
+                                             d->layers);
 }
+
 bool lq_layers_window(const cJSON *c, lq_desc *d, int window, int from, lq_err *err) {
     const cJSON *types = cJSON_GetObjectItemCaseSensitive(c, "layer_types");
     for (int i = from; i < d->layers; i++) d->layer[i].part[0].window = window;

@@ -1,5 +1,6 @@
-// forward.c: one pass of a batch of rows through a model, as its description says. Reads the model, writes the buffers and the
-// KV cache; allocates nothing. Every number of a row depends on that row and the cache alone, whatever else is in the batch.
+// forward.c: one pass of a batch of rows through a model, as its description says. Reads the model, writes the buffers
+// and the KV cache; allocates nothing. Every number of a row depends on that row and the cache alone, whatever else is
+// in the batch.
 #include "runtime/model/part.h"
 #include <stdlib.h>
 #include <string.h>
@@ -25,13 +26,16 @@ static bool mat_new(const lq_model *m, lq_dtype type, int rows, int64_t cols, lq
 size_t lq_take_bytes(const lq_model *m, int rows, int64_t cols) {
     return ((size_t)rows * (size_t)cols * lq_dtype_size(m->dev->act) + 63) & ~(size_t)63;
 }
+
 void *lq_take_raw(lq_run *c, size_t bytes) {
     void *p = c->b->work + c->used;
     c->used += (bytes + 63) & ~(size_t)63;
     return p;
 }
+
 lq_mat lq_take(lq_run *c, int rows, int64_t cols) {
-    return (lq_mat){.p = lq_take_raw(c, lq_take_bytes(c->m, rows, cols)), .type = c->m->dev->act, .rows = rows, .cols = (int)cols, .stride = (size_t)cols};
+    return (lq_mat){.p = lq_take_raw(c, lq_take_bytes(c->m, rows, cols)), .type = c->m->dev->act, .rows = rows,
+                    .cols = (int)cols, .stride = (size_t)cols};
 }
 
 // What the largest batch asks of the device, and the room for what stands between its ops.
@@ -46,10 +50,12 @@ static void size_weight(const lq_model *m, const lq_weight *w, int rows, sizes *
     s->limits.k = larger(s->limits.k, w->k);
     s->limits.n = larger(s->limits.n, w->n);
 }
+
 static sizes sizes_of(const lq_model *m, const lq_buffer_sizes *o) {
     const lq_desc *d = &m->desc;
     const int most = larger(o->rows, o->outs);
-    sizes s = {.limits = {.rows = most, .outs = o->outs, .k = d->dim, .n = d->vocab, .max_at = o->max_len, .vocab = d->vocab}, .act = 64, .work = 64};
+    sizes s = {.limits = {.rows = most, .outs = o->outs, .k = d->dim, .n = d->vocab, .max_at = o->max_len,
+                          .vocab = d->vocab}, .act = 64, .work = 64};
     int used = 1; // slots of a row in a mixture
     for (int l = 0; l < d->layers; l++)
         for (int i = 0; i < d->layer[l].parts; i++) {
@@ -64,7 +70,8 @@ static sizes sizes_of(const lq_model *m, const lq_buffer_sizes *o) {
     s.limits.rows = larger(most, (int64_t)o->rows * used);
     for (int r = 0; r < LQ_ROLES; r++) {
         size_weight(m, &m->top[r].w, most, &s);
-        for (int l = 0; l < d->layers; l++) size_weight(m, &m->layer[l][r].w, m->layer[l][r].count ? s.limits.rows : o->rows, &s);
+        for (int l = 0; l < d->layers; l++)
+            size_weight(m, &m->layer[l][r].w, m->layer[l][r].count ? s.limits.rows : o->rows, &s);
     }
     return s;
 }
@@ -80,14 +87,18 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
     b->outs = o->outs;
     b->work_bytes = s.work;
     if (!m->dev->host) b->int_cap = 5 * (size_t)o->rows + (size_t)o->outs + 2 * (size_t)o->slots + 1024;
-    bool done = mat_new(m, act, o->rows, dim, &b->h, err) && mat_new(m, act, o->rows, dim, &b->x, err) && mat_new(m, act, o->rows, dim, &b->delta, err) &&
+    bool done = mat_new(m, act, o->rows, dim, &b->h, err) && mat_new(m, act, o->rows, dim, &b->x, err) &&
+        mat_new(m, act, o->rows, dim, &b->delta, err) &&
                 mat_new(m, act, o->rows, dim, &b->more, err) && mat_new(m, act, o->outs, dim, &b->head_h, err) &&
-                mat_new(m, act, o->outs, dim, &b->head_delta, err) && mat_new(m, LQ_F32, o->outs, m->desc.vocab, &b->logits, err) &&
-                (b->work = lq_model_alloc(m, s.work, err)) != NULL && (b->act = lq_model_alloc(m, s.act, err)) != NULL &&
+                mat_new(m, act, o->outs, dim, &b->head_delta, err) &&
+                mat_new(m, LQ_F32, o->outs, m->desc.vocab, &b->logits, err) &&
+                (b->work = lq_model_alloc(m, s.work, err)) != NULL &&
+                (b->act = lq_model_alloc(m, s.act, err)) != NULL &&
                 (!s.turns || mat_new(m, act, s.limits.rows, s.limits.k, &b->turned, err)) &&
                 (!b->int_cap || (b->ints = lq_model_alloc(m, b->int_cap * sizeof *b->ints, err)) != NULL);
     for (int g = 0; done && b->int_cap && g < m->desc.groups; g++)
-        done = (b->tables[g] = lq_model_alloc(m, (size_t)o->slots * (size_t)o->table_stride * sizeof(int32_t), err)) != NULL;
+        done = (b->tables[g] = lq_model_alloc(m, (size_t)o->slots * (size_t)o->table_stride * sizeof(int32_t), err)) !=
+            NULL;
     if (done && !m->dev->host && !(b->host = malloc((size_t)o->outs * (size_t)m->desc.vocab * sizeof *b->host)))
         done = lq_fail(err, LQ_E_MEMORY, "no memory for logits of %d rows", o->outs);
     if (!done || !m->dev->ops.reserve(m->dev, &s.limits, err)) {
@@ -97,9 +108,11 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
     *out = b;
     return true;
 }
+
 void lq_buffers_close(const lq_model *m, lq_buffers *b) {
     if (!b) return;
-    void *const all[] = {b->h.p, b->x.p, b->delta.p, b->more.p, b->head_h.p, b->head_delta.p, b->logits.p, b->work, b->act, b->turned.p, b->ints};
+    void *const all[] = {b->h.p, b->x.p, b->delta.p, b->more.p, b->head_h.p, b->head_delta.p, b->logits.p, b->work,
+                         b->act, b->turned.p, b->ints};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]) m->dev->ops.free(m->dev, all[i]);
     for (int g = 0; g < LQ_KV_GROUPS; g++)
@@ -118,6 +131,7 @@ static const int32_t *on_device(lq_run *c, const int32_t *src, size_t n) {
     c->m->dev->ops.put(c->m->dev, dst, src, n * sizeof *src);
     return dst;
 }
+
 // Tables stay on the device from step to step: only rows that changed are brought.
 static void stage(lq_run *c, const lq_batch *batch) {
     const size_t n = (size_t)batch->rows.n, seqs = (size_t)batch->rows.seqs, stride = (size_t)batch->rows.table_stride;
@@ -144,9 +158,11 @@ static void stage(lq_run *c, const lq_batch *batch) {
 
 static void norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y) {
     const lq_desc *d = &c->m->desc;
-    c->m->dev->ops.norm(c->m->dev, &(lq_norm_args){.kind = d->norm, .eps = d->norm_eps, .plus_one = d->norm_plus_one, .x = x, .delta = delta,
+    c->m->dev->ops.norm(c->m->dev, &(lq_norm_args){.kind = d->norm, .eps = d->norm_eps, .plus_one = d->norm_plus_one,
+                                                   .x = x, .delta = delta,
                                                    .gamma = gamma->v, .beta = gamma->bias, .y = y});
 }
+
 // Adds what is pending to the residual, unless that can be left to a norm that reads it.
 static void enter(lq_run *c, lq_mat h, bool norm_follows) {
     lq_buffers *b = c->b;
@@ -155,13 +171,15 @@ static void enter(lq_run *c, lq_mat h, bool norm_follows) {
     b->pending = 0;
 }
 
-void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch, const lq_mat *residual) {
+void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch,
+                      const lq_mat *residual) {
     *c = (lq_run){.m = m, .b = b, .kv = kv};
     stage(c, batch);
     b->pending = 0;
     const lq_mat h = view(b->h, batch->rows.n, m->desc.dim);
     if (residual) m->dev->ops.scale(m->dev, &(lq_scale_args){.x = *residual, .y = h, .scale = 1});
-    else m->dev->ops.embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_EMBED].w, .ids = c->batch.ids, .scale = m->desc.embed_scale, .y = h});
+    else m->dev->ops.embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_EMBED].w, .ids = c->batch.ids,
+                                                    .scale = m->desc.embed_scale, .y = h});
 }
 
 void lq_forward_layer(lq_run *c, int layer) {
@@ -206,7 +224,8 @@ lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) {
     const lq_ops *ops = &m->dev->ops;
     const int dim = m->desc.dim, rows = c->batch.rows.n;
     const size_t used = b->int_used;
-    const lq_mat h = view(b->head_h, n, dim), delta = view(b->head_delta, n, dim), logits = view(b->logits, n, m->desc.vocab);
+    const lq_mat h = view(b->head_h, n, dim), delta = view(b->head_delta, n, dim),
+        logits = view(b->logits, n, m->desc.vocab);
     enter(c, view(b->h, rows, dim), true);
     out = on_device(c, out, (size_t)n);
     const lq_wtype type = {.kind = LQ_W_PLAIN, .elem = m->dev->act, .bits = 8 * (int)lq_dtype_size(m->dev->act)};
@@ -219,7 +238,8 @@ lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) {
     c->layer = -1;
     lq_apply(c, h, &head, &logits, 1);
     if ((m->desc.logit_scale != 0 && m->desc.logit_scale != 1) || m->desc.logit_softcap != 0)
-        ops->scale(m->dev, &(lq_scale_args){.x = logits, .y = logits, .scale = m->desc.logit_scale != 0 ? m->desc.logit_scale : 1,
+        ops->scale(m->dev, &(lq_scale_args){.x = logits, .y = logits,
+                                            .scale = m->desc.logit_scale != 0 ? m->desc.logit_scale : 1,
                                             .cap = m->desc.logit_softcap});
     b->int_used = used;
     return logits;
@@ -232,9 +252,11 @@ static void copy_blocks(lq_model *m, const lq_kvpool *kv, const lq_step *s) {
         const lq_layer *layer = &m->desc.layer[l];
         const int g = layer->group, n = s->copies[g];
         if (n && layer->kv_from == l && lq_layer_attn(layer))
-            m->dev->ops.kv_copy(m->dev, &(lq_kv_copy_args){.cache = kv->layer[l], .n = n, .src = s->src[g], .dst = s->dst[g]});
+            m->dev->ops.kv_copy(m->dev, &(lq_kv_copy_args){.cache = kv->layer[l], .n = n, .src = s->src[g],
+                                                           .dst = s->dst[g]});
     }
 }
+
 // The wanted rows, as many at a time as there are buffers for.
 static bool finish(lq_run *c, const lq_step *s, lq_err *err) {
     lq_dev *d = c->m->dev;
@@ -244,16 +266,19 @@ static bool finish(lq_run *c, const lq_step *s, lq_err *err) {
         const lq_mat logits = lq_forward_head(c, s->batch.out + from, n);
         if (s->draw)
             d->ops.sample(d, &(lq_sample_args){.logits = logits, .draw = s->draw + from, .out = s->drawn + from,
-                                               .top_id = s->top_id + (size_t)from * LQ_TOP, .top_logprob = s->top_logprob + (size_t)from * LQ_TOP});
+                                               .top_id = s->top_id + (size_t)from * LQ_TOP,
+                                               .top_logprob = s->top_logprob + (size_t)from * LQ_TOP});
         if (!s->on_logits) continue;
         const float *host = logits.p;
         if (!d->host) d->ops.get(d, c->b->host, logits.p, (size_t)n * vocab * sizeof *host), host = c->b->host;
         if (!d->ops.sync(d, err)) return false;
         for (int i = 0; i < n; i++)
-            if (!s->on_logits(s->arg, from + i, host + (size_t)i * vocab)) return lq_fail(err, LQ_E_CANCELLED, "stopped");
+            if (!s->on_logits(s->arg, from + i, host + (size_t)i * vocab))
+                return lq_fail(err, LQ_E_CANCELLED, "stopped");
     }
     return d->ops.sync(d, err);
 }
+
 bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq_err *err) {
     lq_run c;
     copy_blocks(m, kv, s);

@@ -1,5 +1,5 @@
-// model.c: opening a model: description, device, weights (bind.c), tokenizer; the bytes of its KV cache. Refuses a checkpoint that
-// holds tensors that the forward would not use.
+// model.c: opening a model: description, device, weights (bind.c), tokenizer; the bytes of its KV cache. Refuses a
+// checkpoint that holds tensors that the forward would not use.
 #include "runtime/model/part.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@ void *lq_model_alloc(const lq_model *m, size_t bytes, lq_err *err) {
     void *p = NULL;
     return m->dev->ops.alloc(m->dev, bytes ? bytes : 1, &p, err) ? p : NULL;
 }
+
 static void dev_free(const lq_model *m, void *p) {
     if (p) m->dev->ops.free(m->dev, p);
 }
@@ -20,7 +21,8 @@ static bool no_strangers(const lq_model *m, lq_err *err) {
     for (size_t i = 0; done && i < lq_ckpt_count(m->ckpt); i++) {
         const char *name = lq_ckpt_at(m->ckpt, i)->name;
         if (lq_names_find(names, name) == LQ_STRANGE)
-            done = lq_fail(err, LQ_E_FORMAT, "tensor %s is no part of a %s with this config.json", name, m->desc.arch->name);
+            done = lq_fail(err, LQ_E_FORMAT, "tensor %s is no part of a %s with this config.json", name,
+                           m->desc.arch->name);
     }
     lq_names_close(names);
     return done;
@@ -58,11 +60,13 @@ static bool choose_kv(lq_model *m, const char *name, bool exact, lq_err *err) {
     m->kv_type = exact ? LQ_F32 : LQ_F16;
     if (!name || !strcmp(name, "auto")) return true;
     m->kv_type = lq_dtype_of(name);
-    if (exact && m->kv_type != LQ_F32) return lq_fail(err, LQ_E_USAGE, "exact arithmetic keeps the KV cache in f32, not in \"%s\"", name);
+    if (exact && m->kv_type != LQ_F32)
+        return lq_fail(err, LQ_E_USAGE, "exact arithmetic keeps the KV cache in f32, not in \"%s\"", name);
     for (int i = 0; i < KV_TYPES; i++)
         if (m->kv_type == kv_types[i]) return true;
     return lq_fail(err, LQ_E_USAGE, "KV cache type \"%s\" is not one of auto, f32, f16, bf16", name);
 }
+
 static bool resolve_ropes(lq_model *m, lq_err *err) {
     for (int i = 0; i < m->desc.ropes; i++) {
         float freq[LQ_ROPE_DIM / 2];
@@ -74,20 +78,25 @@ static bool resolve_ropes(lq_model *m, lq_err *err) {
     }
     return true;
 }
+
 static bool open_device(lq_model *m, const lq_model_opts *o, lq_err *err) {
-    const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa, .numerics = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
+    const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa,
+                             .numerics = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
     if (!o->beside) return lq_dev_open(o->device ? o->device : "cpu", &dev, &m->dev, err);
     if (dev.numerics != o->beside->dev->numerics)
-        return lq_fail(err, LQ_E_USAGE, "a model beside one that is %s must be so too", o->beside->dev->numerics == LQ_NUM_EXACT ? "exact" : "not exact");
+        return lq_fail(err, LQ_E_USAGE, "a model beside one that is %s must be so too",
+                       o->beside->dev->numerics == LQ_NUM_EXACT ? "exact" : "not exact");
     m->dev = lq_dev_use(o->beside->dev);
     return true;
 }
+
 static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq_err *err) {
     if (!lq_ckpt_open(path, &m->ckpt, err)) return false;
     path = lq_ckpt_path(m->ckpt);
     if (!lq_desc_read(m->ckpt, &m->desc, err)) return false;
     if (!open_device(m, o, err) || !choose_kv(m, o->kv, m->dev->numerics == LQ_NUM_EXACT, err)) return false;
-    if (o->ctx < 0 || o->ctx > LQ_CTX_MAX) return lq_fail(err, LQ_E_USAGE, "a context of %d, expected up to %d", o->ctx, LQ_CTX_MAX);
+    if (o->ctx < 0 || o->ctx > LQ_CTX_MAX)
+        return lq_fail(err, LQ_E_USAGE, "a context of %d, expected up to %d", o->ctx, LQ_CTX_MAX);
     m->ctx = o->ctx ? o->ctx : m->desc.ctx;
     m->layer = calloc((size_t)m->desc.layers, sizeof *m->layer);
     if (!m->layer) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", m->desc.layers);
@@ -98,9 +107,11 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq
     if (!resolve_ropes(m, err) || !m->dev->ops.sync(m->dev, err)) return false;
     if (!lq_tokenizer_open(m->ckpt, &m->tok, err)) return lq_fail_in(err, "%s", path);
     if (lq_tokenizer_vocab(m->tok) > m->desc.vocab)
-        return lq_fail(err, LQ_E_FORMAT, "%s: the tokenizer has ids up to %d, the embedding only %d rows", path, lq_tokenizer_vocab(m->tok) - 1, m->desc.vocab);
+        return lq_fail(err, LQ_E_FORMAT, "%s: the tokenizer has ids up to %d, the embedding only %d rows", path,
+                       lq_tokenizer_vocab(m->tok) - 1, m->desc.vocab);
     return true;
 }
+
 bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err) {
     static const lq_model_opts none;
     *out = NULL;
@@ -133,6 +144,7 @@ static void read_part(void *arg, int task, int worker) {
     s0 ^= s1 ^ s2 ^ s3;
     j->sum ^= s0[0] ^ s0[1]; // or the compiler would read nothing
 }
+
 static size_t read_weight(lq_model *m, const lq_weight *w) {
     lq_weight_size size;
     if (!w->q || !lq_pack_sizes(w->layout, &w->type, w->n, w->k, &size)) return 0;
@@ -143,11 +155,13 @@ static size_t read_weight(lq_model *m, const lq_weight *w) {
     }
     return size.q + size.scale + size.zero;
 }
+
 static size_t read_bound(lq_model *m, const lq_bound *b) {
     size_t n = b->stack ? 0 : read_weight(m, &b->w);
     for (int i = 0; b->stack && i < b->count; i++) n += read_weight(m, &b->stack[i]);
     return n;
 }
+
 size_t lq_model_read(lq_model *m) {
     size_t n = 0;
     if (!m->dev->host || !m->dev->pool) return 0;
@@ -173,13 +187,16 @@ void lq_model_close(lq_model *m) {
 // --- the KV cache's bytes ---
 static size_t layer_token_bytes(const lq_model *m, int l) {
     const lq_part *p = lq_layer_attn(&m->desc.layer[l]);
-    return p && m->desc.layer[l].kv_from == l ? (size_t)p->kv_heads * (size_t)(p->head_dim + p->v_dim) * lq_dtype_size(m->kv_type) : 0;
+    return p && m->desc.layer[l].kv_from == l ? (size_t)p->kv_heads * (size_t)(p->head_dim + p->v_dim) *
+        lq_dtype_size(m->kv_type) : 0;
 }
+
 size_t lq_kv_token_bytes(const lq_model *m) {
     size_t n = 0;
     for (int l = 0; l < m->desc.layers; l++) n += layer_token_bytes(m, l);
     return n;
 }
+
 bool lq_kvpool_open(const lq_model *m, int page, const int *blocks, lq_kvpool *p, lq_err *err) {
     *p = (lq_kvpool){.page = page};
     p->layer = calloc((size_t)m->desc.layers, sizeof *p->layer);
@@ -200,13 +217,16 @@ bool lq_kvpool_open(const lq_model *m, int page, const int *blocks, lq_kvpool *p
         }
         if (!lq_mul_size(block, (size_t)blocks[d->group], &bytes) || !(p->data[l] = lq_model_alloc(m, bytes, err))) {
             lq_kvpool_close(m, p);
-            return lq_fail(err, LQ_E_MEMORY, "no memory for a KV cache of %d blocks of %d tokens", blocks[d->group], page);
+            return lq_fail(err, LQ_E_MEMORY, "no memory for a KV cache of %d blocks of %d tokens", blocks[d->group],
+                           page);
         }
-        p->layer[l] = (lq_cache){.type = m->kv_type, .data = p->data[l], .page = page, .kv_heads = a->kv_heads, .dk = a->head_dim, .dv = a->v_dim,
+        p->layer[l] = (lq_cache){.type = m->kv_type, .data = p->data[l], .page = page, .kv_heads = a->kv_heads,
+                                 .dk = a->head_dim, .dv = a->v_dim,
                                  .block_stride = block};
     }
     return true;
 }
+
 void lq_kvpool_close(const lq_model *m, lq_kvpool *p) {
     for (int l = 0; p->data && l < m->desc.layers; l++) dev_free(m, p->data[l]);
     free(p->data);
@@ -217,12 +237,15 @@ void lq_kvpool_close(const lq_model *m, lq_kvpool *p) {
 void lq_model_describe(const lq_model *m, lq_model_info *out) {
     const lq_part *a = NULL;
     for (int l = 0; !a && l < m->desc.layers; l++) a = lq_layer_attn(&m->desc.layer[l]);
-    *out = (lq_model_info){.params = m->params, .weight_bytes = m->weight_bytes, .kv_token_bytes = lq_kv_token_bytes(m), .vocab = m->desc.vocab,
-                           .dim = m->desc.dim, .layers = m->desc.layers, .heads = a ? a->heads : 0, .kv_heads = a ? a->kv_heads : 0, .ctx = m->ctx,
+    *out = (lq_model_info){.params = m->params, .weight_bytes = m->weight_bytes, .kv_token_bytes = lq_kv_token_bytes(m),
+                           .vocab = m->desc.vocab,
+                           .dim = m->desc.dim, .layers = m->desc.layers, .heads = a ? a->heads : 0,
+                           .kv_heads = a ? a->kv_heads : 0, .ctx = m->ctx,
                            .exact = m->dev->numerics == LQ_NUM_EXACT};
     snprintf(out->arch, sizeof out->arch, "%s", m->desc.arch->name);
     lq_wtype_name(&m->main_type, out->quant, sizeof out->quant);
     const int threads = m->dev->pool ? lq_pool_threads(m->dev->pool) : 0;
-    if (threads) snprintf(out->device, sizeof out->device, "%s %.60s, %d thread%s", m->dev->name, m->dev->isa, threads, threads == 1 ? "" : "s");
+    if (threads) snprintf(out->device, sizeof out->device, "%s %.60s, %d thread%s", m->dev->name, m->dev->isa, threads,
+                          threads == 1 ? "" : "s");
     else snprintf(out->device, sizeof out->device, "%s %.60s", m->dev->name, m->dev->isa);
 }

@@ -1,4 +1,5 @@
-// model.h: a loaded model: its description, its weights on a device, its buffers, and one forward pass over a batch of rows.
+// model.h: a loaded model: its description, its weights on a device, its buffers, and one forward pass over a batch of
+// rows.
 #ifndef LQ_MODEL_H
 #define LQ_MODEL_H
 #include "runtime/lq.h"
@@ -13,7 +14,8 @@ typedef struct lq_bound {
     int input;        // of the layer, that it reads
     lq_weight *stack; // [count] matrices side by side, NULL: one
     int count;
-    void **memory;    // [memories] of the device: vectors, repacked bytes, parts it could not read where they are mapped
+    void **memory;    // [memories] of the device: vectors, repacked bytes, parts it could not read where they are
+                      // mapped
     size_t memories, memory_cap;
 } lq_bound;
 
@@ -42,8 +44,8 @@ struct lq_model {
 
 void *lq_model_alloc(const lq_model *m, size_t bytes, lq_err *err); // on the device, zeroed; NULL: *err says why
 
-// Buffers for batches of up to `rows` rows at cache positions below max_len of up to `slots` sequences, `outs` of which want logits at
-// once. One forward at a time.
+// Buffers for batches of up to `rows` rows at cache positions below max_len of up to `slots` sequences, `outs` of which
+// want logits at once. One forward at a time.
 typedef struct lq_buffers lq_buffers;
 typedef struct lq_buffer_sizes { int rows, outs, max_len, slots, table_stride; } lq_buffer_sizes;
 bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *s, lq_buffers **out, lq_err *err);
@@ -57,7 +59,8 @@ typedef struct lq_batch {
     const int32_t *ids;   // [rows.n]
     lq_rows rows;         // its tables are filled in layer by layer
     const int32_t *tables[LQ_KV_GROUPS]; // of each group, [slots][rows.table_stride]
-    const int32_t *changed;              // [changes] rows of the tables that changed since the last batch of these buffers
+    const int32_t *changed;              // [changes] rows of the tables that changed since the last batch of these
+                                         // buffers
     int changes;
     const int32_t *out;   // [outs] rows whose logits are wanted
     int outs;
@@ -66,7 +69,8 @@ typedef struct lq_batch {
 
 // --- one step ---
 //
-// Everything that one step of an engine asks of a model, as data: other ranks get it as bytes and run it too, a device may replay it.
+// Everything that one step of an engine asks of a model, as data: other ranks get it as bytes and run it too, a device
+// may replay it.
 typedef struct lq_step {
     lq_batch batch;       // outs: any number
     int copies[LQ_KV_GROUPS]; // blocks that are copied first, in order, in all layers of a group
@@ -88,9 +92,11 @@ bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq
 typedef struct lq_seen {
     int layer, input;     // index into lq_desc_inputs
     lq_mat x;
-    const int32_t *order, *start; // of experts: which slots are whose, slot s being row s / top_k of x (down: row s); NULL: for all rows
+    const int32_t *order, *start; // of experts: which slots are whose, slot s being row s / top_k of x (down: row s);
+                                  // NULL: for all rows
     int top_k;
-    const lq_mat *k, *v;  // input of o: K and V of these rows, as they went to the cache; NULL: another layer's are used
+    const lq_mat *k, *v;  // input of o: K and V of these rows, as they went to the cache; NULL: another layer's are
+                          // used
 } lq_seen;
 typedef bool lq_observer(void *arg, const lq_seen *s); // false: the rest of this layer is not needed
 
@@ -108,7 +114,8 @@ typedef struct lq_run {
     bool stopped;         // the observer wants no more of it
 } lq_run;
 // Brings the batch to the device, and the residual of its rows: from their ids, or one that was kept.
-void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch, const lq_mat *residual);
+void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch,
+                      const lq_mat *residual);
 void lq_forward_layer(lq_run *c, int layer);
 // h is the whole residual of all rows from here on: what the last part said is in it.
 lq_mat lq_forward_settle(lq_run *c);

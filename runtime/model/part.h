@@ -1,7 +1,7 @@
 // part.h: the kinds of parts that layers are made of, and what a part works with. Inside of model/ only.
 //
-// A kind is one row of lq_parts[] and one file. To add one: its name in lq_part_kind, its fields in lq_part, its roles (arch.h), a
-// file part_<kind>.c with the functions below, its row in slots.c.
+// A kind is one row of lq_parts[] and one file. To add one: its name in lq_part_kind, its fields in lq_part, its roles
+// (arch.h), a file part_<kind>.c with the functions below, its row in slots.c.
 #ifndef LQ_PART_H
 #define LQ_PART_H
 #include "runtime/model/model.h"
@@ -58,14 +58,16 @@ void *lq_take_raw(lq_run *c, size_t bytes);
 // The one place where linear layers are applied. y[i] = x w[i]^T + bias, for matrices that read the same input.
 // False: the observer wants no more of this layer.
 bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count);
-// The same for stacks: row s of y is what its expert (route's order and start) makes of row s / top_k of x; by_slot: of row s.
+// The same for stacks: row s of y is what its expert (route's order and start) makes of row s / top_k of x; by_slot: of
+// row s.
 typedef struct lq_routed { const int32_t *order, *start; int top_k; bool by_slot; } lq_routed;
 bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *const *w, const lq_mat *y, int count);
 
 typedef struct lq_part_row {
     const char *name;
     void (*slots)(lq_slots *out, const lq_part *p);                                  // its weights and inputs
-    size_t (*room)(const lq_model *m, const lq_part *p, int rows);                   // bytes of lq_take for so many rows
+    // bytes of lq_take for so many rows
+    size_t (*room)(const lq_model *m, const lq_part *p, int rows);
     void (*run)(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y); // y = what it adds to the residual
 } lq_part_row;
 extern const lq_part_row lq_parts[LQ_PART_KINDS];

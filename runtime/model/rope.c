@@ -1,5 +1,5 @@
-// rope.c: rotary positions: what a config says of them, and the frequencies that follow, in f32 as transformers computes them.
-// Refuses scalings it does not know and scalings that lack a number they need.
+// rope.c: rotary positions: what a config says of them, and the frequencies that follow, in f32 as transformers
+// computes them. Refuses scalings it does not know and scalings that lack a number they need.
 #include "runtime/model/arch.h"
 #include <math.h>
 #include <string.h>
@@ -24,15 +24,20 @@ static bool factors_read(const cJSON *scaling, const char *key, int n, float *ou
 }
 
 static bool needs(const cJSON *s, const char *key, lq_err *err) {
-    return cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(s, key)) || lq_fail(err, LQ_E_FORMAT, "config.json: rope_scaling.%s is missing", key);
+    return cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(s, key)) ||
+        lq_fail(err, LQ_E_FORMAT, "config.json: rope_scaling.%s is missing", key);
 }
+
 // yarn: the factor of cos and sin by the two keys that some models give instead of attention_factor.
 static bool yarn_mscale(const cJSON *s, lq_rope *r, lq_err *err) {
     double one = 0, all = 0;
-    if (!lq_json_num(s, "mscale", &one, "config.json: rope_scaling", err) || !lq_json_num(s, "mscale_all_dim", &all, "config.json: rope_scaling", err)) return false;
-    if (one > 0 && all > 0 && !(r->attn_factor > 0) && r->factor > 1) r->attn_factor = (0.1 * one * log(r->factor) + 1) / (0.1 * all * log(r->factor) + 1);
+    if (!lq_json_num(s, "mscale", &one, "config.json: rope_scaling", err) ||
+        !lq_json_num(s, "mscale_all_dim", &all, "config.json: rope_scaling", err)) return false;
+    if (one > 0 && all > 0 && !(r->attn_factor > 0) && r->factor > 1)
+        r->attn_factor = (0.1 * one * log(r->factor) + 1) / (0.1 * all * log(r->factor) + 1);
     return true;
 }
+
 static bool scaling_read(const cJSON *s, bool named, int original_ctx, lq_rope *r, lq_err *err) {
     static const char *const what = "config.json: rope_scaling";
     const char *type = lq_json_str(s, "rope_type");
@@ -41,26 +46,34 @@ static bool scaling_read(const cJSON *s, bool named, int original_ctx, lq_rope *
     if (!type) return lq_fail(err, LQ_E_FORMAT, "%s names no rope_type", what);
     size_t i = 0;
     while (i < sizeof kinds / sizeof *kinds && strcmp(kinds[i].name, type)) i++;
-    if (i == sizeof kinds / sizeof *kinds) return lq_fail(err, LQ_E_UNSUPPORTED, "%s: unknown rope_type \"%s\"", what, type);
+    if (i == sizeof kinds / sizeof *kinds)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: unknown rope_type \"%s\"", what, type);
     r->kind = kinds[i].kind;
     int64_t original = original_ctx;
     if (r->kind != LQ_ROPE_DEFAULT && r->kind != LQ_ROPE_LONG && !needs(s, "factor", err)) return false;
     if (r->kind == LQ_ROPE_LLAMA3 && !needs(s, "original_max_position_embeddings", err)) return false;
-    if (!lq_json_num(s, "factor", &r->factor, what, err) || !lq_json_num(s, "low_freq_factor", &r->low_factor, what, err) ||
-        !lq_json_num(s, "high_freq_factor", &r->high_factor, what, err) || !lq_json_num(s, "beta_fast", &r->beta_fast, what, err) ||
-        !lq_json_num(s, "beta_slow", &r->beta_slow, what, err) || !lq_json_num(s, "attention_factor", &r->attn_factor, what, err) ||
+    if (!lq_json_num(s, "factor", &r->factor, what, err) ||
+        !lq_json_num(s, "low_freq_factor", &r->low_factor, what, err) ||
+        !lq_json_num(s, "high_freq_factor", &r->high_factor, what, err) ||
+        !lq_json_num(s, "beta_fast", &r->beta_fast, what, err) ||
+        !lq_json_num(s, "beta_slow", &r->beta_slow, what, err) ||
+        !lq_json_num(s, "attention_factor", &r->attn_factor, what, err) ||
         !lq_json_bool(s, "truncate", &r->truncate, what, err) ||
         !lq_json_int(s, "original_max_position_embeddings", 1, 1 << 30, &original, what, err))
         return false;
     r->original_ctx = (int)original;
-    if (!(r->factor > 0) || !isfinite(r->factor)) return lq_fail(err, LQ_E_FORMAT, "%s: factor %g, expected a positive number", what, r->factor);
+    if (!(r->factor > 0) || !isfinite(r->factor))
+        return lq_fail(err, LQ_E_FORMAT, "%s: factor %g, expected a positive number", what, r->factor);
     if (r->kind == LQ_ROPE_LLAMA3 && !(r->low_factor > 0 && r->high_factor > r->low_factor))
-        return lq_fail(err, LQ_E_FORMAT, "%s: low_freq_factor %g and high_freq_factor %g, expected 0 < low < high", what, r->low_factor, r->high_factor);
+        return lq_fail(err, LQ_E_FORMAT, "%s: low_freq_factor %g and high_freq_factor %g, expected 0 < low < high",
+                       what, r->low_factor, r->high_factor);
     if (r->kind == LQ_ROPE_YARN && !(r->beta_fast > r->beta_slow && r->beta_slow > 0))
-        return lq_fail(err, LQ_E_FORMAT, "%s: beta_fast %g and beta_slow %g, expected 0 < slow < fast", what, r->beta_fast, r->beta_slow);
+        return lq_fail(err, LQ_E_FORMAT, "%s: beta_fast %g and beta_slow %g, expected 0 < slow < fast", what,
+                       r->beta_fast, r->beta_slow);
     if (r->kind == LQ_ROPE_YARN && !yarn_mscale(s, r, err)) return false;
     if (r->kind == LQ_ROPE_LONG)
-        return factors_read(s, "short_factor", r->dim / 2, r->short_factor, err) && factors_read(s, "long_factor", r->dim / 2, r->long_factor, err);
+        return factors_read(s, "short_factor", r->dim / 2, r->short_factor, err) &&
+            factors_read(s, "long_factor", r->dim / 2, r->long_factor, err);
     return true;
 }
 
@@ -70,7 +83,8 @@ static bool object_check(const cJSON *config, const char *key, lq_err *err) {
     if (!o || cJSON_IsNull(o)) return true;
     if (!cJSON_IsObject(o)) return lq_fail(err, LQ_E_FORMAT, "config.json: %s is not an object", key);
     cJSON_ArrayForEach(v, o)
-        if (cJSON_IsObject(v)) return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: %s has \"%s\" for some layers alone", key, v->string);
+        if (cJSON_IsObject(v))
+            return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: %s has \"%s\" for some layers alone", key, v->string);
     return true;
 }
 
@@ -78,28 +92,38 @@ bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq
     static const char *const what = "config.json";
     const cJSON *params = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters"); // transformers 5
     const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");   // transformers 4
-    *r = (lq_rope){.kind = LQ_ROPE_DEFAULT, .theta = r->theta > 0 ? r->theta : 10000, .factor = 1, .beta_fast = 32, .beta_slow = 1, .truncate = true, .original_ctx = ctx};
+    *r = (lq_rope){.kind = LQ_ROPE_DEFAULT, .theta = r->theta > 0 ? r->theta : 10000, .factor = 1, .beta_fast = 32,
+                   .beta_slow = 1, .truncate = true, .original_ctx = ctx};
     if (!object_check(config, "rope_parameters", err) || !object_check(config, "rope_scaling", err)) return false;
     int64_t original = ctx; // Phi-3 has it beside rope_scaling, not inside
     if (!lq_json_int(config, "original_max_position_embeddings", 1, LQ_CTX_MAX, &original, what, err)) return false;
-    if (!lq_json_num(config, "rope_theta", &r->theta, what, err) || !lq_json_num(config, "partial_rotary_factor", &partial, what, err) ||
-        !lq_json_num(config, "rotary_emb_base", &r->theta, what, err) || !lq_json_num(config, "rotary_pct", &partial, what, err)) // GPT-NeoX
+    if (!lq_json_num(config, "rope_theta", &r->theta, what, err) ||
+        !lq_json_num(config, "partial_rotary_factor", &partial, what, err) ||
+        // GPT-NeoX
+        !lq_json_num(config, "rotary_emb_base", &r->theta, what, err) ||
+        !lq_json_num(config, "rotary_pct", &partial, what, err))
         return false;
     if (cJSON_IsObject(params)) {
-        if (!lq_json_num(params, "rope_theta", &r->theta, what, err) || !lq_json_num(params, "partial_rotary_factor", &partial, what, err)) return false;
+        if (!lq_json_num(params, "rope_theta", &r->theta, what, err) ||
+            !lq_json_num(params, "partial_rotary_factor", &partial, what, err)) return false;
         scaling = params;
     }
-    if (!(r->theta > 1) || !isfinite(r->theta)) return lq_fail(err, LQ_E_FORMAT, "%s: rope_theta %g, expected more than 1", what, r->theta);
-    if (!(partial > 0 && partial <= 1)) return lq_fail(err, LQ_E_FORMAT, "%s: partial_rotary_factor %g, expected 0 to 1", what, partial);
+    if (!(r->theta > 1) || !isfinite(r->theta))
+        return lq_fail(err, LQ_E_FORMAT, "%s: rope_theta %g, expected more than 1", what, r->theta);
+    if (!(partial > 0 && partial <= 1))
+        return lq_fail(err, LQ_E_FORMAT, "%s: partial_rotary_factor %g, expected 0 to 1", what, partial);
     r->dim = (int)(head_dim * partial);
     if (r->dim < 2 || r->dim % 2 || r->dim > LQ_ROPE_DIM)
-        return lq_fail(err, LQ_E_FORMAT, "%s: rotary dimension %d, expected an even number up to %d", what, r->dim, LQ_ROPE_DIM);
+        return lq_fail(err, LQ_E_FORMAT, "%s: rotary dimension %d, expected an even number up to %d", what, r->dim,
+                       LQ_ROPE_DIM);
     r->original_ctx = (int)original;
     if (cJSON_IsObject(scaling) && !scaling_read(scaling, scaling != params, (int)original, r, err)) return false;
-    if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, "original_max_position_embeddings"))) r->original_ctx = (int)original;
+    if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, "original_max_position_embeddings")))
+        r->original_ctx = (int)original;
     if (r->kind == LQ_ROPE_LONG && !(r->attn_factor > 0)) {
         const bool given = cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(scaling, "factor"));
-        const double ratio = given ? r->factor : (double)ctx / r->original_ctx; // of what the model was made for, not opened with
+        // of what the model was made for, not opened with
+        const double ratio = given ? r->factor : (double)ctx / r->original_ctx;
         r->attn_factor = ratio <= 1 ? 1 : sqrt(1 + log(ratio) / log(r->original_ctx));
     }
     return true;
@@ -109,6 +133,7 @@ bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq
 static double yarn_border(const lq_rope *r, double turns) {
     return r->dim * log(r->original_ctx / (turns * TAU)) / (2 * log(r->theta));
 }
+
 static void yarn(const lq_rope *r, float *f, float *mscale) {
     double low = yarn_border(r, r->beta_fast), high = yarn_border(r, r->beta_slow);
     if (r->truncate) low = floor(low), high = ceil(high);
@@ -120,13 +145,15 @@ static void yarn(const lq_rope *r, float *f, float *mscale) {
     }
     *mscale = r->factor <= 1 ? 1 : (float)(0.1 * log(r->factor) + 1);
 }
+
 static void llama3(const lq_rope *r, float *f) {
     double low = r->original_ctx / r->low_factor, high = r->original_ctx / r->high_factor;
     for (int i = 0; i < r->dim / 2; i++) {
         float wave = (float)TAU / f[i], scaled = f[i] / (float)r->factor;
         if (wave > (float)low) f[i] = scaled;
         else if (wave >= (float)high) {
-            float smooth = ((float)r->original_ctx / wave - (float)r->low_factor) / (float)(r->high_factor - r->low_factor);
+            float smooth = ((float)r->original_ctx / wave - (float)r->low_factor) /
+                (float)(r->high_factor - r->low_factor);
             f[i] = (1 - smooth) * f[i] / (float)r->factor + smooth * f[i];
         }
     }

@@ -1,5 +1,5 @@
-// slots.c: the list of weights that a description needs: names, shapes, where other people's files have them, what they read; and all
-// names that belong to a model, sorted once. Owns the lists it returns.
+// slots.c: the list of weights that a description needs: names, shapes, where other people's files have them, what they
+// read; and all names that belong to a model, sorted once. Owns the lists it returns.
 #include "runtime/model/part.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +23,7 @@ static bool name_of(const lq_slots *s, lq_role role, bool stack, const char *suf
     if (expert) memmove(expert, expert + 3, strlen(expert + 3) + 1);
     return true;
 }
+
 static void put(lq_slots *s, lq_slot slot, const lq_rows_of *from) {
     if (s->n == s->cap) {
         const int cap = s->cap ? 2 * s->cap : 32;
@@ -42,6 +43,7 @@ static void put(lq_slots *s, lq_slot slot, const lq_rows_of *from) {
         !name_of(s, from ? from->whole : o->role, false, suffix, o->from.name, sizeof o->from.name))
         s->failed = true;
 }
+
 static void put_norm(lq_slots *s, lq_role role, int64_t n) {
     put(s, (lq_slot){.role = role, .input = -1, .n = n}, NULL);
     if (s->d->norm_bias) put(s, (lq_slot){.role = role, .input = -1, .n = n, .bias = true}, NULL);
@@ -52,6 +54,7 @@ int lq_slots_input(lq_slots *s, lq_before before, lq_role by, int64_t k) {
     else s->input[s->inputs++] = (lq_input){.before = before, .by = by, .k = k};
     return s->inputs - 1;
 }
+
 static void put_matrix(lq_slots *s, lq_slot slot, bool bias, const lq_rows_of *from) {
     put(s, slot, from);
     slot.k = 0;
@@ -59,12 +62,15 @@ static void put_matrix(lq_slots *s, lq_slot slot, bool bias, const lq_rows_of *f
     slot.input = -1;
     if (bias) put(s, slot, from);
 }
+
 void lq_slots_matrix(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, bool bias) {
     put_matrix(s, (lq_slot){.role = role, .input = input, .n = n, .k = k}, bias, NULL);
 }
+
 void lq_slots_rows(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, bool bias, lq_rows_of from) {
     put_matrix(s, (lq_slot){.role = role, .input = input, .n = n, .k = k}, bias, &from);
 }
+
 void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, int64_t k) {
     put_matrix(s, (lq_slot){.role = role, .input = input, .count = count, .n = n, .k = k}, false, NULL);
 }
@@ -76,6 +82,7 @@ static void list_model(lq_slots *s) {
     put_norm(s, LQ_R_NORM_OUT, d->dim);
     if (!d->tied) lq_slots_matrix(s, LQ_R_HEAD, x, d->vocab, d->dim, false);
 }
+
 static void list_layer(lq_slots *s, const lq_layer *l) {
     for (int i = 0; i < l->parts; i++) {
         const lq_part *p = &l->part[i];
@@ -88,6 +95,7 @@ static void list_layer(lq_slots *s, const lq_layer *l) {
         if (p->place & LQ_POST) put_norm(s, LQ_R_NORM_POST_0 + (lq_role)i, s->d->dim);
     }
 }
+
 static bool list(const lq_desc *d, int layer, lq_slots *s) {
     *s = (lq_slots){.d = d, .layer = layer};
     if (layer < 0) list_model(s);
@@ -97,12 +105,14 @@ static bool list(const lq_desc *d, int layer, lq_slots *s) {
     s->slot = NULL;
     return false;
 }
+
 lq_slot *lq_desc_slots(const lq_desc *d, int layer, int *count) {
     lq_slots s;
     list(d, layer, &s);
     *count = s.n;
     return s.slot;
 }
+
 int lq_desc_inputs(const lq_desc *d, int layer, lq_input *out) {
     lq_slots s;
     if (!list(d, layer, &s)) return 0;
@@ -110,13 +120,15 @@ int lq_desc_inputs(const lq_desc *d, int layer, lq_input *out) {
     free(s.slot);
     return s.inputs;
 }
+
 bool lq_slot_pick(const lq_slot *s, int at, lq_pick *out) {
     const char *mark = strstr(s->from.name, "%d");
     *out = s->from;
     if (!s->count) return true;
     if (!mark) out->stack = s->count, out->at = at;
     else {
-        const int n = snprintf(out->name, sizeof out->name, "%.*s%d%s", (int)(mark - s->from.name), s->from.name, at, mark + 2);
+        const int n = snprintf(out->name, sizeof out->name, "%.*s%d%s", (int)(mark - s->from.name), s->from.name, at,
+                               mark + 2);
         return n > 0 && (size_t)n < sizeof out->name;
     }
     return true;
@@ -153,6 +165,7 @@ static bool name_add(list_of *n, const char *name, size_t len) {
     n->bytes += len + 1;
     return true;
 }
+
 static int by_text(const void *x, const void *y) { return strcmp(*(const char *const *)x, *(const char *const *)y); }
 static bool list_sort(list_of *n) {
     n->name = malloc((n->count + 1) * sizeof *n->name);
@@ -161,7 +174,11 @@ static bool list_sort(list_of *n) {
     qsort(n->name, n->count, sizeof *n->name, by_text);
     return true;
 }
-static bool listed(const list_of *n, const char *name) { return bsearch(&name, n->name, n->count, sizeof *n->name, by_text); }
+
+static bool listed(const list_of *n, const char *name) {
+    return bsearch(&name, n->name, n->count, sizeof *n->name, by_text);
+}
+
 static void list_free(list_of *n) {
     free(n->text);
     free(n->at);
@@ -171,9 +188,11 @@ static void list_free(list_of *n) {
 static bool slot_add(list_of *n, const lq_slot *s) {
     lq_pick pick;
     bool done = name_add(n, s->name, strlen(s->name));
-    for (int i = 0; done && i < (s->count ? s->count : 1); i++) done = lq_slot_pick(s, i, &pick) && name_add(n, pick.name, strlen(pick.name));
+    for (int i = 0; done && i < (s->count ? s->count : 1); i++)
+        done = lq_slot_pick(s, i, &pick) && name_add(n, pick.name, strlen(pick.name));
     return done;
 }
+
 static bool slots_add(list_of *n, const lq_desc *d) {
     bool done = true;
     for (int l = -1; done && l < d->layers; l++) {
@@ -185,6 +204,7 @@ static bool slots_add(list_of *n, const lq_desc *d) {
     }
     return done;
 }
+
 // The names in metadata lq.kept.
 static bool kept_add(list_of *n, const char *text, lq_err *err) {
     const lq_json_limits limits = {100 * 1000 * 1000, 1};
@@ -216,6 +236,7 @@ bool lq_names_open(const lq_desc *d, const lq_ckpt *c, lq_names **out, lq_err *e
     *out = n;
     return true;
 }
+
 void lq_names_close(lq_names *n) {
     if (!n) return;
     list_free(&n->known);
@@ -235,6 +256,7 @@ static bool matches(const char *pattern, const char *text) {
     while (*pattern == '*') pattern++;
     return !*pattern;
 }
+
 // What exporters write beside the weights, of every architecture.
 static bool harmless(const lq_desc *d, const char *name) {
     if (matches("*rotary_emb.inv_freq", name)) return true;
@@ -242,8 +264,10 @@ static bool harmless(const lq_desc *d, const char *name) {
         if (matches(*p, name)) return true;
     const char *head = d->names[LQ_R_HEAD];
     const size_t n = head ? strlen(head) : 0;
-    return d->tied && head && !strncmp(name, head, n) && name[n] == '.'; // a head that is the embedding is written twice by some
+    return d->tied && head && !strncmp(name, head, n) && name[n] == '.'; // a head that is the embedding is written
+                                                                         // twice by some
 }
+
 lq_known lq_names_find(const lq_names *n, const char *tensor) {
     char weight[LQ_NAME];
     const char *dot = strrchr(tensor, '.');

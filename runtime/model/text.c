@@ -21,14 +21,16 @@ bool lq_tokenize(const lq_model *m, const char *text, size_t n, int flags, int32
     return *ids || lq_fail(err, LQ_E_MEMORY, "no memory for tokens");
 }
 
-bool lq_detokenize(const lq_model *m, const int32_t *ids, size_t count, bool special, char **text, size_t *n, lq_err *err) {
+bool lq_detokenize(const lq_model *m, const int32_t *ids, size_t count, bool special, char **text, size_t *n,
+                   lq_err *err) {
     const size_t step = LQ_DETOK_ROOM(lq_tokenizer_longest(m->tok));
     lq_detok d = {.special = special};
     size_t room, len = 0;
     *text = NULL;
     *n = 0;
     for (size_t i = 0; i < count; i++)
-        if (ids[i] < 0 || ids[i] >= m->desc.vocab) return lq_fail(err, LQ_E_USAGE, "token %zu is %d, the vocabulary has %d", i, ids[i], m->desc.vocab);
+        if (ids[i] < 0 || ids[i] >= m->desc.vocab)
+            return lq_fail(err, LQ_E_USAGE, "token %zu is %d, the vocabulary has %d", i, ids[i], m->desc.vocab);
     room = step + 1;
     for (size_t i = 0; i < count; i++) room += LQ_DETOK_ROOM(lq_tokenizer_bytes(m->tok, ids[i]).n);
     char *p = malloc(room);

@@ -1,18 +1,20 @@
-// http.c: the server: a socket, libmicrohttpd's threads, the engine's thread and a watcher (the caller of lq_serve). Owns connections
-// and the requests on them; what is said over them is openai.c's. Refuses bodies past a limit, strangers without the key, and
-// everything new while it drains.
+// http.c: the server: a socket, libmicrohttpd's threads, the engine's thread and a watcher (the caller of lq_serve).
+// Owns connections and the requests on them; what is said over them is openai.c's. Refuses bodies past a limit,
+// strangers without the key, and everything new while it drains.
 //
-// A completion's connection is suspended while there is nothing to send. The engine's thread appends to the request's answer and
-// resumes it; the watcher polls the sockets of open completions, because libmicrohttpd does not look at a suspended one. A client
-// that is gone is cancelled at once; one that does not read is cancelled when its unread bytes pass STREAM_CAP. A client that only
-// closed its own half may still be reading: a stream is sent a comment line, which a closed socket answers with a reset and a half
-// open one ignores; a plain answer can't ask and counts the client as gone.
+// A completion's connection is suspended while there is nothing to send. The engine's thread appends to the request's
+// answer and resumes it; the watcher polls the sockets of open completions, because libmicrohttpd does not look at a
+// suspended one. A client that is gone is cancelled at once; one that does not read is cancelled when its unread bytes
+// pass STREAM_CAP. A client that only closed its own half may still be reading: a stream is sent a comment line, which
+// a closed socket answers with a reset and a half open one ignores; a plain answer can't ask and counts the client as
+// gone.
 //
-// libmicrohttpd polls: with epoll it never sees an end that comes together with the data before it, and does not clean up a stream
-// that was ended behind an older idle connection, until the time limit takes that one.
+// libmicrohttpd polls: with epoll it never sees an end that comes together with the data before it, and does not clean
+// up a stream that was ended behind an older idle connection, until the time limit takes that one.
 //
-// Locks: server.lock (the list), then request.lock (the answer), then the engine's or libmicrohttpd's own. on_event holds none of
-// the engine's. A request lives until its connection and every one of its engine requests have let go of it.
+// Locks: server.lock (the list), then request.lock (the answer), then the engine's or libmicrohttpd's own. on_event
+// holds none of the engine's. A request lives until its connection and every one of its engine requests have let go of
+// it.
 #include "runtime/serve/server.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -237,7 +239,9 @@ static void *engine_run(void *arg) {
 
 // --- replies ---
 
-static void header(struct MHD_Response *m, const char *name, const char *value) { MHD_add_response_header(m, name, value); }
+static void header(struct MHD_Response *m, const char *name, const char *value) {
+    MHD_add_response_header(m, name, value);
+}
 
 static enum MHD_Result reply_send(request *r, struct MHD_Response *m, int status, const char *type) {
     if (!m) return MHD_NO;
@@ -255,9 +259,11 @@ static enum MHD_Result reply_send(request *r, struct MHD_Response *m, int status
 
 // The text is the request's own and lives as long as the connection needs it.
 static enum MHD_Result reply_text(request *r, lq_text *t, int status, const char *type) {
-    static char failed[] = "{\"error\":{\"message\":\"no memory for the answer\",\"type\":\"server_error\",\"param\":null,\"code\":null}}";
+    static char failed[] =
+        "{\"error\":{\"message\":\"no memory for the answer\",\"type\":\"server_error\",\"param\":null,\"code\":null}}";
     const bool ok = !t->failed;
-    struct MHD_Response *m = MHD_create_response_from_buffer(ok ? t->n : sizeof failed - 1, ok ? t->p : failed, MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *m = MHD_create_response_from_buffer(ok ? t->n : sizeof failed - 1, ok ? t->p : failed,
+                                                             MHD_RESPMEM_PERSISTENT);
     return reply_send(r, m, ok ? status : 500, ok ? type : "application/json");
 }
 
@@ -325,7 +331,8 @@ static bool parts_submit(request *r, const lq_completion *c) {
     bool submitted = true;
     lq_err err;
     atomic_fetch_add(&r->refs, count);
-    atomic_fetch_add(&r->s->live, count); // before the look at `draining`: the watcher sets that first and then waits for these
+    atomic_fetch_add(&r->s->live, count); // before the look at `draining`: the watcher sets that first and then waits
+                                          // for these
     if (atomic_load(&r->s->draining)) submitted = refuse_draining(r);
     while (submitted && done < count) {
         part *p = &r->parts[done];
@@ -392,13 +399,15 @@ static outcome tokenize_run(request *r, const char *rest) {
 
 static outcome detokenize_run(request *r, const char *rest) {
     (void)rest;
-    return lq_openai_detokenize(&r->s->api, r->body.n ? r->body.p : "", r->body.n, &r->out, &r->no) ? ANSWERED : REFUSED;
+    return lq_openai_detokenize(&r->s->api, r->body.n ? r->body.p : "", r->body.n, &r->out, &r->no) ? ANSWERED
+        : REFUSED;
 }
 
 static outcome models_run(request *r, const char *rest) {
     const lq_api *api = &r->s->api;
     if (*rest && strcmp(rest, api->name)) {
-        lq_refuse(&r->no, 404, "model", "model_not_found", "there is no model of this name here, only %.200s", api->name);
+        lq_refuse(&r->no, 404, "model", "model_not_found", "there is no model of this name here, only %.200s",
+                  api->name);
         return REFUSED;
     }
     lq_openai_model(api, !*rest, r->s->started, &r->out);
@@ -421,7 +430,8 @@ static outcome ready_run(request *r, const char *rest) {
     return REFUSED;
 }
 
-static void metric(lq_text *out, const server *s, const char *name, const char *type, const char *help, const char *label, double value) {
+static void metric(lq_text *out, const server *s, const char *name, const char *type, const char *help,
+                   const char *label, double value) {
     if (help) lq_text_fmt(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
     lq_text_fmt(out, "%s{model_name=", name);
     lq_text_json(out, s->api.name, strlen(s->api.name)); // a label's escapes are JSON's, for the characters a name has
@@ -429,7 +439,8 @@ static void metric(lq_text *out, const server *s, const char *name, const char *
 }
 
 static outcome metrics_run(request *r, const char *rest) {
-    static const struct { const char *name; lq_finish finish; } reasons[] = {{"stop", LQ_STOP}, {"length", LQ_LENGTH}, {"abort", LQ_ABORTED}};
+    static const struct { const char *name; lq_finish finish; } reasons[] = {{"stop", LQ_STOP}, {"length", LQ_LENGTH},
+                                                                             {"abort", LQ_ABORTED}};
     server *s = r->s;
     lq_text *out = &r->out;
     lq_engine_stats e;
@@ -443,19 +454,23 @@ static outcome metrics_run(request *r, const char *rest) {
     metric(out, s, "vllm:gpu_cache_usage_perc", "gauge", "The same by its older name.", "", used);
     metric(out, s, "vllm:prompt_tokens_total", "counter", "Prompt tokens processed.", "", (double)e.prompt_tokens);
     metric(out, s, "vllm:generation_tokens_total", "counter", "Tokens sampled.", "", (double)e.sampled_tokens);
-    metric(out, s, "vllm:num_preemptions_total", "counter", "Sequences put back for want of KV blocks.", "", (double)e.preempted);
+    metric(out, s, "vllm:num_preemptions_total", "counter", "Sequences put back for want of KV blocks.", "",
+           (double)e.preempted);
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
         snprintf(label, sizeof label, ",finished_reason=\"%s\"", reasons[i].name);
-        metric(out, s, "vllm:request_success_total", "counter", i ? NULL : "Choices ended, by reason.", label, (double)atomic_load(&s->ended[reasons[i].finish]));
+        metric(out, s, "vllm:request_success_total", "counter", i ? NULL : "Choices ended, by reason.", label,
+               (double)atomic_load(&s->ended[reasons[i].finish]));
     }
-    metric(out, s, "lq:request_failure_total", "counter", "Choices that failed in the engine.", "", (double)atomic_load(&s->ended[LQ_FAILED]));
+    metric(out, s, "lq:request_failure_total", "counter", "Choices that failed in the engine.", "",
+           (double)atomic_load(&s->ended[LQ_FAILED]));
     metric(out, s, "lq:kv_blocks", "gauge", "KV blocks there are.", "", e.kv_blocks);
     metric(out, s, "lq:kv_blocks_free", "gauge", "KV blocks that are free.", "", e.kv_free);
     metric(out, s, "lq:steps_total", "counter", "Steps of the engine.", "", (double)e.steps);
     metric(out, s, "lq:step_seconds_total", "counter", "Time in them.", "", e.step_seconds);
     for (int i = 2; i < 6; i++) {
         snprintf(label, sizeof label, ",code=\"%dxx\"", i);
-        metric(out, s, "lq:http_replies_total", "counter", i == 2 ? "HTTP replies begun, by status." : NULL, label, (double)atomic_load(&s->replies[i]));
+        metric(out, s, "lq:http_replies_total", "counter", i == 2 ? "HTTP replies begun, by status." : NULL, label,
+               (double)atomic_load(&s->replies[i]));
     }
     return ANSWERED;
 }
@@ -483,7 +498,8 @@ static bool key_equal(const char *given, const char *key) {
 }
 
 static bool key_check(request *r) {
-    const char *key = r->s->o->key, *given = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    const char *key = r->s->o->key, *given = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND,
+                                                                         MHD_HTTP_HEADER_AUTHORIZATION);
     if (!key || (r->route && r->route->free)) return true;
     if (given && !strncasecmp(given, "Bearer ", 7) && key_equal(given + 7, key)) return true;
     return lq_refuse(&r->no, 401, NULL, "invalid_api_key", "this server wants its key as a bearer token");
@@ -496,7 +512,8 @@ static bool body_check(request *r) {
     const size_t n = sizeof json_type - 1;
     if (!type || strncasecmp(type, json_type, n) || (type[n] && type[n] != ';' && type[n] != ' '))
         return lq_refuse(&r->no, 415, NULL, NULL, "the body must be JSON: Content-Type: application/json");
-    if (coding && strcasecmp(coding, "identity")) return lq_refuse(&r->no, 415, NULL, NULL, "the body must not be compressed");
+    if (coding && strcasecmp(coding, "identity"))
+        return lq_refuse(&r->no, 415, NULL, NULL, "the body must not be compressed");
     return true;
 }
 
@@ -510,7 +527,8 @@ static bool route_find(request *r, const char *url, const char *method) {
         r->route = t;
         r->allow = t->post ? "POST" : "GET, HEAD";
         if (!(r->rest = strdup(url + n))) return lq_refuse(&r->no, 500, NULL, NULL, "no memory for a request");
-        return (t->post ? post : get) || lq_refuse(&r->no, 405, NULL, "method_not_allowed", "%s answers %s", t->path, r->allow);
+        return (t->post ? post : get) || lq_refuse(&r->no, 405, NULL, "method_not_allowed", "%s answers %s", t->path,
+                                                   r->allow);
     }
     return lq_refuse(&r->no, 404, NULL, "not_found", "there is nothing at this path");
 }
@@ -530,10 +548,12 @@ static request *request_new(server *s, struct MHD_Connection *conn, const char *
     return r;
 }
 
-static bool refuse_large(request *r) { return lq_refuse(&r->no, 413, NULL, NULL, "the body is larger than %zu bytes", r->s->max_body); }
+static bool refuse_large(request *r) {
+    return lq_refuse(&r->no, 413, NULL, NULL, "the body is larger than %zu bytes", r->s->max_body);
+}
 
-// The headers are in. A body that will not be read is waited out, so that the client sees the answer: unless it is huge, or the
-// client waits for leave to send it.
+// The headers are in. A body that will not be read is waited out, so that the client sees the answer: unless it is
+// huge, or the client waits for leave to send it.
 static enum MHD_Result request_head(request *r) {
     const char *length = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
     const char *expect = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
@@ -544,7 +564,9 @@ static enum MHD_Result request_head(request *r) {
     return reply_refusal(r, &r->no);
 }
 
-static void request_limit(request *r, unsigned seconds) { MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT, seconds); }
+static void request_limit(request *r, unsigned seconds) {
+    MHD_set_connection_option(r->conn, MHD_CONNECTION_OPTION_TIMEOUT, seconds);
+}
 
 static void request_body(request *r, const char *data, size_t n) {
     server *s = r->s;
@@ -570,7 +592,8 @@ static enum MHD_Result request_run(request *r) {
     return r->answer.stream ? reply_stream(r) : completion_wait(r);
 }
 
-static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const char *url, const char *method, const char *version, const char *data,
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const char *url, const char *method,
+                                  const char *version, const char *data,
                                   size_t *n, void **state) {
     request *r = *state;
     (void)version;
@@ -596,7 +619,8 @@ static void request_log(const request *r, bool whole) {
     const double t = now();
     if (!r->s->o->log || (r->status == 200 && !r->route->post)) return; // looks at the server are no news
     if (r->part_count)
-        snprintf(tokens, sizeof tokens, " %" PRId64 "+%" PRId64 " tokens%s, first after %.0f ms", a->prompt_tokens, a->sampled_tokens, a->stream ? " streamed" : "",
+        snprintf(tokens, sizeof tokens, " %" PRId64 "+%" PRId64 " tokens%s, first after %.0f ms", a->prompt_tokens,
+                 a->sampled_tokens, a->stream ? " streamed" : "",
                  r->first > 0 ? (r->first - r->begun) * 1e3 : 0);
     // The route, not the path: that is the client's text.
     snprintf(line, sizeof line, "%s %s %d%s, %.1f ms%s", r->method, r->route ? r->route->path : "-", r->status, tokens,
@@ -674,7 +698,8 @@ static void watch(server *s) {
             uint64_t count;
             const uint64_t number = ev[i].data.u64;
             if (number != (uint64_t)WAKE && number != (uint64_t)STOP) watch_socket(s, number, ev[i].events);
-            else if (read(number == (uint64_t)WAKE ? s->wake : atomic_load(&stop_fd), &count, sizeof count) < 0) continue; // emptied by another
+            else if (read(number == (uint64_t)WAKE ? s->wake : atomic_load(&stop_fd), &count, sizeof count) < 0)
+                continue; // emptied by another
         }
         cancel_unwanted(s, false);
         if (atomic_load(&stops) && deadline == 0) {
@@ -682,7 +707,8 @@ static void watch(server *s) {
             deadline = now() + (s->o->drain_seconds ? s->o->drain_seconds : 30);
             say(s, "shutting down: no new requests");
         }
-        if (deadline > 0 && (atomic_load(&stops) > 1 || now() > deadline || !(any_open(s) || atomic_load(&s->live)))) return;
+        if (deadline > 0 && (atomic_load(&stops) > 1 || now() > deadline || !(any_open(s) || atomic_load(&s->live))))
+            return;
     }
 }
 
@@ -692,15 +718,18 @@ static bool listen_on(server *s, char *host, size_t host_size, int *port, lq_err
     const char *want = s->o->host ? s->o->host : "127.0.0.1";
     const int number = s->o->port < 0 ? 0 : s->o->port ? s->o->port : 8080, on = 1;
     char service[16];
-    if (s->o->port < -1 || s->o->port > 65535) return lq_fail(err, LQ_E_USAGE, "port %d: expected 1 to 65535", s->o->port);
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list = NULL;
+    if (s->o->port < -1 || s->o->port > 65535)
+        return lq_fail(err, LQ_E_USAGE, "port %d: expected 1 to 65535", s->o->port);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list = NULL;
     snprintf(service, sizeof service, "%d", number);
     const int failed = getaddrinfo(want, service, &hints, &list);
     if (failed) return lq_fail(err, LQ_E_IO, "%s: %s", want, gai_strerror(failed));
     int why = EADDRNOTAVAIL;
     for (const struct addrinfo *a = list; a && s->socket < 0; a = a->ai_next) {
         s->socket = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (s->socket >= 0 && setsockopt(s->socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 && bind(s->socket, a->ai_addr, a->ai_addrlen) == 0 &&
+        if (s->socket >= 0 && setsockopt(s->socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+            bind(s->socket, a->ai_addr, a->ai_addrlen) == 0 &&
             listen(s->socket, 1024) == 0)
             break;
         why = errno;
@@ -712,7 +741,8 @@ static bool listen_on(server *s, char *host, size_t host_size, int *port, lq_err
     struct sockaddr_storage at = {0};
     socklen_t size = sizeof at;
     getsockname(s->socket, (struct sockaddr *)&at, &size);
-    *port = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port : ((struct sockaddr_in *)&at)->sin_port);
+    *port = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                  : ((struct sockaddr_in *)&at)->sin_port);
     snprintf(host, host_size, "%s", want);
     return true;
 }
@@ -722,8 +752,10 @@ static bool watcher_open(server *s, lq_err *err) {
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (atomic_load(&stop_fd) < 0) atomic_store(&stop_fd, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (s->epoll >= 0 && s->wake >= 0 && atomic_load(&stop_fd) >= 0 &&
-        epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &(struct epoll_event){.events = EPOLLIN, .data.u64 = (uint64_t)WAKE}) == 0 &&
-        epoll_ctl(s->epoll, EPOLL_CTL_ADD, atomic_load(&stop_fd), &(struct epoll_event){.events = EPOLLIN, .data.u64 = (uint64_t)STOP}) == 0) {
+        epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &(struct epoll_event){.events = EPOLLIN,
+                                                                          .data.u64 = (uint64_t)WAKE}) == 0 &&
+        epoll_ctl(s->epoll, EPOLL_CTL_ADD, atomic_load(&stop_fd),
+                  &(struct epoll_event){.events = EPOLLIN, .data.u64 = (uint64_t)STOP}) == 0) {
         if (atomic_load(&stops)) poke(s->wake); // asked to stop before it began
         return true;
     }
@@ -732,10 +764,13 @@ static bool watcher_open(server *s, lq_err *err) {
 
 static bool daemon_open(server *s, lq_err *err) {
     const unsigned connections = s->o->max_connections > 0 ? (unsigned)s->o->max_connections : 1024;
-    s->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, s, MHD_OPTION_LISTEN_SOCKET, s->socket,
+    s->daemon = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, s,
+                                 MHD_OPTION_LISTEN_SOCKET, s->socket,
                                  MHD_OPTION_THREAD_POOL_SIZE, (unsigned)THREADS, MHD_OPTION_CONNECTION_LIMIT,
-                                 connections < THREADS ? (unsigned)THREADS : connections, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WHOLE_SECONDS,
-                                 MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_END);
+                                 connections < THREADS ? (unsigned)THREADS : connections, MHD_OPTION_CONNECTION_TIMEOUT,
+                                 (unsigned)WHOLE_SECONDS,
+                                 MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
+                                 MHD_OPTION_END);
     s->socket = -1; // the daemon's now
     return s->daemon || lq_fail(err, LQ_E_IO, "the HTTP server could not be started: %s", strerror(errno));
 }

@@ -1,7 +1,9 @@
-// openai.c: the OpenAI protocol: bodies of requests in, bodies and stream chunks of answers out. Owns lq_completion and lq_answer.
+// openai.c: the OpenAI protocol: bodies of requests in, bodies and stream chunks of answers out. Owns lq_completion and
+// lq_answer.
 //
-// A field is a row of a table. Refuses, by name and with a 400, every field that is not in its table and every value that this
-// build would have to ignore; what cannot change the answer (user, metadata, ...) is accepted and dropped. Never sees a socket.
+// A field is a row of a table. Refuses, by name and with a 400, every field that is not in its table and every value
+// that this build would have to ignore; what cannot change the answer (user, metadata, ...) is accepted and dropped.
+// Never sees a socket.
 #include "runtime/serve/server.h"
 #include <ctype.h>
 #include <errno.h>
@@ -13,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 32, MAX_STOPS = 16, MAX_STOP_IDS = 64, MAX_BIASES = 4096, MAX_CHOICES = 1024, MAX_TOP = 5, TOKEN_BYTES = 512 };
+enum { MAX_DEPTH = 32, MAX_STOPS = 16, MAX_STOP_IDS = 64, MAX_BIASES = 4096, MAX_CHOICES = 1024, MAX_TOP = 5,
+      TOKEN_BYTES = 512 };
 
 // --- refusals ---
 
@@ -81,14 +84,16 @@ static bool int_read(const field *f, const cJSON *obj, void *base, lq_refusal *n
     void *at = (char *)base + f->offset;
     int64_t v = 0;
     lq_err err;
-    if (!lq_json_int(obj, f->name, any ? INT64_MIN : (int64_t)f->min, any ? INT64_MAX : (int64_t)f->max, &v, "request", &err))
+    if (!lq_json_int(obj, f->name, any ? INT64_MIN : (int64_t)f->min, any ? INT64_MAX : (int64_t)f->max, &v, "request",
+                     &err))
         return lq_refuse(no, 400, f->name, NULL, "%s", err.text);
     if (f->kind == INT) *(int *)at = (int)v;
     else *(int64_t *)at = v;
     return true;
 }
 
-static bool field_take(const lq_api *api, const field *f, const cJSON *obj, const cJSON *v, void *base, lq_refusal *no) {
+static bool field_take(const lq_api *api, const field *f, const cJSON *obj, const cJSON *v, void *base,
+                       lq_refusal *no) {
     float *num = (float *)(void *)((char *)base + f->offset);
     switch (f->kind) {
     case IGNORED: return true;
@@ -106,11 +111,13 @@ static bool field_take(const lq_api *api, const field *f, const cJSON *obj, cons
     case READ: return f->read(api, v, base, no);
     default: break;
     }
-    return asks_nothing(f->kind, v) || lq_refuse(no, 400, f->name, "unsupported_value", "%s: this server supports only the default value", f->name);
+    return asks_nothing(f->kind, v) || lq_refuse(no, 400, f->name, "unsupported_value",
+                                                 "%s: this server supports only the default value", f->name);
 }
 
 // null is the same as absent, in every field.
-static bool fields_read(const lq_api *api, const field *rows, size_t count, const cJSON *obj, const char *in, void *base, lq_refusal *no) {
+static bool fields_read(const lq_api *api, const field *rows, size_t count, const cJSON *obj, const char *in,
+                        void *base, lq_refusal *no) {
     for (const cJSON *v = obj->child; v; v = v->next) {
         size_t i = 0;
         while (i < count && strcmp(rows[i].name, v->string)) i++;
@@ -139,14 +146,18 @@ static bool model_read(const lq_api *api, const cJSON *v, void *base, lq_refusal
     (void)base;
     if (!cJSON_IsString(v)) return lq_refuse(no, 400, "model", NULL, "model: expected a string");
     if (!strcmp(v->valuestring, api->name)) return true;
-    return lq_refuse(no, 404, "model", "model_not_found", "model: there is no %.100s here, only %.200s", v->valuestring, api->name);
+    return lq_refuse(no, 404, "model", "model_not_found", "model: there is no %.100s here, only %.200s", v->valuestring,
+                     api->name);
 }
 
-static bool ids_read(const lq_api *api, const char *name, const cJSON *list, size_t max, int32_t **ids, size_t *count, lq_refusal *no) {
+static bool ids_read(const lq_api *api, const char *name, const cJSON *list, size_t max, int32_t **ids, size_t *count,
+                     lq_refusal *no) {
     size_t n = 0;
     for (const cJSON *v = list->child; v; v = v->next, n++)
-        if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble < api->vocab) || v->valuedouble != floor(v->valuedouble))
-            return lq_refuse(no, 400, name, NULL, "%s: entry %zu is no token: expected a whole number from 0 to %d", name, n, api->vocab - 1);
+        if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble < api->vocab) ||
+            v->valuedouble != floor(v->valuedouble))
+            return lq_refuse(no, 400, name, NULL, "%s: entry %zu is no token: expected a whole number from 0 to %d",
+                             name, n, api->vocab - 1);
     if (n > max) return lq_refuse(no, 400, name, NULL, "%s: %zu entries, expected at most %zu", name, n, max);
     if (!(*ids = malloc((n + 1) * sizeof **ids))) return lq_refuse(no, 500, name, NULL, "no memory for %zu tokens", n);
     *count = 0;
@@ -169,11 +180,15 @@ static bool prompt_read(const lq_api *api, const cJSON *v, void *base, lq_refusa
     lq_completion *c = base;
     const bool one = cJSON_IsString(v) || (cJSON_IsArray(v) && (!v->child || cJSON_IsNumber(v->child)));
     const cJSON *first = one ? v : v->child;
-    if (!one && !cJSON_IsArray(v)) return lq_refuse(no, 400, "prompt", NULL, "prompt: expected a text, an array of texts, or tokens");
+    if (!one && !cJSON_IsArray(v))
+        return lq_refuse(no, 400, "prompt", NULL, "prompt: expected a text, an array of texts, or tokens");
     int64_t n = 0;
     for (const cJSON *p = first; p; p = one ? NULL : p->next)
-        if (++n > MAX_CHOICES) return lq_refuse(no, 400, "prompt", NULL, "prompt: expected at most %d of them in one request", MAX_CHOICES);
-    if (!(c->prompts = calloc((size_t)n, sizeof *c->prompts))) return lq_refuse(no, 500, NULL, NULL, "no memory for a request");
+        if (++n > MAX_CHOICES)
+            return lq_refuse(no, 400, "prompt", NULL, "prompt: expected at most %d of them in one request",
+                             MAX_CHOICES);
+    if (!(c->prompts = calloc((size_t)n, sizeof *c->prompts)))
+        return lq_refuse(no, 500, NULL, NULL, "no memory for a request");
     for (const cJSON *p = first; c->prompt_count < n; p = p->next)
         if (!prompt_one(api, p, &c->prompts[c->prompt_count++], no)) return false;
     return true;
@@ -183,10 +198,13 @@ static bool stop_read(const lq_api *api, const cJSON *v, void *base, lq_refusal 
     lq_completion *c = base;
     (void)api;
     const cJSON *first = cJSON_IsArray(v) ? v->child : v;
-    if (!(c->ask.stop = c->stop = calloc(MAX_STOPS, sizeof *c->stop))) return lq_refuse(no, 500, NULL, NULL, "no memory for a request");
+    if (!(c->ask.stop = c->stop = calloc(MAX_STOPS, sizeof *c->stop)))
+        return lq_refuse(no, 500, NULL, NULL, "no memory for a request");
     for (const cJSON *s = first; s; s = s == v ? NULL : s->next) {
-        if (!cJSON_IsString(s) || !*s->valuestring) return lq_refuse(no, 400, "stop", NULL, "stop: expected a text that is not empty, or an array of them");
-        if (c->ask.stops == MAX_STOPS) return lq_refuse(no, 400, "stop", NULL, "stop: expected at most %d texts", MAX_STOPS);
+        if (!cJSON_IsString(s) || !*s->valuestring)
+            return lq_refuse(no, 400, "stop", NULL, "stop: expected a text that is not empty, or an array of them");
+        if (c->ask.stops == MAX_STOPS)
+            return lq_refuse(no, 400, "stop", NULL, "stop: expected at most %d texts", MAX_STOPS);
         c->stop[c->ask.stops++] = s->valuestring;
     }
     return true;
@@ -195,7 +213,8 @@ static bool stop_read(const lq_api *api, const cJSON *v, void *base, lq_refusal 
 static bool stop_ids_read(const lq_api *api, const cJSON *v, void *base, lq_refusal *no) {
     lq_completion *c = base;
     size_t n = 0;
-    if (!cJSON_IsArray(v)) return lq_refuse(no, 400, "stop_token_ids", NULL, "stop_token_ids: expected an array of tokens");
+    if (!cJSON_IsArray(v))
+        return lq_refuse(no, 400, "stop_token_ids", NULL, "stop_token_ids: expected an array of tokens");
     if (!ids_read(api, "stop_token_ids", v, MAX_STOP_IDS, &c->stop_ids, &n, no)) return false;
     c->ask.stop_ids = c->stop_ids;
     c->ask.stop_id_count = (int)n;
@@ -204,9 +223,11 @@ static bool stop_ids_read(const lq_api *api, const cJSON *v, void *base, lq_refu
 
 static bool bias_read(const lq_api *api, const cJSON *v, void *base, lq_refusal *no) {
     lq_completion *c = base;
-    if (!cJSON_IsObject(v)) return lq_refuse(no, 400, "logit_bias", NULL, "logit_bias: expected an object of token: bias");
+    if (!cJSON_IsObject(v))
+        return lq_refuse(no, 400, "logit_bias", NULL, "logit_bias: expected an object of token: bias");
     const int n = cJSON_GetArraySize(v);
-    if (n > MAX_BIASES) return lq_refuse(no, 400, "logit_bias", NULL, "logit_bias: %d entries, expected at most %d", n, MAX_BIASES);
+    if (n > MAX_BIASES) return lq_refuse(no, 400, "logit_bias", NULL, "logit_bias: %d entries, expected at most %d", n,
+                                         MAX_BIASES);
     lq_sampling *sampling = &c->ask.sampling;
     sampling->bias_id = c->bias_id = malloc((size_t)(n + 1) * sizeof *c->bias_id);
     sampling->bias = c->bias = malloc((size_t)(n + 1) * sizeof *c->bias);
@@ -216,9 +237,11 @@ static bool bias_read(const lq_api *api, const cJSON *v, void *base, lq_refusal 
         errno = 0;
         const long id = strtol(b->string, &end, 10);
         if (!isdigit((unsigned char)*b->string) || *end || errno || id >= api->vocab)
-            return lq_refuse(no, 400, "logit_bias", NULL, "logit_bias: %.40s is no token: expected 0 to %d", b->string, api->vocab - 1);
+            return lq_refuse(no, 400, "logit_bias", NULL, "logit_bias: %.40s is no token: expected 0 to %d", b->string,
+                             api->vocab - 1);
         if (!cJSON_IsNumber(b) || !(b->valuedouble >= -100 && b->valuedouble <= 100))
-            return lq_refuse(no, 400, "logit_bias", NULL, "logit_bias: the bias of %ld must be a number from -100 to 100", id);
+            return lq_refuse(no, 400, "logit_bias", NULL,
+                             "logit_bias: the bias of %ld must be a number from -100 to 100", id);
         c->bias_id[sampling->biases] = (int32_t)id;
         c->bias[sampling->biases++] = (float)b->valuedouble;
     }
@@ -246,7 +269,8 @@ static bool response_format_read(const lq_api *api, const cJSON *v, void *base, 
     (void)api, (void)base;
     const char *type = cJSON_IsObject(v) ? lq_json_str(v, "type") : NULL;
     if (type && !strcmp(type, "text")) return true;
-    return lq_refuse(no, 400, "response_format", "unsupported_value", "response_format: this server supports only {\"type\":\"text\"}");
+    return lq_refuse(no, 400, "response_format", "unsupported_value",
+                     "response_format: this server supports only {\"type\":\"text\"}");
 }
 
 #define AT(member) offsetof(lq_completion, member)
@@ -295,11 +319,14 @@ static const field completion_fields[] = {
 // What one field says about another.
 static bool fields_agree(lq_completion *c, lq_refusal *no) {
     const lq_request *q = &c->ask;
-    if (!c->prompt_count) return lq_refuse(no, 400, "prompt", NULL, "prompt: expected a text, an array of texts, or tokens");
+    if (!c->prompt_count)
+        return lq_refuse(no, 400, "prompt", NULL, "prompt: expected a text, an array of texts, or tokens");
     if (c->best_of && c->best_of != q->n)
-        return lq_refuse(no, 400, "best_of", "unsupported_value", "best_of: this server supports only best_of equal to n (%d)", q->n);
+        return lq_refuse(no, 400, "best_of", "unsupported_value",
+                         "best_of: this server supports only best_of equal to n (%d)", q->n);
     if (c->prompt_count * q->n > MAX_CHOICES)
-        return lq_refuse(no, 400, "n", NULL, "n: %" PRId64 " prompts times n is %" PRId64 " choices, expected at most %d", c->prompt_count,
+        return lq_refuse(no, 400, "n", NULL,
+                         "n: %" PRId64 " prompts times n is %" PRId64 " choices, expected at most %d", c->prompt_count,
                          c->prompt_count * q->n, MAX_CHOICES);
     if (!q->max_tokens && !c->echo)
         return lq_refuse(no, 400, "max_tokens", NULL, "max_tokens: 0 asks for nothing without echo");
@@ -316,7 +343,8 @@ bool lq_openai_parse(const lq_api *api, const char *body, size_t n, lq_completio
                          .logprobs = -1, .special = true};
     lq_sampling *s = &c->ask.sampling;
     if (!body_parse(api, body, n, &c->tree, no)) return false;
-    if (!fields_read(api, completion_fields, sizeof completion_fields / sizeof *completion_fields, c->tree, "", c, no) ||
+    if (!fields_read(api, completion_fields, sizeof completion_fields / sizeof *completion_fields, c->tree, "", c,
+                     no) ||
         !fields_agree(c, no)) {
         lq_completion_free(c);
         return false;
@@ -353,7 +381,8 @@ bool lq_openai_encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
         if (!p->count) return lq_refuse(no, 400, "prompt", NULL, "prompt: it has no tokens");
         if (p->count + answer > (size_t)api->ctx)
             return lq_refuse(no, 400, "max_tokens", "context_length_exceeded",
-                             "this model's context is %d tokens; the prompt has %zu and max_tokens asks for %zu more", api->ctx, p->count, answer);
+                             "this model's context is %d tokens; the prompt has %zu and max_tokens asks for %zu more",
+                             api->ctx, p->count, answer);
     }
     return true;
 }
@@ -389,7 +418,8 @@ static bool answer_echo(lq_answer *a, const lq_completion *c) {
 }
 
 bool lq_answer_begin(lq_answer *a, const lq_api *api, const lq_completion *c, uint64_t number, int64_t now) {
-    *a = (lq_answer){.api = api, .created = now, .stream = c->stream, .usage = c->usage, .echo = c->echo, .logprobs = c->ask.logprobs,
+    *a = (lq_answer){.api = api, .created = now, .stream = c->stream, .usage = c->usage, .echo = c->echo,
+                     .logprobs = c->ask.logprobs,
                      .top_n = c->ask.top_n, .prompt_count = c->prompt_count, .n = c->ask.n,
                      .open = c->prompt_count * c->ask.n};
     snprintf(a->id, sizeof a->id, "cmpl-%016" PRIx64, number);
@@ -423,10 +453,12 @@ static token token_get(const lq_model *m, int32_t id) {
 static bool is_utf8(const char *p, size_t n) {
     for (size_t i = 0; i < n;) {
         const unsigned char c = (unsigned char)p[i++];
-        const int more = c < 0x80 ? 0 : c >= 0xC2 && c < 0xE0 ? 1 : c >= 0xE0 && c < 0xF0 ? 2 : c >= 0xF0 && c < 0xF5 ? 3 : -1;
+        const int more = c < 0x80 ? 0 : c >= 0xC2 && c < 0xE0 ? 1 : c >= 0xE0 && c < 0xF0 ? 2 : c >= 0xF0 &&
+            c < 0xF5 ? 3 : -1;
         if (more < 0 || n - i < (size_t)more) return false;
         const unsigned char d = more ? (unsigned char)p[i] : 0x80;
-        if ((c == 0xE0 && d < 0xA0) || (c == 0xED && d > 0x9F) || (c == 0xF0 && d < 0x90) || (c == 0xF4 && d > 0x8F)) return false;
+        if ((c == 0xE0 && d < 0xA0) || (c == 0xED && d > 0x9F) || (c == 0xF0 && d < 0x90) || (c == 0xF4 && d > 0x8F))
+            return false;
         for (int k = 0; k < more; k++)
             if (!continues(p[i++])) return false;
     }
@@ -460,10 +492,12 @@ static void tops_write(const lq_answer *a, lq_choice *c, const lq_event *e, int 
     lq_text_fmt(&c->tops, "{");
     const int tops = e->top_n < a->top_n ? e->top_n : a->top_n;
     for (int k = 0; k <= tops; k++) {
-        const lq_top top = k < tops ? e->top[(size_t)i * (size_t)e->top_n + (size_t)k] : (lq_top){e->tokens[i], e->logprobs[i]};
+        const lq_top top = k < tops ? e->top[(size_t)i * (size_t)e->top_n + (size_t)k]
+            : (lq_top){e->tokens[i], e->logprobs[i]};
         seen[count] = k < tops ? token_get(a->api->model, top.id) : *drawn;
         int same = 0;
-        while (same < count && (seen[same].n != seen[count].n || memcmp(seen[same].p, seen[count].p, seen[count].n))) same++;
+        while (same < count && (seen[same].n != seen[count].n || memcmp(seen[same].p, seen[count].p, seen[count].n)))
+            same++;
         if (same < count || top.id < 0) continue;
         if (count) lq_text_fmt(&c->tops, ",");
         token_write(&c->tops, &seen[count++]);
@@ -489,7 +523,9 @@ static void tokens_add(lq_answer *a, lq_choice *c, const lq_event *e) {
 
 // --- bodies and chunks ---
 
-static const char *finish_name(lq_finish f) { return f == LQ_STOP ? "\"stop\"" : f == LQ_LENGTH ? "\"length\"" : "null"; }
+static const char *finish_name(lq_finish f) {
+    return f == LQ_STOP ? "\"stop\"" : f == LQ_LENGTH ? "\"length\"" : "null";
+}
 
 static void list_write(lq_text *out, const char *name, const lq_text *inside) {
     lq_text_fmt(out, "\"%s\":[", name);
@@ -519,7 +555,8 @@ static void choice_write(lq_answer *a, int64_t index) {
 }
 
 static void head_write(lq_answer *a) {
-    lq_text_fmt(&a->out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%" PRId64 ",\"model\":", a->id, a->created);
+    lq_text_fmt(&a->out, "{\"id\":\"%s\",\"object\":\"text_completion\",\"created\":%" PRId64 ",\"model\":", a->id,
+                a->created);
     lq_text_json(&a->out, a->api->name, strlen(a->api->name));
     lq_text_fmt(&a->out, ",\"choices\":[");
 }
@@ -602,7 +639,8 @@ void lq_answer_event(lq_answer *a, int64_t prompt, const lq_event *e) {
     }
     if (!a->stream) a->bytes += c->text.n + c->tokens.n + c->values.n + c->tops.n + c->offsets.n - before;
     if (e->finish == LQ_FAILED || e->finish == LQ_ABORTED) {
-        lq_answer_fail(a, e->finish == LQ_FAILED ? 500 : 503, e->finish == LQ_FAILED && e->error ? e->error : "the request was ended by the server");
+        lq_answer_fail(a, e->finish == LQ_FAILED ? 500 : 503, e->finish == LQ_FAILED &&
+                       e->error ? e->error : "the request was ended by the server");
         return;
     }
     if (e->finish != LQ_RUNNING) {
@@ -662,7 +700,8 @@ bool lq_openai_tokenize(const lq_api *api, const char *body, size_t n, lq_text *
     if (!body_parse(api, body, n, &tree, no)) return false;
     bool done = fields_read(api, rows, sizeof rows / sizeof *rows, tree, "", &ask, no);
     if (done && !ask.prompt) done = lq_refuse(no, 400, "prompt", NULL, "prompt: expected a text");
-    if (done && !lq_tokenize(api->model, ask.prompt, strlen(ask.prompt), (ask.special ? LQ_TOK_SPECIAL : 0) | LQ_TOK_PARSE, &ask.ids, &ask.count, &err))
+    if (done && !lq_tokenize(api->model, ask.prompt, strlen(ask.prompt),
+                             (ask.special ? LQ_TOK_SPECIAL : 0) | LQ_TOK_PARSE, &ask.ids, &ask.count, &err))
         done = lq_refuse(no, err.code == LQ_E_MEMORY ? 500 : 400, "prompt", NULL, "prompt: %s", err.text);
     if (done) tokenized_write(api, &ask, out);
     lq_free(ask.ids);
@@ -696,5 +735,6 @@ bool lq_openai_detokenize(const lq_api *api, const char *body, size_t n, lq_text
 void lq_openai_model(const lq_api *api, bool list, int64_t created, lq_text *out) {
     lq_text_fmt(out, "%s{\"id\":", list ? "{\"object\":\"list\",\"data\":[" : "");
     lq_text_json(out, api->name, strlen(api->name));
-    lq_text_fmt(out, ",\"object\":\"model\",\"created\":%" PRId64 ",\"owned_by\":\"lq\",\"max_model_len\":%d}%s", created, api->ctx, list ? "]}" : "");
+    lq_text_fmt(out, ",\"object\":\"model\",\"created\":%" PRId64 ",\"owned_by\":\"lq\",\"max_model_len\":%d}%s",
+                created, api->ctx, list ? "]}" : "");
 }

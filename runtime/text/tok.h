@@ -1,7 +1,8 @@
 // tok.h: inside of the tokenizer, between tokenizer.c and the tok_*.c files; nobody else includes it.
 //
 // Encoding walks: text -> sections around added tokens (tok_added.c) -> normalizers (tok_norm.c) -> words (tok_split.c)
-// -> ids (tok_bpe.c). Calls go one way: tokenizer.c -> those, decoders (tok_decode.c) and what is put around (tok_post.c)
+// -> ids (tok_bpe.c). Calls go one way: tokenizer.c -> those, decoders (tok_decode.c) and what is put around
+// (tok_post.c)
 // -> the vocabulary (tok_vocab.c) and what reads their steps (tok_steps.c) -> tok_pattern.h -> tok_text.h.
 // Everything an open tokenizer holds is constant; what a call needs stands in its lq_tok_work.
 #ifndef LQ_TOK_H
@@ -34,7 +35,8 @@ typedef struct lq_tok_steps {
 bool lq_tok_steps_read(const cJSON *json, const lq_tok_steps *s, lq_tokenizer *t, lq_err *err);
 
 typedef enum lq_tok_norm_kind {
-    LQ_TOK_N_FORM, LQ_TOK_N_LOWER, LQ_TOK_N_STRIP, LQ_TOK_N_STRIP_ACCENTS, LQ_TOK_N_PREPEND, LQ_TOK_N_REPLACE, LQ_TOK_N_BYTES
+    LQ_TOK_N_FORM, LQ_TOK_N_LOWER, LQ_TOK_N_STRIP, LQ_TOK_N_STRIP_ACCENTS, LQ_TOK_N_PREPEND, LQ_TOK_N_REPLACE,
+        LQ_TOK_N_BYTES
 } lq_tok_norm_kind;
 typedef struct lq_tok_norm {
     lq_tok_norm_kind kind;
@@ -45,7 +47,8 @@ typedef struct lq_tok_norm {
     size_t n;
 } lq_tok_norm;
 
-typedef enum lq_tok_behavior { LQ_TOK_REMOVED, LQ_TOK_ISOLATED, LQ_TOK_MERGED_PREVIOUS, LQ_TOK_MERGED_NEXT, LQ_TOK_CONTIGUOUS } lq_tok_behavior;
+typedef enum lq_tok_behavior { LQ_TOK_REMOVED, LQ_TOK_ISOLATED, LQ_TOK_MERGED_PREVIOUS, LQ_TOK_MERGED_NEXT,
+                              LQ_TOK_CONTIGUOUS } lq_tok_behavior;
 typedef enum lq_tok_pre_kind { LQ_TOK_SPLIT, LQ_TOK_PREFIX_SPACE, LQ_TOK_BYTES, LQ_TOK_METASPACE } lq_tok_pre_kind;
 typedef enum lq_tok_scheme { LQ_TOK_ALWAYS, LQ_TOK_FIRST, LQ_TOK_NEVER } lq_tok_scheme;
 typedef struct lq_tok_pre {
@@ -64,7 +67,8 @@ bool lq_tok_words_add(lq_tok_words *w, size_t at, size_t end, bool first, lq_err
 
 // --- vocabulary ---
 
-typedef struct lq_tok_merge { uint64_t pair; uint32_t rank; int32_t id; } lq_tok_merge; // pair: left << 32 | right; empty: ~0
+// pair: left << 32 | right; empty: ~0
+typedef struct lq_tok_merge { uint64_t pair; uint32_t rank; int32_t id; } lq_tok_merge;
 typedef struct lq_tok_vocab {
     int32_t count;             // 1 + the highest id
     char *text;                // all contents
@@ -77,7 +81,8 @@ typedef struct lq_tok_vocab {
     size_t merge_mask;
     int32_t **chars;           // [0x1100] pages of 256: id of the token that is this character, or -1
     int32_t byte_id[256];      // of "<0xNN>" or, byte-level, of the byte's character
-    uint64_t *adjacent;        // [LQ_TOK_ADJACENT / 64] which initial symbols stand side by side in some merged token; NULL: not known
+    uint64_t *adjacent;        // [LQ_TOK_ADJACENT / 64] which initial symbols stand side by side in some merged token;
+                               // NULL: not known
     int32_t unk;               // -1: none
     char *unk_name;            // named but not there
     char *prefix, *suffix;     // of continuing subwords, of words' ends; NULL if empty
@@ -93,14 +98,21 @@ int32_t lq_tok_vocab_find(const lq_tok_vocab *v, const char *p, size_t n); // in
 static inline bool lq_tok_is_special(const lq_tok_vocab *v, int32_t id) {
     return id >= 0 && id < v->count && (v->kind[id] & LQ_TOK_K_SPECIAL);
 }
+
 static inline uint32_t lq_tok_adjacent_slot(int32_t a, int32_t b) {
     return (uint32_t)((((uint64_t)(uint32_t)a << 32 | (uint32_t)b) * 0x9e3779b97f4a7c15u) >> 45); // 19 bits
 }
+
 const lq_tok_merge *lq_tok_merge_find(const lq_tok_vocab *v, int32_t a, int32_t b); // NULL: none
 
 // --- added tokens ---
 
-typedef struct lq_tok_added { char *content; size_t n; int32_t id; bool special, lstrip, rstrip, single, normalized; } lq_tok_added;
+typedef struct lq_tok_added {
+    char *content;
+    size_t n;
+    int32_t id;
+    bool special, lstrip, rstrip, single, normalized;
+} lq_tok_added;
 typedef struct lq_tok_edge { uint32_t node, child; int16_t byte; } lq_tok_edge;
 typedef struct lq_tok_bytes { // text of every token; id's is p[at[id]] .. p[at[id + 1]]
     char *p;
@@ -121,7 +133,8 @@ typedef struct lq_tok_pieces { lq_tok_piece *p; size_t n, cap; } lq_tok_pieces;
 // --- decoding ---
 
 typedef enum lq_tok_dec_kind {
-    LQ_TOK_D_REPLACE, LQ_TOK_D_BYTES, LQ_TOK_D_FALLBACK, LQ_TOK_D_FUSE, LQ_TOK_D_STRIP, LQ_TOK_D_METASPACE, LQ_TOK_D_SUFFIX
+    LQ_TOK_D_REPLACE, LQ_TOK_D_BYTES, LQ_TOK_D_FALLBACK, LQ_TOK_D_FUSE, LQ_TOK_D_STRIP, LQ_TOK_D_METASPACE,
+        LQ_TOK_D_SUFFIX
 } lq_tok_dec_kind;
 typedef struct lq_tok_dec {
     lq_tok_dec_kind kind;
@@ -188,7 +201,8 @@ bool lq_tok_pre_run(const lq_tokenizer *t, lq_tok_work *w, lq_err *err);
 
 bool lq_tok_added_parse(const cJSON *added, lq_tokenizer *t, lq_err *err);
 bool lq_tok_added_index(lq_tokenizer *t, lq_err *err);
-bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const char *p, size_t n, bool special, lq_tok_pieces *out, lq_err *err);
+bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const char *p, size_t n, bool special,
+                       lq_tok_pieces *out, lq_err *err);
 int32_t lq_tok_added_id(const lq_tokenizer *t, const char *p, size_t n); // of any token by its content; -1: none
 void lq_tok_trie_free(lq_tok_trie *trie);
 

@@ -10,10 +10,13 @@ static bool added_read(const cJSON *json, int32_t id, lq_tok_added *a, lq_err *e
     static const char what[] = "tokenizer.json: added_tokens";
     const char *text = lq_json_str(json, "content");
     if (!text) return lq_fail(err, LQ_E_FORMAT, "%s: no content", what);
-    if (strlen(text) > LQ_TOK_MAX_CONTENT) return lq_fail(err, LQ_E_LIMIT, "%s: content of more than %d bytes", what, LQ_TOK_MAX_CONTENT);
+    if (strlen(text) > LQ_TOK_MAX_CONTENT)
+        return lq_fail(err, LQ_E_LIMIT, "%s: content of more than %d bytes", what, LQ_TOK_MAX_CONTENT);
     *a = (lq_tok_added){.n = strlen(text), .id = id};
-    if (!lq_json_bool(json, "special", &a->special, what, err) || !lq_json_bool(json, "lstrip", &a->lstrip, what, err) ||
-        !lq_json_bool(json, "rstrip", &a->rstrip, what, err) || !lq_json_bool(json, "single_word", &a->single, what, err)) {
+    if (!lq_json_bool(json, "special", &a->special, what, err) ||
+        !lq_json_bool(json, "lstrip", &a->lstrip, what, err) ||
+        !lq_json_bool(json, "rstrip", &a->rstrip, what, err) ||
+        !lq_json_bool(json, "single_word", &a->single, what, err)) {
         return false;
     }
     a->normalized = !a->special;
@@ -109,7 +112,8 @@ bool lq_tok_added_index(lq_tokenizer *t, lq_err *err) {
     for (size_t i = 0; ok && i < t->addeds; i++) {
         bool first = true;
         w.a.n = 0;
-        if (t->added[i].normalized) ok = lq_tok_buf_add(&w.a, t->added[i].content, t->added[i].n, err) && lq_tok_norm_run(t, &w, &first, err) &&
+        if (t->added[i].normalized)
+            ok = lq_tok_buf_add(&w.a, t->added[i].content, t->added[i].n, err) && lq_tok_norm_run(t, &w, &first, err) &&
                                          lq_tok_buf_add(&all, w.a.p, w.a.n, err);
         else exact += t->added[i].n;
         end[i + 1] = all.n;
@@ -177,7 +181,8 @@ static int32_t longest_find(const lq_tok_trie *trie, const char *p, size_t n, si
     return found;
 }
 
-bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const char *p, size_t n, bool special, lq_tok_pieces *out, lq_err *err) {
+bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const char *p, size_t n, bool special,
+                       lq_tok_pieces *out, lq_err *err) {
     size_t done = 0;
     out->n = 0;
     for (size_t i = 0; (special ? trie->any : trie->plain) && i < n;) {
@@ -192,7 +197,8 @@ bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const cha
         i = end;
         if (a->special && !special) continue; // it is text, and nothing within it is looked for
         if (a->single && !stands_alone(p, n, at, end)) continue;
-        if (a->lstrip) at = at > done ? spaces_left(p, at, done) : done; // the token before may have taken this one's spaces
+        if (a->lstrip) at = at > done ? spaces_left(p, at, done) : done; // the token before may have taken this one's
+                                                                         // spaces
         if (a->rstrip) end = spaces_right(p, n, end);
         if (done < at && !piece_add(out, done, at, -1, err)) return false;
         if (at < end && !piece_add(out, at, end, a->id, err)) return false;

@@ -1,5 +1,5 @@
-// tok_bpe.c: byte pair encoding of one word: its symbols, then the merge of the lowest rank (of equals: the leftmost) until none is left.
-// Short stretches are scanned, long ones use a heap: n log n for any word.
+// tok_bpe.c: byte pair encoding of one word: its symbols, then the merge of the lowest rank (of equals: the leftmost)
+// until none is left. Short stretches are scanned, long ones use a heap: n log n for any word.
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -46,7 +46,8 @@ static bool stranger_add(lq_tok_work *w, const char *text, size_t n, bool *pendi
         }
         return true;
     }
-    if (v->unk_name) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: model.unk_token %.60s is not in the vocabulary", v->unk_name);
+    if (v->unk_name) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: model.unk_token %.60s is not in the vocabulary",
+                                    v->unk_name);
     if (v->unk < 0) return true;
     if (*pending && !v->fuse_unk && !unk_flush(w, pending, err)) return false;
     *pending = true;

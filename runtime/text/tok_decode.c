@@ -1,7 +1,7 @@
 // tok_decode.c: decoders: the bytes of a token, and the text of a sequence that grows token by token.
 //
-// What a decoder does to a token by itself is done once, at open. What depends on the place (the first token, a word's end) is done
-// by lq_detok_next. Refuses decoders that need the whole text, by name.
+// What a decoder does to a token by itself is done once, at open. What depends on the place (the first token, a word's
+// end) is done by lq_detok_next. Refuses decoders that need the whole text, by name.
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/text/tok.h"
@@ -52,7 +52,8 @@ static bool strip_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err)
     int64_t start = 0, stop = 0;
     static const char what[] = "tokenizer.json: decoder Strip";
     (void)how;
-    if (!o || !text_read(json, "content", NULL, o, err) || !lq_json_int(json, "start", 0, STRIP_MAX, &start, what, err) ||
+    if (!o || !text_read(json, "content", NULL, o, err) ||
+        !lq_json_int(json, "start", 0, STRIP_MAX, &start, what, err) ||
         !lq_json_int(json, "stop", 0, STRIP_MAX, &stop, what, err)) {
         return false;
     }
@@ -71,7 +72,8 @@ static bool metaspace_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *
         return false;
     }
     o->scheme = !prefix || (scheme && !strcmp(scheme, "never")) ? LQ_TOK_NEVER : LQ_TOK_ALWAYS;
-    return one_char(o) || lq_fail(err, LQ_E_FORMAT, "tokenizer.json: decoder Metaspace: replacement is not one character");
+    return one_char(o) || lq_fail(err, LQ_E_FORMAT,
+                                  "tokenizer.json: decoder Metaspace: replacement is not one character");
 }
 
 static bool suffix_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
@@ -81,8 +83,10 @@ static bool suffix_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err
 }
 
 static const lq_tok_step rows[] = {
-    {"Replace", 0, replace_read}, {"ByteLevel", LQ_TOK_D_BYTES, plain_read}, {"ByteFallback", LQ_TOK_D_FALLBACK, plain_read},
-    {"Fuse", LQ_TOK_D_FUSE, plain_read}, {"Strip", 0, strip_read}, {"Metaspace", 0, metaspace_read}, {"BPEDecoder", 0, suffix_read},
+    {"Replace", 0, replace_read}, {"ByteLevel", LQ_TOK_D_BYTES, plain_read},
+        {"ByteFallback", LQ_TOK_D_FALLBACK, plain_read},
+    {"Fuse", LQ_TOK_D_FUSE, plain_read}, {"Strip", 0, strip_read}, {"Metaspace", 0, metaspace_read},
+        {"BPEDecoder", 0, suffix_read},
 };
 static const lq_tok_steps steps = {"decoder", "decoders", rows, sizeof rows / sizeof *rows};
 
@@ -96,7 +100,8 @@ static bool dec_place(lq_tokenizer *t, lq_err *err) {
             t->strip_n = o->n;
             t->strip_count = o->start;
         } else if (joined && o->kind != LQ_TOK_D_FUSE) {
-            return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: decoder %d works on the whole text, which cannot be streamed", i);
+            return lq_fail(err, LQ_E_UNSUPPORTED,
+                           "tokenizer.json: decoder %d works on the whole text, which cannot be streamed", i);
         }
         if (o->kind == LQ_TOK_D_FUSE || o->kind == LQ_TOK_D_BYTES) joined = true;
         if (o->kind == LQ_TOK_D_FALLBACK) t->bytewise = true;
@@ -120,7 +125,8 @@ static bool replace_all(const lq_tok_pattern *p, const char *by, size_t by_n, lq
     if (!lq_tok_pattern_find(p, &w->matcher, w->a.p, w->a.n, &w->spans, err)) return false;
     for (size_t i = 0; i < w->spans.n; i++) {
         const lq_tok_span *s = &w->spans.p[i];
-        if (!(s->hit ? lq_tok_buf_add(&w->b, by, by_n, err) : lq_tok_buf_add(&w->b, w->a.p + s->at, s->end - s->at, err))) return false;
+        if (!(s->hit ? lq_tok_buf_add(&w->b, by, by_n, err) : lq_tok_buf_add(&w->b, w->a.p + s->at, s->end - s->at,
+                                                                             err))) return false;
     }
     return true;
 }
@@ -166,8 +172,8 @@ static bool strip_token(const lq_tok_dec *o, lq_tok_work *w, lq_err *err) {
     return lq_tok_buf_add(&w->b, p + at, end - at, err);
 }
 
-// Steps up to the first one that joins tokens. The content is in w->a, and so is the result. `first`: of a text, where Metaspace
-// drops its marks.
+// Steps up to the first one that joins tokens. The content is in w->a, and so is the result. `first`: of a text, where
+// Metaspace drops its marks.
 static bool token_decode(const lq_tokenizer *t, bool first, lq_tok_work *w, lq_err *err) {
     for (int i = 0; i < t->decs && t->dec[i].kind != LQ_TOK_D_FUSE; i++) {
         const lq_tok_dec *o = &t->dec[i];
@@ -180,7 +186,8 @@ static bool token_decode(const lq_tokenizer *t, bool first, lq_tok_work *w, lq_e
         case LQ_TOK_D_BYTES: ok = chars_to_bytes(w, err); break;
         case LQ_TOK_D_STRIP: ok = strip_token(o, w, err); break;
         case LQ_TOK_D_METASPACE: case LQ_TOK_D_SUFFIX:
-            ok = literal_replace(o->text, o->n, first && o->kind == LQ_TOK_D_METASPACE && o->scheme != LQ_TOK_NEVER ? "" : " ", w, err);
+            ok = literal_replace(o->text, o->n, first && o->kind == LQ_TOK_D_METASPACE &&
+                                 o->scheme != LQ_TOK_NEVER ? "" : " ", w, err);
             break;
         default:
             byte = fallback_byte(w->a.p, w->a.n);
@@ -209,15 +216,19 @@ static bool table_fill(lq_tokenizer *t, bool first, lq_tok_bytes *out, lq_tok_wo
         if (!v->kind[id]) continue;
         w->a.n = 0;
         w->a.max = w->b.max = LQ_TOK_GROWTH * (size_t)v->len[id] + LQ_TOK_GROWTH_TOKEN;
-        ok = (!t->spaced || lq_tok_buf_add(&all, " ", 1, err)) && lq_tok_buf_add(&w->a, v->text + v->at[id], v->len[id], err) &&
+        ok = (!t->spaced || lq_tok_buf_add(&all, " ", 1, err)) &&
+            lq_tok_buf_add(&w->a, v->text + v->at[id], v->len[id], err) &&
              token_decode(t, first, w, err) && lq_tok_buf_add(&all, w->a.p, w->a.n, err) &&
-             (all.n <= BYTES_MAX || lq_fail(err, LQ_E_LIMIT, "tokenizer: the decoder makes more than %d bytes of the vocabulary", BYTES_MAX));
+             (all.n <= BYTES_MAX || lq_fail(err, LQ_E_LIMIT,
+                                            "tokenizer: the decoder makes more than %d bytes of the vocabulary",
+                                            BYTES_MAX));
         if (all.n - out->at[id] > t->longest) t->longest = all.n - out->at[id];
     }
     if (ok) out->at[v->count] = (uint32_t)all.n;
     out->p = all.p;
     return ok;
 }
+
 bool lq_tok_dec_index(lq_tokenizer *t, lq_err *err) {
     lq_tok_work w = {.t = t};
     bool ok = table_fill(t, false, &t->bytes, &w, err) && (!t->marked || table_fill(t, true, &t->first, &w, err));
@@ -228,6 +239,7 @@ bool lq_tok_dec_index(lq_tokenizer *t, lq_err *err) {
 static lq_bytes bytes_of(const lq_tok_bytes *b, int32_t id) {
     return b->at[id] == b->at[id + 1] ? (lq_bytes){"", 0} : (lq_bytes){b->p + b->at[id], b->at[id + 1] - b->at[id]};
 }
+
 lq_bytes lq_tokenizer_bytes(const lq_tokenizer *t, int32_t id) {
     return id < 0 || id >= t->vocab.count ? (lq_bytes){"", 0} : bytes_of(&t->bytes, id);
 }
@@ -283,7 +295,8 @@ static size_t bytes_write(const lq_tokenizer *t, lq_detok *d, const char *p, siz
 }
 
 size_t lq_detok_next(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf) {
-    if (id < 0 || id >= t->vocab.count || !t->vocab.kind[id] || (!d->special && lq_tok_is_special(&t->vocab, id))) return 0;
+    if (id < 0 || id >= t->vocab.count || !t->vocab.kind[id] || (!d->special && lq_tok_is_special(&t->vocab, id)))
+        return 0;
     lq_bytes b = lq_tokenizer_bytes(t, id);
     bool first = d->begun == 0;
     size_t n = 0;

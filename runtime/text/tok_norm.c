@@ -58,13 +58,16 @@ static bool replace_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *er
     lq_tok_norm *o = norm_add(t, LQ_TOK_N_REPLACE, err);
     (void)how;
     return o && text_read(json, "content", o, err) &&
-           lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "normalizer Replace", &o->pattern, err);
+           lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "normalizer Replace", &o->pattern,
+                                err);
 }
 
 static const lq_tok_step rows[] = {
-    {"NFC", COMPOSE, form_read}, {"NFD", 0, form_read}, {"NFKC", COMPOSE | COMPAT, form_read}, {"NFKD", COMPAT, form_read},
+    {"NFC", COMPOSE, form_read}, {"NFD", 0, form_read}, {"NFKC", COMPOSE | COMPAT, form_read},
+        {"NFKD", COMPAT, form_read},
     {"Lowercase", LQ_TOK_N_LOWER, plain_read}, {"StripAccents", LQ_TOK_N_STRIP_ACCENTS, plain_read},
-    {"ByteLevel", LQ_TOK_N_BYTES, plain_read}, {"Strip", 0, strip_read}, {"Prepend", 0, prepend_read}, {"Replace", 0, replace_read},
+    {"ByteLevel", LQ_TOK_N_BYTES, plain_read}, {"Strip", 0, strip_read}, {"Prepend", 0, prepend_read},
+        {"Replace", 0, replace_read},
 };
 static const lq_tok_steps steps = {"normalizer", "normalizers", rows, sizeof rows / sizeof *rows};
 
@@ -179,7 +182,8 @@ static bool lower_run(const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
         uint32_t c = lq_tok_char_get(p + i, &len);
         char *to = out->p + out->n;
         if (c < 0x80) *to = (char)(c >= 'A' && c <= 'Z' ? c + 32 : c), out->n++;
-        else if (c == 0x130) memcpy(to, "i\xcc\x87", 3), out->n += 3; // the one letter whose lower case has two characters
+        else if (c == 0x130) memcpy(to, "i\xcc\x87", 3), out->n += 3; // the one letter whose lower case has two
+                                                                      // characters
         else out->n += lq_tok_char_put((uint32_t)utf8proc_tolower((utf8proc_int32_t)c), to);
     }
     return true;
@@ -212,7 +216,8 @@ static bool strip_run(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf 
     return lq_tok_buf_add(out, p + at, n - at, err);
 }
 
-static bool replace_run(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *spans, const char *p, size_t n, lq_tok_buf *out, bool *first,
+static bool replace_run(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *spans, const char *p, size_t n,
+                        lq_tok_buf *out, bool *first,
                         lq_err *err) {
     if (o->pattern.kind == LQ_TOK_P_LITERAL && o->pattern.n == 1) { // " " to U+2581, mostly
         for (size_t i = 0; i < n;) {
@@ -231,20 +236,23 @@ static bool replace_run(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *s
     for (size_t i = 0; i < spans->n; i++) {
         const lq_tok_span *s = &spans->p[i];
         if (s->hit && s->at == 0 && s->end && !o->n) *first = false;
-        bool ok = s->hit ? lq_tok_buf_add(out, o->text, o->n, err) : lq_tok_buf_add(out, p + s->at, s->end - s->at, err);
+        bool ok = s->hit ? lq_tok_buf_add(out, o->text, o->n, err) : lq_tok_buf_add(out, p + s->at, s->end - s->at,
+                                                                                    err);
         if (!ok) return false;
     }
     return true;
 }
 
-static bool norm_apply(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *spans, const lq_tok_buf *in, lq_tok_buf *out, bool *first,
+static bool norm_apply(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *spans, const lq_tok_buf *in,
+                       lq_tok_buf *out, bool *first,
                        lq_err *err) {
     switch (o->kind) {
     case LQ_TOK_N_FORM: return form_run(o, in->p, in->n, out, err);
     case LQ_TOK_N_LOWER: return lower_run(in->p, in->n, out, err);
     case LQ_TOK_N_STRIP: return strip_run(o, in->p, in->n, out, first, err);
     case LQ_TOK_N_STRIP_ACCENTS: return accents_run(in->p, in->n, out, first, err);
-    case LQ_TOK_N_PREPEND: return (!in->n || lq_tok_buf_add(out, o->text, o->n, err)) && lq_tok_buf_add(out, in->p, in->n, err);
+    case LQ_TOK_N_PREPEND: return (!in->n || lq_tok_buf_add(out, o->text, o->n, err)) &&
+        lq_tok_buf_add(out, in->p, in->n, err);
     case LQ_TOK_N_REPLACE: return replace_run(o, m, spans, in->p, in->n, out, first, err);
     case LQ_TOK_N_BYTES: return lq_tok_bytes_map(in->p, in->n, out, err);
     }
@@ -255,7 +263,8 @@ bool lq_tok_norm_run(const lq_tokenizer *t, lq_tok_work *w, bool *first, lq_err 
     size_t most = 0;
     for (int i = 0; i < t->norms; i++) {
         lq_tok_step_begin(w, w->norm_left);
-        if (!norm_apply(&t->norm[i], &w->matcher, &w->spans, &w->a, &w->b, first, err) || !lq_tok_step_end(w, w->norm_left, &most, err))
+        if (!norm_apply(&t->norm[i], &w->matcher, &w->spans, &w->a, &w->b, first, err) ||
+            !lq_tok_step_end(w, w->norm_left, &most, err))
             return false;
     }
     w->norm_left -= most;

@@ -1,8 +1,10 @@
-// tok_onig.c: regular expressions as tokenizer.json has them (Oniguruma's syntax, Unicode classes of its own) in PCRE2's words.
+// tok_onig.c: regular expressions as tokenizer.json has them (Oniguruma's syntax, Unicode classes of its own) in
+// PCRE2's words.
 //
-// What differs is rewritten: \s \w \b \h \v and POSIX brackets are spelled out, \p{Han} is the script and not its extensions,
-// [a[b]&&[^c]] becomes look-aheads, x{2}+ is a repeated repetition and not a possessive one, x{,2} begins at 0, \uHHHH and (?m:)
-// get their PCRE2 names. What has no counterpart is refused by name.
+// What differs is rewritten: \s \w \b \h \v and POSIX brackets are spelled out, \p{Han} is the script and not its
+// extensions,
+// [a[b]&&[^c]] becomes look-aheads, x{2}+ is a repeated repetition and not a possessive one, x{,2} begins at 0, \uHHHH
+// and (?m:) get their PCRE2 names. What has no counterpart is refused by name.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <ctype.h>
@@ -38,19 +40,27 @@ static bool refuse(const reader *r, const char *what) {
 
 // --- properties ---
 
-static const struct { const char *name, *set; } properties[] = { // names of Oniguruma that PCRE2 does not have, or means otherwise
-    {"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"space", SPACES}, {"upper", "\\p{Uppercase}"}, {"lower", "\\p{Lowercase}"},
-    {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"punct", "\\p{P}"}, {"word", WORDS}, {"xdigit", HEXES}, {"blank", "\\x09\\p{Zs}"},
-    {"graph", "[:graph:]\\x{61c}\\x{180e}\\x{2066}-\\x{2069}\\p{Co}"}, {"print", "[:print:]\\x{61c}\\x{2066}-\\x{2069}\\p{Co}"},
+static const struct { const char *name, *set; } properties[] = { // names of Oniguruma that PCRE2 does not have, or
+                                                                 // means otherwise
+    {"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"space", SPACES}, {"upper", "\\p{Uppercase}"},
+        {"lower", "\\p{Lowercase}"},
+    {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"punct", "\\p{P}"}, {"word", WORDS}, {"xdigit", HEXES},
+        {"blank", "\\x09\\p{Zs}"},
+    {"graph", "[:graph:]\\x{61c}\\x{180e}\\x{2066}-\\x{2069}\\p{Co}"},
+        {"print", "[:print:]\\x{61c}\\x{2066}-\\x{2069}\\p{Co}"},
     {"cntrl", "\\p{Cc}"}, {"ascii", "\\x{0}-\\x{7f}"}, {"any", "\\x{0}-\\x{10ffff}"},
     {"letter", "\\p{L}"}, {"mark", "\\p{M}"}, {"number", "\\p{N}"}, {"punctuation", "\\p{P}"}, {"symbol", "\\p{S}"},
     {"separator", "\\p{Z}"}, {"other", "\\p{C}"}, {"uppercaseletter", "\\p{Lu}"}, {"lowercaseletter", "\\p{Ll}"},
-    {"titlecaseletter", "\\p{Lt}"}, {"modifierletter", "\\p{Lm}"}, {"otherletter", "\\p{Lo}"}, {"nonspacingmark", "\\p{Mn}"},
+    {"titlecaseletter", "\\p{Lt}"}, {"modifierletter", "\\p{Lm}"}, {"otherletter", "\\p{Lo}"},
+        {"nonspacingmark", "\\p{Mn}"},
     {"spacingmark", "\\p{Mc}"}, {"enclosingmark", "\\p{Me}"}, {"decimalnumber", "\\p{Nd}"}, {"letternumber", "\\p{Nl}"},
-    {"othernumber", "\\p{No}"}, {"connectorpunctuation", "\\p{Pc}"}, {"dashpunctuation", "\\p{Pd}"}, {"openpunctuation", "\\p{Ps}"},
-    {"closepunctuation", "\\p{Pe}"}, {"initialpunctuation", "\\p{Pi}"}, {"finalpunctuation", "\\p{Pf}"}, {"otherpunctuation", "\\p{Po}"},
+    {"othernumber", "\\p{No}"}, {"connectorpunctuation", "\\p{Pc}"}, {"dashpunctuation", "\\p{Pd}"},
+        {"openpunctuation", "\\p{Ps}"},
+    {"closepunctuation", "\\p{Pe}"}, {"initialpunctuation", "\\p{Pi}"}, {"finalpunctuation", "\\p{Pf}"},
+        {"otherpunctuation", "\\p{Po}"},
     {"mathsymbol", "\\p{Sm}"}, {"currencysymbol", "\\p{Sc}"}, {"modifiersymbol", "\\p{Sk}"}, {"othersymbol", "\\p{So}"},
-    {"spaceseparator", "\\p{Zs}"}, {"lineseparator", "\\p{Zl}"}, {"paragraphseparator", "\\p{Zp}"}, {"control", "\\p{Cc}"},
+    {"spaceseparator", "\\p{Zs}"}, {"lineseparator", "\\p{Zl}"}, {"paragraphseparator", "\\p{Zp}"},
+        {"control", "\\p{Cc}"},
     {"format", "\\p{Cf}"}, {"privateuse", "\\p{Co}"}, {"surrogate", "\\p{Cs}"}, {"unassigned", "\\p{Cn}"},
 };
 
@@ -185,9 +195,11 @@ static bool alt_add(reader *r, class_parts *c, const char *p, size_t n) {
 static bool side_put(reader *r, const class_parts *c, bool negate, lq_tok_buf *out) {
     lq_err *err = r->err;
     if (!c->alt.n && !c->set.n) return text_put(out, negate ? "(?s:.)" : "(?!)", err);
-    if (!c->alt.n) return text_put(out, negate ? "[^" : "[", err) && lq_tok_buf_add(out, c->set.p, c->set.n, err) && text_put(out, "]", err);
+    if (!c->alt.n) return text_put(out, negate ? "[^" : "[", err) && lq_tok_buf_add(out, c->set.p, c->set.n, err) &&
+        text_put(out, "]", err);
     if (!text_put(out, negate ? "(?:(?!" : "(?:", err)) return false;
-    if (c->set.n && !(text_put(out, "[", err) && lq_tok_buf_add(out, c->set.p, c->set.n, err) && text_put(out, "]|", err))) return false;
+    if (c->set.n && !(text_put(out, "[", err) && lq_tok_buf_add(out, c->set.p, c->set.n, err) &&
+                      text_put(out, "]|", err))) return false;
     return lq_tok_buf_add(out, c->alt.p, c->alt.n, err) && text_put(out, negate ? ")(?s:.))" : ")", err);
 }
 
@@ -195,7 +207,8 @@ static bool class_set_add(reader *r, class_parts *c, bool negate, const char *se
     char t[160];
     if (!negate) return text_put(&c->set, set, r->err);
     if (!strcmp(set, SPACES)) return text_put(&c->set, "\\P{White_Space}", r->err);
-    if (!strncmp(set, "\\p{", 3) && !strchr(set + 1, '\\')) return text_put(&c->set, "\\P", r->err) && text_put(&c->set, set + 2, r->err);
+    if (!strncmp(set, "\\p{", 3) && !strchr(set + 1, '\\'))
+        return text_put(&c->set, "\\P", r->err) && text_put(&c->set, set + 2, r->err);
     snprintf(t, sizeof t, "[^%s]", set);
     return alt_add(r, c, t, strlen(t));
 }
@@ -255,7 +268,8 @@ static bool class_parts_read(reader *r, class_parts *c, lq_tok_buf *ahead, lq_to
         if (*s == ']' && !begin) return r->i++, true;
         if (s[0] == '&' && s[1] == '&') {
             r->i += 2;
-            if (!text_put(ahead, "(?=", r->err) || !side_put(r, c, false, ahead) || !text_put(ahead, ")", r->err)) return false;
+            if (!text_put(ahead, "(?=", r->err) || !side_put(r, c, false, ahead) || !text_put(ahead, ")", r->err))
+                return false;
             c->set.n = c->alt.n = 0;
         } else if (s[0] == '[' && s[1] == ':') {
             if (!posix_read(r, c)) return false;
@@ -278,7 +292,8 @@ static bool class_read(reader *r, lq_tok_buf *out, int depth) {
     bool ok = class_parts_read(r, &c, &ahead, &nested, depth);
     if (ok && !ahead.n) ok = side_put(r, &c, negate, out);
     else if (ok) {
-        ok = text_put(out, negate ? "(?:(?!" : "(?:", err) && lq_tok_buf_add(out, ahead.p, ahead.n, err) && side_put(r, &c, false, out) &&
+        ok = text_put(out, negate ? "(?:(?!" : "(?:", err) && lq_tok_buf_add(out, ahead.p, ahead.n, err) &&
+            side_put(r, &c, false, out) &&
              text_put(out, negate ? ")(?s:.))" : ")", err);
     }
     free(c.set.p);
@@ -291,8 +306,10 @@ static bool class_read(reader *r, lq_tok_buf *out, int depth) {
 // --- the rest ---
 
 static bool escape_read(reader *r, lq_tok_buf *out) {
-    static const char edge[] = "(?:(?<=[" WORDS_ALONE "])(?![" WORDS_ALONE "])|(?<![" WORDS_ALONE "])(?=[" WORDS_ALONE "]))";
-    static const char inside[] = "(?:(?<=[" WORDS_ALONE "])(?=[" WORDS_ALONE "])|(?<![" WORDS_ALONE "])(?![" WORDS_ALONE "]))";
+    static const char edge[] =
+        "(?:(?<=[" WORDS_ALONE "])(?![" WORDS_ALONE "])|(?<![" WORDS_ALONE "])(?=[" WORDS_ALONE "]))";
+    static const char inside[] =
+        "(?:(?<=[" WORDS_ALONE "])(?=[" WORDS_ALONE "])|(?<![" WORDS_ALONE "])(?![" WORDS_ALONE "]))";
     char e = r->s[++r->i], set[160], t[200];
     bool is, negate;
     uint32_t c;
@@ -352,7 +369,8 @@ static bool interval_read(reader *r, lq_tok_buf *out, size_t atom) {
         memcpy(out->p + atom, "(?:", 3);
         out->n += 3;
     }
-    return text_put(out, low ? "{" : "{0", r->err) && lq_tok_buf_add(out, s, n, r->err) && text_put(out, again ? "})" : "}", r->err);
+    return text_put(out, low ? "{" : "{0", r->err) && lq_tok_buf_add(out, s, n, r->err) &&
+        text_put(out, again ? "})" : "}", r->err);
 }
 
 bool lq_tok_regex_translate(const char *source, lq_tok_buf *out, lq_err *err) {

@@ -9,7 +9,8 @@ enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_KIB = 256 << 10, JIT_S
 
 bool lq_tok_regex_compile(lq_tok_pattern *p, const char *source, lq_err *err) {
     lq_tok_buf text = {0};
-    if (strlen(source) > PATTERN_MAX) return lq_fail(err, LQ_E_LIMIT, "tokenizer.json: a regex of more than %d bytes", PATTERN_MAX);
+    if (strlen(source) > PATTERN_MAX)
+        return lq_fail(err, LQ_E_LIMIT, "tokenizer.json: a regex of more than %d bytes", PATTERN_MAX);
     if (!lq_tok_regex_translate(source, &text, err)) {
         free(text.p);
         return false;
@@ -19,7 +20,8 @@ bool lq_tok_regex_compile(lq_tok_pattern *p, const char *source, lq_err *err) {
     pcre2_compile_context *how = pcre2_compile_context_create(NULL);
     if (how) pcre2_set_newline(how, PCRE2_NEWLINE_LF);
     p->kind = LQ_TOK_P_REGEX;
-    p->code = !how ? NULL : pcre2_compile((PCRE2_SPTR)text.p, text.n - 1, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
+    p->code = !how ? NULL : pcre2_compile((PCRE2_SPTR)text.p, text.n - 1,
+                                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
                                           &code, &at, how);
     pcre2_compile_context_free(how);
     free(text.p);
@@ -35,7 +37,8 @@ bool lq_tok_regex_compile(lq_tok_pattern *p, const char *source, lq_err *err) {
 
 bool lq_tok_pattern_parse(const cJSON *json, const char *what, lq_tok_pattern *p, lq_err *err) {
     const char *s = lq_json_str(json, "String"), *re = lq_json_str(json, "Regex");
-    if (!s == !re) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: %s: a pattern must be {\"String\": ..} or {\"Regex\": ..}", what);
+    if (!s == !re) return lq_fail(err, LQ_E_FORMAT,
+                                  "tokenizer.json: %s: a pattern must be {\"String\": ..} or {\"Regex\": ..}", what);
     if (re) return lq_tok_regex_compile(p, re, err) || lq_fail_in(err, "%s", what);
     p->kind = LQ_TOK_P_LITERAL;
     p->n = strlen(s);
@@ -76,7 +79,8 @@ static int regex_match(const lq_tok_pattern *p, lq_tok_matcher *m, const char *t
         pcre2_jit_stack_assign(m->context, NULL, m->stack);
         rc = pcre2_jit_match(p->code, s, n, at, PCRE2_NO_UTF_CHECK, m->data, m->context);
     }
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = pcre2_match(p->code, s, n, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, m->context);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        rc = pcre2_match(p->code, s, n, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, m->context);
     return rc;
 }
 
@@ -87,9 +91,11 @@ static bool span_add(lq_tok_spans *s, size_t at, size_t end, bool hit, lq_err *e
     return true;
 }
 
-static bool regex_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *text, size_t n, lq_tok_spans *out, lq_err *err) {
+static bool regex_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *text, size_t n, lq_tok_spans *out,
+                       lq_err *err) {
     if (!matcher_make(m, err)) return false;
-    size_t covered = 0, at = 0, last = SIZE_MAX; // last: where the last match ended; an empty one may not follow it at once
+    size_t covered = 0, at = 0, last = SIZE_MAX; // last: where the last match ended; an empty one may not follow it at
+                                                 // once
     const PCRE2_SIZE *found = pcre2_get_ovector_pointer(m->data);
     while (at <= n) {
         int rc = regex_match(p, m, text, n, at);
@@ -97,7 +103,8 @@ static bool regex_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *t
         if (rc < 0) {
             PCRE2_UCHAR why[128];
             pcre2_get_error_message(rc, why, sizeof why);
-            return lq_fail(err, LQ_E_LIMIT, "tokenizer: the regex of tokenizer.json failed at byte %zu of a text: %s", at, (const char *)why);
+            return lq_fail(err, LQ_E_LIMIT, "tokenizer: the regex of tokenizer.json failed at byte %zu of a text: %s",
+                           at, (const char *)why);
         }
         size_t s = found[0], e = found[1];
         if (e < s) return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: a regex match that ends before it begins");
@@ -107,7 +114,8 @@ static bool regex_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *t
             at += len;
             continue;
         }
-        if (s < covered) return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: a regex match that begins in the one before");
+        if (s < covered) return lq_fail(err, LQ_E_UNSUPPORTED,
+                                        "tokenizer.json: a regex match that begins in the one before");
         at = last = e;
         if (covered != s && !span_add(out, covered, s, false, err)) return false;
         if (!span_add(out, s, e, true, err)) return false;
@@ -140,7 +148,8 @@ static bool class_find(const lq_tok_pattern *p, const char *text, size_t n, lq_t
     return covered == n || span_add(out, covered, n, false, err);
 }
 
-bool lq_tok_pattern_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *text, size_t n, lq_tok_spans *out, lq_err *err) {
+bool lq_tok_pattern_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *text, size_t n, lq_tok_spans *out,
+                         lq_err *err) {
     if (!n) return span_add(out, 0, 0, false, err);
     switch (p->kind) {
     case LQ_TOK_P_REGEX: return regex_find(p, m, text, n, out, err);

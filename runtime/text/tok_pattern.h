@@ -13,7 +13,8 @@ typedef struct lq_tok_pattern {
     lq_tok_class cls;
 } lq_tok_pattern;
 
-typedef struct lq_tok_span { size_t at, end; bool hit; } lq_tok_span; // a text is covered by hits and what lies between them
+typedef struct lq_tok_span { size_t at, end; bool hit; } lq_tok_span; // a text is covered by hits and what lies between
+                                                                      // them
 typedef struct lq_tok_spans { lq_tok_span *p; size_t n, cap; } lq_tok_spans;
 
 typedef struct lq_tok_matcher { void *data, *context, *stack; } lq_tok_matcher; // of one call
@@ -23,7 +24,8 @@ bool lq_tok_regex_compile(lq_tok_pattern *p, const char *source, lq_err *err); /
 // From {"String": ..} or {"Regex": ..}.
 bool lq_tok_pattern_parse(const cJSON *json, const char *what, lq_tok_pattern *p, lq_err *err);
 void lq_tok_pattern_free(lq_tok_pattern *p);
-bool lq_tok_pattern_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *text, size_t n, lq_tok_spans *out, lq_err *err);
+bool lq_tok_pattern_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *text, size_t n, lq_tok_spans *out,
+                         lq_err *err);
 // Oniguruma's syntax and Unicode classes in PCRE2's words.
 bool lq_tok_regex_translate(const char *source, lq_tok_buf *out, lq_err *err);
 #endif

@@ -1,19 +1,22 @@
-// tok_post.c: what LQ_TOK_SPECIAL puts around a text: post-processors, and what tokenizer_config.json says of BOS and EOS.
-// Refuses templates in which the text does not stand once.
+// tok_post.c: what LQ_TOK_SPECIAL puts around a text: post-processors, and what tokenizer_config.json says of BOS and
+// EOS. Refuses templates in which the text does not stand once.
 #include "runtime/text/tok.h"
 #include <stdlib.h>
 #include <string.h>
 
-static bool template_token_add(const cJSON *json, const cJSON *specials, const lq_tokenizer *t, lq_ids *out, lq_err *err) {
+static bool template_token_add(const cJSON *json, const cJSON *specials, const lq_tokenizer *t, lq_ids *out,
+                               lq_err *err) {
     const char *name = lq_json_str(json, "id");
     const cJSON *token = name ? cJSON_GetObjectItemCaseSensitive(specials, name) : NULL;
     const cJSON *ids = cJSON_GetObjectItemCaseSensitive(token, "ids");
     if (!cJSON_IsArray(ids)) {
-        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: special token %.60s is not described", name ? name : "");
+        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: special token %.60s is not described",
+                       name ? name : "");
     }
     for (const cJSON *k = ids->child; k; k = k->next) {
         if (!cJSON_IsNumber(k) || !(k->valuedouble >= 0 && k->valuedouble < t->vocab.count)) {
-            return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: special token %.60s has no id of the vocabulary", name);
+            return lq_fail(err, LQ_E_FORMAT,
+                           "tokenizer.json: post_processor: special token %.60s has no id of the vocabulary", name);
         }
         const int32_t id = (int32_t)k->valuedouble;
         if (!lq_tok_ids_add(out, &id, 1, err)) return false;
@@ -25,18 +28,24 @@ static bool template_read(const cJSON *json, const lq_tokenizer *t, lq_ids *befo
     const cJSON *single = cJSON_GetObjectItemCaseSensitive(json, "single");
     const cJSON *specials = cJSON_GetObjectItemCaseSensitive(json, "special_tokens");
     int texts = 0;
-    if (!cJSON_IsArray(single)) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor TemplateProcessing without single");
+    if (!cJSON_IsArray(single))
+        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor TemplateProcessing without single");
     for (const cJSON *k = single->child; k; k = k->next) {
-        const cJSON *special = cJSON_GetObjectItemCaseSensitive(k, "SpecialToken"), *text = cJSON_GetObjectItemCaseSensitive(k, "Sequence");
-        if (!special == !text) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: a piece must be SpecialToken or Sequence");
+        const cJSON *special = cJSON_GetObjectItemCaseSensitive(k, "SpecialToken"),
+            *text = cJSON_GetObjectItemCaseSensitive(k, "Sequence");
+        if (!special == !text)
+            return lq_fail(err, LQ_E_FORMAT,
+                           "tokenizer.json: post_processor: a piece must be SpecialToken or Sequence");
         if (text) texts++;
         else if (!template_token_add(special, specials, t, texts ? after : before, err)) return false;
     }
-    return texts == 1 || lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: post_processor: the text stands %d times in single, not once", texts);
+    return texts == 1 || lq_fail(err, LQ_E_UNSUPPORTED,
+                                 "tokenizer.json: post_processor: the text stands %d times in single, not once", texts);
 }
 
 static bool pair_read(const cJSON *json, const char *key, const lq_tokenizer *t, lq_ids *out, lq_err *err) {
-    const cJSON *pair = cJSON_GetObjectItemCaseSensitive(json, key), *k = pair && pair->child ? pair->child->next : NULL;
+    const cJSON *pair = cJSON_GetObjectItemCaseSensitive(json, key), *k = pair &&
+        pair->child ? pair->child->next : NULL;
     if (!cJSON_IsNumber(k) || !(k->valuedouble >= 0 && k->valuedouble < t->vocab.count)) {
         return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: %s has no id of the vocabulary", key);
     }
@@ -50,7 +59,8 @@ static bool post_step_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *
     bool ok = true;
     if (how == TEMPLATE) ok = template_read(json, t, &before, &after, err);
     if (how == PAIR) ok = pair_read(json, "cls", t, &before, err) && pair_read(json, "sep", t, &after, err);
-    ok = ok && lq_tok_ids_add(&before, t->before.p, t->before.n, err) && lq_tok_ids_add(&t->after, after.p, after.n, err);
+    ok = ok && lq_tok_ids_add(&before, t->before.p, t->before.n, err) &&
+        lq_tok_ids_add(&t->after, after.p, after.n, err);
     if (ok) {
         lq_ids swap = t->before;
         t->before = before;
@@ -62,7 +72,8 @@ static bool post_step_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *
 }
 
 static const lq_tok_step rows[] = {
-    {"TemplateProcessing", TEMPLATE, post_step_read}, {"BertProcessing", PAIR, post_step_read}, {"RobertaProcessing", PAIR, post_step_read},
+    {"TemplateProcessing", TEMPLATE, post_step_read}, {"BertProcessing", PAIR, post_step_read},
+        {"RobertaProcessing", PAIR, post_step_read},
     {"ByteLevel", NOTHING, post_step_read}, // it moves offsets, not ids
 };
 static const lq_tok_steps steps = {"post_processor", "processors", rows, sizeof rows / sizeof *rows};
@@ -93,8 +104,10 @@ static bool config_around(const cJSON *config, bool has_post, lq_tokenizer *t, l
     if (flag && !cJSON_IsNull(flag) && !lq_json_bool(config, "add_eos_token", &eos, what, err)) return false;
     const char *b = config_token(config, "bos_token"), *e = config_token(config, "eos_token");
     int32_t bos_id = b ? lq_tok_added_id(t, b, strlen(b)) : -1, eos_id = e ? lq_tok_added_id(t, e, strlen(e)) : -1;
-    if (bos && b && bos_id < 0) return lq_fail(err, LQ_E_FORMAT, "%s: bos_token %.60s is not in the vocabulary", what, b);
-    if (eos && e && eos_id < 0) return lq_fail(err, LQ_E_FORMAT, "%s: eos_token %.60s is not in the vocabulary", what, e);
+    if (bos && b && bos_id < 0)
+        return lq_fail(err, LQ_E_FORMAT, "%s: bos_token %.60s is not in the vocabulary", what, b);
+    if (eos && e && eos_id < 0)
+        return lq_fail(err, LQ_E_FORMAT, "%s: eos_token %.60s is not in the vocabulary", what, e);
     if ((bos && bos_id < 0) || (eos && eos_id < 0)) return true; // not said which
     t->before.n = t->after.n = 0;
     return (!bos || lq_tok_ids_add(&t->before, &bos_id, 1, err)) &&

@@ -60,7 +60,8 @@ static bool byte_level_read(const cJSON *json, int how, lq_tokenizer *t, lq_err 
     (void)how;
     static const char what[] = "tokenizer.json: pre_tokenizer ByteLevel";
     bool prefix = true, regex = true;
-    if (!lq_json_bool(json, "add_prefix_space", &prefix, what, err) || !lq_json_bool(json, "use_regex", &regex, what, err)) return false;
+    if (!lq_json_bool(json, "add_prefix_space", &prefix, what, err) ||
+        !lq_json_bool(json, "use_regex", &regex, what, err)) return false;
     if (prefix && !step_add(t, LQ_TOK_PREFIX_SPACE, err)) return false;
     if (regex && !regex_split_add(t, gpt2_words, LQ_TOK_ISOLATED, false, err)) return false;
     return step_add(t, LQ_TOK_BYTES, err) != NULL;
@@ -71,7 +72,8 @@ static bool split_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err)
     lq_tok_pre *o = step_add(t, LQ_TOK_SPLIT, err);
     return o && behavior_read(json, NULL, &o->behavior, err) &&
            lq_json_bool(json, "invert", &o->invert, "tokenizer.json: pre_tokenizer Split", err) &&
-           lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "pre_tokenizer Split", &o->pattern, err);
+           lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "pre_tokenizer Split", &o->pattern,
+                                err);
 }
 
 static bool metaspace_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
@@ -79,13 +81,15 @@ static bool metaspace_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *
     static const char what[] = "tokenizer.json: pre_tokenizer Metaspace";
     const char *mark = lq_json_str(json, "replacement"), *scheme = lq_json_str(json, "prepend_scheme");
     bool prefix = true, split = true;
-    if (!lq_json_bool(json, "add_prefix_space", &prefix, what, err) || !lq_json_bool(json, "split", &split, what, err)) return false;
+    if (!lq_json_bool(json, "add_prefix_space", &prefix, what, err) || !lq_json_bool(json, "split", &split, what, err))
+        return false;
     lq_tok_pre *o = step_add(t, LQ_TOK_METASPACE, err);
     if (!o) return false;
     if (!mark) mark = "\xe2\x96\x81";
     size_t len;
     lq_tok_char_get(mark, &len);
-    if (!*mark || mark[len]) return lq_fail(err, LQ_E_FORMAT, "%s: replacement \"%.20s\" is not one character", what, mark);
+    if (!*mark || mark[len])
+        return lq_fail(err, LQ_E_FORMAT, "%s: replacement \"%.20s\" is not one character", what, mark);
     memcpy(o->mark, mark, len);
     o->mark_n = len;
     if (!prefix) scheme = "never";
@@ -126,7 +130,8 @@ static bool spaces_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err
 }
 
 static const lq_tok_step rows[] = {
-    {"ByteLevel", 0, byte_level_read}, {"Split", 0, split_read}, {"Metaspace", 0, metaspace_read}, {"Digits", 0, digits_read},
+    {"ByteLevel", 0, byte_level_read}, {"Split", 0, split_read}, {"Metaspace", 0, metaspace_read},
+        {"Digits", 0, digits_read},
     {"Punctuation", 0, punctuation_read}, {"WhitespaceSplit", SPACES, spaces_read}, {"Whitespace", WORDS, spaces_read},
     {"BertPreTokenizer", SPACES_AND_PUNCTUATION, spaces_read},
 };
@@ -164,7 +169,8 @@ static bool span_joins(lq_tok_behavior b, bool before, bool hit) {
     }
 }
 
-static bool word_cut(const lq_tok_pre *o, const lq_tok_word *in, const lq_tok_spans *spans, lq_tok_words *out, lq_err *err) {
+static bool word_cut(const lq_tok_pre *o, const lq_tok_word *in, const lq_tok_spans *spans, lq_tok_words *out,
+                     lq_err *err) {
     bool before = false;
     size_t at = 0, end = 0; // the word that is growing
     for (size_t i = 0; i < spans->n; i++) {
@@ -186,7 +192,8 @@ static bool split_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {
     for (size_t i = 0; i < w->words.n; i++) {
         const lq_tok_word *in = &w->words.p[i];
         w->spans.n = 0;
-        if (!lq_tok_pattern_find(&o->pattern, &w->matcher, w->a.p + in->at, in->end - in->at, &w->spans, err)) return false;
+        if (!lq_tok_pattern_find(&o->pattern, &w->matcher, w->a.p + in->at, in->end - in->at, &w->spans, err))
+            return false;
         if (!word_cut(o, in, &w->spans, &w->next, err)) return false;
     }
     return true;
@@ -199,7 +206,8 @@ static bool metaspace_run(const lq_tok_pre *o, const char *p, size_t n, bool fir
     for (size_t i = 0; i < n;) {
         const char *q = memchr(p + i, ' ', n - i);
         size_t end = q ? (size_t)(q - p) : n;
-        if (!lq_tok_buf_add(out, p + i, end - i, err) || (q && !lq_tok_buf_add(out, o->mark, o->mark_n, err))) return false;
+        if (!lq_tok_buf_add(out, p + i, end - i, err) || (q && !lq_tok_buf_add(out, o->mark, o->mark_n, err)))
+            return false;
         i = end + (q != NULL);
     }
     return true;
@@ -213,7 +221,8 @@ static bool rewrite_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {
         const char *p = w->a.p + in->at;
         size_t n = in->end - in->at, at = w->b.n;
         bool ok;
-        if (o->kind == LQ_TOK_PREFIX_SPACE) ok = (*p == ' ' || lq_tok_buf_add(&w->b, " ", 1, err)) && lq_tok_buf_add(&w->b, p, n, err);
+        if (o->kind == LQ_TOK_PREFIX_SPACE)
+            ok = (*p == ' ' || lq_tok_buf_add(&w->b, " ", 1, err)) && lq_tok_buf_add(&w->b, p, n, err);
         else if (o->kind == LQ_TOK_METASPACE) ok = metaspace_run(o, p, n, in->first, &w->b, err);
         else ok = lq_tok_bytes_map(p, n, &w->b, err);
         if (!ok || !lq_tok_words_add(&w->next, at, w->b.n, in->first, err)) return false;
@@ -226,7 +235,8 @@ bool lq_tok_pre_run(const lq_tokenizer *t, lq_tok_work *w, lq_err *err) {
     for (int i = 0; i < t->pres; i++) {
         const lq_tok_pre *o = &t->pre[i];
         if (o->kind != LQ_TOK_SPLIT) lq_tok_step_begin(w, w->pre_left);
-        bool ok = o->kind == LQ_TOK_SPLIT ? split_run(o, w, err) : rewrite_run(o, w, err) && lq_tok_step_end(w, w->pre_left, &most, err);
+        bool ok = o->kind == LQ_TOK_SPLIT ? split_run(o, w, err) : rewrite_run(o, w, err) &&
+            lq_tok_step_end(w, w->pre_left, &most, err);
         if (!ok) return false;
         lq_tok_words swap = w->words;
         w->words = w->next;

@@ -1,5 +1,5 @@
-// tok_steps.c: reads the steps of a normalizer, pre-tokenizer, decoder or post-processor by the rows its file hands over, and
-// holds what they make of a text to a limit.
+// tok_steps.c: reads the steps of a normalizer, pre-tokenizer, decoder or post-processor by the rows its file hands
+// over, and holds what they make of a text to a limit.
 // Refuses types without a row, by name, and Sequences nested deeper than any that were seen.
 #include "runtime/text/tok.h"
 #include <stdlib.h>
@@ -46,11 +46,13 @@ bool lq_tok_step_end(lq_tok_work *w, size_t left, size_t *most, lq_err *err) {
     w->b = swap;
     w->a.max = w->b.max = 0;
     if (n > *most) *most = n;
-    return n <= left || lq_fail(err, LQ_E_LIMIT, "tokenizer: the steps of tokenizer.json make more than %zu bytes of a text", left);
+    return n <= left || lq_fail(err, LQ_E_LIMIT,
+                                "tokenizer: the steps of tokenizer.json make more than %zu bytes of a text", left);
 }
 
 void lq_tok_work_free(lq_tok_work *w) {
-    void *const parts[] = {w->clean.p, w->section.p, w->a.p, w->b.p, w->spans.p, w->words.p, w->next.p, w->outer.p, w->inner.p, w->sym.p,
+    void *const parts[] = {w->clean.p, w->section.p, w->a.p, w->b.p, w->spans.p, w->words.p, w->next.p, w->outer.p,
+                           w->inner.p, w->sym.p,
                            w->link, w->heap, w->cells};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     lq_tok_matcher_free(&w->matcher);

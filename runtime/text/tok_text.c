@@ -7,9 +7,11 @@ bool lq_tok_array_room(void **p, size_t *cap, size_t need, size_t size, lq_err *
     if (need <= *cap) return true;
     size_t to = *cap ? *cap : 64, bytes;
     while (to < need) {
-        if (!lq_mul_size(to, 2, &to)) return lq_fail(err, LQ_E_LIMIT, "tokenizer: a text of %zu pieces is too long", need);
+        if (!lq_mul_size(to, 2, &to))
+            return lq_fail(err, LQ_E_LIMIT, "tokenizer: a text of %zu pieces is too long", need);
     }
-    if (!lq_mul_size(to, size, &bytes)) return lq_fail(err, LQ_E_LIMIT, "tokenizer: a text of %zu pieces is too long", need);
+    if (!lq_mul_size(to, size, &bytes))
+        return lq_fail(err, LQ_E_LIMIT, "tokenizer: a text of %zu pieces is too long", need);
     void *q = realloc(*p, bytes);
     if (!q) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu bytes", bytes);
     *p = q;
@@ -29,7 +31,8 @@ bool lq_tok_buf_room(lq_tok_buf *b, size_t more, lq_err *err) {
 
 bool lq_tok_buf_add(lq_tok_buf *b, const char *p, size_t n, lq_err *err) {
     if (b->max && (n > b->max || b->n > b->max - n))
-        return lq_fail(err, LQ_E_LIMIT, "tokenizer: the steps of tokenizer.json make more than %zu bytes of a text", b->max);
+        return lq_fail(err, LQ_E_LIMIT, "tokenizer: the steps of tokenizer.json make more than %zu bytes of a text",
+                       b->max);
     if (!lq_tok_buf_room(b, n, err)) return false;
     if (n) memcpy(b->p + b->n, p, n);
     b->n += n;
@@ -131,7 +134,8 @@ bool lq_tok_utf8_clean(const char *p, size_t n, lq_tok_buf *out, bool *changed, 
         size_t len = lq_tok_char_check(u + i, n - i, &valid);
         if (!valid) {
             *changed = true;
-            if (!lq_tok_buf_add(out, p + done, i - done, err) || !lq_tok_buf_add(out, "\xef\xbf\xbd", 3, err)) return false;
+            if (!lq_tok_buf_add(out, p + done, i - done, err) || !lq_tok_buf_add(out, "\xef\xbf\xbd", 3, err))
+                return false;
             done = i + len;
         }
         i += len;

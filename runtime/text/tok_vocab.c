@@ -12,7 +12,8 @@ enum { ADJACENT_ROUNDS = 64 };
 static bool id_read(const cJSON *json, const char *what, int32_t *id, lq_err *err) {
     double d = cJSON_IsNumber(json) ? json->valuedouble : -1;
     if (!(d >= 0 && d < LQ_TOK_MAX_ID) || d != (double)(int32_t)d) {
-        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: %s: an id must be a whole number from 0 to %d", what, LQ_TOK_MAX_ID - 1);
+        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: %s: an id must be a whole number from 0 to %d", what,
+                       LQ_TOK_MAX_ID - 1);
     }
     *id = (int32_t)d;
     return true;
@@ -23,7 +24,8 @@ static bool sizes_take(const cJSON *list, bool is_added, int32_t *count, size_t 
         const char *text = is_added ? lq_json_str(k, "content") : k->string;
         int32_t id = 0;
         if (!text) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: an added token without content");
-        if (!id_read(is_added ? cJSON_GetObjectItemCaseSensitive(k, "id") : k, is_added ? "added_tokens" : "model.vocab", &id, err)) return false;
+        if (!id_read(is_added ? cJSON_GetObjectItemCaseSensitive(k, "id") : k,
+                     is_added ? "added_tokens" : "model.vocab", &id, err)) return false;
         if (id >= *count) *count = id + 1;
         *bytes += strlen(text) + 1;
     }
@@ -67,37 +69,45 @@ int32_t lq_tok_vocab_find(const lq_tok_vocab *v, const char *p, size_t n) {
 static bool tokens_parse(const cJSON *vocab, const cJSON *added, lq_tok_vocab *v, lq_err *err) {
     size_t bytes = 0;
     uint32_t used = 0;
-    if (!cJSON_IsObject(vocab) || !vocab->child) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: model.vocab is not an object of tokens");
-    if (!sizes_take(vocab, false, &v->count, &bytes, err) || !sizes_take(added, true, &v->count, &bytes, err)) return false;
+    if (!cJSON_IsObject(vocab) || !vocab->child)
+        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: model.vocab is not an object of tokens");
+    if (!sizes_take(vocab, false, &v->count, &bytes, err) || !sizes_take(added, true, &v->count, &bytes, err))
+        return false;
     if (bytes > UINT32_MAX / 4) return lq_fail(err, LQ_E_LIMIT, "tokenizer.json: %zu bytes of tokens", bytes);
     size_t n = (size_t)v->count;
     v->text = malloc(bytes);
     v->at = calloc(n + 1, sizeof *v->at);
     v->len = calloc(n, sizeof *v->len);
     v->kind = calloc(n, 1);
-    if (!v->text || !v->at || !v->len || !v->kind) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu tokens", n);
+    if (!v->text || !v->at || !v->len || !v->kind)
+        return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu tokens", n);
     for (const cJSON *k = vocab->child; k; k = k->next) {
         int32_t id = (int32_t)k->valuedouble;
         if (v->kind[id]) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: id %d belongs to two tokens", (int)id);
         token_put(v, id, k->string, LQ_TOK_K_MODEL, &used);
     }
     if (!hash_make(v, vocab, err)) return false;
-    for (const cJSON *k = added ? added->child : NULL; k; k = k->next) { // the model's id goes before the one that is claimed
+    for (const cJSON *k = added ? added->child : NULL; k; k = k->next) { // the model's id goes before the one that is
+                                                                         // claimed
         const char *text = lq_json_str(k, "content");
         int32_t id = lq_tok_vocab_find(v, text, strlen(text));
         if (id < 0) id = (int32_t)cJSON_GetObjectItemCaseSensitive(k, "id")->valuedouble;
         if (v->kind[id] && strcmp(v->text + v->at[id], text)) {
-            return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: added token %.60s: id %d belongs to another token", text, (int)id);
+            return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: added token %.60s: id %d belongs to another token", text,
+                           (int)id);
         }
         if (!v->kind[id]) token_put(v, id, text, 0, &used);
-        v->kind[id] |= LQ_TOK_K_ADDED | (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(k, "special")) ? LQ_TOK_K_SPECIAL : 0);
+        v->kind[id] |= LQ_TOK_K_ADDED | (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(k, "special")) ? LQ_TOK_K_SPECIAL
+                                         : 0);
     }
     return true;
 }
 
 // --- merges ---
 
-static size_t merge_slot(const lq_tok_vocab *v, uint64_t pair) { return (size_t)((pair * 0x9e3779b97f4a7c15u) >> 32) & v->merge_mask; }
+static size_t merge_slot(const lq_tok_vocab *v, uint64_t pair) {
+    return (size_t)((pair * 0x9e3779b97f4a7c15u) >> 32) & v->merge_mask;
+}
 
 const lq_tok_merge *lq_tok_merge_find(const lq_tok_vocab *v, int32_t a, int32_t b) {
     uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
@@ -121,20 +131,24 @@ static bool merge_read(lq_tok_vocab *v, const cJSON *json, uint32_t rank, lq_tok
     int32_t a = -1, b = -1;
     if (cJSON_IsString(json)) {
         if (!merge_text_split(v, json->valuestring, &a, &b)) a = b = -1;
-    } else if (cJSON_IsArray(json) && json->child && json->child->next && !json->child->next->next && cJSON_IsString(json->child) &&
+    } else if (cJSON_IsArray(json) && json->child && json->child->next && !json->child->next->next &&
+               cJSON_IsString(json->child) &&
                cJSON_IsString(json->child->next)) {
         a = lq_tok_vocab_find(v, json->child->valuestring, strlen(json->child->valuestring));
         b = lq_tok_vocab_find(v, json->child->next->valuestring, strlen(json->child->next->valuestring));
     }
-    if (a < 0 || b < 0) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: model.merges[%u] is not a pair of tokens", (unsigned)rank);
+    if (a < 0 || b < 0) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: model.merges[%u] is not a pair of tokens",
+                                       (unsigned)rank);
     size_t skip = v->prefix ? strlen(v->prefix) : 0;
     if (skip > v->len[b]) skip = v->len[b];
     joined->n = 0;
-    if (!lq_tok_buf_add(joined, v->text + v->at[a], v->len[a], err) || !lq_tok_buf_add(joined, v->text + v->at[b] + skip, v->len[b] - skip, err)) {
+    if (!lq_tok_buf_add(joined, v->text + v->at[a], v->len[a], err) ||
+        !lq_tok_buf_add(joined, v->text + v->at[b] + skip, v->len[b] - skip, err)) {
         return false;
     }
     int32_t id = lq_tok_vocab_find(v, joined->p, joined->n);
-    if (id < 0) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: model.merges[%u] makes what is not in the vocabulary", (unsigned)rank);
+    if (id < 0) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: model.merges[%u] makes what is not in the vocabulary",
+                               (unsigned)rank);
     uint64_t pair = (uint64_t)(uint32_t)a << 32 | (uint32_t)b;
     size_t i = merge_slot(v, pair);
     while (v->merge[i].pair != UINT64_MAX && v->merge[i].pair != pair) i = (i + 1) & v->merge_mask;
@@ -175,15 +189,18 @@ bool lq_tok_vocab_parse(const cJSON *model, const cJSON *added, lq_tok_vocab *v,
     if (!cJSON_IsObject(model)) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: no model");
     const char *type = lq_json_str(model, "type"), *unk = lq_json_str(model, "unk_token");
     if (type ? strcmp(type, "BPE") != 0 : !cJSON_HasObjectItem(model, "merges")) {
-        return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: model of type %s is not known, only BPE", type ? type : "(none)");
+        return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: model of type %s is not known, only BPE",
+                       type ? type : "(none)");
     }
     const cJSON *dropout = cJSON_GetObjectItemCaseSensitive(model, "dropout");
     if (dropout && !cJSON_IsNull(dropout) && dropout->valuedouble != 0) {
         return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: model.dropout must be null or 0");
     }
-    if (!lq_json_bool(model, "byte_fallback", &v->byte_fallback, what, err) || !lq_json_bool(model, "fuse_unk", &v->fuse_unk, what, err) ||
+    if (!lq_json_bool(model, "byte_fallback", &v->byte_fallback, what, err) ||
+        !lq_json_bool(model, "fuse_unk", &v->fuse_unk, what, err) ||
         !lq_json_bool(model, "ignore_merges", &v->ignore_merges, what, err) ||
-        !affix_read(model, "continuing_subword_prefix", &v->prefix, err) || !affix_read(model, "end_of_word_suffix", &v->suffix, err)) {
+        !affix_read(model, "continuing_subword_prefix", &v->prefix, err) ||
+        !affix_read(model, "end_of_word_suffix", &v->suffix, err)) {
         return false;
     }
     if (!tokens_parse(cJSON_GetObjectItemCaseSensitive(model, "vocab"), added, v, err)) return false;
@@ -238,8 +255,8 @@ static void bytes_index(lq_tok_vocab *v) {
     }
 }
 
-// The first and last symbol of every token, from those of the tokens it is merged from. A token that has two different ones (or is
-// both a symbol and merged) makes *known false: then no word is cut short.
+// The first and last symbol of every token, from those of the tokens it is merged from. A token that has two different
+// ones (or is both a symbol and merged) makes *known false: then no word is cut short.
 static bool ends_find(const lq_tok_vocab *v, int32_t *first, int32_t *last) {
     for (int round = 0; round < ADJACENT_ROUNDS; round++) {
         bool changed = false;
@@ -263,7 +280,8 @@ static bool ends_find(const lq_tok_vocab *v, int32_t *first, int32_t *last) {
     return false;
 }
 
-// Two symbols that stand side by side in no merged token can never be merged across: a word is cut there before merging.
+// Two symbols that stand side by side in no merged token can never be merged across: a word is cut there before
+// merging.
 static bool adjacent_index(lq_tok_vocab *v, lq_err *err) {
     size_t n = (size_t)v->count;
     if (v->prefix || v->suffix) return true;

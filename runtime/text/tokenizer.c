@@ -1,5 +1,5 @@
-// tokenizer.c: opens a tokenizer.json and turns text into ids. It owns the whole lq_tokenizer; the parts stand in tok_*.c.
-// Refuses what is not BPE and every component that it does not know, in one line that names it.
+// tokenizer.c: opens a tokenizer.json and turns text into ids. It owns the whole lq_tokenizer; the parts stand in
+// tok_*.c. Refuses what is not BPE and every component that it does not know, in one line that names it.
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/lq.h"
@@ -30,7 +30,8 @@ static bool config_tokens_add(cJSON *added, const cJSON *config, lq_err *err) {
         char *end;
         double id = strtod(k->string, &end);
         if (!s || *end || end == k->string) {
-            ok = lq_fail(err, LQ_E_FORMAT, "tokenizer_config.json: added_tokens_decoder: \"%.20s\" is not an id with content", k->string);
+            ok = lq_fail(err, LQ_E_FORMAT,
+                         "tokenizer_config.json: added_tokens_decoder: \"%.20s\" is not an id with content", k->string);
         } else if (!n || !bsearch(&s, known, n, sizeof *known, text_order)) {
             cJSON *item = cJSON_Duplicate(k, true);
             cJSON_DeleteItemFromObjectCaseSensitive(item, "id");
@@ -53,7 +54,8 @@ static bool parts_parse(cJSON *json, const cJSON *config, lq_tokenizer *t, lq_er
            lq_tok_vocab_parse(cJSON_GetObjectItemCaseSensitive(json, "model"), added, &t->vocab, err) &&
            lq_tok_norm_parse(cJSON_GetObjectItemCaseSensitive(json, "normalizer"), t, err) &&
            lq_tok_pre_parse(cJSON_GetObjectItemCaseSensitive(json, "pre_tokenizer"), t, err) &&
-           lq_tok_dec_parse(cJSON_GetObjectItemCaseSensitive(json, "decoder"), t, err) && lq_tok_added_parse(added, t, err) &&
+           lq_tok_dec_parse(cJSON_GetObjectItemCaseSensitive(json, "decoder"), t, err) &&
+           lq_tok_added_parse(added, t, err) &&
            lq_tok_post_parse(cJSON_GetObjectItemCaseSensitive(json, "post_processor"), config, t, err) &&
            lq_tok_vocab_index(&t->vocab, err) && lq_tok_added_index(t, err) && lq_tok_dec_index(t, err);
 }
@@ -65,7 +67,8 @@ bool lq_tokenizer_parse(lq_bytes json, lq_bytes config, lq_tokenizer **out, lq_e
     *out = NULL;
     if (!t) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory");
     bool ok = lq_json_parse(json.p, json.n, limits, "tokenizer.json", &tree, err) &&
-              (!config.n || lq_json_parse(config.p, config.n, limits, "tokenizer_config.json", &side, err)) && parts_parse(tree, side, t, err);
+              (!config.n || lq_json_parse(config.p, config.n, limits, "tokenizer_config.json", &side, err)) &&
+              parts_parse(tree, side, t, err);
     cJSON_Delete(tree);
     cJSON_Delete(side);
     if (ok) *out = t;
@@ -76,7 +79,8 @@ bool lq_tokenizer_parse(lq_bytes json, lq_bytes config, lq_tokenizer **out, lq_e
 bool lq_tokenizer_open(lq_ckpt *c, lq_tokenizer **out, lq_err *err) {
     lq_bytes json, config;
     *out = NULL;
-    if (!lq_ckpt_file(c, "tokenizer.json", &json, err) || !lq_ckpt_file(c, "tokenizer_config.json", &config, err)) return false;
+    if (!lq_ckpt_file(c, "tokenizer.json", &json, err) || !lq_ckpt_file(c, "tokenizer_config.json", &config, err))
+        return false;
     if (!json.p) return lq_fail(err, LQ_E_UNSUPPORTED, "%s: there is no tokenizer.json", lq_ckpt_path(c));
     if (!config.p) config = (lq_bytes){"", 0};
     return lq_tokenizer_parse(json, config, out, err) || lq_fail_in(err, "%s", lq_ckpt_path(c));
@@ -161,7 +165,8 @@ static bool section_encode(lq_tok_work *w, const char *p, size_t n, bool first, 
 static bool text_encode(lq_tok_work *w, const char *text, size_t n, int flags, lq_err *err) {
     const lq_tokenizer *t = w->t;
     bool changed, parse = flags & LQ_TOK_PARSE;
-    if (n > LQ_TOK_MAX_TEXT / 4) return lq_fail(err, LQ_E_LIMIT, "tokenizer: a text of %zu bytes, more than %d", n, LQ_TOK_MAX_TEXT / 4);
+    if (n > LQ_TOK_MAX_TEXT / 4)
+        return lq_fail(err, LQ_E_LIMIT, "tokenizer: a text of %zu bytes, more than %d", n, LQ_TOK_MAX_TEXT / 4);
     if (!lq_tok_utf8_clean(text, n, &w->clean, &changed, err)) return false;
     if (changed) {
         text = w->clean.p;
@@ -173,7 +178,8 @@ static bool text_encode(lq_tok_work *w, const char *text, size_t n, int flags, l
     if (!lq_tok_added_find(t, &t->exact, text, n, parse, &w->outer, err)) return false;
     for (size_t i = 0; i < w->outer.n; i++) {
         const lq_tok_piece *k = &w->outer.p[i];
-        bool ok = k->id >= 0 ? lq_tok_ids_add(w->out, &k->id, 1, err) : section_encode(w, text + k->at, k->end - k->at, k->at == 0, parse, err);
+        bool ok = k->id >= 0 ? lq_tok_ids_add(w->out, &k->id, 1, err) : section_encode(w, text + k->at, k->end - k->at,
+                                                                                       k->at == 0, parse, err);
         if (!ok) return false;
     }
     return !(flags & LQ_TOK_SPECIAL) || lq_tok_ids_add(w->out, t->after.p, t->after.n, err);

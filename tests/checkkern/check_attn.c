@@ -1,6 +1,6 @@
-// check_attn.c: kv_write, kv_copy and attention of a device. The truth is f64 over the bytes of the cache, read with this file's own
-// understanding of the layout; every byte of the cache that nobody wrote is NaN. Then bits: a row in one piece of prefill, in
-// chunks of 1, 7 and 64, in decode, beside other sequences, on 1, 2 and 3 threads.
+// check_attn.c: kv_write, kv_copy and attention of a device. The truth is f64 over the bytes of the cache, read with
+// this file's own understanding of the layout; every byte of the cache that nobody wrote is NaN. Then bits: a row in
+// one piece of prefill, in chunks of 1, 7 and 64, in decode, beside other sequences, on 1, 2 and 3 threads.
 #include "tests/checkkern/check_ops.h"
 
 typedef struct world {
@@ -40,10 +40,12 @@ static scene scene_make(const world *w) {
         c.tables[j] = t;
     }
     const size_t head = (size_t)w->page * (size_t)(w->dk + (w->v_in_k ? 0 : w->dv)) * lq_dtype_size(w->type);
-    c.cache = (lq_cache){.type = w->type, .page = w->page, .kv_heads = w->kv_heads, .dk = w->dk, .dv = w->dv, .v_in_k = w->v_in_k,
+    c.cache = (lq_cache){.type = w->type, .page = w->page, .kv_heads = w->kv_heads, .dk = w->dk, .dv = w->dv,
+                         .v_in_k = w->v_in_k,
                          .block_stride = head * (size_t)w->kv_heads + 64};
     c.cache.data = ck_buf(c.cache.block_stride * (size_t)c.blocks, 0);
-    const size_t scales = w->type == LQ_I8 ? (size_t)c.blocks * (size_t)w->kv_heads * 2 * (size_t)w->page : (size_t)w->kv_heads * 2;
+    const size_t scales = w->type == LQ_I8 ? (size_t)c.blocks * (size_t)w->kv_heads * 2 * (size_t)w->page
+        : (size_t)w->kv_heads * 2;
     if (w->type == LQ_I8 || w->type == LQ_E4M3) c.cache.scale = ck_buf(scales * sizeof(float), 4);
     for (size_t i = 0; w->type == LQ_E4M3 && i < scales; i++) c.cache.scale[i] = 0.05f + (float)i * 0.01f;
     c.q = ck_mat(c.total, w->heads * w->dk, 3);
@@ -52,9 +54,12 @@ static scene scene_make(const world *w) {
     c.sinks = ck_mat(1, w->heads, 0);
     return c;
 }
+
 static void scene_clear(scene *c) {
     memset(c->cache.data, 0xff, c->cache.block_stride * (size_t)c->blocks);
-    if (c->w->type == LQ_I8) memset(c->cache.scale, 0xff, (size_t)c->blocks * (size_t)c->w->kv_heads * 2 * (size_t)c->w->page * sizeof(float));
+    if (c->w->type == LQ_I8)
+        memset(c->cache.scale, 0xff, (size_t)c->blocks * (size_t)c->w->kv_heads * 2 * (size_t)c->w->page *
+               sizeof(float));
 }
 
 // What the cache holds, in the words of ops.h.
@@ -63,7 +68,8 @@ static double stored(const scene *c, int seq, int head, bool v, int position, in
     const int block = c->tables[seq * c->table_stride + position / w->page], at = position % w->page;
     const size_t size = lq_dtype_size(w->type), k_bytes = (size_t)w->page * (size_t)w->dk * size;
     const size_t v_bytes = w->v_in_k ? 0 : (size_t)w->page * (size_t)w->dv * size;
-    const char *p = (const char *)c->cache.data + (size_t)block * c->cache.block_stride + (size_t)head * (k_bytes + v_bytes);
+    const char *p = (const char *)c->cache.data + (size_t)block * c->cache.block_stride + (size_t)head *
+        (k_bytes + v_bytes);
     const bool own = v && !w->v_in_k;
     if (own) p += k_bytes;
     p += ((size_t)at * (size_t)(own ? w->dv : w->dk) + (size_t)d) * size;
@@ -85,35 +91,45 @@ static void batch_make(const scene *c, batch *b, const int *first, const int *co
     int n = 0, base = 0;
     for (int s = 0; s < c->w->seqs; s++) {
         b->first[s] = n;
-        for (int i = 0; i < count[s]; i++, n++) b->seq[n] = s, b->pos[n] = first[s] + i, b->from[n] = base + first[s] + i;
+        for (int i = 0; i < count[s]; i++, n++)
+            b->seq[n] = s, b->pos[n] = first[s] + i, b->from[n] = base + first[s] + i;
         base += c->w->len[s];
     }
     b->first[c->w->seqs] = n;
-    b->rows = (lq_rows){.n = n, .seqs = c->w->seqs, .seq = b->seq, .pos = b->pos, .at = b->pos, .first = b->first, .tables = c->tables,
+    b->rows = (lq_rows){.n = n, .seqs = c->w->seqs, .seq = b->seq, .pos = b->pos, .at = b->pos, .first = b->first,
+                        .tables = c->tables,
                         .table_stride = c->table_stride};
 }
+
 static lq_mat rows_taken(const batch *b, const lq_mat *all) {
     lq_mat m = ck_mat(b->rows.n, all->cols, 2);
-    for (int r = 0; r < b->rows.n; r++) memcpy(lq_mat_row(&m, r), lq_mat_row(all, b->from[r]), (size_t)all->cols * sizeof(float));
+    for (int r = 0; r < b->rows.n; r++)
+        memcpy(lq_mat_row(&m, r), lq_mat_row(all, b->from[r]), (size_t)all->cols * sizeof(float));
     return m;
 }
+
 static lq_attn_args args_of(const scene *c, const lq_rows *rows, lq_mat q, lq_mat y) {
     const world *w = c->w;
-    lq_attn_args a = {.rows = rows, .q = q, .cache = c->cache, .heads = w->heads, .scale = 1 / sqrtf((float)w->dk), .softcap = w->softcap,
+    lq_attn_args a = {.rows = rows, .q = q, .cache = c->cache, .heads = w->heads, .scale = 1 / sqrtf((float)w->dk),
+                      .softcap = w->softcap,
                       .window = w->window, .chunk = w->chunk, .sinks = w->sinks ? c->sinks.p : NULL, .y = y};
     for (int r = 0; r < rows->n; r++) a.max_at = rows->at[r] > a.max_at ? rows->at[r] : a.max_at;
     return a;
 }
+
 // Writes and attends the rows of a batch; the results go to their places in y.
 static void batch_run(lq_dev *d, const scene *c, const int *first, const int *count, lq_mat *y) {
     static batch b;
     batch_make(c, &b, first, count);
-    lq_mat q = rows_taken(&b, &c->q), k = rows_taken(&b, &c->k), v = rows_taken(&b, &c->v), out = ck_mat(b.rows.n, c->w->heads * c->w->dv, 4);
-    d->ops.kv_write(d, &(lq_kv_write_args){.rows = &b.rows, .k = k, .v = c->w->v_in_k ? (lq_mat){0} : v, .cache = c->cache});
+    lq_mat q = rows_taken(&b, &c->q), k = rows_taken(&b, &c->k), v = rows_taken(&b, &c->v),
+        out = ck_mat(b.rows.n, c->w->heads * c->w->dv, 4);
+    d->ops.kv_write(d, &(lq_kv_write_args){.rows = &b.rows, .k = k, .v = c->w->v_in_k ? (lq_mat){0} : v,
+                                           .cache = c->cache});
     const lq_attn_args a = args_of(c, &b.rows, q, out);
     d->ops.attn(d, &a);
     CHECK(ck_gaps(&out), "attn %s %s: gaps", d->isa, c->w->name);
-    for (int r = 0; r < b.rows.n; r++) memcpy(lq_mat_row(y, b.from[r]), lq_mat_row(&out, r), (size_t)y->cols * sizeof(float));
+    for (int r = 0; r < b.rows.n; r++)
+        memcpy(lq_mat_row(y, b.from[r]), lq_mat_row(&out, r), (size_t)y->cols * sizeof(float));
 }
 
 static bool sees(const lq_attn_args *a, int row, int j) {
@@ -124,8 +140,9 @@ static bool sees(const lq_attn_args *a, int row, int j) {
     return !a->chunk || j / a->chunk == r->pos[row] / a->chunk;
 }
 
-// The rows of `a` against f64. A score is off by EPS for each of dk products, and so is what it is compared with; exp's argument is
-// rounded by EPS of its size, once or (over splits or a sink) twice; a sum has up to 512 terms and then one per split.
+// The rows of `a` against f64. A score is off by EPS for each of dk products, and so is what it is compared with; exp's
+// argument is rounded by EPS of its size, once or (over splits or a sink) twice; a sum has up to 512 terms and then one
+// per split.
 static int attn_wrong(const scene *c, const lq_attn_args *a) {
     static double p[4096];
     const world *w = c->w;
@@ -143,7 +160,8 @@ static int attn_wrong(const scene *c, const lq_attn_args *a) {
                 }
                 p[j] = s * (double)a->scale;
                 off = fmax(off, EPS * (w->dk + 4) * size * (double)a->scale);
-                if (a->softcap != 0) p[j] = (double)a->softcap * tanh(p[j] / (double)a->softcap), off = fmax(off, EPS * 12 * fabs(p[j]));
+                if (a->softcap != 0) p[j] = (double)a->softcap * tanh(p[j] / (double)a->softcap),
+                    off = fmax(off, EPS * 12 * fabs(p[j]));
                 if (sees(a, r, j)) most = fmax(most, p[j]);
             }
             for (int j = 0; j < n; j++) l += p[j] = sees(a, r, j) ? exp(p[j] - most) : 0;
@@ -155,7 +173,8 @@ static int attn_wrong(const scene *c, const lq_attn_args *a) {
                     const double v = stored(c, seq, kv, true, j, d);
                     sum += p[j] * v;
                     room += fabs(v) * 0x1p-126; // weights below the least normal number are 0
-                    room += fabs(p[j] * v) * (2 * off + EPS * ((n < 512 ? n : 512) + 12 * (n / 512 + 1) + 16 - 3 * log(p[j])));
+                    room += fabs(p[j] * v) * (2 * off + EPS *
+                                              ((n < 512 ? n : 512) + 12 * (n / 512 + 1) + 16 - 3 * log(p[j])));
                 }
                 wrong += !near(lq_mat_row(&a->y, r)[h * w->dv + d], sum / l, room / l);
             }
@@ -187,7 +206,8 @@ static void world_check(lq_dev *dev, lq_dev *one, lq_dev *two, const world *w) {
                 count[s] = w->len[s] - first[s] < chunks[i] ? w->len[s] - first[s] : chunks[i];
                 any += count[s];
                 // what the window has left behind is freed
-                for (int p = 0; w->window && (p + 1) * w->page <= at - w->window; p++) c.tables[s * c.table_stride + p] |= INT32_MIN;
+                for (int p = 0; w->window && (p + 1) * w->page <= at - w->window; p++)
+                    c.tables[s * c.table_stride + p] |= INT32_MIN;
             }
             if (!any) break;
             static int32_t keep[4096];
@@ -216,12 +236,15 @@ static const world worlds[] = {
     {"f16 one row", LQ_F16, 64, 16, 2, 128, 128, 0, 0, 0, false, false, 4, {1, 2, 1, 3}},
 };
 
-// A decode far into the cache, where a row's splits may be spread over threads; and a copied block is as good as the first.
+// A decode far into the cache, where a row's splits may be spread over threads; and a copied block is as good as the
+// first.
 static void check_long(lq_dev *dev, lq_dev *one) {
     static const world w = {"f16 decode", LQ_F16, 32, 8, 2, 40, 40, 0, 0, 0, false, false, 3, {1700, 513, 5, 0}};
     static batch b;
     scene c = scene_make(&w);
-    static const int steps[3][2][4] = {{{0, 0, 0}, {600, 480, 5}}, {{600, 480, 5}, {600, 33, 0}}, {{1200, 513, 5}, {500, 0, 0}}}; // first, count
+    // first, count
+    static const int steps[3][2][4] = {{{0, 0, 0}, {600, 480, 5}}, {{600, 480, 5}, {600, 33, 0}},
+                                       {{1200, 513, 5}, {500, 0, 0}}};
     const int last[4] = {1699, 512, 4, 0}, ones[4] = {1, 1, 1, 0};
     lq_mat y = ck_mat(c.total, w.heads * w.dv, 4), z = ck_mat(c.total, w.heads * w.dv, 4);
     scene_clear(&c);

@@ -1,5 +1,5 @@
-// check_matmul.c: the slots quant, matmul and moe of a device: threads, several matrices at once, bias, perm and smooth, outlier
-// columns, exact mode of every kind of weight.
+// check_matmul.c: the slots quant, matmul and moe of a device: threads, several matrices at once, bias, perm and
+// smooth, outlier columns, exact mode of every kind of weight.
 #include "tests/checkkern/checkkern.h"
 
 static lq_mat mat_of(int rows, int cols) { return ck_mat(rows, cols, 2); }
@@ -12,6 +12,7 @@ static bool act_same(const lq_act *a, const lq_act *b) {
     for (size_t i = 0; i < cells; i++) ok &= ck_same(a->scale[i], b->scale[i]);
     return ok;
 }
+
 // The rule, in f64 and from the header's words: within half a step of x, the largest at 127, the sum the sum.
 static bool act_true(const lq_act *a, const lq_mat *v) {
     const int G = a->type.group;
@@ -36,9 +37,11 @@ static bool act_true(const lq_act *a, const lq_mat *v) {
         }
     return ok;
 }
+
 // Groups that are tiny, huge or not numbers: the same on all ISAs, and as pack.h says.
 static void check_quant_extremes(lq_dev *ref, lq_dev *dev) {
-    static const float tops[] = {0, -0.0f, 1e-45f, 1e-38f, 0x1.fffffep-101f, 0x1p-100f, 1e-20f, 1e20f, 3.4e38f, INFINITY, -INFINITY, NAN, -NAN};
+    static const float tops[] = {0, -0.0f, 1e-45f, 1e-38f, 0x1.fffffep-101f, 0x1p-100f, 1e-20f, 1e20f, 3.4e38f,
+                                 INFINITY, -INFINITY, NAN, -NAN};
     enum { TOPS = sizeof tops / sizeof *tops, G = 32, K = 2 * G + 8 };
     const lq_mat x = mat_of(TOPS, K);
     for (int r = 0; r < TOPS; r++)
@@ -54,16 +57,19 @@ static void check_quant_extremes(lq_dev *ref, lq_dev *dev) {
     for (int u = 0; u < 3 * TOPS; u++) {
         const float top = fabsf(tops[u % TOPS]);
         int most = 0;
-        for (int i = 0; i < G; i++) most = abs(((int8_t *)p.q)[u * G + i]) > most ? abs(((int8_t *)p.q)[u * G + i]) : most;
+        for (int i = 0; i < G; i++)
+            most = abs(((int8_t *)p.q)[u * G + i]) > most ? abs(((int8_t *)p.q)[u * G + i]) : most;
         const bool tiny = top < 0x1p-100f, sick = !isfinite(top);
         CHECK(tiny   ? p.scale[u] == 0
               : sick ? !isfinite(p.scale[u])
                      : p.scale[u] == top / 127.0f,
               "quant %s: scale of a group of %g", dev->isa, (double)top);
-        CHECK(most == (tiny || sick ? 0 : 127), "quant %s: codes of a group of %g reach %d", dev->isa, (double)top, most);
+        CHECK(most == (tiny || sick ? 0 : 127), "quant %s: codes of a group of %g reach %d", dev->isa, (double)top,
+              most);
     }
     ck_done("quant of extremes");
 }
+
 static void check_quant(lq_dev *ref, lq_dev *dev) {
     static const int shapes[][3] = {{1, 16, 16},     {1, 2048, 128},   {3, 100, 32}, {17, 389, 64},
                                     {70, 1500, 128}, {2, 40000, 4096}, {5, 96, 48},  {33, 700, 20}};
@@ -98,8 +104,10 @@ static void check_quant(lq_dev *ref, lq_dev *dev) {
             lq_act_bind(ref, &q, &w, rows, ck_buf(lq_act_bytes(ref, &w, rows), 0));
             dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &p});
             ref->ops.quant(ref, &(lq_quant_args){.x = x, .act = &q});
-            CHECK(act_same(&p, &q), "quant %s rows %d k %d group %d way %d: other bits than portable C", dev->isa, rows, k, t.group, way);
-            CHECK(act_true(&p, &v), "quant %s rows %d k %d group %d way %d: not the rule", dev->isa, rows, k, t.group, way);
+            CHECK(act_same(&p, &q), "quant %s rows %d k %d group %d way %d: other bits than portable C", dev->isa, rows,
+                  k, t.group, way);
+            CHECK(act_true(&p, &v), "quant %s rows %d k %d group %d way %d: not the rule", dev->isa, rows, k, t.group,
+                  way);
             if (p.x.p == keep.p) CHECK(ck_mat_same(&keep, &turned), "quant %s: x in stored order", dev->isa);
         }
         const lq_mat plain = mat_of(rows, k);
@@ -117,6 +125,7 @@ static void check_quant(lq_dev *ref, lq_dev *dev) {
 static double e4m3_number(int code) {
     return code < 8 ? ldexp(code, -9) : ldexp(1 + code % 8 / 8.0, code / 8 - 7);
 }
+
 static double e4m3_nearest(double v) { // ties to the even code
     enum { LAST = 0x7e };
     const double size = fabs(v);
@@ -127,6 +136,7 @@ static double e4m3_nearest(double v) { // ties to the even code
     }
     return v < 0 ? -e4m3_number(best) : e4m3_number(best);
 }
+
 // All numbers, the middles between them and what is beside those, and what is too large: with the file's scale of 1.
 static void check_e4m3(lq_dev *dev) {
     enum { K = 0x7f * 8 + 8 };
@@ -137,10 +147,12 @@ static void check_e4m3(lq_dev *dev) {
     float *v = x.p;
     for (int c = 0; c < 0x7f; c++) {
         const double mid = (e4m3_number(c) + (c < 0x7e ? e4m3_number(c + 1) : 480)) / 2;
-        const float near[4] = {(float)e4m3_number(c), (float)mid, nextafterf((float)mid, 0), nextafterf((float)mid, 1e9f)};
+        const float near[4] = {(float)e4m3_number(c), (float)mid, nextafterf((float)mid, 0),
+                               nextafterf((float)mid, 1e9f)};
         for (int i = 0; i < 8; i++) v[c * 8 + i] = i < 4 ? near[i] : -near[i - 4];
     }
-    for (int i = 0; i < 8; i++) v[K - 8 + i] = (float[]){460, -470, 1e9f, -3e38f, 1e-40f, -1e-5f, 0x1p-10f, 0x1.000002p-10f}[i];
+    for (int i = 0; i < 8; i++)
+        v[K - 8 + i] = (float[]){460, -470, 1e9f, -3e38f, 1e-40f, -1e-5f, 0x1p-10f, 0x1.000002p-10f}[i];
     lq_act a = {0};
     lq_act_bind(dev, &a, &w, 1, ck_buf(lq_act_bytes(dev, &w, 1), 0));
     dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
@@ -150,13 +162,14 @@ static void check_e4m3(lq_dev *dev) {
     ck_done("quant e4m3");
 }
 
-// What is rounded with a scale of the row or of the file, or in other groups than the weight's: the rule of ops.h, number by number, on
-// v made apart; then the fused act of norm against quant.
+// What is rounded with a scale of the row or of the file, or in other groups than the weight's: the rule of ops.h,
+// number by number, on v made apart; then the fused act of norm against quant.
 static void check_form(lq_dev *dev, lq_atype t, int group, int rows, int k, int way) {
     static const float fixed = 0.043f;
     static const int32_t zero = -37;
     char what[120];
-    snprintf(what, sizeof what, "quant %s %s g%d%s of a weight's g%d, k %d way %d", dev->isa, lq_dtypes[t.elem].name, t.group, t.fixed ? " fixed" : "", group, k, way);
+    snprintf(what, sizeof what, "quant %s %s g%d%s of a weight's g%d, k %d way %d", dev->isa, lq_dtypes[t.elem].name,
+             t.group, t.fixed ? " fixed" : "", group, k, way);
     const bool i8 = t.elem == LQ_I8;
     lq_weight w = ck_reader(t, k);
     w.type.group = group;
@@ -188,13 +201,15 @@ static void check_form(lq_dev *dev, lq_atype t, int group, int rows, int k, int 
         float *u = lq_mat_row(&y, r); // v, as the rule takes it
         for (int j = 0; j < k; j++) {
             const int c = w.perm ? perm[j] : j;
-            u[j] = (w.outliers && (j == out[0] || j == out[1])) ? 0 : w.smooth ? lq_mat_row(&x, r)[c] * smooth[c] : lq_mat_row(&x, r)[c];
+            u[j] = (w.outliers && (j == out[0] || j == out[1])) ? 0 : w.smooth ? lq_mat_row(&x, r)[c] * smooth[c]
+                : lq_mat_row(&x, r)[c];
         }
         for (int s0 = 0; s0 < k; s0 += span) {
             const int s1 = s0 + span < k ? s0 + span : k;
             float most = 0;
             for (int j = s0; j < s1; j++) most = fabsf(u[j]) > most ? fabsf(u[j]) : most;
-            const float top = i8 ? 127 : 448, scale = t.fixed ? fixed : most / top, by = t.fixed ? 1 / fixed : top / most;
+            const float top = i8 ? 127 : 448, scale = t.fixed ? fixed : most / top,
+                by = t.fixed ? 1 / fixed : top / most;
             for (int j = s0; j < s1; j++) {
                 const size_t at = (size_t)(j / cell) * (size_t)rows + (size_t)r;
                 if (!isfinite(most)) {
@@ -202,14 +217,17 @@ static void check_form(lq_dev *dev, lq_atype t, int group, int rows, int k, int 
                     continue;
                 }
                 wrong += a.scale[at] != scale;
-                const double code = i8 ? fmin(127, fmax(t.asym ? -128 : -127, rint((double)(u[j] * by)) + (t.asym ? zero : 0)))
+                const double code = i8 ? fmin(127, fmax(t.asym ? -128 : -127,
+                                                        rint((double)(u[j] * by)) + (t.asym ? zero : 0)))
                                        : e4m3_nearest((double)(u[j] * by));
-                wrong += code != (i8 ? ((int8_t *)a.q)[at * (size_t)cell + (size_t)(j % cell)] : (double)((float *)a.q)[(size_t)r * a.q_row + (size_t)j]);
+                wrong += code != (i8 ? ((int8_t *)a.q)[at * (size_t)cell + (size_t)(j % cell)]
+                                  : (double)((float *)a.q)[(size_t)r * a.q_row + (size_t)j]);
             }
         }
         for (int c = 0; i8 && c * cell < k; c++) {
             int sum = 0;
-            for (int j = 0; j < cell; j++) sum += ((int8_t *)a.q)[((size_t)c * (size_t)rows + (size_t)r) * (size_t)cell + (size_t)j];
+            for (int j = 0; j < cell; j++)
+                sum += ((int8_t *)a.q)[((size_t)c * (size_t)rows + (size_t)r) * (size_t)cell + (size_t)j];
             wrong += sum != a.sum[(size_t)c * (size_t)rows + (size_t)r];
         }
         if (t.asym) wrong += a.zero[r] != zero;
@@ -224,15 +242,19 @@ static void check_form(lq_dev *dev, lq_atype t, int group, int rows, int k, int 
     CHECK(!memcmp(pa, pb, bytes), "%s: the act of glu differs from quant of y", what);
     ck_done(what);
 }
+
 static void check_forms(lq_dev *dev) {
     static const struct { lq_atype t; int group; } forms[] = {
-        {{.elem = LQ_I8}, 0},         {{.elem = LQ_I8, .fixed = true}, 0},  {{.elem = LQ_I8, .fixed = true, .asym = true}, 0}, {{.elem = LQ_I8}, 32},
+        {{.elem = LQ_I8}, 0},         {{.elem = LQ_I8, .fixed = true}, 0},
+            {{.elem = LQ_I8, .fixed = true, .asym = true}, 0}, {{.elem = LQ_I8}, 32},
         {{.elem = LQ_I8, .group = 128}, 32}, {{.elem = LQ_I8, .group = 32}, 128}, {{.elem = LQ_I8, .fixed = true}, 64},
-        {{.elem = LQ_E4M3}, 0}, {{.elem = LQ_E4M3, .group = 128}, 128}, {{.elem = LQ_E4M3}, 128}, {{.elem = LQ_E4M3, .fixed = true}, 0},
+        {{.elem = LQ_E4M3}, 0}, {{.elem = LQ_E4M3, .group = 128}, 128}, {{.elem = LQ_E4M3}, 128},
+            {{.elem = LQ_E4M3, .fixed = true}, 0},
     };
     check_e4m3(dev);
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
-        for (int way = 0; way < 8; way++) check_form(dev, forms[f].t, forms[f].group, way % 3 + 1, way % 2 ? 389 : 256, way);
+        for (int way = 0; way < 8; way++)
+            check_form(dev, forms[f].t, forms[f].group, way % 3 + 1, way % 2 ? 389 : 256, way);
     check_form(dev, (lq_atype){.elem = LQ_I8}, 0, 2, 100000, 2); // more columns than a worker has scratch for
     check_form(dev, (lq_atype){.elem = LQ_E4M3}, 0, 2, 100000, 6);
 }
@@ -249,8 +271,11 @@ static const lq_wtype types[] = {
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F32, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F16, .act = {.elem = LQ_I8}},
     {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F32, .act = {.elem = LQ_E4M3}},
-    {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32, .act = {.elem = LQ_E4M3, .group = 128}},
-    {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .rows = LQ_ROWS_ALL, .scale = LQ_F32, .act = {.elem = LQ_E4M3, .fixed = true}}, // moe to here
+    {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32,
+     .act = {.elem = LQ_E4M3, .group = 128}},
+    // moe to here
+    {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .rows = LQ_ROWS_ALL, .scale = LQ_F32,
+     .act = {.elem = LQ_E4M3, .fixed = true}},
     {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32},
     {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32},
     {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32},
@@ -258,10 +283,13 @@ static const lq_wtype types[] = {
 };
 enum { TYPES = sizeof types / sizeof *types, MOE_TYPES = 11 };
 
-static lq_act act_as(const lq_mat *x, const lq_weight *w, lq_dtype elem) { return elem == LQ_F32 ? ck_act(x, (lq_atype){0}) : ck_act_of(x, w); }
+static lq_act act_as(const lq_mat *x, const lq_weight *w, lq_dtype elem) {
+    return elem == LQ_F32 ? ck_act(x, (lq_atype){0}) : ck_act_of(x, w);
+}
 
 // y = x w^T + bias for one row at a time on one thread: what a matmul of any shape on any number of threads must equal.
-static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, lq_dtype act, const float *bias, const lq_mat *y) {
+static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, lq_dtype act, const float *bias,
+                       const lq_mat *y) {
     for (int m = 0; m < x->rows; m++) {
         lq_mat row = *x;
         row.p = lq_mat_row(x, m);
@@ -273,11 +301,15 @@ static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, lq_dtyp
         dev->ops.matmul(dev, &(lq_matmul_args){.x = &a, .count = 1, .w = {w}, .bias = {bias}, .y = {to}});
     }
 }
-// Against f64: the weight's rows times what the activation says it holds. Roundings: of an f32 product within a cell, then of each cell.
+
+// Against f64: the weight's rows times what the activation says it holds. Roundings: of an f32 product within a cell,
+// then of each cell.
 static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, const lq_mat *y) {
     float *row = ck_buf((size_t)any->k * 4, 0);
-    const int64_t k0 = any->k, cell = a->type.elem == LQ_I8 ? (int64_t)a->q_row : a->type.elem == LQ_E4M3 ? (int64_t)a->q_group : k0;
-    const double blocks = (double)((k0 < LQ_K_CUT ? k0 : LQ_K_CUT) / 8 + k0 / LQ_K_CUT + 3 * ((k0 + cell - 1) / cell) + any->outliers + 2);
+    const int64_t k0 = any->k, cell = a->type.elem == LQ_I8 ? (int64_t)a->q_row : a->type.elem == LQ_E4M3
+        ? (int64_t)a->q_group : k0;
+    const double blocks = (double)((k0 < LQ_K_CUT ? k0 : LQ_K_CUT) / 8 + k0 / LQ_K_CUT + 3 * ((k0 + cell - 1) / cell) +
+                                   any->outliers + 2);
     bool ok = true;
     for (int64_t n = 0; n < any->n; n++) {
         lq_weight_row_any(any, n, row);
@@ -287,7 +319,8 @@ static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, 
                 const int64_t at = k / cell * y->rows + m;
                 double x;
                 if (a->type.elem == LQ_F32) x = (double)lq_mat_row(&a->x, m)[k];
-                else if (a->type.elem == LQ_E4M3) x = (double)((float *)a->q)[(size_t)m * a->q_row + (size_t)k] * (double)a->scale[at];
+                else if (a->type.elem == LQ_E4M3)
+                    x = (double)((float *)a->q)[(size_t)m * a->q_row + (size_t)k] * (double)a->scale[at];
                 else x = (((int8_t *)a->q)[at * cell + k % cell] - (a->zero ? a->zero[m] : 0)) * (double)a->scale[at];
                 want += (double)row[k] * x;
                 size += fabs((double)row[k] * x);
@@ -320,7 +353,8 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
         args.bias[i] = bias;
     }
     dev->numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT;
-    CHECK(lq_act_same(dev, &w[0], &w[1]) && lq_act_same(dev, &w[0], &w[2]), "%s: one act for three weights of a type", what);
+    CHECK(lq_act_same(dev, &w[0], &w[1]) && lq_act_same(dev, &w[0], &w[2]), "%s: one act for three weights of a type",
+          what);
     lq_act_bind(dev, &a, &w[0], rows, ck_buf(lq_act_bytes(dev, &w[0], rows), 0));
     dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
     dev->numerics = LQ_NUM_DEFAULT;
@@ -335,7 +369,8 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
     ck_done(what);
 }
 
-// perm, smooth and outlier columns: quant and matmul together against f64 on lq_weight_row, which knows the logical columns.
+// perm, smooth and outlier columns: quant and matmul together against f64 on lq_weight_row, which knows the logical
+// columns.
 static void check_columns(lq_dev *dev, int way, bool exact) {
     const bool outliers = way & 1;
     const int rows = 9, k = 384, n = 50;
@@ -344,7 +379,8 @@ static void check_columns(lq_dev *dev, int way, bool exact) {
     const lq_mat x = mat_of(rows, k), v = mat_of(rows, k), y = mat_of(rows, n);
     int32_t *perm = ck_buf((size_t)k * 4, 0), *out = ck_buf(3 * 4, 0);
     uint16_t *out_w = ck_buf((size_t)n * 3 * 2, 0);
-    float *smooth = ck_buf((size_t)k * 4, 0), *ones = ck_buf((size_t)k * 4, 0), *row = ck_buf((size_t)k * 4, 0), *row2 = ck_buf((size_t)k * 4, 0);
+    float *smooth = ck_buf((size_t)k * 4, 0), *ones = ck_buf((size_t)k * 4, 0), *row = ck_buf((size_t)k * 4, 0),
+        *row2 = ck_buf((size_t)k * 4, 0);
     for (int i = 0; i < k; i++) {
         perm[i] = (i * 7 + 5) % k; // 7 and k have no common factor
         smooth[i] = (float)(1.5 + ck_uniform());
@@ -357,7 +393,8 @@ static void check_columns(lq_dev *dev, int way, bool exact) {
         any.outlier = out;
         any.outlier_w = out_w;
         for (int64_t r = 0; r < n; r++)
-            for (int i = 0; i < 3; i++) lq_code_set((uint8_t *)(uintptr_t)any.q + (size_t)r * lq_code_row_bytes(4, k), 4, out[i], 8);
+            for (int i = 0; i < 3; i++)
+                lq_code_set((uint8_t *)(uintptr_t)any.q + (size_t)r * lq_code_row_bytes(4, k), 4, out[i], 8);
     }
     if (way != 1) any.perm = perm;
     any.smooth = smooth;
@@ -390,13 +427,15 @@ static void check_columns(lq_dev *dev, int way, bool exact) {
         }
     }
     CHECK(rows_same, "lq_weight_row: layout %s is not layout any", lq_layout_names[w.layout]);
-    CHECK(ok, "matmul %s with %s%s: far from f64", dev->isa, way == 1 ? "outliers" : way ? "outliers and perm" : "perm", exact ? " exact" : "");
+    CHECK(ok, "matmul %s with %s%s: far from f64", dev->isa, way == 1 ? "outliers" : way ? "outliers and perm" : "perm",
+          exact ? " exact" : "");
     ck_done("columns");
 }
 
 // --- moe ---
 
-// Experts of very different loads (one has nothing, one a single row), or by turns where there is no order; scales of two types.
+// Experts of very different loads (one has nothing, one a single row), or by turns where there is no order; scales of
+// two types.
 static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bool order) {
     enum { EXPERTS = 5, K = 160, N = 40, SLOTS = 400 };
     char what[160], name[64];
@@ -422,11 +461,14 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bo
         bias[e] = b;
     }
     lq_wtype_name(t, name, sizeof name);
-    snprintf(what, sizeof what, "moe %s %s rows %d%s%s", dev->isa, name, rows, by_slot ? " by slot" : "", order ? "" : " by turns");
+    snprintf(what, sizeof what, "moe %s %s rows %d%s%s", dev->isa, name, rows, by_slot ? " by slot" : "",
+             order ? "" : " by turns");
     const lq_mat x = mat_of(by_slot ? slots : rows, K), y[2] = {mat_of(slots, N), mat_of(slots, N)};
     const lq_act a = ck_act_of(&x, &w[0][0]);
-    dev->ops.moe(dev, &(lq_moe_args){.x = &a, .x_by_slot = by_slot, .slots = slots, .top_k = top_k, .experts = EXPERTS, .order = order ? sorted : NULL,
-                                     .start = order ? start : NULL, .count = 2, .w = {w[0], w[1]}, .bias = {bias, NULL}, .y = {y[0], y[1]}});
+    dev->ops.moe(dev, &(lq_moe_args){.x = &a, .x_by_slot = by_slot, .slots = slots, .top_k = top_k, .experts = EXPERTS,
+                                     .order = order ? sorted : NULL,
+                                     .start = order ? start : NULL, .count = 2, .w = {w[0], w[1]}, .bias = {bias, NULL},
+                                     .y = {y[0], y[1]}});
     for (int i = 0; i < 2; i++) {
         bool same = true;
         lq_mat z = mat_of(1, N);
@@ -441,11 +483,13 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bo
     }
     ck_done(what);
 }
+
 // With scratch for all rows, for a few of them (so that experts are cut), and for none.
 static void check_moes(lq_dev *dev, lq_dev *one) {
     lq_err err;
     lq_dev *few;
-    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = dev->layout == LQ_ANY ? "c" : strstr(dev->isa, "avx512") ? "avx512" : "avx2", .threads = 2}, &few, &err) ||
+    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = dev->layout == LQ_ANY ? "c" : strstr(dev->isa, "avx512") ? "avx512"
+                                           : "avx2", .threads = 2}, &few, &err) ||
         !few->ops.reserve(few, &(lq_dev_limits){.rows = 20, .k = 160, .slots = 20, .vocab = 8}, &err)) {
         CHECK(false, "%s", err.text);
         return;

@@ -1,19 +1,27 @@
-// check_mix.c: the slots route, mix, conv, scan, gram, factor, reduce and gather of a device against f64 written from ops.h.
+// check_mix.c: the slots route, mix, conv, scan, gram, factor, reduce and gather of a device against f64 written from
+// ops.h.
 #include "tests/checkkern/check_ops.h"
 
 // --- route ---
 
-typedef struct route_case { lq_route_kind kind; int experts, top_k, groups, top_groups; bool bias, renorm; float scale; } route_case;
+typedef struct route_case {
+    lq_route_kind kind;
+    int experts, top_k, groups, top_groups;
+    bool bias, renorm;
+    float scale;
+} route_case;
 
 static bool close_to(double a, double b) { return fabs(a - b) <= 1e-5 * fmax(fabs(a), fabs(b)) + 1e-30; }
 
 // The experts that the words of ops.h ask for, best first; *close: two scores are too near each other to tell.
-static void route_true(const route_case *c, const float *x, const float *bias, int *expert, double *weight, bool *close) {
+static void route_true(const route_case *c, const float *x, const float *bias, int *expert, double *weight,
+                       bool *close) {
     double p[LQ_EXPERTS], score[LQ_EXPERTS], sum = 0, most = -INFINITY;
     bool out[LQ_EXPERTS] = {false};
     for (int e = 0; e < c->experts; e++) most = fmax(most, (double)x[e]);
     for (int e = 0; e < c->experts; e++) {
-        p[e] = c->kind == LQ_ROUTE_SIGMOID ? 1 / (1 + exp(-(double)x[e])) : c->kind == LQ_ROUTE_SOFTMAX ? exp((double)x[e] - most) : (double)x[e];
+        p[e] = c->kind == LQ_ROUTE_SIGMOID ? 1 / (1 + exp(-(double)x[e])) : c->kind == LQ_ROUTE_SOFTMAX
+            ? exp((double)x[e] - most) : (double)x[e];
         sum += p[e];
     }
     for (int e = 0; e < c->experts; e++) {
@@ -48,7 +56,8 @@ static void route_true(const route_case *c, const float *x, const float *bias, i
         weight[i] = p[best];
         most = fmax(most, p[best]);
     }
-    for (int i = 0; i < c->top_k; i++) sum += weight[i] = c->kind == LQ_ROUTE_SOFTMAX_TOPK ? exp(weight[i] - most) : weight[i];
+    for (int i = 0; i < c->top_k; i++)
+        sum += weight[i] = c->kind == LQ_ROUTE_SOFTMAX_TOPK ? exp(weight[i] - most) : weight[i];
     for (int i = 0; i < c->top_k; i++) {
         if (c->renorm || c->kind == LQ_ROUTE_SOFTMAX_TOPK) weight[i] /= sum;
         weight[i] *= c->scale != 0 ? (double)c->scale : 1;
@@ -66,18 +75,24 @@ static bool order_true(const int32_t *expert, int slots, int experts, const int3
 }
 
 static void check_route(lq_dev *dev) {
-    static const route_case cases[] = {{LQ_ROUTE_SOFTMAX, 8, 2, 0, 0, false, true, 0},      {LQ_ROUTE_SOFTMAX, 60, 4, 0, 0, false, false, 2.5f},
-                                       {LQ_ROUTE_SIGMOID, 256, 8, 8, 4, true, true, 2.5f}, {LQ_ROUTE_SOFTMAX, 64, 6, 8, 3, false, false, 16},
-                                       {LQ_ROUTE_SOFTMAX_TOPK, 32, 4, 0, 0, false, false, 0}, {LQ_ROUTE_SOFTMAX_TOPK, 5, 5, 0, 0, false, false, 0},
+    static const route_case cases[] = {{LQ_ROUTE_SOFTMAX, 8, 2, 0, 0, false, true, 0},
+                                       {LQ_ROUTE_SOFTMAX, 60, 4, 0, 0, false, false, 2.5f},
+                                       {LQ_ROUTE_SIGMOID, 256, 8, 8, 4, true, true, 2.5f},
+                                           {LQ_ROUTE_SOFTMAX, 64, 6, 8, 3, false, false, 16},
+                                       {LQ_ROUTE_SOFTMAX_TOPK, 32, 4, 0, 0, false, false, 0},
+                                           {LQ_ROUTE_SOFTMAX_TOPK, 5, 5, 0, 0, false, false, 0},
                                        {LQ_ROUTE_SIGMOID, 1024, 1, 0, 0, true, false, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const route_case *c = &cases[i];
         const int rows = 33, slots = rows * c->top_k;
         lq_mat x = ck_mat(rows, c->experts, 3), bias = ck_mat(1, c->experts, 0);
-        int32_t *expert = ck_buf((size_t)slots * 4, 4), *order = ck_buf((size_t)slots * 4, 0), *start = ck_buf((size_t)(c->experts + 1) * 4, 0);
+        int32_t *expert = ck_buf((size_t)slots * 4, 4), *order = ck_buf((size_t)slots * 4, 0),
+            *start = ck_buf((size_t)(c->experts + 1) * 4, 0);
         float *weight = ck_buf((size_t)slots * sizeof *weight, 4);
-        const lq_route_args a = {.kind = c->kind, .logits = x, .bias = c->bias ? bias.p : NULL, .top_k = c->top_k, .groups = c->groups,
-                                 .top_groups = c->top_groups, .renorm = c->renorm, .scale = c->scale, .expert = expert, .weight = weight,
+        const lq_route_args a = {.kind = c->kind, .logits = x, .bias = c->bias ? bias.p : NULL, .top_k = c->top_k,
+                                 .groups = c->groups,
+                                 .top_groups = c->top_groups, .renorm = c->renorm, .scale = c->scale, .expert = expert,
+                                 .weight = weight,
                                  .order = order, .start = start};
         for (int e = 0; e < c->experts; e++) lq_mat_row(&x, 5)[e] = 1; // all the same: the lower index wins
         dev->ops.route(dev, &a);
@@ -89,9 +104,11 @@ static void check_route(lq_dev *dev) {
             route_true(c, lq_mat_row(&x, r), bias.p, want, w, &near_tie);
             close += near_tie;
             for (int k = 0; k < c->top_k && (!near_tie || (r == 5 && !c->bias)); k++)
-                wrong += expert[r * c->top_k + k] != want[k] || !near(weight[r * c->top_k + k], w[k], EPS * (c->experts + 40) * fabs(w[k]));
+                wrong += expert[r * c->top_k + k] != want[k] ||
+                    !near(weight[r * c->top_k + k], w[k], EPS * (c->experts + 40) * fabs(w[k]));
         }
-        CHECK(wrong == 0 && close < rows / 2, "route %s case %zu: %d wrong, %d rows too close to tell", dev->isa, i, wrong, close);
+        CHECK(wrong == 0 && close < rows / 2, "route %s case %zu: %d wrong, %d rows too close to tell", dev->isa, i,
+              wrong, close);
         CHECK(order_true(expert, slots, c->experts, order, start), "route %s case %zu: order", dev->isa, i);
         lq_mat_row(&x, 2)[1] = NAN;
         for (int e = 0; e < c->experts; e++) lq_mat_row(&x, 3)[e] = NAN;
@@ -138,9 +155,11 @@ static int part_rows(int at, int n, int32_t *first, int *from) {
     first[SEQS] = rows;
     return rows;
 }
+
 static lq_mat part_of(const lq_mat *all, const int *from, int rows) {
     lq_mat m = ck_mat(rows, all->cols, 3);
-    for (int r = 0; r < rows; r++) memcpy(lq_mat_row(&m, r), lq_mat_row(all, from[r]), (size_t)all->cols * sizeof(float));
+    for (int r = 0; r < rows; r++)
+        memcpy(lq_mat_row(&m, r), lq_mat_row(all, from[r]), (size_t)all->cols * sizeof(float));
     return m;
 }
 
@@ -159,12 +178,15 @@ static void conv_case(lq_dev *dev, int cols, int width, bool silu, bool biased) 
             int from[ROWS], n = part_rows(at, pieces[p], first, from);
             lq_rows rows = {.n = n, .seqs = SEQS, .first = first, .slot = slots_of};
             lq_mat in = part_of(&x, from, n), out = p == 2 ? in : part_of(&x, from, n);
-            dev->ops.conv(dev, &(lq_conv_args){.rows = &rows, .x = in, .y = out, .w = w.p, .bias = biased ? bias.p : NULL, .width = width,
+            dev->ops.conv(dev, &(lq_conv_args){.rows = &rows, .x = in, .y = out, .w = w.p,
+                                               .bias = biased ? bias.p : NULL, .width = width,
                                                .silu = silu, .state = state[p]});
             CHECK(ck_gaps(&out), "conv %s: gaps", dev->isa);
-            for (int r = 0; r < n; r++) memcpy(lq_mat_row(&y[p], from[r]), lq_mat_row(&out, r), (size_t)cols * sizeof(float));
+            for (int r = 0; r < n; r++)
+                memcpy(lq_mat_row(&y[p], from[r]), lq_mat_row(&out, r), (size_t)cols * sizeof(float));
         }
-        CHECK(ck_mat_same(&y[0], &y[p]) && !memcmp(state[0], state[p], states * sizeof *init), "conv %s cols %d width %d: pieces of %d", dev->isa,
+        CHECK(ck_mat_same(&y[0], &y[p]) && !memcmp(state[0], state[p], states * sizeof *init),
+              "conv %s cols %d width %d: pieces of %d", dev->isa,
               cols, width, pieces[p]);
     }
     int wrong = 0;
@@ -173,12 +195,16 @@ static void conv_case(lq_dev *dev, int cols, int width, bool silu, bool biased) 
             for (int c = 0; c < cols; c++) {
                 double t = biased ? (double)((float *)bias.p)[c] : 0, size = fabs(t);
                 for (int k = 0; k < width; k++) {
-                    const int j = i - width + 1 + k; // before the first row: the state's rows, the last of them is row -1
-                    const float v = j >= 0 ? lq_mat_row(&x, base + j)[c] : init[(slots_of[s] * (width - 1) + (width - 1 + j)) * cols + c];
-                    t += (double)((float *)w.p)[c * width + k] * (double)v, size += fabs((double)((float *)w.p)[c * width + k] * (double)v);
+                    const int j = i - width + 1 + k; // before the first row: the state's rows, the last of them is row
+                                                     // -1
+                    const float v = j >= 0 ? lq_mat_row(&x, base + j)[c]
+                        : init[(slots_of[s] * (width - 1) + (width - 1 + j)) * cols + c];
+                    t += (double)((float *)w.p)[c * width + k] * (double)v,
+                        size += fabs((double)((float *)w.p)[c * width + k] * (double)v);
                 }
                 const double off = EPS * (width + 2) * size;
-                const double want = silu ? t / (1 + exp(-t)) : t, room = silu ? 1.1 * off + EPS * (10 + 2 * fabs(t)) * fabs(t) : off;
+                const double want = silu ? t / (1 + exp(-t)) : t,
+                    room = silu ? 1.1 * off + EPS * (10 + 2 * fabs(t)) * fabs(t) : off;
                 wrong += !near(lq_mat_row(&y[0], base + i)[c], want, room);
             }
     CHECK(wrong == 0, "conv %s cols %d width %d: %d wrong", dev->isa, cols, width, wrong);
@@ -187,7 +213,8 @@ static void conv_case(lq_dev *dev, int cols, int width, bool silu, bool biased) 
 
 typedef struct scan_case { int heads, groups, dk, dv; bool per_k, beta, delta; } scan_case;
 // One step of a head's state in f64; `size` is the same step of magnitudes, which bounds what roundings add up to.
-static void scan_step(const scan_case *c, double *s, double *size, const float *q, const float *k, const float *v, const float *decay, double beta,
+static void scan_step(const scan_case *c, double *s, double *size, const float *q, const float *k, const float *v,
+                      const float *decay, double beta,
                       double *y, double *y_size) {
     for (int e = 0; e < c->dv; e++) {
         double u = 0, u_size = 0;
@@ -196,7 +223,8 @@ static void scan_step(const scan_case *c, double *s, double *size, const float *
             s[i * c->dv + e] *= a, size[i * c->dv + e] *= a;
             u += (double)k[i] * s[i * c->dv + e], u_size += fabs((double)k[i]) * size[i * c->dv + e];
         }
-        u = beta * ((double)v[e] - (c->delta ? u : 0)), u_size = fabs(beta) * (fabs((double)v[e]) + (c->delta ? u_size : 0));
+        u = beta * ((double)v[e] - (c->delta ? u : 0)),
+            u_size = fabs(beta) * (fabs((double)v[e]) + (c->delta ? u_size : 0));
         y[e] = y_size[e] = 0;
         for (int i = 0; i < c->dk; i++) {
             s[i * c->dv + e] += (double)k[i] * u, size[i * c->dv + e] += fabs((double)k[i]) * u_size;
@@ -204,26 +232,34 @@ static void scan_step(const scan_case *c, double *s, double *size, const float *
         }
     }
 }
+
 static void scan_run(lq_dev *dev, const scan_case *c, const lq_mat in[5], int piece, float *state, lq_mat *y) {
     for (int at = 0; at < lens[0]; at += piece) {
         int32_t first[SEQS + 1];
         int from[ROWS], n = part_rows(at, piece, first, from);
         lq_rows rows = {.n = n, .seqs = SEQS, .first = first, .slot = slots_of};
         lq_mat out = ck_mat(n, c->heads * c->dv, 2);
-        const lq_mat q = part_of(&in[0], from, n), k = part_of(&in[1], from, n), v = part_of(&in[2], from, n), decay = part_of(&in[3], from, n);
-        dev->ops.scan(dev, &(lq_scan_args){.rows = &rows, .heads = c->heads, .groups = c->groups, .dk = c->dk, .dv = c->dv, .q = q, .k = k, .v = v,
-                                           .y = out, .decay = decay, .decay_per_k = c->per_k, .delta = c->delta, .state = state,
+        const lq_mat q = part_of(&in[0], from, n), k = part_of(&in[1], from, n), v = part_of(&in[2], from, n),
+            decay = part_of(&in[3], from, n);
+        dev->ops.scan(dev, &(lq_scan_args){.rows = &rows, .heads = c->heads, .groups = c->groups, .dk = c->dk,
+                                           .dv = c->dv, .q = q, .k = k, .v = v,
+                                           .y = out, .decay = decay, .decay_per_k = c->per_k, .delta = c->delta,
+                                           .state = state,
                                            .beta = c->beta ? part_of(&in[4], from, n) : (lq_mat){0}});
         CHECK(ck_gaps(&out), "scan %s: gaps", dev->isa);
-        for (int r = 0; r < n; r++) memcpy(lq_mat_row(y, from[r]), lq_mat_row(&out, r), (size_t)y->cols * sizeof(float));
+        for (int r = 0; r < n; r++)
+            memcpy(lq_mat_row(y, from[r]), lq_mat_row(&out, r), (size_t)y->cols * sizeof(float));
     }
 }
+
 static void check_scan_case(lq_dev *dev, const scan_case *c) {
     const size_t cells = (size_t)c->dk * (size_t)c->dv, states = (size_t)SEQS * (size_t)c->heads * cells;
-    lq_mat in[5] = {ck_mat(ROWS, c->groups * c->dk, 1), ck_mat(ROWS, c->groups * c->dk, 2), ck_mat(ROWS, c->heads * c->dv, 0),
+    lq_mat in[5] = {ck_mat(ROWS, c->groups * c->dk, 1), ck_mat(ROWS, c->groups * c->dk, 2),
+                    ck_mat(ROWS, c->heads * c->dv, 0),
                     ck_mat(ROWS, c->heads * (c->per_k ? c->dk : 1), 3), ck_mat(ROWS, c->heads, 1)};
     lq_mat y = ck_mat(ROWS, c->heads * c->dv, 0), z = ck_mat(ROWS, c->heads * c->dv, 0);
-    float *init = ck_buf(states * sizeof *init, 0), *state = ck_buf(states * sizeof *init, 4), *piece = ck_buf(states * sizeof *init, 4);
+    float *init = ck_buf(states * sizeof *init, 0), *state = ck_buf(states * sizeof *init, 4),
+        *piece = ck_buf(states * sizeof *init, 4);
     ck_fill(init, states);
     for (int r = 0; r < ROWS; r++) {
         for (int i = 0; i < in[1].cols; i++) lq_mat_row(&in[1], r)[i] *= 0.1f;
@@ -234,7 +270,8 @@ static void check_scan_case(lq_dev *dev, const scan_case *c) {
     memcpy(piece, init, states * sizeof *init);
     scan_run(dev, c, in, ROWS, state, &y);
     scan_run(dev, c, in, 3, piece, &z);
-    CHECK(ck_mat_same(&y, &z) && !memcmp(state, piece, states * sizeof *init), "scan %s: pieces of 3 have other bits", dev->isa);
+    CHECK(ck_mat_same(&y, &z) && !memcmp(state, piece, states * sizeof *init), "scan %s: pieces of 3 have other bits",
+          dev->isa);
     double *s = ck_buf(2 * cells * sizeof *s, 0), *out = ck_buf(2 * (size_t)c->dv * sizeof *out, 0);
     int wrong = 0;
     for (int q = 0, base = 0; q < SEQS; base += lens[q++])
@@ -244,12 +281,16 @@ static void check_scan_case(lq_dev *dev, const scan_case *c) {
             for (size_t i = 0; i < cells; i++) s[i] = (double)init[at + i], s[cells + i] = fabs(s[i]);
             for (int i = 0; i < lens[q]; i++) {
                 const int r = base + i;
-                scan_step(c, s, s + cells, lq_mat_row(&in[0], r) + g * c->dk, lq_mat_row(&in[1], r) + g * c->dk, lq_mat_row(&in[2], r) + h * c->dv,
-                          lq_mat_row(&in[3], r) + h * (c->per_k ? c->dk : 1), c->beta ? (double)lq_mat_row(&in[4], r)[h] : 1, out, out + c->dv);
+                scan_step(c, s, s + cells, lq_mat_row(&in[0], r) + g * c->dk, lq_mat_row(&in[1], r) + g * c->dk,
+                          lq_mat_row(&in[2], r) + h * c->dv,
+                          lq_mat_row(&in[3], r) + h * (c->per_k ? c->dk : 1),
+                          c->beta ? (double)lq_mat_row(&in[4], r)[h] : 1, out, out + c->dv);
                 for (int e = 0; e < c->dv; e++)
-                    wrong += !near(lq_mat_row(&y, r)[h * c->dv + e], out[e], EPS * ((i + 1) * (c->dk + 8) + c->dk + 2) * out[c->dv + e]);
+                    wrong += !near(lq_mat_row(&y, r)[h * c->dv + e], out[e],
+                                   EPS * ((i + 1) * (c->dk + 8) + c->dk + 2) * out[c->dv + e]);
             }
-            for (size_t i = 0; i < cells; i++) wrong += !near(state[at + i], s[i], EPS * (lens[q] * (c->dk + 8) + 2) * s[cells + i]);
+            for (size_t i = 0; i < cells; i++)
+                wrong += !near(state[at + i], s[i], EPS * (lens[q] * (c->dk + 8) + 2) * s[cells + i]);
         }
     CHECK(wrong == 0, "scan %s heads %d dk %d dv %d: %d wrong", dev->isa, c->heads, c->dk, c->dv, wrong);
     ck_done("scan");
@@ -324,7 +365,8 @@ static void check_solving(lq_dev *dev) {
 }
 
 void check_mix(lq_dev *dev) {
-    static const scan_case scans[] = {{4, 2, 16, 32, false, false, false}, {3, 3, 17, 70, true, false, false}, {4, 1, 24, 20, false, true, true},
+    static const scan_case scans[] = {{4, 2, 16, 32, false, false, false}, {3, 3, 17, 70, true, false, false},
+                                      {4, 1, 24, 20, false, true, true},
                                       {40, 1, 16, 1, true, true, false}};
     if (ck_begin("route", dev->isa)) check_route(dev);
     if (ck_begin("mix", dev->isa))

@@ -1,6 +1,7 @@
-// check_ops.c: the slots embed, norm, rope, glu, scale and add of a device against f64 arithmetic written from the words of ops.h;
-// odd sizes, gaps between rows, NaN and huge values, and a row's bits alone and in a batch. The other slots: check_attn.c,
-// check_rows.c, check_mix.c, check_sample.c. Bounds are counts of roundings times EPS times the size of what is rounded.
+// check_ops.c: the slots embed, norm, rope, glu, scale and add of a device against f64 arithmetic written from the
+// words of ops.h; odd sizes, gaps between rows, NaN and huge values, and a row's bits alone and in a batch. The other
+// slots: check_attn.c, check_rows.c, check_mix.c, check_sample.c. Bounds are counts of roundings times EPS times the
+// size of what is rounded.
 #include "tests/checkkern/check_ops.h"
 #include "kernels/cpu/math.h"
 
@@ -37,16 +38,19 @@ static void check_exp(void) {
             else if (t < 0x1.ffffffp127 && fabs(y - t) / ulp > worst) worst = fabs(y - t) / ulp;
         }
     CHECK(worst <= 2 && flushed, "exp: %.3f ulp", worst);
-    CHECK(lq_expf(0) == 1 && lq_expf(-INFINITY) == 0 && isinf(lq_expf(INFINITY)) && isnan(lq_expf(NAN)) && lq_expf(-105) == 0, "exp: ends");
+    CHECK(lq_expf(0) == 1 && lq_expf(-INFINITY) == 0 && isinf(lq_expf(INFINITY)) && isnan(lq_expf(NAN)) &&
+          lq_expf(-105) == 0, "exp: ends");
 }
 
 static void check_embed(lq_dev *dev) {
-    static const lq_wtype types[] = {{.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16},
+    static const lq_wtype types[] = {{.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32},
+                                     {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16},
                                      {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16},
                                      {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16}};
     for (size_t t = 0; t < 4; t++) {
         const int k = 96, n = 40, rows = 7;
-        lq_weight any = ck_weight(&types[t], n, k, 0), w = lq_pack_has(dev->layout, &types[t], n, k) ? ck_weight_in(&any, dev->layout, 0) : any;
+        lq_weight any = ck_weight(&types[t], n, k, 0), w = lq_pack_has(dev->layout, &types[t], n, k)
+            ? ck_weight_in(&any, dev->layout, 0) : any;
         lq_mat y = ck_mat(rows, k, 5);
         int32_t ids[7] = {39, 0, 3, 3, 17, 38, 1};
         float want[96];
@@ -75,16 +79,20 @@ static bool norm_true(const lq_norm_args *a) {
         for (int i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
         const double by = 1 / sqrt((a->kind == LQ_NORM_L2 ? sum : sum / n) + (double)a->eps);
         for (int i = 0; i < n; i++) {
-            const double g = a->gamma ? (double)a->gamma[i] + a->plus_one : 1, b = a->beta ? (double)a->beta[i] : 0, v = (x[i] - mean) * by * g;
+            const double g = a->gamma ? (double)a->gamma[i] + a->plus_one : 1, b = a->beta ? (double)a->beta[i] : 0,
+                v = (x[i] - mean) * by * g;
             const double one = a->gamma && a->plus_one ? 1 + fabs((double)a->gamma[i]) : fabs(g);
-            ok &= near(y[i], v + b, EPS * (6 * fabs((x[i] - mean) * by) * one + 2 * fabs(b)) + 1e-15 * fabs(mean * by * g));
+            ok &= near(y[i], v + b, EPS * (6 * fabs((x[i] - mean) * by) * one + 2 * fabs(b)) + 1e-15 *
+                       fabs(mean * by * g));
         }
     }
     return ok;
 }
+
 static void norm_case(lq_dev *dev, lq_norm_kind kind, int cols, int way) {
     const int rows = 5;
-    lq_mat x = ck_mat(rows, cols, 3), delta = ck_mat(rows, cols, 1), y = ck_mat(rows, cols, 7), gb = ck_mat(2, cols, 0), y1 = ck_mat(rows, cols, 2);
+    lq_mat x = ck_mat(rows, cols, 3), delta = ck_mat(rows, cols, 1), y = ck_mat(rows, cols, 7), gb = ck_mat(2, cols, 0),
+        y1 = ck_mat(rows, cols, 2);
     lq_mat x1 = copy_of(&x), sum = copy_of(&x);
     lq_norm_args a = {.kind = kind, .eps = 1e-5f, .plus_one = way & 1, .x = x, .y = y};
     if (way & 2) a.delta = &delta;
@@ -110,6 +118,7 @@ static void norm_case(lq_dev *dev, lq_norm_kind kind, int cols, int way) {
     CHECK(ck_mat_same(&x, &y), "norm %s %d cols %d way %d: in place", dev->isa, kind, cols, way);
     ck_done("norm");
 }
+
 static void norm_act(lq_dev *dev, int cols) {
     const lq_atype t = {.elem = LQ_I8, .group = 32};
     lq_mat x = ck_mat(6, cols, 3), y = ck_mat(6, cols, 1), plain = ck_mat(6, cols, 4);
@@ -130,6 +139,7 @@ static void norm_act(lq_dev *dev, int cols) {
     CHECK(ck_mat_same(&plain, &y), "norm %s cols %d: plain act", dev->isa, cols);
     ck_done("norm act");
 }
+
 static void check_norm(lq_dev *dev) {
     for (int kind = 0; kind < 3; kind++)
         for (int w = 0; w < WIDTHS; w++)
@@ -163,13 +173,15 @@ static void rope_case(lq_dev *dev, int dim, int head_dim, bool interleaved, floa
     lq_mat q = ck_mat(ROWS, QH * head_dim, 5), k = ck_mat(ROWS, KH * head_dim, 0), q0 = copy_of(&q), k0 = copy_of(&k);
     float *freq = ck_buf((size_t)dim / 2 * sizeof *freq, 4);
     for (int i = 0; i < dim / 2; i++) freq[i] = (float)pow(10000, -2.0 * i / dim);
-    dev->ops.rope(dev, &(lq_rope_args){.rows = &rows, .inv_freq = freq, .dim = dim, .mscale = mscale, .interleaved = interleaved,
+    dev->ops.rope(dev, &(lq_rope_args){.rows = &rows, .inv_freq = freq, .dim = dim, .mscale = mscale,
+                                       .interleaved = interleaved,
                                        .head_dim = head_dim, .q = q, .k = dim == 16 ? (lq_mat){0} : k});
     bool ok = true;
     for (int m = 0; m < (dim == 16 ? 1 : 2); m++)
         for (int r = 0; r < ROWS; r++)
             for (int h = 0; h < (m ? KH : QH); h++) {
-                const float *x = lq_mat_row(m ? &k0 : &q0, r) + h * head_dim, *y = lq_mat_row(m ? &k : &q, r) + h * head_dim;
+                const float *x = lq_mat_row(m ? &k0 : &q0, r) + h * head_dim,
+                    *y = lq_mat_row(m ? &k : &q, r) + h * head_dim;
                 for (int i = 0; i < head_dim; i++) {
                     if (i >= dim) {
                         ok &= x[i] == y[i];
@@ -185,6 +197,7 @@ static void rope_case(lq_dev *dev, int dim, int head_dim, bool interleaved, floa
     CHECK(ok && ck_gaps(&q), "rope %s dim %d of %d interleaved %d", dev->isa, dim, head_dim, interleaved);
     ck_done("rope");
 }
+
 static void check_rope(lq_dev *dev) {
     static const int dims[][2] = {{2, 2}, {16, 24}, {20, 20}, {64, 64}, {128, 128}, {64, 192}, {34, 40}};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
@@ -207,9 +220,11 @@ static double unary_true(lq_unary fn, double x, double alpha, double *roundings)
     }
     return NAN;
 }
+
 static void glu_case(lq_dev *dev, lq_unary fn, int cols, int way) {
     const int rows = 3;
-    lq_mat gate = ck_mat(rows, cols, 3), up = ck_mat(rows, cols, 1), y = ck_mat(rows, cols, 2), y1 = ck_mat(rows, cols, 2);
+    lq_mat gate = ck_mat(rows, cols, 3), up = ck_mat(rows, cols, 1), y = ck_mat(rows, cols, 2),
+        y1 = ck_mat(rows, cols, 2);
     for (int c = 0; c < cols; c++) lq_mat_row(&gate, 1)[c] = (float)(110.0 * ck_uniform());
     if (cols > 16) lq_mat_row(&gate, 2)[0] = NAN, lq_mat_row(&gate, 2)[16] = INFINITY, lq_mat_row(&up, 2)[3] = NAN;
     lq_glu_args a = {.fn = fn, .gate = gate, .y = y};
@@ -223,7 +238,8 @@ static void glu_case(lq_dev *dev, lq_unary fn, int cols, int way) {
             if (way == 2 && g > 7) g = 7;
             if (way == 2 && fabsf(u) > 7) u = u > 0 ? 7 : -7;
             double roundings, t = unary_true(fn, (double)g, way == 2 ? (double)1.702f : 1, &roundings);
-            const double room = EPS * (roundings + 3) * fabs(t) + 0x1p-120; // where exp(-x) is past f32's range the answer is 0
+            const double room = EPS * (roundings + 3) * fabs(t) + 0x1p-120; // where exp(-x) is past f32's range the
+                                                                            // answer is 0
             if (way) t *= (double)u + (double)a.up_add;
             bad += !near(lq_mat_row(&y, r)[c], t, room * (way ? fabs((double)u) + (double)a.up_add : 1));
         }
@@ -248,7 +264,8 @@ static void check_scale_add(lq_dev *dev, int cols) {
     dev->ops.scale(dev, &(lq_scale_args){.x = x, .y = z, .scale = 0.7f, .cap = 30});
     for (int r = 0; r < 3; r++)
         for (int c = 0; c < cols; c++) {
-            const double v = (double)lq_mat_row(&x, r)[c], was = (double)lq_mat_row(&y0, r)[c], t = tanh(v * (double)0.7f / 30) * 30;
+            const double v = (double)lq_mat_row(&x, r)[c], was = (double)lq_mat_row(&y0, r)[c],
+                t = tanh(v * (double)0.7f / 30) * 30;
             bad += !near(lq_mat_row(&y, r)[c], was + (double)0.3f * v, EPS * (2 * fabs(0.3 * v) + 2 * fabs(was)));
             bad += !near(lq_mat_row(&z, r)[c], t, EPS * 14 * fabs(t));
         }

@@ -1,5 +1,6 @@
-// check_round.c: the slot round of a device against plain loops in f64 written from ops.h and docs/QUANT.md: every element the nearest
-// of its codes, scales from the ranges, errors spread column by column, searched scales that lose no more than any that was tried.
+// check_round.c: the slot round of a device against plain loops in f64 written from ops.h and docs/QUANT.md: every
+// element the nearest of its codes, scales from the ranges, errors spread column by column, searched scales that lose
+// no more than any that was tried.
 #include "tests/checkkern/check_ops.h"
 #include <float.h>
 
@@ -40,15 +41,20 @@ static void rounding_open(rounding *r, const char *type, int n, int k, double *u
     lq_weight_size size;
     lq_weight_sizes(&t, n, k, &size);
     *r = (rounding){.src = ck_buf(sizeof(float) * (size_t)n * (size_t)k, 0)};
-    for (int i = 0; i < n * k; i++) r->src[i] = (float)(ck_uniform() + ck_uniform() + ck_uniform()) * (ck_below(40) ? 0.1f : 0.5f);
+    for (int i = 0; i < n * k; i++)
+        r->src[i] = (float)(ck_uniform() + ck_uniform() + ck_uniform()) * (ck_below(40) ? 0.1f : 0.5f);
     for (int i = 0; i < 16; i++) table[i] = (float)((i - 7) * (i > 7 ? 8 : 7)) / 64; // -0.77 .. 1
     lq_mat m = ck_mat(n, k, 5);
     for (int i = 0; i < n; i++) memcpy(lq_mat_row(&m, i), r->src + (size_t)i * (size_t)k, sizeof(float) * (size_t)k);
-    r->a = (lq_round_args){.w = m, .type = t, .table = table, .u = u, .q = ck_buf(size.q, 1), .scale = ck_buf(size.scale, 4),
-                           .zero = size.zero ? ck_buf(size.zero, 3) : NULL, .back = ck_buf(sizeof(float) * (size_t)n * (size_t)k, 0),
-                           .error = ck_buf(8 * (size_t)n, 0), .norm = ck_buf(8 * (size_t)n, 0), .worst = ck_buf(8 * (size_t)n, 0)};
+    r->a = (lq_round_args){.w = m, .type = t, .table = table, .u = u, .q = ck_buf(size.q, 1),
+                           .scale = ck_buf(size.scale, 4),
+                           .zero = size.zero ? ck_buf(size.zero, 3) : NULL,
+                           .back = ck_buf(sizeof(float) * (size_t)n * (size_t)k, 0),
+                           .error = ck_buf(8 * (size_t)n, 0), .norm = ck_buf(8 * (size_t)n, 0),
+                           .worst = ck_buf(8 * (size_t)n, 0)};
     r->w = (lq_weight){.type = t, .n = n, .k = k, .q = r->a.q, .scale = r->a.scale, .zero = r->a.zero, .table = table};
 }
+
 static void rounding_run(lq_dev *dev, rounding *r, const char *type) {
     lq_round_args a = r->a;
     a.bad = r->bad, a.wide = &r->wide;
@@ -59,12 +65,15 @@ static void rounding_run(lq_dev *dev, rounding *r, const char *type) {
 // The range of the group of column c in the rows that share its scale, of w [n][k].
 static void range_of(const rounding *r, const double *w, int64_t row, int64_t c, double *lo, double *hi) {
     const lq_wtype *t = &r->w.type;
-    const int64_t k = r->w.k, c0 = t->group ? c / t->group * t->group : 0, c1 = t->group && c0 + t->group < k ? c0 + t->group : k;
-    const int64_t band = t->rows > 1 ? t->rows : 1, r0 = row / band * band, r1 = r0 + band < r->w.n ? r0 + band : r->w.n;
+    const int64_t k = r->w.k, c0 = t->group ? c / t->group * t->group : 0, c1 = t->group &&
+        c0 + t->group < k ? c0 + t->group : k;
+    const int64_t band = t->rows > 1 ? t->rows : 1, r0 = row / band * band,
+        r1 = r0 + band < r->w.n ? r0 + band : r->w.n;
     *lo = *hi = 0;
     for (int64_t i = r0; i < r1; i++)
         for (int64_t j = c0; j < c1; j++) *lo = fmin(*lo, w[i * k + j]), *hi = fmax(*hi, w[i * k + j]);
 }
+
 static double scale_for(const lq_wtype *t, double lo, double hi, const float *table, double *zero) {
     const int top = 1 << t->bits;
     double s = fmax(hi, -lo) / 448;
@@ -84,9 +93,11 @@ static double distance(const double *v, int n, double x) {
 // The whole rule in f64, column by column. Where f32 may take either of two codes, the device's is gone on from.
 static void check_against_f64(lq_dev *dev, const char *type, int n, int k, bool spread) {
     rounding r;
-    double *u = spread ? ck_buf(sizeof(double) * (size_t)k * (size_t)k, 0) : NULL, *w = ck_buf(sizeof(double) * (size_t)n * (size_t)k, 0);
+    double *u = spread ? ck_buf(sizeof(double) * (size_t)k * (size_t)k, 0) : NULL,
+        *w = ck_buf(sizeof(double) * (size_t)n * (size_t)k, 0);
     double v[256], *zero = ck_buf(sizeof(double) * (size_t)n, 0), *error = ck_buf(8 * (size_t)n, 0);
-    for (int i = 0; spread && i < k * k; i++) u[i] = i / k == i % k ? 1 + 0.5 * ck_uniform() : i / k < i % k ? 0.2 * ck_uniform() : NAN;
+    for (int i = 0; spread && i < k * k; i++)
+        u[i] = i / k == i % k ? 1 + 0.5 * ck_uniform() : i / k < i % k ? 0.2 * ck_uniform() : NAN;
     rounding_open(&r, type, n, k, u);
     for (int i = 0; i < n * k; i++) w[i] = (double)r.src[i];
     memset(error, 0, 8 * (size_t)n);
@@ -97,7 +108,8 @@ static void check_against_f64(lq_dev *dev, const char *type, int n, int k, bool 
     int wrong = 0;
     for (int c = 0; c < k; c++)
         for (int i = 0; i < n; i++) {
-            const double s = (double)ck_scale(&r.w, i, t->group ? c / t->group : 0), got = (double)r.a.back[i * k + c], x = w[i * k + c];
+            const double s = (double)ck_scale(&r.w, i, t->group ? c / t->group : 0), got = (double)r.a.back[i * k + c],
+                x = w[i * k + c];
             if (t->group ? c % t->group == 0 : c == 0) {
                 double lo, hi;
                 range_of(&r, w, i, c, &lo, &hi);
@@ -105,7 +117,8 @@ static void check_against_f64(lq_dev *dev, const char *type, int n, int k, bool 
             }
             const int count = values_of(t, r.a.table, (int)zero[i], v);
             const double top = t->kind == LQ_W_INT ? 1 << t->bits : fabs(v[count / 2 - 1]) + fabs(v[count - 1]);
-            wrong += distance(v, count, got / s) > room * top || fabs(x / s - got / s) > distance(v, count, x / s) + 2 * room * top;
+            wrong += distance(v, count, got / s) > room * top ||
+                fabs(x / s - got / s) > distance(v, count, x / s) + 2 * room * top;
             error[i] += (x - got) * (x - got);
             for (int l = c + 1; spread && l < k; l++) w[i * k + l] -= (x - got) / u[c * k + c] * u[c * k + l];
         }
@@ -141,19 +154,23 @@ static void check_search(lq_dev *dev, const char *type, int n, int k) {
             const int end = c + group < k ? c + group : k;
             double lo, hi, zero, loss = 0, least = INFINITY, whole = 0;
             range_of(&r, w, i, c, &lo, &hi);
-            for (int j = c; j < end; j++) loss += (double)weight[j] * pow(w[i * k + j] - (double)r.a.back[i * k + j], 2);
+            for (int j = c; j < end; j++)
+                loss += (double)weight[j] * pow(w[i * k + j] - (double)r.a.back[i * k + j], 2);
             for (int p = 0; p < STEPS; p++) {
-                const double share = 1 - (1 - 0.4) * p / (STEPS - 1), s = (double)(float)scale_for(t, lo * share, hi * share, r.a.table, &zero);
+                const double share = 1 - (1 - 0.4) * p / (STEPS - 1),
+                    s = (double)(float)scale_for(t, lo * share, hi * share, r.a.table, &zero);
                 double sum = 0;
                 const int count = values_of(t, r.a.table, (int)zero, v);
-                for (int j = c; j < end; j++) sum += (double)weight[j] * pow(s * distance(v, count, w[i * k + j] / s), 2);
+                for (int j = c; j < end; j++)
+                    sum += (double)weight[j] * pow(s * distance(v, count, w[i * k + j] / s), 2);
                 least = fmin(least, sum);
                 if (p == 0) whole = s;
             }
             wrong += loss > least * 1.0001 + 1e-12;
             smaller += fabs((double)ck_scale(&r.w, i, t->group ? c / group : 0)) < 0.999 * fabs(whole);
         }
-    CHECK(wrong == 0 && (smaller > 0 || values_of(t, r.a.table, 0, v) > 16), "round %s %s %d x %d searched: %d lose too much, %d are smaller",
+    CHECK(wrong == 0 && (smaller > 0 || values_of(t, r.a.table, 0, v) > 16),
+          "round %s %s %d x %d searched: %d lose too much, %d are smaller",
           dev->isa, type, n, k, wrong, smaller);
     ck_done("round searched");
 }
@@ -170,8 +187,10 @@ static void check_same(lq_dev *dev, lq_dev *other, const char *type, int n, int 
     for (int i = 0; i < n; i++) memcpy(lq_mat_row(&b.a.w, i), lq_mat_row(&a.a.w, i), sizeof(float) * (size_t)k);
     rounding_run(dev, &a, type);
     rounding_run(other, &b, type);
-    CHECK(!memcmp(a.a.q, b.a.q, size.q) && !memcmp(a.a.scale, b.a.scale, size.scale) && (!size.zero || !memcmp(a.a.zero, b.a.zero, size.zero)) &&
-          !memcmp(a.a.error, b.a.error, 8 * (size_t)n) && !memcmp(a.a.worst, b.a.worst, 8 * (size_t)n), "round %s: threads decide bits", type);
+    CHECK(!memcmp(a.a.q, b.a.q, size.q) && !memcmp(a.a.scale, b.a.scale, size.scale) &&
+          (!size.zero || !memcmp(a.a.zero, b.a.zero, size.zero)) &&
+          !memcmp(a.a.error, b.a.error, 8 * (size_t)n) && !memcmp(a.a.worst, b.a.worst, 8 * (size_t)n),
+          "round %s: threads decide bits", type);
     if (!spread) {
         void *q = b.a.q;
         memset(q, 0xee, size.q), memset(b.a.scale, 0xee, size.scale);
@@ -193,12 +212,14 @@ static void check_refused(lq_dev *dev) {
     for (int i = 0; i < 16; i++) {
         const bool plain = i % 4 == 3;
         rounding_open(&r, types[i % 4], 70, 50, NULL);
-        lq_mat_row(&r.a.w, 33)[47] = plain && odd[i / 4] == 3e38f ? FLT_MAX : odd[i / 4]; // what bf16 rounds to infinity
+        // what bf16 rounds to infinity
+        lq_mat_row(&r.a.w, 33)[47] = plain && odd[i / 4] == 3e38f ? FLT_MAX : odd[i / 4];
         lq_mat_row(&r.a.w, 66)[1] = NAN;
         lq_round_args a = r.a;
         a.bad = r.bad, a.wide = &r.wide;
         dev->ops.round(dev, &a);
-        CHECK(r.bad[0] == 33 && r.bad[1] == 47, "round %s of %g: bad at %lld, %lld", types[i % 4], (double)odd[i / 4], (long long)r.bad[0],
+        CHECK(r.bad[0] == 33 && r.bad[1] == 47, "round %s of %g: bad at %lld, %lld", types[i % 4], (double)odd[i / 4],
+              (long long)r.bad[0],
               (long long)r.bad[1]);
         ck_done("round refused");
     }
@@ -212,7 +233,8 @@ static void check_refused(lq_dev *dev) {
 }
 
 void check_round(lq_dev *dev) {
-    static const char *const types[] = {"int4 g16 sym f32", "int4 g32 asym f32", "int3 row sym f32", "int8 g48 asym f32", "int2 g256 sym f32",
+    static const char *const types[] = {"int4 g16 sym f32", "int4 g32 asym f32", "int3 row sym f32",
+                                        "int8 g48 asym f32", "int2 g256 sym f32",
                                         "e4m3 g32 f32", "e4m3 row f32", "table4 g16 f32"};
     lq_dev *other = twin_open(dev, 1);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
@@ -223,7 +245,8 @@ void check_round(lq_dev *dev) {
         check_same(dev, other, types[i], 150, 600, true);
         check_same(dev, other, types[i], 150, 600, false);
     }
-    static const char *const bands[] = {"e4m3 tensor f32", "e4m3 g32 r16 f32", "int4 g32 r16 sym f32", "int8 tensor sym f32", "int8 row r4 sym f32"};
+    static const char *const bands[] = {"e4m3 tensor f32", "e4m3 g32 r16 f32", "int4 g32 r16 sym f32",
+                                        "int8 tensor sym f32", "int8 row r4 sym f32"};
     for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {
         check_against_f64(dev, bands[i], 37, 100, false);
         check_same(dev, other, bands[i], 150, 600, false);

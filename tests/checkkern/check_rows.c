@@ -1,7 +1,8 @@
-// check_rows.c: what every slot that takes lq_rows owes a batch that is not dense: sequences without rows, slots in any order among
-// slots of others, rows of padding behind the last sequence. The same rows as a plain batch (sequences numbered as they come, no slot,
-// no padding) are the truth, bit for bit; what belongs to nobody in the batch must keep every byte. Padding rows have numbers (seq,
-// pos, at) that point into the first sequence or nowhere; using the table of a foreign slot ends the program.
+// check_rows.c: what every slot that takes lq_rows owes a batch that is not dense: sequences without rows, slots in any
+// order among slots of others, rows of padding behind the last sequence. The same rows as a plain batch (sequences
+// numbered as they come, no slot, no padding) are the truth, bit for bit; what belongs to nobody in the batch must keep
+// every byte. Padding rows have numbers (seq, pos, at) that point into the first sequence or nowhere; using the table
+// of a foreign slot ends the program.
 #include "tests/checkkern/check_ops.h"
 
 enum { SEQS = 7, SLOTS = 11, PAD = 5, MOST = 700 };
@@ -18,12 +19,14 @@ static const shape shapes[] = {
 
 typedef struct pair {
     lq_rows plain, odd; // odd: SEQS sequences in slots, padded; plain: the sequences with rows, one after another
-    int32_t seq[2][MOST], pos[2][MOST], first[2][SEQS + 1], slot[SEQS], real[SEQS]; // real: the plain number of a sequence
+    // real: the plain number of a sequence
+    int32_t seq[2][MOST], pos[2][MOST], first[2][SEQS + 1], slot[SEQS], real[SEQS];
     int32_t *tables[2];
     int most_at;
 } pair;
 
-// Slots are a random choice of SLOTS; blocks of the plain tables are numbered as they come, and both name the same blocks.
+// Slots are a random choice of SLOTS; blocks of the plain tables are numbered as they come, and both name the same
+// blocks.
 static void pair_make(pair *p, const shape *s, int page) {
     int32_t slots[SLOTS];
     int rows = 0, seqs = 0, stride = 0;
@@ -32,7 +35,8 @@ static void pair_make(pair *p, const shape *s, int page) {
         const int j = ck_below(i + 1), t = slots[i];
         slots[i] = slots[j], slots[j] = t;
     }
-    for (int q = 0; q < SEQS; q++) stride = (s->past[q] + s->count[q]) / page + 1 > stride ? (s->past[q] + s->count[q]) / page + 1 : stride;
+    for (int q = 0; q < SEQS; q++)
+        stride = (s->past[q] + s->count[q]) / page + 1 > stride ? (s->past[q] + s->count[q]) / page + 1 : stride;
     p->tables[0] = ck_buf((size_t)SEQS * (size_t)stride * sizeof(int32_t), 4);
     p->tables[1] = ck_buf((size_t)SLOTS * (size_t)stride * sizeof(int32_t), 4);
     for (int i = 0; i < SLOTS * stride; i++) p->tables[1][i] = INT32_MAX / 2;
@@ -47,14 +51,18 @@ static void pair_make(pair *p, const shape *s, int page) {
             p->most_at = s->past[q] + i > p->most_at ? s->past[q] + i : p->most_at;
         }
         if (!s->count[q]) continue;
-        for (int b = 0; b < stride; b++) p->tables[0][seqs * stride + b] = p->tables[1][slots[q] * stride + b] = seqs * stride + b;
+        for (int b = 0; b < stride; b++)
+            p->tables[0][seqs * stride + b] = p->tables[1][slots[q] * stride + b] = seqs * stride + b;
         p->first[0][seqs++] = rows - s->count[q];
     }
     p->first[0][seqs] = p->first[1][SEQS] = rows;
-    for (int r = rows; r < rows + PAD; r++) p->seq[1][r] = r % 2 ? INT32_MIN + 1 : 0, p->pos[1][r] = r % 2 ? INT32_MIN + 2 : 0;
-    p->plain = (lq_rows){.n = rows, .seqs = seqs, .seq = p->seq[0], .pos = p->pos[0], .at = p->pos[0], .first = p->first[0],
+    for (int r = rows; r < rows + PAD; r++)
+        p->seq[1][r] = r % 2 ? INT32_MIN + 1 : 0, p->pos[1][r] = r % 2 ? INT32_MIN + 2 : 0;
+    p->plain = (lq_rows){.n = rows, .seqs = seqs, .seq = p->seq[0], .pos = p->pos[0], .at = p->pos[0],
+                         .first = p->first[0],
                          .tables = p->tables[0], .table_stride = stride};
-    p->odd = (lq_rows){.n = rows + PAD, .seqs = SEQS, .seq = p->seq[1], .pos = p->pos[1], .at = p->pos[1], .first = p->first[1],
+    p->odd = (lq_rows){.n = rows + PAD, .seqs = SEQS, .seq = p->seq[1], .pos = p->pos[1], .at = p->pos[1],
+                       .first = p->first[1],
                        .slot = p->slot, .tables = p->tables[1], .table_stride = stride};
 }
 
@@ -67,6 +75,7 @@ static lq_mat padded(const lq_mat *m) {
     }
     return p;
 }
+
 // Real rows equal `plain`; those of padding are 0, or NaN still.
 static bool padded_true(const lq_mat *odd, const lq_mat *plain, bool zero) {
     bool ok = ck_mat_same(plain, odd) && ck_gaps(odd);
@@ -93,14 +102,17 @@ static void rows_attn(lq_dev *dev, lq_dev *one, const pair *p, const char *name,
     const size_t blocks = (size_t)SEQS * (size_t)p->plain.table_stride, width = DK + (v_in_k ? 0 : DV);
     lq_cache cache[2];
     void *data[2];
-    const size_t stride = KV_HEADS * PAGE * width * lq_dtype_size(type), scales = type == LQ_I8 ? blocks * KV_HEADS * 2 * PAGE : KV_HEADS * 2;
-    lq_mat q = ck_mat(p->plain.n, HEADS * DK, 2), k = ck_mat(p->plain.n, KV_HEADS * DK, 2), v = ck_mat(p->plain.n, KV_HEADS * DV, 2);
+    const size_t stride = KV_HEADS * PAGE * width * lq_dtype_size(type),
+        scales = type == LQ_I8 ? blocks * KV_HEADS * 2 * PAGE : KV_HEADS * 2;
+    lq_mat q = ck_mat(p->plain.n, HEADS * DK, 2), k = ck_mat(p->plain.n, KV_HEADS * DK, 2),
+        v = ck_mat(p->plain.n, KV_HEADS * DV, 2);
     lq_mat past_k = ck_mat((int)blocks * PAGE, KV_HEADS * DK, 0), past_v = ck_mat((int)blocks * PAGE, KV_HEADS * DV, 0);
     lq_mat y = ck_mat(p->plain.n, HEADS * DV, 2), y1 = padded(&y), y2 = padded(&y);
     for (int i = 0; i < 2; i++) {
         data[i] = ck_buf(stride * blocks, 0);
         memset(data[i], 0xff, stride * blocks);
-        cache[i] = (lq_cache){.type = type, .data = data[i], .page = PAGE, .kv_heads = KV_HEADS, .dk = DK, .dv = DV, .block_stride = stride,
+        cache[i] = (lq_cache){.type = type, .data = data[i], .page = PAGE, .kv_heads = KV_HEADS, .dk = DK, .dv = DV,
+                              .block_stride = stride,
                               .v_in_k = v_in_k};
         if (type != LQ_I8 && type != LQ_E4M3) continue;
         cache[i].scale = ck_buf(scales * sizeof(float), 4);
@@ -111,31 +123,40 @@ static void rows_attn(lq_dev *dev, lq_dev *one, const pair *p, const char *name,
             const int32_t seq = s, pos = at;
             int32_t first[SEQS + 1] = {0};
             for (int i = s + 1; i <= p->plain.seqs; i++) first[i] = 1;
-            const lq_rows row = {.n = 1, .seqs = p->plain.seqs, .seq = &seq, .pos = &pos, .at = &pos, .first = first, .tables = p->plain.tables,
+            const lq_rows row = {.n = 1, .seqs = p->plain.seqs, .seq = &seq, .pos = &pos, .at = &pos, .first = first,
+                                 .tables = p->plain.tables,
                                  .table_stride = p->plain.table_stride};
-            const lq_mat mk = row_of(&past_k, s * p->plain.table_stride * PAGE + at), mv = row_of(&past_v, s * p->plain.table_stride * PAGE + at);
+            const lq_mat mk = row_of(&past_k, s * p->plain.table_stride * PAGE + at),
+                mv = row_of(&past_v, s * p->plain.table_stride * PAGE + at);
             for (int i = 0; i < 2; i++)
-                one->ops.kv_write(one, &(lq_kv_write_args){.rows = &row, .k = mk, .v = v_in_k ? (lq_mat){0} : mv, .cache = cache[i]});
+                one->ops.kv_write(one, &(lq_kv_write_args){.rows = &row, .k = mk, .v = v_in_k ? (lq_mat){0} : mv,
+                                                           .cache = cache[i]});
         }
     const lq_mat k1 = padded(&k), v1 = padded(&v), q1 = padded(&q);
-    dev->ops.kv_write(dev, &(lq_kv_write_args){.rows = &p->plain, .k = k, .v = v_in_k ? (lq_mat){0} : v, .cache = cache[0]});
-    dev->ops.kv_write(dev, &(lq_kv_write_args){.rows = &p->odd, .k = k1, .v = v_in_k ? (lq_mat){0} : v1, .cache = cache[1]});
-    CHECK(!memcmp(data[0], data[1], stride * blocks) && (type != LQ_I8 || !memcmp(cache[0].scale, cache[1].scale, scales * sizeof(float))),
+    dev->ops.kv_write(dev, &(lq_kv_write_args){.rows = &p->plain, .k = k, .v = v_in_k ? (lq_mat){0} : v,
+                                               .cache = cache[0]});
+    dev->ops.kv_write(dev, &(lq_kv_write_args){.rows = &p->odd, .k = k1, .v = v_in_k ? (lq_mat){0} : v1,
+                                               .cache = cache[1]});
+    CHECK(!memcmp(data[0], data[1], stride * blocks) &&
+          (type != LQ_I8 || !memcmp(cache[0].scale, cache[1].scale, scales * sizeof(float))),
           "kv_write %s %s %s: padding, slots", dev->isa, name, lq_dtypes[type].name);
-    lq_attn_args a = {.rows = &p->plain, .q = q, .cache = cache[0], .heads = HEADS, .scale = 0.2f, .y = y, .max_at = p->most_at};
+    lq_attn_args a = {.rows = &p->plain, .q = q, .cache = cache[0], .heads = HEADS, .scale = 0.2f, .y = y,
+                      .max_at = p->most_at};
     dev->ops.attn(dev, &a);
     a.rows = &p->odd, a.q = q1, a.y = y1, a.cache = cache[1];
     dev->ops.attn(dev, &a);
     CHECK(padded_true(&y1, &y, true), "attn %s %s %s: padding, slots", dev->isa, name, lq_dtypes[type].name);
     a.y = y2, a.max_at = p->most_at + 1300; // a bound
     one->ops.attn(one, &a);
-    CHECK(padded_true(&y2, &y, true), "attn %s %s %s: padding, slots on one thread", dev->isa, name, lq_dtypes[type].name);
+    CHECK(padded_true(&y2, &y, true), "attn %s %s %s: padding, slots on one thread", dev->isa, name,
+          lq_dtypes[type].name);
     dev->ops.attn(dev, &a);
     CHECK(padded_true(&y2, &y, true), "attn %s %s %s: max_at as a bound", dev->isa, name, lq_dtypes[type].name);
     ck_done("attn of odd rows");
 }
 
-// States of slots that are not in the batch, or whose sequence has no rows, keep what they had; the others are those of `plain`.
+// States of slots that are not in the batch, or whose sequence has no rows, keep what they had; the others are those of
+// `plain`.
 static bool states_true(const pair *p, const float *odd, const float *plain, const float *init, size_t cells) {
     bool ok = true;
     for (int s = 0; s < SLOTS; s++) {
@@ -146,6 +167,7 @@ static bool states_true(const pair *p, const float *odd, const float *plain, con
     }
     return ok;
 }
+
 // init [SLOTS][cells] random; odd a copy of it; plain what the sequences with rows have.
 static void states_make(const pair *p, size_t cells, float **init, float **odd, float **plain) {
     *init = ck_buf(SLOTS * cells * sizeof(float), 4);
@@ -154,14 +176,16 @@ static void states_make(const pair *p, size_t cells, float **init, float **odd, 
     ck_fill(*init, SLOTS * cells);
     memcpy(*odd, *init, SLOTS * cells * sizeof(float));
     for (int q = 0; q < SEQS; q++)
-        if (p->real[q] >= 0) memcpy(*plain + (size_t)p->real[q] * cells, *init + (size_t)p->slot[q] * cells, cells * sizeof(float));
+        if (p->real[q] >= 0) memcpy(*plain + (size_t)p->real[q] * cells, *init + (size_t)p->slot[q] * cells,
+                                    cells * sizeof(float));
 }
 
 static void rows_conv(lq_dev *dev, const pair *p, const char *name, bool in_place) {
     enum { COLS = 70, WIDTH = 4 };
     float *init, *odd, *plain;
     states_make(p, COLS * (WIDTH - 1), &init, &odd, &plain);
-    lq_mat x = ck_mat(p->plain.n, COLS, 2), w = ck_mat(1, COLS * WIDTH, 0), x1 = padded(&x), y = ck_mat(p->plain.n, COLS, 1), y1 = padded(&y);
+    lq_mat x = ck_mat(p->plain.n, COLS, 2), w = ck_mat(1, COLS * WIDTH, 0), x1 = padded(&x),
+        y = ck_mat(p->plain.n, COLS, 1), y1 = padded(&y);
     lq_conv_args a = {.rows = &p->plain, .x = x, .y = y, .w = w.p, .width = WIDTH, .silu = true, .state = plain};
     dev->ops.conv(dev, &a);
     a.rows = &p->odd, a.x = x1, a.y = in_place ? x1 : y1, a.state = odd;
@@ -175,14 +199,16 @@ static void rows_scan(lq_dev *dev, const pair *p, const char *name, bool delta) 
     enum { HEADS = 4, GROUPS = 2, DK = 9, DV = 70 };
     float *init, *odd, *plain;
     states_make(p, HEADS * DK * DV, &init, &odd, &plain);
-    lq_mat m[5] = {ck_mat(p->plain.n, GROUPS * DK, 1), ck_mat(p->plain.n, GROUPS * DK, 1), ck_mat(p->plain.n, HEADS * DV, 1),
+    lq_mat m[5] = {ck_mat(p->plain.n, GROUPS * DK, 1), ck_mat(p->plain.n, GROUPS * DK, 1),
+                   ck_mat(p->plain.n, HEADS * DV, 1),
                    ck_mat(p->plain.n, HEADS, 1), ck_mat(p->plain.n, HEADS * DV, 1)}, m1[5];
     for (int r = 0; r < p->plain.n; r++) {
         for (int i = 0; i < HEADS; i++) lq_mat_row(&m[3], r)[i] = (float)(-1 + ck_uniform() / 2);
         for (int i = 0; i < GROUPS * DK; i++) lq_mat_row(&m[1], r)[i] *= 0.05f;
     }
     for (int i = 0; i < 5; i++) m1[i] = padded(&m[i]);
-    lq_scan_args a = {.rows = &p->plain, .heads = HEADS, .groups = GROUPS, .dk = DK, .dv = DV, .q = m[0], .k = m[1], .v = m[2], .y = m[4],
+    lq_scan_args a = {.rows = &p->plain, .heads = HEADS, .groups = GROUPS, .dk = DK, .dv = DV, .q = m[0], .k = m[1],
+                      .v = m[2], .y = m[4],
                       .decay = m[3], .delta = delta, .state = plain};
     dev->ops.scan(dev, &a);
     a.rows = &p->odd, a.q = m1[0], a.k = m1[1], a.v = m1[2], a.decay = m1[3], a.y = m1[4], a.state = odd;

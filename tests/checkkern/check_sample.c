@@ -1,5 +1,6 @@
-// check_sample.c: the slot sample of a device. The distribution that a request asks for is worked out here in f64, by sorting;
-// tokens drawn with fixed seeds are held against it: none outside of it, and Pearson's chi-square within 6 sigmas of its mean.
+// check_sample.c: the slot sample of a device. The distribution that a request asks for is worked out here in f64, by
+// sorting; tokens drawn with fixed seeds are held against it: none outside of it, and Pearson's chi-square within 6
+// sigmas of its mean.
 #include "kernels/cpu/x86/unroll.h"
 #include "tests/checkkern/check_ops.h"
 
@@ -28,6 +29,7 @@ static void keep_first(double *p, scored *order, int n, double share, int k) {
         else sum += p[order[i].id];
     }
 }
+
 static int order_of(const double *p, const double *key, scored *out) {
     int n = 0;
     for (int i = 0; i < VOCAB; i++)
@@ -45,8 +47,10 @@ static void distribution(const float *logits, const lq_draw *d, double *p) {
         if (d->mask && !(d->mask[i / 32] >> (i % 32) & 1)) l[i] = -INFINITY;
     for (int i = 0; i < d->seens; i++) {
         double *x = &l[d->seen[i]];
-        if (d->repetition != 0) *x = *x > 0 ? *x / (double)d->repetition : *x * (double)d->repetition; // prompt and answer
-        *x -= (double)d->frequency * d->seen_n[i] + (d->seen_n[i] ? (double)d->presence : 0);          // the answer alone
+        // prompt and answer
+        if (d->repetition != 0) *x = *x > 0 ? *x / (double)d->repetition : *x * (double)d->repetition;
+        // the answer alone
+        *x -= (double)d->frequency * d->seen_n[i] + (d->seen_n[i] ? (double)d->presence : 0);
     }
     for (int i = 0; i < VOCAB; i++) most = fmax(most, l[i]);
     for (int i = 0; i < VOCAB; i++) sum += p[i] = exp((l[i] - most) / (double)d->temperature);
@@ -101,7 +105,8 @@ static void chi_square(lq_dev *dev, const float *logits, const wish *w) {
     }
     if (rest >= 10) chi += pow(rest_count - rest, 2) / rest, cells++;
     CHECK(!bad && !outside, "sample %s %s: %d bad, %d that were not to be drawn", dev->isa, w->name, bad, outside);
-    CHECK(chi < cells - 1 + 6 * sqrt(2.0 * cells), "sample %s %s: chi-square %.1f for %d cells", dev->isa, w->name, chi, cells);
+    CHECK(chi < cells - 1 + 6 * sqrt(2.0 * cells), "sample %s %s: chi-square %.1f for %d cells", dev->isa, w->name, chi,
+          cells);
     CHECK(ck_gaps(&m), "sample %s: gaps", dev->isa);
     ck_done(w->name);
 }
@@ -124,7 +129,8 @@ static void check_draws(lq_dev *dev) {
         {"typical", {.temperature = 1, .typical = 0.6f}},
         {"all", {.temperature = 1.5f, .min_p = 0.002f, .top_k = 40, .top_p = 0.9f, .typical = 0.8f}},
         {"mask and bias", {.temperature = 1, .mask = mask, .bias_id = bias_id, .bias = bias, .biases = 3}},
-        {"penalties", {.temperature = 1, .seen = seen, .seen_n = seen_n, .prompt_n = prompt_n, .seens = 4, .repetition = 1.7f, .presence = 0.5f,
+        {"penalties", {.temperature = 1, .seen = seen, .seen_n = seen_n, .prompt_n = prompt_n, .seens = 4,
+                       .repetition = 1.7f, .presence = 0.5f,
                        .frequency = 0.25f}},
     };
     float logits[VOCAB];
@@ -152,7 +158,8 @@ static void check_exact(lq_dev *dev, int vocab) {
     const double whole = 40 + log(sum);
     lq_drawn o = one(dev, m, &(lq_draw){.top_n = LQ_TOP}, id, lp);
     CHECK(o.token == vocab / 2 && !o.bad, "sample %s vocab %d: greedy", dev->isa, vocab);
-    CHECK(near(o.logprob, 40 - whole, EPS * (2 + 8 * fabs(40 - whole))), "sample %s vocab %d: logprob", dev->isa, vocab);
+    CHECK(near(o.logprob, 40 - whole, EPS * (2 + 8 * fabs(40 - whole))), "sample %s vocab %d: logprob", dev->isa,
+          vocab);
     bool ok = true;
     for (int i = 0; i < LQ_TOP && i < vocab; i++) {
         int above = 0;
@@ -162,7 +169,8 @@ static void check_exact(lq_dev *dev, int vocab) {
     for (int i = vocab; i < LQ_TOP; i++) ok &= id[i] == -1;
     CHECK(ok, "sample %s vocab %d: the best %d", dev->isa, vocab, LQ_TOP);
     o = one(dev, m, &(lq_draw){.given = true, .token = vocab - 1}, id, lp);
-    CHECK(o.token == vocab - 1 && near(o.logprob, 40 - whole, EPS * (2 + 8 * fabs(40 - whole))), "sample %s: a given token", dev->isa);
+    CHECK(o.token == vocab - 1 && near(o.logprob, 40 - whole, EPS * (2 + 8 * fabs(40 - whole))),
+          "sample %s: a given token", dev->isa);
 
     const int32_t tied[] = {vocab / 2, vocab - 1};
     const float up[] = {1, 1};
@@ -173,10 +181,12 @@ static void check_exact(lq_dev *dev, int vocab) {
     const int32_t seen[] = {vocab / 2, vocab - 1};
     const uint16_t said[] = {1, 0}, asked[] = {0, 1};
     lq_draw d = {.seen = seen, .seen_n = said, .prompt_n = asked, .seens = 2, .presence = 0.5f};
-    if (vocab > 2) CHECK(one(dev, m, &d, id, lp).token == vocab - 1, "sample %s: presence counts what was generated alone", dev->isa);
+    if (vocab > 2) CHECK(one(dev, m, &d, id, lp).token == vocab - 1,
+                         "sample %s: presence counts what was generated alone", dev->isa);
     d = (lq_draw){.seen = seen, .seen_n = said, .prompt_n = asked, .seens = 2, .repetition = 1e4f};
     o = one(dev, m, &d, id, lp);
-    if (vocab > 2) CHECK(o.token != vocab / 2 && o.token != vocab - 1, "sample %s: repetition counts the prompt too", dev->isa);
+    if (vocab > 2) CHECK(o.token != vocab / 2 && o.token != vocab - 1, "sample %s: repetition counts the prompt too",
+                         dev->isa);
     for (int i = 0; i < vocab; i++) x[i] = -INFINITY;
     CHECK(one(dev, m, &(lq_draw){.temperature = 1}, id, lp).bad == 1, "sample %s: nothing to draw", dev->isa);
     x[vocab - 1] = -3;
@@ -195,7 +205,8 @@ static void check_philox(lq_dev *dev) {
     for (int i = 0; i < 1024; i++) ((float *)m.p)[i] = 0.5f;
     int32_t id[LQ_TOP];
     float lp[LQ_TOP];
-    CHECK(one(dev, m, &(lq_draw){.temperature = 1}, id, lp).token == (int32_t)(0x6627e8d5u >> 22), "sample %s: Philox", dev->isa);
+    CHECK(one(dev, m, &(lq_draw){.temperature = 1}, id, lp).token == (int32_t)(0x6627e8d5u >> 22), "sample %s: Philox",
+          dev->isa);
     ck_done("philox");
 }
 
@@ -208,7 +219,8 @@ static void check_alone(lq_dev *dev) {
     int32_t id[LQ_TOP];
     float lp[LQ_TOP];
     for (int r = 0; r < N; r++)
-        draws[r] = (lq_draw){.temperature = 1, .top_k = r % 3 ? 0 : 50, .top_p = r % 2 ? 0.95f : 0, .typical = r == 7 ? 0.9f : 0,
+        draws[r] = (lq_draw){.temperature = 1, .top_k = r % 3 ? 0 : 50, .top_p = r % 2 ? 0.95f : 0,
+                             .typical = r == 7 ? 0.9f : 0,
                              .seed = (uint64_t)r / 2, .position = 9};
     lq_sample_args a = {.logits = m, .draw = draws, .out = all};
     dev->ops.sample(dev, &a);
@@ -216,7 +228,8 @@ static void check_alone(lq_dev *dev) {
         lq_mat row = m;
         row.p = lq_mat_row(&m, r);
         const lq_drawn o = one(dev, row, &draws[r], id, lp);
-        CHECK(!o.bad && o.token == all[r].token && o.logprob == all[r].logprob, "sample %s: row %d alone and in a batch", dev->isa, r);
+        CHECK(!o.bad && o.token == all[r].token && o.logprob == all[r].logprob,
+              "sample %s: row %d alone and in a batch", dev->isa, r);
     }
     ck_done("sample alone");
 }

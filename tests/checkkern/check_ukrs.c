@@ -1,5 +1,6 @@
-// check_ukrs.c: each row of lq_ukrs[], with every type it takes, against an independent product in f64, at odd sizes, tails and batch heights, with the
-// bits of a row equal at every height, and the integer rows equal to the portable ones.
+// check_ukrs.c: each row of lq_ukrs[], with every type it takes, against an independent product in f64, at odd sizes,
+// tails and batch heights, with the bits of a row equal at every height, and the integer rows equal to the portable
+// ones.
 #include "tests/checkkern/checkkern.h"
 
 enum { TOP = 70 }; // rows of the largest batch: above it no other path is taken, but for one case of 512
@@ -14,7 +15,8 @@ static void name_of(const lq_ukr *u, const lq_weight *w, int rows, char *buf, si
 
 // codes: of the row less its zero points. Products of columns that share all scales are added as integers.
 static double product_int(const lq_weight *any, const lq_act *a, const int16_t *codes, int m, int64_t n, double *size) {
-    const int64_t G = (int64_t)a->q_row, rows = a->x.rows, whole = any->type.group || a->type.group ? G : a->type.asym ? 32768 : 65536;
+    const int64_t G = (int64_t)a->q_row, rows = a->x.rows, whole = any->type.group ||
+        a->type.group ? G : a->type.asym ? 32768 : 65536;
     double want = 0;
     for (int64_t k0 = 0; k0 < any->k; k0 += whole) {
         const int zero = a->type.asym ? *any->act_zero : 0;
@@ -23,12 +25,15 @@ static double product_int(const lq_weight *any, const lq_act *a, const int16_t *
             const int8_t *x = (const int8_t *)a->q + (c / G * rows + m) * G;
             for (int64_t k = c; k < c + G && k < any->k; k++) dot += codes[k] * (x[k - c] - zero);
         }
-        const double term = (double)dot * (double)ck_scale(any, n, any->type.group ? k0 / any->type.group : 0) * (double)a->scale[k0 / G * rows + m];
+        const double term = (double)dot * (double)ck_scale(any, n,
+                                                           any->type.group ? k0 / any->type.group
+                                                           : 0) * (double)a->scale[k0 / G * rows + m];
         want += term;
         *size += fabs(term);
     }
     return want;
 }
+
 static void codes_of(const lq_weight *any, int64_t n, int16_t *codes) {
     const lq_wtype *t = &any->type;
     const uint8_t *q = (const uint8_t *)any->q + (size_t)n * lq_code_row_bytes(t->bits, any->k);
@@ -37,11 +42,13 @@ static void codes_of(const lq_weight *any, int64_t n, int16_t *codes) {
         codes[k] = (int16_t)((int)lq_code_get(q, t->bits, k) -
                              (z ? (int)lq_code_get(z, t->bits, t->group ? k / t->group : 0) : 1 << (t->bits - 1)));
 }
+
 // The row as numbers and an activation as numbers: x itself, or rounded to E4M3.
 static double product_float(const float *row, const lq_act *a, int m, int64_t k, double *size) {
     double want = 0;
     for (int64_t i = 0; i < k; i++) {
-        double x = a->type.elem == LQ_F32 ? (double)lq_mat_row(&a->x, m)[i] : (double)((const float *)a->q)[(size_t)m * a->q_row + (size_t)i];
+        double x = a->type.elem == LQ_F32 ? (double)lq_mat_row(&a->x, m)[i]
+            : (double)((const float *)a->q)[(size_t)m * a->q_row + (size_t)i];
         if (a->type.elem != LQ_F32) x *= (double)a->scale[(size_t)i / a->q_group * (size_t)a->x.rows + (size_t)m];
         want += (double)row[i] * x;
         *size += fabs((double)row[i] * x);
@@ -54,7 +61,8 @@ static double product_float(const float *row, const lq_act *a, int m, int64_t k,
 static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a, const lq_mat *y, const char *what) {
     const int64_t k = any->k, cuts = (k + LQ_K_CUT - 1) / LQ_K_CUT;
     const double blocks =
-        u->act == LQ_I8 ? (double)((k + (int64_t)a->q_row - 1) / (int64_t)a->q_row) : (double)((k < LQ_K_CUT ? k : LQ_K_CUT) / 8 + cuts);
+        u->act == LQ_I8 ? (double)((k + (int64_t)a->q_row - 1) / (int64_t)a->q_row)
+        : (double)((k < LQ_K_CUT ? k : LQ_K_CUT) / 8 + cuts);
     float *row = ck_buf((size_t)k * sizeof(float), 0);
     int16_t *codes = ck_buf((size_t)k * sizeof(int16_t), 0);
     double worst = 0;
@@ -63,7 +71,8 @@ static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a,
         else lq_weight_row_any(any, n, row);
         for (int m = 0; m < y->rows; m++) {
             double size = 0;
-            const double want = u->act == LQ_I8 ? product_int(any, a, codes, m, n, &size) : product_float(row, a, m, k, &size);
+            const double want = u->act == LQ_I8 ? product_int(any, a, codes, m, n, &size)
+                : product_float(row, a, m, k, &size);
             const double error = fabs((double)lq_mat_row(y, m)[n] - want), bound = 0x1p-24 * (blocks + 4) * size;
             if (!(error <= bound)) worst = fmax(worst, bound > 0 ? error / bound : INFINITY);
             if (isnan(error)) worst = INFINITY;
@@ -77,11 +86,13 @@ static lq_act act_for(const lq_ukr *u, const lq_mat *x, const lq_weight *w) {
     return u->act == LQ_F32 && w->type.act.elem == LQ_F32 ? ck_act(x, (lq_atype){.elem = LQ_F32}) : ck_act_of(x, w);
 }
 
-static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w, const lq_mat *x, const lq_act *a, const lq_mat *y,
+static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w, const lq_mat *x, const lq_act *a,
+                          const lq_mat *y,
                           const char *what) {
     const int64_t tiles = (w->n + u->tile_n - 1) / u->tile_n;
     void *scratch = ck_buf(LQ_SHARE, 0);
-    for (int rows = 1; rows <= 34 && rows <= x->rows; rows += rows < 17 ? 1 : 16) { // heights 1..17 and 33, quantized alone, tiles cut anywhere
+    // heights 1..17 and 33, quantized alone, tiles cut anywhere
+    for (int rows = 1; rows <= 34 && rows <= x->rows; rows += rows < 17 ? 1 : 16) {
         bool same = true, gaps = true;
         for (int m = 0; m + rows <= x->rows; m += rows < 3 ? 7 : rows) {
             lq_mat part = *x;
@@ -111,7 +122,8 @@ static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w
 static void check_one(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int64_t n, int64_t k, int rows) {
     const size_t off = (size_t)ck_below(64);
     char what[200];
-    const lq_weight any = ck_weight(t, n, k, t->kind == LQ_W_PLAIN ? off / 4 * 4 : off), w = ck_weight_in(&any, u->layout, off);
+    const lq_weight any = ck_weight(t, n, k, t->kind == LQ_W_PLAIN ? off / 4 * 4 : off),
+        w = ck_weight_in(&any, u->layout, off);
     name_of(u, &w, rows, what, sizeof what);
     const lq_mat x = ck_mat(rows, (int)k, 1), y = ck_mat(rows, (int)n, 5);
     const lq_act a = act_for(u, &x, &w);
@@ -223,7 +235,8 @@ static void check_widest(const lq_dev *ref, const lq_ukr *u) {
         {.kind = LQ_W_INT, .elem = LQ_U8, .group = LQ_GROUP_MAX, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .scale = LQ_F32, .asym = true, .act = {.elem = LQ_I8}},
         {.kind = LQ_W_INT, .elem = LQ_U8, .scale = LQ_F16, .asym = true, .act = {.elem = LQ_I8, .fixed = true}},
-        {.kind = LQ_W_INT, .elem = LQ_U8, .scale = LQ_F32, .asym = true, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .scale = LQ_F32, .asym = true,
+         .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (int bits = 4; bits <= 8; bits += 4) {
@@ -232,7 +245,8 @@ static void check_widest(const lq_dev *ref, const lq_ukr *u) {
             if (!reaches(u, &t)) continue;
             check_saturated(ref, u, &t, LQ_GROUP_MAX);
             lq_weight_size size; // a layout may have no such row
-            if (i % 2 && lq_layout_sizes(u->layout, &t, 64, 65536 + 4096, &size)) check_saturated(ref, u, &t, 65536 + 4096);
+            if (i % 2 && lq_layout_sizes(u->layout, &t, 64, 65536 + 4096, &size))
+                check_saturated(ref, u, &t, 65536 + 4096);
         }
 }
 
@@ -266,9 +280,11 @@ void check_ukrs(unsigned isa, lq_dev *ref) {
     const unsigned before = lq_cpu_of(ref)->isa;
     for (int i = 0; i < lq_ukr_count; i++) {
         const lq_ukr *u = &lq_ukrs[i];
-        if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512)) continue;
+        if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512))
+            continue;
         if (!ck_begin(u->name, "")) continue;
-        lq_ukr_choose(u->needs, lq_cpu_of(ref)->ukr); // `rows` kernels end in the f32 row of this ISA; the integer reference stays layout any's
+        lq_ukr_choose(u->needs, lq_cpu_of(ref)->ukr); // `rows` kernels end in the f32 row of this ISA; the integer
+                                                      // reference stays layout any's
         check_row(ref, u);
     }
     lq_ukr_choose(before, lq_cpu_of(ref)->ukr);

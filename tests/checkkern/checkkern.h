@@ -1,4 +1,5 @@
-// checkkern.h: what the files of checkkern share: counting, guarded buffers, random numbers, random weights, comparing bits.
+// checkkern.h: what the files of checkkern share: counting, guarded buffers, random numbers, random weights, comparing
+// bits.
 #ifndef CHECKKERN_H
 #define CHECKKERN_H
 #include "kernels/cpu/ukr.h"
@@ -16,13 +17,13 @@ void ck_fail(const char *file, int line, const char *cond, const char *fmt, ...)
     } while (0)
 #define SKIP(...) do { ck_skipped++; printf("SKIPPED: "); printf(__VA_ARGS__); printf("\n"); } while (0)
 
-// A buffer between guard bytes, `off` bytes away from a 64-byte border. ck_done checks the guards of all buffers, names `what`
-// if one was written to, and frees them. Under ASan there are no guards: it sees reads too.
+// A buffer between guard bytes, `off` bytes away from a 64-byte border. ck_done checks the guards of all buffers, names
+// `what` if one was written to, and frees them. Under ASan there are no guards: it sees reads too.
 void *ck_buf(size_t bytes, size_t off);
 void ck_done(const char *what);
 
-// Whether the checks of this kernel or slot are wanted. Says its name first, and begins its own sequence of random numbers, so that it
-// does alone what it does among all.
+// Whether the checks of this kernel or slot are wanted. Says its name first, and begins its own sequence of random
+// numbers, so that it does alone what it does among all.
 bool ck_begin(const char *name, const char *isa);
 uint64_t ck_rand(void);
 double ck_uniform(void);           // -1 .. 1
@@ -32,19 +33,21 @@ void ck_fill(float *x, size_t n);  // values of very different sizes
 // The types to try, see types.c.
 const lq_wtype *ck_types(int *n);
 
-// A random weight in layout any; in another layout: the same one packed, its parts ck_bufs. Perm, smooth and outliers are
-// off; what its type says of activations is there.
+// A random weight in layout any; in another layout: the same one packed, its parts ck_bufs. Perm, smooth and outliers
+// are off; what its type says of activations is there.
 lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off);
 lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off);
 float ck_scale(const lq_weight *any, int64_t row, int64_t group);
-// A weight (without codes) whose activations take the form t; an activation of x [rows][k] in that form made by the portable code.
+// A weight (without codes) whose activations take the form t; an activation of x [rows][k] in that form made by the
+// portable code.
 lq_weight ck_reader(lq_atype t, int64_t k);
 lq_act ck_act(const lq_mat *x, lq_atype t);
 lq_act ck_act_of(const lq_mat *x, const lq_weight *w); // in the form that w wants in default mode
 lq_mat ck_mat(int rows, int cols, size_t gap); // F32, random, stride = cols + gap, the gap is NaN
 bool ck_gaps(const lq_mat *m);                 // still NaN
 
-static inline bool ck_same(float a, float b) { return (a != a && b != b) || memcmp(&a, &b, 4) == 0; } // one NaN is as good as another
+// one NaN is as good as another
+static inline bool ck_same(float a, float b) { return (a != a && b != b) || memcmp(&a, &b, 4) == 0; }
 bool ck_mat_same(const lq_mat *a, const lq_mat *b);
 
 bool ck_reserve(lq_dev *d, lq_err *err); // for whatever checkkern asks of a device

@@ -1,5 +1,6 @@
-// speed.c: each micro-kernel on this machine, as a fraction of what the machine can do. The speed of memory on a shared host
-// moves within seconds: what is printed is the median of ratios, each to a plain read of the same bytes timed beside the kernel.
+// speed.c: each micro-kernel on this machine, as a fraction of what the machine can do. The speed of memory on a shared
+// host moves within seconds: what is printed is the median of ratios, each to a plain read of the same bytes timed
+// beside the kernel.
 #include "tests/checkkern/checkkern.h"
 #include <stdatomic.h>
 #include <time.h>
@@ -15,10 +16,12 @@ static double now(void) {
     clock_gettime(time_of, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
+
 static int less(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
+
 static double median(double *t, int n) {
     qsort(t, (size_t)n, sizeof *t, less);
     return t[n / 2];
@@ -46,6 +49,7 @@ static void read_part(void *arg, int task, int worker) {
         }
     atomic_fetch_add(&sink, s[0][0] ^ s[1][1] ^ s[2][2] ^ s[3][3]);
 }
+
 // The better of one stream and eight: which of them a machine likes is not known before.
 static double read_time(lq_dev *d, const char *p, size_t bytes) {
     double best = INFINITY;
@@ -84,6 +88,7 @@ static void peak_part(void *arg, int task, int worker) {
 #endif
     (void)j;
 }
+
 static double peak(lq_dev *d, int kind) {
     static const int macs[] = {64, 16, 32, 8, 1};
     peak_job j = {kind, 64000};
@@ -92,6 +97,7 @@ static double peak(lq_dev *d, int kind) {
     lq_pool_run(d->pool, peak_part, &j, tasks);
     return (double)j.loops * 12 * macs[kind] * tasks / (now() - t);
 }
+
 static int peak_kind(const lq_ukr *u) {
     if (u->needs & LQ_ISA_AVX512) return u->act == LQ_I8 ? DOT512 : FMA512;
     if (u->needs & LQ_ISA_AVX2) return u->act == LQ_I8 ? DOT256 : FMA256;
@@ -136,6 +142,7 @@ static bool set_make(const lq_wtype *t, lq_layout layout, set *s) {
     }
     return true;
 }
+
 static double set_time(lq_dev *d, const set *s, int used, const lq_act *a, lq_mat y) {
     const double t = now();
     for (int i = 0; i < used; i++) d->ops.matmul(d, &(lq_matmul_args){.x = a, .count = 1, .w = {&s->w[i]}, .y = {y}});
@@ -157,7 +164,8 @@ static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
         if (peak_kind(u) == NONE || u->rows) used = rows > 16 ? 1 : s.count / 16 + 1;
         const size_t bytes = s.bytes / (size_t)s.count * (size_t)used;
         const lq_mat x = ck_mat(rows, K, 0), y = ck_mat(rows, N, 0);
-        const lq_act a = u->act == LQ_I8 || t->act.elem == LQ_E4M3 ? ck_act_of(&x, &s.w[0]) : ck_act(&x, (lq_atype){.elem = LQ_F32});
+        const lq_act a = u->act == LQ_I8 || t->act.elem == LQ_E4M3 ? ck_act_of(&x, &s.w[0])
+            : ck_act(&x, (lq_atype){.elem = LQ_F32});
         double t0[ROUNDS], of_read[ROUNDS], of_peak[ROUNDS];
         set_time(d, &s, used < 4 ? used : 4, &a, y);
         for (int i = 0; i < reps; i++) {
@@ -171,7 +179,8 @@ static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
         const double tm = median(t0, reps);
         printf("  %-26s M %3d: %7.3f ms a matrix, %6.1f GB/s = %3.0f %% of a plain read", name, rows, tm / used * 1e3,
                (double)bytes / tm / 1e9, 100 * median(of_read, reps));
-        if (peak_kind(u) != NONE) printf(", %6.3f TOPS = %3.0f %% of peak", 2e-12 * N * K * rows * used / tm, 100 * median(of_peak, reps));
+        if (peak_kind(u) != NONE)
+            printf(", %6.3f TOPS = %3.0f %% of peak", 2e-12 * N * K * rows * used / tm, 100 * median(of_peak, reps));
         printf("\n");
         fflush(stdout);
         ck_done("speed");
@@ -189,7 +198,8 @@ void speed(lq_dev *d, const char *only) {
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16, .act = {.elem = LQ_I8}},
         {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F16},
         {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F16, .act = {.elem = LQ_E4M3}},
-        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F16, .act = {.elem = LQ_E4M3, .group = 128}},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F16,
+         .act = {.elem = LQ_E4M3, .group = 128}},
     };
     const unsigned isa = lq_cpu_of(d)->isa;
     if (lq_pool_threads(d->pool) == 1) time_of = CLOCK_PROCESS_CPUTIME_ID;

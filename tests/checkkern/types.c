@@ -1,6 +1,6 @@
-// types.c: the list of weight types that checkkern tries: every kind, width, grouping, scale and form of activations there is a kernel
-// for somewhere. A row of lq_ukrs[] is tried with all of them that it takes (lq_ukr_fits), so a new row needs no line here unless it is
-// the first of its form; a row that none of them fits is a failure.
+// types.c: the list of weight types that checkkern tries: every kind, width, grouping, scale and form of activations
+// there is a kernel for somewhere. A row of lq_ukrs[] is tried with all of them that it takes (lq_ukr_fits), so a new
+// row needs no line here unless it is the first of its form; a row that none of them fits is a failure.
 #include "tests/checkkern/checkkern.h"
 
 enum { MOST = 512 };
@@ -21,24 +21,30 @@ static void add_ints(void) {
     for (int bits = 2; bits <= 8; bits++)
         for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
             for (int asym = 0; asym < 2; asym++)
-                add((lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = bits, .group = groups[g], .asym = asym, .scale = scales[count % 3]});
+                add((lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = bits, .group = groups[g], .asym = asym,
+                               .scale = scales[count % 3]});
     add((lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = 32, .rows = 16, .scale = LQ_F16});
 }
 
-// Activations whose form is part of the weight's type: a scale a row, other groups than the weight's, the file's, with a zero point.
+// Activations whose form is part of the weight's type: a scale a row, other groups than the weight's, the file's, with
+// a zero point.
 static void add_acts(void) {
     static const struct { int group, act; bool fixed, asym; } forms[] = {
-        {0, 0, false, false},  {0, 0, true, false},    {0, 0, true, true},    {0, 128, false, false},  {0, 64, false, false},
-        {0, 48, false, false}, {0, 256, false, false}, {128, 0, false, false}, {32, 0, false, false},  {32, 128, false, false},
+        {0, 0, false, false},  {0, 0, true, false},    {0, 0, true, true},    {0, 128, false, false},
+            {0, 64, false, false},
+        {0, 48, false, false}, {0, 256, false, false}, {128, 0, false, false}, {32, 0, false, false},
+            {32, 128, false, false},
         {64, 0, true, false},  {48, 32, false, false}, {128, 32, false, false}, {128, 0, true, true},
     };
     static const int widths[] = {3, 4, 8};
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
         for (size_t b = 0; b < 3; b++)
             for (int asym = 0; asym < 2; asym++)
-                add((lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = widths[b], .group = forms[f].group, .asym = asym,
+                add((lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = widths[b], .group = forms[f].group,
+                               .asym = asym,
                                .scale = f % 2 ? LQ_F16 : LQ_F32,
-                               .act = {.elem = LQ_I8, .group = forms[f].act, .fixed = forms[f].fixed, .asym = forms[f].asym}});
+                               .act = {.elem = LQ_I8, .group = forms[f].act, .fixed = forms[f].fixed,
+                                       .asym = forms[f].asym}});
     const lq_wtype e4m3 = {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F32, .act = {.elem = LQ_E4M3}};
     lq_wtype t = e4m3;
     add(t);

@@ -1,5 +1,5 @@
-// print_tables.c: the tables whose rows the command line takes, "OPTION VERB NAME" a line: cli.sh holds the program's help, man pages and
-// completion against them, so that a row that is added is offered without a word in tools/.
+// print_tables.c: the tables whose rows the command line takes, "OPTION VERB NAME" a line: cli.sh holds the program's
+// help, man pages and completion against them, so that a row that is added is offered without a word in tools/.
 #include "quant/quant.h"
 #include "runtime/lq.h"
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// fuzz_openai.c: any bytes as the body of a completion. What is refused has a status, a reason and a JSON error; what is taken is
-// within its limits, and the answer to it is JSON, whatever its text is made of.
+// fuzz_openai.c: any bytes as the body of a completion. What is refused has a status, a reason and a JSON error; what
+// is taken is within its limits, and the answer to it is JSON, whatever its text is made of.
 #include "runtime/serve/server.h"
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,10 @@ static void refused(const lq_refusal *no) {
 static void taken(const lq_completion *c, const lq_api *api) {
     const lq_request *q = &c->ask;
     const lq_sampling *s = &q->sampling;
-    must(c->prompt_count > 0 && q->n >= 1 && q->n <= 128 && q->max_tokens >= 0 && c->logprobs >= -1 && c->logprobs <= 5);
-    must(s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && s->min_p >= 0 && s->min_p <= 1 && s->repetition > 0 && s->top_k >= 0);
+    must(c->prompt_count > 0 && q->n >= 1 && q->n <= 128 && q->max_tokens >= 0 && c->logprobs >= -1 &&
+         c->logprobs <= 5);
+    must(s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && s->min_p >= 0 && s->min_p <= 1 && s->repetition > 0 &&
+         s->top_k >= 0);
     for (int64_t i = 0; i < c->prompt_count; i++) {
         const lq_prompt *p = &c->prompts[i];
         must(p->text ? strlen(p->text) == p->len : p->ids != NULL);
@@ -42,7 +44,8 @@ static void stream_check(const lq_text *out) {
         must(end != NULL && !memcmp(line, "data: ", 6));
         line += 6;
         at = (size_t)(end + 2 - out->p);
-        must(at == out->n ? !memcmp(line, "[DONE]", 6) : lq_json_check(line, (size_t)(end - line), whole, "chunk", NULL));
+        must(at == out->n ? !memcmp(line, "[DONE]", 6) : lq_json_check(line, (size_t)(end - line), whole, "chunk",
+                                                                       NULL));
     }
 }
 
@@ -58,8 +61,10 @@ static void answered(const lq_api *api, lq_completion *c, const char *text, size
             step = 1 + (at + (size_t)i) % 7;
             if (step > n - at) step = n - at + 1;
             const size_t len = at + step > n ? n - at : step;
-            lq_answer_event(&a, i / c->ask.n, &(lq_event){.choice = (int)(i % c->ask.n), .text = text + at, .text_len = len, .stop_index = -1,
-                                                      .finish = at + step > n ? LQ_STOP : LQ_RUNNING, .sampled_tokens = 3});
+            lq_answer_event(&a, i / c->ask.n, &(lq_event){.choice = (int)(i % c->ask.n), .text = text + at,
+                                                          .text_len = len, .stop_index = -1,
+                                                      .finish = at + step > n ? LQ_STOP : LQ_RUNNING,
+                                                      .sampled_tokens = 3});
         }
     must(a.open == 0 && !a.out.failed && !a.failure.status);
     if (a.stream) stream_check(&a.out);

@@ -1,5 +1,5 @@
-// fuzz_safetensors.c: any bytes as a checkpoint in memory: opened, checked, every tensor and weight touched. The header's
-// checksum is made right first, else nothing behind it would ever be reached.
+// fuzz_safetensors.c: any bytes as a checkpoint in memory: opened, checked, every tensor and weight touched. The
+// header's checksum is made right first, else nothing behind it would ever be reached.
 #include "formats/ckpt.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-// fuzz_tokenizer.c: the first byte picks a small tokenizer of ours, the rest is a text; or (first byte '{') all of it is a tokenizer.json,
-// which, if it opens, gets a text. Ids must be of the vocabulary, text must be whole UTF-8, and where a tokenizer changes nothing,
-// text -> ids -> text must be the same bytes.
+// fuzz_tokenizer.c: the first byte picks a small tokenizer of ours, the rest is a text; or (first byte '{') all of it
+// is a tokenizer.json, which, if it opens, gets a text. Ids must be of the vocabulary, text must be whole UTF-8, and
+// where a tokenizer changes nothing, text -> ids -> text must be the same bytes.
 #include <stdlib.h>
 #include <string.h>
 #include "formats/json.h"
@@ -18,9 +18,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static const struct { bool bytes, same; const char *norm, *pre, *dec; } kinds[] = {
     {true, true, "null", "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}", "{\"type\":\"ByteLevel\"}"},
     {true, true, "null", STEPS(SPLIT(LLAMA3, "Isolated") "," BYTES), "{\"type\":\"ByteLevel\"}"},
-    {true, false, "{\"type\":\"NFC\"}", STEPS("{\"type\":\"Punctuation\"},{\"type\":\"Digits\"}," SPLIT("\\\\b", "MergedWithNext") "," BYTES), "{\"type\":\"ByteLevel\"}"},
+    {true, false, "{\"type\":\"NFC\"}",
+     STEPS("{\"type\":\"Punctuation\"},{\"type\":\"Digits\"}," SPLIT("\\\\b", "MergedWithNext") "," BYTES),
+     "{\"type\":\"ByteLevel\"}"},
     {true, false, "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFKD\"},{\"type\":\"StripAccents\"},{\"type\":\"Lowercase\"},{\"type\":\"Strip\"}]}",
-     STEPS("{\"type\":\"BertPreTokenizer\"},{\"type\":\"ByteLevel\"}," SPLIT("[\\\\w&&[^\\\\d]]+|x*", "Contiguous")), "{\"type\":\"ByteLevel\"}"},
+     STEPS("{\"type\":\"BertPreTokenizer\"},{\"type\":\"ByteLevel\"}," SPLIT("[\\\\w&&[^\\\\d]]+|x*", "Contiguous")),
+     "{\"type\":\"ByteLevel\"}"},
     {false, false, "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"_\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"_\"}]}",
      "null", "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},"
      "{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}"},
@@ -28,7 +31,8 @@ static const struct { bool bytes, same; const char *norm, *pre, *dec; } kinds[] 
      "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\"}"},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, TEXT_MAX = 1 << 16 };
-static const char merges[] = "[\"a b\",\"ab ab\",\"t h\",\"th e\",\"_ the\",\"0 0\",\"00 00\",\"e e\",\"ee ee\",\"_ _\",\"__ __\"]";
+static const char merges[] =
+    "[\"a b\",\"ab ab\",\"t h\",\"th e\",\"_ the\",\"0 0\",\"00 00\",\"e e\",\"ee ee\",\"_ _\",\"__ __\"]";
 static const char *const merged[] = {"ab", "abab", "th", "the", "_the", "00", "0000", "ee", "eeee", "__", "____"};
 
 static lq_tokenizer *kind_open(int k) {
@@ -39,7 +43,8 @@ static lq_tokenizer *kind_open(int k) {
                 "{\"id\":401,\"content\":\"  \",\"normalized\":false,\"special\":false},{\"id\":402,\"content\":\"<e>\",\"rstrip\":true,\"lstrip\":true,"
                 "\"special\":true,\"normalized\":true}],\"model\":{\"byte_fallback\":%s,\"type\":\"BPE\",\"merges\":%s,\"vocab\":{", kinds[k].norm, kinds[k].pre,
                 kinds[k].dec, kinds[k].bytes ? "false" : "true", merges);
-    for (int c = 33, extra = 256; kinds[k].bytes && id < 256; c++) { // the byte alphabet: printable Latin-1, then from 256
+    for (int c = 33, extra = 256; kinds[k].bytes && id < 256; c++) { // the byte alphabet: printable Latin-1, then from
+                                                                     // 256
         bool printable = c <= 126 || (c >= 161 && c <= 255 && c != 173);
         if (c > 255) c = extra++;
         else if (!printable) continue;
@@ -50,7 +55,8 @@ static lq_tokenizer *kind_open(int k) {
     }
     for (int b = 0; !kinds[k].bytes && b < 256; b++) lq_text_fmt(&t, "\"<0x%02X>\":%d,", (unsigned)b, id++);
     for (const char *c = "abehtrx0_"; !kinds[k].bytes && *c; c++) lq_text_fmt(&t, "\"%c\":%d,", *c, id++);
-    for (size_t i = 0; i < sizeof merged / sizeof *merged; i++) lq_text_fmt(&t, "\"%s\":%d%s", merged[i], id++, i + 1 < sizeof merged / sizeof *merged ? "," : "}}}");
+    for (size_t i = 0; i < sizeof merged / sizeof *merged; i++)
+        lq_text_fmt(&t, "\"%s\":%d%s", merged[i], id++, i + 1 < sizeof merged / sizeof *merged ? "," : "}}}");
     lq_err err = {0};
     if (!lq_tokenizer_parse((lq_bytes){t.p, t.n}, (lq_bytes){"", 0}, &out, &err)) abort();
     lq_text_free(&t);
@@ -60,7 +66,8 @@ static lq_tokenizer *kind_open(int k) {
 static bool text_is_valid(const char *p, size_t n) {
     lq_text t = {0};
     lq_text_json(&t, p, n);
-    bool valid = lq_json_check(t.p, t.n, (lq_json_limits){SIZE_MAX, 1}, "text", NULL) && (n < 3 || !memmem(t.p, t.n, "\xef\xbf\xbd", 3) || memmem(p, n, "\xef\xbf\xbd", 3));
+    bool valid = lq_json_check(t.p, t.n, (lq_json_limits){SIZE_MAX, 1}, "text", NULL) &&
+        (n < 3 || !memmem(t.p, t.n, "\xef\xbf\xbd", 3) || memmem(p, n, "\xef\xbf\xbd", 3));
     lq_text_free(&t);
     return valid;
 }
@@ -86,7 +93,8 @@ static void text_run(const lq_tokenizer *t, const char *p, size_t n, int flags, 
         done += wrote;
     }
     done += lq_detok_end(&d, text + done);
-    if (same && !(flags & LQ_TOK_PARSE) && text_is_valid(p, n) && !memmem(p, n, "\xef\xbf\xbd", 3) && (done != n || memcmp(text, p, n))) {
+    if (same && !(flags & LQ_TOK_PARSE) && text_is_valid(p, n) && !memmem(p, n, "\xef\xbf\xbd", 3) &&
+        (done != n || memcmp(text, p, n))) {
         if (!memmem(text, done, "\xef\xbf\xbd", 3)) abort(); // bytes that are no UTF-8 came back as U+FFFD
     }
     free(text);

@@ -11,10 +11,12 @@ static bool on(void *arg, size_t at, const float *logits) {
     (void)at;
     return fwrite(logits, sizeof *logits, s->vocab, s->f) == s->vocab;
 }
+
 static int fail(const char *what) {
     fprintf(stderr, "dump_logits: %s\n", what);
     return 1;
 }
+
 int main(int argc, char **argv) {
     if (argc != 9) return fail("usage: MODEL IDS OUT CTX ISA THREADS BATCH exact|default");
     static int32_t ids[1 << 16];
@@ -26,9 +28,11 @@ int main(int argc, char **argv) {
     lq_model *m;
     lq_engine *e;
     lq_model_info info;
-    const lq_model_opts opts = {.ctx = atoi(argv[4]), .isa = argv[5], .threads = atoi(argv[6]), .exact = !strcmp(argv[8], "exact")};
+    const lq_model_opts opts = {.ctx = atoi(argv[4]), .isa = argv[5], .threads = atoi(argv[6]),
+                                .exact = !strcmp(argv[8], "exact")};
     if (!lq_model_open(argv[1], &opts, &m, &err)) return fail(err.text);
-    if (!lq_engine_open(m, &(lq_engine_opts){.max_batch = atoi(argv[7]), .max_seqs = 1}, &e, &err)) return fail(err.text);
+    if (!lq_engine_open(m, &(lq_engine_opts){.max_batch = atoi(argv[7]), .max_seqs = 1}, &e, &err))
+        return fail(err.text);
     lq_model_describe(m, &info);
     sink s = {fopen(argv[3], "wb"), (size_t)info.vocab};
     if (!s.f) return fail(argv[3]);

@@ -1,5 +1,5 @@
-// test_arch.c: config.json from strangers. What makes no sense is refused in one line that names the key; what transformers accepts is
-// read as it reads it: absent and null keys, both spellings of rope, lists of end tokens.
+// test_arch.c: config.json from strangers. What makes no sense is refused in one line that names the key; what
+// transformers accepts is read as it reads it: absent and null keys, both spellings of rope, lists of end tokens.
 #include "runtime/model/arch.h"
 #include "tests/unit/test.h"
 #include "tests/unit/tiny.h"
@@ -14,7 +14,8 @@ static bool read_config(const char *config, const char *generation, lq_desc *d, 
     *err = (lq_err){0};
     snprintf(path, sizeof path, "%s/generation_config.json", dir);
     remove(path);
-    if (!tiny_text(dir, "config.json", config) || (generation && !tiny_text(dir, "generation_config.json", generation))) return false;
+    if (!tiny_text(dir, "config.json", config) || (generation && !tiny_text(dir, "generation_config.json", generation)))
+        return false;
     if (!lq_ckpt_open(dir, &c, err)) return false;
     const bool done = lq_desc_read(c, d, err);
     lq_ckpt_close(c);
@@ -23,57 +24,77 @@ static bool read_config(const char *config, const char *generation, lq_desc *d, 
 
 static void refused(void) {
     static const char *const rows[][2] = { // config, a word of the line
-        {"", "config.json"}, {"[]", "config.json"}, {"{", "config.json"}, {"{}", "architectures"}, {"{\"architectures\":[]}", "architectures"},
+        {"", "config.json"}, {"[]", "config.json"}, {"{", "config.json"}, {"{}", "architectures"},
+            {"{\"architectures\":[]}", "architectures"},
         {"{\"architectures\":[\"Nobody\"]," SIZES "}", "Nobody"}, {"{\"architectures\":[7]}", "architectures"},
-        {"{\"architectures\":[\"LlamaForCausalLM\"]}", "hidden_size"}, {"{" LLAMA ",\"hidden_size\":64}", "hidden_size"},
-        {"{" LLAMA ",\"num_key_value_heads\":3}", "num_key_value_heads"}, {"{" LLAMA ",\"num_key_value_heads\":0}", "num_key_value_heads"},
-        {"{" LLAMA ",\"num_key_value_heads\":-4}", "num_key_value_heads"}, {"{" LLAMA ",\"num_key_value_heads\":\"2\"}", "num_key_value_heads"},
-        {"{" LLAMA ",\"head_dim\":0}", "head_dim"}, {"{" LLAMA ",\"head_dim\":15}", "rotary"}, {"{" LLAMA ",\"head_dim\":1e9}", "head_dim"},
-        {"{" LLAMA ",\"head_dim\":16.5}", "head_dim"}, {"{" LLAMA ",\"max_position_embeddings\":0}", "max_position_embeddings"},
-        {"{" LLAMA ",\"max_position_embeddings\":99999999999}", "max_position_embeddings"}, {"{" LLAMA ",\"rms_norm_eps\":0}", "rms_norm_eps"},
+        {"{\"architectures\":[\"LlamaForCausalLM\"]}", "hidden_size"},
+            {"{" LLAMA ",\"hidden_size\":64}", "hidden_size"},
+        {"{" LLAMA ",\"num_key_value_heads\":3}", "num_key_value_heads"},
+            {"{" LLAMA ",\"num_key_value_heads\":0}", "num_key_value_heads"},
+        {"{" LLAMA ",\"num_key_value_heads\":-4}", "num_key_value_heads"},
+            {"{" LLAMA ",\"num_key_value_heads\":\"2\"}", "num_key_value_heads"},
+        {"{" LLAMA ",\"head_dim\":0}", "head_dim"}, {"{" LLAMA ",\"head_dim\":15}", "rotary"},
+            {"{" LLAMA ",\"head_dim\":1e9}", "head_dim"},
+        {"{" LLAMA ",\"head_dim\":16.5}", "head_dim"}, {"{" LLAMA ",\"max_position_embeddings\":0}",
+                                                        "max_position_embeddings"},
+        {"{" LLAMA ",\"max_position_embeddings\":99999999999}", "max_position_embeddings"},
+            {"{" LLAMA ",\"rms_norm_eps\":0}", "rms_norm_eps"},
         {"{" LLAMA ",\"rms_norm_eps\":-1e-5}", "rms_norm_eps"}, {"{" LLAMA ",\"rms_norm_eps\":2}", "rms_norm_eps"},
-        {"{" LLAMA ",\"rope_theta\":0}", "rope_theta"}, {"{" LLAMA ",\"rope_theta\":-1}", "rope_theta"}, {"{" LLAMA ",\"rope_theta\":\"big\"}", "rope_theta"},
+        {"{" LLAMA ",\"rope_theta\":0}", "rope_theta"}, {"{" LLAMA ",\"rope_theta\":-1}", "rope_theta"},
+            {"{" LLAMA ",\"rope_theta\":\"big\"}", "rope_theta"},
         {"{" LLAMA ",\"rope_scaling\":\"x\"}", "rope_scaling"}, {"{" LLAMA ",\"rope_scaling\":[1]}", "rope_scaling"},
         {"{" LLAMA ",\"rope_parameters\":7}", "rope_parameters"},
         {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":5e5}}}", "full_attention"},
-        {"{" LLAMA ",\"rope_scaling\":{}}", "rope_type"}, {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"odd\"}}", "odd"},
-        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\"}}", "factor"}, {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":0}}", "factor"},
+        {"{" LLAMA ",\"rope_scaling\":{}}", "rope_type"}, {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"odd\"}}",
+                                                           "odd"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\"}}", "factor"},
+            {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":0}}", "factor"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", "original_max_position_embeddings"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"original_max_position_embeddings\":32,"
          "\"low_freq_factor\":4,\"high_freq_factor\":1}}", "low"},
-        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1]}}", "short_factor"},
-        {"{" LLAMA ",\"rope_interleaved\":true}", "rope_interleaved"}, {"{" LLAMA ",\"hidden_act\":\"odd\"}", "odd"}, {"{" LLAMA ",\"hidden_act\":3}", "hidden_act"},
-        {"{" LLAMA ",\"attention_bias\":1}", "attention_bias"}, {"{" LLAMA ",\"tie_word_embeddings\":\"yes\"}", "tie_word_embeddings"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1]}}",
+         "short_factor"},
+        {"{" LLAMA ",\"rope_interleaved\":true}", "rope_interleaved"}, {"{" LLAMA ",\"hidden_act\":\"odd\"}", "odd"},
+            {"{" LLAMA ",\"hidden_act\":3}", "hidden_act"},
+        {"{" LLAMA ",\"attention_bias\":1}", "attention_bias"},
+            {"{" LLAMA ",\"tie_word_embeddings\":\"yes\"}", "tie_word_embeddings"},
         {"{" LLAMA ",\"eos_token_id\":[1,\"x\"]}", "eos_token_id"},
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":2147483648,"
          "\"intermediate_size\":1,\"num_hidden_layers\":1,\"num_attention_heads\":1,\"vocab_size\":1}", "hidden_size"},
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,"
-         "\"intermediate_size\":1,\"num_hidden_layers\":1000000,\"num_attention_heads\":4,\"vocab_size\":1}", "num_hidden_layers"},
+         "\"intermediate_size\":1,\"num_hidden_layers\":1000000,\"num_attention_heads\":4,\"vocab_size\":1}",
+         "num_hidden_layers"},
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":4,"
-         "\"intermediate_size\":1,\"num_hidden_layers\":1,\"num_attention_heads\":8,\"vocab_size\":1}", "num_attention_heads"},
+         "\"intermediate_size\":1,\"num_hidden_layers\":1,\"num_attention_heads\":8,\"vocab_size\":1}",
+         "num_attention_heads"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lq_desc d;
         lq_err err;
         const bool done = read_config(rows[i][0], NULL, &d, &err);
-        CHECK(!done && strstr(err.text, rows[i][1]) && !strchr(err.text, '\n'), "%s gave \"%s\"", rows[i][0], done ? "a description" : err.text);
+        CHECK(!done && strstr(err.text, rows[i][1]) && !strchr(err.text, '\n'), "%s gave \"%s\"", rows[i][0],
+              done ? "a description" : err.text);
         if (done) lq_desc_free(&d);
     }
 }
+
 static lq_desc accepted(const char *config, const char *generation) {
     lq_desc d = {0};
     lq_err err;
     CHECK(read_config(config, generation, &d, &err), "%s: %s", config, err.text);
     return d;
 }
+
 static void read_as_transformers(void) {
     lq_desc d = accepted("{" LLAMA "}", NULL);
-    CHECK(d.layer[0].part[0].kv_heads == 4 && d.layer[0].part[0].head_dim == 16 && d.rope[0].theta == 10000 && !d.tied && d.ctx == 2048, "defaults");
+    CHECK(d.layer[0].part[0].kv_heads == 4 && d.layer[0].part[0].head_dim == 16 && d.rope[0].theta == 10000 &&
+          !d.tied && d.ctx == 2048, "defaults");
     CHECK(d.bos == 1 && d.eoses == 1 && d.eos[0] == 2, "bos %d, %d end tokens", d.bos, d.eoses);
     lq_desc_free(&d);
     d = accepted("{" LLAMA ",\"num_key_value_heads\":null,\"head_dim\":null,\"rope_scaling\":null,"
                  "\"bos_token_id\":null,\"eos_token_id\":null,\"pretraining_tp\":2,\"dtype\":\"bfloat16\"}", NULL);
-    CHECK(d.layer[0].part[0].kv_heads == 4 && d.layer[0].part[0].head_dim == 16 && d.bos == -1 && d.eoses == 0, "nulls");
+    CHECK(d.layer[0].part[0].kv_heads == 4 && d.layer[0].part[0].head_dim == 16 && d.bos == -1 && d.eoses == 0,
+          "nulls");
     lq_desc_free(&d);
     d = accepted("{" LLAMA ",\"eos_token_id\":[3,4,5]}", "{\"eos_token_id\":[7,8],\"bos_token_id\":6}");
     CHECK(d.bos == 6 && d.eoses == 2 && d.eos[0] == 7 && d.eos[1] == 8, "generation_config.json has the last word");

@@ -1,5 +1,6 @@
-// test_engine.c: what the engine promises: a request's tokens and logprobs are the same bits alone, in any batch and for any chunk of its
-// prefill; a step allocates nothing; whatever ends a request, every block comes back; stop strings, choices, preemption, limits.
+// test_engine.c: what the engine promises: a request's tokens and logprobs are the same bits alone, in any batch and
+// for any chunk of its prefill; a step allocates nothing; whatever ends a request, every block comes back; stop
+// strings, choices, preemption, limits.
 #include "quant/quant.h"
 #include "runtime/lq.h"
 #include "tests/unit/test.h"
@@ -11,7 +12,8 @@
 // --- the allocation guard: while it is up, any allocation ends the program ---
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define GUARDED 1
-extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
+    *__libc_memalign(size_t, size_t);
 static atomic_bool guard;
 static void guarded(void) {
     if (!atomic_load(&guard)) return;
@@ -19,6 +21,7 @@ static void guarded(void) {
     if (write(1, text, sizeof text - 1)) {}
     abort();
 }
+
 void *malloc(size_t n) { return guarded(), __libc_malloc(n); }
 void *calloc(size_t n, size_t m) { return guarded(), __libc_calloc(n, m); }
 void *realloc(void *p, size_t n) { return guarded(), __libc_realloc(p, n); }
@@ -53,15 +56,19 @@ static bool on_event(void *arg, const lq_event *e) {
     a->finish = e->finish;
     return !a->cancel_at || a->count < a->cancel_at;
 }
+
 static int32_t prompt_ids[5][100];
 static const int prompt_len[5] = {1, 5, 33, 70, 100};
 
 static lq_request request(int which, answer *a) {
-    return (lq_request){.prompt = prompt_ids[which], .prompt_len = (size_t)prompt_len[which], .max_tokens = 24, .logprobs = true, .top_n = 3,
+    return (lq_request){.prompt = prompt_ids[which], .prompt_len = (size_t)prompt_len[which], .max_tokens = 24,
+                        .logprobs = true, .top_n = 3,
                         .ignore_eos = true,
-                        .sampling = {.temperature = which % 2 ? 0.9f : 0, .top_p = 0.95f, .top_k = 50, .seeded = true, .seed = 7 + (uint64_t)which},
+                        .sampling = {.temperature = which % 2 ? 0.9f : 0, .top_p = 0.95f, .top_k = 50, .seeded = true,
+                                     .seed = 7 + (uint64_t)which},
                         .on_event = on_event, .arg = a};
 }
+
 static void run_all(lq_engine *e) {
     lq_err err = {0};
     bool busy = true;
@@ -74,20 +81,25 @@ static void run_all(lq_engine *e) {
     CHECK(!busy, "the engine does not come to an end");
     lq_engine_stats s;
     lq_engine_describe(e, &s);
-    CHECK(s.kv_free == s.kv_blocks && !s.running && !s.waiting, "%d of %d blocks free, %d running, %d waiting", s.kv_free, s.kv_blocks, s.running, s.waiting);
+    CHECK(s.kv_free == s.kv_blocks && !s.running && !s.waiting, "%d of %d blocks free, %d running, %d waiting",
+          s.kv_free, s.kv_blocks, s.running, s.waiting);
 }
+
 static lq_engine *engine(lq_model *m, lq_engine_opts o) {
     lq_engine *e = NULL;
     lq_err err = {0};
     CHECK(lq_engine_open(m, &o, &e, &err), "%s", err.text);
     return e;
 }
+
 static void submit(lq_engine *e, const lq_request *r) {
     lq_err err = {0};
     CHECK(lq_submit(e, r, NULL, &err), "%s", err.text);
 }
+
 static bool same(const answer *a, const answer *b) {
-    return a->count == b->count && a->count > 0 && a->len == b->len && !memcmp(a->tokens, b->tokens, (size_t)a->count * 4) &&
+    return a->count == b->count && a->count > 0 && a->len == b->len &&
+        !memcmp(a->tokens, b->tokens, (size_t)a->count * 4) &&
            !memcmp(a->logprobs, b->logprobs, (size_t)a->count * 4) && !memcmp(a->text, b->text, a->len);
 }
 
@@ -100,7 +112,8 @@ static void invariance(lq_model *m, const char *what) {
         const lq_request r = request(i, &alone[i]);
         submit(e, &r);
         run_all(e);
-        CHECK(alone[i].count == 24 && alone[i].finish == LQ_LENGTH, "%s: request %d gave %d tokens", what, i, alone[i].count);
+        CHECK(alone[i].count == 24 && alone[i].finish == LQ_LENGTH, "%s: request %d gave %d tokens", what, i,
+              alone[i].count);
     }
     lq_engine_close(e);
     static const int chunks[] = {256, 64, 8, 5};
@@ -113,7 +126,9 @@ static void invariance(lq_model *m, const char *what) {
             submit(e, &r);
         }
         run_all(e);
-        for (int i = 0; i < 5; i++) CHECK(same(&alone[i], &batch[i]), "%s: request %d differs in a batch of 5 with steps of %d tokens", what, i, chunks[c]);
+        for (int i = 0; i < 5; i++)
+            CHECK(same(&alone[i], &batch[i]), "%s: request %d differs in a batch of 5 with steps of %d tokens", what, i,
+                  chunks[c]);
         lq_engine_close(e);
     }
     static const int alone_chunks[] = {1, 7, 64};
@@ -124,10 +139,12 @@ static void invariance(lq_model *m, const char *what) {
             const lq_request r = request(i, &batch[i]);
             submit(e, &r);
             run_all(e);
-            CHECK(same(&alone[i], &batch[i]), "%s: request %d differs when its prefill is cut at %d", what, i, alone_chunks[c]);
+            CHECK(same(&alone[i], &batch[i]), "%s: request %d differs when its prefill is cut at %d", what, i,
+                  alone_chunks[c]);
             lq_engine_close(e);
         }
 }
+
 // Too few blocks for all: some wait, or are preempted and recomputed (`must`: that happens), with the same result.
 static void preemption(lq_model *m, bool must) {
     static answer alone[5], batch[5];
@@ -157,6 +174,7 @@ static void preemption(lq_model *m, bool must) {
     for (int i = 0; i < 5; i++) CHECK(same(&alone[i], &batch[i]), "request %d differs after a preemption", i);
     lq_engine_close(e);
 }
+
 static void choices(lq_model *m) {
     static answer one[4], four[4];
     memset(one, 0, sizeof one);
@@ -170,9 +188,12 @@ static void choices(lq_model *m) {
     submit(e, &r);
     run_all(e);
     CHECK(same(&one[0], &four[0]), "the first of 4 choices is not what n = 1 gives");
-    for (int i = 1; i < 4; i++) CHECK(four[i].count == 24 && !same(&four[0], &four[i]), "choice %d is a copy of the first, or short (%d)", i, four[i].count);
+    for (int i = 1; i < 4; i++)
+        CHECK(four[i].count == 24 && !same(&four[0], &four[i]), "choice %d is a copy of the first, or short (%d)", i,
+              four[i].count);
     lq_engine_close(e);
 }
+
 static void stops(lq_model *m) {
     static answer whole, cut[1];
     lq_engine *e = engine(m, (lq_engine_opts){0});
@@ -193,8 +214,10 @@ static void stops(lq_model *m) {
             r.stops = 2;
             submit(e, &r);
             run_all(e);
-            CHECK(cut->len == (size_t)(first - whole.text) && !memcmp(cut->text, whole.text, cut->len) && cut->finish == LQ_STOP,
-                  "stop of %zu bytes at %zu: %zu bytes, finish %d", n, (size_t)(first - whole.text), cut->len, cut->finish);
+            CHECK(cut->len == (size_t)(first - whole.text) && !memcmp(cut->text, whole.text, cut->len) &&
+                  cut->finish == LQ_STOP,
+                  "stop of %zu bytes at %zu: %zu bytes, finish %d", n, (size_t)(first - whole.text), cut->len,
+                  cut->finish);
         }
     // an end token ends it, is counted and not printed; min_tokens keeps it away
     for (int min = 0; min <= 10; min += 10) {
@@ -205,11 +228,13 @@ static void stops(lq_model *m) {
         r.min_tokens = min;
         submit(e, &r);
         run_all(e);
-        if (!min) CHECK(cut->finish == LQ_STOP && cut->count <= 5 && cut->tokens[cut->count - 1] == whole.tokens[4], "%d tokens, finish %d", cut->count, cut->finish);
+        if (!min) CHECK(cut->finish == LQ_STOP && cut->count <= 5 && cut->tokens[cut->count - 1] == whole.tokens[4],
+                        "%d tokens, finish %d", cut->count, cut->finish);
         else CHECK(cut->count > 10 || cut->finish == LQ_LENGTH, "min_tokens 10 gave %d", cut->count);
     }
     lq_engine_close(e);
 }
+
 static void cancels(lq_model *m) {
     static answer a[40];
     memset(a, 0, sizeof a);
@@ -229,8 +254,11 @@ static void cancels(lq_model *m) {
     run_all(e);
     for (int i = 0; i < 40; i++) {
         CHECK(a[i].finish != LQ_RUNNING, "request %d never ended", i);
-        if (i % 4 == 0 || i % 4 == 3) CHECK(a[i].finish == LQ_LENGTH && a[i].count == 24, "request %d: %d tokens, finish %d", i, a[i].count, a[i].finish);
-        if (i % 4 == 1) CHECK(a[i].finish == LQ_ABORTED && a[i].count == a[i].cancel_at, "request %d: %d tokens, finish %d", i, a[i].count, a[i].finish);
+        if (i % 4 == 0 || i % 4 == 3)
+            CHECK(a[i].finish == LQ_LENGTH && a[i].count == 24, "request %d: %d tokens, finish %d", i, a[i].count,
+                  a[i].finish);
+        if (i % 4 == 1) CHECK(a[i].finish == LQ_ABORTED && a[i].count == a[i].cancel_at,
+                              "request %d: %d tokens, finish %d", i, a[i].count, a[i].finish);
     }
     for (int i = 0; i < 3; i++) { // closing with work open tells everybody
         memset(&a[i], 0, sizeof a[i]);
@@ -241,6 +269,7 @@ static void cancels(lq_model *m) {
     lq_engine_close(e);
     for (int i = 0; i < 3; i++) CHECK(a[i].finish == LQ_ABORTED, "request %d heard nothing of the close", i);
 }
+
 // The text of an answer is that of prompt and answer less the prompt's, also where the prompt ends inside a character.
 static void texts(lq_model *m) {
     static answer a;
@@ -266,12 +295,14 @@ static void texts(lq_model *m) {
         memcpy(ids[1] + n, a.tokens, (size_t)a.count * 4);
         CHECK(lq_detokenize(m, ids[0], (size_t)n - 1, false, &text[0], &len[0], &err), "%s", err.text);
         CHECK(lq_detokenize(m, ids[1], (size_t)(n + a.count), false, &text[1], &len[1], &err), "%s", err.text);
-        CHECK(a.len == len[1] - len[0] && !memcmp(a.text, text[1] + len[0], a.len) && !memcmp(a.text, "\xc3\xa9", 2), "prompt %d, then \"%s\"", i, a.text);
+        CHECK(a.len == len[1] - len[0] && !memcmp(a.text, text[1] + len[0], a.len) && !memcmp(a.text, "\xc3\xa9", 2),
+              "prompt %d, then \"%s\"", i, a.text);
         lq_free(text[0]);
         lq_free(text[1]);
     }
     lq_engine_close(e);
 }
+
 static void prompts(lq_model *m) {
     static answer a;
     memset(&a, 0, sizeof a);
@@ -289,7 +320,9 @@ static void prompts(lq_model *m) {
     CHECK(a.prompts == 1, "%d of 1 prompt token was told", a.prompts);
     lq_engine_close(e);
 }
-// A prompt that fills the context to its last token can still be scored; its logprobs are those of a request that goes on.
+
+// A prompt that fills the context to its last token can still be scored; its logprobs are those of a request that goes
+// on.
 static void scores(lq_model *m) {
     static answer a;
     static int32_t ids[256];
@@ -297,13 +330,16 @@ static void scores(lq_model *m) {
     for (int i = 0; i < 256; i++) ids[i] = i;
     for (int n = 1; n <= 256; n += 85) {
         memset(&a, 0, sizeof a);
-        lq_request r = {.prompt = ids, .prompt_len = (size_t)n, .prompt_logprobs = true, .score_only = true, .on_event = on_event, .arg = &a};
+        lq_request r = {.prompt = ids, .prompt_len = (size_t)n, .prompt_logprobs = true, .score_only = true,
+                        .on_event = on_event, .arg = &a};
         submit(e, &r);
         run_all(e);
-        CHECK(a.prompts == n && a.count == 0 && a.finish == LQ_LENGTH, "%d of %d prompt tokens were told, %d sampled, finish %d", a.prompts, n, a.count, a.finish);
+        CHECK(a.prompts == n && a.count == 0 && a.finish == LQ_LENGTH,
+              "%d of %d prompt tokens were told, %d sampled, finish %d", a.prompts, n, a.count, a.finish);
     }
     lq_engine_close(e);
 }
+
 // With room for one, the highest priority runs first, whoever came first.
 static void priorities(lq_model *m) {
     static answer a[3];
@@ -324,6 +360,7 @@ static void priorities(lq_model *m) {
     run_all(e);
     lq_engine_close(e);
 }
+
 static void refusals(lq_model *m) {
     lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 2, .max_queue = 3}), *second;
     static answer a[4];
@@ -366,8 +403,9 @@ static bool on_logits(void *arg, size_t position, const float *logits) {
         if (logits[i] > logits[*best]) *best = i;
     return true;
 }
-// Blocks behind the window are given back while a sequence grows, and what is left gives the tokens that the whole sequence gives when
-// it is read at once and keeps all its blocks. `all`: every layer has the window.
+
+// Blocks behind the window are given back while a sequence grows, and what is left gives the tokens that the whole
+// sequence gives when it is read at once and keeps all its blocks. `all`: every layer has the window.
 static void windows(lq_model *m, const int32_t *unbounded, int window, bool all, const char *what) {
     static answer a;
     static int32_t ids[256], best[256];
@@ -386,25 +424,32 @@ static void windows(lq_model *m, const int32_t *unbounded, int window, bool all,
         if (a.count > 1 && s.kv_blocks - s.kv_free > most) most = s.kv_blocks - s.kv_free;
     }
     run_all(e);
-    CHECK(a.count == 150 && memcmp(a.tokens, unbounded, sizeof ids[0] * 150) != 0, "%s: %d tokens, as without a window", what, a.count);
-    // The window's tokens lie in one block more than they fill, the next token may begin another. (The figure is of the first group.)
-    CHECK(all ? most <= (window + 15) / 16 + 2 : most == (100 + 150 + 15) / 16 || most == (100 + 149 + 15) / 16, "%s: %d blocks at most", what, most);
+    CHECK(a.count == 150 && memcmp(a.tokens, unbounded, sizeof ids[0] * 150) != 0, "%s: %d tokens, as without a window",
+          what, a.count);
+    // The window's tokens lie in one block more than they fill, the next token may begin another. (The figure is of the
+    // first group.)
+    CHECK(all ? most <= (window + 15) / 16 + 2 : most == (100 + 150 + 15) / 16 || most == (100 + 149 + 15) / 16,
+          "%s: %d blocks at most", what, most);
     memcpy(ids, prompt_ids[4], 100 * sizeof *ids);
     memcpy(ids + 100, a.tokens, 150 * sizeof *ids);
     CHECK(lq_logits(e, ids, 250, 99, on_logits, best, &err), "%s", err.text);
-    CHECK(!memcmp(best + 99, a.tokens, 150 * sizeof *ids), "%s: the tokens are others than those of the whole sequence", what);
+    CHECK(!memcmp(best + 99, a.tokens, 150 * sizeof *ids), "%s: the tokens are others than those of the whole sequence",
+          what);
     lq_engine_close(e);
 }
+
 static void windowed(const char *dir) {
     static const struct { const char *name, *more; int window; bool all; } kinds[] = {
         {"a window of 40", ",\"sliding_window\":40", 40, true}, {"a window of 1", ",\"sliding_window\":1", 1, true},
-        {"a window in the second layer", ",\"sliding_window\":33,\"layer_types\":[\"full_attention\",\"sliding_attention\"]", 33, false},
+        {"a window in the second layer",
+         ",\"sliding_window\":33,\"layer_types\":[\"full_attention\",\"sliding_attention\"]", 33, false},
     };
     static answer plain;
     lq_err err = {0};
     for (int i = -1; i < (int)(sizeof kinds / sizeof *kinds); i++) {
         lq_model *m = NULL;
-        CHECK(tiny_config(dir, "MistralForCausalLM", false, i < 0 ? ",\"sliding_window\":null" : kinds[i].more), "%s: config.json", dir);
+        CHECK(tiny_config(dir, "MistralForCausalLM", false, i < 0 ? ",\"sliding_window\":null" : kinds[i].more),
+              "%s: config.json", dir);
         CHECK(lq_model_open(dir, &(lq_model_opts){.threads = 2}, &m, &err), "%s", err.text);
         if (!m) return;
         if (i < 0) {
@@ -431,7 +476,8 @@ int main(void) {
     if (!mkdtemp(dir)) return 1;
     uint64_t seed = 42;
     for (int i = 0; i < 5; i++)
-        for (int k = 0; k < prompt_len[i]; k++) prompt_ids[i][k] = k ? (int32_t)((seed = seed * 6364136223846793005u + 1) >> 40) % 250 : 256;
+        for (int k = 0; k < prompt_len[i]; k++)
+            prompt_ids[i][k] = k ? (int32_t)((seed = seed * 6364136223846793005u + 1) >> 40) % 250 : 256;
     CHECK(tiny_model(dir, false, &err), "%s", err.text);
     CHECK(lq_model_open(dir, &(lq_model_opts){.threads = 2}, &m, &err), "%s", err.text);
     if (!m) return test_end();
@@ -451,7 +497,8 @@ int main(void) {
     lq_model_close(m);
     snprintf(quantized, sizeof quantized, "%s.lq", dir);
     lq_quant_result result = {0};
-    CHECK(lq_quantize(&(lq_quant_opts){.in = dir, .out = quantized, .method = "rtn", .type = "int4 g32", .threads = 2}, &result, &err), "%s", err.text);
+    CHECK(lq_quantize(&(lq_quant_opts){.in = dir, .out = quantized, .method = "rtn", .type = "int4 g32", .threads = 2},
+                      &result, &err), "%s", err.text);
     lq_quant_result_free(&result);
     if (lq_model_open(quantized, &(lq_model_opts){.threads = 2}, &m, &err)) {
         invariance(m, "int4");

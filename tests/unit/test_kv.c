@@ -1,5 +1,5 @@
-// test_kv.c: block bookkeeping against a model of it: random begins, growths, trims, forks, ends; every block is always either free or
-// counted by the tables that name it, and in the end all come back.
+// test_kv.c: block bookkeeping against a model of it: random begins, growths, trims, forks, ends; every block is always
+// either free or counted by the tables that name it, and in the end all come back.
 #include "runtime/engine/kv.h"
 #include "tests/unit/test.h"
 
@@ -22,6 +22,7 @@ static bool consistent(lq_kv *kv) {
     }
     return true;
 }
+
 // What a device keeps of the tables when it is brought nothing but rows that changed.
 static bool mirrored(lq_kv *kv) {
     static int32_t copy[GROUPS][SEQS * ((LEN + PAGE - 1) / PAGE)];
@@ -32,11 +33,14 @@ static bool mirrored(lq_kv *kv) {
     const int n = lq_kv_changes(kv, &rows), stride = lq_kv_table_stride(kv);
     bool same = n <= SEQS;
     for (int g = 0; g < GROUPS && same; g++) {
-        for (int i = 0; i < n; i++) memcpy(copy[g] + rows[i] * stride, lq_kv_tables(kv, g) + rows[i] * stride, (size_t)stride * sizeof(int32_t));
+        for (int i = 0; i < n; i++)
+            memcpy(copy[g] + rows[i] * stride, lq_kv_tables(kv, g) + rows[i] * stride,
+                   (size_t)stride * sizeof(int32_t));
         same = !memcmp(copy[g], lq_kv_tables(kv, g), sizeof copy[g]);
     }
     return same;
 }
+
 static void random_walk(lq_kv *kv) {
     uint64_t r = 1;
     int refused = 0, forks = 0, owned = 0;
@@ -65,35 +69,45 @@ static void random_walk(lq_kv *kv) {
             live[s] = false;
         } else lq_kv_slide(kv, s, len[s]);
         if (!consistent(kv)) { CHECK(false, "step %d", step); return; }
-        if (step % 5 == 0 && !mirrored(kv)) { CHECK(false, "step %d: a row changed that is not among the changes", step); return; }
+        if (step % 5 == 0 && !mirrored(kv)) { CHECK(false, "step %d: a row changed that is not among the changes",
+                                                    step); return; }
     }
-    CHECK(refused > 100 && forks > 100 && owned > 10, "%d refused, %d forks, %d copied: the walk does not reach what it should", refused, forks, owned);
+    CHECK(refused > 100 && forks > 100 && owned > 10,
+          "%d refused, %d forks, %d copied: the walk does not reach what it should", refused, forks, owned);
 }
+
 static void window(void) {
     lq_kv *kv;
     lq_err err;
-    CHECK(lq_kv_open(&(lq_kv_opts){.page = 16, .blocks = {8, 8}, .groups = 2, .window = {0, 20}, .max_seqs = 1, .max_len = 128}, &kv, &err), "%s", err.text);
+    CHECK(lq_kv_open(&(lq_kv_opts){.page = 16, .blocks = {8, 8}, .groups = 2, .window = {0, 20}, .max_seqs = 1,
+                                   .max_len = 128}, &kv, &err), "%s", err.text);
     const int s = lq_kv_begin(kv);
     for (int n = 1; n <= 128; n++) {
         CHECK(lq_kv_grow(kv, s, n), "position %d", n);
         lq_kv_slide(kv, s, n); // the token at n sees n - 19 .. n
         const int first = n - 19 > 0 ? n - 19 : 0;
-        for (int p = first; p < n; p++) CHECK((lq_kv_tables(kv, 1) + s * lq_kv_table_stride(kv))[p / 16] >= 0, "position %d is gone at length %d", p, n);
+        for (int p = first; p < n; p++)
+            CHECK((lq_kv_tables(kv, 1) + s * lq_kv_table_stride(kv))[p / 16] >= 0, "position %d is gone at length %d",
+                  p, n);
     }
     CHECK(lq_kv_free_blocks(kv, 0) == 0, "%d", lq_kv_free_blocks(kv, 0));
     CHECK(lq_kv_free_blocks(kv, 1) >= 5, "a window of 20 holds %d blocks", 8 - lq_kv_free_blocks(kv, 1));
     lq_kv_close(kv);
 }
+
 int main(void) {
     lq_kv *kv;
     lq_err err;
-    CHECK(lq_kv_open(&(lq_kv_opts){.page = PAGE, .blocks = {BLOCKS, BLOCKS}, .groups = GROUPS, .window = {0, 0}, .max_seqs = SEQS, .max_len = LEN}, &kv, &err), "%s", err.text);
+    CHECK(lq_kv_open(&(lq_kv_opts){.page = PAGE, .blocks = {BLOCKS, BLOCKS}, .groups = GROUPS, .window = {0, 0},
+                                   .max_seqs = SEQS, .max_len = LEN}, &kv, &err), "%s", err.text);
     random_walk(kv);
     for (int s = 0; s < SEQS; s++)
         if (live[s]) lq_kv_end(kv, s);
-    for (int g = 0; g < GROUPS; g++) CHECK(lq_kv_free_blocks(kv, g) == BLOCKS, "%d blocks did not come back", BLOCKS - lq_kv_free_blocks(kv, g));
+    for (int g = 0; g < GROUPS; g++)
+        CHECK(lq_kv_free_blocks(kv, g) == BLOCKS, "%d blocks did not come back", BLOCKS - lq_kv_free_blocks(kv, g));
     lq_kv_close(kv);
-    CHECK(!lq_kv_open(&(lq_kv_opts){.page = 0, .blocks = {1}, .groups = 1, .max_seqs = 1, .max_len = 1}, &kv, &err) && err.text[0], "page 0");
+    CHECK(!lq_kv_open(&(lq_kv_opts){.page = 0, .blocks = {1}, .groups = 1, .max_seqs = 1, .max_len = 1}, &kv, &err) &&
+          err.text[0], "page 0");
     window();
     return test_end();
 }

@@ -1,5 +1,5 @@
-// test_pack.c: layouts are permutations: there and back gives the same bytes, a row means the same in each, the bytes of x86 lie
-// where docs/KERNELS.md says; and the rule of lq_act_type.
+// test_pack.c: layouts are permutations: there and back gives the same bytes, a row means the same in each, the bytes
+// of x86 lie where docs/KERNELS.md says; and the rule of lq_act_type.
 #include "kernels/ops.h"
 #include "tests/unit/test.h"
 
@@ -26,14 +26,18 @@ static parts parts_of(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k)
     p.w.zero = p.zero;
     return p;
 }
+
 static void parts_free(parts *p) {
     free(p->q);
     free(p->scale);
     free(p->zero);
 }
+
 static bool parts_same(const parts *a, const parts *b) {
-    return !memcmp(a->q, b->q, a->size.q) && !memcmp(a->scale, b->scale, a->size.scale) && (!a->zero || !memcmp(a->zero, b->zero, a->size.zero));
+    return !memcmp(a->q, b->q, a->size.q) && !memcmp(a->scale, b->scale, a->size.scale) &&
+        (!a->zero || !memcmp(a->zero, b->zero, a->size.zero));
 }
+
 static void fill(parts *p) {
     const lq_wtype *t = &p->w.type;
     const int64_t groups = lq_weight_groups(t, p->w.k);
@@ -41,9 +45,11 @@ static void fill(parts *p) {
     if (p->zero) memset(p->zero, 0, p->size.zero);
     for (int64_t r = 0; r < p->w.n; r++) {
         for (int64_t c = 0; c < p->w.k; c++)
-            lq_code_set((uint8_t *)p->q + (size_t)r * lq_code_row_bytes(t->bits, p->w.k), t->bits, c, (uint32_t)(rnd() >> 20));
+            lq_code_set((uint8_t *)p->q + (size_t)r * lq_code_row_bytes(t->bits, p->w.k), t->bits, c,
+                        (uint32_t)(rnd() >> 20));
         for (int64_t g = 0; p->zero && g < groups; g++)
-            lq_code_set((uint8_t *)p->zero + (size_t)r * lq_code_row_bytes(t->bits, groups), t->bits, g, (uint32_t)(rnd() >> 20));
+            lq_code_set((uint8_t *)p->zero + (size_t)r * lq_code_row_bytes(t->bits, groups), t->bits, g,
+                        (uint32_t)(rnd() >> 20));
     }
     for (size_t i = 0; i < p->size.scale; i++) ((uint8_t *)p->scale)[i] = (uint8_t)(rnd() >> 30 & 0x3f);
 }
@@ -96,8 +102,10 @@ static void test_rules(void) {
     block.rows = 16;
     huge.group = 2 * LQ_GROUP_MAX;
     int3.bits = 3;
-    lq_dev cpu = {.q8 = true}, exact = {.q8 = true, .numerics = LQ_NUM_EXACT}, gpu = {.q8 = false}, fast = {.q8 = true, .numerics = LQ_NUM_FAST};
-    lq_wtype w8a8 = int8, fp8 = {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32};
+    lq_dev cpu = {.q8 = true}, exact = {.q8 = true, .numerics = LQ_NUM_EXACT}, gpu = {.q8 = false},
+        fast = {.q8 = true, .numerics = LQ_NUM_FAST};
+    lq_wtype w8a8 = int8, fp8 = {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128,
+                                 .scale = LQ_F32};
     w8a8.act = (lq_atype){.elem = LQ_I8};
     fp8.act = (lq_atype){.elem = LQ_E4M3, .group = 128};
     lq_atype a = lq_act_type(&cpu, &int4);
@@ -114,11 +122,14 @@ static void test_rules(void) {
     a = lq_act_type(&gpu, &fp8);
     CHECK(a.elem == LQ_E4M3 && a.group == 128, "and on every device");
     CHECK(lq_pack_has(LQ_X86, &int4, 1, 1) && lq_pack_has(LQ_X86, &int8, 5, 7), "x86 has int4 and int8");
-    CHECK(!lq_pack_has(LQ_X86, &bf16, 16, 16) && !lq_pack_has(LQ_X86, &nf4, 16, 16) && !lq_pack_has(LQ_X86, &block, 16, 16) &&
-          !lq_pack_has(LQ_X86, &int3, 16, 16) && !lq_pack_has(LQ_X86, &huge, 16, 16), "x86 has what it should not have");
+    CHECK(!lq_pack_has(LQ_X86, &bf16, 16, 16) && !lq_pack_has(LQ_X86, &nf4, 16, 16) &&
+          !lq_pack_has(LQ_X86, &block, 16, 16) &&
+          !lq_pack_has(LQ_X86, &int3, 16, 16) && !lq_pack_has(LQ_X86, &huge, 16, 16),
+          "x86 has what it should not have");
     CHECK(lq_pack_has(LQ_ANY, &nf4, 16, 16), "any has all");
     lq_weight_size size;
-    CHECK(!lq_pack_sizes(LQ_X86, &int4, 0, 16, &size) && !lq_pack_sizes(LQ_X86, &int4, INT64_MAX, INT64_MAX, &size), "impossible sizes");
+    CHECK(!lq_pack_sizes(LQ_X86, &int4, 0, 16, &size) && !lq_pack_sizes(LQ_X86, &int4, INT64_MAX, INT64_MAX, &size),
+          "impossible sizes");
 }
 
 int main(void) {
@@ -134,7 +145,8 @@ int main(void) {
                 for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
                     test_type(
                         (lq_wtype){
-                            .kind = LQ_W_INT, .elem = LQ_U8, .bits = bits, .group = groups[g], .asym = v & 1, .scale = scales[v / 2]},
+                            .kind = LQ_W_INT, .elem = LQ_U8, .bits = bits, .group = groups[g], .asym = v & 1,
+                                .scale = scales[v / 2]},
                         shapes[s][0], shapes[s][1], pool);
     test_rules();
     lq_pool_close(pool);

@@ -1,5 +1,5 @@
-// test_pick.c: rows picked out of tensors and coded weights are the rows that the rule names: ranges, runs, matrices of a stack,
-// tensors stored across; where they are borrowed, what a copy keeps, what is refused.
+// test_pick.c: rows picked out of tensors and coded weights are the rows that the rule names: ranges, runs, matrices of
+// a stack, tensors stored across; where they are borrowed, what a copy keeps, what is refused.
 #include "formats/ckpt.h"
 #include "kernels/pack.h"
 #include "tests/unit/lq_make.h"
@@ -7,11 +7,15 @@
 enum { N = 40, K = 96, STACK = 3 };
 static char folder[64], path[96];
 
-static int64_t row_of(const lq_pick *p, int64_t i) { return p->run ? p->first + i / p->run * p->step + i % p->run : p->first + i; }
+static int64_t row_of(const lq_pick *p, int64_t i) {
+    return p->run ? p->first + i / p->run * p->step + i % p->run : p->first + i;
+}
 
 static const struct { int64_t first, run, step, n; } picks[] = {
-    {0, 0, 0, N},  {0, 0, 0, N - 1}, {8, 0, 0, 8},    {16, 0, 0, 16},  {32, 0, 0, 8},   {5, 0, 0, 20},   {N - 1, 0, 0, 1}, {0, 4, 12, 12}, {4, 4, 12, 12},
-    {8, 4, 12, 12}, {0, 1, 2, 20},   {1, 1, 2, 20},   {0, 8, 16, 24},  {8, 8, 16, 16}, {0, 20, 20, N},  {3, 5, 5, 11},    {0, 16, 0, 48}, {4, 2, 0, 9},
+    {0, 0, 0, N},  {0, 0, 0, N - 1}, {8, 0, 0, 8},    {16, 0, 0, 16},  {32, 0, 0, 8},   {5, 0, 0, 20},
+        {N - 1, 0, 0, 1}, {0, 4, 12, 12}, {4, 4, 12, 12},
+    {8, 4, 12, 12}, {0, 1, 2, 20},   {1, 1, 2, 20},   {0, 8, 16, 24},  {8, 8, 16, 16}, {0, 20, 20, N},  {3, 5, 5, 11},
+        {0, 16, 0, 48}, {4, 2, 0, 9},
     {0, 16, 16, 16}, {16, 16, 24, 24}, {7, 3, 8, 14}};
 enum { PICKS = sizeof picks / sizeof *picks };
 
@@ -22,13 +26,17 @@ static bool fits(const lq_pick *p, int64_t n) {
     return true;
 }
 
-static float value(int tensor, int64_t at, int64_t row, int64_t col) { return (float)((tensor * 64 + at * 16 + row) * 8 + col % 8) + (float)(col / 8) * 0.125f; }
+static float value(int tensor, int64_t at, int64_t row, int64_t col) {
+    return (float)((tensor * 64 + at * 16 + row) * 8 + col % 8) + (float)(col / 8) * 0.125f;
+}
 
 // --- plain tensors ---
 
 static const struct { const char *name; lq_dtype type; int64_t stack; bool across, vector; } tensors[] = {
-    {"m", LQ_F32, 0, false, false},    {"h", LQ_BF16, 0, false, false}, {"d", LQ_F64, 0, true, false},   {"t", LQ_F32, 0, true, false},
-    {"s", LQ_F16, STACK, false, false}, {"x", LQ_BF16, STACK, true, false}, {"b", LQ_F32, 0, true, true}, {"v", LQ_BF16, STACK, false, true}};
+    {"m", LQ_F32, 0, false, false},    {"h", LQ_BF16, 0, false, false}, {"d", LQ_F64, 0, true, false},
+        {"t", LQ_F32, 0, true, false},
+    {"s", LQ_F16, STACK, false, false}, {"x", LQ_BF16, STACK, true, false}, {"b", LQ_F32, 0, true, true},
+        {"v", LQ_BF16, STACK, false, true}};
 enum { TENSORS = sizeof tensors / sizeof *tensors, WIDE = 11 };
 
 static bool plain_make(const char *to, lq_err *err) {
@@ -43,7 +51,8 @@ static bool plain_make(const char *to, lq_err *err) {
         for (int64_t e = 0; e < stack; e++)
             for (int64_t r = 0; r < N; r++)
                 for (int64_t c = 0; c < wide; c++)
-                    f[e * N * wide + (tensors[i].across && wide > 1 ? c * N + r : r * wide + c)] = lq_bf16_f32(lq_f32_bf16(value(i, e, r, c) / 64));
+                    f[e * N * wide + (tensors[i].across && wide > 1 ? c * N + r : r * wide + c)] =
+                        lq_bf16_f32(lq_f32_bf16(value(i, e, r, c) / 64));
         lq_dtypes[tensors[i].type].from_f32(f, raw, (size_t)(stack * N * wide));
         int64_t shape[3];
         int rank = 0;
@@ -64,19 +73,23 @@ static void plain_check(lq_ckpt *c, int i, lq_pick p, int64_t n) {
     lq_weight w;
     lq_err err = {0};
     bool plain = true, ok = lq_ckpt_pick(c, &p, n, k, &w, &plain, &err);
-    CHECK(ok == good, "%s %lld %lld %lld n %lld: %s", p.name, (long long)p.first, (long long)p.run, (long long)p.step, (long long)n, err.text);
+    CHECK(ok == good, "%s %lld %lld %lld n %lld: %s", p.name, (long long)p.first, (long long)p.run, (long long)p.step,
+          (long long)n, err.text);
     if (!ok) CHECK(err_good(&err, path) && strstr(err.text, p.name), "%s", err.text);
     if (!ok || !good) return;
     bool same = w.type.kind == LQ_W_PLAIN && w.type.elem == tensors[i].type && !plain && w.n == n && w.k == (k ? k : 1);
     for (int64_t r = 0; r < n && same; r++) {
         float got[WIDE];
         lq_weight_row_any(&w, r, got);
-        for (int64_t j = 0; j < w.k; j++) same &= got[j] == lq_bf16_f32(lq_f32_bf16(value(i, p.at, row_of(&p, r), j) / 64));
+        for (int64_t j = 0; j < w.k; j++)
+            same &= got[j] == lq_bf16_f32(lq_f32_bf16(value(i, p.at, row_of(&p, r), j) / 64));
     }
-    CHECK(same, "%s at %lld: %lld %lld %lld n %lld: values", p.name, (long long)p.at, (long long)p.first, (long long)p.run, (long long)p.step, (long long)n);
+    CHECK(same, "%s at %lld: %lld %lld %lld n %lld: values", p.name, (long long)p.at, (long long)p.first,
+          (long long)p.run, (long long)p.step, (long long)n);
     const lq_tensor *t = lq_ckpt_find(c, p.name);
     const bool inside = (uintptr_t)w.q >= (uintptr_t)t->data && (uintptr_t)w.q < (uintptr_t)t->data + t->bytes;
-    const bool lies = (uintptr_t)t->data % lq_dtype_size(t->type) == 0 && (k == 0 || !p.across) && (!p.run || n <= p.run || p.run == p.step);
+    const bool lies = (uintptr_t)t->data % lq_dtype_size(t->type) == 0 && (k == 0 || !p.across) &&
+        (!p.run || n <= p.run || p.run == p.step);
     CHECK(inside == lies, "%s: %s", p.name, inside ? "borrowed" : "copied");
     lq_ckpt_done(c, &w);
 }
@@ -89,12 +102,14 @@ static void test_plain(void) {
     for (int i = 0; i < TENSORS; i++)
         for (int64_t at = 0; at < (tensors[i].stack ? STACK : 1); at++)
             for (int j = 0; j < PICKS; j++) {
-                lq_pick p = {.stack = tensors[i].stack, .at = at, .first = picks[j].first, .run = picks[j].run, .step = picks[j].step, .across = tensors[i].across};
+                lq_pick p = {.stack = tensors[i].stack, .at = at, .first = picks[j].first, .run = picks[j].run,
+                             .step = picks[j].step, .across = tensors[i].across};
                 snprintf(p.name, sizeof p.name, "%s", tensors[i].name);
                 plain_check(c, i, p, picks[j].n);
             }
     lq_weight w;
-    CHECK(lq_ckpt_pick(c, &(lq_pick){.name = "t", .across = true}, N, WIDE, &w, NULL, &err), "a copy that nobody is done with: %s", err.text);
+    CHECK(lq_ckpt_pick(c, &(lq_pick){.name = "t", .across = true}, N, WIDE, &w, NULL, &err),
+          "a copy that nobody is done with: %s", err.text);
     lq_ckpt_close(c);
 }
 
@@ -125,14 +140,16 @@ static void test_refused(void) {
         {{.name = "s", .stack = 3, .at = 3}, N, WIDE, "of matrix 3 of 3"},
         {{.name = "s", .stack = 3, .at = -1}, N, WIDE, "of matrix -1 of 3"},
         {{.name = "s", .stack = -3}, N, WIDE, "shape 3x40x11"},
-        {{.name = "x", .stack = 3, .at = 1, .first = 39, .across = true}, 2, WIDE, "from row 39 on, of matrix 1 of 3, stored across"}};
+        {{.name = "x", .stack = 3, .at = 1, .first = 39, .across = true}, 2, WIDE,
+         "from row 39 on, of matrix 1 of 3, stored across"}};
     lq_err err;
     lq_ckpt *c = NULL;
     CHECK(lq_ckpt_open(path, &c, &err), "%s", err.text);
     for (size_t i = 0; i < sizeof cases / sizeof *cases && c; i++) {
         lq_weight w;
         err = (lq_err){0};
-        CHECK(!lq_ckpt_pick(c, &cases[i].p, cases[i].n, cases[i].k, &w, NULL, &err) && err_good(&err, path) && strstr(err.text, cases[i].why) &&
+        CHECK(!lq_ckpt_pick(c, &cases[i].p, cases[i].n, cases[i].k, &w, NULL, &err) && err_good(&err, path) &&
+              strstr(err.text, cases[i].why) &&
                   strstr(err.text, cases[i].p.name), "%zu: %s", i, err.text);
     }
     lq_pick endless;
@@ -145,9 +162,12 @@ static void test_refused(void) {
 // --- coded weights ---
 
 static const struct { const char *type; bool perm, smooth, outliers; } coded[] = {
-    {"int4 g32", false, false, false}, {"int4 g32 asym", true, true, false},      {"int8", false, false, true},           {"int8 g48 asym", false, true, false},
-    {"int3 g16 asym f32", true, false, false}, {"table4 g16", false, false, false}, {"e4m3 g32 r8 f32", false, true, false}, {"e4m3 g32 r16 f32", false, false, false},
-    {"e4m3 tensor f32", false, false, false},  {"int4 tensor", false, false, false}, {"e5m2 row f16", false, false, false}};
+    {"int4 g32", false, false, false}, {"int4 g32 asym", true, true, false},      {"int8", false, false, true},
+        {"int8 g48 asym", false, true, false},
+    {"int3 g16 asym f32", true, false, false}, {"table4 g16", false, false, false},
+        {"e4m3 g32 r8 f32", false, true, false}, {"e4m3 g32 r16 f32", false, false, false},
+    {"e4m3 tensor f32", false, false, false},  {"int4 tensor", false, false, false},
+        {"e5m2 row f16", false, false, false}};
 enum { CODED = sizeof coded / sizeof *coded };
 
 static bool coded_put(lq_writer *w, int i, lq_layout layout, lq_err *err) {
@@ -158,7 +178,8 @@ static bool coded_put(lq_writer *w, int i, lq_layout layout, lq_err *err) {
     uint64_t seed = 88172645463325252u + (uint64_t)i;
     lq_weight m = {.n = N, .k = K, .q = q, .scale = scale};
     if (!lq_wtype_parse(coded[i].type, &m.type, err)) return false;
-    for (size_t j = 0; j < sizeof q; j++) q[j] = (uint8_t)(next_random(&seed) % 120), zero[j] = (uint8_t)next_random(&seed);
+    for (size_t j = 0; j < sizeof q; j++)
+        q[j] = (uint8_t)(next_random(&seed) % 120), zero[j] = (uint8_t)next_random(&seed);
     for (size_t j = 0; j < sizeof scale / 4; j++) {
         const float s = 0.01f + (float)(next_random(&seed) % 1000) / 1000;
         if (m.type.scale == LQ_F32) memcpy(scale + 4 * j, &s, 4);
@@ -198,7 +219,8 @@ static void coded_check(lq_ckpt *c, const lq_weight *whole, lq_pick p, int64_t n
     lq_weight w;
     lq_err err = {0};
     bool plain = true, good = fits(&p, n), ok = lq_ckpt_pick(c, &p, n, K, &w, &plain, &err);
-    CHECK(ok == good, "%s %lld %lld %lld n %lld: %s", p.name, (long long)p.first, (long long)p.run, (long long)p.step, (long long)n, err.text);
+    CHECK(ok == good, "%s %lld %lld %lld n %lld: %s", p.name, (long long)p.first, (long long)p.run, (long long)p.step,
+          (long long)n, err.text);
     if (!ok || !good) return;
     bool same = !plain && w.layout == whole->layout && w.type.bits == whole->type.bits && w.n == n && w.k == K;
     const bool cut = whole->type.rows > 1 && whole->type.rows < N;
@@ -209,11 +231,13 @@ static void coded_check(lq_ckpt *c, const lq_weight *whole, lq_pick p, int64_t n
         lq_weight_row(whole, row_of(&p, r), want);
         same = !memcmp(got, want, sizeof got);
     }
-    same &= w.perm == whole->perm && w.smooth == whole->smooth && w.outlier == whole->outlier && w.outliers == whole->outliers;
+    same &= w.perm == whole->perm && w.smooth == whole->smooth && w.outlier == whole->outlier &&
+        w.outliers == whole->outliers;
     same &= (uintptr_t)w.q % 64 == 0 && (uintptr_t)w.scale % 64 == 0 && (uintptr_t)w.zero % 64 == 0;
     char type[64];
     lq_wtype_name(&whole->type, type, sizeof type);
-    CHECK(same, "%s %s: %lld %lld %lld n %lld", type, lq_layout_names[w.layout], (long long)p.first, (long long)p.run, (long long)p.step, (long long)n);
+    CHECK(same, "%s %s: %lld %lld %lld n %lld", type, lq_layout_names[w.layout], (long long)p.first, (long long)p.run,
+          (long long)p.step, (long long)n);
     if (!p.first && !p.run) CHECK(w.q == whole->q && w.scale == whole->scale, "%s: the whole is borrowed", type);
     lq_ckpt_done(c, &w);
 }
@@ -259,7 +283,8 @@ static void test_coded(lq_layout layout) {
         if (ok) across_check(c, name, &whole);
         lq_pick p = {0};
         snprintf(p.name, sizeof p.name, "%s", name);
-        CHECK(!lq_ckpt_pick(c, &p, N, 0, &w, NULL, &err) && strstr(err.text, "shape 40x96, expected 40"), "%s", err.text);
+        CHECK(!lq_ckpt_pick(c, &p, N, 0, &w, NULL, &err) && strstr(err.text, "shape 40x96, expected 40"), "%s",
+              err.text);
         CHECK(!lq_ckpt_pick(c, &p, N, K - 1, &w, NULL, &err) && strstr(err.text, name), "%s", err.text);
         p.stack = 1;
         CHECK(!lq_ckpt_pick(c, &p, N, K, &w, NULL, &err) && strstr(err.text, "of matrix 0 of 1"), "%s", err.text);
@@ -284,7 +309,8 @@ static void test_pages(void) {
     lq_ckpt *c = NULL;
     lq_writer_opts o = {.out = path, .fingerprint = "", .overwrite = true, .header_room = 20000};
     void *p = calloc(1, BYTES);
-    bool ok = p && lq_writer_open(&o, &w, &err) && lq_writer_add(w, "m", LQ_BF16, 2, (int64_t[]){ROWS, COLS}, p, &err) && lq_writer_commit(w, NULL, NULL, &err);
+    bool ok = p && lq_writer_open(&o, &w, &err) && lq_writer_add(w, "m", LQ_BF16, 2, (int64_t[]){ROWS, COLS}, p,
+                                                                 &err) && lq_writer_commit(w, NULL, NULL, &err);
     lq_writer_close(w, !ok);
     free(p);
     ok = ok && lq_ckpt_open(path, &c, &err);
@@ -300,7 +326,8 @@ static void test_pages(void) {
         const size_t during = pages_mapped();
         lq_ckpt_done(c, &m);
         const size_t after = pages_mapped();
-        CHECK(sum == 0 && during > before + BYTES / 4 && after < before + BYTES / 8, "way %d: %zu, %zu, %zu", i, before, during, after);
+        CHECK(sum == 0 && during > before + BYTES / 4 && after < before + BYTES / 8, "way %d: %zu, %zu, %zu", i, before,
+              during, after);
     }
     lq_ckpt_close(c);
 }

@@ -1,5 +1,5 @@
-// test_pool.c: every task runs once, on a valid worker, before lq_pool_run returns; late workers, sleeping workers, more threads
-// than cores; a fork and join is short while the threads are hot.
+// test_pool.c: every task runs once, on a valid worker, before lq_pool_run returns; late workers, sleeping workers,
+// more threads than cores; a fork and join is short while the threads are hot.
 #include "kernels/pool.h"
 #include "tests/unit/test.h"
 #include <stdatomic.h>
@@ -14,10 +14,12 @@ static void count(void *arg, int task, int worker) {
     if (task < 0 || task >= j->tasks || worker < 0 || worker >= j->threads) atomic_fetch_add(&j->bad, 1);
     else atomic_fetch_add_explicit(&j->ran[task], 1, memory_order_relaxed);
 }
+
 static void sum(void *arg, int task, int worker) { // unsynchronised writes of one task each: run must make them visible
     (void)worker;
     ((uint64_t *)arg)[task] += (uint64_t)task + 1;
 }
+
 static void meet(void *arg, int task, int worker) { // ends when both threads are in it
     (void)task;
     (void)worker;
@@ -54,7 +56,8 @@ static void test_threads(int threads) {
     memset(sums, 0, sizeof sums);
     const int runs = 3000;
     for (int i = 0; i < runs; i++) {
-        lq_pool_run(p, sum, sums, 1 + i % 97); // the number of tasks changes: a late worker must not take one of the next run
+        lq_pool_run(p, sum, sums, 1 + i % 97); // the number of tasks changes: a late worker must not take one of the
+                                               // next run
         if (i % 1000 == 999) usleep(2000);     // long enough to fall asleep
     }
     bool right = true;

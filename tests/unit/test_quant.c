@@ -1,5 +1,6 @@
-// test_quant.c: rounding by hand-worked examples and bounds, what is refused, and the pass over a small model: validation of files
-// that lie, cancelling, layouts. Bit for bit against numpy: tests/golden/check_rtn.py; kills: tests/cli/quantize_kill.py.
+// test_quant.c: rounding by hand-worked examples and bounds, what is refused, and the pass over a small model:
+// validation of files that lie, cancelling, layouts. Bit for bit against numpy: tests/golden/check_rtn.py; kills:
+// tests/cli/quantize_kill.py.
 #include "kernels/pack.h"
 #include "quant/quant.h"
 #include "tests/unit/test.h"
@@ -37,11 +38,13 @@ static rounded round_it(const char *type, const void *w, lq_dtype elem, int64_t 
     x.m.w = NULL;
     return x;
 }
+
 static void rounded_free(rounded *x) {
     free(x->m.q);
     free(x->m.scale);
     free(x->m.zero);
 }
+
 static lq_weight weight_of(const rounded *x) {
     return (lq_weight){.type = x->m.type, .n = x->src.n, .k = x->src.k, .q = x->m.q, .scale = x->m.scale,
                        .zero = x->m.type.asym ? x->m.zero : NULL};
@@ -66,7 +69,8 @@ static void check_codes(const char *type, const float *w, double scale, int zero
 
 static void test_by_hand(void) {
     // Largest magnitude -8: scale 1, halves go to the even neighbour, 7.5 is cut to 7.
-    static const float neg[16] = {-8, 7.5f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 0, 7, 6.5f, -7.5f, 3.25f, -3.75f, 0.49f, -0.51f};
+    static const float neg[16] = {-8, 7.5f, 0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 0, 7, 6.5f, -7.5f, 3.25f, -3.75f,
+                                  0.49f, -0.51f};
     static const int neg_codes[16] = {0, 15, 8, 10, 10, 8, 6, 6, 8, 15, 14, 0, 11, 4, 8, 7};
     check_codes("int4 g16 sym", neg, 1, 8, neg_codes);
     // The same turned round: the scale is negative, the codes are the same.
@@ -98,7 +102,8 @@ static void test_by_hand(void) {
 static float noise(uint64_t *s) { return tiny_noise(s) * 0.05f; }
 
 static void test_bounds(void) {
-    static const char *const types[] = {"int4 g128", "int4 g32", "int4 g32 asym", "int8 row", "int8 g64 asym", "int3 g64",
+    static const char *const types[] = {"int4 g128", "int4 g32", "int4 g32 asym", "int8 row", "int8 g64 asym",
+                                        "int3 g64",
                                         "int2 g16 asym", "int5 row", "int6 g48", "int7 g16 asym"};
     static const int64_t shapes[][2] = {{1, 16}, {1, 1}, {3, 37}, {17, 128}, {5, 1000}, {300, 257}};
     uint64_t seed = 99;
@@ -114,9 +119,11 @@ static void test_bounds(void) {
             rounded a = round_it(types[t], src, LQ_BF16, n, k, one), b = round_it(types[t], src, LQ_BF16, n, k, three);
             CHECK(a.done && b.done, "%s %lldx%lld: %s", types[t], (long long)n, (long long)k, a.err.text);
             const size_t scales = a.size.scale * (a.m.type.scale == LQ_F32 ? 2 : 1);
-            CHECK(!memcmp(a.m.q, b.m.q, a.size.q) && !memcmp(a.m.scale, b.m.scale, scales) && !memcmp(a.m.zero, b.m.zero, a.size.zero) &&
+            CHECK(!memcmp(a.m.q, b.m.q, a.size.q) && !memcmp(a.m.scale, b.m.scale, scales) &&
+                  !memcmp(a.m.zero, b.m.zero, a.size.zero) &&
                   a.m.error == b.m.error &&
-                      a.m.norm == b.m.norm && a.m.max_error == b.m.max_error, "%s %lldx%lld: threads decide bits", types[t], (long long)n,
+                      a.m.norm == b.m.norm && a.m.max_error == b.m.max_error, "%s %lldx%lld: threads decide bits",
+                      types[t], (long long)n,
                           (long long)k);
             const lq_weight q = weight_of(&a);
             double sum = 0, top = 0;
@@ -134,7 +141,8 @@ static void test_bounds(void) {
             CHECK(fabs(sqrt(sum) - sqrt(a.m.error)) <= slack * (sqrt(sum) + size / (1 << a.m.type.bits)),
                   "%s %lldx%lld: error %g, expected %g", types[t], (long long)n,
                   (long long)k, sqrt(a.m.error), sqrt(sum));
-            CHECK(fabs(top - a.m.max_error) <= slack * (top + size), "%s: largest error %g, expected %g", types[t], a.m.max_error, top);
+            CHECK(fabs(top - a.m.max_error) <= slack * (top + size), "%s: largest error %g, expected %g", types[t],
+                  a.m.max_error, top);
             rounded_free(&a);
             rounded_free(&b);
         }
@@ -164,7 +172,8 @@ static void test_extremes(void) {
                 lq_weight_row_any(&q, r, back);
                 bool finite = true;
                 for (int c = 0; c < 32; c++) finite &= isfinite(back[c]) != 0;
-                CHECK(finite && isfinite(x.m.error) && isfinite(x.m.max_error), "%s %g: something is not finite", types[t],
+                CHECK(finite && isfinite(x.m.error) && isfinite(x.m.max_error), "%s %g: something is not finite",
+                      types[t],
                       (double)hard[i]);
             }
             rounded_free(&x);
@@ -176,7 +185,8 @@ static void test_extremes(void) {
         for (int c = 0; c < 64; c++) w[c] = 1;
         w[45] = bad[i];
         x = round_it("int4 g16", w, LQ_F32, 2, 32, one);
-        CHECK(!x.done && x.err.code == LQ_E_FORMAT && strstr(x.err.text, "row 1, column 13") && strstr(x.err.text, words[i]), "%s",
+        CHECK(!x.done && x.err.code == LQ_E_FORMAT && strstr(x.err.text, "row 1, column 13") &&
+              strstr(x.err.text, words[i]), "%s",
               x.err.text);
         rounded_free(&x);
     }
@@ -205,11 +215,14 @@ static void test_extremes(void) {
 
 static char dir[256], in[300], out[300];
 
-static bool quantize(const char *to, const char *type, const char *layout, bool (*tick)(void *, size_t, size_t, const char *), void *arg,
+static bool quantize(const char *to, const char *type, const char *layout,
+                     bool (*tick)(void *, size_t, size_t, const char *), void *arg,
                      lq_quant_result *r, lq_err *err) {
-    return lq_quantize(&(lq_quant_opts){.in = in, .out = to, .type = type, .layout = layout, .threads = 2, .overwrite = true,
+    return lq_quantize(&(lq_quant_opts){.in = in, .out = to, .type = type, .layout = layout, .threads = 2,
+                                        .overwrite = true,
                                         .tick = tick, .arg = arg}, r, err);
 }
+
 static bool stop_at(void *arg, size_t block, size_t blocks, const char *what) {
     (void)blocks;
     (void)what;
@@ -225,14 +238,16 @@ static bool tell_lie(const char *from, const char *to, lie how, lq_err *err) {
     lq_writer *w = NULL;
     lq_bytes file;
     if (!lq_ckpt_open(from, &c, err) || !lq_desc_read(c, &d, err)) return false;
-    bool ok = lq_writer_open(&(lq_writer_opts){.out = to, .fingerprint = "lie", .overwrite = true, .header_room = 65536}, &w, err) &&
+    bool ok = lq_writer_open(&(lq_writer_opts){.out = to, .fingerprint = "lie", .overwrite = true,
+                                               .header_room = 65536}, &w, err) &&
               lq_writer_meta(w, "lq.recipe", how == LIE_RECIPE ? "{" : lq_ckpt_meta(c, "lq.recipe"), err) &&
                   lq_writer_meta(w, "lq.layout", "any", err);
     for (int i = 0; ok && i < 3; i++) {
         const char *name = (const char *[]){"config.json", "tokenizer.json", "generation_config.json"}[i];
         char full[64];
         snprintf(full, sizeof full, "lq.file/%s", name);
-        ok = lq_ckpt_file(c, name, &file, err) && (!file.p || lq_writer_add(w, full, LQ_U8, 1, (int64_t[]){(int64_t)file.n}, file.p, err));
+        ok = lq_ckpt_file(c, name, &file, err) &&
+            (!file.p || lq_writer_add(w, full, LQ_U8, 1, (int64_t[]){(int64_t)file.n}, file.p, err));
     }
     for (int l = -1; ok && l < d.layers; l++) {
         int n;
@@ -311,8 +326,8 @@ static void test_layouts(void) {
         lq_weight x, y;
         float p[512], q[512];
         if (!slots[i].k) continue;
-        CHECK(lq_ckpt_weight(a, slots[i].name, slots[i].n, slots[i].k, &x, &err) && lq_ckpt_weight(b, slots[i].name, slots[i].n,
-                                                                                                   slots[i].k, &y, &err), "%s", err.text);
+        CHECK(lq_ckpt_weight(a, slots[i].name, slots[i].n, slots[i].k, &x, &err) &&
+              lq_ckpt_weight(b, slots[i].name, slots[i].n, slots[i].k, &y, &err), "%s", err.text);
         bool same = true;
         for (int64_t row = 0; row < slots[i].n; row++) {
             lq_weight_row(&x, row, p);
@@ -332,7 +347,8 @@ static void test_pass(void) {
     lq_quant_result r;
     snprintf(out, sizeof out, "%s/a.lq", dir);
     CHECK(quantize(out, "int4 g32", NULL, NULL, NULL, &r, &err), "%s", err.text);
-    CHECK(r.count == 1 + 2 * 7 + 1 && r.blocks == 4 && r.resumed == 0 && r.out_bytes > 0 && r.bits > 4.5 && r.bits < 8.5,
+    CHECK(r.count == 1 + 2 * 7 + 1 && r.blocks == 4 && r.resumed == 0 && r.out_bytes > 0 && r.bits > 4.5 &&
+          r.bits < 8.5,
           "%zu rows, %zu blocks, %g bits", r.count, r.blocks, r.bits);
     const size_t whole = r.out_bytes;
     lq_quant_result_free(&r);
@@ -344,11 +360,13 @@ static void test_pass(void) {
     size_t at = 2;
     snprintf(path, sizeof path, "%s/b.lq", dir);
     snprintf(data, sizeof data, "%s.partial/data", path);
-    CHECK(!quantize(path, "int4 g32", NULL, stop_at, &at, &r, &err) && err.code == LQ_E_CANCELLED && !r.rows, "%s", err.text);
+    CHECK(!quantize(path, "int4 g32", NULL, stop_at, &at, &r, &err) && err.code == LQ_E_CANCELLED && !r.rows, "%s",
+          err.text);
     CHECK(access(path, F_OK) != 0 && access(data, F_OK) == 0, "a stopped run leaves its blocks and no file");
     CHECK(quantize(path, "int4 g32", NULL, NULL, NULL, &r, &err), "%s", err.text);
     CHECK(r.resumed == 2 && r.count == 16 && r.out_bytes == whole, "%zu blocks resumed", r.resumed);
-    for (size_t i = 0; i < r.count; i++) CHECK(r.rows[i].rel_error > 0 && r.rows[i].rel_error < 0.2 && r.rows[i].max_error > 0,
+    for (size_t i = 0; i < r.count; i++)
+        CHECK(r.rows[i].rel_error > 0 && r.rows[i].rel_error < 0.2 && r.rows[i].max_error > 0,
                                                "%s: error %g", r.rows[i].name, r.rows[i].rel_error);
     lq_quant_result_free(&r);
     // What must be refused.
@@ -368,7 +386,8 @@ static void test_pass(void) {
 
 int main(void) {
     lq_err err = {0};
-    CHECK(lq_dev_open("cpu", &(lq_dev_opts){.threads = 1}, &one, &err) && lq_dev_open("cpu", &(lq_dev_opts){.threads = 3}, &three, &err), "%s",
+    CHECK(lq_dev_open("cpu", &(lq_dev_opts){.threads = 1}, &one, &err) &&
+          lq_dev_open("cpu", &(lq_dev_opts){.threads = 3}, &three, &err), "%s",
           err.text);
     test_by_hand();
     test_bounds();

@@ -1,6 +1,6 @@
-// test_tokenizer.c: the tokenizer against the `tokenizers` library (hashes in tests/golden/tok_vectors.txt, tok_parts.txt, made by
-// tok_vectors.py and tok_parts.py from the same seeded texts), against ids that other projects published, and against itself
-// (incremental text, hostile files, long words).
+// test_tokenizer.c: the tokenizer against the `tokenizers` library (hashes in tests/golden/tok_vectors.txt,
+// tok_parts.txt, made by tok_vectors.py and tok_parts.py from the same seeded texts), against ids that other projects
+// published, and against itself (incremental text, hostile files, long words).
 #include "tests/unit/test.h"
 #include <time.h>
 #include "formats/json.h"
@@ -31,20 +31,29 @@ static blob file_read(const char *path) {
 typedef struct range { uint32_t low, high; } range;
 static const struct { int n; range r[12]; } kinds[KINDS] = {
     {1, {{0x20, 0x7E}}},
-    {11, {{0x20, 0x20}, {0x20, 0x20}, {0x0A, 0x0A}, {0x09, 0x0D}, {0xA0, 0xA0}, {0x2000, 0x200B}, {0x3000, 0x3000}, {0x61, 0x66}, {0x1680, 0x1680},
+    {11, {{0x20, 0x20}, {0x20, 0x20}, {0x0A, 0x0A}, {0x09, 0x0D}, {0xA0, 0xA0}, {0x2000, 0x200B}, {0x3000, 0x3000},
+          {0x61, 0x66}, {0x1680, 0x1680},
           {0x180E, 0x180E}, {0x85, 0x85}}},
-    {8, {{0x41, 0x5A}, {0x61, 0x7A}, {0xC0, 0x24F}, {0x300, 0x36F}, {0x1E00, 0x1EFF}, {0x20, 0x20}, {0x1100, 0x11FF}, {0xAC00, 0xD7A3}}},
-    {7, {{0x4E00, 0x9FFF}, {0x3040, 0x30FF}, {0xAC00, 0xD7A3}, {0x3000, 0x303F}, {0xF900, 0xFAD9}, {0x20000, 0x20100}, {0x30, 0x39}}},
-    {8, {{0x370, 0x3FF}, {0x400, 0x4FF}, {0x5D0, 0x5EA}, {0x620, 0x65F}, {0x900, 0x97F}, {0xE01, 0xE5B}, {0x20, 0x20}, {0x1E900, 0x1E95F}}},
-    {7, {{0x1F300, 0x1F6FF}, {0x1F900, 0x1F9FF}, {0x200D, 0x200D}, {0xFE0F, 0xFE0F}, {0x1F1E6, 0x1F1FF}, {0x2190, 0x27BF}, {0x20, 0x7E}}},
-    {12, {{0x30, 0x39}, {0x660, 0x669}, {0x966, 0x96F}, {0xB2, 0xB3}, {0xBC, 0xBE}, {0x2150, 0x218B}, {0x2460, 0x249B}, {0x2010, 0x2027},
+    {8, {{0x41, 0x5A}, {0x61, 0x7A}, {0xC0, 0x24F}, {0x300, 0x36F}, {0x1E00, 0x1EFF}, {0x20, 0x20}, {0x1100, 0x11FF},
+         {0xAC00, 0xD7A3}}},
+    {7, {{0x4E00, 0x9FFF}, {0x3040, 0x30FF}, {0xAC00, 0xD7A3}, {0x3000, 0x303F}, {0xF900, 0xFAD9}, {0x20000, 0x20100},
+         {0x30, 0x39}}},
+    {8, {{0x370, 0x3FF}, {0x400, 0x4FF}, {0x5D0, 0x5EA}, {0x620, 0x65F}, {0x900, 0x97F}, {0xE01, 0xE5B}, {0x20, 0x20},
+         {0x1E900, 0x1E95F}}},
+    {7, {{0x1F300, 0x1F6FF}, {0x1F900, 0x1F9FF}, {0x200D, 0x200D}, {0xFE0F, 0xFE0F}, {0x1F1E6, 0x1F1FF},
+         {0x2190, 0x27BF}, {0x20, 0x7E}}},
+    {12, {{0x30, 0x39}, {0x660, 0x669}, {0x966, 0x96F}, {0xB2, 0xB3}, {0xBC, 0xBE}, {0x2150, 0x218B}, {0x2460, 0x249B},
+          {0x2010, 0x2027},
           {0x21, 0x2F}, {0x3008, 0x3011}, {0xFF01, 0xFF1F}, {0x1D7CE, 0x1D7FF}}},
     {6, {{0x00, 0x20}, {0x00, 0x7FF}, {0x800, 0xD7FF}, {0xE000, 0xFFFF}, {0x10000, 0x1FFFF}, {0x7F, 0x9F}}},
 };
 static const char *const pieces[PIECES] = {
-    "the", " the", " a", "ing", "'s", "'LL", "'Ve", " don't", "\n", "\n\n", "  ", "   ", "\t", "\r\n", "1", "2024", "3.14", ",", ".", "!?", "...",
-    "<s>", "</s>", "<unk>", "<|endoftext|>", "<|end|>", "<|user|>", "<|im_start|>", "<|begin|>", "<think>", "<0x0A>", "<0xE2>", "\u2581",
-    "\u2581the", "\u00e9", "e\u0301", "\u0130", "\u00df", "\u017f", "\U0001f600", "\u4f60\u597d", "if (x) {", "};", "=====", "a_b", "__init__", "#",
+    "the", " the", " a", "ing", "'s", "'LL", "'Ve", " don't", "\n", "\n\n", "  ", "   ", "\t", "\r\n", "1", "2024",
+        "3.14", ",", ".", "!?", "...",
+    "<s>", "</s>", "<unk>", "<|endoftext|>", "<|end|>", "<|user|>", "<|im_start|>", "<|begin|>", "<think>", "<0x0A>",
+    "<0xE2>", "\u2581",
+    "\u2581the", "\u00e9", "e\u0301", "\u0130", "\u00df", "\u017f", "\U0001f600", "\u4f60\u597d", "if (x) {", "};",
+    "=====", "a_b", "__init__", "#",
     "@", ">>TITLE<<", "[PAD]", "\u00a0", "\u200b", "\ufffd",
 };
 
@@ -58,8 +67,10 @@ static uint64_t random_next(uint64_t *s, uint64_t n) { // splitmix64
 static size_t char_put(uint32_t c, char *p) {
     if (c < 0x80) return p[0] = (char)c, 1;
     if (c < 0x800) return p[0] = (char)(0xc0 | c >> 6), p[1] = (char)(0x80 | (c & 63)), 2;
-    if (c < 0x10000) return p[0] = (char)(0xe0 | c >> 12), p[1] = (char)(0x80 | (c >> 6 & 63)), p[2] = (char)(0x80 | (c & 63)), 3;
-    p[0] = (char)(0xf0 | c >> 18), p[1] = (char)(0x80 | (c >> 12 & 63)), p[2] = (char)(0x80 | (c >> 6 & 63)), p[3] = (char)(0x80 | (c & 63));
+    if (c < 0x10000) return p[0] = (char)(0xe0 | c >> 12), p[1] = (char)(0x80 | (c >> 6 & 63)),
+        p[2] = (char)(0x80 | (c & 63)), 3;
+    p[0] = (char)(0xf0 | c >> 18), p[1] = (char)(0x80 | (c >> 12 & 63)), p[2] = (char)(0x80 | (c >> 6 & 63)),
+        p[3] = (char)(0x80 | (c & 63));
     return 4;
 }
 
@@ -128,7 +139,9 @@ static uint32_t fnv(uint32_t h, const void *data, size_t n) {
     return h;
 }
 
-static uint32_t ids_hash(uint32_t h, const lq_ids *ids) { return fnv(fnv(h, ids->p, ids->n * sizeof *ids->p), "\xff\xff\xff\xff", 4); }
+static uint32_t ids_hash(uint32_t h, const lq_ids *ids) {
+    return fnv(fnv(h, ids->p, ids->n * sizeof *ids->p), "\xff\xff\xff\xff", 4);
+}
 
 static blob text_decode(const lq_tokenizer *t, const int32_t *ids, size_t n, bool special) {
     size_t room = LQ_DETOK_ROOM(0);
@@ -245,7 +258,8 @@ static size_t json_text(cJSON *json, char **out) {
 
 static lq_tokenizer *part_open(const cJSON *bases, const cJSON *one, const char *name) {
     static const char *const keys[] = {"added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder"};
-    cJSON *whole = cJSON_CreateObject(), *model = cJSON_Duplicate(cJSON_GetObjectItem(bases, lq_json_str(one, "base")), true);
+    cJSON *whole = cJSON_CreateObject(), *model = cJSON_Duplicate(cJSON_GetObjectItem(bases, lq_json_str(one, "base")),
+                                                                  true);
     for (size_t i = 0; i < 5; i++) {
         cJSON *k = cJSON_GetObjectItem(one, keys[i]);
         cJSON_AddItemToObject(whole, keys[i], k ? cJSON_Duplicate(k, true) : cJSON_CreateNull());
@@ -307,16 +321,19 @@ static void test_parts(void) {
     FILE *written = fopen("tests/golden/tok_texts.txt", "r");
     cJSON *all = NULL;
     lq_err err = {0};
-    bool ok = file.p && written && lq_json_parse(file.p, file.n, (lq_json_limits){1 << 26, 64}, "tok_parts.json", &all, &err);
+    bool ok = file.p && written && lq_json_parse(file.p, file.n, (lq_json_limits){1 << 26, 64}, "tok_parts.json", &all,
+                                                 &err);
     CHECK(ok, "tests/golden/tok_parts.json: %s", err.text);
     if (!ok) return;
     const cJSON *bases = cJSON_GetObjectItem(all, "bases");
     int number = 0;
     for (const cJSON *k = cJSON_GetObjectItem(all, "cases")->child; k; k = k->next, number++) {
         char name[2048];
-        const cJSON *n = cJSON_GetObjectItem(k, "normalizer"), *p = cJSON_GetObjectItem(k, "pre_tokenizer"), *m = cJSON_GetObjectItem(k, "model");
+        const cJSON *n = cJSON_GetObjectItem(k, "normalizer"), *p = cJSON_GetObjectItem(k, "pre_tokenizer"),
+            *m = cJSON_GetObjectItem(k, "model");
         char *ns = cJSON_PrintUnformatted(n), *ps = cJSON_PrintUnformatted(p), *ms = cJSON_PrintUnformatted(m);
-        snprintf(name, sizeof name, "case %d (%s %.600s %.600s %.200s)", number, lq_json_str(k, "base"), ns ? ns : "", ps ? ps : "", ms ? ms : "");
+        snprintf(name, sizeof name, "case %d (%s %.600s %.600s %.200s)", number, lq_json_str(k, "base"), ns ? ns : "",
+                 ps ? ps : "", ms ? ms : "");
         free(ns);
         free(ps);
         free(ms);
@@ -401,7 +418,8 @@ static void test_published(lq_tokenizer *t, const char *name) {
 
 // --- against itself ---
 
-// Token by token, forked at every step: what was written is whole characters, and all of it is the text decoded at once.
+// Token by token, forked at every step: what was written is whole characters, and all of it is the text decoded at
+// once.
 static void test_growing(const char *name) {
     lq_tokenizer *t = tokenizer_open(name);
     static char text[65536], buf[65536];
@@ -415,7 +433,8 @@ static void test_growing(const char *name) {
         uint64_t s = k;
         size_t n = random_text(k, text);
         CHECK(lq_tokenizer_encode(t, text, n, 0, &ids, &err), "%s", err.text);
-        for (size_t i = 0; k % 3 == 0 && i < ids.n; i++) ids.p[i] = (int32_t)random_next(&s, (uint64_t)lq_tokenizer_vocab(t)) + (i == 3 ? 1 << 20 : 0);
+        for (size_t i = 0; k % 3 == 0 && i < ids.n; i++)
+            ids.p[i] = (int32_t)random_next(&s, (uint64_t)lq_tokenizer_vocab(t)) + (i == 3 ? 1 << 20 : 0);
         blob whole = text_decode(t, ids.p, ids.n, false);
         lq_detok d = {0};
         bool valid = true, room = true;
@@ -436,7 +455,8 @@ static void test_growing(const char *name) {
         }
         CHECK(valid, "%s: text %d: part of a character was written", name, (int)k);
         CHECK(room, "%s: text %d: more was written than LQ_DETOK_ROOM says", name, (int)k);
-        CHECK(done == whole.n && !memcmp(buf, whole.p, done), "%s: text %d: token by token is not the whole", name, (int)k);
+        CHECK(done == whole.n && !memcmp(buf, whole.p, done), "%s: text %d: token by token is not the whole", name,
+              (int)k);
         free(whole.p);
         free(ids.p);
     }
@@ -451,7 +471,8 @@ static double seconds(void) {
 
 // A megabyte that is one word, or one run: eight times the text may not take much more than eight times as long.
 static void test_long(const char *name) {
-    static const char *const units[] = {"a", "ab", " ", "\n", "=", "1", "\xcc\x81\xcc\xa3", "\xe4\xbd\xa0", "\xff", "<s>", "'s", "\xe2\x96\x81"};
+    static const char *const units[] = {"a", "ab", " ", "\n", "=", "1", "\xcc\x81\xcc\xa3", "\xe4\xbd\xa0", "\xff",
+                                        "<s>", "'s", "\xe2\x96\x81"};
     lq_tokenizer *t = tokenizer_open(name);
     if (!t) {
         SKIP("%s is not there", name);
@@ -471,7 +492,8 @@ static void test_long(const char *name) {
             free(ids.p);
             free(text);
         }
-        CHECK(took[1] < 24 * took[0] + 0.05, "%s: %.3f s for 128 KiB of \"%s\", %.3f s for 1 MiB", name, took[0], units[k], took[1]);
+        CHECK(took[1] < 24 * took[0] + 0.05, "%s: %.3f s for 128 KiB of \"%s\", %.3f s for 1 MiB", name, took[0],
+              units[k], took[1]);
     }
     lq_tokenizer_close(t);
 }
@@ -491,7 +513,8 @@ static void refused(const char *json, const char *config, const char *says) {
 static void test_refused(void) {
     static const struct { const char *json, *says; } bad[] = {
         {"", "tokenizer.json"}, {"[]", "model"}, {"{}", "model"}, {"{\"model\":3}", "model"},
-        {"{\"model\":{\"type\":\"Unigram\"}}", "Unigram"}, {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece"},
+        {"{\"model\":{\"type\":\"Unigram\"}}", "Unigram"},
+            {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece"},
         {"{\"model\":{\"type\":\"BPE\"}}", "vocab"}, {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "merges"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", "id"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1.5},\"merges\":[]}}", "id"},
@@ -503,20 +526,25 @@ static void test_refused(void) {
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", "merges[0]"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"a\"]]}}", "merges[0]"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", "dropout"},
-        {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\"}}", "Precompiled"}, {"{" MODEL ",\"normalizer\":{}}", "type"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\"}}", "Precompiled"},
+            {"{" MODEL ",\"normalizer\":{}}", "type"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\"}}", "normalizers"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"content\":\"\",\"pattern\":{\"Regex\":\"(\"}}}", "("},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}", "UnicodeScripts"},
-        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Odd\",\"pattern\":{\"String\":\"a\"}}}", "Odd"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Odd\",\"pattern\":{\"String\":\"a\"}}}",
+         "Odd"},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"(*ACCEPT)\"}}}", "verb"},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\",\"pattern\":{\"Regex\":\"\\\\p{Odd}\"}}}", "property"},
         {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "CTC"},
-        {"{" MODEL ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteLevel\"}]}}", "decoder 1"},
+        {"{" MODEL ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteLevel\"}]}}",
+         "decoder 1"},
         {"{" MODEL ",\"post_processor\":{\"type\":\"Odd\"}}", "Odd"},
         {"{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}]}}", "x"},
         {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",9],\"sep\":[\"a\",0]}}", "cls"},
-        {"{" MODEL ",\"added_tokens\":[{\"id\":0}]}", "content"}, {"{" MODEL ",\"added_tokens\":[{\"id\":0,\"content\":\"x\"}]}", "another"},
-        {"{" MODEL ",\"added_tokens\":[{\"content\":\"x\"}]}", "id"}, {"{" MODEL ",\"added_tokens\":3}", "added_tokens"},
+        {"{" MODEL ",\"added_tokens\":[{\"id\":0}]}", "content"},
+            {"{" MODEL ",\"added_tokens\":[{\"id\":0,\"content\":\"x\"}]}", "another"},
+        {"{" MODEL ",\"added_tokens\":[{\"content\":\"x\"}]}", "id"},
+            {"{" MODEL ",\"added_tokens\":3}", "added_tokens"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refused(bad[i].json, "", bad[i].says);
     refused("{" MODEL "}", "{\"add_bos_token\":true,\"bos_token\":\"<x>\"}", "bos_token");
@@ -527,7 +555,8 @@ static void test_refused(void) {
 // --- steps that make a text longer ---
 
 // {"<model>", "<key>": a Sequence of `times` steps}
-static lq_tokenizer *grower_open(const char *key, const char *list, const char *step, int times, const char *more, lq_err *err) {
+static lq_tokenizer *grower_open(const char *key, const char *list, const char *step, int times, const char *more,
+                                 lq_err *err) {
     static char json[1 << 18];
     lq_tokenizer *t = NULL;
     int n = snprintf(json, sizeof json, "{" MODEL "%s,\"%s\":{\"type\":\"Sequence\",\"%s\":[", more, key, list);
@@ -537,25 +566,30 @@ static lq_tokenizer *grower_open(const char *key, const char *list, const char *
     return t;
 }
 
-static void growth_check(const char *key, const char *list, const char *step, int times, const char *text, size_t repeat, bool fits) {
+static void growth_check(const char *key, const char *list, const char *step, int times, const char *text,
+                         size_t repeat, bool fits) {
     lq_err err = {0};
     lq_ids ids = {0};
     const size_t n = strlen(text);
     char *p = malloc(n * repeat);
     for (size_t i = 0; i < repeat; i++) memcpy(p + i * n, text, n);
-    lq_tokenizer *t = grower_open(key, list, step, times, ",\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}]", &err);
+    lq_tokenizer *t = grower_open(key, list, step, times,
+                                  ",\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}]", &err);
     CHECK(t, "%s: %s", step, err.text);
     if (!t) return;
     const clock_t begun = clock();
     const bool done = lq_tokenizer_encode(t, p, n * repeat, LQ_TOK_PARSE, &ids, &err);
-    CHECK(done == fits && (done || (err.code == LQ_E_LIMIT && strstr(err.text, "steps of tokenizer.json"))), "%d times %s: %s", times, step, err.text);
-    CHECK(clock() - begun < CLOCKS_PER_SEC, "%d times %s: %.1f s", times, step, (double)(clock() - begun) / CLOCKS_PER_SEC);
+    CHECK(done == fits && (done || (err.code == LQ_E_LIMIT && strstr(err.text, "steps of tokenizer.json"))),
+          "%d times %s: %s", times, step, err.text);
+    CHECK(clock() - begun < CLOCKS_PER_SEC, "%d times %s: %.1f s", times, step,
+          (double)(clock() - begun) / CLOCKS_PER_SEC);
     free(ids.p);
     free(p);
     lq_tokenizer_close(t);
 }
 
-// A text that doubles with each step is refused while it is small, wherever it grows; one that its language makes longer is not.
+// A text that doubles with each step is refused while it is small, wherever it grows; one that its language makes
+// longer is not.
 static void test_growth(void) {
     static const char twice[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}";
     static const char regex[] = "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\"},\"content\":\"ab\"}";
@@ -575,10 +609,13 @@ static void test_growth(void) {
     growth_check("normalizer", "normalizers", bytes, 64, "\xc3\xa9", 1, false);
     growth_check("pre_tokenizer", "pretokenizers", bytes, 64, "\xc3\xa9", 1, false);
     growth_check("pre_tokenizer", "pretokenizers", bytes, 3, "\xc3\xa9", 20000, true);
-    growth_check("normalizer", "normalizers", "{\"type\":\"NFKC\"}", 1, "\xef\xb7\xba", 20000, true); // a ligature of 18 letters
-    CHECK(!grower_open("decoder", "decoders", twice, 64, "", &err) && strstr(err.text, "steps of tokenizer.json"), "a decoder: %s", err.text);
+    // a ligature of 18 letters
+    growth_check("normalizer", "normalizers", "{\"type\":\"NFKC\"}", 1, "\xef\xb7\xba", 20000, true);
+    CHECK(!grower_open("decoder", "decoders", twice, 64, "", &err) && strstr(err.text, "steps of tokenizer.json"),
+          "a decoder: %s", err.text);
     err.text[0] = 0;
-    CHECK(!grower_open("normalizer", "normalizers", twice, 64, ",\"added_tokens\":[{\"id\":3,\"content\":\"cab\",\"normalized\":true}]", &err) &&
+    CHECK(!grower_open("normalizer", "normalizers", twice, 64,
+                       ",\"added_tokens\":[{\"id\":3,\"content\":\"cab\",\"normalized\":true}]", &err) &&
           strstr(err.text, "steps of tokenizer.json"), "an added token: %s", err.text);
 }
 
@@ -589,15 +626,18 @@ static void config_check(const char *config, int32_t before, int32_t after) {
     lq_tokenizer *t = NULL;
     lq_err err = {0};
     lq_ids ids = {0};
-    CHECK(lq_tokenizer_parse((lq_bytes){json, sizeof json - 1}, (lq_bytes){config, strlen(config)}, &t, &err), "%s", err.text);
+    CHECK(lq_tokenizer_parse((lq_bytes){json, sizeof json - 1}, (lq_bytes){config, strlen(config)}, &t, &err), "%s",
+          err.text);
     if (!t) return;
     CHECK(lq_tokenizer_encode(t, "ab", 2, LQ_TOK_SPECIAL, &ids, &err), "%s", err.text);
     size_t at = before >= 0;
     CHECK(ids.n == at + 1 + (after >= 0) && ids.p[at] == 2, "%s: %zu ids", config, ids.n);
     CHECK(before < 0 || ids.p[0] == before, "%s: begins with %d", config, ids.p[0]);
     CHECK(after < 0 || ids.p[ids.n - 1] == after, "%s: ends with %d", config, ids.p[ids.n - 1]);
-    CHECK(lq_tokenizer_id(t, "<s>", 3) == 3 && lq_tokenizer_id(t, "ab", 2) == 2 && lq_tokenizer_id(t, "c", 1) == -1, "ids by content");
-    CHECK(lq_tokenizer_is_special(t, 3) && !lq_tokenizer_is_special(t, 2) && !lq_tokenizer_is_special(t, 99), "special");
+    CHECK(lq_tokenizer_id(t, "<s>", 3) == 3 && lq_tokenizer_id(t, "ab", 2) == 2 && lq_tokenizer_id(t, "c", 1) == -1,
+          "ids by content");
+    CHECK(lq_tokenizer_is_special(t, 3) && !lq_tokenizer_is_special(t, 2) && !lq_tokenizer_is_special(t, 99),
+          "special");
     CHECK(lq_tokenizer_bytes(t, 99).n == 0 && lq_tokenizer_bytes(t, -1).n == 0, "bytes of no token");
     free(ids.p);
     lq_tokenizer_close(t);
@@ -613,7 +653,8 @@ static void test_config(void) {
     config_check("{\"eos_token\":\"</s>\",\"add_eos_token\":true,\"added_tokens_decoder\":{\"7\":{\"content\":\"</s>\",\"special\":true}}}", -1, 7);
 }
 
-// A decoder may make a token of the vocabulary shorter than it stands there; the first token goes through the same steps.
+// A decoder may make a token of the vocabulary shorter than it stands there; the first token goes through the same
+// steps.
 static void test_first_token(void) {
     static char json[8192], big[4001], buf[LQ_DETOK_ROOM(64)];
     lq_tokenizer *t;
@@ -624,7 +665,8 @@ static void test_first_token(void) {
         "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"always\",\"split\":true}]},"
         "\"model\":{\"type\":\"BPE\",\"vocab\":{\"\xe2\x96\x81" "b\":0,\"%s\":1},\"merges\":[]}}", big);
     CHECK(lq_tokenizer_parse((lq_bytes){json, (size_t)n}, (lq_bytes){0}, &t, &err), "%s", err.text);
-    CHECK(lq_tokenizer_longest(t) == 2 && lq_detok_next(t, &d, 1, buf) == 0, "the first token keeps what Replace takes away");
+    CHECK(lq_tokenizer_longest(t) == 2 && lq_detok_next(t, &d, 1, buf) == 0,
+          "the first token keeps what Replace takes away");
     d = (lq_detok){0};
     CHECK(lq_detok_next(t, &d, 0, buf) == 1 && buf[0] == 'b', "the first token keeps its mark");
     CHECK(lq_detok_next(t, &d, 0, buf) == 2 && !memcmp(buf, " b", 2), "a later token loses its mark");

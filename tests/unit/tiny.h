@@ -1,4 +1,5 @@
-// tiny.h: a small random Llama on disk, for tests of the engine: a byte-level tokenizer, ids 0-255 the bytes, 256 <s>, 257 </s>.
+// tiny.h: a small random Llama on disk, for tests of the engine: a byte-level tokenizer, ids 0-255 the bytes, 256 <s>,
+// 257 </s>.
 #ifndef LQ_TINY_H
 #define LQ_TINY_H
 #include "formats/writer.h"
@@ -17,6 +18,7 @@ static inline float tiny_noise(uint64_t *s) { // xorshift, three uniforms: near 
     }
     return sum * 2;
 }
+
 static inline bool tiny_text(const char *dir, const char *name, const char *text) {
     char path[600];
     snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -25,6 +27,7 @@ static inline bool tiny_text(const char *dir, const char *name, const char *text
     fputs(text, f);
     return fclose(f) == 0;
 }
+
 static inline bool tiny_tokenizer(const char *dir) {
     static char text[16384];
     size_t n = (size_t)snprintf(text, sizeof text, "{\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
@@ -43,8 +46,9 @@ static inline bool tiny_tokenizer(const char *dir) {
              "\"added_tokens\":[{\"id\":256,\"content\":\"<s>\",\"special\":true},{\"id\":257,\"content\":\"</s>\",\"special\":true}]}");
     return tiny_text(dir, "tokenizer.json", text);
 }
-// DIR/config.json. `more`: further keys, each behind a comma. The weights of a Llama are also those of a Mistral, so that one model
-// can be looked at with windows and without: "MistralForCausalLM", ",\"sliding_window\":40".
+
+// DIR/config.json. `more`: further keys, each behind a comma. The weights of a Llama are also those of a Mistral, so
+// that one model can be looked at with windows and without: "MistralForCausalLM", ",\"sliding_window\":40".
 static inline bool tiny_config(const char *dir, const char *arch, bool tied, const char *more) {
     char config[900];
     snprintf(config, sizeof config,
@@ -53,20 +57,26 @@ static inline bool tiny_config(const char *dir, const char *arch, bool tied, con
              "\"bos_token_id\":256,\"eos_token_id\":257%s}", arch, tied ? "true" : "false", more);
     return tiny_text(dir, "config.json", config);
 }
+
 // Writes DIR/model.safetensors, config.json and tokenizer.json.
 static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
     char out[600];
     mkdir(dir, 0777);
-    if (!tiny_config(dir, "LlamaForCausalLM", tied, "") || !tiny_tokenizer(dir)) return lq_fail(err, LQ_E_IO, "%s: cannot write", dir);
+    if (!tiny_config(dir, "LlamaForCausalLM", tied, "") || !tiny_tokenizer(dir))
+        return lq_fail(err, LQ_E_IO, "%s: cannot write", dir);
     snprintf(out, sizeof out, "%s/model.safetensors", dir);
     static float w[260 * 64];
     static uint16_t h[260 * 64];
     uint64_t seed = 88172645463325252u;
     lq_writer *writer;
-    if (!lq_writer_open(&(lq_writer_opts){.out = out, .fingerprint = "tiny", .plain = true, .overwrite = true, .header_room = 16384}, &writer, err)) return false;
-    const lq_layer layer = {.parts = 2, .part = {{.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = 4, .kv_heads = 2, .head_dim = 16, .v_dim = 16},
-                                                 {.kind = LQ_P_MLP, .place = LQ_PRE, .ffn = 160, .gated = true}}}, both[2] = {layer, layer};
-    lq_desc d = {.arch = &lq_archs[0], .names = lq_archs[0].names, .dim = 64, .vocab = 260, .layers = 2, .tied = tied, .layer = NULL};
+    if (!lq_writer_open(&(lq_writer_opts){.out = out, .fingerprint = "tiny", .plain = true, .overwrite = true,
+                                          .header_room = 16384}, &writer, err)) return false;
+    const lq_layer layer = {.parts = 2, .part = {{.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = 4, .kv_heads = 2,
+                                                  .head_dim = 16, .v_dim = 16},
+                                                 {.kind = LQ_P_MLP, .place = LQ_PRE, .ffn = 160, .gated = true}}},
+                                                     both[2] = {layer, layer};
+    lq_desc d = {.arch = &lq_archs[0], .names = lq_archs[0].names, .dim = 64, .vocab = 260, .layers = 2, .tied = tied,
+                 .layer = NULL};
     d.layer = malloc(sizeof both);
     memcpy(d.layer, both, sizeof both);
     bool done = true;
@@ -75,10 +85,12 @@ static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
         lq_slot *slots = lq_desc_slots(&d, l, &n);
         for (int i = 0; i < n && done; i++) {
             const size_t count = (size_t)slots[i].n * (size_t)(slots[i].k ? slots[i].k : 1);
-            const float scale = !slots[i].k ? 0.2f : slots[i].role == LQ_R_EMBED ? 1.5f : 2.5f / sqrtf((float)slots[i].k);
+            const float scale = !slots[i].k ? 0.2f : slots[i].role == LQ_R_EMBED ? 1.5f
+                : 2.5f / sqrtf((float)slots[i].k);
             for (size_t j = 0; j < count; j++) w[j] = (slots[i].k ? 0 : 1) + scale * tiny_noise(&seed);
             lq_dtypes[LQ_BF16].from_f32(w, h, count);
-            done = lq_writer_add(writer, slots[i].name, LQ_BF16, slots[i].k ? 2 : 1, (int64_t[]){slots[i].n, slots[i].k}, h, err);
+            done = lq_writer_add(writer, slots[i].name, LQ_BF16, slots[i].k ? 2 : 1,
+                                 (int64_t[]){slots[i].n, slots[i].k}, h, err);
         }
         free(slots);
     }

@@ -1,11 +1,12 @@
 // attn_vec.h: attention for the ISA this is compiled for. Owns nothing; refuses nothing that attn.c takes.
 //
-// A tile is up to TILE query vectors (rows x heads of one KV head's group) of a sequence. Per split of LQ_SPLIT positions K and V
-// become f32 once per tile and every product is the same small kernel, ROWS query vectors x COLS columns. A score is one chain of
-// fused multiply-adds over dk, a weighted sum one chain over the split's positions, a sum of exponentials VEC chains by position mod
-// VEC: none of them knows the tile, so a row has its bits in decode, in any prefill and on any number of threads. Positions that a
-// row does not see have weight 0, which leaves a chain as it is. One row's splits may be computed by several threads (few rows, long
-// cache): their results lie in the scratch and are merged in order, by the same code.
+// A tile is up to TILE query vectors (rows x heads of one KV head's group) of a sequence. Per split of LQ_SPLIT
+// positions K and V become f32 once per tile and every product is the same small kernel, ROWS query vectors x COLS
+// columns. A score is one chain of fused multiply-adds over dk, a weighted sum one chain over the split's positions, a
+// sum of exponentials VEC chains by position mod VEC: none of them knows the tile, so a row has its bits in decode, in
+// any prefill and on any number of threads. Positions that a row does not see have weight 0, which leaves a chain as it
+// is. One row's splits may be computed by several threads (few rows, long cache): their results lie in the scratch and
+// are merged in order, by the same code.
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/slots.h"
 #include "kernels/cpu/x86/unroll.h"
@@ -47,7 +48,8 @@ typedef struct job {
 typedef struct tile {
     int n, groups, kv_head, seq;
     int first, last;   // position that anyone sees
-    int low[TILE / ROWS + 1], high[TILE / ROWS + 1]; // what each ROWS of them see of this split, relative to it; low / COLS is whole
+    int low[TILE / ROWS + 1], high[TILE / ROWS + 1]; // what each ROWS of them see of this split, relative to it; low /
+                                                     // COLS is whole
     const float *q[TILE];
     float *y[TILE];
     int row[TILE], head[TILE];
@@ -114,7 +116,8 @@ INLINE bool read_typed(const lq_dtype type, const lq_attn_args *a, const tile *t
                        int width, float *dst, int stride) {
     const lq_cache *c = &a->cache;
     const int32_t *table = lq_rows_table(a->rows, t->seq);
-    const size_t size = type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2, step = (size_t)lq_cache_width(c, v) * size;
+    const size_t size = type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2,
+        step = (size_t)lq_cache_width(c, v) * size;
     const int tail = width % VEC;
     float head_scale = lq_cache_head_scale(c, t->kv_head, v);
     vf odd = vf_zero(); // x - x: 0, or NaN
@@ -147,7 +150,9 @@ INLINE bool read_typed(const lq_dtype type, const lq_attn_args *a, const tile *t
     }
     return vf_any_nan(odd);
 }
-static bool kv_read(const lq_attn_args *a, const tile *t, bool v, int j, int n, int d0, int width, float *dst, int stride) {
+
+static bool kv_read(const lq_attn_args *a, const tile *t, bool v, int j, int n, int d0, int width, float *dst,
+                    int stride) {
     switch (a->cache.type) {
     case LQ_F16: return read_typed(LQ_F16, a, t, v, j, n, d0, width, dst, stride);
     case LQ_BF16: return read_typed(LQ_BF16, a, t, v, j, n, d0, width, dst, stride);
@@ -157,7 +162,8 @@ static bool kv_read(const lq_attn_args *a, const tile *t, bool v, int j, int n, 
     }
 }
 
-// Asks for the K or V of positions j .. j + n, none behind `last`: pages are too short for the machine to foresee the next one.
+// Asks for the K or V of positions j .. j + n, none behind `last`: pages are too short for the machine to foresee the
+// next one.
 static void kv_ask(const lq_attn_args *a, const tile *t, bool v, int j, int n, int last) {
     const lq_cache *c = &a->cache;
     const int32_t *table = lq_rows_table(a->rows, t->seq);
@@ -177,7 +183,8 @@ static void kv_ask(const lq_attn_args *a, const tile *t, bool v, int j, int n, i
 static void across(const float *src, int from, float *dst, int to) {
     __m512 r[16], s[16];
     EACH (int i = 0; i < 16; i++) r[i] = _mm512_load_ps(src + i * from);
-    EACH (int i = 0; i < 16; i += 2) s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]), s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    EACH (int i = 0; i < 16; i += 2)
+        s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]), s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
     EACH (int i = 0; i < 16; i += 4)
         EACH (int h = 0; h < 2; h++) {
             __m512d x = _mm512_castps_pd(s[i + h]), y = _mm512_castps_pd(s[i + 2 + h]);
@@ -243,7 +250,8 @@ static void split_scores(const lq_attn_args *a, tile *t, int j0, int low, int hi
         kv_ask(a, t, false, j0 + j + COLS, COLS, t->last);
         if (!a->cache.v_in_k) kv_ask(a, t, true, j0 + j, COLS, t->last);
         for (int d0 = 0; d0 < dk; d0 += DK) {
-            int width = dk - d0 < DK ? dk - d0 : DK, have = high - j < COLS ? high - j : COLS, wide = (width + VEC - 1) / VEC * VEC;
+            int width = dk - d0 < DK ? dk - d0 : DK, have = high - j < COLS ? high - j : COLS,
+                wide = (width + VEC - 1) / VEC * VEC;
             kv_read(a, t, false, j0 + j, have, d0, width, t->raw[0], DK);
             for (int r = have; r < COLS; r++) memset(t->raw[r], 0, (size_t)wide * sizeof(float));
             for (int d = 0; d < wide; d += VEC)
@@ -268,7 +276,8 @@ static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, 
         vf s = vf_mul(vf_load(p + j), scale);
         if (a->softcap != 0) s = vf_mul(cap, vf_tanh(vf_div(s, cap)));
         vf_store(p + j, s);
-        most = vf_pick(vm_bits(lq_sight_mask(&t->see[r], j0 + j)), vf_max(s, most), most); // NaN stays out: its weight is NaN all the same
+        // NaN stays out: its weight is NaN all the same
+        most = vf_pick(vm_bits(lq_sight_mask(&t->see[r], j0 + j)), vf_max(s, most), most);
     }
     t->m[r] = vf_most(most);
     most = vf_set(t->m[r]);
@@ -288,6 +297,7 @@ static void merge(float *all_m, float *all_l, const float *m, const float *l, fl
     vf_store(old, u);
     vf_store(new, v);
 }
+
 static void merge_o(float *y, const float *o, int n, float old, float new) {
     for (int d = 0; d < n; d += VEC) {
         vm m = vm_first(n - d);
@@ -300,7 +310,8 @@ static void odd_values(tile *t, int r, int j, int low, int high) {
     for (int i = low; i < high; i++) {
         if (t->p[r][j + i] == 0) continue;
         vf p = vf_set(t->p[r][j + i]);
-        for (int d = 0; d < COLS; d += VEC) vf_store(t->o[r] + d, vf_fma(p, vf_load(&t->kv[i][d]), vf_load(t->o[r] + d)));
+        for (int d = 0; d < COLS; d += VEC)
+            vf_store(t->o[r] + d, vf_fma(p, vf_load(&t->kv[i][d]), vf_load(t->o[r] + d)));
     }
 }
 
@@ -334,7 +345,8 @@ static void split_run(const job *b, tile *t, int split) {
     if (!split_range(t, j0, &low, &high)) return;
     split_scores(a, t, j0, low, high);
     for (int r = 0; r < t->n; r++) split_weigh(a, t, r, j0, t->low[r / ROWS], t->high[r / ROWS]);
-    for (int r = 0; r < t->n && !b->by_split; r += VEC) merge(t->all_m + r, t->all_l + r, t->m + r, t->l + r, t->old + r, t->new + r);
+    for (int r = 0; r < t->n && !b->by_split; r += VEC)
+        merge(t->all_m + r, t->all_l + r, t->m + r, t->l + r, t->old + r, t->new + r);
     for (int d = 0; d < a->cache.dv; d += COLS) {
         int width = a->cache.dv - d < COLS ? a->cache.dv - d : COLS;
         split_values(a, t, j0, low, high, d);

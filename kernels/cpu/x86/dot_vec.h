@@ -1,8 +1,9 @@
 // dot_vec.h: f32 activations x f32, f16 or bf16 weight rows for the ISA this is compiled for. Owns nothing.
 //
-// Order of sums, the same at every M: k is cut at multiples of LQ_K_CUT; in a cut lane i adds k = i mod VEC with fma, from 0; lanes are
-// added VEC / 2 apart, then half of that, down to 1 apart; cuts are added in order. A tile is 4 weight rows. A block has up to TALL rows
-// of activations; up to WIDE of them take two tiles at a time, to hide the latency of the sums.
+// Order of sums, the same at every M: k is cut at multiples of LQ_K_CUT; in a cut lane i adds k = i mod VEC with fma,
+// from 0; lanes are added VEC / 2 apart, then half of that, down to 1 apart; cuts are added in order. A tile is 4
+// weight rows. A block has up to TALL rows of activations; up to WIDE of them take two tiles at a time, to hide the
+// latency of the sums.
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
@@ -20,6 +21,7 @@ INLINE vf load(const char *row, int k, const lq_dtype e) {
     if (e == LQ_F32) return vf_load((const float *)(const void *)row + k);
     return e == LQ_F16 ? vf_of_f16(row + 2 * (size_t)k) : vf_of_bf16(row + 2 * (size_t)k);
 }
+
 // n < VEC of them, then 0: nothing behind the last one is read.
 INLINE vf load_some(const char *row, int k, int n, const lq_dtype e) {
     _Alignas(64) char part[VEC * 4] = {0};
@@ -27,9 +29,11 @@ INLINE vf load_some(const char *row, int k, int n, const lq_dtype e) {
     memcpy(part, row + (size_t)k * size, (size_t)n * size);
     return load(part, 0, e);
 }
+
 INLINE __m128 fold4(vf a, vf b, vf c, vf d) { // the sums of four vectors
     const __m128 p = vf_fold(a), q = vf_fold(b), r = vf_fold(c), s = vf_fold(d);
-    const __m128 pq = _mm_add_ps(_mm_unpacklo_ps(p, q), _mm_unpackhi_ps(p, q)), rs = _mm_add_ps(_mm_unpacklo_ps(r, s), _mm_unpackhi_ps(r, s));
+    const __m128 pq = _mm_add_ps(_mm_unpacklo_ps(p, q), _mm_unpackhi_ps(p, q)),
+        rs = _mm_add_ps(_mm_unpacklo_ps(r, s), _mm_unpackhi_ps(r, s));
     return _mm_add_ps(_mm_movelh_ps(pq, rs), _mm_movehl_ps(rs, pq));
 }
 
@@ -44,7 +48,8 @@ typedef struct area { // of one call: rows of weights and of activations
 } area;
 
 // VEC columns from j on, R x M; of weights and activations the fewer stay in registers.
-INLINE void step(vf s[8][TALL], const char *const w[8], const float *const x[TALL], int j, const int R, const int M, const lq_dtype e) {
+INLINE void step(vf s[8][TALL], const char *const w[8], const float *const x[TALL], int j, const int R, const int M,
+                 const lq_dtype e) {
     vf few[8];
     if (M <= R) {
         EACH (int i = 0; i < M; i++) few[i] = vf_load(x[i] + j);
@@ -62,12 +67,14 @@ INLINE void step(vf s[8][TALL], const char *const w[8], const float *const x[TAL
     }
 }
 
-// R weight rows from n x M activation rows from m over the cut k..k+len. Rows behind the last weight repeat it and are not stored.
+// R weight rows from n x M activation rows from m over the cut k..k+len. Rows behind the last weight repeat it and are
+// not stored.
 INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int R, const int M, const lq_dtype e) {
     const char *w[8];
     const float *x[TALL];
     vf s[8][TALL];
-    EACH (int r = 0; r < R; r++) w[r] = a->w + (size_t)(n + r < a->n ? n + r : a->n - 1) * a->w_row + (size_t)k * (e == LQ_F32 ? 4 : 2);
+    EACH (int r = 0; r < R; r++)
+        w[r] = a->w + (size_t)(n + r < a->n ? n + r : a->n - 1) * a->w_row + (size_t)k * (e == LQ_F32 ? 4 : 2);
     EACH (int i = 0; i < M; i++) x[i] = a->x + (size_t)(m + i) * a->x_row + k;
     EACH (int r = 0; r < R; r++) EACH (int i = 0; i < M; i++) s[r][i] = vf_zero();
     int j = 0;
@@ -95,7 +102,9 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
 typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len);
 #define FN_NAME(E, R, M) NAME(block_##E##_##R##_##M)
 #define FN(E, R, M) \
-    static void FN_NAME(E, R, M)(const area *a, int64_t n, int m, int64_t k, int len) { block(a, n, m, k, len, R, M, LQ_##E); }
+    static void FN_NAME(E, R, M)(const area *a, int64_t n, int m, int64_t k, int len) { \
+        block(a, n, m, k, len, R, M, LQ_##E);                                           \
+    }
 #if defined(__AVX512F__)
 #define FNS(E) FN(E, 4, 1) FN(E, 4, 2) FN(E, 4, 3) FN(E, 4, 4) FN(E, 4, 5) FN(E, 4, 6) FN(E, 8, 1) FN(E, 8, 2)
 #define ROW(E) {{FN_NAME(E, 4, 1), FN_NAME(E, 4, 2), FN_NAME(E, 4, 3), FN_NAME(E, 4, 4), FN_NAME(E, 4, 5), FN_NAME(E, 4, 6)}, \
@@ -105,9 +114,11 @@ typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len);
 #define ROW(E) {{FN_NAME(E, 4, 1), FN_NAME(E, 4, 2), FN_NAME(E, 4, 3)}, {FN_NAME(E, 8, 1)}}
 #endif
 FNS(F32) FNS(F16) FNS(BF16)
-static block_fn *const f32_fns[2][TALL] = ROW(F32), *const f16_fns[2][TALL] = ROW(F16), *const bf16_fns[2][TALL] = ROW(BF16);
+static block_fn *const f32_fns[2][TALL] = ROW(F32), *const f16_fns[2][TALL] = ROW(F16),
+    *const bf16_fns[2][TALL] = ROW(BF16);
 
-// Few rows: weight rows from end to end, as memory likes it. Many: a cut of the activations stays in L1, that of the weights in L2.
+// Few rows: weight rows from end to end, as memory likes it. Many: a cut of the activations stays in L1, that of the
+// weights in L2.
 static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  block_fn *const fns[2][TALL]) {
     const area a = {.w = w->q,
@@ -130,17 +141,24 @@ static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, 
     for (int64_t k = 0; k < w->k; k += LQ_K_CUT)
         for (int p = 0, m = m0, tall; p < parts; p++, m += tall) {
             tall = (m1 - m + parts - p - 1) / (parts - p);
-            for (int64_t n = t0 * TILE; n < n1; n += TILE) fns[0][tall - 1](&a, n, m, k, (int)(w->k - k < LQ_K_CUT ? w->k - k : LQ_K_CUT));
+            for (int64_t n = t0 * TILE; n < n1; n += TILE)
+                fns[0][tall - 1](&a, n, m, k, (int)(w->k - k < LQ_K_CUT ? w->k - k : LQ_K_CUT));
         }
 }
 
-lq_ukr_run NAME(lq_matmul_f32_f32_f32any), NAME(lq_matmul_f32_f32_f16any), NAME(lq_matmul_f32_f32_bf16any); // named in ukr.c
-void NAME(lq_matmul_f32_f32_f32any)(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
+// named in ukr.c
+lq_ukr_run NAME(lq_matmul_f32_f32_f32any), NAME(lq_matmul_f32_f32_f16any), NAME(lq_matmul_f32_f32_bf16any);
+void NAME(lq_matmul_f32_f32_f32any)(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
+                                    float *y, size_t ldy) {
     walk(w, a, t0, t1, m0, m1, y, ldy, f32_fns);
 }
-void NAME(lq_matmul_f32_f32_f16any)(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
+
+void NAME(lq_matmul_f32_f32_f16any)(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
+                                    float *y, size_t ldy) {
     walk(w, a, t0, t1, m0, m1, y, ldy, f16_fns);
 }
-void NAME(lq_matmul_f32_f32_bf16any)(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy) {
+
+void NAME(lq_matmul_f32_f32_bf16any)(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
+                                     float *y, size_t ldy) {
     walk(w, a, t0, t1, m0, m1, y, ldy, bf16_fns);
 }

@@ -1,5 +1,6 @@
-// int_avx2.h: Q8 activations x int4 or int8 weights in layout x86 with AVX2, instantiated by w4_avx2.c and w8_avx2.c. The
-// arithmetic is int_avx512.h's, and so are the bits, also where a whole row has one scale (`whole`). A block is half a tile (8 weight rows) x up to 4 rows of activations.
+// int_avx2.h: Q8 activations x int4 or int8 weights in layout x86 with AVX2, instantiated by w4_avx2.c and w8_avx2.c.
+// The arithmetic is int_avx512.h's, and so are the bits, also where a whole row has one scale (`whole`). A block is
+// half a tile (8 weight rows) x up to 4 rows of activations.
 #ifndef LQ_INT_AVX2_H
 #define LQ_INT_AVX2_H
 #include "kernels/cpu/ukr.h"
@@ -14,20 +15,25 @@ INLINE __m256i bcast4(const int8_t *x) {
     memcpy(&v, x, 4);
     return _mm256_set1_epi32(v);
 }
+
 INLINE __m256 scale8(const uint8_t *p, lq_dtype t) {
     if (t == LQ_F32) return _mm256_loadu_ps((const float *)(const void *)p);
     const __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
     return t == LQ_F16 ? _mm256_cvtph_ps(h) : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
+
 INLINE __m256i codes8(const lq_weight *w, int64_t n, int64_t left) { // code_sum of 8 rows, 0 behind the last
     int32_t v[HALF] = {0};
     memcpy(v, w->code_sum + n, (size_t)left * sizeof *v);
     return _mm256_loadu_si256((const __m256i *)(const void *)v);
 }
+
 INLINE void widen(__m256i sum[TALL], const __m256i part[TALL], const int M) {
     EACH (int m = 0; m < M; m++) sum[m] = _mm256_add_epi32(sum[m], _mm256_madd_epi16(part[m], _mm256_set1_epi16(1)));
 }
-// 16 codes of 4 bits: a pair of products is at most 15 * 127 * 2, so 8 of them add exactly in 16 bits before they are widened.
+
+// 16 codes of 4 bits: a pair of products is at most 15 * 127 * 2, so 8 of them add exactly in 16 bits before they are
+// widened.
 INLINE void group4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
     const __m256i low = _mm256_set1_epi8(0x0f);
     for (int k = 0; k < G; ) {
@@ -45,27 +51,33 @@ INLINE void group4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, 
         widen(sum, part, M);
     }
 }
+
 // Codes of 8 bits less 128, as magnitude times a sign that the activation takes over: a pair is at most 128 * 127 * 2.
 INLINE void group8(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
     const __m256i top = _mm256_set1_epi8((char)0x80);
     for (int k = 0; k < G; k += 4, q += 64) {
-        const __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)q), top), size = _mm256_abs_epi8(v);
+        const __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)q), top),
+            size = _mm256_abs_epi8(v);
         __m256i part[TALL];
-        EACH (int m = 0; m < M; m++) part[m] = _mm256_maddubs_epi16(size, _mm256_sign_epi8(bcast4(x + (size_t)m * (size_t)G + k), v));
+        EACH (int m = 0; m < M; m++)
+            part[m] = _mm256_maddubs_epi16(size, _mm256_sign_epi8(bcast4(x + (size_t)m * (size_t)G + k), v));
         widen(sum, part, M);
     }
 }
 
-// The same for activations down to -128, which have zero points: pairs of products in 32 bits. Rows 0, 1, 4, 5 lie in `even`.
+// The same for activations down to -128, which have zero points: pairs of products in 32 bits. Rows 0, 1, 4, 5 lie in
+// `even`.
 INLINE void group8_wide(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
     const __m256i top = _mm256_set1_epi8((char)0x80);
     __m256i even[TALL], odd[TALL];
     EACH (int m = 0; m < M; m++) even[m] = odd[m] = _mm256_setzero_si256();
     for (int k = 0; k < G; k += 4, q += 64) {
         const __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)q), top);
-        const __m256i lo = _mm256_srai_epi16(_mm256_unpacklo_epi8(v, v), 8), hi = _mm256_srai_epi16(_mm256_unpackhi_epi8(v, v), 8);
+        const __m256i lo = _mm256_srai_epi16(_mm256_unpacklo_epi8(v, v), 8),
+            hi = _mm256_srai_epi16(_mm256_unpackhi_epi8(v, v), 8);
         EACH (int m = 0; m < M; m++) {
-            const __m256i b = bcast4(x + (size_t)m * (size_t)G + k), x4 = _mm256_srai_epi16(_mm256_unpacklo_epi8(b, b), 8);
+            const __m256i b = bcast4(x + (size_t)m * (size_t)G + k),
+                x4 = _mm256_srai_epi16(_mm256_unpacklo_epi8(b, b), 8);
             even[m] = _mm256_add_epi32(even[m], _mm256_madd_epi16(lo, x4));
             odd[m] = _mm256_add_epi32(odd[m], _mm256_madd_epi16(hi, x4));
         }
@@ -74,14 +86,17 @@ INLINE void group8_wide(__m256i sum[TALL], const uint8_t *q, const int8_t *x, in
 }
 
 // Half `half` of tile t x M rows. The codes were taken less `base`; the rest of the zero point comes from the sum of x.
-INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, float *y, size_t ldy, const int bits, const int M,
+INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, float *y, size_t ldy,
+                  const int bits, const int M,
                   const bool whole) {
-    const int G = (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G), base = bits == 8 ? 128 : 0;
+    const int G = (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G),
+        base = bits == 8 ? 128 : 0;
     const int span = whole ? (int)(lq_i8_span(w, a) / G) : 1;
     const bool grouped = w->type.group, asym = w->type.asym;
     const size_t size = lq_dtype_size(w->type.scale), cells = (size_t)lq_weight_groups(&w->type, w->k);
     const size_t cell = (size_t)t * cells * LQ_X86_ROWS + (size_t)half * HALF;
-    const uint8_t *q = (const uint8_t *)w->q + (size_t)t * (size_t)((w->k + unit - 1) / unit * unit) * (size_t)(2 * bits) + (size_t)half * 32;
+    const uint8_t *q = (const uint8_t *)w->q + (size_t)t * (size_t)((w->k + unit - 1) / unit * unit) *
+        (size_t)(2 * bits) + (size_t)half * 32;
     const uint8_t *ws = (const uint8_t *)w->scale + cell * size, *wz = asym ? w->zero + cell : NULL;
     const int64_t n = t * LQ_X86_ROWS + half * HALF, left = w->n - n < HALF ? w->n - n : HALF;
     __m256 f[TALL];
@@ -99,7 +114,8 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
         else if (whole && a->zero) group8_wide(sum, q, x, G, M);
         else group8(sum, q, x, G, M);
         const __m256i z =
-            asym ? _mm256_sub_epi32(_mm256_set1_epi32(base), _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)wz)))
+            asym ? _mm256_sub_epi32(_mm256_set1_epi32(base),
+                                    _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)wz)))
                  : _mm256_set1_epi32(base - (1 << (bits - 1)));
         const __m256 s = scale8(ws, w->type.scale);
         EACH (int m = 0; m < M; m++) {
@@ -107,10 +123,13 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
             if (whole) {
                 dot = total[m] = _mm256_add_epi32(total[m], dot);
                 if ((g + 1) % span && g + 1 < groups) continue;
-                if (a->zero) dot = _mm256_sub_epi32(dot, _mm256_mullo_epi32(codes8(w, n, left), _mm256_set1_epi32(a->zero[m0 + m])));
+                if (a->zero) dot = _mm256_sub_epi32(dot,
+                                                    _mm256_mullo_epi32(codes8(w, n, left),
+                                                                       _mm256_set1_epi32(a->zero[m0 + m])));
                 total[m] = _mm256_setzero_si256();
             }
-            f[m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(s, _mm256_set1_ps(a->scale[u + (size_t)m])), f[m]);
+            f[m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(s, _mm256_set1_ps(a->scale[u + (size_t)m])),
+                                   f[m]);
         }
         if (grouped) ws += LQ_X86_ROWS * size;
         if (grouped && asym) wz += LQ_X86_ROWS;
@@ -134,7 +153,8 @@ typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, in
     static void whole##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, float *y, size_t ldy) { \
         block(w, a, t, half, m, y, ldy, BITS, M, true);                                                           \
     }
-INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy, block_fn *const all[2][TALL]) {
+INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
+                 block_fn *const all[2][TALL]) {
     block_fn *const *fns = all[lq_i8_span(w, a) > (int64_t)a->q_row];
     for (int64_t t = t0; t < t1; t++)
         for (int half = 0; half < 2 && t * LQ_X86_ROWS + half * HALF < w->n; half++)

@@ -1,9 +1,10 @@
 // int_avx512.h: Q8 activations x int4 or int8 weights in layout x86 with AVX-512 VNNI, instantiated by w4_avx512.c and
-// w8_avx512.c. Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order, from +0. Where
-// weights and activations have one scale for the whole row (`whole`), groups are added as integers up to LQ_I8_SPAN k.
-// No kernel does anything else and none splits K, hence all give the same bits.
+// w8_avx512.c. Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order,
+// from +0. Where weights and activations have one scale for the whole row (`whole`), groups are added as integers up to
+// LQ_I8_SPAN k. No kernel does anything else and none splits K, hence all give the same bits.
 //
-// thin: 1 to 16 rows x one tile, which is one contiguous stream, or up to 4 rows x four tiles. block: 9 to 12 rows x two tiles.
+// thin: 1 to 16 rows x one tile, which is one contiguous stream, or up to 4 rows x four tiles. block: 9 to 12 rows x
+// two tiles.
 #ifndef LQ_INT_AVX512_H
 #define LQ_INT_AVX512_H
 #include "kernels/cpu/ukr.h"
@@ -32,9 +33,12 @@ INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
     const int G = (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G);
     const size_t cells = (size_t)lq_weight_groups(&w->type, w->k) * LQ_X86_ROWS, size = w->type.scale == LQ_F32 ? 4 : 2;
     return (cut){.q = w->q, .scale = w->scale, .zero = w->type.asym ? w->zero : NULL,
-                 .q_tile = (size_t)((w->k + unit - 1) / unit * unit) * LQ_X86_ROWS * (size_t)w->type.bits / 8, .scale_tile = cells * size,
-                 .zero_tile = cells, .scale_group = w->type.group ? LQ_X86_ROWS * size : 0, .zero_group = w->type.group ? LQ_X86_ROWS : 0,
-                 .scale_type = w->type.scale, .groups = groups, .G = G, .all = a->x.rows, .x = a->q, .xscale = a->scale, .xsum = a->sum,
+                 .q_tile = (size_t)((w->k + unit - 1) / unit * unit) * LQ_X86_ROWS * (size_t)w->type.bits / 8,
+                 .scale_tile = cells * size,
+                 .zero_tile = cells, .scale_group = w->type.group ? LQ_X86_ROWS * size : 0,
+                 .zero_group = w->type.group ? LQ_X86_ROWS : 0,
+                 .scale_type = w->type.scale, .groups = groups, .G = G, .all = a->x.rows, .x = a->q, .xscale = a->scale,
+                 .xsum = a->sum,
                  .xzero = a->zero, .code_sum = w->code_sum, .n = w->n, .span = (int)(lq_i8_span(w, a) / G)};
 }
 
@@ -44,29 +48,38 @@ INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
     if (t == LQ_F16) return _mm512_cvtph_ps(h);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
+
 // Minus the zero points of 16 rows; the upper halves of the lanes are 0 for vpdpwssd.
 INLINE __m512i minus_zero(const uint8_t *zero, const int bits) {
-    const __m512i z = zero ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)zero)) : _mm512_set1_epi32(1 << (bits - 1));
+    const __m512i z = zero ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)zero))
+        : _mm512_set1_epi32(1 << (bits - 1));
     return _mm512_and_si512(_mm512_sub_epi32(_mm512_setzero_si512(), z), _mm512_set1_epi32(0xffff));
 }
+
 // dot - zero * sum(x): what the codes' offset added is taken off. A sum of up to 256 int8 fits 16 bits.
 INLINE __m512i centre(__m512i dot, __m512i z, int32_t xsum, const int G) {
     if (G <= 256) return _mm512_dpwssd_epi32(dot, z, _mm512_set1_epi32(xsum));
-    return _mm512_add_epi32(dot, _mm512_mullo_epi32(_mm512_srai_epi32(_mm512_slli_epi32(z, 16), 16), _mm512_set1_epi32(xsum)));
+    return _mm512_add_epi32(dot, _mm512_mullo_epi32(_mm512_srai_epi32(_mm512_slli_epi32(z, 16), 16),
+                                                    _mm512_set1_epi32(xsum)));
 }
+
 INLINE __m512i bcast4(const int8_t *x) {
     int32_t v;
     memcpy(&v, x, 4);
     return _mm512_set1_epi32(v);
 }
-// vpdpbusd with the four activations broadcast from memory. As asm, because gcc 12 spills the sums around the intrinsic.
+
+// vpdpbusd with the four activations broadcast from memory. As asm, because gcc 12 spills the sums around the
+// intrinsic.
 typedef int32_t __attribute__((may_alias, aligned(1))) quad;
 INLINE void dot4(__m512i *sum, __m512i codes, const int8_t *x) {
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(*sum) : "v"(codes), "m"(*(const quad *)(const void *)x));
 }
+
 INLINE __m512 add_group(__m512 y, __m512i dot, __m512 wscale, float ascale) { // the one rounding order of all kernels
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(wscale, _mm512_set1_ps(ascale)), y);
 }
+
 INLINE __mmask16 columns(int64_t n, int64_t t) { // of tile t that are in the result
     const int64_t left = n - t * LQ_X86_ROWS;
     return left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
@@ -88,15 +101,18 @@ INLINE void add_whole(const cut *c, int32_t *sum, float *y, __m512i dot, __m512 
     _mm512_store_si512(sum, dot);
 }
 
-// 16 k of one tile against M rows. Up to 4 rows have registers for a sum per nibble; then high nibbles are not shifted down:
-// they give 16 * code, and their sum is shifted once per group, which is exact. Several sums hide vpdpbusd's latency.
-INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const int8_t *x, const int bits, const int M, const int G) {
+// 16 k of one tile against M rows. Up to 4 rows have registers for a sum per nibble; then high nibbles are not shifted
+// down: they give 16 * code, and their sum is shifted once per group, which is exact. Several sums hide vpdpbusd's
+// latency.
+INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const int8_t *x, const int bits, const int M,
+                   const int G) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
     EACH (int i = 0; i < bits / 2; i++) {
         const __m512i v = _mm512_loadu_si512(q + i * 64);
         _mm_prefetch((const char *)q + AHEAD_BYTES + i * 64, _MM_HINT_T0);
         if (bits == 8) {
-            EACH (int m = 0; m < M; m++) dot4(M <= 4 && i & 1 ? &l[m][M <= 2 ? i >> 1 : 0] : &h[m][M <= 2 ? i >> 1 : 0], v, x + m * G + i * 4);
+            EACH (int m = 0; m < M; m++)
+                dot4(M <= 4 && i & 1 ? &l[m][M <= 2 ? i >> 1 : 0] : &h[m][M <= 2 ? i >> 1 : 0], v, x + m * G + i * 4);
         } else if (M <= 4) {
             const __m512i vl = _mm512_and_si512(v, low), vh = _mm512_and_si512(v, high);
             EACH (int m = 0; m < M; m++) {
@@ -112,14 +128,17 @@ INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const in
         }
     }
 }
+
 // T tiles, group by group in turn: one stream for T = 1, as many as tiles else.
-INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int bits, const int T, const int M,
+INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int bits, const int T,
+                 const int M,
                  const int G, const bool whole) {
     const bool two = M <= 4, shifted = two && bits == 4;
     _Alignas(64) float f[STREAMS][16][16];
     _Alignas(64) int32_t sum[STREAMS][16][16]; // of `whole`
     EACH (int t = 0; t < T; t++) EACH (int m = 0; m < M; m++) _mm512_store_ps(f[t][m], _mm512_setzero_ps());
-    EACH (int t = 0; whole && t < T; t++) EACH (int m = 0; m < M; m++) _mm512_store_si512(sum[t][m], _mm512_setzero_si512());
+    EACH (int t = 0; whole && t < T; t++)
+        EACH (int m = 0; m < M; m++) _mm512_store_si512(sum[t][m], _mm512_setzero_si512());
     for (int g = 0; g < c->groups; g++) {
         const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;
         const bool last = whole && span_ends(c, g);
@@ -132,8 +151,10 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
                 if (two) h[m][1] = l[m][0] = l[m][1] = _mm512_setzero_si512();
             }
             ROLLED for (int k = 0; k < G; k += 16, q += 32 * bits, x += 16) thin16(h, l, q, x, bits, M, G);
-            const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group, c->scale_type);
-            const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group : NULL, bits);
+            const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group,
+                                     c->scale_type);
+            const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group
+                                         : NULL, bits);
             EACH (int m = 0; m < M; m++) {
                 __m512i dot = h[m][0];
                 if (M <= 2) { dot = _mm512_add_epi32(dot, h[m][1]); l[m][0] = _mm512_add_epi32(l[m][0], l[m][1]); }
@@ -153,9 +174,10 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
     }
 }
 
-// A register block of 2 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then, after one
-// shift of the sums, for the low ones (from L1): unpacking costs one AND per 64 bytes and no buffer, and leaves 24 registers
-// for sums (two tiles, because they need half the ANDs of four). The float sums wait in L1, and the integer ones pass through
+// A register block of 2 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then, after
+// one shift of the sums, for the low ones (from L1): unpacking costs one AND per 64 bytes and no buffer, and leaves 24
+// registers for sums (two tiles, because they need half the ANDs of four). The float sums wait in L1, and the integer
+// ones pass through
 // it: without that border, or with arrays instead of named variables, gcc 12 spills in the inner loop.
 #define ROWS9(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define ROWS10(X) ROWS9(X) X(9)
@@ -191,15 +213,19 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
     WALK(ROWS, 8, MASKED, X_AHEAD(M))
 #define DOTS8(ROWS, M) if (ahead) WALK(ROWS, 4, , Q_AHEAD) else WALK(ROWS, 4, , X_AHEAD(M))
 
-INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][2][16], float f[][2][16], int32_t sum[][2][16],
+INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][2][16], float f[][2][16],
+                      int32_t sum[][2][16],
                       const int bits, const int M, const int G, const bool whole) {
     const bool last = whole && span_ends(c, g);
     EACH (int t = 0; t < 2; t++) {
-        const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group, c->scale_type);
-        const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group : NULL, bits);
+        const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group,
+                                 c->scale_type);
+        const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group
+                                     : NULL, bits);
         EACH (int m = 0; m < M; m++) {
             const __m512i dot = centre(_mm512_load_si512(dots[m][t]), z, c->xsum[u + (size_t)m], G);
-            if (whole) add_whole(c, sum[m][t], f[m][t], dot, s, t0 + t, (int)(u - (size_t)g * (size_t)c->all) + m, last);
+            if (whole) add_whole(c, sum[m][t], f[m][t], dot, s, t0 + t, (int)(u - (size_t)g * (size_t)c->all) + m,
+                                 last);
             else _mm512_store_ps(f[m][t], add_group(_mm512_load_ps(f[m][t]), dot, s, c->xscale[u + (size_t)m]));
         }
     }
@@ -232,7 +258,8 @@ INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __m
     }                                                                                                                        \
 }
 
-// Every height and the usual groups as constants; GROUP 0 is any other one (and all under a sanitizer, to build in time), ROW is `whole`.
+// Every height and the usual groups as constants; GROUP 0 is any other one (and all under a sanitizer, to build in
+// time), ROW is `whole`.
 #define G_0 c->G
 #define G_32 32
 #define G_64 64
@@ -275,10 +302,11 @@ typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mma
 #define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128), GROUP_ROW(ROW)}
 #endif
 
-// Up to 4 rows four tiles at a time, because a core alone reads several streams faster than one; up to 32 rows the thin kernel
-// in parts of at most 16; above them two tiles at a time. Rows are dealt evenly over parts, so that above 32 only heights 9 to 12
-// occur.
-INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[WAYS][3][THIN], int64_t t0, int64_t t1, int m0, int m1, float *y,
+// Up to 4 rows four tiles at a time, because a core alone reads several streams faster than one; up to 32 rows the thin
+// kernel in parts of at most 16; above them two tiles at a time. Rows are dealt evenly over parts, so that above 32
+// only heights 9 to 12 occur.
+INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[WAYS][3][THIN], int64_t t0, int64_t t1,
+                 int m0, int m1, float *y,
                  size_t ldy) {
     const cut c = cut_of(w, a);
     block_fn *const (*fns)[THIN] = all[c.span > 1 ? 4 : c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : 0];

@@ -42,6 +42,7 @@ static double squares(float *x, const float *delta, int n) {
     }
     return vd_sum(sum);
 }
+
 static double squares_about(const float *x, int n, double mean) {
     vd sum = vd_set(0), m = vd_set(mean);
     int i = 0;
@@ -62,7 +63,8 @@ static void norm_row(void *arg, int row, int worker) {
         mean = mean_of(x, n);
         sum = squares_about(x, n, mean);
     }
-    vf by = vf_set((float)(1 / sqrt((a->kind == LQ_NORM_L2 ? sum : sum / n) + a->eps))), one = vf_set(a->plus_one ? 1.0f : 0.0f);
+    vf by = vf_set((float)(1 / sqrt((a->kind == LQ_NORM_L2 ? sum : sum / n) + a->eps))),
+        one = vf_set(a->plus_one ? 1.0f : 0.0f);
     vd m = vd_set(mean);
     for (int i = 0; i < n; i += VEC) {
         vm k = vm_first(n - i);
@@ -75,12 +77,14 @@ static void norm_row(void *arg, int row, int worker) {
     }
     lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
+
 static void NAME(norm)(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a->x.rows); }
 
 // --- rope ---
 
 // Rotates up to VEC pairs from pair i on, in each head.
-static void heads_rotate(const lq_rope_args *a, const lq_mat *m, int row, int i, int n, const float *s, const float *c) {
+static void heads_rotate(const lq_rope_args *a, const lq_mat *m, int row, int i, int n, const float *s,
+                         const float *c) {
     float *x = lq_mat_row(m, row), *end = x + m->cols;
     if (a->interleaved) {
         for (x += 2 * i; x < end; x += a->head_dim)
@@ -117,6 +121,7 @@ static void rope_row(void *arg, int row, int worker) {
         if (a->k.p) heads_rotate(a, &a->k, row, i, n, s, c);
     }
 }
+
 static void NAME(rope)(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, lq_rows_real(a->rows)); }
 
 // --- glu ---
@@ -168,6 +173,7 @@ static void glu_row(void *arg, int row, int worker) {
     }
     lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
+
 static void NAME(glu)(lq_dev *d, const lq_glu_args *a) { rows_run(d, glu_row, a, a->y.rows); }
 
 // --- scale, add, mix ---
@@ -184,6 +190,7 @@ static void scale_row(void *arg, int row, int worker) {
         vf_store_m(k, y + i, a->cap != 0 ? vf_mul(vf_tanh(vf_div(v, cap)), cap) : v);
     }
 }
+
 static void NAME(scale)(lq_dev *d, const lq_scale_args *a) { rows_run(d, scale_row, a, a->x.rows); }
 
 static void add_row(void *arg, int row, int worker) {
@@ -197,6 +204,7 @@ static void add_row(void *arg, int row, int worker) {
         vf_store_m(k, y + i, vf_fma(vf_load_m(k, x + i), by, vf_load_m(k, y + i)));
     }
 }
+
 static void NAME(add)(lq_dev *d, const lq_add_args *a) { rows_run(d, add_row, a, a->x.rows); }
 
 static void mix_row(void *arg, int row, int worker) {
@@ -207,10 +215,12 @@ static void mix_row(void *arg, int row, int worker) {
     for (int i = 0; i < a->y.cols; i += VEC) {
         vm k = vm_first(a->y.cols - i);
         vf sum = vf_zero();
-        for (int s = 0; s < a->top_k; s++) sum = vf_fma(vf_set(weight[s]), vf_load_m(k, lq_mat_row(&a->x, row * a->top_k + s) + i), sum);
+        for (int s = 0; s < a->top_k; s++)
+            sum = vf_fma(vf_set(weight[s]), vf_load_m(k, lq_mat_row(&a->x, row * a->top_k + s) + i), sum);
         vf_store_m(k, y + i, a->fresh ? sum : vf_add(vf_load_m(k, y + i), sum));
     }
 }
+
 static void NAME(mix)(lq_dev *d, const lq_mix_args *a) { rows_run(d, mix_row, a, a->y.rows); }
 
 // --- sample ---

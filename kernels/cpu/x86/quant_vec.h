@@ -15,6 +15,7 @@ INLINE uint32_t top_whole(const float *x, int n) {
     for (int i = 0; i < n; i += VEC) top = vi_max(top, vi_and(vi_set(0x7fffffff), vi_bits(vf_load(x + i))));
     return (uint32_t)vi_most(top);
 }
+
 static uint32_t top_of(const float *x, int n) {
     const int whole = n / VEC * VEC;
     const uint32_t top = top_whole(x, whole), rest = lq_q8_c.top(x + whole, n - whole);

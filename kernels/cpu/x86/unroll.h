@@ -1,5 +1,5 @@
-// unroll.h: how the micro-kernels ask for loops that are unrolled (EACH), that are not (ROLLED), and for inlining. Under a
-// sanitizer nothing is unrolled: clang 14 needs minutes for a file then.
+// unroll.h: how the micro-kernels ask for loops that are unrolled (EACH), that are not (ROLLED), and for inlining.
+// Under a sanitizer nothing is unrolled: clang 14 needs minutes for a file then.
 #ifndef LQ_UNROLL_H
 #define LQ_UNROLL_H
 

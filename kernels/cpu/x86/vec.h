@@ -1,6 +1,7 @@
-// vec.h: one vocabulary for a vector of f32: 16 lanes where the file is compiled for AVX-512, 8 where it is for AVX2. So ops_vec.h,
-// attn_vec.h, dot_vec.h and quant_vec.h are written once and compiled for both; what is static there says its ISA by NAME, so that a
-// backtrace tells the two apart. Owns nothing. Where an operand of max or min is NaN the second one wins.
+// vec.h: one vocabulary for a vector of f32: 16 lanes where the file is compiled for AVX-512, 8 where it is for AVX2.
+// So ops_vec.h, attn_vec.h, dot_vec.h and quant_vec.h are written once and compiled for both; what is static there says
+// its ISA by NAME, so that a backtrace tells the two apart. Owns nothing. Where an operand of max or min is NaN the
+// second one wins.
 #ifndef LQ_VEC_H
 #define LQ_VEC_H
 #include "kernels/cpu/math.h"
@@ -45,11 +46,13 @@ static inline vf vf_of_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_
 static inline vf vf_of_bf16(const void *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16));
 }
+
 static inline vf vf_of_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
 static inline vf vf_of_e4m3_small(const void *p) { // 2^-8 of it: its bits are those of a half with another bias
     __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128(p)), low = _mm256_and_si256(x, _mm256_set1_epi16(0x7f));
     return _mm512_cvtph_ps(_mm256_or_si256(_mm256_slli_epi16(low, 7), _mm256_slli_epi16(_mm256_srli_epi16(x, 7), 15)));
 }
+
 static inline vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
 static inline vi vi_of(vf x) { return _mm512_cvtps_epi32(x); } // to the nearest, ties to even
 static inline vi vi_bits(vf x) { return _mm512_castps_si512(x); }
@@ -59,19 +62,31 @@ static inline vi vi_max(vi a, vi b) { return _mm512_max_epi32(a, b); }
 static inline vi vi_min(vi a, vi b) { return _mm512_min_epi32(a, b); }
 static inline int32_t vi_most(vi a) { return _mm512_reduce_max_epi32(a); }
 static inline int32_t vi_sum(vi a) { return _mm512_reduce_add_epi32(a); }
-static inline void vi_store_i8(int8_t *p, const vi x[1]) { _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtsepi32_epi8(x[0])); } // 16 of them
+// 16 of them
+static inline void vi_store_i8(int8_t *p, const vi x[1]) {
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtsepi32_epi8(x[0]));
+}
+
 static inline __m128 vf_fold(vf a) { // lanes 8 apart are added, then 4 apart
     const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
 }
+
 static inline vd vd_of(vf x) {
     return (vd){_mm512_cvtps_pd(_mm512_castps512_ps256(x)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1))};
 }
-static inline vf vf_of(vd x) { return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(x.a)), _mm512_cvtpd_ps(x.b), 1); }
+
+static inline vf vf_of(vd x) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(x.a)), _mm512_cvtpd_ps(x.b), 1);
+}
+
 static inline vd vd_set(double x) { return (vd){_mm512_set1_pd(x), _mm512_set1_pd(x)}; }
 static inline vd vd_add(vd x, vd y) { return (vd){_mm512_add_pd(x.a, y.a), _mm512_add_pd(x.b, y.b)}; }
 static inline vd vd_sub(vd x, vd y) { return (vd){_mm512_sub_pd(x.a, y.a), _mm512_sub_pd(x.b, y.b)}; }
-static inline vd vd_square(vd x, vd sum) { return (vd){_mm512_fmadd_pd(x.a, x.a, sum.a), _mm512_fmadd_pd(x.b, x.b, sum.b)}; }
+static inline vd vd_square(vd x, vd sum) {
+    return (vd){_mm512_fmadd_pd(x.a, x.a, sum.a), _mm512_fmadd_pd(x.b, x.b, sum.b)};
+}
+
 static inline void vd_store(double *p, vd x) { _mm512_storeu_pd(p, x.a), _mm512_storeu_pd(p + 8, x.b); }
 #else
 enum { VEC = 8 };
@@ -85,7 +100,11 @@ static inline vm vm_bits(uint32_t b) {
     const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)b), bit), bit);
 }
-static inline vm vm_first(int n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
+
+static inline vm vm_first(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
 static inline vf vf_set(float x) { return _mm256_set1_ps(x); }
 static inline vf vf_zero(void) { return _mm256_setzero_ps(); }
 static inline vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
@@ -110,18 +129,23 @@ static inline vf vf_scale2(vf a, vf n) { // in two factors: n runs from -126 to 
     __m256i v = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(i, half), bias), 23);
     return _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(u)), _mm256_castsi256_ps(v));
 }
+
 static inline vf vf_pick(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(m)); }
 static inline vm vf_less(vf a, vf b) { return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
 static inline vm vf_equal(vf a, vf b) { return _mm256_castps_si256(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)); }
 static inline bool vf_any_nan(vf a) { return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0; }
 static inline float vf_first(vf a) { return _mm256_cvtss_f32(a); }
 static inline vf vf_of_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
-static inline vf vf_of_bf16(const void *p) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16)); }
+static inline vf vf_of_bf16(const void *p) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16));
+}
+
 static inline vf vf_of_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
 static inline vf vf_of_e4m3_small(const void *p) {
     __m128i x = _mm_cvtepu8_epi16(_mm_loadl_epi64(p)), low = _mm_and_si128(x, _mm_set1_epi16(0x7f));
     return _mm256_cvtph_ps(_mm_or_si128(_mm_slli_epi16(low, 7), _mm_slli_epi16(_mm_srli_epi16(x, 7), 15)));
 }
+
 static inline vi vi_set(int32_t x) { return _mm256_set1_epi32(x); }
 static inline vi vi_of(vf x) { return _mm256_cvtps_epi32(x); }
 static inline vi vi_bits(vf x) { return _mm256_castps_si256(x); }
@@ -134,22 +158,34 @@ static inline int32_t vi_most(vi a) {
     t = _mm_max_epi32(t, _mm_shuffle_epi32(t, 0x4e));
     return _mm_cvtsi128_si32(_mm_max_epi32(t, _mm_shuffle_epi32(t, 0xb1)));
 }
+
 static inline int32_t vi_sum(vi a) {
     __m128i t = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
     t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4e));
     return _mm_cvtsi128_si32(_mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1)));
 }
+
 static inline void vi_store_i8(int8_t *p, const vi x[2]) {
     const __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(x[0], x[1]), 0xd8);
     _mm_storeu_si128((__m128i *)(void *)p, _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
 }
+
 static inline __m128 vf_fold(vf a) { return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)); }
-static inline vd vd_of(vf x) { return (vd){_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))}; }
-static inline vf vf_of(vd x) { return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(x.a)), _mm256_cvtpd_ps(x.b), 1); }
+static inline vd vd_of(vf x) {
+    return (vd){_mm256_cvtps_pd(_mm256_castps256_ps128(x)), _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))};
+}
+
+static inline vf vf_of(vd x) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm256_cvtpd_ps(x.a)), _mm256_cvtpd_ps(x.b), 1);
+}
+
 static inline vd vd_set(double x) { return (vd){_mm256_set1_pd(x), _mm256_set1_pd(x)}; }
 static inline vd vd_add(vd x, vd y) { return (vd){_mm256_add_pd(x.a, y.a), _mm256_add_pd(x.b, y.b)}; }
 static inline vd vd_sub(vd x, vd y) { return (vd){_mm256_sub_pd(x.a, y.a), _mm256_sub_pd(x.b, y.b)}; }
-static inline vd vd_square(vd x, vd sum) { return (vd){_mm256_fmadd_pd(x.a, x.a, sum.a), _mm256_fmadd_pd(x.b, x.b, sum.b)}; }
+static inline vd vd_square(vd x, vd sum) {
+    return (vd){_mm256_fmadd_pd(x.a, x.a, sum.a), _mm256_fmadd_pd(x.b, x.b, sum.b)};
+}
+
 static inline void vd_store(double *p, vd x) { _mm256_storeu_pd(p, x.a), _mm256_storeu_pd(p + 4, x.b); }
 #endif
 
@@ -160,6 +196,7 @@ static inline vf vf_of_e4m3(const void *p) {
     vf x = vf_mul(vf_of_e4m3_small(p), vf_set(256.0f));
     return vf_pick(vf_equal(vf_abs(x), vf_set(480.0f)), vf_set(NAN), x); // the code that is NaN
 }
+
 // Lanes in order: one sum whatever the compiler.
 static inline double vd_sum(vd x) {
     double lane[VEC], sum = 0;
@@ -167,12 +204,14 @@ static inline double vd_sum(vd x) {
     for (int i = 0; i < VEC; i++) sum += lane[i];
     return sum;
 }
+
 static inline float vf_sum(vf x) {
     float lane[VEC], sum = 0;
     vf_store(lane, x);
     for (int i = 0; i < VEC; i++) sum += lane[i];
     return sum;
 }
+
 static inline float vf_most(vf x) {
     float lane[VEC];
     vf_store(lane, x);
