@@ -307,7 +307,7 @@ def test_start():
     for _ in range(20):
         out, seconds = cpu_seconds("--version")
         spent.append(seconds)
-    check(min(spent) < 0.005 * slow, "lq --version takes less than 5 ms", min(spent))
+    check(sanitized or min(spent) < 0.005, "lq --version takes less than 5 ms of CPU", min(spent))
     needs = subprocess.run(["ldd", lq], capture_output=True, text=True).stdout
     check("libc.so" in needs and not re.search("openblas|lapack|libarchive|gomp", needs), "what lq is linked with", needs)
     if sanitized:
