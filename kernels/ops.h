@@ -135,8 +135,8 @@ typedef struct lq_route_args {
     int32_t *order, *start;  // [rows * top_k] slots sorted by expert (stable), [experts + 1] borders
 } lq_route_args;
 
-// y[slot] = x[slot / top_k] w[expert of slot]^T; `x_by_slot`: x has a row per slot already. order NULL: slot s belongs to expert
-// s % experts. Experts' matrices are of one type and shape but for the type of their scales.
+// y[slot] = x[slot / top_k] w[expert of slot]^T; `x_by_slot`: x has a row per slot already. order NULL: slot s belongs
+// to expert s % experts. Experts' matrices are of one type and shape but for the type of their scales.
 typedef struct lq_moe_args {
     const lq_act *x;
     bool x_by_slot;

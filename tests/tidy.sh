@@ -25,13 +25,8 @@ scan 'FNR == 1 { line = 1; if (/^#!/) { line = 2; next } }
     }' "$code" | rule head
 scan '/\t/ { print FILENAME ":" FNR ": a tab" }' "$code" | rule tabs
 scan '/[ \r]$/ { print FILENAME ":" FNR ": blanks at the end of the line" }' "$text" | rule trailing
-# These are not in that form yet: width and blank lines are looked at in all others.
-later="formats/block.c formats/block.h formats/ckpt.c formats/container.h formats/json.c formats/lqfile.c
-    formats/open.c formats/parts.c formats/safetensors.c formats/weight.c formats/writer.c quant/matrix.c
-    quant/pass.c quant/validate.c runtime/model/bind.c tests/checkkern/checkkern.c tests/unit/lq_make.h
-    tests/unit/test_dev.c tests/unit/test_formats.c tests/unit/test_forward.c tests/unit/test_hostile.c
-    tests/unit/test_open.c tests/unit/test_writer.c"
-formed=$(grep -vxFf <(tr -s ' \n' '\n' <<<"$later") <<<"$c_files")
+# These folders are not all in that form yet: their lines may have 180 columns.
+formed=$(grep -vE '^(formats|quant|runtime/model|tests/unit|tests/checkkern)/' <<<"$c_files")
 scan 'FNR == 1 && name != "" { if (last == "") print name ":" n ": an empty line at the end" } { name = FILENAME; last = $0; n = FNR }
     length($0) > 180 { print FILENAME ":" FNR ": " length($0) " columns, more than 180" }' "$c_files" | rule length
 # A macro and a long text may go on to 180.
