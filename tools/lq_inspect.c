@@ -76,7 +76,8 @@ static bool count_types(const lq_ckpt *c, summary *s, lq_err *err) {
         if (w) lq_wtype_name(&w->type, k->name, sizeof k->name);
         else snprintf(k->name, sizeof k->name, "%s", lq_dtypes[t->type].name);
         bool codes = w && !strcmp(t->name + strlen(w->name), ".q");
-        double params = w ? (codes ? (double)w->n * (double)w->k * (double)(w->count ? w->count : 1) : 0) : tensor_elements(t);
+        double params = w ? (codes ? (double)w->n * (double)w->k * (double)(w->count ? w->count : 1) : 0)
+            : tensor_elements(t);
         k->count = !w || codes;
         k->bytes = t->bytes;
         k->params = params;
