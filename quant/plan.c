@@ -327,18 +327,18 @@ static void hash_text(XXH3_state_t *h, const char *p, size_t n) {
     XXH3_128bits_update(h, p, n);
 }
 
-// A tensor by name, type, shape, and 64 samples of 64 bytes: what tells one checkpoint from another without reading all
-// of it.
-static void hash_tensor(XXH3_state_t *h, const lq_tensor *t) {
-    enum { SAMPLES = 64, SAMPLE = 64 };
+// A tensor by name, type, shape, and samples of 64 bytes: what tells one checkpoint from another without reading all of
+// it.
+static void hash_tensor(XXH3_state_t *h, const lq_tensor *t, size_t samples) {
+    enum { SAMPLE = 64 };
     hash_text(h, t->name, strlen(t->name));
     const int64_t head[3] = {(int64_t)t->type, t->rank, (int64_t)t->bytes};
     XXH3_128bits_update(h, head, sizeof head);
     XXH3_128bits_update(h, t->shape, (size_t)t->rank * sizeof *t->shape);
     const char *p = t->data;
-    if (t->bytes <= SAMPLES * SAMPLE) XXH3_128bits_update(h, p, t->bytes);
-    else for (size_t i = 0; i < SAMPLES; i++)
-        XXH3_128bits_update(h, p + (t->bytes - SAMPLE) / (SAMPLES - 1) * i, SAMPLE);
+    if (t->bytes <= samples * SAMPLE) XXH3_128bits_update(h, p, t->bytes);
+    else for (size_t i = 0; i < samples; i++)
+        XXH3_128bits_update(h, p + (t->bytes - SAMPLE) / (samples - 1) * i, SAMPLE);
 }
 
 static bool make_fingerprint(lq_plan *p, lq_err *err) {
@@ -353,8 +353,11 @@ static bool make_fingerprint(lq_plan *p, lq_err *err) {
         XXH3_128bits_update(h, facts, sizeof facts);
     }
     hash_text(h, p->recipe.p, p->recipe.n);
-    for (size_t i = 0; i < lq_ckpt_count(p->in); i++) {
-        hash_tensor(h, lq_ckpt_at(p->in, i));
+    // 64 of a tensor, of many tensors fewer: each may be a read from the disk.
+    const size_t tensors = lq_ckpt_count(p->in), share = 32768 / (tensors + 1);
+    const size_t samples = share > 64 ? 64 : share < 2 ? 2 : share;
+    for (size_t i = 0; i < tensors; i++) {
+        hash_tensor(h, lq_ckpt_at(p->in, i), samples);
         lq_ckpt_drop(p->in, lq_ckpt_at(p->in, i));
     }
     bool done = true;
