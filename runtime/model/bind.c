@@ -117,12 +117,37 @@ static bool settle(lq_model *m, const lq_slot *s, lq_weight *w, lq_bound *b, lq_
     return m->dev->ops.can(m->dev, &w->type, w->layout, err) || lq_fail_in(err, "%s", s->name);
 }
 
+// Weights of one input that bring equal side parts share them from here on: then x takes its form once for all of them.
+static void share(const void **b, const void *a, size_t bytes) {
+    if (*b && a && *b != a && !memcmp(*b, a, bytes)) *b = a;
+}
+static void share_parts(const lq_model *m, const lq_weight *a, lq_weight *b) {
+    if (!m->dev->host || a->k != b->k) return;
+    const size_t k = (size_t)a->k * sizeof(int32_t);
+    const void *p[] = {b->perm, b->smooth, b->outlier, b->act_scale, b->act_zero};
+    share(&p[0], a->perm, k);
+    share(&p[1], a->smooth, k);
+    if (a->outliers == b->outliers) share(&p[2], a->outlier, (size_t)a->outliers * sizeof(int32_t));
+    share(&p[3], a->act_scale, sizeof(float));
+    share(&p[4], a->act_zero, sizeof(int32_t));
+    b->perm = p[0], b->smooth = p[1], b->outlier = p[2], b->act_scale = p[3], b->act_zero = p[4];
+}
+static void share_inputs(const lq_model *m, lq_bound *layer) {
+    for (int r = 0; r < LQ_ROLES; r++)
+        for (int first = 0; first < r; first++) {
+            if (!layer[r].w.q || !layer[first].w.q || layer[first].input != layer[r].input) continue;
+            share_parts(m, &layer[first].w, &layer[r].w);
+            for (int i = 0; i < layer[r].count; i++) share_parts(m, &layer[first].w, &layer[r].stack[i]);
+        }
+}
+
 static bool bind_stack(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
     b->count = s->count;
     b->stack = calloc((size_t)s->count, sizeof *b->stack);
     if (!b->stack) return lq_fail(err, LQ_E_MEMORY, "no memory for %d experts", s->count);
     for (int i = 0; i < s->count; i++) {
         if (!find(m, s, i, &b->stack[i], err) || !settle(m, s, &b->stack[i], b, err)) return false;
+        share_parts(m, &b->stack[0], &b->stack[i]);
         if (!lq_act_same(m->dev, &b->stack[0], &b->stack[i]))
             return lq_fail(err, LQ_E_UNSUPPORTED, "%s: expert %d wants other activations than the first", s->name, i);
     }
@@ -147,5 +172,6 @@ bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
         m->params += s->n * (s->k ? s->k : 1) * (s->count ? s->count : 1);
     }
     free(slots);
+    if (done && layer >= 0) share_inputs(m, m->layer[layer]);
     return done;
 }

@@ -1,5 +1,6 @@
 // test_forward.c: the parts of a forward that a streaming pass uses: the residual between layers is whole and can be put in, an
 // observer sees each input once and can stop; a step as data gives the same bits on a device that cannot read the host's memory.
+#include "quant/quant.h"
 #include "runtime/model/model.h"
 #include "tests/unit/test.h"
 #include "tests/unit/tiny.h"
@@ -99,6 +100,7 @@ static bool on_logits(void *arg, int out, const float *logits) {
     memcpy((float *)arg + (size_t)out * VOCAB, logits, VOCAB * sizeof *logits);
     return true;
 }
+static bool on_position(void *arg, size_t at, const float *logits) { return on_logits(arg, (int)at, logits); }
 static void device_apart(void) {
     static float here[N * VOCAB], there[N * VOCAB];
     int32_t out[N], changed[] = {1};
@@ -150,6 +152,90 @@ static void beside(void) {
     world_close(&b);
 }
 
+// The model with the matrices of layer 0 that read x coded and their columns scaled; `odd`: k's by other factors.
+static bool write_smooth(const char *out, bool odd, lq_err *err) {
+    static uint8_t q[160 * 64];
+    static float scale[160], smooth[2][64], act[1] = {1 / 16.0f};
+    lq_ckpt *in;
+    lq_desc d;
+    lq_writer *w;
+    lq_dev *dev;
+    lq_recipe recipe = lq_method_find("rtn")->recipe;
+    for (int i = 0; i < 64; i++) smooth[0][i] = smooth[1][i] = i % 2 ? 0.5f : 2;
+    if (odd) smooth[1][5] = 4;
+    if (!lq_ckpt_open(dir, &in, err) || !lq_desc_read(in, &d, err) || !lq_dev_open("cpu", NULL, &dev, err) ||
+        !lq_wtype_parse("int8 row sym f32", &recipe.type, err) ||
+        !lq_writer_open(&(lq_writer_opts){.out = out, .fingerprint = "smooth", .overwrite = true, .header_room = 1 << 16}, &w, err) ||
+        !lq_writer_meta(w, "lq.layout", "any", err))
+        return false;
+    bool done = true;
+    for (int l = -1; l < d.layers && done; l++) {
+        int n;
+        lq_slot *s = lq_desc_slots(&d, l, &n);
+        for (int i = 0; i < n && done; i++) {
+            lq_weight src;
+            done = lq_ckpt_pick(in, &s[i].from, s[i].n, s[i].k, &src, NULL, err);
+            if (done && l == 0 && s[i].input == 0 && s[i].k) {
+                float copy[64], all[160 * 64];
+                for (int64_t r = 0; r < s[i].n; r++) {
+                    lq_weight_row(&src, r, copy);
+                    for (int c = 0; c < 64; c++) all[r * 64 + c] = copy[c] / smooth[s[i].role == LQ_R_K][c];
+                }
+                const lq_weight changed = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = s[i].n, .k = 64, .q = all};
+                lq_matrix m = {.w = &changed, .dev = dev, .q = q, .scale = scale};
+                done = lq_quantize_matrix(&recipe, &m, err);
+                m.type.act = (lq_atype){.elem = LQ_I8, .fixed = true};
+                done = done &&
+                       lq_writer_weight(w, s[i].name, &(lq_weight){.type = m.type, .n = s[i].n, .k = 64, .q = q, .scale = scale,
+                                                                   .smooth = smooth[s[i].role == LQ_R_K], .act_scale = act}, err);
+            } else if (done) {
+                done = lq_writer_add(w, s[i].name, src.type.elem, s[i].k ? 2 : 1, (int64_t[]){s[i].n, s[i].k}, src.q, err);
+            }
+        }
+        free(s);
+    }
+    for (size_t i = 0; lq_side_files[i] && done; i++) {
+        lq_bytes file;
+        char name[64];
+        snprintf(name, sizeof name, "lq.file/%s", lq_side_files[i]);
+        done = lq_ckpt_file(in, lq_side_files[i], &file, err) && (!file.p || lq_writer_add(w, name, LQ_U8, 1, &(int64_t){(int64_t)file.n}, file.p, err));
+    }
+    done = done && lq_writer_commit(w, NULL, NULL, err);
+    lq_writer_close(w, !done);
+    lq_dev_close(dev);
+    lq_desc_free(&d);
+    lq_ckpt_close(in);
+    return done;
+}
+static int quants;
+static void (*quant_of)(lq_dev *, const lq_quant_args *);
+static void quant_counted(lq_dev *d, const lq_quant_args *a) {
+    quants++;
+    quant_of(d, a);
+}
+static void shared_inputs(void) {
+    char out[200];
+    lq_err err = {0};
+    snprintf(out, sizeof out, "%s/smooth.lq", dir);
+    for (int odd = 0; odd < 2; odd++) {
+        CHECK(write_smooth(out, odd, &err), "%s", err.text);
+        lq_model *m = NULL;
+        lq_engine *e = NULL;
+        CHECK(lq_model_open(out, &(lq_model_opts){.exact = true}, &m, &err) && lq_engine_open(m, NULL, &e, &err), "%s", err.text);
+        if (!e) continue;
+        static float logits[N * VOCAB];
+        int32_t ids[N];
+        for (int i = 0; i < N; i++) ids[i] = (i * 37 + 11) % 256;
+        quant_of = m->dev->ops.quant;
+        m->dev->ops.quant = quant_counted;
+        quants = 0;
+        CHECK(lq_logits(e, ids, N, 0, on_position, logits, &err), "%s", err.text);
+        CHECK(quants == 1 + odd, "x took its form %d times for q, k and v whose factors are %s", quants, odd ? "not all alike" : "alike");
+        lq_engine_close(e);
+        lq_model_close(m);
+    }
+}
+
 int main(void) {
     lq_err err;
     char rm[100];
@@ -160,6 +246,7 @@ int main(void) {
     observer();
     device_apart();
     beside();
+    shared_inputs();
     snprintf(rm, sizeof rm, "rm -rf %s", dir);
     if (system(rm)) return 1;
     return test_end();
