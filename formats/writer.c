@@ -50,6 +50,7 @@ typedef struct stack {
 struct lq_writer {
     lq_writer_opts o;
     char *out, *fingerprint, *folder, *data_path, *journal_path;
+    bool outdated; // finished blocks of another input were thrown away
     int dir, data, journal; // dir: OUT.partial/, through which the others are reached
     bool failed, done;
     size_t start;        // of the data: a header of start - 8 bytes stands before it
@@ -294,6 +295,15 @@ static bool journal_worth(const char *p, size_t n) {
     return false;
 }
 
+// Whether a journal is of this work but for the input: the first line has the fingerprint up to its '.'.
+static bool journal_outdated(const lq_writer *w, const char *p, size_t n) {
+    const char *dot = strchr(w->fingerprint, '.'), *end = memchr(p, '\n', n);
+    char head[64];
+    if (!dot || !end) return false;
+    const int m = snprintf(head, sizeof head, "\"%.*s.", (int)(dot - w->fingerprint), w->fingerprint);
+    return m > 0 && (size_t)m < sizeof head && memmem(p, (size_t)(end - p), head, (size_t)m);
+}
+
 // Whole lines up to the first that is torn or makes no sense. Returns false if it is not the journal of this work.
 static bool journal_lines(lq_writer *w, const char *p, size_t n, char *scratch) {
     lq_text head = {0};
@@ -342,7 +352,8 @@ static bool journal_read(lq_writer *w, bool *ours, lq_err *err) {
         else at += (size_t)got;
     }
     *ours = ok && journal_lines(w, text, n, scratch);
-    if (ok && !*ours && journal_worth(text, n))
+    w->outdated = ok && !*ours && journal_outdated(w, text, n) && journal_worth(text, n);
+    if (ok && !*ours && !w->outdated && journal_worth(text, n))
         ok = lq_fail(err, LQ_E_USAGE, "%s: holds unfinished work of another input, recipe or version of lq (or is damaged); --fresh throws it away",
                      w->folder);
     size_t good = 0;
@@ -357,38 +368,6 @@ static bool journal_read(lq_writer *w, bool *ours, lq_err *err) {
     w->at = last ? last->end : w->start;
     if (last) w->journal_at = last->journal_end;
     return true;
-}
-
-// --- room in the header ---
-
-// Bytes of a name in the header, and quoted within a quoted text.
-static size_t name_room(const char *name, bool inner) {
-    const unsigned char *p = (const unsigned char *)name, *end = p + strlen(name);
-    size_t n = (size_t)(end - p) + 2;
-    for (size_t len; p < end; p += len ? len : 1) {
-        len = lq_utf8_len(p, end);
-        if (*p == '"' || *p == '\\') n += inner ? 3 : 1;
-        else if (len && lq_utf8_unseen(p, len)) n += (inner ? 7 : 6) - len; // \u202e
-    }
-    return inner ? n + 2 : n;
-}
-
-size_t lq_writer_entry_room(const char *name) {
-    // Beside its name: the entry (252), its checksum (26) and the padding before it (140).
-    return name_room(name, false) + name_room(name, true) + 418;
-}
-
-static size_t type_room(const char *name) { return name_room(name, true) + 140; }
-
-size_t lq_writer_weight_room(const char *name, const lq_wtype *t) {
-    if (t->kind == LQ_W_PLAIN) return lq_writer_entry_room(name);
-    char full[LQ_NAME + 16];
-    size_t n = type_room(name);
-    for (lq_part_id i = 0; i < LQ_PARTS; i++) {
-        snprintf(full, sizeof full, "%.*s%s", LQ_NAME, name, lq_part_suffix(i)); // a longer name will be refused
-        if (lq_part_may(i, t)) n += lq_writer_entry_room(full);
-    }
-    return n;
 }
 
 // --- open ---
@@ -448,7 +427,7 @@ static bool work_begin(lq_writer *w, lq_err *err) {
     if (ftruncate(w->journal, (off_t)w->journal_at) || ftruncate(w->data, (off_t)w->at)) return io_fail(w, w->folder, "cannot be cut", err);
     for (size_t i = 0; i < w->entries; i++)
         if (!pad_name(w->entry[i].t.name)) w->used += lq_writer_entry_room(w->entry[i].t.name);
-    for (size_t i = 0; i < w->types; i++) w->used += type_room(w->type[i].key);
+    for (size_t i = 0; i < w->types; i++) w->used += lq_writer_type_room(w->type[i].key);
     return bytes_write(w, w->data, w->data_path, &none, sizeof none, 0, err);
 }
 
@@ -620,7 +599,7 @@ static bool type_add(lq_writer *w, const char *name, const lq_typed *of, lq_err 
         return !strcmp(old, text) || lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is \"%s\", the interrupted run wrote \"%s\"", w->out, name,
                                              text, old);
     }
-    if (!room_take(w, type_room(name), err)) return false;
+    if (!room_take(w, lq_writer_type_room(name), err)) return false;
     if (!pair_push(&w->type, &w->types, &w->type_cap, name, text)) return no_memory(w, err);
     codes->type = w->types;
     journal_strings(&w->pending, "w", name, text, 0);
@@ -775,6 +754,7 @@ bool lq_writer_block(lq_writer *w, const char *note, lq_err *err) {
     return ok;
 }
 
+bool lq_writer_outdated(const lq_writer *w) { return w->outdated; }
 size_t lq_writer_resumed(const lq_writer *w) { return w->resumed; }
 const char *lq_writer_note(const lq_writer *w, size_t i) { return i < w->resumed ? w->block[i].note : NULL; }
 

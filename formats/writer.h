@@ -3,7 +3,8 @@
 // Work goes to OUT.partial/: `data` grows tensor by tensor behind room kept for the header, `journal` names what is
 // whole. lq_writer_commit writes the header into that room, syncs, opens and checks the result as any reader would,
 // lets the caller check it too, and only then renames it: what fails leaves OUT as it was.
-// Opening with `resume` goes on from a journal that has the same fingerprint, and refuses another's finished blocks;
+// Opening with `resume` goes on from a journal that has the same fingerprint, and refuses another's finished blocks (a fingerprint of
+// the form "<recipe>.<input>": those of another recipe; what came of another state of the input is thrown away);
 // without it what is there is thrown away.
 #ifndef LQ_WRITER_H
 #define LQ_WRITER_H
@@ -28,6 +29,7 @@ bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err);
 // The most header bytes that a tensor of this name and its checksum can take, or a weight: its type and all parts that
 // it may have.
 size_t lq_writer_entry_room(const char *name);
+size_t lq_writer_type_room(const char *name); // of a coded weight, its line in lq.types alone
 size_t lq_writer_weight_room(const char *name, const lq_wtype *t); // of a stack too
 
 bool lq_writer_meta(lq_writer *w, const char *key, const char *value, lq_err *err);
@@ -48,6 +50,7 @@ bool lq_writer_block(lq_writer *w, const char *note /* kept for resume, one line
 // A weight or a plain matrix or vector that was written whole, in this run or before a resume, bound as lq_ckpt_weight
 // binds it to the file's own bytes. It lives until the writer is closed.
 bool lq_writer_weight_back(lq_writer *w, const char *name, lq_weight *out, lq_err *err);
+bool lq_writer_outdated(const lq_writer *w); // finished blocks were thrown away because the input has changed since
 // Blocks that a resume found whole, and the note of each.
 size_t lq_writer_resumed(const lq_writer *w);
 const char *lq_writer_note(const lq_writer *w, size_t i);

@@ -219,6 +219,13 @@ static bool do_blocks(pass *p, lq_err *err) {
 
 // --- the whole ---
 
+// An interrupted run's blocks are of no use where the input has changed since; whoever waits is told why it begins anew.
+static void tell_outdated(const pass *p) {
+    char line[1200];
+    snprintf(line, sizeof line, "%s.partial: its blocks came of %s as it was before it changed: they are made anew", p->plan.o->out, p->plan.o->in);
+    if (p->plan.o->plan) p->plan.o->plan(p->plan.o->arg, line);
+}
+
 static bool open_writer(pass *p, lq_err *err) {
     const lq_plan *plan = &p->plan;
     lq_text kept = {0};
@@ -229,6 +236,7 @@ static bool open_writer(pass *p, lq_err *err) {
                               .resume = !plan->o->fresh, .header_room = plan->header_room, .tick = heard_at, .arg = p};
     bool done = !kept.failed || lq_fail(err, LQ_E_MEMORY, "no memory for the names of what is kept");
     done = done && lq_writer_open(&o, &p->writer, err);
+    if (done && lq_writer_outdated(p->writer)) tell_outdated(p);
     for (int i = 0; i < 4 && done; i++) done = !meta[i][1] || lq_writer_meta(p->writer, meta[i][0], meta[i][1], err);
     lq_text_free(&kept);
     return done;

@@ -43,7 +43,7 @@ typedef struct lq_plan {
     size_t memory;      // of the pass in all, known once the threads are
     size_t out_bytes, header_room, rounded;
     size_t disk;        // at most, with the journal and the report
-    char fingerprint[33];
+    char fingerprint[50];
 } lq_plan;
 
 bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err);

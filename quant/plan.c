@@ -341,18 +341,20 @@ static void hash_tensor(XXH3_state_t *h, const lq_tensor *t, size_t samples) {
         XXH3_128bits_update(h, p + (t->bytes - SAMPLE) / (samples - 1) * i, SAMPLE);
 }
 
+static uint64_t recipe_hash(const lq_plan *p) {
+    const int64_t head[] = {LQ_QUANT_NUMERICS, p->layout, p->o->keep_unknown};
+    return XXH64(p->recipe.p, p->recipe.n, XXH64(head, sizeof head, 0));
+}
+// "<recipe>.<input>": work on another recipe may be wanted still, what came of an input that has changed may not.
 static bool make_fingerprint(lq_plan *p, lq_err *err) {
     XXH3_state_t *h = XXH3_createState();
     if (!h) return lq_fail(err, LQ_E_MEMORY, "no memory for a hash");
     XXH3_128bits_reset(h);
-    const int64_t head[] = {LQ_QUANT_NUMERICS, p->layout, p->o->keep_unknown};
     lq_file_info f;
-    XXH3_128bits_update(h, head, sizeof head);
     for (size_t i = 0; lq_ckpt_stat(p->in, i, &f); i++) {
         const uint64_t facts[] = {f.ino, f.bytes, (uint64_t)f.sec, (uint64_t)f.nsec};
         XXH3_128bits_update(h, facts, sizeof facts);
     }
-    hash_text(h, p->recipe.p, p->recipe.n);
     // 64 of a tensor, of many tensors fewer: each may be a read from the disk.
     const size_t tensors = lq_ckpt_count(p->in), share = 32768 / (tensors + 1);
     const size_t samples = share > 64 ? 64 : share < 2 ? 2 : share;
@@ -369,7 +371,8 @@ static bool make_fingerprint(lq_plan *p, lq_err *err) {
         hash_text(h, file.p, file.n);
     }
     const XXH128_hash_t x = XXH3_128bits_digest(h);
-    snprintf(p->fingerprint, sizeof p->fingerprint, "%016" PRIx64 "%016" PRIx64, (uint64_t)x.high64, (uint64_t)x.low64);
+    snprintf(p->fingerprint, sizeof p->fingerprint, "%016" PRIx64 ".%016" PRIx64 "%016" PRIx64, recipe_hash(p), (uint64_t)x.high64,
+             (uint64_t)x.low64);
     XXH3_freeState(h);
     return done;
 }

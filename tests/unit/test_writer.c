@@ -481,6 +481,19 @@ static void test_resume_again(blob want) {
     o.resume = false;
     CHECK(lq_writer_open(&o, &w, &err) && lq_writer_resumed(w) == 0, "afresh: %s", err.text);
     lq_writer_close(w, true);
+    // Of one recipe and another state of the input: what was made of the old one goes, and that is told.
+    for (int i = 0; i < 3; i++) {
+        static const char *const prints[] = {"r1.old", "r1.new", "r2.new"};
+        o = (lq_writer_opts){.out = out, .fingerprint = prints[i], .header_room = make_room(), .resume = true};
+        const bool opened = lq_writer_open(&o, &w, &err);
+        CHECK(opened == (i < 2), "%s: %s", prints[i], err.text);
+        if (!opened) continue;
+        CHECK(lq_writer_resumed(w) == 0 && lq_writer_outdated(w) == (i == 1), "%s", prints[i]);
+        CHECK(make_block(w, 0, &err), "%s", err.text);
+        lq_writer_close(w, false);
+    }
+    tree_remove(partial);
+    o = (lq_writer_opts){.out = out, .fingerprint = "other", .header_room = make_room()};
     partial_make(0);
     o.resume = true;
     CHECK(lq_writer_open(&o, &w, &err), "nothing was finished, nothing is lost: %s", err.text);
