@@ -14,6 +14,7 @@ const lq_arch lq_archs[] = {
     {"Qwen2ForCausalLM", lq_names_llama, lq_describe_qwen2, NULL},
     {"Phi3ForCausalLM", lq_names_phi3, lq_describe_phi3, NULL},
     {"GPTNeoXForCausalLM", lq_names_neox, lq_describe_neox, lq_ignores_neox},
+    {"GemmaForCausalLM", lq_names_llama, lq_describe_gemma, NULL},
 };
 const size_t lq_arch_count = sizeof lq_archs / sizeof *lq_archs;
 

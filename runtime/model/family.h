@@ -31,5 +31,5 @@ extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_RO
     *const lq_names_neox[LQ_ROLES], *const lq_ignores_neox[];
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_phi3,
-    lq_describe_neox;
+    lq_describe_neox, lq_describe_gemma;
 #endif

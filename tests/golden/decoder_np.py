@@ -159,6 +159,8 @@ class Parts:
         self.attn = "attention." if self.neox else "self_attn."
         self.eps = float(np.float32(cfg["layer_norm_eps"] if self.neox else cfg.get("rms_norm_eps", 1e-6)))
         self.act = cfg.get("hidden_act", "gelu" if self.neox else "silu")
+        if self.kind == "gemma":  # "gelu" is what its first configs say of the approximation that it was trained with
+            self.act = "gelu_pytorch_tanh"
 
     def pair(self, name):
         return self.w[name + ".weight"], self.w.get(name + ".bias")
@@ -176,6 +178,7 @@ class Parts:
 
     def norm(self, f, x, name):
         gamma, beta = self.pair(name)
+        gamma = 1 + gamma if self.kind == "gemma" else gamma
         return rmsnorm(f, x, gamma, self.eps) if beta is None else layernorm(f, x, gamma, beta, self.eps)
 
     def qkv(self, p):
@@ -235,6 +238,9 @@ def forward(cfg, w, ids, f=None, ctx=None):
     rotated = int(m.d * rope_settings(cfg)[1])
     freqs, mscale = rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"])
     h = w[m.root + ("embed_in.weight" if m.neox else "embed_tokens.weight")][ids]
+    if m.kind == "gemma":
+        h = h * math.sqrt(cfg["hidden_size"])
+        h = f.moved(h, 2 * np.abs(h))
     for i in range(cfg["num_hidden_layers"]):
         p = f"{m.root}layers.{i}."
         x = m.norm(f, h, p + "input_layernorm")

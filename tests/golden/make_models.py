@@ -52,7 +52,7 @@ def weights(cfg, seed):
     for i, (name, shape) in enumerate(sorted(shapes(cfg).items())):
         a = noise(seed * 1000 + i, int(np.prod(shape))).reshape(shape)
         if "norm" in name:
-            a = 0.3 * a + name.endswith(".weight")
+            a = 0.3 * a + (name.endswith(".weight") and cfg["model_type"] != "gemma")
         elif len(shape) == 2:
             a = a * (2.0 if name.startswith(embed) else 2.5 / shape[1] ** 0.5)
         out[name] = a.astype(np.float32)

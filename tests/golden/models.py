@@ -71,6 +71,7 @@ ARCHS = {
     "phi3": ("Phi3ForCausalLM", {**DECODER, "pad_token_id": 258}, layer_phi3, NAMES),
     "gpt_neox": ("GPTNeoXForCausalLM", {**COMMON, "hidden_act": "gelu", "layer_norm_eps": 1e-5}, layer_neox, NEOX),
     "mixtral": ("MixtralForCausalLM", DECODER, layer_mixtral, NAMES),
+    "gemma": ("GemmaForCausalLM", {**DECODER, "tie_word_embeddings": True}, layer_llama, NAMES),
 }
 
 # name -> model_type, what differs in the config, and of the checkpoint: `dtype`, `shards`, and `tokens`: the length of
@@ -168,4 +169,12 @@ model("mixtral", "mixtral", {
 model("mixtral_window", "mixtral", {
     "num_local_experts": 5, "num_experts_per_tok": 3, "sliding_window": 27, "head_dim": 24, "num_key_value_heads": 1,
     "intermediate_size": 72, "rope_parameters": DEFAULT,
+}, dtype="F32")
+
+model("gemma", "gemma", {
+    "head_dim": 32, "num_key_value_heads": 1, "hidden_act": "gelu", "hidden_activation": None, "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0, "torch_dtype": "bfloat16",
+})
+model("gemma_v5", "gemma", {
+    "head_dim": 24, "hidden_size": 96, "hidden_act": "gelu_pytorch_tanh", "attention_bias": True, "rope_parameters": DEFAULT,
 }, dtype="F32")

@@ -6,6 +6,9 @@
 
 static char dir[] = "/tmp/lq-test-arch-XXXXXX";
 #define SIZES "\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":260"
+#define GEMMA_OF(hidden) "\"architectures\":[\"GemmaForCausalLM\"],\"intermediate_size\":160,\"num_hidden_layers\":2," \
+    "\"num_attention_heads\":16,\"vocab_size\":260,\"hidden_size\":" hidden
+#define GEMMA GEMMA_OF("64")
 #define LLAMA "\"architectures\":[\"LlamaForCausalLM\"]," SIZES
 
 static bool read_config(const char *config, const char *generation, lq_desc *d, lq_err *err) {
@@ -59,6 +62,9 @@ static void refused(void) {
         {"{" LLAMA ",\"attention_bias\":1}", "attention_bias"},
             {"{" LLAMA ",\"tie_word_embeddings\":\"yes\"}", "tie_word_embeddings"},
         {"{" LLAMA ",\"eos_token_id\":[1,\"x\"]}", "eos_token_id"},
+        {"{" GEMMA ",\"hidden_activation\":\"odd\"}", "odd"},
+        {"{" GEMMA ",\"hidden_activation\":3}", "hidden_activation"},
+        {"{" GEMMA ",\"use_bidirectional_attention\":true}", "use_bidirectional_attention"},
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":2147483648,"
          "\"intermediate_size\":1,\"num_hidden_layers\":1,\"num_attention_heads\":1,\"vocab_size\":1}", "hidden_size"},
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,"
@@ -112,6 +118,42 @@ static void read_as_transformers(void) {
     lq_desc_free(&d);
 }
 
+// The root of hidden_size in the type of the model. What bf16 makes of sqrt(3072) is told in transformers'
+// modeling_gemma.py.
+static void gemma_scale(const char *config, double want) {
+    lq_desc d = accepted(config, NULL);
+    const double got = (double)d.embed_scale;
+    CHECK(fabs(got - want) < 1e-5, "%s: scale %.9g, expected %.9g", config, got, want);
+    lq_desc_free(&d);
+}
+
+static void gemma(void) {
+    lq_desc d = accepted("{" GEMMA ",\"hidden_act\":\"gelu\"}", NULL);
+    const lq_part *attn = &d.layer[1].part[0], *mlp = &d.layer[1].part[1];
+    CHECK(attn->heads == 16 && attn->kv_heads == 16 && attn->head_dim == 256 && attn->v_dim == 256, "heads");
+    CHECK(attn->attn_scale == 0.0625f && !attn->q_bias && !attn->o_bias, "one over the root of 256, no biases");
+    CHECK(d.rope[0].theta == 10000 && d.rope[0].dim == 256, "rope over the whole head");
+    CHECK(mlp->gated && mlp->act == LQ_GELU_TANH, "hidden_act is not read");
+    CHECK(d.norm_plus_one && d.norm_eps == 1e-6f && d.tied, "norms of 1 + weight, the embedding is the head");
+    CHECK(d.bos == 2 && d.eoses == 1 && d.eos[0] == 1, "bos %d, %d end tokens", d.bos, d.eoses);
+    lq_desc_free(&d);
+    d = accepted("{" GEMMA ",\"head_dim\":8,\"num_key_value_heads\":1,\"hidden_activation\":\"gelu\","
+                 "\"attention_bias\":true,\"tie_word_embeddings\":false}", NULL);
+    attn = &d.layer[0].part[0], mlp = &d.layer[0].part[1];
+    CHECK(attn->head_dim == 8 && attn->kv_heads == 1 && attn->q_bias && attn->o_bias, "attention as it says");
+    CHECK(mlp->act == LQ_GELU && !mlp->mlp_bias && !d.tied, "hidden_activation, an untied head");
+    lq_desc_free(&d);
+    d = accepted("{" GEMMA ",\"hidden_act\":\"gelu\",\"hidden_activation\":null,\"head_dim\":null}", NULL);
+    CHECK(d.layer[0].part[0].head_dim == 256 && d.layer[0].part[1].act == LQ_GELU_TANH, "nulls");
+    lq_desc_free(&d);
+    gemma_scale("{" GEMMA "}", 8);
+    gemma_scale("{" GEMMA_OF("3072") ",\"torch_dtype\":\"bfloat16\"}", 55.5);
+    gemma_scale("{" GEMMA_OF("3072") ",\"dtype\":\"bfloat16\",\"torch_dtype\":\"float32\"}", 55.5);
+    gemma_scale("{" GEMMA_OF("3072") ",\"dtype\":\"float16\"}", 55.4375);
+    gemma_scale("{" GEMMA_OF("3072") ",\"dtype\":\"float32\"}", 55.42562584);
+    gemma_scale("{" GEMMA_OF("3072") "}", 55.5); // of the tensors beside it, which are bf16
+}
+
 int main(void) {
     lq_err err;
     char rm[100];
@@ -119,6 +161,7 @@ int main(void) {
     CHECK(tiny_model(dir, false, &err), "%s", err.text);
     refused();
     read_as_transformers();
+    gemma();
     snprintf(rm, sizeof rm, "rm -rf %s", dir);
     if (system(rm)) return 1;
     return test_end();
