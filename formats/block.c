@@ -28,31 +28,37 @@ void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q) {
 
 // --- sizes ---
 
-// Integers meet integers, E4M3 what is eight bits wide; one scale for all rows is the file's, and only such a one has a zero point.
+// Integers meet integers, E4M3 what is eight bits wide; one scale for all rows is the file's, and only such a one has a
+// zero point.
 static const char *act_fault(const lq_wtype *t) {
     const lq_atype *a = &t->act;
-    if (a->elem == LQ_F32) return a->group || a->fixed || a->asym ? "activations that are not rounded have no scale" : NULL;
+    if (a->elem == LQ_F32)
+        return a->group || a->fixed || a->asym ? "activations that are not rounded have no scale" : NULL;
     if (a->elem != LQ_I8 && a->elem != LQ_E4M3) return "activations are i8 or e4m3";
     if (a->elem == LQ_I8 && t->kind != LQ_W_INT) return "i8 activations need an int weight";
     if (a->elem == LQ_E4M3 && t->kind != LQ_W_FLOAT) return "e4m3 activations need an e4m3 or e5m2 weight";
     if (a->group < 0 || a->group % 16) return "a group is a multiple of 16";
     if (a->fixed && a->group) return "activations have one scale in the file, or one for each row or group";
-    if (a->asym && (!a->fixed || a->elem != LQ_I8)) return "only i8 activations with the file's scale have a zero point";
+    if (a->asym && (!a->fixed || a->elem != LQ_I8))
+        return "only i8 activations with the file's scale have a zero point";
     return NULL;
 }
 
 static const char *type_fault(const lq_wtype *t) {
-    if (t->elem < 0 || t->elem >= LQ_DTYPES || t->kind < LQ_W_PLAIN || t->kind > LQ_W_FLOAT) return "an element that is not known";
+    if (t->elem < 0 || t->elem >= LQ_DTYPES || t->kind < LQ_W_PLAIN || t->kind > LQ_W_FLOAT)
+        return "an element that is not known";
     if (t->kind == LQ_W_PLAIN) return act_fault(t);
     if (t->kind == LQ_W_FLOAT && t->elem != LQ_E4M3 && t->elem != LQ_E5M2) return "codes with a sign are int8";
     if (t->bits < 1 || t->bits > 8) return "codes have 1 to 8 bits";
     if (t->group < 0 || t->group % 16 || t->rows < 0) return "a group is a multiple of 16";
     if (t->scale != LQ_F16 && t->scale != LQ_F32 && t->scale != LQ_BF16) return "a scale is f16, f32 or bf16";
     if (t->asym && (t->kind != LQ_W_INT || t->rows > 1)) return "zero points need a scale for each row";
-    if (t->book && (t->kind != LQ_W_TABLE || t->book < 0 || t->book > lq_codebook_count || lq_codebooks[t->book - 1].bits != t->bits))
+    if (t->book && (t->kind != LQ_W_TABLE || t->book < 0 || t->book > lq_codebook_count ||
+                    lq_codebooks[t->book - 1].bits != t->bits))
         return "a codebook of another kind";
     return act_fault(t);
 }
+
 static bool type_ok(const lq_wtype *t) { return !type_fault(t); }
 
 // Rows and columns are counted in an int32 by perm, by outlier columns and by LQ_ROWS_ALL.
@@ -75,15 +81,16 @@ bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *ou
     return !t->asym || lq_mul_size(rows, lq_code_row_bytes(t->bits, groups), &out->zero);
 }
 
-// x86: tiles of 16 rows; 64 bytes hold 16 rows x 8 k of int4 or x 4 k of int8. N is padded to 16, K to the group, or to 128 where a row
-// has one scale (the activations' group, so that no kernel meets a part of one). A dot product over a larger group would leave int32.
-// Kernels want activations in cells of the weight's group, or in parts of 128 where a row has one scale; with zero points only where a
-// row's products are one int32.
+// x86: tiles of 16 rows; 64 bytes hold 16 rows x 8 k of int4 or x 4 k of int8. N is padded to 16, K to the group, or to
+// 128 where a row has one scale (the activations' group, so that no kernel meets a part of one). A dot product over a
+// larger group would leave int32. Kernels want activations in cells of the weight's group, or in parts of 128 where a
+// row has one scale; with zero points only where a row's products are one int32.
 static bool x86_act_ok(const lq_wtype *t, int64_t k) {
     if (t->act.elem != LQ_I8) return t->act.elem == LQ_F32;
     if (t->act.asym) return !t->group && k <= 32768;
     return !t->group || t->act.group % t->group == 0;
 }
+
 static bool x86_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
     *out = (lq_weight_size){0};
     if (!type_ok(t) || !shape_ok(n, k) || t->kind != LQ_W_INT || (t->bits != 4 && t->bits != 8)) return false;
@@ -91,7 +98,8 @@ static bool x86_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *o
     size_t step = t->bits == 4 ? 8 : 4, to = t->group ? (size_t)t->group : 128;
     size_t tiles = ((size_t)n + 15) / 16, groups = (size_t)lq_weight_groups(t, k);
     size_t wide = ((size_t)k + to - 1) / to * to;
-    return lq_mul_size(tiles, wide / step * 64, &out->q) && lq_mul_size(tiles, groups * 16 * lq_dtype_size(t->scale), &out->scale) &&
+    return lq_mul_size(tiles, wide / step * 64, &out->q) &&
+        lq_mul_size(tiles, groups * 16 * lq_dtype_size(t->scale), &out->scale) &&
            (!t->asym || lq_mul_size(tiles, groups * 16, &out->zero));
 }
 
@@ -159,7 +167,8 @@ void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst) {
         }
     }
     const uint16_t *apart = w->outlier_w + (size_t)row * (size_t)w->outliers;
-    for (int32_t i = 0; i < w->outliers; i++) dst[w->perm ? w->perm[w->outlier[i]] : w->outlier[i]] = lq_bf16_f32(apart[i]);
+    for (int32_t i = 0; i < w->outliers; i++)
+        dst[w->perm ? w->perm[w->outlier[i]] : w->outlier[i]] = lq_bf16_f32(apart[i]);
 }
 
 // --- names ---
@@ -177,7 +186,8 @@ void lq_wtype_name(const lq_wtype *t, char *buf, size_t size) {
     }
     char head[16], group[16], rows[16] = "", act[40] = "";
     const bool all = t->rows == LQ_ROWS_ALL && !t->group;
-    if (t->kind == LQ_W_FLOAT || t->book) snprintf(head, sizeof head, "%s", t->book ? lq_codebooks[t->book - 1].name : elem);
+    if (t->kind == LQ_W_FLOAT || t->book)
+        snprintf(head, sizeof head, "%s", t->book ? lq_codebooks[t->book - 1].name : elem);
     else snprintf(head, sizeof head, "%s%d", t->kind == LQ_W_INT ? "int" : "table", t->bits);
     group_name(group, sizeof group, t->group, all);
     if (t->rows > 1 && !all) snprintf(rows, sizeof rows, " r%d", t->rows);
@@ -195,7 +205,8 @@ bool lq_wtype_equal(const lq_wtype *a, const lq_wtype *b) {
     if (a->kind == LQ_W_PLAIN) return true;
     int ra = a->rows > 1 ? a->rows : 1, rb = b->rows > 1 ? b->rows : 1;
     const lq_atype *x = &a->act, *y = &b->act;
-    return a->group == b->group && ra == rb && a->asym == b->asym && a->scale == b->scale && a->book == b->book && x->elem == y->elem &&
+    return a->group == b->group && ra == rb && a->asym == b->asym && a->scale == b->scale && a->book == b->book &&
+        x->elem == y->elem &&
            x->group == y->group && x->fixed == y->fixed && x->asym == y->asym;
 }
 
@@ -265,14 +276,17 @@ bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err) {
     if (!word || !head_parse(word, &t)) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": %s", text, hint);
     while ((word = strtok_r(NULL, " ", &save))) {
         if (t.kind == LQ_W_PLAIN && (t.elem == LQ_E4M3 || t.elem == LQ_E5M2)) t.kind = LQ_W_FLOAT;
-        const unsigned thing = t.kind == LQ_W_PLAIN ? 0 : said & ACT ? act_word(word, &t.act, said) : weight_word(word, &t);
-        if (!thing || said & thing) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": \"%s\" does not fit here; %s", text, word, hint);
+        const unsigned thing = t.kind == LQ_W_PLAIN ? 0 : said & ACT ? act_word(word, &t.act, said)
+            : weight_word(word, &t);
+        if (!thing || said & thing)
+            return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": \"%s\" does not fit here; %s", text, word, hint);
         said |= thing;
     }
     if (said & ACT && !(said & ACT_ELEM))
         return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": nothing behind \"act\"; expected i8 or e4m3", text);
     if (t.group % 16 || t.act.group % 16)
-        return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": group %d is not a multiple of 16", text, t.group % 16 ? t.group : t.act.group);
+        return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": group %d is not a multiple of 16", text,
+                       t.group % 16 ? t.group : t.act.group);
     const char *fault = type_fault(&t);
     if (fault) return lq_fail(err, LQ_E_USAGE, "weight type \"%s\": %s", text, fault);
     *out = t;

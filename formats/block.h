@@ -1,7 +1,8 @@
 // block.h: what a number in a checkpoint is: element types, and a matrix whose elements are codes with scales.
 // Everything here is a description of bytes that somebody else owns.
 //
-// lq_dtypes[] is one of the four tables of lq: to add an element type, add its name to lq_dtype and its row to dtypes.c.
+// lq_dtypes[] is one of the four tables of lq: to add an element type, add its name to lq_dtype and its row to
+// dtypes.c.
 #ifndef LQ_BLOCK_H
 #define LQ_BLOCK_H
 #include "formats/err.h"
@@ -45,7 +46,8 @@ enum { LQ_ROWS_ALL = 0x7fffffff };
 typedef struct lq_atype {
     lq_dtype elem; // F32: not rounded (f32 on a CPU, bf16 on CUDA); I8; E4M3
     int group;     // k that share a scale; 0: the whole row
-    bool fixed;    // the file has the scale (and zero point), one for all; else each row its own, from its largest element
+    bool fixed;    // the file has the scale (and zero point), one for all; else each row its own, from its largest
+                   // element
     bool asym;     // I8: with a zero point
 } lq_atype;
 
@@ -77,7 +79,8 @@ typedef enum lq_layout { LQ_ANY, LQ_X86, LQ_CUDA, LQ_LAYOUTS } lq_layout;
 extern const char *const lq_layout_names[LQ_LAYOUTS];
 
 // A weight matrix y = x W^T, borrowed. Parts a type does not have are NULL.
-//   any: q     plain and float: [n][k] elements;  int and table: [n][row bytes], k consecutive, dense, LSB first, rows padded to 4 bytes
+//   any: q     plain and float: [n][k] elements;  int and table: [n][row bytes], k consecutive, dense, LSB first, rows
+//   padded to 4 bytes
 //        scale [n][groups] of type.scale (type.rows > 1: [ceil(n/rows)][groups])
 //        zero  [n][row bytes of groups], packed like codes
 typedef struct lq_weight {
@@ -98,7 +101,10 @@ typedef struct lq_weight {
     const int32_t *code_sum;    // [n] sums of a row's codes less z, made where a model binds; type.act.asym
 } lq_weight;
 
-static inline int64_t lq_weight_groups(const lq_wtype *t, int64_t k) { return t->group ? (k + t->group - 1) / t->group : 1; }
+static inline int64_t lq_weight_groups(const lq_wtype *t, int64_t k) {
+    return t->group ? (k + t->group - 1) / t->group : 1;
+}
+
 static inline size_t lq_code_row_bytes(int bits, int64_t k) { return (size_t)((k * bits + 31) / 32) * 4; }
 
 // Bytes of each part in layout any; false if they do not fit a size_t.
@@ -112,9 +118,9 @@ void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst /* [k] */);
 uint32_t lq_code_get(const uint8_t *row, int bits, int64_t i);
 void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q);
 
-// "bf16", "int4 g128 sym f16", "int8 row sym f16", "fp4 g64 f16", "e4m3 g128 r128 f32", "int8 row sym f32 act i8 row": the text form
-// used in files, reports and on the command line. The parser takes shorthand too: "int4" (g128 sym f16), "int4 g32 asym", "int8"
-// (row sym f16), "int8 act i8" (each row of activations its scale).
+// "bf16", "int4 g128 sym f16", "int8 row sym f16", "fp4 g64 f16", "e4m3 g128 r128 f32", "int8 row sym f32 act i8 row":
+// the text form used in files, reports and on the command line. The parser takes shorthand too: "int4" (g128 sym f16),
+// "int4 g32 asym", "int8" (row sym f16), "int8 act i8" (each row of activations its scale).
 enum { LQ_WTYPE_TEXT = 64 }; // the longest is shorter
 void lq_wtype_name(const lq_wtype *t, char *buf, size_t size);
 bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err);

@@ -1,5 +1,6 @@
-// ckpt.c: what an open checkpoint holds: tensors, coded weights and side files by name, and the walk over all of its bytes.
-// Owns side files that were read. Refuses side files whose names are paths, and bytes that are not what their checksum says.
+// ckpt.c: what an open checkpoint holds: tensors, coded weights and side files by name, and the walk over all of its
+// bytes. Owns side files that were read. Refuses side files whose names are paths, and bytes that are not what their
+// checksum says.
 #include "formats/container.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 #include <xxhash.h>
 
 const char *const lq_side_files[] = {
-    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+        "added_tokens.json",
     "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json",
     "preprocessor_config.json", NULL};
 
@@ -35,6 +37,7 @@ bool lq_ckpt_meta_at(const lq_ckpt *c, size_t i, const char **key, const char **
 const lq_typed *lq_ckpt_typed(const lq_ckpt *c, const char *name) {
     return lq_hashed_find(&c->type_names, c->typed, sizeof *c->typed, name, strlen(name));
 }
+
 bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name) { return lq_ckpt_find(c, name) || lq_ckpt_typed(c, name); }
 
 size_t lq_ckpt_file_bytes(const lq_ckpt *c) {
@@ -70,7 +73,8 @@ static size_t file_max(const char *name) {
 static bool file_copy(const lq_ckpt *c, const lq_tensor *t, lq_kept **out, lq_err *err) {
     const char *name = t->name + strlen(LQ_FILE_PREFIX);
     if (t->bytes > file_max(name))
-        return lq_fail(err, LQ_E_LIMIT, "%s: side file %s: %zu bytes, at most %zu are read", c->path, name, t->bytes, file_max(name));
+        return lq_fail(err, LQ_E_LIMIT, "%s: side file %s: %zu bytes, at most %zu are read", c->path, name, t->bytes,
+                       file_max(name));
     if (!(*out = lq_kept_new(t->bytes))) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for %s", c->path, name);
     if (t->bytes) memcpy((*out)->data, t->data, t->bytes);
     return true;
@@ -86,7 +90,8 @@ static bool file_beside(const lq_ckpt *c, const char *name, lq_kept **out, lq_er
 
 bool lq_ckpt_file(lq_ckpt *c, const char *name, lq_bytes *out, lq_err *err) {
     *out = (lq_bytes){0};
-    if (!lq_file_name_ok(name)) return lq_fail(err, LQ_E_USAGE, "%s: side file \"%.100s\" is a path, expected a name", c->path, name);
+    if (!lq_file_name_ok(name))
+        return lq_fail(err, LQ_E_USAGE, "%s: side file \"%.100s\" is a path, expected a name", c->path, name);
     bool any, ok = true;
     const lq_tensor *t = file_inside(c, name, &any);
     if (!t && (any || !c->folder)) return true;
@@ -154,7 +159,8 @@ static bool pad_empty(const lq_tensor *t) {
     return true;
 }
 
-// A walk over a shard in the order of its bytes. Of a large file only the piece at hand stays mapped in, and the next is on its way.
+// A walk over a shard in the order of its bytes. Of a large file only the piece at hand stays mapped in, and the next
+// is on its way.
 enum { PIECE = 8 << 20, STREAM_MIN = 64 << 20 };
 typedef struct reading {
     const lq_shard *s;
@@ -199,7 +205,8 @@ static bool tensor_check(reading *r, const lq_tensor *t, lq_err *err) {
     const lq_shard *s = r->s;
     const uint8_t *p = t->data;
     bool pad = s->sum && !strncmp(t->name, LQ_PAD_PREFIX, strlen(LQ_PAD_PREFIX)), go = true;
-    if (pad && !pad_empty(t)) return lq_fail(err, LQ_E_FORMAT, "%s: padding %s: is damaged: not all zeros", s->path, t->name);
+    if (pad && !pad_empty(t))
+        return lq_fail(err, LQ_E_FORMAT, "%s: padding %s: is damaged: not all zeros", s->path, t->name);
     XXH64_state_t *st = XXH64_createState();
     if (!st) return lq_fail(err, LQ_E_MEMORY, "%s: no memory to check it", s->path);
     XXH64_reset(st, 0);
@@ -213,7 +220,8 @@ static bool tensor_check(reading *r, const lq_tensor *t, lq_err *err) {
     uint64_t sum = XXH64_digest(st), want = s->sum ? s->sum[t - s->tensor] : sum;
     XXH64_freeState(st);
     if (!go) return lq_fail(err, LQ_E_CANCELLED, "%s: the check was stopped", s->path);
-    return pad || sum == want || lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: is damaged: its bytes have checksum %016llx, expected %016llx",
+    return pad || sum == want || lq_fail(err, LQ_E_FORMAT,
+                                         "%s: tensor %s: is damaged: its bytes have checksum %016llx, expected %016llx",
                                          s->path, t->name, (unsigned long long)sum, (unsigned long long)want);
 }
 

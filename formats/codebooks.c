@@ -1,12 +1,13 @@
-// codebooks.c: lq_codebooks[]: the tables of values that have a name. A type that says the name needs no table in the file, and what
-// a name means never changes: another table is another row. To add one: its values and its row here, its line in docs/FORMAT.md, and
-// its values a second time in tests/unit/test_formats.c, from where they come.
+// codebooks.c: lq_codebooks[]: the tables of values that have a name. A type that says the name needs no table in the
+// file, and what a name means never changes: another table is another row. To add one: its values and its row here, its
+// line in docs/FORMAT.md, and its values a second time in tests/unit/test_formats.c, from where they come.
 #include "formats/block.h"
 #include <string.h>
 
 #define VALUES static const _Alignas(64) float
 
-// Four bits of a float: sign, two of exponent, one of mantissa (e2m1), as they are, so that codes of mxfp4 and nvfp4 are these.
+// Four bits of a float: sign, two of exponent, one of mantissa (e2m1), as they are, so that codes of mxfp4 and nvfp4
+// are these.
 VALUES fp4[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
 const lq_codebook lq_codebooks[] = {
@@ -20,4 +21,6 @@ int lq_codebook_of(const char *name) {
     return 0;
 }
 
-const float *lq_wtype_table(const lq_wtype *t) { return t->kind == LQ_W_TABLE && t->book ? lq_codebooks[t->book - 1].value : NULL; }
+const float *lq_wtype_table(const lq_wtype *t) {
+    return t->kind == LQ_W_TABLE && t->book ? lq_codebooks[t->book - 1].value : NULL;
+}

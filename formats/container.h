@@ -1,8 +1,8 @@
-// container.h: what stands between a file's bytes and lq_ckpt: one mapped file as a table of tensors, and the checkpoint that
-// several of them are. Inside formats/ only.
+// container.h: what stands between a file's bytes and lq_ckpt: one mapped file as a table of tensors, and the
+// checkpoint that several of them are. Inside formats/ only.
 //
-// A container is a row of the table in open.c: it says whether the bytes look like its own and turns them into a shard. A reader
-// fills tensor, count, meta and metas; everything it allocates hangs on the shard and is freed by open.c.
+// A container is a row of the table in open.c: it says whether the bytes look like its own and turns them into a shard.
+// A reader fills tensor, count, meta and metas; everything it allocates hangs on the shard and is freed by open.c.
 #ifndef LQ_CONTAINER_H
 #define LQ_CONTAINER_H
 #include "formats/ckpt.h"
@@ -20,7 +20,8 @@ typedef struct lq_shard {
     lq_file_info info;    // of a mapped file
     const uint8_t *map;   // [bytes]
     size_t bytes, data_at;
-    char *header;         // [data_at - 8] our own: what is checked must not change before it is read. Gone once it is read
+    char *header;         // [data_at - 8] our own: what is checked must not change before it is read. Gone once it is
+                          // read
     const char *container;
     char *arena;          // decoded names and metadata
     lq_tensor *tensor;    // [count] in the order of their bytes
@@ -36,7 +37,8 @@ typedef struct lq_shard {
     long part, parts;     // of a .lq model in several files: this is file `part` of `parts`, from 1; else 0
 } lq_shard;
 
-// Memory that hangs on a checkpoint: side files and aligned copies until it is closed, copies of rows until lq_ckpt_done.
+// Memory that hangs on a checkpoint: side files and aligned copies until it is closed, copies of rows until
+// lq_ckpt_done.
 typedef struct lq_kept {
     struct lq_kept *next;
     const void *key; // of a copy: the bytes it was made from

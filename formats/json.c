@@ -32,7 +32,8 @@ unsigned lq_utf8_unseen(const unsigned char *s, size_t len) {
     unsigned c = len == 1 ? *s : 0;
     if (len == 2) c = (s[0] & 31u) << 6 | (s[1] & 63u);
     if (len == 3) c = (s[0] & 15u) << 12 | (s[1] & 63u) << 6 | (s[2] & 63u);
-    const bool yes = (c && c < 0x20) || (c >= 0x7f && c <= 0x9f) || c == 0x61c || c == 0x200b || (c >= 0x200e && c <= 0x200f) ||
+    const bool yes = (c && c < 0x20) || (c >= 0x7f && c <= 0x9f) || c == 0x61c || c == 0x200b ||
+        (c >= 0x200e && c <= 0x200f) ||
         (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff;
     return yes ? c : 0;
 }
@@ -41,7 +42,8 @@ static int hex4(const char *p) {
     int v = 0;
     for (int i = 0; i < 4; i++) {
         char c = p[i];
-        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' &&
+            c <= 'F' ? c - 'A' + 10 : -1;
         if (d < 0) return -1;
         v = v * 16 + d;
     }
@@ -105,7 +107,8 @@ static size_t unit_decode(const char **p, char out[4]) {
 
 typedef struct name_at { uint64_t hash; const char *p; } name_at; // a member's name: p stands behind the opening quote
 typedef struct level { bool object; size_t names; } level;        // names: how many were kept when it was opened
-typedef struct big_int { size_t index; const char *p; size_t n; } big_int; // the index-th number is an integer that a double may not hold
+typedef struct big_int { size_t index; const char *p; size_t n; } big_int; // the index-th number is an integer that a
+                                                                           // double may not hold
 
 typedef struct checker {
     const char *text, *p, *end, *what;
@@ -124,7 +127,10 @@ typedef struct checker {
 static bool bad(const checker *c, const char *found) {
     return lq_fail(c->err, LQ_E_FORMAT, "%s: not JSON: %s at byte %zu", c->what, found, (size_t)(c->p - c->text));
 }
-static bool no_memory(const checker *c) { return lq_fail(c->err, LQ_E_MEMORY, "%s: no memory to check the JSON text", c->what); }
+
+static bool no_memory(const checker *c) {
+    return lq_fail(c->err, LQ_E_MEMORY, "%s: no memory to check the JSON text", c->what);
+}
 
 bool lq_grow(void **p, size_t n, size_t *cap, size_t size) {
     if (n < *cap) return true;
@@ -255,7 +261,8 @@ static bool name_keep(checker *c, const char *p) {
 }
 
 static bool level_open(checker *c, bool object) {
-    if (c->depth >= c->max_depth) return lq_fail(c->err, LQ_E_LIMIT, "%s: JSON nested deeper than %d", c->what, c->max_depth);
+    if (c->depth >= c->max_depth)
+        return lq_fail(c->err, LQ_E_LIMIT, "%s: JSON nested deeper than %d", c->what, c->max_depth);
     c->stack[c->depth++] = (level){object, c->names};
     c->p++;
     return true;
@@ -362,7 +369,8 @@ static bool text_check(checker *c) {
 }
 
 static bool run(checker *c, const char *text, size_t n, lq_json_limits lim, const char *what, lq_err *err) {
-    if (n > lim.bytes) return lq_fail(err, LQ_E_LIMIT, "%s: %zu bytes of JSON, at most %zu are taken", what, n, lim.bytes);
+    if (n > lim.bytes) return lq_fail(err, LQ_E_LIMIT, "%s: %zu bytes of JSON, at most %zu are taken", what, n,
+                                      lim.bytes);
     c->text = c->p = text, c->end = text + n, c->what = what, c->err = err;
     c->max_depth = lim.depth;
     if (getrandom(&c->seed, sizeof c->seed, GRND_NONBLOCK) != sizeof c->seed) c->seed = (uint64_t)(uintptr_t)c;
@@ -385,7 +393,8 @@ bool lq_json_check(const char *text, size_t n, lq_json_limits lim, const char *w
 
 // --- the tree ---
 
-// Gives integers that a double may not hold their text, as valuestring. Numbers come in the same order in tree and text.
+// Gives integers that a double may not hold their text, as valuestring. Numbers come in the same order in tree and
+// text.
 static bool integers_keep(cJSON *root, const checker *c) {
     cJSON **stack = malloc((size_t)(c->max_depth + 1) * sizeof *stack);
     if (!stack) return false;
@@ -433,7 +442,8 @@ static const cJSON *member(const cJSON *obj, const char *key) {
     return m && !cJSON_IsNull(m) ? m : NULL;
 }
 
-bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, int64_t *out, const char *what, lq_err *err) {
+bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, int64_t *out, const char *what,
+                 lq_err *err) {
     const cJSON *m = member(obj, key);
     if (!m) return true;
     if (!cJSON_IsNumber(m)) return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is not a number", what, key);
@@ -452,16 +462,19 @@ bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, in
     }
     if (whole && v >= min && v <= max) return *out = v, true;
     if (whole)
-        return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %lld, expected %lld to %lld", what, key, (long long)v, (long long)min,
+        return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %lld, expected %lld to %lld", what, key, (long long)v,
+                       (long long)min,
                        (long long)max);
-    return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %g, expected a whole number from %lld to %lld", what, key, m->valuedouble,
+    return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %g, expected a whole number from %lld to %lld", what, key,
+                   m->valuedouble,
                    (long long)min, (long long)max);
 }
 
 bool lq_json_num(const cJSON *obj, const char *key, double *out, const char *what, lq_err *err) {
     const cJSON *m = member(obj, key);
     if (!m) return true;
-    if (!cJSON_IsNumber(m) || !isfinite(m->valuedouble)) return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is not a finite number", what, key);
+    if (!cJSON_IsNumber(m) || !isfinite(m->valuedouble))
+        return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is not a finite number", what, key);
     *out = m->valuedouble;
     return true;
 }
@@ -474,7 +487,9 @@ bool lq_json_bool(const cJSON *obj, const char *key, bool *out, const char *what
     return true;
 }
 
-const char *lq_json_str(const cJSON *obj, const char *key) { return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(obj, key)); }
+const char *lq_json_str(const cJSON *obj, const char *key) {
+    return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(obj, key));
+}
 
 // --- the walk ---
 

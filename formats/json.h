@@ -11,10 +11,9 @@ typedef struct lq_json_limits {
 
 // Syntax, depth, UTF-8, lone surrogates, duplicate keys. `what` begins the error's text ("config.json").
 bool lq_json_check(const char *text, size_t n, lq_json_limits lim, const char *what, lq_err *err);
-// Checks, then parses. The tree is the caller's (cJSON_Delete).
+// Checks, then parses. The tree is the caller's (cJSON_Delete). Refuses also what cJSON cannot hold: NUL inside a
+// string, numbers of more than 63 characters.
 bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, lq_err *err);
-
-// The parse refuses what cJSON cannot hold: NUL inside a string, numbers of more than 63 characters.
 
 // Typed reads of a member; absent (or null) leaves *out as it is and returns true, a wrong type or range is an error
 // that names the key.
@@ -38,12 +37,6 @@ void lq_json_skip(lq_json_walk *w);                       // takes a whole value
 // Makes room for element n of an array of `size` bytes each: doubles *cap where it is full. False: no memory, nothing
 // changed.
 bool lq_grow(void **p, size_t n, size_t *cap, size_t size);
-
-// Length of the UTF-8 character at p, 0 if there is none.
-size_t lq_utf8_len(const unsigned char *p, const unsigned char *end);
-// The character of len bytes at s, where it is one that a terminal obeys or that nobody sees: controls, separators of
-// lines, marks of direction. Else 0.
-unsigned lq_utf8_unseen(const unsigned char *s, size_t len);
 
 // Length of the UTF-8 character at p, 0 if there is none.
 size_t lq_utf8_len(const unsigned char *p, const unsigned char *end);

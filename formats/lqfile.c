@@ -1,7 +1,7 @@
-// lqfile.c: the conventions that make a safetensors file a .lq file (docs/FORMAT.md), checked in full once lq.version is seen.
-// Refused: another version, a header or tensor without its checksum, loose alignment, types that are not in their one
-// written form, parts that are missing or have another shape than type and layout say, side files whose names are paths.
-// Parts that a weight may not have are refused where shards are joined (open.c).
+// lqfile.c: the conventions that make a safetensors file a .lq file (docs/FORMAT.md), checked in full once lq.version
+// is seen. Refused: another version, a header or tensor without its checksum, loose alignment, types that are not in
+// their one written form, parts that are missing or have another shape than type and layout say, side files whose names
+// are paths. Parts that a weight may not have are refused where shards are joined (open.c).
 #include "formats/container.h"
 #include "formats/json.h"
 #include "formats/parts.h"
@@ -24,7 +24,8 @@ static bool starts(const char *s, const char *prefix) { return !strncmp(s, prefi
 bool lq_name_reserved(const char *name) { return starts(name, LQ_PAD_PREFIX) || starts(name, LQ_FILE_PREFIX); }
 
 bool lq_file_name_ok(const char *name) {
-    return lq_name_ok(name, strlen(name)) && !strchr(name, '/') && !strchr(name, '\\') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+    return lq_name_ok(name, strlen(name)) && !strchr(name, '/') && !strchr(name, '\\') && strcmp(name, ".") != 0 &&
+        strcmp(name, "..") != 0;
 }
 
 // --- checksums ---
@@ -61,10 +62,12 @@ static bool header_check(const lq_shard *s, lq_err *err) {
     uint64_t want, got;
     size_t n = s->data_at - 8;
     if (strlen(m->value) != 16 || memcmp(s->header + m->at, m->value, 16) != 0 || !lq_sum_parse(m->value, 16, &want))
-        return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.header is \"%.40s\", expected 16 hex digits", s->path, m->value);
+        return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.header is \"%.40s\", expected 16 hex digits", s->path,
+                       m->value);
     got = lq_header_sum(s->header, n, m->at);
     if (got != want)
-        return lq_fail(err, LQ_E_FORMAT, "%s: the header is damaged: checksum %016llx, expected %016llx", s->path, (unsigned long long)got,
+        return lq_fail(err, LQ_E_FORMAT, "%s: the header is damaged: checksum %016llx, expected %016llx", s->path,
+                       (unsigned long long)got,
                        (unsigned long long)want);
     return true;
 }
@@ -94,7 +97,8 @@ static int pair_take(const lq_shard *s, const char *key, lq_json_walk *w, char *
         (*value)[m] = 0;
         ok = strlen(*value) == m;
     }
-    if (!ok) lq_fail(err, LQ_E_FORMAT, "%s: metadata %s: \"%.100s\" is not a proper name with a string", s->path, key, name);
+    if (!ok) lq_fail(err, LQ_E_FORMAT, "%s: metadata %s: \"%.100s\" is not a proper name with a string", s->path, key,
+                     name);
     return ok ? 1 : -1;
 }
 
@@ -106,14 +110,16 @@ static bool sums_take(lq_shard *s, char *buf, bool *have, lq_err *err) {
     if (!object_open(s, "lq.xxh64", &w, err)) return false;
     while ((got = pair_take(s, "lq.xxh64", &w, buf, &value, err)) > 0) {
         while (next < s->count && starts(s->tensor[next].name, LQ_PAD_PREFIX)) next++;
-        const bool here = next < s->count && !strcmp(s->tensor[next].name, buf); // lq writes them in the order of the tensors
+        // lq writes them in the order of the tensors
+        const bool here = next < s->count && !strcmp(s->tensor[next].name, buf);
         const lq_tensor *t = here ? &s->tensor[next] : lq_shard_find(s, buf);
         if (!t || starts(buf, LQ_PAD_PREFIX))
             return lq_fail(err, LQ_E_FORMAT, "%s: a checksum for tensor %s, which is not there", s->path, buf);
         size_t i = (size_t)(t - s->tensor);
         next = i + 1;
         if (!lq_sum_parse(value, strlen(value), &s->sum[i]))
-            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: checksum \"%.40s\", expected 16 hex digits", s->path, buf, value);
+            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: checksum \"%.40s\", expected 16 hex digits", s->path, buf,
+                           value);
         have[i] = true;
     }
     if (got < 0) return false;
@@ -128,7 +134,9 @@ static bool sums_read(lq_shard *s, lq_err *err) {
     char *buf = malloc(text ? strlen(text) + 1 : 1);
     bool *have = calloc(s->count + 1, sizeof *have);
     s->sum = calloc(s->count + 1, sizeof *s->sum);
-    bool ok = buf && have && s->sum ? sums_take(s, buf, have, err) : lq_fail(err, LQ_E_MEMORY, "%s: no memory for the checksums", s->path);
+    bool ok = buf && have && s->sum ? sums_take(s, buf, have, err) : lq_fail(err, LQ_E_MEMORY,
+                                                                             "%s: no memory for the checksums",
+                                                                             s->path);
     free(buf);
     free(have);
     return ok;
@@ -141,7 +149,8 @@ static size_t align_of(size_t bytes) { return bytes >= LQ_ALIGN_PAGE ? LQ_ALIGN_
 static bool places_check(lq_shard *s, lq_err *err) {
     size_t pads = 0;
     if (s->data_at % LQ_ALIGN_PAGE)
-        return lq_fail(err, LQ_E_FORMAT, "%s: the data begins at byte %zu, not at a multiple of %d", s->path, s->data_at, LQ_ALIGN_PAGE);
+        return lq_fail(err, LQ_E_FORMAT, "%s: the data begins at byte %zu, not at a multiple of %d", s->path,
+                       s->data_at, LQ_ALIGN_PAGE);
     for (size_t i = 0; i < s->count; i++) {
         const lq_tensor *t = &s->tensor[i];
         size_t at = (size_t)((const uint8_t *)t->data - s->map);
@@ -151,18 +160,22 @@ static bool places_check(lq_shard *s, lq_err *err) {
             size_t to = i + 1 < s->count ? align_of(s->tensor[i + 1].bytes) : 1;
             size_t gap = (to - at % to) % to;
             if (i + 1 < s->count && starts(s->tensor[i + 1].name, LQ_PAD_PREFIX))
-                return lq_fail(err, LQ_E_FORMAT, "%s: padding %s stands before padding, expected a tensor behind it", s->path, t->name);
+                return lq_fail(err, LQ_E_FORMAT, "%s: padding %s stands before padding, expected a tensor behind it",
+                               s->path, t->name);
             if (strcmp(t->name, want) != 0 || t->type != LQ_U8 || t->rank != 1 || t->bytes == 0 || t->bytes != gap)
-                return lq_fail(err, LQ_E_FORMAT, "%s: padding %s of %zu bytes, expected %s of %zu", s->path, t->name, t->bytes, want, gap);
+                return lq_fail(err, LQ_E_FORMAT, "%s: padding %s of %zu bytes, expected %s of %zu", s->path, t->name,
+                               t->bytes, want, gap);
             continue;
         }
         if (at % align_of(t->bytes))
-            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: begins at byte %zu, not at a multiple of %zu", s->path, t->name, at,
+            return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: begins at byte %zu, not at a multiple of %zu", s->path,
+                           t->name, at,
                            align_of(t->bytes));
         if (!starts(t->name, LQ_FILE_PREFIX)) continue;
         s->files = true;
         if (t->type != LQ_U8 || t->rank != 1 || !lq_file_name_ok(t->name + strlen(LQ_FILE_PREFIX)))
-            return lq_fail(err, LQ_E_FORMAT, "%s: side file %s: expected plain bytes under a name without a path", s->path, t->name);
+            return lq_fail(err, LQ_E_FORMAT, "%s: side file %s: expected plain bytes under a name without a path",
+                           s->path, t->name);
     }
     return true;
 }
@@ -174,19 +187,23 @@ lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k) 
     return lq_layout_sizes(file, t, n, k, &size) ? file : LQ_ANY;
 }
 
-static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const lq_tensor *t, const lq_part_form *p, lq_err *err) {
+static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const lq_tensor *t, const lq_part_form *p,
+                       lq_err *err) {
     if (!t) return !lq_part_needed(i, &w->type) ||
-                   lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is missing", s->path, w->name, lq_part_suffix(i));
+                   lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is missing", s->path, w->name,
+                           lq_part_suffix(i));
     bool same = t->type == p->type && t->rank == p->rank;
     for (int d = 0; d < p->rank && same; d++) same = t->shape[d] == p->shape[d];
     if (same) return true;
     char name[LQ_TYPED_TEXT];
     lq_typed_name(w, name, sizeof name);
-    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: part %s is %s of %zu bytes, which is not the shape for %s", s->path, w->name,
+    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: part %s is %s of %zu bytes, which is not the shape for %s",
+                   s->path, w->name,
                    lq_part_suffix(i), lq_dtypes[t->type].name, t->bytes, name);
 }
 
-// Gives each tensor that is a weight's part its place among that weight's. What else has such a name is found where shards are joined.
+// Gives each tensor that is a weight's part its place among that weight's. What else has such a name is found where
+// shards are joined.
 static void parts_find(const lq_shard *s, const lq_tensor *(*part)[LQ_PARTS]) {
     bool length[LQ_NAME] = {false}; // of some weight's name: few beginnings of names are worth a look
     for (size_t i = 0; i < s->typeds; i++) length[strlen(s->typed[i].name)] = true;
@@ -204,11 +221,13 @@ static bool weight_check(const lq_shard *s, const lq_typed *w, const lq_tensor *
     lq_part_form form;
     if (!lq_part_of(LQ_PART_Q, &of, w->count, &form))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: a size or type that cannot be", s->path, w->name);
-    if (lq_shard_find(s, w->name)) return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is there both plain and coded", s->path, w->name);
+    if (lq_shard_find(s, w->name))
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is there both plain and coded", s->path, w->name);
     const lq_tensor *cols = part[LQ_PART_OUTLIER_COLS], *vals = part[LQ_PART_OUTLIER_W];
     const int64_t count = cols && cols->rank ? cols->shape[cols->rank - 1] : 0;
     if ((cols || vals) && (!cols || !vals || count < 1 || count > w->k))
-        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: outlier columns and values do not go together", s->path, w->name);
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: outlier columns and values do not go together", s->path,
+                       w->name);
     of.outliers = (int32_t)count;
     for (lq_part_id i = 0; i < LQ_PARTS; i++)
         if (lq_part_of(i, &of, w->count, &form) && !part_check(s, w, i, part[i], &form, err)) return false;
@@ -240,7 +259,9 @@ bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err
     }
     if (ok) lq_typed_name(w, again, sizeof again);
     return (ok && !strcmp(again, text)) ||
-           lq_fail(err, LQ_E_FORMAT, "%s: weight %s: type \"%.100s\", expected one like \"int4 g128 sym f16 4096x11008\"", path, w->name, text);
+           lq_fail(err, LQ_E_FORMAT,
+                   "%s: weight %s: type \"%.100s\", expected one like \"int4 g128 sym f16 4096x11008\"", path, w->name,
+                   text);
 }
 
 static bool weights_check(lq_shard *s, lq_err *err) {
@@ -258,7 +279,8 @@ static bool types_read(lq_shard *s, lq_err *err) {
     int layout = 0;
     while (layout < LQ_LAYOUTS && (!name || strcmp(name, lq_layout_names[layout]) != 0)) layout++;
     if (layout != LQ_ANY && layout != LQ_X86)
-        return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.layout is \"%.40s\", expected any or x86", s->path, name ? name : "");
+        return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.layout is \"%.40s\", expected any or x86", s->path,
+                       name ? name : "");
     lq_json_walk w;
     if (!object_open(s, "lq.types", &w, err)) return false;
     char *at = s->typed_arena = malloc(strlen(text) + 1), *value;

@@ -1,7 +1,7 @@
-// open.c: opens a checkpoint: finds its files, maps them, hands each to its container, and joins the tables of all shards.
-// Owns the mappings and the tables. Refuses a lone shard of a sharded model, shards that an index names by a path, tensors
-// the index and the shards do not agree on, two tensors of one name, and a tensor that has the name of a coded weight's part
-// without being one.
+// open.c: opens a checkpoint: finds its files, maps them, hands each to its container, and joins the tables of all
+// shards. Owns the mappings and the tables. Refuses a lone shard of a sharded model, shards that an index names by a
+// path, tensors the index and the shards do not agree on, two tensors of one name, and a tensor that has the name of a
+// coded weight's part without being one.
 #include "formats/container.h"
 #include "formats/json.h"
 #include "formats/parts.h"
@@ -25,7 +25,8 @@ typedef struct container {
     bool (*read)(lq_shard *s, lq_err *err);       // fills the shard and says what it is
 } container;
 
-static bool tensors_probe(const uint8_t *head, size_t n) { return head || !n; } // the last row: its reader says what is wrong
+// the last row: its reader says what is wrong
+static bool tensors_probe(const uint8_t *head, size_t n) { return head || !n; }
 static bool tensors_read(lq_shard *s, lq_err *err) {
     s->container = "safetensors";
     if (!lq_safetensors_read(s, err)) return false;
@@ -66,7 +67,8 @@ static bool shard_read(lq_shard *s, lq_err *err) {
 }
 
 static lq_file_info info_of(const char *path, const struct stat *st) {
-    return (lq_file_info){.path = path, .dev = (uint64_t)st->st_dev, .ino = (uint64_t)st->st_ino, .bytes = (uint64_t)st->st_size,
+    return (lq_file_info){.path = path, .dev = (uint64_t)st->st_dev, .ino = (uint64_t)st->st_ino,
+                          .bytes = (uint64_t)st->st_size,
                           .sec = (int64_t)st->st_mtim.tv_sec, .nsec = (int64_t)st->st_mtim.tv_nsec};
 }
 
@@ -171,8 +173,8 @@ static bool part_known(const lq_wtype *t, const char *suffix) {
     return false;
 }
 
-// The names w.* of a coded weight w are its parts': nothing else may bear one, and a part lies in the file of its weight,
-// where its shape was checked.
+// The names w.* of a coded weight w are its parts': nothing else may bear one, and a part lies in the file of its
+// weight, where its shape was checked.
 static bool parts_check(const lq_ckpt *c, lq_err *err) {
     bool length[LQ_NAME] = {false}; // of some weight's name: most parts of names are not worth a look
     for (size_t i = 0; i < c->typeds; i++) length[strlen(c->typed[i].name)] = true;
@@ -181,12 +183,15 @@ static bool parts_check(const lq_ckpt *c, lq_err *err) {
         const lq_shard *s = &c->shard[t->file];
         for (const char *dot = t->name; (dot = strchr(dot, '.')); dot++) {
             const size_t n = (size_t)(dot - t->name);
-            const lq_typed *of = length[n] ? lq_hashed_find(&c->type_names, c->typed, sizeof *c->typed, t->name, n) : NULL;
+            const lq_typed *of = length[n] ? lq_hashed_find(&c->type_names, c->typed, sizeof *c->typed, t->name, n)
+                : NULL;
             if (!of) continue;
             if (!part_known(&of->type, dot))
-                return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: has a part %s, which its type does not have", s->path, of->name, dot);
+                return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: has a part %s, which its type does not have", s->path,
+                               of->name, dot);
             if (!lq_hashed_find(&s->type_names, s->typed, sizeof *s->typed, t->name, n))
-                return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is here, the weight is in another file", s->path, of->name, dot);
+                return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is here, the weight is in another file",
+                               s->path, of->name, dot);
         }
     }
     return true;
@@ -209,7 +214,8 @@ static bool tensors_join(lq_ckpt *c, lq_named *order, lq_err *err) {
             return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is also in %s", c->shard[t->file].path, t->name,
                            base_name(c->shard[t[-1].file].path));
     }
-    return lq_hashed_build(&c->names, c->tensor, n, sizeof *c->tensor) || lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
+    return lq_hashed_build(&c->names, c->tensor, n, sizeof *c->tensor) ||
+        lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
 }
 
 static bool types_join(lq_ckpt *c, lq_named *order, lq_err *err) {
@@ -226,7 +232,8 @@ static bool types_join(lq_ckpt *c, lq_named *order, lq_err *err) {
         if ((i && !strcmp(t[-1].name, t->name)) || lq_ckpt_find(c, t->name))
             return lq_fail(err, LQ_E_FORMAT, "%s: weight %s is there twice", c->path, t->name);
     }
-    return lq_hashed_build(&c->type_names, c->typed, n, sizeof *c->typed) || lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
+    return lq_hashed_build(&c->type_names, c->typed, n, sizeof *c->typed) ||
+        lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
 }
 
 static bool shards_join(lq_ckpt *c, lq_err *err) {
@@ -235,12 +242,14 @@ static bool shards_join(lq_ckpt *c, lq_err *err) {
         const lq_shard *s = &c->shard[i];
         tensors += s->count, typeds += s->typeds;
         if (strcmp(s->container, c->shard[0].container) != 0)
-            return lq_fail(err, LQ_E_FORMAT, "%s: is %s while %s is %s", s->path, s->container, c->shard[0].path, c->shard[0].container);
+            return lq_fail(err, LQ_E_FORMAT, "%s: is %s while %s is %s", s->path, s->container, c->shard[0].path,
+                           c->shard[0].container);
     }
     c->tensor = malloc((tensors + 1) * sizeof *c->tensor);
     c->typed = malloc((typeds + 1) * sizeof *c->typed);
     lq_named *order = malloc((tensors + typeds + 1) * sizeof *order);
-    bool ok = (c->tensor && c->typed && order) || lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu tensors", c->path, tensors);
+    bool ok = (c->tensor && c->typed && order) || lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu tensors", c->path,
+                                                          tensors);
     ok = ok && tensors_join(c, order, err) && types_join(c, order, err);
     free(order);
     return ok && parts_check(c, err);
@@ -250,10 +259,13 @@ static bool shards_join(lq_ckpt *c, lq_err *err) {
 
 typedef struct placed { const char *name, *file; } placed; // what the index says
 
-static int by_file(const void *x, const void *y) { return strcmp(((const placed *)x)->file, ((const placed *)y)->file); }
+static int by_file(const void *x, const void *y) {
+    return strcmp(((const placed *)x)->file, ((const placed *)y)->file);
+}
 
 // The pairs of weight_map; their strings go to `arena`, which is as large as the text.
-static bool index_walk(const char *path, const char *text, size_t n, char *arena, placed **out, size_t *count, lq_err *err) {
+static bool index_walk(const char *path, const char *text, size_t n, char *arena, placed **out, size_t *count,
+                       lq_err *err) {
     lq_json_walk w = {text, text + n};
     size_t cap = 0, m;
     bool found = false;
@@ -278,9 +290,11 @@ static bool index_walk(const char *path, const char *text, size_t n, char *arena
                 ok = strlen(at) == m;
                 at += m + 1;
             }
-            if (!ok) return lq_fail(err, LQ_E_FORMAT, "%s: weight_map: \"%.100s\" is not a tensor's name with a file's", path, p.name);
+            if (!ok) return lq_fail(err, LQ_E_FORMAT, "%s: weight_map: \"%.100s\" is not a tensor's name with a file's",
+                                    path, p.name);
             if (!lq_file_name_ok(p.file))
-                return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shard \"%.100s\" is not a file beside the index", path, p.name, p.file);
+                return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shard \"%.100s\" is not a file beside the index", path,
+                               p.name, p.file);
             if (*count == cap) {
                 cap = cap ? cap * 2 : 256;
                 placed *q = realloc(*out, cap * sizeof *q);
@@ -310,7 +324,8 @@ static bool numbers_check(const lq_ckpt *c, lq_err *err) {
         if (ok) seen[s->part] = true;
         for (size_t j = 0; j < s->count && ok && s->part > 1; j++)
             if (!strncmp(s->tensor[j].name, LQ_FILE_PREFIX, strlen(LQ_FILE_PREFIX)))
-                ok = lq_fail(err, LQ_E_FORMAT, "%s: %s is in file %ld, expected in the first", s->path, s->tensor[j].name, s->part);
+                ok = lq_fail(err, LQ_E_FORMAT, "%s: %s is in file %ld, expected in the first", s->path,
+                             s->tensor[j].name, s->part);
     }
     free(seen);
     return ok;
@@ -320,7 +335,8 @@ static bool index_open_shards(lq_ckpt *c, placed *p, size_t count, lq_err *err) 
     qsort(p, count, sizeof *p, by_file);
     size_t files = 1;
     for (size_t i = 1; i < count; i++) files += strcmp(p[i - 1].file, p[i].file) != 0;
-    if (files > SHARDS_MAX) return lq_fail(err, LQ_E_LIMIT, "%s: %zu shards, at most %d are taken", c->path, files, SHARDS_MAX);
+    if (files > SHARDS_MAX)
+        return lq_fail(err, LQ_E_LIMIT, "%s: %zu shards, at most %d are taken", c->path, files, SHARDS_MAX);
     c->shard = calloc(files, sizeof *c->shard);
     if (!c->shard) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu shards", c->path, files);
     for (size_t i = 0; i < count; i++) {
@@ -338,7 +354,8 @@ static bool index_open_shards(lq_ckpt *c, placed *p, size_t count, lq_err *err) 
             return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not in %s", c->path, p[i].name, p[i].file);
     }
     if (c->count != count)
-        return lq_fail(err, LQ_E_FORMAT, "%s: the shards hold %zu tensors, the index names %zu", c->path, c->count, count);
+        return lq_fail(err, LQ_E_FORMAT, "%s: the shards hold %zu tensors, the index names %zu", c->path, c->count,
+                       count);
     return true;
 }
 
@@ -359,7 +376,8 @@ static bool index_open(lq_ckpt *c, lq_err *err) {
 
 // --- open ---
 
-// Which file of a directory is the checkpoint: the one that goes by the usual name, whatever was made beside it, or the only one.
+// Which file of a directory is the checkpoint: the one that goes by the usual name, whatever was made beside it, or the
+// only one.
 static bool folder_choose(const char *folder, char **out, lq_err *err) {
     DIR *d = opendir(folder);
     if (!d) return lq_fail(err, LQ_E_IO, "%s: %s", folder, strerror(errno));
@@ -369,7 +387,8 @@ static bool folder_choose(const char *folder, char **out, lq_err *err) {
     for (struct dirent *e; (e = readdir(d));) {
         const char *n = e->d_name;
         bool lq = ends(n, ".lq");
-        if (ends(n, ".safetensors.index.json") || ends(n, ".lq.index.json")) snprintf(index, sizeof index, "%s", n), indices++;
+        if (ends(n, ".safetensors.index.json") || ends(n, ".lq.index.json"))
+            snprintf(index, sizeof index, "%s", n), indices++;
         else if (lq || ends(n, ".safetensors")) snprintf(file, sizeof file, "%s", n), files++;
         lqs += lq;
         main_index |= !strcmp(n, "model.safetensors.index.json");
@@ -385,7 +404,8 @@ static bool folder_choose(const char *folder, char **out, lq_err *err) {
         return lq_fail(err, LQ_E_FORMAT, "%s: holds no .lq, .safetensors or .safetensors.index.json file", folder);
     if (!pick && !indices && lq_shard_total(file) > 1)
         return lq_fail(err, LQ_E_FORMAT, "%s: holds shards but no index (model.safetensors.index.json)", folder);
-    if (!pick) return lq_fail(err, LQ_E_FORMAT, "%s: holds %zu checkpoints; name the one that is meant", folder, indices + files);
+    if (!pick) return lq_fail(err, LQ_E_FORMAT, "%s: holds %zu checkpoints; name the one that is meant", folder,
+                              indices + files);
     *out = lq_path_join(folder, pick);
     return *out || lq_fail(err, LQ_E_MEMORY, "%s: no memory", folder);
 }
@@ -393,7 +413,9 @@ static bool folder_choose(const char *folder, char **out, lq_err *err) {
 // A shard that lost its name still says what it is.
 static bool alone_check(const lq_ckpt *c, lq_err *err) {
     const lq_shard *s = c->shard;
-    return !s->parts || lq_fail(err, LQ_E_FORMAT, "%s: one shard of %ld; give the model's index (.lq.index.json) or its directory", s->path,
+    return !s->parts || lq_fail(err, LQ_E_FORMAT,
+                                "%s: one shard of %ld; give the model's index (.lq.index.json) or its directory",
+                                s->path,
                                 s->parts);
 }
 
@@ -401,7 +423,8 @@ static bool single_open(lq_ckpt *c, lq_err *err) {
     const char *base = base_name(c->path);
     long total = lq_shard_total(base);
     if (total > 1)
-        return lq_fail(err, LQ_E_FORMAT, "%s: one shard of %ld; give the model's index (model.safetensors.index.json) or its directory",
+        return lq_fail(err, LQ_E_FORMAT,
+                       "%s: one shard of %ld; give the model's index (model.safetensors.index.json) or its directory",
                        c->path, total);
     c->shard = calloc(1, sizeof *c->shard);
     if (!c->shard) return lq_fail(err, LQ_E_MEMORY, "%s: no memory", c->path);
@@ -452,7 +475,8 @@ bool lq_ckpt_open(const char *path, lq_ckpt **out, lq_err *err) {
 bool lq_ckpt_open_bytes(const void *data, size_t n, const char *name, lq_ckpt **out, lq_err *err) {
     *out = NULL;
     lq_ckpt *c = ckpt_new();
-    bool ok = c && (c->path = strdup(name)) && (c->shard = calloc(1, sizeof *c->shard)) && (c->shard->path = strdup(name));
+    bool ok = c && (c->path = strdup(name)) && (c->shard = calloc(1, sizeof *c->shard)) &&
+        (c->shard->path = strdup(name));
     if (!ok) {
         lq_fail(err, LQ_E_MEMORY, "%s: no memory", name);
     } else {

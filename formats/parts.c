@@ -1,4 +1,5 @@
-// parts.c: the table of a coded weight's parts: who has them, their type and shape, and which field of lq_weight they are.
+// parts.c: the table of a coded weight's parts: who has them, their type and shape, and which field of lq_weight they
+// are.
 #include "formats/parts.h"
 #include <string.h>
 
@@ -51,12 +52,28 @@ static int vector(lq_dtype *type, int64_t *shape, lq_dtype t, int64_t n) {
     shape[0] = n;
     return 1;
 }
-static int shape_table(const lq_weight *w, lq_dtype *type, int64_t *shape) { return vector(type, shape, LQ_F32, (int64_t)1 << w->type.bits); }
-static int shape_act_scale(const lq_weight *w, lq_dtype *type, int64_t *shape) { return (void)w, vector(type, shape, LQ_F32, 1); }
-static int shape_act_zero(const lq_weight *w, lq_dtype *type, int64_t *shape) { return (void)w, vector(type, shape, LQ_I32, 1); }
+
+static int shape_table(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    return vector(type, shape, LQ_F32, (int64_t)1 << w->type.bits);
+}
+
+static int shape_act_scale(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    return (void)w, vector(type, shape, LQ_F32, 1);
+}
+
+static int shape_act_zero(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    return (void)w, vector(type, shape, LQ_I32, 1);
+}
+
 static int shape_perm(const lq_weight *w, lq_dtype *type, int64_t *shape) { return vector(type, shape, LQ_I32, w->k); }
-static int shape_smooth(const lq_weight *w, lq_dtype *type, int64_t *shape) { return vector(type, shape, LQ_F32, w->k); }
-static int shape_cols(const lq_weight *w, lq_dtype *type, int64_t *shape) { return vector(type, shape, LQ_I32, w->outliers); }
+static int shape_smooth(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    return vector(type, shape, LQ_F32, w->k);
+}
+
+static int shape_cols(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    return vector(type, shape, LQ_I32, w->outliers);
+}
+
 static int shape_values(const lq_weight *w, lq_dtype *type, int64_t *shape) {
     shape[1] = w->outliers;
     return vector(type, shape, LQ_BF16, w->n) + 1;
@@ -72,8 +89,10 @@ static const part_row parts[LQ_PARTS] = {
     [LQ_PART_ACT_ZERO] = {".act_zero", FIELD(act_zero), has_act_zero, .shape = shape_act_zero},
     [LQ_PART_PERM] = {".perm", FIELD(perm), .optional = true, .shape = shape_perm},
     [LQ_PART_SMOOTH] = {".smooth", FIELD(smooth), .optional = true, .shape = shape_smooth},
-    [LQ_PART_OUTLIER_COLS] = {".outlier_cols", FIELD(outlier), .may = may_outliers, .optional = true, .shape = shape_cols},
-    [LQ_PART_OUTLIER_W] = {".outlier_w", FIELD(outlier_w), .may = may_outliers, .optional = true, .shape = shape_values},
+    [LQ_PART_OUTLIER_COLS] = {".outlier_cols", FIELD(outlier), .may = may_outliers, .optional = true,
+                              .shape = shape_cols},
+    [LQ_PART_OUTLIER_W] = {".outlier_w", FIELD(outlier_w), .may = may_outliers, .optional = true,
+                           .shape = shape_values},
 };
 
 const char *lq_part_suffix(lq_part_id i) { return parts[i].suffix; }
@@ -91,7 +110,8 @@ bool lq_part_may(lq_part_id i, const lq_wtype *t) {
 bool lq_part_of(lq_part_id i, const lq_weight *w, int64_t count, lq_part_form *out) {
     lq_weight_size size;
     *out = (lq_part_form){.rank = 0};
-    if (!lq_part_may(i, &w->type) || count < 0 || !lq_layout_sizes(w->layout, &w->type, w->n, w->k, &size)) return false;
+    if (!lq_part_may(i, &w->type) || count < 0 || !lq_layout_sizes(w->layout, &w->type, w->n, w->k, &size))
+        return false;
     if ((i == LQ_PART_OUTLIER_COLS || i == LQ_PART_OUTLIER_W) && (w->outliers < 1 || w->outliers > w->k)) return false;
     const int front = count > 0;
     out->rank = front + parts[i].shape(w, &out->type, out->shape + front);

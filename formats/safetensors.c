@@ -1,6 +1,7 @@
-// safetensors.c: the header of a safetensors file as a table of tensors. Nothing of it is believed before it is checked.
-// Refused: a length past the file or 100 MB, JSON that is not strict, unknown fields and types, extents that are not
-// shape x size, bytes that no tensor or two tensors claim, metadata that is not strings, names with control characters.
+// safetensors.c: the header of a safetensors file as a table of tensors. Nothing of it is believed before it is
+// checked. Refused: a length past the file or 100 MB, JSON that is not strict, unknown fields and types, extents that
+// are not shape x size, bytes that no tensor or two tensors claim, metadata that is not strings, names with control
+// characters.
 #include "formats/container.h"
 #include "formats/json.h"
 #include <stdlib.h>
@@ -24,7 +25,8 @@ bool lq_name_ok(const char *name, size_t n) {
     return true;
 }
 
-// The decoded string at the walk; its NUL stands where the closing quote's room is, so the header's size is enough for all.
+// The decoded string at the walk; its NUL stands where the closing quote's room is, so the header's size is enough for
+// all.
 static const char *string_take(reader *r, size_t *n) {
     char *p = r->free_at;
     *n = lq_json_take_str(&r->walk, p);
@@ -44,13 +46,15 @@ static bool grow(void **p, size_t n, size_t *cap, size_t size) {
 
 static bool meta_take(reader *r) {
     lq_shard *s = r->s;
-    if (lq_json_next(&r->walk) != '{') return lq_fail(r->err, LQ_E_FORMAT, "%s: __metadata__ is not an object", s->path);
+    if (lq_json_next(&r->walk) != '{')
+        return lq_fail(r->err, LQ_E_FORMAT, "%s: __metadata__ is not an object", s->path);
     lq_json_take(&r->walk);
     while (lq_json_next(&r->walk) != '}') {
         size_t n, m;
         const char *key = string_take(r, &n);
         if (strlen(key) != n) return lq_fail(r->err, LQ_E_FORMAT, "%s: NUL in a name of __metadata__", s->path);
-        if (lq_json_next(&r->walk) != '"') return lq_fail(r->err, LQ_E_FORMAT, "%s: metadata \"%.100s\" is not a string", s->path, key);
+        if (lq_json_next(&r->walk) != '"')
+            return lq_fail(r->err, LQ_E_FORMAT, "%s: metadata \"%.100s\" is not a string", s->path, key);
         size_t at = (size_t)(r->walk.p + 1 - s->header);
         const char *value = string_take(r, &m);
         if (strlen(value) != m) return lq_fail(r->err, LQ_E_FORMAT, "%s: NUL in metadata \"%.100s\"", s->path, key);
@@ -63,13 +67,16 @@ static bool meta_take(reader *r) {
 }
 
 static bool shape_take(reader *r, lq_tensor *t) {
-    if (lq_json_next(&r->walk) != '[') return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: the shape is not a list", r->s->path, t->name);
+    if (lq_json_next(&r->walk) != '[')
+        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: the shape is not a list", r->s->path, t->name);
     lq_json_take(&r->walk);
     while (lq_json_next(&r->walk) != ']') {
         uint64_t v;
-        if (t->rank == LQ_RANK) return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: more than %d dimensions", r->s->path, t->name, LQ_RANK);
+        if (t->rank == LQ_RANK)
+            return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: more than %d dimensions", r->s->path, t->name, LQ_RANK);
         if (!lq_json_take_u64(&r->walk, &v) || v > INT64_MAX)
-            return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: dimension %d is not a whole number below 2^63", r->s->path, t->name,
+            return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: dimension %d is not a whole number below 2^63",
+                           r->s->path, t->name,
                            t->rank);
         t->shape[t->rank++] = (int64_t)v;
     }
@@ -93,12 +100,15 @@ static bool extents_check(const reader *r, lq_tensor *t, const uint64_t at[2]) {
     size_t want = lq_dtype_size(t->type);
     bool fits = true;
     for (int i = 0; i < t->rank && fits; i++) fits = lq_mul_size(want, (size_t)t->shape[i], &want);
-    if (!fits) return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: the shape's product is past 2^64", r->s->path, t->name);
+    if (!fits) return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: the shape's product is past 2^64", r->s->path,
+                              t->name);
     if (at[0] > at[1] || at[1] > r->data)
-        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: bytes %llu to %llu of %zu that there are", r->s->path, t->name,
+        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: bytes %llu to %llu of %zu that there are", r->s->path,
+                       t->name,
                        (unsigned long long)at[0], (unsigned long long)at[1], r->data);
     if (at[1] - at[0] != want)
-        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: takes %llu bytes, shape and type say %zu", r->s->path, t->name,
+        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: takes %llu bytes, shape and type say %zu", r->s->path,
+                       t->name,
                        (unsigned long long)(at[1] - at[0]), want);
     t->data = r->s->map + r->s->data_at + at[0];
     t->bytes = want;
@@ -112,8 +122,10 @@ static bool tensor_take(reader *r, const char *name, size_t n) {
     uint64_t at[2] = {0};
     int seen = 0;
     if (strlen(name) != n || !lq_name_ok(name, n))
-        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor name \"%.100s\" is empty, too long or has control characters", s->path, name);
-    if (lq_json_next(&r->walk) != '{') return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: is not described by an object", s->path, name);
+        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor name \"%.100s\" is empty, too long or has control characters",
+                       s->path, name);
+    if (lq_json_next(&r->walk) != '{')
+        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: is not described by an object", s->path, name);
     lq_json_take(&r->walk);
     while (lq_json_next(&r->walk) != '}') {
         size_t m;
@@ -132,7 +144,8 @@ static bool tensor_take(reader *r, const char *name, size_t n) {
             if (!offsets_take(r, name, at)) return false;
             seen |= OFFSETS;
         } else {
-            return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: field \"%.40s\", expected dtype (a string), shape and data_offsets",
+            return lq_fail(r->err, LQ_E_FORMAT,
+                           "%s: tensor %s: field \"%.40s\", expected dtype (a string), shape and data_offsets",
                            s->path, name, key);
         }
         r->free_at = mark;
@@ -160,27 +173,33 @@ static bool tiling_check(const reader *r) {
     for (size_t i = 0; i < s->count; at = (const uint8_t *)s->tensor[i].data + s->tensor[i].bytes, i++) {
         const uint8_t *p = s->tensor[i].data;
         if (p < at)
-            return lq_fail(r->err, LQ_E_FORMAT, "%s: tensors %s and %s overlap", s->path, s->tensor[i ? i - 1 : 0].name, s->tensor[i].name);
+            return lq_fail(r->err, LQ_E_FORMAT, "%s: tensors %s and %s overlap", s->path, s->tensor[i ? i - 1 : 0].name,
+                           s->tensor[i].name);
         if (p > at)
-            return lq_fail(r->err, LQ_E_FORMAT, "%s: %zu bytes before tensor %s belong to none", s->path, (size_t)(p - at),
+            return lq_fail(r->err, LQ_E_FORMAT, "%s: %zu bytes before tensor %s belong to none", s->path,
+                           (size_t)(p - at),
                            s->tensor[i].name);
     }
-    if (at != end) return lq_fail(r->err, LQ_E_FORMAT, "%s: the last %zu bytes belong to no tensor", s->path, (size_t)(end - at));
+    if (at != end) return lq_fail(r->err, LQ_E_FORMAT, "%s: the last %zu bytes belong to no tensor", s->path,
+                                  (size_t)(end - at));
     return true;
 }
 
 bool lq_safetensors_read(lq_shard *s, lq_err *err) {
-    if (s->bytes < 8) return lq_fail(err, LQ_E_FORMAT, "%s: %zu bytes are too few for a safetensors file", s->path, s->bytes);
+    if (s->bytes < 8) return lq_fail(err, LQ_E_FORMAT, "%s: %zu bytes are too few for a safetensors file", s->path,
+                                     s->bytes);
     uint64_t n;
     memcpy(&n, s->map, 8);
     if (n > s->bytes - 8 || n > header_max)
-        return lq_fail(err, LQ_E_FORMAT, "%s: not a safetensors file, or cut short: header of %llu bytes in a file of %zu", s->path,
+        return lq_fail(err, LQ_E_FORMAT,
+                       "%s: not a safetensors file, or cut short: header of %llu bytes in a file of %zu", s->path,
                        (unsigned long long)n, s->bytes);
     const char *text = s->header = malloc((size_t)n + 1);
     s->arena = malloc((size_t)n + 1);
     if (!s->header || !s->arena) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for the header", s->path);
     memcpy(s->header, s->map + 8, (size_t)n);
-    if (n < 2 || text[0] != '{') return lq_fail(err, LQ_E_FORMAT, "%s: not a safetensors file: the header does not begin with {", s->path);
+    if (n < 2 || text[0] != '{')
+        return lq_fail(err, LQ_E_FORMAT, "%s: not a safetensors file: the header does not begin with {", s->path);
     if (!lq_json_check(text, (size_t)n, (lq_json_limits){header_max, 4}, s->path, err)) return false;
     s->data_at = 8 + (size_t)n;
     reader r = {.s = s, .walk = {text, text + n}, .free_at = s->arena, .data = s->bytes - s->data_at, .err = err};

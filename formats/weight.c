@@ -1,6 +1,7 @@
-// weight.c: a checkpoint's tensors as weights that are ready to bind: whole ones, and rows picked out of larger tensors.
-// Owns copies: those that make a tensor aligned live as long as the checkpoint, rows that were gathered until lq_ckpt_done.
-// Refuses shapes that are not what was asked for, rows and matrices past a tensor's end, and columns that are out of range.
+// weight.c: a checkpoint's tensors as weights that are ready to bind: whole ones, and rows picked out of larger
+// tensors. Owns copies: those that make a tensor aligned live as long as the checkpoint, rows that were gathered until
+// lq_ckpt_done. Refuses shapes that are not what was asked for, rows and matrices past a tensor's end, and columns that
+// are out of range.
 #include "formats/container.h"
 #include "formats/parts.h"
 #include <float.h>
@@ -21,7 +22,8 @@ static bool aligned(const lq_ckpt *c, const lq_tensor *t, size_t to, const void 
     lq_ckpt *m = (lq_ckpt *)(uintptr_t)c; // the list of copies is a cache behind a lock
     pthread_mutex_lock(&m->lock);
     kept *k = m->kept;
-    while (k && (k->key != t->data || k->keyed != t->bytes || k->picked)) k = k->next; // an empty tensor may begin where another does
+    // an empty tensor may begin where another does
+    while (k && (k->key != t->data || k->keyed != t->bytes || k->picked)) k = k->next;
     if (!k && (k = lq_kept_new(t->bytes))) {
         memcpy(k->data, t->data, t->bytes);
         k->next = m->kept, k->key = t->data, k->keyed = t->bytes;
@@ -34,7 +36,8 @@ static bool aligned(const lq_ckpt *c, const lq_tensor *t, size_t to, const void 
 }
 
 // Every column once: nothing that indexes by these may leave the row.
-static bool columns_check(const lq_ckpt *c, const char *name, const char *what, const int32_t *col, int64_t count, int64_t k, lq_err *err) {
+static bool columns_check(const lq_ckpt *c, const char *name, const char *what, const int32_t *col, int64_t count,
+                          int64_t k, lq_err *err) {
     uint8_t *seen = calloc((size_t)k / 8 + 1, 1);
     if (!seen) return lq_fail(err, LQ_E_MEMORY, "%s: weight %s: no memory", c->path, name);
     int64_t bad = -1;
@@ -44,7 +47,8 @@ static bool columns_check(const lq_ckpt *c, const char *name, const char *what, 
     }
     free(seen);
     if (bad < 0) return true;
-    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: %s[%lld] is %d, which is past %lld columns or there twice", c->path, name, what,
+    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: %s[%lld] is %d, which is past %lld columns or there twice",
+                   c->path, name, what,
                    (long long)bad, col[bad], (long long)k);
 }
 
@@ -52,22 +56,27 @@ typedef struct text { char p[LQ_RANK * 24]; } text;
 
 static text shape_text(int rank, const int64_t *shape) {
     text t = {""};
-    for (int i = 0, at = 0; i < rank; i++) at += snprintf(t.p + at, sizeof t.p - (size_t)at, i ? "x%lld" : "%lld", (long long)shape[i]);
+    for (int i = 0, at = 0; i < rank; i++)
+        at += snprintf(t.p + at, sizeof t.p - (size_t)at, i ? "x%lld" : "%lld", (long long)shape[i]);
     return t;
 }
 
 static bool number_check(const lq_ckpt *c, const lq_tensor *t, lq_err *err) {
     return lq_dtypes[t->type].number ||
-           lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: is %s, expected a float type", c->path, t->name, lq_dtypes[t->type].name);
+           lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: is %s, expected a float type", c->path, t->name,
+                   lq_dtypes[t->type].name);
 }
 
-static lq_wtype plain_type(lq_dtype t) { return (lq_wtype){.kind = LQ_W_PLAIN, .elem = t, .bits = 8 * (int)lq_dtype_size(t), .scale = LQ_F32}; }
+static lq_wtype plain_type(lq_dtype t) {
+    return (lq_wtype){.kind = LQ_W_PLAIN, .elem = t, .bits = 8 * (int)lq_dtype_size(t), .scale = LQ_F32};
+}
 
 static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
     bool matrix = k > 0;
     if (!number_check(c, t, err)) return false;
     if (t->rank != (matrix ? 2 : 1) || t->shape[0] != n || (matrix && t->shape[1] != k))
-        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s", c->path, t->name, shape_text(t->rank, t->shape).p,
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s", c->path, t->name,
+                       shape_text(t->rank, t->shape).p,
                        shape_text(matrix ? 2 : 1, (int64_t[]){n, k}).p);
     *out = (lq_weight){.type = plain_type(t->type), .n = n, .k = matrix ? k : 1};
     return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
@@ -75,24 +84,30 @@ static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t 
 
 static bool act_check(const lq_ckpt *c, const char *name, const lq_weight *w, lq_err *err) {
     if (w->act_scale && !(*w->act_scale > 0 && *w->act_scale <= FLT_MAX))
-        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: act_scale is %g, expected a number above 0", c->path, name, (double)*w->act_scale);
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: act_scale is %g, expected a number above 0", c->path, name,
+                       (double)*w->act_scale);
     return !w->act_zero || (*w->act_zero >= INT8_MIN && *w->act_zero <= INT8_MAX) ||
-           lq_fail(err, LQ_E_FORMAT, "%s: weight %s: act_zero is %d, expected -128 to 127", c->path, name, *w->act_zero);
+           lq_fail(err, LQ_E_FORMAT, "%s: weight %s: act_zero is %d, expected -128 to 127", c->path, name,
+                   *w->act_zero);
 }
 
-// A part of `count` matrices, each at a multiple of 64: as it lies, or a copy with room between them. *stride: from one to the next.
+// A part of `count` matrices, each at a multiple of 64: as it lies, or a copy with room between them. *stride: from one
+// to the next.
 static bool spaced(const lq_ckpt *c, const lq_tensor *t, int64_t count, size_t *stride, const void **out, lq_err *err) {
     const size_t bytes = t->bytes / (size_t)count;
     size_t all;
     *stride = bytes;
-    if (count == 1 || bytes % LQ_ALIGN == 0) return aligned(c, t, LQ_ALIGN, out, err); // files align the first; memory of others may not
-    if (!lq_align_size(bytes, LQ_ALIGN, stride) || !lq_mul_size(*stride, (size_t)count, &all)) return no_memory(c, t->name, t->bytes, err);
+    // files align the first; memory of others may not
+    if (count == 1 || bytes % LQ_ALIGN == 0) return aligned(c, t, LQ_ALIGN, out, err);
+    if (!lq_align_size(bytes, LQ_ALIGN, stride) || !lq_mul_size(*stride, (size_t)count, &all))
+        return no_memory(c, t->name, t->bytes, err);
     lq_ckpt *m = (lq_ckpt *)(uintptr_t)c;
     pthread_mutex_lock(&m->lock);
     kept *k = m->kept;
     while (k && (k->key != t->data || k->n != all || k->picked)) k = k->next;
     if (!k && (k = lq_kept_new(all))) {
-        for (int64_t i = 0; i < count; i++) memcpy(k->data + (size_t)i * *stride, (const char *)t->data + (size_t)i * bytes, bytes);
+        for (int64_t i = 0; i < count; i++)
+            memcpy(k->data + (size_t)i * *stride, (const char *)t->data + (size_t)i * bytes, bytes);
         k->next = m->kept, k->key = t->data, k->keyed = t->bytes;
         m->kept = k;
     }
@@ -107,7 +122,8 @@ static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t first, int64
     char full[LQ_NAME + 16];
     const int64_t count = w->count ? w->count : 1;
     for (int64_t e = 0; e < n; e++)
-        out[e] = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k, .table = lq_wtype_table(&w->type)};
+        out[e] = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k,
+                             .table = lq_wtype_table(&w->type)};
     for (lq_part_id i = 0; i < LQ_PARTS; i++) {
         const void *p;
         size_t stride;
@@ -122,15 +138,18 @@ static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t first, int64
     }
     bool ok = true;
     for (int64_t e = 0; e < n && ok; e++)
-        ok = act_check(c, w->name, &out[e], err) && (!out[e].perm || columns_check(c, w->name, "perm", out[e].perm, w->k, w->k, err)) &&
-             (!out[e].outliers || columns_check(c, w->name, "outlier_cols", out[e].outlier, out[e].outliers, w->k, err));
+        ok = act_check(c, w->name, &out[e], err) && (!out[e].perm ||
+                                                     columns_check(c, w->name, "perm", out[e].perm, w->k, w->k, err)) &&
+             (!out[e].outliers || columns_check(c, w->name, "outlier_cols", out[e].outlier, out[e].outliers, w->k,
+                                                err));
     return ok;
 }
 
 static bool typed_fits(const lq_ckpt *c, const lq_typed *w, int64_t count, int64_t n, int64_t k, lq_err *err) {
     if (w->count == count && w->n == n && w->k == k) return true;
     return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is %s, expected %s", c->path, w->name,
-                   shape_text(w->count ? 3 : 2, w->count ? (int64_t[]){w->count, w->n, w->k} : (int64_t[]){w->n, w->k}).p,
+                   shape_text(w->count ? 3 : 2, w->count ? (int64_t[]){w->count, w->n, w->k}
+                              : (int64_t[]){w->n, w->k}).p,
                    shape_text(count ? 3 : 2, count ? (int64_t[]){count, n, k} : (int64_t[]){n, k}).p);
 }
 
@@ -141,12 +160,14 @@ bool lq_ckpt_stack(const lq_ckpt *c, const char *name, int count, int64_t n, int
     if (w) return typed_fits(c, w, count, n, k, err) && coded_bind(c, w, 0, count, out, err);
     if (!number_check(c, t, err)) return false;
     if (t->rank != 3 || count < 1 || t->shape[0] != count || t->shape[1] != n || t->shape[2] != k)
-        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s", c->path, name, shape_text(t->rank, t->shape).p,
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s", c->path, name,
+                       shape_text(t->rank, t->shape).p,
                        shape_text(3, (int64_t[]){count, n, k}).p);
     const void *p;
     if (!aligned(c, t, lq_dtype_size(t->type), &p, err)) return false;
     for (int i = 0; i < count; i++)
-        out[i] = (lq_weight){.type = plain_type(t->type), .n = n, .k = k, .q = (const char *)p + (size_t)i * (t->bytes / (size_t)count)};
+        out[i] = (lq_weight){.type = plain_type(t->type), .n = n, .k = k,
+                             .q = (const char *)p + (size_t)i * (t->bytes / (size_t)count)};
     return true;
 }
 
@@ -169,17 +190,22 @@ typedef struct source {
     size_t bytes;
 } source;
 
-static int64_t row_of(const lq_pick *p, int64_t i) { return p->run ? p->first + i / p->run * p->step + i % p->run : p->first + i; }
+static int64_t row_of(const lq_pick *p, int64_t i) {
+    return p->run ? p->first + i / p->run * p->step + i % p->run : p->first + i;
+}
+
 static bool together(const lq_pick *p, int64_t n) { return !p->run || n <= p->run || p->step == p->run; }
 
 static bool pick_refuse(const lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, int64_t k, lq_err *err) {
     char rows[160] = "", of[96] = "";
     if (p->run)
-        snprintf(rows, sizeof rows, " from row %lld on, %lld of every %lld", (long long)p->first, (long long)p->run, (long long)p->step);
+        snprintf(rows, sizeof rows, " from row %lld on, %lld of every %lld", (long long)p->first, (long long)p->run,
+                 (long long)p->step);
     else if (p->first)
         snprintf(rows, sizeof rows, " from row %lld on", (long long)p->first);
     if (p->stack) snprintf(of, sizeof of, ", of matrix %lld of %lld", (long long)p->at, (long long)p->stack);
-    return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s%s%s%s", c->path, p->name, shape_text(s->rank, s->shape).p,
+    return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s%s%s%s", c->path, p->name,
+                   shape_text(s->rank, s->shape).p,
                    shape_text(k ? 2 : 1, (int64_t[]){n, k}).p, rows, of, p->across && k ? ", stored across" : "");
 }
 
@@ -192,16 +218,19 @@ static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k
     if (w) {
         if (w->count) s->shape[s->rank++] = w->count;
         s->shape[s->rank++] = w->n, s->shape[s->rank++] = w->k;
-        if (!k || w->count != p->stack || p->at < 0 || (front && p->at >= p->stack)) return pick_refuse(c, p, s, n, k, err);
+        if (!k || w->count != p->stack || p->at < 0 || (front && p->at >= p->stack))
+            return pick_refuse(c, p, s, n, k, err);
         return coded_bind(c, w, front ? p->at : 0, 1, &s->w, err);
     }
     s->rank = t->rank < 4 ? t->rank : 4;
     memcpy(s->shape, t->shape, (size_t)s->rank * sizeof *s->shape);
     if (!number_check(c, t, err)) return false;
-    if (t->rank != front + (k ? 2 : 1) || (front && (t->shape[0] != p->stack || p->at < 0 || p->at >= p->stack)) || p->stack < 0)
+    if (t->rank != front + (k ? 2 : 1) || (front && (t->shape[0] != p->stack || p->at < 0 || p->at >= p->stack)) ||
+        p->stack < 0)
         return pick_refuse(c, p, s, n, k, err);
     s->w = (lq_weight){.type = plain_type(t->type), .n = t->shape[front], .k = k ? t->shape[front + 1] : 1};
-    s->bytes = t->bytes / (front ? (size_t)p->stack : 1); // the shape's product was checked: no remainder, and all of it is there
+    s->bytes = t->bytes / (front ? (size_t)p->stack : 1); // the shape's product was checked: no remainder, and all of
+                                                          // it is there
     s->data = s->w.q = (const uint8_t *)t->data + (front ? (size_t)p->at : 0) * s->bytes;
     return true;
 }
@@ -216,7 +245,8 @@ static bool rows_check(const lq_ckpt *c, const lq_pick *p, const source *s, int6
     if (ok && !p->first && !p->run && !p->step) ok = n == have;
     if (ok) {
         const int64_t runs = p->run ? (n - 1) / p->run : 0;
-        ok = (!runs || p->step <= have / runs) && row_of(p, n - 1) < have && (!runs || row_of(p, runs * p->run - 1) < have) &&
+        ok = (!runs || p->step <= have / runs) && row_of(p, n - 1) < have &&
+            (!runs || row_of(p, runs * p->run - 1) < have) &&
              n / 65536 <= have;
     }
     return ok || pick_refuse(c, p, s, n, k, err);
@@ -239,7 +269,8 @@ static void copy_keep(lq_ckpt *c, kept *k) {
 enum { TURN = 32 };
 
 // Columns of `count` stored rows at `at` become pieces of the picked rows.
-static void turn(const lq_pick *p, int64_t n, int64_t k, size_t size, const char *const *at, int count, int64_t first, char *dst) {
+static void turn(const lq_pick *p, int64_t n, int64_t k, size_t size, const char *const *at, int count, int64_t first,
+                 char *dst) {
     for (int64_t i0 = 0; i0 < n; i0 += TURN)
         for (int64_t i = i0; i < n && i < i0 + TURN; i++) {
             char *d = dst + ((size_t)i * (size_t)k + (size_t)first) * size;
@@ -287,7 +318,8 @@ static void row_widen(const lq_weight *w, int64_t row, uint8_t *room, float *dst
     for (int64_t j = 0; j < w->k && w->smooth; j++) dst[j] *= w->smooth[j];
 }
 
-static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
+static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, int64_t k, lq_weight *out,
+                        lq_err *err) {
     const lq_weight *w = &s->w;
     const bool coded = w->type.kind != LQ_W_PLAIN;
     const lq_dtype elem = coded ? LQ_F32 : w->type.elem;
@@ -296,14 +328,16 @@ static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n
     const bool fits = lq_mul_size((size_t)n, (size_t)k * size, &bytes) && lq_mul_size(cols, TURN * sizeof(float), &row);
     kept *to = fits ? copy_new(bytes, s) : NULL;
     float *wide = fits && coded ? malloc(row) : NULL;
-    uint8_t *room = coded ? malloc(cols * 6 + 64) : NULL; // codes, scales and zero points of one row: at most a byte, 4 and 1 a column
+    uint8_t *room = coded ? malloc(cols * 6 + 64) : NULL; // codes, scales and zero points of one row: at most a byte, 4
+                                                          // and 1 a column
     bool ok = to && (!coded || (wide && room));
     for (int64_t j0 = 0; j0 < k && ok; j0 += TURN) {
         const char *at[TURN];
         const int count = k - j0 < TURN ? (int)(k - j0) : TURN;
         for (int j = 0; j < count; j++) {
             if (coded) row_widen(w, j0 + j, room, wide + (size_t)j * cols);
-            at[j] = coded ? (const char *)(wide + (size_t)j * cols) : (const char *)w->q + (size_t)(j0 + j) * cols * size;
+            at[j] = coded ? (const char *)(wide + (size_t)j * cols)
+                : (const char *)w->q + (size_t)(j0 + j) * cols * size;
         }
         turn(p, n, k, size, at, count, j0, to->data);
     }
@@ -343,12 +377,15 @@ static bool at_64(const void *p, size_t offset) { return ((uintptr_t)p + offset)
 static bool pick_borrow(const lq_pick *p, const source *s, int64_t n, lq_weight *out) {
     const lq_weight *w = &s->w;
     const int unit = w->layout == LQ_X86 ? 16 : 1, bands = w->type.rows > 1 ? w->type.rows : unit;
-    if (!together(p, n) || p->first % unit || (n % unit && p->first + n != w->n) || !bands_stay(p, n, w->type.rows)) return false;
+    if (!together(p, n) || p->first % unit || (n % unit && p->first + n != w->n) || !bands_stay(p, n, w->type.rows))
+        return false;
     const strides by = strides_of(w);
-    const size_t at = (size_t)(p->first / unit), band = (size_t)(p->first / bands), o = (size_t)p->first * (size_t)w->outliers * 2;
+    const size_t at = (size_t)(p->first / unit), band = (size_t)(p->first / bands),
+        o = (size_t)p->first * (size_t)w->outliers * 2;
     if (w->type.kind == LQ_W_PLAIN) {
         if (((uintptr_t)w->q + at * by.q) % lq_dtype_size(w->type.elem)) return false;
-    } else if (!at_64(w->q, at * by.q) || !at_64(w->scale, band * by.scale) || !at_64(w->zero, at * by.zero) || !at_64(w->outlier_w, o)) {
+    } else if (!at_64(w->q, at * by.q) || !at_64(w->scale, band * by.scale) || !at_64(w->zero, at * by.zero) ||
+               !at_64(w->outlier_w, o)) {
         return false;
     }
     *out = *w;
@@ -367,7 +404,8 @@ static void lane_copy(uint8_t *dst, const uint8_t *src, size_t tile, int64_t to,
     for (size_t i = 0; i < tile; i += 16 * unit) memcpy(dst + i, src + i, unit);
 }
 
-static void rows_copy(const lq_pick *p, const lq_weight *w, int64_t n, bool bands, uint8_t *q, uint8_t *scale, uint8_t *zero, uint8_t *outlier) {
+static void rows_copy(const lq_pick *p, const lq_weight *w, int64_t n, bool bands, uint8_t *q, uint8_t *scale,
+                      uint8_t *zero, uint8_t *outlier) {
     const strides by = strides_of(w);
     const size_t size = lq_dtype_size(w->type.scale);
     for (int64_t i = 0; i < n; i++) {
@@ -379,7 +417,8 @@ static void rows_copy(const lq_pick *p, const lq_weight *w, int64_t n, bool band
         } else {
             memcpy(q + (size_t)i * by.q, (const uint8_t *)w->q + (size_t)r * by.q, by.q);
             const int64_t to = bands ? i / w->type.rows : i;
-            if (w->scale) memcpy(scale + (size_t)to * by.scale, (const uint8_t *)w->scale + (size_t)band * by.scale, by.scale);
+            if (w->scale) memcpy(scale + (size_t)to * by.scale, (const uint8_t *)w->scale + (size_t)band * by.scale,
+                                 by.scale);
             if (zero) memcpy(zero + (size_t)i * by.zero, w->zero + (size_t)r * by.zero, by.zero);
         }
         const size_t o = (size_t)w->outliers * 2;
@@ -395,7 +434,8 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
     if (!stay) out->type.rows = 0;
     lq_weight_size size;
     size_t o = 0, part[4], all = 0;
-    bool ok = lq_layout_sizes(w->layout, &out->type, n, w->k, &size) && lq_mul_size((size_t)n, (size_t)w->outliers * 2, &o);
+    bool ok = lq_layout_sizes(w->layout, &out->type, n, w->k, &size) &&
+        lq_mul_size((size_t)n, (size_t)w->outliers * 2, &o);
     const size_t of[4] = {size.q, size.scale, size.zero, o};
     for (int i = 0; i < 4 && ok; i++) {
         part[i] = all;
@@ -420,7 +460,8 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
 bool lq_ckpt_pick(lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, lq_weight *out, bool *plain, lq_err *err) {
     source s;
     *out = (lq_weight){0};
-    if (!memchr(p->name, 0, sizeof p->name)) return lq_fail(err, LQ_E_USAGE, "%s: a pick whose name does not end", c->path);
+    if (!memchr(p->name, 0, sizeof p->name))
+        return lq_fail(err, LQ_E_USAGE, "%s: a pick whose name does not end", c->path);
     if (!source_find(c, p, n, k, &s, err) || !rows_check(c, p, &s, n, k, err)) return false;
     const bool turned = p->across && k;
     if (plain) *plain = turned && s.w.type.kind != LQ_W_PLAIN;

@@ -3,9 +3,9 @@
 // Work goes to OUT.partial/: `data` grows tensor by tensor behind room kept for the header, `journal` names what is
 // whole. lq_writer_commit writes the header into that room, syncs, opens and checks the result as any reader would,
 // lets the caller check it too, and only then renames it: what fails leaves OUT as it was.
-// Opening with `resume` goes on from a journal that has the same fingerprint, and refuses another's finished blocks (a fingerprint of
-// the form "<recipe>.<input>": those of another recipe; what came of another state of the input is thrown away);
-// without it what is there is thrown away.
+// Opening with `resume` goes on from a journal that has the same fingerprint, and refuses another's finished blocks (a
+// fingerprint of the form "<recipe>.<input>": those of another recipe; what came of another state of the input is
+// thrown away); without it what is there is thrown away.
 #ifndef LQ_WRITER_H
 #define LQ_WRITER_H
 #include "formats/ckpt.h"
@@ -40,9 +40,9 @@ bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, cons
 // name.q, name.scale ... in the shapes of its layout. The file's layout is the metadata "lq.layout", to be given before
 // ("any" if not).
 bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err *err);
-// A stack: `count` matrices of one type and shape under one name, whose parts lie one behind the other. Each is put as it is made, in
-// their order, in the layout that the type has in this file; nothing is buffered, and nothing else may be added before the last. All
-// have the same parts. After a resume that holds the stack, they are skipped.
+// A stack: `count` matrices of one type and shape under one name, whose parts lie one behind the other. Each is put as
+// it is made, in their order, in the layout that the type has in this file; nothing is buffered, and nothing else may
+// be added before the last. All have the same parts. After a resume that holds the stack, they are skipped.
 bool lq_writer_stack(lq_writer *w, const char *name, const lq_wtype *t, int count, int64_t n, int64_t k, lq_err *err);
 bool lq_writer_stack_put(lq_writer *w, const lq_weight *q, lq_err *err);
 // Ends a block: everything added so far is on disk before the journal says so.

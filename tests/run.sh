@@ -61,7 +61,7 @@ job() { # LAYER NAME SECONDS COMMAND...
 }
 
 # What scripts multiply their own time limits with: the sanitizers' share, and how many there are for each core.
-slow() { awk -v cores="$cores" -v by="$([ "$1" = asan ] && echo 5 || echo 1)" '{ print $1 > cores ? by * $1 / cores : by }' /proc/loadavg 2>/dev/null || echo 5; }
+slow() { awk -v cores="$cores" -v by="$([ "$1" = asan ] && echo 5 || echo 1)" '{ print ($1 > cores ? by * $1 / cores : by) }' /proc/loadavg 2>/dev/null || echo 5; }
 
 passed=0 failed=0 skipped=0
 declare -A ran=() skips=()

@@ -26,8 +26,9 @@ typedef struct lq_rope {
 } lq_rope;
 // inv_freq[dim / 2] at context length ctx, and the factor of cos and sin.
 void lq_rope_resolve(const lq_rope *r, int ctx, float *inv_freq, float *mscale);
-// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config; partial, and the theta that
-// `out` comes with (0: 10000): of a head that is rotated, and the base, where it does not say.
+// Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config into *out, which it writes
+// whole.
+// Where the config is silent: `partial` of a head is rotated, and the base is the theta that stands in *out (0: 10000).
 bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *out, lq_err *err);
 
 // --- layers ---
@@ -80,7 +81,8 @@ typedef struct lq_desc {
     int dim, vocab, layers, ctx;
     lq_norm_kind norm;
     float norm_eps;
-    bool norm_plus_one, norm_bias;
+    bool norm_plus_one;   // norms multiply by 1 + weight: a factor f of what follows makes a weight of (1 + w) f - 1
+    bool norm_bias;
     bool tied;
     float embed_scale, logit_scale, logit_softcap; // 0: off
     lq_rope rope[LQ_ROPES];

@@ -1,10 +1,8 @@
-// arch_gemma.c: Gemma: Llama's tensors and layers; norms multiply by 1 + weight, the embedding by the root of its width,
-// and the MLP's gate is a gelu. Refuses attention in both directions.
+// arch_gemma.c: Gemma: Llama's tensors and layers; norms multiply by 1 + weight, the embedding by the root of its
+// width, and the MLP's gate is a gelu. Refuses attention in both directions.
 #include "runtime/model/family.h"
 #include <math.h>
 #include <string.h>
-
-enum { HEAD_DIM = 256 }; // of a config that does not say: no share of hidden_size
 
 // transformers rounds the root to the type in which it holds the embedding, as training did: in bf16, sqrt(3072) is
 // 55.5. That type is what the config says, else what the tensors are; a norm tells, as no method quantizes it.
@@ -19,24 +17,21 @@ static float embed_scale(const lq_ckpt *ckpt, const cJSON *c, const lq_desc *d) 
 }
 
 bool lq_describe_gemma(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    lq_part part[2], *attn = &part[0], *mlp = &part[1];
+    lq_part part[2] = {{.kv_heads = 16, .head_dim = 256}}, *attn = &part[0], *mlp = &part[1];
     bool bias = false, both = false;
     d->norm = LQ_NORM_RMS;
     d->norm_plus_one = true;
     d->norm_eps = 1e-6f;
     d->tied = true;
-    if (!lq_config_sizes(c, d, attn, mlp, 16, err) || !lq_config_eps(c, "rms_norm_eps", &d->norm_eps, err) ||
+    d->ctx = 8192;
+    if (!lq_config_sizes(c, d, attn, mlp, err) || !lq_config_eps(c, "rms_norm_eps", &d->norm_eps, err) ||
         !lq_config_bool(c, "attention_bias", &bias, err) ||
         !lq_config_bool(c, "use_bidirectional_attention", &both, err))
         return false;
     if (both) return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: use_bidirectional_attention is true");
-    if (!cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(c, "head_dim"))) {
-        attn->head_dim = attn->v_dim = HEAD_DIM;
-        attn->attn_scale = (float)(1 / sqrt(HEAD_DIM));
-    }
     attn->q_bias = attn->k_bias = attn->v_bias = attn->o_bias = bias;
     mlp->act = LQ_GELU_TANH; // not hidden_act: the first configs say "gelu" of what was trained with this
-    if ((!lq_config_null(c, "hidden_activation") && !lq_config_act(c, "hidden_activation", &mlp->act, err)) ||
+    if (!lq_config_act(c, "hidden_activation", &mlp->act, err) ||
         !lq_rope_read(c, attn->head_dim, d->ctx, 1, &d->rope[0], err))
         return false;
     d->ropes = 1;

@@ -15,13 +15,13 @@ const char *const lq_ignores_neox[] = {"gpt_neox.layers.*.attention.bias", "gpt_
                                        NULL};
 
 bool lq_describe_neox(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    lq_part part[2], *attn = &part[0], *mlp = &part[1];
+    lq_part part[2] = {{0}}, *attn = &part[0], *mlp = &part[1];
     bool parallel = true, bias = true;
     (void)ckpt;
     d->norm = LQ_NORM_LAYER;
     d->norm_bias = true;
     d->norm_eps = 1e-5f;
-    if (!lq_config_sizes(c, d, attn, mlp, 0, err) || !lq_config_eps(c, "layer_norm_eps", &d->norm_eps, err) ||
+    if (!lq_config_sizes(c, d, attn, mlp, err) || !lq_config_eps(c, "layer_norm_eps", &d->norm_eps, err) ||
         !lq_config_bool(c, "use_parallel_residual", &parallel, err) || !lq_config_bool(c, "attention_bias", &bias, err))
         return false;
     mlp->act = LQ_GELU;

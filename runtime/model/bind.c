@@ -1,17 +1,19 @@
-// bind.c: the weights of a layer, bound once, strictly, by the list of slots: found where this checkpoint has them, left mapped where
-// the device can read them as they lie, else repacked or copied once. Refuses a weight that is missing or has another shape, and
-// experts of one stack that want different activations.
+// bind.c: the weights of a layer, bound once, strictly, by the list of slots: found where this checkpoint has them,
+// left mapped where the device can read them as they lie, else repacked or copied once. Refuses a weight that is
+// missing or has another shape, and experts of one stack that want different activations.
 #include "runtime/model/part.h"
 #include <stdlib.h>
 #include <string.h>
 
 static void *own(const lq_model *m, lq_bound *b, size_t bytes, lq_err *err) {
     void *p = NULL;
-    if (!lq_grow((void **)&b->memory, b->memories, &b->memory_cap, sizeof *b->memory)) lq_fail(err, LQ_E_MEMORY, "no memory for a list");
+    if (!lq_grow((void **)&b->memory, b->memories, &b->memory_cap, sizeof *b->memory))
+        lq_fail(err, LQ_E_MEMORY, "no memory for a list");
     else p = lq_model_alloc(m, bytes, err);
     if (p) b->memory[b->memories++] = p;
     return p;
 }
+
 void lq_unbind(const lq_model *m, lq_bound *b) {
     for (size_t i = 0; i < b->memories; i++) m->dev->ops.free(m->dev, b->memory[i]);
     free(b->memory);
@@ -52,13 +54,15 @@ static bool move_part(lq_model *m, const void **part, size_t bytes, lq_bound *b,
     *part = p;
     return true;
 }
+
 static bool move_parts(lq_model *m, lq_weight *w, lq_bound *b, lq_err *err) {
     const void *p[] = {w->perm, w->smooth, w->table, w->outlier, w->outlier_w, w->act_scale, w->act_zero};
     const size_t k = (size_t)w->k, o = (size_t)w->outliers;
     const size_t bytes[] = {k * 4, k * 4, ((size_t)1 << w->type.bits) * 4, o * 4, (size_t)w->n * o * 2, 4, 4};
     for (size_t i = 0; i < sizeof p / sizeof *p; i++)
         if (!move_part(m, &p[i], bytes[i], b, err)) return false;
-    w->perm = p[0], w->smooth = p[1], w->table = p[2], w->outlier = p[3], w->outlier_w = p[4], w->act_scale = p[5], w->act_zero = p[6];
+    w->perm = p[0], w->smooth = p[1], w->table = p[2], w->outlier = p[3], w->outlier_w = p[4], w->act_scale = p[5],
+        w->act_zero = p[6];
     return true;
 }
 
@@ -67,7 +71,8 @@ static bool move_weight(lq_model *m, lq_layout to, lq_weight *w, lq_bound *b, lq
     lq_weight_size size;
     size_t scale_at, zero_at, total;
     if (!lq_pack_sizes(to, &w->type, w->n, w->k, &size) || !lq_align_size(size.q, 4096, &scale_at) ||
-        !lq_add_size(scale_at, size.scale, &zero_at) || !lq_align_size(zero_at, 64, &zero_at) || !lq_add_size(zero_at, size.zero, &total))
+        !lq_add_size(scale_at, size.scale, &zero_at) || !lq_align_size(zero_at, 64, &zero_at) ||
+        !lq_add_size(zero_at, size.zero, &total))
         return lq_fail(err, LQ_E_LIMIT, "weight of %lld x %lld is too large", (long long)w->n, (long long)w->k);
     char *p = own(m, b, total, err);
     if (!p) return false;
@@ -121,6 +126,7 @@ static bool settle(lq_model *m, const lq_slot *s, lq_weight *w, lq_bound *b, lq_
 static void share(const void **b, const void *a, size_t bytes) {
     if (*b && a && *b != a && !memcmp(*b, a, bytes)) *b = a;
 }
+
 static void share_parts(const lq_model *m, const lq_weight *a, lq_weight *b) {
     if (!m->dev->host || a->k != b->k) return;
     const size_t k = (size_t)a->k * sizeof(int32_t);
@@ -132,6 +138,7 @@ static void share_parts(const lq_model *m, const lq_weight *a, lq_weight *b) {
     share(&p[4], a->act_zero, sizeof(int32_t));
     b->perm = p[0], b->smooth = p[1], b->outlier = p[2], b->act_scale = p[3], b->act_zero = p[4];
 }
+
 static void share_inputs(const lq_model *m, lq_bound *layer) {
     for (int r = 0; r < LQ_ROLES; r++)
         for (int first = 0; first < r; first++) {
@@ -154,6 +161,7 @@ static bool bind_stack(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) 
     b->w = b->stack[0];
     return true;
 }
+
 static bool bind_matrix(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
     b->input = s->input;
     if (s->count) return bind_stack(m, s, b, err);

@@ -31,11 +31,11 @@ bool lq_config_bool(const cJSON *c, const char *key, bool *out, lq_err *err) {
 
 bool lq_config_act(const cJSON *c, const char *key, lq_unary *out, lq_err *err) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(c, key);
-    if (item && !cJSON_IsString(item)) return lq_fail(err, LQ_E_FORMAT, "%s: %s is not a string", what, key);
+    if (item && !cJSON_IsNull(item) && !cJSON_IsString(item))
+        return lq_fail(err, LQ_E_FORMAT, "%s: %s is not a string", what, key);
     static const struct { const char *name; lq_unary fn; } rows[] = {
-        {"silu", LQ_SILU}, {"swish", LQ_SILU}, {"gelu", LQ_GELU}, {"gelu_pytorch_tanh", LQ_GELU_TANH},
-            {"gelu_new", LQ_GELU_TANH},
-        {"gelu_fast", LQ_GELU_TANH}, {"relu", LQ_RELU},
+        {"silu", LQ_SILU}, {"swish", LQ_SILU}, {"gelu", LQ_GELU}, {"relu", LQ_RELU},
+        {"gelu_pytorch_tanh", LQ_GELU_TANH}, {"gelu_new", LQ_GELU_TANH}, {"gelu_fast", LQ_GELU_TANH},
     };
     const char *name = lq_json_str(c, key);
     if (!name) return true;
@@ -52,7 +52,8 @@ bool lq_config_eps(const cJSON *c, const char *key, float *out, lq_err *err) {
     return true;
 }
 
-bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, int kv_heads, lq_err *err) {
+bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, lq_err *err) {
+    const bool share = !attn->head_dim && !cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(c, "head_dim"));
     int heads;
     if (!lq_config_need(c, "hidden_size", 1, 1 << 20, &d->dim, err) ||
         !lq_config_need(c, "num_hidden_layers", 1, 4096, &d->layers, err) ||
@@ -60,10 +61,11 @@ bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, in
         !lq_config_need(c, "intermediate_size", 1, 1 << 22, &mlp->ffn, err) ||
         !lq_config_need(c, "vocab_size", 1, 1 << 24, &d->vocab, err))
         return false;
-    *attn = (lq_part){.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = heads, .kv_heads = kv_heads ? kv_heads : heads,
-                      .head_dim = d->dim / heads};
+    *attn = (lq_part){.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = heads,
+                      .kv_heads = attn->kv_heads ? attn->kv_heads : heads,
+                      .head_dim = attn->head_dim ? attn->head_dim : d->dim / heads};
     *mlp = (lq_part){.kind = LQ_P_MLP, .place = LQ_PRE, .ffn = mlp->ffn, .gated = true, .act = LQ_SILU};
-    d->ctx = 2048;
+    if (!d->ctx) d->ctx = 2048;
     if (lq_config_null(c, "num_key_value_heads")) attn->kv_heads = heads;
     if (!lq_config_int(c, "num_key_value_heads", 1, 1 << 14, &attn->kv_heads, err) ||
         !lq_config_int(c, "head_dim", 1, 4096, &attn->head_dim, err) ||
@@ -75,7 +77,7 @@ bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, in
                        heads, attn->kv_heads);
     if (attn->head_dim < 1)
         return lq_fail(err, LQ_E_FORMAT, "%s: num_attention_heads %d is more than hidden_size %d", what, heads, d->dim);
-    if (!cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(c, "head_dim")) && d->dim % heads)
+    if (share && d->dim % heads)
         return lq_fail(err, LQ_E_FORMAT, "%s: hidden_size %d is not a multiple of num_attention_heads %d", what, d->dim,
                        heads);
     if ((int64_t)heads * attn->head_dim > 1 << 22)

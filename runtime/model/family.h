@@ -16,9 +16,10 @@ bool lq_config_act(const cJSON *c, const char *key, lq_unary *out, lq_err *err);
 bool lq_config_null(const cJSON *c, const char *key); // there, and null
 
 // The sizes that every decoder has under the names of Llama: dim, layers, vocab, ctx, tied, and those of an attention
-// and an MLP.
-// kv_heads: how many a silent config has; 0: as many as heads.
-bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, int kv_heads, lq_err *err);
+// and of an MLP (gated, silu), which are written whole. What a family takes where a config is silent stands in d->ctx
+// (0: 2048), d->tied, attn->kv_heads (0, and null in the config: as many as heads) and attn->head_dim (0: a share of
+// hidden_size) beforehand.
+bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, lq_err *err);
 // All layers alike: these parts.
 bool lq_layers_fill(lq_desc *d, const lq_part *part, int parts, lq_err *err);
 // The window of each layer whose entry in config.layer_types (if there is one) or `sliding` says so; then layers of one

@@ -11,35 +11,34 @@ static const struct { const char *name; lq_rope_kind kind; } kinds[] = {
     {"llama3", LQ_ROPE_LLAMA3},   {"longrope", LQ_ROPE_LONG}, {"su", LQ_ROPE_LONG},
 };
 
-static bool factors_read(const cJSON *scaling, const char *key, int n, float *out, lq_err *err) {
+static bool factors_read(const cJSON *scaling, const char *what, const char *key, int n, float *out, lq_err *err) {
     const cJSON *a = cJSON_GetObjectItemCaseSensitive(scaling, key), *v;
-    if (!cJSON_IsArray(a)) return lq_fail(err, LQ_E_FORMAT, "config.json: rope_scaling.%s is not an array", key);
+    if (!cJSON_IsArray(a)) return lq_fail(err, LQ_E_FORMAT, "%s.%s is not an array", what, key);
     int i = 0;
     cJSON_ArrayForEach(v, a) {
         if (i == n || !cJSON_IsNumber(v) || !(v->valuedouble > 0))
-            return lq_fail(err, LQ_E_FORMAT, "config.json: rope_scaling.%s must hold %d positive numbers", key, n);
+            return lq_fail(err, LQ_E_FORMAT, "%s.%s must hold %d positive numbers", what, key, n);
         out[i++] = (float)v->valuedouble;
     }
-    return i == n || lq_fail(err, LQ_E_FORMAT, "config.json: rope_scaling.%s holds %d numbers, expected %d", key, i, n);
+    return i == n || lq_fail(err, LQ_E_FORMAT, "%s.%s holds %d numbers, expected %d", what, key, i, n);
 }
 
-static bool needs(const cJSON *s, const char *key, lq_err *err) {
+static bool needs(const cJSON *s, const char *what, const char *key, lq_err *err) {
     return cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(s, key)) ||
-        lq_fail(err, LQ_E_FORMAT, "config.json: rope_scaling.%s is missing", key);
+        lq_fail(err, LQ_E_FORMAT, "%s.%s is missing", what, key);
 }
 
 // yarn: the factor of cos and sin by the two keys that some models give instead of attention_factor.
-static bool yarn_mscale(const cJSON *s, lq_rope *r, lq_err *err) {
+static bool yarn_mscale(const cJSON *s, const char *what, lq_rope *r, lq_err *err) {
     double one = 0, all = 0;
-    if (!lq_json_num(s, "mscale", &one, "config.json: rope_scaling", err) ||
-        !lq_json_num(s, "mscale_all_dim", &all, "config.json: rope_scaling", err)) return false;
+    if (!lq_json_num(s, "mscale", &one, what, err) ||
+        !lq_json_num(s, "mscale_all_dim", &all, what, err)) return false;
     if (one > 0 && all > 0 && !(r->attn_factor > 0) && r->factor > 1)
         r->attn_factor = (0.1 * one * log(r->factor) + 1) / (0.1 * all * log(r->factor) + 1);
     return true;
 }
 
-static bool scaling_read(const cJSON *s, bool named, int original_ctx, lq_rope *r, lq_err *err) {
-    static const char *const what = "config.json: rope_scaling";
+static bool scaling_read(const cJSON *s, const char *what, bool named, int original_ctx, lq_rope *r, lq_err *err) {
     const char *type = lq_json_str(s, "rope_type");
     if (!type) type = lq_json_str(s, "type");
     if (!type && !named) type = "default";
@@ -50,8 +49,8 @@ static bool scaling_read(const cJSON *s, bool named, int original_ctx, lq_rope *
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: unknown rope_type \"%s\"", what, type);
     r->kind = kinds[i].kind;
     int64_t original = original_ctx;
-    if (r->kind != LQ_ROPE_DEFAULT && r->kind != LQ_ROPE_LONG && !needs(s, "factor", err)) return false;
-    if (r->kind == LQ_ROPE_LLAMA3 && !needs(s, "original_max_position_embeddings", err)) return false;
+    if (r->kind != LQ_ROPE_DEFAULT && r->kind != LQ_ROPE_LONG && !needs(s, what, "factor", err)) return false;
+    if (r->kind == LQ_ROPE_LLAMA3 && !needs(s, what, "original_max_position_embeddings", err)) return false;
     if (!lq_json_num(s, "factor", &r->factor, what, err) ||
         !lq_json_num(s, "low_freq_factor", &r->low_factor, what, err) ||
         !lq_json_num(s, "high_freq_factor", &r->high_factor, what, err) ||
@@ -70,10 +69,10 @@ static bool scaling_read(const cJSON *s, bool named, int original_ctx, lq_rope *
     if (r->kind == LQ_ROPE_YARN && !(r->beta_fast > r->beta_slow && r->beta_slow > 0))
         return lq_fail(err, LQ_E_FORMAT, "%s: beta_fast %g and beta_slow %g, expected 0 < slow < fast", what,
                        r->beta_fast, r->beta_slow);
-    if (r->kind == LQ_ROPE_YARN && !yarn_mscale(s, r, err)) return false;
+    if (r->kind == LQ_ROPE_YARN && !yarn_mscale(s, what, r, err)) return false;
     if (r->kind == LQ_ROPE_LONG)
-        return factors_read(s, "short_factor", r->dim / 2, r->short_factor, err) &&
-            factors_read(s, "long_factor", r->dim / 2, r->long_factor, err);
+        return factors_read(s, what, "short_factor", r->dim / 2, r->short_factor, err) &&
+            factors_read(s, what, "long_factor", r->dim / 2, r->long_factor, err);
     return true;
 }
 
@@ -117,7 +116,9 @@ bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq
         return lq_fail(err, LQ_E_FORMAT, "%s: rotary dimension %d, expected an even number up to %d", what, r->dim,
                        LQ_ROPE_DIM);
     r->original_ctx = (int)original;
-    if (cJSON_IsObject(scaling) && !scaling_read(scaling, scaling != params, (int)original, r, err)) return false;
+    if (cJSON_IsObject(scaling) && !scaling_read(scaling, scaling == params ? "config.json: rope_parameters"
+                                                 : "config.json: rope_scaling", scaling != params, (int)original, r,
+                                                 err)) return false;
     if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, "original_max_position_embeddings")))
         r->original_ctx = (int)original;
     if (r->kind == LQ_ROPE_LONG && !(r->attn_factor > 0)) {

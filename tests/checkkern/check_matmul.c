@@ -167,7 +167,7 @@ static void check_e4m3(lq_dev *dev) {
 static void check_form(lq_dev *dev, lq_atype t, int group, int rows, int k, int way) {
     static const float fixed = 0.043f;
     static const int32_t zero = -37;
-    char what[120];
+    char what[160];
     snprintf(what, sizeof what, "quant %s %s g%d%s of a weight's g%d, k %d way %d", dev->isa, lq_dtypes[t.elem].name,
              t.group, t.fixed ? " fixed" : "", group, k, way);
     const bool i8 = t.elem == LQ_I8;

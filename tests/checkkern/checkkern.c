@@ -46,6 +46,7 @@ void *ck_buf(size_t bytes, size_t off) {
     bufs[buf_count++].bytes = bytes;
     return base + before;
 }
+
 void ck_done(const char *what) {
     const size_t guard = GUARD;
     bool ok = true;
@@ -67,6 +68,7 @@ uint64_t ck_rand(void) {
     state ^= state >> 7;
     return state ^= state << 17;
 }
+
 double ck_uniform(void) { return (double)(ck_rand() >> 11) * 0x1p-52 - 1; }
 int ck_below(int n) { return (int)(ck_rand() % (uint64_t)n); }
 void ck_fill(float *x, size_t n) {
@@ -109,11 +111,14 @@ lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off) {
     const int64_t groups = lq_weight_groups(t, k);
     for (int64_t i = 0; i < n * k; i++) {
         if (t->kind == LQ_W_PLAIN || t->kind == LQ_W_FLOAT) put_float(q, t->elem, (size_t)i, (float)ck_uniform());
-        else lq_code_set(q + (size_t)(i / k) * lq_code_row_bytes(t->bits, k), t->bits, i % k, (uint32_t)ck_below(1 << t->bits));
+        else lq_code_set(q + (size_t)(i / k) * lq_code_row_bytes(t->bits, k), t->bits, i % k,
+                         (uint32_t)ck_below(1 << t->bits));
     }
-    for (size_t i = 0; i * lq_dtype_size(t->scale) < size.scale; i++) put_float(scale, t->scale, i, (float)(0.001 + fabs(ck_uniform()) * 0.1));
+    for (size_t i = 0; i * lq_dtype_size(t->scale) < size.scale; i++)
+        put_float(scale, t->scale, i, (float)(0.001 + fabs(ck_uniform()) * 0.1));
     for (int64_t i = 0; zero && i < n * groups; i++)
-        lq_code_set(zero + (size_t)(i / groups) * lq_code_row_bytes(t->bits, groups), t->bits, i % groups, (uint32_t)ck_below(1 << t->bits));
+        lq_code_set(zero + (size_t)(i / groups) * lq_code_row_bytes(t->bits, groups), t->bits, i % groups,
+                    (uint32_t)ck_below(1 << t->bits));
     w.q = q;
     w.scale = scale;
     w.zero = zero;
@@ -136,12 +141,14 @@ lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off) {
     }
     return w;
 }
+
 lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off) {
     lq_weight_size size;
     lq_weight w = *any;
     if (layout == LQ_ANY || !lq_pack_sizes(layout, &any->type, any->n, any->k, &size)) return w;
     lq_weight_out out = {
-        .q = ck_buf(size.q, off), .scale = ck_buf(size.scale, off & ~(size_t)3), .zero = size.zero ? ck_buf(size.zero, off) : NULL};
+        .q = ck_buf(size.q, off), .scale = ck_buf(size.scale, off & ~(size_t)3),
+            .zero = size.zero ? ck_buf(size.zero, off) : NULL};
     lq_pack(any, layout, out, NULL);
     w.layout = layout;
     w.q = out.q;
@@ -149,18 +156,23 @@ lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off) {
     w.zero = out.zero;
     return w;
 }
+
 float ck_scale(const lq_weight *any, int64_t row, int64_t group) {
     const int64_t groups = lq_weight_groups(&any->type, any->k), band = any->type.rows > 1 ? row / any->type.rows : row;
     float f;
     lq_dtypes[any->type.scale].to_f32(
-        (const char *)any->scale + (size_t)(band * groups + (any->type.group ? group : 0)) * lq_dtype_size(any->type.scale), &f, 1);
+        (const char *)any->scale + (size_t)(band * groups + (any->type.group ? group : 0)) *
+        lq_dtype_size(any->type.scale), &f, 1);
     return f;
 }
+
 lq_weight ck_reader(lq_atype t, int64_t k) {
     lq_weight w = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32, .act = t}, .k = k};
-    if (t.elem == LQ_I8) w.type = (lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = t.group, .scale = LQ_F32, .act = t};
+    if (t.elem == LQ_I8) w.type = (lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = t.group,
+                                             .scale = LQ_F32, .act = t};
     return w;
 }
+
 lq_act ck_act_of(const lq_mat *x, const lq_weight *w) {
     static lq_dev *c;
     lq_err err;
@@ -173,10 +185,12 @@ lq_act ck_act_of(const lq_mat *x, const lq_weight *w) {
     c->ops.quant(c, &(lq_quant_args){.x = *x, .act = &a});
     return a;
 }
+
 lq_act ck_act(const lq_mat *x, lq_atype t) {
     const lq_weight w = ck_reader(t, x->cols);
     return ck_act_of(x, &w);
 }
+
 lq_mat ck_mat(int rows, int cols, size_t gap) {
     lq_mat m = {.type = LQ_F32, .rows = rows, .cols = cols, .stride = (size_t)cols + gap};
     m.p = ck_buf((size_t)rows * m.stride * sizeof(float), 4);
@@ -186,12 +200,14 @@ lq_mat ck_mat(int rows, int cols, size_t gap) {
     }
     return m;
 }
+
 bool ck_gaps(const lq_mat *m) {
     bool ok = true;
     for (int r = 0; r < m->rows; r++)
         for (size_t c = (size_t)m->cols; c < m->stride; c++) ok &= isnan(lq_mat_row(m, r)[c]);
     return ok;
 }
+
 bool ck_mat_same(const lq_mat *a, const lq_mat *b) {
     bool ok = true;
     for (int r = 0; r < a->rows; r++)
@@ -202,9 +218,11 @@ bool ck_mat_same(const lq_mat *a, const lq_mat *b) {
 // --- all tables ---
 
 bool ck_reserve(lq_dev *d, lq_err *err) {
-    static const lq_dev_limits most = {.rows = 600, .outs = 500, .k = 8192, .n = 8192, .heads = 16, .dv = 256, .max_at = 4096, .vocab = 150001, .slots = 400};
+    static const lq_dev_limits most = {.rows = 600, .outs = 500, .k = 8192, .n = 8192, .heads = 16, .dv = 256,
+                                       .max_at = 4096, .vocab = 150001, .slots = 400};
     return d->ops.reserve(d, &most, err);
 }
+
 static lq_dev *open_cpu(const char *isa, int threads) {
     lq_err err;
     lq_dev *d;
@@ -220,6 +238,7 @@ static int usage(void) {
     printf("usage: checkkern [--seed N] [NAME]\n       checkkern --speed [THREADS [NAME]]\n");
     return 2;
 }
+
 int main(int argc, char **argv) {
     static const char *const isas[] = {"c", "avx2", "avx512"};
     if (argc >= 2 && argc <= 4 && !strcmp(argv[1], "--speed")) {

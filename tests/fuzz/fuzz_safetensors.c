@@ -30,9 +30,11 @@ static void weight_touch(const lq_ckpt *c, const lq_tensor *t) {
     snprintf(name, sizeof name, "%.*s", (int)len - 2, t->name);
     const lq_typed *of = lq_ckpt_typed(c, name);
     lq_weight stack[16];
-    if (of && of->count && of->count <= 16 && of->k < 4096 && lq_ckpt_stack(c, name, (int)of->count, of->n, of->k, stack, NULL)) {
+    if (of && of->count && of->count <= 16 && of->k < 4096 &&
+        lq_ckpt_stack(c, name, (int)of->count, of->n, of->k, stack, NULL)) {
         float row[4096];
-        for (int64_t e = 0; e < of->count && stack[e].layout == LQ_ANY; e++) lq_weight_row_any(&stack[e], of->n - 1, row);
+        for (int64_t e = 0; e < of->count && stack[e].layout == LQ_ANY; e++)
+            lq_weight_row_any(&stack[e], of->n - 1, row);
     }
     if (t->rank != 2) return;
     for (int64_t k = t->shape[1]; k <= t->shape[1] * 4 && k < 4096; k++) {

@@ -32,6 +32,7 @@ static inline int tree_remove_one(const char *path, const struct stat *st, int t
     (void)st, (void)type, (void)at;
     return remove(path);
 }
+
 static inline void tree_remove(const char *path) { nftw(path, tree_remove_one, 16, FTW_DEPTH | FTW_PHYS); }
 
 // xorshift: the same numbers on every machine.
@@ -42,7 +43,8 @@ static inline uint64_t next_random(uint64_t *s) {
 
 // One line, not empty, that names `file`.
 static inline bool err_good(const lq_err *err, const char *file) {
-    return err->code != LQ_E_NONE && err->text[0] && !strchr(err->text, '\n') && !strchr(err->text, '\r') && strstr(err->text, file);
+    return err->code != LQ_E_NONE && err->text[0] && !strchr(err->text, '\n') && !strchr(err->text, '\r') &&
+        strstr(err->text, file);
 }
 
 enum { MAKE_BLOCKS = 4, MAKE_N = 20, MAKE_K = 96, MAKE_FEATURES = 8 };
@@ -59,7 +61,8 @@ typedef struct make_buffers {
 
 // The i-th weight of the file: each uses other features.
 static inline lq_weight make_weight(int i, make_buffers *b) {
-    static const char *const types[MAKE_FEATURES] = {"int4 g32", "int4 g32 asym", "int8", "int3 g16 asym f32", "table4 g16",
+    static const char *const types[MAKE_FEATURES] = {"int4 g32", "int4 g32 asym", "int8", "int3 g16 asym f32",
+                                                     "table4 g16",
         "e4m3 g32 r8 f32", "fp4 g16", "int8 asym f32 act i8 tensor asym"};
     lq_weight w = {.n = MAKE_N, .k = MAKE_K};
     lq_wtype_parse(types[i % MAKE_FEATURES], &w.type, NULL);
@@ -148,8 +151,10 @@ static inline bool make_block(lq_writer *w, int i, lq_err *err) {
 }
 
 static inline bool make_open(const char *path, bool resume, bool overwrite, lq_writer **w, lq_err *err) {
-    lq_writer_opts o = {.out = path, .fingerprint = "in=1\nrecipe=2", .header_room = make_room(), .resume = resume, .overwrite = overwrite};
-    return lq_writer_open(&o, w, err) && lq_writer_meta(*w, "lq.arch", "LlamaForCausalLM", err) && lq_writer_meta(*w, "lq.recipe",
+    lq_writer_opts o = {.out = path, .fingerprint = "in=1\nrecipe=2", .header_room = make_room(), .resume = resume,
+                        .overwrite = overwrite};
+    return lq_writer_open(&o, w, err) && lq_writer_meta(*w, "lq.arch", "LlamaForCausalLM", err) &&
+        lq_writer_meta(*w, "lq.recipe",
            "{\"method\":\"rtn\"}", err);
 }
 

@@ -1,5 +1,5 @@
-// test_dev.c: the device "cpu" at its border: who uses it, memory that costs nothing until it is written, how much is left, what it
-// refuses. Its slots are checkkern's.
+// test_dev.c: the device "cpu" at its border: who uses it, memory that costs nothing until it is written, how much is
+// left, what it refuses. Its slots are checkkern's.
 #include "kernels/ops.h"
 #include "tests/unit/test.h"
 #include <math.h>
@@ -22,6 +22,7 @@ static lq_dev *open_cpu(const char *isa) {
     }
     return d;
 }
+
 static size_t file_number(const char *path, const char *format) {
     size_t n = 0;
     char line[256];
@@ -31,6 +32,7 @@ static size_t file_number(const char *path, const char *format) {
     if (f) fclose(f);
     return n;
 }
+
 static size_t resident(void) { return file_number("/proc/self/statm", "%*u %zu") * (size_t)sysconf(_SC_PAGESIZE); }
 
 static void test_users(void) {
@@ -61,7 +63,8 @@ static void test_alloc(void) {
             d->ops.free(d, p);
         }
     void *huge = NULL;
-    CHECK(!d->ops.alloc(d, SIZE_MAX, &huge, &err) && !huge && strstr(err.text, "no memory"), "all bytes there are: %s", err.text);
+    CHECK(!d->ops.alloc(d, SIZE_MAX, &huge, &err) && !huge && strstr(err.text, "no memory"), "all bytes there are: %s",
+          err.text);
     d->ops.free(d, NULL);
     if (SANITIZED) SKIP("pages that nobody wrote, more bytes than there can be: a sanitizer has its own allocator");
     else {
@@ -81,11 +84,14 @@ static void test_alloc(void) {
 static void test_room(void) {
     lq_dev *d = open_cpu(NULL);
     const size_t room = d->ops.room(d), left = file_number("/proc/meminfo", "MemAvailable: %zu") * 1024;
-    CHECK(room > 0 && room < left + left / 4, "%zu bytes left, the system says %zu", room, left); // it moves while we look; groups may leave less
+    // it moves while we look; groups may leave less
+    CHECK(room > 0 && room < left + left / 4, "%zu bytes left, the system says %zu", room, left);
     struct rlimit old, some;
     getrlimit(RLIMIT_AS, &old);
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = file_number("/proc/self/statm", "%zu") * page, more = (size_t)300 << 20;
-    if (SANITIZED || room < 2 * more) SKIP("room under a limit of addresses: a sanitizer has taken them all, or memory is short");
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = file_number("/proc/self/statm", "%zu") * page,
+        more = (size_t)300 << 20;
+    if (SANITIZED || room < 2 * more)
+        SKIP("room under a limit of addresses: a sanitizer has taken them all, or memory is short");
     else {
         some = (struct rlimit){.rlim_cur = used + more, .rlim_max = old.rlim_max};
         setrlimit(RLIMIT_AS, &some);
@@ -102,7 +108,8 @@ static void test_room(void) {
 
 static void test_can(void) {
     static const char *const isas[] = {"c", "avx2", "avx512"};
-    static const char *const names[] = {"f32", "bf16", "f16", "int4 g32 sym f16", "int8 row sym f16", "int3 g64 asym f32", "e4m3 g128 r128 f32"};
+    static const char *const names[] = {"f32", "bf16", "f16", "int4 g32 sym f16", "int8 row sym f16",
+                                        "int3 g64 asym f32", "e4m3 g128 r128 f32"};
     for (int i = 0; i < 3; i++) {
         lq_dev *d = open_cpu(isas[i]);
         lq_err err;
@@ -110,10 +117,12 @@ static void test_can(void) {
         for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
             CHECK(lq_wtype_parse(names[n], &t, &err), "%s", err.text);
             CHECK(d->ops.can(d, &t, LQ_ANY, &err), "%s: %s", names[n], err.text);
-            if (lq_pack_has(LQ_X86, &t, 64, 256)) CHECK(d->ops.can(d, &t, LQ_X86, &err), "%s in x86: %s", names[n], err.text);
+            if (lq_pack_has(LQ_X86, &t, 64, 256))
+                CHECK(d->ops.can(d, &t, LQ_X86, &err), "%s in x86: %s", names[n], err.text);
         }
         CHECK(lq_wtype_parse("int3 g64 asym f32", &t, &err), "%s", err.text);
-        CHECK(!d->ops.can(d, &t, LQ_X86, &err) && strstr(err.text, "int3 g64 asym f32") && strstr(err.text, "x86"), "a type without a kernel: %s", err.text);
+        CHECK(!d->ops.can(d, &t, LQ_X86, &err) && strstr(err.text, "int3 g64 asym f32") && strstr(err.text, "x86"),
+              "a type without a kernel: %s", err.text);
         lq_dev_close(d);
     }
 }
@@ -125,6 +134,7 @@ static bool factor(lq_dev *d, double diagonal) {
     d->ops.factor(d, &(lq_factor_args){.h = h, .n = 2, .ok = &ok});
     return ok && h[0] == 1 / sqrt(diagonal) && h[1] == 0;
 }
+
 // OpenBLAS comes when something is solved, starts no threads, and its absence is told.
 static void test_solve(void) {
     lq_dev *d = open_cpu(NULL);
@@ -170,7 +180,8 @@ static void test_record(void) {
 static void test_refusals(void) {
     lq_dev *d;
     lq_err err;
-    CHECK(!lq_dev_open("cpu", &(lq_dev_opts){.isa = "amx"}, &d, &err) && !d && strstr(err.text, "\"amx\""), "amx: %s", err.text);
+    CHECK(!lq_dev_open("cpu", &(lq_dev_opts){.isa = "amx"}, &d, &err) && !d && strstr(err.text, "\"amx\""), "amx: %s",
+          err.text);
     CHECK(!lq_dev_open("cpu", &(lq_dev_opts){.threads = -1}, &d, &err) && !d, "-1 threads: %s", err.text);
     CHECK(!lq_dev_open("gpu", NULL, &d, &err) && !d && strstr(err.text, "\"gpu\""), "gpu: %s", err.text);
     CHECK(!lq_dev_open("cuda:x", NULL, &d, &err) && !d && strstr(err.text, "\"cuda:x\""), "cuda:x: %s", err.text);

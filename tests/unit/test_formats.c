@@ -15,7 +15,8 @@ static const small smalls[] = {{LQ_F16, 10, 15, 2, 0x7bff, 0x7c00}, {LQ_BF16, 7,
 
 static double small_value(const small *t, uint32_t code) {
     uint32_t exponent = code >> t->mant, mantissa = code & ((1u << t->mant) - 1);
-    return exponent ? ldexp(1.0 + ldexp(mantissa, -t->mant), (int)exponent - t->bias) : ldexp(mantissa, 1 - t->bias - t->mant);
+    return exponent ? ldexp(1.0 + ldexp(mantissa, -t->mant), (int)exponent - t->bias)
+        : ldexp(mantissa, 1 - t->bias - t->mant);
 }
 
 // The nearest code to |x| by search among the values, ties to the even code; one past `last` means overflow.
@@ -59,7 +60,8 @@ static void check_one(const small *t, float f, int *bad) {
         uint32_t want = isinf(f) ? t->last + 1 : small_nearest(t, fabs((double)f));
         right = mag == (want > t->last ? t->infinity : want) && kept == (isinf(f) || want <= t->last);
     }
-    if ((!right || !(got & sign) != !signbit(f)) && (*bad)++ < 3) printf("%s of %a: %x\n", lq_dtypes[t->type].name, (double)f, got);
+    if ((!right || !(got & sign) != !signbit(f)) && (*bad)++ < 3)
+        printf("%s of %a: %x\n", lq_dtypes[t->type].name, (double)f, got);
 }
 
 // Every value, every middle between two neighbours and the floats beside both, then random bits.
@@ -67,7 +69,8 @@ static void check_narrow(const small *t) {
     int bad = 0;
     for (uint32_t code = 0; code <= t->last; code++) {
         double a = small_value(t, code), b = small_value(t, code + 1);
-        float around[] = {(float)a, (float)((a + b) / 2), nextafterf((float)((a + b) / 2), INFINITY), nextafterf((float)((a + b) / 2), 0),
+        float around[] = {(float)a, (float)((a + b) / 2), nextafterf((float)((a + b) / 2), INFINITY),
+                          nextafterf((float)((a + b) / 2), 0),
             nextafterf((float)a, INFINITY)};
         for (int i = 0; i < 5; i++) check_one(t, around[i], &bad), check_one(t, -around[i], &bad);
     }
@@ -92,7 +95,8 @@ static void test_small_floats(void) {
 }
 
 static void test_whole_numbers(void) {
-    const float in[] = {-0.5f, 0.5f, 1.5f, 2.5f, -127.5f, 127.4f, 127.5f, -128.5f, -129, 3e9f, NAN, INFINITY, -INFINITY};
+    const float in[] = {-0.5f, 0.5f, 1.5f, 2.5f, -127.5f, 127.4f, 127.5f, -128.5f, -129, 3e9f, NAN, INFINITY,
+                        -INFINITY};
     const int8_t want[] = {0, 0, 2, 2, -128, 127, 127, -128, -128, 127, 0, 127, -128};
     const bool kept[] = {true, true, true, true, true, true, false, true, false, false, false, false, false};
     for (size_t i = 0; i < sizeof in / sizeof *in; i++) {
@@ -112,7 +116,8 @@ static void test_whole_numbers(void) {
     CHECK(isinf(f), "1e300 in f32 is %g", (double)f);
     for (int t = 0; t < LQ_DTYPES; t++) {
         const lq_dtype_row *r = &lq_dtypes[t];
-        CHECK(r->name && lq_dtype_of(r->name) == (lq_dtype)t && lq_dtype_of_safetensors(r->safetensors) == (lq_dtype)t, "row %d", t);
+        CHECK(r->name && lq_dtype_of(r->name) == (lq_dtype)t && lq_dtype_of_safetensors(r->safetensors) == (lq_dtype)t,
+              "row %d", t);
         CHECK(!r->number || (r->to_f32 && r->from_f32), "row %s", r->name);
         if (!r->from_f32) continue;
         // Unaligned and in bulk: the same as one by one.
@@ -141,25 +146,33 @@ static void test_codes(void) {
         bool same = true, dense = true;
         for (int i = 0; i < 50; i++) {
             same &= lq_code_get(row, bits, i) == plain[i];
-            for (int b = 0; b < bits; b++) dense &= (row[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) == (plain[i] >> b & 1);
+            for (int b = 0; b < bits; b++)
+                dense &= (row[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) == (plain[i] >> b & 1);
         }
         CHECK(same && dense, "%d bits: LSB first, dense", bits);
-        CHECK(row[bytes] == 0xaa && bytes % 4 == 0 && bytes >= (size_t)(50 * bits + 7) / 8, "%d bits: %zu bytes a row", bits, bytes);
+        CHECK(row[bytes] == 0xaa && bytes % 4 == 0 && bytes >= (size_t)(50 * bits + 7) / 8, "%d bits: %zu bytes a row",
+              bits, bytes);
     }
 }
 
 static void test_names(void) {
     static const char *const pairs[][2] = {
-        {"bf16", "bf16"}, {"f32", "f32"}, {"int4", "int4 g128 sym f16"}, {"int4 g32", "int4 g32 sym f16"}, {"int8", "int8 row sym f16"},
-        {"int4 g128 asym", "int4 g128 asym f16"}, {"int8 asym g64 f32", "int8 g64 asym f32"}, {"int4 row", "int4 row sym f16"},
+        {"bf16", "bf16"}, {"f32", "f32"}, {"int4", "int4 g128 sym f16"}, {"int4 g32", "int4 g32 sym f16"},
+            {"int8", "int8 row sym f16"},
+        {"int4 g128 asym", "int4 g128 asym f16"}, {"int8 asym g64 f32", "int8 g64 asym f32"},
+            {"int4 row", "int4 row sym f16"},
         {"int2 g16", "int2 g16 sym f16"}, {"table4", "table4 g64 f16"}, {"e4m3", "e4m3"}, {"e4m3 row", "e4m3 row f32"},
         {"e4m3 g1048576 r2147483646", "e4m3 g1048576 r2147483646 f32"},
-        {"e4m3 tensor", "e4m3 tensor f32"}, {"e4m3 g128 r128", "e4m3 g128 r128 f32"}, {"e5m2 row bf16", "e5m2 row bf16"},
+        {"e4m3 tensor", "e4m3 tensor f32"}, {"e4m3 g128 r128", "e4m3 g128 r128 f32"},
+            {"e5m2 row bf16", "e5m2 row bf16"},
         {"fp4", "fp4 g64 f16"}, {"fp4 g128 f32", "fp4 g128 f32"},
         {"int8 act i8", "int8 row sym f16 act i8 row"}, {"int8 f32 act i8 row", "int8 row sym f32 act i8 row"},
-        {"int4 g32 act i8 g32", "int4 g32 sym f16 act i8 g32"}, {"int8 act i8 tensor", "int8 row sym f16 act i8 tensor"},
-        {"int8 act i8 tensor asym", "int8 row sym f16 act i8 tensor asym"}, {"e4m3 act e4m3", "e4m3 row f32 act e4m3 row"},
-        {"e4m3 tensor act e4m3 tensor", "e4m3 tensor f32 act e4m3 tensor"}, {"e5m2 g128 r128 act e4m3 g128", "e5m2 g128 r128 f32 act e4m3 g128"},
+        {"int4 g32 act i8 g32", "int4 g32 sym f16 act i8 g32"},
+            {"int8 act i8 tensor", "int8 row sym f16 act i8 tensor"},
+        {"int8 act i8 tensor asym", "int8 row sym f16 act i8 tensor asym"},
+            {"e4m3 act e4m3", "e4m3 row f32 act e4m3 row"},
+        {"e4m3 tensor act e4m3 tensor", "e4m3 tensor f32 act e4m3 tensor"},
+            {"e5m2 g128 r128 act e4m3 g128", "e5m2 g128 r128 f32 act e4m3 g128"},
         {"int8 g1048576 asym bf16 act i8 g1048576", "int8 g1048576 asym bf16 act i8 g1048576"},
         {"e4m3 g1048576 r2147483646 bf16 act e4m3 g1048576", "e4m3 g1048576 r2147483646 bf16 act e4m3 g1048576"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -173,33 +186,44 @@ static void test_names(void) {
         CHECK(!strcmp(name, pairs[i][1]), "%s is \"%s\", expected \"%s\"", pairs[i][0], name, pairs[i][1]);
         CHECK(lq_wtype_parse(name, &u, &err) && lq_wtype_equal(&t, &u), "%s comes back", name);
     }
-    static const char *const bad[] = {"", " ", "int", "int9", "int1", "int44", "int4 g", "int4 g0", "int4 g-16", "int4 g24",
+    static const char *const bad[] = {"", " ", "int", "int9", "int1", "int44", "int4 g", "int4 g0", "int4 g-16",
+                                      "int4 g24",
         "int4 g32 g32", "int4 sym asym", "int4 f64", "bf16 g32",
-                                      "i8", "i8 sym", "i8 row f32", "table4 sym", "int4 asym r8", "fp4 sym", "fp", "fp4 table4", "int4 g99999999999", "int4 g1048592",
+                                      "i8", "i8 sym", "i8 row f32", "table4 sym", "int4 asym r8", "fp4 sym", "fp",
+                                      "fp4 table4", "int4 g99999999999", "int4 g1048592",
                                       "e4m3 row r2147483647", "e4m3 row r1", "int04", "int4 g032",
                                           "int4 row tensor r4", "e4m3 sym",
                                       "int4 g32 sym f16 and many more words than any type could ever have, so that the text is long"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         lq_wtype t;
         lq_err err = {0};
-        CHECK(!lq_wtype_parse(bad[i], &t, &err) && err.code == LQ_E_USAGE && err.text[0], "\"%s\" must be refused", bad[i]);
+        CHECK(!lq_wtype_parse(bad[i], &t, &err) && err.code == LQ_E_USAGE && err.text[0], "\"%s\" must be refused",
+              bad[i]);
     }
     static const char *const acts[][2] = {
-        {"int8 act", "nothing behind"}, {"int8 act row", "\"row\" does not fit"}, {"int8 act i8 row row", "does not fit"}, {"int8 act i8 f32", "does not fit"},
-        {"int8 act i8 g24", "group 24"}, {"int8 act i8 asym tensor", "does not fit"}, {"int8 act i8 tensor asym asym", "does not fit"},
-        {"int8 act i8 act i8", "does not fit"}, {"int8 act bf16", "does not fit"}, {"bf16 act i8 row", "does not fit"}, {"int8 act i8 row asym", "file's scale have a zero point"},
-        {"e4m3 act e4m3 tensor asym", "only i8 activations"}, {"e4m3 act i8 row", "need an int weight"}, {"int8 act e4m3 row", "need an e4m3 or e5m2 weight"},
-        {"table4 act i8 row", "need an int weight"}, {"int8 act i8 tensor row", "does not fit"}, {"int8 act i8 sym", "does not fit"}, {"i8 row f32", "expected one like"}};
+        {"int8 act", "nothing behind"}, {"int8 act row", "\"row\" does not fit"},
+            {"int8 act i8 row row", "does not fit"}, {"int8 act i8 f32", "does not fit"},
+        {"int8 act i8 g24", "group 24"}, {"int8 act i8 asym tensor", "does not fit"},
+            {"int8 act i8 tensor asym asym", "does not fit"},
+        {"int8 act i8 act i8", "does not fit"}, {"int8 act bf16", "does not fit"}, {"bf16 act i8 row", "does not fit"},
+            {"int8 act i8 row asym", "file's scale have a zero point"},
+        {"e4m3 act e4m3 tensor asym", "only i8 activations"}, {"e4m3 act i8 row", "need an int weight"},
+            {"int8 act e4m3 row", "need an e4m3 or e5m2 weight"},
+        {"table4 act i8 row", "need an int weight"}, {"int8 act i8 tensor row", "does not fit"},
+            {"int8 act i8 sym", "does not fit"}, {"i8 row f32", "expected one like"}};
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
         lq_wtype t;
         lq_err err = {0};
-        CHECK(!lq_wtype_parse(acts[i][0], &t, &err) && strstr(err.text, acts[i][1]) && strstr(err.text, acts[i][0]), "\"%s\": %s", acts[i][0], err.text);
+        CHECK(!lq_wtype_parse(acts[i][0], &t, &err) && strstr(err.text, acts[i][1]) && strstr(err.text, acts[i][0]),
+              "\"%s\": %s", acts[i][0], err.text);
     }
     lq_wtype t, u;
-    static const char *const others[] = {"int8", "int8 act i8 row", "int8 act i8 g64", "int8 act i8 tensor", "int8 act i8 tensor asym", "table4 g64", "fp4 g64"};
+    static const char *const others[] = {"int8", "int8 act i8 row", "int8 act i8 g64", "int8 act i8 tensor",
+                                         "int8 act i8 tensor asym", "table4 g64", "fp4 g64"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         for (size_t j = 0; j < sizeof others / sizeof *others; j++)
-            CHECK(lq_wtype_parse(others[i], &t, NULL) && lq_wtype_parse(others[j], &u, NULL) && lq_wtype_equal(&t, &u) == (i == j), "%s, %s", others[i], others[j]);
+            CHECK(lq_wtype_parse(others[i], &t, NULL) && lq_wtype_parse(others[j], &u, NULL) &&
+                  lq_wtype_equal(&t, &u) == (i == j), "%s, %s", others[i], others[j]);
     lq_wtype_parse("int4 g128 sym f16", &t, NULL);
     CHECK(lq_wtype_bits(&t, 4096) == 4.125, "bits %g", lq_wtype_bits(&t, 4096));
     lq_wtype_parse("int8", &t, NULL);
@@ -219,10 +243,13 @@ static void test_codebooks(void) {
         const lq_codebook *b = &lq_codebooks[i];
         char text[LQ_WTYPE_TEXT];
         lq_wtype t;
-        CHECK(!strcmp(b->name, want[i].name) && b->bits == want[i].bits && !memcmp(b->value, want[i].value, sizeof(float) << b->bits), "%s: values", b->name);
-        CHECK(lq_codebook_of(b->name) == i + 1 && lq_wtype_parse(b->name, &t, NULL) && t.book == i + 1 && t.bits == b->bits && lq_wtype_table(&t) == b->value, "%s", b->name);
+        CHECK(!strcmp(b->name, want[i].name) && b->bits == want[i].bits &&
+              !memcmp(b->value, want[i].value, sizeof(float) << b->bits), "%s: values", b->name);
+        CHECK(lq_codebook_of(b->name) == i + 1 && lq_wtype_parse(b->name, &t, NULL) && t.book == i + 1 &&
+              t.bits == b->bits && lq_wtype_table(&t) == b->value, "%s", b->name);
         lq_wtype_name(&t, text, sizeof text);
-        CHECK(!strncmp(text, b->name, strlen(b->name)) && text[strlen(b->name)] == ' ' && strlen(b->name) < 12 && lq_dtype_of(b->name) == LQ_DTYPES, "%s", text);
+        CHECK(!strncmp(text, b->name, strlen(b->name)) && text[strlen(b->name)] == ' ' && strlen(b->name) < 12 &&
+              lq_dtype_of(b->name) == LQ_DTYPES, "%s", text);
     }
     lq_weight_size size;
     lq_wtype t = {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 3, .group = 64, .scale = LQ_F16, .book = 1};
@@ -232,7 +259,8 @@ static void test_codebooks(void) {
 }
 
 static void test_sizes(void) {
-    static const struct { const char *type; lq_layout layout; int64_t n, k; bool ok; size_t q, scale, zero; } cases[] = {
+    static const struct { const char *type; lq_layout layout; int64_t n, k; bool ok; size_t q, scale,
+                         zero; } cases[] = {
         {"int4 g32", LQ_ANY, 3, 100, true, 3 * 52, 3 * 4 * 2, 0},
         {"int4 g32 asym", LQ_ANY, 3, 100, true, 3 * 52, 3 * 4 * 2, 3 * 4},
         {"int3 g16 asym f32", LQ_ANY, 2, 96, true, 2 * 36, 2 * 6 * 4, 2 * 4},
@@ -244,11 +272,15 @@ static void test_sizes(void) {
         {"int4 g128 asym", LQ_X86, 16, 256, true, 16 * 128, 2 * 16 * 2, 2 * 16},
         {"int8", LQ_X86, 20, 30, true, 32 * 128, 2 * 16 * 2, 0},
         {"int8 g64 asym f32", LQ_X86, 1, 65, true, 16 * 128, 2 * 16 * 4, 2 * 16},
-        {"int3 g16", LQ_X86, 16, 64, false, 0, 0, 0}, {"bf16", LQ_X86, 16, 64, false, 0, 0, 0}, {"table4", LQ_X86, 16, 64, false, 0, 0, 0},
+        {"int3 g16", LQ_X86, 16, 64, false, 0, 0, 0}, {"bf16", LQ_X86, 16, 64, false, 0, 0, 0},
+            {"table4", LQ_X86, 16, 64, false, 0, 0, 0},
         {"int4", LQ_CUDA, 64, 128, false, 0, 0, 0},
-        {"int4", LQ_ANY, 0, 128, false, 0, 0, 0}, {"int4", LQ_ANY, -1, 128, false, 0, 0, 0}, {"int4", LQ_ANY, 1, INT64_MAX, false, 0, 0, 0},
-        {"f32", LQ_ANY, (int64_t)1 << 40, (int64_t)1 << 40, false, 0, 0, 0}, {"int8", LQ_X86, (int64_t)1 << 40, (int64_t)1 << 40, false, 0, 0, 0},
-        {"int4 row", LQ_ANY, (int64_t)1 << 31, 8, false, 0, 0, 0}, {"int4 row", LQ_ANY, 8, (int64_t)1 << 31, false, 0, 0, 0},
+        {"int4", LQ_ANY, 0, 128, false, 0, 0, 0}, {"int4", LQ_ANY, -1, 128, false, 0, 0, 0},
+            {"int4", LQ_ANY, 1, INT64_MAX, false, 0, 0, 0},
+        {"f32", LQ_ANY, (int64_t)1 << 40, (int64_t)1 << 40, false, 0, 0, 0},
+            {"int8", LQ_X86, (int64_t)1 << 40, (int64_t)1 << 40, false, 0, 0, 0},
+        {"int4 row", LQ_ANY, (int64_t)1 << 31, 8, false, 0, 0, 0},
+            {"int4 row", LQ_ANY, 8, (int64_t)1 << 31, false, 0, 0, 0},
         {"int4 row", LQ_ANY, INT32_MAX, 8, true, (size_t)INT32_MAX * 4, (size_t)INT32_MAX * 2, 0},
         {"e4m3 tensor", LQ_ANY, INT32_MAX, 2, true, (size_t)INT32_MAX * 2, 4, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -257,7 +289,8 @@ static void test_sizes(void) {
         lq_wtype_parse(cases[i].type, &t, NULL);
         bool ok = lq_layout_sizes(cases[i].layout, &t, cases[i].n, cases[i].k, &s);
         CHECK(ok == cases[i].ok, "%s case %zu", cases[i].type, i);
-        if (ok) CHECK(s.q == cases[i].q && s.scale == cases[i].scale && s.zero == cases[i].zero, "%s case %zu: %zu %zu %zu", cases[i].type,
+        if (ok) CHECK(s.q == cases[i].q && s.scale == cases[i].scale && s.zero == cases[i].zero,
+                      "%s case %zu: %zu %zu %zu", cases[i].type,
             i, s.q, s.scale, s.zero);
     }
 }
@@ -318,7 +351,8 @@ static void test_json_suite(const char *folder) {
         cJSON_Delete(tree);
         // RFC 8259 leaves duplicate names open; this reader refuses them, and the parse what cJSON cannot hold.
         bool twice = strstr(e->d_name, "duplicated_key") != NULL;
-        bool cjson = strstr(e->d_name, "null_escape") || strstr(e->d_name, "escaped_null") || strstr(e->d_name, "double_close_to_zero");
+        bool cjson = strstr(e->d_name, "null_escape") || strstr(e->d_name, "escaped_null") ||
+            strstr(e->d_name, "double_close_to_zero");
         if (e->d_name[0] == 'y') {
             CHECK(ok == !twice, "%s: %s", e->d_name, err.text);
             CHECK(parsed == (ok && !cjson), "%s: parse", e->d_name);
@@ -336,12 +370,18 @@ static void test_json_suite(const char *folder) {
 
 static void test_json_more(void) {
     static const struct { const char *text; bool ok; } cases[] = {
-        {"{\"a\":1,\"b\":{\"a\":1},\"c\":[{\"a\":1},{\"a\":1}]}", true}, {"{\"a\":1,\"\\u0061\":2}", false}, {"{\"a\":1,\"b\":2,\"a\":3}", false},
-        {"{\"a\":{\"x\":1,\"y\":1,\"x\":2}}", false}, {"{\"\":1,\"a\":2}", true}, {"\"\\ud83d\\ude00\"", true}, {"\"\\ud83d\"", false}, {"\"\\ude00\\ud83d\"", false},
-        {"\"\xf0\x9f\x98\x80\"", true}, {"\"\xed\xa0\x80\"", false}, {"\"\xc0\x80\"", false}, {"\"\xf4\x90\x80\x80\"", false}, {"\"\xe2\x82\"", false},
-        {"[1,]", false}, {"[1 2]", false}, {"{\"a\" 1}", false}, {"{\"a\":1,}", false}, {"{,}", false}, {"[}", false}, {"{]", false}, {"1 2", false}, {"", false}, {" ", false},
-        {"-", false}, {"01", false}, {"1.", false}, {".5", false}, {"1e", false}, {"-0.0e-0", true}, {"nul", false}, {"nulll", false}, {"true ", true}, {"\xef\xbb\xbf{}", false},
-        {"{\"a\":1", false}, {"[[[[", false}, {"\"abc", false}, {"\"\\", false}, {"\"\\u12", false}, {"\"a\nb\"", false}, {"{1:2}", false}, {"/**/1", false}, {"'a'", false}};
+        {"{\"a\":1,\"b\":{\"a\":1},\"c\":[{\"a\":1},{\"a\":1}]}", true}, {"{\"a\":1,\"\\u0061\":2}", false},
+            {"{\"a\":1,\"b\":2,\"a\":3}", false},
+        {"{\"a\":{\"x\":1,\"y\":1,\"x\":2}}", false}, {"{\"\":1,\"a\":2}", true}, {"\"\\ud83d\\ude00\"", true},
+            {"\"\\ud83d\"", false}, {"\"\\ude00\\ud83d\"", false},
+        {"\"\xf0\x9f\x98\x80\"", true}, {"\"\xed\xa0\x80\"", false}, {"\"\xc0\x80\"", false},
+            {"\"\xf4\x90\x80\x80\"", false}, {"\"\xe2\x82\"", false},
+        {"[1,]", false}, {"[1 2]", false}, {"{\"a\" 1}", false}, {"{\"a\":1,}", false}, {"{,}", false}, {"[}", false},
+            {"{]", false}, {"1 2", false}, {"", false}, {" ", false},
+        {"-", false}, {"01", false}, {"1.", false}, {".5", false}, {"1e", false}, {"-0.0e-0", true}, {"nul", false},
+            {"nulll", false}, {"true ", true}, {"\xef\xbb\xbf{}", false},
+        {"{\"a\":1", false}, {"[[[[", false}, {"\"abc", false}, {"\"\\", false}, {"\"\\u12", false},
+            {"\"a\nb\"", false}, {"{1:2}", false}, {"/**/1", false}, {"'a'", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lq_err err = {0};
         size_t n = strlen(cases[i].text);
@@ -356,7 +396,8 @@ static void test_json_more(void) {
     lq_err err = {0};
     CHECK(!lq_json_check(deep, 2048, lim, "deep", &err) && err.code == LQ_E_LIMIT, "%s", err.text);
     CHECK(lq_json_check(deep, 2048, (lq_json_limits){2048, 1024}, "deep", &err), "exactly deep enough: %s", err.text);
-    CHECK(!lq_json_check(deep, 2048, (lq_json_limits){2047, 1024}, "deep", &err) && err.code == LQ_E_LIMIT, "%s", err.text);
+    CHECK(!lq_json_check(deep, 2048, (lq_json_limits){2047, 1024}, "deep", &err) && err.code == LQ_E_LIMIT, "%s",
+          err.text);
 }
 
 static void test_json_reads(void) {
@@ -368,16 +409,20 @@ static void test_json_reads(void) {
     int64_t v = 5;
     CHECK(lq_json_int(j, "i", 0, INT64_MAX, &v, "c", &err) && v == 9007199254740993, "%lld", (long long)v);
     CHECK(lq_json_int(j, "m", INT64_MIN, 0, &v, "c", &err) && v == INT64_MIN, "%lld", (long long)v);
-    CHECK(!lq_json_int(j, "u", 0, INT64_MAX, &v, "c.json", &err) && err_good(&err, "c.json") && strstr(err.text, "\"u\""), "%s", err.text);
+    CHECK(!lq_json_int(j, "u", 0, INT64_MAX, &v, "c.json", &err) && err_good(&err, "c.json") &&
+          strstr(err.text, "\"u\""), "%s", err.text);
     v = 5;
     CHECK(lq_json_int(j, "absent", 0, 9, &v, "c", &err) && v == 5 && lq_json_int(j, "n", 0, 9, &v, "c", &err) && v == 5,
         "absent and null leave it");
-    CHECK(!lq_json_int(j, "f", 0, 9, &v, "c", &err) && !lq_json_int(j, "s", 0, 9, &v, "c", &err) && !lq_json_int(j, "e", 0, 9, &v, "c",
+    CHECK(!lq_json_int(j, "f", 0, 9, &v, "c", &err) && !lq_json_int(j, "s", 0, 9, &v, "c", &err) &&
+          !lq_json_int(j, "e", 0, 9, &v, "c",
         &err), "wrong");
-    CHECK(lq_json_int(j, "e", 0, 1000, &v, "c", &err) && v == 1000 && lq_json_int(j, "I", 0, 7, &v, "c", &err) && v == 7, "case counts");
+    CHECK(lq_json_int(j, "e", 0, 1000, &v, "c", &err) && v == 1000 && lq_json_int(j, "I", 0, 7, &v, "c", &err) &&
+          v == 7, "case counts");
     double d = 0;
     bool b = false;
-    CHECK(lq_json_num(j, "f", &d, "c", &err) && d == 1.5 && !lq_json_num(j, "h", &d, "c", &err) && !lq_json_num(j, "t", &d, "c", &err),
+    CHECK(lq_json_num(j, "f", &d, "c", &err) && d == 1.5 && !lq_json_num(j, "h", &d, "c", &err) &&
+          !lq_json_num(j, "t", &d, "c", &err),
         "numbers");
     CHECK(lq_json_bool(j, "t", &b, "c", &err) && b && !lq_json_bool(j, "i", &b, "c", &err), "bools");
     CHECK(!strcmp(lq_json_str(j, "s"), "a\xc3\xa9") && !lq_json_str(j, "i") && !lq_json_str(j, "absent"), "strings");
@@ -402,7 +447,8 @@ static void test_json_reads(void) {
 
 static void test_json_writes(void) {
     lq_text t = {0};
-    static const char raw[] = "a\"\\\n\t\r\x01\x7f\xc3\xa9\xff\xe2\x82z\xc2\x9b\xe2\x80\xae\xe2\x80\x8d\xef\xbb\xbf\xf0\x9f\x98";
+    static const char raw[] =
+        "a\"\\\n\t\r\x01\x7f\xc3\xa9\xff\xe2\x82z\xc2\x9b\xe2\x80\xae\xe2\x80\x8d\xef\xbb\xbf\xf0\x9f\x98";
     lq_text_json(&t, raw, sizeof raw - 1);
     CHECK(!strcmp(t.p, "\"a\\\"\\\\\\n\\t\\r\\u0001\\u007f\xc3\xa9\xef\xbf\xbd\xef\xbf\xbdz\\u009b\\u202e\xe2\x80\x8d\\ufeff\xef\xbf\xbd\""),
           "%s", t.p);
@@ -417,7 +463,8 @@ static void test_errors(void) {
     char name[2000];
     memset(name, 'a', sizeof name);
     name[sizeof name - 1] = 0;
-    CHECK(!lq_fail(&err, LQ_E_IO, "f\n%s", name) && strlen(err.text) == sizeof err.text - 1 && !strchr(err.text, '\n'), "cut and clean");
+    CHECK(!lq_fail(&err, LQ_E_IO, "f\n%s", name) && strlen(err.text) == sizeof err.text - 1 && !strchr(err.text, '\n'),
+          "cut and clean");
     for (int i = 0; i < 6; i++) {
         snprintf(name, sizeof name, "%*s", 500 + i, "");
         strcat(name, "\xf0\x9f\x98\x80\xf0\x9f\x98\x80\xf0\x9f\x98\x80");
@@ -443,14 +490,17 @@ static void test_errors(void) {
         lq_fail_in(&err, "%s", shown[i].in);
         lq_fail_in(&err, "%s", shown[i].in);
         size_t n = strlen(shown[i].out);
-        CHECK(!strncmp(err.text, shown[i].out, n) && !strcmp(err.text + n, ": inner"), "%zu in front, once: \"%s\"", i, err.text);
+        CHECK(!strncmp(err.text, shown[i].out, n) && !strcmp(err.text + n, ": inner"), "%zu in front, once: \"%s\"", i,
+              err.text);
     }
     lq_fail(&err, LQ_E_FORMAT, "inner");
-    CHECK(!lq_fail_in(&err, "outer %d", 1) && !strcmp(err.text, "outer 1: inner") && err.code == LQ_E_FORMAT, "%s", err.text);
+    CHECK(!lq_fail_in(&err, "outer %d", 1) && !strcmp(err.text, "outer 1: inner") && err.code == LQ_E_FORMAT, "%s",
+          err.text);
     CHECK(!lq_fail_in(&err, "outer %d", 1) && !strcmp(err.text, "outer 1: inner"), "said once: %s", err.text);
     CHECK(!lq_fail(NULL, LQ_E_IO, "x") && !lq_fail_in(NULL, "x"), "without a place to write");
     size_t s;
-    CHECK(!lq_mul_size(SIZE_MAX, 2, &s) && !lq_add_size(SIZE_MAX, 1, &s) && !lq_align_size(SIZE_MAX, 64, &s) && lq_align_size(65, 64,
+    CHECK(!lq_mul_size(SIZE_MAX, 2, &s) && !lq_add_size(SIZE_MAX, 1, &s) && !lq_align_size(SIZE_MAX, 64, &s) &&
+          lq_align_size(65, 64,
         &s) && s == 128, "sizes");
 }
 

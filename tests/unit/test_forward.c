@@ -1,5 +1,6 @@
-// test_forward.c: the parts of a forward that a streaming pass uses: the residual between layers is whole and can be put in, an
-// observer sees each input once and can stop; a step as data gives the same bits on a device that cannot read the host's memory.
+// test_forward.c: the parts of a forward that a streaming pass uses: the residual between layers is whole and can be
+// put in, an observer sees each input once and can stop; a step as data gives the same bits on a device that cannot
+// read the host's memory.
 #include "quant/quant.h"
 #include "runtime/model/model.h"
 #include "tests/unit/test.h"
@@ -27,17 +28,21 @@ static void world_open(world *w, const lq_model_opts *o) {
     for (int i = 0; i < BLOCKS; i++) w->table[BLOCKS + i] = (i + 2) % BLOCKS; // of slot 1, out of order
     w->first[1] = N;
     w->slot[0] = 1;
-    w->batch = (lq_batch){.ids = w->ids, .max_at = N - 1, .rows = {.n = N, .seqs = 1, .seq = w->seq, .pos = w->pos, .at = w->pos, .first = w->first,
+    w->batch = (lq_batch){.ids = w->ids, .max_at = N - 1, .rows = {.n = N, .seqs = 1, .seq = w->seq, .pos = w->pos,
+                                                                   .at = w->pos, .first = w->first,
                                                                   .slot = w->slot, .table_stride = BLOCKS}};
     for (int g = 0; g < LQ_KV_GROUPS; g++) w->batch.tables[g] = w->table;
     CHECK(lq_kvpool_open(w->m, PAGE, blocks, &w->kv, &err), "%s", err.text);
-    CHECK(lq_buffers_open(w->m, &(lq_buffer_sizes){.rows = N, .outs = 5, .max_len = PAGE * BLOCKS, .slots = 2, .table_stride = BLOCKS}, &w->b, &err), "%s", err.text);
+    CHECK(lq_buffers_open(w->m, &(lq_buffer_sizes){.rows = N, .outs = 5, .max_len = PAGE * BLOCKS, .slots = 2,
+                                                   .table_stride = BLOCKS}, &w->b, &err), "%s", err.text);
 }
+
 static void world_close(world *w) {
     lq_buffers_close(w->m, w->b);
     lq_kvpool_close(w->m, &w->kv);
     lq_model_close(w->m);
 }
+
 static void keep(lq_mat h, float *to) { memcpy(to, h.p, (size_t)h.rows * (size_t)h.cols * sizeof(float)); }
 
 static void residual(const lq_model_opts *o) {
@@ -73,14 +78,17 @@ static bool on_seen(void *arg, const lq_seen *s) {
     if (s->k) w->kv = s->v && s->k->cols == 32 && s->v->cols == 32;
     return s->input != w->stop_at;
 }
+
 static void observer(void) {
     world w;
     lq_run c;
     lq_input in[LQ_INPUTS];
     world_open(&w, &(lq_model_opts){.exact = true, .threads = 1});
     const int inputs = lq_desc_inputs(&w.m->desc, 0, in);
-    CHECK(inputs == 4 && in[0].before == LQ_B_NORM && in[0].by == LQ_R_NORM_0 && in[1].before == LQ_B_V && in[1].by == LQ_R_V &&
-          in[2].before == LQ_B_NORM && in[2].by == LQ_R_NORM_1 && in[3].before == LQ_B_ROWS && in[3].by == LQ_R_UP, "inputs of a Llama's layer");
+    CHECK(inputs == 4 && in[0].before == LQ_B_NORM && in[0].by == LQ_R_NORM_0 && in[1].before == LQ_B_V &&
+          in[1].by == LQ_R_V &&
+          in[2].before == LQ_B_NORM && in[2].by == LQ_R_NORM_1 && in[3].before == LQ_B_ROWS && in[3].by == LQ_R_UP,
+          "inputs of a Llama's layer");
     for (int stop = -1; stop < inputs; stop++) {
         watch seen = {.stop_at = stop};
         lq_forward_begin(&c, w.m, w.b, &w.kv, &w.batch, NULL);
@@ -100,6 +108,7 @@ static bool on_logits(void *arg, int out, const float *logits) {
     memcpy((float *)arg + (size_t)out * VOCAB, logits, VOCAB * sizeof *logits);
     return true;
 }
+
 static bool on_position(void *arg, size_t at, const float *logits) { return on_logits(arg, (int)at, logits); }
 static void device_apart(void) {
     static float here[N * VOCAB], there[N * VOCAB];
@@ -111,7 +120,8 @@ static void device_apart(void) {
         world_open(&w, &(lq_model_opts){.exact = true, .threads = 2});
         lq_buffers_close(w.m, w.b);
         w.m->dev->host = !apart; // what is put there is copied, as for a device with memory of its own
-        CHECK(lq_buffers_open(w.m, &(lq_buffer_sizes){.rows = N, .outs = 5, .max_len = PAGE * BLOCKS, .slots = 2, .table_stride = BLOCKS}, &w.b, &err), "%s", err.text);
+        CHECK(lq_buffers_open(w.m, &(lq_buffer_sizes){.rows = N, .outs = 5, .max_len = PAGE * BLOCKS, .slots = 2,
+                                                      .table_stride = BLOCKS}, &w.b, &err), "%s", err.text);
         lq_step s = {.batch = w.batch, .on_logits = on_logits, .arg = apart ? there : here};
         s.batch.out = out;
         s.batch.outs = N;
@@ -139,7 +149,8 @@ static void beside(void) {
     world_open(&b, &(lq_model_opts){.beside = a.m});
     CHECK(a.m->dev == b.m->dev, "two models on one device");
     lq_model *none = NULL;
-    CHECK(!lq_model_open(dir, &(lq_model_opts){.beside = a.m, .exact = true}, &none, &err) && strstr(err.text, "exact"), "%s", err.text);
+    CHECK(!lq_model_open(dir, &(lq_model_opts){.beside = a.m, .exact = true}, &none, &err) && strstr(err.text, "exact"),
+          "%s", err.text);
     for (int i = 0; i < 2; i++) {
         world *w = i ? &b : &a;
         lq_step s = {.batch = w->batch, .on_logits = on_logits, .arg = i ? second : alone};
@@ -165,7 +176,8 @@ static bool write_smooth(const char *out, bool odd, lq_err *err) {
     if (odd) smooth[1][5] = 4;
     if (!lq_ckpt_open(dir, &in, err) || !lq_desc_read(in, &d, err) || !lq_dev_open("cpu", NULL, &dev, err) ||
         !lq_wtype_parse("int8 row sym f32", &recipe.type, err) ||
-        !lq_writer_open(&(lq_writer_opts){.out = out, .fingerprint = "smooth", .overwrite = true, .header_room = 1 << 16}, &w, err) ||
+        !lq_writer_open(&(lq_writer_opts){.out = out, .fingerprint = "smooth", .overwrite = true,
+                                          .header_room = 1 << 16}, &w, err) ||
         !lq_writer_meta(w, "lq.layout", "any", err))
         return false;
     bool done = true;
@@ -181,15 +193,19 @@ static bool write_smooth(const char *out, bool odd, lq_err *err) {
                     lq_weight_row(&src, r, copy);
                     for (int c = 0; c < 64; c++) all[r * 64 + c] = copy[c] / smooth[s[i].role == LQ_R_K][c];
                 }
-                const lq_weight changed = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = s[i].n, .k = 64, .q = all};
+                const lq_weight changed = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = s[i].n,
+                                           .k = 64, .q = all};
                 lq_matrix m = {.w = &changed, .dev = dev, .q = q, .scale = scale};
                 done = lq_quantize_matrix(&recipe, &m, err);
                 m.type.act = (lq_atype){.elem = LQ_I8, .fixed = true};
                 done = done &&
-                       lq_writer_weight(w, s[i].name, &(lq_weight){.type = m.type, .n = s[i].n, .k = 64, .q = q, .scale = scale,
-                                                                   .smooth = smooth[s[i].role == LQ_R_K], .act_scale = act}, err);
+                       lq_writer_weight(w, s[i].name, &(lq_weight){.type = m.type, .n = s[i].n, .k = 64, .q = q,
+                                                                   .scale = scale,
+                                                                   .smooth = smooth[s[i].role == LQ_R_K],
+                                                                   .act_scale = act}, err);
             } else if (done) {
-                done = lq_writer_add(w, s[i].name, src.type.elem, s[i].k ? 2 : 1, (int64_t[]){s[i].n, s[i].k}, src.q, err);
+                done = lq_writer_add(w, s[i].name, src.type.elem, s[i].k ? 2 : 1, (int64_t[]){s[i].n, s[i].k}, src.q,
+                                     err);
             }
         }
         free(s);
@@ -198,7 +214,8 @@ static bool write_smooth(const char *out, bool odd, lq_err *err) {
         lq_bytes file;
         char name[64];
         snprintf(name, sizeof name, "lq.file/%s", lq_side_files[i]);
-        done = lq_ckpt_file(in, lq_side_files[i], &file, err) && (!file.p || lq_writer_add(w, name, LQ_U8, 1, &(int64_t){(int64_t)file.n}, file.p, err));
+        done = lq_ckpt_file(in, lq_side_files[i], &file, err) &&
+            (!file.p || lq_writer_add(w, name, LQ_U8, 1, &(int64_t){(int64_t)file.n}, file.p, err));
     }
     done = done && lq_writer_commit(w, NULL, NULL, err);
     lq_writer_close(w, !done);
@@ -207,12 +224,14 @@ static bool write_smooth(const char *out, bool odd, lq_err *err) {
     lq_ckpt_close(in);
     return done;
 }
+
 static int quants;
 static void (*quant_of)(lq_dev *, const lq_quant_args *);
 static void quant_counted(lq_dev *d, const lq_quant_args *a) {
     quants++;
     quant_of(d, a);
 }
+
 static void shared_inputs(void) {
     char out[200];
     lq_err err = {0};
@@ -221,7 +240,8 @@ static void shared_inputs(void) {
         CHECK(write_smooth(out, odd, &err), "%s", err.text);
         lq_model *m = NULL;
         lq_engine *e = NULL;
-        CHECK(lq_model_open(out, &(lq_model_opts){.exact = true}, &m, &err) && lq_engine_open(m, NULL, &e, &err), "%s", err.text);
+        CHECK(lq_model_open(out, &(lq_model_opts){.exact = true}, &m, &err) && lq_engine_open(m, NULL, &e, &err), "%s",
+              err.text);
         if (!e) continue;
         static float logits[N * VOCAB];
         int32_t ids[N];
@@ -230,7 +250,8 @@ static void shared_inputs(void) {
         m->dev->ops.quant = quant_counted;
         quants = 0;
         CHECK(lq_logits(e, ids, N, 0, on_position, logits, &err), "%s", err.text);
-        CHECK(quants == 1 + odd, "x took its form %d times for q, k and v whose factors are %s", quants, odd ? "not all alike" : "alike");
+        CHECK(quants == 1 + odd, "x took its form %d times for q, k and v whose factors are %s", quants,
+              odd ? "not all alike" : "alike");
         lq_engine_close(e);
         lq_model_close(m);
     }

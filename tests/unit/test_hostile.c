@@ -123,7 +123,8 @@ static void test_plain(void) {
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
         blob b = tensors_make(plain[i].header, strlen(plain[i].header), plain[i].data);
         bool ok = opens(b.p, b.n, true, &err);
-        if (plain[i].word) CHECK(!ok && strstr(err.text, plain[i].word), "case %zu, \"%s\": %s", i, plain[i].word, err.text);
+        if (plain[i].word) CHECK(!ok && strstr(err.text, plain[i].word), "case %zu, \"%s\": %s", i, plain[i].word,
+                                 err.text);
         else CHECK(ok, "case %zu: %s", i, err.text);
         free(b.p);
     }
@@ -132,7 +133,8 @@ static void test_plain(void) {
 
 static void test_lengths(void) {
     static const char header[] = T(OK);
-    static const uint64_t lies[] = {0, 1, 2, 7, 16, sizeof header, 1000, 100000001, (uint64_t)1 << 32, (uint64_t)1 << 63, UINT64_MAX,
+    static const uint64_t lies[] = {0, 1, 2, 7, 16, sizeof header, 1000, 100000001, (uint64_t)1 << 32,
+                                    (uint64_t)1 << 63, UINT64_MAX,
         UINT64_MAX - 7};
     lq_err err;
     blob b = tensors_make(header, sizeof header - 1, 16);
@@ -230,7 +232,8 @@ static const struct { const char *from, *to, *word; } coded[] = {
     {"int4 g32 sym f16 20x96", "", "expected one like"},
     {"int4 g32 sym f16 20x96", "%s%n%s%n 20x96", "expected one like"},
     {"{" Q "model.layers.0.w0" Q ":", "{" Q "model.layers.9.w0" Q ":", "missing"},
-    {"{" Q "model.layers.0.w0" Q ":", "{" Q "empty" Q ":" Q "int8 row sym f16 1x1" Q "," Q "model.layers.0.w0" Q ":", "both plain and coded"},
+    {"{" Q "model.layers.0.w0" Q ":", "{" Q "empty" Q ":" Q "int8 row sym f16 1x1" Q "," Q "model.layers.0.w0" Q ":",
+     "both plain and coded"},
     {"{" Q "model.layers.0.w0" Q ":", "{" Q "a\\\\u0000b" Q ":", "proper name"},
     {"{" Q "model.layers.0.w0" Q ":", "{" Q Q ":", "proper name"},
     {"{" Q "model.layers.0.w0" Q ":" Q, "{" Q "x" Q ":{}," Q "model.layers.0.w0" Q ":" Q, "nested deeper"},
@@ -240,14 +243,16 @@ static const struct { const char *from, *to, *word; } coded[] = {
     {"\"model.layers.0.w0.q\":{", "\"model.layers.0.w0.Q\":{", "checksum"},
     {Q "model.layers.0.norm" Q ":" Q, Q "model.layers.0.nope" Q ":" Q, "not there"},
     {Q "model.layers.0.norm" Q ":" Q, Q "model.layers.0.norm" Q ":" Q "0", "16 hex digits"},
-    {Q "model.layers.0.norm" Q ":" Q, Q "model.layers.0.norm" Q ":" Q "0000000000000000" Q "," Q "lq.pad/0" Q ":" Q, "not there"},
+    {Q "model.layers.0.norm" Q ":" Q, Q "model.layers.0.norm" Q ":" Q "0000000000000000" Q "," Q "lq.pad/0" Q ":" Q,
+     "not there"},
     {"\"lq.file/config.json\":{", "\"lq.file/../x.jsonnn\":{", "without a path"},
     {"\"lq.file/config.json\":{", "\"lq.file/..\":{", "without a path"},
     {"\"lq.file/config.json\":{", "\"lq.file/\":{", "without a path"},
     {"\"lq.file/config.json\":{", "\"lq.file/a/b\":{", "without a path"},
     {"\"lq.file/config.json\":{", "\"lq.file/a\\\\b\":{", "without a path"},
     {"\"lq.file/config.json\":{\"dtype\":\"U8\"", "\"lq.file/config.json\":{\"dtype\":\"I8\"", "plain bytes"},
-    {"\"lq.file/config.json\":{\"dtype\":\"U8\",\"shape\":[17]", "\"lq.file/config.json\":{\"dtype\":\"U8\",\"shape\":[17,1]", "plain bytes"},
+    {"\"lq.file/config.json\":{\"dtype\":\"U8\",\"shape\":[17]",
+     "\"lq.file/config.json\":{\"dtype\":\"U8\",\"shape\":[17,1]", "plain bytes"},
     {"\"lq.pad/0\":", "\"lq.pad/00\":", "padding"},
     {"\"lq.arch\":", "\"lq.shard\":\"1/3\",\"lq.arch\":", "one shard of 3"},
     {"\"lq.arch\":", "\"lq.shard\":\"1/1\",\"lq.arch\":", "one shard of 1"},
@@ -262,9 +267,11 @@ static const struct { const char *from, *to, *word; } coded[] = {
     {"\"lq.pad/1\":", "\"pad\":", "not at a multiple"},
     {"\"lq.pad/0\":{\"dtype\":\"U8\"", "\"lq.pad/0\":{\"dtype\":\"I8\"", "padding"},
     {"\"model.layers.0.w0.q\":{\"dtype\":\"U8\"", "\"model.layers.0.w0.q\":{\"dtype\":\"I8\"", "not the shape"},
-    {"\"model.layers.0.w0.scale\":{\"dtype\":\"F16\"", "\"model.layers.0.w0.scale\":{\"dtype\":\"I16\"", "not the shape"},
+    {"\"model.layers.0.w0.scale\":{\"dtype\":\"F16\"", "\"model.layers.0.w0.scale\":{\"dtype\":\"I16\"",
+     "not the shape"},
     {"\"model.layers.0.w1.perm\":{\"dtype\":\"I32\"", "\"model.layers.0.w1.perm\":{\"dtype\":\"U32\"", "not the shape"},
-    {"\"model.layers.0.w1.smooth\":{\"dtype\":\"F32\",\"shape\":[96]", "\"model.layers.0.w1.smooth\":{\"dtype\":\"F32\",\"shape\":[96,1]", "not the shape"},
+    {"\"model.layers.0.w1.smooth\":{\"dtype\":\"F32\",\"shape\":[96]",
+     "\"model.layers.0.w1.smooth\":{\"dtype\":\"F32\",\"shape\":[96,1]", "not the shape"},
     {"asym f16 3x20x96", "asym f16 0x20x96", "type \""},
     {"asym f16 3x20x96", "asym f16 03x20x96", "type \""},
     {"asym f16 3x20x96", "asym f16 -3x20x96", "type \""},
@@ -272,15 +279,18 @@ static const struct { const char *from, *to, *word; } coded[] = {
     {"asym f16 3x20x96", "asym f16 x20x96", "type \""},
     {"asym f16 3x20x96", "asym f16 3x20x", "type \""},
     {"asym f16 3x20x96", "asym f16 3x0x96", "type \""},
-    {"asym f16 3x20x96", "asym f16 4x20x96", "part .q is u8 of 2880 bytes, which is not the shape for int4 g32 asym f16 4x20x96"},
+    {"asym f16 3x20x96", "asym f16 4x20x96",
+     "part .q is u8 of 2880 bytes, which is not the shape for int4 g32 asym f16 4x20x96"},
     {"asym f16 3x20x96", "asym f16 60x96", "is not the shape for int4 g32 asym f16 60x96"},
     {"asym f16 3x20x96", "asym f16 1x60x96", "not the shape"},
     {"asym f16 3x20x96", "asym f16 2147483647x20x96", "not the shape"},
     {"asym f16 3x20x96", "asym f16 2147483648x20x96", "type \""},
     {"asym f16 3x20x96", "asym f16 2147483647x2147483647x96", "cannot be"},
     {"asym f16 3x20x96", "asym f16 999999999999999999x1x1", "type \""},
-    {"experts.perm\":{\"dtype\":\"I32\",\"shape\":[3,96]", "experts.perm\":{\"dtype\":\"I32\",\"shape\":[288]", "part .perm"},
-    {"experts.smooth\":{\"dtype\":\"F32\",\"shape\":[3,96]", "experts.smooth\":{\"dtype\":\"F32\",\"shape\":[96,3]", "part .smooth"},
+    {"experts.perm\":{\"dtype\":\"I32\",\"shape\":[3,96]", "experts.perm\":{\"dtype\":\"I32\",\"shape\":[288]",
+     "part .perm"},
+    {"experts.smooth\":{\"dtype\":\"F32\",\"shape\":[3,96]", "experts.smooth\":{\"dtype\":\"F32\",\"shape\":[96,3]",
+     "part .smooth"},
     {"experts.q\":{\"dtype\":\"U8\",\"shape\":[3,20,48]", "experts.q\":{\"dtype\":\"U8\",\"shape\":[60,48]", "part .q"},
     {"int4 g32 asym f16 20x96", "int4 g32 asym f16 1x20x96", "not the shape"},
     {"tensor asym 20x96", "tensor 20x96", "part .act_zero,"},
@@ -296,9 +306,12 @@ static const struct { const char *from, *to, *word; } coded[] = {
     {"int8 row sym f16", "i8 row f16", "type \""},
     {"int8 row sym f16", "int8 row sym f16 act i8 tensor", "part .act_scale is missing"},
     {"w1.act_zero\":{\"dtype\":\"I32\"", "w1.act_zero\":{\"dtype\":\"F32\"", "part .act_zero is f32"},
-    {"w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[1]", "w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[]", "part .act_scale"},
-    {"w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[1]", "w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[1,1]", "part .act_scale"},
-    {"\"model.layers.1.w0.outlier_cols\":{\"dtype\":\"I32\",\"shape\":[2]", "\"model.layers.1.w0.outlier_cols\":{\"dtype\":\"I64\",\"shape\":[1]", "not the shape"},
+    {"w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[1]", "w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[]",
+     "part .act_scale"},
+    {"w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[1]", "w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[1,1]",
+     "part .act_scale"},
+    {"\"model.layers.1.w0.outlier_cols\":{\"dtype\":\"I32\",\"shape\":[2]",
+     "\"model.layers.1.w0.outlier_cols\":{\"dtype\":\"I64\",\"shape\":[1]", "not the shape"},
 };
 
 static void test_coded(blob good) {
@@ -308,7 +321,8 @@ static void test_coded(blob good) {
         memcpy(b.p, good.p, good.n);
         bool there = header_replace(b, coded[i].from, coded[i].to), ok = opens(b.p, b.n, true, &err);
         CHECK(there, "case %zu: \"%s\" is not in the header", i, coded[i].from);
-        if (coded[i].word) CHECK(!ok && strstr(err.text, coded[i].word), "case %zu (%s), \"%s\": %s", i, coded[i].to, coded[i].word,
+        if (coded[i].word) CHECK(!ok && strstr(err.text, coded[i].word), "case %zu (%s), \"%s\": %s", i, coded[i].to,
+                                 coded[i].word,
             err.text);
         else CHECK(ok || strstr(err.text, "header") == NULL, "case %zu: %s", i, err.text);
         free(b.p);
@@ -325,7 +339,8 @@ static const struct { const char *from[2], *to[2], *word; } renamed[] = {
     {{"layers.0.norm"}, {"layers.0.w0.scale.x"}, "part .scale.x,"},
     {{"layers.0.norm"}, {"layers.0.w0.zero"}, "part .zero,"},
     {{"layers.0.norm"}, {"layers.0.w0.table"}, "part .table,"},
-    {{"int8 row sym f16 20x96", "layers.1.w0.q\":{\"dtype\":\"U8\""}, {"e4m3 row f16 20x96", "layers.1.w0.q\":{\"dtype\":\"F8_E4M3\""}, "part .outlier_"},
+    {{"int8 row sym f16 20x96", "layers.1.w0.q\":{\"dtype\":\"U8\""},
+     {"e4m3 row f16 20x96", "layers.1.w0.q\":{\"dtype\":\"F8_E4M3\""}, "part .outlier_"},
     {{"layers.0.w1.perm"}, {"layers.1.w0.perm"}, NULL},
     {{"layers.3.w1.act_scale"}, {"layers.0.w0.act_scale"}, "its part .act_scale is missing"},
     {{"layers.3.w1.act_zero"}, {"layers.3.w1.act_none"}, "its part .act_zero is missing"},
@@ -345,7 +360,8 @@ static void test_renamed(blob good) {
             CHECK(times > 0 && times < 4, "case %zu: \"%s\" %d times", i, renamed[i].from[j], times);
         }
         bool ok = opens(b.p, b.n, true, &err);
-        if (renamed[i].word) CHECK(!ok && strstr(err.text, renamed[i].word), "renamed %zu, \"%s\": %s", i, renamed[i].word, err.text);
+        if (renamed[i].word) CHECK(!ok && strstr(err.text, renamed[i].word), "renamed %zu, \"%s\": %s", i,
+                                   renamed[i].word, err.text);
         else CHECK(ok, "renamed %zu: %s", i, err.text);
         free(b.p);
     }
@@ -365,12 +381,14 @@ static blob lq_build(const char *meta, const place *t, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (t[i].at + t[i].n > data) data = t[i].at + t[i].n;
         if (!strncmp(t[i].name, "lq.pad/", 7)) continue;
-        lq_text_fmt(&h, "%s" Q "%s" Q ":" Q "%016llx" Q, first ? "" : ",", t[i].name, (unsigned long long)XXH64(zeros, t[i].n, 0));
+        lq_text_fmt(&h, "%s" Q "%s" Q ":" Q "%016llx" Q, first ? "" : ",", t[i].name,
+                    (unsigned long long)XXH64(zeros, t[i].n, 0));
         first = false;
     }
     lq_text_fmt(&h, "}\"}");
     for (size_t i = 0; i < count; i++)
-        lq_text_fmt(&h, ",\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}", t[i].name, t[i].dtype, t[i].shape, t[i].at,
+        lq_text_fmt(&h, ",\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}", t[i].name, t[i].dtype,
+                    t[i].shape, t[i].at,
                     t[i].at + t[i].n);
     lq_text_fmt(&h, "}");
     char room[4096 - 8];
@@ -385,14 +403,18 @@ static blob lq_build(const char *meta, const place *t, size_t count) {
 #define TYPES "\"lq.types\":\"{}\""
 static const struct { place t[5]; const char *word; } padded[] = {
     {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[4079]", 17, 4079}, {"b", "U8", "[4096]", 4096, 4096}}, NULL},
-    {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[47]", 17, 47}, {"lq.pad/1", "U8", "[4032]", 64, 4032}, {"b", "U8", "[4096]", 4096, 4096}}, "before padding"},
-    {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[47]", 17, 47}, {"e", "F32", "[3,0]", 64, 0}, {"lq.pad/1", "U8", "[4032]", 64, 4032},
+    {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[47]", 17, 47}, {"lq.pad/1", "U8", "[4032]", 64, 4032},
+      {"b", "U8", "[4096]", 4096, 4096}}, "before padding"},
+    {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[47]", 17, 47}, {"e", "F32", "[3,0]", 64, 0},
+      {"lq.pad/1", "U8", "[4032]", 64, 4032},
       {"b", "U8", "[4096]", 4096, 4096}}, NULL},
     {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[47]", 17, 47}, {"e", "F32", "[3,0]", 64, 0}}, NULL},
     {{{"a", "U8", "[17]", 0, 17}, {"e", "F32", "[3,0]", 17, 0}}, "not at a multiple of 64"},
     {{{"a", "U8", "[17]", 0, 17}, {"lq.pad/0", "U8", "[47]", 17, 47}}, "expected lq.pad/0 of 0"},
-    {{{"a", "U8", "[64]", 0, 64}, {"lq.pad/0", "U8", "[64]", 64, 64}, {"b", "F64", "[]", 128, 8}}, "expected lq.pad/0 of 0"},
-    {{{"a", "U8", "[64]", 0, 64}, {"lq.pad/0", "U8", "[0]", 64, 0}, {"b", "F64", "[]", 64, 8}}, "expected lq.pad/0 of 0"},
+    {{{"a", "U8", "[64]", 0, 64}, {"lq.pad/0", "U8", "[64]", 64, 64}, {"b", "F64", "[]", 128, 8}},
+     "expected lq.pad/0 of 0"},
+    {{{"a", "U8", "[64]", 0, 64}, {"lq.pad/0", "U8", "[0]", 64, 0}, {"b", "F64", "[]", 64, 8}},
+     "expected lq.pad/0 of 0"},
     {{{"lq.pad/0", "U8", "[64]", 0, 64}, {"b", "F64", "[]", 64, 8}}, "expected lq.pad/0 of 0"},
 };
 
@@ -403,7 +425,8 @@ static void test_padding(void) {
         while (n < 5 && padded[i].t[n].name) n++;
         blob b = lq_build(TYPES, padded[i].t, n);
         bool ok = opens(b.p, b.n, true, &err);
-        if (padded[i].word) CHECK(!ok && strstr(err.text, padded[i].word), "padding %zu, \"%s\": %s", i, padded[i].word, err.text);
+        if (padded[i].word) CHECK(!ok && strstr(err.text, padded[i].word), "padding %zu, \"%s\": %s", i, padded[i].word,
+                                  err.text);
         else CHECK(ok, "padding %zu: %s", i, err.text);
         free(b.p);
     }
@@ -423,7 +446,8 @@ static void test_alignment(blob good) {
             lq_weight w, again;
             char name[64];
             snprintf(name, sizeof name, "model.layers.%d.w%d", i / 2, i % 2);
-            bool ok = lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &w, &err) && lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &again, &err);
+            bool ok = lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &w, &err) &&
+                lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &again, &err);
             CHECK(ok, "%s", err.text);
             if (!ok) continue;
             const void *parts[] = {w.q, w.scale, w.zero, w.table, w.perm, w.smooth, w.outlier, w.outlier_w};
@@ -469,7 +493,8 @@ static void test_flips(blob good) {
     CHECK(!missed, "%zu of %zu flips in the data were not found", missed, data);
     printf("data flips: %zu\n", data);
     size_t cuts = 0;
-    for (size_t to = 0; to < good.n; to += to < 64 ? 1 : 1 + next_random(&seed) % 61, cuts++) missed += opens(good.p, to, false, &err);
+    for (size_t to = 0; to < good.n; to += to < 64 ? 1 : 1 + next_random(&seed) % 61, cuts++)
+        missed += opens(good.p, to, false, &err);
     CHECK(!missed, "%zu of %zu cuts were taken", missed, cuts);
     printf("cuts: %zu\n", cuts);
 }
@@ -483,13 +508,19 @@ static bool bind(const lq_ckpt *c, const char *name, lq_err *err) {
 // Columns that would be written outside a row, and scales that are none, are found where the weight is bound.
 static void test_columns(blob good) {
     static const struct { const char *part, *weight; int32_t value; } cases[] = {
-        {"model.layers.0.w1.perm", "model.layers.0.w1", -1}, {"model.layers.0.w1.perm", "model.layers.0.w1", MAKE_K}, {"model.layers.0.w1.perm", "model.layers.0.w1", 8},
-        {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", 50}, {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", INT32_MIN},
+        {"model.layers.0.w1.perm", "model.layers.0.w1", -1}, {"model.layers.0.w1.perm", "model.layers.0.w1", MAKE_K},
+            {"model.layers.0.w1.perm", "model.layers.0.w1", 8},
+        {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", 50},
+            {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", INT32_MIN},
         {"model.layers.2.experts.perm", "model.layers.2.experts", 8},
-        {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0}, {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7fc00000},
-        {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7f800000}, {"model.layers.3.w1.act_scale", "model.layers.3.w1", (int32_t)0xbf800000},
-        {"model.layers.3.w1.act_zero", "model.layers.3.w1", 128}, {"model.layers.3.w1.act_zero", "model.layers.3.w1", -129},
-        {"model.layers.3.w1.outlier_cols", "model.layers.3.w1", MAKE_K}, {"model.layers.3.w1.perm", "model.layers.3.w1", 8}};
+        {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0},
+            {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7fc00000},
+        {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7f800000},
+            {"model.layers.3.w1.act_scale", "model.layers.3.w1", (int32_t)0xbf800000},
+        {"model.layers.3.w1.act_zero", "model.layers.3.w1", 128},
+            {"model.layers.3.w1.act_zero", "model.layers.3.w1", -129},
+        {"model.layers.3.w1.outlier_cols", "model.layers.3.w1", MAKE_K},
+            {"model.layers.3.w1.perm", "model.layers.3.w1", 8}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lq_ckpt *c = NULL;
         lq_err err = {0};
@@ -592,7 +623,8 @@ static void test_indices(void) {
     CHECK(!path_opens(at(S1), &err) && strstr(err.text, "one shard of 2") && strstr(err.text, "index"), "%s", err.text);
     unlink(at("model.safetensors.index.json"));
     CHECK(!path_opens(folder, &err), "many files, no index: %s", err.text);
-    unlink(at("nothing.safetensors")), unlink(at("again.safetensors")), unlink(at("two.safetensors")), rmdir(at("dir.safetensors"));
+    unlink(at("nothing.safetensors")), unlink(at("again.safetensors")), unlink(at("two.safetensors")),
+        rmdir(at("dir.safetensors"));
     CHECK(!path_opens(folder, &err) && strstr(err.text, "no index"), "shards alone: %s", err.text);
     unlink(at(S2));
     CHECK(!path_opens(folder, &err) && strstr(err.text, "one shard of 2"), "a lone shard: %s", err.text);
@@ -609,7 +641,8 @@ static void test_indices(void) {
 
 #define W "\"lq.types\":\"{" Q "w" Q ":" Q "int8 row sym f16 1x64" Q "}\""
 #define WQ {"w.q", "U8", "[1,64]", 0, 64}, {"w.scale", "F16", "[1,1]", 64, 2}
-static const place w_place[] = {WQ}, b_place[] = {{"b", "U8", "[2]", 0, 2}}, perm_place[] = {{"w.perm", "I32", "[1]", 0, 4}},
+static const place w_place[] = {WQ}, b_place[] = {{"b", "U8", "[2]", 0, 2}},
+    perm_place[] = {{"w.perm", "I32", "[1]", 0, 4}},
     side_place[] = {{"b", "U8", "[64]", 0, 64}, {"lq.file/config.json", "U8", "[2]", 64, 2}},
     first_place[] = {WQ, {"lq.pad/0", "U8", "[62]", 66, 62}, {"lq.file/config.json", "U8", "[2]", 128, 2}};
 static const struct {
@@ -624,8 +657,10 @@ static const struct {
     {{"\"lq.shard\":\"1/2\"," W, TYPES}, {w_place, b_place}, {2, 1}, "b", "lq.shard is missing"},
     {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"1/2\"," TYPES}, {w_place, b_place}, {2, 1}, "b", "lq.shard is 1/2"},
     {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/3\"," TYPES}, {w_place, b_place}, {2, 1}, "b", "lq.shard is 2/3"},
-    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," TYPES}, {w_place, side_place}, {2, 2}, "b", "expected in the first"},
-    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," TYPES}, {w_place, perm_place}, {2, 1}, "w.perm", "in another file"},
+    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," TYPES}, {w_place, side_place}, {2, 2}, "b",
+     "expected in the first"},
+    {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," TYPES}, {w_place, perm_place}, {2, 1}, "w.perm",
+     "in another file"},
     {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," W}, {w_place, b_place}, {2, 1}, "b", "missing"},
     {{"\"lq.shard\":\"1/2\"," W, "\"lq.shard\":\"2/2\"," W}, {w_place, w_place}, {2, 2}, "w.q", "is also in"},
 };
@@ -640,17 +675,21 @@ static void test_split(void) {
         }
         char index[256];
         const char *first = strcmp(split[i].second, "w.q") ? "\"w.q\":\"one.lq\"," : "";
-        snprintf(index, sizeof index, "{\"weight_map\":{%s\"w.scale\":\"one.lq\",\"%s\":\"two.lq\"}}", first, split[i].second);
+        snprintf(index, sizeof index, "{\"weight_map\":{%s\"w.scale\":\"one.lq\",\"%s\":\"two.lq\"}}", first,
+                 split[i].second);
         CHECK(blob_write(at("m.lq.index.json"), index, strlen(index)), "index");
         bool ok = path_opens(at("m.lq.index.json"), &err);
-        if (split[i].word) CHECK(!ok && strstr(err.text, split[i].word), "split %zu, \"%s\": %s", i, split[i].word, err.text);
+        if (split[i].word) CHECK(!ok && strstr(err.text, split[i].word), "split %zu, \"%s\": %s", i, split[i].word,
+                                 err.text);
         else CHECK(ok && path_opens(folder, &err), "split %zu: %s", i, err.text);
-        CHECK(!path_opens(at("one.lq"), &err) && strstr(err.text, "one shard of 2"), "split %zu, the first alone: %s", i, err.text);
+        CHECK(!path_opens(at("one.lq"), &err) && strstr(err.text, "one shard of 2"), "split %zu, the first alone: %s",
+              i, err.text);
     }
     unlink(at("m.lq.index.json"));
     CHECK(!path_opens(folder, &err), "two files: %s", err.text);
     unlink(at("two.lq"));
-    CHECK(!path_opens(folder, &err) && strstr(err.text, "one shard of 2"), "a lone shard under another name: %s", err.text);
+    CHECK(!path_opens(folder, &err) && strstr(err.text, "one shard of 2"), "a lone shard under another name: %s",
+          err.text);
     unlink(at("one.lq"));
     printf("split models: %zu cases\n", sizeof split / sizeof *split);
 }

@@ -1,5 +1,5 @@
-// test_open.c: which files of a folder are the checkpoint, what is told of them, that nobody who changes a file while it is opened
-// gets past its checks, and that opening takes time in proportion to the number of tensors.
+// test_open.c: which files of a folder are the checkpoint, what is told of them, that nobody who changes a file while
+// it is opened gets past its checks, and that opening takes time in proportion to the number of tensors.
 #include "tests/unit/lq_make.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,7 +21,8 @@ static const char *at(const char *name) {
 // A safetensors file of one tensor of 4 bytes.
 static void tensor_put(const char *file, const char *name) {
     char text[256];
-    uint64_t n = (uint64_t)snprintf(text + 8, sizeof text - 8, "{\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", name);
+    uint64_t n = (uint64_t)snprintf(text + 8, sizeof text - 8,
+                                    "{\"%s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", name);
     memcpy(text, &n, 8);
     memset(text + 8 + n, 0, 4);
     CHECK(blob_write(at(file), text, 8 + n + 4), "%s", file);
@@ -55,7 +56,8 @@ static const struct { const char *files[5], *opens; } folders[] = {
 
 static void test_folders(void) {
     lq_err err;
-    static const char index[] = "{\"weight_map\":{\"a\":\"m-00001-of-00002.safetensors\",\"b\":\"m-00002-of-00002.safetensors\"}}";
+    static const char index[] =
+        "{\"weight_map\":{\"a\":\"m-00001-of-00002.safetensors\",\"b\":\"m-00002-of-00002.safetensors\"}}";
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         for (size_t j = 0; j < 5 && folders[i].files[j]; j++) {
             const char *name = folders[i].files[j];
@@ -76,8 +78,10 @@ static void test_folders(void) {
 // Names under which a file that was written would not open.
 static void test_out_names(void) {
     static const struct { const char *name; bool good; } names[] = {
-        {"m.lq", true}, {"a/b/m.lq", true}, {"m-1-of-1.lq", true}, {"x-2-of-5.d/m.lq", true}, {"best-of-breed.lq", true},
-        {"exp-2-of-5.lq", false}, {"d/a-of-b-00001-of-00002.safetensors", false}, {"m.lq.index.json", false}, {"d/", false}, {"", false}};
+        {"m.lq", true}, {"a/b/m.lq", true}, {"m-1-of-1.lq", true}, {"x-2-of-5.d/m.lq", true},
+            {"best-of-breed.lq", true},
+        {"exp-2-of-5.lq", false}, {"d/a-of-b-00001-of-00002.safetensors", false}, {"m.lq.index.json", false},
+            {"d/", false}, {"", false}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         lq_err err = {0};
         bool good = lq_out_name_check(names[i].name, &err);
@@ -85,7 +89,8 @@ static void test_out_names(void) {
     }
     lq_writer *w = NULL;
     lq_err err = {0};
-    CHECK(!make_open(at("exp-2-of-5.lq"), false, false, &w, &err) && access(at("exp-2-of-5.lq.partial"), F_OK) != 0, "%s", err.text);
+    CHECK(!make_open(at("exp-2-of-5.lq"), false, false, &w, &err) && access(at("exp-2-of-5.lq.partial"), F_OK) != 0,
+          "%s", err.text);
 }
 
 // --- what is told of the files ---
@@ -117,7 +122,8 @@ static void test_facts(void) {
     for (size_t i = 0; i < 3; i++) {
         struct stat st;
         CHECK(lq_ckpt_stat(c, i, &f) && !strcmp(f.path, at(files[i])) && !stat(f.path, &st), "file %zu", i);
-        CHECK(f.dev == st.st_dev && f.ino == st.st_ino && f.bytes == (uint64_t)st.st_size && f.sec == st.st_mtim.tv_sec &&
+        CHECK(f.dev == st.st_dev && f.ino == st.st_ino && f.bytes == (uint64_t)st.st_size &&
+              f.sec == st.st_mtim.tv_sec &&
             f.nsec == st.st_mtim.tv_nsec, "%s: facts", f.path);
         CHECK(is_file(c, files[i]), "%s is one of them", files[i]);
     }
@@ -150,9 +156,11 @@ static void test_side_files(void) {
     if (!c) return;
     CHECK(lq_ckpt_file_size(c, "config.json", &n) && n == (16 << 20) + 1, "%zu", n);
     CHECK(lq_ckpt_file_size(c, "tokenizer.json", &n) && n == (size_t)1 << 40, "%zu", n);
-    CHECK(lq_ckpt_file_size(c, "merges.txt", &n) && n == 0 && !lq_ckpt_file_size(c, "vocab.json", &n) && n == 0, "empty and absent");
+    CHECK(lq_ckpt_file_size(c, "merges.txt", &n) && n == 0 && !lq_ckpt_file_size(c, "vocab.json", &n) && n == 0,
+          "empty and absent");
     CHECK(!lq_ckpt_file_size(c, "../model.safetensors", &n) && !lq_ckpt_file_size(c, "..", &n), "no paths");
-    CHECK(!lq_ckpt_file(c, "config.json", &b, &err) && err.code == LQ_E_LIMIT && err_good(&err, "config.json"), "%s", err.text);
+    CHECK(!lq_ckpt_file(c, "config.json", &b, &err) && err.code == LQ_E_LIMIT && err_good(&err, "config.json"), "%s",
+          err.text);
     CHECK(!lq_ckpt_file(c, "tokenizer.json", &b, &err) && err.code == LQ_E_LIMIT, "%s", err.text);
     lq_ckpt_close(c);
     unlink(at("model.safetensors")), unlink(at("config.json")), unlink(at("tokenizer.json")), unlink(at("merges.txt"));
@@ -186,15 +194,16 @@ static void *toggle(void *arg) {
     return NULL;
 }
 
-// Many tensors, so that opening takes a while; the last quote of the header comes and goes, and there is none in the data. With
-// ASan nothing may be read or written outside, whatever the moment.
+// Many tensors, so that opening takes a while; the last quote of the header comes and goes, and there is none in the
+// data. With ASan nothing may be read or written outside, whatever the moment.
 static void test_changing(void) {
     enum { TENSORS = 300, DATA = 1 << 20, TRIES = 1500 };
     char *text = malloc(TENSORS * 100 + DATA);
     size_t n = 8;
     text[n++] = '{';
     for (int i = 0; i + 1 < TENSORS; i++)
-        n += (size_t)sprintf(text + n, "\"t%04d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]},", i, i, i + 1);
+        n += (size_t)sprintf(text + n, "\"t%04d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]},", i, i,
+                             i + 1);
     n += (size_t)sprintf(text + n, "\"last\":{\"dtype\":\"U8\",\"shape\":[%d],\"data_offsets", DATA - TENSORS + 1);
     size_t where = n;
     n += (size_t)sprintf(text + n, "\":[%d,%d]}}", TENSORS - 1, DATA);
@@ -242,7 +251,8 @@ static blob many(size_t n, bool lq) {
         for (size_t i = 0; i < n / 2; i++) PUT("%s\\\"" NAME "\\\":\\\"int8 row sym f16 1x64\\\"", i ? "," : "", AT(i));
         PUT("}\",\"lq.xxh64\":\"{");
         for (size_t i = 0; i < n / 2; i++)
-            PUT("%s\\\"" NAME ".q\\\":\\\"%016zx\\\",\\\"" NAME ".scale\\\":\\\"%016zx\\\"", i ? "," : "", AT(i), i, AT(i), i);
+            PUT("%s\\\"" NAME ".q\\\":\\\"%016zx\\\",\\\"" NAME ".scale\\\":\\\"%016zx\\\"", i ? "," : "", AT(i), i,
+                AT(i), i);
         PUT("}\"");
     }
     PUT("}");
@@ -252,9 +262,11 @@ static blob many(size_t n, bool lq) {
             data++;
             continue;
         }
-        if (i) PUT(",\"lq.pad/%zu\":{\"dtype\":\"U8\",\"shape\":[62],\"data_offsets\":[%zu,%zu]}", i - 1, data - 62, data);
+        if (i) PUT(",\"lq.pad/%zu\":{\"dtype\":\"U8\",\"shape\":[62],\"data_offsets\":[%zu,%zu]}", i - 1, data - 62,
+                   data);
         PUT(",\"" NAME ".q\":{\"dtype\":\"U8\",\"shape\":[1,64],\"data_offsets\":[%zu,%zu]}", AT(i), data, data + 64);
-        PUT(",\"" NAME ".scale\":{\"dtype\":\"F16\",\"shape\":[1,1],\"data_offsets\":[%zu,%zu]}", AT(i), data + 64, data + 66);
+        PUT(",\"" NAME ".scale\":{\"dtype\":\"F16\",\"shape\":[1,1],\"data_offsets\":[%zu,%zu]}", AT(i), data + 64,
+            data + 66);
         data += i + 1 < n / 2 ? 128 : 66;
     }
     PUT("}");
@@ -289,14 +301,18 @@ static double open_time(blob b, size_t tensors) {
     return least;
 }
 
-// Four times the tensors take less than eight times the time (sorting is n log n, caches end somewhere); quadratic work takes 16.
+// Four times the tensors take less than eight times the time (sorting is n log n, caches end somewhere); quadratic work
+// takes 16.
 static void test_many(void) {
     for (int lq = 0; lq < 2; lq++) {
         double ratio = 99, small = 0, large = 0;
         blob a = many(22500, lq), b = many(90000, lq);
-        for (int i = 0; i < 10 && ratio > 8; i++) small = open_time(a, 22500), large = open_time(b, 90000), ratio = large / small;
-        CHECK(ratio < 8, "%s: 22500 tensors %.1f ms, 90000 %.1f ms", lq ? ".lq" : "safetensors", small * 1e3, large * 1e3);
-        printf("%s: 90000 tensors in %.0f ms of CPU, %.1f times 22500\n", lq ? ".lq" : "safetensors", large * 1e3, ratio);
+        for (int i = 0; i < 10 && ratio > 8; i++)
+            small = open_time(a, 22500), large = open_time(b, 90000), ratio = large / small;
+        CHECK(ratio < 8, "%s: 22500 tensors %.1f ms, 90000 %.1f ms", lq ? ".lq" : "safetensors", small * 1e3,
+              large * 1e3);
+        printf("%s: 90000 tensors in %.0f ms of CPU, %.1f times 22500\n", lq ? ".lq" : "safetensors", large * 1e3,
+               ratio);
         free(a.p);
         free(b.p);
     }

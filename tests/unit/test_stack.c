@@ -1,5 +1,5 @@
-// test_stack.c: matrices under one name: written one after the other and read back as views, in both layouts and where a matrix
-// does not end at 64 bytes; picks of them; an interrupted stack goes on to the same bytes; what is refused.
+// test_stack.c: matrices under one name: written one after the other and read back as views, in both layouts and where
+// a matrix does not end at 64 bytes; picks of them; an interrupted stack goes on to the same bytes; what is refused.
 #include "formats/parts.h"
 #include "kernels/pack.h"
 #include "tests/unit/lq_make.h"
@@ -7,7 +7,8 @@
 static char folder[64], path[96];
 
 static bool begin(bool resume, lq_layout layout, lq_writer **w, lq_err *err) {
-    lq_writer_opts o = {.out = path, .fingerprint = "stack", .resume = resume, .overwrite = true, .header_room = 2 * make_room()};
+    lq_writer_opts o = {.out = path, .fingerprint = "stack", .resume = resume, .overwrite = true,
+                        .header_room = 2 * make_room()};
     return lq_writer_open(&o, w, err) && lq_writer_meta(*w, "lq.layout", lq_layout_names[layout], err);
 }
 
@@ -48,7 +49,8 @@ static bool put_plain(lq_writer *w, lq_err *err) {
 
 static bool put_all(lq_writer *w, lq_layout layout, int from, lq_err *err) {
     bool ok = true;
-    for (int i = from; i < MAKE_FEATURES && ok; i++) ok = put(w, i, layout, MAKE_STACK, err) && lq_writer_block(w, "", err);
+    for (int i = from; i < MAKE_FEATURES && ok; i++)
+        ok = put(w, i, layout, MAKE_STACK, err) && lq_writer_block(w, "", err);
     return ok && put_plain(w, err) && lq_writer_block(w, "", err) && lq_writer_commit(w, NULL, NULL, err);
 }
 
@@ -62,19 +64,22 @@ static void check_views(lq_ckpt *c, int i, lq_layout layout) {
     CHECK(ok, "%s", err.text);
     for (int e = 0; e < MAKE_STACK && ok; e++) {
         const lq_weight want = matrix(i, e, layout, &b);
-        bool same = out[e].layout == want.layout && out[e].outliers == want.outliers && lq_wtype_equal(&out[e].type, &want.type);
+        bool same = out[e].layout == want.layout && out[e].outliers == want.outliers &&
+            lq_wtype_equal(&out[e].type, &want.type);
         float got[MAKE_K], row[MAKE_K];
         for (int64_t r = 0; r < MAKE_N && same; r++) {
             lq_weight_row(&out[e], r, got);
             lq_weight_row(&want, r, row);
             same = !memcmp(got, row, sizeof got);
         }
-        same &= !out[e].smooth == !want.smooth && (!want.smooth || !memcmp(out[e].smooth, want.smooth, sizeof b.smooth));
+        same &= !out[e].smooth == !want.smooth && (!want.smooth ||
+                                                   !memcmp(out[e].smooth, want.smooth, sizeof b.smooth));
         same &= !want.act_scale || (*out[e].act_scale == *want.act_scale && *out[e].act_zero == *want.act_zero);
         bool at64 = true;
         for (lq_part_id p = 0; p < LQ_PARTS; p++) at64 &= (uintptr_t)lq_part_get(p, &out[e]) % 64 == 0;
         CHECK(same && at64, "%s: matrix %d: the same %d, at multiples of 64 %d", name, e, same, at64);
-        CHECK((const char *)out[e].q - (const char *)out[0].q == e * ((const char *)out[1].q - (const char *)out[0].q), "%s: distances", name);
+        CHECK((const char *)out[e].q - (const char *)out[0].q == e * ((const char *)out[1].q - (const char *)out[0].q),
+              "%s: distances", name);
         lq_pick p = {.stack = MAKE_STACK, .at = e, .first = 2, .run = 3, .step = 6};
         snprintf(p.name, sizeof p.name, "%s", name);
         same = lq_ckpt_pick(c, &p, 9, MAKE_K, &w, NULL, &err);
@@ -89,8 +94,10 @@ static void check_views(lq_ckpt *c, int i, lq_layout layout) {
     lq_pick p = {.stack = MAKE_STACK, .at = MAKE_STACK};
     snprintf(p.name, sizeof p.name, "%s", name);
     CHECK(!lq_ckpt_pick(c, &p, MAKE_N, MAKE_K, &w, NULL, &err) && strstr(err.text, "of matrix 3 of 3"), "%s", err.text);
-    CHECK(!lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &w, &err) && strstr(err.text, "is 3x20x96, expected 20x96"), "%s", err.text);
-    CHECK(!lq_ckpt_stack(c, name, 2, MAKE_N, MAKE_K, out, &err) && strstr(err.text, "is 3x20x96, expected 2x20x96"), "%s", err.text);
+    CHECK(!lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &w, &err) && strstr(err.text, "is 3x20x96, expected 20x96"), "%s",
+          err.text);
+    CHECK(!lq_ckpt_stack(c, name, 2, MAKE_N, MAKE_K, out, &err) && strstr(err.text, "is 3x20x96, expected 2x20x96"),
+          "%s", err.text);
 }
 
 static void test_layout(lq_layout layout) {
@@ -110,7 +117,8 @@ static void test_layout(lq_layout layout) {
         lq_weight_row_any(&out[e], 4, row);
         CHECK(row[0] == (float)(100 * e + 28), "plain: matrix %d", e);
     }
-    CHECK(c && !lq_ckpt_stack(c, "plain", MAKE_STACK, 7, 5, out, &err) && strstr(err.text, "shape 3x5x7, expected 3x7x5"), "%s", err.text);
+    CHECK(c && !lq_ckpt_stack(c, "plain", MAKE_STACK, 7, 5, out, &err) &&
+          strstr(err.text, "shape 3x5x7, expected 3x7x5"), "%s", err.text);
     CHECK(c && !lq_ckpt_stack(c, "none", MAKE_STACK, 7, 5, out, &err) && strstr(err.text, "missing"), "%s", err.text);
     lq_ckpt_close(c);
 }
@@ -128,7 +136,8 @@ static void test_resume(void) {
         lq_writer_close(w, false);
         w = NULL;
         ok = begin(true, LQ_X86, &w, &err);
-        CHECK(ok && lq_writer_resumed(w) == (size_t)stop, "%zu blocks of %d: %s", w ? lq_writer_resumed(w) : 0, stop, err.text);
+        CHECK(ok && lq_writer_resumed(w) == (size_t)stop, "%zu blocks of %d: %s", w ? lq_writer_resumed(w) : 0, stop,
+              err.text);
         ok = ok && put_all(w, LQ_X86, stop % 2 ? 0 : stop, &err); // what is there may be put again
         CHECK(ok, "stopped in %d: %s", stop, err.text);
         lq_writer_close(w, true);
@@ -148,18 +157,23 @@ static void test_refused(void) {
     CHECK(!lq_writer_stack_put(w, &q, &err) && strstr(err.text, "no stack"), "%s", err.text);
     CHECK(!lq_writer_stack(w, "s", &q.type, 0, MAKE_N, MAKE_K, &err) && strstr(err.text, "0 matrices"), "%s", err.text);
     CHECK(!lq_writer_stack(w, "lq.pad/0", &q.type, 2, MAKE_N, MAKE_K, &err), "%s", err.text);
-    CHECK(lq_writer_stack(w, "s", &q.type, 3, MAKE_N, MAKE_K, &err) && lq_writer_stack_put(w, &q, &err), "%s", err.text);
-    CHECK(!lq_writer_add(w, "v", LQ_F32, 1, (int64_t[]){3}, b.smooth, &err) && strstr(err.text, "weight s: 1 of its 3 matrices"), "%s", err.text);
-    CHECK(!lq_writer_weight(w, "v", &q, &err) && !lq_writer_block(w, "", &err) && strstr(err.text, "1 of its 3"), "%s", err.text);
+    CHECK(lq_writer_stack(w, "s", &q.type, 3, MAKE_N, MAKE_K, &err) && lq_writer_stack_put(w, &q, &err), "%s",
+          err.text);
+    CHECK(!lq_writer_add(w, "v", LQ_F32, 1, (int64_t[]){3}, b.smooth, &err) &&
+          strstr(err.text, "weight s: 1 of its 3 matrices"), "%s", err.text);
+    CHECK(!lq_writer_weight(w, "v", &q, &err) && !lq_writer_block(w, "", &err) && strstr(err.text, "1 of its 3"), "%s",
+          err.text);
     CHECK(!lq_writer_commit(w, NULL, NULL, &err) && strstr(err.text, "1 of its 3"), "%s", err.text);
     CHECK(!lq_writer_stack(w, "t", &q.type, 3, MAKE_N, MAKE_K, &err) && strstr(err.text, "1 of its 3"), "%s", err.text);
     other.type.scale = LQ_F32;
-    CHECK(!lq_writer_stack_put(w, &other, &err) && strstr(err.text, "matrix 1 is int4 g32 asym f32 20x96"), "%s", err.text);
+    CHECK(!lq_writer_stack_put(w, &other, &err) && strstr(err.text, "matrix 1 is int4 g32 asym f32 20x96"), "%s",
+          err.text);
     other = q, other.n = 16;
     CHECK(!lq_writer_stack_put(w, &other, &err) && strstr(err.text, "16x96"), "%s", err.text);
     CHECK(lq_writer_stack_put(w, &q, &err), "what was refused did no harm: %s", err.text);
     other = q, other.smooth = NULL;
-    CHECK(!lq_writer_stack_put(w, &other, &err) && strstr(err.text, "matrix 2 has no smooth, unlike the first"), "%s", err.text);
+    CHECK(!lq_writer_stack_put(w, &other, &err) && strstr(err.text, "matrix 2 has no smooth, unlike the first"), "%s",
+          err.text);
     CHECK(!lq_writer_stack_put(w, &q, &err) && strstr(err.text, "earlier"), "%s", err.text);
     lq_writer_close(w, true);
 }
@@ -167,7 +181,8 @@ static void test_refused(void) {
 // Models of experts: with a stack for each kind of expert of a layer the header stays small.
 static void test_header(void) {
     static const struct { const char *name; int layers, weights; } models[] = {
-        {"Qwen3-235B-A22B: 4 of attention, router, 3 stacks", 94, 8}, {"DeepSeek-V3: 6 of attention, router, 3 stacks, 3 shared", 61, 13}};
+        {"Qwen3-235B-A22B: 4 of attention, router, 3 stacks", 94, 8},
+            {"DeepSeek-V3: 6 of attention, router, 3 stacks, 3 shared", 61, 13}};
     lq_wtype t;
     lq_wtype_parse("int4 g128 asym", &t, NULL);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {

@@ -1,4 +1,5 @@
-// test_writer.c: what is written reads back, lies where the format says, and is the same bytes whether or not the work was
+// test_writer.c: what is written reads back, lies where the format says, and is the same bytes whether or not the work
+// was
 // interrupted: the journal cut at every byte, every byte of it damaged, the writer killed at random moments.
 #include "formats/parts.h"
 #include "tests/unit/lq_make.h"
@@ -49,7 +50,8 @@ static void check_weight(const lq_ckpt *c, int i, int which) {
     bool ok = lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &got, &err);
     CHECK(ok, "%s", err.text);
     if (!ok) return;
-    CHECK(lq_wtype_equal(&got.type, &want.type) && got.layout == LQ_ANY && got.outliers == want.outliers, "%s: type", name);
+    CHECK(lq_wtype_equal(&got.type, &want.type) && got.layout == LQ_ANY && got.outliers == want.outliers, "%s: type",
+          name);
     bool same = true;
     float x[MAKE_K], y[MAKE_K];
     for (int64_t r = 0; r < MAKE_N; r++) {
@@ -58,10 +60,14 @@ static void check_weight(const lq_ckpt *c, int i, int which) {
         same &= !memcmp(x, y, sizeof x);
     }
     CHECK(same && (uintptr_t)got.q % 64 == 0 && (uintptr_t)got.scale % 64 == 0, "%s: rows", name);
-    CHECK(!got.act_scale == !want.act_scale && (!got.act_scale || (*got.act_scale == *want.act_scale && *got.act_zero == *want.act_zero)), "%s: act", name);
-    CHECK(!got.perm == !want.perm && !got.smooth == !want.smooth && (!got.smooth || !memcmp(got.smooth, want.smooth, sizeof b.smooth)),
+    CHECK(!got.act_scale == !want.act_scale && (!got.act_scale ||
+                                                (*got.act_scale == *want.act_scale && *got.act_zero == *want.act_zero)),
+                                                "%s: act", name);
+    CHECK(!got.perm == !want.perm && !got.smooth == !want.smooth &&
+          (!got.smooth || !memcmp(got.smooth, want.smooth, sizeof b.smooth)),
         "%s: parts", name);
-    CHECK(!lq_ckpt_weight(c, name, MAKE_N, MAKE_K + 1, &got, &err) && err_good(&err, out) && strstr(err.text, name), "%s", err.text);
+    CHECK(!lq_ckpt_weight(c, name, MAKE_N, MAKE_K + 1, &got, &err) && err_good(&err, out) && strstr(err.text, name),
+          "%s", err.text);
     CHECK(lq_ckpt_has_weight(c, name) && !lq_ckpt_find(c, name), "coded, not plain");
 }
 
@@ -83,12 +89,15 @@ static void test_read_back(void) {
         lq_ckpt_drop(c, t);
     }
     lq_bytes file;
-    CHECK(lq_ckpt_file(c, "config.json", &file, &err) && file.n == 17 && !memcmp(file.p, "{\"hidden_size\":1}", 17), "config");
-    CHECK(blob_write(at("merges.txt"), "x", 1) && lq_ckpt_file(c, "merges.txt", &file, &err) && !file.p, "what lies beside does not count");
+    CHECK(lq_ckpt_file(c, "config.json", &file, &err) && file.n == 17 && !memcmp(file.p, "{\"hidden_size\":1}", 17),
+          "config");
+    CHECK(blob_write(at("merges.txt"), "x", 1) && lq_ckpt_file(c, "merges.txt", &file, &err) && !file.p,
+          "what lies beside does not count");
     CHECK(!lq_ckpt_file(c, "../etc/passwd", &file, &err) && !lq_ckpt_file(c, "..", &file, &err), "no paths");
     CHECK(!strcmp(lq_ckpt_meta(c, "lq.arch"), "LlamaForCausalLM") && !lq_ckpt_meta(c, "none"), "metadata");
     lq_weight w;
-    CHECK(lq_ckpt_weight(c, "model.layers.1.norm", 33, 0, &w, &err) && w.type.kind == LQ_W_PLAIN && w.n == 33 && w.k == 1, "%s", err.text);
+    CHECK(lq_ckpt_weight(c, "model.layers.1.norm", 33, 0, &w, &err) && w.type.kind == LQ_W_PLAIN && w.n == 33 &&
+          w.k == 1, "%s", err.text);
     CHECK(!lq_ckpt_weight(c, "absent", 1, 0, &w, &err) && strstr(err.text, "absent"), "%s", err.text);
     CHECK(!lq_ckpt_weight(c, "empty", 0, 3, &w, &err), "an integer tensor is no weight");
     CHECK(!lq_ckpt_find(c, "lq.pad/0"), "padding is not seen");
@@ -127,10 +136,12 @@ static void test_layout(void) {
         lq_weight got;
         char name[16];
         snprintf(name, sizeof name, "w%d", i);
-        CHECK(lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &got, &err) && got.layout == (i < 3 || i == 7 ? LQ_X86 : LQ_ANY), "%s: layout", name);
+        CHECK(lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &got, &err) && got.layout == (i < 3 || i == 7 ? LQ_X86 : LQ_ANY),
+              "%s: layout", name);
     }
     const lq_tensor *q = c ? lq_ckpt_find(c, "w1.q") : NULL, *z = c ? lq_ckpt_find(c, "w1.zero") : NULL;
-    CHECK(q && q->rank == 2 && q->shape[0] == 2 && q->shape[1] == 16 * MAKE_K / 2 && z && z->rank == 3 && z->shape[1] == 3 &&
+    CHECK(q && q->rank == 2 && q->shape[0] == 2 && q->shape[1] == 16 * MAKE_K / 2 && z && z->rank == 3 &&
+          z->shape[1] == 3 &&
         z->shape[2] == 16, "shapes of tiles");
     lq_ckpt_close(c);
     unlink(out);
@@ -144,7 +155,8 @@ static void test_weights_refused(void) {
     CHECK(make_open(out, false, false, &w, &err), "%s", err.text);
     lq_weight q = make_weight(5, &b);
     q.outlier = b.cols, q.outlier_w = b.outlier, q.outliers = 2;
-    CHECK(!lq_writer_weight(w, "w", &q, &err) && err.code == LQ_E_USAGE && strstr(err.text, "not integers"), "%s", err.text);
+    CHECK(!lq_writer_weight(w, "w", &q, &err) && err.code == LQ_E_USAGE && strstr(err.text, "not integers"), "%s",
+          err.text);
     CHECK(!lq_writer_meta(w, "lq.shard", "1/2", &err) && err.code == LQ_E_USAGE, "%s", err.text);
     lq_writer_close(w, true);
 }
@@ -163,7 +175,8 @@ static void test_room(void) {
         if (i % 2) q.perm = b.perm;
         else if (q.type.kind == LQ_W_INT) q.outlier = b.cols, q.outlier_w = b.outlier, q.outliers = 2;
         lq_writer_opts o = {.out = out, .fingerprint = "", .header_room = lq_writer_weight_room(name, &q.type)};
-        bool ok = lq_writer_open(&o, &w, &err) && lq_writer_weight(w, name, &q, &err) && lq_writer_commit(w, NULL, NULL, &err);
+        bool ok = lq_writer_open(&o, &w, &err) && lq_writer_weight(w, name, &q, &err) &&
+            lq_writer_commit(w, NULL, NULL, &err);
         CHECK(ok, "%d: %s", i, err.text);
         lq_writer_close(w, !ok);
         unlink(out);
@@ -210,11 +223,13 @@ static void test_large(void) {
     }
     size_t before = pages_mapped();
     mapped m = {0};
-    ok = ok && lq_writer_commit(w, NULL, NULL, &err) && lq_ckpt_open(path, &c, &err) && lq_ckpt_verify(c, mapped_note, &m, &err);
+    ok = ok && lq_writer_commit(w, NULL, NULL, &err) && lq_ckpt_open(path, &c, &err) &&
+        lq_ckpt_verify(c, mapped_note, &m, &err);
     CHECK(ok, "%s", err.text);
     lq_writer_close(w, !ok);
     if (ok) {
-        CHECK(m.calls >= COUNT && m.most < before + (40u << 20), "%zu MiB of %d were held", (m.most - before) >> 20, COUNT * BYTES >> 20);
+        CHECK(m.calls >= COUNT && m.most < before + (40u << 20), "%zu MiB of %d were held", (m.most - before) >> 20,
+              COUNT * BYTES >> 20);
         const lq_tensor *t = lq_ckpt_find(c, "t3");
         size_t page = (size_t)sysconf(_SC_PAGESIZE), in = 0, pages = BYTES / page;
         unsigned char *seen = calloc(pages, 1);
@@ -236,21 +251,25 @@ static void test_plain(void) {
     lq_writer_opts o = {.out = out, .fingerprint = "", .plain = true, .header_room = 4096};
     static const float v[6] = {1, 2, 3, 4, 5, 6};
     bool ok = lq_writer_open(&o, &w, &err) && lq_writer_meta(w, "format", "pt", &err);
-    ok = ok && lq_writer_add(w, "b \"quoted\" \\ \xc3\xa9", LQ_F32, 2, (int64_t[]){2, 3}, v, &err) && lq_writer_add(w, "a", LQ_U8, 1,
+    ok = ok && lq_writer_add(w, "b \"quoted\" \\ \xc3\xa9", LQ_F32, 2, (int64_t[]){2, 3}, v, &err) &&
+        lq_writer_add(w, "a", LQ_U8, 1,
         (int64_t[]){3}, v, &err);
-    ok = ok && lq_writer_add(w, "c", LQ_BF16, 1, (int64_t[]){5}, v, &err) && lq_writer_add(w, "scalar", LQ_F64, 0, NULL, v, &err) &&
+    ok = ok && lq_writer_add(w, "c", LQ_BF16, 1, (int64_t[]){5}, v, &err) &&
+        lq_writer_add(w, "scalar", LQ_F64, 0, NULL, v, &err) &&
         lq_writer_commit(w, NULL, NULL, &err);
     CHECK(ok, "%s", err.text);
     lq_writer_close(w, false);
     lq_ckpt *c = NULL;
-    CHECK(lq_ckpt_open(out, &c, &err) && !strcmp(lq_ckpt_container(c), "safetensors") && lq_ckpt_count(c) == 4, "%s", err.text);
+    CHECK(lq_ckpt_open(out, &c, &err) && !strcmp(lq_ckpt_container(c), "safetensors") && lq_ckpt_count(c) == 4, "%s",
+          err.text);
     if (!c) return;
     const lq_tensor *t = lq_ckpt_find(c, "b \"quoted\" \\ \xc3\xa9");
     CHECK(t && !memcmp(t->data, v, sizeof v) && !strcmp(lq_ckpt_meta(c, "format"), "pt"), "read back");
     // `c` begins at an odd byte: it binds through an aligned copy, the same one each time.
     lq_weight a, b;
     t = lq_ckpt_find(c, "c");
-    CHECK((uintptr_t)t->data % 2 == 1 && lq_ckpt_weight(c, "c", 5, 0, &a, &err) && lq_ckpt_weight(c, "c", 5, 0, &b, &err), "%s", err.text);
+    CHECK((uintptr_t)t->data % 2 == 1 && lq_ckpt_weight(c, "c", 5, 0, &a, &err) &&
+          lq_ckpt_weight(c, "c", 5, 0, &b, &err), "%s", err.text);
     CHECK((uintptr_t)a.q % 2 == 0 && a.q == b.q && !memcmp(a.q, v, 10), "aligned copy");
     lq_ckpt_close(c);
     unlink(out);
@@ -267,14 +286,19 @@ static void test_refusals(void) {
     memset(longname, 'a', sizeof longname), longname[sizeof longname - 1] = 0;
     CHECK(make_open(out, false, false, &w, &err), "%s", err.text);
     CHECK(!make_open(out, true, false, &second, &err) && err_good(&err, out), "a second writer: %s", err.text);
-    static const char *const names[] = {"", "lq.pad/0", "__metadata__", "a\nb", "bad\xff", "lq.file/../x", "lq.file/", "lq.file/a/b"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) CHECK(!lq_writer_add(w, names[i], LQ_U8, 1, one, d, &err) && err_good(&err,
+    static const char *const names[] = {"", "lq.pad/0", "__metadata__", "a\nb", "bad\xff", "lq.file/../x", "lq.file/",
+                                        "lq.file/a/b"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        CHECK(!lq_writer_add(w, names[i], LQ_U8, 1, one, d, &err) && err_good(&err,
         out), "%s: %s", names[i], err.text);
     CHECK(!lq_writer_add(w, longname, LQ_U8, 1, one, d, &err), "a long name");
-    CHECK(!lq_writer_add(w, "a", LQ_U8, 1, neg, d, &err) && !lq_writer_add(w, "a", LQ_F32, 2, huge, d, &err) && !lq_writer_add(w, "a",
+    CHECK(!lq_writer_add(w, "a", LQ_U8, 1, neg, d, &err) && !lq_writer_add(w, "a", LQ_F32, 2, huge, d, &err) &&
+          !lq_writer_add(w, "a",
         LQ_U8, 9, huge, d, &err) &&
-          !lq_writer_add(w, "a", LQ_DTYPES, 1, one, d, &err) && !lq_writer_add(w, "a", LQ_U8, 1, one, NULL, &err), "shapes and types");
-    CHECK(lq_writer_add(w, "a", LQ_U8, 1, one, d, &err) && !lq_writer_add(w, "a", LQ_U8, 1, one, d, &err) && strstr(err.text, "twice"),
+          !lq_writer_add(w, "a", LQ_DTYPES, 1, one, d, &err) && !lq_writer_add(w, "a", LQ_U8, 1, one, NULL, &err),
+          "shapes and types");
+    CHECK(lq_writer_add(w, "a", LQ_U8, 1, one, d, &err) && !lq_writer_add(w, "a", LQ_U8, 1, one, d, &err) &&
+          strstr(err.text, "twice"),
         "%s", err.text);
     CHECK(!lq_writer_meta(w, "lq.xxh64", "{}", &err) && !lq_writer_meta(w, "lq.version", "1", &err), "own metadata");
     lq_writer_close(w, true);
@@ -284,8 +308,10 @@ static void test_refusals(void) {
     CHECK(lq_writer_open(&o, &w, &err), "%s", err.text);
     bool ok = true;
     char name[32];
-    for (int i = 0; i < 100 && ok; i++) snprintf(name, sizeof name, "t%d", i), ok = lq_writer_add(w, name, LQ_U8, 1, one, d, &err);
-    CHECK(!ok && err.code == LQ_E_LIMIT && !lq_writer_commit(w, NULL, NULL, &err) && !exists(out), "a header without room: %s", err.text);
+    for (int i = 0; i < 100 && ok; i++)
+        snprintf(name, sizeof name, "t%d", i), ok = lq_writer_add(w, name, LQ_U8, 1, one, d, &err);
+    CHECK(!ok && err.code == LQ_E_LIMIT && !lq_writer_commit(w, NULL, NULL, &err) && !exists(out),
+          "a header without room: %s", err.text);
     lq_writer_close(w, true);
 
     // Names that take more in the header than they are long: the room that was asked for is enough.
@@ -432,7 +458,8 @@ static void test_resume(blob want) {
         seen[resumed]++;
     }
     CHECK(!bad, "%d of %zu cuts of the journal resume wrongly", bad, journal.n);
-    CHECK(seen[0] && seen[1] && seen[2] && seen[3] && !seen[4], "cuts resumed %zu %zu %zu %zu", seen[0], seen[1], seen[2], seen[3]);
+    CHECK(seen[0] && seen[1] && seen[2] && seen[3] && !seen[4], "cuts resumed %zu %zu %zu %zu", seen[0], seen[1],
+          seen[2], seen[3]);
     const size_t head = (size_t)((uint8_t *)memchr(journal.p, '\n', journal.n) - journal.p) + 1;
     for (size_t i = 0; i < journal.n; i += 3) {
         journal.p[i] ^= (uint8_t)(1 << i % 8);
@@ -460,7 +487,8 @@ static void test_resume_again(blob want) {
     lq_writer *w = NULL;
     partial_make(2);
     CHECK(make_open(out, true, false, &w, &err) && lq_writer_resumed(w) == 2, "%s", err.text);
-    CHECK(!lq_writer_add(w, "model.layers.0.norm", LQ_F32, 1, (int64_t[]){34}, want.p, &err) && err_good(&err, out), "%s", err.text);
+    CHECK(!lq_writer_add(w, "model.layers.0.norm", LQ_F32, 1, (int64_t[]){34}, want.p, &err) && err_good(&err, out),
+          "%s", err.text);
     bool ok = true;
     for (int i = 0; i < MAKE_BLOCKS && ok; i++) ok = make_block(w, i, &err);
     CHECK(ok && lq_writer_commit(w, NULL, NULL, &err), "%s", err.text);
@@ -473,8 +501,10 @@ static void test_resume_again(blob want) {
     partial_make(2);
     lq_writer_opts o = {.out = out, .fingerprint = "other", .header_room = make_room(), .resume = true};
     for (int i = 0; i < 2; i++) {
-        CHECK(!lq_writer_open(&o, &w, &err) && err_good(&err, partial) && strstr(err.text, "--fresh"), "another work: %s", err.text);
-        CHECK(make_open(out, true, false, &w, &err) && lq_writer_resumed(w) == 2, "it was left as it was: %s", err.text);
+        CHECK(!lq_writer_open(&o, &w, &err) && err_good(&err, partial) && strstr(err.text, "--fresh"),
+              "another work: %s", err.text);
+        CHECK(make_open(out, true, false, &w, &err) && lq_writer_resumed(w) == 2, "it was left as it was: %s",
+              err.text);
         lq_writer_close(w, false);
         o.fingerprint = "in=1\nrecipe=2", o.header_room += 4096; // another room for the header is another work too
     }
@@ -508,7 +538,8 @@ static void check_back(lq_writer *w, const char *name, const lq_weight *want) {
     bool ok = lq_writer_weight_back(w, name, &got, &err);
     CHECK(ok, "%s", err.text);
     if (!ok) return;
-    bool same = lq_wtype_equal(&got.type, &want->type) && got.n == want->n && got.k == want->k && got.outliers == want->outliers &&
+    bool same = lq_wtype_equal(&got.type, &want->type) && got.n == want->n && got.k == want->k &&
+        got.outliers == want->outliers &&
         !got.perm == !want->perm && !got.smooth == !want->smooth && (uintptr_t)got.q % 64 == 0;
     float x[MAKE_K], y[MAKE_K];
     for (int64_t r = 0; r < want->n && same; r++) {
@@ -544,11 +575,13 @@ static void test_back(void) {
             lq_weight want = make_weight(i % MAKE_FEATURES, &b);
             snprintf(name, sizeof name, "model.layers.%d.w%d", i / 2, i % 2);
             check_back(w, name, &want);
-            if (i == 0 && !run) CHECK(first.q && !memcmp(first.q, want.q, MAKE_N * MAKE_K / 2), "what was read back first is still there");
+            if (i == 0 && !run) CHECK(first.q && !memcmp(first.q, want.q, MAKE_N * MAKE_K / 2),
+                                      "what was read back first is still there");
         }
         bool ok = lq_writer_weight_back(w, "model.layers.3.norm", &got, &err);
         CHECK(ok && got.n == 33 && got.k == 1 && ((const float *)got.q)[32] == 35, "a vector: %s", err.text);
-        CHECK(!lq_writer_weight_back(w, "zeros.0", &got, &err) && err_good(&err, "zeros.0"), "bytes are no weight: %s", err.text);
+        CHECK(!lq_writer_weight_back(w, "zeros.0", &got, &err) && err_good(&err, "zeros.0"), "bytes are no weight: %s",
+              err.text);
         CHECK(!lq_writer_weight_back(w, "model.layers.0.w0.q", &got, &err), "a part is no weight");
         lq_writer_close(w, run);
     }
@@ -575,18 +608,21 @@ static void test_links(void) {
         snprintf(path, sizeof path, "%s/%s", partial, links[i % 2]);
         mkdir(partial, 0777);
         int made = i < 2 ? symlink("../victim", path) : i < 4 ? link(at("victim"), path) : mkfifo(path, 0666);
-        CHECK(!made && !make_open(out, true, false, &w, &err) && err_good(&err, path), "%s %d: %s", links[i % 2], i, err.text);
+        CHECK(!made && !make_open(out, true, false, &w, &err) && err_good(&err, path), "%s %d: %s", links[i % 2], i,
+              err.text);
         CHECK(victim_whole(), "%s", path);
         CHECK(make_lq(out, false, true, &err) && victim_whole(), "afresh: %s", err.text);
         unlink(out);
     }
     CHECK(!mkdir(at("elsewhere"), 0777) && !symlink("elsewhere", partial), "link");
     for (int i = 0; i < 2; i++) {
-        CHECK(!make_open(out, i, false, &w, &err) && err_good(&err, partial) && strstr(err.text, "link"), "a link: %s", err.text);
+        CHECK(!make_open(out, i, false, &w, &err) && err_good(&err, partial) && strstr(err.text, "link"), "a link: %s",
+              err.text);
         CHECK(!rmdir(at("elsewhere")) && !mkdir(at("elsewhere"), 0777), "nothing was put into it");
     }
     unlink(partial);
-    CHECK(blob_write(partial, "x", 1) && !make_open(out, false, false, &w, &err) && err_good(&err, partial), "a file: %s", err.text);
+    CHECK(blob_write(partial, "x", 1) && !make_open(out, false, false, &w, &err) && err_good(&err, partial),
+          "a file: %s", err.text);
     unlink(partial);
     // Another file under the name of the data is not what gets OUT's name.
     bool ok = make_open(out, false, false, &w, &err);
@@ -606,7 +642,8 @@ static void test_links(void) {
 // flock gives `error` in this process from now on.
 static bool locks_fail(int error) {
     struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_flock, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
     struct sock_fprog program = {sizeof code / sizeof *code, code};
     return !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) && !prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
@@ -618,12 +655,14 @@ static int limited(int what) {
     if (what == 0) {
         signal(SIGXFSZ, SIG_IGN);
         if (setrlimit(RLIMIT_FSIZE, &(struct rlimit){8192, 8192})) return 2;
-        return make_lq(out, false, false, &err) || !strstr(err.text, "File too large") || !strstr(err.text, "ulimit") || !err_good(&err, out);
+        return make_lq(out, false, false, &err) || !strstr(err.text, "File too large") || !strstr(err.text, "ulimit") ||
+            !err_good(&err, out);
     }
     int error = what == 1 ? ENOLCK : what == 2 ? ENOSYS : EOPNOTSUPP;
     if (!locks_fail(error)) return 2;
     bool ok = make_lq(out, false, true, &err);
-    return what == 1 ? ok || strstr(err.text, "another process") || !strstr(err.text, "locked") || !err_good(&err, out) : !ok;
+    return what == 1 ? ok || strstr(err.text, "another process") || !strstr(err.text, "locked") ||
+        !err_good(&err, out) : !ok;
 }
 
 static void test_limits(void) {
@@ -651,8 +690,8 @@ static void child_work(void) {
     _exit(0);
 }
 
-// Kills at random moments until `hits` of them hit the work; `old`: a file that stood under the name before. The moments follow
-// the speed of the machine. Returns the number of runs.
+// Kills at random moments until `hits` of them hit the work; `old`: a file that stood under the name before. The
+// moments follow the speed of the machine. Returns the number of runs.
 static int kill_rounds(blob want, blob old, int hits, uint64_t seed, double spread_us) {
     int rounds = 0, wrong = 0, odd = 0;
     for (int hit = 0; hit < hits; rounds++) {
