@@ -509,6 +509,11 @@ int main(void) {
         lq_model_close(m);
     } else CHECK(false, "%s", err.text);
     windowed(dir);
+    CHECK(tiny_model_of(dir, "MixtralForCausalLM", false, tiny_experts, &err), "%s", err.text);
+    if (lq_model_open(dir, &(lq_model_opts){.threads = 2}, &m, &err)) {
+        invariance(m, "experts");
+        lq_model_close(m);
+    } else CHECK(false, "%s", err.text);
     snprintf(path, sizeof path, "rm -rf %s %s.lq %s.lq.report.json", dir, dir, dir);
     if (system(path)) return 1;
     return test_end();

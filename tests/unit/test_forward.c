@@ -104,6 +104,38 @@ static void observer(void) {
     world_close(&w);
 }
 
+// A mixture: its router and its experts read one input; experts are shown with who gets which row.
+static bool on_experts(void *arg, const lq_seen *s) {
+    int *seen = arg;
+    if (!s->order) return true;
+    bool all[2 * N] = {false};
+    for (int i = 0; i < 2 * N; i++) all[s->order[i]] = true;
+    for (int i = 0; i < 2 * N; i++) seen[0] += all[i];
+    CHECK(s->start[0] == 0 && s->start[4] == 2 * N, "borders %d to %d", s->start[0], s->start[4]);
+    CHECK(s->x.rows == (s->top_k == 1 ? 2 * N : N), "input %d: %d rows for top_k %d", s->input, s->x.rows, s->top_k);
+    seen[1 + s->input]++;
+    return true;
+}
+
+static void experts(void) {
+    world w;
+    lq_run c;
+    lq_err err = {0};
+    lq_input in[LQ_INPUTS];
+    int seen[1 + LQ_INPUTS] = {0};
+    CHECK(tiny_model_of(dir, "MixtralForCausalLM", false, tiny_experts, &err), "%s", err.text);
+    world_open(&w, &(lq_model_opts){.exact = true, .threads = 2});
+    CHECK(lq_desc_inputs(&w.m->desc, 0, in) == 4 && in[2].count == 4 && in[3].count == 4 && in[3].by == LQ_R_EXPERT_UP,
+          "inputs of a Mixtral's layer");
+    lq_forward_begin(&c, w.m, w.b, &w.kv, &w.batch, NULL);
+    c.see = on_experts;
+    c.arg = seen;
+    lq_forward_layer(&c, 0);
+    CHECK(seen[0] == 4 * N && seen[3] == 1 && seen[4] == 1, "every slot belongs to one expert: %d of %d", seen[0],
+          4 * N);
+    world_close(&w);
+}
+
 static bool on_logits(void *arg, int out, const float *logits) {
     memcpy((float *)arg + (size_t)out * VOCAB, logits, VOCAB * sizeof *logits);
     return true;
@@ -268,6 +300,7 @@ int main(void) {
     device_apart();
     beside();
     shared_inputs();
+    experts();
     snprintf(rm, sizeof rm, "rm -rf %s", dir);
     if (system(rm)) return 1;
     return test_end();

@@ -58,45 +58,62 @@ static inline bool tiny_config(const char *dir, const char *arch, bool tied, con
     return tiny_text(dir, "config.json", config);
 }
 
-// Writes DIR/model.safetensors, config.json and tokenizer.json.
-static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
-    char out[600];
-    mkdir(dir, 0777);
-    if (!tiny_config(dir, "LlamaForCausalLM", tied, "") || !tiny_tokenizer(dir))
-        return lq_fail(err, LQ_E_IO, "%s: cannot write", dir);
-    snprintf(out, sizeof out, "%s/model.safetensors", dir);
+static inline bool tiny_weights(lq_writer *writer, const lq_desc *d, lq_err *err) {
     static float w[260 * 64];
     static uint16_t h[260 * 64];
     uint64_t seed = 88172645463325252u;
-    lq_writer *writer;
-    if (!lq_writer_open(&(lq_writer_opts){.out = out, .fingerprint = "tiny", .plain = true, .overwrite = true,
-                                          .header_room = 16384}, &writer, err)) return false;
-    const lq_layer layer = {.parts = 2, .part = {{.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = 4, .kv_heads = 2,
-                                                  .head_dim = 16, .v_dim = 16},
-                                                 {.kind = LQ_P_MLP, .place = LQ_PRE, .ffn = 160, .gated = true}}},
-                                                     both[2] = {layer, layer};
-    lq_desc d = {.arch = &lq_archs[0], .names = lq_archs[0].names, .dim = 64, .vocab = 260, .layers = 2, .tied = tied,
-                 .layer = NULL};
-    d.layer = malloc(sizeof both);
-    memcpy(d.layer, both, sizeof both);
     bool done = true;
-    for (int l = -1; l < 2 && done; l++) {
+    for (int l = -1; l < d->layers && done; l++) {
         int n;
-        lq_slot *slots = lq_desc_slots(&d, l, &n);
+        lq_slot *slots = lq_desc_slots(d, l, &n);
         for (int i = 0; i < n && done; i++) {
             const size_t count = (size_t)slots[i].n * (size_t)(slots[i].k ? slots[i].k : 1);
             const float scale = !slots[i].k ? 0.2f : slots[i].role == LQ_R_EMBED ? 1.5f
                 : 2.5f / sqrtf((float)slots[i].k);
-            for (size_t j = 0; j < count; j++) w[j] = (slots[i].k ? 0 : 1) + scale * tiny_noise(&seed);
-            lq_dtypes[LQ_BF16].from_f32(w, h, count);
-            done = lq_writer_add(writer, slots[i].name, LQ_BF16, slots[i].k ? 2 : 1,
-                                 (int64_t[]){slots[i].n, slots[i].k}, h, err);
+            for (int at = 0; at < (slots[i].count ? slots[i].count : 1) && done; at++) {
+                lq_pick pick;
+                for (size_t j = 0; j < count; j++) w[j] = (slots[i].k ? 0 : 1) + scale * tiny_noise(&seed);
+                lq_dtypes[LQ_BF16].from_f32(w, h, count);
+                done = lq_slot_pick(&slots[i], at, &pick) &&
+                       lq_writer_add(writer, pick.name, LQ_BF16, slots[i].k ? 2 : 1,
+                                     (int64_t[]){slots[i].n, slots[i].k}, h, err);
+            }
         }
         free(slots);
     }
-    free(d.layer);
-    done = done && lq_writer_commit(writer, NULL, NULL, err);
-    lq_writer_close(writer, !done);
     return done;
 }
+
+// Writes DIR/model.safetensors, config.json and tokenizer.json of a model that lq_archs[] knows by this name and
+// config.
+static inline bool tiny_model_of(const char *dir, const char *arch, bool tied, const char *more, lq_err *err) {
+    char out[600];
+    lq_ckpt *c = NULL;
+    lq_desc d = {0};
+    lq_writer *writer;
+    mkdir(dir, 0777);
+    if (!tiny_config(dir, arch, tied, more) || !tiny_tokenizer(dir))
+        return lq_fail(err, LQ_E_IO, "%s: cannot write", dir);
+    snprintf(out, sizeof out, "%s/model.safetensors", dir);
+    lq_writer_opts o = {.out = out, .fingerprint = "tiny", .plain = true, .overwrite = true, .header_room = 65536};
+    // A description is read through a checkpoint: first of one that holds a single number.
+    if (!lq_writer_open(&o, &writer, err)) return false;
+    bool done = lq_writer_add(writer, "none", LQ_U8, 1, (int64_t[]){1}, "", err) &&
+        lq_writer_commit(writer, NULL, NULL, err);
+    lq_writer_close(writer, !done);
+    done = done && lq_ckpt_open(dir, &c, err) && lq_desc_read(c, &d, err);
+    if (c) lq_ckpt_close(c);
+    if (!done || !lq_writer_open(&o, &writer, err)) return false;
+    done = tiny_weights(writer, &d, err) && lq_writer_commit(writer, NULL, NULL, err);
+    lq_writer_close(writer, !done);
+    lq_desc_free(&d);
+    return done;
+}
+
+static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
+    return tiny_model_of(dir, "LlamaForCausalLM", tied, "", err);
+}
+
+// of a Mixtral
+static const char tiny_experts[] = ",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":null";
 #endif
