@@ -43,6 +43,7 @@ typedef struct stack {
     int32_t outliers;
     int64_t put;
     bool open, there; // there: the interrupted run wrote it
+    size_t used;      // header bytes that were spoken for before it
     size_t first, entry[LQ_PARTS], bytes[LQ_PARTS]; // entries: the first one, padding included, and of each part; 0 bytes: no such part
     XXH64_state_t *sum[LQ_PARTS];
 } stack;
@@ -652,7 +653,7 @@ bool lq_writer_stack(lq_writer *w, const char *name, const lq_wtype *t, int coun
     const entry *old = plain ? entry_find(w, name) : codes_find(w, name);
     if (old && old->again) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: added twice", w->out, name);
     stack *s = &w->stack;
-    *s = (stack){.of = {.type = *t, .n = n, .k = k, .count = count}, .layout = like.layout, .there = old != NULL, .first = w->entries};
+    *s = (stack){.of = {.type = *t, .n = n, .k = k, .count = count}, .layout = like.layout, .there = old != NULL, .first = w->entries, .used = w->used};
     memcpy(s->name, name, strlen(name) + 1);
     if (old && plain && !same_tensor(&old->t, t->elem, 3, (int64_t[]){count, n, k}))
         return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: the interrupted run wrote another type or shape", w->out, name);
@@ -742,6 +743,16 @@ bool lq_writer_stack_put(lq_writer *w, const lq_weight *q, lq_err *err) {
     if (stack_write(w, q, err)) return true;
     w->failed = true; // a stack with a gap cannot be gone on with
     return false;
+}
+
+void lq_writer_stack_drop(lq_writer *w) {
+    stack *s = &w->stack;
+    if (!s->open || s->there || w->failed) return;
+    for (int i = 0; i < LQ_PARTS; i++) XXH64_freeState(s->sum[i]), s->sum[i] = NULL;
+    if (w->entries > s->first) w->at = w->entry[s->first].at;
+    entries_cut(w, s->first, w->types);
+    w->used = s->used;
+    s->open = false;
 }
 
 bool lq_writer_block(lq_writer *w, const char *note, lq_err *err) {

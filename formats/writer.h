@@ -45,6 +45,8 @@ bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err
 // be added before the last. All have the same parts. After a resume that holds the stack, they are skipped.
 bool lq_writer_stack(lq_writer *w, const char *name, const lq_wtype *t, int count, int64_t n, int64_t k, lq_err *err);
 bool lq_writer_stack_put(lq_writer *w, const lq_weight *q, lq_err *err);
+// Forgets the matrices of an unfinished stack: it may begin anew, with another type. One that a resume found stays.
+void lq_writer_stack_drop(lq_writer *w);
 // Ends a block: everything added so far is on disk before the journal says so.
 bool lq_writer_block(lq_writer *w, const char *note /* kept for resume, one line */, lq_err *err);
 // A weight or a plain matrix or vector that was written whole, in this run or before a resume, bound as lq_ckpt_weight

@@ -12,11 +12,14 @@
 #include <sys/stat.h>
 #include <time.h>
 
-// A matrix on its way through the pass.
+// A matrix on its way through the pass, or what the matrices of a stack came to together.
 typedef struct module {
     const lq_item *it;
+    lq_recipe recipe;
     lq_weight src, out;
     double error, norm, max_error;
+    int worst;          // of a stack
+    double worst_error;
 } module;
 
 typedef struct pass {
@@ -79,32 +82,43 @@ static uint8_t *lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scale
     return at;
 }
 
-static bool add_row(pass *p, const lq_item *it, const lq_wtype *type, double error, double norm, double max_error, lq_err *err) {
+// |W - Q| / |W|
+static double relative(double error, double norm) { return norm > 0 ? sqrt(error / norm) : 0; }
+
+static bool add_row(pass *p, const module *m, lq_err *err) {
+    const lq_slot *s = &m->it->slot;
+    const lq_wtype *type = &m->recipe.type;
     lq_quant_row *r = &p->rows[p->count++];
-    *r = (lq_quant_row){.name = strdup(lq_item_name(it)), .n = it->slot.n, .k = it->slot.k, .bits = lq_wtype_bits(type, it->slot.k),
-                        .rel_error = norm > 0 ? sqrt(error / norm) : 0, .max_error = max_error, .note = ""};
+    *r = (lq_quant_row){.name = strdup(lq_item_name(m->it)), .count = s->count, .n = s->n, .k = s->k,
+                        .bits = lq_wtype_bits(type, s->k), .rel_error = relative(m->error, m->norm), .max_error = m->max_error,
+                        .worst = m->worst, .worst_error = m->worst_error, .note = ""};
     lq_wtype_name(type, r->type, sizeof r->type);
-    if (type->scale != it->recipe.type.scale) r->note = "scales in f32: one leaves the normal range of f16";
+    if (type->scale != m->it->recipe.type.scale) r->note = "scales in f32: one leaves the normal range of f16";
     return r->name || lq_fail(err, LQ_E_MEMORY, "no memory for the report");
 }
+
 static void note_row(pass *p, const module *m) {
     char type[64];
     const char *name = lq_item_name(m->it);
-    lq_wtype_name(&m->out.type, type, sizeof type);
+    lq_wtype_name(&m->recipe.type, type, sizeof type);
     lq_text_fmt(&p->note, p->note.n > 1 ? ", {\"name\": " : "{\"name\": ");
     lq_text_json(&p->note, name, strlen(name));
-    lq_text_fmt(&p->note, ", \"type\": \"%s\", \"error\": %.17g, \"norm\": %.17g, \"max_error\": %.17g}", type, m->error, m->norm, m->max_error);
+    lq_text_fmt(&p->note, ", \"type\": \"%s\", \"error\": %.17g, \"norm\": %.17g, \"max_error\": %.17g", type, m->error, m->norm,
+                m->max_error);
+    if (m->it->slot.count) lq_text_fmt(&p->note, ", \"worst\": %d, \"worst_error\": %.17g", m->worst, m->worst_error);
+    lq_text_fmt(&p->note, "}");
 }
 
 static bool round_module(pass *p, module *m, lq_err *err) {
     const lq_item *it = m->it;
-    const lq_wtype *want = &it->recipe.type;
+    const lq_wtype *want = &m->recipe.type;
     lq_weight_size any, laid;
     lq_weight_out raw, packed;
     if (!lq_weight_sizes(want, it->slot.n, it->slot.k, &any)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
     uint8_t *behind = lay_out(p->buf, &any, true, &raw);
     lq_matrix x = {.w = &m->src, .dev = p->dev, .q = raw.q, .scale = raw.scale, .zero = raw.zero, .tick = heard, .arg = p};
-    if (!lq_quantize_matrix(&it->recipe, &x, err)) return false;
+    if (!lq_quantize_matrix(&m->recipe, &x, err)) return false;
+    m->recipe.type = x.type;
     m->error = x.error, m->norm = x.norm, m->max_error = x.max_error;
     m->out = (lq_weight){.type = x.type, .layout = LQ_ANY, .n = it->slot.n, .k = it->slot.k, .q = raw.q, .scale = raw.scale, .zero = raw.zero,
                          .table = lq_wtype_table(&x.type)};
@@ -118,16 +132,67 @@ static bool round_module(pass *p, module *m, lq_err *err) {
     return true;
 }
 
+// Matrix `at` of an item, rounded or as it is: in m->out until it is let go.
+static bool open_module(pass *p, module *m, int at, lq_err *err) {
+    const lq_item *it = m->it;
+    const char *path = lq_ckpt_path(p->plan.in);
+    lq_pick from;
+    if (!lq_item_pick(p->plan.in, &it->slot, at, &from))
+        return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", path, it->slot.name);
+    if (!lq_ckpt_pick(p->plan.in, &from, it->slot.n, it->slot.k, &m->src, NULL, err)) return false;
+    m->out = m->src;
+    if (!it->round || round_module(p, m, err)) return true;
+    lq_ckpt_done(p->plan.in, &m->src);
+    if (err->code == LQ_E_CANCELLED) return false;
+    if (from.stack) lq_fail_in(err, "matrix %d", at);
+    return lq_fail_in(err, "%s: tensor %s", path, it->slot.count ? from.name : it->slot.name);
+}
+
+// The matrices of a stack one after the other. *wide: one of them needs scales in F32.
+static bool do_matrices(pass *p, module *all, bool *wide, lq_err *err) {
+    const lq_slot *s = &all->it->slot;
+    if (!lq_writer_stack(p->writer, s->name, &all->recipe.type, s->count, s->n, s->k, err)) return false;
+    for (int i = 0; i < s->count; i++) {
+        module m = {.it = all->it, .recipe = all->recipe};
+        if (!heard(p)) return fail_stopped(p, err);
+        if (!open_module(p, &m, i, err)) return false;
+        *wide = m.recipe.type.scale != all->recipe.type.scale;
+        const bool done = *wide || lq_writer_stack_put(p->writer, &m.out, err);
+        look_at_memory(p);
+        lq_ckpt_done(p->plan.in, &m.src);
+        if (!done || *wide) return done;
+        const double error = relative(m.error, m.norm);
+        all->error += m.error, all->norm += m.norm;
+        all->max_error = fmax(all->max_error, m.max_error);
+        if (error > all->worst_error) all->worst = i, all->worst_error = error;
+    }
+    return true;
+}
+
+// All matrices of a stack have one type: where one of them needs scales in F32, it begins anew with such scales for all.
+static bool do_stack(pass *p, const lq_item *it, lq_err *err) {
+    module all = {.it = it, .recipe = it->recipe};
+    bool wide = false;
+    if (!do_matrices(p, &all, &wide, err)) return false;
+    if (wide) {
+        lq_writer_stack_drop(p->writer);
+        all = (module){.it = it, .recipe = it->recipe};
+        all.recipe.type.scale = LQ_F32;
+        if (!do_matrices(p, &all, &wide, err)) return false;
+    }
+    if (it->round) note_row(p, &all);
+    return !it->round || add_row(p, &all, err);
+}
+
 // A matrix or vector of the architecture: read, rounded or as it is, written, let go.
 static bool do_module(pass *p, const lq_item *it, lq_err *err) {
     const lq_slot *s = &it->slot;
-    module m = {.it = it};
-    if (!lq_ckpt_pick(p->plan.in, &it->from, s->n, s->k, &m.src, NULL, err)) return false;
+    module m = {.it = it, .recipe = it->recipe};
+    if (!open_module(p, &m, 0, err)) return false;
     bool done;
     if (it->round) {
-        done = round_module(p, &m, err) || (err->code != LQ_E_CANCELLED && lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->plan.in), s->name));
-        if (done) note_row(p, &m);
-        done = done && add_row(p, it, &m.out.type, m.error, m.norm, m.max_error, err) && lq_writer_weight(p->writer, s->name, &m.out, err);
+        note_row(p, &m);
+        done = add_row(p, &m, err) && lq_writer_weight(p->writer, s->name, &m.out, err);
     } else {
         done = lq_writer_add(p->writer, s->name, m.src.type.elem, s->k ? 2 : 1, (int64_t[]){s->n, s->k}, m.src.q, err);
     }
@@ -160,7 +225,7 @@ static bool do_block(pass *p, lq_err *err) {
         const lq_item *it = &plan->items[i];
         if (!heard(p)) return fail_stopped(p, err);
         if (it->slot.role != LQ_ROLES) {
-            if (!do_module(p, it, err)) return false;
+            if (!(it->slot.count ? do_stack : do_module)(p, it, err)) return false;
             continue;
         }
         const lq_tensor *t = it->t;
@@ -174,16 +239,22 @@ static bool do_block(pass *p, lq_err *err) {
 
 // One line of the report out of what the journal says of its module.
 static bool take_row(pass *p, const lq_item *it, const cJSON *note, lq_err *err) {
+    static const char *const keys[] = {"error", "norm", "max_error", "worst_error", "worst"};
     const cJSON *m = note ? note->child : NULL;
     const char *name = NULL, *type = NULL;
-    double figures[3] = {-1, -1, -1};
-    lq_wtype t;
+    double figures[5] = {-1, -1, -1, -1, -1};
+    module row = {.it = it, .recipe = it->recipe};
     for (; m; m = m->next)
         if ((name = lq_json_str(m, "name")) && !strcmp(name, lq_item_name(it))) break;
-    if (!m || !(type = lq_json_str(m, "type")) || !lq_wtype_parse(type, &t, NULL)) return false;
-    for (int i = 0; i < 3; i++)
-        if (!lq_json_num(m, (const char *const[]){"error", "norm", "max_error"}[i], &figures[i], "the journal", NULL) || figures[i] < 0) return false;
-    return add_row(p, it, &t, figures[0], figures[1], figures[2], err);
+    if (!m || !(type = lq_json_str(m, "type")) || !lq_wtype_parse(type, &row.recipe.type, NULL)) return false;
+    for (int i = 0; i < (it->slot.count ? 5 : 3); i++)
+        if (!lq_json_num(m, keys[i], &figures[i], "the journal", NULL) || figures[i] < 0) return false;
+    row.error = figures[0], row.norm = figures[1], row.max_error = figures[2];
+    if (it->slot.count) {
+        if (figures[4] >= it->slot.count) return false;
+        row.worst_error = figures[3], row.worst = (int)figures[4];
+    }
+    return add_row(p, &row, err);
 }
 // What the journal says of a block that an interrupted run finished.
 static bool take_block(pass *p, lq_err *err) {
@@ -254,13 +325,13 @@ static void sum_up(pass *p, double start, lq_quant_result *out) {
     if (!p->plan.o->dry_run && stat(data, &st) == 0) out->out_bytes = (size_t)st.st_size;
     for (size_t i = 0; i < p->plan.count; i++) {
         const lq_item *it = &p->plan.items[i];
-        const double n = (double)it->slot.n * (double)it->slot.k;
+        const double n = (double)it->slot.n * (double)it->slot.k * (it->slot.count ? it->slot.count : 1);
         if (it->round || !it->slot.k) continue;
         bits += n * it->recipe.type.bits;
         weights += n;
     }
     for (size_t i = 0; i < p->count; i++) {
-        const double n = (double)p->rows[i].n * (double)p->rows[i].k;
+        const double n = (double)p->rows[i].n * (double)p->rows[i].k * (p->rows[i].count ? p->rows[i].count : 1);
         bits += n * p->rows[i].bits;
         weights += n;
     }

@@ -7,21 +7,20 @@
 #include "runtime/model/arch.h"
 
 enum {
-    LQ_QUANT_NUMERICS = 1, // raised when the same input and recipe would give other bits; part of the fingerprint
+    LQ_QUANT_NUMERICS = 2, // raised when the same input and recipe would give other bits; part of the fingerprint
     LQ_QUANT_REPORT = 1    // form of the report
 };
 
 // One weight of the output.
 typedef struct lq_item {
-    lq_slot slot;       // of the output's description, one for each expert; role LQ_ROLES: a tensor that nobody knows,
-                        // which is `t`
-    lq_pick from;       // of the input
+    lq_slot slot;       // of the output's description: one matrix or vector, or a stack; role LQ_ROLES: a tensor that
+                        // nobody knows, which is `t`
     const lq_tensor *t;
     bool round;         // else it is carried over as it is: recipe.type is its own
     lq_recipe recipe;
 } lq_item;
 const char *lq_item_name(const lq_item *it);
-// Matrix `at` of a slot in a checkpoint. False: its name would be too long.
+// Where matrix `at` of a slot stands in a checkpoint. False: its name would be too long.
 bool lq_item_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out);
 
 typedef struct lq_plan {

@@ -103,38 +103,34 @@ static const lq_tensor *find_source(const lq_plan *p, const lq_slot *s, const lq
     return NULL;
 }
 
-static bool add_matrix(lq_plan *p, const lq_slot *s, const lq_pick *from, lq_err *err) {
-    lq_item item = {.slot = *s, .from = *from, .recipe = p->method->recipe};
-    const lq_tensor *t = find_source(p, s, from, err);
-    bool keep;
-    if (!t || !slot_type(p, s, &item.recipe.type, &keep, err)) return false;
-    // "bf16" of a matrix that is bf16 is no work.
-    item.round = !keep && !(item.recipe.type.kind == LQ_W_PLAIN && item.recipe.type.elem == t->type);
-    if (!item.round) item.recipe.type = (lq_wtype){.kind = LQ_W_PLAIN, .elem = t->type,
-                                                   .bits = 8 * (int)lq_dtype_size(t->type)};
-    if (s->k) p->weights += s->n * s->k;
-    return add_item(p, item, err);
-}
-
-// Experts are written one by one, under the names that other people's files have for them.
-static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
+// What a slot is made of is there: of a stack every matrix. *plain: all of them are of the first one's type.
+static const lq_tensor *find_sources(const lq_plan *p, const lq_slot *s, bool *plain, lq_err *err) {
+    const lq_tensor *first = NULL;
+    *plain = true;
     for (int i = 0; i < (s->count ? s->count : 1); i++) {
-        lq_slot one = *s;
         lq_pick from;
         if (!lq_item_pick(p->in, s, i, &from))
             return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", lq_ckpt_path(p->in),
-                           s->name);
-        if (s->count) {
-            if (!lq_slot_pick(s, i, &one.from) || one.from.stack)
-                return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: %d matrices that have no names of their own",
-                               lq_ckpt_path(p->in), s->name, s->count);
-            memcpy(one.name, one.from.name, sizeof one.name);
-            one.from = from;
-            one.count = 0;
-        }
-        if (!add_matrix(p, &one, &from, err)) return false;
+                           s->name), NULL;
+        const lq_tensor *t = find_source(p, s, &from, err);
+        if (!t) return NULL;
+        if (!first) first = t;
+        *plain &= t->type == first->type;
     }
-    return true;
+    return first;
+}
+
+static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
+    lq_item item = {.slot = *s, .recipe = p->method->recipe};
+    bool keep, plain;
+    const lq_tensor *t = find_sources(p, s, &plain, err);
+    if (!t || !slot_type(p, s, &item.recipe.type, &keep, err)) return false;
+    // "bf16" of a matrix that is bf16 is no work.
+    item.round = !keep && !(item.recipe.type.kind == LQ_W_PLAIN && item.recipe.type.elem == t->type && plain);
+    if (!item.round) item.recipe.type = (lq_wtype){.kind = LQ_W_PLAIN, .elem = t->type,
+                                                   .bits = 8 * (int)lq_dtype_size(t->type)};
+    if (s->k) p->weights += s->n * s->k * (s->count ? s->count : 1);
+    return add_item(p, item, err);
 }
 
 static bool add_layer(lq_plan *p, int layer, lq_role role, lq_err *err) {
@@ -170,12 +166,21 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// The names of all tensors that the items are made of, sorted.
-static bool source_names(const lq_plan *p, const char ***names, lq_err *err) {
-    *names = malloc((p->count ? p->count : 1) * sizeof **names);
-    if (!*names) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu names", p->count);
-    for (size_t i = 0; i < p->count; i++) (*names)[i] = p->items[i].from.name;
-    qsort(*names, p->count, sizeof **names, compare_names);
+// The names of all tensors that the items are made of, sorted: *text owns them.
+static bool source_names(const lq_plan *p, const char ***names, size_t *count, lq_text *text, lq_err *err) {
+    *count = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        const lq_slot *s = &p->items[i].slot;
+        for (int at = 0; at < (s->count ? s->count : 1); at++, ++*count) {
+            lq_pick from;
+            if (lq_item_pick(p->in, s, at, &from)) lq_text_add(text, from.name, strlen(from.name) + 1);
+        }
+    }
+    *names = malloc((*count + 1) * sizeof **names);
+    if (!*names || text->failed) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu names", *count);
+    const char *name = text->p;
+    for (size_t i = 0; i < *count; i++, name += strlen(name) + 1) (*names)[i] = name;
+    qsort(*names, *count, sizeof **names, compare_names);
     return true;
 }
 
@@ -196,17 +201,20 @@ static bool add_unread(lq_plan *p, const lq_names *known, const lq_tensor *t, lq
 // Tensors that are in the checkpoint and not in the architecture. Items are only added when the names of all others
 // were compared.
 static bool add_rest(lq_plan *p, lq_err *err) {
-    const size_t n = p->count, all = lq_ckpt_count(p->in);
+    const size_t all = lq_ckpt_count(p->in);
+    size_t n;
     const char **names = NULL;
+    lq_text text = {0};
     bool *unread = calloc(all + 1, sizeof *unread);
     lq_names *known = NULL;
     bool done = unread || lq_fail(err, LQ_E_MEMORY, "no memory for %zu names", all);
-    done = done && source_names(p, &names, err) && lq_names_open(&p->in_desc, p->in, &known, err);
+    done = done && source_names(p, &names, &n, &text, err) && lq_names_open(&p->in_desc, p->in, &known, err);
     for (size_t i = 0; i < all && done; i++)
         unread[i] = !bsearch(&lq_ckpt_at(p->in, i)->name, names, n, sizeof *names, compare_names);
     for (size_t i = 0; i < all && done; i++) done = !unread[i] || add_unread(p, known, lq_ckpt_at(p->in, i), err);
     free(unread);
     free(names);
+    lq_text_free(&text);
     lq_names_close(known);
     return done;
 }
@@ -220,9 +228,10 @@ static size_t placed(size_t bytes) { return bytes + (bytes >= 4096 ? 4095 : byte
 static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t *memory, lq_err *err) {
     const lq_slot *s = &it->slot;
     lq_weight_size any, laid;
+    const size_t count = s->count ? (size_t)s->count : 1;
     *memory = 0;
     if (!it->round) {
-        const size_t bytes = it->t ? it->t->bytes : (size_t)s->n * (size_t)(s->k ? s->k : 1) *
+        const size_t bytes = it->t ? it->t->bytes : count * (size_t)s->n * (size_t)(s->k ? s->k : 1) *
             lq_dtype_size(it->recipe.type.elem);
         *file = placed(bytes);
         return true;
@@ -231,7 +240,7 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
     if (!lq_weight_sizes(&it->recipe.type, s->n, s->k, &any))
         return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s is too large", lq_ckpt_path(p->in), s->name);
     if (!packs) laid = any;
-    *file = placed(laid.q) + placed(laid.scale) + placed(laid.zero);
+    *file = placed(count * laid.q) + placed(count * laid.scale) + placed(count * laid.zero);
     // Room for F32 scales, and for each part to start on 64 bytes.
     *memory = any.q + 2 * any.scale + any.zero + (packs ? laid.q + 2 * laid.scale + laid.zero : 0) + 6 * 64;
     *memory = (*memory + 63) & ~(size_t)63;
@@ -240,7 +249,7 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
 
 // What the journal says of a tensor, and the report and the journal's note of a module, at most.
 static size_t told_bytes(const char *name, bool round) {
-    return (round ? 6 : 2) * (strlen(name) + 160) + (round ? 2 * (strlen(name) + 300) : 0);
+    return (round ? 6 : 2) * (strlen(name) + 160) + (round ? 2 * (strlen(name) + 400) : 0);
 }
 
 // In the header: of a coded weight, the parts that this recipe gives it.

@@ -60,13 +60,16 @@ typedef struct lq_quant_opts {
     void *arg;
 } lq_quant_opts;
 
-// What happened to one matrix.
+// What happened to one matrix, or to a stack of them (the experts of a mixture).
 typedef struct lq_quant_row {
     char *name;
     char type[64];
+    int count;            // matrices of a stack; 0: it is one
     int64_t n, k;
     double bits;          // per weight, all parts
     double rel_error;     // |W - Q| / |W|, Frobenius
+    int worst;            // of a stack: the matrix whose relative error is the largest, the first of equals
+    double worst_error;   // and that error
     double max_error;     // largest |w - q|
     const char *note;     // what was fallen back to and why, or ""
 } lq_quant_row;

@@ -14,8 +14,12 @@ static void text_string(lq_text *t, const char *s) { lq_text_json(t, s, strlen(s
 static void add_module(lq_text *t, const lq_quant_row *r) {
     lq_text_fmt(t, "    {\"name\": ");
     text_string(t, r->name);
-    lq_text_fmt(t, ", \"type\": \"%s\", \"n\": %lld, \"k\": %lld, \"bits\": %.6g, \"rel_error\": %.9g, \"max_error\": %.9g, \"note\": ",
-                r->type, (long long)r->n, (long long)r->k, r->bits, r->rel_error, r->max_error);
+    lq_text_fmt(t, ", \"type\": \"%s\", ", r->type);
+    if (r->count) lq_text_fmt(t, "\"count\": %d, ", r->count);
+    lq_text_fmt(t, "\"n\": %lld, \"k\": %lld, \"bits\": %.6g, \"rel_error\": %.9g, ", (long long)r->n, (long long)r->k,
+                r->bits, r->rel_error);
+    if (r->count) lq_text_fmt(t, "\"worst\": %d, \"worst_error\": %.9g, ", r->worst, r->worst_error);
+    lq_text_fmt(t, "\"max_error\": %.9g, \"note\": ", r->max_error);
     text_string(t, r->note);
     lq_text_fmt(t, "}");
 }

@@ -61,13 +61,20 @@ static void print_worst(const lq_quant_result *r) {
         qsort(rows, n, sizeof *rows, worse);
         printf(n > 10 ? "The 10 modules of %zu that lost most:\n" : "The %zu modules:\n", n);
         for (size_t i = 0; i < n && i < 10; i++) {
-            char shape[48], bits[16], error[16], largest[16];
+            char shape[64], bits[16], error[16], largest[16], note[160];
             snprintf(shape, sizeof shape, "%lld x %lld", (long long)rows[i]->n, (long long)rows[i]->k);
+            snprintf(note, sizeof note, "%s", rows[i]->note);
+            if (rows[i]->count) {
+                snprintf(shape, sizeof shape, "%d x %lld x %lld", rows[i]->count, (long long)rows[i]->n,
+                         (long long)rows[i]->k);
+                snprintf(note, sizeof note, "worst: expert %d, %.5f%s%s", rows[i]->worst, rows[i]->worst_error,
+                         *rows[i]->note ? "; " : "", rows[i]->note);
+            }
             snprintf(bits, sizeof bits, "%.3f", rows[i]->bits);
             snprintf(error, sizeof error, "%.5f", rows[i]->rel_error);
             snprintf(largest, sizeof largest, "%.4g", rows[i]->max_error);
             lq_table_row(t, (const char *const[]){rows[i]->name, rows[i]->type, shape, bits, error, largest,
-                                                  rows[i]->note});
+                                                  note});
         }
         lq_table_print(t, stdout);
     }

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # quantize_kill.py LQ: `lq quantize` killed at random moments (SIGKILL, and SIGINT once): nothing stands under the output's name until
 # it is whole, the same command goes on from what is there, and the output is the same to the byte as that of a run nobody disturbed.
+# A dense model, and a mixture whose experts become stacks, one of them with an expert that F16 has no scales for.
 import hashlib
 import json
 import os
@@ -21,6 +22,11 @@ KILLS, DIM, FFN, VOCAB, LAYERS = 30, 512, 1408, 2048, 12
 CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": DIM, "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": 8,
           "num_key_value_heads": 2, "vocab_size": VOCAB, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, "tie_word_embeddings": True}
 
+EXPERTS = 8
+MIXTURE = dict(CONFIG, architectures=["MixtralForCausalLM"], num_local_experts=EXPERTS, num_experts_per_tok=2,
+               intermediate_size=FFN // 8, num_hidden_layers=6)
+WIDE = "model.layers.1.block_sparse_moe.experts.5.w1.weight"  # so small that its scales are no normal F16
+
 
 def check(good, what):
     global passed, failed
@@ -29,13 +35,26 @@ def check(good, what):
         print("FAILED:", what)
 
 
-def write_model(folder):
+def shapes_of(config):
     shapes = {"model.embed_tokens.weight": (VOCAB, DIM), "model.norm.weight": (DIM,)}
-    for i in range(LAYERS):
+    ffn = config["intermediate_size"]
+    for i in range(config["num_hidden_layers"]):
         p = f"model.layers.{i}."
-        for n, s in (("input_layernorm", (DIM,)), ("post_attention_layernorm", (DIM,)), ("self_attn.q_proj", (DIM, DIM)), ("self_attn.k_proj", (DIM // 4, DIM)),
-                     ("self_attn.v_proj", (DIM // 4, DIM)), ("self_attn.o_proj", (DIM, DIM)), ("mlp.gate_proj", (FFN, DIM)), ("mlp.up_proj", (FFN, DIM)), ("mlp.down_proj", (DIM, FFN))):
-            shapes[p + n + ".weight"] = s
+        layer = {"input_layernorm": (DIM,), "post_attention_layernorm": (DIM,), "self_attn.q_proj": (DIM, DIM),
+                 "self_attn.k_proj": (DIM // 4, DIM), "self_attn.v_proj": (DIM // 4, DIM), "self_attn.o_proj": (DIM, DIM)}
+        if "num_local_experts" in config:
+            layer["block_sparse_moe.gate"] = (EXPERTS, DIM)
+            for e in range(EXPERTS):
+                x = f"block_sparse_moe.experts.{e}."
+                layer.update({x + "w1": (ffn, DIM), x + "w2": (DIM, ffn), x + "w3": (ffn, DIM)})
+        else:
+            layer.update({"mlp.gate_proj": (ffn, DIM), "mlp.up_proj": (ffn, DIM), "mlp.down_proj": (DIM, ffn)})
+        shapes.update({p + n + ".weight": s for n, s in layer.items()})
+    return shapes
+
+
+def write_model(folder, config):
+    shapes = shapes_of(config)
     head, at = {}, 0
     for name, shape in shapes.items():
         size = 2 * int(np.prod(shape))
@@ -46,8 +65,11 @@ def write_model(folder):
     os.makedirs(folder)
     with open(os.path.join(folder, "model.safetensors"), "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
-        f.write((np.random.default_rng(5).standard_normal(at // 2, dtype=np.float32) * 0.02).astype(np.float16).tobytes())
-    json.dump(CONFIG, open(os.path.join(folder, "config.json"), "w"))
+        data = np.random.default_rng(5).standard_normal(at // 2, dtype=np.float32) * 0.02
+        if WIDE in head:
+            data[slice(*(o // 2 for o in head[WIDE]["data_offsets"]))] *= 2e-3
+        f.write(data.astype(np.float16).tobytes())
+    json.dump(config, open(os.path.join(folder, "config.json"), "w"))
 
 
 def digest(path):
@@ -76,10 +98,10 @@ def forget(out):
     shutil.rmtree(out + ".partial", ignore_errors=True)
 
 
-def kill_often(out, whole, seconds):
-    """Kills runs until KILLS have died; each that lives to its end must have made the same file."""
+def kill_often(out, whole, seconds, kills):
+    """Kills runs until so many have died; each that lives to its end must have made the same file."""
     killed, ended, resumed = 0, 0, 0
-    while killed < KILLS and ended < 4 * KILLS:
+    while killed < kills and ended < 4 * kills:
         p = start(out)
         time.sleep(random.uniform(0, seconds * 1.1))
         p.kill()
@@ -98,7 +120,7 @@ def kill_often(out, whole, seconds):
     code, err = finish(start(out))
     check(code == 0 and digest(out) == whole, f"the last run: exit {code}: {err}")
     resumed += report(out)[1]["resumed_blocks"] > 0
-    check(killed >= 20, f"only {killed} runs were killed")
+    check(killed >= kills * 2 // 3, f"only {killed} runs were killed")
     check(resumed > 0, "no run went on from what another left")
     print(f"{killed} runs killed, {ended} ended, {resumed} of those had gone on from another's blocks")
 
@@ -136,19 +158,39 @@ def interrupt(out, whole, clean, seconds):
     check(report(out)[0] == clean, "the report of a resumed run differs from that of an undisturbed one")
 
 
+def check_stacks(out):
+    """Experts are one weight, of one type, whatever one of them would like."""
+    with open(out, "rb") as f:
+        head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+    types, name = json.loads(head["__metadata__"]["lq.types"]), "model.layers.%d.block_sparse_moe.experts.w1.weight"
+    ffn = MIXTURE["intermediate_size"]
+    for layer, scale in ((0, "f16"), (1, "f32")):
+        want = f"int4 g32 asym {scale} {EXPERTS}x{ffn}x{DIM}"
+        check(types.get(name % layer) == want, f"layer {layer}: {types.get(name % layer)}, expected {want}")
+        check(head[name % layer + ".q"]["shape"][0] == EXPERTS, f"layer {layer}: no stack of codes")
+    rows = {r["name"]: r for r in report(out)[0]["modules"]}
+    check(len(rows) == 1 + 6 * (4 + 3), f"{len(rows)} modules in the report: experts one by one?")
+    row = rows[name % 1]
+    good = row["count"] == EXPERTS and 0 <= row["worst"] < EXPERTS and row["rel_error"] <= row["worst_error"] < 0.2
+    check(good and "f32" in row["note"] and not rows[name % 0]["note"], f"the report says {row}")
+
+
 random.seed(11)
-with tempfile.TemporaryDirectory() as folder:
-    model = os.path.join(folder, "model")
-    write_model(model)
-    out = os.path.join(folder, "whole.lq")
-    code, err = finish(start(out))
-    check(code == 0, f"an undisturbed run: exit {code}: {err}")
-    began = time.monotonic()
-    code, err = finish(start(out, "--force", "--threads", "1"))
-    seconds = time.monotonic() - began
-    if code == 0:
-        whole, clean = digest(out), report(out)[0]
-        kill_often(os.path.join(folder, "killed.lq"), whole, seconds)
-        interrupt(os.path.join(folder, "stopped.lq"), whole, clean, seconds)
+for config, kills in ((CONFIG, KILLS), (MIXTURE, KILLS // 2)):
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, "model")
+        write_model(model, config)
+        out = os.path.join(folder, "whole.lq")
+        code, err = finish(start(out))
+        check(code == 0, f"an undisturbed run: exit {code}: {err}")
+        began = time.monotonic()
+        code, err = finish(start(out, "--force", "--threads", "1"))
+        seconds = time.monotonic() - began
+        if code == 0:
+            whole, clean = digest(out), report(out)[0]
+            if config is MIXTURE:
+                check_stacks(out)
+            kill_often(os.path.join(folder, "killed.lq"), whole, seconds, kills)
+            interrupt(os.path.join(folder, "stopped.lq"), whole, clean, seconds)
 print(f"{passed} passed, {failed} failed, {skipped} skipped")
 sys.exit(failed != 0)

@@ -148,6 +148,36 @@ static void test_resume(void) {
     free(want.p);
 }
 
+// A stack that was dropped and begun anew, as another type, leaves no trace.
+static void test_drop(void) {
+    const blob want = blob_read(path);
+    static make_buffers b;
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    bool ok = begin(false, LQ_X86, &w, &err);
+    if (ok) lq_writer_stack_drop(w); // there is none
+    for (int i = 0; i < MAKE_FEATURES && ok; i++) {
+        const int other = (i + 1) % MAKE_FEATURES;
+        const lq_weight like = make_weight(other, &b);
+        char name[16];
+        snprintf(name, sizeof name, "s%d", i);
+        ok = lq_writer_stack(w, name, &like.type, MAKE_STACK, MAKE_N, MAKE_K, &err);
+        for (int e = 0; e < i % MAKE_STACK && ok; e++) {
+            const lq_weight q = matrix(other, e, LQ_X86, &b);
+            ok = lq_writer_stack_put(w, &q, &err);
+        }
+        lq_writer_stack_drop(w);
+        ok = ok && put(w, i, LQ_X86, MAKE_STACK, &err) && lq_writer_block(w, "", &err);
+    }
+    ok = ok && put_plain(w, &err) && lq_writer_block(w, "", &err) && lq_writer_commit(w, NULL, NULL, &err);
+    CHECK(ok, "%s", err.text);
+    lq_writer_close(w, true);
+    blob got = blob_read(path);
+    CHECK(got.n == want.n && !memcmp(got.p, want.p, got.n), "after drops: the same bytes");
+    free(got.p);
+    free(want.p);
+}
+
 static void test_refused(void) {
     static make_buffers b;
     lq_err err = {0};
@@ -199,6 +229,7 @@ int main(void) {
     test_layout(LQ_ANY);
     test_layout(LQ_X86);
     test_resume();
+    test_drop();
     test_refused();
     test_header();
     tree_remove(folder);
