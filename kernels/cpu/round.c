@@ -89,7 +89,7 @@ static bool row_range(const job *j, int64_t row, int64_t c, int64_t end, float *
 // Adding 0 makes the scale of a group of zeros +0.
 static float scale_of(const job *j, float lo, float hi) {
     const lq_wtype *t = &j->a->type;
-    if (t->kind != LQ_W_INT) return (hi > -lo ? hi : -lo) / j->top;
+    if (t->kind != LQ_W_INT) return (hi > -lo ? hi : -lo) / j->top + 0.0f;
     if (t->asym) return (float)(((double)hi - (double)lo) / ((1 << t->bits) - 1));
     return (hi > -lo ? hi : lo) / (float)-(1 << (t->bits - 1)) + 0.0f;
 }

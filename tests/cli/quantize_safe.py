@@ -218,9 +218,9 @@ def architectures():
 
 
 def schemes():
-    """Types that say what activations become, and a named codebook: written, validated, run; a scale that must be measured is refused."""
+    """Types that say what activations become, and named codebooks: written, validated, run; a scale that must be measured is refused."""
     global skipped
-    for i, text in enumerate(("int8 row sym f32 act i8 row", "e4m3 row f32 act e4m3 row", "int8 g128 asym f16 act i8 g128", "fp4 g64 f16", "e4m3 g128 r128 f32")):
+    for i, text in enumerate(("int8 row sym f32 act i8 row", "e4m3 row f32 act e4m3 row", "int8 g128 asym f16 act i8 g128", "fp4 g64 f16", "e4m3 g128 r128 f32", "nf4 g64 f32")):
         code, line, _ = run("quantize", "-q", demo, f"act{i}.lq", "--type", text)
         check(code == 0 and json.load(open(f"act{i}.lq.report.json"))["modules"][1]["type"] == text, f"{text}: {line}")
         code, line, out = run("run", "-q", "-n", 8, f"act{i}.lq", "Once upon a time")
@@ -245,7 +245,7 @@ def odd_numbers():
                 size = np.float32(10.0) ** numbers.choice([0, 0, -38.5, -40, -42, -44, -6, 30], (t[n].shape[0], 1)).astype(np.float32)
                 t[n] = (t[n] * size).astype(np.float32)
         st.write(model + "/model.safetensors", t, rng.choice(["F32", "BF16"]))
-        head = rng.choice(["int2", "int3", "int4", "int4", "int5", "int8", "e4m3", "e5m2", "fp4"])
+        head = rng.choice(["int2", "int3", "int4", "int4", "int5", "int8", "e4m3", "e5m2", "fp4", "nf4"])
         words = [head, rng.choice(["g16", "g32", "g128", "row"] + (["tensor", "g32 r16"] if head[0] == "e" else []))]
         if head[0] == "i":
             words.append(rng.choice(["sym", "asym"]))

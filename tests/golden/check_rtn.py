@@ -88,8 +88,13 @@ def write_model(folder, dtype, tied, more=None):
     return st.read(os.path.join(folder, "model.safetensors"))[0]
 
 
-def check_matrix(what, name, w, out, row, bits, group, asym):
-    codes, scale, zeros = rtn.quantize(w, bits, group, asym)
+def check_matrix(what, name, w, out, row, bits, group, asym, table=None):
+    if table is None:
+        codes, scale, zeros = rtn.quantize(w, bits, group, asym)
+        back = rtn.dequantize(codes, scale, zeros, group)
+    else:
+        codes, scale = rtn.quantize_table(w, table, group)
+        back = rtn.dequantize_table(codes, scale, table, group)
     if name + ".q" not in out or name + ".scale" not in out:
         check(False, f"{what} {name}: is not in the file")
         return
@@ -104,7 +109,7 @@ def check_matrix(what, name, w, out, row, bits, group, asym):
     check(("f32" in row["type"]) == (scale.dtype == np.float32) and ("f32" in row["note"]) == (scale.dtype == np.float32), f"{what} {name}: report says {row['type']}, {row['note']}")
     # Figures are summed in f32 over eight lanes, from quotients with an error of half an ulp of at most 2^bits.
     wide = w.astype(np.float64)
-    wrong = rtn.dequantize(codes, scale, zeros, group).astype(np.float64) - wide
+    wrong = back.astype(np.float64) - wide
     norm, loss = np.sqrt((wide**2).sum()), np.sqrt((wrong**2).sum())
     slack = np.finfo(np.float32).eps * (w.shape[1] / 8 + 2.0**bits + 4)
     check(abs(row["rel_error"] * norm - loss) <= slack * (loss + norm * 2.0**-bits) + 1e-44, f"{what} {name}: rel_error {row['rel_error']}, expected {loss / norm if norm else 0}")
@@ -112,7 +117,7 @@ def check_matrix(what, name, w, out, row, bits, group, asym):
     check(abs(row["max_error"] - top) <= slack * 2.0**bits * np.abs(scale.astype(np.float64)).max() + 1e-44, f"{what} {name}: max_error {row['max_error']}, expected {top}")
 
 
-def check_model(folder, model, src, dtype, tied, words, bits, group, asym):
+def check_model(folder, model, src, dtype, tied, words, bits, group, asym, table=None):
     out = os.path.join(folder, "out.lq")
     what = f"{dtype} {'tied' if tied else 'untied'} {' '.join(words)}"
     r = run(model, out, *words, "--force", "--threads", 2)
@@ -127,7 +132,7 @@ def check_model(folder, model, src, dtype, tied, words, bits, group, asym):
             check(name in got and got[name].tobytes() == w.tobytes(), f"{what} {name}: not as it was")
             continue
         whole = name in ("model.embed_tokens.weight", "lm_head.weight")
-        check_matrix(what, name, w.astype(np.float32), got, rows[name], *((8, 0, False) if whole else (bits, group, asym)))
+        check_matrix(what, name, w.astype(np.float32), got, rows[name], *((8, 0, False) if whole else (bits, group, asym, table)))
     check(len(rows) == sum(w.ndim == 2 for w in src.values()) and ("lm_head.weight.q" in got) == (not tied), f"{what}: {len(rows)} modules")
     check(json.loads(meta["lq.recipe"])["method"] == "rtn" and meta["lq.arch"] == "LlamaForCausalLM" and meta["lq.layout"] == "any", f"{what}: metadata")
     check(got["lq.file/config.json"].tobytes() == open(os.path.join(model, "config.json"), "rb").read(), f"{what}: config.json is not carried over")
@@ -136,6 +141,17 @@ def check_model(folder, model, src, dtype, tied, words, bits, group, asym):
 TYPES = [(["--type", "int4 g128"], 4, 128, False), (["--type", "int4 g32"], 4, 32, False), (["--bits", "4", "--group", "32", "--asym"], 4, 32, True), (["--asym"], 4, 128, True),
          (["--bits", "8"], 8, 0, False), (["--type", "int8 g32 asym"], 8, 32, True), (["--type", "int3 g64"], 3, 64, False), (["--type", "int2 g16 asym"], 2, 16, True),
          (["--type", "int5 row asym"], 5, 0, True)]
+TYPES += [(["--type", name + words], 4, group, False, table) for name, table in rtn.TABLES.items() for words, group in (("", 64), (" g16", 16), (" row", 0))]
+
+# What quantize_matmul_bnb4 of onnxruntime 1.31.1 (type 1, blocks of 64) makes of two blocks: the codes, a digit each.
+BNB_W = ((np.arange(128) * 37 % 128 - 50) * (np.arange(128) % 5 + 1)).astype(np.float32).reshape(2, 64) / 64
+BNB_NF4 = "56ae37a36b958d179d49957bf68c378c5ae67bf58b48d56ae37a36c958d179d49957bf68c378c5ae67be58b48d66ae37a36c958d279d4a957bf68c378c6ae67b"
+
+
+def check_reference():
+    codes, scale = rtn.quantize_table(BNB_W, rtn.TABLES["nf4"], 64)
+    got = "".join(f"{c:x}" for c in codes.ravel())
+    check(got == BNB_NF4 and (scale.ravel() == np.abs(BNB_W).max(1)).all(), f"nf4 of the reference is {got}, of onnxruntime {BNB_NF4}")
 
 
 def digest(path):
@@ -226,11 +242,12 @@ def check_refusals(folder):
 
 
 with tempfile.TemporaryDirectory() as folder:
+    check_reference()
     for dtype, tied in (("F32", False), ("BF16", True), ("F16", False)):
         model = os.path.join(folder, f"{dtype}-{tied}")
         src = write_model(model, dtype, tied)
-        for words, bits, group, asym in TYPES:
-            check_model(folder, model, src, dtype, tied, words, bits, group, asym)
+        for row in TYPES:
+            check_model(folder, model, src, dtype, tied, *row)
     check_same(folder, os.path.join(folder, "F32-False"))
     check_refusals(folder)
 print(f"{passed} passed, {failed} failed, {skipped} skipped")

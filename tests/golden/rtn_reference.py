@@ -2,6 +2,12 @@
 import numpy as np
 
 F16_MIN, F16_MAX = np.float64(2.0**-14), np.float64(65504)
+TABLES = {  # fp4: OCP Microscaling Formats 1.0, e2m1; nf4: bitsandbytes 0.50.2
+    "fp4": np.float32([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]),
+    "nf4": np.float32([-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+                       -0.09105003625154495, 0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+                       0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1]),
+}
 
 
 def groups_of(k, group):
@@ -47,6 +53,23 @@ def quantize(w, bits, group, asym, wide=False):
             codes[:, a:b] = np.where(none[:, None], z[:, None], np.rint(t) + z[:, None]).astype(np.int64)
             zeros[:, g] = z.astype(np.int64)
     return codes, scale, zeros
+
+
+def quantize_table(w, table, group):
+    """w [n][k] float32 -> codes [n][k] of the nearest value of a table, stored scales [n][groups]."""
+    w, wide = np.ascontiguousarray(w, np.float32), table.astype(np.float64)
+    most = [np.abs(w[:, a:b]).max(1).astype(np.float64) / np.abs(wide).max() for a, b in groups_of(w.shape[1], group)]
+    scale, codes = stored_scales(np.stack(most, 1).astype(np.float32)), np.zeros(w.shape, np.int64)
+    for g, (a, b) in enumerate(groups_of(w.shape[1], group)):
+        s = scale[:, g : g + 1].astype(np.float32)
+        t = np.divide(w[:, a:b], s, out=np.zeros_like(w[:, a:b]), where=s != 0)
+        codes[:, a:b] = np.abs(t.astype(np.float64)[:, :, None] - wide).argmin(2)
+    return codes, scale
+
+
+def dequantize_table(codes, scale, table, group):
+    parts = [table[codes[:, a:b]] * scale[:, g : g + 1].astype(np.float32) for g, (a, b) in enumerate(groups_of(codes.shape[1], group))]
+    return np.concatenate(parts, 1)
 
 
 def dequantize(codes, scale, zeros, group):

@@ -230,6 +230,34 @@ static void test_names(void) {
     CHECK(lq_wtype_bits(&t, 4096) == 8 + 16.0 / 4096, "bits %g", lq_wtype_bits(&t, 4096));
 }
 
+// x >= 0 with so much of a normal distribution below it, by halving.
+static double normal_quantile(double p) {
+    double lo = 0, hi = 8;
+    for (int i = 0; i < 60; i++) {
+        const double x = (lo + hi) / 2;
+        if (1 - 0.5 * erfc(x * sqrt(0.5)) < p) lo = x;
+        else hi = x;
+    }
+    return lo;
+}
+
+// QLoRA, arXiv 2305.14314, section 3: quantiles at even steps from 0.9677083 to 0.5, 7 below 0 and 8 above, over the
+// largest. Their probabilities were f32: an ulp of those over the least density is what a quantile may be off, and so
+// may the largest.
+static void test_normal_float(void) {
+    lq_wtype t;
+    CHECK(lq_wtype_parse("nf4", &t, NULL), "nf4");
+    const float *value = lq_wtype_table(&t);
+    const double top = normal_quantile(0.9677083), density = exp(-top * top / 2) / sqrt(2 * acos(-1));
+    const double room = 0x1p-23 / density / top;
+    for (int i = 0; i < 16; i++) {
+        const int steps = i < 7 ? 7 : 8, from = i < 7 ? i : 15 - i; // the lower half has a value less
+        const double q = i == 7 ? 0 : normal_quantile(0.9677083 + (0.5 - 0.9677083) * from / steps) / top;
+        CHECK(fabs(fabs((double)value[i]) - q) <= room && (value[i] < 0) == (i < 7),
+              "nf4: code %d is %.9g, expected %.9g", i, (double)value[i], q);
+    }
+}
+
 // The named codebooks, from where their values come.
 static void test_codebooks(void) {
     float e2m1[16]; // OCP Microscaling Formats (MX) v1.0, 5.3.3: sign, exponent of bias 1, mantissa; exponent 0: m / 2
@@ -237,7 +265,12 @@ static void test_codebooks(void) {
         const int e = c >> 1 & 3, m = c & 1;
         e2m1[c] = (c & 8 ? -1.0f : 1.0f) * (e ? (1 + (float)m / 2) * (float)(1 << (e - 1)) : (float)m / 2);
     }
-    const struct { const char *name; int bits; const float *value; } want[] = {{"fp4", 4, e2m1}};
+    // bitsandbytes 0.50.2, get_4bit_type("nf4")
+    static const float nf4[16] = {-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
+        -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f, 0.07958029955625534f,
+        0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,
+        0.7229568362236023f, 1.0f};
+    const struct { const char *name; int bits; const float *value; } want[] = {{"fp4", 4, e2m1}, {"nf4", 4, nf4}};
     CHECK(lq_codebook_count == (int)(sizeof want / sizeof *want), "each codebook has its values here");
     for (int i = 0; i < lq_codebook_count; i++) {
         const lq_codebook *b = &lq_codebooks[i];
@@ -509,6 +542,7 @@ int main(void) {
     test_whole_numbers();
     test_codes();
     test_names();
+    test_normal_float();
     test_codebooks();
     test_sizes();
     test_rows();
