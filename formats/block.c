@@ -49,7 +49,7 @@ static const char *type_fault(const lq_wtype *t) {
         return "an element that is not known";
     if (t->kind == LQ_W_PLAIN) return act_fault(t);
     if (t->kind == LQ_W_FLOAT && t->elem != LQ_E4M3 && t->elem != LQ_E5M2) return "codes with a sign are int8";
-    if (t->bits < 1 || t->bits > 8) return "codes have 1 to 8 bits";
+    if (t->bits < 1 || t->bits > 8) return "codes have 2 to 8 bits";
     if (t->group < 0 || t->group % 16 || t->rows < 0) return "a group is a multiple of 16";
     if (t->scale != LQ_F16 && t->scale != LQ_F32 && t->scale != LQ_BF16) return "a scale is f16, f32 or bf16";
     if (t->asym && (t->kind != LQ_W_INT || t->rows > 1)) return "zero points need a scale for each row";
@@ -266,7 +266,7 @@ static unsigned weight_word(const char *word, lq_wtype *t) {
 }
 
 bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err) {
-    const char *hint = "expected one like \"bf16\", \"int4 g128 sym f16\", \"int8\" or \"e4m3 tensor f32\"";
+    const char *hint = "expected one like \"bf16\", \"int4 g128 sym f16\", \"int8\", \"nf4\" or \"e4m3 row f32\"";
     char buf[96], *save = NULL;
     if (strlen(text) >= sizeof buf) return lq_fail(err, LQ_E_USAGE, "weight type \"%.40s...\": %s", text, hint);
     memcpy(buf, text, strlen(text) + 1);

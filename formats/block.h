@@ -120,7 +120,7 @@ void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q);
 
 // "bf16", "int4 g128 sym f16", "int8 row sym f16", "fp4 g64 f16", "e4m3 g128 r128 f32", "int8 row sym f32 act i8 row":
 // the text form used in files, reports and on the command line. The parser takes shorthand too: "int4" (g128 sym f16),
-// "int4 g32 asym", "int8" (row sym f16), "int8 act i8" (each row of activations its scale).
+// "int4 g32 asym", "int8" (row sym f16), "int8 act i8" (each row of activations its scale), "nf4" (g64 f16).
 enum { LQ_WTYPE_TEXT = 64 }; // the longest is shorter
 void lq_wtype_name(const lq_wtype *t, char *buf, size_t size);
 bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err);

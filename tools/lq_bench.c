@@ -69,12 +69,14 @@ static bool work(lq_engine *e, int vocab, int batch, int prompt, int tokens, tim
     if (!ids) return lq_fail(err, LQ_E_MEMORY, "no memory for the prompt");
     bool done = true;
     uint32_t draw = 1;
+    uint64_t first = 0, id = 0;
+    int open = 0;
     for (int b = 0; done && b < batch; b++) {
         for (int i = 0; i < prompt; i++) ids[i] = (int32_t)((draw = draw * 1664525u + 1013904223u) >> 8) % vocab;
         lq_request q = {.prompt = ids, .prompt_len = (size_t)prompt, .max_tokens = tokens, .ignore_eos = true,
                         .on_event = on_event, .arg = &l};
-        uint64_t id;
         done = lq_submit(e, &q, &id, err);
+        if (done && !open++) first = id;
     }
     free(ids);
     double begin = now();
@@ -85,6 +87,9 @@ static bool work(lq_engine *e, int vocab, int batch, int prompt, int tokens, tim
     while (done && l.ended == 0) done = step(e, &l, err);
     *t = (timing){t->prefill, now() - begin, l.tokens, l.steps};
     while (done && l.ended < batch) done = step(e, &l, err);
+    // No request may outlive what its events are told to.
+    for (uint64_t i = first; !done && open && i <= id; i++) lq_cancel(e, i);
+    while (l.ended < open) lq_engine_step(e, NULL, NULL);
     return done;
 }
 
