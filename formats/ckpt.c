@@ -175,6 +175,11 @@ static void pages_advise(const lq_shard *s, size_t from, size_t to, int advice) 
     if (from < to) madvise((void *)(uintptr_t)(s->map + from), to - from, advice);
 }
 
+void lq_ckpt_sparse(const lq_ckpt *c, bool on) {
+    for (size_t i = 0; i < c->shards; i++)
+        if (c->shard[i].mapped) pages_advise(&c->shard[i], 0, c->shard[i].bytes, on ? MADV_RANDOM : MADV_NORMAL);
+}
+
 static void reading_ahead(const reading *r, size_t from) {
     size_t to = r->s->bytes - from < PIECE ? r->s->bytes : from + PIECE;
     if (r->streams) pages_advise(r->s, from / r->page * r->page, to, MADV_WILLNEED);

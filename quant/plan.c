@@ -367,10 +367,12 @@ static bool make_fingerprint(lq_plan *p, lq_err *err) {
     // 64 of a tensor, of many tensors fewer: each may be a read from the disk.
     const size_t tensors = lq_ckpt_count(p->in), share = 32768 / (tensors + 1);
     const size_t samples = share > 64 ? 64 : share < 2 ? 2 : share;
+    lq_ckpt_sparse(p->in, true);
     for (size_t i = 0; i < tensors; i++) {
         hash_tensor(h, lq_ckpt_at(p->in, i), samples);
         lq_ckpt_drop(p->in, lq_ckpt_at(p->in, i));
     }
+    lq_ckpt_sparse(p->in, false);
     bool done = true;
     for (size_t i = 0; lq_side_files[i] && done; i++) {
         lq_bytes file;
@@ -423,9 +425,9 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
     if (p->dropped.n) say(p, "dropped, no forward reads them: %s", p->dropped.p);
     if (p->kept.n) say(p, "carried over, nobody knows them: %s", p->kept.p);
-    say(p, "%s: about %.1f MB in layout %s, %.2f times smaller", p->o->out, (double)p->out_bytes / mb,
-        lq_layout_names[p->layout],
-        (double)in / (double)p->out_bytes);
+    say(p, "%s: about %.1f MB in layout %s, %.2f times smaller, with a header of at most %.1f KB", p->o->out,
+        (double)p->out_bytes / mb, lq_layout_names[p->layout], (double)in / (double)p->out_bytes,
+        (double)p->header_room / 1e3);
     say(p, "memory: %.1f MB with %d threads, and pages of the mapped checkpoint that are given back after use",
         (double)p->memory / mb,
         threads);

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import struct
@@ -70,6 +71,30 @@ def write_model(folder, config):
             data[slice(*(o // 2 for o in head[WIDE]["data_offsets"]))] *= 2e-3
         f.write(data.astype(np.float16).tobytes())
     json.dump(config, open(os.path.join(folder, "config.json"), "w"))
+
+
+def stack_model(folder, to, config):
+    """The same mixture with one tensor for all gates of a layer, for all ups, for all downs."""
+    with open(os.path.join(folder, "model.safetensors"), "rb") as f:
+        head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
+        data = f.read()
+    stacks = {}
+    for name, t in head.items():
+        bytes_of, one = data[slice(*t["data_offsets"])], re.sub(r"experts\.\d+\.", "experts.", name)
+        stacks.setdefault(one, (t["shape"], []))[1].append(bytes_of)
+    out, at = {}, 0
+    for name, (shape, parts) in stacks.items():
+        size = sum(map(len, parts))
+        shape = [len(parts), *shape] if ".experts." in name else shape
+        out[name] = {"dtype": "F16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(out).encode()
+    text += b" " * (-len(text) % 8)
+    os.makedirs(to)
+    with open(os.path.join(to, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(p for _, parts in stacks.values() for p in parts))
+    with open(os.path.join(to, "config.json"), "w") as f:
+        json.dump(config, f)
 
 
 def digest(path):
@@ -190,6 +215,11 @@ for config, kills in ((CONFIG, KILLS), (MIXTURE, KILLS // 2)):
             whole, clean = digest(out), report(out)[0]
             if config is MIXTURE:
                 check_stacks(out)
+                apart, model = model, os.path.join(folder, "stacked")
+                stack_model(apart, model, config)
+                code, err = finish(start(os.path.join(folder, "stacked.lq")))
+                check(code == 0 and digest(os.path.join(folder, "stacked.lq")) == whole, f"of stacks: exit {code}: {err}")
+                model = apart
             kill_often(os.path.join(folder, "killed.lq"), whole, seconds, kills)
             interrupt(os.path.join(folder, "stopped.lq"), whole, clean, seconds)
 print(f"{passed} passed, {failed} failed, {skipped} skipped")
