@@ -793,17 +793,18 @@ static bool back_add(lq_writer *w, const entry *e, lq_tensor *list, lq_err *err)
     return true;
 }
 
-static bool back_bind(lq_writer *w, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
+static bool back_bind(lq_writer *w, const char *name, int count, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
     lq_ckpt *c = w->back;
     bool ok = lq_hashed_build(&c->names, c->tensor, c->count, sizeof *c->tensor) &&
               lq_hashed_build(&c->type_names, c->typed, c->typeds, sizeof *c->typed);
-    ok = ok ? lq_ckpt_weight(c, name, n, k, out, err) : no_memory(w, err);
+    if (!ok) no_memory(w, err);
+    else ok = count ? lq_ckpt_stack(c, name, count, n, k, out, err) : lq_ckpt_weight(c, name, n, k, out, err);
     lq_hashed_free(&c->names);
     lq_hashed_free(&c->type_names);
     return ok;
 }
 
-static bool coded_back(lq_writer *w, const char *name, const entry *codes, lq_weight *out, lq_err *err) {
+static bool coded_back(lq_writer *w, const char *name, const entry *codes, int count, lq_weight *out, lq_err *err) {
     lq_tensor parts[LQ_PARTS];
     lq_typed type = {.name = name};
     char full[LQ_NAME + 16];
@@ -815,22 +816,25 @@ static bool coded_back(lq_writer *w, const char *name, const entry *codes, lq_we
         if (e && !back_add(w, e, parts, err)) return false;
     }
     w->back->tensor = parts, w->back->typed = &type, w->back->typeds = 1;
-    return back_bind(w, name, type.n, type.k, out, err);
+    return back_bind(w, name, count, type.n, type.k, out, err);
 }
 
-static bool plain_back(lq_writer *w, const char *name, const entry *e, lq_weight *out, lq_err *err) {
+static bool plain_back(lq_writer *w, const char *name, const entry *e, int count, lq_weight *out, lq_err *err) {
     lq_tensor t[1];
-    if (e->t.rank < 1 || e->t.rank > 2) return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: is neither matrix nor vector", w->data_path, name);
+    const int rank = e->t.rank, more = count != 0;
+    if (rank < 1 + 2 * more || rank > 2 + more)
+        return lq_fail(err, LQ_E_USAGE, "%s: tensor %s: is no %s", w->data_path, name, count ? "stack" : "matrix or vector");
     if (!back_add(w, e, t, err)) return false;
     w->back->tensor = t;
-    return back_bind(w, name, t->shape[0], t->rank == 2 ? t->shape[1] : 0, out, err);
+    return back_bind(w, name, count, t->shape[more], rank == 1 ? 0 : t->shape[rank - 1], out, err);
 }
 
-bool lq_writer_weight_back(lq_writer *w, const char *name, lq_weight *out, lq_err *err) {
+bool lq_writer_weight_back(lq_writer *w, const char *name, int count, lq_weight *out, lq_err *err) {
     const entry *e = entry_find(w, name), *codes = e ? NULL : codes_find(w, name);
     if (!w->back && !(w->back = lq_ckpt_empty(w->data_path))) return no_memory(w, err);
-    if (!e && (!codes || !codes->type)) return lq_fail(err, LQ_E_USAGE, "%s: weight %s: is not written yet", w->data_path, name);
-    bool ok = e ? plain_back(w, name, e, out, err) : coded_back(w, name, codes, out, err);
+    if ((w->stack.open && !strcmp(w->stack.name, name)) || (!e && (!codes || !codes->type)))
+        return lq_fail(err, LQ_E_USAGE, "%s: weight %s: is not written yet", w->data_path, name);
+    bool ok = e ? plain_back(w, name, e, count, out, err) : coded_back(w, name, codes, count, out, err);
     w->back->tensor = NULL, w->back->typed = NULL;
     w->back->count = w->back->typeds = 0;
     return ok;

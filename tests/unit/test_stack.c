@@ -1,5 +1,6 @@
 // test_stack.c: matrices under one name: written one after the other and read back as views, in both layouts and where
-// a matrix does not end at 64 bytes; picks of them; an interrupted stack goes on to the same bytes; what is refused.
+// a matrix does not end at 64 bytes; picks of them; an interrupted stack goes on to the same bytes; reading back and
+// dropping one; what is refused.
 #include "formats/parts.h"
 #include "kernels/pack.h"
 #include "tests/unit/lq_make.h"
@@ -148,6 +149,58 @@ static void test_resume(void) {
     free(want.p);
 }
 
+static void check_back(lq_writer *w, int i) {
+    static make_buffers b;
+    lq_weight out[MAKE_STACK];
+    lq_err err = {0};
+    char name[16];
+    snprintf(name, sizeof name, "s%d", i);
+    CHECK(!lq_writer_weight_back(w, name, 0, out, &err) && strstr(err.text, name), "it is a stack: %s", err.text);
+    CHECK(!lq_writer_weight_back(w, name, 2, out, &err) && strstr(err.text, name), "of three: %s", err.text);
+    const bool ok = lq_writer_weight_back(w, name, MAKE_STACK, out, &err);
+    CHECK(ok, "%s", err.text);
+    for (int e = 0; e < MAKE_STACK && ok; e++) {
+        const lq_weight want = matrix(i, e, LQ_X86, &b);
+        float x[MAKE_K], y[MAKE_K];
+        bool same = out[e].layout == want.layout;
+        for (int64_t r = 0; r < MAKE_N && same; r++) {
+            lq_weight_row(&out[e], r, x);
+            lq_weight_row(&want, r, y);
+            same = !memcmp(x, y, sizeof x);
+        }
+        CHECK(same, "%s: matrix %d comes back as it was written", name, e);
+    }
+}
+
+// Stacks are read back once they are whole, in the run that wrote them and after a resume.
+static void test_back(void) {
+    lq_err err = {0};
+    lq_writer *w = NULL;
+    lq_weight out[MAKE_STACK];
+    bool ok = begin(false, LQ_X86, &w, &err);
+    for (int i = 0; i < MAKE_FEATURES && ok; i++) {
+        ok = put(w, i, LQ_X86, MAKE_STACK, &err) && lq_writer_block(w, "", &err);
+        if (ok) check_back(w, i);
+    }
+    const lq_wtype bf16 = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16, .scale = LQ_F32};
+    const uint16_t q[35] = {0x3f80};
+    ok = ok && lq_writer_stack(w, "plain", &bf16, MAKE_STACK, 5, 7, &err);
+    for (int e = 0; e < MAKE_STACK && ok; e++) {
+        CHECK(!lq_writer_weight_back(w, "plain", MAKE_STACK, out, &err) && strstr(err.text, "not written"), "%s",
+              err.text);
+        ok = lq_writer_stack_put(w, &(lq_weight){.type = bf16, .n = 5, .k = 7, .q = q}, &err);
+    }
+    ok = ok && lq_writer_weight_back(w, "plain", MAKE_STACK, out, &err);
+    CHECK(ok && !memcmp(out[2].q, q, sizeof q) && out[2].n == 5 && out[2].k == 7, "%s", err.text);
+    CHECK(!lq_writer_weight_back(w, "plain", 0, out, &err) && strstr(err.text, "no matrix"), "%s", err.text);
+    lq_writer_close(w, false);
+    w = NULL;
+    ok = begin(true, LQ_X86, &w, &err);
+    CHECK(ok && lq_writer_resumed(w) == MAKE_FEATURES, "%s", err.text);
+    for (int i = 0; i < MAKE_FEATURES && ok; i++) check_back(w, i);
+    lq_writer_close(w, true);
+}
+
 // A stack that was dropped and begun anew, as another type, leaves no trace.
 static void test_drop(void) {
     const blob want = blob_read(path);
@@ -229,6 +282,7 @@ int main(void) {
     test_layout(LQ_ANY);
     test_layout(LQ_X86);
     test_resume();
+    test_back();
     test_drop();
     test_refused();
     test_header();

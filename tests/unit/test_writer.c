@@ -535,7 +535,7 @@ static void test_resume_again(blob want) {
 static void check_back(lq_writer *w, const char *name, const lq_weight *want) {
     lq_weight got;
     lq_err err = {0};
-    bool ok = lq_writer_weight_back(w, name, &got, &err);
+    bool ok = lq_writer_weight_back(w, name, 0, &got, &err);
     CHECK(ok, "%s", err.text);
     if (!ok) return;
     bool same = lq_wtype_equal(&got.type, &want->type) && got.n == want->n && got.k == want->k &&
@@ -563,11 +563,11 @@ static void test_back(void) {
         CHECK(make_open(out, run, false, &w, &err) && lq_writer_resumed(w) == (run ? MAKE_BLOCKS : 0), "%s", err.text);
         for (int i = 0; i < MAKE_BLOCKS && !run; i++) {
             snprintf(name, sizeof name, "model.layers.%d.w0", i);
-            CHECK(!lq_writer_weight_back(w, name, &got, &err) && err_good(&err, name), "not yet: %s", err.text);
+            CHECK(!lq_writer_weight_back(w, name, 0, &got, &err) && err_good(&err, name), "not yet: %s", err.text);
             CHECK(make_block(w, i, &err), "%s", err.text);
             lq_weight want = make_weight(2 * i % MAKE_FEATURES, &b);
             check_back(w, name, &want);
-            if (i == 0) CHECK(lq_writer_weight_back(w, name, &first, &err), "%s", err.text);
+            if (i == 0) CHECK(lq_writer_weight_back(w, name, 0, &first, &err), "%s", err.text);
             snprintf(name, sizeof name, "zeros.%d", i);
             CHECK(lq_writer_add(w, name, LQ_U8, 1, huge, zeros, &err), "%s", err.text);
         }
@@ -578,11 +578,11 @@ static void test_back(void) {
             if (i == 0 && !run) CHECK(first.q && !memcmp(first.q, want.q, MAKE_N * MAKE_K / 2),
                                       "what was read back first is still there");
         }
-        bool ok = lq_writer_weight_back(w, "model.layers.3.norm", &got, &err);
+        bool ok = lq_writer_weight_back(w, "model.layers.3.norm", 0, &got, &err);
         CHECK(ok && got.n == 33 && got.k == 1 && ((const float *)got.q)[32] == 35, "a vector: %s", err.text);
-        CHECK(!lq_writer_weight_back(w, "zeros.0", &got, &err) && err_good(&err, "zeros.0"), "bytes are no weight: %s",
-              err.text);
-        CHECK(!lq_writer_weight_back(w, "model.layers.0.w0.q", &got, &err), "a part is no weight");
+        CHECK(!lq_writer_weight_back(w, "zeros.0", 0, &got, &err) && err_good(&err, "zeros.0"),
+              "bytes are no weight: %s", err.text);
+        CHECK(!lq_writer_weight_back(w, "model.layers.0.w0.q", 0, &got, &err), "a part is no weight");
         lq_writer_close(w, run);
     }
     free(zeros);
