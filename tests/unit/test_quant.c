@@ -1,6 +1,6 @@
 // test_quant.c: rounding by hand-worked examples and bounds, what is refused, and the pass over a small model:
-// validation of files that lie, cancelling, layouts. Bit for bit against numpy: tests/golden/check_rtn.py; kills:
-// tests/cli/quantize_kill.py.
+// validation of files that lie, cancelling, layouts, experts. Bit for bit against numpy: tests/golden/check_rtn.py;
+// kills: tests/cli/quantize_kill.py.
 #include "kernels/pack.h"
 #include "quant/quant.h"
 #include "tests/unit/test.h"
@@ -384,6 +384,51 @@ static void test_pass(void) {
     CHECK(!lq_quantize(&o, &r, NULL), "an error that nobody wants to hear");
 }
 
+// A checkpoint whose experts 2 and 3 have each other's names, once.
+static bool swap_experts(const char *model) {
+    static char text[1 << 23];
+    static const char *const names[] = {"layers.1.block_sparse_moe.experts.2.w1.",
+                                        "layers.1.block_sparse_moe.experts.3.w1."};
+    char path[340], *at[2];
+    snprintf(path, sizeof path, "%s/model.safetensors", model);
+    FILE *f = fopen(path, "r+b");
+    if (!f) return false;
+    const size_t n = fread(text, 1, sizeof text, f);
+    for (int i = 0; i < 2; i++) at[i] = memmem(text, n, names[i], strlen(names[i]));
+    for (int i = 0; i < 2 && at[0] && at[1]; i++) memcpy(at[i], names[1 - i], strlen(names[i]));
+    rewind(f);
+    const bool done = at[0] && at[1] && n < sizeof text && fwrite(text, 1, n, f) == n;
+    return fclose(f) == 0 && done;
+}
+
+// Each expert is held against its own source, coded and as it was.
+static void test_mixture(void) {
+    static const char *const stack = "model.layers.1.block_sparse_moe.experts.w1.weight";
+    char swapped[300], path[340];
+    lq_err err = {0};
+    lq_quant_result r;
+    snprintf(in, sizeof in, "%s/mixture", dir);
+    snprintf(swapped, sizeof swapped, "%s/swapped", dir);
+    CHECK(tiny_model_of(in, "MixtralForCausalLM", false, tiny_experts, &err) &&
+          tiny_model_of(swapped, "MixtralForCausalLM", false, tiny_experts, &err) && swap_experts(swapped), "%s",
+          err.text);
+    for (int i = 0; i < 3; i++) {
+        lq_check check = {0};
+        const char *type = (const char *[]){"int4 g32", "bf16", "f32"}[i];
+        snprintf(path, sizeof path, "%s/mixture%d.lq", dir, i);
+        CHECK(quantize(path, type, NULL, NULL, NULL, &r, &err), "%s: %s", type, err.text);
+        CHECK(lq_validate(path, in, &check, &err) && check.weights == 1 + 2 * (4 + 1 + 3) + 1, "%s: %zu weights %s",
+              type, check.weights, err.text);
+        CHECK(!lq_validate(path, swapped, NULL, &err) && strstr(err.text, stack) &&
+              strstr(err.text, i == 1 ? "differs" : "further than a step"), "%s, swapped: %s", type, err.text);
+        size_t stacks = 0;
+        for (size_t j = 0; j < r.count; j++)
+            stacks += r.rows[j].count == 4 && r.rows[j].worst_error >= r.rows[j].rel_error;
+        CHECK(stacks == (i == 1 ? 0 : 2 * 3), "%s: %zu stacks in the report", type, stacks);
+        lq_quant_result_free(&r);
+    }
+}
+
 int main(void) {
     lq_err err = {0};
     CHECK(lq_dev_open("cpu", &(lq_dev_opts){.threads = 1}, &one, &err) &&
@@ -399,6 +444,7 @@ int main(void) {
     snprintf(in, sizeof in, "%s/model", dir);
     CHECK(tiny_model(in, false, &err), "%s", err.text);
     test_pass();
+    test_mixture();
     char command[400];
     snprintf(command, sizeof command, "rm -rf %s", dir);
     if (system(command)) return 1;
