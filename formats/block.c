@@ -49,7 +49,7 @@ static const char *type_fault(const lq_wtype *t) {
         return "an element that is not known";
     if (t->kind == LQ_W_PLAIN) return act_fault(t);
     if (t->kind == LQ_W_FLOAT && t->elem != LQ_E4M3 && t->elem != LQ_E5M2) return "codes with a sign are int8";
-    if (t->bits < 1 || t->bits > 8) return "codes have 2 to 8 bits";
+    if (t->bits < 2 || t->bits > 8) return "codes have 2 to 8 bits";
     if (t->group < 0 || t->group % 16 || t->rows < 0) return "a group is a multiple of 16";
     if (t->scale != LQ_F16 && t->scale != LQ_F32 && t->scale != LQ_BF16) return "a scale is f16, f32 or bf16";
     if (t->asym && (t->kind != LQ_W_INT || t->rows > 1)) return "zero points need a scale for each row";
