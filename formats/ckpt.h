@@ -46,15 +46,13 @@ typedef struct lq_file_info {
 
 // `path`: a .lq or .safetensors file, a model.safetensors.index.json, or a directory that holds one of them.
 bool lq_ckpt_open(const char *path, lq_ckpt **out, lq_err *err);
-// The same from memory that the caller keeps until the close; `name` is what errors call it. There is nothing beside
-// it.
+// The same from memory that the caller keeps until the close; `name` is what errors call it. Nothing lies beside it.
 bool lq_ckpt_open_bytes(const void *data, size_t n, const char *name, lq_ckpt **out, lq_err *err);
 void lq_ckpt_close(lq_ckpt *c);
 
 const char *lq_ckpt_path(const lq_ckpt *c);
 const char *lq_ckpt_container(const lq_ckpt *c);       // "lq", "safetensors": the row that opened it
-size_t lq_ckpt_count(const lq_ckpt *c);                // model tensors, in name order; lq.file/ and lq.pad/ are not
-                                                       // among them
+size_t lq_ckpt_count(const lq_ckpt *c);                // model tensors, in name order, without lq.file/ and lq.pad/
 const lq_tensor *lq_ckpt_at(const lq_ckpt *c, size_t i);
 const lq_tensor *lq_ckpt_find(const lq_ckpt *c, const char *name); // NULL if there is none
 const char *lq_ckpt_meta(const lq_ckpt *c, const char *key);       // a string of the header's metadata, or NULL
@@ -91,8 +89,8 @@ bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name); // plain or coded
 typedef struct lq_pick {
     char name[128];           // the tensor or coded weight
     int64_t stack, at;        // it holds `stack` matrices (its leading dimension), this is the at-th; 0: one
-    int64_t first, run, step; // row i of the slot is row first + i / run * step + i % run; run 0: first + i. All three
-                              // 0: every row
+    int64_t first, run, step; // row i of the slot is row first + i / run * step + i % run; run 0: first + i.
+                              // All three 0: every row
     bool across;              // it is [k][rows], not [rows][k]
 } lq_pick;
 // A matrix [n][k] or (k = 0) a vector [n], for which `across` means nothing. step 0 gives the same run again and again.

@@ -97,8 +97,8 @@ void lq_quant_result_free(lq_quant_result *r);
 //   symmetric   m = hi if hi > -lo, else lo     s = m / -2^(b-1)                      z = 2^(b-1)
 //               (the largest element gets the code 0 = -2^(b-1), which has no partner; s is negative where m is
 //               positive)
-//   asymmetric  lo and hi are moved to take in 0     s = (hi - lo) / (2^b - 1)        z = rint(-lo / s), at most 2^b -
-//               1
+//   asymmetric  lo and hi are moved to take in 0     s = (hi - lo) / (2^b - 1)
+//               z = rint(-lo / s), at most 2^b - 1
 //   both        s is computed in f64, rounded to f32, then to its stored type
 //               q = rint(clamp(w / s, -z, 2^b - 1 - z)) + z, the quotient in f32
 //               where the stored s is 0 (a group of zeros): z = 2^(b-1), asymmetric 0, and q = z

@@ -33,10 +33,10 @@ static void kv_read(const lq_attn_args *a, int32_t seq, int head, bool v, int po
 }
 
 // p[i] = exp(score - m) of the n positions from j0 on, 0 where the row does not see; their maximum and sum.
-static lq_part split_weigh(const lq_attn_args *a, int row, int head, const lq_sight *see, int j0, int n, float *p) {
+static lq_partial split_weigh(const lq_attn_args *a, int row, int head, const lq_sight *see, int j0, int n, float *p) {
     const float *q = lq_mat_row(&a->q, row) + (size_t)head * (size_t)a->cache.dk;
     int kv_head = head / (a->heads / a->cache.kv_heads), dk = a->cache.dk;
-    lq_part out = {-FLT_MAX, 0};
+    lq_partial out = {-FLT_MAX, 0};
     for (int i = 0; i < n; i++) {
         float k[DIMS], s = 0;
         p[i] = 0;
@@ -61,15 +61,15 @@ static void attn_head(void *arg, int task, int worker) {
     (void)worker;
     int row = task / a->heads, head = task % a->heads, kv_head = head / (a->heads / c->kv_heads);
     lq_sight see = lq_sight_of(a, row);
-    lq_part all = {-FLT_MAX, 0};
+    lq_partial all = {-FLT_MAX, 0};
     float *y = lq_mat_row(&a->y, row) + (size_t)head * (size_t)c->dv, p[LQ_SPLIT];
     for (int d = 0; d < c->dv; d++) y[d] = 0;
 
     for (int j0 = see.from / LQ_SPLIT * LQ_SPLIT; j0 <= see.at; j0 += LQ_SPLIT) {
         int n = see.at + 1 - j0 < LQ_SPLIT ? see.at + 1 - j0 : LQ_SPLIT;
-        lq_part part = split_weigh(a, row, head, &see, j0, n, p);
+        lq_partial part = split_weigh(a, row, head, &see, j0, n, p);
         float m = part.m > all.m ? part.m : all.m, old = lq_expf(all.m - m), new = lq_expf(part.m - m);
-        all = (lq_part){m, all.l * old + part.l * new};
+        all = (lq_partial){m, all.l * old + part.l * new};
         for (int d = 0; d < c->dv; d += DIMS) {
             int w = c->dv - d < DIMS ? c->dv - d : DIMS;
             float o[DIMS] = {0}, v[DIMS];
@@ -101,6 +101,6 @@ void lq_attn_c(lq_dev *d, const lq_attn_args *a) {
 // them.
 size_t lq_attn_work(const lq_dev_limits *l) {
     size_t rows = (size_t)(l->rows < MOST_ROWS ? l->rows : MOST_ROWS), splits = (size_t)(l->max_at / LQ_SPLIT + 1);
-    size_t parts = rows * (size_t)l->heads * splits * ((size_t)l->dv * sizeof(float) + sizeof(lq_part));
+    size_t parts = rows * (size_t)l->heads * splits * ((size_t)l->dv * sizeof(float) + sizeof(lq_partial));
     return parts + ((size_t)l->rows + 1) * sizeof(int32_t) + 4096;
 }

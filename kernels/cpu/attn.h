@@ -62,5 +62,5 @@ static inline uint16_t lq_sight_mask(const lq_sight *s, int j) {
 
 // A head's result so far over splits: exp(score - m) summed and weighted. It begins with m = -FLT_MAX and l = 0, and a
 // split that a row does not see leaves every bit as it was.
-typedef struct lq_part { float m, l; } lq_part;
+typedef struct lq_partial { float m, l; } lq_partial;
 #endif

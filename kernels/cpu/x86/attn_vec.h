@@ -41,7 +41,7 @@ typedef struct job {
     int32_t *first;    // [seqs + 1] tile (and split) a sequence begins with
     bool by_split;
     int splits, group; // splits per row of `part`; query heads per KV head
-    lq_part *part;     // [rows][heads][splits]
+    lq_partial *part;     // [rows][heads][splits]
     float *part_o;     // [rows][heads][splits][dv]
 } job;
 
@@ -354,7 +354,7 @@ static void split_run(const job *b, tile *t, int split) {
             size_t at = ((size_t)t->row[r] * (size_t)a->heads + (size_t)t->head[r]) * (size_t)b->splits + (size_t)split;
             if (!b->by_split) merge_o(t->y[r] + d, t->o[r], width, t->old[r], t->new[r]);
             else memcpy(b->part_o + at * (size_t)a->cache.dv + d, t->o[r], (size_t)width * sizeof(float));
-            if (b->by_split && d == 0) b->part[at] = (lq_part){t->m[r], t->l[r]};
+            if (b->by_split && d == 0) b->part[at] = (lq_partial){t->m[r], t->l[r]};
         }
     }
 }
@@ -452,9 +452,9 @@ void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a) {
     size_t parts = (size_t)lq_rows_real(rows) * (size_t)a->heads * (size_t)b.splits;
     int threads = lq_pool_threads(d->pool);
     if (threads > 1 && b.splits > 1 && tiles * a->cache.kv_heads < 4 * threads &&
-        head + parts * (sizeof(lq_part) + (size_t)a->cache.dv * sizeof(float)) <= cpu->work_bytes) {
+        head + parts * (sizeof(lq_partial) + (size_t)a->cache.dv * sizeof(float)) <= cpu->work_bytes) {
         b.by_split = true;
-        b.part = (lq_part *)(void *)((char *)cpu->work + head);
+        b.part = (lq_partial *)(void *)((char *)cpu->work + head);
         b.part_o = (float *)(b.part + parts);
         for (int s = 0; s <= rows->seqs; s++) b.first[s] *= b.splits;
         tiles *= b.splits;
