@@ -553,6 +553,12 @@ def test_lingering():
     fds = lambda: len(os.listdir(f"/proc/{s.p.pid}/fd"))
     connect = lambda: socket.create_connection(("127.0.0.1", s.port), timeout=30 * SLOW)
     ask = {"model": "demo", "prompt": "Once", "max_tokens": 8, "ignore_eos": True}
+    def settles(count):
+        end = time.monotonic() + 5 * SLOW
+        while fds() != count and time.monotonic() < end:
+            time.sleep(0.02)
+        return fds() == count
+    alone = fds()
     idle = [connect() for _ in range(8)]  # some on each of the server's threads, older than what comes
     for c in idle:
         c.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -562,7 +568,8 @@ def test_lingering():
     half[1].sendall(http_post(ask)[:-10])
     start = time.monotonic()
     s.ask("GET", "/health")
-    base = fds()
+    base = alone + len(idle) + len(half)
+    check(settles(base), "ten connections are open, not", fds() - alone)
     for what, data, read in (("half a header", http_post(ask)[:40], 0), ("half a body", http_post(ask)[:-10], 0), ("a stream", http_post({**ask, "stream": True}), 0),
                              ("a stream that has begun", http_post({**ask, "stream": True}), 100), ("a whole answer", http_post(ask), 0)):
         for i in range(60):
