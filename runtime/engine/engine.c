@@ -26,7 +26,7 @@ struct lq_engine {
     lq_buffers *b;
     lq_kv *kv;
     lq_kvpool pool;
-    int max_seqs, max_batch, max_queue, outs, ctx;
+    int max_seqs, max_batch, max_queue, ctx;
     int full;                    // the group of layers without a window; 0 where all have one
 
     pthread_mutex_t lock;        // of what follows, up to the stats
@@ -107,7 +107,6 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     if (e->max_batch < e->max_seqs) e->max_batch = e->max_seqs;
     e->max_queue = o->max_queue ? o->max_queue : 1024;
     e->all_cap = e->max_queue + e->max_seqs + 1;
-    e->outs = e->max_seqs > 64 ? e->max_seqs : 64;
     const int blocks = blocks_for(e, o->kv_bytes, page);
     if (blocks < 1) return lq_fail(err, LQ_E_MEMORY, "the KV cache has no room for one block of %d tokens (%zu bytes)",
                                    page, lq_kv_token_bytes(e->m) * (size_t)page);
@@ -122,10 +121,11 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     e->now.kv_page = page;
     e->now.kv_blocks = e->now.kv_free = blocks;
     e->stats = e->now;
-    return lq_kv_open(&kv, &e->kv, err) && lq_kvpool_open(e->m, page, kv.blocks, &e->pool, err) &&
-           lq_buffers_open(e->m, &(lq_buffer_sizes){.rows = e->max_batch, .outs = e->outs, .max_len = e->ctx,
-                                                    .slots = e->max_seqs + 1,
-                                                    .table_stride = lq_kv_table_stride(e->kv)}, &e->b, err) &&
+    if (!lq_kv_open(&kv, &e->kv, err)) return false;
+    const lq_buffer_sizes buffers = {.rows = e->max_batch, .outs = e->max_seqs > 64 ? e->max_seqs : 64,
+                                     .max_len = e->ctx, .slots = e->max_seqs + 1,
+                                     .table_stride = lq_kv_table_stride(e->kv)};
+    return lq_kvpool_open(e->m, page, kv.blocks, &e->pool, err) && lq_buffers_open(e->m, &buffers, &e->b, err) &&
            open_arrays(e, err);
 }
 

@@ -56,7 +56,6 @@ static sizes sizes_of(const lq_model *m, const lq_buffer_sizes *o) {
     const int most = larger(o->rows, o->outs);
     sizes s = {.limits = {.rows = most, .outs = o->outs, .k = d->dim, .n = d->vocab, .max_at = o->max_len,
                           .vocab = d->vocab}, .act = 64, .work = 64};
-    int used = 1; // slots of a row in a mixture
     for (int l = 0; l < d->layers; l++)
         for (int i = 0; i < d->layer[l].parts; i++) {
             const lq_part *p = &d->layer[l].part[i];
@@ -64,10 +63,9 @@ static sizes sizes_of(const lq_model *m, const lq_buffer_sizes *o) {
             if (work > s.work) s.work = work;
             s.limits.heads = larger(s.limits.heads, p->heads);
             s.limits.dv = larger(s.limits.dv, p->v_dim);
-            used = larger(used, p->experts_used);
             s.limits.slots = larger(s.limits.slots, (int64_t)o->rows * p->experts_used);
         }
-    s.limits.rows = larger(most, (int64_t)o->rows * used);
+    s.limits.rows = larger(most, s.limits.slots);
     for (int r = 0; r < LQ_ROLES; r++) {
         size_weight(m, &m->top[r].w, most, &s);
         for (int l = 0; l < d->layers; l++)
@@ -83,13 +81,11 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
     const sizes s = sizes_of(m, o);
     const lq_dtype act = m->dev->act;
     const int dim = m->desc.dim;
-    b->rows = o->rows;
     b->outs = o->outs;
-    b->work_bytes = s.work;
     if (!m->dev->host) b->int_cap = 5 * (size_t)o->rows + (size_t)o->outs + 2 * (size_t)o->slots + 1024;
     bool done = mat_new(m, act, o->rows, dim, &b->h, err) && mat_new(m, act, o->rows, dim, &b->x, err) &&
-        mat_new(m, act, o->rows, dim, &b->delta, err) &&
-                mat_new(m, act, o->rows, dim, &b->more, err) && mat_new(m, act, o->outs, dim, &b->head_h, err) &&
+                mat_new(m, act, o->rows, dim, &b->delta, err) && mat_new(m, act, o->rows, dim, &b->more, err) &&
+                mat_new(m, act, o->outs, dim, &b->head_h, err) &&
                 mat_new(m, act, o->outs, dim, &b->head_delta, err) &&
                 mat_new(m, LQ_F32, o->outs, m->desc.vocab, &b->logits, err) &&
                 (b->work = lq_model_alloc(m, s.work, err)) != NULL &&

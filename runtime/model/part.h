@@ -33,14 +33,13 @@ void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, 
 // --- one pass ---
 
 struct lq_buffers {
-    int rows, outs;
+    int outs;
     lq_mat h;                  // [rows][dim] the residual
     lq_mat x;                  // [rows][dim] normed
     lq_mat delta, more;        // [rows][dim] what a part adds to h, and one beside it
     lq_mat head_h, head_delta; // [outs][dim]
     lq_mat logits;             // [outs][vocab]
-    char *work;                // [work_bytes] what a part needs while it runs
-    size_t work_bytes;
+    char *work;                // what a part needs while it runs
     void *act;                 // of lq_act_bytes
     lq_mat turned;             // inputs reordered or scaled for weights that ask for it
     int32_t *ints;             // [int_cap] a batch's indices, where the device is not the host
@@ -64,7 +63,6 @@ typedef struct lq_routed { const int32_t *order, *start; int top_k; bool by_slot
 bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *const *w, const lq_mat *y, int count);
 
 typedef struct lq_part_row {
-    const char *name;
     void (*slots)(lq_slots *out, const lq_part *p);                                  // its weights and inputs
     // bytes of lq_take for so many rows
     size_t (*room)(const lq_model *m, const lq_part *p, int rows);

@@ -6,9 +6,9 @@
 #include <string.h>
 
 const lq_part_row lq_parts[LQ_PART_KINDS] = {
-    [LQ_P_ATTN] = {"attn", lq_attn_slots, lq_attn_room, lq_attn_run},
-    [LQ_P_MLP] = {"mlp", lq_mlp_slots, lq_mlp_room, lq_mlp_run},
-    [LQ_P_MOE] = {"moe", lq_moe_slots, lq_moe_room, lq_moe_run},
+    [LQ_P_ATTN] = {lq_attn_slots, lq_attn_room, lq_attn_run},
+    [LQ_P_MLP] = {lq_mlp_slots, lq_mlp_room, lq_mlp_run},
+    [LQ_P_MOE] = {lq_moe_slots, lq_moe_room, lq_moe_run},
 };
 
 // --- listing ---
