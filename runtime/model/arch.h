@@ -152,6 +152,7 @@ typedef struct lq_slot {
     int count;            // matrices of one shape that stand side by side (experts); 0: alone
     int64_t n, k;         // k = 0: a vector of n
     bool bias;            // the vector that is added to this role's output
+    bool adds;            // what it makes is a part's output, which the residual takes; of such a bias too
     bool quantizable;     // a matrix that methods may quantize
 } lq_slot;
 // The slots of one layer (0..layers-1) or of the model itself (-1): the only list of what a model is made of.

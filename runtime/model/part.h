@@ -22,13 +22,16 @@ typedef struct lq_slots {
 
 // A new input of the layer; its index.
 int lq_slots_input(lq_slots *s, lq_before before, lq_role by, int64_t k);
-// A matrix [n][k] that reads `input`, and its bias. What is returned is the matrix's slot until the next call.
+// A matrix [n][k] that reads `input`, and its bias.
 void lq_slots_matrix(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, bool bias);
 // The same whose rows stand in a tensor of role `whole`: row i is row first + i / run * step + i % run of it.
 typedef struct lq_rows_of { lq_role whole; int64_t first, run, step; } lq_rows_of;
 void lq_slots_rows(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, bool bias, lq_rows_of from);
 // `count` matrices of one shape side by side: experts.
 void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, int64_t k);
+// What was listed last, a matrix and its bias or a stack, makes what the part adds to the residual. Every such matrix
+// says so: what changes the residual (quant/) finds them by it.
+void lq_slots_adds(lq_slots *s);
 
 // --- one pass ---
 

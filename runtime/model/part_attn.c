@@ -19,6 +19,7 @@ void lq_attn_slots(lq_slots *s, const lq_part *p) {
     }
     const int64_t mix = (int64_t)p->heads * p->v_dim;
     lq_slots_matrix(s, LQ_R_O, lq_slots_input(s, LQ_B_V, LQ_R_V, mix), dim, mix, p->o_bias);
+    lq_slots_adds(s);
 }
 
 size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows) {

@@ -13,6 +13,7 @@ void lq_mlp_slots(lq_slots *s, const lq_part *p) {
     // Without a gate a nonlinearity stands between up and down.
     const int mid = lq_slots_input(s, p->gated ? LQ_B_ROWS : LQ_B_NONE, LQ_R_UP, p->ffn);
     lq_slots_matrix(s, LQ_R_DOWN, mid, dim, p->ffn, p->mlp_bias);
+    lq_slots_adds(s);
 }
 
 size_t lq_mlp_room(const lq_model *m, const lq_part *p, int rows) { return 2 * lq_take_bytes(m, rows, p->ffn); }

@@ -11,6 +11,7 @@ void lq_moe_slots(lq_slots *s, const lq_part *p) {
     const int mid = lq_slots_input(s, LQ_B_ROWS, LQ_R_EXPERT_UP, p->ffn);
     s->input[mid].count = p->experts;
     lq_slots_stack(s, LQ_R_EXPERT_DOWN, mid, p->experts, dim, p->ffn);
+    lq_slots_adds(s);
 }
 
 static size_t index_bytes(const lq_part *p, size_t rows) { // expert, weight, order of each slot; borders of experts

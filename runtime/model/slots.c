@@ -75,6 +75,11 @@ void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, 
     put_matrix(s, (lq_slot){.role = role, .input = input, .count = count, .n = n, .k = k}, false, NULL);
 }
 
+void lq_slots_adds(lq_slots *s) {
+    const lq_role role = s->n ? s->slot[s->n - 1].role : LQ_ROLES;
+    for (int i = s->n; i-- > 0 && s->slot[i].role == role;) s->slot[i].adds = true;
+}
+
 static void list_model(lq_slots *s) {
     const lq_desc *d = s->d;
     const int x = lq_slots_input(s, LQ_B_NORM, LQ_R_NORM_OUT, d->dim);
