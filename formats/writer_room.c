@@ -1,5 +1,5 @@
-// room.c: how much of a header the names and types of a file can take: what a writer keeps free before it knows them
-// all. Owns nothing.
+// writer_room.c: how much of a header the names and types of a file can take: what a writer keeps free before it knows
+// them all. Owns nothing.
 #include "formats/parts.h"
 #include "formats/writer.h"
 #include "formats/json.h"
