@@ -12,6 +12,7 @@ const lq_arch lq_archs[] = {
     {"MistralForCausalLM", lq_names_llama, lq_describe_mistral, NULL},
     {"MixtralForCausalLM", lq_names_mixtral, lq_describe_mixtral, NULL},
     {"Qwen2ForCausalLM", lq_names_llama, lq_describe_qwen2, NULL},
+    {"Qwen3ForCausalLM", lq_names_llama, lq_describe_qwen3, NULL},
     {"Phi3ForCausalLM", lq_names_phi3, lq_describe_phi3, NULL},
     {"GPTNeoXForCausalLM", lq_names_neox, lq_describe_neox, lq_ignores_neox},
     {"GemmaForCausalLM", lq_names_llama, lq_describe_gemma, NULL},

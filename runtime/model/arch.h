@@ -30,6 +30,9 @@ void lq_rope_resolve(const lq_rope *r, int ctx, float *inv_freq, float *mscale);
 // whole.
 // Where the config is silent: `partial` of a head is rotated, and the base is the theta that stands in *out (0: 10000).
 bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *out, lq_err *err);
+// The same of models whose layers with a window turn otherwise: rope_parameters has an object for each kind of layer;
+// rope_theta and rope_scaling are of those without a window.
+bool lq_rope_read_kinds(const cJSON *config, int head_dim, int ctx, lq_rope *full, lq_rope *sliding, lq_err *err);
 
 // --- layers ---
 //
@@ -40,6 +43,9 @@ typedef enum lq_part_kind { LQ_P_ATTN, LQ_P_MLP, LQ_P_MOE, LQ_PART_KINDS } lq_pa
 typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3 } lq_norm_place;
 // How a checkpoint has q, k and v: a tensor each; one of all q rows, then k, then v; one of groups of [q heads][k][v].
 typedef enum lq_qkv_form { LQ_QKV_APART, LQ_QKV_ROWS, LQ_QKV_GROUPS } lq_qkv_form;
+
+// A norm of q and k, of the description's kind: of each head, all with one weight, or of all heads together.
+typedef enum lq_qk_norm { LQ_QK_PLAIN, LQ_QK_HEAD, LQ_QK_WHOLE } lq_qk_norm;
 
 typedef struct lq_part {
     lq_part_kind kind;
@@ -53,6 +59,8 @@ typedef struct lq_part {
     int window, chunk;    // 0: all
     float attn_scale, attn_softcap;
     lq_qkv_form qkv;
+    lq_qk_norm qk_norm;
+    bool qk_norm_late;    // behind the rope
     bool q_bias, k_bias, v_bias, o_bias;
     // MLP, and each expert of a mixture
     int ffn;
@@ -117,7 +125,7 @@ typedef enum lq_role {
     LQ_R_EMBED, LQ_R_NORM_OUT, LQ_R_HEAD,
     // of a layer: the norm before and behind each of its parts
     LQ_R_NORM_0, LQ_R_NORM_1, LQ_R_NORM_2, LQ_R_NORM_POST_0, LQ_R_NORM_POST_1, LQ_R_NORM_POST_2,
-    LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O,
+    LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM,
     LQ_R_GATE, LQ_R_UP, LQ_R_DOWN,
     LQ_R_ROUTER, LQ_R_EXPERT_GATE, LQ_R_EXPERT_UP, LQ_R_EXPERT_DOWN,
     // tensors of other people's files that several slots are parts of: names only, no slot has these roles

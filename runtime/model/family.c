@@ -54,12 +54,12 @@ bool lq_config_eps(const cJSON *c, const char *key, float *out, lq_err *err) {
 
 bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, lq_err *err) {
     const bool share = !attn->head_dim && !cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(c, "head_dim"));
-    int heads;
+    int heads = attn->heads;
     if (!lq_config_need(c, "hidden_size", 1, 1 << 20, &d->dim, err) ||
         !lq_config_need(c, "num_hidden_layers", 1, 4096, &d->layers, err) ||
-        !lq_config_need(c, "num_attention_heads", 1, 1 << 14, &heads, err) ||
+        !(heads ? lq_config_int : lq_config_need)(c, "num_attention_heads", 1, 1 << 14, &heads, err) ||
         !lq_config_need(c, "intermediate_size", 1, 1 << 22, &mlp->ffn, err) ||
-        !lq_config_need(c, "vocab_size", 1, 1 << 24, &d->vocab, err))
+        !(d->vocab ? lq_config_int : lq_config_need)(c, "vocab_size", 1, 1 << 24, &d->vocab, err))
         return false;
     *attn = (lq_part){.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = heads,
                       .kv_heads = attn->kv_heads ? attn->kv_heads : heads,
@@ -135,9 +135,45 @@ static bool layer_types(const cJSON *types, lq_desc *d, int window, lq_err *err)
                                              d->layers);
 }
 
-bool lq_layers_window(const cJSON *c, lq_desc *d, int window, int from, lq_err *err) {
+bool lq_layers_group(const cJSON *c, lq_desc *d, int window, lq_err *err) {
     const cJSON *types = cJSON_GetObjectItemCaseSensitive(c, "layer_types");
-    for (int i = from; i < d->layers; i++) d->layer[i].part[0].window = window;
     if (types && !cJSON_IsNull(types) && !layer_types(types, d, window, err)) return false;
     return group_layers(d, err);
+}
+
+bool lq_layers_window(const cJSON *c, lq_desc *d, int window, int from, lq_err *err) {
+    for (int i = from; i < d->layers; i++) d->layer[i].part[0].window = window;
+    return lq_layers_group(c, d, window, err);
+}
+
+bool lq_layers_pattern(const cJSON *c, lq_desc *d, int window, int every, lq_err *err) {
+    for (int i = 0; i < d->layers; i++)
+        if ((i + 1) % every) d->layer[i].part[0].window = window;
+    return lq_layers_group(c, d, window, err);
+}
+
+bool lq_config_rms(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
+    d->norm = LQ_NORM_RMS;
+    if (d->norm_eps == 0) d->norm_eps = 1e-6f;
+    return lq_config_sizes(c, d, &part[0], &part[1], err) && lq_config_act(c, "hidden_act", &part[1].act, err) &&
+           lq_config_eps(c, "rms_norm_eps", &d->norm_eps, err);
+}
+
+bool lq_config_llama(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
+    if (!lq_config_rms(c, d, part, err) || !lq_rope_read(c, part[0].head_dim, d->ctx, 1, &d->rope[0], err))
+        return false;
+    d->ropes = 1;
+    return true;
+}
+
+bool lq_config_bias(const cJSON *c, const char *key, lq_part *attn, lq_err *err) {
+    bool bias = attn->q_bias;
+    if (!lq_config_bool(c, key, &bias, err)) return false;
+    attn->q_bias = attn->k_bias = attn->v_bias = attn->o_bias = bias;
+    return true;
+}
+
+void lq_ends(lq_desc *d, int bos, int eos) {
+    if (bos >= 0 && bos < d->vocab) d->bos = bos;
+    if (eos >= 0 && eos < d->vocab) d->eos[0] = eos, d->eoses = 1;
 }

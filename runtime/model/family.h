@@ -17,20 +17,39 @@ bool lq_config_null(const cJSON *c, const char *key); // there, and null
 
 // The sizes that every decoder has under the names of Llama: dim, layers, vocab, ctx, tied, and those of an attention
 // and of an MLP (gated, silu), which are written whole. What a family takes where a config is silent stands in d->ctx
-// (0: 2048), d->tied, attn->kv_heads (0, and null in the config: as many as heads) and attn->head_dim (0: a share of
-// hidden_size) beforehand.
+// (0: 2048), d->tied, attn->kv_heads (0, and null in the config: as many as heads), attn->head_dim (0: a share of
+// hidden_size), d->vocab and attn->heads (0: refused) beforehand.
 bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, lq_err *err);
+// The same, and hidden_act and rms_norm_eps (silent: d->norm_eps; 0: 1e-6) of those with RMS norms.
+bool lq_config_rms(const cJSON *c, lq_desc *d, lq_part part[2] /* attention, MLP */, lq_err *err);
+// The same, and one rope for all layers (silent: d->rope[0].theta).
+bool lq_config_llama(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err);
+// A key that gives biases to q, k, v and o, or to none (silent: attn->q_bias).
+bool lq_config_bias(const cJSON *c, const char *key, lq_part *attn, lq_err *err);
+// What transformers takes for bos_token_id and eos_token_id where a config is silent; -1: none.
+void lq_ends(lq_desc *d, int bos, int eos);
 // All layers alike: these parts.
 bool lq_layers_fill(lq_desc *d, const lq_part *part, int parts, lq_err *err);
-// The window of each layer whose entry in config.layer_types (if there is one) or `sliding` says so; then layers of one
+// The windows that config.layer_types (if there is one) gives to layers instead of those they have; then layers of one
 // window become groups of the KV cache. To be called last.
-bool lq_layers_window(const cJSON *c, lq_desc *d, int window,
-                      int from /* first layer that slides without layer_types */, lq_err *err);
+bool lq_layers_group(const cJSON *c, lq_desc *d, int window, lq_err *err);
+// The same where without layer_types all layers from `from` on slide, or all but each `every`-th.
+bool lq_layers_window(const cJSON *c, lq_desc *d, int window, int from, lq_err *err);
+bool lq_layers_pattern(const cJSON *c, lq_desc *d, int window, int every, lq_err *err);
 
 #define LQ_LAYER "model.layers.%d."
+#define LQ_NAMES_ENDS [LQ_R_EMBED] = "model.embed_tokens", [LQ_R_NORM_OUT] = "model.norm", [LQ_R_HEAD] = "lm_head"
+#define LQ_NAMES_NORMS                                                                                                 \
+    [LQ_R_NORM_0] = LQ_LAYER "input_layernorm", [LQ_R_NORM_1] = LQ_LAYER "post_attention_layernorm"
+#define LQ_NAMES_ATTN                                                                                                  \
+    [LQ_R_Q] = LQ_LAYER "self_attn.q_proj", [LQ_R_K] = LQ_LAYER "self_attn.k_proj",                                    \
+    [LQ_R_V] = LQ_LAYER "self_attn.v_proj", [LQ_R_O] = LQ_LAYER "self_attn.o_proj",                                    \
+    [LQ_R_Q_NORM] = LQ_LAYER "self_attn.q_norm", [LQ_R_K_NORM] = LQ_LAYER "self_attn.k_norm"
+#define LQ_NAMES_MLP                                                                                                   \
+    [LQ_R_GATE] = LQ_LAYER "mlp.gate_proj", [LQ_R_UP] = LQ_LAYER "mlp.up_proj", [LQ_R_DOWN] = LQ_LAYER "mlp.down_proj"
 extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_ROLES], *const lq_names_phi3[LQ_ROLES],
     *const lq_names_neox[LQ_ROLES], *const lq_ignores_neox[];
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
-lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_phi3,
-    lq_describe_neox, lq_describe_gemma;
+lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
+    lq_describe_phi3, lq_describe_neox, lq_describe_gemma;
 #endif

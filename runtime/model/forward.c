@@ -152,7 +152,7 @@ static void stage(lq_run *c, const lq_batch *batch) {
 
 // --- layers ---
 
-static void norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y) {
+void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y) {
     const lq_desc *d = &c->m->desc;
     c->m->dev->ops.norm(c->m->dev, &(lq_norm_args){.kind = d->norm, .eps = d->norm_eps, .plus_one = d->norm_plus_one,
                                                    .x = x, .delta = delta,
@@ -195,13 +195,13 @@ void lq_forward_layer(lq_run *c, int layer) {
         if (!p->beside) enter(c, h, pre);
         if (!p->beside || p->own_norm) {
             x = pre ? view(b->x, n, dim) : h;
-            if (pre) norm(c, h, b->pending != 0 && !p->beside ? &delta : NULL, &w[LQ_R_NORM_0 + i], x);
+            if (pre) lq_norm(c, h, b->pending != 0 && !p->beside ? &delta : NULL, &w[LQ_R_NORM_0 + i], x);
         }
         c->used = 0;
         lq_parts[p->kind].run(c, p, w, x, y);
         if (c->stopped) return;
         d->ops.reduce(d, &(lq_reduce_args){.x = y});
-        if (p->place & LQ_POST) norm(c, y, NULL, &w[LQ_R_NORM_POST_0 + i], y);
+        if (p->place & LQ_POST) lq_norm(c, y, NULL, &w[LQ_R_NORM_POST_0 + i], y);
         if (p->beside) d->ops.add(d, &(lq_add_args){.x = y, .y = delta});
         else b->pending = p->scale != 0 ? p->scale : 1;
     }
@@ -229,7 +229,7 @@ lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) {
     ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = h});
     table.q = b->delta.p;
     if (b->pending != 0) ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = delta});
-    norm(c, h, b->pending != 0 ? &delta : NULL, &m->top[LQ_R_NORM_OUT], h);
+    lq_norm(c, h, b->pending != 0 ? &delta : NULL, &m->top[LQ_R_NORM_OUT], h);
     const lq_bound *head = &m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD];
     c->layer = -1;
     lq_apply(c, h, &head, &logits, 1);

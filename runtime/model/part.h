@@ -20,6 +20,8 @@ typedef struct lq_slots {
     bool failed;          // no memory, or a name or an input too many
 } lq_slots;
 
+// The weight of a norm over n, and its bias.
+void lq_slots_norm(lq_slots *s, lq_role role, int64_t n, bool bias);
 // A new input of the layer; its index.
 int lq_slots_input(lq_slots *s, lq_before before, lq_role by, int64_t k);
 // A matrix [n][k] that reads `input`, and its bias.
@@ -56,6 +58,9 @@ struct lq_buffers {
 lq_mat lq_take(lq_run *c, int rows, int64_t cols);
 size_t lq_take_bytes(const lq_model *m, int rows, int64_t cols);
 void *lq_take_raw(lq_run *c, size_t bytes);
+
+// y = the norm of x as the description says, with these weights; x += delta before, unless that is NULL.
+void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y);
 
 // The one place where linear layers are applied. y[i] = x w[i]^T + bias, for matrices that read the same input.
 // False: the observer wants no more of this layer.

@@ -17,6 +17,10 @@ void lq_attn_slots(lq_slots *s, const lq_part *p) {
         if (p->qkv == LQ_QKV_APART) lq_slots_matrix(s, m[i].role, s->x, m[i].n, dim, m[i].bias);
         else lq_slots_rows(s, m[i].role, s->x, m[i].n, dim, m[i].bias, rows[p->qkv == LQ_QKV_GROUPS][i]);
     }
+    if (p->qk_norm) {
+        lq_slots_norm(s, LQ_R_Q_NORM, p->qk_norm == LQ_QK_HEAD ? hd : q, false);
+        lq_slots_norm(s, LQ_R_K_NORM, p->qk_norm == LQ_QK_HEAD ? hd : k, false);
+    }
     const int64_t mix = (int64_t)p->heads * p->v_dim;
     lq_slots_matrix(s, LQ_R_O, lq_slots_input(s, LQ_B_V, LQ_R_V, mix), dim, mix, p->o_bias);
     lq_slots_adds(s);
@@ -27,6 +31,20 @@ size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows) {
                                                                                    (int64_t)p->kv_heads * p->head_dim) +
            lq_take_bytes(m, rows, (int64_t)p->kv_heads * p->v_dim) + lq_take_bytes(m, rows,
                                                                                    (int64_t)p->heads * p->v_dim);
+}
+
+static void qk_norm(lq_run *c, const lq_part *p, const lq_bound *gamma, lq_mat x) {
+    if (p->qk_norm == LQ_QK_HEAD) { // its rows lie one behind the other: each head is one
+        x.rows *= x.cols / p->head_dim;
+        x.cols = p->head_dim;
+        x.stride = (size_t)p->head_dim;
+    }
+    lq_norm(c, x, NULL, gamma, x);
+}
+
+static void qk_norms(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat q, lq_mat k) {
+    qk_norm(c, p, &w[LQ_R_Q_NORM], q);
+    if (k.p) qk_norm(c, p, &w[LQ_R_K_NORM], k);
 }
 
 void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
@@ -42,13 +60,16 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
                  mix = lq_take(c, rows.n, (int64_t)p->heads * p->v_dim);
     const lq_bound *const qkv[] = {&w[LQ_R_Q], &w[LQ_R_K], &w[LQ_R_V]};
     if (!lq_apply(c, x, qkv, (const lq_mat[]){q, k, v}, own ? 3 : 1)) return;
+    const lq_mat own_k = own ? k : (lq_mat){0};
+    if (p->qk_norm && !p->qk_norm_late) qk_norms(c, p, w, q, own_k);
     if (p->rope >= 0) {
         const lq_rope *r = &m->desc.rope[p->rope];
         ops->rope(m->dev, &(lq_rope_args){.rows = &rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
                                           .mscale = m->mscale[p->rope],
                                           .interleaved = r->interleaved, .head_dim = p->head_dim, .q = q,
-                                          .k = own ? k : (lq_mat){0}});
+                                          .k = own_k});
     }
+    if (p->qk_norm && p->qk_norm_late) qk_norms(c, p, w, q, own_k);
     const lq_cache cache = c->kv->layer[c->layer];
     if (own) ops->kv_write(m->dev, &(lq_kv_write_args){.rows = &rows, .k = k, .v = v, .cache = cache});
     ops->attn(m->dev, &(lq_attn_args){.rows = &rows, .q = q, .cache = cache, .heads = p->heads, .scale = p->attn_scale,

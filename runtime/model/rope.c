@@ -76,24 +76,28 @@ static bool scaling_read(const cJSON *s, const char *what, bool named, int origi
     return true;
 }
 
-// null, absent or an object; of one with a scaling for each kind of layer only some say which is meant.
+// null, absent or an object.
 static bool object_check(const cJSON *config, const char *key, lq_err *err) {
-    const cJSON *o = cJSON_GetObjectItemCaseSensitive(config, key), *v;
-    if (!o || cJSON_IsNull(o)) return true;
-    if (!cJSON_IsObject(o)) return lq_fail(err, LQ_E_FORMAT, "config.json: %s is not an object", key);
+    const cJSON *o = cJSON_GetObjectItemCaseSensitive(config, key);
+    return !o || cJSON_IsNull(o) || cJSON_IsObject(o) ||
+           lq_fail(err, LQ_E_FORMAT, "config.json: %s is not an object", key);
+}
+
+// An object with a scaling for each kind of layer: only some models say which layers are of which kind.
+static bool flat_check(const cJSON *o, const char *key, lq_err *err) {
+    const cJSON *v;
     cJSON_ArrayForEach(v, o)
         if (cJSON_IsObject(v))
             return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: %s has \"%s\" for some layers alone", key, v->string);
     return true;
 }
 
-bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *r, lq_err *err) {
+// `config` may lack all of it (NULL); params: transformers 5, scaling: 4.
+static bool rope_read(const cJSON *config, const cJSON *params, const cJSON *scaling, int head_dim, int ctx,
+                      double partial, lq_rope *r, lq_err *err) {
     static const char *const what = "config.json";
-    const cJSON *params = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters"); // transformers 5
-    const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");   // transformers 4
     *r = (lq_rope){.kind = LQ_ROPE_DEFAULT, .theta = r->theta > 0 ? r->theta : 10000, .factor = 1, .beta_fast = 32,
                    .beta_slow = 1, .truncate = true, .original_ctx = ctx};
-    if (!object_check(config, "rope_parameters", err) || !object_check(config, "rope_scaling", err)) return false;
     int64_t original = ctx; // Phi-3 has it beside rope_scaling, not inside
     if (!lq_json_int(config, "original_max_position_embeddings", 1, LQ_CTX_MAX, &original, what, err)) return false;
     if (!lq_json_num(config, "rope_theta", &r->theta, what, err) ||
@@ -128,6 +132,32 @@ bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq
         r->attn_factor = ratio <= 1 ? 1 : sqrt(1 + log(ratio) / log(r->original_ctx));
     }
     return true;
+}
+
+bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *r, lq_err *err) {
+    const cJSON *params = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters");
+    const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");
+    return object_check(config, "rope_parameters", err) && object_check(config, "rope_scaling", err) &&
+           flat_check(params, "rope_parameters", err) && flat_check(scaling, "rope_scaling", err) &&
+           rope_read(config, params, scaling, head_dim, ctx, partial, r, err);
+}
+
+bool lq_rope_read_kinds(const cJSON *config, int head_dim, int ctx, lq_rope *full, lq_rope *sliding, lq_err *err) {
+    const cJSON *both = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters"), *of[2] = {NULL};
+    const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling"), *v;
+    static const char *const kinds_of[2] = {"full_attention", "sliding_attention"};
+    if (!object_check(config, "rope_parameters", err) || !object_check(config, "rope_scaling", err) ||
+        !flat_check(scaling, "rope_scaling", err))
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (cJSON_IsObject(both)) of[i] = cJSON_GetObjectItemCaseSensitive(both, kinds_of[i]);
+    cJSON_ArrayForEach(v, both)
+        if (v != of[0] && v != of[1])
+            return lq_fail(err, LQ_E_UNSUPPORTED,
+                           "config.json: rope_parameters has \"%s\", expected %s and %s", v->string, kinds_of[0],
+                           kinds_of[1]);
+    return rope_read(config, of[0], scaling, head_dim, ctx, 1, full, err) &&
+           rope_read(NULL, of[1], NULL, head_dim, ctx, 1, sliding, err);
 }
 
 // The dimension whose wavelength makes `turns` turns in the original context.

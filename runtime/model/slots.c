@@ -44,10 +44,12 @@ static void put(lq_slots *s, lq_slot slot, const lq_rows_of *from) {
         s->failed = true;
 }
 
-static void put_norm(lq_slots *s, lq_role role, int64_t n) {
+void lq_slots_norm(lq_slots *s, lq_role role, int64_t n, bool bias) {
     put(s, (lq_slot){.role = role, .input = -1, .n = n}, NULL);
-    if (s->d->norm_bias) put(s, (lq_slot){.role = role, .input = -1, .n = n, .bias = true}, NULL);
+    if (bias) put(s, (lq_slot){.role = role, .input = -1, .n = n, .bias = true}, NULL);
 }
+
+static void put_norm(lq_slots *s, lq_role role) { lq_slots_norm(s, role, s->d->dim, s->d->norm_bias); }
 
 int lq_slots_input(lq_slots *s, lq_before before, lq_role by, int64_t k) {
     if (s->inputs == LQ_INPUTS) s->failed = true;
@@ -84,7 +86,7 @@ static void list_model(lq_slots *s) {
     const lq_desc *d = s->d;
     const int x = lq_slots_input(s, LQ_B_NORM, LQ_R_NORM_OUT, d->dim);
     lq_slots_matrix(s, LQ_R_EMBED, d->tied ? x : -1, d->vocab, d->dim, false);
-    put_norm(s, LQ_R_NORM_OUT, d->dim);
+    put_norm(s, LQ_R_NORM_OUT);
     if (!d->tied) lq_slots_matrix(s, LQ_R_HEAD, x, d->vocab, d->dim, false);
 }
 
@@ -93,11 +95,11 @@ static void list_layer(lq_slots *s, const lq_layer *l) {
         const lq_part *p = &l->part[i];
         const bool pre = p->place & LQ_PRE;
         if (!p->beside || p->own_norm) {
-            if (pre) put_norm(s, LQ_R_NORM_0 + (lq_role)i, s->d->dim);
+            if (pre) put_norm(s, LQ_R_NORM_0 + (lq_role)i);
             s->x = lq_slots_input(s, pre ? LQ_B_NORM : LQ_B_NONE, LQ_R_NORM_0 + (lq_role)i, s->d->dim);
         }
         lq_parts[p->kind].slots(s, p);
-        if (p->place & LQ_POST) put_norm(s, LQ_R_NORM_POST_0 + (lq_role)i, s->d->dim);
+        if (p->place & LQ_POST) put_norm(s, LQ_R_NORM_POST_0 + (lq_role)i);
     }
 }
 

@@ -146,11 +146,22 @@ def unary(f, name, x):
     return f.moved(UNARY[name](x), 8 * np.abs(x) if "gelu" in name else 8 * np.abs(UNARY[name](x)))
 
 
+# What an architecture does other than Llama: the norms before and behind attention and MLP (None: there is none); `one`:
+# norms multiply by 1 + weight; qk: a norm of q and k, of each head or of all together.
+LLAMA = {"pre": ("input_layernorm", "post_attention_layernorm"), "post": (None, None), "one": False, "qk": None}
+KINDS = {
+    "gemma": {"one": True},
+    "qwen3": {"qk": "head"},
+}
+
+
 class Parts:
     """A checkpoint by the parts of a layer: what an architecture calls them, and how it lays several in a tensor."""
 
     def __init__(self, cfg, w):
         self.cfg, self.w, self.kind = cfg, w, cfg.get("model_type", "llama")
+        kind = {**LLAMA, **KINDS.get(self.kind, {})}
+        self.pre, self.post, self.one, self.qk = kind["pre"], kind["post"], kind["one"], kind["qk"]
         self.heads = cfg["num_attention_heads"]
         self.kv_heads = cfg.get("num_key_value_heads") or self.heads
         self.d = cfg.get("head_dim") or cfg["hidden_size"] // self.heads
@@ -168,7 +179,7 @@ class Parts:
     def window(self, layer):
         if "layer_types" in self.cfg:
             return self.cfg["sliding_window"] if self.cfg["layer_types"][layer] == "sliding_attention" else 0
-        if self.kind == "qwen2":
+        if self.kind in ("qwen2", "qwen3"):
             return (
                 self.cfg["sliding_window"]
                 if self.cfg.get("use_sliding_window") and layer >= self.cfg["max_window_layers"]
@@ -178,7 +189,7 @@ class Parts:
 
     def norm(self, f, x, name):
         gamma, beta = self.pair(name)
-        gamma = 1 + gamma if self.kind == "gemma" else gamma
+        gamma = 1 + gamma if self.one else gamma
         return rmsnorm(f, x, gamma, self.eps) if beta is None else layernorm(f, x, gamma, beta, self.eps)
 
     def qkv(self, p):
@@ -193,6 +204,13 @@ class Parts:
             b = None if b is None else b.reshape(self.heads, 3, d)
             return [(w[:, i].reshape(self.heads * d, -1), None if b is None else b[:, i].reshape(-1)) for i in range(3)]
         return [self.pair(p + name) for name in ("q_proj", "k_proj", "v_proj")]
+
+    def qk_norm(self, f, x, name, heads):
+        """q or k [tokens][heads * d], normed if the architecture does that."""
+        if not self.qk:
+            return x
+        shape = (-1, self.d) if self.qk == "head" else (-1, heads * self.d)
+        return self.norm(f, x.reshape(shape), name).reshape(x.shape)
 
     def gated(self, f, x, gate, up, down):
         x = unary(f, self.act, linear(f, x, *gate)) * linear(f, x, *up)
@@ -243,15 +261,14 @@ def forward(cfg, w, ids, f=None, ctx=None):
         h = f.moved(h, 2 * np.abs(h))
     for i in range(cfg["num_hidden_layers"]):
         p = f"{m.root}layers.{i}."
-        x = m.norm(f, h, p + "input_layernorm")
+        x = m.norm(f, h, p + m.pre[0])
         q, k, v = (linear(f, x, *part) for part in m.qkv(p))
+        q, k = m.qk_norm(f, q, p + "self_attn.q_norm", m.heads), m.qk_norm(f, k, p + "self_attn.k_norm", m.kv_heads)
         q, k = rope(f, q, freqs, mscale, m.heads), rope(f, k, freqs, mscale, m.kv_heads)
         y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, m.window(i))
         y = linear(f, y, *m.pair(p + m.attn + ("dense" if m.neox else "o_proj")))
         before, h = h, f.moved(h + y, np.abs(h + y))
-        x = m.norm(
-            f, before if m.neox and cfg.get("use_parallel_residual", True) else h, p + "post_attention_layernorm"
-        )
+        x = m.norm(f, before if m.neox and cfg.get("use_parallel_residual", True) else h, p + m.pre[1])
         h = h + m.mlp(f, x, p)
         h = f.moved(h, np.abs(h))
     x = m.norm(f, h, "gpt_neox.final_layer_norm" if m.neox else "model.norm")

@@ -71,6 +71,8 @@ def without(cfg):
         yield "attention factor 1", {**cfg, key: {**rope, "attention_factor": 1.0}}
     if cfg["model_type"] == "gemma":
         yield "norms of w and a plain embedding", {**cfg, "model_type": "llama", "hidden_act": "gelu_pytorch_tanh"}
+    if "qk" in decoder_np.KINDS.get(cfg["model_type"], {}):
+        yield "no norms of q and k", {**cfg, "model_type": "llama"}
     if cfg["model_type"] == "gpt_neox":
         yield "the other residual", {**cfg, "use_parallel_residual": not cfg.get("use_parallel_residual", True)}
         yield "the other gelu", {**cfg, "hidden_act": "gelu" if cfg["hidden_act"] == "gelu_new" else "gelu_new"}

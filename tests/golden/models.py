@@ -39,6 +39,15 @@ def layer_qwen2(cfg):
     return norms(cfg) + attention(cfg, True, False) + gated(cfg)
 
 
+def qk_norms(q, k):
+    return [("self_attn.q_norm", q, 0, False), ("self_attn.k_norm", k, 0, False)]
+
+
+def layer_qwen3(cfg):
+    bias, d = cfg.get("attention_bias", False), cfg.get("head_dim", 128)
+    return norms(cfg) + attention(cfg, bias, bias) + qk_norms(d, d) + gated(cfg)
+
+
 def layer_phi3(cfg):
     dim, ffn, (q, kv) = cfg["hidden_size"], cfg["intermediate_size"], heads_of(cfg)
     fused = [("self_attn.qkv_proj", q + 2 * kv, dim, False), ("mlp.gate_up_proj", 2 * ffn, dim, False)]
@@ -68,6 +77,7 @@ ARCHS = {
     "llama": ("LlamaForCausalLM", {**DECODER, "rope_theta": 10000.0}, layer_llama, NAMES),
     "mistral": ("MistralForCausalLM", DECODER, layer_llama, NAMES),
     "qwen2": ("Qwen2ForCausalLM", DECODER, layer_qwen2, NAMES),
+    "qwen3": ("Qwen3ForCausalLM", DECODER, layer_qwen3, NAMES),
     "phi3": ("Phi3ForCausalLM", {**DECODER, "pad_token_id": 258}, layer_phi3, NAMES),
     "gpt_neox": ("GPTNeoXForCausalLM", {**COMMON, "hidden_act": "gelu", "layer_norm_eps": 1e-5}, layer_neox, NEOX),
     "mixtral": ("MixtralForCausalLM", DECODER, layer_mixtral, NAMES),
@@ -177,4 +187,13 @@ model("gemma", "gemma", {
 })
 model("gemma_v5", "gemma", {
     "head_dim": 24, "hidden_size": 96, "hidden_act": "gelu_pytorch_tanh", "attention_bias": True, "rope_parameters": DEFAULT,
+}, dtype="F32")
+
+model("qwen3", "qwen3", {
+    "head_dim": 20, "rope_theta": 1000000.0, "rms_norm_eps": 1e-6, "use_sliding_window": False, "sliding_window": None,
+    "max_window_layers": 1, "torch_dtype": "bfloat16", "tie_word_embeddings": True,
+})
+model("qwen3_window", "qwen3", {
+    "head_dim": 16, "num_attention_heads": 6, "num_key_value_heads": 1, "attention_bias": True, "num_hidden_layers": 3,
+    "use_sliding_window": True, "sliding_window": 31, "max_window_layers": 1, "rope_parameters": DEFAULT,
 }, dtype="F32")

@@ -9,6 +9,8 @@ static char dir[] = "/tmp/lq-test-arch-XXXXXX";
 #define GEMMA_OF(hidden) "\"architectures\":[\"GemmaForCausalLM\"],\"intermediate_size\":160,\"num_hidden_layers\":2," \
     "\"num_attention_heads\":16,\"vocab_size\":260,\"hidden_size\":" hidden
 #define GEMMA GEMMA_OF("64")
+#define QWEN3 "\"architectures\":[\"Qwen3ForCausalLM\"],\"intermediate_size\":160,\"num_hidden_layers\":2," \
+    "\"num_attention_heads\":32,\"vocab_size\":260,\"hidden_size\":64"
 #define LLAMA "\"architectures\":[\"LlamaForCausalLM\"]," SIZES
 
 static bool read_config(const char *config, const char *generation, lq_desc *d, lq_err *err) {
@@ -118,6 +120,21 @@ static void read_as_transformers(void) {
     lq_desc_free(&d);
 }
 
+static void qwen3(void) {
+    lq_desc d = accepted("{" QWEN3 "}", NULL);
+    const lq_part *attn = &d.layer[1].part[0];
+    CHECK(attn->kv_heads == 32 && attn->head_dim == 128 && attn->qk_norm == LQ_QK_HEAD && !attn->qk_norm_late, "heads");
+    CHECK(!attn->q_bias && !attn->o_bias && attn->window == 0 && d.rope[0].theta == 10000 && d.ctx == 32768, "silent");
+    CHECK(!d.tied && d.norm_eps == 1e-6f && d.bos == -1 && d.eoses == 0, "no ends, an untied head");
+    lq_desc_free(&d);
+    d = accepted("{" QWEN3 ",\"use_sliding_window\":true,\"sliding_window\":7,\"max_window_layers\":1}", NULL);
+    CHECK(d.layer[0].part[0].window == 0 && d.layer[1].part[0].window == 7 && d.groups == 2, "windows");
+    lq_desc_free(&d);
+    d = accepted("{" QWEN3 ",\"use_sliding_window\":true,\"sliding_window\":null,\"max_window_layers\":1}", NULL);
+    CHECK(d.layer[1].part[0].window == 0, "a window that is null");
+    lq_desc_free(&d);
+}
+
 // The root of hidden_size in the type of the model. What bf16 makes of sqrt(3072) is told in transformers'
 // modeling_gemma.py.
 static void gemma_scale(const char *config, double want) {
@@ -162,6 +179,7 @@ int main(void) {
     refused();
     read_as_transformers();
     gemma();
+    qwen3();
     snprintf(rm, sizeof rm, "rm -rf %s", dir);
     if (system(rm)) return 1;
     return test_end();
