@@ -28,8 +28,8 @@ void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q) {
 
 // --- sizes ---
 
-// Integers meet integers, E4M3 what is eight bits wide; one scale for all rows is the file's, and only such a one has a
-// zero point.
+// Integers meet integers, E4M3 what is eight bits wide; one scale for all rows is the file's, and
+// only such a one has a zero point.
 static const char *act_fault(const lq_wtype *t) {
     const lq_atype *a = &t->act;
     if (a->elem == LQ_F32)

@@ -1,8 +1,8 @@
 // block.h: what a number in a checkpoint is: element types, and a matrix whose elements are codes with scales.
 // Everything here is a description of bytes that somebody else owns.
 //
-// lq_dtypes[] is one of the four tables of lq: to add an element type, add its name to lq_dtype and its row to
-// dtypes.c.
+// lq_dtypes[] is one of the four tables of lq: to add an element type, add its name to
+// lq_dtype and its row to dtypes.c.
 #ifndef LQ_BLOCK_H
 #define LQ_BLOCK_H
 #include "formats/err.h"

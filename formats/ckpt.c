@@ -1,6 +1,6 @@
-// ckpt.c: what an open checkpoint holds: tensors, coded weights and side files by name, and the walk over all of its
-// bytes. Owns side files that were read. Refuses side files whose names are paths, and bytes that are not what their
-// checksum says.
+// ckpt.c: what an open checkpoint holds: tensors, coded weights and side files by name, and the walk over
+// all of its bytes. Owns side files that were read. Refuses side files whose names are paths, and bytes that
+// are not what their checksum says.
 #include "formats/container.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,8 +159,8 @@ static bool pad_empty(const lq_tensor *t) {
     return true;
 }
 
-// A walk over a shard in the order of its bytes. Of a large file only the piece at hand stays mapped in, and the next
-// is on its way.
+// A walk over a shard in the order of its bytes. Of a large file only the piece at hand stays mapped
+// in, and the next is on its way.
 enum { PIECE = 8 << 20, STREAM_MIN = 64 << 20 };
 typedef struct reading {
     const lq_shard *s;

@@ -1,6 +1,6 @@
 // ckpt.h: a checkpoint on disk, whoever wrote it: tensors by name, side files by name, weights ready to bind.
-// Opening maps the files and checks every claim they make; only headers are copied. All pointers live until
-// lq_ckpt_close.
+// Opening maps the files and checks every claim they make; only headers are copied. All
+// pointers live until lq_ckpt_close.
 //
 // Refused, each in one line: anything that does not parse, overlaps, leaves gaps, or claims more than the file holds;
 // a file that was cut short; a lone shard of a sharded model; two tensors of one name.
@@ -79,8 +79,8 @@ extern const char *const lq_side_files[];
 // where that is not so where they lie), and perm and outlier columns are in range.
 // Absent: false with LQ_E_FORMAT and a line that names it.
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err);
-// The matrices of a stack, a plain tensor [count][n][k] or a coded weight of `count`: views at equal distances, their
-// parts as above.
+// The matrices of a stack, a plain tensor [count][n][k] or a coded weight of `count`: views at equal
+// distances, their parts as above.
 bool lq_ckpt_stack(const lq_ckpt *c, const char *name, int count, int64_t n, int64_t k, lq_weight *out /* [count] */,
                    lq_err *err);
 bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name); // plain or coded
@@ -107,7 +107,7 @@ typedef bool lq_tick(void *arg, size_t done, size_t total);
 bool lq_ckpt_verify(const lq_ckpt *c, lq_tick *tick, void *arg, lq_err *err);
 // Takes a tensor's pages out of this process (the pass over a model streams); the system's cache keeps the file.
 void lq_ckpt_drop(const lq_ckpt *c, const lq_tensor *t);
-// While `on`, what is touched is read page by page: for few bytes here and there, where the system would read megabytes
-// around each of them.
+// While `on`, what is touched is read page by page: for few bytes here and there, where the system would read
+// megabytes around each of them.
 void lq_ckpt_sparse(const lq_ckpt *c, bool on);
 #endif

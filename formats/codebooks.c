@@ -1,18 +1,18 @@
-// codebooks.c: lq_codebooks[]: the tables of values that have a name. A type that says the name needs no table in the
-// file, and what a name means never changes: another table is another row. To add one: its values and its row here, its
-// line in docs/FORMAT.md, and its values again in tests/unit/test_formats.c and tests/golden/rtn_reference.py, from
-// where they come.
+// codebooks.c: lq_codebooks[]: the tables of values that have a name. A type that says the name needs no table in
+// the file, and what a name means never changes: another table is another row. To add one: its values and its row
+// here, its line in docs/FORMAT.md, and its values again in tests/unit/test_formats.c and
+// tests/golden/rtn_reference.py, from where they come.
 #include "formats/block.h"
 #include <string.h>
 
 #define VALUES static const _Alignas(64) float
 
-// Four bits of a float: sign, two of exponent, one of mantissa (e2m1), as they are, so that codes of mxfp4 and nvfp4
-// are these.
+// Four bits of a float: sign, two of exponent, one of mantissa (e2m1), as they are, so that
+// codes of mxfp4 and nvfp4 are these.
 VALUES fp4[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
-// NormalFloat of QLoRA, as bitsandbytes has it: quantiles of a normal distribution over the largest, 7 below 0 and 8
-// above.
+// NormalFloat of QLoRA, as bitsandbytes has it: quantiles of a normal distribution over the
+// largest, 7 below 0 and 8 above.
 VALUES nf4[16] = {-1, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
                   -0.18477343022823334f, -0.09105003625154495f, 0, 0.07958029955625534f, 0.16093020141124725f,
                   0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f,

@@ -37,8 +37,8 @@ typedef struct lq_shard {
     long part, parts;     // of a .lq model in several files: this is file `part` of `parts`, from 1; else 0
 } lq_shard;
 
-// Memory that hangs on a checkpoint: side files and aligned copies until it is closed, copies of rows until
-// lq_ckpt_done.
+// Memory that hangs on a checkpoint: side files and aligned copies until it is closed,
+// copies of rows until lq_ckpt_done.
 typedef struct lq_kept {
     struct lq_kept *next;
     const void *key; // of a copy: the bytes it was made from

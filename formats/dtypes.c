@@ -10,8 +10,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endi
 static inline uint32_t bits_of(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
 static inline float float_of(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
 
-// A small float widens by moving its bits; subnormals come right by subtracting the smallest normal from "1.m" at its
-// exponent.
+// A small float widens by moving its bits; subnormals come right by subtracting the smallest
+// normal from "1.m" at its exponent.
 static inline float half_widen(uint32_t h) {
     uint32_t u = (h & 0x7fff) << 13;
     uint32_t normal = u + (112u << 23), special = u | 0x7f800000;

@@ -393,8 +393,8 @@ bool lq_json_check(const char *text, size_t n, lq_json_limits lim, const char *w
 
 // --- the tree ---
 
-// Gives integers that a double may not hold their text, as valuestring. Numbers come in the same order in tree and
-// text.
+// Gives integers that a double may not hold their text, as valuestring. Numbers come in
+// the same order in tree and text.
 static bool integers_keep(cJSON *root, const checker *c) {
     cJSON **stack = malloc((size_t)(c->max_depth + 1) * sizeof *stack);
     if (!stack) return false;

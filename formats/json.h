@@ -15,8 +15,8 @@ bool lq_json_check(const char *text, size_t n, lq_json_limits lim, const char *w
 // string, numbers of more than 63 characters.
 bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, lq_err *err);
 
-// Typed reads of a member; absent (or null) leaves *out as it is and returns true, a wrong type or range is an error
-// that names the key.
+// Typed reads of a member; absent (or null) leaves *out as it is and returns true, a wrong type or range
+// is an error that names the key.
 bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, int64_t *out, const char *what,
                  lq_err *err);
 bool lq_json_num(const cJSON *obj, const char *key, double *out, const char *what, lq_err *err);
@@ -34,8 +34,8 @@ bool lq_json_take_u64(lq_json_walk *w, uint64_t *out);    // takes a number; fal
                                                           // plain digits
 void lq_json_skip(lq_json_walk *w);                       // takes a whole value
 
-// Makes room for element n of an array of `size` bytes each: doubles *cap where it is full. False: no memory, nothing
-// changed.
+// Makes room for element n of an array of `size` bytes each: doubles *cap where it is full.
+// False: no memory, nothing changed.
 bool lq_grow(void **p, size_t n, size_t *cap, size_t size);
 
 // Length of the UTF-8 character at p, 0 if there is none.

@@ -202,8 +202,8 @@ static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const
                    lq_part_suffix(i), lq_dtypes[t->type].name, t->bytes, name);
 }
 
-// Gives each tensor that is a weight's part its place among that weight's. What else has such a name is found where
-// shards are joined.
+// Gives each tensor that is a weight's part its place among that weight's. What else has such a name is
+// found where shards are joined.
 static void parts_find(const lq_shard *s, const lq_tensor *(*part)[LQ_PARTS]) {
     bool length[LQ_NAME] = {false}; // of some weight's name: few beginnings of names are worth a look
     for (size_t i = 0; i < s->typeds; i++) length[strlen(s->typed[i].name)] = true;

@@ -376,8 +376,8 @@ static bool index_open(lq_ckpt *c, lq_err *err) {
 
 // --- open ---
 
-// Which file of a directory is the checkpoint: the one that goes by the usual name, whatever was made beside it, or the
-// only one.
+// Which file of a directory is the checkpoint: the one that goes by the usual name, whatever was
+// made beside it, or the only one.
 static bool folder_choose(const char *folder, char **out, lq_err *err) {
     DIR *d = opendir(folder);
     if (!d) return lq_fail(err, LQ_E_IO, "%s: %s", folder, strerror(errno));

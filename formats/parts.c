@@ -1,5 +1,5 @@
-// parts.c: the table of a coded weight's parts: who has them, their type and shape, and which field of lq_weight they
-// are.
+// parts.c: the table of a coded weight's parts: who has them, their type and shape, and
+// which field of lq_weight they are.
 #include "formats/parts.h"
 #include <string.h>
 

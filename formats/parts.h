@@ -1,6 +1,6 @@
-// parts.h: the parts that a coded weight has in a .lq file, each a tensor `<weight><suffix>` (docs/FORMAT.md, section
-// 4). One table, which everybody walks who writes, reads, counts or names them; a new part is a row of it. Plain
-// weights have none.
+// parts.h: the parts that a coded weight has in a .lq file, each a tensor `<weight><suffix>` (docs/FORMAT.md,
+// section 4). One table, which everybody walks who writes, reads, counts or names them; a new part is a row
+// of it. Plain weights have none.
 #ifndef LQ_PARTS_H
 #define LQ_PARTS_H
 #include "formats/block.h"
@@ -27,7 +27,7 @@ bool lq_part_of(lq_part_id i, const lq_weight *w, int64_t count, lq_part_form *o
 // Where it lies: the field of lq_weight that it is bound to.
 const void *lq_part_get(lq_part_id i, const lq_weight *w);
 void lq_part_set(lq_part_id i, lq_weight *w, const void *p);
-// Length of the suffix that makes `name` the name of a part; 0: it has none. Whether there is such a weight is another
-// question.
+// Length of the suffix that makes `name` the name of a part; 0: it has none. Whether there is
+// such a weight is another question.
 size_t lq_part_tail(const char *name);
 #endif

@@ -1,7 +1,7 @@
 // safetensors.c: the header of a safetensors file as a table of tensors. Nothing of it is believed before it is
-// checked. Refused: a length past the file or 100 MB, JSON that is not strict, unknown fields and types, extents that
-// are not shape x size, bytes that no tensor or two tensors claim, metadata that is not strings, names with control
-// characters.
+// checked. Refused: a length past the file or 100 MB, JSON that is not strict, unknown fields and types,
+// extents that are not shape x size, bytes that no tensor or two tensors claim, metadata that is not strings,
+// names with control characters.
 #include "formats/container.h"
 #include "formats/json.h"
 #include <stdlib.h>
@@ -25,8 +25,8 @@ bool lq_name_ok(const char *name, size_t n) {
     return true;
 }
 
-// The decoded string at the walk; its NUL stands where the closing quote's room is, so the header's size is enough for
-// all.
+// The decoded string at the walk; its NUL stands where the closing quote's room is, so the
+// header's size is enough for all.
 static const char *string_take(reader *r, size_t *n) {
     char *p = r->free_at;
     *n = lq_json_take_str(&r->walk, p);

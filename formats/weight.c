@@ -1,7 +1,7 @@
 // weight.c: a checkpoint's tensors as weights that are ready to bind: whole ones, and rows picked out of larger
-// tensors. Owns copies: those that make a tensor aligned live as long as the checkpoint, rows that were gathered until
-// lq_ckpt_done. Refuses shapes that are not what was asked for, rows and matrices past a tensor's end, and columns that
-// are out of range.
+// tensors. Owns copies: those that make a tensor aligned live as long as the checkpoint, rows that were gathered
+// until lq_ckpt_done. Refuses shapes that are not what was asked for, rows and matrices past a tensor's end, and
+// columns that are out of range.
 #include "formats/container.h"
 #include "formats/parts.h"
 #include <float.h>
@@ -91,8 +91,8 @@ static bool act_check(const lq_ckpt *c, const char *name, const lq_weight *w, lq
                    *w->act_zero);
 }
 
-// A part of `count` matrices, each at a multiple of 64: as it lies, or a copy with room between them. *stride: from one
-// to the next.
+// A part of `count` matrices, each at a multiple of 64: as it lies, or a copy with room between them.
+// *stride: from one to the next.
 static bool spaced(const lq_ckpt *c, const lq_tensor *t, int64_t count, size_t *stride, const void **out, lq_err *err) {
     const size_t bytes = t->bytes / (size_t)count;
     size_t all;

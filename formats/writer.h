@@ -26,8 +26,8 @@ typedef struct lq_writer_opts {
 // Whether a file of this name would open again: not one like a shard's or an index's.
 bool lq_out_name_check(const char *out, lq_err *err);
 bool lq_writer_open(const lq_writer_opts *o, lq_writer **out, lq_err *err);
-// The most header bytes that a tensor of this name and its checksum can take, or a weight: its type and all parts that
-// it may have.
+// The most header bytes that a tensor of this name and its checksum can take, or a weight: its type
+// and all parts that it may have.
 size_t lq_writer_entry_room(const char *name);
 size_t lq_writer_type_room(const char *name); // of a coded weight, its line in lq.types alone
 size_t lq_writer_weight_room(const char *name, const lq_wtype *t); // of a stack too
@@ -36,9 +36,9 @@ bool lq_writer_meta(lq_writer *w, const char *key, const char *value, lq_err *er
 // Adds a tensor. After a resume, one that the journal holds is skipped (its bytes are already there).
 bool lq_writer_add(lq_writer *w, const char *name, lq_dtype type, int rank, const int64_t *shape, const void *data,
                    lq_err *err);
-// Adds a whole weight: a plain one as the tensor `name`; of a coded one the type and every part that is there, as
-// name.q, name.scale ... in the shapes of its layout. The file's layout is the metadata "lq.layout", to be given before
-// ("any" if not).
+// Adds a whole weight: a plain one as the tensor `name`; of a coded one the type and every part that is
+// there, as name.q, name.scale ... in the shapes of its layout. The file's layout is the metadata
+// "lq.layout", to be given before ("any" if not).
 bool lq_writer_weight(lq_writer *w, const char *name, const lq_weight *q, lq_err *err);
 // A stack: `count` matrices of one type and shape under one name, whose parts lie one behind the other. Each is put as
 // it is made, in their order, in the layout that the type has in this file; nothing is buffered, and nothing else may
@@ -56,8 +56,8 @@ bool lq_writer_outdated(const lq_writer *w); // finished blocks were thrown away
 // Blocks that a resume found whole, and the note of each.
 size_t lq_writer_resumed(const lq_writer *w);
 const char *lq_writer_note(const lq_writer *w, size_t i);
-// `check` (may be NULL) opens the whole file `data` before it takes its name. Where it says no, OUT and OUT.partial
-// stay as they are.
+// `check` (may be NULL) opens the whole file `data` before it takes its name. Where it says no, OUT
+// and OUT.partial stay as they are.
 typedef bool lq_writer_check(void *arg, const char *data, lq_err *err);
 bool lq_writer_commit(lq_writer *w, lq_writer_check *check, void *arg, lq_err *err);
 // Frees. Without commit: OUT.partial stays for a resume unless `discard`.

@@ -1,5 +1,5 @@
-// writer_entries.c: the tensors that a writer has, found by their names, and its lists of texts. Owns both on the
-// writer.
+// writer_entries.c: the tensors that a writer has, found by their names, and its lists of
+// texts. Owns both on the writer.
 #include "formats/writer_state.h"
 #include <stdio.h>
 #include <stdlib.h>

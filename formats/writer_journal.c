@@ -1,6 +1,6 @@
-// writer_journal.c: OUT.partial/journal, which says what of the data is whole, written and read back. Refuses finished
-// blocks of other work. What a line says is taken only where its checksum is right and the data on disk are what it
-// says.
+// writer_journal.c: OUT.partial/journal, which says what of the data is whole, written and read back.
+// Refuses finished blocks of other work. What a line says is taken only where its checksum is right and the
+// data on disk are what it says.
 //
 // A line is 16 hex digits of XXH64 over what follows the space, then a JSON list:
 //     ["lq",0,plain,start,"fingerprint"]             the first line

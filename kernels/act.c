@@ -1,5 +1,5 @@
-// act.c: which form of activations a weight wants, and where the parts of that form lie. Pure: it owns nothing and
-// cannot fail.
+// act.c: which form of activations a weight wants, and where the parts of that form lie. Pure:
+// it owns nothing and cannot fail.
 #include "kernels/ops.h"
 
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w) {

@@ -11,10 +11,10 @@
 // Invariance (docs/KERNELS.md): a row of any result is a function of that row's inputs alone, bit for bit, whatever
 // else is in the batch and however many threads work. Sums over K and over KV positions have one order on one ISA.
 //
-// Slots run in the order they are called. `put` has read its source when it returns, and so has every slot its [host]
-// arrays; what `get` and `sample` write to the host is there after `sync`. Inside a recording (`record`) arguments are
-// frozen: slots with [host] arrays (kv_copy, sample) may not be called there, and max_at is a bound that holds for
-// every replay.
+// Slots run in the order they are called. `put` has read its source when it returns, and so has every slot its
+// [host] arrays; what `get` and `sample` write to the host is there after `sync`. Inside a recording (`record`)
+// arguments are frozen: slots with [host] arrays (kv_copy, sample) may not be called there, and max_at is a
+// bound that holds for every replay.
 #ifndef LQ_OPS_H
 #define LQ_OPS_H
 #include "formats/block.h"
@@ -95,8 +95,8 @@ typedef struct lq_embed_args {
     lq_mat y;
 } lq_embed_args;
 
-// RMS: x / sqrt(mean(x^2) + eps); LAYER: (x - mean) / sqrt(variance + eps); L2: x / sqrt(sum(x^2) + eps); then gamma,
-// beta.
+// RMS: x / sqrt(mean(x^2) + eps); LAYER: (x - mean) / sqrt(variance + eps); L2: x /
+// sqrt(sum(x^2) + eps); then gamma, beta.
 typedef enum lq_norm_kind { LQ_NORM_RMS, LQ_NORM_LAYER, LQ_NORM_L2 } lq_norm_kind;
 typedef struct lq_norm_args {
     lq_norm_kind kind;
@@ -253,8 +253,8 @@ typedef struct lq_gram_args {
 // below it 0. ok [host] = false: not definite, h is spoilt.
 typedef struct lq_factor_args { double *h; int n; bool *ok; } lq_factor_args;
 
-// A matrix to codes, scales and zero points in layout any. docs/QUANT.md states the rules; kernels/cpu/round.c defines
-// them.
+// A matrix to codes, scales and zero points in layout any. docs/QUANT.md states the rules;
+// kernels/cpu/round.c defines them.
 typedef enum lq_fit {
     LQ_FIT_RANGE,           // a group's scale from its range
     LQ_FIT_SEARCH           // from the share of the range that loses least, in squares
@@ -291,8 +291,8 @@ typedef struct lq_graph lq_graph;
 // The largest batch that will be asked for; seqs <= rows. outs: rows of logits; slots: of moe.
 typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, slots; } lq_dev_limits;
 
-// Raised with every change of this file, pack.h or block.h: a plug-in is another binary and shares these structs by
-// layout.
+// Raised with every change of this file, pack.h or block.h: a plug-in is another binary and
+// shares these structs by layout.
 enum { LQ_OPS_VERSION = 1 };
 
 typedef struct lq_ops {
@@ -364,8 +364,8 @@ struct lq_dev {
 };
 
 bool lq_dev_open(const char *name /* "cpu", "cuda", "cuda:1" */, const lq_dev_opts *o, lq_dev **out, lq_err *err);
-// Another user of an open device: threads, stream and scratch are shared, so one calls slots at a time. lq_dev_close
-// counts down.
+// Another user of an open device: threads, stream and scratch are shared, so one calls slots at a
+// time. lq_dev_close counts down.
 lq_dev *lq_dev_use(lq_dev *d);
 void lq_dev_close(lq_dev *d);
 
@@ -375,8 +375,8 @@ void lq_dev_close(lq_dev *d);
 //         asym: then
 //         + zero, held to -128..127
 //   E4M3  s = absmax / 448, q = e4m3(v * (448 / absmax)), ties to even; fixed: e4m3(v * (1 / s)), held to 448
-// An absmax below 2^-100 makes s and q 0; one that is not finite makes s not finite and q 0 (fixed: s is NaN for that
-// row).
+// An absmax below 2^-100 makes s and q 0; one that is not finite makes s not finite and q 0
+// (fixed: s is NaN for that row).
 
 // THE rule: what activations a weight wants. What its type says, in every mode; else, on a device with q8 and not in
 // exact mode, int weights want I8 with their own group, LQ_ROW_GROUP where a row has one scale (groups over
@@ -384,9 +384,9 @@ void lq_dev_close(lq_dev *d);
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w);
 // Whether two weights that read the same x can be given one lq_act.
 bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b);
-// Bytes of q, scale, sum and zero for `rows` rows of the input of w; binds them inside `base` and sets everything but
-// x.p and x.stride. The rows of a batch are part of the addresses: bind again when their number changes (it costs
-// nothing).
+// Bytes of q, scale, sum and zero for `rows` rows of the input of w; binds them inside `base` and sets
+// everything but x.p and x.stride. The rows of a batch are part of the addresses: bind again when their
+// number changes (it costs nothing).
 size_t lq_act_bytes(const lq_dev *d, const lq_weight *w, int rows);
 void lq_act_bind(const lq_dev *d, lq_act *a, const lq_weight *w, int rows, void *base);
 #endif

@@ -1,6 +1,6 @@
-// pack.c: weights between layouts, bit-exactly both ways. Pure: it owns nothing and cannot fail; sizes are checked
-// where a file is opened (lq_layout_sizes). The x86 layout is drawn in docs/KERNELS.md. Words are little-endian, as
-// files are.
+// pack.c: weights between layouts, bit-exactly both ways. Pure: it owns nothing and cannot fail; sizes
+// are checked where a file is opened (lq_layout_sizes). The x86 layout is drawn in docs/KERNELS.md. Words
+// are little-endian, as files are.
 #include "kernels/pack.h"
 #include <string.h>
 
@@ -13,8 +13,8 @@ bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k) {
     return lq_layout_sizes(layout, t, n, k, &size);
 }
 
-// --- x86: a word is 32 bits of one row: 8 codes of 4 bits (the low nibbles are k 0-3, the high ones k 4-7) or 4 codes
-// of 8 ---
+// --- x86: a word is 32 bits of one row: 8 codes of 4 bits (the low nibbles are k 0-3, the high
+// ones k 4-7) or 4 codes of 8 ---
 
 static uint32_t spread(uint32_t x) { // 4 nibbles to the low nibbles of 4 bytes
     x = (x | x << 8) & 0x00ff00ff;

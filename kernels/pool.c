@@ -1,9 +1,9 @@
 // pool.c: the threads of a CPU device: a fork and join of about a microsecond while they are hot, asleep when they are
 // not. Owns its threads. Refuses nothing at run time: fewer cores than threads only makes it slower.
 //
-// One 64-bit word holds the number of the run and how many tasks wait. A task is claimed by compare-and-swap on the
-// whole word, so a worker that comes late cannot take a task of another run, and nobody waits for a worker that has not
-// woken up.
+// One 64-bit word holds the number of the run and how many tasks wait. A task is claimed by
+// compare-and-swap on the whole word, so a worker that comes late cannot take a task of another run, and
+// nobody waits for a worker that has not woken up.
 #include "kernels/pool.h"
 #include <errno.h>
 #include <limits.h>

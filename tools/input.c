@@ -56,8 +56,8 @@ static void last_line(const char *text) {
 
 static void on_bus(int sig, siginfo_t *info, void *context) {
     (void)context;
-    // A page of a mapped file that is not there any more. Anything else is a fault of ours: the access fails again, and
-    // kills.
+    // A page of a mapped file that is not there any more. Anything else is a fault of ours: the
+    // access fails again, and kills.
     if (info->si_code == BUS_ADRERR)
         last_line("lq: a file that is in use became shorter, or cannot be read any more\n");
     signal(sig, SIG_DFL);

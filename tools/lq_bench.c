@@ -1,6 +1,6 @@
-// lq_bench.c: lq bench: how fast a model runs here, beside what the machine's memory can give. Each repetition times a
-// prefill, a decode and a plain read of the weights themselves, one right after another, so that a neighbour's noise
-// hits all three.
+// lq_bench.c: lq bench: how fast a model runs here, beside what the machine's memory can give. Each repetition
+// times a prefill, a decode and a plain read of the weights themselves, one right after another, so that a
+// neighbour's noise hits all three.
 #include "tools/verb.h"
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +24,8 @@ static double now(void) {
 
 // --- the plain read ---
 
-// Seconds of a plain read of the weights. Small ones are read several times, up to a GB in all, and come from the cache
-// as in a decode.
+// Seconds of a plain read of the weights. Small ones are read several times, up to a GB in all, and come
+// from the cache as in a decode.
 static double read_time(lq_model *m, size_t bytes, int steps) {
     const size_t most = ((size_t)1 << 30) / (bytes + 1);
     const int times = most < 1 ? 1 : most < (size_t)steps ? (int)most : steps;
@@ -58,8 +58,8 @@ static bool step(lq_engine *e, load *l, lq_err *err) {
     return l->failed ? lq_fail(err, LQ_E_DEVICE, "%s", l->error) : true;
 }
 
-// What was timed: the prefill until all sequences have their first token, the decode from there until the first of them
-// ends.
+// What was timed: the prefill until all sequences have their first token, the decode from
+// there until the first of them ends.
 typedef struct timing { double prefill, decode; int tokens, steps; /* of the decode */ } timing;
 
 // `batch` sequences of `prompt` tokens each make `tokens` tokens.
@@ -119,8 +119,8 @@ static void add(series *s, double x) { s->at[s->n++] = x; }
 
 static bool measure_once(bench *b, result *r, lq_err *err) {
     timing first = {0}, rest = {0};
-    // The decode is measured from short prompts, as if the sequences had just begun; the prefill ends with the first
-    // token.
+    // The decode is measured from short prompts, as if the sequences had just begun; the
+    // prefill ends with the first token.
     if (!work(b->e, b->info.vocab, r->batch, b->prompt, 1, &first, err)) return false;
     if (!work(b->e, b->info.vocab, r->batch, LEAD, b->tokens + 1, &rest, err)) return false;
     double read = read_time(b->m, b->info.weight_bytes, rest.steps), bytes = (double)b->info.weight_bytes;

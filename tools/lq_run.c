@@ -1,6 +1,6 @@
 // lq_run.c: lq run: generates text from a prompt and streams it to standard output as it comes.
-// The text goes to stdout and nothing else does; the summary of speed goes to stderr. Ctrl-C ends after the current
-// token.
+// The text goes to stdout and nothing else does; the summary of speed goes to stderr.
+// Ctrl-C ends after the current token.
 #include "tools/verb.h"
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-// lq_version.c: lq version: what this program is made of: its build, the libraries it runs with, the processor it
-// found.
+// lq_version.c: lq version: what this program is made of: its build, the libraries it
+// runs with, the processor it found.
 #include "tools/verb.h"
 #include <microhttpd.h>
 #define PCRE2_CODE_UNIT_WIDTH 8

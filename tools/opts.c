@@ -1,6 +1,6 @@
-// opts.c: reads a command line by a verb's table. Owns the lists it grows until lq_opts_free. It refuses what the table
-// does not know, a value out of its range, and a word too many or too few, each with one line and the nearest known
-// name.
+// opts.c: reads a command line by a verb's table. Owns the lists it grows until lq_opts_free. It refuses
+// what the table does not know, a value out of its range, and a word too many or too few, each with one
+// line and the nearest known name.
 #include "tools/verb.h"
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
-// say.c: what every verb prints with: text of files and of the command line, errors, numbers with units, a progress
-// bar, tables. Owns a few static buffers. Colours and bars appear on a terminal only, colours not where NO_COLOR is
-// set.
+// say.c: what every verb prints with: text of files and of the command line, errors, numbers with
+// units, a progress bar, tables. Owns a few static buffers. Colours and bars appear on a terminal only,
+// colours not where NO_COLOR is set.
 #include "tools/verb.h"
 #include <math.h>
 #include <stdarg.h>

@@ -60,8 +60,8 @@ extern const lq_verb *const lq_verbs[]; // in the order of `lq help`, NULL-termi
 const lq_verb *lq_verb_find(const char *name); // NULL: there is none
 int lq_verb_unknown(const char *word);         // the usage error, with the nearest verb; returns 2
 
-// First member of every verb's struct. --help is parsed for every verb, --json and --quiet for those that are not
-// `plain`.
+// First member of every verb's struct. --help is parsed for every verb, --json and --quiet
+// for those that are not `plain`.
 typedef struct lq_common { bool json, quiet; } lq_common;
 
 // Options every verb that opens a model shares; use LQ_MODEL_OPTS(struct, member) in the table.
@@ -92,8 +92,8 @@ void lq_help_print(const lq_verb *v, FILE *f);
 // --- what comes in from outside (input.c) ---
 // A whole file ("-": standard input), allocated, NUL-terminated (the NUL is not counted).
 bool lq_input_read(const char *path, size_t limit, char **text, size_t *n, lq_err *err);
-// Once, at the start: a mapped file that becomes shorter ends the program with a line, a limit on file sizes is an
-// error of the write.
+// Once, at the start: a mapped file that becomes shorter ends the program with a line, a limit on file
+// sizes is an error of the write.
 void lq_input_guard(void);
 // From here on Ctrl-C does not kill the program but makes lq_input_stopped true; a second one kills, and so does the
 // first where nobody asks for a second. For verbs that leave nothing half done when they are killed.
@@ -101,9 +101,9 @@ void lq_input_catch(void);
 bool lq_input_stopped(void);
 
 // --- what every verb prints with (say.c) ---
-// Text of a file or of the command line goes through one of these five (or a table's cells): a terminal shows it and
-// obeys nothing in it. Controls, marks that turn the direction of writing and bytes that are not UTF-8 become \n, \x1b,
-// \u{202e}.
+// Text of a file or of the command line goes through one of these five (or a table's cells): a terminal
+// shows it and obeys nothing in it. Controls, marks that turn the direction of writing and bytes that are
+// not UTF-8 become \n, \x1b, \u{202e}.
 void lq_say_text(FILE *f, const char *text, size_t n, bool lines); // lines: line feeds and tabs stay as they are
 char *lq_say_shown(const char *text);                              // such a text, allocated; NULL: no memory
 void lq_say(FILE *f, const char *fmt, ...) LQ_PRINTF(2, 3);        // all of what printf makes of it, line feeds of fmt

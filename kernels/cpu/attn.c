@@ -1,9 +1,9 @@
 // attn.c: attention over a paged cache, portable: the definition of the slot. Owns nothing.
 //
-// A head of a row walks the splits of LQ_SPLIT cache positions from position 0 on: scores, their maximum, exponentials,
-// their sum and the weighted V, each in order of position; a split's result is then merged into what there is. So the
-// bits depend on the row's own positions alone. K and V are what the cache says, also for tokens that were written just
-// now.
+// A head of a row walks the splits of LQ_SPLIT cache positions from position 0 on: scores, their maximum,
+// exponentials, their sum and the weighted V, each in order of position; a split's result is then merged into
+// what there is. So the bits depend on the row's own positions alone. K and V are what the cache says, also for
+// tokens that were written just now.
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/slots.h"
@@ -97,8 +97,8 @@ void lq_attn_c(lq_dev *d, const lq_attn_args *a) {
     lq_rows_blank(a->rows, &a->y);
 }
 
-// The results of every split of the rows that decode at once; a batch with more rows keeps all threads busy without
-// them.
+// The results of every split of the rows that decode at once; a batch with more rows keeps
+// all threads busy without them.
 size_t lq_attn_work(const lq_dev_limits *l) {
     size_t rows = (size_t)(l->rows < MOST_ROWS ? l->rows : MOST_ROWS), splits = (size_t)(l->max_at / LQ_SPLIT + 1);
     size_t parts = rows * (size_t)l->heads * splits * ((size_t)l->dv * sizeof(float) + sizeof(lq_partial));

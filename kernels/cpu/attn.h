@@ -1,5 +1,5 @@
-// attn.h: where K and V lie in a paged cache and what a row may see of it: shared by kv_write and every version of
-// attention.
+// attn.h: where K and V lie in a paged cache and what a row may see of it: shared by kv_write
+// and every version of attention.
 #ifndef LQ_ATTN_H
 #define LQ_ATTN_H
 #include "kernels/cpu/cpu.h"

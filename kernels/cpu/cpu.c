@@ -17,8 +17,8 @@ struct lq_graph { lq_record_fn *fn; void *arg; };
 
 enum { BORDER = 64, PAGE = 4096, LARGE = 16 * PAGE };
 
-// calloc knows which memory is fresh from the system and does not write to it. What it gave stands right before what is
-// handed out.
+// calloc knows which memory is fresh from the system and does not write to it. What it gave stands
+// right before what is handed out.
 static bool cpu_alloc(lq_dev *d, size_t bytes, void **out, lq_err *err) {
     (void)d;
     const size_t border = bytes >= LARGE ? PAGE : BORDER;

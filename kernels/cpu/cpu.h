@@ -1,5 +1,5 @@
-// cpu.h: what the files of kernels/cpu share: a CPU device's private state, its scratch, rows of a batch and of a
-// matrix.
+// cpu.h: what the files of kernels/cpu share: a CPU device's private state, its scratch,
+// rows of a batch and of a matrix.
 //
 // From the bottom up: math.h, attn.h and sample.h; quant.c and sample.c, which portable slots and those of an ISA both
 // use; the slots (ref.c, attn.c, moe.c, scan.c, solve.c, matmul.c and x86/); cpu.c, which puts them into a table: the
@@ -66,7 +66,7 @@ static inline void lq_rows_blank(const lq_rows *r, const lq_mat *y) {
     for (int row = lq_rows_real(r); row < r->n; row++) memset(lq_mat_row(y, row), 0, (size_t)y->cols * sizeof(float));
 }
 
-// What norm and glu do for their `act`, and quant for each row: `x` as row `row` of a, in the scratch of `worker`. a
-// NULL: nothing.
+// What norm and glu do for their `act`, and quant for each row: `x` as row `row` of a, in the
+// scratch of `worker`. a NULL: nothing.
 void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int worker);
 #endif

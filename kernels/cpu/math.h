@@ -1,5 +1,5 @@
-// math.h: exp, tanh, erf, log, sine and cosine, so that no result of lq depends on which libm is installed. Owns
-// nothing.
+// math.h: exp, tanh, erf, log, sine and cosine, so that no result of lq depends on which
+// libm is installed. Owns nothing.
 //
 // Each f32 function is free of branches, so that a plain loop over it becomes vector code. The AVX2 and AVX-512 files
 // use the same coefficients with fused multiply-adds: within one ISA there is one exp.
@@ -88,8 +88,8 @@ static inline double lq_log(double x) {
     return 2 * s * sum + e * 0.69314718055994530942;
 }
 
-// Sine and cosine of |x| < 2^24, to 1e-11. pi / 2 in three parts; the first has 29 bits, so that its multiples are
-// exact.
+// Sine and cosine of |x| < 2^24, to 1e-11. pi / 2 in three parts; the first has 29 bits,
+// so that its multiples are exact.
 #define LQ_PIO2_A 1.570796325802803
 #define LQ_PIO2_B 9.920935796805404e-10
 #define LQ_2_PI 0.63661977236758134308

@@ -1,8 +1,8 @@
 // matmul.c: the slots `matmul` and `moe` of every CPU: loops around the micro-kernels of ukr.c.
 //
-// The tiles of all matrices of a call are cut into runs of fixed borders; each worker owns a contiguous share of the
-// runs, takes them one by one (memory is then read in order) and helps the others when its own are gone. Nothing of
-// this touches a bit.
+// The tiles of all matrices of a call are cut into runs of fixed borders; each worker owns a contiguous share of
+// the runs, takes them one by one (memory is then read in order) and helps the others when its own are gone.
+// Nothing of this touches a bit.
 #include "kernels/cpu/slots.h"
 #include "kernels/cpu/ukr.h"
 #include <stdatomic.h>

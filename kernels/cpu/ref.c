@@ -1,8 +1,8 @@
 // ref.c: the plain slots of a CPU in portable C: each function is the definition of its slot; and the table of all
 // portable ones. Owns nothing.
 //
-// A row of the result is one task and is computed by one thread, so that neither the batch nor the threads decide a
-// bit.
+// A row of the result is one task and is computed by one thread, so that neither the
+// batch nor the threads decide a bit.
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/sample.h"
@@ -50,8 +50,8 @@ static void norm_row(void *arg, int row, int worker) {
 
 static void norm(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a->x.rows); }
 
-// Rotates the pairs of every head of one row by the angles pos * inv_freq, an f32 product as the models were trained
-// with.
+// Rotates the pairs of every head of one row by the angles pos * inv_freq, an f32 product
+// as the models were trained with.
 static void rope_row(void *arg, int row, int worker) {
     const lq_rope_args *a = ((job *)arg)->a;
     (void)worker;

@@ -26,8 +26,8 @@ static bool file_number(const char *path, const char *key, size_t *out) {
     return found;
 }
 
-// One group: its limit, less what it uses, but for pages of files. `name` is memory.max or memory.limit_in_bytes, `use`
-// its counterpart.
+// One group: its limit, less what it uses, but for pages of files. `name` is memory.max or
+// memory.limit_in_bytes, `use` its counterpart.
 static size_t group_room(const char *folder, const char *name, const char *use) {
     char path[600];
     size_t limit, used, active = 0, inactive = 0;

@@ -478,8 +478,8 @@ static bool spread_block(job *j, int64_t row, int64_t b0, int64_t b1, const floa
     return true;
 }
 
-// Groups of up to BLOCK columns lie whole in a block, larger ones are cut: a group's range is taken when all before it
-// are done.
+// Groups of up to BLOCK columns lie whole in a block, larger ones are cut: a group's range is
+// taken when all before it are done.
 static int64_t block_end(const job *j, int64_t b) {
     if (j->group <= BLOCK) return least_of(b + BLOCK / j->group * j->group, j->k);
     return least_of(least_of(b + BLOCK, (b / j->group + 1) * j->group), j->k);

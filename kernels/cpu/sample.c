@@ -1,9 +1,9 @@
-// sample.c: from logits to a token: the definition of the slot on every ISA, but for two passes that it is given
-// (sample.h).
+// sample.c: from logits to a token: the definition of the slot on every ISA, but for two
+// passes that it is given (sample.h).
 //
-// The stages work on one array: a stage drops a token by setting it to -infinity. After the temperature the best is 0,
-// so that exp(l) is a token's weight. Ties go to the lower id everywhere. Allocates nothing: a worker has its share of
-// the device's scratch.
+// The stages work on one array: a stage drops a token by setting it to -infinity. After the temperature the best is
+// 0, so that exp(l) is a token's weight. Ties go to the lower id everywhere. Allocates nothing: a worker has its
+// share of the device's scratch.
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/math.h"
 #include <math.h>
@@ -37,9 +37,9 @@ static int cands_fill(const row *r, float least) {
     return n;
 }
 
-// The last one of the best that are needed to reach `need`: each counts 1, or its weight exp(l). Where all do not reach
-// it, the last of all. A quickselect: what is better than the pivot comes first, then one of the two sides is looked at
-// alone.
+// The last one of the best that are needed to reach `need`: each counts 1, or its weight exp(l). Where all
+// do not reach it, the last of all. A quickselect: what is better than the pivot comes first, then one of
+// the two sides is looked at alone.
 static cand cands_reach(const row *r, int n, double need, bool by_weight) {
     cand *c = r->cands, last = {-INFINITY, INT32_MAX};
     uint32_t random = 1; // of fixed seed: no order of logits makes it slow, and equal logits give equal tokens

@@ -1,13 +1,13 @@
-// scan.c: mixers with a state instead of a cache, portable: the definition of conv and scan. Owns nothing; the state is
-// the caller's. The rows of a sequence are walked in order, so that a prefill in chunks leaves the bits of one in a
-// piece.
+// scan.c: mixers with a state instead of a cache, portable: the definition of conv and scan. Owns nothing;
+// the state is the caller's. The rows of a sequence are walked in order, so that a prefill in chunks
+// leaves the bits of one in a piece.
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/slots.h"
 
 enum { COLS = 64 };
 
-// One sequence, COLS columns. Each step shifts the state: it has few rows, and then neither width nor y == x is a
-// special case.
+// One sequence, COLS columns. Each step shifts the state: it has few rows, and then neither
+// width nor y == x is a special case.
 static void conv_part(void *arg, int task, int worker) {
     const lq_conv_args *a = arg;
     (void)worker;

@@ -2,8 +2,8 @@
 // first use, since few programs solve anything; where it is not there the slots leave their results as they are and
 // `sync` says why. Owns nothing else.
 //
-// OpenBLAS's bits change with its thread count, so it is held to one thread and the work is cut into blocks of fixed
-// borders.
+// OpenBLAS's bits change with its thread count, so it is held to one thread and the work is
+// cut into blocks of fixed borders.
 #include "kernels/cpu/slots.h"
 #include <dlfcn.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-// ukr.h: the micro-kernels of a CPU: the inner loops of matmul, one row of lq_ukrs[] each. The loops around them are
-// matmul.c's.
+// ukr.h: the micro-kernels of a CPU: the inner loops of matmul, one row of lq_ukrs[] each. The
+// loops around them are matmul.c's.
 //
 // To add one: write its file, add its row to ukr.c. checkkern tests it and times it because it is in the table.
 #ifndef LQ_UKR_H
@@ -54,8 +54,8 @@ void lq_ukr_choose(unsigned isa, const lq_ukr **out /* [lq_ukr_count + 1] */);
 // NULL: none; then `can` has said so before a weight came here.
 const lq_ukr *lq_ukr_find(const lq_dev *d, const lq_weight *w, lq_dtype act);
 
-// The whole of matmul but bias for tiles of one matrix on the calling thread: what a task does. `scratch` has LQ_SHARE
-// bytes.
+// The whole of matmul but bias for tiles of one matrix on the calling thread: what a task
+// does. `scratch` has LQ_SHARE bytes.
 void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,
                   int m1,
                   float *y, size_t ldy, void *scratch);

@@ -1,5 +1,5 @@
-// ukr_c.c: the micro-kernels in portable C: what every other row is measured against. They own nothing and refuse
-// nothing.
+// ukr_c.c: the micro-kernels in portable C: what every other row is measured against. They
+// own nothing and refuse nothing.
 //
 //   I8 x int     dot is exact over a cell of the activations, or over LQ_I8_SPAN k where both have one scale for the
 //   row;

@@ -1,9 +1,9 @@
 // engine.c: the continuous batcher. One step: admit, build one batch that mixes decode rows and chunks of prefills, run
 // the forward, sample, deliver. Owns the KV cache, the buffers and every request; a step allocates nothing.
 //
-// A sequence knows `len` tokens, of which `done` stand in the cache. A step feeds it up to `len - done` more; when none
-// is left the last row's logits give the next token. Decoding, prefilling and recomputing after a preemption are the
-// same thing.
+// A sequence knows `len` tokens, of which `done` stand in the cache. A step feeds it up to `len - done` more;
+// when none is left the last row's logits give the next token. Decoding, prefilling and recomputing after a
+// preemption are the same thing.
 #include "runtime/engine/kv.h"
 #include "runtime/engine/request.h"
 #include <math.h>
@@ -297,8 +297,8 @@ static int held_slots(const lq_engine *e) {
     return n;
 }
 
-// Whether a request may start: it has the blocks its prompt needs, and leaves one for each running sequence to grow
-// into.
+// Whether a request may start: it has the blocks its prompt needs, and leaves one for each
+// running sequence to grow into.
 static bool fits(const lq_engine *e, const lq_req *q, int held) {
     const int page = e->now.kv_page, need = (q->prompt + page - 1) / page;
     for (int g = 0; g < e->m->desc.groups; g++)
@@ -324,8 +324,8 @@ static void admit(lq_engine *e) {
     }
 }
 
-// Preempts the sequence of the lowest priority, of several the newest; what it is fed this step goes with it. Returns
-// its place.
+// Preempts the sequence of the lowest priority, of several the newest; what it is fed this step
+// goes with it. Returns its place.
 static int pause_one(lq_engine *e) {
     int i = e->runs - 1, at = 0;
     for (int k = i - 1; k >= 0; k--)
@@ -424,8 +424,8 @@ static int build(lq_engine *e, lq_batch *batch) {
 
 // --- the outcome ---
 
-// The prompt becomes whole in this step: the other choices share its blocks, and each draws its own first token from
-// the same row.
+// The prompt becomes whole in this step: the other choices share its blocks, and each draws its own
+// first token from the same row.
 static void fork_choices(lq_engine *e, lq_seq *s, const want *w) {
     if (s->choice || s->len != s->prompt || s->req->r.n == 1) return;
     for (int c = 1; c < s->req->r.n; c++) {

@@ -47,8 +47,8 @@ static bool on_logits(void *arg, size_t at, const float *logits) {
     return !s->bad;
 }
 
-// Lines become rows: a blank line (only white space) is an empty row, any other keeps its newline; rows are joined by
-// "\n\n".
+// Lines become rows: a blank line (only white space) is an empty row, any other keeps its
+// newline; rows are joined by "\n\n".
 static char *join_rows(const char *text, size_t n, size_t *out) {
     char *p = malloc(n * 3 + 3);
     size_t len = 0;

@@ -1,8 +1,8 @@
 // kv.h: who owns which block of the KV cache. Pure bookkeeping over block ids; the bytes belong to the model's device.
 //
-// Layers with one window form a group and share block tables; a block id is valid for all layers of its group. A block
-// is `page` tokens. Blocks are counted: forks share them and the first writer copies (lq_kv_own). Nothing here
-// allocates after open.
+// Layers with one window form a group and share block tables; a block id is valid for all layers of its group.
+// A block is `page` tokens. Blocks are counted: forks share them and the first writer copies (lq_kv_own).
+// Nothing here allocates after open.
 #ifndef LQ_KV_H
 #define LQ_KV_H
 #include "runtime/model/arch.h"
@@ -33,8 +33,8 @@ int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int
 
 const int32_t *lq_kv_tables(const lq_kv *kv, int group); // [max_seqs][stride], kept from step to step: row `seq` is a
                                                          // sequence's
-// Rows of the tables that changed since the last call, in any group: for a device that keeps a copy. At most max_seqs
-// of them.
+// Rows of the tables that changed since the last call, in any group: for a device that keeps a
+// copy. At most max_seqs of them.
 int lq_kv_changes(lq_kv *kv, const int32_t **rows);
 int lq_kv_table_stride(const lq_kv *kv);
 int lq_kv_free_blocks(const lq_kv *kv, int group);

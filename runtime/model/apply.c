@@ -54,8 +54,7 @@ bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *con
         lq_act act;
         form(c, x, &w[i]->w, &act);
         lq_moe_args args = {.x = &act, .x_by_slot = r->by_slot, .slots = y[i].rows, .top_k = r->top_k,
-                            .experts = w[i]->count,
-                            .order = r->order, .start = r->start, .count = one ? count : 1};
+                            .experts = w[i]->count, .order = r->order, .start = r->start, .count = one ? count : 1};
         for (int k = 0; k < args.count; k++) args.w[k] = w[i + k]->stack, args.y[k] = y[i + k];
         d->ops.moe(d, &args);
     }

@@ -22,6 +22,7 @@ const size_t lq_arch_count = sizeof lq_archs / sizeof *lq_archs;
 static const char *const what = "config.json";
 
 // --- the files ---
+
 static const lq_json_limits limits = {16u << 20, 64};
 
 // A token id; what is no id of the vocabulary is left out, as it can never come up.
@@ -34,8 +35,8 @@ static bool read_id(const cJSON *v, const lq_desc *d, int32_t *out) {
 
 // An absent key leaves what there is; null means none.
 static bool read_ids(const cJSON *c, const char *file, lq_desc *d, lq_err *err) {
-    const cJSON *bos = cJSON_GetObjectItemCaseSensitive(c, "bos_token_id"),
-        *eos = cJSON_GetObjectItemCaseSensitive(c, "eos_token_id"), *v;
+    const cJSON *bos = cJSON_GetObjectItemCaseSensitive(c, "bos_token_id");
+    const cJSON *eos = cJSON_GetObjectItemCaseSensitive(c, "eos_token_id"), *v;
     if (bos && !read_id(bos, d, &d->bos)) d->bos = -1;
     if (eos) d->eoses = 0;
     if (!cJSON_IsArray(eos)) {

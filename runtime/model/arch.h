@@ -7,8 +7,8 @@
 #include "formats/json.h"
 #include "kernels/ops.h"
 
-enum { LQ_KV_GROUPS = 4 }; // layers of one window share the block tables of the KV cache; so many windows a model may
-                           // have
+// Layers of one window share the block tables of the KV cache; so many windows a model may have.
+enum { LQ_KV_GROUPS = 4 };
 
 // Positions: the scaling is resolved to frequencies when a model is bound (`--ctx` fixes what depends on length).
 typedef enum lq_rope_kind { LQ_ROPE_NONE, LQ_ROPE_DEFAULT, LQ_ROPE_LINEAR, LQ_ROPE_DYNAMIC, LQ_ROPE_YARN,
@@ -27,8 +27,8 @@ typedef struct lq_rope {
 // inv_freq[dim / 2] at context length ctx, and the factor of cos and sin.
 void lq_rope_resolve(const lq_rope *r, int ctx, float *inv_freq, float *mscale);
 // Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config into *out, which it writes
-// whole.
-// Where the config is silent: `partial` of a head is rotated, and the base is the theta that stands in *out (0: 10000).
+// whole. Where the config is silent: `partial` of a head is rotated, and the base is the theta that stands in *out
+// (0: 10000).
 bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *out, lq_err *err);
 // The same of models whose layers with a window turn otherwise: rope_parameters has an object for each kind of layer;
 // rope_theta and rope_scaling are of those without a window.
@@ -104,9 +104,9 @@ typedef struct lq_desc {
 
 struct lq_arch {
     const char *name;     // config.json's architectures[0]
-    // [LQ_ROLES] patterns of tensor names without ".weight": the first %d is the layer. A second one is the expert; the
-    // stack of all experts, as lq's own files have it, bears the name without it. What the pattern of a role lacks has
-    // no tensor.
+    // [LQ_ROLES] patterns of tensor names without ".weight": the first %d is the layer. A second one is the
+    // expert; the stack of all experts, as lq's own files have it, bears the name without it. What the pattern
+    // of a role lacks has no tensor.
     const char *const *names;
     bool (*describe)(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *err);
     const char *const *ignores; // patterns (* is any text) of tensors that no forward reads; NULL ends, NULL: none
@@ -152,8 +152,7 @@ int lq_desc_inputs(const lq_desc *d, int layer, lq_input *out /* [LQ_INPUTS] */)
 
 typedef struct lq_slot {
     char name[128];       // as lq's own files have it, "model.layers.3.mlp.up_proj.weight": always one slot, one weight
-    lq_pick from;         // where other people's files have it, if no tensor has `name`; of a stack, "%d" in its name
-                          // is the index
+    lq_pick from;         // where other people's files have it, if no tensor has `name`; "%d": the index in a stack
     lq_role role;
     int input;            // index into lq_desc_inputs of the layer; -1: none
     int layer;            // -1: of the model
@@ -166,8 +165,8 @@ typedef struct lq_slot {
 // The slots of one layer (0..layers-1) or of the model itself (-1): the only list of what a model is made of.
 // Allocated (free); NULL: no memory.
 lq_slot *lq_desc_slots(const lq_desc *d, int layer, int *count);
-// Where matrix `at` of a stack stands in other people's files: `from` with its index put in. False: its name would be
-// too long.
+// Where matrix `at` of a stack stands in other people's files: `from` with its index put in.
+// False: its name would be too long.
 bool lq_slot_pick(const lq_slot *s, int at, lq_pick *out);
 
 // All names that may stand in a checkpoint of this model, sorted once; both must live as long.

@@ -10,7 +10,7 @@ const char *const lq_names_neox[LQ_ROLES] = {
     [LQ_R_V] = NEOX "attention.value", [LQ_R_O] = NEOX "attention.dense",
     [LQ_R_UP] = NEOX "mlp.dense_h_to_4h", [LQ_R_DOWN] = NEOX "mlp.dense_4h_to_h",
 };
-// masks
+// Masks.
 const char *const lq_ignores_neox[] = {"gpt_neox.layers.*.attention.bias", "gpt_neox.layers.*.attention.masked_bias",
                                        NULL};
 

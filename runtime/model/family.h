@@ -1,17 +1,16 @@
 // family.h: what the files of the families (arch_<family>.c) share: reading a config.json into a description, and the
 // rows they give to lq_archs[]. Inside of model/ only.
 //
-// Every reader refuses what is of a wrong type or range in a line that names the key; an absent (or null) key leaves
-// *out as it is.
+// Every reader refuses what is of a wrong type or range in a line that names the key; an absent (or
+// null) key leaves *out as it is.
 #ifndef LQ_FAMILY_H
 #define LQ_FAMILY_H
 #include "runtime/model/arch.h"
 
-// absent: an error
-bool lq_config_need(const cJSON *c, const char *key, int64_t min, int64_t max, int *out, lq_err *err);
+bool lq_config_need(const cJSON *c, const char *key, int64_t min, int64_t max, int *out, lq_err *err); // or an error
 bool lq_config_int(const cJSON *c, const char *key, int64_t min, int64_t max, int *out, lq_err *err);
 bool lq_config_bool(const cJSON *c, const char *key, bool *out, lq_err *err);
-bool lq_config_eps(const cJSON *c, const char *key, float *out, lq_err *err);     // between 0 and 1
+bool lq_config_eps(const cJSON *c, const char *key, float *out, lq_err *err); // between 0 and 1
 bool lq_config_act(const cJSON *c, const char *key, lq_unary *out, lq_err *err);
 bool lq_config_null(const cJSON *c, const char *key); // there, and null
 

@@ -1,6 +1,6 @@
-// forward.c: one pass of a batch of rows through a model, as its description says. Reads the model, writes the buffers
-// and the KV cache; allocates nothing. Every number of a row depends on that row and the cache alone, whatever else is
-// in the batch.
+// forward.c: one pass of a batch of rows through a model, as its description says. Reads the model, writes the
+// buffers and the KV cache; allocates nothing. Every number of a row depends on that row and the cache alone,
+// whatever else is in the batch.
 #include "runtime/model/part.h"
 #include <stdlib.h>
 #include <string.h>
@@ -85,16 +85,15 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
     if (!m->dev->host) b->int_cap = 5 * (size_t)o->rows + (size_t)o->outs + 2 * (size_t)o->slots + 1024;
     bool done = mat_new(m, act, o->rows, dim, &b->h, err) && mat_new(m, act, o->rows, dim, &b->x, err) &&
                 mat_new(m, act, o->rows, dim, &b->delta, err) && mat_new(m, act, o->rows, dim, &b->more, err) &&
-                mat_new(m, act, o->outs, dim, &b->head_h, err) &&
-                mat_new(m, act, o->outs, dim, &b->head_delta, err) &&
+                mat_new(m, act, o->outs, dim, &b->head_h, err) && mat_new(m, act, o->outs, dim, &b->head_delta, err) &&
                 mat_new(m, LQ_F32, o->outs, m->desc.vocab, &b->logits, err) &&
                 (b->work = lq_model_alloc(m, s.work, err)) != NULL &&
                 (b->act = lq_model_alloc(m, s.act, err)) != NULL &&
                 (!s.turns || mat_new(m, act, s.limits.rows, s.limits.k, &b->turned, err)) &&
                 (!b->int_cap || (b->ints = lq_model_alloc(m, b->int_cap * sizeof *b->ints, err)) != NULL);
+    const size_t table = (size_t)o->slots * (size_t)o->table_stride * sizeof(int32_t);
     for (int g = 0; done && b->int_cap && g < m->desc.groups; g++)
-        done = (b->tables[g] = lq_model_alloc(m, (size_t)o->slots * (size_t)o->table_stride * sizeof(int32_t), err)) !=
-            NULL;
+        done = (b->tables[g] = lq_model_alloc(m, table, err)) != NULL;
     if (done && !m->dev->host && !(b->host = malloc((size_t)o->outs * (size_t)m->desc.vocab * sizeof *b->host)))
         done = lq_fail(err, LQ_E_MEMORY, "no memory for logits of %d rows", o->outs);
     if (!done || !m->dev->ops.reserve(m->dev, &s.limits, err)) {
@@ -155,8 +154,8 @@ static void stage(lq_run *c, const lq_batch *batch) {
 void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y) {
     const lq_desc *d = &c->m->desc;
     c->m->dev->ops.norm(c->m->dev, &(lq_norm_args){.kind = d->norm, .eps = d->norm_eps, .plus_one = d->norm_plus_one,
-                                                   .x = x, .delta = delta,
-                                                   .gamma = gamma->v, .beta = gamma->bias, .y = y});
+                                                   .x = x, .delta = delta, .gamma = gamma->v,
+                                                   .beta = gamma->bias, .y = y});
 }
 
 // Adds what is pending to the residual, unless that can be left to a norm that reads it.
@@ -220,8 +219,8 @@ lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) {
     const lq_ops *ops = &m->dev->ops;
     const int dim = m->desc.dim, rows = c->batch.rows.n;
     const size_t used = b->int_used;
-    const lq_mat h = view(b->head_h, n, dim), delta = view(b->head_delta, n, dim),
-        logits = view(b->logits, n, m->desc.vocab);
+    const lq_mat h = view(b->head_h, n, dim), delta = view(b->head_delta, n, dim);
+    const lq_mat logits = view(b->logits, n, m->desc.vocab);
     enter(c, view(b->h, rows, dim), true);
     out = on_device(c, out, (size_t)n);
     const lq_wtype type = {.kind = LQ_W_PLAIN, .elem = m->dev->act, .bits = 8 * (int)lq_dtype_size(m->dev->act)};

@@ -50,6 +50,7 @@ static lq_wtype main_type(const lq_model *m) {
 }
 
 // --- opening ---
+
 static const lq_dtype kv_types[] = {LQ_F32, LQ_F16, LQ_BF16};
 enum { KV_TYPES = sizeof kv_types / sizeof *kv_types };
 
@@ -126,6 +127,7 @@ bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_
 }
 
 // --- a plain read of the weights ---
+
 enum { READ_PART = 1 << 19 };
 typedef struct read_job { const uint8_t *p; size_t n; _Atomic uint64_t sum; } read_job;
 
@@ -185,10 +187,11 @@ void lq_model_close(lq_model *m) {
 }
 
 // --- the KV cache's bytes ---
+
 static size_t layer_token_bytes(const lq_model *m, int l) {
     const lq_part *p = lq_layer_attn(&m->desc.layer[l]);
-    return p && m->desc.layer[l].kv_from == l ? (size_t)p->kv_heads * (size_t)(p->head_dim + p->v_dim) *
-        lq_dtype_size(m->kv_type) : 0;
+    if (!p || m->desc.layer[l].kv_from != l) return 0;
+    return (size_t)p->kv_heads * (size_t)(p->head_dim + p->v_dim) * lq_dtype_size(m->kv_type);
 }
 
 size_t lq_kv_token_bytes(const lq_model *m) {
@@ -221,8 +224,7 @@ bool lq_kvpool_open(const lq_model *m, int page, const int *blocks, lq_kvpool *p
                            page);
         }
         p->layer[l] = (lq_cache){.type = m->kv_type, .data = p->data[l], .page = page, .kv_heads = a->kv_heads,
-                                 .dk = a->head_dim, .dv = a->v_dim,
-                                 .block_stride = block};
+                                 .dk = a->head_dim, .dv = a->v_dim, .block_stride = block};
     }
     return true;
 }
@@ -238,14 +240,13 @@ void lq_model_describe(const lq_model *m, lq_model_info *out) {
     const lq_part *a = NULL;
     for (int l = 0; !a && l < m->desc.layers; l++) a = lq_layer_attn(&m->desc.layer[l]);
     *out = (lq_model_info){.params = m->params, .weight_bytes = m->weight_bytes, .kv_token_bytes = lq_kv_token_bytes(m),
-                           .vocab = m->desc.vocab,
-                           .dim = m->desc.dim, .layers = m->desc.layers, .heads = a ? a->heads : 0,
-                           .kv_heads = a ? a->kv_heads : 0, .ctx = m->ctx,
+                           .vocab = m->desc.vocab, .dim = m->desc.dim, .layers = m->desc.layers,
+                           .heads = a ? a->heads : 0, .kv_heads = a ? a->kv_heads : 0, .ctx = m->ctx,
                            .exact = m->dev->numerics == LQ_NUM_EXACT};
     snprintf(out->arch, sizeof out->arch, "%s", m->desc.arch->name);
     lq_wtype_name(&m->main_type, out->quant, sizeof out->quant);
     const int threads = m->dev->pool ? lq_pool_threads(m->dev->pool) : 0;
-    if (threads) snprintf(out->device, sizeof out->device, "%s %.60s, %d thread%s", m->dev->name, m->dev->isa, threads,
-                          threads == 1 ? "" : "s");
-    else snprintf(out->device, sizeof out->device, "%s %.60s", m->dev->name, m->dev->isa);
+    if (!threads) snprintf(out->device, sizeof out->device, "%s %.60s", m->dev->name, m->dev->isa);
+    else snprintf(out->device, sizeof out->device, "%s %.60s, %d thread%s", m->dev->name, m->dev->isa, threads,
+                  threads == 1 ? "" : "s");
 }

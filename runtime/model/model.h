@@ -1,5 +1,5 @@
-// model.h: a loaded model: its description, its weights on a device, its buffers, and one forward pass over a batch of
-// rows.
+// model.h: a loaded model: its description, its weights on a device, its buffers, and one
+// forward pass over a batch of rows.
 #ifndef LQ_MODEL_H
 #define LQ_MODEL_H
 #include "runtime/lq.h"
@@ -14,8 +14,7 @@ typedef struct lq_bound {
     int input;        // of the layer, that it reads
     lq_weight *stack; // [count] matrices side by side, NULL: one
     int count;
-    void **memory;    // [memories] of the device: vectors, repacked bytes, parts it could not read where they are
-                      // mapped
+    void **memory;    // [memories] of the device: vectors, repacked bytes, parts it cannot read as they are mapped
     size_t memories, memory_cap;
 } lq_bound;
 
@@ -59,8 +58,7 @@ typedef struct lq_batch {
     const int32_t *ids;   // [rows.n]
     lq_rows rows;         // its tables are filled in layer by layer
     const int32_t *tables[LQ_KV_GROUPS]; // of each group, [slots][rows.table_stride]
-    const int32_t *changed;              // [changes] rows of the tables that changed since the last batch of these
-                                         // buffers
+    const int32_t *changed; // [changes] rows of the tables that changed since the last batch of these buffers
     int changes;
     const int32_t *out;   // [outs] rows whose logits are wanted
     int outs;
@@ -69,8 +67,8 @@ typedef struct lq_batch {
 
 // --- one step ---
 //
-// Everything that one step of an engine asks of a model, as data: other ranks get it as bytes and run it too, a device
-// may replay it.
+// Everything that one step of an engine asks of a model, as data: other ranks get it as bytes and run
+// it too, a device may replay it.
 typedef struct lq_step {
     lq_batch batch;       // outs: any number
     int copies[LQ_KV_GROUPS]; // blocks that are copied first, in order, in all layers of a group
@@ -92,11 +90,10 @@ bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq
 typedef struct lq_seen {
     int layer, input;     // index into lq_desc_inputs
     lq_mat x;
-    const int32_t *order, *start; // of experts: which slots are whose, slot s being row s / top_k of x (down: row s);
-                                  // NULL: for all rows
+    // Of experts: which slots are whose, slot s being row s / top_k of x (down: row s). NULL: for all rows.
+    const int32_t *order, *start;
     int top_k;
-    const lq_mat *k, *v;  // input of o: K and V of these rows, as they went to the cache; NULL: another layer's are
-                          // used
+    const lq_mat *k, *v;  // input of o: K and V of these rows, as they went to the cache; NULL: another layer's serve
 } lq_seen;
 typedef bool lq_observer(void *arg, const lq_seen *s); // false: the rest of this layer is not needed
 

@@ -65,15 +65,14 @@ void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq
 // The one place where linear layers are applied. y[i] = x w[i]^T + bias, for matrices that read the same input.
 // False: the observer wants no more of this layer.
 bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count);
-// The same for stacks: row s of y is what its expert (route's order and start) makes of row s / top_k of x; by_slot: of
-// row s.
+// The same for stacks: row s of y is what its expert (route's order and start) makes of row s /
+// top_k of x; by_slot: of row s.
 typedef struct lq_routed { const int32_t *order, *start; int top_k; bool by_slot; } lq_routed;
 bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *const *w, const lq_mat *y, int count);
 
 typedef struct lq_part_row {
-    void (*slots)(lq_slots *out, const lq_part *p);                                  // its weights and inputs
-    // bytes of lq_take for so many rows
-    size_t (*room)(const lq_model *m, const lq_part *p, int rows);
+    void (*slots)(lq_slots *out, const lq_part *p); // its weights and inputs
+    size_t (*room)(const lq_model *m, const lq_part *p, int rows); // bytes of lq_take for so many rows
     void (*run)(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y); // y = what it adds to the residual
 } lq_part_row;
 extern const lq_part_row lq_parts[LQ_PART_KINDS];

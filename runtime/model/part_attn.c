@@ -3,16 +3,16 @@
 #include "runtime/model/part.h"
 
 void lq_attn_slots(lq_slots *s, const lq_part *p) {
-    const int64_t dim = s->d->dim, hd = p->head_dim, q = p->heads * hd, k = p->kv_heads * hd,
-        v = (int64_t)p->kv_heads * p->v_dim;
-    const int64_t share = p->heads / p->kv_heads, group = (share + 2) * hd; // query heads and rows of a group of
-                                                                            // query_key_value
+    const int64_t dim = s->d->dim, hd = p->head_dim;
+    const int64_t q = p->heads * hd, k = p->kv_heads * hd, v = (int64_t)p->kv_heads * p->v_dim;
+    const int64_t share = p->heads / p->kv_heads, group = (share + 2) * hd; // of query_key_value: query heads, rows
     const lq_rows_of rows[2][3] = {
         {{LQ_R_QKV, 0, q, q}, {LQ_R_QKV, q, k, k}, {LQ_R_QKV, q + k, v, v}},
         {{LQ_R_QKV, 0, share * hd, group}, {LQ_R_QKV, share * hd, hd, group}, {LQ_R_QKV, (share + 1) * hd, hd, group}},
     };
-    const struct { lq_role role; int64_t n; bool bias; } m[3] = {{LQ_R_Q, q, p->q_bias}, {LQ_R_K, k, p->k_bias},
-                                                                 {LQ_R_V, v, p->v_bias}};
+    const struct { lq_role role; int64_t n; bool bias; } m[3] = {
+        {LQ_R_Q, q, p->q_bias}, {LQ_R_K, k, p->k_bias}, {LQ_R_V, v, p->v_bias},
+    };
     for (int i = 0; i < 3; i++) {
         if (p->qkv == LQ_QKV_APART) lq_slots_matrix(s, m[i].role, s->x, m[i].n, dim, m[i].bias);
         else lq_slots_rows(s, m[i].role, s->x, m[i].n, dim, m[i].bias, rows[p->qkv == LQ_QKV_GROUPS][i]);
@@ -27,10 +27,10 @@ void lq_attn_slots(lq_slots *s, const lq_part *p) {
 }
 
 size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows) {
-    return lq_take_bytes(m, rows, (int64_t)p->heads * p->head_dim) + lq_take_bytes(m, rows,
-                                                                                   (int64_t)p->kv_heads * p->head_dim) +
-           lq_take_bytes(m, rows, (int64_t)p->kv_heads * p->v_dim) + lq_take_bytes(m, rows,
-                                                                                   (int64_t)p->heads * p->v_dim);
+    const int64_t q = (int64_t)p->heads * p->head_dim, k = (int64_t)p->kv_heads * p->head_dim;
+    const int64_t v = (int64_t)p->kv_heads * p->v_dim, mix = (int64_t)p->heads * p->v_dim;
+    return lq_take_bytes(m, rows, q) + lq_take_bytes(m, rows, k) + lq_take_bytes(m, rows, v) +
+           lq_take_bytes(m, rows, mix);
 }
 
 static void qk_norm(lq_run *c, const lq_part *p, const lq_bound *gamma, lq_mat x) {
@@ -55,7 +55,7 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     lq_rows rows = c->batch.rows;
     rows.tables = c->batch.tables[l->group];
     const lq_mat q = lq_take(c, rows.n, (int64_t)p->heads * p->head_dim),
-        k = lq_take(c, rows.n, (int64_t)p->kv_heads * p->head_dim),
+                 k = lq_take(c, rows.n, (int64_t)p->kv_heads * p->head_dim),
                  v = lq_take(c, rows.n, (int64_t)p->kv_heads * p->v_dim),
                  mix = lq_take(c, rows.n, (int64_t)p->heads * p->v_dim);
     const lq_bound *const qkv[] = {&w[LQ_R_Q], &w[LQ_R_K], &w[LQ_R_V]};
@@ -65,9 +65,8 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     if (p->rope >= 0) {
         const lq_rope *r = &m->desc.rope[p->rope];
         ops->rope(m->dev, &(lq_rope_args){.rows = &rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
-                                          .mscale = m->mscale[p->rope],
-                                          .interleaved = r->interleaved, .head_dim = p->head_dim, .q = q,
-                                          .k = own_k});
+                                          .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
+                                          .head_dim = p->head_dim, .q = q, .k = own_k});
     }
     if (p->qk_norm && p->qk_norm_late) qk_norms(c, p, w, q, own_k);
     const lq_cache cache = c->kv->layer[c->layer];

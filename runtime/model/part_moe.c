@@ -20,24 +20,23 @@ static size_t index_bytes(const lq_part *p, size_t rows) { // expert, weight, or
 
 size_t lq_moe_room(const lq_model *m, const lq_part *p, int rows) {
     const int slots = rows * p->experts_used;
-    return lq_take_bytes(m, rows, p->experts) + 2 * lq_take_bytes(m, slots,
-                                                                  p->ffn) + lq_take_bytes(m, slots, m->desc.dim) +
-                                                                  index_bytes(p, (size_t)rows);
+    return lq_take_bytes(m, rows, p->experts) + 2 * lq_take_bytes(m, slots, p->ffn) +
+           lq_take_bytes(m, slots, m->desc.dim) + index_bytes(p, (size_t)rows);
 }
 
 void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_dev *d = c->m->dev;
     const int slots = x.rows * p->experts_used;
     const lq_mat logits = lq_take(c, x.rows, p->experts), gate = lq_take(c, slots, p->ffn),
-        up = lq_take(c, slots, p->ffn), out = lq_take(c, slots, y.cols);
+                 up = lq_take(c, slots, p->ffn), out = lq_take(c, slots, y.cols);
     const size_t ints = (size_t)slots * sizeof(int32_t);
-    int32_t *expert = lq_take_raw(c, ints), *order = lq_take_raw(c, ints),
-        *start = lq_take_raw(c, ((size_t)p->experts + 1) * sizeof *start);
+    int32_t *expert = lq_take_raw(c, ints), *order = lq_take_raw(c, ints);
+    int32_t *start = lq_take_raw(c, ((size_t)p->experts + 1) * sizeof *start);
     float *weight = lq_take_raw(c, ints);
     if (!lq_apply(c, x, (const lq_bound *const[]){&w[LQ_R_ROUTER]}, &logits, 1)) return;
     d->ops.route(d, &(lq_route_args){.kind = p->route, .logits = logits, .top_k = p->experts_used,
-                                     .renorm = p->route_renorm, .scale = p->route_scale,
-                                     .expert = expert, .weight = weight, .order = order, .start = start});
+                                     .renorm = p->route_renorm, .scale = p->route_scale, .expert = expert,
+                                     .weight = weight, .order = order, .start = start});
     const lq_bound *const both[] = {&w[LQ_R_EXPERT_GATE], &w[LQ_R_EXPERT_UP]};
     lq_routed r = {.order = order, .start = start, .top_k = p->experts_used};
     if (!lq_apply_stack(c, x, &r, both, (const lq_mat[]){gate, up}, 2)) return;

@@ -31,8 +31,7 @@ static bool needs(const cJSON *s, const char *what, const char *key, lq_err *err
 // yarn: the factor of cos and sin by the two keys that some models give instead of attention_factor.
 static bool yarn_mscale(const cJSON *s, const char *what, lq_rope *r, lq_err *err) {
     double one = 0, all = 0;
-    if (!lq_json_num(s, "mscale", &one, what, err) ||
-        !lq_json_num(s, "mscale_all_dim", &all, what, err)) return false;
+    if (!lq_json_num(s, "mscale", &one, what, err) || !lq_json_num(s, "mscale_all_dim", &all, what, err)) return false;
     if (one > 0 && all > 0 && !(r->attn_factor > 0) && r->factor > 1)
         r->attn_factor = (0.1 * one * log(r->factor) + 1) / (0.1 * all * log(r->factor) + 1);
     return true;
@@ -120,9 +119,8 @@ static bool rope_read(const cJSON *config, const cJSON *params, const cJSON *sca
         return lq_fail(err, LQ_E_FORMAT, "%s: rotary dimension %d, expected an even number up to %d", what, r->dim,
                        LQ_ROPE_DIM);
     r->original_ctx = (int)original;
-    if (cJSON_IsObject(scaling) && !scaling_read(scaling, scaling == params ? "config.json: rope_parameters"
-                                                 : "config.json: rope_scaling", scaling != params, (int)original, r,
-                                                 err)) return false;
+    const char *from = scaling == params ? "config.json: rope_parameters" : "config.json: rope_scaling";
+    if (cJSON_IsObject(scaling) && !scaling_read(scaling, from, scaling != params, (int)original, r, err)) return false;
     if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, "original_max_position_embeddings")))
         r->original_ctx = (int)original;
     if (r->kind == LQ_ROPE_LONG && !(r->attn_factor > 0)) {

@@ -271,8 +271,7 @@ static bool harmless(const lq_desc *d, const char *name) {
         if (matches(*p, name)) return true;
     const char *head = d->names[LQ_R_HEAD];
     const size_t n = head ? strlen(head) : 0;
-    return d->tied && head && !strncmp(name, head, n) && name[n] == '.'; // a head that is the embedding is written
-                                                                         // twice by some
+    return d->tied && head && !strncmp(name, head, n) && name[n] == '.'; // the embedding, which some write twice
 }
 
 lq_known lq_names_find(const lq_names *n, const char *tensor) {

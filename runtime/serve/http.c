@@ -2,19 +2,19 @@
 // Owns connections and the requests on them; what is said over them is openai.c's. Refuses bodies past a limit,
 // strangers without the key, and everything new while it drains.
 //
-// A completion's connection is suspended while there is nothing to send. The engine's thread appends to the request's
-// answer and resumes it; the watcher polls the sockets of open completions, because libmicrohttpd does not look at a
-// suspended one. A client that is gone is cancelled at once; one that does not read is cancelled when its unread bytes
-// pass STREAM_CAP. A client that only closed its own half may still be reading: a stream is sent a comment line, which
-// a closed socket answers with a reset and a half open one ignores; a plain answer can't ask and counts the client as
-// gone.
+// A completion's connection is suspended while there is nothing to send. The engine's thread appends to the
+// request's answer and resumes it; the watcher polls the sockets of open completions, because libmicrohttpd does
+// not look at a suspended one. A client that is gone is cancelled at once; one that does not read is cancelled when
+// its unread bytes pass STREAM_CAP. A client that only closed its own half may still be reading: a stream is sent a
+// comment line, which a closed socket answers with a reset and a half open one ignores; a plain answer can't ask
+// and counts the client as gone.
 //
 // libmicrohttpd polls: with epoll it never sees an end that comes together with the data before it, and does not clean
 // up a stream that was ended behind an older idle connection, until the time limit takes that one.
 //
-// Locks: server.lock (the list), then request.lock (the answer), then the engine's or libmicrohttpd's own. on_event
-// holds none of the engine's. A request lives until its connection and every one of its engine requests have let go of
-// it.
+// Locks: server.lock (the list), then request.lock (the answer), then the engine's or libmicrohttpd's
+// own. on_event holds none of the engine's. A request lives until its connection and every one of its
+// engine requests have let go of it.
 #include "runtime/serve/server.h"
 #include <errno.h>
 #include <inttypes.h>

@@ -1,9 +1,9 @@
-// openai.c: the OpenAI protocol: bodies of requests in, bodies and stream chunks of answers out. Owns lq_completion and
-// lq_answer.
+// openai.c: the OpenAI protocol: bodies of requests in, bodies and stream chunks of answers out.
+// Owns lq_completion and lq_answer.
 //
-// A field is a row of a table. Refuses, by name and with a 400, every field that is not in its table and every value
-// that this build would have to ignore; what cannot change the answer (user, metadata, ...) is accepted and dropped.
-// Never sees a socket.
+// A field is a row of a table. Refuses, by name and with a 400, every field that is not in its table and every
+// value that this build would have to ignore; what cannot change the answer (user, metadata, ...) is accepted
+// and dropped. Never sees a socket.
 #include "runtime/serve/server.h"
 #include <ctype.h>
 #include <errno.h>

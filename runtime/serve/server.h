@@ -1,8 +1,8 @@
-// server.h: what http.c and openai.c share: the requests and the answers of the OpenAI protocol as data, with no socket
-// in sight.
+// server.h: what http.c and openai.c share: the requests and the answers of the OpenAI protocol as
+// data, with no socket in sight.
 //
-// openai.c owns the two structs below and knows nothing of HTTP but status codes; http.c owns connections, threads and
-// time.
+// openai.c owns the two structs below and knows nothing of HTTP but status codes; http.c owns
+// connections, threads and time.
 #ifndef LQ_SERVER_H
 #define LQ_SERVER_H
 #include "runtime/lq.h"
@@ -57,16 +57,16 @@ bool lq_openai_encode(const lq_api *api, lq_completion *c, lq_refusal *no);
 lq_request lq_openai_request(const lq_completion *c, int64_t prompt);
 void lq_completion_free(lq_completion *c);
 
-// One choice being collected. The texts but the first are the insides of JSON arrays, filled where logprobs were asked
-// for.
+// One choice being collected. The texts but the first are the insides of JSON arrays, filled
+// where logprobs were asked for.
 typedef struct lq_choice {
     lq_text text, tokens, values, tops, offsets;
     int64_t echoed; // characters of the prompt that stand before the answer
     lq_finish finish;
 } lq_choice;
 
-// The answer to a completion, fed by events: a stream's bytes grow in `out`, a whole answer stands in it when `open` is
-// 0.
+// The answer to a completion, fed by events: a stream's bytes grow in `out`, a whole answer
+// stands in it when `open` is 0.
 typedef struct lq_answer {
     const lq_api *api;
     char id[32];

@@ -1,8 +1,8 @@
 // tok.h: inside of the tokenizer, between tokenizer.c and the tok_*.c files; nobody else includes it.
 //
-// Encoding walks: text -> sections around added tokens (tok_added.c) -> normalizers (tok_norm.c) -> words (tok_split.c)
-// -> ids (tok_bpe.c). Calls go one way: tokenizer.c -> those, decoders (tok_decode.c) and what is put around
-// (tok_post.c)
+// Encoding walks: text -> sections around added tokens (tok_added.c) -> normalizers (tok_norm.c) -> words
+// (tok_split.c) -> ids (tok_bpe.c). Calls go one way: tokenizer.c -> those, decoders (tok_decode.c) and
+// what is put around (tok_post.c)
 // -> the vocabulary (tok_vocab.c) and what reads their steps (tok_steps.c) -> tok_pattern.h -> tok_text.h.
 // Everything an open tokenizer holds is constant; what a call needs stands in its lq_tok_work.
 #ifndef LQ_TOK_H

@@ -1,8 +1,8 @@
-// tok_onig.c: regular expressions as tokenizer.json has them (Oniguruma's syntax, Unicode classes of its own) in
-// PCRE2's words.
+// tok_onig.c: regular expressions as tokenizer.json has them (Oniguruma's syntax, Unicode
+// classes of its own) in PCRE2's words.
 //
-// What differs is rewritten: \s \w \b \h \v and POSIX brackets are spelled out, \p{Han} is the script and not its
-// extensions,
+// What differs is rewritten: \s \w \b \h \v and POSIX brackets are spelled out, \p{Han} is the
+// script and not its extensions,
 // [a[b]&&[^c]] becomes look-aheads, x{2}+ is a repeated repetition and not a possessive one, x{,2} begins at 0, \uHHHH
 // and (?m:) get their PCRE2 names. What has no counterpart is refused by name.
 #define PCRE2_CODE_UNIT_WIDTH 8

@@ -1,5 +1,5 @@
-// tok_unicode.c: classes of characters, as the reference tokenizers know them. Owns the list of characters that they do
-// not know yet.
+// tok_unicode.c: classes of characters, as the reference tokenizers know them. Owns the list of
+// characters that they do not know yet.
 #include <utf8proc.h>
 #include "runtime/text/tok_text.h"
 

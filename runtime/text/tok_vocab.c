@@ -280,8 +280,8 @@ static bool ends_find(const lq_tok_vocab *v, int32_t *first, int32_t *last) {
     return false;
 }
 
-// Two symbols that stand side by side in no merged token can never be merged across: a word is cut there before
-// merging.
+// Two symbols that stand side by side in no merged token can never be merged across: a
+// word is cut there before merging.
 static bool adjacent_index(lq_tok_vocab *v, lq_err *err) {
     size_t n = (size_t)v->count;
     if (v->prefix || v->suffix) return true;

@@ -140,9 +140,9 @@ static bool sees(const lq_attn_args *a, int row, int j) {
     return !a->chunk || j / a->chunk == r->pos[row] / a->chunk;
 }
 
-// The rows of `a` against f64. A score is off by EPS for each of dk products, and so is what it is compared with; exp's
-// argument is rounded by EPS of its size, once or (over splits or a sink) twice; a sum has up to 512 terms and then one
-// per split.
+// The rows of `a` against f64. A score is off by EPS for each of dk products, and so is what it is compared
+// with; exp's argument is rounded by EPS of its size, once or (over splits or a sink) twice; a sum has up to
+// 512 terms and then one per split.
 static int attn_wrong(const scene *c, const lq_attn_args *a) {
     static double p[4096];
     const world *w = c->w;
@@ -236,8 +236,8 @@ static const world worlds[] = {
     {"f16 one row", LQ_F16, 64, 16, 2, 128, 128, 0, 0, 0, false, false, 4, {1, 2, 1, 3}},
 };
 
-// A decode far into the cache, where a row's splits may be spread over threads; and a copied block is as good as the
-// first.
+// A decode far into the cache, where a row's splits may be spread over threads; and a copied
+// block is as good as the first.
 static void check_long(lq_dev *dev, lq_dev *one) {
     static const world w = {"f16 decode", LQ_F16, 32, 8, 2, 40, 40, 0, 0, 0, false, false, 3, {1700, 513, 5, 0}};
     static batch b;

@@ -302,8 +302,8 @@ static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, lq_dtyp
     }
 }
 
-// Against f64: the weight's rows times what the activation says it holds. Roundings: of an f32 product within a cell,
-// then of each cell.
+// Against f64: the weight's rows times what the activation says it holds. Roundings: of an f32 product
+// within a cell, then of each cell.
 static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, const lq_mat *y) {
     float *row = ck_buf((size_t)any->k * 4, 0);
     const int64_t k0 = any->k, cell = a->type.elem == LQ_I8 ? (int64_t)a->q_row : a->type.elem == LQ_E4M3
@@ -369,8 +369,8 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
     ck_done(what);
 }
 
-// perm, smooth and outlier columns: quant and matmul together against f64 on lq_weight_row, which knows the logical
-// columns.
+// perm, smooth and outlier columns: quant and matmul together against f64 on lq_weight_row,
+// which knows the logical columns.
 static void check_columns(lq_dev *dev, int way, bool exact) {
     const bool outliers = way & 1;
     const int rows = 9, k = 384, n = 50;
@@ -434,8 +434,8 @@ static void check_columns(lq_dev *dev, int way, bool exact) {
 
 // --- moe ---
 
-// Experts of very different loads (one has nothing, one a single row), or by turns where there is no order; scales of
-// two types.
+// Experts of very different loads (one has nothing, one a single row), or by turns where there is
+// no order; scales of two types.
 static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bool order) {
     enum { EXPERTS = 5, K = 160, N = 40, SLOTS = 400 };
     char what[160], name[64];

@@ -1,5 +1,5 @@
-// check_mix.c: the slots route, mix, conv, scan, gram, factor, reduce and gather of a device against f64 written from
-// ops.h.
+// check_mix.c: the slots route, mix, conv, scan, gram, factor, reduce and gather of a device
+// against f64 written from ops.h.
 #include "tests/checkkern/check_ops.h"
 
 // --- route ---

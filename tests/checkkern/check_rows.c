@@ -25,8 +25,8 @@ typedef struct pair {
     int most_at;
 } pair;
 
-// Slots are a random choice of SLOTS; blocks of the plain tables are numbered as they come, and both name the same
-// blocks.
+// Slots are a random choice of SLOTS; blocks of the plain tables are numbered as they come,
+// and both name the same blocks.
 static void pair_make(pair *p, const shape *s, int page) {
     int32_t slots[SLOTS];
     int rows = 0, seqs = 0, stride = 0;
@@ -155,8 +155,8 @@ static void rows_attn(lq_dev *dev, lq_dev *one, const pair *p, const char *name,
     ck_done("attn of odd rows");
 }
 
-// States of slots that are not in the batch, or whose sequence has no rows, keep what they had; the others are those of
-// `plain`.
+// States of slots that are not in the batch, or whose sequence has no rows, keep what they had;
+// the others are those of `plain`.
 static bool states_true(const pair *p, const float *odd, const float *plain, const float *init, size_t cells) {
     bool ok = true;
     for (int s = 0; s < SLOTS; s++) {

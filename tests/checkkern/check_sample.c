@@ -1,6 +1,6 @@
-// check_sample.c: the slot sample of a device. The distribution that a request asks for is worked out here in f64, by
-// sorting; tokens drawn with fixed seeds are held against it: none outside of it, and Pearson's chi-square within 6
-// sigmas of its mean.
+// check_sample.c: the slot sample of a device. The distribution that a request asks for is worked out here in
+// f64, by sorting; tokens drawn with fixed seeds are held against it: none outside of it, and Pearson's
+// chi-square within 6 sigmas of its mean.
 #include "kernels/cpu/x86/unroll.h"
 #include "tests/checkkern/check_ops.h"
 

@@ -1,6 +1,6 @@
-// check_ukrs.c: each row of lq_ukrs[], with every type it takes, against an independent product in f64, at odd sizes,
-// tails and batch heights, with the bits of a row equal at every height, and the integer rows equal to the portable
-// ones.
+// check_ukrs.c: each row of lq_ukrs[], with every type it takes, against an independent product in f64,
+// at odd sizes, tails and batch heights, with the bits of a row equal at every height, and the integer
+// rows equal to the portable ones.
 #include "tests/checkkern/checkkern.h"
 
 enum { TOP = 70 }; // rows of the largest batch: above it no other path is taken, but for one case of 512

@@ -1,6 +1,6 @@
-// speed.c: each micro-kernel on this machine, as a fraction of what the machine can do. The speed of memory on a shared
-// host moves within seconds: what is printed is the median of ratios, each to a plain read of the same bytes timed
-// beside the kernel.
+// speed.c: each micro-kernel on this machine, as a fraction of what the machine can do. The speed of memory on a
+// shared host moves within seconds: what is printed is the median of ratios, each to a plain read of the same
+// bytes timed beside the kernel.
 #include "tests/checkkern/checkkern.h"
 #include <stdatomic.h>
 #include <time.h>

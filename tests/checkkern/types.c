@@ -26,8 +26,8 @@ static void add_ints(void) {
     add((lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = 32, .rows = 16, .scale = LQ_F16});
 }
 
-// Activations whose form is part of the weight's type: a scale a row, other groups than the weight's, the file's, with
-// a zero point.
+// Activations whose form is part of the weight's type: a scale a row, other groups than the weight's,
+// the file's, with a zero point.
 static void add_acts(void) {
     static const struct { int group, act; bool fixed, asym; } forms[] = {
         {0, 0, false, false},  {0, 0, true, false},    {0, 0, true, true},    {0, 128, false, false},

@@ -321,8 +321,8 @@ static void prompts(lq_model *m) {
     lq_engine_close(e);
 }
 
-// A prompt that fills the context to its last token can still be scored; its logprobs are those of a request that goes
-// on.
+// A prompt that fills the context to its last token can still be scored; its logprobs are
+// those of a request that goes on.
 static void scores(lq_model *m) {
     static answer a;
     static int32_t ids[256];
@@ -426,8 +426,8 @@ static void windows(lq_model *m, const int32_t *unbounded, int window, bool all,
     run_all(e);
     CHECK(a.count == 150 && memcmp(a.tokens, unbounded, sizeof ids[0] * 150) != 0, "%s: %d tokens, as without a window",
           what, a.count);
-    // The window's tokens lie in one block more than they fill, the next token may begin another. (The figure is of the
-    // first group.)
+    // The window's tokens lie in one block more than they fill, the next token may begin another. (The
+    // figure is of the first group.)
     CHECK(all ? most <= (window + 15) / 16 + 2 : most == (100 + 150 + 15) / 16 || most == (100 + 149 + 15) / 16,
           "%s: %d blocks at most", what, most);
     memcpy(ids, prompt_ids[4], 100 * sizeof *ids);

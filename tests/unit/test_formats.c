@@ -241,9 +241,9 @@ static double normal_quantile(double p) {
     return lo;
 }
 
-// QLoRA, arXiv 2305.14314, section 3: quantiles at even steps from 0.9677083 to 0.5, 7 below 0 and 8 above, over the
-// largest. Their probabilities were f32: an ulp of those over the least density is what a quantile may be off, and so
-// may the largest.
+// QLoRA, arXiv 2305.14314, section 3: quantiles at even steps from 0.9677083 to 0.5, 7 below 0 and 8 above,
+// over the largest. Their probabilities were f32: an ulp of those over the least density is what a quantile may
+// be off, and so may the largest.
 static void test_normal_float(void) {
     lq_wtype t;
     CHECK(lq_wtype_parse("nf4", &t, NULL), "nf4");

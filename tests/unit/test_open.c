@@ -301,8 +301,8 @@ static double open_time(blob b, size_t tensors) {
     return least;
 }
 
-// Four times the tensors take less than eight times the time (sorting is n log n, caches end somewhere); quadratic work
-// takes 16.
+// Four times the tensors take less than eight times the time (sorting is n log n, caches end
+// somewhere); quadratic work takes 16.
 static void test_many(void) {
     for (int lq = 0; lq < 2; lq++) {
         double ratio = 99, small = 0, large = 0;

@@ -418,8 +418,8 @@ static void test_published(lq_tokenizer *t, const char *name) {
 
 // --- against itself ---
 
-// Token by token, forked at every step: what was written is whole characters, and all of it is the text decoded at
-// once.
+// Token by token, forked at every step: what was written is whole characters, and all of
+// it is the text decoded at once.
 static void test_growing(const char *name) {
     lq_tokenizer *t = tokenizer_open(name);
     static char text[65536], buf[65536];
@@ -588,8 +588,8 @@ static void growth_check(const char *key, const char *list, const char *step, in
     lq_tokenizer_close(t);
 }
 
-// A text that doubles with each step is refused while it is small, wherever it grows; one that its language makes
-// longer is not.
+// A text that doubles with each step is refused while it is small, wherever it grows; one that
+// its language makes longer is not.
 static void test_growth(void) {
     static const char twice[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}";
     static const char regex[] = "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\"},\"content\":\"ab\"}";
@@ -653,8 +653,8 @@ static void test_config(void) {
     config_check("{\"eos_token\":\"</s>\",\"add_eos_token\":true,\"added_tokens_decoder\":{\"7\":{\"content\":\"</s>\",\"special\":true}}}", -1, 7);
 }
 
-// A decoder may make a token of the vocabulary shorter than it stands there; the first token goes through the same
-// steps.
+// A decoder may make a token of the vocabulary shorter than it stands there; the first
+// token goes through the same steps.
 static void test_first_token(void) {
     static char json[8192], big[4001], buf[LQ_DETOK_ROOM(64)];
     lq_tokenizer *t;

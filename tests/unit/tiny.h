@@ -1,5 +1,5 @@
-// tiny.h: a small random Llama on disk, for tests of the engine: a byte-level tokenizer, ids 0-255 the bytes, 256 <s>,
-// 257 </s>.
+// tiny.h: a small random Llama on disk, for tests of the engine: a byte-level tokenizer, ids
+// 0-255 the bytes, 256 <s>, 257 </s>.
 #ifndef LQ_TINY_H
 #define LQ_TINY_H
 #include "formats/writer.h"
@@ -84,8 +84,8 @@ static inline bool tiny_weights(lq_writer *writer, const lq_desc *d, lq_err *err
     return done;
 }
 
-// Writes DIR/model.safetensors, config.json and tokenizer.json of a model that lq_archs[] knows by this name and
-// config.
+// Writes DIR/model.safetensors, config.json and tokenizer.json of a model that lq_archs[]
+// knows by this name and config.
 static inline bool tiny_model_of(const char *dir, const char *arch, bool tied, const char *more, lq_err *err) {
     char out[600];
     lq_ckpt *c = NULL;

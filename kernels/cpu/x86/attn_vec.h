@@ -162,8 +162,8 @@ static bool kv_read(const lq_attn_args *a, const tile *t, bool v, int j, int n, 
     }
 }
 
-// Asks for the K or V of positions j .. j + n, none behind `last`: pages are too short for the machine to foresee the
-// next one.
+// Asks for the K or V of positions j .. j + n, none behind `last`: pages are too short for the
+// machine to foresee the next one.
 static void kv_ask(const lq_attn_args *a, const tile *t, bool v, int j, int n, int last) {
     const lq_cache *c = &a->cache;
     const int32_t *table = lq_rows_table(a->rows, t->seq);

@@ -1,5 +1,5 @@
-// dot_avx2.c: f32 activations x f32, f16 or bf16 weight rows with AVX2 and FMA (dot_vec.h), and coded weights as f32
-// rows. Owns nothing.
+// dot_avx2.c: f32 activations x f32, f16 or bf16 weight rows with AVX2 and FMA (dot_vec.h), and coded
+// weights as f32 rows. Owns nothing.
 #include "kernels/cpu/x86/dot_vec.h"
 
 // --- int codes of layout x86 as f32 rows ---

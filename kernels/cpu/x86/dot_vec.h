@@ -1,9 +1,9 @@
 // dot_vec.h: f32 activations x f32, f16 or bf16 weight rows for the ISA this is compiled for. Owns nothing.
 //
-// Order of sums, the same at every M: k is cut at multiples of LQ_K_CUT; in a cut lane i adds k = i mod VEC with fma,
-// from 0; lanes are added VEC / 2 apart, then half of that, down to 1 apart; cuts are added in order. A tile is 4
-// weight rows. A block has up to TALL rows of activations; up to WIDE of them take two tiles at a time, to hide the
-// latency of the sums.
+// Order of sums, the same at every M: k is cut at multiples of LQ_K_CUT; in a cut lane i adds k = i mod VEC with
+// fma, from 0; lanes are added VEC / 2 apart, then half of that, down to 1 apart; cuts are added in order. A
+// tile is 4 weight rows. A block has up to TALL rows of activations; up to WIDE of them take two tiles at a
+// time, to hide the latency of the sums.
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
@@ -67,8 +67,8 @@ INLINE void step(vf s[8][TALL], const char *const w[8], const float *const x[TAL
     }
 }
 
-// R weight rows from n x M activation rows from m over the cut k..k+len. Rows behind the last weight repeat it and are
-// not stored.
+// R weight rows from n x M activation rows from m over the cut k..k+len. Rows behind the last
+// weight repeat it and are not stored.
 INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int R, const int M, const lq_dtype e) {
     const char *w[8];
     const float *x[TALL];
@@ -117,8 +117,8 @@ FNS(F32) FNS(F16) FNS(BF16)
 static block_fn *const f32_fns[2][TALL] = ROW(F32), *const f16_fns[2][TALL] = ROW(F16),
     *const bf16_fns[2][TALL] = ROW(BF16);
 
-// Few rows: weight rows from end to end, as memory likes it. Many: a cut of the activations stays in L1, that of the
-// weights in L2.
+// Few rows: weight rows from end to end, as memory likes it. Many: a cut of the activations stays in
+// L1, that of the weights in L2.
 static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  block_fn *const fns[2][TALL]) {
     const area a = {.w = w->q,

@@ -32,8 +32,8 @@ INLINE void widen(__m256i sum[TALL], const __m256i part[TALL], const int M) {
     EACH (int m = 0; m < M; m++) sum[m] = _mm256_add_epi32(sum[m], _mm256_madd_epi16(part[m], _mm256_set1_epi16(1)));
 }
 
-// 16 codes of 4 bits: a pair of products is at most 15 * 127 * 2, so 8 of them add exactly in 16 bits before they are
-// widened.
+// 16 codes of 4 bits: a pair of products is at most 15 * 127 * 2, so 8 of them add exactly in
+// 16 bits before they are widened.
 INLINE void group4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
     const __m256i low = _mm256_set1_epi8(0x0f);
     for (int k = 0; k < G; ) {
@@ -65,8 +65,8 @@ INLINE void group8(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, 
     }
 }
 
-// The same for activations down to -128, which have zero points: pairs of products in 32 bits. Rows 0, 1, 4, 5 lie in
-// `even`.
+// The same for activations down to -128, which have zero points: pairs of products in 32 bits.
+// Rows 0, 1, 4, 5 lie in `even`.
 INLINE void group8_wide(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
     const __m256i top = _mm256_set1_epi8((char)0x80);
     __m256i even[TALL], odd[TALL];

@@ -3,8 +3,8 @@
 // from +0. Where weights and activations have one scale for the whole row (`whole`), groups are added as integers up to
 // LQ_I8_SPAN k. No kernel does anything else and none splits K, hence all give the same bits.
 //
-// thin: 1 to 16 rows x one tile, which is one contiguous stream, or up to 4 rows x four tiles. block: 9 to 12 rows x
-// two tiles.
+// thin: 1 to 16 rows x one tile, which is one contiguous stream, or up to 4 rows x four tiles.
+// block: 9 to 12 rows x two tiles.
 #ifndef LQ_INT_AVX512_H
 #define LQ_INT_AVX512_H
 #include "kernels/cpu/ukr.h"
@@ -69,8 +69,8 @@ INLINE __m512i bcast4(const int8_t *x) {
     return _mm512_set1_epi32(v);
 }
 
-// vpdpbusd with the four activations broadcast from memory. As asm, because gcc 12 spills the sums around the
-// intrinsic.
+// vpdpbusd with the four activations broadcast from memory. As asm, because gcc 12 spills
+// the sums around the intrinsic.
 typedef int32_t __attribute__((may_alias, aligned(1))) quad;
 INLINE void dot4(__m512i *sum, __m512i codes, const int8_t *x) {
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(*sum) : "v"(codes), "m"(*(const quad *)(const void *)x));
@@ -101,9 +101,9 @@ INLINE void add_whole(const cut *c, int32_t *sum, float *y, __m512i dot, __m512 
     _mm512_store_si512(sum, dot);
 }
 
-// 16 k of one tile against M rows. Up to 4 rows have registers for a sum per nibble; then high nibbles are not shifted
-// down: they give 16 * code, and their sum is shifted once per group, which is exact. Several sums hide vpdpbusd's
-// latency.
+// 16 k of one tile against M rows. Up to 4 rows have registers for a sum per nibble; then high nibbles
+// are not shifted down: they give 16 * code, and their sum is shifted once per group, which is exact.
+// Several sums hide vpdpbusd's latency.
 INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const int8_t *x, const int bits, const int M,
                    const int G) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
@@ -174,10 +174,10 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
     }
 }
 
-// A register block of 2 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then, after
-// one shift of the sums, for the low ones (from L1): unpacking costs one AND per 64 bytes and no buffer, and leaves 24
-// registers for sums (two tiles, because they need half the ANDs of four). The float sums wait in L1, and the integer
-// ones pass through
+// A register block of 2 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then,
+// after one shift of the sums, for the low ones (from L1): unpacking costs one AND per 64 bytes and no buffer, and
+// leaves 24 registers for sums (two tiles, because they need half the ANDs of four). The float sums wait in L1,
+// and the integer ones pass through
 // it: without that border, or with arrays instead of named variables, gcc 12 spills in the inner loop.
 #define ROWS9(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define ROWS10(X) ROWS9(X) X(9)
