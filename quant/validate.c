@@ -8,7 +8,7 @@
 
 typedef struct checker {
     lq_ckpt *file, *in;  // in: may be NULL
-    lq_desc desc;
+    lq_desc desc, in_desc; // the same weights; where the input has them may be said by its tensors
     bool nearest;        // every coded row stands within a step of the input
     float *row, *want;   // [cap]
     int64_t cap;
@@ -132,13 +132,13 @@ static bool check_input(checker *c, const lq_slot *s, int at, const lq_weight *w
     return done;
 }
 
-static bool check_slot(checker *c, const lq_slot *s, lq_err *err) {
+static bool check_slot(checker *c, const lq_slot *s, const lq_slot *from, lq_err *err) {
     for (int i = 0; i < (s->count ? s->count : 1); i++) {
         lq_pick own;
         lq_weight w;
         if (!lq_item_pick(c->file, s, i, &own)) return lq_fail(err, LQ_E_LIMIT, "tensor %s: its name is too long", s->name);
         if (!lq_ckpt_pick(c->file, &own, s->n, s->k, &w, NULL, err)) return false;
-        const bool done = (w.type.kind == LQ_W_PLAIN || check_scales(s, &w, err)) && (!c->in || check_input(c, s, i, &w, err));
+        const bool done = (w.type.kind == LQ_W_PLAIN || check_scales(s, &w, err)) && (!c->in || check_input(c, from, i, &w, err));
         lq_ckpt_done(c->file, &w);
         if (!done) return fail_at(c, err);
     }
@@ -146,11 +146,14 @@ static bool check_slot(checker *c, const lq_slot *s, lq_err *err) {
     return true;
 }
 static bool check_layer(checker *c, int layer, lq_err *err) {
-    int n;
-    lq_slot *slots = lq_desc_slots(&c->desc, layer, &n);
-    bool ok = slots || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
-    for (int i = 0; ok && i < n; i++) ok = check_slot(c, &slots[i], err);
+    int n, sources;
+    lq_slot *slots = lq_desc_slots(&c->desc, layer, &n), *from = lq_desc_slots(c->in ? &c->in_desc : &c->desc, layer, &sources);
+    bool ok = (slots && from) || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
+    if (ok && n != sources)
+        ok = lq_fail(err, LQ_E_FORMAT, "%s: has %d weights in a layer, the checkpoint %d", lq_ckpt_path(c->file), n, sources);
+    for (int i = 0; ok && i < n; i++) ok = check_slot(c, &slots[i], &from[i], err);
     free(slots);
+    free(from);
     return ok;
 }
 
@@ -197,7 +200,9 @@ static bool read_recipe(checker *c, lq_err *err) {
 
 static bool check_all(checker *c, const char *path, bool read, lq_check *out, lq_err *err) {
     bool done = lq_ckpt_open(path, &c->file, err) && (!read || lq_ckpt_verify(c->file, c->tick, c->arg, err)) &&
-                lq_desc_read(c->file, &c->desc, err) && read_recipe(c, err) && check_files(c, err) && check_strangers(c, err);
+                lq_desc_read(c->file, &c->desc, err) && (!c->in || lq_desc_read(c->in, &c->in_desc, err)) && read_recipe(c, err) && check_files(c, err) && check_strangers(c, err);
+    if (done && c->in && c->in_desc.layers != c->desc.layers)
+        done = lq_fail(err, LQ_E_FORMAT, "%s: has %d layers, %s %d", path, c->desc.layers, lq_ckpt_path(c->in), c->in_desc.layers);
     for (int layer = -1; done && layer < c->desc.layers; layer++) {
         done = check_layer(c, layer, err);
         if (done && c->tick && !c->tick(c->arg, (size_t)(layer + 1), (size_t)c->desc.layers)) done = lq_fail(err, LQ_E_CANCELLED, "%s: stopped", path);
@@ -205,6 +210,7 @@ static bool check_all(checker *c, const char *path, bool read, lq_check *out, lq
     if (done && out) *out = (lq_check){lq_ckpt_count(c->file), c->weights};
     free(c->row);
     lq_desc_free(&c->desc);
+    lq_desc_free(&c->in_desc);
     if (c->file) lq_ckpt_close(c->file);
     return done;
 }

@@ -16,6 +16,7 @@ const lq_arch lq_archs[] = {
     {"Phi3ForCausalLM", lq_names_phi3, lq_describe_phi3, NULL},
     {"GPTNeoXForCausalLM", lq_names_neox, lq_describe_neox, lq_ignores_neox},
     {"GemmaForCausalLM", lq_names_llama, lq_describe_gemma, NULL},
+    {"GPT2LMHeadModel", lq_names_gpt2, lq_describe_gpt2, lq_ignores_gpt},
 };
 const size_t lq_arch_count = sizeof lq_archs / sizeof *lq_archs;
 
@@ -66,9 +67,20 @@ static bool find_arch(const cJSON *config, const lq_arch **out, lq_err *err) {
     return lq_fail(err, LQ_E_UNSUPPORTED, "%s: architecture \"%s\" is not one lq knows", what, first->valuestring);
 }
 
+// A checkpoint of a model without its head has the same names without what they begin with: "h.0.ln_1", not
+// "transformer.h.0.ln_1". The embedding's tells.
+static int bare_of(const lq_ckpt *c, const lq_desc *d) {
+    char name[LQ_NAME];
+    const char *embed = d->names[LQ_R_EMBED], *dot = strchr(embed, '.');
+    if (!dot) return 0;
+    snprintf(name, sizeof name, "%s.weight", embed);
+    const int bare = (int)(dot + 1 - embed);
+    return !lq_ckpt_has_weight(c, name) && lq_ckpt_has_weight(c, name + bare) ? bare : 0;
+}
+
 static bool describe(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *err) {
     d->names = d->arch->names;
-    return d->arch->describe(c, config, d, err);
+    return d->arch->describe(c, config, d, err) && (d->bare = bare_of(c, d), true);
 }
 
 bool lq_desc_read(lq_ckpt *c, lq_desc *d, lq_err *err) {

@@ -86,11 +86,20 @@ typedef struct lq_arch lq_arch;
 typedef struct lq_desc {
     const lq_arch *arch;
     const char *const *names; // the row's, or others of its family that this checkpoint has
+    // [LQ_ROLES] What other people's files call what lies in them otherwise than in ours, which has it under `names`;
+    // NULL, or a role without one: the same name.
+    const char *const *sources;
+    bool across;          // there the layers' matrices are [k][n]
+    int bare;             // so many letters of all names, a prefix, are missing there
     int dim, vocab, layers, ctx;
     lq_norm_kind norm;
     float norm_eps;
     bool norm_plus_one;   // norms multiply by 1 + weight: a factor f of what follows makes a weight of (1 + w) f - 1
     bool norm_bias;
+    bool embed_norm;      // a norm stands between the embedding and the first layer
+    int positions;        // learned ones, one more row of a table for each: no context is longer. 0: none
+    int position_first;   // row of position 0 in other people's files
+    bool head_bias;
     bool tied;
     float embed_scale, logit_scale, logit_softcap; // 0: off
     lq_rope rope[LQ_ROPES];
@@ -122,7 +131,7 @@ void lq_desc_free(lq_desc *d);
 
 typedef enum lq_role {
     // of the model
-    LQ_R_EMBED, LQ_R_NORM_OUT, LQ_R_HEAD,
+    LQ_R_EMBED, LQ_R_POSITION, LQ_R_NORM_EMBED, LQ_R_NORM_OUT, LQ_R_HEAD,
     // of a layer: the norm before and behind each of its parts
     LQ_R_NORM_0, LQ_R_NORM_1, LQ_R_NORM_2, LQ_R_NORM_POST_0, LQ_R_NORM_POST_1, LQ_R_NORM_POST_2,
     LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM,

@@ -52,13 +52,27 @@ bool lq_config_eps(const cJSON *c, const char *key, float *out, lq_err *err) {
     return true;
 }
 
+// The name that a config has, of a family's own and the one that all know; neither: the family's.
+static const char *spelt(const cJSON *c, const char *own, const char *common) {
+    return !cJSON_GetObjectItemCaseSensitive(c, own) && cJSON_GetObjectItemCaseSensitive(c, common) ? common : own;
+}
+
 bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, lq_err *err) {
+    static const lq_size_keys llama = {"hidden_size", "num_hidden_layers", "num_attention_heads",
+                                       "max_position_embeddings", .ffn = "intermediate_size"};
+    return lq_config_sizes_as(c, &llama, d, attn, mlp, err);
+}
+
+bool lq_config_sizes_as(const cJSON *c, const lq_size_keys *k, lq_desc *d, lq_part *attn, lq_part *mlp, lq_err *err) {
     const bool share = !attn->head_dim && !cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(c, "head_dim"));
+    const char *dim = spelt(c, k->dim, "hidden_size"), *head = spelt(c, k->heads, "num_attention_heads");
     int heads = attn->heads;
-    if (!lq_config_need(c, "hidden_size", 1, 1 << 20, &d->dim, err) ||
-        !lq_config_need(c, "num_hidden_layers", 1, 4096, &d->layers, err) ||
-        !(heads ? lq_config_int : lq_config_need)(c, "num_attention_heads", 1, 1 << 14, &heads, err) ||
-        !lq_config_need(c, "intermediate_size", 1, 1 << 22, &mlp->ffn, err) ||
+    if (!lq_config_need(c, dim, 1, 1 << 20, &d->dim, err) ||
+        !lq_config_need(c, spelt(c, k->layers, "num_hidden_layers"), 1, 4096, &d->layers, err) ||
+        !(heads ? lq_config_int : lq_config_need)(c, head, 1, 1 << 14, &heads, err))
+        return false;
+    mlp->ffn = k->ffn_by * d->dim;
+    if (!(k->ffn_by ? lq_config_int : lq_config_need)(c, k->ffn, 1, 1 << 22, &mlp->ffn, err) ||
         !(d->vocab ? lq_config_int : lq_config_need)(c, "vocab_size", 1, 1 << 24, &d->vocab, err))
         return false;
     *attn = (lq_part){.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = heads,
@@ -69,17 +83,19 @@ bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, lq
     if (lq_config_null(c, "num_key_value_heads")) attn->kv_heads = heads;
     if (!lq_config_int(c, "num_key_value_heads", 1, 1 << 14, &attn->kv_heads, err) ||
         !lq_config_int(c, "head_dim", 1, 4096, &attn->head_dim, err) ||
-        !lq_config_int(c, "max_position_embeddings", 1, LQ_CTX_MAX, &d->ctx, err) ||
+        !lq_config_int(c, spelt(c, k->ctx, "max_position_embeddings"), 1, LQ_CTX_MAX, &d->ctx, err) ||
         !lq_config_bool(c, "tie_word_embeddings", &d->tied, err))
         return false;
     if (heads % attn->kv_heads)
-        return lq_fail(err, LQ_E_FORMAT, "%s: num_attention_heads %d is not a multiple of num_key_value_heads %d", what,
-                       heads, attn->kv_heads);
+        return lq_fail(err, LQ_E_FORMAT, "%s: %s %d is not a multiple of num_key_value_heads %d", what, head, heads,
+                       attn->kv_heads);
     if (attn->head_dim < 1)
-        return lq_fail(err, LQ_E_FORMAT, "%s: num_attention_heads %d is more than hidden_size %d", what, heads, d->dim);
+        return lq_fail(err, LQ_E_FORMAT, "%s: %s %d is more than %s %d", what, head, heads, dim, d->dim);
     if (share && d->dim % heads)
-        return lq_fail(err, LQ_E_FORMAT, "%s: hidden_size %d is not a multiple of num_attention_heads %d", what, d->dim,
-                       heads);
+        return lq_fail(err, LQ_E_FORMAT, "%s: %s %d is not a multiple of %s %d", what, dim, d->dim, head, heads);
+    if (k->even && (int64_t)attn->head_dim * heads != d->dim)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: head_dim %d, expected %s / %s, %d / %d", what, attn->head_dim, dim,
+                       head, d->dim, heads);
     if ((int64_t)heads * attn->head_dim > 1 << 22)
         return lq_fail(err, LQ_E_FORMAT, "%s: %d heads of %d, expected no more than %d in all", what, heads,
                        attn->head_dim, 1 << 22);

@@ -19,7 +19,15 @@ bool lq_config_null(const cJSON *c, const char *key); // there, and null
 // (0: 2048), d->tied, attn->kv_heads (0, and null in the config: as many as heads), attn->head_dim (0: a share of
 // hidden_size), d->vocab and attn->heads (0: refused) beforehand.
 bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, lq_err *err);
-// The same, and hidden_act and rms_norm_eps (silent: d->norm_eps; 0: 1e-6) of those with RMS norms.
+// The same under other names, which stand before those of Llama where a config has both.
+typedef struct lq_size_keys {
+    const char *dim, *layers, *heads, *ctx;
+    const char *ffn;      // required, or
+    int ffn_by;           // absent: so many times hidden_size
+    bool even;            // heads share hidden_size: another head_dim is refused
+} lq_size_keys;
+bool lq_config_sizes_as(const cJSON *c, const lq_size_keys *k, lq_desc *d, lq_part *attn, lq_part *mlp, lq_err *err);
+// Those of Llama, and hidden_act and rms_norm_eps (silent: d->norm_eps; 0: 1e-6) of those with RMS norms.
 bool lq_config_rms(const cJSON *c, lq_desc *d, lq_part part[2] /* attention, MLP */, lq_err *err);
 // The same, and one rope for all layers (silent: d->rope[0].theta).
 bool lq_config_llama(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err);
@@ -51,4 +59,8 @@ extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_RO
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
     lq_describe_phi3, lq_describe_neox, lq_describe_gemma;
+
+// Decoders with LayerNorms.
+extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[];
+lq_describe lq_describe_gpt2;
 #endif

@@ -166,6 +166,20 @@ static void enter(lq_run *c, lq_mat h, bool norm_follows) {
     b->pending = 0;
 }
 
+// The residual of all rows from their ids, and of the real ones (padding has no position) from where they stand.
+static void embed(lq_run *c, lq_mat h, int real) {
+    const lq_model *m = c->m;
+    const lq_ops *ops = &m->dev->ops;
+    ops->embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_EMBED].w, .ids = c->batch.ids,
+                                        .scale = m->desc.embed_scale, .y = h});
+    if (m->desc.positions) {
+        const lq_mat delta = view(c->b->delta, real, h.cols);
+        ops->embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_POSITION].w, .ids = c->batch.rows.pos, .y = delta});
+        ops->add(m->dev, &(lq_add_args){.x = delta, .y = view(h, real, h.cols)});
+    }
+    if (m->desc.embed_norm) lq_norm(c, h, NULL, &m->top[LQ_R_NORM_EMBED], h);
+}
+
 void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch,
                       const lq_mat *residual) {
     *c = (lq_run){.m = m, .b = b, .kv = kv};
@@ -173,8 +187,7 @@ void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, cons
     b->pending = 0;
     const lq_mat h = view(b->h, batch->rows.n, m->desc.dim);
     if (residual) m->dev->ops.scale(m->dev, &(lq_scale_args){.x = *residual, .y = h, .scale = 1});
-    else m->dev->ops.embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_EMBED].w, .ids = c->batch.ids,
-                                                    .scale = m->desc.embed_scale, .y = h});
+    else embed(c, h, batch->rows.first[batch->rows.seqs]);
 }
 
 void lq_forward_layer(lq_run *c, int layer) {
@@ -229,9 +242,10 @@ lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) {
     table.q = b->delta.p;
     if (b->pending != 0) ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = delta});
     lq_norm(c, h, b->pending != 0 ? &delta : NULL, &m->top[LQ_R_NORM_OUT], h);
-    const lq_bound *head = &m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD];
+    lq_bound head = m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD];
+    head.bias = m->top[LQ_R_HEAD].bias;
     c->layer = -1;
-    lq_apply(c, h, &head, &logits, 1);
+    lq_apply(c, h, (const lq_bound *const[]){&head}, &logits, 1);
     if ((m->desc.logit_scale != 0 && m->desc.logit_scale != 1) || m->desc.logit_softcap != 0)
         ops->scale(m->dev, &(lq_scale_args){.x = logits, .y = logits,
                                             .scale = m->desc.logit_scale != 0 ? m->desc.logit_scale : 1,

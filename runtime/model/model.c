@@ -99,6 +99,9 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq
     if (o->ctx < 0 || o->ctx > LQ_CTX_MAX)
         return lq_fail(err, LQ_E_USAGE, "a context of %d, expected up to %d", o->ctx, LQ_CTX_MAX);
     m->ctx = o->ctx ? o->ctx : m->desc.ctx;
+    if (m->desc.positions && m->ctx > m->desc.positions)
+        return lq_fail(err, LQ_E_USAGE, "a context of %d, but %s has learned %d positions", m->ctx, path,
+                       m->desc.positions);
     m->layer = calloc((size_t)m->desc.layers, sizeof *m->layer);
     if (!m->layer) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", m->desc.layers);
     if (!no_strangers(m, err)) return lq_fail_in(err, "%s", path);

@@ -29,7 +29,7 @@ struct lq_model {
     lq_ckpt *ckpt;
     lq_dev *dev;
     lq_tokenizer *tok;
-    lq_bound top[LQ_ROLES];        // embed, head, norm_out
+    lq_bound top[LQ_ROLES];        // what stands around the layers
     lq_bound (*layer)[LQ_ROLES];   // [layers]
     float *inv_freq[LQ_ROPES];     // device
     float mscale[LQ_ROPES];

@@ -13,15 +13,21 @@ const lq_part_row lq_parts[LQ_PART_KINDS] = {
 
 // --- listing ---
 
-// The name of a role with the layer put in. With `stack` the expert's "%d." is left out, else it stays as it is.
-static bool name_of(const lq_slots *s, lq_role role, bool stack, const char *suffix, char *out, size_t size) {
-    const char *pattern = s->d->names[role], *mark = strstr(pattern, "%d");
+// A pattern with the layer put in. With `stack` the expert's "%d." is left out, else it stays as it is.
+static bool name_of(const lq_slots *s, const char *pattern, bool stack, const char *suffix, char *out, size_t size) {
+    const char *mark = strstr(pattern, "%d");
     int n = mark ? snprintf(out, size, "%.*s%d%s%s", (int)(mark - pattern), pattern, s->layer, mark + 2, suffix)
                  : snprintf(out, size, "%s%s", pattern, suffix);
     if (n < 0 || (size_t)n >= size) return false;
     char *expert = stack ? strstr(out, "%d.") : NULL;
     if (expert) memmove(expert, expert + 3, strlen(expert + 3) + 1);
     return true;
+}
+
+// What other people's files call a role.
+static const char *source_of(const lq_desc *d, lq_role role) {
+    const char *name = d->sources && d->sources[role] ? d->sources[role] : d->names[role];
+    return strncmp(name, d->names[LQ_R_EMBED], (size_t)d->bare) ? name : name + d->bare;
 }
 
 static void put(lq_slots *s, lq_slot slot, const lq_rows_of *from) {
@@ -37,10 +43,11 @@ static void put(lq_slots *s, lq_slot slot, const lq_rows_of *from) {
     lq_slot *o = &s->slot[s->n++];
     *o = slot;
     o->layer = s->layer;
-    o->quantizable = o->k > 0;
+    o->quantizable = o->k > 0 && o->role != LQ_R_POSITION;
     if (from) o->from = (lq_pick){.first = from->first, .run = from->run, .step = from->step};
-    if (!name_of(s, o->role, o->count > 0, suffix, o->name, sizeof o->name) ||
-        !name_of(s, from ? from->whole : o->role, false, suffix, o->from.name, sizeof o->from.name))
+    o->from.across = s->d->across && s->layer >= 0 && o->k > 0;
+    if (!name_of(s, s->d->names[o->role], o->count > 0, suffix, o->name, sizeof o->name) ||
+        !name_of(s, source_of(s->d, from ? from->whole : o->role), false, suffix, o->from.name, sizeof o->from.name))
         s->failed = true;
 }
 
@@ -86,8 +93,13 @@ static void list_model(lq_slots *s) {
     const lq_desc *d = s->d;
     const int x = lq_slots_input(s, LQ_B_NORM, LQ_R_NORM_OUT, d->dim);
     lq_slots_matrix(s, LQ_R_EMBED, d->tied ? x : -1, d->vocab, d->dim, false);
+    if (d->positions)
+        lq_slots_rows(s, LQ_R_POSITION, -1, d->positions, d->dim, false,
+                      (lq_rows_of){.whole = LQ_R_POSITION, .first = d->position_first});
+    if (d->embed_norm) put_norm(s, LQ_R_NORM_EMBED);
     put_norm(s, LQ_R_NORM_OUT);
-    if (!d->tied) lq_slots_matrix(s, LQ_R_HEAD, x, d->vocab, d->dim, false);
+    if (!d->tied) lq_slots_matrix(s, LQ_R_HEAD, x, d->vocab, d->dim, d->head_bias);
+    else if (d->head_bias) put(s, (lq_slot){.role = LQ_R_HEAD, .input = -1, .n = d->vocab, .bias = true}, NULL);
 }
 
 static void list_layer(lq_slots *s, const lq_layer *l) {

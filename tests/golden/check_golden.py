@@ -4,6 +4,7 @@
 # ISA; then the same models quantized, against a forward over what rtn_reference.py makes of their weights; and the same
 # bits for any chunk of the prefill and any number of threads.
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,6 @@ here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
 import decoder_np
 import make_models
-import models
 import rtn_reference
 
 lq = os.path.abspath(sys.argv[1])
@@ -40,14 +40,18 @@ def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact"):
     return np.fromfile(out, "<f4").reshape(tokens, -1), ""
 
 
-def rounded(w):
+LAYER = re.compile(r"(^|\.)(layers|h|blocks)\.\d+\.")
+
+
+def rounded(cfg, w):
     """What `lq quantize --type "int4 g32"` makes of a checkpoint: every matrix of a layer but routers, fused or not."""
     out = {}
     for name, a in w.items():
-        if a.ndim == 2 and ".layers." in name and not name.endswith("block_sparse_moe.gate.weight"):
-            a = rtn_reference.dequantize(*rtn_reference.quantize(a.astype(np.float32), 4, 32, False), 32).astype(
-                np.float64
-            )
+        if a.ndim == 2 and LAYER.search(name) and not name.endswith("block_sparse_moe.gate.weight"):
+            across = make_models.shapes(cfg)[name][1] == "conv1d"
+            a = rtn_reference.quantize((a.T if across else a).astype(np.float32), 4, 32, False)
+            a = rtn_reference.dequantize(*a, 32).astype(np.float64)
+            a = a.T if across else a
         out[name] = a
     return out
 
@@ -102,7 +106,7 @@ def check_quantized(path, name):
     if r.returncode:
         return check(False, f"{name} int4: {r.stderr.strip()}")
     os.rename(path + ".lq", os.path.join(path, "int4.lq"))
-    w = rounded(w)
+    w = rounded(cfg, w)
     if decoder_np.margin(cfg, w, ids) < 1e-4:
         return check(False, f"{name} int4: a router is too near a tie for a bound to mean anything")
     got, why = logits(os.path.join(path, "int4.lq"), tokens)
@@ -118,8 +122,10 @@ isas = ["c"] + (["avx2"] if "avx2" in flags else []) + (["avx512"] if "avx512_vn
 skipped += 3 - len(isas)
 with tempfile.TemporaryDirectory() as folder:
     make_models.make(folder)
-    for name in models.MODELS:
+    for name in make_models.MODELS:
         check_model(os.path.join(folder, name), name)
         check_quantized(os.path.join(folder, name), name)
+    got, why = logits(os.path.join(folder, "gpt2"), 101)
+    check(got is None and "learned 100 positions" in why, f"a context longer than the learned positions: {why}")
 print(f"{passed} passed, {failed} failed, {skipped} skipped")
 sys.exit(failed != 0)

@@ -115,16 +115,17 @@ def rope(f, x, freqs, mscale, heads):
     return f.moved(y, terms)
 
 
-def attention(f, q, k, v, kv_heads, window):
+def attention(f, q, k, v, kv_heads, window, scale=None):
     t, heads, d = q.shape
+    scale = d**-0.5 if scale is None else scale
     out = np.zeros((t, heads, d))
     mask = np.tril(np.ones((t, t), bool))
     if window:  # the token itself counts
         mask &= ~np.tril(np.ones((t, t), bool), -window)
     for h in range(heads):
         kh, vh = k[:, h * kv_heads // heads], v[:, h * kv_heads // heads]
-        s = q[:, h] @ kh.T / math.sqrt(d)
-        s = f.moved(s, lanes(d) * (np.abs(q[:, h]) @ np.abs(kh).T) / math.sqrt(d) + 2 * np.abs(s))
+        s = q[:, h] @ kh.T * scale
+        s = f.moved(s, lanes(d) * (np.abs(q[:, h]) @ np.abs(kh).T) * scale + 2 * np.abs(s))
         s = np.where(mask, s, -np.inf)
         p = np.exp(s - s.max(-1, keepdims=True))
         p = f.moved(p, 8 * p)
@@ -252,6 +253,8 @@ class Parts:
 
 def forward(cfg, w, ids, f=None, ctx=None):
     """Logits [len(ids)][vocab]. w: name -> f64 array, as in the checkpoint."""
+    if cfg.get("model_type") in decoder_gpt.KINDS:
+        return decoder_gpt.forward(f or Exact(), cfg, w, ids)
     f, m = f or Exact(), Parts(cfg, w)
     rotated = int(m.d * rope_settings(cfg)[1])
     freqs, mscale = rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"])
@@ -302,3 +305,6 @@ def perplexity(cfg, w, ids, window, first):
         total -= logp[np.arange(len(logp)), part[first + 1 :]].sum()
         n += len(logp)
     return math.exp(total / n), n
+
+
+import decoder_gpt  # here, as it uses what stands above

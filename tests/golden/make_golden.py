@@ -12,7 +12,7 @@ import transformers
 
 import decoder_np
 import make_models
-import models
+import models_gpt
 
 folder, here = sys.argv[1], os.path.dirname(os.path.abspath(__file__))
 transformers.logging.set_verbosity_error()
@@ -78,10 +78,11 @@ def without(cfg):
         yield "the other gelu", {**cfg, "hidden_act": "gelu" if cfg["hidden_act"] == "gelu_new" else "gelu_new"}
     if "num_experts_per_tok" in cfg:
         yield "one expert less", {**cfg, "num_experts_per_tok": cfg["num_experts_per_tok"] - 1}
+    yield from models_gpt.without(cfg)
 
 
 os.makedirs(os.path.join(here, "logits"), exist_ok=True)
-for name in sys.argv[2:] or models.MODELS:
+for name in sys.argv[2:] or make_models.MODELS:
     cfg, w, ids = make_models.load(os.path.join(folder, name))
     golden = theirs(os.path.join(folder, name), ids)
     ours, bound = decoder_np.forward(cfg, w, ids, ctx=len(ids)), decoder_np.bound(cfg, w, ids)

@@ -8,10 +8,13 @@ import zlib
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import models_gpt
 import st
-from models import ARCHS, MODELS
+from models import ARCHS, FILE, MODELS
 
 EVERY = 3  # of the golden logits this row of so many is kept
+ARCHS = {**ARCHS, **models_gpt.ARCHS}
+MODELS = {**MODELS, **{name: (*row[:2], {**FILE, **row[2]}) for name, row in models_gpt.MODELS.items()}}
 
 
 def tokens(name):
@@ -30,14 +33,19 @@ def noise(seed, n):
 
 
 def shapes(cfg):
+    """name -> (shape, what it is), as models_gpt.py has them."""
+    if cfg["model_type"] in models_gpt.ARCHS:
+        return ARCHS[cfg["model_type"]][2](cfg)
     _, _, layer, (embed, norm, head) = ARCHS[cfg["model_type"]]
     layers, out = embed.rpartition(".")[0] + ".layers.", {}
 
     def put(prefix, rows):
         for name, n, k, bias in rows:
-            out[prefix + name + ".weight"] = (n, k) if k else (n,)
+            norm = ("norm1p" if cfg["model_type"] == "gemma" else "norm") if "norm" in name else "vector"
+            what = "embed" if name == embed else "matrix" if k else norm
+            out[prefix + name + ".weight"] = ((n, k) if k else (n,), what)
             if bias:
-                out[prefix + name + ".bias"] = (n,)
+                out[prefix + name + ".bias"] = ((n,), "norm1p" if norm != "vector" else "vector")
 
     dim, vocab = cfg["hidden_size"], cfg["vocab_size"]
     put("", [(embed, vocab, dim, False), (norm, dim, 0, "layer_norm_eps" in cfg)])
@@ -49,15 +57,20 @@ def shapes(cfg):
 
 
 def weights(cfg, seed):
-    out, embed = {}, ARCHS[cfg["model_type"]][3][0]
-    for i, (name, shape) in enumerate(sorted(shapes(cfg).items())):
+    out = {}
+    for i, (name, (shape, what)) in enumerate(sorted(shapes(cfg).items())):
         a = noise(seed * 1000 + i, int(np.prod(shape))).reshape(shape)
-        if "norm" in name:
-            a = 0.3 * a + (name.endswith(".weight") and cfg["model_type"] != "gemma")
-        elif len(shape) == 2:
-            a = a * (2.0 if name.startswith(embed) else 2.5 / shape[1] ** 0.5)
+        if what in ("norm", "norm1p"):
+            a = 0.3 * a + (what == "norm")
+        elif what in SCALE:
+            a = a * SCALE[what](shape)
         out[name] = a.astype(np.float32)
     return out
+
+
+SCALE = {
+    "embed": lambda shape: 2.0, "matrix": lambda shape: 2.5 / shape[1] ** 0.5, "conv1d": lambda shape: 2.5 / shape[0] ** 0.5,
+}
 
 
 def write(to, tensors, dtype, shards):
@@ -99,7 +112,7 @@ def tokenizer():
 def make(folder):
     for name, (kind, changes, file) in MODELS.items():
         seed = zlib.crc32(name.encode()) % 1000000 + 1  # of its name alone: a row more changes no other model
-        arch, base, _, _ = ARCHS[kind]
+        arch, base = ARCHS[kind][:2]
         cfg = {"architectures": [arch], "model_type": kind, **base, **changes}
         to = os.path.join(folder, name)
         os.makedirs(to, exist_ok=True)

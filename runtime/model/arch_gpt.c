@@ -1,0 +1,55 @@
+// arch_gpt.c: GPT-2: learned positions, LayerNorms with biases, matrices that its files keep as [in][out] (Conv1D), one
+// for q, k and v, an MLP without a gate, a head that is the embedding.
+#include "runtime/model/family.h"
+
+#define H "transformer.h.%d."
+const char *const lq_names_gpt2[LQ_ROLES] = {
+    [LQ_R_EMBED] = "transformer.wte", [LQ_R_POSITION] = "transformer.wpe", [LQ_R_NORM_OUT] = "transformer.ln_f",
+    [LQ_R_HEAD] = "lm_head", [LQ_R_NORM_0] = H "ln_1", [LQ_R_NORM_1] = H "ln_2",
+    [LQ_R_Q] = H "attn.q_proj", [LQ_R_K] = H "attn.k_proj", [LQ_R_V] = H "attn.v_proj", [LQ_R_O] = H "attn.o_proj",
+    [LQ_R_UP] = H "mlp.up_proj", [LQ_R_DOWN] = H "mlp.down_proj", [LQ_R_QKV] = H "attn.c_attn",
+};
+static const char *const conv1d[LQ_ROLES] = {
+    [LQ_R_O] = H "attn.c_proj", [LQ_R_UP] = H "mlp.c_fc", [LQ_R_DOWN] = H "mlp.c_proj",
+};
+// masks
+const char *const lq_ignores_gpt[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL};
+
+static const lq_size_keys keys_gpt2 = {"n_embd", "n_layer", "n_head", "n_positions", "n_inner", 4, .even = true};
+
+// What those with n_embd for hidden_size say in the same words.
+static bool read(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
+    d->norm = LQ_NORM_LAYER;
+    d->norm_bias = true;
+    d->norm_eps = 1e-5f;
+    if (!lq_config_sizes_as(c, &keys_gpt2, d, &part[0], &part[1], err) ||
+        !lq_config_eps(c, "layer_norm_epsilon", &d->norm_eps, err))
+        return false;
+    part[0].rope = -1;
+    part[1].act = LQ_GELU_TANH;
+    part[1].gated = false;
+    part[1].mlp_bias = true;
+    return lq_config_act(c, "activation_function", &part[1].act, err);
+}
+
+bool lq_describe_gpt2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{0}}, *attn = &part[0];
+    bool scaled = true, by_layer = false;
+    (void)ckpt;
+    d->ctx = 1024;
+    d->tied = true;
+    if (!read(c, d, part, err) || !lq_config_bool(c, "scale_attn_weights", &scaled, err) ||
+        !lq_config_bool(c, "scale_attn_by_inverse_layer_idx", &by_layer, err))
+        return false;
+    attn->kv_heads = attn->heads;
+    attn->qkv = LQ_QKV_ROWS;
+    attn->q_bias = attn->k_bias = attn->v_bias = attn->o_bias = true;
+    if (!scaled) attn->attn_scale = 1;
+    d->sources = conv1d;
+    d->across = true;
+    d->positions = d->ctx;
+    if (d->vocab > 50256) d->bos = d->eos[0] = 50256, d->eoses = 1;
+    if (!lq_layers_fill(d, part, 2, err)) return false;
+    for (int i = 0; by_layer && i < d->layers; i++) d->layer[i].part[0].attn_scale /= (float)(i + 1);
+    return lq_layers_window(c, d, 0, 0, err);
+}
