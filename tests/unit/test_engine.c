@@ -469,6 +469,32 @@ static void windowed(const char *dir) {
     }
 }
 
+// What the public API says of tokens: bytes are ids 0 to 255, <s> is 256, </s> 257, and nothing is put around a text.
+static void tokens(const lq_model *m) {
+    static const char text[] = "a<s>\xc3\xa9";
+    const int32_t plain[] = {'a', '<', 's', '>', 0xc3, 0xa9}, parsed[] = {'a', 256, 0xc3, 0xa9};
+    lq_err err = {0};
+    char byte[2] = {0}, *back = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    CHECK(lq_tokenize(m, text, 6, LQ_TOK_SPECIAL, &ids, &n, &err), "%s", err.text);
+    CHECK(n == 6 && !memcmp(ids, plain, sizeof plain), "text");
+    lq_free(ids);
+    CHECK(lq_tokenize(m, text, 6, LQ_TOK_PARSE, &ids, &n, &err), "%s", err.text);
+    CHECK(n == 4 && !memcmp(ids, parsed, sizeof parsed), "parsed");
+    lq_free(ids);
+    CHECK(lq_detokenize(m, parsed, 4, true, &back, &n, &err) && n == 6 && !strcmp(back, text), "shown");
+    lq_free(back);
+    CHECK(lq_detokenize(m, parsed, 4, false, &back, &n, &err) && !strcmp(back, "a\xc3\xa9"), "hidden");
+    lq_free(back);
+    const int32_t strange = 260;
+    CHECK(!lq_detokenize(m, &strange, 1, true, &back, &n, &err) && strstr(err.text, "260"), "%s", err.text);
+    CHECK(lq_token_bytes(m, 0xc3, byte, 1) == 1 && byte[0] == '\xc3' && lq_token_bytes(m, 260, byte, 1) == 0, "bytes");
+    CHECK(lq_token_bytes(m, 256, byte, 1) == 3 && byte[0] == '<' && byte[1] == 0, "what does not fit is cut");
+    CHECK(lq_token_id(m, "</s>", 4) == 257 && lq_token_id(m, "</s>", 3) == -1, "by content");
+    CHECK(lq_token_bos(m) == -1 && lq_token_is_end(m, 257) && !lq_token_is_end(m, 256), "ends");
+}
+
 int main(void) {
     char dir[] = "/tmp/lq-test-engine-XXXXXX", quantized[80], path[200];
     lq_err err = {0};
@@ -484,6 +510,7 @@ int main(void) {
 #ifndef GUARDED
     SKIP("the allocation guard: a sanitizer owns malloc");
 #endif
+    tokens(m);
     invariance(m, "bf16");
     preemption(m, true);
     choices(m);
