@@ -1,8 +1,5 @@
-// dot_avx512.c: f32 activations x f32, f16 or bf16 weight rows with AVX-512 (dot_vec.h), and coded
-// weights as f32 rows. Owns nothing.
+// dot_avx512.c: what dot_vec.h has with AVX-512, and int codes of layout x86 as f32 rows. Owns nothing.
 #include "kernels/cpu/x86/dot_vec.h"
-
-// --- int codes of layout x86 as f32 rows ---
 
 // 16 k of 16 rows: o[j], 128-bit lane l = the codes of row 4l + j.
 INLINE void codes16(const uint8_t *q, const int bits, __m512i o[4]) {
@@ -26,8 +23,8 @@ INLINE void codes16(const uint8_t *q, const int bits, __m512i o[4]) {
 
 static void group_cells(const lq_weight *w, int64_t t, int64_t k, float s[16], int32_t z[16]) {
     const lq_wtype *ty = &w->type;
-    const size_t cell = ((size_t)t * (size_t)lq_weight_groups(ty, w->k) + (size_t)(ty->group ? k / ty->group : 0)) *
-        LQ_X86_ROWS;
+    const int64_t g = t * lq_weight_groups(ty, w->k) + (ty->group ? k / ty->group : 0);
+    const size_t cell = (size_t)g * LQ_X86_ROWS;
     const uint8_t *p = (const uint8_t *)w->scale + cell * lq_dtype_size(ty->scale);
     __m512 v = ty->scale == LQ_F32   ? load((const char *)p, 0, LQ_F32)
                : ty->scale == LQ_F16 ? load((const char *)p, 0, LQ_F16)
@@ -64,34 +61,4 @@ INLINE void unpack(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float 
 void lq_rows_f32_f32_intx86_avx512(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
     if (w->type.bits == 4) unpack(w, t, k0, k1, dst, 4);
     else unpack(w, t, k0, k1, dst, 8);
-}
-
-// --- E4M3 rows as f32 rows, as they are (PLAIN) or times their scales ---
-
-INLINE __m512 e4m3_widen(__m128i bytes) {
-    const __m512i b = _mm512_cvtepu8_epi32(bytes), size = _mm512_and_si512(b, _mm512_set1_epi32(0x7f)),
-        u = _mm512_slli_epi32(size, 20);
-    const __m512i least = _mm512_set1_epi32(121 << 23); // 2^-6: numbers below it are what is left of 2^-6 and more
-    __m512i v = _mm512_add_epi32(u, _mm512_set1_epi32(120 << 23));
-    const __m512 low = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_add_epi32(u, least)), _mm512_castsi512_ps(least));
-    v = _mm512_mask_mov_epi32(v, _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32(8)), _mm512_castps_si512(low));
-    v = _mm512_mask_mov_epi32(v, _mm512_cmpeq_epi32_mask(size, _mm512_set1_epi32(0x7f)), _mm512_set1_epi32(0x7fc00000));
-    return _mm512_castsi512_ps(_mm512_or_si512(v, _mm512_slli_epi32(_mm512_andnot_si512(_mm512_set1_epi32(0x7f), b),
-                                                                    24)));
-}
-
-void lq_rows_f32_f32_e4m3any_avx512(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
-    for (int64_t n = t * LQ_FP8_ROWS; n < (t + 1) * LQ_FP8_ROWS && n < w->n; n++, dst += k1 - k0) {
-        const uint8_t *q = (const uint8_t *)w->q + (size_t)(n * w->k);
-        for (int64_t k = k0, end; k < k1; k = end) {
-            end = w->type.group && (k / w->type.group + 1) * w->type.group < k1
-                ? (k / w->type.group + 1) * w->type.group : k1;
-            const __m512 s = _mm512_set1_ps(w->type.kind == LQ_W_PLAIN ? 1.0f : lq_ukr_scale(w, n, k));
-            for (int64_t j = k; j < end; j += 16) {
-                const __mmask16 some = end - j >= 16 ? 0xffff : (__mmask16)((1u << (end - j)) - 1);
-                _mm512_mask_storeu_ps(dst + (j - k0), some,
-                                      _mm512_mul_ps(e4m3_widen(_mm_maskz_loadu_epi8(some, q + j)), s));
-            }
-        }
-    }
 }

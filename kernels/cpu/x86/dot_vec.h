@@ -1,4 +1,5 @@
-// dot_vec.h: f32 activations x f32, f16 or bf16 weight rows for the ISA this is compiled for. Owns nothing.
+// dot_vec.h: f32 activations x f32, f16 or bf16 weight rows for the ISA this is compiled for, and e4m3 rows as f32
+// rows. Owns nothing.
 //
 // Order of sums, the same at every M: k is cut at multiples of LQ_K_CUT; in a cut lane i adds k = i mod VEC with
 // fma, from 0; lanes are added VEC / 2 apart, then half of that, down to 1 apart; cuts are added in order. A
@@ -32,8 +33,8 @@ INLINE vf load_some(const char *row, int k, int n, const lq_dtype e) {
 
 INLINE __m128 fold4(vf a, vf b, vf c, vf d) { // the sums of four vectors
     const __m128 p = vf_fold(a), q = vf_fold(b), r = vf_fold(c), s = vf_fold(d);
-    const __m128 pq = _mm_add_ps(_mm_unpacklo_ps(p, q), _mm_unpackhi_ps(p, q)),
-        rs = _mm_add_ps(_mm_unpacklo_ps(r, s), _mm_unpackhi_ps(r, s));
+    const __m128 pq = _mm_add_ps(_mm_unpacklo_ps(p, q), _mm_unpackhi_ps(p, q));
+    const __m128 rs = _mm_add_ps(_mm_unpacklo_ps(r, s), _mm_unpackhi_ps(r, s));
     return _mm_add_ps(_mm_movelh_ps(pq, rs), _mm_movehl_ps(rs, pq));
 }
 
@@ -114,20 +115,15 @@ typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len);
 #define ROW(E) {{FN_NAME(E, 4, 1), FN_NAME(E, 4, 2), FN_NAME(E, 4, 3)}, {FN_NAME(E, 8, 1)}}
 #endif
 FNS(F32) FNS(F16) FNS(BF16)
-static block_fn *const f32_fns[2][TALL] = ROW(F32), *const f16_fns[2][TALL] = ROW(F16),
-    *const bf16_fns[2][TALL] = ROW(BF16);
+static block_fn *const f32_fns[2][TALL] = ROW(F32), *const f16_fns[2][TALL] = ROW(F16);
+static block_fn *const bf16_fns[2][TALL] = ROW(BF16);
 
 // Few rows: weight rows from end to end, as memory likes it. Many: a cut of the activations stays in
 // L1, that of the weights in L2.
 static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  block_fn *const fns[2][TALL]) {
-    const area a = {.w = w->q,
-                    .w_row = (size_t)w->k * lq_dtype_size(w->type.elem),
-                    .n = w->n,
-                    .x = act->x.p,
-                    .x_row = act->x.stride,
-                    .y = y,
-                    .ldy = ldy};
+    const area a = {.w = w->q, .w_row = (size_t)w->k * lq_dtype_size(w->type.elem), .n = w->n, .x = act->x.p,
+                    .x_row = act->x.stride, .y = y, .ldy = ldy};
     const int rows = m1 - m0, parts = (rows + TALL - 1) / TALL;
     const int64_t n1 = t1 * TILE < w->n ? t1 * TILE : w->n;
     if (rows <= TALL) {
@@ -146,8 +142,6 @@ static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, 
         }
 }
 
-// named in ukr.c
-lq_ukr_run NAME(lq_matmul_f32_f32_f32any), NAME(lq_matmul_f32_f32_f16any), NAME(lq_matmul_f32_f32_bf16any);
 void NAME(lq_matmul_f32_f32_f32any)(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
                                     float *y, size_t ldy) {
     walk(w, a, t0, t1, m0, m1, y, ldy, f32_fns);
@@ -161,4 +155,23 @@ void NAME(lq_matmul_f32_f32_f16any)(const lq_weight *w, const lq_act *a, int64_t
 void NAME(lq_matmul_f32_f32_bf16any)(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
                                      float *y, size_t ldy) {
     walk(w, a, t0, t1, m0, m1, y, ldy, bf16_fns);
+}
+
+// --- E4M3 rows as f32 rows, as they are (PLAIN) or times their scales ---
+
+void NAME(lq_rows_f32_f32_e4m3any)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+    const int64_t group = w->type.group;
+    for (int64_t n = t * LQ_FP8_ROWS; n < (t + 1) * LQ_FP8_ROWS && n < w->n; n++, dst += k1 - k0) {
+        const uint8_t *q = (const uint8_t *)w->q + (size_t)(n * w->k);
+        for (int64_t k = k0, end; k < k1; k = end) {
+            const vf s = vf_set(w->type.kind == LQ_W_PLAIN ? 1.0f : lq_ukr_scale(w, n, k));
+            end = group && (k / group + 1) * group < k1 ? (k / group + 1) * group : k1;
+            int64_t j = k;
+            for (; j + VEC <= end; j += VEC) vf_store(dst + (j - k0), vf_mul(vf_of_e4m3(q + j), s));
+            if (j == end) continue;
+            uint8_t rest[VEC] = {0}; // nothing behind the last one is read
+            memcpy(rest, q + j, (size_t)(end - j));
+            vf_store_m(vm_first((int)(end - j)), dst + (j - k0), vf_mul(vf_of_e4m3(rest), s));
+        }
+    }
 }

@@ -62,8 +62,7 @@ static inline vi vi_max(vi a, vi b) { return _mm512_max_epi32(a, b); }
 static inline vi vi_min(vi a, vi b) { return _mm512_min_epi32(a, b); }
 static inline int32_t vi_most(vi a) { return _mm512_reduce_max_epi32(a); }
 static inline int32_t vi_sum(vi a) { return _mm512_reduce_add_epi32(a); }
-// 16 of them
-static inline void vi_store_i8(int8_t *p, const vi x[1]) {
+static inline void vi_store_i8(int8_t *p, const vi x[1]) { // 16 of them
     _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtsepi32_epi8(x[0]));
 }
 
