@@ -16,16 +16,16 @@ typedef enum lq_dtype {
 typedef struct lq_dtype_row {
     const char *name;        // "bf16": what lq prints and reads
     const char *safetensors; // "BF16", or NULL where safetensors has no such type
-    uint16_t elems, bytes;   // a block of `elems` elements takes `bytes` bytes (plain types: 1 element)
-    bool number;             // a float type a weight may have; then both functions are set
-    void (*to_f32)(const void *src, float *dst, size_t n);  // exact, NaN stays NaN
+    int bytes;               // of one element
+    bool number;             // a float type, which a weight may have
+    void (*to_f32)(const void *src, float *dst, size_t n);   // exact (F64: to the nearest), NaN stays NaN
     bool (*from_f32)(const float *src, void *dst, size_t n); // nearest even; false if a finite value became infinite
 } lq_dtype_row;
 extern const lq_dtype_row lq_dtypes[LQ_DTYPES];
 
 lq_dtype lq_dtype_of(const char *name);             // by lq's name; LQ_DTYPES if there is none
 lq_dtype lq_dtype_of_safetensors(const char *name); // by safetensors' name
-size_t lq_dtype_size(lq_dtype t);                   // bytes of one element of a plain type
+size_t lq_dtype_size(lq_dtype t);                   // bytes of one element
 
 static inline float lq_bf16_f32(uint16_t h) { union { uint32_t u; float f; } x = {(uint32_t)h << 16}; return x.f; }
 uint16_t lq_f32_bf16(float f);
@@ -40,17 +40,15 @@ typedef enum lq_wkind {
     LQ_W_FLOAT  // w = (float)elem * s: fp8 with scales
 } lq_wkind;
 
-enum { LQ_ROWS_ALL = 0x7fffffff };
-
-// What the activations that meet a weight become. Zero: they stay as they are.
+// What the activations that meet a weight become. All zero: they stay as they are.
 typedef struct lq_atype {
     lq_dtype elem; // F32: not rounded (f32 on a CPU, bf16 on CUDA); I8; E4M3
     int group;     // k that share a scale; 0: the whole row
-    bool fixed;    // the file has the scale (and zero point), one for all; else each row its own, from its largest
-                   // element
+    bool fixed;    // one scale (and zero point) for all, which the file has; else each row or group finds its own
     bool asym;     // I8: with a zero point
 } lq_atype;
 
+enum { LQ_ROWS_ALL = 0x7fffffff };
 typedef struct lq_wtype {
     lq_wkind kind;
     lq_dtype elem;  // PLAIN and FLOAT: the element; else LQ_U8
@@ -60,7 +58,7 @@ typedef struct lq_wtype {
     bool asym;      // zero points are stored
     lq_dtype scale; // F16, F32 or BF16
     int book;       // TABLE: 1 + the row of lq_codebooks[]; 0: the file has the table
-    lq_atype act;   // the activations' form is part of the format, and kept in every mode; zero: the device chooses
+    lq_atype act;   // not zero: this form of the activations belongs to the format, in every mode; zero: the device's
 } lq_wtype;
 
 // Tables that have a name, by which a type is spelt: "fp4 g64 f16". A name never changes its values (codebooks.c).
@@ -79,8 +77,8 @@ typedef enum lq_layout { LQ_ANY, LQ_X86, LQ_CUDA, LQ_LAYOUTS } lq_layout;
 extern const char *const lq_layout_names[LQ_LAYOUTS];
 
 // A weight matrix y = x W^T, borrowed. Parts a type does not have are NULL.
-//   any: q     plain and float: [n][k] elements;  int and table: [n][row bytes], k consecutive, dense, LSB first, rows
-//   padded to 4 bytes
+//   any: q     plain and float: [n][k] elements; int and table: [n][row bytes], k consecutive, dense, LSB first, rows
+//              padded to 4 bytes
 //        scale [n][groups] of type.scale (type.rows > 1: [ceil(n/rows)][groups])
 //        zero  [n][row bytes of groups], packed like codes
 typedef struct lq_weight {

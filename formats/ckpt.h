@@ -15,8 +15,7 @@ typedef struct lq_tensor {
     lq_dtype type;
     int rank;
     int64_t shape[LQ_RANK];
-    const void *data; // mapped; a file that others wrote may leave it unaligned (the functions of lq_dtypes[] do not
-                      // mind)
+    const void *data; // mapped; in others' files it may be unaligned, which the functions of lq_dtypes[] do not mind
     size_t bytes;
     int file;         // index of the shard it is in
 } lq_tensor;
@@ -89,8 +88,7 @@ bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name); // plain or coded
 typedef struct lq_pick {
     char name[128];           // the tensor or coded weight
     int64_t stack, at;        // it holds `stack` matrices (its leading dimension), this is the at-th; 0: one
-    int64_t first, run, step; // row i of the slot is row first + i / run * step + i % run; run 0: first + i.
-                              // All three 0: every row
+    int64_t first, run, step; // row i is row first + i / run * step + i % run of it; run 0: first + i; all 0: every row
     bool across;              // it is [k][rows], not [rows][k]
 } lq_pick;
 // A matrix [n][k] or (k = 0) a vector [n], for which `across` means nothing. step 0 gives the same run again and again.

@@ -20,8 +20,7 @@ typedef struct lq_shard {
     lq_file_info info;    // of a mapped file
     const uint8_t *map;   // [bytes]
     size_t bytes, data_at;
-    char *header;         // [data_at - 8] our own: what is checked must not change before it is read. Gone once it is
-                          // read
+    char *header;         // [data_at - 8] our own copy, until it is read: what was checked must not change before that
     const char *container;
     char *arena;          // decoded names and metadata
     lq_tensor *tensor;    // [count] in the order of their bytes

@@ -158,21 +158,21 @@ INT_ROW(i64, int64_t, -0x1p63f, 0x1p63f, INT64_MAX)
 INT_ROW(u64, uint64_t, 0.0f, 0x1p64f, UINT64_MAX)
 
 const lq_dtype_row lq_dtypes[LQ_DTYPES] = {
-    [LQ_F32] = {"f32", "F32", 1, 4, true, f32_to, f32_from},
-    [LQ_F16] = {"f16", "F16", 1, 2, true, f16_to, f16_from},
-    [LQ_BF16] = {"bf16", "BF16", 1, 2, true, bf16_to, bf16_from},
-    [LQ_F64] = {"f64", "F64", 1, 8, true, f64_to, f64_from},          // to f32: to the nearest
-    [LQ_E4M3] = {"e4m3", "F8_E4M3", 1, 1, true, e4m3_to, e4m3_from},  // largest 448, no infinity, NaN 0x7f and 0xff
-    [LQ_E5M2] = {"e5m2", "F8_E5M2", 1, 1, true, e5m2_to, e5m2_from},
-    [LQ_I8] = {"i8", "I8", 1, 1, false, i8_to, i8_from},
-    [LQ_U8] = {"u8", "U8", 1, 1, false, u8_to, u8_from},
-    [LQ_I16] = {"i16", "I16", 1, 2, false, i16_to, i16_from},
-    [LQ_U16] = {"u16", "U16", 1, 2, false, u16_to, u16_from},
-    [LQ_I32] = {"i32", "I32", 1, 4, false, i32_to, i32_from},
-    [LQ_U32] = {"u32", "U32", 1, 4, false, u32_to, u32_from},
-    [LQ_I64] = {"i64", "I64", 1, 8, false, i64_to, i64_from},
-    [LQ_U64] = {"u64", "U64", 1, 8, false, u64_to, u64_from},
-    [LQ_BOOL] = {"bool", "BOOL", 1, 1, false, NULL, NULL},
+    [LQ_F32] = {"f32", "F32", 4, true, f32_to, f32_from},
+    [LQ_F16] = {"f16", "F16", 2, true, f16_to, f16_from},
+    [LQ_BF16] = {"bf16", "BF16", 2, true, bf16_to, bf16_from},
+    [LQ_F64] = {"f64", "F64", 8, true, f64_to, f64_from},          // to f32: to the nearest
+    [LQ_E4M3] = {"e4m3", "F8_E4M3", 1, true, e4m3_to, e4m3_from},  // largest 448, no infinity, NaN 0x7f and 0xff
+    [LQ_E5M2] = {"e5m2", "F8_E5M2", 1, true, e5m2_to, e5m2_from},
+    [LQ_I8] = {"i8", "I8", 1, false, i8_to, i8_from},
+    [LQ_U8] = {"u8", "U8", 1, false, u8_to, u8_from},
+    [LQ_I16] = {"i16", "I16", 2, false, i16_to, i16_from},
+    [LQ_U16] = {"u16", "U16", 2, false, u16_to, u16_from},
+    [LQ_I32] = {"i32", "I32", 4, false, i32_to, i32_from},
+    [LQ_U32] = {"u32", "U32", 4, false, u32_to, u32_from},
+    [LQ_I64] = {"i64", "I64", 8, false, i64_to, i64_from},
+    [LQ_U64] = {"u64", "U64", 8, false, u64_to, u64_from},
+    [LQ_BOOL] = {"bool", "BOOL", 1, false, NULL, NULL},
 };
 
 lq_dtype lq_dtype_of(const char *name) {

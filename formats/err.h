@@ -35,9 +35,8 @@ typedef struct lq_err {
 #define LQ_COLD
 #endif
 
-// Fills *err (which may be NULL) and returns false. What a terminal would obey in
-// the text (controls, marks of direction) and what is not UTF-8 is replaced by '?': names of files
-// and tensors are others' words.
+// Fills *err (which may be NULL) and returns false. What a terminal would obey in the text (controls, marks of
+// direction) and what is not UTF-8 is replaced by '?': names of files and tensors are others' words.
 bool lq_fail(lq_err *err, lq_code code, const char *fmt, ...) LQ_PRINTF(3, 4) LQ_COLD;
 // Puts "<prefix>: " before the text that is there, where it does not begin so, and returns false.
 bool lq_fail_in(lq_err *err, const char *fmt, ...) LQ_PRINTF(2, 3) LQ_COLD;

@@ -107,8 +107,8 @@ static size_t unit_decode(const char **p, char out[4]) {
 
 typedef struct name_at { uint64_t hash; const char *p; } name_at; // a member's name: p stands behind the opening quote
 typedef struct level { bool object; size_t names; } level;        // names: how many were kept when it was opened
-typedef struct big_int { size_t index; const char *p; size_t n; } big_int; // the index-th number is an integer that a
-                                                                           // double may not hold
+// The index-th number is an integer that a double may not hold.
+typedef struct big_int { size_t index; const char *p; size_t n; } big_int;
 
 typedef struct checker {
     const char *text, *p, *end, *what;

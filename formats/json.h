@@ -25,14 +25,13 @@ const char *lq_json_str(const cJSON *obj, const char *key); // NULL if absent or
 
 // A walk over checked text without a tree: for big objects, and integers to the last digit.
 typedef struct lq_json_walk { const char *p, *end; } lq_json_walk;
-char lq_json_next(lq_json_walk *w);                       // first byte of the next value or closing bracket, not taken;
-                                                          // 0 at the end
-void lq_json_take(lq_json_walk *w);                       // takes one bracket
-size_t lq_json_take_str(lq_json_walk *w, char *dst);      // decodes a string into dst (never longer than its text); its
-                                                          // length
-bool lq_json_take_u64(lq_json_walk *w, uint64_t *out);    // takes a number; false if it is not one of 0 .. 2^64-1 in
-                                                          // plain digits
-void lq_json_skip(lq_json_walk *w);                       // takes a whole value
+char lq_json_next(lq_json_walk *w); // first byte of the next value or closing bracket, not taken; 0 at the end
+void lq_json_take(lq_json_walk *w); // takes one bracket
+// Takes a string: decodes it into dst, where it is never longer than its text, and returns its length.
+size_t lq_json_take_str(lq_json_walk *w, char *dst);
+// Takes a number; false if it is not one of 0 .. 2^64-1 in plain digits.
+bool lq_json_take_u64(lq_json_walk *w, uint64_t *out);
+void lq_json_skip(lq_json_walk *w); // takes a whole value
 
 // Makes room for element n of an array of `size` bytes each: doubles *cap where it is full.
 // False: no memory, nothing changed.
@@ -52,8 +51,7 @@ typedef struct lq_text {
 } lq_text;
 void lq_text_add(lq_text *t, const char *p, size_t n);
 void lq_text_fmt(lq_text *t, const char *fmt, ...) LQ_PRINTF(2, 3);
-// as a quoted JSON string: bytes that are not UTF-8 become U+FFFD,
+// As a quoted JSON string: bytes that are not UTF-8 become U+FFFD, what a terminal would obey an escape (\u009b).
 void lq_text_json(lq_text *t, const char *p, size_t n);
-                                                        // what a terminal would obey \u009b
 void lq_text_free(lq_text *t);
 #endif

@@ -134,9 +134,8 @@ static bool sums_read(lq_shard *s, lq_err *err) {
     char *buf = malloc(text ? strlen(text) + 1 : 1);
     bool *have = calloc(s->count + 1, sizeof *have);
     s->sum = calloc(s->count + 1, sizeof *s->sum);
-    bool ok = buf && have && s->sum ? sums_take(s, buf, have, err) : lq_fail(err, LQ_E_MEMORY,
-                                                                             "%s: no memory for the checksums",
-                                                                             s->path);
+    bool ok = buf && have && s->sum ? sums_take(s, buf, have, err)
+                                    : lq_fail(err, LQ_E_MEMORY, "%s: no memory for the checksums", s->path);
     free(buf);
     free(have);
     return ok;

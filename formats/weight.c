@@ -229,8 +229,7 @@ static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k
         p->stack < 0)
         return pick_refuse(c, p, s, n, k, err);
     s->w = (lq_weight){.type = plain_type(t->type), .n = t->shape[front], .k = k ? t->shape[front + 1] : 1};
-    s->bytes = t->bytes / (front ? (size_t)p->stack : 1); // the shape's product was checked: no remainder, and all of
-                                                          // it is there
+    s->bytes = t->bytes / (front ? (size_t)p->stack : 1); // no remainder: the shape's product was checked
     s->data = s->w.q = (const uint8_t *)t->data + (front ? (size_t)p->at : 0) * s->bytes;
     return true;
 }
@@ -328,8 +327,7 @@ static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n
     const bool fits = lq_mul_size((size_t)n, (size_t)k * size, &bytes) && lq_mul_size(cols, TURN * sizeof(float), &row);
     kept *to = fits ? copy_new(bytes, s) : NULL;
     float *wide = fits && coded ? malloc(row) : NULL;
-    uint8_t *room = coded ? malloc(cols * 6 + 64) : NULL; // codes, scales and zero points of one row: at most a byte, 4
-                                                          // and 1 a column
+    uint8_t *room = coded ? malloc(cols * 6 + 64) : NULL; // a row's codes, scales, zero points: 1, 4, 1 bytes a column
     bool ok = to && (!coded || (wide && room));
     for (int64_t j0 = 0; j0 < k && ok; j0 += TURN) {
         const char *at[TURN];

@@ -67,8 +67,7 @@ typedef struct lq_rows {
     const int32_t *pos;    // [n] position for rope
     const int32_t *at;     // [n] position in the cache
     const int32_t *first;  // [seqs + 1] first row of each sequence, then the end of the last
-    const int32_t *slot;   // [seqs] its row of `tables`, its state in conv and scan, no two alike; NULL: a sequence's
-                           // own number
+    const int32_t *slot;   // [seqs] its row of `tables`, its state in conv and scan, no two alike; NULL: its number
     const int32_t *tables; // [slots][table_stride] block ids, kept from step to step; -1: freed behind the window
     int table_stride;
     const uint64_t *tree;  // [n] or NULL: bit i = cache position tree_base[seq] + i is visible
@@ -222,8 +221,8 @@ typedef struct lq_scan_args {
 typedef struct lq_draw {
     const uint32_t *mask;   // [ceil(vocab/32)] 1 = allowed, or NULL
     const int32_t *bias_id; const float *bias; int biases;
-    const int32_t *seen; const uint16_t *seen_n, *prompt_n; int seens; // distinct tokens so far and their counts
-                                                                       // (generated, in the prompt)
+    const int32_t *seen; int seens;      // [seens] distinct tokens so far,
+    const uint16_t *seen_n, *prompt_n;   // and how often each was generated, and stands in the prompt
     float repetition, presence, frequency; // repetition 0: 1
     float temperature;      // 0: greedy
     float min_p, top_p, typical; // 0: off
@@ -263,22 +262,21 @@ typedef struct lq_round_args {
     lq_mat w;               // [n][k] in stored order; with `u`: F32, and spoilt
     lq_wtype type;
     const float *table;     // [2^bits] of LQ_W_TABLE
-    lq_fit fit; int steps; float least; // SEARCH: so many shares, evenly from 1 down to `least`; the larger one where
-                                        // two are equal
+    lq_fit fit;
+    int steps; float least; // SEARCH: so many shares, evenly from 1 down to `least`; of equal ones the larger
     const float *weight;    // [k] of a column's error in SEARCH; NULL: all equal
     // Of `factor`: w[l] -= (w[j] - q[j]) / u[j][j] * u[j][l] for each column j in turn, in f32. NULL: to the nearest. A
     // type whose rows share scales then wants given ones.
     const double *u;        // [k][k]
-    const void *given_scale, *given_zero; // these, as the type stores them; NULL: found, with `u` when a group's first
-                                          // column is reached
+    // These scales and zero points, as the type stores them. NULL: found, with `u` at a group's first column.
+    const void *given_scale, *given_zero;
     void *q, *scale, *zero; // layout any; q NULL: only the scales
     float *back;            // [n][k] dequantized, or NULL
     double *error, *norm;   // [n] sums of squares of w - q and of w; with `u` as w was when its column was reached
     double *worst;          // [n] largest |w - q|, or NULL
-    int64_t *bad;           // [2] row and column of the first element that cannot be coded: nothing else means
-                            // anything; or -1
-    bool *wide;             // a scale left F16's normal range and nothing else means anything: round again with F32
-                            // scales
+    // Where one of these is set, nothing else of the result means anything.
+    int64_t *bad;           // [2] row and column of the first element that cannot be coded, or -1
+    bool *wide;             // a scale left F16's normal range: round again with F32 scales
 } lq_round_args;
 
 // Among the ranks of a tensor-parallel group; one rank: nothing to do.
@@ -297,14 +295,11 @@ enum { LQ_OPS_VERSION = 1 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound
-    bool (*can)(lq_dev *, const lq_wtype *, lq_layout, lq_err *); // multiply with such a matrix; false: *err says what
-                                                                  // is missing
-    bool (*reserve)(lq_dev *, const lq_dev_limits *, lq_err *);   // sizes scratch, so that no slot allocates later;
-                                                                  // never shrinks it
+    bool (*can)(lq_dev *, const lq_wtype *, lq_layout, lq_err *); // multiply with such a matrix; false: *err says why
+    bool (*reserve)(lq_dev *, const lq_dev_limits *, lq_err *);   // scratch, so that no slot allocates; never shrinks
     size_t (*room)(lq_dev *);                                     // bytes of memory that are left, for the KV cache
     // memory and control
-    bool (*alloc)(lq_dev *, size_t bytes, void **out, lq_err *);  // 64-byte aligned, zero; on a CPU costs nothing until
-                                                                  // it is written
+    bool (*alloc)(lq_dev *, size_t bytes, void **out, lq_err *);  // 64-byte aligned, zero; a CPU's takes no memory yet
     void (*free)(lq_dev *, void *);
     void (*put)(lq_dev *, void *dst, const void *src /* [host] */, size_t);
     void (*get)(lq_dev *, void *dst /* [host] */, const void *src, size_t);
@@ -371,9 +366,8 @@ void lq_dev_close(lq_dev *d);
 
 // --- activations (act.c) ---
 // How v becomes codes, the same bits on every ISA; absmax is of the weight's or the row's k that share a scale:
-//   I8    s = absmax / 127, q = rint(v * (127 / absmax)), ties to even; fixed: q = rint(v * (1 / s)) held to -127..127;
-//         asym: then
-//         + zero, held to -128..127
+//   I8    s = absmax / 127, q = rint(v * (127 / absmax)), ties to even; fixed: q = rint(v * (1 / s)), held to
+//         -127..127; asym: rint(v * (1 / s)) + zero, held to -128..127
 //   E4M3  s = absmax / 448, q = e4m3(v * (448 / absmax)), ties to even; fixed: e4m3(v * (1 / s)), held to 448
 // An absmax below 2^-100 makes s and q 0; one that is not finite makes s not finite and q 0
 // (fixed: s is NaN for that row).

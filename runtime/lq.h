@@ -28,8 +28,7 @@ typedef struct lq_model_opts {
     int ctx;             // longest sequence; 0 = what the model was made for
     const char *kv;      // element type of the KV cache: "auto" (default), "f32", "f16", "bf16"
     bool exact;          // f32 activations, residual and KV
-    lq_model *beside;    // on the same device as this one, with its threads (device, isa, threads are not read then):
-                         // one steps at a time
+    lq_model *beside;    // share this one's device and threads (device, isa, threads are not read): one steps at a time
 } lq_model_opts;
 
 // The words that isa and kv may be, one by one; NULL past the last.
@@ -66,9 +65,8 @@ bool lq_detokenize(const lq_model *m, const int32_t *ids, size_t count, bool spe
 // The bytes of one token, which may be part of a character; returns how many there are (more than `cap`: cut).
 size_t lq_token_bytes(const lq_model *m, int32_t id, char *buf, size_t cap);
 bool lq_token_is_end(const lq_model *m, int32_t id);
-int32_t lq_token_id(const lq_model *m, const char *token, size_t n); // of a token by its content, "<|end|>"; -1: there
-                                                                     // is none
-int32_t lq_token_bos(const lq_model *m);                             // what LQ_TOK_SPECIAL puts first; -1: nothing
+int32_t lq_token_id(const lq_model *m, const char *token, size_t n); // by its content, "<|end|>"; -1: there is none
+int32_t lq_token_bos(const lq_model *m); // what LQ_TOK_SPECIAL puts first; -1: nothing
 void lq_free(void *p);
 
 // --- requests ---
@@ -77,7 +75,7 @@ typedef struct lq_sampling {
     float temperature;           // 0 = greedy
     float top_p, min_p, typical; // 0 = off
     int top_k;                   // 0 = off
-    float repetition, presence, frequency; // 0 = off
+    float repetition, presence, frequency; // 0 = off (repetition: 1 too)
     int biases;
     bool seeded;                 // else the seed is drawn
     uint64_t seed;
@@ -94,15 +92,14 @@ typedef struct lq_top { int32_t id; float logprob; } lq_top;
 typedef struct lq_event {
     uint64_t id;            // of lq_submit
     int choice;
-    // new text, whole UTF-8 characters, stop strings cut off; may be empty; not NUL-terminated. In all: the text
+    // New text: whole UTF-8 characters, stop strings cut off, not NUL-terminated, may be empty. All of it together is
+    // the text of prompt and answer less the prompt's.
     const char *text;
-                            // of prompt and answer less the prompt's
     size_t text_len;
     const int32_t *tokens;  // the tokens sampled (or, `prompt`, prompt tokens) in this event
     const float *logprobs;  // [count], where logprobs were asked for
     const lq_top *top;      // [count][top_n]
-    const int *offsets;     // [count] where each begins, in characters of the answer's (`prompt`: the prompt's) whole
-                            // text
+    const int *offsets;     // [count] where each begins, in characters of the answer's text (`prompt`: of the prompt's)
     int count, top_n;
     bool prompt;            // about prompt tokens: logprobs[0] of a prompt is NaN
     lq_finish finish;       // anything but LQ_RUNNING: the last event of this choice
@@ -110,8 +107,8 @@ typedef struct lq_event {
     const char *error;      // LQ_FAILED: the line
     int prompt_tokens, cached_tokens, sampled_tokens; // usage so far
 } lq_event;
-// Called by lq_engine_step on its thread. Must not block; may call lq_submit and lq_cancel, not the engine's own
-// functions. Returning false cancels the request; each choice still has its last event.
+// Called by lq_engine_step on its thread. Must not block; may call lq_submit and lq_cancel, but none of the functions
+// that are that thread's. Returning false cancels the request; each choice still has its last event.
 typedef bool lq_on_event(void *arg, const lq_event *e);
 
 typedef struct lq_request {
@@ -142,8 +139,7 @@ typedef struct lq_engine_opts {
     int max_seqs;       // sequences in one step; 0 = 64
     int max_batch;      // tokens in one step (the chunk of a prefill); 0 = 512
     int max_queue;      // waiting requests; 0 = 1024
-    size_t kv_bytes;    // 0 = what max_seqs whole contexts need, but no more than 4096 blocks or four contexts, and a
-                        // quarter of memory
+    size_t kv_bytes;    // 0 = for max_seqs contexts, but at most 4096 blocks or four contexts, and a quarter of memory
     int kv_page;        // tokens in a block: 16, 32 (default) or 64
 } lq_engine_opts;
 
@@ -205,16 +201,15 @@ typedef struct lq_serve_opts {
     size_t max_body;      // bytes of a request; 0: 4 MiB
     int drain_seconds;    // how long running requests may go on after lq_serve_stop; 0: 30; negative: not at all
     void (*ready)(void *arg, const char *host, int port);
-    void (*log)(void *arg, const char *line); // from any thread. One line a request: route, status, counts, times; no
-                                              // content
+    void (*log)(void *arg, const char *line); // from any thread: a line a request, of route, status, counts and times
     void *arg;
 } lq_serve_opts;
 // Whether lq_serve could listen there now: a port that is taken is told before a model is opened.
 bool lq_serve_try(const lq_serve_opts *o, lq_err *err);
 // Serves until lq_serve_stop; steps the engine on a thread of its own. One server a process at a time.
 bool lq_serve(lq_model *m, lq_engine *e, const lq_serve_opts *o, lq_err *err);
-// From any thread or a signal handler, also before lq_serve begins. Once: refuses what is new
-// and drains; again: ends at once.
+// From any thread or a signal handler, also before lq_serve begins. Once: refuses what is new and drains; again: ends
+// at once.
 void lq_serve_stop(void);
 
 #ifdef __cplusplus

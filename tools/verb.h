@@ -39,8 +39,7 @@ typedef struct lq_opt {
 
 typedef struct lq_verb {
     const char *name;
-    const char *synopsis;   // its words, "MODEL [PROMPT]"; the shell completes VERB as a verb, "bash|zsh" as a choice,
-                            // others as files
+    const char *synopsis;   // its words, "MODEL [PROMPT]"; the shell completes VERB as a verb, "bash|zsh" as a choice
     const char *summary;    // one line, for `lq help`
     const char *detail;     // paragraphs, may be NULL
     const char *const *examples; // command line, then what it does, NULL-terminated
@@ -50,18 +49,17 @@ typedef struct lq_verb {
     const void *init;       // what it is before parsing; NULL: zeros
     int min_args, max_args; // words that are not options; max -1: any number
     bool plain;             // what it prints is text as it is: it takes neither --json nor --quiet
-    int (*run)(void *args, int argc, char **argv); // argv: the words alone. Exit status: 0 done, 1 failed, 2 wrong
-                                                   // usage
+    // argv: the words alone. Exit status: 0 done, 1 failed, 2 wrong usage.
+    int (*run)(void *args, int argc, char **argv);
 } lq_verb;
 extern const lq_verb lq_verb_inspect, lq_verb_quantize, lq_verb_run, lq_verb_eval, lq_verb_serve, lq_verb_bench,
-    lq_verb_version,
-    lq_verb_completion, lq_verb_man, lq_verb_help;
+    lq_verb_version, lq_verb_completion, lq_verb_man, lq_verb_help;
 extern const lq_verb *const lq_verbs[]; // in the order of `lq help`, NULL-terminated
 const lq_verb *lq_verb_find(const char *name); // NULL: there is none
 int lq_verb_unknown(const char *word);         // the usage error, with the nearest verb; returns 2
 
-// First member of every verb's struct. --help is parsed for every verb, --json and --quiet
-// for those that are not `plain`.
+// First member of every verb's struct. --help is parsed for every verb, --json and --quiet for those that are not
+// `plain`.
 typedef struct lq_common { bool json, quiet; } lq_common;
 
 // Options every verb that opens a model shares; use LQ_MODEL_OPTS(struct, member) in the table.
@@ -78,6 +76,7 @@ typedef struct lq_model_args { const char *device, *isa, *kv; int64_t threads, c
 lq_model_opts lq_model_args_opts(const lq_model_args *a);
 
 // --- options (opts.c) ---
+
 // The i-th option of a verb, its own ones first, then --json, --quiet, --help; NULL past the last.
 const lq_opt *lq_verb_opt(const lq_verb *v, size_t i);
 // Fills args (zeroed) and moves the words that are not options to words[0..*count). Returns 0, or 2 after lq_say_usage;
@@ -90,6 +89,7 @@ const char *lq_opts_nearest(const char *word, const char *(*next)(const void *of
 void lq_help_print(const lq_verb *v, FILE *f);
 
 // --- what comes in from outside (input.c) ---
+
 // A whole file ("-": standard input), allocated, NUL-terminated (the NUL is not counted).
 bool lq_input_read(const char *path, size_t limit, char **text, size_t *n, lq_err *err);
 // Once, at the start: a mapped file that becomes shorter ends the program with a line, a limit on file
@@ -101,13 +101,13 @@ void lq_input_catch(void);
 bool lq_input_stopped(void);
 
 // --- what every verb prints with (say.c) ---
+
 // Text of a file or of the command line goes through one of these five (or a table's cells): a terminal
 // shows it and obeys nothing in it. Controls, marks that turn the direction of writing and bytes that are
 // not UTF-8 become \n, \x1b, \u{202e}.
 void lq_say_text(FILE *f, const char *text, size_t n, bool lines); // lines: line feeds and tabs stay as they are
 char *lq_say_shown(const char *text);                              // such a text, allocated; NULL: no memory
-void lq_say(FILE *f, const char *fmt, ...) LQ_PRINTF(2, 3);        // all of what printf makes of it, line feeds of fmt
-                                                                   // too
+void lq_say(FILE *f, const char *fmt, ...) LQ_PRINTF(2, 3);        // what printf makes of it, fmt's line feeds too
 void lq_say_line(FILE *f, const char *fmt, ...) LQ_PRINTF(2, 3);   // the same, and then a line feed
 // A number of JSON: null where it is no number or has no end.
 void lq_say_number(lq_text *t, double x, int digits);

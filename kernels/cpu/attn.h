@@ -9,22 +9,21 @@
 // Bytes of scratch for attention within these limits: partial results of a long decode that all threads share.
 size_t lq_attn_work(const lq_dev_limits *l);
 
-static inline size_t lq_cache_offset(const lq_cache *c, int32_t block, int head, bool v) {
-    size_t k = (size_t)c->page * (size_t)c->dk, both = k + (c->v_in_k ? 0 : (size_t)c->page * (size_t)c->dv);
-    return (size_t)block * c->block_stride + ((size_t)head * both + (v && !c->v_in_k ? k : 0)) * lq_dtype_size(c->type);
-}
-
-// K or V of one block and head: [page][width] elements.
+// K or V of one block and head: [page][lq_cache_width] elements.
 static inline char *lq_cache_at(const lq_cache *c, int32_t block, int head, bool v) {
-    return (char *)c->data + lq_cache_offset(c, block, head, v);
+    size_t k = (size_t)c->page * (size_t)c->dk, both = k + (c->v_in_k ? 0 : (size_t)c->page * (size_t)c->dv);
+    size_t elems = (size_t)head * both + (v && !c->v_in_k ? k : 0);
+    return (char *)c->data + (size_t)block * c->block_stride + elems * lq_dtype_size(c->type);
 }
 
 static inline int lq_cache_width(const lq_cache *c, bool v) { return v && !c->v_in_k ? c->dv : c->dk; }
+
 // I8: the scales of one block and head, [page].
 static inline float *lq_cache_scale(const lq_cache *c, int32_t block, int head, bool v) {
     return c->scale + (((size_t)block * (size_t)c->kv_heads + (size_t)head) * 2 + (v && !c->v_in_k)) * (size_t)c->page;
 }
 
+// E4M3: the one scale of a head.
 static inline float lq_cache_head_scale(const lq_cache *c, int head, bool v) {
     return c->type == LQ_E4M3 && c->scale ? c->scale[head * 2 + (v && !c->v_in_k)] : 1.0f;
 }

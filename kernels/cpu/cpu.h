@@ -14,9 +14,9 @@
 
 enum { LQ_ISA_AVX2 = 1, LQ_ISA_AVX512 = 2 }; // avx2 + fma + f16c + bmi2; avx512 f, bw, vl, dq + vnni
 
-// How x becomes int8. All versions give equal bits.
-// q = rint(v * inverse) + zero, held to least..127
+// How v becomes int8: q = rint(v * inverse) + zero, held to least..127.
 typedef struct lq_q8_by { float scale, inverse; int32_t zero, least; } lq_q8_by;
+// What an ISA does of it; all versions give equal bits.
 typedef struct lq_q8 {
     // k columns of row `row` of an I8 activation whose cells have a scale each, from cell g0 on: q, scale and sum. k is
     // whole cells, or ends where the row ends.

@@ -120,8 +120,7 @@ void lq_factor_c(lq_dev *d, const lq_factor_args *a) {
     turn(a->h, n * n);
     blas.potrf("U", &a->n, a->h, &a->n, &info);
     for (size_t i = 0; i < n; i++)
-        if (!isfinite(a->h[i * n + i])) info = 1; // what is no number reaches the diagonal, which is compared with 0
-                                                  // only
+        if (!isfinite(a->h[i * n + i])) info = 1; // potrf compares the diagonal with 0 only, and NaN gets there
     if (info == 0) blas.trtri("U", "N", &a->n, a->h, &a->n, &info);
     *a->ok = info == 0;
     turn(a->h, n * n);

@@ -56,7 +56,6 @@ const lq_ukr *lq_ukr_find(const lq_dev *d, const lq_weight *w, lq_dtype act);
 
 // The whole of matmul but bias for tiles of one matrix on the calling thread: what a task
 // does. `scratch` has LQ_SHARE bytes.
-void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,
-                  int m1,
-                  float *y, size_t ldy, void *scratch);
+void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1,
+                  int m0, int m1, float *y, size_t ldy, void *scratch);
 #endif

@@ -47,8 +47,7 @@ struct lq_engine {
     int *take;                   // [max_seqs] tokens to feed of running[i]
 
     int32_t *ids, *seq, *pos, *first, *slot, *out; // of the batch
-    int32_t *src[LQ_KV_GROUPS], *dst[LQ_KV_GROUPS]; // [max_seqs + 1] blocks that are copied first: a shared last one of
-                                                    // each sequence
+    int32_t *src[LQ_KV_GROUPS], *dst[LQ_KV_GROUPS]; // [max_seqs + 1] blocks to copy first: each's last, if it is shared
     int copies[LQ_KV_GROUPS];
     want *wants;                 // [max_batch + max_seqs]
     int want_count;

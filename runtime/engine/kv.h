@@ -31,8 +31,7 @@ int lq_kv_fork(lq_kv *kv, int seq, int len);         // a new sequence that shar
 // layers. Returns how many; -1 (and nothing done) when blocks have run out or there are more than cap.
 int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int32_t *dst, int cap);
 
-const int32_t *lq_kv_tables(const lq_kv *kv, int group); // [max_seqs][stride], kept from step to step: row `seq` is a
-                                                         // sequence's
+const int32_t *lq_kv_tables(const lq_kv *kv, int group); // [max_seqs][stride], kept from step to step; row: sequence
 // Rows of the tables that changed since the last call, in any group: for a device that keeps a
 // copy. At most max_seqs of them.
 int lq_kv_changes(lq_kv *kv, const int32_t **rows);

@@ -204,7 +204,7 @@ size_t lq_kv_token_bytes(const lq_model *m) {
 }
 
 bool lq_kvpool_open(const lq_model *m, int page, const int *blocks, lq_kvpool *p, lq_err *err) {
-    *p = (lq_kvpool){.page = page};
+    *p = (lq_kvpool){0};
     p->layer = calloc((size_t)m->desc.layers, sizeof *p->layer);
     p->data = calloc((size_t)m->desc.layers, sizeof *p->data);
     if (!p->layer || !p->data) {

@@ -18,10 +18,9 @@ typedef struct lq_bound {
     size_t memories, memory_cap;
 } lq_bound;
 
-typedef struct lq_kvpool {   // the bytes behind an lq_kv, one cache a layer
+typedef struct lq_kvpool { // the bytes behind an lq_kv, one cache a layer
     lq_cache *layer;  // [layers]
     void **data;      // [layers] owned
-    int page;
 } lq_kvpool;
 
 struct lq_model {

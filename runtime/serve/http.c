@@ -331,8 +331,8 @@ static bool parts_submit(request *r, const lq_completion *c) {
     bool submitted = true;
     lq_err err;
     atomic_fetch_add(&r->refs, count);
-    atomic_fetch_add(&r->s->live, count); // before the look at `draining`: the watcher sets that first and then waits
-                                          // for these
+    // Before the look at `draining`: the watcher sets that first and then waits for these.
+    atomic_fetch_add(&r->s->live, count);
     if (atomic_load(&r->s->draining)) submitted = refuse_draining(r);
     while (submitted && done < count) {
         part *p = &r->parts[done];
@@ -439,8 +439,9 @@ static void metric(lq_text *out, const server *s, const char *name, const char *
 }
 
 static outcome metrics_run(request *r, const char *rest) {
-    static const struct { const char *name; lq_finish finish; } reasons[] = {{"stop", LQ_STOP}, {"length", LQ_LENGTH},
-                                                                             {"abort", LQ_ABORTED}};
+    static const struct { const char *name; lq_finish finish; } reasons[] = {
+        {"stop", LQ_STOP}, {"length", LQ_LENGTH}, {"abort", LQ_ABORTED},
+    };
     server *s = r->s;
     lq_text *out = &r->out;
     lq_engine_stats e;
@@ -498,8 +499,8 @@ static bool key_equal(const char *given, const char *key) {
 }
 
 static bool key_check(request *r) {
-    const char *key = r->s->o->key, *given = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND,
-                                                                         MHD_HTTP_HEADER_AUTHORIZATION);
+    const char *key = r->s->o->key;
+    const char *given = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
     if (!key || (r->route && r->route->free)) return true;
     if (given && !strncasecmp(given, "Bearer ", 7) && key_equal(given + 7, key)) return true;
     return lq_refuse(&r->no, 401, NULL, "invalid_api_key", "this server wants its key as a bearer token");
@@ -752,8 +753,8 @@ static bool watcher_open(server *s, lq_err *err) {
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (atomic_load(&stop_fd) < 0) atomic_store(&stop_fd, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (s->epoll >= 0 && s->wake >= 0 && atomic_load(&stop_fd) >= 0 &&
-        epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &(struct epoll_event){.events = EPOLLIN,
-                                                                          .data.u64 = (uint64_t)WAKE}) == 0 &&
+        epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake,
+                  &(struct epoll_event){.events = EPOLLIN, .data.u64 = (uint64_t)WAKE}) == 0 &&
         epoll_ctl(s->epoll, EPOLL_CTL_ADD, atomic_load(&stop_fd),
                   &(struct epoll_event){.events = EPOLLIN, .data.u64 = (uint64_t)STOP}) == 0) {
         if (atomic_load(&stops)) poke(s->wake); // asked to stop before it began

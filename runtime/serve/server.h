@@ -1,8 +1,5 @@
-// server.h: what http.c and openai.c share: the requests and the answers of the OpenAI protocol as
-// data, with no socket in sight.
-//
-// openai.c owns the two structs below and knows nothing of HTTP but status codes; http.c owns
-// connections, threads and time.
+// server.h: what http.c and openai.c share: the requests and the answers of the OpenAI protocol as data, with no socket
+// in sight. openai.c knows nothing of HTTP but status codes; http.c owns connections, threads and time.
 #ifndef LQ_SERVER_H
 #define LQ_SERVER_H
 #include "runtime/lq.h"
@@ -16,8 +13,8 @@ typedef struct lq_refusal {
     char text[432];
 } lq_refusal;
 // Fills *no and returns false. `param` may be NULL. Control characters of the text are replaced by '?'.
-bool lq_refuse(lq_refusal *no, int status, const char *param, const char *code, const char *fmt,
-               ...) LQ_PRINTF(5, 6) LQ_COLD;
+bool lq_refuse(lq_refusal *no, int status, const char *param, const char *code, const char *fmt, ...)
+    LQ_PRINTF(5, 6) LQ_COLD;
 // {"error":{"message","type","param","code"}}
 void lq_refusal_write(const lq_refusal *no, lq_text *out);
 
@@ -57,16 +54,16 @@ bool lq_openai_encode(const lq_api *api, lq_completion *c, lq_refusal *no);
 lq_request lq_openai_request(const lq_completion *c, int64_t prompt);
 void lq_completion_free(lq_completion *c);
 
-// One choice being collected. The texts but the first are the insides of JSON arrays, filled
-// where logprobs were asked for.
+// One choice being collected. The texts but the first are the insides of JSON arrays, filled where logprobs were asked
+// for.
 typedef struct lq_choice {
     lq_text text, tokens, values, tops, offsets;
     int64_t echoed; // characters of the prompt that stand before the answer
     lq_finish finish;
 } lq_choice;
 
-// The answer to a completion, fed by events: a stream's bytes grow in `out`, a whole answer
-// stands in it when `open` is 0.
+// The answer to a completion, fed by events: a stream's bytes grow in `out`, a whole answer stands in it when `open`
+// is 0.
 typedef struct lq_answer {
     const lq_api *api;
     char id[32];

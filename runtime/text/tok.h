@@ -1,9 +1,8 @@
 // tok.h: inside of the tokenizer, between tokenizer.c and the tok_*.c files; nobody else includes it.
 //
-// Encoding walks: text -> sections around added tokens (tok_added.c) -> normalizers (tok_norm.c) -> words
-// (tok_split.c) -> ids (tok_bpe.c). Calls go one way: tokenizer.c -> those, decoders (tok_decode.c) and
-// what is put around (tok_post.c)
-// -> the vocabulary (tok_vocab.c) and what reads their steps (tok_steps.c) -> tok_pattern.h -> tok_text.h.
+// Encoding walks: text -> sections around added tokens (tok_added.c) -> normalizers (tok_norm.c) -> words (tok_split.c)
+// -> ids (tok_bpe.c). Calls go one way: tokenizer.c -> those, decoders (tok_decode.c) and what is put around
+// (tok_post.c) -> the vocabulary (tok_vocab.c) and what reads their steps (tok_steps.c) -> tok_pattern.h -> tok_text.h.
 // Everything an open tokenizer holds is constant; what a call needs stands in its lq_tok_work.
 #ifndef LQ_TOK_H
 #define LQ_TOK_H
@@ -36,7 +35,7 @@ bool lq_tok_steps_read(const cJSON *json, const lq_tok_steps *s, lq_tokenizer *t
 
 typedef enum lq_tok_norm_kind {
     LQ_TOK_N_FORM, LQ_TOK_N_LOWER, LQ_TOK_N_STRIP, LQ_TOK_N_STRIP_ACCENTS, LQ_TOK_N_PREPEND, LQ_TOK_N_REPLACE,
-        LQ_TOK_N_BYTES
+    LQ_TOK_N_BYTES
 } lq_tok_norm_kind;
 typedef struct lq_tok_norm {
     lq_tok_norm_kind kind;
@@ -67,8 +66,7 @@ bool lq_tok_words_add(lq_tok_words *w, size_t at, size_t end, bool first, lq_err
 
 // --- vocabulary ---
 
-// pair: left << 32 | right; empty: ~0
-typedef struct lq_tok_merge { uint64_t pair; uint32_t rank; int32_t id; } lq_tok_merge;
+typedef struct lq_tok_merge { uint64_t pair; uint32_t rank; int32_t id; } lq_tok_merge; // left << 32 | right; empty: ~0
 typedef struct lq_tok_vocab {
     int32_t count;             // 1 + the highest id
     char *text;                // all contents
@@ -81,8 +79,7 @@ typedef struct lq_tok_vocab {
     size_t merge_mask;
     int32_t **chars;           // [0x1100] pages of 256: id of the token that is this character, or -1
     int32_t byte_id[256];      // of "<0xNN>" or, byte-level, of the byte's character
-    uint64_t *adjacent;        // [LQ_TOK_ADJACENT / 64] which initial symbols stand side by side in some merged token;
-                               // NULL: not known
+    uint64_t *adjacent;        // [LQ_TOK_ADJACENT / 64] which initial symbols meet in a merged token; NULL: not known
     int32_t unk;               // -1: none
     char *unk_name;            // named but not there
     char *prefix, *suffix;     // of continuing subwords, of words' ends; NULL if empty
@@ -134,7 +131,7 @@ typedef struct lq_tok_pieces { lq_tok_piece *p; size_t n, cap; } lq_tok_pieces;
 
 typedef enum lq_tok_dec_kind {
     LQ_TOK_D_REPLACE, LQ_TOK_D_BYTES, LQ_TOK_D_FALLBACK, LQ_TOK_D_FUSE, LQ_TOK_D_STRIP, LQ_TOK_D_METASPACE,
-        LQ_TOK_D_SUFFIX
+    LQ_TOK_D_SUFFIX
 } lq_tok_dec_kind;
 typedef struct lq_tok_dec {
     lq_tok_dec_kind kind;

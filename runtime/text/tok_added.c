@@ -197,8 +197,8 @@ bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const cha
         i = end;
         if (a->special && !special) continue; // it is text, and nothing within it is looked for
         if (a->single && !stands_alone(p, n, at, end)) continue;
-        if (a->lstrip) at = at > done ? spaces_left(p, at, done) : done; // the token before may have taken this one's
-                                                                         // spaces
+        // The token before may have taken this one's spaces.
+        if (a->lstrip) at = at > done ? spaces_left(p, at, done) : done;
         if (a->rstrip) end = spaces_right(p, n, end);
         if (done < at && !piece_add(out, done, at, -1, err)) return false;
         if (at < end && !piece_add(out, at, end, a->id, err)) return false;

@@ -125,8 +125,8 @@ static bool replace_all(const lq_tok_pattern *p, const char *by, size_t by_n, lq
     if (!lq_tok_pattern_find(p, &w->matcher, w->a.p, w->a.n, &w->spans, err)) return false;
     for (size_t i = 0; i < w->spans.n; i++) {
         const lq_tok_span *s = &w->spans.p[i];
-        if (!(s->hit ? lq_tok_buf_add(&w->b, by, by_n, err) : lq_tok_buf_add(&w->b, w->a.p + s->at, s->end - s->at,
-                                                                             err))) return false;
+        const char *from = s->hit ? by : w->a.p + s->at;
+        if (!lq_tok_buf_add(&w->b, from, s->hit ? by_n : s->end - s->at, err)) return false;
     }
     return true;
 }

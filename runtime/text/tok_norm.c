@@ -182,8 +182,7 @@ static bool lower_run(const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
         uint32_t c = lq_tok_char_get(p + i, &len);
         char *to = out->p + out->n;
         if (c < 0x80) *to = (char)(c >= 'A' && c <= 'Z' ? c + 32 : c), out->n++;
-        else if (c == 0x130) memcpy(to, "i\xcc\x87", 3), out->n += 3; // the one letter whose lower case has two
-                                                                      // characters
+        else if (c == 0x130) memcpy(to, "i\xcc\x87", 3), out->n += 3; // the one letter that becomes two characters
         else out->n += lq_tok_char_put((uint32_t)utf8proc_tolower((utf8proc_int32_t)c), to);
     }
     return true;
@@ -236,9 +235,8 @@ static bool replace_run(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *s
     for (size_t i = 0; i < spans->n; i++) {
         const lq_tok_span *s = &spans->p[i];
         if (s->hit && s->at == 0 && s->end && !o->n) *first = false;
-        bool ok = s->hit ? lq_tok_buf_add(out, o->text, o->n, err) : lq_tok_buf_add(out, p + s->at, s->end - s->at,
-                                                                                    err);
-        if (!ok) return false;
+        const char *by = s->hit ? o->text : p + s->at;
+        if (!lq_tok_buf_add(out, by, s->hit ? o->n : s->end - s->at, err)) return false;
     }
     return true;
 }

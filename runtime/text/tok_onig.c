@@ -40,12 +40,12 @@ static bool refuse(const reader *r, const char *what) {
 
 // --- properties ---
 
-static const struct { const char *name, *set; } properties[] = { // names of Oniguruma that PCRE2 does not have, or
-                                                                 // means otherwise
+// Names of Oniguruma that PCRE2 does not have, or means otherwise.
+static const struct { const char *name, *set; } properties[] = {
     {"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"space", SPACES}, {"upper", "\\p{Uppercase}"},
-        {"lower", "\\p{Lowercase}"},
+    {"lower", "\\p{Lowercase}"},
     {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"punct", "\\p{P}"}, {"word", WORDS}, {"xdigit", HEXES},
-        {"blank", "\\x09\\p{Zs}"},
+    {"blank", "\\x09\\p{Zs}"},
     {"graph", "[:graph:]\\x{61c}\\x{180e}\\x{2066}-\\x{2069}\\p{Co}"},
         {"print", "[:print:]\\x{61c}\\x{2066}-\\x{2069}\\p{Co}"},
     {"cntrl", "\\p{Cc}"}, {"ascii", "\\x{0}-\\x{7f}"}, {"any", "\\x{0}-\\x{10ffff}"},

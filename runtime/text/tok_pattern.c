@@ -94,8 +94,7 @@ static bool span_add(lq_tok_spans *s, size_t at, size_t end, bool hit, lq_err *e
 static bool regex_find(const lq_tok_pattern *p, lq_tok_matcher *m, const char *text, size_t n, lq_tok_spans *out,
                        lq_err *err) {
     if (!matcher_make(m, err)) return false;
-    size_t covered = 0, at = 0, last = SIZE_MAX; // last: where the last match ended; an empty one may not follow it at
-                                                 // once
+    size_t covered = 0, at = 0, last = SIZE_MAX; // last: where the last match ended; no empty one may follow it at once
     const PCRE2_SIZE *found = pcre2_get_ovector_pointer(m->data);
     while (at <= n) {
         int rc = regex_match(p, m, text, n, at);

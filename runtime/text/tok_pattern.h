@@ -10,11 +10,11 @@ typedef struct lq_tok_pattern {
     char *text;      // literal
     size_t n;
     void *code;      // compiled regex
-    lq_tok_class cls;
+    lq_tok_class cls; // of its characters
 } lq_tok_pattern;
 
-typedef struct lq_tok_span { size_t at, end; bool hit; } lq_tok_span; // a text is covered by hits and what lies between
-                                                                      // them
+// A text is covered by hits and what lies between them.
+typedef struct lq_tok_span { size_t at, end; bool hit; } lq_tok_span;
 typedef struct lq_tok_spans { lq_tok_span *p; size_t n, cap; } lq_tok_spans;
 
 typedef struct lq_tok_matcher { void *data, *context, *stack; } lq_tok_matcher; // of one call

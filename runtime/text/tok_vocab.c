@@ -87,8 +87,8 @@ static bool tokens_parse(const cJSON *vocab, const cJSON *added, lq_tok_vocab *v
         token_put(v, id, k->string, LQ_TOK_K_MODEL, &used);
     }
     if (!hash_make(v, vocab, err)) return false;
-    for (const cJSON *k = added ? added->child : NULL; k; k = k->next) { // the model's id goes before the one that is
-                                                                         // claimed
+    // Of an added token that the model has too, the model's id counts, not the one that is claimed.
+    for (const cJSON *k = added ? added->child : NULL; k; k = k->next) {
         const char *text = lq_json_str(k, "content");
         int32_t id = lq_tok_vocab_find(v, text, strlen(text));
         if (id < 0) id = (int32_t)cJSON_GetObjectItemCaseSensitive(k, "id")->valuedouble;

@@ -123,10 +123,6 @@ int32_t lq_tokenizer_id(const lq_tokenizer *t, const char *token, size_t n) {
     return lq_tok_added_id(t, token, n);
 }
 
-bool lq_tokenizer_is_special(const lq_tokenizer *t, int32_t id) {
-    return lq_tok_is_special(&t->vocab, id);
-}
-
 // --- encoding ---
 
 static bool words_encode(lq_tok_work *w, lq_err *err) {
@@ -178,8 +174,8 @@ static bool text_encode(lq_tok_work *w, const char *text, size_t n, int flags, l
     if (!lq_tok_added_find(t, &t->exact, text, n, parse, &w->outer, err)) return false;
     for (size_t i = 0; i < w->outer.n; i++) {
         const lq_tok_piece *k = &w->outer.p[i];
-        bool ok = k->id >= 0 ? lq_tok_ids_add(w->out, &k->id, 1, err) : section_encode(w, text + k->at, k->end - k->at,
-                                                                                       k->at == 0, parse, err);
+        bool ok = k->id >= 0 ? lq_tok_ids_add(w->out, &k->id, 1, err)
+                             : section_encode(w, text + k->at, k->end - k->at, k->at == 0, parse, err);
         if (!ok) return false;
     }
     return !(flags & LQ_TOK_SPECIAL) || lq_tok_ids_add(w->out, t->after.p, t->after.n, err);

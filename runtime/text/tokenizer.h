@@ -14,7 +14,6 @@ void lq_tokenizer_close(lq_tokenizer *t);
 
 int lq_tokenizer_vocab(const lq_tokenizer *t);        // 1 + the highest id
 int32_t lq_tokenizer_id(const lq_tokenizer *t, const char *token, size_t n); // of a token by its content; -1: none
-bool lq_tokenizer_is_special(const lq_tokenizer *t, int32_t id);
 
 // flags: LQ_TOK_SPECIAL, LQ_TOK_PARSE of lq.h. Any bytes are accepted: what is not UTF-8 becomes U+FFFD per maximal
 // subpart. Appends to *out. Thread-safe.
@@ -29,8 +28,7 @@ size_t lq_tokenizer_longest(const lq_tokenizer *t); // bytes of the longest toke
 // Incremental, UTF-8-safe text of a growing sequence. Plain data: copy it to fork a sequence.
 typedef struct lq_detok {
     bool special;     // special tokens are printed
-    uint8_t begun;    // 0: no token yet; 1 + n: n spaces of sentencepiece were dropped at the beginning; 255: that is
-                      // over
+    uint8_t begun;    // 0: no token yet; 1 + n: n of sentencepiece's spaces were dropped at the beginning; 255: all are
     bool space;       // one that is written only if a token follows
     bool bytewise;    // one U+FFFD for each byte, not for each broken character
     uint8_t held[4];  // bytes of an unfinished character

@@ -205,8 +205,7 @@ static void world_check(lq_dev *dev, lq_dev *one, lq_dev *two, const world *w) {
                 first[s] = at < w->len[s] ? at : w->len[s];
                 count[s] = w->len[s] - first[s] < chunks[i] ? w->len[s] - first[s] : chunks[i];
                 any += count[s];
-                // what the window has left behind is freed
-                for (int p = 0; w->window && (p + 1) * w->page <= at - w->window; p++)
+                for (int p = 0; w->window && (p + 1) * w->page <= at - w->window; p++) // freed behind the window
                     c.tables[s * c.table_stride + p] |= INT32_MIN;
             }
             if (!any) break;

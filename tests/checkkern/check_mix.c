@@ -195,8 +195,7 @@ static void conv_case(lq_dev *dev, int cols, int width, bool silu, bool biased) 
             for (int c = 0; c < cols; c++) {
                 double t = biased ? (double)((float *)bias.p)[c] : 0, size = fabs(t);
                 for (int k = 0; k < width; k++) {
-                    const int j = i - width + 1 + k; // before the first row: the state's rows, the last of them is row
-                                                     // -1
+                    const int j = i - width + 1 + k; // below 0: of the state, whose last row is row -1
                     const float v = j >= 0 ? lq_mat_row(&x, base + j)[c]
                         : init[(slots_of[s] * (width - 1) + (width - 1 + j)) * cols + c];
                     t += (double)((float *)w.p)[c * width + k] * (double)v,

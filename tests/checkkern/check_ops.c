@@ -238,8 +238,8 @@ static void glu_case(lq_dev *dev, lq_unary fn, int cols, int way) {
             if (way == 2 && g > 7) g = 7;
             if (way == 2 && fabsf(u) > 7) u = u > 0 ? 7 : -7;
             double roundings, t = unary_true(fn, (double)g, way == 2 ? (double)1.702f : 1, &roundings);
-            const double room = EPS * (roundings + 3) * fabs(t) + 0x1p-120; // where exp(-x) is past f32's range the
-                                                                            // answer is 0
+            // 2^-120: where exp(-x) is past f32's range the answer is 0.
+            const double room = EPS * (roundings + 3) * fabs(t) + 0x1p-120;
             if (way) t *= (double)u + (double)a.up_add;
             bad += !near(lq_mat_row(&y, r)[c], t, room * (way ? fabs((double)u) + (double)a.up_add : 1));
         }

@@ -283,8 +283,8 @@ void check_ukrs(unsigned isa, lq_dev *ref) {
         if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512))
             continue;
         if (!ck_begin(u->name, "")) continue;
-        lq_ukr_choose(u->needs, lq_cpu_of(ref)->ukr); // `rows` kernels end in the f32 row of this ISA; the integer
-                                                      // reference stays layout any's
+        // `rows` kernels end in the f32 row of this ISA; the integer reference stays layout any's.
+        lq_ukr_choose(u->needs, lq_cpu_of(ref)->ukr);
         check_row(ref, u);
     }
     lq_ukr_choose(before, lq_cpu_of(ref)->ukr);

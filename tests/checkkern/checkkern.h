@@ -1,5 +1,4 @@
-// checkkern.h: what the files of checkkern share: counting, guarded buffers, random numbers,
-// random weights, comparing bits.
+// checkkern.h: what the files of checkkern share: counting, guarded buffers, random numbers and weights, equal bits.
 #ifndef CHECKKERN_H
 #define CHECKKERN_H
 #include "kernels/cpu/ukr.h"
@@ -38,15 +37,15 @@ const lq_wtype *ck_types(int *n);
 lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off);
 lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off);
 float ck_scale(const lq_weight *any, int64_t row, int64_t group);
-// A weight (without codes) whose activations take the form t; an activation of x [rows][k] in that
-// form made by the portable code.
+// A weight (without codes) whose activations take the form t; an activation of x [rows][k] in that form, made by the
+// portable code.
 lq_weight ck_reader(lq_atype t, int64_t k);
 lq_act ck_act(const lq_mat *x, lq_atype t);
 lq_act ck_act_of(const lq_mat *x, const lq_weight *w); // in the form that w wants in default mode
 lq_mat ck_mat(int rows, int cols, size_t gap); // F32, random, stride = cols + gap, the gap is NaN
 bool ck_gaps(const lq_mat *m);                 // still NaN
 
-// one NaN is as good as another
+// One NaN is as good as another.
 static inline bool ck_same(float a, float b) { return (a != a && b != b) || memcmp(&a, &b, 4) == 0; }
 bool ck_mat_same(const lq_mat *a, const lq_mat *b);
 

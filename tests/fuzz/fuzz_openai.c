@@ -44,8 +44,8 @@ static void stream_check(const lq_text *out) {
         must(end != NULL && !memcmp(line, "data: ", 6));
         line += 6;
         at = (size_t)(end + 2 - out->p);
-        must(at == out->n ? !memcmp(line, "[DONE]", 6) : lq_json_check(line, (size_t)(end - line), whole, "chunk",
-                                                                       NULL));
+        must(at == out->n ? !memcmp(line, "[DONE]", 6)
+                          : lq_json_check(line, (size_t)(end - line), whole, "chunk", NULL));
     }
 }
 

@@ -43,8 +43,8 @@ static lq_tokenizer *kind_open(int k) {
                 "{\"id\":401,\"content\":\"  \",\"normalized\":false,\"special\":false},{\"id\":402,\"content\":\"<e>\",\"rstrip\":true,\"lstrip\":true,"
                 "\"special\":true,\"normalized\":true}],\"model\":{\"byte_fallback\":%s,\"type\":\"BPE\",\"merges\":%s,\"vocab\":{", kinds[k].norm, kinds[k].pre,
                 kinds[k].dec, kinds[k].bytes ? "false" : "true", merges);
-    for (int c = 33, extra = 256; kinds[k].bytes && id < 256; c++) { // the byte alphabet: printable Latin-1, then from
-                                                                     // 256
+    // The byte alphabet: printable Latin-1, then from 256 on.
+    for (int c = 33, extra = 256; kinds[k].bytes && id < 256; c++) {
         bool printable = c <= 126 || (c >= 161 && c <= 255 && c != 173);
         if (c > 255) c = extra++;
         else if (!printable) continue;

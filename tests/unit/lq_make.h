@@ -61,9 +61,10 @@ typedef struct make_buffers {
 
 // The i-th weight of the file: each uses other features.
 static inline lq_weight make_weight(int i, make_buffers *b) {
-    static const char *const types[MAKE_FEATURES] = {"int4 g32", "int4 g32 asym", "int8", "int3 g16 asym f32",
-                                                     "table4 g16",
-        "e4m3 g32 r8 f32", "fp4 g16", "int8 asym f32 act i8 tensor asym"};
+    static const char *const types[MAKE_FEATURES] = {
+        "int4 g32", "int4 g32 asym", "int8", "int3 g16 asym f32", "table4 g16", "e4m3 g32 r8 f32", "fp4 g16",
+        "int8 asym f32 act i8 tensor asym",
+    };
     lq_weight w = {.n = MAKE_N, .k = MAKE_K};
     lq_wtype_parse(types[i % MAKE_FEATURES], &w.type, NULL);
     uint64_t seed = 88172645463325252u + (uint64_t)i;
@@ -154,8 +155,7 @@ static inline bool make_open(const char *path, bool resume, bool overwrite, lq_w
     lq_writer_opts o = {.out = path, .fingerprint = "in=1\nrecipe=2", .header_room = make_room(), .resume = resume,
                         .overwrite = overwrite};
     return lq_writer_open(&o, w, err) && lq_writer_meta(*w, "lq.arch", "LlamaForCausalLM", err) &&
-        lq_writer_meta(*w, "lq.recipe",
-           "{\"method\":\"rtn\"}", err);
+           lq_writer_meta(*w, "lq.recipe", "{\"method\":\"rtn\"}", err);
 }
 
 static inline bool make_lq(const char *path, bool resume, bool overwrite, lq_err *err) {

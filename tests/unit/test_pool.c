@@ -56,9 +56,9 @@ static void test_threads(int threads) {
     memset(sums, 0, sizeof sums);
     const int runs = 3000;
     for (int i = 0; i < runs; i++) {
-        lq_pool_run(p, sum, sums, 1 + i % 97); // the number of tasks changes: a late worker must not take one of the
-                                               // next run
-        if (i % 1000 == 999) usleep(2000);     // long enough to fall asleep
+        // The number of tasks changes: a late worker must not take one of the next run.
+        lq_pool_run(p, sum, sums, 1 + i % 97);
+        if (i % 1000 == 999) usleep(2000); // long enough to fall asleep
     }
     bool right = true;
     for (int i = 0; i < 97; i++) {

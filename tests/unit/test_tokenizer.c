@@ -636,8 +636,10 @@ static void config_check(const char *config, int32_t before, int32_t after) {
     CHECK(after < 0 || ids.p[ids.n - 1] == after, "%s: ends with %d", config, ids.p[ids.n - 1]);
     CHECK(lq_tokenizer_id(t, "<s>", 3) == 3 && lq_tokenizer_id(t, "ab", 2) == 2 && lq_tokenizer_id(t, "c", 1) == -1,
           "ids by content");
-    CHECK(lq_tokenizer_is_special(t, 3) && !lq_tokenizer_is_special(t, 2) && !lq_tokenizer_is_special(t, 99),
-          "special");
+    char text[LQ_DETOK_ROOM(3)];
+    lq_detok shown = {.special = true}, hidden = {0};
+    CHECK(lq_detok_next(t, &shown, 3, text) == 3 && !memcmp(text, "<s>", 3), "a special token is shown");
+    CHECK(lq_detok_next(t, &hidden, 3, text) == 0 && lq_detok_next(t, &hidden, 2, text) == 2, "or is not");
     CHECK(lq_tokenizer_bytes(t, 99).n == 0 && lq_tokenizer_bytes(t, -1).n == 0, "bytes of no token");
     free(ids.p);
     lq_tokenizer_close(t);

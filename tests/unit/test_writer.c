@@ -1,6 +1,5 @@
-// test_writer.c: what is written reads back, lies where the format says, and is the same
-// bytes whether or not the work was
-// interrupted: the journal cut at every byte, every byte of it damaged, the writer killed at random moments.
+// test_writer.c: what is written reads back, lies where the format says, and is the same bytes whether or not the work
+// was interrupted: the journal cut at every byte, every byte of it damaged, the writer killed at random moments.
 #include "formats/parts.h"
 #include "tests/unit/lq_make.h"
 #include <errno.h>

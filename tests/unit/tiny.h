@@ -1,5 +1,5 @@
-// tiny.h: a small random Llama on disk, for tests of the engine: a byte-level tokenizer, ids
-// 0-255 the bytes, 256 <s>, 257 </s>.
+// tiny.h: a small random model on disk, for tests of the engine: a byte-level tokenizer, ids 0-255 the bytes, 256 <s>,
+// 257 </s>.
 #ifndef LQ_TINY_H
 #define LQ_TINY_H
 #include "formats/writer.h"
@@ -68,8 +68,8 @@ static inline bool tiny_weights(lq_writer *writer, const lq_desc *d, lq_err *err
         lq_slot *slots = lq_desc_slots(d, l, &n);
         for (int i = 0; i < n && done; i++) {
             const size_t count = (size_t)slots[i].n * (size_t)(slots[i].k ? slots[i].k : 1);
-            const float scale = !slots[i].k ? 0.2f : slots[i].role == LQ_R_EMBED ? 1.5f
-                : 2.5f / sqrtf((float)slots[i].k);
+            const float scale = !slots[i].k                    ? 0.2f
+                                : slots[i].role == LQ_R_EMBED ? 1.5f : 2.5f / sqrtf((float)slots[i].k);
             for (int at = 0; at < (slots[i].count ? slots[i].count : 1) && done; at++) {
                 lq_pick pick;
                 for (size_t j = 0; j < count; j++) w[j] = (slots[i].k ? 0 : 1) + scale * tiny_noise(&seed);
@@ -99,7 +99,7 @@ static inline bool tiny_model_of(const char *dir, const char *arch, bool tied, c
     // A description is read through a checkpoint: first of one that holds a single number.
     if (!lq_writer_open(&o, &writer, err)) return false;
     bool done = lq_writer_add(writer, "none", LQ_U8, 1, (int64_t[]){1}, "", err) &&
-        lq_writer_commit(writer, NULL, NULL, err);
+                lq_writer_commit(writer, NULL, NULL, err);
     lq_writer_close(writer, !done);
     done = done && lq_ckpt_open(dir, &c, err) && lq_desc_read(c, &d, err);
     if (c) lq_ckpt_close(c);
@@ -114,6 +114,6 @@ static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
     return tiny_model_of(dir, "LlamaForCausalLM", tied, "", err);
 }
 
-// of a Mixtral
+// What makes a Mixtral of its config.
 static const char tiny_experts[] = ",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":null";
 #endif

@@ -41,15 +41,14 @@ typedef struct job {
     int32_t *first;    // [seqs + 1] tile (and split) a sequence begins with
     bool by_split;
     int splits, group; // splits per row of `part`; query heads per KV head
-    lq_partial *part;     // [rows][heads][splits]
+    lq_partial *part;  // [rows][heads][splits]
     float *part_o;     // [rows][heads][splits][dv]
 } job;
 
 typedef struct tile {
     int n, groups, kv_head, seq;
     int first, last;   // position that anyone sees
-    int low[TILE / ROWS + 1], high[TILE / ROWS + 1]; // what each ROWS of them see of this split, relative to it; low /
-                                                     // COLS is whole
+    int low[TILE / ROWS + 1], high[TILE / ROWS + 1]; // what each ROWS of them see of a split; low a multiple of COLS
     const float *q[TILE];
     float *y[TILE];
     int row[TILE], head[TILE];
@@ -116,8 +115,8 @@ INLINE bool read_typed(const lq_dtype type, const lq_attn_args *a, const tile *t
                        int width, float *dst, int stride) {
     const lq_cache *c = &a->cache;
     const int32_t *table = lq_rows_table(a->rows, t->seq);
-    const size_t size = type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2,
-        step = (size_t)lq_cache_width(c, v) * size;
+    const size_t size = type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2;
+    const size_t step = (size_t)lq_cache_width(c, v) * size;
     const int tail = width % VEC;
     float head_scale = lq_cache_head_scale(c, t->kv_head, v);
     vf odd = vf_zero(); // x - x: 0, or NaN
@@ -221,7 +220,7 @@ static void across(const float *src, int from, float *dst, int to) {
 
 // --- a split of a tile ---
 
-// The positions of split j0 that each 8 query vectors see; false: nobody sees any.
+// The positions of the split from j0 on that each ROWS query vectors see, and all of them; false: nobody sees any.
 static bool split_range(tile *t, int j0, int *low, int *high) {
     *low = LQ_SPLIT, *high = 0;
     for (int g = 0; g < t->groups; g++) {
@@ -250,8 +249,8 @@ static void split_scores(const lq_attn_args *a, tile *t, int j0, int low, int hi
         kv_ask(a, t, false, j0 + j + COLS, COLS, t->last);
         if (!a->cache.v_in_k) kv_ask(a, t, true, j0 + j, COLS, t->last);
         for (int d0 = 0; d0 < dk; d0 += DK) {
-            int width = dk - d0 < DK ? dk - d0 : DK, have = high - j < COLS ? high - j : COLS,
-                wide = (width + VEC - 1) / VEC * VEC;
+            int width = dk - d0 < DK ? dk - d0 : DK, wide = (width + VEC - 1) / VEC * VEC;
+            int have = high - j < COLS ? high - j : COLS;
             kv_read(a, t, false, j0 + j, have, d0, width, t->raw[0], DK);
             for (int r = have; r < COLS; r++) memset(t->raw[r], 0, (size_t)wide * sizeof(float));
             for (int d = 0; d < wide; d += VEC)

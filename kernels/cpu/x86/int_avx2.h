@@ -56,8 +56,8 @@ INLINE void group4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, 
 INLINE void group8(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
     const __m256i top = _mm256_set1_epi8((char)0x80);
     for (int k = 0; k < G; k += 4, q += 64) {
-        const __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)q), top),
-            size = _mm256_abs_epi8(v);
+        const __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)q), top);
+        const __m256i size = _mm256_abs_epi8(v);
         __m256i part[TALL];
         EACH (int m = 0; m < M; m++)
             part[m] = _mm256_maddubs_epi16(size, _mm256_sign_epi8(bcast4(x + (size_t)m * (size_t)G + k), v));
@@ -73,11 +73,11 @@ INLINE void group8_wide(__m256i sum[TALL], const uint8_t *q, const int8_t *x, in
     EACH (int m = 0; m < M; m++) even[m] = odd[m] = _mm256_setzero_si256();
     for (int k = 0; k < G; k += 4, q += 64) {
         const __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)q), top);
-        const __m256i lo = _mm256_srai_epi16(_mm256_unpacklo_epi8(v, v), 8),
-            hi = _mm256_srai_epi16(_mm256_unpackhi_epi8(v, v), 8);
+        const __m256i lo = _mm256_srai_epi16(_mm256_unpacklo_epi8(v, v), 8);
+        const __m256i hi = _mm256_srai_epi16(_mm256_unpackhi_epi8(v, v), 8);
         EACH (int m = 0; m < M; m++) {
-            const __m256i b = bcast4(x + (size_t)m * (size_t)G + k),
-                x4 = _mm256_srai_epi16(_mm256_unpacklo_epi8(b, b), 8);
+            const __m256i b = bcast4(x + (size_t)m * (size_t)G + k);
+            const __m256i x4 = _mm256_srai_epi16(_mm256_unpacklo_epi8(b, b), 8);
             even[m] = _mm256_add_epi32(even[m], _mm256_madd_epi16(lo, x4));
             odd[m] = _mm256_add_epi32(odd[m], _mm256_madd_epi16(hi, x4));
         }
@@ -87,16 +87,15 @@ INLINE void group8_wide(__m256i sum[TALL], const uint8_t *q, const int8_t *x, in
 
 // Half `half` of tile t x M rows. The codes were taken less `base`; the rest of the zero point comes from the sum of x.
 INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, float *y, size_t ldy,
-                  const int bits, const int M,
-                  const bool whole) {
-    const int G = (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G),
-        base = bits == 8 ? 128 : 0;
+                  const int bits, const int M, const bool whole) {
+    const int G = (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G);
+    const int base = bits == 8 ? 128 : 0;
     const int span = whole ? (int)(lq_i8_span(w, a) / G) : 1;
     const bool grouped = w->type.group, asym = w->type.asym;
     const size_t size = lq_dtype_size(w->type.scale), cells = (size_t)lq_weight_groups(&w->type, w->k);
     const size_t cell = (size_t)t * cells * LQ_X86_ROWS + (size_t)half * HALF;
-    const uint8_t *q = (const uint8_t *)w->q + (size_t)t * (size_t)((w->k + unit - 1) / unit * unit) *
-        (size_t)(2 * bits) + (size_t)half * 32;
+    const size_t tile = (size_t)((w->k + unit - 1) / unit * unit) * (size_t)(2 * bits);
+    const uint8_t *q = (const uint8_t *)w->q + (size_t)t * tile + (size_t)half * 32;
     const uint8_t *ws = (const uint8_t *)w->scale + cell * size, *wz = asym ? w->zero + cell : NULL;
     const int64_t n = t * LQ_X86_ROWS + half * HALF, left = w->n - n < HALF ? w->n - n : HALF;
     __m256 f[TALL];
@@ -123,9 +122,8 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
             if (whole) {
                 dot = total[m] = _mm256_add_epi32(total[m], dot);
                 if ((g + 1) % span && g + 1 < groups) continue;
-                if (a->zero) dot = _mm256_sub_epi32(dot,
-                                                    _mm256_mullo_epi32(codes8(w, n, left),
-                                                                       _mm256_set1_epi32(a->zero[m0 + m])));
+                const __m256i by = _mm256_set1_epi32(a->zero ? a->zero[m0 + m] : 0);
+                if (a->zero) dot = _mm256_sub_epi32(dot, _mm256_mullo_epi32(codes8(w, n, left), by));
                 total[m] = _mm256_setzero_si256();
             }
             f[m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(s, _mm256_set1_ps(a->scale[u + (size_t)m])),
@@ -153,6 +151,7 @@ typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, in
     static void whole##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, float *y, size_t ldy) { \
         block(w, a, t, half, m, y, ldy, BITS, M, true);                                                           \
     }
+
 INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  block_fn *const all[2][TALL]) {
     block_fn *const *fns = all[lq_i8_span(w, a) > (int64_t)a->q_row];

@@ -34,12 +34,10 @@ INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
     const size_t cells = (size_t)lq_weight_groups(&w->type, w->k) * LQ_X86_ROWS, size = w->type.scale == LQ_F32 ? 4 : 2;
     return (cut){.q = w->q, .scale = w->scale, .zero = w->type.asym ? w->zero : NULL,
                  .q_tile = (size_t)((w->k + unit - 1) / unit * unit) * LQ_X86_ROWS * (size_t)w->type.bits / 8,
-                 .scale_tile = cells * size,
-                 .zero_tile = cells, .scale_group = w->type.group ? LQ_X86_ROWS * size : 0,
-                 .zero_group = w->type.group ? LQ_X86_ROWS : 0,
-                 .scale_type = w->type.scale, .groups = groups, .G = G, .all = a->x.rows, .x = a->q, .xscale = a->scale,
-                 .xsum = a->sum,
-                 .xzero = a->zero, .code_sum = w->code_sum, .n = w->n, .span = (int)(lq_i8_span(w, a) / G)};
+                 .scale_tile = cells * size, .zero_tile = cells, .scale_group = w->type.group ? LQ_X86_ROWS * size : 0,
+                 .zero_group = w->type.group ? LQ_X86_ROWS : 0, .scale_type = w->type.scale, .groups = groups, .G = G,
+                 .all = a->x.rows, .x = a->q, .xscale = a->scale, .xsum = a->sum, .xzero = a->zero,
+                 .code_sum = w->code_sum, .n = w->n, .span = (int)(lq_i8_span(w, a) / G)};
 }
 
 INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
@@ -52,15 +50,15 @@ INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
 // Minus the zero points of 16 rows; the upper halves of the lanes are 0 for vpdpwssd.
 INLINE __m512i minus_zero(const uint8_t *zero, const int bits) {
     const __m512i z = zero ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)zero))
-        : _mm512_set1_epi32(1 << (bits - 1));
+                           : _mm512_set1_epi32(1 << (bits - 1));
     return _mm512_and_si512(_mm512_sub_epi32(_mm512_setzero_si512(), z), _mm512_set1_epi32(0xffff));
 }
 
 // dot - zero * sum(x): what the codes' offset added is taken off. A sum of up to 256 int8 fits 16 bits.
 INLINE __m512i centre(__m512i dot, __m512i z, int32_t xsum, const int G) {
     if (G <= 256) return _mm512_dpwssd_epi32(dot, z, _mm512_set1_epi32(xsum));
-    return _mm512_add_epi32(dot, _mm512_mullo_epi32(_mm512_srai_epi32(_mm512_slli_epi32(z, 16), 16),
-                                                    _mm512_set1_epi32(xsum)));
+    z = _mm512_srai_epi32(_mm512_slli_epi32(z, 16), 16);
+    return _mm512_add_epi32(dot, _mm512_mullo_epi32(z, _mm512_set1_epi32(xsum)));
 }
 
 INLINE __m512i bcast4(const int8_t *x) {
@@ -131,8 +129,7 @@ INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const in
 
 // T tiles, group by group in turn: one stream for T = 1, as many as tiles else.
 INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int bits, const int T,
-                 const int M,
-                 const int G, const bool whole) {
+                 const int M, const int G, const bool whole) {
     const bool two = M <= 4, shifted = two && bits == 4;
     _Alignas(64) float f[STREAMS][16][16];
     _Alignas(64) int32_t sum[STREAMS][16][16]; // of `whole`
@@ -153,8 +150,8 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
             ROLLED for (int k = 0; k < G; k += 16, q += 32 * bits, x += 16) thin16(h, l, q, x, bits, M, G);
             const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group,
                                      c->scale_type);
-            const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group
-                                         : NULL, bits);
+            const size_t zero = (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group;
+            const __m512i z = minus_zero(c->zero ? c->zero + zero : NULL, bits);
             EACH (int m = 0; m < M; m++) {
                 __m512i dot = h[m][0];
                 if (M <= 2) { dot = _mm512_add_epi32(dot, h[m][1]); l[m][0] = _mm512_add_epi32(l[m][0], l[m][1]); }
@@ -176,9 +173,9 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
 
 // A register block of 2 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then,
 // after one shift of the sums, for the low ones (from L1): unpacking costs one AND per 64 bytes and no buffer, and
-// leaves 24 registers for sums (two tiles, because they need half the ANDs of four). The float sums wait in L1,
-// and the integer ones pass through
-// it: without that border, or with arrays instead of named variables, gcc 12 spills in the inner loop.
+// leaves 24 registers for sums (two tiles, because they need half the ANDs of four). The float sums wait in L1, and the
+// integer ones pass through it: without that border, or with arrays instead of named variables, gcc 12 spills in the
+// inner loop.
 #define ROWS9(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define ROWS10(X) ROWS9(X) X(9)
 #define ROWS11(X) ROWS10(X) X(10)
@@ -214,22 +211,22 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
 #define DOTS8(ROWS, M) if (ahead) WALK(ROWS, 4, , Q_AHEAD) else WALK(ROWS, 4, , X_AHEAD(M))
 
 INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][2][16], float f[][2][16],
-                      int32_t sum[][2][16],
-                      const int bits, const int M, const int G, const bool whole) {
+                      int32_t sum[][2][16], const int bits, const int M, const int G, const bool whole) {
     const bool last = whole && span_ends(c, g);
+    const int m0 = (int)(u - (size_t)g * (size_t)c->all);
     EACH (int t = 0; t < 2; t++) {
         const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group,
                                  c->scale_type);
-        const __m512i z = minus_zero(c->zero ? c->zero + (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group
-                                     : NULL, bits);
+        const size_t zero = (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group;
+        const __m512i z = minus_zero(c->zero ? c->zero + zero : NULL, bits);
         EACH (int m = 0; m < M; m++) {
             const __m512i dot = centre(_mm512_load_si512(dots[m][t]), z, c->xsum[u + (size_t)m], G);
-            if (whole) add_whole(c, sum[m][t], f[m][t], dot, s, t0 + t, (int)(u - (size_t)g * (size_t)c->all) + m,
-                                 last);
+            if (whole) add_whole(c, sum[m][t], f[m][t], dot, s, t0 + t, m0 + m, last);
             else _mm512_store_ps(f[m][t], add_group(_mm512_load_ps(f[m][t]), dot, s, c->xscale[u + (size_t)m]));
         }
     }
 }
+
 #define BLOCK(M)                                                                                                             \
 INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int G, const bool whole,     \
                      const bool ahead) {                                                                                     \
@@ -306,8 +303,7 @@ typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mma
 // kernel in parts of at most 16; above them two tiles at a time. Rows are dealt evenly over parts, so that above 32
 // only heights 9 to 12 occur.
 INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[WAYS][3][THIN], int64_t t0, int64_t t1,
-                 int m0, int m1, float *y,
-                 size_t ldy) {
+                 int m0, int m1, float *y, size_t ldy) {
     const cut c = cut_of(w, a);
     block_fn *const (*fns)[THIN] = all[c.span > 1 ? 4 : c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : 0];
     const int rows = m1 - m0;

@@ -63,8 +63,8 @@ static void norm_row(void *arg, int row, int worker) {
         mean = mean_of(x, n);
         sum = squares_about(x, n, mean);
     }
-    vf by = vf_set((float)(1 / sqrt((a->kind == LQ_NORM_L2 ? sum : sum / n) + a->eps))),
-        one = vf_set(a->plus_one ? 1.0f : 0.0f);
+    vf by = vf_set((float)(1 / sqrt((a->kind == LQ_NORM_L2 ? sum : sum / n) + a->eps)));
+    vf one = vf_set(a->plus_one ? 1.0f : 0.0f);
     vd m = vd_set(mean);
     for (int i = 0; i < n; i += VEC) {
         vm k = vm_first(n - i);
