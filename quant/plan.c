@@ -186,11 +186,12 @@ static bool source_names(const lq_plan *p, const char ***names, size_t *count, l
 
 // A tensor that no item is made of.
 static bool add_unread(lq_plan *p, const lq_names *known, const lq_tensor *t, lq_err *err) {
-    if (lq_names_find(known, t->name) != LQ_STRANGE) {
+    const lq_known what = lq_names_find(known, t->name);
+    if (what == LQ_KNOWN || what == LQ_HARMLESS) {
         add_name(&p->dropped, t->name);
         return true;
     }
-    if (!p->o->keep_unknown)
+    if (what == LQ_STRANGE && !p->o->keep_unknown)
         return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is not part of a %s; --keep-unknown carries it over as it is",
                        lq_ckpt_path(p->in), t->name,
                        p->desc.arch->name);

@@ -17,6 +17,9 @@ const lq_arch lq_archs[] = {
     {"GPTNeoXForCausalLM", lq_names_neox, lq_describe_neox, lq_ignores_neox},
     {"GemmaForCausalLM", lq_names_llama, lq_describe_gemma, NULL},
     {"GPT2LMHeadModel", lq_names_gpt2, lq_describe_gpt2, lq_ignores_gpt},
+    {"Gemma2ForCausalLM", lq_names_gemma2, lq_describe_gemma2, NULL},
+    {"Gemma3ForCausalLM", lq_names_gemma2, lq_describe_gemma3, NULL},
+    {"Gemma3ForConditionalGeneration", lq_names_gemma2, lq_describe_gemma3, NULL},
 };
 const size_t lq_arch_count = sizeof lq_archs / sizeof *lq_archs;
 
@@ -78,9 +81,57 @@ static int bare_of(const lq_ckpt *c, const lq_desc *d) {
     return !lq_ckpt_has_weight(c, name) && lq_ckpt_has_weight(c, name + bare) ? bare : 0;
 }
 
+// Whether any tensor's name begins so.
+static bool begins(const lq_ckpt *c, const char *with) {
+    size_t i = 0;
+    while (i < lq_ckpt_count(c) && strncmp(lq_ckpt_at(c, i)->name, with, strlen(with)) != 0) i++;
+    return i < lq_ckpt_count(c);
+}
+
+// Whether a row is the text part of a larger model: transformers calls those alike. Its config stands in text_config,
+// its tensors have a prefix, and all others are of other parts.
+static bool is_text(const lq_arch *a) {
+    static const char end[] = "ForConditionalGeneration";
+    const size_t n = strlen(a->name);
+    return n >= sizeof end && !strcmp(a->name + n - (sizeof end - 1), end);
+}
+
+// How a checkpoint of a larger model calls the tensors of its text part.
+static void find_body(const lq_ckpt *c, lq_desc *d) {
+    static const char *const forms[][2] = {
+        {"language_model.model.", "language_model."}, {"model.language_model.", ""}, {"model.", ""},
+    };
+    size_t i = 0;
+    while (i < 2 && !begins(c, forms[i][0])) i++;
+    d->body = forms[i][0];
+    d->outer = forms[i][1];
+}
+
+// A head of its own makes a model untied, whatever the config says: one that is the embedding once more has its bytes.
+static void find_head(const lq_ckpt *c, lq_desc *d) {
+    char embed[LQ_NAME], head[LQ_NAME], own[LQ_NAME];
+    if (!d->tied || !lq_desc_source(d, LQ_R_EMBED, embed, sizeof embed) ||
+        !lq_desc_source(d, LQ_R_HEAD, head, sizeof head))
+        return;
+    snprintf(own, sizeof own, "%s.weight", d->names[LQ_R_HEAD]);
+    if (!lq_ckpt_has_weight(c, head) && !lq_ckpt_has_weight(c, own)) return;
+    const lq_tensor *a = lq_ckpt_find(c, embed), *b = lq_ckpt_find(c, head);
+    d->tied = a && b && a->type == b->type && a->bytes == b->bytes && !memcmp(a->data, b->data, a->bytes);
+    if (a && b) lq_ckpt_drop(c, a), lq_ckpt_drop(c, b);
+}
+
 static bool describe(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *err) {
+    static const char *const key = "text_config", *const ties = "tie_word_embeddings";
+    const cJSON *text = is_text(d->arch) ? cJSON_GetObjectItemCaseSensitive(config, key) : NULL;
+    bool tied = true; // of the whole, where it is silent
+    if (text && !cJSON_IsObject(text)) return lq_fail(err, LQ_E_FORMAT, "%s: %s is not an object", what, key);
     d->names = d->arch->names;
-    return d->arch->describe(c, config, d, err) && (d->bare = bare_of(c, d), true);
+    if (is_text(d->arch)) find_body(c, d);
+    if (!d->arch->describe(c, text ? text : config, d, err) || !lq_config_bool(config, ties, &tied, err)) return false;
+    if (text) d->tied = tied || (d->tied && cJSON_GetObjectItemCaseSensitive(config, ties));
+    if (!d->body) d->bare = bare_of(c, d);
+    find_head(c, d);
+    return (!text || read_ids(text, what, d, err)) && read_ids(config, what, d, err);
 }
 
 bool lq_desc_read(lq_ckpt *c, lq_desc *d, lq_err *err) {
@@ -88,7 +139,7 @@ bool lq_desc_read(lq_ckpt *c, lq_desc *d, lq_err *err) {
     *d = (lq_desc){.bos = -1};
     bool done = open_json(c, what, &config, err);
     if (done && !config) done = lq_fail(err, LQ_E_FORMAT, "%s: there is no config.json beside it", lq_ckpt_path(c));
-    done = done && find_arch(config, &d->arch, err) && describe(c, config, d, err) && read_ids(config, what, d, err) &&
+    done = done && find_arch(config, &d->arch, err) && describe(c, config, d, err) &&
            open_json(c, "generation_config.json", &generation, err) &&
            (!generation || read_ids(generation, "generation_config.json", d, err));
     cJSON_Delete(config);

@@ -91,6 +91,8 @@ typedef struct lq_desc {
     const char *const *sources;
     bool across;          // there the layers' matrices are [k][n]
     int bare;             // so many letters of all names, a prefix, are missing there
+    // Of a text part: what stands there in place of "model.", and before names that begin otherwise; NULL: of no other.
+    const char *body, *outer;
     int dim, vocab, layers, ctx;
     lq_norm_kind norm;
     float norm_eps;
@@ -174,6 +176,9 @@ typedef struct lq_slot {
 // The slots of one layer (0..layers-1) or of the model itself (-1): the only list of what a model is made of.
 // Allocated (free); NULL: no memory.
 lq_slot *lq_desc_slots(const lq_desc *d, int layer, int *count);
+// The name that other people's files have for a matrix of the model itself.
+// False: they have none, or it would be too long.
+bool lq_desc_source(const lq_desc *d, lq_role role, char *out, size_t size);
 // Where matrix `at` of a stack stands in other people's files: `from` with its index put in.
 // False: its name would be too long.
 bool lq_slot_pick(const lq_slot *s, int at, lq_pick *out);
@@ -182,8 +187,9 @@ bool lq_slot_pick(const lq_slot *s, int at, lq_pick *out);
 typedef struct lq_names lq_names;
 bool lq_names_open(const lq_desc *d, const lq_ckpt *c, lq_names **out, lq_err *err);
 void lq_names_close(lq_names *n);
-typedef enum lq_known { LQ_STRANGE, LQ_KNOWN, LQ_HARMLESS /* no forward reads it */ } lq_known;
+typedef enum lq_known { LQ_STRANGE, LQ_KNOWN, LQ_HARMLESS /* no forward reads it */,
+                       LQ_OTHER /* of another part of the model */ } lq_known;
 // What a tensor of the checkpoint is: a slot, a source of slots or a part of such a weight; one that exporters write,
-// or that lq was asked to keep (metadata lq.kept, a JSON array of names); or a stranger.
+// or that lq was asked to keep (metadata lq.kept, a JSON array of names); one beside a text part; or a stranger.
 lq_known lq_names_find(const lq_names *n, const char *tensor);
 #endif

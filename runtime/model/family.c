@@ -57,6 +57,16 @@ static const char *spelt(const cJSON *c, const char *own, const char *common) {
     return !cJSON_GetObjectItemCaseSensitive(c, own) && cJSON_GetObjectItemCaseSensitive(c, common) ? common : own;
 }
 
+bool lq_config_float(const cJSON *c, const char *key, float *out, lq_err *err) {
+    double v = *out;
+    if (lq_config_null(c, key)) v = 0;
+    if (!lq_json_num(c, key, &v, what, err)) return false;
+    if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(c, key)) && !(v > 0 && v < 1e30))
+        return lq_fail(err, LQ_E_FORMAT, "%s: %s is %g, expected more than 0", what, key, v);
+    *out = (float)v;
+    return true;
+}
+
 bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, lq_err *err) {
     static const lq_size_keys llama = {"hidden_size", "num_hidden_layers", "num_attention_heads",
                                        "max_position_embeddings", .ffn = "intermediate_size"};

@@ -10,7 +10,8 @@
 bool lq_config_need(const cJSON *c, const char *key, int64_t min, int64_t max, int *out, lq_err *err); // or an error
 bool lq_config_int(const cJSON *c, const char *key, int64_t min, int64_t max, int *out, lq_err *err);
 bool lq_config_bool(const cJSON *c, const char *key, bool *out, lq_err *err);
-bool lq_config_eps(const cJSON *c, const char *key, float *out, lq_err *err); // between 0 and 1
+bool lq_config_eps(const cJSON *c, const char *key, float *out, lq_err *err);   // between 0 and 1
+bool lq_config_float(const cJSON *c, const char *key, float *out, lq_err *err); // more than 0; null: 0
 bool lq_config_act(const cJSON *c, const char *key, lq_unary *out, lq_err *err);
 bool lq_config_null(const cJSON *c, const char *key); // there, and null
 
@@ -55,10 +56,10 @@ bool lq_layers_pattern(const cJSON *c, lq_desc *d, int window, int every, lq_err
 #define LQ_NAMES_MLP                                                                                                   \
     [LQ_R_GATE] = LQ_LAYER "mlp.gate_proj", [LQ_R_UP] = LQ_LAYER "mlp.up_proj", [LQ_R_DOWN] = LQ_LAYER "mlp.down_proj"
 extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_ROLES], *const lq_names_phi3[LQ_ROLES],
-    *const lq_names_neox[LQ_ROLES], *const lq_ignores_neox[];
+    *const lq_names_neox[LQ_ROLES], *const lq_names_gemma2[LQ_ROLES], *const lq_ignores_neox[];
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
-    lq_describe_phi3, lq_describe_neox, lq_describe_gemma;
+    lq_describe_phi3, lq_describe_neox, lq_describe_gemma, lq_describe_gemma2, lq_describe_gemma3;
 
 // Decoders with LayerNorms.
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[];

@@ -30,6 +30,23 @@ static const char *source_of(const lq_desc *d, lq_role role) {
     return strncmp(name, d->names[LQ_R_EMBED], (size_t)d->bare) ? name : name + d->bare;
 }
 
+// The name that other people's files have for what ours call `name`.
+static bool wrap(const lq_desc *d, char *name, size_t size) {
+    if (!d->body) return true;
+    const bool inner = !strncmp(name, "model.", 6);
+    const char *by = inner ? d->body : d->outer;
+    const size_t n = strlen(by), rest = strlen(name + 6 * inner) + 1;
+    if (n + rest > size) return false;
+    memmove(name + n, name + 6 * inner, rest);
+    memcpy(name, by, n);
+    return true;
+}
+
+bool lq_desc_source(const lq_desc *d, lq_role role, char *out, size_t size) {
+    const lq_slots s = {.d = d, .layer = -1};
+    return d->names[role] && name_of(&s, source_of(d, role), false, ".weight", out, size) && wrap(d, out, size);
+}
+
 static void put(lq_slots *s, lq_slot slot, const lq_rows_of *from) {
     if (s->n == s->cap) {
         const int cap = s->cap ? 2 * s->cap : 32;
@@ -47,7 +64,8 @@ static void put(lq_slots *s, lq_slot slot, const lq_rows_of *from) {
     if (from) o->from = (lq_pick){.first = from->first, .run = from->run, .step = from->step};
     o->from.across = s->d->across && s->layer >= 0 && o->k > 0;
     if (!name_of(s, s->d->names[o->role], o->count > 0, suffix, o->name, sizeof o->name) ||
-        !name_of(s, source_of(s->d, from ? from->whole : o->role), false, suffix, o->from.name, sizeof o->from.name))
+        !name_of(s, source_of(s->d, from ? from->whole : o->role), false, suffix, o->from.name, sizeof o->from.name) ||
+        !wrap(s->d, o->from.name, sizeof o->from.name))
         s->failed = true;
 }
 
@@ -281,9 +299,15 @@ static bool harmless(const lq_desc *d, const char *name) {
     if (matches("*rotary_emb.inv_freq", name)) return true;
     for (const char *const *p = d->arch->ignores; p && *p; p++)
         if (matches(*p, name)) return true;
-    const char *head = d->names[LQ_R_HEAD];
-    const size_t n = head ? strlen(head) : 0;
-    return d->tied && head && !strncmp(name, head, n) && name[n] == '.'; // the embedding, which some write twice
+    char head[LQ_NAME]; // one that is the embedding is written twice by some
+    const size_t n = d->tied && lq_desc_source(d, LQ_R_HEAD, head, sizeof head) ? strlen(head) - strlen("weight") : 0;
+    return n && !strncmp(name, head, n);
+}
+
+// Whether a tensor is of another part of the model than its text.
+static bool other(const lq_desc *d, const char *name) {
+    return d->body && strncmp(name, d->body, strlen(d->body)) != 0 &&
+           (!*d->outer || strncmp(name, d->outer, strlen(d->outer)) != 0) && strncmp(name, "lm_head.", 8) != 0;
 }
 
 lq_known lq_names_find(const lq_names *n, const char *tensor) {
@@ -298,5 +322,6 @@ lq_known lq_names_find(const lq_names *n, const char *tensor) {
             tensor = weight;
         }
     }
-    return harmless(n->d, tensor) || listed(&n->kept, tensor) ? LQ_HARMLESS : LQ_STRANGE;
+    if (harmless(n->d, tensor) || listed(&n->kept, tensor)) return LQ_HARMLESS;
+    return other(n->d, tensor) ? LQ_OTHER : LQ_STRANGE;
 }

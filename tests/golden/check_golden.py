@@ -105,6 +105,10 @@ def check_quantized(path, name):
     r = subprocess.run(cmd, capture_output=True, text=True)
     if r.returncode:
         return check(False, f"{name} int4: {r.stderr.strip()}")
+    if make_models.MODELS[name][2]["beside"]:
+        listed = subprocess.run([lq, "inspect", path + ".lq", "--tensors"], capture_output=True, text=True).stdout
+        for other in make_models.MODELS[name][2]["beside"]:
+            check(other in listed, f"{name} int4: {other} was not carried along")
     os.rename(path + ".lq", os.path.join(path, "int4.lq"))
     w = rounded(cfg, w)
     if decoder_np.margin(cfg, w, ids) < 1e-4:

@@ -216,10 +216,16 @@ def check_refusals(folder):
     r = run(at("more"), at("more.lq"), "--keep-unknown")
     got = st.read(at("more.lq"))[0] if r.returncode == 0 else {}
     check("model.layers.0.adapter.weight" in got and (got["model.layers.0.adapter.weight"] == 1).all(), "--keep-unknown carries a tensor over")
-    write_model(at("rotary"), "BF16", True, {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(9, np.float32), "lm_head.weight": np.ones((VOCAB, DIM), np.float32)})
+    twice = np.arange(VOCAB * DIM, dtype=np.float32).reshape(VOCAB, DIM) % 19
+    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(9, np.float32), "model.embed_tokens.weight": twice}
+    write_model(at("rotary"), "BF16", True, {**extra, "lm_head.weight": twice})
     r = run(at("rotary"), at("rotary.lq"))
     dropped = json.load(open(at("rotary.lq.report.json")))["dropped"] if r.returncode == 0 else None
     check(dropped == ["lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"], f"dropped: {dropped}")
+    write_model(at("head"), "BF16", True, {**extra, "lm_head.weight": twice + 1})
+    r = run(at("head"), at("head.lq"), "--head", "keep")
+    got = st.read(at("head.lq"))[0] if r.returncode == 0 else {}
+    check((got.get("lm_head.weight") == twice + 1).all(), "a head that is not the embedding is one, whatever the config says")
     t = tensors(7, False)
     del t["model.layers.1.mlp.up_proj.weight"]
     st.write(os.path.join(at("rotary"), "model.safetensors"), t)

@@ -38,19 +38,23 @@ class Rounded(Exact):
         return y + U * terms * self.rng.uniform(-1, 1, y.shape)
 
 
-def rope_settings(cfg):
-    """(theta, share of a head that is rotated, the scaling): of rope_parameters, or of keys of their own."""
+def rope_settings(cfg, local=False):
+    """(theta, share of a head that is rotated, the scaling): of rope_parameters, or of keys of their own. local: of
+    layers with a window, where those turn otherwise."""
     p = cfg.get("rope_parameters") or {}
+    p = p.get("sliding_attention" if local else "full_attention", p)
     scaling = p or cfg.get("rope_scaling") or {}
-    silent = 1e6 if cfg.get("model_type") == "mixtral" else 10000.0
+    silent = {"mixtral": 1e6, "gemma3_text": 1e6}.get(cfg.get("model_type"), 10000.0)
+    if local and not p:
+        return cfg.get("rope_local_base_freq", 10000.0), 1.0, {}
     theta = p.get("rope_theta", cfg.get("rope_theta", cfg.get("rotary_emb_base", silent)))
     share = p.get("partial_rotary_factor", cfg.get("partial_rotary_factor", cfg.get("rotary_pct", 1.0)))
     return theta, share, scaling
 
 
-def rope_freqs(cfg, dim, ctx):
+def rope_freqs(cfg, dim, ctx, local=False):
     """inv_freq [dim / 2] and the factor of cos and sin, as the scaling of config.json says."""
-    theta, _, scaling = rope_settings(cfg)
+    theta, _, scaling = rope_settings(cfg, local)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     factor = scaling.get("factor", 1.0)
     original = cfg.get("original_max_position_embeddings") or scaling.get(
@@ -115,7 +119,7 @@ def rope(f, x, freqs, mscale, heads):
     return f.moved(y, terms)
 
 
-def attention(f, q, k, v, kv_heads, window, scale=None):
+def attention(f, q, k, v, kv_heads, window, scale=None, cap=None):
     t, heads, d = q.shape
     scale = d**-0.5 if scale is None else scale
     out = np.zeros((t, heads, d))
@@ -126,6 +130,9 @@ def attention(f, q, k, v, kv_heads, window, scale=None):
         kh, vh = k[:, h * kv_heads // heads], v[:, h * kv_heads // heads]
         s = q[:, h] @ kh.T * scale
         s = f.moved(s, lanes(d) * (np.abs(q[:, h]) @ np.abs(kh).T) * scale + 2 * np.abs(s))
+        if cap:
+            s = cap * np.tanh(s / cap)
+            s = f.moved(s, 8 * np.abs(s))
         s = np.where(mask, s, -np.inf)
         p = np.exp(s - s.max(-1, keepdims=True))
         p = f.moved(p, 8 * p)
@@ -150,8 +157,13 @@ def unary(f, name, x):
 # What an architecture does other than Llama: the norms before and behind attention and MLP (None: there is none); `one`:
 # norms multiply by 1 + weight; qk: a norm of q and k, of each head or of all together.
 LLAMA = {"pre": ("input_layernorm", "post_attention_layernorm"), "post": (None, None), "one": False, "qk": None}
+SANDWICH = (
+    ("input_layernorm", "pre_feedforward_layernorm"), ("post_attention_layernorm", "post_feedforward_layernorm"),
+)
 KINDS = {
     "gemma": {"one": True},
+    "gemma2": {"one": True, "pre": SANDWICH[0], "post": SANDWICH[1]},
+    "gemma3_text": {"one": True, "qk": "head", "pre": SANDWICH[0], "post": SANDWICH[1]},
     "qwen3": {"qk": "head"},
 }
 
@@ -166,18 +178,24 @@ class Parts:
         self.heads = cfg["num_attention_heads"]
         self.kv_heads = cfg.get("num_key_value_heads") or self.heads
         self.d = cfg.get("head_dim") or cfg["hidden_size"] // self.heads
+        self.scale = cfg.get("query_pre_attn_scalar", self.d) ** -0.5
+        self.cap = cfg.get("attn_logit_softcapping")
+        self.local = self.kind in ("gemma3_text",)  # layers with a window have positions of their own
         self.neox = self.kind == "gpt_neox"
         self.root = "gpt_neox." if self.neox else "model."
         self.attn = "attention." if self.neox else "self_attn."
         self.eps = float(np.float32(cfg["layer_norm_eps"] if self.neox else cfg.get("rms_norm_eps", 1e-6)))
         self.act = cfg.get("hidden_act", "gelu" if self.neox else "silu")
-        if self.kind == "gemma":  # "gelu" is what its first configs say of the approximation that it was trained with
+        if self.kind.startswith("gemma"):  # "gelu" is what its first configs say of the approximation that it was trained with
             self.act = "gelu_pytorch_tanh"
 
     def pair(self, name):
         return self.w[name + ".weight"], self.w.get(name + ".bias")
 
     def window(self, layer):
+        every = {"gemma2": 2, "gemma3_text": self.cfg.get("sliding_window_pattern", 6)}.get(self.kind)
+        if "layer_types" not in self.cfg and every:
+            return self.cfg["sliding_window"] if (layer + 1) % every else 0
         if "layer_types" in self.cfg:
             return self.cfg["sliding_window"] if self.cfg["layer_types"][layer] == "sliding_attention" else 0
         if self.kind in ("qwen2", "qwen3"):
@@ -257,9 +275,9 @@ def forward(cfg, w, ids, f=None, ctx=None):
         return decoder_gpt.forward(f or Exact(), cfg, w, ids)
     f, m = f or Exact(), Parts(cfg, w)
     rotated = int(m.d * rope_settings(cfg)[1])
-    freqs, mscale = rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"])
+    turns = [rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"], local) for local in (False, m.local)]
     h = w[m.root + ("embed_in.weight" if m.neox else "embed_tokens.weight")][ids]
-    if m.kind == "gemma":
+    if m.kind.startswith("gemma"):
         h = h * math.sqrt(cfg["hidden_size"])
         h = f.moved(h, 2 * np.abs(h))
     for i in range(cfg["num_hidden_layers"]):
@@ -267,15 +285,22 @@ def forward(cfg, w, ids, f=None, ctx=None):
         x = m.norm(f, h, p + m.pre[0])
         q, k, v = (linear(f, x, *part) for part in m.qkv(p))
         q, k = m.qk_norm(f, q, p + "self_attn.q_norm", m.heads), m.qk_norm(f, k, p + "self_attn.k_norm", m.kv_heads)
-        q, k = rope(f, q, freqs, mscale, m.heads), rope(f, k, freqs, mscale, m.kv_heads)
-        y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, m.window(i))
+        window = m.window(i)
+        q, k = rope(f, q, *turns[window > 0], m.heads), rope(f, k, *turns[window > 0], m.kv_heads)
+        y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, window, m.scale, m.cap)
         y = linear(f, y, *m.pair(p + m.attn + ("dense" if m.neox else "o_proj")))
+        y = m.norm(f, y, p + m.post[0]) if m.post[0] else y
         before, h = h, f.moved(h + y, np.abs(h + y))
         x = m.norm(f, before if m.neox and cfg.get("use_parallel_residual", True) else h, p + m.pre[1])
-        h = h + m.mlp(f, x, p)
-        h = f.moved(h, np.abs(h))
+        y = m.mlp(f, x, p)
+        y = m.norm(f, y, p + m.post[1]) if m.post[1] else y
+        h = f.moved(h + y, np.abs(h + y))
     x = m.norm(f, h, "gpt_neox.final_layer_norm" if m.neox else "model.norm")
-    return linear(f, x, m.head())
+    y, cap = linear(f, x, m.head()), cfg.get("final_logit_softcapping")
+    if cap:
+        y = cap * np.tanh(y / cap)
+        y = f.moved(y, 8 * np.abs(y))
+    return y
 
 
 def margin(cfg, w, ids):

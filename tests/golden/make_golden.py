@@ -37,11 +37,15 @@ def theirs(path, ids):
     loaded, info = transformers.AutoModelForCausalLM.from_pretrained(
         path, dtype=torch.float32, output_loading_info=True
     )
+    eyes = ("vision", "multi_modal_projector", "visual")  # of a larger model's other parts a checkpoint has but one
+    info["missing_keys"] = {k for k in info["missing_keys"] if not any(word in k for word in eyes)}
     assert not any(info.values()), info
     state = {k: v.double() for k, v in loaded.state_dict().items()}
     with double(), torch.no_grad():
         config = transformers.AutoConfig.from_pretrained(path)
         config.dtype = None
+        tied = loaded.get_output_embeddings().weight is loaded.get_input_embeddings().weight  # as it was found to be
+        config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = tied
         model = (
             type(loaded)
             ._from_config(config, attn_implementation="eager", experts_implementation="eager", dtype=torch.float64)
@@ -71,8 +75,19 @@ def without(cfg):
         yield "attention factor 1", {**cfg, key: {**rope, "attention_factor": 1.0}}
     if cfg["model_type"] == "gemma":
         yield "norms of w and a plain embedding", {**cfg, "model_type": "llama", "hidden_act": "gelu_pytorch_tanh"}
-    if "qk" in decoder_np.KINDS.get(cfg["model_type"], {}):
+    if cfg["model_type"] == "qwen3":
         yield "no norms of q and k", {**cfg, "model_type": "llama"}
+    if cfg["model_type"] == "gemma3_text":
+        yield "no norms of q and k", {**cfg, "model_type": "gemma2"}
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if cfg.get(key):
+            yield "no " + key, {**cfg, key: None}
+    if "query_pre_attn_scalar" in cfg:
+        yield "q scaled by its width", {k: v for k, v in cfg.items() if k != "query_pre_attn_scalar"}
+    if "rope_local_base_freq" in cfg:
+        yield "one rope", {**cfg, "rope_local_base_freq": cfg["rope_theta"]}
+    if "sliding_attention" in rope:
+        yield "one rope", {**cfg, "rope_parameters": {**rope, "sliding_attention": rope["full_attention"]}}
     if cfg["model_type"] == "gpt_neox":
         yield "the other residual", {**cfg, "use_parallel_residual": not cfg.get("use_parallel_residual", True)}
         yield "the other gelu", {**cfg, "hidden_act": "gelu" if cfg["hidden_act"] == "gelu_new" else "gelu_new"}

@@ -41,7 +41,7 @@ def shapes(cfg):
 
     def put(prefix, rows):
         for name, n, k, bias in rows:
-            norm = ("norm1p" if cfg["model_type"] == "gemma" else "norm") if "norm" in name else "vector"
+            norm = ("norm1p" if cfg["model_type"].startswith("gemma") else "norm") if "norm" in name else "vector"
             what = "embed" if name == embed else "matrix" if k else norm
             out[prefix + name + ".weight"] = ((n, k) if k else (n,), what)
             if bias:
@@ -109,6 +109,11 @@ def tokenizer():
                       "byte_fallback": False, "ignore_merges": False, "vocab": {s: i for i, s in enumerate(byte_symbols())}, "merges": []}}
 
 
+def wrapped(name, prefix):
+    """The name of a tensor in a larger model."""
+    return prefix[0] + name[6:] if name.startswith("model.") else prefix[1] + name
+
+
 def make(folder):
     for name, (kind, changes, file) in MODELS.items():
         seed = zlib.crc32(name.encode()) % 1000000 + 1  # of its name alone: a row more changes no other model
@@ -116,7 +121,11 @@ def make(folder):
         cfg = {"architectures": [arch], "model_type": kind, **base, **changes}
         to = os.path.join(folder, name)
         os.makedirs(to, exist_ok=True)
-        write(to, weights(cfg, seed), file["dtype"], file["shards"])
+        w = {wrapped(n, file["prefix"]): a for n, a in weights(cfg, seed).items()}
+        w.update({n: noise(seed, int(np.prod(shape))).reshape(shape) for n, shape in file["beside"].items()})
+        write(to, w, file["dtype"], file["shards"])
+        if file["whole"]:
+            cfg = {**file["whole"], "text_config": {k: v for k, v in cfg.items() if k != "architectures"}}
         json.dump(cfg, open(os.path.join(to, "config.json"), "w"), indent=1)
         json.dump(tokenizer(), open(os.path.join(to, "tokenizer.json"), "w"))
         ids = (np.abs(noise(seed * 1000 + 999, tokens(name))) * 1e6).astype(np.int64) % 256
@@ -125,10 +134,19 @@ def make(folder):
 
 
 def load(path):
-    """config, f64 weights and ids of a model that was made."""
+    """config, f64 weights and ids of a model that was made: of its text part under the names that it has alone."""
     files = [f for f in sorted(os.listdir(path)) if f.endswith(".safetensors")]
     w = {k: v.astype(np.float64) for f in files for k, v in st.read(os.path.join(path, f))[0].items()}
-    return json.load(open(os.path.join(path, "config.json"))), w, np.fromfile(os.path.join(path, "ids.bin"), "<i4")
+    cfg, (_, _, file) = json.load(open(os.path.join(path, "config.json"))), MODELS[os.path.basename(path)]
+    body, outer = file["prefix"]
+    if file["whole"]:
+        cfg = cfg["text_config"]
+        w = {
+            "model." + k[len(body) :] if k.startswith(body) else k[len(outer) :]: v
+            for k, v in w.items()
+            if k not in file["beside"]
+        }
+    return cfg, w, np.fromfile(os.path.join(path, "ids.bin"), "<i4")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,13 @@ def layer_qwen3(cfg):
     return norms(cfg) + attention(cfg, bias, bias) + qk_norms(d, d) + gated(cfg)
 
 
+def layer_gemma2(cfg):
+    bias, d, dim = cfg.get("attention_bias", False), cfg.get("head_dim", 256), cfg["hidden_size"]
+    behind = [(name, dim, 0, False) for name in ("pre_feedforward_layernorm", "post_feedforward_layernorm")]
+    qk = qk_norms(d, d) if cfg["model_type"] == "gemma3_text" else []
+    return norms(cfg) + behind + attention(cfg, bias, bias) + qk + gated(cfg)
+
+
 def layer_phi3(cfg):
     dim, ffn, (q, kv) = cfg["hidden_size"], cfg["intermediate_size"], heads_of(cfg)
     fused = [("self_attn.qkv_proj", q + 2 * kv, dim, False), ("mlp.gate_up_proj", 2 * ffn, dim, False)]
@@ -73,6 +80,7 @@ def layer_mixtral(cfg):
 # model_type -> architectures[0], a config, a layer, and the names around the layers: embedding, last norm, head
 NAMES = ("model.embed_tokens", "model.norm", "lm_head")
 NEOX = ("gpt_neox.embed_in", "gpt_neox.final_layer_norm", "embed_out")
+GEMMA2 = {**DECODER, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 24}
 ARCHS = {
     "llama": ("LlamaForCausalLM", {**DECODER, "rope_theta": 10000.0}, layer_llama, NAMES),
     "mistral": ("MistralForCausalLM", DECODER, layer_llama, NAMES),
@@ -82,12 +90,17 @@ ARCHS = {
     "gpt_neox": ("GPTNeoXForCausalLM", {**COMMON, "hidden_act": "gelu", "layer_norm_eps": 1e-5}, layer_neox, NEOX),
     "mixtral": ("MixtralForCausalLM", DECODER, layer_mixtral, NAMES),
     "gemma": ("GemmaForCausalLM", {**DECODER, "tie_word_embeddings": True}, layer_llama, NAMES),
+    "gemma2": ("Gemma2ForCausalLM", GEMMA2, layer_gemma2, NAMES),
+    "gemma3_text": ("Gemma3ForCausalLM", GEMMA2, layer_gemma2, NAMES),
 }
 
 # name -> model_type, what differs in the config, and of the checkpoint: `dtype`, `shards`, and `tokens`: the length of
 # its prompt, which is also the context that it is opened with: that decides what dynamic scaling and longrope do.
 # Configs are of either form: rope_theta and rope_scaling (transformers 4), or rope_parameters (5).
-FILE = {"dtype": "BF16", "shards": 1, "tokens": 100}
+# One that is the text part of a larger model has the rest of that one's config in `whole`, stands in it as text_config,
+# and its tensors' names begin with prefix[0] in place of "model.", or with prefix[1] before what they are; `beside` are
+# tensors of the other parts.
+FILE = {"dtype": "BF16", "shards": 1, "tokens": 100, "whole": None, "prefix": ("model.", ""), "beside": {}}
 MODELS = {}
 
 
@@ -197,3 +210,44 @@ model("qwen3_window", "qwen3", {
     "head_dim": 16, "num_attention_heads": 6, "num_key_value_heads": 1, "attention_bias": True, "num_hidden_layers": 3,
     "use_sliding_window": True, "sliding_window": 31, "max_window_layers": 1, "rope_parameters": DEFAULT,
 }, dtype="F32")
+
+# What it multiplies q by is no power of two, and not the root of head_dim.
+model("gemma2", "gemma2", {
+    "head_dim": 32, "num_key_value_heads": 2, "num_hidden_layers": 3, "sliding_window": 23, "rope_theta": 10000.0,
+    "attn_logit_softcapping": 5.0, "final_logit_softcapping": 30.0, "torch_dtype": "bfloat16",
+})
+model("gemma2_types", "gemma2", {
+    "head_dim": 12, "num_attention_heads": 6, "num_key_value_heads": 1, "hidden_size": 96, "sliding_window": 37,
+    "layer_types": ["full_attention", "sliding_attention"], "attn_logit_softcapping": None, "attention_bias": True,
+    "final_logit_softcapping": 8.0, "tie_word_embeddings": False, "rope_parameters": DEFAULT,
+}, dtype="F32")
+model("gemma3", "gemma3_text", {
+    "head_dim": 20, "num_key_value_heads": 1, "num_hidden_layers": 7, "sliding_window": 19, "rope_theta": 1000000.0,
+    "rope_local_base_freq": 5000.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0}, "torch_dtype": "bfloat16",
+})
+model("gemma3_v5", "gemma3_text", {
+    "head_dim": 16, "num_hidden_layers": 3, "hidden_size": 96, "sliding_window": 33, "query_pre_attn_scalar": 96,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "full_attention": {"rope_theta": 500000.0, "rope_type": "linear", "factor": 2.0},
+        "sliding_attention": {"rope_theta": 2000.0, "rope_type": "default"},
+    },
+}, dtype="F32")
+
+EYES = {
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28,
+    "patch_size": 14, "vocab_size": 8,
+}
+WHOLE3 = {
+    "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "mm_tokens_per_image": 4,
+    "vision_config": {**EYES, "model_type": "siglip_vision_model"}, "torch_dtype": "bfloat16", "eos_token_id": [257, 65],
+}
+SIGHT = "vision_tower.vision_model.embeddings.position_embedding.weight"
+GEMMA3 = {"num_hidden_layers": 6, "sliding_window": 21, "num_attention_heads": 4, "num_key_value_heads": 1}
+model("gemma3_sight", "gemma3_text", {
+    **GEMMA3, "head_dim": 20, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}, whole=WHOLE3, prefix=("language_model.model.", "language_model."), beside={SIGHT: (4, 16)}, shards=2)
+model("gemma3_sight_v5", "gemma3_text", {
+    **GEMMA3, "head_dim": 16, "num_hidden_layers": 2, "tie_word_embeddings": False,
+}, whole={**WHOLE3, "tie_word_embeddings": True}, prefix=("model.language_model.", ""),
+   beside={"model." + SIGHT: (4, 16)}, dtype="F32")

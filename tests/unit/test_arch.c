@@ -6,9 +6,15 @@
 
 static char dir[] = "/tmp/lq-test-arch-XXXXXX";
 #define SIZES "\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":260"
-#define GEMMA_OF(hidden) "\"architectures\":[\"GemmaForCausalLM\"],\"intermediate_size\":160,\"num_hidden_layers\":2," \
+// A name that is spelt in full, and heads enough for what each takes in silence.
+#define OF(arch, hidden) "\"architectures\":[\"" arch "\"],\"intermediate_size\":160,\"num_hidden_layers\":7," \
     "\"num_attention_heads\":16,\"vocab_size\":260,\"hidden_size\":" hidden
+#define GEMMA_OF(hidden) OF("GemmaForCausalLM", hidden)
 #define GEMMA GEMMA_OF("64")
+#define GEMMA2 OF("Gemma2ForCausalLM", "64")
+#define GEMMA3 OF("Gemma3ForCausalLM", "64")
+#define SIGHT "\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"text_config\":{\"hidden_size\":64," \
+    "\"intermediate_size\":160,\"num_hidden_layers\":2"
 #define QWEN3 "\"architectures\":[\"Qwen3ForCausalLM\"],\"intermediate_size\":160,\"num_hidden_layers\":2," \
     "\"num_attention_heads\":32,\"vocab_size\":260,\"hidden_size\":64"
 #define LLAMA "\"architectures\":[\"LlamaForCausalLM\"]," SIZES
@@ -66,6 +72,19 @@ static void refused(void) {
         {"{" LLAMA ",\"eos_token_id\":[1,\"x\"]}", "eos_token_id"},
         {"{" GEMMA ",\"hidden_activation\":\"odd\"}", "odd"},
         {"{" GEMMA ",\"hidden_activation\":3}", "hidden_activation"},
+        {"{" GEMMA2 ",\"query_pre_attn_scalar\":0}", "query_pre_attn_scalar"},
+        {"{" GEMMA2 ",\"query_pre_attn_scalar\":null}", "query_pre_attn_scalar"},
+        {"{" GEMMA2 ",\"attn_logit_softcapping\":-5}", "attn_logit_softcapping"},
+        {"{" GEMMA2 ",\"final_logit_softcapping\":\"x\"}", "final_logit_softcapping"},
+        {"{" GEMMA2 ",\"layer_types\":[\"full_attention\"]}", "layer_types"},
+        {"{" GEMMA2 ",\"rope_parameters\":{\"full_attention\":{}}}", "full_attention"},
+        {"{" GEMMA3 ",\"sliding_window_pattern\":0}", "sliding_window_pattern"},
+        {"{" GEMMA3 ",\"attn_logit_softcapping\":50}", "attn_logit_softcapping"},
+        {"{" GEMMA3 ",\"rope_parameters\":{\"rope_theta\":5e5}}", "rope_theta"},
+        {"{" GEMMA3 ",\"rope_local_base_freq\":0.5}", "rope_theta"},
+        {"{\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"text_config\":7}", "text_config"},
+        {"{" SIGHT "},\"tie_word_embeddings\":3}", "tie_word_embeddings"},
+        {"{" SIGHT ",\"final_logit_softcapping\":30}}", "final_logit_softcapping"},
         {"{" GEMMA ",\"use_bidirectional_attention\":true}", "use_bidirectional_attention"},
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":2147483648,"
          "\"intermediate_size\":1,\"num_hidden_layers\":1,\"num_attention_heads\":1,\"vocab_size\":1}", "hidden_size"},
@@ -117,6 +136,48 @@ static void read_as_transformers(void) {
     CHECK(d.rope[0].kind == LQ_ROPE_DEFAULT, "rope_parameters without a type");
     lq_desc_free(&d);
     d = accepted("{\"architectures\":[\"LLaMAForCausalLM\"]," SIZES "}", NULL);
+    lq_desc_free(&d);
+}
+
+static void gemma2(void) {
+    lq_desc d = accepted("{" GEMMA2 "}", NULL);
+    const lq_part *attn = &d.layer[1].part[0], *mlp = &d.layer[1].part[1];
+    CHECK(attn->kv_heads == 4 && attn->head_dim == 256 && attn->attn_scale == 0.0625f && d.tied, "heads");
+    CHECK(attn->place == LQ_SANDWICH && mlp->place == LQ_SANDWICH && mlp->act == LQ_GELU_TANH, "norms on both sides");
+    CHECK(attn->attn_softcap == 50 && d.logit_softcap == 30 && !attn->qk_norm && d.ctx == 8192, "caps");
+    for (int i = 0; i < 7; i++) CHECK(d.layer[i].part[0].window == (i % 2 ? 0 : 4096), "window of layer %d", i);
+    lq_desc_free(&d);
+    d = accepted("{" GEMMA2 ",\"attn_logit_softcapping\":null,\"final_logit_softcapping\":null,"
+                 "\"query_pre_attn_scalar\":100,\"sliding_window\":null}", NULL);
+    CHECK(d.layer[0].part[0].attn_softcap == 0 && d.logit_softcap == 0 && d.layer[0].part[0].window == 0, "nulls");
+    CHECK(d.layer[0].part[0].attn_scale == 0.1f, "scale %g", (double)d.layer[0].part[0].attn_scale);
+    lq_desc_free(&d);
+}
+
+static void gemma3(void) {
+    lq_desc d = accepted("{" GEMMA3 ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}}", NULL);
+    for (int i = 0; i < 7; i++) {
+        const lq_part *attn = &d.layer[i].part[0];
+        CHECK(attn->window == (i == 5 ? 0 : 4096) && attn->rope == (i != 5) && attn->qk_norm == LQ_QK_HEAD &&
+              attn->attn_softcap == 0, "layer %d", i);
+    }
+    CHECK(d.rope[0].theta == 1e6 && d.rope[0].kind == LQ_ROPE_LINEAR && d.rope[1].theta == 10000 &&
+          d.rope[1].kind == LQ_ROPE_DEFAULT && d.logit_softcap == 0 && d.ctx == 131072, "two ropes");
+    lq_desc_free(&d);
+    d = accepted("{" GEMMA3 ",\"sliding_window_pattern\":2,\"sliding_window\":9,\"rope_theta\":5e5,"
+                 "\"rope_local_base_freq\":300}", NULL);
+    CHECK(d.layer[0].part[0].window == 9 && d.layer[1].part[0].window == 0 && d.layer[3].part[0].window == 0 &&
+          d.rope[0].theta == 5e5 && d.rope[1].theta == 300, "pattern and bases");
+    lq_desc_free(&d);
+    d = accepted("{" GEMMA3 ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":7e5},"
+                 "\"sliding_attention\":{\"rope_type\":\"linear\",\"factor\":3}}}", NULL);
+    CHECK(d.rope[0].theta == 7e5 && d.rope[1].theta == 10000 && d.rope[1].kind == LQ_ROPE_LINEAR, "of transformers 5");
+    lq_desc_free(&d);
+    d = accepted("{" SIGHT "},\"eos_token_id\":[7,8]}", NULL); // as those with eyes are: only what differs
+    const lq_part *attn = &d.layer[1].part[0];
+    CHECK(d.vocab == 262208 && attn->heads == 8 && attn->kv_heads == 4 && attn->head_dim == 256 && d.tied, "sizes");
+    CHECK(d.bos == 2 && d.eoses == 2 && d.eos[0] == 7 && d.eos[1] == 8, "bos %d, %d end tokens", d.bos, d.eoses);
+    CHECK(d.body && !strcmp(d.body, "model."), "names of the tensors beside it");
     lq_desc_free(&d);
 }
 
@@ -175,10 +236,12 @@ int main(void) {
     lq_err err;
     char rm[100];
     if (!mkdtemp(dir)) return 1;
-    CHECK(tiny_model(dir, false, &err), "%s", err.text);
+    CHECK(tiny_model(dir, true, &err), "%s", err.text);
     refused();
     read_as_transformers();
     gemma();
+    gemma2();
+    gemma3();
     qwen3();
     snprintf(rm, sizeof rm, "rm -rf %s", dir);
     if (system(rm)) return 1;

@@ -75,7 +75,7 @@ int main(void) {
     lq_err err;
     char rm[100];
     if (!mkdtemp(dir)) return 1;
-    CHECK(tiny_model(dir, false, &err), "%s", err.text);
+    CHECK(tiny_model(dir, true, &err), "%s", err.text);
     refused();
     gpt2();
     snprintf(rm, sizeof rm, "rm -rf %s", dir);
