@@ -1,7 +1,7 @@
-// matrix.c: lq_quantize_matrix: one matrix through the device's slot `round`, in bands of rows, so that somebody can be heard in
-// between. Checks that there is a rule, says which element has none, and owns the bands' figures.
+// matrix.c: lq_quantize_matrix: one matrix through the device's slot `round`, in bands of rows, so that somebody can be
+// heard in between. Checks that there is a rule, says which element has none, and owns the bands' figures.
 #include "kernels/pack.h"
-#include "quant/quant.h"
+#include "quant/pass.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ typedef struct banded {
     int64_t rows;         // of a band
     size_t q_row, zero_row, scales; // bytes of a row, scales of a row
     double *error;        // [3][rows] error, norm, worst
-    float *wide_rows;     // [rows][k] of a source that is not plain
+    float *wide_rows;     // [rows][k] of a source that is not plain, or edited
     int64_t first;        // where the band that is widened begins
     bool wide;
 } banded;
@@ -38,13 +38,16 @@ static bool has_rule(const lq_wtype *t) {
     if (t->kind == LQ_W_TABLE) return lq_wtype_table(t);
     return t->kind == LQ_W_INT ? t->bits >= 2 : t->elem == LQ_E4M3 || t->elem == LQ_E5M2;
 }
+
 bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
     char name[64];
     if (!has_rule(&r->type)) {
         lq_wtype_name(&r->type, name, sizeof name);
-        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: there are rules for plain types, int2 to int8, e4m3, e5m2 and codebooks that have a name", name);
+        return lq_fail(err, LQ_E_UNSUPPORTED,
+                       "%s: there are rules for plain types, int2 to int8, e4m3, e5m2 and codebooks that have a name",
+                       name);
     }
-    if (!r->transform && !r->salient && !lq_recipe_needs(r)) return true;
+    if (!r->salient && !lq_recipe_needs(r)) return true;
     return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that needs statistics of activations: there is no calibration");
 }
 
@@ -53,19 +56,26 @@ static bool fail_element(const lq_matrix *m, int64_t row, int64_t col, const lq_
     float *x = malloc((size_t)m->w->k * sizeof *x);
     if (!x) return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld cannot be coded", (long long)row, (long long)col);
     lq_weight_row(m->w, row, x);
+    const int64_t odd = lq_edit_odd(x, m->w->k);
+    if (odd >= 0) col = odd; // which an edit has spread
+    else if (m->edit) lq_edit_row(m->edit, x, m->w->k);
     const double v = (double)x[col];
     free(x);
     lq_wtype_name(t, name, sizeof name);
-    if (isfinite(v)) return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %g, more than %s can hold", (long long)row, (long long)col, v, name);
-    return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %s, expected a finite number", (long long)row, (long long)col,
-                   isnan(v) ? "NaN" : "infinite");
+    if (isfinite(v)) return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %g, more than %s can hold",
+                                    (long long)row, (long long)col, v, name);
+    return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %s, expected a finite number", (long long)row,
+                   (long long)col, isnan(v) ? "NaN" : "infinite");
 }
 
 static void widen_row(void *arg, int task, int worker) {
     const banded *b = arg;
+    float *row = b->wide_rows + (size_t)task * (size_t)b->m->w->k;
     (void)worker;
-    lq_weight_row(b->m->w, b->first + task, b->wide_rows + (size_t)task * (size_t)b->m->w->k);
+    lq_weight_row(b->m->w, b->first + task, row);
+    if (b->m->edit) lq_edit_row(b->m->edit, row, b->m->w->k);
 }
+
 // Rows first .. first + n of the source, where they lie if that is rows of plain elements.
 static lq_mat rows_of(banded *b, int64_t first, int64_t n) {
     const lq_weight *w = b->m->w;
@@ -86,10 +96,13 @@ static bool round_band(banded *b, int64_t first, int64_t n, lq_err *err) {
     const size_t band = (size_t)(first / (t->rows > 1 ? t->rows : 1));
     int64_t bad[2];
     const lq_round_args a = {
-        .w = rows_of(b, first, n), .type = *t, .table = lq_wtype_table(t), .fit = b->r->rounding == LQ_ROUND_SEARCH ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
+        .w = rows_of(b, first, n), .type = *t, .table = lq_wtype_table(t),
+        .fit = b->r->rounding == LQ_ROUND_SEARCH ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
         .steps = b->r->steps ? b->r->steps : 50, .least = b->r->least > 0 ? b->r->least : 0.5f,
-        .q = (uint8_t *)m->q + (size_t)first * b->q_row, .scale = (uint8_t *)m->scale + band * b->scales * lq_dtype_size(t->scale),
-        .zero = t->asym ? (uint8_t *)m->zero + (size_t)first * b->zero_row : NULL, .error = b->error, .norm = b->error + b->rows,
+        .q = (uint8_t *)m->q + (size_t)first * b->q_row,
+        .scale = (uint8_t *)m->scale + band * b->scales * lq_dtype_size(t->scale),
+        .zero = t->asym ? (uint8_t *)m->zero + (size_t)first * b->zero_row : NULL, .error = b->error,
+        .norm = b->error + b->rows,
         .worst = b->error + 2 * b->rows, .bad = bad, .wide = &b->wide};
     m->dev->ops.round(m->dev, &a);
     if (!m->dev->ops.sync(m->dev, err)) return false;
@@ -120,8 +133,8 @@ static bool prepare(banded *b, const lq_recipe *r, lq_matrix *m, lq_err *err) {
     lq_weight_size size;
     size_t all;
     if (!lq_recipe_check(r, err)) return false;
-    if (w->n < 1 || w->k < 1 || !lq_weight_sizes(t, w->n, w->k, &size) || !lq_mul_size((size_t)w->n, (size_t)w->k, &all) ||
-        !lq_mul_size(all, 16, &all))
+    if (w->n < 1 || w->k < 1 || !lq_weight_sizes(t, w->n, w->k, &size) ||
+        !lq_mul_size((size_t)w->n, (size_t)w->k, &all) || !lq_mul_size(all, 16, &all))
         return lq_fail(err, LQ_E_LIMIT, "a matrix of %lld x %lld cannot be handled", (long long)w->n, (long long)w->k);
     *b = (banded){.r = r, .m = m, .type = *t, .scales = (size_t)lq_weight_groups(t, w->k)};
     b->rows = w->k < BAND ? BAND / w->k : 1;
@@ -131,7 +144,7 @@ static bool prepare(banded *b, const lq_recipe *r, lq_matrix *m, lq_err *err) {
     b->q_row = elements ? (size_t)w->k * lq_dtype_size(t->elem) : lq_code_row_bytes(t->bits, w->k);
     b->zero_row = lq_code_row_bytes(t->bits, (int64_t)b->scales);
     b->error = malloc(3 * (size_t)b->rows * sizeof *b->error);
-    const bool as_it_lies = w->type.kind == LQ_W_PLAIN && w->layout == LQ_ANY && !w->perm && !w->outliers;
+    const bool as_it_lies = !m->edit && w->type.kind == LQ_W_PLAIN && w->layout == LQ_ANY && !w->perm && !w->outliers;
     if (!as_it_lies) b->wide_rows = malloc((size_t)b->rows * (size_t)w->k * sizeof *b->wide_rows);
     return (b->error && (as_it_lies || b->wide_rows)) ||
            lq_fail(err, LQ_E_MEMORY, "no memory to round a matrix of %lld x %lld", (long long)w->n, (long long)w->k);

@@ -4,14 +4,16 @@
 #include "quant/quant.h"
 #include <string.h>
 
-const char *const lq_transform_names[] = {"rotate", "smooth", "awq", "clip"};
 const char *const lq_stat_names[] = {"absmax", "absmean", "hessian", "kv"};
 const char *const lq_rounding_names[] = {"nearest", "search", "gptq"};
 const char *const lq_salient_names[] = {"none", "outlier", "columns"};
 
+#define INT4 {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .rows = 1, .scale = LQ_F16}
 const lq_method lq_methods[] = {
     {"rtn", "round to the nearest code, no calibration: fast, and what the others are measured against",
-     {.type = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .rows = 1, .scale = LQ_F16}}},
+     {.type = INT4}},
+    {"hadamard", "turn the model's inner bases by Hadamard matrices, so that no channel stands out, then as rtn",
+     {.transform = LQ_T_ROTATE, .type = INT4}},
 };
 const size_t lq_method_count = sizeof lq_methods / sizeof *lq_methods;
 

@@ -1,5 +1,6 @@
-// pass.c: lq_quantize: the pass over a model, block by block: matrices are rounded on all threads, packed and written, their
-// pages given back. Owns the device, the buffers of one matrix, and the writer of the output.
+// pass.c: lq_quantize: the pass over a model, block by block: what transforms make of it is settled, then its matrices
+// are changed and rounded on all threads, packed and written, their pages given back. Owns the device, the buffers of
+// one matrix, and the writer of the output.
 //
 // What a block came to is kept in the writer's journal beside it, so that the report of a resumed run has every line.
 #include "quant/pass.h"
@@ -12,15 +13,16 @@
 #include <sys/stat.h>
 #include <time.h>
 
-// A matrix on its way through the pass, or what the matrices of a stack came to together.
-typedef struct module {
-    const lq_item *it;
+// What became of a matrix, or of the matrices of a stack together.
+typedef struct made {
+    const lq_module *m;
+    const lq_item *it;  // of the module
     lq_recipe recipe;
-    lq_weight src, out;
+    lq_weight src, out; // as read, as written
     double error, norm, max_error;
     int worst;          // of a stack
     double worst_error;
-} module;
+} made;
 
 typedef struct pass {
     lq_plan plan;
@@ -59,14 +61,17 @@ static bool heard(void *arg) {
     const lq_quant_opts *o = p->plan.o;
     return !o->tick || o->tick(o->arg, p->block, p->plan.blocks, p->what);
 }
+
 static bool heard_at(void *arg, size_t done, size_t total) {
     (void)done;
     (void)total;
     return heard(arg);
 }
+
 static bool fail_stopped(const pass *p, lq_err *err) {
-    return lq_fail(err, LQ_E_CANCELLED, "stopped after %zu of %zu blocks, which %s.partial keeps: the same command goes on from there", p->block,
-                   p->plan.blocks, p->plan.o->out);
+    return lq_fail(err, LQ_E_CANCELLED,
+                   "stopped after %zu of %zu blocks, which %s.partial keeps: the same command goes on from there",
+                   p->block, p->plan.blocks, p->plan.o->out);
 }
 
 // --- one matrix ---
@@ -85,153 +90,209 @@ static uint8_t *lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scale
 // |W - Q| / |W|
 static double relative(double error, double norm) { return norm > 0 ? sqrt(error / norm) : 0; }
 
-static bool add_row(pass *p, const module *m, lq_err *err) {
-    const lq_slot *s = &m->it->slot;
-    const lq_wtype *type = &m->recipe.type;
+static made begin(const lq_module *m) { return (made){.m = m, .it = m->it, .recipe = m->it->recipe}; }
+
+static bool add_row(pass *p, const made *x, lq_err *err) {
+    const lq_slot *s = &x->it->slot;
+    const lq_wtype *type = &x->recipe.type;
     lq_quant_row *r = &p->rows[p->count++];
-    *r = (lq_quant_row){.name = strdup(lq_item_name(m->it)), .count = s->count, .n = s->n, .k = s->k,
-                        .bits = lq_wtype_bits(type, s->k), .rel_error = relative(m->error, m->norm), .max_error = m->max_error,
-                        .worst = m->worst, .worst_error = m->worst_error, .note = ""};
+    *r = (lq_quant_row){.name = strdup(lq_item_name(x->it)), .count = s->count, .n = s->n, .k = s->k,
+                        .bits = lq_wtype_bits(type, s->k), .rel_error = relative(x->error, x->norm),
+                        .max_error = x->max_error, .worst = x->worst, .worst_error = x->worst_error, .note = ""};
     lq_wtype_name(type, r->type, sizeof r->type);
-    if (type->scale != m->it->recipe.type.scale) r->note = "scales in f32: one leaves the normal range of f16";
+    if (type->scale != x->it->recipe.type.scale) r->note = "scales in f32: one leaves the normal range of f16";
     return r->name || lq_fail(err, LQ_E_MEMORY, "no memory for the report");
 }
 
-static void note_row(pass *p, const module *m) {
+static void note_row(pass *p, const made *x) {
     char type[64];
-    const char *name = lq_item_name(m->it);
-    lq_wtype_name(&m->recipe.type, type, sizeof type);
+    const char *name = lq_item_name(x->it);
+    lq_wtype_name(&x->recipe.type, type, sizeof type);
     lq_text_fmt(&p->note, p->note.n > 1 ? ", {\"name\": " : "{\"name\": ");
     lq_text_json(&p->note, name, strlen(name));
-    lq_text_fmt(&p->note, ", \"type\": \"%s\", \"error\": %.17g, \"norm\": %.17g, \"max_error\": %.17g", type, m->error, m->norm,
-                m->max_error);
-    if (m->it->slot.count) lq_text_fmt(&p->note, ", \"worst\": %d, \"worst_error\": %.17g", m->worst, m->worst_error);
+    lq_text_fmt(&p->note, ", \"type\": \"%s\", \"error\": %.17g, \"norm\": %.17g, \"max_error\": %.17g", type, x->error,
+                x->norm, x->max_error);
+    if (x->it->slot.count) lq_text_fmt(&p->note, ", \"worst\": %d, \"worst_error\": %.17g", x->worst, x->worst_error);
     lq_text_fmt(&p->note, "}");
 }
 
-static bool round_module(pass *p, module *m, lq_err *err) {
-    const lq_item *it = m->it;
-    const lq_wtype *want = &m->recipe.type;
+// `from` is what is rounded: the source, or a changed copy of it.
+static bool round_matrix(pass *p, made *x, const lq_weight *from, const lq_edit *edit, lq_err *err) {
+    const lq_slot *s = &x->it->slot;
+    const lq_wtype *want = &x->recipe.type;
     lq_weight_size any, laid;
     lq_weight_out raw, packed;
-    if (!lq_weight_sizes(want, it->slot.n, it->slot.k, &any)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
+    if (!lq_weight_sizes(want, s->n, s->k, &any)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
     uint8_t *behind = lay_out(p->buf, &any, true, &raw);
-    lq_matrix x = {.w = &m->src, .dev = p->dev, .q = raw.q, .scale = raw.scale, .zero = raw.zero, .tick = heard, .arg = p};
-    if (!lq_quantize_matrix(&m->recipe, &x, err)) return false;
-    m->recipe.type = x.type;
-    m->error = x.error, m->norm = x.norm, m->max_error = x.max_error;
-    m->out = (lq_weight){.type = x.type, .layout = LQ_ANY, .n = it->slot.n, .k = it->slot.k, .q = raw.q, .scale = raw.scale, .zero = raw.zero,
-                         .table = lq_wtype_table(&x.type)};
-    if (p->plan.layout == LQ_ANY || !lq_layout_sizes(p->plan.layout, &x.type, it->slot.n, it->slot.k, &laid)) return true;
+    lq_matrix m = {.w = from, .edit = edit, .dev = p->dev, .q = raw.q, .scale = raw.scale, .zero = raw.zero,
+                   .tick = heard, .arg = p};
+    if (!lq_quantize_matrix(&x->recipe, &m, err)) return false;
+    x->recipe.type = m.type;
+    x->error = m.error, x->norm = m.norm, x->max_error = m.max_error;
+    x->out = (lq_weight){.type = m.type, .layout = LQ_ANY, .n = s->n, .k = s->k, .q = raw.q, .scale = raw.scale,
+                         .zero = raw.zero, .table = lq_wtype_table(&m.type)};
+    if (p->plan.layout == LQ_ANY || !lq_layout_sizes(p->plan.layout, &m.type, s->n, s->k, &laid)) return true;
     lay_out(behind, &laid, false, &packed);
-    lq_pack(&m->out, p->plan.layout, packed, p->dev->pool);
-    m->out.layout = p->plan.layout;
-    m->out.q = packed.q;
-    m->out.scale = packed.scale;
-    m->out.zero = packed.zero;
+    lq_pack(&x->out, p->plan.layout, packed, p->dev->pool);
+    x->out.layout = p->plan.layout;
+    x->out.q = packed.q;
+    x->out.scale = packed.scale;
+    x->out.zero = packed.zero;
     return true;
 }
 
-// Matrix `at` of an item, rounded or as it is: in m->out until it is let go.
-static bool open_module(pass *p, module *m, int at, lq_err *err) {
-    const lq_item *it = m->it;
+// Where rows are turned the matrix has to be whole; what becomes of columns is done row by row as they are read.
+static bool change_and_round(pass *p, made *x, lq_err *err) {
+    const lq_edit *edit = &x->m->edit;
+    if (!edit->out) return round_matrix(p, x, &x->src, edit->in || edit->column ? edit : NULL, err);
+    const int64_t n = x->src.n, k = x->src.k;
+    lq_weight whole = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = n, .k = k};
+    float *copy = malloc((size_t)n * (size_t)k * sizeof *copy);
+    whole.q = copy;
+    const bool done = (copy || lq_fail(err, LQ_E_MEMORY, "no memory for a matrix of %lld x %lld", (long long)n,
+                                       (long long)k)) &&
+                      lq_edit_matrix(edit, &x->src, p->dev->pool, copy, err) && round_matrix(p, x, &whole, NULL, err);
+    look_at_memory(p);
+    free(copy);
+    return done;
+}
+
+// Matrix `at` of a module, rounded or as it is: in x->out until it is let go.
+static bool open_matrix(pass *p, made *x, int at, lq_err *err) {
+    const lq_slot *s = &x->it->slot;
     const char *path = lq_ckpt_path(p->plan.in);
     lq_pick from;
-    if (!lq_item_pick(p->plan.in, &it->slot, at, &from))
-        return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", path, it->slot.name);
-    if (!lq_ckpt_pick(p->plan.in, &from, it->slot.n, it->slot.k, &m->src, NULL, err)) return false;
-    m->out = m->src;
-    if (!it->round || round_module(p, m, err)) return true;
-    lq_ckpt_done(p->plan.in, &m->src);
+    if (!lq_item_pick(p->plan.in, x->it, at, &from))
+        return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", path, s->name);
+    if (!lq_ckpt_pick(p->plan.in, &from, s->n, s->k, &x->src, NULL, err)) return false;
+    x->out = x->src;
+    if (!x->it->round || change_and_round(p, x, err)) return true;
+    lq_ckpt_done(p->plan.in, &x->src);
     if (err->code == LQ_E_CANCELLED) return false;
     if (from.stack) lq_fail_in(err, "matrix %d", at);
-    return lq_fail_in(err, "%s: tensor %s", path, it->slot.count ? from.name : it->slot.name);
+    return lq_fail_in(err, "%s: tensor %s", path, s->count ? from.name : s->name);
 }
 
 // The matrices of a stack one after the other. *wide: one of them needs scales in F32.
-static bool do_matrices(pass *p, module *all, bool *wide, lq_err *err) {
+static bool do_matrices(pass *p, made *all, bool *wide, lq_err *err) {
     const lq_slot *s = &all->it->slot;
     if (!lq_writer_stack(p->writer, s->name, &all->recipe.type, s->count, s->n, s->k, err)) return false;
     for (int i = 0; i < s->count; i++) {
-        module m = {.it = all->it, .recipe = all->recipe};
+        made x = begin(all->m);
+        x.recipe = all->recipe;
         if (!heard(p)) return fail_stopped(p, err);
-        if (!open_module(p, &m, i, err)) return false;
-        *wide = m.recipe.type.scale != all->recipe.type.scale;
-        const bool done = *wide || lq_writer_stack_put(p->writer, &m.out, err);
+        if (!open_matrix(p, &x, i, err)) return false;
+        *wide = x.recipe.type.scale != all->recipe.type.scale;
+        const bool done = *wide || lq_writer_stack_put(p->writer, &x.out, err);
         look_at_memory(p);
-        lq_ckpt_done(p->plan.in, &m.src);
+        lq_ckpt_done(p->plan.in, &x.src);
         if (!done || *wide) return done;
-        const double error = relative(m.error, m.norm);
-        all->error += m.error, all->norm += m.norm;
-        all->max_error = fmax(all->max_error, m.max_error);
+        const double error = relative(x.error, x.norm);
+        all->error += x.error, all->norm += x.norm;
+        all->max_error = fmax(all->max_error, x.max_error);
         if (error > all->worst_error) all->worst = i, all->worst_error = error;
     }
     return true;
 }
 
-// All matrices of a stack have one type: where one of them needs scales in F32, it begins anew with such scales for all.
-static bool do_stack(pass *p, const lq_item *it, lq_err *err) {
-    module all = {.it = it, .recipe = it->recipe};
+// All matrices of a stack have one type: where one of them needs scales in F32, it begins anew with F32 for all.
+static bool do_stack(pass *p, const lq_module *m, lq_err *err) {
+    made all = begin(m);
     bool wide = false;
     if (!do_matrices(p, &all, &wide, err)) return false;
     if (wide) {
         lq_writer_stack_drop(p->writer);
-        all = (module){.it = it, .recipe = it->recipe};
+        all = begin(m);
         all.recipe.type.scale = LQ_F32;
         if (!do_matrices(p, &all, &wide, err)) return false;
     }
-    if (it->round) note_row(p, &all);
-    return !it->round || add_row(p, &all, err);
+    if (m->it->round) note_row(p, &all);
+    return !m->it->round || add_row(p, &all, err);
 }
 
 // A matrix or vector of the architecture: read, rounded or as it is, written, let go.
-static bool do_module(pass *p, const lq_item *it, lq_err *err) {
-    const lq_slot *s = &it->slot;
-    module m = {.it = it, .recipe = it->recipe};
-    if (!open_module(p, &m, 0, err)) return false;
+static bool do_one(pass *p, const lq_module *m, lq_err *err) {
+    const lq_slot *s = &m->it->slot;
+    made x = begin(m);
+    if (!open_matrix(p, &x, 0, err)) return false;
     bool done;
-    if (it->round) {
-        note_row(p, &m);
-        done = add_row(p, &m, err) && lq_writer_weight(p->writer, s->name, &m.out, err);
+    if (m->it->round) {
+        note_row(p, &x);
+        done = add_row(p, &x, err) && lq_writer_weight(p->writer, s->name, &x.out, err);
     } else {
-        done = lq_writer_add(p->writer, s->name, m.src.type.elem, s->k ? 2 : 1, (int64_t[]){s->n, s->k}, m.src.q, err);
+        done = lq_writer_add(p->writer, s->name, x.src.type.elem, s->k ? 2 : 1, (int64_t[]){s->n, s->k}, x.src.q, err);
     }
     look_at_memory(p);
-    lq_ckpt_done(p->plan.in, &m.src);
+    lq_ckpt_done(p->plan.in, &x.src);
     return done;
+}
+
+// A tensor of the output: a weight, a vector that was changed, or what nobody knows.
+static bool do_module(pass *p, lq_block *b, lq_module *m, lq_err *err) {
+    const lq_slot *s = &m->it->slot;
+    const lq_tensor *t = m->it->t;
+    if (!heard(p)) return fail_stopped(p, err);
+    if (s->role == LQ_ROLES) {
+        if (!lq_writer_add(p->writer, t->name, t->type, t->rank, t->shape, t->data, err)) return false;
+        lq_ckpt_drop(p->plan.in, t);
+        return true;
+    }
+    if (s->k || !m->it->recipe.transform) return (s->count ? do_stack : do_one)(p, m, err);
+    const float *v = lq_block_vector(b, m, err);
+    return v && lq_writer_add(p->writer, s->name, LQ_F32, 1, &s->n, v, err);
 }
 
 // --- blocks ---
 
-static bool add_files(pass *p, lq_err *err) {
-    char name[LQ_NAME];
-    for (size_t i = 0; lq_side_files[i]; i++) {
-        lq_bytes file;
-        if (!lq_ckpt_file(p->plan.in, lq_side_files[i], &file, err)) return false;
-        if (!file.p) continue;
-        const int64_t n = (int64_t)file.n;
-        snprintf(name, sizeof name, "lq.file/%s", lq_side_files[i]);
-        if (!lq_writer_add(p->writer, name, LQ_U8, 1, &n, file.p, err)) return false;
+// config.json as the output has it: a head that has become a matrix of its own is not tied any more.
+static bool untie(const lq_bytes *file, lq_text *out, lq_err *err) {
+    const lq_json_limits limits = {16u << 20, 64};
+    cJSON *config;
+    if (!lq_json_parse(file->p, file->n, limits, "config.json", &config, err)) return false;
+    cJSON *const in[] = {config, cJSON_GetObjectItemCaseSensitive(config, "text_config")};
+    for (int i = 0; i < 2; i++) {
+        if (!cJSON_IsObject(in[i])) continue;
+        cJSON_DeleteItemFromObjectCaseSensitive(in[i], "tie_word_embeddings");
+        if (!cJSON_AddFalseToObject(in[i], "tie_word_embeddings")) out->failed = true;
     }
+    char *text = cJSON_Print(config);
+    if (text) lq_text_fmt(out, "%s\n", text);
+    cJSON_free(text);
+    cJSON_Delete(config);
+    return (text && !out->failed) || lq_fail(err, LQ_E_MEMORY, "no memory for config.json");
+}
+
+static bool add_file(pass *p, const char *side, lq_err *err) {
+    char name[LQ_NAME];
+    lq_bytes file;
+    lq_text edited = {0};
+    bool done = lq_ckpt_file(p->plan.in, side, &file, err);
+    if (!done || !file.p) return done;
+    if (!strcmp(side, "config.json") && p->plan.in_desc.tied && !p->plan.desc.tied) {
+        done = untie(&file, &edited, err);
+        file = (lq_bytes){edited.p, edited.n};
+    }
+    const int64_t n = (int64_t)file.n;
+    snprintf(name, sizeof name, "lq.file/%s", side);
+    done = done && lq_writer_add(p->writer, name, LQ_U8, 1, &n, file.p, err);
+    lq_text_free(&edited);
+    return done;
+}
+
+static bool add_files(pass *p, lq_err *err) {
+    for (size_t i = 0; lq_side_files[i]; i++)
+        if (!add_file(p, lq_side_files[i], err)) return false;
     return true;
 }
 
 static bool do_block(pass *p, lq_err *err) {
-    const lq_plan *plan = &p->plan;
+    lq_block b = {0};
     lq_text_free(&p->note);
     lq_text_fmt(&p->note, "[");
-    if (p->block == 0 && !add_files(p, err)) return false;
-    for (size_t i = plan->first[p->block]; i < plan->first[p->block + 1]; i++) {
-        const lq_item *it = &plan->items[i];
-        if (!heard(p)) return fail_stopped(p, err);
-        if (it->slot.role != LQ_ROLES) {
-            if (!(it->slot.count ? do_stack : do_module)(p, it, err)) return false;
-            continue;
-        }
-        const lq_tensor *t = it->t;
-        if (!lq_writer_add(p->writer, t->name, t->type, t->rank, t->shape, t->data, err)) return false;
-        lq_ckpt_drop(plan->in, t);
-    }
+    bool done = (p->block > 0 || add_files(p, err)) && lq_block_open(&p->plan, p->block, &b, err);
+    for (int i = 0; done && i < b.modules; i++) done = do_module(p, &b, &b.module[i], err);
+    lq_block_close(&b);
+    if (!done) return false;
     lq_text_fmt(&p->note, "]");
     if (p->note.failed) return lq_fail(err, LQ_E_MEMORY, "no memory for the journal of block %zu", p->block);
     return lq_writer_block(p->writer, p->note.p, err);
@@ -243,7 +304,7 @@ static bool take_row(pass *p, const lq_item *it, const cJSON *note, lq_err *err)
     const cJSON *m = note ? note->child : NULL;
     const char *name = NULL, *type = NULL;
     double figures[5] = {-1, -1, -1, -1, -1};
-    module row = {.it = it, .recipe = it->recipe};
+    made row = {.it = it, .recipe = it->recipe};
     for (; m; m = m->next)
         if ((name = lq_json_str(m, "name")) && !strcmp(name, lq_item_name(it))) break;
     if (!m || !(type = lq_json_str(m, "type")) || !lq_wtype_parse(type, &row.recipe.type, NULL)) return false;
@@ -256,6 +317,7 @@ static bool take_row(pass *p, const lq_item *it, const cJSON *note, lq_err *err)
     }
     return add_row(p, &row, err);
 }
+
 // What the journal says of a block that an interrupted run finished.
 static bool take_block(pass *p, lq_err *err) {
     const char *text = lq_writer_note(p->writer, p->block);
@@ -265,7 +327,8 @@ static bool take_block(pass *p, lq_err *err) {
     for (size_t i = p->plan.first[p->block]; i < p->plan.first[p->block + 1] && done; i++)
         if (p->plan.items[i].round) done = take_row(p, &p->plan.items[i], note, err);
     cJSON_Delete(note);
-    return done || lq_fail(err, LQ_E_FORMAT, "%s.partial: the journal's note of block %zu does not fit the model; start afresh (--fresh)",
+    return done || lq_fail(err, LQ_E_FORMAT,
+                           "%s.partial: the journal's note of block %zu does not fit the model; start afresh (--fresh)",
                            p->plan.o->out, p->block);
 }
 
@@ -274,8 +337,8 @@ static bool do_blocks(pass *p, lq_err *err) {
     char what[32];
     p->resumed = lq_writer_resumed(p->writer);
     if (p->resumed > plan->blocks)
-        return lq_fail(err, LQ_E_FORMAT, "%s.partial: its journal has %zu blocks, expected no more than %zu", plan->o->out, p->resumed,
-                       plan->blocks);
+        return lq_fail(err, LQ_E_FORMAT, "%s.partial: its journal has %zu blocks, expected no more than %zu",
+                       plan->o->out, p->resumed, plan->blocks);
     p->what = what;
     for (size_t i = 0; i < plan->blocks; i++) {
         p->block = i;
@@ -290,10 +353,11 @@ static bool do_blocks(pass *p, lq_err *err) {
 
 // --- the whole ---
 
-// An interrupted run's blocks are of no use where the input has changed since; whoever waits is told why it begins anew.
+// An interrupted run's blocks are of no use where the input has changed since; whoever waits is told so.
 static void tell_outdated(const pass *p) {
     char line[1200];
-    snprintf(line, sizeof line, "%s.partial: its blocks came of %s as it was before it changed: they are made anew", p->plan.o->out, p->plan.o->in);
+    snprintf(line, sizeof line, "%s.partial: its blocks came of %s as it was before it changed: they are made anew",
+             p->plan.o->out, p->plan.o->in);
     if (p->plan.o->plan) p->plan.o->plan(p->plan.o->arg, line);
 }
 
@@ -301,8 +365,8 @@ static bool open_writer(pass *p, lq_err *err) {
     const lq_plan *plan = &p->plan;
     lq_text kept = {0};
     if (plan->kept.n) lq_text_fmt(&kept, "[%s]", plan->kept.p);
-    const char *const meta[][2] = {{"lq.arch", plan->desc.arch->name}, {"lq.recipe", plan->recipe.p}, {"lq.layout", lq_layout_names[plan->layout]},
-                                   {"lq.kept", kept.p}};
+    const char *const meta[][2] = {{"lq.arch", plan->desc.arch->name}, {"lq.recipe", plan->recipe.p},
+                                   {"lq.layout", lq_layout_names[plan->layout]}, {"lq.kept", kept.p}};
     const lq_writer_opts o = {.out = plan->o->out, .fingerprint = plan->fingerprint, .overwrite = plan->o->overwrite,
                               .resume = !plan->o->fresh, .header_room = plan->header_room, .tick = heard_at, .arg = p};
     bool done = !kept.failed || lq_fail(err, LQ_E_MEMORY, "no memory for the names of what is kept");
@@ -317,9 +381,9 @@ static void sum_up(pass *p, double start, lq_quant_result *out) {
     struct stat st;
     double bits = 0, weights = 0;
     look_at_memory(p);
-    *out = (lq_quant_result){.rows = p->rows, .count = p->count, .in_bytes = lq_ckpt_file_bytes(p->plan.in), .out_bytes = p->plan.out_bytes,
-                             .plan_bytes = p->plan.memory, .peak_bytes = p->peak, .blocks = p->plan.blocks, .resumed = p->resumed,
-                             .seconds = now() - start};
+    *out = (lq_quant_result){.rows = p->rows, .count = p->count, .in_bytes = lq_ckpt_file_bytes(p->plan.in),
+                             .out_bytes = p->plan.out_bytes, .plan_bytes = p->plan.memory, .peak_bytes = p->peak,
+                             .blocks = p->plan.blocks, .resumed = p->resumed, .seconds = now() - start};
     char data[4096]; // as long as the output will be: the header's room is in it
     snprintf(data, sizeof data, "%s.partial/data", p->plan.o->out);
     if (!p->plan.o->dry_run && stat(data, &st) == 0) out->out_bytes = (size_t)st.st_size;

@@ -1,5 +1,5 @@
-// pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), the work (pass.c), the report
-// (report.c).
+// pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), the work (pass.c), a block on its
+// way and what transforms make of it (block.c, rotate.c, turn.c), the report (report.c).
 #ifndef LQ_PASS_H
 #define LQ_PASS_H
 #include "formats/json.h"
@@ -16,18 +16,21 @@ typedef struct lq_item {
     lq_slot slot;       // of the output's description: one matrix or vector, or a stack; role LQ_ROLES: a tensor that
                         // nobody knows, which is `t`
     const lq_tensor *t;
+    const lq_slot *source; // of the input's description, if it is another: the embedding that was the head too
     bool round;         // else it is carried over as it is: recipe.type is its own
     lq_recipe recipe;
 } lq_item;
 const char *lq_item_name(const lq_item *it);
-// Where matrix `at` of a slot stands in a checkpoint. False: its name would be too long.
-bool lq_item_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out);
+// Where matrix `at` of an item, of a slot, stands in a checkpoint. False: its name would be too long.
+bool lq_item_pick(const lq_ckpt *in, const lq_item *it, int at, lq_pick *out);
+bool lq_source_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out);
 
 typedef struct lq_plan {
     const lq_quant_opts *o;
     const lq_method *method;
     lq_ckpt *in;
     lq_desc in_desc, desc; // of the input, of the output
+    lq_slot embed;      // the input's embedding, where that is the source of an item that is not it
     lq_layout layout;
     lq_item *items;     // in the order of the output
     size_t count;
@@ -39,6 +42,7 @@ typedef struct lq_plan {
     bool report_told;   // "-": to nobody but the caller
     int64_t weights;    // in all matrices
     size_t buffer;      // bytes that one matrix takes when it is rounded and packed
+    size_t copy;        // that the largest matrix takes which has to be made whole before it is rounded
     size_t memory;      // of the pass in all, known once the threads are
     size_t out_bytes, header_room, rounded;
     size_t disk;        // at most, with the journal and the report
@@ -49,6 +53,73 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err);
 // The lines that are shown before the work starts; then refuses what the memory or the disk cannot hold.
 bool lq_plan_tell(lq_plan *p, int threads, lq_err *err);
 void lq_plan_free(lq_plan *p);
+
+// --- a block on its way ---
+//
+// A block is the embedding, a layer, or what stands behind them. It is held whole: transforms say what is to become of
+// all its modules before the first is rounded, as what one of them takes from a matrix goes into a norm that stands
+// before it in the file, or into the rows of another matrix. What is held are the vectors and what is to be done to
+// matrices; a matrix itself is read, changed, rounded, written and let go when it is its turn.
+
+// A change of basis: x' = x D H / sqrt(order), D of signs that follow from the index alone, H = Paley's of order `odd`
+// times Sylvester's of order `two`. docs/QUANT.md has it in full.
+enum { LQ_TURN_ODD = 128 };
+typedef struct lq_turn {
+    int64_t width;      // of the basis; what is longer has several, one behind the other
+    int64_t two;        // two * odd is the order, which divides the width
+    int odd;
+    int8_t sign[LQ_TURN_ODD][LQ_TURN_ODD]; // [odd][odd]
+} lq_turn;
+void lq_turn_make(int64_t width, lq_turn *out);
+void lq_turn_run(const lq_turn *t, float *v /* [n][lanes] */, int64_t n, int64_t lanes);
+
+// What becomes of a matrix W [n][k] before it is rounded: out^T W diag(column) in.
+typedef struct lq_edit {
+    const float *column;      // [k]; NULL: ones
+    const lq_turn *in, *out;  // of the columns, of the rows; NULL: not
+} lq_edit;
+
+typedef struct lq_module {
+    const lq_item *it;
+    lq_edit edit;       // of a matrix, and of each one of a stack
+    float *vector;      // [n] what became of a vector; NULL: it stays as it is
+} lq_module;
+
+typedef struct lq_block {
+    const lq_plan *plan;
+    int layer;          // -1: of the model
+    lq_module *module;  // in the order of the file
+    int modules;
+    lq_input input[LQ_INPUTS];
+    int inputs;
+    float *factor[LQ_INPUTS]; // [k] what an input's columns are multiplied by; NULL: nothing
+    lq_turn turn[2];    // of the residual, of heads
+} lq_block;
+bool lq_block_open(const lq_plan *p, size_t index, lq_block *out, lq_err *err);
+void lq_block_close(lq_block *b);
+lq_module *lq_block_find(const lq_block *b, lq_role role, bool bias); // NULL: there is none
+// What a vector is so far, to be changed. NULL: see err.
+float *lq_block_vector(lq_block *b, lq_module *m, lq_err *err);
+// Row of a matrix, as the edit leaves it; `out` is not done.
+void lq_edit_row(const lq_edit *e, float *row, int64_t k);
+// The first element that is not finite: turned, it would be everywhere. -1: there is none.
+int64_t lq_edit_odd(const float *row, int64_t k);
+// The whole of a matrix, edited, with LQ_STRIPE columns of f32 for each thread; an element that is not finite is named.
+enum { LQ_STRIPE = 16 };
+bool lq_edit_matrix(const lq_edit *e, const lq_weight *w, lq_pool *pool, float *out /* [n][k] */, lq_err *err);
+
+// The transforms, in the order in which they are applied; bit i of lq_recipe.transform is row i. To add one: its row
+// (block.c) and its file.
+typedef struct lq_transform {
+    const char *name;
+    // Whether a model can be changed so, and what that makes of its description. NULL: there is none so far
+    bool (*plan)(lq_desc *d, lq_err *err);
+    bool (*run)(lq_block *b, lq_err *err);
+} lq_transform;
+enum { LQ_TRANSFORMS = 4 };
+extern const lq_transform lq_transforms[LQ_TRANSFORMS];
+bool lq_rotate_plan(lq_desc *d, lq_err *err);
+bool lq_rotate_run(lq_block *b, lq_err *err);
 
 // Whether the output and its report may stand where they are wanted, and side files are what they should be (place.c).
 bool lq_places_check(lq_plan *p, lq_err *err);

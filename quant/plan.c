@@ -54,12 +54,18 @@ static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *
     return true;
 }
 
-// Matrix `at` of a slot in the input: under the slot's own name, or where other people's files have it.
-bool lq_item_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out) {
+// Under the slot's own name, or where other people's files have it.
+bool lq_source_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out) {
     if (!lq_ckpt_has_weight(in, s->name)) return lq_slot_pick(s, at, out);
     *out = (lq_pick){.stack = s->count, .at = at};
     memcpy(out->name, s->name, sizeof out->name);
     return true;
+}
+
+static const lq_slot *source_of(const lq_item *it) { return it->source ? it->source : &it->slot; }
+
+bool lq_item_pick(const lq_ckpt *in, const lq_item *it, int at, lq_pick *out) {
+    return lq_source_pick(in, source_of(it), at, out);
 }
 
 static void shape_words(const int64_t *shape, int rank, char *to, size_t size) {
@@ -109,7 +115,7 @@ static const lq_tensor *find_sources(const lq_plan *p, const lq_slot *s, bool *p
     *plain = true;
     for (int i = 0; i < (s->count ? s->count : 1); i++) {
         lq_pick from;
-        if (!lq_item_pick(p->in, s, i, &from))
+        if (!lq_source_pick(p->in, s, i, &from))
             return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", lq_ckpt_path(p->in),
                            s->name), NULL;
         const lq_tensor *t = find_source(p, s, &from, err);
@@ -120,15 +126,23 @@ static const lq_tensor *find_sources(const lq_plan *p, const lq_slot *s, bool *p
     return first;
 }
 
+static lq_wtype plain_type(lq_dtype elem) {
+    return (lq_wtype){.kind = LQ_W_PLAIN, .elem = elem, .bits = 8 * (int)lq_dtype_size(elem)};
+}
+
 static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     lq_item item = {.slot = *s, .recipe = p->method->recipe};
     bool keep, plain;
-    const lq_tensor *t = find_sources(p, s, &plain, err);
+    // The head of a tied model is the embedding, whatever else has its name.
+    if (s->role == LQ_R_HEAD && p->in_desc.tied) item.source = &p->embed;
+    if (s->role == LQ_R_EMBED) p->embed = *s;
+    const lq_tensor *t = find_sources(p, source_of(&item), &plain, err);
     if (!t || !slot_type(p, s, &item.recipe.type, &keep, err)) return false;
-    // "bf16" of a matrix that is bf16 is no work.
+    const bool changes = item.recipe.transform;
+    // "bf16" of a matrix that is bf16 is no work, unless its elements change. Vectors and routers that change are f32.
     item.round = !keep && !(item.recipe.type.kind == LQ_W_PLAIN && item.recipe.type.elem == t->type && plain);
-    if (!item.round) item.recipe.type = (lq_wtype){.kind = LQ_W_PLAIN, .elem = t->type,
-                                                   .bits = 8 * (int)lq_dtype_size(t->type)};
+    if (!item.round) item.recipe.type = plain_type(changes && !s->quantizable ? LQ_F32 : t->type);
+    if (changes && s->k) item.round = true;
     if (s->k) p->weights += s->n * s->k * (s->count ? s->count : 1);
     return add_item(p, item, err);
 }
@@ -173,7 +187,7 @@ static bool source_names(const lq_plan *p, const char ***names, size_t *count, l
         const lq_slot *s = &p->items[i].slot;
         for (int at = 0; at < (s->count ? s->count : 1); at++, ++*count) {
             lq_pick from;
-            if (lq_item_pick(p->in, s, at, &from)) lq_text_add(text, from.name, strlen(from.name) + 1);
+            if (lq_item_pick(p->in, &p->items[i], at, &from)) lq_text_add(text, from.name, strlen(from.name) + 1);
         }
     }
     *names = malloc((*count + 1) * sizeof **names);
@@ -248,6 +262,12 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
     return true;
 }
 
+// A matrix whose rows are turned is made whole in f32.
+static size_t copy_bytes(const lq_item *it) {
+    const bool turns = it->recipe.transform & LQ_T_ROTATE && (it->slot.adds || it->slot.role == LQ_R_V);
+    return turns ? (size_t)it->slot.n * (size_t)it->slot.k * sizeof(float) : 0;
+}
+
 // What the journal says of a tensor, and the report and the journal's note of a module, at most.
 static size_t told_bytes(const char *name, bool round) {
     return (round ? 6 : 2) * (strlen(name) + 160) + (round ? 2 * (strlen(name) + 400) : 0);
@@ -279,6 +299,7 @@ static bool add_sizes(lq_plan *p, lq_err *err) {
         p->out_bytes += bytes;
         p->rounded += it->round;
         if (memory > p->buffer) p->buffer = memory;
+        if (copy_bytes(it) > p->copy) p->copy = copy_bytes(it);
     }
     for (size_t i = 0; lq_side_files[i]; i++) {
         lq_bytes file;
@@ -318,7 +339,9 @@ static bool write_recipe(lq_plan *p, lq_err *err) {
     lq_text *t = &p->recipe;
     lq_text_fmt(t, "{\"method\": \"%s\", ", p->method->name);
     recipe_bits(t, "stats", lq_recipe_needs(r), lq_stat_names);
-    recipe_bits(t, "transform", r->transform, lq_transform_names);
+    const char *transforms[LQ_TRANSFORMS];
+    for (int i = 0; i < LQ_TRANSFORMS; i++) transforms[i] = lq_transforms[i].name;
+    recipe_bits(t, "transform", r->transform, transforms);
     lq_text_fmt(t, "\"rounding\": \"%s\", \"salient\": \"%s\"", lq_rounding_names[r->rounding],
                 lq_salient_names[r->salient]);
     if (r->rounding == LQ_ROUND_SEARCH && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
@@ -355,6 +378,7 @@ static uint64_t recipe_hash(const lq_plan *p) {
     const int64_t head[] = {LQ_QUANT_NUMERICS, p->layout, p->o->keep_unknown};
     return XXH64(p->recipe.p, p->recipe.n, XXH64(head, sizeof head, 0));
 }
+
 // "<recipe>.<input>": work on another recipe may be wanted still, what came of an input that has changed may not.
 static bool make_fingerprint(lq_plan *p, lq_err *err) {
     XXH3_state_t *h = XXH3_createState();
@@ -383,8 +407,8 @@ static bool make_fingerprint(lq_plan *p, lq_err *err) {
         hash_text(h, file.p, file.n);
     }
     const XXH128_hash_t x = XXH3_128bits_digest(h);
-    snprintf(p->fingerprint, sizeof p->fingerprint, "%016" PRIx64 ".%016" PRIx64 "%016" PRIx64, recipe_hash(p), (uint64_t)x.high64,
-             (uint64_t)x.low64);
+    snprintf(p->fingerprint, sizeof p->fingerprint, "%016" PRIx64 ".%016" PRIx64 "%016" PRIx64, recipe_hash(p),
+             (uint64_t)x.high64, (uint64_t)x.low64);
     XXH3_freeState(h);
     return done;
 }
@@ -421,6 +445,7 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     const size_t in = lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
     // A worker has its scratch; the rest is the program's own.
     p->memory = p->buffer + (size_t)threads * (1u << 20) + p->count * sizeof *p->items + p->header_room + (8u << 20);
+    if (p->copy) p->memory += p->copy + (size_t)threads * (size_t)p->desc.dim * LQ_STRIPE * sizeof(float);
     say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers,
         (double)p->weights / 1e6, (double)in / mb);
     say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
@@ -467,6 +492,13 @@ static bool read_options(lq_plan *p, lq_err *err) {
     return true;
 }
 
+static bool plan_transforms(lq_plan *p, lq_err *err) {
+    for (int i = 0; i < LQ_TRANSFORMS; i++)
+        if (p->method->recipe.transform >> i & 1 && !lq_transforms[i].plan(&p->desc, err))
+            return lq_fail_in(err, "%s", lq_ckpt_path(p->in));
+    return true;
+}
+
 bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     *p = (lq_plan){.o = o};
     if (!o->in || !o->out || !*o->out) return lq_fail(err, LQ_E_USAGE, "a checkpoint and an output are needed");
@@ -474,7 +506,7 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     if (!strcmp(lq_ckpt_container(p->in), "lq"))
         return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint in bf16, f16 or f32", o->in);
     if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err) ||
-        !add_blocks(p, err) || !add_rest(p, err)) return false;
+        !plan_transforms(p, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
     p->first[p->blocks] = p->count;
     return write_recipe(p, err) && add_sizes(p, err) && make_fingerprint(p, err);
 }

@@ -1,5 +1,5 @@
-// quant.h: a checkpoint in, a quantized .lq file out. The pass streams: one decoder block is read, rounded, written,
-// freed.
+// quant.h: a checkpoint in, a quantized .lq file out. The pass streams: block by block is transformed, rounded,
+// written, let go.
 //
 // lq_methods[] is one of the four tables of lq. A method is a composition (transforms x rounding x salient weights x
 // type); the statistics it needs follow from its parts. docs/QUANT.md says how each is defined.
@@ -9,7 +9,7 @@
 #include "formats/ckpt.h"
 #include "kernels/ops.h"
 
-enum { LQ_T_ROTATE = 1, LQ_T_SMOOTH = 2, LQ_T_AWQ = 4, LQ_T_CLIP = 8 }; // applied in this order
+enum { LQ_T_ROTATE = 1, LQ_T_SMOOTH = 2, LQ_T_AWQ = 4, LQ_T_CLIP = 8 }; // rows of lq_transforms[], in this order
 enum { LQ_STAT_ABSMAX = 1, LQ_STAT_ABSMEAN = 2, LQ_STAT_HESSIAN = 4, LQ_STAT_KV = 8 };
 typedef enum lq_rounding { LQ_ROUND_NEAREST, LQ_ROUND_SEARCH, LQ_ROUND_GPTQ } lq_rounding;
 typedef enum lq_salient { LQ_SALIENT_NONE, LQ_SALIENT_OUTLIER, LQ_SALIENT_COLUMNS } lq_salient;
@@ -39,8 +39,7 @@ const char *lq_method_name(size_t i);              // NULL past the last
 // past the last.
 const char *lq_quant_layout(size_t i);
 // The words of a recipe's parts, as lq.recipe and the report have them: of bit i, of value i.
-extern const char *const lq_transform_names[4], *const lq_stat_names[4], *const lq_rounding_names[3],
-    *const lq_salient_names[3];
+extern const char *const lq_stat_names[4], *const lq_rounding_names[3], *const lq_salient_names[3];
 
 typedef struct lq_quant_opts {
     const char *in, *out;
@@ -111,6 +110,7 @@ void lq_quant_result_free(lq_quant_result *r);
 typedef struct lq_matrix {
     const lq_weight *w;   // rows come by lq_weight_row: plain elements, or codes of another type
     lq_dev *dev;          // whose slot `round` is called; decides no bit
+    const struct lq_edit *edit; // what becomes of each row before it is rounded; NULL: nothing
     void *q, *scale, *zero; // layout any, lq_weight_sizes of the recipe's type, `scale` with room for F32
     bool (*tick)(void *arg); // asked every few milliseconds; false stops with LQ_E_CANCELLED. May be NULL
     void *arg;

@@ -1,5 +1,5 @@
-// validate.c: lq_validate: opens a quantized file as a stranger would and checks what it claims against what it holds, its
-// architecture, and, where it is at hand, the checkpoint it was made from. Owns nothing but a few rows of scratch.
+// validate.c: lq_validate: opens a quantized file as a stranger would and checks what it claims against what it holds,
+// its architecture, and, where it is at hand, the checkpoint it was made from. Owns nothing but a few rows of scratch.
 #include "kernels/pack.h"
 #include "quant/pass.h"
 #include <math.h>
@@ -10,6 +10,7 @@ typedef struct checker {
     lq_ckpt *file, *in;  // in: may be NULL
     lq_desc desc, in_desc; // the same weights; where the input has them may be said by its tensors
     bool nearest;        // every coded row stands within a step of the input
+    bool transformed;
     float *row, *want;   // [cap]
     int64_t cap;
     size_t weights;
@@ -17,7 +18,9 @@ typedef struct checker {
     void *arg;
 } checker;
 
-static bool fail_at(const checker *c, lq_err *err) { return err ? lq_fail_in(err, "%s", lq_ckpt_path(c->file)) : false; }
+static bool fail_at(const checker *c, lq_err *err) {
+    return err ? lq_fail_in(err, "%s", lq_ckpt_path(c->file)) : false;
+}
 
 static bool check_scales(const lq_slot *s, const lq_weight *w, lq_err *err) {
     lq_weight_size size;
@@ -31,7 +34,8 @@ static bool check_scales(const lq_slot *s, const lq_weight *w, lq_err *err) {
         t->to_f32((const uint8_t *)w->scale + i * t->bytes, v, n);
         for (size_t j = 0; j < n; j++)
             if (!isfinite(v[j]))
-                return lq_fail(err, LQ_E_FORMAT, "tensor %s: scale %zu is %g, expected a finite number", s->name, i + j, (double)v[j]);
+                return lq_fail(err, LQ_E_FORMAT, "tensor %s: scale %zu is %g, expected a finite number", s->name, i + j,
+                               (double)v[j]);
     }
     return true;
 }
@@ -39,7 +43,8 @@ static bool check_scales(const lq_slot *s, const lq_weight *w, lq_err *err) {
 static float scale_of(const lq_weight *w, int64_t row, int64_t g) {
     const lq_dtype_row *t = &lq_dtypes[w->type.scale];
     float s;
-    t->to_f32((const uint8_t *)w->scale + (size_t)(row / w->type.rows * lq_weight_groups(&w->type, w->k) + g) * t->bytes, &s, 1);
+    const int64_t at = row / w->type.rows * lq_weight_groups(&w->type, w->k) + g;
+    t->to_f32((const uint8_t *)w->scale + (size_t)at * t->bytes, &s, 1);
     return fabsf(s);
 }
 
@@ -48,7 +53,9 @@ static double largest(const lq_weight *w) {
     for (int i = 0; i < 1 << w->type.bits; i++) top = fmax(top, fabs((double)w->table[i]));
     return top;
 }
-// The widest step of a table, its ends and their mirrors taken in: no number that is scaled to it is further from its nearest value.
+
+// The widest step of a table, its ends and their mirrors taken in: no number that is scaled to it is further from its
+// nearest value.
 static double widest_gap(const lq_weight *w) {
     const double top = largest(w);
     double gap = 0;
@@ -62,8 +69,8 @@ static double widest_gap(const lq_weight *w) {
     return gap;
 }
 
-// How far rounding to the nearest may move an element w of a group: a step, and what rounding the scale adds at the group's ends. A
-// denormal scale is off by half of the least number of its type, times the largest code.
+// How far rounding to the nearest may move an element w of a group: a step, and what rounding the scale adds at the
+// group's ends. A denormal scale is off by half of the least number of its type, times the largest code.
 typedef struct reach { double step, share; } reach; // step + share * |w|
 static reach group_reach(const lq_weight *q, int64_t row, int64_t g, const float *w, int64_t n) {
     const lq_wtype *t = &q->type;
@@ -80,13 +87,16 @@ static reach group_reach(const lq_weight *q, int64_t row, int64_t g, const float
         const double s = t->rows > 1 ? (double)scale_of(q, row, g) : top / (e5m2 ? 57344 : 448);
         return (reach){1.25 * s * (e5m2 ? 0x1p-17 : 0x1p-10) + codes * least, 1.25 * (e5m2 ? 0x1p-3 : 0x1p-4)};
     }
-    if (t->kind == LQ_W_TABLE) return (reach){1.25 * widest_gap(q) * (t->rows > 1 ? (double)scale_of(q, row, g) : top / largest(q)) + codes * least, 0};
+    if (t->kind == LQ_W_TABLE)
+        return (reach){1.25 * widest_gap(q) * (t->rows > 1 ? (double)scale_of(q, row, g) : top / largest(q)) +
+                           codes * least, 0};
     double step = t->asym ? (hi - lo) / ((1 << t->bits) - 1) : top / (1 << (t->bits - 1));
     if (t->rows > 1) step = (double)scale_of(q, row, g);
     return (reach){1.25 * step + codes * least, 0};
 }
 
-static bool check_row(const checker *c, const lq_slot *s, const lq_weight *w, const lq_weight *src, int64_t r, lq_err *err) {
+static bool check_row(const checker *c, const lq_slot *s, const lq_weight *w, const lq_weight *src, int64_t r,
+                      lq_err *err) {
     const int64_t group = w->type.kind != LQ_W_PLAIN && w->type.group ? w->type.group : w->k;
     lq_weight_row(w, r, c->row);
     lq_weight_row(src, r, c->want);
@@ -97,20 +107,22 @@ static bool check_row(const checker *c, const lq_slot *s, const lq_weight *w, co
             const double step = far.step + far.share * fabs((double)c->want[i]);
             if (!(fabs((double)c->row[i] - (double)c->want[i]) <= step))
                 return lq_fail(err, LQ_E_FORMAT,
-                               "tensor %s: row %lld, column %lld is %g, the checkpoint has %g: further than a step of %g", s->name,
-                               (long long)r, (long long)i, (double)c->row[i], (double)c->want[i], step);
+                               "tensor %s: row %lld, column %lld is %g, the checkpoint has %g: further than a step of %g",
+                               s->name, (long long)r, (long long)i, (double)c->row[i], (double)c->want[i], step);
         }
     }
     return true;
 }
 
-// Sampled rows against the input: the first, the last and some between, which a shifted or swapped layout does not survive. What was
-// carried over is equal bit for bit.
+// Sampled rows against the input: the first, the last and some between, which a shifted or swapped layout does not
+// survive. What was carried over is equal bit for bit.
 static bool check_input(checker *c, const lq_slot *s, int at, const lq_weight *w, lq_err *err) {
     lq_pick from;
     lq_weight src;
-    if (!lq_item_pick(c->in, s, at, &from)) return lq_fail(err, LQ_E_LIMIT, "tensor %s: its source's name is too long", s->name);
-    if (!lq_ckpt_has_weight(c->in, from.name)) return lq_fail(err, LQ_E_FORMAT, "tensor %s: is not in %s", from.name, lq_ckpt_path(c->in));
+    if (!lq_source_pick(c->in, s, at, &from))
+        return lq_fail(err, LQ_E_LIMIT, "tensor %s: its source's name is too long", s->name);
+    if (!lq_ckpt_has_weight(c->in, from.name))
+        return lq_fail(err, LQ_E_FORMAT, "tensor %s: is not in %s", from.name, lq_ckpt_path(c->in));
     if (!lq_ckpt_pick(c->in, &from, s->n, s->k, &src, NULL, err)) return false;
     bool done = true;
     if (w->type.kind == LQ_W_PLAIN && src.type.kind == LQ_W_PLAIN && w->type.elem == src.type.elem) {
@@ -136,21 +148,26 @@ static bool check_slot(checker *c, const lq_slot *s, const lq_slot *from, lq_err
     for (int i = 0; i < (s->count ? s->count : 1); i++) {
         lq_pick own;
         lq_weight w;
-        if (!lq_item_pick(c->file, s, i, &own)) return lq_fail(err, LQ_E_LIMIT, "tensor %s: its name is too long", s->name);
+        if (!lq_source_pick(c->file, s, i, &own))
+            return lq_fail(err, LQ_E_LIMIT, "tensor %s: its name is too long", s->name);
         if (!lq_ckpt_pick(c->file, &own, s->n, s->k, &w, NULL, err)) return false;
-        const bool done = (w.type.kind == LQ_W_PLAIN || check_scales(s, &w, err)) && (!c->in || check_input(c, from, i, &w, err));
+        const bool done = (w.type.kind == LQ_W_PLAIN || check_scales(s, &w, err)) &&
+                          (!c->in || check_input(c, from, i, &w, err));
         lq_ckpt_done(c->file, &w);
         if (!done) return fail_at(c, err);
     }
     c->weights += s->k > 0;
     return true;
 }
+
 static bool check_layer(checker *c, int layer, lq_err *err) {
     int n, sources;
-    lq_slot *slots = lq_desc_slots(&c->desc, layer, &n), *from = lq_desc_slots(c->in ? &c->in_desc : &c->desc, layer, &sources);
+    lq_slot *slots = lq_desc_slots(&c->desc, layer, &n),
+            *from = lq_desc_slots(c->in ? &c->in_desc : &c->desc, layer, &sources);
     bool ok = (slots && from) || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
     if (ok && n != sources)
-        ok = lq_fail(err, LQ_E_FORMAT, "%s: has %d weights in a layer, the checkpoint %d", lq_ckpt_path(c->file), n, sources);
+        ok = lq_fail(err, LQ_E_FORMAT, "%s: has %d weights in a layer, the checkpoint %d", lq_ckpt_path(c->file), n,
+                     sources);
     for (int i = 0; ok && i < n; i++) ok = check_slot(c, &slots[i], &from[i], err);
     free(slots);
     free(from);
@@ -162,6 +179,7 @@ bool lq_side_check(const char *name, const lq_bytes *file, lq_err *err) {
     const char *dot = strrchr(name, '.');
     return !file->p || !dot || strcmp(dot, ".json") != 0 || lq_json_check(file->p, file->n, limits, name, err);
 }
+
 static bool check_files(const checker *c, lq_err *err) {
     for (size_t i = 0; lq_side_files[i]; i++) {
         lq_bytes file;
@@ -178,7 +196,8 @@ static bool check_strangers(const checker *c, lq_err *err) {
     for (size_t i = 0; i < lq_ckpt_count(c->file) && done; i++) {
         const char *name = lq_ckpt_at(c->file, i)->name;
         if (lq_names_find(names, name) == LQ_STRANGE)
-            done = lq_fail(err, LQ_E_FORMAT, "tensor %s: is no part of a %s and not among those in lq.kept", name, c->desc.arch->name);
+            done = lq_fail(err, LQ_E_FORMAT, "tensor %s: is no part of a %s and not among those in lq.kept", name,
+                           c->desc.arch->name);
     }
     lq_names_close(names);
     return done || fail_at(c, err);
@@ -193,19 +212,25 @@ static bool read_recipe(checker *c, lq_err *err) {
     if (!lq_json_parse(text, strlen(text), limits, "lq.recipe", &recipe, err)) return fail_at(c, err);
     const char *rounding = lq_json_str(recipe, "rounding"), *transform = lq_json_str(recipe, "transform"),
         *salient = lq_json_str(recipe, "salient");
-    c->nearest = rounding && transform && salient && !strcmp(rounding, "nearest") && !strcmp(transform, "none") && !strcmp(salient, "none");
+    c->transformed = transform && strcmp(transform, "none") != 0;
+    c->nearest = rounding && salient && !c->transformed && !strcmp(rounding, "nearest") && !strcmp(salient, "none");
     cJSON_Delete(recipe);
     return true;
 }
 
 static bool check_all(checker *c, const char *path, bool read, lq_check *out, lq_err *err) {
     bool done = lq_ckpt_open(path, &c->file, err) && (!read || lq_ckpt_verify(c->file, c->tick, c->arg, err)) &&
-                lq_desc_read(c->file, &c->desc, err) && (!c->in || lq_desc_read(c->in, &c->in_desc, err)) && read_recipe(c, err) && check_files(c, err) && check_strangers(c, err);
+                lq_desc_read(c->file, &c->desc, err) && read_recipe(c, err) && check_files(c, err) &&
+                check_strangers(c, err);
+    if (c->transformed) c->in = NULL; // nothing is what it was there
+    done = done && (!c->in || lq_desc_read(c->in, &c->in_desc, err));
     if (done && c->in && c->in_desc.layers != c->desc.layers)
-        done = lq_fail(err, LQ_E_FORMAT, "%s: has %d layers, %s %d", path, c->desc.layers, lq_ckpt_path(c->in), c->in_desc.layers);
+        done = lq_fail(err, LQ_E_FORMAT, "%s: has %d layers, %s %d", path, c->desc.layers, lq_ckpt_path(c->in),
+                       c->in_desc.layers);
     for (int layer = -1; done && layer < c->desc.layers; layer++) {
         done = check_layer(c, layer, err);
-        if (done && c->tick && !c->tick(c->arg, (size_t)(layer + 1), (size_t)c->desc.layers)) done = lq_fail(err, LQ_E_CANCELLED, "%s: stopped", path);
+        if (done && c->tick && !c->tick(c->arg, (size_t)(layer + 1), (size_t)c->desc.layers))
+            done = lq_fail(err, LQ_E_CANCELLED, "%s: stopped", path);
     }
     if (done && out) *out = (lq_check){lq_ckpt_count(c->file), c->weights};
     free(c->row);
@@ -214,10 +239,12 @@ static bool check_all(checker *c, const char *path, bool read, lq_check *out, lq
     if (c->file) lq_ckpt_close(c->file);
     return done;
 }
+
 bool lq_validate_data(const char *path, lq_ckpt *in, lq_tick *tick, void *arg, lq_check *out, lq_err *err) {
     checker c = {.in = in, .tick = tick, .arg = arg};
     return check_all(&c, path, false, out, err);
 }
+
 bool lq_validate(const char *path, const char *in, lq_check *out, lq_err *err) {
     checker c = {0};
     lq_ckpt *source = NULL;

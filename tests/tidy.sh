@@ -26,8 +26,6 @@ scan 'FNR == 1 { line = 1; if (/^#!/) { line = 2; next } }
 scan '/\t/ { print FILENAME ":" FNR ": a tab" }' "$code" | rule tabs
 scan '/[ \r]$/ { print FILENAME ":" FNR ": blanks at the end of the line" }' "$text" | rule trailing
 scan '/^(<<<<<<<|>>>>>>>)( |$)/ { print FILENAME ":" FNR ": the mark of a merge that was not finished" }' "$text" | rule merged
-# quant/ is not all in that form yet: its lines may have 180 columns.
-formed=$(grep -vE '^quant/' <<<"$c_files")
 scan 'FNR == 1 && name != "" { if (last == "") print name ":" n ": an empty line at the end" } { name = FILENAME; last = $0; n = FNR }
     length($0) > 180 { print FILENAME ":" FNR ": " length($0) " columns, more than 180" }' "$c_files" | rule length
 # A macro and a long text may go on to 180.
@@ -37,11 +35,11 @@ scan 'function text(line,  parts, n, i, most) { # the longest text in it
         return most
     }
     { macro = before ~ /\\$/ || /\\$/ || /^ *#/; before = FNR == 1 ? "" : $0 }
-    length($0) > 120 && !macro && text($0) < 50 && !/\\"/ { print FILENAME ":" FNR ": " length($0) " columns, more than 120" }' "$formed" | rule width
+    length($0) > 120 && !macro && text($0) < 50 && !/\\"/ { print FILENAME ":" FNR ": " length($0) " columns, more than 120" }' "$c_files" | rule width
 scan 'FNR == 1 { before = "" }
     before == "}" && /^[^#}]/ { print FILENAME ":" FNR ": no blank line behind the function above" }
     before == "" && $0 == "" && FNR > 1 { print FILENAME ":" FNR ": two blank lines" }
-    { before = $0 }' "$formed" | rule blank-lines
+    { before = $0 }' "$c_files" | rule blank-lines
 scan '/[\200-\377]/ { print FILENAME ":" FNR ": a character that is not ASCII" }' "$(grep -vE '^(tests|calib_data)/' <<<"$code")" | rule ascii
 scan '/\302\240|\342\200[\213-\217\252-\256]|\357\273\277/ { print FILENAME ":" FNR ": an invisible character" }' "$text" | rule invisible
 scan 'function over() { if (n >= 1000) print name ":" n ": " n " lines, 1000 or more" }

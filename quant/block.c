@@ -1,0 +1,119 @@
+// block.c: a block on its way through the pass: its modules, what transforms have made of its vectors, and what is to
+// become of a matrix when it is its turn. Owns the changed vectors and factors.
+#include "kernels/pack.h"
+#include "quant/pass.h"
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+const lq_transform lq_transforms[LQ_TRANSFORMS] = {
+    {"rotate", lq_rotate_plan, lq_rotate_run},
+    {"smooth", NULL, NULL}, // these wait for statistics of activations: lq_recipe_check refuses them
+    {"awq", NULL, NULL},
+    {"clip", NULL, NULL},
+};
+
+bool lq_block_open(const lq_plan *p, size_t index, lq_block *b, lq_err *err) {
+    const size_t first = p->first[index], n = p->first[index + 1] - first;
+    *b = (lq_block){.plan = p, .layer = index == 0 || index + 1 == p->blocks ? -1 : (int)index - 1, .modules = (int)n};
+    b->module = calloc(n + 1, sizeof *b->module);
+    if (!b->module) return lq_fail(err, LQ_E_MEMORY, "no memory for a block of %zu tensors", n);
+    for (size_t i = 0; i < n; i++) b->module[i].it = &p->items[first + i];
+    b->inputs = lq_desc_inputs(&p->desc, b->layer, b->input);
+    for (int i = 0; i < LQ_TRANSFORMS; i++)
+        if (p->method->recipe.transform >> i & 1 && !lq_transforms[i].run(b, err)) return false;
+    return true;
+}
+
+void lq_block_close(lq_block *b) {
+    for (int i = 0; i < b->modules; i++) free(b->module[i].vector);
+    for (int i = 0; i < LQ_INPUTS; i++) free(b->factor[i]);
+    free(b->module);
+}
+
+lq_module *lq_block_find(const lq_block *b, lq_role role, bool bias) {
+    for (int i = 0; i < b->modules; i++) {
+        const lq_slot *s = &b->module[i].it->slot;
+        if (s->role == role && s->bias == bias) return &b->module[i];
+    }
+    return NULL;
+}
+
+float *lq_block_vector(lq_block *b, lq_module *m, lq_err *err) {
+    const int64_t n = m->it->slot.n;
+    lq_pick from;
+    lq_weight w;
+    if (m->vector) return m->vector;
+    if (!lq_item_pick(b->plan->in, m->it, 0, &from))
+        return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", lq_ckpt_path(b->plan->in),
+                       m->it->slot.name), NULL;
+    if (!lq_ckpt_pick(b->plan->in, &from, n, 0, &w, NULL, err)) return NULL;
+    m->vector = malloc((size_t)n * sizeof *m->vector);
+    if (m->vector) lq_dtypes[w.type.elem].to_f32(w.q, m->vector, (size_t)n);
+    else lq_fail(err, LQ_E_MEMORY, "no memory for a vector of %lld", (long long)n);
+    lq_ckpt_done(b->plan->in, &w);
+    return m->vector;
+}
+
+// --- a matrix ---
+
+int64_t lq_edit_odd(const float *row, int64_t k) {
+    for (int64_t j = 0; j < k; j++)
+        if (!isfinite(row[j])) return j;
+    return -1;
+}
+
+void lq_edit_row(const lq_edit *e, float *row, int64_t k) {
+    for (int64_t j = 0; j < k && e->column; j++) row[j] *= e->column[j];
+    if (e->in) lq_turn_run(e->in, row, k, 1);
+}
+
+typedef struct edited {
+    const lq_edit *e;
+    const lq_weight *w;
+    float *out;     // [n][k]
+    float *stripes; // [threads][n][LQ_STRIPE]
+    atomic_bool odd; // an element that is not finite was seen
+} edited;
+
+static void edit_row(void *arg, int task, int worker) {
+    edited *x = arg;
+    float *row = x->out + (size_t)task * (size_t)x->w->k;
+    (void)worker;
+    lq_weight_row(x->w, task, row);
+    if (lq_edit_odd(row, x->w->k) >= 0) atomic_store(&x->odd, true);
+    lq_edit_row(x->e, row, x->w->k);
+}
+
+static void turn_stripe(void *arg, int task, int worker) {
+    const edited *x = arg;
+    const size_t n = (size_t)x->w->n, k = (size_t)x->w->k, first = (size_t)task * LQ_STRIPE,
+        wide = k - first < LQ_STRIPE ? k - first : LQ_STRIPE;
+    float *stripe = x->stripes + (size_t)worker * n * LQ_STRIPE, *at = x->out + first;
+    for (size_t i = 0; i < n; i++) memcpy(stripe + i * wide, at + i * k, wide * sizeof *at);
+    lq_turn_run(x->e->out, stripe, (int64_t)n, (int64_t)wide);
+    for (size_t i = 0; i < n; i++) memcpy(at + i * k, stripe + i * wide, wide * sizeof *at);
+}
+
+static bool fail_odd(const lq_weight *w, float *row, lq_err *err) {
+    int64_t at = -1, i = 0;
+    for (; at < 0 && i < w->n; i++) {
+        lq_weight_row(w, i, row);
+        at = lq_edit_odd(row, w->k);
+    }
+    return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %s, expected a finite number", (long long)i - 1,
+                   (long long)at, isnan(row[at]) ? "NaN" : "infinite");
+}
+
+bool lq_edit_matrix(const lq_edit *e, const lq_weight *w, lq_pool *pool, float *out, lq_err *err) {
+    edited x = {.e = e, .w = w, .out = out};
+    lq_pool_run(pool, edit_row, &x, (int)w->n);
+    if (x.odd) return fail_odd(w, out, err);
+    if (!e->out) return true;
+    x.stripes = malloc((size_t)lq_pool_threads(pool) * (size_t)w->n * LQ_STRIPE * sizeof *x.stripes);
+    if (!x.stripes) return lq_fail(err, LQ_E_MEMORY, "no memory to turn a matrix of %lld rows", (long long)w->n);
+    lq_pool_run(pool, turn_stripe, &x, (int)((w->k + LQ_STRIPE - 1) / LQ_STRIPE));
+    free(x.stripes);
+    return true;
+}
