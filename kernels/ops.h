@@ -104,6 +104,7 @@ typedef struct lq_norm_args {
     lq_mat x;
     const lq_mat *delta;    // x += delta first, x is written back
     const float *gamma, *beta; // [cols] or NULL
+    int gammas;             // both are [gammas][cols], for row r its r % gammas; 0: one
     lq_mat y;
     lq_act *act;            // also y in this form
 } lq_norm_args;
@@ -189,8 +190,8 @@ typedef struct lq_glu_args {
     lq_act *act;
 } lq_glu_args;
 
-// y = tanh(x * scale / cap) * cap (cap 0: x * scale); x may be y.
-typedef struct lq_scale_args { lq_mat x, y; float scale, cap; } lq_scale_args;
+// y = tanh(x * scale / cap) * cap (cap 0: x * scale), then held to -limit..limit (0: not; NaN stays); x may be y.
+typedef struct lq_scale_args { lq_mat x, y; float scale, cap, limit; } lq_scale_args;
 typedef struct lq_add_args { lq_mat x, y; float scale; } lq_add_args; // y += scale * x (0: 1)
 
 // Causal depthwise convolution over a sequence's rows, with the state of the last width-1 inputs.

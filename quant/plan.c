@@ -134,7 +134,7 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     lq_item item = {.slot = *s, .recipe = p->method->recipe};
     bool keep, plain;
     // The head of a tied model is the embedding, whatever else has its name.
-    if (s->role == LQ_R_HEAD && p->in_desc.tied) item.source = &p->embed;
+    if (s->role == LQ_R_HEAD && s->k && p->in_desc.tied) item.source = &p->embed;
     if (s->role == LQ_R_EMBED) p->embed = *s;
     const lq_tensor *t = find_sources(p, source_of(&item), &plain, err);
     if (!t || !slot_type(p, s, &item.recipe.type, &keep, err)) return false;

@@ -54,6 +54,11 @@ static inline void *lq_cpu_work(const lq_dev *d, int worker) {
 
 static inline float *lq_mat_row(const lq_mat *m, int row) { return (float *)m->p + (size_t)row * m->stride; }
 
+// Of a norm's weights or biases those of one row; NULL: it has none.
+static inline const float *lq_norm_gamma(const lq_norm_args *a, const float *gamma, int row) {
+    return gamma && a->gammas ? gamma + (size_t)(row % a->gammas) * (size_t)a->x.cols : gamma;
+}
+
 // Rows that belong to a sequence; the others are padding.
 static inline int lq_rows_real(const lq_rows *r) { return r->first[r->seqs]; }
 static inline size_t lq_rows_slot(const lq_rows *r, int seq) { return (size_t)(r->slot ? r->slot[seq] : seq); }

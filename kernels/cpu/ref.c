@@ -40,10 +40,11 @@ static void norm_row(void *arg, int row, int worker) {
     }
     for (int i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
     float by = (float)(1 / sqrt((a->kind == LQ_NORM_L2 ? sum : sum / n) + a->eps)), one = a->plus_one ? 1.0f : 0.0f;
+    const float *gamma = lq_norm_gamma(a, a->gamma, row), *beta = lq_norm_gamma(a, a->beta, row);
     for (int i = 0; i < n; i++) {
         float v = (float)(x[i] - mean) * by;
-        if (a->gamma) v *= one + a->gamma[i];
-        y[i] = a->beta ? v + a->beta[i] : v;
+        if (gamma) v *= one + gamma[i];
+        y[i] = beta ? v + beta[i] : v;
     }
     lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
@@ -168,8 +169,11 @@ static void scale_row(void *arg, int row, int worker) {
     (void)worker;
     const float *x = lq_mat_row(&a->x, row);
     float *y = lq_mat_row(&a->y, row);
-    for (int i = 0; i < a->x.cols; i++)
-        y[i] = a->cap != 0 ? lq_tanhf(x[i] * a->scale / a->cap) * a->cap : x[i] * a->scale;
+    for (int i = 0; i < a->x.cols; i++) {
+        float v = a->cap != 0 ? lq_tanhf(x[i] * a->scale / a->cap) * a->cap : x[i] * a->scale;
+        if (a->limit != 0) v = v > a->limit ? a->limit : v < -a->limit ? -a->limit : v;
+        y[i] = v;
+    }
 }
 
 static void scale(lq_dev *d, const lq_scale_args *a) { rows_run(d, scale_row, a, a->x.rows); }

@@ -20,6 +20,12 @@ const lq_arch lq_archs[] = {
     {"Gemma2ForCausalLM", lq_names_gemma2, lq_describe_gemma2, NULL},
     {"Gemma3ForCausalLM", lq_names_gemma2, lq_describe_gemma3, NULL},
     {"Gemma3ForConditionalGeneration", lq_names_gemma2, lq_describe_gemma3, NULL},
+    {"GPTJForCausalLM", lq_names_gptj, lq_describe_gptj, lq_ignores_gpt},
+    {"PhiForCausalLM", lq_names_phi, lq_describe_phi, NULL},
+    {"StableLmForCausalLM", lq_names_stablelm, lq_describe_stablelm, NULL},
+    {"Starcoder2ForCausalLM", lq_names_starcoder2, lq_describe_starcoder2, NULL},
+    {"NemotronForCausalLM", lq_names_llama, lq_describe_nemotron, NULL},
+    {"OlmoForCausalLM", lq_names_llama, lq_describe_olmo, NULL},
 };
 const size_t lq_arch_count = sizeof lq_archs / sizeof *lq_archs;
 

@@ -44,8 +44,9 @@ typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3 } lq_norm_
 // How a checkpoint has q, k and v: a tensor each; one of all q rows, then k, then v; one of groups of [q heads][k][v].
 typedef enum lq_qkv_form { LQ_QKV_APART, LQ_QKV_ROWS, LQ_QKV_GROUPS } lq_qkv_form;
 
-// A norm of q and k, of the description's kind: of each head, all with one weight, or of all heads together.
-typedef enum lq_qk_norm { LQ_QK_PLAIN, LQ_QK_HEAD, LQ_QK_WHOLE } lq_qk_norm;
+// A norm of q and k, of the description's kind: of each head, all with one weight or each with its own; or of all heads
+// together.
+typedef enum lq_qk_norm { LQ_QK_PLAIN, LQ_QK_HEAD, LQ_QK_HEADS, LQ_QK_WHOLE } lq_qk_norm;
 
 typedef struct lq_part {
     lq_part_kind kind;
@@ -61,7 +62,8 @@ typedef struct lq_part {
     lq_qkv_form qkv;
     lq_qk_norm qk_norm;
     bool qk_norm_late;    // behind the rope
-    bool q_bias, k_bias, v_bias, o_bias;
+    bool q_bias, k_bias, v_bias, o_bias, qk_norm_bias;
+    float clip;           // q, k and v are held to -clip..clip; 0: not
     // MLP, and each expert of a mixture
     int ffn;
     bool gated, mlp_bias;
@@ -98,6 +100,7 @@ typedef struct lq_desc {
     float norm_eps;
     bool norm_plus_one;   // norms multiply by 1 + weight: a factor f of what follows makes a weight of (1 + w) f - 1
     bool norm_bias;
+    bool norm_bare;       // norms have no weights at all
     bool embed_norm;      // a norm stands between the embedding and the first layer
     int positions;        // learned ones, one more row of a table for each: no context is longer. 0: none
     int position_first;   // row of position 0 in other people's files
@@ -169,6 +172,8 @@ typedef struct lq_slot {
     int layer;            // -1: of the model
     int count;            // matrices of one shape that stand side by side (experts); 0: alone
     int64_t n, k;         // k = 0: a vector of n
+    bool flat;            // [n][k] is one vector of n * k, row behind row
+    int64_t at, of;       // a vector that is part of one of `of`, from `at` on; of 0: it is whole
     bool bias;            // the vector that is added to this role's output
     bool adds;            // what it makes is a part's output, which the residual takes; of such a bias too
     bool quantizable;     // a matrix that methods may quantize

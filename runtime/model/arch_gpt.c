@@ -1,5 +1,6 @@
 // arch_gpt.c: GPT-2: learned positions, LayerNorms with biases, matrices that its files keep as [in][out] (Conv1D), one
-// for q, k and v, an MLP without a gate, a head that is the embedding.
+// for q, k and v, an MLP without a gate, a head that is the embedding. GPT-J: neighbours rotated in pairs, an MLP
+// beside the attention that reads what that reads, a head with a bias.
 #include "runtime/model/family.h"
 
 #define H "transformer.h.%d."
@@ -11,6 +12,11 @@ const char *const lq_names_gpt2[LQ_ROLES] = {
 };
 static const char *const conv1d[LQ_ROLES] = {
     [LQ_R_O] = H "attn.c_proj", [LQ_R_UP] = H "mlp.c_fc", [LQ_R_DOWN] = H "mlp.c_proj",
+};
+const char *const lq_names_gptj[LQ_ROLES] = {
+    [LQ_R_EMBED] = "transformer.wte", [LQ_R_NORM_OUT] = "transformer.ln_f", [LQ_R_HEAD] = "lm_head",
+    [LQ_R_NORM_0] = H "ln_1", [LQ_R_Q] = H "attn.q_proj", [LQ_R_K] = H "attn.k_proj", [LQ_R_V] = H "attn.v_proj",
+    [LQ_R_O] = H "attn.out_proj", [LQ_R_UP] = H "mlp.fc_in", [LQ_R_DOWN] = H "mlp.fc_out",
 };
 // masks
 const char *const lq_ignores_gpt[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL};
@@ -48,8 +54,27 @@ bool lq_describe_gpt2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *e
     d->sources = conv1d;
     d->across = true;
     d->positions = d->ctx;
-    if (d->vocab > 50256) d->bos = d->eos[0] = 50256, d->eoses = 1;
+    lq_ends(d, 50256, 50256);
     if (!lq_layers_fill(d, part, 2, err)) return false;
     for (int i = 0; by_layer && i < d->layers; i++) d->layer[i].part[0].attn_scale /= (float)(i + 1);
-    return lq_layers_window(c, d, 0, 0, err);
+    return lq_layers_window(NULL, d, 0, 0, err);
+}
+
+bool lq_describe_gptj(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{0}}, *attn = &part[0];
+    int rotated = 64;
+    (void)ckpt;
+    if (!read(c, d, part, err) || !lq_config_int(c, "rotary_dim", 2, LQ_ROPE_DIM, &rotated, err)) return false;
+    if (lq_config_null(c, "rotary_dim") || rotated % 2 || rotated > attn->head_dim)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: rotary_dim is not an even number up to a head's %d",
+                       attn->head_dim);
+    d->rope[0] = (lq_rope){.kind = LQ_ROPE_DEFAULT, .dim = rotated, .interleaved = true, .theta = 10000, .factor = 1,
+                           .original_ctx = d->ctx};
+    d->ropes = 1;
+    d->head_bias = true;
+    attn->rope = 0;
+    attn->kv_heads = attn->heads;
+    part[1].beside = true;
+    lq_ends(d, 50256, 50256);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(NULL, d, 0, 0, err);
 }

@@ -31,16 +31,17 @@ static bool find(const lq_model *m, const lq_slot *s, int at, lq_weight *w, lq_e
 
 static bool bind_vector(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
     lq_weight w;
-    const size_t bytes = (size_t)s->n * sizeof(float);
+    const size_t n = (size_t)(s->k ? s->n * s->k : s->n), bytes = n * sizeof(float);
+    float **vector = s->bias ? &b->bias : &b->v;
     if (!find(m, s, 0, &w, err)) return false;
-    float *host = malloc(bytes), *dev = own(m, b, bytes, err);
+    if (!s->at) *vector = own(m, b, s->of ? (size_t)s->of * sizeof(float) : bytes, err);
+    float *host = malloc(bytes), *dev = *vector;
     if (host && dev) {
-        lq_dtypes[w.type.elem].to_f32(w.q, host, (size_t)s->n);
-        m->dev->ops.put(m->dev, dev, host, bytes);
+        lq_dtypes[w.type.elem].to_f32(w.q, host, n);
+        m->dev->ops.put(m->dev, dev + s->at, host, bytes);
     }
     lq_ckpt_done(m->ckpt, &w);
     free(host);
-    *(s->bias ? &b->bias : &b->v) = dev;
     if (!dev) return false;
     return host || lq_fail(err, LQ_E_MEMORY, "no memory for %s", s->name);
 }
@@ -177,7 +178,7 @@ bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
     for (int i = 0; done && i < n; i++) {
         const lq_slot *s = &slots[i];
         lq_bound *b = layer < 0 ? &m->top[s->role] : &m->layer[layer][s->role];
-        done = s->k ? bind_matrix(m, s, b, err) : bind_vector(m, s, b, err);
+        done = s->k && !s->flat ? bind_matrix(m, s, b, err) : bind_vector(m, s, b, err);
         m->params += s->n * (s->k ? s->k : 1) * (s->count ? s->count : 1);
     }
     free(slots);

@@ -34,7 +34,7 @@ bool lq_config_act(const cJSON *c, const char *key, lq_unary *out, lq_err *err) 
     if (item && !cJSON_IsNull(item) && !cJSON_IsString(item))
         return lq_fail(err, LQ_E_FORMAT, "%s: %s is not a string", what, key);
     static const struct { const char *name; lq_unary fn; } rows[] = {
-        {"silu", LQ_SILU}, {"swish", LQ_SILU}, {"gelu", LQ_GELU}, {"relu", LQ_RELU},
+        {"silu", LQ_SILU}, {"swish", LQ_SILU}, {"gelu", LQ_GELU}, {"relu", LQ_RELU}, {"relu2", LQ_RELU2},
         {"gelu_pytorch_tanh", LQ_GELU_TANH}, {"gelu_new", LQ_GELU_TANH}, {"gelu_fast", LQ_GELU_TANH},
     };
     const char *name = lq_json_str(c, key);

@@ -62,6 +62,8 @@ lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_desc
     lq_describe_phi3, lq_describe_neox, lq_describe_gemma, lq_describe_gemma2, lq_describe_gemma3;
 
 // Decoders with LayerNorms.
-extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[];
-lq_describe lq_describe_gpt2;
+extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],
+    *const lq_names_phi[LQ_ROLES], *const lq_names_stablelm[LQ_ROLES], *const lq_names_starcoder2[LQ_ROLES];
+lq_describe lq_describe_gpt2, lq_describe_gptj, lq_describe_phi, lq_describe_stablelm, lq_describe_starcoder2,
+    lq_describe_nemotron, lq_describe_olmo;
 #endif

@@ -152,10 +152,14 @@ static void stage(lq_run *c, const lq_batch *batch) {
 // --- layers ---
 
 void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y) {
+    lq_norm_turns(c, x, delta, gamma, 0, y);
+}
+
+void lq_norm_turns(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, int gammas, lq_mat y) {
     const lq_desc *d = &c->m->desc;
     c->m->dev->ops.norm(c->m->dev, &(lq_norm_args){.kind = d->norm, .eps = d->norm_eps, .plus_one = d->norm_plus_one,
                                                    .x = x, .delta = delta, .gamma = gamma->v,
-                                                   .beta = gamma->bias, .y = y});
+                                                   .beta = gamma->bias, .gammas = gammas, .y = y});
 }
 
 // Adds what is pending to the residual, unless that can be left to a norm that reads it.

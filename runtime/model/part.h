@@ -22,6 +22,9 @@ typedef struct lq_slots {
 
 // The weight of a norm over n, and its bias.
 void lq_slots_norm(lq_slots *s, lq_role role, int64_t n, bool bias);
+// The weights of norms over n, one for each head: a tensor [heads][n], or a vector each where the role's name has an
+// index.
+void lq_slots_head_norms(lq_slots *s, lq_role role, int heads, int64_t n);
 // A new input of the layer; its index.
 int lq_slots_input(lq_slots *s, lq_before before, lq_role by, int64_t k);
 // A matrix [n][k] that reads `input`, and its bias.
@@ -61,6 +64,8 @@ void *lq_take_raw(lq_run *c, size_t bytes);
 
 // y = the norm of x as the description says, with these weights; x += delta before, unless that is NULL.
 void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y);
+// The same where the rows of x take turns with so many weights.
+void lq_norm_turns(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, int gammas, lq_mat y);
 
 // The one place where linear layers are applied. y[i] = x w[i]^T + bias, for matrices that read the same input.
 // False: the observer wants no more of this layer.

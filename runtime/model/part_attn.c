@@ -17,12 +17,16 @@ void lq_attn_slots(lq_slots *s, const lq_part *p) {
         if (p->qkv == LQ_QKV_APART) lq_slots_matrix(s, m[i].role, s->x, m[i].n, dim, m[i].bias);
         else lq_slots_rows(s, m[i].role, s->x, m[i].n, dim, m[i].bias, rows[p->qkv == LQ_QKV_GROUPS][i]);
     }
-    if (p->qk_norm) {
-        lq_slots_norm(s, LQ_R_Q_NORM, p->qk_norm == LQ_QK_HEAD ? hd : q, false);
-        lq_slots_norm(s, LQ_R_K_NORM, p->qk_norm == LQ_QK_HEAD ? hd : k, false);
+    if (p->qk_norm == LQ_QK_HEADS) {
+        lq_slots_head_norms(s, LQ_R_Q_NORM, p->heads, hd);
+        lq_slots_head_norms(s, LQ_R_K_NORM, p->kv_heads, hd);
+    } else if (p->qk_norm) {
+        lq_slots_norm(s, LQ_R_Q_NORM, p->qk_norm == LQ_QK_HEAD ? hd : q, p->qk_norm_bias);
+        lq_slots_norm(s, LQ_R_K_NORM, p->qk_norm == LQ_QK_HEAD ? hd : k, p->qk_norm_bias);
     }
     const int64_t mix = (int64_t)p->heads * p->v_dim;
-    lq_slots_matrix(s, LQ_R_O, lq_slots_input(s, LQ_B_V, LQ_R_V, mix), dim, mix, p->o_bias);
+    const int mixed = lq_slots_input(s, p->clip != 0 ? LQ_B_NONE : LQ_B_V, LQ_R_V, mix); // bounds stay where they are
+    lq_slots_matrix(s, LQ_R_O, mixed, dim, mix, p->o_bias);
     lq_slots_adds(s);
 }
 
@@ -34,12 +38,17 @@ size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows) {
 }
 
 static void qk_norm(lq_run *c, const lq_part *p, const lq_bound *gamma, lq_mat x) {
-    if (p->qk_norm == LQ_QK_HEAD) { // its rows lie one behind the other: each head is one
-        x.rows *= x.cols / p->head_dim;
+    const int heads = x.cols / p->head_dim;
+    if (p->qk_norm != LQ_QK_WHOLE) { // its rows lie one behind the other: each head is one
+        x.rows *= heads;
         x.cols = p->head_dim;
         x.stride = (size_t)p->head_dim;
     }
-    lq_norm(c, x, NULL, gamma, x);
+    lq_norm_turns(c, x, NULL, gamma, p->qk_norm == LQ_QK_HEADS ? heads : 0, x);
+}
+
+static void clip(lq_run *c, float limit, lq_mat x) {
+    c->m->dev->ops.scale(c->m->dev, &(lq_scale_args){.x = x, .y = x, .scale = 1, .limit = limit});
 }
 
 static void qk_norms(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat q, lq_mat k) {
@@ -61,6 +70,7 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     const lq_bound *const qkv[] = {&w[LQ_R_Q], &w[LQ_R_K], &w[LQ_R_V]};
     if (!lq_apply(c, x, qkv, (const lq_mat[]){q, k, v}, own ? 3 : 1)) return;
     const lq_mat own_k = own ? k : (lq_mat){0};
+    for (int i = 0; p->clip != 0 && i < (own ? 3 : 1); i++) clip(c, p->clip, (const lq_mat[]){q, k, v}[i]);
     if (p->qk_norm && !p->qk_norm_late) qk_norms(c, p, w, q, own_k);
     if (p->rope >= 0) {
         const lq_rope *r = &m->desc.rope[p->rope];

@@ -24,6 +24,13 @@ static bool name_of(const lq_slots *s, const char *pattern, bool stack, const ch
     return true;
 }
 
+// A name with an index in place of its "%d".
+static bool indexed(const char *pattern, int at, char *out, size_t size) {
+    const char *mark = strstr(pattern, "%d");
+    const int n = mark ? snprintf(out, size, "%.*s%d%s", (int)(mark - pattern), pattern, at, mark + 2) : -1;
+    return n > 0 && (size_t)n < size;
+}
+
 // What other people's files call a role.
 static const char *source_of(const lq_desc *d, lq_role role) {
     const char *name = d->sources && d->sources[role] ? d->sources[role] : d->names[role];
@@ -60,7 +67,7 @@ static void put(lq_slots *s, lq_slot slot, const lq_rows_of *from) {
     lq_slot *o = &s->slot[s->n++];
     *o = slot;
     o->layer = s->layer;
-    o->quantizable = o->k > 0 && o->role != LQ_R_POSITION;
+    o->quantizable = o->k > 0 && !o->flat && o->role != LQ_R_POSITION;
     if (from) o->from = (lq_pick){.first = from->first, .run = from->run, .step = from->step};
     o->from.across = s->d->across && s->layer >= 0 && o->k > 0;
     if (!name_of(s, s->d->names[o->role], o->count > 0, suffix, o->name, sizeof o->name) ||
@@ -70,8 +77,25 @@ static void put(lq_slots *s, lq_slot slot, const lq_rows_of *from) {
 }
 
 void lq_slots_norm(lq_slots *s, lq_role role, int64_t n, bool bias) {
+    if (s->d->norm_bare) return;
     put(s, (lq_slot){.role = role, .input = -1, .n = n}, NULL);
     if (bias) put(s, (lq_slot){.role = role, .input = -1, .n = n, .bias = true}, NULL);
+}
+
+void lq_slots_head_norms(lq_slots *s, lq_role role, int heads, int64_t n) {
+    const char *mark = strstr(s->d->names[role], "%d");
+    const bool apart = mark && strstr(mark + 2, "%d");
+    if (!apart) put(s, (lq_slot){.role = role, .input = -1, .n = heads, .k = n, .flat = true}, NULL);
+    for (int i = 0; apart && i < heads; i++) {
+        char name[sizeof s->slot->name];
+        put(s, (lq_slot){.role = role, .input = -1, .n = n, .at = i * n, .of = heads * n}, NULL);
+        if (s->failed) return;
+        lq_slot *o = &s->slot[s->n - 1];
+        s->failed = !indexed(o->name, i, name, sizeof name);
+        memcpy(o->name, name, sizeof name);
+        s->failed |= !indexed(o->from.name, i, name, sizeof name);
+        memcpy(o->from.name, name, sizeof name);
+    }
 }
 
 static void put_norm(lq_slots *s, lq_role role) { lq_slots_norm(s, role, s->d->dim, s->d->norm_bias); }
@@ -109,7 +133,7 @@ void lq_slots_adds(lq_slots *s) {
 
 static void list_model(lq_slots *s) {
     const lq_desc *d = s->d;
-    const int x = lq_slots_input(s, LQ_B_NORM, LQ_R_NORM_OUT, d->dim);
+    const int x = lq_slots_input(s, d->norm_bare ? LQ_B_NONE : LQ_B_NORM, LQ_R_NORM_OUT, d->dim);
     lq_slots_matrix(s, LQ_R_EMBED, d->tied ? x : -1, d->vocab, d->dim, false);
     if (d->positions)
         lq_slots_rows(s, LQ_R_POSITION, -1, d->positions, d->dim, false,
@@ -126,7 +150,8 @@ static void list_layer(lq_slots *s, const lq_layer *l) {
         const bool pre = p->place & LQ_PRE;
         if (!p->beside || p->own_norm) {
             if (pre) put_norm(s, LQ_R_NORM_0 + (lq_role)i);
-            s->x = lq_slots_input(s, pre ? LQ_B_NORM : LQ_B_NONE, LQ_R_NORM_0 + (lq_role)i, s->d->dim);
+            s->x = lq_slots_input(s, pre && !s->d->norm_bare ? LQ_B_NORM : LQ_B_NONE, LQ_R_NORM_0 + (lq_role)i,
+                                  s->d->dim);
         }
         lq_parts[p->kind].slots(s, p);
         if (p->place & LQ_POST) put_norm(s, LQ_R_NORM_POST_0 + (lq_role)i);
@@ -159,15 +184,10 @@ int lq_desc_inputs(const lq_desc *d, int layer, lq_input *out) {
 }
 
 bool lq_slot_pick(const lq_slot *s, int at, lq_pick *out) {
-    const char *mark = strstr(s->from.name, "%d");
     *out = s->from;
     if (!s->count) return true;
-    if (!mark) out->stack = s->count, out->at = at;
-    else {
-        const int n = snprintf(out->name, sizeof out->name, "%.*s%d%s", (int)(mark - s->from.name), s->from.name, at,
-                               mark + 2);
-        return n > 0 && (size_t)n < sizeof out->name;
-    }
+    if (strstr(s->from.name, "%d")) return indexed(s->from.name, at, out->name, sizeof out->name);
+    out->stack = s->count, out->at = at;
     return true;
 }
 

@@ -140,10 +140,29 @@ static void norm_act(lq_dev *dev, int cols) {
     ck_done("norm act");
 }
 
+// Rows that take turns with several weights: each as it is alone with its own.
+static void norm_turns(lq_dev *dev, int cols) {
+    enum { ROWS = 7, TURNS = 3 };
+    lq_mat x = ck_mat(ROWS, cols, 2), y = ck_mat(ROWS, cols, 1), y1 = ck_mat(ROWS, cols, 5);
+    lq_mat gb = ck_mat(2, TURNS * cols, 0);
+    lq_norm_args a = {.kind = LQ_NORM_LAYER, .eps = 1e-5f, .x = x, .y = y, .gammas = TURNS,
+                      .gamma = lq_mat_row(&gb, 0), .beta = lq_mat_row(&gb, 1)};
+    dev->ops.norm(dev, &a);
+    a.gammas = 0;
+    for (int r = 0; r < ROWS; r++) {
+        a.x = row_of(&x, r), a.y = row_of(&y1, r);
+        a.gamma = lq_mat_row(&gb, 0) + r % TURNS * cols, a.beta = lq_mat_row(&gb, 1) + r % TURNS * cols;
+        dev->ops.norm(dev, &a);
+    }
+    CHECK(ck_mat_same(&y, &y1) && ck_gaps(&y), "norm %s cols %d: weights in turn", dev->isa, cols);
+    ck_done("norm turns");
+}
+
 static void check_norm(lq_dev *dev) {
     for (int kind = 0; kind < 3; kind++)
         for (int w = 0; w < WIDTHS; w++)
             for (int way = 0; way < 5; way++) norm_case(dev, (lq_norm_kind)kind, widths[w], way);
+    for (int w = 0; w < WIDTHS; w++) norm_turns(dev, widths[w]);
     norm_act(dev, 64);
     norm_act(dev, 2052);
     // One bad row spoils itself only; squares past f32's range are no reason to fail.
@@ -274,6 +293,14 @@ static void check_scale_add(lq_dev *dev, int cols) {
     dev->ops.add(dev, &(lq_add_args){.x = x, .y = y0});
     dev->ops.add(dev, &(lq_add_args){.x = x, .y = x, .scale = 1});
     CHECK(ck_gaps(&x), "scale %s cols %d", dev->isa, cols);
+    lq_mat_row(&x, 0)[0] = NAN, lq_mat_row(&x, 1)[0] = INFINITY, lq_mat_row(&x, 2)[cols - 1] = -INFINITY;
+    dev->ops.scale(dev, &(lq_scale_args){.x = x, .y = z, .scale = 1, .limit = 0.25f});
+    for (int r = 0; r < 3; r++)
+        for (int c = 0; c < cols; c++) {
+            const float v = lq_mat_row(&x, r)[c], got = lq_mat_row(&z, r)[c];
+            bad += isnan(v) ? !isnan(got) : got != fminf(fmaxf(v, -0.25f), 0.25f);
+        }
+    CHECK(bad == 0 && ck_gaps(&z), "scale %s cols %d: %d beyond the limit", dev->isa, cols, bad);
     ck_done("scale and add");
 }
 

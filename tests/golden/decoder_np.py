@@ -147,6 +147,8 @@ UNARY = {
     "gelu": lambda x: x / 2 * (1 + ERF(x / math.sqrt(2))),
     "gelu_pytorch_tanh": lambda x: x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
 }
+UNARY["relu2"] = lambda x: np.maximum(x, 0) ** 2
+UNARY["relu"] = lambda x: np.maximum(x, 0)
 UNARY["gelu_new"] = UNARY["gelu_pytorch_tanh"]
 
 
@@ -272,7 +274,7 @@ class Parts:
 def forward(cfg, w, ids, f=None, ctx=None):
     """Logits [len(ids)][vocab]. w: name -> f64 array, as in the checkpoint."""
     if cfg.get("model_type") in decoder_gpt.KINDS:
-        return decoder_gpt.forward(f or Exact(), cfg, w, ids)
+        return decoder_gpt.forward(f or Exact(), cfg, w, ids, ctx or len(ids))
     f, m = f or Exact(), Parts(cfg, w)
     rotated = int(m.d * rope_settings(cfg)[1])
     turns = [rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"], local) for local in (False, m.local)]

@@ -54,15 +54,115 @@ def gpt2(cfg):
     return t.ends(cfg)
 
 
+def gptj(cfg):
+    t, dim, ffn = Tensors("transformer."), cfg["n_embd"], cfg["n_inner"] or 4 * cfg["n_embd"]
+    t.put("wte", (cfg["vocab_size"], dim), "embed")
+    for i in range(cfg["n_layer"]):
+        h = f"h.{i}."
+        t.norm(h + "ln_1", dim)
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            t.matrix(f"{h}attn.{name}", dim, dim, False)
+        t.matrix(h + "mlp.fc_in", ffn, dim)
+        t.matrix(h + "mlp.fc_out", dim, ffn)
+    t.norm("ln_f", dim)
+    return t.ends(cfg, bias=True)
+
+
+def llama(cfg, norm="norm", bias=True, qkv=False, o=False, two=True, out="o_proj", mlp=None, mlp_bias=False, last="norm"):
+    """Llama's tensors; norm: what norms are, or None; biases of norms, q k v, o and the MLP; two: a norm before the MLP."""
+    t, dim, ffn, d = Tensors("model."), cfg["hidden_size"], cfg["intermediate_size"], head_dim(cfg)
+    heads, kv = cfg["num_attention_heads"], kv_heads(cfg)
+    t.put("embed_tokens", (cfg["vocab_size"], dim), "embed")
+    for i in range(cfg["num_hidden_layers"]):
+        h = f"layers.{i}."
+        for name in ("input_layernorm", "post_attention_layernorm")[: 1 + two if norm else 0]:
+            t.norm(h + name, dim, bias, norm)
+        for name, n in (("q", heads), ("k", kv), ("v", kv)):
+            t.matrix(f"{h}self_attn.{name}_proj", n * d, dim, qkv)
+        t.matrix(f"{h}self_attn.{out}", dim, heads * d, o)
+        for name in mlp or ("gate_proj", "up_proj", "down_proj"):
+            shape = (dim, ffn) if name in ("down_proj", "fc2", "c_proj") else (ffn, dim)
+            t.matrix(f"{h}mlp.{name}", *shape, mlp_bias)
+    if norm:
+        t.norm(last, dim, bias, norm)
+    return t.ends(cfg)
+
+
+def head_dim(cfg):
+    return cfg.get("head_dim") or cfg["hidden_size"] // cfg["num_attention_heads"]
+
+
+def kv_heads(cfg):
+    return cfg.get("num_key_value_heads") or cfg["num_attention_heads"]
+
+
+def phi(cfg):
+    t = llama(cfg, qkv=True, o=True, two=False, out="dense", mlp=("fc1", "fc2"), mlp_bias=True, last="final_layernorm")
+    for i in range(cfg["num_hidden_layers"] if cfg.get("qk_layernorm") else 0):
+        for name in "qk":
+            t.norm(f"layers.{i}.self_attn.{name}_layernorm", head_dim(cfg))
+    t["lm_head.bias"] = ((cfg["vocab_size"],), "vector")
+    return t
+
+
+def stablelm(cfg):
+    t = llama(cfg, qkv=cfg["use_qkv_bias"], two=not cfg["use_parallel_residual"])
+    for i in range(cfg["num_hidden_layers"] if cfg["qk_layernorm"] else 0):
+        for name, heads in (("q", cfg["num_attention_heads"]), ("k", kv_heads(cfg))):
+            for head in range(heads):
+                t.norm(f"layers.{i}.self_attn.{name}_layernorm.norms.{head}", head_dim(cfg), False)
+    return t
+
+
+def starcoder2(cfg):
+    bias = cfg["use_bias"]
+    return llama(cfg, qkv=bias, o=bias, mlp=("c_fc", "c_proj"), mlp_bias=bias)
+
+
+def nemotron(cfg):
+    bias = cfg["attention_bias"]
+    return llama(cfg, "norm1p", qkv=bias, o=bias, mlp=("up_proj", "down_proj"), mlp_bias=cfg["mlp_bias"])
+
+
+def olmo(cfg):
+    return llama(cfg, None, qkv=cfg["attention_bias"], o=cfg["attention_bias"])
+
+
 COMMON = {"vocab_size": 259, "bos_token_id": 256, "eos_token_id": 257}
 GPT2 = {
     **COMMON, "n_embd": 60, "n_layer": 2, "n_head": 4, "n_positions": 100, "n_inner": None, "layer_norm_epsilon": 1e-5,
     "activation_function": "gelu_new", "tie_word_embeddings": True,
 }
 
+GPTJ = {**GPT2, "tie_word_embeddings": False}
+LLAMA = {
+    **COMMON, "hidden_size": 64, "intermediate_size": 152, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 128, "tie_word_embeddings": False, "rope_theta": 10000.0,
+}
+PHI = {**LLAMA, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.5}
+STABLELM = {
+    **LLAMA, "hidden_act": "silu", "layer_norm_eps": 1e-5, "partial_rotary_factor": 0.25, "use_qkv_bias": False,
+    "qk_layernorm": False, "use_parallel_residual": False,
+}
+STARCODER2 = {
+    **LLAMA, "hidden_act": "gelu_pytorch_tanh", "norm_epsilon": 1e-5, "use_bias": True, "sliding_window": None,
+    "tie_word_embeddings": True,
+}
+NEMOTRON = {
+    **LLAMA, "hidden_act": "relu2", "norm_eps": 1e-5, "partial_rotary_factor": 0.5, "attention_bias": False,
+    "mlp_bias": False,
+}
+OLMO = {**LLAMA, "hidden_act": "silu", "attention_bias": False, "clip_qkv": None}
+
 # model_type -> architectures[0], a config, its tensors
 ARCHS = {
     "gpt2": ("GPT2LMHeadModel", GPT2, gpt2),
+    "gptj": ("GPTJForCausalLM", GPTJ, gptj),
+    "phi": ("PhiForCausalLM", PHI, phi),
+    "stablelm": ("StableLmForCausalLM", STABLELM, stablelm),
+    "starcoder2": ("Starcoder2ForCausalLM", STARCODER2, starcoder2),
+    "nemotron": ("NemotronForCausalLM", NEMOTRON, nemotron),
+    "olmo": ("OlmoForCausalLM", OLMO, olmo),
 }
 
 # name -> model_type, what differs in the config, and of the checkpoint. `bare`: names without what they begin with.
@@ -80,6 +180,42 @@ model("gpt2_untied", "gpt2", {
 }, dtype="F32")
 model("gpt2_plain", "gpt2", {"scale_attn_weights": False, "n_embd": 48, "n_head": 2}, dtype="F16", shards=2)
 
+model("gptj", "gptj", {"rotary_dim": 8})
+model("gptj_tied", "gptj", {
+    "rotary_dim": 22, "n_embd": 44, "n_head": 2, "n_inner": 120, "activation_function": "relu", "tie_word_embeddings": True,
+}, dtype="F32")
+
+DEFAULT = {"rope_theta": 20000.0, "rope_type": "default"}
+model("phi", "phi", {"num_attention_heads": 4, "hidden_size": 80, "num_key_value_heads": None})
+model("phi_norms", "phi", {
+    "qk_layernorm": True, "hidden_size": 60, "hidden_act": "gelu", "layer_norm_eps": 1e-3, "num_key_value_heads": 1,
+    "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.4}, "max_position_embeddings": 64,
+}, dtype="F32")
+model("stablelm", "stablelm", {"use_qkv_bias": True, "hidden_size": 96, "num_attention_heads": 4, "num_key_value_heads": 4})
+model("stablelm_norms", "stablelm", {
+    "qk_layernorm": True, "use_parallel_residual": True, "hidden_size": 60, "num_attention_heads": 3,
+    "num_key_value_heads": 3, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.3},
+}, dtype="F32")
+model("stablelm_groups", "stablelm", {
+    "qk_layernorm": True, "hidden_size": 72, "num_attention_heads": 6, "tie_word_embeddings": True,
+    "partial_rotary_factor": 0.5, "hidden_act": "gelu",
+}, dtype="F16", shards=2)
+model("starcoder2", "starcoder2", {"sliding_window": 31, "head_dim": 18})
+model("starcoder2_plain", "starcoder2", {
+    "use_bias": False, "num_key_value_heads": 1, "tie_word_embeddings": False, "hidden_act": "gelu",
+    "rope_parameters": DEFAULT, "num_attention_heads": 2,
+}, dtype="F32")
+model("nemotron", "nemotron", {"hidden_size": 80, "head_dim": 24})
+model("nemotron_bias", "nemotron", {
+    "attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4, "tie_word_embeddings": True, "norm_eps": 1e-3,
+    "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.25},
+}, dtype="F32")
+model("olmo", "olmo", {"clip_qkv": 1.5, "num_key_value_heads": None})
+model("olmo_bias", "olmo", {
+    "attention_bias": True, "tie_word_embeddings": True, "hidden_size": 60, "rope_parameters": DEFAULT,
+    "num_attention_heads": 2, "num_key_value_heads": 1,
+}, dtype="F16")
+
 
 # What may be left out to show that it matters: model_type -> what it is called, and how the config looks without it.
 WITHOUT = {
@@ -89,12 +225,39 @@ WITHOUT = {
         ("no scale by layer", lambda c: {"scale_attn_by_inverse_layer_idx": False}),
         ("another epsilon", lambda c: {"layer_norm_epsilon": 1e-5}),
     ],
+    "gptj": [
+        ("fewer rotated", lambda c: {"rotary_dim": c["rotary_dim"] - 2}),
+        ("the other gelu", lambda c: {"activation_function": "gelu"}),
+    ],
+    "phi": [
+        ("less of a head rotated", lambda c: less(c)),
+        ("the other gelu", lambda c: {"hidden_act": "gelu" if c["hidden_act"] != "gelu" else "gelu_new"}),
+        ("no norm of heads", lambda c: {"qk_layernorm": False}),
+    ],
+    "stablelm": [
+        ("less of a head rotated", lambda c: less(c)),
+        ("no norm of heads", lambda c: {"qk_layernorm": False}),
+    ],
+    "starcoder2": [("another gelu", lambda c: {"hidden_act": "gelu" if c["hidden_act"] != "gelu" else "gelu_new"})],
+    "nemotron": [
+        ("less of a head rotated", lambda c: less(c)),
+        ("relu", lambda c: {"hidden_act": "relu"}),
+        ("another epsilon", lambda c: {"norm_eps": 1e-5}),
+    ],
+    "olmo": [("nothing clipped", lambda c: {"clip_qkv": None})],
 }
+
+
+def less(cfg):
+    """Two elements less of a head."""
+    p = cfg.get("rope_parameters") or cfg
+    share = p["partial_rotary_factor"] - 2 / head_dim(cfg) + 1e-9
+    return {"rope_parameters": {"rope_theta": p["rope_theta"], "rope_type": "default", "partial_rotary_factor": share}}
 
 
 def without(cfg):
     """The same config with one of its features wrong, by name."""
     for what, change in WITHOUT.get(cfg["model_type"], []):
         wrong = {**cfg, **change(cfg)}
-        if any(wrong[key] != cfg.get(key) for key in wrong if key in cfg):
+        if any((wrong[key] or None) != (cfg.get(key) or None) for key in wrong):
             yield what, wrong

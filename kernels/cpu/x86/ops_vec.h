@@ -66,13 +66,14 @@ static void norm_row(void *arg, int row, int worker) {
     vf by = vf_set((float)(1 / sqrt((a->kind == LQ_NORM_L2 ? sum : sum / n) + a->eps)));
     vf one = vf_set(a->plus_one ? 1.0f : 0.0f);
     vd m = vd_set(mean);
+    const float *gamma = lq_norm_gamma(a, a->gamma, row), *beta = lq_norm_gamma(a, a->beta, row);
     for (int i = 0; i < n; i += VEC) {
         vm k = vm_first(n - i);
         vf v = vf_load_m(k, x + i);
         if (mean != 0) v = vf_of(vd_sub(vd_of(v), m));
         v = vf_mul(v, by);
-        if (a->gamma) v = vf_mul(v, vf_add(one, vf_load_m(k, a->gamma + i)));
-        if (a->beta) v = vf_add(v, vf_load_m(k, a->beta + i));
+        if (gamma) v = vf_mul(v, vf_add(one, vf_load_m(k, gamma + i)));
+        if (beta) v = vf_add(v, vf_load_m(k, beta + i));
         vf_store_m(k, y + i, v);
     }
     lq_cpu_row_act(j->d, y, a->act, row, worker);
@@ -183,11 +184,13 @@ static void scale_row(void *arg, int row, int worker) {
     (void)worker;
     const float *x = lq_mat_row(&a->x, row);
     float *y = lq_mat_row(&a->y, row);
-    vf by = vf_set(a->scale), cap = vf_set(a->cap);
+    vf by = vf_set(a->scale), cap = vf_set(a->cap), limit = vf_set(a->limit);
     for (int i = 0; i < a->x.cols; i += VEC) {
         vm k = vm_first(a->x.cols - i);
         vf v = vf_mul(vf_load_m(k, x + i), by);
-        vf_store_m(k, y + i, a->cap != 0 ? vf_mul(vf_tanh(vf_div(v, cap)), cap) : v);
+        if (a->cap != 0) v = vf_mul(vf_tanh(vf_div(v, cap)), cap);
+        if (a->limit != 0) v = vf_max(vf_minus(limit), vf_min(limit, v)); // the second where one is NaN
+        vf_store_m(k, y + i, v);
     }
 }
 
