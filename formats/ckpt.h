@@ -78,10 +78,6 @@ extern const char *const lq_side_files[];
 // where that is not so where they lie), and perm and outlier columns are in range.
 // Absent: false with LQ_E_FORMAT and a line that names it.
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err);
-// The matrices of a stack, a plain tensor [count][n][k] or a coded weight of `count`: views at equal
-// distances, their parts as above.
-bool lq_ckpt_stack(const lq_ckpt *c, const char *name, int count, int64_t n, int64_t k, lq_weight *out /* [count] */,
-                   lq_err *err);
 bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name); // plain or coded
 
 // Rows of a tensor: what several slots of a model share one tensor for. With nothing but `name` it is the whole tensor.

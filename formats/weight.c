@@ -48,8 +48,7 @@ static bool columns_check(const lq_ckpt *c, const char *name, const char *what, 
     free(seen);
     if (bad < 0) return true;
     return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: %s[%lld] is %d, which is past %lld columns or there twice",
-                   c->path, name, what,
-                   (long long)bad, col[bad], (long long)k);
+                   c->path, name, what, (long long)bad, col[bad], (long long)k);
 }
 
 typedef struct text { char p[LQ_RANK * 24]; } text;
@@ -76,8 +75,7 @@ static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t 
     if (!number_check(c, t, err)) return false;
     if (t->rank != (matrix ? 2 : 1) || t->shape[0] != n || (matrix && t->shape[1] != k))
         return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s", c->path, t->name,
-                       shape_text(t->rank, t->shape).p,
-                       shape_text(matrix ? 2 : 1, (int64_t[]){n, k}).p);
+                       shape_text(t->rank, t->shape).p, shape_text(matrix ? 2 : 1, (int64_t[]){n, k}).p);
     *out = (lq_weight){.type = plain_type(t->type), .n = n, .k = matrix ? k : 1};
     return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
 }
@@ -117,58 +115,23 @@ static bool spaced(const lq_ckpt *c, const lq_tensor *t, int64_t count, size_t *
     return true;
 }
 
-// Matrices first .. first + n of a coded weight.
-static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t first, int64_t n, lq_weight *out, lq_err *err) {
+// Matrix `at` of a coded weight, which is a stack or (at 0) one matrix.
+static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t at, lq_weight *out, lq_err *err) {
     char full[LQ_NAME + 16];
-    const int64_t count = w->count ? w->count : 1;
-    for (int64_t e = 0; e < n; e++)
-        out[e] = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k,
-                             .table = lq_wtype_table(&w->type)};
+    *out = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k, .table = lq_wtype_table(&w->type)};
     for (lq_part_id i = 0; i < LQ_PARTS; i++) {
         const void *p;
         size_t stride;
         snprintf(full, sizeof full, "%s%s", w->name, lq_part_suffix(i));
         const lq_tensor *t = lq_ckpt_find(c, full);
         if (!t) continue;
-        if (!spaced(c, t, count, &stride, &p, err)) return false;
-        for (int64_t e = 0; e < n; e++) {
-            lq_part_set(i, &out[e], (const char *)p + (size_t)(first + e) * stride);
-            if (i == LQ_PART_OUTLIER_COLS) out[e].outliers = (int32_t)t->shape[t->rank - 1];
-        }
+        if (!spaced(c, t, w->count ? w->count : 1, &stride, &p, err)) return false;
+        lq_part_set(i, out, (const char *)p + (size_t)at * stride);
+        if (i == LQ_PART_OUTLIER_COLS) out->outliers = (int32_t)t->shape[t->rank - 1];
     }
-    bool ok = true;
-    for (int64_t e = 0; e < n && ok; e++)
-        ok = act_check(c, w->name, &out[e], err) && (!out[e].perm ||
-                                                     columns_check(c, w->name, "perm", out[e].perm, w->k, w->k, err)) &&
-             (!out[e].outliers || columns_check(c, w->name, "outlier_cols", out[e].outlier, out[e].outliers, w->k,
-                                                err));
-    return ok;
-}
-
-static bool typed_fits(const lq_ckpt *c, const lq_typed *w, int64_t count, int64_t n, int64_t k, lq_err *err) {
-    if (w->count == count && w->n == n && w->k == k) return true;
-    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is %s, expected %s", c->path, w->name,
-                   shape_text(w->count ? 3 : 2, w->count ? (int64_t[]){w->count, w->n, w->k}
-                              : (int64_t[]){w->n, w->k}).p,
-                   shape_text(count ? 3 : 2, count ? (int64_t[]){count, n, k} : (int64_t[]){n, k}).p);
-}
-
-bool lq_ckpt_stack(const lq_ckpt *c, const char *name, int count, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
-    const lq_tensor *t = lq_ckpt_find(c, name);
-    const lq_typed *w = t ? NULL : lq_ckpt_typed(c, name);
-    if (!t && !w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, name);
-    if (w) return typed_fits(c, w, count, n, k, err) && coded_bind(c, w, 0, count, out, err);
-    if (!number_check(c, t, err)) return false;
-    if (t->rank != 3 || count < 1 || t->shape[0] != count || t->shape[1] != n || t->shape[2] != k)
-        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s", c->path, name,
-                       shape_text(t->rank, t->shape).p,
-                       shape_text(3, (int64_t[]){count, n, k}).p);
-    const void *p;
-    if (!aligned(c, t, lq_dtype_size(t->type), &p, err)) return false;
-    for (int i = 0; i < count; i++)
-        out[i] = (lq_weight){.type = plain_type(t->type), .n = n, .k = k,
-                             .q = (const char *)p + (size_t)i * (t->bytes / (size_t)count)};
-    return true;
+    return act_check(c, w->name, out, err) &&
+           (!out->perm || columns_check(c, w->name, "perm", out->perm, w->k, w->k, err)) &&
+           (!out->outliers || columns_check(c, w->name, "outlier_cols", out->outlier, out->outliers, w->k, err));
 }
 
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
@@ -176,7 +139,10 @@ bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq
     if (t) return plain_bind(c, t, n, k, out, err);
     const lq_typed *w = lq_ckpt_typed(c, name);
     if (!w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, name);
-    return typed_fits(c, w, 0, n, k, err) && coded_bind(c, w, 0, 1, out, err);
+    if (!w->count && w->n == n && w->k == k) return coded_bind(c, w, 0, out, err);
+    const int64_t is[] = {w->count, w->n, w->k};
+    return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is %s, expected %s", c->path, name,
+                   (w->count ? shape_text(3, is) : shape_text(2, is + 1)).p, shape_text(2, (int64_t[]){n, k}).p);
 }
 
 // --- rows of a tensor ---
@@ -205,8 +171,8 @@ static bool pick_refuse(const lq_ckpt *c, const lq_pick *p, const source *s, int
         snprintf(rows, sizeof rows, " from row %lld on", (long long)p->first);
     if (p->stack) snprintf(of, sizeof of, ", of matrix %lld of %lld", (long long)p->at, (long long)p->stack);
     return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s%s%s%s", c->path, p->name,
-                   shape_text(s->rank, s->shape).p,
-                   shape_text(k ? 2 : 1, (int64_t[]){n, k}).p, rows, of, p->across && k ? ", stored across" : "");
+                   shape_text(s->rank, s->shape).p, shape_text(k ? 2 : 1, (int64_t[]){n, k}).p, rows, of,
+                   p->across && k ? ", stored across" : "");
 }
 
 static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, source *s, lq_err *err) {
@@ -220,7 +186,7 @@ static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k
         s->shape[s->rank++] = w->n, s->shape[s->rank++] = w->k;
         if (!k || w->count != p->stack || p->at < 0 || (front && p->at >= p->stack))
             return pick_refuse(c, p, s, n, k, err);
-        return coded_bind(c, w, front ? p->at : 0, 1, &s->w, err);
+        return coded_bind(c, w, front ? p->at : 0, &s->w, err);
     }
     s->rank = t->rank < 4 ? t->rank : 4;
     memcpy(s->shape, t->shape, (size_t)s->rank * sizeof *s->shape);
@@ -245,8 +211,7 @@ static bool rows_check(const lq_ckpt *c, const lq_pick *p, const source *s, int6
     if (ok) {
         const int64_t runs = p->run ? (n - 1) / p->run : 0;
         ok = (!runs || p->step <= have / runs) && row_of(p, n - 1) < have &&
-            (!runs || row_of(p, runs * p->run - 1) < have) &&
-             n / 65536 <= have;
+             (!runs || row_of(p, runs * p->run - 1) < have) && n / 65536 <= have;
     }
     return ok || pick_refuse(c, p, s, n, k, err);
 }
@@ -335,7 +300,7 @@ static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n
         for (int j = 0; j < count; j++) {
             if (coded) row_widen(w, j0 + j, room, wide + (size_t)j * cols);
             at[j] = coded ? (const char *)(wide + (size_t)j * cols)
-                : (const char *)w->q + (size_t)(j0 + j) * cols * size;
+                          : (const char *)w->q + (size_t)(j0 + j) * cols * size;
         }
         turn(p, n, k, size, at, count, j0, to->data);
     }
@@ -378,8 +343,8 @@ static bool pick_borrow(const lq_pick *p, const source *s, int64_t n, lq_weight 
     if (!together(p, n) || p->first % unit || (n % unit && p->first + n != w->n) || !bands_stay(p, n, w->type.rows))
         return false;
     const strides by = strides_of(w);
-    const size_t at = (size_t)(p->first / unit), band = (size_t)(p->first / bands),
-        o = (size_t)p->first * (size_t)w->outliers * 2;
+    const size_t at = (size_t)(p->first / unit), band = (size_t)(p->first / bands);
+    const size_t o = (size_t)p->first * (size_t)w->outliers * 2;
     if (w->type.kind == LQ_W_PLAIN) {
         if (((uintptr_t)w->q + at * by.q) % lq_dtype_size(w->type.elem)) return false;
     } else if (!at_64(w->q, at * by.q) || !at_64(w->scale, band * by.scale) || !at_64(w->zero, at * by.zero) ||
@@ -415,8 +380,8 @@ static void rows_copy(const lq_pick *p, const lq_weight *w, int64_t n, bool band
         } else {
             memcpy(q + (size_t)i * by.q, (const uint8_t *)w->q + (size_t)r * by.q, by.q);
             const int64_t to = bands ? i / w->type.rows : i;
-            if (w->scale) memcpy(scale + (size_t)to * by.scale, (const uint8_t *)w->scale + (size_t)band * by.scale,
-                                 by.scale);
+            const uint8_t *from = (const uint8_t *)w->scale + (size_t)band * by.scale;
+            if (w->scale) memcpy(scale + (size_t)to * by.scale, from, by.scale);
             if (zero) memcpy(zero + (size_t)i * by.zero, w->zero + (size_t)r * by.zero, by.zero);
         }
         const size_t o = (size_t)w->outliers * 2;
@@ -433,7 +398,7 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
     lq_weight_size size;
     size_t o = 0, part[4], all = 0;
     bool ok = lq_layout_sizes(w->layout, &out->type, n, w->k, &size) &&
-        lq_mul_size((size_t)n, (size_t)w->outliers * 2, &o);
+              lq_mul_size((size_t)n, (size_t)w->outliers * 2, &o);
     const size_t of[4] = {size.q, size.scale, size.zero, o};
     for (int i = 0; i < 4 && ok; i++) {
         part[i] = all;

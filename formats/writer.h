@@ -50,7 +50,7 @@ void lq_writer_stack_drop(lq_writer *w);
 // Ends a block: everything added so far is on disk before the journal says so.
 bool lq_writer_block(lq_writer *w, const char *note /* kept for resume, one line */, lq_err *err);
 // A weight or a plain matrix or vector that was written whole, in this run or before a resume, bound as lq_ckpt_weight
-// (of a stack, count > 0, lq_ckpt_stack) binds it to the file's own bytes. It lives until the writer is closed.
+// (of a stack, count > 0, lq_ckpt_pick) binds it to the file's own bytes. It lives until the writer is closed.
 bool lq_writer_weight_back(lq_writer *w, const char *name, int count, lq_weight *out /* [1], [count] */, lq_err *err);
 bool lq_writer_outdated(const lq_writer *w); // finished blocks were thrown away because the input has changed since
 // Blocks that a resume found whole, and the note of each.

@@ -34,7 +34,12 @@ static bool back_bind(lq_writer *w, const char *name, int count, int64_t n, int6
     bool ok = lq_hashed_build(&c->names, c->tensor, c->count, sizeof *c->tensor) &&
               lq_hashed_build(&c->type_names, c->typed, c->typeds, sizeof *c->typed);
     if (!ok) lq_writer_no_memory(w, err);
-    else ok = count ? lq_ckpt_stack(c, name, count, n, k, out, err) : lq_ckpt_weight(c, name, n, k, out, err);
+    else if (!count) ok = lq_ckpt_weight(c, name, n, k, out, err);
+    for (lq_pick p = {.stack = count}; ok && p.at < count; p.at++) {
+        ok = snprintf(p.name, sizeof p.name, "%s", name) < (int)sizeof p.name ||
+             lq_fail(err, LQ_E_LIMIT, "%s: weight %s: a name too long to be picked by", w->data_path, name);
+        ok = ok && lq_ckpt_pick(c, &p, n, k, &out[p.at], NULL, err);
+    }
     lq_hashed_free(&c->names);
     lq_hashed_free(&c->type_names);
     return ok;

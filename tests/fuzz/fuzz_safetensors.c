@@ -23,19 +23,18 @@ static void header_sign(uint8_t *p, size_t n) {
 }
 
 // Binds the weight that a part `.q` belongs to, in the shape that its rows and codes allow, and reads its rows.
-static void weight_touch(const lq_ckpt *c, const lq_tensor *t) {
+static void weight_touch(lq_ckpt *c, const lq_tensor *t) {
     size_t len = strlen(t->name);
     char name[LQ_NAME];
     if (len < 3 || strcmp(t->name + len - 2, ".q") != 0) return;
     snprintf(name, sizeof name, "%.*s", (int)len - 2, t->name);
     const lq_typed *of = lq_ckpt_typed(c, name);
-    lq_weight stack[16];
-    if (of && of->count && of->count <= 16 && of->k < 4096 &&
-        lq_ckpt_stack(c, name, (int)of->count, of->n, of->k, stack, NULL)) {
-        float row[4096];
-        for (int64_t e = 0; e < of->count && stack[e].layout == LQ_ANY; e++)
-            lq_weight_row_any(&stack[e], of->n - 1, row);
-    }
+    lq_pick p = {.stack = of ? of->count : 0};
+    if (p.stack <= 16 && snprintf(p.name, sizeof p.name, "%s", name) < (int)sizeof p.name)
+        for (lq_weight w; p.at < p.stack && of->k < 4096 && lq_ckpt_pick(c, &p, of->n, of->k, &w, NULL, NULL); p.at++) {
+            float row[4096];
+            if (w.layout == LQ_ANY) lq_weight_row_any(&w, of->n - 1, row);
+        }
     if (t->rank != 2) return;
     for (int64_t k = t->shape[1]; k <= t->shape[1] * 4 && k < 4096; k++) {
         lq_weight w;

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <xxhash.h>
 
-static char folder[64];
 static int refused;
 
 // Opens from a copy of exactly n bytes, so that a read behind them is seen.
@@ -388,8 +387,7 @@ static blob lq_build(const char *meta, const place *t, size_t count) {
     lq_text_fmt(&h, "}\"}");
     for (size_t i = 0; i < count; i++)
         lq_text_fmt(&h, ",\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%zu,%zu]}", t[i].name, t[i].dtype,
-                    t[i].shape, t[i].at,
-                    t[i].at + t[i].n);
+                    t[i].shape, t[i].at, t[i].at + t[i].n);
     lq_text_fmt(&h, "}");
     char room[4096 - 8];
     memset(room, ' ', sizeof room);
@@ -447,7 +445,7 @@ static void test_alignment(blob good) {
             char name[64];
             snprintf(name, sizeof name, "model.layers.%d.w%d", i / 2, i % 2);
             bool ok = lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &w, &err) &&
-                lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &again, &err);
+                      lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &again, &err);
             CHECK(ok, "%s", err.text);
             if (!ok) continue;
             const void *parts[] = {w.q, w.scale, w.zero, w.table, w.perm, w.smooth, w.outlier, w.outlier_w};
@@ -499,28 +497,33 @@ static void test_flips(blob good) {
     printf("cuts: %zu\n", cuts);
 }
 
-static bool bind(const lq_ckpt *c, const char *name, lq_err *err) {
-    lq_weight w[MAKE_STACK];
-    if (strstr(name, "experts")) return lq_ckpt_stack(c, name, MAKE_STACK, MAKE_N, MAKE_K, w, err);
-    return lq_ckpt_weight(c, name, MAKE_N, MAKE_K, w, err);
+static bool bind(lq_ckpt *c, const char *name, lq_err *err) {
+    lq_weight w;
+    bool ok = true;
+    if (!strstr(name, "experts")) return lq_ckpt_weight(c, name, MAKE_N, MAKE_K, &w, err);
+    for (lq_pick p = {.stack = MAKE_STACK}; ok && p.at < MAKE_STACK; p.at++) {
+        snprintf(p.name, sizeof p.name, "%s", name);
+        ok = lq_ckpt_pick(c, &p, MAKE_N, MAKE_K, &w, NULL, err);
+    }
+    return ok;
 }
 
 // Columns that would be written outside a row, and scales that are none, are found where the weight is bound.
 static void test_columns(blob good) {
     static const struct { const char *part, *weight; int32_t value; } cases[] = {
         {"model.layers.0.w1.perm", "model.layers.0.w1", -1}, {"model.layers.0.w1.perm", "model.layers.0.w1", MAKE_K},
-            {"model.layers.0.w1.perm", "model.layers.0.w1", 8},
+        {"model.layers.0.w1.perm", "model.layers.0.w1", 8},
         {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", 50},
-            {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", INT32_MIN},
+        {"model.layers.1.w0.outlier_cols", "model.layers.1.w0", INT32_MIN},
         {"model.layers.2.experts.perm", "model.layers.2.experts", 8},
         {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0},
-            {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7fc00000},
+        {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7fc00000},
         {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7f800000},
-            {"model.layers.3.w1.act_scale", "model.layers.3.w1", (int32_t)0xbf800000},
+        {"model.layers.3.w1.act_scale", "model.layers.3.w1", (int32_t)0xbf800000},
         {"model.layers.3.w1.act_zero", "model.layers.3.w1", 128},
-            {"model.layers.3.w1.act_zero", "model.layers.3.w1", -129},
+        {"model.layers.3.w1.act_zero", "model.layers.3.w1", -129},
         {"model.layers.3.w1.outlier_cols", "model.layers.3.w1", MAKE_K},
-            {"model.layers.3.w1.perm", "model.layers.3.w1", 8}};
+        {"model.layers.3.w1.perm", "model.layers.3.w1", 8}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lq_ckpt *c = NULL;
         lq_err err = {0};
@@ -544,14 +547,6 @@ static void test_columns(blob good) {
 }
 
 // --- on disk: indices, shards, directories ---
-
-static const char *at(const char *name) {
-    static char path[4][192];
-    static int i;
-    i = (i + 1) % 4;
-    snprintf(path[i], sizeof path[i], "%s/%s", folder, name);
-    return path[i];
-}
 
 #define S1 "model-00001-of-00002.safetensors"
 #define S2 "model-00002-of-00002.safetensors"
@@ -641,10 +636,11 @@ static void test_indices(void) {
 
 #define W "\"lq.types\":\"{" Q "w" Q ":" Q "int8 row sym f16 1x64" Q "}\""
 #define WQ {"w.q", "U8", "[1,64]", 0, 64}, {"w.scale", "F16", "[1,1]", 64, 2}
-static const place w_place[] = {WQ}, b_place[] = {{"b", "U8", "[2]", 0, 2}},
-    perm_place[] = {{"w.perm", "I32", "[1]", 0, 4}},
-    side_place[] = {{"b", "U8", "[64]", 0, 64}, {"lq.file/config.json", "U8", "[2]", 64, 2}},
-    first_place[] = {WQ, {"lq.pad/0", "U8", "[62]", 66, 62}, {"lq.file/config.json", "U8", "[2]", 128, 2}};
+static const place w_place[] = {WQ}, b_place[] = {{"b", "U8", "[2]", 0, 2}};
+static const place perm_place[] = {{"w.perm", "I32", "[1]", 0, 4}};
+static const place side_place[] = {{"b", "U8", "[64]", 0, 64}, {"lq.file/config.json", "U8", "[2]", 64, 2}};
+static const place first_place[] = {WQ, {"lq.pad/0", "U8", "[62]", 66, 62},
+                                    {"lq.file/config.json", "U8", "[2]", 128, 2}};
 static const struct {
     const char *meta[2];
     const place *t[2];
