@@ -1,11 +1,18 @@
-// input.c: what comes in from outside a verb's arguments: files, standard input, Ctrl-C and other signals. Owns the
-// flag that a signal sets. Refuses a file past the caller's limit.
+// input.c: what comes in from outside a verb's arguments: files, standard input, time, Ctrl-C and other signals. Owns
+// the flag that a signal sets. Refuses a file past the caller's limit.
 #include "tools/verb.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+double lq_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 
 static bool read_all(FILE *f, const char *path, size_t limit, char **text, size_t *n, lq_err *err) {
     size_t cap = 1 << 16, have = 0;

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 typedef struct bench_args {
     lq_common common;
@@ -16,12 +15,6 @@ typedef struct bench_args {
 
 enum { BATCHES = 16, REPEATS = 100, LEAD = 8 /* prompt tokens before a timed decode */ };
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 // --- the plain read ---
 
 // Seconds of a plain read of the weights. Small ones are read several times, up to a GB in all, and come
@@ -29,9 +22,9 @@ static double now(void) {
 static double read_time(lq_model *m, size_t bytes, int steps) {
     const size_t most = ((size_t)1 << 30) / (bytes + 1);
     const int times = most < 1 ? 1 : most < (size_t)steps ? (int)most : steps;
-    const double begin = now();
+    const double begin = lq_seconds();
     for (int i = 0; i < times; i++) lq_model_read(m);
-    return (now() - begin) / times;
+    return (lq_seconds() - begin) / times;
 }
 
 // --- the model ---
@@ -79,13 +72,13 @@ static bool work(lq_engine *e, int vocab, int batch, int prompt, int tokens, tim
         if (done && !open++) first = id;
     }
     free(ids);
-    double begin = now();
+    double begin = lq_seconds();
     while (done && l.begun < batch) done = step(e, &l, err);
-    t->prefill = now() - begin;
+    t->prefill = lq_seconds() - begin;
     l.tokens = l.steps = 0;
-    begin = now();
+    begin = lq_seconds();
     while (done && l.ended == 0) done = step(e, &l, err);
-    *t = (timing){t->prefill, now() - begin, l.tokens, l.steps};
+    *t = (timing){t->prefill, lq_seconds() - begin, l.tokens, l.steps};
     while (done && l.ended < batch) done = step(e, &l, err);
     // No request may outlive what its events are told to.
     for (uint64_t i = first; !done && open && i <= id; i++) lq_cancel(e, i);
@@ -201,8 +194,7 @@ static int print_json(const bench *b, const char *path) {
     lq_text_fmt(&t, "{\"model\":");
     lq_text_json(&t, path, strlen(path));
     lq_text_fmt(&t, ",\"quant\":\"%s\",\"device\":\"%s\",\"params\":%lld,\"weight_bytes\":%zu,\"peak_bytes\":%zu",
-                b->info.quant, b->info.device,
-                (long long)b->info.params, b->info.weight_bytes, b->peak);
+                b->info.quant, b->info.device, (long long)b->info.params, b->info.weight_bytes, b->peak);
     lq_text_fmt(&t, ",\"prompt\":%d,\"tokens\":%d,\"repeats\":%d,\"batches\":[", b->prompt, b->tokens, b->repeats);
     for (int i = 0; i < b->batch_count; i++) {
         const result *r = &b->results[i];

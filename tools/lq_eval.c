@@ -97,8 +97,7 @@ static int print_json(const job *j) {
         lq_text_fmt(&t, ",\"nll\":");
         lq_say_number(&t, r->ppl.nll, 9);
         lq_text_fmt(&t, ",\"tokens\":%zu,\"windows\":%zu,\"window\":%d,\"seconds\":%.3f}", r->ppl.tokens,
-                    r->ppl.windows, r->ppl.window,
-                    r->ppl.seconds);
+                    r->ppl.windows, r->ppl.window, r->ppl.seconds);
     }
     lq_text_fmt(&t, "]}");
     return lq_say_json(&t);

@@ -208,8 +208,7 @@ static void json_types(lq_text *t, const summary *s) {
     for (size_t i = 0; i < s->count; i++) {
         const kind *k = &s->kinds[i];
         lq_text_fmt(t, "%s{\"type\":\"%s\",\"weights\":%zu,\"parameters\":%.0f,\"bytes\":%zu,\"bits\":%.4f}",
-                    i ? "," : "", k->name, k->count,
-                    k->params, k->bytes, bits((double)k->bytes, k->params));
+                    i ? "," : "", k->name, k->count, k->params, k->bytes, bits((double)k->bytes, k->params));
     }
     lq_text_fmt(t, "]");
 }
@@ -249,8 +248,7 @@ static int print_json(lq_ckpt *c, const inspect_args *a, const summary *s) {
     if (recipe) json_text(&t, "recipe", recipe);
     if (s->coded) json_text(&t, "layout", lq_layout_names[s->layout]);
     lq_text_fmt(&t, ",\"file_bytes\":%zu,\"weight_bytes\":%zu,\"parameters\":%.0f,\"bits\":%.4f,\"files\":{",
-                lq_ckpt_file_bytes(c), s->bytes,
-                s->params, bits((double)s->bytes, s->params));
+                lq_ckpt_file_bytes(c), s->bytes, s->params, bits((double)s->bytes, s->params));
     for (size_t i = 0; lq_side_files[i]; i++) {
         size_t n;
         if (!lq_ckpt_file_size(c, lq_side_files[i], &n)) continue;

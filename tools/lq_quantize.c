@@ -73,8 +73,7 @@ static void print_worst(const lq_quant_result *r) {
             snprintf(bits, sizeof bits, "%.3f", rows[i]->bits);
             snprintf(error, sizeof error, "%.5f", rows[i]->rel_error);
             snprintf(largest, sizeof largest, "%.4g", rows[i]->max_error);
-            lq_table_row(t, (const char *const[]){rows[i]->name, rows[i]->type, shape, bits, error, largest,
-                                                  note});
+            lq_table_row(t, (const char *const[]){rows[i]->name, rows[i]->type, shape, bits, error, largest, note});
         }
         lq_table_print(t, stdout);
     }
@@ -98,8 +97,7 @@ static void print_result(const lq_quant_result *r, const lq_quant_opts *o, const
 static void print_json(const lq_quant_result *r, bool dry_run) {
     if (dry_run)
         printf("{\"dry_run\": true, \"in_bytes\": %zu, \"out_bytes\": %zu, \"plan_bytes\": %zu, \"blocks\": %zu}\n",
-               r->in_bytes,
-               r->out_bytes, r->plan_bytes, r->blocks);
+               r->in_bytes, r->out_bytes, r->plan_bytes, r->blocks);
     else fputs(r->report, stdout);
 }
 
@@ -118,10 +116,8 @@ static int run(void *args, int argc, char **argv) {
     if (!report) return lq_say_error(&(lq_err){LQ_E_MEMORY, "out of memory"});
     snprintf(report, room, "%s.report.json", argv[1]);
     const lq_quant_opts o = {.in = argv[0], .out = argv[1], .method = a->method, .type = *type ? type : a->type,
-                             .head = a->head,
-                             .embed = a->embed, .layout = a->layout,
-                             .threads = (int)a->threads, .max_ram = a->max_ram, .overwrite = a->force,
-                             .fresh = a->fresh,
+                             .head = a->head, .embed = a->embed, .layout = a->layout, .threads = (int)a->threads,
+                             .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh,
                                  .keep_unknown = a->keep_unknown,
                              .dry_run = a->dry_run, .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
     lq_input_catch();

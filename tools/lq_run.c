@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct run_args {
@@ -30,12 +29,6 @@ typedef struct reply {
     char torn[4];         // the beginning of a character, where tokens are parts of one
     size_t torn_n;
 } reply;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void keep_tokens(reply *r, const lq_event *e) {
     for (int i = 0; i < e->count; i++) {
@@ -94,7 +87,7 @@ static bool on_event(void *arg, const lq_event *e) {
     reply *r = arg;
     if (e->prompt) return true;
     if (e->count) {
-        r->last = now();
+        r->last = lq_seconds();
         if (!r->tokens) r->first = r->last;
         r->tokens += e->count;
     }
@@ -119,11 +112,9 @@ static int print_json(const reply *r) {
     lq_text_fmt(&t, "{\"text\":");
     lq_text_json(&t, r->text.p ? r->text.p : "", r->text.n);
     lq_text_fmt(&t, ",\"ids\":[%.*s],\"logprobs\":[%.*s],\"finish\":\"%s\"", (int)r->ids.n, r->ids.p ? r->ids.p : "",
-                (int)r->logprobs.n,
-                r->logprobs.p ? r->logprobs.p : "", finish_name(r->finish));
+                (int)r->logprobs.n, r->logprobs.p ? r->logprobs.p : "", finish_name(r->finish));
     lq_text_fmt(&t, ",\"prompt_tokens\":%d,\"tokens\":%d,\"first_token_s\":%.6f,\"decode_s\":%.6f", r->prompt_tokens,
-                r->tokens,
-                r->tokens ? r->first - r->begun : 0, decode);
+                r->tokens, r->tokens ? r->first - r->begun : 0, decode);
     lq_text_fmt(&t, ",\"prompt_tok_s\":%.3f,\"decode_tok_s\":%.3f}", rate(r->prompt_tokens, r->first - r->begun),
                 rate(r->tokens - 1, decode));
     return lq_say_json(&t);
@@ -180,7 +171,7 @@ static bool generate(lq_model *m, lq_engine *e, const run_args *a, const char *p
     q.prompt_len = count;
     q.on_event = on_event;
     q.arg = r;
-    r->begun = now();
+    r->begun = lq_seconds();
     bool done = lq_generate(e, &q, err);
     lq_free(ids);
     return done || (r->finish == LQ_ABORTED && lq_input_stopped());

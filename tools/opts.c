@@ -23,8 +23,7 @@ const lq_opt *lq_verb_opt(const lq_verb *v, size_t i) {
 
 lq_model_opts lq_model_args_opts(const lq_model_args *a) {
     return (lq_model_opts){.device = a->device, .isa = a->isa, .threads = (int)a->threads, .ctx = (int)a->ctx,
-                           .kv = a->kv,
-                           .exact = a->exact};
+                           .kv = a->kv, .exact = a->exact};
 }
 
 // --- suggestions ---

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 #include <utf8proc.h>
 
@@ -184,19 +183,13 @@ int lq_say_width(const char *text) {
 
 // --- progress ---
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static int columns(void) {
     struct winsize w;
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col : 80;
 }
 
 void lq_bar_begin(lq_bar *b, const char *what, const char *unit, size_t total, bool quiet) {
-    *b = (lq_bar){.what = what, .unit = unit, .start = now(), .tty = lq_say_cursor(stderr), .quiet = quiet,
+    *b = (lq_bar){.what = what, .unit = unit, .start = lq_seconds(), .tty = lq_say_cursor(stderr), .quiet = quiet,
                   .total = total, .percent = -1};
     b->last = b->tty ? 0 : b->start;
 }
@@ -209,8 +202,7 @@ static void bar_text(const lq_bar *b, size_t done, double at, const char *note, 
         double rate = (double)done / passed;
         bool bytes = b->unit && !strcmp(b->unit, "B");
         n += (size_t)snprintf(out + n, size - n, "  %s%s%s/s", bytes ? lq_say_bytes(rate) : lq_say_count(rate),
-                              bytes ? "" : " ",
-                              bytes || !b->unit ? "" : b->unit);
+                              bytes ? "" : " ", bytes || !b->unit ? "" : b->unit);
         if (done < b->total) n += (size_t)snprintf(out + n, size - n, "  %s left",
                                                    lq_say_time((double)(b->total - done) / rate));
     }
@@ -218,7 +210,7 @@ static void bar_text(const lq_bar *b, size_t done, double at, const char *note, 
 }
 
 void lq_bar_at(lq_bar *b, size_t done, const char *note) {
-    double at = now();
+    double at = lq_seconds();
     if (done > b->total) done = b->total;
     int percent = b->total ? (int)((double)done * 100 / (double)b->total) : 0;
     // A terminal is redrawn ten times a second; a log gets a line every ten seconds.

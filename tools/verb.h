@@ -92,6 +92,7 @@ void lq_help_print(const lq_verb *v, FILE *f);
 
 // A whole file ("-": standard input), allocated, NUL-terminated (the NUL is not counted).
 bool lq_input_read(const char *path, size_t limit, char **text, size_t *n, lq_err *err);
+double lq_seconds(void); // of a clock that nobody sets
 // Once, at the start: a mapped file that becomes shorter ends the program with a line, a limit on file
 // sizes is an error of the write.
 void lq_input_guard(void);

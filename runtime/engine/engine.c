@@ -59,7 +59,7 @@ struct lq_engine {
     char *text;                  // lq_seq_work bytes
 };
 
-static double seconds(void) {
+double lq_engine_clock(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
@@ -67,8 +67,8 @@ static double seconds(void) {
 
 // --- opening ---
 static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
-    const size_t token = lq_kv_token_bytes(e->m), block = (token ? token : 1) * (size_t)page,
-        per_seq = ((size_t)e->m->ctx + (size_t)page - 1) / (size_t)page;
+    const size_t token = lq_kv_token_bytes(e->m), block = (token ? token : 1) * (size_t)page;
+    const size_t per_seq = ((size_t)e->m->ctx + (size_t)page - 1) / (size_t)page;
     size_t blocks = kv_bytes / block;
     if (!kv_bytes) {
         const size_t most = e->m->dev->ops.room(e->m->dev) / 4 / block;
@@ -82,12 +82,10 @@ static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
 static bool open_arrays(lq_engine *e, lq_err *err) {
     const int seqs = e->max_seqs + 1, rows = e->max_batch, wants = rows + seqs;
     bool done = NEW(e->running, seqs) && NEW(e->paused, seqs) && NEW(e->take, seqs) && NEW(e->ids, rows) &&
-        NEW(e->seq, rows) && NEW(e->pos, rows) &&
-                NEW(e->first, seqs + 1) && NEW(e->slot, seqs) && NEW(e->out, wants) && NEW(e->wants, wants) &&
-                NEW(e->draw, wants) &&
-                NEW(e->drawn, wants) && NEW(e->top_id, wants * LQ_TOP) && NEW(e->top_logprob, wants * LQ_TOP) &&
-                NEW(e->text, lq_seq_work(e->m)) &&
-                NEW(e->all, e->all_cap);
+                NEW(e->seq, rows) && NEW(e->pos, rows) && NEW(e->first, seqs + 1) && NEW(e->slot, seqs) &&
+                NEW(e->out, wants) && NEW(e->wants, wants) && NEW(e->draw, wants) && NEW(e->drawn, wants) &&
+                NEW(e->top_id, wants * LQ_TOP) && NEW(e->top_logprob, wants * LQ_TOP) &&
+                NEW(e->text, lq_seq_work(e->m)) && NEW(e->all, e->all_cap);
     for (int g = 0; g < e->m->desc.groups; g++) done = done && NEW(e->src[g], seqs) && NEW(e->dst[g], seqs);
     return done || lq_fail(err, LQ_E_MEMORY, "no memory for an engine of %d sequences", e->max_seqs);
 }
@@ -178,8 +176,7 @@ void lq_engine_close(lq_engine *e) {
     lq_kvpool_close(e->m, &e->pool);
     lq_buffers_close(e->m, e->b);
     void *const parts[] = {e->running, e->paused, e->take, e->ids, e->seq, e->pos, e->first, e->slot, e->out, e->wants,
-                           e->draw, e->drawn,
-                           e->top_id, e->top_logprob, e->text, e->all};
+                           e->draw, e->drawn, e->top_id, e->top_logprob, e->text, e->all};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     for (int g = 0; g < LQ_KV_GROUPS; g++) {
         free(e->src[g]);
@@ -201,7 +198,7 @@ bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
     if (!lq_req_new(e->m, r, e->ctx, &q, err)) return false;
     pthread_mutex_lock(&e->lock);
     const bool full = e->queued >= e->max_queue || e->alls == e->all_cap ||
-        (e->alls && e->bytes + q->bytes > queue_bytes);
+                      (e->alls && e->bytes + q->bytes > queue_bytes);
     if (!full) {
         e->bytes += q->bytes;
         q->id = q->order = e->next_id++;
@@ -392,8 +389,7 @@ static void want_rows(lq_engine *e, lq_seq *s, int from, int n, int first_row) {
 // Where the rows of a batch stand: e->seq, pos, first and slot are filled.
 static void place(lq_engine *e, lq_batch *batch, int rows, int seqs) {
     batch->rows = (lq_rows){.n = rows, .seqs = seqs, .seq = e->seq, .pos = e->pos, .at = e->pos, .first = e->first,
-                            .slot = e->slot,
-                            .table_stride = lq_kv_table_stride(e->kv)};
+                            .slot = e->slot, .table_stride = lq_kv_table_stride(e->kv)};
     for (int g = 0; g < e->m->desc.groups; g++) batch->tables[g] = lq_kv_tables(e->kv, g);
     batch->changes = lq_kv_changes(e->kv, &batch->changed);
 }
@@ -560,7 +556,7 @@ static void advance(lq_engine *e) {
 
 bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
     lq_step step = {.draw = e->draw};
-    const double start = seconds();
+    const double start = lq_engine_clock();
     lq_err mine, *why = err ? err : &mine;
     bool done = true;
     receive(e);
@@ -578,7 +574,7 @@ bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
             else lq_kv_slide(e->kv, e->running[i]->kv, e->running[i]->done);
         }
         e->now.steps++;
-        e->now.step_seconds += seconds() - start;
+        e->now.step_seconds += lq_engine_clock() - start;
     }
     reap(e);
     if (busy) *busy = e->more;
@@ -629,8 +625,8 @@ bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_
     }
     bool done = true;
     for (int at = 0; done && at < (int)count; at += e->max_batch) {
-        const int n = (int)count - at < e->max_batch ? (int)count - at : e->max_batch,
-            skip = (int)first > at ? (int)first - at : 0;
+        const int n = (int)count - at < e->max_batch ? (int)count - at : e->max_batch;
+        const int skip = (int)first > at ? (int)first - at : 0;
         wanted w = {on, arg, (size_t)(at + skip)};
         lq_step step = {.batch = {.ids = ids + at, .max_at = at + n - 1, .out = e->out}, .on_logits = on_row,
                         .arg = &w};

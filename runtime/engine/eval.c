@@ -11,7 +11,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 // A protocol as data: how many tokens a window has, whether the text's lines are joined as rows and its tokens read,
 // and whether a window begins with BOS and its second half is scored.
@@ -72,17 +71,10 @@ static char *join_rows(const char *text, size_t n, size_t *out) {
     return p;
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static lq_ppl result_of(const scorer *s, size_t windows, int window, double started) {
     const double n = (double)s->tokens, mean = s->nll / n, var = n > 1 ? (s->nll2 / n - mean * mean) / (n - 1) : 0;
     return (lq_ppl){.ppl = exp(mean), .error = var > 0 ? exp(mean) * sqrt(var) : 0, .nll = mean, .tokens = s->tokens,
-                    .windows = windows, .window = window,
-                    .seconds = seconds() - started};
+                    .windows = windows, .window = window, .seconds = lq_engine_clock() - started};
 }
 
 static bool score(lq_engine *e, const lq_model *m, int32_t *ids, size_t count, const lq_ppl_opts *o, lq_ppl *out,
@@ -97,7 +89,7 @@ static bool score(lq_engine *e, const lq_model *m, int32_t *ids, size_t count, c
     if (!windows) return lq_fail(err, LQ_E_USAGE, "the text has %zu tokens, less than one window of %d", count, window);
     if (o->max_windows && windows > o->max_windows) windows = o->max_windows;
     scorer s = {.window = (size_t)window, .vocab = (size_t)m->desc.vocab};
-    const double started = seconds();
+    const double started = lq_engine_clock();
     for (size_t w = 0; w < windows; w++) {
         int32_t *at = ids + w * (size_t)window;
         if (second_half && lq_tokenizer_bos(m->tok) >= 0) at[0] = lq_tokenizer_bos(m->tok);

@@ -167,8 +167,8 @@ int lq_kv_fork(lq_kv *kv, int seq, int len) {
 int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int32_t *dst, int cap) {
     kv_group *g = &kv->g[group];
     int32_t *entry = row(kv, group, seq);
-    const int first = from / kv->o.page, end = (to + kv->o.page - 1) / kv->o.page,
-        last = end < kv->blocks_of[seq] ? end : kv->blocks_of[seq];
+    const int first = from / kv->o.page, end = (to + kv->o.page - 1) / kv->o.page;
+    const int last = end < kv->blocks_of[seq] ? end : kv->blocks_of[seq];
     int n = 0;
     for (int b = first; b < last; b++) n += entry[b] >= 0 && g->count[entry[b]] > 1;
     if (n > g->frees || n > cap) return -1;

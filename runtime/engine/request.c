@@ -134,8 +134,8 @@ static void count_token(lq_seq *s, int32_t id, bool prompt) {
 
 static bool seq_new(const lq_model *m, lq_req *q, int choice) {
     lq_seq *s = &q->seq[choice];
-    const size_t all = (size_t)q->prompt + (size_t)q->max_tokens,
-        distinct = all < (size_t)m->desc.vocab ? all : (size_t)m->desc.vocab;
+    const size_t all = (size_t)q->prompt + (size_t)q->max_tokens;
+    const size_t distinct = all < (size_t)m->desc.vocab ? all : (size_t)m->desc.vocab;
     *s = (lq_seq){.req = q, .choice = choice, .kv = -1, .len = q->prompt, .prompt = q->prompt};
     s->held_cap = q->longest_stop + lq_seq_work(m);
     q->bytes += all * sizeof *s->ids + s->held_cap + sizeof *s;
@@ -172,7 +172,7 @@ bool lq_req_new(const lq_model *m, const lq_request *r, int ctx, lq_req **out, l
     q->seed = r->sampling.seed;
     bool done = r->sampling.seeded || getrandom(&q->seed, sizeof q->seed, 0) == (ssize_t)sizeof q->seed;
     done = done && (q->seq = calloc((size_t)q->r.n, sizeof *q->seq)) != NULL && copy_stops(q, r) &&
-        copy_biases(m, q, r);
+           copy_biases(m, q, r);
     for (int i = 0; done && i < q->r.n; i++) done = seq_new(m, q, i);
     if (!done) {
         lq_req_free(q);
@@ -206,9 +206,8 @@ void lq_seq_draw(const lq_model *m, const lq_seq *s, lq_draw *d) {
     const lq_sampling *p = &q->r.sampling;
     const int sampled = s->len - s->prompt, ends = m->desc.eoses + q->r.stop_id_count;
     *d = (lq_draw){.bias_id = q->bias_id, .bias = q->bias, .biases = p->biases + (sampled < q->r.min_tokens ? ends : 0),
-                   .seen = s->seen, .seen_n = s->seen_n,
-                   .prompt_n = s->prompt_n, .seens = s->seens, .seed = q->seed, .choice = (uint32_t)s->choice,
-                   .position = (uint32_t)s->len,
+                   .seen = s->seen, .seen_n = s->seen_n, .prompt_n = s->prompt_n, .seens = s->seens, .seed = q->seed,
+                   .choice = (uint32_t)s->choice, .position = (uint32_t)s->len,
                    .top_n = q->r.logprobs ? q->r.top_n : 0};
     for (size_t i = 0; i < NUMBERS; i++)
         memcpy((char *)d + numbers[i].to, (const char *)p + numbers[i].from, sizeof(float));
@@ -285,8 +284,7 @@ void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *
     lq_req *q = s->req;
     const int begins = s->chars;
     lq_event e = {.tokens = &d->token, .offsets = &begins, .logprobs = q->r.logprobs ? &d->logprob : NULL,
-                  .top = q->r.logprobs && q->r.top_n ? top : NULL,
-                  .top_n = q->r.top_n, .count = 1, .stop_index = -1};
+                  .top = q->r.logprobs && q->r.top_n ? top : NULL, .top_n = q->r.top_n, .count = 1, .stop_index = -1};
     s->ids[s->len++] = d->token;
     if (s->seen) count_token(s, d->token, false);
     const int sampled = s->len - s->prompt;

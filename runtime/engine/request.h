@@ -63,5 +63,7 @@ void lq_seq_end(lq_seq *s, lq_finish why, const char *error, char *work);
 // Room for one token's text, for lq_seq_take's `work`.
 size_t lq_seq_work(const lq_model *m);
 
-lq_model *lq_engine_model(lq_engine *e); // engine.c
+// engine.c
+lq_model *lq_engine_model(lq_engine *e);
+double lq_engine_clock(void); // seconds of a clock that nobody sets
 #endif

@@ -32,6 +32,7 @@ typedef struct lq_tok_steps {
 } lq_tok_steps;
 // Walks {"type": "Sequence", <list>: [...]} or a lone component without recursion and reads each by its row.
 bool lq_tok_steps_read(const cJSON *json, const lq_tok_steps *s, lq_tokenizer *t, lq_err *err);
+bool lq_tok_step_fits(int have, const char *what, lq_err *err); // one more, beside those that there are
 
 typedef enum lq_tok_norm_kind {
     LQ_TOK_N_FORM, LQ_TOK_N_LOWER, LQ_TOK_N_STRIP, LQ_TOK_N_STRIP_ACCENTS, LQ_TOK_N_PREPEND, LQ_TOK_N_REPLACE,

@@ -11,10 +11,7 @@ enum { OVER = 255, STRIP_MAX = 100, BYTES_MAX = 1 << 30 };
 // --- reading ---
 
 static lq_tok_dec *dec_add(lq_tokenizer *t, lq_tok_dec_kind kind, lq_err *err) {
-    if (t->decs == LQ_TOK_MAX_OPS) {
-        lq_fail(err, LQ_E_LIMIT, "tokenizer.json: more than %d decoders", LQ_TOK_MAX_OPS);
-        return NULL;
-    }
+    if (!lq_tok_step_fits(t->decs, "decoders", err)) return NULL;
     t->dec[t->decs].kind = kind;
     return &t->dec[t->decs++];
 }
@@ -84,9 +81,8 @@ static bool suffix_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err
 
 static const lq_tok_step rows[] = {
     {"Replace", 0, replace_read}, {"ByteLevel", LQ_TOK_D_BYTES, plain_read},
-        {"ByteFallback", LQ_TOK_D_FALLBACK, plain_read},
-    {"Fuse", LQ_TOK_D_FUSE, plain_read}, {"Strip", 0, strip_read}, {"Metaspace", 0, metaspace_read},
-        {"BPEDecoder", 0, suffix_read},
+    {"ByteFallback", LQ_TOK_D_FALLBACK, plain_read}, {"Fuse", LQ_TOK_D_FUSE, plain_read}, {"Strip", 0, strip_read},
+    {"Metaspace", 0, metaspace_read}, {"BPEDecoder", 0, suffix_read},
 };
 static const lq_tok_steps steps = {"decoder", "decoders", rows, sizeof rows / sizeof *rows};
 
@@ -217,11 +213,11 @@ static bool table_fill(lq_tokenizer *t, bool first, lq_tok_bytes *out, lq_tok_wo
         w->a.n = 0;
         w->a.max = w->b.max = LQ_TOK_GROWTH * (size_t)v->len[id] + LQ_TOK_GROWTH_TOKEN;
         ok = (!t->spaced || lq_tok_buf_add(&all, " ", 1, err)) &&
-            lq_tok_buf_add(&w->a, v->text + v->at[id], v->len[id], err) &&
-             token_decode(t, first, w, err) && lq_tok_buf_add(&all, w->a.p, w->a.n, err) &&
-             (all.n <= BYTES_MAX || lq_fail(err, LQ_E_LIMIT,
-                                            "tokenizer: the decoder makes more than %d bytes of the vocabulary",
-                                            BYTES_MAX));
+             lq_tok_buf_add(&w->a, v->text + v->at[id], v->len[id], err) && token_decode(t, first, w, err) &&
+             lq_tok_buf_add(&all, w->a.p, w->a.n, err);
+        if (ok && all.n > BYTES_MAX)
+            ok = lq_fail(err, LQ_E_LIMIT, "tokenizer: the decoder makes more than %d bytes of the vocabulary",
+                         BYTES_MAX);
         if (all.n - out->at[id] > t->longest) t->longest = all.n - out->at[id];
     }
     if (ok) out->at[v->count] = (uint32_t)all.n;

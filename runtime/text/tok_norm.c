@@ -8,10 +8,7 @@
 // --- reading ---
 
 static lq_tok_norm *norm_add(lq_tokenizer *t, lq_tok_norm_kind kind, lq_err *err) {
-    if (t->norms == LQ_TOK_MAX_OPS) {
-        lq_fail(err, LQ_E_LIMIT, "tokenizer.json: more than %d normalizers", LQ_TOK_MAX_OPS);
-        return NULL;
-    }
+    if (!lq_tok_step_fits(t->norms, "normalizers", err)) return NULL;
     t->norm[t->norms].kind = kind;
     return &t->norm[t->norms++];
 }
@@ -64,10 +61,9 @@ static bool replace_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *er
 
 static const lq_tok_step rows[] = {
     {"NFC", COMPOSE, form_read}, {"NFD", 0, form_read}, {"NFKC", COMPOSE | COMPAT, form_read},
-        {"NFKD", COMPAT, form_read},
-    {"Lowercase", LQ_TOK_N_LOWER, plain_read}, {"StripAccents", LQ_TOK_N_STRIP_ACCENTS, plain_read},
-    {"ByteLevel", LQ_TOK_N_BYTES, plain_read}, {"Strip", 0, strip_read}, {"Prepend", 0, prepend_read},
-        {"Replace", 0, replace_read},
+    {"NFKD", COMPAT, form_read}, {"Lowercase", LQ_TOK_N_LOWER, plain_read},
+    {"StripAccents", LQ_TOK_N_STRIP_ACCENTS, plain_read}, {"ByteLevel", LQ_TOK_N_BYTES, plain_read},
+    {"Strip", 0, strip_read}, {"Prepend", 0, prepend_read}, {"Replace", 0, replace_read},
 };
 static const lq_tok_steps steps = {"normalizer", "normalizers", rows, sizeof rows / sizeof *rows};
 
@@ -216,8 +212,7 @@ static bool strip_run(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf 
 }
 
 static bool replace_run(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *spans, const char *p, size_t n,
-                        lq_tok_buf *out, bool *first,
-                        lq_err *err) {
+                        lq_tok_buf *out, bool *first, lq_err *err) {
     if (o->pattern.kind == LQ_TOK_P_LITERAL && o->pattern.n == 1) { // " " to U+2581, mostly
         for (size_t i = 0; i < n;) {
             const char *q = memchr(p + i, o->pattern.text[0], n - i);
@@ -242,8 +237,7 @@ static bool replace_run(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *s
 }
 
 static bool norm_apply(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *spans, const lq_tok_buf *in,
-                       lq_tok_buf *out, bool *first,
-                       lq_err *err) {
+                       lq_tok_buf *out, bool *first, lq_err *err) {
     switch (o->kind) {
     case LQ_TOK_N_FORM: return form_run(o, in->p, in->n, out, err);
     case LQ_TOK_N_LOWER: return lower_run(in->p, in->n, out, err);

@@ -43,25 +43,21 @@ static bool refuse(const reader *r, const char *what) {
 // Names of Oniguruma that PCRE2 does not have, or means otherwise.
 static const struct { const char *name, *set; } properties[] = {
     {"alpha", "\\p{Alphabetic}"}, {"digit", "\\p{Nd}"}, {"space", SPACES}, {"upper", "\\p{Uppercase}"},
-    {"lower", "\\p{Lowercase}"},
-    {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"punct", "\\p{P}"}, {"word", WORDS}, {"xdigit", HEXES},
-    {"blank", "\\x09\\p{Zs}"},
-    {"graph", "[:graph:]\\x{61c}\\x{180e}\\x{2066}-\\x{2069}\\p{Co}"},
-        {"print", "[:print:]\\x{61c}\\x{2066}-\\x{2069}\\p{Co}"},
-    {"cntrl", "\\p{Cc}"}, {"ascii", "\\x{0}-\\x{7f}"}, {"any", "\\x{0}-\\x{10ffff}"},
-    {"letter", "\\p{L}"}, {"mark", "\\p{M}"}, {"number", "\\p{N}"}, {"punctuation", "\\p{P}"}, {"symbol", "\\p{S}"},
-    {"separator", "\\p{Z}"}, {"other", "\\p{C}"}, {"uppercaseletter", "\\p{Lu}"}, {"lowercaseletter", "\\p{Ll}"},
-    {"titlecaseletter", "\\p{Lt}"}, {"modifierletter", "\\p{Lm}"}, {"otherletter", "\\p{Lo}"},
-        {"nonspacingmark", "\\p{Mn}"},
-    {"spacingmark", "\\p{Mc}"}, {"enclosingmark", "\\p{Me}"}, {"decimalnumber", "\\p{Nd}"}, {"letternumber", "\\p{Nl}"},
-    {"othernumber", "\\p{No}"}, {"connectorpunctuation", "\\p{Pc}"}, {"dashpunctuation", "\\p{Pd}"},
-        {"openpunctuation", "\\p{Ps}"},
-    {"closepunctuation", "\\p{Pe}"}, {"initialpunctuation", "\\p{Pi}"}, {"finalpunctuation", "\\p{Pf}"},
-        {"otherpunctuation", "\\p{Po}"},
-    {"mathsymbol", "\\p{Sm}"}, {"currencysymbol", "\\p{Sc}"}, {"modifiersymbol", "\\p{Sk}"}, {"othersymbol", "\\p{So}"},
-    {"spaceseparator", "\\p{Zs}"}, {"lineseparator", "\\p{Zl}"}, {"paragraphseparator", "\\p{Zp}"},
-        {"control", "\\p{Cc}"},
-    {"format", "\\p{Cf}"}, {"privateuse", "\\p{Co}"}, {"surrogate", "\\p{Cs}"}, {"unassigned", "\\p{Cn}"},
+    {"lower", "\\p{Lowercase}"}, {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"punct", "\\p{P}"}, {"word", WORDS},
+    {"xdigit", HEXES}, {"blank", "\\x09\\p{Zs}"}, {"graph", "[:graph:]\\x{61c}\\x{180e}\\x{2066}-\\x{2069}\\p{Co}"},
+    {"print", "[:print:]\\x{61c}\\x{2066}-\\x{2069}\\p{Co}"}, {"cntrl", "\\p{Cc}"}, {"ascii", "\\x{0}-\\x{7f}"},
+    {"any", "\\x{0}-\\x{10ffff}"}, {"letter", "\\p{L}"}, {"mark", "\\p{M}"}, {"number", "\\p{N}"},
+    {"punctuation", "\\p{P}"}, {"symbol", "\\p{S}"}, {"separator", "\\p{Z}"}, {"other", "\\p{C}"},
+    {"uppercaseletter", "\\p{Lu}"}, {"lowercaseletter", "\\p{Ll}"}, {"titlecaseletter", "\\p{Lt}"},
+    {"modifierletter", "\\p{Lm}"}, {"otherletter", "\\p{Lo}"}, {"nonspacingmark", "\\p{Mn}"},
+    {"spacingmark", "\\p{Mc}"}, {"enclosingmark", "\\p{Me}"}, {"decimalnumber", "\\p{Nd}"},
+    {"letternumber", "\\p{Nl}"}, {"othernumber", "\\p{No}"}, {"connectorpunctuation", "\\p{Pc}"},
+    {"dashpunctuation", "\\p{Pd}"}, {"openpunctuation", "\\p{Ps}"}, {"closepunctuation", "\\p{Pe}"},
+    {"initialpunctuation", "\\p{Pi}"}, {"finalpunctuation", "\\p{Pf}"}, {"otherpunctuation", "\\p{Po}"},
+    {"mathsymbol", "\\p{Sm}"}, {"currencysymbol", "\\p{Sc}"}, {"modifiersymbol", "\\p{Sk}"},
+    {"othersymbol", "\\p{So}"}, {"spaceseparator", "\\p{Zs}"}, {"lineseparator", "\\p{Zl}"},
+    {"paragraphseparator", "\\p{Zp}"}, {"control", "\\p{Cc}"}, {"format", "\\p{Cf}"}, {"privateuse", "\\p{Co}"},
+    {"surrogate", "\\p{Cs}"}, {"unassigned", "\\p{Cn}"},
 };
 
 static bool pattern_compiles(const char *p) {
@@ -293,8 +289,7 @@ static bool class_read(reader *r, lq_tok_buf *out, int depth) {
     if (ok && !ahead.n) ok = side_put(r, &c, negate, out);
     else if (ok) {
         ok = text_put(out, negate ? "(?:(?!" : "(?:", err) && lq_tok_buf_add(out, ahead.p, ahead.n, err) &&
-            side_put(r, &c, false, out) &&
-             text_put(out, negate ? ")(?s:.))" : ")", err);
+             side_put(r, &c, false, out) && text_put(out, negate ? ")(?s:.))" : ")", err);
     }
     free(c.set.p);
     free(c.alt.p);
@@ -370,7 +365,7 @@ static bool interval_read(reader *r, lq_tok_buf *out, size_t atom) {
         out->n += 3;
     }
     return text_put(out, low ? "{" : "{0", r->err) && lq_tok_buf_add(out, s, n, r->err) &&
-        text_put(out, again ? "})" : "}", r->err);
+           text_put(out, again ? "})" : "}", r->err);
 }
 
 bool lq_tok_regex_translate(const char *source, lq_tok_buf *out, lq_err *err) {

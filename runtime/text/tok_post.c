@@ -60,7 +60,7 @@ static bool post_step_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *
     if (how == TEMPLATE) ok = template_read(json, t, &before, &after, err);
     if (how == PAIR) ok = pair_read(json, "cls", t, &before, err) && pair_read(json, "sep", t, &after, err);
     ok = ok && lq_tok_ids_add(&before, t->before.p, t->before.n, err) &&
-        lq_tok_ids_add(&t->after, after.p, after.n, err);
+         lq_tok_ids_add(&t->after, after.p, after.n, err);
     if (ok) {
         lq_ids swap = t->before;
         t->before = before;
@@ -73,7 +73,7 @@ static bool post_step_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *
 
 static const lq_tok_step rows[] = {
     {"TemplateProcessing", TEMPLATE, post_step_read}, {"BertProcessing", PAIR, post_step_read},
-        {"RobertaProcessing", PAIR, post_step_read},
+    {"RobertaProcessing", PAIR, post_step_read},
     {"ByteLevel", NOTHING, post_step_read}, // it moves offsets, not ids
 };
 static const lq_tok_steps steps = {"post_processor", "processors", rows, sizeof rows / sizeof *rows};

@@ -21,10 +21,7 @@ static const char plain_words[] = "[" RUST_WORDS "]+|[^" RUST_WORDS "\\s]+";
 // --- reading ---
 
 static lq_tok_pre *step_add(lq_tokenizer *t, lq_tok_pre_kind kind, lq_err *err) {
-    if (t->pres == LQ_TOK_MAX_OPS) {
-        lq_fail(err, LQ_E_LIMIT, "tokenizer.json: more than %d steps of pre-tokenizers", LQ_TOK_MAX_OPS);
-        return NULL;
-    }
+    if (!lq_tok_step_fits(t->pres, "steps of pre-tokenizers", err)) return NULL;
     t->pre[t->pres].kind = kind;
     return &t->pre[t->pres++];
 }
@@ -131,9 +128,8 @@ static bool spaces_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err
 
 static const lq_tok_step rows[] = {
     {"ByteLevel", 0, byte_level_read}, {"Split", 0, split_read}, {"Metaspace", 0, metaspace_read},
-        {"Digits", 0, digits_read},
-    {"Punctuation", 0, punctuation_read}, {"WhitespaceSplit", SPACES, spaces_read}, {"Whitespace", WORDS, spaces_read},
-    {"BertPreTokenizer", SPACES_AND_PUNCTUATION, spaces_read},
+    {"Digits", 0, digits_read}, {"Punctuation", 0, punctuation_read}, {"WhitespaceSplit", SPACES, spaces_read},
+    {"Whitespace", WORDS, spaces_read}, {"BertPreTokenizer", SPACES_AND_PUNCTUATION, spaces_read},
 };
 static const lq_tok_steps steps = {"pre_tokenizer", "pretokenizers", rows, sizeof rows / sizeof *rows};
 
@@ -236,7 +232,7 @@ bool lq_tok_pre_run(const lq_tokenizer *t, lq_tok_work *w, lq_err *err) {
         const lq_tok_pre *o = &t->pre[i];
         if (o->kind != LQ_TOK_SPLIT) lq_tok_step_begin(w, w->pre_left);
         bool ok = o->kind == LQ_TOK_SPLIT ? split_run(o, w, err) : rewrite_run(o, w, err) &&
-            lq_tok_step_end(w, w->pre_left, &most, err);
+                  lq_tok_step_end(w, w->pre_left, &most, err);
         if (!ok) return false;
         lq_tok_words swap = w->words;
         w->words = w->next;

@@ -28,6 +28,25 @@ static inline bool blob_write(const char *path, const void *p, size_t n) {
     return f && fclose(f) == 0 && ok;
 }
 
+// A test's folder, and a file in it: four texts take turns.
+static char folder[64];
+static inline const char *at(const char *name) {
+    static char path[4][192];
+    static int i;
+    i = (i + 1) % 4;
+    snprintf(path[i], sizeof path[i], "%s/%s", folder, name);
+    return path[i];
+}
+
+// Pages of files that this process has mapped in, in bytes.
+static inline size_t pages_mapped(void) {
+    size_t all, in = 0, shared = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%zu %zu %zu", &all, &in, &shared) != 3) shared = 0;
+    if (f) fclose(f);
+    return shared * (size_t)sysconf(_SC_PAGESIZE);
+}
+
 static inline int tree_remove_one(const char *path, const struct stat *st, int type, struct FTW *at) {
     (void)st, (void)type, (void)at;
     return remove(path);
@@ -44,7 +63,7 @@ static inline uint64_t next_random(uint64_t *s) {
 // One line, not empty, that names `file`.
 static inline bool err_good(const lq_err *err, const char *file) {
     return err->code != LQ_E_NONE && err->text[0] && !strchr(err->text, '\n') && !strchr(err->text, '\r') &&
-        strstr(err->text, file);
+           strstr(err->text, file);
 }
 
 enum { MAKE_BLOCKS = 4, MAKE_N = 20, MAKE_K = 96, MAKE_FEATURES = 8 };

@@ -158,21 +158,19 @@ static void test_codes(void) {
 static void test_names(void) {
     static const char *const pairs[][2] = {
         {"bf16", "bf16"}, {"f32", "f32"}, {"int4", "int4 g128 sym f16"}, {"int4 g32", "int4 g32 sym f16"},
-            {"int8", "int8 row sym f16"},
-        {"int4 g128 asym", "int4 g128 asym f16"}, {"int8 asym g64 f32", "int8 g64 asym f32"},
-            {"int4 row", "int4 row sym f16"},
-        {"int2 g16", "int2 g16 sym f16"}, {"table4", "table4 g64 f16"}, {"e4m3", "e4m3"}, {"e4m3 row", "e4m3 row f32"},
-        {"e4m3 g1048576 r2147483646", "e4m3 g1048576 r2147483646 f32"},
+        {"int8", "int8 row sym f16"}, {"int4 g128 asym", "int4 g128 asym f16"},
+        {"int8 asym g64 f32", "int8 g64 asym f32"}, {"int4 row", "int4 row sym f16"},
+        {"int2 g16", "int2 g16 sym f16"}, {"table4", "table4 g64 f16"}, {"e4m3", "e4m3"},
+        {"e4m3 row", "e4m3 row f32"}, {"e4m3 g1048576 r2147483646", "e4m3 g1048576 r2147483646 f32"},
         {"e4m3 tensor", "e4m3 tensor f32"}, {"e4m3 g128 r128", "e4m3 g128 r128 f32"},
-            {"e5m2 row bf16", "e5m2 row bf16"},
-        {"fp4", "fp4 g64 f16"}, {"fp4 g128 f32", "fp4 g128 f32"},
+        {"e5m2 row bf16", "e5m2 row bf16"}, {"fp4", "fp4 g64 f16"}, {"fp4 g128 f32", "fp4 g128 f32"},
         {"int8 act i8", "int8 row sym f16 act i8 row"}, {"int8 f32 act i8 row", "int8 row sym f32 act i8 row"},
         {"int4 g32 act i8 g32", "int4 g32 sym f16 act i8 g32"},
-            {"int8 act i8 tensor", "int8 row sym f16 act i8 tensor"},
+        {"int8 act i8 tensor", "int8 row sym f16 act i8 tensor"},
         {"int8 act i8 tensor asym", "int8 row sym f16 act i8 tensor asym"},
-            {"e4m3 act e4m3", "e4m3 row f32 act e4m3 row"},
+        {"e4m3 act e4m3", "e4m3 row f32 act e4m3 row"},
         {"e4m3 tensor act e4m3 tensor", "e4m3 tensor f32 act e4m3 tensor"},
-            {"e5m2 g128 r128 act e4m3 g128", "e5m2 g128 r128 f32 act e4m3 g128"},
+        {"e5m2 g128 r128 act e4m3 g128", "e5m2 g128 r128 f32 act e4m3 g128"},
         {"int8 g1048576 asym bf16 act i8 g1048576", "int8 g1048576 asym bf16 act i8 g1048576"},
         {"e4m3 g1048576 r2147483646 bf16 act e4m3 g1048576", "e4m3 g1048576 r2147483646 bf16 act e4m3 g1048576"}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
@@ -202,15 +200,14 @@ static void test_names(void) {
     }
     static const char *const acts[][2] = {
         {"int8 act", "nothing behind"}, {"int8 act row", "\"row\" does not fit"},
-            {"int8 act i8 row row", "does not fit"}, {"int8 act i8 f32", "does not fit"},
-        {"int8 act i8 g24", "group 24"}, {"int8 act i8 asym tensor", "does not fit"},
-            {"int8 act i8 tensor asym asym", "does not fit"},
-        {"int8 act i8 act i8", "does not fit"}, {"int8 act bf16", "does not fit"}, {"bf16 act i8 row", "does not fit"},
-            {"int8 act i8 row asym", "file's scale have a zero point"},
+        {"int8 act i8 row row", "does not fit"}, {"int8 act i8 f32", "does not fit"}, {"int8 act i8 g24", "group 24"},
+        {"int8 act i8 asym tensor", "does not fit"}, {"int8 act i8 tensor asym asym", "does not fit"},
+        {"int8 act i8 act i8", "does not fit"}, {"int8 act bf16", "does not fit"},
+        {"bf16 act i8 row", "does not fit"}, {"int8 act i8 row asym", "file's scale have a zero point"},
         {"e4m3 act e4m3 tensor asym", "only i8 activations"}, {"e4m3 act i8 row", "need an int weight"},
-            {"int8 act e4m3 row", "need an e4m3 or e5m2 weight"},
-        {"table4 act i8 row", "need an int weight"}, {"int8 act i8 tensor row", "does not fit"},
-            {"int8 act i8 sym", "does not fit"}, {"i8 row f32", "expected one like"}};
+        {"int8 act e4m3 row", "need an e4m3 or e5m2 weight"}, {"table4 act i8 row", "need an int weight"},
+        {"int8 act i8 tensor row", "does not fit"}, {"int8 act i8 sym", "does not fit"},
+        {"i8 row f32", "expected one like"}};
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
         lq_wtype t;
         lq_err err = {0};
@@ -306,14 +303,14 @@ static void test_sizes(void) {
         {"int8", LQ_X86, 20, 30, true, 32 * 128, 2 * 16 * 2, 0},
         {"int8 g64 asym f32", LQ_X86, 1, 65, true, 16 * 128, 2 * 16 * 4, 2 * 16},
         {"int3 g16", LQ_X86, 16, 64, false, 0, 0, 0}, {"bf16", LQ_X86, 16, 64, false, 0, 0, 0},
-            {"table4", LQ_X86, 16, 64, false, 0, 0, 0},
+        {"table4", LQ_X86, 16, 64, false, 0, 0, 0},
         {"int4", LQ_CUDA, 64, 128, false, 0, 0, 0},
         {"int4", LQ_ANY, 0, 128, false, 0, 0, 0}, {"int4", LQ_ANY, -1, 128, false, 0, 0, 0},
-            {"int4", LQ_ANY, 1, INT64_MAX, false, 0, 0, 0},
+        {"int4", LQ_ANY, 1, INT64_MAX, false, 0, 0, 0},
         {"f32", LQ_ANY, (int64_t)1 << 40, (int64_t)1 << 40, false, 0, 0, 0},
-            {"int8", LQ_X86, (int64_t)1 << 40, (int64_t)1 << 40, false, 0, 0, 0},
+        {"int8", LQ_X86, (int64_t)1 << 40, (int64_t)1 << 40, false, 0, 0, 0},
         {"int4 row", LQ_ANY, (int64_t)1 << 31, 8, false, 0, 0, 0},
-            {"int4 row", LQ_ANY, 8, (int64_t)1 << 31, false, 0, 0, 0},
+        {"int4 row", LQ_ANY, 8, (int64_t)1 << 31, false, 0, 0, 0},
         {"int4 row", LQ_ANY, INT32_MAX, 8, true, (size_t)INT32_MAX * 4, (size_t)INT32_MAX * 2, 0},
         {"e4m3 tensor", LQ_ANY, INT32_MAX, 2, true, (size_t)INT32_MAX * 2, 4, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -365,17 +362,17 @@ static void test_rows(void) {
 
 static const lq_json_limits lim = {1 << 24, 512};
 
-static void test_json_suite(const char *folder) {
-    DIR *d = opendir(folder);
+static void test_json_suite(const char *suite) {
+    DIR *d = opendir(suite);
     if (!d) {
-        SKIP("JSONTestSuite is not there (%s)", folder);
+        SKIP("JSONTestSuite is not there (%s)", suite);
         return;
     }
     int yes = 0, no = 0;
     for (struct dirent *e; (e = readdir(d));) {
         if (e->d_name[1] != '_') continue;
         char path[512];
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        snprintf(path, sizeof path, "%s/%s", suite, e->d_name);
         blob b = blob_read(path);
         lq_err err = {0};
         bool ok = lq_json_check((char *)b.p, b.n, lim, e->d_name, &err);
@@ -385,7 +382,7 @@ static void test_json_suite(const char *folder) {
         // RFC 8259 leaves duplicate names open; this reader refuses them, and the parse what cJSON cannot hold.
         bool twice = strstr(e->d_name, "duplicated_key") != NULL;
         bool cjson = strstr(e->d_name, "null_escape") || strstr(e->d_name, "escaped_null") ||
-            strstr(e->d_name, "double_close_to_zero");
+                     strstr(e->d_name, "double_close_to_zero");
         if (e->d_name[0] == 'y') {
             CHECK(ok == !twice, "%s: %s", e->d_name, err.text);
             CHECK(parsed == (ok && !cjson), "%s: parse", e->d_name);
@@ -404,17 +401,15 @@ static void test_json_suite(const char *folder) {
 static void test_json_more(void) {
     static const struct { const char *text; bool ok; } cases[] = {
         {"{\"a\":1,\"b\":{\"a\":1},\"c\":[{\"a\":1},{\"a\":1}]}", true}, {"{\"a\":1,\"\\u0061\":2}", false},
-            {"{\"a\":1,\"b\":2,\"a\":3}", false},
-        {"{\"a\":{\"x\":1,\"y\":1,\"x\":2}}", false}, {"{\"\":1,\"a\":2}", true}, {"\"\\ud83d\\ude00\"", true},
-            {"\"\\ud83d\"", false}, {"\"\\ude00\\ud83d\"", false},
-        {"\"\xf0\x9f\x98\x80\"", true}, {"\"\xed\xa0\x80\"", false}, {"\"\xc0\x80\"", false},
-            {"\"\xf4\x90\x80\x80\"", false}, {"\"\xe2\x82\"", false},
-        {"[1,]", false}, {"[1 2]", false}, {"{\"a\" 1}", false}, {"{\"a\":1,}", false}, {"{,}", false}, {"[}", false},
-            {"{]", false}, {"1 2", false}, {"", false}, {" ", false},
-        {"-", false}, {"01", false}, {"1.", false}, {".5", false}, {"1e", false}, {"-0.0e-0", true}, {"nul", false},
-            {"nulll", false}, {"true ", true}, {"\xef\xbb\xbf{}", false},
-        {"{\"a\":1", false}, {"[[[[", false}, {"\"abc", false}, {"\"\\", false}, {"\"\\u12", false},
-            {"\"a\nb\"", false}, {"{1:2}", false}, {"/**/1", false}, {"'a'", false}};
+        {"{\"a\":1,\"b\":2,\"a\":3}", false}, {"{\"a\":{\"x\":1,\"y\":1,\"x\":2}}", false},
+        {"{\"\":1,\"a\":2}", true}, {"\"\\ud83d\\ude00\"", true}, {"\"\\ud83d\"", false},
+        {"\"\\ude00\\ud83d\"", false}, {"\"\xf0\x9f\x98\x80\"", true}, {"\"\xed\xa0\x80\"", false},
+        {"\"\xc0\x80\"", false}, {"\"\xf4\x90\x80\x80\"", false}, {"\"\xe2\x82\"", false}, {"[1,]", false},
+        {"[1 2]", false}, {"{\"a\" 1}", false}, {"{\"a\":1,}", false}, {"{,}", false}, {"[}", false}, {"{]", false},
+        {"1 2", false}, {"", false}, {" ", false}, {"-", false}, {"01", false}, {"1.", false}, {".5", false},
+        {"1e", false}, {"-0.0e-0", true}, {"nul", false}, {"nulll", false}, {"true ", true},
+        {"\xef\xbb\xbf{}", false}, {"{\"a\":1", false}, {"[[[[", false}, {"\"abc", false}, {"\"\\", false},
+        {"\"\\u12", false}, {"\"a\nb\"", false}, {"{1:2}", false}, {"/**/1", false}, {"'a'", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         lq_err err = {0};
         size_t n = strlen(cases[i].text);

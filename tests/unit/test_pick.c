@@ -5,18 +5,16 @@
 #include "tests/unit/lq_make.h"
 
 enum { N = 40, K = 96, STACK = 3 };
-static char folder[64], path[96];
+static char path[96];
 
 static int64_t row_of(const lq_pick *p, int64_t i) {
     return p->run ? p->first + i / p->run * p->step + i % p->run : p->first + i;
 }
 
 static const struct { int64_t first, run, step, n; } picks[] = {
-    {0, 0, 0, N},  {0, 0, 0, N - 1}, {8, 0, 0, 8},    {16, 0, 0, 16},  {32, 0, 0, 8},   {5, 0, 0, 20},
-        {N - 1, 0, 0, 1}, {0, 4, 12, 12}, {4, 4, 12, 12},
-    {8, 4, 12, 12}, {0, 1, 2, 20},   {1, 1, 2, 20},   {0, 8, 16, 24},  {8, 8, 16, 16}, {0, 20, 20, N},  {3, 5, 5, 11},
-        {0, 16, 0, 48}, {4, 2, 0, 9},
-    {0, 16, 16, 16}, {16, 16, 24, 24}, {7, 3, 8, 14}};
+    {0, 0, 0, N}, {0, 0, 0, N - 1}, {8, 0, 0, 8}, {16, 0, 0, 16}, {32, 0, 0, 8}, {5, 0, 0, 20}, {N - 1, 0, 0, 1},
+    {0, 4, 12, 12}, {4, 4, 12, 12}, {8, 4, 12, 12}, {0, 1, 2, 20}, {1, 1, 2, 20}, {0, 8, 16, 24}, {8, 8, 16, 16},
+    {0, 20, 20, N}, {3, 5, 5, 11}, {0, 16, 0, 48}, {4, 2, 0, 9}, {0, 16, 16, 16}, {16, 16, 24, 24}, {7, 3, 8, 14}};
 enum { PICKS = sizeof picks / sizeof *picks };
 
 static bool fits(const lq_pick *p, int64_t n) {
@@ -33,10 +31,9 @@ static float value(int tensor, int64_t at, int64_t row, int64_t col) {
 // --- plain tensors ---
 
 static const struct { const char *name; lq_dtype type; int64_t stack; bool across, vector; } tensors[] = {
-    {"m", LQ_F32, 0, false, false},    {"h", LQ_BF16, 0, false, false}, {"d", LQ_F64, 0, true, false},
-        {"t", LQ_F32, 0, true, false},
-    {"s", LQ_F16, STACK, false, false}, {"x", LQ_BF16, STACK, true, false}, {"b", LQ_F32, 0, true, true},
-        {"v", LQ_BF16, STACK, false, true}};
+    {"m", LQ_F32, 0, false, false}, {"h", LQ_BF16, 0, false, false}, {"d", LQ_F64, 0, true, false},
+    {"t", LQ_F32, 0, true, false}, {"s", LQ_F16, STACK, false, false}, {"x", LQ_BF16, STACK, true, false},
+    {"b", LQ_F32, 0, true, true}, {"v", LQ_BF16, STACK, false, true}};
 enum { TENSORS = sizeof tensors / sizeof *tensors, WIDE = 11 };
 
 static bool plain_make(const char *to, lq_err *err) {
@@ -89,7 +86,7 @@ static void plain_check(lq_ckpt *c, int i, lq_pick p, int64_t n) {
     const lq_tensor *t = lq_ckpt_find(c, p.name);
     const bool inside = (uintptr_t)w.q >= (uintptr_t)t->data && (uintptr_t)w.q < (uintptr_t)t->data + t->bytes;
     const bool lies = (uintptr_t)t->data % lq_dtype_size(t->type) == 0 && (k == 0 || !p.across) &&
-        (!p.run || n <= p.run || p.run == p.step);
+                      (!p.run || n <= p.run || p.run == p.step);
     CHECK(inside == lies, "%s: %s", p.name, inside ? "borrowed" : "copied");
     lq_ckpt_done(c, &w);
 }
@@ -162,12 +159,11 @@ static void test_refused(void) {
 // --- coded weights ---
 
 static const struct { const char *type; bool perm, smooth, outliers; } coded[] = {
-    {"int4 g32", false, false, false}, {"int4 g32 asym", true, true, false},      {"int8", false, false, true},
-        {"int8 g48 asym", false, true, false},
-    {"int3 g16 asym f32", true, false, false}, {"table4 g16", false, false, false},
-        {"e4m3 g32 r8 f32", false, true, false}, {"e4m3 g32 r16 f32", false, false, false},
-    {"e4m3 tensor f32", false, false, false},  {"int4 tensor", false, false, false},
-        {"e5m2 row f16", false, false, false}};
+    {"int4 g32", false, false, false}, {"int4 g32 asym", true, true, false}, {"int8", false, false, true},
+    {"int8 g48 asym", false, true, false}, {"int3 g16 asym f32", true, false, false},
+    {"table4 g16", false, false, false}, {"e4m3 g32 r8 f32", false, true, false},
+    {"e4m3 g32 r16 f32", false, false, false}, {"e4m3 tensor f32", false, false, false},
+    {"int4 tensor", false, false, false}, {"e5m2 row f16", false, false, false}};
 enum { CODED = sizeof coded / sizeof *coded };
 
 static bool coded_put(lq_writer *w, int i, lq_layout layout, lq_err *err) {
@@ -232,7 +228,7 @@ static void coded_check(lq_ckpt *c, const lq_weight *whole, lq_pick p, int64_t n
         same = !memcmp(got, want, sizeof got);
     }
     same &= w.perm == whole->perm && w.smooth == whole->smooth && w.outlier == whole->outlier &&
-        w.outliers == whole->outliers;
+            w.outliers == whole->outliers;
     same &= (uintptr_t)w.q % 64 == 0 && (uintptr_t)w.scale % 64 == 0 && (uintptr_t)w.zero % 64 == 0;
     char type[64];
     lq_wtype_name(&whole->type, type, sizeof type);
@@ -293,14 +289,6 @@ static void test_coded(lq_layout layout) {
 }
 
 // --- pages ---
-
-static size_t pages_mapped(void) {
-    size_t all, in = 0, shared = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (f && fscanf(f, "%zu %zu %zu", &all, &in, &shared) != 3) shared = 0;
-    if (f) fclose(f);
-    return shared * (size_t)sysconf(_SC_PAGESIZE);
-}
 
 static void test_pages(void) {
     enum { ROWS = 4096, COLS = 2048, BYTES = ROWS * COLS * 2 };

@@ -14,15 +14,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-static char folder[64], out[96], partial[128];
-
-static const char *at(const char *name) {
-    static char path[4][160];
-    static int i;
-    i = (i + 1) % 4;
-    snprintf(path[i], sizeof path[i], "%s/%s", folder, name);
-    return path[i];
-}
+static char out[96], partial[128];
 
 static bool exists(const char *path) { return access(path, F_OK) == 0; }
 
@@ -175,7 +167,7 @@ static void test_room(void) {
         else if (q.type.kind == LQ_W_INT) q.outlier = b.cols, q.outlier_w = b.outlier, q.outliers = 2;
         lq_writer_opts o = {.out = out, .fingerprint = "", .header_room = lq_writer_weight_room(name, &q.type)};
         bool ok = lq_writer_open(&o, &w, &err) && lq_writer_weight(w, name, &q, &err) &&
-            lq_writer_commit(w, NULL, NULL, &err);
+                  lq_writer_commit(w, NULL, NULL, &err);
         CHECK(ok, "%d: %s", i, err.text);
         lq_writer_close(w, !ok);
         unlink(out);
@@ -185,15 +177,6 @@ static void test_room(void) {
 // --- a large file ---
 
 typedef struct mapped { size_t most, calls; } mapped;
-
-// Pages of files that this process has mapped in.
-static size_t pages_mapped(void) {
-    size_t all, in = 0, shared = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (f && fscanf(f, "%zu %zu %zu", &all, &in, &shared) != 3) shared = 0;
-    if (f) fclose(f);
-    return shared * (size_t)sysconf(_SC_PAGESIZE);
-}
 
 static bool mapped_note(void *arg, size_t done, size_t total) {
     mapped *m = arg;
@@ -223,7 +206,7 @@ static void test_large(void) {
     size_t before = pages_mapped();
     mapped m = {0};
     ok = ok && lq_writer_commit(w, NULL, NULL, &err) && lq_ckpt_open(path, &c, &err) &&
-        lq_ckpt_verify(c, mapped_note, &m, &err);
+         lq_ckpt_verify(c, mapped_note, &m, &err);
     CHECK(ok, "%s", err.text);
     lq_writer_close(w, !ok);
     if (ok) {
@@ -251,11 +234,9 @@ static void test_plain(void) {
     static const float v[6] = {1, 2, 3, 4, 5, 6};
     bool ok = lq_writer_open(&o, &w, &err) && lq_writer_meta(w, "format", "pt", &err);
     ok = ok && lq_writer_add(w, "b \"quoted\" \\ \xc3\xa9", LQ_F32, 2, (int64_t[]){2, 3}, v, &err) &&
-        lq_writer_add(w, "a", LQ_U8, 1,
-        (int64_t[]){3}, v, &err);
+         lq_writer_add(w, "a", LQ_U8, 1, (int64_t[]){3}, v, &err);
     ok = ok && lq_writer_add(w, "c", LQ_BF16, 1, (int64_t[]){5}, v, &err) &&
-        lq_writer_add(w, "scalar", LQ_F64, 0, NULL, v, &err) &&
-        lq_writer_commit(w, NULL, NULL, &err);
+         lq_writer_add(w, "scalar", LQ_F64, 0, NULL, v, &err) && lq_writer_commit(w, NULL, NULL, &err);
     CHECK(ok, "%s", err.text);
     lq_writer_close(w, false);
     lq_ckpt *c = NULL;
@@ -538,8 +519,8 @@ static void check_back(lq_writer *w, const char *name, const lq_weight *want) {
     CHECK(ok, "%s", err.text);
     if (!ok) return;
     bool same = lq_wtype_equal(&got.type, &want->type) && got.n == want->n && got.k == want->k &&
-        got.outliers == want->outliers &&
-        !got.perm == !want->perm && !got.smooth == !want->smooth && (uintptr_t)got.q % 64 == 0;
+                got.outliers == want->outliers && !got.perm == !want->perm && !got.smooth == !want->smooth &&
+                (uintptr_t)got.q % 64 == 0;
     float x[MAKE_K], y[MAKE_K];
     for (int64_t r = 0; r < want->n && same; r++) {
         lq_weight_row_any(&got, r, x);
@@ -655,13 +636,13 @@ static int limited(int what) {
         signal(SIGXFSZ, SIG_IGN);
         if (setrlimit(RLIMIT_FSIZE, &(struct rlimit){8192, 8192})) return 2;
         return make_lq(out, false, false, &err) || !strstr(err.text, "File too large") || !strstr(err.text, "ulimit") ||
-            !err_good(&err, out);
+               !err_good(&err, out);
     }
     int error = what == 1 ? ENOLCK : what == 2 ? ENOSYS : EOPNOTSUPP;
     if (!locks_fail(error)) return 2;
     bool ok = make_lq(out, false, true, &err);
     return what == 1 ? ok || strstr(err.text, "another process") || !strstr(err.text, "locked") ||
-        !err_good(&err, out) : !ok;
+           !err_good(&err, out) : !ok;
 }
 
 static void test_limits(void) {
