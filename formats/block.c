@@ -99,7 +99,7 @@ static bool x86_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *o
     size_t tiles = ((size_t)n + 15) / 16, groups = (size_t)lq_weight_groups(t, k);
     size_t wide = ((size_t)k + to - 1) / to * to;
     return lq_mul_size(tiles, wide / step * 64, &out->q) &&
-        lq_mul_size(tiles, groups * 16 * lq_dtype_size(t->scale), &out->scale) &&
+           lq_mul_size(tiles, groups * 16 * lq_dtype_size(t->scale), &out->scale) &&
            (!t->asym || lq_mul_size(tiles, groups * 16, &out->zero));
 }
 
@@ -206,8 +206,7 @@ bool lq_wtype_equal(const lq_wtype *a, const lq_wtype *b) {
     int ra = a->rows > 1 ? a->rows : 1, rb = b->rows > 1 ? b->rows : 1;
     const lq_atype *x = &a->act, *y = &b->act;
     return a->group == b->group && ra == rb && a->asym == b->asym && a->scale == b->scale && a->book == b->book &&
-        x->elem == y->elem &&
-           x->group == y->group && x->fixed == y->fixed && x->asym == y->asym;
+           x->elem == y->elem && x->group == y->group && x->fixed == y->fixed && x->asym == y->asym;
 }
 
 // A number of at most `max` in plain digits without a leading zero; -1 if it is not one.

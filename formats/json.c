@@ -33,8 +33,8 @@ unsigned lq_utf8_unseen(const unsigned char *s, size_t len) {
     if (len == 2) c = (s[0] & 31u) << 6 | (s[1] & 63u);
     if (len == 3) c = (s[0] & 15u) << 12 | (s[1] & 63u) << 6 | (s[2] & 63u);
     const bool yes = (c && c < 0x20) || (c >= 0x7f && c <= 0x9f) || c == 0x61c || c == 0x200b ||
-        (c >= 0x200e && c <= 0x200f) ||
-        (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff;
+                     (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) ||
+                     c == 0xfeff;
     return yes ? c : 0;
 }
 
@@ -463,11 +463,9 @@ bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, in
     if (whole && v >= min && v <= max) return *out = v, true;
     if (whole)
         return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %lld, expected %lld to %lld", what, key, (long long)v,
-                       (long long)min,
-                       (long long)max);
+                       (long long)min, (long long)max);
     return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is %g, expected a whole number from %lld to %lld", what, key,
-                   m->valuedouble,
-                   (long long)min, (long long)max);
+                   m->valuedouble, (long long)min, (long long)max);
 }
 
 bool lq_json_num(const cJSON *obj, const char *key, double *out, const char *what, lq_err *err) {

@@ -25,7 +25,7 @@ bool lq_name_reserved(const char *name) { return starts(name, LQ_PAD_PREFIX) || 
 
 bool lq_file_name_ok(const char *name) {
     return lq_name_ok(name, strlen(name)) && !strchr(name, '/') && !strchr(name, '\\') && strcmp(name, ".") != 0 &&
-        strcmp(name, "..") != 0;
+           strcmp(name, "..") != 0;
 }
 
 // --- checksums ---
@@ -67,8 +67,7 @@ static bool header_check(const lq_shard *s, lq_err *err) {
     got = lq_header_sum(s->header, n, m->at);
     if (got != want)
         return lq_fail(err, LQ_E_FORMAT, "%s: the header is damaged: checksum %016llx, expected %016llx", s->path,
-                       (unsigned long long)got,
-                       (unsigned long long)want);
+                       (unsigned long long)got, (unsigned long long)want);
     return true;
 }
 
@@ -168,8 +167,7 @@ static bool places_check(lq_shard *s, lq_err *err) {
         }
         if (at % align_of(t->bytes))
             return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: begins at byte %zu, not at a multiple of %zu", s->path,
-                           t->name, at,
-                           align_of(t->bytes));
+                           t->name, at, align_of(t->bytes));
         if (!starts(t->name, LQ_FILE_PREFIX)) continue;
         s->files = true;
         if (t->type != LQ_U8 || t->rank != 1 || !lq_file_name_ok(t->name + strlen(LQ_FILE_PREFIX)))
@@ -197,8 +195,7 @@ static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const
     char name[LQ_TYPED_TEXT];
     lq_typed_name(w, name, sizeof name);
     return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: part %s is %s of %zu bytes, which is not the shape for %s",
-                   s->path, w->name,
-                   lq_part_suffix(i), lq_dtypes[t->type].name, t->bytes, name);
+                   s->path, w->name, lq_part_suffix(i), lq_dtypes[t->type].name, t->bytes, name);
 }
 
 // Gives each tensor that is a weight's part its place among that weight's. What else has such a name is

@@ -215,7 +215,7 @@ static bool tensors_join(lq_ckpt *c, lq_named *order, lq_err *err) {
                            base_name(c->shard[t[-1].file].path));
     }
     return lq_hashed_build(&c->names, c->tensor, n, sizeof *c->tensor) ||
-        lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
+           lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
 }
 
 static bool types_join(lq_ckpt *c, lq_named *order, lq_err *err) {
@@ -233,7 +233,7 @@ static bool types_join(lq_ckpt *c, lq_named *order, lq_err *err) {
             return lq_fail(err, LQ_E_FORMAT, "%s: weight %s is there twice", c->path, t->name);
     }
     return lq_hashed_build(&c->type_names, c->typed, n, sizeof *c->typed) ||
-        lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
+           lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
 }
 
 static bool shards_join(lq_ckpt *c, lq_err *err) {
@@ -415,8 +415,7 @@ static bool alone_check(const lq_ckpt *c, lq_err *err) {
     const lq_shard *s = c->shard;
     return !s->parts || lq_fail(err, LQ_E_FORMAT,
                                 "%s: one shard of %ld; give the model's index (.lq.index.json) or its directory",
-                                s->path,
-                                s->parts);
+                                s->path, s->parts);
 }
 
 static bool single_open(lq_ckpt *c, lq_err *err) {
@@ -476,7 +475,7 @@ bool lq_ckpt_open_bytes(const void *data, size_t n, const char *name, lq_ckpt **
     *out = NULL;
     lq_ckpt *c = ckpt_new();
     bool ok = c && (c->path = strdup(name)) && (c->shard = calloc(1, sizeof *c->shard)) &&
-        (c->shard->path = strdup(name));
+              (c->shard->path = strdup(name));
     if (!ok) {
         lq_fail(err, LQ_E_MEMORY, "%s: no memory", name);
     } else {

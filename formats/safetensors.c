@@ -76,8 +76,7 @@ static bool shape_take(reader *r, lq_tensor *t) {
             return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: more than %d dimensions", r->s->path, t->name, LQ_RANK);
         if (!lq_json_take_u64(&r->walk, &v) || v > INT64_MAX)
             return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: dimension %d is not a whole number below 2^63",
-                           r->s->path, t->name,
-                           t->rank);
+                           r->s->path, t->name, t->rank);
         t->shape[t->rank++] = (int64_t)v;
     }
     lq_json_take(&r->walk);
@@ -104,12 +103,10 @@ static bool extents_check(const reader *r, lq_tensor *t, const uint64_t at[2]) {
                               t->name);
     if (at[0] > at[1] || at[1] > r->data)
         return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: bytes %llu to %llu of %zu that there are", r->s->path,
-                       t->name,
-                       (unsigned long long)at[0], (unsigned long long)at[1], r->data);
+                       t->name, (unsigned long long)at[0], (unsigned long long)at[1], r->data);
     if (at[1] - at[0] != want)
         return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: takes %llu bytes, shape and type say %zu", r->s->path,
-                       t->name,
-                       (unsigned long long)(at[1] - at[0]), want);
+                       t->name, (unsigned long long)(at[1] - at[0]), want);
     t->data = r->s->map + r->s->data_at + at[0];
     t->bytes = want;
     return true;
@@ -177,8 +174,7 @@ static bool tiling_check(const reader *r) {
                            s->tensor[i].name);
         if (p > at)
             return lq_fail(r->err, LQ_E_FORMAT, "%s: %zu bytes before tensor %s belong to none", s->path,
-                           (size_t)(p - at),
-                           s->tensor[i].name);
+                           (size_t)(p - at), s->tensor[i].name);
     }
     if (at != end) return lq_fail(r->err, LQ_E_FORMAT, "%s: the last %zu bytes belong to no tensor", s->path,
                                   (size_t)(end - at));

@@ -33,21 +33,17 @@ static void add_all(lq_text *t, const lq_plan *p, const lq_quant_result *r, int 
     text_string(t, p->o->out);
     lq_text_fmt(t, ", \"layout\": \"%s\", \"bytes\": %zu},\n", lq_layout_names[p->layout], r->out_bytes);
     lq_text_fmt(t, "  \"arch\": \"%s\",\n  \"layers\": %d,\n  \"tied\": %s,\n  \"weights\": %lld,\n",
-                p->desc.arch->name, p->desc.layers,
-                p->desc.tied ? "true" : "false", (long long)p->weights);
+                p->desc.arch->name, p->desc.layers, p->desc.tied ? "true" : "false", (long long)p->weights);
     lq_text_fmt(t, "  \"recipe\": %s,\n  \"fingerprint\": \"%s\",\n  \"bits_per_weight\": %.6g,\n  \"ratio\": %.6g,\n",
-                p->recipe.p,
-                p->fingerprint, r->bits, (double)r->in_bytes / (double)r->out_bytes);
+                p->recipe.p, p->fingerprint, r->bits, (double)r->in_bytes / (double)r->out_bytes);
     lq_text_fmt(t, "  \"dropped\": [%s],\n  \"kept_unknown\": [%s],\n  \"modules\": [\n",
-                p->dropped.n ? p->dropped.p : "",
-                p->kept.n ? p->kept.p : "");
+                p->dropped.n ? p->dropped.p : "", p->kept.n ? p->kept.p : "");
     for (size_t i = 0; i < r->count; i++) {
         add_module(t, &r->rows[i]);
         lq_text_fmt(t, i + 1 < r->count ? ",\n" : "\n");
     }
     lq_text_fmt(t, "  ],\n  \"run\": {\"seconds\": %.3f, \"threads\": %d, \"plan_bytes\": %zu, \"peak_bytes\": %zu, ",
-                r->seconds, threads,
-                r->plan_bytes, r->peak_bytes);
+                r->seconds, threads, r->plan_bytes, r->peak_bytes);
     lq_text_fmt(t, "\"blocks\": %zu, \"resumed_blocks\": %zu}\n}\n", r->blocks, r->resumed);
 }
 

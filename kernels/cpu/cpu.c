@@ -100,8 +100,7 @@ static bool cpu_can(lq_dev *d, const lq_wtype *t, lq_layout layout, lq_err *err)
     if (lq_ukr_find(d, &w, act)) return true;
     lq_wtype_name(t, name, sizeof name);
     return lq_fail(err, LQ_E_UNSUPPORTED, "device cpu %s: no kernel for weights %s in layout %s with activations %s",
-                   d->isa, name,
-                   lq_layout_names[layout], lq_dtypes[act].name);
+                   d->isa, name, lq_layout_names[layout], lq_dtypes[act].name);
 }
 
 // --- what this CPU can do ---
@@ -114,8 +113,8 @@ static unsigned cpu_isa(void) {
     if (!fma || !xsave || !avx || !f16c) return 0;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); // which registers the system saves
     if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
-    const bool avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1, f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1,
-        vl = b >> 31 & 1, vnni = c >> 11 & 1;
+    const bool avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1, f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1;
+    const bool vl = b >> 31 & 1, vnni = c >> 11 & 1;
     if (!avx2 || !bmi2) return 0;
     return LQ_ISA_AVX2 | ((low & 0xe0) == 0xe0 && f && dq && bw && vl && vnni ? LQ_ISA_AVX512 : 0u);
 }

@@ -28,8 +28,7 @@ static void part_product(const lq_dev *d, const float *w, int rows, int64_t len,
 enum { DEQUANT_TILE = 16 * LQ_K_CUT, DEQUANT_PART = DEQUANT_ROWS * 16, CELL_ROWS = 512 };
 
 static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t, int m0,
-                              int m1,
-                              float *y, size_t ldy, float *scratch) {
+                              int m1, float *y, size_t ldy, float *scratch) {
     const int rows = (int)(w->n - t * u->tile_n < u->tile_n ? w->n - t * u->tile_n : u->tile_n);
     float *part = scratch + DEQUANT_TILE;
     for (int64_t k = 0; k < w->k; k += LQ_K_CUT) {
@@ -49,8 +48,7 @@ static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight 
 // E4M3 x 8-bit floats: the f32 product of the bare elements over a cell of the activations, then y = y + product *
 // (wscale * ascale), multiply and add apart, cells in order.
 static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t, int m0,
-                         int m1, float *y,
-                         size_t ldy, float *scratch) {
+                         int m1, float *y, size_t ldy, float *scratch) {
     const int rows = (int)(w->n - t * u->tile_n < u->tile_n ? w->n - t * u->tile_n : u->tile_n);
     const int64_t cell = (int64_t)a->q_group;
     float *part = scratch + DEQUANT_TILE, *sum = part + DEQUANT_PART, scale[16]; // sum [CELL_ROWS][16]
@@ -68,8 +66,8 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
                 part_product(d, scratch, rows, end - k, (const float *)a->q + (size_t)m * a->q_row + (size_t)k,
                              a->q_row, mn, part);
                 for (int i = 0; i < mn; i++) {
-                    float *to = y + (size_t)(m + i) * ldy + (size_t)t * (size_t)u->tile_n,
-                        *s = sum + (size_t)(m - m0 + i) * 16;
+                    float *to = y + (size_t)(m + i) * ldy + (size_t)t * (size_t)u->tile_n;
+                    float *s = sum + (size_t)(m - m0 + i) * 16;
                     for (int r = 0; r < rows; r++) s[r] = k > k0 ? s[r] + part[i * 16 + r] : part[i * 16 + r];
                     if (end < k1) continue;
                     for (int r = 0; r < rows; r++) to[r] = (k0 ? to[r] : 0) + s[r] * (scale[r] * ascale[m - m0 + i]);
@@ -80,8 +78,7 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
 }
 
 void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,
-                  int m1,
-                  float *y, size_t ldy, void *scratch) {
+                  int m1, float *y, size_t ldy, void *scratch) {
     if (u->run) u->run(w, a, t0, t1, m0, m1, y, ldy);
     else if (a->type.elem == LQ_E4M3) {
         for (int64_t t = t0; t < t1; t++)
@@ -290,10 +287,10 @@ static void moe_run(const void *arg, int run, int worker) {
     part p = j->parts[i];
     p.w = a->w[i] + e;
     p.bias = a->bias[i] ? a->bias[i][e] : NULL;
-    float *const y = p.y, *scratch = (float *)lq_cpu_of(j->d)->work + (size_t)worker * (LQ_SHARE / sizeof(float)),
-        *block = scratch + BLOCK_AT;
-    const int64_t at = run % j->per_expert - p.first, n0 = at * p.run * p.u->tile_n,
-        end = (at + 1) * p.run * p.u->tile_n;
+    float *const y = p.y, *scratch = (float *)lq_cpu_of(j->d)->work + (size_t)worker * (LQ_SHARE / sizeof(float));
+    float *block = scratch + BLOCK_AT;
+    const int64_t at = run % j->per_expert - p.first, n0 = at * p.run * p.u->tile_n;
+    const int64_t end = (at + 1) * p.run * p.u->tile_n;
     const size_t cols = (size_t)((end < p.w->n ? end : p.w->n) - n0), ldy = p.ldy;
     if (!j->gathered || s1 - s0 == 1) {
         for (int s = s0; s < s1; s++) { // the kernel writes row `row` of what it is given: row `slot` of the result

@@ -35,8 +35,8 @@ static void route_row(void *arg, int row, int worker) {
     const lq_route_args *a = arg;
     (void)worker;
     const float *x = lq_mat_row(&a->logits, row);
-    float p[LQ_EXPERTS], score[LQ_EXPERTS], most = -INFINITY, sum = 0,
-        *weight = a->weight + (size_t)row * (size_t)a->top_k;
+    float p[LQ_EXPERTS], score[LQ_EXPERTS], most = -INFINITY, sum = 0;
+    float *weight = a->weight + (size_t)row * (size_t)a->top_k;
     bool taken[LQ_EXPERTS] = {false};
     int n = a->logits.cols, *expert = a->expert + (size_t)row * (size_t)a->top_k;
     for (int e = 0; e < n; e++) most = x[e] > most ? x[e] : most;

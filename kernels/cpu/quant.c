@@ -135,8 +135,8 @@ static void e4m3_span(source *s, int row, int j, int end, const lq_q8_by *by) {
 void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int worker) {
     if (!a) return;
     const lq_cpu *c = d->self;
-    const int k = a->x.cols, cell = a->type.elem == LQ_I8 ? (int)a->q_row : 16,
-        span = a->type.group ? a->type.group : k;
+    const int k = a->x.cols, cell = a->type.elem == LQ_I8 ? (int)a->q_row : 16;
+    const int span = a->type.group ? a->type.group : k;
     source s = {.a = a, .x = x, .v = lq_cpu_work(d, worker), .have = -1, .turn = a->smooth || a->perm,
                 .cut = a->outliers > 0};
     if (a->x.p && lq_mat_row(&a->x, row) != x) {

@@ -276,8 +276,8 @@ static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float
     if (a->fit == LQ_FIT_SEARCH && !out && s != 0) {
         double best = group_loss(j, r, end, c0, c1, s, z);
         for (int i = 1; i < a->steps; i++) {
-            const float share = (float)(1 - (1 - (double)a->least) * i / (a->steps - 1)),
-                tried = scale_of(j, lo * share, hi * share);
+            const float share = (float)(1 - (1 - (double)a->least) * i / (a->steps - 1));
+            const float tried = scale_of(j, lo * share, hi * share);
             const float st = stored(j, tried);
             const int32_t zt = zero_of(j, lo * share, st);
             if (leaves(j, tried) || st == 0) break;

@@ -11,8 +11,8 @@ enum { COLS = 64 };
 static void conv_part(void *arg, int task, int worker) {
     const lq_conv_args *a = arg;
     (void)worker;
-    int cols = a->x.cols, parts = (cols + COLS - 1) / COLS, seq = task / parts, c0 = task % parts * COLS,
-        past = a->width - 1;
+    int cols = a->x.cols, parts = (cols + COLS - 1) / COLS, seq = task / parts, c0 = task % parts * COLS;
+    int past = a->width - 1;
     int n = cols - c0 < COLS ? cols - c0 : COLS;
     float *state = a->state + lq_rows_slot(a->rows, seq) * (size_t)past * (size_t)cols + c0;
     for (int r = a->rows->first[seq]; r < a->rows->first[seq + 1]; r++) {
@@ -42,8 +42,8 @@ void lq_conv_c(lq_dev *d, const lq_conv_args *a) {
 static void scan_part(void *arg, int task, int worker) {
     const lq_scan_args *a = arg;
     (void)worker;
-    int parts = (a->dv + COLS - 1) / COLS, c0 = task % parts * COLS, head = task / parts % a->heads,
-        seq = task / parts / a->heads;
+    int parts = (a->dv + COLS - 1) / COLS, c0 = task % parts * COLS, head = task / parts % a->heads;
+    int seq = task / parts / a->heads;
     int n = a->dv - c0 < COLS ? a->dv - c0 : COLS, dk = a->dk;
     size_t group = (size_t)(head / (a->heads / a->groups));
     float *state = a->state + (lq_rows_slot(a->rows, seq) * (size_t)a->heads + (size_t)head) * (size_t)dk *
@@ -52,11 +52,11 @@ static void scan_part(void *arg, int task, int worker) {
         const float *q = lq_mat_row(&a->q, r) + group * (size_t)dk, *k = lq_mat_row(&a->k, r) + group * (size_t)dk;
         const float *v = lq_mat_row(&a->v, r) + (size_t)head * (size_t)a->dv + c0, *log_a = lq_mat_row(&a->decay, r);
         float *y = lq_mat_row(&a->y, r) + (size_t)head * (size_t)a->dv + c0, u[COLS], sum[COLS] = {0};
-        float beta = a->beta.p ? lq_mat_row(&a->beta, r)[head] : 1.0f,
-            by = a->decay_per_k ? 1.0f : lq_expf(log_a[head]);
+        float beta = a->beta.p ? lq_mat_row(&a->beta, r)[head] : 1.0f;
+        float by = a->decay_per_k ? 1.0f : lq_expf(log_a[head]);
         for (int i = 0; i < dk; i++) {
-            float *s = state + (size_t)i * (size_t)a->dv,
-                f = a->decay_per_k ? lq_expf(log_a[(size_t)head * (size_t)dk + (size_t)i]) : by;
+            float *s = state + (size_t)i * (size_t)a->dv;
+            float f = a->decay_per_k ? lq_expf(log_a[(size_t)head * (size_t)dk + (size_t)i]) : by;
             for (int c = 0; c < n; c++) {
                 s[c] *= f;
                 sum[c] += k[i] * s[c];

@@ -22,8 +22,7 @@ static struct {
     char why[256];
     void (*set_num_threads)(int);
     void (*sgemm)(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a, int lda,
-                  const float *b, int ldb,
-                  float beta, float *c, int ldc);
+                  const float *b, int ldb, float beta, float *c, int ldc);
     void (*potrf)(const char *half, const int *n, double *a, const int *lda, int *info);
     void (*trtri)(const char *half, const char *diagonal, const int *n, double *a, const int *lda, int *info);
 } blas = {.once = PTHREAD_ONCE_INIT};

@@ -61,8 +61,7 @@ bool lq_ukr_fits(const lq_ukr *u, const lq_wtype *w, lq_layout layout, lq_dtype 
 
 static bool same_kind(const lq_ukr *a, const lq_ukr *b) {
     return a->act == b->act && a->layout == b->layout && a->any_kind == b->any_kind && a->kind == b->kind &&
-        a->bits == b->bits &&
-           a->elem == b->elem;
+           a->bits == b->bits && a->elem == b->elem;
 }
 
 void lq_ukr_choose(unsigned isa, const lq_ukr **out) {

@@ -25,7 +25,7 @@ static bool factors_read(const cJSON *scaling, const char *what, const char *key
 
 static bool needs(const cJSON *s, const char *what, const char *key, lq_err *err) {
     return cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(s, key)) ||
-        lq_fail(err, LQ_E_FORMAT, "%s.%s is missing", what, key);
+           lq_fail(err, LQ_E_FORMAT, "%s.%s is missing", what, key);
 }
 
 // yarn: the factor of cos and sin by the two keys that some models give instead of attention_factor.
@@ -71,7 +71,7 @@ static bool scaling_read(const cJSON *s, const char *what, bool named, int origi
     if (r->kind == LQ_ROPE_YARN && !yarn_mscale(s, what, r, err)) return false;
     if (r->kind == LQ_ROPE_LONG)
         return factors_read(s, what, "short_factor", r->dim / 2, r->short_factor, err) &&
-            factors_read(s, what, "long_factor", r->dim / 2, r->long_factor, err);
+               factors_read(s, what, "long_factor", r->dim / 2, r->long_factor, err);
     return true;
 }
 

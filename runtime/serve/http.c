@@ -594,8 +594,7 @@ static enum MHD_Result request_run(request *r) {
 }
 
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const char *url, const char *method,
-                                  const char *version, const char *data,
-                                  size_t *n, void **state) {
+                                  const char *version, const char *data, size_t *n, void **state) {
     request *r = *state;
     (void)version;
     if (!r) {
@@ -621,8 +620,7 @@ static void request_log(const request *r, bool whole) {
     if (!r->s->o->log || (r->status == 200 && !r->route->post)) return; // looks at the server are no news
     if (r->part_count)
         snprintf(tokens, sizeof tokens, " %" PRId64 "+%" PRId64 " tokens%s, first after %.0f ms", a->prompt_tokens,
-                 a->sampled_tokens, a->stream ? " streamed" : "",
-                 r->first > 0 ? (r->first - r->begun) * 1e3 : 0);
+                 a->sampled_tokens, a->stream ? " streamed" : "", r->first > 0 ? (r->first - r->begun) * 1e3 : 0);
     // The route, not the path: that is the client's text.
     snprintf(line, sizeof line, "%s %s %d%s, %.1f ms%s", r->method, r->route ? r->route->path : "-", r->status, tokens,
              (t - r->begun) * 1e3, whole ? "" : ", cut off");

@@ -419,8 +419,7 @@ static bool answer_echo(lq_answer *a, const lq_completion *c) {
 
 bool lq_answer_begin(lq_answer *a, const lq_api *api, const lq_completion *c, uint64_t number, int64_t now) {
     *a = (lq_answer){.api = api, .created = now, .stream = c->stream, .usage = c->usage, .echo = c->echo,
-                     .logprobs = c->ask.logprobs,
-                     .top_n = c->ask.top_n, .prompt_count = c->prompt_count, .n = c->ask.n,
+                     .logprobs = c->ask.logprobs, .top_n = c->ask.top_n, .prompt_count = c->prompt_count, .n = c->ask.n,
                      .open = c->prompt_count * c->ask.n};
     snprintf(a->id, sizeof a->id, "cmpl-%016" PRIx64, number);
     if (!(a->choices = calloc((size_t)a->open, sizeof *a->choices))) return false;

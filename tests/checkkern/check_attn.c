@@ -41,8 +41,7 @@ static scene scene_make(const world *w) {
     }
     const size_t head = (size_t)w->page * (size_t)(w->dk + (w->v_in_k ? 0 : w->dv)) * lq_dtype_size(w->type);
     c.cache = (lq_cache){.type = w->type, .page = w->page, .kv_heads = w->kv_heads, .dk = w->dk, .dv = w->dv,
-                         .v_in_k = w->v_in_k,
-                         .block_stride = head * (size_t)w->kv_heads + 64};
+                         .v_in_k = w->v_in_k, .block_stride = head * (size_t)w->kv_heads + 64};
     c.cache.data = ck_buf(c.cache.block_stride * (size_t)c.blocks, 0);
     const size_t scales = w->type == LQ_I8 ? (size_t)c.blocks * (size_t)w->kv_heads * 2 * (size_t)w->page
         : (size_t)w->kv_heads * 2;
@@ -97,8 +96,7 @@ static void batch_make(const scene *c, batch *b, const int *first, const int *co
     }
     b->first[c->w->seqs] = n;
     b->rows = (lq_rows){.n = n, .seqs = c->w->seqs, .seq = b->seq, .pos = b->pos, .at = b->pos, .first = b->first,
-                        .tables = c->tables,
-                        .table_stride = c->table_stride};
+                        .tables = c->tables, .table_stride = c->table_stride};
 }
 
 static lq_mat rows_taken(const batch *b, const lq_mat *all) {
@@ -121,8 +119,8 @@ static lq_attn_args args_of(const scene *c, const lq_rows *rows, lq_mat q, lq_ma
 static void batch_run(lq_dev *d, const scene *c, const int *first, const int *count, lq_mat *y) {
     static batch b;
     batch_make(c, &b, first, count);
-    lq_mat q = rows_taken(&b, &c->q), k = rows_taken(&b, &c->k), v = rows_taken(&b, &c->v),
-        out = ck_mat(b.rows.n, c->w->heads * c->w->dv, 4);
+    lq_mat q = rows_taken(&b, &c->q), k = rows_taken(&b, &c->k), v = rows_taken(&b, &c->v);
+    lq_mat out = ck_mat(b.rows.n, c->w->heads * c->w->dv, 4);
     d->ops.kv_write(d, &(lq_kv_write_args){.rows = &b.rows, .k = k, .v = c->w->v_in_k ? (lq_mat){0} : v,
                                            .cache = c->cache});
     const lq_attn_args a = args_of(c, &b.rows, q, out);

@@ -208,8 +208,8 @@ static void check_form(lq_dev *dev, lq_atype t, int group, int rows, int k, int 
             const int s1 = s0 + span < k ? s0 + span : k;
             float most = 0;
             for (int j = s0; j < s1; j++) most = fabsf(u[j]) > most ? fabsf(u[j]) : most;
-            const float top = i8 ? 127 : 448, scale = t.fixed ? fixed : most / top,
-                by = t.fixed ? 1 / fixed : top / most;
+            const float top = i8 ? 127 : 448, scale = t.fixed ? fixed : most / top;
+            const float by = t.fixed ? 1 / fixed : top / most;
             for (int j = s0; j < s1; j++) {
                 const size_t at = (size_t)(j / cell) * (size_t)rows + (size_t)r;
                 if (!isfinite(most)) {
@@ -245,11 +245,10 @@ static void check_form(lq_dev *dev, lq_atype t, int group, int rows, int k, int 
 
 static void check_forms(lq_dev *dev) {
     static const struct { lq_atype t; int group; } forms[] = {
-        {{.elem = LQ_I8}, 0},         {{.elem = LQ_I8, .fixed = true}, 0},
-            {{.elem = LQ_I8, .fixed = true, .asym = true}, 0}, {{.elem = LQ_I8}, 32},
-        {{.elem = LQ_I8, .group = 128}, 32}, {{.elem = LQ_I8, .group = 32}, 128}, {{.elem = LQ_I8, .fixed = true}, 64},
-        {{.elem = LQ_E4M3}, 0}, {{.elem = LQ_E4M3, .group = 128}, 128}, {{.elem = LQ_E4M3}, 128},
-            {{.elem = LQ_E4M3, .fixed = true}, 0},
+        {{.elem = LQ_I8}, 0}, {{.elem = LQ_I8, .fixed = true}, 0}, {{.elem = LQ_I8, .fixed = true, .asym = true}, 0},
+        {{.elem = LQ_I8}, 32}, {{.elem = LQ_I8, .group = 128}, 32}, {{.elem = LQ_I8, .group = 32}, 128},
+        {{.elem = LQ_I8, .fixed = true}, 64}, {{.elem = LQ_E4M3}, 0}, {{.elem = LQ_E4M3, .group = 128}, 128},
+        {{.elem = LQ_E4M3}, 128}, {{.elem = LQ_E4M3, .fixed = true}, 0},
     };
     check_e4m3(dev);
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
@@ -379,8 +378,8 @@ static void check_columns(lq_dev *dev, int way, bool exact) {
     const lq_mat x = mat_of(rows, k), v = mat_of(rows, k), y = mat_of(rows, n);
     int32_t *perm = ck_buf((size_t)k * 4, 0), *out = ck_buf(3 * 4, 0);
     uint16_t *out_w = ck_buf((size_t)n * 3 * 2, 0);
-    float *smooth = ck_buf((size_t)k * 4, 0), *ones = ck_buf((size_t)k * 4, 0), *row = ck_buf((size_t)k * 4, 0),
-        *row2 = ck_buf((size_t)k * 4, 0);
+    float *smooth = ck_buf((size_t)k * 4, 0), *ones = ck_buf((size_t)k * 4, 0), *row = ck_buf((size_t)k * 4, 0);
+    float *row2 = ck_buf((size_t)k * 4, 0);
     for (int i = 0; i < k; i++) {
         perm[i] = (i * 7 + 5) % k; // 7 and k have no common factor
         smooth[i] = (float)(1.5 + ck_uniform());

@@ -78,22 +78,20 @@ static void check_route(lq_dev *dev) {
     static const route_case cases[] = {{LQ_ROUTE_SOFTMAX, 8, 2, 0, 0, false, true, 0},
                                        {LQ_ROUTE_SOFTMAX, 60, 4, 0, 0, false, false, 2.5f},
                                        {LQ_ROUTE_SIGMOID, 256, 8, 8, 4, true, true, 2.5f},
-                                           {LQ_ROUTE_SOFTMAX, 64, 6, 8, 3, false, false, 16},
+                                       {LQ_ROUTE_SOFTMAX, 64, 6, 8, 3, false, false, 16},
                                        {LQ_ROUTE_SOFTMAX_TOPK, 32, 4, 0, 0, false, false, 0},
-                                           {LQ_ROUTE_SOFTMAX_TOPK, 5, 5, 0, 0, false, false, 0},
+                                       {LQ_ROUTE_SOFTMAX_TOPK, 5, 5, 0, 0, false, false, 0},
                                        {LQ_ROUTE_SIGMOID, 1024, 1, 0, 0, true, false, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const route_case *c = &cases[i];
         const int rows = 33, slots = rows * c->top_k;
         lq_mat x = ck_mat(rows, c->experts, 3), bias = ck_mat(1, c->experts, 0);
-        int32_t *expert = ck_buf((size_t)slots * 4, 4), *order = ck_buf((size_t)slots * 4, 0),
-            *start = ck_buf((size_t)(c->experts + 1) * 4, 0);
+        int32_t *expert = ck_buf((size_t)slots * 4, 4), *order = ck_buf((size_t)slots * 4, 0);
+        int32_t *start = ck_buf((size_t)(c->experts + 1) * 4, 0);
         float *weight = ck_buf((size_t)slots * sizeof *weight, 4);
         const lq_route_args a = {.kind = c->kind, .logits = x, .bias = c->bias ? bias.p : NULL, .top_k = c->top_k,
-                                 .groups = c->groups,
-                                 .top_groups = c->top_groups, .renorm = c->renorm, .scale = c->scale, .expert = expert,
-                                 .weight = weight,
-                                 .order = order, .start = start};
+                                 .groups = c->groups, .top_groups = c->top_groups, .renorm = c->renorm,
+                                 .scale = c->scale, .expert = expert, .weight = weight, .order = order, .start = start};
         for (int e = 0; e < c->experts; e++) lq_mat_row(&x, 5)[e] = 1; // all the same: the lower index wins
         dev->ops.route(dev, &a);
         int wrong = 0, close = 0;
@@ -186,8 +184,7 @@ static void conv_case(lq_dev *dev, int cols, int width, bool silu, bool biased) 
                 memcpy(lq_mat_row(&y[p], from[r]), lq_mat_row(&out, r), (size_t)cols * sizeof(float));
         }
         CHECK(ck_mat_same(&y[0], &y[p]) && !memcmp(state[0], state[p], states * sizeof *init),
-              "conv %s cols %d width %d: pieces of %d", dev->isa,
-              cols, width, pieces[p]);
+              "conv %s cols %d width %d: pieces of %d", dev->isa, cols, width, pieces[p]);
     }
     int wrong = 0;
     for (int s = 0, base = 0; s < SEQS; base += lens[s++])
@@ -202,8 +199,8 @@ static void conv_case(lq_dev *dev, int cols, int width, bool silu, bool biased) 
                         size += fabs((double)((float *)w.p)[c * width + k] * (double)v);
                 }
                 const double off = EPS * (width + 2) * size;
-                const double want = silu ? t / (1 + exp(-t)) : t,
-                    room = silu ? 1.1 * off + EPS * (10 + 2 * fabs(t)) * fabs(t) : off;
+                const double want = silu ? t / (1 + exp(-t)) : t;
+                const double room = silu ? 1.1 * off + EPS * (10 + 2 * fabs(t)) * fabs(t) : off;
                 wrong += !near(lq_mat_row(&y[0], base + i)[c], want, room);
             }
     CHECK(wrong == 0, "conv %s cols %d width %d: %d wrong", dev->isa, cols, width, wrong);
@@ -213,8 +210,7 @@ static void conv_case(lq_dev *dev, int cols, int width, bool silu, bool biased) 
 typedef struct scan_case { int heads, groups, dk, dv; bool per_k, beta, delta; } scan_case;
 // One step of a head's state in f64; `size` is the same step of magnitudes, which bounds what roundings add up to.
 static void scan_step(const scan_case *c, double *s, double *size, const float *q, const float *k, const float *v,
-                      const float *decay, double beta,
-                      double *y, double *y_size) {
+                      const float *decay, double beta, double *y, double *y_size) {
     for (int e = 0; e < c->dv; e++) {
         double u = 0, u_size = 0;
         for (int i = 0; i < c->dk; i++) {
@@ -238,12 +234,11 @@ static void scan_run(lq_dev *dev, const scan_case *c, const lq_mat in[5], int pi
         int from[ROWS], n = part_rows(at, piece, first, from);
         lq_rows rows = {.n = n, .seqs = SEQS, .first = first, .slot = slots_of};
         lq_mat out = ck_mat(n, c->heads * c->dv, 2);
-        const lq_mat q = part_of(&in[0], from, n), k = part_of(&in[1], from, n), v = part_of(&in[2], from, n),
-            decay = part_of(&in[3], from, n);
+        const lq_mat q = part_of(&in[0], from, n), k = part_of(&in[1], from, n), v = part_of(&in[2], from, n);
+        const lq_mat decay = part_of(&in[3], from, n);
         dev->ops.scan(dev, &(lq_scan_args){.rows = &rows, .heads = c->heads, .groups = c->groups, .dk = c->dk,
-                                           .dv = c->dv, .q = q, .k = k, .v = v,
-                                           .y = out, .decay = decay, .decay_per_k = c->per_k, .delta = c->delta,
-                                           .state = state,
+                                           .dv = c->dv, .q = q, .k = k, .v = v, .y = out, .decay = decay,
+                                           .decay_per_k = c->per_k, .delta = c->delta, .state = state,
                                            .beta = c->beta ? part_of(&in[4], from, n) : (lq_mat){0}});
         CHECK(ck_gaps(&out), "scan %s: gaps", dev->isa);
         for (int r = 0; r < n; r++)
@@ -257,8 +252,8 @@ static void check_scan_case(lq_dev *dev, const scan_case *c) {
                     ck_mat(ROWS, c->heads * c->dv, 0),
                     ck_mat(ROWS, c->heads * (c->per_k ? c->dk : 1), 3), ck_mat(ROWS, c->heads, 1)};
     lq_mat y = ck_mat(ROWS, c->heads * c->dv, 0), z = ck_mat(ROWS, c->heads * c->dv, 0);
-    float *init = ck_buf(states * sizeof *init, 0), *state = ck_buf(states * sizeof *init, 4),
-        *piece = ck_buf(states * sizeof *init, 4);
+    float *init = ck_buf(states * sizeof *init, 0), *state = ck_buf(states * sizeof *init, 4);
+    float *piece = ck_buf(states * sizeof *init, 4);
     ck_fill(init, states);
     for (int r = 0; r < ROWS; r++) {
         for (int i = 0; i < in[1].cols; i++) lq_mat_row(&in[1], r)[i] *= 0.1f;
@@ -281,8 +276,7 @@ static void check_scan_case(lq_dev *dev, const scan_case *c) {
             for (int i = 0; i < lens[q]; i++) {
                 const int r = base + i;
                 scan_step(c, s, s + cells, lq_mat_row(&in[0], r) + g * c->dk, lq_mat_row(&in[1], r) + g * c->dk,
-                          lq_mat_row(&in[2], r) + h * c->dv,
-                          lq_mat_row(&in[3], r) + h * (c->per_k ? c->dk : 1),
+                          lq_mat_row(&in[2], r) + h * c->dv, lq_mat_row(&in[3], r) + h * (c->per_k ? c->dk : 1),
                           c->beta ? (double)lq_mat_row(&in[4], r)[h] : 1, out, out + c->dv);
                 for (int e = 0; e < c->dv; e++)
                     wrong += !near(lq_mat_row(&y, r)[h * c->dv + e], out[e],

@@ -79,8 +79,8 @@ static bool norm_true(const lq_norm_args *a) {
         for (int i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
         const double by = 1 / sqrt((a->kind == LQ_NORM_L2 ? sum : sum / n) + (double)a->eps);
         for (int i = 0; i < n; i++) {
-            const double g = a->gamma ? (double)a->gamma[i] + a->plus_one : 1, b = a->beta ? (double)a->beta[i] : 0,
-                v = (x[i] - mean) * by * g;
+            const double g = a->gamma ? (double)a->gamma[i] + a->plus_one : 1, b = a->beta ? (double)a->beta[i] : 0;
+            const double v = (x[i] - mean) * by * g;
             const double one = a->gamma && a->plus_one ? 1 + fabs((double)a->gamma[i]) : fabs(g);
             ok &= near(y[i], v + b, EPS * (6 * fabs((x[i] - mean) * by) * one + 2 * fabs(b)) + 1e-15 *
                        fabs(mean * by * g));
@@ -91,8 +91,8 @@ static bool norm_true(const lq_norm_args *a) {
 
 static void norm_case(lq_dev *dev, lq_norm_kind kind, int cols, int way) {
     const int rows = 5;
-    lq_mat x = ck_mat(rows, cols, 3), delta = ck_mat(rows, cols, 1), y = ck_mat(rows, cols, 7), gb = ck_mat(2, cols, 0),
-        y1 = ck_mat(rows, cols, 2);
+    lq_mat x = ck_mat(rows, cols, 3), delta = ck_mat(rows, cols, 1), y = ck_mat(rows, cols, 7), gb = ck_mat(2, cols, 0);
+    lq_mat y1 = ck_mat(rows, cols, 2);
     lq_mat x1 = copy_of(&x), sum = copy_of(&x);
     lq_norm_args a = {.kind = kind, .eps = 1e-5f, .plus_one = way & 1, .x = x, .y = y};
     if (way & 2) a.delta = &delta;
@@ -199,8 +199,8 @@ static void rope_case(lq_dev *dev, int dim, int head_dim, bool interleaved, floa
     for (int m = 0; m < (dim == 16 ? 1 : 2); m++)
         for (int r = 0; r < ROWS; r++)
             for (int h = 0; h < (m ? KH : QH); h++) {
-                const float *x = lq_mat_row(m ? &k0 : &q0, r) + h * head_dim,
-                    *y = lq_mat_row(m ? &k : &q, r) + h * head_dim;
+                const float *x = lq_mat_row(m ? &k0 : &q0, r) + h * head_dim;
+                const float *y = lq_mat_row(m ? &k : &q, r) + h * head_dim;
                 for (int i = 0; i < head_dim; i++) {
                     if (i >= dim) {
                         ok &= x[i] == y[i];
@@ -242,8 +242,8 @@ static double unary_true(lq_unary fn, double x, double alpha, double *roundings)
 
 static void glu_case(lq_dev *dev, lq_unary fn, int cols, int way) {
     const int rows = 3;
-    lq_mat gate = ck_mat(rows, cols, 3), up = ck_mat(rows, cols, 1), y = ck_mat(rows, cols, 2),
-        y1 = ck_mat(rows, cols, 2);
+    lq_mat gate = ck_mat(rows, cols, 3), up = ck_mat(rows, cols, 1), y = ck_mat(rows, cols, 2);
+    lq_mat y1 = ck_mat(rows, cols, 2);
     for (int c = 0; c < cols; c++) lq_mat_row(&gate, 1)[c] = (float)(110.0 * ck_uniform());
     if (cols > 16) lq_mat_row(&gate, 2)[0] = NAN, lq_mat_row(&gate, 2)[16] = INFINITY, lq_mat_row(&up, 2)[3] = NAN;
     lq_glu_args a = {.fn = fn, .gate = gate, .y = y};
@@ -283,8 +283,8 @@ static void check_scale_add(lq_dev *dev, int cols) {
     dev->ops.scale(dev, &(lq_scale_args){.x = x, .y = z, .scale = 0.7f, .cap = 30});
     for (int r = 0; r < 3; r++)
         for (int c = 0; c < cols; c++) {
-            const double v = (double)lq_mat_row(&x, r)[c], was = (double)lq_mat_row(&y0, r)[c],
-                t = tanh(v * (double)0.7f / 30) * 30;
+            const double v = (double)lq_mat_row(&x, r)[c], was = (double)lq_mat_row(&y0, r)[c];
+            const double t = tanh(v * (double)0.7f / 30) * 30;
             bad += !near(lq_mat_row(&y, r)[c], was + (double)0.3f * v, EPS * (2 * fabs(0.3 * v) + 2 * fabs(was)));
             bad += !near(lq_mat_row(&z, r)[c], t, EPS * 14 * fabs(t));
         }

@@ -47,11 +47,9 @@ static void rounding_open(rounding *r, const char *type, int n, int k, double *u
     lq_mat m = ck_mat(n, k, 5);
     for (int i = 0; i < n; i++) memcpy(lq_mat_row(&m, i), r->src + (size_t)i * (size_t)k, sizeof(float) * (size_t)k);
     r->a = (lq_round_args){.w = m, .type = t, .table = table, .u = u, .q = ck_buf(size.q, 1),
-                           .scale = ck_buf(size.scale, 4),
-                           .zero = size.zero ? ck_buf(size.zero, 3) : NULL,
-                           .back = ck_buf(sizeof(float) * (size_t)n * (size_t)k, 0),
-                           .error = ck_buf(8 * (size_t)n, 0), .norm = ck_buf(8 * (size_t)n, 0),
-                           .worst = ck_buf(8 * (size_t)n, 0)};
+                           .scale = ck_buf(size.scale, 4), .zero = size.zero ? ck_buf(size.zero, 3) : NULL,
+                           .back = ck_buf(sizeof(float) * (size_t)n * (size_t)k, 0), .error = ck_buf(8 * (size_t)n, 0),
+                           .norm = ck_buf(8 * (size_t)n, 0), .worst = ck_buf(8 * (size_t)n, 0)};
     r->w = (lq_weight){.type = t, .n = n, .k = k, .q = r->a.q, .scale = r->a.scale, .zero = r->a.zero, .table = table};
 }
 
@@ -67,8 +65,8 @@ static void range_of(const rounding *r, const double *w, int64_t row, int64_t c,
     const lq_wtype *t = &r->w.type;
     const int64_t k = r->w.k, c0 = t->group ? c / t->group * t->group : 0, c1 = t->group &&
         c0 + t->group < k ? c0 + t->group : k;
-    const int64_t band = t->rows > 1 ? t->rows : 1, r0 = row / band * band,
-        r1 = r0 + band < r->w.n ? r0 + band : r->w.n;
+    const int64_t band = t->rows > 1 ? t->rows : 1, r0 = row / band * band;
+    const int64_t r1 = r0 + band < r->w.n ? r0 + band : r->w.n;
     *lo = *hi = 0;
     for (int64_t i = r0; i < r1; i++)
         for (int64_t j = c0; j < c1; j++) *lo = fmin(*lo, w[i * k + j]), *hi = fmax(*hi, w[i * k + j]);
@@ -93,8 +91,8 @@ static double distance(const double *v, int n, double x) {
 // The whole rule in f64, column by column. Where f32 may take either of two codes, the device's is gone on from.
 static void check_against_f64(lq_dev *dev, const char *type, int n, int k, bool spread) {
     rounding r;
-    double *u = spread ? ck_buf(sizeof(double) * (size_t)k * (size_t)k, 0) : NULL,
-        *w = ck_buf(sizeof(double) * (size_t)n * (size_t)k, 0);
+    double *u = spread ? ck_buf(sizeof(double) * (size_t)k * (size_t)k, 0) : NULL;
+    double *w = ck_buf(sizeof(double) * (size_t)n * (size_t)k, 0);
     double v[256], *zero = ck_buf(sizeof(double) * (size_t)n, 0), *error = ck_buf(8 * (size_t)n, 0);
     for (int i = 0; spread && i < k * k; i++)
         u[i] = i / k == i % k ? 1 + 0.5 * ck_uniform() : i / k < i % k ? 0.2 * ck_uniform() : NAN;
@@ -108,8 +106,8 @@ static void check_against_f64(lq_dev *dev, const char *type, int n, int k, bool 
     int wrong = 0;
     for (int c = 0; c < k; c++)
         for (int i = 0; i < n; i++) {
-            const double s = (double)ck_scale(&r.w, i, t->group ? c / t->group : 0), got = (double)r.a.back[i * k + c],
-                x = w[i * k + c];
+            const double s = (double)ck_scale(&r.w, i, t->group ? c / t->group : 0), got = (double)r.a.back[i * k + c];
+            const double x = w[i * k + c];
             if (t->group ? c % t->group == 0 : c == 0) {
                 double lo, hi;
                 range_of(&r, w, i, c, &lo, &hi);
@@ -157,8 +155,8 @@ static void check_search(lq_dev *dev, const char *type, int n, int k) {
             for (int j = c; j < end; j++)
                 loss += (double)weight[j] * pow(w[i * k + j] - (double)r.a.back[i * k + j], 2);
             for (int p = 0; p < STEPS; p++) {
-                const double share = 1 - (1 - 0.4) * p / (STEPS - 1),
-                    s = (double)(float)scale_for(t, lo * share, hi * share, r.a.table, &zero);
+                const double share = 1 - (1 - 0.4) * p / (STEPS - 1);
+                const double s = (double)(float)scale_for(t, lo * share, hi * share, r.a.table, &zero);
                 double sum = 0;
                 const int count = values_of(t, r.a.table, (int)zero, v);
                 for (int j = c; j < end; j++)
@@ -219,8 +217,7 @@ static void check_refused(lq_dev *dev) {
         a.bad = r.bad, a.wide = &r.wide;
         dev->ops.round(dev, &a);
         CHECK(r.bad[0] == 33 && r.bad[1] == 47, "round %s of %g: bad at %lld, %lld", types[i % 4], (double)odd[i / 4],
-              (long long)r.bad[0],
-              (long long)r.bad[1]);
+              (long long)r.bad[0], (long long)r.bad[1]);
         ck_done("round refused");
     }
     rounding_open(&r, "int4 g16 sym f16", 40, 32, NULL);

@@ -59,11 +59,9 @@ static void pair_make(pair *p, const shape *s, int page) {
     for (int r = rows; r < rows + PAD; r++)
         p->seq[1][r] = r % 2 ? INT32_MIN + 1 : 0, p->pos[1][r] = r % 2 ? INT32_MIN + 2 : 0;
     p->plain = (lq_rows){.n = rows, .seqs = seqs, .seq = p->seq[0], .pos = p->pos[0], .at = p->pos[0],
-                         .first = p->first[0],
-                         .tables = p->tables[0], .table_stride = stride};
+                         .first = p->first[0], .tables = p->tables[0], .table_stride = stride};
     p->odd = (lq_rows){.n = rows + PAD, .seqs = SEQS, .seq = p->seq[1], .pos = p->pos[1], .at = p->pos[1],
-                       .first = p->first[1],
-                       .slot = p->slot, .tables = p->tables[1], .table_stride = stride};
+                       .first = p->first[1], .slot = p->slot, .tables = p->tables[1], .table_stride = stride};
 }
 
 // The rows of `m` and then padding of NaN.
@@ -102,18 +100,17 @@ static void rows_attn(lq_dev *dev, lq_dev *one, const pair *p, const char *name,
     const size_t blocks = (size_t)SEQS * (size_t)p->plain.table_stride, width = DK + (v_in_k ? 0 : DV);
     lq_cache cache[2];
     void *data[2];
-    const size_t stride = KV_HEADS * PAGE * width * lq_dtype_size(type),
-        scales = type == LQ_I8 ? blocks * KV_HEADS * 2 * PAGE : KV_HEADS * 2;
-    lq_mat q = ck_mat(p->plain.n, HEADS * DK, 2), k = ck_mat(p->plain.n, KV_HEADS * DK, 2),
-        v = ck_mat(p->plain.n, KV_HEADS * DV, 2);
+    const size_t stride = KV_HEADS * PAGE * width * lq_dtype_size(type);
+    const size_t scales = type == LQ_I8 ? blocks * KV_HEADS * 2 * PAGE : KV_HEADS * 2;
+    lq_mat q = ck_mat(p->plain.n, HEADS * DK, 2), k = ck_mat(p->plain.n, KV_HEADS * DK, 2);
+    lq_mat v = ck_mat(p->plain.n, KV_HEADS * DV, 2);
     lq_mat past_k = ck_mat((int)blocks * PAGE, KV_HEADS * DK, 0), past_v = ck_mat((int)blocks * PAGE, KV_HEADS * DV, 0);
     lq_mat y = ck_mat(p->plain.n, HEADS * DV, 2), y1 = padded(&y), y2 = padded(&y);
     for (int i = 0; i < 2; i++) {
         data[i] = ck_buf(stride * blocks, 0);
         memset(data[i], 0xff, stride * blocks);
         cache[i] = (lq_cache){.type = type, .data = data[i], .page = PAGE, .kv_heads = KV_HEADS, .dk = DK, .dv = DV,
-                              .block_stride = stride,
-                              .v_in_k = v_in_k};
+                              .block_stride = stride, .v_in_k = v_in_k};
         if (type != LQ_I8 && type != LQ_E4M3) continue;
         cache[i].scale = ck_buf(scales * sizeof(float), 4);
         for (size_t s = 0; s < scales; s++) cache[i].scale[s] = type == LQ_I8 ? NAN : 0.25f;
@@ -124,10 +121,9 @@ static void rows_attn(lq_dev *dev, lq_dev *one, const pair *p, const char *name,
             int32_t first[SEQS + 1] = {0};
             for (int i = s + 1; i <= p->plain.seqs; i++) first[i] = 1;
             const lq_rows row = {.n = 1, .seqs = p->plain.seqs, .seq = &seq, .pos = &pos, .at = &pos, .first = first,
-                                 .tables = p->plain.tables,
-                                 .table_stride = p->plain.table_stride};
-            const lq_mat mk = row_of(&past_k, s * p->plain.table_stride * PAGE + at),
-                mv = row_of(&past_v, s * p->plain.table_stride * PAGE + at);
+                                 .tables = p->plain.tables, .table_stride = p->plain.table_stride};
+            const lq_mat mk = row_of(&past_k, s * p->plain.table_stride * PAGE + at);
+            const lq_mat mv = row_of(&past_v, s * p->plain.table_stride * PAGE + at);
             for (int i = 0; i < 2; i++)
                 one->ops.kv_write(one, &(lq_kv_write_args){.rows = &row, .k = mk, .v = v_in_k ? (lq_mat){0} : mv,
                                                            .cache = cache[i]});
@@ -184,8 +180,8 @@ static void rows_conv(lq_dev *dev, const pair *p, const char *name, bool in_plac
     enum { COLS = 70, WIDTH = 4 };
     float *init, *odd, *plain;
     states_make(p, COLS * (WIDTH - 1), &init, &odd, &plain);
-    lq_mat x = ck_mat(p->plain.n, COLS, 2), w = ck_mat(1, COLS * WIDTH, 0), x1 = padded(&x),
-        y = ck_mat(p->plain.n, COLS, 1), y1 = padded(&y);
+    lq_mat x = ck_mat(p->plain.n, COLS, 2), w = ck_mat(1, COLS * WIDTH, 0), x1 = padded(&x);
+    lq_mat y = ck_mat(p->plain.n, COLS, 1), y1 = padded(&y);
     lq_conv_args a = {.rows = &p->plain, .x = x, .y = y, .w = w.p, .width = WIDTH, .silu = true, .state = plain};
     dev->ops.conv(dev, &a);
     a.rows = &p->odd, a.x = x1, a.y = in_place ? x1 : y1, a.state = odd;
@@ -208,8 +204,7 @@ static void rows_scan(lq_dev *dev, const pair *p, const char *name, bool delta) 
     }
     for (int i = 0; i < 5; i++) m1[i] = padded(&m[i]);
     lq_scan_args a = {.rows = &p->plain, .heads = HEADS, .groups = GROUPS, .dk = DK, .dv = DV, .q = m[0], .k = m[1],
-                      .v = m[2], .y = m[4],
-                      .decay = m[3], .delta = delta, .state = plain};
+                      .v = m[2], .y = m[4], .decay = m[3], .delta = delta, .state = plain};
     dev->ops.scan(dev, &a);
     a.rows = &p->odd, a.q = m1[0], a.k = m1[1], a.v = m1[2], a.decay = m1[3], a.y = m1[4], a.state = odd;
     dev->ops.scan(dev, &a);

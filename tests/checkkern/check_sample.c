@@ -130,8 +130,7 @@ static void check_draws(lq_dev *dev) {
         {"all", {.temperature = 1.5f, .min_p = 0.002f, .top_k = 40, .top_p = 0.9f, .typical = 0.8f}},
         {"mask and bias", {.temperature = 1, .mask = mask, .bias_id = bias_id, .bias = bias, .biases = 3}},
         {"penalties", {.temperature = 1, .seen = seen, .seen_n = seen_n, .prompt_n = prompt_n, .seens = 4,
-                       .repetition = 1.7f, .presence = 0.5f,
-                       .frequency = 0.25f}},
+                       .repetition = 1.7f, .presence = 0.5f, .frequency = 0.25f}},
     };
     float logits[VOCAB];
     for (int i = 0; i < VOCAB; i++) logits[i] = (float)(2.5 * (ck_uniform() + ck_uniform() + ck_uniform()));
@@ -220,8 +219,7 @@ static void check_alone(lq_dev *dev) {
     float lp[LQ_TOP];
     for (int r = 0; r < N; r++)
         draws[r] = (lq_draw){.temperature = 1, .top_k = r % 3 ? 0 : 50, .top_p = r % 2 ? 0.95f : 0,
-                             .typical = r == 7 ? 0.9f : 0,
-                             .seed = (uint64_t)r / 2, .position = 9};
+                             .typical = r == 7 ? 0.9f : 0, .seed = (uint64_t)r / 2, .position = 9};
     lq_sample_args a = {.logits = m, .draw = draws, .out = all};
     dev->ops.sample(dev, &a);
     for (int r = 0; r < N; r++) {

@@ -25,9 +25,8 @@ static double product_int(const lq_weight *any, const lq_act *a, const int16_t *
             const int8_t *x = (const int8_t *)a->q + (c / G * rows + m) * G;
             for (int64_t k = c; k < c + G && k < any->k; k++) dot += codes[k] * (x[k - c] - zero);
         }
-        const double term = (double)dot * (double)ck_scale(any, n,
-                                                           any->type.group ? k0 / any->type.group
-                                                           : 0) * (double)a->scale[k0 / G * rows + m];
+        const double scale = (double)ck_scale(any, n, any->type.group ? k0 / any->type.group : 0);
+        const double term = (double)dot * scale * (double)a->scale[k0 / G * rows + m];
         want += term;
         *size += fabs(term);
     }
@@ -87,8 +86,7 @@ static lq_act act_for(const lq_ukr *u, const lq_mat *x, const lq_weight *w) {
 }
 
 static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w, const lq_mat *x, const lq_act *a,
-                          const lq_mat *y,
-                          const char *what) {
+                          const lq_mat *y, const char *what) {
     const int64_t tiles = (w->n + u->tile_n - 1) / u->tile_n;
     void *scratch = ck_buf(LQ_SHARE, 0);
     // heights 1..17 and 33, quantized alone, tiles cut anywhere
@@ -122,8 +120,8 @@ static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w
 static void check_one(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int64_t n, int64_t k, int rows) {
     const size_t off = (size_t)ck_below(64);
     char what[200];
-    const lq_weight any = ck_weight(t, n, k, t->kind == LQ_W_PLAIN ? off / 4 * 4 : off),
-        w = ck_weight_in(&any, u->layout, off);
+    const lq_weight any = ck_weight(t, n, k, t->kind == LQ_W_PLAIN ? off / 4 * 4 : off);
+    const lq_weight w = ck_weight_in(&any, u->layout, off);
     name_of(u, &w, rows, what, sizeof what);
     const lq_mat x = ck_mat(rows, (int)k, 1), y = ck_mat(rows, (int)n, 5);
     const lq_act a = act_for(u, &x, &w);

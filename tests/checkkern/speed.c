@@ -131,12 +131,7 @@ static bool set_make(const lq_wtype *t, lq_layout layout, set *s) {
         else *(uint64_t *)(void *)(s->base + i) = ck_rand();
     for (int i = 0; i < s->count; i++) {
         char *at = s->base + (size_t)i * one;
-        s->w[i] = (lq_weight){.type = *t,
-                              .layout = layout,
-                              .n = N,
-                              .k = K,
-                              .q = at,
-                              .scale = at + size.q,
+        s->w[i] = (lq_weight){.type = *t, .layout = layout, .n = N, .k = K, .q = at, .scale = at + size.q,
                               .zero = size.zero ? (uint8_t *)at + size.q + size.scale : NULL};
         for (size_t c = 0; c * 2 < size.scale; c++) lq_dtypes[LQ_F16].from_f32(&scale, at + size.q + c * 2, 1);
     }

@@ -67,7 +67,7 @@ static bool text_is_valid(const char *p, size_t n) {
     lq_text t = {0};
     lq_text_json(&t, p, n);
     bool valid = lq_json_check(t.p, t.n, (lq_json_limits){SIZE_MAX, 1}, "text", NULL) &&
-        (n < 3 || !memmem(t.p, t.n, "\xef\xbf\xbd", 3) || memmem(p, n, "\xef\xbf\xbd", 3));
+                 (n < 3 || !memmem(t.p, t.n, "\xef\xbf\xbd", 3) || memmem(p, n, "\xef\xbf\xbd", 3));
     lq_text_free(&t);
     return valid;
 }

@@ -88,8 +88,8 @@ static void test_room(void) {
     CHECK(room > 0 && room < left + left / 4, "%zu bytes left, the system says %zu", room, left);
     struct rlimit old, some;
     getrlimit(RLIMIT_AS, &old);
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = file_number("/proc/self/statm", "%zu") * page,
-        more = (size_t)300 << 20;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = file_number("/proc/self/statm", "%zu") * page;
+    const size_t more = (size_t)300 << 20;
     if (SANITIZED || room < 2 * more)
         SKIP("room under a limit of addresses: a sanitizer has taken them all, or memory is short");
     else {

@@ -99,7 +99,7 @@ static void submit(lq_engine *e, const lq_request *r) {
 
 static bool same(const answer *a, const answer *b) {
     return a->count == b->count && a->count > 0 && a->len == b->len &&
-        !memcmp(a->tokens, b->tokens, (size_t)a->count * 4) &&
+           !memcmp(a->tokens, b->tokens, (size_t)a->count * 4) &&
            !memcmp(a->logprobs, b->logprobs, (size_t)a->count * 4) && !memcmp(a->text, b->text, a->len);
 }
 

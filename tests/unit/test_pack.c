@@ -35,7 +35,7 @@ static void parts_free(parts *p) {
 
 static bool parts_same(const parts *a, const parts *b) {
     return !memcmp(a->q, b->q, a->size.q) && !memcmp(a->scale, b->scale, a->size.scale) &&
-        (!a->zero || !memcmp(a->zero, b->zero, a->size.zero));
+           (!a->zero || !memcmp(a->zero, b->zero, a->size.zero));
 }
 
 static void fill(parts *p) {
@@ -102,8 +102,8 @@ static void test_rules(void) {
     block.rows = 16;
     huge.group = 2 * LQ_GROUP_MAX;
     int3.bits = 3;
-    lq_dev cpu = {.q8 = true}, exact = {.q8 = true, .numerics = LQ_NUM_EXACT}, gpu = {.q8 = false},
-        fast = {.q8 = true, .numerics = LQ_NUM_FAST};
+    lq_dev cpu = {.q8 = true}, exact = {.q8 = true, .numerics = LQ_NUM_EXACT}, gpu = {.q8 = false};
+    lq_dev fast = {.q8 = true, .numerics = LQ_NUM_FAST};
     lq_wtype w8a8 = int8, fp8 = {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128,
                                  .scale = LQ_F32};
     w8a8.act = (lq_atype){.elem = LQ_I8};

@@ -514,7 +514,7 @@ static void test_refused(void) {
     static const struct { const char *json, *says; } bad[] = {
         {"", "tokenizer.json"}, {"[]", "model"}, {"{}", "model"}, {"{\"model\":3}", "model"},
         {"{\"model\":{\"type\":\"Unigram\"}}", "Unigram"},
-            {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece"},
+        {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece"},
         {"{\"model\":{\"type\":\"BPE\"}}", "vocab"}, {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "merges"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", "id"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1.5},\"merges\":[]}}", "id"},
@@ -527,7 +527,7 @@ static void test_refused(void) {
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"a\"]]}}", "merges[0]"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", "dropout"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\"}}", "Precompiled"},
-            {"{" MODEL ",\"normalizer\":{}}", "type"},
+        {"{" MODEL ",\"normalizer\":{}}", "type"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\"}}", "normalizers"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"content\":\"\",\"pattern\":{\"Regex\":\"(\"}}}", "("},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}", "UnicodeScripts"},
@@ -542,9 +542,9 @@ static void test_refused(void) {
         {"{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}]}}", "x"},
         {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",9],\"sep\":[\"a\",0]}}", "cls"},
         {"{" MODEL ",\"added_tokens\":[{\"id\":0}]}", "content"},
-            {"{" MODEL ",\"added_tokens\":[{\"id\":0,\"content\":\"x\"}]}", "another"},
+        {"{" MODEL ",\"added_tokens\":[{\"id\":0,\"content\":\"x\"}]}", "another"},
         {"{" MODEL ",\"added_tokens\":[{\"content\":\"x\"}]}", "id"},
-            {"{" MODEL ",\"added_tokens\":3}", "added_tokens"},
+        {"{" MODEL ",\"added_tokens\":3}", "added_tokens"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refused(bad[i].json, "", bad[i].says);
     refused("{" MODEL "}", "{\"add_bos_token\":true,\"bos_token\":\"<x>\"}", "bos_token");
