@@ -28,6 +28,7 @@ struct lq_engine {
     lq_kvpool pool;
     int max_seqs, max_batch, max_queue, ctx;
     int full;                    // the group of layers without a window; 0 where all have one
+    int window_blocks[LQ_KV_GROUPS]; // that a sequence needs in a group with a window at most; 0: it has none
 
     pthread_mutex_t lock;        // of what follows, up to the stats
     pthread_cond_t bell;
@@ -66,18 +67,40 @@ double lq_engine_clock(void) {
 }
 
 // --- opening ---
-static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
-    const size_t token = lq_kv_token_bytes(e->m), block = (token ? token : 1) * (size_t)page;
-    const size_t per_seq = ((size_t)e->m->ctx + (size_t)page - 1) / (size_t)page;
-    size_t blocks = kv_bytes / block;
-    if (!kv_bytes) {
-        const size_t most = e->m->dev->ops.room(e->m->dev) / 4 / block;
-        blocks = per_seq * (size_t)e->max_seqs;
-        if (blocks > per_seq * 4 && blocks > 4096) blocks = per_seq * 4 > 4096 ? per_seq * 4 : 4096;
-        if (blocks > most) blocks = most;
-    }
-    return blocks > INT32_MAX / 2 ? INT32_MAX / 2 : (int)blocks;
+
+// Blocks of a group where those without a window have n. With a window, what all sequences can hold at once: between
+// two steps a window's tokens, wherever the borders of blocks fall in them, and in a step what they are fed.
+static int64_t group_blocks(const lq_engine *e, int g, int page, int64_t n) {
+    const int64_t most = ((int64_t)e->max_seqs + 1) * e->window_blocks[g] + (e->max_batch + page - 1) / page;
+    return e->window_blocks[g] && most < n ? most : n;
 }
+
+static double pool_bytes(const lq_engine *e, int page, int64_t n) {
+    double bytes = 0;
+    for (int g = 0; g < e->m->desc.groups; g++)
+        bytes += (double)group_blocks(e, g, page, n) * page * (double)lq_kv_token_bytes(e->m, g);
+    return bytes;
+}
+
+// The most blocks of a group without a window, at most `most`, with which everything takes no more than so many bytes.
+static int64_t blocks_within(const lq_engine *e, int page, int64_t most, double bytes) {
+    int64_t low = 0, high = most;
+    while (low < high) {
+        const int64_t middle = low + (high - low + 1) / 2;
+        if (pool_bytes(e, page, middle) <= bytes) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
+    const int64_t per_seq = (e->m->ctx + page - 1) / page, least = per_seq * 4 > 4096 ? per_seq * 4 : 4096;
+    if (kv_bytes) return (int)blocks_within(e, page, INT32_MAX / 2, (double)kv_bytes);
+    const int64_t all = per_seq * e->max_seqs, most = all < least ? all : least;
+    return (int)blocks_within(e, page, most < INT32_MAX / 2 ? most : INT32_MAX / 2,
+                              (double)(e->m->dev->ops.room(e->m->dev) / 4));
+}
+
 #define NEW(p, n) ((p) = calloc((size_t)(n), sizeof *(p)))
 static bool open_arrays(lq_engine *e, lq_err *err) {
     const int seqs = e->max_seqs + 1, rows = e->max_batch, wants = rows + seqs;
@@ -104,22 +127,24 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     if (e->max_batch < e->max_seqs) e->max_batch = e->max_seqs;
     e->max_queue = o->max_queue ? o->max_queue : 1024;
     e->all_cap = e->max_queue + e->max_seqs + 1;
+    for (int g = 0; g < e->m->desc.groups; g++)
+        if (e->m->desc.group_window[g]) e->window_blocks[g] = (e->m->desc.group_window[g] - 1 + page - 1) / page + 2;
     const int blocks = blocks_for(e, o->kv_bytes, page);
     if (blocks < 1) return lq_fail(err, LQ_E_MEMORY, "the KV cache has no room for one block of %d tokens (%zu bytes)",
-                                   page, lq_kv_token_bytes(e->m) * (size_t)page);
+                                   page, lq_kv_token_bytes(e->m, -1) * (size_t)page);
     e->ctx = (int64_t)blocks * page < e->m->ctx ? blocks * page : e->m->ctx;
     lq_kv_opts kv = {.page = page, .groups = e->m->desc.groups, .max_seqs = e->max_seqs + 1, .max_len = e->ctx};
     memcpy(kv.window, e->m->desc.group_window, sizeof kv.window);
     for (int g = 0; g < kv.groups; g++) {
-        kv.blocks[g] = blocks;
+        kv.blocks[g] = (int)group_blocks(e, g, page, blocks);
         if (!kv.window[g]) e->full = g;
     }
     e->now.ctx = e->ctx;
     e->now.kv_page = page;
-    e->now.kv_blocks = e->now.kv_free = blocks;
+    e->now.kv_blocks = e->now.kv_free = kv.blocks[e->full];
     e->stats = e->now;
     if (!lq_kv_open(&kv, &e->kv, err)) return false;
-    const lq_buffer_sizes buffers = {.rows = e->max_batch, .outs = e->max_seqs > 64 ? e->max_seqs : 64,
+    const lq_buffer_sizes buffers = {.rows = e->max_batch, .outs = 64, // more are done in pieces
                                      .max_len = e->ctx, .slots = e->max_seqs + 1,
                                      .table_stride = lq_kv_table_stride(e->kv)};
     return lq_kvpool_open(e->m, page, kv.blocks, &e->pool, err) && lq_buffers_open(e->m, &buffers, &e->b, err) &&
@@ -271,10 +296,30 @@ static void receive(lq_engine *e) {
     }
 }
 
-static bool enter(lq_engine *e, lq_seq *s) { // room for all tokens it knows
+// Blocks that a sequence of so many tokens comes to hold in a group.
+static int blocks_of(const lq_engine *e, int g, int len) {
+    const int n = (len + e->now.kv_page - 1) / e->now.kv_page, most = e->window_blocks[g];
+    return most && most < n ? most : n;
+}
+
+// Free blocks of a group, but for those that running sequences will still take for what they know: in a group with a
+// window they take them as they are fed.
+static int free_blocks(const lq_engine *e, int g) {
+    int n = lq_kv_free_blocks(e->kv, g);
+    for (int i = 0; e->window_blocks[g] && i < e->runs; i++) {
+        const int lacks = blocks_of(e, g, e->running[i]->len) - lq_kv_held(e->kv, g, e->running[i]->kv);
+        n -= lacks > 0 ? lacks : 0;
+    }
+    return n;
+}
+
+// Room for all tokens it knows.
+static bool enter(lq_engine *e, lq_seq *s) {
+    for (int g = 0; g < e->m->desc.groups; g++)
+        if (free_blocks(e, g) < blocks_of(e, g, s->len)) return false;
     const int kv = lq_kv_begin(e->kv);
     if (kv < 0) return false;
-    if (!lq_kv_grow(e->kv, kv, s->len)) {
+    if (!lq_kv_grow(e->kv, kv, s->len, false)) {
         lq_kv_end(e->kv, kv);
         return false;
     }
@@ -296,9 +341,8 @@ static int held_slots(const lq_engine *e) {
 // Whether a request may start: it has the blocks its prompt needs, and leaves one for each
 // running sequence to grow into.
 static bool fits(const lq_engine *e, const lq_req *q, int held) {
-    const int page = e->now.kv_page, need = (q->prompt + page - 1) / page;
     for (int g = 0; g < e->m->desc.groups; g++)
-        if (e->runs && lq_kv_free_blocks(e->kv, g) < need + e->runs) return false;
+        if (e->runs && free_blocks(e, g) < blocks_of(e, g, q->prompt) + e->runs) return false;
     return held + q->r.n <= e->max_seqs;
 }
 
@@ -345,7 +389,7 @@ static int pause_one(lq_engine *e) {
 // Blocks for positions [done, len), none of them shared: those that are get a copy, which the step makes before it
 // writes anything. False when blocks have run out.
 static bool reserve(lq_engine *e, lq_seq *s, int len) {
-    if (!lq_kv_grow(e->kv, s->kv, len)) return false;
+    if (!lq_kv_grow(e->kv, s->kv, len, true)) return false;
     for (int g = 0; g < e->m->desc.groups; g++) {
         const int have = e->copies[g];
         const int n = lq_kv_own(e->kv, g, s->kv, s->done, len, e->src[g] + have, e->dst[g] + have,
@@ -619,23 +663,25 @@ bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_
         if (ids[i] < 0 || ids[i] >= vocab)
             return lq_fail(err, LQ_E_USAGE, "token %zu is %d, the vocabulary has %d", i, ids[i], vocab);
     const int kv = lq_kv_begin(e->kv);
-    if (kv < 0 || !lq_kv_grow(e->kv, kv, (int)count)) {
-        if (kv >= 0) lq_kv_end(e->kv, kv);
-        return lq_fail(err, LQ_E_BUSY, "the KV cache has no room for %zu tokens beside what is running", count);
-    }
-    bool done = true;
+    bool done = kv >= 0 && lq_kv_grow(e->kv, kv, (int)count, false);
+    if (!done) lq_fail(err, LQ_E_BUSY, "the KV cache has no room for %zu tokens beside what is running", count);
     for (int at = 0; done && at < (int)count; at += e->max_batch) {
         const int n = (int)count - at < e->max_batch ? (int)count - at : e->max_batch;
         const int skip = (int)first > at ? (int)first - at : 0;
         wanted w = {on, arg, (size_t)(at + skip)};
         lq_step step = {.batch = {.ids = ids + at, .max_at = at + n - 1, .out = e->out}, .on_logits = on_row,
                         .arg = &w};
+        if (!lq_kv_grow(e->kv, kv, at + n, true)) {
+            done = lq_fail(err, LQ_E_BUSY, "the KV cache has no room for %d tokens beside what is running", at + n);
+            break;
+        }
         for (int i = 0; i < n; i++) e->seq[i] = 0, e->pos[i] = at + i;
         for (int row = skip; row < n; row++) e->out[step.batch.outs++] = row;
         e->first[0] = 0, e->first[1] = n, e->slot[0] = kv;
         place(e, &step.batch, n, 1);
         done = lq_step_run(e->m, e->b, &e->pool, &step, err);
+        lq_kv_slide(e->kv, kv, at + n);
     }
-    lq_kv_end(e->kv, kv);
+    if (kv >= 0) lq_kv_end(e->kv, kv);
     return done;
 }

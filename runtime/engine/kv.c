@@ -9,13 +9,14 @@ typedef struct kv_group {
     int32_t *count;  // [blocks] users of each
     int32_t *free;   // [blocks] stack
     int frees;
+    int *end;        // [max_seqs] entries of the table in use; those that a window has left behind are -1
+    int *held;       // [max_seqs] of these, with a block
 } kv_group;
 
 struct lq_kv {
     lq_kv_opts o;
     int stride;
     kv_group g[LQ_KV_GROUPS];
-    int *blocks_of;  // [max_seqs] entries of the tables in use (the same in every group)
     bool *used;      // [max_seqs]
     int32_t *changed; // [max_seqs] rows that a device's copy of the tables lacks
     bool *marked;    // [max_seqs] in `changed`
@@ -34,11 +35,10 @@ bool lq_kv_open(const lq_kv_opts *o, lq_kv **out, lq_err *err) {
     kv->o = *o;
     kv->stride = (o->max_len + o->page - 1) / o->page;
     const size_t seqs = (size_t)o->max_seqs, entries = seqs * (size_t)kv->stride;
-    kv->blocks_of = calloc(seqs, sizeof *kv->blocks_of);
     kv->used = calloc(seqs, sizeof *kv->used);
     kv->changed = calloc(seqs, sizeof *kv->changed);
     kv->marked = calloc(seqs, sizeof *kv->marked);
-    bool done = kv->blocks_of && kv->used && kv->changed && kv->marked;
+    bool done = kv->used && kv->changed && kv->marked;
     for (int i = 0; i < o->groups; i++) {
         kv_group *g = &kv->g[i];
         const size_t blocks = (size_t)o->blocks[i];
@@ -46,7 +46,9 @@ bool lq_kv_open(const lq_kv_opts *o, lq_kv **out, lq_err *err) {
         g->table = malloc(entries * sizeof *g->table);
         g->count = calloc(blocks, sizeof *g->count);
         g->free = malloc(blocks * sizeof *g->free);
-        if (!g->table || !g->count || !g->free) { done = false; continue; }
+        g->end = calloc(seqs, sizeof *g->end);
+        g->held = calloc(seqs, sizeof *g->held);
+        if (!g->table || !g->count || !g->free || !g->end || !g->held) { done = false; continue; }
         memset(g->table, -1, entries * sizeof *g->table);
         for (int b = 0; b < o->blocks[i]; b++) g->free[b] = o->blocks[i] - 1 - b;
         g->frees = o->blocks[i];
@@ -66,8 +68,9 @@ void lq_kv_close(lq_kv *kv) {
         free(kv->g[i].table);
         free(kv->g[i].count);
         free(kv->g[i].free);
+        free(kv->g[i].end);
+        free(kv->g[i].held);
     }
-    free(kv->blocks_of);
     free(kv->used);
     free(kv->changed);
     free(kv->marked);
@@ -91,8 +94,9 @@ int lq_kv_changes(lq_kv *kv, const int32_t **rows) {
     return n;
 }
 
-static void drop(kv_group *g, int32_t *entry) {
+static void drop(kv_group *g, int seq, int32_t *entry) {
     if (*entry >= 0 && --g->count[*entry] == 0) g->free[g->frees++] = *entry;
+    g->held[seq] -= *entry >= 0;
     *entry = -1;
 }
 
@@ -105,7 +109,6 @@ int lq_kv_begin(lq_kv *kv) {
     for (int s = 0; s < kv->o.max_seqs; s++)
         if (!kv->used[s]) {
             kv->used[s] = true;
-            kv->blocks_of[s] = 0;
             return s;
         }
     return -1;
@@ -116,15 +119,17 @@ void lq_kv_end(lq_kv *kv, int seq) {
     kv->used[seq] = false;
 }
 
-bool lq_kv_grow(lq_kv *kv, int seq, int len) {
-    const int have = kv->blocks_of[seq], want = (len + kv->o.page - 1) / kv->o.page;
+bool lq_kv_grow(lq_kv *kv, int seq, int len, bool all) {
+    const int want = (len + kv->o.page - 1) / kv->o.page;
     if (want > kv->stride) return false;
     for (int i = 0; i < kv->o.groups; i++)
-        if (kv->g[i].frees < want - have) return false;
-    for (int i = 0; i < kv->o.groups; i++)
-        for (int b = have; b < want; b++) take(&kv->g[i], &row(kv, i, seq)[b]);
-    if (want > have) {
-        kv->blocks_of[seq] = want;
+        if ((all || !kv->g[i].window) && kv->g[i].frees < want - kv->g[i].end[seq]) return false;
+    for (int i = 0; i < kv->o.groups; i++) {
+        kv_group *g = &kv->g[i];
+        if ((!all && g->window) || g->end[seq] >= want) continue;
+        g->held[seq] += want - g->end[seq];
+        for (int b = g->end[seq]; b < want; b++) take(g, &row(kv, i, seq)[b]);
+        g->end[seq] = want;
         mark(kv, seq);
     }
     return true;
@@ -132,11 +137,13 @@ bool lq_kv_grow(lq_kv *kv, int seq, int len) {
 
 void lq_kv_trim(lq_kv *kv, int seq, int len) {
     const int keep = (len + kv->o.page - 1) / kv->o.page;
-    for (int i = 0; i < kv->o.groups; i++)
-        for (int b = keep; b < kv->blocks_of[seq]; b++) drop(&kv->g[i], &row(kv, i, seq)[b]);
-    if (keep >= kv->blocks_of[seq]) return;
-    kv->blocks_of[seq] = keep;
-    mark(kv, seq);
+    for (int i = 0; i < kv->o.groups; i++) {
+        kv_group *g = &kv->g[i];
+        if (keep >= g->end[seq]) continue;
+        for (int b = keep; b < g->end[seq]; b++) drop(g, seq, &row(kv, i, seq)[b]);
+        g->end[seq] = keep;
+        mark(kv, seq);
+    }
 }
 
 // The next token stands at position len and sees len - window + 1 ..; a block wholly before that is never read again.
@@ -144,22 +151,26 @@ void lq_kv_slide(lq_kv *kv, int seq, int len) {
     for (int i = 0; i < kv->o.groups; i++) {
         const int w = kv->g[i].window, first = w ? (len - w + 1) / kv->o.page : 0;
         for (int b = first - 1; b >= 0 && row(kv, i, seq)[b] >= 0; b--) {
-            drop(&kv->g[i], &row(kv, i, seq)[b]);
+            drop(&kv->g[i], seq, &row(kv, i, seq)[b]);
             mark(kv, seq);
         }
     }
 }
 
 int lq_kv_fork(lq_kv *kv, int seq, int len) {
-    const int to = lq_kv_begin(kv), n = (len + kv->o.page - 1) / kv->o.page;
+    const int to = lq_kv_begin(kv), blocks = (len + kv->o.page - 1) / kv->o.page;
     if (to < 0) return -1;
-    for (int i = 0; i < kv->o.groups; i++)
-        for (int b = 0; b < n; b++) {
+    for (int i = 0; i < kv->o.groups; i++) {
+        kv_group *g = &kv->g[i];
+        g->end[to] = blocks < g->end[seq] ? blocks : g->end[seq];
+        for (int b = 0; b < g->end[to]; b++) {
             const int32_t id = row(kv, i, seq)[b];
             row(kv, i, to)[b] = id;
-            if (id >= 0) kv->g[i].count[id]++;
+            if (id < 0) continue;
+            g->count[id]++;
+            g->held[to]++;
         }
-    kv->blocks_of[to] = n;
+    }
     mark(kv, to);
     return to;
 }
@@ -168,7 +179,7 @@ int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int
     kv_group *g = &kv->g[group];
     int32_t *entry = row(kv, group, seq);
     const int first = from / kv->o.page, end = (to + kv->o.page - 1) / kv->o.page;
-    const int last = end < kv->blocks_of[seq] ? end : kv->blocks_of[seq];
+    const int last = end < g->end[seq] ? end : g->end[seq];
     int n = 0;
     for (int b = first; b < last; b++) n += entry[b] >= 0 && g->count[entry[b]] > 1;
     if (n > g->frees || n > cap) return -1;
@@ -187,4 +198,5 @@ int lq_kv_own(lq_kv *kv, int group, int seq, int from, int to, int32_t *src, int
 const int32_t *lq_kv_tables(const lq_kv *kv, int group) { return kv->g[group].table; }
 int lq_kv_table_stride(const lq_kv *kv) { return kv->stride; }
 int lq_kv_free_blocks(const lq_kv *kv, int group) { return kv->g[group].frees; }
+int lq_kv_held(const lq_kv *kv, int group, int seq) { return kv->g[group].held[seq]; }
 int lq_kv_blocks(const lq_kv *kv, int group) { return kv->o.blocks[group]; }

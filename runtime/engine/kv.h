@@ -22,8 +22,9 @@ void lq_kv_close(lq_kv *kv);
 // A sequence's slot (a row of the tables), or -1: none free.
 int lq_kv_begin(lq_kv *kv);
 void lq_kv_end(lq_kv *kv, int seq);                  // gives every block back
-// Makes room for positions [0, len) of a sequence; false (and nothing taken) when blocks have run out.
-bool lq_kv_grow(lq_kv *kv, int seq, int len);
+// Makes room for positions [0, len) of a sequence in the groups without a window, with `all` in every group: a window
+// needs room when its tokens are about to come. False (and nothing taken) when blocks have run out.
+bool lq_kv_grow(lq_kv *kv, int seq, int len, bool all);
 void lq_kv_trim(lq_kv *kv, int seq, int len);        // forget positions past len
 void lq_kv_slide(lq_kv *kv, int seq, int len);       // free what every window has left behind
 int lq_kv_fork(lq_kv *kv, int seq, int len);         // a new sequence that shares [0, len); -1: no slot
@@ -37,5 +38,6 @@ const int32_t *lq_kv_tables(const lq_kv *kv, int group); // [max_seqs][stride], 
 int lq_kv_changes(lq_kv *kv, const int32_t **rows);
 int lq_kv_table_stride(const lq_kv *kv);
 int lq_kv_free_blocks(const lq_kv *kv, int group);
+int lq_kv_held(const lq_kv *kv, int group, int seq); // blocks of a sequence, shared ones too
 int lq_kv_blocks(const lq_kv *kv, int group);
 #endif

@@ -197,9 +197,10 @@ static size_t layer_token_bytes(const lq_model *m, int l) {
     return (size_t)p->kv_heads * (size_t)(p->head_dim + p->v_dim) * lq_dtype_size(m->kv_type);
 }
 
-size_t lq_kv_token_bytes(const lq_model *m) {
+size_t lq_kv_token_bytes(const lq_model *m, int group) {
     size_t n = 0;
-    for (int l = 0; l < m->desc.layers; l++) n += layer_token_bytes(m, l);
+    for (int l = 0; l < m->desc.layers; l++)
+        if (group < 0 || m->desc.layer[l].group == group) n += layer_token_bytes(m, l);
     return n;
 }
 
@@ -242,10 +243,10 @@ void lq_kvpool_close(const lq_model *m, lq_kvpool *p) {
 void lq_model_describe(const lq_model *m, lq_model_info *out) {
     const lq_part *a = NULL;
     for (int l = 0; !a && l < m->desc.layers; l++) a = lq_layer_attn(&m->desc.layer[l]);
-    *out = (lq_model_info){.params = m->params, .weight_bytes = m->weight_bytes, .kv_token_bytes = lq_kv_token_bytes(m),
-                           .vocab = m->desc.vocab, .dim = m->desc.dim, .layers = m->desc.layers,
-                           .heads = a ? a->heads : 0, .kv_heads = a ? a->kv_heads : 0, .ctx = m->ctx,
-                           .exact = m->dev->numerics == LQ_NUM_EXACT};
+    *out = (lq_model_info){.params = m->params, .weight_bytes = m->weight_bytes,
+                           .kv_token_bytes = lq_kv_token_bytes(m, -1), .vocab = m->desc.vocab, .dim = m->desc.dim,
+                           .layers = m->desc.layers, .heads = a ? a->heads : 0, .kv_heads = a ? a->kv_heads : 0,
+                           .ctx = m->ctx, .exact = m->dev->numerics == LQ_NUM_EXACT};
     snprintf(out->arch, sizeof out->arch, "%s", m->desc.arch->name);
     lq_wtype_name(&m->main_type, out->quant, sizeof out->quant);
     const int threads = m->dev->pool ? lq_pool_threads(m->dev->pool) : 0;

@@ -51,7 +51,7 @@ void lq_buffers_close(const lq_model *m, lq_buffers *b);
 
 bool lq_kvpool_open(const lq_model *m, int page, const int *blocks /* [desc.groups] */, lq_kvpool *out, lq_err *err);
 void lq_kvpool_close(const lq_model *m, lq_kvpool *p);
-size_t lq_kv_token_bytes(const lq_model *m);
+size_t lq_kv_token_bytes(const lq_model *m, int group); // of the layers of a group; -1: of all
 
 typedef struct lq_batch {
     const int32_t *ids;   // [rows.n]

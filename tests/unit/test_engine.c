@@ -404,6 +404,28 @@ static bool on_logits(void *arg, size_t position, const float *logits) {
     return true;
 }
 
+// A group with a window has the blocks that windows can fill and a step can feed, not those of whole contexts; what it
+// does not take, a group without one has.
+static void window_bytes(lq_model *m, int window, bool all, const char *what) {
+    lq_model_info info;
+    lq_engine_stats s;
+    lq_model_describe(m, &info);
+    const int most = 2 * ((window - 1 + 15) / 16 + 2) + 1; // a sequence, one that is scored, 16 tokens
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 1, .max_batch = 16, .kv_page = 16,
+                                              .kv_bytes = info.kv_token_bytes * 16 * 14});
+    lq_engine_describe(e, &s);
+    CHECK(all ? s.kv_blocks <= most && s.ctx == info.ctx : s.kv_blocks == 14 + (14 - most),
+          "%s: %d blocks, a context of %d", what, s.kv_blocks, s.ctx);
+    static answer a;
+    memset(&a, 0, sizeof a);
+    lq_request r = request(4, &a);
+    r.max_tokens = all ? 150 : 100;
+    submit(e, &r);
+    run_all(e);
+    CHECK(a.count == r.max_tokens, "%s: %d tokens out of so few blocks", what, a.count);
+    lq_engine_close(e);
+}
+
 // Blocks behind the window are given back while a sequence grows, and what is left gives the tokens that the whole
 // sequence gives when it is read at once and keeps all its blocks. `all`: every layer has the window.
 static void windows(lq_model *m, const int32_t *unbounded, int window, bool all, const char *what) {
@@ -432,10 +454,13 @@ static void windows(lq_model *m, const int32_t *unbounded, int window, bool all,
           "%s: %d blocks at most", what, most);
     memcpy(ids, prompt_ids[4], 100 * sizeof *ids);
     memcpy(ids + 100, a.tokens, 150 * sizeof *ids);
+    lq_engine_close(e);
+    e = engine(m, (lq_engine_opts){.max_seqs = 1}); // in one step: nothing is left behind before the end
     CHECK(lq_logits(e, ids, 250, 99, on_logits, best, &err), "%s", err.text);
     CHECK(!memcmp(best + 99, a.tokens, 150 * sizeof *ids), "%s: the tokens are others than those of the whole sequence",
           what);
     lq_engine_close(e);
+    window_bytes(m, window, all, what);
 }
 
 static void windowed(const char *dir) {

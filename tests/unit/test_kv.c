@@ -10,13 +10,17 @@ static bool live[SEQS];
 static bool consistent(lq_kv *kv) {
     for (int g = 0; g < GROUPS; g++) {
         int users[BLOCKS] = {0}, used = 0;
-        for (int s = 0; s < SEQS; s++)
+        for (int s = 0; s < SEQS; s++) {
+            int holds = 0;
             for (int b = 0; b < lq_kv_table_stride(kv); b++) {
                 const int32_t id = (lq_kv_tables(kv, g) + s * lq_kv_table_stride(kv))[b];
                 if (id >= BLOCKS || (id >= 0 && !live[s])) return false;
                 if (id >= 0) users[id]++;
+                holds += live[s] && id >= 0;
                 if (live[s] && g == 0 && (id >= 0) != (b < (len[s] + PAGE - 1) / PAGE)) return false;
             }
+            if (live[s] && holds != lq_kv_held(kv, g, s)) return false;
+        }
         for (int b = 0; b < BLOCKS; b++) used += users[b] > 0;
         if (used + lq_kv_free_blocks(kv, g) != BLOCKS) return false;
     }
@@ -53,7 +57,7 @@ static void random_walk(lq_kv *kv) {
             live[got] = true;
             len[got] = 0;
         } else if (what < 2) {
-            if (lq_kv_grow(kv, s, len[s] + n / 4)) len[s] += n / 4;
+            if (lq_kv_grow(kv, s, len[s] + n / 4, step % 2)) len[s] += n / 4;
             else refused++;
         } else if (what == 2) {
             if (n < len[s]) lq_kv_trim(kv, s, len[s] = n);
@@ -83,7 +87,7 @@ static void window(void) {
                                    .max_len = 128}, &kv, &err), "%s", err.text);
     const int s = lq_kv_begin(kv);
     for (int n = 1; n <= 128; n++) {
-        CHECK(lq_kv_grow(kv, s, n), "position %d", n);
+        CHECK(lq_kv_grow(kv, s, n, true), "position %d", n);
         lq_kv_slide(kv, s, n); // the token at n sees n - 19 .. n
         const int first = n - 19 > 0 ? n - 19 : 0;
         for (int p = first; p < n; p++)
@@ -91,6 +95,11 @@ static void window(void) {
                   p, n);
     }
     CHECK(lq_kv_free_blocks(kv, 0) == 0, "%d", lq_kv_free_blocks(kv, 0));
+    lq_kv_trim(kv, s, 0);
+    CHECK(lq_kv_grow(kv, s, 128, false) && lq_kv_held(kv, 0, s) == 8 && lq_kv_held(kv, 1, s) == 0,
+          "a window takes blocks before its tokens come");
+    CHECK(lq_kv_grow(kv, s, 128, true) && lq_kv_held(kv, 1, s) == 8, "a window finds no blocks");
+    lq_kv_slide(kv, s, 128);
     CHECK(lq_kv_free_blocks(kv, 1) >= 5, "a window of 20 holds %d blocks", 8 - lq_kv_free_blocks(kv, 1));
     lq_kv_close(kv);
 }
