@@ -1,27 +1,13 @@
 // tok_bpe.c: byte pair encoding of one word: its symbols, then the merge of the lowest rank (of equals: the leftmost)
-// until none is left. Short stretches are scanned, long ones use a heap: n log n for any word.
+// until none is left. Short stretches are scanned, long ones use a heap: n log n for any word. Then sentencepiece's own
+// rules: pieces that users defined, pieces that are taken apart again, characters that are no pieces.
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 #include "runtime/text/tok.h"
 
-enum { SCAN = 40, CELLS = 4096, NO_RANK = -1 };
+enum { SCAN = 40 };
 
 // --- symbols ---
-
-bool lq_tok_ids_room(lq_ids *ids, size_t more, lq_err *err) {
-    void *p = ids->p;
-    if (!lq_tok_array_room(&p, &ids->cap, ids->n + more, sizeof *ids->p, err)) return false;
-    ids->p = p;
-    return true;
-}
-
-bool lq_tok_ids_add(lq_ids *ids, const int32_t *p, size_t n, lq_err *err) {
-    if (!lq_tok_ids_room(ids, n, err)) return false;
-    if (n) memcpy(ids->p + ids->n, p, n * sizeof *p);
-    ids->n += n;
-    return true;
-}
 
 static bool sym_add(lq_tok_work *w, int32_t id, lq_err *err) {
     if (w->sym.n == w->sym.cap && !lq_tok_ids_room(&w->sym, 1, err)) return false;
@@ -52,11 +38,6 @@ static bool stranger_add(lq_tok_work *w, const char *text, size_t n, bool *pendi
     if (*pending && !v->fuse_unk && !unk_flush(w, pending, err)) return false;
     *pending = true;
     return true;
-}
-
-static int32_t char_id(const lq_tok_vocab *v, uint32_t c) {
-    const int32_t *page = v->chars[c >> 8];
-    return page ? page[c & 255] : -1;
 }
 
 static bool affixed_add(lq_tok_work *w, const char *p, size_t n, bool first, bool last, bool *pending, lq_err *err) {
@@ -93,7 +74,7 @@ static bool symbols_make(lq_tok_work *w, const char *p, size_t n, lq_err *err) {
             }
         } else {
             uint32_t c = lq_tok_char_get(q, &len);
-            id = affixed ? -1 : char_id(v, c);
+            id = affixed ? -1 : lq_tok_char_id(v, c);
             k = len;
         }
         bool ok;
@@ -169,6 +150,14 @@ static bool links_room(lq_tok_work *w, size_t n, lq_err *err) {
     return true;
 }
 
+// A pair that may be merged. Of a piece that is taken apart again the last pair that was seen counts.
+static const lq_tok_merge *pair_see(lq_tok_work *w, int32_t a, int32_t b) {
+    const lq_tok_vocab *v = &w->t->vocab;
+    const lq_tok_merge *m = lq_tok_merge_find(v, a, b);
+    if (m && w->apart && (v->kind[m->id] & LQ_TOK_K_UNUSED)) w->apart[m->id] = m->pair;
+    return m;
+}
+
 static bool long_merge(lq_tok_work *w, int32_t *s, size_t n, lq_err *err) {
     const lq_tok_vocab *v = &w->t->vocab;
     if (!links_room(w, n, err)) return false;
@@ -178,7 +167,7 @@ static bool long_merge(lq_tok_work *w, int32_t *s, size_t n, lq_err *err) {
     for (size_t i = 0; i < n; i++) {
         before[i] = (uint32_t)i - 1;
         after[i] = (uint32_t)i + 1;
-        const lq_tok_merge *m = i + 1 < n ? lq_tok_merge_find(v, s[i], s[i + 1]) : NULL;
+        const lq_tok_merge *m = i + 1 < n ? pair_see(w, s[i], s[i + 1]) : NULL;
         if (m) heap_push(heap, &heaped, (uint64_t)m->rank << 32 | i);
     }
     while (heaped) {
@@ -192,9 +181,9 @@ static bool long_merge(lq_tok_work *w, int32_t *s, size_t n, lq_err *err) {
         s[next] = -1;
         after[i] = after[next];
         if (after[i] < n) before[after[i]] = i;
-        m = i ? lq_tok_merge_find(v, s[before[i]], s[i]) : NULL;
+        m = i ? pair_see(w, s[before[i]], s[i]) : NULL;
         if (m) heap_push(heap, &heaped, (uint64_t)m->rank << 32 | before[i]);
-        m = after[i] < n ? lq_tok_merge_find(v, s[i], s[after[i]]) : NULL;
+        m = after[i] < n ? pair_see(w, s[i], s[after[i]]) : NULL;
         if (m) heap_push(heap, &heaped, (uint64_t)m->rank << 32 | i);
     }
     if (!lq_tok_ids_room(w->out, n, err)) return false;
@@ -214,17 +203,87 @@ static bool stretches_merge(lq_tok_work *w, lq_err *err) {
             if (!(bits[slot >> 6] >> (slot & 63) & 1)) break;
             end++;
         }
-        if (!(end - i <= SCAN ? short_merge(w, s + i, end - i, err) : long_merge(w, s + i, end - i, err))) return false;
+        const bool few = end - i <= SCAN && !w->apart;
+        if (!(few ? short_merge(w, s + i, end - i, err) : long_merge(w, s + i, end - i, err))) return false;
         i = end;
     }
     return true;
 }
 
-// --- a word ---
+// --- sentencepiece's pieces ---
 
-static bool word_encode(lq_tok_work *w, const char *p, size_t n, lq_err *err) {
-    return symbols_make(w, p, n, err) && stretches_merge(w, err);
+static bool piece_symbols(lq_tok_work *w, const char *p, size_t n, lq_err *err) {
+    const lq_tok_vocab *v = &w->t->vocab;
+    w->sym.n = 0;
+    if (w->sym.cap < n && !lq_tok_ids_room(&w->sym, n, err)) return false;
+    for (size_t i = 0, len; i < n; i += len) {
+        int32_t id;
+        if ((len = lq_tok_tree_longest(&v->user, 0, p + i, n - i, &id)) > 0) id = lq_tok_sym_user(v, id);
+        else {
+            uint32_t c = lq_tok_char_get(p + i, &len);
+            id = lq_tok_char_id(v, c);
+            if (id < 0) id = lq_tok_sym_stray(v, c);
+        }
+        w->sym.p[w->sym.n++] = id;
+    }
+    return true;
 }
+
+static bool apart_make(lq_tok_work *w, lq_err *err) {
+    const size_t n = (size_t)w->t->vocab.count;
+    if (!w->t->vocab.unused || w->apart) return true;
+    w->apart = malloc(n * sizeof *w->apart);
+    if (!w->apart) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu pieces", n);
+    memset(w->apart, 0xff, n * sizeof *w->apart);
+    return true;
+}
+
+// A symbol becomes ids; *stray: the one before was unknown, and of those side by side only one is told.
+static bool symbol_emit(lq_tok_work *w, int32_t sym, bool *stray, lq_err *err) {
+    const lq_tok_vocab *v = &w->t->vocab;
+    if (sym < 2 * v->count) {
+        *stray = false;
+        if (sym >= v->count) sym -= v->count;
+        return lq_tok_ids_add(w->out, &sym, 1, err);
+    }
+    char text[4];
+    bool done;
+    const size_t n = lq_tok_char_put((uint32_t)(sym - 2 * v->count), text);
+    if (!lq_tok_fallback_add(w, text, n, &done, err)) return false;
+    if (!done && !*stray && !lq_tok_unk_add(w, err)) return false;
+    *stray = !done;
+    return true;
+}
+
+static bool symbols_emit(lq_tok_work *w, size_t had, lq_err *err) {
+    const lq_tok_vocab *v = &w->t->vocab;
+    lq_ids *in = &w->sym, todo = {0};
+    bool ok = true, stray = false, plain = !w->apart;
+    for (size_t i = had; plain && i < w->out->n; i++) plain = w->out->p[i] < v->count;
+    if (plain) return true;
+    in->n = 0;
+    ok = lq_tok_ids_add(in, w->out->p + had, w->out->n - had, err);
+    w->out->n = had;
+    for (size_t i = 0; ok && i < in->n; i++) {
+        ok = lq_tok_ids_add(&todo, &in->p[i], 1, err);
+        while (ok && todo.n) {
+            const int32_t sym = todo.p[--todo.n];
+            const bool taken = w->apart && sym < v->count && (v->kind[sym] & LQ_TOK_K_UNUSED) &&
+                               w->apart[sym] != UINT64_MAX;
+            const int32_t parts[2] = {taken ? (int32_t)w->apart[sym] : 0, taken ? (int32_t)(w->apart[sym] >> 32) : 0};
+            ok = taken ? lq_tok_ids_add(&todo, parts, 2, err) : symbol_emit(w, sym, &stray, err);
+        }
+    }
+    free(todo.p);
+    return ok;
+}
+
+static bool pieces_encode(lq_tok_work *w, const char *p, size_t n, lq_err *err) {
+    const size_t had = w->out->n;
+    return apart_make(w, err) && piece_symbols(w, p, n, err) && stretches_merge(w, err) && symbols_emit(w, had, err);
+}
+
+// --- a word ---
 
 static bool whole_find(lq_tok_work *w, const char *p, size_t n, bool *found, lq_err *err) {
     const lq_tok_vocab *v = &w->t->vocab;
@@ -243,24 +302,8 @@ static bool whole_find(lq_tok_work *w, const char *p, size_t n, bool *found, lq_
 }
 
 bool lq_tok_bpe_word(lq_tok_work *w, const char *p, size_t n, lq_err *err) {
-    if (w->t->vocab.ignore_merges) {
-        bool found;
-        if (!whole_find(w, p, n, &found, err)) return false;
-        if (found) return true;
-    }
-    lq_tok_cell *c = NULL;
-    if (w->cells && n <= sizeof c->key) {
-        c = &w->cells[XXH3_64bits(p, n) % CELLS];
-        if (c->n == n && !memcmp(c->key, p, n)) return lq_tok_ids_add(w->out, c->id, c->ids, err);
-    }
-    size_t had = w->out->n;
-    if (!word_encode(w, p, n, err)) return false;
-    size_t ids = w->out->n - had;
-    if (c && ids <= sizeof c->id / sizeof *c->id) {
-        c->n = (uint8_t)n;
-        c->ids = (uint8_t)ids;
-        memcpy(c->key, p, n);
-        memcpy(c->id, w->out->p + had, ids * sizeof *c->id);
-    }
-    return true;
+    bool found = false;
+    if (w->t->vocab.pieces) return pieces_encode(w, p, n, err);
+    if (w->t->vocab.ignore_merges && !whole_find(w, p, n, &found, err)) return false;
+    return found || (symbols_make(w, p, n, err) && stretches_merge(w, err));
 }

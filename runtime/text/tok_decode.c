@@ -6,7 +6,8 @@
 #include <string.h>
 #include "runtime/text/tok.h"
 
-enum { OVER = 255, STRIP_MAX = 100, BYTES_MAX = 1 << 30 };
+// A token that is the first of a text may be longer by the prefix of WordPiece than LQ_DETOK_ROOM counts, which is 12.
+enum { OVER = 255, STRIP_MAX = 100, BYTES_MAX = 1 << 30, PREFIX_MAX = 8 };
 
 // --- reading ---
 
@@ -79,10 +80,20 @@ static bool suffix_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err
     return o && text_read(json, "suffix", "</w>", o, err);
 }
 
+static bool wordpiece_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    lq_tok_dec *o = dec_add(t, LQ_TOK_D_WORDPIECE, err);
+    (void)how;
+    if (!o || !text_read(json, "prefix", "##", o, err)) return false;
+    if (o->n > PREFIX_MAX)
+        return lq_fail(err, LQ_E_LIMIT, "tokenizer.json: decoder WordPiece: a prefix of more than %d bytes", PREFIX_MAX);
+    o->cleanup = true;
+    return lq_json_bool(json, "cleanup", &o->cleanup, "tokenizer.json: decoder WordPiece", err);
+}
+
 static const lq_tok_step rows[] = {
     {"Replace", 0, replace_read}, {"ByteLevel", LQ_TOK_D_BYTES, plain_read},
     {"ByteFallback", LQ_TOK_D_FALLBACK, plain_read}, {"Fuse", LQ_TOK_D_FUSE, plain_read}, {"Strip", 0, strip_read},
-    {"Metaspace", 0, metaspace_read}, {"BPEDecoder", 0, suffix_read},
+    {"Metaspace", 0, metaspace_read}, {"BPEDecoder", 0, suffix_read}, {"WordPiece", 0, wordpiece_read},
 };
 static const lq_tok_steps steps = {"decoder", "decoders", rows, sizeof rows / sizeof *rows};
 
@@ -103,6 +114,7 @@ static bool dec_place(lq_tokenizer *t, lq_err *err) {
         if (o->kind == LQ_TOK_D_FALLBACK) t->bytewise = true;
         if (o->kind == LQ_TOK_D_SUFFIX) t->suffixed = true;
         if (o->kind == LQ_TOK_D_METASPACE && o->scheme != LQ_TOK_NEVER) t->marked = true;
+        if (o->kind == LQ_TOK_D_WORDPIECE || o->kind == LQ_TOK_D_PIECES) t->marked = true;
     }
     return true;
 }
@@ -168,6 +180,43 @@ static bool strip_token(const lq_tok_dec *o, lq_tok_work *w, lq_err *err) {
     return lq_tok_buf_add(&w->b, p + at, end - at, err);
 }
 
+// What the library calls cleanup: blanks and pairs of words that English writes as one.
+static bool cleanup_run(lq_tok_work *w, lq_err *err) {
+    static const char *const pairs[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"},
+                                           {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"},
+                                           {" 've", "'ve"}, {" 're", "'re"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        w->b.n = 0;
+        if (!literal_replace(pairs[i][0], strlen(pairs[i][0]), pairs[i][1], w, err)) return false;
+        lq_tok_buf swap = w->a;
+        w->a = w->b;
+        w->b = swap;
+    }
+    w->b.n = 0;
+    return lq_tok_buf_add(&w->b, w->a.p, w->a.n, err);
+}
+
+static bool wordpiece_token(const lq_tok_dec *o, bool first, lq_tok_work *w, lq_err *err) {
+    const bool within = w->a.n >= o->n && !memcmp(w->a.p ? w->a.p : "", o->text, o->n);
+    const size_t at = !first && within ? o->n : 0;
+    if (!first && !within && !lq_tok_buf_add(&w->b, " ", 1, err)) return false;
+    if (!lq_tok_buf_add(&w->b, w->a.p + at, w->a.n - at, err)) return false;
+    if (!o->cleanup) return true;
+    lq_tok_buf swap = w->a;
+    w->a = w->b;
+    w->b = swap;
+    return cleanup_run(w, err);
+}
+
+// A mark is a space; the first token of a text has one less.
+static bool piece_token(bool first, lq_tok_work *w, lq_err *err) {
+    if (first && w->a.n >= 3 && !memcmp(w->a.p, "\xe2\x96\x81", 3)) {
+        memmove(w->a.p, w->a.p + 3, w->a.n - 3);
+        w->a.n -= 3;
+    }
+    return literal_replace("\xe2\x96\x81", 3, " ", w, err);
+}
+
 // Steps up to the first one that joins tokens. The content is in w->a, and so is the result. `first`: of a text, where
 // Metaspace drops its marks.
 static bool token_decode(const lq_tokenizer *t, bool first, lq_tok_work *w, lq_err *err) {
@@ -181,6 +230,8 @@ static bool token_decode(const lq_tokenizer *t, bool first, lq_tok_work *w, lq_e
         case LQ_TOK_D_REPLACE: ok = replace_all(&o->pattern, o->text, o->n, w, err); break;
         case LQ_TOK_D_BYTES: ok = chars_to_bytes(w, err); break;
         case LQ_TOK_D_STRIP: ok = strip_token(o, w, err); break;
+        case LQ_TOK_D_WORDPIECE: ok = wordpiece_token(o, first, w, err); break;
+        case LQ_TOK_D_PIECES: ok = piece_token(first && o->start, w, err); break;
         case LQ_TOK_D_METASPACE: case LQ_TOK_D_SUFFIX:
             ok = literal_replace(o->text, o->n, first && o->kind == LQ_TOK_D_METASPACE &&
                                  o->scheme != LQ_TOK_NEVER ? "" : " ", w, err);

@@ -7,7 +7,7 @@
 
 // --- reading ---
 
-static lq_tok_norm *norm_add(lq_tokenizer *t, lq_tok_norm_kind kind, lq_err *err) {
+lq_tok_norm *lq_tok_norm_add(lq_tokenizer *t, lq_tok_norm_kind kind, lq_err *err) {
     if (!lq_tok_step_fits(t->norms, "normalizers", err)) return NULL;
     t->norm[t->norms].kind = kind;
     return &t->norm[t->norms++];
@@ -15,12 +15,12 @@ static lq_tok_norm *norm_add(lq_tokenizer *t, lq_tok_norm_kind kind, lq_err *err
 
 static bool plain_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
     (void)json;
-    return norm_add(t, (lq_tok_norm_kind)how, err) != NULL;
+    return lq_tok_norm_add(t, (lq_tok_norm_kind)how, err) != NULL;
 }
 
 enum { COMPOSE = 1, COMPAT = 2 };
 static bool form_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
-    lq_tok_norm *o = norm_add(t, LQ_TOK_N_FORM, err);
+    lq_tok_norm *o = lq_tok_norm_add(t, LQ_TOK_N_FORM, err);
     (void)json;
     if (!o) return false;
     o->compose = how & COMPOSE;
@@ -29,7 +29,7 @@ static bool form_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) 
 }
 
 static bool strip_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
-    lq_tok_norm *o = norm_add(t, LQ_TOK_N_STRIP, err);
+    lq_tok_norm *o = lq_tok_norm_add(t, LQ_TOK_N_STRIP, err);
     (void)how;
     if (!o) return false;
     o->left = o->right = true;
@@ -46,23 +46,53 @@ static bool text_read(const cJSON *json, const char *key, lq_tok_norm *o, lq_err
 }
 
 static bool prepend_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
-    lq_tok_norm *o = norm_add(t, LQ_TOK_N_PREPEND, err);
+    lq_tok_norm *o = lq_tok_norm_add(t, LQ_TOK_N_PREPEND, err);
     (void)how;
     return o && text_read(json, "prepend", o, err);
 }
 
 static bool replace_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
-    lq_tok_norm *o = norm_add(t, LQ_TOK_N_REPLACE, err);
+    lq_tok_norm *o = lq_tok_norm_add(t, LQ_TOK_N_REPLACE, err);
     (void)how;
     return o && text_read(json, "content", o, err) &&
            lq_tok_pattern_parse(cJSON_GetObjectItemCaseSensitive(json, "pattern"), "normalizer Replace", &o->pattern,
                                 err);
 }
 
+// A few steps in this order.
+static bool bert_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    static const char what[] = "tokenizer.json: normalizer BertNormalizer";
+    bool clean = true, cjk = true, lower = true;
+    (void)how;
+    if (!lq_json_bool(json, "clean_text", &clean, what, err) || !lq_json_bool(json, "lowercase", &lower, what, err) ||
+        !lq_json_bool(json, "handle_chinese_chars", &cjk, what, err)) return false;
+    bool accents = lower; // null: as lowercase says
+    if (!lq_json_bool(json, "strip_accents", &accents, what, err)) return false;
+    return (!clean || lq_tok_norm_add(t, LQ_TOK_N_CLEAN, err)) && (!cjk || lq_tok_norm_add(t, LQ_TOK_N_CJK, err)) &&
+           (!accents || (lq_tok_norm_add(t, LQ_TOK_N_FORM, err) && lq_tok_norm_add(t, LQ_TOK_N_STRIP_MARKS, err))) &&
+           (!lower || lq_tok_norm_add(t, LQ_TOK_N_LOWER, err));
+}
+
+static bool charsmap_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    static const char what[] = "tokenizer.json: normalizer Precompiled";
+    const char *s = lq_json_str(json, "precompiled_charsmap");
+    lq_tok_norm *o = lq_tok_norm_add(t, LQ_TOK_N_CHARSMAP, err);
+    lq_tok_buf bytes = {0};
+    (void)how;
+    if (!o) return false;
+    if (!s) return lq_fail(err, LQ_E_FORMAT, "%s: no string \"precompiled_charsmap\"", what);
+    bool ok = lq_tok_base64(s, strlen(s), &bytes, err) ||
+              lq_fail(err, LQ_E_FORMAT, "%s: precompiled_charsmap is not base64", what);
+    ok = ok && lq_tok_charsmap_read(bytes.p, bytes.n, &o->map, what, err);
+    free(bytes.p);
+    return ok;
+}
+
 static const lq_tok_step rows[] = {
     {"NFC", COMPOSE, form_read}, {"NFD", 0, form_read}, {"NFKC", COMPOSE | COMPAT, form_read},
     {"NFKD", COMPAT, form_read}, {"Lowercase", LQ_TOK_N_LOWER, plain_read},
     {"StripAccents", LQ_TOK_N_STRIP_ACCENTS, plain_read}, {"ByteLevel", LQ_TOK_N_BYTES, plain_read},
+    {"Nmt", LQ_TOK_N_NMT, plain_read}, {"BertNormalizer", 0, bert_read}, {"Precompiled", 0, charsmap_read},
     {"Strip", 0, strip_read}, {"Prepend", 0, prepend_read}, {"Replace", 0, replace_read},
 };
 static const lq_tok_steps steps = {"normalizer", "normalizers", rows, sizeof rows / sizeof *rows};
@@ -184,18 +214,52 @@ static bool lower_run(const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
     return true;
 }
 
-static bool accents_run(const char *p, size_t n, lq_tok_buf *out, bool *first, lq_err *err) {
-    if (!lq_tok_buf_room(out, n, err)) return false;
-    for (size_t i = 0, len; i < n; i += len) {
-        uint32_t c = lq_tok_char_get(p + i, &len);
-        if (c >= 0x80 && lq_tok_char_is(c, LQ_TOK_MARK)) {
-            if (!out->n) *first = false;
-            continue;
-        }
-        memcpy(out->p + out->n, p + i, len);
-        out->n += len;
+// Blocks of ideographs as BERT lists them.
+static bool char_is_cjk(uint32_t c) {
+    static const uint32_t blocks[][2] = {
+        {0x3400, 0x4dbf}, {0x4e00, 0x9fff}, {0xf900, 0xfaff}, {0x20000, 0x2a6df},
+        {0x2a700, 0x2b73f}, {0x2b740, 0x2b81f}, {0x2b920, 0x2ceaf}, {0x2f800, 0x2fa1f},
+    };
+    for (size_t i = 0; c >= 0x3400 && i < sizeof blocks / sizeof *blocks; i++)
+        if (c >= blocks[i][0] && c <= blocks[i][1]) return true;
+    return false;
+}
+
+// Whether a step takes a character away.
+static bool char_goes(lq_tok_norm_kind kind, uint32_t c) {
+    switch (kind) {
+    case LQ_TOK_N_STRIP_ACCENTS: return c >= 0x80 && lq_tok_char_is(c, LQ_TOK_MARK);
+    case LQ_TOK_N_STRIP_MARKS: return c >= 0x80 && lq_tok_char_is(c, LQ_TOK_MARK_NONSPACING);
+    case LQ_TOK_N_CLEAN:
+        return c == 0 || c == 0xfffd || (c != '\t' && c != '\n' && c != '\r' && lq_tok_char_is(c, LQ_TOK_OTHER));
+    case LQ_TOK_N_NMT:
+        return (c >= 1 && c <= 8) || c == 0xb || (c >= 0xe && c <= 0x1f) || c == 0x7f || c == 0x8f || c == 0x9f;
+    default: return false;
     }
-    return true;
+}
+
+static bool char_spaces(lq_tok_norm_kind kind, uint32_t c) {
+    if (kind == LQ_TOK_N_CLEAN) return lq_tok_char_is(c, LQ_TOK_SPACE);
+    return kind == LQ_TOK_N_NMT && (c == 9 || c == 10 || c == 12 || c == 13 || c == 0x1680 || c == 0x2028 ||
+                                    c == 0x2029 || (c >= 0x200b && c <= 0x200f) || c == 0x2581 || c == 0xfeff ||
+                                    c == 0xfffd);
+}
+
+// Steps that look at each character by itself.
+static bool chars_run(lq_tok_norm_kind kind, const char *p, size_t n, lq_tok_buf *out, bool *first, lq_err *err) {
+    size_t done = 0;
+    for (size_t i = 0, len; i < n; i += len) {
+        const uint32_t c = lq_tok_char_get(p + i, &len);
+        const bool goes = char_goes(kind, c), space = !goes && char_spaces(kind, c);
+        const bool cjk = kind == LQ_TOK_N_CJK && char_is_cjk(c);
+        if (!goes && !space && !cjk) continue;
+        if (!lq_tok_buf_add(out, p + done, i - done, err)) return false;
+        if (goes && !out->n) *first = false;
+        if ((space || cjk) && !lq_tok_buf_add(out, " ", 1, err)) return false;
+        if (cjk && (!lq_tok_buf_add(out, p + i, len, err) || !lq_tok_buf_add(out, " ", 1, err))) return false;
+        done = i + len;
+    }
+    return lq_tok_buf_add(out, p + done, n - done, err);
 }
 
 static bool strip_run(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf *out, bool *first, lq_err *err) {
@@ -236,17 +300,21 @@ static bool replace_run(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *s
     return true;
 }
 
-static bool norm_apply(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *spans, const lq_tok_buf *in,
-                       lq_tok_buf *out, bool *first, lq_err *err) {
+static bool norm_apply(const lq_tokenizer *t, const lq_tok_norm *o, lq_tok_work *w, bool *first, lq_err *err) {
+    const char *p = w->a.p;
+    const size_t n = w->a.n;
+    lq_tok_buf *out = &w->b;
     switch (o->kind) {
-    case LQ_TOK_N_FORM: return form_run(o, in->p, in->n, out, err);
-    case LQ_TOK_N_LOWER: return lower_run(in->p, in->n, out, err);
-    case LQ_TOK_N_STRIP: return strip_run(o, in->p, in->n, out, first, err);
-    case LQ_TOK_N_STRIP_ACCENTS: return accents_run(in->p, in->n, out, first, err);
-    case LQ_TOK_N_PREPEND: return (!in->n || lq_tok_buf_add(out, o->text, o->n, err)) &&
-        lq_tok_buf_add(out, in->p, in->n, err);
-    case LQ_TOK_N_REPLACE: return replace_run(o, m, spans, in->p, in->n, out, first, err);
-    case LQ_TOK_N_BYTES: return lq_tok_bytes_map(in->p, in->n, out, err);
+    case LQ_TOK_N_FORM: return form_run(o, p, n, out, err);
+    case LQ_TOK_N_LOWER: return lower_run(p, n, out, err);
+    case LQ_TOK_N_STRIP: return strip_run(o, p, n, out, first, err);
+    case LQ_TOK_N_STRIP_ACCENTS: case LQ_TOK_N_STRIP_MARKS: case LQ_TOK_N_CLEAN: case LQ_TOK_N_CJK: case LQ_TOK_N_NMT:
+        return chars_run(o->kind, p, n, out, first, err);
+    case LQ_TOK_N_PREPEND: return (!n || lq_tok_buf_add(out, o->text, o->n, err)) && lq_tok_buf_add(out, p, n, err);
+    case LQ_TOK_N_REPLACE: return replace_run(o, &w->matcher, &w->spans, p, n, out, first, err);
+    case LQ_TOK_N_BYTES: return lq_tok_bytes_map(p, n, out, err);
+    case LQ_TOK_N_CHARSMAP: return lq_tok_charsmap_run(&o->map, p, n, out, err);
+    case LQ_TOK_N_PIECES: return lq_tok_pieces_run(o, &t->vocab.user, p, n, *first, out, err);
     }
     return true;
 }
@@ -255,9 +323,7 @@ bool lq_tok_norm_run(const lq_tokenizer *t, lq_tok_work *w, bool *first, lq_err 
     size_t most = 0;
     for (int i = 0; i < t->norms; i++) {
         lq_tok_step_begin(w, w->norm_left);
-        if (!norm_apply(&t->norm[i], &w->matcher, &w->spans, &w->a, &w->b, first, err) ||
-            !lq_tok_step_end(w, w->norm_left, &most, err))
-            return false;
+        if (!norm_apply(t, &t->norm[i], w, first, err) || !lq_tok_step_end(w, w->norm_left, &most, err)) return false;
     }
     w->norm_left -= most;
     return true;

@@ -105,6 +105,31 @@ static bool metaspace_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *
     return o->pattern.text != NULL;
 }
 
+static bool delimiter_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    const char *s = lq_json_str(json, "delimiter");
+    size_t len = 0;
+    (void)how;
+    if (s && *s) lq_tok_char_get(s, &len);
+    if (!len || s[len])
+        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: pre_tokenizer CharDelimiterSplit: delimiter is not one character");
+    lq_tok_pre *o = step_add(t, LQ_TOK_SPLIT, err);
+    if (!o) return false;
+    o->behavior = LQ_TOK_REMOVED;
+    o->pattern.n = len;
+    o->pattern.text = lq_tok_text_copy(s, len, err);
+    return o->pattern.text != NULL;
+}
+
+static bool chunks_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    int64_t n = 5;
+    (void)how;
+    lq_tok_pre *o = step_add(t, LQ_TOK_CHUNKS, err);
+    if (!o || !lq_json_int(json, "length", 1, LQ_TOK_MAX_TEXT, &n, "tokenizer.json: pre_tokenizer FixedLength", err))
+        return false;
+    o->chunk = (size_t)n;
+    return true;
+}
+
 static bool digits_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
     bool single = false;
     (void)how;
@@ -130,6 +155,7 @@ static const lq_tok_step rows[] = {
     {"ByteLevel", 0, byte_level_read}, {"Split", 0, split_read}, {"Metaspace", 0, metaspace_read},
     {"Digits", 0, digits_read}, {"Punctuation", 0, punctuation_read}, {"WhitespaceSplit", SPACES, spaces_read},
     {"Whitespace", WORDS, spaces_read}, {"BertPreTokenizer", SPACES_AND_PUNCTUATION, spaces_read},
+    {"CharDelimiterSplit", 0, delimiter_read}, {"FixedLength", 0, chunks_read},
 };
 static const lq_tok_steps steps = {"pre_tokenizer", "pretokenizers", rows, sizeof rows / sizeof *rows};
 
@@ -195,6 +221,21 @@ static bool split_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {
     return true;
 }
 
+static bool chunks_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {
+    w->next.n = 0;
+    for (size_t i = 0; i < w->words.n; i++) {
+        const lq_tok_word *in = &w->words.p[i];
+        size_t chars = 0, at = in->at, len;
+        for (size_t k = in->at; k < in->end; k += len) {
+            lq_tok_char_get(w->a.p + k, &len);
+            if (++chars % o->chunk && k + len < in->end) continue;
+            if (!lq_tok_words_add(&w->next, at, k + len, in->first && at == in->at, err)) return false;
+            at = k + len;
+        }
+    }
+    return true;
+}
+
 static bool metaspace_run(const lq_tok_pre *o, const char *p, size_t n, bool first, lq_tok_buf *out, lq_err *err) {
     bool marked = p[0] == ' ' || (n >= o->mark_n && !memcmp(p, o->mark, o->mark_n));
     bool prepend = o->scheme == LQ_TOK_ALWAYS || (o->scheme == LQ_TOK_FIRST && first);
@@ -230,9 +271,10 @@ bool lq_tok_pre_run(const lq_tokenizer *t, lq_tok_work *w, lq_err *err) {
     size_t most = 0;
     for (int i = 0; i < t->pres; i++) {
         const lq_tok_pre *o = &t->pre[i];
-        if (o->kind != LQ_TOK_SPLIT) lq_tok_step_begin(w, w->pre_left);
-        bool ok = o->kind == LQ_TOK_SPLIT ? split_run(o, w, err) : rewrite_run(o, w, err) &&
-                  lq_tok_step_end(w, w->pre_left, &most, err);
+        const bool writes = o->kind != LQ_TOK_SPLIT && o->kind != LQ_TOK_CHUNKS;
+        if (writes) lq_tok_step_begin(w, w->pre_left);
+        bool ok = writes ? rewrite_run(o, w, err) && lq_tok_step_end(w, w->pre_left, &most, err)
+                  : o->kind == LQ_TOK_SPLIT ? split_run(o, w, err) : chunks_run(o, w, err);
         if (!ok) return false;
         lq_tok_words swap = w->words;
         w->words = w->next;

@@ -166,3 +166,27 @@ bool lq_tok_bytes_map(const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
     for (size_t i = 0; i < n; i++) out->n += lq_tok_char_put(lq_tok_byte_char((uint8_t)p[i]), out->p + out->n);
     return true;
 }
+
+// --- base64 ---
+
+static int base64_digit(char c) {
+    if (c >= 'A' && c <= 'Z') return c - 'A';
+    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
+    if (c >= '0' && c <= '9') return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+bool lq_tok_base64(const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
+    if (n % 4 || !lq_tok_buf_room(out, n / 4 * 3 + 1, err)) return false;
+    for (size_t i = 0; i < n; i += 4) {
+        const int pad = i + 4 < n || p[i + 3] != '=' ? 0 : p[i + 2] != '=' ? 1 : 2;
+        uint32_t bits = 0;
+        for (int k = 0; k < 4; k++) {
+            const int d = k < 4 - pad ? base64_digit(p[i + (size_t)k]) : 0;
+            if (d < 0) return false;
+            bits = bits << 6 | (uint32_t)d;
+        }
+        for (int k = 0; k < 3 - pad; k++) out->p[out->n++] = (char)(bits >> (16 - 8 * k));
+    }
+    return true;
+}

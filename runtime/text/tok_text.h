@@ -25,7 +25,9 @@ size_t lq_tok_char_check(const uint8_t *p, size_t n, bool *valid);
 bool lq_tok_utf8_clean(const char *p, size_t n, lq_tok_buf *out, bool *changed, lq_err *err);
 
 // Classes of characters as the Rust standard library knows them.
-typedef enum lq_tok_class { LQ_TOK_SPACE, LQ_TOK_NUMERIC, LQ_TOK_PUNCTUATION, LQ_TOK_WORD, LQ_TOK_MARK } lq_tok_class;
+typedef enum lq_tok_class {
+    LQ_TOK_SPACE, LQ_TOK_NUMERIC, LQ_TOK_PUNCTUATION, LQ_TOK_WORD, LQ_TOK_MARK, LQ_TOK_MARK_NONSPACING, LQ_TOK_OTHER
+} lq_tok_class;
 bool lq_tok_char_is(uint32_t c, lq_tok_class k);
 bool lq_tok_char_is_later(uint32_t c); // too new for the reference's tables
 
@@ -33,5 +35,7 @@ bool lq_tok_char_is_later(uint32_t c); // too new for the reference's tables
 uint32_t lq_tok_byte_char(uint8_t b);
 int lq_tok_char_byte(uint32_t c); // -1: none
 bool lq_tok_bytes_map(const char *p, size_t n, lq_tok_buf *out, lq_err *err);
+// Appends the bytes that base64 stands for; false where it is none (or there is no memory).
+bool lq_tok_base64(const char *p, size_t n, lq_tok_buf *out, lq_err *err);
 char *lq_tok_text_copy(const char *p, size_t n, lq_err *err); // NUL-terminated
 #endif

@@ -28,15 +28,29 @@ static const uint32_t later[][2] = {
     {0x1e4ec, 0x1e4ef}, {0x1e95e, 0x1e95f}, {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9},
 };
 
-bool lq_tok_char_is_later(uint32_t c) {
-    size_t low = 0, high = sizeof later / sizeof *later;
+// BERT's steps use a still older one: what it does not know as a mark, and as a format character.
+static const uint32_t bert_marks[][2] = {
+    {0x8d4, 0x8e1}, {0x1885, 0x1886}, {0x1dfb, 0x1dfb}, {0xa8c5, 0xa8c5}, {0xa9bd, 0xa9bd}, {0x1123e, 0x1123e},
+    {0x11438, 0x1143f}, {0x11442, 0x11444}, {0x11446, 0x11446}, {0x11c30, 0x11c36}, {0x11c38, 0x11c3d},
+    {0x11c3f, 0x11c3f}, {0x11c92, 0x11ca7}, {0x11caa, 0x11cb0}, {0x11cb2, 0x11cb3}, {0x11cb5, 0x11cb6},
+    {0x1e000, 0x1e006}, {0x1e008, 0x1e018}, {0x1e01b, 0x1e021}, {0x1e023, 0x1e024}, {0x1e026, 0x1e02a},
+    {0x1e944, 0x1e94a},
+};
+static const uint32_t bert_formats[][2] = {
+    {0x890, 0x891}, {0x8e2, 0x8e2}, {0x110cd, 0x110cd}, {0x13430, 0x1343f},
+};
+
+static bool table_has(const uint32_t (*t)[2], size_t n, uint32_t c) {
+    size_t low = 0, high = n;
     while (low < high) {
         size_t mid = (low + high) / 2;
-        if (c > later[mid][1]) low = mid + 1;
+        if (c > t[mid][1]) low = mid + 1;
         else high = mid;
     }
-    return low < sizeof later / sizeof *later && c >= later[low][0];
+    return low < n && c >= t[low][0];
 }
+
+bool lq_tok_char_is_later(uint32_t c) { return table_has(later, sizeof later / sizeof *later, c); }
 
 static bool char_is_space(uint32_t c) {
     if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13);
@@ -63,7 +77,13 @@ bool lq_tok_char_is(uint32_t c, lq_tok_class k) {
                c == 0x111c9;
     case LQ_TOK_MARK:
         return (g >= UTF8PROC_CATEGORY_MN && g <= UTF8PROC_CATEGORY_ME && !lq_tok_char_is_later(c)) || c == 0x1cf2 ||
-               c == 0x1cf3;
+            c == 0x1cf3;
+    case LQ_TOK_MARK_NONSPACING: // 1734 has become a spacing one
+        return (g == UTF8PROC_CATEGORY_MN && !lq_tok_char_is_later(c) &&
+                !table_has(bert_marks, sizeof bert_marks / sizeof *bert_marks, c)) || c == 0x1734;
+    case LQ_TOK_OTHER:
+        return g >= UTF8PROC_CATEGORY_CC && g <= UTF8PROC_CATEGORY_CO &&
+               !table_has(bert_formats, sizeof bert_formats / sizeof *bert_formats, c);
     case LQ_TOK_WORD: return char_is_word(c, g);
     default: return false;
     }

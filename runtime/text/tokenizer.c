@@ -5,7 +5,7 @@
 #include "runtime/lq.h"
 #include "runtime/text/tok.h"
 
-enum { JSON_BYTES = 256 << 20, JSON_DEPTH = 64, CELLS_FROM = 8192, CELLS = 4096 };
+enum { JSON_BYTES = 256 << 20, JSON_DEPTH = 64 };
 
 // --- opening ---
 
@@ -51,7 +51,7 @@ static bool parts_parse(cJSON *json, const cJSON *config, lq_tokenizer *t, lq_er
     }
     if (!cJSON_IsArray(added)) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: added_tokens is not an array");
     return (!config || config_tokens_add(added, config, err)) &&
-           lq_tok_vocab_parse(cJSON_GetObjectItemCaseSensitive(json, "model"), added, &t->vocab, err) &&
+           lq_tok_model_parse(cJSON_GetObjectItemCaseSensitive(json, "model"), added, &t->vocab, err) &&
            lq_tok_norm_parse(cJSON_GetObjectItemCaseSensitive(json, "normalizer"), t, err) &&
            lq_tok_pre_parse(cJSON_GetObjectItemCaseSensitive(json, "pre_tokenizer"), t, err) &&
            lq_tok_dec_parse(cJSON_GetObjectItemCaseSensitive(json, "decoder"), t, err) &&
@@ -90,6 +90,7 @@ void lq_tokenizer_close(lq_tokenizer *t) {
     if (!t) return;
     for (int i = 0; i < t->norms; i++) {
         lq_tok_pattern_free(&t->norm[i].pattern);
+        lq_tok_charsmap_free(&t->norm[i].map);
         free(t->norm[i].text);
     }
     for (int i = 0; i < t->decs; i++) {
@@ -111,6 +112,7 @@ void lq_tokenizer_close(lq_tokenizer *t) {
     free(t->bytes.at);
     free(t->first.p);
     free(t->first.at);
+    free(t->unk_text);
     free(t);
 }
 
@@ -123,69 +125,6 @@ int32_t lq_tokenizer_id(const lq_tokenizer *t, const char *token, size_t n) {
     return lq_tok_added_id(t, token, n);
 }
 
-// --- encoding ---
-
-static bool words_encode(lq_tok_work *w, lq_err *err) {
-    if (!lq_tok_pre_run(w->t, w, err)) return false;
-    for (size_t i = 0; i < w->words.n; i++) {
-        const lq_tok_word *k = &w->words.p[i];
-        if (!lq_tok_bpe_word(w, w->a.p + k->at, k->end - k->at, err)) return false;
-    }
-    return true;
-}
-
-// A stretch of text with no token that is looked for before normalizing.
-static bool section_encode(lq_tok_work *w, const char *p, size_t n, bool first, bool parse, lq_err *err) {
-    const lq_tokenizer *t = w->t;
-    w->a.n = 0;
-    if (!lq_tok_buf_add(&w->a, p, n, err) || !lq_tok_norm_run(t, w, &first, err)) return false;
-    lq_tok_buf swap = w->section;
-    w->section = w->a;
-    w->a = swap;
-    if (!lq_tok_added_find(t, &t->normal, w->section.p, w->section.n, parse, &w->inner, err)) return false;
-    for (size_t i = 0; i < w->inner.n; i++) {
-        const lq_tok_piece *k = &w->inner.p[i];
-        if (k->id >= 0) {
-            if (!lq_tok_ids_add(w->out, &k->id, 1, err)) return false;
-            continue;
-        }
-        w->a.n = w->words.n = 0;
-        if (!lq_tok_buf_add(&w->a, w->section.p + k->at, k->end - k->at, err) ||
-            !lq_tok_words_add(&w->words, 0, w->a.n, first && k->at == 0, err) || !words_encode(w, err)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool text_encode(lq_tok_work *w, const char *text, size_t n, int flags, lq_err *err) {
-    const lq_tokenizer *t = w->t;
-    bool changed, parse = flags & LQ_TOK_PARSE;
-    if (n > LQ_TOK_MAX_TEXT / 4)
-        return lq_fail(err, LQ_E_LIMIT, "tokenizer: a text of %zu bytes, more than %d", n, LQ_TOK_MAX_TEXT / 4);
-    if (!lq_tok_utf8_clean(text, n, &w->clean, &changed, err)) return false;
-    if (changed) {
-        text = w->clean.p;
-        n = w->clean.n;
-    }
-    w->norm_left = w->pre_left = lq_tok_growth(n);
-    if (n >= CELLS_FROM) w->cells = calloc(CELLS, sizeof *w->cells); // without it, it is only slower
-    if ((flags & LQ_TOK_SPECIAL) && !lq_tok_ids_add(w->out, t->before.p, t->before.n, err)) return false;
-    if (!lq_tok_added_find(t, &t->exact, text, n, parse, &w->outer, err)) return false;
-    for (size_t i = 0; i < w->outer.n; i++) {
-        const lq_tok_piece *k = &w->outer.p[i];
-        bool ok = k->id >= 0 ? lq_tok_ids_add(w->out, &k->id, 1, err)
-                             : section_encode(w, text + k->at, k->end - k->at, k->at == 0, parse, err);
-        if (!ok) return false;
-    }
-    return !(flags & LQ_TOK_SPECIAL) || lq_tok_ids_add(w->out, t->after.p, t->after.n, err);
-}
-
-bool lq_tokenizer_encode(const lq_tokenizer *t, const char *text, size_t n, int flags, lq_ids *out, lq_err *err) {
-    lq_tok_work w = {.t = t, .out = out};
-    size_t had = out->n;
-    bool ok = text_encode(&w, text, n, flags, err);
-    if (!ok) out->n = had;
-    lq_tok_work_free(&w);
-    return ok;
+bool lq_tokenizer_is_special(const lq_tokenizer *t, int32_t id) {
+    return lq_tok_is_special(&t->vocab, id);
 }

@@ -135,6 +135,58 @@ def cases():
         yield cut(added_tokens=specials, post_processor=post)
 
 
+def words_of(texts):
+    return sorted({w for t in texts for w in t.split() if w.isprintable()})
+
+
+def model_cases():
+    """Models without merges, and what comes with them."""
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    whole = {**metaspace, "split": False}
+    yield {"base": "unigram", "pre_tokenizer": metaspace, "decoder": metaspace, "chars": True}
+    yield {"base": "unigram", "pre_tokenizer": whole, "decoder": metaspace}
+    yield {"base": "unigram", "model": {"unk_id": None}, "pre_tokenizer": metaspace, "decoder": metaspace}
+    yield {"base": "unigram-bytes", "pre_tokenizer": metaspace, "decoder": metaspace}
+    yield {"base": "unigram-bytes", "model": {"byte_fallback": True}, "pre_tokenizer": whole, "decoder": metaspace}
+    yield {"base": "unigram-ties", "pre_tokenizer": whole, "decoder": metaspace}
+    bert = {"type": "BertPreTokenizer"}
+    for clean in (False, True):
+        for cjk in (False, True):
+            for accents, lower in ((None, True), (None, False), (True, False), (False, True)):
+                yield {"base": "wordpiece", "normalizer": {"type": "BertNormalizer", "clean_text": clean, "handle_chinese_chars": cjk,
+                                                           "strip_accents": accents, "lowercase": lower},
+                       "pre_tokenizer": bert, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": clean}, "chars": accents is None and lower}
+    yield {"base": "wordpiece", "model": {"max_input_chars_per_word": 3}, "pre_tokenizer": bert, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}}
+    yield {"base": "wordpiece", "model": {"continuing_subword_prefix": ""}, "pre_tokenizer": bert, "decoder": {"type": "WordPiece", "prefix": "t", "cleanup": False}}
+    yield {"base": "wordlevel", "pre_tokenizer": {"type": "WhitespaceSplit"}}
+    yield cut({"type": "CharDelimiterSplit", "delimiter": "e"})
+    yield cut({"type": "CharDelimiterSplit", "delimiter": "\u00e9"})
+    for n in (1, 3, 5):
+        yield cut({"type": "FixedLength", "length": n})
+    yield normal({"type": "Nmt"}, chars=True)
+    yield normal({"type": "Precompiled", "precompiled_charsmap": small_charsmap()}, chars=True)
+
+
+def small_charsmap():
+    """A table of a few rules (one a line: the characters, and what they become), as sentencepiece's trainer makes it."""
+    import base64
+    import io
+    import tempfile
+
+    import sentencepiece
+    from spm_to_json import fields
+    rules = {"\u00e9": "e", "e\u0301": "E", "\u00e9\u0301": "x", "\u4f60": "ni", "\u4f60\u597d": "hao", "th": "T", "\u0130": "", "\u1100\u1161": "\uac00",
+             "\U0001f600": ":)", "\U0001f468\u200d": "man", "\u0915\u094d": "k", "\r\n": "\n", "\u00a0": " ", "\u3000": " "}
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv", encoding="utf-8") as f:
+        for a, b in rules.items():
+            f.write(" ".join(f"{ord(c):X}" for c in a) + "\t" + " ".join(f"{ord(c):X}" for c in b) + "\n")
+        f.flush()
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(["a b c"] * 9), model_writer=model, vocab_size=8, hard_vocab_limit=False,
+                                                 normalization_rule_tsv=f.name, minloglevel=2)
+    return base64.b64encode(dict(fields(dict(fields(model.getvalue()))[3]))[2]).decode()
+
+
 def bases(texts):
     from tokenizers.pre_tokenizers import ByteLevel
     corpus = [t.decode("utf-8", "replace") for t in texts]
@@ -160,6 +212,26 @@ def bases(texts):
           special_tokens=["<unk>"], end_of_word_suffix="</w>")
     train("prefix", models.BPE(unk_token="<unk>", continuing_subword_prefix="##"), pre_tokenizers.Whitespace(), vocab_size=500, limit_alphabet=80,
           special_tokens=["<unk>"], continuing_subword_prefix="##")
+    def unigram(name, more, **how):
+        t = Tokenizer(models.Unigram())
+        t.pre_tokenizer = pre_tokenizers.Metaspace()
+        t.train_from_iterator(["".join(c for c in x if c.isascii() and c.isprintable() or c == "\u00e9") for x in corpus],
+                              trainers.UnigramTrainer(show_progress=False, vocab_size=300, unk_token="<unk>", special_tokens=["<unk>", "<s>"], **how))
+        out[name] = json.loads(t.to_str())["model"]
+        out[name]["vocab"] = [[w, round(s, 3)] for w, s in out[name]["vocab"]] + more
+
+    unigram("unigram", [])
+    unigram("unigram-bytes", [[f"<0x{b:02X}>", -19.5] for b in range(256)])
+    # Sums that are equal on purpose: which way goes first shows.
+    ties = ["a", "b", "ab", "ba", "aa", "aab", "\u2581", "\u2581a", "the", "th", "e", "he", "t", "h", "\u00e9", "\U0001f600"]
+    out["unigram-ties"] = {"type": "Unigram", "unk_id": 0, "byte_fallback": False,
+                           "vocab": [["<unk>", 0.0]] + [[w, -float(len(w))] for w in ties]}
+    words = words_of(corpus)
+    letters = sorted({c for w in words for c in w if ord(c) < 0x600 and c.isprintable()})
+    vocab = ["[UNK]"] + letters + ["##" + c for c in letters] + [w for w in words if w.isascii() and len(w) < 12][:80] + ["##ing", "##ed", "t", "th", "he", "##he"]
+    out["wordpiece"] = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+                        "vocab": {w: i for i, w in enumerate(dict.fromkeys(vocab))}}
+    out["wordlevel"] = {"type": "WordLevel", "unk_token": "[UNK]", "vocab": {w: i for i, w in enumerate(dict.fromkeys(["[UNK]"] + words[:100] + ["the", "a"]))}}
     return out
 
 
@@ -173,7 +245,7 @@ def main():
     written = written_texts(os.path.join(here, "tok_texts.txt"))
     models_of = bases(written)
     rows = []
-    for case in cases():
+    for case in [*cases(), *model_cases()]:
         case = {k: v for k, v in case.items() if not (k == "chars" and not v)}
         model = {**models_of[case["base"]], **case.get("model", {})}
         whole = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": case.get("added_tokens", []), "normalizer": case.get("normalizer"),
