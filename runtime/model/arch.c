@@ -10,6 +10,7 @@ const lq_arch lq_archs[] = {
     {"LlamaForCausalLM", lq_names_llama, lq_describe_llama, NULL},
     {"LLaMAForCausalLM", lq_names_llama, lq_describe_llama, NULL}, // as the first conversions spelt it
     {"MistralForCausalLM", lq_names_llama, lq_describe_mistral, NULL},
+    {"MinistralForCausalLM", lq_names_llama, lq_describe_mistral, NULL},
     {"MixtralForCausalLM", lq_names_mixtral, lq_describe_mixtral, NULL},
     {"Qwen2ForCausalLM", lq_names_llama, lq_describe_qwen2, NULL},
     {"Qwen3ForCausalLM", lq_names_llama, lq_describe_qwen3, NULL},
@@ -26,6 +27,16 @@ const lq_arch lq_archs[] = {
     {"Starcoder2ForCausalLM", lq_names_starcoder2, lq_describe_starcoder2, NULL},
     {"NemotronForCausalLM", lq_names_llama, lq_describe_nemotron, NULL},
     {"OlmoForCausalLM", lq_names_llama, lq_describe_olmo, NULL},
+    {"Olmo2ForCausalLM", lq_names_olmo2, lq_describe_olmo2, NULL},
+    {"Olmo3ForCausalLM", lq_names_olmo2, lq_describe_olmo3, NULL},
+    {"Exaone4ForCausalLM", lq_names_olmo2, lq_describe_exaone4, NULL},
+    {"GraniteForCausalLM", lq_names_llama, lq_describe_granite, NULL},
+    {"GlmForCausalLM", lq_names_glm, lq_describe_glm, NULL},
+    {"Glm4ForCausalLM", lq_names_glm, lq_describe_glm4, NULL},
+    {"SmolLM3ForCausalLM", lq_names_llama, lq_describe_smollm3, NULL},
+    {"SeedOssForCausalLM", lq_names_llama, lq_describe_seed, NULL},
+    {"Ernie4_5ForCausalLM", lq_names_llama, lq_describe_ernie, NULL},
+    {"HunYuanDenseV1ForCausalLM", lq_names_hunyuan, lq_describe_hunyuan, NULL},
 };
 const size_t lq_arch_count = sizeof lq_archs / sizeof *lq_archs;
 
@@ -68,12 +79,42 @@ static bool open_json(lq_ckpt *c, const char *name, cJSON **out, lq_err *err) {
     return !text.p || lq_json_parse(text.p, text.n, limits, name, out, err);
 }
 
+// How many letters of a name must be added, left out or exchanged to make the other.
+static int distance(const char *a, const char *b) {
+    enum { MOST = 64 };
+    int row[MOST + 1];
+    const int n = (int)strnlen(a, MOST), m = (int)strnlen(b, MOST);
+    for (int i = 0; i <= m; i++) row[i] = i;
+    for (int i = 1; i <= n; i++) {
+        int before = row[0];
+        row[0] = i;
+        for (int k = 1; k <= m; k++) {
+            const int swap = before + (a[i - 1] != b[k - 1]);
+            before = row[k];
+            row[k] = (row[k - 1] < row[k] ? row[k - 1] : row[k]) + 1;
+            if (swap < row[k]) row[k] = swap;
+        }
+    }
+    return row[m];
+}
+
 static bool find_arch(const cJSON *config, const lq_arch **out, lq_err *err) {
     const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(config, "architectures"), 0);
     if (!cJSON_IsString(first)) return lq_fail(err, LQ_E_FORMAT, "%s: architectures names none", what);
-    for (size_t i = 0; i < lq_arch_count; i++)
-        if (!strcmp(lq_archs[i].name, first->valuestring)) { *out = &lq_archs[i]; return true; }
-    return lq_fail(err, LQ_E_UNSUPPORTED, "%s: architecture \"%s\" is not one lq knows", what, first->valuestring);
+    const char *name = first->valuestring;
+    const lq_arch *near[3] = {NULL};
+    for (size_t i = 0; i < lq_arch_count; i++) {
+        const lq_arch *a = &lq_archs[i];
+        if (!strcmp(a->name, name)) return *out = a, true;
+        for (int k = 0; k < 3 && a; k++) { // the nearest first; of equals that which stands first
+            if (near[k] && distance(near[k]->name, name) <= distance(a->name, name)) continue;
+            const lq_arch *farther = near[k];
+            near[k] = a;
+            a = farther;
+        }
+    }
+    return lq_fail(err, LQ_E_UNSUPPORTED, "%s: architecture \"%.64s\" is not one lq knows; the nearest are %s, %s, %s",
+                   what, name, near[0]->name, near[1]->name, near[2]->name);
 }
 
 // A checkpoint of a model without its head has the same names without what they begin with: "h.0.ln_1", not

@@ -1,11 +1,19 @@
 // arch_llama.c: Llama and those in its shape: an RMS norm before each of attention and a gated MLP. Mistral (windows),
-// Phi-3 (fused tensors, partial rope), Mixtral (a mixture in place of the MLP).
+// Phi-3 (fused tensors, partial rope), Mixtral (a mixture in place of the MLP), SmolLM3 (no positions in some layers),
+// Seed-OSS, ERNIE 4.5 (pairs of neighbours turn), Hunyuan (norms of q and k behind the rope).
 #include "runtime/model/family.h"
+#include <math.h>
 
 const char *const lq_names_llama[LQ_ROLES] = {LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP};
 const char *const lq_names_phi3[LQ_ROLES] = {
     LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP,
     [LQ_R_QKV] = LQ_LAYER "self_attn.qkv_proj", [LQ_R_GATE_UP] = LQ_LAYER "mlp.gate_up_proj",
+};
+const char *const lq_names_hunyuan[LQ_ROLES] = {
+    LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_MLP,
+    [LQ_R_Q] = LQ_LAYER "self_attn.q_proj", [LQ_R_K] = LQ_LAYER "self_attn.k_proj",
+    [LQ_R_V] = LQ_LAYER "self_attn.v_proj", [LQ_R_O] = LQ_LAYER "self_attn.o_proj",
+    [LQ_R_Q_NORM] = LQ_LAYER "self_attn.query_layernorm", [LQ_R_K_NORM] = LQ_LAYER "self_attn.key_layernorm",
 };
 const char *const lq_names_mixtral[LQ_ROLES] = {
     LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN,
@@ -70,4 +78,90 @@ bool lq_describe_phi3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *e
     part[1].gate_up = true;
     lq_ends(d, 1, 32000);
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, window, 0, err);
+}
+
+// Which layers have positions: of no_rope_layers, or all but each no_rope_layer_interval-th.
+static bool smollm3_ropes(const cJSON *c, lq_desc *d, lq_err *err) {
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(c, "no_rope_layers"), *v;
+    int every = 4, i = 0;
+    if (!lq_config_int(c, "no_rope_layer_interval", 1, 1 << 12, &every, err)) return false;
+    for (int l = 0; l < d->layers; l++) d->layer[l].part[0].rope = (l + 1) % every ? 0 : -1;
+    if (!list || cJSON_IsNull(list)) return true;
+    cJSON_ArrayForEach(v, list) {
+        if (!cJSON_IsNumber(v) || i == d->layers) break;
+        d->layer[i++].part[0].rope = v->valuedouble != 0 ? 0 : -1;
+    }
+    return i == d->layers || lq_fail(err, LQ_E_FORMAT, "config.json: no_rope_layers is not a list of %d numbers",
+                                     d->layers);
+}
+
+bool lq_describe_smollm3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 4}};
+    bool slides = false;
+    int window = 0;
+    (void)ckpt;
+    d->ctx = 1 << 15;
+    d->tied = true;
+    d->rope[0].theta = 2e6;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
+        !lq_config_bool(c, "mlp_bias", &part[1].mlp_bias, err) ||
+        !lq_config_bool(c, "use_sliding_window", &slides, err) ||
+        !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err))
+        return false;
+    if (!slides) window = 0;
+    lq_ends(d, 128000, 128001);
+    if (!lq_layers_fill(d, part, 2, err) || !smollm3_ropes(c, d, err)) return false;
+    for (int l = 0; l < d->layers; l++)
+        if (d->layer[l].part[0].rope < 0) d->layer[l].part[0].window = window;
+    return lq_layers_group(c, d, window, err);
+}
+
+bool lq_describe_seed(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 8, .head_dim = lq_config_null(c, "head_dim") ? 0 : 128}};
+    bool bias = true;
+    (void)ckpt;
+    d->ctx = 1 << 19;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bool(c, "attention_bias", &bias, err) ||
+        !lq_config_bool(c, "attention_out_bias", &part[0].o_bias, err) ||
+        !lq_config_bool(c, "mlp_bias", &part[1].mlp_bias, err))
+        return false;
+    part[0].q_bias = part[0].k_bias = part[0].v_bias = bias;
+    lq_ends(d, 0, 2);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+bool lq_describe_ernie(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 2, .head_dim = lq_config_null(c, "head_dim") ? 0 : 128}};
+    (void)ckpt;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 17;
+    d->tied = true;
+    d->rope[0].theta = 500000;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "use_bias", &part[0], err)) return false;
+    part[1].mlp_bias = part[0].q_bias;
+    d->rope[0].interleaved = true;
+    lq_ends(d, 1, 2);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+bool lq_describe_hunyuan(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{0}};
+    lq_rope *r = &d->rope[0];
+    double alpha = 0;
+    (void)ckpt;
+    d->norm_eps = 1e-5f;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err)) return false;
+    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(c, "rope_parameters");
+    if (!cJSON_IsObject(rope)) rope = cJSON_GetObjectItemCaseSensitive(c, "rope_scaling");
+    if (!lq_json_num(rope, "alpha", &alpha, "config.json", err)) return false;
+    if (r->kind == LQ_ROPE_DYNAMIC && alpha != 0) { // called dynamic, but the same at every length
+        if (!(alpha > 0 && alpha < 1e9) || r->dim < 4)
+            return lq_fail(err, LQ_E_FORMAT, "config.json: alpha %g of rope, expected more than 0", alpha);
+        r->theta *= pow(alpha, (double)r->dim / (r->dim - 2));
+        r->kind = LQ_ROPE_DEFAULT;
+    }
+    part[0].qk_norm = LQ_QK_HEAD;
+    part[0].qk_norm_late = true;
+    lq_ends(d, 1, 2);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
 }

@@ -56,10 +56,13 @@ bool lq_layers_pattern(const cJSON *c, lq_desc *d, int window, int every, lq_err
 #define LQ_NAMES_MLP                                                                                                   \
     [LQ_R_GATE] = LQ_LAYER "mlp.gate_proj", [LQ_R_UP] = LQ_LAYER "mlp.up_proj", [LQ_R_DOWN] = LQ_LAYER "mlp.down_proj"
 extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_ROLES], *const lq_names_phi3[LQ_ROLES],
-    *const lq_names_neox[LQ_ROLES], *const lq_names_gemma2[LQ_ROLES], *const lq_ignores_neox[];
+    *const lq_names_neox[LQ_ROLES], *const lq_names_gemma2[LQ_ROLES], *const lq_names_olmo2[LQ_ROLES],
+    *const lq_names_glm[LQ_ROLES], *const lq_names_hunyuan[LQ_ROLES], *const lq_ignores_neox[];
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
-    lq_describe_phi3, lq_describe_neox, lq_describe_gemma, lq_describe_gemma2, lq_describe_gemma3;
+    lq_describe_phi3, lq_describe_neox, lq_describe_gemma, lq_describe_gemma2, lq_describe_gemma3,
+    lq_describe_olmo2, lq_describe_olmo3, lq_describe_exaone4, lq_describe_granite, lq_describe_glm, lq_describe_glm4,
+    lq_describe_smollm3, lq_describe_seed, lq_describe_ernie, lq_describe_hunyuan;
 
 // Decoders with LayerNorms.
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],

@@ -41,14 +41,13 @@ class Rounded(Exact):
 def rope_settings(cfg, local=False):
     """(theta, share of a head that is rotated, the scaling): of rope_parameters, or of keys of their own. local: of
     layers with a window, where those turn otherwise."""
-    p = cfg.get("rope_parameters") or {}
+    p, silent = cfg.get("rope_parameters") or {}, traits(cfg)
     p = p.get("sliding_attention" if local else "full_attention", p)
     scaling = p or cfg.get("rope_scaling") or {}
-    silent = {"mixtral": 1e6, "gemma3_text": 1e6}.get(cfg.get("model_type"), 10000.0)
     if local and not p:
-        return cfg.get("rope_local_base_freq", 10000.0), 1.0, {}
-    theta = p.get("rope_theta", cfg.get("rope_theta", cfg.get("rotary_emb_base", silent)))
-    share = p.get("partial_rotary_factor", cfg.get("partial_rotary_factor", cfg.get("rotary_pct", 1.0)))
+        return 500000.0 if cfg["model_type"] == "olmo3" else cfg.get("rope_local_base_freq", 10000.0), 1.0, {}
+    theta = p.get("rope_theta", cfg.get("rope_theta", cfg.get("rotary_emb_base", silent["theta"])))
+    share = p.get("partial_rotary_factor", cfg.get("partial_rotary_factor", cfg.get("rotary_pct", silent["share"])))
     return theta, share, scaling
 
 
@@ -60,7 +59,9 @@ def rope_freqs(cfg, dim, ctx, local=False):
     original = cfg.get("original_max_position_embeddings") or scaling.get(
         "original_max_position_embeddings", cfg["max_position_embeddings"]
     )
-    if kind == "dynamic" and ctx > original:
+    if kind == "dynamic" and "alpha" in scaling:  # Hunyuan: the same at every length
+        theta *= scaling["alpha"] ** (dim / (dim - 2))
+    elif kind == "dynamic" and ctx > original:
         theta *= (factor * ctx / original - (factor - 1)) ** (dim / (dim - 2))
     freqs = theta ** -(np.arange(0, dim, 2) / dim)
     mscale = 1.0
@@ -106,16 +107,19 @@ def layernorm(f, x, gamma, beta, eps):
     return f.moved(rmsnorm(f, x, gamma, eps) + beta, np.abs(beta))
 
 
-def rope(f, x, freqs, mscale, heads):
+def rope(f, x, freqs, mscale, heads, pairs=False):
     t, half = x.shape[0], len(freqs)
     x = x.reshape(t, heads, -1)
     angle = np.arange(t)[:, None] * freqs[None, :]
     angle = f.moved(angle, 4 * np.abs(angle))[:, None]  # frequency and product are rounded
     c, s = np.cos(angle) * mscale, np.sin(angle) * mscale
-    a, b, y = x[..., :half], x[..., half : 2 * half], x.copy()
-    y[..., :half], y[..., half : 2 * half] = a * c - b * s, b * c + a * s
+    first, second = slice(0, half), slice(half, 2 * half)
+    if pairs:
+        first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    a, b, y = x[..., first], x[..., second], x.copy()
+    y[..., first], y[..., second] = a * c - b * s, b * c + a * s
     terms = np.zeros_like(x)
-    terms[..., :half] = terms[..., half : 2 * half] = 5 * mscale * (np.abs(a) + np.abs(b))
+    terms[..., first] = terms[..., second] = 5 * mscale * (np.abs(a) + np.abs(b))
     return f.moved(y, terms)
 
 
@@ -156,18 +160,37 @@ def unary(f, name, x):
     return f.moved(UNARY[name](x), 8 * np.abs(x) if "gelu" in name else 8 * np.abs(UNARY[name](x)))
 
 
-# What an architecture does other than Llama: the norms before and behind attention and MLP (None: there is none); `one`:
-# norms multiply by 1 + weight; qk: a norm of q and k, of each head or of all together.
-LLAMA = {"pre": ("input_layernorm", "post_attention_layernorm"), "post": (None, None), "one": False, "qk": None}
-SANDWICH = (
-    ("input_layernorm", "pre_feedforward_layernorm"), ("post_attention_layernorm", "post_feedforward_layernorm"),
-)
+# What an architecture does other than Llama. pre, post: the norms before and behind attention and MLP (None: there is
+# none); one: norms multiply by 1 + weight; qk: a norm of q and k, of each "head" or of the "whole"; late: behind the rope;
+# pairs: neighbours turn, not halves; every: without layer_types each so-manieth layer is the one without a window; local:
+# layers with a window have a rope of their own; theta, share: of the rope, where the config is silent.
+LLAMA = {
+    "pre": ("input_layernorm", "post_attention_layernorm"), "post": (None, None), "one": False, "qk": None,
+    "late": False, "pairs": False, "every": 0, "local": False, "theta": 10000.0, "share": 1.0,
+}
+BEHIND = ("post_attention_layernorm", "post_feedforward_layernorm")
+GEMMA2 = {"one": True, "pre": ("input_layernorm", "pre_feedforward_layernorm"), "post": BEHIND, "every": 2}
+OLMO2 = {"pre": (None, None), "post": BEHIND, "qk": "whole"}
 KINDS = {
     "gemma": {"one": True},
-    "gemma2": {"one": True, "pre": SANDWICH[0], "post": SANDWICH[1]},
-    "gemma3_text": {"one": True, "qk": "head", "pre": SANDWICH[0], "post": SANDWICH[1]},
+    "gemma2": GEMMA2,
+    "gemma3_text": {**GEMMA2, "qk": "head", "every": 6, "local": True, "theta": 1e6},
     "qwen3": {"qk": "head"},
+    "mixtral": {"theta": 1e6},
+    "olmo2": OLMO2,
+    "olmo3": {**OLMO2, "every": 4, "local": True, "theta": 500000.0},
+    "exaone4": {**OLMO2, "qk": "head", "every": 4},
+    "glm": {"pairs": True, "share": 0.5},
+    "glm4": {"pairs": True, "share": 0.5, "post": ("post_self_attn_layernorm", "post_mlp_layernorm")},
+    "smollm3": {"theta": 2e6},
+    "ernie4_5": {"pairs": True, "theta": 500000.0},
+    "hunyuan_v1_dense": {"qk": "head", "late": True},
 }
+
+
+def traits(cfg):
+    """Of a config; `without` in it leaves some out."""
+    return {**LLAMA, **KINDS.get(cfg.get("model_type"), {}), **cfg.get("without", {})}
 
 
 class Parts:
@@ -175,14 +198,14 @@ class Parts:
 
     def __init__(self, cfg, w):
         self.cfg, self.w, self.kind = cfg, w, cfg.get("model_type", "llama")
-        kind = {**LLAMA, **KINDS.get(self.kind, {})}
-        self.pre, self.post, self.one, self.qk = kind["pre"], kind["post"], kind["one"], kind["qk"]
+        self.__dict__.update(traits(cfg))
         self.heads = cfg["num_attention_heads"]
         self.kv_heads = cfg.get("num_key_value_heads") or self.heads
         self.d = cfg.get("head_dim") or cfg["hidden_size"] // self.heads
         self.scale = cfg.get("query_pre_attn_scalar", self.d) ** -0.5
+        if "granite" in self.kind:
+            self.scale = cfg.get("attention_multiplier", 1.0)
         self.cap = cfg.get("attn_logit_softcapping")
-        self.local = self.kind in ("gemma3_text",)  # layers with a window have positions of their own
         self.neox = self.kind == "gpt_neox"
         self.root = "gpt_neox." if self.neox else "model."
         self.attn = "attention." if self.neox else "self_attn."
@@ -195,11 +218,13 @@ class Parts:
         return self.w[name + ".weight"], self.w.get(name + ".bias")
 
     def window(self, layer):
-        every = {"gemma2": 2, "gemma3_text": self.cfg.get("sliding_window_pattern", 6)}.get(self.kind)
-        if "layer_types" not in self.cfg and every:
+        if "layer_types" not in self.cfg and self.every and self.cfg["sliding_window"]:
+            every = self.cfg.get("sliding_window_pattern", self.every)
             return self.cfg["sliding_window"] if (layer + 1) % every else 0
         if "layer_types" in self.cfg:
             return self.cfg["sliding_window"] if self.cfg["layer_types"][layer] == "sliding_attention" else 0
+        if self.kind == "smollm3":
+            return self.cfg["sliding_window"] if self.cfg.get("use_sliding_window") and not self.turns(layer) else 0
         if self.kind in ("qwen2", "qwen3"):
             return (
                 self.cfg["sliding_window"]
@@ -208,7 +233,16 @@ class Parts:
             )
         return self.cfg.get("sliding_window") or 0
 
+    def turns(self, layer):
+        """Whether a layer has positions."""
+        if self.kind == "smollm3":
+            list_of = self.cfg.get("no_rope_layers")
+            return list_of[layer] if list_of else (layer + 1) % self.cfg.get("no_rope_layer_interval", 4)
+        return self.kind != "exaone4" or not self.cfg["sliding_window"] or self.window(layer)
+
     def norm(self, f, x, name):
+        if not name:
+            return x
         gamma, beta = self.pair(name)
         gamma = 1 + gamma if self.one else gamma
         return rmsnorm(f, x, gamma, self.eps) if beta is None else layernorm(f, x, gamma, beta, self.eps)
@@ -226,10 +260,12 @@ class Parts:
             return [(w[:, i].reshape(self.heads * d, -1), None if b is None else b[:, i].reshape(-1)) for i in range(3)]
         return [self.pair(p + name) for name in ("q_proj", "k_proj", "v_proj")]
 
-    def qk_norm(self, f, x, name, heads):
-        """q or k [tokens][heads * d], normed if the architecture does that."""
-        if not self.qk:
+    def qk_norm(self, f, x, p, which, heads, late):
+        """q or k [tokens][heads * d], normed if the architecture does that before or behind the rope."""
+        if not self.qk or late != self.late:
             return x
+        hunyuan = {"q": "query_layernorm", "k": "key_layernorm"}
+        name = p + "self_attn." + (hunyuan[which] if self.kind == "hunyuan_v1_dense" else which + "_norm")
         shape = (-1, self.d) if self.qk == "head" else (-1, heads * self.d)
         return self.norm(f, x.reshape(shape), name).reshape(x.shape)
 
@@ -241,7 +277,7 @@ class Parts:
         if self.neox:
             x = unary(f, self.act, linear(f, x, *self.pair(p + "mlp.dense_h_to_4h")))
             return linear(f, x, *self.pair(p + "mlp.dense_4h_to_h"))
-        if self.kind == "phi3":
+        if p + "mlp.gate_up_proj.weight" in self.w:
             gate, up = np.split(self.w[p + "mlp.gate_up_proj.weight"], 2)
             return self.gated(f, x, (gate,), (up,), self.pair(p + "mlp.down_proj"))
         if self.kind == "mixtral":
@@ -279,26 +315,32 @@ def forward(cfg, w, ids, f=None, ctx=None):
     rotated = int(m.d * rope_settings(cfg)[1])
     turns = [rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"], local) for local in (False, m.local)]
     h = w[m.root + ("embed_in.weight" if m.neox else "embed_tokens.weight")][ids]
-    if m.kind.startswith("gemma"):
-        h = h * math.sqrt(cfg["hidden_size"])
-        h = f.moved(h, 2 * np.abs(h))
+    by = math.sqrt(cfg["hidden_size"]) if m.kind.startswith("gemma") else cfg.get("embedding_multiplier", 1.0)
+    adds = cfg.get("residual_multiplier", 1.0)
+    h = f.moved(h * by, 2 * np.abs(h * by))
     for i in range(cfg["num_hidden_layers"]):
         p = f"{m.root}layers.{i}."
-        x = m.norm(f, h, p + m.pre[0])
+        name = lambda norm: norm and p + norm
+        x = m.norm(f, h, name(m.pre[0]))
         q, k, v = (linear(f, x, *part) for part in m.qkv(p))
-        q, k = m.qk_norm(f, q, p + "self_attn.q_norm", m.heads), m.qk_norm(f, k, p + "self_attn.k_norm", m.kv_heads)
         window = m.window(i)
-        q, k = rope(f, q, *turns[window > 0], m.heads), rope(f, k, *turns[window > 0], m.kv_heads)
+        q, k = m.qk_norm(f, q, p, "q", m.heads, False), m.qk_norm(f, k, p, "k", m.kv_heads, False)
+        q, k = q.reshape(len(ids), m.heads, m.d), k.reshape(len(ids), m.kv_heads, m.d)
+        if m.turns(i):
+            turn = turns[window > 0]
+            q, k = rope(f, q, *turn, m.heads, m.pairs), rope(f, k, *turn, m.kv_heads, m.pairs)
+        q, k = m.qk_norm(f, q, p, "q", m.heads, True), m.qk_norm(f, k, p, "k", m.kv_heads, True)
         y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, window, m.scale, m.cap)
         y = linear(f, y, *m.pair(p + m.attn + ("dense" if m.neox else "o_proj")))
-        y = m.norm(f, y, p + m.post[0]) if m.post[0] else y
-        before, h = h, f.moved(h + y, np.abs(h + y))
-        x = m.norm(f, before if m.neox and cfg.get("use_parallel_residual", True) else h, p + m.pre[1])
+        y = m.norm(f, y, name(m.post[0])) * adds
+        before, h = h, f.moved(h + y, np.abs(h + y) + np.abs(y))
+        x = m.norm(f, before if m.neox and cfg.get("use_parallel_residual", True) else h, name(m.pre[1]))
         y = m.mlp(f, x, p)
-        y = m.norm(f, y, p + m.post[1]) if m.post[1] else y
-        h = f.moved(h + y, np.abs(h + y))
+        y = m.norm(f, y, name(m.post[1])) * adds
+        h = f.moved(h + y, np.abs(h + y) + np.abs(y))
     x = m.norm(f, h, "gpt_neox.final_layer_norm" if m.neox else "model.norm")
-    y, cap = linear(f, x, m.head()), cfg.get("final_logit_softcapping")
+    y, cap = linear(f, x, m.head()) / cfg.get("logits_scaling", 1.0), cfg.get("final_logit_softcapping")
+    y = f.moved(y, 2 * np.abs(y))
     if cap:
         y = cap * np.tanh(y / cap)
         y = f.moved(y, 8 * np.abs(y))

@@ -56,6 +56,12 @@ def theirs(path, ids):
         return model(torch.tensor(ids.astype(np.int64))[None]).logits[0].numpy()
 
 
+def unbiased(w):
+    """The same weights without the biases of one kind of tensor, by name."""
+    for end in sorted({name.split(".", 3)[-1] for name in w if name.endswith(".bias")}):
+        yield "no " + end, {name: 0 * a if name.endswith(end) else a for name, a in w.items()}
+
+
 def without(cfg):
     """The same config with one of its features wrong, by name."""
     rope = cfg.get("rope_parameters") or cfg.get("rope_scaling") or {}
@@ -64,7 +70,7 @@ def without(cfg):
         yield "window - 1", {**cfg, "sliding_window": cfg["sliding_window"] - 1}
     if "max_window_layers" in cfg and cfg.get("use_sliding_window") and "layer_types" not in cfg:
         yield "a layer more with a window", {**cfg, "max_window_layers": cfg["max_window_layers"] - 1}
-    if "layer_types" in cfg:
+    if "sliding_attention" in cfg.get("layer_types", []):
         yield "layer_types", {k: v for k, v in cfg.items() if k != "layer_types"}
     if "long_factor" in rope:
         key = "rope_parameters" if "rope_parameters" in cfg else "rope_scaling"
@@ -73,21 +79,24 @@ def without(cfg):
             key: {**rope, "long_factor": rope["short_factor"], "short_factor": rope["long_factor"]},
         }
         yield "attention factor 1", {**cfg, key: {**rope, "attention_factor": 1.0}}
-    if cfg["model_type"] == "gemma":
-        yield "norms of w and a plain embedding", {**cfg, "model_type": "llama", "hidden_act": "gelu_pytorch_tanh"}
-    if cfg["model_type"] == "qwen3":
-        yield "no norms of q and k", {**cfg, "model_type": "llama"}
-    if cfg["model_type"] == "gemma3_text":
-        yield "no norms of q and k", {**cfg, "model_type": "gemma2"}
+    kind = decoder_np.KINDS.get(cfg["model_type"], {})
+    for key in ("one", "qk", "late", "pairs", "post", "local"):
+        if kind.get(key):
+            yield f"without {key}: {kind[key]}", {**cfg, "without": {key: decoder_np.LLAMA[key]}}
+    for key in ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"):
+        if key in cfg:
+            yield "no " + key, {**cfg, key: 1.0}
+    if cfg["model_type"] == "smollm3":
+        yield "positions everywhere", {**cfg, "no_rope_layers": [1] * cfg["num_hidden_layers"]}
+    if cfg["model_type"] == "exaone4" and cfg["sliding_window"]:
+        yield "positions everywhere", {**cfg, "model_type": "olmo2", "without": {**kind, "every": 4}}
+    if "alpha" in rope:
+        yield "another alpha", {**cfg, "rope_scaling": {**rope, "alpha": rope["alpha"] * 1.1}}
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if cfg.get(key):
             yield "no " + key, {**cfg, key: None}
     if "query_pre_attn_scalar" in cfg:
         yield "q scaled by its width", {k: v for k, v in cfg.items() if k != "query_pre_attn_scalar"}
-    if "rope_local_base_freq" in cfg:
-        yield "one rope", {**cfg, "rope_local_base_freq": cfg["rope_theta"]}
-    if "sliding_attention" in rope:
-        yield "one rope", {**cfg, "rope_parameters": {**rope, "sliding_attention": rope["full_attention"]}}
     if cfg["model_type"] == "gpt_neox":
         yield "the other residual", {**cfg, "use_parallel_residual": not cfg.get("use_parallel_residual", True)}
         yield "the other gelu", {**cfg, "hidden_act": "gelu" if cfg["hidden_act"] == "gelu_new" else "gelu_new"}
@@ -109,8 +118,9 @@ for name in sys.argv[2:] or make_models.MODELS:
         end="",
     )
     print(f", routers' margin {margin:.1e}" if margin < np.inf else "")
-    for what, wrong in without(cfg):
-        seen = (np.abs(decoder_np.forward(wrong, w, ids, ctx=len(ids)) - golden).max(-1) / bound)[
+    variants = [(what, wrong, w) for what, wrong in without(cfg)] + [(what, cfg, wrong) for what, wrong in unbiased(w)]
+    for what, wrong, of in variants:
+        seen = (np.abs(decoder_np.forward(wrong, of, ids, ctx=len(ids)) - golden).max(-1) / bound)[
             :: make_models.EVERY
         ].max()
         print(f"    {what}: {seen:.0f} bounds off")

@@ -55,6 +55,38 @@ def layer_gemma2(cfg):
     return norms(cfg) + behind + attention(cfg, bias, bias) + qk + gated(cfg)
 
 
+def layer_olmo2(cfg):
+    """OLMo 2 and 3: norms of all of q and of k; EXAONE 4: of each head's. No norm stands before a part."""
+    bias, (q, kv), dim = cfg.get("attention_bias", False), heads_of(cfg), cfg["hidden_size"]
+    each = cfg.get("head_dim") or dim // cfg["num_attention_heads"]
+    qk = qk_norms(each, each) if cfg["model_type"] == "exaone4" else qk_norms(q, kv)
+    behind = [(name, dim, 0, False) for name in ("post_attention_layernorm", "post_feedforward_layernorm")]
+    return behind + attention(cfg, bias, bias) + qk + gated(cfg)
+
+
+def layer_glm(cfg):
+    dim, ffn = cfg["hidden_size"], cfg["intermediate_size"]
+    behind = ("post_self_attn_layernorm", "post_mlp_layernorm") if cfg["model_type"] == "glm4" else ()
+    mlp = [("mlp.gate_up_proj", 2 * ffn, dim, False), ("mlp.down_proj", dim, ffn, False)]
+    return norms(cfg) + [(n, dim, 0, False) for n in behind] + attention(cfg, cfg.get("attention_bias", True), False) + mlp
+
+
+def layer_seed(cfg):
+    biases = cfg.get("attention_bias", True), cfg.get("attention_out_bias", False)
+    return norms(cfg) + attention(cfg, *biases) + gated(cfg, bias=cfg.get("mlp_bias", False))
+
+
+def layer_ernie(cfg):
+    bias = cfg.get("use_bias", False)
+    return norms(cfg) + attention(cfg, bias, bias) + gated(cfg, bias=bias)
+
+
+def layer_hunyuan(cfg):
+    bias, d = cfg.get("attention_bias", False), cfg.get("head_dim") or cfg["hidden_size"] // cfg["num_attention_heads"]
+    qk = [(f"self_attn.{which}_layernorm", d, 0, False) for which in ("query", "key")]
+    return norms(cfg) + attention(cfg, bias, bias) + qk + gated(cfg)
+
+
 def layer_phi3(cfg):
     dim, ffn, (q, kv) = cfg["hidden_size"], cfg["intermediate_size"], heads_of(cfg)
     fused = [("self_attn.qkv_proj", q + 2 * kv, dim, False), ("mlp.gate_up_proj", 2 * ffn, dim, False)]
@@ -90,6 +122,17 @@ ARCHS = {
     "gpt_neox": ("GPTNeoXForCausalLM", {**COMMON, "hidden_act": "gelu", "layer_norm_eps": 1e-5}, layer_neox, NEOX),
     "mixtral": ("MixtralForCausalLM", DECODER, layer_mixtral, NAMES),
     "gemma": ("GemmaForCausalLM", {**DECODER, "tie_word_embeddings": True}, layer_llama, NAMES),
+    "ministral": ("MinistralForCausalLM", DECODER, layer_llama, NAMES),
+    "olmo2": ("Olmo2ForCausalLM", DECODER, layer_olmo2, NAMES),
+    "olmo3": ("Olmo3ForCausalLM", DECODER, layer_olmo2, NAMES),
+    "exaone4": ("Exaone4ForCausalLM", DECODER, layer_olmo2, NAMES),
+    "granite": ("GraniteForCausalLM", DECODER, layer_llama, NAMES),
+    "glm": ("GlmForCausalLM", {**DECODER, "pad_token_id": 258}, layer_glm, NAMES),
+    "glm4": ("Glm4ForCausalLM", {**DECODER, "pad_token_id": 258}, layer_glm, NAMES),
+    "smollm3": ("SmolLM3ForCausalLM", {**DECODER, "pad_token_id": 258}, layer_llama, NAMES),
+    "seed_oss": ("SeedOssForCausalLM", DECODER, layer_seed, NAMES),
+    "ernie4_5": ("Ernie4_5ForCausalLM", DECODER, layer_ernie, NAMES),
+    "hunyuan_v1_dense": ("HunYuanDenseV1ForCausalLM", DECODER, layer_hunyuan, NAMES),
     "gemma2": ("Gemma2ForCausalLM", GEMMA2, layer_gemma2, NAMES),
     "gemma3_text": ("Gemma3ForCausalLM", GEMMA2, layer_gemma2, NAMES),
 }
@@ -251,3 +294,87 @@ model("gemma3_sight_v5", "gemma3_text", {
     **GEMMA3, "head_dim": 16, "num_hidden_layers": 2, "tie_word_embeddings": False,
 }, whole={**WHOLE3, "tie_word_embeddings": True}, prefix=("model.language_model.", ""),
    beside={"model." + SIGHT: (4, 16)}, dtype="F32")
+
+model("ministral", "ministral", {
+    "head_dim": 24, "sliding_window": 26, "num_hidden_layers": 3, "rope_theta": 100000.0, "torch_dtype": "bfloat16",
+    "layer_types": ["full_attention", "sliding_attention", "sliding_attention"], "num_key_value_heads": 1,
+})
+
+YARN = {
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "beta_fast": 8, "beta_slow": 1,
+    "attention_factor": 1.25,
+}
+model("olmo2", "olmo2", {
+    "num_key_value_heads": 4, "rope_theta": 500000.0, "rope_scaling": None, "rms_norm_eps": 1e-6, "torch_dtype": "float32",
+}, dtype="F32")
+model("olmo2_gqa", "olmo2", {
+    "num_attention_heads": 6, "num_key_value_heads": 3, "hidden_size": 84, "attention_bias": True, "num_hidden_layers": 1,
+    "tie_word_embeddings": True, "rope_parameters": {**DEFAULT, "rope_theta": 50000.0},
+})
+model("olmo3", "olmo3", {
+    "num_hidden_layers": 5, "sliding_window": 22, "rope_theta": 500000.0, "rope_scaling": YARN,
+    "torch_dtype": "bfloat16",
+})
+model("olmo3_v5", "olmo3", {
+    "num_hidden_layers": 2, "sliding_window": 35, "layer_types": ["full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "full_attention": {**YARN, "rope_theta": 20000.0}, "sliding_attention": {**DEFAULT, "rope_theta": 3000.0},
+    },
+}, dtype="F32")
+
+model("exaone4", "exaone4", {
+    "num_hidden_layers": 5, "sliding_window": 25, "sliding_window_pattern": 4, "rope_scaling": LLAMA3,
+    "rope_theta": 100000.0, "torch_dtype": "bfloat16", "head_dim": 20,
+})
+model("exaone4_full", "exaone4", {
+    "sliding_window": None, "sliding_window_pattern": None, "layer_types": ["full_attention"] * 2,
+    "tie_word_embeddings": True, "rope_parameters": DEFAULT, "num_key_value_heads": 1,
+}, dtype="F32")
+
+model("granite", "granite", {
+    "embedding_multiplier": 12.0, "attention_multiplier": 0.09, "residual_multiplier": 0.22, "logits_scaling": 7.0,
+    "rope_theta": 10000.0, "torch_dtype": "bfloat16", "tie_word_embeddings": True,
+})
+model("granite_bias", "granite", {
+    "embedding_multiplier": 0.7, "attention_multiplier": 0.3, "residual_multiplier": 1.5, "logits_scaling": 0.5,
+    "attention_bias": True, "mlp_bias": True, "rope_parameters": DEFAULT, "num_key_value_heads": 1,
+}, dtype="F32")
+
+model("glm", "glm", {"head_dim": 20, "attention_bias": True, "partial_rotary_factor": 0.5, "torch_dtype": "bfloat16"})
+model("glm4", "glm4", {
+    "head_dim": 24, "attention_bias": True, "partial_rotary_factor": 0.25, "rope_theta": 5000.0, "torch_dtype": "bfloat16",
+})
+model("glm4_v5", "glm4", {
+    "head_dim": 16, "attention_bias": False, "num_key_value_heads": 1, "tie_word_embeddings": True,
+    "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.75},
+}, dtype="F32")
+
+model("smollm3", "smollm3", {
+    "num_hidden_layers": 5, "use_sliding_window": False, "sliding_window": None, "rope_theta": 50000.0,
+    "no_rope_layer_interval": 2, "torch_dtype": "bfloat16", "tie_word_embeddings": True,
+})
+model("smollm3_list", "smollm3", {
+    "num_hidden_layers": 3, "no_rope_layers": [1, 0, 1], "use_sliding_window": True, "sliding_window": 24,
+    "attention_bias": True, "mlp_bias": True, "rope_parameters": DEFAULT,
+}, dtype="F32")
+
+model("seed", "seed_oss", {
+    "head_dim": 20, "attention_bias": True, "attention_out_bias": False, "rope_theta": 1e7, "torch_dtype": "bfloat16",
+})
+model("seed_bias", "seed_oss", {
+    "head_dim": 32, "num_attention_heads": 3, "num_key_value_heads": 1, "attention_bias": False,
+    "attention_out_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "rope_parameters": DEFAULT,
+}, dtype="F32")
+
+model("ernie", "ernie4_5", {"head_dim": 20, "rope_theta": 500000.0, "use_bias": False, "torch_dtype": "bfloat16"})
+model("ernie_bias", "ernie4_5", {
+    "head_dim": None, "use_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 1, "rope_parameters": DEFAULT,
+}, dtype="F32")
+
+model("hunyuan", "hunyuan_v1_dense", {
+    "head_dim": 24, "rope_theta": 10000.0, "torch_dtype": "bfloat16", "tie_word_embeddings": True,
+    "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0},
+})
+model("hunyuan_plain", "hunyuan_v1_dense", {
+    "attention_bias": True, "head_dim": 16, "num_key_value_heads": 4, "rope_parameters": DEFAULT,
+}, dtype="F32")

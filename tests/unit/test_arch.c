@@ -37,7 +37,11 @@ static void refused(void) {
     static const char *const rows[][2] = { // config, a word of the line
         {"", "config.json"}, {"[]", "config.json"}, {"{", "config.json"}, {"{}", "architectures"},
             {"{\"architectures\":[]}", "architectures"},
-        {"{\"architectures\":[\"Nobody\"]," SIZES "}", "Nobody"}, {"{\"architectures\":[7]}", "architectures"},
+        {"{\"architectures\":[\"Nobody\"]," SIZES "}", "Nobody"},
+        {"{\"architectures\":[\"LlamaForCasualLM\"]," SIZES "}", "nearest are LlamaForCausalLM, LLaMAForCausalLM, "},
+        {"{\"architectures\":[\"Gemma4ForCausalLM\"]," SIZES "}",
+         "nearest are GemmaForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM"},
+        {"{\"architectures\":[7]}", "architectures"},
         {"{\"architectures\":[\"LlamaForCausalLM\"]}", "hidden_size"},
             {"{" LLAMA ",\"hidden_size\":64}", "hidden_size"},
         {"{" LLAMA ",\"num_key_value_heads\":3}", "num_key_value_heads"},

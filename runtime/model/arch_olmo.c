@@ -1,0 +1,68 @@
+// arch_olmo.c: decoders that norm what attention and MLP say, not what they read. OLMo 2 (norms of all of q and of k),
+// OLMo 3 (windows in three of four layers, whose positions are not scaled), EXAONE 4 (norms of each head's q and k; no
+// positions in the layers without a window).
+#include "runtime/model/family.h"
+
+const char *const lq_names_olmo2[LQ_ROLES] = {
+    LQ_NAMES_ENDS, LQ_NAMES_ATTN, LQ_NAMES_MLP,
+    [LQ_R_NORM_POST_0] = LQ_LAYER "post_attention_layernorm",
+    [LQ_R_NORM_POST_1] = LQ_LAYER "post_feedforward_layernorm",
+};
+
+static bool read(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
+    d->norm_eps = 1e-5f;
+    if (!lq_config_rms(c, d, part, err)) return false;
+    part[0].place = part[1].place = LQ_POST;
+    return true;
+}
+
+bool lq_describe_olmo2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{0}};
+    (void)ckpt;
+    if (!read(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
+        !lq_rope_read(c, part[0].head_dim, d->ctx, 1, &d->rope[0], err))
+        return false;
+    d->ropes = 1;
+    part[0].qk_norm = LQ_QK_WHOLE;
+    lq_ends(d, -1, 50279);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+bool lq_describe_olmo3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{0}};
+    int window = lq_config_null(c, "sliding_window") ? 0 : 4096;
+    (void)ckpt;
+    if (!read(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
+        !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err))
+        return false;
+    double theta = 500000;
+    if (!lq_json_num(c, "rope_theta", &theta, "config.json", err)) return false;
+    d->rope[0].theta = d->rope[1].theta = theta;
+    if (!lq_rope_read_kinds(c, part[0].head_dim, d->ctx, &d->rope[0], &d->rope[1], err)) return false;
+    d->ropes = 2;
+    part[0].qk_norm = LQ_QK_WHOLE;
+    lq_ends(d, -1, 50279);
+    if (!lq_layers_fill(d, part, 2, err) || !lq_layers_pattern(c, d, window, 4, err)) return false;
+    for (int i = 0; i < d->layers; i++) d->layer[i].part[0].rope = d->layer[i].part[0].window ? 1 : 0;
+    return true;
+}
+
+bool lq_describe_exaone4(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 32}};
+    int window = lq_config_null(c, "sliding_window") ? 0 : 4096, every = 4;
+    (void)ckpt;
+    if (!read(c, d, part, err) || !lq_rope_read(c, part[0].head_dim, d->ctx, 1, &d->rope[0], err) ||
+        !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err))
+        return false;
+    // The first configs spell the pattern, "LLLG", beside the list that counts.
+    if (!cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(c, "layer_types")) && window &&
+        !lq_config_int(c, "sliding_window_pattern", 1, 1 << 12, &every, err))
+        return false;
+    d->ropes = 1;
+    part[0].qk_norm = LQ_QK_HEAD;
+    lq_ends(d, 0, 2);
+    if (!lq_layers_fill(d, part, 2, err) || !lq_layers_pattern(c, d, window, every, err)) return false;
+    for (int i = 0; window && i < d->layers; i++)
+        if (!d->layer[i].part[0].window) d->layer[i].part[0].rope = -1;
+    return true;
+}

@@ -1,0 +1,185 @@
+// test_arch_rms.c: config.json of decoders with RMS norms from strangers: what transformers takes where it is silent,
+// every key that changes a result read, or refused in one line that names it.
+#include "runtime/model/arch.h"
+#include "tests/unit/test.h"
+#include "tests/unit/tiny.h"
+
+static char dir[] = "/tmp/lq-test-arch-rms-XXXXXX";
+#define SIZES "\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":5,\"num_attention_heads\":32,\"vocab_size\":200000"
+#define OF(name) "{\"architectures\":[\"" name "\"]," SIZES
+
+static bool read_config(const char *config, lq_desc *d, lq_err *err) {
+    lq_ckpt *c;
+    *err = (lq_err){0};
+    if (!tiny_text(dir, "config.json", config) || !lq_ckpt_open(dir, &c, err)) return false;
+    const bool done = lq_desc_read(c, d, err);
+    lq_ckpt_close(c);
+    return done;
+}
+
+static lq_desc accepted(const char *config) {
+    lq_desc d = {0};
+    lq_err err;
+    CHECK(read_config(config, &d, &err), "%s: %s", config, err.text);
+    return d;
+}
+
+// What the configuration classes of transformers have as defaults.
+static void silent(void) {
+    static const struct {
+        const char *name;
+        int kv_heads, head_dim, ctx;
+        float eps;
+        double theta, partial;
+        bool tied, interleaved, q_bias, o_bias;
+        lq_norm_place place;
+        lq_qk_norm qk;
+        int bos, eos;
+    } rows[] = {
+        {"MinistralForCausalLM", 8, 2, 131072, 1e-6f, 1e4, 1, false, false, false, false, LQ_PRE, LQ_QK_PLAIN, 1, 2},
+        {"Olmo2ForCausalLM", 32, 2, 2048, 1e-5f, 1e4, 1, false, false, false, false, LQ_POST, LQ_QK_WHOLE, -1, 50279},
+        {"Olmo3ForCausalLM", 32, 2, 2048, 1e-5f, 5e5, 1, false, false, false, false, LQ_POST, LQ_QK_WHOLE, -1, 50279},
+        {"Exaone4ForCausalLM", 32, 2, 2048, 1e-5f, 1e4, 1, false, false, false, false, LQ_POST, LQ_QK_HEAD, 0, 2},
+        {"GraniteForCausalLM", 32, 2, 2048, 1e-6f, 1e4, 1, false, false, false, false, LQ_PRE, LQ_QK_PLAIN, 1, 2},
+        {"GlmForCausalLM", 2, 128, 131072, 1.5625e-7f, 1e4, 0.5, false, true, true, false, LQ_PRE, LQ_QK_PLAIN, -1,
+         151329},
+        {"Glm4ForCausalLM", 2, 128, 131072, 1.5625e-7f, 1e4, 0.5, false, true, true, false, LQ_SANDWICH, LQ_QK_PLAIN,
+         -1, 151329},
+        {"SmolLM3ForCausalLM", 4, 2, 32768, 1e-6f, 2e6, 1, true, false, false, false, LQ_PRE, LQ_QK_PLAIN, 128000,
+         128001},
+        {"SeedOssForCausalLM", 8, 128, 524288, 1e-6f, 1e4, 1, false, false, true, false, LQ_PRE, LQ_QK_PLAIN, 0, 2},
+        {"Ernie4_5ForCausalLM", 2, 128, 131072, 1e-5f, 5e5, 1, true, true, false, false, LQ_PRE, LQ_QK_PLAIN, 1, 2},
+        {"HunYuanDenseV1ForCausalLM", 32, 2, 2048, 1e-5f, 1e4, 1, false, false, false, false, LQ_PRE, LQ_QK_HEAD, 1, 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char config[400];
+        snprintf(config, sizeof config, "{\"architectures\":[\"%s\"]," SIZES "}", rows[i].name);
+        lq_desc d = accepted(config);
+        if (!d.layer) continue;
+        const lq_part *attn = &d.layer[0].part[0], *mlp = &d.layer[0].part[1];
+        CHECK(attn->heads == 32 && attn->kv_heads == rows[i].kv_heads && attn->head_dim == rows[i].head_dim &&
+              d.ctx == rows[i].ctx, "%s: %d of %d, context %d", config, attn->kv_heads, attn->head_dim, d.ctx);
+        CHECK(d.norm == LQ_NORM_RMS && d.norm_eps == rows[i].eps && !d.norm_bias && !d.norm_plus_one, "%s: norms",
+              config);
+        CHECK(d.rope[0].theta == rows[i].theta && d.rope[0].dim == (int)(attn->head_dim * rows[i].partial) &&
+              d.rope[0].interleaved == rows[i].interleaved, "%s: rope %g over %d", config, d.rope[0].theta,
+                  d.rope[0].dim);
+        CHECK(d.tied == rows[i].tied && attn->q_bias == rows[i].q_bias && attn->k_bias == rows[i].q_bias &&
+              attn->v_bias == rows[i].q_bias && attn->o_bias == rows[i].o_bias && !mlp->mlp_bias, "%s: biases", config);
+        CHECK(attn->place == rows[i].place && mlp->place == rows[i].place && attn->qk_norm == rows[i].qk, "%s: places",
+              config);
+        CHECK(mlp->gated && mlp->act == LQ_SILU && mlp->ffn == 160, "%s: MLP", config);
+        CHECK(d.bos == rows[i].bos && d.eoses > 0 && d.eos[0] == rows[i].eos, "%s: ends %d, %d", config, d.bos,
+              d.eos[0]);
+        lq_desc_free(&d);
+    }
+}
+
+// Windows and ropes of five layers; a rope of -1: no positions.
+static void layers(const char *config, const int window[5], const int rope[5]) {
+    lq_desc d = accepted(config);
+    for (int i = 0; d.layer && i < 5; i++)
+        CHECK(d.layer[i].part[0].window == window[i] && d.layer[i].part[0].rope == rope[i],
+              "%s: layer %d has a window of %d and rope %d",
+              config, i, d.layer[i].part[0].window, d.layer[i].part[0].rope);
+    lq_desc_free(&d);
+}
+
+static void windows(void) {
+#define FIVE(a, b, c, d, e) (const int[5]){a, b, c, d, e}
+    const int *none = FIVE(0, 0, 0, 0, 0), *same = FIVE(0, 0, 0, 0, 0);
+    layers(OF("MinistralForCausalLM") "}", FIVE(4096, 4096, 4096, 4096, 4096), same);
+    layers(OF("MinistralForCausalLM") ",\"sliding_window\":null}", none, same);
+    layers(OF("Olmo3ForCausalLM") "}", FIVE(4096, 4096, 4096, 0, 4096), FIVE(1, 1, 1, 0, 1));
+    layers(OF("Olmo3ForCausalLM") ",\"sliding_window\":null}", none, same);
+    layers(OF("Exaone4ForCausalLM") "}", FIVE(4096, 4096, 4096, 0, 4096), FIVE(0, 0, 0, -1, 0));
+    layers(OF("Exaone4ForCausalLM") ",\"sliding_window\":9,\"sliding_window_pattern\":2}", FIVE(9, 0, 9, 0, 9),
+           FIVE(0, -1, 0, -1, 0));
+    layers(OF("Exaone4ForCausalLM") ",\"sliding_window\":null,\"sliding_window_pattern\":null}", none, same);
+    layers(OF("Exaone4ForCausalLM") ",\"sliding_window\":9,\"sliding_window_pattern\":\"LG\","
+           "\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\","
+           "\"full_attention\",\"full_attention\"]}",
+           FIVE(9, 0, 9, 0, 0), FIVE(0, -1, 0, -1, -1));
+    layers(OF("SmolLM3ForCausalLM") "}", none, FIVE(0, 0, 0, -1, 0));
+    layers(OF("SmolLM3ForCausalLM") ",\"no_rope_layer_interval\":2}", none, FIVE(0, -1, 0, -1, 0));
+    layers(OF("SmolLM3ForCausalLM") ",\"no_rope_layers\":[1,1,0,1,0],\"use_sliding_window\":true,\"sliding_window\":5}", FIVE(0, 0, 5, 0, 5),
+           FIVE(0, 0, -1, 0, -1));
+    layers(OF("SmolLM3ForCausalLM") ",\"sliding_window\":5,\"no_rope_layers\":[1,1,1,0,1,0,1]}", none, FIVE(0, 0, 0,
+                                                                                                            -1, 0));
+}
+
+static void keys(void) {
+    lq_desc d = accepted(OF("GraniteForCausalLM") "}");
+    CHECK(d.embed_scale == 1 && d.logit_scale == 1 && d.layer[0].part[0].attn_scale == 1 &&
+          d.layer[0].part[1].scale == 1, "multipliers");
+    lq_desc_free(&d);
+    d = accepted(OF("GraniteForCausalLM") ",\"embedding_multiplier\":12,\"attention_multiplier\":0.5,\"residual_multiplier\":0.25,"
+                 "\"logits_scaling\":8,\"attention_bias\":true,\"mlp_bias\":true}");
+    const lq_part *attn = &d.layer[4].part[0], *mlp = &d.layer[4].part[1];
+    CHECK(d.embed_scale == 12 && d.logit_scale == 0.125f && attn->attn_scale == 0.5f && attn->scale == 0.25f &&
+          mlp->scale == 0.25f &&
+          attn->q_bias && attn->o_bias && mlp->mlp_bias, "multipliers that are said");
+    lq_desc_free(&d);
+    d = accepted(OF("Glm4ForCausalLM") ",\"partial_rotary_factor\":1,\"attention_bias\":false,\"eos_token_id\":7}");
+    CHECK(d.rope[0].dim == 128 && !d.layer[0].part[0].q_bias && d.eoses == 1 && d.eos[0] == 7, "GLM-4");
+    lq_desc_free(&d);
+    d = accepted(OF("SeedOssForCausalLM") ",\"head_dim\":null,\"attention_bias\":false,\"attention_out_bias\":true,\"mlp_bias\":true}");
+    CHECK(d.layer[0].part[0].head_dim == 2 && !d.layer[0].part[0].q_bias && d.layer[0].part[0].o_bias &&
+          d.layer[0].part[1].mlp_bias, "Seed-OSS");
+    lq_desc_free(&d);
+    d = accepted(OF("Ernie4_5ForCausalLM") ",\"head_dim\":null,\"use_bias\":true}");
+    CHECK(d.layer[0].part[0].head_dim == 2 && d.layer[0].part[0].q_bias && d.layer[0].part[0].o_bias &&
+          d.layer[0].part[1].mlp_bias, "ERNIE");
+    lq_desc_free(&d);
+    d = accepted(OF("HunYuanDenseV1ForCausalLM") ",\"head_dim\":6,\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":16,\"factor\":1}}");
+    CHECK(d.rope[0].kind == LQ_ROPE_DEFAULT && fabs(d.rope[0].theta - 640000) < 1e-6 &&
+          d.layer[0].part[0].qk_norm_late, "base %.17g", d.rope[0].theta);
+    lq_desc_free(&d);
+    d = accepted(OF("Olmo3ForCausalLM") ",\"rope_theta\":7e4,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2}}");
+    CHECK(d.rope[0].theta == 7e4 && d.rope[0].kind == LQ_ROPE_LINEAR && d.rope[1].theta == 7e4 &&
+          d.rope[1].kind == LQ_ROPE_DEFAULT,
+          "OLMo 3: only the layers without a window are scaled");
+    lq_desc_free(&d);
+}
+
+static void refused(void) {
+    static const char *const rows[][2] = { // config, a word of the line
+        {OF("GraniteForCausalLM") ",\"residual_multiplier\":0}", "residual_multiplier"},
+        {OF("GraniteForCausalLM") ",\"logits_scaling\":-1}", "logits_scaling"},
+        {OF("GraniteForCausalLM") ",\"attention_multiplier\":\"1\"}", "attention_multiplier"},
+        {OF("GraniteForCausalLM") ",\"embedding_multiplier\":null}", "multiplier"},
+        {OF("SmolLM3ForCausalLM") ",\"no_rope_layers\":[1,0]}", "no_rope_layers"},
+        {OF("SmolLM3ForCausalLM") ",\"no_rope_layers\":[1,0,1,1,\"1\"]}", "no_rope_layers"},
+        {OF("SmolLM3ForCausalLM") ",\"no_rope_layer_interval\":0}", "no_rope_layer_interval"},
+        {OF("Exaone4ForCausalLM") ",\"sliding_window_pattern\":\"LLLG\"}", "sliding_window_pattern"},
+        {OF("Exaone4ForCausalLM") ",\"layer_types\":[\"chunked_attention\"]}", "chunked_attention"},
+        {OF("Olmo2ForCausalLM") ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":5e5}}}", "full_attention"},
+        {OF("Olmo3ForCausalLM") ",\"rope_parameters\":{\"rope_theta\":5e5}}", "rope_theta"},
+        {OF("HunYuanDenseV1ForCausalLM") ",\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":-3,\"factor\":1}}",
+         "alpha"},
+        {OF("Glm4ForCausalLM") ",\"partial_rotary_factor\":0}", "partial_rotary_factor"},
+        {OF("Ernie4_5ForCausalLM") ",\"use_bias\":2}", "use_bias"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        lq_desc d;
+        lq_err err;
+        const bool done = read_config(rows[i][0], &d, &err);
+        CHECK(!done && strstr(err.text, rows[i][1]) && !strchr(err.text, '\n'), "%s gave \"%s\"", rows[i][0],
+              done ? "a description" : err.text);
+        if (done) lq_desc_free(&d);
+    }
+}
+
+int main(void) {
+    lq_err err;
+    char rm[100];
+    if (!mkdtemp(dir)) return 1;
+    CHECK(tiny_model(dir, true, &err), "%s", err.text);
+    silent();
+    windows();
+    keys();
+    refused();
+    snprintf(rm, sizeof rm, "rm -rf %s", dir);
+    if (system(rm)) return 1;
+    return test_end();
+}
