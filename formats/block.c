@@ -112,8 +112,8 @@ bool lq_layout_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, 
 
 // --- rows ---
 
-static float scale_at(const lq_weight *w, int64_t i) {
-    const char *p = (const char *)w->scale + (size_t)i * lq_dtype_size(w->type.scale);
+float lq_scale_get(const lq_weight *w, size_t i) {
+    const char *p = (const char *)w->scale + i * lq_dtype_size(w->type.scale);
     if (w->type.scale == LQ_F32) {
         float f;
         memcpy(&f, p, sizeof f);
@@ -154,7 +154,7 @@ void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst) {
     const uint8_t *zeros = w->zero ? w->zero + (size_t)row * lq_code_row_bytes(t->bits, groups) : NULL;
     for (int64_t g = 0; g < groups; g++) {
         int64_t first = g * group, end = first + group < w->k ? first + group : w->k;
-        float s = scale_at(w, band * groups + g);
+        float s = lq_scale_get(w, (size_t)(band * groups + g));
         float z = zeros ? (float)lq_code_get(zeros, t->bits, g) : (float)(1 << (t->bits - 1));
         float part[256];
         for (int64_t at = first; at < end; at += 256) {

@@ -112,9 +112,10 @@ bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *ou
 bool lq_layout_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out);
 // One row in layout any, dequantized: (q - z) * s in f32, in logical column order, outliers put in, `smooth` left out.
 void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst /* [k] */);
-// The code at (row, column) of a dense packed array of `bits` wide codes.
+// Code i of a dense packed row of codes of so many bits.
 uint32_t lq_code_get(const uint8_t *row, int bits, int64_t i);
 void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q);
+float lq_scale_get(const lq_weight *w, size_t i); // the i-th of its scales as they lie
 
 // "bf16", "int4 g128 sym f16", "int8 row sym f16", "fp4 g64 f16", "e4m3 g128 r128 f32", "int8 row sym f32 act i8 row":
 // the text form used in files, reports and on the command line. The parser takes shorthand too: "int4" (g128 sym f16),

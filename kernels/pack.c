@@ -142,14 +142,6 @@ void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *poo
     else for (int t = 0; t < tiles; t++) fn(&j, t, 0);
 }
 
-static float scale_at(const lq_weight *w, size_t i) {
-    switch (w->type.scale) {
-    case LQ_F16: return lq_f16_f32(((const uint16_t *)w->scale)[i]);
-    case LQ_BF16: return lq_bf16_f32(((const uint16_t *)w->scale)[i]);
-    default: return ((const float *)w->scale)[i];
-    }
-}
-
 void lq_weight_row(const lq_weight *w, int64_t row, float *dst) {
     if (w->layout == LQ_ANY) {
         lq_weight_row_any(w, row, dst);
@@ -166,7 +158,7 @@ void lq_weight_row(const lq_weight *w, int64_t row, float *dst) {
         const uint8_t byte = q[(size_t)(c / per) * 64 + (size_t)(i & 3)];
         const int code = t->bits == 8 ? byte : i < 4 ? byte & 15 : byte >> 4;
         const int zero = t->asym ? w->zero[cell] : 1 << (t->bits - 1);
-        dst[w->perm ? w->perm[c] : c] = (float)(code - zero) * scale_at(w, cell);
+        dst[w->perm ? w->perm[c] : c] = (float)(code - zero) * lq_scale_get(w, cell);
     }
     for (int32_t o = 0; o < w->outliers; o++)
         dst[w->perm ? w->perm[w->outlier[o]] : w->outlier[o]] = lq_bf16_f32(w->outlier_w[row * w->outliers + o]);

@@ -11,14 +11,6 @@
 
 enum { PIECE = 256, ROWS = 16 };
 
-static float scale_at(const lq_weight *w, size_t i) {
-    switch (w->type.scale) {
-    case LQ_F16: return lq_f16_f32(((const uint16_t *)w->scale)[i]);
-    case LQ_BF16: return lq_bf16_f32(((const uint16_t *)w->scale)[i]);
-    default: return ((const float *)w->scale)[i];
-    }
-}
-
 // Where the scale of (row, group) is, and in x86 its zero point.
 static size_t cell_of(const lq_weight *w, int64_t row, int64_t g) {
     const size_t groups = (size_t)lq_weight_groups(&w->type, w->k);
@@ -29,7 +21,7 @@ static size_t cell_of(const lq_weight *w, int64_t row, int64_t g) {
 }
 
 float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k) {
-    return scale_at(w, cell_of(w, row, w->type.group ? k / w->type.group : 0));
+    return lq_scale_get(w, cell_of(w, row, w->type.group ? k / w->type.group : 0));
 }
 
 static int zero_at(const lq_weight *w, int64_t row, int64_t g) {
@@ -85,7 +77,7 @@ static void int_row(const lq_weight *w, const lq_act *a, int64_t n, int m0, int 
             }
         }
         if ((g + 1) % span && g + 1 < groups) continue;
-        const float scale = scale_at(w, cell_of(w, n, wg));
+        const float scale = lq_scale_get(w, cell_of(w, n, wg));
         for (int m = 0; m < rows; m++) sum[m] = fmaf((float)dot[m], scale * a->scale[u + (size_t)m], sum[m]);
     }
     for (int m = 0; m < rows; m++) y[(size_t)(m0 + m) * ldy + (size_t)n] = sum[m];
@@ -159,7 +151,7 @@ static void row_part(const lq_weight *w, int64_t row, int64_t k0, int n, float *
     if (t->kind != LQ_W_FLOAT) codes(w, row, k0, n, q);
     for (int i = 0, end; i < n; i = end) {
         const int64_t g = t->group ? (k0 + i) / t->group : 0, last = (g + 1) * t->group;
-        const float s = scale_at(w, cell_of(w, row, g));
+        const float s = lq_scale_get(w, cell_of(w, row, g));
         end = t->group && last < k0 + n ? (int)(last - k0) : n;
         const int zero = t->kind == LQ_W_INT ? zero_at(w, row, g) : 0;
         for (int j = i; j < end; j++)

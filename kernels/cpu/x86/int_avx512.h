@@ -47,8 +47,14 @@ INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-// Minus the zero points of 16 rows; the upper halves of the lanes are 0 for vpdpwssd.
-INLINE __m512i minus_zero(const uint8_t *zero, const int bits) {
+// The scales of a tile's rows in group g.
+INLINE __m512 scales_of(const cut *c, int64_t t, int g) {
+    return scale16(c->scale + (size_t)t * c->scale_tile + (size_t)g * c->scale_group, c->scale_type);
+}
+
+// Minus their zero points; the upper halves of the lanes are 0 for vpdpwssd.
+INLINE __m512i minus_zeros_of(const cut *c, int64_t t, int g, const int bits) {
+    const uint8_t *zero = c->zero ? c->zero + (size_t)t * c->zero_tile + (size_t)g * c->zero_group : NULL;
     const __m512i z = zero ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)zero))
                            : _mm512_set1_epi32(1 << (bits - 1));
     return _mm512_and_si512(_mm512_sub_epi32(_mm512_setzero_si512(), z), _mm512_set1_epi32(0xffff));
@@ -148,10 +154,8 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
                 if (two) h[m][1] = l[m][0] = l[m][1] = _mm512_setzero_si512();
             }
             ROLLED for (int k = 0; k < G; k += 16, q += 32 * bits, x += 16) thin16(h, l, q, x, bits, M, G);
-            const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group,
-                                     c->scale_type);
-            const size_t zero = (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group;
-            const __m512i z = minus_zero(c->zero ? c->zero + zero : NULL, bits);
+            const __m512 s = scales_of(c, t0 + t, g);
+            const __m512i z = minus_zeros_of(c, t0 + t, g, bits);
             EACH (int m = 0; m < M; m++) {
                 __m512i dot = h[m][0];
                 if (M <= 2) { dot = _mm512_add_epi32(dot, h[m][1]); l[m][0] = _mm512_add_epi32(l[m][0], l[m][1]); }
@@ -215,10 +219,8 @@ INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][
     const bool last = whole && span_ends(c, g);
     const int m0 = (int)(u - (size_t)g * (size_t)c->all);
     EACH (int t = 0; t < 2; t++) {
-        const __m512 s = scale16(c->scale + (size_t)(t0 + t) * c->scale_tile + (size_t)g * c->scale_group,
-                                 c->scale_type);
-        const size_t zero = (size_t)(t0 + t) * c->zero_tile + (size_t)g * c->zero_group;
-        const __m512i z = minus_zero(c->zero ? c->zero + zero : NULL, bits);
+        const __m512 s = scales_of(c, t0 + t, g);
+        const __m512i z = minus_zeros_of(c, t0 + t, g, bits);
         EACH (int m = 0; m < M; m++) {
             const __m512i dot = centre(_mm512_load_si512(dots[m][t]), z, c->xsum[u + (size_t)m], G);
             if (whole) add_whole(c, sum[m][t], f[m][t], dot, s, t0 + t, m0 + m, last);
