@@ -2,6 +2,7 @@
 # check_rtn.py LQ: codes, scales and zero points of what `lq quantize --method rtn` writes against rtn_reference.py, bit for bit, on
 # seeded checkpoints with what rounding can trip over: groups of zeros, constants, one sign only, halves between two codes, tiny
 # and huge values, rows that end inside a group. Also the report's figures against f64, and what must be refused.
+import collections
 import hashlib
 import json
 import os
@@ -88,17 +89,21 @@ def write_model(folder, dtype, tied, more=None):
     return st.read(os.path.join(folder, "model.safetensors"))[0]
 
 
-def check_matrix(what, name, w, out, row, bits, group, asym, table=None):
-    if table is None:
+def check_matrix(what, name, w, out, row, t):
+    bits, group, asym = t.bits, t.group, t.asym
+    if t.elem:
+        codes, scale, back = rtn.quantize_fp8(w, t.elem, group, t.rows, t.scale)
+    elif t.table is None:
         codes, scale, zeros = rtn.quantize(w, bits, group, asym)
         back = rtn.dequantize(codes, scale, zeros, group)
     else:
-        codes, scale = rtn.quantize_table(w, table, group)
-        back = rtn.dequantize_table(codes, scale, table, group)
+        codes, scale = rtn.quantize_table(w, t.table, group)
+        back = rtn.dequantize_table(codes, scale, t.table, group)
     if name + ".q" not in out or name + ".scale" not in out:
         check(False, f"{what} {name}: is not in the file")
         return
-    got, clean = rtn.unpack(out[name + ".q"].reshape(w.shape[0], -1), bits, w.shape[1])
+    raw = out[name + ".q"].reshape(w.shape[0], -1)
+    got, clean = (raw, raw.dtype == np.uint8) if t.elem else rtn.unpack(raw, bits, w.shape[1])
     check(clean and (got == codes).all(), f"{what} {name}: {np.count_nonzero(got != codes)} codes of {codes.size} differ, padding clean: {clean}")
     mine = out[name + ".scale"].reshape(scale.shape)
     check(mine.dtype == scale.dtype and mine.tobytes() == scale.tobytes(), f"{what} {name}: scales {mine.dtype}, expected {scale.dtype}; {np.count_nonzero(mine != scale)} differ")
@@ -106,7 +111,8 @@ def check_matrix(what, name, w, out, row, bits, group, asym, table=None):
         got, clean = rtn.unpack(out[name + ".zero"].reshape(w.shape[0], -1), bits, zeros.shape[1])
         check(clean and (got == zeros).all(), f"{what} {name}: zero points differ")
     check(asym == (name + ".zero" in out), f"{what} {name}: zero points there: {name + '.zero' in out}")
-    check(("f32" in row["type"]) == (scale.dtype == np.float32) and ("f32" in row["note"]) == (scale.dtype == np.float32), f"{what} {name}: report says {row['type']}, {row['note']}")
+    fell_back = t.scale == "f16" and scale.dtype == np.float32
+    check(("f32" in row["type"]) == (t.scale == "f32" or fell_back) and ("f32" in row["note"]) == fell_back, f"{what} {name}: report says {row['type']}, {row['note']}")
     # Figures are summed in f32 over eight lanes, from quotients with an error of half an ulp of at most 2^bits.
     wide = w.astype(np.float64)
     wrong = back.astype(np.float64) - wide
@@ -117,14 +123,14 @@ def check_matrix(what, name, w, out, row, bits, group, asym, table=None):
     check(abs(row["max_error"] - top) <= slack * 2.0**bits * np.abs(scale.astype(np.float64)).max() + 1e-44, f"{what} {name}: max_error {row['max_error']}, expected {top}")
 
 
-def check_model(folder, model, src, dtype, tied, words, bits, group, asym, table=None):
+def check_model(folder, model, src, dtype, tied, t):
     out = os.path.join(folder, "out.lq")
-    what = f"{dtype} {'tied' if tied else 'untied'} {' '.join(words)}"
-    r = run(model, out, *words, "--force", "--threads", 2)
+    what = f"{dtype} {'tied' if tied else 'untied'} {' '.join(t.words)}"
+    r = run(model, out, *t.words, "--force", "--threads", 2)
     check(r.returncode == 0, f"{what}: {r.stderr.strip()[-300:]}")
     if r.returncode:
         return
-    got, meta = st.read(out)
+    got, meta = st.read(out, codes=True)
     report = json.load(open(out + ".report.json"))
     rows = {m["name"]: m for m in report["modules"]}
     for name, w in src.items():
@@ -132,23 +138,41 @@ def check_model(folder, model, src, dtype, tied, words, bits, group, asym, table
             check(name in got and got[name].tobytes() == w.tobytes(), f"{what} {name}: not as it was")
             continue
         whole = name in ("model.embed_tokens.weight", "lm_head.weight")
-        check_matrix(what, name, w.astype(np.float32), got, rows[name], *((8, 0, False) if whole else (bits, group, asym, table)))
+        check_matrix(what, name, w.astype(np.float32), got, rows[name], INT8 if whole else t)
     check(len(rows) == sum(w.ndim == 2 for w in src.values()) and ("lm_head.weight.q" in got) == (not tied), f"{what}: {len(rows)} modules")
     check(json.loads(meta["lq.recipe"])["method"] == "rtn" and meta["lq.arch"] == "LlamaForCausalLM" and meta["lq.layout"] == "any", f"{what}: metadata")
     check(got["lq.file/config.json"].tobytes() == open(os.path.join(model, "config.json"), "rb").read(), f"{what}: config.json is not carried over")
 
 
-TYPES = [(["--type", "int4 g128"], 4, 128, False), (["--type", "int4 g32"], 4, 32, False), (["--bits", "4", "--group", "32", "--asym"], 4, 32, True), (["--asym"], 4, 128, True),
+Type = collections.namedtuple("Type", "words bits group asym table elem rows scale", defaults=(False, None, None, 1, "f16"))
+INT8 = Type([], 8, 0)  # of the embedding and the head
+TYPES = [Type(*row) for row in [(["--type", "int4 g128"], 4, 128, False), (["--type", "int4 g32"], 4, 32, False), (["--bits", "4", "--group", "32", "--asym"], 4, 32, True), (["--asym"], 4, 128, True),
          (["--bits", "8"], 8, 0, False), (["--type", "int8 g32 asym"], 8, 32, True), (["--type", "int3 g64"], 3, 64, False), (["--type", "int2 g16 asym"], 2, 16, True),
-         (["--type", "int5 row asym"], 5, 0, True)]
-TYPES += [(["--type", name + words], 4, group, False, table) for name, table in rtn.TABLES.items() for words, group in (("", 64), (" g16", 16), (" row", 0))]
+         (["--type", "int5 row asym"], 5, 0, True)]]
+TYPES += [Type(["--type", name + words], 4, group, table=table) for name, table in rtn.TABLES.items() for words, group in (("", 64), (" g16", 16), (" row", 0))]
+TYPES += [Type(["--type", f"{elem} {words} {scale}"], 8, group, elem=elem, rows=rows, scale=scale)
+          for elem, words, group, rows, scale in (("e4m3", "row", 0, 1, "f32"), ("e4m3", "row", 0, 1, "f16"), ("e4m3", "g32", 32, 1, "bf16"), ("e4m3", "g128 r128", 128, 128, "f32"),
+                                                  ("e4m3", "g16 r16", 16, 16, "f16"), ("e4m3", "tensor", 0, 0, "f32"), ("e5m2", "row", 0, 1, "f32"), ("e5m2", "g64 r32", 64, 32, "bf16"),
+                                                  ("e5m2", "tensor", 0, 0, "f16"))]
 
 # What quantize_matmul_bnb4 of onnxruntime 1.31.1 (type 1, blocks of 64) makes of two blocks: the codes, a digit each.
 BNB_W = ((np.arange(128) * 37 % 128 - 50) * (np.arange(128) % 5 + 1)).astype(np.float32).reshape(2, 64) / 64
 BNB_NF4 = "56ae37a36b958d179d49957bf68c378c5ae67bf58b48d56ae37a36c958d179d49957bf68c378c5ae67be58b48d66ae37a36c958d279d4a957bf68c378c6ae67b"
 
 
+# What torch 2.15.0 makes of every f32 within the type's range whose last 12 bits are 0: SHA-256 of the codes in the order of those bits.
+TORCH_FP8 = {"e4m3": (448, "907696c1f6cd71929b55313a2cb57db61d958e84674e7cd89032f6f47a923e81"),
+             "e5m2": (57344, "9a8437bf551391cb52897add05ff5d2d87d93ef77743d4c1cbcbd1f18d70e19c")}
+
+
 def check_reference():
+    x = (np.arange(2**20, dtype=np.uint32) << 12).view(np.float32)
+    for elem, (most, digest_of) in TORCH_FP8.items():
+        codes = rtn.fp8_codes(x[np.abs(x) <= most], elem)
+        check(hashlib.sha256(codes.tobytes()).hexdigest() == digest_of, f"{elem}: the reference rounds otherwise than torch")
+        odd = rtn.fp8_codes(np.float32([np.inf, -np.inf, most * 1.1, -0.0, 2.0**-30]), elem).tolist()
+        top = len(rtn.fp8_numbers(elem)) - 1
+        check(odd == [top, top | 128, top, 128, 0], f"{elem}: saturation and zeros of the reference: {odd}")
     codes, scale = rtn.quantize_table(BNB_W, rtn.TABLES["nf4"], 64)
     got = "".join(f"{c:x}" for c in codes.ravel())
     check(got == BNB_NF4 and (scale.ravel() == np.abs(BNB_W).max(1)).all(), f"nf4 of the reference is {got}, of onnxruntime {BNB_NF4}")
@@ -252,8 +276,8 @@ with tempfile.TemporaryDirectory() as folder:
     for dtype, tied in (("F32", False), ("BF16", True), ("F16", False)):
         model = os.path.join(folder, f"{dtype}-{tied}")
         src = write_model(model, dtype, tied)
-        for row in TYPES:
-            check_model(folder, model, src, dtype, tied, *row)
+        for t in TYPES:
+            check_model(folder, model, src, dtype, tied, t)
     check_same(folder, os.path.join(folder, "F32-False"))
     check_refusals(folder)
 print(f"{passed} passed, {failed} failed, {skipped} skipped")

@@ -1,6 +1,8 @@
 # rtn_reference.py: rounding to the nearest as docs/QUANT.md defines it, in numpy, written from that definition.
 import numpy as np
 
+import st
+
 F16_MIN, F16_MAX = np.float64(2.0**-14), np.float64(65504)
 TABLES = {  # fp4: OCP Microscaling Formats 1.0, e2m1; nf4: bitsandbytes 0.50.2
     "fp4": np.float32([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]),
@@ -30,8 +32,10 @@ def group_scales(w, bits, group, asym):
     return np.stack(scale, 1), np.stack(low, 1)
 
 
-def stored_scales(scale):
-    """The scales as stored: float16, or float32 where one that is not 0 leaves float16's normal range."""
+def stored_scales(scale, kind="f16"):
+    """The scales as stored (bf16 as float32): for f16 all are float32 where one that is not 0 leaves its normal range."""
+    if kind != "f16":
+        return scale if kind == "f32" else st.bf16_value(st.bf16_bits(scale))
     size = np.abs(scale.astype(np.float64))
     wide = ((scale != 0) & ((size < F16_MIN) | (size > F16_MAX))).any()
     return scale if wide else scale.astype(np.float16)
@@ -77,6 +81,49 @@ def dequantize(codes, scale, zeros, group):
     for g, (a, b) in enumerate(groups_of(codes.shape[1], group)):
         out[:, a:b] = (codes[:, a:b] - zeros[:, g : g + 1]).astype(np.float32) * scale[:, g : g + 1].astype(np.float32)
     return out
+
+
+FP8 = {"e4m3": (4, 3, 448), "e5m2": (5, 2, 57344)}  # bits of the exponent and of the mantissa, the largest number
+
+
+def fp8_numbers(elem):
+    """float64 of the codes 0, 1, 2 ... up to the largest number: exponent over mantissa, without infinities and NaN."""
+    exponent, mantissa, most = FP8[elem]
+    code, bias = np.arange(128), 2 ** (exponent - 1) - 1
+    e, m = code >> mantissa, code & (2**mantissa - 1)
+    number = np.where(e == 0, m, m + 2**mantissa) * 2.0 ** (np.maximum(e, 1) - bias - mantissa)
+    return number[number <= most]
+
+
+def fp8_codes(x, elem):
+    """float32 -> the code of the nearest number, of two the even code; beyond the largest: the largest. Zeros keep their sign."""
+    numbers, size = fp8_numbers(elem), np.abs(x.astype(np.float64))
+    size = np.minimum(size, numbers[-1])
+    high = np.searchsorted(numbers, size)
+    low = np.maximum(high - 1, 0)
+    above, below = numbers[high] - size, size - numbers[low]
+    return (np.where((above < below) | ((above == below) & (high % 2 == 0)), high, low) | np.signbit(x) * 128).astype(np.uint8)
+
+
+def fp8_values(codes, elem):
+    value = fp8_numbers(elem)[codes & 127].astype(np.float32)
+    return np.where(codes & 128, -value, value)
+
+
+def quantize_fp8(w, elem, group, rows, kind):
+    """w [n][k] float32 -> codes [n][k], stored scales [bands][groups] of bands of so many rows (0: all), and what they stand for."""
+    w, rows = np.ascontiguousarray(w, np.float32), rows or len(w)
+    bands, groups = groups_of(len(w), rows), groups_of(w.shape[1], group)
+    most = np.float64([[np.abs(w[r:s, a:b]).max() for a, b in groups] for r, s in bands])
+    scale = stored_scales((most / FP8[elem][2]).astype(np.float32), kind)
+    codes, back = np.zeros(w.shape, np.uint8), np.zeros(w.shape, np.float32)
+    with np.errstate(over="ignore"):
+        for i, (r, s) in enumerate(bands):
+            for g, (a, b) in enumerate(groups):
+                if by := np.float32(scale[i, g]):
+                    codes[r:s, a:b] = fp8_codes(w[r:s, a:b] / by, elem)
+                    back[r:s, a:b] = fp8_values(codes[r:s, a:b], elem) * by
+    return codes, scale, back
 
 
 def unpack(raw, bits, count):

@@ -21,6 +21,10 @@ def e4m3_value(bits):
     return np.where(bits & 0x7F == 0x7F, np.nan, np.where(bits & 0x80, -size, size)).astype(np.float32)
 
 
+def e5m2_value(bits):
+    return (bits.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
+
+
 def write(path, tensors, dtype="BF16", metadata=None):
     """tensors: name -> float array; all are written as `dtype`."""
     head, data = {"__metadata__": metadata or {"format": "pt"}}, b""
@@ -36,11 +40,11 @@ def write(path, tensors, dtype="BF16", metadata=None):
 
 
 KINDS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_}
-WIDER = {"BF16": (np.uint16, bf16_value), "F8_E4M3": (np.uint8, e4m3_value)}
+WIDER = {"BF16": (np.uint16, bf16_value), "F8_E4M3": (np.uint8, e4m3_value), "F8_E5M2": (np.uint8, e5m2_value)}
 
 
-def read(path):
-    """name -> array (BF16 and E4M3 become f32), and the metadata."""
+def read(path, codes=False):
+    """name -> array (BF16 and fp8 become f32, with `codes` fp8 stays its bytes), and the metadata."""
     raw = open(path, "rb").read()
     n = struct.unpack("<Q", raw[:8])[0]
     head = json.loads(raw[8 : 8 + n])
@@ -50,6 +54,6 @@ def read(path):
         a, b = t["data_offsets"]
         part = raw[8 + n + a : 8 + n + b]
         kind, widen = WIDER.get(t["dtype"]) or (KINDS[t["dtype"]], lambda x: x)
-        flat = widen(np.frombuffer(part, kind))
-        out[name] = flat.reshape(t["shape"])
+        flat = np.frombuffer(part, kind)
+        out[name] = (flat if codes and t["dtype"].startswith("F8") else widen(flat)).reshape(t["shape"])
     return out, meta
