@@ -6,6 +6,7 @@
 
 bool lq_rotate_plan(lq_desc *d, lq_err *err) {
     const char *why = d->norm != LQ_NORM_RMS || d->norm_bias ? "whose norms are not RMS norms" : NULL;
+    if (d->names[LQ_R_NORM_EMBED]) why = "with a norm behind its embedding";
     for (int l = 0; l < d->layers && !why; l++)
         for (int i = 0; i < d->layer[l].parts; i++)
             if (d->layer[l].part[i].place != LQ_PRE) why = "with norms behind its parts";
@@ -57,7 +58,7 @@ bool lq_rotate_run(lq_block *b, lq_err *err) {
     for (lq_module *m = b->module; m < b->module + b->modules; m++) {
         const lq_slot *s = &m->it->slot;
         const lq_input *in = s->input < 0 ? NULL : &b->input[s->input];
-        if (s->role == LQ_R_EMBED) m->edit.in = residual;
+        if (s->role == LQ_R_EMBED || s->role == LQ_R_POSITION) m->edit.in = residual;
         if (in && of_residual(in)) m->edit.column = b->factor[s->input], m->edit.in = residual;
         if (in && in->before == LQ_B_V) m->edit.in = head;
         if (s->adds && !turn_rows(b, m, residual, err)) return false;
