@@ -177,6 +177,10 @@ typedef struct lq_attn_args {
     int window;             // sees at most this many last positions, its own included; 0: all
     int chunk;              // sees only positions of its own chunk; 0: all
     const float *sinks;     // [heads] extra logit
+    // [heads] ALiBi's slopes: position j adds slope * (j - at) to a score; coarse, as in Falcon: scale *
+    // b(slope * b(j)), where b rounds to BF16. Positions are those of the cache, also in a tree. NULL: nothing
+    const float *alibi;
+    bool alibi_coarse;
     lq_mat y;               // [rows][heads * dv]
     int max_at;             // [host] no at[] is larger: a bound, it decides no bit
 } lq_attn_args;
@@ -292,7 +296,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h or block.h: a plug-in is another binary and
 // shares these structs by layout.
-enum { LQ_OPS_VERSION = 1 };
+enum { LQ_OPS_VERSION = 2 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound

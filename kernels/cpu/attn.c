@@ -48,6 +48,7 @@ static lq_partial split_weigh(const lq_attn_args *a, int row, int head, const lq
         }
         s *= a->scale;
         p[i] = a->softcap != 0 ? a->softcap * lq_tanhf(s / a->softcap) : s;
+        if (a->alibi) p[i] += lq_alibi(a, head, see->at, j0 + i);
         out.m = p[i] > out.m ? p[i] : out.m;
     }
     for (int i = 0; i < n; i++)

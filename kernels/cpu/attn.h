@@ -59,6 +59,12 @@ static inline uint16_t lq_sight_mask(const lq_sight *s, int j) {
     return (uint16_t)m;
 }
 
+// What position j adds to the score of a row at position `at`.
+static inline float lq_alibi(const lq_attn_args *a, int head, int at, int j) {
+    if (!a->alibi_coarse) return a->alibi[head] * (float)(j - at);
+    return a->scale * lq_bf16_f32(lq_f32_bf16(a->alibi[head] * lq_bf16_f32(lq_f32_bf16((float)j))));
+}
+
 // A head's result so far over splits: exp(score - m) summed and weighted. It begins with m = -FLT_MAX and l = 0, and a
 // split that a row does not see leaves every bit as it was.
 typedef struct lq_partial { float m, l; } lq_partial;

@@ -26,6 +26,8 @@ typedef struct lq_rope {
 } lq_rope;
 // inv_freq[dim / 2] at context length ctx, and the factor of cos and sin.
 void lq_rope_resolve(const lq_rope *r, int ctx, float *inv_freq, float *mscale);
+// ALiBi's slope of each head, in BF16 if coarse.
+void lq_alibi_slopes(int heads, bool coarse, float *out /* [heads] */);
 // Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config into *out, which it writes
 // whole. Where the config is silent: `partial` of a head is rotated, and the base is the theta that stands in *out
 // (0: 10000).
@@ -63,6 +65,8 @@ typedef struct lq_part {
     lq_qk_norm qk_norm;
     bool qk_norm_late;    // behind the rope
     bool q_bias, k_bias, v_bias, o_bias, qk_norm_bias;
+    bool alibi;           // scores fall with the distance, by slopes that follow from the number of heads
+    bool alibi_coarse;    // in BF16's steps
     float clip;           // q, k and v are held to -clip..clip; 0: not
     // MLP, and each expert of a mixture
     int ffn;

@@ -21,14 +21,14 @@ const char *const lq_names_gptj[LQ_ROLES] = {
 // masks
 const char *const lq_ignores_gpt[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL};
 
-static const lq_size_keys keys_gpt2 = {"n_embd", "n_layer", "n_head", "n_positions", "n_inner", 4, .even = true};
+static const lq_size_keys keys_gpt2 = {"n_embd", "n_layer", "n_head", "n_positions", "n_inner", 4};
 
 // What those with n_embd for hidden_size say in the same words.
 static bool read(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
     d->norm = LQ_NORM_LAYER;
     d->norm_bias = true;
     d->norm_eps = 1e-5f;
-    if (!lq_config_sizes_as(c, &keys_gpt2, d, &part[0], &part[1], err) ||
+    if (!lq_config_sizes_as(c, &keys_gpt2, d, &part[0], &part[1], err) || !lq_heads_share(d, &part[0], err) ||
         !lq_config_eps(c, "layer_norm_epsilon", &d->norm_eps, err))
         return false;
     part[0].rope = -1;

@@ -65,12 +65,8 @@ bool lq_describe_stablelm(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_er
     d->norm_bias = true;
     if (!read(c, d, part, "layer_norm_eps", LQ_SILU, 0.25, err) || !lq_config_bool(c, "use_qkv_bias", &bias, err) ||
         !lq_config_bool(c, "qk_layernorm", &qk_norm, err) ||
-        !lq_config_bool(c, "use_parallel_residual", &part[1].beside, err))
+        !lq_config_bool(c, "use_parallel_residual", &part[1].beside, err) || !lq_heads_share(d, attn, err))
         return false;
-    if ((int64_t)attn->head_dim * attn->heads != d->dim)
-        return lq_fail(err, LQ_E_UNSUPPORTED,
-                       "config.json: head_dim %d, expected hidden_size / num_attention_heads, %d / %d", attn->head_dim,
-                       d->dim, attn->heads);
     attn->q_bias = attn->k_bias = attn->v_bias = bias;
     attn->qk_norm = qk_norm ? LQ_QK_HEADS : LQ_QK_PLAIN;
     lq_ends(d, 0, 0);

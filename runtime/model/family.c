@@ -82,7 +82,7 @@ bool lq_config_sizes_as(const cJSON *c, const lq_size_keys *k, lq_desc *d, lq_pa
         !(heads ? lq_config_int : lq_config_need)(c, head, 1, 1 << 14, &heads, err))
         return false;
     mlp->ffn = k->ffn_by * d->dim;
-    if (!(k->ffn_by ? lq_config_int : lq_config_need)(c, k->ffn, 1, 1 << 22, &mlp->ffn, err) ||
+    if ((k->ffn && !(k->ffn_by ? lq_config_int : lq_config_need)(c, k->ffn, 1, 1 << 22, &mlp->ffn, err)) ||
         !(d->vocab ? lq_config_int : lq_config_need)(c, "vocab_size", 1, 1 << 24, &d->vocab, err))
         return false;
     *attn = (lq_part){.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = heads,
@@ -103,15 +103,18 @@ bool lq_config_sizes_as(const cJSON *c, const lq_size_keys *k, lq_desc *d, lq_pa
         return lq_fail(err, LQ_E_FORMAT, "%s: %s %d is more than %s %d", what, head, heads, dim, d->dim);
     if (share && d->dim % heads)
         return lq_fail(err, LQ_E_FORMAT, "%s: %s %d is not a multiple of %s %d", what, dim, d->dim, head, heads);
-    if (k->even && (int64_t)attn->head_dim * heads != d->dim)
-        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: head_dim %d, expected %s / %s, %d / %d", what, attn->head_dim, dim,
-                       head, d->dim, heads);
     if ((int64_t)heads * attn->head_dim > 1 << 22)
         return lq_fail(err, LQ_E_FORMAT, "%s: %d heads of %d, expected no more than %d in all", what, heads,
                        attn->head_dim, 1 << 22);
     attn->v_dim = attn->head_dim;
     attn->attn_scale = (float)(1 / sqrt(attn->head_dim));
     return true;
+}
+
+bool lq_heads_share(const lq_desc *d, const lq_part *attn, lq_err *err) {
+    return (int64_t)attn->head_dim * attn->heads == d->dim ||
+           lq_fail(err, LQ_E_UNSUPPORTED, "%s: head_dim %d, but %d heads share a width of %d", what, attn->head_dim,
+                   attn->heads, d->dim);
 }
 
 bool lq_layers_fill(lq_desc *d, const lq_part *part, int parts, lq_err *err) {

@@ -23,9 +23,8 @@ bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, lq
 // The same under other names, which stand before those of Llama where a config has both.
 typedef struct lq_size_keys {
     const char *dim, *layers, *heads, *ctx;
-    const char *ffn;      // required, or
-    int ffn_by;           // absent: so many times hidden_size
-    bool even;            // heads share hidden_size: another head_dim is refused
+    const char *ffn;      // required; NULL: none
+    int ffn_by;           // 0, or where it is absent: so many times the width
 } lq_size_keys;
 bool lq_config_sizes_as(const cJSON *c, const lq_size_keys *k, lq_desc *d, lq_part *attn, lq_part *mlp, lq_err *err);
 // Those of Llama, and hidden_act and rms_norm_eps (silent: d->norm_eps; 0: 1e-6) of those with RMS norms.
@@ -36,6 +35,8 @@ bool lq_config_llama(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err);
 bool lq_config_bias(const cJSON *c, const char *key, lq_part *attn, lq_err *err);
 // What transformers takes for bos_token_id and eos_token_id where a config is silent; -1: none.
 void lq_ends(lq_desc *d, int bos, int eos);
+// Of models that have no head_dim of their own: no other than a share of the width.
+bool lq_heads_share(const lq_desc *d, const lq_part *attn, lq_err *err);
 // All layers alike: these parts.
 bool lq_layers_fill(lq_desc *d, const lq_part *part, int parts, lq_err *err);
 // The windows that config.layer_types (if there is one) gives to layers instead of those they have; then layers of one
@@ -66,7 +67,9 @@ lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_desc
 
 // Decoders with LayerNorms.
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],
-    *const lq_names_phi[LQ_ROLES], *const lq_names_stablelm[LQ_ROLES], *const lq_names_starcoder2[LQ_ROLES];
+    *const lq_names_phi[LQ_ROLES], *const lq_names_stablelm[LQ_ROLES], *const lq_names_starcoder2[LQ_ROLES],
+    *const lq_names_falcon[LQ_ROLES], *const lq_names_mpt[LQ_ROLES];
 lq_describe lq_describe_gpt2, lq_describe_gptj, lq_describe_phi, lq_describe_stablelm, lq_describe_starcoder2,
-    lq_describe_nemotron, lq_describe_olmo;
+    lq_describe_nemotron, lq_describe_olmo, lq_describe_falcon, lq_describe_bloom, lq_describe_mpt, lq_describe_cohere,
+    lq_describe_cohere2;
 #endif

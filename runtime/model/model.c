@@ -80,6 +80,20 @@ static bool resolve_ropes(lq_model *m, lq_err *err) {
     return true;
 }
 
+static bool resolve_slopes(lq_model *m, lq_err *err) {
+    const lq_part *p = NULL;
+    for (int l = 0; l < m->desc.layers && !(p && p->alibi); l++) p = lq_layer_attn(&m->desc.layer[l]);
+    if (!p || !p->alibi) return true;
+    const size_t bytes = (size_t)p->heads * sizeof(float);
+    float *slopes = malloc(bytes);
+    if (!slopes) return lq_fail(err, LQ_E_MEMORY, "no memory for the slopes of %d heads", p->heads);
+    lq_alibi_slopes(p->heads, p->alibi_coarse, slopes);
+    m->slopes = lq_model_alloc(m, bytes, err);
+    if (m->slopes) m->dev->ops.put(m->dev, m->slopes, slopes, bytes);
+    free(slopes);
+    return m->slopes;
+}
+
 static bool open_device(lq_model *m, const lq_model_opts *o, lq_err *err) {
     const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa,
                              .numerics = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
@@ -108,7 +122,7 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq
     for (int l = -1; l < m->desc.layers; l++)
         if (!lq_bind_layer(m, l, err)) return lq_fail_in(err, "%s", path);
     m->main_type = main_type(m);
-    if (!resolve_ropes(m, err) || !m->dev->ops.sync(m->dev, err)) return false;
+    if (!resolve_ropes(m, err) || !resolve_slopes(m, err) || !m->dev->ops.sync(m->dev, err)) return false;
     if (!lq_tokenizer_open(m->ckpt, &m->tok, err)) return lq_fail_in(err, "%s", path);
     if (lq_tokenizer_vocab(m->tok) > m->desc.vocab)
         return lq_fail(err, LQ_E_FORMAT, "%s: the tokenizer has ids up to %d, the embedding only %d rows", path,
@@ -181,6 +195,7 @@ void lq_model_close(lq_model *m) {
     for (int l = 0; m->layer && l < m->desc.layers; l++)
         for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->layer[l][r]);
     for (int i = 0; i < LQ_ROPES; i++) dev_free(m, m->inv_freq[i]);
+    dev_free(m, m->slopes);
     free(m->layer);
     lq_tokenizer_close(m->tok);
     lq_desc_free(&m->desc);

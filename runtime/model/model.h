@@ -32,6 +32,7 @@ struct lq_model {
     lq_bound (*layer)[LQ_ROLES];   // [layers]
     float *inv_freq[LQ_ROPES];     // device
     float mscale[LQ_ROPES];
+    float *slopes;                 // device: of ALiBi, [heads]; NULL: no layer has it
     lq_dtype kv_type;
     int ctx;
     size_t weight_bytes;

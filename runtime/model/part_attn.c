@@ -82,7 +82,8 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     const lq_cache cache = c->kv->layer[c->layer];
     if (own) ops->kv_write(m->dev, &(lq_kv_write_args){.rows = &rows, .k = k, .v = v, .cache = cache});
     ops->attn(m->dev, &(lq_attn_args){.rows = &rows, .q = q, .cache = cache, .heads = p->heads, .scale = p->attn_scale,
-                                      .softcap = p->attn_softcap, .window = p->window, .chunk = p->chunk, .y = mix,
+                                      .softcap = p->attn_softcap, .window = p->window, .chunk = p->chunk,
+                                      .alibi = p->alibi ? m->slopes : NULL, .alibi_coarse = p->alibi_coarse, .y = mix,
                                       .max_at = c->batch.max_at});
     c->k = own ? &k : NULL;
     c->v = own ? &v : NULL;

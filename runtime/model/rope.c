@@ -1,5 +1,5 @@
 // rope.c: rotary positions: what a config says of them, and the frequencies that follow, in f32 as transformers
-// computes them. Refuses scalings it does not know and scalings that lack a number they need.
+// computes them; the slopes of ALiBi. Refuses scalings it does not know and scalings that lack a number they need.
 #include "runtime/model/arch.h"
 #include <math.h>
 #include <string.h>
@@ -208,4 +208,17 @@ void lq_rope_resolve(const lq_rope *r, int ctx, float *f, float *mscale) {
     default: break;
     }
     if (r->attn_factor > 0) *mscale = (float)r->attn_factor;
+}
+
+// Powers of 2^(-8 / n) for n a power of two; other numbers of heads take those of half as many as the next one, then
+// every second of that one's.
+void lq_alibi_slopes(int heads, bool coarse, float *out) {
+    int n = 1;
+    while (n < heads) n *= 2;
+    const int first = n == heads ? n : n / 2;
+    for (int i = 0; i < heads; i++) {
+        const double power = i < first ? (double)(i + 1) / first : (double)(2 * (i - first) + 1) / n;
+        out[i] = (float)exp2(-8 * power);
+        if (coarse) out[i] = lq_bf16_f32(lq_f32_bf16(out[i]));
+    }
 }

@@ -10,6 +10,7 @@ typedef struct world {
     float softcap;
     bool sinks, v_in_k;
     int seqs, len[4]; // positions that each sequence ends with
+    int alibi;        // 1: by distance, 2: coarse
 } world;
 
 typedef struct scene {
@@ -17,7 +18,7 @@ typedef struct scene {
     lq_cache cache;
     int blocks, table_stride, total;
     int32_t *tables;        // [seqs][table_stride]
-    lq_mat q, k, v, sinks;  // all rows of all sequences
+    lq_mat q, k, v, sinks, slopes; // all rows of all sequences
 } scene;
 
 static int lengths(const world *w) {
@@ -51,6 +52,9 @@ static scene scene_make(const world *w) {
     c.k = ck_mat(c.total, w->kv_heads * w->dk, 5);
     c.v = ck_mat(c.total, w->kv_heads * w->dv, 1);
     c.sinks = ck_mat(1, w->heads, 0);
+    c.slopes = ck_mat(1, w->heads, 0);
+    for (int h = 0; h < w->heads; h++) // the largest that models have is 1/2
+        lq_mat_row(&c.slopes, 0)[h] = lq_bf16_f32(lq_f32_bf16(0.7f / (float)(1 << h)));
     return c;
 }
 
@@ -110,7 +114,8 @@ static lq_attn_args args_of(const scene *c, const lq_rows *rows, lq_mat q, lq_ma
     const world *w = c->w;
     lq_attn_args a = {.rows = rows, .q = q, .cache = c->cache, .heads = w->heads, .scale = 1 / sqrtf((float)w->dk),
                       .softcap = w->softcap,
-                      .window = w->window, .chunk = w->chunk, .sinks = w->sinks ? c->sinks.p : NULL, .y = y};
+                      .window = w->window, .chunk = w->chunk, .sinks = w->sinks ? c->sinks.p : NULL,
+                      .alibi = w->alibi ? c->slopes.p : NULL, .alibi_coarse = w->alibi == 2, .y = y};
     for (int r = 0; r < rows->n; r++) a.max_at = rows->at[r] > a.max_at ? rows->at[r] : a.max_at;
     return a;
 }
@@ -138,6 +143,18 @@ static bool sees(const lq_attn_args *a, int row, int j) {
     return !a->chunk || j / a->chunk == r->pos[row] / a->chunk;
 }
 
+// To 8 bits of mantissa, ties to even: by arithmetic, not by bits.
+static double coarse(double x) {
+    int e;
+    const double m = frexp(x, &e);
+    return ldexp(rint(ldexp(m, 8)), e - 8);
+}
+
+static double bias_of(const lq_attn_args *a, int head, int at, int j) {
+    const double slope = (double)a->alibi[head];
+    return a->alibi_coarse ? (double)a->scale * coarse(slope * coarse(j)) : slope * (j - at);
+}
+
 // The rows of `a` against f64. A score is off by EPS for each of dk products, and so is what it is compared
 // with; exp's argument is rounded by EPS of its size, once or (over splits or a sink) twice; a sum has up to
 // 512 terms and then one per split.
@@ -160,6 +177,11 @@ static int attn_wrong(const scene *c, const lq_attn_args *a) {
                 off = fmax(off, EPS * (w->dk + 4) * size * (double)a->scale);
                 if (a->softcap != 0) p[j] = (double)a->softcap * tanh(p[j] / (double)a->softcap),
                     off = fmax(off, EPS * 12 * fabs(p[j]));
+                if (w->alibi) {
+                    const double bias = bias_of(a, h, a->rows->at[r], j);
+                    p[j] += bias;
+                    off = fmax(off, EPS * (w->dk + 8) * size * (double)a->scale + EPS * 3 * (fabs(bias) + fabs(p[j])));
+                }
                 if (sees(a, r, j)) most = fmax(most, p[j]);
             }
             for (int j = 0; j < n; j++) l += p[j] = sees(a, r, j) ? exp(p[j] - most) : 0;
@@ -220,23 +242,26 @@ static void world_check(lq_dev *dev, lq_dev *one, lq_dev *two, const world *w) {
 }
 
 static const world worlds[] = {
-    {"f32 mha page 16", LQ_F32, 16, 3, 3, 20, 20, 0, 0, 0, false, false, 2, {70, 33, 0, 0}},
-    {"f16 gqa page 32", LQ_F16, 32, 8, 2, 64, 64, 0, 0, 0, false, false, 3, {130, 1, 77, 0}},
-    {"bf16 gqa long page 64", LQ_BF16, 64, 4, 1, 32, 32, 0, 0, 0, false, false, 2, {700, 40, 0, 0}},
-    {"i8 page 32 sinks", LQ_I8, 32, 6, 2, 48, 48, 0, 0, 0, true, false, 2, {90, 12, 0, 0}},
-    {"e4m3 page 16 softcap", LQ_E4M3, 16, 4, 2, 33, 17, 0, 0, 20, false, false, 2, {60, 61, 0, 0}},
-    {"f32 window", LQ_F32, 16, 4, 2, 16, 16, 40, 0, 0, false, false, 2, {150, 30, 0, 0}},
-    {"f16 window long, sinks, softcap", LQ_F16, 32, 2, 1, 16, 16, 100, 0, 30, true, false, 1, {800, 0, 0, 0}},
-    {"bf16 chunk", LQ_BF16, 16, 2, 2, 24, 40, 0, 48, 0, false, false, 2, {130, 50, 0, 0}},
-    {"f32 mla", LQ_F32, 32, 5, 1, 144, 96, 0, 0, 0, false, true, 2, {80, 20, 0, 0}},
-    {"i8 mla", LQ_I8, 32, 2, 1, 576, 512, 0, 0, 0, false, true, 1, {20, 0, 0, 0}},
-    {"f16 one row", LQ_F16, 64, 16, 2, 128, 128, 0, 0, 0, false, false, 4, {1, 2, 1, 3}},
+    {"f32 mha page 16", LQ_F32, 16, 3, 3, 20, 20, 0, 0, 0, false, false, 2, {70, 33, 0, 0}, 0},
+    {"f16 gqa page 32", LQ_F16, 32, 8, 2, 64, 64, 0, 0, 0, false, false, 3, {130, 1, 77, 0}, 0},
+    {"bf16 gqa long page 64", LQ_BF16, 64, 4, 1, 32, 32, 0, 0, 0, false, false, 2, {700, 40, 0, 0}, 0},
+    {"i8 page 32 sinks", LQ_I8, 32, 6, 2, 48, 48, 0, 0, 0, true, false, 2, {90, 12, 0, 0}, 0},
+    {"e4m3 page 16 softcap", LQ_E4M3, 16, 4, 2, 33, 17, 0, 0, 20, false, false, 2, {60, 61, 0, 0}, 0},
+    {"f32 window", LQ_F32, 16, 4, 2, 16, 16, 40, 0, 0, false, false, 2, {150, 30, 0, 0}, 0},
+    {"f16 window long, sinks, softcap", LQ_F16, 32, 2, 1, 16, 16, 100, 0, 30, true, false, 1, {800, 0, 0, 0}, 0},
+    {"bf16 chunk", LQ_BF16, 16, 2, 2, 24, 40, 0, 48, 0, false, false, 2, {130, 50, 0, 0}, 0},
+    {"f32 mla", LQ_F32, 32, 5, 1, 144, 96, 0, 0, 0, false, true, 2, {80, 20, 0, 0}, 0},
+    {"i8 mla", LQ_I8, 32, 2, 1, 576, 512, 0, 0, 0, false, true, 1, {20, 0, 0, 0}, 0},
+    {"f32 alibi", LQ_F32, 16, 6, 6, 20, 20, 0, 0, 0, false, false, 2, {150, 33, 0, 0}, 1},
+    {"f16 alibi long, window", LQ_F16, 32, 4, 1, 16, 16, 300, 0, 0, false, false, 1, {560, 0, 0, 0}, 1},
+    {"f16 coarse alibi", LQ_F16, 32, 4, 2, 16, 16, 0, 0, 0, false, false, 2, {530, 20, 0, 0}, 2},
+    {"f16 one row", LQ_F16, 64, 16, 2, 128, 128, 0, 0, 0, false, false, 4, {1, 2, 1, 3}, 0},
 };
 
 // A decode far into the cache, where a row's splits may be spread over threads; and a copied
 // block is as good as the first.
 static void check_long(lq_dev *dev, lq_dev *one) {
-    static const world w = {"f16 decode", LQ_F16, 32, 8, 2, 40, 40, 0, 0, 0, false, false, 3, {1700, 513, 5, 0}};
+    static const world w = {"f16 decode", LQ_F16, 32, 8, 2, 40, 40, 0, 0, 0, false, false, 3, {1700, 513, 5, 0}, 0};
     static batch b;
     scene c = scene_make(&w);
     // first, count
@@ -270,7 +295,7 @@ static void check_long(lq_dev *dev, lq_dev *one) {
 
 // A token that is infinite or NaN reaches nobody before it; a tree hides its other branches.
 static void check_hidden(lq_dev *dev) {
-    static const world w = {"hidden", LQ_F32, 16, 4, 2, 16, 48, 0, 0, 0, false, false, 1, {40, 0, 0, 0}};
+    static const world w = {"hidden", LQ_F32, 16, 4, 2, 16, 48, 0, 0, 0, false, false, 1, {40, 0, 0, 0}, 0};
     static batch b;
     scene c = scene_make(&w);
     const int zero[4] = {0};
@@ -319,7 +344,7 @@ static void check_hidden(lq_dev *dev) {
 static void check_kv_write(lq_dev *dev) {
     static const lq_dtype types[] = {LQ_F32, LQ_F16, LQ_BF16, LQ_I8, LQ_E4M3};
     for (int t = 0; t < 5; t++) {
-        const world w = {"kv_write", types[t], 16, 2, 2, 19, 7, 0, 0, 0, false, false, 2, {37, 5, 0, 0}};
+        const world w = {"kv_write", types[t], 16, 2, 2, 19, 7, 0, 0, 0, false, false, 2, {37, 5, 0, 0}, 0};
         static batch b;
         const int zero[4] = {0};
         scene c = scene_make(&w);

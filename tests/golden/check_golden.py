@@ -45,10 +45,11 @@ LAYER = re.compile(r"(^|\.)(layers|h|blocks)\.\d+\.")
 
 def rounded(cfg, w):
     """What `lq quantize --type "int4 g32"` makes of a checkpoint: every matrix of a layer but routers, fused or not."""
-    out = {}
+    out, shapes = {}, make_models.shapes(cfg)
     for name, a in w.items():
-        if a.ndim == 2 and LAYER.search(name) and not name.endswith("block_sparse_moe.gate.weight"):
-            across = make_models.shapes(cfg)[name][1] == "conv1d"
+        what = shapes[name][1] if LAYER.search(name) and a.ndim == 2 else ""
+        if what in ("matrix", "conv1d") and not name.endswith("block_sparse_moe.gate.weight"):
+            across = what == "conv1d"
             a = rtn_reference.quantize((a.T if across else a).astype(np.float32), 4, 32, False)
             a = rtn_reference.dequantize(*a, 32).astype(np.float64)
             a = a.T if across else a

@@ -12,19 +12,20 @@ class Decoder:
     embed, positions, norm_out, head = "transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head"
     out, up, down = "attn.c_proj", "mlp.c_fc", "mlp.c_proj"
     conv1d, neighbours, first = False, False, 0
-    eps_key, act_key = "layer_norm_epsilon", "activation_function"
+    eps_key, act_key, silent = "layer_norm_epsilon", "activation_function", "gelu"
 
     def __init__(self, cfg, w, ctx):
         self.cfg, self.w, self.ctx = cfg, w, ctx
         if self.embed + ".weight" not in w:
             self.w = {"transformer." + name: a for name, a in w.items()}
-        self.heads = cfg.get("n_head", cfg.get("num_attention_heads"))
+        one_of = lambda *keys: next(cfg[key] for key in keys if key in cfg)
+        self.heads = one_of("n_head", "n_heads", "num_attention_heads")
         self.kv_heads = cfg.get("num_key_value_heads") or self.heads
-        self.dim = cfg.get("n_embd", cfg.get("hidden_size"))
-        self.layers = cfg.get("n_layer", cfg.get("num_hidden_layers"))
+        self.dim = one_of("n_embd", "d_model", "hidden_size")
+        self.layers = one_of("n_layer", "n_layers", "num_hidden_layers")
         self.d = cfg.get("head_dim") or self.dim // self.heads
         self.eps = float(np.float32(cfg.get(self.eps_key, 1e-5)))
-        self.act = cfg[self.act_key]
+        self.act = cfg.get(self.act_key, self.silent)
 
     def pair(self, name):
         return self.w[name + ".weight"], self.w.get(name + ".bias")
@@ -60,14 +61,18 @@ class Decoder:
         return 0
 
     def clip(self, x):
-        return x
+        most = self.cfg.get("clip_qkv")
+        return np.clip(x, -most, most) if most else x
+
+    def bias(self, t):
+        return None
 
     def attend(self, f, x, i):
         p, t = self.layer % i, len(x)
         q, k, v = (self.clip(linear(f, x, *part)) for part in self.qkv(p))
         q, k = self.turn(f, q, self.heads, p + "self_attn.q_"), self.turn(f, k, self.kv_heads, p + "self_attn.k_")
         v = v.reshape(t, self.kv_heads, self.d)
-        y = attention(f, q, k, v, self.kv_heads, self.window(i), self.scale(i))
+        y = attention(f, q, k, v, self.kv_heads, self.window(i), self.scale(i), bias=self.bias(t))
         return self.project(f, y, p + self.out)
 
     def turn(self, f, x, heads, name):
@@ -106,7 +111,8 @@ class Decoder:
                 h = add(h, self.mlp(f, self.norm(f, h, p + self.norm_2), p))
         h = self.norm(f, h, self.norm_out)
         w = self.w[(self.embed if self.cfg["tie_word_embeddings"] else self.head) + ".weight"]
-        return linear(f, h, w, self.w.get(self.head + ".bias"))
+        h = linear(f, h, w, self.w.get(self.head + ".bias"))
+        return h * self.cfg["logit_scale"] if self.cfg.get("logit_scale") else h
 
 
 class GPT2(Decoder):
@@ -203,14 +209,127 @@ class OLMo(Gated):
     def norm(self, f, x, name):
         return layernorm(f, x, np.ones(x.shape[-1]), np.zeros(x.shape[-1]), 1e-5)
 
+
+def slopes(heads):
+    """ALiBi's: powers of 2^(-8 / n), and between them those of twice as many heads where heads is no power of two."""
+    n = 1 << heads.bit_length() - 1
+    some = [2.0 ** (-8 * (i + 1) / n) for i in range(n)]
+    return np.array((some + [2.0 ** (-4 * (2 * i + 1) / n) for i in range(n)])[:heads])
+
+
+def bf16(x):
+    bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+class Distance(Decoder):
+    """ALiBi."""
+
+    positions = None
+
+    def bias(self, t):
+        if self.cfg.get("level"):
+            return None
+        return slopes(self.heads)[:, None, None] * (np.arange(t)[None, :] - np.arange(t)[:, None])
+
+
+class Grouped(Distance):
+    """Falcon's names: query_key_value as [group][its q heads, k, v]."""
+
+    layer, norm_1, norm_2 = "transformer.h.%d.", "input_layernorm", "post_attention_layernorm"
+    embed, norm_out = "transformer.word_embeddings", "transformer.ln_f"
+    out, up, down = "self_attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"
+
+    def qkv(self, p):
+        w, b = self.pair(p + "self_attention.query_key_value")
+        share = self.heads // self.kv_heads
+
+        def split(a):
+            a = a.reshape(self.kv_heads, share + 2, self.d, -1)
+            return [part.reshape(-1, a.shape[-1]) for part in (a[:, :share], a[:, share], a[:, share + 1])]
+
+        return list(zip(split(w), [None] * 3 if b is None else [part[:, 0] for part in split(b)]))
+
+
+class Bloom(Grouped):
+    silent = "gelu_pytorch_tanh"
+
+    def begin(self, f, ids):
+        return self.norm(f, super().begin(f, ids), "transformer.word_embeddings_layernorm")
+
+
+class Falcon(Grouped):
+    act_key = "activation"
+
+    def __init__(self, cfg, w, ctx):
+        super().__init__(cfg, w, ctx)
+        new = cfg["new_decoder_architecture"]
+        self.kv_heads = cfg["num_kv_heads"] or self.heads if new else 1 if cfg["multi_query"] else self.heads
+        if new and cfg.get("num_ln_in_parallel_attn") != 1:
+            self.norm_1, self.norm_2 = "ln_attn", "ln_mlp"
+        elif self.parallel():
+            self.norm_2 = None
+
+    def parallel(self):
+        return self.cfg["new_decoder_architecture"] or self.cfg["parallel_attn"]
+
+    def bias(self, t):
+        if not self.cfg["alibi"]:
+            return None
+        b = (lambda x: x) if self.cfg.get("fine") else bf16
+        return (b(b(slopes(self.heads))[:, None] * b(np.arange(t))) * self.d**-0.5)[:, None, :]
+
+    def turn(self, f, x, heads, name):
+        if self.cfg["alibi"]:
+            return super().turn(f, x, heads, name)
+        return self.rotate(f, x, heads, *rope_freqs(self.cfg, self.d, self.ctx))
+
+
+class MPT(Distance):
+    layer, norm_1, norm_2, norm_out = "transformer.blocks.%d.", "norm_1", "norm_2", "transformer.norm_f"
+    out, up, down = "attn.out_proj", "ffn.up_proj", "ffn.down_proj"
+
+    def qkv(self, p):
+        return self.fused(p, "attn.Wqkv")
+
+    def scale(self, layer):
+        return self.cfg["attn_config"].get("softmax_scale") or self.d**-0.5
+
     def clip(self, x):
-        most = self.cfg.get("clip_qkv")
+        most = self.cfg["attn_config"].get("clip_qkv")
         return np.clip(x, -most, most) if most else x
+
+
+class Cohere(Gated):
+    norm_2, neighbours = None, True
+
+    def parallel(self):
+        return True
+
+    def turn(self, f, x, heads, name):
+        if self.cfg.get("use_qk_norm"):
+            x = x.reshape(-1, heads, self.d)
+            gamma = self.w[name + "norm.weight"]
+            x = np.stack([layernorm(f, x[:, h], gamma[h], np.zeros(self.d), self.eps) for h in range(heads)], 1)
+        return super().turn(f, x, heads, name)
+
+
+class Cohere2(Cohere):
+    def window(self, layer):
+        cfg = self.cfg
+        types = cfg.get("layer_types")
+        slides = types[layer] == "sliding_attention" if types else (layer + 1) % cfg["sliding_window_pattern"] > 0
+        return cfg["sliding_window"] if slides else 0
+
+    def turn(self, f, x, heads, name):
+        if self.window(int(name.split(".")[2])):
+            return super().turn(f, x, heads, name)
+        return x.reshape(-1, heads, self.d)
 
 
 KINDS = {
     "gpt2": GPT2, "gptj": GPTJ, "phi": Phi, "stablelm": StableLM, "starcoder2": StarCoder2, "nemotron": Nemotron,
-    "olmo": OLMo,
+    "olmo": OLMo, "falcon": Falcon, "bloom": Bloom, "mpt": MPT, "cohere": Cohere, "cohere2": Cohere2,
 }
 
 

@@ -123,7 +123,7 @@ def rope(f, x, freqs, mscale, heads, pairs=False):
     return f.moved(y, terms)
 
 
-def attention(f, q, k, v, kv_heads, window, scale=None, cap=None):
+def attention(f, q, k, v, kv_heads, window, scale=None, cap=None, bias=None):
     t, heads, d = q.shape
     scale = d**-0.5 if scale is None else scale
     out = np.zeros((t, heads, d))
@@ -137,6 +137,8 @@ def attention(f, q, k, v, kv_heads, window, scale=None, cap=None):
         if cap:
             s = cap * np.tanh(s / cap)
             s = f.moved(s, 8 * np.abs(s))
+        if bias is not None:  # [heads][row][position]
+            s = f.moved(s + bias[h], np.abs(s + bias[h]) + 2 * np.abs(bias[h]))
         s = np.where(mask, s, -np.inf)
         p = np.exp(s - s.max(-1, keepdims=True))
         p = f.moved(p, 8 * p)

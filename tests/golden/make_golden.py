@@ -14,6 +14,9 @@ import decoder_np
 import make_models
 import models_gpt
 
+# transformers' eager attention adds Falcon's ALiBi twice; what it runs unless told otherwise does not.
+ATTENTION = {"falcon_alibi": "sdpa"}
+
 folder, here = sys.argv[1], os.path.dirname(os.path.abspath(__file__))
 transformers.logging.set_verbosity_error()
 
@@ -32,7 +35,7 @@ def double():
         torch.set_default_dtype(torch.float32)
 
 
-def theirs(path, ids):
+def theirs(name, path, ids):
     """Loads as anybody would, by names; then the same weights in a model built and run in f64."""
     loaded, info = transformers.AutoModelForCausalLM.from_pretrained(
         path, dtype=torch.float32, output_loading_info=True
@@ -48,7 +51,7 @@ def theirs(path, ids):
         config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = tied
         model = (
             type(loaded)
-            ._from_config(config, attn_implementation="eager", experts_implementation="eager", dtype=torch.float64)
+            ._from_config(config, attn_implementation=ATTENTION.get(name, "eager"), experts_implementation="eager", dtype=torch.float64)
             .eval()
         )
         model.load_state_dict(state, strict=True)
@@ -108,7 +111,7 @@ def without(cfg):
 os.makedirs(os.path.join(here, "logits"), exist_ok=True)
 for name in sys.argv[2:] or make_models.MODELS:
     cfg, w, ids = make_models.load(os.path.join(folder, name))
-    golden = theirs(os.path.join(folder, name), ids)
+    golden = theirs(name, os.path.join(folder, name), ids)
     ours, bound = decoder_np.forward(cfg, w, ids, ctx=len(ids)), decoder_np.bound(cfg, w, ids)
     np.save(os.path.join(here, "logits", name + ".npy"), golden[:: make_models.EVERY].astype(np.float32))
     off, margin = np.abs(golden - ours).max(), decoder_np.margin(cfg, w, ids)

@@ -33,7 +33,7 @@ class Tensors(dict):
 
 
 def dim_of(cfg):
-    return cfg["n_embd"] if "n_embd" in cfg else cfg["hidden_size"]
+    return next(cfg[key] for key in ("n_embd", "d_model", "hidden_size") if key in cfg)
 
 
 def gpt2(cfg):
@@ -128,6 +128,66 @@ def olmo(cfg):
     return llama(cfg, None, qkv=cfg["attention_bias"], o=cfg["attention_bias"])
 
 
+def grouped(cfg, kv, bias, norms):
+    """Falcon's and BLOOM's."""
+    t, dim, heads = Tensors("" if cfg.get("bare") else "transformer."), cfg["hidden_size"], heads_of(cfg)
+    ffn, rows = cfg.get("ffn_hidden_size") or 4 * dim, (heads + 2 * kv) * (dim // heads)
+    t.put("word_embeddings", (cfg["vocab_size"], dim), "embed")
+    for i in range(cfg["n_layer"] if "n_layer" in cfg else cfg["num_hidden_layers"]):
+        h = f"h.{i}."
+        for name in norms:
+            t.norm(h + name, dim)
+        t.matrix(h + "self_attention.query_key_value", rows, dim, bias)
+        t.matrix(h + "self_attention.dense", dim, dim, bias)
+        t.matrix(h + "mlp.dense_h_to_4h", ffn, dim, bias)
+        t.matrix(h + "mlp.dense_4h_to_h", dim, ffn, bias)
+    t.norm("ln_f", dim)
+    return t
+
+
+def heads_of(cfg):
+    return cfg["n_head"] if "n_head" in cfg else cfg["num_attention_heads"]
+
+
+def falcon(cfg):
+    new, heads = cfg["new_decoder_architecture"], heads_of(cfg)
+    norms = ["input_layernorm"] if new or cfg["parallel_attn"] else ["input_layernorm", "post_attention_layernorm"]
+    if new and cfg.get("num_ln_in_parallel_attn") != 1:
+        norms = ["ln_attn", "ln_mlp"]
+    kv = cfg["num_kv_heads"] or heads if new else 1 if cfg["multi_query"] else heads
+    return grouped(cfg, kv, cfg["bias"], norms).ends(cfg)
+
+
+def bloom(cfg):
+    t = grouped(cfg, heads_of(cfg), True, ["input_layernorm", "post_attention_layernorm"])
+    t.norm("word_embeddings_layernorm", cfg["hidden_size"])
+    return t.ends(cfg)
+
+
+def mpt(cfg):
+    t, dim = Tensors("transformer."), cfg["d_model"]
+    t.put("wte", (cfg["vocab_size"], dim), "embed")
+    for i in range(cfg["n_layers"]):
+        h = f"blocks.{i}."
+        t.norm(h + "norm_1", dim, False)
+        t.norm(h + "norm_2", dim, False)
+        t.matrix(h + "attn.Wqkv", 3 * dim, dim, False)
+        t.matrix(h + "attn.out_proj", dim, dim, False)
+        t.matrix(h + "ffn.up_proj", 4 * dim, dim, False)
+        t.matrix(h + "ffn.down_proj", dim, 4 * dim, False)
+    t.norm("norm_f", dim, False)
+    return t.ends(cfg)
+
+
+def cohere(cfg):
+    bias = cfg["attention_bias"]
+    t = llama(cfg, bias=False, qkv=bias, o=bias, two=False)
+    for i in range(cfg["num_hidden_layers"] if cfg.get("use_qk_norm") else 0):
+        for name, heads in (("q", cfg["num_attention_heads"]), ("k", kv_heads(cfg))):
+            t.put(f"layers.{i}.self_attn.{name}_norm", (heads, head_dim(cfg)), "norm")
+    return t
+
+
 COMMON = {"vocab_size": 259, "bos_token_id": 256, "eos_token_id": 257}
 GPT2 = {
     **COMMON, "n_embd": 60, "n_layer": 2, "n_head": 4, "n_positions": 100, "n_inner": None, "layer_norm_epsilon": 1e-5,
@@ -153,6 +213,22 @@ NEMOTRON = {
     "mlp_bias": False,
 }
 OLMO = {**LLAMA, "hidden_act": "silu", "attention_bias": False, "clip_qkv": None}
+FALCON = {
+    **COMMON, "hidden_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_kv_heads": None, "alibi": False,
+    "new_decoder_architecture": False, "multi_query": True, "parallel_attn": True, "bias": False, "tie_word_embeddings": True,
+    "activation": "gelu", "rope_theta": 10000.0, "max_position_embeddings": 128, "layer_norm_epsilon": 1e-5,
+}
+BLOOM = {
+    **COMMON, "hidden_size": 60, "n_layer": 2, "n_head": 6, "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True,
+}
+MPT = {
+    **COMMON, "d_model": 60, "n_layers": 2, "n_heads": 4, "max_seq_len": 128, "layer_norm_epsilon": 1e-5,
+    "tie_word_embeddings": True, "attn_config": {"alibi": True},
+}
+COHERE = {
+    **LLAMA, "hidden_act": "silu", "layer_norm_eps": 1e-5, "logit_scale": 0.0625, "attention_bias": False,
+    "use_qk_norm": False, "tie_word_embeddings": True,
+}
 
 # model_type -> architectures[0], a config, its tensors
 ARCHS = {
@@ -163,6 +239,11 @@ ARCHS = {
     "starcoder2": ("Starcoder2ForCausalLM", STARCODER2, starcoder2),
     "nemotron": ("NemotronForCausalLM", NEMOTRON, nemotron),
     "olmo": ("OlmoForCausalLM", OLMO, olmo),
+    "falcon": ("FalconForCausalLM", FALCON, falcon),
+    "bloom": ("BloomForCausalLM", BLOOM, bloom),
+    "mpt": ("MptForCausalLM", MPT, mpt),
+    "cohere": ("CohereForCausalLM", COHERE, cohere),
+    "cohere2": ("Cohere2ForCausalLM", {**COHERE, "sliding_window": 30, "sliding_window_pattern": 4}, cohere),
 }
 
 # name -> model_type, what differs in the config, and of the checkpoint. `bare`: names without what they begin with.
@@ -216,6 +297,34 @@ model("olmo_bias", "olmo", {
     "num_attention_heads": 2, "num_key_value_heads": 1,
 }, dtype="F16")
 
+model("falcon", "falcon", {})
+model("falcon_groups", "falcon", {
+    "new_decoder_architecture": True, "num_kv_heads": 2, "bias": True, "num_attention_heads": 6, "multi_query": False,
+    "rope_parameters": DEFAULT, "ffn_hidden_size": 140, "tie_word_embeddings": False,
+}, dtype="F32")
+model("falcon_one_norm", "falcon", {
+    "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1, "activation": "relu",
+}, dtype="F16")
+model("falcon_alibi", "falcon", {
+    "alibi": True, "multi_query": False, "parallel_attn": False, "bias": True, "num_attention_heads": 12, "hidden_size": 96,
+}, dtype="F32")
+model("bloom", "bloom", {"bare": True})
+model("bloom_pow", "bloom", {
+    "n_head": 2, "hidden_size": 40, "tie_word_embeddings": False, "n_layer": 3, "layer_norm_epsilon": 1e-3,
+}, dtype="F32")
+model("mpt", "mpt", {"attn_config": {"clip_qkv": 1.2, "softmax_scale": 0.5, "alibi": True, "alibi_bias_max": 8}})
+model("mpt_heads", "mpt", {"d_model": 70, "n_heads": 7, "tie_word_embeddings": False}, dtype="F32")
+model("cohere", "cohere", {})
+model("cohere_norms", "cohere", {
+    "use_qk_norm": True, "attention_bias": True, "logit_scale": 0.5, "hidden_size": 72, "num_attention_heads": 6,
+    "num_key_value_heads": 3, "rope_parameters": DEFAULT, "layer_norm_eps": 1e-3, "tie_word_embeddings": False,
+}, dtype="F32")
+model("cohere2", "cohere2", {"num_hidden_layers": 4})
+model("cohere2_types", "cohere2", {
+    "num_hidden_layers": 3, "layer_types": ["full_attention", "sliding_attention", "full_attention"], "logit_scale": 1.5,
+    "rope_parameters": DEFAULT, "attention_bias": True,
+}, dtype="F16")
+
 
 # What may be left out to show that it matters: model_type -> what it is called, and how the config looks without it.
 WITHOUT = {
@@ -244,8 +353,32 @@ WITHOUT = {
         ("relu", lambda c: {"hidden_act": "relu"}),
         ("another epsilon", lambda c: {"norm_eps": 1e-5}),
     ],
+    "falcon": [
+        ("no ALiBi", lambda c: {"alibi": False}),
+        ("a finer ALiBi", lambda c: {"fine": c["alibi"]}),
+        ("the other gelu", lambda c: {} if c["alibi"] else {"activation": "gelu_new"}),
+    ],
+    "bloom": [
+        ("no ALiBi", lambda c: {"level": True}),
+        ("another epsilon", lambda c: {"layer_norm_epsilon": 1e-5}),
+    ],
+    "mpt": [
+        ("no ALiBi", lambda c: {"level": True}),
+        ("nothing clipped", lambda c: {"attn_config": without_key(c["attn_config"], "clip_qkv")}),
+        ("the other scale", lambda c: {"attn_config": without_key(c["attn_config"], "softmax_scale")}),
+    ],
+    "cohere": [
+        ("no norm of heads", lambda c: {"use_qk_norm": False}),
+        ("the other factor", lambda c: {"logit_scale": 0.0625}),
+        ("another epsilon", lambda c: {"layer_norm_eps": 1e-5}),
+    ],
+    "cohere2": [("the first layer alike", lambda c: {"layer_types": ["sliding_attention"] * 3} if "layer_types" in c else {})],
     "olmo": [("nothing clipped", lambda c: {"clip_qkv": None})],
 }
+
+
+def without_key(cfg, key):
+    return {k: v for k, v in cfg.items() if k != key}
 
 
 def less(cfg):

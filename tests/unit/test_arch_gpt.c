@@ -15,6 +15,12 @@ static char dir[] = "/tmp/lq-test-arch-gpt-XXXXXX";
 #define STARCODER2 LLAMA("Starcoder2ForCausalLM")
 #define NEMOTRON LLAMA("NemotronForCausalLM")
 #define OLMO LLAMA("OlmoForCausalLM")
+#define FALCON OF("FalconForCausalLM") ",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4"
+#define NEW ",\"new_decoder_architecture\":true"
+#define BLOOM OF("BloomForCausalLM") ",\"hidden_size\":64,\"n_layer\":2,\"n_head\":4"
+#define MPT OF("MptForCausalLM") ",\"d_model\":64,\"n_layers\":2,\"n_heads\":4"
+#define COHERE LLAMA("CohereForCausalLM")
+#define COHERE2 LLAMA("Cohere2ForCausalLM")
 
 static bool read_config(const char *config, lq_desc *d, lq_err *err) {
     lq_ckpt *c;
@@ -32,47 +38,84 @@ static lq_desc accepted(const char *config) {
     return d;
 }
 
+static const char *const bad[][2] = { // config, a word of the line
+    {OF("GPT2LMHeadModel") "}", "n_embd"},
+    {GPT2 ",\"n_head\":7}", "n_head"},
+    {OF("GPT2LMHeadModel") ",\"n_embd\":64,\"n_layer\":3,\"n_head\":7}", "n_head"},
+    {OF("GPT2LMHeadModel") ",\"hidden_size\":0,\"n_layer\":3,\"n_head\":4}", "hidden_size"},
+    {OF("GPT2LMHeadModel") ",\"n_embd\":1e99,\"n_layer\":3,\"n_head\":4}", "n_embd"},
+    {GPT2 ",\"n_inner\":0}", "n_inner"},
+    {GPT2 ",\"n_inner\":\"4\"}", "n_inner"},
+    {GPT2 ",\"n_positions\":0}", "n_positions"},
+    {GPT2 ",\"head_dim\":16}", "head_dim"},
+    {GPT2 ",\"activation_function\":\"odd\"}", "odd"},
+    {GPT2 ",\"layer_norm_epsilon\":0}", "layer_norm_epsilon"},
+    {GPT2 ",\"scale_attn_weights\":1}", "scale_attn_weights"},
+    {GPT2 ",\"scale_attn_by_inverse_layer_idx\":\"no\"}", "scale_attn_by_inverse_layer_idx"},
+    {GPTJ ",\"rotary_dim\":null}", "rotary_dim"},
+    {GPTJ ",\"rotary_dim\":130}", "rotary_dim"},
+    {GPTJ ",\"rotary_dim\":7}", "rotary_dim"},
+    {GPTJ ",\"rotary_dim\":-2}", "rotary_dim"},
+    {PHI ",\"partial_rotary_factor\":0.6}", "rotary"},
+    {PHI ",\"layer_norm_eps\":0}", "layer_norm_eps"},
+    {PHI ",\"qk_layernorm\":\"yes\"}", "qk_layernorm"},
+    {STABLELM "}", "num_key_value_heads"}, // 32 of 4 heads, as transformers takes it
+    {STABLELM ",\"num_key_value_heads\":4,\"head_dim\":8}", "head_dim"},
+    {STABLELM ",\"num_key_value_heads\":4,\"use_parallel_residual\":2}", "use_parallel_residual"},
+    {STABLELM ",\"num_key_value_heads\":4,\"use_qkv_bias\":2}", "use_qkv_bias"},
+    {STARCODER2 ",\"use_bias\":1}", "use_bias"},
+    {STARCODER2 ",\"sliding_window\":0}", "sliding_window"},
+    {STARCODER2 ",\"norm_epsilon\":\"small\"}", "norm_epsilon"},
+    {NEMOTRON ",\"norm_eps\":1}", "norm_eps"},
+    {NEMOTRON ",\"mlp_bias\":0}", "mlp_bias"},
+    {OLMO ",\"clip_qkv\":0}", "clip_qkv"},
+    {OLMO ",\"clip_qkv\":-8}", "clip_qkv"},
+    {OLMO ",\"clip_qkv\":1e300}", "clip_qkv"},
+    {OLMO ",\"clip_qkv\":\"8\"}", "clip_qkv"},
+    {FALCON ",\"num_attention_heads\":5}", "num_attention_heads"},
+    {FALCON ",\"head_dim\":32}", "head_dim"},
+    {FALCON NEW ",\"num_kv_heads\":3}", "num_kv_heads"},
+    {FALCON NEW ",\"num_kv_heads\":0}", "num_kv_heads"},
+    {FALCON NEW ",\"parallel_attn\":false}", "parallel_attn"},
+    {FALCON NEW ",\"num_ln_in_parallel_attn\":3}", "num_ln_in_parallel_attn"},
+    {FALCON ",\"num_ln_in_parallel_attn\":2}", "num_ln_in_parallel_attn"},
+    {FALCON ",\"multi_query\":1}", "multi_query"},
+    {FALCON ",\"bias\":1}", "bias"},
+    {FALCON ",\"alibi\":\"yes\"}", "alibi"},
+    {FALCON ",\"activation\":\"odd\"}", "odd"},
+    {FALCON ",\"ffn_hidden_size\":-1}", "ffn_hidden_size"},
+    {FALCON ",\"n_embed\":0}", "n_embed"},
+    {BLOOM ",\"apply_residual_connection_post_layernorm\":true}", "apply_residual_connection_post_layernorm"},
+    {BLOOM ",\"head_dim\":32}", "head_dim"},
+    {BLOOM ",\"seq_length\":0}", "seq_length"},
+    {MPT ",\"attn_config\":7}", "attn_config"},
+    {MPT ",\"attn_config\":{\"alibi\":false}}", "alibi"},
+    {MPT ",\"attn_config\":{\"qk_ln\":true}}", "qk_ln"},
+    {MPT ",\"attn_config\":{\"prefix_lm\":true}}", "prefix_lm"},
+    {MPT ",\"attn_config\":{\"alibi_bias_max\":16}}", "alibi_bias_max"},
+    {MPT ",\"attn_config\":{\"attn_type\":\"multiquery_attention\"}}", "multiquery_attention"},
+    {MPT ",\"attn_config\":{\"attn_type\":1}}", "attn_type"},
+    {MPT ",\"attn_config\":{\"clip_qkv\":-1}}", "clip_qkv"},
+    {MPT ",\"attn_config\":{\"softmax_scale\":0}}", "softmax_scale"},
+    {MPT ",\"no_bias\":false}", "no_bias"},
+    {MPT ",\"expansion_ratio\":2}", "expansion_ratio"},
+    {MPT ",\"norm_type\":\"rmsnorm\"}", "rmsnorm"},
+    {MPT ",\"logit_scale\":\"inv_sqrt_d_model\"}", "logit_scale"},
+    {COHERE ",\"logit_scale\":null}", "logit_scale"},
+    {COHERE ",\"logit_scale\":0}", "logit_scale"},
+    {COHERE ",\"use_qk_norm\":2}", "use_qk_norm"},
+    {COHERE2 ",\"sliding_window\":null}", "sliding_window"},
+    {COHERE2 ",\"sliding_window_pattern\":0}", "sliding_window_pattern"},
+    {COHERE2 ",\"head_dim\":8}", "head_dim"},
+    {COHERE2 ",\"layer_types\":[\"full_attention\"]}", "layer_types"},
+};
+
 static void refused(void) {
-    static const char *const rows[][2] = { // config, a word of the line
-        {OF("GPT2LMHeadModel") "}", "n_embd"},
-        {GPT2 ",\"n_head\":7}", "n_head"},
-        {OF("GPT2LMHeadModel") ",\"n_embd\":64,\"n_layer\":3,\"n_head\":7}", "n_head"},
-        {OF("GPT2LMHeadModel") ",\"hidden_size\":0,\"n_layer\":3,\"n_head\":4}", "hidden_size"},
-        {OF("GPT2LMHeadModel") ",\"n_embd\":1e99,\"n_layer\":3,\"n_head\":4}", "n_embd"},
-        {GPT2 ",\"n_inner\":0}", "n_inner"},
-        {GPT2 ",\"n_inner\":\"4\"}", "n_inner"},
-        {GPT2 ",\"n_positions\":0}", "n_positions"},
-        {GPT2 ",\"head_dim\":16}", "head_dim"},
-        {GPT2 ",\"activation_function\":\"odd\"}", "odd"},
-        {GPT2 ",\"layer_norm_epsilon\":0}", "layer_norm_epsilon"},
-        {GPT2 ",\"scale_attn_weights\":1}", "scale_attn_weights"},
-        {GPT2 ",\"scale_attn_by_inverse_layer_idx\":\"no\"}", "scale_attn_by_inverse_layer_idx"},
-        {GPTJ ",\"rotary_dim\":null}", "rotary_dim"},
-        {GPTJ ",\"rotary_dim\":130}", "rotary_dim"},
-        {GPTJ ",\"rotary_dim\":7}", "rotary_dim"},
-        {GPTJ ",\"rotary_dim\":-2}", "rotary_dim"},
-        {PHI ",\"partial_rotary_factor\":0.6}", "rotary"},
-        {PHI ",\"layer_norm_eps\":0}", "layer_norm_eps"},
-        {PHI ",\"qk_layernorm\":\"yes\"}", "qk_layernorm"},
-        {STABLELM "}", "num_key_value_heads"}, // 32 of 4 heads, as transformers takes it
-        {STABLELM ",\"num_key_value_heads\":4,\"head_dim\":8}", "head_dim"},
-        {STABLELM ",\"num_key_value_heads\":4,\"use_parallel_residual\":2}", "use_parallel_residual"},
-        {STABLELM ",\"num_key_value_heads\":4,\"use_qkv_bias\":2}", "use_qkv_bias"},
-        {STARCODER2 ",\"use_bias\":1}", "use_bias"},
-        {STARCODER2 ",\"sliding_window\":0}", "sliding_window"},
-        {STARCODER2 ",\"norm_epsilon\":\"small\"}", "norm_epsilon"},
-        {NEMOTRON ",\"norm_eps\":1}", "norm_eps"},
-        {NEMOTRON ",\"mlp_bias\":0}", "mlp_bias"},
-        {OLMO ",\"clip_qkv\":0}", "clip_qkv"},
-        {OLMO ",\"clip_qkv\":-8}", "clip_qkv"},
-        {OLMO ",\"clip_qkv\":1e300}", "clip_qkv"},
-        {OLMO ",\"clip_qkv\":\"8\"}", "clip_qkv"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         lq_desc d;
         lq_err err;
-        const bool done = read_config(rows[i][0], &d, &err);
-        CHECK(!done && strstr(err.text, rows[i][1]) && !strchr(err.text, '\n'), "%s gave \"%s\"", rows[i][0],
+        const bool done = read_config(bad[i][0], &d, &err);
+        CHECK(!done && strstr(err.text, bad[i][1]) && !strchr(err.text, '\n'), "%s gave \"%s\"", bad[i][0],
               done ? "a description" : err.text);
         if (done) lq_desc_free(&d);
     }
@@ -184,6 +227,89 @@ static void others(void) {
     lq_desc_free(&d);
 }
 
+static void falcon(void) {
+    lq_desc d = accepted(FALCON ",\"num_kv_heads\":2}");
+    const lq_part *attn = &d.layer[1].part[0], *mlp = &d.layer[1].part[1];
+    CHECK(attn->kv_heads == 1 && attn->qkv == LQ_QKV_GROUPS && !attn->q_bias && !attn->alibi && d.rope[0].dim == 16,
+          "one K and V for all heads, whatever num_kv_heads says");
+    CHECK(mlp->beside && !mlp->own_norm && mlp->act == LQ_GELU && mlp->ffn == 256 && !mlp->mlp_bias, "MLP");
+    CHECK(d.norm_bias && d.tied && d.ctx == 2048 && d.bos == 11 && d.eos[0] == 11, "the rest");
+    lq_desc_free(&d);
+    d = accepted(FALCON NEW ",\"num_kv_heads\":2,\"bias\":true,\"ffn_hidden_size\":100}");
+    attn = &d.layer[0].part[0], mlp = &d.layer[0].part[1];
+    CHECK(attn->kv_heads == 2 && attn->o_bias && mlp->beside && mlp->own_norm && mlp->mlp_bias && mlp->ffn == 100,
+          "groups, two norms, biases");
+    CHECK(strstr(d.names[LQ_R_NORM_1], "ln_mlp"), "%s", d.names[LQ_R_NORM_1]);
+    lq_desc_free(&d);
+    d = accepted(FALCON NEW ",\"num_kv_heads\":null,\"num_ln_in_parallel_attn\":1}");
+    CHECK(d.layer[0].part[0].kv_heads == 4 && !d.layer[0].part[1].own_norm &&
+          strstr(d.names[LQ_R_NORM_0], "input_layernorm"), "one norm");
+    lq_desc_free(&d);
+    d = accepted(FALCON ",\"multi_query\":false,\"alibi\":true,\"parallel_attn\":false,\"n_embed\":32}");
+    attn = &d.layer[0].part[0];
+    CHECK(d.dim == 32 && attn->kv_heads == 4 && attn->alibi && attn->alibi_coarse && attn->rope < 0 && d.ropes == 0 &&
+          !d.layer[0].part[1].beside, "ALiBi, one after the other; n_embed has the last word");
+    lq_desc_free(&d);
+}
+
+// Slopes as the paper has them for 8 and 12 heads.
+static void alibi(void) {
+    lq_desc d = accepted(BLOOM "}");
+    const lq_part *attn = &d.layer[1].part[0], *mlp = &d.layer[1].part[1];
+    CHECK(attn->alibi && !attn->alibi_coarse && attn->rope < 0 && attn->qkv == LQ_QKV_GROUPS && attn->kv_heads == 4 &&
+          attn->q_bias && attn->o_bias && d.embed_norm && d.norm_bias, "BLOOM");
+    CHECK(mlp->act == LQ_GELU_TANH && mlp->ffn == 256 && mlp->mlp_bias && !mlp->beside && d.tied && d.bos == 1 &&
+          d.eos[0] == 2 && d.ctx == 2048, "BLOOM");
+    lq_desc_free(&d);
+    d = accepted(OF("BloomForCausalLM") ",\"n_embed\":32,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
+                 "\"seq_length\":99}");
+    CHECK(d.dim == 32 && d.layer[0].part[0].heads == 2 && d.ctx == 99 && !d.positions, "BLOOM by other names");
+    lq_desc_free(&d);
+    d = accepted(MPT ",\"attn_config\":{\"softmax_scale\":null,\"clip_qkv\":null},\"logit_scale\":null}");
+    attn = &d.layer[1].part[0], mlp = &d.layer[1].part[1];
+    CHECK(attn->alibi && attn->qkv == LQ_QKV_ROWS && attn->attn_scale == 0.25f && attn->clip == 0 && !attn->q_bias &&
+          !d.norm_bias && mlp->act == LQ_GELU && mlp->ffn == 256 && !mlp->mlp_bias && d.tied && d.bos == -1, "MPT");
+    lq_desc_free(&d);
+    d = accepted(MPT ",\"attn_config\":{\"softmax_scale\":0.5,\"clip_qkv\":6},\"max_seq_len\":77}");
+    CHECK(d.layer[0].part[0].attn_scale == 0.5f && d.layer[0].part[0].clip == 6 && d.ctx == 77, "MPT");
+    lq_desc_free(&d);
+    float s[12];
+    lq_alibi_slopes(8, false, s);
+    for (int i = 0; i < 8; i++) CHECK(s[i] == ldexpf(1, -1 - i), "slope %d of 8: %g", i, (double)s[i]);
+    lq_alibi_slopes(12, true, s);
+    CHECK(s[7] == 0x1p-8f && s[8] == 0.70703125f && fabsf(s[11] / 0x1p-3f - 0.70703125f) < 1e-6f,
+          "of 12: %g %g", (double)s[8], (double)s[11]);
+}
+
+static void cohere(void) {
+    lq_desc d = accepted(COHERE ",\"num_key_value_heads\":null,\"layer_types\":[]}");
+    const lq_part *attn = &d.layer[1].part[0], *mlp = &d.layer[1].part[1];
+    CHECK(d.logit_scale == 0.0625f && d.rope[0].theta == 500000 && d.rope[0].interleaved && !d.norm_bias && d.tied &&
+          d.ctx == 8192, "Cohere");
+    CHECK(!attn->qk_norm && !attn->q_bias && attn->kv_heads == 4 && mlp->beside && !mlp->own_norm && mlp->gated &&
+          mlp->act == LQ_SILU && d.bos == 5, "Cohere");
+    lq_desc_free(&d);
+    d = accepted(COHERE ",\"use_qk_norm\":true,\"attention_bias\":true,\"num_key_value_heads\":2}");
+    CHECK(d.layer[0].part[0].qk_norm == LQ_QK_HEADS && d.layer[0].part[0].o_bias, "Cohere: norms of heads");
+    int n = 0;
+    lq_slot *slots = lq_desc_slots(&d, 0, &n);
+    for (int i = 0; slots && i < n; i++)
+        if (slots[i].role == LQ_R_K_NORM)
+            CHECK(slots[i].flat && slots[i].n == 2 && slots[i].k == 16 && !slots[i].quantizable, "%s", slots[i].name);
+    free(slots);
+    lq_desc_free(&d);
+    d = accepted(OF("Cohere2ForCausalLM") ",\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":5,"
+                 "\"num_attention_heads\":4}");
+    for (int i = 0; i < 5; i++)
+        CHECK(d.layer[i].part[0].window == (i == 3 ? 0 : 4096) && d.layer[i].part[0].rope == (i == 3 ? -1 : 0),
+              "Cohere2: layer %d", i);
+    CHECK(d.rope[0].theta == 10000 && d.rope[0].interleaved, "Cohere2");
+    lq_desc_free(&d);
+    d = accepted(COHERE2 ",\"sliding_window\":9,\"layer_types\":[\"full_attention\",\"sliding_attention\"]}");
+    CHECK(d.layer[0].part[0].rope == -1 && d.layer[1].part[0].window == 9 && d.layer[1].part[0].rope == 0, "by types");
+    lq_desc_free(&d);
+}
+
 int main(void) {
     lq_err err;
     char rm[100];
@@ -195,6 +321,9 @@ int main(void) {
     phi();
     stablelm();
     others();
+    falcon();
+    alibi();
+    cohere();
     snprintf(rm, sizeof rm, "rm -rf %s", dir);
     if (system(rm)) return 1;
     return test_end();

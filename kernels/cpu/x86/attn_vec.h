@@ -18,6 +18,7 @@
 #define across NAME(across)
 #define split_range NAME(split_range)
 #define split_scores NAME(split_scores)
+#define biases NAME(biases)
 #define split_weigh NAME(split_weigh)
 #define merge NAME(merge)
 #define merge_o NAME(merge_o)
@@ -267,6 +268,13 @@ static void split_scores(const lq_attn_args *a, tile *t, int j0, int low, int hi
     }
 }
 
+// What VEC positions from j on add to a score.
+static vf biases(const lq_attn_args *a, int head, int at, int j) {
+    float v[VEC];
+    for (int i = 0; i < VEC; i++) v[i] = a->alibi_coarse ? lq_alibi(a, head, at, j + i) : (float)(j + i - at);
+    return a->alibi_coarse ? vf_load(v) : vf_mul(vf_set(a->alibi[head]), vf_load(v));
+}
+
 // Scores to weights: t->p, and the maximum and sum of one query vector.
 static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int high) {
     vf most = vf_set(-FLT_MAX), sum = vf_zero(), scale = vf_set(a->scale), cap = vf_set(a->softcap);
@@ -274,6 +282,7 @@ static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, 
     for (int j = low; j < high; j += VEC) {
         vf s = vf_mul(vf_load(p + j), scale);
         if (a->softcap != 0) s = vf_mul(cap, vf_tanh(vf_div(s, cap)));
+        if (a->alibi) s = vf_add(s, biases(a, t->head[r], t->see[r].at, j0 + j));
         vf_store(p + j, s);
         // NaN stays out: its weight is NaN all the same
         most = vf_pick(vm_bits(lq_sight_mask(&t->see[r], j0 + j)), vf_max(s, most), most);
