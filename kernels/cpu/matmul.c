@@ -8,38 +8,49 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8, RUN_MOST = 1024,
+enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8 /* of int8 products */, RUN_ROWS = 64 /* of others */, RUN_MOST = 1024,
       RUN_STREAMS = 4 /* tiles that a kernel reads side by side */, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2 };
 
 // --- one matrix, on the calling thread ---
 
-// part[mn][16] = x[m..m+mn] w^T for up to 16 weight rows of `len` columns that are f32 now.
-static void part_product(const lq_dev *d, const float *w, int rows, int64_t len, const float *x, size_t stride, int mn,
-                         float *part) {
+// y[mn][ldy] = x[m..m+mn] w^T for weight rows of `len` columns that are f32 now.
+static void part_product(const lq_ukr *f32, const float *w, int rows, int64_t len, const float *x, size_t stride,
+                         int mn, float *y, size_t ldy) {
     const lq_weight plain = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .layout = LQ_ANY, .n = rows,
                              .k = len, .q = w};
-    const lq_ukr *f32 = lq_ukr_find(d, &plain, LQ_F32);
     const lq_act a = {.x = {.p = (float *)(uintptr_t)x, .type = LQ_F32, .rows = mn, .cols = (int)len,
                             .stride = stride}};
-    f32->run(&plain, &a, 0, (rows + f32->tile_n - 1) / f32->tile_n, 0, mn, part, 16);
+    f32->run(&plain, &a, 0, (rows + f32->tile_n - 1) / f32->tile_n, 0, mn, y, ldy);
 }
 
-// Scratch: a cut of a tile, parts of a product, sums of a cell.
-enum { DEQUANT_TILE = 16 * LQ_K_CUT, DEQUANT_PART = DEQUANT_ROWS * 16, CELL_ROWS = 512 };
+static const lq_ukr *f32_row(const lq_dev *d) {
+    return lq_ukr_find(d, &(lq_weight){.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}}, LQ_F32);
+}
 
-static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t, int m0,
-                              int m1, float *y, size_t ldy, float *scratch) {
-    const int rows = (int)(w->n - t * u->tile_n < u->tile_n ? w->n - t * u->tile_n : u->tile_n);
+// Scratch: a cut of tiles, parts of a product; a cut of one tile, parts, sums of a cell. Few rows of activations: one
+// tile at a time, which stays in the first cache; many: as many as stay in the second, so that x is read less often.
+enum { DEQUANT_TALL = 64, DEQUANT_TILE = DEQUANT_TALL * LQ_K_CUT, DEQUANT_PART = DEQUANT_ROWS * DEQUANT_TALL,
+       CELL_TILE = 16 * LQ_K_CUT, CELL_PART = DEQUANT_ROWS * 16, CELL_ROWS = 512 };
+
+static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0,
+                              int64_t t1, int m0, int m1, float *y, size_t ldy, float *scratch) {
+    const lq_ukr *f32 = f32_row(d);
+    const int64_t at_once = m1 - m0 > DEQUANT_ROWS ? DEQUANT_TALL / u->tile_n : 1;
     float *part = scratch + DEQUANT_TILE;
-    for (int64_t k = 0; k < w->k; k += LQ_K_CUT) {
-        const int64_t end = w->k - k < LQ_K_CUT ? w->k : k + LQ_K_CUT;
-        u->rows(w, t, k, end, scratch);
-        for (int m = m0; m < m1; m += DEQUANT_ROWS) {
-            const int mn = m1 - m < DEQUANT_ROWS ? m1 - m : DEQUANT_ROWS;
-            part_product(d, scratch, rows, end - k, lq_mat_row(&a->x, m) + k, a->x.stride, mn, part);
-            for (int i = 0; i < mn; i++) {
-                float *to = y + (size_t)(m + i) * ldy + (size_t)t * (size_t)u->tile_n;
-                for (int r = 0; r < rows; r++) to[r] = k ? to[r] + part[i * 16 + r] : part[i * 16 + r];
+    for (int64_t t = t0, end_t; t < t1; t = end_t) {
+        end_t = t1 - t < at_once ? t1 : t + at_once;
+        const int64_t n = t * u->tile_n, end_n = end_t * u->tile_n < w->n ? end_t * u->tile_n : w->n;
+        const int rows = (int)(end_n - n);
+        for (int64_t k = 0; k < w->k; k += LQ_K_CUT) {
+            const int64_t len = w->k - k < LQ_K_CUT ? w->k - k : LQ_K_CUT;
+            for (int64_t i = t; i < end_t; i++) u->rows(w, i, k, k + len, scratch + (i - t) * u->tile_n * len);
+            for (int m = m0; m < m1; m += DEQUANT_ROWS) {
+                const int mn = m1 - m < DEQUANT_ROWS ? m1 - m : DEQUANT_ROWS;
+                float *to = y + (size_t)m * ldy + (size_t)n;
+                part_product(f32, scratch, rows, len, lq_mat_row(&a->x, m) + k, a->x.stride, mn, k ? part : to,
+                             k ? DEQUANT_TALL : ldy);
+                for (int i = 0; k && i < mn; i++)
+                    for (int r = 0; r < rows; r++) to[(size_t)i * ldy + (size_t)r] += part[i * DEQUANT_TALL + r];
             }
         }
     }
@@ -51,7 +62,8 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
                          int m1, float *y, size_t ldy, float *scratch) {
     const int rows = (int)(w->n - t * u->tile_n < u->tile_n ? w->n - t * u->tile_n : u->tile_n);
     const int64_t cell = (int64_t)a->q_group;
-    float *part = scratch + DEQUANT_TILE, *sum = part + DEQUANT_PART, scale[16]; // sum [CELL_ROWS][16]
+    const lq_ukr *f32 = f32_row(d);
+    float *part = scratch + CELL_TILE, *sum = part + CELL_PART, scale[16]; // sum [CELL_ROWS][16]
     lq_weight bare = *w;
     bare.type.kind = LQ_W_PLAIN;
     for (int64_t k0 = 0; k0 < w->k; k0 += cell) {
@@ -63,8 +75,8 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
             u->rows(&bare, t, k, end, scratch);
             for (int m = m0; m < m1; m += DEQUANT_ROWS) {
                 const int mn = m1 - m < DEQUANT_ROWS ? m1 - m : DEQUANT_ROWS;
-                part_product(d, scratch, rows, end - k, (const float *)a->q + (size_t)m * a->q_row + (size_t)k,
-                             a->q_row, mn, part);
+                part_product(f32, scratch, rows, end - k, (const float *)a->q + (size_t)m * a->q_row + (size_t)k,
+                             a->q_row, mn, part, 16);
                 for (int i = 0; i < mn; i++) {
                     float *to = y + (size_t)(m + i) * ldy + (size_t)t * (size_t)u->tile_n;
                     float *s = sum + (size_t)(m - m0 + i) * 16;
@@ -79,12 +91,12 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
 
 void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,
                   int m1, float *y, size_t ldy, void *scratch) {
-    if (u->run) u->run(w, a, t0, t1, m0, m1, y, ldy);
+    if (u->run && (!u->rows || (m1 - m0 <= u->few && a->type.elem != LQ_E4M3))) u->run(w, a, t0, t1, m0, m1, y, ldy);
     else if (a->type.elem == LQ_E4M3) {
         for (int64_t t = t0; t < t1; t++)
             for (int m = m0; m < m1; m += CELL_ROWS)
                 tiles_scaled(d, u, w, a, t, m, m1 - m < CELL_ROWS ? m1 : m + CELL_ROWS, y, ldy, scratch);
-    } else for (int64_t t = t0; t < t1; t++) tiles_dequantized(d, u, w, a, t, m0, m1, y, ldy, scratch);
+    } else tiles_dequantized(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch);
     const int64_t n0 = t0 * u->tile_n, n1 = t1 * u->tile_n < w->n ? t1 * u->tile_n : w->n;
     for (int m = m0; w->outliers && m < m1; m++) {
         const float *x = lq_mat_row(&a->x, m);
@@ -119,7 +131,7 @@ static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act,
     p->w = w;
     p->u = lq_ukr_find(d, w, act);
     p->tiles = (w->n + p->u->tile_n - 1) / p->u->tile_n;
-    p->run = RUN_TILES;
+    p->run = act == LQ_I8 ? RUN_TILES : RUN_ROWS / p->u->tile_n;
     if (rows <= THIN_ROWS) p->run = RUN_STREAMS * (1 + (int64_t)(RUN_BYTES / RUN_STREAMS / tile_bytes(w, p->u)));
     if (p->run > RUN_MOST) p->run = RUN_MOST;
     p->first = first;
@@ -187,7 +199,7 @@ void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
 // there to its slots. A row alone is multiplied where it is. Scratch is cut otherwise than elsewhere: LQ_SHARE for each
 // worker, then the gathered rows.
 
-enum { MOE_BYTES = 16 << 20, GATHER_FORK = 128 * 1024, BLOCK_AT = DEQUANT_TILE + DEQUANT_PART + CELL_ROWS * 16,
+enum { MOE_BYTES = 16 << 20, GATHER_FORK = 128 * 1024, BLOCK_AT = DEQUANT_TILE + DEQUANT_PART,
       BLOCK = LQ_SHARE / 4 - BLOCK_AT };
 
 typedef struct moe_job {

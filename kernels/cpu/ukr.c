@@ -9,18 +9,32 @@ ROWS(lq_rows_f32_f32_intx86_c) ROWS(lq_rows_f32_f32_codedany_c)
 #if defined(__x86_64__)
 RUN(lq_matmul_f32_q8_int4x86_avx512) RUN(lq_matmul_f32_q8_int8x86_avx512)
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
-ROWS(lq_rows_f32_f32_intx86_avx512) ROWS(lq_rows_f32_f32_e4m3any_avx512)
+RUN(lq_matmul_f32_f32_intany_avx512) RUN(lq_matmul_f32_f32_tableany_avx512) RUN(lq_matmul_f32_f32_fp8any_avx512)
+ROWS(lq_rows_f32_f32_intx86_avx512) ROWS(lq_rows_f32_f32_intany_avx512) ROWS(lq_rows_f32_f32_tableany_avx512)
+ROWS(lq_rows_f32_f32_fp8any_avx512) ROWS(lq_rows_f32_f32_halfany_avx512)
 RUN(lq_matmul_f32_q8_int4x86_avx2) RUN(lq_matmul_f32_q8_int8x86_avx2)
 RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2)
-ROWS(lq_rows_f32_f32_intx86_avx2) ROWS(lq_rows_f32_f32_e4m3any_avx2)
+ROWS(lq_rows_f32_f32_intx86_avx2) ROWS(lq_rows_f32_f32_intany_avx2) ROWS(lq_rows_f32_f32_tableany_avx2)
+ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows_f32_f32_halfany_avx2)
 #endif
 
 #define ROW(ISA, ACT, KIND, ELEM, LAYOUT, TILE, FN) \
     .name = #FN, .needs = ISA, .act = ACT, .kind = KIND, .elem = ELEM, .layout = LAYOUT, .tile_n = TILE
 #define INT(B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
 #define FLOAT(ELEM, TILE, ISA, FN) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, TILE, FN), .run = FN}
+#define FEW(KIND, BITS, ELEM, ISA, FN, TALL) \
+    {ROW(ISA, LQ_F32, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .bits = BITS, .run = FN, .rows = TALL, .few = LQ_FEW_ROWS}
+#define FEW_CODED(KIND, ISA, FN, TALL) \
+    FEW(KIND, 2, LQ_U8, ISA, FN, TALL), FEW(KIND, 3, LQ_U8, ISA, FN, TALL), FEW(KIND, 4, LQ_U8, ISA, FN, TALL)
+#define FEW_FP8(ISA, FN, TALL)                                                                              \
+    FEW(LQ_W_FLOAT, 0, LQ_E4M3, ISA, FN, TALL), FEW(LQ_W_FLOAT, 0, LQ_E5M2, ISA, FN, TALL),                 \
+    FEW(LQ_W_PLAIN, 0, LQ_E4M3, ISA, FN, TALL), FEW(LQ_W_PLAIN, 0, LQ_E5M2, ISA, FN, TALL)
+#define HALF(ELEM, ISA, FN, TALL) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, LQ_HALF_ROWS, FN), .run = FN, .rows = TALL, .few = LQ_RUN_ROWS}
 #define UNPACK(ISA, FN) {ROW(ISA, LQ_F32, LQ_W_INT, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .rows = FN}
-#define UNPACK_FP8(ISA, FN) {ROW(ISA, LQ_F32, LQ_W_FLOAT, LQ_E4M3, LQ_ANY, LQ_FP8_ROWS, FN), .rows = FN}
+#define UNPACK_KIND(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_F32, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .rows = FN}
+#define UNPACK_FP8(ISA, FN)                                                                     \
+    UNPACK_KIND(LQ_W_FLOAT, LQ_E4M3, ISA, FN), UNPACK_KIND(LQ_W_FLOAT, LQ_E5M2, ISA, FN),       \
+    UNPACK_KIND(LQ_W_PLAIN, LQ_E4M3, ISA, FN), UNPACK_KIND(LQ_W_PLAIN, LQ_E5M2, ISA, FN)
 #define UNPACK_ANY(FN) {ROW(0, LQ_F32, LQ_W_INT, LQ_U8, LQ_ANY, 1, FN), .any_kind = true, .rows = FN}
 
 const lq_ukr lq_ukrs[] = {
@@ -28,17 +42,23 @@ const lq_ukr lq_ukrs[] = {
     INT(4, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int4x86_avx512),
     INT(8, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int8x86_avx512),
     FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),
-    FLOAT(LQ_F16, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f16any_avx512),
-    FLOAT(LQ_BF16, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16any_avx512),
+    HALF(LQ_F16, LQ_ISA_AVX512, lq_matmul_f32_f32_f16any_avx512, lq_rows_f32_f32_halfany_avx512),
+    HALF(LQ_BF16, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16any_avx512, lq_rows_f32_f32_halfany_avx512),
     UNPACK(LQ_ISA_AVX512, lq_rows_f32_f32_intx86_avx512),
-    UNPACK_FP8(LQ_ISA_AVX512, lq_rows_f32_f32_e4m3any_avx512),
+    FEW_CODED(LQ_W_INT, LQ_ISA_AVX512, lq_matmul_f32_f32_intany_avx512, lq_rows_f32_f32_intany_avx512),
+    FEW_CODED(LQ_W_TABLE, LQ_ISA_AVX512, lq_matmul_f32_f32_tableany_avx512, lq_rows_f32_f32_tableany_avx512),
+    UNPACK_KIND(LQ_W_INT, LQ_U8, LQ_ISA_AVX512, lq_rows_f32_f32_intany_avx512),
+    UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX512, lq_rows_f32_f32_tableany_avx512),
+    FEW_FP8(LQ_ISA_AVX512, lq_matmul_f32_f32_fp8any_avx512, lq_rows_f32_f32_fp8any_avx512),
     INT(4, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_int4x86_avx2),
     INT(8, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_int8x86_avx2),
     FLOAT(LQ_F32, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f32any_avx2),
-    FLOAT(LQ_F16, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f16any_avx2),
-    FLOAT(LQ_BF16, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_bf16any_avx2),
+    HALF(LQ_F16, LQ_ISA_AVX2, lq_matmul_f32_f32_f16any_avx2, lq_rows_f32_f32_halfany_avx2),
+    HALF(LQ_BF16, LQ_ISA_AVX2, lq_matmul_f32_f32_bf16any_avx2, lq_rows_f32_f32_halfany_avx2),
     UNPACK(LQ_ISA_AVX2, lq_rows_f32_f32_intx86_avx2),
-    UNPACK_FP8(LQ_ISA_AVX2, lq_rows_f32_f32_e4m3any_avx2),
+    UNPACK_KIND(LQ_W_INT, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_intany_avx2),
+    UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_tableany_avx2),
+    UNPACK_FP8(LQ_ISA_AVX2, lq_rows_f32_f32_fp8any_avx2),
 #endif
     INT(4, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),
     INT(8, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),

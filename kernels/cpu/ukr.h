@@ -6,6 +6,10 @@
 #define LQ_UKR_H
 #include "kernels/cpu/cpu.h"
 
+// Rows of activations that a product of coded weights takes at once; batches of more than LQ_FEW_ROWS and (f16, bf16)
+// LQ_RUN_ROWS rows widen each weight once instead.
+enum { LQ_THIN_ROWS = 2, LQ_FEW_ROWS = 4, LQ_RUN_ROWS = 32 };
+
 // f32 dot products are cut at multiples of this many k; the parts are added in index order.
 enum { LQ_K_CUT = 1024 };
 
@@ -17,7 +21,9 @@ static inline int64_t lq_i8_span(const lq_weight *w, const lq_act *a) {
     return a->zero ? LQ_I8_SPAN / 2 : LQ_I8_SPAN;
 }
 
-enum { LQ_FP8_ROWS = 16 }; // weight rows of a tile of lq_rows_f32_f32_e4m3any_*
+// Weight rows of a tile of lq_rows_*any_*: a cut of them as f32 stays in the first cache. Of rows of f16 and bf16:
+// those of the kernels beside which they stand.
+enum { LQ_ANY_ROWS = 8, LQ_HALF_ROWS = 4 };
 
 // The scale of column k of a row, in layout any or x86.
 float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k);
@@ -41,7 +47,8 @@ typedef struct lq_ukr {
     lq_layout layout;
     int tile_n;          // weight rows of a tile
     lq_ukr_run *run;     // either this,
-    lq_ukr_rows *rows;   // or this: then the f32 x f32 row does the rest
+    lq_ukr_rows *rows;   // or this: then the f32 x f32 row does the rest,
+    int few;             // or both: `run` for batches of up to so many rows
 } lq_ukr;
 
 extern const lq_ukr lq_ukrs[]; // the best of a kind first

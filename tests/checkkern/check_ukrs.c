@@ -139,6 +139,42 @@ static void check_one(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int
     ck_done(what);
 }
 
+// --- tiles as f32: what a weight means, bit for bit, of all codes and of scales of any size ---
+
+static void check_tiles(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t) {
+    static const int cuts[][2] = {{0, 1024}, {1024, 1311}, {48, 464}, {0, 16}, {1296, 1311}};
+    static const float scales[] = {3e38f, -0x1p119f, 1e-44f, INFINITY, NAN, 0};
+    enum { TILE_N = 37, TILE_K = 1311 };
+    const lq_weight any = ck_weight(t, TILE_N, TILE_K, 3 * lq_dtype_size(t->elem) % 4);
+    const size_t size = t->kind == LQ_W_INT || t->kind == LQ_W_TABLE ? 0 : lq_dtype_size(t->elem);
+    for (size_t i = 0; i < size * TILE_N * TILE_K; i++) ((uint8_t *)(uintptr_t)any.q)[i] = (uint8_t)ck_rand();
+    for (int i = 0; t->kind != LQ_W_PLAIN && t->scale == LQ_F32 && t->rows <= 1 && i < 6; i++)
+        ((float *)(uintptr_t)any.scale)[i * lq_weight_groups(t, TILE_K)] = scales[i];
+    const lq_weight w = ck_weight_in(&any, u->layout, 7);
+    float *row = ck_buf(TILE_K * sizeof(float), 0);
+    char what[200];
+    name_of(u, &w, 0, what, sizeof what);
+    int wrong = 0;
+    for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++)
+        for (int64_t n = 0, len = cuts[c][1] - cuts[c][0]; n < TILE_N; n++) {
+            const int64_t first = n / u->tile_n * u->tile_n, rows = TILE_N - first;
+            float *tile = ck_buf((size_t)((rows < u->tile_n ? rows : u->tile_n) * len) * sizeof(float), 0);
+            u->rows(&w, n / u->tile_n, cuts[c][0], cuts[c][1], tile);
+            lq_weight_row_any(&any, n, row);
+            for (int64_t i = 0; i < len; i++) wrong += !ck_same(tile[(n - first) * len + i], row[cuts[c][0] + i]);
+        }
+    CHECK(!wrong, "%s: %d numbers are not the weight's", what, wrong);
+    enum { MANY = LQ_RUN_ROWS + 1 }; // few rows may take another path than many
+    const lq_mat x = ck_mat(MANY, TILE_K, 0), y = ck_mat(MANY, TILE_N, 0), z = ck_mat(MANY, TILE_N, 0);
+    const lq_act a = act_for(u, &x, &w);
+    void *scratch = ck_buf(LQ_SHARE, 0);
+    const int64_t tiles = (TILE_N + u->tile_n - 1) / u->tile_n;
+    lq_ukr_tiles(ref, u, &w, &a, 0, tiles, 0, MANY, y.p, y.stride, scratch);
+    for (int m = 0; m < MANY; m += 3) lq_ukr_tiles(ref, u, &w, &a, 0, tiles, m, m + 3, z.p, z.stride, scratch);
+    CHECK(ck_mat_same(&y, &z), "%s: extreme weights give other bits to few rows", what);
+    ck_done(what);
+}
+
 // --- extreme numbers: a sick row or scale stays where it is, and looks the same as in portable C ---
 
 static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t) {
@@ -267,6 +303,7 @@ static void check_row(const lq_dev *ref, const lq_ukr *u) {
         if (t.kind == LQ_W_INT && u->act == LQ_I8) check_saturated(ref, u, &t, t.act.asym && t.asym ? 1089 : 1088);
         if (t.kind == LQ_W_INT) t.scale = LQ_F32; // which has numbers that are not finite
         check_extremes(ref, u, &t);
+        if (u->rows) check_tiles(ref, u, &t);
         tried++;
     }
     if (u->act == LQ_I8) check_widest(ref, u);

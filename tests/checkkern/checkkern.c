@@ -136,7 +136,8 @@ lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off) {
     }
     if (t->kind == LQ_W_TABLE) {
         float *table = ck_buf(sizeof(float) << t->bits, 0);
-        ck_fill(table, (size_t)1 << t->bits);
+        if (t->book) memcpy(table, lq_wtype_table(t), sizeof(float) << t->bits);
+        else ck_fill(table, (size_t)1 << t->bits);
         w.table = table;
     }
     return w;

@@ -125,14 +125,15 @@ static bool set_make(const lq_wtype *t, lq_layout layout, set *s) {
     const float scale = 0.01f;
     float one64[64];
     for (int i = 0; i < 64; i++) one64[i] = (float)ck_uniform();
-    const size_t block = t->kind == LQ_W_PLAIN ? 64 * lq_dtype_size(t->elem) : 8; // no denormals: they are slow
+    const size_t block = t->kind == LQ_W_PLAIN ? 64 * lq_dtype_size(t->elem) : 8; // no denormals, no NaN: slow
     for (size_t i = 0; i + block <= s->bytes; i += block)
         if (t->kind == LQ_W_PLAIN) lq_dtypes[t->elem].from_f32(one64, s->base + i, 64);
-        else *(uint64_t *)(void *)(s->base + i) = ck_rand();
+        else *(uint64_t *)(void *)(s->base + i) = ck_rand() & (t->kind == LQ_W_FLOAT ? ~0x0808080808080808u : ~0ull);
     for (int i = 0; i < s->count; i++) {
         char *at = s->base + (size_t)i * one;
         s->w[i] = (lq_weight){.type = *t, .layout = layout, .n = N, .k = K, .q = at, .scale = at + size.q,
-                              .zero = size.zero ? (uint8_t *)at + size.q + size.scale : NULL};
+                              .zero = size.zero ? (uint8_t *)at + size.q + size.scale : NULL,
+                              .table = lq_wtype_table(t)};
         for (size_t c = 0; c * 2 < size.scale; c++) lq_dtypes[LQ_F16].from_f32(&scale, at + size.q + c * 2, 1);
     }
     return true;
@@ -156,7 +157,7 @@ static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
     for (int pass = 0; pass < 4; pass++) {
         const int rows = pass == 0 ? 1 : pass == 1 ? 4 : pass == 2 ? 16 : 512, reps = pass < 3 ? ROUNDS : 5;
         int used = pass == 0 ? s.count : pass < 3 ? s.count / 2 + 1 : 4;
-        if (peak_kind(u) == NONE || u->rows) used = rows > 16 ? 1 : s.count / 16 + 1;
+        if (peak_kind(u) == NONE) used = rows > 16 ? 1 : s.count / 16 + 1;
         const size_t bytes = s.bytes / (size_t)s.count * (size_t)used;
         const lq_mat x = ck_mat(rows, K, 0), y = ck_mat(rows, N, 0);
         const lq_act a = u->act == LQ_I8 || t->act.elem == LQ_E4M3 ? ck_act_of(&x, &s.w[0])
@@ -185,12 +186,17 @@ static void speed_of(lq_dev *d, const lq_ukr *u, const lq_wtype *t) {
 }
 
 void speed(lq_dev *d, const char *only) {
-    static const lq_wtype coded[] = {
+    const lq_wtype coded[] = {
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .asym = true, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16, .act = {.elem = LQ_I8}},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 2, .group = 64, .asym = true, .scale = LQ_F16},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 128, .scale = LQ_F16},
+        {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 6, .group = 128, .scale = LQ_F16},
+        {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F16, .book = lq_codebook_of("nf4")},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .scale = LQ_F16},
         {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F16},
         {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F16, .act = {.elem = LQ_E4M3}},
         {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F16,

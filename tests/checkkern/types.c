@@ -58,10 +58,19 @@ static void add_others(void) {
     static const lq_dtype plain[] = {LQ_F32, LQ_F16, LQ_BF16, LQ_F64, LQ_E4M3, LQ_E5M2};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         add((lq_wtype){.kind = LQ_W_PLAIN, .elem = plain[i], .bits = (int)lq_dtype_size(plain[i]) * 8});
-    add((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32});
-    add((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 3, .group = 16, .scale = LQ_F16});
+    static const int groups[] = {64, 16, 0, 32, 48, 128, 272}, bands[] = {1, 128, LQ_ROWS_ALL, 3, 1, 16};
+    static const lq_dtype scales[] = {LQ_F32, LQ_F16, LQ_BF16};
+    for (int book = 1; book <= lq_codebook_count; book++)
+        add((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = lq_codebooks[book - 1].bits, .book = book,
+                       .group = groups[book % 7], .scale = LQ_F16});
+    for (int bits = 2; bits <= 8; bits++)
+        for (int g = 0; g < 3; g++)
+            add((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = bits, .group = groups[(bits + g * 2) % 7],
+                           .rows = g == 2 ? bands[bits % 6] : 0, .scale = scales[(bits + g) % 3]});
+    for (int i = 0; i < 14; i++)
+        add((lq_wtype){.kind = LQ_W_FLOAT, .elem = i % 2 ? LQ_E5M2 : LQ_E4M3, .bits = 8, .group = groups[i / 2],
+                       .rows = bands[i / 2 % 6], .scale = scales[i % 3]});
     add((lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32});
-    add((lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .scale = LQ_BF16});
 }
 
 const lq_wtype *ck_types(int *n) {

@@ -1,5 +1,4 @@
-// dot_vec.h: f32 activations x f32, f16 or bf16 weight rows for the ISA this is compiled for, and e4m3 rows as f32
-// rows. Owns nothing.
+// dot_vec.h: f32 activations x f32, f16 or bf16 weight rows for the ISA this is compiled for. Owns nothing.
 //
 // Order of sums, the same at every M: k is cut at multiples of LQ_K_CUT; in a cut lane i adds k = i mod VEC with
 // fma, from 0; lanes are added VEC / 2 apart, then half of that, down to 1 apart; cuts are added in order. A
@@ -12,6 +11,7 @@
 #define walk NAME(walk)
 
 enum { TILE = 4 };
+enum { TALL_AHEAD = 512 }; // bytes: of weights that wait in the second cache
 #if defined(__AVX512F__)
 enum { TALL = 6, WIDE = 2, AHEAD_ROWS = 2, AHEAD_BYTES = 1024 }; // AHEAD_ROWS: heights at which memory is waited for
 #else
@@ -29,13 +29,6 @@ INLINE vf load_some(const char *row, int k, int n, const lq_dtype e) {
     const size_t size = e == LQ_F32 ? 4 : 2;
     memcpy(part, row + (size_t)k * size, (size_t)n * size);
     return load(part, 0, e);
-}
-
-INLINE __m128 fold4(vf a, vf b, vf c, vf d) { // the sums of four vectors
-    const __m128 p = vf_fold(a), q = vf_fold(b), r = vf_fold(c), s = vf_fold(d);
-    const __m128 pq = _mm_add_ps(_mm_unpacklo_ps(p, q), _mm_unpackhi_ps(p, q));
-    const __m128 rs = _mm_add_ps(_mm_unpacklo_ps(r, s), _mm_unpackhi_ps(r, s));
-    return _mm_add_ps(_mm_movelh_ps(pq, rs), _mm_movehl_ps(rs, pq));
 }
 
 typedef struct area { // of one call: rows of weights and of activations
@@ -61,6 +54,7 @@ INLINE void step(vf s[8][TALL], const char *const w[8], const float *const x[TAL
         }
     } else {
         EACH (int r = 0; r < R; r++) few[r] = load(w[r], j, e);
+        EACH (int r = 0; r < R; r++) _mm_prefetch(w[r] + (size_t)j * (e == LQ_F32 ? 4 : 2) + TALL_AHEAD, _MM_HINT_T0);
         EACH (int i = 0; i < M; i++) {
             const vf b = vf_load(x[i] + j);
             EACH (int r = 0; r < R; r++) s[r][i] = vf_fma(few[r], b, s[r][i]);
@@ -155,23 +149,4 @@ void NAME(lq_matmul_f32_f32_f16any)(const lq_weight *w, const lq_act *a, int64_t
 void NAME(lq_matmul_f32_f32_bf16any)(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
                                      float *y, size_t ldy) {
     walk(w, a, t0, t1, m0, m1, y, ldy, bf16_fns);
-}
-
-// --- E4M3 rows as f32 rows, as they are (PLAIN) or times their scales ---
-
-void NAME(lq_rows_f32_f32_e4m3any)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
-    const int64_t group = w->type.group;
-    for (int64_t n = t * LQ_FP8_ROWS; n < (t + 1) * LQ_FP8_ROWS && n < w->n; n++, dst += k1 - k0) {
-        const uint8_t *q = (const uint8_t *)w->q + (size_t)(n * w->k);
-        for (int64_t k = k0, end; k < k1; k = end) {
-            const vf s = vf_set(w->type.kind == LQ_W_PLAIN ? 1.0f : lq_ukr_scale(w, n, k));
-            end = group && (k / group + 1) * group < k1 ? (k / group + 1) * group : k1;
-            int64_t j = k;
-            for (; j + VEC <= end; j += VEC) vf_store(dst + (j - k0), vf_mul(vf_of_e4m3(q + j), s));
-            if (j == end) continue;
-            uint8_t rest[VEC] = {0}; // nothing behind the last one is read
-            memcpy(rest, q + j, (size_t)(end - j));
-            vf_store_m(vm_first((int)(end - j)), dst + (j - k0), vf_mul(vf_of_e4m3(rest), s));
-        }
-    }
 }

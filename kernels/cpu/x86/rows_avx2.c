@@ -1,0 +1,2 @@
+// rows_avx2.c: coded weights of layout any as f32 rows with AVX2 (rows_vec.h). Owns nothing.
+#include "kernels/cpu/x86/rows_vec.h"

@@ -1,0 +1,332 @@
+// rows_vec.h: coded weights of layout any as f32 rows, and plain ones that are narrower than f32, for the ISA this is
+// compiled for: tiles for the loops of matmul.c. Each number is lq_weight_row's, bit for bit. Owns nothing.
+//
+// VEC codes of a row begin at a whole byte. Each is brought into a 32-bit lane, with what stands behind it in the
+// row in the bits above. Few bits are then an index into registers that hold what the codes of
+// this group stand for, scale and zero point included; more are arithmetic.
+#include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/unroll.h"
+#include "kernels/cpu/x86/vec.h"
+
+#define groups_of NAME(groups_of)
+#define far_scale NAME(far_scale)
+
+enum { CELLS = LQ_K_CUT / 16 + 1 }; // groups that a cut touches
+
+// --- codes ---
+
+// VEC codes from p on.
+typedef struct spread { vi from, by; } spread;
+#if defined(__AVX512F__)
+enum { READ = 16 };
+// Up to 4 bits: a lane shifts the 32 bits that begin with the first code (of 3 and 4 bits in the upper lanes: with the
+// ninth). More: first it takes the two 16-bit words that its code is in.
+INLINE spread spread_of(const int bits) {
+    int16_t word[2 * VEC];
+    int32_t by[VEC];
+    for (int i = 0; i < VEC; i++) {
+        word[2 * i] = (int16_t)(i * bits / 16);
+        word[2 * i + 1] = (int16_t)(i * bits / 16 + 1);
+        by[i] = bits == 2 ? i * bits : bits <= 4 ? i % 8 * bits : i * bits % 16;
+    }
+    return (spread){_mm512_loadu_si512(word), _mm512_loadu_si512(by)};
+}
+
+INLINE int32_t word_at(const uint8_t *p) {
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE vi codes_at(const uint8_t *p, const spread *s, const int bits) {
+    if (bits == 2) return _mm512_srlv_epi32(_mm512_set1_epi32(word_at(p)), s->by);
+    if (bits <= 4)
+        return _mm512_srlv_epi32(_mm512_mask_set1_epi32(_mm512_set1_epi32(word_at(p)), 0xff00, word_at(p + bits)),
+                                 s->by);
+    const __m512i v = _mm512_zextsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm512_srlv_epi32(_mm512_permutexvar_epi16(s->from, v), s->by);
+}
+
+INLINE vf look_up(const vf *t, vi code, const int bits) {
+    return bits <= 4 ? _mm512_permutexvar_ps(code, t[0]) : _mm512_permutex2var_ps(t[0], code, t[1]);
+}
+
+INLINE vf gather(const float *table, vi code) { return _mm512_i32gather_ps(code, table, 4); }
+INLINE vf vf_of_vi(vi x) { return _mm512_cvtepi32_ps(x); }
+#else
+enum { READ = 8 };
+INLINE spread spread_of(const int bits) { // a lane takes the two bytes that its code is in
+    int8_t byte[4 * VEC];
+    int32_t by[VEC];
+    for (int i = 0; i < VEC; i++) {
+        byte[4 * i] = (int8_t)(i * bits / 8);
+        byte[4 * i + 1] = (int8_t)(i * bits / 8 + 1);
+        byte[4 * i + 2] = byte[4 * i + 3] = -1;
+        by[i] = i * bits % 8;
+    }
+    return (spread){_mm256_loadu_si256((const __m256i *)(const void *)byte),
+                    _mm256_loadu_si256((const __m256i *)(const void *)by)};
+}
+
+INLINE vi codes_at(const uint8_t *p, const spread *s, const int bits) {
+    (void)bits;
+    int64_t v;
+    memcpy(&v, p, sizeof v);
+    return _mm256_srlv_epi32(_mm256_shuffle_epi8(_mm256_set1_epi64x(v), s->from), s->by);
+}
+
+INLINE vf pick8(const vf *t, vi code) { return _mm256_permutevar8x32_ps(t[0], code); }
+INLINE vf pick16(const vf *t, vi code) { // by bit 3
+    return _mm256_blendv_ps(pick8(t, code), pick8(t + 1, code), _mm256_castsi256_ps(_mm256_slli_epi32(code, 28)));
+}
+
+INLINE vf look_up(const vf *t, vi code, const int bits) {
+    if (bits <= 3) return pick8(t, code);
+    if (bits == 4) return pick16(t, code);
+    return _mm256_blendv_ps(pick16(t, code), pick16(t + 2, code), _mm256_castsi256_ps(_mm256_slli_epi32(code, 27)));
+}
+
+INLINE vf gather(const float *table, vi code) { return _mm256_i32gather_ps(table, code, 4); }
+INLINE vf vf_of_vi(vi x) { return _mm256_cvtepi32_ps(x); }
+#endif
+enum { LOOK_BITS = 5, TABLES = 32 / VEC }; // a table of up to 5 bits is looked up in registers
+
+// Nothing behind the row is read.
+INLINE vi codes_within(const uint8_t *p, const uint8_t *end, const spread *s, const int bits) {
+    uint8_t part[READ] = {0};
+    if (end - p >= READ) return codes_at(p, s, bits);
+    memcpy(part, p, (size_t)(end - p));
+    return codes_at(part, s, bits);
+}
+
+INLINE void store_first(float *dst, vf v, int64_t n) {
+    if (n >= VEC) vf_store(dst, v);
+    else vf_store_m(vm_first((int)n), dst, v);
+}
+
+// --- scales and zero points of a row ---
+
+INLINE float half_of(const char *p, const lq_dtype t) {
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return t == LQ_F16 ? _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h))) : lq_bf16_f32(h);
+}
+
+INLINE void halves(const char *p, int n, float *s, const lq_dtype t) {
+    int i = 0;
+    for (; i + VEC <= n; i += VEC) vf_store(s + i, t == LQ_F16 ? vf_of_f16(p + 2 * i) : vf_of_bf16(p + 2 * i));
+    for (; i < n; i++) s[i] = half_of(p + 2 * i, t);
+}
+
+typedef struct cells { float s[CELLS + VEC], z[CELLS + 2 * VEC]; int64_t group, first; } cells;
+
+// Groups that columns k0..k1 of a row are in: s[g - first], z[g - first].
+static const float *groups_of(const lq_weight *w, int64_t row, int64_t k0, int64_t k1, cells *c) {
+    const lq_wtype *t = &w->type;
+    const int64_t groups = lq_weight_groups(t, w->k), band = t->rows > 1 ? row / t->rows : row;
+    c->group = t->group ? t->group : w->k;
+    c->first = k0 / c->group;
+    const int n = (int)((k1 - 1) / c->group - c->first + 1);
+    const char *p = (const char *)w->scale + (size_t)(band * groups + c->first) * lq_dtype_size(t->scale);
+    if (t->rows <= 1) _mm_prefetch(p + LQ_ANY_ROWS * (size_t)groups * lq_dtype_size(t->scale), _MM_HINT_T0);
+    if (t->scale == LQ_F32) memcpy(c->s, p, (size_t)n * sizeof *c->s);
+    else if (t->scale == LQ_F16) halves(p, n, c->s, LQ_F16);
+    else halves(p, n, c->s, LQ_BF16);
+    if (t->kind != LQ_W_INT) return c->z;
+    const vi mask = vi_set((1 << t->bits) - 1);
+    if (!t->asym) {
+        for (int i = 0; i < n; i += VEC) vf_store(c->z + i, vf_set((float)(1 << (t->bits - 1))));
+        return c->z;
+    }
+    const spread s = spread_of(t->bits);
+    const int64_t from = c->first / VEC * VEC; // codes begin at whole bytes there
+    const uint8_t *z = w->zero + (size_t)row * lq_code_row_bytes(t->bits, groups), *end = z +
+        lq_code_row_bytes(t->bits, groups);
+    for (int64_t g = from; g < c->first + n; g += VEC)
+        vf_store(c->z + (g - from), vf_of_vi(vi_and(mask, codes_within(z + g * t->bits / 8, end, &s, t->bits))));
+    return c->z + (c->first - from);
+}
+
+// --- int and table codes ---
+
+// What codes 0 .. 2^bits - 1 are before scale and zero point, in as many registers as that takes; shorter tables are
+// repeated, so that what stands above a code in its lane does not matter.
+INLINE void table_load(const float *table, vf t[TABLES], const int bits) {
+    float all[32];
+    for (int i = 0; i < 32; i++) all[i] = table ? table[i & ((1 << bits) - 1)] : (float)(i & ((1 << bits) - 1));
+    EACH (int i = 0; i < TABLES; i++) t[i] = vf_load(all + i * VEC);
+}
+
+// What a code of a group stands for.
+typedef struct meaning { vf t[TABLES], s, zero; const float *table; } meaning;
+INLINE vf value_of(const meaning *m, vi code, const int bits, const bool table) {
+    if (bits <= LOOK_BITS) return look_up(m->t, code, bits);
+    code = vi_and(code, vi_set((1 << bits) - 1));
+    return vf_mul(table ? gather(m->table, code) : vf_sub(vf_of_vi(code), m->zero), m->s);
+}
+
+INLINE int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
+
+INLINE void coded_row(const lq_weight *w, int64_t row, int64_t k0, int64_t k1, float *dst, const int bits,
+                      const bool table) {
+    enum { STEPS = 4 };
+    const size_t bytes = lq_code_row_bytes(bits, w->k), step = VEC * (size_t)bits / 8;
+    const uint8_t *q = (const uint8_t *)w->q + (size_t)row * bytes, *const end = q + bytes;
+    const spread by = spread_of(bits);
+    vf base[TABLES];
+    cells c;
+    const float *z = groups_of(w, row, k0, k1, &c);
+    q += (size_t)k0 / 8 * (size_t)bits;
+    for (size_t b = 0; b < (size_t)(k1 - k0) * (size_t)bits / 8; b += 64) // the same part of the next tile
+        _mm_prefetch((const char *)q + b + LQ_ANY_ROWS * bytes, _MM_HINT_T0);
+    if (bits <= LOOK_BITS) table_load(table ? w->table : NULL, base, bits);
+    const int64_t left = end - q >= READ ? (int64_t)((size_t)(end - q - READ) / step + 1) * VEC : 0;
+    const float *const safe = dst + left; // up to there all that a step reads lies in the row
+    for (int64_t k = k0, g = 0; k < k1; g++) {
+        meaning m = {.s = vf_set(c.s[g]), .zero = table ? vf_zero() : vf_set(z[g]), .table = w->table};
+        if (bits <= LOOK_BITS)
+            EACH (int i = 0; i < TABLES; i++) m.t[i] = vf_mul(table ? base[i] : vf_sub(base[i], m.zero), m.s);
+        const int64_t n = least_of((c.first + g + 1) * c.group, k1) - k;
+        const float *const last = dst + n, *const whole = last < safe ? last : safe;
+        for (; whole - dst >= STEPS * VEC; dst += STEPS * VEC, q += STEPS * step)
+            EACH (int i = 0; i < STEPS; i++)
+                vf_store(dst + i * VEC, value_of(&m, codes_at(q + i * step, &by, bits), bits, table));
+        for (; whole - dst >= VEC; dst += VEC, q += step)
+            vf_store(dst, value_of(&m, codes_at(q, &by, bits), bits, table));
+        for (int64_t rest; (rest = last - dst) > 0; dst += rest < VEC ? rest : VEC, q += step)
+            store_first(dst, value_of(&m, codes_within(q, end, &by, bits), bits, table), rest);
+        k += n;
+    }
+}
+
+INLINE void coded_tile(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, const int bits,
+                       const bool table) {
+    for (int64_t n = t * LQ_ANY_ROWS; n < (t + 1) * LQ_ANY_ROWS && n < w->n; n++, dst += k1 - k0)
+        coded_row(w, n, k0, k1, dst, bits, table);
+}
+
+#define CODED_TILES(TABLE)                                      \
+    switch (w->type.bits) {                                     \
+    case 2: coded_tile(w, t, k0, k1, dst, 2, TABLE); break;     \
+    case 3: coded_tile(w, t, k0, k1, dst, 3, TABLE); break;     \
+    case 4: coded_tile(w, t, k0, k1, dst, 4, TABLE); break;     \
+    case 5: coded_tile(w, t, k0, k1, dst, 5, TABLE); break;     \
+    case 6: coded_tile(w, t, k0, k1, dst, 6, TABLE); break;     \
+    case 7: coded_tile(w, t, k0, k1, dst, 7, TABLE); break;     \
+    default: coded_tile(w, t, k0, k1, dst, 8, TABLE);           \
+    }
+
+lq_ukr_rows NAME(lq_rows_f32_f32_intany), NAME(lq_rows_f32_f32_tableany); // named in ukr.c
+void NAME(lq_rows_f32_f32_intany)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+    CODED_TILES(false)
+}
+
+void NAME(lq_rows_f32_f32_tableany)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+    CODED_TILES(true)
+}
+
+// --- 8-bit floats, as they are (PLAIN) or times their scales ---
+
+// As halves: E5M2 is the upper byte of one. E4M3 shifted into place is one of 2^-8 of its value, but for NaN.
+#if defined(__AVX512F__)
+enum { BYTES = 32 };
+INLINE void e4m3_halves(const uint8_t *q, uint16_t *h) {
+    const __m512i x = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)q));
+    _mm512_storeu_si512(h, _mm512_and_si512(_mm512_slli_epi16(x, 7), _mm512_set1_epi16((short)0xbf80)));
+}
+
+INLINE void e5m2_halves(const uint8_t *q, uint16_t *h) {
+    const __m512i x = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)q));
+    _mm512_storeu_si512(h, _mm512_slli_epi16(x, 8));
+}
+#else
+enum { BYTES = 16 };
+INLINE void e4m3_halves(const uint8_t *q, uint16_t *h) {
+    const __m256i x = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)q));
+    _mm256_storeu_si256((__m256i *)(void *)h,
+                        _mm256_and_si256(_mm256_slli_epi16(x, 7), _mm256_set1_epi16((short)0xbf80)));
+}
+
+INLINE void e5m2_halves(const uint8_t *q, uint16_t *h) {
+    const __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)q));
+    _mm256_storeu_si256((__m256i *)(void *)h, _mm256_slli_epi16(x, 8));
+}
+#endif
+
+// 32 bytes: the largest of them without their signs.
+INLINE __m256i most_of(__m256i most, const uint8_t *q) {
+    const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)q);
+    return _mm256_max_epu8(most, _mm256_and_si256(x, _mm256_set1_epi8(0x7f)));
+}
+
+INLINE bool any_7f(__m256i most) {
+    return _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8(0x7f))) != 0;
+}
+
+// n codes as halves; whether one is 0x7f or 0xff.
+INLINE bool fp8_halves(const uint8_t *q, int n, uint16_t *h, const lq_dtype e) {
+    uint8_t rest[32] = {0};
+    __m256i most = _mm256_setzero_si256();
+    for (int i = 0, step; i < n; i += step) {
+        const uint8_t *p = q + i;
+        step = 32;
+        if (n - i < 32) p = memcpy(rest, p, (size_t)(n - i));
+        if (e == LQ_E4M3) most = most_of(most, p);
+        EACH (int b = 0; b < 32; b += BYTES)
+            if (e == LQ_E4M3) e4m3_halves(p + b, h + i + b);
+            else e5m2_halves(p + b, h + i + b);
+    }
+    return any_7f(most);
+}
+
+// A scale that does not take 2^8 of a half: the same product in two steps.
+static void far_scale(const uint16_t *h, int64_t n, float s, float *dst) {
+    for (int64_t i = 0; i < n; i++) dst[i] = half_of((const char *)(h + i), LQ_F16) * 256.0f * s;
+}
+
+INLINE void fp8_row(const lq_weight *w, int64_t row, int64_t k0, int64_t k1, float *dst, const lq_dtype e) {
+    const uint8_t *q = (const uint8_t *)w->q + (size_t)(row * w->k + k0);
+    const int n = (int)(k1 - k0);
+    _Alignas(64) uint16_t h[LQ_K_CUT + 32];
+    cells c;
+    if (w->type.kind == LQ_W_FLOAT) groups_of(w, row, k0, k1, &c);
+    else c.s[0] = 1, c.group = w->k, c.first = 0;
+    for (int b = 0; b < n; b += 64) _mm_prefetch((const char *)q + b + LQ_ANY_ROWS * (size_t)w->k, _MM_HINT_T0);
+    const bool odd = fp8_halves(q, n, h, e);
+    for (int64_t k = k0, g = 0; k < k1; g++) {
+        const int64_t len = least_of((c.first + g + 1) * c.group, k1) - k;
+        const uint16_t *from = h + (k - k0);
+        const vf s = vf_set(e == LQ_E4M3 ? c.s[g] * 256.0f : c.s[g]);
+        float *to = dst + (k - k0);
+        int64_t i = 0;
+        for (; i + VEC <= len; i += VEC) vf_store(to + i, vf_mul(vf_of_f16(from + i), s));
+        if (i < len) store_first(to + i, vf_mul(vf_of_f16(from + i), s), len - i);
+        if (e == LQ_E4M3 && fabsf(c.s[g]) >= 0x1p119f) far_scale(from, len, c.s[g], to);
+        k += len;
+    }
+    for (int i = 0; odd && i < n; i++)
+        if ((q[i] & 0x7f) == 0x7f) dst[i] = NAN;
+}
+
+lq_ukr_rows NAME(lq_rows_f32_f32_fp8any), NAME(lq_rows_f32_f32_halfany);
+void NAME(lq_rows_f32_f32_fp8any)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+    for (int64_t n = t * LQ_ANY_ROWS; n < (t + 1) * LQ_ANY_ROWS && n < w->n; n++, dst += k1 - k0)
+        if (w->type.elem == LQ_E4M3) fp8_row(w, n, k0, k1, dst, LQ_E4M3);
+        else fp8_row(w, n, k0, k1, dst, LQ_E5M2);
+}
+
+// --- f16 and bf16 ---
+
+INLINE void half_row(const char *p, int64_t n, float *dst, const lq_dtype e) {
+    int64_t i = 0;
+    for (; i + VEC <= n; i += VEC) vf_store(dst + i, e == LQ_F16 ? vf_of_f16(p + 2 * i) : vf_of_bf16(p + 2 * i));
+    for (; i < n; i++) dst[i] = half_of(p + 2 * i, e);
+}
+
+void NAME(lq_rows_f32_f32_halfany)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+    for (int64_t n = t * LQ_HALF_ROWS; n < (t + 1) * LQ_HALF_ROWS && n < w->n; n++, dst += k1 - k0) {
+        const char *p = (const char *)w->q + (size_t)(n * w->k + k0) * 2;
+        if (w->type.elem == LQ_F16) half_row(p, k1 - k0, dst, LQ_F16);
+        else half_row(p, k1 - k0, dst, LQ_BF16);
+    }
+}
