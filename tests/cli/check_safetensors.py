@@ -8,29 +8,17 @@ import subprocess
 import sys
 import tempfile
 
-passed = failed = 0
 
 
-def check(ok, what):
-    global passed, failed
-    if ok:
-        passed += 1
-    else:
-        failed += 1
-        print(f"FAILED: {what}")
-
-
-def end(skipped=0):
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    sys.exit(failed != 0)
-
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from counted import check, end, skip  # noqa: E402
 
 try:
     import numpy as np
     from safetensors import safe_open
 except ImportError as e:
-    print(f"SKIPPED: {e}")
-    end(1)
+    skip(e)
+    sys.exit(end())
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(root, "tests", "fuzz"))

@@ -17,19 +17,17 @@ import time
 lq = os.path.abspath(sys.argv[1])
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 demo = os.path.join(root, "calib_data", "demo")
+sys.path.insert(0, os.path.join(root, "tests"))
 sys.path.insert(0, os.path.join(root, "tests", "fuzz"))
+import counted  # noqa: E402
 from make_corpus import xxh64  # noqa: E402
 
 sanitized = json.loads(subprocess.run([lq, "version", "--json"], capture_output=True).stdout)["sanitizers"] != ""
 slow = float(os.environ.get("LQ_SLOW", "1"))
-passed = failed = 0
 
 
 def check(good, what, more=""):
-    global passed, failed
-    passed, failed = passed + bool(good), failed + (not good)
-    if not good:
-        print("FAILED:", what, repr(more)[:300] if more != "" else "")
+    counted.check(good, what, repr(more)[:300] if more != "" else "")
 
 
 def run(*words, **more):
@@ -402,8 +400,7 @@ def main():
                     test()
         finally:
             os.chdir("/")
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    sys.exit(failed != 0)
 
 
 main()
+sys.exit(counted.end())

@@ -17,8 +17,10 @@ import time
 
 import numpy as np
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from counted import check, end  # noqa: E402
+
 lq = os.path.abspath(sys.argv[1])
-passed = failed = skipped = 0
 KILLS, DIM, FFN, VOCAB, LAYERS = 30, 512, 1408, 2048, 12
 CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": DIM, "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": 8,
           "num_key_value_heads": 2, "vocab_size": VOCAB, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, "tie_word_embeddings": True}
@@ -27,13 +29,6 @@ EXPERTS = 8
 MIXTURE = dict(CONFIG, architectures=["MixtralForCausalLM"], num_local_experts=EXPERTS, num_experts_per_tok=2,
                intermediate_size=FFN // 8, num_hidden_layers=6)
 WIDE = "model.layers.1.block_sparse_moe.experts.5.w1.weight"  # so small that its scales are no normal F16
-
-
-def check(good, what):
-    global passed, failed
-    passed, failed = passed + bool(good), failed + (not good)
-    if not good:
-        print("FAILED:", what)
 
 
 def shapes_of(config):
@@ -222,5 +217,4 @@ for config, kills in ((CONFIG, KILLS), (MIXTURE, KILLS // 2)):
                 model = apart
             kill_often(os.path.join(folder, "killed.lq"), whole, seconds, kills)
             interrupt(os.path.join(folder, "stopped.lq"), whole, clean, seconds)
-print(f"{passed} passed, {failed} failed, {skipped} skipped")
-sys.exit(failed != 0)
+sys.exit(end())

@@ -10,21 +10,16 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from counted import check, end  # noqa: E402
+
 lq = os.path.abspath(sys.argv[1])
-passed = failed = skipped = 0
 SHARD = 4 << 30
 # dim, ffn of an expert, layers, experts, heads, heads of k and v, vocabulary
 MODELS = {
     "Qwen3-235B-A22B": (4096, 1536, 94, 128, 64, 4, 151936),
     "DeepSeek-V3": (7168, 2048, 58, 256, 64, 64, 129280),
 }
-
-
-def check(good, what):
-    global passed, failed
-    passed, failed = passed + bool(good), failed + (not good)
-    if not good:
-        print("FAILED:", what)
 
 
 def tensors(dim, ffn, layers, experts, heads, kv_heads, vocab):
@@ -107,5 +102,4 @@ def plan(name, folder):
 for name in MODELS:
     with tempfile.TemporaryDirectory() as folder:
         plan(name, folder)
-print(f"{passed} passed, {failed} failed, {skipped} skipped")
-sys.exit(failed != 0)
+sys.exit(end())

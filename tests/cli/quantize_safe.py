@@ -17,21 +17,15 @@ import time
 import numpy as np
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(root, "tests"))
 sys.path.insert(0, os.path.join(root, "tests", "golden"))
 import make_models  # noqa: E402
 import st  # noqa: E402
+from counted import check, end, skip  # noqa: E402
 
 lq = os.path.abspath(sys.argv[1])
 demo = os.path.join(root, "calib_data", "demo")
 slow = float(os.environ.get("LQ_SLOW", "1"))
-passed = failed = skipped = 0
-
-
-def check(good, what):
-    global passed, failed
-    passed, failed = passed + bool(good), failed + (not good)
-    if not good:
-        print("FAILED:", what)
 
 
 def run(*words, limit=""):
@@ -219,14 +213,12 @@ def architectures():
 
 def schemes():
     """Types that say what activations become, and named codebooks: written, validated, run; a scale that must be measured is refused."""
-    global skipped
     for i, text in enumerate(("int8 row sym f32 act i8 row", "e4m3 row f32 act e4m3 row", "int8 g128 asym f16 act i8 g128", "fp4 g64 f16", "e4m3 g128 r128 f32", "nf4 g64 f32")):
         code, line, _ = run("quantize", "-q", demo, f"act{i}.lq", "--type", text)
         check(code == 0 and json.load(open(f"act{i}.lq.report.json"))["modules"][1]["type"] == text, f"{text}: {line}")
         code, line, out = run("run", "-q", "-n", 8, f"act{i}.lq", "Once upon a time")
         if "no kernel for" in line:
-            skipped += 1
-            print(f"SKIPPED: {text} is written; {line}")
+            skip(f"{text} is written; {line}")
         else:
             check(code == 0 and out.startswith(" there was"), f"{text}: {line} {out}")
     refused([demo, "act.lq", "--type", "int8 row sym f32 act i8 tensor"], 1, "statistics of activations")
@@ -261,5 +253,4 @@ with tempfile.TemporaryDirectory() as folder:
     for part in (places, reports, failures, changed_shard, kept_tensors, interrupt, architectures, schemes, odd_numbers):
         part()
     os.chdir("/")
-print(f"{passed} passed, {failed} failed, {skipped} skipped")
-sys.exit(failed != 0)
+sys.exit(end())

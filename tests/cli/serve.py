@@ -6,6 +6,9 @@
 import asyncio, http.client, json, math, os, pathlib, random, re, signal, socket, struct, subprocess, sys, tempfile, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from counted import check, end, skip  # noqa: E402
+
 LQ = os.environ.get("LQ", str(ROOT / "build/release/lq"))
 MODEL = os.environ.get("LQ_MODEL", str(ROOT / "calib_data/demo"))
 SPM = False  # MODEL is the sentencepiece one
@@ -13,23 +16,6 @@ LONG = 900  # tokens of a long answer
 DATA = ROOT.parent / "shared/data"
 SLOW = float(os.environ.get("LQ_SLOW", "1"))
 JSON = {"Content-Type": "application/json"}
-passed = failed = skipped = 0
-
-
-def check(cond, *what):
-    global passed, failed
-    if cond:
-        passed += 1
-    else:
-        failed += 1
-        print("FAILED:", *what, flush=True)
-    return bool(cond)
-
-
-def skip(why):
-    global skipped
-    skipped += 1
-    print("SKIPPED:", why)
 
 
 class Server:
@@ -756,8 +742,7 @@ def main():
             if "LQ_MODEL" not in os.environ and spm_model(folder):
                 MODEL, SPM = folder, True
                 run(ONE, want)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return failed != 0
+    return end()
 
 
 if __name__ == "__main__":

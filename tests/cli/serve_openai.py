@@ -3,7 +3,7 @@
 # that has the `openai` package; without it the test is counted as skipped. The same variables as serve.py.
 import asyncio, sys, time
 import serve
-from serve import check
+from serve import check, end, skip
 
 
 def test_client(s, openai):
@@ -52,7 +52,7 @@ def main():
     try:
         import openai
     except ImportError:
-        serve.skip("the openai package is not here")
+        skip("the openai package is not here")
     else:
         s = serve.Server()
         start = time.monotonic()
@@ -63,8 +63,7 @@ def main():
         check(s.idle() is True, "idle", s.idle(0))
         s.stop()
         print(f"openai {openai.__version__}: {time.monotonic() - start:.1f} s")
-    print(f"{serve.passed} passed, {serve.failed} failed, {serve.skipped} skipped")
-    return serve.failed != 0
+    return end()
 
 
 if __name__ == "__main__":

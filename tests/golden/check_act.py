@@ -15,16 +15,17 @@ import numpy as np
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
+sys.path.insert(0, os.path.join(here, ".."))
 sys.path.insert(0, os.path.join(here, "../fuzz"))
 import decoder_np
 import make_corpus
 import make_models
 import rtn_reference
 import st
+from counted import end, told as check
 
 lq = os.path.abspath(sys.argv[1])
 dump = os.path.join(os.path.dirname(lq), "dump_logits")
-passed = failed = 0
 MODEL, TOKENS, TRIES, FAR = "gqa", 24, 500, 200
 # type of the weights, what their activations become, and the seed where the search for a prompt begins
 SCHEMES = [
@@ -38,12 +39,6 @@ SCHEMES = [
 ]
 QUANTIZED = [("int8 row sym f32 act i8 row", 34), ("e4m3 row f32 act e4m3 row", 10)]  # by `lq quantize --method rtn`
 EXPERTS = ("int8 row sym f32 act i8 row", 45)  # the same of mixtral
-
-
-def check(good, what):
-    global passed, failed
-    passed, failed = passed + bool(good), failed + (not good)
-    print(("ok:     " if good else "FAILED: ") + what)
 
 
 def e4m3(x):
@@ -299,5 +294,4 @@ with tempfile.TemporaryDirectory() as folder:
     main(folder)
     main_quantized(folder)
     main_experts(folder)
-print(f"{passed} passed, {failed} failed, 0 skipped")
-sys.exit(failed != 0)
+sys.exit(end())

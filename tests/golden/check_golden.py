@@ -13,20 +13,14 @@ import numpy as np
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
+sys.path.insert(0, os.path.join(here, ".."))
 import decoder_np
 import make_models
 import rtn_reference
+from counted import check, end, skip
 
 lq = os.path.abspath(sys.argv[1])
 dump = os.path.join(os.path.dirname(lq), "dump_logits")
-passed = failed = skipped = 0
-
-
-def check(good, what):
-    global passed, failed
-    passed, failed = passed + good, failed + (not good)
-    if not good:
-        print("FAILED:", what)
 
 
 def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact"):
@@ -124,7 +118,8 @@ def check_quantized(path, name):
 
 flags = open("/proc/cpuinfo").read()
 isas = ["c"] + (["avx2"] if "avx2" in flags else []) + (["avx512"] if "avx512_vnni" in flags else [])
-skipped += 3 - len(isas)
+for isa in ("avx2", "avx512")[len(isas) - 1 :]:
+    skip(f"{isa}: this CPU does not have it")
 with tempfile.TemporaryDirectory() as folder:
     make_models.make(folder)
     for name in make_models.MODELS:
@@ -132,5 +127,4 @@ with tempfile.TemporaryDirectory() as folder:
         check_quantized(os.path.join(folder, name), name)
     got, why = logits(os.path.join(folder, "gpt2"), 101)
     check(got is None and "learned 100 positions" in why, f"a context longer than the learned positions: {why}")
-print(f"{passed} passed, {failed} failed, {skipped} skipped")
-sys.exit(failed != 0)
+sys.exit(end())

@@ -13,19 +13,13 @@ import numpy as np
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
+sys.path.insert(0, os.path.join(here, ".."))
 import make_models
 import st
+from counted import check, end
 
 dump = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "dump_logits")
-passed = failed = 0
 KINDS = {"phi3": "BF16", "neox": "F16", "mixtral": "BF16", "qwen2_window": "F32"}
-
-
-def check(good, what):
-    global passed, failed
-    passed, failed = passed + bool(good), failed + (not good)
-    if not good:
-        print("FAILED:", what)
 
 
 def run(path):
@@ -74,6 +68,10 @@ def neox_buffers(w, cfg):
         w[p + "rotary_emb.inv_freq"] = np.ones(2)
 
 
+def neox_bare(w, cfg):
+    renamed(w, "gpt_neox.", "")
+
+
 def tied_head(w, cfg):
     w["lm_head.weight"] = w["model.embed_tokens.weight"]
 
@@ -89,6 +87,7 @@ SAME = [
     ("neox", nothing, 1),
     ("neox", nothing, 7),
     ("neox", neox_buffers, 2),
+    ("neox", neox_bare, 3),
     ("mixtral", nothing, 9),
     ("qwen2_window", tied_head, 1),
     ("qwen2_window", nothing, 2),
@@ -121,7 +120,7 @@ def stranger(name):
 
 NEOX, MOE, QWEN = "gpt_neox.layers.1.", "model.layers.1.block_sparse_moe.", "model.layers.1.self_attn."
 REFUSED = [
-    ("neox", lambda w, cfg: renamed(w, "gpt_neox.", ""), "embed_in.weight"),
+    ("neox", lambda w, cfg: renamed(w, "gpt_neox.layers", "layers"), "layers.0"),
     ("neox", without(NEOX + "attention.query_key_value.weight"), "layers.1.attention.query"),
     ("neox", without(NEOX + "attention.query_key_value.bias"), "layers.1.attention.query"),
     ("neox", without(NEOX + "post_attention_layernorm.bias"), "layers.1.post_attention_layernorm.bias"),
@@ -157,5 +156,4 @@ with tempfile.TemporaryDirectory() as folder:
     for model, change, word in REFUSED:
         got, why = run(variant(folder, model, change))
         check(got is None and word in why and "\n" not in why, f"{model}, {word}: {'was taken' if got else why}")
-print(f"{passed} passed, {failed} failed, 0 skipped")
-sys.exit(failed != 0)
+sys.exit(end())

@@ -11,19 +11,15 @@ import numpy as np
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
+sys.path.insert(0, os.path.join(here, ".."))
 import decoder_np
 import llama2c
 import rtn_reference
+from counted import end, skip, told as check
 
 lq, data = os.path.abspath(sys.argv[1]), os.path.join(here, "../../../shared/data/models/stories260K")
 text = os.path.join(here, "../../calib_data/test.txt")
-CHARS, passed, failed = 6000, 0, 0
-
-
-def check(good, what):
-    global passed, failed
-    passed, failed = passed + good, failed + (not good)
-    print(("ok:     " if good else "FAILED: ") + what)
+CHARS = 6000
 
 
 def run(*args):
@@ -94,7 +90,6 @@ def main(folder):
 if os.path.exists(data):
     with tempfile.TemporaryDirectory() as folder:
         main(folder)
-    print(f"{passed} passed, {failed} failed, 0 skipped")
 else:
-    print("SKIPPED: shared/data/models/stories260K is not there\n0 passed, 0 failed, 1 skipped")
-sys.exit(failed != 0)
+    skip("shared/data/models/stories260K is not there")
+sys.exit(end())

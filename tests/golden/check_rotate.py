@@ -12,22 +12,16 @@ import numpy as np
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
+sys.path.insert(0, os.path.join(here, ".."))
 import decoder_np
 import make_models
 import models
 import st
+from counted import check, end
 
 lq = os.path.abspath(sys.argv[1])
 dump = os.path.join(os.path.dirname(lq), "dump_logits")
-passed = failed = skipped = 0
 PLAIN = ["--type", "f32", "--embed", "f32", "--head", "f32"]
-
-
-def check(good, what):
-    global passed, failed
-    passed, failed = passed + bool(good), failed + (not good)
-    if not good:
-        print("FAILED:", what)
 
 
 def quantize(src, out, *words):
@@ -192,5 +186,4 @@ with tempfile.TemporaryDirectory() as folder:
     make_models.make(folder)
     for name in models.MODELS:
         check_model(os.path.join(folder, name), name)
-print(f"{passed} passed, {failed} failed, {skipped} skipped")
-sys.exit(failed != 0)
+sys.exit(end())

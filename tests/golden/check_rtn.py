@@ -14,21 +14,15 @@ import numpy as np
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
+sys.path.insert(0, os.path.join(here, ".."))
 import rtn_reference as rtn
 import st
+from counted import check, end
 
 lq = os.path.abspath(sys.argv[1])
-passed = failed = skipped = 0
 DIM, FFN, HEADS, KV, VOCAB, LAYERS = 72, 208, 4, 2, 101, 2
 CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": DIM, "intermediate_size": FFN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
           "num_key_value_heads": KV, "vocab_size": VOCAB, "rms_norm_eps": 1e-5, "max_position_embeddings": 64, "bos_token_id": 0, "eos_token_id": 1}
-
-
-def check(good, what):
-    global passed, failed
-    passed, failed = passed + bool(good), failed + (not good)
-    if not good:
-        print("FAILED:", what)
 
 
 def run(*words):
@@ -280,5 +274,4 @@ with tempfile.TemporaryDirectory() as folder:
             check_model(folder, model, src, dtype, tied, t)
     check_same(folder, os.path.join(folder, "F32-False"))
     check_refusals(folder)
-print(f"{passed} passed, {failed} failed, {skipped} skipped")
-sys.exit(failed != 0)
+sys.exit(end())
