@@ -41,9 +41,10 @@ int main(void) {
 }
 C
 check "lq.h stands alone in C" gcc -std=c11 -Wall -Wextra -pedantic -Werror -I"$prefix/include" -fsyntax-only "$work/user.c"
-if command -v g++ >/dev/null; then
-    check "lq.h stands alone in C++" sh -c "echo '#include <lq.h>' | g++ -std=c++17 -Wall -Wextra -Werror -I'$prefix/include' -fsyntax-only -x c++ -"
-else skip "no g++ to read lq.h as C++"; fi
+cxx=$(command -v g++ || command -v clang++)
+if [ -n "$cxx" ]; then
+    check "lq.h stands alone in C++" sh -c "echo '#include <lq.h>' | $cxx -std=c++17 -Wall -Wextra -Werror -I'$prefix/include' -fsyntax-only -x c++ -"
+else skip "no compiler to read lq.h as C++"; fi
 
 export PKG_CONFIG_PATH=$libdir/pkgconfig
 check "pkg-config's version" test "$(pkg-config --modversion lq)" = "$("$lq" --version | cut -d' ' -f2)"
