@@ -254,8 +254,8 @@ bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err
         ok = lq_wtype_parse(type, &w->type, NULL) && w->type.kind != LQ_W_PLAIN;
     }
     if (ok) lq_typed_name(w, again, sizeof again);
-    return (ok && !strcmp(again, text)) ||
-           lq_fail(err, LQ_E_FORMAT,
+    if (ok && !strcmp(again, text)) return true;
+    return lq_fail(err, LQ_E_FORMAT,
                    "%s: weight %s: type \"%.100s\", expected one like \"int4 g128 sym f16 4096x11008\"", path, w->name,
                    text);
 }

@@ -88,8 +88,8 @@ static void edit_row(void *arg, int task, int worker) {
 
 static void turn_stripe(void *arg, int task, int worker) {
     const edited *x = arg;
-    const size_t n = (size_t)x->w->n, k = (size_t)x->w->k, first = (size_t)task * LQ_STRIPE,
-        wide = k - first < LQ_STRIPE ? k - first : LQ_STRIPE;
+    const size_t n = (size_t)x->w->n, k = (size_t)x->w->k, first = (size_t)task * LQ_STRIPE;
+    const size_t wide = k - first < LQ_STRIPE ? k - first : LQ_STRIPE;
     float *stripe = x->stripes + (size_t)worker * n * LQ_STRIPE, *at = x->out + first;
     for (size_t i = 0; i < n; i++) memcpy(stripe + i * wide, at + i * k, wide * sizeof *at);
     lq_turn_run(x->e->out, stripe, (int64_t)n, (int64_t)wide);

@@ -208,8 +208,8 @@ typedef struct lq_serve_opts {
 bool lq_serve_try(const lq_serve_opts *o, lq_err *err);
 // Serves until lq_serve_stop; steps the engine on a thread of its own. One server a process at a time.
 bool lq_serve(lq_model *m, lq_engine *e, const lq_serve_opts *o, lq_err *err);
-// From any thread or a signal handler, also before lq_serve begins. Once: refuses what is new and drains; again: ends
-// at once.
+// From any thread or a signal handler, also before lq_serve begins. Once: refuses what is new
+// and drains; again: ends at once.
 void lq_serve_stop(void);
 
 #ifdef __cplusplus

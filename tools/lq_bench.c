@@ -275,5 +275,4 @@ const lq_verb lq_verb_bench = {
     .detail = "Each repetition times a prefill, a decode, and a plain read of the same weights by as many threads. Decode "
               "reads every weight once for each step, so its bytes per second over the plain read's say how near it is to the machine's limit.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(bench_args),
-    .min_args = 1, .max_args = 1,
-    .run = run};
+    .min_args = 1, .max_args = 1, .run = run};

@@ -162,5 +162,4 @@ const lq_verb lq_verb_eval = {
               "dropped. llamacpp512: windows of 512 that begin with BOS, the second half of each is scored. Exact arithmetic (f32 "
               "activations and cache) says what the weights lost; the default one is what `lq serve` computes.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(eval_args),
-    .min_args = 1, .max_args = 1,
-    .run = run};
+    .min_args = 1, .max_args = 1, .run = run};

@@ -90,9 +90,11 @@ static bool count_types(const lq_ckpt *c, summary *s, lq_err *err) {
 }
 
 static void read_config(lq_ckpt *c, summary *s) {
-    static const struct { const char *key, *what; } dims[] = {{"num_hidden_layers", "layers"}, {"hidden_size", "wide"},
-        {"intermediate_size", "in the MLP"}, {"num_attention_heads", "heads"}, {"num_key_value_heads", "KV heads"},
-        {"vocab_size", "words"}, {"max_position_embeddings", "tokens of context"}};
+    static const struct { const char *key, *what; } dims[] = {
+        {"num_hidden_layers", "layers"}, {"hidden_size", "wide"}, {"intermediate_size", "in the MLP"},
+        {"num_attention_heads", "heads"}, {"num_key_value_heads", "KV heads"}, {"vocab_size", "words"},
+        {"max_position_embeddings", "tokens of context"},
+    };
     lq_bytes text;
     cJSON *root = NULL;
     if (!lq_ckpt_file(c, "config.json", &text, &s->config)) return;
@@ -338,5 +340,4 @@ const lq_verb lq_verb_inspect = {
     .detail = "MODEL is a .lq or .safetensors file, a model.safetensors.index.json, or a directory that holds one of them. Opening checks "
               "every claim the file makes about itself; --verify reads the data too.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(inspect_args),
-    .min_args = 1, .max_args = 1,
-    .run = run};
+    .min_args = 1, .max_args = 1, .run = run};

@@ -181,5 +181,4 @@ const lq_verb lq_verb_quantize = {
               "Ctrl-C (and kill -9, and a power cut) leaves the finished blocks in OUT.partial/: the same command goes on\n"
               "from there, and the output is the same to the byte. The report says of each matrix what it lost.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(quantize_args),
-    .min_args = 2,
-        .max_args = 2, .run = run};
+    .min_args = 2, .max_args = 2, .run = run};

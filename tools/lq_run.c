@@ -268,5 +268,4 @@ const lq_verb lq_verb_run = {
     .name = "run", .synopsis = "MODEL [PROMPT]", .summary = "Generate text",
     .detail = "Continues a prompt and prints the text as it comes. The summary of speed goes to standard error. Ctrl-C ends the text cleanly.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(run_args),
-    .min_args = 1, .max_args = 2,
-    .run = run};
+    .min_args = 1, .max_args = 2, .run = run};

@@ -58,8 +58,8 @@ extern const lq_verb *const lq_verbs[]; // in the order of `lq help`, NULL-termi
 const lq_verb *lq_verb_find(const char *name); // NULL: there is none
 int lq_verb_unknown(const char *word);         // the usage error, with the nearest verb; returns 2
 
-// First member of every verb's struct. --help is parsed for every verb, --json and --quiet for those that are not
-// `plain`.
+// First member of every verb's struct. --help is parsed for every verb, --json and --quiet
+// for those that are not `plain`.
 typedef struct lq_common { bool json, quiet; } lq_common;
 
 // Options every verb that opens a model shares; use LQ_MODEL_OPTS(struct, member) in the table.

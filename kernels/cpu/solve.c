@@ -41,10 +41,10 @@ static void *library_open(const char *name) {
 }
 
 static void blas_load(void) {
-    const struct { const char *name; void *at; } symbols[] = {{"openblas_set_num_threads", &blas.set_num_threads},
-                                                              {"cblas_sgemm", &blas.sgemm},
-                                                              {"dpotrf_", &blas.potrf},
-                                                              {"dtrtri_", &blas.trtri}};
+    const struct { const char *name; void *at; } symbols[] = {
+        {"openblas_set_num_threads", &blas.set_num_threads}, {"cblas_sgemm", &blas.sgemm},
+        {"dpotrf_", &blas.potrf}, {"dtrtri_", &blas.trtri},
+    };
     void *lib = library_open("libopenblas.so.0");
     blas.there = lib != NULL;
     for (size_t i = 0; blas.there && i < sizeof symbols / sizeof *symbols; i++) {

@@ -46,8 +46,8 @@ typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3 } lq_norm_
 // How a checkpoint has q, k and v: a tensor each; one of all q rows, then k, then v; one of groups of [q heads][k][v].
 typedef enum lq_qkv_form { LQ_QKV_APART, LQ_QKV_ROWS, LQ_QKV_GROUPS } lq_qkv_form;
 
-// A norm of q and k, of the description's kind: of each head, all with one weight or each with its own; or of all heads
-// together.
+// A norm of q and k, of the description's kind: of each head, all with one weight or each with its
+// own; or of all heads together.
 typedef enum lq_qk_norm { LQ_QK_PLAIN, LQ_QK_HEAD, LQ_QK_HEADS, LQ_QK_WHOLE } lq_qk_norm;
 
 typedef struct lq_part {

@@ -1,6 +1,6 @@
-// arch_cohere.c: Cohere's Command R: Llama's tensors, LayerNorms without biases, attention and MLP side by side behind
-// one norm, neighbours rotated in pairs, logits times a factor. Cohere2: windows in some layers, and the others know no
-// positions.
+// arch_cohere.c: Cohere's Command R: Llama's tensors, LayerNorms without biases, attention and MLP side by
+// side behind one norm, neighbours rotated in pairs, logits times a factor. Cohere2: windows in some layers,
+// and the others know no positions.
 #include "runtime/model/family.h"
 
 static bool read(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {

@@ -1,7 +1,7 @@
-// arch_gemma.c: Gemma: Llama's tensors and layers; norms multiply by 1 + weight, the embedding by the root of its
-// width, and the MLP's gate is a gelu. Gemma 2: norms behind each part too, soft caps, a window in every second layer.
-// Gemma 3: norms of q and k instead of caps, other positions in the layers with a window. Refuses attention in both
-// directions.
+// arch_gemma.c: Gemma: Llama's tensors and layers; norms multiply by 1 + weight, the embedding by the root of
+// its width, and the MLP's gate is a gelu. Gemma 2: norms behind each part too, soft caps, a window in every
+// second layer. Gemma 3: norms of q and k instead of caps, other positions in the layers with a window.
+// Refuses attention in both directions.
 #include "runtime/model/family.h"
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-// arch_layernorm.c: decoders in Llama's shape with LayerNorms: Phi-1 and 2 (an MLP without a gate beside the attention,
-// biases everywhere), StableLM (partial rope, a norm of each head, an MLP beside where the config says so), StarCoder2
-// (biases, windows, no gate), Nemotron (norms of 1 + weight, a squared relu), OLMo 1 (norms without weights, q, k and v
-// held within bounds).
+// arch_layernorm.c: decoders in Llama's shape with LayerNorms: Phi-1 and 2 (an MLP without a gate beside the
+// attention, biases everywhere), StableLM (partial rope, a norm of each head, an MLP beside where the config says so),
+// StarCoder2 (biases, windows, no gate), Nemotron (norms of 1 + weight, a squared relu), OLMo 1 (norms without
+// weights, q, k and v held within bounds).
 #include "runtime/model/family.h"
 
 const char *const lq_names_phi[LQ_ROLES] = {

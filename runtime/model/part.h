@@ -22,8 +22,8 @@ typedef struct lq_slots {
 
 // The weight of a norm over n, and its bias.
 void lq_slots_norm(lq_slots *s, lq_role role, int64_t n, bool bias);
-// The weights of norms over n, one for each head: a tensor [heads][n], or a vector each where the role's name has an
-// index.
+// The weights of norms over n, one for each head: a tensor [heads][n], or a vector each
+// where the role's name has an index.
 void lq_slots_head_norms(lq_slots *s, lq_role role, int heads, int64_t n);
 // A new input of the layer; its index.
 int lq_slots_input(lq_slots *s, lq_before before, lq_role by, int64_t k);

@@ -262,8 +262,8 @@ static enum MHD_Result reply_text(request *r, lq_text *t, int status, const char
     static char failed[] =
         "{\"error\":{\"message\":\"no memory for the answer\",\"type\":\"server_error\",\"param\":null,\"code\":null}}";
     const bool ok = !t->failed;
-    struct MHD_Response *m = MHD_create_response_from_buffer(ok ? t->n : sizeof failed - 1, ok ? t->p : failed,
-                                                             MHD_RESPMEM_PERSISTENT);
+    const size_t n = ok ? t->n : sizeof failed - 1;
+    struct MHD_Response *m = MHD_create_response_from_buffer(n, ok ? t->p : failed, MHD_RESPMEM_PERSISTENT);
     return reply_send(r, m, ok ? status : 500, ok ? type : "application/json");
 }
 

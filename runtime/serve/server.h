@@ -54,8 +54,8 @@ bool lq_openai_encode(const lq_api *api, lq_completion *c, lq_refusal *no);
 lq_request lq_openai_request(const lq_completion *c, int64_t prompt);
 void lq_completion_free(lq_completion *c);
 
-// One choice being collected. The texts but the first are the insides of JSON arrays, filled where logprobs were asked
-// for.
+// One choice being collected. The texts but the first are the insides of JSON arrays, filled
+// where logprobs were asked for.
 typedef struct lq_choice {
     lq_text text, tokens, values, tops, offsets;
     int64_t echoed; // characters of the prompt that stand before the answer

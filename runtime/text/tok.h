@@ -130,8 +130,7 @@ typedef struct lq_tok_vocab {
     size_t merge_mask;
     int32_t **chars;           // [0x1100] pages of 256: id of the token that is this character, or -1
     int32_t byte_id[256];      // of "<0xNN>" or, byte-level, of the byte's character
-    uint64_t *adjacent;        // [LQ_TOK_ADJACENT / 64] which initial symbols stand side by side in some merged token;
-                               // NULL: not known
+    uint64_t *adjacent;        // [LQ_TOK_ADJACENT / 64] which initial symbols meet in a merged token; NULL: not known
     lq_tok_tree tree;          // of Unigram's and WordPiece's tokens
     lq_tok_tree user;          // of sentencepiece's user-defined pieces
     uint32_t within;           // WordPiece: the node behind `prefix`; UINT32_MAX: no token begins so

@@ -120,8 +120,8 @@ static bool text_encode(lq_tok_work *w, const char *text, size_t n, int flags, l
     if (!lq_tok_added_find(t, &t->exact, text, n, parse, &w->outer, err)) return false;
     for (size_t i = 0; i < w->outer.n; i++) {
         const lq_tok_piece *k = &w->outer.p[i];
-        bool ok = k->id >= 0 ? lq_tok_ids_add(w->out, &k->id, 1, err) : section_encode(w, text + k->at, k->end - k->at,
-                                                                                       k->at == 0, parse, err);
+        bool ok = k->id >= 0 ? lq_tok_ids_add(w->out, &k->id, 1, err)
+                             : section_encode(w, text + k->at, k->end - k->at, k->at == 0, parse, err);
         if (!ok) return false;
     }
     return !(flags & LQ_TOK_SPECIAL) || lq_tok_ids_add(w->out, t->after.p, t->after.n, err);

@@ -31,8 +31,8 @@ static bool template_read(const cJSON *json, const lq_tokenizer *t, lq_ids *befo
     if (!cJSON_IsArray(single))
         return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor TemplateProcessing without single");
     for (const cJSON *k = single->child; k; k = k->next) {
-        const cJSON *special = cJSON_GetObjectItemCaseSensitive(k, "SpecialToken"),
-            *text = cJSON_GetObjectItemCaseSensitive(k, "Sequence");
+        const cJSON *special = cJSON_GetObjectItemCaseSensitive(k, "SpecialToken");
+        const cJSON *text = cJSON_GetObjectItemCaseSensitive(k, "Sequence");
         if (!special == !text)
             return lq_fail(err, LQ_E_FORMAT,
                            "tokenizer.json: post_processor: a piece must be SpecialToken or Sequence");

@@ -56,8 +56,7 @@ bool lq_tok_step_end(lq_tok_work *w, size_t left, size_t *most, lq_err *err) {
 
 void lq_tok_work_free(lq_tok_work *w) {
     void *const parts[] = {w->clean.p, w->section.p, w->a.p, w->b.p, w->spans.p, w->words.p, w->next.p, w->outer.p,
-                           w->inner.p, w->sym.p,
-                           w->link, w->heap, w->best, w->apart, w->cells};
+                           w->inner.p, w->sym.p, w->link, w->heap, w->best, w->apart, w->cells};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     lq_tok_matcher_free(&w->matcher);
 }

@@ -1,5 +1,5 @@
-// tok_text.h: what the tokenizer's parts know of text: growing buffers, UTF-8, classes of characters, bytes as
-// characters.
+// tok_text.h: what the tokenizer's parts know of text: growing buffers, UTF-8, classes of
+// characters, bytes as characters.
 #ifndef LQ_TOK_TEXT_H
 #define LQ_TOK_TEXT_H
 #include "formats/err.h"

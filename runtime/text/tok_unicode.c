@@ -77,7 +77,7 @@ bool lq_tok_char_is(uint32_t c, lq_tok_class k) {
                c == 0x111c9;
     case LQ_TOK_MARK:
         return (g >= UTF8PROC_CATEGORY_MN && g <= UTF8PROC_CATEGORY_ME && !lq_tok_char_is_later(c)) || c == 0x1cf2 ||
-            c == 0x1cf3;
+               c == 0x1cf3;
     case LQ_TOK_MARK_NONSPACING: // 1734 has become a spacing one
         return (g == UTF8PROC_CATEGORY_MN && !lq_tok_char_is_later(c) &&
                 !table_has(bert_marks, sizeof bert_marks / sizeof *bert_marks, c)) || c == 0x1734;

@@ -37,8 +37,8 @@ const lq_wtype *ck_types(int *n);
 lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off);
 lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off);
 float ck_scale(const lq_weight *any, int64_t row, int64_t group);
-// A weight (without codes) whose activations take the form t; an activation of x [rows][k] in that form, made by the
-// portable code.
+// A weight (without codes) whose activations take the form t; an activation of x [rows][k] in that
+// form, made by the portable code.
 lq_weight ck_reader(lq_atype t, int64_t k);
 lq_act ck_act(const lq_mat *x, lq_atype t);
 lq_act ck_act_of(const lq_mat *x, const lq_weight *w); // in the form that w wants in default mode

@@ -40,8 +40,7 @@ static void add_acts(void) {
         for (size_t b = 0; b < 3; b++)
             for (int asym = 0; asym < 2; asym++)
                 add((lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = widths[b], .group = forms[f].group,
-                               .asym = asym,
-                               .scale = f % 2 ? LQ_F16 : LQ_F32,
+                               .asym = asym, .scale = f % 2 ? LQ_F16 : LQ_F32,
                                .act = {.elem = LQ_I8, .group = forms[f].act, .fixed = forms[f].fixed,
                                        .asym = forms[f].asym}});
     const lq_wtype e4m3 = {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F32, .act = {.elem = LQ_E4M3}};

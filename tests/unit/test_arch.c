@@ -36,43 +36,41 @@ static bool read_config(const char *config, const char *generation, lq_desc *d, 
 static void refused(void) {
     static const char *const rows[][2] = { // config, a word of the line
         {"", "config.json"}, {"[]", "config.json"}, {"{", "config.json"}, {"{}", "architectures"},
-            {"{\"architectures\":[]}", "architectures"},
-        {"{\"architectures\":[\"Nobody\"]," SIZES "}", "Nobody"},
+        {"{\"architectures\":[]}", "architectures"}, {"{\"architectures\":[\"Nobody\"]," SIZES "}", "Nobody"},
         {"{\"architectures\":[\"LlamaForCasualLM\"]," SIZES "}", "nearest are LlamaForCausalLM, LLaMAForCausalLM, "},
         {"{\"architectures\":[\"Gemma4ForCausalLM\"]," SIZES "}",
          "nearest are GemmaForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM"},
         {"{\"architectures\":[7]}", "architectures"},
         {"{\"architectures\":[\"LlamaForCausalLM\"]}", "hidden_size"},
-            {"{" LLAMA ",\"hidden_size\":64}", "hidden_size"},
+        {"{" LLAMA ",\"hidden_size\":64}", "hidden_size"},
         {"{" LLAMA ",\"num_key_value_heads\":3}", "num_key_value_heads"},
-            {"{" LLAMA ",\"num_key_value_heads\":0}", "num_key_value_heads"},
+        {"{" LLAMA ",\"num_key_value_heads\":0}", "num_key_value_heads"},
         {"{" LLAMA ",\"num_key_value_heads\":-4}", "num_key_value_heads"},
-            {"{" LLAMA ",\"num_key_value_heads\":\"2\"}", "num_key_value_heads"},
+        {"{" LLAMA ",\"num_key_value_heads\":\"2\"}", "num_key_value_heads"},
         {"{" LLAMA ",\"head_dim\":0}", "head_dim"}, {"{" LLAMA ",\"head_dim\":15}", "rotary"},
-            {"{" LLAMA ",\"head_dim\":1e9}", "head_dim"},
+        {"{" LLAMA ",\"head_dim\":1e9}", "head_dim"},
         {"{" LLAMA ",\"head_dim\":16.5}", "head_dim"}, {"{" LLAMA ",\"max_position_embeddings\":0}",
                                                         "max_position_embeddings"},
         {"{" LLAMA ",\"max_position_embeddings\":99999999999}", "max_position_embeddings"},
-            {"{" LLAMA ",\"rms_norm_eps\":0}", "rms_norm_eps"},
-        {"{" LLAMA ",\"rms_norm_eps\":-1e-5}", "rms_norm_eps"}, {"{" LLAMA ",\"rms_norm_eps\":2}", "rms_norm_eps"},
-        {"{" LLAMA ",\"rope_theta\":0}", "rope_theta"}, {"{" LLAMA ",\"rope_theta\":-1}", "rope_theta"},
-            {"{" LLAMA ",\"rope_theta\":\"big\"}", "rope_theta"},
+        {"{" LLAMA ",\"rms_norm_eps\":0}", "rms_norm_eps"}, {"{" LLAMA ",\"rms_norm_eps\":-1e-5}", "rms_norm_eps"},
+        {"{" LLAMA ",\"rms_norm_eps\":2}", "rms_norm_eps"}, {"{" LLAMA ",\"rope_theta\":0}", "rope_theta"},
+        {"{" LLAMA ",\"rope_theta\":-1}", "rope_theta"}, {"{" LLAMA ",\"rope_theta\":\"big\"}", "rope_theta"},
         {"{" LLAMA ",\"rope_scaling\":\"x\"}", "rope_scaling"}, {"{" LLAMA ",\"rope_scaling\":[1]}", "rope_scaling"},
         {"{" LLAMA ",\"rope_parameters\":7}", "rope_parameters"},
         {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":5e5}}}", "full_attention"},
         {"{" LLAMA ",\"rope_scaling\":{}}", "rope_type"}, {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"odd\"}}",
                                                            "odd"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\"}}", "factor"},
-            {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":0}}", "factor"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":0}}", "factor"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", "original_max_position_embeddings"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"original_max_position_embeddings\":32,"
          "\"low_freq_factor\":4,\"high_freq_factor\":1}}", "low"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\",\"short_factor\":[1],\"long_factor\":[1]}}",
          "short_factor"},
         {"{" LLAMA ",\"rope_interleaved\":true}", "rope_interleaved"}, {"{" LLAMA ",\"hidden_act\":\"odd\"}", "odd"},
-            {"{" LLAMA ",\"hidden_act\":3}", "hidden_act"},
+        {"{" LLAMA ",\"hidden_act\":3}", "hidden_act"},
         {"{" LLAMA ",\"attention_bias\":1}", "attention_bias"},
-            {"{" LLAMA ",\"tie_word_embeddings\":\"yes\"}", "tie_word_embeddings"},
+        {"{" LLAMA ",\"tie_word_embeddings\":\"yes\"}", "tie_word_embeddings"},
         {"{" LLAMA ",\"eos_token_id\":[1,\"x\"]}", "eos_token_id"},
         {"{" GEMMA ",\"hidden_activation\":\"odd\"}", "odd"},
         {"{" GEMMA ",\"hidden_activation\":3}", "hidden_activation"},
@@ -200,8 +198,8 @@ static void qwen3(void) {
     lq_desc_free(&d);
 }
 
-// The root of hidden_size in the type of the model. What bf16 makes of sqrt(3072) is told in transformers'
-// modeling_gemma.py.
+// The root of hidden_size in the type of the model. What bf16 makes of sqrt(3072) is told in
+// transformers' modeling_gemma.py.
 static void gemma_scale(const char *config, double want) {
     lq_desc d = accepted(config, NULL);
     const double got = (double)d.embed_scale;

@@ -104,8 +104,8 @@ static void windows(void) {
     layers(OF("SmolLM3ForCausalLM") ",\"no_rope_layer_interval\":2}", none, FIVE(0, -1, 0, -1, 0));
     layers(OF("SmolLM3ForCausalLM") ",\"no_rope_layers\":[1,1,0,1,0],\"use_sliding_window\":true,\"sliding_window\":5}", FIVE(0, 0, 5, 0, 5),
            FIVE(0, 0, -1, 0, -1));
-    layers(OF("SmolLM3ForCausalLM") ",\"sliding_window\":5,\"no_rope_layers\":[1,1,1,0,1,0,1]}", none, FIVE(0, 0, 0,
-                                                                                                            -1, 0));
+    layers(OF("SmolLM3ForCausalLM") ",\"sliding_window\":5,\"no_rope_layers\":[1,1,1,0,1,0,1]}", none,
+           FIVE(0, 0, 0, -1, 0));
 }
 
 static void keys(void) {

@@ -62,8 +62,7 @@ static const int prompt_len[5] = {1, 5, 33, 70, 100};
 
 static lq_request request(int which, answer *a) {
     return (lq_request){.prompt = prompt_ids[which], .prompt_len = (size_t)prompt_len[which], .max_tokens = 24,
-                        .logprobs = true, .top_n = 3,
-                        .ignore_eos = true,
+                        .logprobs = true, .top_n = 3, .ignore_eos = true,
                         .sampling = {.temperature = which % 2 ? 0.9f : 0, .top_p = 0.95f, .top_k = 50, .seeded = true,
                                      .seed = 7 + (uint64_t)which},
                         .on_event = on_event, .arg = a};

@@ -247,7 +247,7 @@ static bool write_smooth(const char *out, bool odd, lq_err *err) {
         char name[64];
         snprintf(name, sizeof name, "lq.file/%s", lq_side_files[i]);
         done = lq_ckpt_file(in, lq_side_files[i], &file, err) &&
-            (!file.p || lq_writer_add(w, name, LQ_U8, 1, &(int64_t){(int64_t)file.n}, file.p, err));
+               (!file.p || lq_writer_add(w, name, LQ_U8, 1, &(int64_t){(int64_t)file.n}, file.p, err));
     }
     done = done && lq_writer_commit(w, NULL, NULL, err);
     lq_writer_close(w, !done);

@@ -146,8 +146,7 @@ static void test_refused(void) {
         lq_weight w;
         err = (lq_err){0};
         CHECK(!lq_ckpt_pick(c, &cases[i].p, cases[i].n, cases[i].k, &w, NULL, &err) && err_good(&err, path) &&
-              strstr(err.text, cases[i].why) &&
-                  strstr(err.text, cases[i].p.name), "%zu: %s", i, err.text);
+              strstr(err.text, cases[i].why) && strstr(err.text, cases[i].p.name), "%zu: %s", i, err.text);
     }
     lq_pick endless;
     lq_weight w;

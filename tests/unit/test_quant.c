@@ -120,11 +120,9 @@ static void test_bounds(void) {
             CHECK(a.done && b.done, "%s %lldx%lld: %s", types[t], (long long)n, (long long)k, a.err.text);
             const size_t scales = a.size.scale * (a.m.type.scale == LQ_F32 ? 2 : 1);
             CHECK(!memcmp(a.m.q, b.m.q, a.size.q) && !memcmp(a.m.scale, b.m.scale, scales) &&
-                  !memcmp(a.m.zero, b.m.zero, a.size.zero) &&
-                  a.m.error == b.m.error &&
-                      a.m.norm == b.m.norm && a.m.max_error == b.m.max_error, "%s %lldx%lld: threads decide bits",
-                      types[t], (long long)n,
-                          (long long)k);
+                  !memcmp(a.m.zero, b.m.zero, a.size.zero) && a.m.error == b.m.error &&
+                  a.m.norm == b.m.norm && a.m.max_error == b.m.max_error,
+                  "%s %lldx%lld: threads decide bits", types[t], (long long)n, (long long)k);
             const lq_weight q = weight_of(&a);
             double sum = 0, top = 0;
             for (int64_t r = 0; r < n; r++) {
@@ -173,8 +171,7 @@ static void test_extremes(void) {
                 bool finite = true;
                 for (int c = 0; c < 32; c++) finite &= isfinite(back[c]) != 0;
                 CHECK(finite && isfinite(x.m.error) && isfinite(x.m.max_error), "%s %g: something is not finite",
-                      types[t],
-                      (double)hard[i]);
+                      types[t], (double)hard[i]);
             }
             rounded_free(&x);
         }
@@ -186,8 +183,7 @@ static void test_extremes(void) {
         w[45] = bad[i];
         x = round_it("int4 g16", w, LQ_F32, 2, 32, one);
         CHECK(!x.done && x.err.code == LQ_E_FORMAT && strstr(x.err.text, "row 1, column 13") &&
-              strstr(x.err.text, words[i]), "%s",
-              x.err.text);
+              strstr(x.err.text, words[i]), "%s", x.err.text);
         rounded_free(&x);
     }
     for (int c = 0; c < 64; c++) w[c] = 1.001f;
@@ -216,11 +212,9 @@ static void test_extremes(void) {
 static char dir[256], in[300], out[300];
 
 static bool quantize(const char *to, const char *type, const char *layout,
-                     bool (*tick)(void *, size_t, size_t, const char *), void *arg,
-                     lq_quant_result *r, lq_err *err) {
+                     bool (*tick)(void *, size_t, size_t, const char *), void *arg, lq_quant_result *r, lq_err *err) {
     return lq_quantize(&(lq_quant_opts){.in = in, .out = to, .type = type, .layout = layout, .threads = 2,
-                                        .overwrite = true,
-                                        .tick = tick, .arg = arg}, r, err);
+                                        .overwrite = true, .tick = tick, .arg = arg}, r, err);
 }
 
 static bool stop_at(void *arg, size_t block, size_t blocks, const char *what) {
@@ -247,7 +241,7 @@ static bool tell_lie(const char *from, const char *to, lie how, lq_err *err) {
         char full[64];
         snprintf(full, sizeof full, "lq.file/%s", name);
         ok = lq_ckpt_file(c, name, &file, err) &&
-            (!file.p || lq_writer_add(w, full, LQ_U8, 1, (int64_t[]){(int64_t)file.n}, file.p, err));
+             (!file.p || lq_writer_add(w, full, LQ_U8, 1, (int64_t[]){(int64_t)file.n}, file.p, err));
     }
     for (int l = -1; ok && l < d.layers; l++) {
         int n;
@@ -291,8 +285,8 @@ static bool tell_lie(const char *from, const char *to, lie how, lq_err *err) {
 static void test_lies(void) {
     static const struct { lie how; const char *word; bool alone; } rows[] = {
         {LIE_NONE, NULL, true}, {LIE_NORM, "differs", true}, {LIE_ROWS, "further than a step", true},
-            {LIE_SCALE, "expected a finite number", false},
-        {LIE_MISSING, "model.layers.1.mlp.up_proj.weight", false}, {LIE_RECIPE, "lq.recipe", false}};
+        {LIE_SCALE, "expected a finite number", false}, {LIE_MISSING, "model.layers.1.mlp.up_proj.weight", false},
+        {LIE_RECIPE, "lq.recipe", false}};
     char path[320];
     snprintf(path, sizeof path, "%s/lie.lq", dir);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -258,8 +258,8 @@ static size_t json_text(cJSON *json, char **out) {
 
 static lq_tokenizer *part_open(const cJSON *bases, const cJSON *one, const char *name) {
     static const char *const keys[] = {"added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder"};
-    cJSON *whole = cJSON_CreateObject(), *model = cJSON_Duplicate(cJSON_GetObjectItem(bases, lq_json_str(one, "base")),
-                                                                  true);
+    cJSON *base = cJSON_GetObjectItem(bases, lq_json_str(one, "base"));
+    cJSON *whole = cJSON_CreateObject(), *model = cJSON_Duplicate(base, true);
     for (size_t i = 0; i < 5; i++) {
         cJSON *k = cJSON_GetObjectItem(one, keys[i]);
         cJSON_AddItemToObject(whole, keys[i], k ? cJSON_Duplicate(k, true) : cJSON_CreateNull());
@@ -329,8 +329,8 @@ static void test_parts(void) {
     int number = 0;
     for (const cJSON *k = cJSON_GetObjectItem(all, "cases")->child; k; k = k->next, number++) {
         char name[2048];
-        const cJSON *n = cJSON_GetObjectItem(k, "normalizer"), *p = cJSON_GetObjectItem(k, "pre_tokenizer"),
-            *m = cJSON_GetObjectItem(k, "model");
+        const cJSON *n = cJSON_GetObjectItem(k, "normalizer"), *p = cJSON_GetObjectItem(k, "pre_tokenizer");
+        const cJSON *m = cJSON_GetObjectItem(k, "model");
         char *ns = cJSON_PrintUnformatted(n), *ps = cJSON_PrintUnformatted(p), *ms = cJSON_PrintUnformatted(m);
         snprintf(name, sizeof name, "case %d (%s %.600s %.600s %.200s)", number, lq_json_str(k, "base"), ns ? ns : "",
                  ps ? ps : "", ms ? ms : "");
@@ -533,7 +533,7 @@ static void test_refused(void) {
         {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\"}}", "Precompiled"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"A\"}}", "base64"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"////fwAA\"}}", "no table"},
-            {"{" MODEL ",\"normalizer\":{}}", "type"},
+        {"{" MODEL ",\"normalizer\":{}}", "type"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\"}}", "normalizers"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"content\":\"\",\"pattern\":{\"Regex\":\"(\"}}}", "("},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}", "UnicodeScripts"},

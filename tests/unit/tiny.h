@@ -1,5 +1,5 @@
-// tiny.h: a small random model on disk, for tests of the engine: a byte-level tokenizer, ids 0-255 the bytes, 256 <s>,
-// 257 </s>.
+// tiny.h: a small random model on disk, for tests of the engine: a byte-level tokenizer, ids
+// 0-255 the bytes, 256 <s>, 257 </s>.
 #ifndef LQ_TINY_H
 #define LQ_TINY_H
 #include "formats/writer.h"

@@ -176,10 +176,10 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
 }
 
 // A register block of 2 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then,
-// after one shift of the sums, for the low ones (from L1): unpacking costs one AND per 64 bytes and no buffer, and
-// leaves 24 registers for sums (two tiles, because they need half the ANDs of four). The float sums wait in L1, and the
-// integer ones pass through it: without that border, or with arrays instead of named variables, gcc 12 spills in the
-// inner loop.
+// after one shift of the sums, for the low ones (from L1): unpacking costs one AND per 64 bytes and no buffer,
+// and leaves 24 registers for sums (two tiles, because they need half the ANDs of four). The float sums wait
+// in L1, and the integer ones pass through it: without that border, or with arrays instead of named variables,
+// gcc 12 spills in the inner loop.
 #define ROWS9(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
 #define ROWS10(X) ROWS9(X) X(9)
 #define ROWS11(X) ROWS10(X) X(10)

@@ -168,9 +168,9 @@ THIN(int2, coded_thin, 2, false) THIN(int3, coded_thin, 3, false) THIN(int4, cod
 THIN(table2, coded_thin, 2, true) THIN(table3, coded_thin, 3, true) THIN(table4, coded_thin, 4, true)
 THIN(e4m3, fp8_thin, LQ_E4M3) THIN(e5m2, fp8_thin, LQ_E5M2)
 
-static thin_fn *const ints[][LQ_THIN_ROWS] = {{int2_1, int2_2}, {int3_1, int3_2}, {int4_1, int4_2}},
-    *const tables[][LQ_THIN_ROWS] = {{table2_1, table2_2}, {table3_1, table3_2}, {table4_1, table4_2}},
-    *const floats[][LQ_THIN_ROWS] = {{e4m3_1, e4m3_2}, {e5m2_1, e5m2_2}};
+static thin_fn *const ints[][LQ_THIN_ROWS] = {{int2_1, int2_2}, {int3_1, int3_2}, {int4_1, int4_2}};
+static thin_fn *const tables[][LQ_THIN_ROWS] = {{table2_1, table2_2}, {table3_1, table3_2}, {table4_1, table4_2}};
+static thin_fn *const floats[][LQ_THIN_ROWS] = {{e4m3_1, e4m3_2}, {e5m2_1, e5m2_2}};
 
 static void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  thin_fn *const fns[LQ_THIN_ROWS]) {
