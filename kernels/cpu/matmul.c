@@ -30,7 +30,7 @@ static const lq_ukr *f32_row(const lq_dev *d) {
 // Scratch: a cut of tiles, parts of a product; a cut of one tile, parts, sums of a cell. Few rows of activations: one
 // tile at a time, which stays in the first cache; many: as many as stay in the second, so that x is read less often.
 enum { DEQUANT_TALL = 64, DEQUANT_TILE = DEQUANT_TALL * LQ_K_CUT, DEQUANT_PART = DEQUANT_ROWS * DEQUANT_TALL,
-       CELL_TILE = 16 * LQ_K_CUT, CELL_PART = DEQUANT_ROWS * 16, CELL_ROWS = 512 };
+       CODES_BYTES = 512 * 1024, CELL_TILE = 16 * LQ_K_CUT, CELL_PART = DEQUANT_ROWS * 16, CELL_ROWS = 512 };
 
 static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0,
                               int64_t t1, int m0, int m1, float *y, size_t ldy, float *scratch) {
@@ -89,14 +89,54 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
     }
 }
 
+// Int codes of layout any, recoded: a cell of the activations is the group of the tile. False: it does not fit, or the
+// int8 row has no such form.
+static bool tiles_recoded(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1,
+                          int m0, int m1, float *y, size_t ldy, void *scratch) {
+    const int64_t cell = (int64_t)a->q_row;
+    const bool whole = !w->type.group && cell == LQ_ROW_GROUP && (!a->type.group || a->type.group == LQ_ROW_GROUP);
+    lq_weight tile = {.type = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = whole ? 0 : (int)cell, .asym = true,
+                               .scale = LQ_F32, .act = w->type.act}, .layout = LQ_X86, .k = w->k};
+    lq_weight_size size;
+    if (!lq_layout_sizes(LQ_X86, &tile.type, LQ_X86_ROWS, w->k, &size)) return false;
+    if (size.q + size.scale + size.zero > CODES_BYTES) return false;
+    char *at = scratch;
+    const lq_ukr_tile to = {.q = (uint8_t *)at, .scale = (float *)(void *)(at + size.q),
+                            .zero = (uint8_t *)at + size.q + size.scale, .unit = cell, .group = tile.type.group};
+    const lq_ukr *int8 = lq_ukr_find(d, &tile, LQ_I8);
+    tile.q = to.q;
+    tile.scale = to.scale;
+    tile.zero = to.zero;
+    for (int64_t t = t0; t < t1; t++) {
+        const int64_t n = t * LQ_X86_ROWS;
+        tile.n = w->n - n < LQ_X86_ROWS ? w->n - n : LQ_X86_ROWS;
+        tile.code_sum = w->code_sum ? w->code_sum + n : NULL;
+        u->codes(w, t, &to);
+        int8->run(&tile, a, 0, 1, m0, m1, y + n, ldy);
+    }
+    return true;
+}
+
+static void tiles_product(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1,
+                          int m0, int m1, float *y, size_t ldy, void *scratch) {
+    const bool e4m3 = a->type.elem == LQ_E4M3;
+    if (u->codes && tiles_recoded(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch)) return;
+    if (u->run && (!u->rows || (m1 - m0 <= u->few && !e4m3))) {
+        u->run(w, a, t0, t1, m0, m1, y, ldy);
+        return;
+    }
+    if (!e4m3) {
+        tiles_dequantized(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch);
+        return;
+    }
+    for (int64_t t = t0; t < t1; t++)
+        for (int m = m0; m < m1; m += CELL_ROWS)
+            tiles_scaled(d, u, w, a, t, m, m1 - m < CELL_ROWS ? m1 : m + CELL_ROWS, y, ldy, scratch);
+}
+
 void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,
                   int m1, float *y, size_t ldy, void *scratch) {
-    if (u->run && (!u->rows || (m1 - m0 <= u->few && a->type.elem != LQ_E4M3))) u->run(w, a, t0, t1, m0, m1, y, ldy);
-    else if (a->type.elem == LQ_E4M3) {
-        for (int64_t t = t0; t < t1; t++)
-            for (int m = m0; m < m1; m += CELL_ROWS)
-                tiles_scaled(d, u, w, a, t, m, m1 - m < CELL_ROWS ? m1 : m + CELL_ROWS, y, ldy, scratch);
-    } else tiles_dequantized(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch);
+    tiles_product(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch);
     const int64_t n0 = t0 * u->tile_n, n1 = t1 * u->tile_n < w->n ? t1 * u->tile_n : w->n;
     for (int m = m0; w->outliers && m < m1; m++) {
         const float *x = lq_mat_row(&a->x, m);
@@ -199,7 +239,7 @@ void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
 // there to its slots. A row alone is multiplied where it is. Scratch is cut otherwise than elsewhere: LQ_SHARE for each
 // worker, then the gathered rows.
 
-enum { MOE_BYTES = 16 << 20, GATHER_FORK = 128 * 1024, BLOCK_AT = DEQUANT_TILE + DEQUANT_PART,
+enum { MOE_BYTES = 16 << 20, GATHER_FORK = 128 * 1024, BLOCK_AT = CODES_BYTES / 4,
       BLOCK = LQ_SHARE / 4 - BLOCK_AT };
 
 typedef struct moe_job {

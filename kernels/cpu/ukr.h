@@ -36,6 +36,11 @@ typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t
 // dst[tile_n][k1 - k0]: exactly lq_weight_row's numbers. Rows behind w->n are not written.
 typedef void lq_ukr_rows(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst);
 
+// A tile of LQ_X86_ROWS rows of int codes as int8 of layout x86, with scales in f32 and zero points; `group` 0: whole
+// rows have one scale. Columns are padded to whole units.
+typedef struct lq_ukr_tile { uint8_t *q, *zero; float *scale; int64_t unit, group; } lq_ukr_tile;
+typedef void lq_ukr_codes(const lq_weight *w, int64_t t, const lq_ukr_tile *to);
+
 typedef struct lq_ukr {
     const char *name;
     unsigned needs;      // LQ_ISA_* bits
@@ -48,6 +53,8 @@ typedef struct lq_ukr {
     int tile_n;          // weight rows of a tile
     lq_ukr_run *run;     // either this,
     lq_ukr_rows *rows;   // or this: then the f32 x f32 row does the rest,
+    lq_ukr_codes *codes; // int8 activations: then the row for int8 of layout x86 does the rest, and `run` what does not
+                         // fit scratch
     int few;             // or both: `run` for batches of up to so many rows
 } lq_ukr;
 

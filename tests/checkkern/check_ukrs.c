@@ -55,6 +55,13 @@ static double product_float(const float *row, const lq_act *a, int m, int64_t k,
     return want;
 }
 
+// The definition of all integer products.
+static const lq_ukr *portable_int(void) {
+    int i = 0;
+    while (strcmp(lq_ukrs[i].name, "lq_matmul_f32_q8_intany_c")) i++;
+    return &lq_ukrs[i];
+}
+
 // --- one weight, one row of the table ---
 
 static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a, const lq_mat *y, const char *what) {
@@ -131,7 +138,7 @@ static void check_one(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int
     check_values(u, &any, &a, &y, what);
     if (u->act == LQ_I8) {
         const lq_mat z = ck_mat(rows, (int)n, 0);
-        const lq_ukr *c = lq_ukr_find(ref, &any, LQ_I8);
+        const lq_ukr *c = portable_int();
         c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
         CHECK(ck_mat_same(&y, &z), "%s: other bits than %s", what, c->name);
     }
@@ -214,7 +221,7 @@ static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t
     CHECK(others, "%s: a sick row changed another one", what);
     CHECK(ill, "%s: NaN or infinity was lost, or 0 is not 0", what);
     if (u->act == LQ_I8) {
-        const lq_ukr *c = lq_ukr_find(ref, &any, LQ_I8);
+        const lq_ukr *c = portable_int();
         c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
         CHECK(ck_mat_same(&y, &z), "%s: extreme numbers give other bits than %s", what, c->name);
     }
@@ -240,9 +247,9 @@ static void check_saturated(const lq_dev *ref, const lq_ukr *u, const lq_wtype *
     }
     const lq_act a = act_for(u, &x, &w);
     name_of(u, &w, rows, what, sizeof what);
-    u->run(&w, &a, 0, (n + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride);
+    lq_ukr_tiles(ref, u, &w, &a, 0, (n + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride, ck_buf(LQ_SHARE, 0));
     check_values(u, &any, &a, &y, what);
-    const lq_ukr *c = lq_ukr_find(ref, &any, LQ_I8);
+    const lq_ukr *c = portable_int();
     c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
     CHECK(ck_mat_same(&y, &z), "%s: saturated: other bits than %s", what, c->name);
     ck_done(what);

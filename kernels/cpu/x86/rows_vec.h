@@ -330,3 +330,82 @@ void NAME(lq_rows_f32_f32_halfany)(const lq_weight *w, int64_t t, int64_t k0, in
         else half_row(p, k1 - k0, dst, LQ_BF16);
     }
 }
+
+// --- int codes as int8 of layout x86 ---
+
+// 16 codes of a row as bytes.
+INLINE __m128i codes16_at(const uint8_t *q, const uint8_t *end, const spread *s, const int bits) {
+    const vi mask = vi_set((1 << bits) - 1);
+#if defined(__AVX512F__)
+    return _mm512_cvtepi32_epi8(vi_and(mask, codes_within(q, end, s, bits)));
+#else
+    const vi a = vi_and(mask, codes_within(q, end, s, bits));
+    const vi b = vi_and(mask, end - q > bits ? codes_within(q + bits, end, s, bits) : a);
+    const __m256i w = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
+#endif
+}
+
+// 16 columns of 16 rows: four steps of int8, each with four columns of all rows.
+INLINE void steps_store(const __m128i row[LQ_X86_ROWS], uint8_t *to) {
+    EACH (int i = 0; i < LQ_X86_ROWS; i += 4) {
+        const __m128i a = _mm_unpacklo_epi32(row[i], row[i + 1]), b = _mm_unpacklo_epi32(row[i + 2], row[i + 3]);
+        const __m128i c = _mm_unpackhi_epi32(row[i], row[i + 1]), d = _mm_unpackhi_epi32(row[i + 2], row[i + 3]);
+        _mm_storeu_si128((__m128i *)(void *)(to + 4 * i), _mm_unpacklo_epi64(a, b));
+        _mm_storeu_si128((__m128i *)(void *)(to + 64 + 4 * i), _mm_unpackhi_epi64(a, b));
+        _mm_storeu_si128((__m128i *)(void *)(to + 128 + 4 * i), _mm_unpacklo_epi64(c, d));
+        _mm_storeu_si128((__m128i *)(void *)(to + 192 + 4 * i), _mm_unpackhi_epi64(c, d));
+    }
+}
+
+INLINE void codes_tile(const lq_weight *w, int64_t t, const lq_ukr_tile *to, const int bits) {
+    const size_t bytes = lq_code_row_bytes(bits, w->k);
+    const int64_t n = t * LQ_X86_ROWS, wide = (w->k + to->unit - 1) / to->unit * to->unit;
+    const uint8_t *q[LQ_X86_ROWS], *end[LQ_X86_ROWS];
+    const spread s = spread_of(bits);
+    for (int r = 0; r < LQ_X86_ROWS; r++) { // rows behind the last one repeat it, times 0
+        q[r] = (const uint8_t *)w->q + (size_t)(n + r < w->n ? n + r : w->n - 1) * bytes;
+        end[r] = q[r] + bytes;
+        for (size_t b = 0; b < bytes; b += 64) _mm_prefetch((const char *)q[r] + b + LQ_X86_ROWS * bytes, _MM_HINT_T1);
+    }
+    for (int64_t k = 0; k < wide; k += 16) {
+        __m128i row[LQ_X86_ROWS];
+        const size_t at = (size_t)k / 8 * (size_t)bits;
+        EACH (int r = 0; r < LQ_X86_ROWS; r++)
+            row[r] = k < w->k ? codes16_at(q[r] + at, end[r], &s, bits) : _mm_setzero_si128();
+        steps_store(row, to->q + k * LQ_X86_ROWS);
+    }
+}
+
+// Scales and zero points of a tile, one for each cell (to->group), or of whole rows.
+INLINE void codes_scales(const lq_weight *w, int64_t t, const lq_ukr_tile *to) {
+    const int64_t cell = to->group ? to->group : w->k;
+    for (int r = 0; r < LQ_X86_ROWS; r++) {
+        const bool there = t * LQ_X86_ROWS + r < w->n;
+        const int64_t row = there ? t * LQ_X86_ROWS + r : w->n - 1;
+        for (int64_t k = 0, end; k < w->k; k = end) {
+            cells c;
+            end = to->group ? least_of(k + LQ_K_CUT / cell * cell + (cell > LQ_K_CUT ? cell : 0), w->k) : w->k;
+            const float *z = groups_of(w, row, k, end, &c);
+            for (int64_t i = k; i < end; i += cell) {
+                const int64_t at = i / cell * LQ_X86_ROWS + r, g = i / c.group - c.first;
+                to->scale[at] = there ? c.s[g] : 0;
+                to->zero[at] = (uint8_t)z[g];
+            }
+        }
+    }
+}
+
+lq_ukr_codes NAME(lq_codes_u8_q8_intany);
+void NAME(lq_codes_u8_q8_intany)(const lq_weight *w, int64_t t, const lq_ukr_tile *to) {
+    switch (w->type.bits) {
+    case 2: codes_tile(w, t, to, 2); break;
+    case 3: codes_tile(w, t, to, 3); break;
+    case 4: codes_tile(w, t, to, 4); break;
+    case 5: codes_tile(w, t, to, 5); break;
+    case 6: codes_tile(w, t, to, 6); break;
+    case 7: codes_tile(w, t, to, 7); break;
+    default: codes_tile(w, t, to, 8);
+    }
+    codes_scales(w, t, to);
+}
