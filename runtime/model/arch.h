@@ -41,8 +41,9 @@ bool lq_rope_read_kinds(const cJSON *config, int head_dim, int ctx, lq_rope *ful
 // A layer is a list of parts; each reads the residual (through a norm) and adds to it. A kind of part is one row of
 // lq_parts[] and one file (part.h): its weights, its scratch, its run.
 typedef enum lq_part_kind { LQ_P_ATTN, LQ_P_MLP, LQ_P_MOE, LQ_PART_KINDS } lq_part_kind;
-// Where a part's norm stands: before what it reads, behind what it adds, or both.
-typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3 } lq_norm_place;
+// Where a part's norm stands: before what it reads, behind what it adds, or both; or over the residual and what it has
+// added, which is the residual from there on.
+typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3, LQ_OVER = 4 } lq_norm_place;
 // How a checkpoint has q, k and v: a tensor each; one of all q rows, then k, then v; one of groups of [q heads][k][v].
 typedef enum lq_qkv_form { LQ_QKV_APART, LQ_QKV_ROWS, LQ_QKV_GROUPS } lq_qkv_form;
 
@@ -100,10 +101,12 @@ typedef struct lq_desc {
     // Of a text part: what stands there in place of "model.", and before names that begin otherwise; NULL: of no other.
     const char *body, *outer;
     int dim, vocab, layers, ctx;
+    int embed_dim;        // of the embedding and of what the head reads, with matrices to dim and back; 0: dim
     lq_norm_kind norm;
     float norm_eps;
     bool norm_plus_one;   // norms multiply by 1 + weight: a factor f of what follows makes a weight of (1 + w) f - 1
     bool norm_bias;
+    bool head_raw;        // the head reads the residual as it is, through no norm
     bool norm_bare;       // norms have no weights at all
     bool embed_norm;      // a norm stands between the embedding and the first layer
     int positions;        // learned ones, one more row of a table for each: no context is longer. 0: none
@@ -140,7 +143,7 @@ void lq_desc_free(lq_desc *d);
 
 typedef enum lq_role {
     // of the model
-    LQ_R_EMBED, LQ_R_POSITION, LQ_R_NORM_EMBED, LQ_R_NORM_OUT, LQ_R_HEAD,
+    LQ_R_EMBED, LQ_R_PROJECT_IN, LQ_R_POSITION, LQ_R_NORM_EMBED, LQ_R_NORM_OUT, LQ_R_PROJECT_OUT, LQ_R_HEAD,
     // of a layer: the norm before and behind each of its parts
     LQ_R_NORM_0, LQ_R_NORM_1, LQ_R_NORM_2, LQ_R_NORM_POST_0, LQ_R_NORM_POST_1, LQ_R_NORM_POST_2,
     LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM,

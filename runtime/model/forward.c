@@ -174,8 +174,11 @@ static void enter(lq_run *c, lq_mat h, bool norm_follows) {
 static void embed(lq_run *c, lq_mat h, int real) {
     const lq_model *m = c->m;
     const lq_ops *ops = &m->dev->ops;
+    const lq_mat x = m->desc.embed_dim ? view(c->b->x, h.rows, m->desc.embed_dim) : h;
     ops->embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_EMBED].w, .ids = c->batch.ids,
-                                        .scale = m->desc.embed_scale, .y = h});
+                                        .scale = m->desc.embed_scale, .y = x});
+    c->layer = -1;
+    if (m->desc.embed_dim) lq_apply(c, x, (const lq_bound *const[]){&m->top[LQ_R_PROJECT_IN]}, &h, 1);
     if (m->desc.positions) {
         const lq_mat delta = view(c->b->delta, real, h.cols);
         ops->embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_POSITION].w, .ids = c->batch.rows.pos, .y = delta});
@@ -218,7 +221,8 @@ void lq_forward_layer(lq_run *c, int layer) {
         if (c->stopped) return;
         d->ops.reduce(d, &(lq_reduce_args){.x = y});
         if (p->place & LQ_POST) lq_norm(c, y, NULL, &w[LQ_R_NORM_POST_0 + i], y);
-        if (p->beside) d->ops.add(d, &(lq_add_args){.x = y, .y = delta});
+        if (p->place & LQ_OVER) lq_norm(c, h, &y, &w[LQ_R_NORM_POST_0 + i], h);
+        else if (p->beside) d->ops.add(d, &(lq_add_args){.x = y, .y = delta});
         else b->pending = p->scale != 0 ? p->scale : 1;
     }
 }
@@ -238,18 +242,20 @@ lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) {
     const size_t used = b->int_used;
     const lq_mat h = view(b->head_h, n, dim), delta = view(b->head_delta, n, dim);
     const lq_mat logits = view(b->logits, n, m->desc.vocab);
-    enter(c, view(b->h, rows, dim), true);
+    enter(c, view(b->h, rows, dim), !m->desc.head_raw);
     out = on_device(c, out, (size_t)n);
     const lq_wtype type = {.kind = LQ_W_PLAIN, .elem = m->dev->act, .bits = 8 * (int)lq_dtype_size(m->dev->act)};
     lq_weight table = {.type = type, .n = rows, .k = dim, .q = b->h.p};
     ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = h});
     table.q = b->delta.p;
     if (b->pending != 0) ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = delta});
-    lq_norm(c, h, b->pending != 0 ? &delta : NULL, &m->top[LQ_R_NORM_OUT], h);
+    if (!m->desc.head_raw) lq_norm(c, h, b->pending != 0 ? &delta : NULL, &m->top[LQ_R_NORM_OUT], h);
+    const lq_mat x = m->desc.embed_dim ? view(b->head_delta, n, m->desc.embed_dim) : h;
     lq_bound head = m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD];
     head.bias = m->top[LQ_R_HEAD].bias;
     c->layer = -1;
-    lq_apply(c, h, (const lq_bound *const[]){&head}, &logits, 1);
+    if (m->desc.embed_dim) lq_apply(c, h, (const lq_bound *const[]){&m->top[LQ_R_PROJECT_OUT]}, &x, 1);
+    lq_apply(c, x, (const lq_bound *const[]){&head}, &logits, 1);
     if ((m->desc.logit_scale != 0 && m->desc.logit_scale != 1) || m->desc.logit_softcap != 0)
         ops->scale(m->dev, &(lq_scale_args){.x = logits, .y = logits,
                                             .scale = m->desc.logit_scale != 0 ? m->desc.logit_scale : 1,

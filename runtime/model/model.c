@@ -186,6 +186,7 @@ size_t lq_model_read(lq_model *m) {
     if (!m->dev->host || !m->dev->pool) return 0;
     for (int l = 0; l < m->desc.layers; l++)
         for (int r = 0; r < LQ_ROLES; r++) n += read_bound(m, &m->layer[l][r]);
+    n += read_bound(m, &m->top[LQ_R_PROJECT_IN]) + read_bound(m, &m->top[LQ_R_PROJECT_OUT]);
     return n + read_bound(m, &m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD]);
 }
 

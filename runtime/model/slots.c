@@ -133,14 +133,22 @@ void lq_slots_adds(lq_slots *s) {
 
 static void list_model(lq_slots *s) {
     const lq_desc *d = s->d;
-    const int x = lq_slots_input(s, d->norm_bare ? LQ_B_NONE : LQ_B_NORM, LQ_R_NORM_OUT, d->dim);
-    lq_slots_matrix(s, LQ_R_EMBED, d->tied ? x : -1, d->vocab, d->dim, false);
+    const int64_t width = d->embed_dim ? d->embed_dim : d->dim;
+    const bool normed = !d->norm_bare && !d->head_raw;
+    if (d->embed_dim)
+        lq_slots_matrix(s, LQ_R_PROJECT_IN, lq_slots_input(s, LQ_B_NONE, LQ_R_EMBED, width), d->dim, width, false);
+    int x = lq_slots_input(s, normed ? LQ_B_NORM : LQ_B_NONE, LQ_R_NORM_OUT, d->dim);
+    if (d->embed_dim) {
+        lq_slots_matrix(s, LQ_R_PROJECT_OUT, x, width, d->dim, false);
+        x = lq_slots_input(s, LQ_B_ROWS, LQ_R_PROJECT_OUT, width);
+    }
+    lq_slots_matrix(s, LQ_R_EMBED, d->tied ? x : -1, d->vocab, width, false);
     if (d->positions)
         lq_slots_rows(s, LQ_R_POSITION, -1, d->positions, d->dim, false,
                       (lq_rows_of){.whole = LQ_R_POSITION, .first = d->position_first});
     if (d->embed_norm) put_norm(s, LQ_R_NORM_EMBED);
-    put_norm(s, LQ_R_NORM_OUT);
-    if (!d->tied) lq_slots_matrix(s, LQ_R_HEAD, x, d->vocab, d->dim, d->head_bias);
+    if (normed) put_norm(s, LQ_R_NORM_OUT);
+    if (!d->tied) lq_slots_matrix(s, LQ_R_HEAD, x, d->vocab, width, d->head_bias);
     else if (d->head_bias) put(s, (lq_slot){.role = LQ_R_HEAD, .input = -1, .n = d->vocab, .bias = true}, NULL);
 }
 
@@ -154,7 +162,7 @@ static void list_layer(lq_slots *s, const lq_layer *l) {
                                   s->d->dim);
         }
         lq_parts[p->kind].slots(s, p);
-        if (p->place & LQ_POST) put_norm(s, LQ_R_NORM_POST_0 + (lq_role)i);
+        if (p->place & (LQ_POST | LQ_OVER)) put_norm(s, LQ_R_NORM_POST_0 + (lq_role)i);
     }
 }
 

@@ -34,7 +34,7 @@ def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact"):
     return np.fromfile(out, "<f4").reshape(tokens, -1), ""
 
 
-LAYER = re.compile(r"(^|\.)(layers|h|blocks)\.\d+\.")
+LAYER = re.compile(r"(^|\.)((layers|h|blocks)\.\d+|project_(in|out))\.")
 
 
 def rounded(cfg, w):

@@ -5,6 +5,22 @@ import numpy as np
 from decoder_np import attention, layernorm, linear, rope, rope_freqs, rope_settings, unary
 
 
+def add(f, a, b):
+    return f.moved(a + b, np.abs(a + b))
+
+
+def by_groups(m, name):
+    """Weight and bias of q, k and v out of one as [group][its q heads, k, v]."""
+    w, b = m.pair(name)
+    share = m.heads // m.kv_heads
+
+    def split(a):
+        a = a.reshape(m.kv_heads, share + 2, m.d, -1)
+        return [part.reshape(-1, a.shape[-1]) for part in (a[:, :share], a[:, share], a[:, share + 1])]
+
+    return list(zip(split(w), [None] * 3 if b is None else [part[:, 0] for part in split(b)]))
+
+
 class Decoder:
     """GPT-2's names and habits; those that came after it change a few."""
 
@@ -17,12 +33,12 @@ class Decoder:
     def __init__(self, cfg, w, ctx):
         self.cfg, self.w, self.ctx = cfg, w, ctx
         if self.embed + ".weight" not in w:
-            self.w = {"transformer." + name: a for name, a in w.items()}
+            self.w = {self.embed.split(".")[0] + "." + name: a for name, a in w.items()}
         one_of = lambda *keys: next(cfg[key] for key in keys if key in cfg)
-        self.heads = one_of("n_head", "n_heads", "num_attention_heads")
+        self.heads = one_of("n_head", "n_heads", "num_heads", "num_attention_heads")
         self.kv_heads = cfg.get("num_key_value_heads") or self.heads
         self.dim = one_of("n_embd", "d_model", "hidden_size")
-        self.layers = one_of("n_layer", "n_layers", "num_hidden_layers")
+        self.layers = one_of("n_layer", "n_layers", "num_layers", "num_hidden_layers")
         self.d = cfg.get("head_dim") or self.dim // self.heads
         self.eps = float(np.float32(cfg.get(self.eps_key, 1e-5)))
         self.act = cfg.get(self.act_key, self.silent)
@@ -90,26 +106,32 @@ class Decoder:
         return y
 
     def begin(self, f, ids):
-        h = self.w[self.embed + ".weight"][ids]
+        h = self.look_up(f, ids)
         if not self.positions:
             return h
-        h = h + self.w[self.positions + ".weight"][self.first : self.first + len(ids)]
-        return f.moved(h, np.abs(h))
+        return add(f, h, self.w[self.positions + ".weight"][self.first : self.first + len(ids)])
+
+    def look_up(self, f, ids):
+        return self.w[self.embed + ".weight"][ids]
+
+    def steps(self, f, h, i):
+        p = self.layer % i
+        x = self.norm(f, h, p + self.norm_1)
+        y = self.attend(f, x, i)
+        if self.parallel():
+            x = self.norm(f, h, p + self.norm_2) if self.norm_2 else x
+            return add(f, h, add(f, y, self.mlp(f, x, p)))
+        h = add(f, h, y)
+        return add(f, h, self.mlp(f, self.norm(f, h, p + self.norm_2), p))
+
+    def end(self, f, h):
+        return self.norm(f, h, self.norm_out)
 
     def forward(self, f, ids):
         h = self.begin(f, ids)
-        add = lambda a, b: f.moved(a + b, np.abs(a + b))
         for i in range(self.layers):
-            p = self.layer % i
-            x = self.norm(f, h, p + self.norm_1)
-            y = self.attend(f, x, i)
-            if self.parallel():
-                x = self.norm(f, h, p + self.norm_2) if self.norm_2 else x
-                h = add(h, add(y, self.mlp(f, x, p)))
-            else:
-                h = add(h, y)
-                h = add(h, self.mlp(f, self.norm(f, h, p + self.norm_2), p))
-        h = self.norm(f, h, self.norm_out)
+            h = self.steps(f, h, i)
+        h = self.end(f, h)
         w = self.w[(self.embed if self.cfg["tie_word_embeddings"] else self.head) + ".weight"]
         h = linear(f, h, w, self.w.get(self.head + ".bias"))
         return h * self.cfg["logit_scale"] if self.cfg.get("logit_scale") else h
@@ -121,6 +143,65 @@ class GPT2(Decoder):
     def scale(self, layer):
         by = self.d**-0.5 if self.cfg.get("scale_attn_weights", True) else 1.0
         return by / (layer + 1) if self.cfg.get("scale_attn_by_inverse_layer_idx") else by
+
+
+class BigCode(Decoder):
+    def qkv(self, p):
+        return by_groups(self, p + "attn.c_attn")
+
+    def __init__(self, cfg, w, ctx):
+        super().__init__(cfg, w, ctx)
+        self.kv_heads = 1 if cfg["multi_query"] else self.heads
+
+    def scale(self, layer):
+        return self.d**-0.5 if self.cfg.get("scale_attn_weights", True) else 1.0
+
+
+class Neo(Decoder):
+    out = "attn.attention.out_proj"
+
+    def qkv(self, p):
+        return [self.pair(p + f"attn.attention.{x}_proj") for x in "qkv"]
+
+    def scale(self, layer):
+        return 1.0
+
+    def window(self, layer):
+        kinds = [kind for some, times in self.cfg["attention_types"] for kind in some * times]
+        return self.cfg["window_size"] if kinds[layer] == "local" else 0
+
+
+class OPT(Decoder):
+    layer, norm_1, norm_2 = "model.decoder.layers.%d.", "self_attn_layer_norm", "final_layer_norm"
+    embed, positions, norm_out = "model.decoder.embed_tokens", "model.decoder.embed_positions", "model.decoder.final_layer_norm"
+    out, up, down, first, eps_key = "self_attn.out_proj", "fc1", "fc2", 2, "no key"
+
+    def qkv(self, p):
+        return [self.pair(p + f"self_attn.{x}_proj") for x in "qkv"]
+
+    def norm(self, f, x, name):
+        if self.cfg["layer_norm_elementwise_affine"]:
+            return super().norm(f, x, name)
+        return layernorm(f, x, np.ones(x.shape[-1]), np.zeros(x.shape[-1]), self.eps)
+
+    def narrow(self):
+        return self.cfg.get("word_embed_proj_dim") not in (None, self.dim)
+
+    def look_up(self, f, ids):
+        h = super().look_up(f, ids)
+        return self.project(f, h, "model.decoder.project_in") if self.narrow() else h
+
+    def steps(self, f, h, i):
+        if self.cfg["do_layer_norm_before"]:
+            return super().steps(f, h, i)
+        p = self.layer % i
+        h = self.norm(f, add(f, h, self.attend(f, h, i)), p + self.norm_1)
+        return self.norm(f, add(f, h, self.mlp(f, h, p)), p + self.norm_2)
+
+    def end(self, f, h):
+        if self.cfg["do_layer_norm_before"]:
+            h = self.norm(f, h, self.norm_out)
+        return self.project(f, h, "model.decoder.project_out") if self.narrow() else h
 
 
 class GPTJ(Decoder):
@@ -241,14 +322,7 @@ class Grouped(Distance):
     out, up, down = "self_attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"
 
     def qkv(self, p):
-        w, b = self.pair(p + "self_attention.query_key_value")
-        share = self.heads // self.kv_heads
-
-        def split(a):
-            a = a.reshape(self.kv_heads, share + 2, self.d, -1)
-            return [part.reshape(-1, a.shape[-1]) for part in (a[:, :share], a[:, share], a[:, share + 1])]
-
-        return list(zip(split(w), [None] * 3 if b is None else [part[:, 0] for part in split(b)]))
+        return by_groups(self, p + "self_attention.query_key_value")
 
 
 class Bloom(Grouped):
@@ -328,7 +402,7 @@ class Cohere2(Cohere):
 
 
 KINDS = {
-    "gpt2": GPT2, "gptj": GPTJ, "phi": Phi, "stablelm": StableLM, "starcoder2": StarCoder2, "nemotron": Nemotron,
+    "gpt2": GPT2, "gpt_bigcode": BigCode, "gpt_neo": Neo, "opt": OPT, "gptj": GPTJ, "phi": Phi, "stablelm": StableLM, "starcoder2": StarCoder2, "nemotron": Nemotron,
     "olmo": OLMo, "falcon": Falcon, "bloom": Bloom, "mpt": MPT, "cohere": Cohere, "cohere2": Cohere2,
 }
 

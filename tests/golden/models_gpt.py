@@ -54,6 +54,59 @@ def gpt2(cfg):
     return t.ends(cfg)
 
 
+def gpt_linear(cfg, prefix, qkv):
+    """GPT-2's as [out][in]."""
+    t, dim, ffn = Tensors("transformer."), dim_of(cfg), cfg.get("n_inner") or cfg.get("intermediate_size") or 4 * dim_of(cfg)
+    t.put("wte", (cfg["vocab_size"], dim), "embed")
+    t.put("wpe", (cfg["n_positions"] if "n_positions" in cfg else cfg["max_position_embeddings"], dim), "embed")
+    for i in range(cfg["n_layer"] if "n_layer" in cfg else cfg["num_layers"]):
+        h = f"h.{i}."
+        t.norm(h + "ln_1", dim)
+        t.norm(h + "ln_2", dim)
+        for name, n, bias in qkv:
+            t.matrix(h + prefix + name, n, dim, bias)
+        t.matrix(h + "mlp.c_fc", ffn, dim)
+        t.matrix(h + "mlp.c_proj", dim, ffn)
+    t.norm("ln_f", dim)
+    return t.ends(cfg)
+
+
+def bigcode(cfg):
+    dim, d = cfg["n_embd"], cfg["n_embd"] // cfg["n_head"]
+    rows = dim + 2 * d if cfg["multi_query"] else 3 * dim
+    return gpt_linear(cfg, "attn.", [("c_attn", rows, True), ("c_proj", dim, True)])
+
+
+def neo(cfg):
+    dim = cfg["hidden_size"]
+    names = [(name, dim, name == "out_proj") for name in ("q_proj", "k_proj", "v_proj", "out_proj")]
+    return gpt_linear(cfg, "attn.attention.", names)
+
+
+def opt(cfg):
+    t, dim, ffn, bias = Tensors("model.decoder."), cfg["hidden_size"], cfg["ffn_dim"], cfg["enable_bias"]
+    width = cfg.get("word_embed_proj_dim") or dim
+    weights = cfg["layer_norm_elementwise_affine"]
+    t.put("embed_tokens", (cfg["vocab_size"], width), "embed")
+    t.put("embed_positions", (cfg["max_position_embeddings"] + 2, dim), "embed")
+    if width != dim:
+        t.matrix("project_in", dim, width, False)
+        t.matrix("project_out", width, dim, False)
+    for i in range(cfg["num_hidden_layers"]):
+        h = f"layers.{i}."
+        for name in ("self_attn_layer_norm", "final_layer_norm") if weights else ():
+            t.norm(h + name, dim)
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            t.matrix(f"{h}self_attn.{name}", dim, dim, bias)
+        t.matrix(h + "fc1", ffn, dim, bias)
+        t.matrix(h + "fc2", dim, ffn, bias)
+    if weights and cfg["do_layer_norm_before"]:
+        t.norm("final_layer_norm", dim)
+    if not cfg["tie_word_embeddings"]:
+        t["lm_head.weight"] = ((cfg["vocab_size"], width), "matrix")
+    return t
+
+
 def gptj(cfg):
     t, dim, ffn = Tensors("transformer."), cfg["n_embd"], cfg["n_inner"] or 4 * cfg["n_embd"]
     t.put("wte", (cfg["vocab_size"], dim), "embed")
@@ -194,6 +247,17 @@ GPT2 = {
     "activation_function": "gelu_new", "tie_word_embeddings": True,
 }
 
+BIGCODE = {**GPT2, "multi_query": True, "activation_function": "gelu_pytorch_tanh"}
+NEO = {
+    **COMMON, "hidden_size": 60, "num_layers": 2, "num_heads": 4, "max_position_embeddings": 100, "intermediate_size": None,
+    "attention_types": [[["global", "local"], 1]], "window_size": 30, "activation_function": "gelu_new",
+    "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True,
+}
+OPT = {
+    **COMMON, "hidden_size": 60, "ffn_dim": 150, "num_hidden_layers": 2, "num_attention_heads": 4, "enable_bias": True,
+    "max_position_embeddings": 100, "do_layer_norm_before": True, "layer_norm_elementwise_affine": True,
+    "activation_function": "relu", "tie_word_embeddings": True, "pad_token_id": 258,
+}
 GPTJ = {**GPT2, "tie_word_embeddings": False}
 LLAMA = {
     **COMMON, "hidden_size": 64, "intermediate_size": 152, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -233,6 +297,9 @@ COHERE = {
 # model_type -> architectures[0], a config, its tensors
 ARCHS = {
     "gpt2": ("GPT2LMHeadModel", GPT2, gpt2),
+    "gpt_bigcode": ("GPTBigCodeForCausalLM", BIGCODE, bigcode),
+    "gpt_neo": ("GPTNeoForCausalLM", NEO, neo),
+    "opt": ("OPTForCausalLM", OPT, opt),
     "gptj": ("GPTJForCausalLM", GPTJ, gptj),
     "phi": ("PhiForCausalLM", PHI, phi),
     "stablelm": ("StableLmForCausalLM", STABLELM, stablelm),
@@ -260,6 +327,26 @@ model("gpt2_untied", "gpt2", {
     "activation_function": "gelu", "layer_norm_epsilon": 1e-3,
 }, dtype="F32")
 model("gpt2_plain", "gpt2", {"scale_attn_weights": False, "n_embd": 48, "n_head": 2}, dtype="F16", shards=2)
+
+model("bigcode", "gpt_bigcode", {})
+model("bigcode_heads", "gpt_bigcode", {
+    "multi_query": False, "scale_attn_weights": False, "activation_function": "gelu", "n_inner": 136, "n_embd": 48,
+    "tie_word_embeddings": False,
+}, dtype="F32")
+model("neo_gpt", "gpt_neo", {})
+model("neo_gpt_types", "gpt_neo", {
+    "attention_types": [[["local"], 2], [["global"], 1]], "num_layers": 3, "window_size": 41, "intermediate_size": 144,
+    "hidden_size": 32, "activation_function": "relu", "tie_word_embeddings": False,
+}, dtype="F32")
+model("opt", "opt", {})
+model("opt_over", "opt", {
+    "do_layer_norm_before": False, "word_embed_proj_dim": 44, "max_position_embeddings": 128, "num_hidden_layers": 3,
+}, dtype="F16")
+model("opt_plain", "opt", {
+    "layer_norm_elementwise_affine": False, "enable_bias": False, "activation_function": "gelu", "word_embed_proj_dim": 72,
+    "hidden_size": 72, "tie_word_embeddings": False, "num_attention_heads": 2,
+}, dtype="F32")
+model("opt_narrow", "opt", {"word_embed_proj_dim": 36, "tie_word_embeddings": False}, dtype="F32")
 
 model("gptj", "gptj", {"rotary_dim": 8})
 model("gptj_tied", "gptj", {
@@ -334,6 +421,16 @@ WITHOUT = {
         ("no scale by layer", lambda c: {"scale_attn_by_inverse_layer_idx": False}),
         ("another epsilon", lambda c: {"layer_norm_epsilon": 1e-5}),
     ],
+    "gpt_bigcode": [
+        ("the other gelu", lambda c: {"activation_function": "gelu" if c["activation_function"] != "gelu" else "gelu_new"}),
+        ("the other scale", lambda c: {"scale_attn_weights": not c.get("scale_attn_weights", True)}),
+    ],
+    "gpt_neo": [
+        ("window + 1", lambda c: {"window_size": c["window_size"] + 1}),
+        ("window - 1", lambda c: {"window_size": c["window_size"] - 1}),
+        ("all layers local", lambda c: {"attention_types": [[["local"], c["num_layers"]]]}),
+    ],
+    "opt": [("gelu", lambda c: {"activation_function": "gelu"})],
     "gptj": [
         ("fewer rotated", lambda c: {"rotary_dim": c["rotary_dim"] - 2}),
         ("the other gelu", lambda c: {"activation_function": "gelu"}),

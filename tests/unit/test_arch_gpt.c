@@ -19,6 +19,11 @@ static char dir[] = "/tmp/lq-test-arch-gpt-XXXXXX";
 #define NEW ",\"new_decoder_architecture\":true"
 #define BLOOM OF("BloomForCausalLM") ",\"hidden_size\":64,\"n_layer\":2,\"n_head\":4"
 #define MPT OF("MptForCausalLM") ",\"d_model\":64,\"n_layers\":2,\"n_heads\":4"
+#define BIGCODE OF("GPTBigCodeForCausalLM") ",\"n_embd\":64,\"n_layer\":2,\"n_head\":4"
+#define NEO OF("GPTNeoForCausalLM") ",\"hidden_size\":64,\"num_heads\":4,\"num_layers\":"
+#define TYPES "3,\"attention_types\":"
+#define OPT OF("OPTForCausalLM") ",\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4"
+#define OPT64 OPT ",\"ffn_dim\":160"
 #define COHERE LLAMA("CohereForCausalLM")
 #define COHERE2 LLAMA("Cohere2ForCausalLM")
 
@@ -101,6 +106,27 @@ static const char *const bad[][2] = { // config, a word of the line
     {MPT ",\"expansion_ratio\":2}", "expansion_ratio"},
     {MPT ",\"norm_type\":\"rmsnorm\"}", "rmsnorm"},
     {MPT ",\"logit_scale\":\"inv_sqrt_d_model\"}", "logit_scale"},
+    {BIGCODE ",\"multi_query\":0}", "multi_query"},
+    {BIGCODE ",\"scale_attn_weights\":0}", "scale_attn_weights"},
+    {NEO "3}", "attention_types"}, // silence means 24 layers
+    {NEO TYPES "[]}", "attention_types"},
+    {NEO TYPES "7}", "attention_types"},
+    {NEO TYPES "[[[\"global\",\"local\"],2]]}", "attention_types"},
+    {NEO TYPES "[[[\"global\"],1],[[\"local\"],1]]}", "attention_types"},
+    {NEO TYPES "[[[],1e300]]}", "attention_types"},
+    {NEO TYPES "[[[\"global\"],1e300]]}", "attention_types"},
+    {NEO TYPES "[[[\"global\"],\"3\"]]}", "attention_types"},
+    {NEO TYPES "[[[\"odd\"],3]]}", "odd"},
+    {NEO TYPES "[[[3],3]]}", "attention_types"},
+    {NEO TYPES "[[[\"local\"],3]],\"window_size\":0}", "window_size"},
+    {OPT "}", "ffn_dim"},
+    {OPT64 ",\"word_embed_proj_dim\":65}", "word_embed_proj_dim"},
+    {OPT64 ",\"word_embed_proj_dim\":0}", "word_embed_proj_dim"},
+    {OPT64 ",\"do_layer_norm_before\":0}", "do_layer_norm_before"},
+    {OPT64 ",\"enable_bias\":1}", "enable_bias"},
+    {OPT64 ",\"layer_norm_elementwise_affine\":1}", "layer_norm_elementwise_affine"},
+    {OPT64 ",\"_remove_final_layer_norm\":1}", "_remove_final_layer_norm"},
+    {OPT64 ",\"activation_function\":\"odd\"}", "odd"},
     {COHERE ",\"logit_scale\":null}", "logit_scale"},
     {COHERE ",\"logit_scale\":0}", "logit_scale"},
     {COHERE ",\"use_qk_norm\":2}", "use_qk_norm"},
@@ -281,6 +307,56 @@ static void alibi(void) {
           "of 12: %g %g", (double)s[8], (double)s[11]);
 }
 
+static void bigcode_neo(void) {
+    lq_desc d = accepted(BIGCODE "}");
+    const lq_part *attn = &d.layer[1].part[0], *mlp = &d.layer[1].part[1];
+    CHECK(attn->kv_heads == 1 && attn->qkv == LQ_QKV_GROUPS && attn->q_bias && attn->o_bias && attn->rope < 0 &&
+          attn->attn_scale == 0.25f && !d.across && d.positions == 1024 && d.tied, "BigCode");
+    CHECK(mlp->act == LQ_GELU_TANH && mlp->ffn == 256 && mlp->mlp_bias && d.eos[0] == 50256, "BigCode");
+    lq_desc_free(&d);
+    d = accepted(BIGCODE ",\"multi_query\":false,\"scale_attn_weights\":false}");
+    CHECK(d.layer[0].part[0].kv_heads == 4 && d.layer[0].part[0].attn_scale == 1, "BigCode: a K and V for each head");
+    lq_desc_free(&d);
+    d = accepted(NEO "24}");
+    attn = &d.layer[3].part[0], mlp = &d.layer[3].part[1];
+    CHECK(attn->window == 256 && !d.layer[2].part[0].window && attn->attn_scale == 1 && !attn->q_bias && attn->o_bias &&
+          d.positions == 2048 && d.groups == 2, "GPT-Neo");
+    CHECK(mlp->act == LQ_GELU_TANH && mlp->ffn == 256 && mlp->mlp_bias && d.tied && d.bos == 50256, "GPT-Neo");
+    lq_desc_free(&d);
+    d = accepted(NEO TYPES "[[[\"local\"],2],[[\"global\"],1]],\"window_size\":9,\"attention_layers\":[\"odd\"]}");
+    CHECK(d.layer[0].part[0].window == 9 && d.layer[1].part[0].window == 9 && !d.layer[2].part[0].window, "by types");
+    lq_desc_free(&d);
+}
+
+static void opt(void) {
+    lq_desc d = accepted(OPT64 ",\"word_embed_proj_dim\":64}");
+    const lq_part *attn = &d.layer[1].part[0], *mlp = &d.layer[1].part[1];
+    CHECK(d.positions == 2048 && d.position_first == 2 && d.ctx == 2048 && d.tied && !d.embed_dim && !d.head_raw &&
+          d.norm_bias && !d.norm_bare && d.norm_eps == 1e-5f && d.bos == 2 && d.eos[0] == 2, "OPT");
+    CHECK(attn->place == LQ_PRE && attn->q_bias && attn->o_bias && attn->rope < 0 && mlp->act == LQ_RELU &&
+          !mlp->gated && mlp->mlp_bias && mlp->ffn == 160 && !mlp->beside, "OPT");
+    int n = 0;
+    lq_slot *slots = lq_desc_slots(&d, -1, &n);
+    for (int i = 0; slots && i < n; i++)
+        if (slots[i].role == LQ_R_POSITION)
+            CHECK(slots[i].from.first == 2 && slots[i].n == 2048 && !slots[i].quantizable &&
+                  !strcmp(slots[i].from.name, "model.decoder.embed_positions.weight") &&
+                  strcmp(slots[i].name, slots[i].from.name) != 0, "%s of %s", slots[i].name, slots[i].from.name);
+    free(slots);
+    lq_desc_free(&d);
+    d = accepted(OPT64 ",\"word_embed_proj_dim\":32,\"do_layer_norm_before\":false,\"enable_bias\":false,"
+                 "\"tie_word_embeddings\":false}");
+    CHECK(d.embed_dim == 32 && d.head_raw && d.layer[0].part[0].place == LQ_OVER && !d.layer[0].part[0].v_bias &&
+          !d.layer[0].part[1].mlp_bias, "OPT 350M");
+    lq_input in[LQ_INPUTS];
+    CHECK(lq_desc_inputs(&d, -1, in) == 3 && in[0].k == 32 && in[1].k == 64 && in[1].before == LQ_B_NONE &&
+          in[2].k == 32 && in[2].before == LQ_B_ROWS && in[2].by == LQ_R_PROJECT_OUT, "in, out, head");
+    lq_desc_free(&d);
+    d = accepted(OPT64 ",\"layer_norm_elementwise_affine\":false,\"_remove_final_layer_norm\":true}");
+    CHECK(d.norm_bare && d.head_raw && d.layer[0].part[0].place == LQ_PRE, "norms without weights, none at the end");
+    lq_desc_free(&d);
+}
+
 static void cohere(void) {
     lq_desc d = accepted(COHERE ",\"num_key_value_heads\":null,\"layer_types\":[]}");
     const lq_part *attn = &d.layer[1].part[0], *mlp = &d.layer[1].part[1];
@@ -324,6 +400,8 @@ int main(void) {
     falcon();
     alibi();
     cohere();
+    bigcode_neo();
+    opt();
     snprintf(rm, sizeof rm, "rm -rf %s", dir);
     if (system(rm)) return 1;
     return test_end();
