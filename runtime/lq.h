@@ -69,6 +69,32 @@ int32_t lq_token_id(const lq_model *m, const char *token, size_t n); // by its c
 int32_t lq_token_bos(const lq_model *m); // what LQ_TOK_SPECIAL puts first; -1: nothing
 void lq_free(void *p);
 
+// --- chat templates ---
+//
+// A conversation becomes the text that a model was trained on, by the template that came with it: Jinja as transformers
+// renders it. A template is bounded in steps, depth and memory, and has no way to touch anything. Any number of threads
+// may render one at once.
+
+typedef struct lq_template lq_template;
+
+// Of what lq_model_open opens. Where there are several, `name` says which; NULL: "tool_use" for a render with tools,
+// else "default".
+bool lq_template_open(const char *path, const char *name, lq_template **out, lq_err *err);
+bool lq_template_of(const lq_model *m, const char *name, lq_template **out, lq_err *err);
+// From its text; `what` begins its errors.
+bool lq_template_parse(const char *text, size_t n, const char *what, lq_template **out, lq_err *err);
+void lq_template_close(lq_template *t);
+
+// What a template may ask for, as JSON. "messages": a list of objects, of which keys that are null are dropped and
+// reasoning is found under each of its names; "tools" and "documents": lists of objects, or null;
+// "add_generation_prompt" (false where it is not given); any other. Of a checkpoint also bos_token, eos_token and the
+// like, which may be given as well.
+typedef struct lq_template_var { const char *name, *json; size_t n; } lq_template_var;
+// *text is allocated (lq_free) and NUL-terminated. An error names the line of the template, and what raise_exception
+// said.
+bool lq_template_render(const lq_template *t, const lq_template_var *vars, size_t count, char **text, size_t *n,
+                        lq_err *err);
+
 // --- requests ---
 
 typedef struct lq_sampling {

@@ -1,5 +1,6 @@
-// text.c: the public API's view of a model's tokenizer.
+// text.c: the public API's view of a model's tokenizer and chat template.
 #include "runtime/model/model.h"
+#include "runtime/text/template.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,4 +55,8 @@ bool lq_token_is_end(const lq_model *m, int32_t id) {
     for (int i = 0; i < m->desc.eoses; i++)
         if (m->desc.eos[i] == id) return true;
     return false;
+}
+
+bool lq_template_of(const lq_model *m, const char *name, lq_template **out, lq_err *err) {
+    return lq_template_from(m->ckpt, name, out, err);
 }
