@@ -304,7 +304,7 @@ typedef struct lq_ops {
     bool (*reserve)(lq_dev *, const lq_dev_limits *, lq_err *);   // scratch, so that no slot allocates; never shrinks
     size_t (*room)(lq_dev *);                                     // bytes of memory that are left, for the KV cache
     // memory and control
-    bool (*alloc)(lq_dev *, size_t bytes, void **out, lq_err *);  // 64-byte aligned, zero; a CPU's takes no memory yet
+    bool (*alloc)(lq_dev *, size_t bytes, void **out, lq_err *);  // 64-byte aligned, zero; memory only once it is used
     void (*free)(lq_dev *, void *);
     void (*put)(lq_dev *, void *dst, const void *src /* [host] */, size_t);
     void (*get)(lq_dev *, void *dst /* [host] */, const void *src, size_t);
@@ -341,6 +341,11 @@ typedef struct lq_ops {
 } lq_ops;
 
 // --- devices ---
+typedef enum lq_numerics {
+    LQ_NUM_DEFAULT, // int weights take int8 activations on a CPU
+    LQ_NUM_EXACT    // f32 activations, residual and KV cache: what `lq eval` reports first
+} lq_numerics;
+
 typedef struct lq_dev_opts {
     int threads;           // CPU: 0 = all cores of this process
     const char *isa;       // NULL or "auto"; "c", "avx2", "avx512": no better than this

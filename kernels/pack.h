@@ -31,10 +31,4 @@ void lq_weight_row(const lq_weight *w, int64_t row, float *dst /* [k] */);
 
 // sum[n] of the codes of a row less their zero points, of LQ_W_INT: what lq_weight.code_sum holds.
 void lq_code_sums(const lq_weight *w, int32_t *sum);
-
-typedef enum lq_numerics {
-    LQ_NUM_DEFAULT, // batch invariant; int weights take int8 activations on CPU
-    LQ_NUM_EXACT,   // f32 activations, residual and KV: what `lq eval` reports first
-    LQ_NUM_FAST     // gives up batch invariance where that is faster
-} lq_numerics;
 #endif

@@ -5,7 +5,7 @@
 
 typedef struct lq_logit_passes {
     float (*most)(const float *x, int n);             // the maximum; NaN if there is a NaN
-    double (*exp_sum)(const float *x, int n, float m); // sum of exp(x - m), in 16 lanes that are then added in order
+    double (*exp_sum)(const float *x, int n, float m); // sum of exp(x - m), in lanes that are then added in order
 } lq_logit_passes;
 
 size_t lq_sample_work(int vocab); // bytes of a worker's scratch

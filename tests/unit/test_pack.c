@@ -103,14 +103,13 @@ static void test_rules(void) {
     huge.group = 2 * LQ_GROUP_MAX;
     int3.bits = 3;
     lq_dev cpu = {.q8 = true}, exact = {.q8 = true, .numerics = LQ_NUM_EXACT}, gpu = {.q8 = false};
-    lq_dev fast = {.q8 = true, .numerics = LQ_NUM_FAST};
     lq_wtype w8a8 = int8, fp8 = {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128,
                                  .scale = LQ_F32};
     w8a8.act = (lq_atype){.elem = LQ_I8};
     fp8.act = (lq_atype){.elem = LQ_E4M3, .group = 128};
     lq_atype a = lq_act_type(&cpu, &int4);
     CHECK(a.elem == LQ_I8 && a.group == 32, "int4 g32");
-    a = lq_act_type(&fast, &int8);
+    a = lq_act_type(&cpu, &int8);
     CHECK(a.elem == LQ_I8 && a.group == LQ_ROW_GROUP, "int8 row");
     CHECK(lq_act_type(&exact, &int4).elem == LQ_F32, "exact");
     CHECK(lq_act_type(&gpu, &int4).elem == LQ_F32, "a device that is not asked for int8");
