@@ -201,12 +201,32 @@ bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_
 typedef enum lq_ppl_protocol { LQ_PPL_GPTQ2048, LQ_PPL_LLAMACPP512 } lq_ppl_protocol;
 const char *lq_ppl_name(size_t protocol); // "gptq2048"; NULL past the last
 
+// Logits of a reference in a file: what lq_evaluate saved, or a base file of llama.cpp's perplexity tool
+// (--kl-divergence-base), whose values are rounded to 16 bits and cut off at a probability of about exp(-16).
+typedef struct lq_saved lq_saved;
+typedef struct lq_saved_info {
+    lq_ppl_protocol protocol;
+    int window, vocab;
+    size_t windows;
+    bool rounded;           // llama.cpp's
+    char arithmetic[16];    // "exact", "default"; of llama.cpp's: ""
+    char model[256];        // what they are of
+} lq_saved_info;
+// *out is NULL, and true returned, where there is no such file, or it is something else (a model, say).
+bool lq_saved_open(const char *path, lq_saved **out, lq_err *err);
+void lq_saved_describe(const lq_saved *s, lq_saved_info *out);
+void lq_saved_close(lq_saved *s);
+
 typedef struct lq_ppl_opts {
     lq_ppl_protocol protocol;
     int window;          // 0 = 2048 or 512, no more than the context
     size_t max_windows;  // 0 = all
     bool (*tick)(void *arg, size_t done, size_t total, double ppl); // false stops
     void *arg;
+    lq_engine *against;  // the reference; NULL: none
+    const lq_saved *saved; // or its logits from a file; protocol, window and text are then the file's
+    const char *save;    // a .safetensors file that gets the logits of the first engine; NULL: none
+    bool force;          // which may be there
 } lq_ppl_opts;
 typedef struct lq_ppl {
     double ppl, error /* standard error of ppl */, nll;
@@ -214,7 +234,26 @@ typedef struct lq_ppl {
     int window;
     double seconds;
 } lq_ppl;
+
+// How far a model is from a reference, over all scored positions: the KL divergence KL(reference || model) in nats,
+// and what llama.cpp says besides. Each _error is the standard error of the mean before it.
+enum { LQ_KLD_BINS = 32 };
+typedef struct lq_kld {
+    double mean, error, min, median, p90, p95, p99, p999, max;
+    double same_top, same_top_error;           // share of positions where both have the same likeliest token
+    double diff, diff_error, diff_rms, diff_rms_error; // of the following token's probability, model - reference
+    double ref_ppl, ref_error;                 // perplexity of the reference
+    double ln_ratio, ln_ratio_error;           // ln(perplexity / that of the reference)
+    double at[LQ_KLD_BINS];                    // mean by position: so many equal parts of what is scored of a window;
+                                               // NaN: nothing fell into it
+} lq_kld;
+
 bool lq_perplexity(lq_engine *e, const char *text, size_t n, const lq_ppl_opts *o, lq_ppl *out, lq_err *err);
+// The same of several engines, window by window, so that a reference runs once; one works at a time. All must have one
+// vocabulary and read the text as the same tokens. text may be NULL where o->saved is not: the file knows its tokens.
+// kld may be NULL where there is no reference.
+bool lq_evaluate(lq_engine *const *e, size_t count, const char *text, size_t n, const lq_ppl_opts *o,
+                 lq_ppl *out /* [count] */, lq_kld *kld /* [count] */, lq_err *err);
 
 // --- server ---
 

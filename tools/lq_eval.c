@@ -1,21 +1,34 @@
-// lq_eval.c: lq eval: perplexity of a model on a text, by both protocols that others publish, in exact arithmetic first
-// and then as the model is served. The computation is lq_perplexity's; here it is asked for and printed.
-#include "tools/verb.h"
-#include <math.h>
+// lq_eval.c: lq eval: what models lost: perplexity on a text by the protocols that others publish, KL divergence from a
+// reference on the same windows. Here models are opened and measured; eval_print.c prints. Without a reference one
+// model is open at a time, with one all are.
+#include "tools/eval.h"
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct eval_args {
     lq_common common;
     lq_model_args model;
-    const char *text, *protocol;
+    const char *text, *protocol, *against, *save;
     int64_t windows, window;
-    bool served;
+    bool served, force;
 } eval_args;
 
 static const char *protocol_choice(size_t i) { return i ? lq_ppl_name(i - 1) : "all"; }
 
-typedef struct row { const char *protocol, *mode; lq_ppl ppl; } row;
+// A model that is open in one arithmetic. path NULL: there is none.
+typedef struct lane { const char *path; int model; bool exact; lq_model *m; lq_engine *e; } lane;
+
+typedef struct job {
+    const eval_args *a;
+    eval_result r;
+    const char *text;
+    size_t n;
+    lq_saved *saved;
+    lq_saved_info saved_info;
+    lane *lanes, ref;    // lanes: of a group, those that are open at once
+    int count;
+    char reference[512];
+} job;
 
 typedef struct progress { lq_bar bar; } progress;
 
@@ -28,138 +41,242 @@ static bool tick(void *arg, size_t done, size_t total, double ppl) {
     return !lq_input_stopped();
 }
 
-enum { ROWS = 16 };
+// --- models ---
 
-typedef struct job {
-    const eval_args *a;
-    const char *path, *text;
-    size_t n;
-    row rows[ROWS];
-    int count;
-    lq_model_info info; // of the model in its last mode
-    char devices[2][96];
-} job;
+// An engine of one sequence, whose cache holds one window.
+static bool open_engine(const job *j, lane *l, lq_err *err) {
+    enum { LONGEST = 2048, PAGE = 64 };
+    lq_model_info info;
+    lq_model_describe(l->m, &info);
+    size_t window = j->a->window ? (size_t)j->a->window : j->saved ? (size_t)j->saved_info.window : LONGEST;
+    if (window > (size_t)info.ctx) window = (size_t)info.ctx;
+    lq_engine_opts o = {.max_seqs = 1, .kv_bytes = (window + PAGE) * info.kv_token_bytes};
+    return lq_engine_open(l->m, &o, &l->e, err);
+}
 
-static bool measure(job *j, lq_engine *e, const char *mode, lq_err *err) {
-    const char *want = j->a->protocol ? j->a->protocol : "all", *protocol;
-    for (size_t p = 0; (protocol = lq_ppl_name(p)) && j->count < ROWS; p++) {
-        if (strcmp(want, "all") && strcmp(want, protocol)) continue;
-        char what[48];
-        snprintf(what, sizeof what, "%s %s", protocol, mode);
-        progress bar;
-        lq_bar_begin(&bar.bar, what, "windows", 1, j->a->common.quiet);
-        lq_ppl_opts o = {.protocol = (lq_ppl_protocol)p, .window = (int)j->a->window,
-                         .max_windows = (size_t)j->a->windows, .tick = tick, .arg = &bar};
-        row *r = &j->rows[j->count];
-        *r = (row){.protocol = protocol, .mode = mode};
-        bool done = lq_perplexity(e, j->text, j->n, &o, &r->ppl, err);
-        lq_bar_end(&bar.bar);
-        if (!done) return false;
-        j->count++;
+// beside: one that is open in the same arithmetic, or NULL.
+static bool open_lane(job *j, lane *l, lq_model *beside, lq_err *err) {
+    lq_model_opts o = lq_model_args_opts(&j->a->model);
+    o.exact = l->exact;
+    o.beside = beside;
+    if (!lq_model_open(l->path, &o, &l->m, err) || !open_engine(j, l, err)) return false;
+    if (l->model < 0) return true;
+    eval_model *m = &j->r.models[l->model];
+    lq_model_describe(l->m, &m->info);
+    memcpy(m->devices[l->exact], m->info.device, sizeof m->info.device);
+    return true;
+}
+
+static void close_lane(lane *l) {
+    if (l->e) lq_engine_close(l->e);
+    if (l->m) lq_model_close(l->m);
+    l->e = NULL;
+    l->m = NULL;
+}
+
+static bool open_group(job *j, lq_err *err) {
+    lq_model *first[2] = {NULL, NULL};
+    if (j->ref.path) {
+        if (!open_lane(j, &j->ref, NULL, err)) return false;
+        first[1] = j->ref.m;
+    }
+    for (int i = 0; i < j->count; i++) {
+        lane *l = &j->lanes[i];
+        if (!open_lane(j, l, first[l->exact], err)) return false;
+        if (!first[l->exact]) first[l->exact] = l->m;
     }
     return true;
 }
 
-// One arithmetic: the model is opened for it, because exactness is decided where weights and buffers are bound.
-static bool measure_mode(job *j, bool exact, lq_err *err) {
-    lq_model_opts mo = lq_model_args_opts(&j->a->model);
-    lq_engine_opts eo = {.max_seqs = 1};
-    lq_model *m = NULL;
-    lq_engine *e = NULL;
-    mo.exact = exact;
-    bool done = lq_model_open(j->path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err);
-    if (done) {
-        lq_model_describe(m, &j->info);
-        memcpy(j->devices[!exact], j->info.device, sizeof j->info.device);
-        done = measure(j, e, exact ? "exact" : "default", err);
-    }
-    if (e) lq_engine_close(e);
-    if (m) lq_model_close(m);
+static void close_group(job *j) {
+    for (int i = 0; i < j->count; i++) close_lane(&j->lanes[i]);
+    close_lane(&j->ref);
+}
+
+// --- measuring ---
+
+static bool wanted(const job *j, size_t protocol) {
+    if (j->saved && !j->a->protocol) return protocol == (size_t)j->saved_info.protocol;
+    return !j->a->protocol || !strcmp(j->a->protocol, "all") || !strcmp(j->a->protocol, lq_ppl_name(protocol));
+}
+
+static bool measure_protocol(job *j, size_t protocol, lq_err *err) {
+    char what[80];
+    progress bar;
+    const size_t n = (size_t)j->count;
+    lq_engine **engines = calloc(n, sizeof *engines);
+    lq_ppl *ppl = calloc(n, sizeof *ppl);
+    lq_kld *kld = calloc(n, sizeof *kld);
+    eval_row *rows = realloc(j->r.rows, ((size_t)j->r.row_count + n) * sizeof *rows);
+    if (rows) j->r.rows = rows;
+    bool done = (engines && ppl && kld && rows) || lq_fail(err, LQ_E_MEMORY, "no memory for %zu models", n);
+    for (size_t i = 0; done && i < n; i++) engines[i] = j->lanes[i].e;
+    if (n == 1) snprintf(what, sizeof what, "%s %s", lq_ppl_name(protocol), j->lanes[0].exact ? "exact" : "default");
+    else snprintf(what, sizeof what, "%s of %zu", lq_ppl_name(protocol), n);
+    lq_bar_begin(&bar.bar, what, "windows", 1, j->a->common.quiet);
+    lq_ppl_opts o = {.protocol = (lq_ppl_protocol)protocol, .window = (int)j->a->window,
+                     .max_windows = (size_t)j->a->windows, .tick = tick, .arg = &bar, .against = j->ref.e,
+                     .saved = j->saved, .save = j->r.row_count ? NULL : j->a->save, .force = j->a->force};
+    done = done && lq_evaluate(engines, n, j->text, j->n, &o, ppl, kld, err);
+    lq_bar_end(&bar.bar);
+    for (size_t i = 0; done && i < n; i++)
+        j->r.rows[j->r.row_count++] = (eval_row){.model = j->lanes[i].model, .protocol = (lq_ppl_protocol)protocol,
+                                                 .exact = j->lanes[i].exact, .ppl = ppl[i], .kld = kld[i]};
+    free(engines);
+    free(ppl);
+    free(kld);
     return done;
 }
 
-static int print_json(const job *j) {
-    lq_text t = {0};
-    lq_text_fmt(&t, "{\"model\":");
-    lq_text_json(&t, j->path, strlen(j->path));
-    lq_text_fmt(&t, ",\"arch\":\"%s\",\"quant\":\"%s\",\"text\":", j->info.arch, j->info.quant);
-    lq_text_json(&t, j->a->text, strlen(j->a->text));
-    lq_text_fmt(&t, ",\"results\":[");
-    for (int i = 0; i < j->count; i++) {
-        const row *r = &j->rows[i];
-        lq_text_fmt(&t, "%s{\"protocol\":\"%s\",\"mode\":\"%s\",\"device\":", i ? "," : "", r->protocol, r->mode);
-        const char *device = j->devices[strcmp(r->mode, "exact") != 0];
-        lq_text_json(&t, device, strlen(device));
-        lq_text_fmt(&t, ",\"perplexity\":");
-        lq_say_number(&t, r->ppl.ppl, 9);
-        lq_text_fmt(&t, ",\"standard_error\":");
-        lq_say_number(&t, r->ppl.error, 9);
-        lq_text_fmt(&t, ",\"nll\":");
-        lq_say_number(&t, r->ppl.nll, 9);
-        lq_text_fmt(&t, ",\"tokens\":%zu,\"windows\":%zu,\"window\":%d,\"seconds\":%.3f}", r->ppl.tokens,
-                    r->ppl.windows, r->ppl.window, r->ppl.seconds);
-    }
-    lq_text_fmt(&t, "]}");
-    return lq_say_json(&t);
+static bool measure_group(job *j, lq_err *err) {
+    bool done = open_group(j, err);
+    for (size_t p = 0; done && lq_ppl_name(p); p++)
+        if (wanted(j, p)) done = measure_protocol(j, p, err);
+    close_group(j);
+    return done;
 }
 
-static void print_text(const job *j) {
-    lq_say_line(stdout, "%s: %s, %s, %s", j->path, j->info.arch, j->info.quant, j->devices[j->devices[0][0] ? 0 : 1]);
-    static const char *const head[] = {"protocol", "arithmetic", "perplexity", "+-", "windows", "of", "tokens", "time"};
-    lq_table *t = lq_table_new(8, head);
-    for (int i = 0; i < j->count; i++) {
-        const lq_ppl *p = &j->rows[i].ppl;
-        char ppl[32], error[32], windows[24], window[24], tokens[24];
-        snprintf(ppl, sizeof ppl, "%.4f", p->ppl);
-        snprintf(error, sizeof error, "%.4f", p->error);
-        snprintf(windows, sizeof windows, "%zu", p->windows);
-        snprintf(window, sizeof window, "%d", p->window);
-        snprintf(tokens, sizeof tokens, "%zu", p->tokens);
-        lq_table_row(t, (const char *[]){j->rows[i].protocol, j->rows[i].mode, ppl, error, windows, window, tokens,
-                                         lq_say_time(p->seconds)});
+// One lane after the other, or all together where a reference is to run once.
+static bool measure(job *j, lq_err *err) {
+    lane *all = calloc(2 * (size_t)j->r.model_count, sizeof *all);
+    int n = 0;
+    if (!all) return lq_fail(err, LQ_E_MEMORY, "no memory for %d models", j->r.model_count);
+    for (int i = 0; i < j->r.model_count; i++) {
+        const char *path = j->r.models[i].path;
+        if (!j->a->served) all[n++] = (lane){.path = path, .model = i, .exact = true};
+        if (!j->a->model.exact) all[n++] = (lane){.path = path, .model = i};
     }
-    lq_table_print(t, stdout);
+    bool done = true;
+    const int together = j->r.against ? n : 1;
+    for (int i = 0; done && i < n; i += together) {
+        j->lanes = all + i;
+        j->count = together;
+        done = measure_group(j, err);
+    }
+    free(all);
+    return done;
 }
 
-static int run(void *args, int argc, char **argv) {
-    (void)argc;
-    const eval_args *a = args;
-    lq_err err = {0};
-    char *text = NULL;
-    if (!a->text) return lq_say_usage("eval", "--text FILE is missing: what the model is measured on");
+static int by_place(const void *a, const void *b) {
+    const eval_row *x = a, *y = b;
+    if (x->exact != y->exact) return y->exact - x->exact;
+    if (x->protocol != y->protocol) return (int)x->protocol - (int)y->protocol;
+    return x->model - y->model;
+}
+
+// --- what is asked ---
+
+// What the models are called in tables: the last part of the path, or all of it where that says more.
+static bool name_models(job *j, int argc, char **argv, lq_err *err) {
+    j->r.models = calloc((size_t)argc, sizeof *j->r.models);
+    if (!j->r.models) return lq_fail(err, LQ_E_MEMORY, "no memory for %d models", argc);
+    j->r.model_count = argc;
+    for (int i = 0; i < argc; i++) {
+        eval_model *m = &j->r.models[i];
+        lq_ckpt *c = NULL;
+        m->path = argv[i];
+        if (!lq_ckpt_open(argv[i], &c, err)) return false;
+        m->bytes = (double)lq_ckpt_file_bytes(c);
+        lq_ckpt_close(c);
+        size_t n = strlen(argv[i]);
+        while (n > 1 && argv[i][n - 1] == '/') n--;
+        size_t at = n;
+        while (at && argv[i][at - 1] != '/') at--;
+        snprintf(m->name, sizeof m->name, "%.*s", (int)(n - at), argv[i] + at);
+    }
+    for (int i = 0; i < argc; i++)
+        for (int k = 0; k < argc; k++)
+            if (k != i && !strcmp(j->r.models[i].name, j->r.models[k].name)) {
+                snprintf(j->r.models[i].name, sizeof j->r.models[i].name, "%s", argv[i]);
+                break;
+            }
+    return true;
+}
+
+static bool open_reference(job *j, lq_err *err) {
+    const char *path = j->a->against;
+    if (!path) return true;
+    j->r.against = path;
+    j->r.reference = j->reference;
+    if (!lq_saved_open(path, &j->saved, err)) return false;
+    if (!j->saved) {
+        j->ref = (lane){.path = path, .model = -1, .exact = true};
+        snprintf(j->reference, sizeof j->reference, "exact arithmetic");
+        return true;
+    }
+    lq_saved_describe(j->saved, &j->saved_info);
+    snprintf(j->reference, sizeof j->reference, "saved logits of %s%s%s", j->saved_info.model,
+             j->saved_info.arithmetic[0] ? ", " : "", j->saved_info.arithmetic);
+    return true;
+}
+
+static int check_words(const eval_args *a, int argc) {
+    if (!a->text && !a->against) return lq_say_usage("eval", "--text FILE is missing: what the model is measured on");
     if (a->model.exact && a->served)
         return lq_say_usage("eval", "--exact and --served exclude each other; without them both are measured");
-    job j = {.a = a, .path = argv[0]};
-    if (!lq_input_read(a->text, (size_t)1 << 32, &text, &j.n, &err)) return lq_say_error(&err);
-    j.text = text;
-    lq_input_catch();
-    bool done = (a->served || measure_mode(&j, true, &err)) && (a->model.exact || measure_mode(&j, false, &err));
-    free(text);
-    if (!done) return lq_say_error(&err);
-    if (a->common.json) return print_json(&j);
-    print_text(&j);
+    if (!a->save) return 0;
+    if (argc > 1 || a->against)
+        return lq_say_usage("eval", "--save-logits is of one model, and without --against");
+    if (!a->protocol || !strcmp(a->protocol, "all"))
+        return lq_say_usage("eval", "--save-logits is of one protocol: say which with --protocol");
     return 0;
 }
 
+static int run(void *args, int argc, char **argv) {
+    const eval_args *a = args;
+    lq_err err = {0};
+    char *text = NULL;
+    int status = check_words(a, argc);
+    if (status) return status;
+    job j = {.a = a, .r = {.text = a->text}};
+    lq_input_catch();
+    bool done = (!a->text || lq_input_read(a->text, (size_t)1 << 32, &text, &j.n, &err)) && open_reference(&j, &err);
+    j.text = text;
+    if (done && !text && !j.saved)
+        status = lq_say_usage("eval", "--text FILE is missing: only saved logits know their own");
+    else {
+        done = done && name_models(&j, argc, argv, &err) && measure(&j, &err);
+        if (done) qsort(j.r.rows, (size_t)j.r.row_count, sizeof *j.r.rows, by_place);
+        if (!done) status = lq_say_error(&err);
+        else if (a->common.json) status = lq_eval_print_json(&j.r);
+        else lq_eval_print_text(&j.r);
+    }
+    lq_saved_close(j.saved);
+    free(j.r.models);
+    free(j.r.rows);
+    free(text);
+    return status;
+}
+
+#define FIELD(f) offsetof(eval_args, f)
 static const lq_opt opts[] = {
-    {"text", 0, LQ_OPT_FILE, offsetof(eval_args, text), "FILE", "the text that is measured on; -: standard input", NULL,
-     0, 0},
-    {"protocol", 0, LQ_OPT_CHOICE, offsetof(eval_args, protocol), "NAME",
-     "how the text is cut and scored (default: all)", protocol_choice, 0, 0},
-    {"windows", 0, LQ_OPT_INT, offsetof(eval_args, windows), "N", "measure the first N windows alone", NULL, 1, 1e9},
-    {"window", 0, LQ_OPT_INT, offsetof(eval_args, window), "N",
-     "tokens in a window (default: the protocol's, at most the context)", NULL, 2, 1 << 24},
-    {"served", 0, LQ_OPT_FLAG, offsetof(eval_args, served), NULL,
-     "only the arithmetic a server uses, not the exact one", NULL, 0, 0},
+    {"text", 0, LQ_OPT_FILE, FIELD(text), "FILE", "the text that is measured on; -: standard input", NULL, 0, 0},
+    {"against", 0, LQ_OPT_FILE, FIELD(against), "REF", "KL divergence from REF: a model or saved logits", NULL, 0, 0},
+    {"save-logits", 0, LQ_OPT_FILE, FIELD(save), "FILE", "save the logits for a later --against FILE", NULL, 0, 0},
+    {"force", 'f', LQ_OPT_FLAG, FIELD(force), NULL, "replace that file if it is there", NULL, 0, 0},
+    {"protocol", 0, LQ_OPT_CHOICE, FIELD(protocol), "NAME", "how the text is cut and scored (default: all)",
+     protocol_choice, 0, 0},
+    {"windows", 0, LQ_OPT_INT, FIELD(windows), "N", "measure the first N windows alone", NULL, 1, 1e9},
+    {"window", 0, LQ_OPT_INT, FIELD(window), "N", "tokens in a window (default: the protocol's, at most the context)",
+     NULL, 2, 1 << 24},
+    {"served", 0, LQ_OPT_FLAG, FIELD(served), NULL, "only the arithmetic a server uses, not the exact one", NULL, 0, 0},
     LQ_MODEL_OPTS(eval_args, model),
 };
 static const char *const examples[] = {
     "lq eval demo.lq --text test.txt", "both protocols, exact and as served",
-    "lq eval demo.lq --text test.txt --protocol gptq2048 --exact --json", "one figure, for a script", NULL};
+    "lq eval a.lq b.lq --text test.txt --against demo", "how far two models are from the one that they were made of",
+    "lq eval demo --text test.txt --protocol llamacpp512 --exact --save-logits ref.safetensors", "the reference's logits, once",
+    "lq eval a.lq --against ref.safetensors --exact --json", "one figure, for a script", NULL};
 const lq_verb lq_verb_eval = {
-    .name = "eval", .synopsis = "MODEL", .summary = "Measure perplexity on a text",
-    .detail = "gptq2048: the text is cut into windows of 2048 tokens that do not overlap, every token but the first is scored, the rest is "
-              "dropped. llamacpp512: windows of 512 that begin with BOS, the second half of each is scored. Exact arithmetic (f32 "
-              "activations and cache) says what the weights lost; the default one is what `lq serve` computes.",
+    .name = "eval", .synopsis = "MODEL...", .summary = "Measure perplexity, and KL divergence from a reference",
+    .detail = "Perplexity depends on how the text is cut, so there are two protocols, each as others publish it. gptq2048 is that of papers "
+              "on quantization (GPTQ, AWQ): the lines of the text are joined by blank ones, BOS stands once at its beginning, windows of 2048 "
+              "tokens do not overlap, every token but the first of a window is scored. llamacpp512 is that of llama.cpp: the text as it is, "
+              "windows of 512 that begin with BOS, the second half of each is scored, so that each token has at least 256 before it. Figures "
+              "of different protocols, texts or tokenizers cannot be compared. What does not fill a window is dropped.\n\n"
+              "Exact arithmetic (f32 activations and cache) says what the weights lost; the default one is what `lq serve` computes. "
+              "--against REF runs REF in exact arithmetic on the same windows and says, in nats, how far each model's probabilities are "
+              "from REF's (KL divergence, mean with its standard error, median, 99th percentile, largest), and how often both have the "
+              "same likeliest token. REF may be a model, a file of --save-logits, or one of llama.cpp's --kl-divergence-base.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(eval_args),
-    .min_args = 1, .max_args = 1, .run = run};
+    .min_args = 1, .max_args = -1, .run = run};
