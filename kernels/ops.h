@@ -120,8 +120,11 @@ typedef struct lq_matmul_args {
     lq_mat y[LQ_MATS];             // [rows][n] = x w^T + bias
 } lq_matmul_args;
 
-typedef enum lq_route_kind { LQ_ROUTE_SOFTMAX, LQ_ROUTE_SIGMOID,
-                            LQ_ROUTE_SOFTMAX_TOPK /* softmax over the chosen */ } lq_route_kind;
+// SOFTMAX_TOPK: over the chosen. MIXER: top_k times the best that is left, weighed by its part in the softmax over
+// those that are left and near it: (best - x) / max(|x|, best) is at most 2 * jitter.
+typedef enum lq_route_kind {
+    LQ_ROUTE_SOFTMAX, LQ_ROUTE_SIGMOID, LQ_ROUTE_SOFTMAX_TOPK, LQ_ROUTE_MIXER
+} lq_route_kind;
 enum { LQ_EXPERTS = 1024 }; // most experts of a layer
 typedef struct lq_route_args {
     lq_route_kind kind;
@@ -130,6 +133,7 @@ typedef struct lq_route_args {
     int top_k, groups, top_groups; // groups 0: all. A group's score: SIGMOID its two best together, else its best
     bool renorm;
     float scale;             // 0: 1
+    float jitter;            // of MIXER
     int32_t *expert;         // [rows][top_k], best first; ties to the lower index
     float *weight;           // [rows][top_k]
     int32_t *order, *start;  // [rows * top_k] slots sorted by expert (stable), [experts + 1] borders

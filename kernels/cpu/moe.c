@@ -31,6 +31,17 @@ static void groups_choose(const lq_route_args *a, const float *score, bool *take
     for (int e = 0; e < n; e++) taken[e] = !out[e / each];
 }
 
+// The part that the best has in the softmax over those left that are near it.
+static float mixer_weight(const lq_route_args *a, const float *x, const bool *taken, int best) {
+    float sum = 0;
+    for (int e = 0; e < a->logits.cols; e++) {
+        const float far = fmaxf(fabsf(x[e]), x[best]);
+        if ((taken[e] && e != best) || (x[best] - x[e]) / far > 2 * a->jitter) continue;
+        sum += lq_expf(x[e] - x[best]);
+    }
+    return 1 / sum;
+}
+
 static void route_row(void *arg, int row, int worker) {
     const lq_route_args *a = arg;
     (void)worker;
@@ -51,7 +62,11 @@ static void route_row(void *arg, int row, int worker) {
         if (score[e] != score[e]) score[e] = -INFINITY;
     }
     if (a->groups > 1) groups_choose(a, score, taken, n);
-    for (int i = 0; i < a->top_k; i++) expert[i] = best_take(score, taken, n);
+    for (int i = 0; i < a->top_k; i++) {
+        expert[i] = best_take(score, taken, n);
+        if (a->kind == LQ_ROUTE_MIXER) weight[i] = mixer_weight(a, x, taken, expert[i]);
+    }
+    if (a->kind == LQ_ROUTE_MIXER) return;
 
     most = -INFINITY, sum = 0;
     for (int i = 0; i < a->top_k; i++) most = p[expert[i]] > most ? p[expert[i]] : most;

@@ -14,6 +14,12 @@ const lq_arch lq_archs[] = {
     {"MixtralForCausalLM", lq_names_mixtral, lq_describe_mixtral, NULL},
     {"Qwen2ForCausalLM", lq_names_llama, lq_describe_qwen2, NULL},
     {"Qwen3ForCausalLM", lq_names_llama, lq_describe_qwen3, NULL},
+    {"Qwen2MoeForCausalLM", lq_names_qwen_moe, lq_describe_qwen2_moe, NULL},
+    {"Qwen3MoeForCausalLM", lq_names_qwen_moe, lq_describe_qwen3_moe, NULL},
+    {"PhimoeForCausalLM", lq_names_mixtral, lq_describe_phimoe, NULL},
+    {"PhiMoEForCausalLM", lq_names_mixtral, lq_describe_phimoe, NULL}, // as its makers spell it
+    {"GraniteMoeForCausalLM", lq_names_granite_moe, lq_describe_granite_moe, NULL},
+    {"GraniteMoeSharedForCausalLM", lq_names_granite_moe, lq_describe_granite_shared, NULL},
     {"Phi3ForCausalLM", lq_names_phi3, lq_describe_phi3, NULL},
     {"GPTNeoXForCausalLM", lq_names_neox, lq_describe_neox, lq_ignores_neox},
     {"GemmaForCausalLM", lq_names_llama, lq_describe_gemma, NULL},

@@ -22,6 +22,7 @@ typedef struct lq_rope {
     double attn_factor;   // of cos and sin; 0: what the kind says
     bool truncate;        // YARN: borders of the ramp are rounded outward
     int original_ctx;
+    double short_mscale, long_mscale; // LONG, instead of attn_factor; 0: that
     float short_factor[LQ_ROPE_DIM / 2], long_factor[LQ_ROPE_DIM / 2]; // LONG
 } lq_rope;
 // inv_freq[dim / 2] at context length ctx, and the factor of cos and sin.
@@ -30,7 +31,7 @@ void lq_rope_resolve(const lq_rope *r, int ctx, float *inv_freq, float *mscale);
 void lq_alibi_slopes(int heads, bool coarse, float *out /* [heads] */);
 // Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config into *out, which it writes
 // whole. Where the config is silent: `partial` of a head is rotated, and the base is the theta that stands in *out
-// (0: 10000).
+// (0: 10000). An original_ctx that stands there is that of every scaling, unless the config has it beside the scaling.
 bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *out, lq_err *err);
 // The same of models whose layers with a window turn otherwise: rope_parameters has an object for each kind of layer;
 // rope_theta and rope_scaling are of those without a window.
@@ -72,12 +73,14 @@ typedef struct lq_part {
     // MLP, and each expert of a mixture
     int ffn;
     bool gated, mlp_bias;
-    bool gate_up;         // a checkpoint has gate and up as one tensor, gate's rows first
+    bool gate_up;         // a checkpoint has gate and up (of all experts) as one tensor, gate's rows first
+    bool shared;          // an MLP beside a mixture: all rows go through it, its roles are those of the shared expert
+    bool shared_score;    // what it says of a row is times the sigmoid of a score of the row
     lq_unary act;
     int experts, experts_used;
     lq_route_kind route;
     bool route_renorm;
-    float route_scale;
+    float route_scale, route_jitter;
 } lq_part;
 
 enum { LQ_LAYER_PARTS = 3 };
@@ -125,9 +128,9 @@ typedef struct lq_desc {
 
 struct lq_arch {
     const char *name;     // config.json's architectures[0]
-    // [LQ_ROLES] patterns of tensor names without ".weight": the first %d is the layer. A second one is the
-    // expert; the stack of all experts, as lq's own files have it, bears the name without it. What the pattern
-    // of a role lacks has no tensor.
+    // [LQ_ROLES] patterns of tensor names without ".weight", or whole with a "=" behind them: the first %d is the
+    // layer. A second one is the expert; the stack of all experts, as lq's own files have it, bears the name without
+    // it. What the pattern of a role lacks has no tensor.
     const char *const *names;
     bool (*describe)(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *err);
     const char *const *ignores; // patterns (* is any text) of tensors that no forward reads; NULL ends, NULL: none
@@ -149,8 +152,9 @@ typedef enum lq_role {
     LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM,
     LQ_R_GATE, LQ_R_UP, LQ_R_DOWN,
     LQ_R_ROUTER, LQ_R_EXPERT_GATE, LQ_R_EXPERT_UP, LQ_R_EXPERT_DOWN,
+    LQ_R_SHARED_GATE, LQ_R_SHARED_UP, LQ_R_SHARED_DOWN, LQ_R_SHARED_SCORE,
     // tensors of other people's files that several slots are parts of: names only, no slot has these roles
-    LQ_R_QKV, LQ_R_GATE_UP,
+    LQ_R_QKV, LQ_R_GATE_UP, LQ_R_EXPERT_GATE_UP, LQ_R_SHARED_GATE_UP,
     LQ_ROLES
 } lq_role;
 

@@ -1,5 +1,20 @@
-// arch_granite.c: Granite: Llama with a factor on the embedding, the scores, what each part adds, and the logits.
+// arch_granite.c: Granite: Llama with a factor on the embedding, the scores, what each part adds, and the logits. With
+// experts as stacks in place of the MLP, alone or beside one that all rows share.
 #include "runtime/model/family.h"
+
+#define MOE LQ_LAYER "block_sparse_moe."
+const char *const lq_names_granite_moe[LQ_ROLES] = {
+    LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, [LQ_R_ROUTER] = MOE "router.layer",
+    [LQ_R_EXPERT_GATE] = MOE "experts.%d.gate_proj", [LQ_R_EXPERT_UP] = MOE "experts.%d.up_proj",
+    [LQ_R_EXPERT_DOWN] = MOE "experts.%d.down_proj", [LQ_R_SHARED_GATE] = LQ_LAYER "shared_mlp.gate_proj",
+    [LQ_R_SHARED_UP] = LQ_LAYER "shared_mlp.up_proj", [LQ_R_SHARED_DOWN] = LQ_LAYER "shared_mlp.down_proj",
+};
+#define SHARED                                                                                                         \
+    [LQ_R_SHARED_GATE_UP] = LQ_LAYER "shared_mlp.input_linear", [LQ_R_SHARED_DOWN] = LQ_LAYER "shared_mlp.output_linear"
+static const char *const sources[LQ_ROLES] = {
+    [LQ_R_EXPERT_GATE_UP] = MOE "input_linear", [LQ_R_EXPERT_DOWN] = MOE "output_linear", SHARED,
+};
+static const char *const fused[LQ_ROLES] = {LQ_NAMES_FUSED("block_sparse_moe.", "router"), SHARED};
 
 static bool read(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
     float scores = 1, adds = 1, logits = 1;
@@ -23,4 +38,29 @@ bool lq_describe_granite(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err
     (void)ckpt;
     return read(c, d, part, err) && lq_config_bool(c, "mlp_bias", &part[1].mlp_bias, err) &&
            lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+static bool describe_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, int shared, lq_err *err) {
+    lq_part part[3] = {{0}};
+    if (!read(c, d, part, err)) return false;
+    part[2] = part[1];
+    part[2].ffn = shared;
+    part[2].beside = part[2].shared = part[2].gate_up = true;
+    part[1].experts = 8;
+    part[1].experts_used = 2;
+    d->sources = sources;
+    if (!lq_config_experts(c, ckpt, fused, d, &part[1], err)) return false;
+    part[1].gate_up = true;
+    part[1].route = LQ_ROUTE_SOFTMAX_TOPK;
+    return lq_layers_fill(d, part, shared ? 3 : 2, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+bool lq_describe_granite_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    return describe_moe(ckpt, c, d, 0, err);
+}
+
+bool lq_describe_granite_shared(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    int shared = 0;
+    return lq_config_int(c, "shared_intermediate_size", 0, 1 << 22, &shared, err) &&
+           describe_moe(ckpt, c, d, shared, err);
 }

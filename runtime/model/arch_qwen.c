@@ -1,6 +1,15 @@
 // arch_qwen.c: Qwen: Llama's tensors and layers, with windows in some layers if the config turns them on. Qwen2 (biases
-// of q, k and v), Qwen3 (no biases, a norm of each head's q and k).
+// of q, k and v), Qwen3 (no biases, a norm of each head's q and k); of both a mixture in place of some MLPs, in Qwen2's
+// beside an expert that all rows share.
 #include "runtime/model/family.h"
+
+const char *const lq_names_qwen_moe[LQ_ROLES] = {
+    LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP, LQ_NAMES_EXPERTS,
+    [LQ_R_SHARED_GATE] = LQ_LAYER "mlp.shared_expert.gate_proj",
+    [LQ_R_SHARED_UP] = LQ_LAYER "mlp.shared_expert.up_proj",
+    [LQ_R_SHARED_DOWN] = LQ_LAYER "mlp.shared_expert.down_proj",
+    [LQ_R_SHARED_SCORE] = LQ_LAYER "mlp.shared_expert_gate",
+};
 
 // The window of the layers behind the first max_window_layers.
 static bool windows(const cJSON *c, lq_desc *d, lq_err *err) {
@@ -30,4 +39,78 @@ bool lq_describe_qwen3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
     if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err)) return false;
     part[0].qk_norm = LQ_QK_HEAD;
     return lq_layers_fill(d, part, 2, err) && windows(c, d, err);
+}
+
+// The mixture that all layers have but those of mlp_only_layers and those between each decoder_sparse_step-th.
+static bool mixtures(const cJSON *c, lq_desc *d, const lq_part *part, int parts, const lq_part *mlp, lq_err *err) {
+    const cJSON *dense = cJSON_GetObjectItemCaseSensitive(c, "mlp_only_layers"), *v;
+    int every = 1;
+    if (!lq_config_int(c, "decoder_sparse_step", 1, 1 << 20, &every, err)) return false;
+    if (dense && !cJSON_IsNull(dense) && !cJSON_IsArray(dense))
+        return lq_fail(err, LQ_E_FORMAT, "config.json: mlp_only_layers is not a list of layers");
+    if (!lq_layers_fill(d, part, parts, err)) return false;
+    for (int i = 0; i < d->layers; i++) {
+        bool only = (i + 1) % every != 0;
+        cJSON_ArrayForEach(v, dense) {
+            if (!cJSON_IsNumber(v))
+                return lq_fail(err, LQ_E_FORMAT, "config.json: mlp_only_layers is not a list of layers");
+            only |= v->valuedouble == i;
+        }
+        if (!only) continue;
+        d->layer[i].parts = 2;
+        d->layer[i].part[1] = *mlp;
+    }
+    return true;
+}
+
+static bool read_mixture(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_part *moe, lq_err *err) {
+    moe->route = LQ_ROUTE_SOFTMAX;
+    return lq_config_int(c, "moe_intermediate_size", 1, 1 << 22, &moe->ffn, err) &&
+           lq_config_bool(c, "norm_topk_prob", &moe->route_renorm, err) &&
+           lq_config_experts(c, ckpt, lq_sources_experts, d, moe, err);
+}
+
+bool lq_describe_qwen2_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[3] = {{.kv_heads = 16}}, mlp;
+    bool bias = true, slides = false;
+    int window = 4096, until = 28;
+    d->ctx = 1 << 15;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bool(c, "qkv_bias", &bias, err) ||
+        !lq_config_bool(c, "use_sliding_window", &slides, err) ||
+        !lq_config_int(c, "sliding_window", 0, LQ_CTX_MAX, &window, err) ||
+        !lq_config_int(c, "max_window_layers", 0, 1 << 20, &until, err))
+        return false;
+    part[0].q_bias = part[0].k_bias = part[0].v_bias = bias;
+    mlp = part[2] = part[1];
+    part[1].ffn = 1408;
+    part[1].experts = 60;
+    part[1].experts_used = 4;
+    part[2].ffn = 5632;
+    part[2].beside = part[2].shared = part[2].shared_score = true;
+    if (!read_mixture(ckpt, c, d, &part[1], err) ||
+        !lq_config_int(c, "shared_expert_intermediate_size", 1, 1 << 22, &part[2].ffn, err) ||
+        !mixtures(c, d, part, 3, &mlp, err))
+        return false;
+    if (!slides || lq_config_null(c, "sliding_window")) window = 0;
+    for (int i = 0; i < d->layers && i < until; i += 2) d->layer[i].part[0].window = window;
+    return lq_layers_group(c, d, window, err);
+}
+
+bool lq_describe_qwen3_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 4}}, mlp;
+    bool slides = false;
+    int window = 4096;
+    d->ctx = 1 << 15;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
+        !lq_config_bool(c, "use_sliding_window", &slides, err) ||
+        !lq_config_int(c, "sliding_window", 0, LQ_CTX_MAX, &window, err))
+        return false;
+    part[0].qk_norm = LQ_QK_HEAD;
+    mlp = part[1];
+    part[1].ffn = 768;
+    part[1].experts = 128;
+    part[1].experts_used = 8;
+    if (!slides || lq_config_null(c, "sliding_window")) window = 0;
+    return read_mixture(ckpt, c, d, &part[1], err) && mixtures(c, d, part, 2, &mlp, err) &&
+           lq_layers_window(c, d, window, 0, err);
 }

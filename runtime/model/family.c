@@ -206,3 +206,28 @@ void lq_ends(lq_desc *d, int bos, int eos) {
     if (bos >= 0 && bos < d->vocab) d->bos = bos;
     if (eos >= 0 && eos < d->vocab) d->eos[0] = eos, d->eoses = 1;
 }
+
+bool lq_config_experts(const cJSON *c, const lq_ckpt *ckpt, const char *const *sources, lq_desc *d, lq_part *moe,
+                       lq_err *err) {
+    static const char fused[] = ".experts.gate_up_proj";
+    // transformers 5 writes the one for what 4 called the other.
+    const char *count = spelt(c, "num_experts", "num_local_experts");
+    int experts = moe->experts, used = moe->experts_used;
+    if (!lq_config_int(c, count, 1, LQ_EXPERTS, &experts, err) ||
+        !lq_config_int(c, "num_experts_per_tok", 1, experts, &used, err))
+        return false;
+    if (used > experts)
+        return lq_fail(err, LQ_E_FORMAT, "%s: num_experts_per_tok %d is more than %s %d", what, used, count, experts);
+    moe->kind = LQ_P_MOE;
+    moe->experts = experts;
+    moe->experts_used = used;
+    for (size_t i = 0; i < lq_ckpt_count(ckpt); i++) {
+        const char *name = lq_ckpt_at(ckpt, i)->name;
+        const size_t n = strlen(name), end = sizeof fused - 1;
+        if (n < end || strcmp(name + n - end, fused) != 0) continue;
+        d->sources = sources;
+        moe->gate_up = true;
+        break;
+    }
+    return true;
+}

@@ -37,6 +37,10 @@ bool lq_config_bias(const cJSON *c, const char *key, lq_part *attn, lq_err *err)
 void lq_ends(lq_desc *d, int bos, int eos);
 // Of models that have no head_dim of their own: no other than a share of the width.
 bool lq_heads_share(const lq_desc *d, const lq_part *attn, lq_err *err);
+// A mixture in place of an MLP: how many experts there are and are used (silent: as stands in *moe). A checkpoint may
+// have gate and up of all experts as one tensor, as transformers 5 holds them: then its names are `sources`.
+bool lq_config_experts(const cJSON *c, const lq_ckpt *ckpt, const char *const *sources, lq_desc *d, lq_part *moe,
+                       lq_err *err);
 // All layers alike: these parts.
 bool lq_layers_fill(lq_desc *d, const lq_part *part, int parts, lq_err *err);
 // The windows that config.layer_types (if there is one) gives to layers instead of those they have; then layers of one
@@ -54,16 +58,26 @@ bool lq_layers_pattern(const cJSON *c, lq_desc *d, int window, int every, lq_err
     [LQ_R_Q] = LQ_LAYER "self_attn.q_proj", [LQ_R_K] = LQ_LAYER "self_attn.k_proj",                                    \
     [LQ_R_V] = LQ_LAYER "self_attn.v_proj", [LQ_R_O] = LQ_LAYER "self_attn.o_proj",                                    \
     [LQ_R_Q_NORM] = LQ_LAYER "self_attn.q_norm", [LQ_R_K_NORM] = LQ_LAYER "self_attn.k_norm"
+#define LQ_NAMES_EXPERTS                                                                                               \
+    [LQ_R_ROUTER] = LQ_LAYER "mlp.gate", [LQ_R_EXPERT_GATE] = LQ_LAYER "mlp.experts.%d.gate_proj",                     \
+    [LQ_R_EXPERT_UP] = LQ_LAYER "mlp.experts.%d.up_proj", [LQ_R_EXPERT_DOWN] = LQ_LAYER "mlp.experts.%d.down_proj"
+#define LQ_NAMES_FUSED(block, router)                                                                                  \
+    [LQ_R_ROUTER] = LQ_LAYER block router, [LQ_R_EXPERT_GATE_UP] = LQ_LAYER block "experts.gate_up_proj=",             \
+    [LQ_R_EXPERT_DOWN] = LQ_LAYER block "experts.down_proj="
 #define LQ_NAMES_MLP                                                                                                   \
     [LQ_R_GATE] = LQ_LAYER "mlp.gate_proj", [LQ_R_UP] = LQ_LAYER "mlp.up_proj", [LQ_R_DOWN] = LQ_LAYER "mlp.down_proj"
 extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_ROLES], *const lq_names_phi3[LQ_ROLES],
     *const lq_names_neox[LQ_ROLES], *const lq_names_gemma2[LQ_ROLES], *const lq_names_olmo2[LQ_ROLES],
-    *const lq_names_glm[LQ_ROLES], *const lq_names_hunyuan[LQ_ROLES], *const lq_ignores_neox[];
+    *const lq_names_glm[LQ_ROLES], *const lq_names_hunyuan[LQ_ROLES],
+    *const lq_names_qwen_moe[LQ_ROLES], *const lq_names_granite_moe[LQ_ROLES], *const lq_sources_experts[LQ_ROLES],
+    *const lq_ignores_neox[];
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
     lq_describe_phi3, lq_describe_neox, lq_describe_gemma, lq_describe_gemma2, lq_describe_gemma3,
     lq_describe_olmo2, lq_describe_olmo3, lq_describe_exaone4, lq_describe_granite, lq_describe_glm, lq_describe_glm4,
-    lq_describe_smollm3, lq_describe_seed, lq_describe_ernie, lq_describe_hunyuan;
+    lq_describe_smollm3, lq_describe_seed, lq_describe_ernie, lq_describe_hunyuan,
+    lq_describe_qwen2_moe, lq_describe_qwen3_moe, lq_describe_granite_moe, lq_describe_granite_shared,
+    lq_describe_phimoe;
 
 // Decoders with LayerNorms.
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],

@@ -32,8 +32,8 @@ void lq_slots_matrix(lq_slots *s, lq_role role, int input, int64_t n, int64_t k,
 // The same whose rows stand in a tensor of role `whole`: row i is row first + i / run * step + i % run of it.
 typedef struct lq_rows_of { lq_role whole; int64_t first, run, step; } lq_rows_of;
 void lq_slots_rows(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, bool bias, lq_rows_of from);
-// `count` matrices of one shape side by side: experts.
-void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, int64_t k);
+// `count` matrices of one shape side by side: experts. from (may be NULL): rows of each matrix of a stack `whole`.
+void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, int64_t k, const lq_rows_of *from);
 // What was listed last, a matrix and its bias or a stack, makes what the part adds to the residual. Every such matrix
 // says so: what changes the residual (quant/) finds them by it.
 void lq_slots_adds(lq_slots *s);

@@ -1,28 +1,50 @@
-// part_mlp.c: the MLP: up, or gate and up, a nonlinearity, down. Owns nothing.
+// part_mlp.c: the MLP: up, or gate and up, a nonlinearity, down. The expert of a mixture that all rows share is one
+// with roles of its own. Owns nothing.
 #include "runtime/model/part.h"
+
+static lq_role role_of(const lq_part *p, lq_role role) {
+    return p->shared ? LQ_R_SHARED_GATE + (role - LQ_R_GATE) : role;
+}
 
 void lq_mlp_slots(lq_slots *s, const lq_part *p) {
     const int64_t dim = s->d->dim;
+    const lq_role gate = role_of(p, LQ_R_GATE), up = role_of(p, LQ_R_UP), down = role_of(p, LQ_R_DOWN);
+    const lq_role whole = p->shared ? LQ_R_SHARED_GATE_UP : LQ_R_GATE_UP;
     if (p->gated && p->gate_up) {
-        lq_slots_rows(s, LQ_R_GATE, s->x, p->ffn, dim, p->mlp_bias, (lq_rows_of){LQ_R_GATE_UP, 0, p->ffn, p->ffn});
-        lq_slots_rows(s, LQ_R_UP, s->x, p->ffn, dim, p->mlp_bias, (lq_rows_of){LQ_R_GATE_UP, p->ffn, p->ffn, p->ffn});
+        lq_slots_rows(s, gate, s->x, p->ffn, dim, p->mlp_bias, (lq_rows_of){whole, 0, p->ffn, p->ffn});
+        lq_slots_rows(s, up, s->x, p->ffn, dim, p->mlp_bias, (lq_rows_of){whole, p->ffn, p->ffn, p->ffn});
     } else {
-        if (p->gated) lq_slots_matrix(s, LQ_R_GATE, s->x, p->ffn, dim, p->mlp_bias);
-        lq_slots_matrix(s, LQ_R_UP, s->x, p->ffn, dim, p->mlp_bias);
+        if (p->gated) lq_slots_matrix(s, gate, s->x, p->ffn, dim, p->mlp_bias);
+        lq_slots_matrix(s, up, s->x, p->ffn, dim, p->mlp_bias);
+    }
+    if (p->shared_score) {
+        lq_slots_matrix(s, LQ_R_SHARED_SCORE, s->x, 1, dim, false);
+        s->slot[s->n - 1].quantizable = false;
     }
     // Without a gate a nonlinearity stands between up and down.
-    const int mid = lq_slots_input(s, p->gated ? LQ_B_ROWS : LQ_B_NONE, LQ_R_UP, p->ffn);
-    lq_slots_matrix(s, LQ_R_DOWN, mid, dim, p->ffn, p->mlp_bias);
+    const int mid = lq_slots_input(s, p->gated ? LQ_B_ROWS : LQ_B_NONE, up, p->ffn);
+    lq_slots_matrix(s, down, mid, dim, p->ffn, p->mlp_bias);
     lq_slots_adds(s);
 }
 
-size_t lq_mlp_room(const lq_model *m, const lq_part *p, int rows) { return 2 * lq_take_bytes(m, rows, p->ffn); }
+size_t lq_mlp_room(const lq_model *m, const lq_part *p, int rows) {
+    const size_t scored = lq_take_bytes(m, rows, m->desc.dim) + (size_t)rows * sizeof(float) + 64;
+    return 2 * lq_take_bytes(m, rows, p->ffn) + (p->shared_score ? scored : 0);
+}
 
 void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_dev *d = c->m->dev;
+    const lq_bound *const read[] = {&w[role_of(p, LQ_R_GATE)], &w[role_of(p, LQ_R_UP)], &w[LQ_R_SHARED_SCORE]};
     const lq_mat gate = lq_take(c, x.rows, p->ffn), up = p->gated ? lq_take(c, x.rows, p->ffn) : (lq_mat){0};
-    const lq_bound *const both[] = {&w[LQ_R_GATE], &w[LQ_R_UP]};
-    if (!lq_apply(c, x, both + !p->gated, (const lq_mat[]){gate, up}, 1 + p->gated)) return;
+    lq_mat score = {0}, out = y;
+    if (p->shared_score) {
+        float *each = lq_take_raw(c, (size_t)x.rows * sizeof *each);
+        score = (lq_mat){.p = each, .type = LQ_F32, .rows = x.rows, .cols = 1, .stride = 1};
+        out = lq_take(c, x.rows, y.cols);
+    }
+    if (!lq_apply(c, x, read + !p->gated, (const lq_mat[]){gate, up, score}, 1 + p->gated + p->shared_score)) return;
     d->ops.glu(d, &(lq_glu_args){.fn = p->act, .gate = gate, .up = up, .y = gate});
-    lq_apply(c, gate, (const lq_bound *const[]){&w[LQ_R_DOWN]}, &y, 1);
+    if (!lq_apply(c, gate, (const lq_bound *const[]){&w[role_of(p, LQ_R_DOWN)]}, &out, 1) || !p->shared_score) return;
+    d->ops.glu(d, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = score, .y = score});
+    d->ops.mix(d, &(lq_mix_args){.x = out, .weight = score.p, .top_k = 1, .y = y, .fresh = true});
 }

@@ -6,11 +6,13 @@ void lq_moe_slots(lq_slots *s, const lq_part *p) {
     s->input[s->x].count = p->experts;
     lq_slots_matrix(s, LQ_R_ROUTER, s->x, p->experts, dim, false);
     s->slot[s->n - 1].quantizable = false; // small, and what it decides is not smooth
-    lq_slots_stack(s, LQ_R_EXPERT_GATE, s->x, p->experts, p->ffn, dim);
-    lq_slots_stack(s, LQ_R_EXPERT_UP, s->x, p->experts, p->ffn, dim);
+    const lq_rows_of gate = {LQ_R_EXPERT_GATE_UP, 0, p->ffn, p->ffn};
+    const lq_rows_of up = {LQ_R_EXPERT_GATE_UP, p->ffn, p->ffn, p->ffn};
+    lq_slots_stack(s, LQ_R_EXPERT_GATE, s->x, p->experts, p->ffn, dim, p->gate_up ? &gate : NULL);
+    lq_slots_stack(s, LQ_R_EXPERT_UP, s->x, p->experts, p->ffn, dim, p->gate_up ? &up : NULL);
     const int mid = lq_slots_input(s, LQ_B_ROWS, LQ_R_EXPERT_UP, p->ffn);
     s->input[mid].count = p->experts;
-    lq_slots_stack(s, LQ_R_EXPERT_DOWN, mid, p->experts, dim, p->ffn);
+    lq_slots_stack(s, LQ_R_EXPERT_DOWN, mid, p->experts, dim, p->ffn, NULL);
     lq_slots_adds(s);
 }
 
@@ -35,7 +37,8 @@ void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
     float *weight = lq_take_raw(c, ints);
     if (!lq_apply(c, x, (const lq_bound *const[]){&w[LQ_R_ROUTER]}, &logits, 1)) return;
     d->ops.route(d, &(lq_route_args){.kind = p->route, .logits = logits, .top_k = p->experts_used,
-                                     .renorm = p->route_renorm, .scale = p->route_scale, .expert = expert,
+                                     .renorm = p->route_renorm, .scale = p->route_scale,
+                                     .jitter = p->route_jitter, .expert = expert,
                                      .weight = weight, .order = order, .start = start});
     const lq_bound *const both[] = {&w[LQ_R_EXPERT_GATE], &w[LQ_R_EXPERT_UP]};
     lq_routed r = {.order = order, .start = start, .top_k = p->experts_used};

@@ -95,9 +95,10 @@ static bool flat_check(const cJSON *o, const char *key, lq_err *err) {
 static bool rope_read(const cJSON *config, const cJSON *params, const cJSON *scaling, int head_dim, int ctx,
                       double partial, lq_rope *r, lq_err *err) {
     static const char *const what = "config.json";
+    const int beside = r->original_ctx;
     *r = (lq_rope){.kind = LQ_ROPE_DEFAULT, .theta = r->theta > 0 ? r->theta : 10000, .factor = 1, .beta_fast = 32,
                    .beta_slow = 1, .truncate = true, .original_ctx = ctx};
-    int64_t original = ctx; // Phi-3 has it beside rope_scaling, not inside
+    int64_t original = beside ? beside : ctx; // Phi-3 has it beside rope_scaling, not inside
     if (!lq_json_int(config, "original_max_position_embeddings", 1, LQ_CTX_MAX, &original, what, err)) return false;
     if (!lq_json_num(config, "rope_theta", &r->theta, what, err) ||
         !lq_json_num(config, "partial_rotary_factor", &partial, what, err) ||
@@ -121,7 +122,7 @@ static bool rope_read(const cJSON *config, const cJSON *params, const cJSON *sca
     r->original_ctx = (int)original;
     const char *from = scaling == params ? "config.json: rope_parameters" : "config.json: rope_scaling";
     if (cJSON_IsObject(scaling) && !scaling_read(scaling, from, scaling != params, (int)original, r, err)) return false;
-    if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, "original_max_position_embeddings")))
+    if (beside || cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, "original_max_position_embeddings")))
         r->original_ctx = (int)original;
     if (r->kind == LQ_ROPE_LONG && !(r->attn_factor > 0)) {
         const bool given = cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(scaling, "factor"));
@@ -208,6 +209,7 @@ void lq_rope_resolve(const lq_rope *r, int ctx, float *f, float *mscale) {
     default: break;
     }
     if (r->attn_factor > 0) *mscale = (float)r->attn_factor;
+    if (r->short_mscale > 0) *mscale = (float)(ctx > r->original_ctx ? r->long_mscale : r->short_mscale);
 }
 
 // Powers of 2^(-8 / n) for n a power of two; other numbers of heads take those of half as many as the next one, then

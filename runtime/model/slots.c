@@ -16,9 +16,11 @@ const lq_part_row lq_parts[LQ_PART_KINDS] = {
 // A pattern with the layer put in. With `stack` the expert's "%d." is left out, else it stays as it is.
 static bool name_of(const lq_slots *s, const char *pattern, bool stack, const char *suffix, char *out, size_t size) {
     const char *mark = strstr(pattern, "%d");
+    if (strchr(pattern, '=')) suffix = "";
     int n = mark ? snprintf(out, size, "%.*s%d%s%s", (int)(mark - pattern), pattern, s->layer, mark + 2, suffix)
                  : snprintf(out, size, "%s%s", pattern, suffix);
     if (n < 0 || (size_t)n >= size) return false;
+    out[strcspn(out, "=")] = 0;
     char *expert = stack ? strstr(out, "%d.") : NULL;
     if (expert) memmove(expert, expert + 3, strlen(expert + 3) + 1);
     return true;
@@ -122,8 +124,8 @@ void lq_slots_rows(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, b
     put_matrix(s, (lq_slot){.role = role, .input = input, .n = n, .k = k}, bias, &from);
 }
 
-void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, int64_t k) {
-    put_matrix(s, (lq_slot){.role = role, .input = input, .count = count, .n = n, .k = k}, false, NULL);
+void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, int64_t k, const lq_rows_of *from) {
+    put_matrix(s, (lq_slot){.role = role, .input = input, .count = count, .n = n, .k = k}, false, from);
 }
 
 void lq_slots_adds(lq_slots *s) {

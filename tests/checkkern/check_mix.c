@@ -8,10 +8,25 @@ typedef struct route_case {
     lq_route_kind kind;
     int experts, top_k, groups, top_groups;
     bool bias, renorm;
-    float scale;
+    float scale, jitter;
 } route_case;
 
 static bool close_to(double a, double b) { return fabs(a - b) <= 1e-5 * fmax(fabs(a), fabs(b)) + 1e-30; }
+
+// Of MIXER: the part of the best of those that are not out, and which it is.
+static double mixer_true(const route_case *c, const float *x, bool *out, int *best, bool *close) {
+    double sum = 0, top = -INFINITY;
+    for (int e = 0; e < c->experts; e++)
+        if (!out[e] && (double)x[e] > top) top = (double)x[e], *best = e;
+    for (int e = 0; e < c->experts; e++) {
+        const double far = (top - (double)x[e]) / fmax(fabs((double)x[e]), top), most = 2 * (double)c->jitter;
+        if (out[e]) continue;
+        *close |= e != *best && (close_to((double)x[e], top) || close_to(far, most));
+        if (e == *best || far <= most) sum += exp((double)x[e] - top);
+    }
+    out[*best] = true;
+    return 1 / sum;
+}
 
 // The experts that the words of ops.h ask for, best first; *close: two scores are too near each other to tell.
 static void route_true(const route_case *c, const float *x, const float *bias, int *expert, double *weight,
@@ -44,6 +59,10 @@ static void route_true(const route_case *c, const float *x, const float *bias, i
         }
         for (int e = worst * each; e < (worst + 1) * each; e++) out[e] = true;
     }
+    if (c->kind == LQ_ROUTE_MIXER) {
+        for (int i = 0; i < c->top_k; i++) weight[i] = mixer_true(c, x, out, &expert[i], close);
+        return;
+    }
     sum = 0, most = -INFINITY;
     for (int i = 0; i < c->top_k; i++) {
         int best = -1;
@@ -75,13 +94,15 @@ static bool order_true(const int32_t *expert, int slots, int experts, const int3
 }
 
 static void check_route(lq_dev *dev) {
-    static const route_case cases[] = {{LQ_ROUTE_SOFTMAX, 8, 2, 0, 0, false, true, 0},
-                                       {LQ_ROUTE_SOFTMAX, 60, 4, 0, 0, false, false, 2.5f},
-                                       {LQ_ROUTE_SIGMOID, 256, 8, 8, 4, true, true, 2.5f},
-                                       {LQ_ROUTE_SOFTMAX, 64, 6, 8, 3, false, false, 16},
-                                       {LQ_ROUTE_SOFTMAX_TOPK, 32, 4, 0, 0, false, false, 0},
-                                       {LQ_ROUTE_SOFTMAX_TOPK, 5, 5, 0, 0, false, false, 0},
-                                       {LQ_ROUTE_SIGMOID, 1024, 1, 0, 0, true, false, 0}};
+    static const route_case cases[] = {{LQ_ROUTE_SOFTMAX, 8, 2, 0, 0, false, true, 0, 0},
+                                       {LQ_ROUTE_SOFTMAX, 60, 4, 0, 0, false, false, 2.5f, 0},
+                                       {LQ_ROUTE_SIGMOID, 256, 8, 8, 4, true, true, 2.5f, 0},
+                                       {LQ_ROUTE_SOFTMAX, 64, 6, 8, 3, false, false, 16, 0},
+                                       {LQ_ROUTE_SOFTMAX_TOPK, 32, 4, 0, 0, false, false, 0, 0},
+                                       {LQ_ROUTE_SOFTMAX_TOPK, 5, 5, 0, 0, false, false, 0, 0},
+                                       {LQ_ROUTE_SIGMOID, 1024, 1, 0, 0, true, false, 0, 0},
+                                       {LQ_ROUTE_MIXER, 16, 2, 0, 0, false, false, 0, 0.01f},
+                                       {LQ_ROUTE_MIXER, 9, 2, 0, 0, false, false, 0, 0.4f}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const route_case *c = &cases[i];
         const int rows = 33, slots = rows * c->top_k;
@@ -91,7 +112,8 @@ static void check_route(lq_dev *dev) {
         float *weight = ck_buf((size_t)slots * sizeof *weight, 4);
         const lq_route_args a = {.kind = c->kind, .logits = x, .bias = c->bias ? bias.p : NULL, .top_k = c->top_k,
                                  .groups = c->groups, .top_groups = c->top_groups, .renorm = c->renorm,
-                                 .scale = c->scale, .expert = expert, .weight = weight, .order = order, .start = start};
+                                 .scale = c->scale, .jitter = c->jitter, .expert = expert, .weight = weight,
+                                     .order = order, .start = start};
         for (int e = 0; e < c->experts; e++) lq_mat_row(&x, 5)[e] = 1; // all the same: the lower index wins
         dev->ops.route(dev, &a);
         int wrong = 0, close = 0;

@@ -37,16 +37,19 @@ def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact"):
 LAYER = re.compile(r"(^|\.)((layers|h|blocks)\.\d+|project_(in|out))\.")
 
 
+ROUTERS = ("moe.gate.weight", "mlp.gate.weight", "router.weight", "router.layer.weight", "shared_expert_gate.weight")
+
+
 def rounded(cfg, w):
     """What `lq quantize --type "int4 g32"` makes of a checkpoint: every matrix of a layer but routers, fused or not."""
     out, shapes = {}, make_models.shapes(cfg)
     for name, a in w.items():
-        what = shapes[name][1] if LAYER.search(name) and a.ndim == 2 else ""
-        if what in ("matrix", "conv1d") and not name.endswith("block_sparse_moe.gate.weight"):
+        what = shapes[name][1] if LAYER.search(name) and a.ndim >= 2 else ""
+        if what in ("matrix", "conv1d") and not name.endswith(ROUTERS):
             across = what == "conv1d"
-            a = rtn_reference.quantize((a.T if across else a).astype(np.float32), 4, 32, False)
-            a = rtn_reference.dequantize(*a, 32).astype(np.float64)
-            a = a.T if across else a
+            rows = (a.T if across else a.reshape(-1, a.shape[-1])).astype(np.float32)
+            rows = rtn_reference.dequantize(*rtn_reference.quantize(rows, 4, 32, False), 32).astype(np.float64)
+            a = rows.T if across else rows.reshape(a.shape)
         out[name] = a
     return out
 

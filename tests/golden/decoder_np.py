@@ -86,6 +86,7 @@ def rope_freqs(cfg, dim, ctx, local=False):
         mscale = scaling.get("attention_factor") or (
             math.sqrt(1 + math.log(longer) / math.log(original)) if longer > 1 else 1.0
         )
+        mscale = scaling.get("long_mscale" if ctx > original else "short_mscale", mscale)
     return freqs, mscale
 
 
@@ -179,6 +180,8 @@ KINDS = {
     "gemma3_text": {**GEMMA2, "qk": "head", "every": 6, "local": True, "theta": 1e6},
     "qwen3": {"qk": "head"},
     "mixtral": {"theta": 1e6},
+    "qwen3_moe": {"qk": "head"},
+    "phimoe": {"theta": 1e6},
     "olmo2": OLMO2,
     "olmo3": {**OLMO2, "every": 4, "local": True, "theta": 500000.0},
     "exaone4": {**OLMO2, "qk": "head", "every": 4},
@@ -225,6 +228,11 @@ class Parts:
             return self.cfg["sliding_window"] if (layer + 1) % every else 0
         if "layer_types" in self.cfg:
             return self.cfg["sliding_window"] if self.cfg["layer_types"][layer] == "sliding_attention" else 0
+        if self.kind == "qwen2_moe":
+            slides = self.cfg.get("use_sliding_window") and layer < self.cfg["max_window_layers"] and layer % 2 == 0
+            return self.cfg["sliding_window"] if slides else 0
+        if self.kind == "qwen3_moe":
+            return self.cfg["sliding_window"] if self.cfg.get("use_sliding_window") else 0
         if self.kind == "smollm3":
             return self.cfg["sliding_window"] if self.cfg.get("use_sliding_window") and not self.turns(layer) else 0
         if self.kind in ("qwen2", "qwen3"):
@@ -282,24 +290,77 @@ class Parts:
         if p + "mlp.gate_up_proj.weight" in self.w:
             gate, up = np.split(self.w[p + "mlp.gate_up_proj.weight"], 2)
             return self.gated(f, x, (gate,), (up,), self.pair(p + "mlp.down_proj"))
-        if self.kind == "mixtral":
-            return self.experts(f, x, p + "block_sparse_moe.")
+        if self.mixture(p):
+            return self.experts(f, x, *self.mixture(p)) + self.shared(f, x, p)
         return self.gated(f, x, *(self.pair(p + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")))
 
-    def experts(self, f, x, p):
+    def mixture(self, p):
+        """The router of a layer and its experts (gate, up, down); None: it has none."""
+        for block in (p + "block_sparse_moe.", p + "mlp."):
+            routers = [block + name for name in ("gate.weight", "router.weight", "router.layer.weight")]
+            router = next((self.w[name] for name in routers if name in self.w), None)
+            if router is None:
+                continue
+            for up, down in (("experts.gate_up_proj", "experts.down_proj"), ("input_linear.weight", "output_linear.weight")):
+                if block + up in self.w:
+                    both = zip(self.w[block + up], self.w[block + down])
+                    return router, [(*((half,) for half in np.split(a, 2)), (b,)) for a, b in both]
+            old = block + "experts.0.w1.weight" in self.w
+            names = ("w1", "w3", "w2") if old else ("gate_proj", "up_proj", "down_proj")
+            return router, [[self.pair(f"{block}experts.{e}.{n}") for n in names] for e in range(len(router))]
+        return None
+
+    def shared(self, f, x, p):
+        """What the expert says that all rows share; its score, where it has one, is a number for each row."""
+        if p + "shared_mlp.input_linear.weight" in self.w:
+            gate, up = np.split(self.w[p + "shared_mlp.input_linear.weight"], 2)
+            return self.gated(f, x, (gate,), (up,), self.pair(p + "shared_mlp.output_linear"))
+        if p + "mlp.shared_expert_gate.weight" not in self.w:
+            return 0
+        y = self.gated(f, x, *(self.pair(f"{p}mlp.shared_expert.{n}_proj") for n in ("gate", "up", "down")))
+        score = 1 / (1 + np.exp(-linear(f, x, self.w[p + "mlp.shared_expert_gate.weight"])))
+        return f.moved(y * score, 10 * np.abs(y * score))
+
+    def chosen(self, f, logits):
+        """Which experts each row goes to, and how much each counts."""
         k = self.cfg["num_experts_per_tok"]
-        logits = linear(f, x, self.w[p + "gate.weight"])
+        if self.kind == "phimoe":
+            return self.drawn(f, logits)
         order = np.sort(logits, -1)
         f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
         chosen = np.argsort(-logits, -1, kind="stable")[:, :k]
-        share = np.exp(np.take_along_axis(logits, chosen, -1) - logits.max(-1, keepdims=True))
-        share = f.moved(share / share.sum(-1, keepdims=True), 16 * share)
+        share = np.exp(logits - logits.max(-1, keepdims=True))
+        if self.kind in ("qwen2_moe", "qwen3_moe"):  # of all experts; of the chosen alone where the config says so
+            share = share / share.sum(-1, keepdims=True)
+        share = np.take_along_axis(share, chosen, -1)
+        if self.kind not in ("qwen2_moe", "qwen3_moe") or self.cfg.get("norm_topk_prob"):
+            share = share / share.sum(-1, keepdims=True)
+        return chosen, f.moved(share, 16 * share)
+
+    def drawn(self, f, logits):
+        """One after the other: a best one's share is of the softmax over those that are left and near it."""
+        left, near = np.ones(logits.shape, bool), 2 * self.cfg.get("router_jitter_noise", 0.01)
+        chosen, share = [], []
+        for _ in range(2):
+            there = np.where(left, logits, -np.inf)
+            best, two = there.argmax(-1), np.sort(there, -1)[:, -2:]
+            top = two[:, 1:]
+            far = (top - logits) / np.maximum(np.abs(logits), top)
+            f.margin = min(f.margin, (two[:, 1] - two[:, 0]).min(), np.abs(far - near)[left].min())
+            share.append(1 / np.exp(np.where(left & (far <= near), logits - top, -np.inf)).sum(-1))
+            chosen.append(best)
+            left[np.arange(len(best)), best] = False
+        share = np.stack(share, -1)
+        return np.stack(chosen, -1), f.moved(share, 16 * share)
+
+    def experts(self, f, x, router, experts):
+        chosen, share = self.chosen(f, linear(f, x, router))
         y = np.zeros_like(x)
-        for e in range(self.cfg["num_local_experts"]):
+        for e, parts in enumerate(experts):
             row, place = np.nonzero(chosen == e)
             if len(row):
-                z = self.gated(f, x[row], *(self.pair(f"{p}experts.{e}.{name}") for name in ("w1", "w3", "w2")))
-                y[row] += f.moved(z * share[row, place, None], k * np.abs(z))
+                z = self.gated(f, x[row], *parts)
+                y[row] += f.moved(z * share[row, place, None], chosen.shape[1] * np.abs(z))
         return y
 
     def head(self):
@@ -341,7 +402,7 @@ def forward(cfg, w, ids, f=None, ctx=None):
         y = m.norm(f, y, name(m.post[1])) * adds
         h = f.moved(h + y, np.abs(h + y) + np.abs(y))
     x = m.norm(f, h, "gpt_neox.final_layer_norm" if m.neox else "model.norm")
-    y, cap = linear(f, x, m.head()) / cfg.get("logits_scaling", 1.0), cfg.get("final_logit_softcapping")
+    y, cap = linear(f, x, m.head(), w.get("lm_head.bias")) / cfg.get("logits_scaling", 1.0), cfg.get("final_logit_softcapping")
     y = f.moved(y, 2 * np.abs(y))
     if cap:
         y = cap * np.tanh(y / cap)

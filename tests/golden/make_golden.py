@@ -68,6 +68,13 @@ def unbiased(cfg, w):
         yield "no " + end, {name: 0 * a if name.endswith(end) else a for name, a in w.items()}
 
 
+def unshared(w):
+    """Without an expert that all rows share, or its score."""
+    for part in ("shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
+        if any(part in name for name in w):
+            yield "no " + part, {name: 0 * a if part in name else a for name, a in w.items()}
+
+
 def without(cfg):
     """The same config with one of its features wrong, by name."""
     rope = cfg.get("rope_parameters") or cfg.get("rope_scaling") or {}
@@ -84,7 +91,8 @@ def without(cfg):
             **cfg,
             key: {**rope, "long_factor": rope["short_factor"], "short_factor": rope["long_factor"]},
         }
-        yield "attention factor 1", {**cfg, key: {**rope, "attention_factor": 1.0}}
+        if "short_mscale" not in rope:
+            yield "attention factor 1", {**cfg, key: {**rope, "attention_factor": 1.0}}
     kind = decoder_np.KINDS.get(cfg["model_type"], {})
     for key in ("one", "qk", "late", "pairs", "post", "local"):
         if kind.get(key):
@@ -106,7 +114,13 @@ def without(cfg):
     if cfg["model_type"] == "gpt_neox":
         yield "the other residual", {**cfg, "use_parallel_residual": not cfg.get("use_parallel_residual", True)}
         yield "the other gelu", {**cfg, "hidden_act": "gelu" if cfg["hidden_act"] == "gelu_new" else "gelu_new"}
-    if "num_experts_per_tok" in cfg:
+    if "norm_topk_prob" in cfg:
+        yield "the other norm_topk_prob", {**cfg, "norm_topk_prob": not cfg["norm_topk_prob"]}
+    if "router_jitter_noise" in cfg:
+        yield "no router_jitter_noise", {**cfg, "router_jitter_noise": 0.0}
+    if "mscale" in str(rope.keys()) and "long_factor" in rope:
+        yield "no mscale", {**cfg, "rope_scaling": {**rope, "short_mscale": 1.0, "long_mscale": 1.0}}
+    if "num_experts_per_tok" in cfg and cfg["model_type"] != "phimoe":
         yield "one expert less", {**cfg, "num_experts_per_tok": cfg["num_experts_per_tok"] - 1}
     yield from models_gpt.without(cfg)
 
@@ -124,7 +138,9 @@ for name in sys.argv[2:] or make_models.MODELS:
         end="",
     )
     print(f", routers' margin {margin:.1e}" if margin < np.inf else "")
-    variants = [(what, wrong, w) for what, wrong in without(cfg)] + [(what, cfg, wrong) for what, wrong in unbiased(cfg, w)]
+    variants = [(what, wrong, w) for what, wrong in without(cfg)] + [
+        (what, cfg, wrong) for what, wrong in [*unbiased(cfg, w), *unshared(w)]
+    ]
     for what, wrong, of in variants:
         seen = (np.abs(decoder_np.forward(wrong, of, ids, ctx=len(ids)) - golden).max(-1) / bound)[
             :: make_models.EVERY

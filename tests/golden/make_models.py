@@ -43,16 +43,17 @@ def shapes(cfg):
         for name, n, k, bias in rows:
             norm = ("norm1p" if cfg["model_type"].startswith("gemma") else "norm") if "norm" in name else "vector"
             what = "embed" if name == embed else "matrix" if k else norm
-            out[prefix + name + ".weight"] = ((n, k) if k else (n,), what)
+            full = prefix + name[:-1] if name.endswith("=") else prefix + name + ".weight"
+            out[full] = ((*n, k) if isinstance(n, tuple) else (n, k) if k else (n,), what)
             if bias:
                 out[prefix + name + ".bias"] = ((n,), "norm1p" if norm != "vector" else "vector")
 
     dim, vocab = cfg["hidden_size"], cfg["vocab_size"]
-    put("", [(embed, vocab, dim, False), (norm, dim, 0, "layer_norm_eps" in cfg)])
+    put("", [(embed, vocab, dim, False), (norm, dim, 0, "layer_norm_eps" in cfg or cfg["model_type"] == "phimoe")])
     if not cfg["tie_word_embeddings"]:
-        put("", [(head, vocab, dim, False)])
+        put("", [(head, vocab, dim, cfg.get("lm_head_bias", False))])
     for i in range(cfg["num_hidden_layers"]):
-        put(f"{layers}{i}.", layer(cfg))
+        put(f"{layers}{i}.", layer({**cfg, "layer": i}))
     return out
 
 
@@ -69,7 +70,7 @@ def weights(cfg, seed):
 
 
 SCALE = {
-    "embed": lambda shape: 2.0, "matrix": lambda shape: 2.5 / shape[1] ** 0.5, "conv1d": lambda shape: 2.5 / shape[0] ** 0.5,
+    "embed": lambda shape: 2.0, "matrix": lambda shape: 2.5 / shape[-1] ** 0.5, "conv1d": lambda shape: 2.5 / shape[0] ** 0.5,
 }
 
 

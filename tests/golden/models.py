@@ -101,12 +101,70 @@ def layer_neox(cfg):
     ]
 
 
-def layer_mixtral(cfg):
-    moe, experts = "block_sparse_moe.", cfg["num_local_experts"]
-    out = norms(cfg) + attention(cfg, False, False) + [(moe + "gate", experts, cfg["hidden_size"], False)]
-    for e in range(experts):
-        out += gated(cfg, *(f"{moe}experts.{e}.{name}" for name in ("w1", "w3", "w2")))
+# A name that ends in "=" is the whole name of a tensor; n may be (experts, n).
+def experts_apart(cfg, block, router, names, count, ffn):
+    dim = cfg["hidden_size"]
+    out = [(block + router, count, dim, False)]
+    for e in range(count):
+        gate, up, down = (f"{block}experts.{e}.{name}" for name in names)
+        out += [(gate, ffn, dim, False), (up, ffn, dim, False), (down, dim, ffn, False)]
     return out
+
+
+def experts_fused(cfg, block, router, count, ffn, up="experts.gate_up_proj=", down="experts.down_proj="):
+    dim = cfg["hidden_size"]
+    return [
+        (block + router, count, dim, False), (block + up, (count, 2 * ffn), dim, False),
+        (block + down, (count, dim), ffn, False),
+    ]
+
+
+def mixture(cfg, count, ffn, fused="gate"):
+    """Of Mixtral and its like, as checkpoints have them and (`_fused` in the config) as transformers 5 holds them."""
+    if cfg.get("_fused"):
+        return experts_fused(cfg, "mlp.", fused, count, ffn)
+    return experts_apart(cfg, "block_sparse_moe.", "gate", ("w1", "w3", "w2"), count, ffn)
+
+
+def layer_mixtral(cfg):
+    return norms(cfg) + attention(cfg, False, False) + mixture(cfg, cfg["num_local_experts"], cfg["intermediate_size"])
+
+
+def layer_phimoe(cfg):
+    bias = cfg.get("attention_bias", False)
+    moe = mixture(cfg, cfg["num_local_experts"], cfg["intermediate_size"], "router")
+    return norms(cfg, True) + attention(cfg, bias, bias) + moe
+
+
+def layer_qwen_moe(cfg):
+    layer, bias, ffn = cfg["layer"], cfg.get("qkv_bias", True), cfg["moe_intermediate_size"]
+    attn = attention(cfg, bias, False)
+    if cfg["model_type"] == "qwen3_moe":
+        d = cfg.get("head_dim") or cfg["hidden_size"] // cfg["num_attention_heads"]
+        attn = attention(cfg, cfg.get("attention_bias", False), cfg.get("attention_bias", False)) + qk_norms(d, d)
+    if layer in (cfg.get("mlp_only_layers") or []) or (layer + 1) % cfg.get("decoder_sparse_step", 1):
+        return norms(cfg) + attn + gated(cfg)
+    count = cfg.get("num_experts") or cfg["num_local_experts"]
+    if cfg.get("_fused"):
+        moe = experts_fused(cfg, "mlp.", "gate", count, ffn)
+    else:
+        moe = experts_apart(cfg, "mlp.", "gate", ("gate_proj", "up_proj", "down_proj"), count, ffn)
+    if cfg["model_type"] == "qwen2_moe":
+        shared, one = "mlp.shared_expert.", {**cfg, "intermediate_size": cfg["shared_expert_intermediate_size"]}
+        moe += gated(one, shared + "gate_proj", shared + "up_proj", shared + "down_proj")
+        moe += [("mlp.shared_expert_gate", 1, cfg["hidden_size"], False)]
+    return norms(cfg) + attn + moe
+
+
+def layer_granite_moe(cfg):
+    bias, ffn, dim = cfg.get("attention_bias", False), cfg["intermediate_size"], cfg["hidden_size"]
+    form = ("router",) if cfg.get("_fused") else ("router.layer",)
+    names = {} if cfg.get("_fused") else {"up": "input_linear", "down": "output_linear"}
+    moe = experts_fused(cfg, "block_sparse_moe.", *form, cfg["num_local_experts"], ffn, **names)
+    shared = cfg.get("shared_intermediate_size", 0)
+    if shared:
+        moe += [("shared_mlp.input_linear", 2 * shared, dim, False), ("shared_mlp.output_linear", dim, shared, False)]
+    return norms(cfg) + attention(cfg, bias, bias) + moe
 
 
 # model_type -> architectures[0], a config, a layer, and the names around the layers: embedding, last norm, head
@@ -121,6 +179,11 @@ ARCHS = {
     "phi3": ("Phi3ForCausalLM", {**DECODER, "pad_token_id": 258}, layer_phi3, NAMES),
     "gpt_neox": ("GPTNeoXForCausalLM", {**COMMON, "hidden_act": "gelu", "layer_norm_eps": 1e-5}, layer_neox, NEOX),
     "mixtral": ("MixtralForCausalLM", DECODER, layer_mixtral, NAMES),
+    "qwen2_moe": ("Qwen2MoeForCausalLM", DECODER, layer_qwen_moe, NAMES),
+    "qwen3_moe": ("Qwen3MoeForCausalLM", DECODER, layer_qwen_moe, NAMES),
+    "granitemoe": ("GraniteMoeForCausalLM", DECODER, layer_granite_moe, NAMES),
+    "granitemoeshared": ("GraniteMoeSharedForCausalLM", DECODER, layer_granite_moe, NAMES),
+    "phimoe": ("PhimoeForCausalLM", DECODER, layer_phimoe, NAMES),
     "gemma": ("GemmaForCausalLM", {**DECODER, "tie_word_embeddings": True}, layer_llama, NAMES),
     "ministral": ("MinistralForCausalLM", DECODER, layer_llama, NAMES),
     "olmo2": ("Olmo2ForCausalLM", DECODER, layer_olmo2, NAMES),
@@ -377,4 +440,56 @@ model("hunyuan", "hunyuan_v1_dense", {
 })
 model("hunyuan_plain", "hunyuan_v1_dense", {
     "attention_bias": True, "head_dim": 16, "num_key_value_heads": 4, "rope_parameters": DEFAULT,
+}, dtype="F32")
+
+# `_fused` is a key of ours: tensors as transformers 5 holds them, and writes them if it is asked not to split them.
+model("mixtral_fused", "mixtral", {
+    "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 48, "rope_parameters": DEFAULT, "_fused": True,
+}, dtype="F32")
+model("qwen2_moe", "qwen2_moe", {
+    "num_experts": 9, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "shared_expert_intermediate_size": 72,
+    "num_hidden_layers": 3, "mlp_only_layers": [1], "norm_topk_prob": False, "rope_theta": 10000.0,
+    "use_sliding_window": False, "sliding_window": 32, "max_window_layers": 2, "torch_dtype": "bfloat16",
+})
+model("qwen2_moe_fused", "qwen2_moe", {
+    "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48,
+    "num_hidden_layers": 4, "decoder_sparse_step": 2, "norm_topk_prob": True, "qkv_bias": False, "_fused": True,
+    "use_sliding_window": True, "sliding_window": 27, "max_window_layers": 3, "rope_parameters": DEFAULT,
+    "tie_word_embeddings": True,
+}, dtype="F32")
+model("qwen3_moe", "qwen3_moe", {
+    "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "head_dim": 20, "norm_topk_prob": True,
+    "mlp_only_layers": [], "decoder_sparse_step": 1, "rope_theta": 1000000.0, "torch_dtype": "bfloat16",
+})
+model("qwen3_moe_fused", "qwen3_moe", {
+    "num_local_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16, "_fused": True,
+    "norm_topk_prob": False, "attention_bias": True, "use_sliding_window": True, "sliding_window": 21,
+    "rope_parameters": DEFAULT, "num_key_value_heads": 1,
+}, dtype="F32")
+model("granite_moe", "granitemoe", {
+    "num_local_experts": 7, "num_experts_per_tok": 3, "intermediate_size": 40, "embedding_multiplier": 6.0,
+    "attention_multiplier": 0.11, "residual_multiplier": 0.4, "logits_scaling": 3.0, "rope_theta": 10000.0,
+    "torch_dtype": "bfloat16", "tie_word_embeddings": True,
+})
+model("granite_moe_fused", "granitemoe", {
+    "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 32, "attention_bias": True, "_fused": True,
+    "rope_parameters": DEFAULT, "residual_multiplier": 0.7,
+}, dtype="F32")
+model("granite_shared", "granitemoeshared", {
+    "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 40, "shared_intermediate_size": 56,
+    "embedding_multiplier": 2.0, "attention_multiplier": 0.2, "residual_multiplier": 0.5, "logits_scaling": 2.0,
+    "rope_theta": 10000.0, "torch_dtype": "bfloat16",
+})
+MSCALES = {"short_mscale": 1.25, "long_mscale": 1.5}
+FACTORS = {"short_factor": [1.0, 1.0, 1.125, 1.25, 1.5, 1.75, 2.0, 2.5], "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]}
+model("phimoe", "phimoe", {
+    "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 48, "router_jitter_noise": 0.2,
+    "attention_bias": True, "lm_head_bias": True, "rope_theta": 10000.0, "max_position_embeddings": 256,
+    "original_max_position_embeddings": 64, "rope_scaling": {
+        "type": "longrope", "original_max_position_embeddings": 64, **FACTORS, **MSCALES,
+    }, "torch_dtype": "bfloat16", "num_hidden_layers": 1,
+}, tokens=64)
+model("phimoe_fused", "phimoe", {
+    "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 40, "router_jitter_noise": 0.1, "_fused": True,
+    "sliding_window": 30, "rope_parameters": DEFAULT, "num_hidden_layers": 1,
 }, dtype="F32")

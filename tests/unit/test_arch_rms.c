@@ -1,5 +1,5 @@
-// test_arch_rms.c: config.json of decoders with RMS norms from strangers: what transformers takes where it is silent,
-// every key that changes a result read, or refused in one line that names it.
+// test_arch_rms.c: config.json of decoders with RMS norms, and of mixtures, from strangers: what transformers takes
+// where it is silent, every key that changes a result read, or refused in one line that names it.
 #include "runtime/model/arch.h"
 #include "tests/unit/test.h"
 #include "tests/unit/tiny.h"
@@ -142,6 +142,55 @@ static void keys(void) {
     lq_desc_free(&d);
 }
 
+static void mixtures(void) {
+    lq_desc d = accepted(OF("Qwen2MoeForCausalLM") "}");
+    const lq_layer *l = &d.layer[4];
+    const lq_part *attn = &l->part[0], *moe = &l->part[1], *shared = &l->part[2];
+    CHECK(l->parts == 3 && attn->kv_heads == 16 && attn->q_bias && attn->v_bias && !attn->o_bias && !attn->window,
+          "Qwen2-MoE");
+    CHECK(moe->kind == LQ_P_MOE && moe->experts == 60 && moe->experts_used == 4 && moe->ffn == 1408 &&
+          !moe->route_renorm &&
+          moe->route == LQ_ROUTE_SOFTMAX && !moe->gate_up, "60 experts, whose shares are of all");
+    CHECK(shared->kind == LQ_P_MLP && shared->ffn == 5632 && shared->beside && !shared->own_norm && shared->shared &&
+          shared->shared_score, "one that all rows share");
+    lq_desc_free(&d);
+    d = accepted(OF("Qwen2MoeForCausalLM") ",\"mlp_only_layers\":[3],\"decoder_sparse_step\":2,\"norm_topk_prob\":true,\"qkv_bias\":false,"
+                 "\"use_sliding_window\":true,\"sliding_window\":9,\"max_window_layers\":3}");
+    for (int i = 0; i < 5; i++)
+        CHECK(d.layer[i].parts == (i == 1 ? 3 : 2) && (d.layer[i].part[1].kind == LQ_P_MOE) == (i == 1) &&
+              d.layer[i].part[0].window == (i == 0 || i == 2 ? 9 : 0), "layer %d", i);
+    CHECK(d.layer[1].part[1].route_renorm && d.layer[0].part[1].ffn == 160 && !d.layer[0].part[0].q_bias, "as it says");
+    lq_desc_free(&d);
+    d = accepted(OF("Qwen3MoeForCausalLM") ",\"num_local_experts\":12,\"sliding_window\":0}");
+    moe = &d.layer[0].part[1], attn = &d.layer[0].part[0];
+    CHECK(d.layer[0].parts == 2 && moe->experts == 12 && moe->experts_used == 8 && moe->ffn == 768 &&
+          attn->kv_heads == 4 &&
+          attn->head_dim == 2 && attn->qk_norm == LQ_QK_HEAD && !attn->q_bias && !attn->window, "Qwen3-MoE");
+    lq_desc_free(&d);
+    d = accepted(OF("GraniteMoeForCausalLM") "}");
+    moe = &d.layer[0].part[1];
+    CHECK(d.layer[0].parts == 2 && moe->experts == 8 && moe->experts_used == 2 && moe->ffn == 160 && moe->gate_up &&
+          moe->route == LQ_ROUTE_SOFTMAX_TOPK, "Granite-MoE");
+    lq_desc_free(&d);
+    d = accepted(OF("GraniteMoeSharedForCausalLM") ",\"shared_intermediate_size\":48,\"residual_multiplier\":0.5}");
+    shared = &d.layer[0].part[2];
+    CHECK(d.layer[0].parts == 3 && shared->ffn == 48 && shared->shared && !shared->shared_score && shared->gate_up &&
+          d.layer[0].part[1].scale == 0.5f, "with one that all rows share");
+    lq_desc_free(&d);
+    d = accepted(OF("PhimoeForCausalLM") "}");
+    moe = &d.layer[0].part[1];
+    CHECK(moe->experts == 16 && moe->experts_used == 2 && moe->route == LQ_ROUTE_MIXER && moe->route_jitter == 0.01f &&
+          d.norm == LQ_NORM_LAYER && d.norm_bias && d.norm_eps == 1e-5f && d.rope[0].theta == 1e6 && !d.head_bias,
+              "Phi-MoE");
+    lq_desc_free(&d);
+    d = accepted(OF("Phi3ForCausalLM") ",\"head_dim\":4,\"num_key_value_heads\":4,\"max_position_embeddings\":16384,"
+                 "\"rope_scaling\":{\"type\":\"su\",\"short_factor\":[1,1],\"long_factor\":[2,3],\"original_max_position_embeddings\":7}}");
+    CHECK(d.rope[0].original_ctx == 4096 && fabs(d.rope[0].attn_factor - sqrt(1 + log(4) / log(4096))) < 1e-12,
+          "Phi-3: original length %d, which stands beside the scaling", d.rope[0].original_ctx);
+    lq_desc_free(&d);
+}
+
+#define LONG "\"short_factor\":[1],\"long_factor\":[2]"
 static void refused(void) {
     static const char *const rows[][2] = { // config, a word of the line
         {OF("GraniteForCausalLM") ",\"residual_multiplier\":0}", "residual_multiplier"},
@@ -157,6 +206,19 @@ static void refused(void) {
         {OF("Olmo3ForCausalLM") ",\"rope_parameters\":{\"rope_theta\":5e5}}", "rope_theta"},
         {OF("HunYuanDenseV1ForCausalLM") ",\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":-3,\"factor\":1}}",
          "alpha"},
+        {OF("Qwen2MoeForCausalLM") ",\"mlp_only_layers\":3}", "mlp_only_layers"},
+        {OF("Qwen2MoeForCausalLM") ",\"mlp_only_layers\":[\"3\"]}", "mlp_only_layers"},
+        {OF("Qwen3MoeForCausalLM") ",\"decoder_sparse_step\":0}", "decoder_sparse_step"},
+        {OF("Qwen3MoeForCausalLM") ",\"num_experts\":4,\"num_experts_per_tok\":5}", "num_experts_per_tok"},
+        {OF("Qwen3MoeForCausalLM") ",\"num_experts\":4}", "num_experts_per_tok"},
+        {OF("Qwen3MoeForCausalLM") ",\"num_experts\":1e6}", "num_experts"},
+        {OF("GraniteMoeForCausalLM") ",\"num_local_experts\":0}", "num_local_experts"},
+        {OF("GraniteMoeSharedForCausalLM") ",\"shared_intermediate_size\":-1}", "shared_intermediate_size"},
+        {OF("PhimoeForCausalLM") ",\"num_experts_per_tok\":3}", "num_experts_per_tok"},
+        {OF("PhimoeForCausalLM") ",\"router_jitter_noise\":-1}", "router_jitter_noise"},
+        {OF("PhimoeForCausalLM") ",\"rope_scaling\":{\"type\":\"longrope\"," LONG "}}", "short_mscale"},
+        {OF("PhimoeForCausalLM") ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", "longrope"},
+        {OF("Phi3ForCausalLM") ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2}}", "longrope"},
         {OF("Glm4ForCausalLM") ",\"partial_rotary_factor\":0}", "partial_rotary_factor"},
         {OF("Ernie4_5ForCausalLM") ",\"use_bias\":2}", "use_bias"},
     };
@@ -178,6 +240,7 @@ int main(void) {
     silent();
     windows();
     keys();
+    mixtures();
     refused();
     snprintf(rm, sizeof rm, "rm -rf %s", dir);
     if (system(rm)) return 1;
