@@ -12,9 +12,11 @@
 
 const char *const lq_side_files[] = {
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-        "added_tokens.json",
-    "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json",
-    "preprocessor_config.json", NULL};
+    "added_tokens.json", "tokenizer.model", "tekken.json", "tiktoken.model", "qwen.tiktoken", "hy.tiktoken",
+    "arcade100k.tiktoken", "cl100k_base.tiktoken", "o200k_base.tiktoken", "p50k_base.tiktoken", "r50k_base.tiktoken",
+    "gpt2.tiktoken", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json",
+    "preprocessor_config.json", NULL
+};
 
 // --- what is in it ---
 
@@ -63,7 +65,10 @@ static const lq_tensor *file_inside(const lq_ckpt *c, const char *name, bool *an
 
 // The most that is read of a side file: vocabularies are large, all else is small.
 static size_t file_max(const char *name) {
-    static const char *const large[] = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt"};
+    static const char *const large[] = {"tokenizer.json", "tokenizer.model", "tekken.json", "tiktoken.model",
+                                        "vocab.json", "vocab.txt", "merges.txt"};
+    const size_t n = strlen(name);
+    if (n > 9 && !strcmp(name + n - 9, ".tiktoken")) return 256u << 20;
     for (size_t i = 0; i < sizeof large / sizeof *large; i++)
         if (!strcmp(name, large[i])) return 256u << 20;
     return 16u << 20;

@@ -69,6 +69,18 @@ int32_t lq_token_id(const lq_model *m, const char *token, size_t n); // by its c
 int32_t lq_token_bos(const lq_model *m); // what LQ_TOK_SPECIAL puts first; -1: nothing
 void lq_free(void *p);
 
+// A tokenizer without its model: of a model as lq_model_open takes one, of a folder, or of a file that holds one
+// (tokenizer.json, tokenizer.model, *.tiktoken, vocab.json ...), with what lies beside it. For any thread.
+typedef struct lq_tokenizer lq_tokenizer;
+bool lq_tokenizer_load(const char *path, lq_tokenizer **out, lq_err *err);
+void lq_tokenizer_close(lq_tokenizer *t);
+bool lq_tokenizer_ids(const lq_tokenizer *t, const char *text, size_t n, int flags, int32_t **ids, size_t *count,
+                      lq_err *err);
+bool lq_tokenizer_text(const lq_tokenizer *t, const int32_t *ids, size_t count, bool special, char **text, size_t *n,
+                       lq_err *err);
+// A token as the vocabulary writes it, NUL-terminated, while the tokenizer is open; NULL: there is none of this id.
+const char *lq_tokenizer_piece(const lq_tokenizer *t, int32_t id, size_t *n);
+
 // --- chat templates ---
 //
 // A conversation becomes the text that a model was trained on, by the template that came with it: Jinja as transformers

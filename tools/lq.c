@@ -5,8 +5,8 @@
 #include <string.h>
 
 const lq_verb *const lq_verbs[] = {&lq_verb_inspect, &lq_verb_quantize, &lq_verb_eval, &lq_verb_run, &lq_verb_serve,
-                                   &lq_verb_bench, &lq_verb_template, &lq_verb_version, &lq_verb_completion,
-                                   &lq_verb_man, &lq_verb_help, NULL};
+                                   &lq_verb_bench, &lq_verb_template, &lq_verb_tokenize, &lq_verb_version,
+                                   &lq_verb_completion, &lq_verb_man, &lq_verb_help, NULL};
 
 const lq_verb *lq_verb_find(const char *name) {
     for (size_t i = 0; lq_verbs[i]; i++)

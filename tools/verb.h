@@ -53,7 +53,7 @@ typedef struct lq_verb {
     int (*run)(void *args, int argc, char **argv);
 } lq_verb;
 extern const lq_verb lq_verb_inspect, lq_verb_quantize, lq_verb_run, lq_verb_eval, lq_verb_serve, lq_verb_bench,
-    lq_verb_template, lq_verb_version, lq_verb_completion, lq_verb_man, lq_verb_help;
+    lq_verb_template, lq_verb_tokenize, lq_verb_version, lq_verb_completion, lq_verb_man, lq_verb_help;
 extern const lq_verb *const lq_verbs[]; // in the order of `lq help`, NULL-terminated
 const lq_verb *lq_verb_find(const char *name); // NULL: there is none
 int lq_verb_unknown(const char *word);         // the usage error, with the nearest verb; returns 2

@@ -136,7 +136,6 @@ typedef struct lq_tok_vocab {
     uint32_t within;           // WordPiece: the node behind `prefix`; UINT32_MAX: no token begins so
     size_t max_chars;          // WordPiece: of a word
     double unk_score;          // Unigram: of a character that is no token
-    double user_score;         // of a byte of a user-defined piece
     int32_t unk;               // -1: none
     char *unk_name;            // named but not there
     char *prefix, *suffix;     // of continuing subwords, of words' ends; NULL if empty
@@ -299,6 +298,8 @@ bool lq_tok_added_parse(const cJSON *added, lq_tokenizer *t, lq_err *err);
 bool lq_tok_added_index(lq_tokenizer *t, lq_err *err);
 bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const char *p, size_t n, bool special,
                        lq_tok_pieces *out, lq_err *err);
+// Appends the tokens of a list, or of an object by id, that are not there yet by their content.
+bool lq_tok_added_merge(cJSON *into, const cJSON *from, lq_err *err);
 int32_t lq_tok_added_id(const lq_tokenizer *t, const char *p, size_t n); // of any token by its content; -1: none
 void lq_tok_trie_free(lq_tok_trie *trie);
 
@@ -316,5 +317,21 @@ bool lq_tok_ids_add(lq_ids *ids, const int32_t *p, size_t n, lq_err *err);
 
 bool lq_tok_dec_parse(const cJSON *json, lq_tokenizer *t, lq_err *err);
 bool lq_tok_dec_index(lq_tokenizer *t, lq_err *err); // fills bytes
+// sentencepiece's: `once`: the first token loses the mark it begins with; `all`: each one, while nothing is written.
+bool lq_tok_dec_pieces(lq_tokenizer *t, bool bytes, bool once, bool all, lq_err *err);
+// BOS and EOS: whether and which, unless tokenizer_config.json (may be NULL) says otherwise.
+bool lq_tok_around(const cJSON *config, bool bos, bool eos, int32_t bos_id, int32_t eos_id, lq_tokenizer *t,
+                   lq_err *err);
+// A tokenizer.model of sentencepiece, but for its tables (lq_tok_vocab_index and the like). `added`: an array of what
+// else is a token, which grows.
+bool lq_tok_spm_parse(lq_bytes file, const cJSON *config, cJSON *added, lq_tokenizer *t, lq_err *err);
+// Whether a file is a list of ranks, as tiktoken writes it; such a one by its name, tekken.json: the same.
+bool lq_tok_ranks_are(lq_bytes file);
+bool lq_tok_ranks_parse(lq_bytes file, const char *name, const char *class, const cJSON *config, cJSON *added,
+                        lq_tokenizer *t, lq_err *err);
+bool lq_tok_tekken_parse(const cJSON *json, const cJSON *config, cJSON *added, lq_tokenizer *t, lq_err *err);
+extern const char lq_tok_words_gpt2[], lq_tok_words_qwen[]; // regular expressions of words
+// A tokenizer.json that was parsed; it may grow.
+bool lq_tok_json_parse(cJSON *json, const cJSON *config, lq_tokenizer *t, lq_err *err);
 bool lq_tok_post_parse(const cJSON *json, const cJSON *config, lq_tokenizer *t, lq_err *err);
 #endif

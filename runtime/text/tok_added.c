@@ -6,6 +6,40 @@
 
 // --- reading ---
 
+static int text_order(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+// A token of a list, or of an object that has it under its id.
+static bool item_merge(cJSON *into, const cJSON *k, lq_err *err) {
+    char *end = k->string;
+    const double id = k->string ? strtod(k->string, &end) : 0;
+    if (!lq_json_str(k, "content") || (k->string && (*end || end == k->string)))
+        return lq_fail(err, LQ_E_FORMAT, "tokenizer_config.json: added_tokens_decoder: \"%.20s\" is not an id with content",
+                       k->string ? k->string : "");
+    cJSON *item = cJSON_Duplicate(k, true);
+    if (k->string) cJSON_DeleteItemFromObjectCaseSensitive(item, "id");
+    return (item && (!k->string || cJSON_AddNumberToObject(item, "id", id)) && cJSON_AddItemToArray(into, item)) ||
+           lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for the added tokens");
+}
+
+bool lq_tok_added_merge(cJSON *into, const cJSON *from, lq_err *err) {
+    size_t n = 0, i = 0;
+    for (const cJSON *k = into->child; k; k = k->next) n++;
+    const char **known = malloc((n + 1) * sizeof *known);
+    if (!known) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu added tokens", n);
+    for (const cJSON *k = into->child; k; k = k->next) {
+        const char *s = lq_json_str(k, "content");
+        known[i++] = s ? s : "";
+    }
+    if (n) qsort(known, n, sizeof *known, text_order);
+    bool ok = true;
+    for (const cJSON *k = from ? from->child : NULL; ok && k; k = k->next) {
+        const char *s = lq_json_str(k, "content");
+        if (!s || !n || !bsearch(&s, known, n, sizeof *known, text_order)) ok = item_merge(into, k, err);
+    }
+    free(known);
+    return ok;
+}
+
 static bool added_read(const cJSON *json, int32_t id, lq_tok_added *a, lq_err *err) {
     static const char what[] = "tokenizer.json: added_tokens";
     const char *text = lq_json_str(json, "content");

@@ -114,7 +114,7 @@ static bool dec_place(lq_tokenizer *t, lq_err *err) {
         if (o->kind == LQ_TOK_D_FALLBACK) t->bytewise = true;
         if (o->kind == LQ_TOK_D_SUFFIX) t->suffixed = true;
         if (o->kind == LQ_TOK_D_METASPACE && o->scheme != LQ_TOK_NEVER) t->marked = true;
-        if (o->kind == LQ_TOK_D_WORDPIECE || o->kind == LQ_TOK_D_PIECES) t->marked = true;
+        if (o->kind == LQ_TOK_D_WORDPIECE) t->marked = true;
     }
     return true;
 }
@@ -124,6 +124,17 @@ bool lq_tok_dec_parse(const cJSON *json, lq_tokenizer *t, lq_err *err) {
     if (!t->dec) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory");
     t->spaced = !json || cJSON_IsNull(json);
     return lq_tok_steps_read(json, &steps, t, err) && dec_place(t, err);
+}
+
+bool lq_tok_dec_pieces(lq_tokenizer *t, bool bytes, bool once, bool all, lq_err *err) {
+    t->dec = calloc(LQ_TOK_MAX_OPS, sizeof *t->dec);
+    if (!t->dec) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory");
+    t->bytewise = bytes;
+    t->marked = once;
+    t->begins = all;
+    if (bytes) t->dec[t->decs++].kind = LQ_TOK_D_FALLBACK;
+    t->dec[t->decs++].kind = LQ_TOK_D_PIECES;
+    return true;
 }
 
 // --- the bytes of a token ---
@@ -231,7 +242,7 @@ static bool token_decode(const lq_tokenizer *t, bool first, lq_tok_work *w, lq_e
         case LQ_TOK_D_BYTES: ok = chars_to_bytes(w, err); break;
         case LQ_TOK_D_STRIP: ok = strip_token(o, w, err); break;
         case LQ_TOK_D_WORDPIECE: ok = wordpiece_token(o, first, w, err); break;
-        case LQ_TOK_D_PIECES: ok = piece_token(first && o->start, w, err); break;
+        case LQ_TOK_D_PIECES: ok = piece_token(first, w, err); break;
         case LQ_TOK_D_METASPACE: case LQ_TOK_D_SUFFIX:
             ok = literal_replace(o->text, o->n, first && o->kind == LQ_TOK_D_METASPACE &&
                                  o->scheme != LQ_TOK_NEVER ? "" : " ", w, err);
@@ -263,8 +274,11 @@ static bool table_fill(lq_tokenizer *t, bool first, lq_tok_bytes *out, lq_tok_wo
         if (!v->kind[id]) continue;
         w->a.n = 0;
         w->a.max = w->b.max = LQ_TOK_GROWTH * (size_t)v->len[id] + LQ_TOK_GROWTH_TOKEN;
+        const bool unknown = id == v->unk && t->unk_text;
         ok = (!t->spaced || lq_tok_buf_add(&all, " ", 1, err)) &&
-             lq_tok_buf_add(&w->a, v->text + v->at[id], v->len[id], err) && token_decode(t, first, w, err) &&
+             (unknown ? lq_tok_buf_add(&w->a, t->unk_text, strlen(t->unk_text), err)
+                      : lq_tok_buf_add(&w->a, v->text + v->at[id], v->len[id], err) &&
+                        token_decode(t, first, w, err)) &&
              lq_tok_buf_add(&all, w->a.p, w->a.n, err);
         if (ok && all.n > BYTES_MAX)
             ok = lq_fail(err, LQ_E_LIMIT, "tokenizer: the decoder makes more than %d bytes of the vocabulary",
@@ -361,7 +375,9 @@ size_t lq_detok_next(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf) 
         d->space = true;
         b.n--;
     }
-    return n + bytes_write(t, d, b.p, b.n, buf + n);
+    n += bytes_write(t, d, b.p, b.n, buf + n);
+    if (first && t->begins && !n && !d->holds) d->begun = 0;
+    return n;
 }
 
 size_t lq_detok_end(lq_detok *d, char *buf) {

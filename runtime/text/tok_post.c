@@ -94,16 +94,14 @@ static bool class_decides(const char *name) {
     return false;
 }
 
-static bool config_around(const cJSON *config, bool has_post, lq_tokenizer *t, lq_err *err) {
-    bool decides = class_decides(lq_json_str(config, "tokenizer_class")), bos = decides, eos = false;
+bool lq_tok_around(const cJSON *config, bool bos, bool eos, int32_t bos_id, int32_t eos_id, lq_tokenizer *t,
+                   lq_err *err) {
     static const char what[] = "tokenizer_config.json";
-    if (!decides && has_post) return true;
-    const cJSON *flag = cJSON_GetObjectItemCaseSensitive(config, "add_bos_token");
-    if (flag && !cJSON_IsNull(flag) && !lq_json_bool(config, "add_bos_token", &bos, what, err)) return false;
-    flag = cJSON_GetObjectItemCaseSensitive(config, "add_eos_token");
-    if (flag && !cJSON_IsNull(flag) && !lq_json_bool(config, "add_eos_token", &eos, what, err)) return false;
+    if (!lq_json_bool(config, "add_bos_token", &bos, what, err) ||
+        !lq_json_bool(config, "add_eos_token", &eos, what, err)) return false;
     const char *b = config_token(config, "bos_token"), *e = config_token(config, "eos_token");
-    int32_t bos_id = b ? lq_tok_added_id(t, b, strlen(b)) : -1, eos_id = e ? lq_tok_added_id(t, e, strlen(e)) : -1;
+    if (b) bos_id = lq_tok_added_id(t, b, strlen(b));
+    if (e) eos_id = lq_tok_added_id(t, e, strlen(e));
     if (bos && b && bos_id < 0)
         return lq_fail(err, LQ_E_FORMAT, "%s: bos_token %.60s is not in the vocabulary", what, b);
     if (eos && e && eos_id < 0)
@@ -116,5 +114,7 @@ static bool config_around(const cJSON *config, bool has_post, lq_tokenizer *t, l
 
 bool lq_tok_post_parse(const cJSON *json, const cJSON *config, lq_tokenizer *t, lq_err *err) {
     if (!lq_tok_steps_read(json, &steps, t, err)) return false;
-    return !config || config_around(config, json && !cJSON_IsNull(json), t, err);
+    const bool decides = class_decides(lq_json_str(config, "tokenizer_class"));
+    if (!config || (!decides && json && !cJSON_IsNull(json))) return true;
+    return lq_tok_around(config, decides, false, -1, -1, t, err);
 }

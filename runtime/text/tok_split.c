@@ -4,7 +4,6 @@
 #include <string.h>
 #include "runtime/text/tok.h"
 
-static const char gpt2_words[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 // \w of the Rust library has the joiners too, and the letters of Unicode 15 and 16.
 #define RUST_WORDS \
     "\\w\\x{200c}\\x{200d}" \
@@ -60,7 +59,7 @@ static bool byte_level_read(const cJSON *json, int how, lq_tokenizer *t, lq_err 
     if (!lq_json_bool(json, "add_prefix_space", &prefix, what, err) ||
         !lq_json_bool(json, "use_regex", &regex, what, err)) return false;
     if (prefix && !step_add(t, LQ_TOK_PREFIX_SPACE, err)) return false;
-    if (regex && !regex_split_add(t, gpt2_words, LQ_TOK_ISOLATED, false, err)) return false;
+    if (regex && !regex_split_add(t, lq_tok_words_gpt2, LQ_TOK_ISOLATED, false, err)) return false;
     return step_add(t, LQ_TOK_BYTES, err) != NULL;
 }
 

@@ -42,12 +42,12 @@ static bool path_add(lq_tok_work *w, const char *p, size_t n, lq_err *err) {
     return true;
 }
 
-// What sentencepiece adds up are floats, in this order.
+// What sentencepiece adds up are floats, in this order; a piece that users defined outweighs whatever is below it.
 static double sum_of(const lq_tok_vocab *v, double before, int32_t id, size_t n) {
     if (!v->pieces) return before + (id < 0 ? v->unk_score : v->score[id]);
     if (id < 0) return (float)v->unk_score + (float)before;
-    if (v->kind[id] & LQ_TOK_K_USER) return (double)((float)n * (float)v->user_score) - 0.1 + before;
-    return v->score[id] + before;
+    if (v->kind[id] & LQ_TOK_K_USER) return (float)(0.1 * (double)(n - 1)) + (float)before;
+    return (float)v->score[id] + (float)before;
 }
 
 static inline void best_take(const lq_tok_vocab *v, lq_tok_best *to, double score, size_t start, int32_t id) {

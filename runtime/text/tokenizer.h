@@ -2,15 +2,22 @@
 #ifndef LQ_TOKENIZER_H
 #define LQ_TOKENIZER_H
 #include "formats/ckpt.h"
+#include "runtime/lq.h"
 
-typedef struct lq_tokenizer lq_tokenizer;
 typedef struct lq_ids { int32_t *p; size_t n, cap; } lq_ids; // grows; free(p)
 
-// From a checkpoint's tokenizer.json (and tokenizer_config.json, where add_bos_token and the like stand).
+// Where the files of a tokenizer come from: a checkpoint, a folder, memory.
+typedef struct lq_tok_files {
+    bool (*get)(void *from, const char *name, lq_bytes *out, lq_err *err); // absent: out->p == NULL
+    void *from;
+    const char *only; // the file that is to be read, whatever else there is; NULL: the first of those there are
+} lq_tok_files;
+// From tokenizer.json, else tekken.json, tokenizer.model (of sentencepiece or tiktoken), *.tiktoken, vocab.json with
+// merges.txt, vocab.txt; and what tokenizer_config.json and others say beside them. Keeps nothing of the files.
+bool lq_tokenizer_read(const lq_tok_files *files, lq_tokenizer **out, lq_err *err);
 bool lq_tokenizer_open(lq_ckpt *c, lq_tokenizer **out, lq_err *err);
-// From the bytes of the two files; config may be empty. Keeps nothing of them.
+// From the bytes of tokenizer.json and tokenizer_config.json (which may be empty).
 bool lq_tokenizer_parse(lq_bytes json, lq_bytes config, lq_tokenizer **out, lq_err *err);
-void lq_tokenizer_close(lq_tokenizer *t);
 
 int lq_tokenizer_vocab(const lq_tokenizer *t);        // 1 + the highest id
 int32_t lq_tokenizer_id(const lq_tokenizer *t, const char *token, size_t n); // of a token by its content; -1: none

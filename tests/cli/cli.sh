@@ -119,6 +119,33 @@ if [ -r /proc/cpuinfo ] && grep -q avx2 /proc/cpuinfo; then
     done
 else skipped=$((skipped + 1)); echo "SKIPPED: no x86 with AVX2"; fi
 
+# --- tokenize ---
+cat >"$work/tokenizer.json" <<'EOF'
+{"added_tokens": [{"id": 4, "content": "<s>", "special": true}], "normalizer": null, "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581"},
+ "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}], "special_tokens": {"<s>": {"ids": [4]}}},
+ "decoder": {"type": "Metaspace", "replacement": "\u2581"},
+ "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["\u2581", -2], ["a", -3], ["\u2581a", -1]]}}
+EOF
+printf 'QQ== 0\nQg== 1\n' >"$work/broken.tiktoken"
+mkdir "$work/nothing" "$work/vocab"
+echo '{"a": 0}' >"$work/vocab/vocab.json"
+run 0 tokenize "$work/tokenizer.json" -p "a a"; is "$out" $'4\t<s>\n3\t\u2581a\n3\t\u2581a'; is "$err" ""
+run 0 tokenize "$work" -p "ax" --no-special; is "$out" $'3\t\u2581a\n0\t<unk>'
+run 0 tokenize "$work/tokenizer.json" -p "a<s>" --json; is "$out" $'{"ids":[4,3,4],"pieces":["<s>","\u2581a","<s>"]}'
+run 0 tokenize "$work/tokenizer.json" -p "" --json --no-special; is "$out" '{"ids":[],"pieces":[]}'
+run 0 tokenize "$work/tokenizer.json" -p "[4, 3,3]" --decode; is "$out" "<s> a a"
+run 0 tokenize "$work/tokenizer.json" -p "4 3 3" --decode --no-special --json; is "$out" '{"text":"a a"}'
+is "$(printf 'a \xff' | "$lq" tokenize "$work/tokenizer.json" --no-special | cut -f1 | tr '\n' ' ')" "3 1 0 "
+is "$("$lq" tokenize "$work/tokenizer.json" "$work/tokenizer.json" --no-special | wc -l | tr -d ' ')" "$("$lq" tokenize "$work/tokenizer.json" - <"$work/tokenizer.json" --no-special | wc -l | tr -d ' ')"
+run 1 tokenize "$work/tokenizer.json" -p "4 5" --decode; has "$err" "token 1 is 5"
+run 1 tokenize "$work/tokenizer.json" -p "4 x" --decode; has "$err" "is no id"
+run 1 tokenize "$work/broken.tiktoken" -p a; has "$err" "byte 0 has no token"
+run 1 tokenize "$work/nothing" -p a; has "$err" "there is no tokenizer.json"
+run 1 tokenize "$work/vocab" -p a; has "$err" "it is not known how it cuts a text"
+run 1 tokenize "$work/none.model" -p a; has "$err" "none.model"
+run 2 tokenize "$work/tokenizer.json" -p a "$work/out"; has "$err" "give one of them"
+run 2 tokenize; run 2 tokenize a b c
+
 # --- completion ---
 "$lq" completion bash >"$work/c.bash"
 bash -n "$work/c.bash" && ok || bad "bash completion does not parse"

@@ -331,7 +331,7 @@ def test_named_once():
 def test_side_files():
     # Named with their sizes, not read: 3.6 GB of them.
     model("huge")
-    names = ["special_tokens_map.json", "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json",
+    names = ["special_tokens_map.json", "added_tokens.json", "tokenizer.model", "tekken.json", "qwen.tiktoken", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json",
              "preprocessor_config.json"]
     for name in names:
         with open("huge/" + name, "wb") as f:

@@ -5,10 +5,14 @@
 #include <time.h>
 #include "formats/json.h"
 #include "runtime/lq.h"
+#include "runtime/text/tok_text.h"
 #include "runtime/text/tokenizer.h"
 
 #define DATA "../shared/data"
-enum { FILE_BYTES = 20480, KINDS = 8, PIECES = 53, PART_GROUP = 40, PART_WRITTEN = 10, PART_BLOCK = 0x2000 };
+enum {
+    FILE_BYTES = 20480, KINDS = 8, PIECES = 53,
+    PART_GROUP = 40, MODEL_GROUP = 60, PART_WRITTEN = 10, PART_BLOCK = 0x2000
+};
 
 typedef struct blob { char *p; size_t n; } blob;
 
@@ -342,6 +346,105 @@ static void test_parts(void) {
         lq_tokenizer_close(t);
     }
     CHECK(number > 150, "only %d cases", number);
+    cJSON_Delete(all);
+    free(file.p);
+    fclose(written);
+}
+
+// --- models of sentencepiece ---
+
+static bool one_file(void *from, const char *name, lq_bytes *out, lq_err *err) {
+    (void)err;
+    if (!strcmp(name, "tokenizer.model")) *out = *(lq_bytes *)from;
+    return true;
+}
+
+static lq_tokenizer *model_open(const char *p, size_t n, lq_err *err) {
+    lq_tokenizer *t = NULL;
+    lq_bytes file = {p, n};
+    lq_tok_files files = {one_file, &file, NULL};
+    lq_tokenizer_read(&files, &t, err);
+    return t;
+}
+
+static void piece_hash(const lq_tokenizer *t, const char *p, size_t n, hashes *h) {
+    lq_ids ids = {0};
+    lq_err err = {0};
+    CHECK(lq_tokenizer_encode(t, p, n, 0, &ids, &err), "%s", err.text);
+    h->a = ids_hash(h->a, &ids);
+    blob text = text_decode(t, ids.p, ids.n, true);
+    h->b = fnv(fnv(h->b, text.p, text.n), "", 1);
+    free(text.p);
+    free(ids.p);
+}
+
+static void pieces_check(hashes got, const char *want, int number, const char *what, int at) {
+    unsigned a, b;
+    if (sscanf(want, "%x %x", &a, &b) != 2) exit(2);
+    CHECK(got.a == a, "model %d: ids of %s texts from %d", number, what, at);
+    CHECK(got.b == b, "model %d: text of their ids, %s texts from %d", number, what, at);
+}
+
+static void model_check(const lq_tokenizer *t, const cJSON *one, int number, FILE *written) {
+    static char line[65536], text[65536];
+    int at = 0;
+    rewind(written);
+    for (const cJSON *k = cJSON_GetObjectItem(one, "written")->child; k; k = k->next, at += PART_WRITTEN) {
+        hashes h = hash_none;
+        for (int i = 0; i < PART_WRITTEN && fgets(line, sizeof line, written); i++) {
+            if (*line == '"') piece_hash(t, text, json_unquote(line, text), &h);
+            else i--;
+        }
+        pieces_check(h, k->valuestring, number, "written", at);
+    }
+    at = 0;
+    for (const cJSON *k = cJSON_GetObjectItem(one, "random")->child; k; k = k->next, at += MODEL_GROUP) {
+        hashes h = hash_none;
+        for (int i = 0; i < MODEL_GROUP; i++) piece_hash(t, text, random_text((uint64_t)(at + i), text), &h);
+        pieces_check(h, k->valuestring, number, "random", at);
+    }
+}
+
+// Each beginning of a model, and the model with each byte turned over, opens or is refused in one line.
+static void model_broken(const char *p, size_t n) {
+    char *copy = malloc(n);
+    for (size_t i = 0; i < 2 * n; i++) {
+        lq_err err = {0};
+        memcpy(copy, p, n);
+        if (i >= n) copy[i - n] ^= (char)(1 << i % 8);
+        lq_tokenizer *t = model_open(copy, i < n ? i : n, &err);
+        CHECK(t ? !err.code : *err.text && !strchr(err.text, '\n'), "byte %zu: \"%s\"", i, err.text);
+        lq_ids ids = {0};
+        if (t) lq_tokenizer_encode(t, "The th\xc3\xa9 ==== \xf0\x9f\x98\x80 ab", 22, 0, &ids, &err);
+        free(ids.p);
+        lq_tokenizer_close(t);
+    }
+    free(copy);
+}
+
+static void test_models(void) {
+    blob file = file_read("tests/golden/tok_spm.json");
+    FILE *written = fopen("tests/golden/tok_texts.txt", "r");
+    cJSON *all = NULL;
+    lq_err err = {0};
+    bool ok = file.p && written &&
+              lq_json_parse(file.p, file.n, (lq_json_limits){1 << 26, 8}, "tok_spm.json", &all, &err);
+    CHECK(ok, "tests/golden/tok_spm.json: %s", err.text);
+    if (!ok) return;
+    int number = 0;
+    for (const cJSON *k = all->child; k; k = k->next, number++) {
+        const char *base64 = lq_json_str(k, "model");
+        lq_tok_buf model = {0};
+        lq_err why = {0};
+        if (!lq_tok_base64(base64, strlen(base64), &model, &why)) exit(2);
+        lq_tokenizer *t = model_open(model.p, model.n, &why);
+        CHECK(t, "model %d: %s", number, why.text);
+        if (t) model_check(t, k, number, written);
+        lq_tokenizer_close(t);
+        if (number % 6 == 5) model_broken(model.p, model.n);
+        free(model.p);
+    }
+    CHECK(number == 12, "%d models", number);
     cJSON_Delete(all);
     free(file.p);
     fclose(written);
@@ -688,6 +791,7 @@ int main(void) {
     test_first_token();
     test_vectors();
     test_parts();
+    test_models();
     test_published(tokenizer_open("tokenizers/hf/falcon-tokenizer"), "falcon");
     test_published(tokenizer_open("tokenizers/hf/phi-3-mini"), "phi-3");
     test_published(tokenizer_open("tokenizers/hf/llama2"), "llama-spm");
