@@ -53,6 +53,7 @@ void lq_tok_charsmap_free(lq_tok_charsmap *m);
 typedef struct lq_tok_norm {
     lq_tok_norm_kind kind;
     bool compose, compat;      // FORM
+    bool today;                // FORM: by the Unicode of today, not by that of the `tokenizers` library
     bool left, right;          // STRIP
     lq_tok_pattern pattern;    // REPLACE
     char *text;                // PREPEND, REPLACE

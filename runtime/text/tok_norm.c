@@ -117,37 +117,37 @@ static bool chars_room(chars *c, size_t more, lq_err *err) {
     return true;
 }
 
-static int char_order(utf8proc_int32_t c) {
+static int char_order(utf8proc_int32_t c, bool today) {
     int k = utf8proc_get_property(c)->combining_class & 255;
-    return k && lq_tok_char_is_later((uint32_t)c) ? 0 : k;
+    return k && !today && lq_tok_char_is_later((uint32_t)c) ? 0 : k;
 }
 
 // Marks are put in the order of their combining class, stably: by counting, since a text may be all marks.
-static bool marks_sort(utf8proc_int32_t *p, size_t n, lq_err *err) {
+static bool marks_sort(utf8proc_int32_t *p, size_t n, bool today, lq_err *err) {
     size_t count[257] = {0};
     utf8proc_int32_t *to = malloc(n * sizeof *to);
     if (!to) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for a normal form");
-    for (size_t i = 0; i < n; i++) count[char_order(p[i]) + 1]++;
+    for (size_t i = 0; i < n; i++) count[char_order(p[i], today) + 1]++;
     for (size_t i = 1; i < 257; i++) count[i] += count[i - 1];
-    for (size_t i = 0; i < n; i++) to[count[char_order(p[i])]++] = p[i];
+    for (size_t i = 0; i < n; i++) to[count[char_order(p[i], today)]++] = p[i];
     memcpy(p, to, n * sizeof *p);
     free(to);
     return true;
 }
 
-static bool chars_order(chars *c, lq_err *err) {
+static bool chars_order(chars *c, bool today, lq_err *err) {
     for (size_t i = 0; i < c->n;) {
         size_t end = i;
         bool sorted = true;
         int last = 0;
         while (end < c->n) {
-            int k = char_order(c->p[end]);
+            int k = char_order(c->p[end], today);
             if (!k) break;
             if (k < last) sorted = false;
             last = k;
             end++;
         }
-        if (!sorted && !marks_sort(c->p + i, end - i, err)) return false;
+        if (!sorted && !marks_sort(c->p + i, end - i, today, err)) return false;
         i = end + (end == i);
     }
     return true;
@@ -160,7 +160,7 @@ static bool form_stretch(const lq_tok_norm *o, const char *p, size_t n, chars *c
     for (size_t i = 0, len; i < n; i += len) {
         utf8proc_int32_t ch = (utf8proc_int32_t)lq_tok_char_get(p + i, &len);
         if (!chars_room(c, 32, err)) return false; // the longest decomposition has 18
-        if (lq_tok_char_is_later((uint32_t)ch)) {
+        if (!o->today && lq_tok_char_is_later((uint32_t)ch)) {
             c->p[c->n++] = ch;
             continue;
         }
@@ -168,7 +168,7 @@ static bool form_stretch(const lq_tok_norm *o, const char *p, size_t n, chars *c
         if (k < 0 || k > 32) return lq_fail(err, LQ_E_FORMAT, "tokenizer: U+%04X has no decomposition", (unsigned)ch);
         c->n += (size_t)k;
     }
-    if (!chars_order(c, err)) return false;
+    if (!chars_order(c, o->today, err)) return false;
     if (o->compose) {
         utf8proc_ssize_t k = utf8proc_normalize_utf32(c->p, (utf8proc_ssize_t)c->n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
         if (k >= 0) c->n = (size_t)k;

@@ -231,9 +231,11 @@ static bool ranks_open(list *l, const family *f, int32_t first, const cJSON *con
                        lq_tokenizer *t, lq_err *err) {
     static const char nfc[] = "{\"type\":\"NFC\"}", bytes[] = "{\"type\":\"ByteLevel\"}";
     list_close(l);
-    return specials_add(f->special, first, added, err) && vocab_make(l, added, what, t, err) &&
-           json_steps(f->nfc ? nfc : NULL, lq_tok_norm_parse, t, err) && words_set(f->words, t, err) &&
-           json_steps(bytes, lq_tok_dec_parse, t, err) && lq_tok_added_parse(added, t, err) &&
+    bool ok = specials_add(f->special, first, added, err) && vocab_make(l, added, what, t, err) &&
+              json_steps(f->nfc ? nfc : NULL, lq_tok_norm_parse, t, err);
+    if (ok && f->nfc) t->norm[0].today = true; // Python's
+    return ok && words_set(f->words, t, err) && json_steps(bytes, lq_tok_dec_parse, t, err) &&
+           lq_tok_added_parse(added, t, err) &&
            lq_tok_around(config, f->bos, false, f->bos ? first : -1, -1, t, err);
 }
 
