@@ -1,10 +1,7 @@
 // test_arch_gpt.c: config.json of decoders with LayerNorms from strangers: what transformers takes where it is silent,
 // every key that changes a result read, or refused in one line that names it.
-#include "runtime/model/arch.h"
-#include "tests/unit/test.h"
-#include "tests/unit/tiny.h"
+#include "tests/unit/config.h"
 
-static char dir[] = "/tmp/lq-test-arch-gpt-XXXXXX";
 #define OF(name) "{\"architectures\":[\"" name "\"],\"vocab_size\":60000"
 #define GPT2 OF("GPT2LMHeadModel") ",\"n_embd\":60,\"n_layer\":3,\"n_head\":4"
 
@@ -26,22 +23,6 @@ static char dir[] = "/tmp/lq-test-arch-gpt-XXXXXX";
 #define OPT64 OPT ",\"ffn_dim\":160"
 #define COHERE LLAMA("CohereForCausalLM")
 #define COHERE2 LLAMA("Cohere2ForCausalLM")
-
-static bool read_config(const char *config, lq_desc *d, lq_err *err) {
-    lq_ckpt *c;
-    *err = (lq_err){0};
-    if (!tiny_text(dir, "config.json", config) || !lq_ckpt_open(dir, &c, err)) return false;
-    const bool done = lq_desc_read(c, d, err);
-    lq_ckpt_close(c);
-    return done;
-}
-
-static lq_desc accepted(const char *config) {
-    lq_desc d = {0};
-    lq_err err;
-    CHECK(read_config(config, &d, &err), "%s: %s", config, err.text);
-    return d;
-}
 
 static const char *const bad[][2] = { // config, a word of the line
     {OF("GPT2LMHeadModel") "}", "n_embd"},
@@ -137,14 +118,7 @@ static const char *const bad[][2] = { // config, a word of the line
 };
 
 static void refused(void) {
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        lq_desc d;
-        lq_err err;
-        const bool done = read_config(bad[i][0], &d, &err);
-        CHECK(!done && strstr(err.text, bad[i][1]) && !strchr(err.text, '\n'), "%s gave \"%s\"", bad[i][0],
-              done ? "a description" : err.text);
-        if (done) lq_desc_free(&d);
-    }
+    refused_all(bad, sizeof bad / sizeof *bad);
 }
 
 static void gpt2(void) {
@@ -387,10 +361,7 @@ static void cohere(void) {
 }
 
 int main(void) {
-    lq_err err;
-    char rm[100];
-    if (!mkdtemp(dir)) return 1;
-    CHECK(tiny_model(dir, true, &err), "%s", err.text);
+    if (!config_begin()) return 1;
     refused();
     gpt2();
     gptj();
@@ -402,7 +373,5 @@ int main(void) {
     cohere();
     bigcode_neo();
     opt();
-    snprintf(rm, sizeof rm, "rm -rf %s", dir);
-    if (system(rm)) return 1;
-    return test_end();
+    return config_end();
 }

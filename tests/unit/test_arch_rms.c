@@ -1,28 +1,9 @@
 // test_arch_rms.c: config.json of decoders with RMS norms, and of mixtures, from strangers: what transformers takes
 // where it is silent, every key that changes a result read, or refused in one line that names it.
-#include "runtime/model/arch.h"
-#include "tests/unit/test.h"
-#include "tests/unit/tiny.h"
+#include "tests/unit/config.h"
 
-static char dir[] = "/tmp/lq-test-arch-rms-XXXXXX";
 #define SIZES "\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":5,\"num_attention_heads\":32,\"vocab_size\":200000"
 #define OF(name) "{\"architectures\":[\"" name "\"]," SIZES
-
-static bool read_config(const char *config, lq_desc *d, lq_err *err) {
-    lq_ckpt *c;
-    *err = (lq_err){0};
-    if (!tiny_text(dir, "config.json", config) || !lq_ckpt_open(dir, &c, err)) return false;
-    const bool done = lq_desc_read(c, d, err);
-    lq_ckpt_close(c);
-    return done;
-}
-
-static lq_desc accepted(const char *config) {
-    lq_desc d = {0};
-    lq_err err;
-    CHECK(read_config(config, &d, &err), "%s: %s", config, err.text);
-    return d;
-}
 
 // What the configuration classes of transformers have as defaults.
 static void silent(void) {
@@ -222,27 +203,15 @@ static void refused(void) {
         {OF("Glm4ForCausalLM") ",\"partial_rotary_factor\":0}", "partial_rotary_factor"},
         {OF("Ernie4_5ForCausalLM") ",\"use_bias\":2}", "use_bias"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        lq_desc d;
-        lq_err err;
-        const bool done = read_config(rows[i][0], &d, &err);
-        CHECK(!done && strstr(err.text, rows[i][1]) && !strchr(err.text, '\n'), "%s gave \"%s\"", rows[i][0],
-              done ? "a description" : err.text);
-        if (done) lq_desc_free(&d);
-    }
+    refused_all(rows, sizeof rows / sizeof *rows);
 }
 
 int main(void) {
-    lq_err err;
-    char rm[100];
-    if (!mkdtemp(dir)) return 1;
-    CHECK(tiny_model(dir, true, &err), "%s", err.text);
+    if (!config_begin()) return 1;
     silent();
     windows();
     keys();
     mixtures();
     refused();
-    snprintf(rm, sizeof rm, "rm -rf %s", dir);
-    if (system(rm)) return 1;
-    return test_end();
+    return config_end();
 }
