@@ -89,11 +89,23 @@ static bool count_types(const lq_ckpt *c, summary *s, lq_err *err) {
     return true;
 }
 
+// What a config has under one of some names.
+static const cJSON *any_of(const cJSON *root, const char *const keys[4]) {
+    const cJSON *x = NULL;
+    for (int i = 0; i < 4 && keys[i] && !cJSON_IsNumber(x); i++)
+        x = cJSON_GetObjectItemCaseSensitive(root, keys[i]);
+    return cJSON_IsNumber(x) ? x : NULL;
+}
+
 static void read_config(lq_ckpt *c, summary *s) {
-    static const struct { const char *key, *what; } dims[] = {
-        {"num_hidden_layers", "layers"}, {"hidden_size", "wide"}, {"intermediate_size", "in the MLP"},
-        {"num_attention_heads", "heads"}, {"num_key_value_heads", "KV heads"}, {"vocab_size", "words"},
-        {"max_position_embeddings", "tokens of context"},
+    static const struct { const char *what, *key[4]; } dims[] = {
+        {"layers", {"num_hidden_layers", "n_layer", "n_layers", "num_layers"}},
+        {"wide", {"hidden_size", "n_embd", "d_model", "n_embed"}},
+        {"in the MLP", {"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"}},
+        {"heads", {"num_attention_heads", "n_head", "n_heads", "num_heads"}},
+        {"KV heads", {"num_key_value_heads", "num_kv_heads"}},
+        {"words", {"vocab_size"}},
+        {"tokens of context", {"max_position_embeddings", "n_positions", "max_seq_len", "seq_length"}},
     };
     lq_bytes text;
     cJSON *root = NULL;
@@ -106,10 +118,11 @@ static void read_config(lq_ckpt *c, summary *s) {
     const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(root, "architectures"), 0);
     if (cJSON_IsString(first)) snprintf(s->arch, sizeof s->arch, "%s", first->valuestring);
     else snprintf(s->config.text, sizeof s->config.text, "config.json names none");
+    const cJSON *text_config = cJSON_GetObjectItemCaseSensitive(root, "text_config"); // of a larger model
     size_t n = 0;
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
-        const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, dims[i].key);
-        if (!cJSON_IsNumber(x) || n >= sizeof s->dims) continue;
+        const cJSON *x = any_of(cJSON_IsObject(text_config) ? text_config : root, dims[i].key);
+        if (!x || n >= sizeof s->dims) continue;
         n += (size_t)snprintf(s->dims + n, sizeof s->dims - n, "%s%.0f %s", n ? ", " : "", x->valuedouble,
                               dims[i].what);
     }

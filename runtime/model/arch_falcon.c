@@ -55,10 +55,10 @@ static const char *width_key(const cJSON *c) {
     return cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(c, "n_embed")) ? "n_embed" : "hidden_size";
 }
 
-// Who stands beside whom, and behind which norm. What transformers cannot run either is refused.
+// Who stands beside whom, and behind which norm. null is no, as transformers takes it; what it cannot run is refused.
 static bool falcon_layout(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
     lq_part *attn = &part[0], *mlp = &part[1];
-    bool grouped = false, single = true, beside = true;
+    bool grouped = false, single = !lq_config_null(c, "multi_query"), beside = !lq_config_null(c, "parallel_attn");
     int norms = 0, kv_heads = attn->heads;
     if (!lq_config_bool(c, "new_decoder_architecture", &grouped, err) ||
         !lq_config_bool(c, "multi_query", &single, err) || !lq_config_bool(c, "parallel_attn", &beside, err) ||

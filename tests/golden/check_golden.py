@@ -130,4 +130,6 @@ with tempfile.TemporaryDirectory() as folder:
         check_quantized(os.path.join(folder, name), name)
     got, why = logits(os.path.join(folder, "gpt2"), 101)
     check(got is None and "learned 100 positions" in why, f"a context longer than the learned positions: {why}")
+    told = subprocess.run([lq, "inspect", os.path.join(folder, "gpt2")], capture_output=True, text=True).stdout
+    check("2 layers, 60 wide, 4 heads, 259 words, 100 tokens of context" in told, f"inspect of other names: {told}")
 sys.exit(end())

@@ -245,6 +245,9 @@ static void falcon(void) {
     CHECK(d.layer[0].part[0].kv_heads == 4 && !d.layer[0].part[1].own_norm &&
           strstr(d.names[LQ_R_NORM_0], "input_layernorm"), "one norm");
     lq_desc_free(&d);
+    d = accepted(FALCON ",\"multi_query\":null,\"parallel_attn\":null}");
+    CHECK(d.layer[0].part[0].kv_heads == 4 && !d.layer[0].part[1].beside, "null is no");
+    lq_desc_free(&d);
     d = accepted(FALCON ",\"multi_query\":false,\"alibi\":true,\"parallel_attn\":false,\"n_embed\":32}");
     attn = &d.layer[0].part[0];
     CHECK(d.dim == 32 && attn->kv_heads == 4 && attn->alibi && attn->alibi_coarse && attn->rope < 0 && d.ropes == 0 &&
