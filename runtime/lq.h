@@ -162,6 +162,7 @@ typedef struct lq_request {
     int stop_id_count;
     bool ignore_eos, keep_stop; // keep_stop: a matched stop string stays in the text
     bool logprobs, prompt_logprobs;
+    int prompt_from;        // prompt_logprobs: of the tokens from this one on; offsets are counted from there
     bool score_only;        // ends after the prompt: nothing is sampled
     int top_n;              // 0..20 alternatives per token
     int priority;           // higher first
@@ -266,6 +267,30 @@ bool lq_perplexity(lq_engine *e, const char *text, size_t n, const lq_ppl_opts *
 // kld may be NULL where there is no reference.
 bool lq_evaluate(lq_engine *const *e, size_t count, const char *text, size_t n, const lq_ppl_opts *o,
                  lq_ppl *out /* [count] */, lq_kld *kld /* [count] */, lq_err *err);
+
+// --- tasks: questions whose answers are scored ---
+
+// What the lines of a file are: {"query", "choices", "gold"}; {"context_options", "continuation", "gold"}; {"context",
+// "continuation"}.
+typedef enum lq_task_kind { LQ_TASK_CHOICES, LQ_TASK_CONTEXTS, LQ_TASK_LAST_WORD } lq_task_kind;
+typedef struct lq_task_opts {
+    size_t limit;         // the first so many questions; 0: all
+    bool no_bos;          // no BOS before the text, also where the tokenizer would put one
+    bool (*tick)(void *arg, size_t done, size_t total, double acc); // questions; false stops
+    void *arg;
+} lq_task_opts;
+typedef struct lq_task_score {
+    lq_task_kind kind;
+    size_t questions, cut;           // cut: texts that lost their beginning because the context is too short
+    double acc, acc_error;           // share of right answers; of a last word: of those that are the likeliest
+    double acc_norm, acc_norm_error; // by ln p for each character of the answer; LQ_TASK_CHOICES alone
+    double ppl, ppl_error;           // of the last word, LQ_TASK_LAST_WORD alone
+    double seconds;
+} lq_task_score;
+// Scores the lines of a JSONL file as lm-evaluation-harness counts them, many at once, on an engine that nobody else
+// steps. `name` begins the errors.
+bool lq_task_run(lq_engine *e, const char *name, const char *text, size_t n, const lq_task_opts *o, lq_task_score *out,
+             lq_err *err);
 
 // --- server ---
 

@@ -21,6 +21,14 @@ typedef struct eval_row {
     lq_kld kld;         // where eval_result.against is not NULL
 } eval_row;
 
+// A model's score in one task.
+typedef struct eval_score {
+    int model, task; // task: place on the command line
+    char name[64];   // of the task: its file's, without folder and ending
+    bool exact;
+    lq_task_score score;
+} eval_score;
+
 typedef struct eval_result {
     const char *text, *against; // as the command line has them, or NULL
     const char *reference;      // what `against` is, in words
@@ -28,6 +36,8 @@ typedef struct eval_result {
     int model_count;
     eval_row *rows;             // by arithmetic, protocol, model
     int row_count;
+    eval_score *scores;         // by arithmetic, task, model
+    int score_count;
 } eval_result;
 
 void lq_eval_print_text(const eval_result *r);

@@ -1,5 +1,6 @@
 // eval_print.c: what lq eval has measured, as tables for people and as JSON for programs.
 #include "tools/eval.h"
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,22 @@ static void json_row(lq_text *t, const eval_result *r, const eval_row *row) {
     lq_text_fmt(t, "}");
 }
 
+static void json_score(lq_text *t, const eval_result *r, const eval_score *s) {
+    const lq_task_score *k = &s->score;
+    lq_text_fmt(t, "{");
+    text_member(t, "model", r->models[s->model].path);
+    lq_text_fmt(t, ",");
+    text_member(t, "task", s->name);
+    lq_text_fmt(t, ",\"mode\":\"%s\",\"questions\":%zu,\"cut\":%zu", mode_of(s->exact), k->questions, k->cut);
+    number_member(t, "acc", k->acc);
+    number_member(t, "acc_error", k->acc_error);
+    number_member(t, "acc_norm", k->acc_norm);
+    number_member(t, "acc_norm_error", k->acc_norm_error);
+    number_member(t, "perplexity", k->ppl);
+    number_member(t, "perplexity_error", k->ppl_error);
+    lq_text_fmt(t, ",\"seconds\":%.3f}", k->seconds);
+}
+
 int lq_eval_print_json(const eval_result *r) {
     lq_text t = {0};
     lq_text_fmt(&t, "{");
@@ -72,6 +89,11 @@ int lq_eval_print_json(const eval_result *r) {
     for (int i = 0; i < r->row_count; i++) {
         if (i) lq_text_fmt(&t, ",");
         json_row(&t, r, &r->rows[i]);
+    }
+    lq_text_fmt(&t, "],\"tasks\":[");
+    for (int i = 0; i < r->score_count; i++) {
+        if (i) lq_text_fmt(&t, ",");
+        json_score(&t, r, &r->scores[i]);
     }
     lq_text_fmt(&t, "]}");
     return lq_say_json(&t);
@@ -137,6 +159,43 @@ static void print_rows(const eval_result *r) {
     lq_table_print(t, stdout);
 }
 
+// A share with its error, or what takes the place of one that this kind of task does not have.
+static void number_cells(cells *c, double value, double error) {
+    if (isnan(value)) cell(c, "-"), cell(c, "-");
+    else cell_fmt(c, value < 1e5 ? "%.4f" : "%.4g", value), cell_fmt(c, error < 1e5 ? "%.4f" : "%.4g", error);
+}
+
+static void print_scores(const eval_result *r) {
+    cells c = {0};
+    size_t cut = 0;
+    bool norm = false, ppl = false; // whether any task has such a figure
+    for (int i = 0; i < r->score_count; i++) {
+        norm = norm || r->scores[i].score.kind == LQ_TASK_CHOICES;
+        ppl = ppl || r->scores[i].score.kind == LQ_TASK_LAST_WORD;
+    }
+    if (r->model_count > 1) cell(&c, "model");
+    cell(&c, "task"), cell(&c, "arithmetic"), cell(&c, "acc"), cell(&c, "+-");
+    if (norm) cell(&c, "acc_norm"), cell(&c, "+-");
+    if (ppl) cell(&c, "perplexity"), cell(&c, "+-");
+    cell(&c, "questions"), cell(&c, "time");
+    lq_table *t = lq_table_new(c.n, c.cell);
+    for (int i = 0; i < r->score_count; i++) {
+        const eval_score *s = &r->scores[i];
+        c.n = 0;
+        if (r->model_count > 1) cell(&c, r->models[s->model].name);
+        cell(&c, s->name), cell(&c, mode_of(s->exact));
+        number_cells(&c, s->score.acc, s->score.acc_error);
+        if (norm) number_cells(&c, s->score.acc_norm, s->score.acc_norm_error);
+        if (ppl) number_cells(&c, s->score.ppl, s->score.ppl_error);
+        cell_fmt(&c, "%zu", s->score.questions);
+        cell(&c, lq_say_time(s->score.seconds));
+        lq_table_row(t, c.cell);
+        cut += s->score.cut;
+    }
+    lq_table_print(t, stdout);
+    if (cut) lq_say_line(stdout, "%zu texts are longer than the context and lost their beginning", cut);
+}
+
 // What the reference is, what it scores itself, and on how much: once for each protocol.
 static void print_reference(const eval_result *r) {
     lq_say_line(stdout, "against %s: %s", r->against, r->reference);
@@ -158,4 +217,6 @@ void lq_eval_print_text(const eval_result *r) {
     }
     if (r->against && r->row_count) print_reference(r);
     if (r->row_count) print_rows(r);
+    if (r->row_count && r->score_count) putchar('\n');
+    if (r->score_count) print_scores(r);
 }

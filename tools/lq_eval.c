@@ -8,9 +8,9 @@
 typedef struct eval_args {
     lq_common common;
     lq_model_args model;
-    const char *text, *protocol, *against, *save;
-    int64_t windows, window;
-    bool served, force;
+    const char *text, *protocol, *against, *save, *tasks;
+    int64_t windows, window, limit;
+    bool served, force, no_bos;
 } eval_args;
 
 static const char *protocol_choice(size_t i) { return i ? lq_ppl_name(i - 1) : "all"; }
@@ -128,10 +128,54 @@ static bool measure_protocol(job *j, size_t protocol, lq_err *err) {
     return done;
 }
 
+static bool task_tick(void *arg, size_t done, size_t total, double acc) {
+    progress *p = arg;
+    char note[48];
+    p->bar.total = total;
+    snprintf(note, sizeof note, "acc %.4f", acc);
+    lq_bar_at(&p->bar, done, note);
+    return !lq_input_stopped();
+}
+
+static bool measure_task(job *j, const lane *l, const char *path, int place, lq_err *err) {
+    eval_score s = {.model = l->model, .task = place, .exact = l->exact}, *scores;
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
+    char *text = NULL;
+    size_t n = 0;
+    progress bar;
+    snprintf(s.name, sizeof s.name, "%.*s", (int)(dot && dot > base ? dot - base : (long)strlen(base)), base);
+    if (!lq_input_read(path, (size_t)1 << 30, &text, &n, err)) return false;
+    lq_bar_begin(&bar.bar, s.name, "questions", 1, j->a->common.quiet);
+    const lq_task_opts o = {.limit = (size_t)j->a->limit, .no_bos = j->a->no_bos, .tick = task_tick, .arg = &bar};
+    bool done = lq_task_run(l->e, path, text, n, &o, &s.score, err);
+    lq_bar_end(&bar.bar);
+    free(text);
+    if (!done) return false;
+    scores = realloc(j->r.scores, ((size_t)j->r.score_count + 1) * sizeof *scores);
+    if (!scores) return lq_fail(err, LQ_E_MEMORY, "no memory for a score");
+    j->r.scores = scores;
+    scores[j->r.score_count++] = s;
+    return true;
+}
+
+// All tasks with one model: its engine now takes many sequences.
+static bool measure_tasks(job *j, lane *l, lq_err *err) {
+    char *list = strdup(j->a->tasks), *save = NULL;
+    int place = 0;
+    if (l->e) lq_engine_close(l->e);
+    l->e = NULL;
+    bool done = (list || lq_fail(err, LQ_E_MEMORY, "no memory for a list")) && lq_engine_open(l->m, NULL, &l->e, err);
+    for (char *p = done ? strtok_r(list, ",", &save) : NULL; p && done; p = strtok_r(NULL, ",", &save))
+        done = measure_task(j, l, p, place++, err);
+    free(list);
+    return done;
+}
+
 static bool measure_group(job *j, lq_err *err) {
     bool done = open_group(j, err);
     for (size_t p = 0; done && lq_ppl_name(p); p++)
-        if (wanted(j, p)) done = measure_protocol(j, p, err);
+        if ((j->text || j->saved) && wanted(j, p)) done = measure_protocol(j, p, err);
+    for (int i = 0; done && j->a->tasks && i < j->count; i++) done = measure_tasks(j, &j->lanes[i], err);
     close_group(j);
     return done;
 }
@@ -162,6 +206,12 @@ static int by_place(const void *a, const void *b) {
     if (x->exact != y->exact) return y->exact - x->exact;
     if (x->protocol != y->protocol) return (int)x->protocol - (int)y->protocol;
     return x->model - y->model;
+}
+
+static int by_task(const void *a, const void *b) {
+    const eval_score *x = a, *y = b;
+    if (x->exact != y->exact) return y->exact - x->exact;
+    return x->task != y->task ? x->task - y->task : x->model - y->model;
 }
 
 // --- what is asked ---
@@ -211,7 +261,8 @@ static bool open_reference(job *j, lq_err *err) {
 }
 
 static int check_words(const eval_args *a, int argc) {
-    if (!a->text && !a->against) return lq_say_usage("eval", "--text FILE is missing: what the model is measured on");
+    if (!a->text && !a->against && !a->tasks)
+        return lq_say_usage("eval", "--text FILE is missing: what the model is measured on (or --tasks FILE)");
     if (a->model.exact && a->served)
         return lq_say_usage("eval", "--exact and --served exclude each other; without them both are measured");
     if (!a->save) return 0;
@@ -232,11 +283,12 @@ static int run(void *args, int argc, char **argv) {
     lq_input_catch();
     bool done = (!a->text || lq_input_read(a->text, (size_t)1 << 32, &text, &j.n, &err)) && open_reference(&j, &err);
     j.text = text;
-    if (done && !text && !j.saved)
+    if (done && a->against && !text && !j.saved)
         status = lq_say_usage("eval", "--text FILE is missing: only saved logits know their own");
     else {
         done = done && name_models(&j, argc, argv, &err) && measure(&j, &err);
-        if (done) qsort(j.r.rows, (size_t)j.r.row_count, sizeof *j.r.rows, by_place);
+        if (done && j.r.row_count) qsort(j.r.rows, (size_t)j.r.row_count, sizeof *j.r.rows, by_place);
+        if (done && j.r.score_count) qsort(j.r.scores, (size_t)j.r.score_count, sizeof *j.r.scores, by_task);
         if (!done) status = lq_say_error(&err);
         else if (a->common.json) status = lq_eval_print_json(&j.r);
         else lq_eval_print_text(&j.r);
@@ -244,6 +296,7 @@ static int run(void *args, int argc, char **argv) {
     lq_saved_close(j.saved);
     free(j.r.models);
     free(j.r.rows);
+    free(j.r.scores);
     free(text);
     return status;
 }
@@ -259,6 +312,9 @@ static const lq_opt opts[] = {
     {"windows", 0, LQ_OPT_INT, FIELD(windows), "N", "measure the first N windows alone", NULL, 1, 1e9},
     {"window", 0, LQ_OPT_INT, FIELD(window), "N", "tokens in a window (default: the protocol's, at most the context)",
      NULL, 2, 1 << 24},
+    {"tasks", 0, LQ_OPT_FILE, FIELD(tasks), "FILE[,..]", "questions to answer, a JSON object a line", NULL, 0, 0},
+    {"limit", 0, LQ_OPT_INT, FIELD(limit), "N", "the first N questions of each task alone", NULL, 1, 1e9},
+    {"no-bos", 0, LQ_OPT_FLAG, FIELD(no_bos), NULL, "no BOS before the questions' texts", NULL, 0, 0},
     {"served", 0, LQ_OPT_FLAG, FIELD(served), NULL, "only the arithmetic a server uses, not the exact one", NULL, 0, 0},
     LQ_MODEL_OPTS(eval_args, model),
 };
@@ -266,7 +322,8 @@ static const char *const examples[] = {
     "lq eval demo.lq --text test.txt", "both protocols, exact and as served",
     "lq eval a.lq b.lq --text test.txt --against demo", "how far two models are from the one that they were made of",
     "lq eval demo --text test.txt --protocol llamacpp512 --exact --save-logits ref.safetensors", "the reference's logits, once",
-    "lq eval a.lq --against ref.safetensors --exact --json", "one figure, for a script", NULL};
+    "lq eval a.lq --against ref.safetensors --exact --json", "one figure, for a script",
+    "lq eval a.lq --tasks piqa.jsonl,lambada.jsonl --limit 500", "questions", NULL};
 const lq_verb lq_verb_eval = {
     .name = "eval", .synopsis = "MODEL...", .summary = "Measure perplexity, and KL divergence from a reference",
     .detail = "Perplexity depends on how the text is cut, so there are two protocols, each as others publish it. gptq2048 is that of papers "
@@ -277,6 +334,9 @@ const lq_verb lq_verb_eval = {
               "Exact arithmetic (f32 activations and cache) says what the weights lost; the default one is what `lq serve` computes. "
               "--against REF runs REF in exact arithmetic on the same windows and says, in nats, how far each model's probabilities are "
               "from REF's (KL divergence, mean with its standard error, median, 99th percentile, largest), and how often both have the "
-              "same likeliest token. REF may be a model, a file of --save-logits, or one of llama.cpp's --kl-divergence-base.",
+              "same likeliest token. REF may be a model, a file of --save-logits, or one of llama.cpp's --kl-divergence-base.\n\n"
+              "--tasks scores questions as lm-evaluation-harness does: {\"query\", \"choices\", \"gold\"} takes the choice that is likeliest "
+              "(acc), or likeliest for each of its characters (acc_norm); {\"context_options\", \"continuation\", \"gold\"} the context "
+              "behind which the rest is likeliest; of {\"context\", \"continuation\"} all tokens must be what the model would say.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(eval_args),
     .min_args = 1, .max_args = -1, .run = run};

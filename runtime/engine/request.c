@@ -59,6 +59,8 @@ static bool check(const lq_model *m, const lq_request *r, int ctx, lq_err *err) 
     if (!r->prompt_len || !r->prompt) return lq_fail(err, LQ_E_USAGE, "the prompt has no tokens");
     if (r->score_only && r->prompt_len > (size_t)ctx)
         return lq_fail(err, LQ_E_LIMIT, "the prompt has %zu tokens, the context holds %d", r->prompt_len, ctx);
+    if (r->prompt_from < 0 || (size_t)r->prompt_from > r->prompt_len)
+        return lq_fail(err, LQ_E_USAGE, "prompt_from is %d, the prompt has %zu tokens", r->prompt_from, r->prompt_len);
     if (r->score_only && r->n > 1)
         return lq_fail(err, LQ_E_USAGE, "n is %d, expected 1 where nothing is sampled", r->n);
     if (!r->score_only && r->prompt_len >= (size_t)ctx)
@@ -169,6 +171,7 @@ bool lq_req_new(const lq_model *m, const lq_request *r, int ctx, lq_req **out, l
     q->prompt = (int)r->prompt_len;
     q->max_tokens = r->max_tokens && r->max_tokens < ctx - q->prompt ? r->max_tokens : ctx - q->prompt;
     if (r->score_only) q->max_tokens = 0;
+    if (r->prompt_logprobs) q->reported = r->prompt_from;
     q->seed = r->sampling.seed;
     bool done = r->sampling.seeded || getrandom(&q->seed, sizeof q->seed, 0) == (ssize_t)sizeof q->seed;
     done = done && (q->seq = calloc((size_t)q->r.n, sizeof *q->seq)) != NULL && copy_stops(q, r) &&

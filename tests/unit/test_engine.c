@@ -335,6 +335,17 @@ static void scores(lq_model *m) {
         run_all(e);
         CHECK(a.prompts == n && a.count == 0 && a.finish == LQ_LENGTH,
               "%d of %d prompt tokens were told, %d sampled, finish %d", a.prompts, n, a.count, a.finish);
+        for (int from = 0; from <= n; from += n > 1 ? n / 2 : 1) {
+            memset(&a, 0, sizeof a);
+            r.prompt_from = from;
+            submit(e, &r);
+            run_all(e);
+            CHECK(a.prompts == n - from && a.finish == LQ_LENGTH, "%d prompt tokens from %d of %d were told", a.prompts,
+                  from, n);
+        }
+        lq_err err;
+        r.prompt_from = n + 1;
+        CHECK(!lq_submit(e, &r, NULL, &err) && err.code == LQ_E_USAGE, "logprobs from behind the prompt");
     }
     lq_engine_close(e);
 }
