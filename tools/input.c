@@ -103,3 +103,20 @@ bool lq_input_stopped(void) {
     if (stopped) alarm(0);
     return stopped;
 }
+
+void lq_input_forget(void) {
+    alarm(0);
+    stopped = 0;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+}
+
+size_t lq_input_memory(void) {
+    char line[128];
+    size_t kb = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssAnon: %zu", &kb) == 1) break;
+    if (f) fclose(f);
+    return kb * 1024;
+}

@@ -1,9 +1,7 @@
-// lq_run.c: lq run: generates text from a prompt and streams it to standard output as it comes.
-// The text goes to stdout and nothing else does; the summary of speed goes to stderr.
-// Ctrl-C ends after the current token.
-#include "tools/verb.h"
+// lq_run.c: lq run: asks a model: a conversation where it has a chat template, else a text that is continued. The
+// answer goes to stdout as it comes and nothing else does; figures go to stderr. Ctrl-C ends it after a token.
+#include "tools/run.h"
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,133 +9,18 @@
 typedef struct run_args {
     lq_common common;
     lq_model_args model;
-    const char *prompt, *prompt_file, *seed;
+    const char *prompt, *prompt_file, *seed, *system, *messages;
     lq_request ask; // what the engine is asked, as the options say it
-    lq_list stop;
-    bool special, raw;
+    lq_list stop, vars;
+    bool special, raw, no_special, draw;
 } run_args;
-
-// One generation: what a step says is printed, and kept for --json.
-typedef struct reply {
-    const run_args *a;
-    const lq_model *model;
-    lq_text text, ids, logprobs;
-    double begun, first, last;
-    int prompt_tokens, tokens;
-    lq_finish finish;
-    bool newline, screen; // screen: standard output is a terminal
-    char torn[4];         // the beginning of a character, where tokens are parts of one
-    size_t torn_n;
-} reply;
-
-static void keep_tokens(reply *r, const lq_event *e) {
-    for (int i = 0; i < e->count; i++) {
-        lq_text_fmt(&r->ids, "%s%d", r->ids.n ? "," : "", (int)e->tokens[i]);
-        const char *comma = r->logprobs.n ? "," : "";
-        if (e->logprobs && isfinite(e->logprobs[i])) lq_text_fmt(&r->logprobs, "%s%.9g", comma, (double)e->logprobs[i]);
-        else lq_text_fmt(&r->logprobs, "%snull", comma);
-    }
-}
-
-// How many bytes at the end of text[0..n) begin a character whose rest is to come.
-static size_t torn_bytes(const char *text, size_t n) {
-    for (size_t back = 1; back <= 3 && back <= n; back++) {
-        const unsigned char c = (unsigned char)text[n - back];
-        if (c >= 0xc0) return back < (c >= 0xf0 ? 4u : c >= 0xe0 ? 3u : 2u) ? back : 0;
-        if (c < 0x80) break;
-    }
-    return 0;
-}
-
-// A terminal gets whole characters, and none that it would obey.
-static void show(reply *r, const char *text, size_t n) {
-    char whole[sizeof r->torn + 256];
-    while (n) {
-        const size_t take = n < 256 ? n : 256;
-        memcpy(whole, r->torn, r->torn_n);
-        memcpy(whole + r->torn_n, text, take);
-        const size_t have = r->torn_n + take, left = torn_bytes(whole, have);
-        lq_say_text(stdout, whole, have - left, true);
-        memcpy(r->torn, whole + have - left, left);
-        r->torn_n = left;
-        text += take, n -= take;
-    }
-}
-
-static void put(reply *r, const char *text, size_t n) {
-    if (!n) return;
-    r->newline = text[n - 1] == '\n';
-    lq_text_add(&r->text, text, n);
-    if (r->a->common.json) return;
-    if (r->screen) show(r, text, n);
-    else fwrite(text, 1, n, stdout);
-    fflush(stdout);
-}
-
-// --special: the tokens' own bytes, one after another: nothing that a text leaves out is left out.
-static void put_tokens(reply *r, const lq_event *e) {
-    for (int i = 0; i < e->count; i++) {
-        char bytes[256];
-        size_t n = lq_token_bytes(r->model, e->tokens[i], bytes, sizeof bytes);
-        put(r, bytes, n < sizeof bytes ? n : sizeof bytes);
-    }
-}
-
-static bool on_event(void *arg, const lq_event *e) {
-    reply *r = arg;
-    if (e->prompt) return true;
-    if (e->count) {
-        r->last = lq_seconds();
-        if (!r->tokens) r->first = r->last;
-        r->tokens += e->count;
-    }
-    r->prompt_tokens = e->prompt_tokens;
-    r->finish = e->finish;
-    keep_tokens(r, e);
-    if (r->a->special) put_tokens(r, e);
-    else put(r, e->text, e->text_len);
-    return !lq_input_stopped();
-}
-
-static const char *finish_name(lq_finish f) {
-    static const char *const names[] = {"running", "stop", "length", "aborted", "failed"};
-    return names[f];
-}
-
-static double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
-
-static int print_json(const reply *r) {
-    lq_text t = {0};
-    double decode = r->tokens > 1 ? r->last - r->first : 0;
-    lq_text_fmt(&t, "{\"text\":");
-    lq_text_json(&t, r->text.p ? r->text.p : "", r->text.n);
-    lq_text_fmt(&t, ",\"ids\":[%.*s],\"logprobs\":[%.*s],\"finish\":\"%s\"", (int)r->ids.n, r->ids.p ? r->ids.p : "",
-                (int)r->logprobs.n, r->logprobs.p ? r->logprobs.p : "", finish_name(r->finish));
-    lq_text_fmt(&t, ",\"prompt_tokens\":%d,\"tokens\":%d,\"first_token_s\":%.6f,\"decode_s\":%.6f", r->prompt_tokens,
-                r->tokens, r->tokens ? r->first - r->begun : 0, decode);
-    lq_text_fmt(&t, ",\"prompt_tok_s\":%.3f,\"decode_tok_s\":%.3f}", rate(r->prompt_tokens, r->first - r->begun),
-                rate(r->tokens - 1, decode));
-    return lq_say_json(&t);
-}
-
-static void print_summary(const reply *r) {
-    if (!r->tokens) return;
-    double wait = r->first - r->begun, decode = r->last - r->first;
-    lq_say_style(stderr, "2");
-    fprintf(stderr, "%d prompt tokens, %.1f tok/s; first token after %s; %d tokens", r->prompt_tokens,
-            rate(r->prompt_tokens, wait),
-            lq_say_time(wait), r->tokens);
-    if (r->tokens > 1) fprintf(stderr, ", %.1f tok/s", rate(r->tokens - 1, decode));
-    fprintf(stderr, "; ended by %s", finish_name(r->finish));
-    lq_say_style(stderr, "");
-    fputc('\n', stderr);
-}
 
 // --- what is asked ---
 
 enum { PROMPT_LIMIT = 64 << 20 };
 
-// The prompt from wherever it was given; *owned is to be freed.
+// The prompt from wherever it was given; *owned is to be freed. Left NULL where a user is asked for it, and where
+// --messages end with what is to be answered.
 static int read_prompt(const run_args *a, int argc, char **argv, const char **prompt, size_t *n, char **owned) {
     lq_err err;
     const char *word = argc > 1 ? argv[1] : NULL;
@@ -145,60 +28,49 @@ static int read_prompt(const run_args *a, int argc, char **argv, const char **pr
         return lq_say_usage("run", "more than one prompt");
     const char *file = a->prompt_file;
     if (!word) word = a->prompt;
-    if (!word && !file && isatty(STDIN_FILENO))
-        return lq_say_usage("run", "no prompt: give one after the model, or pipe it in");
-    if (!word) {
+    if (!word && !file && isatty(STDIN_FILENO)) {
+        if (a->common.json && !a->messages)
+            return lq_say_usage("run", "no prompt: give one after the model, or pipe it in");
+        return 0;
+    }
+    if (!word && (file || !a->messages)) {
         if (!lq_input_read(file ? file : "-", PROMPT_LIMIT, owned, n, &err)) return lq_say_error(&err);
         *prompt = *owned;
-    } else {
+    } else if (word) {
         *prompt = word;
         *n = strlen(word);
     }
     return 0;
 }
 
-static bool generate(lq_model *m, lq_engine *e, const run_args *a, const char *prompt, size_t n, reply *r,
-                     lq_err *err) {
-    int32_t *ids = NULL;
-    size_t count = 0;
-    if (!lq_tokenize(m, prompt, n, a->raw ? 0 : LQ_TOK_SPECIAL | LQ_TOK_PARSE, &ids, &count, err)) return false;
-    if (!count) {
-        lq_free(ids);
-        return lq_fail(err, LQ_E_USAGE, "the prompt is empty, and this model has no token that begins a text");
-    }
-    lq_request q = a->ask;
-    q.prompt = ids;
-    q.prompt_len = count;
-    q.on_event = on_event;
-    q.arg = r;
-    r->begun = lq_seconds();
-    bool done = lq_generate(e, &q, err);
-    lq_free(ids);
-    return done || (r->finish == LQ_ABORTED && lq_input_stopped());
+// The template of a model that has one, unless the prompt is to be taken as it is.
+static bool open_template(const run_args *a, const lq_model *m, lq_template **out, lq_err *err) {
+    *out = NULL;
+    if (a->raw || lq_template_of(m, NULL, out, err)) return true;
+    if (err->code != LQ_E_UNSUPPORTED) return lq_fail_in(err, "--raw goes on without it");
+    return (!a->system && !a->messages && !a->vars.n) || lq_fail_in(err, "--system, --messages and --var need one");
 }
 
 static int run_model(const char *path, const run_args *a, const char *prompt, size_t n) {
     lq_err err = {0};
     lq_model *m = NULL;
     lq_engine *e = NULL;
+    lq_template *t = NULL;
     lq_model_opts mo = lq_model_args_opts(&a->model);
     lq_engine_opts eo = {.max_seqs = 1};
     int status = 0;
-    reply r = {.a = a, .newline = true, .screen = isatty(STDOUT_FILENO)};
-    bool done = lq_model_open(path, &mo, &m, &err) && lq_engine_open(m, &eo, &e, &err);
+    const double start = lq_seconds();
+    const bool done = lq_model_open(path, &mo, &m, &err) && lq_engine_open(m, &eo, &e, &err) &&
+                      open_template(a, m, &t, &err);
     if (done) {
-        lq_input_catch();
-        r.model = m;
-        done = generate(m, e, a, prompt, n, &r, &err);
-        if (done && a->common.json) status = print_json(&r);
-        lq_say_text(stdout, r.torn, r.torn_n, true);
-        if (!a->common.json && !r.newline) putchar('\n');
-        fflush(stdout);
-        if (done && !a->common.json && !a->common.quiet) print_summary(&r);
+        const lq_chat_opts o = {.model = m, .engine = e, .tmpl = t, .ask = &a->ask, .system = a->system,
+                                .messages = a->messages, .vars = &a->vars, .json = a->common.json,
+                                .quiet = a->common.quiet, .draw = a->draw, .special = a->special,
+                                .no_special = a->no_special, .loaded = lq_seconds() - start};
+        const bool talk = !prompt && isatty(STDIN_FILENO) && !a->common.json;
+        status = talk ? lq_chat_talk(&o) : lq_chat_once(&o, prompt, n);
     }
-    lq_text_free(&r.text);
-    lq_text_free(&r.ids);
-    lq_text_free(&r.logprobs);
+    lq_template_close(t);
     if (e) lq_engine_close(e);
     if (m) lq_model_close(m);
     return done ? status : lq_say_error(&err);
@@ -209,6 +81,8 @@ static int run(void *args, int argc, char **argv) {
     a->ask.stop = a->stop.p;
     a->ask.stops = (int)a->stop.n;
     a->ask.logprobs = a->common.json;
+    if (a->raw && (a->system || a->messages || a->vars.n))
+        return lq_say_usage("run", "--raw takes no --system, --messages or --var: there is no conversation");
     if (a->seed) {
         char *end;
         errno = 0;
@@ -257,15 +131,29 @@ static const lq_opt opts[] = {
     {"special", 0, LQ_OPT_FLAG, offsetof(run_args, special), NULL, "print every token as it is, special ones too", NULL,
      0, 0},
     {"raw", 0, LQ_OPT_FLAG, offsetof(run_args, raw), NULL,
-     "the prompt as it is: add no token that begins a text, read none in it", NULL, 0, 0},
+     "continue the prompt as it is, also where the model has a chat template", NULL, 0, 0},
+    {"no-special", 0, LQ_OPT_FLAG, offsetof(run_args, no_special), NULL,
+     "of a prompt as it is: add no token that begins a text, read none in it", NULL, 0, 0},
+    {"system", 0, LQ_OPT_TEXT, offsetof(run_args, system), "TEXT", "what the conversation begins with: who answers, and how",
+     NULL, 0, 0},
+    {"messages", 0, LQ_OPT_FILE, offsetof(run_args, messages), "FILE",
+     "go on with a conversation, a JSON list of {\"role\": ..., \"content\": ...}", NULL, 0, 0},
+    {"var", 0, LQ_OPT_LIST, offsetof(run_args, vars), "NAME=JSON",
+     "a variable of the chat template, enable_thinking=false say; may be given again", NULL, 0, 0},
+    {"draw", 0, LQ_OPT_FLAG, offsetof(run_args, draw), NULL,
+     "tell how sure the model was, and of which tokens the least", NULL, 0, 0},
     LQ_MODEL_OPTS(run_args, model),
 };
 static const char *const examples[] = {
-    "lq run demo.lq \"Once upon a time\" -n 40", "40 tokens, always the likeliest",
+    "lq run chat.lq", "a conversation; /help says what else it does",
+    "lq run chat.lq \"Why is the sky blue?\" --system \"Answer in a line.\"", "one question",
+    "lq run demo.lq \"Once upon a time\" -n 40", "a model without a chat template goes on: 40 tokens, always the likeliest",
     "lq run demo.lq -p \"The river\" --temp 0.8 --top-p 0.95 --seed 7", "drawn, and the same text each time",
     "cat question.txt | lq run demo.lq --json", "the prompt from a pipe; ids, logprobs and times as JSON", NULL};
 const lq_verb lq_verb_run = {
-    .name = "run", .synopsis = "MODEL [PROMPT]", .summary = "Generate text",
-    .detail = "Continues a prompt and prints the text as it comes. The summary of speed goes to standard error. Ctrl-C ends the text cleanly.",
+    .name = "run", .synopsis = "MODEL [PROMPT]", .summary = "Talk to a model, or let it continue a text",
+    .detail = "Where the model has a chat template, the prompt is what a user says and the model answers; without a prompt on a terminal, a "
+              "conversation begins. Else, and with --raw, the prompt is continued as it is. The text goes to standard output, figures to "
+              "standard error. Ctrl-C ends an answer cleanly, twice the program.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(run_args),
     .min_args = 1, .max_args = 2, .run = run};

@@ -55,8 +55,9 @@ for model in $demo $out/int8.lq $out/int4.lq; do
     do_it lq eval $model --text calib_data/test.txt --protocol llamacpp512 --windows 12 --quiet
 done
 
-say "A text"
-do_it lq run $out/int4.lq "Once upon a time" -n 60
+say "A text, and an answer"
+do_it lq run $out/int4.lq "Once upon a time" --raw -n 60
+do_it lq run $out/int4.lq "Who are you?"
 
 say "The same model behind HTTP"
 show lq serve $out/int4.lq --port 0

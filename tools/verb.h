@@ -100,6 +100,8 @@ void lq_input_guard(void);
 // first where nobody asks for a second. For verbs that leave nothing half done when they are killed.
 void lq_input_catch(void);
 bool lq_input_stopped(void);
+void lq_input_forget(void); // a Ctrl-C that was heard is over: it kills again until lq_input_catch
+size_t lq_input_memory(void); // bytes of this process that are no file's; 0: nobody knows
 
 // --- what every verb prints with (say.c) ---
 

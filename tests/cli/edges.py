@@ -243,13 +243,13 @@ def test_terminal():
     vocab[new] = vocab.pop(old)
     words["model"]["merges"] = [m for m in merges if old not in (m if isinstance(m, list) else m.split(" ")) and "".join(m if isinstance(m, list) else m.split(" ")) != old]
     model("speaks", None, tokenizer__json=json.dumps(words).encode())
-    piped = run("run", "-q", "speaks", "The river runs to", "-n", "30")
+    piped = run("run", "-q", "--raw", "speaks", "The river runs to", "-n", "30")
     check(b"\x1b[2J" in piped.stdout, "the model says what clears a screen", (piped.returncode, piped.stdout, piped.stderr))
     for more in ([], ["--special"]):
-        got, _ = on_terminal(["run", "-q", "speaks", "The river runs to", "-n", "30", *more])
+        got, _ = on_terminal(["run", "-q", "--raw", "speaks", "The river runs to", "-n", "30", *more])
         check(b"\x1b" not in got and b"\\x1b[2J" in got, "a terminal is shown it", got)
     # Characters whose bytes are tokens of their own arrive whole.
-    got, _ = on_terminal(["run", "-q", demo, "x", "-n", "60", "--special", "--temp", "100", "--seed", "3"])
+    got, _ = on_terminal(["run", "-q", "--raw", demo, "x", "-n", "60", "--special", "--temp", "100", "--seed", "3"])
     check(got, "a text of any bytes", got)
     got, _ = on_terminal(["inspect", "--verify", demo], TERM="dumb")
     check(b"\x1b" not in got, "TERM=dumb gets no escape sequence", got)

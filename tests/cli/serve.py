@@ -267,7 +267,7 @@ def test_sampling(s):
 
     def cli(prompt, **body):
         words = [w for k, v in body.items() for w in ([options[k]] if v is True else [options[k], str(v)])]
-        p = subprocess.run([LQ, "run", MODEL, prompt, "-q", *words], capture_output=True, timeout=60 * SLOW)
+        p = subprocess.run([LQ, "run", "--raw", MODEL, prompt, "-q", *words], capture_output=True, timeout=60 * SLOW)
         return p.stdout.decode().removesuffix("\n") if p.returncode == 0 else p.stderr.decode()
     for field, option, value, beside in SAMPLING:
         ask = {"prompt": "Once upon a time", "max_tokens": 40, **beside}
