@@ -51,7 +51,10 @@ static const char *type_fault(const lq_wtype *t) {
     if (t->kind == LQ_W_FLOAT && t->elem != LQ_E4M3 && t->elem != LQ_E5M2) return "codes with a sign are int8";
     if (t->bits < 2 || t->bits > 8) return "codes have 2 to 8 bits";
     if (t->group < 0 || t->group % 16 || t->rows < 0) return "a group is a multiple of 16";
-    if (t->scale != LQ_F16 && t->scale != LQ_F32 && t->scale != LQ_BF16) return "a scale is f16, f32 or bf16";
+    const bool small = t->scale == LQ_E8M0 || t->scale == LQ_E4M3;
+    if (t->scale != LQ_F16 && t->scale != LQ_F32 && t->scale != LQ_BF16 && !small)
+        return "a scale is f16, f32 or bf16, or e8m0 or e4m3";
+    if (small && t->kind == LQ_W_INT) return "scales e8m0 and e4m3 belong to tables and 8-bit floats";
     if (t->asym && (t->kind != LQ_W_INT || t->rows > 1)) return "zero points need a scale for each row";
     if (t->book && (t->kind != LQ_W_TABLE || t->book < 0 || t->book > lq_codebook_count ||
                     lq_codebooks[t->book - 1].bits != t->bits))
@@ -118,6 +121,11 @@ float lq_scale_get(const lq_weight *w, size_t i) {
         float f;
         memcpy(&f, p, sizeof f);
         return f;
+    }
+    if (w->type.scale == LQ_E8M0 || w->type.scale == LQ_E4M3) {
+        float f;
+        lq_dtypes[w->type.scale].to_f32(p, &f, 1);
+        return w->type.scale == LQ_E4M3 ? f * *w->scale2 : f;
     }
     uint16_t h;
     memcpy(&h, p, sizeof h);
@@ -224,13 +232,15 @@ static bool head_parse(const char *word, lq_wtype *t) {
         *t = (lq_wtype){.kind = LQ_W_PLAIN, .elem = d, .bits = 8 * (int)lq_dtype_size(d), .scale = LQ_F32};
         return true;
     }
-    const int book = lq_codebook_of(word);
+    const bool mx = !strcmp(word, "mxfp4"), nv = !strcmp(word, "nvfp4");
+    const int book = lq_codebook_of(mx || nv ? "fp4" : word);
     const bool table = book || !strncmp(word, "table", 5);
     const int bits = book ? lq_codebooks[book - 1].bits
                           : table ? word_number(word + 5, 8) : !strncmp(word, "int", 3) ? word_number(word + 3, 8) : -1;
     if (bits < 2) return false;
     *t = (lq_wtype){.kind = table ? LQ_W_TABLE : LQ_W_INT, .elem = LQ_U8, .bits = bits, .scale = LQ_F16, .book = book};
-    t->group = table ? 64 : bits == 8 ? 0 : 128;
+    t->group = mx ? 32 : nv ? 16 : table ? 64 : bits == 8 ? 0 : 128;
+    if (mx || nv) t->scale = mx ? LQ_E8M0 : LQ_E4M3;
     return true;
 }
 
@@ -260,7 +270,7 @@ static unsigned weight_word(const char *word, lq_wtype *t) {
     if (word[0] == 'g' && (v = word_number(word + 1, 1 << 20)) > 0) return t->group = v, GROUP;
     if (word[0] == 'r' && (v = word_number(word + 1, LQ_ROWS_ALL - 1)) > 1) return t->rows = v, ROWS;
     if (t->kind == LQ_W_INT && (!strcmp(word, "sym") || !strcmp(word, "asym"))) return t->asym = word[0] == 'a', SYM;
-    if (d == LQ_F16 || d == LQ_F32 || d == LQ_BF16) return t->scale = d, SCALE;
+    if (d == LQ_F16 || d == LQ_F32 || d == LQ_BF16 || d == LQ_E8M0 || d == LQ_E4M3) return t->scale = d, SCALE;
     return 0;
 }
 

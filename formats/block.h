@@ -8,7 +8,7 @@
 #include "formats/err.h"
 
 typedef enum lq_dtype {
-    LQ_F32, LQ_F16, LQ_BF16, LQ_F64, LQ_E4M3, LQ_E5M2,
+    LQ_F32, LQ_F16, LQ_BF16, LQ_F64, LQ_E4M3, LQ_E5M2, LQ_E8M0,
     LQ_I8, LQ_U8, LQ_I16, LQ_U16, LQ_I32, LQ_U32, LQ_I64, LQ_U64, LQ_BOOL,
     LQ_DTYPES
 } lq_dtype;
@@ -56,7 +56,7 @@ typedef struct lq_wtype {
     int group;      // k per scale, a multiple of 16; 0: the whole row has one
     int rows;       // rows per scale; 0 or 1: each row has its own; 128 for block fp8; LQ_ROWS_ALL: one for all rows
     bool asym;      // zero points are stored
-    lq_dtype scale; // F16, F32 or BF16
+    lq_dtype scale; // F16, F32 or BF16; of TABLE and FLOAT also E8M0, or E4M3 times `scale2` of the whole matrix
     int book;       // TABLE: 1 + the row of lq_codebooks[]; 0: the file has the table
     lq_atype act;   // not zero: this form of the activations belongs to the format, in every mode; zero: the device's
 } lq_wtype;
@@ -88,6 +88,7 @@ typedef struct lq_weight {
     const void *q;
     const void *scale;
     const uint8_t *zero;
+    const float *scale2;        // [1] of type.scale E4M3: every scale is times it, rounded to f32
     const int32_t *perm;        // [k] stored column j is logical column perm[j]
     const float *smooth;        // [k] x is multiplied by this before it is used
     const float *table;         // [2^bits] of LQ_W_TABLE
@@ -119,7 +120,8 @@ float lq_scale_get(const lq_weight *w, size_t i); // the i-th of its scales as t
 
 // "bf16", "int4 g128 sym f16", "int8 row sym f16", "fp4 g64 f16", "e4m3 g128 r128 f32", "int8 row sym f32 act i8 row":
 // the text form used in files, reports and on the command line. The parser takes shorthand too: "int4" (g128 sym f16),
-// "int4 g32 asym", "int8" (row sym f16), "int8 act i8" (each row of activations its scale), "nf4" (g64 f16).
+// "int4 g32 asym", "int8" (row sym f16), "int8 act i8" (each row of activations its scale), "nf4" (g64 f16), "mxfp4"
+// (fp4 g32 e8m0), "nvfp4" (fp4 g16 e4m3).
 enum { LQ_WTYPE_TEXT = 64 }; // the longest is shorter
 void lq_wtype_name(const lq_wtype *t, char *buf, size_t size);
 bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err);

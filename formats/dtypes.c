@@ -125,6 +125,25 @@ static bool f64_from(const float *src, void *dst, size_t n) {
     return true;
 }
 
+// A power of two, 2^(b - 127), and NaN; from a float to the nearest one, in between upwards.
+static void e8m0_to(const void *src, float *dst, size_t n) {
+    const unsigned char *s = src;
+    for (size_t i = 0; i < n; i++)
+        dst[i] = float_of(s[i] == 255 ? 0x7fc00000u : s[i] ? (uint32_t)s[i] << 23 : 0x00400000u);
+}
+
+static bool e8m0_from(const float *src, void *dst, size_t n) {
+    unsigned char *d = dst;
+    bool kept = true;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t u = bits_of(src[i]), up = (u + 0x00400000u) >> 23; // 2^-127 is half of the least normal number
+        const bool number = u - 1 < 0x7f800000u - 1;
+        d[i] = (unsigned char)(!number || up > 254 ? 255 : u < 0x00600000u ? 0 : up);
+        kept &= !number || up <= 254;
+    }
+    return kept;
+}
+
 // Integers: to the nearest float; from a float to the nearest even, held to the range, false if it left it. `lo` and
 // `hi` are the type's least value and one past its largest, both exact in f32.
 #define INT_ROW(id, type, lo, hi, largest)                                      \
@@ -164,6 +183,7 @@ const lq_dtype_row lq_dtypes[LQ_DTYPES] = {
     [LQ_F64] = {"f64", "F64", 8, true, f64_to, f64_from},          // to f32: to the nearest
     [LQ_E4M3] = {"e4m3", "F8_E4M3", 1, true, e4m3_to, e4m3_from},  // largest 448, no infinity, NaN 0x7f and 0xff
     [LQ_E5M2] = {"e5m2", "F8_E5M2", 1, true, e5m2_to, e5m2_from},
+    [LQ_E8M0] = {"e8m0", "F8_E8M0", 1, false, e8m0_to, e8m0_from}, // no sign, no 0, NaN 0xff
     [LQ_I8] = {"i8", "I8", 1, false, i8_to, i8_from},
     [LQ_U8] = {"u8", "U8", 1, false, u8_to, u8_from},
     [LQ_I16] = {"i16", "I16", 2, false, i16_to, i16_from},

@@ -14,6 +14,7 @@ typedef struct part_row {
 } part_row;
 
 static bool has_zero(const lq_wtype *t) { return t->asym; }
+static bool has_scale2(const lq_wtype *t) { return t->kind != LQ_W_PLAIN && t->scale == LQ_E4M3; }
 static bool has_table(const lq_wtype *t) { return t->kind == LQ_W_TABLE && !t->book; }
 static bool has_act_scale(const lq_wtype *t) { return t->act.fixed; }
 static bool has_act_zero(const lq_wtype *t) { return t->act.fixed && t->act.asym; }
@@ -57,7 +58,7 @@ static int shape_table(const lq_weight *w, lq_dtype *type, int64_t *shape) {
     return vector(type, shape, LQ_F32, (int64_t)1 << w->type.bits);
 }
 
-static int shape_act_scale(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+static int shape_one(const lq_weight *w, lq_dtype *type, int64_t *shape) {
     return (void)w, vector(type, shape, LQ_F32, 1);
 }
 
@@ -83,9 +84,10 @@ static int shape_values(const lq_weight *w, lq_dtype *type, int64_t *shape) {
 static const part_row parts[LQ_PARTS] = {
     [LQ_PART_Q] = {".q", FIELD(q), .shape = shape_q},
     [LQ_PART_SCALE] = {".scale", FIELD(scale), .shape = shape_scale},
+    [LQ_PART_SCALE2] = {".scale2", FIELD(scale2), has_scale2, .shape = shape_one},
     [LQ_PART_ZERO] = {".zero", FIELD(zero), has_zero, .shape = shape_zero},
     [LQ_PART_TABLE] = {".table", FIELD(table), has_table, .shape = shape_table},
-    [LQ_PART_ACT_SCALE] = {".act_scale", FIELD(act_scale), has_act_scale, .shape = shape_act_scale},
+    [LQ_PART_ACT_SCALE] = {".act_scale", FIELD(act_scale), has_act_scale, .shape = shape_one},
     [LQ_PART_ACT_ZERO] = {".act_zero", FIELD(act_zero), has_act_zero, .shape = shape_act_zero},
     [LQ_PART_PERM] = {".perm", FIELD(perm), .optional = true, .shape = shape_perm},
     [LQ_PART_SMOOTH] = {".smooth", FIELD(smooth), .optional = true, .shape = shape_smooth},

@@ -80,7 +80,10 @@ static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t 
     return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
 }
 
-static bool act_check(const lq_ckpt *c, const char *name, const lq_weight *w, lq_err *err) {
+static bool numbers_check(const lq_ckpt *c, const char *name, const lq_weight *w, lq_err *err) {
+    if (w->scale2 && !(*w->scale2 >= 0 && *w->scale2 <= FLT_MAX))
+        return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: scale2 is %g, expected a number that is not below 0", c->path,
+                       name, (double)*w->scale2);
     if (w->act_scale && !(*w->act_scale > 0 && *w->act_scale <= FLT_MAX))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: act_scale is %g, expected a number above 0", c->path, name,
                        (double)*w->act_scale);
@@ -129,7 +132,7 @@ static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t at, lq_weigh
         lq_part_set(i, out, (const char *)p + (size_t)at * stride);
         if (i == LQ_PART_OUTLIER_COLS) out->outliers = (int32_t)t->shape[t->rank - 1];
     }
-    return act_check(c, w->name, out, err) &&
+    return numbers_check(c, w->name, out, err) &&
            (!out->perm || columns_check(c, w->name, "perm", out->perm, w->k, w->k, err)) &&
            (!out->outliers || columns_check(c, w->name, "outlier_cols", out->outlier, out->outliers, w->k, err));
 }

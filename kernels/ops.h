@@ -271,6 +271,7 @@ typedef struct lq_round_args {
     lq_mat w;               // [n][k] in stored order; with `u`: F32, and spoilt
     lq_wtype type;
     const float *table;     // [2^bits] of LQ_W_TABLE
+    float scale2;           // of scales in E4M3: what all of them are times
     lq_fit fit;
     int steps; float least; // SEARCH: so many shares, evenly from 1 down to `least`; of equal ones the larger
     const float *weight;    // [k] of a column's error in SEARCH; NULL: all equal

@@ -96,7 +96,7 @@ static bool round_band(banded *b, int64_t first, int64_t n, lq_err *err) {
     const size_t band = (size_t)(first / (t->rows > 1 ? t->rows : 1));
     int64_t bad[2];
     const lq_round_args a = {
-        .w = rows_of(b, first, n), .type = *t, .table = lq_wtype_table(t),
+        .w = rows_of(b, first, n), .type = *t, .table = lq_wtype_table(t), .scale2 = m->scale2,
         .fit = b->r->rounding == LQ_ROUND_SEARCH ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
         .steps = b->r->steps ? b->r->steps : 50, .least = b->r->least > 0 ? b->r->least : 0.5f,
         .q = (uint8_t *)m->q + (size_t)first * b->q_row,
@@ -127,6 +127,36 @@ static bool round_all(banded *b, lq_err *err) {
     return true;
 }
 
+// The largest magnitude of each row of a band; what is no number is found later.
+typedef struct tops { const lq_mat *mat; double *top; } tops;
+static void top_row(void *arg, int task, int worker) {
+    const tops *t = arg;
+    const lq_dtype_row *row = &lq_dtypes[t->mat->type];
+    float x[256], top = 0;
+    (void)worker;
+    for (int c = 0; c < t->mat->cols; c += 256) {
+        const int n = t->mat->cols - c < 256 ? t->mat->cols - c : 256;
+        row->to_f32((const char *)t->mat->p + ((size_t)task * t->mat->stride + (size_t)c) * row->bytes, x, (size_t)n);
+        for (int i = 0; i < n; i++) top = fabsf(x[i]) > top && isfinite(x[i]) ? fabsf(x[i]) : top;
+    }
+    t->top[task] = (double)top;
+}
+
+// What the scales of a matrix are times, so that the largest of them is E4M3's largest number.
+static void find_scale2(banded *b) {
+    const lq_wtype *t = &b->type;
+    const float *table = lq_wtype_table(t);
+    float top = 0, code = t->elem == LQ_E5M2 ? 57344.0f : 448.0f;
+    for (int i = 0; table && i < 1 << t->bits; i++) code = i && fabsf(table[i]) < code ? code : fabsf(table[i]);
+    for (int64_t first = 0; first < b->m->w->n; first += b->rows) {
+        const int64_t n = b->m->w->n - first < b->rows ? b->m->w->n - first : b->rows;
+        const lq_mat mat = rows_of(b, first, n);
+        lq_pool_run(b->m->dev->pool, top_row, &(tops){&mat, b->error}, (int)n);
+        for (int64_t i = 0; i < n; i++) top = (float)b->error[i] > top ? (float)b->error[i] : top;
+    }
+    b->m->scale2 = top / (code * 448.0f);
+}
+
 static bool prepare(banded *b, const lq_recipe *r, lq_matrix *m, lq_err *err) {
     const lq_wtype *t = &r->type;
     const lq_weight *w = m->w;
@@ -152,7 +182,10 @@ static bool prepare(banded *b, const lq_recipe *r, lq_matrix *m, lq_err *err) {
 
 bool lq_quantize_matrix(const lq_recipe *r, lq_matrix *m, lq_err *err) {
     banded b = {0};
-    bool done = prepare(&b, r, m, err) && round_all(&b, err);
+    m->scale2 = 0;
+    bool done = prepare(&b, r, m, err);
+    if (done && r->type.kind != LQ_W_PLAIN && r->type.scale == LQ_E4M3) find_scale2(&b);
+    done = done && round_all(&b, err);
     if (done && b.wide) {
         b.type.scale = LQ_F32;
         b.wide = false;

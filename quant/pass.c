@@ -19,6 +19,7 @@ typedef struct made {
     const lq_item *it;  // of the module
     lq_recipe recipe;
     lq_weight src, out; // as read, as written
+    float scale2;       // of `out`
     double error, norm, max_error;
     int worst;          // of a stack
     double worst_error;
@@ -131,6 +132,8 @@ static bool round_matrix(pass *p, made *x, const lq_weight *from, const lq_edit 
     x->error = m.error, x->norm = m.norm, x->max_error = m.max_error;
     x->out = (lq_weight){.type = m.type, .layout = LQ_ANY, .n = s->n, .k = s->k, .q = raw.q, .scale = raw.scale,
                          .zero = raw.zero, .table = lq_wtype_table(&m.type)};
+    x->scale2 = m.scale2;
+    if (m.type.scale == LQ_E4M3) x->out.scale2 = &x->scale2;
     if (p->plan.layout == LQ_ANY || !lq_layout_sizes(p->plan.layout, &m.type, s->n, s->k, &laid)) return true;
     lay_out(behind, &laid, false, &packed);
     lq_pack(&x->out, p->plan.layout, packed, p->dev->pool);

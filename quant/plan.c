@@ -255,7 +255,8 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
     if (!lq_weight_sizes(&it->recipe.type, s->n, s->k, &any))
         return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s is too large", lq_ckpt_path(p->in), s->name);
     if (!packs) laid = any;
-    *file = placed(count * laid.q) + placed(count * laid.scale) + placed(count * laid.zero);
+    *file = placed(count * laid.q) + placed(count * laid.scale) + placed(count * laid.zero) +
+            (it->recipe.type.scale == LQ_E4M3 ? placed(count * sizeof(float)) : 0);
     // Room for F32 scales, and for each part to start on 64 bytes.
     *memory = any.q + 2 * any.scale + any.zero + (packs ? laid.q + 2 * laid.scale + laid.zero : 0) + 6 * 64;
     *memory = (*memory + 63) & ~(size_t)63;

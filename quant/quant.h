@@ -116,6 +116,7 @@ typedef struct lq_matrix {
     void *arg;
     // out
     lq_wtype type;        // the recipe's, or with F32 scales
+    float scale2;         // of scales in E4M3
     double error, norm;   // sums of squares of w - q and of w
     double max_error;
 } lq_matrix;

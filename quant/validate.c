@@ -40,12 +40,9 @@ static bool check_scales(const lq_slot *s, const lq_weight *w, lq_err *err) {
     return true;
 }
 
-static float scale_of(const lq_weight *w, int64_t row, int64_t g) {
-    const lq_dtype_row *t = &lq_dtypes[w->type.scale];
-    float s;
-    const int64_t at = row / w->type.rows * lq_weight_groups(&w->type, w->k) + g;
-    t->to_f32((const uint8_t *)w->scale + (size_t)at * t->bytes, &s, 1);
-    return fabsf(s);
+static double scale_of(const lq_weight *w, int64_t row, int64_t g) {
+    const int64_t band = w->type.rows > 1 ? row / w->type.rows : row;
+    return fabs((double)lq_scale_get(w, (size_t)(band * lq_weight_groups(&w->type, w->k) + g)));
 }
 
 static double largest(const lq_weight *w) {
@@ -82,16 +79,21 @@ static reach group_reach(const lq_weight *q, int64_t row, int64_t g, const float
     }
     const double top = hi > -lo ? hi : -lo;
     if (t->kind == LQ_W_PLAIN) return (reach){top / 4, 0};
+    // A scale of few bits may be too small for the largest elements: they lose what is above.
+    const bool few = t->kind != LQ_W_INT && (t->scale == LQ_E8M0 || t->scale == LQ_E4M3);
+    const double given = few || t->rows > 1 ? scale_of(q, row, g) : 0;
     if (t->kind == LQ_W_FLOAT) {
         const bool e5m2 = t->elem == LQ_E5M2;
-        const double s = t->rows > 1 ? (double)scale_of(q, row, g) : top / (e5m2 ? 57344 : 448);
-        return (reach){1.25 * s * (e5m2 ? 0x1p-17 : 0x1p-10) + codes * least, 1.25 * (e5m2 ? 0x1p-3 : 0x1p-4)};
+        const double most = e5m2 ? 57344 : 448, s = few || t->rows > 1 ? given : top / most;
+        return (reach){1.25 * s * (e5m2 ? 0x1p-17 : 0x1p-10) + codes * least + (few ? fmax(0, top - most * s) : 0),
+                       1.25 * (e5m2 ? 0x1p-3 : 0x1p-4)};
     }
-    if (t->kind == LQ_W_TABLE)
-        return (reach){1.25 * widest_gap(q) * (t->rows > 1 ? (double)scale_of(q, row, g) : top / largest(q)) +
-                           codes * least, 0};
+    if (t->kind == LQ_W_TABLE) {
+        const double most = largest(q), s = few || t->rows > 1 ? given : top / most;
+        return (reach){1.25 * widest_gap(q) * s + codes * least + (few ? fmax(0, top - most * s) : 0), 0};
+    }
     double step = t->asym ? (hi - lo) / ((1 << t->bits) - 1) : top / (1 << (t->bits - 1));
-    if (t->rows > 1) step = (double)scale_of(q, row, g);
+    if (t->rows > 1) step = given;
     return (reach){1.25 * step + codes * least, 0};
 }
 

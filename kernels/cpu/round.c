@@ -86,10 +86,19 @@ static bool row_range(const job *j, int64_t row, int64_t c, int64_t end, float *
     return ok;
 }
 
+// 2^(floor(log2 m) - floor(log2 top)), within E8M0.
+static float power_of(float m, float top) {
+    const int e = m > 0 ? ilogbf(m) - ilogbf(top) : -127;
+    return ldexpf(1, e < -127 ? -127 : e > 127 ? 127 : e);
+}
+
 // Adding 0 makes the scale of a group of zeros +0.
 static float scale_of(const job *j, float lo, float hi) {
     const lq_wtype *t = &j->a->type;
-    if (t->kind != LQ_W_INT) return (hi > -lo ? hi : -lo) / j->top + 0.0f;
+    const float m = hi > -lo ? hi : -lo, by = j->a->scale2;
+    if (t->scale == LQ_E8M0) return power_of(m, j->top);
+    if (t->scale == LQ_E4M3) return by > 0 ? fminf(m / (j->top * by), 448.0f) + 0.0f : 0;
+    if (t->kind != LQ_W_INT) return m / j->top + 0.0f;
     if (t->asym) return (float)(((double)hi - (double)lo) / ((1 << t->bits) - 1));
     return (hi > -lo ? hi : lo) / (float)-(1 << (t->bits - 1)) + 0.0f;
 }
@@ -107,12 +116,17 @@ static bool leaves(const job *j, float s) {
     return j->a->type.scale == LQ_F16 && s != 0 && !(fabsf(s) >= 0x1p-14f && fabsf(s) <= 65504.0f);
 }
 
-// As it is stored and read again.
+// Scales as they are stored, as they count.
+static void read_scales(const job *j, const void *from, size_t n, float *s) {
+    const lq_dtype t = j->a->type.scale;
+    lq_dtypes[t].to_f32(from, s, n);
+    for (size_t i = 0; t == LQ_E4M3 && i < n; i++) s[i] *= j->a->scale2;
+}
+
 static float stored(const job *j, float s) {
-    const lq_dtype_row *t = &lq_dtypes[j->a->type.scale];
     uint32_t bytes;
-    t->from_f32(&s, &bytes, 1);
-    t->to_f32(&bytes, &s, 1);
+    lq_dtypes[j->a->type.scale].from_f32(&s, &bytes, 1);
+    read_scales(j, &bytes, 1, &s);
     return s;
 }
 
@@ -155,8 +169,10 @@ static float code_one(const job *j, float w, float s, int32_t z, uint32_t *q) {
     }
     const float *table = j->a->table;
     uint32_t best = 0;
-    for (uint32_t i = 1; i < 1u << t->bits; i++)
-        if (fabsf(x - table[i]) < fabsf(x - table[best])) best = i;
+    for (uint32_t i = 1; i < 1u << t->bits; i++) {
+        const float near = fabsf(x - table[i]), nearest = fabsf(x - table[best]);
+        if (near < nearest || (near == nearest && best & 1 && !(i & 1))) best = i;
+    }
     *q = best;
     return table[best] * s;
 }
@@ -270,7 +286,8 @@ static double group_loss(const job *j, int64_t r, int64_t end, int64_t c0, int64
 static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float hi) {
     const lq_round_args *a = j->a;
     const int64_t c0 = g * j->group, c1 = least_of(c0 + j->group, j->k);
-    float raw = scale_of(j, lo, hi), s = stored(j, raw);
+    float raw = scale_of(j, lo, hi);
+    const float s = stored(j, raw);
     int32_t z = zero_of(j, lo, s);
     bool out = leaves(j, raw);
     if (a->fit == LQ_FIT_SEARCH && !out && s != 0) {
@@ -282,11 +299,11 @@ static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float
             const int32_t zt = zero_of(j, lo * share, st);
             if (leaves(j, tried) || st == 0) break;
             const double loss = group_loss(j, r, end, c0, c1, st, zt);
-            if (loss < best) best = loss, s = st, z = zt;
+            if (loss < best) best = loss, raw = tried, z = zt;
         }
     }
     if (out) atomic_store_explicit(&j->wide, true, memory_order_relaxed);
-    lq_dtypes[a->type.scale].from_f32(&s, scale_at(j, r / j->band, g), 1);
+    lq_dtypes[a->type.scale].from_f32(&raw, scale_at(j, r / j->band, g), 1);
     for (; r < end; r++) put_zero(j, r, g, z);
 }
 
@@ -311,7 +328,7 @@ static bool fit_row(job *j, int64_t row) {
         if (out) atomic_store_explicit(&j->wide, true, memory_order_relaxed);
         if (j->a->fit == LQ_FIT_SEARCH) continue;
         t->from_f32(raw, scale_at(j, row, g), (size_t)m);
-        t->to_f32(scale_at(j, row, g), s, (size_t)m);
+        read_scales(j, scale_at(j, row, g), (size_t)m, s);
         for (int i = 0; i < m && j->a->type.asym; i++) put_zero(j, row, g + i, zero_of(j, lo[i], s[i]));
     }
     return true;
@@ -327,18 +344,17 @@ static void row_sums(const job *j, int64_t row, const sums *s) {
 
 // To the nearest, once the scales are there.
 static void code_row(const job *j, int64_t row) {
-    const lq_dtype_row *t = &lq_dtypes[j->a->type.scale];
     const int64_t band = row / j->band;
     float s[RUN], top = 0;
     lanes l = {0};
     sums to = {0};
     for (int64_t g = 0; g < j->groups; g += RUN) {
         const int m = (int)least_of(j->groups - g, RUN);
-        t->to_f32(scale_at(j, band, g), s, (size_t)m);
+        read_scales(j, scale_at(j, band, g), (size_t)m, s);
         for (int i = 0; i < m; i++) top = fabsf(s[i]) > top ? fabsf(s[i]) : top;
     }
     for (int64_t g = 0; g < j->groups; g++) {
-        if (g % RUN == 0) t->to_f32(scale_at(j, band, g), s, (size_t)least_of(j->groups - g, RUN));
+        if (g % RUN == 0) read_scales(j, scale_at(j, band, g), (size_t)least_of(j->groups - g, RUN), s);
         const int32_t z = zero_at(j, row, g);
         const int64_t end = least_of((g + 1) * j->group, j->k);
         for (int64_t c = g * j->group; c < end; c += CHUNK)
@@ -462,7 +478,7 @@ static bool spread_block(job *j, int64_t row, int64_t b0, int64_t b1, const floa
                 if (!row_range(j, row, c, least_of(c + j->group, j->k), &lo, &hi)) return false;
                 fit_group(j, row, row + 1, g, lo, hi);
             }
-            lq_dtypes[a->type.scale].to_f32(scale_at(j, band, g), &s, 1);
+            read_scales(j, scale_at(j, band, g), 1, &s);
             z = zero_at(j, row, g);
         }
         uint32_t q;

@@ -157,6 +157,8 @@ static void check_tiles(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t) {
     for (size_t i = 0; i < size * TILE_N * TILE_K; i++) ((uint8_t *)(uintptr_t)any.q)[i] = (uint8_t)ck_rand();
     for (int i = 0; t->kind != LQ_W_PLAIN && t->scale == LQ_F32 && t->rows <= 1 && i < 6; i++)
         ((float *)(uintptr_t)any.scale)[i * lq_weight_groups(t, TILE_K)] = scales[i];
+    for (int i = 0; t->kind != LQ_W_PLAIN && lq_dtype_size(t->scale) == 1 && i < 255; i++)
+        ((uint8_t *)(uintptr_t)any.scale)[i % (TILE_N / 3)] = (uint8_t)ck_rand(); // NaN too
     const lq_weight w = ck_weight_in(&any, u->layout, 7);
     float *row = ck_buf(TILE_K * sizeof(float), 0);
     char what[200];

@@ -122,6 +122,11 @@ lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off) {
     w.q = q;
     w.scale = scale;
     w.zero = zero;
+    if (t->kind != LQ_W_PLAIN && t->scale == LQ_E4M3) {
+        float *by = ck_buf(sizeof *by, 0);
+        *by = (float)(0.5 + fabs(ck_uniform()));
+        w.scale2 = by;
+    }
     if (t->act.fixed) {
         float *fixed = ck_buf(sizeof *fixed, 0);
         *fixed = (float)(0.02 + 0.01 * ck_uniform()); // some x of ck_fill are held to the range

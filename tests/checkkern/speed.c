@@ -122,7 +122,7 @@ static bool set_make(const lq_wtype *t, lq_layout layout, set *s) {
         return false;
     }
     s->base = p;
-    const float scale = 0.01f;
+    static const float scale = 0.01f;
     float one64[64];
     for (int i = 0; i < 64; i++) one64[i] = (float)ck_uniform();
     const size_t block = t->kind == LQ_W_PLAIN ? 64 * lq_dtype_size(t->elem) : 8; // no denormals, no NaN: slow
@@ -133,8 +133,9 @@ static bool set_make(const lq_wtype *t, lq_layout layout, set *s) {
         char *at = s->base + (size_t)i * one;
         s->w[i] = (lq_weight){.type = *t, .layout = layout, .n = N, .k = K, .q = at, .scale = at + size.q,
                               .zero = size.zero ? (uint8_t *)at + size.q + size.scale : NULL,
-                              .table = lq_wtype_table(t)};
-        for (size_t c = 0; c * 2 < size.scale; c++) lq_dtypes[LQ_F16].from_f32(&scale, at + size.q + c * 2, 1);
+                              .table = lq_wtype_table(t), .scale2 = &scale};
+        for (size_t c = 0, b = lq_dtype_size(t->scale); size.scale && c < size.scale / b; c++)
+            lq_dtypes[t->scale].from_f32(&scale, at + size.q + c * b, 1);
     }
     return true;
 }
@@ -196,6 +197,8 @@ void speed(lq_dev *d, const char *only) {
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 128, .scale = LQ_F16},
         {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 6, .group = 128, .scale = LQ_F16},
         {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F16, .book = lq_codebook_of("nf4")},
+        {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_E8M0, .book = lq_codebook_of("fp4")},
+        {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 16, .scale = LQ_E4M3, .book = lq_codebook_of("fp4")},
         {.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .scale = LQ_F16},
         {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F16},
         {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F16, .act = {.elem = LQ_E4M3}},

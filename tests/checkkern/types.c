@@ -66,6 +66,13 @@ static void add_others(void) {
         for (int g = 0; g < 3; g++)
             add((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = bits, .group = groups[(bits + g * 2) % 7],
                            .rows = g == 2 ? bands[bits % 6] : 0, .scale = scales[(bits + g) % 3]});
+    for (int i = 0; i < 8; i++) {
+        const lq_dtype small = i % 2 ? LQ_E8M0 : LQ_E4M3;
+        add((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .book = i % 3 ? lq_codebook_of("fp4") : 0,
+                       .group = groups[(i / 2 + 1) % 7], .rows = i == 5 ? 3 : 0, .scale = small});
+        add((lq_wtype){.kind = LQ_W_FLOAT, .elem = i % 3 ? LQ_E4M3 : LQ_E5M2, .bits = 8, .group = groups[i % 7],
+                       .scale = small});
+    }
     for (int i = 0; i < 14; i++)
         add((lq_wtype){.kind = LQ_W_FLOAT, .elem = i % 2 ? LQ_E5M2 : LQ_E4M3, .bits = 8, .group = groups[i / 2],
                        .rows = bands[i / 2 % 6], .scale = scales[i % 3]});

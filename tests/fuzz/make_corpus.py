@@ -101,6 +101,8 @@ def safetensors_seeds():
                             ("w.outlier_w", "BF16", [2, 2], raw(8, 4)), ("n", "F32", [5], raw(20, 3))], {"w": "int8 row sym f16 2x32"})
     yield "lq_table", lq([("w.q", "U8", [2, 8], raw(16, 1)), ("w.scale", "F16", [2, 1], raw(4, 2)), ("w.table", "F32", [16], struct.pack("<16f", *range(16)))],
                          {"w": "table4 g16 f16 2x16"})
+    yield "lq_scale2", lq([("w.q", "U8", [2, 8], raw(16, 1)), ("w.scale", "F8_E4M3", [2, 1], raw(2, 2)), ("w.scale2", "F32", [1], struct.pack("<f", 0.5))], {"w": "fp4 g16 e4m3 2x16"})
+    yield "lq_powers", lq([("w.q", "U8", [2, 8], raw(16, 1)), ("w.scale", "F8_E8M0", [2, 1], raw(2, 2))], {"w": "fp4 g16 e8m0 2x16"})
     yield "lq_named", lq([("w.q", "U8", [2, 8], raw(16, 1)), ("w.scale", "F16", [2, 1], raw(4, 2))], {"w": "fp4 g16 f16 2x16"})
     yield "lq_act", lq([("w.q", "U8", [2, 32], raw(64, 1)), ("w.scale", "F32", [2, 1], raw(8, 2)), ("w.act_scale", "F32", [1], struct.pack("<f", 0.25)),
                         ("w.act_zero", "I32", [1], struct.pack("<i", -3)), ("w.perm", "I32", [32], struct.pack("<32i", *range(31, -1, -1))),

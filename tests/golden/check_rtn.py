@@ -84,15 +84,15 @@ def write_model(folder, dtype, tied, more=None):
 
 
 def check_matrix(what, name, w, out, row, t):
-    bits, group, asym = t.bits, t.group, t.asym
+    bits, group, asym, second = t.bits, t.group, t.asym, None
     if t.elem:
-        codes, scale, back = rtn.quantize_fp8(w, t.elem, group, t.rows, t.scale)
+        codes, scale, by, back, second = rtn.quantize_fp8(w, t.elem, group, t.rows, t.scale)
     elif t.table is None:
         codes, scale, zeros = rtn.quantize(w, bits, group, asym)
-        back = rtn.dequantize(codes, scale, zeros, group)
+        by, back = scale, rtn.dequantize(codes, scale, zeros, group)
     else:
-        codes, scale = rtn.quantize_table(w, t.table, group)
-        back = rtn.dequantize_table(codes, scale, t.table, group)
+        codes, scale, by, second = rtn.quantize_table(w, t.table, group, t.scale)
+        back = rtn.dequantize_table(codes, by, t.table, group)
     if name + ".q" not in out or name + ".scale" not in out:
         check(False, f"{what} {name}: is not in the file")
         return
@@ -101,6 +101,10 @@ def check_matrix(what, name, w, out, row, t):
     check(clean and (got == codes).all(), f"{what} {name}: {np.count_nonzero(got != codes)} codes of {codes.size} differ, padding clean: {clean}")
     mine = out[name + ".scale"].reshape(scale.shape)
     check(mine.dtype == scale.dtype and mine.tobytes() == scale.tobytes(), f"{what} {name}: scales {mine.dtype}, expected {scale.dtype}; {np.count_nonzero(mine != scale)} differ")
+    check((second is not None) == (name + ".scale2" in out), f"{what} {name}: second scale there: {name + '.scale2' in out}")
+    if second is not None:
+        mine = out[name + ".scale2"]
+        check(mine.dtype == np.float32 and mine.shape == (1,) and mine[0] == second, f"{what} {name}: second scale {mine}, expected {second}")
     if asym:
         got, clean = rtn.unpack(out[name + ".zero"].reshape(w.shape[0], -1), bits, zeros.shape[1])
         check(clean and (got == zeros).all(), f"{what} {name}: zero points differ")
@@ -114,7 +118,7 @@ def check_matrix(what, name, w, out, row, t):
     slack = np.finfo(np.float32).eps * (w.shape[1] / 8 + 2.0**bits + 4)
     check(abs(row["rel_error"] * norm - loss) <= slack * (loss + norm * 2.0**-bits) + 1e-44, f"{what} {name}: rel_error {row['rel_error']}, expected {loss / norm if norm else 0}")
     top = np.abs(wrong).max()
-    check(abs(row["max_error"] - top) <= slack * 2.0**bits * np.abs(scale.astype(np.float64)).max() + 1e-44, f"{what} {name}: max_error {row['max_error']}, expected {top}")
+    check(abs(row["max_error"] - top) <= slack * 2.0**bits * np.abs(by.astype(np.float64)).max() + 1e-44, f"{what} {name}: max_error {row['max_error']}, expected {top}")
 
 
 def check_model(folder, model, src, dtype, tied, t):
@@ -148,6 +152,9 @@ TYPES += [Type(["--type", f"{elem} {words} {scale}"], 8, group, elem=elem, rows=
           for elem, words, group, rows, scale in (("e4m3", "row", 0, 1, "f32"), ("e4m3", "row", 0, 1, "f16"), ("e4m3", "g32", 32, 1, "bf16"), ("e4m3", "g128 r128", 128, 128, "f32"),
                                                   ("e4m3", "g16 r16", 16, 16, "f16"), ("e4m3", "tensor", 0, 0, "f32"), ("e5m2", "row", 0, 1, "f32"), ("e5m2", "g64 r32", 64, 32, "bf16"),
                                                   ("e5m2", "tensor", 0, 0, "f16"))]
+TYPES += [Type(["--type", "mxfp4"], 4, 32, table=rtn.TABLES["fp4"], scale="e8m0"), Type(["--type", "nvfp4"], 4, 16, table=rtn.TABLES["fp4"], scale="e4m3"),
+          Type(["--type", "nf4 g64 e8m0"], 4, 64, table=rtn.TABLES["nf4"], scale="e8m0"), Type(["--type", "e4m3 g32 e8m0"], 8, 32, elem="e4m3", scale="e8m0"),
+          Type(["--type", "e5m2 g32 e8m0"], 8, 32, elem="e5m2", scale="e8m0"), Type(["--type", "e4m3 g16 e4m3"], 8, 16, elem="e4m3", scale="e4m3")]
 
 # What quantize_matmul_bnb4 of onnxruntime 1.31.1 (type 1, blocks of 64) makes of two blocks: the codes, a digit each.
 BNB_W = ((np.arange(128) * 37 % 128 - 50) * (np.arange(128) % 5 + 1)).astype(np.float32).reshape(2, 64) / 64
@@ -167,7 +174,7 @@ def check_reference():
         odd = rtn.fp8_codes(np.float32([np.inf, -np.inf, most * 1.1, -0.0, 2.0**-30]), elem).tolist()
         top = len(rtn.fp8_numbers(elem)) - 1
         check(odd == [top, top | 128, top, 128, 0], f"{elem}: saturation and zeros of the reference: {odd}")
-    codes, scale = rtn.quantize_table(BNB_W, rtn.TABLES["nf4"], 64)
+    codes, scale, _, _ = rtn.quantize_table(BNB_W, rtn.TABLES["nf4"], 64)
     got = "".join(f"{c:x}" for c in codes.ravel())
     check(got == BNB_NF4 and (scale.ravel() == np.abs(BNB_W).max(1)).all(), f"nf4 of the reference is {got}, of onnxruntime {BNB_NF4}")
 

@@ -59,20 +59,48 @@ def quantize(w, bits, group, asym, wide=False):
     return codes, scale, zeros
 
 
-def quantize_table(w, table, group):
-    """w [n][k] float32 -> codes [n][k] of the nearest value of a table, stored scales [n][groups]."""
+def power_scales(most, top):
+    """The bytes of E8M0 and what they are: 2^(floor(log2 most) - floor(log2 top)), OCP Microscaling Formats 1.0, section 6.3."""
+    e = np.frexp(np.maximum(most, 2.0**-200))[1] - np.frexp(np.float64(top))[1]
+    e = np.where(most > 0, np.clip(e, -127, 127), -127)
+    return (e + 127).astype(np.uint8), (2.0**e).astype(np.float32)
+
+
+def two_scales(w, most, top):
+    """The bytes of E4M3, what they are times the matrix's own scale, and that: as modelopt's NVFP4QTensor has it, but for groups of zeros."""
+    second = np.float32(np.abs(w).max()) / np.float32(top * 448)
+    with np.errstate(all="ignore"):
+        raw = np.where(second > 0, most.astype(np.float32) / (np.float32(top) * second), np.float32(0))
+    codes = fp8_codes(raw, "e4m3")
+    return codes, fp8_values(codes, "e4m3") * second, second
+
+
+def all_scales(w, most, top, kind):
+    """Stored scales, what they are, and the second scale, of groups with these largest magnitudes."""
+    if kind == "e8m0":
+        return *power_scales(most, top), None
+    if kind == "e4m3":
+        return two_scales(w, most, top)
+    scale = stored_scales((most / top).astype(np.float32), kind)
+    return scale, scale.astype(np.float32), None
+
+
+def quantize_table(w, table, group, kind="f16"):
+    """w [n][k] float32 -> codes [n][k] of the nearest value of a table, of two the even code; stored scales [n][groups], what they are, the second scale."""
     w, wide = np.ascontiguousarray(w, np.float32), table.astype(np.float64)
-    most = [np.abs(w[:, a:b]).max(1).astype(np.float64) / np.abs(wide).max() for a, b in groups_of(w.shape[1], group)]
-    scale, codes = stored_scales(np.stack(most, 1).astype(np.float32)), np.zeros(w.shape, np.int64)
+    even = np.argsort(np.arange(len(table)) % 2, kind="stable")
+    most = np.stack([np.abs(w[:, a:b]).max(1).astype(np.float64) for a, b in groups_of(w.shape[1], group)], 1)
+    scale, by, second = all_scales(w, most, np.abs(wide).max(), kind)
+    codes = np.zeros(w.shape, np.int64)
     for g, (a, b) in enumerate(groups_of(w.shape[1], group)):
-        s = scale[:, g : g + 1].astype(np.float32)
+        s = by[:, g : g + 1]
         t = np.divide(w[:, a:b], s, out=np.zeros_like(w[:, a:b]), where=s != 0)
-        codes[:, a:b] = np.abs(t.astype(np.float64)[:, :, None] - wide).argmin(2)
-    return codes, scale
+        codes[:, a:b] = even[np.abs(t.astype(np.float64)[:, :, None] - wide[even]).argmin(2)]
+    return codes, scale, by, second
 
 
-def dequantize_table(codes, scale, table, group):
-    parts = [table[codes[:, a:b]] * scale[:, g : g + 1].astype(np.float32) for g, (a, b) in enumerate(groups_of(codes.shape[1], group))]
+def dequantize_table(codes, by, table, group):
+    parts = [table[codes[:, a:b]] * by[:, g : g + 1] for g, (a, b) in enumerate(groups_of(codes.shape[1], group))]
     return np.concatenate(parts, 1)
 
 
@@ -111,19 +139,19 @@ def fp8_values(codes, elem):
 
 
 def quantize_fp8(w, elem, group, rows, kind):
-    """w [n][k] float32 -> codes [n][k], stored scales [bands][groups] of bands of so many rows (0: all), and what they stand for."""
+    """w [n][k] float32 -> codes [n][k], stored scales [bands][groups] of bands of so many rows (0: all), what they are, what all stands for, the second scale."""
     w, rows = np.ascontiguousarray(w, np.float32), rows or len(w)
     bands, groups = groups_of(len(w), rows), groups_of(w.shape[1], group)
     most = np.float64([[np.abs(w[r:s, a:b]).max() for a, b in groups] for r, s in bands])
-    scale = stored_scales((most / FP8[elem][2]).astype(np.float32), kind)
+    scale, scales, second = all_scales(w, most, FP8[elem][2], kind)
     codes, back = np.zeros(w.shape, np.uint8), np.zeros(w.shape, np.float32)
     with np.errstate(over="ignore"):
         for i, (r, s) in enumerate(bands):
             for g, (a, b) in enumerate(groups):
-                if by := np.float32(scale[i, g]):
+                if by := scales[i, g]:
                     codes[r:s, a:b] = fp8_codes(w[r:s, a:b] / by, elem)
                     back[r:s, a:b] = fp8_values(codes[r:s, a:b], elem) * by
-    return codes, scale, back
+    return codes, scale, scales, back, second
 
 
 def unpack(raw, bits, count):

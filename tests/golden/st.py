@@ -39,8 +39,12 @@ def write(path, tensors, dtype="BF16", metadata=None):
         f.write(struct.pack("<Q", len(text)) + text + data)
 
 
+def e8m0_value(b):
+    return np.where(b == 255, np.float32(np.nan), np.float32(2.0) ** (b.astype(np.float32) - 127))
+
+
 KINDS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_}
-WIDER = {"BF16": (np.uint16, bf16_value), "F8_E4M3": (np.uint8, e4m3_value), "F8_E5M2": (np.uint8, e5m2_value)}
+WIDER = {"BF16": (np.uint16, bf16_value), "F8_E4M3": (np.uint8, e4m3_value), "F8_E5M2": (np.uint8, e5m2_value), "F8_E8M0": (np.uint8, e8m0_value)}
 
 
 def read(path, codes=False):

@@ -104,6 +104,26 @@ static void test_whole_numbers(void) {
         bool k = lq_dtypes[LQ_I8].from_f32(&in[i], &got, 1);
         CHECK(got == want[i] && k == kept[i], "i8 of %g: %d %d", (double)in[i], got, k);
     }
+    for (int code = 0; code < 256; code++) {
+        const uint8_t byte = (uint8_t)code;
+        uint8_t again, above, below;
+        float f, next;
+        lq_dtypes[LQ_E8M0].to_f32(&byte, &f, 1);
+        CHECK(code == 255 ? isnan(f) : (double)f == ldexp(1, code - 127), "e8m0 of %d: %g", code, (double)f);
+        CHECK(lq_dtypes[LQ_E8M0].from_f32(&f, &again, 1) && again == byte, "e8m0 %d comes back as %d", code, again);
+        if (code > 253) continue;
+        next = f * 1.5f; // the middle belongs to the larger one
+        lq_dtypes[LQ_E8M0].from_f32(&next, &above, 1);
+        next = nextafterf(next, 0);
+        lq_dtypes[LQ_E8M0].from_f32(&next, &below, 1);
+        CHECK(above == code + 1 && below == code, "e8m0 between %d and the next: %d, %d", code, below, above);
+    }
+    const float none[] = {0, -0.0f, -1, -INFINITY, INFINITY, NAN, 0x1.8p127f};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        uint8_t got;
+        const bool k = lq_dtypes[LQ_E8M0].from_f32(&none[i], &got, 1);
+        CHECK(got == 255 && k == (i < 6), "e8m0 of %g: %d %d", (double)none[i], got, k);
+    }
     uint64_t big = UINT64_MAX, back;
     float f;
     lq_dtypes[LQ_U64].to_f32(&big, &f, 1);
@@ -127,7 +147,7 @@ static void test_whole_numbers(void) {
         CHECK(r->from_f32(src, bytes + 1, 40), "%s takes small numbers", r->name);
         r->to_f32(bytes + 1, dst, 40);
         bool same = true;
-        for (int i = 0; i < 40; i++) same &= t == LQ_E4M3 || t == LQ_E5M2 || dst[i] == src[i];
+        for (int i = 0; i < 40; i++) same &= t == LQ_E4M3 || t == LQ_E8M0 || t == LQ_E5M2 || dst[i] == src[i];
         CHECK(same, "%s in bulk", r->name);
     }
     CHECK(lq_dtype_of("f128") == LQ_DTYPES, "no f128");
@@ -164,6 +184,8 @@ static void test_names(void) {
         {"e4m3 row", "e4m3 row f32"}, {"e4m3 g1048576 r2147483646", "e4m3 g1048576 r2147483646 f32"},
         {"e4m3 tensor", "e4m3 tensor f32"}, {"e4m3 g128 r128", "e4m3 g128 r128 f32"},
         {"e5m2 row bf16", "e5m2 row bf16"}, {"fp4", "fp4 g64 f16"}, {"fp4 g128 f32", "fp4 g128 f32"},
+        {"mxfp4", "fp4 g32 e8m0"}, {"nvfp4", "fp4 g16 e4m3"}, {"e4m3 g32 e8m0", "e4m3 g32 e8m0"},
+        {"table3 row e4m3", "table3 row e4m3"},
         {"int8 act i8", "int8 row sym f16 act i8 row"}, {"int8 f32 act i8 row", "int8 row sym f32 act i8 row"},
         {"int4 g32 act i8 g32", "int4 g32 sym f16 act i8 g32"},
         {"int8 act i8 tensor", "int8 row sym f16 act i8 tensor"},
@@ -187,6 +209,7 @@ static void test_names(void) {
     static const char *const bad[] = {"", " ", "int", "int9", "int1", "int44", "int4 g", "int4 g0", "int4 g-16",
                                       "int4 g24",
         "int4 g32 g32", "int4 sym asym", "int4 f64", "bf16 g32",
+                                      "int4 g32 e8m0", "int8 e4m3", "mxfp4 f16 f16", "mxfp4 sym", "e8m0", "fp4 e5m2",
                                       "i8", "i8 sym", "i8 row f32", "table4 sym", "int4 asym r8", "fp4 sym", "fp",
                                       "fp4 table4", "int4 g99999999999", "int4 g1048592",
                                       "e4m3 row r2147483647", "e4m3 row r1", "int04", "int4 g032",
@@ -341,6 +364,7 @@ static void test_rows(void) {
                 int64_t g = t->group ? c / t->group : 0, at = (t->rows > 1 ? r / t->rows : r) * groups + g;
                 float s, v;
                 lq_dtypes[t->scale].to_f32((const uint8_t *)w.scale + (size_t)at * lq_dtype_size(t->scale), &s, 1);
+                if (w.scale2) s *= *w.scale2;
                 const uint8_t *q = (const uint8_t *)w.q + (size_t)r * row_bytes;
                 uint32_t z = w.zero ? lq_code_get(w.zero + (size_t)r * lq_code_row_bytes(t->bits, groups), t->bits, g)
                     : 1u << (t->bits - 1);

@@ -118,6 +118,25 @@ INLINE void halves(const char *p, int n, float *s, const lq_dtype t) {
     for (; i < n; i++) s[i] = half_of(p + 2 * i, t);
 }
 
+// What a byte of E8M0 and of E4M3 is; up to VEC numbers more than n are written.
+INLINE void powers(const uint8_t *p, int n, float *s) {
+    uint8_t part[VEC] = {0};
+    for (int i = 0; i < n; i += VEC) {
+        const vi e = vi_of_u8(memcpy(part, p + i, (size_t)(n - i < VEC ? n - i : VEC)));
+        // 2^-127 is half of the least normal number
+        const vf power = vf_bits(vi_max(vi_shift23(e), vi_set(0x00400000)));
+        vf_store(s + i, vf_pick(vi_equal(e, vi_set(255)), vf_set(NAN), power));
+    }
+}
+
+INLINE void smalls(const uint8_t *p, int n, float by, float *s) {
+    uint8_t part[VEC] = {0};
+    for (int i = 0; i < n; i += VEC) {
+        memcpy(part, p + i, (size_t)(n - i < VEC ? n - i : VEC));
+        vf_store(s + i, vf_mul(vf_of_e4m3(part), vf_set(by)));
+    }
+}
+
 typedef struct cells { float s[CELLS + VEC], z[CELLS + 2 * VEC]; int64_t group, first; } cells;
 
 // Groups that columns k0..k1 of a row are in: s[g - first], z[g - first].
@@ -131,7 +150,9 @@ static const float *groups_of(const lq_weight *w, int64_t row, int64_t k0, int64
     if (t->rows <= 1) _mm_prefetch(p + LQ_ANY_ROWS * (size_t)groups * lq_dtype_size(t->scale), _MM_HINT_T0);
     if (t->scale == LQ_F32) memcpy(c->s, p, (size_t)n * sizeof *c->s);
     else if (t->scale == LQ_F16) halves(p, n, c->s, LQ_F16);
-    else halves(p, n, c->s, LQ_BF16);
+    else if (t->scale == LQ_BF16) halves(p, n, c->s, LQ_BF16);
+    else if (t->scale == LQ_E8M0) powers((const uint8_t *)p, n, c->s);
+    else smalls((const uint8_t *)p, n, *w->scale2, c->s);
     if (t->kind != LQ_W_INT) return c->z;
     const vi mask = vi_set((1 << t->bits) - 1);
     if (!t->asym) {

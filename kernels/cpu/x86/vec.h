@@ -55,6 +55,10 @@ static inline vf vf_of_e4m3_small(const void *p) { // 2^-8 of it: its bits are t
 
 static inline vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
 static inline vi vi_of(vf x) { return _mm512_cvtps_epi32(x); } // to the nearest, ties to even
+static inline vi vi_of_u8(const void *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
+static inline vi vi_shift23(vi x) { return _mm512_slli_epi32(x, 23); }
+static inline vm vi_equal(vi a, vi b) { return _mm512_cmpeq_epi32_mask(a, b); }
+static inline vf vf_bits(vi x) { return _mm512_castsi512_ps(x); }
 static inline vi vi_bits(vf x) { return _mm512_castps_si512(x); }
 static inline vi vi_add(vi a, vi b) { return _mm512_add_epi32(a, b); }
 static inline vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
@@ -147,6 +151,10 @@ static inline vf vf_of_e4m3_small(const void *p) {
 
 static inline vi vi_set(int32_t x) { return _mm256_set1_epi32(x); }
 static inline vi vi_of(vf x) { return _mm256_cvtps_epi32(x); }
+static inline vi vi_of_u8(const void *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
+static inline vi vi_shift23(vi x) { return _mm256_slli_epi32(x, 23); }
+static inline vm vi_equal(vi a, vi b) { return _mm256_cmpeq_epi32(a, b); }
+static inline vf vf_bits(vi x) { return _mm256_castsi256_ps(x); }
 static inline vi vi_bits(vf x) { return _mm256_castps_si256(x); }
 static inline vi vi_add(vi a, vi b) { return _mm256_add_epi32(a, b); }
 static inline vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
