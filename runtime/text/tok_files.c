@@ -91,7 +91,7 @@ static void class_name(const opening *o, char out[64]) {
 // --- vocab.json and merges.txt, vocab.txt: as the tokenizer.json that they would be ---
 
 typedef struct known { const char *class, *kinds, *norm, *words, *special; } known;
-static const known classes[] = {
+static const known classes[] = { // the first one where neither class nor kind is said
     {"GPT2Tokenizer", " gpt2 gpt_neo gptj gpt_bigcode starcoder2 opt openelm ", NULL, NULL, "<|endoftext|>"},
     {"CodeGenTokenizer", " codegen phi phi-msft mixformer-sequential ", NULL, NULL, "<|endoftext|>"},
     {"Qwen2Tokenizer", " qwen2 qwen2_moe qwen3 qwen3_moe ", "{\"type\":\"NFC\"}", lq_tok_words_qwen, "<|endoftext|>"},
@@ -104,7 +104,7 @@ static const known *class_find(const opening *o) {
     class_name(o, name);
     snprintf(kind, sizeof kind, " %.60s ", type ? type : "");
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-        if (*name ? !strcmp(name, classes[i].class) : type && strstr(classes[i].kinds, kind)) return &classes[i];
+        if (*name ? !strcmp(name, classes[i].class) : !type || strstr(classes[i].kinds, kind)) return &classes[i];
     lq_fail(o->err, LQ_E_UNSUPPORTED, "vocab.json of class %.60s, model_type %.60s: it is not known how it cuts a text",
             *name ? name : "(none)", type ? type : "(none)");
     return NULL;

@@ -129,6 +129,7 @@ EOF
 printf 'QQ== 0\nQg== 1\n' >"$work/broken.tiktoken"
 mkdir "$work/nothing" "$work/vocab"
 echo '{"a": 0}' >"$work/vocab/vocab.json"
+echo '{"tokenizer_class": "OddTokenizer"}' >"$work/vocab/tokenizer_config.json"
 run 0 tokenize "$work/tokenizer.json" -p "a a"; is "$out" $'4\t<s>\n3\t\u2581a\n3\t\u2581a'; is "$err" ""
 run 0 tokenize "$work" -p "ax" --no-special; is "$out" $'3\t\u2581a\n0\t<unk>'
 run 0 tokenize "$work/tokenizer.json" -p "a<s>" --json; is "$out" $'{"ids":[4,3,4],"pieces":["<s>","\u2581a","<s>"]}'

@@ -9,6 +9,7 @@
 #include "runtime/text/tokenizer.h"
 
 #define DATA "../shared/data"
+#define RANKS "tiktoken/src/Microsoft.ML.Tokenizers.Data."
 enum {
     FILE_BYTES = 20480, KINDS = 8, PIECES = 53,
     PART_GROUP = 40, MODEL_GROUP = 60, PART_WRITTEN = 10, PART_BLOCK = 0x2000
@@ -253,6 +254,84 @@ static void test_vectors(void) {
     fclose(written);
 }
 
+// --- token by token, and long words ---
+
+// Token by token, forked at every step: what was written is whole characters, and all of
+// it is the text decoded at once.
+static void growing_check(const lq_tokenizer *t, const char *name) {
+    static char text[65536], buf[65536];
+    for (uint64_t k = 0; k < 300; k++) {
+        lq_ids ids = {0};
+        lq_err err = {0};
+        uint64_t s = k;
+        size_t n = random_text(k, text);
+        CHECK(lq_tokenizer_encode(t, text, n, 0, &ids, &err), "%s", err.text);
+        for (size_t i = 0; k % 3 == 0 && i < ids.n; i++)
+            ids.p[i] = (int32_t)random_next(&s, (uint64_t)lq_tokenizer_vocab(t)) + (i == 3 ? 1 << 20 : 0);
+        blob whole = text_decode(t, ids.p, ids.n, false);
+        lq_detok d = {0};
+        bool valid = true, room = true;
+        size_t done = 0;
+        for (size_t i = 0; i <= ids.n; i++) {
+            lq_detok fork = d;
+            char spare[16];
+            lq_detok_end(&fork, spare);
+            size_t wrote = i < ids.n ? lq_detok_next(t, &d, ids.p[i], buf + done) : lq_detok_end(&d, buf + done);
+            room = room && wrote <= LQ_DETOK_ROOM(i < ids.n ? lq_tokenizer_bytes(t, ids.p[i]).n : 0);
+            for (size_t j = done; j < done + wrote;) {
+                uint8_t c = (uint8_t)buf[j];
+                size_t len = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+                valid = valid && (c < 0x80 || c >= 0xc2) && j + len <= done + wrote;
+                j += len;
+            }
+            done += wrote;
+        }
+        CHECK(valid, "%s: text %d: part of a character was written", name, (int)k);
+        CHECK(room, "%s: text %d: more was written than LQ_DETOK_ROOM says", name, (int)k);
+        CHECK(done == whole.n && !memcmp(buf, whole.p, done), "%s: text %d: token by token is not the whole", name,
+              (int)k);
+        free(whole.p);
+        free(ids.p);
+    }
+}
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// A megabyte that is one word, or one run: eight times the text may not take much more than eight times as long.
+static void long_check(const lq_tokenizer *t, const char *name) {
+    static const char *const units[] = {"a", "ab", " ", "\n", "=", "1", "\xcc\x81\xcc\xa3", "\xe4\xbd\xa0", "\xff",
+                                        "<s>", "'s", "\xe2\x96\x81"};
+    for (size_t k = 0; k < sizeof units / sizeof *units; k++) {
+        double took[2];
+        for (int round = 0; round < 2; round++) {
+            size_t n = (size_t)1 << (round ? 20 : 17), u = strlen(units[k]);
+            char *text = malloc(n);
+            for (size_t i = 0; i < n; i++) text[i] = units[k][i % u];
+            lq_ids ids = {0};
+            lq_err err = {0};
+            double from = seconds();
+            CHECK(lq_tokenizer_encode(t, text, n, LQ_TOK_PARSE, &ids, &err), "%s", err.text);
+            took[round] = seconds() - from;
+            free(ids.p);
+            free(text);
+        }
+        CHECK(took[1] < 24 * took[0] + 0.05, "%s: %.3f s for 128 KiB of \"%s\", %.3f s for 1 MiB", name, took[0],
+              units[k], took[1]);
+    }
+}
+
+static void test_whole(lq_tokenizer *t, const char *name) {
+    if (t) {
+        growing_check(t, name);
+        long_check(t, name);
+    } else SKIP("%s is not there", name);
+    lq_tokenizer_close(t);
+}
+
 // --- small tokenizers of our own, one component each ---
 
 static size_t json_text(cJSON *json, char **out) {
@@ -331,6 +410,7 @@ static void test_parts(void) {
     if (!ok) return;
     const cJSON *bases = cJSON_GetObjectItem(all, "bases");
     int number = 0;
+    const char *last = "";
     for (const cJSON *k = cJSON_GetObjectItem(all, "cases")->child; k; k = k->next, number++) {
         char name[2048];
         const cJSON *n = cJSON_GetObjectItem(k, "normalizer"), *p = cJSON_GetObjectItem(k, "pre_tokenizer");
@@ -343,6 +423,12 @@ static void test_parts(void) {
         free(ms);
         lq_tokenizer *t = part_open(bases, k, name);
         if (t) part_check(t, k, name, written);
+        const char *base = lq_json_str(k, "base");
+        if (t && strcmp(base, last) && (strstr(base, "unigram") || strstr(base, "word"))) {
+            growing_check(t, base);
+            long_check(t, base);
+        }
+        last = base;
         lq_tokenizer_close(t);
     }
     CHECK(number > 150, "only %d cases", number);
@@ -440,6 +526,12 @@ static void test_models(void) {
         lq_tokenizer *t = model_open(model.p, model.n, &why);
         CHECK(t, "model %d: %s", number, why.text);
         if (t) model_check(t, k, number, written);
+        if (t && (number % 6 == 2 || number % 6 == 4)) { // with what users defined, with what is taken apart again
+            char name[32];
+            snprintf(name, sizeof name, "model %d", number);
+            growing_check(t, name);
+            long_check(t, name);
+        }
         lq_tokenizer_close(t);
         if (number % 6 == 5) model_broken(model.p, model.n);
         free(model.p);
@@ -452,35 +544,49 @@ static void test_models(void) {
 
 // --- ids that other projects published ---
 
-// GPT-2 as its two files, vocab.json and merges.txt.
-static lq_tokenizer *gpt2_open(const char *folder) {
-    static const char rest[] = "],\"type\":\"BPE\"},\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"}}";
+static lq_tokenizer *folder_open(const char *name) {
     char path[512];
-    snprintf(path, sizeof path, DATA "/%s/vocab.json", folder);
-    blob vocab = file_read(path);
-    snprintf(path, sizeof path, DATA "/%s/merges.txt", folder);
-    blob merges = file_read(path);
     lq_tokenizer *t = NULL;
-    if (vocab.p && merges.p) {
-        lq_text json = {0};
-        lq_err err = {0};
-        lq_text_fmt(&json, "{\"model\":{\"vocab\":");
-        lq_text_add(&json, vocab.p, vocab.n);
-        lq_text_fmt(&json, ",\"merges\":[");
-        const char *comma = "";
-        for (char *s = merges.p, *end; (end = strchr(s, '\n')); s = end + 1) {
-            if (!strncmp(s, "#version", 8) || end == s) continue;
-            lq_text_fmt(&json, "%s", comma);
-            lq_text_json(&json, s, (size_t)(end - s));
-            comma = ",";
-        }
-        lq_text_add(&json, rest, sizeof rest - 1);
-        CHECK(lq_tokenizer_parse((lq_bytes){json.p, json.n}, (lq_bytes){"", 0}, &t, &err), "%s: %s", folder, err.text);
-        lq_text_free(&json);
-    }
-    free(vocab.p);
-    free(merges.p);
+    lq_err err = {0};
+    snprintf(path, sizeof path, DATA "/tokenizers/%s", name);
+    FILE *f = fopen(path, "r");
+    if (!f) return NULL;
+    fclose(f);
+    CHECK(lq_tokenizer_load(path, &t, &err), "%s: %s", path, err.text);
     return t;
+}
+
+// Ids of one source file, published for each of tiktoken's lists of ranks.
+static void test_ranks(const char *name, const char *ids_name) {
+    static const char folder[] = DATA "/tokenizers/tiktoken/test/Microsoft.ML.Tokenizers.Tests/Data/";
+    char path[512];
+    lq_tokenizer *t = folder_open(name);
+    snprintf(path, sizeof path, "%slib.rs.txt", folder);
+    blob text = file_read(path);
+    snprintf(path, sizeof path, "%s%s", folder, ids_name);
+    blob want = file_read(path);
+    if (!t || !text.p || !want.p) SKIP("%s is not there", name);
+    else {
+        lq_ids ids = {0};
+        lq_err err = {0};
+        size_t same = 0;
+        const char *p = want.p;
+        CHECK(lq_tokenizer_encode(t, text.p, text.n, 0, &ids, &err), "%s", err.text);
+        while (same < ids.n && (p = strpbrk(p, "0123456789"))) {
+            char *end;
+            if (strtol(p, &end, 10) != ids.p[same]) break;
+            p = end;
+            same++;
+        }
+        CHECK(ids.n > 1000 && same == ids.n && !strpbrk(p, "0123456789"), "%s: id %zu of %zu", name, same, ids.n);
+        blob back = text_decode(t, ids.p, ids.n, true);
+        CHECK(back.n == text.n && !memcmp(back.p, text.p, text.n), "%s: the text that comes back", name);
+        free(back.p);
+        free(ids.p);
+    }
+    free(text.p);
+    free(want.p);
+    lq_tokenizer_close(t);
 }
 
 // Texts between __ggml_vocab_test__ lines, and a line of ids for each.
@@ -521,84 +627,68 @@ static void test_published(lq_tokenizer *t, const char *name) {
 
 // --- against itself ---
 
-// Token by token, forked at every step: what was written is whole characters, and all of
-// it is the text decoded at once.
-static void test_growing(const char *name) {
-    lq_tokenizer *t = tokenizer_open(name);
-    static char text[65536], buf[65536];
-    if (!t) {
-        SKIP("%s is not there", name);
-        return;
-    }
-    for (uint64_t k = 0; k < 300; k++) {
-        lq_ids ids = {0};
-        lq_err err = {0};
-        uint64_t s = k;
-        size_t n = random_text(k, text);
-        CHECK(lq_tokenizer_encode(t, text, n, 0, &ids, &err), "%s", err.text);
-        for (size_t i = 0; k % 3 == 0 && i < ids.n; i++)
-            ids.p[i] = (int32_t)random_next(&s, (uint64_t)lq_tokenizer_vocab(t)) + (i == 3 ? 1 << 20 : 0);
-        blob whole = text_decode(t, ids.p, ids.n, false);
-        lq_detok d = {0};
-        bool valid = true, room = true;
-        size_t done = 0;
-        for (size_t i = 0; i <= ids.n; i++) {
-            lq_detok fork = d;
-            char spare[16];
-            lq_detok_end(&fork, spare);
-            size_t wrote = i < ids.n ? lq_detok_next(t, &d, ids.p[i], buf + done) : lq_detok_end(&d, buf + done);
-            room = room && wrote <= LQ_DETOK_ROOM(i < ids.n ? lq_tokenizer_bytes(t, ids.p[i]).n : 0);
-            for (size_t j = done; j < done + wrote;) {
-                uint8_t c = (uint8_t)buf[j];
-                size_t len = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-                valid = valid && (c < 0x80 || c >= 0xc2) && j + len <= done + wrote;
-                j += len;
-            }
-            done += wrote;
-        }
-        CHECK(valid, "%s: text %d: part of a character was written", name, (int)k);
-        CHECK(room, "%s: text %d: more was written than LQ_DETOK_ROOM says", name, (int)k);
-        CHECK(done == whole.n && !memcmp(buf, whole.p, done), "%s: text %d: token by token is not the whole", name,
-              (int)k);
-        free(whole.p);
-        free(ids.p);
-    }
+// --- which file it is ---
+
+static bool named_file(void *from, const char *name, lq_bytes *out, lq_err *err) {
+    (void)err;
+    for (const char *const *p = from; *p; p += 2)
+        if (!strcmp(*p, name)) *out = (lq_bytes){p[1], strlen(p[1])};
+    return true;
+}
+
+// Files by name and content; the ids of `text`, or what an error says.
+static void files_check(const char *const *names, const char *only, const char *text, const char *want) {
+    lq_tokenizer *t = NULL;
+    lq_err err = {0};
+    lq_ids ids = {0};
+    char got[256] = "";
+    const lq_tok_files files = {named_file, (void *)(uintptr_t)names, only};
+    if (lq_tokenizer_read(&files, &t, &err) &&
+        lq_tokenizer_encode(t, text, strlen(text), LQ_TOK_SPECIAL | LQ_TOK_PARSE, &ids, &err)) {
+        for (size_t i = 0; i < ids.n; i++) snprintf(got + strlen(got), sizeof got - strlen(got), " %d", ids.p[i]);
+        CHECK(!strcmp(got, want), "%s: \"%s\", not \"%s\"", names[0], got, want);
+    } else CHECK(strstr(err.text, want), "%s: \"%s\" does not say \"%s\"", names[0], err.text, want);
+    free(ids.p);
     lq_tokenizer_close(t);
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-// A megabyte that is one word, or one run: eight times the text may not take much more than eight times as long.
-static void test_long(const char *name) {
-    static const char *const units[] = {"a", "ab", " ", "\n", "=", "1", "\xcc\x81\xcc\xa3", "\xe4\xbd\xa0", "\xff",
-                                        "<s>", "'s", "\xe2\x96\x81"};
-    lq_tokenizer *t = tokenizer_open(name);
-    if (!t) {
-        SKIP("%s is not there", name);
-        return;
-    }
-    for (size_t k = 0; k < sizeof units / sizeof *units; k++) {
-        double took[2];
-        for (int round = 0; round < 2; round++) {
-            size_t n = (size_t)1 << (round ? 20 : 17), u = strlen(units[k]);
-            char *text = malloc(n);
-            for (size_t i = 0; i < n; i++) text[i] = units[k][i % u];
-            lq_ids ids = {0};
-            lq_err err = {0};
-            double from = seconds();
-            CHECK(lq_tokenizer_encode(t, text, n, LQ_TOK_PARSE, &ids, &err), "%s", err.text);
-            took[round] = seconds() - from;
-            free(ids.p);
-            free(text);
-        }
-        CHECK(took[1] < 24 * took[0] + 0.05, "%s: %.3f s for 128 KiB of \"%s\", %.3f s for 1 MiB", name, took[0],
-              units[k], took[1]);
-    }
-    lq_tokenizer_close(t);
+#define JSON "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":7},\"merges\":[]}}"
+#define WORDS "[UNK]\n[CLS]\n[SEP]\na\n##b\n"
+#define PAIRS "{\"a\":0,\"b\":1,\"ab\":2,\"\xc4\xa0\":3,\"<e>\":4,\"A\":5}"
+static void test_files(void) {
+    static const char *const all[] = {"vocab.txt", WORDS, "tokenizer.json", JSON, "vocab.json", PAIRS, "merges.txt",
+                                      "a b", NULL};
+    static const char *const bert[] = {"vocab.txt", WORDS, NULL};
+    static const char *const cased[] = {"vocab.txt", WORDS, "tokenizer_config.json", "{\"do_lower_case\":false}", NULL};
+    static const char *const gpt2[] = {"vocab.json", PAIRS, "merges.txt", "#version: 0.2\na b\n", "config.json",
+                                       "{\"model_type\":\"gpt2\"}", "vocab.txt", WORDS, NULL};
+    static const char *const config[] = {
+        "vocab.json", PAIRS, "merges.txt", "a b", "tokenizer_config.json", "{\"tokenizer_class\":\"Qwen2TokenizerFast\","
+        "\"add_bos_token\":true,\"bos_token\":{\"content\":\"<e>\"},\"add_prefix_space\":true,"
+        "\"added_tokens_decoder\":{\"9\":{\"content\":\"<f>\",\"special\":true}}}", NULL};
+    static const char *const old[] = {"vocab.json", PAIRS, "merges.txt", "a b", "added_tokens.json",
+                                      "{\"<g>\":11}", NULL};
+    static const char *const odd[] = {"vocab.json", PAIRS, "merges.txt", "a b", "config.json",
+                                      "{\"model_type\":\"odd\"}", NULL};
+    static const char *const alone[] = {"vocab.json", PAIRS, NULL};
+    static const char *const pair[] = {"vocab.json", PAIRS, "merges.txt", "a c", NULL};
+    static const char *const none[] = {"config.json", "{}", NULL};
+    static const char *const spm[] = {"tokenizer.model", "\n\5abc", NULL};
+    static const char *const ranks[] = {"qwen.tiktoken", "QQ== 0\nQg== x\n", NULL};
+    files_check(all, NULL, "a", " 7");
+    files_check(all, "vocab.txt", "ab", " 1 3 4 2");
+    files_check(all, "none.json", "ab", "there is no such file");
+    files_check(bert, NULL, "A[SEP]c", " 1 3 2 0 2");
+    files_check(cased, NULL, "A", " 1 0 2");
+    files_check(gpt2, NULL, "ab b", " 2 3 1");
+    files_check(config, NULL, "ab<f>", " 4 3 2 9");
+    files_check(old, NULL, "ab<g>", " 2 11");
+    files_check(odd, NULL, "ab", "model_type odd");
+    files_check(alone, NULL, "ab", "no merges.txt");
+    files_check(pair, NULL, "ab", "merges[0]");
+    files_check(none, NULL, "ab", "there is no tokenizer.json");
+    files_check(spm, NULL, "ab", "tokenizer.model: the file is cut short");
+    files_check(ranks, NULL, "ab", "qwen.tiktoken: line 2");
 }
 
 // --- refused ---
@@ -795,13 +885,18 @@ int main(void) {
     test_published(tokenizer_open("tokenizers/hf/falcon-tokenizer"), "falcon");
     test_published(tokenizer_open("tokenizers/hf/phi-3-mini"), "phi-3");
     test_published(tokenizer_open("tokenizers/hf/llama2"), "llama-spm");
-    test_published(gpt2_open("tokenizers/hf/gpt2"), "gpt-2");
-    test_growing("tokenizers/hf/llama2");
-    test_growing("tokenizers/pythia");
-    test_growing("calib_data/demo");
-    test_long("tokenizers/hf/llama2");
-    test_long("tokenizers/pythia");
-    test_long("calib_data/demo");
+    test_published(folder_open("llama2/tokenizer.model"), "llama-spm");
+    test_published(folder_open("hf/gpt2"), "gpt-2");
+    test_ranks(RANKS "Cl100kBase/Data/cl100k_base.tiktoken", "tokens.json");
+    test_ranks(RANKS "O200kBase/Data/o200k_base.tiktoken", "tokens_gpt4o.json");
+    test_ranks(RANKS "P50kBase/Data/p50k_base.tiktoken", "tokens_p50k_base.json");
+    test_ranks(RANKS "R50kBase/Data/r50k_base.tiktoken", "tokens_r50k_base.json");
+    test_whole(tokenizer_open("tokenizers/hf/llama2"), "tokenizers/hf/llama2");
+    test_whole(tokenizer_open("tokenizers/pythia"), "tokenizers/pythia");
+    test_whole(tokenizer_open("calib_data/demo"), "calib_data/demo");
+    test_whole(folder_open("llama2/tokenizer.model"), "llama2/tokenizer.model");
+    test_whole(folder_open("llama3/tokenizer.model"), "llama3/tokenizer.model");
+    test_files();
     test_refused();
     test_growth();
     test_config();
