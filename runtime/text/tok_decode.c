@@ -208,7 +208,7 @@ static bool cleanup_run(lq_tok_work *w, lq_err *err) {
 }
 
 static bool wordpiece_token(const lq_tok_dec *o, bool first, lq_tok_work *w, lq_err *err) {
-    const bool within = w->a.n >= o->n && !memcmp(w->a.p ? w->a.p : "", o->text, o->n);
+    const bool within = w->a.n >= o->n && !memcmp(w->a.p, o->text, o->n);
     const size_t at = !first && within ? o->n : 0;
     if (!first && !within && !lq_tok_buf_add(&w->b, " ", 1, err)) return false;
     if (!lq_tok_buf_add(&w->b, w->a.p + at, w->a.n - at, err)) return false;
@@ -269,6 +269,7 @@ static bool table_fill(lq_tokenizer *t, bool first, lq_tok_bytes *out, lq_tok_wo
     lq_tok_buf all = {0};
     out->at = malloc(((size_t)v->count + 1) * sizeof *out->at);
     bool ok = out->at || lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %d tokens", (int)v->count);
+    ok = ok && lq_tok_buf_room(&w->a, 1, err) && lq_tok_buf_room(&w->b, 1, err); // never NULL, for empty tokens
     for (int32_t id = 0; ok && id < v->count; id++) {
         out->at[id] = (uint32_t)all.n;
         if (!v->kind[id]) continue;
