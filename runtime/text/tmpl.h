@@ -75,6 +75,7 @@ typedef struct lq_tdict {
     uint64_t *hash;
     uint32_t *index;     // [slots], a power of two: 1 + the place; NULL while there are few
     size_t n, cap, slots;
+    bool shown;          // is being printed: a namespace may hold itself
 } lq_tdict;
 typedef enum lq_tview_kind { LQ_TV_KEYS, LQ_TV_VALUES, LQ_TV_ITEMS } lq_tview_kind;
 typedef struct lq_tview { lq_tdict *d; lq_tview_kind kind; } lq_tview;
@@ -149,7 +150,7 @@ typedef struct lq_tscope {
     struct lq_tscope *up;
     lq_tslot *slot;
     size_t n, cap;
-    bool top; // has no frame around it
+    bool block; // of a block, or in one: it sees what the template has set
 } lq_tscope;
 
 // Which child is what:

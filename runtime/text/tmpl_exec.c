@@ -9,9 +9,9 @@ static flow run(lq_tm *m, const lq_tnode *n, lq_tenv *env);
 
 // --- frames ---
 
-static bool resolve(lq_tm *m, const lq_tstr *name, const lq_tscope *top, lq_tv *out) {
+static bool resolve(lq_tm *m, const lq_tstr *name, bool block, lq_tv *out) {
     *out = (lq_tv){0};
-    if (top && m->root && m->root->scope != top) { // of a block: what the template has set by now
+    if (block) { // what the template has set by now
         for (size_t i = 0; i < m->root->scope->n && out->kind == LQ_TV_MISSING; i++)
             if (lq_tstr_same(m->root->scope->slot[i].name, name)) *out = m->root->slot[i];
         if (out->kind != LQ_TV_MISSING) return true;
@@ -32,7 +32,7 @@ static bool enter(lq_tm *m, lq_tenv *env) {
         case LQ_LOAD_GIVEN: break;
         case LQ_LOAD_NOTHING: env->slot[i] = (lq_tv){0}; break;
         case LQ_LOAD_RESOLVE:
-            if (!resolve(m, slot->name, s->top ? s : NULL, &env->slot[i])) return false;
+            if (!resolve(m, slot->name, s->block, &env->slot[i])) return false;
             break;
         case LQ_LOAD_ALIAS:
             for (int k = 0; k < slot->hops; k++) from = from->up;

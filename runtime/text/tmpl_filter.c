@@ -378,7 +378,8 @@ FILTER(rounded) {
     if (ceiling || flooring) {
         const double by = pow(10, (double)digits), f = lq_tv_as_float(v) * by;
         if (!isfinite(f)) return lq_tm_fail(m, "cannot convert float to integer");
-        *out = lq_tv_float((ceiling ? ceil(f) : floor(f)) / by);
+        const double whole = ceiling ? ceil(f) : floor(f);
+        *out = lq_tv_float(whole == 0 ? 0 : whole / by); // an integer: it has no negative zero
         return true;
     }
     if (v.kind == LQ_TV_FLOAT) return *out = lq_tv_float(round_to(v.f, digits)), true;

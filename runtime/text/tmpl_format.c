@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { WIDEST = 1 << 20, PRECISEST = 300 };
@@ -85,6 +86,24 @@ static bool put_int(lq_tm *m, int64_t v, const spec *s) {
     return put_digits(m, s, v < 0, prefix, p, (size_t)(end - p), base == 10);
 }
 
+// A precision without a type: as "g", but a number that is not whole to the last digit but one has an exponent.
+static size_t general(double v, int precision, char *text, size_t size) {
+    const int digits = precision ? precision : 1;
+    size_t n = (size_t)snprintf(text, size, "%.*e", digits - 1, v);
+    const char *e = strchr(text, 'e');
+    const int ten = atoi(e + 1);
+    if (ten >= -4 && ten < digits - 1) {
+        n = (size_t)snprintf(text, size, "%.*g", digits, v);
+        if (!strchr(text, '.')) n += (size_t)snprintf(text + n, size - n, ".0");
+        return n;
+    }
+    size_t keep = (size_t)(e - text);
+    while (digits > 1 && text[keep - 1] == '0') keep--;
+    if (text[keep - 1] == '.') keep--;
+    memmove(text + keep, e, strlen(e) + 1);
+    return strlen(text);
+}
+
 static bool put_float(lq_tm *m, double v, const spec *s) {
     char text[800], form[16];
     const bool percent = s->type == '%', small = s->type != 'E' && s->type != 'F' && s->type != 'G';
@@ -97,13 +116,13 @@ static bool put_float(lq_tm *m, double v, const spec *s) {
     const char *word = isnan(v) ? (small ? "nan" : "NAN") : small ? "inf" : "INF";
     if (isnan(v) || isinf(v)) n = (size_t)snprintf(text, sizeof text, "%s", word);
     else if (!s->type && s->precision < 0) n = lq_tv_float_text(v, text);
+    else if (!s->type) n = general(v, s->precision, text, sizeof text - 8);
     else {
         snprintf(form, sizeof form, "%%%s.*%c", s->alt ? "#" : "", type);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
         n = (size_t)snprintf(text, sizeof text - 8, form, s->precision < 0 ? 6 : s->precision, v);
 #pragma GCC diagnostic pop
-        if (!s->type && !strpbrk(text, ".e")) n += (size_t)snprintf(text + n, 4, ".0");
     }
     if (percent) text[n++] = '%';
     return put_digits(m, s, negative, "", text, n, true);

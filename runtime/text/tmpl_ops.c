@@ -58,7 +58,7 @@ static bool int_op(lq_tm *m, lq_tn_kind op, int64_t a, int64_t b, lq_tv *out) {
     else if (!b)
         return lq_tm_fail(m, op == LQ_TN_DIV ? "division by zero" : op == LQ_TN_MOD ? "integer modulo by zero"
                                                                   : "integer division or modulo by zero");
-    else if (op == LQ_TN_DIV) return float_op(m, op, (double)a, (double)b, out);
+    else if (op == LQ_TN_DIV) return *out = lq_tv_float((double)((long double)a / (long double)b)), true;
     else if (b == -1) large = op == LQ_TN_FLOORDIV && __builtin_sub_overflow(0, a, &r);
     else {
         const int64_t q = a / b, mod = a % b;

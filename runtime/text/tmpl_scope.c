@@ -151,7 +151,7 @@ static bool resolve_expr(walk *w, const lq_tscope *s, lq_tnode *n) {
 static bool scope_new(walk *w, lq_tscope *up, lq_tscope **out) {
     if (!(*out = lq_tm_take(w->m, 1, sizeof **out))) return false;
     (*out)->up = up;
-    (*out)->top = !up;
+    (*out)->block = up && up->block;
     return true;
 }
 
@@ -264,7 +264,9 @@ static bool resolve_if(walk *w, lq_tscope *s, lq_tnode *n) {
 static bool resolve_block(walk *w, lq_tnode *n) {
     const bool breaks = w->breaks;
     w->breaks = false;
-    if (!scope_new(w, NULL, &n->scope) || !inside(w, n->scope, n->body)) return false;
+    if (!scope_new(w, NULL, &n->scope)) return false;
+    n->scope->block = true;
+    if (!inside(w, n->scope, n->body)) return false;
     w->breaks = breaks;
     return true;
 }

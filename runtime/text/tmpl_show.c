@@ -140,7 +140,14 @@ bool lq_tv_put_repr(lq_tm *m, lq_tv v) {
     case LQ_TV_LIST: done = put_items(m, v.l->p, v.l->n, "[", "]"); break;
     case LQ_TV_TUPLE: done = put_items(m, v.l->p, v.l->n, "(", v.l->n == 1 ? ",)" : ")"); break;
     case LQ_TV_DICT: done = put_dict(m, v.d, "{", "}"); break;
-    case LQ_TV_SPACE: done = put_dict(m, v.d, "<Namespace {", "}>"); break;
+    case LQ_TV_SPACE:
+        if (v.d->shown) done = lq_tm_puts(m, "<Namespace {...}>");
+        else {
+            v.d->shown = true;
+            done = put_dict(m, v.d, "<Namespace {", "}>");
+            v.d->shown = false;
+        }
+        break;
     case LQ_TV_VIEW: done = put_view(m, v.v); break;
     default: done = put_other(m, v);
     }

@@ -65,14 +65,18 @@ TEST(sameas) {
     return true;
 }
 
+static bool is_key(lq_tm *m, lq_tv v) {
+    return (v.kind != LQ_TV_LIST && v.kind != LQ_TV_DICT) || lq_tm_fail(m, "unhashable type: '%s'", lq_tv_type(v));
+}
+
 TEST(is_filter) {
     *out = lq_tv_bool(v.kind == LQ_TV_STR && lq_tfilter_find(v.s));
-    return nothing(m, a);
+    return nothing(m, a) && is_key(m, v);
 }
 
 TEST(is_test) {
     *out = lq_tv_bool(v.kind == LQ_TV_STR && lq_tfunc_find(lq_ttests, v.s));
-    return nothing(m, a);
+    return nothing(m, a) && is_key(m, v);
 }
 
 static bool compare(lq_tm *m, lq_tv v, const lq_targs *a, lq_tn_op op, lq_tv *out) {

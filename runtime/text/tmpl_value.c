@@ -98,7 +98,7 @@ bool lq_tm_puts(lq_tm *m, const char *s) { return lq_tm_put(m, s, strlen(s)); }
 bool lq_tm_cut(lq_tm *m, size_t from, lq_tv *out) {
     const size_t n = m->out_n - from;
     m->out_n = from;
-    return lq_tstr_new(m, m->out + from, n, out);
+    return lq_tstr_new(m, n ? m->out + from : "", n, out);
 }
 
 // --- making values ---
@@ -541,7 +541,7 @@ bool lq_tv_items(lq_tm *m, lq_tv v, lq_tv **p, size_t *n, lq_err **error) {
         return lq_tm_steps(m, *n);
     }
     if (v.kind == LQ_TV_ITER) {
-        *p = v.it->p + v.it->at;
+        *p = v.it->n ? v.it->p + v.it->at : NULL;
         *n = v.it->n - v.it->at;
         v.it->at = v.it->n;
         if (error) *error = v.it->error;

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [here, os.path.join(here, "..")]
@@ -94,13 +93,19 @@ HOSTILE = [
 ]
 
 
+def processor_time():
+    """Seconds that the renderer has computed."""
+    fields = open(f"/proc/{renderer.pid}/stat").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def check_hostile():
     for source in HOSTILE:
-        begun = time.monotonic()
+        begun = processor_time()
         kind, text = render(source, {})
-        took = time.monotonic() - begun
+        took = processor_time() - begun
         check(kind == "error" and "\n" not in text and len(text) < 508, f"{source[:80]!r}: {kind} {text[:200]!r}, not one line of an error")
-        check(took < 30 * slow, f"{source[:80]!r}: {took:.1f} s")
+        check(took < 10 * slow, f"{source[:80]!r}: {took:.1f} s")
     check(render("still {{ 'here' }}", {}) == ("text", "still here"), "it renders no more")
 
 

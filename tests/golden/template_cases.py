@@ -23,7 +23,7 @@ VARS = {
 }
 EXPRESSIONS = r"""
 1 + 2 * 3 - 4 / 2, 7 // 2, -7 // 2, 7 % 3, -7 % 3, 7.5 // 2, -7.5 % 2, 2 ** 10, 2 ** -1, 2 ** 3 ** 2, -2 ** 2
-1_000 + 0x1f + 0o17 + 0b101 + 1e3 + 1.5e-3, 10 / 4, 10 / 5, 0.1 + 0.2, 1e16, 1e15, 1e22, 1.0, 123456789.125, 1e-4, 1e-5
+1_000 + 0x1f + 0o17 + 0b101 + 1e3 + 1.5e-3, 10 / 4, 10 / 5, 10000000123456789 / -3, 0.1 + 0.2, 1e16, 1e15, 1e22, 1.0, 123456789.125, 1e-4, 1e-5
 f, big, small, whole, 1e300 * big * 1e10 * 1e300, -(big * 1e300 * 1e300), yes + 1, no * 5, yes, none, [1.0, none, true, 'x', "it's", '"', 'a\n\\']
 'a' 'b' ~ 1 ~ none ~ 1.5 ~ [1], 'ab' * 3, 3 * 'ab', [1] * 2 + [2], (1,) + (2, 3), 'a' + 'b', (1,), ()
 1 < 2 < 3, 1 < 3 < 2, 'a' < 'b', [1, 2] < [1, 3], 1 == 1.0 == true, 'a' in 'abc', 'b' not in 'abc', 2 in l, 'a' in d, 1 in 'x' or 3
@@ -39,7 +39,7 @@ s.replace('o', '0'), s.replace('o', '0', 1), 'aaa'.replace('', '-'), s.startswit
 s.find('o'), s.find('o', 5), s.rfind('o'), s.find('zz'), s.index('W'), s.count('l'), u.find('你'), 'a\nb\r\nc'.splitlines(), 'x'.join(['a', 'b'])
 '7'.zfill(3), '-7'.zfill(4), 'ab'.center(7, '*'), 'ab'.ljust(4, '.') ~ 'ab'.rjust(4), 'a=b=c'.partition('='), 'a=b=c'.rpartition('='), 'x'.partition('=')
 '12'.isdigit(), 'ab'.isalpha(), 'a1'.isalnum(), ' '.isspace(), 'AB'.isupper(), 'ab1'.islower(), 'pre-fix'.removeprefix('pre'), 'x.py'.removesuffix('.py'), 'a\tb'.expandtabs(4)
-'{} {}'.format(1, 'x'), '{0}{1}{0}'.format('a', 'b'), '{n:>5}|{n:<5}|{n:^5}'.format(n='ab'), '{:05.2f} {:+d} {:,} {:x} {:#b} {:e} {:%}'.format(3.14159, 5, 1234567, 255, 5, 12345.678, 0.25), '{{}}{a[b]}{c.d}'.format(a={'b': 1}, c={'d': 2})
+'{} {}'.format(1, 'x'), '{0}{1}{0}'.format('a', 'b'), '{n:>5}|{n:<5}|{n:^5}'.format(n='ab'), '{:05.2f} {:+d} {:,} {:x} {:#b} {:e} {:%} {:.3} {:.3} {:.1} {:.6}'.format(3.14159, 5, 1234567, 255, 5, 12345.678, 0.25, 273.0, 27.25, 1e-7, 1.5), '{{}}{a[b]}{c.d}'.format(a={'b': 1}, c={'d': 2})
 '%s %d %5.2f %05d %-5s| %x %% %r' % ('a', 3, 2.5, 42, 'b', 255, 'q'), '%(a)s' % {'a': 1}, 'x%sy' % 5, '%s' | format('z'), '%c%o%e' % (65, 8, 12.5)
 d.items(), d.keys(), d.values(), d.get('a'), d.get('z'), d.get('z', 0), d.items() | list, d | items | list, d.keys() | list | length, l.index(1), l.count(3)
 l | sort, ls | sort, ls | sort(case_sensitive=true), ls | sort(reverse=true), ld | sort(attribute='name') | map(attribute='name') | list, keys | dictsort, keys | dictsort(true), keys | dictsort(by='value', reverse=true)
@@ -82,6 +82,8 @@ TEMPLATES = [
     "{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set (c, (e2, f2)) = (3, (4, 5)) %}{{ c }}{{ e2 }}{{ f2 }}{% set t = 1, 2 %}{{ t }}",
     "{% set x %}a{{ i }} {% if yes %}b{% endif %}{% endset %}[{{ x }}]{% set y | upper | trim %} c {% endset %}[{{ y }}]",
     "{% filter upper | replace('A', '-') %}a{{ s }}b{% endfilter %}{% generation %}gen {{ i }}{% endgeneration %}{% block b %}in block {{ s }}{% endblock %}",
+    "{% set x = 'set' %}{% for y in l %}{% set z = y %}{% block b2 %}{% for q in [1] %}{{ x }}{{ y }}{{ z }}{{ i }}{% endfor %}{% endblock %}{% endfor %}",
+    "{% set ns = namespace(a=1) %}{% set ns.b = [ns] %}{{ ns }}{{ (-0.4) | round(0, 'ceil') }}{{ -0.0 | round }}{{ 'a' ~ (-0.0) % 1 }}",
     "{% set ns = namespace({'a': 1}, b=2) %}{{ ns.a }}{{ ns.b }}{{ ns.c is defined }}{% set ns.c, ns.a = 3, 4 %}{{ ns }}{{ ns['c'] }}",
     "{% print i, s %}{% raw %}{{ no }} {% if %}{# #}{% endraw %}{# comment {{ x }} #}|{%- raw -%}  a  {%- endraw -%}|",
     # macros
