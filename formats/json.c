@@ -295,9 +295,9 @@ static bool names_check(const checker *c, const name_at *m, size_t n, const name
 
 static bool level_close(checker *c) {
     const level l = c->stack[--c->depth];
-    const name_at *again;
+    const name_at *again = NULL;
     c->p++;
-    if (l.object && !names_check(c, c->name + l.names, c->names - l.names, &again)) return false;
+    if (l.object && c->names > l.names && !names_check(c, c->name + l.names, c->names - l.names, &again)) return false;
     c->names = l.names;
     if (!l.object || !again) return true;
     const char *p = again->p, *q = p;

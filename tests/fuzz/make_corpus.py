@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes a small seed corpus for the fuzzers, the same bytes each time: make_corpus.py FOLDER writes FOLDER/safetensors and FOLDER/json.
+"""Makes a small seed corpus for the fuzzers, the same bytes each time: make_corpus.py FOLDER writes FOLDER/safetensors, FOLDER/json and
+FOLDER/template.
 
 The .lq files are made from docs/FORMAT.md alone, so they also test that the text says enough."""
 import json
@@ -124,8 +125,25 @@ def json_seeds():
         yield f"seed_{i:02d}", text.encode()
 
 
+def template_seeds():
+    texts = ["{{- bos_token }}{%- for m in messages %}{{- '<|' ~ m.role ~ '|>' ~ (m.content | string | trim) }}{%- endfor %}",
+             "{% macro m(a, b=2) %}{{ a }}{{ b }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, 3, c=4) }}{% call m(1) %}x{% endcall %}",
+             "{% set ns = namespace(n=0) %}{% for x in range(9) if x is odd %}{% set ns.n = ns.n + x %}{% break %}{% else %}e{% endfor %}{{ ns.n }}",
+             "{% for t in tools recursive %}{{ loop.index }}{{ loop.nextitem }}{{ t | tojson(indent=2, sort_keys=true) }}{% endfor %}",
+             "{% filter indent(2) | upper %}a\nb{% endfilter %}{% set x | trim %} {{ 1 }} {% endset %}{{ x }}{% with y = x %}{{ y }}{% endwith %}",
+             "{{ 'a b c'.split(' ', 1)[::-1] | join('-') }}{{ '%5.2f|%-4s' % (2.5, 'x') }}{{ '{:>5}{0!r}'.format('u', w=1) }}",
+             "{{ messages | selectattr('role', 'in', ['user']) | map(attribute='content.0.text') | list }}{{ messages | groupby('role') | last }}",
+             "a\n  {%- if x is not defined -%}\n b {%+ raw %} {{ {% endraw %}{# c -#} d {%- elif 1 < 2 <= 3 %}{%- else %}{%- endif %}\n",
+             "{{ {'a': [1, 2.5, none, true], 1: ('t',)} }}{{ {'b': 1} | dictsort }}{{ -7 // 2 ** 2 % 3 ~ 0x1f }}{{ messages[-1]['content'][1:] }}",
+             "{{ raise_exception('no ' + messages[0].role) }}", "{{ x.y }}", "{% block b %}{% generation %}{{ strftime_now('%Y') }}{% endgeneration %}{% endblock %}",
+             "[{\"role\":\"u\",\"content\":1e5}]\0{{ messages }}{{ messages[0].content | int | filesizeformat }}",
+             "{% for x in [3, 1, 2] | sort(reverse=true) | batch(2, 0) %}{{ x | first }}{{ loop.cycle('a', 'b') }}{% endfor %}{{ '<' | e | safe + '&' }}"]
+    for i, text in enumerate(texts):
+        yield f"seed_{i:02d}", text.encode()
+
+
 def main():
-    for folder, seeds in (("safetensors", safetensors_seeds()), ("json", json_seeds())):
+    for folder, seeds in (("safetensors", safetensors_seeds()), ("json", json_seeds()), ("template", template_seeds())):
         path = os.path.join(sys.argv[1], folder)
         os.makedirs(path, exist_ok=True)
         count = 0
