@@ -161,6 +161,8 @@ typedef struct lq_rope_args {
     float mscale;           // 0: 1
     bool interleaved;       // pairs (2i, 2i+1) instead of (i, i + dim/2)
     int head_dim;
+    float q_beta;           // what is rotated of q is also times 1 + q_beta * ln(1 + floor(position / q_every)); 0: not
+    int q_every;
     lq_mat q, k;            // [rows][heads * head_dim], in place; k.p may be NULL
 } lq_rope_args;
 

@@ -53,17 +53,24 @@ static void norm(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a-
 
 // Rotates the pairs of every head of one row by the angles pos * inv_freq, an f32 product
 // as the models were trained with.
+float lq_rope_q(const lq_rope_args *a, int pos) {
+    const int past = a->q_beta != 0 ? pos / a->q_every : 0;
+    return past ? 1.0f + a->q_beta * (float)lq_log(1.0 + past) : 1.0f;
+}
+
 static void rope_row(void *arg, int row, int worker) {
     const lq_rope_args *a = ((job *)arg)->a;
     (void)worker;
     float pos = (float)a->rows->pos[row], by = a->mscale != 0 ? a->mscale : 1.0f;
     int half = a->dim / 2, near = a->interleaved ? 2 : 1, far = a->interleaved ? 1 : half;
-    const lq_mat *mats[2] = {&a->q, &a->k};
+    const lq_mat *mats[2] = {&a->k, &a->q};
+    const float q_by = lq_rope_q(a, a->rows->pos[row]);
     for (int i = 0; i < half; i++) {
         double sine, cosine;
         lq_sincos((double)(pos * a->inv_freq[i]), &sine, &cosine);
         float s = (float)sine * by, c = (float)cosine * by;
         for (int m = 0; m < 2; m++) {
+            if (m == 1) s *= q_by, c *= q_by;
             if (!mats[m]->p) continue;
             float *x = lq_mat_row(mats[m], row) + i * near, *end = lq_mat_row(mats[m], row) + mats[m]->cols;
             for (; x < end; x += a->head_dim) {

@@ -11,8 +11,12 @@ const lq_arch lq_archs[] = {
     {"LLaMAForCausalLM", lq_names_llama, lq_describe_llama, NULL}, // as the first conversions spelt it
     {"MistralForCausalLM", lq_names_llama, lq_describe_mistral, NULL},
     {"MinistralForCausalLM", lq_names_llama, lq_describe_mistral, NULL},
+    {"Ministral3ForCausalLM", lq_names_llama, lq_describe_ministral3, NULL},
+    {"Mistral3ForConditionalGeneration", lq_names_llama, lq_describe_mistral3, NULL},
     {"MixtralForCausalLM", lq_names_mixtral, lq_describe_mixtral, NULL},
     {"Qwen2ForCausalLM", lq_names_llama, lq_describe_qwen2, NULL},
+    {"Qwen2VLForConditionalGeneration", lq_names_llama, lq_describe_qwen2_vl, NULL},
+    {"Qwen2_5_VLForConditionalGeneration", lq_names_llama, lq_describe_qwen2_vl, NULL},
     {"Qwen3ForCausalLM", lq_names_llama, lq_describe_qwen3, NULL},
     {"Qwen2MoeForCausalLM", lq_names_qwen_moe, lq_describe_qwen2_moe, NULL},
     {"Qwen3MoeForCausalLM", lq_names_qwen_moe, lq_describe_qwen3_moe, NULL},
@@ -116,6 +120,10 @@ static bool find_arch(const cJSON *config, const lq_arch **out, lq_err *err) {
     const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(config, "architectures"), 0);
     if (!cJSON_IsString(first)) return lq_fail(err, LQ_E_FORMAT, "%s: architectures names none", what);
     const char *name = first->valuestring;
+    if (!strcmp(name, "MllamaForConditionalGeneration"))
+        return lq_fail(err, LQ_E_UNSUPPORTED,
+                       "%s: architecture \"%s\" has layers that attend to images: lq has none such",
+                       what, name);
     const lq_arch *near[3] = {NULL};
     for (size_t i = 0; i < lq_arch_count; i++) {
         const lq_arch *a = &lq_archs[i];

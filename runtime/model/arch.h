@@ -22,6 +22,7 @@ typedef struct lq_rope {
     double attn_factor;   // of cos and sin; 0: what the kind says
     bool truncate;        // YARN: borders of the ramp are rounded outward
     int original_ctx;
+    double q_beta;        // q is also times 1 + q_beta * ln(1 + floor(position / original_ctx)); 0: not
     double short_mscale, long_mscale; // LONG, instead of attn_factor; 0: that
     float short_factor[LQ_ROPE_DIM / 2], long_factor[LQ_ROPE_DIM / 2]; // LONG
 } lq_rope;

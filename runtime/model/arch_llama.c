@@ -1,8 +1,10 @@
-// arch_llama.c: Llama and those in its shape: an RMS norm before each of attention and a gated MLP. Mistral (windows),
+// arch_llama.c: Llama and those in its shape: an RMS norm before each of attention and a gated MLP. Mistral (windows;
+// Ministral 3: scores that grow with the position), alone and as the text part of one with eyes,
 // Mixtral (a mixture in place of the MLP), SmolLM3 (no positions in some layers),
 // Seed-OSS, ERNIE 4.5 (pairs of neighbours turn), Hunyuan (norms of q and k behind the rope).
 #include "runtime/model/family.h"
 #include <math.h>
+#include <string.h>
 
 const char *const lq_names_llama[LQ_ROLES] = {LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP};
 const char *const lq_names_hunyuan[LQ_ROLES] = {
@@ -42,6 +44,42 @@ bool lq_describe_mistral(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err
         return false;
     lq_ends(d, 1, 2);
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, window, 0, err);
+}
+
+// What a config has that says nothing of ropes.
+static const lq_rope ministral3_rope = {
+    .kind = LQ_ROPE_YARN, .theta = 1e6, .factor = 16, .beta_fast = 32, .beta_slow = 1, .attn_factor = 1,
+    .truncate = true, .original_ctx = 16384, .q_beta = 0.1,
+};
+
+bool lq_describe_ministral3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 8, .head_dim = lq_config_null(c, "head_dim") ? 0 : 128}};
+    const cJSON *rope = cJSON_GetObjectItemCaseSensitive(c, "rope_parameters");
+    if (!cJSON_IsObject(rope)) rope = cJSON_GetObjectItemCaseSensitive(c, "rope_scaling");
+    int window = 0;
+    (void)ckpt;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 18;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err))
+        return false;
+    lq_rope *r = &d->rope[0];
+    if (!cJSON_IsObject(rope)) *r = ministral3_rope, r->dim = part[0].head_dim;
+    else if (!cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(rope, "llama_4_scaling_beta")))
+        return lq_fail(err, LQ_E_FORMAT, "config.json: llama_4_scaling_beta is missing beside the rope's type");
+    else if (!lq_json_num(rope, "llama_4_scaling_beta", &r->q_beta, "config.json", err)) return false;
+    if (r->dim != part[0].head_dim)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: partial_rotary_factor with llama_4_scaling_beta");
+    lq_ends(d, 1, 2);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, window, 0, err);
+}
+
+bool lq_describe_mistral3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    const char *type = lq_json_str(c, "model_type");
+    if (!type || !strcmp(type, "mistral") || !strcmp(type, "ministral")) return lq_describe_mistral(ckpt, c, d, err);
+    if (!strcmp(type, "ministral3")) return lq_describe_ministral3(ckpt, c, d, err);
+    return lq_fail(err, LQ_E_UNSUPPORTED,
+                   "config.json: text_config.model_type \"%.64s\", expected mistral or ministral3",
+                   type);
 }
 
 bool lq_describe_mixtral(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {

@@ -1,6 +1,6 @@
 // arch_qwen.c: Qwen: Llama's tensors and layers, with windows in some layers if the config turns them on. Qwen2 (biases
-// of q, k and v), Qwen3 (no biases, a norm of each head's q and k); of both a mixture in place of some MLPs, in Qwen2's
-// beside an expert that all rows share.
+// of q, k and v), alone and as the text part of one with eyes; Qwen3 (no biases, a norm of each head's q and k). Of
+// both a mixture in place of some MLPs, in Qwen2's beside an expert that all rows share.
 #include "runtime/model/family.h"
 
 const char *const lq_names_qwen_moe[LQ_ROLES] = {
@@ -11,12 +11,12 @@ const char *const lq_names_qwen_moe[LQ_ROLES] = {
     [LQ_R_SHARED_SCORE] = LQ_LAYER "mlp.shared_expert_gate",
 };
 
-// The window of the layers behind the first max_window_layers.
-static bool windows(const cJSON *c, lq_desc *d, lq_err *err) {
+// The window of the layers behind the first max_window_layers (silent: `full`).
+static bool windows(const cJSON *c, lq_desc *d, int full, lq_err *err) {
     bool slides = false;
-    int window = 4096, full = 28;
+    int window = 4096;
     if (!lq_config_bool(c, "use_sliding_window", &slides, err) ||
-        !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err) ||
+        !lq_config_int(c, "sliding_window", slides, LQ_CTX_MAX, &window, err) ||
         !lq_config_int(c, "max_window_layers", 0, 1 << 20, &full, err))
         return false;
     if (lq_config_null(c, "sliding_window")) slides = false;
@@ -29,7 +29,19 @@ bool lq_describe_qwen2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
     d->ctx = 1 << 15;
     if (!lq_config_llama(c, d, part, err)) return false;
     part[0].q_bias = part[0].k_bias = part[0].v_bias = true;
-    return lq_layers_fill(d, part, 2, err) && windows(c, d, err);
+    return lq_layers_fill(d, part, 2, err) && windows(c, d, 28, err);
+}
+
+bool lq_describe_qwen2_vl(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 8}};
+    (void)ckpt;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 15;
+    d->rope[0].theta = 1e6;
+    if (!lq_config_llama(c, d, part, err)) return false;
+    part[0].q_bias = part[0].k_bias = part[0].v_bias = true;
+    lq_ends(d, 151643, 151645);
+    return lq_layers_fill(d, part, 2, err) && windows(c, d, 80, err);
 }
 
 bool lq_describe_qwen3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
@@ -38,7 +50,7 @@ bool lq_describe_qwen3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
     d->ctx = 1 << 15;
     if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err)) return false;
     part[0].qk_norm = LQ_QK_HEAD;
-    return lq_layers_fill(d, part, 2, err) && windows(c, d, err);
+    return lq_layers_fill(d, part, 2, err) && windows(c, d, 28, err);
 }
 
 // The mixture that all layers have but those of mlp_only_layers and those between each decoder_sparse_step-th.

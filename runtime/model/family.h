@@ -77,7 +77,7 @@ lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_desc
     lq_describe_olmo2, lq_describe_olmo3, lq_describe_exaone4, lq_describe_granite, lq_describe_glm, lq_describe_glm4,
     lq_describe_smollm3, lq_describe_seed, lq_describe_ernie, lq_describe_hunyuan,
     lq_describe_qwen2_moe, lq_describe_qwen3_moe, lq_describe_granite_moe, lq_describe_granite_shared,
-    lq_describe_phimoe;
+    lq_describe_phimoe, lq_describe_ministral3, lq_describe_mistral3, lq_describe_qwen2_vl;
 
 // Decoders with LayerNorms.
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],

@@ -76,7 +76,8 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
         const lq_rope *r = &m->desc.rope[p->rope];
         ops->rope(m->dev, &(lq_rope_args){.rows = &rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
                                           .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
-                                          .head_dim = p->head_dim, .q = q, .k = own_k});
+                                          .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
+                                          .q_every = r->original_ctx, .q = q, .k = own_k});
     }
     if (p->qk_norm && p->qk_norm_late) qk_norms(c, p, w, q, own_k);
     const lq_cache cache = c->kv->layer[c->layer];

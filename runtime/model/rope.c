@@ -8,6 +8,7 @@ static const double TAU = 6.283185307179586;
 
 static const struct { const char *name; lq_rope_kind kind; } kinds[] = {
     {"default", LQ_ROPE_DEFAULT}, {"linear", LQ_ROPE_LINEAR}, {"dynamic", LQ_ROPE_DYNAMIC}, {"yarn", LQ_ROPE_YARN},
+    {"mrope", LQ_ROPE_DEFAULT}, // of text all axes have the same position
     {"llama3", LQ_ROPE_LLAMA3},   {"longrope", LQ_ROPE_LONG}, {"su", LQ_ROPE_LONG},
 };
 
@@ -124,6 +125,7 @@ static bool rope_read(const cJSON *config, const cJSON *params, const cJSON *sca
     if (cJSON_IsObject(scaling) && !scaling_read(scaling, from, scaling != params, (int)original, r, err)) return false;
     if (beside || cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, "original_max_position_embeddings")))
         r->original_ctx = (int)original;
+    if (r->kind == LQ_ROPE_DYNAMIC) r->original_ctx = ctx; // transformers asks no other key
     if (r->kind == LQ_ROPE_LONG && !(r->attn_factor > 0)) {
         const bool given = cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(scaling, "factor"));
         // of what the model was made for, not opened with
@@ -208,7 +210,7 @@ void lq_rope_resolve(const lq_rope *r, int ctx, float *f, float *mscale) {
     }
     default: break;
     }
-    if (r->attn_factor > 0) *mscale = (float)r->attn_factor;
+    if ((r->kind == LQ_ROPE_YARN || r->kind == LQ_ROPE_LONG) && r->attn_factor > 0) *mscale = (float)r->attn_factor;
     if (r->short_mscale > 0) *mscale = (float)(ctx > r->original_ctx ? r->long_mscale : r->short_mscale);
 }
 

@@ -184,8 +184,8 @@ static void check_norm(lq_dev *dev) {
 
 // --- rope ---
 
-static void rope_case(lq_dev *dev, int dim, int head_dim, bool interleaved, float mscale) {
-    enum { ROWS = 6, QH = 3, KH = 2 };
+static void rope_case(lq_dev *dev, int dim, int head_dim, bool interleaved, float mscale, float beta) {
+    enum { ROWS = 6, QH = 3, KH = 2, EVERY = 4095 };
     static const int32_t pos[ROWS] = {0, 1, 131071, 77, 4095, 30000};
     const int32_t first[2] = {0, ROWS};
     lq_rows rows = {.n = ROWS, .seqs = 1, .pos = pos, .first = first};
@@ -193,7 +193,7 @@ static void rope_case(lq_dev *dev, int dim, int head_dim, bool interleaved, floa
     float *freq = ck_buf((size_t)dim / 2 * sizeof *freq, 4);
     for (int i = 0; i < dim / 2; i++) freq[i] = (float)pow(10000, -2.0 * i / dim);
     dev->ops.rope(dev, &(lq_rope_args){.rows = &rows, .inv_freq = freq, .dim = dim, .mscale = mscale,
-                                       .interleaved = interleaved,
+                                       .interleaved = interleaved, .q_beta = beta, .q_every = EVERY,
                                        .head_dim = head_dim, .q = q, .k = dim == 16 ? (lq_mat){0} : k});
     bool ok = true;
     for (int m = 0; m < (dim == 16 ? 1 : 2); m++)
@@ -208,9 +208,10 @@ static void rope_case(lq_dev *dev, int dim, int head_dim, bool interleaved, floa
                     }
                     const int pair = interleaved ? i / 2 : i % (dim / 2), second = interleaved ? i % 2 : i >= dim / 2;
                     const int a = interleaved ? 2 * pair : pair, b = interleaved ? a + 1 : a + dim / 2;
-                    const double t = (double)((float)pos[r] * freq[pair]), by = mscale != 0 ? (double)mscale : 1;
+                    const double t = (double)((float)pos[r] * freq[pair]), just = mscale != 0 ? (double)mscale : 1;
+                    const double by = m ? just : just * (1 + (double)beta * log(1 + pos[r] / EVERY));
                     const double want = by * (second ? x[b] * cos(t) + x[a] * sin(t) : x[a] * cos(t) - x[b] * sin(t));
-                    ok &= near(y[i], want, by * EPS * 4 * (fabs((double)x[a]) + fabs((double)x[b])));
+                    ok &= near(y[i], want, by * EPS * (beta != 0 ? 8 : 4) * (fabs((double)x[a]) + fabs((double)x[b])));
                 }
             }
     CHECK(ok && ck_gaps(&q), "rope %s dim %d of %d interleaved %d", dev->isa, dim, head_dim, interleaved);
@@ -220,7 +221,10 @@ static void rope_case(lq_dev *dev, int dim, int head_dim, bool interleaved, floa
 static void check_rope(lq_dev *dev) {
     static const int dims[][2] = {{2, 2}, {16, 24}, {20, 20}, {64, 64}, {128, 128}, {64, 192}, {34, 40}};
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-        for (int way = 0; way < 2; way++) rope_case(dev, dims[i][0], dims[i][1], way, way ? 1.25f : 0);
+        for (int way = 0; way < 2; way++) {
+            rope_case(dev, dims[i][0], dims[i][1], way, way ? 1.25f : 0, 0);
+            rope_case(dev, dims[i][0], dims[i][1], way, 0, 0.1f);
+        }
 }
 
 // --- glu ---

@@ -79,7 +79,9 @@ def rope_freqs(cfg, dim, ctx, local=False):
         high = min(math.ceil(border(scaling.get("beta_slow", 1))), dim - 1)
         ramp = np.clip((np.arange(dim // 2) - low) / max(high - low, 0.001), 0, 1)
         freqs = freqs / factor * ramp + freqs * (1 - ramp)
-        mscale = scaling.get("attention_factor") or 0.1 * math.log(factor) + 1
+        grown = [0.1 * scaling.get(key, 1.0) * math.log(factor) + 1 for key in ("mscale", "mscale_all_dim")]
+        both = scaling.get("mscale") and scaling.get("mscale_all_dim")
+        mscale = scaling.get("attention_factor") or (grown[0] / grown[1] if both else 0.1 * math.log(factor) + 1)
     elif kind == "longrope":
         freqs = freqs / np.array(scaling["long_factor" if ctx > original else "short_factor"])
         longer = scaling.get("factor") or cfg["max_position_embeddings"] / original
@@ -182,6 +184,7 @@ KINDS = {
     "mixtral": {"theta": 1e6},
     "qwen3_moe": {"qk": "head"},
     "phimoe": {"theta": 1e6},
+    "qwen2_5_vl_text": {"theta": 1e6},
     "olmo2": OLMO2,
     "olmo3": {**OLMO2, "every": 4, "local": True, "theta": 500000.0},
     "exaone4": {**OLMO2, "qk": "head", "every": 4},
@@ -235,7 +238,7 @@ class Parts:
             return self.cfg["sliding_window"] if self.cfg.get("use_sliding_window") else 0
         if self.kind == "smollm3":
             return self.cfg["sliding_window"] if self.cfg.get("use_sliding_window") and not self.turns(layer) else 0
-        if self.kind in ("qwen2", "qwen3"):
+        if self.kind in ("qwen2", "qwen3", "qwen2_5_vl_text"):
             return (
                 self.cfg["sliding_window"]
                 if self.cfg.get("use_sliding_window") and layer >= self.cfg["max_window_layers"]
@@ -392,6 +395,11 @@ def forward(cfg, w, ids, f=None, ctx=None):
         if m.turns(i):
             turn = turns[window > 0]
             q, k = rope(f, q, *turn, m.heads, m.pairs), rope(f, k, *turn, m.kv_heads, m.pairs)
+        if m.kind == "ministral3":
+            tall = cfg["rope_parameters"]
+            past = np.arange(len(ids)) // tall["original_max_position_embeddings"]
+            q = q * (1 + tall["llama_4_scaling_beta"] * np.log(1 + past))[:, None, None]
+            q = f.moved(q, 4 * np.abs(q))
         q, k = m.qk_norm(f, q, p, "q", m.heads, True), m.qk_norm(f, k, p, "k", m.kv_heads, True)
         y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, window, m.scale, m.cap)
         y = linear(f, y, *m.pair(p + m.attn + ("dense" if m.neox else "o_proj")))

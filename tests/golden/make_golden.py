@@ -38,7 +38,10 @@ def double():
 
 def theirs(name, path, ids):
     """Loads as anybody would, by names; then the same weights in a model built and run in f64."""
-    loaded, info = transformers.AutoModelForCausalLM.from_pretrained(
+    auto = transformers.AutoModelForCausalLM
+    if make_models.MODELS[name][2]["whole"]:
+        auto = transformers.AutoModelForImageTextToText
+    loaded, info = auto.from_pretrained(
         path, dtype=torch.float32, output_loading_info=True
     )
     eyes = ("vision", "multi_modal_projector", "visual")  # of a larger model's other parts a checkpoint has but one
@@ -104,6 +107,8 @@ def without(cfg):
         yield "positions everywhere", {**cfg, "no_rope_layers": [1] * cfg["num_hidden_layers"]}
     if cfg["model_type"] == "exaone4" and cfg["sliding_window"]:
         yield "positions everywhere", {**cfg, "model_type": "olmo2", "without": {**kind, "every": 4}}
+    if "llama_4_scaling_beta" in rope:
+        yield "no llama_4_scaling_beta", {**cfg, "rope_parameters": {**rope, "llama_4_scaling_beta": 0.0}}
     if "alpha" in rope:
         yield "another alpha", {**cfg, "rope_scaling": {**rope, "alpha": rope["alpha"] * 1.1}}
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):

@@ -125,7 +125,9 @@ def make(folder):
         w = {wrapped(n, file["prefix"]): a for n, a in weights(cfg, seed).items()}
         w.update({n: noise(seed, int(np.prod(shape))).reshape(shape) for n, shape in file["beside"].items()})
         write(to, w, file["dtype"], file["shards"])
-        if file["whole"]:
+        if file["flat"]:
+            cfg = {**cfg, **file["whole"]}
+        elif file["whole"]:
             cfg = {**file["whole"], "text_config": {k: v for k, v in cfg.items() if k != "architectures"}}
         json.dump(cfg, open(os.path.join(to, "config.json"), "w"), indent=1)
         json.dump(tokenizer(), open(os.path.join(to, "tokenizer.json"), "w"))
@@ -138,10 +140,10 @@ def load(path):
     """config, f64 weights and ids of a model that was made: of its text part under the names that it has alone."""
     files = [f for f in sorted(os.listdir(path)) if f.endswith(".safetensors")]
     w = {k: v.astype(np.float64) for f in files for k, v in st.read(os.path.join(path, f))[0].items()}
-    cfg, (_, _, file) = json.load(open(os.path.join(path, "config.json"))), MODELS[os.path.basename(path)]
+    cfg, (kind, _, file) = json.load(open(os.path.join(path, "config.json"))), MODELS[os.path.basename(path)]
     body, outer = file["prefix"]
     if file["whole"]:
-        cfg = cfg["text_config"]
+        cfg = {**cfg, "model_type": kind} if file["flat"] else cfg["text_config"]
         w = {
             "model." + k[len(body) :] if k.startswith(body) else k[len(outer) :]: v
             for k, v in w.items()

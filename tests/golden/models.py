@@ -186,6 +186,8 @@ ARCHS = {
     "phimoe": ("PhimoeForCausalLM", DECODER, layer_phimoe, NAMES),
     "gemma": ("GemmaForCausalLM", {**DECODER, "tie_word_embeddings": True}, layer_llama, NAMES),
     "ministral": ("MinistralForCausalLM", DECODER, layer_llama, NAMES),
+    "ministral3": ("Ministral3ForCausalLM", DECODER, layer_llama, NAMES),
+    "qwen2_5_vl_text": ("Qwen2_5_VLForConditionalGeneration", DECODER, layer_qwen2, NAMES),
     "olmo2": ("Olmo2ForCausalLM", DECODER, layer_olmo2, NAMES),
     "olmo3": ("Olmo3ForCausalLM", DECODER, layer_olmo2, NAMES),
     "exaone4": ("Exaone4ForCausalLM", DECODER, layer_olmo2, NAMES),
@@ -205,8 +207,8 @@ ARCHS = {
 # Configs are of either form: rope_theta and rope_scaling (transformers 4), or rope_parameters (5).
 # One that is the text part of a larger model has the rest of that one's config in `whole`, stands in it as text_config,
 # and its tensors' names begin with prefix[0] in place of "model.", or with prefix[1] before what they are; `beside` are
-# tensors of the other parts.
-FILE = {"dtype": "BF16", "shards": 1, "tokens": 100, "whole": None, "prefix": ("model.", ""), "beside": {}}
+# tensors of the other parts; `flat`: its keys stand among those of the rest.
+FILE = {"dtype": "BF16", "shards": 1, "tokens": 100, "whole": None, "prefix": ("model.", ""), "beside": {}, "flat": False}
 MODELS = {}
 
 
@@ -493,3 +495,33 @@ model("phimoe_fused", "phimoe", {
     "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 40, "router_jitter_noise": 0.1, "_fused": True,
     "sliding_window": 30, "rope_parameters": DEFAULT, "num_hidden_layers": 1,
 }, dtype="F32")
+
+PIXTRAL = {
+    "architectures": ["Mistral3ForConditionalGeneration"], "model_type": "mistral3", "image_token_index": 10,
+    "vision_config": {**EYES, "model_type": "pixtral", "head_dim": 8}, "torch_dtype": "bfloat16", "spatial_merge_size": 2,
+}
+PATCH = "vision_tower.patch_conv.weight"
+model("mistral3", "mistral", {
+    "head_dim": 24, "sliding_window": None, "rope_theta": 1e6, "num_key_value_heads": 1,
+}, whole=PIXTRAL, prefix=("language_model.model.", "language_model."), beside={PATCH: (16, 3, 14, 14)})
+TALL = {**YARN, "attention_factor": None, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.5, "rope_theta": 1e5}
+model("ministral3", "ministral3", {"head_dim": 20, "sliding_window": None, "rope_parameters": TALL, "dtype": "float32"}, dtype="F32")
+model("mistral3_v5", "ministral3", {
+    "head_dim": 16, "sliding_window": 40, "tie_word_embeddings": True, "rope_parameters": {**TALL, "llama_4_scaling_beta": 0.1},
+}, whole={**PIXTRAL, "tie_word_embeddings": True}, prefix=("model.language_model.", ""),
+   beside={"model." + PATCH: (16, 3, 14, 14)}, dtype="F32")
+QWEN_EYES = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 24, "out_hidden_size": 64, "patch_size": 14}
+VL = {
+    "architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl", "vision_config": QWEN_EYES,
+    "vision_start_token_id": 1, "vision_end_token_id": 2, "image_token_id": 3, "video_token_id": 4,
+}
+SEEN = "visual.merger.ln_q.weight"
+MROPE = {"type": "mrope", "mrope_section": [2, 3, 3]}
+model("qwen2_vl", "qwen2_5_vl_text", {
+    "rope_theta": 1e6, "rope_scaling": MROPE, "use_sliding_window": False, "sliding_window": 32768, "max_window_layers": 2,
+}, whole={**VL, "torch_dtype": "bfloat16"}, flat=True, beside={SEEN: (16,)})
+model("qwen2_vl_v5", "qwen2_5_vl_text", {
+    "rope_parameters": {**DEFAULT, "mrope_section": [2, 3, 3]}, "use_sliding_window": True, "sliding_window": 23,
+    "max_window_layers": 1, "num_key_value_heads": 1, "tie_word_embeddings": True,
+}, whole={**VL, "tie_word_embeddings": True}, prefix=("model.language_model.", ""), beside={"model." + SEEN: (16,)},
+   dtype="F32")

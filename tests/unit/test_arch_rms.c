@@ -171,6 +171,42 @@ static void mixtures(void) {
     lq_desc_free(&d);
 }
 
+static void eyes(void) {
+#define TEXT(type) "{\"architectures\":[\"Mistral3ForConditionalGeneration\"],\"text_config\":{\"model_type\":\"" type "\"," SIZES
+    lq_desc d = accepted(TEXT("mistral") ",\"head_dim\":6,\"sliding_window\":null}}");
+    CHECK(d.layer[0].part[0].head_dim == 6 && d.layer[0].part[0].kv_heads == 8 && d.rope[0].q_beta == 0 && d.tied,
+          "mistral");
+    lq_desc_free(&d);
+    d = accepted(TEXT("ministral3") "}}");
+    CHECK(d.layer[0].part[0].head_dim == 128 && d.layer[0].part[0].window == 0 && d.norm_eps == 1e-5f &&
+          d.ctx == 262144, "ministral3");
+    CHECK(d.rope[0].kind == LQ_ROPE_YARN && d.rope[0].theta == 1e6 && d.rope[0].factor == 16 &&
+          d.rope[0].original_ctx == 16384 &&
+          d.rope[0].q_beta == 0.1 && d.rope[0].dim == 128, "the rope of a config that is silent");
+    lq_desc_free(&d);
+    d = accepted(OF("Qwen2_5_VLForConditionalGeneration") ",\"sliding_window\":0,\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[1]}}");
+    CHECK(d.layer[0].part[0].kv_heads == 8 && d.layer[0].part[0].q_bias && !d.layer[0].part[0].o_bias &&
+          d.norm_eps == 1e-5f &&
+          d.rope[0].theta == 1e6 && d.rope[0].kind == LQ_ROPE_DEFAULT && !d.tied && d.bos == 151643 &&
+              d.eos[0] == 151645, "Qwen2.5-VL");
+    lq_desc_free(&d);
+}
+
+// What no length and no factor may change: the keys beside a scaling that transformers does not ask.
+static void ropes(void) {
+    float freq[LQ_ROPE_DIM / 2], by;
+    lq_desc d = accepted(OF("LlamaForCausalLM") ",\"head_dim\":4,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"attention_factor\":3}}");
+    lq_rope_resolve(&d.rope[0], 100, freq, &by);
+    CHECK(by == 1 && freq[0] == 0.5f, "linear: factor %g of cos and sin", (double)by);
+    lq_desc_free(&d);
+    d = accepted(OF("LlamaForCausalLM") ",\"head_dim\":4,\"max_position_embeddings\":64,\"rope_scaling\":{\"rope_type\":\"dynamic\","
+                 "\"factor\":2,\"original_max_position_embeddings\":16}}");
+    lq_rope_resolve(&d.rope[0], 64, freq, &by);
+    CHECK(fabs((double)freq[1] - 0.01) < 1e-8, "dynamic: grows past max_position_embeddings, not before: %g",
+          (double)freq[1]);
+    lq_desc_free(&d);
+}
+
 #define LONG "\"short_factor\":[1],\"long_factor\":[2]"
 static void refused(void) {
     static const char *const rows[][2] = { // config, a word of the line
@@ -187,6 +223,12 @@ static void refused(void) {
         {OF("Olmo3ForCausalLM") ",\"rope_parameters\":{\"rope_theta\":5e5}}", "rope_theta"},
         {OF("HunYuanDenseV1ForCausalLM") ",\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":-3,\"factor\":1}}",
          "alpha"},
+        {OF("MllamaForConditionalGeneration") "}", "MllamaForConditionalGeneration"},
+        {OF("MllamaForConditionalGeneration") "}", "attend to images"},
+        {TEXT("qwen9") "}}", "qwen9"},
+        {TEXT("ministral3") ",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":4}}}", "llama_4_scaling_beta"},
+        {TEXT("ministral3") ",\"rope_parameters\":{\"llama_4_scaling_beta\":0.1,\"partial_rotary_factor\":0.5}}}",
+         "partial_rotary_factor"},
         {OF("Qwen2MoeForCausalLM") ",\"mlp_only_layers\":3}", "mlp_only_layers"},
         {OF("Qwen2MoeForCausalLM") ",\"mlp_only_layers\":[\"3\"]}", "mlp_only_layers"},
         {OF("Qwen3MoeForCausalLM") ",\"decoder_sparse_step\":0}", "decoder_sparse_step"},
@@ -212,6 +254,8 @@ int main(void) {
     windows();
     keys();
     mixtures();
+    eyes();
+    ropes();
     refused();
     return config_end();
 }

@@ -110,6 +110,7 @@ static void rope_row(void *arg, int row, int worker) {
     const lq_rope_args *a = ((job *)arg)->a;
     (void)worker;
     float pos = (float)a->rows->pos[row], by = a->mscale != 0 ? a->mscale : 1.0f;
+    const float q_by = lq_rope_q(a, a->rows->pos[row]);
     for (int i = 0; i < a->dim / 2; i += VEC) {
         int n = a->dim / 2 - i < VEC ? a->dim / 2 - i : VEC;
         float s[VEC] = {0}, c[VEC] = {0};
@@ -118,8 +119,9 @@ static void rope_row(void *arg, int row, int worker) {
             lq_sincos((double)(pos * a->inv_freq[i + p]), &sine, &cosine);
             s[p] = (float)sine * by, c[p] = (float)cosine * by;
         }
-        if (a->q.p) heads_rotate(a, &a->q, row, i, n, s, c);
         if (a->k.p) heads_rotate(a, &a->k, row, i, n, s, c);
+        for (int p = 0; p < n; p++) s[p] *= q_by, c[p] *= q_by;
+        if (a->q.p) heads_rotate(a, &a->q, row, i, n, s, c);
     }
 }
 
