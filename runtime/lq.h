@@ -89,8 +89,8 @@ const char *lq_tokenizer_piece(const lq_tokenizer *t, int32_t id, size_t *n);
 
 typedef struct lq_template lq_template;
 
-// Of what lq_model_open opens. Where there are several, `name` says which; NULL: "tool_use" for a render with tools,
-// else "default".
+// Of what lq_model_open opens. Where there are several, `name` says which; NULL: "tool_use" for a
+// render with tools, else "default".
 bool lq_template_open(const char *path, const char *name, lq_template **out, lq_err *err);
 bool lq_template_of(const lq_model *m, const char *name, lq_template **out, lq_err *err);
 // From its text; `what` begins its errors.
@@ -102,8 +102,8 @@ void lq_template_close(lq_template *t);
 // "add_generation_prompt" (false where it is not given); any other. Of a checkpoint also bos_token, eos_token and the
 // like, which may be given as well.
 typedef struct lq_template_var { const char *name, *json; size_t n; } lq_template_var;
-// *text is allocated (lq_free) and NUL-terminated. An error names the line of the template, and what raise_exception
-// said.
+// *text is allocated (lq_free) and NUL-terminated. An error names the line of the template,
+// and what raise_exception said.
 bool lq_template_render(const lq_template *t, const lq_template_var *vars, size_t count, char **text, size_t *n,
                         lq_err *err);
 
@@ -257,8 +257,7 @@ typedef struct lq_kld {
     double diff, diff_error, diff_rms, diff_rms_error; // of the following token's probability, model - reference
     double ref_ppl, ref_error;                 // perplexity of the reference
     double ln_ratio, ln_ratio_error;           // ln(perplexity / that of the reference)
-    double at[LQ_KLD_BINS];                    // mean by position: so many equal parts of what is scored of a window;
-                                               // NaN: nothing fell into it
+    double at[LQ_KLD_BINS];                    // mean of each of as many equal parts of a window; NaN: nothing is in it
 } lq_kld;
 
 bool lq_perplexity(lq_engine *e, const char *text, size_t n, const lq_ppl_opts *o, lq_ppl *out, lq_err *err);
@@ -270,8 +269,8 @@ bool lq_evaluate(lq_engine *const *e, size_t count, const char *text, size_t n, 
 
 // --- tasks: questions whose answers are scored ---
 
-// What the lines of a file are: {"query", "choices", "gold"}; {"context_options", "continuation", "gold"}; {"context",
-// "continuation"}.
+// What the lines of a file are: {"query", "choices", "gold"}; {"context_options", "continuation",
+// "gold"}; {"context", "continuation"}.
 typedef enum lq_task_kind { LQ_TASK_CHOICES, LQ_TASK_CONTEXTS, LQ_TASK_LAST_WORD } lq_task_kind;
 typedef struct lq_task_opts {
     size_t limit;         // the first so many questions; 0: all

@@ -75,7 +75,7 @@ static int render(const template_args *a, const char *path, const inputs *in) {
     char *text = NULL;
     size_t n;
     const bool done = open_template(path, a->name, &t, &err) &&
-        lq_template_render(t, in->var, in->count, &text, &n, &err);
+                      lq_template_render(t, in->var, in->count, &text, &n, &err);
     const int status = done ? print(a, text, n) : lq_say_error(&err);
     lq_free(text);
     lq_template_close(t);

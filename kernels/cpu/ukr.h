@@ -53,8 +53,7 @@ typedef struct lq_ukr {
     int tile_n;          // weight rows of a tile
     lq_ukr_run *run;     // either this,
     lq_ukr_rows *rows;   // or this: then the f32 x f32 row does the rest,
-    lq_ukr_codes *codes; // int8 activations: then the row for int8 of layout x86 does the rest, and `run` what does not
-                         // fit scratch
+    lq_ukr_codes *codes; // int8 activations: then the int8 row of layout x86 does the rest, `run` what fits no scratch
     int few;             // or both: `run` for batches of up to so many rows
 } lq_ukr;
 

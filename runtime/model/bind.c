@@ -57,8 +57,7 @@ static bool move_part(lq_model *m, const void **part, size_t bytes, lq_bound *b,
 }
 
 static bool move_parts(lq_model *m, lq_weight *w, lq_bound *b, lq_err *err) {
-    const void *p[] = {w->perm, w->smooth, w->table, w->outlier, w->outlier_w, w->act_scale, w->act_zero,
-                       w->scale2};
+    const void *p[] = {w->perm, w->smooth, w->table, w->outlier, w->outlier_w, w->act_scale, w->act_zero, w->scale2};
     const size_t k = (size_t)w->k, o = (size_t)w->outliers;
     const size_t bytes[] = {k * 4, k * 4, ((size_t)1 << w->type.bits) * 4, o * 4, (size_t)w->n * o * 2, 4, 4, 4};
     for (size_t i = 0; i < sizeof p / sizeof *p; i++)

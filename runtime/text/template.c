@@ -107,7 +107,7 @@ static bool read_json(lq_ckpt *c, const char *name, cJSON **out, lq_err *err) {
     lq_bytes b;
     *out = NULL;
     return lq_ckpt_file(c, name, &b, err) &&
-        (!b.p || lq_json_parse(b.p, b.n, limits, name, out, err) || lq_fail_in(err, "%s", lq_ckpt_path(c)));
+           (!b.p || lq_json_parse(b.p, b.n, limits, name, out, err) || lq_fail_in(err, "%s", lq_ckpt_path(c)));
 }
 
 static void add_tokens(lq_template *t, const cJSON *config, const cJSON *map) {
@@ -151,8 +151,7 @@ bool lq_template_from(lq_ckpt *c, const char *name, lq_template **out, lq_err *e
     lq_template *t = make(what, err);
     *out = NULL;
     bool done = t && read_json(c, "tokenizer_config.json", &config, err) &&
-        read_json(c, "special_tokens_map.json", &map, err) &&
-        read_json(c, "chat_template.json", &old, err);
+                read_json(c, "special_tokens_map.json", &map, err) && read_json(c, "chat_template.json", &old, err);
     if (done) {
         t->only = name;
         add_tokens(t, config, map);

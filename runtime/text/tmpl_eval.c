@@ -1,5 +1,5 @@
-// tmpl_eval.c: computes expressions. Owns the order in which things are evaluated, calls, and the count of how deep it
-// is in them.
+// tmpl_eval.c: computes expressions. Owns the order in which things are evaluated, calls, and the
+// count of how deep it is in them.
 #include "runtime/text/tmpl.h"
 #include <stdio.h>
 #include <string.h>

@@ -122,8 +122,9 @@ static lq_tnode *product(lq_tparser *p) {
     lq_tnode *left = power(p);
     while (left) {
         const lq_tok_kind t = p->at->kind;
-        const lq_tn_kind op = t == LQ_TT_MUL ? LQ_TN_MUL : t == LQ_TT_DIV ? LQ_TN_DIV : t == LQ_TT_MOD ? LQ_TN_MOD
-                                                                                          : LQ_TN_FLOORDIV;
+        const lq_tn_kind op = t == LQ_TT_MUL   ? LQ_TN_MUL
+                              : t == LQ_TT_DIV ? LQ_TN_DIV
+                              : t == LQ_TT_MOD ? LQ_TN_MOD : LQ_TN_FLOORDIV;
         if (t != LQ_TT_MUL && t != LQ_TT_DIV && t != LQ_TT_MOD && t != LQ_TT_FLOORDIV) break;
         next(p);
         left = pair(p, op, line, left, power(p));

@@ -141,7 +141,7 @@ FILTER(wordcount) {
         const uint32_t c = lq_tstr_char(v.s->p + at, &len);
         const utf8proc_category_t k = utf8proc_category((int32_t)c);
         const bool word = c == '_' || (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO) ||
-            (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
+                          (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
         n += word && !inside;
         inside = word;
     }

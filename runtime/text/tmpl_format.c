@@ -1,5 +1,5 @@
-// tmpl_format.c: Python's two ways to format: "%05.1f" % x and "{:>8}".format(x). Refuses widths and precisions that
-// nobody can read.
+// tmpl_format.c: Python's two ways to format: "%05.1f" % x and "{:>8}".format(x). Refuses widths and
+// precisions that nobody can read.
 #include "runtime/text/tmpl.h"
 #include <inttypes.h>
 #include <math.h>
@@ -29,7 +29,7 @@ static bool put_field(lq_tm *m, const spec *s, const char *sign, const char *p, 
     const char a = s->align ? s->align : align;
     const size_t left = a == '>' ? more : a == '^' ? more / 2 : 0;
     return put_fill(m, s, left) && lq_tm_puts(m, sign) && put_fill(m, s, a == '=' ? more : 0) && lq_tm_put(m, p, n) &&
-        put_fill(m, s, a == '=' ? 0 : more - left);
+           put_fill(m, s, a == '=' ? 0 : more - left);
 }
 
 static bool put_str(lq_tm *m, const lq_tstr *t, const spec *s, char align) {

@@ -231,7 +231,7 @@ static bool part(lq_tm *m, lq_tv self, const lq_targs *a, bool last, lq_tv *out)
     const char *at = last ? lq_tstr_rfind(s->p, s->n, w->p, w->n) : lq_tstr_find(s->p, s->n, w->p, w->n);
     const size_t from = at ? (size_t)(at - s->p) : last ? 0 : s->n, to = at ? from + w->n : from;
     return add_part(m, out->l, self, 0, from) && add_part(m, out->l, self, from, to) &&
-        add_part(m, out->l, self, to, s->n);
+           add_part(m, out->l, self, to, s->n);
 }
 
 static bool str_partition(lq_tm *m, lq_tv self, const lq_targs *a, lq_tv *out) { return part(m, self, a, false, out); }

@@ -18,7 +18,7 @@ static bool assignable(lq_tparser *p, lq_tnode *n, int depth) {
     }
     if (n->kind == LQ_TN_NAME) n->flag = true;
     return n->kind == LQ_TN_NAME || n->kind == LQ_TN_NSREF ||
-        lq_tp_fail(p, n->line, "can't assign to '%s'", n->kind <= LQ_TN_DICT ? kinds[n->kind] : "expression");
+           lq_tp_fail(p, n->line, "can't assign to '%s'", n->kind <= LQ_TN_DICT ? kinds[n->kind] : "expression");
 }
 
 static lq_tnode *target(lq_tparser *p, const char *end, bool space) {

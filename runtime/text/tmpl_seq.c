@@ -248,7 +248,7 @@ FILTER(first) {
 static bool reversible(lq_tm *m, lq_tv v) {
     if (v.kind == LQ_TV_UNDEFINED) return true;
     return (v.kind >= LQ_TV_STR && v.kind <= LQ_TV_RANGE) ||
-        lq_tm_fail(m, "'%s' object is not reversible", lq_tv_type(v));
+           lq_tm_fail(m, "'%s' object is not reversible", lq_tv_type(v));
 }
 
 FILTER(last) {
@@ -362,7 +362,7 @@ FILTER(sort) {
     if (!LQ_BIND(m, a, "sort", 0, x, "reverse", "case_sensitive", "attribute") || !copied(m, v, out)) return false;
     const size_t n = out->l->n;
     return (key = lq_tm_take(m, n, sizeof *key)) && sort_keys(m, x[2], !lq_tv_true(x[1]), out->l->p, n, key) &&
-        lq_tv_sort(m, out->l->p, key, n, lq_tv_true(x[0]));
+           lq_tv_sort(m, out->l->p, key, n, lq_tv_true(x[0]));
 }
 
 FILTER(dictsort) {

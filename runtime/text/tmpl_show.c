@@ -85,7 +85,7 @@ static bool put_dict(lq_tm *m, const lq_tdict *d, const char *open, const char *
     bool done = lq_tm_puts(m, open);
     for (size_t i = 0; i < d->n && done; i++)
         done = (!i || lq_tm_puts(m, ", ")) && lq_tv_put_repr(m, d->key[i]) && lq_tm_puts(m, ": ") &&
-            lq_tv_put_repr(m, d->value[i]);
+               lq_tv_put_repr(m, d->value[i]);
     return done && lq_tm_puts(m, shut);
 }
 
@@ -225,8 +225,8 @@ static bool put_json_dict(lq_tm *m, const lq_tdict *d, const lq_tjson *how, int 
     bool done = lq_tm_puts(m, "{");
     for (size_t i = 0; i < d->n && done; i++)
         done = (!i || lq_tm_put(m, how->comma->p, how->comma->n)) && put_json_line(m, how, depth + 1) &&
-            put_json_key(m, key[i], how) && lq_tm_put(m, how->colon->p, how->colon->n) &&
-            put_json(m, value[i], how, depth + 1);
+               put_json_key(m, key[i], how) && lq_tm_put(m, how->colon->p, how->colon->n) &&
+               put_json(m, value[i], how, depth + 1);
     return done && put_json_line(m, how, depth) && lq_tm_puts(m, "}");
 }
 
@@ -235,7 +235,7 @@ static bool put_json_list(lq_tm *m, const lq_tlist *l, const lq_tjson *how, int 
     bool done = lq_tm_puts(m, "[");
     for (size_t i = 0; i < l->n && done; i++)
         done = (!i || lq_tm_put(m, how->comma->p, how->comma->n)) && put_json_line(m, how, depth + 1) &&
-            put_json(m, l->p[i], how, depth + 1);
+               put_json(m, l->p[i], how, depth + 1);
     return done && put_json_line(m, how, depth) && lq_tm_puts(m, "]");
 }
 

@@ -28,7 +28,7 @@ size_t lq_tstr_put_char(uint32_t c, char *p) {
 bool lq_tchar_is_space(uint32_t c) {
     if (c < 0x80) return c == ' ' || (c >= 9 && c <= 13) || (c >= 0x1c && c <= 0x1f);
     return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-        c == 0x202f || c == 0x205f || c == 0x3000;
+           c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 bool lq_tchar_is_print(uint32_t c) {
@@ -188,7 +188,7 @@ static bool case_ignored(uint32_t c) {
         if (c == marks[i]) return true;
     const utf8proc_category_t k = utf8proc_category((int32_t)c);
     return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_ME || k == UTF8PROC_CATEGORY_CF ||
-        k == UTF8PROC_CATEGORY_LM || k == UTF8PROC_CATEGORY_SK;
+           k == UTF8PROC_CATEGORY_LM || k == UTF8PROC_CATEGORY_SK;
 }
 
 // A capital sigma at the end of a word has a small form of its own.

@@ -226,7 +226,7 @@ bool lq_tv_dict_new(lq_tm *m, size_t cap, lq_tv *out) {
     if (!cap) return true;
     d->cap = cap;
     return (d->key = lq_tm_take(m, cap, sizeof *d->key)) && (d->value = lq_tm_take(m, cap, sizeof *d->value)) &&
-        (d->hash = lq_tm_take(m, cap, sizeof *d->hash));
+           (d->hash = lq_tm_take(m, cap, sizeof *d->hash));
 }
 
 // The place of a key, d->n where it is not there; where its index entry is (or goes) in *slot.

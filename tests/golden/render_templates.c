@@ -22,7 +22,7 @@ static bool render(const cJSON *ask, char **text, size_t *n, lq_err *err) {
             vars[count++].n = strlen(one->valuestring);
         }
     const bool done = lq_template_parse(source, strlen(source), "template", &t, err) &&
-        lq_template_render(t, vars, count, text, n, err);
+                      lq_template_render(t, vars, count, text, n, err);
     lq_template_close(t);
     return done;
 }
@@ -38,7 +38,7 @@ int main(void) {
         char *text = NULL;
         size_t n = 0;
         const bool done = lq_json_parse(line, (size_t)len, (lq_json_limits){1 << 28, 64}, "the line", &ask, &err) &&
-            render(ask, &text, &n, &err);
+                          render(ask, &text, &n, &err);
         lq_text_fmt(&out, "{\"%s\":", done ? "text" : "error");
         if (done) lq_text_json(&out, text, n);
         else lq_text_json(&out, err.text, strlen(err.text));
