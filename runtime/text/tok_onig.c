@@ -216,6 +216,8 @@ static bool posix_read(reader *r, class_parts *c) {
     bool negate = *s == '^';
     s += negate;
     r->i = (size_t)(end + 2 - r->s);
+    if (end - s == 5 && !memcmp(s, "punct", 5)) // more than \p{Punct} is
+        return class_set_add(r, c, negate, "\\p{P}\\p{S}");
     return property_set(r, s, (size_t)(end - s), set, sizeof set) && class_set_add(r, c, negate, set);
 }
 
