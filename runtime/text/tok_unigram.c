@@ -5,6 +5,7 @@
 #include "runtime/text/tok.h"
 
 enum { STRETCH = 4096 }; // bytes after which a place that all ways pass is looked for
+static const float SUM_MAX = 100000;
 
 static bool best_room(lq_tok_work *w, size_t n, lq_err *err) {
     void *p = w->best;
@@ -55,9 +56,18 @@ static inline void best_take(const lq_tok_vocab *v, lq_tok_best *to, double scor
     *to = (lq_tok_best){v->pieces ? (double)(float)score : score, (uint32_t)start, id};
 }
 
+// Where a sum of floats grows so large that its last digits are gone, sentencepiece begins at 0 again.
+static void sums_lower(lq_tok_work *w, size_t at, size_t reach) {
+    const float sum = (float)w->best[at].score;
+    if (!w->t->vocab.pieces || (sum >= -SUM_MAX && sum <= SUM_MAX)) return;
+    for (size_t i = at; i <= reach; i++)
+        if (i == at || w->best[i].start != UINT32_MAX) w->best[i].score = (float)w->best[i].score - sum;
+}
+
 // All tokens that begin at `at` of p[0..n); *reach: the furthest end of any.
 static bool place_walk(lq_tok_work *w, const char *p, size_t n, size_t at, size_t *reach, lq_err *err) {
     const lq_tok_vocab *v = &w->t->vocab;
+    sums_lower(w, at, *reach);
     const double before = w->best[at].score;
     size_t len;
     uint32_t node = 0;

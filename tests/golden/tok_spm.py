@@ -17,7 +17,7 @@ import sentencepiece
 from spm_to_json import fields
 from tok_vectors import fnv, ids_hash, random_bytes, written_texts
 
-RANDOM, GROUP, WRITTEN = 1200, 60, 10
+RANDOM, GROUP, WRITTEN, LONG = 1200, 60, 10, 1000
 RULES = {"\u00e9": "e", "e\u0301": "E", "\u00e9\u0301": "x", "\u4f60": "ni", "\u4f60\u597d": "hao", "th": "T", "\u0130": "", "\uff01": "!", "\U0001f600": ": )",
          "\r\n": "\n", "\n": " ", "\t": " ", "\u00a0": " ", "\u3000": " ", "...": "  "}
 UNUSED = 5
@@ -94,6 +94,7 @@ def main():
         rows.append({
             "model": base64.b64encode(model).decode(),
             "written": [hashes(sp, written[i:i + WRITTEN]) for i in range(0, len(written), WRITTEN)],
+            "long": hashes(sp, [b"".join(random_bytes(k) for k in range(LONG) if k % 10 < 8)]),  # sums of scores past what a float holds
             "random": [hashes(sp, [random_bytes(k) for k in range(i, i + GROUP)]) for i in range(0, RANDOM, GROUP)],
         })
     with open(sys.argv[1], "w", encoding="utf-8") as f:

@@ -12,7 +12,7 @@
 #define RANKS "tiktoken/src/Microsoft.ML.Tokenizers.Data."
 enum {
     FILE_BYTES = 20480, KINDS = 8, PIECES = 53,
-    PART_GROUP = 40, MODEL_GROUP = 60, PART_WRITTEN = 10, PART_BLOCK = 0x2000
+    PART_GROUP = 40, MODEL_GROUP = 60, LONG_TEXTS = 1000, PART_WRITTEN = 10, PART_BLOCK = 0x2000
 };
 
 typedef struct blob { char *p; size_t n; } blob;
@@ -489,6 +489,14 @@ static void model_check(const lq_tokenizer *t, const cJSON *one, int number, FIL
         for (int i = 0; i < MODEL_GROUP; i++) piece_hash(t, text, random_text((uint64_t)(at + i), text), &h);
         pieces_check(h, k->valuestring, number, "random", at);
     }
+    hashes h = hash_none;
+    char *all = malloc(LONG_TEXTS * sizeof text / 16);
+    size_t n = 0;
+    for (int i = 0; i < LONG_TEXTS; i++)
+        if (i % 10 < KINDS) n += random_text((uint64_t)i, all + n);
+    piece_hash(t, all, n, &h);
+    pieces_check(h, lq_json_str(one, "long"), number, "long", 0);
+    free(all);
 }
 
 // Each beginning of a model, and the model with each byte turned over, opens or is refused in one line.
