@@ -68,7 +68,7 @@ static bool hash_make(lq_tok_vocab *v, size_t n, lq_err *err) {
 int32_t lq_tok_vocab_find(const lq_tok_vocab *v, const char *p, size_t n) {
     for (size_t i = XXH3_64bits(p, n) & v->hash_mask; v->hash[i] >= 0; i = (i + 1) & v->hash_mask) {
         int32_t id = v->hash[i];
-        if (v->len[id] == n && !memcmp(v->text + v->at[id], p, n)) return id;
+        if (v->len[id] == n && (!n || !memcmp(v->text + v->at[id], p, n))) return id;
     }
     return -1;
 }
