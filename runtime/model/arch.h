@@ -46,8 +46,9 @@ typedef enum lq_part_kind { LQ_P_ATTN, LQ_P_MLP, LQ_P_MOE, LQ_PART_KINDS } lq_pa
 // Where a part's norm stands: before what it reads, behind what it adds, or both; or over the residual and what it has
 // added, which is the residual from there on.
 typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3, LQ_OVER = 4 } lq_norm_place;
-// How a checkpoint has q, k and v: a tensor each; one of all q rows, then k, then v; one of groups of [q heads][k][v].
-typedef enum lq_qkv_form { LQ_QKV_APART, LQ_QKV_ROWS, LQ_QKV_GROUPS } lq_qkv_form;
+// How a checkpoint has q, k and v: a tensor each; one of all q rows, then k, then v; one of groups of [q heads][k][v];
+// one of four times [a quarter of q][of v][of k].
+typedef enum lq_qkv_form { LQ_QKV_APART, LQ_QKV_ROWS, LQ_QKV_GROUPS, LQ_QKV_QUARTERS } lq_qkv_form;
 
 // A norm of q and k, of the description's kind: of each head, all with one weight or each with its
 // own; or of all heads together.

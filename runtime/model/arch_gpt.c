@@ -1,7 +1,7 @@
 // arch_gpt.c: GPT-2: learned positions, LayerNorms with biases, matrices that its files keep as [in][out] (Conv1D), one
 // for q, k and v, an MLP without a gate, a head that is the embedding. GPT-BigCode: the same as [out][in], one K and V
 // for all heads. GPT-Neo: windows in some layers, scores as they are. GPT-J: neighbours rotated in pairs, an MLP beside
-// the attention that reads what that reads, a head with a bias.
+// the attention that reads what that reads, a head with a bias. CodeGen: the same with one matrix for q, k and v.
 #include "runtime/model/family.h"
 #include <string.h>
 
@@ -30,9 +30,14 @@ const char *const lq_names_gptj[LQ_ROLES] = {
     ENDS, [LQ_R_Q] = H "attn.q_proj", [LQ_R_K] = H "attn.k_proj", [LQ_R_V] = H "attn.v_proj",
     [LQ_R_O] = H "attn.out_proj", [LQ_R_UP] = H "mlp.fc_in", [LQ_R_DOWN] = H "mlp.fc_out",
 };
+const char *const lq_names_codegen[LQ_ROLES] = {
+    ENDS, [LQ_R_Q] = H "attn.q_proj", [LQ_R_K] = H "attn.k_proj", [LQ_R_V] = H "attn.v_proj",
+    [LQ_R_O] = H "attn.out_proj", [LQ_R_UP] = H "mlp.fc_in", [LQ_R_DOWN] = H "mlp.fc_out",
+    [LQ_R_QKV] = H "attn.qkv_proj",
+};
 // masks
 const char *const lq_ignores_gpt[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", "*h.*.attn.attention.bias",
-                                      "*h.*.attn.attention.masked_bias", NULL};
+                                      "*h.*.attn.attention.masked_bias", "*h.*.attn.causal_mask", NULL};
 
 static const lq_size_keys keys_gpt2 = {"n_embd", "n_layer", "n_head", "n_positions", "n_inner", 4};
 
@@ -133,10 +138,9 @@ bool lq_describe_neo(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *er
     return lq_layers_group(NULL, d, 0, err);
 }
 
-bool lq_describe_gptj(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+static bool describe_gptj(const cJSON *c, lq_qkv_form qkv, lq_desc *d, lq_err *err) {
     lq_part part[2] = {{0}}, *attn = &part[0];
     int rotated = 64;
-    (void)ckpt;
     if (!read(c, &keys_gpt2, d, part, err) || !lq_config_int(c, "rotary_dim", 2, LQ_ROPE_DIM, &rotated, err))
         return false;
     if (lq_config_null(c, "rotary_dim") || rotated % 2 || rotated > attn->head_dim)
@@ -146,8 +150,21 @@ bool lq_describe_gptj(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *e
                            .original_ctx = d->ctx};
     d->ropes = 1;
     d->head_bias = true;
+    attn->qkv = qkv;
     attn->rope = 0;
     part[1].beside = true;
     lq_ends(d, 50256, 50256);
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(NULL, d, 0, 0, err);
+}
+
+bool lq_describe_gptj(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    (void)ckpt;
+    return describe_gptj(c, LQ_QKV_APART, d, err);
+}
+
+bool lq_describe_codegen(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    (void)ckpt;
+    if (!describe_gptj(c, LQ_QKV_QUARTERS, d, err)) return false;
+    const int heads = d->layer[0].part[0].heads;
+    return heads % 4 == 0 || lq_fail(err, LQ_E_UNSUPPORTED, "config.json: n_head %d is not a multiple of 4", heads);
 }

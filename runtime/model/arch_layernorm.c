@@ -1,7 +1,8 @@
 // arch_layernorm.c: decoders in Llama's shape with LayerNorms: Phi-1 and 2 (an MLP without a gate beside the
 // attention, biases everywhere), StableLM (partial rope, a norm of each head, an MLP beside where the config says so),
 // StarCoder2 (biases, windows, no gate), Nemotron (norms of 1 + weight, a squared relu), OLMo 1 (norms without
-// weights, q, k and v held within bounds).
+// weights, q, k and v held within bounds), Persimmon (one matrix for q, k and v by heads, norms of both, a squared
+// relu).
 #include "runtime/model/family.h"
 
 const char *const lq_names_phi[LQ_ROLES] = {
@@ -16,6 +17,13 @@ const char *const lq_names_stablelm[LQ_ROLES] = {
     [LQ_R_K] = LQ_LAYER "self_attn.k_proj", [LQ_R_V] = LQ_LAYER "self_attn.v_proj",
     [LQ_R_O] = LQ_LAYER "self_attn.o_proj", [LQ_R_Q_NORM] = LQ_LAYER "self_attn.q_layernorm.norms.%d",
     [LQ_R_K_NORM] = LQ_LAYER "self_attn.k_layernorm.norms.%d",
+};
+const char *const lq_names_persimmon[LQ_ROLES] = {
+    LQ_NAMES_NORMS, [LQ_R_EMBED] = "model.embed_tokens", [LQ_R_NORM_OUT] = "model.final_layernorm",
+    [LQ_R_HEAD] = "lm_head", [LQ_R_QKV] = LQ_LAYER "self_attn.query_key_value", [LQ_R_Q] = LQ_LAYER "self_attn.query",
+    [LQ_R_K] = LQ_LAYER "self_attn.key", [LQ_R_V] = LQ_LAYER "self_attn.value", [LQ_R_O] = LQ_LAYER "self_attn.dense",
+    [LQ_R_Q_NORM] = LQ_LAYER "self_attn.q_layernorm", [LQ_R_K_NORM] = LQ_LAYER "self_attn.k_layernorm",
+    [LQ_R_UP] = LQ_LAYER "mlp.dense_h_to_4h", [LQ_R_DOWN] = LQ_LAYER "mlp.dense_4h_to_h",
 };
 const char *const lq_names_starcoder2[LQ_ROLES] = {
     LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, [LQ_R_UP] = LQ_LAYER "mlp.c_fc", [LQ_R_DOWN] = LQ_LAYER "mlp.c_proj",
@@ -99,6 +107,24 @@ bool lq_describe_nemotron(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_er
         return false;
     mlp->gated = false;
     lq_ends(d, 2, 3);
+    return fill(d, part, 0, err);
+}
+
+bool lq_describe_persimmon(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{0}}, *attn = &part[0];
+    bool qk_norm = true;
+    (void)ckpt;
+    d->ctx = 16384;
+    d->norm_bias = true;
+    if (!read(c, d, part, "layer_norm_eps", LQ_RELU2, 0.5, err) || !lq_heads_share(d, attn, err) ||
+        !lq_config_bool(c, "qk_layernorm", &qk_norm, err))
+        return false;
+    attn->kv_heads = attn->heads;
+    attn->qkv = LQ_QKV_GROUPS;
+    attn->q_bias = attn->k_bias = attn->v_bias = attn->o_bias = attn->qk_norm_bias = part[1].mlp_bias = true;
+    attn->qk_norm = qk_norm ? LQ_QK_HEAD : LQ_QK_PLAIN;
+    part[1].gated = false;
+    lq_ends(d, 1, 2);
     return fill(d, part, 0, err);
 }
 

@@ -12,6 +12,7 @@ const char *const lq_names_opt[LQ_ROLES] = {
     [LQ_R_Q] = L "self_attn.q_proj", [LQ_R_K] = L "self_attn.k_proj", [LQ_R_V] = L "self_attn.v_proj",
     [LQ_R_O] = L "self_attn.out_proj", [LQ_R_UP] = L "fc1", [LQ_R_DOWN] = L "fc2",
 };
+const char *const lq_ignores_opt[] = {"*decoder.version", NULL}; // of the program it was trained with
 static const char *const table[LQ_ROLES] = {[LQ_R_POSITION] = "model.decoder.embed_positions"};
 
 bool lq_describe_opt(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {

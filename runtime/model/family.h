@@ -83,8 +83,10 @@ lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_desc
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],
     *const lq_names_phi[LQ_ROLES], *const lq_names_stablelm[LQ_ROLES], *const lq_names_starcoder2[LQ_ROLES],
     *const lq_names_falcon[LQ_ROLES], *const lq_names_mpt[LQ_ROLES], *const lq_names_bigcode[LQ_ROLES],
-    *const lq_names_neo[LQ_ROLES], *const lq_names_opt[LQ_ROLES];
+    *const lq_names_neo[LQ_ROLES], *const lq_names_opt[LQ_ROLES], *const lq_names_codegen[LQ_ROLES],
+    *const lq_names_persimmon[LQ_ROLES], *const lq_ignores_opt[];
 lq_describe lq_describe_gpt2, lq_describe_gptj, lq_describe_phi, lq_describe_stablelm, lq_describe_starcoder2,
     lq_describe_nemotron, lq_describe_olmo, lq_describe_falcon, lq_describe_bloom, lq_describe_mpt, lq_describe_cohere,
-    lq_describe_cohere2, lq_describe_bigcode, lq_describe_neo, lq_describe_opt;
+    lq_describe_cohere2, lq_describe_bigcode, lq_describe_neo, lq_describe_opt, lq_describe_codegen,
+    lq_describe_persimmon;
 #endif

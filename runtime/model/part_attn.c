@@ -6,16 +6,17 @@ void lq_attn_slots(lq_slots *s, const lq_part *p) {
     const int64_t dim = s->d->dim, hd = p->head_dim;
     const int64_t q = p->heads * hd, k = p->kv_heads * hd, v = (int64_t)p->kv_heads * p->v_dim;
     const int64_t share = p->heads / p->kv_heads, group = (share + 2) * hd; // of query_key_value: query heads, rows
-    const lq_rows_of rows[2][3] = {
-        {{LQ_R_QKV, 0, q, q}, {LQ_R_QKV, q, k, k}, {LQ_R_QKV, q + k, v, v}},
+    const lq_rows_of rows[][3] = { // by form
+        {{0}}, {{LQ_R_QKV, 0, q, q}, {LQ_R_QKV, q, k, k}, {LQ_R_QKV, q + k, v, v}},
         {{LQ_R_QKV, 0, share * hd, group}, {LQ_R_QKV, share * hd, hd, group}, {LQ_R_QKV, (share + 1) * hd, hd, group}},
+        {{LQ_R_QKV, 0, q / 4, q / 4 * 3}, {LQ_R_QKV, q / 2, q / 4, q / 4 * 3}, {LQ_R_QKV, q / 4, q / 4, q / 4 * 3}},
     };
     const struct { lq_role role; int64_t n; bool bias; } m[3] = {
         {LQ_R_Q, q, p->q_bias}, {LQ_R_K, k, p->k_bias}, {LQ_R_V, v, p->v_bias},
     };
     for (int i = 0; i < 3; i++) {
         if (p->qkv == LQ_QKV_APART) lq_slots_matrix(s, m[i].role, s->x, m[i].n, dim, m[i].bias);
-        else lq_slots_rows(s, m[i].role, s->x, m[i].n, dim, m[i].bias, rows[p->qkv == LQ_QKV_GROUPS][i]);
+        else lq_slots_rows(s, m[i].role, s->x, m[i].n, dim, m[i].bias, rows[p->qkv][i]);
     }
     if (p->qk_norm == LQ_QK_HEADS) {
         lq_slots_head_norms(s, LQ_R_Q_NORM, p->heads, hd);

@@ -219,6 +219,13 @@ class GPTJ(Decoder):
         return self.rotate(f, x, heads, 10000.0 ** -(np.arange(0, n, 2) / n))
 
 
+class CodeGen(GPTJ):
+    def qkv(self, p):
+        w = self.w[p + "attn.qkv_proj.weight"]
+        w = w.reshape(4, 3, -1, w.shape[1])  # four times of q, v, k
+        return [(w[:, i].reshape(-1, w.shape[-1]), None) for i in (0, 2, 1)]
+
+
 class Llama(Decoder):
     """Llama's names, a rope as its config says, and LayerNorms."""
 
@@ -252,6 +259,17 @@ class Phi(Llama):
         if self.cfg.get("qk_layernorm"):
             x = self.norm(f, x.reshape(-1, heads, self.d), name + "layernorm")
         return super().turn(f, x, heads, name)
+
+
+class Persimmon(Phi):
+    norm_2 = "post_attention_layernorm"
+    up, down = "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"
+
+    def parallel(self):
+        return False
+
+    def qkv(self, p):
+        return by_groups(self, p + "self_attn.query_key_value")
 
 
 class StableLM(Gated):
@@ -402,7 +420,8 @@ class Cohere2(Cohere):
 
 
 KINDS = {
-    "gpt2": GPT2, "gpt_bigcode": BigCode, "gpt_neo": Neo, "opt": OPT, "gptj": GPTJ, "phi": Phi, "stablelm": StableLM, "starcoder2": StarCoder2, "nemotron": Nemotron,
+    "gpt2": GPT2, "gpt_bigcode": BigCode, "gpt_neo": Neo, "opt": OPT, "gptj": GPTJ, "codegen": CodeGen,
+    "persimmon": Persimmon, "phi": Phi, "stablelm": StableLM, "starcoder2": StarCoder2, "nemotron": Nemotron,
     "olmo": OLMo, "falcon": Falcon, "bloom": Bloom, "mpt": MPT, "cohere": Cohere, "cohere2": Cohere2,
 }
 

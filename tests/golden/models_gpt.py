@@ -121,6 +121,28 @@ def gptj(cfg):
     return t.ends(cfg, bias=True)
 
 
+def codegen(cfg):
+    t = gptj(cfg)
+    for i in range(cfg["n_layer"]):
+        for name in ("q_proj", "k_proj", "v_proj"):
+            del t[f"transformer.h.{i}.attn.{name}.weight"]
+        t.matrix(f"h.{i}.attn.qkv_proj", 3 * cfg["n_embd"], cfg["n_embd"], False)
+    return t
+
+
+def persimmon(cfg):
+    names = ("dense_h_to_4h", "dense_4h_to_h")
+    t = llama(cfg, qkv=True, o=True, out="dense", mlp=names, mlp_bias=True, last="final_layernorm")
+    for i in range(cfg["num_hidden_layers"]):
+        h = f"layers.{i}.self_attn."
+        for name in ("q_proj", "k_proj", "v_proj"):
+            del t[f"model.{h}{name}.weight"], t[f"model.{h}{name}.bias"]
+        t.matrix(h + "query_key_value", 3 * cfg["hidden_size"], cfg["hidden_size"])
+        for name in "qk" if cfg["qk_layernorm"] else "":
+            t.norm(f"{h}{name}_layernorm", head_dim(cfg))
+    return t
+
+
 def llama(cfg, norm="norm", bias=True, qkv=False, o=False, two=True, out="o_proj", mlp=None, mlp_bias=False, last="norm"):
     """Llama's tensors; norm: what norms are, or None; biases of norms, q k v, o and the MLP; two: a norm before the MLP."""
     t, dim, ffn, d = Tensors("model."), cfg["hidden_size"], cfg["intermediate_size"], head_dim(cfg)
@@ -134,7 +156,7 @@ def llama(cfg, norm="norm", bias=True, qkv=False, o=False, two=True, out="o_proj
             t.matrix(f"{h}self_attn.{name}_proj", n * d, dim, qkv)
         t.matrix(f"{h}self_attn.{out}", dim, heads * d, o)
         for name in mlp or ("gate_proj", "up_proj", "down_proj"):
-            shape = (dim, ffn) if name in ("down_proj", "fc2", "c_proj") else (ffn, dim)
+            shape = (dim, ffn) if name in ("down_proj", "fc2", "c_proj", "dense_4h_to_h") else (ffn, dim)
             t.matrix(f"{h}mlp.{name}", *shape, mlp_bias)
     if norm:
         t.norm(last, dim, bias, norm)
@@ -301,6 +323,8 @@ ARCHS = {
     "gpt_neo": ("GPTNeoForCausalLM", NEO, neo),
     "opt": ("OPTForCausalLM", OPT, opt),
     "gptj": ("GPTJForCausalLM", GPTJ, gptj),
+    "codegen": ("CodeGenForCausalLM", GPTJ, codegen),
+    "persimmon": ("PersimmonForCausalLM", {**PHI, "hidden_act": "relu2", "qk_layernorm": True}, persimmon),
     "phi": ("PhiForCausalLM", PHI, phi),
     "stablelm": ("StableLmForCausalLM", STABLELM, stablelm),
     "starcoder2": ("Starcoder2ForCausalLM", STARCODER2, starcoder2),
@@ -354,6 +378,13 @@ model("gptj_tied", "gptj", {
 }, dtype="F32")
 
 DEFAULT = {"rope_theta": 20000.0, "rope_type": "default"}
+model("codegen", "codegen", {"rotary_dim": 6, "n_head": 4})
+model("codegen_heads", "codegen", {"rotary_dim": 4, "n_head": 8, "n_embd": 64, "tie_word_embeddings": True}, dtype="F32")
+model("persimmon", "persimmon", {"hidden_size": 80, "num_key_value_heads": 4})
+model("persimmon_plain", "persimmon", {
+    "qk_layernorm": False, "hidden_act": "gelu", "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.25},
+    "num_key_value_heads": 4, "tie_word_embeddings": True,
+}, dtype="F32")
 model("phi", "phi", {"num_attention_heads": 4, "hidden_size": 80, "num_key_value_heads": None})
 model("phi_norms", "phi", {
     "qk_layernorm": True, "hidden_size": 60, "hidden_act": "gelu", "layer_norm_eps": 1e-3, "num_key_value_heads": 1,
@@ -434,6 +465,11 @@ WITHOUT = {
     "gptj": [
         ("fewer rotated", lambda c: {"rotary_dim": c["rotary_dim"] - 2}),
         ("the other gelu", lambda c: {"activation_function": "gelu"}),
+    ],
+    "codegen": [("fewer rotated", lambda c: {"rotary_dim": c["rotary_dim"] - 2})],
+    "persimmon": [
+        ("less of a head rotated", lambda c: less(c)),
+        ("no norm of heads", lambda c: {"qk_layernorm": False}),
     ],
     "phi": [
         ("less of a head rotated", lambda c: less(c)),

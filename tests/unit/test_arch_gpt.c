@@ -8,6 +8,7 @@
 #define LLAMA(name) OF(name) ",\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":2,\"num_attention_heads\":4"
 #define GPTJ OF("GPTJForCausalLM") ",\"n_embd\":512,\"n_layer\":2,\"n_head\":4"
 #define PHI LLAMA("PhiForCausalLM")
+#define PERSIMMON LLAMA("PersimmonForCausalLM")
 #define STABLELM LLAMA("StableLmForCausalLM")
 #define STARCODER2 LLAMA("Starcoder2ForCausalLM")
 #define NEMOTRON LLAMA("NemotronForCausalLM")
@@ -42,6 +43,10 @@ static const char *const bad[][2] = { // config, a word of the line
     {GPTJ ",\"rotary_dim\":130}", "rotary_dim"},
     {GPTJ ",\"rotary_dim\":7}", "rotary_dim"},
     {GPTJ ",\"rotary_dim\":-2}", "rotary_dim"},
+    {OF("CodeGenForCausalLM") ",\"n_embd\":384,\"n_layer\":2,\"n_head\":6}", "n_head"},
+    {OF("CodeGenForCausalLM") ",\"n_embd\":384,\"n_layer\":2,\"n_head\":4,\"rotary_dim\":97}", "rotary_dim"},
+    {PERSIMMON ",\"head_dim\":8}", "head_dim"},
+    {PERSIMMON ",\"qk_layernorm\":1}", "qk_layernorm"},
     {PHI ",\"partial_rotary_factor\":0.6}", "rotary"},
     {PHI ",\"layer_norm_eps\":0}", "layer_norm_eps"},
     {PHI ",\"qk_layernorm\":\"yes\"}", "qk_layernorm"},
@@ -149,6 +154,27 @@ static void gptj(void) {
     CHECK(d.rope[0].dim == 64 && d.rope[0].interleaved && d.rope[0].theta == 10000 && attn->rope == 0, "rope");
     CHECK(mlp->beside && !mlp->own_norm && mlp->mlp_bias && mlp->act == LQ_GELU_TANH && mlp->ffn == 2048, "MLP");
     CHECK(!attn->q_bias && !attn->o_bias && d.bos == 50256 && d.eos[0] == 50256, "no biases; ends");
+    lq_desc_free(&d);
+}
+
+static void codegen_persimmon(void) {
+    lq_desc d = accepted(OF("CodeGenForCausalLM") ",\"n_embd\":512,\"n_layer\":2,\"n_head\":8}");
+    const lq_part *attn = &d.layer[1].part[0], *mlp = &d.layer[1].part[1];
+    CHECK(attn->qkv == LQ_QKV_QUARTERS && d.rope[0].dim == 64 && d.rope[0].interleaved && d.head_bias && !d.tied &&
+          mlp->beside && !attn->q_bias && d.bos == 50256, "CodeGen");
+    int n = 0;
+    lq_slot *slots = lq_desc_slots(&d, 0, &n);
+    for (int i = 0; slots && i < n; i++) // in quarters of 3 * 128 rows: q, v, k
+        if (slots[i].role == LQ_R_K)
+            CHECK(slots[i].from.first == 256 && slots[i].from.run == 128 && slots[i].from.step == 384, "k");
+    free(slots);
+    lq_desc_free(&d);
+    d = accepted(PERSIMMON ",\"num_key_value_heads\":2}");
+    attn = &d.layer[1].part[0], mlp = &d.layer[1].part[1];
+    CHECK(attn->qkv == LQ_QKV_GROUPS && attn->kv_heads == 4 && attn->qk_norm == LQ_QK_HEAD && attn->qk_norm_bias &&
+          attn->q_bias && attn->o_bias && d.rope[0].dim == 8 && d.ctx == 16384, "Persimmon");
+    CHECK(mlp->act == LQ_RELU2 && !mlp->gated && mlp->mlp_bias && !mlp->beside && d.bos == 1 && d.eos[0] == 2 &&
+          !d.head_bias, "Persimmon");
     lq_desc_free(&d);
 }
 
@@ -368,6 +394,7 @@ int main(void) {
     refused();
     gpt2();
     gptj();
+    codegen_persimmon();
     phi();
     stablelm();
     others();
