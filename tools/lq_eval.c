@@ -4,11 +4,12 @@
 #include "tools/eval.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct eval_args {
     lq_common common;
     lq_model_args model;
-    const char *text, *protocol, *against, *save, *tasks;
+    const char *text, *protocol, *against, *save, *tasks, *html;
     int64_t windows, window, limit;
     bool served, force, no_bos;
 } eval_args;
@@ -216,6 +217,16 @@ static int by_task(const void *a, const void *b) {
 
 // --- what is asked ---
 
+// The beginning of a name that is too long for a chart.
+static void cut_label(eval_model *m) {
+    enum { LONGEST = 26 };
+    const unsigned char *p = (const unsigned char *)m->name, *end = p + strlen(m->name);
+    const bool fits = lq_say_width(m->name) <= LONGEST && end - p < (long)sizeof m->label;
+    size_t n = fits ? (size_t)(end - p) : 0;
+    while (!fits && p + n < end && n < LONGEST) n += lq_utf8_len(p + n, end) ? lq_utf8_len(p + n, end) : 1;
+    snprintf(m->label, sizeof m->label, "%.*s%s", (int)n, m->name, fits ? "" : "...");
+}
+
 // What the models are called in tables: the last part of the path, or all of it where that says more.
 static bool name_models(job *j, int argc, char **argv, lq_err *err) {
     j->r.models = calloc((size_t)argc, sizeof *j->r.models);
@@ -240,6 +251,7 @@ static bool name_models(job *j, int argc, char **argv, lq_err *err) {
                 snprintf(j->r.models[i].name, sizeof j->r.models[i].name, "%s", argv[i]);
                 break;
             }
+    for (int i = 0; i < argc; i++) cut_label(&j->r.models[i]);
     return true;
 }
 
@@ -265,6 +277,8 @@ static int check_words(const eval_args *a, int argc) {
         return lq_say_usage("eval", "--text FILE is missing: what the model is measured on (or --tasks FILE)");
     if (a->model.exact && a->served)
         return lq_say_usage("eval", "--exact and --served exclude each other; without them both are measured");
+    if (a->html && !a->force && !access(a->html, F_OK))
+        return lq_say_usage("eval", "--html %s: is there already; --force replaces it", a->html);
     if (!a->save) return 0;
     if (argc > 1 || a->against)
         return lq_say_usage("eval", "--save-logits is of one model, and without --against");
@@ -289,6 +303,7 @@ static int run(void *args, int argc, char **argv) {
         done = done && name_models(&j, argc, argv, &err) && measure(&j, &err);
         if (done && j.r.row_count) qsort(j.r.rows, (size_t)j.r.row_count, sizeof *j.r.rows, by_place);
         if (done && j.r.score_count) qsort(j.r.scores, (size_t)j.r.score_count, sizeof *j.r.scores, by_task);
+        done = done && (!a->html || lq_eval_html(&j.r, a->html, &err));
         if (!done) status = lq_say_error(&err);
         else if (a->common.json) status = lq_eval_print_json(&j.r);
         else lq_eval_print_text(&j.r);
@@ -306,7 +321,8 @@ static const lq_opt opts[] = {
     {"text", 0, LQ_OPT_FILE, FIELD(text), "FILE", "the text that is measured on; -: standard input", NULL, 0, 0},
     {"against", 0, LQ_OPT_FILE, FIELD(against), "REF", "KL divergence from REF: a model or saved logits", NULL, 0, 0},
     {"save-logits", 0, LQ_OPT_FILE, FIELD(save), "FILE", "save the logits for a later --against FILE", NULL, 0, 0},
-    {"force", 'f', LQ_OPT_FLAG, FIELD(force), NULL, "replace that file if it is there", NULL, 0, 0},
+    {"html", 0, LQ_OPT_FILE, FIELD(html), "FILE", "also write a page with charts and tables", NULL, 0, 0},
+    {"force", 'f', LQ_OPT_FLAG, FIELD(force), NULL, "replace such a file if it is there", NULL, 0, 0},
     {"protocol", 0, LQ_OPT_CHOICE, FIELD(protocol), "NAME", "how the text is cut and scored (default: all)",
      protocol_choice, 0, 0},
     {"windows", 0, LQ_OPT_INT, FIELD(windows), "N", "measure the first N windows alone", NULL, 1, 1e9},
@@ -320,7 +336,8 @@ static const lq_opt opts[] = {
 };
 static const char *const examples[] = {
     "lq eval demo.lq --text test.txt", "both protocols, exact and as served",
-    "lq eval a.lq b.lq --text test.txt --against demo", "how far two models are from the one that they were made of",
+    "lq eval a.lq b.lq --text test.txt --against demo --html report.html",
+    "how far two models are from the one that they were made of, as a page too",
     "lq eval demo --text test.txt --protocol llamacpp512 --exact --save-logits ref.safetensors", "the reference's logits, once",
     "lq eval a.lq --against ref.safetensors --exact --json", "one figure, for a script",
     "lq eval a.lq --tasks piqa.jsonl,lambada.jsonl --limit 500", "questions", NULL};
