@@ -47,8 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
                                         "tiktoken.model"};
     static const char *const configs[] = {
         "", "{\"tokenizer_class\":\"GPT2Tokenizer\",\"add_prefix_space\":true}",
-        "{\"tokenizer_class\":\"Qwen2Tokenizer\",\"legacy\":true,\"add_eos_token\":true,"
-        "\"added_tokens_decoder\":{\"3\":{\"content\":\"<e>\",\"special\":true},\"900\":{\"content\":\"ab\"}}}",
+        ("{\"tokenizer_class\":\"Qwen2Tokenizer\",\"legacy\":true,\"add_eos_token\":true,"
+         "\"added_tokens_decoder\":{\"3\":{\"content\":\"<e>\",\"special\":true},\"900\":{\"content\":\"ab\"}}}"),
     };
     static const char sample[] = " The th\xc3\xa9 abab 1234 \xf0\x9f\x98\x80\n\n  x<s> <e> '\xc5\xbf'S e\xcc\x81\xff  ";
     if (!n || n > 1 << 16) return 0;
