@@ -162,7 +162,7 @@ def kept_tensors():
     check(code == 0, f"--keep-unknown: {line}")
     got, meta = st.read("k.lq")
     check(sorted(json.loads(meta["lq.kept"])) == ["model.extra.weight", 'vision."odd".bias'] and (got["model.extra.weight"] == 1).all(), "lq.kept")
-    code, line, out = run("run", "-q", "-n", 2, "k.lq", "Once")
+    code, line, out = run("run", "-q", "--raw", "-n", 2, "k.lq", "Once")
     check(code == 0 and out, f"what --keep-unknown made does not run: {line}")
 
 
@@ -207,7 +207,7 @@ def architectures():
     for name in sorted(os.listdir("arch")):
         code, line, _ = run("quantize", "-q", f"arch/{name}", f"{name}.lq", "--type", "int4 g32")
         check(code == 0, f"{name}: {line}")
-        code, line, _ = run("run", "-q", "-n", 2, f"{name}.lq", "ab")
+        code, line, _ = run("run", "-q", "--raw", "-n", 2, f"{name}.lq", "ab")
         check(code == 0, f"{name}: does not run: {line}")
 
 
@@ -216,7 +216,7 @@ def schemes():
     for i, text in enumerate(("int8 row sym f32 act i8 row", "e4m3 row f32 act e4m3 row", "int8 g128 asym f16 act i8 g128", "fp4 g64 f16", "e4m3 g128 r128 f32", "nf4 g64 f32")):
         code, line, _ = run("quantize", "-q", demo, f"act{i}.lq", "--type", text)
         check(code == 0 and json.load(open(f"act{i}.lq.report.json"))["modules"][1]["type"] == text, f"{text}: {line}")
-        code, line, out = run("run", "-q", "-n", 8, f"act{i}.lq", "Once upon a time")
+        code, line, out = run("run", "-q", "--raw", "-n", 8, f"act{i}.lq", "Once upon a time")
         if "no kernel for" in line:
             skip(f"{text} is written; {line}")
         else:
