@@ -99,7 +99,5 @@ bool lq_describe_gemma3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err 
                        part[0].attn_softcap != 0 ? "attn_logit_softcapping" : "final_logit_softcapping");
     d->ropes = 2;
     part[0].qk_norm = LQ_QK_HEAD;
-    if (!lq_layers_fill(d, part, 2, err) || !lq_layers_pattern(c, d, window, every, err)) return false;
-    for (int i = 0; i < d->layers; i++) d->layer[i].part[0].rope = d->layer[i].part[0].window ? 1 : 0;
-    return true;
+    return lq_layers_fill(d, part, 2, err) && lq_layers_ropes(c, d, window, every, err);
 }

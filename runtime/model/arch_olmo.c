@@ -42,9 +42,7 @@ bool lq_describe_olmo3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
     d->ropes = 2;
     part[0].qk_norm = LQ_QK_WHOLE;
     lq_ends(d, -1, 50279);
-    if (!lq_layers_fill(d, part, 2, err) || !lq_layers_pattern(c, d, window, 4, err)) return false;
-    for (int i = 0; i < d->layers; i++) d->layer[i].part[0].rope = d->layer[i].part[0].window ? 1 : 0;
-    return true;
+    return lq_layers_fill(d, part, 2, err) && lq_layers_ropes(c, d, window, 4, err);
 }
 
 bool lq_describe_exaone4(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {

@@ -2,6 +2,7 @@
 // of q, k and v), alone and as the text part of one with eyes; Qwen3 (no biases, a norm of each head's q and k). Of
 // both a mixture in place of some MLPs, in Qwen2's beside an expert that all rows share.
 #include "runtime/model/family.h"
+#include <math.h>
 
 const char *const lq_names_qwen_moe[LQ_ROLES] = {
     LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP, LQ_NAMES_EXPERTS,
@@ -61,16 +62,15 @@ static bool mixtures(const cJSON *c, lq_desc *d, const lq_part *part, int parts,
     if (dense && !cJSON_IsNull(dense) && !cJSON_IsArray(dense))
         return lq_fail(err, LQ_E_FORMAT, "config.json: mlp_only_layers is not a list of layers");
     if (!lq_layers_fill(d, part, parts, err)) return false;
-    for (int i = 0; i < d->layers; i++) {
-        bool only = (i + 1) % every != 0;
-        cJSON_ArrayForEach(v, dense) {
-            if (!cJSON_IsNumber(v))
-                return lq_fail(err, LQ_E_FORMAT, "config.json: mlp_only_layers is not a list of layers");
-            only |= v->valuedouble == i;
-        }
-        if (!only) continue;
-        d->layer[i].parts = 2;
-        d->layer[i].part[1] = *mlp;
+    for (int i = 0; i < d->layers; i++)
+        if ((i + 1) % every) d->layer[i].parts = 2, d->layer[i].part[1] = *mlp;
+    cJSON_ArrayForEach(v, dense) {
+        if (!cJSON_IsNumber(v))
+            return lq_fail(err, LQ_E_FORMAT, "config.json: mlp_only_layers is not a list of layers");
+        if (!(v->valuedouble >= 0 && v->valuedouble < d->layers) || v->valuedouble != floor(v->valuedouble)) continue;
+        lq_layer *l = &d->layer[(int)v->valuedouble];
+        l->parts = 2;
+        l->part[1] = *mlp;
     }
     return true;
 }

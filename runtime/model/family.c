@@ -175,6 +175,15 @@ bool lq_layers_window(const cJSON *c, lq_desc *d, int window, int from, lq_err *
     return lq_layers_group(c, d, window, err);
 }
 
+bool lq_layers_ropes(const cJSON *c, lq_desc *d, int window, int every, lq_err *err) {
+    // Which layers slide says which rope they have: without a window it must be said.
+    if (!window && !cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(c, "layer_types")))
+        return lq_fail(err, LQ_E_FORMAT, "%s: sliding_window is null, and there are no layer_types", what);
+    if (!lq_layers_pattern(c, d, window, every, err)) return false;
+    for (int i = 0; i < d->layers; i++) d->layer[i].part[0].rope = d->layer[i].part[0].window ? 1 : 0;
+    return true;
+}
+
 bool lq_layers_pattern(const cJSON *c, lq_desc *d, int window, int every, lq_err *err) {
     for (int i = 0; i < d->layers; i++)
         if ((i + 1) % every) d->layer[i].part[0].window = window;

@@ -49,6 +49,8 @@ bool lq_layers_group(const cJSON *c, lq_desc *d, int window, lq_err *err);
 // The same where without layer_types all layers from `from` on slide, or all but each `every`-th.
 bool lq_layers_window(const cJSON *c, lq_desc *d, int window, int from, lq_err *err);
 bool lq_layers_pattern(const cJSON *c, lq_desc *d, int window, int every, lq_err *err);
+// The latter where those that slide turn by desc.rope[1].
+bool lq_layers_ropes(const cJSON *c, lq_desc *d, int window, int every, lq_err *err);
 
 #define LQ_LAYER "model.layers.%d."
 #define LQ_NAMES_ENDS [LQ_R_EMBED] = "model.embed_tokens", [LQ_R_NORM_OUT] = "model.norm", [LQ_R_HEAD] = "lm_head"

@@ -72,7 +72,8 @@ static void windows(void) {
     layers(OF("MinistralForCausalLM") "}", FIVE(4096, 4096, 4096, 4096, 4096), same);
     layers(OF("MinistralForCausalLM") ",\"sliding_window\":null}", none, same);
     layers(OF("Olmo3ForCausalLM") "}", FIVE(4096, 4096, 4096, 0, 4096), FIVE(1, 1, 1, 0, 1));
-    layers(OF("Olmo3ForCausalLM") ",\"sliding_window\":null}", none, same);
+    layers(OF("Olmo3ForCausalLM") ",\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"full_attention\","
+           "\"full_attention\",\"full_attention\",\"full_attention\"]}", none, same);
     layers(OF("Exaone4ForCausalLM") "}", FIVE(4096, 4096, 4096, 0, 4096), FIVE(0, 0, 0, -1, 0));
     layers(OF("Exaone4ForCausalLM") ",\"sliding_window\":9,\"sliding_window_pattern\":2}", FIVE(9, 0, 9, 0, 9),
            FIVE(0, -1, 0, -1, 0));
@@ -135,7 +136,7 @@ static void mixtures(void) {
     CHECK(shared->kind == LQ_P_MLP && shared->ffn == 5632 && shared->beside && !shared->own_norm && shared->shared &&
           shared->shared_score, "one that all rows share");
     lq_desc_free(&d);
-    d = accepted(OF("Qwen2MoeForCausalLM") ",\"mlp_only_layers\":[3],\"decoder_sparse_step\":2,\"norm_topk_prob\":true,\"qkv_bias\":false,"
+    d = accepted(OF("Qwen2MoeForCausalLM") ",\"mlp_only_layers\":[3,-1,99,1e300,2.5,3],\"decoder_sparse_step\":2,\"norm_topk_prob\":true,\"qkv_bias\":false,"
                  "\"use_sliding_window\":true,\"sliding_window\":9,\"max_window_layers\":3}");
     for (int i = 0; i < 5; i++)
         CHECK(d.layer[i].parts == (i == 1 ? 3 : 2) && (d.layer[i].part[1].kind == LQ_P_MOE) == (i == 1) &&
@@ -220,6 +221,8 @@ static void refused(void) {
         {OF("Exaone4ForCausalLM") ",\"sliding_window_pattern\":\"LLLG\"}", "sliding_window_pattern"},
         {OF("Exaone4ForCausalLM") ",\"layer_types\":[\"chunked_attention\"]}", "chunked_attention"},
         {OF("Olmo2ForCausalLM") ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":5e5}}}", "full_attention"},
+        {OF("Olmo3ForCausalLM") ",\"sliding_window\":null}", "layer_types"},
+        {OF("Gemma3ForCausalLM") ",\"sliding_window\":null}", "layer_types"},
         {OF("Olmo3ForCausalLM") ",\"rope_parameters\":{\"rope_theta\":5e5}}", "rope_theta"},
         {OF("HunYuanDenseV1ForCausalLM") ",\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":-3,\"factor\":1}}",
          "alpha"},
