@@ -183,6 +183,10 @@ extern const lq_tstr *const lq_tn_star, *const lq_tn_stars;
 
 // --- memory ---
 
+// Room behind a string, into which it may grow.
+typedef struct lq_troom { char *at, *end; } lq_troom;
+enum { LQ_TM_ROOMS = 4 };
+
 // Blocks that live until the pool ends.
 typedef struct lq_tpool { struct lq_tchunk *chunk; char *at, *end; } lq_tpool;
 
@@ -190,6 +194,8 @@ struct lq_tenv { lq_tenv *up; const lq_tscope *scope; lq_tv slot[]; };
 
 struct lq_tm {
     lq_tpool objects, bytes; // bytes: of strings, so that the last one may grow where it lies
+    lq_troom room[LQ_TM_ROOMS]; // behind the long ones that grew last
+    unsigned rooms;          // that were made
     size_t used;
     char *out;               // text that is being written; captures and long strings stand behind it for a while
     size_t out_n, out_cap;

@@ -70,20 +70,27 @@ bool lq_tstr_new(lq_tm *m, const char *p, size_t n, lq_tv *out) {
     return lq_tstr_part(m, to, n, out);
 }
 
-// A string that was made last grows where it lies: texts are often collected piece by piece.
+// Texts are often collected piece by piece: a string grows where it lies if nothing lies behind it, as behind the one
+// that was made last. A long one gets room of its own when it has to move.
 bool lq_tstr_add(lq_tm *m, const lq_tstr *a, const lq_tstr *b, lq_tv *out) {
-    lq_tpool *pool = &m->bytes;
+    enum { LONG = 1024 };
     const size_t n = a->n + b->n;
-    char *to;
+    lq_troom last = {m->bytes.at, m->bytes.end}, *room = a->p + a->n == last.at ? &last : NULL;
     if (!lq_tm_steps(m, b->n / 16)) return false;
-    if (a->p + a->n == pool->at && (size_t)(pool->end - pool->at) >= b->n) {
-        if (b->n) memcpy(pool->at, b->p, b->n);
-        pool->at += b->n;
+    for (int i = 0; i < LQ_TM_ROOMS && !room; i++)
+        if (a->p + a->n == m->room[i].at) room = &m->room[i];
+    if (room && room->at && (size_t)(room->end - room->at) >= b->n) {
+        if (b->n) memcpy(room->at, b->p, b->n);
+        room->at += b->n;
+        if (room == &last) m->bytes.at = room->at;
         return str_of(m, a->p, n, a->chars + b->chars, out);
     }
-    if (!lq_tm_steps(m, a->n / 16) || !(to = lq_tm_take_bytes(m, n))) return false;
+    const size_t more = n < LONG ? 0 : n / 2;
+    char *to = lq_tm_steps(m, a->n / 16) ? lq_tm_take_bytes(m, n + more) : NULL;
+    if (!to) return false;
     if (a->n) memcpy(to, a->p, a->n);
     if (b->n) memcpy(to + a->n, b->p, b->n);
+    if (more) m->room[m->rooms++ % LQ_TM_ROOMS] = (lq_troom){to + n, to + n + more};
     return str_of(m, to, n, a->chars + b->chars, out);
 }
 

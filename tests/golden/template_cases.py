@@ -73,6 +73,8 @@ TEMPLATES = [
     "{% for x in l %}{% set y = x %}{{ y }}{% endfor %}{{ y }}{% set z = 1 %}{% for x in l %}{{ z }}{% set z = z + x %}{{ z }} {% endfor %}{{ z }}",
     "{% set ns = namespace(n=0, t='') %}{% for x in l if ns.n < 4 %}{% set ns.n = ns.n + x %}{% set ns.t = ns.t ~ x %}{% endfor %}{{ ns.n }}{{ ns.t }}",
     "{% for a in ld | selectattr('v') %}{{ a.name }}{{ loop.last }}{% endfor %}{% for x in range(3) | reverse %}{{ x }}{% endfor %}",
+    "{% set ns = namespace(o='') %}{% for i in range(5000) %}{% set ns.o = ns.o ~ (s * 9) ~ (i | string) %}{% set ns.o = ns.o + '.' %}{% endfor %}"
+    "{{ ns.o | length }}{{ ns.o[-20:] }}{% set a = ns.o + 'a' %}{% set b = ns.o + 'bc' %}{{ a[-3:] }}{{ b[-3:] }}{{ (a + 'x')[-3:] }}{{ (b[:-1] + 'y')[-3:] }}{{ b[-3:] }}",
     # conditionals, scopes
     "{% if i > 5 %}A{% elif i > 3 %}B{% else %}C{% endif %}{% if no %}A{% elif i == 7 %}B{% endif %}{% if undef %}x{% else %}y{% endif %}",
     "{% if yes %}{% set q = 1 %}{% endif %}{{ q }}{% if no %}{% set i = 1 %}{% endif %}{{ i }}{% set i = i + 1 %}{{ i }}",
