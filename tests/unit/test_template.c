@@ -92,8 +92,8 @@ static void test_threads(void) {
 // What recurses as deep as it may, each in its own way; a thread of the server has to have room for it.
 static const char *const deep[] = {
     "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
-    "{% macro m(n) %}{% set x | trim %}{% filter upper %}{% for i in [1] %}{% if 1 %}{{ [((m(n + 1) ~ '') or 1) | string] }}{% endif %}"
-    "{% endfor %}{% endfilter %}{% endset %}{% endmacro %}{{ m(0) }}",
+    ("{% macro m(n) %}{% set x | trim %}{% filter upper %}{% for i in [1] %}{% if 1 %}{{ [((m(n + 1) ~ '') or 1) | string] }}{% endif %}"
+     "{% endfor %}{% endfilter %}{% endset %}{% endmacro %}{{ m(0) }}"),
     "{% macro m(n) %}{% call(x) m(n + 1) %}{{ caller() }}{% endcall %}{{ caller(1) }}{% endmacro %}{% call(y) m(1) %}{% endcall %}",
     "{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}",
     "{% set ns = namespace(a=[]) %}{% for i in range(1000) %}{% set ns.a = [{'k': (ns.a,)}] %}{% endfor %}{{ ns.a }}",
