@@ -1,11 +1,11 @@
 // lq.h: the public API of lq: open a model, generate, or run the engine that serves many requests at once.
 //
 // An engine works on one model and a model serves one engine at a time. An engine has one thread: the one that calls
-// lq_engine_step, lq_generate, lq_logits, lq_perplexity and lq_engine_close. lq_submit, lq_cancel, lq_engine_wake,
-// lq_engine_describe and what only reads a model (tokens, lq_model_describe) may be called from any. Functions return
-// true when done; else *err says in one line what, where and what was expected. The library never prints, exits or
-// reads the environment. Structs of options are read as they are when zero-initialised: zero always means the default.
-// Installed as <lq.h>, which needs no other header of lq.
+// lq_engine_step, lq_engine_hold, lq_generate, lq_logits, lq_perplexity and lq_engine_close. lq_submit, lq_cancel,
+// lq_engine_wake, lq_engine_describe and what only reads a model (tokens, lq_model_describe) may be called from any.
+// Functions return true when done; else *err says in one line what, where and what was expected. The library never
+// prints, exits or reads the environment. Structs of options are read as they are when zero-initialised: zero always
+// means the default. Installed as <lq.h>, which needs no other header of lq.
 #ifndef LQ_H
 #define LQ_H
 #include "formats/err.h"
@@ -187,6 +187,9 @@ void lq_engine_close(lq_engine *e); // open requests get a last event with LQ_AB
 
 bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err);
 void lq_cancel(lq_engine *e, uint64_t id);
+// Prompts are fed up to `at` tokens and no further until this is called again; 0: as far as they go. What is measured
+// from there on is measured with `at` tokens in the cache. On the thread of lq_engine_step.
+void lq_engine_hold(lq_engine *e, int at);
 // One step over whatever is waiting or running. *busy (may be NULL): there is more to do.
 bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err);
 // Blocks until there is work, lq_engine_wake was called, or `ms` passed (negative: no limit).

@@ -43,6 +43,7 @@ struct lq_engine {
     lq_req *waiting;             // by priority, then order
     lq_seq **running, **paused;  // [max_seqs] in order of admission; paused: preempted
     int runs, pauses;
+    int hold;                    // prompts are fed no further; 0: to their end
     bool more;                   // requests are open, also such as no step has seen
     lq_engine_stats now;         // the step's own; copied to stats at its end
     int *take;                   // [max_seqs] tokens to feed of running[i]
@@ -214,6 +215,7 @@ void lq_engine_close(lq_engine *e) {
 }
 
 lq_model *lq_engine_model(lq_engine *e) { return e->m; }
+void lq_engine_hold(lq_engine *e, int at) { e->hold = at > 0 ? at : 0; }
 
 // --- from other threads ---
 bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
@@ -400,16 +402,22 @@ static bool reserve(lq_engine *e, lq_seq *s, int len) {
     return true;
 }
 
+// Tokens that a sequence waits to be fed.
+static int due(const lq_engine *e, const lq_seq *s) {
+    const int to = e->hold && s->done <= e->hold && s->prompt > e->hold ? e->hold : s->len;
+    return to - s->done;
+}
+
 // How many tokens each running sequence is fed: decoding ones first, the rest of the budget in order of admission.
 static void plan(lq_engine *e) {
     int budget = e->max_batch;
     memset(e->copies, 0, sizeof e->copies);
     for (int i = 0; i < e->runs; i++) {
-        e->take[i] = e->running[i]->len - e->running[i]->done == 1;
+        e->take[i] = due(e, e->running[i]) == 1;
         budget -= e->take[i];
     }
     for (int i = 0; i < e->runs; i++) {
-        const int left = e->running[i]->len - e->running[i]->done;
+        const int left = due(e, e->running[i]);
         if (e->take[i] || !left) continue;
         e->take[i] = left < budget ? left : budget;
         budget -= e->take[i];

@@ -144,6 +144,42 @@ static void invariance(lq_model *m, const char *what) {
         }
 }
 
+// Held prompts wait where they were told to, those that are no longer do not, and nothing of a result changes.
+static void holds(lq_model *m) {
+    enum { AT = 40 };
+    static answer alone[5], held[5];
+    lq_engine_stats s;
+    lq_err err = {0};
+    memset(alone, 0, sizeof alone);
+    memset(held, 0, sizeof held);
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 5, .max_batch = 16});
+    for (int i = 0; i < 5; i++) {
+        const lq_request r = request(i, &alone[i]);
+        submit(e, &r);
+        run_all(e);
+    }
+    lq_engine_close(e);
+    e = engine(m, (lq_engine_opts){.max_seqs = 5, .max_batch = 16});
+    lq_engine_hold(e, AT);
+    int fed = 0;
+    for (int i = 0; i < 5; i++) {
+        const lq_request r = request(i, &held[i]);
+        submit(e, &r);
+        fed += prompt_len[i] < AT ? prompt_len[i] : AT;
+    }
+    for (int i = 0; i < 100; i++) CHECK(lq_engine_step(e, NULL, &err), "%s", err.text);
+    lq_engine_describe(e, &s);
+    CHECK((int)s.prompt_tokens == fed && s.running == 2, "%d tokens of prompts were fed, not %d, %d sequences wait",
+          (int)s.prompt_tokens, fed, s.running);
+    for (int i = 0; i < 5; i++)
+        CHECK(held[i].count == (prompt_len[i] > AT ? 0 : 24), "request %d made %d tokens while prompts were held", i,
+              held[i].count);
+    lq_engine_hold(e, 0);
+    run_all(e);
+    for (int i = 0; i < 5; i++) CHECK(same(&alone[i], &held[i]), "request %d differs after its prompt was held", i);
+    lq_engine_close(e);
+}
+
 // Too few blocks for all: some wait, or are preempted and recomputed (`must`: that happens), with the same result.
 static void preemption(lq_model *m, bool must) {
     static answer alone[5], batch[5];
@@ -547,6 +583,7 @@ int main(void) {
 #endif
     tokens(m);
     invariance(m, "bf16");
+    holds(m);
     preemption(m, true);
     choices(m);
     stops(m);
