@@ -41,17 +41,31 @@ void lq_model_close(lq_model *m);
 typedef struct lq_model_info {
     char arch[64], quant[64], device[96]; // "LlamaForCausalLM", "int4 g128 sym f16", "cpu avx512 vnni, 2 threads"
     int64_t params;
-    size_t weight_bytes;  // read for each token
+    size_t weight_bytes;  // of the matrices that make a token; of a mixture with all experts
+    size_t file_bytes;    // of the checkpoint on disk
     size_t kv_token_bytes;
     int vocab, dim, layers, heads, kv_heads, ctx;
+    int threads;          // 0: the device has none
     bool exact;
 } lq_model_info;
 void lq_model_describe(const lq_model *m, lq_model_info *out);
 
-// Reads the bytes that a token reads, lq_model_info.weight_bytes of them, once, with the model's threads, and does
-// nothing with them: brings a model into memory, and is what the speed of decoding is compared with. Not beside a
-// running engine step. Returns how many were read.
-size_t lq_model_read(lq_model *m);
+// The shapes of its matrices, [n][k], each once; false past the last.
+bool lq_model_shape(const lq_model *m, size_t i, int64_t *n, int64_t *k);
+
+// --- how fast it could be ---
+
+// Bytes that are read, multiply-adds of int8 dot products, multiply-adds in floating point.
+typedef struct lq_work { double bytes, dots, fmas; } lq_work;
+// What `seqs` sequences ask for that have `at` tokens in the cache and are fed `rows` each in one step: every matrix
+// once, the K and V that are seen, the products of matrices and of attention, the logits of a sequence's last row. Of
+// experts those that so many rows choose if they choose evenly.
+void lq_model_work(const lq_model *m, int seqs, int at, int rows, lq_work *out);
+// Bytes of memory that its device has left for it.
+size_t lq_model_room(lq_model *m);
+// What the model's threads do in a second, measured now: a plain read of the matrices, which also brings them into
+// memory, and the bare instructions. 0: not known of this device. Not beside a running engine step.
+void lq_model_ceiling(lq_model *m, lq_work *out);
 
 // --- tokens ---
 

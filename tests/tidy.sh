@@ -68,9 +68,9 @@ scan 'function own(dir) { return index(inc, dir "/") == 1 }
         if (inc !~ /\//) { print FILENAME ":" FNR ": " inc ": an include is written from the root of the tree"; next }
         if (own(dir) || dir == "tests") ok = 1
         if (dir != "formats" && own("formats")) ok = 1
-        if (dir == "runtime") ok = inc == "runtime/lq.h" || inc ~ /^(formats\/|kernels\/(ops|pack|pool)\.h$)/ || room(inc) >= room(FILENAME)
+        if (dir == "runtime") ok = inc == "runtime/lq.h" || inc ~ /^(formats\/|kernels\/(ops|pack|pool|meter)\.h$)/ || room(inc) >= room(FILENAME)
         if (dir == "quant" && inc ~ /^kernels\/(ops|pack|pool)\.h$|^runtime\/model\/arch\.h$/) ok = 1
-        if (dir == "tools" && inc ~ /^runtime\/lq\.h$|^quant\/quant\.h$/) ok = 1
+        if (dir == "tools" && inc ~ /^runtime\/lq\.h$|^quant\/quant\.h$|^kernels\/meter\.h$/) ok = 1
         if (FILENAME ~ /^runtime\/serve\//) ok = inc ~ /^runtime\/(lq|serve\/[a-z]+)\.h$|^formats\/(json|err)\.h$/
         if (inc == "runtime/lq.h" && dir == "quant") ok = 0
         if (!ok) print FILENAME ":" FNR ": may not include " inc

@@ -85,6 +85,12 @@ static void read_cpu(cpu *c) {
 static void read_cpu(cpu *c) { snprintf(c->name, sizeof c->name, "not an x86-64"); }
 #endif
 
+void lq_machine_name(char *out, size_t size) {
+    cpu c = {0};
+    read_cpu(&c);
+    snprintf(out, size, "%s", c.name);
+}
+
 static const char *compiler(void) {
 #if defined(__clang__)
     return "clang " __clang_version__;

@@ -294,6 +294,53 @@ static bool is_numbers(const lq_table *t, int col) {
     return any;
 }
 
+static void table_free(lq_table *t) {
+    for (size_t i = 0; i < t->rows * (size_t)t->columns; i++) free(t->cell[i]);
+    free(t->cell);
+    free(t->width);
+    free(t);
+}
+
+// A bar in a cell would end it.
+static int bars(const char *text) {
+    int n = 0;
+    for (; *text; text++) n += *text == '|';
+    return n;
+}
+
+static void markdown_cell(const char *text, int width, bool right, FILE *f) {
+    const int blank = width - lq_say_width(text) - bars(text);
+    fprintf(f, " %*s", right ? blank : 0, "");
+    for (const char *p = text; *p; p++) fprintf(f, *p == '|' ? "\\%c" : "%c", *p);
+    fprintf(f, "%*s |", right ? 0 : blank, "");
+}
+
+void lq_table_markdown(lq_table *t, FILE *f) {
+    if (!t) return;
+    for (size_t r = 0; r < t->rows; r++)
+        for (int c = 0; c < t->columns; c++) {
+            const char *text = cell_at(t, r, c);
+            const int width = lq_say_width(text) + bars(text);
+            if (width > t->width[c]) t->width[c] = width;
+            if (t->width[c] < 3) t->width[c] = 3;
+        }
+    for (size_t r = 0; r < t->rows; r++) {
+        fputc('|', f);
+        for (int c = 0; c < t->columns; c++) markdown_cell(cell_at(t, r, c), t->width[c], is_numbers(t, c), f);
+        fputc('\n', f);
+        if (r) continue;
+        fputc('|', f);
+        for (int c = 0; c < t->columns; c++) {
+            const bool right = is_numbers(t, c);
+            fputc(' ', f);
+            for (int i = right; i < t->width[c]; i++) fputc('-', f);
+            fputs(right ? ": |" : " |", f);
+        }
+        fputc('\n', f);
+    }
+    table_free(t);
+}
+
 void lq_table_print(lq_table *t, FILE *f) {
     if (!t) return;
     for (int c = 0; c < t->columns; c++)
@@ -310,8 +357,5 @@ void lq_table_print(lq_table *t, FILE *f) {
         if (!r) lq_say_style(f, "");
         fputc('\n', f);
     }
-    for (size_t i = 0; i < t->rows * (size_t)t->columns; i++) free(t->cell[i]);
-    free(t->cell);
-    free(t->width);
-    free(t);
+    table_free(t);
 }

@@ -68,6 +68,9 @@ typedef struct lq_model_args { const char *device, *isa, *kv; int64_t threads, c
     {"device", 'd', LQ_OPT_TEXT, offsetof(T, m.device), "DEV", "where to run: cpu, cuda, cuda:1", NULL, 0, 0},                      \
     {"isa", 0, LQ_OPT_CHOICE, offsetof(T, m.isa), "ISA", "no better instructions than these", lq_isa_name, 0, 0},                  \
     {"threads", 't', LQ_OPT_INT, offsetof(T, m.threads), "N", "CPU threads (default: one per core)", NULL, 1, 1024},                \
+    LQ_MODEL_NUMERICS(T, m)
+// Those of them that say nothing of where it runs.
+#define LQ_MODEL_NUMERICS(T, m)                                                                                                    \
     {"ctx", 'c', LQ_OPT_INT, offsetof(T, m.ctx), "N", "longest sequence (default: the model's)", NULL, 1, 1 << 24},                 \
     {"kv", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache", lq_kv_name, 0, 0},                          \
     {"exact", 0, LQ_OPT_FLAG, offsetof(T, m.exact), NULL, "f32 activations, residual and KV: slower, for comparison", NULL, 0, 0}
@@ -102,6 +105,7 @@ void lq_input_catch(void);
 bool lq_input_stopped(void);
 void lq_input_forget(void); // a Ctrl-C that was heard is over: it kills again until lq_input_catch
 size_t lq_input_memory(void); // bytes of this process that are no file's; 0: nobody knows
+void lq_machine_name(char *out, size_t size); // the processor's own (lq_version.c)
 
 // --- what every verb prints with (say.c) ---
 
@@ -144,5 +148,6 @@ typedef struct lq_table lq_table;
 lq_table *lq_table_new(int columns, const char *const *head);
 void lq_table_row(lq_table *t, const char *const *cells);
 void lq_table_print(lq_table *t, FILE *f); // and frees
+void lq_table_markdown(lq_table *t, FILE *f); // the same as markdown
 int lq_say_width(const char *text); // columns that a UTF-8 text takes on a terminal
 #endif

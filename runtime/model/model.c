@@ -143,53 +143,6 @@ bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_
     return true;
 }
 
-// --- a plain read of the weights ---
-
-enum { READ_PART = 1 << 19 };
-typedef struct read_job { const uint8_t *p; size_t n; _Atomic uint64_t sum; } read_job;
-
-static void read_part(void *arg, int task, int worker) {
-    read_job *j = arg;
-    const size_t at = (size_t)task * READ_PART, n = j->n - at < READ_PART ? j->n - at : READ_PART;
-    typedef uint64_t words __attribute__((vector_size(16), aligned(1), may_alias));
-    const words *v = (const words *)(const void *)(j->p + at);
-    words s0 = {0}, s1 = s0, s2 = s0, s3 = s0;
-    (void)worker;
-    for (size_t i = 0; i + 8 <= n / 16; i += 8) {
-        __builtin_prefetch(&v[i + 256]);
-        __builtin_prefetch(&v[i + 260]);
-        s0 ^= v[i] ^ v[i + 4], s1 ^= v[i + 1] ^ v[i + 5], s2 ^= v[i + 2] ^ v[i + 6], s3 ^= v[i + 3] ^ v[i + 7];
-    }
-    s0 ^= s1 ^ s2 ^ s3;
-    j->sum ^= s0[0] ^ s0[1]; // or the compiler would read nothing
-}
-
-static size_t read_weight(lq_model *m, const lq_weight *w) {
-    lq_weight_size size;
-    if (!w->q || !lq_pack_sizes(w->layout, &w->type, w->n, w->k, &size)) return 0;
-    const struct { const void *p; size_t n; } parts[] = {{w->q, size.q}, {w->scale, size.scale}, {w->zero, size.zero}};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        read_job j = {.p = parts[i].p, .n = parts[i].n};
-        if (j.n) lq_pool_run(m->dev->pool, read_part, &j, (int)((j.n + READ_PART - 1) / READ_PART));
-    }
-    return size.q + size.scale + size.zero;
-}
-
-static size_t read_bound(lq_model *m, const lq_bound *b) {
-    size_t n = b->stack ? 0 : read_weight(m, &b->w);
-    for (int i = 0; b->stack && i < b->count; i++) n += read_weight(m, &b->stack[i]);
-    return n;
-}
-
-size_t lq_model_read(lq_model *m) {
-    size_t n = 0;
-    if (!m->dev->host || !m->dev->pool) return 0;
-    for (int l = 0; l < m->desc.layers; l++)
-        for (int r = 0; r < LQ_ROLES; r++) n += read_bound(m, &m->layer[l][r]);
-    n += read_bound(m, &m->top[LQ_R_PROJECT_IN]) + read_bound(m, &m->top[LQ_R_PROJECT_OUT]);
-    return n + read_bound(m, &m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD]);
-}
-
 void lq_model_close(lq_model *m) {
     if (!m) return;
     for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->top[r]);
@@ -260,12 +213,13 @@ void lq_model_describe(const lq_model *m, lq_model_info *out) {
     const lq_part *a = NULL;
     for (int l = 0; !a && l < m->desc.layers; l++) a = lq_layer_attn(&m->desc.layer[l]);
     *out = (lq_model_info){.params = m->params, .weight_bytes = m->weight_bytes,
+                           .file_bytes = lq_ckpt_file_bytes(m->ckpt),
                            .kv_token_bytes = lq_kv_token_bytes(m, -1), .vocab = m->desc.vocab, .dim = m->desc.dim,
                            .layers = m->desc.layers, .heads = a ? a->heads : 0, .kv_heads = a ? a->kv_heads : 0,
                            .ctx = m->ctx, .exact = m->dev->numerics == LQ_NUM_EXACT};
     snprintf(out->arch, sizeof out->arch, "%s", m->desc.arch->name);
     lq_wtype_name(&m->main_type, out->quant, sizeof out->quant);
-    const int threads = m->dev->pool ? lq_pool_threads(m->dev->pool) : 0;
+    const int threads = out->threads = m->dev->pool ? lq_pool_threads(m->dev->pool) : 0;
     if (!threads) snprintf(out->device, sizeof out->device, "%s %.60s", m->dev->name, m->dev->isa);
     else snprintf(out->device, sizeof out->device, "%s %.60s, %d thread%s", m->dev->name, m->dev->isa, threads,
                   threads == 1 ? "" : "s");

@@ -1,6 +1,7 @@
 // check_ukrs.c: each row of lq_ukrs[], with every type it takes, against an independent product in f64,
 // at odd sizes, tails and batch heights, with the bits of a row equal at every height, and the integer
 // rows equal to the portable ones.
+#include "kernels/meter.h"
 #include "tests/checkkern/checkkern.h"
 
 enum { TOP = 70 }; // rows of the largest batch: above it no other path is taken, but for one case of 512
@@ -318,6 +319,7 @@ static void check_row(const lq_dev *ref, const lq_ukr *u) {
     if (u->act == LQ_I8) check_widest(ref, u);
     CHECK(tried > 0, "%s: none of the types to try (types.c) fits this row", u->name);
     CHECK(found || !tried, "%s: rows above it take all that it could", u->name);
+    CHECK(lq_meter_has(u), "%s: none of the types to time (meter.c) fits this row", u->name);
 }
 
 void check_ukrs(unsigned isa, lq_dev *ref) {

@@ -1,6 +1,5 @@
 // checkkern.c: walks every row of lq_ukrs[] and every slot of every table this CPU can run.
 //   checkkern [--seed N] [NAME]         checks, of all or of those that have NAME in their name; exit 0 when all hold
-//   checkkern --speed [THREADS [NAME]]  times each micro-kernel as a fraction of what this machine can do
 #include "tests/checkkern/checkkern.h"
 #include <stdarg.h>
 
@@ -241,18 +240,12 @@ static lq_dev *open_cpu(const char *isa, int threads) {
 }
 
 static int usage(void) {
-    printf("usage: checkkern [--seed N] [NAME]\n       checkkern --speed [THREADS [NAME]]\n");
+    printf("usage: checkkern [--seed N] [NAME]\n");
     return 2;
 }
 
 int main(int argc, char **argv) {
     static const char *const isas[] = {"c", "avx2", "avx512"};
-    if (argc >= 2 && argc <= 4 && !strcmp(argv[1], "--speed")) {
-        lq_dev *d = open_cpu("auto", argc > 2 ? atoi(argv[2]) : 0);
-        speed(d, argc > 3 ? argv[3] : NULL);
-        lq_dev_close(d);
-        return 0;
-    }
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--seed") && i + 1 < argc) seed = strtoull(argv[++i], NULL, 0);
         else if (argv[i][0] != '-' && !only) only = argv[i];

@@ -57,6 +57,4 @@ void check_ops(lq_dev *ref, lq_dev *dev);
 void check_matmul(lq_dev *ref, lq_dev *dev);
 // Rows of lq_ukrs[] that a CPU with these ISA bits can run.
 void check_ukrs(unsigned isa, lq_dev *ref);
-// Of rows whose name has `only` (NULL: all) in it.
-void speed(lq_dev *dev, const char *only);
 #endif
