@@ -57,6 +57,7 @@ bool lq_rotate_run(lq_block *b, lq_err *err) {
     }
     for (lq_module *m = b->module; m < b->module + b->modules; m++) {
         const lq_slot *s = &m->it->slot;
+        if (s->role == LQ_ROLES) continue; // nobody's
         const lq_input *in = s->input < 0 ? NULL : &b->input[s->input];
         if (s->role == LQ_R_EMBED || s->role == LQ_R_POSITION) m->edit.in = residual;
         if (in && of_residual(in)) m->edit.column = b->factor[s->input], m->edit.in = residual;
