@@ -13,9 +13,8 @@ enum {
 
 // One weight of the output.
 typedef struct lq_item {
-    lq_slot slot;       // of the output's description: one matrix or vector, or a stack; role LQ_ROLES: a tensor that
-                        // nobody knows, which is `t`
-    const lq_tensor *t;
+    lq_slot slot;       // of the output's description: one matrix or vector, or a stack
+    const lq_tensor *t; // role LQ_ROLES: a tensor that nobody knows
     const lq_slot *source; // of the input's description, if it is another: the embedding that was the head too
     bool round;         // else it is carried over as it is: recipe.type is its own
     lq_recipe recipe;

@@ -54,8 +54,8 @@ typedef struct lq_quant_opts {
     bool dry_run;         // ends after the plan
     const char *report;   // JSON report; NULL: OUT.report.json beside OUT; "-": only in the result
     void (*plan)(void *arg, const char *line);   // told before the work starts, line by line
-    bool (*tick)(void *arg, size_t block, size_t blocks, const char *what); // often, several times a second; false
-                                                                            // stops; may be NULL
+    // Several times a second; false stops. May be NULL.
+    bool (*tick)(void *arg, size_t block, size_t blocks, const char *what);
     void *arg;
 } lq_quant_opts;
 
