@@ -18,6 +18,7 @@ typedef struct editor {
     const lq_lines *past;
     size_t shown;    // of past: which one is being edited; past->n: a new one
     char *kept;      // the new one, while another is shown
+    int ahead;       // bytes that were typed before
     struct termios before;
 } editor;
 
@@ -187,20 +188,22 @@ static void draw(editor *e) {
 enum { KEY_END = -1, KEY_LEFT = 256, KEY_RIGHT, KEY_UP, KEY_DOWN, KEY_HOME, KEY_LAST, KEY_DELETE, KEY_WORD_LEFT,
        KEY_WORD_RIGHT, KEY_NEWLINE, KEY_PASTE, KEY_PASTED, KEY_NONE };
 
-static int next_byte(void) {
+// What was typed before the editor listened has come through the terminal's own editing, which makes Enter a line feed.
+static int next_byte(editor *e) {
     unsigned char c;
+    const bool ahead = e->ahead > 0 && e->ahead--;
     const ssize_t n = read(STDIN_FILENO, &c, 1);
-    return n == 1 ? c : KEY_END;
+    return n != 1 ? KEY_END : ahead && c == '\n' ? '\r' : c;
 }
 
 // Behind an escape: a sequence, or Alt and a key.
-static int escape(void) {
-    int c = next_byte(), number = 0, modifier = 0;
+static int escape(editor *e) {
+    int c = next_byte(e), number = 0, modifier = 0;
     if (c == '\r' || c == '\n') return KEY_NEWLINE;
     if (c == 'b') return KEY_WORD_LEFT;
     if (c == 'f') return KEY_WORD_RIGHT;
     if (c != '[' && c != 'O') return c == KEY_END ? KEY_END : KEY_NONE;
-    while ((c = next_byte()) != KEY_END && ((c >= '0' && c <= '9') || c == ';')) {
+    while ((c = next_byte(e)) != KEY_END && ((c >= '0' && c <= '9') || c == ';')) {
         if (c == ';') modifier = 1;
         else if (!modifier && number < 1000) number = number * 10 + c - '0';
     }
@@ -231,16 +234,16 @@ static void type(editor *e, int c) {
     size_t n = 1;
     if (c == '\t') insert(e, "    ", 4);
     if (c < ' ' || c == 127) return;
-    while (n < want && (c = next_byte()) != KEY_END) bytes[n++] = (char)c;
+    while (n < want && (c = next_byte(e)) != KEY_END) bytes[n++] = (char)c;
     utf8proc_int32_t code;
     if (utf8proc_iterate((const utf8proc_uint8_t *)bytes, (utf8proc_ssize_t)n, &code) != (utf8proc_ssize_t)n) return;
     if (!lq_utf8_unseen((const unsigned char *)bytes, n)) insert(e, bytes, n);
 }
 
 static void paste(editor *e) {
-    for (int c; (c = next_byte()) != KEY_END; ) {
+    for (int c; (c = next_byte(e)) != KEY_END; ) {
         if (c == 27) {
-            if (escape() == KEY_PASTED) return;
+            if (escape(e) == KEY_PASTED) return;
         } else if (c == '\r' || c == '\n') insert(e, "\n", 1);
         else type(e, c);
     }
@@ -288,10 +291,11 @@ static void raw(const editor *e, bool on) {
 
 static lq_line_end edit(editor *e) {
     raw(e, true);
+    if (ioctl(STDIN_FILENO, FIONREAD, &e->ahead)) e->ahead = 0;
     draw(e);
     lq_line_end end = LQ_LINE_OVER;
-    for (int key; (key = next_byte()) != KEY_END; draw(e)) {
-        if (key == 27) key = escape();
+    for (int key; (key = next_byte(e)) != KEY_END; draw(e)) {
+        if (key == 27) key = escape(e);
         if (key == '\r' && e->at && e->at == e->n && e->text[e->n - 1] == '\\') {
             e->text[e->n - 1] = '\n';
             continue;

@@ -101,7 +101,7 @@ class Session:
         self.child = subprocess.Popen([lq, "run", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True, preexec_fn=own)
         self.before = termios.tcgetattr(theirs)
         os.close(theirs)
-        self.screen, self.got = Screen(rows, columns), ""
+        self.screen, self.got, self.sent = Screen(rows, columns), "", 0
 
     def until(self, good, seconds=20):
         end = time.time() + seconds * slow
@@ -117,15 +117,20 @@ class Session:
         return good()
 
     def asks(self):
-        """The editor waits: the prompt was drawn, and nothing comes any more."""
-        return self.until(lambda: self.screen.lines()[-1:] == [">"])
+        """The editor listens again since a text was sent, and its prompt is drawn."""
+        return self.until(lambda: "\033[?2004h" in self.got[self.sent :] and self.screen.lines()[-1:] == [">"])
 
     def types(self, keys, shows=None):
+        self.sent = len(self.got) if "\r" in keys or "\x03" in keys else self.sent
         os.write(self.ours, keys.encode())
         return shows is None or self.until(lambda: self.screen.lines()[-len(shows):] == shows)
 
     def says(self, text):
-        return self.until(lambda: text in self.got)
+        return self.until(lambda: text in self.got[self.sent :])
+
+    def tells(self, text):
+        """What a command says, and then the prompt."""
+        return self.says(text) and self.asks()
 
     def end(self):
         self.until(lambda: self.child.poll() is not None, 10)
@@ -179,7 +184,7 @@ def session(folder, model):
     check(s.types("\x1b[B\x1b[B", [">"]), "and back", s.screen.lines())
     saved = folder + "/saved.json"
     s.types(f"/save {saved}\r")
-    check(s.says("4 messages"), "/save", s.got)
+    check(s.tells("4 messages"), "/save", s.got)
     said = json.load(open(saved))
     check([m["role"] for m in said] == ["user", "assistant"] * 2 and said[0]["content"] == "Once upon a time" and said[2]["content"] == "and", "the messages", said)
     with open(folder + "/first.json", "w") as f:
@@ -187,23 +192,25 @@ def session(folder, model):
     r = run("run", model, "--messages", folder + "/first.json", "-n", "8", "--quiet")
     check(r.stdout.decode().rstrip("\n") == said[3]["content"].rstrip("\n"), "the second answer knows the first", (r.stdout, said))
     s.types("/undo\r")
-    check(s.says("2 messages are left"), "/undo", s.got)
+    check(s.tells("2 messages are left"), "/undo", s.got)
     s.types("/nope\r")
-    check(s.says("/nope: there is no such command"), "an unknown command", s.got)
-    s.types("/system Be kind.\r/system\r")
-    check(s.says("lBe kind."), "/system", s.got)
+    check(s.tells("/nope: there is no such command"), "an unknown command", s.got)
+    s.types("/system Be kind.\r")
+    check(s.asks(), "/system TEXT", s.got)
+    s.types("/system\r")
+    check(s.tells("lBe kind."), "/system", s.got)
     s.types("/reset\r/again\r")
-    check(s.says("nothing was asked so far"), "/reset leaves the system prompt alone", s.got)
+    check(s.tells("nothing was asked so far"), "/reset leaves the system prompt alone", s.got)
     s.types(f"/load {saved}\r/draw\r")
-    check(s.says("kept from the next answer"), "/load, /draw", s.got)
+    check(s.tells("kept from the next answer"), "/load, /draw", s.got)
     s.types("/again\r")
     check(s.asks(), "/again", s.got)
     s.types("/draw\r")
-    check(s.says("perplexity"), "/draw", s.got)
+    check(s.tells("perplexity"), "/draw", s.got)
     s.types("//x\r")
     check(s.asks(), "a text that begins with a slash", s.got)
     s.types("\x03")
-    check(s.says("Ctrl-C once more"), "Ctrl-C at the prompt", s.got)
+    check(s.tells("Ctrl-C once more"), "Ctrl-C at the prompt", s.got)
     s.types("a\x15")
     s.types("\x03")
     check(s.end() == 0, "Ctrl-C again leaves", s.got)
@@ -239,8 +246,7 @@ def plain(folder, bare):
     check(want == run("run", demo, "Once upon a time", "-n", "8", "--quiet", "--raw").stdout.decode().strip(), "--raw", want)
     for _ in range(2):
         s.types("Once upon a time\r")
-        check(s.until(lambda: want in s.got.replace("\r\n", "\n")) and s.asks(), "the text goes on", s.got)
-        s.got = ""
+        check(s.asks() and want in s.got[s.sent :].replace("\r\n", "\n"), "the text goes on", s.got)
     s.types("\x04")
     check(s.end() == 0, "Ctrl-D leaves", s.got)
     r = run("run", bare, "x", "--system", "y")
