@@ -8,10 +8,10 @@
 #include <string.h>
 
 const lq_transform lq_transforms[LQ_TRANSFORMS] = {
-    {"rotate", lq_rotate_plan, lq_rotate_run},
-    {"smooth", NULL, NULL}, // these wait for statistics of activations: lq_recipe_check refuses them
-    {"awq", NULL, NULL},
-    {"clip", NULL, NULL},
+    {"rotate", lq_rotate_plan, lq_rotate_run, lq_rotate_whole},
+    {"smooth", NULL, NULL, NULL}, // these wait for statistics of activations: lq_recipe_check refuses them
+    {"awq", NULL, NULL, NULL},
+    {"clip", NULL, NULL, NULL},
 };
 
 bool lq_block_open(const lq_plan *p, size_t index, lq_block *b, lq_err *err) {
@@ -45,9 +45,7 @@ float *lq_block_vector(lq_block *b, lq_module *m, lq_err *err) {
     lq_pick from;
     lq_weight w;
     if (m->vector) return m->vector;
-    if (!lq_item_pick(b->plan->in, m->it, 0, &from))
-        return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", lq_ckpt_path(b->plan->in),
-                       m->it->slot.name), NULL;
+    if (!lq_item_pick(b->plan->in, m->it, 0, &from, err)) return NULL;
     if (!lq_ckpt_pick(b->plan->in, &from, n, 0, &w, NULL, err)) return NULL;
     m->vector = malloc((size_t)n * sizeof *m->vector);
     if (m->vector) lq_dtypes[w.type.elem].to_f32(w.q, m->vector, (size_t)n);

@@ -165,8 +165,7 @@ static bool open_matrix(pass *p, made *x, int at, lq_err *err) {
     const lq_slot *s = &x->it->slot;
     const char *path = lq_ckpt_path(p->plan.in);
     lq_pick from;
-    if (!lq_item_pick(p->plan.in, x->it, at, &from))
-        return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", path, s->name);
+    if (!lq_item_pick(p->plan.in, x->it, at, &from, err)) return false;
     if (!lq_ckpt_pick(p->plan.in, &from, s->n, s->k, &x->src, NULL, err)) return false;
     x->out = x->src;
     if (!x->it->round || change_and_round(p, x, err)) return true;

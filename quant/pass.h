@@ -20,9 +20,9 @@ typedef struct lq_item {
     lq_recipe recipe;
 } lq_item;
 const char *lq_item_name(const lq_item *it);
-// Where matrix `at` of an item, of a slot, stands in a checkpoint. False: its name would be too long.
-bool lq_item_pick(const lq_ckpt *in, const lq_item *it, int at, lq_pick *out);
-bool lq_source_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out);
+// Where matrix `at` of an item, of a slot, stands in a checkpoint. LQ_E_LIMIT: its name would be too long.
+bool lq_item_pick(const lq_ckpt *in, const lq_item *it, int at, lq_pick *out, lq_err *err);
+bool lq_source_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out, lq_err *err);
 
 typedef struct lq_plan {
     const lq_quant_opts *o;
@@ -114,11 +114,13 @@ typedef struct lq_transform {
     // Whether a model can be changed so, and what that makes of its description. NULL: there is none so far
     bool (*plan)(lq_desc *d, lq_err *err);
     bool (*run)(lq_block *b, lq_err *err);
+    bool (*whole)(const lq_slot *s); // whether a matrix has to be made whole for it, as its rows are turned
 } lq_transform;
 enum { LQ_TRANSFORMS = 4 };
 extern const lq_transform lq_transforms[LQ_TRANSFORMS];
 bool lq_rotate_plan(lq_desc *d, lq_err *err);
 bool lq_rotate_run(lq_block *b, lq_err *err);
+bool lq_rotate_whole(const lq_slot *s);
 
 // Whether the output and its report may stand where they are wanted, and side files are what they should be (place.c).
 bool lq_places_check(lq_plan *p, lq_err *err);

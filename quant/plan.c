@@ -55,8 +55,10 @@ static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *
 }
 
 // Under the slot's own name, or where other people's files have it.
-bool lq_source_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out) {
-    if (!lq_ckpt_has_weight(in, s->name)) return lq_slot_pick(s, at, out);
+bool lq_source_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out, lq_err *err) {
+    if (!lq_ckpt_has_weight(in, s->name))
+        return lq_slot_pick(s, at, out) ||
+               lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", lq_ckpt_path(in), s->name);
     *out = (lq_pick){.stack = s->count, .at = at};
     memcpy(out->name, s->name, sizeof out->name);
     return true;
@@ -64,8 +66,8 @@ bool lq_source_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out) {
 
 static const lq_slot *source_of(const lq_item *it) { return it->source ? it->source : &it->slot; }
 
-bool lq_item_pick(const lq_ckpt *in, const lq_item *it, int at, lq_pick *out) {
-    return lq_source_pick(in, source_of(it), at, out);
+bool lq_item_pick(const lq_ckpt *in, const lq_item *it, int at, lq_pick *out, lq_err *err) {
+    return lq_source_pick(in, source_of(it), at, out, err);
 }
 
 static void shape_words(const int64_t *shape, int rank, char *to, size_t size) {
@@ -115,9 +117,7 @@ static const lq_tensor *find_sources(const lq_plan *p, const lq_slot *s, bool *p
     *plain = true;
     for (int i = 0; i < (s->count ? s->count : 1); i++) {
         lq_pick from;
-        if (!lq_source_pick(p->in, s, i, &from))
-            return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s: its source's name is too long", lq_ckpt_path(p->in),
-                           s->name), NULL;
+        if (!lq_source_pick(p->in, s, i, &from, err)) return NULL;
         const lq_tensor *t = find_source(p, s, &from, err);
         if (!t) return NULL;
         if (!first) first = t;
@@ -187,7 +187,7 @@ static bool source_names(const lq_plan *p, const char ***names, size_t *count, l
         const lq_slot *s = &p->items[i].slot;
         for (int at = 0; at < (s->count ? s->count : 1); at++, ++*count) {
             lq_pick from;
-            if (lq_item_pick(p->in, &p->items[i], at, &from)) lq_text_add(text, from.name, strlen(from.name) + 1);
+            if (lq_item_pick(p->in, &p->items[i], at, &from, NULL)) lq_text_add(text, from.name, strlen(from.name) + 1);
         }
     }
     *names = malloc((*count + 1) * sizeof **names);
@@ -263,10 +263,12 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
     return true;
 }
 
-// A matrix whose rows are turned is made whole in f32.
+// What a matrix takes that a transform has made whole, in f32.
 static size_t copy_bytes(const lq_item *it) {
-    const bool turns = it->recipe.transform & LQ_T_ROTATE && (it->slot.adds || it->slot.role == LQ_R_V);
-    return turns ? (size_t)it->slot.n * (size_t)it->slot.k * sizeof(float) : 0;
+    bool whole = false;
+    for (int i = 0; i < LQ_TRANSFORMS; i++)
+        whole |= it->recipe.transform >> i & 1 && lq_transforms[i].whole(&it->slot);
+    return whole ? (size_t)it->slot.n * (size_t)it->slot.k * sizeof(float) : 0;
 }
 
 // What the journal says of a tensor, and the report and the journal's note of a module, at most.

@@ -44,6 +44,8 @@ static bool turn_rows(lq_block *b, lq_module *m, const lq_turn *t, lq_err *err) 
     return bias;
 }
 
+bool lq_rotate_whole(const lq_slot *s) { return s->adds || s->role == LQ_R_V; }
+
 bool lq_rotate_run(lq_block *b, lq_err *err) {
     const lq_desc *d = &b->plan->desc;
     const lq_part *attn = b->layer < 0 ? NULL : lq_layer_attn(&d->layer[b->layer]);

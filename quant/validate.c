@@ -121,8 +121,7 @@ static bool check_row(const checker *c, const lq_slot *s, const lq_weight *w, co
 static bool check_input(checker *c, const lq_slot *s, int at, const lq_weight *w, lq_err *err) {
     lq_pick from;
     lq_weight src;
-    if (!lq_source_pick(c->in, s, at, &from))
-        return lq_fail(err, LQ_E_LIMIT, "tensor %s: its source's name is too long", s->name);
+    if (!lq_source_pick(c->in, s, at, &from, err)) return false;
     if (!lq_ckpt_has_weight(c->in, from.name))
         return lq_fail(err, LQ_E_FORMAT, "tensor %s: is not in %s", from.name, lq_ckpt_path(c->in));
     if (!lq_ckpt_pick(c->in, &from, s->n, s->k, &src, NULL, err)) return false;
@@ -150,8 +149,7 @@ static bool check_slot(checker *c, const lq_slot *s, const lq_slot *from, lq_err
     for (int i = 0; i < (s->count ? s->count : 1); i++) {
         lq_pick own;
         lq_weight w;
-        if (!lq_source_pick(c->file, s, i, &own))
-            return lq_fail(err, LQ_E_LIMIT, "tensor %s: its name is too long", s->name);
+        if (!lq_source_pick(c->file, s, i, &own, err)) return false;
         if (!lq_ckpt_pick(c->file, &own, s->n, s->k, &w, NULL, err)) return false;
         const bool done = (w.type.kind == LQ_W_PLAIN || check_scales(s, &w, err)) &&
                           (!c->in || check_input(c, from, i, &w, err));
