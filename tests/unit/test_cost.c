@@ -1,6 +1,5 @@
 // test_cost.c: what a step asks for (lq_model_work), against counts by hand from the configuration of tiny.h's model:
 // plain, with windows, a mixture, quantized; its shapes; and that the machine's ceilings are measured.
-#include "quant/quant.h"
 #include "runtime/lq.h"
 #include "tests/unit/test.h"
 #include "tests/unit/tiny.h"
@@ -75,11 +74,7 @@ int main(void) {
     plain(m);
     ceilings(m);
     lq_model_close(m);
-    snprintf(quantized, sizeof quantized, "%s.lq", dir);
-    lq_quant_result result = {0};
-    CHECK(lq_quantize(&(lq_quant_opts){.in = dir, .out = quantized, .method = "rtn", .type = "int4 g32", .threads = 2},
-                      &result, &err), "%s", err.text);
-    lq_quant_result_free(&result);
+    CHECK(tiny_quantize(dir, "int4 g32", quantized, sizeof quantized, &err), "%s", err.text);
     if ((m = opened(quantized))) {
         lq_model_info info;
         lq_model_describe(m, &info);

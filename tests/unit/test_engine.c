@@ -1,7 +1,6 @@
 // test_engine.c: what the engine promises: a request's tokens and logprobs are the same bits alone, in any batch and
 // for any chunk of its prefill; a step allocates nothing; whatever ends a request, every block comes back; stop
 // strings, choices, preemption, limits.
-#include "quant/quant.h"
 #include "runtime/lq.h"
 #include "tests/unit/test.h"
 #include "tests/unit/tiny.h"
@@ -594,11 +593,7 @@ int main(void) {
     priorities(m);
     refusals(m);
     lq_model_close(m);
-    snprintf(quantized, sizeof quantized, "%s.lq", dir);
-    lq_quant_result result = {0};
-    CHECK(lq_quantize(&(lq_quant_opts){.in = dir, .out = quantized, .method = "rtn", .type = "int4 g32", .threads = 2},
-                      &result, &err), "%s", err.text);
-    lq_quant_result_free(&result);
+    CHECK(tiny_quantize(dir, "int4 g32", quantized, sizeof quantized, &err), "%s", err.text);
     if (lq_model_open(quantized, &(lq_model_opts){.threads = 2}, &m, &err)) {
         invariance(m, "int4");
         lq_model_close(m);

@@ -3,6 +3,7 @@
 #ifndef LQ_TINY_H
 #define LQ_TINY_H
 #include "formats/writer.h"
+#include "quant/quant.h"
 #include "runtime/model/arch.h"
 #include <math.h>
 #include <stdio.h>
@@ -116,4 +117,13 @@ static inline bool tiny_model(const char *dir, bool tied, lq_err *err) {
 
 // What makes a Mixtral of its config.
 static const char tiny_experts[] = ",\"num_local_experts\":4,\"num_experts_per_tok\":2,\"sliding_window\":null";
+
+// DIR.lq out of DIR; its name goes to `out`.
+static inline bool tiny_quantize(const char *dir, const char *type, char *out, size_t size, lq_err *err) {
+    lq_quant_result r = {0};
+    snprintf(out, size, "%s.lq", dir);
+    const bool done = lq_quantize(&(lq_quant_opts){.in = dir, .out = out, .type = type, .threads = 2}, &r, err);
+    lq_quant_result_free(&r);
+    return done;
+}
 #endif
