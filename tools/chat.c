@@ -80,23 +80,15 @@ enum { VARS = 2 };
 
 // The conversation as the template has it, up to where the answer begins.
 static bool render(const chat *c, char **text, size_t *n, lq_err *err) {
-    const lq_list *more = c->o->vars;
-    lq_template_var *vars = calloc(VARS + more->n, sizeof *vars);
-    char **own = calloc(more->n + 1, sizeof *own), *messages = cJSON_PrintUnformatted(c->messages);
-    size_t count = VARS;
-    bool done = (vars && own && messages) || lq_fail(err, LQ_E_MEMORY, "no memory for the conversation");
+    lq_template_var *vars = calloc(VARS + c->o->var_count, sizeof *vars);
+    char *messages = cJSON_PrintUnformatted(c->messages);
+    bool done = (vars && messages) || lq_fail(err, LQ_E_MEMORY, "no memory for the conversation");
     if (done) {
         vars[0] = (lq_template_var){"messages", messages, strlen(messages)};
         vars[1] = (lq_template_var){"add_generation_prompt", "true", 4};
+        if (c->o->var_count) memcpy(vars + VARS, c->o->vars, c->o->var_count * sizeof *vars);
     }
-    for (size_t i = 0; done && i < more->n; i++) {
-        char *value = (own[i] = strdup(more->p[i])) ? strchr(own[i], '=') : NULL;
-        if (!value) done = lq_fail(err, LQ_E_USAGE, "--var: %s is no NAME=JSON", more->p[i]);
-        else *value++ = '\0', vars[count++] = (lq_template_var){own[i], value, strlen(value)};
-    }
-    done = done && lq_template_render(c->o->tmpl, vars, count, text, n, err);
-    for (size_t i = 0; own && i < more->n; i++) free(own[i]);
-    free(own);
+    done = done && lq_template_render(c->o->tmpl, vars, VARS + c->o->var_count, text, n, err);
     free(vars);
     cJSON_free(messages);
     return done;

@@ -1,7 +1,6 @@
-// line.c: a text typed on a terminal: editing, lines entered before, several lines, pasting. Elsewhere, and on a
-// terminal that obeys no escape sequences, a plain line. The terminal is put back before anything else can happen.
+// line.c: a text typed on a terminal: editing, lines entered before, several lines, pasting. On a terminal that obeys
+// no escape sequences a plain line. The terminal is put back before anything else can happen.
 #include "tools/run.h"
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -322,10 +321,8 @@ static lq_line_end edit(editor *e) {
 
 static lq_line_end read_plain(const char *prompt, char **text) {
     size_t cap = 0;
-    if (isatty(STDIN_FILENO)) {
-        fputs(prompt, stdout);
-        fflush(stdout);
-    }
+    fputs(prompt, stdout);
+    fflush(stdout);
     ssize_t n = getline(text, &cap, stdin);
     if (n > 0 && (*text)[n - 1] == '\n') (*text)[--n] = '\0';
     if (n >= 0) return LQ_LINE_DONE;
@@ -344,7 +341,7 @@ static void remember(lq_lines *past, const char *text) {
 lq_line_end lq_line_read(lq_lines *past, const char *prompt, char **text) {
     editor e = {.prompt = prompt, .past = past, .shown = past->n};
     *text = NULL;
-    if (!isatty(STDIN_FILENO) || !lq_say_cursor(stdout) || tcgetattr(STDIN_FILENO, &e.before))
+    if (!lq_say_cursor(stdout) || tcgetattr(STDIN_FILENO, &e.before))
         return read_plain(prompt, text);
     lq_line_end end = edit(&e);
     if (end == LQ_LINE_DONE) {

@@ -31,16 +31,16 @@ typedef struct job {
     char reference[512];
 } job;
 
-typedef struct progress { lq_bar bar; } progress;
-
-static bool tick(void *arg, size_t done, size_t total, double ppl) {
-    progress *p = arg;
+static bool go_on(lq_bar *bar, size_t done, size_t total, const char *what, double figure) {
     char note[48];
-    p->bar.total = total;
-    snprintf(note, sizeof note, "perplexity %.4f", ppl);
-    lq_bar_at(&p->bar, done, note);
+    bar->total = total;
+    snprintf(note, sizeof note, "%s %.4f", what, figure);
+    lq_bar_at(bar, done, note);
     return !lq_input_stopped();
 }
+
+static bool tick(void *bar, size_t done, size_t all, double ppl) { return go_on(bar, done, all, "perplexity", ppl); }
+static bool task_tick(void *bar, size_t done, size_t all, double acc) { return go_on(bar, done, all, "acc", acc); }
 
 // --- models ---
 
@@ -103,7 +103,7 @@ static bool wanted(const job *j, size_t protocol) {
 
 static bool measure_protocol(job *j, size_t protocol, lq_err *err) {
     char what[80];
-    progress bar;
+    lq_bar bar;
     const size_t n = (size_t)j->count;
     lq_engine **engines = calloc(n, sizeof *engines);
     lq_ppl *ppl = calloc(n, sizeof *ppl);
@@ -114,12 +114,12 @@ static bool measure_protocol(job *j, size_t protocol, lq_err *err) {
     for (size_t i = 0; done && i < n; i++) engines[i] = j->lanes[i].e;
     if (n == 1) snprintf(what, sizeof what, "%s %s", lq_ppl_name(protocol), j->lanes[0].exact ? "exact" : "default");
     else snprintf(what, sizeof what, "%s of %zu", lq_ppl_name(protocol), n);
-    lq_bar_begin(&bar.bar, what, "windows", 1, j->a->common.quiet);
+    lq_bar_begin(&bar, what, "windows", 1, j->a->common.quiet);
     lq_ppl_opts o = {.protocol = (lq_ppl_protocol)protocol, .window = (int)j->a->window,
                      .max_windows = (size_t)j->a->windows, .tick = tick, .arg = &bar, .against = j->ref.e,
                      .saved = j->saved, .save = j->r.row_count ? NULL : j->a->save, .force = j->a->force};
     done = done && lq_evaluate(engines, n, j->text, j->n, &o, ppl, kld, err);
-    lq_bar_end(&bar.bar);
+    lq_bar_end(&bar);
     for (size_t i = 0; done && i < n; i++)
         j->r.rows[j->r.row_count++] = (eval_row){.model = j->lanes[i].model, .protocol = (lq_ppl_protocol)protocol,
                                                  .exact = j->lanes[i].exact, .ppl = ppl[i], .kld = kld[i]};
@@ -129,27 +129,18 @@ static bool measure_protocol(job *j, size_t protocol, lq_err *err) {
     return done;
 }
 
-static bool task_tick(void *arg, size_t done, size_t total, double acc) {
-    progress *p = arg;
-    char note[48];
-    p->bar.total = total;
-    snprintf(note, sizeof note, "acc %.4f", acc);
-    lq_bar_at(&p->bar, done, note);
-    return !lq_input_stopped();
-}
-
 static bool measure_task(job *j, const lane *l, const char *path, int place, lq_err *err) {
     eval_score s = {.model = l->model, .task = place, .exact = l->exact}, *scores;
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path, *dot = strrchr(base, '.');
     char *text = NULL;
     size_t n = 0;
-    progress bar;
+    lq_bar bar;
     snprintf(s.name, sizeof s.name, "%.*s", (int)(dot && dot > base ? dot - base : (long)strlen(base)), base);
     if (!lq_input_read(path, (size_t)1 << 30, &text, &n, err)) return false;
-    lq_bar_begin(&bar.bar, s.name, "questions", 1, j->a->common.quiet);
+    lq_bar_begin(&bar, s.name, "questions", 1, j->a->common.quiet);
     const lq_task_opts o = {.limit = (size_t)j->a->limit, .no_bos = j->a->no_bos, .tick = task_tick, .arg = &bar};
     bool done = lq_task_run(l->e, path, text, n, &o, &s.score, err);
-    lq_bar_end(&bar.bar);
+    lq_bar_end(&bar);
     free(text);
     if (!done) return false;
     scores = realloc(j->r.scores, ((size_t)j->r.score_count + 1) * sizeof *scores);

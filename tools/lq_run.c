@@ -12,6 +12,7 @@ typedef struct run_args {
     const char *prompt, *prompt_file, *seed, *system, *messages;
     lq_request ask; // what the engine is asked, as the options say it
     lq_list stop, vars;
+    lq_template_var *var; // [vars.n] what they say
     bool special, raw, no_special, draw;
 } run_args;
 
@@ -43,6 +44,15 @@ static int read_prompt(const run_args *a, int argc, char **argv, const char **pr
     return 0;
 }
 
+static int read_vars(run_args *a) {
+    static const lq_err memory = {LQ_E_MEMORY, "no memory for --var"};
+    int status = 0;
+    a->var = calloc(a->vars.n + 1, sizeof *a->var);
+    if (!a->var) return lq_say_error(&memory);
+    for (size_t i = 0; i < a->vars.n && !status; i++) status = lq_opts_var("run", a->vars.p[i], &a->var[i]);
+    return status;
+}
+
 // The template of a model that has one, unless the prompt is to be taken as it is.
 static bool open_template(const run_args *a, const lq_model *m, lq_template **out, lq_err *err) {
     *out = NULL;
@@ -64,7 +74,7 @@ static int run_model(const char *path, const run_args *a, const char *prompt, si
                       open_template(a, m, &t, &err);
     if (done) {
         const lq_chat_opts o = {.model = m, .engine = e, .tmpl = t, .ask = &a->ask, .system = a->system,
-                                .messages = a->messages, .vars = &a->vars, .json = a->common.json,
+                                .messages = a->messages, .vars = a->var, .var_count = a->vars.n, .json = a->common.json,
                                 .quiet = a->common.quiet, .draw = a->draw, .special = a->special,
                                 .no_special = a->no_special, .loaded = lq_seconds() - start};
         const bool talk = !prompt && isatty(STDIN_FILENO) && !a->common.json;
@@ -95,8 +105,11 @@ static int run(void *args, int argc, char **argv) {
     const char *prompt = NULL;
     char *owned = NULL;
     size_t n = 0;
-    int status = read_prompt(a, argc, argv, &prompt, &n, &owned);
+    int status = read_vars(a);
+    if (!status) status = read_prompt(a, argc, argv, &prompt, &n, &owned);
     if (!status) status = run_model(argv[0], a, prompt, n);
+    for (size_t i = 0; a->var && i < a->vars.n; i++) free((char *)(uintptr_t)a->var[i].name);
+    free(a->var);
     free(owned);
     return status;
 }

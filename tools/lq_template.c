@@ -38,15 +38,6 @@ static bool read_var(inputs *in, const char *name, const char *path, lq_err *err
     return true;
 }
 
-// NAME=JSON; the name becomes a text of its own where the option stands.
-static int named_var(inputs *in, char *text) {
-    char *value = strchr(text, '=');
-    if (!value || value == text) return lq_say_usage("template", "--var: %s is no NAME=JSON", text);
-    *value++ = '\0';
-    in->var[in->count++] = (lq_template_var){text, value, strlen(value)};
-    return 0;
-}
-
 static bool open_template(const char *path, const char *name, lq_template **out, lq_err *err) {
     char *text = NULL;
     size_t n;
@@ -91,21 +82,17 @@ static int run(void *args, int argc, char **argv) {
     if (!a->messages) return lq_say_usage("template", "--messages FILE is missing");
     if (a->name && is_jinja(argv[0])) return lq_say_usage("template", "--name: %s is one template", argv[0]);
     in.var = calloc(a->vars.n + FIXED, sizeof *in.var);
-    char **vars = calloc(a->vars.n + 1, sizeof *vars);
-    if (!in.var || !vars) lq_fail(&err, LQ_E_MEMORY, "no memory for %zu variables", a->vars.n);
+    if (!in.var) lq_fail(&err, LQ_E_MEMORY, "no memory for %zu variables", a->vars.n);
     else if (!read_var(&in, "messages", a->messages, &err) || !read_var(&in, "tools", a->tools, &err) ||
              !read_var(&in, "documents", a->documents, &err)) status = 1;
     if (err.code) status = lq_say_error(&err);
     if (!status && a->prompt) in.var[in.count++] = (lq_template_var){"add_generation_prompt", "true", 4};
-    for (size_t i = 0; i < a->vars.n && !status; i++) {
-        vars[i] = strdup(a->vars.p[i]);
-        if (vars[i]) status = named_var(&in, vars[i]);
-        else lq_fail(&err, LQ_E_MEMORY, "no memory for --var"), status = lq_say_error(&err);
-    }
+    const size_t given = in.count; // the names of those behind are ours
+    for (size_t i = 0; i < a->vars.n && !status; i++)
+        status = lq_opts_var("template", a->vars.p[i], &in.var[in.count++]);
     if (!status) status = render(a, argv[0], &in);
-    for (size_t i = 0; vars && i < a->vars.n; i++) free(vars[i]);
+    for (size_t i = given; i < in.count; i++) free((char *)(uintptr_t)in.var[i].name);
     for (size_t i = 0; i < in.owned_n; i++) free(in.owned[i]);
-    free(vars);
     free(in.var);
     return status;
 }

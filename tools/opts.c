@@ -243,3 +243,11 @@ void lq_opts_free(const lq_verb *v, void *args) {
         *l = (lq_list){0};
     }
 }
+
+int lq_opts_var(const char *verb, const char *text, lq_template_var *out) {
+    static const lq_err memory = {LQ_E_MEMORY, "no memory for --var"};
+    const char *mark = strchr(text, '=');
+    if (!mark || mark == text) return lq_say_usage(verb, "--var: %s is no NAME=JSON", text);
+    *out = (lq_template_var){strndup(text, (size_t)(mark - text)), mark + 1, strlen(mark + 1)};
+    return out->name ? 0 : lq_say_error(&memory);
+}

@@ -52,7 +52,8 @@ typedef struct lq_chat_opts {
     const lq_request *ask;
     const char *system;         // NULL: none
     const char *messages;       // a file that it begins with; NULL: none
-    const lq_list *vars;        // NAME=JSON of the template
+    const lq_template_var *vars; // [var_count] more that the template is given
+    size_t var_count;
     bool json, quiet, draw, special, no_special;
     double loaded;
 } lq_chat_opts;

@@ -91,6 +91,9 @@ const char *lq_opts_nearest(const char *word, const char *(*next)(const void *of
 // The help of one verb, or (v NULL) of the program (help.c).
 void lq_help_print(const lq_verb *v, FILE *f);
 
+// NAME=JSON of --var as a variable of a template: its name is a copy (free). 0, or the exit status of what was said.
+int lq_opts_var(const char *verb, const char *text, lq_template_var *out);
+
 // --- what comes in from outside (input.c) ---
 
 // A whole file ("-": standard input), allocated, NUL-terminated (the NUL is not counted).

@@ -128,8 +128,9 @@ class Session:
     def says(self, text):
         return self.until(lambda: text in self.got[self.sent :])
 
-    def tells(self, text):
-        """What a command says, and then the prompt."""
+    def tells(self, keys, text):
+        """What is said to these keys, and then the prompt."""
+        self.types(keys)
         return self.says(text) and self.asks()
 
     def end(self):
@@ -183,34 +184,26 @@ def session(folder, model):
     check(s.types("\x1b[A\x1b[A", ["> Once upon a time"]), "what was entered before", s.screen.lines())
     check(s.types("\x1b[B\x1b[B", [">"]), "and back", s.screen.lines())
     saved = folder + "/saved.json"
-    s.types(f"/save {saved}\r")
-    check(s.tells("4 messages"), "/save", s.got)
+    check(s.tells(f"/save {saved}\r", "4 messages"), "/save", s.got)
     said = json.load(open(saved))
     check([m["role"] for m in said] == ["user", "assistant"] * 2 and said[0]["content"] == "Once upon a time" and said[2]["content"] == "and", "the messages", said)
     with open(folder + "/first.json", "w") as f:
         json.dump(said[:3], f)
     r = run("run", model, "--messages", folder + "/first.json", "-n", "8", "--quiet")
     check(r.stdout.decode().rstrip("\n") == said[3]["content"].rstrip("\n"), "the second answer knows the first", (r.stdout, said))
-    s.types("/undo\r")
-    check(s.tells("2 messages are left"), "/undo", s.got)
-    s.types("/nope\r")
-    check(s.tells("/nope: there is no such command"), "an unknown command", s.got)
+    check(s.tells("/undo\r", "2 messages are left"), "/undo", s.got)
+    check(s.tells("/nope\r", "/nope: there is no such command"), "an unknown command", s.got)
     s.types("/system Be kind.\r")
     check(s.asks(), "/system TEXT", s.got)
-    s.types("/system\r")
-    check(s.tells("lBe kind."), "/system", s.got)
-    s.types("/reset\r/again\r")
-    check(s.tells("nothing was asked so far"), "/reset leaves the system prompt alone", s.got)
-    s.types(f"/load {saved}\r/draw\r")
-    check(s.tells("kept from the next answer"), "/load, /draw", s.got)
+    check(s.tells("/system\r", "lBe kind."), "/system", s.got)
+    check(s.tells("/reset\r/again\r", "nothing was asked so far"), "/reset leaves the system prompt alone", s.got)
+    check(s.tells(f"/load {saved}\r/draw\r", "kept from the next answer"), "/load, /draw", s.got)
     s.types("/again\r")
     check(s.asks(), "/again", s.got)
-    s.types("/draw\r")
-    check(s.tells("perplexity"), "/draw", s.got)
+    check(s.tells("/draw\r", "perplexity"), "/draw", s.got)
     s.types("//x\r")
     check(s.asks(), "a text that begins with a slash", s.got)
-    s.types("\x03")
-    check(s.tells("Ctrl-C once more"), "Ctrl-C at the prompt", s.got)
+    check(s.tells("\x03", "Ctrl-C once more"), "Ctrl-C at the prompt", s.got)
     s.types("a\x15")
     s.types("\x03")
     check(s.end() == 0, "Ctrl-C again leaves", s.got)
