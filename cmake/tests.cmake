@@ -15,13 +15,17 @@ if(files)
   target_link_libraries(checkkern PRIVATE lq_static)
   add_test(NAME checkkern COMMAND checkkern WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
 endif()
-# tests/fuzz/fuzz_*.c: with LQ_FUZZ libFuzzer drives them, else tests/fuzz/replay.c runs them over the corpus.
+# tests/fuzz/fuzz_*.c: with LQ_FUZZ libFuzzer drives them (those that read JSON with mutations of it), else
+# tests/fuzz/replay.c runs them over the corpus.
 file(GLOB files CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
 foreach(file ${files})
   get_filename_component(name ${file} NAME_WE)
   if(LQ_FUZZ)
     add_executable(${name} ${file})
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    if(name MATCHES "config|tokenizer")
+      target_sources(${name} PRIVATE tests/fuzz/mutate_json.c)
+    endif()
   else()
     add_executable(${name} ${file} tests/fuzz/replay.c)
   endif()

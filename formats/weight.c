@@ -382,9 +382,8 @@ static void rows_copy(const lq_pick *p, const lq_weight *w, int64_t n, bool band
             if (zero) lane_copy(zero, w->zero, by.zero, i, r, 1);
         } else {
             memcpy(q + (size_t)i * by.q, (const uint8_t *)w->q + (size_t)r * by.q, by.q);
-            const int64_t to = bands ? i / w->type.rows : i;
-            const uint8_t *from = (const uint8_t *)w->scale + (size_t)band * by.scale;
-            if (w->scale) memcpy(scale + (size_t)to * by.scale, from, by.scale);
+            const size_t to = (size_t)(bands ? i / w->type.rows : i) * by.scale;
+            if (w->scale) memcpy(scale + to, (const uint8_t *)w->scale + (size_t)band * by.scale, by.scale);
             if (zero) memcpy(zero + (size_t)i * by.zero, w->zero + (size_t)r * by.zero, by.zero);
         }
         const size_t o = (size_t)w->outliers * 2;

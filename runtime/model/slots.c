@@ -252,24 +252,32 @@ static void list_free(list_of *n) {
     free(n->name);
 }
 
-static bool slot_add(list_of *n, const lq_slot *s) {
+// A stack that is there under lq's name, or lies in one tensor, has no other names.
+static bool slot_add(list_of *n, const lq_slot *s, const lq_ckpt *c) {
     lq_pick pick;
     bool done = name_add(n, s->name, strlen(s->name));
-    for (int i = 0; done && i < (s->count ? s->count : 1); i++)
+    int names = 1;
+    if (s->count && lq_ckpt_has_weight(c, s->name)) names = 0;
+    else if (s->count && strstr(s->from.name, "%d")) names = s->count;
+    for (int i = 0; done && i < names; i++)
         done = lq_slot_pick(s, i, &pick) && name_add(n, pick.name, strlen(pick.name));
     return done;
 }
 
-static bool slots_add(list_of *n, const lq_desc *d) {
+// No more names than so many tensors can have: several slots may have their rows of one, and a slot has two names.
+static bool slots_add(list_of *n, const lq_desc *d, const lq_ckpt *c, lq_err *err) {
+    const size_t most = 8 * lq_ckpt_count(c) + 65536;
     bool done = true;
-    for (int l = -1; done && l < d->layers; l++) {
+    for (int l = -1; done && l < d->layers && n->count <= most; l++) {
         int count;
         lq_slot *slots = lq_desc_slots(d, l, &count);
         done = slots;
-        for (int i = 0; done && i < count; i++) done = slot_add(n, &slots[i]);
+        for (int i = 0; done && i < count; i++) done = slot_add(n, &slots[i], c);
         free(slots);
     }
-    return done;
+    if (!done) return lq_fail(err, LQ_E_MEMORY, "no memory for the names of %d layers", d->layers);
+    return n->count <= most || lq_fail(err, LQ_E_FORMAT, "%zu tensors are too few for the %d layers of config.json",
+                                       lq_ckpt_count(c), d->layers);
 }
 
 // The names in metadata lq.kept.
@@ -292,11 +300,11 @@ bool lq_names_open(const lq_desc *d, const lq_ckpt *c, lq_names **out, lq_err *e
     *out = NULL;
     if (!n) return lq_fail(err, LQ_E_MEMORY, "no memory for the names of %d layers", d->layers);
     *n = (lq_names){.d = d, .c = c};
-    if (!kept_add(&n->kept, lq_ckpt_meta(c, "lq.kept"), err)) {
+    if (!kept_add(&n->kept, lq_ckpt_meta(c, "lq.kept"), err) || !slots_add(&n->known, d, c, err)) {
         lq_names_close(n);
         return false;
     }
-    if (!slots_add(&n->known, d) || !list_sort(&n->known) || !list_sort(&n->kept)) {
+    if (!list_sort(&n->known) || !list_sort(&n->kept)) {
         lq_names_close(n);
         return lq_fail(err, LQ_E_MEMORY, "no memory for the names of %d layers", d->layers);
     }

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Makes a small seed corpus for the fuzzers, the same bytes each time: make_corpus.py FOLDER writes FOLDER/safetensors, FOLDER/json and
-FOLDER/template.
+"""Makes a small seed corpus for the fuzzers, the same bytes each time: make_corpus.py FOLDER writes FOLDER/safetensors, FOLDER/json,
+FOLDER/template and FOLDER/config.
 
 The .lq files are made from docs/FORMAT.md alone, so they also test that the text says enough."""
 import json
 import os
 import struct
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden"))
+import models  # noqa: E402
+import models_gpt  # noqa: E402
 
 M = (1 << 64) - 1
 P = (11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261)
@@ -142,8 +146,34 @@ def template_seeds():
         yield f"seed_{i:02d}", text.encode()
 
 
+def config_seeds():
+    """The configs of the golden models with few words, what fuzz_config.c calls the form of their names, and things that are wrong."""
+    archs = {**models.ARCHS, **models_gpt.ARCHS}
+    for i, (name, (kind, changes, file)) in enumerate({**models.MODELS, **models_gpt.MODELS}.items()):
+        cfg = {"architectures": [archs[kind][0]], "model_type": kind, **archs[kind][1], **changes}
+        file = {**models.FILE, **file}
+        cfg = {**cfg, "vocab_size": 8, "bos_token_id": 1, "eos_token_id": [2, 0]}
+        form = 6 if "granite" in kind else 1
+        form = form if cfg.pop("_fused", False) else 4 if cfg.pop("bare", False) else 0
+        if file["flat"]:
+            cfg = {**cfg, **file["whole"]}
+        elif file["whole"]:
+            cfg = {**file["whole"], "text_config": {k: v for k, v in cfg.items() if k != "architectures"}}
+            form = {"language_model.model.": 2, "model.language_model.": 3}.get(file["prefix"][0], 0)
+        edits = [bytes([form]), bytes([form | 128]), bytes([form, i, 5, 2 + i // 6 % 4]), bytes([form, i, i % 8, i])][i % 4]
+        more = b"" if i % 5 else b'{"eos_token_id":1}'
+        yield name, json.dumps(cfg, separators=(",", ":")).encode() + b"\0" + more + b"\0\0" + edits
+    absurd = {**models.ARCHS["mixtral"][1], "architectures": ["MixtralForCausalLM"], "num_hidden_layers": 4096, "num_local_experts": 1024}
+    yield "absurd", json.dumps({**absurd, "num_experts_per_tok": 1024}).encode()
+    where = {"x": "a.safetensors", "y.z": "a.safetensors", "\u00fc": "b.safetensors"}
+    yield "index", json.dumps({"metadata": {"total_size": 28}, "weight_map": where}).encode()
+    chat = {"chat_template": [{"name": "default", "template": "{{ messages }}"}], "bos_token": {"content": "a"}, "eos_token": "b"}
+    yield "chat", json.dumps({**models.ARCHS["llama"][1], "architectures": ["LlamaForCausalLM"], "vocab_size": 3}).encode() + b"\0\0" + json.dumps(chat).encode()
+
+
 def main():
-    for folder, seeds in (("safetensors", safetensors_seeds()), ("json", json_seeds()), ("template", template_seeds())):
+    for folder, seeds in (("safetensors", safetensors_seeds()), ("json", json_seeds()), ("template", template_seeds()),
+                          ("config", config_seeds())):
         path = os.path.join(sys.argv[1], folder)
         os.makedirs(path, exist_ok=True)
         count = 0
