@@ -9,8 +9,9 @@ enum { TILE = LQ_ANY_ROWS };
 typedef struct thin { // one cut of one tile
     const lq_weight *w;
     int64_t n, k;            // its first row and column
-    int len, rows, groups;   // columns; rows that there are; groups that it touches
+    int len, rows;           // columns; rows that there are
     const float *x[LQ_THIN_ROWS];
+    span of;
     cells *c;                // [TILE]
     const float *z[TILE];
 } thin;
@@ -68,8 +69,8 @@ INLINE void coded_thin(const thin *p, float *y, size_t ldy, const int bits, cons
     table_load(table ? p->w->table : NULL, base, bits);
     const size_t row = bytes - (size_t)p->k / 8 * (size_t)bits; // bytes from the cut's first to the row's last
     const int safe = row < READ ? 0 : (int)least_of((int64_t)((row - READ) / step + 1) * VEC, p->len / VEC * VEC);
-    const int64_t group = p->c->group;
-    int64_t end = (p->c->first + 1) * group - p->k;
+    const int64_t group = p->of.group;
+    int64_t end = (p->of.first + 1) * group - p->k;
     size_t at = 0;
     bool turned = false;
     for (int k = 0, g = 0; k < p->len; g++, end += group) {
@@ -127,15 +128,15 @@ INLINE void fp8_thin(const thin *p, float *y, size_t ldy, const lq_dtype e, cons
     for (int r = 0; r < TILE; r++) {
         const uint8_t *q = (const uint8_t *)p->w->q + row_of(p, r) * p->w->k + p->k;
         odd |= fp8_halves(q, p->len, h[r], e);
-        for (int64_t g = 0; e == LQ_E4M3 && p->w->type.scale != LQ_F16 && g < p->groups; g++)
+        for (int64_t g = 0; e == LQ_E4M3 && p->w->type.scale != LQ_F16 && g < p->of.n; g++)
             odd |= fabsf(p->c[r].s[g]) >= 0x1p119f;
     }
     if (odd) {
         by_rows(p, y, ldy, M);
         return;
     }
-    int64_t end = (p->c->first + 1) * p->c->group - p->k;
-    for (int k = 0, g = 0; k < p->len; g++, end += p->c->group) {
+    int64_t end = (p->of.first + 1) * p->of.group - p->k;
+    for (int k = 0, g = 0; k < p->len; g++, end += p->of.group) {
         vf by[TILE];
         EACH (int r = 0; r < TILE; r++) by[r] = vf_set(e == LQ_E4M3 ? p->c[r].s[g] * 256.0f : p->c[r].s[g]);
         const int last = end < p->len ? (int)end : p->len;
@@ -182,10 +183,10 @@ static void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
             p.k = k;
             p.len = (int)least_of(w->k - k, LQ_K_CUT);
             p.rows = (int)least_of(w->n - p.n, TILE);
+            p.of = span_of(w, k, k + p.len);
             for (int r = 0; r < TILE; r++)
-                if (w->type.kind == LQ_W_PLAIN) c[r].s[0] = 1, c[r].group = w->k, c[r].first = 0;
-                else p.z[r] = groups_of(w, row_of(&p, r), k, k + p.len, &c[r]);
-            p.groups = (int)((k + p.len - 1) / c->group - c->first + 1);
+                if (w->type.kind == LQ_W_PLAIN) c[r].s[0] = 1;
+                else p.z[r] = groups_of(w, row_of(&p, r), &p.of, &c[r]);
             for (int m = m0, some; m < m1; m += some) {
                 some = m1 - m < LQ_THIN_ROWS ? m1 - m : LQ_THIN_ROWS;
                 for (int i = 0; i < some; i++) p.x[i] = lq_mat_row(&a->x, m + i) + k;

@@ -22,14 +22,11 @@ enum { READ = 16 };
 // Up to 4 bits: a lane shifts the 32 bits that begin with the first code (of 3 and 4 bits in the upper lanes: with the
 // ninth). More: first it takes the two 16-bit words that its code is in.
 INLINE spread spread_of(const int bits) {
-    int16_t word[2 * VEC];
-    int32_t by[VEC];
-    for (int i = 0; i < VEC; i++) {
-        word[2 * i] = (int16_t)(i * bits / 16);
-        word[2 * i + 1] = (int16_t)(i * bits / 16 + 1);
-        by[i] = bits == 2 ? i * bits : bits <= 4 ? i % 8 * bits : i * bits % 16;
-    }
-    return (spread){_mm512_loadu_si512(word), _mm512_loadu_si512(by)};
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i half = _mm512_and_si512(lane, _mm512_set1_epi32(7)), bit = _mm512_mullo_epi32(lane, vi_set(bits));
+    const __m512i word = _mm512_srli_epi32(bit, 4); // and the next one in the upper half of the lane
+    const vi by = bits == 2 ? bit : bits <= 4 ? _mm512_mullo_epi32(half, vi_set(bits)) : vi_and(bit, vi_set(15));
+    return (spread){vi_add(_mm512_mullo_epi32(word, vi_set(0x10001)), vi_set(0x10000)), by};
 }
 
 INLINE int32_t word_at(const uint8_t *p) {
@@ -56,16 +53,9 @@ INLINE vf vf_of_vi(vi x) { return _mm512_cvtepi32_ps(x); }
 #else
 enum { READ = 8 };
 INLINE spread spread_of(const int bits) { // a lane takes the two bytes that its code is in
-    int8_t byte[4 * VEC];
-    int32_t by[VEC];
-    for (int i = 0; i < VEC; i++) {
-        byte[4 * i] = (int8_t)(i * bits / 8);
-        byte[4 * i + 1] = (int8_t)(i * bits / 8 + 1);
-        byte[4 * i + 2] = byte[4 * i + 3] = -1;
-        by[i] = i * bits % 8;
-    }
-    return (spread){_mm256_loadu_si256((const __m256i *)(const void *)byte),
-                    _mm256_loadu_si256((const __m256i *)(const void *)by)};
+    const __m256i bit = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), vi_set(bits));
+    const __m256i byte = _mm256_srli_epi32(bit, 3), both = _mm256_mullo_epi32(byte, vi_set(0x101));
+    return (spread){vi_add(both, vi_set((int32_t)0x80800100)), vi_and(bit, vi_set(7))};
 }
 
 INLINE vi codes_at(const uint8_t *p, const spread *s, const int bits) {
@@ -137,17 +127,29 @@ INLINE void smalls(const uint8_t *p, int n, float by, float *s) {
     }
 }
 
-typedef struct cells { float s[CELLS + VEC], z[CELLS + 2 * VEC]; int64_t group, first; } cells;
-
-// Groups that columns k0..k1 of a row are in: s[g - first], z[g - first].
-static const float *groups_of(const lq_weight *w, int64_t row, int64_t k0, int64_t k1, cells *c) {
+// Groups that columns k0..k1 are in: the same in every row.
+typedef struct span { int64_t group, first, all; size_t size; int n; } span;
+INLINE span span_of(const lq_weight *w, int64_t k0, int64_t k1) {
     const lq_wtype *t = &w->type;
-    const int64_t groups = lq_weight_groups(t, w->k), band = t->rows > 1 ? row / t->rows : row;
-    c->group = t->group ? t->group : w->k;
-    c->first = k0 / c->group;
-    const int n = (int)((k1 - 1) / c->group - c->first + 1);
-    const char *p = (const char *)w->scale + (size_t)(band * groups + c->first) * lq_dtype_size(t->scale);
-    if (t->rows <= 1) _mm_prefetch(p + LQ_ANY_ROWS * (size_t)groups * lq_dtype_size(t->scale), _MM_HINT_T0);
+    span p = {.group = w->k, .all = 1, .n = 1, .size = lq_dtype_size(t->scale)};
+    if (!t->group) return p;
+    p.group = t->group;
+    p.first = k0 / t->group;
+    p.all = lq_weight_groups(t, w->k);
+    p.n = (int)((k1 - 1) / t->group - p.first + 1);
+    return p;
+}
+
+// Their scales and zero points in one row.
+typedef struct cells { float s[CELLS + VEC], z[CELLS + 2 * VEC]; } cells;
+
+// Returns the zero points: s[g - first], z[g - first].
+static const float *groups_of(const lq_weight *w, int64_t row, const span *of, cells *c) {
+    const lq_wtype *t = &w->type;
+    const int n = of->n;
+    const int64_t groups = of->all, band = t->rows > 1 ? row / t->rows : row;
+    const char *p = (const char *)w->scale + (size_t)(band * groups + of->first) * of->size;
+    if (t->rows <= 1) _mm_prefetch(p + LQ_ANY_ROWS * (size_t)groups * of->size, _MM_HINT_T0);
     if (t->scale == LQ_F32) memcpy(c->s, p, (size_t)n * sizeof *c->s);
     else if (t->scale == LQ_F16) halves(p, n, c->s, LQ_F16);
     else if (t->scale == LQ_BF16) halves(p, n, c->s, LQ_BF16);
@@ -160,12 +162,12 @@ static const float *groups_of(const lq_weight *w, int64_t row, int64_t k0, int64
         return c->z;
     }
     const spread s = spread_of(t->bits);
-    const int64_t from = c->first / VEC * VEC; // codes begin at whole bytes there
+    const int64_t from = of->first / VEC * VEC; // codes begin at whole bytes there
     const uint8_t *z = w->zero + (size_t)row * lq_code_row_bytes(t->bits, groups), *end = z +
         lq_code_row_bytes(t->bits, groups);
-    for (int64_t g = from; g < c->first + n; g += VEC)
+    for (int64_t g = from; g < of->first + n; g += VEC)
         vf_store(c->z + (g - from), vf_of_vi(vi_and(mask, codes_within(z + g * t->bits / 8, end, &s, t->bits))));
-    return c->z + (c->first - from);
+    return c->z + (of->first - from);
 }
 
 // --- int and table codes ---
@@ -173,9 +175,12 @@ static const float *groups_of(const lq_weight *w, int64_t row, int64_t k0, int64
 // What codes 0 .. 2^bits - 1 are before scale and zero point, in as many registers as that takes; shorter tables are
 // repeated, so that what stands above a code in its lane does not matter.
 INLINE void table_load(const float *table, vf t[TABLES], const int bits) {
-    float all[32];
-    for (int i = 0; i < 32; i++) all[i] = table ? table[i & ((1 << bits) - 1)] : (float)(i & ((1 << bits) - 1));
-    EACH (int i = 0; i < TABLES; i++) t[i] = vf_load(all + i * VEC);
+    EACH (int i = 0; i < TABLES; i++) {
+        int32_t code[VEC];
+        EACH (int l = 0; l < VEC; l++) code[l] = (i * VEC + l) & ((1 << bits) - 1);
+        const vi at = vi_load(code);
+        t[i] = !table ? vf_of_vi(at) : 1 << bits >= VEC ? vf_load(table + code[0]) : gather(table, at);
+    }
 }
 
 // What a code of a group stands for.
@@ -188,15 +193,15 @@ INLINE vf value_of(const meaning *m, vi code, const int bits, const bool table) 
 
 INLINE int64_t least_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
-INLINE void coded_row(const lq_weight *w, int64_t row, int64_t k0, int64_t k1, float *dst, const int bits,
-                      const bool table) {
+INLINE void coded_row(const lq_weight *w, const span *of, int64_t row, int64_t k0, int64_t k1, float *dst,
+                      const int bits, const bool table) {
     enum { STEPS = 4 };
     const size_t bytes = lq_code_row_bytes(bits, w->k), step = VEC * (size_t)bits / 8;
     const uint8_t *q = (const uint8_t *)w->q + (size_t)row * bytes, *const end = q + bytes;
     const spread by = spread_of(bits);
     vf base[TABLES];
     cells c;
-    const float *z = groups_of(w, row, k0, k1, &c);
+    const float *z = groups_of(w, row, of, &c);
     q += (size_t)k0 / 8 * (size_t)bits;
     for (size_t b = 0; b < (size_t)(k1 - k0) * (size_t)bits / 8; b += 64) // the same part of the next tile
         _mm_prefetch((const char *)q + b + LQ_ANY_ROWS * bytes, _MM_HINT_T0);
@@ -207,7 +212,7 @@ INLINE void coded_row(const lq_weight *w, int64_t row, int64_t k0, int64_t k1, f
         meaning m = {.s = vf_set(c.s[g]), .zero = table ? vf_zero() : vf_set(z[g]), .table = w->table};
         if (bits <= LOOK_BITS)
             EACH (int i = 0; i < TABLES; i++) m.t[i] = vf_mul(table ? base[i] : vf_sub(base[i], m.zero), m.s);
-        const int64_t n = least_of((c.first + g + 1) * c.group, k1) - k;
+        const int64_t n = least_of((of->first + g + 1) * of->group, k1) - k;
         const float *const last = dst + n, *const whole = last < safe ? last : safe;
         for (; whole - dst >= STEPS * VEC; dst += STEPS * VEC, q += STEPS * step)
             EACH (int i = 0; i < STEPS; i++)
@@ -222,8 +227,9 @@ INLINE void coded_row(const lq_weight *w, int64_t row, int64_t k0, int64_t k1, f
 
 INLINE void coded_tile(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, const int bits,
                        const bool table) {
+    const span of = span_of(w, k0, k1);
     for (int64_t n = t * LQ_ANY_ROWS; n < (t + 1) * LQ_ANY_ROWS && n < w->n; n++, dst += k1 - k0)
-        coded_row(w, n, k0, k1, dst, bits, table);
+        coded_row(w, &of, n, k0, k1, dst, bits, table);
 }
 
 #define CODED_TILES(TABLE)                                      \
@@ -310,12 +316,13 @@ INLINE void fp8_row(const lq_weight *w, int64_t row, int64_t k0, int64_t k1, flo
     const int n = (int)(k1 - k0);
     _Alignas(64) uint16_t h[LQ_K_CUT + 32];
     cells c;
-    if (w->type.kind == LQ_W_FLOAT) groups_of(w, row, k0, k1, &c);
-    else c.s[0] = 1, c.group = w->k, c.first = 0;
+    const span of = span_of(w, k0, k1);
+    if (w->type.kind == LQ_W_FLOAT) groups_of(w, row, &of, &c);
+    else c.s[0] = 1;
     for (int b = 0; b < n; b += 64) _mm_prefetch((const char *)q + b + LQ_ANY_ROWS * (size_t)w->k, _MM_HINT_T0);
     const bool odd = fp8_halves(q, n, h, e);
     for (int64_t k = k0, g = 0; k < k1; g++) {
-        const int64_t len = least_of((c.first + g + 1) * c.group, k1) - k;
+        const int64_t len = least_of((of.first + g + 1) * of.group, k1) - k;
         const uint16_t *from = h + (k - k0);
         const vf s = vf_set(e == LQ_E4M3 ? c.s[g] * 256.0f : c.s[g]);
         float *to = dst + (k - k0);
@@ -407,9 +414,10 @@ INLINE void codes_scales(const lq_weight *w, int64_t t, const lq_ukr_tile *to) {
         for (int64_t k = 0, end; k < w->k; k = end) {
             cells c;
             end = to->group ? least_of(k + LQ_K_CUT / cell * cell + (cell > LQ_K_CUT ? cell : 0), w->k) : w->k;
-            const float *z = groups_of(w, row, k, end, &c);
+            const span of = span_of(w, k, end);
+            const float *z = groups_of(w, row, &of, &c);
             for (int64_t i = k; i < end; i += cell) {
-                const int64_t at = i / cell * LQ_X86_ROWS + r, g = i / c.group - c.first;
+                const int64_t at = i / cell * LQ_X86_ROWS + r, g = i / of.group - of.first;
                 to->scale[at] = there ? c.s[g] : 0;
                 to->zero[at] = (uint8_t)z[g];
             }

@@ -53,6 +53,7 @@ static inline vf vf_of_e4m3_small(const void *p) { // 2^-8 of it: its bits are t
     return _mm512_cvtph_ps(_mm256_or_si256(_mm256_slli_epi16(low, 7), _mm256_slli_epi16(_mm256_srli_epi16(x, 7), 15)));
 }
 
+static inline vi vi_load(const int32_t *p) { return _mm512_loadu_si512(p); }
 static inline vi vi_set(int32_t x) { return _mm512_set1_epi32(x); }
 static inline vi vi_of(vf x) { return _mm512_cvtps_epi32(x); } // to the nearest, ties to even
 static inline vi vi_of_u8(const void *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
@@ -149,6 +150,7 @@ static inline vf vf_of_e4m3_small(const void *p) {
     return _mm256_cvtph_ps(_mm_or_si128(_mm_slli_epi16(low, 7), _mm_slli_epi16(_mm_srli_epi16(x, 7), 15)));
 }
 
+static inline vi vi_load(const int32_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
 static inline vi vi_set(int32_t x) { return _mm256_set1_epi32(x); }
 static inline vi vi_of(vf x) { return _mm256_cvtps_epi32(x); }
 static inline vi vi_of_u8(const void *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
