@@ -52,6 +52,7 @@ typedef struct lq_act {
     int outliers;
     const float *fixed;      // [1] type.fixed
     const int32_t *fixed_zero; // [1] type.fixed and .asym
+    bool more;               // of a part of K within a matmul: y has the sums of the columns before it
 } lq_act;
 
 // --- rows of a batch ---
@@ -303,7 +304,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h or block.h: a plug-in is another binary and
 // shares these structs by layout.
-enum { LQ_OPS_VERSION = 2 };
+enum { LQ_OPS_VERSION = 3 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound

@@ -46,7 +46,7 @@ size_t lq_room_cpu(lq_dev *d); // kernels/cpu/room.c
 
 // Scratch: a slot may use all of lq_cpu.work while it runs, no slot leaves anything in it. Each worker has an aligned
 // share of lq_cpu_share(d) bytes, at least LQ_SHARE without a reserve.
-enum { LQ_SHARE = 768 * 1024 };
+enum { LQ_SHARE = 1284 * 1024 };
 static inline size_t lq_cpu_share(const lq_dev *d) { return lq_cpu_of(d)->share; }
 static inline void *lq_cpu_work(const lq_dev *d, int worker) {
     return (char *)lq_cpu_of(d)->work + (size_t)worker * lq_cpu_share(d);

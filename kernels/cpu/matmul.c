@@ -30,7 +30,8 @@ static const lq_ukr *f32_row(const lq_dev *d) {
 // Scratch: a cut of tiles, parts of a product; a cut of one tile, parts, sums of a cell. Few rows of activations: one
 // tile at a time, which stays in the first cache; many: as many as stay in the second, so that x is read less often.
 enum { DEQUANT_TALL = 64, DEQUANT_TILE = DEQUANT_TALL * LQ_K_CUT, DEQUANT_PART = DEQUANT_ROWS * DEQUANT_TALL,
-       CODES_BYTES = 512 * 1024, CELL_TILE = 16 * LQ_K_CUT, CELL_PART = DEQUANT_ROWS * 16, CELL_ROWS = 512 };
+       RECODED_K = 16384, CODES_BYTES = LQ_X86_ROWS * LQ_I8_SPAN + 4096,
+       CELL_TILE = 16 * LQ_K_CUT, CELL_PART = DEQUANT_ROWS * 16, CELL_ROWS = 512 };
 
 static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0,
                               int64_t t1, int m0, int m1, float *y, size_t ldy, float *scratch) {
@@ -89,38 +90,50 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
     }
 }
 
-// Int codes of layout any, recoded: a cell of the activations is the group of the tile. False: it does not fit, or the
-// int8 row has no such form.
-static bool tiles_recoded(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1,
+// Int codes of layout any, recoded: a cell of the activations is the group of the tile. Of wide rows a part of K at a
+// time, whole spans of integer sums (RECODED_K columns where a span is a cell); y is carried from part to part.
+static void tiles_recoded(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1,
                           int m0, int m1, float *y, size_t ldy, void *scratch) {
-    const int64_t cell = (int64_t)a->q_row;
+    const int64_t cell = (int64_t)a->q_row, span = lq_i8_span(w, a);
+    const int64_t part = span > cell ? span : cell < RECODED_K ? RECODED_K / cell * cell : cell;
     const bool whole = !w->type.group && cell == LQ_ROW_GROUP && (!a->type.group || a->type.group == LQ_ROW_GROUP);
     lq_weight tile = {.type = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = whole ? 0 : (int)cell, .asym = true,
-                               .scale = LQ_F32, .act = w->type.act}, .layout = LQ_X86, .k = w->k};
-    lq_weight_size size;
-    if (!lq_layout_sizes(LQ_X86, &tile.type, LQ_X86_ROWS, w->k, &size)) return false;
-    if (size.q + size.scale + size.zero > CODES_BYTES) return false;
-    char *at = scratch;
-    const lq_ukr_tile to = {.q = (uint8_t *)at, .scale = (float *)(void *)(at + size.q),
-                            .zero = (uint8_t *)at + size.q + size.scale, .unit = cell, .group = tile.type.group};
+                               .scale = LQ_F32, .act = w->type.act}, .layout = LQ_X86};
     const lq_ukr *int8 = lq_ukr_find(d, &tile, LQ_I8);
+    const int64_t wide = w->k < part ? (w->k + cell - 1) / cell * cell : part, groups = whole ? 1 : wide / cell;
+    lq_ukr_tile to = {.q = scratch, .unit = cell, .group = tile.type.group, .span = span};
+    to.scale = (float *)(void *)(to.q + wide * LQ_X86_ROWS);
+    to.zero = (uint8_t *)(to.scale + groups * LQ_X86_ROWS);
+    if (a->zero) to.code_sum = (int32_t *)(void *)(to.zero + groups * LQ_X86_ROWS);
     tile.q = to.q;
     tile.scale = to.scale;
     tile.zero = to.zero;
+    tile.code_sum = to.code_sum;
     for (int64_t t = t0; t < t1; t++) {
         const int64_t n = t * LQ_X86_ROWS;
         tile.n = w->n - n < LQ_X86_ROWS ? w->n - n : LQ_X86_ROWS;
-        tile.code_sum = w->code_sum ? w->code_sum + n : NULL;
-        u->codes(w, t, &to);
-        int8->run(&tile, a, 0, 1, m0, m1, y + n, ldy);
+        for (to.k0 = 0; to.k0 < w->k; to.k0 = to.k1) {
+            const size_t before = (size_t)(to.k0 / cell) * (size_t)a->x.rows;
+            lq_act x = *a;
+            to.k1 = w->k - to.k0 < part ? w->k : to.k0 + part;
+            tile.k = to.k1 - to.k0;
+            x.q = (int8_t *)a->q + before * (size_t)cell;
+            x.scale = a->scale + before;
+            x.sum = a->sum + before;
+            x.more = to.k0 > 0;
+            u->codes(w, t, &to);
+            int8->run(&tile, &x, 0, 1, m0, m1, y + n, ldy);
+        }
     }
-    return true;
 }
 
 static void tiles_product(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1,
                           int m0, int m1, float *y, size_t ldy, void *scratch) {
     const bool e4m3 = a->type.elem == LQ_E4M3;
-    if (u->codes && tiles_recoded(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch)) return;
+    if (u->codes) {
+        tiles_recoded(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch);
+        return;
+    }
     if (u->run && (!u->rows || (m1 - m0 <= u->few && !e4m3))) {
         u->run(w, a, t0, t1, m0, m1, y, ldy);
         return;

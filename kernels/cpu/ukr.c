@@ -23,7 +23,7 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
     .name = #FN, .needs = ISA, .act = ACT, .kind = KIND, .elem = ELEM, .layout = LAYOUT, .tile_n = TILE
 #define INT(B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
 #define RECODE(ISA, FN) \
-    {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LQ_ANY, LQ_X86_ROWS, FN), .run = lq_matmul_f32_q8_intx86_c, .codes = FN}
+    {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LQ_ANY, LQ_X86_ROWS, FN), .codes = FN}
 #define FLOAT(ELEM, TILE, ISA, FN) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, TILE, FN), .run = FN}
 #define FEW(KIND, BITS, ELEM, ISA, FN, TALL) \
     {ROW(ISA, LQ_F32, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .bits = BITS, .run = FN, .rows = TALL, .few = LQ_FEW_ROWS}

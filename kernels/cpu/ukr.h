@@ -28,7 +28,8 @@ enum { LQ_ANY_ROWS = 8, LQ_HALF_ROWS = 4 };
 // The scale of column k of a row, in layout any or x86.
 float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k);
 
-// y[m][n] = sum over k of a[m][k] w[n][k] for rows m0..m1 and the weight rows of tiles t0..t1. y has ldy floats from
+// y[m][n] = sum over k of a[m][k] w[n][k] for rows m0..m1 and the weight rows of tiles t0..t1; int8 with a->more: the
+// sum goes on from y. y has ldy floats from
 // row to row and starts at row 0, column 0 of the whole result; columns behind w->n are not written.
 typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                         size_t ldy);
@@ -36,9 +37,15 @@ typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t
 // dst[tile_n][k1 - k0]: exactly lq_weight_row's numbers. Rows behind w->n are not written.
 typedef void lq_ukr_rows(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst);
 
-// A tile of LQ_X86_ROWS rows of int codes as int8 of layout x86, with scales in f32 and zero points; `group` 0: whole
-// rows have one scale. Columns are padded to whole units.
-typedef struct lq_ukr_tile { uint8_t *q, *zero; float *scale; int64_t unit, group; } lq_ukr_tile;
+// Columns k0..k1 of a tile of LQ_X86_ROWS rows of int codes as int8 of layout x86, with scales in f32 and zero points;
+// `group` 0: whole rows have one scale. Columns are padded to whole units; k0 stands at one. code_sum [span][row]: sums
+// of the codes less their zero points over each `span` columns, for activations with a zero point; else NULL.
+typedef struct lq_ukr_tile {
+    uint8_t *q, *zero;
+    float *scale;
+    int32_t *code_sum;
+    int64_t k0, k1, unit, group, span;
+} lq_ukr_tile;
 typedef void lq_ukr_codes(const lq_weight *w, int64_t t, const lq_ukr_tile *to);
 
 typedef struct lq_ukr {
@@ -53,8 +60,8 @@ typedef struct lq_ukr {
     int tile_n;          // weight rows of a tile
     lq_ukr_run *run;     // either this,
     lq_ukr_rows *rows;   // or this: then the f32 x f32 row does the rest,
-    lq_ukr_codes *codes; // int8 activations: then the int8 row of layout x86 does the rest, `run` what fits no scratch
-    int few;             // or both: `run` for batches of up to so many rows
+    lq_ukr_codes *codes; // or this, of int8 activations: then the int8 row of layout x86 does the rest
+    int few;             // `run` and `rows`: `run` for batches of up to so many rows
 } lq_ukr;
 
 extern const lq_ukr lq_ukrs[]; // the best of a kind first

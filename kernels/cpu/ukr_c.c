@@ -58,6 +58,7 @@ static void int_row(const lq_weight *w, const lq_act *a, int64_t n, int m0, int 
     const int64_t groups = (w->k + G - 1) / G, span = lq_i8_span(w, a) / G;
     float sum[ROWS] = {0};
     int64_t dot[ROWS];
+    for (int m = 0; a->more && m < rows; m++) sum[m] = y[(size_t)(m0 + m) * ldy + (size_t)n];
     for (int64_t g = 0; g < groups; g++) {
         const size_t u = (size_t)g * (size_t)all + (size_t)m0;
         const int64_t wg = w->type.group ? g * G / w->type.group : 0;

@@ -294,6 +294,26 @@ static void check_widest(const lq_dev *ref, const lq_ukr *u) {
         }
 }
 
+// Rows that are wider than a span of integer sums and than the scratch for a tile: a product comes in parts of K.
+static void check_parts(const lq_dev *ref, const lq_ukr *u) {
+    enum { WIDE = LQ_I8_SPAN + LQ_GROUP_MAX / 2 + 77 };
+    static const lq_wtype types[] = {
+        {.bits = 3, .group = 64, .scale = LQ_F16}, {.bits = 4, .group = 16, .asym = true, .scale = LQ_F32},
+        {.bits = 8, .scale = LQ_F16}, {.bits = 2, .group = LQ_GROUP_MAX, .asym = true, .scale = LQ_BF16},
+        {.bits = 5, .asym = true, .scale = LQ_F32, .act = {.elem = LQ_I8}},
+        {.bits = 8, .asym = true, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+        {.bits = 4, .group = 48, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+        {.bits = 6, .group = LQ_GROUP_MAX, .scale = LQ_F32, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        lq_wtype t = types[i];
+        lq_weight_size size;
+        t.kind = LQ_W_INT;
+        t.elem = LQ_U8;
+        if (reaches(u, &t) && lq_layout_sizes(u->layout, &t, 19, WIDE, &size)) check_one(ref, u, &t, 19, WIDE, 5);
+    }
+}
+
 // Every type of the list that this row takes. A portable row with many of them gets one of the shapes with each.
 static void check_row(const lq_dev *ref, const lq_ukr *u) {
     int n, fitting = 0, tried = 0;
@@ -317,13 +337,35 @@ static void check_row(const lq_dev *ref, const lq_ukr *u) {
         tried++;
     }
     if (u->act == LQ_I8) check_widest(ref, u);
+    if (u->act == LQ_I8) check_parts(ref, u);
     CHECK(tried > 0, "%s: none of the types to try (types.c) fits this row", u->name);
     CHECK(found || !tried, "%s: rows above it take all that it could", u->name);
     CHECK(lq_meter_has(u), "%s: none of the types to time (meter.c) fits this row", u->name);
 }
 
+// What this ISA has no row for is multiplied by tiles: no type of the list ends in a portable product.
+static void check_tiled(unsigned isa, const lq_dev *ref) {
+    int n;
+    const lq_wtype *types = ck_types(&n);
+    for (int i = 0; i < n; i++)
+        for (int exact = 0; exact < 2; exact++)
+            for (int layout = LQ_ANY; layout <= LQ_X86; layout++) {
+                const lq_dev mode = {.q8 = true, .numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
+                const lq_weight w = {.type = types[i], .layout = (lq_layout)layout};
+                char name[LQ_WTYPE_TEXT];
+                if (layout != LQ_ANY && !lq_pack_has(LQ_X86, &types[i], 64, 512)) continue;
+                const lq_ukr *u = lq_ukr_find(ref, &w, lq_act_type(&mode, &types[i]).elem);
+                lq_wtype_name(&types[i], name, sizeof name);
+                CHECK(u && (!isa || u->needs || u->rows), "%s in layout %s%s: %s", name, lq_layout_names[layout],
+                      exact ? " exact" : "", u ? u->name : "no row");
+                CHECK(!u || !u->codes || (!u->run && !u->rows), "%s: not only by tiles", u->name);
+            }
+}
+
 void check_ukrs(unsigned isa, lq_dev *ref) {
     const unsigned before = lq_cpu_of(ref)->isa;
+    lq_ukr_choose(isa, lq_cpu_of(ref)->ukr);
+    if (ck_begin("tiled", "")) check_tiled(isa, ref);
     for (int i = 0; i < lq_ukr_count; i++) {
         const lq_ukr *u = &lq_ukrs[i];
         if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512))

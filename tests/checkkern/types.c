@@ -34,6 +34,7 @@ static void add_acts(void) {
         {0, 64, false, false}, {0, 48, false, false}, {0, 256, false, false}, {128, 0, false, false},
         {32, 0, false, false}, {32, 128, false, false}, {64, 0, true, false}, {48, 32, false, false},
         {128, 32, false, false}, {128, 0, true, true},
+        {64, 0, true, true}, {48, 0, true, true}, {16, 0, true, true},
     };
     static const int widths[] = {3, 4, 8};
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)

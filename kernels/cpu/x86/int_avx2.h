@@ -1,5 +1,5 @@
 // int_avx2.h: Q8 activations x int4 or int8 weights in layout x86 with AVX2, instantiated by w4_avx2.c and w8_avx2.c.
-// The arithmetic is int_avx512.h's, and so are the bits, also where a whole row has one scale (`whole`). A block is
+// The arithmetic is int_avx512.h's, and so are the bits, also of `whole` and of a part of K. A block is
 // half a tile (8 weight rows) x up to 4 rows of activations.
 #ifndef LQ_INT_AVX2_H
 #define LQ_INT_AVX2_H
@@ -22,9 +22,16 @@ INLINE __m256 scale8(const uint8_t *p, lq_dtype t) {
     return t == LQ_F16 ? _mm256_cvtph_ps(h) : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-INLINE __m256i codes8(const lq_weight *w, int64_t n, int64_t left) { // code_sum of 8 rows, 0 behind the last
+// What the sums of 8 rows begin with where a part of K follows another.
+INLINE __m256 begin8(const float *y, int64_t left) {
+    float v[HALF] = {0};
+    memcpy(v, y, (size_t)left * sizeof *v);
+    return _mm256_loadu_ps(v);
+}
+
+INLINE __m256i codes8(const int32_t *sum, int64_t left) { // code_sum of 8 rows, 0 behind the last
     int32_t v[HALF] = {0};
-    memcpy(v, w->code_sum + n, (size_t)left * sizeof *v);
+    memcpy(v, sum, (size_t)left * sizeof *v);
     return _mm256_loadu_si256((const __m256i *)(const void *)v);
 }
 
@@ -101,7 +108,7 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
     __m256 f[TALL];
     __m256i total[TALL];
     EACH (int m = 0; m < M; m++) {
-        f[m] = _mm256_setzero_ps();
+        f[m] = a->more ? begin8(y + (size_t)(m0 + m) * ldy + (size_t)n, left) : _mm256_setzero_ps();
         total[m] = _mm256_setzero_si256();
     }
     for (int g = 0; g < groups; g++, q += G * 2 * bits) {
@@ -123,7 +130,8 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
                 dot = total[m] = _mm256_add_epi32(total[m], dot);
                 if ((g + 1) % span && g + 1 < groups) continue;
                 const __m256i by = _mm256_set1_epi32(a->zero ? a->zero[m0 + m] : 0);
-                if (a->zero) dot = _mm256_sub_epi32(dot, _mm256_mullo_epi32(codes8(w, n, left), by));
+                const int32_t *codes = a->zero ? w->code_sum + n + g / span * LQ_X86_ROWS : NULL;
+                if (codes) dot = _mm256_sub_epi32(dot, _mm256_mullo_epi32(codes8(codes, left), by));
                 total[m] = _mm256_setzero_si256();
             }
             f[m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(s, _mm256_set1_ps(a->scale[u + (size_t)m])),
@@ -154,7 +162,7 @@ typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, in
 
 INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  block_fn *const all[2][TALL]) {
-    block_fn *const *fns = all[lq_i8_span(w, a) > (int64_t)a->q_row];
+    block_fn *const *fns = all[a->zero || lq_i8_span(w, a) > (int64_t)a->q_row];
     for (int64_t t = t0; t < t1; t++)
         for (int half = 0; half < 2 && t * LQ_X86_ROWS + half * HALF < w->n; half++)
             for (int m = m0; m < m1; m += TALL) fns[(m1 - m < TALL ? m1 - m : TALL) - 1](w, a, t, half, m, y, ldy);

@@ -1,7 +1,8 @@
 // int_avx512.h: Q8 activations x int4 or int8 weights in layout x86 with AVX-512 VNNI, instantiated by w4_avx512.c and
 // w8_avx512.c. Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order,
-// from +0. Where weights and activations have one scale for the whole row (`whole`), groups are added as integers up to
-// LQ_I8_SPAN k. No kernel does anything else and none splits K, hence all give the same bits.
+// from +0, or from y where a part of K follows another. Where weights and activations have one scale for the whole row,
+// groups are added as integers up to LQ_I8_SPAN k; where activations have zero points, so is a group or as many (both:
+// `whole`). No kernel does anything else and none splits K, hence all give the same bits.
 //
 // thin: 1 to 16 rows x one tile, which is one contiguous stream, or up to 4 rows x four tiles.
 // block: 9 to 12 rows x two tiles.
@@ -24,9 +25,10 @@ typedef struct cut {
     const int8_t *x;                        // [groups][all][G]
     const float *xscale;                    // [groups][all]
     const int32_t *xsum;                    // [groups][all]
-    const int32_t *xzero, *code_sum;        // [all], [n]: activations with zero points; else NULL
+    const int32_t *xzero, *code_sum;        // [all], [span][tile][16]: activations with zero points; else NULL
     int64_t n;
     int span;                               // groups that are added as integers
+    bool whole, more;
 } cut;
 
 INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
@@ -37,7 +39,8 @@ INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
                  .scale_tile = cells * size, .zero_tile = cells, .scale_group = w->type.group ? LQ_X86_ROWS * size : 0,
                  .zero_group = w->type.group ? LQ_X86_ROWS : 0, .scale_type = w->type.scale, .groups = groups, .G = G,
                  .all = a->x.rows, .x = a->q, .xscale = a->scale, .xsum = a->sum, .xzero = a->zero,
-                 .code_sum = w->code_sum, .n = w->n, .span = (int)(lq_i8_span(w, a) / G)};
+                 .code_sum = w->code_sum, .n = w->n, .span = (int)(lq_i8_span(w, a) / G),
+                 .whole = a->zero || lq_i8_span(w, a) > G, .more = a->more};
 }
 
 INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
@@ -89,20 +92,29 @@ INLINE __mmask16 columns(int64_t n, int64_t t) { // of tile t that are in the re
     return left >= 16 ? 0xffff : (__mmask16)((1u << left) - 1);
 }
 
-// A group of `whole`: dot joins the integers, which join y behind the last group of a span.
+// A group of `whole`: dot joins the integers, which join y behind the last group of a span. Only a tile that is a part
+// of K, or has groups, has more than one span of code sums.
 INLINE bool span_ends(const cut *c, int g) { return g + 1 == c->groups || (g + 1) % c->span == 0; }
-INLINE void add_whole(const cut *c, int32_t *sum, float *y, __m512i dot, __m512 wscale, int64_t t, int m, bool last) {
+INLINE __m512i code_sums(const cut *c, int64_t t, int g) {
+    const int32_t *sum = c->xzero ? c->code_sum + (t + g / c->span) * LQ_X86_ROWS : NULL;
+    return sum ? _mm512_maskz_loadu_epi32(columns(c->n, t), sum) : _mm512_setzero_si512();
+}
+
+INLINE void add_whole(const cut *c, int32_t *sum, float *y, __m512i dot, __m512 wscale, __m512i codes, int m, size_t u,
+                      bool last) {
     dot = _mm512_add_epi32(dot, _mm512_load_si512(sum));
     if (last) {
         __m512i whole = dot;
-        if (c->xzero) {
-            const __m512i codes = _mm512_maskz_loadu_epi32(columns(c->n, t), c->code_sum + t * LQ_X86_ROWS);
-            whole = _mm512_sub_epi32(whole, _mm512_mullo_epi32(codes, _mm512_set1_epi32(c->xzero[m])));
-        }
-        _mm512_store_ps(y, add_group(_mm512_load_ps(y), whole, wscale, c->xscale[m]));
+        if (c->xzero) whole = _mm512_sub_epi32(whole, _mm512_mullo_epi32(codes, _mm512_set1_epi32(c->xzero[m])));
+        _mm512_store_ps(y, add_group(_mm512_load_ps(y), whole, wscale, c->xscale[u]));
         dot = _mm512_setzero_si512();
     }
     _mm512_store_si512(sum, dot);
+}
+
+// What the sums of a row of a tile begin with.
+INLINE __m512 begin(const cut *c, const float *y, __mmask16 some) {
+    return c->more ? _mm512_maskz_loadu_ps(some, y) : _mm512_setzero_ps();
 }
 
 // 16 k of one tile against M rows. Up to 4 rows have registers for a sum per nibble; then high nibbles
@@ -139,7 +151,10 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
     const bool two = M <= 4, shifted = two && bits == 4;
     _Alignas(64) float f[STREAMS][16][16];
     _Alignas(64) int32_t sum[STREAMS][16][16]; // of `whole`
-    EACH (int t = 0; t < T; t++) EACH (int m = 0; m < M; m++) _mm512_store_ps(f[t][m], _mm512_setzero_ps());
+    EACH (int t = 0; t < T; t++)
+        EACH (int m = 0; m < M; m++)
+            _mm512_store_ps(f[t][m], begin(c, y + (size_t)(m0 + m) * ldy + (size_t)(t0 + t) * 16,
+                                           t == T - 1 ? tail : 0xffff));
     EACH (int t = 0; whole && t < T; t++)
         EACH (int m = 0; m < M; m++) _mm512_store_si512(sum[t][m], _mm512_setzero_si512());
     for (int g = 0; g < c->groups; g++) {
@@ -156,13 +171,14 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
             ROLLED for (int k = 0; k < G; k += 16, q += 32 * bits, x += 16) thin16(h, l, q, x, bits, M, G);
             const __m512 s = scales_of(c, t0 + t, g);
             const __m512i z = minus_zeros_of(c, t0 + t, g, bits);
+            const __m512i codes = last ? code_sums(c, t0 + t, g) : _mm512_setzero_si512();
             EACH (int m = 0; m < M; m++) {
                 __m512i dot = h[m][0];
                 if (M <= 2) { dot = _mm512_add_epi32(dot, h[m][1]); l[m][0] = _mm512_add_epi32(l[m][0], l[m][1]); }
                 if (shifted) dot = _mm512_srai_epi32(dot, 4);
                 if (two) dot = _mm512_add_epi32(dot, l[m][0]);
                 dot = centre(dot, z, c->xsum[u + (size_t)m], G);
-                if (whole) add_whole(c, sum[t][m], f[t][m], dot, s, t0 + t, m0 + m, last);
+                if (whole) add_whole(c, sum[t][m], f[t][m], dot, s, codes, m0 + m, u + (size_t)m, last);
                 else _mm512_store_ps(f[t][m], add_group(_mm512_load_ps(f[t][m]), dot, s, c->xscale[u + (size_t)m]));
             }
         }
@@ -221,9 +237,10 @@ INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][
     EACH (int t = 0; t < 2; t++) {
         const __m512 s = scales_of(c, t0 + t, g);
         const __m512i z = minus_zeros_of(c, t0 + t, g, bits);
+        const __m512i codes = last ? code_sums(c, t0 + t, g) : _mm512_setzero_si512();
         EACH (int m = 0; m < M; m++) {
             const __m512i dot = centre(_mm512_load_si512(dots[m][t]), z, c->xsum[u + (size_t)m], G);
-            if (whole) add_whole(c, sum[m][t], f[m][t], dot, s, t0 + t, m0 + m, last);
+            if (whole) add_whole(c, sum[m][t], f[m][t], dot, s, codes, m0 + m, u + (size_t)m, last);
             else _mm512_store_ps(f[m][t], add_group(_mm512_load_ps(f[m][t]), dot, s, c->xscale[u + (size_t)m]));
         }
     }
@@ -236,7 +253,11 @@ INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __m
     const uint8_t *q = c->q + (size_t)t0 * tile;                                                                             \
     _Alignas(64) float f[M][2][16];                                                                                          \
     _Alignas(64) int32_t dots[M][2][16], sum[M][2][16];                                                                      \
-    EACH (int m = 0; m < M; m++) EACH (int t = 0; t < 2; t++) _mm512_store_ps(f[m][t], _mm512_setzero_ps());                 \
+    EACH (int m = 0; m < M; m++) {                                                                                           \
+        const float *from = y + (size_t)(m0 + m) * ldy + (size_t)t0 * 16;                                                    \
+        _mm512_store_ps(f[m][0], begin(c, from, 0xffff));                                                                    \
+        _mm512_store_ps(f[m][1], begin(c, from + 16, tail));                                                                 \
+    }                                                                                                                        \
     EACH (int m = 0; whole && m < M; m++) EACH (int t = 0; t < 2; t++) _mm512_store_si512(sum[m][t], _mm512_setzero_si512()); \
     for (int g = 0; g < c->groups; g++, q += G * 2 * BITS) {                                                                 \
         const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;                                                            \
@@ -257,18 +278,15 @@ INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __m
     }                                                                                                                        \
 }
 
-// Every height and the usual groups as constants; GROUP 0 is any other one (and all under a sanitizer, to build in
-// time), ROW is `whole`.
+// Every height and the usual groups as constants; GROUP 0 is any other one, `whole` or not (and all under a sanitizer,
+// to build in time), ROW is `whole` with groups of LQ_ROW_GROUP.
 #define G_0 c->G
 #define G_32 32
 #define G_64 64
 #define G_128 128
-#ifdef LQ_SANITIZED
-#define G_ROW c->G
-#else
 #define G_ROW LQ_ROW_GROUP
-#endif
-enum { WHOLE_0, WHOLE_32 = 0, WHOLE_64 = 0, WHOLE_128 = 0, WHOLE_ROW = 1, WAYS = 5 };
+#define WHOLE_0 c->whole
+enum { WHOLE_32 = 0, WHOLE_64 = 0, WHOLE_128 = 0, WHOLE_ROW = 1, WAYS = 5 };
 typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mmask16, bool ahead);
 #define THIN_FN(GROUP, M)                                                                                              \
     static void thin##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {     \
@@ -294,8 +312,8 @@ typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mma
 #define FEW_NAME(GROUP, M) few##GROUP##_##M,
 #define GROUP_ROW(GROUP) {{SIXTEEN(THIN_NAME, GROUP)}, {FOUR(TWO_NAME, GROUP)}, {FEW(FEW_NAME, GROUP)}}
 #ifdef LQ_SANITIZED
-#define ALL_FNS GROUP_FNS(0) GROUP_FNS(ROW)
-#define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(ROW)}
+#define ALL_FNS GROUP_FNS(0)
+#define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0)}
 #else
 #define ALL_FNS GROUP_FNS(0) GROUP_FNS(32) GROUP_FNS(64) GROUP_FNS(128) GROUP_FNS(ROW)
 #define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128), GROUP_ROW(ROW)}
@@ -307,7 +325,8 @@ typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mma
 INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[WAYS][3][THIN], int64_t t0, int64_t t1,
                  int m0, int m1, float *y, size_t ldy) {
     const cut c = cut_of(w, a);
-    block_fn *const (*fns)[THIN] = all[c.span > 1 ? 4 : c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : 0];
+    const int plain = c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : 0;
+    block_fn *const (*fns)[THIN] = all[!c.whole ? plain : c.G == LQ_ROW_GROUP ? 4 : 0];
     const int rows = m1 - m0;
     for (int step; t0 < t1; t0 += step) {
         const int kind = rows > THIN_ROWS && t1 - t0 >= 2 ? 1 : rows <= FEW_ROWS && t1 - t0 >= STREAMS ? 2 : 0;

@@ -10,6 +10,7 @@
 
 #define groups_of NAME(groups_of)
 #define far_scale NAME(far_scale)
+#define codes_sums NAME(codes_sums)
 
 enum { CELLS = LQ_K_CUT / 16 + 1 }; // groups that a cut touches
 
@@ -308,7 +309,8 @@ INLINE bool fp8_halves(const uint8_t *q, int n, uint16_t *h, const lq_dtype e) {
 
 // A scale that does not take 2^8 of a half: the same product in two steps.
 static void far_scale(const uint16_t *h, int64_t n, float s, float *dst) {
-    for (int64_t i = 0; i < n; i++) dst[i] = half_of((const char *)(h + i), LQ_F16) * 256.0f * s;
+    for (int64_t i = 0; i < n; i += VEC)
+        store_first(dst + i, vf_mul(vf_mul(vf_of_f16(h + i), vf_set(256.0f)), vf_set(s)), n - i);
 }
 
 INLINE void fp8_row(const lq_weight *w, int64_t row, int64_t k0, int64_t k1, float *dst, const lq_dtype e) {
@@ -387,39 +389,60 @@ INLINE void steps_store(const __m128i row[LQ_X86_ROWS], uint8_t *to) {
 }
 
 INLINE void codes_tile(const lq_weight *w, int64_t t, const lq_ukr_tile *to, const int bits) {
-    const size_t bytes = lq_code_row_bytes(bits, w->k);
-    const int64_t n = t * LQ_X86_ROWS, wide = (w->k + to->unit - 1) / to->unit * to->unit;
+    const size_t bytes = lq_code_row_bytes(bits, w->k), first = (size_t)to->k0 / 8 * (size_t)bits;
+    const int64_t n = t * LQ_X86_ROWS, left = w->k - to->k0;
+    const int64_t wide = (to->k1 - to->k0 + to->unit - 1) / to->unit * to->unit;
+    const size_t part = (size_t)(to->k1 - to->k0) * (size_t)bits / 8;
     const uint8_t *q[LQ_X86_ROWS], *end[LQ_X86_ROWS];
     const spread s = spread_of(bits);
     for (int r = 0; r < LQ_X86_ROWS; r++) { // rows behind the last one repeat it, times 0
-        q[r] = (const uint8_t *)w->q + (size_t)(n + r < w->n ? n + r : w->n - 1) * bytes;
-        end[r] = q[r] + bytes;
-        for (size_t b = 0; b < bytes; b += 64) _mm_prefetch((const char *)q[r] + b + LQ_X86_ROWS * bytes, _MM_HINT_T1);
+        q[r] = (const uint8_t *)w->q + (size_t)(n + r < w->n ? n + r : w->n - 1) * bytes + first;
+        end[r] = q[r] + (bytes - first);
+        for (size_t b = 0; b < part; b += 64) _mm_prefetch((const char *)q[r] + b + LQ_X86_ROWS * bytes, _MM_HINT_T1);
     }
     for (int64_t k = 0; k < wide; k += 16) {
         __m128i row[LQ_X86_ROWS];
         const size_t at = (size_t)k / 8 * (size_t)bits;
         EACH (int r = 0; r < LQ_X86_ROWS; r++)
-            row[r] = k < w->k ? codes16_at(q[r] + at, end[r], &s, bits) : _mm_setzero_si128();
+            row[r] = k < left ? codes16_at(q[r] + at, end[r], &s, bits) : _mm_setzero_si128();
         steps_store(row, to->q + k * LQ_X86_ROWS);
     }
 }
 
 // Scales and zero points of a tile, one for each cell (to->group), or of whole rows.
 INLINE void codes_scales(const lq_weight *w, int64_t t, const lq_ukr_tile *to) {
-    const int64_t cell = to->group ? to->group : w->k;
+    const int64_t cell = to->group ? to->group : to->k1 - to->k0;
     for (int r = 0; r < LQ_X86_ROWS; r++) {
         const bool there = t * LQ_X86_ROWS + r < w->n;
         const int64_t row = there ? t * LQ_X86_ROWS + r : w->n - 1;
-        for (int64_t k = 0, end; k < w->k; k = end) {
+        for (int64_t k = to->k0, end; k < to->k1; k = end) {
             cells c;
-            end = to->group ? least_of(k + LQ_K_CUT / cell * cell + (cell > LQ_K_CUT ? cell : 0), w->k) : w->k;
+            end = to->group ? least_of(k + LQ_K_CUT / cell * cell + (cell > LQ_K_CUT ? cell : 0), to->k1) : to->k1;
             const span of = span_of(w, k, end);
             const float *z = groups_of(w, row, &of, &c);
             for (int64_t i = k; i < end; i += cell) {
-                const int64_t at = i / cell * LQ_X86_ROWS + r, g = i / of.group - of.first;
+                const int64_t at = (i - to->k0) / cell * LQ_X86_ROWS + r, g = i / of.group - of.first;
                 to->scale[at] = there ? c.s[g] : 0;
                 to->zero[at] = (uint8_t)z[g];
+            }
+        }
+    }
+}
+
+static void codes_sums(const lq_ukr_tile *to) {
+    const int64_t len = to->k1 - to->k0;
+    for (int64_t s = 0, end; s < len; s = end) {
+        const uint8_t *zero = to->zero + (to->group ? s / to->group * LQ_X86_ROWS : 0);
+        int32_t *sum = to->code_sum + s / to->span * LQ_X86_ROWS;
+        end = least_of(s + to->span, len);
+        for (int r = 0; r < LQ_X86_ROWS; r++) sum[r] = -(int32_t)(end - s) * zero[r];
+        for (int64_t k = s; k < end; k += 4) { // what stands behind the last column is not counted
+            const uint32_t some = end - k < 4 ? (1u << (end - k) * 8) - 1 : ~0u;
+            for (int r = 0; r < LQ_X86_ROWS; r++) {
+                uint32_t v;
+                memcpy(&v, to->q + k * LQ_X86_ROWS + r * 4, sizeof v);
+                v &= some;
+                sum[r] += (int32_t)((v & 255) + (v >> 8 & 255) + (v >> 16 & 255) + (v >> 24));
             }
         }
     }
@@ -437,4 +460,5 @@ void NAME(lq_codes_u8_q8_intany)(const lq_weight *w, int64_t t, const lq_ukr_til
     default: codes_tile(w, t, to, 8);
     }
     codes_scales(w, t, to);
+    if (to->code_sum) codes_sums(to);
 }
