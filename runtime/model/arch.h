@@ -31,8 +31,15 @@ void lq_rope_resolve(const lq_rope *r, int ctx, float *inv_freq, float *mscale);
 // ALiBi's slope of each head, in BF16 if coarse.
 void lq_alibi_slopes(int heads, bool coarse, float *out /* [heads] */);
 // Reads rope_theta and rope_scaling (transformers 4) or rope_parameters (5) of a config into *out, which it writes
-// whole. Where the config is silent: `partial` of a head is rotated, and the base is the theta that stands in *out
-// (0: 10000). An original_ctx that stands there is that of every scaling, unless the config has it beside the scaling.
+// whole. Where the config is silent: `partial` of a head is rotated (0: always all of it), and the base is the theta
+// that stands in *out (0: 10000). An original_ctx that stands there is that of every scaling, unless the config has it
+// beside the scaling.
+typedef struct lq_rope_keys {
+    const char *theta, *share; // what stands beside the scaling
+    double partial;
+    bool inside;          // original_max_position_embeddings counts inside of the scaling alone
+} lq_rope_keys;
+bool lq_rope_read_as(const cJSON *config, const lq_rope_keys *keys, int head_dim, int ctx, lq_rope *out, lq_err *err);
 bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *out, lq_err *err);
 // The same of models whose layers with a window turn otherwise: rope_parameters has an object for each kind of layer;
 // rope_theta and rope_scaling are of those without a window.

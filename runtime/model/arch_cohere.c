@@ -13,7 +13,7 @@ static bool read(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
         !lq_config_eps(c, "layer_norm_eps", &d->norm_eps, err) ||
         !lq_config_float(c, "logit_scale", &d->logit_scale, err) ||
         !lq_config_bias(c, "attention_bias", &part[0], err) ||
-        !lq_rope_read(c, part[0].head_dim, d->ctx, 1, &d->rope[0], err))
+        !lq_rope_read(c, part[0].head_dim, d->ctx, 0, &d->rope[0], err))
         return false;
     if (d->logit_scale == 0) return lq_fail(err, LQ_E_FORMAT, "config.json: logit_scale is null");
     d->rope[0].interleaved = true;

@@ -94,7 +94,7 @@ bool lq_describe_falcon(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err 
     biases(part, bias);
     attn->alibi = attn->alibi_coarse = alibi;
     if (!alibi) {
-        if (!lq_rope_read(c, attn->head_dim, d->ctx, 1, &d->rope[0], err)) return false;
+        if (!lq_rope_read(c, attn->head_dim, d->ctx, 0, &d->rope[0], err)) return false;
         d->ropes = 1;
         attn->rope = 0;
     }
@@ -106,11 +106,15 @@ bool lq_describe_falcon(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err 
 bool lq_describe_bloom(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
     const lq_size_keys keys = {width_key(c), "n_layer", "n_head", "seq_length", NULL, 4};
     lq_part part[2] = {{0}};
-    bool normed = false;
+    bool normed = false, sliced = false;
+    int slices = 1;
     (void)ckpt;
-    if (!read(c, &keys, d, part, err) ||
+    if (!read(c, &keys, d, part, err) || !lq_config_bool(c, "slow_but_exact", &sliced, err) ||
+        !lq_config_int(c, "pretraining_tp", 1, 1 << 20, &slices, err) ||
         !lq_config_bool(c, "apply_residual_connection_post_layernorm", &normed, err))
         return false;
+    if (sliced && slices > 1) // transformers then leaves biases out
+        return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: slow_but_exact is true with pretraining_tp %d", slices);
     if (normed)
         return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: apply_residual_connection_post_layernorm is true");
     d->norm_bias = d->embed_norm = true;

@@ -38,8 +38,7 @@ static bool read(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_part part[2
         !lq_config_bool(c, "use_bidirectional_attention", &both, err))
         return false;
     if (both) return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: use_bidirectional_attention is true");
-    part[1].act = LQ_GELU_TANH; // not hidden_act: the first configs say "gelu" of what was trained with this
-    if (!lq_config_act(c, "hidden_activation", &part[1].act, err)) return false;
+    part[1].act = LQ_GELU_TANH;
     d->embed_scale = embed_scale(ckpt, c, d);
     if (d->vocab > 2) lq_ends(d, 2, 1);
     return true;
@@ -47,9 +46,12 @@ static bool read(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_part part[2
 
 bool lq_describe_gemma(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
     lq_part part[2] = {{.kv_heads = 16, .head_dim = 256}};
+    const char *act = lq_json_str(c, "hidden_act");
     d->ctx = 8192;
-    if (!read(ckpt, c, d, part, err) || !lq_rope_read(c, part[0].head_dim, d->ctx, 1, &d->rope[0], err)) return false;
+    if (!read(ckpt, c, d, part, err) || !lq_rope_read(c, part[0].head_dim, d->ctx, 0, &d->rope[0], err)) return false;
     d->ropes = 1;
+    // The first configs say "gelu" of what was trained with the approximation.
+    if (!(act && !strcmp(act, "gelu")) && !lq_config_act(c, "hidden_act", &part[1].act, err)) return false;
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
 }
 
@@ -57,7 +59,8 @@ bool lq_describe_gemma(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
 static bool read_caps(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_part part[2], int *window, lq_err *err) {
     float scalar = 256, cap = part[0].attn_softcap;
     *window = lq_config_null(c, "sliding_window") ? 0 : 4096;
-    if (!read(ckpt, c, d, part, err) || !lq_config_float(c, "query_pre_attn_scalar", &scalar, err) ||
+    if (!read(ckpt, c, d, part, err) || !lq_config_act(c, "hidden_activation", &part[1].act, err) ||
+        !lq_config_float(c, "query_pre_attn_scalar", &scalar, err) ||
         !lq_config_float(c, "attn_logit_softcapping", &cap, err) ||
         !lq_config_float(c, "final_logit_softcapping", &d->logit_softcap, err) ||
         !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, window, err))
@@ -75,7 +78,7 @@ bool lq_describe_gemma2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err 
     d->ctx = 8192;
     d->logit_softcap = 30;
     if (!read_caps(ckpt, c, d, part, &window, err) ||
-        !lq_rope_read(c, part[0].head_dim, d->ctx, 1, &d->rope[0], err))
+        !lq_rope_read(c, part[0].head_dim, d->ctx, 0, &d->rope[0], err))
         return false;
     d->ropes = 1;
     return lq_layers_fill(d, part, 2, err) && lq_layers_pattern(c, d, window, 2, err);

@@ -67,8 +67,6 @@ bool lq_describe_ministral3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_
     else if (!cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(rope, "llama_4_scaling_beta")))
         return lq_fail(err, LQ_E_FORMAT, "config.json: llama_4_scaling_beta is missing beside the rope's type");
     else if (!lq_json_num(rope, "llama_4_scaling_beta", &r->q_beta, "config.json", err)) return false;
-    if (r->dim != part[0].head_dim)
-        return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: partial_rotary_factor with llama_4_scaling_beta");
     lq_ends(d, 1, 2);
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, window, 0, err);
 }
@@ -127,11 +125,10 @@ bool lq_describe_smollm3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err
         !lq_config_bool(c, "use_sliding_window", &slides, err) ||
         !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err))
         return false;
-    if (!slides) window = 0;
     lq_ends(d, 128000, 128001);
     if (!lq_layers_fill(d, part, 2, err) || !smollm3_ropes(c, d, err)) return false;
     for (int l = 0; l < d->layers; l++)
-        if (d->layer[l].part[0].rope < 0) d->layer[l].part[0].window = window;
+        if (d->layer[l].part[0].rope < 0) d->layer[l].part[0].window = slides ? window : 0;
     return lq_layers_group(c, d, window, err);
 }
 

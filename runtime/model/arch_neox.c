@@ -14,10 +14,14 @@ const char *const lq_names_neox[LQ_ROLES] = {
 const char *const lq_ignores_neox[] = {"gpt_neox.layers.*.attention.bias", "gpt_neox.layers.*.attention.masked_bias",
                                        NULL};
 
+// As transformers 5 has it, and writes it if it is asked not to give it its old name.
+static const char *const head_of_5[LQ_ROLES] = {[LQ_R_HEAD] = "lm_head"};
+
 bool lq_describe_neox(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
     lq_part part[2] = {{0}}, *attn = &part[0], *mlp = &part[1];
+    static const lq_rope_keys keys = {"rotary_emb_base", "rotary_pct", 0.25, false};
     bool parallel = true, bias = true;
-    (void)ckpt;
+    if (lq_ckpt_has_weight(ckpt, "lm_head.weight")) d->sources = head_of_5;
     d->norm = LQ_NORM_LAYER;
     d->norm_bias = true;
     d->norm_eps = 1e-5f;
@@ -32,7 +36,8 @@ bool lq_describe_neox(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *e
     attn->kv_heads = attn->heads;
     attn->q_bias = attn->k_bias = attn->v_bias = attn->o_bias = bias;
     if (!lq_config_act(c, "hidden_act", &mlp->act, err) ||
-        !lq_rope_read(c, attn->head_dim, d->ctx, 0.25, &d->rope[0], err)) return false;
+        !lq_rope_read_as(c, &keys, attn->head_dim, d->ctx, &d->rope[0], err))
+        return false;
     d->ropes = 1;
     if (d->vocab > 2) d->bos = 0, d->eos[0] = 2, d->eoses = 1; // what transformers takes where a config is silent
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);

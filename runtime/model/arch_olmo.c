@@ -20,7 +20,7 @@ bool lq_describe_olmo2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
     lq_part part[2] = {{0}};
     (void)ckpt;
     if (!read(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
-        !lq_rope_read(c, part[0].head_dim, d->ctx, 1, &d->rope[0], err))
+        !lq_rope_read(c, part[0].head_dim, d->ctx, 0, &d->rope[0], err))
         return false;
     d->ropes = 1;
     part[0].qk_norm = LQ_QK_WHOLE;
@@ -35,9 +35,7 @@ bool lq_describe_olmo3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
     if (!read(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
         !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err))
         return false;
-    double theta = 500000;
-    if (!lq_json_num(c, "rope_theta", &theta, "config.json", err)) return false;
-    d->rope[0].theta = d->rope[1].theta = theta;
+    d->rope[0].theta = d->rope[1].theta = 500000; // rope_theta is of layers without a window alone
     if (!lq_rope_read_kinds(c, part[0].head_dim, d->ctx, &d->rope[0], &d->rope[1], err)) return false;
     d->ropes = 2;
     part[0].qk_norm = LQ_QK_WHOLE;
@@ -49,7 +47,7 @@ bool lq_describe_exaone4(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err
     lq_part part[2] = {{.kv_heads = 32}};
     int window = lq_config_null(c, "sliding_window") ? 0 : 4096, every = 4;
     (void)ckpt;
-    if (!read(c, d, part, err) || !lq_rope_read(c, part[0].head_dim, d->ctx, 1, &d->rope[0], err) ||
+    if (!read(c, d, part, err) || !lq_rope_read(c, part[0].head_dim, d->ctx, 0, &d->rope[0], err) ||
         !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err))
         return false;
     // The first configs spell the pattern, "LLLG", beside the list that counts.

@@ -14,8 +14,10 @@ bool lq_describe_phi3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *e
     (void)ckpt;
     d->norm_eps = 1e-5f;
     d->ctx = d->rope[0].original_ctx = 4096;
-    if (!lq_config_llama(c, d, part, err) || !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err))
+    if (!lq_config_rms(c, d, part, err) || !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err) ||
+        !lq_rope_read(c, part[0].head_dim, d->ctx, 1, &d->rope[0], err))
         return false;
+    d->ropes = 1;
     if (d->rope[0].kind != LQ_ROPE_DEFAULT && d->rope[0].kind != LQ_ROPE_LONG)
         return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: the rope_type of a Phi-3 is not longrope");
     part[0].qkv = LQ_QKV_ROWS;

@@ -36,6 +36,8 @@ bool lq_config_act(const cJSON *c, const char *key, lq_unary *out, lq_err *err) 
     static const struct { const char *name; lq_unary fn; } rows[] = {
         {"silu", LQ_SILU}, {"swish", LQ_SILU}, {"gelu", LQ_GELU}, {"relu", LQ_RELU}, {"relu2", LQ_RELU2},
         {"gelu_pytorch_tanh", LQ_GELU_TANH}, {"gelu_new", LQ_GELU_TANH}, {"gelu_fast", LQ_GELU_TANH},
+        {"gelu_python_tanh", LQ_GELU_TANH}, {"gelu_accurate", LQ_GELU_TANH}, {"gelu_python", LQ_GELU},
+        {"sigmoid", LQ_SIGMOID}, {"tanh", LQ_TANH},
     };
     const char *name = lq_json_str(c, key);
     if (!name) return true;
@@ -198,7 +200,7 @@ bool lq_config_rms(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
 }
 
 bool lq_config_llama(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
-    if (!lq_config_rms(c, d, part, err) || !lq_rope_read(c, part[0].head_dim, d->ctx, 1, &d->rope[0], err))
+    if (!lq_config_rms(c, d, part, err) || !lq_rope_read(c, part[0].head_dim, d->ctx, 0, &d->rope[0], err))
         return false;
     d->ropes = 1;
     return true;

@@ -12,6 +12,8 @@ static const struct { const char *name; lq_rope_kind kind; } kinds[] = {
     {"llama3", LQ_ROPE_LLAMA3},   {"longrope", LQ_ROPE_LONG}, {"su", LQ_ROPE_LONG},
 };
 
+static const char *const in_4 = "config.json: rope_scaling", *const in_5 = "config.json: rope_parameters";
+
 static bool factors_read(const cJSON *scaling, const char *what, const char *key, int n, float *out, lq_err *err) {
     const cJSON *a = cJSON_GetObjectItemCaseSensitive(scaling, key), *v;
     if (!cJSON_IsArray(a)) return lq_fail(err, LQ_E_FORMAT, "%s.%s is not an array", what, key);
@@ -41,7 +43,7 @@ static bool yarn_mscale(const cJSON *s, const char *what, lq_rope *r, lq_err *er
 static bool scaling_read(const cJSON *s, const char *what, bool named, int original_ctx, lq_rope *r, lq_err *err) {
     const char *type = lq_json_str(s, "rope_type");
     if (!type) type = lq_json_str(s, "type");
-    if (!type && !named) type = "default";
+    if (!type && !(named && cJSON_GetObjectItemCaseSensitive(s, "factor"))) type = "default";
     if (!type) return lq_fail(err, LQ_E_FORMAT, "%s names no rope_type", what);
     size_t i = 0;
     while (i < sizeof kinds / sizeof *kinds && strcmp(kinds[i].name, type)) i++;
@@ -92,39 +94,43 @@ static bool flat_check(const cJSON *o, const char *key, lq_err *err) {
     return true;
 }
 
-// `config` may lack all of it (NULL); params: transformers 5, scaling: 4.
-static bool rope_read(const cJSON *config, const cJSON *params, const cJSON *scaling, int head_dim, int ctx,
-                      double partial, lq_rope *r, lq_err *err) {
+static const cJSON *object(const cJSON *config, const char *key) {
+    const cJSON *o = cJSON_GetObjectItemCaseSensitive(config, key);
+    return cJSON_IsObject(o) && o->child ? o : NULL;
+}
+
+// The rope of a config (NULL: it says nothing of it) whose scaling is the object `scaling` of name `from`, or NULL.
+// What stands there goes before what stands beside it.
+static bool rope_read(const cJSON *config, const lq_rope_keys *keys, const cJSON *scaling, const char *from,
+                      int head_dim, int ctx, lq_rope *r, lq_err *err) {
     static const char *const what = "config.json";
+    const char *outside = keys->inside ? "" : "original_max_position_embeddings";
     const int beside = r->original_ctx;
+    double partial = keys->partial != 0 ? keys->partial : 1;
     *r = (lq_rope){.kind = LQ_ROPE_DEFAULT, .theta = r->theta > 0 ? r->theta : 10000, .factor = 1, .beta_fast = 32,
                    .beta_slow = 1, .truncate = true, .original_ctx = ctx};
     int64_t original = beside ? beside : ctx; // Phi-3 has it beside rope_scaling, not inside
-    if (!lq_json_int(config, "original_max_position_embeddings", 1, LQ_CTX_MAX, &original, what, err)) return false;
-    if (!lq_json_num(config, "rope_theta", &r->theta, what, err) ||
-        !lq_json_num(config, "partial_rotary_factor", &partial, what, err) ||
-        // GPT-NeoX
-        !lq_json_num(config, "rotary_emb_base", &r->theta, what, err) ||
-        !lq_json_num(config, "rotary_pct", &partial, what, err))
+    if (!lq_json_int(config, outside, 1, LQ_CTX_MAX, &original, what, err) ||
+        !lq_json_num(config, keys->theta, &r->theta, what, err) ||
+        !lq_json_num(config, keys->share, &partial, what, err) ||
+        !lq_json_num(scaling, "rope_theta", &r->theta, what, err) ||
+        !lq_json_num(scaling, "partial_rotary_factor", &partial, what, err))
         return false;
-    if (cJSON_IsObject(params)) {
-        if (!lq_json_num(params, "rope_theta", &r->theta, what, err) ||
-            !lq_json_num(params, "partial_rotary_factor", &partial, what, err)) return false;
-        scaling = params;
-    }
     if (!(r->theta > 1) || !isfinite(r->theta))
         return lq_fail(err, LQ_E_FORMAT, "%s: rope_theta %g, expected more than 1", what, r->theta);
     if (!(partial > 0 && partial <= 1))
         return lq_fail(err, LQ_E_FORMAT, "%s: partial_rotary_factor %g, expected 0 to 1", what, partial);
-    r->dim = (int)(head_dim * partial);
+    r->dim = (int)(head_dim * (keys->partial != 0 ? partial : 1));
     if (r->dim < 2 || r->dim % 2 || r->dim > LQ_ROPE_DIM)
         return lq_fail(err, LQ_E_FORMAT, "%s: rotary dimension %d, expected an even number up to %d", what, r->dim,
                        LQ_ROPE_DIM);
     r->original_ctx = (int)original;
-    const char *from = scaling == params ? "config.json: rope_parameters" : "config.json: rope_scaling";
-    if (cJSON_IsObject(scaling) && !scaling_read(scaling, from, scaling != params, (int)original, r, err)) return false;
-    if (beside || cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, "original_max_position_embeddings")))
-        r->original_ctx = (int)original;
+    if (scaling && !scaling_read(scaling, from, !strcmp(from, in_4), (int)original, r, err)) return false;
+    // Without a scaling transformers does not ask for the share of models that turn whole heads; with one it fails.
+    if (keys->partial == 0 && partial != 1 && r->kind != LQ_ROPE_DEFAULT)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: partial_rotary_factor %g of a model that turns whole heads", what,
+                       partial);
+    if (beside || cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, outside))) r->original_ctx = (int)original;
     if (r->kind == LQ_ROPE_DYNAMIC) r->original_ctx = ctx; // transformers asks no other key
     if (r->kind == LQ_ROPE_LONG && !(r->attn_factor > 0)) {
         const bool given = cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(scaling, "factor"));
@@ -135,30 +141,37 @@ static bool rope_read(const cJSON *config, const cJSON *params, const cJSON *sca
     return true;
 }
 
-bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *r, lq_err *err) {
-    const cJSON *params = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters");
-    const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling");
+bool lq_rope_read_as(const cJSON *config, const lq_rope_keys *keys, int head_dim, int ctx, lq_rope *r, lq_err *err) {
+    const cJSON *params = object(config, "rope_parameters"), *scaling = object(config, "rope_scaling");
     return object_check(config, "rope_parameters", err) && object_check(config, "rope_scaling", err) &&
            flat_check(params, "rope_parameters", err) && flat_check(scaling, "rope_scaling", err) &&
-           rope_read(config, params, scaling, head_dim, ctx, partial, r, err);
+           rope_read(config, keys, scaling ? scaling : params, scaling ? in_4 : in_5, head_dim, ctx, r, err);
+}
+
+bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *r, lq_err *err) {
+    const lq_rope_keys keys = {"rope_theta", "partial_rotary_factor", partial, false};
+    return lq_rope_read_as(config, &keys, head_dim, ctx, r, err);
 }
 
 bool lq_rope_read_kinds(const cJSON *config, int head_dim, int ctx, lq_rope *full, lq_rope *sliding, lq_err *err) {
+    static const lq_rope_keys keys = {"rope_theta", "partial_rotary_factor", 0, .inside = true};
     const cJSON *both = cJSON_GetObjectItemCaseSensitive(config, "rope_parameters"), *of[2] = {NULL};
-    const cJSON *scaling = cJSON_GetObjectItemCaseSensitive(config, "rope_scaling"), *v;
+    const cJSON *scaling = object(config, "rope_scaling"), *v;
     static const char *const kinds_of[2] = {"full_attention", "sliding_attention"};
     if (!object_check(config, "rope_parameters", err) || !object_check(config, "rope_scaling", err) ||
         !flat_check(scaling, "rope_scaling", err))
         return false;
     for (int i = 0; i < 2; i++)
-        if (cJSON_IsObject(both)) of[i] = cJSON_GetObjectItemCaseSensitive(both, kinds_of[i]);
+        if (cJSON_IsObject(both)) of[i] = object(both, kinds_of[i]);
     cJSON_ArrayForEach(v, both)
-        if (v != of[0] && v != of[1])
+        if (strcmp(v->string, kinds_of[0]) != 0 && strcmp(v->string, kinds_of[1]) != 0)
             return lq_fail(err, LQ_E_UNSUPPORTED,
                            "config.json: rope_parameters has \"%s\", expected %s and %s", v->string, kinds_of[0],
                            kinds_of[1]);
-    return rope_read(config, of[0], scaling, head_dim, ctx, 1, full, err) &&
-           rope_read(NULL, of[1], NULL, head_dim, ctx, 1, sliding, err);
+    if (scaling && of[0])
+        return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: rope_scaling beside rope_parameters.%s", kinds_of[0]);
+    return rope_read(config, &keys, scaling ? scaling : of[0], scaling ? in_4 : in_5, head_dim, ctx, full, err) &&
+           rope_read(NULL, &keys, of[1], in_5, head_dim, ctx, sliding, err);
 }
 
 // The dimension whose wavelength makes `turns` turns in the original context.

@@ -41,8 +41,10 @@ static void refused(void) {
         {"{" LLAMA ",\"rope_scaling\":\"x\"}", "rope_scaling"}, {"{" LLAMA ",\"rope_scaling\":[1]}", "rope_scaling"},
         {"{" LLAMA ",\"rope_parameters\":7}", "rope_parameters"},
         {"{" LLAMA ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":5e5}}}", "full_attention"},
-        {"{" LLAMA ",\"rope_scaling\":{}}", "rope_type"}, {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"odd\"}}",
-                                                           "odd"},
+        {"{" LLAMA ",\"rope_scaling\":{\"factor\":2}}", "rope_type"},
+        {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"odd\"}}", "odd"},
+        {"{" LLAMA ",\"partial_rotary_factor\":0.5,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2}}",
+         "partial_rotary_factor"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\"}}", "factor"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":0}}", "factor"},
         {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}", "original_max_position_embeddings"},
@@ -55,8 +57,9 @@ static void refused(void) {
         {"{" LLAMA ",\"attention_bias\":1}", "attention_bias"},
         {"{" LLAMA ",\"tie_word_embeddings\":\"yes\"}", "tie_word_embeddings"},
         {"{" LLAMA ",\"eos_token_id\":[1,\"x\"]}", "eos_token_id"},
-        {"{" GEMMA ",\"hidden_activation\":\"odd\"}", "odd"},
-        {"{" GEMMA ",\"hidden_activation\":3}", "hidden_activation"},
+        {"{" GEMMA ",\"hidden_act\":\"odd\"}", "odd"}, {"{" GEMMA ",\"hidden_act\":3}", "hidden_act"},
+        {"{" GEMMA2 ",\"hidden_activation\":\"odd\"}", "odd"},
+        {"{" GEMMA2 ",\"hidden_activation\":3}", "hidden_activation"},
         {"{" GEMMA2 ",\"query_pre_attn_scalar\":0}", "query_pre_attn_scalar"},
         {"{" GEMMA2 ",\"query_pre_attn_scalar\":null}", "query_pre_attn_scalar"},
         {"{" GEMMA2 ",\"attn_logit_softcapping\":-5}", "attn_logit_softcapping"},
@@ -182,15 +185,15 @@ static void gemma(void) {
     CHECK(attn->heads == 16 && attn->kv_heads == 16 && attn->head_dim == 256 && attn->v_dim == 256, "heads");
     CHECK(attn->attn_scale == 0.0625f && !attn->q_bias && !attn->o_bias, "one over the root of 256, no biases");
     CHECK(d.rope[0].theta == 10000 && d.rope[0].dim == 256, "rope over the whole head");
-    CHECK(mlp->gated && mlp->act == LQ_GELU_TANH, "hidden_act is not read");
+    CHECK(mlp->gated && mlp->act == LQ_GELU_TANH, "gelu of the first configs");
     CHECK(d.norm_plus_one && d.norm_eps == 1e-6f && d.tied, "norms of 1 + weight, the embedding is the head");
     CHECK(d.bos == 2 && d.eoses == 1 && d.eos[0] == 1, "bos %d, %d end tokens", d.bos, d.eoses);
     lq_desc_free(&d);
-    d = accepted("{" GEMMA ",\"head_dim\":8,\"num_key_value_heads\":1,\"hidden_activation\":\"gelu\","
+    d = accepted("{" GEMMA ",\"head_dim\":8,\"num_key_value_heads\":1,\"hidden_act\":\"relu\",\"hidden_activation\":\"gelu\","
                  "\"attention_bias\":true,\"tie_word_embeddings\":false}");
     attn = &d.layer[0].part[0], mlp = &d.layer[0].part[1];
     CHECK(attn->head_dim == 8 && attn->kv_heads == 1 && attn->q_bias && attn->o_bias, "attention as it says");
-    CHECK(mlp->act == LQ_GELU && !mlp->mlp_bias && !d.tied, "hidden_activation, an untied head");
+    CHECK(mlp->act == LQ_RELU && !mlp->mlp_bias && !d.tied, "hidden_act, an untied head");
     lq_desc_free(&d);
     d = accepted("{" GEMMA ",\"hidden_act\":\"gelu\",\"hidden_activation\":null,\"head_dim\":null}");
     CHECK(d.layer[0].part[0].head_dim == 256 && d.layer[0].part[1].act == LQ_GELU_TANH, "nulls");

@@ -48,6 +48,7 @@ static const char *const bad[][2] = { // config, a word of the line
     {PERSIMMON ",\"head_dim\":8}", "head_dim"},
     {PERSIMMON ",\"qk_layernorm\":1}", "qk_layernorm"},
     {PHI ",\"partial_rotary_factor\":0.6}", "rotary"},
+    {BLOOM ",\"slow_but_exact\":true,\"pretraining_tp\":2}", "slow_but_exact"},
     {PHI ",\"layer_norm_eps\":0}", "layer_norm_eps"},
     {PHI ",\"qk_layernorm\":\"yes\"}", "qk_layernorm"},
     {STABLELM "}", "num_key_value_heads"}, // 32 of 4 heads, as transformers takes it
