@@ -41,17 +41,23 @@ lq_module *lq_block_find(const lq_block *b, lq_role role, bool bias) {
 }
 
 float *lq_block_vector(lq_block *b, lq_module *m, lq_err *err) {
-    const int64_t n = m->it->slot.n;
-    lq_pick from;
-    lq_weight w;
+    const lq_slot *s = &m->it->slot;
+    const size_t n = (size_t)s->n, count = s->count ? (size_t)s->count : 1;
     if (m->vector) return m->vector;
-    if (!lq_item_pick(b->plan->in, m->it, 0, &from, err)) return NULL;
-    if (!lq_ckpt_pick(b->plan->in, &from, n, 0, &w, NULL, err)) return NULL;
-    m->vector = malloc((size_t)n * sizeof *m->vector);
-    if (m->vector) lq_dtypes[w.type.elem].to_f32(w.q, m->vector, (size_t)n);
-    else lq_fail(err, LQ_E_MEMORY, "no memory for a vector of %lld", (long long)n);
-    lq_ckpt_done(b->plan->in, &w);
-    return m->vector;
+    float *all = malloc(count * n * sizeof *all);
+    bool done = all || lq_fail(err, LQ_E_MEMORY, "no memory for a vector of %zu", count * n);
+    for (size_t i = 0; done && i < count; i++) {
+        lq_pick from;
+        lq_weight w;
+        done = lq_item_pick(b->plan->in, m->it, (int)i, &from, err) &&
+               lq_ckpt_pick(b->plan->in, &from, s->n, 0, &w, NULL, err);
+        if (!done) break;
+        lq_dtypes[w.type.elem].to_f32(w.q, all + i * n, n);
+        lq_ckpt_done(b->plan->in, &w);
+    }
+    if (done) return m->vector = all;
+    free(all);
+    return NULL;
 }
 
 // --- a matrix ---

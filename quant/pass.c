@@ -212,6 +212,27 @@ static bool do_stack(pass *p, const lq_module *m, lq_err *err) {
     return !m->it->round || add_row(p, &all, err);
 }
 
+// The vectors of a stack as they are, one behind the other.
+static bool do_vectors(pass *p, const lq_module *m, lq_err *err) {
+    const lq_slot *s = &m->it->slot;
+    const lq_dtype elem = m->it->recipe.type.elem;
+    const size_t bytes = (size_t)s->n * lq_dtype_size(elem);
+    char *all = malloc((size_t)s->count * bytes);
+    bool done = all || lq_fail(err, LQ_E_MEMORY, "no memory for %d vectors of %lld", s->count, (long long)s->n);
+    for (int i = 0; done && i < s->count; i++) {
+        made x = begin(m);
+        done = open_matrix(p, &x, i, err);
+        if (!done) break;
+        if (x.src.type.elem == elem) memcpy(all + (size_t)i * bytes, x.src.q, bytes);
+        else done = lq_fail(err, LQ_E_UNSUPPORTED, "tensor %s: vector %d is of another type than the first", s->name, i);
+        lq_ckpt_done(p->plan.in, &x.src);
+    }
+    done = done && lq_writer_add(p->writer, s->name, elem, 2, (int64_t[]){s->count, s->n}, all, err);
+    look_at_memory(p);
+    free(all);
+    return done;
+}
+
 // A matrix or vector of the architecture: read, rounded or as it is, written, let go.
 static bool do_one(pass *p, const lq_module *m, lq_err *err) {
     const lq_slot *s = &m->it->slot;
@@ -239,9 +260,11 @@ static bool do_module(pass *p, lq_block *b, lq_module *m, lq_err *err) {
         lq_ckpt_drop(p->plan.in, t);
         return true;
     }
-    if (s->k || !m->it->recipe.transform) return (s->count ? do_stack : do_one)(p, m, err);
+    if (s->k || !m->it->recipe.transform)
+        return (!s->count ? do_one : s->k ? do_stack : do_vectors)(p, m, err);
     const float *v = lq_block_vector(b, m, err);
-    return v && lq_writer_add(p->writer, s->name, LQ_F32, 1, &s->n, v, err);
+    const int64_t shape[] = {s->count, s->n};
+    return v && lq_writer_add(p->writer, s->name, LQ_F32, s->count ? 2 : 1, shape + !s->count, v, err);
 }
 
 // --- blocks ---

@@ -40,7 +40,8 @@ static bool turn_rows(lq_block *b, lq_module *m, const lq_turn *t, lq_err *err) 
     m->edit.out = t;
     if (m->it->slot.k) return true;
     float *bias = lq_block_vector(b, m, err);
-    if (bias) lq_turn_run(t, bias, m->it->slot.n, 1);
+    const int64_t n = m->it->slot.n;
+    for (int i = 0; bias && i < (m->it->slot.count ? m->it->slot.count : 1); i++) lq_turn_run(t, bias + i * n, n, 1);
     return bias;
 }
 

@@ -55,7 +55,10 @@ bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *con
         form(c, x, &w[i]->w, &act);
         lq_moe_args args = {.x = &act, .x_by_slot = r->by_slot, .slots = y[i].rows, .top_k = r->top_k,
                             .experts = w[i]->count, .order = r->order, .start = r->start, .count = one ? count : 1};
-        for (int k = 0; k < args.count; k++) args.w[k] = w[i + k]->stack, args.y[k] = y[i + k];
+        for (int k = 0; k < args.count; k++) {
+            args.w[k] = w[i + k]->stack, args.y[k] = y[i + k];
+            args.bias[k] = w[i + k]->biases;
+        }
         d->ops.moe(d, &args);
     }
     return true;

@@ -78,7 +78,8 @@ typedef struct lq_part {
     bool q_bias, k_bias, v_bias, o_bias, qk_norm_bias;
     bool alibi;           // scores fall with the distance, by slopes that follow from the number of heads
     bool alibi_coarse;    // in BF16's steps
-    float clip;           // q, k and v are held to -clip..clip; 0: not
+    float clip;           // q, k and v are held to -clip..clip, behind their norms; 0: not
+    bool sinks;           // the softmax of each head has one more score, which sees nothing
     // MLP, and each expert of a mixture
     int ffn;
     bool gated, mlp_bias;
@@ -86,6 +87,10 @@ typedef struct lq_part {
     bool shared;          // an MLP beside a mixture: all rows go through it, its roles are those of the shared expert
     bool shared_score;    // what it says of a row is times the sigmoid of a score of the row
     lq_unary act;
+    float act_alpha, act_clamp, up_add; // as in lq_glu_args
+    bool router_bias, expert_bias;
+    bool expert_across;   // a checkpoint has the matrices of experts as [k][n]
+    bool expert_turns;    // and gate and up as one, whose rows take turns
     int experts, experts_used;
     lq_route_kind route;
     bool route_renorm;
@@ -158,12 +163,12 @@ typedef enum lq_role {
     LQ_R_EMBED, LQ_R_PROJECT_IN, LQ_R_POSITION, LQ_R_NORM_EMBED, LQ_R_NORM_OUT, LQ_R_PROJECT_OUT, LQ_R_HEAD,
     // of a layer: the norm before and behind each of its parts
     LQ_R_NORM_0, LQ_R_NORM_1, LQ_R_NORM_2, LQ_R_NORM_POST_0, LQ_R_NORM_POST_1, LQ_R_NORM_POST_2,
-    LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM,
+    LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM, LQ_R_SINKS,
     LQ_R_GATE, LQ_R_UP, LQ_R_DOWN,
     LQ_R_ROUTER, LQ_R_EXPERT_GATE, LQ_R_EXPERT_UP, LQ_R_EXPERT_DOWN,
     LQ_R_SHARED_GATE, LQ_R_SHARED_UP, LQ_R_SHARED_DOWN, LQ_R_SHARED_SCORE,
     // tensors of other people's files that several slots are parts of: names only, no slot has these roles
-    LQ_R_QKV, LQ_R_GATE_UP, LQ_R_EXPERT_GATE_UP, LQ_R_SHARED_GATE_UP,
+    LQ_R_QKV, LQ_R_GATE_UP, LQ_R_EXPERT_GATE_UP, LQ_R_SHARED_GATE_UP, LQ_R_EXPERT_GATE_UP_BIAS, LQ_R_EXPERT_DOWN_BIAS,
     LQ_ROLES
 } lq_role;
 
@@ -190,7 +195,7 @@ typedef struct lq_slot {
     lq_role role;
     int input;            // index into lq_desc_inputs of the layer; -1: none
     int layer;            // -1: of the model
-    int count;            // matrices of one shape that stand side by side (experts); 0: alone
+    int count;            // matrices or vectors of one shape that stand side by side (experts); 0: alone
     int64_t n, k;         // k = 0: a vector of n
     bool flat;            // [n][k] is one vector of n * k, row behind row
     int64_t at, of;       // a vector that is part of one of `of`, from `at` on; of 0: it is whole

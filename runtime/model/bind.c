@@ -18,6 +18,7 @@ void lq_unbind(const lq_model *m, lq_bound *b) {
     for (size_t i = 0; i < b->memories; i++) m->dev->ops.free(m->dev, b->memory[i]);
     free(b->memory);
     free(b->stack);
+    free(b->biases);
     *b = (lq_bound){0};
 }
 
@@ -29,21 +30,33 @@ static bool find(const lq_model *m, const lq_slot *s, int at, lq_weight *w, lq_e
     return lq_ckpt_pick(m->ckpt, &pick, s->n, s->k, w, NULL, err);
 }
 
-static bool bind_vector(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
+// Vector `at` of a slot to where it belongs.
+static bool put_vector(lq_model *m, const lq_slot *s, int at, float *to, lq_err *err) {
     lq_weight w;
     const size_t n = (size_t)(s->k ? s->n * s->k : s->n), bytes = n * sizeof(float);
-    float **vector = s->bias ? &b->bias : &b->v;
-    if (!find(m, s, 0, &w, err)) return false;
-    if (!s->at) *vector = own(m, b, s->of ? (size_t)s->of * sizeof(float) : bytes, err);
-    float *host = malloc(bytes), *dev = *vector;
-    if (host && dev) {
+    if (!find(m, s, at, &w, err)) return false;
+    float *host = malloc(bytes);
+    if (host) {
         lq_dtypes[w.type.elem].to_f32(w.q, host, n);
-        m->dev->ops.put(m->dev, dev + s->at, host, bytes);
+        m->dev->ops.put(m->dev, to, host, bytes);
     }
     lq_ckpt_done(m->ckpt, &w);
     free(host);
-    if (!dev) return false;
     return host || lq_fail(err, LQ_E_MEMORY, "no memory for %s", s->name);
+}
+
+static bool bind_vector(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
+    const size_t n = (size_t)(s->k ? s->n * s->k : s->n), count = s->count ? (size_t)s->count : 1;
+    float **vector = s->bias ? &b->bias : &b->v;
+    if (!s->at) *vector = own(m, b, count * (s->of ? (size_t)s->of : n) * sizeof(float), err);
+    if (!*vector) return false;
+    if (s->count && !(b->biases = calloc(count, sizeof *b->biases)))
+        return lq_fail(err, LQ_E_MEMORY, "no memory for %s", s->name);
+    for (size_t i = 0; i < count; i++) {
+        if (!put_vector(m, s, (int)i, *vector + s->at + i * n, err)) return false;
+        if (s->count) b->biases[i] = *vector + i * n;
+    }
+    return true;
 }
 
 // A part that is read as it is, in memory of a device that cannot read the mapping, or ours where the mapping goes.

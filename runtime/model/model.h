@@ -10,7 +10,8 @@
 typedef struct lq_bound {
     lq_weight w;      // a matrix (w.q NULL: absent); of a stack its first
     float *v;         // a vector
-    float *bias;
+    float *bias;      // of a stack [count][n]
+    const float **biases; // [count] where each one's begins, NULL: there are none
     int input;        // of the layer, that it reads
     lq_weight *stack; // [count] matrices side by side, NULL: one
     int count;

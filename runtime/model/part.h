@@ -34,6 +34,11 @@ typedef struct lq_rows_of { lq_role whole; int64_t first, run, step; } lq_rows_o
 void lq_slots_rows(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, bool bias, lq_rows_of from);
 // `count` matrices of one shape side by side: experts. from (may be NULL): rows of each matrix of a stack `whole`.
 void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, int64_t k, const lq_rows_of *from);
+void lq_slots_across(lq_slots *s); // the matrices that were listed last are [k][n] in other people's files
+// The biases of the matrices of role `role`, which was listed last: elements of each vector of a stack.
+void lq_slots_biases(lq_slots *s, lq_role role, int count, int64_t n, const lq_rows_of *from);
+// A vector that is no norm's.
+void lq_slots_vector(lq_slots *s, lq_role role, int64_t n);
 // What was listed last, a matrix and its bias or a stack, makes what the part adds to the residual. Every such matrix
 // says so: what changes the residual (quant/) finds them by it.
 void lq_slots_adds(lq_slots *s);

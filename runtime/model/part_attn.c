@@ -25,6 +25,7 @@ void lq_attn_slots(lq_slots *s, const lq_part *p) {
         lq_slots_norm(s, LQ_R_Q_NORM, p->qk_norm == LQ_QK_HEAD ? hd : q, p->qk_norm_bias);
         lq_slots_norm(s, LQ_R_K_NORM, p->qk_norm == LQ_QK_HEAD ? hd : k, p->qk_norm_bias);
     }
+    if (p->sinks) lq_slots_vector(s, LQ_R_SINKS, p->heads);
     const int64_t mix = (int64_t)p->heads * p->v_dim;
     const int mixed = lq_slots_input(s, p->clip != 0 ? LQ_B_NONE : LQ_B_V, LQ_R_V, mix); // bounds stay where they are
     lq_slots_matrix(s, LQ_R_O, mixed, dim, mix, p->o_bias);
@@ -71,8 +72,8 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     const lq_bound *const qkv[] = {&w[LQ_R_Q], &w[LQ_R_K], &w[LQ_R_V]};
     if (!lq_apply(c, x, qkv, (const lq_mat[]){q, k, v}, own ? 3 : 1)) return;
     const lq_mat own_k = own ? k : (lq_mat){0};
-    for (int i = 0; p->clip != 0 && i < (own ? 3 : 1); i++) clip(c, p->clip, (const lq_mat[]){q, k, v}[i]);
     if (p->qk_norm && !p->qk_norm_late) qk_norms(c, p, w, q, own_k);
+    for (int i = 0; p->clip != 0 && i < (own ? 3 : 1); i++) clip(c, p->clip, (const lq_mat[]){q, k, v}[i]);
     if (p->rope >= 0) {
         const lq_rope *r = &m->desc.rope[p->rope];
         ops->rope(m->dev, &(lq_rope_args){.rows = &rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
@@ -85,6 +86,7 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     if (own) ops->kv_write(m->dev, &(lq_kv_write_args){.rows = &rows, .k = k, .v = v, .cache = cache});
     ops->attn(m->dev, &(lq_attn_args){.rows = &rows, .q = q, .cache = cache, .heads = p->heads, .scale = p->attn_scale,
                                       .softcap = p->attn_softcap, .window = p->window, .chunk = p->chunk,
+                                      .sinks = p->sinks ? w[LQ_R_SINKS].v : NULL,
                                       .alibi = p->alibi ? m->slopes : NULL, .alibi_coarse = p->alibi_coarse, .y = mix,
                                       .max_at = c->batch.max_at});
     c->k = own ? &k : NULL;

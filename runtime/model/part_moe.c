@@ -1,18 +1,31 @@
 // part_moe.c: a mixture of experts: a router chooses some MLPs for each row, and what they say is mixed. Owns nothing.
 #include "runtime/model/part.h"
 
+static void stack(lq_slots *s, const lq_part *p, lq_role role, int input, int64_t n, int64_t k, lq_rows_of from) {
+    const bool whole = from.whole != LQ_ROLES;
+    lq_slots_stack(s, role, input, p->experts, n, k, whole ? &from : NULL);
+    if (p->expert_across) lq_slots_across(s);
+    if (!p->expert_bias) return;
+    from.whole = role == LQ_R_EXPERT_DOWN ? LQ_R_EXPERT_DOWN_BIAS : LQ_R_EXPERT_GATE_UP_BIAS;
+    lq_slots_biases(s, role, p->experts, n, &from);
+}
+
 void lq_moe_slots(lq_slots *s, const lq_part *p) {
-    const int64_t dim = s->d->dim;
+    const int64_t dim = s->d->dim, ffn = p->ffn;
+    const lq_role both = p->gate_up ? LQ_R_EXPERT_GATE_UP : LQ_ROLES;
     s->input[s->x].count = p->experts;
-    lq_slots_matrix(s, LQ_R_ROUTER, s->x, p->experts, dim, false);
-    s->slot[s->n - 1].quantizable = false; // small, and what it decides is not smooth
-    const lq_rows_of gate = {LQ_R_EXPERT_GATE_UP, 0, p->ffn, p->ffn};
-    const lq_rows_of up = {LQ_R_EXPERT_GATE_UP, p->ffn, p->ffn, p->ffn};
-    lq_slots_stack(s, LQ_R_EXPERT_GATE, s->x, p->experts, p->ffn, dim, p->gate_up ? &gate : NULL);
-    lq_slots_stack(s, LQ_R_EXPERT_UP, s->x, p->experts, p->ffn, dim, p->gate_up ? &up : NULL);
-    const int mid = lq_slots_input(s, LQ_B_ROWS, LQ_R_EXPERT_UP, p->ffn);
+    lq_slots_matrix(s, LQ_R_ROUTER, s->x, p->experts, dim, p->router_bias);
+    // Small, and what it decides is not smooth.
+    for (int i = s->n; i-- > 0 && s->slot[i].role == LQ_R_ROUTER;) s->slot[i].quantizable = false;
+    const lq_rows_of gate = p->expert_turns ? (lq_rows_of){both, 0, 1, 2} : (lq_rows_of){both, 0, ffn, ffn};
+    const lq_rows_of up = p->expert_turns ? (lq_rows_of){both, 1, 1, 2} : (lq_rows_of){both, ffn, ffn, ffn};
+    stack(s, p, LQ_R_EXPERT_GATE, s->x, ffn, dim, gate);
+    stack(s, p, LQ_R_EXPERT_UP, s->x, ffn, dim, up);
+    // What is held to a range, or has something added, is not the product of up alone.
+    const bool odd = p->up_add != 0 || p->act_clamp != 0;
+    const int mid = lq_slots_input(s, odd ? LQ_B_NONE : LQ_B_ROWS, LQ_R_EXPERT_UP, ffn);
     s->input[mid].count = p->experts;
-    lq_slots_stack(s, LQ_R_EXPERT_DOWN, mid, p->experts, dim, p->ffn, NULL);
+    stack(s, p, LQ_R_EXPERT_DOWN, mid, dim, ffn, (lq_rows_of){LQ_ROLES, 0, 0, 0});
     lq_slots_adds(s);
 }
 
@@ -43,7 +56,8 @@ void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
     const lq_bound *const both[] = {&w[LQ_R_EXPERT_GATE], &w[LQ_R_EXPERT_UP]};
     lq_routed r = {.order = order, .start = start, .top_k = p->experts_used};
     if (!lq_apply_stack(c, x, &r, both, (const lq_mat[]){gate, up}, 2)) return;
-    d->ops.glu(d, &(lq_glu_args){.fn = p->act, .gate = gate, .up = up, .y = gate});
+    d->ops.glu(d, &(lq_glu_args){.fn = p->act, .alpha = p->act_alpha, .clamp = p->act_clamp, .up_add = p->up_add,
+                                 .gate = gate, .up = up, .y = gate});
     r.by_slot = true;
     if (!lq_apply_stack(c, gate, &r, (const lq_bound *const[]){&w[LQ_R_EXPERT_DOWN]}, &out, 1)) return;
     d->ops.mix(d, &(lq_mix_args){.x = out, .weight = weight, .top_k = p->experts_used, .y = y, .fresh = true});

@@ -84,6 +84,10 @@ void lq_slots_norm(lq_slots *s, lq_role role, int64_t n, bool bias) {
     if (bias) put(s, (lq_slot){.role = role, .input = -1, .n = n, .bias = true}, NULL);
 }
 
+void lq_slots_vector(lq_slots *s, lq_role role, int64_t n) {
+    put(s, (lq_slot){.role = role, .input = -1, .n = n}, NULL);
+}
+
 void lq_slots_head_norms(lq_slots *s, lq_role role, int heads, int64_t n) {
     const char *mark = strstr(s->d->names[role], "%d");
     const bool apart = mark && strstr(mark + 2, "%d");
@@ -126,6 +130,14 @@ void lq_slots_rows(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, b
 
 void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, int64_t k, const lq_rows_of *from) {
     put_matrix(s, (lq_slot){.role = role, .input = input, .count = count, .n = n, .k = k}, false, from);
+}
+
+void lq_slots_biases(lq_slots *s, lq_role role, int count, int64_t n, const lq_rows_of *from) {
+    put(s, (lq_slot){.role = role, .input = -1, .count = count, .n = n, .bias = true}, from);
+}
+
+void lq_slots_across(lq_slots *s) {
+    if (s->n) s->slot[s->n - 1].from.across = true;
 }
 
 void lq_slots_adds(lq_slots *s) {

@@ -3,12 +3,14 @@
 # in f64 (tests/golden/logits, made by make_golden.py), within what f32 arithmetic explains (decoder_np.bound), on every
 # ISA; then the same models quantized, against a forward over what rtn_reference.py makes of their weights; and the same
 # bits for any chunk of the prefill and any number of threads.
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
 import tempfile
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of each of the processes that share the models
 import numpy as np
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -16,6 +18,7 @@ sys.path.insert(0, here)
 sys.path.insert(0, os.path.join(here, ".."))
 import decoder_np
 import make_models
+import counted
 import rtn_reference
 from counted import check, end, skip
 
@@ -45,11 +48,12 @@ def rounded(cfg, w):
     out, shapes = {}, make_models.shapes(cfg)
     for name, a in w.items():
         what = shapes[name][1] if LAYER.search(name) and a.ndim >= 2 else ""
-        if what in ("matrix", "conv1d") and not name.endswith(ROUTERS):
-            across = what == "conv1d"
-            rows = (a.T if across else a.reshape(-1, a.shape[-1])).astype(np.float32)
+        if what in ("matrix", "conv1d", "stack1d") and not name.endswith(ROUTERS):
+            turned = a if what == "matrix" else np.swapaxes(a, -1, -2)  # others are [k][n]
+            rows = turned.reshape(-1, turned.shape[-1]).astype(np.float32)
             rows = rtn_reference.dequantize(*rtn_reference.quantize(rows, 4, 32, False), 32).astype(np.float64)
-            a = rows.T if across else rows.reshape(a.shape)
+            rows = rows.reshape(turned.shape)
+            a = rows if what == "matrix" else np.swapaxes(rows, -1, -2)
         out[name] = a
     return out
 
@@ -119,15 +123,25 @@ def check_quantized(path, name):
     same_bits(f"{name} int4", os.path.join(path, "int4.lq"), tokens)
 
 
+def check_one(path):
+    """Both, in a process of its own; what it counted."""
+    counted.passed = counted.failed = 0
+    name = os.path.basename(path)
+    check_model(path, name)
+    check_quantized(path, name)
+    sys.stdout.flush()
+    return counted.passed, counted.failed
+
+
 flags = open("/proc/cpuinfo").read()
 isas = ["c"] + (["avx2"] if "avx2" in flags else []) + (["avx512"] if "avx512_vnni" in flags else [])
 for isa in ("avx2", "avx512")[len(isas) - 1 :]:
     skip(f"{isa}: this CPU does not have it")
 with tempfile.TemporaryDirectory() as folder:
     make_models.make(folder)
-    for name in make_models.MODELS:
-        check_model(os.path.join(folder, name), name)
-        check_quantized(os.path.join(folder, name), name)
+    with multiprocessing.Pool() as pool:
+        for good, bad in pool.imap_unordered(check_one, [os.path.join(folder, name) for name in make_models.MODELS]):
+            counted.passed, counted.failed = counted.passed + good, counted.failed + bad
     got, why = logits(os.path.join(folder, "gpt2"), 101)
     check(got is None and "learned 100 positions" in why, f"a context longer than the learned positions: {why}")
     told = subprocess.run([lq, "inspect", os.path.join(folder, "gpt2")], capture_output=True, text=True).stdout

@@ -75,8 +75,9 @@ def rope_freqs(cfg, dim, ctx, local=False):
         freqs = freqs * np.clip(smooth, 0, 1) + freqs / factor * (1 - np.clip(smooth, 0, 1))
     elif kind == "yarn":
         border = lambda turns: dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
-        low = max(math.floor(border(scaling.get("beta_fast", 32))), 0)
-        high = min(math.ceil(border(scaling.get("beta_slow", 1))), dim - 1)
+        outward = (math.floor, math.ceil) if scaling.get("truncate", True) else (float, float)
+        low = max(outward[0](border(scaling.get("beta_fast", 32))), 0)
+        high = min(outward[1](border(scaling.get("beta_slow", 1))), dim - 1)
         ramp = np.clip((np.arange(dim // 2) - low) / max(high - low, 0.001), 0, 1)
         freqs = freqs / factor * ramp + freqs * (1 - ramp)
         grown = [0.1 * scaling.get(key, 1.0) * math.log(factor) + 1 for key in ("mscale", "mscale_all_dim")]
@@ -126,34 +127,40 @@ def rope(f, x, freqs, mscale, heads, pairs=False):
     return f.moved(y, terms)
 
 
-def attention(f, q, k, v, kv_heads, window, scale=None, cap=None, bias=None):
+def attention(f, q, k, v, kv_heads, window, scale=None, cap=None, bias=None, sinks=None):
     t, heads, d = q.shape
     scale = d**-0.5 if scale is None else scale
-    out = np.zeros((t, heads, d))
     mask = np.tril(np.ones((t, t), bool))
     if window:  # the token itself counts
         mask &= ~np.tril(np.ones((t, t), bool), -window)
-    for h in range(heads):
-        kh, vh = k[:, h * kv_heads // heads], v[:, h * kv_heads // heads]
-        s = q[:, h] @ kh.T * scale
-        s = f.moved(s, lanes(d) * (np.abs(q[:, h]) @ np.abs(kh).T) * scale + 2 * np.abs(s))
-        if cap:
-            s = cap * np.tanh(s / cap)
-            s = f.moved(s, 8 * np.abs(s))
-        if bias is not None:  # [heads][row][position]
-            s = f.moved(s + bias[h], np.abs(s + bias[h]) + 2 * np.abs(bias[h]))
-        s = np.where(mask, s, -np.inf)
-        p = np.exp(s - s.max(-1, keepdims=True))
-        p = f.moved(p, 8 * p)
-        p /= f.moved(p.sum(-1, keepdims=True), lanes(t) * p.sum(-1, keepdims=True))
-        out[:, h] = f.moved(p @ vh, t * (p @ np.abs(vh)))
-    return out.reshape(t, heads * d)
+    of = np.arange(heads) * kv_heads // heads
+    q, k, v = (a.transpose(1, 0, 2) for a in (q, k[:, of], v[:, of]))  # [heads][t][d]
+    s = q @ k.transpose(0, 2, 1) * scale
+    s = f.moved(s, lanes(d) * (np.abs(q) @ np.abs(k).transpose(0, 2, 1)) * scale + 2 * np.abs(s))
+    if cap:
+        s = cap * np.tanh(s / cap)
+        s = f.moved(s, 8 * np.abs(s))
+    if bias is not None:  # [heads][row][position]
+        s = f.moved(s + bias, np.abs(s + bias) + 2 * np.abs(bias))
+    s = np.where(mask, s, -np.inf)
+    top = s.max(-1, keepdims=True)
+    p = np.exp(s - top)
+    p = f.moved(p, 8 * p)
+    total = p.sum(-1, keepdims=True)
+    if sinks is not None:  # a score that sees nothing
+        total = total + np.exp(sinks[:, None, None] - top)
+    p /= f.moved(total, lanes(t) * total)
+    out = f.moved(p @ v, t * (p @ np.abs(v)))
+    return out.transpose(1, 0, 2).reshape(t, -1)
 
 
-ERF = np.vectorize(math.erf)
+def erf(x):
+    return np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size).reshape(x.shape)
+
+
 UNARY = {
     "silu": lambda x: x / (1 + np.exp(-x)),
-    "gelu": lambda x: x / 2 * (1 + ERF(x / math.sqrt(2))),
+    "gelu": lambda x: x / 2 * (1 + erf(x / math.sqrt(2))),
     "gelu_pytorch_tanh": lambda x: x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
 }
 UNARY["relu2"] = lambda x: np.maximum(x, 0) ** 2
@@ -186,6 +193,9 @@ KINDS = {
     "phimoe": {"theta": 1e6},
     "qwen2_5_vl_text": {"theta": 1e6},
     "olmo2": OLMO2,
+    "olmoe": {"qk": "whole"},
+    "flex_olmo": {**OLMO2, "theta": 500000.0},
+    "gpt_oss": {"every": 2, "theta": 150000.0},
     "olmo3": {**OLMO2, "every": 4, "local": True, "theta": 500000.0},
     "exaone4": {**OLMO2, "qk": "head", "every": 4},
     "glm": {"pairs": True, "share": 0.5},
@@ -286,6 +296,13 @@ class Parts:
         x = unary(f, self.act, linear(f, x, *gate)) * linear(f, x, *up)
         return linear(f, f.moved(x, np.abs(x)), *down)
 
+    def clamped(self, f, x, gate, up, down):
+        """gpt-oss: the gate is held from above, up from both sides, and 1 is added to it."""
+        most, alpha = self.cfg.get("swiglu_limit", 7.0), self.cfg.get("swiglu_alpha", 1.702)
+        gate, up = np.minimum(linear(f, x, *gate), most), np.clip(linear(f, x, *up), -most, most)
+        x = f.moved(gate / (1 + np.exp(-alpha * gate)), 8 * np.abs(gate))
+        return linear(f, f.moved(x * (up + 1), 2 * np.abs(x) * (np.abs(up) + 1)), *down)
+
     def mlp(self, f, x, p):
         if self.neox:
             x = unary(f, self.act, linear(f, x, *self.pair(p + "mlp.dense_h_to_4h")))
@@ -301,16 +318,21 @@ class Parts:
         """The router of a layer and its experts (gate, up, down); None: it has none."""
         for block in (p + "block_sparse_moe.", p + "mlp."):
             routers = [block + name for name in ("gate.weight", "router.weight", "router.layer.weight")]
-            router = next((self.w[name] for name in routers if name in self.w), None)
+            router = next((name for name in routers if name in self.w), None)
             if router is None:
                 continue
+            if self.kind == "gpt_oss":  # [k][n], gate and up in turns
+                up, down = ([self.w[f"{block}experts.{n}_proj{end}"] for end in ("", "_bias")] for n in ("gate_up", "down"))
+                return router, [
+                    [(a[:, half::2].T, b[half::2]) for half in (0, 1)] + [(c.T, d)] for a, b, c, d in zip(*up, *down)
+                ]
             for up, down in (("experts.gate_up_proj", "experts.down_proj"), ("input_linear.weight", "output_linear.weight")):
                 if block + up in self.w:
                     both = zip(self.w[block + up], self.w[block + down])
                     return router, [(*((half,) for half in np.split(a, 2)), (b,)) for a, b in both]
             old = block + "experts.0.w1.weight" in self.w
             names = ("w1", "w3", "w2") if old else ("gate_proj", "up_proj", "down_proj")
-            return router, [[self.pair(f"{block}experts.{e}.{n}") for n in names] for e in range(len(router))]
+            return router, [[self.pair(f"{block}experts.{e}.{n}") for n in names] for e in range(len(self.w[router]))]
         return None
 
     def shared(self, f, x, p):
@@ -333,10 +355,11 @@ class Parts:
         f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
         chosen = np.argsort(-logits, -1, kind="stable")[:, :k]
         share = np.exp(logits - logits.max(-1, keepdims=True))
-        if self.kind in ("qwen2_moe", "qwen3_moe"):  # of all experts; of the chosen alone where the config says so
+        all_of = self.kind in ("qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo")
+        if all_of:  # of all experts; of the chosen alone where the config says so
             share = share / share.sum(-1, keepdims=True)
         share = np.take_along_axis(share, chosen, -1)
-        if self.kind not in ("qwen2_moe", "qwen3_moe") or self.cfg.get("norm_topk_prob"):
+        if not all_of or self.cfg.get("norm_topk_prob"):
             share = share / share.sum(-1, keepdims=True)
         return chosen, f.moved(share, 16 * share)
 
@@ -357,12 +380,13 @@ class Parts:
         return np.stack(chosen, -1), f.moved(share, 16 * share)
 
     def experts(self, f, x, router, experts):
-        chosen, share = self.chosen(f, linear(f, x, router))
+        chosen, share = self.chosen(f, linear(f, x, *self.pair(router[:-7])))
+        gated = self.clamped if self.kind == "gpt_oss" else self.gated
         y = np.zeros_like(x)
         for e, parts in enumerate(experts):
             row, place = np.nonzero(chosen == e)
             if len(row):
-                z = self.gated(f, x[row], *parts)
+                z = gated(f, x[row], *parts)
                 y[row] += f.moved(z * share[row, place, None], chosen.shape[1] * np.abs(z))
         return y
 
@@ -391,6 +415,8 @@ def forward(cfg, w, ids, f=None, ctx=None):
         q, k, v = (linear(f, x, *part) for part in m.qkv(p))
         window = m.window(i)
         q, k = m.qk_norm(f, q, p, "q", m.heads, False), m.qk_norm(f, k, p, "k", m.kv_heads, False)
+        if cfg.get("clip_qkv"):
+            q, k, v = (np.clip(a, -cfg["clip_qkv"], cfg["clip_qkv"]) for a in (q, k, v))
         q, k = q.reshape(len(ids), m.heads, m.d), k.reshape(len(ids), m.kv_heads, m.d)
         if m.turns(i):
             turn = turns[window > 0]
@@ -401,7 +427,7 @@ def forward(cfg, w, ids, f=None, ctx=None):
             q = q * (1 + tall["llama_4_scaling_beta"] * np.log(1 + past))[:, None, None]
             q = f.moved(q, 4 * np.abs(q))
         q, k = m.qk_norm(f, q, p, "q", m.heads, True), m.qk_norm(f, k, p, "k", m.kv_heads, True)
-        y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, window, m.scale, m.cap)
+        y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, window, m.scale, m.cap, sinks=w.get(p + "self_attn.sinks"))
         y = linear(f, y, *m.pair(p + m.attn + ("dense" if m.neox else "o_proj")))
         y = m.norm(f, y, name(m.post[0])) * adds
         before, h = h, f.moved(h + y, np.abs(h + y) + np.abs(y))

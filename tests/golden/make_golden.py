@@ -72,8 +72,8 @@ def unbiased(cfg, w):
 
 
 def unshared(w):
-    """Without an expert that all rows share, or its score."""
-    for part in ("shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
+    """Without an expert that all rows share, or its score; without sinks, or what experts add."""
+    for part in ("self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
         if any(part in name for name in w):
             yield "no " + part, {name: 0 * a if part in name else a for name, a in w.items()}
 
@@ -119,7 +119,14 @@ def without(cfg):
     if cfg["model_type"] == "gpt_neox":
         yield "the other residual", {**cfg, "use_parallel_residual": not cfg.get("use_parallel_residual", True)}
         yield "the other gelu", {**cfg, "hidden_act": "gelu" if cfg["hidden_act"] == "gelu_new" else "gelu_new"}
-    if "norm_topk_prob" in cfg:
+    if cfg["model_type"] == "gpt_oss":
+        yield "another limit", {**cfg, "swiglu_limit": 7.0}
+        yield "another alpha", {**cfg, "swiglu_alpha": 1.0}
+    if cfg.get("clip_qkv"):
+        yield "no clip_qkv", {**cfg, "clip_qkv": None}
+    if rope.get("truncate") is False:
+        yield "truncate", {**cfg, "rope_scaling": {**rope, "truncate": True}}
+    if "norm_topk_prob" in cfg and cfg["model_type"] != "flex_olmo":  # whose norm behind the experts takes factors away
         yield "the other norm_topk_prob", {**cfg, "norm_topk_prob": not cfg["norm_topk_prob"]}
     if "router_jitter_noise" in cfg:
         yield "no router_jitter_noise", {**cfg, "router_jitter_noise": 0.0}

@@ -43,6 +43,8 @@ def shapes(cfg):
         for name, n, k, bias in rows:
             norm = ("norm1p" if cfg["model_type"].startswith("gemma") else "norm") if "norm" in name else "vector"
             what = "embed" if name == embed else "matrix" if k else norm
+            if cfg["model_type"] == "gpt_oss" and "experts." in name:
+                what = "vector" if "bias" in name else "stack1d"
             full = prefix + name[:-1] if name.endswith("=") else prefix + name + ".weight"
             out[full] = ((*n, k) if isinstance(n, tuple) else (n, k) if k else (n,), what)
             if bias:
@@ -71,6 +73,7 @@ def weights(cfg, seed):
 
 SCALE = {
     "embed": lambda shape: 2.0, "matrix": lambda shape: 2.5 / shape[-1] ** 0.5, "conv1d": lambda shape: 2.5 / shape[0] ** 0.5,
+    "stack1d": lambda shape: 2.5 / shape[1] ** 0.5,
 }
 
 

@@ -156,6 +156,30 @@ def layer_qwen_moe(cfg):
     return norms(cfg) + attn + moe
 
 
+def layer_olmoe(cfg):
+    """Norms of all of q and of k; FlexOlmo's norms stand behind the parts."""
+    bias, (q, kv), dim = cfg.get("attention_bias", False), heads_of(cfg), cfg["hidden_size"]
+    around = norms(cfg)
+    if cfg["model_type"] == "flex_olmo":
+        around = [(name, dim, 0, False) for name in ("post_attention_layernorm", "post_feedforward_layernorm")]
+    args = cfg["num_experts"], cfg["intermediate_size"]
+    if cfg.get("_fused"):
+        moe = experts_fused(cfg, "mlp.", "gate", *args)
+    else:
+        moe = experts_apart(cfg, "mlp.", "gate", ("gate_proj", "up_proj", "down_proj"), *args)
+    return around + attention(cfg, bias, bias) + qk_norms(q, kv) + moe
+
+
+def layer_gpt_oss(cfg):
+    bias, dim, ffn, count = cfg.get("attention_bias", True), cfg["hidden_size"], cfg["intermediate_size"], cfg["num_local_experts"]
+    moe = [
+        ("mlp.router", count, dim, True), ("mlp.experts.gate_up_proj=", (count, dim), 2 * ffn, False),
+        ("mlp.experts.down_proj=", (count, ffn), dim, False), ("mlp.experts.gate_up_proj_bias=", count, 2 * ffn, False),
+        ("mlp.experts.down_proj_bias=", count, dim, False), ("self_attn.sinks=", cfg["num_attention_heads"], 0, False),
+    ]
+    return norms(cfg) + attention(cfg, bias, bias) + moe
+
+
 def layer_granite_moe(cfg):
     bias, ffn, dim = cfg.get("attention_bias", False), cfg["intermediate_size"], cfg["hidden_size"]
     form = ("router",) if cfg.get("_fused") else ("router.layer",)
@@ -181,6 +205,9 @@ ARCHS = {
     "mixtral": ("MixtralForCausalLM", DECODER, layer_mixtral, NAMES),
     "qwen2_moe": ("Qwen2MoeForCausalLM", DECODER, layer_qwen_moe, NAMES),
     "qwen3_moe": ("Qwen3MoeForCausalLM", DECODER, layer_qwen_moe, NAMES),
+    "olmoe": ("OlmoeForCausalLM", DECODER, layer_olmoe, NAMES),
+    "flex_olmo": ("FlexOlmoForCausalLM", {**DECODER, "pad_token_id": 258}, layer_olmoe, NAMES),
+    "gpt_oss": ("GptOssForCausalLM", DECODER, layer_gpt_oss, NAMES),
     "granitemoe": ("GraniteMoeForCausalLM", DECODER, layer_granite_moe, NAMES),
     "granitemoeshared": ("GraniteMoeSharedForCausalLM", DECODER, layer_granite_moe, NAMES),
     "phimoe": ("PhimoeForCausalLM", DECODER, layer_phimoe, NAMES),
@@ -482,6 +509,30 @@ model("granite_shared", "granitemoeshared", {
     "embedding_multiplier": 2.0, "attention_multiplier": 0.2, "residual_multiplier": 0.5, "logits_scaling": 2.0,
     "rope_theta": 10000.0, "torch_dtype": "bfloat16",
 })
+model("olmoe", "olmoe", {
+    "num_experts": 7, "num_experts_per_tok": 3, "intermediate_size": 40, "num_key_value_heads": 4, "norm_topk_prob": False,
+    "clip_qkv": None, "rope_theta": 10000.0, "torch_dtype": "bfloat16",
+})
+model("olmoe_clip", "olmoe", {
+    "num_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 32, "norm_topk_prob": True, "clip_qkv": 1.0,
+    "attention_bias": True, "tie_word_embeddings": True, "rope_parameters": DEFAULT, "_fused": True,
+}, dtype="F32")
+model("flex_olmo", "flex_olmo", {
+    "num_experts": 6, "num_experts_per_tok": 4, "intermediate_size": 40, "norm_topk_prob": False, "rope_theta": 20000.0,
+    "torch_dtype": "bfloat16",
+})
+OSS_YARN = {
+    "rope_type": "yarn", "factor": 4.0, "beta_fast": 8.0, "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 32,
+}
+model("gpt_oss", "gpt_oss", {
+    "head_dim": 24, "num_local_experts": 6, "num_experts_per_tok": 3, "intermediate_size": 32, "sliding_window": 21,
+    "num_hidden_layers": 3, "rope_theta": 150000.0, "rope_scaling": OSS_YARN, "swiglu_limit": 1.5, "torch_dtype": "bfloat16",
+})
+model("gpt_oss_types", "gpt_oss", {
+    "head_dim": 16, "num_key_value_heads": 1, "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 48,
+    "sliding_window": 33, "layer_types": ["full_attention", "sliding_attention"], "attention_bias": False,
+    "swiglu_alpha": 1.2, "swiglu_limit": 2.0, "tie_word_embeddings": True, "rope_parameters": {**DEFAULT, "rope_theta": 20000.0},
+}, dtype="F32")
 MSCALES = {"short_mscale": 1.25, "long_mscale": 1.5}
 FACTORS = {"short_factor": [1.0, 1.0, 1.125, 1.25, 1.5, 1.75, 2.0, 2.5], "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]}
 model("phimoe", "phimoe", {

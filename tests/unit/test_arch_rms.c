@@ -20,6 +20,9 @@ static void silent(void) {
         {"MinistralForCausalLM", 8, 2, 131072, 1e-6f, 1e4, 1, false, false, false, false, LQ_PRE, LQ_QK_PLAIN, 1, 2},
         {"Olmo2ForCausalLM", 32, 2, 2048, 1e-5f, 1e4, 1, false, false, false, false, LQ_POST, LQ_QK_WHOLE, -1, 50279},
         {"Olmo3ForCausalLM", 32, 2, 2048, 1e-5f, 5e5, 1, false, false, false, false, LQ_POST, LQ_QK_WHOLE, -1, 50279},
+        {"OlmoeForCausalLM", 32, 2, 4096, 1e-5f, 1e4, 1, false, false, false, false, LQ_PRE, LQ_QK_WHOLE, -1, 50279},
+        {"FlexOlmoForCausalLM", 32, 2, 4096, 1e-6f, 5e5, 1, false, false, false, false, LQ_POST, LQ_QK_WHOLE, -1,
+         100257},
         {"Exaone4ForCausalLM", 32, 2, 2048, 1e-5f, 1e4, 1, false, false, false, false, LQ_POST, LQ_QK_HEAD, 0, 2},
         {"GraniteForCausalLM", 32, 2, 2048, 1e-6f, 1e4, 1, false, false, false, false, LQ_PRE, LQ_QK_PLAIN, 1, 2},
         {"GlmForCausalLM", 2, 128, 131072, 1.5625e-7f, 1e4, 0.5, false, true, true, false, LQ_PRE, LQ_QK_PLAIN, -1,
@@ -193,6 +196,25 @@ static void eyes(void) {
     lq_desc_free(&d);
 }
 
+static void oss(void) {
+    lq_desc d = accepted(OF("GptOssForCausalLM") "}");
+    const lq_part *attn = &d.layer[0].part[0], *moe = &d.layer[0].part[1];
+    const lq_rope *r = &d.rope[0];
+    CHECK(attn->kv_heads == 8 && attn->head_dim == 64 && attn->sinks && attn->q_bias && attn->o_bias && d.ctx == 131072,
+          "attention of a silent gpt-oss");
+    CHECK(moe->experts == 128 && moe->experts_used == 4 && moe->act_alpha == 1.702f && moe->act_clamp == 7 &&
+          moe->up_add == 1 && moe->router_bias && moe->expert_bias && moe->route == LQ_ROUTE_SOFTMAX_TOPK,
+          "its experts");
+    CHECK(attn->window == 128 && !d.layer[1].part[0].window && d.layer[2].part[0].window == 128, "every second layer");
+    CHECK(r->kind == LQ_ROPE_YARN && r->theta == 150000 && r->factor == 32 && r->original_ctx == 4096 && !r->truncate &&
+          r->dim == 64, "positions of a silent gpt-oss");
+    lq_desc_free(&d);
+    d = accepted(OF("GptOssForCausalLM") ",\"rope_theta\":7,\"rope_scaling\":null,\"swiglu_limit\":3,\"head_dim\":null}");
+    CHECK(d.rope[0].kind == LQ_ROPE_YARN && d.rope[0].theta == 7 && d.layer[0].part[1].act_clamp == 3 &&
+          d.layer[0].part[0].head_dim == 2, "a base without a scaling");
+    lq_desc_free(&d);
+}
+
 // What no length and no factor may change: the keys beside a scaling that transformers does not ask.
 static void ropes(void) {
     float freq[LQ_ROPE_DIM / 2], by;
@@ -262,6 +284,8 @@ static void refused(void) {
         {OF("Qwen3MoeForCausalLM") ",\"num_experts\":4,\"num_experts_per_tok\":5}", "num_experts_per_tok"},
         {OF("Qwen3MoeForCausalLM") ",\"num_experts\":4}", "num_experts_per_tok"},
         {OF("Qwen3MoeForCausalLM") ",\"num_experts\":1e6}", "num_experts"},
+        {OF("GptOssForCausalLM") ",\"swiglu_limit\":null}", "swiglu_limit"},
+        {OF("OlmoeForCausalLM") ",\"clip_qkv\":-1}", "clip_qkv"},
         {OF("GraniteMoeForCausalLM") ",\"num_local_experts\":0}", "num_local_experts"},
         {OF("GraniteMoeSharedForCausalLM") ",\"shared_intermediate_size\":-1}", "shared_intermediate_size"},
         {OF("PhimoeForCausalLM") ",\"num_experts_per_tok\":3}", "num_experts_per_tok"},
@@ -284,6 +308,7 @@ int main(void) {
     eyes();
     ropes();
     shares();
+    oss();
     refused();
     return config_end();
 }
