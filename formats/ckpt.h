@@ -58,6 +58,8 @@ const char *lq_ckpt_meta(const lq_ckpt *c, const char *key);       // a string o
 // The strings of the metadata one by one, of the first file and then of each further shard; false past the last.
 bool lq_ckpt_meta_at(const lq_ckpt *c, size_t i, const char **key, const char **value);
 const lq_typed *lq_ckpt_typed(const lq_ckpt *c, const char *name); // NULL: there is no coded weight of this name
+// The coded weight that a tensor is a part of, and whether it has its codes. NULL: it is of none.
+const lq_typed *lq_ckpt_part_of(const lq_ckpt *c, const char *tensor, bool *has_codes);
 size_t lq_ckpt_file_bytes(const lq_ckpt *c);           // on disk, all shards
 // The files one by one: the index, if there is one, then every shard; false past the last.
 bool lq_ckpt_stat(const lq_ckpt *c, size_t i, lq_file_info *out);

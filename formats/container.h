@@ -7,6 +7,7 @@
 #define LQ_CONTAINER_H
 #include "formats/ckpt.h"
 #include "formats/names.h"
+#include "formats/parts.h"
 #include <pthread.h>
 
 typedef struct lq_meta {
@@ -55,8 +56,9 @@ struct lq_ckpt {
     size_t shards;
     lq_tensor *tensor;   // [count] by name
     size_t count;
-    lq_typed *typed;     // [typeds] by name
+    lq_typed *typed;     // [typeds]
     size_t typeds;
+    char *foreign;       // names of those that other people's files have; NULL: none
     lq_hashed names, type_names;
     pthread_mutex_t lock; // of kept
     lq_kept *kept;
@@ -78,6 +80,9 @@ bool lq_name_ok(const char *name, size_t n); // not empty, below LQ_NAME, no con
 
 // safetensors.c: the header, strictly. Leaves the tensors in the order of their bytes.
 bool lq_safetensors_read(lq_shard *s, lq_err *err);
+// foreign.c: the coded weights of a checkpoint that is no .lq file, and the tensor that is a part of one (NULL: none).
+bool lq_foreign_find(lq_ckpt *c, lq_err *err);
+const lq_tensor *lq_foreign_part(const lq_ckpt *c, const char *weight, lq_part_id part);
 // lqfile.c: the conventions of .lq on top. Wants the tensors in the order of their bytes.
 bool lq_lqfile_read(lq_shard *s, lq_err *err);
 // Type and size of the weight w->name from its text in lq.types.

@@ -178,7 +178,7 @@ static bool part_known(const lq_wtype *t, const char *suffix) {
 static bool parts_check(const lq_ckpt *c, lq_err *err) {
     bool length[LQ_NAME] = {false}; // of some weight's name: most parts of names are not worth a look
     for (size_t i = 0; i < c->typeds; i++) length[strlen(c->typed[i].name)] = true;
-    for (size_t i = 0; i < c->count && c->typeds; i++) {
+    for (size_t i = 0; i < c->count && c->typeds && !c->foreign; i++) {
         const lq_tensor *t = &c->tensor[i];
         const lq_shard *s = &c->shard[t->file];
         for (const char *dot = t->name; (dot = strchr(dot, '.')); dot++) {
@@ -232,8 +232,9 @@ static bool types_join(lq_ckpt *c, lq_named *order, lq_err *err) {
         if ((i && !strcmp(t[-1].name, t->name)) || lq_ckpt_find(c, t->name))
             return lq_fail(err, LQ_E_FORMAT, "%s: weight %s is there twice", c->path, t->name);
     }
-    return lq_hashed_build(&c->type_names, c->typed, n, sizeof *c->typed) ||
-           lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, n);
+    if (c->shards && !c->shard[0].sum && !lq_foreign_find(c, err)) return false;
+    return lq_hashed_build(&c->type_names, c->typed, c->typeds, sizeof *c->typed) ||
+           lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, c->typeds);
 }
 
 static bool shards_join(lq_ckpt *c, lq_err *err) {
@@ -500,6 +501,7 @@ void lq_ckpt_close(lq_ckpt *c) {
     free(c->shard);
     free(c->tensor);
     free(c->typed);
+    free(c->foreign);
     lq_hashed_free(&c->names);
     lq_hashed_free(&c->type_names);
     free(c->path);

@@ -127,6 +127,11 @@ static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t at, lq_weigh
         size_t stride;
         snprintf(full, sizeof full, "%s%s", w->name, lq_part_suffix(i));
         const lq_tensor *t = lq_ckpt_find(c, full);
+        if (!t && (t = lq_foreign_part(c, w->name, i))) { // wherever it lies: who picks from it copies what must not
+            p = t->data, stride = t->bytes / (size_t)(w->count ? w->count : 1);
+            lq_part_set(i, out, (const char *)p + (size_t)at * stride);
+            continue;
+        }
         if (!t) continue;
         if (!spaced(c, t, w->count ? w->count : 1, &stride, &p, err)) return false;
         lq_part_set(i, out, (const char *)p + (size_t)at * stride);

@@ -160,6 +160,21 @@ static bool change_and_round(pass *p, made *x, lq_err *err) {
     return done;
 }
 
+// What stays coded as it came, in the layout of the file.
+static bool lay_coded(pass *p, made *x) {
+    lq_weight_size laid;
+    lq_weight_out packed;
+    const lq_wtype *t = &x->src.type;
+    if (t->kind == LQ_W_PLAIN || !lq_layout_sizes(p->plan.layout, t, x->src.n, x->src.k, &laid) ||
+        p->plan.layout == x->src.layout)
+        return true;
+    lay_out(p->buf, &laid, false, &packed);
+    lq_pack(&x->src, p->plan.layout, packed, p->dev->pool);
+    x->out.layout = p->plan.layout;
+    x->out.q = packed.q, x->out.scale = packed.scale, x->out.zero = packed.zero;
+    return true;
+}
+
 // Matrix `at` of a module, rounded or as it is: in x->out until it is let go.
 static bool open_matrix(pass *p, made *x, int at, lq_err *err) {
     const lq_slot *s = &x->it->slot;
@@ -168,7 +183,7 @@ static bool open_matrix(pass *p, made *x, int at, lq_err *err) {
     if (!lq_item_pick(p->plan.in, x->it, at, &from, err)) return false;
     if (!lq_ckpt_pick(p->plan.in, &from, s->n, s->k, &x->src, NULL, err)) return false;
     x->out = x->src;
-    if (!x->it->round || change_and_round(p, x, err)) return true;
+    if (x->it->round ? change_and_round(p, x, err) : lay_coded(p, x)) return true;
     lq_ckpt_done(p->plan.in, &x->src);
     if (err->code == LQ_E_CANCELLED) return false;
     if (from.stack) lq_fail_in(err, "matrix %d", at);

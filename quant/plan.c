@@ -130,9 +130,22 @@ static lq_wtype plain_type(lq_dtype elem) {
     return (lq_wtype){.kind = LQ_W_PLAIN, .elem = elem, .bits = 8 * (int)lq_dtype_size(elem)};
 }
 
+// What other people's files have coded stays as it is.
+static bool add_coded(lq_plan *p, lq_item *item, const lq_typed *w, lq_err *err) {
+    const lq_slot *s = &item->slot;
+    if (item->recipe.transform) return fail_quantized(p, w->name, err);
+    item->recipe.type = w->type;
+    p->weights += s->n * s->k * (s->count ? s->count : 1);
+    return add_item(p, *item, err);
+}
+
 static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     lq_item item = {.slot = *s, .recipe = p->method->recipe};
+    lq_pick from;
     bool keep, plain;
+    if (!lq_source_pick(p->in, s, 0, &from, err)) return false;
+    const lq_typed *coded = s->k && !lq_ckpt_find(p->in, from.name) ? lq_ckpt_typed(p->in, from.name) : NULL;
+    if (coded && !strcmp(lq_ckpt_container(p->in), "safetensors")) return add_coded(p, &item, coded, err);
     // The head of a tied model is the embedding, whatever else has its name.
     if (s->role == LQ_R_HEAD && s->k && p->in_desc.tied) item.source = &p->embed;
     if (s->role == LQ_R_EMBED) p->embed = *s;
@@ -245,7 +258,7 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
     lq_weight_size any, laid;
     const size_t count = s->count ? (size_t)s->count : 1;
     *memory = 0;
-    if (!it->round) {
+    if (!it->round && it->recipe.type.kind == LQ_W_PLAIN) {
         const size_t bytes = it->t ? it->t->bytes : count * (size_t)s->n * (size_t)(s->k ? s->k : 1) *
             lq_dtype_size(it->recipe.type.elem);
         *file = placed(bytes);

@@ -31,14 +31,6 @@ typedef struct summary {
     bool coded, verified;
 } summary;
 
-// The coded weight that a tensor is a part of, or NULL.
-static const lq_typed *owner_of(const lq_ckpt *c, const char *tensor) {
-    char name[LQ_NAME];
-    const size_t tail = lq_part_tail(tensor);
-    snprintf(name, sizeof name, "%.*s", (int)(strlen(tensor) - tail), tensor);
-    return tail ? lq_ckpt_typed(c, name) : NULL;
-}
-
 static int by_bytes(const void *a, const void *b) {
     const kind *x = a, *y = b;
     return (x->bytes < y->bytes) - (x->bytes > y->bytes);
@@ -71,11 +63,11 @@ static bool count_types(const lq_ckpt *c, summary *s, lq_err *err) {
     if (!s->kinds) return lq_fail(err, LQ_E_MEMORY, "%s: no memory to count its types", lq_ckpt_path(c));
     for (size_t i = 0; i < lq_ckpt_count(c); i++) {
         const lq_tensor *t = lq_ckpt_at(c, i);
-        const lq_typed *w = owner_of(c, t->name);
+        bool codes = false;
+        const lq_typed *w = lq_ckpt_part_of(c, t->name, &codes);
         kind *k = &s->kinds[s->count++];
         if (w) lq_wtype_name(&w->type, k->name, sizeof k->name);
         else snprintf(k->name, sizeof k->name, "%s", lq_dtypes[t->type].name);
-        bool codes = w && !strcmp(t->name + strlen(w->name), ".q");
         double params = w ? (codes ? (double)w->n * (double)w->k * (double)(w->count ? w->count : 1) : 0)
             : tensor_elements(t);
         k->count = !w || codes;

@@ -58,7 +58,7 @@ bool lq_describe_gptoss(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err 
     d->sources = sources;
     moe->gate_up = moe->expert_turns = true;
     moe->router_bias = moe->expert_bias = true;
-    moe->expert_across = true;
+    moe->expert_across = !lq_ckpt_typed(ckpt, "model.layers.0.mlp.experts.down_proj"); // else mxfp4
     moe->route = LQ_ROUTE_SOFTMAX_TOPK;
     return lq_layers_fill(d, part, 2, err) && lq_layers_pattern(c, d, window, 2, err);
 }

@@ -361,17 +361,12 @@ static bool other(const lq_desc *d, const char *name) {
 }
 
 lq_known lq_names_find(const lq_names *n, const char *tensor) {
-    char weight[LQ_NAME];
-    const char *dot = strrchr(tensor, '.');
+    bool codes;
     if (listed(&n->known, tensor)) return LQ_KNOWN;
-    if (dot && (size_t)(dot - tensor) < sizeof weight) { // a part of a coded weight: nothing else may have such a name
-        memcpy(weight, tensor, (size_t)(dot - tensor));
-        weight[dot - tensor] = 0;
-        if (lq_ckpt_typed(n->c, weight)) {
-            if (listed(&n->known, weight)) return LQ_KNOWN;
-            tensor = weight;
-        }
-    }
+    // A part of a coded weight: nothing else may have such a name.
+    const lq_typed *of = lq_ckpt_part_of(n->c, tensor, &codes);
+    if (of && listed(&n->known, of->name)) return LQ_KNOWN;
+    if (of) tensor = of->name;
     if (harmless(n->d, tensor) || listed(&n->kept, tensor)) return LQ_HARMLESS;
     return other(n->d, tensor) ? LQ_OTHER : LQ_STRANGE;
 }

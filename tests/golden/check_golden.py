@@ -47,7 +47,10 @@ def rounded(cfg, w):
     """What `lq quantize --type "int4 g32"` makes of a checkpoint: every matrix of a layer but routers, fused or not."""
     out, shapes = {}, make_models.shapes(cfg)
     for name, a in w.items():
-        what = shapes[name][1] if LAYER.search(name) and a.ndim >= 2 else ""
+        if cfg.get("_mx") and shapes[name][1] == "stack1d":  # stays as it is
+            what = ""
+        else:
+            what = shapes[name][1] if LAYER.search(name) and a.ndim >= 2 else ""
         if what in ("matrix", "conv1d", "stack1d") and not name.endswith(ROUTERS):
             turned = a if what == "matrix" else np.swapaxes(a, -1, -2)  # others are [k][n]
             rows = turned.reshape(-1, turned.shape[-1]).astype(np.float32)

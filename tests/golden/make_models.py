@@ -71,6 +71,29 @@ def weights(cfg, seed):
     return out
 
 
+FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+
+
+def mx(name, a):
+    """Matrices [k][n] of experts as gpt-oss's checkpoints have them: [n][k] in blocks of 32, two codes to a byte."""
+    a = np.swapaxes(a, -1, -2)
+    a = a.reshape(*a.shape[:-1], -1, 32)
+    e = np.floor(np.log2(np.abs(a).max(-1))) - 2
+    codes = np.abs(np.abs(a / 2.0 ** e[..., None])[..., None] - FP4).argmin(-1) + 8 * (a < 0)
+    return {name + "_blocks": (codes[..., ::2] + 16 * codes[..., 1::2]).astype(np.uint8), name + "_scales": (e + 127).astype(np.uint8)}
+
+
+def unmixed(w):
+    """The same weights with what mx() made as matrices [k][n]."""
+    out = {name: a for name, a in w.items() if not name.endswith(("_blocks", "_scales"))}
+    for name in (n[:-7] for n in w if n.endswith("_blocks")):
+        b = w[name + "_blocks"].astype(np.uint8)
+        codes = np.stack([b & 15, b >> 4], -1).reshape(*b.shape[:-1], 32)
+        a = np.where(codes & 8, -1, 1) * FP4[codes & 7] * 2.0 ** (w[name + "_scales"].astype(np.float64) - 127)[..., None]
+        out[name] = np.swapaxes(a.reshape(*a.shape[:-2], -1), -1, -2)
+    return out
+
+
 SCALE = {
     "embed": lambda shape: 2.0, "matrix": lambda shape: 2.5 / shape[-1] ** 0.5, "conv1d": lambda shape: 2.5 / shape[0] ** 0.5,
     "stack1d": lambda shape: 2.5 / shape[1] ** 0.5,
@@ -126,6 +149,8 @@ def make(folder):
         to = os.path.join(folder, name)
         os.makedirs(to, exist_ok=True)
         w = {wrapped(n, file["prefix"]): a for n, a in weights(cfg, seed).items()}
+        for n in [n for n in w if cfg.get("_mx") and n.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+            w.update(mx(n, w.pop(n)))
         w.update({n: noise(seed, int(np.prod(shape))).reshape(shape) for n, shape in file["beside"].items()})
         write(to, w, file["dtype"], file["shards"])
         if file["flat"]:
@@ -142,7 +167,8 @@ def make(folder):
 def load(path):
     """config, f64 weights and ids of a model that was made: of its text part under the names that it has alone."""
     files = [f for f in sorted(os.listdir(path)) if f.endswith(".safetensors")]
-    w = {k: v.astype(np.float64) for f in files for k, v in st.read(os.path.join(path, f))[0].items()}
+    w = {k: v if v.dtype == np.uint8 else v.astype(np.float64) for f in files for k, v in st.read(os.path.join(path, f))[0].items()}
+    w = unmixed(w)
     cfg, (kind, _, file) = json.load(open(os.path.join(path, "config.json"))), MODELS[os.path.basename(path)]
     body, outer = file["prefix"]
     if file["whole"]:

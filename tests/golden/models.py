@@ -533,6 +533,12 @@ model("gpt_oss_types", "gpt_oss", {
     "sliding_window": 33, "layer_types": ["full_attention", "sliding_attention"], "attention_bias": False,
     "swiglu_alpha": 1.2, "swiglu_limit": 2.0, "tie_word_embeddings": True, "rope_parameters": {**DEFAULT, "rope_theta": 20000.0},
 }, dtype="F32")
+model("gpt_oss_mx", "gpt_oss", {
+    "head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 64, "sliding_window": 27,
+    "rope_scaling": OSS_YARN, "swiglu_limit": 2.5, "_mx": True, "torch_dtype": "bfloat16", "quantization_config": {
+        "quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router"],
+    },
+})
 MSCALES = {"short_mscale": 1.25, "long_mscale": 1.5}
 FACTORS = {"short_factor": [1.0, 1.0, 1.125, 1.25, 1.5, 1.75, 2.0, 2.5], "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]}
 model("phimoe", "phimoe", {
