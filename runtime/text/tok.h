@@ -195,6 +195,8 @@ typedef struct lq_tok_added {
     char *content;
     size_t n;
     int32_t id;
+    char *shown;               // [shown_n] what it is written as; NULL: its content
+    size_t shown_n;
     bool special, lstrip, rstrip, single, normalized;
 } lq_tok_added;
 typedef struct lq_tok_edge { uint32_t node, child; int16_t byte; } lq_tok_edge;
@@ -240,6 +242,7 @@ struct lq_tokenizer {
     int norms, pres, decs;
     lq_tok_added *added;       // [addeds]
     size_t addeds;
+    bool renamed;              // an added token is not written as its content
     lq_tok_trie exact, normal; // of tokens looked for before and after the normalizers
     lq_ids before, after;      // what LQ_TOK_SPECIAL puts around
     lq_tok_bytes bytes, first; // of all tokens in the middle of a text; with Metaspace, at its beginning
@@ -249,6 +252,7 @@ struct lq_tokenizer {
     bool marked;               // Metaspace drops its marks from the first token
     int strip_count;
     bool spaced, suffixed;     // no decoder: a space between tokens; BPEDecoder: a space behind words
+    bool fallback;             // tokens of bytes side by side are characters or none is, as ByteFallback has it
     bool bytewise;             // one U+FFFD for each byte that becomes no character, as sentencepiece has it
     bool begins;               // a token that wrote nothing leaves the text at its beginning, as sentencepiece has it
     char *unk_text;            // what the unknown token is written as; NULL: its content
@@ -302,6 +306,7 @@ bool lq_tok_added_find(const lq_tokenizer *t, const lq_tok_trie *trie, const cha
 // Appends the tokens of a list, or of an object by id, that are not there yet by their content.
 bool lq_tok_added_merge(cJSON *into, const cJSON *from, lq_err *err);
 int32_t lq_tok_added_id(const lq_tokenizer *t, const char *p, size_t n); // of any token by its content; -1: none
+lq_bytes lq_tok_written(const lq_tokenizer *t, int32_t id); // what a token is written as before decoders; id is there
 void lq_tok_trie_free(lq_tok_trie *trie);
 
 // The ids of a word, appended to w->out.

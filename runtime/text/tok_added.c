@@ -136,6 +136,22 @@ void lq_tok_trie_free(lq_tok_trie *trie) {
     free(trie->token);
 }
 
+// A token that is looked for in normalized text is written as that, so that decoders undo what normalizers did.
+static bool shown_set(lq_tokenizer *t, lq_tok_added *a, const lq_tok_buf *normal, lq_err *err) {
+    if (normal->n == a->n && !memcmp(normal->p, a->content, a->n)) return true;
+    a->shown = lq_tok_text_copy(normal->p, normal->n, err);
+    a->shown_n = normal->n;
+    t->renamed = true;
+    return a->shown != NULL;
+}
+
+lq_bytes lq_tok_written(const lq_tokenizer *t, int32_t id) {
+    const lq_tok_vocab *v = &t->vocab;
+    for (size_t i = 0; t->renamed && (v->kind[id] & LQ_TOK_K_ADDED) && i < t->addeds; i++)
+        if (t->added[i].id == id && t->added[i].shown) return (lq_bytes){t->added[i].shown, t->added[i].shown_n};
+    return (lq_bytes){v->text + v->at[id], v->len[id]};
+}
+
 bool lq_tok_added_index(lq_tokenizer *t, lq_err *err) {
     lq_tok_buf all = {0};
     lq_tok_work w = {.t = t};
@@ -144,12 +160,13 @@ bool lq_tok_added_index(lq_tokenizer *t, lq_err *err) {
     for (size_t i = 0; i < t->addeds; i++) w.norm_left += t->added[i].n;
     w.norm_left = lq_tok_growth(w.norm_left);
     for (size_t i = 0; ok && i < t->addeds; i++) {
+        lq_tok_added *a = &t->added[i];
         bool first = true;
         w.a.n = 0;
-        if (t->added[i].normalized)
-            ok = lq_tok_buf_add(&w.a, t->added[i].content, t->added[i].n, err) && lq_tok_norm_run(t, &w, &first, err) &&
-                                         lq_tok_buf_add(&all, w.a.p, w.a.n, err);
-        else exact += t->added[i].n;
+        if (a->normalized)
+            ok = lq_tok_buf_add(&w.a, a->content, a->n, err) && lq_tok_norm_run(t, &w, &first, err) &&
+                 lq_tok_buf_add(&all, w.a.p, w.a.n, err) && shown_set(t, a, &w.a, err);
+        else exact += a->n;
         end[i + 1] = all.n;
     }
     lq_tok_work_free(&w);

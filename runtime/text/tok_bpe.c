@@ -24,7 +24,7 @@ static bool unk_flush(lq_tok_work *w, bool *pending, lq_err *err) {
 // A character that is no token: its bytes, else the unknown token, else nothing. `text`: with prefix and suffix.
 static bool stranger_add(lq_tok_work *w, const char *text, size_t n, bool *pending, lq_err *err) {
     const lq_tok_vocab *v = &w->t->vocab;
-    bool all = v->byte_fallback && !v->byte_level;
+    bool all = v->byte_fallback;
     for (size_t i = 0; all && i < n; i++) all = v->byte_id[(uint8_t)text[i]] >= 0;
     if (all) { // an unknown token that is waiting goes on waiting
         for (size_t i = 0; i < n; i++) {

@@ -111,7 +111,7 @@ static bool dec_place(lq_tokenizer *t, lq_err *err) {
                            "tokenizer.json: decoder %d works on the whole text, which cannot be streamed", i);
         }
         if (o->kind == LQ_TOK_D_FUSE || o->kind == LQ_TOK_D_BYTES) joined = true;
-        if (o->kind == LQ_TOK_D_FALLBACK) t->bytewise = true;
+        if (o->kind == LQ_TOK_D_FALLBACK) t->bytewise = t->fallback = true;
         if (o->kind == LQ_TOK_D_SUFFIX) t->suffixed = true;
         if (o->kind == LQ_TOK_D_METASPACE && o->scheme != LQ_TOK_NEVER) t->marked = true;
         if (o->kind == LQ_TOK_D_WORDPIECE) t->marked = true;
@@ -273,12 +273,13 @@ static bool table_fill(lq_tokenizer *t, bool first, lq_tok_bytes *out, lq_tok_wo
     for (int32_t id = 0; ok && id < v->count; id++) {
         out->at[id] = (uint32_t)all.n;
         if (!v->kind[id]) continue;
+        const lq_bytes text = lq_tok_written(t, id);
         w->a.n = 0;
-        w->a.max = w->b.max = LQ_TOK_GROWTH * (size_t)v->len[id] + LQ_TOK_GROWTH_TOKEN;
+        w->a.max = w->b.max = LQ_TOK_GROWTH * text.n + LQ_TOK_GROWTH_TOKEN;
         const bool unknown = id == v->unk && t->unk_text;
         ok = (!t->spaced || lq_tok_buf_add(&all, " ", 1, err)) &&
              (unknown ? lq_tok_buf_add(&w->a, t->unk_text, strlen(t->unk_text), err)
-                      : lq_tok_buf_add(&w->a, v->text + v->at[id], v->len[id], err) &&
+                      : lq_tok_buf_add(&w->a, text.p, text.n, err) &&
                         token_decode(t, first, w, err)) &&
              lq_tok_buf_add(&all, w->a.p, w->a.n, err);
         if (ok && all.n > BYTES_MAX)
@@ -356,9 +357,38 @@ static size_t bytes_write(const lq_tokenizer *t, lq_detok *d, const char *p, siz
     return done;
 }
 
+static bool is_shown(const lq_tokenizer *t, const lq_detok *d, int32_t id) {
+    return id >= 0 && id < t->vocab.count && t->vocab.kind[id] && (d->special || !lq_tok_is_special(&t->vocab, id));
+}
+
+size_t lq_detok_run(const lq_tokenizer *t, const lq_detok *d, const int32_t *ids, size_t count, size_t *broken) {
+    uint8_t part[4];
+    size_t bytes = 0, parts = 0, i = 0;
+    bool whole = true;
+    for (; t->fallback && i < count; i++) {
+        if (!is_shown(t, d, ids[i])) continue;
+        const lq_bytes text = lq_tok_written(t, ids[i]);
+        const int byte = fallback_byte(text.p, text.n);
+        if (byte < 0) break;
+        bytes++;
+        part[parts++] = (uint8_t)byte;
+        bool valid;
+        const size_t len = lq_tok_char_check(part, parts, &valid);
+        if (!valid && len == parts && part[0] >= 0xc2 && part[0] <= 0xf4) continue; // it may still become one
+        whole = whole && valid;
+        parts = 0;
+    }
+    *broken = whole && !parts ? 0 : bytes;
+    return i;
+}
+
+size_t lq_detok_broken(const lq_tokenizer *t, lq_detok *d, size_t bytes, char *buf) {
+    if (!d->begun) d->begun = t->strip_n ? 1 : OVER;
+    return broken_write(t, d, bytes, buf);
+}
+
 size_t lq_detok_next(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf) {
-    if (id < 0 || id >= t->vocab.count || !t->vocab.kind[id] || (!d->special && lq_tok_is_special(&t->vocab, id)))
-        return 0;
+    if (!is_shown(t, d, id)) return 0;
     lq_bytes b = lq_tokenizer_bytes(t, id);
     bool first = d->begun == 0;
     size_t n = 0;

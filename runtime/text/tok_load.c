@@ -108,7 +108,12 @@ bool lq_tokenizer_text(const lq_tokenizer *t, const int32_t *ids, size_t count, 
     for (size_t i = 0; i < count; i++) room += LQ_DETOK_ROOM(lq_tokenizer_bytes(t, ids[i]).n);
     char *p = malloc(room);
     if (!p) return lq_fail(err, LQ_E_MEMORY, "no memory for the text of %zu tokens", count);
-    for (size_t i = 0; i < count; i++) len += lq_detok_next(t, &d, ids[i], p + len);
+    for (size_t i = 0, run, broken; i < count; i += run) {
+        run = lq_detok_run(t, &d, ids + i, count - i, &broken);
+        if (broken) len += lq_detok_broken(t, &d, broken, p + len);
+        else run += !run; // the one token that is none of bytes
+        for (size_t k = i; !broken && k < i + run; k++) len += lq_detok_next(t, &d, ids[k], p + len);
+    }
     len += lq_detok_end(&d, p + len);
     p[len] = 0;
     *text = p;
@@ -117,9 +122,8 @@ bool lq_tokenizer_text(const lq_tokenizer *t, const int32_t *ids, size_t count, 
 }
 
 const char *lq_tokenizer_piece(const lq_tokenizer *t, int32_t id, size_t *n) {
-    const lq_tok_vocab *v = &t->vocab;
-    *n = 0;
-    if (id < 0 || id >= v->count || !v->kind[id]) return NULL;
-    *n = v->len[id];
-    return v->text + v->at[id];
+    const bool there = id >= 0 && id < t->vocab.count && t->vocab.kind[id];
+    const lq_bytes b = there ? lq_tok_written(t, id) : (lq_bytes){NULL, 0};
+    *n = b.n;
+    return b.p;
 }

@@ -1,6 +1,7 @@
 // tok_model.c: the model of a tokenizer.json: BPE, Unigram, WordPiece or WordLevel.
 // Refuses other types, dropout, ids out of bounds, merges that are no pairs of tokens.
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/text/tok.h"
@@ -23,6 +24,22 @@ static bool object_read(const cJSON *vocab, lq_tok_entries *list, lq_err *err) {
     return true;
 }
 
+// A score as the `tokenizers` library reads it: its digits, which need not fit a double, divided by a power of ten. One
+// of seven is not the nearest double then, which decides between ways to cut a run of one character.
+static double score_read(double score) {
+    char text[32], digits[24];
+    int precision = 14, exponent;
+    for (; precision < 17; precision++) { // the digits after the first that tell this double from its neighbours
+        snprintf(text, sizeof text, "%.*e", precision, fabs(score));
+        if (strtod(text, NULL) == fabs(score)) break;
+    }
+    if (precision == 14 || sscanf(text + 2 + precision, "e%d", &exponent) != 1) return score;
+    snprintf(digits, sizeof digits, "%c%.*s", *text, precision, text + 2);
+    if (exponent > precision || exponent < precision - 300) return score;
+    snprintf(text, sizeof text, "1e%d", precision - exponent);
+    return copysign((double)strtoull(digits, NULL, 10) / strtod(text, NULL), score);
+}
+
 // Unigram: [["token", score], ...], a token's place is its id.
 static bool pairs_read(const cJSON *vocab, lq_tok_entries *list, double *least, lq_err *err) {
     *least = INFINITY;
@@ -32,7 +49,7 @@ static bool pairs_read(const cJSON *vocab, lq_tok_entries *list, double *least, 
         if (!cJSON_IsString(text) || !cJSON_IsNumber(score) || score->next || list->n == LQ_TOK_MAX_ID)
             return lq_fail(err, LQ_E_FORMAT, "%s.vocab[%zu] is not a token and its score", what, list->n);
         lq_tok_entry e = {text->valuestring, strlen(text->valuestring), (int32_t)list->n, LQ_TOK_K_MODEL,
-                          score->valuedouble};
+                          score_read(score->valuedouble)};
         if (e.score < *least) *least = e.score;
         if (!lq_tok_entry_add(list, e, err)) return false;
     }

@@ -158,12 +158,22 @@ static const lq_tok_step rows[] = {
 };
 static const lq_tok_steps steps = {"pre_tokenizer", "pretokenizers", rows, sizeof rows / sizeof *rows};
 
+// As the last step, bytes need not become characters: BPE looks them up as they are. But where a character that is no
+// token falls back to the tokens of its bytes, it must be seen as the character.
+static bool bytes_suffice(const lq_tok_vocab *v) {
+    bool all = !v->byte_fallback || (!v->prefix && !v->suffix);
+    for (int b = 0; all && v->byte_fallback && b < 256; b++) {
+        char c[4];
+        all = lq_tok_vocab_find(v, c, lq_tok_char_put(lq_tok_byte_char((uint8_t)b), c)) >= 0;
+    }
+    return all && v->model == LQ_TOK_BPE;
+}
+
 bool lq_tok_pre_parse(const cJSON *json, lq_tokenizer *t, lq_err *err) {
     t->pre = calloc(LQ_TOK_MAX_OPS, sizeof *t->pre);
     if (!t->pre) return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory");
     if (!lq_tok_steps_read(json, &steps, t, err)) return false;
-    // As the last step, bytes need not become characters: BPE looks them up as they are.
-    if (t->pres && t->pre[t->pres - 1].kind == LQ_TOK_BYTES) {
+    if (t->pres && t->pre[t->pres - 1].kind == LQ_TOK_BYTES && bytes_suffice(&t->vocab)) {
         t->pres--;
         t->vocab.byte_level = true;
     }

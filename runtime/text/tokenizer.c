@@ -37,7 +37,10 @@ void lq_tokenizer_close(lq_tokenizer *t) {
         free(t->dec[i].text);
     }
     for (int i = 0; t->pre && i < LQ_TOK_MAX_OPS; i++) lq_tok_pattern_free(&t->pre[i].pattern);
-    for (size_t i = 0; i < t->addeds; i++) free(t->added[i].content);
+    for (size_t i = 0; i < t->addeds; i++) {
+        free(t->added[i].content);
+        free(t->added[i].shown);
+    }
     free(t->norm);
     free(t->pre);
     free(t->dec);

@@ -45,5 +45,9 @@ typedef struct lq_detok {
 // buf must have room for LQ_DETOK_ROOM(token) bytes.
 #define LQ_DETOK_ROOM(bytes) (3 * ((bytes) + 4))
 size_t lq_detok_next(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf);
+// Of a text that is whole: how many ids ahead are tokens of bytes, and how many such, where they are no characters
+// together: each is then U+FFFD. While a text grows, only bytes become so that no later one can make a character of.
+size_t lq_detok_run(const lq_tokenizer *t, const lq_detok *d, const int32_t *ids, size_t count, size_t *broken);
+size_t lq_detok_broken(const lq_tokenizer *t, lq_detok *d, size_t bytes, char *buf); // writes 3 * bytes
 size_t lq_detok_end(lq_detok *d, char *buf); // what was held back
 #endif
