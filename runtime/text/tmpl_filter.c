@@ -76,7 +76,9 @@ FILTER(center) {
         if (i == left && !lq_tm_put(m, v.s->p, v.s->n)) return false;
         if (i < more && !lq_tm_put(m, " ", 1)) return false;
     }
-    return lq_tm_cut(m, from, out);
+    if (!lq_tm_cut(m, from, out)) return false;
+    out->safe = v.safe;
+    return true;
 }
 
 FILTER(indent) {
@@ -129,7 +131,10 @@ FILTER(truncate) {
     const char *space = lq_tv_true(x[1]) ? NULL : memrchr(v.s->p, ' ', n);
     lq_tv cut;
     if (space) n = (size_t)(space - v.s->p);
-    return lq_tstr_part(m, v.s->p, n, &cut) && lq_tstr_add(m, cut.s, end.s, out);
+    if (v.safe && !lq_tstr_escape(m, end, &end)) return false;
+    if (!lq_tstr_part(m, v.s->p, n, &cut) || !lq_tstr_add(m, cut.s, end.s, out)) return false;
+    out->safe = v.safe;
+    return true;
 }
 
 FILTER(wordcount) {
@@ -450,7 +455,8 @@ const lq_tfunc lq_tfilters[] = {
     {"float", floating}, {"forceescape", forceescape}, {"format", format}, {"indent", indent}, {"int", integer},
     {"length", length}, {"lower", lower}, {"replace", replace}, {"round", rounded}, {"safe", safe},
     {"string", string}, {"title", title}, {"tojson", tojson}, {"trim", trim}, {"truncate", truncate},
-    {"upper", upper}, {"urlencode", urlencode}, {"wordcount", wordcount}, {NULL, NULL}};
+    {"upper", upper}, {"urlencode", urlencode}, {"wordcount", wordcount},
+    {"wordwrap", lq_tmpl_wordwrap}, {NULL, NULL}};
 
 const lq_tfunc *lq_tfilter_find(const lq_tstr *name) {
     const lq_tfunc *f = lq_tfunc_find(lq_tfilters, name);

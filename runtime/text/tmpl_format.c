@@ -78,7 +78,7 @@ static bool put_int(lq_tm *m, int64_t v, const spec *s) {
         char c[4];
         if (v < 0 || v > 0x10ffff || (v >= 0xd800 && v < 0xe000))
             return lq_tm_fail(m, "%%c arg not in range(0x110000)");
-        return put_field(m, s, "", c, lq_tstr_put_char((uint32_t)v, c), 1, '<');
+        return put_field(m, s, "", c, lq_tstr_put_char((uint32_t)v, c), 1, '>');
     }
     do *--p = (s->type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[u % base];
     while (u /= base);
@@ -130,7 +130,14 @@ static bool put_float(lq_tm *m, double v, const spec *s) {
 
 // --- "..." % x ---
 
-typedef struct percent { lq_tm *m; const char *p, *end; const lq_tv *arg; size_t n, at; lq_tv args; } percent;
+typedef struct percent {
+    lq_tm *m;
+    const char *p, *end;
+    const lq_tv *arg;
+    size_t n, at;
+    lq_tv args;
+    bool safe; // markup: what is put into it is escaped
+} percent;
 
 static bool next_arg(percent *f, lq_tv *out) {
     if (f->at >= f->n) return lq_tm_fail(f->m, "not enough arguments for format string");
@@ -162,6 +169,8 @@ static bool percent_one(percent *f, const spec *s, lq_tv v) {
     lq_tv text;
     if (strchr("sra", s->type)) {
         if (!(s->type == 's' ? lq_tv_put(m, v) : lq_tv_put_repr(m, v)) || !lq_tm_cut(m, from, &text)) return false;
+        text.safe = s->type == 's' && v.kind == LQ_TV_STR && v.safe;
+        if (f->safe && !lq_tstr_escape(m, text, &text)) return false;
         return put_str(m, text.s, s, '>');
     }
     if (s->type == 'c' && v.kind == LQ_TV_STR && v.s->chars == 1) return put_field(m, s, "", v.s->p, v.s->n, 1, '>');
@@ -222,7 +231,7 @@ static bool percent_spec(percent *f, const char *begin) {
 bool lq_tv_percent(lq_tm *m, lq_tv format, lq_tv args, lq_tv *out) {
     const char *begin = format.s->p;
     const size_t from = m->out_n;
-    percent f = {m, begin, begin + format.s->n, &args, 1, 0, args};
+    percent f = {m, begin, begin + format.s->n, &args, 1, 0, args, format.safe};
     if (args.kind == LQ_TV_TUPLE) f.arg = args.l->p, f.n = args.l->n;
     while (f.p < f.end) {
         const char *q = memchr(f.p, '%', (size_t)(f.end - f.p));
@@ -241,7 +250,12 @@ bool lq_tv_percent(lq_tm *m, lq_tv format, lq_tv args, lq_tv *out) {
 
 // --- "...".format(x) ---
 
-typedef struct braces { lq_tm *m; const lq_targs *a; int64_t at; /* the next place; -1: they are given */ } braces;
+typedef struct braces {
+    lq_tm *m;
+    const lq_targs *a;
+    int64_t at; // the next place; -1: they are given
+    bool safe;  // markup: what is put into it is escaped
+} braces;
 
 static bool spec_read(lq_tm *m, const char *p, size_t n, spec *s) {
     const char *end = p + n;
@@ -268,6 +282,13 @@ static bool spec_read(lq_tm *m, const char *p, size_t n, spec *s) {
     return p == end || lq_tm_fail(m, "Invalid format specifier");
 }
 
+static bool spec_suits_str(lq_tm *m, const spec *s) {
+    if (s->group) return lq_tm_fail(m, "Cannot specify '%c' with 's'.", s->group);
+    if (s->sign) return lq_tm_fail(m, "%s not allowed in string format specifier", s->sign == ' ' ? "Space" : "Sign");
+    if (s->alt) return lq_tm_fail(m, "Alternate form (#) not allowed in string format specifier");
+    return s->align != '=' || lq_tm_fail(m, "'=' alignment not allowed in string format specifier");
+}
+
 static bool put_formatted(lq_tm *m, lq_tv v, const char *p, size_t n) {
     spec s;
     if (!n) return lq_tv_put(m, v);
@@ -275,6 +296,7 @@ static bool put_formatted(lq_tm *m, lq_tv v, const char *p, size_t n) {
     const char type = s.type;
     const bool of_int = type && strchr("bcdoxXn", type), of_float = type && strchr("eEfFgG%", type);
     if (v.kind == LQ_TV_STR) {
+        if (!spec_suits_str(m, &s)) return false;
         if (type && type != 's') return lq_tm_fail(m, "Unknown format code '%c' for object of type 'str'", type);
         if (s.zero && !s.align) s.fill = (lq_tstr){"0", 1, 1};
         return put_str(m, v.s, &s, '<');
@@ -359,7 +381,14 @@ static bool put_replacement(braces *b, const char *p, const char *end, int depth
     if (conv < p && *conv == 's' && !lq_tv_show(m, v, &v)) return false;
     if (p < end) p++;
     if (!put_braces(b, p, (size_t)(end - p), depth + 1) || !lq_tm_cut(m, from, &spec_text)) return false;
-    return put_formatted(m, v, spec_text.s->p, spec_text.s->n);
+    if (!b->safe || depth) return put_formatted(m, v, spec_text.s->p, spec_text.s->n);
+    lq_tv text;
+    const bool markup = v.kind == LQ_TV_STR && v.safe;
+    if (markup && spec_text.s->n)
+        return lq_tm_fail(m, "Unsupported format specification for Markup.");
+    if (!put_formatted(m, v, spec_text.s->p, spec_text.s->n) || !lq_tm_cut(m, from, &text)) return false;
+    text.safe = markup;
+    return lq_tstr_escape(m, text, &text) && lq_tm_put(m, text.s->p, text.s->n);
 }
 
 static bool put_braces(braces *b, const char *p, size_t n, int depth) {
@@ -389,7 +418,7 @@ static bool put_braces(braces *b, const char *p, size_t n, int depth) {
 
 bool lq_tv_format(lq_tm *m, lq_tv format, const lq_targs *a, lq_tv *out) {
     const size_t from = m->out_n;
-    braces b = {m, a, 0};
+    braces b = {m, a, 0, format.safe};
     if (!put_braces(&b, format.s->p, format.s->n, 0) || !lq_tm_cut(m, from, out)) return false;
     out->safe = format.safe;
     return true;

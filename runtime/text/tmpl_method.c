@@ -287,6 +287,7 @@ static bool str_join(lq_tm *m, lq_tv self, const lq_targs *a, lq_tv *out) {
     if (!lq_tv_items(m, of, &p, &n, NULL)) return false;
     for (size_t i = 0; i < n; i++) {
         lq_tv one = p[i];
+        if (self.safe && one.kind != LQ_TV_STR && !lq_tv_show(m, one, &one)) return false;
         if (one.kind != LQ_TV_STR)
             return lq_tm_fail(m, "sequence item %zu: expected str instance, %s found", i, lq_tv_type(one));
         if (self.safe && !lq_tstr_escape(m, one, &one)) return false;
@@ -332,7 +333,9 @@ static bool str_zfill(lq_tm *m, lq_tv self, const lq_targs *a, lq_tv *out) {
     if (!lq_tm_put(m, s->p, sign)) return false;
     for (int64_t i = (int64_t)s->chars; i < width; i++)
         if (!lq_tm_put(m, "0", 1)) return false;
-    return lq_tm_put(m, s->p + sign, s->n - sign) && lq_tm_cut(m, from, out);
+    if (!lq_tm_put(m, s->p + sign, s->n - sign) || !lq_tm_cut(m, from, out)) return false;
+    out->safe = self.safe;
+    return true;
 }
 
 static bool str_expandtabs(lq_tm *m, lq_tv self, const lq_targs *a, lq_tv *out) {
@@ -350,7 +353,9 @@ static bool str_expandtabs(lq_tm *m, lq_tv self, const lq_targs *a, lq_tv *out) 
         if (c != '\t' && !lq_tm_put(m, self.s->p + at, len)) return false;
         column = c == '\n' || c == '\r' ? 0 : column + (c == '\t' ? spaces : 1);
     }
-    return lq_tm_steps(m, self.s->n / 8) && lq_tm_cut(m, from, out);
+    if (!lq_tm_steps(m, self.s->n / 8) || !lq_tm_cut(m, from, out)) return false;
+    out->safe = self.safe;
+    return true;
 }
 
 static bool str_format(lq_tm *m, lq_tv self, const lq_targs *a, lq_tv *out) { return lq_tv_format(m, self, a, out); }
@@ -371,7 +376,7 @@ CASE(swapcase, LQ_TO_SWAPPED)
 
 // --- asking ---
 
-typedef enum { OF_ALPHA, OF_DIGIT, OF_ALNUM, OF_SPACE, OF_PRINT, OF_ASCII } of_kind;
+typedef enum { OF_ALPHA, OF_DECIMAL, OF_DIGIT, OF_NUMERIC, OF_ALNUM, OF_SPACE, OF_PRINT, OF_ASCII } of_kind;
 
 static bool char_is(uint32_t c, of_kind k) {
     const utf8proc_category_t cat = utf8proc_category((int32_t)c);
@@ -380,6 +385,8 @@ static bool char_is(uint32_t c, of_kind k) {
     case OF_ALPHA: return alpha;
     case OF_DIGIT:
         return cat == UTF8PROC_CATEGORY_ND || c == 0xb2 || c == 0xb3 || c == 0xb9 || (c >= 0x2070 && c <= 0x2089);
+    case OF_DECIMAL: return cat == UTF8PROC_CATEGORY_ND;
+    case OF_NUMERIC: return cat >= UTF8PROC_CATEGORY_ND && cat <= UTF8PROC_CATEGORY_NO;
     case OF_ALNUM: return alpha || (cat >= UTF8PROC_CATEGORY_ND && cat <= UTF8PROC_CATEGORY_NO);
     case OF_SPACE: return lq_tchar_is_space(c);
     case OF_PRINT: return lq_tchar_is_print(c);
@@ -399,15 +406,13 @@ static bool ask(lq_tm *m, lq_tv self, const lq_targs *a, of_kind k, lq_tv *out) 
         return ask(m, self, a, kind, out);                                                  \
     }
 ASK(isalpha, OF_ALPHA)
+ASK(isdecimal, OF_DECIMAL)
 ASK(isdigit, OF_DIGIT)
+ASK(isnumeric, OF_NUMERIC)
 ASK(isalnum, OF_ALNUM)
 ASK(isspace, OF_SPACE)
 ASK(isprintable, OF_PRINT)
 ASK(isascii, OF_ASCII)
-
-static bool str_isnumeric(lq_tm *m, lq_tv self, const lq_targs *a, lq_tv *out) {
-    return ask(m, self, a, OF_DIGIT, out);
-}
 
 static bool str_isupper(lq_tm *m, lq_tv self, const lq_targs *a, lq_tv *out) {
     *out = lq_tv_bool(lq_tstr_is_case(self.s, true));
@@ -422,24 +427,25 @@ static bool str_islower(lq_tm *m, lq_tv self, const lq_targs *a, lq_tv *out) {
 // --- lists and dicts ---
 
 static bool list_count(lq_tm *m, lq_tv self, const lq_targs *a, lq_tv *out) {
-    lq_tv v;
-    int64_t n = 0;
+    lq_tv v, *p;
+    size_t n, found = 0;
     bool same;
-    if (!LQ_BIND(m, a, "count()", 1, &v, "value")) return false;
-    for (size_t i = 0; i < self.l->n; i++) {
-        if (!lq_tv_equal(m, self.l->p[i], v, &same)) return false;
-        n += same;
+    if (!LQ_BIND(m, a, "count()", 1, &v, "value") || !lq_tv_items(m, self, &p, &n, NULL)) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (!lq_tv_equal(m, p[i], v, &same)) return false;
+        found += same;
     }
-    *out = lq_tv_int(n);
+    *out = lq_tv_int((int64_t)found);
     return true;
 }
 
 static bool list_index(lq_tm *m, lq_tv self, const lq_targs *a, lq_tv *out) {
-    lq_tv v;
+    lq_tv v, *p;
+    size_t n;
     bool same;
-    if (!LQ_BIND(m, a, "index()", 1, &v, "value")) return false;
-    for (size_t i = 0; i < self.l->n; i++) {
-        if (!lq_tv_equal(m, self.l->p[i], v, &same)) return false;
+    if (!LQ_BIND(m, a, "index()", 1, &v, "value") || !lq_tv_items(m, self, &p, &n, NULL)) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (!lq_tv_equal(m, p[i], v, &same)) return false;
         *out = lq_tv_int((int64_t)i);
         if (same) return true;
     }
@@ -500,7 +506,7 @@ static const lq_tfunc str_methods[] = {
     {"capitalize", str_capitalize}, {"center", str_center}, {"count", str_count}, {"endswith", str_endswith},
     {"expandtabs", str_expandtabs}, {"find", str_find}, {"format", str_format}, {"index", str_index},
     {"isalnum", str_isalnum}, {"isalpha", str_isalpha},
-    {"isascii", str_isascii}, {"isdecimal", str_isnumeric}, {"isdigit", str_isdigit}, {"islower", str_islower},
+    {"isascii", str_isascii}, {"isdecimal", str_isdecimal}, {"isdigit", str_isdigit}, {"islower", str_islower},
     {"isnumeric", str_isnumeric}, {"isprintable", str_isprintable}, {"isspace", str_isspace}, {"isupper", str_isupper},
     {"join", str_join}, {"ljust", str_ljust}, {"lower", str_lower}, {"lstrip", str_lstrip},
     {"partition", str_partition},
@@ -563,6 +569,7 @@ bool lq_tv_method(lq_tm *m, lq_tv obj, const lq_tstr *name, lq_tv *out) {
         if (obj.safe && obj.l->n == 2 && lq_tstr_is(name, "list")) return *out = obj.l->p[1], true;
         table = tuple_methods;
         break;
+    case LQ_TV_RANGE: table = tuple_methods; break;
     case LQ_TV_DICT: table = dict_methods; break;
     case LQ_TV_SPACE: return lq_tv_dict_get(m, obj.d, lq_tv_str(name), out);
     case LQ_TV_MACRO: return macro_attr(m, obj.m, name, out);

@@ -115,7 +115,10 @@ static bool put_other(lq_tm *m, lq_tv v) {
             snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64 ", %" PRId64 ")", v.r->start, v.r->stop,
                      v.r->step);
         break;
-    case LQ_TV_LOOP: snprintf(text, sizeof text, "<LoopContext %zu/%zu>", v.loop->at, v.loop->n); break;
+    case LQ_TV_LOOP:
+        if (!lq_tm_loop_fill(m, v.loop, SIZE_MAX)) return false;
+        snprintf(text, sizeof text, "<LoopContext %zu/%zu>", v.loop->at, v.loop->n);
+        break;
     case LQ_TV_MACRO:
         return v.m->name ? put_named(m, "<Macro '", v.m->name, "'>") : lq_tm_puts(m, "<Macro anonymous>");
     case LQ_TV_FUNC: snprintf(text, sizeof text, "<function %s>", v.fn->f->name); break;

@@ -57,6 +57,9 @@ i is odd, i is even, i is divisibleby 7, i is divisibleby(2), s is string, i is 
 i is not none, 'a' is lower, 'A' is upper, i is eq 7, i is ne 7, i is gt 3, i is lessthan 3, i is ge 7, 'a' is in ls, i is sameas 7, d is sameas d, [] is sameas [], 'upper' is filter, 'nope' is filter, 'odd' is test, range is callable, s is callable, (s | safe) is escaped
 yes is true and no is false or none is none, not i is odd, i is not odd, -i is lt 0, i in [7] and i not in [8], i + 1 is even
 dict(a=1, b=2), dict([['a', 1]], c=3), dict({'x': 1}), dict(pairs), range(0), range(10, 0, -3) | list, (x, 1) if x is defined else 'no'
+'a well-known foo--bar co-op-er-ate ---x-y-z Supercalifragilistic\n\n  b c' | wordwrap(9), s | wordwrap(3), s | wordwrap(3, false), 'x y-z' | wordwrap(2, wrapstring='|'), 'ab-cdef' | wordwrap(4, true, '|', false), 'a--b c-d' | wordwrap(3), '' | wordwrap, 'a\n' | wordwrap
+'%3c|%-3c|%c' % (65, 'b', 228), range(4).index(2), range(0, 9, 3).count(3), range(3).count('a'), '½'.isnumeric(), '½'.isdecimal(), '²'.isdigit(), '²'.isdecimal(), '٣'.isdecimal()
+(html | e).expandtabs() + '<', (html | e | truncate(9)) + '<', (html | e | center(50)) + '<', ('1' | e).zfill(3) + '<', ('-' | e).join([1, '<', none]), ('<%s>' | e) % '&', ('%s %d %r' | e) % ('<' | safe, 3, '<'), ('{} {x}' | e).format('<', x='&' | safe)
 s.__class__ is defined, d._private is defined, l.append is defined, d.update is defined, s.upper is callable, s['upper']() | length
 """
 TEMPLATES = [
@@ -95,6 +98,8 @@ TEMPLATES = [
     "{% macro fact(n) %}{% if n < 2 %}1{% else %}{{ n * (fact(n - 1) | int) }}{% endif %}{% endmacro %}{{ fact(10) }}{{ fact.name }}{{ fact.arguments }}",
     "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}b{% endmacro %}{{ a() }}{{ a() | upper }}{% set r = a() %}{{ r ~ r }}{{ a }}",
     "{%- macro m() -%}  x  {%- endmacro -%}[{{ m() }}][{{- m() -}}]",
+    "{% for x in l if x %}{{ loop }}{% endfor %}", "{{ '{:,}'.format(s) }}", "{{ '{:+}'.format(s) }}", "{{ '{: }'.format(s) }}", "{{ '{:#}'.format(s) }}",
+    "{{ '{:=9}'.format(s) }}", "{{ s | wordwrap(0) }}", "{{ i | wordwrap }}", "{{ ('{:4}' | e).format(html | e) }}",
     # white space
     "a\n  {% if yes %}\n  b\n  {% endif %}\n  c\n{{ i }}\n\n{{ i }}  \n",
     "  {%- if yes -%}  \n x \n  {%- endif +%}\n y \n   {%+ if yes %}\n z{% endif %}\n",
