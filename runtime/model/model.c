@@ -105,6 +105,15 @@ static bool open_device(lq_model *m, const lq_model_opts *o, lq_err *err) {
     return true;
 }
 
+// What the tokenizer calls the end of a text, beside what the configs do: that of a base model knows nothing of turns.
+static void add_ends(lq_model *m) {
+    enum { MOST = sizeof m->desc.eos / sizeof *m->desc.eos };
+    int32_t ids[MOST];
+    const size_t n = lq_tokenizer_ends(m->tok, ids, MOST);
+    for (size_t i = 0; i < n && m->desc.eoses < MOST; i++)
+        if (!lq_token_is_end(m, ids[i])) m->desc.eos[m->desc.eoses++] = ids[i];
+}
+
 static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq_err *err) {
     if (!lq_ckpt_open(path, &m->ckpt, err)) return false;
     path = lq_ckpt_path(m->ckpt);
@@ -127,6 +136,7 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq
     if (lq_tokenizer_vocab(m->tok) > m->desc.vocab)
         return lq_fail(err, LQ_E_FORMAT, "%s: the tokenizer has ids up to %d, the embedding only %d rows", path,
                        lq_tokenizer_vocab(m->tok) - 1, m->desc.vocab);
+    add_ends(m);
     return true;
 }
 

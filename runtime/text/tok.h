@@ -245,6 +245,7 @@ struct lq_tokenizer {
     bool renamed;              // an added token is not written as its content
     lq_tok_trie exact, normal; // of tokens looked for before and after the normalizers
     lq_ids before, after;      // what LQ_TOK_SPECIAL puts around
+    int32_t end;               // eos_token of tokenizer_config.json; -1: none
     lq_tok_bytes bytes, first; // of all tokens in the middle of a text; with Metaspace, at its beginning
     size_t longest;
     char strip[8];             // dropped at the beginning, strip_count times at most
@@ -337,6 +338,8 @@ bool lq_tok_ranks_parse(lq_bytes file, const char *name, const char *class, cons
                         lq_tokenizer *t, lq_err *err);
 bool lq_tok_tekken_parse(const cJSON *json, const cJSON *config, cJSON *added, lq_tokenizer *t, lq_err *err);
 extern const char lq_tok_words_gpt2[], lq_tok_words_qwen[]; // regular expressions of words
+// Which token the files beside a tokenizer call eos_token; -1: none. Each may be NULL.
+int32_t lq_tok_end(const lq_tokenizer *t, const cJSON *config, const cJSON *map);
 // A tokenizer.json that was parsed; it may grow.
 bool lq_tok_json_parse(cJSON *json, const cJSON *config, lq_tokenizer *t, lq_err *err);
 bool lq_tok_post_parse(const cJSON *json, const cJSON *config, lq_tokenizer *t, lq_err *err);

@@ -319,7 +319,9 @@ bool lq_tokenizer_read(const lq_tok_files *files, lq_tokenizer **out, lq_err *er
     *out = NULL;
     bool ok = (o.t || lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory")) &&
               json_get(&o, "tokenizer_config.json", &o.config) && any_open(&o) &&
-              lq_tok_vocab_index(&o.t->vocab, err) && lq_tok_added_index(o.t, err) && lq_tok_dec_index(o.t, err);
+              lq_tok_vocab_index(&o.t->vocab, err) && lq_tok_added_index(o.t, err) && lq_tok_dec_index(o.t, err) &&
+              (o.map || json_get(&o, "special_tokens_map.json", &o.map));
+    if (ok) o.t->end = lq_tok_end(o.t, o.config, o.map);
     cJSON_Delete(o.config);
     cJSON_Delete(o.model);
     cJSON_Delete(o.map);

@@ -83,6 +83,35 @@ static const char *config_token(const cJSON *config, const char *key) {
     return cJSON_IsObject(k) ? lq_json_str(k, "content") : cJSON_IsString(k) ? k->valuestring : NULL;
 }
 
+int32_t lq_tok_end(const lq_tokenizer *t, const cJSON *config, const cJSON *map) {
+    const char *s = config_token(config, "eos_token");
+    if (!s) s = config_token(map, "eos_token");
+    return s ? lq_tok_added_id(t, s, strlen(s)) : -1;
+}
+
+// Tokens that end a turn wherever they are: a config of a model may know of none of them.
+static const char *const turn_ends[] = {
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|eom|>", "<end_of_turn>", "<|end_of_turn|>", "<|endofturn|>",
+    "<|END_OF_TURN_TOKEN|>", "<|return|>", "<|call|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<EOT>", "[EOT]",
+};
+
+// The token of this name, unless it is one that the model makes of any text; -1: none.
+static int32_t named_token(const lq_tokenizer *t, const char *name) {
+    const int32_t id = lq_tok_added_id(t, name, strlen(name));
+    return id >= 0 && (t->vocab.kind[id] & (LQ_TOK_K_ADDED | LQ_TOK_K_SPECIAL | LQ_TOK_K_USER)) ? id : -1;
+}
+
+size_t lq_tokenizer_ends(const lq_tokenizer *t, int32_t *ids, size_t cap) {
+    const bool parts = named_token(t, "<|return|>") >= 0; // "<|end|>" is behind each part of an answer then
+    size_t n = 0;
+    if (t->end >= 0 && n < cap) ids[n++] = t->end;
+    for (size_t i = 0; i < sizeof turn_ends / sizeof *turn_ends && n < cap; i++) {
+        const int32_t id = named_token(t, turn_ends[i]);
+        if (id >= 0 && id != t->end && !(parts && !strcmp(turn_ends[i], "<|end|>"))) ids[n++] = id;
+    }
+    return n;
+}
+
 // These classes build their template from add_bos_token and add_eos_token, whatever tokenizer.json says.
 static bool class_decides(const char *name) {
     static const char *const names[] = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"};

@@ -30,6 +30,8 @@ bool lq_tokenizer_encode(const lq_tokenizer *t, const char *text, size_t n, int 
 lq_bytes lq_tokenizer_bytes(const lq_tokenizer *t, int32_t id);
 
 int32_t lq_tokenizer_bos(const lq_tokenizer *t);    // what LQ_TOK_SPECIAL puts first; -1: nothing
+// The tokens that end a text: eos_token of tokenizer_config.json, and those that end a turn by their names. How many.
+size_t lq_tokenizer_ends(const lq_tokenizer *t, int32_t *ids, size_t cap);
 size_t lq_tokenizer_longest(const lq_tokenizer *t); // bytes of the longest token
 
 // Incremental, UTF-8-safe text of a growing sequence. Plain data: copy it to fork a sequence.

@@ -565,6 +565,22 @@ static void tokens(const lq_model *m) {
     CHECK(lq_token_bos(m) == -1 && lq_token_is_end(m, 257) && !lq_token_is_end(m, 256), "ends");
 }
 
+// What the config names, what tokenizer_config.json does, what is called so.
+static void ends(const char *dir) {
+    char path[200];
+    lq_model *m = NULL;
+    lq_err err = {0};
+    CHECK(tiny_text(dir, "tokenizer_config.json", "{\"eos_token\":{\"content\":\"<s>\"},"
+                    "\"added_tokens_decoder\":{\"258\":{\"content\":\"<|im_end|>\"},\"259\":{\"content\":\"<|im|>\"}}}"), "a file");
+    if (lq_model_open(dir, NULL, &m, &err)) {
+        for (int32_t id = 0; id < 260; id++)
+            CHECK(lq_token_is_end(m, id) == (id >= 256 && id < 259), "token %d and the end", (int)id);
+        lq_model_close(m);
+    } else CHECK(false, "%s", err.text);
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
+    CHECK(!remove(path), "%s", path);
+}
+
 int main(void) {
     char dir[] = "/tmp/lq-test-engine-XXXXXX", quantized[80], path[200];
     lq_err err = {0};
@@ -602,6 +618,7 @@ int main(void) {
         invariance(m, "int4 exact");
         lq_model_close(m);
     } else CHECK(false, "%s", err.text);
+    ends(dir);
     windowed(dir);
     CHECK(tiny_model_of(dir, "MixtralForCausalLM", false, tiny_experts, &err), "%s", err.text);
     if (lq_model_open(dir, &(lq_model_opts){.threads = 2}, &m, &err)) {

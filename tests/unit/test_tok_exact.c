@@ -59,7 +59,36 @@ static void ids_check(const lq_tokenizer *t, int row, int at, const cJSON *case_
     }
 }
 
+static void ends_check(const char *added, const char *config, int32_t a, int32_t b) {
+    char json[512];
+    int32_t ids[4] = {-1, -1, -1, -1};
+    lq_tokenizer *t = NULL;
+    lq_err err = {0};
+    const int n = snprintf(json, sizeof json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"<EOT>\":1},\"merges\":[]},"
+                           "\"added_tokens\":[%s]}", added);
+    const lq_bytes file = {json, (size_t)n};
+    CHECK(lq_tokenizer_parse(file, (lq_bytes){config, strlen(config)}, &t, &err), "%s", err.text);
+    if (!t) return;
+    CHECK(lq_tokenizer_ends(t, ids, 4) == (size_t)(a >= 0) + (b >= 0) && ids[0] == a && ids[1] == b,
+          "%s, %s: ends %d, %d", added, config, (int)ids[0], (int)ids[1]);
+    lq_tokenizer_close(t);
+}
+
+static void test_ends(void) {
+    static const char end[] = "{\"id\":2,\"content\":\"<|end|>\",\"special\":true}",
+        both[] = "{\"id\":2,\"content\":\"<|end|>\"},{\"id\":3,\"content\":\"<|return|>\"}";
+    ends_check("", "", -1, -1); // "<EOT>" is a piece of text here
+    ends_check("{\"id\":1,\"content\":\"<EOT>\"}", "", 1, -1);
+    ends_check(end, "", 2, -1);
+    ends_check(end, "{\"eos_token\":\"<|end|>\"}", 2, -1);
+    ends_check(end, "{\"eos_token\":{\"content\":\"a\"}}", 0, 2);
+    ends_check(end, "{\"eos_token\":\"nowhere\"}", 2, -1);
+    ends_check(both, "", 3, -1);
+    ends_check(both, "{\"eos_token\":\"<|end|>\"}", 2, 3);
+}
+
 int main(void) {
+    test_ends();
     cJSON *rows = file_parse("tests/golden/tok_exact.json"), *row, *k;
     int at = 0;
     CHECK(cJSON_IsArray(rows), "tests/golden/tok_exact.json");
