@@ -194,6 +194,8 @@ typedef struct lq_engine_opts {
     int max_queue;      // waiting requests; 0 = 1024
     size_t kv_bytes;    // 0 = for max_seqs contexts, but at most 4096 blocks or four contexts, and a quarter of memory
     int kv_page;        // tokens in a block: 16, 32 (default) or 64
+    bool keep;          // the cache of a sequence that ended alone stays until the next one enters, which begins where
+                        // it leaves those tokens: a conversation reads only what is new
 } lq_engine_opts;
 
 bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_err *err);

@@ -72,6 +72,7 @@ static bool on_event(void *arg, const lq_event *e) {
         a->tokens += e->count;
     }
     a->prompt_tokens = e->prompt_tokens;
+    a->cached = e->cached_tokens;
     a->finish = e->finish;
     keep_tokens(a, e);
     if (a->special) put_tokens(a, e);
@@ -136,8 +137,10 @@ void lq_reply_summary(const lq_reply *a) {
     const double wait = a->first - a->begun, decode = a->last - a->first;
     lq_say_style(stderr, "2");
     if (a->loaded > 0) fprintf(stderr, "loaded in %s; ", lq_say_time(a->loaded));
-    fprintf(stderr, "%d prompt tokens, %.1f tok/s; first token after %s; %d tokens", a->prompt_tokens,
-            rate(a->prompt_tokens, wait), lq_say_time(wait), a->tokens);
+    fprintf(stderr, "%d prompt tokens", a->prompt_tokens);
+    if (a->cached) fprintf(stderr, ", %d of them new", a->prompt_tokens - a->cached);
+    fprintf(stderr, ", %.1f tok/s; first token after %s; %d tokens", rate(a->prompt_tokens - a->cached, wait),
+            lq_say_time(wait), a->tokens);
     if (a->tokens > 1) fprintf(stderr, ", %.1f tok/s", rate(a->tokens - 1, decode));
     const size_t memory = lq_input_memory();
     if (memory) fprintf(stderr, "; %s beside the model's file", lq_say_bytes((double)memory));

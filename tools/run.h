@@ -17,7 +17,7 @@ typedef struct lq_reply {
     lq_drew *draw;
     size_t draws, draw_cap;
     double begun, first, last, loaded; // loaded: seconds that opening the model took; 0: not told
-    int prompt_tokens, tokens;
+    int prompt_tokens, cached, tokens; // cached: of the prompt, from the answer before
     lq_finish finish;
     bool newline, screen;   // newline: what was printed ends with one; screen: standard output is a terminal
     char torn[4];           // the beginning of a character, where tokens are parts of one

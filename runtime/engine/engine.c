@@ -44,6 +44,8 @@ struct lq_engine {
     lq_seq **running, **paused;  // [max_seqs] in order of admission; paused: preempted
     int runs, pauses;
     int hold;                    // prompts are fed no further; 0: to their end
+    int kept, kept_len;          // the cache of the sequence that ended last, -1: it is not kept; tokens in it
+    int32_t *kept_ids;           // [ctx]; NULL: none is ever kept
     bool more;                   // requests are open, also such as no step has seen
     lq_engine_stats now;         // the step's own; copied to stats at its end
     int *take;                   // [max_seqs] tokens to feed of running[i]
@@ -149,7 +151,8 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
                                      .max_len = e->ctx, .slots = e->max_seqs + 1,
                                      .table_stride = lq_kv_table_stride(e->kv)};
     return lq_kvpool_open(e->m, page, kv.blocks, &e->pool, err) && lq_buffers_open(e->m, &buffers, &e->b, err) &&
-           open_arrays(e, err);
+           open_arrays(e, err) &&
+           (!o->keep || NEW(e->kept_ids, e->ctx) || lq_fail(err, LQ_E_MEMORY, "no memory for %d tokens", e->ctx));
 }
 
 bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_err *err) {
@@ -163,6 +166,7 @@ bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_er
         return lq_fail(err, LQ_E_MEMORY, "no memory for an engine");
     }
     e->m = m;
+    e->kept = -1;
     e->tail = &e->incoming;
     e->next_id = 1;
     pthread_mutex_init(&e->lock, NULL);
@@ -202,7 +206,7 @@ void lq_engine_close(lq_engine *e) {
     lq_kvpool_close(e->m, &e->pool);
     lq_buffers_close(e->m, e->b);
     void *const parts[] = {e->running, e->paused, e->take, e->ids, e->seq, e->pos, e->first, e->slot, e->out, e->wants,
-                           e->draw, e->drawn, e->top_id, e->top_logprob, e->text, e->all};
+                           e->draw, e->drawn, e->top_id, e->top_logprob, e->text, e->all, e->kept_ids};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     for (int g = 0; g < LQ_KV_GROUPS; g++) {
         free(e->src[g]);
@@ -315,18 +319,63 @@ static int free_blocks(const lq_engine *e, int g) {
     return n;
 }
 
+// --- the sequence that ended last ---
+//
+// Whoever enters next begins where its tokens leave those of the one before, or the cache is given back: what is kept
+// stands in nobody's way.
+
+static void keep(lq_engine *e, const lq_seq *s) {
+    if (e->kept >= 0) lq_kv_end(e->kv, e->kept);
+    e->kept = s->kv;
+    e->kept_len = s->done;
+    memcpy(e->kept_ids, s->ids, (size_t)s->done * sizeof *s->ids);
+}
+
+static void drop_kept(lq_engine *e) {
+    if (e->kept >= 0) lq_kv_end(e->kv, e->kept);
+    e->kept = -1;
+}
+
+// How many of a sequence's tokens the kept cache holds; it is drawn from the last one's logits. What a window has left
+// behind is not there for a shorter beginning.
+static int kept_tokens(const lq_engine *e, const lq_seq *s) {
+    int n = 0;
+    if (e->kept < 0 || s->req->r.prompt_logprobs) return 0;
+    while (n < e->kept_len && n < s->len - 1 && e->kept_ids[n] == s->ids[n]) n++;
+    for (int g = 0; g < e->m->desc.groups; g++) {
+        const int window = e->m->desc.group_window[g];
+        const int from = window && n >= window ? (n - window + 1) / e->now.kv_page : 0;
+        const int32_t *row = lq_kv_tables(e->kv, g) + (size_t)e->kept * (size_t)lq_kv_table_stride(e->kv);
+        if (n && row[from] < 0) return 0;
+    }
+    return n;
+}
+
+// A place in the cache for a sequence, and how many of its tokens stand there already. -1: there is none.
+static int place_of(lq_engine *e, const lq_seq *s, int *done) {
+    const int kv = e->kept;
+    *done = kept_tokens(e, s);
+    if (!*done) drop_kept(e);
+    if (!*done) return lq_kv_begin(e->kv);
+    e->kept = -1;
+    lq_kv_trim(e->kv, kv, *done);
+    return kv;
+}
+
 // Room for all tokens it knows.
 static bool enter(lq_engine *e, lq_seq *s) {
-    for (int g = 0; g < e->m->desc.groups; g++)
-        if (free_blocks(e, g) < blocks_of(e, g, s->len)) return false;
-    const int kv = lq_kv_begin(e->kv);
-    if (kv < 0) return false;
-    if (!lq_kv_grow(e->kv, kv, s->len, false)) {
-        lq_kv_end(e->kv, kv);
+    int done;
+    const int kv = place_of(e, s, &done);
+    bool room = kv >= 0;
+    for (int g = 0; room && g < e->m->desc.groups; g++)
+        room = free_blocks(e, g) + lq_kv_held(e->kv, g, kv) >= blocks_of(e, g, s->len);
+    if (!room || !lq_kv_grow(e->kv, kv, s->len, false)) {
+        if (kv >= 0) lq_kv_end(e->kv, kv);
         return false;
     }
     s->kv = kv;
-    s->done = 0;
+    s->done = done;
+    if (done > s->fed) s->fed = s->req->cached = done < s->prompt ? done : s->prompt;
     e->running[e->runs++] = s;
     return true;
 }
@@ -342,7 +391,8 @@ static int held_slots(const lq_engine *e) {
 
 // Whether a request may start: it has the blocks its prompt needs, and leaves one for each
 // running sequence to grow into.
-static bool fits(const lq_engine *e, const lq_req *q, int held) {
+static bool fits(lq_engine *e, const lq_req *q, int held) {
+    if (e->runs) drop_kept(e); // what is kept is for one that is alone
     for (int g = 0; g < e->m->desc.groups; g++)
         if (e->runs && free_blocks(e, g) < blocks_of(e, g, q->prompt) + e->runs) return false;
     return held + q->r.n <= e->max_seqs;
@@ -534,6 +584,7 @@ static int sweep(lq_engine *e) {
     for (int i = 0; i < e->runs; i++) {
         lq_seq *s = e->running[i];
         if (s->finish == LQ_RUNNING) e->running[kept++] = s;
+        else if (e->kept_ids && e->runs == 1 && s->finish != LQ_FAILED) keep(e, s);
         else lq_kv_end(e->kv, s->kv);
     }
     e->runs = kept;
@@ -670,6 +721,7 @@ bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_
     for (size_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
             return lq_fail(err, LQ_E_USAGE, "token %zu is %d, the vocabulary has %d", i, ids[i], vocab);
+    drop_kept(e);
     const int kv = lq_kv_begin(e->kv);
     bool done = kv >= 0 && lq_kv_grow(e->kv, kv, (int)count, false);
     if (!done) lq_fail(err, LQ_E_BUSY, "the KV cache has no room for %zu tokens beside what is running", count);

@@ -207,6 +207,11 @@ def session(folder, model):
     s.types("a\x15")
     s.types("\x03")
     check(s.end() == 0, "Ctrl-C again leaves", s.got)
+    s = Session(model, "-n", "8", columns=200)
+    check(s.asks() and s.tells("Once upon a time\r", "prompt tokens, ") and "new" not in s.got, "figures of the first answer", s.got)
+    check(s.tells("and\r", " of them new, "), "the second one does not read the first again", s.got)
+    s.types("\x04")
+    check(s.end() == 0, "Ctrl-D leaves", s.got)
     for leave in ("\x04", "/quit\r"):
         s = Session(model, "--quiet")
         check(s.asks() and (s.types(leave) or True) and s.end() == 0, f"{leave!r} leaves", s.got)

@@ -35,7 +35,7 @@ typedef struct answer {
     int32_t tokens[256];
     float logprobs[256];
     char text[1024];
-    int count, prompts;
+    int count, prompts, cached;
     size_t len;
     lq_finish finish;
     int cancel_at; // cancel when this many tokens have come; 0: never
@@ -53,6 +53,7 @@ static bool on_event(void *arg, const lq_event *e) {
     memcpy(a->text + a->len, e->text, e->text_len);
     a->text[a->len += e->text_len] = 0;
     a->finish = e->finish;
+    a->cached = e->cached_tokens;
     return !a->cancel_at || a->count < a->cancel_at;
 }
 
@@ -67,7 +68,7 @@ static lq_request request(int which, answer *a) {
                         .on_event = on_event, .arg = a};
 }
 
-static void run_all(lq_engine *e) {
+static void step_all(lq_engine *e) {
     lq_err err = {0};
     bool busy = true;
     for (int i = 0; busy && i < 5000; i++) {
@@ -77,7 +78,11 @@ static void run_all(lq_engine *e) {
         CHECK(done, "%s", err.text);
     }
     CHECK(!busy, "the engine does not come to an end");
+}
+
+static void run_all(lq_engine *e) {
     lq_engine_stats s;
+    step_all(e);
     lq_engine_describe(e, &s);
     CHECK(s.kv_free == s.kv_blocks && !s.running && !s.waiting, "%d of %d blocks free, %d running, %d waiting",
           s.kv_free, s.kv_blocks, s.running, s.waiting);
@@ -508,6 +513,56 @@ static void windows(lq_model *m, const int32_t *unbounded, int window, bool all,
     window_bytes(m, window, all, what);
 }
 
+// A conversation: each prompt goes on from the answer before it or from a part of that, or has nothing to do with it.
+// What stands in the cache already is not read again, and the answers are those of an engine that keeps nothing.
+// `window`: of the layers that leave most behind; 0: none does.
+enum { TURNS = 8 };
+static void conversation(lq_model *m, int window, const char *what) {
+    static const struct { int prompt, answer, more; } turns[TURNS] = { // tokens of those before, and others
+        {0, 0, 70}, {70, 24, 9}, {103, 20, 30}, {103, 0, 5}, {0, 0, 40}, {40, 0, 0}, {40, 24, 100}, {164, 23, 1},
+    };
+    static answer fresh[TURNS], kept[TURNS];
+    static int32_t ids[TURNS][400];
+    int n[TURNS], known = 0; // tokens that the cache was left with
+    memset(fresh, 0, sizeof fresh);
+    memset(kept, 0, sizeof kept);
+    for (int keep = 0; keep < 2; keep++) {
+        lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 1, .kv_page = 16, .keep = keep});
+        for (int t = 0; t < TURNS; t++) {
+            answer *a = keep ? &kept[t] : &fresh[t];
+            const int from = turns[t].prompt + turns[t].answer;
+            n[t] = from + turns[t].more;
+            if (t) memcpy(ids[t], ids[t - 1], (size_t)turns[t].prompt * sizeof **ids);
+            if (t) memcpy(ids[t] + turns[t].prompt, fresh[t - 1].tokens, (size_t)turns[t].answer * sizeof **ids);
+            for (int i = from; i < n[t]; i++) ids[t][i] = (i * 31 + t * 7 + 5) % 250;
+            lq_request r = request(1, a);
+            r.prompt = ids[t];
+            r.prompt_len = (size_t)n[t];
+            r.prompt_logprobs = t == 6;
+            submit(e, &r);
+            if (!keep) run_all(e);
+            else step_all(e);
+            const int shared = from < known ? from : known, begun = shared < n[t] - 1 ? shared : n[t] - 1;
+            const bool left = window && (begun - window + 1) / 16 < (known - window + 1) / 16;
+            const int cached = !keep || r.prompt_logprobs || left ? 0 : begun;
+            CHECK(a->cached == cached, "%s: turn %d: %d tokens were there, not %d", what, t, a->cached, cached);
+            known = n[t] + 23;
+        }
+        if (keep) {
+            lq_engine_stats s;
+            lq_err err = {0};
+            static int32_t best[100];
+            lq_engine_describe(e, &s);
+            CHECK(s.kv_free < s.kv_blocks, "%s: nothing is kept", what);
+            CHECK(lq_logits(e, ids[1], 100, 99, on_logits, best, &err), "%s", err.text);
+            run_all(e); // what was kept made room for others
+        }
+        lq_engine_close(e);
+    }
+    for (int t = 0; t < TURNS; t++)
+        CHECK(same(&fresh[t], &kept[t]) && fresh[t].prompts == kept[t].prompts, "%s: turn %d: another answer", what, t);
+}
+
 static void windowed(const char *dir) {
     static const struct { const char *name, *more; int window; bool all; } kinds[] = {
         {"a window of 40", ",\"sliding_window\":40", 40, true}, {"a window of 1", ",\"sliding_window\":1", 1, true},
@@ -534,6 +589,7 @@ static void windowed(const char *dir) {
             invariance(m, kinds[i].name);
             preemption(m, !kinds[i].all);
             choices(m);
+            conversation(m, kinds[i].window, kinds[i].name);
         }
         lq_model_close(m);
     }
@@ -608,6 +664,7 @@ int main(void) {
     scores(m);
     priorities(m);
     refusals(m);
+    conversation(m, 0, "bf16");
     lq_model_close(m);
     CHECK(tiny_quantize(dir, "int4 g32", quantized, sizeof quantized, &err), "%s", err.text);
     if (lq_model_open(quantized, &(lq_model_opts){.threads = 2}, &m, &err)) {
