@@ -13,13 +13,13 @@ enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8 /* of int8 products */, RUN_ROWS = 6
 
 // --- one matrix, on the calling thread ---
 
-// y[mn][ldy] = x[m..m+mn] w^T for weight rows of `len` columns that are f32 now.
+// y[mn][ldy] = x[m..m+mn] w^T for weight rows of `len` columns that are f32 now; more: y += it.
 static void part_product(const lq_ukr *f32, const float *w, int rows, int64_t len, const float *x, size_t stride,
-                         int mn, float *y, size_t ldy) {
+                         int mn, bool more, float *y, size_t ldy) {
     const lq_weight plain = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .layout = LQ_ANY, .n = rows,
                              .k = len, .q = w};
     const lq_act a = {.x = {.p = (float *)(uintptr_t)x, .type = LQ_F32, .rows = mn, .cols = (int)len,
-                            .stride = stride}};
+                            .stride = stride}, .more = more};
     f32->run(&plain, &a, 0, (rows + f32->tile_n - 1) / f32->tile_n, 0, mn, y, ldy);
 }
 
@@ -27,65 +27,58 @@ static const lq_ukr *f32_row(const lq_dev *d) {
     return lq_ukr_find(d, &(lq_weight){.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}}, LQ_F32);
 }
 
-// Scratch: a cut of tiles, parts of a product; a cut of one tile, parts, sums of a cell. Few rows of activations: one
-// tile at a time, which stays in the first cache; many: as many as stay in the second, so that x is read less often.
-enum { DEQUANT_TALL = 64, DEQUANT_TILE = DEQUANT_TALL * LQ_K_CUT, DEQUANT_PART = DEQUANT_ROWS * DEQUANT_TALL,
-       RECODED_K = 16384, CODES_BYTES = LQ_X86_ROWS * LQ_I8_SPAN + 4096,
-       CELL_TILE = 16 * LQ_K_CUT, CELL_PART = DEQUANT_ROWS * 16, CELL_ROWS = 512 };
+// Scratch: a cut of tiles as f32, then sums of a cell. Few rows of activations: one tile at a time, which stays in the
+// first cache; many: as many as stay in the second, so that x is read less often.
+enum { TALL_ROWS = 64, TALL_CUT = TALL_ROWS * LQ_K_CUT, CELL_ROWS = 512, RECODED_K = 16384,
+       CODES_BYTES = LQ_X86_ROWS * LQ_I8_SPAN + 4096 };
+
+static int64_t tiles_at_once(const lq_ukr *u, int rows) { return rows > DEQUANT_ROWS ? TALL_ROWS / u->tile_n : 1; }
+
+// Columns k..end of tiles t..end_t as f32.
+static void tiles_widened(const lq_ukr *u, const lq_weight *w, int64_t t, int64_t end_t, int64_t k, int64_t end,
+                          float *to) {
+    for (int64_t i = t; i < end_t; i++) u->rows(w, i, k, end, to + (i - t) * u->tile_n * (end - k));
+}
 
 static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0,
                               int64_t t1, int m0, int m1, float *y, size_t ldy, float *scratch) {
     const lq_ukr *f32 = f32_row(d);
-    const int64_t at_once = m1 - m0 > DEQUANT_ROWS ? DEQUANT_TALL / u->tile_n : 1;
-    float *part = scratch + DEQUANT_TILE;
+    const int64_t at_once = tiles_at_once(u, m1 - m0);
     for (int64_t t = t0, end_t; t < t1; t = end_t) {
         end_t = t1 - t < at_once ? t1 : t + at_once;
         const int64_t n = t * u->tile_n, end_n = end_t * u->tile_n < w->n ? end_t * u->tile_n : w->n;
-        const int rows = (int)(end_n - n);
-        for (int64_t k = 0; k < w->k; k += LQ_K_CUT) {
-            const int64_t len = w->k - k < LQ_K_CUT ? w->k - k : LQ_K_CUT;
-            for (int64_t i = t; i < end_t; i++) u->rows(w, i, k, k + len, scratch + (i - t) * u->tile_n * len);
-            for (int m = m0; m < m1; m += DEQUANT_ROWS) {
-                const int mn = m1 - m < DEQUANT_ROWS ? m1 - m : DEQUANT_ROWS;
-                float *to = y + (size_t)m * ldy + (size_t)n;
-                part_product(f32, scratch, rows, len, lq_mat_row(&a->x, m) + k, a->x.stride, mn, k ? part : to,
-                             k ? DEQUANT_TALL : ldy);
-                for (int i = 0; k && i < mn; i++)
-                    for (int r = 0; r < rows; r++) to[(size_t)i * ldy + (size_t)r] += part[i * DEQUANT_TALL + r];
-            }
+        for (int64_t k = 0, end; k < w->k; k = end) {
+            end = w->k - k < LQ_K_CUT ? w->k : k + LQ_K_CUT;
+            tiles_widened(u, w, t, end_t, k, end, scratch);
+            part_product(f32, scratch, (int)(end_n - n), end - k, lq_mat_row(&a->x, m0) + k, a->x.stride, m1 - m0,
+                         k > 0, y + (size_t)m0 * ldy + (size_t)n, ldy);
         }
     }
 }
 
 // E4M3 x 8-bit floats: the f32 product of the bare elements over a cell of the activations, then y = y + product *
-// (wscale * ascale), multiply and add apart, cells in order.
-static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t, int m0,
-                         int m1, float *y, size_t ldy, float *scratch) {
-    const int rows = (int)(w->n - t * u->tile_n < u->tile_n ? w->n - t * u->tile_n : u->tile_n);
-    const int64_t cell = (int64_t)a->q_group;
+// (wscale * ascale), multiply and add apart, cells in order. At most CELL_ROWS rows of activations.
+static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t,
+                         int64_t end_t, int m0, int m1, float *y, size_t ldy, float *scratch) {
+    const int64_t cell = (int64_t)a->q_group, n = t * u->tile_n;
+    const int rows = (int)((end_t * u->tile_n < w->n ? end_t * u->tile_n : w->n) - n);
     const lq_ukr *f32 = f32_row(d);
-    float *part = scratch + CELL_TILE, *sum = part + CELL_PART, scale[16]; // sum [CELL_ROWS][16]
+    float *sum = scratch + TALL_CUT, scale[TALL_ROWS]; // sum [CELL_ROWS][TALL_ROWS]
     lq_weight bare = *w;
     bare.type.kind = LQ_W_PLAIN;
     for (int64_t k0 = 0; k0 < w->k; k0 += cell) {
         const int64_t k1 = w->k - k0 < cell ? w->k : k0 + cell;
-        const float *ascale = a->scale + (size_t)(k0 / cell) * (size_t)a->x.rows + (size_t)m0;
-        for (int r = 0; r < rows; r++) scale[r] = lq_ukr_scale(w, t * u->tile_n + r, k0);
-        for (int64_t k = k0; k < k1; k += LQ_K_CUT) {
-            const int64_t end = k1 - k < LQ_K_CUT ? k1 : k + LQ_K_CUT;
-            u->rows(&bare, t, k, end, scratch);
-            for (int m = m0; m < m1; m += DEQUANT_ROWS) {
-                const int mn = m1 - m < DEQUANT_ROWS ? m1 - m : DEQUANT_ROWS;
-                part_product(f32, scratch, rows, end - k, (const float *)a->q + (size_t)m * a->q_row + (size_t)k,
-                             a->q_row, mn, part, 16);
-                for (int i = 0; i < mn; i++) {
-                    float *to = y + (size_t)(m + i) * ldy + (size_t)t * (size_t)u->tile_n;
-                    float *s = sum + (size_t)(m - m0 + i) * 16;
-                    for (int r = 0; r < rows; r++) s[r] = k > k0 ? s[r] + part[i * 16 + r] : part[i * 16 + r];
-                    if (end < k1) continue;
-                    for (int r = 0; r < rows; r++) to[r] = (k0 ? to[r] : 0) + s[r] * (scale[r] * ascale[m - m0 + i]);
-                }
-            }
+        const float *ascale = a->scale + (size_t)(k0 / cell) * (size_t)a->x.rows;
+        for (int r = 0; r < rows; r++) scale[r] = lq_ukr_scale(w, n + r, k0);
+        for (int64_t k = k0, end; k < k1; k = end) {
+            end = k1 - k < LQ_K_CUT ? k1 : k + LQ_K_CUT;
+            tiles_widened(u, &bare, t, end_t, k, end, scratch);
+            part_product(f32, scratch, rows, end - k, (const float *)a->q + (size_t)m0 * a->q_row + (size_t)k, a->q_row,
+                         m1 - m0, k > k0, sum, TALL_ROWS);
+        }
+        for (int m = m0; m < m1; m++) {
+            float *to = y + (size_t)m * ldy + (size_t)n, *s = sum + (size_t)(m - m0) * TALL_ROWS;
+            for (int r = 0; r < rows; r++) to[r] = (k0 ? to[r] : 0) + s[r] * (scale[r] * ascale[m]);
         }
     }
 }
@@ -142,9 +135,11 @@ static void tiles_product(const lq_dev *d, const lq_ukr *u, const lq_weight *w, 
         tiles_dequantized(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch);
         return;
     }
-    for (int64_t t = t0; t < t1; t++)
+    const int64_t at_once = tiles_at_once(u, m1 - m0);
+    for (int64_t t = t0; t < t1; t += at_once)
         for (int m = m0; m < m1; m += CELL_ROWS)
-            tiles_scaled(d, u, w, a, t, m, m1 - m < CELL_ROWS ? m1 : m + CELL_ROWS, y, ldy, scratch);
+            tiles_scaled(d, u, w, a, t, t1 - t < at_once ? t1 : t + at_once, m,
+                         m1 - m < CELL_ROWS ? m1 : m + CELL_ROWS, y, ldy, scratch);
 }
 
 void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,

@@ -28,9 +28,9 @@ enum { LQ_ANY_ROWS = 8, LQ_HALF_ROWS = 4 };
 // The scale of column k of a row, in layout any or x86.
 float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k);
 
-// y[m][n] = sum over k of a[m][k] w[n][k] for rows m0..m1 and the weight rows of tiles t0..t1; int8 with a->more: the
-// sum goes on from y. y has ldy floats from
-// row to row and starts at row 0, column 0 of the whole result; columns behind w->n are not written.
+// y[m][n] = sum over k of a[m][k] w[n][k] for rows m0..m1 and the weight rows of tiles t0..t1; with a->more (rows of
+// layout x86 and f32 ones): the sum goes on from y. y has ldy floats from row to row and starts at row 0, column 0 of
+// the whole result; columns behind w->n are not written.
 typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                         size_t ldy);
 // Tile t, columns k0..k1 (stored order, k1 <= k0 + LQ_K_CUT, both multiples of 16 or the end), dequantized to

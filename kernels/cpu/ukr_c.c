@@ -122,7 +122,7 @@ static void float_tiles(const lq_weight *w, const lq_act *a, int64_t t0, int64_t
             lq_dtypes[w->type.elem].to_f32((const char *)w->q + (size_t)(n * w->k + k) * size, row, (size_t)len);
             for (int m = m0; m < m1; m++) {
                 float s = dot(lq_mat_row(&a->x, m) + k, row, len), *to = y + (size_t)m * ldy + (size_t)n;
-                *to = k ? *to + s : s;
+                *to = k || a->more ? *to + s : s;
             }
         }
 }

@@ -9,6 +9,7 @@
 #include "kernels/cpu/x86/vec.h"
 
 #define walk NAME(walk)
+#define ahead NAME(ahead)
 
 enum { TILE = 4 };
 enum { TALL_AHEAD = 512 }; // bytes: of weights that wait in the second cache
@@ -31,7 +32,7 @@ INLINE vf load_some(const char *row, int k, int n, const lq_dtype e) {
     return load(part, 0, e);
 }
 
-typedef struct area { // of one call: rows of weights and of activations
+typedef struct area { // of one call: rows of weights and of activations; more: y has the sums of columns before them
     const char *w;
     size_t w_row; // bytes
     int64_t n;
@@ -39,6 +40,7 @@ typedef struct area { // of one call: rows of weights and of activations
     size_t x_row; // elements
     float *y;
     size_t ldy;
+    bool more;
 } area;
 
 // VEC columns from j on, R x M; of weights and activations the fewer stay in registers.
@@ -85,11 +87,11 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
             float *y = a->y + (size_t)(m + i) * a->ldy + (size_t)(n + r), part[TILE];
             const __m128 v = fold4(s[r][i], s[r + 1][i], s[r + 2][i], s[r + 3][i]);
             if (left >= TILE) {
-                _mm_storeu_ps(y, k ? _mm_add_ps(_mm_loadu_ps(y), v) : v);
+                _mm_storeu_ps(y, k || a->more ? _mm_add_ps(_mm_loadu_ps(y), v) : v);
                 continue;
             }
             _mm_storeu_ps(part, v);
-            for (int c = 0; c < left; c++) y[c] = k ? y[c] + part[c] : part[c];
+            for (int c = 0; c < left; c++) y[c] = k || a->more ? y[c] + part[c] : part[c];
         }
     }
 }
@@ -112,12 +114,20 @@ FNS(F32) FNS(F16) FNS(BF16)
 static block_fn *const f32_fns[2][TALL] = ROW(F32), *const f16_fns[2][TALL] = ROW(F16);
 static block_fn *const bf16_fns[2][TALL] = ROW(BF16);
 
+// A cut of the next activations into L2, while that of these meets tile i of so many.
+static void ahead(const area *a, int m, int m1, int64_t k, int len, int64_t i, int64_t tiles) {
+    const int from = (int)(len * i / tiles), to = (int)(len * (i + 1) / tiles);
+    for (const int end = m1 - m < TALL ? m1 : m + TALL; m < end; m++)
+        for (int j = from; j < to; j += 16)
+            _mm_prefetch((const char *)(a->x + (size_t)m * a->x_row + k + j), _MM_HINT_T1);
+}
+
 // Few rows: weight rows from end to end, as memory likes it. Many: a cut of the activations stays in
 // L1, that of the weights in L2.
 static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  block_fn *const fns[2][TALL]) {
     const area a = {.w = w->q, .w_row = (size_t)w->k * lq_dtype_size(w->type.elem), .n = w->n, .x = act->x.p,
-                    .x_row = act->x.stride, .y = y, .ldy = ldy};
+                    .x_row = act->x.stride, .y = y, .ldy = ldy, .more = act->more};
     const int rows = m1 - m0, parts = (rows + TALL - 1) / TALL;
     const int64_t n1 = t1 * TILE < w->n ? t1 * TILE : w->n;
     if (rows <= TALL) {
@@ -128,12 +138,16 @@ static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, 
         }
         return;
     }
-    for (int64_t k = 0; k < w->k; k += LQ_K_CUT)
+    for (int64_t k = 0; k < w->k; k += LQ_K_CUT) {
+        const int len = (int)(w->k - k < LQ_K_CUT ? w->k - k : LQ_K_CUT);
         for (int p = 0, m = m0, tall; p < parts; p++, m += tall) {
             tall = (m1 - m + parts - p - 1) / (parts - p);
-            for (int64_t n = t0 * TILE; n < n1; n += TILE)
-                fns[0][tall - 1](&a, n, m, k, (int)(w->k - k < LQ_K_CUT ? w->k - k : LQ_K_CUT));
+            for (int64_t t = t0; t < t1; t++) {
+                ahead(&a, m + tall, m1, k, len, t - t0, t1 - t0);
+                fns[0][tall - 1](&a, t * TILE, m, k, len);
+            }
         }
+    }
 }
 
 void NAME(lq_matmul_f32_f32_f32any)(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
