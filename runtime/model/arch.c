@@ -9,15 +9,28 @@
 const lq_arch lq_archs[] = {
     {"LlamaForCausalLM", lq_names_llama, lq_describe_llama, NULL},
     {"LLaMAForCausalLM", lq_names_llama, lq_describe_llama, NULL}, // as the first conversions spelt it
+    {"ArceeForCausalLM", lq_names_llama, lq_describe_arcee, NULL},
+    {"HeliumForCausalLM", lq_names_llama, lq_describe_helium, NULL},
+    {"CwmForCausalLM", lq_names_llama, lq_describe_cwm, NULL},
     {"MistralForCausalLM", lq_names_llama, lq_describe_mistral, NULL},
     {"MinistralForCausalLM", lq_names_llama, lq_describe_mistral, NULL},
     {"Ministral3ForCausalLM", lq_names_llama, lq_describe_ministral3, NULL},
-    {"Mistral3ForConditionalGeneration", lq_names_llama, lq_describe_mistral3, NULL},
+    {"Mistral3ForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"LlavaForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"LlavaNextForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"LlavaOnevisionForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"VipLlavaForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"InternVLForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"AyaVisionForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"Idefics3ForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"SmolVLMForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
     {"MixtralForCausalLM", lq_names_mixtral, lq_describe_mixtral, NULL},
     {"Qwen2ForCausalLM", lq_names_llama, lq_describe_qwen2, NULL},
     {"Qwen2VLForConditionalGeneration", lq_names_llama, lq_describe_qwen2_vl, NULL},
     {"Qwen2_5_VLForConditionalGeneration", lq_names_llama, lq_describe_qwen2_vl, NULL},
     {"Qwen3ForCausalLM", lq_names_llama, lq_describe_qwen3, NULL},
+    {"Qwen3VLForConditionalGeneration", lq_names_llama, lq_describe_qwen3_vl, NULL},
+    {"Qwen3VLMoeForConditionalGeneration", lq_names_qwen_moe, lq_describe_qwen3_vl_moe, NULL},
     {"Qwen2MoeForCausalLM", lq_names_qwen_moe, lq_describe_qwen2_moe, NULL},
     {"Qwen3MoeForCausalLM", lq_names_qwen_moe, lq_describe_qwen3_moe, NULL},
     {"PhimoeForCausalLM", lq_names_mixtral, lq_describe_phimoe, NULL},
@@ -173,10 +186,11 @@ static bool is_text(const lq_arch *a) {
 // How a checkpoint of a larger model calls the tensors of its text part.
 static void find_body(const lq_ckpt *c, lq_desc *d) {
     static const char *const forms[][2] = {
-        {"language_model.model.", "language_model."}, {"model.language_model.", ""}, {"model.", ""},
+        {"language_model.model.", "language_model."}, {"model.language_model.", ""}, {"model.text_model.", ""},
+        {"model.", ""},
     };
     size_t i = 0;
-    while (i < 2 && !begins(c, forms[i][0])) i++;
+    while (i < 3 && !begins(c, forms[i][0])) i++;
     d->body = forms[i][0];
     d->outer = forms[i][1];
 }

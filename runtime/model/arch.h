@@ -107,6 +107,7 @@ typedef struct lq_layer {
 const lq_part *lq_layer_attn(const lq_layer *l); // its attention; NULL: it has none
 
 typedef struct lq_arch lq_arch;
+typedef struct lq_sizes { int dim, layers, heads, ffn, vocab; } lq_sizes;
 typedef struct lq_desc {
     const lq_arch *arch;
     const char *const *names; // the row's, or others of its family that this checkpoint has
@@ -117,6 +118,7 @@ typedef struct lq_desc {
     int bare;             // so many letters of all names, a prefix, are missing there
     // Of a text part: what stands there in place of "model.", and before names that begin otherwise; NULL: of no other.
     const char *body, *outer;
+    const lq_sizes *silent; // what a text part's config takes that says less than the others; NULL: it must say all
     int dim, vocab, layers, ctx;
     int embed_dim;        // of the embedding and of what the head reads, with matrices to dim and back; 0: dim
     lq_norm_kind norm;

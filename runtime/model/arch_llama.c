@@ -1,10 +1,9 @@
 // arch_llama.c: Llama and those in its shape: an RMS norm before each of attention and a gated MLP. Mistral (windows;
-// Ministral 3: scores that grow with the position), alone and as the text part of one with eyes,
-// Mixtral (a mixture in place of the MLP), SmolLM3 (no positions in some layers),
+// Ministral 3: scores that grow with the position), Mixtral (a mixture in place of the MLP), Arcee (no gate), Helium
+// (pairs of neighbours turn), CWM (windows in three of four layers), SmolLM3 (no positions in some layers),
 // Seed-OSS, ERNIE 4.5 (pairs of neighbours turn), Hunyuan (norms of q and k behind the rope).
 #include "runtime/model/family.h"
 #include <math.h>
-#include <string.h>
 
 const char *const lq_names_llama[LQ_ROLES] = {LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP};
 const char *const lq_names_hunyuan[LQ_ROLES] = {
@@ -71,13 +70,69 @@ bool lq_describe_ministral3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, window, 0, err);
 }
 
-bool lq_describe_mistral3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    const char *type = lq_json_str(c, "model_type");
-    if (!type || !strcmp(type, "mistral") || !strcmp(type, "ministral")) return lq_describe_mistral(ckpt, c, d, err);
-    if (!strcmp(type, "ministral3")) return lq_describe_ministral3(ckpt, c, d, err);
-    return lq_fail(err, LQ_E_UNSUPPORTED,
-                   "config.json: text_config.model_type \"%.64s\", expected mistral or ministral3",
-                   type);
+bool lq_describe_arcee(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{0}};
+    (void)ckpt;
+    d->norm_eps = 1e-5f;
+    d->ctx = 4096;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
+        !lq_config_bool(c, "mlp_bias", &part[1].mlp_bias, err))
+        return false;
+    part[1].gated = false;
+    if (!lq_json_str(c, "hidden_act")) part[1].act = LQ_RELU2;
+    lq_ends(d, 128000, 128001);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+bool lq_describe_helium(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 20, .head_dim = 128}};
+    bool bias = false;
+    (void)ckpt;
+    d->norm_eps = 1e-8f;
+    d->ctx = 4096;
+    d->rope[0].theta = 100000;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bool(c, "attention_bias", &bias, err) ||
+        !lq_config_bool(c, "mlp_bias", &part[1].mlp_bias, err) || !lq_heads_share(d, &part[0], err))
+        return false;
+    part[0].q_bias = part[0].k_bias = part[0].v_bias = bias;
+    d->rope[0].interleaved = true;
+    lq_ends(d, 1, 2);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+// The rope of a config that says nothing of one; a base that stands alone is not asked for.
+static bool cwm_rope(const cJSON *c, int head_dim, lq_desc *d, lq_err *err) {
+    lq_rope *r = &d->rope[0];
+    const cJSON *of_5 = cJSON_GetObjectItemCaseSensitive(c, "rope_parameters");
+    const cJSON *of_4 = cJSON_GetObjectItemCaseSensitive(c, "rope_scaling");
+    r->theta = 1e6;
+    if (!lq_rope_read(c, head_dim, d->ctx, 0, r, err)) return false;
+    if (cJSON_IsObject(of_5) || (cJSON_IsObject(of_4) && of_4->child)) return true;
+    const int original = r->original_ctx;
+    *r = (lq_rope){.kind = LQ_ROPE_LLAMA3, .theta = 1e6, .dim = head_dim, .factor = 16, .low_factor = 1,
+                   .high_factor = 4, .original_ctx = original != d->ctx ? original : 8192};
+    return true;
+}
+
+bool lq_describe_cwm(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    static const int ends[] = {128001, 128008, 128009};
+    lq_part part[2] = {{.kv_heads = 8, .head_dim = lq_config_null(c, "head_dim") ? 0 : 128}};
+    int window = lq_config_null(c, "sliding_window") ? 0 : 8192;
+    (void)ckpt;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 17;
+    if (!lq_config_rms(c, d, part, err) || !cwm_rope(c, part[0].head_dim, d, err) ||
+        !lq_config_bool(c, "mlp_bias", &part[1].mlp_bias, err) ||
+        !lq_config_int(c, "sliding_window", 0, LQ_CTX_MAX, &window, err))
+        return false;
+    d->ropes = 1;
+    if (128000 < d->vocab) d->bos = 128000;
+    for (int i = 0; i < 3; i++)
+        if (ends[i] < d->vocab) d->eos[d->eoses++] = ends[i];
+    if (!lq_layers_fill(d, part, 2, err)) return false;
+    for (int i = 0; i < d->layers; i++)
+        if (i % 4) d->layer[i].part[0].window = window;
+    return lq_layers_group(c, d, window, err);
 }
 
 bool lq_describe_mixtral(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {

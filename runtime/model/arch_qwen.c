@@ -1,8 +1,9 @@
 // arch_qwen.c: Qwen: Llama's tensors and layers, with windows in some layers if the config turns them on. Qwen2 (biases
-// of q, k and v), alone and as the text part of one with eyes; Qwen3 (no biases, a norm of each head's q and k). Of
-// both a mixture in place of some MLPs, in Qwen2's beside an expert that all rows share.
+// of q, k and v), alone and as the text part of one with eyes; Qwen3 (no biases, a norm of each head's q and k), alone
+// and with eyes. Of both a mixture in place of some MLPs, in Qwen2's beside an expert that all rows share.
 #include "runtime/model/family.h"
 #include <math.h>
+#include <string.h>
 
 const char *const lq_names_qwen_moe[LQ_ROLES] = {
     LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP, LQ_NAMES_EXPERTS,
@@ -125,4 +126,43 @@ bool lq_describe_qwen3_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_e
     if (!slides || lq_config_null(c, "sliding_window")) window = 0;
     return read_mixture(ckpt, c, d, &part[1], err) && mixtures(c, d, part, 2, &mlp, err) &&
            lq_layers_window(c, d, window, 0, err);
+}
+
+bool lq_describe_qwen3_vl(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 32, .head_dim = 128}};
+    (void)ckpt;
+    d->ctx = 128000;
+    d->rope[0].theta = 500000;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err)) return false;
+    part[0].qk_norm = LQ_QK_HEAD;
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+// Theirs are [k][n], or as transformers 5 holds them; the shape tells.
+static bool stored_across(const lq_ckpt *ckpt, const lq_desc *d, int ffn) {
+    static const char down[] = ".mlp.experts.down_proj";
+    for (size_t i = 0; i < lq_ckpt_count(ckpt); i++) {
+        const lq_tensor *t = lq_ckpt_at(ckpt, i);
+        const size_t n = strlen(t->name), end = sizeof down - 1;
+        if (n > end && !strcmp(t->name + n - end, down) && t->rank == 3)
+            return t->shape[1] == ffn && t->shape[2] == d->dim && ffn != d->dim;
+    }
+    return false;
+}
+
+bool lq_describe_qwen3_vl_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 16}}, mlp;
+    d->ctx = 128000;
+    d->tied = true;
+    d->rope[0].theta = 500000;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err)) return false;
+    part[0].qk_norm = LQ_QK_HEAD;
+    mlp = part[1];
+    part[1].ffn = 1408;
+    part[1].experts = 60;
+    part[1].experts_used = 4;
+    if (!read_mixture(ckpt, c, d, &part[1], err)) return false;
+    part[1].route_renorm = true; // whatever norm_topk_prob says
+    part[1].expert_across = stored_across(ckpt, d, part[1].ffn);
+    return mixtures(c, d, part, 2, &mlp, err) && lq_layers_window(c, d, 0, 0, err);
 }

@@ -78,13 +78,18 @@ bool lq_config_sizes(const cJSON *c, lq_desc *d, lq_part *attn, lq_part *mlp, lq
 bool lq_config_sizes_as(const cJSON *c, const lq_size_keys *k, lq_desc *d, lq_part *attn, lq_part *mlp, lq_err *err) {
     const bool share = !attn->head_dim && !cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(c, "head_dim"));
     const char *dim = spelt(c, k->dim, "hidden_size"), *head = spelt(c, k->heads, "num_attention_heads");
-    int heads = attn->heads;
-    if (!lq_config_need(c, dim, 1, 1 << 20, &d->dim, err) ||
-        !lq_config_need(c, spelt(c, k->layers, "num_hidden_layers"), 1, 4096, &d->layers, err) ||
+    const lq_sizes none = {0}, *silent = d->silent ? d->silent : &none;
+    int heads = attn->heads ? attn->heads : silent->heads;
+    bool (*const size)(const cJSON *, const char *, int64_t, int64_t, int *, lq_err *) =
+        d->silent ? lq_config_int : lq_config_need;
+    d->dim = silent->dim, d->layers = silent->layers;
+    if (!d->vocab) d->vocab = silent->vocab;
+    if (!size(c, dim, 1, 1 << 20, &d->dim, err) ||
+        !size(c, spelt(c, k->layers, "num_hidden_layers"), 1, 4096, &d->layers, err) ||
         !(heads ? lq_config_int : lq_config_need)(c, head, 1, 1 << 14, &heads, err))
         return false;
-    mlp->ffn = k->ffn_by * d->dim;
-    if ((k->ffn && !(k->ffn_by ? lq_config_int : lq_config_need)(c, k->ffn, 1, 1 << 22, &mlp->ffn, err)) ||
+    mlp->ffn = k->ffn_by ? k->ffn_by * d->dim : silent->ffn;
+    if ((k->ffn && !(mlp->ffn ? lq_config_int : lq_config_need)(c, k->ffn, 1, 1 << 22, &mlp->ffn, err)) ||
         !(d->vocab ? lq_config_int : lq_config_need)(c, "vocab_size", 1, 1 << 24, &d->vocab, err))
         return false;
     *attn = (lq_part){.kind = LQ_P_ATTN, .place = LQ_PRE, .heads = heads,

@@ -80,7 +80,8 @@ lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_desc
     lq_describe_olmo2, lq_describe_olmo3, lq_describe_exaone4, lq_describe_granite, lq_describe_glm, lq_describe_glm4,
     lq_describe_smollm3, lq_describe_seed, lq_describe_ernie, lq_describe_hunyuan,
     lq_describe_qwen2_moe, lq_describe_qwen3_moe, lq_describe_granite_moe, lq_describe_granite_shared,
-    lq_describe_phimoe, lq_describe_ministral3, lq_describe_mistral3, lq_describe_qwen2_vl,
+    lq_describe_phimoe, lq_describe_ministral3, lq_describe_text, lq_describe_arcee, lq_describe_helium,
+    lq_describe_cwm, lq_describe_qwen3_vl, lq_describe_qwen3_vl_moe, lq_describe_qwen2_vl,
     lq_describe_olmoe, lq_describe_flex_olmo, lq_describe_gptoss;
 
 // Decoders with LayerNorms.

@@ -190,6 +190,10 @@ KINDS = {
     "qwen3": {"qk": "head"},
     "mixtral": {"theta": 1e6},
     "qwen3_moe": {"qk": "head"},
+    "qwen3_vl_text": {"qk": "head", "theta": 500000.0},
+    "qwen3_vl_moe_text": {"qk": "head", "theta": 500000.0},
+    "helium": {"pairs": True, "theta": 100000.0},
+    "cwm": {"theta": 1e6},
     "phimoe": {"theta": 1e6},
     "qwen2_5_vl_text": {"theta": 1e6},
     "olmo2": OLMO2,
@@ -239,6 +243,8 @@ class Parts:
         if "layer_types" not in self.cfg and self.every and self.cfg["sliding_window"]:
             every = self.cfg.get("sliding_window_pattern", self.every)
             return self.cfg["sliding_window"] if (layer + 1) % every else 0
+        if self.kind == "cwm" and "layer_types" not in self.cfg:
+            return self.cfg["sliding_window"] if layer % 4 else 0
         if "layer_types" in self.cfg:
             return self.cfg["sliding_window"] if self.cfg["layer_types"][layer] == "sliding_attention" else 0
         if self.kind == "qwen2_moe":
@@ -312,6 +318,9 @@ class Parts:
             return self.gated(f, x, (gate,), (up,), self.pair(p + "mlp.down_proj"))
         if self.mixture(p):
             return self.experts(f, x, *self.mixture(p)) + self.shared(f, x, p)
+        if self.kind == "arcee":
+            x = unary(f, self.act, linear(f, x, *self.pair(p + "mlp.up_proj")))
+            return linear(f, x, *self.pair(p + "mlp.down_proj"))
         return self.gated(f, x, *(self.pair(p + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")))
 
     def mixture(self, p):
@@ -326,6 +335,9 @@ class Parts:
                 return router, [
                     [(a[:, half::2].T, b[half::2]) for half in (0, 1)] + [(c.T, d)] for a, b, c, d in zip(*up, *down)
                 ]
+            if self.cfg.get("_across"):
+                up, down = (self.w[f"{block}experts.{n}_proj"] for n in ("gate_up", "down"))
+                return router, [[*((half.T,) for half in np.split(a, 2, 1)), (b.T,)] for a, b in zip(up, down)]
             for up, down in (("experts.gate_up_proj", "experts.down_proj"), ("input_linear.weight", "output_linear.weight")):
                 if block + up in self.w:
                     both = zip(self.w[block + up], self.w[block + down])
@@ -355,7 +367,7 @@ class Parts:
         f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
         chosen = np.argsort(-logits, -1, kind="stable")[:, :k]
         share = np.exp(logits - logits.max(-1, keepdims=True))
-        all_of = self.kind in ("qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo")
+        all_of = self.kind in ("qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo")  # others: all of the chosen
         if all_of:  # of all experts; of the chosen alone where the config says so
             share = share / share.sum(-1, keepdims=True)
         share = np.take_along_axis(share, chosen, -1)

@@ -43,7 +43,7 @@ def shapes(cfg):
         for name, n, k, bias in rows:
             norm = ("norm1p" if cfg["model_type"].startswith("gemma") else "norm") if "norm" in name else "vector"
             what = "embed" if name == embed else "matrix" if k else norm
-            if cfg["model_type"] == "gpt_oss" and "experts." in name:
+            if (cfg["model_type"] == "gpt_oss" or cfg.get("_across")) and "experts." in name:
                 what = "vector" if "bias" in name else "stack1d"
             full = prefix + name[:-1] if name.endswith("=") else prefix + name + ".weight"
             out[full] = ((*n, k) if isinstance(n, tuple) else (n, k) if k else (n,), what)

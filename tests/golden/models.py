@@ -35,6 +35,14 @@ def layer_llama(cfg):
     return norms(cfg) + attention(cfg, bias, bias) + gated(cfg, bias=cfg.get("mlp_bias", False))
 
 
+def layer_arcee(cfg):
+    return [row for row in layer_llama(cfg) if row[0] != "mlp.gate_proj"]
+
+
+def layer_helium(cfg):
+    return norms(cfg) + attention(cfg, cfg.get("attention_bias", False), False) + gated(cfg, bias=cfg.get("mlp_bias", False))
+
+
 def layer_qwen2(cfg):
     return norms(cfg) + attention(cfg, True, False) + gated(cfg)
 
@@ -139,13 +147,19 @@ def layer_phimoe(cfg):
 def layer_qwen_moe(cfg):
     layer, bias, ffn = cfg["layer"], cfg.get("qkv_bias", True), cfg["moe_intermediate_size"]
     attn = attention(cfg, bias, False)
-    if cfg["model_type"] == "qwen3_moe":
+    if cfg["model_type"] in ("qwen3_moe", "qwen3_vl_moe_text"):
         d = cfg.get("head_dim") or cfg["hidden_size"] // cfg["num_attention_heads"]
         attn = attention(cfg, cfg.get("attention_bias", False), cfg.get("attention_bias", False)) + qk_norms(d, d)
     if layer in (cfg.get("mlp_only_layers") or []) or (layer + 1) % cfg.get("decoder_sparse_step", 1):
         return norms(cfg) + attn + gated(cfg)
     count = cfg.get("num_experts") or cfg["num_local_experts"]
-    if cfg.get("_fused"):
+    dim = cfg["hidden_size"]
+    if cfg.get("_across"):  # as Qwen3-VL-MoE has them: [k][n]
+        moe = [
+            ("mlp.gate", count, dim, False), ("mlp.experts.gate_up_proj=", (count, dim), 2 * ffn, False),
+            ("mlp.experts.down_proj=", (count, ffn), dim, False),
+        ]
+    elif cfg.get("_fused"):
         moe = experts_fused(cfg, "mlp.", "gate", count, ffn)
     else:
         moe = experts_apart(cfg, "mlp.", "gate", ("gate_proj", "up_proj", "down_proj"), count, ffn)
@@ -205,6 +219,11 @@ ARCHS = {
     "mixtral": ("MixtralForCausalLM", DECODER, layer_mixtral, NAMES),
     "qwen2_moe": ("Qwen2MoeForCausalLM", DECODER, layer_qwen_moe, NAMES),
     "qwen3_moe": ("Qwen3MoeForCausalLM", DECODER, layer_qwen_moe, NAMES),
+    "qwen3_vl_text": ("Qwen3VLForConditionalGeneration", DECODER, layer_qwen3, NAMES),
+    "qwen3_vl_moe_text": ("Qwen3VLMoeForConditionalGeneration", DECODER, layer_qwen_moe, NAMES),
+    "arcee": ("ArceeForCausalLM", {**DECODER, "hidden_act": "relu2"}, layer_arcee, NAMES),
+    "helium": ("HeliumForCausalLM", {**DECODER, "pad_token_id": 258}, layer_helium, NAMES),
+    "cwm": ("CwmForCausalLM", DECODER, layer_helium, NAMES),
     "olmoe": ("OlmoeForCausalLM", DECODER, layer_olmoe, NAMES),
     "flex_olmo": ("FlexOlmoForCausalLM", {**DECODER, "pad_token_id": 258}, layer_olmoe, NAMES),
     "gpt_oss": ("GptOssForCausalLM", DECODER, layer_gpt_oss, NAMES),
@@ -582,3 +601,29 @@ model("qwen2_vl_v5", "qwen2_5_vl_text", {
     "max_window_layers": 1, "num_key_value_heads": 1, "tie_word_embeddings": True,
 }, whole={**VL, "tie_word_embeddings": True}, prefix=("model.language_model.", ""), beside={"model." + SEEN: (16,)},
    dtype="F32")
+QWEN3_EYES = {**QWEN_EYES, "deepstack_visual_indexes": [0], "num_position_embeddings": 16}
+VL3 = {**VL, "architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen3_vl", "vision_config": QWEN3_EYES}
+MROPE3 = {"rope_type": "default", "mrope_section": [4, 3, 3], "mrope_interleaved": True}
+EYE = "model.visual.merger.norm.weight"
+model("qwen3_vl", "qwen3_vl_text", {
+    "head_dim": 20, "rope_theta": 5e6, "rope_scaling": MROPE3,
+}, whole={**VL3, "tie_word_embeddings": False}, prefix=("model.language_model.", ""), beside={EYE: (16,)})
+model("qwen3_vl_moe", "qwen3_vl_moe_text", {
+    "head_dim": 20, "rope_theta": 5e6, "rope_scaling": MROPE3, "num_experts": 5, "num_experts_per_tok": 2, "_across": True,
+    "moe_intermediate_size": 40, "mlp_only_layers": [], "decoder_sparse_step": 1, "num_key_value_heads": 1,
+}, whole={**VL3, "architectures": ["Qwen3VLMoeForConditionalGeneration"], "model_type": "qwen3_vl_moe", "tie_word_embeddings": False},
+   prefix=("model.language_model.", ""), beside={EYE: (16,)})
+CLIP = {**EYES, "model_type": "clip_vision_model", "projection_dim": 8}
+LLAVA = {"model_type": "llava", "vision_config": CLIP, "image_token_index": 10, "projector_hidden_act": "gelu"}
+model("llava", "mistral", {"sliding_window": None, "rope_theta": 1e6}, whole={
+    **LLAVA, "architectures": ["LlavaForConditionalGeneration"], "torch_dtype": "float16",
+}, prefix=("language_model.model.", "language_model."), beside={"multi_modal_projector.linear_1.bias": (64,)}, dtype="F16")
+model("llava_v5", "qwen2", {
+    "use_sliding_window": False, "sliding_window": None, "rope_parameters": DEFAULT, "tie_word_embeddings": True,
+}, whole={**LLAVA, "architectures": ["LlavaForConditionalGeneration"], "tie_word_embeddings": True},
+   prefix=("model.language_model.", ""), beside={"model.multi_modal_projector.linear_1.bias": (64,)}, dtype="F32")
+model("arcee", "arcee", {"rope_scaling": {**YARN, "attention_factor": None}, "rope_theta": 1e6, "torch_dtype": "bfloat16", "mlp_bias": True, "attention_bias": True})
+model("helium", "helium", {"head_dim": 16, "rms_norm_eps": 1e-8, "rope_theta": 1e5, "attention_bias": True, "torch_dtype": "bfloat16"})
+model("cwm", "cwm", {
+    "head_dim": 20, "num_hidden_layers": 5, "sliding_window": 28, "rope_theta": 1e6, "rope_scaling": LLAMA3, "torch_dtype": "bfloat16",
+})

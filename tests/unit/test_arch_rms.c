@@ -23,6 +23,8 @@ static void silent(void) {
         {"OlmoeForCausalLM", 32, 2, 4096, 1e-5f, 1e4, 1, false, false, false, false, LQ_PRE, LQ_QK_WHOLE, -1, 50279},
         {"FlexOlmoForCausalLM", 32, 2, 4096, 1e-6f, 5e5, 1, false, false, false, false, LQ_POST, LQ_QK_WHOLE, -1,
          100257},
+        {"CwmForCausalLM", 8, 128, 131072, 1e-5f, 1e6, 1, false, false, false, false, LQ_PRE, LQ_QK_PLAIN, 128000,
+         128001},
         {"Exaone4ForCausalLM", 32, 2, 2048, 1e-5f, 1e4, 1, false, false, false, false, LQ_POST, LQ_QK_HEAD, 0, 2},
         {"GraniteForCausalLM", 32, 2, 2048, 1e-6f, 1e4, 1, false, false, false, false, LQ_PRE, LQ_QK_PLAIN, 1, 2},
         {"GlmForCausalLM", 2, 128, 131072, 1.5625e-7f, 1e4, 0.5, false, true, true, false, LQ_PRE, LQ_QK_PLAIN, -1,
@@ -196,6 +198,35 @@ static void eyes(void) {
     lq_desc_free(&d);
 }
 
+// Text parts that say less than the others.
+static void texts(void) {
+    lq_desc d = accepted("{\"architectures\":[\"LlavaForConditionalGeneration\"],\"text_config\":{\"model_type\":\"llama\","
+                         "\"vocab_size\":32064,\"max_position_embeddings\":4096}}");
+    CHECK(d.dim == 4096 && d.layers == 32 && d.layer[0].part[0].heads == 32 && d.layer[0].part[1].ffn == 11008 &&
+          d.vocab == 32064 && d.ctx == 4096, "a llama that says its vocabulary");
+    lq_desc_free(&d);
+    d = accepted("{\"architectures\":[\"LlavaNextForConditionalGeneration\"],\"text_config\":{\"model_type\":\"mistral\","
+                 "\"intermediate_size\":9,\"sliding_window\":null}}");
+    CHECK(d.dim == 4096 && d.layer[0].part[0].kv_heads == 8 && d.layer[0].part[1].ffn == 9 && d.vocab == 32000,
+          "a mistral");
+    lq_desc_free(&d);
+    d = accepted(OF("ArceeForCausalLM") "}");
+    CHECK(!d.layer[0].part[1].gated && d.layer[0].part[1].act == LQ_RELU2 && d.norm_eps == 1e-5f && d.ctx == 4096,
+          "Arcee");
+    lq_desc_free(&d);
+    d = accepted(OF("Qwen3VLForConditionalGeneration") "}");
+    CHECK(d.layer[0].part[0].head_dim == 128 && d.layer[0].part[0].qk_norm == LQ_QK_HEAD && d.ctx == 128000 &&
+          d.rope[0].theta == 500000, "Qwen3-VL");
+    lq_desc_free(&d);
+    d = accepted(OF("Qwen3VLMoeForConditionalGeneration") ",\"norm_topk_prob\":false}");
+    CHECK(d.layer[0].part[0].kv_heads == 16 && d.layer[0].part[0].head_dim == 2 && d.layer[0].part[1].route_renorm &&
+          d.layer[0].part[1].experts == 60 && d.layer[0].part[1].ffn == 1408, "Qwen3-VL-MoE");
+    lq_desc_free(&d);
+    d = accepted(OF("HeliumForCausalLM") ",\"head_dim\":2,\"num_key_value_heads\":4}");
+    CHECK(d.rope[0].interleaved && d.rope[0].theta == 100000 && d.norm_eps == 1e-8f, "Helium");
+    lq_desc_free(&d);
+}
+
 static void oss(void) {
     lq_desc d = accepted(OF("GptOssForCausalLM") "}");
     const lq_part *attn = &d.layer[0].part[0], *moe = &d.layer[0].part[1];
@@ -285,6 +316,8 @@ static void refused(void) {
         {OF("Qwen3MoeForCausalLM") ",\"num_experts\":4}", "num_experts_per_tok"},
         {OF("Qwen3MoeForCausalLM") ",\"num_experts\":1e6}", "num_experts"},
         {OF("GptOssForCausalLM") ",\"swiglu_limit\":null}", "swiglu_limit"},
+        {OF("HeliumForCausalLM") ",\"num_key_value_heads\":4}", "head_dim 128"},
+        {"{\"architectures\":[\"LlavaForConditionalGeneration\"],\"text_config\":{\"model_type\":\"opt\"}}", "opt"},
         {OF("OlmoeForCausalLM") ",\"clip_qkv\":-1}", "clip_qkv"},
         {OF("GraniteMoeForCausalLM") ",\"num_local_experts\":0}", "num_local_experts"},
         {OF("GraniteMoeSharedForCausalLM") ",\"shared_intermediate_size\":-1}", "shared_intermediate_size"},
@@ -309,6 +342,7 @@ int main(void) {
     ropes();
     shares();
     oss();
+    texts();
     refused();
     return config_end();
 }
