@@ -15,6 +15,7 @@ import transformers
 import decoder_np
 import make_models
 import models_gpt
+import twins
 
 # transformers' eager attention adds Falcon's ALiBi twice; what it runs unless told otherwise does not.
 ATTENTION = {"falcon_alibi": "sdpa"}
@@ -104,6 +105,9 @@ def without(cfg):
     for key in ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"):
         if key in cfg:
             yield "no " + key, {**cfg, key: 1.0}
+    for key in ("scale_emb", "scale_depth", "dim_model_base"):
+        if key in cfg:
+            yield "another " + key, {**cfg, key: 2 * cfg[key]}
     if cfg["model_type"] == "smollm3":
         yield "positions everywhere", {**cfg, "no_rope_layers": [1] * cfg["num_hidden_layers"]}
     if cfg["model_type"] == "exaone4" and cfg["sliding_window"]:
@@ -142,11 +146,13 @@ os.makedirs(os.path.join(here, "logits"), exist_ok=True)
 for name in sys.argv[2:] or make_models.MODELS:
     cfg, w, ids = make_models.load(os.path.join(folder, name))
     path = os.path.join(folder, name)
-    if cfg.get("_mx"):  # which transformers has for GPUs alone: the same numbers in bf16, which holds them
+    # mxfp4 transformers has for GPUs alone: the same numbers in bf16, which holds them. Or a model that it does not have.
+    if cfg.get("_mx") or cfg["model_type"] in twins.TWINS:
         path += ".plain"
         os.makedirs(path, exist_ok=True)
-        make_models.write(path, w, "BF16", 1)
-        plain = {k: v for k, v in cfg.items() if k != "quantization_config"}
+        plain, numbers = twins.twin(cfg, w)
+        make_models.write(path, numbers, "F32", 1)
+        plain = {k: v for k, v in plain.items() if k != "quantization_config"}
         json.dump(plain, open(os.path.join(path, "config.json"), "w"))
     golden = theirs(name, path, ids)
     ours, bound = decoder_np.forward(cfg, w, ids, ctx=len(ids)), decoder_np.bound(cfg, w, ids)

@@ -37,11 +37,11 @@ def shapes(cfg):
     if cfg["model_type"] in models_gpt.ARCHS:
         return ARCHS[cfg["model_type"]][2](cfg)
     _, _, layer, (embed, norm, head) = ARCHS[cfg["model_type"]]
-    layers, out = embed.rpartition(".")[0] + ".layers.", {}
+    layers, out = embed.rpartition(".")[0] + (".h." if cfg["model_type"] == "exaone" else ".layers."), {}
 
     def put(prefix, rows):
         for name, n, k, bias in rows:
-            norm = ("norm1p" if cfg["model_type"].startswith("gemma") else "norm") if "norm" in name else "vector"
+            norm = ("norm1p" if cfg["model_type"].startswith("gemma") else "norm") if "norm" in name or "ln_" in name else "vector"
             what = "embed" if name == embed else "matrix" if k else norm
             if (cfg["model_type"] == "gpt_oss" or cfg.get("_across")) and "experts." in name:
                 what = "vector" if "bias" in name else "stack1d"

@@ -205,6 +205,27 @@ def layer_granite_moe(cfg):
     return norms(cfg) + attention(cfg, bias, bias) + moe
 
 
+# Of models whose code is not in transformers (twins.py).
+def layer_internlm2(cfg):
+    dim, bias, (q, kv) = cfg["hidden_size"], cfg["bias"], heads_of(cfg)
+    around = [("attention_norm", dim, 0, False), ("ffn_norm", dim, 0, False)]
+    rows = [("attention.wqkv", q + 2 * kv, dim, bias), ("attention.wo", dim, q, bias)]
+    return around + rows + gated(cfg, "feed_forward.w1", "feed_forward.w3", "feed_forward.w2")
+
+
+def layer_exaone(cfg):
+    dim, names = cfg["hidden_size"], {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "o_proj": "out_proj"}
+    around = [("ln_1", dim, 0, False), ("ln_2", dim, 0, False)]
+    rows = [("attn.attention." + names[name[10:]], *rest) for name, *rest in attention(cfg, False, False)]
+    return around + rows + gated(cfg, "mlp.c_fc_0", "mlp.c_fc_1", "mlp.c_proj")
+
+
+def layer_baichuan(cfg):
+    dim = cfg["hidden_size"]
+    rows = [("self_attn.W_pack", 3 * dim, dim, False), ("self_attn.o_proj", dim, dim, False)]
+    return norms(cfg) + rows + gated(cfg)
+
+
 # model_type -> architectures[0], a config, a layer, and the names around the layers: embedding, last norm, head
 NAMES = ("model.embed_tokens", "model.norm", "lm_head")
 NEOX = ("gpt_neox.embed_in", "gpt_neox.final_layer_norm", "embed_out")
@@ -224,6 +245,10 @@ ARCHS = {
     "arcee": ("ArceeForCausalLM", {**DECODER, "hidden_act": "relu2"}, layer_arcee, NAMES),
     "helium": ("HeliumForCausalLM", {**DECODER, "pad_token_id": 258}, layer_helium, NAMES),
     "cwm": ("CwmForCausalLM", DECODER, layer_helium, NAMES),
+    "internlm2": ("InternLM2ForCausalLM", DECODER, layer_internlm2, ("model.tok_embeddings", "model.norm", "output")),
+    "exaone": ("ExaoneForCausalLM", DECODER, layer_exaone, ("transformer.wte", "transformer.ln_f", "lm_head")),
+    "baichuan": ("BaichuanForCausalLM", DECODER, layer_baichuan, NAMES),
+    "minicpm": ("MiniCPMForCausalLM", DECODER, layer_llama, NAMES),
     "olmoe": ("OlmoeForCausalLM", DECODER, layer_olmoe, NAMES),
     "flex_olmo": ("FlexOlmoForCausalLM", {**DECODER, "pad_token_id": 258}, layer_olmoe, NAMES),
     "gpt_oss": ("GptOssForCausalLM", DECODER, layer_gpt_oss, NAMES),
@@ -626,4 +651,17 @@ model("arcee", "arcee", {"rope_scaling": {**YARN, "attention_factor": None}, "ro
 model("helium", "helium", {"head_dim": 16, "rms_norm_eps": 1e-8, "rope_theta": 1e5, "attention_bias": True, "torch_dtype": "bfloat16"})
 model("cwm", "cwm", {
     "head_dim": 20, "num_hidden_layers": 5, "sliding_window": 28, "rope_theta": 1e6, "rope_scaling": LLAMA3, "torch_dtype": "bfloat16",
+})
+model("internlm2", "internlm2", {
+    "bias": True, "rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 48, "rope_theta": 1e6,
+    "torch_dtype": "bfloat16",
+})
+model("exaone", "exaone", {
+    "num_layers": 2, "activation_function": "silu", "layer_norm_epsilon": 1e-5, "rope_scaling": LLAMA3, "rope_theta": 1e6,
+    "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+})
+model("baichuan", "baichuan", {"num_key_value_heads": 4, "torch_dtype": "bfloat16"})
+model("minicpm", "minicpm", {
+    "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16, "num_key_value_heads": 4, "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
 })

@@ -25,6 +25,10 @@ static void silent(void) {
          100257},
         {"CwmForCausalLM", 8, 128, 131072, 1e-5f, 1e6, 1, false, false, false, false, LQ_PRE, LQ_QK_PLAIN, 128000,
          128001},
+        {"YiForCausalLM", 4, 2, 4096, 1e-5f, 5e6, 1, false, false, false, false, LQ_PRE, LQ_QK_PLAIN, 1, 2},
+        {"InternLM2ForCausalLM", 32, 2, 2048, 1e-6f, 1e4, 1, false, false, true, true, LQ_PRE, LQ_QK_PLAIN, 1, 2},
+        {"ExaoneForCausalLM", 32, 2, 2048, 1e-5f, 1e4, 1, true, false, false, false, LQ_PRE, LQ_QK_PLAIN, 0, 2},
+        {"MiniCPMForCausalLM", 32, 2, 2048, 1e-6f, 1e4, 1, true, false, false, false, LQ_PRE, LQ_QK_PLAIN, 1, 2},
         {"Exaone4ForCausalLM", 32, 2, 2048, 1e-5f, 1e4, 1, false, false, false, false, LQ_POST, LQ_QK_HEAD, 0, 2},
         {"GraniteForCausalLM", 32, 2, 2048, 1e-6f, 1e4, 1, false, false, false, false, LQ_PRE, LQ_QK_PLAIN, 1, 2},
         {"GlmForCausalLM", 2, 128, 131072, 1.5625e-7f, 1e4, 0.5, false, true, true, false, LQ_PRE, LQ_QK_PLAIN, -1,
@@ -227,6 +231,21 @@ static void texts(void) {
     lq_desc_free(&d);
 }
 
+// Of code that came with checkpoints.
+static void remote(void) {
+    lq_desc d = accepted(OF("BaichuanForCausalLM") ",\"model_max_length\":512}");
+    CHECK(d.layer[0].part[0].alibi && d.layer[0].part[0].rope < 0 && !d.ropes && d.ctx == 512 &&
+          d.layer[0].part[0].qkv == LQ_QKV_ROWS, "a Baichuan with ALiBi");
+    lq_desc_free(&d);
+    d = accepted(OF("BaiChuanForCausalLM") ",\"max_position_embeddings\":4096,\"model_max_length\":512}");
+    CHECK(!d.layer[0].part[0].alibi && d.ropes == 1 && d.ctx == 4096, "a Baichuan with rope");
+    lq_desc_free(&d);
+    d = accepted(OF("MiniCPMForCausalLM") ",\"scale_emb\":12,\"scale_depth\":3,\"dim_model_base\":16}");
+    CHECK(d.embed_scale == 12 && d.logit_scale == 0.25f && fabsf(d.layer[1].part[1].scale - 1.3416408f) < 1e-6f,
+          "MiniCPM: %g", (double)d.layer[1].part[1].scale);
+    lq_desc_free(&d);
+}
+
 static void oss(void) {
     lq_desc d = accepted(OF("GptOssForCausalLM") "}");
     const lq_part *attn = &d.layer[0].part[0], *moe = &d.layer[0].part[1];
@@ -318,6 +337,9 @@ static void refused(void) {
         {OF("GptOssForCausalLM") ",\"swiglu_limit\":null}", "swiglu_limit"},
         {OF("HeliumForCausalLM") ",\"num_key_value_heads\":4}", "head_dim 128"},
         {"{\"architectures\":[\"LlavaForConditionalGeneration\"],\"text_config\":{\"model_type\":\"opt\"}}", "opt"},
+        {OF("BaichuanForCausalLM") ",\"z_loss_weight\":0}", "Baichuan 2"},
+        {OF("MiniCPMForCausalLM") ",\"num_experts\":8}", "num_experts"},
+        {OF("MiniCPMForCausalLM") ",\"scale_depth\":null}", "scale_depth"},
         {OF("OlmoeForCausalLM") ",\"clip_qkv\":-1}", "clip_qkv"},
         {OF("GraniteMoeForCausalLM") ",\"num_local_experts\":0}", "num_local_experts"},
         {OF("GraniteMoeSharedForCausalLM") ",\"shared_intermediate_size\":-1}", "shared_intermediate_size"},
@@ -343,6 +365,7 @@ int main(void) {
     shares();
     oss();
     texts();
+    remote();
     refused();
     return config_end();
 }
