@@ -1,6 +1,6 @@
 // tok_spm.c: sentencepiece's tokenizer.model: a protobuf message of pieces with scores, of what was trained and of how
 // text is normalized. Owns nothing past reading.
-// Refuses what is no such message, models of words or characters, texts that are not UTF-8, two pieces of one text,
+// Refuses what is no such message, models of words, texts that are not UTF-8, two pieces of one text,
 // scores that are no numbers, and bytes that have no piece where the model falls back to them.
 #include <float.h>
 #include <math.h>
@@ -149,9 +149,10 @@ static bool model_read(lq_bytes file, model *out, lq_err *err) {
         if (!ok) return false;
     }
     if (!out->pieces.n) return lq_fail(err, LQ_E_FORMAT, "%s: no pieces", what);
+    if (out->kind == 4) out->kind = 2; // characters: BPE without a piece that two others make
     if (out->kind != 1 && out->kind != 2)
-        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: a model of %s, only BPE and Unigram are known", what,
-                       out->kind == 3 ? "words" : out->kind == 4 ? "characters" : "an unknown type");
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: a model of %s, only BPE, Unigram and characters are known", what,
+                       out->kind == 3 ? "words" : "an unknown type");
     return !out->denormalizes || lq_fail(err, LQ_E_UNSUPPORTED,
                                          "%s: denormalizes whole texts, which cannot be streamed", what);
 }

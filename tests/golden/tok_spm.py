@@ -74,6 +74,8 @@ def cases(texts):
         yield train(texts, **how, treat_whitespace_as_suffix=True, rules=True, allow_whitespace_only_pieces=True)
         yield changed(train(texts, **how, byte_fallback=True, vocab_size=600, remove_extra_whitespaces=False), UNUSED, 3)
         yield changed(train(texts, **how, unk_surface="?", unk_id=5, bos_id=3, eos_id=-1, vocab_size=200), normalizer=b"\x28\0")  # no marks
+    yield train(texts, model_type="char", rules=True)
+    yield train(texts, model_type="char", **plain, byte_fallback=True, vocab_size=600, **users)
 
 
 def hashes(sp, texts):

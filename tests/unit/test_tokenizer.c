@@ -550,7 +550,7 @@ static void test_models(void) {
         if (number % 6 == 5) model_broken(model.p, model.n);
         free(model.p);
     }
-    CHECK(number == 12, "%d models", number);
+    CHECK(number == 14, "%d models", number);
     cJSON_Delete(all);
     free(file.p);
     fclose(written);
