@@ -559,8 +559,8 @@ bool lq_tv_items(lq_tm *m, lq_tv v, lq_tv **p, size_t *n, lq_err **error) {
     *n = (size_t)len;
     if (v.kind == LQ_TV_STR) return str_items(m, v.s, to);
     if (v.kind == LQ_TV_VIEW) return view_items(m, v.v, to);
-    if (v.kind == LQ_TV_DICT) memcpy(to, v.d->key, *n * sizeof *to);
-    else
+    if (v.kind == LQ_TV_DICT && len) memcpy(to, v.d->key, *n * sizeof *to);
+    else if (v.kind != LQ_TV_DICT)
         for (size_t i = 0; i < *n; i++) to[i] = lq_tv_int(v.r->start + (int64_t)i * v.r->step);
     return true;
 }
