@@ -102,9 +102,13 @@ static bool read_id(const cJSON *v, const lq_desc *d, int32_t *out) {
 static bool read_ids(const cJSON *c, const char *file, lq_desc *d, lq_err *err) {
     const cJSON *bos = cJSON_GetObjectItemCaseSensitive(c, "bos_token_id");
     const cJSON *eos = cJSON_GetObjectItemCaseSensitive(c, "eos_token_id"), *v;
+    if (bos && !cJSON_IsNumber(bos) && !cJSON_IsNull(bos))
+        return lq_fail(err, LQ_E_FORMAT, "%s: bos_token_id is not an id", file);
     if (bos && !read_id(bos, d, &d->bos)) d->bos = -1;
     if (eos) d->eoses = 0;
     if (!cJSON_IsArray(eos)) {
+        if (eos && !cJSON_IsNumber(eos) && !cJSON_IsNull(eos))
+            return lq_fail(err, LQ_E_FORMAT, "%s: eos_token_id is not an id or a list of ids", file);
         d->eoses += eos && read_id(eos, d, &d->eos[0]);
         return true;
     }
@@ -120,7 +124,11 @@ static bool open_json(lq_ckpt *c, const char *name, cJSON **out, lq_err *err) {
     lq_bytes text;
     *out = NULL;
     if (!lq_ckpt_file(c, name, &text, err)) return false;
-    return !text.p || lq_json_parse(text.p, text.n, limits, name, out, err);
+    if (text.p && !lq_json_parse(text.p, text.n, limits, name, out, err)) return false;
+    if (!*out || cJSON_IsObject(*out)) return true;
+    cJSON_Delete(*out);
+    *out = NULL;
+    return lq_fail(err, LQ_E_FORMAT, "%s is not an object", name);
 }
 
 // How many letters of a name must be added, left out or exchanged to make the other.
@@ -233,7 +241,7 @@ static bool describe(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *
 bool lq_desc_read(lq_ckpt *c, lq_desc *d, lq_err *err) {
     cJSON *config = NULL, *generation = NULL;
     *d = (lq_desc){.bos = -1};
-    bool done = open_json(c, what, &config, err);
+    bool done = open_json(c, what, &config, err) && lq_foreign_check(c, config, err);
     if (done && !config) done = lq_fail(err, LQ_E_FORMAT, "%s: there is no config.json beside it", lq_ckpt_path(c));
     done = done && find_arch(config, &d->arch, err) && describe(c, config, d, err) &&
            open_json(c, "generation_config.json", &generation, err) &&

@@ -52,6 +52,9 @@ bool lq_layers_pattern(const cJSON *c, lq_desc *d, int window, int every, lq_err
 // The latter where those that slide turn by desc.rope[1].
 bool lq_layers_ropes(const cJSON *c, lq_desc *d, int window, int every, lq_err *err);
 
+// Refuses adapters, and weights that other programs quantized, in a line that names what they are.
+bool lq_foreign_check(const lq_ckpt *c, const cJSON *config, lq_err *err);
+
 #define LQ_LAYER "model.layers.%d."
 #define LQ_NAMES_ENDS [LQ_R_EMBED] = "model.embed_tokens", [LQ_R_NORM_OUT] = "model.norm", [LQ_R_HEAD] = "lm_head"
 #define LQ_NAMES_NORMS                                                                                                 \
