@@ -2,6 +2,7 @@
 // all of its bytes. Owns side files that were read. Refuses side files whose names are paths, and bytes that
 // are not what their checksum says.
 #include "formats/container.h"
+#include "formats/kind.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +89,7 @@ static bool file_copy(const lq_ckpt *c, const lq_tensor *t, lq_kept **out, lq_er
 static bool file_beside(const lq_ckpt *c, const char *name, lq_kept **out, lq_err *err) {
     char *path = lq_path_join(c->folder, name);
     if (!path) return lq_fail(err, LQ_E_MEMORY, "%s: no memory", name);
-    bool ok = access(path, F_OK) != 0 || lq_kept_read(path, file_max(name), out, NULL, err);
+    bool ok = lq_path_absent(path) || lq_kept_read(path, file_max(name), out, NULL, err);
     free(path);
     return ok;
 }

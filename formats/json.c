@@ -1,6 +1,7 @@
 // json.c: the check that every JSON text passes before anything reads it, the walk over checked text, and writing.
 // Owns nothing but lq_text. Refuses what RFC 8259 does not allow, and duplicate names, lone surrogates and bad UTF-8.
 #include "formats/json.h"
+#include "formats/kind.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -125,6 +126,8 @@ typedef struct checker {
 } checker;
 
 static bool bad(const checker *c, const char *found) {
+    const char *kind = c->p == c->text ? lq_kind_of(c->text, (size_t)(c->end - c->text)) : NULL;
+    if (kind) return lq_fail(c->err, LQ_E_FORMAT, "%s: not JSON: is %s", c->what, kind);
     return lq_fail(c->err, LQ_E_FORMAT, "%s: not JSON: %s at byte %zu", c->what, found, (size_t)(c->p - c->text));
 }
 

@@ -4,6 +4,7 @@
 // coded weight's part without being one.
 #include "formats/container.h"
 #include "formats/json.h"
+#include "formats/kind.h"
 #include "formats/parts.h"
 #include <dirent.h>
 #include <errno.h>
@@ -77,7 +78,7 @@ static int file_open(const char *path, struct stat *st, lq_err *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd >= 0 && !fstat(fd, st) && S_ISREG(st->st_mode)) return fd;
     if (fd >= 0 && !S_ISREG(st->st_mode)) lq_fail(err, LQ_E_IO, "%s: not a regular file", path);
-    else lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
+    else lq_fail(err, LQ_E_IO, "%s: %s", path, lq_path_why(path, errno));
     if (fd >= 0) close(fd);
     return -1;
 }
@@ -126,6 +127,8 @@ bool lq_kept_read(const char *path, size_t max, lq_kept **out, lq_file_info *inf
         else if (errno != EINTR) ok = lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
     }
     if (fd >= 0) close(fd);
+    const char *kind = ok ? lq_kind_of_side(k->data, k->n) : NULL;
+    if (kind) ok = lq_fail(err, LQ_E_FORMAT, "%s: is %s", path, kind);
     if (ok && info) *info = info_of(path, &st);
     if (ok) *out = k;
     else free(k);
@@ -377,12 +380,21 @@ static bool index_open(lq_ckpt *c, lq_err *err) {
 
 // --- open ---
 
+// Whether a file has the name of weights in a form that is not read.
+static bool strange(const char *name) {
+    static const char *const tails[] = {".bin", ".pth", ".pt", ".ckpt", ".gguf", ".ggml", ".h5", ".msgpack", ".onnx",
+                                        ".npz", ".pkl"};
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
+        if (ends(name, tails[i])) return true;
+    return false;
+}
+
 // Which file of a directory is the checkpoint: the one that goes by the usual name, whatever was
 // made beside it, or the only one.
 static bool folder_choose(const char *folder, char **out, lq_err *err) {
     DIR *d = opendir(folder);
     if (!d) return lq_fail(err, LQ_E_IO, "%s: %s", folder, strerror(errno));
-    char index[256] = "", file[256] = "";
+    char index[256] = "", file[256] = "", other[256] = "";
     size_t indices = 0, files = 0, lqs = 0;
     bool main_index = false, main_file = false;
     for (struct dirent *e; (e = readdir(d));) {
@@ -391,6 +403,7 @@ static bool folder_choose(const char *folder, char **out, lq_err *err) {
         if (ends(n, ".safetensors.index.json") || ends(n, ".lq.index.json"))
             snprintf(index, sizeof index, "%s", n), indices++;
         else if (lq || ends(n, ".safetensors")) snprintf(file, sizeof file, "%s", n), files++;
+        else if (strange(n) && (!*other || strcmp(n, other) < 0)) snprintf(other, sizeof other, "%s", n);
         lqs += lq;
         main_index |= !strcmp(n, "model.safetensors.index.json");
         main_file |= !strcmp(n, "model.safetensors");
@@ -402,7 +415,8 @@ static bool folder_choose(const char *folder, char **out, lq_err *err) {
     else if (indices == 1 && (!lqs || ends(index, ".lq.index.json"))) pick = index;
     else if (!indices && files == 1) pick = file;
     if (!pick && !indices && !files)
-        return lq_fail(err, LQ_E_FORMAT, "%s: holds no .lq, .safetensors or .safetensors.index.json file", folder);
+        return lq_fail(err, LQ_E_FORMAT, "%s: holds no .lq, .safetensors or .safetensors.index.json file%s%s%s", folder,
+                       *other ? ", and lq does not read " : "", other, *other ? " and its like" : "");
     if (!pick && !indices && lq_shard_total(file) > 1)
         return lq_fail(err, LQ_E_FORMAT, "%s: holds shards but no index (model.safetensors.index.json)", folder);
     if (!pick) return lq_fail(err, LQ_E_FORMAT, "%s: holds %zu checkpoints; name the one that is meant", folder,
@@ -434,7 +448,7 @@ static bool single_open(lq_ckpt *c, lq_err *err) {
 
 static bool paths_set(lq_ckpt *c, const char *path, lq_err *err) {
     struct stat st;
-    if (stat(path, &st)) return lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
+    if (stat(path, &st)) return lq_fail(err, LQ_E_IO, "%s: %s", path, lq_path_why(path, errno));
     if (S_ISDIR(st.st_mode)) {
         size_t n = strlen(path);
         while (n > 1 && path[n - 1] == '/') n--;

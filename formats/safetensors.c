@@ -4,6 +4,7 @@
 // names with control characters.
 #include "formats/container.h"
 #include "formats/json.h"
+#include "formats/kind.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,8 +103,9 @@ static bool extents_check(const reader *r, lq_tensor *t, const uint64_t at[2]) {
     if (!fits) return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: the shape's product is past 2^64", r->s->path,
                               t->name);
     if (at[0] > at[1] || at[1] > r->data)
-        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: bytes %llu to %llu of %zu that there are", r->s->path,
-                       t->name, (unsigned long long)at[0], (unsigned long long)at[1], r->data);
+        return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: bytes %llu to %llu of %zu that there are%s",
+                       r->s->path, t->name, (unsigned long long)at[0], (unsigned long long)at[1], r->data,
+                       at[0] > at[1] ? "" : ": the file is cut short");
     if (at[1] - at[0] != want)
         return lq_fail(r->err, LQ_E_FORMAT, "%s: tensor %s: takes %llu bytes, shape and type say %zu", r->s->path,
                        t->name, (unsigned long long)(at[1] - at[0]), want);
@@ -185,7 +187,11 @@ bool lq_safetensors_read(lq_shard *s, lq_err *err) {
     if (s->bytes < 8) return lq_fail(err, LQ_E_FORMAT, "%s: %zu bytes are too few for a safetensors file", s->path,
                                      s->bytes);
     uint64_t n;
+    const char *kind = lq_kind_of(s->map, s->bytes);
     memcpy(&n, s->map, 8);
+    const bool fits = n >= 2 && n <= s->bytes - 8 && n <= header_max;
+    if (kind && (!fits || s->map[8] != '{'))
+        return lq_fail(err, LQ_E_FORMAT, "%s: not a safetensors file: is %s", s->path, kind);
     if (n > s->bytes - 8 || n > header_max)
         return lq_fail(err, LQ_E_FORMAT,
                        "%s: not a safetensors file, or cut short: header of %llu bytes in a file of %zu", s->path,

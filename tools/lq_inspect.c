@@ -310,7 +310,7 @@ static int inspect(lq_ckpt *c, const inspect_args *a) {
         if (a->common.json) status = print_json(c, a, &s);
         else print_text(c, a, &s);
         // What could be told was told; a config.json that is there and cannot be read is a failure all the same.
-        if (s.config.code) status = lq_say_error(&s.config);
+        if (s.config.code) status = (lq_fail_in(&s.config, "%s", lq_ckpt_path(c)), lq_say_error(&s.config));
     } else status = lq_say_error(&err);
     free(s.kinds);
     return status;

@@ -28,7 +28,7 @@ static bool json_get(const opening *o, const char *name, cJSON **out) {
     static const lq_json_limits limits = {JSON_BYTES, JSON_DEPTH};
     lq_bytes file;
     *out = NULL;
-    return file_get(o, name, &file) && (!file.n || lq_json_parse(file.p, file.n, limits, name, out, o->err));
+    return file_get(o, name, &file) && (!file.p || lq_json_parse(file.p, file.n, limits, name, out, o->err));
 }
 
 // --- what the files beside it say ---
@@ -339,7 +339,7 @@ static bool memory_get(void *from, const char *name, lq_bytes *out, lq_err *err)
     const memory *m = from;
     (void)err;
     if (!strcmp(name, "tokenizer.json")) *out = m->json.p ? m->json : (lq_bytes){"", 0};
-    if (!strcmp(name, "tokenizer_config.json")) *out = m->config;
+    if (!strcmp(name, "tokenizer_config.json") && m->config.n) *out = m->config;
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "formats/kind.h"
 #include "runtime/text/tok.h"
 
 #define FILE_BYTES ((size_t)256 << 20)
@@ -22,6 +23,8 @@ static bool read_all(FILE *f, const char *path, folder *from, lq_bytes *out, lq_
     k->next = from->files;
     from->files = k;
     *out = (lq_bytes){k->data, fread(k->data, 1, (size_t)st.st_size, f)};
+    const char *kind = lq_kind_of_side(out->p, out->n);
+    if (kind) return lq_fail(err, LQ_E_FORMAT, "%s: is %s", path, kind);
     return !ferror(f) || lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
 }
 
@@ -33,7 +36,7 @@ static bool folder_get(void *arg, const char *name, lq_bytes *out, lq_err *err) 
     strcpy(path + from->n, name);
     FILE *f = fopen(path, "rb");
     const bool ok = f ? read_all(f, path, from, out, err)
-                      : errno == ENOENT || lq_fail(err, LQ_E_IO, "%s: %s", path, strerror(errno));
+                      : lq_path_absent(path) || lq_fail(err, LQ_E_IO, "%s: %s", path, lq_path_why(path, errno));
     if (f) fclose(f);
     free(path);
     return ok;

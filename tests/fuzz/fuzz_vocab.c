@@ -17,7 +17,7 @@ static bool get(void *from, const char *name, lq_bytes *out, lq_err *err) {
     if (!strcmp(name, f->name)) *out = (lq_bytes){f->file.p, two ? (size_t)(cut - f->file.p) : f->file.n};
     if (two && !strcmp(name, "merges.txt"))
         *out = (lq_bytes){cut + 1, f->file.n - (size_t)(cut + 1 - f->file.p)};
-    if (!strcmp(name, "tokenizer_config.json")) *out = f->config;
+    if (!strcmp(name, "tokenizer_config.json") && f->config.n) *out = f->config;
     return true;
 }
 
