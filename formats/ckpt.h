@@ -82,6 +82,11 @@ extern const char *const lq_side_files[];
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err);
 bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name); // plain or coded
 
+// Other people's matrices in 8-bit floats: the tensor with the scales of a tensor of E4M3, which are a part of it
+// wherever it is bound; and the tensor whose scales bear this name. NULL: there is none.
+const lq_tensor *lq_ckpt_scales(const lq_ckpt *c, const lq_tensor *t);
+const lq_tensor *lq_ckpt_scaled(const lq_ckpt *c, const char *name);
+
 // Rows of a tensor: what several slots of a model share one tensor for. With nothing but `name` it is the whole tensor.
 typedef struct lq_pick {
     char name[128];           // the tensor or coded weight

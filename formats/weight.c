@@ -77,7 +77,9 @@ static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t 
         return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s", c->path, t->name,
                        shape_text(t->rank, t->shape).p, shape_text(matrix ? 2 : 1, (int64_t[]){n, k}).p);
     *out = (lq_weight){.type = plain_type(t->type), .n = n, .k = matrix ? k : 1};
-    return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
+    if (!matrix || !lq_ckpt_scales(c, t)) return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
+    return aligned(c, t, LQ_ALIGN, &out->q, err) && lq_scales_bind(c, t, 0, 0, out, err) &&
+           aligned(c, lq_ckpt_scales(c, t), LQ_ALIGN, &out->scale, err);
 }
 
 static bool numbers_check(const lq_ckpt *c, const char *name, const lq_weight *w, lq_err *err) {
@@ -205,7 +207,7 @@ static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k
     s->w = (lq_weight){.type = plain_type(t->type), .n = t->shape[front], .k = k ? t->shape[front + 1] : 1};
     s->bytes = t->bytes / (front ? (size_t)p->stack : 1); // no remainder: the shape's product was checked
     s->data = s->w.q = (const uint8_t *)t->data + (front ? (size_t)p->at : 0) * s->bytes;
-    return true;
+    return !k || lq_scales_bind(c, t, p->stack, p->at, &s->w, err);
 }
 
 // Whether these rows are in the source; with `across` its rows are the pick's columns.

@@ -1,4 +1,4 @@
-// lq_quantize.c: lq quantize: a bf16, f16 or f32 checkpoint becomes a .lq file. The work is lq_quantize's; here it is
+// lq_quantize.c: lq quantize: a checkpoint becomes a quantized .lq file. The work is lq_quantize's; here it is
 // asked for and what it came to is printed.
 #include "quant/quant.h"
 #include "tools/verb.h"
@@ -175,7 +175,7 @@ static const char *const examples[] = {
 
 const lq_verb lq_verb_quantize = {
     .name = "quantize", .synopsis = "MODEL OUT",
-        .summary = "Turn a bf16, f16 or f32 checkpoint into a quantized .lq file",
+        .summary = "Turn a bf16, f16, f32 or fp8 checkpoint into a quantized .lq file",
     .detail = "MODEL is a directory, a .safetensors file or an index of shards. OUT appears only when it is whole and\n"
               "was read back and checked.\n\n"
               "Ctrl-C (and kill -9, and a power cut) leaves the finished blocks in OUT.partial/: the same command goes on\n"

@@ -354,6 +354,17 @@ static bool harmless(const lq_desc *d, const char *name) {
     return n && !strncmp(name, head, n);
 }
 
+// Whether it is what others divide the activations by that meet a matrix in 8-bit floats: here those stay as they are.
+static bool act_scale(const lq_ckpt *c, const char *name) {
+    static const char tail[] = ".input_scale";
+    char of[LQ_NAME];
+    const size_t n = strlen(name), k = sizeof tail - 1;
+    if (n <= k || n >= sizeof of || strcmp(name + n - k, tail) != 0) return false;
+    snprintf(of, sizeof of, "%.*s.weight", (int)(n - k), name);
+    const lq_tensor *t = lq_ckpt_find(c, of);
+    return t && lq_ckpt_scales(c, t);
+}
+
 // Whether a tensor is of another part of the model than its text.
 static bool other(const lq_desc *d, const char *name) {
     return d->body && strncmp(name, d->body, strlen(d->body)) != 0 &&
@@ -362,11 +373,13 @@ static bool other(const lq_desc *d, const char *name) {
 
 lq_known lq_names_find(const lq_names *n, const char *tensor) {
     bool codes;
+    const lq_tensor *scaled = lq_ckpt_scaled(n->c, tensor);
+    if (scaled) tensor = scaled->name;
     if (listed(&n->known, tensor)) return LQ_KNOWN;
     // A part of a coded weight: nothing else may have such a name.
     const lq_typed *of = lq_ckpt_part_of(n->c, tensor, &codes);
     if (of && listed(&n->known, of->name)) return LQ_KNOWN;
     if (of) tensor = of->name;
-    if (harmless(n->d, tensor) || listed(&n->kept, tensor)) return LQ_HARMLESS;
+    if (harmless(n->d, tensor) || act_scale(n->c, tensor) || listed(&n->kept, tensor)) return LQ_HARMLESS;
     return other(n->d, tensor) ? LQ_OTHER : LQ_STRANGE;
 }

@@ -167,6 +167,22 @@ static bool weights_of(const lq_desc *d, bool own, tensor *t, size_t *count) {
     return all;
 }
 
+// A matrix becomes one in 8-bit floats, with scales beside it: one, one a row, or those of blocks.
+static void scales_add(tensor *t, size_t *count, tensor *o, uint8_t by) {
+    const char *tail = by & 1 ? "_scale" : "_scale_inv";
+    if (*count == TENSORS || o->rank < 2 || strlen(o->name) + 16 > sizeof o->name) return;
+    tensor *s = &t[(*count)++];
+    *s = *o;
+    o->type = LQ_E4M3;
+    strcat(s->name, tail);
+    s->type = by & 2 ? LQ_BF16 : LQ_F32;
+    s->fill = (fill)(by >> 5);
+    int64_t *size = s->shape + s->rank - 2;
+    if (by & 4) size[0] = (size[0] + 31) / 32, size[1] = (size[1] + 15) / 16;
+    else if (by & 8) size[1] = 1;
+    else s->shape[0] = 1, s->rank = 1;
+}
+
 // Three bytes are one thing that is wrong: with which tensor, what, and by how much.
 static void weights_spoil(tensor *t, size_t *count, part edits) {
     const uint8_t *e = (const uint8_t *)edits.p;
@@ -174,7 +190,7 @@ static void weights_spoil(tensor *t, size_t *count, part edits) {
         const size_t which = e[i] < 250 ? e[i] % *count : *count - 1;
         tensor *o = &t[which];
         int64_t *size = &o->shape[e[i + 2] % (o->rank ? o->rank : 1)];
-        switch (e[i + 1] % 8) {
+        switch (e[i + 1] % 9) {
         case 0: *o = t[--*count]; break;
         case 1: *size += e[i + 2] & 64 ? -1 : 1; break;
         case 2: *size = e[i + 2] & 64 ? 0 : *size * 2; break;
@@ -182,6 +198,7 @@ static void weights_spoil(tensor *t, size_t *count, part edits) {
         case 4: o->rank = e[i + 2] % 5; break;
         case 5: o->fill = (fill)(e[i + 2] % FILLS); break;
         case 6: o->name[strlen(o->name) - 1] = (char)('a' + e[i + 2] % 26); break;
+        case 7: scales_add(t, count, o, e[i + 2]); break;
         default:
             if (o->rank > 1) *size = o->shape[0], o->shape[0] = o->shape[1], o->shape[1] = *size;
         }

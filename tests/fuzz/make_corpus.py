@@ -116,6 +116,9 @@ def safetensors_seeds():
     yield "lq_stack", lq([("w.q", "U8", [3, 2, 8], raw(48, 1)), ("w.scale", "F16", [3, 2, 1], raw(12, 2)), ("w.perm", "I32", [3, 16], struct.pack("<48i", *(list(range(16)) * 3))),
                           ("p", "BF16", [2, 3, 5], raw(60, 3))], {"w": "int4 g16 sym f16 3x2x16"})
     yield "lq_fp8", lq([("w.q", "F8_E4M3", [3, 16], raw(48, 1)), ("w.scale", "F32", [2, 1], raw(8, 2)), ("big", "BF16", [2100], raw(4200, 9))], {"w": "e4m3 g16 r2 f32 3x16"})
+    for name, shape in (("blocks", [2, 3]), ("rows", [40, 1]), ("one", [])):
+        count = shape[0] * shape[1] if shape else 1
+        yield "fp8_" + name, tensors([("w", "F8_E4M3", [40, 48], raw(40 * 48, 3)), ("w_scale", "F32", shape, raw(4 * count, 5)), ("w.input_scale", "F32", [1], raw(4, 1))])
     yield "lq_x86", lq([("w.q", "U8", [2, 256], raw(512, 1)), ("w.scale", "F16", [2, 1, 16], raw(64, 2)), ("v.q", "U8", [1, 2048], raw(2048, 7)),
                         ("v.scale", "F16", [1, 1, 16], raw(32, 2)), ("v.zero", "U8", [1, 1, 16], raw(16, 3))],
                        {"w": "int4 g32 sym f16 20x20", "v": "int8 row asym f16 3x100"}, "x86")
@@ -165,6 +168,11 @@ def config_seeds():
         yield name, json.dumps(cfg, separators=(",", ":")).encode() + b"\0" + more + b"\0\0" + edits
     absurd = {**models.ARCHS["mixtral"][1], "architectures": ["MixtralForCausalLM"], "num_hidden_layers": 4096, "num_local_experts": 1024}
     yield "absurd", json.dumps({**absurd, "num_experts_per_tok": 1024}).encode()
+    llama = {**models.ARCHS["llama"][1], "architectures": ["LlamaForCausalLM"], "vocab_size": 8}
+    for name, by in (("fp8_blocks", 4), ("fp8_rows", 9), ("fp8_one", 3)):
+        how = {"quant_method": "fp8", "weight_block_size": [32, 16]}
+        edits = b"\0" + bytes(x for i in range(3, 17) for x in (i, 7, by))
+        yield name, json.dumps({**llama, "quantization_config": how}).encode() + b"\0\0\0" + edits
     where = {"x": "a.safetensors", "y.z": "a.safetensors", "\u00fc": "b.safetensors"}
     yield "index", json.dumps({"metadata": {"total_size": 28}, "weight_map": where}).encode()
     chat = {"chat_template": [{"name": "default", "template": "{{ messages }}"}], "bos_token": {"content": "a"}, "eos_token": "b"}
