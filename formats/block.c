@@ -174,9 +174,9 @@ void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst) {
                 for (int64_t i = at; i < stop; i++) dst[i] = part[i - at] * s;
         }
     }
-    const uint16_t *apart = w->outlier_w + (size_t)row * (size_t)w->outliers;
     for (int32_t i = 0; i < w->outliers; i++)
-        dst[w->perm ? w->perm[w->outlier[i]] : w->outlier[i]] = lq_bf16_f32(apart[i]);
+        dst[w->perm ? w->perm[w->outlier[i]] : w->outlier[i]] =
+            lq_bf16_f32(w->outlier_w[(size_t)row * (size_t)w->outliers + (size_t)i]);
 }
 
 // --- names ---
