@@ -82,8 +82,8 @@ extern const char *const lq_side_files[];
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err);
 bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name); // plain or coded
 
-// Other people's matrices in 8-bit floats: the tensor with the scales of a tensor of E4M3, which are a part of it
-// wherever it is bound; and the tensor whose scales bear this name. NULL: there is none.
+// Other people's matrices of 8 bits: the tensor with the scales of a tensor of E4M3 or I8, which are a part of it
+// wherever it is picked; and the tensor whose scales bear this name. NULL: there is none.
 const lq_tensor *lq_ckpt_scales(const lq_ckpt *c, const lq_tensor *t);
 const lq_tensor *lq_ckpt_scaled(const lq_ckpt *c, const char *name);
 

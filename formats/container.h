@@ -93,7 +93,8 @@ bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err
 // The layout that a coded weight of a file has: the file's where the type has a form in it, else any.
 lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k);
 
-// fp8.c: a tensor that was bound as it is (of a stack: matrix `at`) gets its scales, if it has any.
+// scaled.c: a tensor that was bound as it is (of a stack: matrix `at`) gets its scales, if it has any. Codes of I8 are
+// those of a weight when their highest bit is turned.
 bool lq_scales_bind(const lq_ckpt *c, const lq_tensor *t, int64_t stack, int64_t at, lq_weight *w, lq_err *err);
 
 // Reserved names of a .lq file.

@@ -77,9 +77,7 @@ static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t 
         return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s", c->path, t->name,
                        shape_text(t->rank, t->shape).p, shape_text(matrix ? 2 : 1, (int64_t[]){n, k}).p);
     *out = (lq_weight){.type = plain_type(t->type), .n = n, .k = matrix ? k : 1};
-    if (!matrix || !lq_ckpt_scales(c, t)) return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
-    return aligned(c, t, LQ_ALIGN, &out->q, err) && lq_scales_bind(c, t, 0, 0, out, err) &&
-           aligned(c, lq_ckpt_scales(c, t), LQ_ALIGN, &out->scale, err);
+    return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
 }
 
 static bool numbers_check(const lq_ckpt *c, const char *name, const lq_weight *w, lq_err *err) {
@@ -164,6 +162,7 @@ typedef struct source {
     int rank;
     const void *data; // its bytes, and how many: what is given back when the rows are done with
     size_t bytes;
+    bool signs;       // its codes are of I8
 } source;
 
 static int64_t row_of(const lq_pick *p, int64_t i) {
@@ -200,7 +199,8 @@ static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k
     }
     s->rank = t->rank < 4 ? t->rank : 4;
     memcpy(s->shape, t->shape, (size_t)s->rank * sizeof *s->shape);
-    if (!number_check(c, t, err)) return false;
+    s->signs = k && t->type == LQ_I8 && lq_ckpt_scales(c, t);
+    if (!s->signs && !number_check(c, t, err)) return false;
     if (t->rank != front + (k ? 2 : 1) || (front && (t->shape[0] != p->stack || p->at < 0 || p->at >= p->stack)) ||
         p->stack < 0)
         return pick_refuse(c, p, s, n, k, err);
@@ -350,8 +350,8 @@ static bool at_64(const void *p, size_t offset) { return ((uintptr_t)p + offset)
 static bool pick_borrow(const lq_pick *p, const source *s, int64_t n, lq_weight *out) {
     const lq_weight *w = &s->w;
     const int unit = w->layout == LQ_X86 ? 16 : 1, bands = w->type.rows > 1 ? w->type.rows : unit;
-    if (!together(p, n) || p->first % unit || (n % unit && p->first + n != w->n) || !bands_stay(p, n, w->type.rows))
-        return false;
+    if (s->signs || !together(p, n) || p->first % unit || (n % unit && p->first + n != w->n)) return false;
+    if (!bands_stay(p, n, w->type.rows)) return false;
     const strides by = strides_of(w);
     const size_t at = (size_t)(p->first / unit), band = (size_t)(p->first / bands);
     const size_t o = (size_t)p->first * (size_t)w->outliers * 2;
@@ -421,6 +421,7 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
         memset(at + part[1], 0, all - part[1]);
     }
     rows_copy(p, w, n, stay && w->type.rows > 1, at, at + part[1], zero, at + part[3]);
+    for (size_t i = 0; s->signs && i < size.q; i++) at[i] ^= 0x80;
     out->q = at;
     if (w->scale) out->scale = at + part[1];
     if (w->zero) out->zero = zero;
@@ -437,6 +438,8 @@ bool lq_ckpt_pick(lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, lq_weight 
     if (!source_find(c, p, n, k, &s, err) || !rows_check(c, p, &s, n, k, err)) return false;
     const bool turned = p->across && k;
     if (plain) *plain = turned && s.w.type.kind != LQ_W_PLAIN;
+    if (turned && s.signs)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: codes of i8 that are stored across", c->path, p->name);
     if (turned) return pick_across(c, p, &s, n, k, out, err);
     return pick_borrow(p, &s, n, out) || pick_copy(c, p, &s, n, out, err);
 }

@@ -30,7 +30,7 @@ static bool add_item(lq_plan *p, lq_item item, lq_err *err) {
 }
 
 static bool fail_quantized(const lq_plan *p, const char *name, lq_err *err) {
-    return lq_fail(err, LQ_E_USAGE, "%s: %s is quantized already; expected a checkpoint in bf16, f16, f32 or fp8",
+    return lq_fail(err, LQ_E_USAGE, "%s: %s is quantized already; expected a checkpoint in bf16, f16, f32, or 8 bits with scales",
                    lq_ckpt_path(p->in), name);
 }
 
@@ -105,7 +105,7 @@ static const lq_tensor *find_source(const lq_plan *p, const lq_slot *s, const lq
     if (!t && lq_ckpt_has_weight(p->in, from->name)) fail_quantized(p, from->name, err);
     else if (!t) lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", lq_ckpt_path(p->in), from->name);
     else if (t->type != LQ_F32 && t->type != LQ_F16 && t->type != LQ_BF16 && !lq_ckpt_scales(p->in, t))
-        lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16, f32, or e4m3 with scales",
+        lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16, f32, or e4m3 or i8 with scales",
                 lq_ckpt_path(p->in), t->name, lq_dtypes[t->type].name);
     else if (source_check(p, s, from, t, err)) return t;
     return NULL;
@@ -155,8 +155,8 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     // "bf16" of a matrix that is bf16 is no work, unless its elements change. Vectors and routers that change are f32.
     item.round = !keep && !(item.recipe.type.kind == LQ_W_PLAIN && item.recipe.type.elem == t->type && plain);
     if (!item.round && lq_ckpt_scales(p->in, t))
-        return lq_fail(err, LQ_E_USAGE, "%s: tensor %s is e4m3 with scales, which is not kept: give it a type, bf16 say",
-                       lq_ckpt_path(p->in), t->name);
+        return lq_fail(err, LQ_E_USAGE, "%s: tensor %s is %s with scales, which is not kept: give it a type, bf16 say",
+                       lq_ckpt_path(p->in), t->name, lq_dtypes[t->type].name);
     if (!item.round) item.recipe.type = plain_type(changes && !s->quantizable ? LQ_F32 : t->type);
     if (changes && s->k) item.round = true;
     if (s->k) p->weights += s->n * s->k * (s->count ? s->count : 1);
@@ -524,7 +524,7 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     if (!o->in || !o->out || !*o->out) return lq_fail(err, LQ_E_USAGE, "a checkpoint and an output are needed");
     if (!read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err)) return false;
     if (!strcmp(lq_ckpt_container(p->in), "lq"))
-        return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint in bf16, f16, f32 or fp8", o->in);
+        return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint in bf16, f16, f32, or 8 bits with scales", o->in);
     if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err) ||
         !plan_transforms(p, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
     p->first[p->blocks] = p->count;

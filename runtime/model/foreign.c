@@ -12,9 +12,9 @@ static bool ends(const char *name, const char *tail) {
 // What the tensors are called that only such weights have, and who makes them where the config does not say.
 static const struct { const char *tail, *by; } tails[] = {
     {".qweight", "GPTQ or AWQ"}, {".weight.absmax", "bitsandbytes"}, {".SCB", "bitsandbytes"},
-    {".weight_packed", "compressed-tensors"}, {".weight_scale", "compressed-tensors"}, {".weight_scale_inv", "fp8"},
-    {"_blocks", "mxfp4"}, {".W_q", "HQQ"}, {".Qidxs", "QuIP#"}, {".codebooks", "AQLM"}, {".q_weight", "EXL2"},
-    {".trellis", "EXL3"},
+    {".weight_packed", "compressed-tensors"}, {".weight_zero_point", "compressed-tensors"},
+    {".weight_scale", "compressed-tensors"}, {".weight_scale_inv", "fp8"}, {"_blocks", "mxfp4"}, {".W_q", "HQQ"},
+    {".Qidxs", "QuIP#"}, {".codebooks", "AQLM"}, {".q_weight", "EXL2"}, {".trellis", "EXL3"},
 };
 
 static bool adapter(const lq_ckpt *c, lq_err *err) {
@@ -38,7 +38,7 @@ static const cJSON *block_size(const cJSON *how) {
 }
 
 // A number of scales does not tell the size of a block from another one that needs as many: the config must say the
-// power of two that formats/fp8.c takes.
+// power of two that formats/scaled.c takes.
 static bool blocks_check(const lq_ckpt *c, const cJSON *how, lq_err *err) {
     const cJSON *size = block_size(how);
     for (size_t i = 0; i < lq_ckpt_count(c); i++) {
@@ -74,7 +74,7 @@ bool lq_foreign_check(const lq_ckpt *c, const cJSON *config, lq_err *err) {
             bool codes;
             if (!ends(name, tails[k].tail) || lq_ckpt_scaled(c, name) || lq_ckpt_part_of(c, name, &codes)) continue;
             return lq_fail(err, LQ_E_UNSUPPORTED, "tensor %s: a weight that was quantized by others (%s), which lq "
-                           "does not read; expected bf16, f16, f32, or e4m3 with scales", name,
+                           "does not read; expected bf16, f16, f32, or e4m3 or i8 with scales", name,
                            *by ? by : tails[k].by);
         }
     return blocks_check(c, how, err);

@@ -354,7 +354,7 @@ static bool harmless(const lq_desc *d, const char *name) {
     return n && !strncmp(name, head, n);
 }
 
-// Whether it is what others divide the activations by that meet a matrix in 8-bit floats: here those stay as they are.
+// Whether it is what others divide the activations by that meet a matrix of 8 bits: here those are rounded as ever.
 static bool act_scale(const lq_ckpt *c, const char *name) {
     static const char tail[] = ".input_scale";
     char of[LQ_NAME];

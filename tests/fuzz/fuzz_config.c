@@ -167,13 +167,13 @@ static bool weights_of(const lq_desc *d, bool own, tensor *t, size_t *count) {
     return all;
 }
 
-// A matrix becomes one in 8-bit floats, with scales beside it: one, one a row, or those of blocks.
+// A matrix becomes one of 8 bits, with scales beside it: one, one a row, or those of blocks.
 static void scales_add(tensor *t, size_t *count, tensor *o, uint8_t by) {
     const char *tail = by & 1 ? "_scale" : "_scale_inv";
     if (*count == TENSORS || o->rank < 2 || strlen(o->name) + 16 > sizeof o->name) return;
     tensor *s = &t[(*count)++];
     *s = *o;
-    o->type = LQ_E4M3;
+    o->type = by & 16 ? LQ_I8 : LQ_E4M3;
     strcat(s->name, tail);
     s->type = by & 2 ? LQ_BF16 : LQ_F32;
     s->fill = (fill)(by >> 5);

@@ -169,7 +169,7 @@ def config_seeds():
     absurd = {**models.ARCHS["mixtral"][1], "architectures": ["MixtralForCausalLM"], "num_hidden_layers": 4096, "num_local_experts": 1024}
     yield "absurd", json.dumps({**absurd, "num_experts_per_tok": 1024}).encode()
     llama = {**models.ARCHS["llama"][1], "architectures": ["LlamaForCausalLM"], "vocab_size": 8}
-    for name, by in (("fp8_blocks", 4), ("fp8_rows", 9), ("fp8_one", 3)):
+    for name, by in (("fp8_blocks", 4), ("fp8_rows", 9), ("fp8_one", 3), ("int8_rows", 25), ("int8_one", 17)):
         how = {"quant_method": "fp8", "weight_block_size": [32, 16]}
         edits = b"\0" + bytes(x for i in range(3, 17) for x in (i, 7, by))
         yield name, json.dumps({**llama, "quantization_config": how}).encode() + b"\0\0\0" + edits

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-# check_fp8.py LQ: checkpoints in 8-bit floats as other programs write them: one scale for each block (weight_scale_inv,
-# transformers' fp8), for each row or for all (weight_scale, compressed-tensors), of matrices alone, of fused ones and of
-# stacks. The tiny models of models.py are rounded to them here; the logits of what that makes of their weights, in f64,
+# check_scaled.py LQ: checkpoints of 8 bits as other programs write them: one scale for each block (weight_scale_inv,
+# transformers' fp8), for each row or for all (weight_scale, compressed-tensors' fp8 and int8), of matrices alone, of
+# fused ones and of stacks. The tiny models of models.py are rounded to them here; the logits of what that makes of their weights, in f64,
 # are what lq's must be, within what f32 arithmetic explains; quantized to bf16 each number must be the product's.
 import json
 import os
@@ -39,18 +39,22 @@ def spread(scale, block, shape):
     return scale.repeat(block[0], -2)[..., : shape[-2], :].repeat(block[1], -1)[..., : shape[-1]]
 
 
-def rounded(a, block, kind):
+def rounded(a, block, kind, elem):
     """Codes, scales, and what they mean: every number is the f32 product that a reader gets."""
     rows, cols = -(-a.shape[-2] // block[0]), -(-a.shape[-1] // block[1])
     whole = np.zeros((*a.shape[:-2], rows * block[0], cols * block[1]))
     whole[..., : a.shape[-2], : a.shape[-1]] = np.abs(a)
     most = whole.reshape(*a.shape[:-2], rows, block[0], cols, block[1]).max((-3, -1))
-    scale = (most / 448).astype(np.float32)
+    scale = (most / (448 if elem == "F8_E4M3" else 127)).astype(np.float32)
     if kind == "BF16":
         scale = st.bf16_value(st.bf16_bits(scale))
     wide = spread(scale, block, a.shape)
-    codes, values = nearest(a / wide)
-    return codes, scale, (values * wide).astype(np.float32)
+    if elem == "I8":
+        values = np.clip(np.rint(a / wide), -128, 127)
+        codes = values.astype(np.int8)
+    else:
+        codes, values = nearest(a / wide)
+    return codes, scale, (values.astype(np.float32) * wide).astype(np.float32)
 
 
 def put(path, tensors):
@@ -71,13 +75,15 @@ FORMS = [
     ("mha", (16, 32), "BF16", "_scale_inv"), ("phi3", (16, 16), "F32", "_scale_inv"), ("phi3", (1, 0), "F32", "_scale"),
     ("mixtral", (32, 32), "F32", "_scale_inv"), ("mixtral_fused", (16, 64), "F32", "_scale_inv"), ("mixtral_fused", (1, 0), "F32", "_scale"),
     ("gemma2", (128, 128), "F32", "_scale_inv"), ("neox", (64, 16), "F32", "_scale_inv"),
+    ("gqa", (1, 0), "BF16", "_scale", "I8"), ("gqa", (0, 0), "F32", "_scale", "I8"), ("phi3", (1, 0), "F32", "_scale", "I8"),
+    ("mixtral_fused", (1, 0), "F32", "_scale", "I8"), ("mixtral", (1, 0), "BF16", "_scale", "I8"), ("neox", (1, 0), "F32", "_scale", "I8"),
 ]
 
 
-def make(path, name, block, kind, tail):
+def make(path, name, block, kind, tail, elem="F8_E4M3"):
     """The model in this form; its config, and its weights as they are now meant."""
     cfg, w, ids = make_models.load(path)
-    to, meant, how = path + ".fp8", {}, {"quant_method": "fp8" if tail == "_scale_inv" else "compressed-tensors"}
+    to, meant, how = path + ".scaled", {}, {"quant_method": "fp8" if tail == "_scale_inv" else "compressed-tensors"}
     if min(block) > 1:
         how["weight_block_size"] = block
     os.makedirs(to, exist_ok=True)
@@ -89,8 +95,8 @@ def make(path, name, block, kind, tail):
             out[full] = ("F32", a.astype(np.float32))
             continue
         size = [b or n for b, n in zip(block, a.shape[-2:])]
-        codes, scale, value = rounded(a, size, kind)
-        meant[full], out[full] = value.astype(np.float64), ("F8_E4M3", codes)
+        codes, scale, value = rounded(a, size, kind, elem)
+        meant[full], out[full] = value.astype(np.float64), (elem, codes)
         scale = scale.reshape(-1)[:1] if block == (0, 0) else scale
         out[full + tail] = (kind, st.bf16_bits(scale) if kind == "BF16" else scale)
         if block == (0, 0):
@@ -106,9 +112,9 @@ def run(*words):
     return subprocess.run(words, capture_output=True, text=True)
 
 
-def check_form(path, name, block, kind, tail):
-    what, tokens = f"{name} {block} {kind} {tail}", make_models.tokens(name)
-    to, cfg, w, ids = make(path, name, block, kind, tail)
+def check_form(path, name, block, kind, tail, elem="F8_E4M3"):
+    what, tokens = f"{name} {elem} {block} {kind} {tail}", make_models.tokens(name)
+    to, cfg, w, ids = make(path, name, block, kind, tail, elem)
     out = os.path.join(to, "out.bin")
     want, bound = decoder_np.forward(cfg, w, ids, ctx=len(ids)), decoder_np.bound(cfg, w, ids)
     for isa in isas:
@@ -118,7 +124,7 @@ def check_form(path, name, block, kind, tail):
             continue
         worst = (np.abs(np.fromfile(out, "<f4").reshape(tokens, -1) - want).max(-1) / bound).max()
         check(worst <= 1, f"{what} {isa}: off by {worst:.2f} of the bound")
-    print(f"{what:44} {worst:.2f} of the bound")
+    print(f"{what:48} {worst:.2f} of the bound")
     r = run(lq, "quantize", to, to + ".lq", "--type", "bf16", "--embed", "keep", "--head", "keep", "--force", "--quiet")
     check(r.returncode == 0, f"{what}: quantize to bf16: {r.stderr.strip()}")
     if r.returncode == 0 and not name.startswith("mixtral"):

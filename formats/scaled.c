@@ -1,6 +1,6 @@
-// fp8.c: matrices in 8-bit floats as other programs store them: a tensor of E4M3, and beside it under its name and
+// scaled.c: matrices of 8 bits as other programs store them: a tensor of E4M3 or I8, and beside it under its name and
 // "_scale_inv" or "_scale" what its elements are times: one number for all, one for each row, or one for each block of
-// rows and columns. Owns nothing. Refuses scales of other types and shapes.
+// rows and columns. Owns nothing. Refuses scales of other types and shapes, and rows of I8 that no codes of ours fit.
 #include "formats/container.h"
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@ static const char *const tails[] = {"_scale_inv", "_scale"};
 const lq_tensor *lq_ckpt_scales(const lq_ckpt *c, const lq_tensor *t) {
     char name[LQ_NAME + 16];
     const lq_tensor *s = NULL;
-    if (!c->shards || c->shard->sum || t->type != LQ_E4M3 || t->rank < 2) return NULL;
+    if (!c->shards || c->shard->sum || (t->type != LQ_E4M3 && t->type != LQ_I8) || t->rank < 2) return NULL;
     for (size_t i = 0; i < sizeof tails / sizeof *tails && !s; i++) {
         snprintf(name, sizeof name, "%s%s", t->name, tails[i]);
         s = lq_ckpt_find(c, name);
@@ -56,6 +56,10 @@ bool lq_scales_bind(const lq_ckpt *c, const lq_tensor *t, int64_t stack, int64_t
     const int front = stack > 0;
     lq_wtype type = {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8};
     if (!s) return true;
+    if (t->type == LQ_I8) type.kind = LQ_W_INT, type.elem = LQ_U8;
+    if (t->type == LQ_I8 && w->k % 4)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: rows of %lld codes, expected a multiple of 4", c->path,
+                       t->name, (long long)w->k);
     type.scale = s->type;
     if (s->type != LQ_F32 && s->type != LQ_F16 && s->type != LQ_BF16)
         return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: scales in %s, expected f32, f16 or bf16", c->path, s->name,
