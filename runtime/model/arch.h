@@ -94,6 +94,8 @@ typedef struct lq_part {
     int experts, experts_used;
     lq_route_kind route;
     bool route_renorm;
+    bool route_bias;      // a number for each expert, for the choice alone
+    int route_groups, route_top_groups; // only experts of the best groups are chosen from; 0: of all
     float route_scale, route_jitter;
 } lq_part;
 
@@ -167,7 +169,7 @@ typedef enum lq_role {
     LQ_R_NORM_0, LQ_R_NORM_1, LQ_R_NORM_2, LQ_R_NORM_POST_0, LQ_R_NORM_POST_1, LQ_R_NORM_POST_2,
     LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM, LQ_R_SINKS,
     LQ_R_GATE, LQ_R_UP, LQ_R_DOWN,
-    LQ_R_ROUTER, LQ_R_EXPERT_GATE, LQ_R_EXPERT_UP, LQ_R_EXPERT_DOWN,
+    LQ_R_ROUTER, LQ_R_ROUTE_BIAS, LQ_R_EXPERT_GATE, LQ_R_EXPERT_UP, LQ_R_EXPERT_DOWN,
     LQ_R_SHARED_GATE, LQ_R_SHARED_UP, LQ_R_SHARED_DOWN, LQ_R_SHARED_SCORE,
     // tensors of other people's files that several slots are parts of: names only, no slot has these roles
     LQ_R_QKV, LQ_R_GATE_UP, LQ_R_EXPERT_GATE_UP, LQ_R_SHARED_GATE_UP, LQ_R_EXPERT_GATE_UP_BIAS, LQ_R_EXPERT_DOWN_BIAS,

@@ -17,6 +17,7 @@ void lq_moe_slots(lq_slots *s, const lq_part *p) {
     lq_slots_matrix(s, LQ_R_ROUTER, s->x, p->experts, dim, p->router_bias);
     // Small, and what it decides is not smooth.
     for (int i = s->n; i-- > 0 && s->slot[i].role == LQ_R_ROUTER;) s->slot[i].quantizable = false;
+    if (p->route_bias) lq_slots_vector(s, LQ_R_ROUTE_BIAS, p->experts);
     const lq_rows_of gate = p->expert_turns ? (lq_rows_of){both, 0, 1, 2} : (lq_rows_of){both, 0, ffn, ffn};
     const lq_rows_of up = p->expert_turns ? (lq_rows_of){both, 1, 1, 2} : (lq_rows_of){both, ffn, ffn, ffn};
     stack(s, p, LQ_R_EXPERT_GATE, s->x, ffn, dim, gate);
@@ -51,6 +52,8 @@ void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
     if (!lq_apply(c, x, (const lq_bound *const[]){&w[LQ_R_ROUTER]}, &logits, 1)) return;
     d->ops.route(d, &(lq_route_args){.kind = p->route, .logits = logits, .top_k = p->experts_used,
                                      .renorm = p->route_renorm, .scale = p->route_scale,
+                                     .bias = p->route_bias ? w[LQ_R_ROUTE_BIAS].v : NULL,
+                                     .groups = p->route_groups, .top_groups = p->route_top_groups,
                                      .jitter = p->route_jitter, .expert = expert,
                                      .weight = weight, .order = order, .start = start});
     const lq_bound *const both[] = {&w[LQ_R_EXPERT_GATE], &w[LQ_R_EXPERT_UP]};

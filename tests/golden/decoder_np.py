@@ -199,6 +199,8 @@ KINDS = {
     "phimoe": {"theta": 1e6},
     "qwen2_5_vl_text": {"theta": 1e6},
     "olmo2": OLMO2,
+    "dots1": {"qk": "head"},
+    "glm4_moe": {"share": 0.5},
     "olmoe": {"qk": "whole"},
     "flex_olmo": {**OLMO2, "theta": 500000.0},
     "gpt_oss": {"every": 2, "theta": 150000.0},
@@ -223,6 +225,8 @@ class Parts:
     def __init__(self, cfg, w):
         self.cfg, self.w, self.kind = cfg, w, cfg.get("model_type", "llama")
         self.__dict__.update(traits(cfg))
+        if cfg.get("use_qk_norm"):  # GLM-4.5
+            self.qk = "head"
         self.heads = cfg["num_attention_heads"]
         self.kv_heads = cfg.get("num_key_value_heads") or self.heads
         self.d = cfg.get("head_dim") or cfg["hidden_size"] // self.heads
@@ -354,6 +358,8 @@ class Parts:
         if p + "shared_mlp.input_linear.weight" in self.w:
             gate, up = np.split(self.w[p + "shared_mlp.input_linear.weight"], 2)
             return self.gated(f, x, (gate,), (up,), self.pair(p + "shared_mlp.output_linear"))
+        if p + "mlp.shared_experts.up_proj.weight" in self.w:
+            return self.gated(f, x, *(self.pair(f"{p}mlp.shared_experts.{n}_proj") for n in ("gate", "up", "down")))
         if p + "mlp.shared_expert_gate.weight" not in self.w:
             return 0
         y = self.gated(f, x, *(self.pair(f"{p}mlp.shared_expert.{n}_proj") for n in ("gate", "up", "down")))
@@ -377,6 +383,27 @@ class Parts:
             share = share / share.sum(-1, keepdims=True)
         return chosen, f.moved(share, 16 * share)
 
+    def by_sigmoid(self, f, logits, bias):
+        """dots.llm1, GLM-4.5: by sigmoids and a number for each expert, from the groups whose two best are best."""
+        k, groups = self.cfg["num_experts_per_tok"], self.cfg["n_group"]
+        score = 1 / (1 + np.exp(-logits))
+        choice = score + bias
+        of = np.sort(choice.reshape(len(choice), groups, -1), -1)[..., -2:].sum(-1)
+        order = np.sort(of, -1)
+        top = self.cfg["topk_group"]
+        if top < groups:
+            f.margin = min(f.margin, (order[:, -top] - order[:, -top - 1]).min())
+        left = np.repeat(of >= order[:, -top, None], choice.shape[1] // groups, 1)
+        choice = np.where(left, choice, -np.inf)
+        order = np.sort(choice, -1)
+        f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
+        chosen = np.argsort(-choice, -1, kind="stable")[:, :k]
+        share = np.take_along_axis(score, chosen, -1)
+        if self.cfg["norm_topk_prob"]:
+            share = share / share.sum(-1, keepdims=True)
+        share = share * self.cfg["routed_scaling_factor"]
+        return chosen, f.moved(share, 16 * share)
+
     def drawn(self, f, logits):
         """One after the other: a best one's share is of the softmax over those that are left and near it."""
         left, near = np.ones(logits.shape, bool), 2 * self.cfg.get("router_jitter_noise", 0.01)
@@ -394,7 +421,8 @@ class Parts:
         return np.stack(chosen, -1), f.moved(share, 16 * share)
 
     def experts(self, f, x, router, experts):
-        chosen, share = self.chosen(f, linear(f, x, *self.pair(router[:-7])))
+        logits, bias = linear(f, x, *self.pair(router[:-7])), self.w.get(router[:-6] + "e_score_correction_bias")
+        chosen, share = self.chosen(f, logits) if bias is None else self.by_sigmoid(f, logits, bias)
         gated = self.clamped if self.kind == "gpt_oss" else self.gated
         y = np.zeros_like(x)
         for e, parts in enumerate(experts):

@@ -75,7 +75,7 @@ def unbiased(cfg, w):
 
 def unshared(w):
     """Without an expert that all rows share, or its score; without sinks, or what experts add."""
-    for part in ("self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
+    for part in ("e_score_correction_bias", "shared_experts.down_proj", "self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
         if any(part in name for name in w):
             yield "no " + part, {name: 0 * a if part in name else a for name, a in w.items()}
 
@@ -127,6 +127,10 @@ def without(cfg):
     if cfg["model_type"] == "gpt_oss":
         yield "another limit", {**cfg, "swiglu_limit": 7.0}
         yield "another alpha", {**cfg, "swiglu_alpha": 1.0}
+    if cfg.get("topk_group", 1) < cfg.get("n_group", 1):
+        yield "all groups", {**cfg, "topk_group": cfg["n_group"]}
+    if "routed_scaling_factor" in cfg:
+        yield "no routed_scaling_factor", {**cfg, "routed_scaling_factor": 1.0}
     if cfg.get("clip_qkv"):
         yield "no clip_qkv", {**cfg, "clip_qkv": None}
     if rope.get("truncate") is False:

@@ -184,6 +184,21 @@ def layer_olmoe(cfg):
     return around + attention(cfg, bias, bias) + qk_norms(q, kv) + moe
 
 
+def layer_dots(cfg):
+    """dots.llm1 and GLM-4.5: the first layers have an MLP."""
+    dim, d, bias = cfg["hidden_size"], cfg["head_dim"], cfg.get("attention_bias", False)
+    attn = attention(cfg, bias, bias and cfg["model_type"] == "dots1")
+    if cfg["model_type"] == "dots1" or cfg.get("use_qk_norm"):
+        attn += qk_norms(d, d)
+    if cfg["layer"] < cfg["first_k_dense_replace"]:
+        return norms(cfg) + attn + gated(cfg)
+    count, ffn = cfg["n_routed_experts"], cfg["moe_intermediate_size"]
+    moe = experts_apart(cfg, "mlp.", "gate", ("gate_proj", "up_proj", "down_proj"), count, ffn)
+    one = {**cfg, "intermediate_size": ffn * cfg["n_shared_experts"]}
+    moe += gated(one, *(f"mlp.shared_experts.{n}_proj" for n in ("gate", "up", "down")))
+    return norms(cfg) + attn + moe + [("mlp.gate.e_score_correction_bias=", count, 0, False)]
+
+
 def layer_gpt_oss(cfg):
     bias, dim, ffn, count = cfg.get("attention_bias", True), cfg["hidden_size"], cfg["intermediate_size"], cfg["num_local_experts"]
     moe = [
@@ -245,6 +260,8 @@ ARCHS = {
     "arcee": ("ArceeForCausalLM", {**DECODER, "hidden_act": "relu2"}, layer_arcee, NAMES),
     "helium": ("HeliumForCausalLM", {**DECODER, "pad_token_id": 258}, layer_helium, NAMES),
     "cwm": ("CwmForCausalLM", DECODER, layer_helium, NAMES),
+    "dots1": ("Dots1ForCausalLM", DECODER, layer_dots, NAMES),
+    "glm4_moe": ("Glm4MoeForCausalLM", DECODER, layer_dots, NAMES),
     "internlm2": ("InternLM2ForCausalLM", DECODER, layer_internlm2, ("model.tok_embeddings", "model.norm", "output")),
     "exaone": ("ExaoneForCausalLM", DECODER, layer_exaone, ("transformer.wte", "transformer.ln_f", "lm_head")),
     "baichuan": ("BaichuanForCausalLM", DECODER, layer_baichuan, NAMES),
@@ -664,4 +681,14 @@ model("baichuan", "baichuan", {"num_key_value_heads": 4, "torch_dtype": "bfloat1
 model("minicpm", "minicpm", {
     "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16, "num_key_value_heads": 4, "tie_word_embeddings": True,
     "torch_dtype": "bfloat16",
+})
+model("dots1", "dots1", {
+    "head_dim": 20, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "n_shared_experts": 2,
+    "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+    "sliding_window": None, "rope_theta": 1e4, "torch_dtype": "bfloat16",
+})
+model("glm4_moe", "glm4_moe", {
+    "head_dim": 16, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "n_shared_experts": 1,
+    "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "norm_topk_prob": False, "routed_scaling_factor": 1.5,
+    "use_qk_norm": True, "attention_bias": True, "partial_rotary_factor": 0.5, "rope_theta": 1e4, "torch_dtype": "bfloat16",
 })

@@ -246,6 +246,24 @@ static void remote(void) {
     lq_desc_free(&d);
 }
 
+// Experts that are drawn by sigmoids.
+static void sigmoids(void) {
+    lq_desc d = accepted(OF("Glm4MoeForCausalLM") ",\"head_dim\":8,\"num_key_value_heads\":8}");
+    const lq_part *moe = &d.layer[1].part[1];
+    CHECK(d.layer[0].parts == 2 && d.layer[0].part[1].kind == LQ_P_MLP && d.layer[1].parts == 3, "its first layer");
+    CHECK(moe->experts == 128 && moe->experts_used == 8 && moe->ffn == 1408 && moe->route == LQ_ROUTE_SIGMOID &&
+          moe->route_bias && moe->route_renorm && !moe->route_groups, "its experts");
+    CHECK(d.layer[1].part[2].ffn == 1408 && d.rope[0].dim == 4 && d.norm_eps == 1e-5f, "a silent GLM-4.5");
+    lq_desc_free(&d);
+    d = accepted(OF("Dots1ForCausalLM") ",\"n_routed_experts\":8,\"num_experts_per_tok\":2,\"n_group\":4,\"topk_group\":1,"
+                 "\"n_shared_experts\":3,\"routed_scaling_factor\":2.5,\"max_window_layers\":2}");
+    moe = &d.layer[0].part[1];
+    CHECK(moe->experts == 8 && moe->route_groups == 4 && moe->route_top_groups == 1 && moe->route_scale == 2.5f &&
+          !moe->route_renorm && d.layer[0].part[2].ffn == 3 * 1408 && d.layer[0].part[0].window == 0 &&
+          d.layer[2].part[0].window == 4096 && d.layer[0].part[0].qk_norm == LQ_QK_HEAD, "a dots.llm1");
+    lq_desc_free(&d);
+}
+
 static void oss(void) {
     lq_desc d = accepted(OF("GptOssForCausalLM") "}");
     const lq_part *attn = &d.layer[0].part[0], *moe = &d.layer[0].part[1];
@@ -340,6 +358,8 @@ static void refused(void) {
         {OF("BaichuanForCausalLM") ",\"z_loss_weight\":0}", "Baichuan 2"},
         {OF("MiniCPMForCausalLM") ",\"num_experts\":8}", "num_experts"},
         {OF("MiniCPMForCausalLM") ",\"scale_depth\":null}", "scale_depth"},
+        {OF("Dots1ForCausalLM") ",\"n_routed_experts\":8}", "num_experts_per_tok"},
+        {OF("Glm4MoeForCausalLM") ",\"head_dim\":8,\"n_routed_experts\":9,\"n_group\":2}", "n_group"},
         {OF("OlmoeForCausalLM") ",\"clip_qkv\":-1}", "clip_qkv"},
         {OF("GraniteMoeForCausalLM") ",\"num_local_experts\":0}", "num_local_experts"},
         {OF("GraniteMoeSharedForCausalLM") ",\"shared_intermediate_size\":-1}", "shared_intermediate_size"},
@@ -365,6 +385,7 @@ int main(void) {
     shares();
     oss();
     texts();
+    sigmoids();
     remote();
     refused();
     return config_end();
