@@ -17,14 +17,26 @@ static const struct text {
     {"cohere2", lq_describe_cohere2, {8192, 40, 64, 22528, 256000}},
 };
 
+// What a text_config is that does not say it.
+static const char *silent_type(const lq_arch *a) {
+    static const char *const rows[][2] = {
+        {"Mistral3ForConditionalGeneration", "mistral"}, {"LlavaOnevisionForConditionalGeneration", "qwen2"},
+        {"InternVLForConditionalGeneration", "qwen2"},   {"AyaVisionForConditionalGeneration", "cohere2"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(rows[i][0], a->name)) return rows[i][1];
+    return "llama";
+}
+
 bool lq_describe_text(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
     enum { COUNT = sizeof texts / sizeof *texts };
     const char *type = lq_json_str(c, "model_type");
     int i = 0;
-    while (i < COUNT && type && strcmp(texts[i].type, type) != 0) i++;
+    if (!type) type = silent_type(d->arch);
+    while (i < COUNT && strcmp(texts[i].type, type) != 0) i++;
     if (i == COUNT)
         return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: text_config.model_type \"%.64s\" is not one lq knows in a %s",
                        type, d->arch->name);
-    d->silent = &texts[i].silent; // silent of its type too: transformers takes llama
+    d->silent = &texts[i].silent;
     return texts[i].describe(ckpt, c, d, err);
 }

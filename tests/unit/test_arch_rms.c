@@ -214,6 +214,12 @@ static void texts(void) {
     CHECK(d.dim == 4096 && d.layer[0].part[0].kv_heads == 8 && d.layer[0].part[1].ffn == 9 && d.vocab == 32000,
           "a mistral");
     lq_desc_free(&d);
+    d = accepted("{\"architectures\":[\"Mistral3ForConditionalGeneration\"],\"text_config\":{}}");
+    CHECK(d.layer[0].part[0].kv_heads == 8 && d.layer[0].part[1].ffn == 14336, "a text_config that says nothing");
+    lq_desc_free(&d);
+    d = accepted("{\"architectures\":[\"InternVLForConditionalGeneration\"],\"text_config\":{}}");
+    CHECK(d.vocab == 151936 && d.layer[0].part[0].q_bias, "that of an InternVL");
+    lq_desc_free(&d);
     d = accepted(OF("ArceeForCausalLM") "}");
     CHECK(!d.layer[0].part[1].gated && d.layer[0].part[1].act == LQ_RELU2 && d.norm_eps == 1e-5f && d.ctx == 4096,
           "Arcee");
