@@ -31,6 +31,7 @@ const lq_arch lq_archs[] = {
     {"Qwen3ForCausalLM", lq_names_llama, lq_describe_qwen3, NULL},
     {"Qwen3VLForConditionalGeneration", lq_names_llama, lq_describe_qwen3_vl, NULL},
     {"Qwen3VLMoeForConditionalGeneration", lq_names_qwen_moe, lq_describe_qwen3_vl_moe, NULL},
+    {"HunYuanMoEV1ForCausalLM", lq_names_hunyuan_moe, lq_describe_hunyuan_moe, NULL},
     {"Dots1ForCausalLM", lq_names_dots, lq_describe_dots1, NULL},
     {"Glm4MoeForCausalLM", lq_names_dots, lq_describe_glm4_moe, lq_ignores_glm4_moe},
     {"InternLM2ForCausalLM", lq_names_internlm2, lq_describe_internlm2, NULL},

@@ -1,7 +1,8 @@
 // arch_llama.c: Llama and those in its shape: an RMS norm before each of attention and a gated MLP. Mistral (windows;
 // Ministral 3: scores that grow with the position), Mixtral (a mixture in place of the MLP), Arcee (no gate), Helium
 // (pairs of neighbours turn), CWM (windows in three of four layers), SmolLM3 (no positions in some layers),
-// Seed-OSS, ERNIE 4.5 (pairs of neighbours turn), Hunyuan (norms of q and k behind the rope).
+// Seed-OSS, ERNIE 4.5 (pairs of neighbours turn), Hunyuan (norms of q and k behind the rope; with a mixture beside an
+// MLP that all rows share).
 #include "runtime/model/family.h"
 #include <math.h>
 
@@ -11,6 +12,17 @@ const char *const lq_names_hunyuan[LQ_ROLES] = {
     [LQ_R_Q] = LQ_LAYER "self_attn.q_proj", [LQ_R_K] = LQ_LAYER "self_attn.k_proj",
     [LQ_R_V] = LQ_LAYER "self_attn.v_proj", [LQ_R_O] = LQ_LAYER "self_attn.o_proj",
     [LQ_R_Q_NORM] = LQ_LAYER "self_attn.query_layernorm", [LQ_R_K_NORM] = LQ_LAYER "self_attn.key_layernorm",
+};
+#define SHARED LQ_LAYER "mlp.shared_mlp."
+const char *const lq_names_hunyuan_moe[LQ_ROLES] = {
+    LQ_NAMES_ENDS, LQ_NAMES_NORMS, [LQ_R_ROUTER] = LQ_LAYER "mlp.gate.wg",
+    [LQ_R_EXPERT_GATE] = LQ_LAYER "mlp.experts.%d.gate_proj", [LQ_R_EXPERT_UP] = LQ_LAYER "mlp.experts.%d.up_proj",
+    [LQ_R_EXPERT_DOWN] = LQ_LAYER "mlp.experts.%d.down_proj",
+    [LQ_R_Q] = LQ_LAYER "self_attn.q_proj", [LQ_R_K] = LQ_LAYER "self_attn.k_proj",
+    [LQ_R_V] = LQ_LAYER "self_attn.v_proj", [LQ_R_O] = LQ_LAYER "self_attn.o_proj",
+    [LQ_R_Q_NORM] = LQ_LAYER "self_attn.query_layernorm", [LQ_R_K_NORM] = LQ_LAYER "self_attn.key_layernorm",
+    [LQ_R_SHARED_GATE] = SHARED "gate_proj", [LQ_R_SHARED_UP] = SHARED "up_proj",
+    [LQ_R_SHARED_DOWN] = SHARED "down_proj",
 };
 const char *const lq_names_mixtral[LQ_ROLES] = {
     LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN,
@@ -215,11 +227,9 @@ bool lq_describe_ernie(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
 }
 
-bool lq_describe_hunyuan(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    lq_part part[2] = {{0}};
+static bool hunyuan(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
     lq_rope *r = &d->rope[0];
     double alpha = 0;
-    (void)ckpt;
     d->norm_eps = 1e-5f;
     if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err)) return false;
     const cJSON *rope = cJSON_GetObjectItemCaseSensitive(c, "rope_parameters");
@@ -234,5 +244,43 @@ bool lq_describe_hunyuan(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err
     part[0].qk_norm = LQ_QK_HEAD;
     part[0].qk_norm_late = true;
     lq_ends(d, 1, 2);
-    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
+    return true;
+}
+
+bool lq_describe_hunyuan(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{0}};
+    (void)ckpt;
+    return hunyuan(c, d, part, err) && lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+// A number, or a list of one for each layer, which must all be the same.
+static bool same_of_layers(const cJSON *c, const char *key, const lq_desc *d, int most, int *out, lq_err *err) {
+    const cJSON *v, *list = cJSON_GetObjectItemCaseSensitive(c, key);
+    if (!cJSON_IsArray(list)) return lq_config_int(c, key, 1, most, out, err);
+    int n = 0;
+    cJSON_ArrayForEach(v, list) {
+        if (!cJSON_IsNumber(v) || !(v->valuedouble >= 1 && v->valuedouble <= most))
+            return lq_fail(err, LQ_E_FORMAT, "config.json: %s is not a list of numbers up to %d", key, most);
+        if (n && v->valuedouble != *out)
+            return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: %s is another number in layer %d", key, n);
+        *out = (int)v->valuedouble, n++;
+    }
+    return n >= d->layers || lq_fail(err, LQ_E_FORMAT, "config.json: %s is not a list of %d numbers", key, d->layers);
+}
+
+bool lq_describe_hunyuan_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    static const char *const fused[LQ_ROLES] = {LQ_NAMES_FUSED("mlp.", "gate.wg")};
+    lq_part part[3] = {{0}}, *moe = &part[1];
+    int used = 1, experts = 1;
+    if (!hunyuan(c, d, part, err) || !same_of_layers(c, "num_experts", d, LQ_EXPERTS, &experts, err) ||
+        !same_of_layers(c, "moe_topk", d, experts, &used, err))
+        return false;
+    part[2] = part[1];
+    part[2].beside = part[2].shared = true;
+    moe->experts = experts;
+    moe->experts_used = used;
+    moe->route = LQ_ROUTE_SOFTMAX;
+    moe->route_renorm = true;
+    return lq_config_experts(NULL, ckpt, fused, d, moe, err) && lq_layers_fill(d, part, 3, err) &&
+           lq_layers_window(c, d, 0, 0, err);
 }

@@ -77,7 +77,8 @@ extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_RO
     *const lq_names_qwen_moe[LQ_ROLES], *const lq_names_granite_moe[LQ_ROLES], *const lq_sources_experts[LQ_ROLES],
     *const lq_names_olmoe[LQ_ROLES], *const lq_names_flex_olmo[LQ_ROLES], *const lq_names_gptoss[LQ_ROLES],
     *const lq_names_internlm2[LQ_ROLES], *const lq_names_exaone[LQ_ROLES], *const lq_names_baichuan[LQ_ROLES],
-    *const lq_names_yi[LQ_ROLES], *const lq_names_dots[LQ_ROLES], *const lq_ignores_glm4_moe[],
+    *const lq_names_yi[LQ_ROLES], *const lq_names_dots[LQ_ROLES],
+    *const lq_names_hunyuan_moe[LQ_ROLES], *const lq_ignores_glm4_moe[],
     *const lq_ignores_neox[];
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
@@ -85,7 +86,7 @@ lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_desc
     lq_describe_olmo2, lq_describe_olmo3, lq_describe_exaone4, lq_describe_granite, lq_describe_glm, lq_describe_glm4,
     lq_describe_smollm3, lq_describe_seed, lq_describe_ernie, lq_describe_hunyuan,
     lq_describe_qwen2_moe, lq_describe_qwen3_moe, lq_describe_granite_moe, lq_describe_granite_shared,
-    lq_describe_phimoe, lq_describe_ministral3, lq_describe_dots1, lq_describe_glm4_moe,
+    lq_describe_phimoe, lq_describe_ministral3, lq_describe_hunyuan_moe, lq_describe_dots1, lq_describe_glm4_moe,
     lq_describe_internlm2, lq_describe_exaone, lq_describe_baichuan, lq_describe_minicpm, lq_describe_yi,
     lq_describe_text, lq_describe_arcee, lq_describe_helium, lq_describe_cwm, lq_describe_qwen3_vl,
     lq_describe_qwen3_vl_moe, lq_describe_qwen2_vl, lq_describe_olmoe, lq_describe_flex_olmo,

@@ -40,7 +40,7 @@ def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact"):
 LAYER = re.compile(r"(^|\.)((layers|h|blocks)\.\d+|project_(in|out))\.")
 
 
-ROUTERS = ("moe.gate.weight", "mlp.gate.weight", "router.weight", "router.layer.weight", "shared_expert_gate.weight")
+ROUTERS = ("gate.wg.weight", "moe.gate.weight", "mlp.gate.weight", "router.weight", "router.layer.weight", "shared_expert_gate.weight")
 
 
 def rounded(cfg, w):

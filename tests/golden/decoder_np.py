@@ -211,6 +211,7 @@ KINDS = {
     "smollm3": {"theta": 2e6},
     "ernie4_5": {"pairs": True, "theta": 500000.0},
     "hunyuan_v1_dense": {"qk": "head", "late": True},
+    "hunyuan_v1_moe": {"qk": "head", "late": True},
 }
 
 
@@ -300,7 +301,7 @@ class Parts:
         if not self.qk or late != self.late:
             return x
         hunyuan = {"q": "query_layernorm", "k": "key_layernorm"}
-        name = p + "self_attn." + (hunyuan[which] if self.kind == "hunyuan_v1_dense" else which + "_norm")
+        name = p + "self_attn." + (hunyuan[which] if self.kind.startswith("hunyuan") else which + "_norm")
         shape = (-1, self.d) if self.qk == "head" else (-1, heads * self.d)
         return self.norm(f, x.reshape(shape), name).reshape(x.shape)
 
@@ -332,7 +333,7 @@ class Parts:
     def mixture(self, p):
         """The router of a layer and its experts (gate, up, down); None: it has none."""
         for block in (p + "block_sparse_moe.", p + "mlp."):
-            routers = [block + name for name in ("gate.weight", "router.weight", "router.layer.weight")]
+            routers = [block + name for name in ("gate.weight", "gate.wg.weight", "router.weight", "router.layer.weight")]
             router = next((name for name in routers if name in self.w), None)
             if router is None:
                 continue
@@ -358,8 +359,9 @@ class Parts:
         if p + "shared_mlp.input_linear.weight" in self.w:
             gate, up = np.split(self.w[p + "shared_mlp.input_linear.weight"], 2)
             return self.gated(f, x, (gate,), (up,), self.pair(p + "shared_mlp.output_linear"))
-        if p + "mlp.shared_experts.up_proj.weight" in self.w:
-            return self.gated(f, x, *(self.pair(f"{p}mlp.shared_experts.{n}_proj") for n in ("gate", "up", "down")))
+        for name in (p + "mlp.shared_experts.", p + "mlp.shared_mlp."):
+            if name + "up_proj.weight" in self.w:
+                return self.gated(f, x, *(self.pair(f"{name}{n}_proj") for n in ("gate", "up", "down")))
         if p + "mlp.shared_expert_gate.weight" not in self.w:
             return 0
         y = self.gated(f, x, *(self.pair(f"{p}mlp.shared_expert.{n}_proj") for n in ("gate", "up", "down")))

@@ -75,7 +75,7 @@ def unbiased(cfg, w):
 
 def unshared(w):
     """Without an expert that all rows share, or its score; without sinks, or what experts add."""
-    for part in ("e_score_correction_bias", "shared_experts.down_proj", "self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
+    for part in ("e_score_correction_bias", "shared_experts.down_proj", "shared_mlp.down_proj", "self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
         if any(part in name for name in w):
             yield "no " + part, {name: 0 * a if part in name else a for name, a in w.items()}
 

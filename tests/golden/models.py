@@ -199,6 +199,12 @@ def layer_dots(cfg):
     return norms(cfg) + attn + moe + [("mlp.gate.e_score_correction_bias=", count, 0, False)]
 
 
+def layer_hunyuan_moe(cfg):
+    rows, ffn = layer_hunyuan(cfg), cfg["intermediate_size"]
+    moe = experts_apart(cfg, "mlp.", "gate.wg", ("gate_proj", "up_proj", "down_proj"), cfg["num_experts"], ffn)
+    return [(name.replace("mlp.", "mlp.shared_mlp."), *rest) for name, *rest in rows] + moe
+
+
 def layer_gpt_oss(cfg):
     bias, dim, ffn, count = cfg.get("attention_bias", True), cfg["hidden_size"], cfg["intermediate_size"], cfg["num_local_experts"]
     moe = [
@@ -260,6 +266,7 @@ ARCHS = {
     "arcee": ("ArceeForCausalLM", {**DECODER, "hidden_act": "relu2"}, layer_arcee, NAMES),
     "helium": ("HeliumForCausalLM", {**DECODER, "pad_token_id": 258}, layer_helium, NAMES),
     "cwm": ("CwmForCausalLM", DECODER, layer_helium, NAMES),
+    "hunyuan_v1_moe": ("HunYuanMoEV1ForCausalLM", DECODER, layer_hunyuan_moe, NAMES),
     "dots1": ("Dots1ForCausalLM", DECODER, layer_dots, NAMES),
     "glm4_moe": ("Glm4MoeForCausalLM", DECODER, layer_dots, NAMES),
     "internlm2": ("InternLM2ForCausalLM", DECODER, layer_internlm2, ("model.tok_embeddings", "model.norm", "output")),
@@ -691,4 +698,8 @@ model("glm4_moe", "glm4_moe", {
     "head_dim": 16, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "n_shared_experts": 1,
     "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "norm_topk_prob": False, "routed_scaling_factor": 1.5,
     "use_qk_norm": True, "attention_bias": True, "partial_rotary_factor": 0.5, "rope_theta": 1e4, "torch_dtype": "bfloat16",
+})
+model("hunyuan_moe", "hunyuan_v1_moe", {
+    "head_dim": 20, "num_experts": 5, "moe_topk": [2, 2], "num_experts_per_tok": 2, "intermediate_size": 40, "rope_theta": 1e4,
+    "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}, "torch_dtype": "bfloat16",
 })
