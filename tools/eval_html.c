@@ -19,7 +19,7 @@ static const char style[] =
     "--s6:#cdb65a;--s7:#5cc4d2}}"
     "*{box-sizing:border-box}body{margin:0;background:var(--paper);color:var(--ink);"
     "font:15px/1.5 system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif}"
-    "main{max-width:1240px;margin:0 auto;padding:32px 20px 48px}h1{font-size:1.6rem;line-height:1.2;margin:0 0 4px}"
+    "main{max-width:1240px;margin:0 auto;padding:32px 20px 48px}h1{font-size:1.6rem;line-height:1.2;margin:0 0 4px;overflow-wrap:anywhere}"
     "h2{font-size:1.05rem;margin:36px 0 10px}p{margin:6px 0;max-width:75ch}.soft{color:var(--soft)}"
     ".charts{display:grid;gap:16px;grid-template-columns:repeat(auto-fit,minmax(min(100%,320px),1fr));margin-top:24px}"
     "figure{margin:0;background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:14px 16px 10px;min-width:0}"
