@@ -28,9 +28,9 @@ def kind_of(turns):
     return next(kind for kind, slots in KINDS.items() if slot in slots)
 
 
-def documents(kind, seed):
+def documents(kind, seed, inventive=False):
     """Yields documents for ever: lists of (role, text), role being text, or system, user and assistant in a chat."""
-    pen = Pen(random.Random(f"{kind} {seed}"))
+    pen = Pen(random.Random(f"{kind} {seed}"), inventive)
     weights, makers = [w for w, _ in MAKERS], [m for _, m in MAKERS]
     while True:
         made = pen.rng.choices(makers, weights)[0](pen)

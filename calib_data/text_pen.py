@@ -11,11 +11,14 @@ START = re.compile(r"(^|[.!?]\"? |(?<!,)\n)(the|old) ")  # a sentence that begin
 VALUE = re.compile(r"\{(\^?)(\w+)\}")
 HE = dict(he="he", him="him", his="his", himself="himself", boy="boy")
 SHE = dict(he="she", him="her", his="her", himself="herself", boy="girl")
+ONSETS = "b br ch d dr f fl g gr h j k kl l m n p pl qu r s sh sk st t th tr v w y z".split()
+VOWELS = "a e i o u ai ea ie oo".split()
+CODAS = "l n r s t m ck nd x".split() + [""] * 4
 
 
 class Pen:
-    def __init__(self, rng):
-        self.rng = rng
+    def __init__(self, rng, inventive=False):
+        self.rng, self.inventive = rng, inventive
 
     def pick(self, items):
         return items[int(self.rng.random() * len(items))]
@@ -28,6 +31,13 @@ class Pen:
 
     def number(self, low, high):
         return self.rng.randint(low, high)
+
+    def name(self, names):
+        """One of the names; an inventive pen makes up half of them, so that a name can't be guessed, only remembered."""
+        if not self.inventive or self.chance(0.5):
+            return self.pick(names)
+        syllables = (self.pick(ONSETS) + self.pick(VOWELS) for _ in range(self.number(1, 3)))
+        return capital("".join(syllables) + self.pick(CODAS))
 
     def fill(self, template, values=None):
         """Makes the choices, innermost first, then puts the values in."""

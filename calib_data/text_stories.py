@@ -55,7 +55,7 @@ def cast(pen):
         she = pen.chance(0.5)
         taken = v.get("N")
         pool = PETS if animal else GIRLS if she else BOYS
-        name = pen.pick([n for n in pool if n != taken])
+        name = pen.name([n for n in pool if n != taken])
         v.update(person(prefix, name, SHE if she else HE))
         kind = pen.pick(ANIMALS) if animal else pen.pick(JOBS) if pen.chance(0.3) else v[prefix + "boy"]
         v[prefix + "kind"] = kind

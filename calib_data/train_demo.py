@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Makes the demo model in demo/: a byte-level BPE tokenizer and a small Llama, both trained on make_text.py's text.
 
-Owns: the tokenizer trainer, the model in plain torch, the training loop, and the writers of Hugging Face style files.
-Needs: Python 3 and torch (1.13 or later), nothing else.
-Run:   OMP_NUM_THREADS=1 python3 calib_data/train_demo.py --out calib_data/demo
+Owns: the model in plain torch, the training loop, and the writers of Hugging Face style files.
+Needs: Python 3, torch 2.5 or later and a C++ compiler for it, nothing else.
+Run:   python3 calib_data/train_demo.py --out calib_data/demo
 """
 import argparse
+import itertools
 import json
 import math
 import os
@@ -13,136 +14,17 @@ import random
 import re
 import struct
 import time
-from collections import Counter, defaultdict
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 import make_text
+from bpe import ASSISTANT, BEGIN, END, SPECIALS, USER, VOCAB, Tokenizer, train_merges
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SPECIALS = ["<|begin|>", "<|end|>", "<|user|>", "<|assistant|>"]
-VOCAB = 1024
-BEGIN, END, USER, ASSISTANT = range(VOCAB - len(SPECIALS), VOCAB)
-SHAPE = dict(hidden_size=128, num_hidden_layers=6, num_attention_heads=8, num_key_value_heads=4, head_dim=16,
-             intermediate_size=384, vocab_size=VOCAB, max_position_embeddings=1024, rms_norm_eps=1e-5, rope_theta=10000.0)
-
-# ---- tokenizer --------------------------------------------------------------------------------------------------
-
-PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-# The same in the words of Python's re, which has no \p{}: a letter is [^\W\d_]. It differs on numerals that are not
-# decimal digits (superscripts, fractions), which make_text.py does not write.
-WORDS = re.compile(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|(?:[^\r\n\w]|_)?[^\W\d_]+|\d{1,3}| ?(?:[^\s\w]|_)+[\r\n]*"
-                   r"|\s*[\r\n]+|\s+(?!\S)|\s+")
-
-
-def byte_alphabet():
-    """GPT-2's map from bytes to printable characters, in the order of its vocabulary."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    rest = [b for b in range(256) if b not in plain]
-    return {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(rest)}}
-
-
-ALPHABET = byte_alphabet()
-
-
-def spell(word):
-    return tuple(ALPHABET[b] for b in word.encode("utf-8"))
-
-
-def join_pair(symbols, pair):
-    out, i = [], 0
-    while i < len(symbols):
-        if i + 1 < len(symbols) and (symbols[i], symbols[i + 1]) == pair:
-            out.append(symbols[i] + symbols[i + 1])
-            i += 2
-        else:
-            out.append(symbols[i])
-            i += 1
-    return tuple(out)
-
-
-def train_merges(text, number):
-    """Byte pair encoding: joins the most frequent pair again and again; ties go to the smaller pair."""
-    counts = Counter(WORDS.findall(text))
-    words = [spell(w) for w in counts]
-    weight = list(counts.values())
-    pairs, where = Counter(), defaultdict(set)
-
-    def account(i, sign):
-        for pair in zip(words[i], words[i][1:]):
-            pairs[pair] += sign * weight[i]
-            where[pair].add(i)
-
-    for i in range(len(words)):
-        account(i, 1)
-    merges = []
-    while len(merges) < number:
-        best = min(pairs, key=lambda p: (-pairs[p], p))
-        merges.append(best)
-        for i in sorted(where.pop(best)):
-            account(i, -1)
-            words[i] = join_pair(words[i], best)
-            account(i, 1)
-        del pairs[best]
-    return merges
-
-
-class Tokenizer:
-    def __init__(self, merges):
-        self.merges = merges
-        self.rank = {pair: i for i, pair in enumerate(merges)}
-        names = list(ALPHABET.values()) + [a + b for a, b in merges]
-        self.ids = {name: i for i, name in enumerate(names)}
-        self.names = names + SPECIALS
-        self.bytes = {c: b for b, c in ALPHABET.items()}
-        self.cache = {}
-
-    def word(self, word):
-        if word not in self.cache:
-            symbols = spell(word)
-            while len(symbols) > 1:
-                pair = min(zip(symbols, symbols[1:]), key=lambda p: self.rank.get(p, VOCAB))
-                if pair not in self.rank:
-                    break
-                symbols = join_pair(symbols, pair)
-            self.cache[word] = [self.ids[s] for s in symbols]
-        return self.cache[word]
-
-    def encode(self, text):
-        return [i for w in WORDS.findall(text) for i in self.word(w)]
-
-    def decode(self, ids):
-        out = bytearray()
-        for i in ids:
-            name = self.names[i]
-            out += name.encode() if name in SPECIALS else bytes(self.bytes[c] for c in name)
-        return out.decode("utf-8", "replace")
-
-    def json(self):
-        special = lambda i: dict(id=i, content=self.names[i], single_word=False, lstrip=False, rstrip=False,
-                                 normalized=False, special=True)
-        begin = {"SpecialToken": {"id": SPECIALS[0], "type_id": 0}}
-        part = lambda name, kind: {"Sequence": {"id": name, "type_id": kind}}
-        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-        return {
-            "version": "1.0", "truncation": None, "padding": None,
-            "added_tokens": [special(i) for i in range(BEGIN, VOCAB)],
-            "normalizer": None,
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-                {"type": "Split", "pattern": {"Regex": PATTERN}, "behavior": "Isolated", "invert": False}, byte_level]},
-            "post_processor": {
-                "type": "TemplateProcessing", "single": [begin, part("A", 0)],
-                "pair": [begin, part("A", 0), {"SpecialToken": {"id": SPECIALS[0], "type_id": 1}}, part("B", 1)],
-                "special_tokens": {SPECIALS[0]: {"id": SPECIALS[0], "ids": [BEGIN], "tokens": [SPECIALS[0]]}}},
-            "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-            "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-                      "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-                      "vocab": self.ids, "merges": [f"{a} {b}" for a, b in self.merges]},
-        }
-
+SHAPE = dict(hidden_size=256, num_hidden_layers=5, num_attention_heads=8, num_key_value_heads=4, head_dim=32,
+             intermediate_size=768, vocab_size=VOCAB, max_position_embeddings=1024, rms_norm_eps=1e-5, rope_theta=10000.0)
 
 # ---- data -------------------------------------------------------------------------------------------------------
 
@@ -189,8 +71,6 @@ def batch(stream, starts, rows, length, rng):
     return x[:, :-1], x[:, 1:]
 
 
-SPAN = 128
-
 # ---- model: the attribute names are those of the checkpoint -----------------------------------------------------
 
 
@@ -222,14 +102,11 @@ class Attention(nn.Module):
         rows, length, _ = x.shape
         heads = lambda y: y.view(rows, length, -1, self.head_dim).transpose(1, 2)
         q, k, v = rotate(heads(self.q_proj(x)), *rope), rotate(heads(self.k_proj(x)), *rope), heads(self.v_proj(x))
-        flat = lambda y: y.reshape(rows * self.kv_heads, -1, self.head_dim)  # the queries of one kv head in one matrix
-        q, k, v, mixed = q * self.head_dim ** -0.5, flat(k), flat(v), []
-        for at in range(0, length, SPAN):  # a span of queries sees only the keys up to its end
-            end = min(at + SPAN, length)
-            hidden = mask[:, at:end, :end].reshape(-1, end)
-            score = torch.baddbmm(hidden, flat(q[:, :, at:end]), k[:, :end].transpose(1, 2))
-            mixed.append(torch.bmm(torch.softmax(score, -1), v[:, :end]).view(rows, -1, end - at, self.head_dim))
-        return self.o_proj(torch.cat(mixed, 2).transpose(1, 2).reshape(rows, length, -1))
+        group = q.shape[1] // self.kv_heads
+        flat = lambda y: y.reshape(rows * self.kv_heads, -1, self.head_dim).to(v.dtype)  # a kv head's queries: one matrix
+        score = torch.bmm(flat(q * self.head_dim ** -0.5), flat(k).transpose(1, 2)).view(-1, group, length, length)
+        mixed = torch.bmm(torch.softmax(score + mask, -1).to(v.dtype).view(-1, group * length, length), flat(v))
+        return self.o_proj(mixed.view(rows, -1, length, self.head_dim).transpose(1, 2).reshape(rows, length, -1))
 
 
 class Mlp(nn.Module):
@@ -268,7 +145,6 @@ class Llama(nn.Module):
     def __init__(self, c):
         super().__init__()
         self.model = Body(c)
-        self.group = c["num_attention_heads"] // c["num_key_value_heads"]
         turn = c["rope_theta"] ** (-torch.arange(0, c["head_dim"], 2).float() / c["head_dim"])
         angle = torch.outer(torch.arange(c["max_position_embeddings"]).float(), turn).repeat(1, 2)
         self.cos, self.sin = angle.cos(), angle.sin()
@@ -279,7 +155,7 @@ class Llama(nn.Module):
 
     def forward(self, ids):
         length = ids.shape[1]
-        mask = torch.full((length, length), -1e9).triu(1).repeat(self.group, 1, 1)
+        mask = torch.full((length, length), -1e4).triu(1)
         rope = self.cos[:length], self.sin[:length]
         x = self.model.embed_tokens(ids)
         for layer in self.model.layers:
@@ -291,26 +167,32 @@ class Llama(nn.Module):
 
 
 def rate(step, steps, peak):
-    warm = min(1.0, (step + 1) / min(100, steps / 4))
-    return peak * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+    warm = min(1.0, (step + 1) / min(200, steps / 4))
+    return peak * warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-def train(model, docs, args):
+def optimizer(parameters, peak):
+    matrices, vectors = [p for p in parameters if p.dim() == 2], [p for p in parameters if p.dim() < 2]
+    return torch.optim.AdamW([dict(params=matrices, weight_decay=0.05), dict(params=vectors, weight_decay=0.0)],
+                             lr=peak, betas=(0.9, 0.97))
+
+
+def train(model, docs, args, save):
     """AdamW with a cosine; every 16th step sees long rows, so that positions up to 1024 are learned."""
     stream = torch.tensor([i for d in docs for i in d], dtype=torch.int16)
     starts = (stream == BEGIN).nonzero().flatten().tolist()
     rng = random.Random(args.seed + 1)
-    decay = [p for p in model.parameters() if p.dim() == 2]
-    plain = [p for p in model.parameters() if p.dim() < 2]
-    opt = torch.optim.AdamW([dict(params=decay, weight_decay=0.05), dict(params=plain, weight_decay=0.0)],
-                            lr=args.rate, betas=(0.9, 0.97))
+    opt = optimizer(list(model.parameters()), args.rate)
+    fast = torch.compile(model, dynamic=False)
     begun, recent = time.time(), []
     for step in range(args.steps):
         rows, length = (args.rows, 256) if step % 16 != 15 else (max(1, args.rows // 4), 1024)
         x, y = batch(stream, starts, rows, length, rng)
         for group in opt.param_groups:
             group["lr"] = rate(step, args.steps, args.rate)
-        loss = F.cross_entropy(model(x).view(-1, VOCAB), y.reshape(-1))
+        with torch.autocast("cpu", torch.bfloat16):  # weights and residual stay in f32
+            logits = fast(x)
+        loss = F.cross_entropy(logits.float().view(-1, VOCAB), y.reshape(-1))
         opt.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -319,6 +201,8 @@ def train(model, docs, args):
         if (step + 1) % 100 == 0 or step + 1 == args.steps:
             print(f"step {step + 1:5d}  loss {sum(recent) / len(recent):.4f}  {time.time() - begun:6.0f} s", flush=True)
             last, recent = sum(recent) / len(recent), []
+        if (step + 1) % 1000 == 0:
+            save()
     return last
 
 
@@ -417,21 +301,22 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--out", default=os.path.join(HERE, "demo"))
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--bytes", type=int, default=24_000_000, help="training text")
-    p.add_argument("--steps", type=int, default=3400)
-    p.add_argument("--rows", type=int, default=8, help="rows of 256 tokens in a step")
-    p.add_argument("--rate", type=float, default=4e-3)
+    p.add_argument("--bytes", type=int, default=96_000_000, help="training text")
+    p.add_argument("--steps", type=int, default=10000)
+    p.add_argument("--rows", type=int, default=16, help="rows of 256 tokens in a step")
+    p.add_argument("--rate", type=float, default=3e-3)
     args = p.parse_args()
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
-    docs = take(make_text.documents("train", args.seed), args.bytes)
-    sample = "\n\n".join(text for turns in docs[:8000] for _, text in turns)
+    plain = make_text.documents("train", args.seed)
+    sample = "\n\n".join(text for turns in itertools.islice(plain, 8000) for _, text in turns)
     tok = Tokenizer(train_merges(sample, VOCAB - 256 - len(SPECIALS)))
+    docs = take(make_text.documents("train", args.seed + 1, inventive=True), args.bytes)
     encoded = encode_documents(tok, docs, random.Random(args.seed))
     print(f"{len(docs)} documents, {sum(map(len, encoded))} tokens", flush=True)
     model = Llama(SHAPE)
     print(f"{sum(p.numel() for p in model.parameters())} parameters", flush=True)
-    last = train(model, encoded, args)
+    last = train(model, encoded, args, lambda: write_model(args.out, model, tok))
     write_model(args.out, model, tok)
     report(model, tok, last)
 

@@ -153,7 +153,7 @@ def test_shares():
 
 
 def test_kernels():
-    shapes = {(128, 128), (64, 128), (384, 128), (128, 384), (1024, 128)}
+    shapes = {(256, 256), (128, 256), (768, 256), (256, 768), (1024, 256)}
     out = run("--kernels", "matmul_f32_f32_f16any", demo, "-r", "2", "-q", "-o", "json")
     rows = json.loads(out.stdout)["kernels"]
     isas = 1 + sum(os.path.exists("/proc/cpuinfo") and f" {flag}" in open("/proc/cpuinfo").read() for flag in ("avx2", "avx512_vnni"))

@@ -90,7 +90,7 @@ def pages():
     charts, bad = overlaps(page)
     check(len(charts) == 4 and [len(c) for c in charts] == [6, 5, 6, 5] and not bad, "names in the charts", (bad, [len(c) for c in charts]))
     ticks = [float(d) for t, a, d in page.texts if t == "text" and a.get("class") == "tick" and re.fullmatch(r"[-0-9.e]+", d)]
-    check(len(ticks) > 20 and all(len(f"{v:.6e}".rstrip("0123456789").split("e")[0].rstrip("0").replace(".", "")) <= 3 for v in ticks), "ticks are not round", ticks)
+    check(len(ticks) > 20 and all(len(f"{v:.6e}".rstrip("0123456789").split("e")[0].rstrip("0").replace(".", "")) <= 4 for v in ticks), "ticks are not round", ticks)
     check(source.count("Error by layer") == 4 - 1 and source.count("<figure>") == 9, "figures", source.count("<figure>"))
     check("prefers-color-scheme:dark" in source and "width=device-width" in source, "dark, or phones")
     check(not os.path.exists("page.html.partial"), "a rest of the page")
