@@ -161,7 +161,7 @@ def test_models():
     refused("a config of T5", copy("m", config__json=config(architectures=["T5ForConditionalGeneration"])), RUNS, "T5ForConditionalGeneration", "not one lq knows")
     refused("a wider config", copy("m", config__json=config(hidden_size=4096)), RUNS, "model.embed_tokens.weight", "1024")
     for what, changes, said in (
-        ("more layers", {"num_hidden_layers": 7}, "model.layers.6."), ("fewer layers", {"num_hidden_layers": 5}, "model.layers.5."),
+        ("more layers", {"num_hidden_layers": 6}, "model.layers.5."), ("fewer layers", {"num_hidden_layers": 4}, "model.layers.4."),
         ("no heads", {"num_attention_heads": 0}, "num_attention_heads"), ("odd heads", {"num_attention_heads": 7}, "not a multiple"),
         ("odd KV heads", {"num_key_value_heads": 3}, "not a multiple"), ("a billion layers", {"num_hidden_layers": 10**9}, "num_hidden_layers"),
         ("a width in quotes", {"hidden_size": "128"}, "hidden_size"), ("no width", {"hidden_size": ...}, "hidden_size is missing"),
@@ -184,7 +184,7 @@ def test_models():
         refused(f"a template: {what}", copy("m", tokenizer_config__json=chat), ("run", "template"), "chat template", said)
     down = "model.layers.0.mlp.down_proj.weight"
     t = tensors()
-    for what, new, said in (("missing", None, "is missing"), ("turned around", (t[down][0], t[down][1][::-1], t[down][2]), "384"), ("of whole numbers", ("I16", *t[down][1:]), "i16")):
+    for what, new, said in (("missing", None, "is missing"), ("turned around", (t[down][0], t[down][1][::-1], t[down][2]), "expected"), ("of whole numbers", ("I16", *t[down][1:]), "i16")):
         changed = {k: v if k != down else new for k, v in t.items() if k != down or new}
         refused(f"a tensor {what}", copy("m", model__safetensors=safetensors(changed)), RUNS, down, said)
     for bad, said in ((b"\xff\x7f", "NaN"), (b"\x80\x7f", "infinite")):

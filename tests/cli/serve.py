@@ -251,10 +251,11 @@ def test_stream(s):
 
 # A field of a completion, the option of `lq run` that is the same (None: there is none), a value, and what both are asked beside it.
 COLD, WARM, STOP = {"temperature": 0}, {"temperature": 1.5, "seed": 7}, {"temperature": 0, "stop": " "}
+HOT = {"temperature": 3, "seed": 7}  # a model that is sure of its words says the same at 1.5
 SAMPLING = [
     ("temperature", "--temp", 0.6, WARM), ("seed", "--seed", 2 ** 63 - 1, WARM), ("top_k", "--top-k", 2, WARM), ("top_p", "--top-p", 0.3, WARM),
     ("min_p", "--min-p", 0.3, WARM), ("typical_p", "--typical", 0.2, WARM), ("repetition_penalty", "--repeat-penalty", 1.9, COLD),
-    ("presence_penalty", "--presence-penalty", 2, WARM), ("frequency_penalty", "--frequency-penalty", 2, WARM),
+    ("presence_penalty", "--presence-penalty", 2, HOT), ("frequency_penalty", "--frequency-penalty", 2, HOT),
     ("max_tokens", "--max-tokens", 9, COLD), ("min_tokens", "--min-tokens", 30, STOP), ("stop", "--stop", " ", COLD),
     ("ignore_eos", "--ignore-eos", True, {"temperature": 0, "prompt": "The end.", "max_tokens": 60}), ("n", None, 2, COLD),
     ("include_stop_str_in_output", None, True, STOP), ("priority", None, 3, COLD),

@@ -51,13 +51,15 @@ def pieces(path):
 
 
 def encode(vocab, text):
-    """Ids of a text, BOS first: characters (or bytes), then the adjacent pair with the best score is merged until none is known."""
+    """Ids of a text, BOS first: characters (or bytes, or one unknown piece for all that follow each other), then the adjacent pair
+    with the best score is merged until none is known."""
     ids_of = {t: i for i, (t, _, kind) in enumerate(vocab) if kind != 6}
+    bytes_known = any(kind == 6 for _, _, kind in vocab)
     out = [1]
     for word in split_words(" " + text):
         ids = []
         for c in word.replace(" ", "\u2581"):
-            ids += [ids_of[c]] if c in ids_of else [3 + b for b in c.encode()]
+            ids += [ids_of[c]] if c in ids_of else [3 + b for b in c.encode()] if bytes_known else [0] if ids[-1:] != [0] else []
         while len(ids) > 1:
             pairs = [(vocab[m][1], -i, m) for i in range(len(ids) - 1) if (m := ids_of.get(vocab[ids[i]][0] + vocab[ids[i + 1]][0], -1)) >= 0]
             if not pairs:
