@@ -163,7 +163,7 @@ def check_model(path, name):
     out = os.path.join(path, "turned.lq")
     r = quantize(path, out, *PLAIN)
     if models.MODELS[name][1].get("_mx"):
-        return check(r.returncode == 1 and "is quantized already" in r.stderr and r.stderr.count("\n") == 1, f"{name}: {r.stderr.strip()}")
+        return check(r.returncode == 2 and "is quantized already" in r.stderr, f"{name}: {r.stderr.strip()}")
     refused = "cannot be rotated" in r.stderr and r.returncode == 1 and r.stderr.count("\n") == 1
     if refused:
         print(f"{name:22} {r.stderr.strip()[-60:]}")
