@@ -324,16 +324,16 @@ static int free_blocks(const lq_engine *e, int g) {
 // Whoever enters next begins where its tokens leave those of the one before, or the cache is given back: what is kept
 // stands in nobody's way.
 
-static void keep(lq_engine *e, const lq_seq *s) {
-    if (e->kept >= 0) lq_kv_end(e->kv, e->kept);
-    e->kept = s->kv;
-    e->kept_len = s->done;
-    memcpy(e->kept_ids, s->ids, (size_t)s->done * sizeof *s->ids);
-}
-
 static void drop_kept(lq_engine *e) {
     if (e->kept >= 0) lq_kv_end(e->kv, e->kept);
     e->kept = -1;
+}
+
+static void keep(lq_engine *e, const lq_seq *s) {
+    drop_kept(e);
+    e->kept = s->kv;
+    e->kept_len = s->done;
+    memcpy(e->kept_ids, s->ids, (size_t)s->done * sizeof *s->ids);
 }
 
 // How many of a sequence's tokens the kept cache holds; it is drawn from the last one's logits. What a window has left
@@ -391,8 +391,7 @@ static int held_slots(const lq_engine *e) {
 
 // Whether a request may start: it has the blocks its prompt needs, and leaves one for each
 // running sequence to grow into.
-static bool fits(lq_engine *e, const lq_req *q, int held) {
-    if (e->runs) drop_kept(e); // what is kept is for one that is alone
+static bool fits(const lq_engine *e, const lq_req *q, int held) {
     for (int g = 0; g < e->m->desc.groups; g++)
         if (e->runs && free_blocks(e, g) < blocks_of(e, g, q->prompt) + e->runs) return false;
     return held + q->r.n <= e->max_seqs;
