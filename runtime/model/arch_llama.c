@@ -7,20 +7,18 @@
 #include <math.h>
 
 const char *const lq_names_llama[LQ_ROLES] = {LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP};
+#define HUNYUAN_ATTN                                                                                                   \
+    [LQ_R_Q] = LQ_LAYER "self_attn.q_proj", [LQ_R_K] = LQ_LAYER "self_attn.k_proj",                                    \
+    [LQ_R_V] = LQ_LAYER "self_attn.v_proj", [LQ_R_O] = LQ_LAYER "self_attn.o_proj",                                    \
+    [LQ_R_Q_NORM] = LQ_LAYER "self_attn.query_layernorm", [LQ_R_K_NORM] = LQ_LAYER "self_attn.key_layernorm"
 const char *const lq_names_hunyuan[LQ_ROLES] = {
-    LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_MLP,
-    [LQ_R_Q] = LQ_LAYER "self_attn.q_proj", [LQ_R_K] = LQ_LAYER "self_attn.k_proj",
-    [LQ_R_V] = LQ_LAYER "self_attn.v_proj", [LQ_R_O] = LQ_LAYER "self_attn.o_proj",
-    [LQ_R_Q_NORM] = LQ_LAYER "self_attn.query_layernorm", [LQ_R_K_NORM] = LQ_LAYER "self_attn.key_layernorm",
+    LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_MLP, HUNYUAN_ATTN,
 };
 #define SHARED LQ_LAYER "mlp.shared_mlp."
 const char *const lq_names_hunyuan_moe[LQ_ROLES] = {
-    LQ_NAMES_ENDS, LQ_NAMES_NORMS, [LQ_R_ROUTER] = LQ_LAYER "mlp.gate.wg",
+    LQ_NAMES_ENDS, LQ_NAMES_NORMS, HUNYUAN_ATTN, [LQ_R_ROUTER] = LQ_LAYER "mlp.gate.wg",
     [LQ_R_EXPERT_GATE] = LQ_LAYER "mlp.experts.%d.gate_proj", [LQ_R_EXPERT_UP] = LQ_LAYER "mlp.experts.%d.up_proj",
     [LQ_R_EXPERT_DOWN] = LQ_LAYER "mlp.experts.%d.down_proj",
-    [LQ_R_Q] = LQ_LAYER "self_attn.q_proj", [LQ_R_K] = LQ_LAYER "self_attn.k_proj",
-    [LQ_R_V] = LQ_LAYER "self_attn.v_proj", [LQ_R_O] = LQ_LAYER "self_attn.o_proj",
-    [LQ_R_Q_NORM] = LQ_LAYER "self_attn.query_layernorm", [LQ_R_K_NORM] = LQ_LAYER "self_attn.key_layernorm",
     [LQ_R_SHARED_GATE] = SHARED "gate_proj", [LQ_R_SHARED_UP] = SHARED "up_proj",
     [LQ_R_SHARED_DOWN] = SHARED "down_proj",
 };
