@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-import twins
+import remote
 
 U = 2.0**-24  # half an ulp of f32
 
@@ -445,7 +445,7 @@ def forward(cfg, w, ids, f=None, ctx=None):
     """Logits [len(ids)][vocab]. w: name -> f64 array, as in the checkpoint."""
     if cfg.get("model_type") in decoder_gpt.KINDS:
         return decoder_gpt.forward(f or Exact(), cfg, w, ids, ctx or len(ids))
-    cfg, w = twins.twin(cfg, w)
+    cfg, w = remote.twin(cfg, w)
     f, m = f or Exact(), Parts(cfg, w)
     rotated = int(m.d * rope_settings(cfg)[1])
     turns = [rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"], local) for local in (False, m.local)]

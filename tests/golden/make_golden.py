@@ -15,7 +15,7 @@ import transformers
 import decoder_np
 import make_models
 import models_gpt
-import twins
+import remote
 
 # transformers' eager attention adds Falcon's ALiBi twice; what it runs unless told otherwise does not.
 ATTENTION = {"falcon_alibi": "sdpa"}
@@ -151,10 +151,10 @@ for name in sys.argv[2:] or make_models.MODELS:
     cfg, w, ids = make_models.load(os.path.join(folder, name))
     path = os.path.join(folder, name)
     # mxfp4 transformers has for GPUs alone: the same numbers in bf16, which holds them. Or a model that it does not have.
-    if cfg.get("_mx") or cfg["model_type"] in twins.TWINS:
+    if cfg.get("_mx") or cfg["model_type"] in remote.TWINS:
         path += ".plain"
         os.makedirs(path, exist_ok=True)
-        plain, numbers = twins.twin(cfg, w)
+        plain, numbers = remote.twin(cfg, w)
         make_models.write(path, numbers, "F32", 1)
         plain = {k: v for k, v in plain.items() if k != "quantization_config"}
         json.dump(plain, open(os.path.join(path, "config.json"), "w"))

@@ -226,7 +226,7 @@ def layer_granite_moe(cfg):
     return norms(cfg) + attention(cfg, bias, bias) + moe
 
 
-# Of models whose code is not in transformers (twins.py).
+# Of models whose code is not in transformers (remote.py).
 def layer_internlm2(cfg):
     dim, bias, (q, kv) = cfg["hidden_size"], cfg["bias"], heads_of(cfg)
     around = [("attention_norm", dim, 0, False), ("ffn_norm", dim, 0, False)]

@@ -1,4 +1,4 @@
-# twins.py: models that transformers does not have, as models that it has: the same numbers under other names. What
+# remote.py: models that transformers does not have, as models that it has: the same numbers under other names. What
 # decoder_np.py and make_golden.py compute of them is what they compute of the twin.
 import numpy as np
 
