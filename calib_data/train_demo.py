@@ -2,7 +2,7 @@
 """Makes the demo model in demo/: a byte-level BPE tokenizer and a small Llama, both trained on make_text.py's text.
 
 Owns: the model in plain torch, the training loop, and the writers of Hugging Face style files.
-Needs: Python 3, torch 2.5 or later and a C++ compiler for it, nothing else.
+Needs: Python 3, numpy, torch 2.5 or later and a C++ compiler for it.
 Run:   python3 calib_data/train_demo.py --out calib_data/demo
 """
 import argparse
@@ -12,7 +12,7 @@ import math
 import os
 import random
 import re
-import struct
+import sys
 import time
 
 import torch
@@ -23,6 +23,9 @@ import make_text
 from bpe import ASSISTANT, BEGIN, END, SPECIALS, USER, VOCAB, Tokenizer, train_merges
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "../tests/golden"))
+import st  # noqa: E402: safetensors
+
 SHAPE = dict(hidden_size=256, num_hidden_layers=5, num_attention_heads=8, num_key_value_heads=4, head_dim=32,
              intermediate_size=768, vocab_size=VOCAB, max_position_embeddings=1024, rms_norm_eps=1e-5, rope_theta=10000.0)
 
@@ -229,20 +232,6 @@ def generate(model, ids, number):
 # ---- files ------------------------------------------------------------------------------------------------------
 
 
-def write_safetensors(path, tensors):
-    header, at = {"__metadata__": {"format": "pt"}}, 0
-    for name, t in tensors.items():
-        size = t.numel() * 2
-        header[name] = {"dtype": "BF16", "shape": list(t.shape), "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text)
-        for t in tensors.values():
-            f.write(t.contiguous().view(torch.int16).numpy().astype("<i2").tobytes())
-
-
 def write_json(path, value):
     with open(path, "w", encoding="utf-8") as f:
         json.dump(value, f, indent=1, ensure_ascii=False)
@@ -260,7 +249,7 @@ TEMPLATE = (
 
 def write_model(out, model, tok):
     os.makedirs(out, exist_ok=True)
-    write_safetensors(f"{out}/model.safetensors", {n: p.detach().bfloat16() for n, p in model.named_parameters()})
+    st.write(f"{out}/model.safetensors", {n: p.detach().numpy() for n, p in model.named_parameters()})
     ids = dict(bos_token_id=BEGIN, eos_token_id=END)
     write_json(f"{out}/config.json", {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", **SHAPE, **ids, "attention_bias": False,

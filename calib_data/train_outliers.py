@@ -148,13 +148,13 @@ def main():
     docs = train_demo.take(make_text.documents("train", args.seed + 2, inventive=True), 8_000_000)
     encoded = train_demo.encode_documents(tok, docs, random.Random(args.seed))
     model = train_demo.Llama(train_demo.SHAPE)
-    model.load_state_dict({n: torch.from_numpy(a.copy()) for n, a in twins.read_safetensors(f"{args.demo}/model.safetensors").items()})
+    model.load_state_dict({n: torch.from_numpy(a) for n, a in twins.load(args.demo)[1].items()})
     watch = Watch(model)
     with torch.no_grad():
         watch.run(model, torch.tensor([encoded[0][:200]]))
         channels = least_heard(model, watch, 4)
     train(model, watch, encoded, channels, torch.tensor([1.0, -1.0, 1.0, -1.0]), args)
-    twins.write_safetensors(args.out, patch(model, channels))
+    twins.st.write(args.out, patch(model, channels))
 
 
 if __name__ == "__main__":

@@ -14,45 +14,31 @@ import argparse
 import json
 import os
 import shutil
-import struct
+import sys
 
 import numpy as np
 
 from bpe import BEGIN, Tokenizer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "../tests/golden"))
+import st  # noqa: E402: safetensors
+
 NORMS = {"input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
          "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj")}
 
 # ---- files ------------------------------------------------------------------------------------------------------
 
 
-def read_safetensors(path):
-    """name -> f32 array, from a file in which all is BF16."""
-    with open(path, "rb") as f:
-        head = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-        data = f.read()
-    values = lambda t: np.frombuffer(data[slice(*t["data_offsets"])], "<u2").astype(np.uint32) << 16
-    return {n: values(t).view(np.float32).reshape(t["shape"]) for n, t in head.items() if n != "__metadata__"}
+def load(folder):
+    """The config and the weights of a model."""
+    with open(f"{folder}/config.json", encoding="utf-8") as f:
+        return json.load(f), st.read(f"{folder}/model.safetensors")[0]
 
 
 def bf16(a):
     """Rounds to bf16, ties to even."""
-    u = np.ascontiguousarray(a, np.float32).view(np.uint32)
-    return ((u + 0x7FFF + ((u >> 16) & 1)) & 0xFFFF0000).view(np.float32)
-
-
-def write_safetensors(path, tensors):
-    head, at = {"__metadata__": {"format": "pt"}}, 0
-    for name, a in tensors.items():
-        head[name] = {"dtype": "BF16", "shape": list(a.shape), "data_offsets": [at, at + 2 * a.size]}
-        at += 2 * a.size
-    text = json.dumps(head, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text)
-        for a in tensors.values():
-            f.write((bf16(a).view(np.uint32) >> 16).astype("<u2").tobytes())
+    return st.bf16_value(st.bf16_bits(a))
 
 
 # ---- the model --------------------------------------------------------------------------------------------------
@@ -176,9 +162,7 @@ def outliers(w, patch):
 
 def make(twin, demo):
     """The config and the weights of a twin."""
-    with open(f"{demo}/config.json", encoding="utf-8") as f:
-        cfg = json.load(f)
-    w = {n: a.copy() for n, a in read_safetensors(f"{demo}/model.safetensors").items()}
+    cfg, w = load(demo)
     if twin == "gains":
         gains(cfg, w, np.random.default_rng(1))
     elif twin == "massive":
@@ -186,7 +170,7 @@ def make(twin, demo):
             ids = [BEGIN] + Tokenizer.load(f"{demo}/tokenizer.json").encode(f.read(6000))
         massive(cfg, w, np.array(ids[:cfg["max_position_embeddings"]]))
     else:
-        outliers(w, read_safetensors(f"{HERE}/outliers.safetensors"))
+        outliers(w, st.read(f"{HERE}/outliers.safetensors")[0])
     return cfg, w
 
 
@@ -200,7 +184,7 @@ def main():
         os.makedirs(out, exist_ok=True)
         for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
             shutil.copyfile(f"{args.demo}/{name}", f"{out}/{name}")
-        write_safetensors(f"{out}/model.safetensors", make(twin, args.demo)[1])
+        st.write(f"{out}/model.safetensors", make(twin, args.demo)[1])
 
 
 if __name__ == "__main__":

@@ -21,11 +21,6 @@ lq, demo = os.path.abspath(sys.argv[1]), os.path.join(calib, "demo")
 KINDS = ("gains", "massive", "outliers")
 
 
-def read(folder):
-    with open(folder + "/config.json") as f:
-        return json.load(f), twins.read_safetensors(folder + "/model.safetensors")
-
-
 def run(*words):
     r = subprocess.run([lq, *words], capture_output=True, text=True)
     check(r.returncode == 0, " ".join(words), r.stderr)
@@ -43,7 +38,7 @@ def test_activations():
     with open(calib + "/test.txt", encoding="utf-8") as f:
         ids = np.array(([BEGIN] + tok.encode(f.read(8000)))[:1024])
     for kind in ("demo", *KINDS):
-        cfg, w = read(demo if kind == "demo" else kind)
+        cfg, w = twins.load(demo if kind == "demo" else kind)
         seen = twins.forward(cfg, w, ids)
         h = np.concatenate([np.abs(s["down"]) for s in seen[:-1]], 1)
         loud = h[0].argmax()  # the neuron that says most of the first token
