@@ -61,6 +61,7 @@ do_it lq run $out/int4.lq "Who are you?"
 
 say "The same model behind HTTP"
 show lq serve $out/int4.lq --port 0
+: >$out/serve.log # there before it is looked at
 lq serve $out/int4.lq --port 0 >$out/serve.log 2>&1 &
 server=$!
 url=
