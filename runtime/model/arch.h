@@ -95,6 +95,7 @@ typedef struct lq_part {
     lq_route_kind route;
     bool route_renorm;
     bool route_bias;      // a number for each expert, for the choice alone
+    bool route_bias_row;  // its tensor is [1][experts]
     int route_groups, route_top_groups; // only experts of the best groups are chosen from; 0: of all
     float route_scale, route_jitter;
 } lq_part;

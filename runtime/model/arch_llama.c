@@ -1,7 +1,7 @@
 // arch_llama.c: Llama and those in its shape: an RMS norm before each of attention and a gated MLP. Mistral (windows;
 // Ministral 3: scores that grow with the position), Mixtral (a mixture in place of the MLP), Arcee (no gate), Helium
 // (pairs of neighbours turn), CWM (windows in three of four layers), SmolLM3 (no positions in some layers),
-// Seed-OSS, ERNIE 4.5 (pairs of neighbours turn), Hunyuan (norms of q and k behind the rope; with a mixture beside an
+// Seed-OSS, Hunyuan (norms of q and k behind the rope; with a mixture beside an
 // MLP that all rows share).
 #include "runtime/model/family.h"
 #include <math.h>
@@ -208,20 +208,6 @@ bool lq_describe_seed(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *e
         return false;
     part[0].q_bias = part[0].k_bias = part[0].v_bias = bias;
     lq_ends(d, 0, 2);
-    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
-}
-
-bool lq_describe_ernie(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    lq_part part[2] = {{.kv_heads = 2, .head_dim = lq_config_null(c, "head_dim") ? 0 : 128}};
-    (void)ckpt;
-    d->norm_eps = 1e-5f;
-    d->ctx = 1 << 17;
-    d->tied = true;
-    d->rope[0].theta = 500000;
-    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "use_bias", &part[0], err)) return false;
-    part[1].mlp_bias = part[0].q_bias;
-    d->rope[0].interleaved = true;
-    lq_ends(d, 1, 2);
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
 }
 

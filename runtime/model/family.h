@@ -80,6 +80,7 @@ extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_RO
     *const lq_names_yi[LQ_ROLES], *const lq_names_dots[LQ_ROLES],
     *const lq_names_hunyuan_moe[LQ_ROLES], *const lq_ignores_glm4_moe[],
     *const lq_ignores_neox[];
+extern const char *const lq_names_ernie_moe[LQ_ROLES], *const lq_ignores_ernie_moe[];
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
     lq_describe_phi3, lq_describe_neox, lq_describe_gemma, lq_describe_gemma2, lq_describe_gemma3,
@@ -91,6 +92,7 @@ lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_desc
     lq_describe_text, lq_describe_arcee, lq_describe_helium, lq_describe_cwm, lq_describe_qwen3_vl,
     lq_describe_qwen3_vl_moe, lq_describe_qwen2_vl, lq_describe_olmoe, lq_describe_flex_olmo,
     lq_describe_gptoss;
+lq_describe lq_describe_ernie_moe;
 
 // Decoders with LayerNorms.
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],

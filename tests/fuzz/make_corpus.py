@@ -12,6 +12,7 @@ import zlib
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "golden"))
 import models  # noqa: E402
 import models_gpt  # noqa: E402
+import models_moe  # noqa: E402,F401
 
 M = (1 << 64) - 1
 P = (11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261)

@@ -210,6 +210,7 @@ KINDS = {
     "glm4": {"pairs": True, "share": 0.5, "post": ("post_self_attn_layernorm", "post_mlp_layernorm")},
     "smollm3": {"theta": 2e6},
     "ernie4_5": {"pairs": True, "theta": 500000.0},
+    "ernie4_5_moe": {"pairs": True, "theta": 500000.0},
     "hunyuan_v1_dense": {"qk": "head", "late": True},
     "hunyuan_v1_moe": {"qk": "head", "late": True},
 }
@@ -235,6 +236,7 @@ class Parts:
         if "granite" in self.kind:
             self.scale = cfg.get("attention_multiplier", 1.0)
         self.cap = cfg.get("attn_logit_softcapping")
+        self.used = cfg.get("moe_k", cfg.get("num_experts_per_tok"))  # experts
         self.neox = self.kind == "gpt_neox"
         self.root = "gpt_neox." if self.neox else "model."
         self.attn = "attention." if self.neox else "self_attn."
@@ -370,7 +372,7 @@ class Parts:
 
     def chosen(self, f, logits):
         """Which experts each row goes to, and how much each counts."""
-        k = self.cfg["num_experts_per_tok"]
+        k = self.used
         if self.kind == "phimoe":
             return self.drawn(f, logits)
         order = np.sort(logits, -1)
@@ -385,14 +387,17 @@ class Parts:
             share = share / share.sum(-1, keepdims=True)
         return chosen, f.moved(share, 16 * share)
 
-    def by_sigmoid(self, f, logits, bias):
-        """dots.llm1, GLM-4.5: by sigmoids and a number for each expert, from the groups whose two best are best."""
-        k, groups = self.cfg["num_experts_per_tok"], self.cfg["n_group"]
+    def by_bias(self, f, logits, bias):
+        """By sigmoids (ERNIE: the softmax) and a number for each expert, from the groups whose two best are best."""
+        k, groups = self.used, self.cfg.get("n_group", 1)
         score = 1 / (1 + np.exp(-logits))
+        if self.kind == "ernie4_5_moe":
+            score = np.exp(logits - logits.max(-1, keepdims=True))
+            score /= score.sum(-1, keepdims=True)
         choice = score + bias
         of = np.sort(choice.reshape(len(choice), groups, -1), -1)[..., -2:].sum(-1)
         order = np.sort(of, -1)
-        top = self.cfg["topk_group"]
+        top = self.cfg.get("topk_group", 1)
         if top < groups:
             f.margin = min(f.margin, (order[:, -top] - order[:, -top - 1]).min())
         left = np.repeat(of >= order[:, -top, None], choice.shape[1] // groups, 1)
@@ -401,9 +406,9 @@ class Parts:
         f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
         chosen = np.argsort(-choice, -1, kind="stable")[:, :k]
         share = np.take_along_axis(score, chosen, -1)
-        if self.cfg["norm_topk_prob"]:
+        if self.cfg.get("norm_topk_prob", True):
             share = share / share.sum(-1, keepdims=True)
-        share = share * self.cfg["routed_scaling_factor"]
+        share = share * self.cfg.get("routed_scaling_factor", 1.0)
         return chosen, f.moved(share, 16 * share)
 
     def drawn(self, f, logits):
@@ -423,8 +428,10 @@ class Parts:
         return np.stack(chosen, -1), f.moved(share, 16 * share)
 
     def experts(self, f, x, router, experts):
-        logits, bias = linear(f, x, *self.pair(router[:-7])), self.w.get(router[:-6] + "e_score_correction_bias")
-        chosen, share = self.chosen(f, logits) if bias is None else self.by_sigmoid(f, logits, bias)
+        logits, block = linear(f, x, *self.pair(router[:-7])), router[: router.index("gate") if "gate" in router else 0]
+        biases = [self.w.get(block + name + "e_score_correction_bias") for name in ("gate.", "moe_statics.", "gate.moe_statics.")]
+        bias = next((b.reshape(-1) for b in biases if b is not None), None)
+        chosen, share = self.chosen(f, logits) if bias is None else self.by_bias(f, logits, bias)
         gated = self.clamped if self.kind == "gpt_oss" else self.gated
         y = np.zeros_like(x)
         for e, parts in enumerate(experts):

@@ -141,6 +141,8 @@ def without(cfg):
         yield "no router_jitter_noise", {**cfg, "router_jitter_noise": 0.0}
     if "mscale" in str(rope.keys()) and "long_factor" in rope:
         yield "no mscale", {**cfg, "rope_scaling": {**rope, "short_mscale": 1.0, "long_mscale": 1.0}}
+    if "moe_k" in cfg:
+        yield "one expert less", {**cfg, "moe_k": cfg["moe_k"] - 1}
     if "num_experts_per_tok" in cfg and cfg["model_type"] != "phimoe":
         yield "one expert less", {**cfg, "num_experts_per_tok": cfg["num_experts_per_tok"] - 1}
     yield from models_gpt.without(cfg)

@@ -9,6 +9,7 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import models_gpt
+import models_moe  # adds to those of models.py
 import st
 from models import ARCHS, FILE, MODELS
 
