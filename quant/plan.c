@@ -37,8 +37,9 @@ static bool fail_quantized(const lq_plan *p, const char *name, lq_err *err) {
 // The type of a matrix by its role; *keep: as it is.
 static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *keep, lq_err *err) {
     const lq_quant_opts *o = p->o;
-    const char *text = s->role == LQ_R_EMBED ? o->embed : s->role == LQ_R_HEAD ? o->head : o->type;
-    const char *option = s->role == LQ_R_EMBED ? "embed" : s->role == LQ_R_HEAD ? "head" : "type";
+    const bool table = s->role == LQ_R_EMBED || s->role == LQ_R_TOKENS;
+    const char *text = table ? o->embed : s->role == LQ_R_HEAD ? o->head : o->type;
+    const char *option = table ? "embed" : s->role == LQ_R_HEAD ? "head" : "type";
     if (s->role == LQ_R_EMBED && p->desc.tied) {
         if (o->head && o->embed && strcmp(o->head, o->embed))
             return lq_fail(err, LQ_E_USAGE, "%s: its head is its embedding, which cannot be both %s and %s",
@@ -49,7 +50,7 @@ static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *
     *keep = !s->quantizable || (text && !strcmp(text, "keep"));
     *type = p->method->recipe.type;
     if (*keep) return true;
-    if (!text && (s->role == LQ_R_EMBED || s->role == LQ_R_HEAD)) text = "int8 row";
+    if (!text && (table || s->role == LQ_R_HEAD)) text = "int8 row";
     if (text && !lq_wtype_parse(text, type, err)) return lq_fail_in(err, "%s", option);
     return true;
 }

@@ -12,13 +12,14 @@ enum { LQ_KV_GROUPS = 4 };
 
 // Positions: the scaling is resolved to frequencies when a model is bound (`--ctx` fixes what depends on length).
 typedef enum lq_rope_kind { LQ_ROPE_NONE, LQ_ROPE_DEFAULT, LQ_ROPE_LINEAR, LQ_ROPE_DYNAMIC, LQ_ROPE_YARN,
-                           LQ_ROPE_LLAMA3, LQ_ROPE_LONG } lq_rope_kind;
+                           LQ_ROPE_LLAMA3, LQ_ROPE_LONG, LQ_ROPE_SHARE } lq_rope_kind;
 enum { LQ_ROPES = 4, LQ_ROPE_DIM = 512, LQ_CTX_MAX = 1 << 24 };
 typedef struct lq_rope {
     lq_rope_kind kind;
     int dim;              // rotated part of a head, at most LQ_ROPE_DIM
     bool interleaved;
     double theta, factor, low_factor, high_factor, beta_fast, beta_slow;
+    double share;         // SHARE: of the pairs, the others stand still
     double attn_factor;   // of cos and sin; 0: what the kind says
     bool truncate;        // YARN: borders of the ramp are rounded outward
     int original_ctx;
@@ -42,20 +43,22 @@ typedef struct lq_rope_keys {
 bool lq_rope_read_as(const cJSON *config, const lq_rope_keys *keys, int head_dim, int ctx, lq_rope *out, lq_err *err);
 bool lq_rope_read(const cJSON *config, int head_dim, int ctx, double partial, lq_rope *out, lq_err *err);
 // The same of models whose layers with a window turn otherwise: rope_parameters has an object for each kind of layer;
-// rope_theta and rope_scaling are of those without a window.
+// rope_theta and rope_scaling are of those without a window. A dim that stands in one is that of its layers' heads.
 bool lq_rope_read_kinds(const cJSON *config, int head_dim, int ctx, lq_rope *full, lq_rope *sliding, lq_err *err);
 
 // --- layers ---
 //
 // A layer is a list of parts; each reads the residual (through a norm) and adds to it. A kind of part is one row of
 // lq_parts[] and one file (part.h): its weights, its scratch, its run.
-typedef enum lq_part_kind { LQ_P_ATTN, LQ_P_MLP, LQ_P_MOE, LQ_PART_KINDS } lq_part_kind;
+typedef enum lq_part_kind { LQ_P_ATTN, LQ_P_MLP, LQ_P_MOE, LQ_P_TOKEN, LQ_PART_KINDS } lq_part_kind;
 // Where a part's norm stands: before what it reads, behind what it adds, or both; or over the residual and what it has
 // added, which is the residual from there on.
 typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3, LQ_OVER = 4 } lq_norm_place;
 // How a checkpoint has q, k and v: a tensor each; one of all q rows, then k, then v; one of groups of [q heads][k][v];
-// one of four times [a quarter of q][of v][of k].
-typedef enum lq_qkv_form { LQ_QKV_APART, LQ_QKV_ROWS, LQ_QKV_GROUPS, LQ_QKV_QUARTERS } lq_qkv_form;
+// one of four times [a quarter of q][of v][of k]; or q and k, and v is what k is before its norm.
+typedef enum lq_qkv_form {
+    LQ_QKV_APART, LQ_QKV_ROWS, LQ_QKV_GROUPS, LQ_QKV_QUARTERS, LQ_QKV_TWO
+} lq_qkv_form;
 
 // A norm of q and k, of the description's kind: of each head, all with one weight or each with its
 // own; or of all heads together.
@@ -75,12 +78,13 @@ typedef struct lq_part {
     lq_qkv_form qkv;
     lq_qk_norm qk_norm;
     bool qk_norm_late;    // behind the rope
+    bool v_norm;          // each head of v is normed too, without weights
     bool q_bias, k_bias, v_bias, o_bias, qk_norm_bias;
     bool alibi;           // scores fall with the distance, by slopes that follow from the number of heads
     bool alibi_coarse;    // in BF16's steps
     float clip;           // q, k and v are held to -clip..clip, behind their norms; 0: not
     bool sinks;           // the softmax of each head has one more score, which sees nothing
-    // MLP, and each expert of a mixture
+    // MLP, each expert of a mixture, and what a layer is told of the token
     int ffn;
     bool gated, mlp_bias;
     bool gate_up;         // a checkpoint has gate and up (of all experts) as one tensor, gate's rows first
@@ -131,6 +135,10 @@ typedef struct lq_desc {
     bool head_raw;        // the head reads the residual as it is, through no norm
     bool norm_bare;       // norms have no weights at all
     bool embed_norm;      // a norm stands between the embedding and the first layer
+    int token_dim;        // numbers that each layer is told of the token (LQ_P_TOKEN); 0: none is
+    int token_vocab;      // rows of the table that has them for all layers
+    float token_scale;    // which is times this
+    bool layer_scaled;    // behind each layer the residual is times a number
     int positions;        // learned ones, one more row of a table for each: no context is longer. 0: none
     int position_first;   // row of position 0 in other people's files
     bool head_bias;
@@ -165,13 +173,15 @@ void lq_desc_free(lq_desc *d);
 
 typedef enum lq_role {
     // of the model
-    LQ_R_EMBED, LQ_R_PROJECT_IN, LQ_R_POSITION, LQ_R_NORM_EMBED, LQ_R_NORM_OUT, LQ_R_PROJECT_OUT, LQ_R_HEAD,
+    LQ_R_EMBED, LQ_R_PROJECT_IN, LQ_R_POSITION, LQ_R_TOKENS, LQ_R_TOKENS_IN, LQ_R_NORM_TOKENS, LQ_R_NORM_EMBED,
+    LQ_R_NORM_OUT, LQ_R_PROJECT_OUT, LQ_R_HEAD,
     // of a layer: the norm before and behind each of its parts
     LQ_R_NORM_0, LQ_R_NORM_1, LQ_R_NORM_2, LQ_R_NORM_POST_0, LQ_R_NORM_POST_1, LQ_R_NORM_POST_2,
     LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM, LQ_R_SINKS,
     LQ_R_GATE, LQ_R_UP, LQ_R_DOWN,
     LQ_R_ROUTER, LQ_R_ROUTE_BIAS, LQ_R_EXPERT_GATE, LQ_R_EXPERT_UP, LQ_R_EXPERT_DOWN,
     LQ_R_SHARED_GATE, LQ_R_SHARED_UP, LQ_R_SHARED_DOWN, LQ_R_SHARED_SCORE,
+    LQ_R_TOKEN_GATE, LQ_R_TOKEN_OUT, LQ_R_LAYER_SCALE,
     // tensors of other people's files that several slots are parts of: names only, no slot has these roles
     LQ_R_QKV, LQ_R_GATE_UP, LQ_R_EXPERT_GATE_UP, LQ_R_SHARED_GATE_UP, LQ_R_EXPERT_GATE_UP_BIAS, LQ_R_EXPERT_DOWN_BIAS,
     LQ_ROLES

@@ -14,12 +14,12 @@ const char *const lq_names_gemma2[LQ_ROLES] = {
 
 // transformers rounds the root to the type in which it holds the embedding, as training did: in bf16, sqrt(3072) is
 // 55.5. That type is what the config says, else what the tensors are; a norm tells, as no method quantizes it.
-static float embed_scale(const lq_ckpt *ckpt, const cJSON *c, const lq_desc *d) {
+float lq_embed_root(const lq_ckpt *ckpt, const cJSON *c, const lq_desc *d, int dim) {
     char tensor[LQ_NAME];
     const lq_tensor *norm =
         lq_desc_source(d, LQ_R_NORM_OUT, tensor, sizeof tensor) ? lq_ckpt_find(ckpt, tensor) : NULL;
     const char *name = lq_json_str(c, "dtype");
-    const float root = (float)sqrt(d->dim);
+    const float root = (float)sqrt(dim);
     if (!name) name = lq_json_str(c, "torch_dtype");
     if (name ? !strcmp(name, "bfloat16") : norm && norm->type == LQ_BF16) return lq_bf16_f32(lq_f32_bf16(root));
     if (name ? !strcmp(name, "float16") : norm && norm->type == LQ_F16) return lq_f16_f32(lq_f32_f16(root));
@@ -39,7 +39,7 @@ static bool read(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_part part[2
         return false;
     if (both) return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: use_bidirectional_attention is true");
     part[1].act = LQ_GELU_TANH;
-    d->embed_scale = embed_scale(ckpt, c, d);
+    d->embed_scale = lq_embed_root(ckpt, c, d, d->dim);
     if (d->vocab > 2) lq_ends(d, 2, 1);
     return true;
 }

@@ -132,7 +132,8 @@ static bool settle(lq_model *m, const lq_slot *s, lq_weight *w, lq_bound *b, lq_
         if (!move_weight(m, want, w, b, err) || !move_parts(m, w, b, err)) return false;
         lq_ckpt_done(m->ckpt, &mapped);
     }
-    const bool looked_up = s->role == LQ_R_POSITION || (s->role == LQ_R_EMBED && !m->desc.tied);
+    const bool looked_up = s->role == LQ_R_POSITION || s->role == LQ_R_TOKENS ||
+                           (s->role == LQ_R_EMBED && !m->desc.tied);
     if (!looked_up) m->weight_bytes += size.q + size.scale + size.zero;
     return m->dev->ops.can(m->dev, &w->type, w->layout, err) || lq_fail_in(err, "%s", s->name);
 }

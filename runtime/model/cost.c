@@ -54,6 +54,7 @@ void lq_model_work(const lq_model *m, int seqs, int at, int rows, lq_work *out) 
         if (a) add_attention(m, a, seqs, at, rows, out);
     }
     add_matrix(m, &m->top[LQ_R_PROJECT_IN], all, 1, out);
+    add_matrix(m, &m->top[LQ_R_TOKENS_IN], all, 1, out);
     add_matrix(m, &m->top[LQ_R_PROJECT_OUT], seqs, 1, out);
     add_matrix(m, &m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD], seqs, 1, out);
 }
@@ -63,7 +64,7 @@ static const lq_weight *matrix_at(const lq_model *m, size_t at) {
     const size_t l = at / LQ_ROLES, r = at % LQ_ROLES;
     const bool top = l == (size_t)m->desc.layers;
     const lq_weight *w = top ? &m->top[r].w : &m->layer[l][r].w;
-    if (top && (r == LQ_R_POSITION || (r == LQ_R_EMBED && !m->desc.tied))) return NULL;
+    if (top && (r == LQ_R_POSITION || r == LQ_R_TOKENS || (r == LQ_R_EMBED && !m->desc.tied))) return NULL;
     return w->q ? w : NULL;
 }
 
@@ -108,6 +109,7 @@ static bool add_bound(spans *s, const lq_bound *b) {
 static double read_rate(lq_model *m) {
     spans s = {0};
     bool done = add_bound(&s, &m->top[LQ_R_PROJECT_IN]) && add_bound(&s, &m->top[LQ_R_PROJECT_OUT]) &&
+                add_bound(&s, &m->top[LQ_R_TOKENS_IN]) &&
                 add_bound(&s, &m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD]);
     for (int l = 0; done && l < m->desc.layers; l++)
         for (int r = 0; done && r < LQ_ROLES; r++) done = add_bound(&s, &m->layer[l][r]);

@@ -55,6 +55,9 @@ bool lq_layers_ropes(const cJSON *c, lq_desc *d, int window, int every, lq_err *
 // Refuses adapters, and weights that other programs quantized, in a line that names what they are.
 bool lq_foreign_check(const lq_ckpt *c, const cJSON *config, lq_err *err);
 
+// The root of a width by which Gemma multiplies an embedding, rounded as the model's type has it.
+float lq_embed_root(const lq_ckpt *ckpt, const cJSON *c, const lq_desc *d, int dim);
+
 #define LQ_LAYER "model.layers.%d."
 #define LQ_NAMES_ENDS [LQ_R_EMBED] = "model.embed_tokens", [LQ_R_NORM_OUT] = "model.norm", [LQ_R_HEAD] = "lm_head"
 #define LQ_NAMES_NORMS                                                                                                 \
@@ -73,7 +76,8 @@ bool lq_foreign_check(const lq_ckpt *c, const cJSON *config, lq_err *err);
     [LQ_R_GATE] = LQ_LAYER "mlp.gate_proj", [LQ_R_UP] = LQ_LAYER "mlp.up_proj", [LQ_R_DOWN] = LQ_LAYER "mlp.down_proj"
 extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_ROLES], *const lq_names_phi3[LQ_ROLES],
     *const lq_names_neox[LQ_ROLES], *const lq_names_gemma2[LQ_ROLES], *const lq_names_olmo2[LQ_ROLES],
-    *const lq_names_glm[LQ_ROLES], *const lq_names_hunyuan[LQ_ROLES],
+    *const lq_names_gemma4[LQ_ROLES], *const lq_ignores_gemma4[], *const lq_names_glm[LQ_ROLES],
+    *const lq_names_hunyuan[LQ_ROLES],
     *const lq_names_qwen_moe[LQ_ROLES], *const lq_names_granite_moe[LQ_ROLES], *const lq_sources_experts[LQ_ROLES],
     *const lq_names_olmoe[LQ_ROLES], *const lq_names_flex_olmo[LQ_ROLES], *const lq_names_gptoss[LQ_ROLES],
     *const lq_names_internlm2[LQ_ROLES], *const lq_names_exaone[LQ_ROLES], *const lq_names_baichuan[LQ_ROLES],
@@ -84,6 +88,7 @@ extern const char *const lq_names_ernie_moe[LQ_ROLES], *const lq_ignores_ernie_m
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
     lq_describe_phi3, lq_describe_neox, lq_describe_gemma, lq_describe_gemma2, lq_describe_gemma3,
+    lq_describe_gemma4,
     lq_describe_olmo2, lq_describe_olmo3, lq_describe_exaone4, lq_describe_granite, lq_describe_glm, lq_describe_glm4,
     lq_describe_smollm3, lq_describe_seed, lq_describe_ernie, lq_describe_hunyuan,
     lq_describe_qwen2_moe, lq_describe_qwen3_moe, lq_describe_granite_moe, lq_describe_granite_shared,

@@ -2,6 +2,7 @@
 // buffers and the KV cache; allocates nothing. Every number of a row depends on that row and the cache alone,
 // whatever else is in the batch.
 #include "runtime/model/part.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +72,8 @@ static sizes sizes_of(const lq_model *m, const lq_buffer_sizes *o) {
         for (int l = 0; l < d->layers; l++)
             size_weight(m, &m->layer[l][r].w, m->layer[l][r].count ? s.limits.rows : o->rows, &s);
     }
+    const size_t told = lq_take_bytes(m, o->rows, (int64_t)d->layers * d->token_dim);
+    if (told > s.work) s.work = told;
     return s;
 }
 
@@ -90,6 +93,8 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
                 (b->work = lq_model_alloc(m, s.work, err)) != NULL &&
                 (b->act = lq_model_alloc(m, s.act, err)) != NULL &&
                 (!s.turns || mat_new(m, act, s.limits.rows, s.limits.k, &b->turned, err)) &&
+                (!m->desc.token_dim ||
+                 mat_new(m, act, o->rows, (int64_t)m->desc.layers * m->desc.token_dim, &b->tokens, err)) &&
                 (!b->int_cap || (b->ints = lq_model_alloc(m, b->int_cap * sizeof *b->ints, err)) != NULL);
     const size_t table = (size_t)o->slots * (size_t)o->table_stride * sizeof(int32_t);
     for (int g = 0; done && b->int_cap && g < m->desc.groups; g++)
@@ -107,7 +112,7 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
 void lq_buffers_close(const lq_model *m, lq_buffers *b) {
     if (!b) return;
     void *const all[] = {b->h.p, b->x.p, b->delta.p, b->more.p, b->head_h.p, b->head_delta.p, b->logits.p, b->work,
-                         b->act, b->turned.p, b->ints};
+                         b->act, b->turned.p, b->tokens.p, b->ints};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]) m->dev->ops.free(m->dev, all[i]);
     for (int g = 0; g < LQ_KV_GROUPS; g++)
@@ -187,6 +192,26 @@ static void embed(lq_run *c, lq_mat h, int real) {
     if (m->desc.embed_norm) lq_norm(c, h, NULL, &m->top[LQ_R_NORM_EMBED], h);
 }
 
+// What each layer is told of a row's token: numbers of its own, and what a matrix makes of its embedding.
+static void tell(lq_run *c, int rows) {
+    const lq_model *m = c->m;
+    const lq_ops *ops = &m->dev->ops;
+    const int each = m->desc.token_dim, wide = m->desc.layers * each;
+    const lq_mat x = view(c->b->x, rows, m->desc.dim), y = view(c->b->tokens, rows, wide);
+    c->used = 0;
+    c->layer = -1;
+    const lq_mat own = lq_take(c, rows, wide), layers = view(y, rows * m->desc.layers, each);
+    ops->embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_EMBED].w, .ids = c->batch.ids,
+                                        .scale = m->desc.embed_scale, .y = x});
+    lq_apply(c, x, (const lq_bound *const[]){&m->top[LQ_R_TOKENS_IN]}, &y, 1);
+    ops->scale(m->dev, &(lq_scale_args){.x = y, .y = y, .scale = (float)(1 / sqrt(m->desc.dim))});
+    lq_norm(c, layers, NULL, &m->top[LQ_R_NORM_TOKENS], layers);
+    ops->embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_TOKENS].w, .ids = c->batch.ids,
+                                        .scale = m->desc.token_scale, .y = own});
+    ops->add(m->dev, &(lq_add_args){.x = own, .y = y});
+    ops->scale(m->dev, &(lq_scale_args){.x = y, .y = y, .scale = (float)sqrt(0.5)});
+}
+
 void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch,
                       const lq_mat *residual) {
     *c = (lq_run){.m = m, .b = b, .kv = kv};
@@ -195,6 +220,7 @@ void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, cons
     const lq_mat h = view(b->h, batch->rows.n, m->desc.dim);
     if (residual) m->dev->ops.scale(m->dev, &(lq_scale_args){.x = *residual, .y = h, .scale = 1});
     else embed(c, h, batch->rows.first[batch->rows.seqs]);
+    if (m->desc.token_dim) tell(c, batch->rows.n);
 }
 
 void lq_forward_layer(lq_run *c, int layer) {
@@ -225,6 +251,9 @@ void lq_forward_layer(lq_run *c, int layer) {
         else if (p->beside) d->ops.add(d, &(lq_add_args){.x = y, .y = delta});
         else b->pending = p->scale != 0 ? p->scale : 1;
     }
+    if (!c->m->scale) return;
+    enter(c, h, false);
+    d->ops.scale(d, &(lq_scale_args){.x = h, .y = h, .scale = c->m->scale[layer]});
 }
 
 lq_mat lq_forward_settle(lq_run *c) {

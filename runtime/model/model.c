@@ -94,6 +94,16 @@ static bool resolve_slopes(lq_model *m, lq_err *err) {
     return m->slopes;
 }
 
+// On the host, where a factor of a whole matrix is asked for.
+static bool resolve_scales(lq_model *m, lq_err *err) {
+    if (!m->desc.layer_scaled) return true;
+    m->scale = malloc((size_t)m->desc.layers * sizeof *m->scale);
+    if (!m->scale) return lq_fail(err, LQ_E_MEMORY, "no memory for the factors of %d layers", m->desc.layers);
+    for (int l = 0; l < m->desc.layers; l++)
+        m->dev->ops.get(m->dev, &m->scale[l], m->layer[l][LQ_R_LAYER_SCALE].v, sizeof *m->scale);
+    return true;
+}
+
 static bool open_device(lq_model *m, const lq_model_opts *o, lq_err *err) {
     const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa,
                              .numerics = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
@@ -131,7 +141,9 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq
     for (int l = -1; l < m->desc.layers; l++)
         if (!lq_bind_layer(m, l, err)) return lq_fail_in(err, "%s", path);
     m->main_type = main_type(m);
-    if (!resolve_ropes(m, err) || !resolve_slopes(m, err) || !m->dev->ops.sync(m->dev, err)) return false;
+    if (!resolve_ropes(m, err) || !resolve_slopes(m, err) || !resolve_scales(m, err) ||
+        !m->dev->ops.sync(m->dev, err))
+        return false;
     if (!lq_tokenizer_open(m->ckpt, &m->tok, err)) return lq_fail_in(err, "%s", path);
     if (lq_tokenizer_vocab(m->tok) > m->desc.vocab)
         return lq_fail(err, LQ_E_FORMAT, "%s: the tokenizer has ids up to %d, the embedding only %d rows", path,
@@ -160,6 +172,7 @@ void lq_model_close(lq_model *m) {
         for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->layer[l][r]);
     for (int i = 0; i < LQ_ROPES; i++) dev_free(m, m->inv_freq[i]);
     dev_free(m, m->slopes);
+    free(m->scale);
     free(m->layer);
     lq_tokenizer_close(m->tok);
     lq_desc_free(&m->desc);

@@ -34,6 +34,7 @@ struct lq_model {
     float *inv_freq[LQ_ROPES];     // device
     float mscale[LQ_ROPES];
     float *slopes;                 // device: of ALiBi, [heads]; NULL: no layer has it
+    float *scale;                  // [layers] what the residual is times behind each; NULL: nothing
     lq_dtype kv_type;
     int ctx;
     size_t weight_bytes;

@@ -58,6 +58,7 @@ struct lq_buffers {
     int32_t *ints;             // [int_cap] a batch's indices, where the device is not the host
     size_t int_cap, int_used;
     int32_t *tables[LQ_KV_GROUPS]; // there too: the block tables of all slots
+    lq_mat tokens;             // [rows][layers][token_dim] what the layers are told of each row's token
     float *host;               // [outs][vocab] logits brought from it
     float pending;             // `delta` times this is still to be added to h; 0: nothing is
 };
@@ -96,6 +97,9 @@ void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
 void lq_moe_slots(lq_slots *s, const lq_part *p);
 size_t lq_moe_room(const lq_model *m, const lq_part *p, int rows);
 void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
+void lq_token_slots(lq_slots *s, const lq_part *p);
+size_t lq_token_room(const lq_model *m, const lq_part *p, int rows);
+void lq_token_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 
 // model.c
 bool lq_bind_layer(lq_model *m, int layer, lq_err *err);

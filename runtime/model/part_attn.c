@@ -10,24 +10,27 @@ void lq_attn_slots(lq_slots *s, const lq_part *p) {
         {{0}}, {{LQ_R_QKV, 0, q, q}, {LQ_R_QKV, q, k, k}, {LQ_R_QKV, q + k, v, v}},
         {{LQ_R_QKV, 0, share * hd, group}, {LQ_R_QKV, share * hd, hd, group}, {LQ_R_QKV, (share + 1) * hd, hd, group}},
         {{LQ_R_QKV, 0, q / 4, q / 4 * 3}, {LQ_R_QKV, q / 2, q / 4, q / 4 * 3}, {LQ_R_QKV, q / 4, q / 4, q / 4 * 3}},
+        {{LQ_R_Q, 0, q, q}, {LQ_R_K, 0, k, k}, {LQ_R_K, 0, k, k}},
     };
+    const bool own = s->d->layer[s->layer].kv_from == s->layer;
     const struct { lq_role role; int64_t n; bool bias; } m[3] = {
         {LQ_R_Q, q, p->q_bias}, {LQ_R_K, k, p->k_bias}, {LQ_R_V, v, p->v_bias},
     };
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < (own ? 3 : 1); i++) {
         if (p->qkv == LQ_QKV_APART) lq_slots_matrix(s, m[i].role, s->x, m[i].n, dim, m[i].bias);
         else lq_slots_rows(s, m[i].role, s->x, m[i].n, dim, m[i].bias, rows[p->qkv][i]);
     }
     if (p->qk_norm == LQ_QK_HEADS) {
         lq_slots_head_norms(s, LQ_R_Q_NORM, p->heads, hd);
-        lq_slots_head_norms(s, LQ_R_K_NORM, p->kv_heads, hd);
+        if (own) lq_slots_head_norms(s, LQ_R_K_NORM, p->kv_heads, hd);
     } else if (p->qk_norm) {
         lq_slots_norm(s, LQ_R_Q_NORM, p->qk_norm == LQ_QK_HEAD ? hd : q, p->qk_norm_bias);
-        lq_slots_norm(s, LQ_R_K_NORM, p->qk_norm == LQ_QK_HEAD ? hd : k, p->qk_norm_bias);
+        if (own) lq_slots_norm(s, LQ_R_K_NORM, p->qk_norm == LQ_QK_HEAD ? hd : k, p->qk_norm_bias);
     }
     if (p->sinks) lq_slots_vector(s, LQ_R_SINKS, p->heads);
     const int64_t mix = (int64_t)p->heads * p->v_dim;
-    const int mixed = lq_slots_input(s, p->clip != 0 ? LQ_B_NONE : LQ_B_V, LQ_R_V, mix); // bounds stay where they are
+    const bool fixed = p->clip != 0 || p->v_norm || !own; // bounds stay where they are, a norm takes factors away
+    const int mixed = lq_slots_input(s, fixed ? LQ_B_NONE : LQ_B_V, LQ_R_V, mix);
     lq_slots_matrix(s, LQ_R_O, mixed, dim, mix, p->o_bias);
     lq_slots_adds(s);
 }
@@ -39,13 +42,17 @@ size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows) {
            lq_take_bytes(m, rows, mix);
 }
 
+// Rows lie one behind the other: each head is one.
+static lq_mat by_heads(lq_mat x, int head_dim) {
+    x.rows *= x.cols / head_dim;
+    x.cols = head_dim;
+    x.stride = (size_t)head_dim;
+    return x;
+}
+
 static void qk_norm(lq_run *c, const lq_part *p, const lq_bound *gamma, lq_mat x) {
     const int heads = x.cols / p->head_dim;
-    if (p->qk_norm != LQ_QK_WHOLE) { // its rows lie one behind the other: each head is one
-        x.rows *= heads;
-        x.cols = p->head_dim;
-        x.stride = (size_t)p->head_dim;
-    }
+    if (p->qk_norm != LQ_QK_WHOLE) x = by_heads(x, p->head_dim);
     lq_norm_turns(c, x, NULL, gamma, p->qk_norm == LQ_QK_HEADS ? heads : 0, x);
 }
 
@@ -73,6 +80,7 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     if (!lq_apply(c, x, qkv, (const lq_mat[]){q, k, v}, own ? 3 : 1)) return;
     const lq_mat own_k = own ? k : (lq_mat){0};
     if (p->qk_norm && !p->qk_norm_late) qk_norms(c, p, w, q, own_k);
+    if (p->v_norm && own) lq_norm(c, by_heads(v, p->v_dim), NULL, &(lq_bound){0}, by_heads(v, p->v_dim));
     for (int i = 0; p->clip != 0 && i < (own ? 3 : 1); i++) clip(c, p->clip, (const lq_mat[]){q, k, v}[i]);
     if (p->rope >= 0) {
         const lq_rope *r = &m->desc.rope[p->rope];

@@ -10,6 +10,7 @@ static const struct { const char *name; lq_rope_kind kind; } kinds[] = {
     {"default", LQ_ROPE_DEFAULT}, {"linear", LQ_ROPE_LINEAR}, {"dynamic", LQ_ROPE_DYNAMIC}, {"yarn", LQ_ROPE_YARN},
     {"mrope", LQ_ROPE_DEFAULT}, // of text all axes have the same position
     {"llama3", LQ_ROPE_LLAMA3},   {"longrope", LQ_ROPE_LONG}, {"su", LQ_ROPE_LONG},
+    {"proportional", LQ_ROPE_SHARE},
 };
 
 static const char *const in_4 = "config.json: rope_scaling", *const in_5 = "config.json: rope_parameters";
@@ -51,7 +52,8 @@ static bool scaling_read(const cJSON *s, const char *what, bool named, int origi
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: unknown rope_type \"%s\"", what, type);
     r->kind = kinds[i].kind;
     int64_t original = original_ctx;
-    if (r->kind != LQ_ROPE_DEFAULT && r->kind != LQ_ROPE_LONG && !needs(s, what, "factor", err)) return false;
+    const bool asked = r->kind != LQ_ROPE_DEFAULT && r->kind != LQ_ROPE_LONG && r->kind != LQ_ROPE_SHARE;
+    if (asked && !needs(s, what, "factor", err)) return false;
     if (r->kind == LQ_ROPE_LLAMA3 && !needs(s, what, "original_max_position_embeddings", err)) return false;
     if (!lq_json_num(s, "factor", &r->factor, what, err) ||
         !lq_json_num(s, "low_freq_factor", &r->low_factor, what, err) ||
@@ -127,10 +129,11 @@ static bool rope_read(const cJSON *config, const lq_rope_keys *keys, const cJSON
     r->original_ctx = (int)original;
     if (scaling && !scaling_read(scaling, from, !strcmp(from, in_4), (int)original, r, err)) return false;
     // Without a scaling transformers does not ask for the share of models that turn whole heads; with one it fails.
-    if (keys->partial == 0 && partial != 1 && r->kind != LQ_ROPE_DEFAULT)
+    if (keys->partial == 0 && partial != 1 && r->kind != LQ_ROPE_DEFAULT && r->kind != LQ_ROPE_SHARE)
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: partial_rotary_factor %g of a model that turns whole heads", what,
                        partial);
     if (beside || cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(config, outside))) r->original_ctx = (int)original;
+    r->share = partial;
     if (r->kind == LQ_ROPE_DYNAMIC) r->original_ctx = ctx; // transformers asks no other key
     if (r->kind == LQ_ROPE_LONG && !(r->attn_factor > 0)) {
         const bool given = cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(scaling, "factor"));
@@ -170,8 +173,9 @@ bool lq_rope_read_kinds(const cJSON *config, int head_dim, int ctx, lq_rope *ful
                            kinds_of[1]);
     if (scaling && of[0])
         return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: rope_scaling beside rope_parameters.%s", kinds_of[0]);
-    return rope_read(config, &keys, scaling ? scaling : of[0], scaling ? in_4 : in_5, head_dim, ctx, full, err) &&
-           rope_read(NULL, &keys, of[1], in_5, head_dim, ctx, sliding, err);
+    const int dim = full->dim ? full->dim : head_dim, narrow = sliding->dim ? sliding->dim : head_dim;
+    return rope_read(config, &keys, scaling ? scaling : of[0], scaling ? in_4 : in_5, dim, ctx, full, err) &&
+           rope_read(NULL, &keys, of[1], in_5, narrow, ctx, sliding, err);
 }
 
 // The dimension whose wavelength makes `turns` turns in the original context.
@@ -213,6 +217,9 @@ void lq_rope_resolve(const lq_rope *r, int ctx, float *f, float *mscale) {
     switch (r->kind) {
     case LQ_ROPE_LINEAR:
         for (int i = 0; i < r->dim / 2; i++) f[i] /= (float)r->factor;
+        break;
+    case LQ_ROPE_SHARE:
+        for (int i = 0; i < r->dim / 2; i++) f[i] = i < (int)(r->share * r->dim) / 2 ? f[i] / (float)r->factor : 0;
         break;
     case LQ_ROPE_YARN: yarn(r, f, mscale); break;
     case LQ_ROPE_LLAMA3: llama3(r, f); break;

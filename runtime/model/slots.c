@@ -9,6 +9,7 @@ const lq_part_row lq_parts[LQ_PART_KINDS] = {
     [LQ_P_ATTN] = {lq_attn_slots, lq_attn_room, lq_attn_run},
     [LQ_P_MLP] = {lq_mlp_slots, lq_mlp_room, lq_mlp_run},
     [LQ_P_MOE] = {lq_moe_slots, lq_moe_room, lq_moe_run},
+    [LQ_P_TOKEN] = {lq_token_slots, lq_token_room, lq_token_run},
 };
 
 // --- listing ---
@@ -161,6 +162,12 @@ static void list_model(lq_slots *s) {
         lq_slots_rows(s, LQ_R_POSITION, -1, d->positions, d->dim, false,
                       (lq_rows_of){.whole = LQ_R_POSITION, .first = d->position_first});
     if (d->embed_norm) put_norm(s, LQ_R_NORM_EMBED);
+    if (d->token_dim) {
+        const int64_t all = (int64_t)d->layers * d->token_dim;
+        lq_slots_matrix(s, LQ_R_TOKENS, -1, d->token_vocab, all, false);
+        lq_slots_matrix(s, LQ_R_TOKENS_IN, lq_slots_input(s, LQ_B_NONE, LQ_R_EMBED, d->dim), all, d->dim, false);
+        lq_slots_norm(s, LQ_R_NORM_TOKENS, d->token_dim, d->norm_bias);
+    }
     if (normed) put_norm(s, LQ_R_NORM_OUT);
     if (!d->tied) lq_slots_matrix(s, LQ_R_HEAD, x, d->vocab, width, d->head_bias);
     else if (d->head_bias) put(s, (lq_slot){.role = LQ_R_HEAD, .input = -1, .n = d->vocab, .bias = true}, NULL);
@@ -178,6 +185,7 @@ static void list_layer(lq_slots *s, const lq_layer *l) {
         lq_parts[p->kind].slots(s, p);
         if (p->place & (LQ_POST | LQ_OVER)) put_norm(s, LQ_R_NORM_POST_0 + (lq_role)i);
     }
+    if (s->d->layer_scaled) lq_slots_vector(s, LQ_R_LAYER_SCALE, 1);
 }
 
 static bool list(const lq_desc *d, int layer, lq_slots *s) {

@@ -37,7 +37,7 @@ def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact"):
     return np.fromfile(out, "<f4").reshape(tokens, -1), ""
 
 
-LAYER = re.compile(r"(^|\.)((layers|h|blocks)\.\d+|project_(in|out))\.")
+LAYER = re.compile(r"(^|\.)((layers|h|blocks)\.\d+|project_(in|out)|per_layer_model_projection)\.")
 
 
 ROUTERS = ("gate.wg.weight", "moe.gate.weight", "mlp.gate.weight", "router.weight", "router.layer.weight", "shared_expert_gate.weight", "e_score_correction_bias")

@@ -452,6 +452,8 @@ def forward(cfg, w, ids, f=None, ctx=None):
     """Logits [len(ids)][vocab]. w: name -> f64 array, as in the checkpoint."""
     if cfg.get("model_type") in decoder_gpt.KINDS:
         return decoder_gpt.forward(f or Exact(), cfg, w, ids, ctx or len(ids))
+    if cfg.get("model_type") == "gemma4_text":
+        return decoder_gemma4.forward(f or Exact(), cfg, w, ids)
     cfg, w = remote.twin(cfg, w)
     f, m = f or Exact(), Parts(cfg, w)
     rotated = int(m.d * rope_settings(cfg)[1])
@@ -525,4 +527,5 @@ def perplexity(cfg, w, ids, window, first):
     return math.exp(total / n), n
 
 
-import decoder_gpt  # here, as it uses what stands above
+import decoder_gemma4  # here, as they use what stands above
+import decoder_gpt

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import transformers
 
+import decoder_gemma4
 import decoder_np
 import make_models
 import models_gpt
@@ -48,6 +49,7 @@ def theirs(name, path, ids):
     )
     eyes = ("vision", "multi_modal_projector", "visual")  # of a larger model's other parts a checkpoint has but one
     info["missing_keys"] = {k for k in info["missing_keys"] if not any(word in k for word in eyes)}
+    info["unexpected_keys"] = set(info["unexpected_keys"]) - set(make_models.MODELS[name][2]["beside"])
     assert not any(info.values()), info
     state = {k: v.double() for k, v in loaded.state_dict().items()}
     with double(), torch.no_grad():
@@ -88,7 +90,7 @@ def without(cfg):
         yield "window - 1", {**cfg, "sliding_window": cfg["sliding_window"] - 1}
     if "max_window_layers" in cfg and cfg.get("use_sliding_window") and "layer_types" not in cfg:
         yield "a layer more with a window", {**cfg, "max_window_layers": cfg["max_window_layers"] - 1}
-    if "sliding_attention" in cfg.get("layer_types", []):
+    if "sliding_attention" in cfg.get("layer_types", []) and cfg["model_type"] != "gemma4_text":  # whose shapes follow
         yield "layer_types", {k: v for k, v in cfg.items() if k != "layer_types"}
     if "long_factor" in rope:
         key = "rope_parameters" if "rope_parameters" in cfg else "rope_scaling"
@@ -145,6 +147,9 @@ def without(cfg):
         yield "one expert less", {**cfg, "moe_k": cfg["moe_k"] - 1}
     if "num_experts_per_tok" in cfg and cfg["model_type"] != "phimoe":
         yield "one expert less", {**cfg, "num_experts_per_tok": cfg["num_experts_per_tok"] - 1}
+    for less in decoder_gemma4.FEATURES if cfg["model_type"] == "gemma4_text" else ():
+        if decoder_gemma4.has(cfg, less):
+            yield "no " + less, {**cfg, "_less": less}
     yield from models_gpt.without(cfg)
 
 

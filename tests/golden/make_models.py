@@ -42,8 +42,8 @@ def shapes(cfg):
 
     def put(prefix, rows):
         for name, n, k, bias in rows:
-            norm = ("norm1p" if cfg["model_type"].startswith("gemma") else "norm") if "norm" in name or "ln_" in name else "vector"
-            what = "embed" if name == embed else "matrix" if k else norm
+            norm = ("norm1p" if cfg["model_type"] in ("gemma", "gemma2", "gemma3_text") else "norm") if any(word in name for word in ("norm", "ln_", "layer_scalar")) else "vector"
+            what = "embed" if name in (embed, "embed_tokens_per_layer") else "matrix" if k else norm
             if (cfg["model_type"] == "gpt_oss" or cfg.get("_across")) and "experts." in name:
                 what = "vector" if "bias" in name else "stack1d"
             full = prefix + name[:-1] if name.endswith("=") else prefix + name + ".weight"
@@ -55,6 +55,13 @@ def shapes(cfg):
     put("", [(embed, vocab, dim, False), (norm, dim, 0, "layer_norm_eps" in cfg or cfg["model_type"] == "phimoe")])
     if not cfg["tie_word_embeddings"]:
         put("", [(head, vocab, dim, cfg.get("lm_head_bias", False))])
+    each = cfg.get("hidden_size_per_layer_input")
+    if each:  # Gemma 4: what layers are told of a token
+        wide = cfg["num_hidden_layers"] * each
+        put("model.", [
+            ("embed_tokens_per_layer", cfg["vocab_size_per_layer_input"], wide, False),
+            ("per_layer_model_projection", wide, dim, False), ("per_layer_projection_norm", each, 0, False),
+        ])
     for i in range(cfg["num_hidden_layers"]):
         put(f"{layers}{i}.", layer({**cfg, "layer": i}))
     return out

@@ -1,6 +1,8 @@
 # models.py: which tiny models make_models.py makes. ARCHS: what the checkpoints of an architecture hold, as
 # transformers saves them; MODELS: a row for each model, which between them have every feature of their architecture.
 
+import decoder_gemma4
+
 COMMON = {
     "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 259,
     "max_position_embeddings": 128, "tie_word_embeddings": False, "bos_token_id": 256, "eos_token_id": 257,
@@ -61,6 +63,25 @@ def layer_gemma2(cfg):
     behind = [(name, dim, 0, False) for name in ("pre_feedforward_layernorm", "post_feedforward_layernorm")]
     qk = qk_norms(d, d) if cfg["model_type"] == "gemma3_text" else []
     return norms(cfg) + behind + attention(cfg, bias, bias) + qk + gated(cfg)
+
+
+def layer_gemma4(cfg):
+    dim, layer, ffn = cfg["hidden_size"], cfg["layer"], cfg["intermediate_size"]
+    kind, bias = decoder_gemma4.kinds(cfg)[layer], cfg.get("attention_bias", False)
+    kv, d = decoder_gemma4.heads_of(cfg, layer, kind)
+    own, q = decoder_gemma4.donor(cfg, layer) == layer, cfg["num_attention_heads"] * d
+    rows = [("self_attn.q_proj", q, dim, bias), ("self_attn.o_proj", dim, q, bias), ("self_attn.q_norm", d, 0, False)]
+    if own:
+        two = cfg.get("attention_k_eq_v") and kind == "full_attention"
+        rows += [(f"self_attn.{n}_proj", kv * d, dim, bias) for n in ("k" if two else "kv")]
+        rows += [("self_attn.k_norm", d, 0, False)]
+    behind = [(name, dim, 0, False) for name in ("pre_feedforward_layernorm", "post_feedforward_layernorm")]
+    each = cfg.get("hidden_size_per_layer_input", 256)
+    if each:
+        rows += [("per_layer_input_gate", each, dim, False), ("per_layer_projection", dim, each, False)]
+        behind += [("post_per_layer_input_norm", dim, 0, False)]
+    wide = ffn if own or not cfg.get("use_double_wide_mlp") else 2 * ffn
+    return norms(cfg) + behind + rows + gated({**cfg, "intermediate_size": wide}) + [("layer_scalar=", 1, 0, False)]
 
 
 def layer_olmo2(cfg):
@@ -251,6 +272,7 @@ def layer_baichuan(cfg):
 NAMES = ("model.embed_tokens", "model.norm", "lm_head")
 NEOX = ("gpt_neox.embed_in", "gpt_neox.final_layer_norm", "embed_out")
 GEMMA2 = {**DECODER, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 24}
+GEMMA4 = {**DECODER, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "hidden_size_per_layer_input": 0}
 ARCHS = {
     "llama": ("LlamaForCausalLM", {**DECODER, "rope_theta": 10000.0}, layer_llama, NAMES),
     "mistral": ("MistralForCausalLM", DECODER, layer_llama, NAMES),
@@ -295,6 +317,7 @@ ARCHS = {
     "hunyuan_v1_dense": ("HunYuanDenseV1ForCausalLM", DECODER, layer_hunyuan, NAMES),
     "gemma2": ("Gemma2ForCausalLM", GEMMA2, layer_gemma2, NAMES),
     "gemma3_text": ("Gemma3ForCausalLM", GEMMA2, layer_gemma2, NAMES),
+    "gemma4_text": ("Gemma4ForCausalLM", GEMMA4, layer_gemma4, NAMES),
 }
 
 # name -> model_type, what differs in the config, and of the checkpoint: `dtype`, `shards`, and `tokens`: the length of
@@ -454,6 +477,31 @@ model("gemma3_sight_v5", "gemma3_text", {
     **GEMMA3, "head_dim": 16, "num_hidden_layers": 2, "tie_word_embeddings": False,
 }, whole={**WHOLE3, "tie_word_embeddings": True}, prefix=("model.language_model.", ""),
    beside={"model." + SIGHT: (4, 16)}, dtype="F32")
+
+# Layers 3 and 4 use K and V of layers 2 and 1; the last has no window, whatever its type.
+SOME = ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]
+model("gemma4", "gemma4_text", {
+    "layer_types": SOME, "num_hidden_layers": 5, "sliding_window": 21, "num_kv_shared_layers": 2, "head_dim": 12, "global_head_dim": 24,
+    "use_double_wide_mlp": True, "intermediate_size": 72, "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 263,
+    "final_logit_softcapping": 20.0, "torch_dtype": "bfloat16",
+})
+model("gemma4_two", "gemma4_text", {
+    "num_hidden_layers": 3, "layer_types": SOME[:2] + ["full_attention"], "attention_k_eq_v": True, "attention_bias": True,
+    "hidden_size": 60, "per_layer_config": {"1": {"head_dim": 20, "num_key_value_heads": 1}, "2": {"head_dim": 20, "num_key_value_heads": 1}},
+    "head_dim": 8, "sliding_window": 30, "tie_word_embeddings": False,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 5e4, "factor": 2.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 2000.0},
+    },
+}, dtype="F32")
+EYES4 = {
+    "architectures": ["Gemma4ForConditionalGeneration"], "model_type": "gemma4", "vision_config": None, "audio_config": None,
+    "torch_dtype": "bfloat16",
+}
+model("gemma4_sight", "gemma4_text", {
+    "num_hidden_layers": 2, "sliding_window": 25, "head_dim": 12, "global_head_dim": 16, "attention_k_eq_v": True,
+    "num_global_key_value_heads": 1, "hidden_size_per_layer_input": 12, "vocab_size_per_layer_input": 259,
+}, whole=EYES4, prefix=("model.language_model.", ""), beside={"model.vision_tower.std_bias": (16,)}, dtype="F32")
 
 model("ministral", "ministral", {
     "head_dim": 24, "sliding_window": 26, "num_hidden_layers": 3, "rope_theta": 100000.0, "torch_dtype": "bfloat16",

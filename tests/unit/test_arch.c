@@ -9,6 +9,9 @@
 #define GEMMA_OF(hidden) OF("GemmaForCausalLM", hidden)
 #define GEMMA GEMMA_OF("64")
 #define GEMMA2 OF("Gemma2ForCausalLM", "64")
+#define GEMMA4 "\"architectures\":[\"Gemma4ForCausalLM\"]"
+#define S "\"sliding_attention\""
+#define F "\"full_attention\""
 #define GEMMA3 OF("Gemma3ForCausalLM", "64")
 #define SIGHT "\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"text_config\":{\"hidden_size\":64," \
     "\"intermediate_size\":160,\"num_hidden_layers\":2"
@@ -21,7 +24,7 @@ static void refused(void) {
         {"", "config.json"}, {"[]", "config.json"}, {"{", "config.json"}, {"{}", "architectures"},
         {"{\"architectures\":[]}", "architectures"}, {"{\"architectures\":[\"Nobody\"]," SIZES "}", "Nobody"},
         {"{\"architectures\":[\"LlamaForCasualLM\"]," SIZES "}", "nearest are LlamaForCausalLM, LLaMAForCausalLM, "},
-        {"{\"architectures\":[\"Gemma4ForCausalLM\"]," SIZES "}",
+        {"{\"architectures\":[\"Gemma7ForCausalLM\"]," SIZES "}",
          "nearest are GemmaForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM"},
         {"{\"architectures\":[7]}", "architectures"},
         {"{\"architectures\":[\"LlamaForCausalLM\"]}", "hidden_size"},
@@ -155,6 +158,52 @@ static void gemma3(void) {
     lq_desc_free(&d);
 }
 
+// Heads by the kind of a layer, and whose K and V it uses.
+static void gemma4(void) {
+    lq_desc d = accepted("{" GEMMA4 ",\"num_hidden_layers\":7}");
+    const lq_part *near = &d.layer[0].part[0], *far = &d.layer[5].part[0];
+    CHECK(d.dim == 2304 && d.vocab == 262144 && d.ctx == 131072 && d.tied && d.layer_scaled && !d.norm_plus_one,
+          "sizes");
+    CHECK(near->heads == 8 && near->kv_heads == 4 && near->head_dim == 256 && near->window == 512 && near->rope == 1 &&
+          near->v_norm && near->attn_scale == 1 && far->window == 0 && far->rope == 0 && far->head_dim == 512 &&
+          far->v_dim == 512 && far->kv_heads == 4 && far->qkv == LQ_QKV_APART, "heads");
+    CHECK(d.layer[6].part[0].window == 0 && d.layer[6].parts == 3 && d.layer[6].part[2].kind == LQ_P_TOKEN, "the last");
+    CHECK(d.token_dim == 256 && d.token_vocab == 262144 && d.token_scale == 16, "of the token");
+    CHECK(d.rope[0].kind == LQ_ROPE_SHARE && d.rope[0].share == 0.25 && d.rope[0].theta == 1e6 && d.rope[0].dim == 512,
+          "a rope");
+    CHECK(d.rope[1].kind == LQ_ROPE_DEFAULT && d.rope[1].theta == 1e4 && d.rope[1].dim == 256, "two ropes");
+    lq_desc_free(&d);
+    d = accepted("{" GEMMA4 ",\"num_hidden_layers\":5,\"layer_types\":[" S "," F "," S "," S "," S "],"
+                 "\"num_kv_shared_layers\":2,"
+                 "\"num_global_key_value_heads\":1,\"global_head_dim\":64,\"use_double_wide_mlp\":true}");
+    CHECK(d.layer[3].kv_from == 2 && d.layer[4].kv_from == 1 && d.layer[2].kv_from == 2, "layers that share");
+    CHECK(d.layer[2].part[1].ffn == 9216 && d.layer[3].part[1].ffn == 18432, "wider ones");
+    CHECK(d.layer[1].part[0].kv_heads == 4 && d.layer[1].part[0].head_dim == 64, "heads that k does not share with v");
+    lq_desc_free(&d);
+    d = accepted("{" GEMMA4 ",\"num_hidden_layers\":2,\"attention_k_eq_v\":true,\"num_global_key_value_heads\":1}");
+    CHECK(d.layer[1].part[0].kv_heads == 1 && d.layer[1].part[0].qkv == LQ_QKV_TWO && !d.layer[0].part[0].qkv,
+          "one for two");
+    lq_desc_free(&d);
+    d = accepted("{\"architectures\":[\"Gemma4UnifiedForConditionalGeneration\"],\"text_config\":{\"num_hidden_layers\":2,"
+                 "\"per_layer_config\":{\"1\":{\"num_key_value_heads\":2}},\"num_key_value_heads\":8}}");
+    CHECK(d.layer[0].part[0].window == 1024 && d.ctx == 262144 && d.layer[0].parts == 2, "Unified");
+    CHECK(d.layer[1].part[0].kv_heads == 2 && d.layer[1].part[0].head_dim == 256 && d.layer[0].part[0].kv_heads == 8,
+          "per_layer_config");
+    lq_desc_free(&d);
+    static const char *const rows[][2] = {
+        {"{" GEMMA4 ",\"enable_moe_block\":true}", "enable_moe_block"},
+        {"{" GEMMA4 ",\"use_bidirectional_attention\":\"all\"}", "use_bidirectional_attention"},
+        {"{" GEMMA4 ",\"vocab_size_per_layer_input\":9}", "vocab_size_per_layer_input 9"},
+        {"{" GEMMA4 ",\"num_hidden_layers\":4,\"num_kv_shared_layers\":1}", "none of the first 3"},
+        {"{" GEMMA4 ",\"per_layer_config\":{\"30\":{}}}", "per_layer_config has \"30\""},
+        {"{" GEMMA4 ",\"per_layer_config\":{\"3\":{\"sliding_window\":4}}}", "layer 3 a \"sliding_window\""},
+        {"{" GEMMA4 ",\"per_layer_config\":{\"3\":{\"head_dim\":128}}}", "head_dim is another number in layer 3"},
+        {"{" GEMMA4 ",\"per_layer_config\":{\"5\":{\"num_key_value_heads\":3}}}", "not a multiple"},
+        {"{" GEMMA4 ",\"global_head_dim\":640}", "rotary dimension 640"},
+    };
+    refused_all(rows, sizeof rows / sizeof *rows);
+}
+
 static void qwen3(void) {
     lq_desc d = accepted("{" QWEN3 "}");
     const lq_part *attn = &d.layer[1].part[0];
@@ -213,6 +262,7 @@ int main(void) {
     gemma();
     gemma2();
     gemma3();
+    gemma4();
     qwen3();
     return config_end();
 }
