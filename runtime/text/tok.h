@@ -80,9 +80,12 @@ typedef struct lq_tok_pre {
     size_t chunk;              // CHUNKS: characters
 } lq_tok_pre;
 
-typedef struct lq_tok_word { size_t at, end; bool first; } lq_tok_word; // first: it begins where the whole text begins
+// Of a section: whether it begins where the whole text does, and how many of its bytes, as steps have it so far, stand
+// for the text's first character. That is what the library means by a beginning, whatever was added or taken away.
+typedef struct lq_tok_lead { bool whole; size_t n; } lq_tok_lead;
+typedef struct lq_tok_word { size_t at, end, lead; } lq_tok_word; // lead: of its bytes, see lq_tok_lead
 typedef struct lq_tok_words { lq_tok_word *p; size_t n, cap; } lq_tok_words;
-bool lq_tok_words_add(lq_tok_words *w, size_t at, size_t end, bool first, lq_err *err);
+bool lq_tok_words_add(lq_tok_words *w, size_t at, size_t end, size_t lead, lq_err *err);
 
 // --- vocabulary ---
 
@@ -284,11 +287,12 @@ void lq_tok_work_free(lq_tok_work *w);
 
 bool lq_tok_norm_parse(const cJSON *json, lq_tokenizer *t, lq_err *err);
 lq_tok_norm *lq_tok_norm_add(lq_tokenizer *t, lq_tok_norm_kind kind, lq_err *err); // NULL: too many
-bool lq_tok_charsmap_run(const lq_tok_charsmap *m, const char *p, size_t n, lq_tok_buf *out, lq_err *err);
+bool lq_tok_charsmap_run(const lq_tok_charsmap *m, const char *p, size_t n, lq_tok_buf *out, size_t *lead,
+                         lq_err *err);
 bool lq_tok_pieces_run(const lq_tok_norm *o, const lq_tok_tree *user, const char *p, size_t n, bool first,
                        lq_tok_buf *out, lq_err *err);
-// The section is in w->a, and so is the result. *first: see lq_tok_word.
-bool lq_tok_norm_run(const lq_tokenizer *t, lq_tok_work *w, bool *first, lq_err *err);
+// The section is in w->a, and so is the result.
+bool lq_tok_norm_run(const lq_tokenizer *t, lq_tok_work *w, lq_tok_lead *lead, lq_err *err);
 
 // What both may do to a text of n bytes. Each step of a section counts against it by the longest that it made.
 static inline size_t lq_tok_growth(size_t n) { return LQ_TOK_GROWTH * n + LQ_TOK_GROWTH_TEXT; }

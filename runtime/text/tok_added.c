@@ -1,5 +1,6 @@
 // tok_added.c: added tokens: pieces of text that are tokens before anything else is done to the text around them.
-// At each place the longest one is taken. Refuses tokens of more than LQ_TOK_MAX_CONTENT bytes.
+// At each place the longest one is taken. Refuses tokens of more than LQ_TOK_MAX_CONTENT bytes, and two that are the
+// same text once normalized.
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/text/tok.h"
@@ -97,9 +98,10 @@ static uint32_t edge_find(const lq_tok_trie *t, uint32_t node, uint8_t byte) {
     return 0;
 }
 
-static void trie_add(lq_tok_trie *t, const lq_tok_added *a, size_t index, const char *p, size_t n) {
+// The index of the token that stood there for the same text, or -1.
+static int32_t trie_add(lq_tok_trie *t, const lq_tok_added *a, size_t index, const char *p, size_t n) {
     uint32_t node = 0;
-    if (!n) return;
+    if (!n) return -1;
     for (size_t i = 0; i < n; i++) {
         uint8_t b = (uint8_t)p[i];
         uint32_t child = edge_find(t, node, b);
@@ -112,10 +114,12 @@ static void trie_add(lq_tok_trie *t, const lq_tok_added *a, size_t index, const 
         }
         node = child;
     }
+    const int32_t had = t->token[node];
     t->token[node] = (int32_t)index;
     t->begins[(uint8_t)p[0]] = true;
     t->any = true;
     if (!a->special) t->plain = true;
+    return had;
 }
 
 static bool trie_make(lq_tok_trie *t, size_t bytes, lq_err *err) {
@@ -161,10 +165,10 @@ bool lq_tok_added_index(lq_tokenizer *t, lq_err *err) {
     w.norm_left = lq_tok_growth(w.norm_left);
     for (size_t i = 0; ok && i < t->addeds; i++) {
         lq_tok_added *a = &t->added[i];
-        bool first = true;
+        lq_tok_lead lead = {0};
         w.a.n = 0;
         if (a->normalized)
-            ok = lq_tok_buf_add(&w.a, a->content, a->n, err) && lq_tok_norm_run(t, &w, &first, err) &&
+            ok = lq_tok_buf_add(&w.a, a->content, a->n, err) && lq_tok_norm_run(t, &w, &lead, err) &&
                  lq_tok_buf_add(&all, w.a.p, w.a.n, err) && shown_set(t, a, &w.a, err);
         else exact += a->n;
         end[i + 1] = all.n;
@@ -173,8 +177,13 @@ bool lq_tok_added_index(lq_tokenizer *t, lq_err *err) {
     ok = ok && trie_make(&t->exact, exact, err) && trie_make(&t->normal, all.n, err);
     for (size_t i = 0; ok && i < t->addeds; i++) {
         const lq_tok_added *a = &t->added[i];
-        if (a->normalized) trie_add(&t->normal, a, i, all.p + end[i], end[i + 1] - end[i]);
+        int32_t same = -1;
+        if (a->normalized) same = trie_add(&t->normal, a, i, all.p + end[i], end[i + 1] - end[i]);
         else trie_add(&t->exact, a, i, a->content, a->n);
+        if (same >= 0 && t->added[same].id != a->id) // the library takes either, by chance
+            ok = lq_fail(err, LQ_E_UNSUPPORTED,
+                         "tokenizer.json: added_tokens: %d \"%.40s\" and %d \"%.40s\" are the same text once normalized",
+                         (int)t->added[same].id, t->added[same].content, (int)a->id, a->content);
     }
     free(all.p);
     free(end);

@@ -71,9 +71,20 @@ static bool library_char(const lq_tok_charsmap *m, const char *p, size_t n, bool
     return !*done || lq_tok_buf_add(out, to, strlen(to), err);
 }
 
+// Where the lead ends once what begins the text at `at` became nothing: the library forgets these characters, so that
+// those behind them stand for them.
+static size_t lead_move(const char *p, size_t n, size_t at, size_t end, size_t lead) {
+    for (size_t len, on; at < end && lead < n; at += len, lead += on) {
+        lq_tok_char_get(p + at, &len);
+        lq_tok_char_get(p + lead, &on);
+    }
+    return lead;
+}
+
 // Cluster by cluster: a short one becomes as a whole what its shortest beginning does; else each character for itself.
-bool lq_tok_charsmap_run(const lq_tok_charsmap *m, const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
-    size_t len, end;
+bool lq_tok_charsmap_run(const lq_tok_charsmap *m, const char *p, size_t n, lq_tok_buf *out, size_t *lead,
+                         lq_err *err) {
+    size_t len, end, had = *lead;
     bool done;
     for (size_t at = 0; at < n; at = end) {
         utf8proc_int32_t state = 0, c = (utf8proc_int32_t)lq_tok_char_get(p + at, &len);
@@ -84,11 +95,15 @@ bool lq_tok_charsmap_run(const lq_tok_charsmap *m, const char *p, size_t n, lq_t
         }
         done = false;
         if (end - at < CLUSTER_MAX && !library_char(m, p + at, end - at, &done, out, err)) return false;
+        if (done && had && !out->n) had = lead_move(p, n, at, end, had);
+        if (at < had) *lead = out->n;
         for (size_t i = at; !done && i < end; i += len) {
             bool mapped;
             lq_tok_char_get(p + i, &len);
             if (!library_char(m, p + i, len, &mapped, out, err)) return false;
             if (!mapped && !lq_tok_buf_add(out, p + i, len, err)) return false;
+            if (had && !out->n) had = lead_move(p, n, i, i + len, had);
+            if (i < had) *lead = out->n;
         }
     }
     return true;

@@ -83,8 +83,10 @@ static bool words_encode(lq_tok_work *w, lq_err *err) {
 // A stretch of text with no token that is looked for before normalizing.
 static bool section_encode(lq_tok_work *w, const char *p, size_t n, bool first, bool parse, lq_err *err) {
     const lq_tokenizer *t = w->t;
+    lq_tok_lead lead = {first, 0};
     w->a.n = 0;
-    if (!lq_tok_buf_add(&w->a, p, n, err) || !lq_tok_norm_run(t, w, &first, err)) return false;
+    if (first && n) lq_tok_char_get(p, &lead.n);
+    if (!lq_tok_buf_add(&w->a, p, n, err) || !lq_tok_norm_run(t, w, &lead, err)) return false;
     lq_tok_buf swap = w->section;
     w->section = w->a;
     w->a = swap;
@@ -97,7 +99,8 @@ static bool section_encode(lq_tok_work *w, const char *p, size_t n, bool first, 
         }
         w->a.n = w->words.n = 0;
         if (!lq_tok_buf_add(&w->a, w->section.p + k->at, k->end - k->at, err) ||
-            !lq_tok_words_add(&w->words, 0, w->a.n, first && k->at == 0, err) || !words_encode(w, err)) {
+            !lq_tok_words_add(&w->words, 0, w->a.n, lead.n > k->at ? lead.n - k->at : 0, err) ||
+            !words_encode(w, err)) {
             return false;
         }
     }

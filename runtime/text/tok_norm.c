@@ -180,7 +180,7 @@ static bool form_stretch(const lq_tok_norm *o, const char *p, size_t n, chars *c
 
 // Most text is in its normal form already: only what begins at a character that may change and ends before the next
 // ASCII one (which never combines with what is before it) is looked at. Below U+0300 everything is NFC.
-static bool form_run(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
+static bool form_make(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
     uint8_t quiet = o->compose && !o->compat ? 0xcc : 0x80;
     chars c = {0};
     bool ok = true;
@@ -200,9 +200,26 @@ static bool form_run(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf *
     return ok && lq_tok_buf_add(out, p + done, n - done, err);
 }
 
-// --- the others ---
+// What the lead becomes by itself is its length, but for marks behind it that become a part of its last character.
+static bool form_run(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf *out, size_t *lead, lq_err *err) {
+    lq_tok_buf alone = {0};
+    bool ok = form_make(o, p, n, out, err), plain = true;
+    for (size_t i = 0; plain && i < n && i <= *lead; i++) plain = (uint8_t)p[i] < 0x80;
+    if (plain) return ok;
+    ok = ok && form_make(o, p, *lead, &alone, err);
+    if (alone.n > out->n) alone.n = out->n;
+    while (alone.n && alone.n < out->n && ((uint8_t)out->p[alone.n] & 0xc0) == 0x80) alone.n++;
+    *lead = alone.n;
+    free(alone.p);
+    return ok;
+}
 
-static bool lower_run(const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
+// --- the others ---
+//
+// Each reads what `lead` says of its text and leaves there what it is of the text it wrote.
+
+static bool lower_run(const char *p, size_t n, lq_tok_buf *out, size_t *lead, lq_err *err) {
+    const size_t had = *lead;
     if (!lq_tok_buf_room(out, 2 * n + 4, err)) return false;
     for (size_t i = 0, len; i < n; i += len) {
         uint32_t c = lq_tok_char_get(p + i, &len);
@@ -210,6 +227,7 @@ static bool lower_run(const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
         if (c < 0x80) *to = (char)(c >= 'A' && c <= 'Z' ? c + 32 : c), out->n++;
         else if (c == 0x130) memcpy(to, "i\xcc\x87", 3), out->n += 3; // the one letter that becomes two characters
         else out->n += lq_tok_char_put((uint32_t)utf8proc_tolower((utf8proc_int32_t)c), to);
+        if (i < had) *lead = out->n;
     }
     return true;
 }
@@ -246,84 +264,106 @@ static bool char_spaces(lq_tok_norm_kind kind, uint32_t c) {
 }
 
 // Steps that look at each character by itself.
-static bool chars_run(lq_tok_norm_kind kind, const char *p, size_t n, lq_tok_buf *out, bool *first, lq_err *err) {
+static bool chars_run(lq_tok_norm_kind kind, const char *p, size_t n, lq_tok_buf *out, size_t *lead, lq_err *err) {
+    const size_t had = *lead;
     size_t done = 0;
     for (size_t i = 0, len; i < n; i += len) {
+        if (i == had) *lead = out->n + i - done;
         const uint32_t c = lq_tok_char_get(p + i, &len);
         const bool goes = char_goes(kind, c), space = !goes && char_spaces(kind, c);
         const bool cjk = kind == LQ_TOK_N_CJK && char_is_cjk(c);
         if (!goes && !space && !cjk) continue;
         if (!lq_tok_buf_add(out, p + done, i - done, err)) return false;
-        if (goes && !out->n) *first = false;
         if ((space || cjk) && !lq_tok_buf_add(out, " ", 1, err)) return false;
         if (cjk && (!lq_tok_buf_add(out, p + i, len, err) || !lq_tok_buf_add(out, " ", 1, err))) return false;
         done = i + len;
     }
+    if (had == n) *lead = out->n + n - done;
     return lq_tok_buf_add(out, p + done, n - done, err);
 }
 
-static bool strip_run(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf *out, bool *first, lq_err *err) {
+static bool strip_run(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf *out, size_t *lead, lq_err *err) {
     size_t at = 0, len;
     while (o->left && at < n && lq_tok_char_is(lq_tok_char_get(p + at, &len), LQ_TOK_SPACE)) at += len;
-    if (at) *first = false;
+    *lead -= at < *lead ? at : *lead;
     while (o->right && n > at) {
         size_t back = n - 1;
         while (back > at && ((uint8_t)p[back] & 0xc0) == 0x80) back--;
         if (!lq_tok_char_is(lq_tok_char_get(p + back, &len), LQ_TOK_SPACE)) break;
         n = back;
     }
+    if (*lead > n - at) *lead = n - at;
     return lq_tok_buf_add(out, p + at, n - at, err);
 }
 
-static bool replace_run(const lq_tok_norm *o, lq_tok_matcher *m, lq_tok_spans *spans, const char *p, size_t n,
-                        lq_tok_buf *out, bool *first, lq_err *err) {
+// What is put in place of a match stands for the match's last character, or for the one before an empty match.
+static bool replace_run(const lq_tok_norm *o, lq_tok_work *w, const char *p, size_t n, lq_tok_buf *out,
+                        lq_tok_lead *lead, lq_err *err) {
+    const size_t had = lead->n;
     if (o->pattern.kind == LQ_TOK_P_LITERAL && o->pattern.n == 1) { // " " to U+2581, mostly
         for (size_t i = 0; i < n;) {
             const char *q = memchr(p + i, o->pattern.text[0], n - i);
             size_t end = q ? (size_t)(q - p) : n;
+            if (i < had) lead->n = out->n + (end < had ? end : had) - i;
             if (!lq_tok_buf_add(out, p + i, end - i, err)) return false;
             if (!q) break;
-            if (!end && !o->n) *first = false;
             if (!lq_tok_buf_add(out, o->text, o->n, err)) return false;
+            if (end < had) lead->n = out->n;
             i = end + 1;
         }
         return true;
     }
-    spans->n = 0;
-    if (!lq_tok_pattern_find(&o->pattern, m, p, n, spans, err)) return false;
-    for (size_t i = 0; i < spans->n; i++) {
-        const lq_tok_span *s = &spans->p[i];
-        if (s->hit && s->at == 0 && s->end && !o->n) *first = false;
+    w->spans.n = 0;
+    if (!lq_tok_pattern_find(&o->pattern, &w->matcher, p, n, &w->spans, err)) return false;
+    if (w->spans.n) lead->n = 0;
+    for (size_t i = 0; i < w->spans.n; i++) {
+        const lq_tok_span *s = &w->spans.p[i];
         const char *by = s->hit ? o->text : p + s->at;
+        if (!s->hit && s->at < had) lead->n = out->n + (s->end < had ? s->end : had) - s->at;
         if (!lq_tok_buf_add(out, by, s->hit ? o->n : s->end - s->at, err)) return false;
+        if (s->hit && (s->end ? s->end <= had : lead->whole)) lead->n = out->n;
     }
     return true;
 }
 
-static bool norm_apply(const lq_tokenizer *t, const lq_tok_norm *o, lq_tok_work *w, bool *first, lq_err *err) {
+// An empty text in front takes the first character out of its place, as the library has it.
+static bool prepend_run(const lq_tok_norm *o, const char *p, size_t n, lq_tok_buf *out, lq_tok_lead *lead,
+                        lq_err *err) {
+    size_t len = 0;
+    if (!n) return true;
+    lq_tok_char_get(p, &len);
+    if (lead->n) lead->n += o->n;
+    else if (!o->n && lead->whole) lead->n = len;
+    return lq_tok_buf_add(out, o->text, o->n, err) && lq_tok_buf_add(out, p, n, err);
+}
+
+static bool norm_apply(const lq_tokenizer *t, const lq_tok_norm *o, lq_tok_work *w, lq_tok_lead *lead, lq_err *err) {
     const char *p = w->a.p;
     const size_t n = w->a.n;
     lq_tok_buf *out = &w->b;
     switch (o->kind) {
-    case LQ_TOK_N_FORM: return form_run(o, p, n, out, err);
-    case LQ_TOK_N_LOWER: return lower_run(p, n, out, err);
-    case LQ_TOK_N_STRIP: return strip_run(o, p, n, out, first, err);
+    case LQ_TOK_N_FORM: return form_run(o, p, n, out, &lead->n, err);
+    case LQ_TOK_N_LOWER: return lower_run(p, n, out, &lead->n, err);
+    case LQ_TOK_N_STRIP: return strip_run(o, p, n, out, &lead->n, err);
     case LQ_TOK_N_STRIP_ACCENTS: case LQ_TOK_N_STRIP_MARKS: case LQ_TOK_N_CLEAN: case LQ_TOK_N_CJK: case LQ_TOK_N_NMT:
-        return chars_run(o->kind, p, n, out, first, err);
-    case LQ_TOK_N_PREPEND: return (!n || lq_tok_buf_add(out, o->text, o->n, err)) && lq_tok_buf_add(out, p, n, err);
-    case LQ_TOK_N_REPLACE: return replace_run(o, &w->matcher, &w->spans, p, n, out, first, err);
-    case LQ_TOK_N_BYTES: return lq_tok_bytes_map(p, n, out, err);
-    case LQ_TOK_N_CHARSMAP: return lq_tok_charsmap_run(&o->map, p, n, out, err);
-    case LQ_TOK_N_PIECES: return lq_tok_pieces_run(o, &t->vocab.user, p, n, *first, out, err);
+        return chars_run(o->kind, p, n, out, &lead->n, err);
+    case LQ_TOK_N_PREPEND: return prepend_run(o, p, n, out, lead, err);
+    case LQ_TOK_N_REPLACE: return replace_run(o, w, p, n, out, lead, err);
+    case LQ_TOK_N_BYTES:
+        if (!lq_tok_bytes_map(p, n, out, err)) return false;
+        lead->n = lq_tok_chars_size(out->p, lead->n);
+        return true;
+    case LQ_TOK_N_CHARSMAP: return lq_tok_charsmap_run(&o->map, p, n, out, &lead->n, err);
+    case LQ_TOK_N_PIECES: return lq_tok_pieces_run(o, &t->vocab.user, p, n, lead->whole, out, err);
     }
     return true;
 }
 
-bool lq_tok_norm_run(const lq_tokenizer *t, lq_tok_work *w, bool *first, lq_err *err) {
+bool lq_tok_norm_run(const lq_tokenizer *t, lq_tok_work *w, lq_tok_lead *lead, lq_err *err) {
     size_t most = 0;
     for (int i = 0; i < t->norms; i++) {
         lq_tok_step_begin(w, w->norm_left);
-        if (!norm_apply(t, &t->norm[i], w, first, err) || !lq_tok_step_end(w, w->norm_left, &most, err)) return false;
+        if (!norm_apply(t, &t->norm[i], w, lead, err) || !lq_tok_step_end(w, w->norm_left, &most, err)) return false;
     }
     w->norm_left -= most;
     return true;

@@ -24,56 +24,105 @@ static bool template_token_add(const cJSON *json, const cJSON *specials, const l
     return true;
 }
 
-static bool template_read(const cJSON *json, const lq_tokenizer *t, lq_ids *before, lq_ids *after, lq_err *err) {
-    const cJSON *single = cJSON_GetObjectItemCaseSensitive(json, "single");
+// While it is read, a post-processor's work so far stands in t->before: the ids around the text, TEXT for the text
+// itself, and NEXT between pieces. A step sees as many texts as the step before it left pieces.
+enum { TEXT = -1, NEXT = -2, NOTHING = 0, TEMPLATE, BERT, ROBERTA };
+
+static size_t count_of(const lq_ids *list, int32_t what) {
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++) n += list->p[i] == what;
+    return n;
+}
+
+// Piece k, which is there.
+static lq_ids piece_of(const lq_ids *list, size_t k) {
+    size_t at = 0, end;
+    for (; k; at++) k -= list->p[at] == NEXT;
+    for (end = at; end < list->n && list->p[end] != NEXT; end++);
+    return (lq_ids){list->p + at, end - at, 0};
+}
+
+static bool id_add(int32_t id, lq_ids *out, lq_err *err) { return lq_tok_ids_add(out, &id, 1, err); }
+
+// Of one text `single` is made, of two `pair`, as if the second were another text.
+static bool template_run(const cJSON *json, const lq_tokenizer *t, lq_ids *out, lq_err *err) {
+    const size_t pieces = 1 + count_of(&t->before, NEXT);
+    const char *key = pieces == 1 ? "single" : "pair";
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(json, key);
     const cJSON *specials = cJSON_GetObjectItemCaseSensitive(json, "special_tokens");
-    int texts = 0;
-    if (!cJSON_IsArray(single))
-        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor TemplateProcessing without single");
-    for (const cJSON *k = single->child; k; k = k->next) {
+    if (pieces > 2)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: post_processor: a TemplateProcessing of %zu pieces, which "
+                       "the steps before it made; it knows one or two", pieces);
+    if (!cJSON_IsArray(list))
+        return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor TemplateProcessing without %s", key);
+    for (const cJSON *k = list->child; k; k = k->next) {
         const cJSON *special = cJSON_GetObjectItemCaseSensitive(k, "SpecialToken");
         const cJSON *text = cJSON_GetObjectItemCaseSensitive(k, "Sequence");
         if (!special == !text)
             return lq_fail(err, LQ_E_FORMAT,
                            "tokenizer.json: post_processor: a piece must be SpecialToken or Sequence");
-        if (text) texts++;
-        else if (!template_token_add(special, specials, t, texts ? after : before, err)) return false;
+        if (k != list->child && !id_add(NEXT, out, err)) return false;
+        if (special && !template_token_add(special, specials, t, out, err)) return false;
+        if (special) continue;
+        const char *which = lq_json_str(text, "id");
+        const size_t at = which && !strcmp(which, "B");
+        if (at >= pieces)
+            return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: post_processor: Sequence B in single, which has one text");
+        const lq_ids piece = piece_of(&t->before, at);
+        if (!lq_tok_ids_add(out, piece.p, piece.n, err)) return false;
     }
+    const size_t texts = count_of(out, TEXT);
     return texts == 1 || lq_fail(err, LQ_E_UNSUPPORTED,
-                                 "tokenizer.json: post_processor: the text stands %d times in single, not once", texts);
+                                 "tokenizer.json: post_processor: the text stands %zu times in %s, not once", texts, key);
 }
 
-static bool pair_read(const cJSON *json, const char *key, const lq_tokenizer *t, lq_ids *out, lq_err *err) {
+static bool pair_id(const cJSON *json, const char *key, const lq_tokenizer *t, int32_t *id, lq_err *err) {
     const cJSON *pair = cJSON_GetObjectItemCaseSensitive(json, key), *k = pair &&
         pair->child ? pair->child->next : NULL;
     if (!cJSON_IsNumber(k) || !(k->valuedouble >= 0 && k->valuedouble < t->vocab.count)) {
         return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: post_processor: %s has no id of the vocabulary", key);
     }
-    const int32_t id = (int32_t)k->valuedouble;
-    return lq_tok_ids_add(out, &id, 1, err);
+    *id = (int32_t)k->valuedouble;
+    return true;
 }
 
-enum { NOTHING, TEMPLATE, PAIR };
-static bool post_step_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
-    lq_ids before = {0}, after = {0};
-    bool ok = true;
-    if (how == TEMPLATE) ok = template_read(json, t, &before, &after, err);
-    if (how == PAIR) ok = pair_read(json, "cls", t, &before, err) && pair_read(json, "sep", t, &after, err);
-    ok = ok && lq_tok_ids_add(&before, t->before.p, t->before.n, err) &&
-         lq_tok_ids_add(&t->after, after.p, after.n, err);
-    if (ok) {
-        lq_ids swap = t->before;
-        t->before = before;
-        before = swap;
+// cls and sep around the first piece; behind it each has sep at its end, and RoBERTa's before it too.
+static bool pair_run(const cJSON *json, int how, const lq_tokenizer *t, lq_ids *out, lq_err *err) {
+    int32_t cls = -1, sep = -1;
+    bool ok = pair_id(json, "cls", t, &cls, err) && pair_id(json, "sep", t, &sep, err) && id_add(cls, out, err);
+    for (size_t i = 0; ok && i < t->before.n; i++) {
+        const bool next = t->before.p[i] == NEXT;
+        ok = (!next || id_add(sep, out, err)) && id_add(t->before.p[i], out, err) &&
+             (!next || how != ROBERTA || id_add(sep, out, err));
     }
-    free(before.p);
-    free(after.p);
+    return ok && id_add(sep, out, err);
+}
+
+static bool post_step_read(const cJSON *json, int how, lq_tokenizer *t, lq_err *err) {
+    lq_ids out = {0};
+    if (how == NOTHING) return true;
+    const bool ok = how == TEMPLATE ? template_run(json, t, &out, err) : pair_run(json, how, t, &out, err);
+    if (ok) {
+        free(t->before.p);
+        t->before = out;
+    } else free(out.p);
     return ok;
 }
 
+// What became of the text, once all steps are read, without the marks.
+static bool around_split(lq_tokenizer *t, lq_err *err) {
+    size_t n = 0, at = 0;
+    for (size_t i = 0; i < t->before.n; i++) {
+        if (t->before.p[i] == TEXT) at = n;
+        if (t->before.p[i] >= 0) t->before.p[n++] = t->before.p[i];
+    }
+    t->before.n = at;
+    return lq_tok_ids_add(&t->after, t->before.p + at, n - at, err);
+}
+
 static const lq_tok_step rows[] = {
-    {"TemplateProcessing", TEMPLATE, post_step_read}, {"BertProcessing", PAIR, post_step_read},
-    {"RobertaProcessing", PAIR, post_step_read},
+    {"TemplateProcessing", TEMPLATE, post_step_read}, {"BertProcessing", BERT, post_step_read},
+    {"RobertaProcessing", ROBERTA, post_step_read},
     {"ByteLevel", NOTHING, post_step_read}, // it moves offsets, not ids
 };
 static const lq_tok_steps steps = {"post_processor", "processors", rows, sizeof rows / sizeof *rows};
@@ -142,7 +191,8 @@ bool lq_tok_around(const cJSON *config, bool bos, bool eos, int32_t bos_id, int3
 }
 
 bool lq_tok_post_parse(const cJSON *json, const cJSON *config, lq_tokenizer *t, lq_err *err) {
-    if (!lq_tok_steps_read(json, &steps, t, err)) return false;
+    if (!id_add(TEXT, &t->before, err) || !lq_tok_steps_read(json, &steps, t, err) || !around_split(t, err))
+        return false;
     const bool decides = class_decides(lq_json_str(config, "tokenizer_class"));
     if (!config || (!decides && json && !cJSON_IsNull(json))) return true;
     return lq_tok_around(config, decides, false, -1, -1, t, err);

@@ -182,12 +182,17 @@ bool lq_tok_pre_parse(const cJSON *json, lq_tokenizer *t, lq_err *err) {
 
 // --- cutting ---
 
-bool lq_tok_words_add(lq_tok_words *w, size_t at, size_t end, bool first, lq_err *err) {
+bool lq_tok_words_add(lq_tok_words *w, size_t at, size_t end, size_t lead, lq_err *err) {
     if (at == end) return true;
     if (!lq_grow((void **)&w->p, w->n, &w->cap, sizeof *w->p))
         return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu words", w->n);
-    w->p[w->n++] = (lq_tok_word){at, end, first};
+    w->p[w->n++] = (lq_tok_word){at, end, lead < end - at ? lead : end - at};
     return true;
+}
+
+// A part of a word, which begins there in it.
+static bool part_add(lq_tok_words *w, const lq_tok_word *in, size_t at, size_t end, lq_err *err) {
+    return lq_tok_words_add(w, in->at + at, in->at + end, in->lead > at ? in->lead - at : 0, err);
 }
 
 // Whether a span goes on with the word of the span before it.
@@ -208,14 +213,14 @@ static bool word_cut(const lq_tok_pre *o, const lq_tok_word *in, const lq_tok_sp
         const lq_tok_span *s = &spans->p[i];
         bool hit = s->hit != o->invert;
         if (i && !span_joins(o->behavior, before, hit)) {
-            if (!lq_tok_words_add(out, in->at + at, in->at + end, in->first && at == 0, err)) return false;
+            if (!part_add(out, in, at, end, err)) return false;
             at = s->at;
         }
         end = s->end;
         if (o->behavior == LQ_TOK_REMOVED && hit) at = end;
         before = hit;
     }
-    return lq_tok_words_add(out, in->at + at, in->at + end, in->first && at == 0, err);
+    return part_add(out, in, at, end, err);
 }
 
 static bool split_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {
@@ -234,26 +239,31 @@ static bool chunks_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {
     w->next.n = 0;
     for (size_t i = 0; i < w->words.n; i++) {
         const lq_tok_word *in = &w->words.p[i];
-        size_t chars = 0, at = in->at, len;
-        for (size_t k = in->at; k < in->end; k += len) {
-            lq_tok_char_get(w->a.p + k, &len);
-            if (++chars % o->chunk && k + len < in->end) continue;
-            if (!lq_tok_words_add(&w->next, at, k + len, in->first && at == in->at, err)) return false;
+        const size_t n = in->end - in->at;
+        size_t chars = 0, at = 0, len;
+        for (size_t k = 0; k < n; k += len) {
+            lq_tok_char_get(w->a.p + in->at + k, &len);
+            if (++chars % o->chunk && k + len < n) continue;
+            if (!part_add(&w->next, in, at, k + len, err)) return false;
             at = k + len;
         }
     }
     return true;
 }
 
-static bool metaspace_run(const lq_tok_pre *o, const char *p, size_t n, bool first, lq_tok_buf *out, lq_err *err) {
+// *lead: of the word, then of what is written for it.
+static bool metaspace_run(const lq_tok_pre *o, const char *p, size_t n, size_t *lead, lq_tok_buf *out, lq_err *err) {
+    const size_t had = *lead;
     bool marked = p[0] == ' ' || (n >= o->mark_n && !memcmp(p, o->mark, o->mark_n));
-    bool prepend = o->scheme == LQ_TOK_ALWAYS || (o->scheme == LQ_TOK_FIRST && first);
+    bool prepend = o->scheme == LQ_TOK_ALWAYS || (o->scheme == LQ_TOK_FIRST && had);
     if (!marked && prepend && !lq_tok_buf_add(out, o->mark, o->mark_n, err)) return false;
+    if (!marked && prepend && had) *lead += o->mark_n;
     for (size_t i = 0; i < n;) {
         const char *q = memchr(p + i, ' ', n - i);
         size_t end = q ? (size_t)(q - p) : n;
         if (!lq_tok_buf_add(out, p + i, end - i, err) || (q && !lq_tok_buf_add(out, o->mark, o->mark_n, err)))
             return false;
+        if (q && end < had) *lead += o->mark_n - 1;
         i = end + (q != NULL);
     }
     return true;
@@ -265,13 +275,17 @@ static bool rewrite_run(const lq_tok_pre *o, lq_tok_work *w, lq_err *err) {
     for (size_t i = 0; i < w->words.n; i++) {
         const lq_tok_word *in = &w->words.p[i];
         const char *p = w->a.p + in->at;
-        size_t n = in->end - in->at, at = w->b.n;
+        size_t n = in->end - in->at, at = w->b.n, lead = in->lead;
         bool ok;
-        if (o->kind == LQ_TOK_PREFIX_SPACE)
+        if (o->kind == LQ_TOK_PREFIX_SPACE) {
             ok = (*p == ' ' || lq_tok_buf_add(&w->b, " ", 1, err)) && lq_tok_buf_add(&w->b, p, n, err);
-        else if (o->kind == LQ_TOK_METASPACE) ok = metaspace_run(o, p, n, in->first, &w->b, err);
-        else ok = lq_tok_bytes_map(p, n, &w->b, err);
-        if (!ok || !lq_tok_words_add(&w->next, at, w->b.n, in->first, err)) return false;
+            if (lead && *p != ' ') lead++;
+        } else if (o->kind == LQ_TOK_METASPACE) ok = metaspace_run(o, p, n, &lead, &w->b, err);
+        else {
+            ok = lq_tok_bytes_map(p, n, &w->b, err);
+            if (ok) lead = lq_tok_chars_size(w->b.p + at, lead);
+        }
+        if (!ok || !lq_tok_words_add(&w->next, at, w->b.n, lead, err)) return false;
     }
     return true;
 }

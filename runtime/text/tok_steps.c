@@ -16,13 +16,13 @@ static bool step_read(const cJSON *json, const char *type, const lq_tok_steps *s
 
 bool lq_tok_steps_read(const cJSON *json, const lq_tok_steps *s, lq_tokenizer *t, lq_err *err) {
     const cJSON *next[NESTED];
-    int depth = 0;
+    int depth = 0, have = 0;
     if (!json || cJSON_IsNull(json)) return true;
     for (const cJSON *k = json;;) {
         const char *type = lq_json_str(k, "type");
         if (!type) return lq_fail(err, LQ_E_FORMAT, "tokenizer.json: %s without a type", s->what);
         bool sequence = !strcmp(type, "Sequence");
-        if (!sequence && !step_read(k, type, s, t, err)) return false;
+        if (!sequence && (!lq_tok_step_fits(have++, s->list, err) || !step_read(k, type, s, t, err))) return false;
         if (sequence) {
             const cJSON *items = cJSON_GetObjectItemCaseSensitive(k, s->list);
             if (!cJSON_IsArray(items))

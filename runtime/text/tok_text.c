@@ -167,6 +167,12 @@ bool lq_tok_bytes_map(const char *p, size_t n, lq_tok_buf *out, lq_err *err) {
     return true;
 }
 
+size_t lq_tok_chars_size(const char *p, size_t chars) {
+    size_t n = 0, len;
+    for (; chars; chars--, n += len) lq_tok_char_get(p + n, &len);
+    return n;
+}
+
 // --- base64 ---
 
 static int base64_digit(char c) {

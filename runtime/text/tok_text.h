@@ -35,6 +35,7 @@ bool lq_tok_char_is_later(uint32_t c); // too new for the reference's tables
 uint32_t lq_tok_byte_char(uint8_t b);
 int lq_tok_char_byte(uint32_t c); // -1: none
 bool lq_tok_bytes_map(const char *p, size_t n, lq_tok_buf *out, lq_err *err);
+size_t lq_tok_chars_size(const char *p, size_t chars); // in bytes, of so many at p
 // Appends the bytes that base64 stands for; false where it is none (or there is no memory).
 bool lq_tok_base64(const char *p, size_t n, lq_tok_buf *out, lq_err *err);
 char *lq_tok_text_copy(const char *p, size_t n, lq_err *err); // NUL-terminated

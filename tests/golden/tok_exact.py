@@ -36,7 +36,51 @@ def scores():
     return [["<unk>", 0.0]] + [[w * k, score()] for w in "ab" for k in (1, 2, 3, 5, 8, 16)] + [["abab", score()], ["ba", score()]]
 
 
+def around(single, pair, ids):
+    """A template by its pieces: "A" and "B" are texts, else a special token."""
+    piece = lambda k: {"Sequence": {"id": k, "type_id": 0}} if k in "AB" else {"SpecialToken": {"id": k, "type_id": 0}}
+    return {"type": "TemplateProcessing", "single": [piece(k) for k in single], "pair": [piece(k) for k in pair],
+            "special_tokens": {k: {"id": k, "ids": v, "tokens": [k] * len(v)} for k, v in ids.items()}}
+
+
+def post_cases():
+    """What a step adds stands apart from the text, and the next step sees pieces: a template its pair, the others each piece."""
+    tokens = ["a", "b", "<1>", "<2>", "<3>", "<4>"]
+    ids = {"<1>": [2], "<2>": [3], "<34>": [4, 5]}
+    bos, eos = around(["<1>", "A"], ["<2>", "A", "B"], ids), around(["A", "<34>"], ["B", "<34>", "A", "<2>"], ids)
+    both, last = around(["<1>", "A", "<2>"], ["A", "B", "<1>"], ids), around(["A"], ["B"], ids)
+    bert = {"type": "BertProcessing", "sep": ["<3>", 4], "cls": ["<4>", 5]}
+    roberta = {"type": "RobertaProcessing", "sep": ["<3>", 4], "cls": ["<4>", 5], "trim_offsets": True, "add_prefix_space": False}
+    level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+    for steps in ([bos, eos], [eos, bos], [bos, bos], [bos, last], [bert, bos], [bos, bert], [bos, roberta], [roberta, eos], [both, bert], [both, roberta],
+                  [bert, roberta], [roberta, bert, eos, level, bos], [level, both, level, bert, roberta], [bos, bert, eos]):
+        yield {"model": bpe(tokens), "post_processor": {"type": "Sequence", "processors": steps}, "texts": ["ab", "", "b"]}
+
+
+def first_cases():
+    """Metaspace's "first": the word of which the text's first character became the beginning, whatever steps made of it."""
+    metaspace = {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first", "split": False}
+    split = lambda p, b: {"type": "Split", "pattern": {"Regex": p}, "behavior": b, "invert": False}
+    replace = lambda p, c: {"type": "Replace", "pattern": {"Regex": p}, "content": c}
+    level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    texts = ["ab ab", " ab", "\u00e9a \u00e9", "e\u0301\u0323a", "bab", "  b", "\ufb01a", "ABa", "\u0301b", "ab<x>ab", "\u4f60a", "\x01ab"]
+    empty = replace("(?=b)", "a")  # at the beginning it stands for nothing, which makes the library's ByteLevel fail
+    for norm in (None, replace("a", "b"), replace("ab", "b"), replace("a+", ""), empty, {"type": "Prepend", "prepend": "ab"}, {"type": "NFD"},
+                 {"type": "NFKC"}, {"type": "NFC"}, {"type": "Lowercase"}, {"type": "Strip", "strip_left": True, "strip_right": True}, {"type": "Nmt"},
+                 {"type": "StripAccents"}, {"type": "ByteLevel"}, {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+                                                                  "strip_accents": True, "lowercase": True},
+                 {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "a"}, replace("^.", "b")]},
+                 {"type": "Sequence", "normalizers": [{"type": "NFKD"}, replace("f", "ab")]}):
+        for steps in ([{"type": "FixedLength", "length": 1}], [split("a", "Removed")], [level]):
+            if norm is empty and steps == [level]:
+                continue
+            yield {"model": bpe(["_", "a", "b", "e", "\u0301", "f", "i", "<x>", "\u0120", "\u00e9", "\u4f60"]), "normalizer": norm, "texts": texts,
+                   "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*steps, metaspace]}, "added_tokens": [added("<x>", 7)], "decode": False}
+
+
 def cases():
+    yield from post_cases()
+    yield from first_cases()
     words = ["[UNK]", "\u0120", "\u0120the", "the", "\u00c3\u00a9", "\u00e9", "t", "##h", "##e", "\u00c3", "##\u00a9"]
     texts = ["the the", " the", "\u00e9", "the\u00e9", "x", "\n"]
     for model in ({"type": "WordLevel", "unk_token": "[UNK]", "vocab": {w: i for i, w in enumerate(words)}},
@@ -63,12 +107,13 @@ def main():
     rows = []
     for case in cases():
         whole = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": case.get("added_tokens", []), "normalizer": case.get("normalizer"),
-                 "pre_tokenizer": case.get("pre_tokenizer"), "post_processor": None, "decoder": case.get("decoder"), "model": case["model"]}
+                 "pre_tokenizer": case.get("pre_tokenizer"), "post_processor": case.get("post_processor"), "decoder": case.get("decoder"), "model": case["model"]}
         tok = Tokenizer.from_str(json.dumps(whole))
         row = {"tokenizer": whole, "texts": [], "ids": []}
         for text in case.get("texts", []):
             ids = tok.encode(text).ids
-            row["ids"].append(ids)
+            if case.get("decode", True):
+                row["ids"].append(ids)
             tok.encode_special_tokens = True
             row["texts"].append([text, ids, tok.encode(text, add_special_tokens=False).ids])
             tok.encode_special_tokens = False

@@ -717,6 +717,10 @@ static void refused(const char *json, const char *config, const char *says) {
 }
 
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
+#define PIECE(k) "{\"SpecialToken\":{\"id\":\"" k "\"}}"
+#define TEMPLATE(around) "{\"type\":\"TemplateProcessing\",\"special_tokens\":{\"x\":{\"ids\":[0]}},\"single\":[{\"Sequence\":{\"id\":\"A\"}}" around "]}"
+#define TWO TEMPLATE("," PIECE("x"))
+#define THREE TEMPLATE("," PIECE("x") "," PIECE("x"))
 static void test_refused(void) {
     static const struct { const char *json, *says; } bad[] = {
         {"", "tokenizer.json"}, {"[]", "model"}, {"{}", "model"}, {"{\"model\":3}", "model"},
@@ -756,6 +760,12 @@ static void test_refused(void) {
          "decoder 1"},
         {"{" MODEL ",\"post_processor\":{\"type\":\"Odd\"}}", "Odd"},
         {"{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}]}}", "x"},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\"}}]}}", "Sequence B"},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{}},{\"Sequence\":{}}]}}", "2 times"},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"Sequence\",\"processors\":[" THREE "," THREE "]}}", "of 3 pieces"},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"Sequence\",\"processors\":[" TWO "," TWO "]}}", "without pair"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Lowercase\"},\"added_tokens\":[{\"id\":7,\"content\":\"Xy\"},{\"id\":8,\"content\":\"XY\"}]}",
+         "7 \"Xy\" and 8 \"XY\""},
         {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",9],\"sep\":[\"a\",0]}}", "cls"},
         {"{" MODEL ",\"added_tokens\":[{\"id\":0}]}", "content"},
         {"{" MODEL ",\"added_tokens\":[{\"id\":0,\"content\":\"x\"}]}", "another"},
