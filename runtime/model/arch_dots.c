@@ -1,46 +1,104 @@
 // arch_dots.c: mixtures whose experts are drawn by sigmoids, with a number for each expert that counts for the drawing
 // alone, beside experts that all rows share, behind some layers with an MLP: dots.llm1 (norms of each head's q and k,
-// windows), GLM-4.5 and 4.6 (half of a head turns; norms of q and k where the config says so).
+// windows), GLM-4.5 and 4.6 (half of a head turns; norms of q and k where the config says so), alone and with eyes,
+// Solar Open (no MLPs), K-EXAONE (EXAONE 4's windows and positions), Hy3 (one number for all shares), MiniMax-M2
+// (Mixtral's names, norms of all of q and of k, nothing shared).
 #include "runtime/model/family.h"
+#include <string.h>
 
-#define SHARED LQ_LAYER "mlp.shared_experts."
-const char *const lq_names_dots[LQ_ROLES] = {
-    LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP, LQ_NAMES_EXPERTS,
-    [LQ_R_ROUTE_BIAS] = LQ_LAYER "mlp.gate.e_score_correction_bias=", [LQ_R_SHARED_GATE] = SHARED "gate_proj",
-    [LQ_R_SHARED_UP] = SHARED "up_proj", [LQ_R_SHARED_DOWN] = SHARED "down_proj",
+#define SHARED(block)                                                                                                  \
+    [LQ_R_SHARED_GATE] = LQ_LAYER block "gate_proj", [LQ_R_SHARED_UP] = LQ_LAYER block "up_proj",                      \
+    [LQ_R_SHARED_DOWN] = LQ_LAYER block "down_proj"
+#define NAMES LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP, LQ_NAMES_EXPERTS
+#define BIAS LQ_LAYER "mlp.gate.e_score_correction_bias="
+const char *const lq_names_dots[LQ_ROLES] = {NAMES, [LQ_R_ROUTE_BIAS] = BIAS, SHARED("mlp.shared_experts.")};
+const char *const lq_names_exaone_moe[LQ_ROLES] = {
+    NAMES, [LQ_R_ROUTE_BIAS] = LQ_LAYER "mlp.e_score_correction_bias=", SHARED("mlp.shared_experts."),
 };
+static const char *const exaone_fused[LQ_ROLES] = {LQ_NAMES_FUSED("mlp.", "gate"), [LQ_R_ROUTE_BIAS] = BIAS};
+const char *const lq_names_hy3[LQ_ROLES] = {
+    LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP, [LQ_R_ROUTER] = LQ_LAYER "mlp.router.gate",
+    [LQ_R_EXPERT_GATE] = LQ_LAYER "mlp.experts.%d.gate_proj", [LQ_R_EXPERT_UP] = LQ_LAYER "mlp.experts.%d.up_proj",
+    [LQ_R_EXPERT_DOWN] = LQ_LAYER "mlp.experts.%d.down_proj", [LQ_R_ROUTE_BIAS] = LQ_LAYER "mlp.expert_bias=",
+    SHARED("mlp.shared_mlp."),
+};
+static const char *const hy3_fused[LQ_ROLES] = {
+    LQ_NAMES_FUSED("mlp.", "gate"), [LQ_R_ROUTE_BIAS] = LQ_LAYER "mlp.e_score_correction_bias=",
+    SHARED("mlp.shared_experts."),
+};
+#define MOE LQ_LAYER "block_sparse_moe."
+const char *const lq_names_minimax_m2[LQ_ROLES] = {
+    LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, [LQ_R_ROUTER] = MOE "gate", [LQ_R_EXPERT_GATE] = MOE "experts.%d.w1",
+    [LQ_R_EXPERT_UP] = MOE "experts.%d.w3", [LQ_R_EXPERT_DOWN] = MOE "experts.%d.w2",
+    [LQ_R_ROUTE_BIAS] = MOE "e_score_correction_bias=",
+};
+static const char *const minimax_fused[LQ_ROLES] = {
+    LQ_NAMES_FUSED("mlp.", "gate"), [LQ_R_ROUTE_BIAS] = LQ_LAYER "mlp.e_score_correction_bias=",
+};
+
 // Layers that guess further tokens, which transformers leaves out too.
 const char *const lq_ignores_glm4_moe[] = {"model.layers.46.*", "model.layers.92.*", NULL};
+const char *const lq_ignores_glm4v_moe[] = {
+    "model.language_model.layers.46.*", "model.language_model.layers.92.*", NULL,
+};
+const char *const lq_ignores_exaone_moe[] = {"mtp.*", NULL};
+const char *const lq_ignores_hy3[] = {"model.layers.80.*", NULL};
 
-// Layers of attention, experts and what is shared; the first `dense` have an MLP. `shared`: how many experts are one.
-static bool mixtures(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_part part[3], int dense, int shared,
-                     lq_err *err) {
+// What a config calls the numbers of a mixture (NULL: it has none), and what it takes in silence (0: refused).
+typedef struct mixture {
+    const char *experts, *ffn, *shared, *scale, *dense;
+    const char *const *fused;
+    bool groups, choice;  // it has n_group and topk_group; norm_topk_prob, else shares of the chosen always make 1
+    bool renorm;
+    int silent, used, silent_ffn, silent_shared, silent_dense;
+    float silent_scale;
+} mixture;
+
+// Which layers have an MLP: the first `dense`, or those that mlp_layer_types names.
+static bool dense_layers(const cJSON *c, lq_desc *d, const lq_part *mlp, int dense, lq_err *err) {
+    const cJSON *types = cJSON_GetObjectItemCaseSensitive(c, "mlp_layer_types"), *v;
+    int i = 0;
+    for (int l = 0; l < d->layers && l < dense && !cJSON_IsArray(types); l++)
+        d->layer[l].parts = 2, d->layer[l].part[1] = *mlp;
+    if (!types || cJSON_IsNull(types)) return true;
+    cJSON_ArrayForEach(v, types) {
+        const bool full = cJSON_IsString(v) && !strcmp(v->valuestring, "dense");
+        if (i == d->layers || (!full && !(cJSON_IsString(v) && !strcmp(v->valuestring, "sparse")))) break;
+        if (full) d->layer[i].parts = 2, d->layer[i].part[1] = *mlp;
+        i++;
+    }
+    return (cJSON_IsArray(types) && !v && i == d->layers) ||
+           lq_fail(err, LQ_E_FORMAT, "config.json: mlp_layer_types is not a list of %d words, dense or sparse",
+                   d->layers);
+}
+
+// Layers of attention (part[0]), and of experts and what is shared in place of some MLPs (part[1], as it was read).
+static bool mixtures(const lq_ckpt *ckpt, const cJSON *c, const mixture *m, lq_desc *d, lq_part part[3], lq_err *err) {
     lq_part *moe = &part[1];
-    lq_part mlp = *moe;
-    int experts = moe->experts, groups = 1, of = 1;
-    float scale = 1;
-    mlp.experts = mlp.experts_used = 0;
-    mlp.route_renorm = false;
-    moe->ffn = 1408;
-    if (!(experts ? lq_config_int : lq_config_need)(c, "n_routed_experts", 1, LQ_EXPERTS, &experts, err) ||
-        !lq_config_int(c, "moe_intermediate_size", 1, 1 << 20, &moe->ffn, err) ||
-        !lq_config_int(c, "n_shared_experts", 1, 64, &shared, err) ||
-        !lq_config_int(c, "n_group", 1, experts, &groups, err) ||
-        !lq_config_int(c, "topk_group", 1, groups, &of, err) ||
-        !lq_config_int(c, "first_k_dense_replace", 0, 1 << 20, &dense, err) ||
-        !lq_config_bool(c, "norm_topk_prob", &moe->route_renorm, err) ||
-        !lq_config_float(c, "routed_scaling_factor", &scale, err))
+    const lq_part mlp = *moe;
+    int experts = m->silent, used = m->used, groups = 1, of = 1, shared = m->silent_shared, dense = m->silent_dense;
+    float scale = m->silent_scale;
+    moe->ffn = m->silent_ffn ? m->silent_ffn : mlp.ffn;
+    moe->mlp_bias = false;
+    moe->route_renorm = m->renorm;
+    if (!(experts ? lq_config_int : lq_config_need)(c, m->experts, 1, LQ_EXPERTS, &experts, err)) return false;
+    if (used > experts) used = experts;
+    if (!(used ? lq_config_int : lq_config_need)(c, "num_experts_per_tok", 1, experts, &used, err) ||
+        !lq_config_int(c, m->ffn, 1, 1 << 20, &moe->ffn, err) ||
+        (m->shared && !lq_config_int(c, m->shared, 1, 64, &shared, err)) ||
+        (m->groups && !lq_config_int(c, "n_group", 1, experts, &groups, err)) ||
+        (m->groups && !lq_config_int(c, "topk_group", 1, groups, &of, err)) ||
+        (m->dense && !lq_config_int(c, m->dense, 0, 1 << 20, &dense, err)) ||
+        (m->choice && !lq_config_bool(c, "norm_topk_prob", &moe->route_renorm, err)) ||
+        (m->scale && !lq_config_float(c, m->scale, &scale, err)))
         return false;
-    moe->experts = experts;
-    if (moe->experts_used > experts) moe->experts_used = experts;
-    if (!lq_config_experts(NULL, ckpt, lq_sources_experts, d, moe, err) ||
-        !lq_config_int(c, "num_experts_per_tok", 1, experts, &moe->experts_used, err))
-        return false;
-    if (experts % groups || experts / groups < 2 || moe->experts_used > experts / groups * of || scale == 0)
+    if (experts % groups || (m->groups && experts / groups < 2) || used > experts / groups * of || scale == 0)
         return lq_fail(err, LQ_E_FORMAT,
-                       "config.json: n_routed_experts %d, n_group %d, topk_group %d, num_experts_per_tok %d and "
-                       "routed_scaling_factor %g do not go together", experts, groups, of, moe->experts_used,
+                       "config.json: %s %d, n_group %d, topk_group %d, num_experts_per_tok %d and %s %g do not go "
+                       "together", m->experts, experts, groups, of, used, m->scale ? m->scale : "a scale of",
                        (double)scale);
+    moe->experts = experts;
+    moe->experts_used = used;
     moe->route = LQ_ROUTE_SIGMOID;
     moe->route_bias = true;
     moe->route_scale = scale;
@@ -48,12 +106,16 @@ static bool mixtures(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_part pa
     part[2] = mlp;
     part[2].ffn = moe->ffn * shared;
     part[2].beside = part[2].shared = true;
-    if (!lq_layers_fill(d, part, 3, err)) return false;
-    for (int i = 0; i < d->layers && i < dense; i++) d->layer[i].parts = 2, d->layer[i].part[1] = mlp;
-    return true;
+    return lq_config_experts(NULL, ckpt, m->fused, d, moe, err) && lq_layers_fill(d, part, shared ? 3 : 2, err) &&
+           dense_layers(c, d, &mlp, dense, err);
 }
 
 bool lq_describe_dots1(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    static const mixture m = {
+        "n_routed_experts", "moe_intermediate_size", "n_shared_experts", "routed_scaling_factor",
+        "first_k_dense_replace", lq_sources_experts, .groups = true, .choice = true, .silent_ffn = 1408,
+        .silent_shared = 1, .silent_scale = 1,
+    };
     lq_part part[3] = {{.kv_heads = 32}};
     int window = lq_config_null(c, "sliding_window") ? 0 : 4096, full = 62;
     if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
@@ -62,24 +124,107 @@ bool lq_describe_dots1(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
         return false;
     part[0].qk_norm = LQ_QK_HEAD;
     if (full > d->layers) full = d->layers;
-    return lq_config_need(c, "num_experts_per_tok", 1, LQ_EXPERTS, &part[1].experts_used, err) &&
-           mixtures(ckpt, c, d, part, 0, 1, err) && lq_layers_window(c, d, window, full, err);
+    return mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, window, full, err);
 }
 
-bool lq_describe_glm4_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    lq_part part[3] = {{.kv_heads = 8}};
-    bool bias = false, norms = false;
-    d->norm_eps = 1e-5f;
-    d->ctx = 1 << 17;
-    if (!lq_config_rms(c, d, part, err) || !lq_config_bool(c, "attention_bias", &bias, err) ||
-        !lq_config_bool(c, "use_qk_norm", &norms, err) ||
-        !lq_rope_read(c, part[0].head_dim, d->ctx, 0.5, &d->rope[0], err))
+// Biases of q, k and v, a part of each head that turns.
+static bool glm(const cJSON *c, lq_desc *d, lq_part *attn, bool bias, double share, lq_err *err) {
+    if (!lq_config_bool(c, "attention_bias", &bias, err) ||
+        !lq_rope_read(c, attn->head_dim, d->ctx, share, &d->rope[0], err))
         return false;
     d->ropes = 1;
-    part[0].q_bias = part[0].k_bias = part[0].v_bias = bias;
+    attn->q_bias = attn->k_bias = attn->v_bias = bias;
+    return true;
+}
+
+#define GLM(dense)                                                                                                     \
+    "n_routed_experts", "moe_intermediate_size", "n_shared_experts", "routed_scaling_factor", dense,                   \
+    lq_sources_experts, .groups = true, .choice = true, .renorm = true, .silent = 128,        \
+    .used = 8, .silent_shared = 1, .silent_scale = 1
+bool lq_describe_glm4_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    static const mixture m = {GLM("first_k_dense_replace"), .silent_ffn = 1408, .silent_dense = 1};
+    lq_part part[3] = {{.kv_heads = 8}};
+    bool norms = false;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 17;
+    if (!lq_config_rms(c, d, part, err) || !glm(c, d, part, false, 0.5, err) ||
+        !lq_config_bool(c, "use_qk_norm", &norms, err))
+        return false;
     if (norms) part[0].qk_norm = LQ_QK_HEAD;
-    part[1].experts = 128;
-    part[1].experts_used = 8;
-    part[1].route_renorm = true;
-    return mixtures(ckpt, c, d, part, 1, 1, err) && lq_layers_window(c, d, 0, 0, err);
+    return mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+bool lq_describe_glm4v_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    static const mixture m = {GLM("first_k_dense_replace"), .silent_ffn = 1408, .silent_dense = 1};
+    static const lq_sizes silent = {4096, 46, 96, 10944, 151424};
+    lq_part part[3] = {{.kv_heads = 8}};
+    d->silent = &silent;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 16;
+    return lq_config_rms(c, d, part, err) && glm(c, d, part, true, 0.5, err) &&
+           mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+// No layer has a plain MLP, whose width may be missing.
+bool lq_describe_solar(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    static const mixture m = {GLM(NULL), .silent_ffn = 1280};
+    static const lq_size_keys sizes = {"hidden_size", "num_hidden_layers", "num_attention_heads",
+                                       "max_position_embeddings", NULL, 0};
+    lq_part part[3] = {{.kv_heads = 8, .head_dim = 128}};
+    d->norm = LQ_NORM_RMS;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 17;
+    d->rope[0].theta = 1e6;
+    return lq_config_sizes_as(c, &sizes, d, &part[0], &part[1], err) &&
+           lq_config_act(c, "hidden_act", &part[1].act, err) && lq_config_eps(c, "rms_norm_eps", &d->norm_eps, err) &&
+           glm(c, d, part, false, 1, err) && mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+bool lq_describe_exaone_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    static const mixture m = {
+        "num_experts", "moe_intermediate_size", "num_shared_experts", "routed_scaling_factor", "first_k_dense_replace",
+        exaone_fused, .groups = true, .choice = true, .renorm = true, .silent = 64, .used = 8, .silent_ffn = 1024,
+        .silent_shared = 1, .silent_dense = 1, .silent_scale = 2.5f,
+    };
+    lq_part part[3] = {{.kv_heads = 32}};
+    d->norm_eps = 1e-5f;
+    if (!lq_config_llama(c, d, part, err)) return false;
+    part[0].qk_norm = LQ_QK_HEAD;
+    lq_ends(d, 1, 53);
+    return mixtures(ckpt, c, &m, d, part, err) && lq_layers_exaone(c, d, err);
+}
+
+bool lq_describe_hy3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    static const mixture m = {
+        "num_experts", "moe_intermediate_size", "num_shared_experts", "router_scaling_factor", NULL, hy3_fused,
+        .renorm = true, .silent = 192, .used = 8, .silent_ffn = 1536, .silent_shared = 1, .silent_dense = 1,
+        .silent_scale = 2.826f,
+    };
+    lq_part part[3] = {{.kv_heads = 8, .head_dim = 128}};
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 17;
+    d->rope[0].theta = 11158840;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
+        !lq_config_bool(c, "mlp_bias", &part[1].mlp_bias, err))
+        return false;
+    part[0].qk_norm = LQ_QK_HEAD;
+    return mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+bool lq_describe_minimax_m2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    static const mixture m = {
+        "num_local_experts", "intermediate_size", .fused = minimax_fused, .renorm = true, .silent = 256, .used = 8,
+        .silent_scale = 1,
+    };
+    lq_part part[3] = {{.kv_heads = 8, .head_dim = 128}};
+    int turns = 0;
+    d->ctx = 196608;
+    d->rope[0].theta = 5e6;
+    if (!lq_config_rms(c, d, part, err) || !lq_config_int(c, "rotary_dim", 1, part[0].head_dim, &turns, err) ||
+        !lq_rope_read(c, part[0].head_dim, d->ctx, turns ? (double)turns / part[0].head_dim : 1, &d->rope[0], err))
+        return false;
+    d->ropes = 1;
+    part[0].qk_norm = LQ_QK_WHOLE;
+    lq_ends(d, 200034, 200020);
+    return mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
 }

@@ -1,6 +1,8 @@
 // arch_granite.c: Granite: Llama with a factor on the embedding, the scores, what each part adds, and the logits. With
-// experts as stacks in place of the MLP, alone or beside one that all rows share.
+// experts as stacks in place of the MLP, alone or beside one that all rows share. Of Granite 4.0 the models whose
+// layers are all attention, with positions or without; those with a mamba are refused.
 #include "runtime/model/family.h"
+#include <string.h>
 
 #define MOE LQ_LAYER "block_sparse_moe."
 const char *const lq_names_granite_moe[LQ_ROLES] = {
@@ -40,6 +42,21 @@ bool lq_describe_granite(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err
            lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
 }
 
+// Its first configs say attention and mamba, transformers 5 full_attention and linear_attention; silent, all are mamba.
+static bool all_attend(const cJSON *c, const lq_desc *d, lq_err *err) {
+    const cJSON *types = cJSON_GetObjectItemCaseSensitive(c, "layer_types"), *v;
+    int i = 0;
+    cJSON_ArrayForEach(v, types) {
+        const char *type = cJSON_IsString(v) ? v->valuestring : "";
+        if (strcmp(type, "attention") != 0 && strcmp(type, "full_attention") != 0)
+            return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: layer_types has \"%.64s\": of a %s lq knows layers of "
+                           "attention alone", type, d->arch->name);
+        i++;
+    }
+    return i == d->layers || lq_fail(err, LQ_E_UNSUPPORTED, "config.json: layer_types is not a list of %d words: lq "
+                                     "knows no layers of mamba", d->layers);
+}
+
 static bool describe_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, int shared, lq_err *err) {
     lq_part part[3] = {{0}};
     if (!read(c, d, part, err)) return false;
@@ -52,7 +69,7 @@ static bool describe_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, int sh
     if (!lq_config_experts(c, ckpt, fused, d, &part[1], err)) return false;
     part[1].gate_up = true;
     part[1].route = LQ_ROUTE_SOFTMAX_TOPK;
-    return lq_layers_fill(d, part, shared ? 3 : 2, err) && lq_layers_window(c, d, 0, 0, err);
+    return lq_layers_fill(d, part, shared ? 3 : 2, err) && lq_layers_window(NULL, d, 0, 0, err);
 }
 
 bool lq_describe_granite_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
@@ -63,4 +80,25 @@ bool lq_describe_granite_shared(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d,
     int shared = 0;
     return lq_config_int(c, "shared_intermediate_size", 0, 1 << 22, &shared, err) &&
            describe_moe(ckpt, c, d, shared, err);
+}
+
+bool lq_describe_granite_hybrid(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[3] = {{0}};
+    int shared = 1024, experts = 8;
+    const char *positions = lq_json_str(c, "position_embedding_type");
+    if (!lq_config_int(c, "shared_intermediate_size", 1, 1 << 22, &shared, err) ||
+        !lq_config_int(c, "num_local_experts", 0, LQ_EXPERTS, &experts, err))
+        return false;
+    if (experts) {
+        if (!describe_moe(ckpt, c, d, shared, err)) return false;
+    } else {
+        if (!read(c, d, part, err)) return false;
+        d->sources = sources;
+        part[1].ffn = shared;
+        part[1].shared = part[1].gate_up = true;
+        if (!lq_layers_fill(d, part, 2, err) || !lq_layers_window(NULL, d, 0, 0, err)) return false;
+    }
+    if (!positions || strcmp(positions, "rope") != 0) d->ropes = 0;
+    for (int i = 0; i < d->layers && !d->ropes; i++) d->layer[i].part[0].rope = -1;
+    return all_attend(c, d, err);
 }

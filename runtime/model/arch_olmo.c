@@ -51,24 +51,27 @@ bool lq_describe_olmo3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
     return lq_layers_fill(d, part, 2, err) && lq_layers_ropes(c, d, window, 4, err);
 }
 
-bool lq_describe_exaone4(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    lq_part part[2] = {{.kv_heads = 32}};
+bool lq_layers_exaone(const cJSON *c, lq_desc *d, lq_err *err) {
     int window = lq_config_null(c, "sliding_window") ? 0 : 4096, every = 4;
-    (void)ckpt;
-    if (!read(c, d, part, err) || !lq_rope_read(c, part[0].head_dim, d->ctx, 0, &d->rope[0], err) ||
-        !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err))
-        return false;
+    if (!lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err)) return false;
     // The first configs spell the pattern, "LLLG", beside the list that counts.
     if (!cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(c, "layer_types")) && window &&
         !lq_config_int(c, "sliding_window_pattern", 1, 1 << 12, &every, err))
         return false;
-    d->ropes = 1;
-    part[0].qk_norm = LQ_QK_HEAD;
-    lq_ends(d, 0, 2);
-    if (!lq_layers_fill(d, part, 2, err) || !lq_layers_pattern(c, d, window, every, err)) return false;
+    if (!lq_layers_pattern(c, d, window, every, err)) return false;
     for (int i = 0; window && i < d->layers; i++)
         if (!d->layer[i].part[0].window) d->layer[i].part[0].rope = -1;
     return true;
+}
+
+bool lq_describe_exaone4(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 32}};
+    (void)ckpt;
+    if (!read(c, d, part, err) || !lq_rope_read(c, part[0].head_dim, d->ctx, 0, &d->rope[0], err)) return false;
+    d->ropes = 1;
+    part[0].qk_norm = LQ_QK_HEAD;
+    lq_ends(d, 0, 2);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_exaone(c, d, err);
 }
 
 static bool mixture(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_part part[2], int experts, int used,

@@ -49,7 +49,9 @@ bool lq_layers_group(const cJSON *c, lq_desc *d, int window, lq_err *err);
 // The same where without layer_types all layers from `from` on slide, or all but each `every`-th.
 bool lq_layers_window(const cJSON *c, lq_desc *d, int window, int from, lq_err *err);
 bool lq_layers_pattern(const cJSON *c, lq_desc *d, int window, int every, lq_err *err);
-// The latter where those that slide turn by desc.rope[1].
+// EXAONE's: sliding_window and sliding_window_pattern; layers without a window then know no positions.
+bool lq_layers_exaone(const cJSON *c, lq_desc *d, lq_err *err);
+// lq_layers_pattern where those that slide turn by desc.rope[1].
 bool lq_layers_ropes(const cJSON *c, lq_desc *d, int window, int every, lq_err *err);
 
 // Refuses adapters, and weights that other programs quantized, in a line that names what they are.
@@ -84,7 +86,9 @@ extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_RO
     *const lq_names_yi[LQ_ROLES], *const lq_names_dots[LQ_ROLES],
     *const lq_names_hunyuan_moe[LQ_ROLES], *const lq_ignores_glm4_moe[],
     *const lq_ignores_neox[];
-extern const char *const lq_names_ernie_moe[LQ_ROLES], *const lq_ignores_ernie_moe[];
+extern const char *const lq_names_ernie_moe[LQ_ROLES], *const lq_ignores_ernie_moe[],
+    *const lq_names_exaone_moe[LQ_ROLES], *const lq_names_hy3[LQ_ROLES], *const lq_names_minimax_m2[LQ_ROLES],
+    *const lq_ignores_glm4v_moe[], *const lq_ignores_exaone_moe[], *const lq_ignores_hy3[];
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
     lq_describe_phi3, lq_describe_neox, lq_describe_gemma, lq_describe_gemma2, lq_describe_gemma3,
@@ -97,7 +101,8 @@ lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_desc
     lq_describe_text, lq_describe_arcee, lq_describe_helium, lq_describe_cwm, lq_describe_qwen3_vl,
     lq_describe_qwen3_vl_moe, lq_describe_qwen2_vl, lq_describe_olmoe, lq_describe_flex_olmo,
     lq_describe_gptoss;
-lq_describe lq_describe_ernie_moe;
+lq_describe lq_describe_ernie_moe, lq_describe_glm4v_moe, lq_describe_solar, lq_describe_exaone_moe, lq_describe_hy3,
+    lq_describe_minimax_m2, lq_describe_granite_hybrid;
 
 // Decoders with LayerNorms.
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],

@@ -40,7 +40,7 @@ def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact"):
 LAYER = re.compile(r"(^|\.)((layers|h|blocks)\.\d+|project_(in|out)|per_layer_model_projection)\.")
 
 
-ROUTERS = ("gate.wg.weight", "moe.gate.weight", "mlp.gate.weight", "router.weight", "router.layer.weight", "shared_expert_gate.weight", "e_score_correction_bias")
+ROUTERS = ("gate.wg.weight", "router.gate.weight", "moe.gate.weight", "mlp.gate.weight", "router.weight", "router.layer.weight", "shared_expert_gate.weight", "e_score_correction_bias")
 
 
 def rounded(cfg, w):

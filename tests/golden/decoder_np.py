@@ -7,6 +7,7 @@
 # (Adding up worst cases through all layers instead gives bounds of no use: each matrix multiplies them by its absolute
 # row sums.) Where there are routers the bound means something only if none is near a tie: margin() says how far.
 import math
+import re
 
 import numpy as np
 
@@ -201,6 +202,11 @@ KINDS = {
     "olmo2": OLMO2,
     "dots1": {"qk": "head"},
     "glm4_moe": {"share": 0.5},
+    "glm4v_moe_text": {"share": 0.5},
+    "solar_open": {"theta": 1e6},
+    "exaone_moe": {"qk": "head", "every": 4},
+    "hy_v3": {"qk": "head", "theta": 11158840.0},
+    "minimax_m2": {"qk": "whole", "theta": 5e6},
     "olmoe": {"qk": "whole"},
     "flex_olmo": {**OLMO2, "theta": 500000.0},
     "gpt_oss": {"every": 2, "theta": 150000.0},
@@ -214,6 +220,9 @@ KINDS = {
     "hunyuan_v1_dense": {"qk": "head", "late": True},
     "hunyuan_v1_moe": {"qk": "head", "late": True},
 }
+
+
+DRAW = ("e_score_correction_bias", "mlp.expert_bias")  # numbers of experts that count for the choice alone
 
 
 def traits(cfg):
@@ -273,10 +282,12 @@ class Parts:
 
     def turns(self, layer):
         """Whether a layer has positions."""
+        if self.kind == "granitemoehybrid":
+            return self.cfg["position_embedding_type"] == "rope"
         if self.kind == "smollm3":
             list_of = self.cfg.get("no_rope_layers")
             return list_of[layer] if list_of else (layer + 1) % self.cfg.get("no_rope_layer_interval", 4)
-        return self.kind != "exaone4" or not self.cfg["sliding_window"] or self.window(layer)
+        return self.kind not in ("exaone4", "exaone_moe") or not self.cfg["sliding_window"] or self.window(layer)
 
     def norm(self, f, x, name):
         if not name:
@@ -325,6 +336,8 @@ class Parts:
         if p + "mlp.gate_up_proj.weight" in self.w:
             gate, up = np.split(self.w[p + "mlp.gate_up_proj.weight"], 2)
             return self.gated(f, x, (gate,), (up,), self.pair(p + "mlp.down_proj"))
+        if self.mixture(p) is None and p + "shared_mlp.input_linear.weight" in self.w:  # Granite 4.0
+            return self.shared(f, x, p)
         if self.mixture(p):
             return self.experts(f, x, *self.mixture(p)) + self.shared(f, x, p)
         if self.kind == "arcee":
@@ -335,7 +348,7 @@ class Parts:
     def mixture(self, p):
         """The router of a layer and its experts (gate, up, down); None: it has none."""
         for block in (p + "block_sparse_moe.", p + "mlp."):
-            routers = [block + name for name in ("gate.weight", "gate.wg.weight", "router.weight", "router.layer.weight")]
+            routers = [block + name for name in ("gate.weight", "gate.wg.weight", "router.gate.weight", "router.weight", "router.layer.weight")]
             router = next((name for name in routers if name in self.w), None)
             if router is None:
                 continue
@@ -408,7 +421,7 @@ class Parts:
         share = np.take_along_axis(score, chosen, -1)
         if self.cfg.get("norm_topk_prob", True):
             share = share / share.sum(-1, keepdims=True)
-        share = share * self.cfg.get("routed_scaling_factor", 1.0)
+        share = share * self.cfg.get("routed_scaling_factor", self.cfg.get("router_scaling_factor", 1.0))
         return chosen, f.moved(share, 16 * share)
 
     def drawn(self, f, logits):
@@ -428,9 +441,8 @@ class Parts:
         return np.stack(chosen, -1), f.moved(share, 16 * share)
 
     def experts(self, f, x, router, experts):
-        logits, block = linear(f, x, *self.pair(router[:-7])), router[: router.index("gate") if "gate" in router else 0]
-        biases = [self.w.get(block + name + "e_score_correction_bias") for name in ("gate.", "moe_statics.", "gate.moe_statics.")]
-        bias = next((b.reshape(-1) for b in biases if b is not None), None)
+        logits, block = linear(f, x, *self.pair(router[:-7])), re.match(r".*(mlp|moe)\.", router)[0]
+        bias = next((a.reshape(-1) for n, a in self.w.items() if n.startswith(block) and n.endswith(DRAW)), None)
         chosen, share = self.chosen(f, logits) if bias is None else self.by_bias(f, logits, bias)
         gated = self.clamped if self.kind == "gpt_oss" else self.gated
         y = np.zeros_like(x)
@@ -456,7 +468,7 @@ def forward(cfg, w, ids, f=None, ctx=None):
         return decoder_gemma4.forward(f or Exact(), cfg, w, ids)
     cfg, w = remote.twin(cfg, w)
     f, m = f or Exact(), Parts(cfg, w)
-    rotated = int(m.d * rope_settings(cfg)[1])
+    rotated = cfg.get("rotary_dim") or int(m.d * rope_settings(cfg)[1])
     turns = [rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"], local) for local in (False, m.local)]
     h = w[m.root + ("embed_in.weight" if m.neox else "embed_tokens.weight")][ids]
     by = math.sqrt(cfg["hidden_size"]) if m.kind.startswith("gemma") else cfg.get("embedding_multiplier", 1.0)

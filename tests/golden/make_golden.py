@@ -70,14 +70,15 @@ def theirs(name, path, ids):
 def unbiased(cfg, w):
     """The same weights without the biases of one kind of tensor, by name."""
     for end in sorted({re.sub(r"^.*?\.\d+\.", "", name) for name in w if name.endswith(".bias")}):
-        if cfg["model_type"] == "opt" and "k_proj" in end:
+        still = cfg["model_type"] == "opt" or cfg.get("position_embedding_type") == "nope"
+        if still and "k_proj" in end:
             continue  # adds the same to all scores of a row, where no rope turns q and k
         yield "no " + end, {name: 0 * a if name.endswith(end) else a for name, a in w.items()}
 
 
 def unshared(w):
     """Without an expert that all rows share, or its score; without sinks, or what experts add."""
-    for part in ("e_score_correction_bias", "shared_experts.down_proj", "shared_mlp.down_proj", "self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
+    for part in ("e_score_correction_bias", "mlp.expert_bias", "shared_experts.down_proj", "shared_mlp.down_proj", "self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
         if any(part in name for name in w):
             yield "no " + part, {name: 0 * a if part in name else a for name, a in w.items()}
 
@@ -112,8 +113,9 @@ def without(cfg):
             yield "another " + key, {**cfg, key: 2 * cfg[key]}
     if cfg["model_type"] == "smollm3":
         yield "positions everywhere", {**cfg, "no_rope_layers": [1] * cfg["num_hidden_layers"]}
-    if cfg["model_type"] == "exaone4" and cfg["sliding_window"]:
-        yield "positions everywhere", {**cfg, "model_type": "olmo2", "without": {**kind, "every": 4}}
+    if cfg["model_type"] in ("exaone4", "exaone_moe") and cfg["sliding_window"]:
+        twin = "olmo2" if cfg["model_type"] == "exaone4" else "dots1"
+        yield "positions everywhere", {**cfg, "model_type": twin, "without": {**kind, "every": 4}}
     if "llama_4_scaling_beta" in rope:
         yield "no llama_4_scaling_beta", {**cfg, "rope_parameters": {**rope, "llama_4_scaling_beta": 0.0}}
     if "alpha" in rope:
@@ -131,8 +133,9 @@ def without(cfg):
         yield "another alpha", {**cfg, "swiglu_alpha": 1.0}
     if cfg.get("topk_group", 1) < cfg.get("n_group", 1):
         yield "all groups", {**cfg, "topk_group": cfg["n_group"]}
-    if "routed_scaling_factor" in cfg:
-        yield "no routed_scaling_factor", {**cfg, "routed_scaling_factor": 1.0}
+    for key in ("routed_scaling_factor", "router_scaling_factor"):
+        if cfg.get(key, 1.0) != 1:
+            yield "no " + key, {**cfg, key: 1.0}
     if cfg.get("clip_qkv"):
         yield "no clip_qkv", {**cfg, "clip_qkv": None}
     if rope.get("truncate") is False:
@@ -145,7 +148,7 @@ def without(cfg):
         yield "no mscale", {**cfg, "rope_scaling": {**rope, "short_mscale": 1.0, "long_mscale": 1.0}}
     if "moe_k" in cfg:
         yield "one expert less", {**cfg, "moe_k": cfg["moe_k"] - 1}
-    if "num_experts_per_tok" in cfg and cfg["model_type"] != "phimoe":
+    if cfg.get("num_experts_per_tok") and cfg["model_type"] != "phimoe":
         yield "one expert less", {**cfg, "num_experts_per_tok": cfg["num_experts_per_tok"] - 1}
     for less in decoder_gemma4.FEATURES if cfg["model_type"] == "gemma4_text" else ():
         if decoder_gemma4.has(cfg, less):

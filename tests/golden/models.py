@@ -240,7 +240,8 @@ def layer_granite_moe(cfg):
     bias, ffn, dim = cfg.get("attention_bias", False), cfg["intermediate_size"], cfg["hidden_size"]
     form = ("router",) if cfg.get("_fused") else ("router.layer",)
     names = {} if cfg.get("_fused") else {"up": "input_linear", "down": "output_linear"}
-    moe = experts_fused(cfg, "block_sparse_moe.", *form, cfg["num_local_experts"], ffn, **names)
+    count = cfg["num_local_experts"]  # 0: none
+    moe = experts_fused(cfg, "block_sparse_moe.", *form, count, ffn, **names) if count else []
     shared = cfg.get("shared_intermediate_size", 0)
     if shared:
         moe += [("shared_mlp.input_linear", 2 * shared, dim, False), ("shared_mlp.output_linear", dim, shared, False)]

@@ -1,6 +1,7 @@
 # models_moe.py: mixtures of experts beside those of models.py, in its form.
 from models import (
-    ARCHS, DECODER, DEFAULT, MODELS, NAMES, attention, experts_apart, experts_fused, gated, model, norms,
+    ARCHS, DECODER, DEFAULT, EYES, NAMES, attention, experts_apart, experts_fused, gated, heads_of,
+    layer_granite_moe, model, norms, qk_norms,
 )
 
 GATED = ("gate_proj", "up_proj", "down_proj")
@@ -38,4 +39,102 @@ model("ernie_moe_alone", "ernie4_5_moe", {
     "moe_intermediate_size": 32, "moe_num_shared_experts": 0, "moe_layer_start_index": 0, "moe_layer_end_index": 2,
     "moe_layer_interval": 2, "tie_word_embeddings": True, "num_key_value_heads": 1, "_fused": True,
     "rope_parameters": DEFAULT,
+}, dtype="F32")
+
+
+def layer_sigmoid(cfg):
+    """Experts that are drawn by sigmoids: Solar Open, GLM-4.5V, K-EXAONE, Hy3, MiniMax-M2."""
+    kind, bias, ffn = cfg["model_type"], cfg.get("attention_bias", False), cfg.get("moe_intermediate_size")
+    rows = norms(cfg) + attention(cfg, bias, bias and kind == "hy_v3")
+    count = cfg.get("n_routed_experts") or cfg.get("num_experts") or cfg.get("num_local_experts")
+    if kind == "minimax_m2":
+        rows += qk_norms(*heads_of(cfg))
+    elif kind in ("exaone_moe", "hy_v3"):
+        d = cfg.get("head_dim") or cfg["hidden_size"] // cfg["num_attention_heads"]
+        rows += qk_norms(d, d)
+    types = cfg.get("mlp_layer_types") or ["dense"] * cfg.get("first_k_dense_replace", kind == "hy_v3") + ["sparse"] * 9
+    if types[cfg["layer"]] == "dense":
+        return rows + gated(cfg, bias=cfg.get("mlp_bias", False))
+    router, draw, shared = "gate", "mlp.gate.e_score_correction_bias=", "mlp.shared_experts."
+    if kind == "hy_v3" and not cfg.get("_fused"):
+        router, draw, shared = "router.gate", "mlp.expert_bias=", "mlp.shared_mlp."
+    elif kind == "exaone_moe" and not cfg.get("_fused") or kind in ("hy_v3", "minimax_m2"):
+        draw = "mlp.e_score_correction_bias="
+    block, names = "mlp.", GATED
+    if kind == "minimax_m2":
+        ffn = cfg["intermediate_size"]
+        if not cfg.get("_fused"):
+            block, names, draw = "block_sparse_moe.", ("w1", "w3", "w2"), "block_sparse_moe.e_score_correction_bias="
+    if cfg.get("_fused"):
+        rows += experts_fused(cfg, block, router, count, ffn)
+    else:
+        rows += experts_apart(cfg, block, router, names, count, ffn)
+    rows.append((draw, count, 0, False))
+    width = ffn * (cfg.get("n_shared_experts") or cfg.get("num_shared_experts") or 0)
+    return rows + (shared_experts(cfg, width, shared, cfg.get("mlp_bias", False)) if width else [])
+
+
+for _kind, _name in (
+    ("solar_open", "SolarOpenForCausalLM"), ("glm4v_moe_text", "Glm4vMoeForConditionalGeneration"),
+    ("exaone_moe", "ExaoneMoEForCausalLM"), ("hy_v3", "HYV3ForCausalLM"), ("minimax_m2", "MiniMaxM2ForCausalLM"),
+):
+    ARCHS[_kind] = (_name, DECODER, layer_sigmoid, NAMES)
+model("solar", "solar_open", {
+    "head_dim": 20, "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "n_shared_experts": 2,
+    "n_group": 3, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 1.5, "attention_bias": True,
+    "rope_theta": 20000.0, "first_k_dense_replace": 0, "torch_dtype": "bfloat16",
+})
+model("glm4v_moe", "glm4v_moe_text", {
+    "head_dim": 24, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "n_shared_experts": 1,
+    "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.0,
+    "attention_bias": True, "partial_rotary_factor": 0.5, "rope_theta": 20000.0, "num_key_value_heads": 1,
+    "rope_scaling": {"rope_type": "default", "mrope_section": [2, 2, 2]},
+}, whole={
+    "architectures": ["Glm4vMoeForConditionalGeneration"], "model_type": "glm4v_moe", "torch_dtype": "bfloat16",
+    "tie_word_embeddings": False, "image_token_id": 3, "video_token_id": 4, "vision_config": {
+        **EYES, "depth": 1, "num_heads": 2, "out_hidden_size": 64,
+    },
+}, prefix=("model.language_model.", ""), beside={"model.visual.post_layernorm.weight": (16,)})
+model("k_exaone", "exaone_moe", {
+    "num_hidden_layers": 5, "sliding_window": 26, "sliding_window_pattern": 4, "head_dim": 20, "num_experts": 6,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 32, "num_shared_experts": 1, "first_k_dense_replace": 1,
+    "routed_scaling_factor": 2.5, "norm_topk_prob": True, "n_group": 1, "topk_group": 1, "rope_theta": 1e6,
+    "torch_dtype": "bfloat16",
+})
+model("k_exaone_types", "exaone_moe", {
+    "num_hidden_layers": 3, "sliding_window": 33, "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    "mlp_layer_types": ["sparse", "dense", "sparse"], "num_experts": 8, "num_experts_per_tok": 3, "_fused": True,
+    "moe_intermediate_size": 24, "num_shared_experts": 2, "n_group": 4, "topk_group": 2, "norm_topk_prob": False,
+    "routed_scaling_factor": 1.0, "tie_word_embeddings": True, "rope_parameters": DEFAULT,
+}, dtype="F32")
+model("hy3", "hy_v3", {
+    "head_dim": 20, "num_experts": 7, "num_experts_per_tok": 3, "moe_intermediate_size": 40, "num_shared_experts": 2,
+    "router_scaling_factor": 2.0, "attention_bias": True, "mlp_bias": True, "rope_theta": 20000.0, "num_hidden_layers": 3,
+    "torch_dtype": "bfloat16",
+})
+model("hy3_fused", "hy_v3", {
+    "head_dim": 16, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "num_shared_experts": 1,
+    "router_scaling_factor": 1.0, "mlp_layer_types": ["sparse", "dense"], "num_key_value_heads": 1, "_fused": True,
+    "tie_word_embeddings": True, "rope_parameters": DEFAULT,
+}, dtype="F32")
+model("minimax", "minimax_m2", {
+    "head_dim": 20, "rotary_dim": 12, "num_local_experts": 7, "num_experts_per_tok": 3, "intermediate_size": 40,
+    "rope_theta": 5e6, "torch_dtype": "bfloat16",
+})
+model("minimax_fused", "minimax_m2", {
+    "head_dim": 16, "num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 32, "_fused": True,
+    "num_key_value_heads": 1, "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.5},
+}, dtype="F32")
+
+ARCHS["granitemoehybrid"] = ("GraniteMoeHybridForCausalLM", DECODER, layer_granite_moe, NAMES)
+model("granite_hybrid", "granitemoehybrid", {
+    "layer_types": ["attention"] * 2, "num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 72,
+    "position_embedding_type": "rope", "embedding_multiplier": 2.0, "attention_multiplier": 0.2,
+    "residual_multiplier": 0.5, "logits_scaling": 2.0, "rope_theta": 20000.0, "torch_dtype": "bfloat16",
+    "mamba_n_heads": 8, "tie_word_embeddings": True,
+})
+model("granite_hybrid_moe", "granitemoehybrid", {
+    "layer_types": ["attention"] * 2, "num_local_experts": 5, "num_experts_per_tok": 2, "shared_intermediate_size": 40,
+    "intermediate_size": 32, "position_embedding_type": "nope", "attention_multiplier": 0.3, "attention_bias": True,
+    "num_key_value_heads": 1, "mamba_n_heads": 8,
 }, dtype="F32")

@@ -2,7 +2,7 @@
 // which layers have experts, every key that changes a result read, or refused in one line that names it.
 #include "tests/unit/config.h"
 
-#define SIZES "\"hidden_size\":64,\"intermediate_size\":160,\"num_hidden_layers\":5,\"num_attention_heads\":32,\"vocab_size\":200000"
+#define SIZES "\"hidden_size\":256,\"intermediate_size\":160,\"num_hidden_layers\":5,\"num_attention_heads\":32,\"vocab_size\":200000"
 #define OF(name) "{\"architectures\":[\"" name "\"]," SIZES
 
 // What the configuration classes of transformers have as defaults.
@@ -19,8 +19,18 @@ static void silent(void) {
         float scale;
         int bos, eos;
     } rows[] = {
-        {"Ernie4_5_MoeForCausalLM", 4, 2, 131072, 1e-5f, 5e5, true, 64, 6, 1536, 3072, 1, LQ_ROUTE_SOFTMAX, true, true,
+        {"Ernie4_5_MoeForCausalLM", 4, 8, 131072, 1e-5f, 5e5, true, 64, 6, 1536, 3072, 1, LQ_ROUTE_SOFTMAX, true, true,
          0, 1, 2},
+        {"SolarOpenForCausalLM", 8, 128, 131072, 1e-5f, 1e6, false, 128, 8, 1280, 1280, 0, LQ_ROUTE_SIGMOID, true, true,
+         1, -1, -1},
+        {"Glm4vMoeForConditionalGeneration", 8, 8, 65536, 1e-5f, 1e4, false, 128, 8, 1408, 1408, 1, LQ_ROUTE_SIGMOID,
+         true, true, 1, -1, -1},
+        {"ExaoneMoEForCausalLM", 32, 8, 2048, 1e-5f, 1e4, false, 64, 8, 1024, 1024, 1, LQ_ROUTE_SIGMOID, true, true,
+         2.5f, 1, 53},
+        {"HYV3ForCausalLM", 8, 128, 131072, 1e-5f, 11158840, false, 192, 8, 1536, 1536, 1, LQ_ROUTE_SIGMOID, true, true,
+         2.826f, -1, -1},
+        {"MiniMaxM2ForCausalLM", 8, 128, 196608, 1e-6f, 5e6, false, 256, 8, 160, 0, 0, LQ_ROUTE_SIGMOID, true, true, 1,
+         -1, -1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char config[512];
@@ -47,6 +57,7 @@ static void silent(void) {
     }
 }
 
+#define TYPES(last) "\"mlp_layer_types\":[\"dense\",\"sparse\",\"sparse\",\"sparse\",\"" last "\"]"
 // Which layers have experts, as a row of letters.
 static void layers(void) {
     static const char *const rows[][2] = {
@@ -54,6 +65,10 @@ static void layers(void) {
         {OF("Ernie4_5_MoEForCausalLM") ",\"moe_layer_end_index\":2}", "deedd"},
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_layer_start_index\":2,\"moe_layer_interval\":2}", "ddded"},
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_layer_start_index\":9}", "ddddd"},
+        {OF("ExaoneMoeForCausalLM") ",\"first_k_dense_replace\":3}", "dddee"},
+        {OF("ExaoneMoeForCausalLM") ",\"first_k_dense_replace\":3," TYPES("dense") "}", "deeed"},
+        {OF("HYV3ForCausalLM") ",\"first_k_dense_replace\":3," TYPES("sparse") "}", "deeee"},
+        {OF("SolarOpenForCausalLM") ",\"first_k_dense_replace\":3}", "eeeee"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lq_desc d = accepted(rows[i][0]);
@@ -72,6 +87,29 @@ static void keys(void) {
     lq_desc_free(&d);
 }
 
+#define ATTEND "\"layer_types\":[\"attention\",\"full_attention\",\"attention\",\"attention\",\"attention\"]"
+static void families(void) {
+    lq_desc d = accepted("{\"architectures\":[\"SolarOpenForCausalLM\"],\"hidden_size\":64,\"num_hidden_layers\":1,"
+                         "\"num_attention_heads\":8,\"vocab_size\":260,\"partial_rotary_factor\":0.5}");
+    CHECK(d.layer[0].part[1].ffn == 1280 && d.rope[0].dim == 64, "Solar Open without intermediate_size");
+    lq_desc_free(&d);
+    d = accepted(OF("MiniMaxM2ForCausalLM") ",\"rotary_dim\":64,\"attention_bias\":true}");
+    CHECK(d.rope[0].dim == 64 && d.layer[0].part[0].qk_norm == LQ_QK_WHOLE && !d.layer[0].part[0].q_bias &&
+          d.layer[0].parts == 2, "MiniMax-M2: %d turn", d.rope[0].dim);
+    lq_desc_free(&d);
+    d = accepted(OF("ExaoneMoEForCausalLM") ",\"sliding_window\":7,\"sliding_window_pattern\":2}");
+    CHECK(d.layer[0].part[0].window == 7 && d.layer[0].part[0].rope == 0 && d.layer[1].part[0].rope < 0 &&
+          d.layer[1].part[0].place == LQ_PRE, "K-EXAONE's layers");
+    lq_desc_free(&d);
+    d = accepted(OF("GraniteMoeHybridForCausalLM") "," ATTEND ",\"num_local_experts\":0}");
+    CHECK(d.layer[0].parts == 2 && d.layer[0].part[1].kind == LQ_P_MLP && d.layer[0].part[1].ffn == 1024 && !d.ropes &&
+          d.layer[4].part[0].rope < 0, "Granite 4.0 without experts and positions");
+    lq_desc_free(&d);
+    d = accepted(OF("GraniteMoeHybridForCausalLM") "," ATTEND ",\"position_embedding_type\":\"rope\"}");
+    CHECK(d.layer[0].parts == 3 && d.layer[0].part[1].experts == 8 && d.ropes == 1, "Granite 4.0 with both");
+    lq_desc_free(&d);
+}
+
 static void refused(void) {
     static const char *const rows[][2] = { // config, a word of the line
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_num_experts\":[64,64]}", "moe_num_experts"},
@@ -79,6 +117,18 @@ static void refused(void) {
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_num_experts\":4,\"moe_k\":5}", "moe_k"},
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_layer_interval\":0}", "moe_layer_interval"},
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_norm_min\":0.1}", "moe_norm_min"},
+        {OF("ExaoneMoEForCausalLM") ",\"mlp_layer_types\":[\"dense\"]}", "mlp_layer_types"},
+        {OF("HYV3ForCausalLM") "," TYPES("odd") "}", "mlp_layer_types"},
+        {OF("HYV3ForCausalLM") ",\"mlp_layer_types\":7}", "mlp_layer_types"},
+        {OF("HYV3ForCausalLM") ",\"router_scaling_factor\":null}", "router_scaling_factor"},
+        {OF("SolarOpenForCausalLM") ",\"n_routed_experts\":9,\"n_group\":2}", "n_group"},
+        {OF("MiniMaxM2ForCausalLM") ",\"num_local_experts\":4,\"num_experts_per_tok\":5}", "num_experts_per_tok"},
+        {OF("MiniMaxM2ForCausalLM") ",\"rotary_dim\":129}", "rotary_dim"},
+        {OF("ExaoneMoEForCausalLM") ",\"sliding_window_pattern\":\"LLLG\"}", "sliding_window_pattern"},
+        {OF("GraniteMoeHybridForCausalLM") "}", "mamba"},
+        {OF("GraniteMoeHybridForCausalLM") ",\"layer_types\":[\"attention\",\"mamba\"]}", "mamba"},
+        {OF("GraniteMoeHybridForCausalLM") ",\"layer_types\":[\"attention\"]}", "layer_types"},
+        {OF("GraniteMoeHybridForCausalLM") "," ATTEND ",\"shared_intermediate_size\":0}", "shared_intermediate_size"},
     };
     refused_all(rows, sizeof rows / sizeof *rows);
 }
@@ -88,6 +138,7 @@ int main(void) {
     silent();
     layers();
     keys();
+    families();
     refused();
     return config_end();
 }
