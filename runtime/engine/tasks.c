@@ -1,6 +1,7 @@
 // tasks.c: questions in JSONL files, scored as lm-evaluation-harness scores them:
 //   - an answer follows its text behind a blank; blanks at the end of the text go to the answer. Its tokens are those
-//     of text and answer together, less as many as the text alone has.
+//     of text and answer together, less as many as the text alone has. A text that is longer than the context loses its
+//     beginning; lm-evaluation-harness keeps one token more of it, as it need not compute behind the last one.
 //   - its score is the sum of ln p of its tokens. acc takes the answer with the highest score (the first of several),
 //     acc_norm the one with the highest score for each character. A last word is right if each of its tokens was the
 //     likeliest one; its perplexity is exp of the mean of -score over words.
@@ -77,21 +78,25 @@ static size_t characters(const char *s) {
 // The tokens of text and answer, and how many of them are the text's. `blank`: one stands between the two.
 static bool encode(const job *j, const char *text, const char *tail, bool blank, lq_ids *ids, size_t *head,
                    lq_err *err) {
-    const int flags = LQ_TOK_PARSE | (j->o->no_bos ? 0 : LQ_TOK_SPECIAL);
+    const lq_tokenizer *t = j->m->tok;
+    const int32_t bos = lq_tokenizer_bos(t), first = bos >= 0 || !j->m->desc.eoses ? bos : j->m->desc.eos[0];
+    size_t n = 0;
+    const char *piece = lq_tokenizer_piece(t, bos, &n);
+    const bool own = n && !strncmp(text, piece, n); // such a text brings its own BOS
+    const int flags = LQ_TOK_PARSE | (j->o->no_bos || own ? 0 : LQ_TOK_SPECIAL);
     lq_text all = {0};
     lq_ids alone = {0};
     lq_text_add(&all, text, strlen(text));
     lq_text_add(&all, " ", blank);
     lq_text_add(&all, tail, strlen(tail));
-    const int32_t bos = lq_tokenizer_bos(j->m->tok), first = bos >= 0 || !j->m->desc.eoses ? bos : j->m->desc.eos[0];
     bool done = !all.failed || lq_fail(err, LQ_E_MEMORY, "no memory for a text");
-    done = done && lq_tokenizer_encode(j->m->tok, text, stripped(text, strlen(text)), flags, &alone, err);
+    done = done && lq_tokenizer_encode(t, text, stripped(text, strlen(text)), flags, &alone, err);
     if (done && !alone.n && first >= 0) { // a text of nothing begins with BOS, or as its like
         if (!(ids->p = malloc(sizeof *ids->p))) done = lq_fail(err, LQ_E_MEMORY, "no memory for a token");
         else ids->p[0] = first, ids->n = ids->cap = 1;
     }
     *head = alone.n + ids->n;
-    done = done && lq_tokenizer_encode(j->m->tok, all.p, all.n, flags, ids, err);
+    done = done && lq_tokenizer_encode(t, all.p, all.n, flags, ids, err);
     free(alone.p);
     lq_text_free(&all);
     return done;

@@ -24,7 +24,8 @@ MADE = [{"query": "", "choices": ["Once", "Zzz"], "gold": 0}, {"query": "She was
         {"query": "One day,", "choices": ["\u00e9\u00e9\u4e2d \u6587", "Tim went home."], "gold": 0}, {"query": "He", "choices": ["ran", "ran"], "gold": 1}]
 # Words that the model knows, two of them with more than one token.
 WORDS = [{"context": "Once upon a", "continuation": "time"}, {"context": "Once upon a time, there was a little girl named", "continuation": "Lily"},
-         {"context": "Lily went to the", "continuation": "park"}, {"context": "She was very happy and", "continuation": "elephant"}]
+         {"context": "Lily went to the", "continuation": "park"}, {"context": "She was very happy and", "continuation": "elephant"},
+         {"context": "<s>Once upon a", "continuation": "dog"}]  # it brings its own BOS
 
 
 def check(good, what):
@@ -44,7 +45,7 @@ class Scorer:
         self.vocab = llama2c.pieces(model + "/tok512.model")
 
     def encode(self, text):
-        return llama2c.encode(self.vocab, text) if text else [1]
+        return llama2c.encode(self.vocab, text.removeprefix("<s>")) if text else [1]
 
     def __call__(self, text, answer):
         """ln p of the answer behind the text, and whether each of its tokens is the likeliest."""
