@@ -225,6 +225,11 @@ typedef enum lq_tok_dec_kind {
     LQ_TOK_D_REPLACE, LQ_TOK_D_BYTES, LQ_TOK_D_FALLBACK, LQ_TOK_D_FUSE, LQ_TOK_D_STRIP, LQ_TOK_D_METASPACE,
     LQ_TOK_D_SUFFIX, LQ_TOK_D_WORDPIECE, LQ_TOK_D_PIECES
 } lq_tok_dec_kind;
+enum { // of a token, by what the decoders make of it
+    LQ_TOK_T_BYTE = 1,         // it is a byte, within a text
+    LQ_TOK_T_BYTE_FIRST = 2,   // and as the first token of one
+    LQ_TOK_T_GAP = 4           // it ends with a space, unless it is the last one
+};
 typedef struct lq_tok_dec {
     lq_tok_dec_kind kind;
     lq_tok_pattern pattern;    // REPLACE
@@ -257,6 +262,7 @@ struct lq_tokenizer {
     int strip_count;
     bool spaced, suffixed;     // no decoder: a space between tokens; BPEDecoder: a space behind words
     bool fallback;             // tokens of bytes side by side are characters or none is, as ByteFallback has it
+    uint8_t *trait;            // [vocab.count] LQ_TOK_T_*; NULL: neither suffixed nor fallback
     bool bytewise;             // one U+FFFD for each byte that becomes no character, as sentencepiece has it
     bool begins;               // a token that wrote nothing leaves the text at its beginning, as sentencepiece has it
     char *unk_text;            // what the unknown token is written as; NULL: its content

@@ -99,7 +99,7 @@ static const lq_tok_steps steps = {"decoder", "decoders", rows, sizeof rows / si
 
 // Behind a step that joins the tokens into one text, only the text's beginning can be known while it grows.
 static bool dec_place(lq_tokenizer *t, lq_err *err) {
-    bool joined = false;
+    bool joined = false, fell = false;
     for (int i = 0; i < t->decs; i++) {
         const lq_tok_dec *o = &t->dec[i];
         if (joined && o->kind == LQ_TOK_D_STRIP && !o->stop && !t->strip_n) {
@@ -110,8 +110,11 @@ static bool dec_place(lq_tokenizer *t, lq_err *err) {
             return lq_fail(err, LQ_E_UNSUPPORTED,
                            "tokenizer.json: decoder %d works on the whole text, which cannot be streamed", i);
         }
+        if (fell && !joined && o->kind != LQ_TOK_D_FUSE)
+            return lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: decoder %d stands behind ByteFallback, where tokens of "
+                           "bytes are one text, which cannot be streamed", i);
         if (o->kind == LQ_TOK_D_FUSE || o->kind == LQ_TOK_D_BYTES) joined = true;
-        if (o->kind == LQ_TOK_D_FALLBACK) t->bytewise = t->fallback = true;
+        if (o->kind == LQ_TOK_D_FALLBACK) fell = t->bytewise = t->fallback = true;
         if (o->kind == LQ_TOK_D_SUFFIX) t->suffixed = true;
         if (o->kind == LQ_TOK_D_METASPACE && o->scheme != LQ_TOK_NEVER) t->marked = true;
         if (o->kind == LQ_TOK_D_WORDPIECE) t->marked = true;
@@ -228,9 +231,10 @@ static bool piece_token(bool first, lq_tok_work *w, lq_err *err) {
     return literal_replace("\xe2\x96\x81", 3, " ", w, err);
 }
 
-// Steps up to the first one that joins tokens. The content is in w->a, and so is the result. `first`: of a text, where
-// Metaspace drops its marks.
-static bool token_decode(const lq_tokenizer *t, bool first, lq_tok_work *w, lq_err *err) {
+// Steps up to the first one that joins tokens. The content is in w->a, and so is the result; *is_byte: it is one.
+// `first`: of a text, where Metaspace drops its marks; `last`: where BPEDecoder writes no space.
+static bool token_decode(const lq_tokenizer *t, bool first, bool last, lq_tok_work *w, bool *is_byte, lq_err *err) {
+    *is_byte = false;
     for (int i = 0; i < t->decs && t->dec[i].kind != LQ_TOK_D_FUSE; i++) {
         const lq_tok_dec *o = &t->dec[i];
         int byte;
@@ -243,15 +247,16 @@ static bool token_decode(const lq_tokenizer *t, bool first, lq_tok_work *w, lq_e
         case LQ_TOK_D_STRIP: ok = strip_token(o, w, err); break;
         case LQ_TOK_D_WORDPIECE: ok = wordpiece_token(o, first, w, err); break;
         case LQ_TOK_D_PIECES: ok = piece_token(first, w, err); break;
-        case LQ_TOK_D_METASPACE: case LQ_TOK_D_SUFFIX:
-            ok = literal_replace(o->text, o->n, first && o->kind == LQ_TOK_D_METASPACE &&
-                                 o->scheme != LQ_TOK_NEVER ? "" : " ", w, err);
+        case LQ_TOK_D_METASPACE:
+            ok = literal_replace(o->text, o->n, first && o->scheme != LQ_TOK_NEVER ? "" : " ", w, err);
             break;
+        case LQ_TOK_D_SUFFIX: ok = literal_replace(o->text, o->n, last ? "" : " ", w, err); break;
         default:
             byte = fallback_byte(w->a.p, w->a.n);
             c = (char)byte;
             if (byte < 0) continue;
             w->a.n = 0;
+            *is_byte = true;
             return lq_tok_buf_add(&w->a, &c, 1, err); // it is no character, nothing else looks at it
         }
         if (!ok) return false;
@@ -261,6 +266,21 @@ static bool token_decode(const lq_tokenizer *t, bool first, lq_tok_work *w, lq_e
         if (o->kind == LQ_TOK_D_BYTES) break;
     }
     return true;
+}
+
+// What a token ends with at the end of a text may differ by one space from what it does within (`text`).
+static bool gap_find(lq_tokenizer *t, int32_t id, bool first, lq_bytes text, lq_tok_work *w, lq_err *err) {
+    const lq_bytes raw = lq_tok_written(t, id);
+    const char *within = text.p;
+    bool is_byte;
+    w->a.n = 0;
+    if (!lq_tok_buf_add(&w->a, raw.p, raw.n, err) || !token_decode(t, first, true, w, &is_byte, err)) return false;
+    const bool begins = w->a.n <= text.n && !memcmp(w->a.p, within, w->a.n);
+    const bool gap = begins && text.n == w->a.n + 1 && within[w->a.n] == ' ';
+    if (!first && gap) t->trait[id] |= LQ_TOK_T_GAP;
+    return (begins && (gap || text.n == w->a.n) && gap == ((t->trait[id] & LQ_TOK_T_GAP) != 0)) ||
+           lq_fail(err, LQ_E_UNSUPPORTED, "tokenizer.json: decoder BPEDecoder: what token %d is depends on the one behind "
+                   "it, which cannot be streamed", (int)id);
 }
 
 // The bytes of every token, in the middle of a text or as its first.
@@ -277,11 +297,15 @@ static bool table_fill(lq_tokenizer *t, bool first, lq_tok_bytes *out, lq_tok_wo
         w->a.n = 0;
         w->a.max = w->b.max = LQ_TOK_GROWTH * text.n + LQ_TOK_GROWTH_TOKEN;
         const bool unknown = id == v->unk && t->unk_text;
+        bool is_byte = false;
         ok = (!t->spaced || lq_tok_buf_add(&all, " ", 1, err)) &&
              (unknown ? lq_tok_buf_add(&w->a, t->unk_text, strlen(t->unk_text), err)
                       : lq_tok_buf_add(&w->a, text.p, text.n, err) &&
-                        token_decode(t, first, w, err)) &&
+                        token_decode(t, first, false, w, &is_byte, err)) &&
              lq_tok_buf_add(&all, w->a.p, w->a.n, err);
+        if (is_byte && t->fallback) t->trait[id] |= first ? LQ_TOK_T_BYTE_FIRST : LQ_TOK_T_BYTE;
+        if (ok && t->suffixed)
+            ok = gap_find(t, id, first, (lq_bytes){all.p + out->at[id], all.n - out->at[id]}, w, err);
         if (ok && all.n > BYTES_MAX)
             ok = lq_fail(err, LQ_E_LIMIT, "tokenizer: the decoder makes more than %d bytes of the vocabulary",
                          BYTES_MAX);
@@ -294,6 +318,9 @@ static bool table_fill(lq_tokenizer *t, bool first, lq_tok_bytes *out, lq_tok_wo
 
 bool lq_tok_dec_index(lq_tokenizer *t, lq_err *err) {
     lq_tok_work w = {.t = t};
+    const size_t n = (size_t)t->vocab.count;
+    if ((t->suffixed || t->fallback) && !(t->trait = calloc(n + 1, 1)))
+        return lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %zu tokens", n);
     bool ok = table_fill(t, false, &t->bytes, &w, err) && (!t->marked || table_fill(t, true, &t->first, &w, err));
     lq_tok_work_free(&w);
     return ok;
@@ -364,14 +391,13 @@ static bool is_shown(const lq_tokenizer *t, const lq_detok *d, int32_t id) {
 size_t lq_detok_run(const lq_tokenizer *t, const lq_detok *d, const int32_t *ids, size_t count, size_t *broken) {
     uint8_t part[4];
     size_t bytes = 0, parts = 0, i = 0;
-    bool whole = true;
+    bool whole = true, first = t->marked && !d->begun;
     for (; t->fallback && i < count; i++) {
         if (!is_shown(t, d, ids[i])) continue;
-        const lq_bytes text = lq_tok_written(t, ids[i]);
-        const int byte = fallback_byte(text.p, text.n);
-        if (byte < 0) break;
+        if (!(t->trait[ids[i]] & (first ? LQ_TOK_T_BYTE_FIRST : LQ_TOK_T_BYTE))) break;
         bytes++;
-        part[parts++] = (uint8_t)byte;
+        part[parts++] = (uint8_t)*bytes_of(first ? &t->first : &t->bytes, ids[i]).p;
+        first = false;
         bool valid;
         const size_t len = lq_tok_char_check(part, parts, &valid);
         if (!valid && len == parts && part[0] >= 0xc2 && part[0] <= 0xf4) continue; // it may still become one
@@ -402,7 +428,7 @@ size_t lq_detok_next(const lq_tokenizer *t, lq_detok *d, int32_t id, char *buf) 
         d->space = false;
         n += bytes_write(t, d, " ", 1, buf);
     }
-    if (t->suffixed && b.n && b.p[b.n - 1] == ' ' && !(t->vocab.kind[id] & LQ_TOK_K_ADDED)) {
+    if (t->trait && (t->trait[id] & LQ_TOK_T_GAP)) {
         d->space = true;
         b.n--;
     }

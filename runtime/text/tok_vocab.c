@@ -47,7 +47,7 @@ static void token_put(lq_tok_vocab *v, int32_t id, const char *text, size_t n, u
 }
 
 // Of tokens with equal content the last one is found.
-static bool hash_make(lq_tok_vocab *v, size_t n, lq_err *err) {
+static bool hash_make(lq_tok_vocab *v, size_t n, bool *twice, lq_err *err) {
     size_t size = 16;
     while (size < 2 * n) size *= 2;
     v->hash = malloc(size * sizeof *v->hash);
@@ -60,6 +60,7 @@ static bool hash_make(lq_tok_vocab *v, size_t n, lq_err *err) {
         size_t i = XXH3_64bits(text, v->len[id]) & v->hash_mask;
         for (int32_t k; (k = v->hash[i]) >= 0; i = (i + 1) & v->hash_mask)
             if (v->len[k] == v->len[id] && !memcmp(v->text + v->at[k], text, v->len[id])) break;
+        *twice = *twice || v->hash[i] >= 0;
         v->hash[i] = id;
     }
     return true;
@@ -93,6 +94,15 @@ static bool added_put(lq_tok_vocab *v, const cJSON *added, bool renames, uint32_
     return true;
 }
 
+// Of tokens with equal content all are special, or none.
+static void special_spread(lq_tok_vocab *v) {
+    for (int32_t id = 0; id < v->count; id++) {
+        if (!(v->kind[id] & LQ_TOK_K_MODEL)) continue;
+        const int32_t k = lq_tok_vocab_find(v, v->text + v->at[id], v->len[id]);
+        if (k >= 0) v->kind[id] |= v->kind[k] & LQ_TOK_K_SPECIAL;
+    }
+}
+
 bool lq_tok_vocab_make(lq_tok_vocab *v, const lq_tok_entries *list, const cJSON *added, bool renames, const char *what,
                        lq_err *err) {
     size_t bytes = 0;
@@ -114,7 +124,10 @@ bool lq_tok_vocab_make(lq_tok_vocab *v, const lq_tok_entries *list, const cJSON 
         v->kind[e->id] = e->kind;
         v->score[e->id] = e->score;
     }
-    return hash_make(v, list->n, err) && added_put(v, added, renames, &used, what, err);
+    bool twice = false;
+    if (!hash_make(v, list->n, &twice, err) || !added_put(v, added, renames, &used, what, err)) return false;
+    if (twice) special_spread(v);
+    return true;
 }
 
 void lq_tok_vocab_free(lq_tok_vocab *v) {

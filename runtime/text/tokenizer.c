@@ -54,6 +54,7 @@ void lq_tokenizer_close(lq_tokenizer *t) {
     free(t->bytes.at);
     free(t->first.p);
     free(t->first.at);
+    free(t->trait);
     free(t->unk_text);
     free(t);
 }

@@ -78,7 +78,24 @@ def first_cases():
                    "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*steps, metaspace]}, "added_tokens": [added("<x>", 7)], "decode": False}
 
 
+def decoder_cases():
+    """What BPEDecoder and ByteFallback make of a token depends on its place and on the steps before them."""
+    pieces = ["\u2581", "a", "b</w>", "</w>", "x", "##a", "\u0120", "\u0120</w>", "c", "d", " ", "a "]
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    replace = lambda p, c: {"type": "Replace", "pattern": {"String": p}, "content": c}
+    suffix, fallback, wordpiece = {"type": "BPEDecoder", "suffix": "</w>"}, {"type": "ByteFallback"}, {"type": "WordPiece", "prefix": "##", "cleanup": False}
+    ids = [[0, 0], [1, 0], [2], [2, 2], [3, 3], [2, 4], [4, 12], [12, 12, 2], [7, 6], [6, 7], [11, 11], [10, 10], [5, 5, 1], [12, 14]]
+    for steps in ([suffix], [suffix, metaspace], [metaspace, suffix], [suffix, replace("a", " ")], [suffix, wordpiece], [wordpiece, suffix]):
+        yield {"model": bpe(pieces), "added_tokens": [added("y</w>", 12, special=True), added("z", 13), added("w</w>", 14)],
+               "decoder": {"type": "Sequence", "decoders": steps}, "ids": ids}
+    byte = lambda text: [12 + b for b in text]
+    for steps in ([wordpiece, fallback], [metaspace, fallback], [replace("<0xC3>", "c"), fallback], [replace("c", "<0xC3>"), fallback, {"type": "Fuse"}]):
+        yield {"model": bpe(pieces + FALLBACK), "decoder": {"type": "Sequence", "decoders": steps},
+               "ids": [byte(b"\xc3\xa9"), [1] + byte(b"\xc3\xa9"), byte(b"\xc3") + [1], byte(b"ab"), [8] + byte(b"\xa9"), [0] + byte(b"\xff") + [0]]}
+
+
 def cases():
+    yield from decoder_cases()
     yield from post_cases()
     yield from first_cases()
     words = ["[UNK]", "\u0120", "\u0120the", "the", "\u00c3\u00a9", "\u00e9", "t", "##h", "##e", "\u00c3", "##\u00a9"]
@@ -89,6 +106,8 @@ def cases():
                   {"type": "Unigram", "unk_id": 0, "byte_fallback": False, "vocab": [[w, -float(i)] for i, w in enumerate(words)]},
                   bpe(["a", "\u0120"] + FALLBACK, byte_fallback=True), bpe(["a", "\u0120", "<unk>"], unk_token="<unk>")):
         yield {"model": model, "pre_tokenizer": BYTES, "texts": texts + ["a a", "a\u00e9a"]}
+    yield {"model": {"type": "Unigram", "unk_id": 0, "byte_fallback": False, "vocab": [["<u>", 0], ["a", -1], ["<u>", -2], ["a", -3], ["<x>", -4]]},
+           "added_tokens": [added("<u>", 2, special=True), added("<x>", 4, special=True)], "decoder": {"type": "Fuse"}, "ids": [[0, 1, 2, 3, 4, 1]]}
     byte = lambda text: [3 + b for b in text]
     yield {"model": bpe(["\u2581", "a", "<s>"] + FALLBACK, byte_fallback=True), "added_tokens": [added("<s>", 2, special=True)], "decoder": LLAMA_DECODER,
            "ids": [byte(b) for b in (b"ab", b"\n", "\u00e9".encode(), b"\xc3", b"a\xc3", b"\xc3a", b"\xa9\xc3\xa9", b"\xc3\xa9\xc3", b"\xf0\x9f\x98\x80\n",
@@ -109,7 +128,7 @@ def main():
         whole = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": case.get("added_tokens", []), "normalizer": case.get("normalizer"),
                  "pre_tokenizer": case.get("pre_tokenizer"), "post_processor": case.get("post_processor"), "decoder": case.get("decoder"), "model": case["model"]}
         tok = Tokenizer.from_str(json.dumps(whole))
-        row = {"tokenizer": whole, "texts": [], "ids": []}
+        row = {"tokenizer": {k: v for k, v in whole.items() if v}, "texts": [], "ids": []}
         for text in case.get("texts", []):
             ids = tok.encode(text).ids
             if case.get("decode", True):
