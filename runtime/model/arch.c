@@ -11,6 +11,7 @@ const lq_arch lq_archs[] = {
     {"LLaMAForCausalLM", lq_names_llama, lq_describe_llama, NULL}, // as the first conversions spelt it
     {"ArceeForCausalLM", lq_names_llama, lq_describe_arcee, NULL},
     {"HeliumForCausalLM", lq_names_llama, lq_describe_helium, NULL},
+    {"NanoChatForCausalLM", lq_names_nanochat, lq_describe_nanochat, NULL},
     {"CwmForCausalLM", lq_names_llama, lq_describe_cwm, NULL},
     {"MistralForCausalLM", lq_names_llama, lq_describe_mistral, NULL},
     {"MinistralForCausalLM", lq_names_llama, lq_describe_mistral, NULL},
@@ -24,6 +25,23 @@ const lq_arch lq_archs[] = {
     {"AyaVisionForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
     {"Idefics3ForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
     {"SmolVLMForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"LlavaNextVideoForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"VideoLlavaForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"Idefics2ForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"VoxtralForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"GlmAsrForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"Qwen2AudioForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"AudioFlamingo3ForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"Ovis2ForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"FastVlmForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"GotOcr2ForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"VideoLlama3ForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"LightOnOcrForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"PerceptionLMForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"Cohere2VisionForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"Granite4VisionForConditionalGeneration", lq_names_llama, lq_describe_text, NULL},
+    {"Glm4vForConditionalGeneration", lq_names_glm, lq_describe_text, NULL},
+    {"Glm46VForConditionalGeneration", lq_names_glm, lq_describe_text, NULL},
     {"MixtralForCausalLM", lq_names_mixtral, lq_describe_mixtral, NULL},
     {"Qwen2ForCausalLM", lq_names_llama, lq_describe_qwen2, NULL},
     {"Qwen2VLForConditionalGeneration", lq_names_llama, lq_describe_qwen2_vl, NULL},
@@ -40,6 +58,12 @@ const lq_arch lq_archs[] = {
     {"ExaoneMoeForCausalLM", lq_names_exaone_moe, lq_describe_exaone_moe, lq_ignores_exaone_moe},
     {"HYV3ForCausalLM", lq_names_hy3, lq_describe_hy3, lq_ignores_hy3},
     {"MiniMaxM2ForCausalLM", lq_names_minimax_m2, lq_describe_minimax_m2, NULL},
+    {"InternLMForCausalLM", lq_names_llama, lq_describe_internlm, NULL},
+    {"InternLM3ForCausalLM", lq_names_llama, lq_describe_internlm3, NULL},
+    {"IQuestCoderForCausalLM", lq_names_llama, lq_describe_iquest, NULL},
+    {"QWenLMHeadModel", lq_names_qwen, lq_describe_qwen, NULL},
+    {"ChatGLMModel", lq_names_chatglm, lq_describe_chatglm, lq_ignores_chatglm},
+    {"ChatGLMForConditionalGeneration", lq_names_chatglm, lq_describe_chatglm, lq_ignores_chatglm},
     {"InternLM2ForCausalLM", lq_names_internlm2, lq_describe_internlm2, NULL},
     {"ExaoneForCausalLM", lq_names_exaone, lq_describe_exaone, NULL},
     {"BaichuanForCausalLM", lq_names_baichuan, lq_describe_baichuan, NULL},
@@ -60,6 +84,7 @@ const lq_arch lq_archs[] = {
     {"GemmaForCausalLM", lq_names_llama, lq_describe_gemma, NULL},
     {"GPT2LMHeadModel", lq_names_gpt2, lq_describe_gpt2, lq_ignores_gpt},
     {"Gemma2ForCausalLM", lq_names_gemma2, lq_describe_gemma2, NULL},
+    {"VaultGemmaForCausalLM", lq_names_gemma2, lq_describe_vaultgemma, NULL},
     {"Gemma3ForCausalLM", lq_names_gemma2, lq_describe_gemma3, NULL},
     {"Gemma3ForConditionalGeneration", lq_names_gemma2, lq_describe_gemma3, NULL},
     {"Gemma4ForCausalLM", lq_names_gemma4, lq_describe_gemma4, lq_ignores_gemma4},
@@ -76,6 +101,7 @@ const lq_arch lq_archs[] = {
     {"StableLmForCausalLM", lq_names_stablelm, lq_describe_stablelm, NULL},
     {"Starcoder2ForCausalLM", lq_names_starcoder2, lq_describe_starcoder2, NULL},
     {"NemotronForCausalLM", lq_names_llama, lq_describe_nemotron, NULL},
+    {"Jais2ForCausalLM", lq_names_llama, lq_describe_jais2, NULL},
     {"OlmoForCausalLM", lq_names_llama, lq_describe_olmo, NULL},
     {"FalconForCausalLM", lq_names_falcon, lq_describe_falcon, NULL},
     {"BloomForCausalLM", lq_names_falcon, lq_describe_bloom, NULL},
@@ -170,10 +196,17 @@ static bool find_arch(const cJSON *config, const lq_arch **out, lq_err *err) {
     const cJSON *first = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(config, "architectures"), 0);
     if (!cJSON_IsString(first)) return lq_fail(err, LQ_E_FORMAT, "%s: architectures names none", what);
     const char *name = first->valuestring;
-    if (!strcmp(name, "MllamaForConditionalGeneration"))
-        return lq_fail(err, LQ_E_UNSUPPORTED,
-                       "%s: architecture \"%s\" has layers that attend to images: lq has none such",
-                       what, name);
+    static const char *const none_such[][2] = {
+        {"MllamaForConditionalGeneration", "has layers that attend to images"},
+        {"PaliGemmaForConditionalGeneration", "has prompts that attend to themselves in both directions"},
+        {"Gemma3nForCausalLM", "keeps several residuals side by side"},
+        {"Gemma3nForConditionalGeneration", "keeps several residuals side by side"},
+        {"BitNetForCausalLM", "rounds its activations in the layers themselves"},
+    };
+    for (size_t i = 0; i < sizeof none_such / sizeof *none_such; i++)
+        if (!strcmp(name, none_such[i][0]))
+            return lq_fail(err, LQ_E_UNSUPPORTED, "%s: architecture \"%s\" %s: lq has none such", what, name,
+                           none_such[i][1]);
     const lq_arch *near[3] = {NULL};
     for (size_t i = 0; i < lq_arch_count; i++) {
         const lq_arch *a = &lq_archs[i];

@@ -18,6 +18,7 @@ typedef struct lq_rope {
     lq_rope_kind kind;
     int dim;              // rotated part of a head, at most LQ_ROPE_DIM
     bool interleaved;
+    bool backward;        // by angles below 0
     double theta, factor, low_factor, high_factor, beta_fast, beta_slow;
     double share;         // SHARE: of the pairs, the others stand still
     double attn_factor;   // of cos and sin; 0: what the kind says
@@ -139,6 +140,7 @@ typedef struct lq_desc {
     int token_vocab;      // rows of the table that has them for all layers
     float token_scale;    // which is times this
     bool layer_scaled;    // behind each layer the residual is times a number
+    int ctx_most;         // no context is longer, as lq does not compute what follows; 0: any
     int positions;        // learned ones, one more row of a table for each: no context is longer. 0: none
     int position_first;   // row of position 0 in other people's files
     bool head_bias;

@@ -1,7 +1,7 @@
 // arch_gemma.c: Gemma: Llama's tensors and layers; norms multiply by 1 + weight, the embedding by the root of
 // its width, and the MLP's gate is a gelu. Gemma 2: norms behind each part too, soft caps, a window in every
 // second layer. Gemma 3: norms of q and k instead of caps, other positions in the layers with a window.
-// Refuses attention in both directions.
+// VaultGemma: Gemma 2 without norms behind its parts. Refuses attention in both directions.
 #include "runtime/model/family.h"
 #include <math.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static bool read_caps(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_part p
     return true;
 }
 
-bool lq_describe_gemma2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+static bool describe_caps(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_norm_place place, lq_err *err) {
     lq_part part[2] = {{.kv_heads = 4, .head_dim = 256, .attn_softcap = 50}};
     int window;
     d->ctx = 8192;
@@ -81,7 +81,16 @@ bool lq_describe_gemma2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err 
         !lq_rope_read(c, part[0].head_dim, d->ctx, 0, &d->rope[0], err))
         return false;
     d->ropes = 1;
+    part[0].place = part[1].place = place;
     return lq_layers_fill(d, part, 2, err) && lq_layers_pattern(c, d, window, 2, err);
+}
+
+bool lq_describe_gemma2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    return describe_caps(ckpt, c, d, LQ_SANDWICH, err);
+}
+
+bool lq_describe_vaultgemma(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    return describe_caps(ckpt, c, d, LQ_PRE, err);
 }
 
 bool lq_describe_gemma3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {

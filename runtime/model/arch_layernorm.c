@@ -110,6 +110,20 @@ bool lq_describe_nemotron(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_er
     return fill(d, part, 0, err);
 }
 
+bool lq_describe_jais2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{0}};
+    (void)ckpt;
+    d->ctx = 8192;
+    d->norm_bias = true;
+    if (!read(c, d, part, "layer_norm_eps", LQ_RELU2, 1, err)) return false;
+    part[0].q_bias = part[1].mlp_bias = true;
+    if (!lq_config_bias(c, "attention_bias", &part[0], err) || !lq_config_bool(c, "mlp_bias", &part[1].mlp_bias, err))
+        return false;
+    part[1].gated = false;
+    lq_ends(d, 0, 150024);
+    return fill(d, part, 0, err);
+}
+
 bool lq_describe_persimmon(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
     lq_part part[2] = {{0}}, *attn = &part[0];
     bool qk_norm = true;

@@ -1,8 +1,8 @@
 // arch_llama.c: Llama and those in its shape: an RMS norm before each of attention and a gated MLP. Mistral (windows;
-// Ministral 3: scores that grow with the position), Mixtral (a mixture in place of the MLP), Arcee (no gate), Helium
-// (pairs of neighbours turn), CWM (windows in three of four layers), SmolLM3 (no positions in some layers),
-// Seed-OSS, Hunyuan (norms of q and k behind the rope; with a mixture beside an
-// MLP that all rows share).
+// Ministral 3: scores that grow with the position), Mixtral (a mixture in place of the MLP), Arcee (no gate), NanoChat
+// (norms without weights, positions turn backward), Helium (pairs of neighbours turn), CWM (windows in three of four
+// layers), SmolLM3 (no positions in some layers), Seed-OSS, Hunyuan (norms of q and k behind the rope; with a mixture
+// beside an MLP that all rows share).
 #include "runtime/model/family.h"
 #include <math.h>
 
@@ -13,6 +13,9 @@ const char *const lq_names_llama[LQ_ROLES] = {LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_
     [LQ_R_Q_NORM] = LQ_LAYER "self_attn.query_layernorm", [LQ_R_K_NORM] = LQ_LAYER "self_attn.key_layernorm"
 const char *const lq_names_hunyuan[LQ_ROLES] = {
     LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_MLP, HUNYUAN_ATTN,
+};
+const char *const lq_names_nanochat[LQ_ROLES] = {
+    LQ_NAMES_ENDS, LQ_NAMES_ATTN, [LQ_R_UP] = LQ_LAYER "mlp.fc1", [LQ_R_DOWN] = LQ_LAYER "mlp.fc2",
 };
 #define SHARED LQ_LAYER "mlp.shared_mlp."
 const char *const lq_names_hunyuan_moe[LQ_ROLES] = {
@@ -107,6 +110,23 @@ bool lq_describe_helium(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err 
     part[0].q_bias = part[0].k_bias = part[0].v_bias = bias;
     d->rope[0].interleaved = true;
     lq_ends(d, 1, 2);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+bool lq_describe_nanochat(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{0}};
+    (void)ckpt;
+    d->norm_bare = d->embed_norm = true;
+    d->logit_softcap = 15;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
+        !lq_config_float(c, "final_logit_softcapping", &d->logit_softcap, err))
+        return false;
+    d->rope[0].backward = true;
+    part[0].qk_norm = LQ_QK_HEAD;
+    part[0].qk_norm_late = true;
+    part[1].gated = false;
+    if (!lq_json_str(c, "hidden_act")) part[1].act = LQ_RELU2;
+    lq_ends(d, 0, 1);
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
 }
 

@@ -1,8 +1,10 @@
-// arch_remote.c: decoders in Llama's shape whose code came with their checkpoints, under names of their own: InternLM 2
-// (q, k and v by groups), EXAONE 3, Baichuan 1 (q, k and v as one; rope, or ALiBi in that of 13 B), MiniCPM (factors as
-// Granite's, from other numbers), Yi's first form, XVERSE, Aquila. Refuses Baichuan 2, whose head has rows of length 1.
+// arch_remote.c: decoders in Llama's shape whose code came with their checkpoints, under names of their own: InternLM 1
+// (biases), 2 (q, k and v by groups) and 3, IQuest-Coder, Qwen 1 (q, k and v as one; no further than seq_length),
+// EXAONE 3, Baichuan 1 (q, k and v as one; rope, or ALiBi in that of 13 B), MiniCPM (factors as Granite's, from other
+// numbers), Yi's first form, XVERSE, Aquila. Refuses Baichuan 2, whose head has rows of length 1.
 #include "runtime/model/family.h"
 #include <math.h>
+#include <string.h>
 
 #define L2 LQ_LAYER "attention."
 #define FF LQ_LAYER "feed_forward."
@@ -26,10 +28,97 @@ const char *const lq_names_baichuan[LQ_ROLES] = {
 const char *const lq_names_yi[LQ_ROLES] = {
     LQ_NAMES_ENDS, LQ_NAMES_ATTN, LQ_NAMES_MLP, [LQ_R_NORM_0] = LQ_LAYER "ln1", [LQ_R_NORM_1] = LQ_LAYER "ln2",
 };
+#define QW "transformer.h.%d."
+const char *const lq_names_qwen[LQ_ROLES] = {
+    [LQ_R_EMBED] = "transformer.wte", [LQ_R_NORM_OUT] = "transformer.ln_f", [LQ_R_HEAD] = "lm_head",
+    [LQ_R_NORM_0] = QW "ln_1", [LQ_R_NORM_1] = QW "ln_2", [LQ_R_QKV] = QW "attn.c_attn", [LQ_R_Q] = QW "attn.q_proj",
+    [LQ_R_K] = QW "attn.k_proj", [LQ_R_V] = QW "attn.v_proj", [LQ_R_O] = QW "attn.c_proj",
+    [LQ_R_GATE] = QW "mlp.w2", [LQ_R_UP] = QW "mlp.w1", [LQ_R_DOWN] = QW "mlp.c_proj",
+};
 
 static bool plain(const cJSON *c, lq_desc *d, lq_part part[2], lq_err *err) {
     lq_ends(d, 1, 2);
     return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+bool lq_describe_internlm(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    const cJSON *rotary = cJSON_GetObjectItemCaseSensitive(c, "rotary");
+    const char *type = lq_json_str(rotary, "type");
+    lq_part part[2] = {{0}};
+    lq_rope *r = &d->rope[0];
+    (void)ckpt;
+    if (!lq_config_llama(c, d, part, err)) return false;
+    part[0].q_bias = true; // what its own class takes
+    if (!lq_config_bias(c, "bias", &part[0], err) ||
+        !lq_json_num(rotary, "base", &r->theta, "config.json: rotary", err) ||
+        !lq_json_num(rotary, "scaling_factor", &r->factor, "config.json: rotary", err))
+        return false;
+    if (!(r->theta > 1 && r->theta < 1e30) || !(r->factor > 0 && r->factor < 1e9))
+        return lq_fail(err, LQ_E_FORMAT, "config.json: rotary has base %g and scaling_factor %g", r->theta, r->factor);
+    if (type && strcmp(type, "origin") != 0 && strcmp(type, "dynamic") != 0)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: unknown rotary.type \"%.32s\"", type);
+    if (r->kind == LQ_ROPE_DEFAULT && !(type && !strcmp(type, "origin"))) r->kind = LQ_ROPE_DYNAMIC;
+    return plain(c, d, part, err);
+}
+
+bool lq_describe_internlm3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 2, .head_dim = lq_config_null(c, "head_dim") ? 0 : 128}}, *attn = &part[0];
+    bool qkv = false, bias = false;
+    (void)ckpt;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 15;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bool(c, "attention_bias", &qkv, err) ||
+        !lq_config_bool(c, "qkv_bias", &qkv, err) || !lq_config_bool(c, "mlp_bias", &bias, err) ||
+        !lq_config_bool(c, "bias", &bias, err))
+        return false;
+    attn->q_bias = attn->k_bias = attn->v_bias = qkv;
+    attn->o_bias = part[1].mlp_bias = bias;
+    return plain(c, d, part, err);
+}
+
+bool lq_describe_iquest(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.kv_heads = 8, .head_dim = lq_config_null(c, "head_dim") ? 0 : 128}};
+    float clip = 0;
+    bool slides = false;
+    (void)ckpt;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 17;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
+        !lq_config_bool(c, "mlp_bias", &part[1].mlp_bias, err) || !lq_config_float(c, "clip_qkv", &clip, err) ||
+        !lq_config_bool(c, "use_sliding_window", &slides, err))
+        return false;
+    if (clip != 0 || slides)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: %s of an IQuest-Coder",
+                       slides ? "use_sliding_window is true" : "clip_qkv");
+    return plain(c, d, part, err);
+}
+
+bool lq_describe_qwen(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{.head_dim = 128}}, *attn = &part[0], *mlp = &part[1];
+    bool bare = true, logn = true, ntk = true;
+    (void)ckpt;
+    d->ctx = 8192;
+    d->norm = LQ_NORM_RMS;
+    d->norm_eps = 1e-6f;
+    if (!lq_config_int(c, "kv_channels", 1, 4096, &attn->head_dim, err) ||
+        !lq_config_sizes(c, d, attn, mlp, err) || !lq_config_eps(c, "layer_norm_epsilon", &d->norm_eps, err) ||
+        !lq_config_bool(c, "no_bias", &bare, err) || !lq_config_bool(c, "use_logn_attn", &logn, err) ||
+        !lq_config_bool(c, "use_dynamic_ntk", &ntk, err) ||
+        !lq_config_int(c, "seq_length", 1, LQ_CTX_MAX, &d->ctx, err) ||
+        !lq_rope_read_as(c, &(lq_rope_keys){"rotary_emb_base", "rotary_pct", 1, false}, attn->head_dim, d->ctx,
+                         &d->rope[0], err))
+        return false;
+    if (!bare) return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: no_bias is false");
+    if (attn->kv_heads != attn->heads || mlp->ffn < 2)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: num_key_value_heads %d and intermediate_size %d of a Qwen with "
+                       "%d heads", attn->kv_heads, mlp->ffn, attn->heads);
+    d->ropes = 1;
+    if (logn || ntk) d->ctx_most = d->ctx; // behind it both change what stands before it
+    mlp->ffn /= 2; // of gate and up together
+    attn->q_bias = attn->k_bias = attn->v_bias = true;
+    attn->qkv = LQ_QKV_ROWS;
+    lq_ends(d, -1, 151643);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(NULL, d, 0, 0, err);
 }
 
 bool lq_describe_internlm2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {

@@ -78,6 +78,8 @@ float lq_embed_root(const lq_ckpt *ckpt, const cJSON *c, const lq_desc *d, int d
     [LQ_R_GATE] = LQ_LAYER "mlp.gate_proj", [LQ_R_UP] = LQ_LAYER "mlp.up_proj", [LQ_R_DOWN] = LQ_LAYER "mlp.down_proj"
 extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_ROLES], *const lq_names_phi3[LQ_ROLES],
     *const lq_names_neox[LQ_ROLES], *const lq_names_gemma2[LQ_ROLES], *const lq_names_olmo2[LQ_ROLES],
+    *const lq_names_qwen[LQ_ROLES], *const lq_names_chatglm[LQ_ROLES], *const lq_ignores_chatglm[],
+    *const lq_names_nanochat[LQ_ROLES],
     *const lq_names_gemma4[LQ_ROLES], *const lq_ignores_gemma4[], *const lq_names_glm[LQ_ROLES],
     *const lq_names_hunyuan[LQ_ROLES],
     *const lq_names_qwen_moe[LQ_ROLES], *const lq_names_granite_moe[LQ_ROLES], *const lq_sources_experts[LQ_ROLES],
@@ -92,7 +94,8 @@ extern const char *const lq_names_ernie_moe[LQ_ROLES], *const lq_ignores_ernie_m
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
     lq_describe_phi3, lq_describe_neox, lq_describe_gemma, lq_describe_gemma2, lq_describe_gemma3,
-    lq_describe_gemma4,
+    lq_describe_gemma4, lq_describe_vaultgemma, lq_describe_nanochat, lq_describe_internlm, lq_describe_internlm3,
+    lq_describe_iquest, lq_describe_qwen, lq_describe_chatglm, lq_describe_glm4v, lq_describe_jais2,
     lq_describe_olmo2, lq_describe_olmo3, lq_describe_exaone4, lq_describe_granite, lq_describe_glm, lq_describe_glm4,
     lq_describe_smollm3, lq_describe_seed, lq_describe_ernie, lq_describe_hunyuan,
     lq_describe_qwen2_moe, lq_describe_qwen3_moe, lq_describe_granite_moe, lq_describe_granite_shared,

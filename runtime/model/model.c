@@ -135,6 +135,9 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq
     if (m->desc.positions && m->ctx > m->desc.positions)
         return lq_fail(err, LQ_E_USAGE, "a context of %d, but %s has learned %d positions", m->ctx, path,
                        m->desc.positions);
+    if (m->desc.ctx_most && m->ctx > m->desc.ctx_most)
+        return lq_fail(err, LQ_E_USAGE, "a context of %d, but %s is computed up to %d alone", m->ctx, path,
+                       m->desc.ctx_most);
     m->layer = calloc((size_t)m->desc.layers, sizeof *m->layer);
     if (!m->layer) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", m->desc.layers);
     if (!no_strangers(m, err)) return lq_fail_in(err, "%s", path);

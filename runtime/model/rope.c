@@ -232,6 +232,7 @@ void lq_rope_resolve(const lq_rope *r, int ctx, float *f, float *mscale) {
     }
     if ((r->kind == LQ_ROPE_YARN || r->kind == LQ_ROPE_LONG) && r->attn_factor > 0) *mscale = (float)r->attn_factor;
     if (r->short_mscale > 0) *mscale = (float)(ctx > r->original_ctx ? r->long_mscale : r->short_mscale);
+    for (int i = 0; r->backward && i < r->dim / 2; i++) f[i] = -f[i];
 }
 
 // Powers of 2^(-8 / n) for n a power of two; other numbers of heads take those of half as many as the next one, then

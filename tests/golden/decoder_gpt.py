@@ -422,6 +422,7 @@ class Cohere2(Cohere):
 KINDS = {
     "gpt2": GPT2, "gpt_bigcode": BigCode, "gpt_neo": Neo, "opt": OPT, "gptj": GPTJ, "codegen": CodeGen,
     "persimmon": Persimmon, "phi": Phi, "stablelm": StableLM, "starcoder2": StarCoder2, "nemotron": Nemotron,
+    "jais2": Llama,
     "olmo": OLMo, "falcon": Falcon, "bloom": Bloom, "mpt": MPT, "cohere": Cohere, "cohere2": Cohere2,
 }
 

@@ -177,11 +177,11 @@ def unary(f, name, x):
 
 # What an architecture does other than Llama. pre, post: the norms before and behind attention and MLP (None: there is
 # none); one: norms multiply by 1 + weight; qk: a norm of q and k, of each "head" or of the "whole"; late: behind the rope;
-# pairs: neighbours turn, not halves; every: without layer_types each so-manieth layer is the one without a window; local:
+# bare: norms have no weights, and one stands behind the embedding; pairs: neighbours turn, not halves; backward: by angles below 0; every: without layer_types each so-manieth layer is the one without a window; local:
 # layers with a window have a rope of their own; theta, share: of the rope, where the config is silent.
 LLAMA = {
     "pre": ("input_layernorm", "post_attention_layernorm"), "post": (None, None), "one": False, "qk": None,
-    "late": False, "pairs": False, "every": 0, "local": False, "theta": 10000.0, "share": 1.0,
+    "late": False, "pairs": False, "bare": False, "backward": False, "every": 0, "local": False, "theta": 10000.0, "share": 1.0,
 }
 BEHIND = ("post_attention_layernorm", "post_feedforward_layernorm")
 GEMMA2 = {"one": True, "pre": ("input_layernorm", "pre_feedforward_layernorm"), "post": BEHIND, "every": 2}
@@ -189,6 +189,9 @@ OLMO2 = {"pre": (None, None), "post": BEHIND, "qk": "whole"}
 KINDS = {
     "gemma": {"one": True},
     "gemma2": GEMMA2,
+    "vaultgemma": {**GEMMA2, "post": (None, None)},
+    "nanochat": {"bare": True, "qk": "head", "backward": True},
+    "glm4v_text": {"pairs": True, "post": ("post_self_attn_layernorm", "post_mlp_layernorm")},
     "gemma3_text": {**GEMMA2, "qk": "head", "every": 6, "local": True, "theta": 1e6},
     "qwen3": {"qk": "head"},
     "mixtral": {"theta": 1e6},
@@ -251,7 +254,7 @@ class Parts:
         self.attn = "attention." if self.neox else "self_attn."
         self.eps = float(np.float32(cfg["layer_norm_eps"] if self.neox else cfg.get("rms_norm_eps", 1e-6)))
         self.act = cfg.get("hidden_act", "gelu" if self.neox else "silu")
-        if self.kind.startswith("gemma"):  # "gelu" is what its first configs say of the approximation that it was trained with
+        if "gemma" in self.kind:  # "gelu" is what its first configs say of the approximation that it was trained with
             self.act = "gelu_pytorch_tanh"
 
     def pair(self, name):
@@ -292,6 +295,8 @@ class Parts:
     def norm(self, f, x, name):
         if not name:
             return x
+        if self.bare:
+            return rmsnorm(f, x, 1.0, self.eps)
         gamma, beta = self.pair(name)
         gamma = 1 + gamma if self.one else gamma
         return rmsnorm(f, x, gamma, self.eps) if beta is None else layernorm(f, x, gamma, beta, self.eps)
@@ -340,6 +345,8 @@ class Parts:
             return self.shared(f, x, p)
         if self.mixture(p):
             return self.experts(f, x, *self.mixture(p)) + self.shared(f, x, p)
+        if self.kind == "nanochat":
+            return linear(f, unary(f, self.act, linear(f, x, *self.pair(p + "mlp.fc1"))), *self.pair(p + "mlp.fc2"))
         if self.kind == "arcee":
             x = unary(f, self.act, linear(f, x, *self.pair(p + "mlp.up_proj")))
             return linear(f, x, *self.pair(p + "mlp.down_proj"))
@@ -471,9 +478,13 @@ def forward(cfg, w, ids, f=None, ctx=None):
     rotated = cfg.get("rotary_dim") or int(m.d * rope_settings(cfg)[1])
     turns = [rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"], local) for local in (False, m.local)]
     h = w[m.root + ("embed_in.weight" if m.neox else "embed_tokens.weight")][ids]
-    by = math.sqrt(cfg["hidden_size"]) if m.kind.startswith("gemma") else cfg.get("embedding_multiplier", 1.0)
+    by = math.sqrt(cfg["hidden_size"]) if "gemma" in m.kind else cfg.get("embedding_multiplier", 1.0)
     adds = cfg.get("residual_multiplier", 1.0)
     h = f.moved(h * by, 2 * np.abs(h * by))
+    if m.bare:
+        h = m.norm(f, h, "model.norm")
+    if m.backward:
+        turns = [(-freqs, mscale) for freqs, mscale in turns]
     for i in range(cfg["num_hidden_layers"]):
         p = f"{m.root}layers.{i}."
         name = lambda norm: norm and p + norm

@@ -102,8 +102,8 @@ def without(cfg):
         if "short_mscale" not in rope:
             yield "attention factor 1", {**cfg, key: {**rope, "attention_factor": 1.0}}
     kind = decoder_np.KINDS.get(cfg["model_type"], {})
-    for key in ("one", "qk", "late", "pairs", "post", "local"):
-        if kind.get(key):
+    for key in ("one", "qk", "late", "pairs", "post", "local", "backward"):
+        if kind.get(key, decoder_np.LLAMA[key]) != decoder_np.LLAMA[key]:
             yield f"without {key}: {kind[key]}", {**cfg, "without": {key: decoder_np.LLAMA[key]}}
     for key in ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"):
         if key in cfg:

@@ -38,11 +38,11 @@ def shapes(cfg):
     if cfg["model_type"] in models_gpt.ARCHS:
         return ARCHS[cfg["model_type"]][2](cfg)
     _, _, layer, (embed, norm, head) = ARCHS[cfg["model_type"]]
-    layers, out = embed.rpartition(".")[0] + (".h." if cfg["model_type"] == "exaone" else ".layers."), {}
+    layers, out = (norm or embed).rpartition(".")[0] + (".h." if cfg["model_type"] in ("exaone", "qwen") else ".layers."), {}
 
     def put(prefix, rows):
         for name, n, k, bias in rows:
-            norm = ("norm1p" if cfg["model_type"] in ("gemma", "gemma2", "gemma3_text") else "norm") if any(word in name for word in ("norm", "ln_", "layer_scalar")) else "vector"
+            norm = ("norm1p" if cfg["model_type"] in ("gemma", "gemma2", "gemma3_text", "vaultgemma") else "norm") if any(word in name for word in ("norm", "ln_", "layer_scalar")) else "vector"
             what = "embed" if name in (embed, "embed_tokens_per_layer") else "matrix" if k else norm
             if (cfg["model_type"] == "gpt_oss" or cfg.get("_across")) and "experts." in name:
                 what = "vector" if "bias" in name else "stack1d"
@@ -52,7 +52,8 @@ def shapes(cfg):
                 out[prefix + name + ".bias"] = ((n,), "norm1p" if norm != "vector" else "vector")
 
     dim, vocab = cfg["hidden_size"], cfg["vocab_size"]
-    put("", [(embed, vocab, dim, False), (norm, dim, 0, "layer_norm_eps" in cfg or cfg["model_type"] == "phimoe")])
+    put("", [(embed, vocab, dim, False)])
+    put("", norm and [(norm, dim, 0, "layer_norm_eps" in cfg or cfg["model_type"] == "phimoe")] or [])
     if not cfg["tie_word_embeddings"]:
         put("", [(head, vocab, dim, cfg.get("lm_head_bias", False))])
     each = cfg.get("hidden_size_per_layer_input")

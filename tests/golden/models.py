@@ -84,6 +84,17 @@ def layer_gemma4(cfg):
     return norms(cfg) + behind + rows + gated({**cfg, "intermediate_size": wide}) + [("layer_scalar=", 1, 0, False)]
 
 
+def layer_vaultgemma(cfg):
+    around = [(name, cfg["hidden_size"], 0, False) for name in ("input_layernorm", "pre_feedforward_layernorm")]
+    bias = cfg.get("attention_bias", False)
+    return around + attention(cfg, bias, bias) + gated(cfg)
+
+
+def layer_nanochat(cfg):
+    dim, ffn, bias = cfg["hidden_size"], cfg["intermediate_size"], cfg.get("attention_bias", False)
+    return attention(cfg, bias, bias) + [("mlp.fc1", ffn, dim, False), ("mlp.fc2", dim, ffn, False)]
+
+
 def layer_olmo2(cfg):
     """OLMo 2 and 3: norms of all of q and of k; EXAONE 4: of each head's. No norm stands before a part."""
     bias, (q, kv), dim = cfg.get("attention_bias", False), heads_of(cfg), cfg["hidden_size"]
@@ -95,7 +106,7 @@ def layer_olmo2(cfg):
 
 def layer_glm(cfg):
     dim, ffn = cfg["hidden_size"], cfg["intermediate_size"]
-    behind = ("post_self_attn_layernorm", "post_mlp_layernorm") if cfg["model_type"] == "glm4" else ()
+    behind = ("post_self_attn_layernorm", "post_mlp_layernorm") if cfg["model_type"] in ("glm4", "glm4v_text") else ()
     mlp = [("mlp.gate_up_proj", 2 * ffn, dim, False), ("mlp.down_proj", dim, ffn, False)]
     return norms(cfg) + [(n, dim, 0, False) for n in behind] + attention(cfg, cfg.get("attention_bias", True), False) + mlp
 
@@ -269,8 +280,23 @@ def layer_baichuan(cfg):
     return norms(cfg) + rows + gated(cfg)
 
 
+def layer_qwen(cfg):
+    dim, ffn = cfg["hidden_size"], cfg["intermediate_size"] // 2
+    around = [("ln_1", dim, 0, False), ("ln_2", dim, 0, False)]
+    rows = [("attn.c_attn", 3 * dim, dim, True), ("attn.c_proj", dim, dim, False)]
+    return around + rows + [("mlp.w1", ffn, dim, False), ("mlp.w2", ffn, dim, False), ("mlp.c_proj", dim, ffn, False)]
+
+
+def layer_chatglm(cfg):
+    dim, ffn, d = cfg["hidden_size"], cfg["ffn_hidden_size"], cfg["kv_channels"]
+    q, kv = cfg["num_attention_heads"] * d, cfg["multi_query_group_num"] * d
+    rows = [("self_attention.query_key_value", q + 2 * kv, dim, cfg["add_qkv_bias"]), ("self_attention.dense", dim, q, False)]
+    return norms(cfg) + rows + [("mlp.dense_h_to_4h", 2 * ffn, dim, False), ("mlp.dense_4h_to_h", dim, ffn, False)]
+
+
 # model_type -> architectures[0], a config, a layer, and the names around the layers: embedding, last norm, head
 NAMES = ("model.embed_tokens", "model.norm", "lm_head")
+CHATGLM = ("transformer.embedding.word_embeddings", "transformer.encoder.final_layernorm", "transformer.output_layer")
 NEOX = ("gpt_neox.embed_in", "gpt_neox.final_layer_norm", "embed_out")
 GEMMA2 = {**DECODER, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 24}
 GEMMA4 = {**DECODER, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "hidden_size_per_layer_input": 0}
@@ -292,6 +318,12 @@ ARCHS = {
     "hunyuan_v1_moe": ("HunYuanMoEV1ForCausalLM", DECODER, layer_hunyuan_moe, NAMES),
     "dots1": ("Dots1ForCausalLM", DECODER, layer_dots, NAMES),
     "glm4_moe": ("Glm4MoeForCausalLM", DECODER, layer_dots, NAMES),
+    "internlm": ("InternLMForCausalLM", DECODER, lambda cfg: norms(cfg) + attention(cfg, cfg["bias"], cfg["bias"]) + gated(cfg), NAMES),
+    "qwen": ("QWenLMHeadModel", DECODER, layer_qwen, ("transformer.wte", "transformer.ln_f", "lm_head")),
+    "chatglm": ("ChatGLMModel", DECODER, layer_chatglm, CHATGLM),
+    "vaultgemma": ("VaultGemmaForCausalLM", GEMMA2, layer_vaultgemma, NAMES),
+    "nanochat": ("NanoChatForCausalLM", {**DECODER, "hidden_act": "relu2"}, layer_nanochat, ("model.embed_tokens", None, "lm_head")),
+    "glm4v_text": ("Glm4vForConditionalGeneration", DECODER, layer_glm, NAMES),
     "internlm2": ("InternLM2ForCausalLM", DECODER, layer_internlm2, ("model.tok_embeddings", "model.norm", "output")),
     "exaone": ("ExaoneForCausalLM", DECODER, layer_exaone, ("transformer.wte", "transformer.ln_f", "lm_head")),
     "baichuan": ("BaichuanForCausalLM", DECODER, layer_baichuan, NAMES),
@@ -733,6 +765,34 @@ model("exaone", "exaone", {
     "num_layers": 2, "activation_function": "silu", "layer_norm_epsilon": 1e-5, "rope_scaling": LLAMA3, "rope_theta": 1e6,
     "tie_word_embeddings": True, "torch_dtype": "bfloat16",
 })
+model("internlm", "internlm", {
+    "bias": True, "rotary": {"base": 20000, "type": "dynamic", "scaling_factor": 1.5}, "max_position_embeddings": 48,
+    "num_key_value_heads": 4, "torch_dtype": "float16",
+}, dtype="F16")
+model("qwen", "qwen", {
+    "num_key_value_heads": 4, "kv_channels": 16, "intermediate_size": 144, "layer_norm_epsilon": 1e-5, "rotary_emb_base": 30000,
+    "rotary_pct": 1.0, "seq_length": 100, "use_logn_attn": True, "use_dynamic_ntk": True, "no_bias": True, "torch_dtype": "bfloat16",
+})
+model("chatglm", "chatglm", {
+    "num_layers": 2, "padded_vocab_size": 263, "vocab_size": 263, "kv_channels": 20, "multi_query_group_num": 2, "ffn_hidden_size": 96,
+    "seq_length": 128, "layernorm_epsilon": 1e-5, "rope_ratio": 3, "add_qkv_bias": True, "multi_query_attention": True,
+    "torch_dtype": "bfloat16",
+})
+model("vaultgemma", "vaultgemma", {
+    "head_dim": 20, "num_hidden_layers": 3, "sliding_window": 22, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 5.0,
+    "final_logit_softcapping": 30.0, "torch_dtype": "bfloat16",
+})
+model("nanochat", "nanochat", {
+    "num_key_value_heads": 1, "attention_bias": True, "final_logit_softcapping": 6.0, "rope_parameters": DEFAULT,
+}, dtype="F32")
+EYES41 = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 24, "out_hidden_size": 64, "patch_size": 14}
+model("glm4v", "glm4v_text", {
+    "num_key_value_heads": 1, "rope_parameters": {**DEFAULT, "rope_theta": 500.0, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]},
+}, whole={
+    "architectures": ["Glm4vForConditionalGeneration"], "model_type": "glm4v", "vision_config": EYES41, "image_token_id": 3,
+    "video_token_id": 4, "image_start_token_id": 5, "image_end_token_id": 6, "video_start_token_id": 7, "video_end_token_id": 8,
+    "torch_dtype": "bfloat16", "tie_word_embeddings": False,
+}, prefix=("model.language_model.", ""), beside={"model.visual.post_conv_layernorm.weight": (16,)})
 model("baichuan", "baichuan", {"num_key_value_heads": 4, "torch_dtype": "bfloat16"})
 model("minicpm", "minicpm", {
     "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16, "num_key_value_heads": 4, "tie_word_embeddings": True,

@@ -199,6 +199,11 @@ def nemotron(cfg):
     return llama(cfg, "norm1p", qkv=bias, o=bias, mlp=("up_proj", "down_proj"), mlp_bias=cfg["mlp_bias"])
 
 
+def jais2(cfg):
+    bias = cfg["attention_bias"]
+    return llama(cfg, "norm", qkv=bias, o=bias, mlp=("up_proj", "down_proj"), mlp_bias=cfg["mlp_bias"])
+
+
 def olmo(cfg):
     return llama(cfg, None, qkv=cfg["attention_bias"], o=cfg["attention_bias"])
 
@@ -298,6 +303,7 @@ NEMOTRON = {
     **LLAMA, "hidden_act": "relu2", "norm_eps": 1e-5, "partial_rotary_factor": 0.5, "attention_bias": False,
     "mlp_bias": False,
 }
+JAIS2 = {**LLAMA, "hidden_act": "relu2", "layer_norm_eps": 1e-4, "attention_bias": True, "mlp_bias": True}
 OLMO = {**LLAMA, "hidden_act": "silu", "attention_bias": False, "clip_qkv": None}
 FALCON = {
     **COMMON, "hidden_size": 72, "num_hidden_layers": 2, "num_attention_heads": 4, "num_kv_heads": None, "alibi": False,
@@ -329,6 +335,7 @@ ARCHS = {
     "stablelm": ("StableLmForCausalLM", STABLELM, stablelm),
     "starcoder2": ("Starcoder2ForCausalLM", STARCODER2, starcoder2),
     "nemotron": ("NemotronForCausalLM", NEMOTRON, nemotron),
+    "jais2": ("Jais2ForCausalLM", JAIS2, jais2),
     "olmo": ("OlmoForCausalLM", OLMO, olmo),
     "falcon": ("FalconForCausalLM", FALCON, falcon),
     "bloom": ("BloomForCausalLM", BLOOM, bloom),
@@ -409,6 +416,7 @@ model("nemotron_bias", "nemotron", {
     "attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4, "tie_word_embeddings": True, "norm_eps": 1e-3,
     "rope_parameters": {**DEFAULT, "partial_rotary_factor": 0.25},
 }, dtype="F32")
+model("jais2", "jais2", {"num_key_value_heads": 4, "attention_bias": True, "mlp_bias": True, "rope_theta": 5000.0})
 model("olmo", "olmo", {"clip_qkv": 1.5, "num_key_value_heads": None})
 model("olmo_bias", "olmo", {
     "attention_bias": True, "tie_word_embeddings": True, "hidden_size": 60, "rope_parameters": DEFAULT,

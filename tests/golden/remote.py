@@ -59,7 +59,52 @@ def minicpm(cfg, w):
     }, w
 
 
-TWINS = {"internlm2": internlm2, "exaone": exaone, "baichuan": baichuan, "minicpm": minicpm}
+def internlm(cfg, w):
+    turns = cfg["rotary"]
+    rope = {"type": turns["type"], "factor": turns["scaling_factor"]}
+    # Llama has biases of all four or none, as it has.
+    return llama(cfg, attention_bias=cfg["bias"], rope_theta=turns["base"], rope_scaling=rope), w
+
+
+def qwen(cfg, w):
+    w = renamed(w, [
+        ("transformer.wte", "model.embed_tokens"), ("transformer.ln_f", "model.norm"), ("transformer.h.", "model.layers."),
+        ("ln_1", "input_layernorm"), ("ln_2", "post_attention_layernorm"), ("attn.c_proj", "self_attn.o_proj"),
+        ("attn.c_attn", "self_attn.W_pack"), ("mlp.w1", "mlp.up_proj"), ("mlp.w2", "mlp.gate_proj"), ("mlp.c_proj", "mlp.down_proj"),
+    ])
+    for name in [n for n in w if "W_pack" in n]:
+        for part, a in zip("qkv", np.split(w.pop(name), 3)):
+            w[name.replace("W_pack", part + "_proj")] = a
+    return {
+        **cfg, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "intermediate_size": cfg["intermediate_size"] // 2,
+        "rope_theta": cfg["rotary_emb_base"], "rms_norm_eps": cfg["layer_norm_epsilon"], "use_sliding_window": False,
+    }, w
+
+
+def chatglm(cfg, w):
+    w = renamed(w, [
+        ("transformer.embedding.word_embeddings", "model.embed_tokens"), ("transformer.encoder.final_layernorm", "model.norm"),
+        ("transformer.output_layer", "lm_head"), ("transformer.encoder.layers.", "model.layers."),
+        ("self_attention.dense", "self_attn.o_proj"), ("self_attention.", "self_attn."), ("dense_h_to_4h", "gate_up_proj"),
+        ("dense_4h_to_h", "down_proj"),
+    ])
+    d, kv = cfg["kv_channels"], cfg["multi_query_group_num"]
+    ends = np.cumsum([cfg["num_attention_heads"] * d, kv * d])
+    for name in [n for n in w if "query_key_value" in n]:
+        for part, a in zip("qkv", np.split(w.pop(name), ends)):
+            w[name.replace("query_key_value", part + "_proj")] = a
+    return {
+        **cfg, "architectures": ["GlmForCausalLM"], "model_type": "glm", "num_key_value_heads": kv, "head_dim": d,
+        "num_hidden_layers": cfg["num_layers"], "intermediate_size": cfg["ffn_hidden_size"], "rope_theta": 10000.0 * cfg["rope_ratio"],
+        "rms_norm_eps": cfg["layernorm_epsilon"], "max_position_embeddings": cfg["seq_length"], "pad_token_id": 258,
+        "vocab_size": cfg["padded_vocab_size"], "partial_rotary_factor": 0.5, "attention_bias": cfg["add_qkv_bias"],
+    }, w
+
+
+TWINS = {
+    "internlm": internlm, "internlm2": internlm2, "exaone": exaone, "baichuan": baichuan, "minicpm": minicpm, "qwen": qwen,
+    "chatglm": chatglm,
+}
 
 
 def twin(cfg, w):
