@@ -202,6 +202,10 @@ static bool take_saved(job *j, lq_ids *ids, lq_err *err) {
     if ((size_t)info.vocab != j->vocab)
         return lq_fail(err, LQ_E_USAGE, "%s: a vocabulary of %d, that of %s has %zu: they cannot be compared", path,
                        info.vocab, name_of(j->lanes[0].e), j->vocab);
+    for (size_t i = 0; i < j->count; i++)
+        if (!lq_saved_means(j->o->saved, lq_engine_model(j->lanes[i].e)->tok))
+            return lq_fail(err, LQ_E_USAGE, "%s: its tokens are other pieces of text to %s: they cannot be compared",
+                           path, name_of(j->lanes[i].e));
     const size_t n = info.windows * (size_t)info.window;
     int32_t *mine = malloc(n * sizeof *mine);
     if (!mine) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu tokens", n);
@@ -257,7 +261,7 @@ static bool open_saver(job *j, lq_err *err) {
                           .windows = j->windows};
     snprintf(info.arithmetic, sizeof info.arithmetic, "%s", m->dev->numerics == LQ_NUM_EXACT ? "exact" : "default");
     snprintf(info.model, sizeof info.model, "%s", m->desc.arch->name);
-    return lq_saver_open(j->o->save, j->o->force, &info, j->ids, &j->saver, err);
+    return lq_saver_open(j->o->save, j->o->force, &info, m->tok, j->ids, &j->saver, err);
 }
 
 bool lq_evaluate(lq_engine *const *e, size_t count, const char *text, size_t n, const lq_ppl_opts *o, lq_ppl *out,

@@ -43,13 +43,14 @@ lq_kld lq_klds_result(lq_klds *s);
 bool lq_saved_rows(const lq_saved *s, size_t window, float *rows, lq_err *err);
 const int32_t *lq_saved_tokens(const lq_saved *s); // [windows][window]
 const char *lq_saved_path(const lq_saved *s);
+bool lq_saved_means(const lq_saved *s, const lq_tokenizer *t); // its tokens are the same pieces there
 // ln p of an entry that the file has cut off is not above this; -INFINITY: nothing was cut. log_probs: they are
 // log-probabilities already.
 double lq_saved_floor(const lq_saved *s, bool *log_probs);
 
 typedef struct lq_saver lq_saver;
-bool lq_saver_open(const char *path, bool force, const lq_saved_info *info, const int32_t *tokens /* as above */,
-                   lq_saver **out, lq_err *err);
+bool lq_saver_open(const char *path, bool force, const lq_saved_info *info, const lq_tokenizer *t,
+                   const int32_t *tokens /* as above */, lq_saver **out, lq_err *err);
 bool lq_saver_add(lq_saver *s, const float *rows, lq_err *err); // of the next window
 bool lq_saver_commit(lq_saver *s, lq_err *err);
 void lq_saver_close(lq_saver *s); // what was not committed is thrown away

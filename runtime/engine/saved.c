@@ -1,13 +1,15 @@
 // saved.c: logits of a model on a text, in a file. Two forms are read:
 //   ours        plain safetensors: "tokens" I32 [windows][window] and "logits.000000", ... F32 [scored][vocab], a
-//               window each, bit for bit what the model gave; metadata logits.protocol, .arithmetic, .model and
-//               .tokens, the XXH64 of the tokens' bytes.
+//               window each, bit for bit what the model gave; metadata logits.protocol, .arithmetic, .model,
+//               .tokens, the XXH64 of the tokens' bytes, and .pieces, that of what they are in the vocabulary.
 //   llama.cpp's "_logits_", u32 window, i32 vocab, i32 windows, i32 tokens [windows][window], then of each window
 //               window - 1 - window / 2 rows of two f32 (scale, least ln p), u16 codes [vocab] and one more where vocab
 //               is odd: ln p = scale * code + least. Little-endian. What lies 16 below the likeliest was cut off.
-// Refused: a file whose size is not what its head says, numbers that are none, tokens that the vocabulary lacks.
+// Refused: a file whose size is not what its head says, numbers that are none, tokens that the vocabulary lacks; and to
+// replace a file that is not ours.
 #include "formats/writer.h"
 #include "runtime/engine/eval.h"
+#include "runtime/text/tokenizer.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -33,6 +35,17 @@ enum { WINDOW_MAX = 1 << 24, VOCAB_MAX = 1 << 24, HEAD = 20 };
 static const char magic[] = "_logits_";
 
 static uint64_t tokens_hash(const int32_t *tokens, size_t n) { return XXH64(tokens, n * sizeof *tokens, 0); }
+
+// Models of one vocabulary's size may still mean other words by its ids: each token of the text, and its piece.
+static uint64_t pieces_hash(const lq_tokenizer *t, const int32_t *tokens, size_t n) {
+    uint64_t h = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t len = 0;
+        const char *p = lq_tokenizer_piece(t, tokens[i], &len);
+        h = XXH64(p ? p : "", len, h + 1);
+    }
+    return h;
+}
 
 static size_t row_bytes(const lq_saved *s) { return ((size_t)s->info.vocab + 1) / 2 * 4 + 8; }
 
@@ -167,6 +180,14 @@ void lq_saved_close(lq_saved *s) {
     free(s);
 }
 
+bool lq_saved_means(const lq_saved *s, const lq_tokenizer *t) {
+    const char *hash = s->c ? lq_ckpt_meta(s->c, "logits.pieces") : NULL;
+    char mine[20];
+    snprintf(mine, sizeof mine, "%016llx",
+             (unsigned long long)pieces_hash(t, s->tokens, s->info.windows * (size_t)s->info.window));
+    return !hash || !strcmp(hash, mine);
+}
+
 void lq_saved_describe(const lq_saved *s, lq_saved_info *out) { *out = s->info; }
 const int32_t *lq_saved_tokens(const lq_saved *s) { return s->tokens; }
 const char *lq_saved_path(const lq_saved *s) { return s->path; }
@@ -212,19 +233,31 @@ struct lq_saver {
     bool done;
 };
 
-bool lq_saver_open(const char *path, bool force, const lq_saved_info *info, const int32_t *tokens, lq_saver **out,
-                   lq_err *err) {
+// What --force may replace: a file of saved logits.
+static bool may_replace(const char *path, lq_err *err) {
+    struct stat st;
+    lq_ckpt *c = NULL;
+    if (lstat(path, &st)) return true;
+    const bool ours = S_ISREG(st.st_mode) && lq_ckpt_open(path, &c, NULL) && lq_ckpt_meta(c, "logits.protocol");
+    if (c) lq_ckpt_close(c);
+    return ours || lq_fail(err, LQ_E_USAGE, "%s: is there, and no file of saved logits; it is not replaced", path);
+}
+
+bool lq_saver_open(const char *path, bool force, const lq_saved_info *info, const lq_tokenizer *t,
+                   const int32_t *tokens, lq_saver **out, lq_err *err) {
     static const char ending[] = ".safetensors";
     const size_t n = strlen(path), end = sizeof ending - 1;
     *out = NULL;
     if (n <= end || strcmp(path + n - end, ending))
         return lq_fail(err, LQ_E_USAGE, "%s: logits are saved as a file whose name ends in %s", path, ending);
+    if (force && !may_replace(path, err)) return false;
     lq_saver *s = calloc(1, sizeof *s);
     if (!s) return lq_fail(err, LQ_E_MEMORY, "%s: no memory to write it", path);
     s->info = *info;
-    char hash[20];
-    snprintf(hash, sizeof hash, "%016llx",
-             (unsigned long long)tokens_hash(tokens, info->windows * (size_t)info->window));
+    char hash[20], pieces[20];
+    const size_t count = info->windows * (size_t)info->window;
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tokens_hash(tokens, count));
+    snprintf(pieces, sizeof pieces, "%016llx", (unsigned long long)pieces_hash(t, tokens, count));
     lq_writer_opts o = {.out = path, .fingerprint = "logits", .plain = true, .overwrite = force,
                         .header_room = 4096 + (info->windows + 1) * lq_writer_entry_room("logits.000000000")};
     const bool done = lq_writer_open(&o, &s->w, err) &&
@@ -232,6 +265,7 @@ bool lq_saver_open(const char *path, bool force, const lq_saved_info *info, cons
                       lq_writer_meta(s->w, "logits.arithmetic", info->arithmetic, err) &&
                       lq_writer_meta(s->w, "logits.model", info->model, err) &&
                       lq_writer_meta(s->w, "logits.tokens", hash, err) &&
+                      lq_writer_meta(s->w, "logits.pieces", pieces, err) &&
                       lq_writer_add(s->w, "tokens", LQ_I32, 2, (int64_t[]){(int64_t)info->windows, info->window},
                                     tokens, err);
     if (done) *out = s;

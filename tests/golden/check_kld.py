@@ -67,6 +67,18 @@ def odd_model(out):
     json.dump({**cfg, "vocab_size": 1025}, open(out + "/config.json", "w"))
 
 
+def other_words(model, out):
+    """The model with a tokenizer whose vocabulary has the same size, and its words at other ids."""
+    shutil.copytree(model, out)
+    t = json.load(open(out + "/tokenizer.json"))
+    vocab = t["model"]["vocab"]
+    words = [w for w in vocab if len(w) > 2]
+    for word, i in zip(words, [vocab[w] for w in words[1:] + words[:1]]):
+        vocab[word] = i
+    json.dump(t, open(out + "/tokenizer.json", "w"))
+    return out
+
+
 def saved(path):
     """Logits [windows][scored][vocab] and tokens [windows][window] of a file of --save-logits."""
     head, data = read(path)
@@ -136,6 +148,11 @@ def refusals(model, base, ours, llama):
     run("eval", model, "--text", text, "--against", demo, fails="a vocabulary of 1024")
     run("eval", model, "--text", text, "--protocol", "llamacpp512", "--save-logits", ours, fails="is there already")
     run("eval", model, "--text", text, "--protocol", "llamacpp512", "--save-logits", base + "/l.bin", fails=".safetensors")
+    copy = base + "/copy.safetensors"
+    shutil.copy(model + "/model.safetensors", copy)
+    run("eval", model, "--text", text, "--protocol", "llamacpp512", "--save-logits", copy, "--force", fails="no file of saved logits")
+    check(open(copy, "rb").read() == open(model + "/model.safetensors", "rb").read(), "a file that is not lq's is replaced")
+    run("eval", other_words(model, base + "/words"), "--against", ours, fails="other pieces of text")
     raw, bad = open(llama, "rb").read(), os.path.join(base, "bad")
     for what, change in (("cut", raw[:-1]), ("longer", raw + b"\0"), ("head", raw[:12]), ("window", raw[:8] + struct.pack("<I", 1 << 31) + raw[12:]),
                          ("vocabulary", raw[:12] + struct.pack("<i", 1 << 30) + raw[16:]), ("windows", raw[:16] + struct.pack("<i", 0x7FFFFFFF) + raw[20:]),
