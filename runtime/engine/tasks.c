@@ -1,6 +1,7 @@
 // tasks.c: questions in JSONL files, scored as lm-evaluation-harness scores them:
 //   - an answer follows its text behind a blank; blanks at the end of the text go to the answer. Its tokens are those
-//     of text and answer together, less as many as the text alone has. A text that is longer than the context loses its
+//     of text and answer together, less as many as the text alone has; before them stand the text's own, even where one
+//     of the tokens together goes on across its end. A text that is longer than the context loses its
 //     beginning; lm-evaluation-harness keeps one token more of it, as it need not compute behind the last one.
 //   - its score is the sum of ln p of its tokens. acc takes the answer with the highest score (the first of several),
 //     acc_norm the one with the highest score for each character. A last word is right if each of its tokens was the
@@ -97,6 +98,7 @@ static bool encode(const job *j, const char *text, const char *tail, bool blank,
     }
     *head = alone.n + ids->n;
     done = done && lq_tokenizer_encode(t, all.p, all.n, flags, ids, err);
+    if (done && ids->n >= *head && alone.n) memcpy(ids->p + *head - alone.n, alone.p, alone.n * sizeof *alone.p);
     free(alone.p);
     lq_text_free(&all);
     return done;

@@ -52,8 +52,9 @@ class Scorer:
         blanks = len(text) - len(text.rstrip())
         if blanks:
             text, answer = text[:-blanks], text[-blanks:] + answer
-        whole, head = self.encode(text + answer), len(self.encode(text))
-        tail = len(whole) - head
+        whole, own = self.encode(text + answer), self.encode(text)
+        tail = len(whole) - len(own)
+        whole[: len(own)] = own
         whole = np.array(whole[-self.cfg["max_position_embeddings"] :])
         logits = decoder_np.forward(self.cfg, self.w, whole)[-tail - 1 : -1]
         logp = logits - logits.max(-1, keepdims=True)
@@ -125,6 +126,12 @@ def refusals(folder):
         open(path, "w").write(text)
         r = run("eval", demo, "--tasks", path, "--exact")
         check(r.returncode == 1 and r.stderr.count("\n") == 1 and path in r.stderr and says in r.stderr, f"{what}: {r.returncode} {r.stderr.strip()[-150:]}")
+    # ".\n" is one token of the demo's: behind a text that ends with it the harness has the text's own, which is ".".
+    scores = []
+    for context in ("Make a pillow.\n", "Make a pillow.", "Make a pillow,"):
+        open(path, "w").write(json.dumps({"context": context, "continuation": "Then the girl went home."}))
+        scores.append(json.loads(run("eval", demo, "--tasks", path, "--exact", "--json").stdout)["tasks"][0]["perplexity"])
+    check(scores[0] == scores[1] != scores[2], f"a token across a text's end: {scores}")
     r = run("eval", demo, "--tasks", folder + "/none.jsonl")
     check(r.returncode == 1 and r.stderr.count("\n") == 1, "a file that is not there")
 
