@@ -152,7 +152,8 @@ typedef struct lq_moe_args {
     const float *const *bias[2]; // [experts] or NULL
     lq_mat y[2];             // [slots][n]
 } lq_moe_args;
-// y[row] += sum over its slots, in slot order, of weight[slot] * x[slot]; fresh: y is the sum alone
+// y[row] += sum over its slots, in slot order, of weight[slot] * x[slot]; fresh: y is the sum alone. weight NULL: 1.
+// Where top_k is 1, y may be x
 typedef struct lq_mix_args { lq_mat x; const float *weight; int top_k; lq_mat y; bool fresh; } lq_mix_args;
 
 typedef struct lq_rope_args {
@@ -163,7 +164,7 @@ typedef struct lq_rope_args {
     bool interleaved;       // pairs (2i, 2i+1) instead of (i, i + dim/2)
     int head_dim;
     float q_beta;           // what is rotated of q is also times 1 + q_beta * ln(1 + floor(position / q_every)); 0: not
-    int q_every;
+    int q_every, q_ahead;   // of position + q_ahead
     lq_mat q, k;            // [rows][heads * head_dim], in place; k.p may be NULL
 } lq_rope_args;
 

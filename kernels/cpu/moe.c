@@ -98,14 +98,14 @@ static void mix_row(void *arg, int row, int worker) {
     enum { COLS = 64 };
     const lq_mix_args *a = arg;
     (void)worker;
-    const float *weight = a->weight + (size_t)row * (size_t)a->top_k;
+    const float *weight = a->weight ? a->weight + (size_t)row * (size_t)a->top_k : NULL;
     float *y = lq_mat_row(&a->y, row);
     for (int c = 0; c < a->y.cols; c += COLS) {
         int n = a->y.cols - c < COLS ? a->y.cols - c : COLS;
         float sum[COLS] = {0};
         for (int s = 0; s < a->top_k; s++) {
             const float *x = lq_mat_row(&a->x, row * a->top_k + s) + c;
-            for (int i = 0; i < n; i++) sum[i] += weight[s] * x[i];
+            for (int i = 0; i < n; i++) sum[i] += (weight ? weight[s] : 1) * x[i];
         }
         for (int i = 0; i < n; i++) y[c + i] = a->fresh ? sum[i] : y[c + i] + sum[i];
     }

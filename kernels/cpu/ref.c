@@ -54,7 +54,7 @@ static void norm(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a-
 // Rotates the pairs of every head of one row by the angles pos * inv_freq, an f32 product
 // as the models were trained with.
 float lq_rope_q(const lq_rope_args *a, int pos) {
-    const int past = a->q_beta != 0 ? pos / a->q_every : 0;
+    const int past = a->q_beta != 0 ? (pos + a->q_ahead) / a->q_every : 0;
     return past ? 1.0f + a->q_beta * (float)lq_log(1.0 + past) : 1.0f;
 }
 

@@ -9,6 +9,8 @@
 const lq_arch lq_archs[] = {
     {"LlamaForCausalLM", lq_names_llama, lq_describe_llama, NULL},
     {"LLaMAForCausalLM", lq_names_llama, lq_describe_llama, NULL}, // as the first conversions spelt it
+    {"Llama4ForCausalLM", lq_names_llama4, lq_describe_llama4, NULL},
+    {"Llama4ForConditionalGeneration", lq_names_llama4, lq_describe_llama4, NULL},
     {"ArceeForCausalLM", lq_names_llama, lq_describe_arcee, NULL},
     {"HeliumForCausalLM", lq_names_llama, lq_describe_helium, NULL},
     {"NanoChatForCausalLM", lq_names_nanochat, lq_describe_nanochat, NULL},

@@ -10,7 +10,8 @@
 // Layers of one window share the block tables of the KV cache; so many windows a model may have.
 enum { LQ_KV_GROUPS = 4 };
 
-// Positions: the scaling is resolved to frequencies when a model is bound (`--ctx` fixes what depends on length).
+// Positions: the scaling is resolved to frequencies when a model is bound (`--ctx` fixes what depends on length). NONE:
+// nothing turns, but q may grow with the position.
 typedef enum lq_rope_kind { LQ_ROPE_NONE, LQ_ROPE_DEFAULT, LQ_ROPE_LINEAR, LQ_ROPE_DYNAMIC, LQ_ROPE_YARN,
                            LQ_ROPE_LLAMA3, LQ_ROPE_LONG, LQ_ROPE_SHARE } lq_rope_kind;
 enum { LQ_ROPES = 4, LQ_ROPE_DIM = 512, LQ_CTX_MAX = 1 << 24 };
@@ -24,7 +25,8 @@ typedef struct lq_rope {
     double attn_factor;   // of cos and sin; 0: what the kind says
     bool truncate;        // YARN: borders of the ramp are rounded outward
     int original_ctx;
-    double q_beta;        // q is also times 1 + q_beta * ln(1 + floor(position / original_ctx)); 0: not
+    double q_beta;        // q is also times 1 + q_beta * ln(1 + floor((position + q_ahead) / original_ctx)); 0: not
+    int q_ahead;
     double short_mscale, long_mscale; // LONG, instead of attn_factor; 0: that
     float short_factor[LQ_ROPE_DIM / 2], long_factor[LQ_ROPE_DIM / 2]; // LONG
 } lq_rope;
@@ -62,8 +64,8 @@ typedef enum lq_qkv_form {
 } lq_qkv_form;
 
 // A norm of q and k, of the description's kind: of each head, all with one weight or each with its
-// own; or of all heads together.
-typedef enum lq_qk_norm { LQ_QK_PLAIN, LQ_QK_HEAD, LQ_QK_HEADS, LQ_QK_WHOLE } lq_qk_norm;
+// own; or of all heads together; or of each head, without weights.
+typedef enum lq_qk_norm { LQ_QK_PLAIN, LQ_QK_HEAD, LQ_QK_HEADS, LQ_QK_WHOLE, LQ_QK_BARE } lq_qk_norm;
 
 typedef struct lq_part {
     lq_part_kind kind;
@@ -103,6 +105,7 @@ typedef struct lq_part {
     bool route_bias_row;  // its tensor is [1][experts]
     int route_groups, route_top_groups; // only experts of the best groups are chosen from; 0: of all
     float route_scale, route_jitter;
+    bool weigh_input;     // an expert's share is a factor of what it reads, and not of what it says
 } lq_part;
 
 enum { LQ_LAYER_PARTS = 3 };

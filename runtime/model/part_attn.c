@@ -23,7 +23,7 @@ void lq_attn_slots(lq_slots *s, const lq_part *p) {
     if (p->qk_norm == LQ_QK_HEADS) {
         lq_slots_head_norms(s, LQ_R_Q_NORM, p->heads, hd);
         if (own) lq_slots_head_norms(s, LQ_R_K_NORM, p->kv_heads, hd);
-    } else if (p->qk_norm) {
+    } else if (p->qk_norm && p->qk_norm != LQ_QK_BARE) {
         lq_slots_norm(s, LQ_R_Q_NORM, p->qk_norm == LQ_QK_HEAD ? hd : q, p->qk_norm_bias);
         if (own) lq_slots_norm(s, LQ_R_K_NORM, p->qk_norm == LQ_QK_HEAD ? hd : k, p->qk_norm_bias);
     }
@@ -87,7 +87,7 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
         ops->rope(m->dev, &(lq_rope_args){.rows = &rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
                                           .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
                                           .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
-                                          .q_every = r->original_ctx, .q = q, .k = own_k});
+                                          .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q, .k = own_k});
     }
     if (p->qk_norm && p->qk_norm_late) qk_norms(c, p, w, q, own_k);
     const lq_cache cache = c->kv->layer[c->layer];

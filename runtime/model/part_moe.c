@@ -60,9 +60,14 @@ void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
     const lq_bound *const both[] = {&w[LQ_R_EXPERT_GATE], &w[LQ_R_EXPERT_UP]};
     lq_routed r = {.order = order, .start = start, .top_k = p->experts_used};
     if (!lq_apply_stack(c, x, &r, both, (const lq_mat[]){gate, up}, 2)) return;
+    for (int i = 0; i < 2 && p->weigh_input; i++) { // the products are as if x had been
+        const lq_mat m = i ? up : gate;
+        d->ops.mix(d, &(lq_mix_args){.x = m, .weight = weight, .top_k = 1, .y = m, .fresh = true});
+    }
     d->ops.glu(d, &(lq_glu_args){.fn = p->act, .alpha = p->act_alpha, .clamp = p->act_clamp, .up_add = p->up_add,
                                  .gate = gate, .up = up, .y = gate});
     r.by_slot = true;
     if (!lq_apply_stack(c, gate, &r, (const lq_bound *const[]){&w[LQ_R_EXPERT_DOWN]}, &out, 1)) return;
-    d->ops.mix(d, &(lq_mix_args){.x = out, .weight = weight, .top_k = p->experts_used, .y = y, .fresh = true});
+    d->ops.mix(d, &(lq_mix_args){.x = out, .weight = p->weigh_input ? NULL : weight, .top_k = p->experts_used, .y = y,
+                                 .fresh = true});
 }

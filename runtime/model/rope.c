@@ -67,8 +67,8 @@ static bool scaling_read(const cJSON *s, const char *what, bool named, int origi
     r->original_ctx = (int)original;
     if (!(r->factor > 0) || !isfinite(r->factor))
         return lq_fail(err, LQ_E_FORMAT, "%s: factor %g, expected a positive number", what, r->factor);
-    if (r->kind == LQ_ROPE_LLAMA3 && !(r->low_factor > 0 && r->high_factor > r->low_factor))
-        return lq_fail(err, LQ_E_FORMAT, "%s: low_freq_factor %g and high_freq_factor %g, expected 0 < low < high",
+    if (r->kind == LQ_ROPE_LLAMA3 && !(r->low_factor > 0 && r->high_factor >= r->low_factor))
+        return lq_fail(err, LQ_E_FORMAT, "%s: low_freq_factor %g and high_freq_factor %g, expected 0 < low <= high",
                        what, r->low_factor, r->high_factor);
     if (r->kind == LQ_ROPE_YARN && !(r->beta_fast > r->beta_slow && r->beta_slow > 0))
         return lq_fail(err, LQ_E_FORMAT, "%s: beta_fast %g and beta_slow %g, expected 0 < slow < fast", what,
@@ -200,7 +200,7 @@ static void llama3(const lq_rope *r, float *f) {
     for (int i = 0; i < r->dim / 2; i++) {
         float wave = (float)TAU / f[i], scaled = f[i] / (float)r->factor;
         if (wave > (float)low) f[i] = scaled;
-        else if (wave >= (float)high) {
+        else if (wave >= (float)high && low > high) {
             float smooth = ((float)r->original_ctx / wave - (float)r->low_factor) /
                 (float)(r->high_factor - r->low_factor);
             f[i] = (1 - smooth) * f[i] / (float)r->factor + smooth * f[i];
@@ -215,6 +215,9 @@ void lq_rope_resolve(const lq_rope *r, int ctx, float *f, float *mscale) {
     for (int i = 0; i < r->dim / 2; i++) f[i] = 1.0f / (float)pow((float)theta, (float)(2 * i) / (float)r->dim);
     *mscale = 1;
     switch (r->kind) {
+    case LQ_ROPE_NONE:
+        for (int i = 0; i < r->dim / 2; i++) f[i] = 0;
+        break;
     case LQ_ROPE_LINEAR:
         for (int i = 0; i < r->dim / 2; i++) f[i] /= (float)r->factor;
         break;

@@ -160,6 +160,32 @@ static void check_mix_slot(lq_dev *dev, int cols, int top_k, bool fresh) {
     ck_done("mix");
 }
 
+// One slot a row into its own place is a product; no weights are weights of one.
+static void check_mix_odd(lq_dev *dev, int cols) {
+    enum { ROWS = 3, USED = 2 };
+    lq_mat x = ck_mat(ROWS * USED, cols, 2), y = ck_mat(ROWS, cols, 1), z = ck_mat(ROWS, cols, 4);
+    lq_mat w = ck_mat(1, ROWS * USED, 0), ones = ck_mat(1, ROWS * USED, 0);
+    for (int i = 0; i < ROWS * USED; i++) ((float *)ones.p)[i] = 1;
+    dev->ops.mix(dev, &(lq_mix_args){.x = x, .top_k = USED, .y = y, .fresh = true});
+    dev->ops.mix(dev, &(lq_mix_args){.x = x, .weight = ones.p, .top_k = USED, .y = z, .fresh = true});
+    int wrong = 0;
+    for (int r = 0; r < ROWS; r++) {
+        const float *first = lq_mat_row(&x, USED * r), *second = lq_mat_row(&x, USED * r + 1);
+        for (int c = 0; c < cols; c++) {
+            const float sum = lq_mat_row(&y, r)[c];
+            wrong += sum != first[c] + second[c] || sum != lq_mat_row(&z, r)[c];
+        }
+    }
+    float *was = ck_buf((size_t)ROWS * USED * x.stride * sizeof *was, 0);
+    memcpy(was, x.p, (size_t)ROWS * USED * x.stride * sizeof *was);
+    dev->ops.mix(dev, &(lq_mix_args){.x = x, .weight = w.p, .top_k = 1, .y = x, .fresh = true});
+    for (int r = 0; r < ROWS * USED; r++)
+        for (int c = 0; c < cols; c++)
+            wrong += lq_mat_row(&x, r)[c] != ((float *)w.p)[r] * was[(size_t)r * x.stride + (size_t)c];
+    CHECK(wrong == 0 && ck_gaps(&x) && ck_gaps(&y), "mix %s cols %d in place, without weights", dev->isa, cols);
+    ck_done("mix");
+}
+
 // --- conv and scan: two sequences in swapped slots, whole and in chunks ---
 
 enum { SEQS = 2, ROWS = 23 };
@@ -384,8 +410,10 @@ void check_mix(lq_dev *dev) {
                                       {4, 1, 24, 20, false, true, true},
                                       {40, 1, 16, 1, true, true, false}};
     if (ck_begin("route", dev->isa)) check_route(dev);
-    if (ck_begin("mix", dev->isa))
+    if (ck_begin("mix", dev->isa)) {
         for (int k = 1; k < 9; k += 3) check_mix_slot(dev, 63 + 3 * k, k, k == 4);
+        for (int k = 5; k < 140; k += 33) check_mix_odd(dev, k);
+    }
     if (ck_begin("conv", dev->isa)) {
         conv_case(dev, 70, 4, true, true);
         conv_case(dev, 1, 2, false, false);

@@ -186,14 +186,15 @@ static void check_norm(lq_dev *dev) {
 
 static void rope_case(lq_dev *dev, int dim, int head_dim, bool interleaved, float mscale, float beta) {
     enum { ROWS = 6, QH = 3, KH = 2, EVERY = 4095 };
-    static const int32_t pos[ROWS] = {0, 1, 131071, 77, 4095, 30000};
+    static const int32_t pos[ROWS] = {0, 1, 131071, 4094, 4095, 30000};
+    const int ahead = interleaved; // so that position 4094 is past the first step, or not
     const int32_t first[2] = {0, ROWS};
     lq_rows rows = {.n = ROWS, .seqs = 1, .pos = pos, .first = first};
     lq_mat q = ck_mat(ROWS, QH * head_dim, 5), k = ck_mat(ROWS, KH * head_dim, 0), q0 = copy_of(&q), k0 = copy_of(&k);
     float *freq = ck_buf((size_t)dim / 2 * sizeof *freq, 4);
     for (int i = 0; i < dim / 2; i++) freq[i] = (float)pow(10000, -2.0 * i / dim);
     dev->ops.rope(dev, &(lq_rope_args){.rows = &rows, .inv_freq = freq, .dim = dim, .mscale = mscale,
-                                       .interleaved = interleaved, .q_beta = beta, .q_every = EVERY,
+                                       .interleaved = interleaved, .q_beta = beta, .q_every = EVERY, .q_ahead = ahead,
                                        .head_dim = head_dim, .q = q, .k = dim == 16 ? (lq_mat){0} : k});
     bool ok = true;
     for (int m = 0; m < (dim == 16 ? 1 : 2); m++)
@@ -209,7 +210,7 @@ static void rope_case(lq_dev *dev, int dim, int head_dim, bool interleaved, floa
                     const int pair = interleaved ? i / 2 : i % (dim / 2), second = interleaved ? i % 2 : i >= dim / 2;
                     const int a = interleaved ? 2 * pair : pair, b = interleaved ? a + 1 : a + dim / 2;
                     const double t = (double)((float)pos[r] * freq[pair]), just = mscale != 0 ? (double)mscale : 1;
-                    const double by = m ? just : just * (1 + (double)beta * log(1 + pos[r] / EVERY));
+                    const double by = m ? just : just * (1 + (double)beta * log(1 + (pos[r] + ahead) / EVERY));
                     const double want = by * (second ? x[b] * cos(t) + x[a] * sin(t) : x[a] * cos(t) - x[b] * sin(t));
                     ok &= near(y[i], want, by * EPS * (beta != 0 ? 8 : 4) * (fabs((double)x[a]) + fabs((double)x[b])));
                 }

@@ -72,9 +72,8 @@ def rope_freqs(cfg, dim, ctx, local=False):
         freqs = freqs / factor
     elif kind == "llama3":
         wave = 2 * math.pi / freqs
-        smooth = (original / wave - scaling["low_freq_factor"]) / (
-            scaling["high_freq_factor"] - scaling["low_freq_factor"]
-        )
+        low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+        smooth = (original / wave - low) / max(high - low, 1e-9)  # Llama 4: a border and no ramp
         freqs = freqs * np.clip(smooth, 0, 1) + freqs / factor * (1 - np.clip(smooth, 0, 1))
     elif kind == "yarn":
         border = lambda turns: dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
@@ -130,12 +129,14 @@ def rope(f, x, freqs, mscale, heads, pairs=False):
     return f.moved(y, terms)
 
 
-def attention(f, q, k, v, kv_heads, window, scale=None, cap=None, bias=None, sinks=None):
+def attention(f, q, k, v, kv_heads, window, scale=None, cap=None, bias=None, sinks=None, chunk=0):
     t, heads, d = q.shape
     scale = d**-0.5 if scale is None else scale
     mask = np.tril(np.ones((t, t), bool))
     if window:  # the token itself counts
         mask &= ~np.tril(np.ones((t, t), bool), -window)
+    if chunk:
+        mask &= np.arange(t)[:, None] // chunk == np.arange(t) // chunk
     of = np.arange(heads) * kv_heads // heads
     q, k, v = (a.transpose(1, 0, 2) for a in (q, k[:, of], v[:, of]))  # [heads][t][d]
     s = q @ k.transpose(0, 2, 1) * scale
@@ -178,10 +179,12 @@ def unary(f, name, x):
 # What an architecture does other than Llama. pre, post: the norms before and behind attention and MLP (None: there is
 # none); one: norms multiply by 1 + weight; qk: a norm of q and k, of each "head" or of the "whole"; late: behind the rope;
 # bare: norms have no weights, and one stands behind the embedding; pairs: neighbours turn, not halves; backward: by angles below 0; every: without layer_types each so-manieth layer is the one without a window; local:
-# layers with a window have a rope of their own; theta, share: of the rope, where the config is silent.
+# layers with a window have a rope of their own; theta, share: of the rope, where the config is silent; inward: experts
+# read x times their share.
 LLAMA = {
     "pre": ("input_layernorm", "post_attention_layernorm"), "post": (None, None), "one": False, "qk": None,
     "late": False, "pairs": False, "bare": False, "backward": False, "every": 0, "local": False, "theta": 10000.0, "share": 1.0,
+    "inward": False,
 }
 BEHIND = ("post_attention_layernorm", "post_feedforward_layernorm")
 GEMMA2 = {"one": True, "pre": ("input_layernorm", "pre_feedforward_layernorm"), "post": BEHIND, "every": 2}
@@ -209,6 +212,7 @@ KINDS = {
     "solar_open": {"theta": 1e6},
     "exaone_moe": {"qk": "head", "every": 4},
     "hy_v3": {"qk": "head", "theta": 11158840.0},
+    "llama4_text": {"pairs": True, "theta": 500000.0, "inward": True},
     "minimax_m2": {"qk": "whole", "theta": 5e6},
     "olmoe": {"qk": "whole"},
     "flex_olmo": {**OLMO2, "theta": 500000.0},
@@ -239,7 +243,7 @@ class Parts:
     def __init__(self, cfg, w):
         self.cfg, self.w, self.kind = cfg, w, cfg.get("model_type", "llama")
         self.__dict__.update(traits(cfg))
-        if cfg.get("use_qk_norm"):  # GLM-4.5
+        if cfg.get("use_qk_norm") and self.kind == "glm4_moe":
             self.qk = "head"
         self.heads = cfg["num_attention_heads"]
         self.kv_heads = cfg.get("num_key_value_heads") or self.heads
@@ -283,8 +287,30 @@ class Parts:
             )
         return self.cfg.get("sliding_window") or 0
 
+    def chunk(self, layer):
+        """How many positions make a chunk that sees itself alone; 0: all see all."""
+        types = self.cfg.get("layer_types")
+        chunks = types[layer] == "chunked_attention" if types else self.turns(layer)
+        return self.cfg["attention_chunk_size"] if self.kind == "llama4_text" and chunks else 0
+
+    def grown(self, f, q, layer):
+        """q [tokens][heads][d], larger in later positions where an architecture does that."""
+        at, by = np.arange(len(q)), np.ones(len(q))
+        if self.kind == "ministral3":
+            tall = self.cfg["rope_parameters"]
+            by += tall["llama_4_scaling_beta"] * np.log(1 + at // tall["original_max_position_embeddings"])
+        elif self.kind == "llama4_text" and self.cfg["attn_temperature_tuning"] and not self.turns(layer):
+            by += self.cfg["attn_scale"] * np.log(1 + (at + 1) // self.cfg["floor_scale"])
+        else:
+            return q
+        q = q * by[:, None, None]
+        return f.moved(q, 4 * np.abs(q))
+
     def turns(self, layer):
         """Whether a layer has positions."""
+        if self.kind == "llama4_text":
+            told = self.cfg.get("no_rope_layers")
+            return told[layer] if told else (layer + 1) % self.cfg.get("no_rope_layer_interval", 4)
         if self.kind == "granitemoehybrid":
             return self.cfg["position_embedding_type"] == "rope"
         if self.kind == "smollm3":
@@ -350,11 +376,12 @@ class Parts:
         if self.kind == "arcee":
             x = unary(f, self.act, linear(f, x, *self.pair(p + "mlp.up_proj")))
             return linear(f, x, *self.pair(p + "mlp.down_proj"))
-        return self.gated(f, x, *(self.pair(p + "mlp." + name) for name in ("gate_proj", "up_proj", "down_proj")))
+        block = p + ("feed_forward." if self.kind == "llama4_text" else "mlp.")
+        return self.gated(f, x, *(self.pair(block + name) for name in ("gate_proj", "up_proj", "down_proj")))
 
     def mixture(self, p):
         """The router of a layer and its experts (gate, up, down); None: it has none."""
-        for block in (p + "block_sparse_moe.", p + "mlp."):
+        for block in (p + "block_sparse_moe.", p + "mlp.", p + "feed_forward."):
             routers = [block + name for name in ("gate.weight", "gate.wg.weight", "router.gate.weight", "router.weight", "router.layer.weight")]
             router = next((name for name in routers if name in self.w), None)
             if router is None:
@@ -381,7 +408,7 @@ class Parts:
         if p + "shared_mlp.input_linear.weight" in self.w:
             gate, up = np.split(self.w[p + "shared_mlp.input_linear.weight"], 2)
             return self.gated(f, x, (gate,), (up,), self.pair(p + "shared_mlp.output_linear"))
-        for name in (p + "mlp.shared_experts.", p + "mlp.shared_mlp."):
+        for name in (p + "mlp.shared_experts.", p + "mlp.shared_mlp.", p + "feed_forward.shared_expert."):
             if name + "up_proj.weight" in self.w:
                 return self.gated(f, x, *(self.pair(f"{name}{n}_proj") for n in ("gate", "up", "down")))
         if p + "mlp.shared_expert_gate.weight" not in self.w:
@@ -398,6 +425,9 @@ class Parts:
         order = np.sort(logits, -1)
         f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
         chosen = np.argsort(-logits, -1, kind="stable")[:, :k]
+        if self.kind == "llama4_text":
+            share = 1 / (1 + np.exp(-np.take_along_axis(logits, chosen, -1)))
+            return chosen, f.moved(share, 16 * share)
         share = np.exp(logits - logits.max(-1, keepdims=True))
         all_of = self.kind in ("qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo")  # others: all of the chosen
         if all_of:  # of all experts; of the chosen alone where the config says so
@@ -448,7 +478,7 @@ class Parts:
         return np.stack(chosen, -1), f.moved(share, 16 * share)
 
     def experts(self, f, x, router, experts):
-        logits, block = linear(f, x, *self.pair(router[:-7])), re.match(r".*(mlp|moe)\.", router)[0]
+        logits, block = linear(f, x, *self.pair(router[:-7])), re.match(r".*(mlp|moe|feed_forward)\.", router)[0]
         bias = next((a.reshape(-1) for n, a in self.w.items() if n.startswith(block) and n.endswith(DRAW)), None)
         chosen, share = self.chosen(f, logits) if bias is None else self.by_bias(f, logits, bias)
         gated = self.clamped if self.kind == "gpt_oss" else self.gated
@@ -456,8 +486,9 @@ class Parts:
         for e, parts in enumerate(experts):
             row, place = np.nonzero(chosen == e)
             if len(row):
-                z = gated(f, x[row], *parts)
-                y[row] += f.moved(z * share[row, place, None], chosen.shape[1] * np.abs(z))
+                by = share[row, place, None]
+                z = gated(f, f.moved(x[row] * by, np.abs(x[row] * by)) if self.inward else x[row], *parts)
+                y[row] += f.moved(z if self.inward else z * by, chosen.shape[1] * np.abs(z))
         return y
 
     def head(self):
@@ -498,13 +529,11 @@ def forward(cfg, w, ids, f=None, ctx=None):
         if m.turns(i):
             turn = turns[window > 0]
             q, k = rope(f, q, *turn, m.heads, m.pairs), rope(f, k, *turn, m.kv_heads, m.pairs)
-        if m.kind == "ministral3":
-            tall = cfg["rope_parameters"]
-            past = np.arange(len(ids)) // tall["original_max_position_embeddings"]
-            q = q * (1 + tall["llama_4_scaling_beta"] * np.log(1 + past))[:, None, None]
-            q = f.moved(q, 4 * np.abs(q))
+        q = m.grown(f, q, i)
+        if m.kind == "llama4_text" and cfg["use_qk_norm"] and m.turns(i):
+            q, k = rmsnorm(f, q, 1, m.eps), rmsnorm(f, k, 1, m.eps)
         q, k = m.qk_norm(f, q, p, "q", m.heads, True), m.qk_norm(f, k, p, "k", m.kv_heads, True)
-        y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, window, m.scale, m.cap, sinks=w.get(p + "self_attn.sinks"))
+        y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, window, m.scale, m.cap, sinks=w.get(p + "self_attn.sinks"), chunk=m.chunk(i))
         y = linear(f, y, *m.pair(p + m.attn + ("dense" if m.neox else "o_proj")))
         y = m.norm(f, y, name(m.post[0])) * adds
         before, h = h, f.moved(h + y, np.abs(h + y) + np.abs(y))

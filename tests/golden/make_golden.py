@@ -63,7 +63,8 @@ def theirs(name, path, ids):
             .eval()
         )
         model.load_state_dict(state, strict=True)
-        assert all(t.dtype in (torch.float64, torch.int64, torch.bool) for t in [*model.parameters(), *model.buffers()])
+        seen = [t for n, t in [*model.named_parameters(), *model.named_buffers()] if not any(word in n for word in eyes)]
+        assert all(t.dtype in (torch.float64, torch.int64, torch.bool) for t in seen)
         return model(torch.tensor(ids.astype(np.int64))[None]).logits[0].numpy()
 
 
@@ -102,7 +103,7 @@ def without(cfg):
         if "short_mscale" not in rope:
             yield "attention factor 1", {**cfg, key: {**rope, "attention_factor": 1.0}}
     kind = decoder_np.KINDS.get(cfg["model_type"], {})
-    for key in ("one", "qk", "late", "pairs", "post", "local", "backward"):
+    for key in ("one", "qk", "late", "pairs", "post", "local", "backward", "inward"):
         if kind.get(key, decoder_np.LLAMA[key]) != decoder_np.LLAMA[key]:
             yield f"without {key}: {kind[key]}", {**cfg, "without": {key: decoder_np.LLAMA[key]}}
     for key in ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"):
@@ -133,6 +134,13 @@ def without(cfg):
         yield "another alpha", {**cfg, "swiglu_alpha": 1.0}
     if cfg.get("topk_group", 1) < cfg.get("n_group", 1):
         yield "all groups", {**cfg, "topk_group": cfg["n_group"]}
+    if "attention_chunk_size" in cfg:
+        yield "chunk + 1", {**cfg, "attention_chunk_size": cfg["attention_chunk_size"] + 1}
+        yield "the other use_qk_norm", {**cfg, "use_qk_norm": not cfg["use_qk_norm"]}
+        yield "positions everywhere", {**cfg, "no_rope_layers": [1] * cfg["num_hidden_layers"]}
+    if cfg.get("attn_temperature_tuning"):
+        yield "no attn_temperature_tuning", {**cfg, "attn_temperature_tuning": False}
+        yield "floor_scale + 1", {**cfg, "floor_scale": cfg["floor_scale"] + 1}
     for key in ("routed_scaling_factor", "router_scaling_factor"):
         if cfg.get(key, 1.0) != 1:
             yield "no " + key, {**cfg, key: 1.0}

@@ -138,3 +138,45 @@ model("granite_hybrid_moe", "granitemoehybrid", {
     "intermediate_size": 32, "position_embedding_type": "nope", "attention_multiplier": 0.3, "attention_bias": True,
     "num_key_value_heads": 1, "mamba_n_heads": 8,
 }, dtype="F32")
+
+
+def layer_llama4(cfg):
+    bias, dim, ffn, block = cfg.get("attention_bias", False), cfg["hidden_size"], cfg["intermediate_size"], "feed_forward."
+    rows, every = norms(cfg) + attention(cfg, bias, bias), cfg.get("interleave_moe_layer_step", 1)
+    layers = cfg.get("moe_layers", range(every - 1, cfg["num_hidden_layers"], every))
+    if cfg["layer"] not in layers:
+        return rows + gated({**cfg, "intermediate_size": cfg["intermediate_size_mlp"]}, *(block + n for n in GATED))
+    count = cfg["num_local_experts"]
+    moe = [
+        (block + "router", count, dim, False), (block + "experts.gate_up_proj=", (count, dim), 2 * ffn, False),
+        (block + "experts.down_proj=", (count, ffn), dim, False),
+    ]
+    return rows + moe + shared_experts(cfg, ffn, block + "shared_expert.")
+
+
+ARCHS["llama4_text"] = ("Llama4ForCausalLM", DECODER, layer_llama4, NAMES)
+SCOUT = {
+    "rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+    "original_max_position_embeddings": 48,
+}
+# Chunks that no block of the cache divides, a floor that positions pass, a scaling whose ramp has no length.
+model("llama4", "llama4_text", {
+    "head_dim": 20, "num_hidden_layers": 5, "intermediate_size": 40, "intermediate_size_mlp": 72, "_across": True,
+    "num_local_experts": 6, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2, "attention_chunk_size": 27,
+    "floor_scale": 13, "attn_scale": 0.4, "attn_temperature_tuning": True, "use_qk_norm": True, "no_rope_layers": [],
+    "no_rope_layer_interval": 3, "rope_theta": 500000.0, "rope_scaling": SCOUT, "torch_dtype": "bfloat16",
+})
+model("llama4_sight", "llama4_text", {
+    "head_dim": 16, "num_hidden_layers": 3, "intermediate_size": 32, "intermediate_size_mlp": 48, "_across": True,
+    "num_local_experts": 5, "num_experts_per_tok": 2, "moe_layers": [0, 2], "attention_chunk_size": 40, "floor_scale": 8192,
+    "attn_temperature_tuning": False, "use_qk_norm": False, "no_rope_layers": [1, 0, 1], "attention_bias": True,
+    "layer_types": ["chunked_attention", "full_attention", "full_attention"], "num_key_value_heads": 1,
+    "rope_theta": 20000.0,
+}, whole={
+    "architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "tie_word_embeddings": False,
+    "vision_config": {
+        **EYES, "model_type": "llama4_vision_model", "vision_output_dim": 16, "projector_input_dim": 16,
+        "projector_output_dim": 16, "patch_size": 14, "image_size": 28,
+    },
+}, prefix=("language_model.model.", "language_model."), beside={"multi_modal_projector.linear_1.weight": (64, 16)},
+   dtype="F32")

@@ -23,7 +23,7 @@ static void refused(void) {
     static const char *const rows[][2] = { // config, a word of the line
         {"", "config.json"}, {"[]", "config.json"}, {"{", "config.json"}, {"{}", "architectures"},
         {"{\"architectures\":[]}", "architectures"}, {"{\"architectures\":[\"Nobody\"]," SIZES "}", "Nobody"},
-        {"{\"architectures\":[\"LlamaForCasualLM\"]," SIZES "}", "nearest are LlamaForCausalLM, LLaMAForCausalLM, "},
+        {"{\"architectures\":[\"LlamaForCasualLM\"]," SIZES "}", "nearest are LlamaForCausalLM, Llama4ForCausalLM, "},
         {"{\"architectures\":[\"Gemma7ForCausalLM\"]," SIZES "}",
          "nearest are GemmaForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM"},
         {"{\"architectures\":[7]}", "architectures"},

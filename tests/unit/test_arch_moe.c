@@ -1,6 +1,7 @@
 // test_arch_moe.c: config.json of mixtures of experts, from strangers: what transformers takes where it is silent,
 // which layers have experts, every key that changes a result read, or refused in one line that names it.
 #include "tests/unit/config.h"
+#include <math.h>
 
 #define SIZES "\"hidden_size\":256,\"intermediate_size\":160,\"num_hidden_layers\":5,\"num_attention_heads\":32,\"vocab_size\":200000"
 #define OF(name) "{\"architectures\":[\"" name "\"]," SIZES
@@ -29,6 +30,8 @@ static void silent(void) {
          2.5f, 1, 53},
         {"HYV3ForCausalLM", 8, 128, 131072, 1e-5f, 11158840, false, 192, 8, 1536, 1536, 1, LQ_ROUTE_SIGMOID, true, true,
          2.826f, -1, -1},
+        {"Llama4ForCausalLM", 8, 128, 131072, 1e-5f, 5e5, false, 16, 1, 160, 160, 0, LQ_ROUTE_SIGMOID, false, false, 0,
+         1, 2},
         {"MiniMaxM2ForCausalLM", 8, 128, 196608, 1e-6f, 5e6, false, 256, 8, 160, 0, 0, LQ_ROUTE_SIGMOID, true, true, 1,
          -1, -1},
     };
@@ -69,6 +72,9 @@ static void layers(void) {
         {OF("ExaoneMoeForCausalLM") ",\"first_k_dense_replace\":3," TYPES("dense") "}", "deeed"},
         {OF("HYV3ForCausalLM") ",\"first_k_dense_replace\":3," TYPES("sparse") "}", "deeee"},
         {OF("SolarOpenForCausalLM") ",\"first_k_dense_replace\":3}", "eeeee"},
+        {OF("Llama4ForCausalLM") ",\"interleave_moe_layer_step\":2}", "deded"},
+        {OF("Llama4ForCausalLM") ",\"interleave_moe_layer_step\":2,\"moe_layers\":[0,4,9]}", "eddde"},
+        {OF("Llama4ForCausalLM") ",\"moe_layers\":[]}", "ddddd"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lq_desc d = accepted(rows[i][0]);
@@ -85,6 +91,34 @@ static void keys(void) {
     CHECK(d.layer[0].part[1].mlp_bias && d.layer[0].part[0].o_bias && d.head_bias && !d.layer[1].part[1].mlp_bias &&
           d.layer[1].parts == 2 && d.layer[1].part[1].experts_used == 4 && d.rope[0].interleaved, "ERNIE with biases");
     lq_desc_free(&d);
+}
+
+static void llama4(void) {
+    lq_desc d = accepted(OF("Llama4ForCausalLM") ",\"no_rope_layers\":[],\"moe_layers\":[1]}");
+    const lq_part *near = &d.layer[0].part[0], *far = &d.layer[3].part[0];
+    CHECK(near->rope == 0 && near->chunk == 8192 && near->window == 8192 && near->qk_norm == LQ_QK_BARE &&
+          near->qk_norm_late && d.rope[0].interleaved, "a layer that turns");
+    CHECK(far->rope == 1 && !far->chunk && !far->window && far->qk_norm == LQ_QK_PLAIN &&
+          d.rope[1].kind == LQ_ROPE_NONE && d.rope[1].q_beta == 0.1 && d.rope[1].original_ctx == 8192 &&
+          d.rope[1].q_ahead == 1, "a layer that does not");
+    CHECK(d.layer[0].part[1].ffn == 16384 && d.layer[1].part[1].ffn == 160 && d.layer[1].part[2].ffn == 160 &&
+          d.layer[1].part[1].weigh_input && !d.layer[1].part[1].expert_across && d.groups == 2, "its MLPs");
+    lq_desc_free(&d);
+    d = accepted(OF("Llama4ForCausalLM") ",\"no_rope_layers\":[0,1,1,0,1,1],\"attn_temperature_tuning\":0,\"layer_types\":"
+                 "[\"chunked_attention\",\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\"],"
+                 "\"attention_chunk_size\":7,\"use_qk_norm\":false}");
+    CHECK(d.layer[0].part[0].rope < 0 && d.layer[0].part[0].chunk == 7 && d.layer[1].part[0].rope == 0 &&
+          !d.layer[1].part[0].chunk && d.layer[1].part[0].qk_norm == LQ_QK_PLAIN && d.ropes == 1, "lists of layers");
+    lq_desc_free(&d);
+    d = accepted("{\"architectures\":[\"Llama4ForConditionalGeneration\"],\"text_config\":{\"attn_temperature_tuning\":4}}");
+    CHECK(d.dim == 5120 && d.layers == 48 && d.layer[0].part[0].heads == 40 && d.vocab == 202048 && d.ropes == 2 &&
+          d.layer[0].part[1].ffn == 8192, "a silent text part");
+    lq_desc_free(&d);
+    float f[4], by;
+    const lq_rope r = {.kind = LQ_ROPE_LLAMA3, .dim = 8, .theta = 10000, .factor = 16, .low_factor = 1,
+                       .high_factor = 1, .original_ctx = 64};
+    lq_rope_resolve(&r, 64, f, &by);
+    CHECK(f[0] == 1 && f[1] == 0.1f && fabsf(f[2] - 0.01f / 16) < 1e-9f, "llama3 with a border and no ramp");
 }
 
 #define ATTEND "\"layer_types\":[\"attention\",\"full_attention\",\"attention\",\"attention\",\"attention\"]"
@@ -125,6 +159,15 @@ static void refused(void) {
         {OF("MiniMaxM2ForCausalLM") ",\"num_local_experts\":4,\"num_experts_per_tok\":5}", "num_experts_per_tok"},
         {OF("MiniMaxM2ForCausalLM") ",\"rotary_dim\":129}", "rotary_dim"},
         {OF("ExaoneMoEForCausalLM") ",\"sliding_window_pattern\":\"LLLG\"}", "sliding_window_pattern"},
+        {OF("Llama4ForCausalLM") ",\"attention_chunk_size\":null}", "attention_chunk_size"},
+        {OF("Llama4ForCausalLM") ",\"no_rope_layers\":[1,0]}", "no_rope_layers"},
+        {OF("Llama4ForCausalLM") ",\"no_rope_layers\":7}", "no_rope_layers"},
+        {OF("Llama4ForCausalLM") ",\"layer_types\":[\"chunked_attention\"]}", "layer_types"},
+        {OF("Llama4ForCausalLM") ",\"layer_types\":7}", "layer_types"},
+        {OF("Llama4ForCausalLM") ",\"moe_layers\":{}}", "moe_layers"},
+        {OF("Llama4ForCausalLM") ",\"moe_layers\":[\"1\"]}", "moe_layers"},
+        {OF("Llama4ForCausalLM") ",\"floor_scale\":0}", "floor_scale"},
+        {OF("Llama4ForCausalLM") ",\"attn_temperature_tuning\":\"yes\"}", "attn_temperature_tuning"},
         {OF("GraniteMoeHybridForCausalLM") "}", "mamba"},
         {OF("GraniteMoeHybridForCausalLM") ",\"layer_types\":[\"attention\",\"mamba\"]}", "mamba"},
         {OF("GraniteMoeHybridForCausalLM") ",\"layer_types\":[\"attention\"]}", "layer_types"},
@@ -139,6 +182,7 @@ int main(void) {
     layers();
     keys();
     families();
+    llama4();
     refused();
     return config_end();
 }

@@ -215,13 +215,13 @@ static void NAME(add)(lq_dev *d, const lq_add_args *a) { rows_run(d, add_row, a,
 static void mix_row(void *arg, int row, int worker) {
     const lq_mix_args *a = ((job *)arg)->a;
     (void)worker;
-    const float *weight = a->weight + (size_t)row * (size_t)a->top_k;
+    const float *weight = a->weight ? a->weight + (size_t)row * (size_t)a->top_k : NULL;
     float *y = lq_mat_row(&a->y, row);
     for (int i = 0; i < a->y.cols; i += VEC) {
         vm k = vm_first(a->y.cols - i);
         vf sum = vf_zero();
         for (int s = 0; s < a->top_k; s++)
-            sum = vf_fma(vf_set(weight[s]), vf_load_m(k, lq_mat_row(&a->x, row * a->top_k + s) + i), sum);
+            sum = vf_fma(vf_set(weight ? weight[s] : 1), vf_load_m(k, lq_mat_row(&a->x, row * a->top_k + s) + i), sum);
         vf_store_m(k, y + i, a->fresh ? sum : vf_add(vf_load_m(k, y + i), sum));
     }
 }
