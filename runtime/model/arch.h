@@ -55,8 +55,8 @@ bool lq_rope_read_kinds(const cJSON *config, int head_dim, int ctx, lq_rope *ful
 // lq_parts[] and one file (part.h): its weights, its scratch, its run.
 typedef enum lq_part_kind { LQ_P_ATTN, LQ_P_MLP, LQ_P_MOE, LQ_P_TOKEN, LQ_PART_KINDS } lq_part_kind;
 // Where a part's norm stands: before what it reads, behind what it adds, or both; or over the residual and what it has
-// added, which is the residual from there on.
-typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3, LQ_OVER = 4 } lq_norm_place;
+// added, which is the residual from there on; or behind the sum of a part and those that it stands beside.
+typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3, LQ_OVER = 4, LQ_SUM = 8 } lq_norm_place;
 // How a checkpoint has q, k and v: a tensor each; one of all q rows, then k, then v; one of groups of [q heads][k][v];
 // one of four times [a quarter of q][of v][of k]; or q and k, and v is what k is before its norm.
 typedef enum lq_qkv_form {
@@ -86,6 +86,7 @@ typedef struct lq_part {
     bool alibi;           // scores fall with the distance, by slopes that follow from the number of heads
     bool alibi_coarse;    // in BF16's steps
     float clip;           // q, k and v are held to -clip..clip, behind their norms; 0: not
+    bool attn_gate;       // what it mixed is times the sigmoid of a product of x, number by number
     bool sinks;           // the softmax of each head has one more score, which sees nothing
     // MLP, each expert of a mixture, and what a layer is told of the token
     int ffn;
@@ -182,7 +183,7 @@ typedef enum lq_role {
     LQ_R_NORM_OUT, LQ_R_PROJECT_OUT, LQ_R_HEAD,
     // of a layer: the norm before and behind each of its parts
     LQ_R_NORM_0, LQ_R_NORM_1, LQ_R_NORM_2, LQ_R_NORM_POST_0, LQ_R_NORM_POST_1, LQ_R_NORM_POST_2,
-    LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM, LQ_R_SINKS,
+    LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM, LQ_R_ATTN_GATE, LQ_R_SINKS,
     LQ_R_GATE, LQ_R_UP, LQ_R_DOWN,
     LQ_R_ROUTER, LQ_R_ROUTE_BIAS, LQ_R_EXPERT_GATE, LQ_R_EXPERT_UP, LQ_R_EXPERT_DOWN,
     LQ_R_SHARED_GATE, LQ_R_SHARED_UP, LQ_R_SHARED_DOWN, LQ_R_SHARED_SCORE,

@@ -2,8 +2,10 @@
 // alone, beside experts that all rows share, behind some layers with an MLP: dots.llm1 (norms of each head's q and k,
 // windows), GLM-4.5 and 4.6 (half of a head turns; norms of q and k where the config says so), alone and with eyes,
 // Solar Open (no MLPs), K-EXAONE (EXAONE 4's windows and positions), Hy3 (one number for all shares), MiniMax-M2
-// (Mixtral's names, norms of all of q and of k, nothing shared).
+// (Mixtral's names, norms of all of q and of k, nothing shared), AFMoE (Arcee's Trinity: gates behind attention, norms
+// behind the parts too, no positions in the layers without a window).
 #include "runtime/model/family.h"
+#include <math.h>
 #include <string.h>
 
 #define SHARED(block)                                                                                                  \
@@ -35,6 +37,17 @@ const char *const lq_names_minimax_m2[LQ_ROLES] = {
 static const char *const minimax_fused[LQ_ROLES] = {
     LQ_NAMES_FUSED("mlp.", "gate"), [LQ_R_ROUTE_BIAS] = LQ_LAYER "mlp.e_score_correction_bias=",
 };
+
+const char *const lq_names_afmoe[LQ_ROLES] = {
+    LQ_NAMES_ENDS, LQ_NAMES_ATTN, LQ_NAMES_MLP, [LQ_R_ATTN_GATE] = LQ_LAYER "self_attn.gate_proj",
+    [LQ_R_NORM_0] = LQ_LAYER "input_layernorm", [LQ_R_NORM_POST_0] = LQ_LAYER "post_attention_layernorm",
+    [LQ_R_NORM_1] = LQ_LAYER "pre_mlp_layernorm", [LQ_R_NORM_POST_1] = LQ_LAYER "post_mlp_layernorm",
+    [LQ_R_NORM_POST_2] = LQ_LAYER "post_mlp_layernorm", [LQ_R_ROUTER] = LQ_LAYER "mlp.router.gate",
+    [LQ_R_EXPERT_GATE] = LQ_LAYER "mlp.experts.%d.gate_proj", [LQ_R_EXPERT_UP] = LQ_LAYER "mlp.experts.%d.up_proj",
+    [LQ_R_EXPERT_DOWN] = LQ_LAYER "mlp.experts.%d.down_proj", [LQ_R_ROUTE_BIAS] = LQ_LAYER "mlp.expert_bias=",
+    SHARED("mlp.shared_experts."),
+};
+static const char *const afmoe_fused[LQ_ROLES] = {LQ_NAMES_FUSED("mlp.", "router.gate")};
 
 // Layers that guess further tokens, which transformers leaves out too.
 const char *const lq_ignores_glm4_moe[] = {"model.layers.46.*", "model.layers.92.*", NULL};
@@ -227,4 +240,33 @@ bool lq_describe_minimax_m2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_
     part[0].qk_norm = LQ_QK_WHOLE;
     lq_ends(d, 200034, 200020);
     return mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
+}
+
+bool lq_describe_afmoe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    static const mixture m = {
+        "num_experts", "moe_intermediate_size", "num_shared_experts", "route_scale", "num_dense_layers", afmoe_fused,
+        .renorm = true, .silent = 64, .used = 6, .silent_ffn = 1408, .silent_shared = 2, .silent_dense = 1,
+        .silent_scale = 1,
+    };
+    lq_part part[3] = {{.head_dim = lq_config_null(c, "head_dim") ? 0 : 128}};
+    int window = lq_config_null(c, "sliding_window") ? 0 : 1024, every = 4;
+    bool grown = false;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 14;
+    if (!lq_config_llama(c, d, part, err) || !lq_config_bias(c, "attention_bias", &part[0], err) ||
+        !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err) ||
+        !lq_config_int(c, "global_attn_every_n_layers", 1, 1 << 12, &every, err) ||
+        !lq_config_bool(c, "mup_enabled", &grown, err))
+        return false;
+    if (grown) d->embed_scale = (float)sqrt(d->dim);
+    part[0].qk_norm = LQ_QK_HEAD;
+    part[0].attn_gate = true;
+    part[0].place = part[1].place = LQ_SANDWICH;
+    if (!mixtures(ckpt, c, &m, d, part, err) || !lq_layers_ropes(c, d, window, every, err)) return false;
+    for (int l = 0; l < d->layers; l++) {
+        lq_part *p = d->layer[l].part;
+        p[0].rope = p[0].window ? 0 : -1;
+        if (p[1].kind == LQ_P_MOE) p[1].place = LQ_PRE, p[2].place = LQ_SUM;
+    }
+    return true;
 }

@@ -27,9 +27,11 @@ void lq_attn_slots(lq_slots *s, const lq_part *p) {
         lq_slots_norm(s, LQ_R_Q_NORM, p->qk_norm == LQ_QK_HEAD ? hd : q, p->qk_norm_bias);
         if (own) lq_slots_norm(s, LQ_R_K_NORM, p->qk_norm == LQ_QK_HEAD ? hd : k, p->qk_norm_bias);
     }
+    if (p->attn_gate) lq_slots_matrix(s, LQ_R_ATTN_GATE, s->x, (int64_t)p->heads * p->v_dim, dim, false);
     if (p->sinks) lq_slots_vector(s, LQ_R_SINKS, p->heads);
     const int64_t mix = (int64_t)p->heads * p->v_dim;
-    const bool fixed = p->clip != 0 || p->v_norm || !own; // bounds stay where they are, a norm takes factors away
+    // Bounds and gates stay where they are, a norm takes factors away.
+    const bool fixed = p->clip != 0 || p->attn_gate || p->v_norm || !own;
     const int mixed = lq_slots_input(s, fixed ? LQ_B_NONE : LQ_B_V, LQ_R_V, mix);
     lq_slots_matrix(s, LQ_R_O, mixed, dim, mix, p->o_bias);
     lq_slots_adds(s);
@@ -39,7 +41,7 @@ size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows) {
     const int64_t q = (int64_t)p->heads * p->head_dim, k = (int64_t)p->kv_heads * p->head_dim;
     const int64_t v = (int64_t)p->kv_heads * p->v_dim, mix = (int64_t)p->heads * p->v_dim;
     return lq_take_bytes(m, rows, q) + lq_take_bytes(m, rows, k) + lq_take_bytes(m, rows, v) +
-           lq_take_bytes(m, rows, mix);
+           (p->attn_gate ? 2 : 1) * lq_take_bytes(m, rows, mix);
 }
 
 // Rows lie one behind the other: each head is one.
@@ -75,9 +77,11 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     const lq_mat q = lq_take(c, rows.n, (int64_t)p->heads * p->head_dim),
                  k = lq_take(c, rows.n, (int64_t)p->kv_heads * p->head_dim),
                  v = lq_take(c, rows.n, (int64_t)p->kv_heads * p->v_dim),
-                 mix = lq_take(c, rows.n, (int64_t)p->heads * p->v_dim);
-    const lq_bound *const qkv[] = {&w[LQ_R_Q], &w[LQ_R_K], &w[LQ_R_V]};
-    if (!lq_apply(c, x, qkv, (const lq_mat[]){q, k, v}, own ? 3 : 1)) return;
+                 mix = lq_take(c, rows.n, (int64_t)p->heads * p->v_dim),
+                 gate = p->attn_gate ? lq_take(c, rows.n, mix.cols) : (lq_mat){0};
+    const lq_bound *const read[] = {&w[LQ_R_ATTN_GATE], &w[LQ_R_Q], &w[LQ_R_K], &w[LQ_R_V]};
+    const int skip = !p->attn_gate;
+    if (!lq_apply(c, x, read + skip, (const lq_mat[]){gate, q, k, v} + skip, (own ? 4 : 2) - skip)) return;
     const lq_mat own_k = own ? k : (lq_mat){0};
     if (p->qk_norm && !p->qk_norm_late) qk_norms(c, p, w, q, own_k);
     if (p->v_norm && own) lq_norm(c, by_heads(v, p->v_dim), NULL, &(lq_bound){0}, by_heads(v, p->v_dim));
@@ -97,8 +101,9 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
                                       .sinks = p->sinks ? w[LQ_R_SINKS].v : NULL,
                                       .alibi = p->alibi ? m->slopes : NULL, .alibi_coarse = p->alibi_coarse, .y = mix,
                                       .max_at = c->batch.max_at});
+    if (p->attn_gate) ops->glu(m->dev, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = gate, .up = mix, .y = gate});
     c->k = own ? &k : NULL;
     c->v = own ? &v : NULL;
-    lq_apply(c, mix, (const lq_bound *const[]){&w[LQ_R_O]}, &y, 1);
+    lq_apply(c, p->attn_gate ? gate : mix, (const lq_bound *const[]){&w[LQ_R_O]}, &y, 1);
     c->k = c->v = NULL;
 }

@@ -183,7 +183,7 @@ static void list_layer(lq_slots *s, const lq_layer *l) {
                                   s->d->dim);
         }
         lq_parts[p->kind].slots(s, p);
-        if (p->place & (LQ_POST | LQ_OVER)) put_norm(s, LQ_R_NORM_POST_0 + (lq_role)i);
+        if (p->place & (LQ_POST | LQ_OVER | LQ_SUM)) put_norm(s, LQ_R_NORM_POST_0 + (lq_role)i);
     }
     if (s->d->layer_scaled) lq_slots_vector(s, LQ_R_LAYER_SCALE, 1);
 }

@@ -212,6 +212,10 @@ KINDS = {
     "solar_open": {"theta": 1e6},
     "exaone_moe": {"qk": "head", "every": 4},
     "hy_v3": {"qk": "head", "theta": 11158840.0},
+    "afmoe": {
+        "qk": "head", "pre": ("input_layernorm", "pre_mlp_layernorm"),
+        "post": ("post_attention_layernorm", "post_mlp_layernorm"),
+    },
     "llama4_text": {"pairs": True, "theta": 500000.0, "inward": True},
     "minimax_m2": {"qk": "whole", "theta": 5e6},
     "olmoe": {"qk": "whole"},
@@ -268,6 +272,8 @@ class Parts:
         if "layer_types" not in self.cfg and self.every and self.cfg["sliding_window"]:
             every = self.cfg.get("sliding_window_pattern", self.every)
             return self.cfg["sliding_window"] if (layer + 1) % every else 0
+        if self.kind == "afmoe" and "layer_types" not in self.cfg:
+            return self.cfg["sliding_window"] if (layer + 1) % self.cfg.get("global_attn_every_n_layers", 4) else 0
         if self.kind == "cwm" and "layer_types" not in self.cfg:
             return self.cfg["sliding_window"] if layer % 4 else 0
         if "layer_types" in self.cfg:
@@ -308,6 +314,8 @@ class Parts:
 
     def turns(self, layer):
         """Whether a layer has positions."""
+        if self.kind == "afmoe":
+            return self.window(layer) > 0
         if self.kind == "llama4_text":
             told = self.cfg.get("no_rope_layers")
             return told[layer] if told else (layer + 1) % self.cfg.get("no_rope_layer_interval", 4)
@@ -458,7 +466,7 @@ class Parts:
         share = np.take_along_axis(score, chosen, -1)
         if self.cfg.get("norm_topk_prob", True):
             share = share / share.sum(-1, keepdims=True)
-        share = share * self.cfg.get("routed_scaling_factor", self.cfg.get("router_scaling_factor", 1.0))
+        share = share * self.cfg.get("routed_scaling_factor", self.cfg.get("router_scaling_factor", self.cfg.get("route_scale", 1.0)))
         return chosen, f.moved(share, 16 * share)
 
     def drawn(self, f, logits):
@@ -509,7 +517,8 @@ def forward(cfg, w, ids, f=None, ctx=None):
     rotated = cfg.get("rotary_dim") or int(m.d * rope_settings(cfg)[1])
     turns = [rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"], local) for local in (False, m.local)]
     h = w[m.root + ("embed_in.weight" if m.neox else "embed_tokens.weight")][ids]
-    by = math.sqrt(cfg["hidden_size"]) if "gemma" in m.kind else cfg.get("embedding_multiplier", 1.0)
+    rooted = "gemma" in m.kind or cfg.get("mup_enabled")
+    by = math.sqrt(cfg["hidden_size"]) if rooted else cfg.get("embedding_multiplier", 1.0)
     adds = cfg.get("residual_multiplier", 1.0)
     h = f.moved(h * by, 2 * np.abs(h * by))
     if m.bare:
@@ -534,6 +543,9 @@ def forward(cfg, w, ids, f=None, ctx=None):
             q, k = rmsnorm(f, q, 1, m.eps), rmsnorm(f, k, 1, m.eps)
         q, k = m.qk_norm(f, q, p, "q", m.heads, True), m.qk_norm(f, k, p, "k", m.kv_heads, True)
         y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, window, m.scale, m.cap, sinks=w.get(p + "self_attn.sinks"), chunk=m.chunk(i))
+        if p + "self_attn.gate_proj.weight" in w:
+            open_by = 1 / (1 + np.exp(-linear(f, x, w[p + "self_attn.gate_proj.weight"])))
+            y = f.moved(y * open_by, 10 * np.abs(y * open_by))
         y = linear(f, y, *m.pair(p + m.attn + ("dense" if m.neox else "o_proj")))
         y = m.norm(f, y, name(m.post[0])) * adds
         before, h = h, f.moved(h + y, np.abs(h + y) + np.abs(y))

@@ -79,7 +79,7 @@ def unbiased(cfg, w):
 
 def unshared(w):
     """Without an expert that all rows share, or its score; without sinks, or what experts add."""
-    for part in ("e_score_correction_bias", "mlp.expert_bias", "shared_experts.down_proj", "shared_mlp.down_proj", "self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
+    for part in ("e_score_correction_bias", "mlp.expert_bias", "self_attn.gate_proj", "shared_experts.down_proj", "shared_mlp.down_proj", "self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
         if any(part in name for name in w):
             yield "no " + part, {name: 0 * a if part in name else a for name, a in w.items()}
 
@@ -138,10 +138,12 @@ def without(cfg):
         yield "chunk + 1", {**cfg, "attention_chunk_size": cfg["attention_chunk_size"] + 1}
         yield "the other use_qk_norm", {**cfg, "use_qk_norm": not cfg["use_qk_norm"]}
         yield "positions everywhere", {**cfg, "no_rope_layers": [1] * cfg["num_hidden_layers"]}
+    if cfg.get("mup_enabled"):
+        yield "no mup_enabled", {**cfg, "mup_enabled": False}
     if cfg.get("attn_temperature_tuning"):
         yield "no attn_temperature_tuning", {**cfg, "attn_temperature_tuning": False}
         yield "floor_scale + 1", {**cfg, "floor_scale": cfg["floor_scale"] + 1}
-    for key in ("routed_scaling_factor", "router_scaling_factor"):
+    for key in ("routed_scaling_factor", "router_scaling_factor", "route_scale"):
         if cfg.get(key, 1.0) != 1:
             yield "no " + key, {**cfg, key: 1.0}
     if cfg.get("clip_qkv"):

@@ -180,3 +180,30 @@ model("llama4_sight", "llama4_text", {
     },
 }, prefix=("language_model.model.", "language_model."), beside={"multi_modal_projector.linear_1.weight": (64, 16)},
    dtype="F32")
+
+
+def layer_afmoe(cfg):
+    dim, d, bias, ffn = cfg["hidden_size"], cfg["head_dim"], cfg.get("attention_bias", False), cfg["moe_intermediate_size"]
+    around = ("pre_mlp_layernorm", "post_mlp_layernorm")
+    rows = norms(cfg) + [(name, dim, 0, False) for name in around] + attention(cfg, bias, bias) + qk_norms(d, d)
+    rows.append(("self_attn.gate_proj", heads_of(cfg)[0], dim, False))
+    if cfg["layer"] < cfg["num_dense_layers"]:
+        return rows + gated(cfg)
+    count = cfg["num_experts"]
+    experts, args = (experts_fused, ()) if cfg.get("_fused") else (experts_apart, (GATED,))
+    rows += experts(cfg, "mlp.", "router.gate", *args, count, ffn) + [("mlp.expert_bias=", count, 0, False)]
+    return rows + shared_experts(cfg, ffn * cfg["num_shared_experts"])
+
+
+ARCHS["afmoe"] = ("AfmoeForCausalLM", DECODER, layer_afmoe, NAMES)
+model("afmoe", "afmoe", {
+    "head_dim": 20, "num_hidden_layers": 5, "num_dense_layers": 1, "num_experts": 7, "num_experts_per_tok": 3,
+    "moe_intermediate_size": 40, "num_shared_experts": 2, "route_scale": 2.0, "global_attn_every_n_layers": 3,
+    "sliding_window": 23, "mup_enabled": True, "rope_theta": 20000.0, "torch_dtype": "bfloat16",
+})
+model("afmoe_types", "afmoe", {
+    "head_dim": 16, "num_dense_layers": 0, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+    "num_shared_experts": 1, "sliding_window": 37, "layer_types": ["full_attention", "sliding_attention"],
+    "attention_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 1, "_fused": True,
+    "rope_parameters": DEFAULT,
+}, dtype="F32")

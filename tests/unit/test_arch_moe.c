@@ -30,6 +30,8 @@ static void silent(void) {
          2.5f, 1, 53},
         {"HYV3ForCausalLM", 8, 128, 131072, 1e-5f, 11158840, false, 192, 8, 1536, 1536, 1, LQ_ROUTE_SIGMOID, true, true,
          2.826f, -1, -1},
+        {"AfmoeForCausalLM", 32, 128, 16384, 1e-5f, 1e4, false, 64, 6, 1408, 2816, 1, LQ_ROUTE_SIGMOID, true, true, 1,
+         -1, -1},
         {"Llama4ForCausalLM", 8, 128, 131072, 1e-5f, 5e5, false, 16, 1, 160, 160, 0, LQ_ROUTE_SIGMOID, false, false, 0,
          1, 2},
         {"MiniMaxM2ForCausalLM", 8, 128, 196608, 1e-6f, 5e6, false, 256, 8, 160, 0, 0, LQ_ROUTE_SIGMOID, true, true, 1,
@@ -135,6 +137,14 @@ static void families(void) {
     CHECK(d.layer[0].part[0].window == 7 && d.layer[0].part[0].rope == 0 && d.layer[1].part[0].rope < 0 &&
           d.layer[1].part[0].place == LQ_PRE, "K-EXAONE's layers");
     lq_desc_free(&d);
+    d = accepted(OF("AfmoeForCausalLM") ",\"mup_enabled\":true,\"num_dense_layers\":2}");
+    const lq_layer *l = d.layer;
+    CHECK(d.embed_scale == 16 && l[0].part[0].attn_gate && l[0].part[1].place == LQ_SANDWICH && l[0].parts == 2 &&
+          l[2].part[1].place == LQ_PRE && l[2].part[2].place == LQ_SUM && l[2].part[0].place == LQ_SANDWICH,
+          "AFMoE's norms");
+    CHECK(l[2].part[0].window == 1024 && l[2].part[0].rope == 0 && l[3].part[0].window == 0 && l[3].part[0].rope < 0 &&
+          l[0].part[0].qk_norm == LQ_QK_HEAD, "AFMoE's layers");
+    lq_desc_free(&d);
     d = accepted(OF("GraniteMoeHybridForCausalLM") "," ATTEND ",\"num_local_experts\":0}");
     CHECK(d.layer[0].parts == 2 && d.layer[0].part[1].kind == LQ_P_MLP && d.layer[0].part[1].ffn == 1024 && !d.ropes &&
           d.layer[4].part[0].rope < 0, "Granite 4.0 without experts and positions");
@@ -159,6 +169,9 @@ static void refused(void) {
         {OF("MiniMaxM2ForCausalLM") ",\"num_local_experts\":4,\"num_experts_per_tok\":5}", "num_experts_per_tok"},
         {OF("MiniMaxM2ForCausalLM") ",\"rotary_dim\":129}", "rotary_dim"},
         {OF("ExaoneMoEForCausalLM") ",\"sliding_window_pattern\":\"LLLG\"}", "sliding_window_pattern"},
+        {OF("AfmoeForCausalLM") ",\"sliding_window\":null}", "sliding_window"},
+        {OF("AfmoeForCausalLM") ",\"global_attn_every_n_layers\":0}", "global_attn_every_n_layers"},
+        {OF("AfmoeForCausalLM") ",\"route_scale\":0}", "route_scale"},
         {OF("Llama4ForCausalLM") ",\"attention_chunk_size\":null}", "attention_chunk_size"},
         {OF("Llama4ForCausalLM") ",\"no_rope_layers\":[1,0]}", "no_rope_layers"},
         {OF("Llama4ForCausalLM") ",\"no_rope_layers\":7}", "no_rope_layers"},
