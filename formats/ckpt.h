@@ -91,8 +91,9 @@ const lq_tensor *lq_ckpt_scaled(const lq_ckpt *c, const char *name);
 typedef struct lq_pick {
     char name[128];           // the tensor or coded weight
     int64_t stack, at;        // it holds `stack` matrices (its leading dimension), this is the at-th; 0: one
+    int64_t each;             // 0, or those are so many rows each of one matrix, and these of them from `first` on
     int64_t first, run, step; // row i is row first + i / run * step + i % run of it; run 0: first + i; all 0: every row
-    bool across;              // it is [k][rows], not [rows][k]
+    bool across;              // it is [k][rows], not [rows][k]; with `each` the k are some of its rows
 } lq_pick;
 // A matrix [n][k] or (k = 0) a vector [n], for which `across` means nothing. step 0 gives the same run again and again.
 // Borrowed where its rows lie together (of a coded one: at multiples of 64), else a copy. Codes and scales keep their

@@ -179,6 +179,7 @@ static bool pick_refuse(const lq_ckpt *c, const lq_pick *p, const source *s, int
     else if (p->first)
         snprintf(rows, sizeof rows, " from row %lld on", (long long)p->first);
     if (p->stack) snprintf(of, sizeof of, ", of matrix %lld of %lld", (long long)p->at, (long long)p->stack);
+    if (p->each) snprintf(rows, sizeof rows, " from row %lld of each %lld on", (long long)p->first, (long long)p->each);
     return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s: shape %s, expected %s%s%s%s", c->path, p->name,
                    shape_text(s->rank, s->shape).p, shape_text(k ? 2 : 1, (int64_t[]){n, k}).p, rows, of,
                    p->across && k ? ", stored across" : "");
@@ -187,33 +188,33 @@ static bool pick_refuse(const lq_ckpt *c, const lq_pick *p, const source *s, int
 static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, source *s, lq_err *err) {
     const lq_tensor *t = lq_ckpt_find(c, p->name);
     const lq_typed *w = t ? NULL : lq_ckpt_typed(c, p->name);
-    const int front = p->stack > 0;
+    const int64_t stack = p->each ? 0 : p->stack;
+    const int front = stack > 0;
     *s = (source){.rank = 0};
     if (!t && !w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, p->name);
     if (w) {
         if (w->count) s->shape[s->rank++] = w->count;
         s->shape[s->rank++] = w->n, s->shape[s->rank++] = w->k;
-        if (!k || w->count != p->stack || p->at < 0 || (front && p->at >= p->stack))
-            return pick_refuse(c, p, s, n, k, err);
+        if (!k || w->count != stack || p->at < 0 || (front && p->at >= stack)) return pick_refuse(c, p, s, n, k, err);
         return coded_bind(c, w, front ? p->at : 0, &s->w, err);
     }
     s->rank = t->rank < 4 ? t->rank : 4;
     memcpy(s->shape, t->shape, (size_t)s->rank * sizeof *s->shape);
     s->signs = k && t->type == LQ_I8 && lq_ckpt_scales(c, t);
     if (!s->signs && !number_check(c, t, err)) return false;
-    if (t->rank != front + (k ? 2 : 1) || (front && (t->shape[0] != p->stack || p->at < 0 || p->at >= p->stack)) ||
-        p->stack < 0)
+    if (t->rank != front + (k ? 2 : 1) || (front && (t->shape[0] != stack || p->at < 0 || p->at >= stack)) ||
+        stack < 0)
         return pick_refuse(c, p, s, n, k, err);
     s->w = (lq_weight){.type = plain_type(t->type), .n = t->shape[front], .k = k ? t->shape[front + 1] : 1};
-    s->bytes = t->bytes / (front ? (size_t)p->stack : 1); // no remainder: the shape's product was checked
+    s->bytes = t->bytes / (front ? (size_t)stack : 1); // no remainder: the shape's product was checked
     s->data = s->w.q = (const uint8_t *)t->data + (front ? (size_t)p->at : 0) * s->bytes;
-    return !k || lq_scales_bind(c, t, p->stack, p->at, &s->w, err);
+    return !k || lq_scales_bind(c, t, stack, front ? p->at : 0, &s->w, err);
 }
 
 // Whether these rows are in the source; with `across` its rows are the pick's columns.
 static bool rows_check(const lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, int64_t k, lq_err *err) {
     const bool turned = p->across && k;
-    const int64_t have = turned ? s->w.k : s->w.n, wide = turned ? s->w.n : s->w.k;
+    const int64_t have = turned ? s->w.k : s->w.n, wide = turned && !p->each ? s->w.n : turned ? k : s->w.k;
     bool ok = n > 0 && n <= INT32_MAX && wide == (k ? k : 1) && p->first >= 0 && p->run >= 0 && p->step >= 0;
     ok = ok && p->first <= have && p->run <= have && p->step <= have; // so that nothing below overflows
     ok = ok && (!p->step || p->step >= p->run);                       // step 0: the same rows again and again
@@ -224,6 +225,21 @@ static bool rows_check(const lq_ckpt *c, const lq_pick *p, const source *s, int6
              (!runs || row_of(p, runs * p->run - 1) < have) && n / 65536 <= have;
     }
     return ok || pick_refuse(c, p, s, n, k, err);
+}
+
+// A matrix that is rows of a larger one, as the pick of these rows; *skip: of rows that become columns, so many stand
+// before them.
+static bool part_of(const lq_ckpt *c, lq_pick *p, const source *s, int64_t n, int64_t k, int64_t *skip, lq_err *err) {
+    const int64_t rows = p->across ? k : n;
+    *skip = 0;
+    if (!p->each) return true;
+    if (!k || p->run || p->step || p->each < 0 || p->stack < 1 || p->at < 0 || p->at >= p->stack || p->first < 0 ||
+        s->w.n / p->each != p->stack || s->w.n % p->each || p->first > p->each || rows > p->each - p->first)
+        return pick_refuse(c, p, s, n, k, err);
+    *skip = p->across ? p->at * p->each + p->first : 0;
+    p->first = p->across ? 0 : p->at * p->each + p->first;
+    if (!p->across) p->run = p->step = n;
+    return true;
 }
 
 static kept *copy_new(size_t n, const source *s) {
@@ -292,8 +308,8 @@ static void row_widen(const lq_weight *w, int64_t row, uint8_t *room, float *dst
     for (int64_t j = 0; j < w->k && w->smooth; j++) dst[j] *= w->smooth[j];
 }
 
-static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, int64_t k, lq_weight *out,
-                        lq_err *err) {
+static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t skip, int64_t n, int64_t k,
+                        lq_weight *out, lq_err *err) {
     const lq_weight *w = &s->w;
     const bool coded = w->type.kind != LQ_W_PLAIN;
     const lq_dtype elem = coded ? LQ_F32 : w->type.elem;
@@ -308,9 +324,9 @@ static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n
         const char *at[TURN];
         const int count = k - j0 < TURN ? (int)(k - j0) : TURN;
         for (int j = 0; j < count; j++) {
-            if (coded) row_widen(w, j0 + j, room, wide + (size_t)j * cols);
+            if (coded) row_widen(w, skip + j0 + j, room, wide + (size_t)j * cols);
             at[j] = coded ? (const char *)(wide + (size_t)j * cols)
-                          : (const char *)w->q + (size_t)(j0 + j) * cols * size;
+                          : (const char *)w->q + (size_t)(skip + j0 + j) * cols * size;
         }
         turn(p, n, k, size, at, count, j0, to->data);
     }
@@ -327,6 +343,7 @@ static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n
 // Whether scales of bands of rows stay bands: each band of picked rows lies in one band of the source's.
 static bool bands_stay(const lq_pick *p, int64_t n, int rows) {
     if (rows <= 1 || rows == LQ_ROWS_ALL) return true;
+    if (p->each % rows) return false; // so that all parts of a matrix are of one type
     for (int64_t i = 0; i < n; i++)
         if (row_of(p, i) / rows != row_of(p, i / rows * rows) / rows) return false;
     return true;
@@ -432,15 +449,19 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
 
 bool lq_ckpt_pick(lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, lq_weight *out, bool *plain, lq_err *err) {
     source s;
+    int64_t skip;
     *out = (lq_weight){0};
     if (!memchr(p->name, 0, sizeof p->name))
         return lq_fail(err, LQ_E_USAGE, "%s: a pick whose name does not end", c->path);
-    if (!source_find(c, p, n, k, &s, err) || !rows_check(c, p, &s, n, k, err)) return false;
+    lq_pick own = *p;
+    if (!source_find(c, p, n, k, &s, err) || !part_of(c, &own, &s, n, k, &skip, err)) return false;
+    p = &own;
+    if (!rows_check(c, p, &s, n, k, err)) return false;
     const bool turned = p->across && k;
     if (plain) *plain = turned && s.w.type.kind != LQ_W_PLAIN;
     if (turned && s.signs)
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: codes of i8 that are stored across", c->path, p->name);
-    if (turned) return pick_across(c, p, &s, n, k, out, err);
+    if (turned) return pick_across(c, p, &s, skip, n, k, out, err);
     return pick_borrow(p, &s, n, out) || pick_copy(c, p, &s, n, out, err);
 }
 

@@ -81,14 +81,15 @@ static bool source_check(const lq_plan *p, const lq_slot *s, const lq_pick *from
     int64_t want[3], rows = s->n, size = from->run ? from->run : s->n; // of the tensor; rows that it must have
     int rank = 0;
     bool fits;
-    if (from->run || from->first)
+    if (from->each) rows = from->across ? s->n : from->stack * from->each;
+    else if (from->run || from->first)
         rows = from->first + (s->n - 1) / size * (from->run ? from->step : 0) + (s->n - 1) % size + 1;
-    if (from->stack) want[rank++] = from->stack;
-    want[rank++] = from->across && s->k ? s->k : rows;
+    if (from->stack && !from->each) want[rank++] = from->stack;
+    want[rank++] = !from->across || !s->k ? rows : from->each ? from->stack * from->each : s->k;
     if (s->k) want[rank++] = from->across ? rows : s->k;
     fits = t->rank == rank;
     // A range or runs of rows are part of something larger.
-    const int row_at = (from->stack != 0) + (from->across && s->k), part = from->run || from->first;
+    const int row_at = (from->stack != 0) + (from->across && s->k), part = !from->each && (from->run || from->first);
     for (int i = 0; fits && i < rank; i++)
         fits = t->shape[i] == want[i] || (part && i == row_at && t->shape[i] > want[i]);
     if (fits) return true;

@@ -67,6 +67,12 @@ const lq_arch lq_archs[] = {
     {"QWenLMHeadModel", lq_names_qwen, lq_describe_qwen, NULL},
     {"ChatGLMModel", lq_names_chatglm, lq_describe_chatglm, lq_ignores_chatglm},
     {"ChatGLMForConditionalGeneration", lq_names_chatglm, lq_describe_chatglm, lq_ignores_chatglm},
+    {"DeepseekForCausalLM", lq_names_deepseek, lq_describe_deepseek, NULL},
+    {"DeepseekV2ForCausalLM", lq_names_deepseek, lq_describe_deepseek2, NULL},
+    {"DeepseekV3ForCausalLM", lq_names_deepseek, lq_describe_deepseek3, lq_ignores_deepseek3},
+    {"Glm4MoeLiteForCausalLM", lq_names_deepseek, lq_describe_glm4_lite, lq_ignores_glm4_lite},
+    {"YoutuForCausalLM", lq_names_deepseek, lq_describe_youtu, NULL},
+    {"MiniCPM3ForCausalLM", lq_names_deepseek, lq_describe_minicpm3, NULL},
     {"InternLM2ForCausalLM", lq_names_internlm2, lq_describe_internlm2, NULL},
     {"ExaoneForCausalLM", lq_names_exaone, lq_describe_exaone, NULL},
     {"BaichuanForCausalLM", lq_names_baichuan, lq_describe_baichuan, NULL},
@@ -283,7 +289,9 @@ static bool describe(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *
     if (text && !cJSON_IsObject(text)) return lq_fail(err, LQ_E_FORMAT, "%s: %s is not an object", what, key);
     d->names = d->arch->names;
     if (is_text(d->arch)) find_body(c, d);
-    if (!d->arch->describe(c, text ? text : config, d, err) || !lq_config_bool(config, ties, &tied, err)) return false;
+    if (!d->arch->describe(c, text ? text : config, d, err) || !lq_config_bool(config, ties, &tied, err) ||
+        !lq_config_int(config, "num_nextn_predict_layers", 0, 4096, &d->guesses, err))
+        return false;
     if (text) d->tied = tied || (d->tied && cJSON_GetObjectItemCaseSensitive(config, ties));
     if (!d->body) d->bare = bare_of(c, d);
     find_head(c, d);

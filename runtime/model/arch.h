@@ -53,7 +53,7 @@ bool lq_rope_read_kinds(const cJSON *config, int head_dim, int ctx, lq_rope *ful
 //
 // A layer is a list of parts; each reads the residual (through a norm) and adds to it. A kind of part is one row of
 // lq_parts[] and one file (part.h): its weights, its scratch, its run.
-typedef enum lq_part_kind { LQ_P_ATTN, LQ_P_MLP, LQ_P_MOE, LQ_P_TOKEN, LQ_PART_KINDS } lq_part_kind;
+typedef enum lq_part_kind { LQ_P_ATTN, LQ_P_MLA, LQ_P_MLP, LQ_P_MOE, LQ_P_TOKEN, LQ_PART_KINDS } lq_part_kind;
 // Where a part's norm stands: before what it reads, behind what it adds, or both; or over the residual and what it has
 // added, which is the residual from there on; or behind the sum of a part and those that it stands beside.
 typedef enum lq_norm_place { LQ_PRE = 1, LQ_POST = 2, LQ_SANDWICH = 3, LQ_OVER = 4, LQ_SUM = 8 } lq_norm_place;
@@ -88,6 +88,13 @@ typedef struct lq_part {
     float clip;           // q, k and v are held to -clip..clip, behind their norms; 0: not
     bool attn_gate;       // what it mixed is times the sigmoid of a product of x, number by number
     bool sinks;           // the softmax of each head has one more score, which sees nothing
+    // Latent attention: the latent of v_dim that all heads share, and the part of K that is rotated behind it, are
+    // head_dim together and all that the cache keeps. A head's q is `nope` numbers, which its own matrix turns into
+    // v_dim, then those that are rotated; another one turns the latents it has mixed into v_out.
+    int q_rank;           // of q's latent; 0: q comes of x
+    int nope, v_out;
+    float latent_eps;     // of the norms of latents
+    bool latent_bias;     // what makes latents has biases
     // MLP, each expert of a mixture, and what a layer is told of the token
     int ffn;
     bool gated, mlp_bias;
@@ -153,6 +160,7 @@ typedef struct lq_desc {
     lq_rope rope[LQ_ROPES];
     int ropes;
     lq_layer *layer;      // [layers], owned
+    int guesses;          // layers behind the last, which guess further tokens: no forward reads them
     int groups, group_window[LQ_KV_GROUPS];
     int32_t bos;          // -1: none
     int32_t eos[16];
@@ -184,12 +192,14 @@ typedef enum lq_role {
     // of a layer: the norm before and behind each of its parts
     LQ_R_NORM_0, LQ_R_NORM_1, LQ_R_NORM_2, LQ_R_NORM_POST_0, LQ_R_NORM_POST_1, LQ_R_NORM_POST_2,
     LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM, LQ_R_ATTN_GATE, LQ_R_SINKS,
+    LQ_R_Q_A, LQ_R_Q_A_NORM, LQ_R_Q_B, LQ_R_KV_A, LQ_R_KV_A_NORM, LQ_R_K_B, LQ_R_V_B,
     LQ_R_GATE, LQ_R_UP, LQ_R_DOWN,
     LQ_R_ROUTER, LQ_R_ROUTE_BIAS, LQ_R_EXPERT_GATE, LQ_R_EXPERT_UP, LQ_R_EXPERT_DOWN,
     LQ_R_SHARED_GATE, LQ_R_SHARED_UP, LQ_R_SHARED_DOWN, LQ_R_SHARED_SCORE,
     LQ_R_TOKEN_GATE, LQ_R_TOKEN_OUT, LQ_R_LAYER_SCALE,
     // tensors of other people's files that several slots are parts of: names only, no slot has these roles
-    LQ_R_QKV, LQ_R_GATE_UP, LQ_R_EXPERT_GATE_UP, LQ_R_SHARED_GATE_UP, LQ_R_EXPERT_GATE_UP_BIAS, LQ_R_EXPERT_DOWN_BIAS,
+    LQ_R_QKV, LQ_R_KV_B, LQ_R_GATE_UP, LQ_R_EXPERT_GATE_UP, LQ_R_SHARED_GATE_UP, LQ_R_EXPERT_GATE_UP_BIAS,
+    LQ_R_EXPERT_DOWN_BIAS,
     LQ_ROLES
 } lq_role;
 

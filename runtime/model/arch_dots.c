@@ -57,16 +57,6 @@ const char *const lq_ignores_glm4v_moe[] = {
 const char *const lq_ignores_exaone_moe[] = {"mtp.*", NULL};
 const char *const lq_ignores_hy3[] = {"model.layers.80.*", NULL};
 
-// What a config calls the numbers of a mixture (NULL: it has none), and what it takes in silence (0: refused).
-typedef struct mixture {
-    const char *experts, *ffn, *shared, *scale, *dense;
-    const char *const *fused;
-    bool groups, choice;  // it has n_group and topk_group; norm_topk_prob, else shares of the chosen always make 1
-    bool renorm;
-    int silent, used, silent_ffn, silent_shared, silent_dense;
-    float silent_scale;
-} mixture;
-
 // Which layers have an MLP: the first `dense`, or those that mlp_layer_types names.
 static bool dense_layers(const cJSON *c, lq_desc *d, const lq_part *mlp, int dense, lq_err *err) {
     const cJSON *types = cJSON_GetObjectItemCaseSensitive(c, "mlp_layer_types"), *v;
@@ -85,11 +75,12 @@ static bool dense_layers(const cJSON *c, lq_desc *d, const lq_part *mlp, int den
                    d->layers);
 }
 
-// Layers of attention (part[0]), and of experts and what is shared in place of some MLPs (part[1], as it was read).
-static bool mixtures(const lq_ckpt *ckpt, const cJSON *c, const mixture *m, lq_desc *d, lq_part part[3], lq_err *err) {
+bool lq_config_mixture(const lq_ckpt *ckpt, const cJSON *c, const lq_mixture *m, lq_desc *d, lq_part part[3],
+                       lq_err *err) {
     lq_part *moe = &part[1];
     const lq_part mlp = *moe;
-    int experts = m->silent, used = m->used, groups = 1, of = 1, shared = m->silent_shared, dense = m->silent_dense;
+    int experts = m->silent, used = m->used, shared = m->silent_shared, dense = m->silent_dense;
+    int groups = m->silent_groups ? m->silent_groups : 1, of = m->silent_top ? m->silent_top : 1;
     float scale = m->silent_scale;
     moe->ffn = m->silent_ffn ? m->silent_ffn : mlp.ffn;
     moe->mlp_bias = false;
@@ -105,15 +96,16 @@ static bool mixtures(const lq_ckpt *ckpt, const cJSON *c, const mixture *m, lq_d
         (m->choice && !lq_config_bool(c, "norm_topk_prob", &moe->route_renorm, err)) ||
         (m->scale && !lq_config_float(c, m->scale, &scale, err)))
         return false;
-    if (experts % groups || (m->groups && experts / groups < 2) || used > experts / groups * of || scale == 0)
+    const int least = m->groups && !m->softmax ? 2 : 1; // experts of a group that its score is of
+    if (experts % groups || experts / groups < least || of > groups || used > experts / groups * of || scale == 0)
         return lq_fail(err, LQ_E_FORMAT,
                        "config.json: %s %d, n_group %d, topk_group %d, num_experts_per_tok %d and %s %g do not go "
                        "together", m->experts, experts, groups, of, used, m->scale ? m->scale : "a scale of",
                        (double)scale);
     moe->experts = experts;
     moe->experts_used = used;
-    moe->route = LQ_ROUTE_SIGMOID;
-    moe->route_bias = true;
+    moe->route = m->softmax ? LQ_ROUTE_SOFTMAX : LQ_ROUTE_SIGMOID;
+    moe->route_bias = !m->softmax;
     moe->route_scale = scale;
     if (groups > 1) moe->route_groups = groups, moe->route_top_groups = of;
     part[2] = mlp;
@@ -124,7 +116,7 @@ static bool mixtures(const lq_ckpt *ckpt, const cJSON *c, const mixture *m, lq_d
 }
 
 bool lq_describe_dots1(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    static const mixture m = {
+    static const lq_mixture m = {
         "n_routed_experts", "moe_intermediate_size", "n_shared_experts", "routed_scaling_factor",
         "first_k_dense_replace", lq_sources_experts, .groups = true, .choice = true, .silent_ffn = 1408,
         .silent_shared = 1, .silent_scale = 1,
@@ -137,7 +129,7 @@ bool lq_describe_dots1(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
         return false;
     part[0].qk_norm = LQ_QK_HEAD;
     if (full > d->layers) full = d->layers;
-    return mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, window, full, err);
+    return lq_config_mixture(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, window, full, err);
 }
 
 // Biases of q, k and v, a part of each head that turns.
@@ -155,7 +147,7 @@ static bool glm(const cJSON *c, lq_desc *d, lq_part *attn, bool bias, double sha
     lq_sources_experts, .groups = true, .choice = true, .renorm = true, .silent = 128,        \
     .used = 8, .silent_shared = 1, .silent_scale = 1
 bool lq_describe_glm4_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    static const mixture m = {GLM("first_k_dense_replace"), .silent_ffn = 1408, .silent_dense = 1};
+    static const lq_mixture m = {GLM("first_k_dense_replace"), .silent_ffn = 1408, .silent_dense = 1};
     lq_part part[3] = {{.kv_heads = 8}};
     bool norms = false;
     d->norm_eps = 1e-5f;
@@ -164,23 +156,23 @@ bool lq_describe_glm4_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_er
         !lq_config_bool(c, "use_qk_norm", &norms, err))
         return false;
     if (norms) part[0].qk_norm = LQ_QK_HEAD;
-    return mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
+    return lq_config_mixture(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
 }
 
 bool lq_describe_glm4v_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    static const mixture m = {GLM("first_k_dense_replace"), .silent_ffn = 1408, .silent_dense = 1};
+    static const lq_mixture m = {GLM("first_k_dense_replace"), .silent_ffn = 1408, .silent_dense = 1};
     static const lq_sizes silent = {4096, 46, 96, 10944, 151424};
     lq_part part[3] = {{.kv_heads = 8}};
     d->silent = &silent;
     d->norm_eps = 1e-5f;
     d->ctx = 1 << 16;
     return lq_config_rms(c, d, part, err) && glm(c, d, part, true, 0.5, err) &&
-           mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
+           lq_config_mixture(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
 }
 
 // No layer has a plain MLP, whose width may be missing.
 bool lq_describe_solar(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    static const mixture m = {GLM(NULL), .silent_ffn = 1280};
+    static const lq_mixture m = {GLM(NULL), .silent_ffn = 1280};
     static const lq_size_keys sizes = {"hidden_size", "num_hidden_layers", "num_attention_heads",
                                        "max_position_embeddings", NULL, 0};
     lq_part part[3] = {{.kv_heads = 8, .head_dim = 128}};
@@ -190,11 +182,12 @@ bool lq_describe_solar(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
     d->rope[0].theta = 1e6;
     return lq_config_sizes_as(c, &sizes, d, &part[0], &part[1], err) &&
            lq_config_act(c, "hidden_act", &part[1].act, err) && lq_config_eps(c, "rms_norm_eps", &d->norm_eps, err) &&
-           glm(c, d, part, false, 1, err) && mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
+           glm(c, d, part, false, 1, err) && lq_config_mixture(ckpt, c, &m, d, part, err) &&
+           lq_layers_window(c, d, 0, 0, err);
 }
 
 bool lq_describe_exaone_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    static const mixture m = {
+    static const lq_mixture m = {
         "num_experts", "moe_intermediate_size", "num_shared_experts", "routed_scaling_factor", "first_k_dense_replace",
         exaone_fused, .groups = true, .choice = true, .renorm = true, .silent = 64, .used = 8, .silent_ffn = 1024,
         .silent_shared = 1, .silent_dense = 1, .silent_scale = 2.5f,
@@ -204,11 +197,11 @@ bool lq_describe_exaone_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_
     if (!lq_config_llama(c, d, part, err)) return false;
     part[0].qk_norm = LQ_QK_HEAD;
     lq_ends(d, 1, 53);
-    return mixtures(ckpt, c, &m, d, part, err) && lq_layers_exaone(c, d, err);
+    return lq_config_mixture(ckpt, c, &m, d, part, err) && lq_layers_exaone(c, d, err);
 }
 
 bool lq_describe_hy3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    static const mixture m = {
+    static const lq_mixture m = {
         "num_experts", "moe_intermediate_size", "num_shared_experts", "router_scaling_factor", NULL, hy3_fused,
         .renorm = true, .silent = 192, .used = 8, .silent_ffn = 1536, .silent_shared = 1, .silent_dense = 1,
         .silent_scale = 2.826f,
@@ -221,11 +214,11 @@ bool lq_describe_hy3(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *er
         !lq_config_bool(c, "mlp_bias", &part[1].mlp_bias, err))
         return false;
     part[0].qk_norm = LQ_QK_HEAD;
-    return mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
+    return lq_config_mixture(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
 }
 
 bool lq_describe_minimax_m2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    static const mixture m = {
+    static const lq_mixture m = {
         "num_local_experts", "intermediate_size", .fused = minimax_fused, .renorm = true, .silent = 256, .used = 8,
         .silent_scale = 1,
     };
@@ -239,11 +232,11 @@ bool lq_describe_minimax_m2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_
     d->ropes = 1;
     part[0].qk_norm = LQ_QK_WHOLE;
     lq_ends(d, 200034, 200020);
-    return mixtures(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
+    return lq_config_mixture(ckpt, c, &m, d, part, err) && lq_layers_window(c, d, 0, 0, err);
 }
 
 bool lq_describe_afmoe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
-    static const mixture m = {
+    static const lq_mixture m = {
         "num_experts", "moe_intermediate_size", "num_shared_experts", "route_scale", "num_dense_layers", afmoe_fused,
         .renorm = true, .silent = 64, .used = 6, .silent_ffn = 1408, .silent_shared = 2, .silent_dense = 1,
         .silent_scale = 1,
@@ -262,7 +255,7 @@ bool lq_describe_afmoe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
     part[0].qk_norm = LQ_QK_HEAD;
     part[0].attn_gate = true;
     part[0].place = part[1].place = LQ_SANDWICH;
-    if (!mixtures(ckpt, c, &m, d, part, err) || !lq_layers_ropes(c, d, window, every, err)) return false;
+    if (!lq_config_mixture(ckpt, c, &m, d, part, err) || !lq_layers_ropes(c, d, window, every, err)) return false;
     for (int l = 0; l < d->layers; l++) {
         lq_part *p = d->layer[l].part;
         p[0].rope = p[0].window ? 0 : -1;

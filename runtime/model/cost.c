@@ -40,7 +40,7 @@ static void add_attention(const lq_model *m, const lq_part *a, int seqs, int at,
     int64_t all = 0;
     for (int64_t i = at; i < (int64_t)at + rows; i++) all += seen(a, i);
     out->fmas += (double)seqs * (double)all * a->heads * width;
-    const double each = a->kv_heads * width * (double)lq_dtype_size(m->kv_type);
+    const double each = a->kv_heads * (a->kind == LQ_P_MLA ? a->head_dim : width) * (double)lq_dtype_size(m->kv_type);
     out->bytes += (double)seqs * (double)(seen(a, at) + rows - 1) * each;
 }
 
@@ -50,7 +50,10 @@ void lq_model_work(const lq_model *m, int seqs, int at, int rows, lq_work *out) 
     for (int l = 0; l < m->desc.layers; l++) {
         const lq_layer *layer = &m->desc.layer[l];
         const lq_part *a = lq_layer_attn(layer), *moe = experts_of(layer);
-        for (int r = 0; r < LQ_ROLES; r++) add_matrix(m, &m->layer[l][r], all, moe ? moe->experts_used : 1, out);
+        for (int r = 0; r < LQ_ROLES; r++) {
+            const bool heads = r == LQ_R_K_B || r == LQ_R_V_B;
+            add_matrix(m, &m->layer[l][r], all, heads ? a->heads : moe ? moe->experts_used : 1, out);
+        }
         if (a) add_attention(m, a, seqs, at, rows, out);
     }
     add_matrix(m, &m->top[LQ_R_PROJECT_IN], all, 1, out);

@@ -41,6 +41,21 @@ bool lq_heads_share(const lq_desc *d, const lq_part *attn, lq_err *err);
 // have gate and up of all experts as one tensor, as transformers 5 holds them: then its names are `sources`.
 bool lq_config_experts(const cJSON *c, const lq_ckpt *ckpt, const char *const *sources, lq_desc *d, lq_part *moe,
                        lq_err *err);
+// What a config calls the numbers of a mixture beside experts that all rows share (NULL: it has none), and what it
+// takes in silence (0: refused).
+typedef struct lq_mixture {
+    const char *experts, *ffn, *shared, *scale, *dense;
+    const char *const *fused;
+    bool groups, choice;  // it has n_group and topk_group; norm_topk_prob, else shares of the chosen always make 1
+    bool softmax;         // shares are of a softmax of all, in place of sigmoids with numbers for the choice alone
+    bool renorm;
+    int silent, used, silent_ffn, silent_shared, silent_dense;
+    int silent_groups, silent_top; // 0: 1
+    float silent_scale;
+} lq_mixture;
+// Layers of attention (part[0]), and of experts and what is shared in place of some MLPs (part[1], as it was read).
+bool lq_config_mixture(const lq_ckpt *ckpt, const cJSON *c, const lq_mixture *m, lq_desc *d, lq_part part[3],
+                       lq_err *err);
 // All layers alike: these parts.
 bool lq_layers_fill(lq_desc *d, const lq_part *part, int parts, lq_err *err);
 // The windows that config.layer_types (if there is one) gives to layers instead of those they have; then layers of one
@@ -86,7 +101,8 @@ extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_RO
     *const lq_names_olmoe[LQ_ROLES], *const lq_names_flex_olmo[LQ_ROLES], *const lq_names_gptoss[LQ_ROLES],
     *const lq_names_internlm2[LQ_ROLES], *const lq_names_exaone[LQ_ROLES], *const lq_names_baichuan[LQ_ROLES],
     *const lq_names_yi[LQ_ROLES], *const lq_names_dots[LQ_ROLES],
-    *const lq_names_hunyuan_moe[LQ_ROLES], *const lq_ignores_glm4_moe[],
+    *const lq_names_hunyuan_moe[LQ_ROLES], *const lq_ignores_glm4_moe[], *const lq_names_deepseek[LQ_ROLES],
+    *const lq_ignores_deepseek3[], *const lq_ignores_glm4_lite[],
     *const lq_ignores_neox[];
 extern const char *const lq_names_ernie_moe[LQ_ROLES], *const lq_ignores_ernie_moe[],
     *const lq_names_exaone_moe[LQ_ROLES], *const lq_names_hy3[LQ_ROLES], *const lq_names_minimax_m2[LQ_ROLES],
@@ -107,6 +123,8 @@ lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_desc
     lq_describe_gptoss;
 lq_describe lq_describe_ernie_moe, lq_describe_glm4v_moe, lq_describe_solar, lq_describe_exaone_moe, lq_describe_hy3,
     lq_describe_minimax_m2, lq_describe_granite_hybrid, lq_describe_llama4, lq_describe_afmoe;
+lq_describe lq_describe_deepseek, lq_describe_deepseek2, lq_describe_deepseek3, lq_describe_glm4_lite,
+    lq_describe_youtu, lq_describe_minicpm3;
 
 // Decoders with LayerNorms.
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],

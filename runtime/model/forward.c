@@ -64,7 +64,8 @@ static sizes sizes_of(const lq_model *m, const lq_buffer_sizes *o) {
             if (work > s.work) s.work = work;
             s.limits.heads = larger(s.limits.heads, p->heads);
             s.limits.dv = larger(s.limits.dv, p->v_dim);
-            s.limits.slots = larger(s.limits.slots, (int64_t)o->rows * p->experts_used);
+            const int each = p->kind == LQ_P_MLA ? p->heads : p->experts_used;
+            s.limits.slots = larger(s.limits.slots, (int64_t)o->rows * each);
         }
     s.limits.rows = larger(most, s.limits.slots);
     for (int r = 0; r < LQ_ROLES; r++) {

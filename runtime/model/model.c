@@ -189,7 +189,8 @@ void lq_model_close(lq_model *m) {
 static size_t layer_token_bytes(const lq_model *m, int l) {
     const lq_part *p = lq_layer_attn(&m->desc.layer[l]);
     if (!p || m->desc.layer[l].kv_from != l) return 0;
-    return (size_t)p->kv_heads * (size_t)(p->head_dim + p->v_dim) * lq_dtype_size(m->kv_type);
+    const size_t width = (size_t)p->head_dim + (p->kind == LQ_P_MLA ? 0 : (size_t)p->v_dim);
+    return (size_t)p->kv_heads * width * lq_dtype_size(m->kv_type);
 }
 
 size_t lq_kv_token_bytes(const lq_model *m, int group) {
@@ -223,7 +224,8 @@ bool lq_kvpool_open(const lq_model *m, int page, const int *blocks, lq_kvpool *p
                            page);
         }
         p->layer[l] = (lq_cache){.type = m->kv_type, .data = p->data[l], .page = page, .kv_heads = a->kv_heads,
-                                 .dk = a->head_dim, .dv = a->v_dim, .block_stride = block};
+                                 .dk = a->head_dim, .dv = a->v_dim, .block_stride = block,
+                                 .v_in_k = a->kind == LQ_P_MLA};
     }
     return true;
 }

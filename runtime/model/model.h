@@ -92,10 +92,11 @@ bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq
 typedef struct lq_seen {
     int layer, input;     // index into lq_desc_inputs
     lq_mat x;
-    // Of experts: which slots are whose, slot s being row s / top_k of x (down: row s). NULL: for all rows.
+    // Of experts: which slots are whose, slot s being row s / top_k of x (down: row s). NULL: for all rows, or, where
+    // top_k is set, row s is for matrix s % count of the stack.
     const int32_t *order, *start;
     int top_k;
-    const lq_mat *k, *v;  // input of o: K and V of these rows, as they went to the cache; NULL: another layer's serve
+    const lq_mat *k, *v;  // input of o: K and V of these rows, as they went to the cache; NULL: not its own, or latents
 } lq_seen;
 typedef bool lq_observer(void *arg, const lq_seen *s); // false: the rest of this layer is not needed
 

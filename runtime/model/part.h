@@ -32,9 +32,10 @@ void lq_slots_matrix(lq_slots *s, lq_role role, int input, int64_t n, int64_t k,
 // The same whose rows stand in a tensor of role `whole`: row i is row first + i / run * step + i % run of it.
 typedef struct lq_rows_of { lq_role whole; int64_t first, run, step; } lq_rows_of;
 void lq_slots_rows(lq_slots *s, lq_role role, int input, int64_t n, int64_t k, bool bias, lq_rows_of from);
-// `count` matrices of one shape side by side: experts. from (may be NULL): rows of each matrix of a stack `whole`.
+// `count` matrices of one shape side by side: experts, heads. from (may be NULL): rows of each matrix of `whole`.
 void lq_slots_stack(lq_slots *s, lq_role role, int input, int count, int64_t n, int64_t k, const lq_rows_of *from);
 void lq_slots_across(lq_slots *s); // the matrices that were listed last are [k][n] in other people's files
+void lq_slots_each(lq_slots *s, int64_t each); // and are so many rows each of one
 // The biases of the matrices of role `role`, which was listed last: elements of each vector of a stack.
 void lq_slots_biases(lq_slots *s, lq_role role, int count, int64_t n, const lq_rows_of *from);
 // A vector that is no norm's.
@@ -77,7 +78,7 @@ void lq_norm_turns(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gam
 // False: the observer wants no more of this layer.
 bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count);
 // The same for stacks: row s of y is what its expert (route's order and start) makes of row s /
-// top_k of x; by_slot: of row s.
+// top_k of x; by_slot: of row s. order NULL: slot s is of expert s % experts, as heads are.
 typedef struct lq_routed { const int32_t *order, *start; int top_k; bool by_slot; } lq_routed;
 bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *const *w, const lq_mat *y, int count);
 
@@ -91,6 +92,9 @@ extern const lq_part_row lq_parts[LQ_PART_KINDS];
 void lq_attn_slots(lq_slots *s, const lq_part *p);
 size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows);
 void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
+void lq_mla_slots(lq_slots *s, const lq_part *p);
+size_t lq_mla_room(const lq_model *m, const lq_part *p, int rows);
+void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 void lq_mlp_slots(lq_slots *s, const lq_part *p);
 size_t lq_mlp_room(const lq_model *m, const lq_part *p, int rows);
 void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);

@@ -7,6 +7,7 @@
 
 const lq_part_row lq_parts[LQ_PART_KINDS] = {
     [LQ_P_ATTN] = {lq_attn_slots, lq_attn_room, lq_attn_run},
+    [LQ_P_MLA] = {lq_mla_slots, lq_mla_room, lq_mla_run},
     [LQ_P_MLP] = {lq_mlp_slots, lq_mlp_room, lq_mlp_run},
     [LQ_P_MOE] = {lq_moe_slots, lq_moe_room, lq_moe_run},
     [LQ_P_TOKEN] = {lq_token_slots, lq_token_room, lq_token_run},
@@ -141,6 +142,10 @@ void lq_slots_across(lq_slots *s) {
     if (s->n) s->slot[s->n - 1].from.across = true;
 }
 
+void lq_slots_each(lq_slots *s, int64_t each) {
+    if (s->n) s->slot[s->n - 1].from.each = each;
+}
+
 void lq_slots_adds(lq_slots *s) {
     const lq_role role = s->n ? s->slot[s->n - 1].role : LQ_ROLES;
     for (int i = s->n; i-- > 0 && s->slot[i].role == role;) s->slot[i].adds = true;
@@ -223,7 +228,7 @@ bool lq_slot_pick(const lq_slot *s, int at, lq_pick *out) {
 
 const lq_part *lq_layer_attn(const lq_layer *l) {
     for (int i = 0; i < l->parts; i++)
-        if (l->part[i].kind == LQ_P_ATTN) return &l->part[i];
+        if (l->part[i].kind == LQ_P_ATTN || l->part[i].kind == LQ_P_MLA) return &l->part[i];
     return NULL;
 }
 
@@ -352,9 +357,18 @@ static bool matches(const char *pattern, const char *text) {
     return !*pattern;
 }
 
+// Whether it is of a layer behind the last, which guesses further tokens.
+static bool guesses(const lq_desc *d, const char *name) {
+    static const char layers[] = "model.layers.";
+    char *end;
+    if (!d->guesses || strncmp(name, layers, sizeof layers - 1) != 0) return false;
+    const long at = strtol(name + sizeof layers - 1, &end, 10);
+    return *end == '.' && at >= d->layers && at < d->layers + d->guesses;
+}
+
 // What exporters write beside the weights, of every architecture.
 static bool harmless(const lq_desc *d, const char *name) {
-    if (matches("*rotary_emb.inv_freq", name)) return true;
+    if (matches("*rotary_emb.inv_freq", name) || guesses(d, name)) return true;
     for (const char *const *p = d->arch->ignores; p && *p; p++)
         if (matches(*p, name)) return true;
     char head[LQ_NAME]; // one that is the embedding is written twice by some

@@ -43,19 +43,27 @@ LAYER = re.compile(r"(^|\.)((layers|h|blocks)\.\d+|project_(in|out)|per_layer_mo
 ROUTERS = ("gate.wg.weight", "router.gate.weight", "moe.gate.weight", "mlp.gate.weight", "router.weight", "router.layer.weight", "shared_expert_gate.weight", "e_score_correction_bias")
 
 
+def grouped(rows):
+    a = rows.reshape(-1, rows.shape[-1]).astype(np.float32)
+    return rtn_reference.dequantize(*rtn_reference.quantize(a, 4, 32, False), 32).astype(np.float64).reshape(rows.shape)
+
+
 def rounded(cfg, w):
-    """What `lq quantize --type "int4 g32"` makes of a checkpoint: every matrix of a layer but routers, fused or not."""
+    """What `lq quantize --type "int4 g32"` makes of a checkpoint: every matrix of a layer but routers, fused or not. A head's
+    matrices of latents are two: that of K is turned around, as it meets q."""
     out, shapes = {}, make_models.shapes(cfg)
     for name, a in w.items():
         if cfg.get("_mx") and shapes[name][1] == "stack1d":  # stays as it is
             what = ""
         else:
             what = shapes[name][1] if LAYER.search(name) and a.ndim >= 2 else ""
-        if what in ("matrix", "conv1d", "stack1d") and not name.endswith(ROUTERS):
+        if name.endswith("kv_b_proj.weight"):
+            heads, nope = a.reshape(cfg["num_attention_heads"], -1, a.shape[-1]), cfg["qk_nope_head_dim"]
+            k = np.swapaxes(grouped(np.swapaxes(heads[:, :nope], 1, 2)), 1, 2)
+            a = np.concatenate([k, grouped(heads[:, nope:])], 1).reshape(a.shape)
+        elif what in ("matrix", "conv1d", "stack1d") and not name.endswith(ROUTERS):
             turned = a if what == "matrix" else np.swapaxes(a, -1, -2)  # others are [k][n]
-            rows = turned.reshape(-1, turned.shape[-1]).astype(np.float32)
-            rows = rtn_reference.dequantize(*rtn_reference.quantize(rows, 4, 32, False), 32).astype(np.float64)
-            rows = rows.reshape(turned.shape)
+            rows = grouped(turned)
             a = rows if what == "matrix" else np.swapaxes(rows, -1, -2)
         out[name] = a
     return out
@@ -110,10 +118,11 @@ def check_quantized(path, name):
     r = subprocess.run(cmd, capture_output=True, text=True)
     if r.returncode:
         return check(False, f"{name} int4: {r.stderr.strip()}")
-    if make_models.MODELS[name][2]["beside"]:
+    beside, whole = (make_models.MODELS[name][2][key] for key in ("beside", "whole"))
+    if beside:  # of other parts of a larger model; else of layers that no forward reads
         listed = subprocess.run([lq, "inspect", path + ".lq", "--tensors"], capture_output=True, text=True).stdout
-        for other in make_models.MODELS[name][2]["beside"]:
-            check(other in listed, f"{name} int4: {other} was not carried along")
+        for other in beside:
+            check((other in listed) == bool(whole), f"{name} int4: {other} was {'not ' if whole else ''}carried along")
     os.rename(path + ".lq", os.path.join(path, "int4.lq"))
     w = rounded(cfg, w)
     if decoder_np.margin(cfg, w, ids) < 1e-4:

@@ -218,6 +218,10 @@ KINDS = {
     },
     "llama4_text": {"pairs": True, "theta": 500000.0, "inward": True},
     "minimax_m2": {"qk": "whole", "theta": 5e6},
+    "deepseek_v2": {"pairs": True},
+    "deepseek_v3": {"pairs": True},
+    "glm4_moe_lite": {"pairs": True},
+    "youtu": {"pairs": True},
     "olmoe": {"qk": "whole"},
     "flex_olmo": {**OLMO2, "theta": 500000.0},
     "gpt_oss": {"every": 2, "theta": 150000.0},
@@ -251,7 +255,8 @@ class Parts:
             self.qk = "head"
         self.heads = cfg["num_attention_heads"]
         self.kv_heads = cfg.get("num_key_value_heads") or self.heads
-        self.d = cfg.get("head_dim") or cfg["hidden_size"] // self.heads
+        self.d = cfg.get("qk_rope_head_dim") or cfg.get("head_dim") or cfg["hidden_size"] // self.heads
+        self.pairs = self.pairs and cfg.get("rope_interleave", True)
         self.scale = cfg.get("query_pre_attn_scalar", self.d) ** -0.5
         if "granite" in self.kind:
             self.scale = cfg.get("attention_multiplier", 1.0)
@@ -430,6 +435,8 @@ class Parts:
         k = self.used
         if self.kind == "phimoe":
             return self.drawn(f, logits)
+        if self.kind == "deepseek_v2":
+            return self.by_group(f, logits)
         order = np.sort(logits, -1)
         f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
         chosen = np.argsort(-logits, -1, kind="stable")[:, :k]
@@ -443,6 +450,21 @@ class Parts:
         share = np.take_along_axis(share, chosen, -1)
         if not all_of or self.cfg.get("norm_topk_prob"):
             share = share / share.sum(-1, keepdims=True)
+        return chosen, f.moved(share, 16 * share)
+
+    def by_group(self, f, logits):
+        """DeepSeek V2: from the groups whose best is best; the shares are of all experts."""
+        k, groups, top = (self.cfg[key] for key in ("num_experts_per_tok", "n_group", "topk_group"))
+        of = logits.reshape(len(logits), groups, -1).max(-1)
+        order = np.sort(of, -1)
+        if top < groups:
+            f.margin = min(f.margin, (order[:, -top] - order[:, -top - 1]).min())
+        left = np.where(np.repeat(of >= order[:, -top, None], logits.shape[1] // groups, 1), logits, -np.inf)
+        order = np.sort(left, -1)
+        f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
+        chosen = np.argsort(-left, -1, kind="stable")[:, :k]
+        share = np.exp(logits - logits.max(-1, keepdims=True))
+        share = np.take_along_axis(share / share.sum(-1, keepdims=True), chosen, -1) * self.cfg["routed_scaling_factor"]
         return chosen, f.moved(share, 16 * share)
 
     def by_bias(self, f, logits, bias):
@@ -506,6 +528,53 @@ class Parts:
         ]
 
 
+def heads(f, m, x, layer, turns, sinks):
+    """Attention of heads with K and V of their own or of a group."""
+    cfg, w, p = m.cfg, m.w, f"{m.root}layers.{layer}."
+    q, k, v = (linear(f, x, *part) for part in m.qkv(p))
+    window = m.window(layer)
+    q, k = m.qk_norm(f, q, p, "q", m.heads, False), m.qk_norm(f, k, p, "k", m.kv_heads, False)
+    if cfg.get("clip_qkv"):
+        q, k, v = (np.clip(a, -cfg["clip_qkv"], cfg["clip_qkv"]) for a in (q, k, v))
+    q, k = q.reshape(len(x), m.heads, m.d), k.reshape(len(x), m.kv_heads, m.d)
+    if m.turns(layer):
+        turn = turns[window > 0]
+        q, k = rope(f, q, *turn, m.heads, m.pairs), rope(f, k, *turn, m.kv_heads, m.pairs)
+    q = m.grown(f, q, layer)
+    if m.kind == "llama4_text" and cfg["use_qk_norm"] and m.turns(layer):
+        q, k = rmsnorm(f, q, 1, m.eps), rmsnorm(f, k, 1, m.eps)
+    q, k = m.qk_norm(f, q, p, "q", m.heads, True), m.qk_norm(f, k, p, "k", m.kv_heads, True)
+    y = attention(f, q, k, v.reshape(len(x), m.kv_heads, m.d), m.kv_heads, window, m.scale, m.cap, sinks=sinks, chunk=m.chunk(layer))
+    if p + "self_attn.gate_proj.weight" in w:
+        open_by = 1 / (1 + np.exp(-linear(f, x, w[p + "self_attn.gate_proj.weight"])))
+        y = f.moved(y * open_by, 10 * np.abs(y * open_by))
+    return y
+
+
+def latents(f, m, x, p, turn):
+    """Attention over latents: K and V would be what matrices of each head make of one latent of a token; those matrices go
+    to q and to what was mixed instead, which is the same."""
+    cfg, t, p = m.cfg, len(x), p + "self_attn."
+    low = lambda y, name: rmsnorm(f, y, m.w[p + name + ".weight"], 1e-6)
+    rank, nope = cfg["kv_lora_rank"], cfg["qk_nope_head_dim"]
+    if cfg["q_lora_rank"] is None:
+        q = linear(f, x, *m.pair(p + "q_proj"))
+    else:
+        q = linear(f, low(linear(f, x, *m.pair(p + "q_a_proj")), "q_a_layernorm"), *m.pair(p + "q_b_proj"))
+    q = q.reshape(t, m.heads, -1)
+    both = linear(f, x, *m.pair(p + "kv_a_proj_with_mqa"))
+    latent, k = low(both[:, :rank], "kv_a_layernorm"), rope(f, both[:, rank:], *turn, 1, m.pairs)
+    heads = m.w[p + "kv_b_proj.weight"].reshape(m.heads, -1, rank)
+    met = np.stack([linear(f, q[:, h, :nope], heads[h, :nope].T) for h in range(m.heads)], 1)
+    q = np.concatenate([met, rope(f, q[..., nope:], *turn, m.heads, m.pairs)], -1)
+    k = np.concatenate([latent[:, None], k], -1)
+    scaling, scale = rope_settings(cfg)[2], (nope + m.d) ** -0.5
+    if scaling.get("mscale_all_dim"):
+        scale *= (0.1 * scaling["mscale_all_dim"] * math.log(scaling["factor"]) + 1) ** 2
+    mixed = attention(f, q, k, latent[:, None], 1, 0, scale).reshape(t, m.heads, rank)
+    return np.concatenate([linear(f, mixed[:, h], heads[h, nope:]) for h in range(m.heads)], -1)
+
+
 def forward(cfg, w, ids, f=None, ctx=None):
     """Logits [len(ids)][vocab]. w: name -> f64 array, as in the checkpoint."""
     if cfg.get("model_type") in decoder_gpt.KINDS:
@@ -513,6 +582,11 @@ def forward(cfg, w, ids, f=None, ctx=None):
     if cfg.get("model_type") == "gemma4_text":
         return decoder_gemma4.forward(f or Exact(), cfg, w, ids)
     cfg, w = remote.twin(cfg, w)
+    if cfg.get("model_type") == "minicpm3":
+        cfg = {
+            **cfg, "embedding_multiplier": cfg["scale_emb"], "logits_scaling": cfg["hidden_size"] / cfg["dim_model_base"],
+            "residual_multiplier": cfg["scale_depth"] / cfg["num_hidden_layers"] ** 0.5,
+        }
     f, m = f or Exact(), Parts(cfg, w)
     rotated = cfg.get("rotary_dim") or int(m.d * rope_settings(cfg)[1])
     turns = [rope_freqs(cfg, rotated, ctx or cfg["max_position_embeddings"], local) for local in (False, m.local)]
@@ -529,23 +603,10 @@ def forward(cfg, w, ids, f=None, ctx=None):
         p = f"{m.root}layers.{i}."
         name = lambda norm: norm and p + norm
         x = m.norm(f, h, name(m.pre[0]))
-        q, k, v = (linear(f, x, *part) for part in m.qkv(p))
-        window = m.window(i)
-        q, k = m.qk_norm(f, q, p, "q", m.heads, False), m.qk_norm(f, k, p, "k", m.kv_heads, False)
-        if cfg.get("clip_qkv"):
-            q, k, v = (np.clip(a, -cfg["clip_qkv"], cfg["clip_qkv"]) for a in (q, k, v))
-        q, k = q.reshape(len(ids), m.heads, m.d), k.reshape(len(ids), m.kv_heads, m.d)
-        if m.turns(i):
-            turn = turns[window > 0]
-            q, k = rope(f, q, *turn, m.heads, m.pairs), rope(f, k, *turn, m.kv_heads, m.pairs)
-        q = m.grown(f, q, i)
-        if m.kind == "llama4_text" and cfg["use_qk_norm"] and m.turns(i):
-            q, k = rmsnorm(f, q, 1, m.eps), rmsnorm(f, k, 1, m.eps)
-        q, k = m.qk_norm(f, q, p, "q", m.heads, True), m.qk_norm(f, k, p, "k", m.kv_heads, True)
-        y = attention(f, q, k, v.reshape(len(ids), m.kv_heads, m.d), m.kv_heads, window, m.scale, m.cap, sinks=w.get(p + "self_attn.sinks"), chunk=m.chunk(i))
-        if p + "self_attn.gate_proj.weight" in w:
-            open_by = 1 / (1 + np.exp(-linear(f, x, w[p + "self_attn.gate_proj.weight"])))
-            y = f.moved(y * open_by, 10 * np.abs(y * open_by))
+        if p + "self_attn.kv_b_proj.weight" in w:
+            y = latents(f, m, x, p, turns[0])
+        else:
+            y = heads(f, m, x, i, turns, w.get(p + "self_attn.sinks"))
         y = linear(f, y, *m.pair(p + m.attn + ("dense" if m.neox else "o_proj")))
         y = m.norm(f, y, name(m.post[0])) * adds
         before, h = h, f.moved(h + y, np.abs(h + y) + np.abs(y))

@@ -104,7 +104,7 @@ def without(cfg):
             yield "attention factor 1", {**cfg, key: {**rope, "attention_factor": 1.0}}
     kind = decoder_np.KINDS.get(cfg["model_type"], {})
     for key in ("one", "qk", "late", "pairs", "post", "local", "backward", "inward"):
-        if kind.get(key, decoder_np.LLAMA[key]) != decoder_np.LLAMA[key]:
+        if kind.get(key, decoder_np.LLAMA[key]) != decoder_np.LLAMA[key] and (key != "pairs" or cfg.get("rope_interleave", True)):
             yield f"without {key}: {kind[key]}", {**cfg, "without": {key: decoder_np.LLAMA[key]}}
     for key in ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"):
         if key in cfg:
@@ -148,6 +148,10 @@ def without(cfg):
             yield "no " + key, {**cfg, key: 1.0}
     if cfg.get("clip_qkv"):
         yield "no clip_qkv", {**cfg, "clip_qkv": None}
+    if "rope_interleave" in cfg:
+        yield "the other rope_interleave", {**cfg, "rope_interleave": not cfg["rope_interleave"]}
+    if "mscale_all_dim" in rope:  # which cos and sin would have, and not the scores
+        yield "no mscale_all_dim", {**cfg, "rope_scaling": {**rope, "attention_factor": 1.0, "mscale_all_dim": 0}}
     if rope.get("truncate") is False:
         yield "truncate", {**cfg, "rope_scaling": {**rope, "truncate": True}}
     if "norm_topk_prob" in cfg and cfg["model_type"] != "flex_olmo":  # whose norm behind the experts takes factors away

@@ -177,7 +177,7 @@ def load(path):
     """config, f64 weights and ids of a model that was made: of its text part under the names that it has alone."""
     files = [f for f in sorted(os.listdir(path)) if f.endswith(".safetensors")]
     w = {k: v if v.dtype == np.uint8 else v.astype(np.float64) for f in files for k, v in st.read(os.path.join(path, f))[0].items()}
-    w = unmixed(w)
+    w = {k: a for k, a in unmixed(w).items() if k not in MODELS[os.path.basename(path)][2]["beside"]}
     cfg, (kind, _, file) = json.load(open(os.path.join(path, "config.json"))), MODELS[os.path.basename(path)]
     body, outer = file["prefix"]
     if file["whole"]:
@@ -185,7 +185,6 @@ def load(path):
         w = {
             "model." + k[len(body) :] if k.startswith(body) else k[len(outer) :]: v
             for k, v in w.items()
-            if k not in file["beside"]
         }
     return cfg, w, np.fromfile(os.path.join(path, "ids.bin"), "<i4")
 

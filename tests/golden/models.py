@@ -231,6 +231,36 @@ def layer_dots(cfg):
     return norms(cfg) + attn + moe + [("mlp.gate.e_score_correction_bias=", count, 0, False)]
 
 
+def latents(cfg):
+    """Attention over latents."""
+    dim, heads, bias = cfg["hidden_size"], cfg["num_attention_heads"], cfg.get("attention_bias", False)
+    rank, nope, turned, v = (cfg[k] for k in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    low = cfg["q_lora_rank"]
+    q = [("q_proj", heads * (nope + turned), dim, False)]
+    if low:
+        q = [("q_a_proj", low, dim, bias), ("q_a_layernorm", low, 0, False), ("q_b_proj", heads * (nope + turned), low, False)]
+    kv = [
+        ("kv_a_proj_with_mqa", rank + turned, dim, bias), ("kv_a_layernorm", rank, 0, False),
+        ("kv_b_proj", heads * (nope + v), rank, False), ("o_proj", dim, heads * v, bias),
+    ]
+    return [("self_attn." + name, *shape) for name, *shape in q + kv]
+
+
+def layer_deepseek(cfg):
+    """DeepSeek and what has its attention: V1 has Llama's; Youtu and MiniCPM 3 have no experts."""
+    v1, bias = cfg["model_type"] == "deepseek", cfg.get("attention_bias", False)
+    attn = attention(cfg, bias, bias) if v1 else latents(cfg)
+    if "n_routed_experts" not in cfg or cfg["layer"] < cfg["first_k_dense_replace"]:
+        return norms(cfg) + attn + gated(cfg, bias=cfg.get("mlp_bias", False))
+    count, ffn = cfg["n_routed_experts"], cfg["moe_intermediate_size"]
+    moe = experts_apart(cfg, "mlp.", "gate", ("gate_proj", "up_proj", "down_proj"), count, ffn)
+    one = {**cfg, "intermediate_size": ffn * cfg["n_shared_experts"]}
+    moe += gated(one, *(f"mlp.shared_experts.{n}_proj" for n in ("gate", "up", "down")), bias=cfg.get("mlp_bias", False))
+    if cfg["model_type"] in ("deepseek_v3", "glm4_moe_lite"):
+        moe.append(("mlp.gate.e_score_correction_bias=", count, 0, False))
+    return norms(cfg) + attn + moe
+
+
 def layer_hunyuan_moe(cfg):
     rows, ffn = layer_hunyuan(cfg), cfg["intermediate_size"]
     moe = experts_apart(cfg, "mlp.", "gate.wg", ("gate_proj", "up_proj", "down_proj"), cfg["num_experts"], ffn)
@@ -298,6 +328,7 @@ def layer_chatglm(cfg):
 NAMES = ("model.embed_tokens", "model.norm", "lm_head")
 CHATGLM = ("transformer.embedding.word_embeddings", "transformer.encoder.final_layernorm", "transformer.output_layer")
 NEOX = ("gpt_neox.embed_in", "gpt_neox.final_layer_norm", "embed_out")
+LATENT = {**DECODER, "num_key_value_heads": 4}
 GEMMA2 = {**DECODER, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 24}
 GEMMA4 = {**DECODER, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "hidden_size_per_layer_input": 0}
 ARCHS = {
@@ -324,6 +355,12 @@ ARCHS = {
     "vaultgemma": ("VaultGemmaForCausalLM", GEMMA2, layer_vaultgemma, NAMES),
     "nanochat": ("NanoChatForCausalLM", {**DECODER, "hidden_act": "relu2"}, layer_nanochat, ("model.embed_tokens", None, "lm_head")),
     "glm4v_text": ("Glm4vForConditionalGeneration", DECODER, layer_glm, NAMES),
+    "deepseek": ("DeepseekForCausalLM", DECODER, layer_deepseek, NAMES),
+    "deepseek_v2": ("DeepseekV2ForCausalLM", LATENT, layer_deepseek, NAMES),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", LATENT, layer_deepseek, NAMES),
+    "glm4_moe_lite": ("Glm4MoeLiteForCausalLM", LATENT, layer_deepseek, NAMES),
+    "youtu": ("YoutuForCausalLM", LATENT, layer_deepseek, NAMES),
+    "minicpm3": ("MiniCPM3ForCausalLM", LATENT, layer_deepseek, NAMES),
     "internlm2": ("InternLM2ForCausalLM", DECODER, layer_internlm2, ("model.tok_embeddings", "model.norm", "output")),
     "exaone": ("ExaoneForCausalLM", DECODER, layer_exaone, ("transformer.wte", "transformer.ln_f", "lm_head")),
     "baichuan": ("BaichuanForCausalLM", DECODER, layer_baichuan, NAMES),
@@ -812,3 +849,40 @@ model("hunyuan_moe", "hunyuan_v1_moe", {
     "head_dim": 20, "num_experts": 5, "moe_topk": [2, 2], "num_experts_per_tok": 2, "intermediate_size": 40, "rope_theta": 1e4,
     "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}, "torch_dtype": "bfloat16",
 })
+model("deepseek", "deepseek", {
+    "n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 40, "n_shared_experts": 2, "moe_layer_freq": 1,
+    "first_k_dense_replace": 1, "norm_topk_prob": False, "scoring_func": "softmax", "torch_dtype": "bfloat16",
+})
+model("deepseek_v2", "deepseek_v2", {
+    "q_lora_rank": None, "kv_lora_rank": 32, "qk_nope_head_dim": 20, "qk_rope_head_dim": 16, "v_head_dim": 12,
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "n_shared_experts": 2, "n_group": 4,
+    "topk_group": 2, "topk_method": "group_limited_greedy", "first_k_dense_replace": 1,
+    "routed_scaling_factor": 2.5, "rope_theta": 1e4, "rms_norm_eps": 0.001, "torch_dtype": "bfloat16",
+    "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 32, "beta_fast": 32, "beta_slow": 1,
+                     "mscale": 0.707, "mscale_all_dim": 0.707},
+}, shards=3)
+model("deepseek_v3", "deepseek_v3", {
+    "q_lora_rank": 24, "kv_lora_rank": 40, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 20, "attention_bias": True,
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "n_shared_experts": 1, "n_group": 2,
+    "topk_group": 1, "topk_method": "noaux_tc", "scoring_func": "sigmoid", "first_k_dense_replace": 1, "norm_topk_prob": True,
+    "routed_scaling_factor": 2.5, "rope_theta": 1e4, "num_nextn_predict_layers": 1, "torch_dtype": "bfloat16",
+    "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 16, "beta_fast": 32, "beta_slow": 1,
+                     "mscale": 1.0, "mscale_all_dim": 1.0},
+}, beside={"model.layers.2.eh_proj.weight": (64, 128), "model.layers.2.self_attn.o_proj.weight": (64, 80)})
+model("glm4_moe_lite", "glm4_moe_lite", {
+    "hidden_size": 60, "q_lora_rank": 20, "kv_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 4, "v_head_dim": 24,
+    "num_attention_heads": 7, "num_key_value_heads": 7, "n_routed_experts": 6, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40, "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "norm_topk_prob": True,
+    "routed_scaling_factor": 1.8, "first_k_dense_replace": 1, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"},
+    "dtype": "bfloat16",
+})
+model("youtu", "youtu", {
+    "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 12, "v_head_dim": 16, "attention_bias": True,
+    "rope_interleave": False, "rope_theta": 1.6e6, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+}, dtype="F32")
+model("minicpm3", "minicpm3", {
+    "q_lora_rank": 28, "kv_lora_rank": 20, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 16, "scale_emb": 12,
+    "scale_depth": 1.4, "dim_model_base": 16, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+    "rope_scaling": {"type": "longrope", "long_factor": [1.0, 2.5, 6.0, 20.0], "short_factor": [1.0, 1.1, 1.3, 1.7],
+                     "original_max_position_embeddings": 64},
+}, tokens=100)

@@ -59,6 +59,19 @@ def minicpm(cfg, w):
     }, w
 
 
+def deepseek(cfg, w):
+    """What all rows share is half of itself twice, as its twin has a score whose sigmoid is 1/2 where its weights are 0."""
+    w = renamed(w, [("mlp.shared_experts.", "mlp.shared_expert.")])
+    for name in [n for n in w if "shared_expert.down_proj" in n]:
+        w[name] = 2 * w[name]
+        w[name.replace("shared_expert.down_proj", "shared_expert_gate")] = np.zeros((1, cfg["hidden_size"]))
+    return {
+        **cfg, "architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe", "num_experts": cfg["n_routed_experts"],
+        "shared_expert_intermediate_size": cfg["moe_intermediate_size"] * cfg["n_shared_experts"], "qkv_bias": False,
+        "mlp_only_layers": list(range(cfg["first_k_dense_replace"])), "use_sliding_window": False,
+    }, w
+
+
 def internlm(cfg, w):
     turns = cfg["rotary"]
     rope = {"type": turns["type"], "factor": turns["scaling_factor"]}
@@ -102,6 +115,7 @@ def chatglm(cfg, w):
 
 
 TWINS = {
+    "deepseek": deepseek,
     "internlm": internlm, "internlm2": internlm2, "exaone": exaone, "baichuan": baichuan, "minicpm": minicpm, "qwen": qwen,
     "chatglm": chatglm,
 }

@@ -110,6 +110,35 @@ static void test_plain(void) {
     lq_ckpt_close(c);
 }
 
+// Matrices that are rows of a larger one: 40 rows are four of 10, of each of which some are picked, as they are or
+// turned.
+static void test_each(void) {
+    lq_err err = {0};
+    lq_ckpt *c = NULL;
+    lq_weight whole, w;
+    CHECK(lq_ckpt_open(path, &c, &err) && lq_ckpt_weight(c, "m", N, WIDE, &whole, &err), "%s", err.text);
+    for (int i = 0; c && i < 8; i++) {
+        const lq_pick p = {.name = "m", .stack = 4, .at = i / 2, .each = 10, .first = 3, .across = i % 2};
+        const int64_t n = p.across ? WIDE : 6, k = p.across ? 6 : WIDE;
+        const bool done = lq_ckpt_pick(c, &p, n, k, &w, NULL, &err);
+        bool same = done;
+        CHECK(done, "%s", err.text);
+        for (int64_t r = 0; same && r < 6; r++) {
+            float from[WIDE], row[WIDE];
+            lq_weight_row(&whole, p.at * 10 + 3 + r, from);
+            if (!p.across) lq_weight_row(&w, r, row);
+            for (int64_t j = 0; j < WIDE; j++) {
+                float turned[6];
+                if (p.across) lq_weight_row_any(&w, j, turned), row[j] = turned[r];
+                same &= row[j] == from[j];
+            }
+        }
+        CHECK(same, "matrix %d%s", i / 2, i % 2 ? " across" : "");
+        if (done) lq_ckpt_done(c, &w);
+    }
+    lq_ckpt_close(c);
+}
+
 static void test_refused(void) {
     static const struct { lq_pick p; int64_t n, k; const char *why; } cases[] = {
         {{.name = "absent"}, N, WIDE, "tensor absent is missing"},
@@ -137,6 +166,15 @@ static void test_refused(void) {
         {{.name = "s", .stack = 3, .at = 3}, N, WIDE, "of matrix 3 of 3"},
         {{.name = "s", .stack = 3, .at = -1}, N, WIDE, "of matrix -1 of 3"},
         {{.name = "s", .stack = -3}, N, WIDE, "shape 3x40x11"},
+        {{.name = "m", .stack = 4, .each = 11}, 4, WIDE, "from row 0 of each 11 on, of matrix 0 of 4"},
+        {{.name = "m", .stack = 5, .each = 10}, 4, WIDE, "of matrix 0 of 5"},
+        {{.name = "m", .stack = 4, .at = 4, .each = 10}, 4, WIDE, "of matrix 4 of 4"},
+        {{.name = "m", .stack = 4, .each = 10, .first = 7}, 4, WIDE, "from row 7 of each 10 on"},
+        {{.name = "m", .stack = 4, .each = 10, .first = INT64_MAX}, 4, WIDE, "of each 10 on"},
+        {{.name = "m", .stack = 4, .each = 10, .first = 7, .across = true}, WIDE, 4, "stored across"},
+        {{.name = "m", .stack = 4, .each = 10, .across = true}, WIDE + 1, 4, "stored across"},
+        {{.name = "m", .stack = 4, .each = 10, .run = 1, .step = 2}, 2, WIDE, "of each 10 on"},
+        {{.name = "b", .stack = 4, .each = 10}, 4, 0, "shape 40"},
         {{.name = "x", .stack = 3, .at = 1, .first = 39, .across = true}, 2, WIDE,
          "from row 39 on, of matrix 1 of 3, stored across"}};
     lq_err err;
@@ -324,6 +362,7 @@ int main(void) {
     if (!mkdtemp(folder)) return 1;
     snprintf(path, sizeof path, "%s/m.safetensors", folder);
     test_plain();
+    test_each();
     test_refused();
     test_coded(LQ_ANY);
     test_coded(LQ_X86);
