@@ -61,6 +61,7 @@ struct lq_engine {
     float *top_logprob;
     lq_top top[LQ_TOP];
     char *text;                  // lq_seq_work bytes
+    char blame[512];             // why the model's output is no number, once that was looked for
 };
 
 double lq_engine_clock(void) {
@@ -541,14 +542,20 @@ static void report_first(lq_engine *e, const lq_seq *s) {
     if (s->req->r.prompt_logprobs && !s->req->reported) lq_req_prompt(e->m, s->req, &none, NULL, 0, e->text);
 }
 
+// Without biases only a number that is none leaves nothing to draw.
+static const char *blame(lq_engine *e, const lq_seq *s) {
+    if (s->req->r.sampling.biases) return "no token is allowed, or the model's output is not a number";
+    if (!*e->blame) lq_model_blame(e->m, e->blame, sizeof e->blame);
+    return e->blame;
+}
+
 static void deliver(lq_engine *e, const want *w, int i) {
     lq_seq *s = w->seq;
     for (int k = 0; k < e->draw[i].top_n; k++)
         e->top[k] = (lq_top){e->top_id[i * LQ_TOP + k], e->top_logprob[i * LQ_TOP + k]};
     if (s->finish != LQ_RUNNING) return; // an earlier row of this step ended it
     report_first(e, s);
-    if (e->drawn[i].bad) lq_seq_end(s, LQ_FAILED, "the model's output is not a number, or no token is allowed",
-                                    e->text);
+    if (e->drawn[i].bad) lq_seq_end(s, LQ_FAILED, blame(e, s), e->text);
     else if (w->given >= 0) lq_req_prompt(e->m, s->req, &e->drawn[i].logprob, e->top, s->req->r.top_n, e->text);
     else {
         e->now.sampled_tokens++;

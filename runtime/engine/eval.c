@@ -113,8 +113,10 @@ static bool run_lane(job *j, lq_engine *e, lane *l, lq_err *err) {
     const double started = lq_engine_clock();
     const bool done = lq_logits(e, window_ids(j), j->window, j->first, on_logits, j, err);
     if (l) l->seconds += lq_engine_clock() - started;
-    return done || (j->bad ? lq_fail(err, LQ_E_FORMAT, "%s: the model's output is not a number (window %zu)",
-                                     lq_ckpt_path(lq_engine_model(e)->ckpt), j->at) : false);
+    if (done || !j->bad) return done;
+    char why[400];
+    lq_model_blame(lq_engine_model(e), why, sizeof why);
+    return lq_fail(err, LQ_E_FORMAT, "%s (window %zu)", why, j->at);
 }
 
 // The reference's rows of the window.

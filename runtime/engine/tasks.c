@@ -134,7 +134,10 @@ static bool on_event(void *arg, const lq_event *ev) {
     if (ev->finish == LQ_RUNNING) return true;
     if ((ev->finish == LQ_FAILED || isnan(t->a->score)) && !j->failed) {
         j->failed = true;
-        lq_fail(j->err, LQ_E_FORMAT, "%s: %s", j->name, ev->error ? ev->error : "the model's output is not a number");
+        char why[512];
+        if (ev->error) snprintf(why, sizeof why, "%s", ev->error);
+        else lq_model_blame(j->m, why, sizeof why);
+        lq_fail(j->err, LQ_E_FORMAT, "%s (with %s)", why, j->name);
     }
     j->open--;
     free(t);

@@ -43,6 +43,8 @@ struct lq_model {
     _Atomic bool taken;            // an engine works on it
 };
 
+// Why its output is no number: the tensor that holds none, in a line. Reads all of the weights.
+void lq_model_blame(const lq_model *m, char *line, size_t size);
 void *lq_model_alloc(const lq_model *m, size_t bytes, lq_err *err); // on the device, zeroed; NULL: *err says why
 
 // Buffers for batches of up to `rows` rows at cache positions below max_len of up to `slots` sequences, `outs` of which
