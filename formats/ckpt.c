@@ -18,6 +18,11 @@ const char *const lq_side_files[] = {
     "gpt2.tiktoken", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json",
     "preprocessor_config.json", NULL
 };
+const char *const lq_vocab_files[] = {
+    "tokenizer.json", "tekken.json", "tiktoken.model", "tokenizer.model", "qwen.tiktoken", "hy.tiktoken",
+    "arcade100k.tiktoken", "cl100k_base.tiktoken", "o200k_base.tiktoken", "p50k_base.tiktoken", "r50k_base.tiktoken",
+    "gpt2.tiktoken", "vocab.json", "vocab.txt", NULL
+};
 
 // --- what is in it ---
 

@@ -74,6 +74,7 @@ bool lq_ckpt_file(lq_ckpt *c, const char *name, lq_bytes *out, lq_err *err);
 bool lq_ckpt_file_size(const lq_ckpt *c, const char *name, size_t *out);
 // Names of the side files that make a model complete, NULL-terminated: what `lq quantize` carries over.
 extern const char *const lq_side_files[];
+extern const char *const lq_vocab_files[]; // of these, what holds a vocabulary: the first that is there counts
 
 // The matrix or vector `name`, plain or coded (name.q, name.scale ...), checked to be [n][k] (k = 0: a vector [n],
 // bound as [n][1]). The parts of a coded weight stand at multiples of 64, a plain one is aligned for its type (copied

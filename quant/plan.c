@@ -462,6 +462,13 @@ static size_t disk_left(const char *out) {
     return left;
 }
 
+static bool has_vocabulary(lq_ckpt *c) {
+    lq_bytes file = {NULL, 0};
+    for (size_t i = 0; lq_vocab_files[i] && !file.p; i++)
+        if (!lq_ckpt_file(c, lq_vocab_files[i], &file, NULL)) return true; // there, but cannot be read: said elsewhere
+    return file.p != NULL;
+}
+
 bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     const double mb = 1e6;
     const size_t in = lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
@@ -473,6 +480,8 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
     if (p->dropped.n) say(p, "dropped, no forward reads them: %s", p->dropped.p);
     if (p->kept.n) say(p, "carried over, nobody knows them: %s", p->kept.p);
+    if (!has_vocabulary(p->in))
+        say(p, "no tokenizer beside it: the file gets none, and lq run, serve, eval and bench refuse a model without one");
     say(p, "%s: about %.1f MB in layout %s, %.2f times smaller, with a header of at most %.1f KB", p->o->out,
         (double)p->out_bytes / mb, lq_layout_names[p->layout], (double)in / (double)p->out_bytes,
         (double)p->header_room / 1e3);

@@ -1,5 +1,5 @@
-// finite.c: which weight is no number, asked once a model's output is none. Reads tensors in the order of their names, in
-// pieces, and gives their pages back.
+// finite.c: which weight is no number, asked once a model's output is none. Reads tensors in the order of their names,
+// in pieces, and gives their pages back.
 #include "runtime/model/model.h"
 #include <math.h>
 #include <stdio.h>

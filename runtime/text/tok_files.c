@@ -290,23 +290,12 @@ static bool file_open(opening *o, const char *name, lq_bytes file) {
     return ends_in(name, ".txt") ? words_open(o, file) : model_open(o, name, file);
 }
 
-// The i-th file to look for: by name, then all that end in .tiktoken, then vocabularies that need others beside them.
-static const char *candidate(size_t i) {
-    static const char *const first[] = {"tokenizer.json", "tekken.json", "tiktoken.model", "tokenizer.model"};
-    static const char *const last[] = {"vocab.json", "vocab.txt"};
-    if (i < 4) return first[i];
-    i -= 4;
-    for (size_t k = 0; lq_side_files[k]; k++)
-        if (ends_in(lq_side_files[k], ".tiktoken") && i-- == 0) return lq_side_files[k];
-    return i < 2 ? last[i] : NULL;
-}
-
 static bool any_open(opening *o) {
     lq_bytes file;
     const char *name = o->files->only;
     if (name) return file_get(o, name, &file) && (file.p ? file_open(o, name, file)
                                                          : lq_fail(o->err, LQ_E_IO, "%s: there is no such file", name));
-    for (size_t i = 0; (name = candidate(i)); i++) {
+    for (size_t i = 0; (name = lq_vocab_files[i]); i++) {
         if (!file_get(o, name, &file)) return false;
         if (file.p) return file_open(o, name, file);
     }

@@ -104,6 +104,9 @@ def places():
     for name in ("torn.lq", "empty.lq"):
         code, line, _ = run("quantize", "-q", demo, name, "--force")
         check(code == 0 and digest(name) == digest("good.lq"), f"--force over {name}: exit {code}: {line}")
+    os.remove(os.path.join(copy("wordless"), "tokenizer.json"))
+    told = [run("quantize", model, "dry.lq", "--dry-run")[:2] for model in ("wordless", demo)]
+    check([code for code, _ in told] == [0, 0] and ["no tokenizer beside it" in line for _, line in told] == [True, False], f"without a tokenizer: {told}")
     code, line, _ = run("quantize", "-q", "in2", "few.lq", limit="ulimit -n 10;")
     check(code == 0, f"three shards with ten descriptors: {line}")
 
