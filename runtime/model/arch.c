@@ -117,6 +117,7 @@ const lq_arch lq_archs[] = {
     {"MptForCausalLM", lq_names_mpt, lq_describe_mpt, NULL}, {"MPTForCausalLM", lq_names_mpt, lq_describe_mpt, NULL},
     {"CohereForCausalLM", lq_names_llama, lq_describe_cohere, NULL},
     {"Cohere2ForCausalLM", lq_names_llama, lq_describe_cohere2, NULL},
+    {"Cohere2MoeForCausalLM", lq_names_cohere2_moe, lq_describe_cohere2_moe, NULL},
     {"Olmo2ForCausalLM", lq_names_olmo2, lq_describe_olmo2, NULL},
     {"Olmo3ForCausalLM", lq_names_olmo2, lq_describe_olmo3, NULL},
     {"OlmoeForCausalLM", lq_names_olmoe, lq_describe_olmoe, NULL},

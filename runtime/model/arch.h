@@ -72,7 +72,7 @@ typedef struct lq_part {
     lq_norm_place place;
     bool beside;          // reads what the part before it read and adds to the same sum (a parallel residual)
     bool own_norm;        // beside: through a norm of its own; else the same x
-    float scale;          // of what it adds; 0: 1
+    float scale;          // of what it adds, to the residual or, beside, to the sum; 0: 1
     // attention
     int heads, kv_heads, head_dim, v_dim;
     int rope;             // index into desc.rope; -1: none

@@ -57,8 +57,7 @@ const char *const lq_ignores_glm4v_moe[] = {
 const char *const lq_ignores_exaone_moe[] = {"mtp.*", NULL};
 const char *const lq_ignores_hy3[] = {"model.layers.80.*", NULL};
 
-// Which layers have an MLP: the first `dense`, or those that mlp_layer_types names.
-static bool dense_layers(const cJSON *c, lq_desc *d, const lq_part *mlp, int dense, lq_err *err) {
+bool lq_layers_dense(const cJSON *c, lq_desc *d, const lq_part *mlp, int dense, lq_err *err) {
     const cJSON *types = cJSON_GetObjectItemCaseSensitive(c, "mlp_layer_types"), *v;
     int i = 0;
     for (int l = 0; l < d->layers && l < dense && !cJSON_IsArray(types); l++)
@@ -112,7 +111,7 @@ bool lq_config_mixture(const lq_ckpt *ckpt, const cJSON *c, const lq_mixture *m,
     part[2].ffn = moe->ffn * shared;
     part[2].beside = part[2].shared = true;
     return lq_config_experts(NULL, ckpt, m->fused, d, moe, err) && lq_layers_fill(d, part, shared ? 3 : 2, err) &&
-           dense_layers(c, d, &mlp, dense, err);
+           lq_layers_dense(c, d, &mlp, dense, err);
 }
 
 bool lq_describe_dots1(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {

@@ -62,6 +62,7 @@ static bool describe_moe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, int sh
     if (!read(c, d, part, err)) return false;
     part[2] = part[1];
     part[2].ffn = shared;
+    part[2].scale = 0; // that of the sum is part[1]'s
     part[2].beside = part[2].shared = part[2].gate_up = true;
     part[1].experts = 8;
     part[1].experts_used = 2;

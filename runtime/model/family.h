@@ -58,6 +58,9 @@ bool lq_config_mixture(const lq_ckpt *ckpt, const cJSON *c, const lq_mixture *m,
                        lq_err *err);
 // All layers alike: these parts.
 bool lq_layers_fill(lq_desc *d, const lq_part *part, int parts, lq_err *err);
+// Of layers with a mixture as part 1 those that have an MLP instead: the first `dense`, or those that mlp_layer_types
+// calls dense.
+bool lq_layers_dense(const cJSON *c, lq_desc *d, const lq_part *mlp, int dense, lq_err *err);
 // The windows that config.layer_types (if there is one) gives to layers instead of those they have; then layers of one
 // window become groups of the KV cache. To be called last.
 bool lq_layers_group(const cJSON *c, lq_desc *d, int window, lq_err *err);
@@ -106,7 +109,7 @@ extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_RO
     *const lq_ignores_neox[];
 extern const char *const lq_names_ernie_moe[LQ_ROLES], *const lq_ignores_ernie_moe[],
     *const lq_names_exaone_moe[LQ_ROLES], *const lq_names_hy3[LQ_ROLES], *const lq_names_minimax_m2[LQ_ROLES],
-    *const lq_names_llama4[LQ_ROLES], *const lq_names_afmoe[LQ_ROLES],
+    *const lq_names_llama4[LQ_ROLES], *const lq_names_afmoe[LQ_ROLES], *const lq_names_cohere2_moe[LQ_ROLES],
     *const lq_ignores_glm4v_moe[], *const lq_ignores_exaone_moe[], *const lq_ignores_hy3[];
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
@@ -124,7 +127,7 @@ lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_desc
 lq_describe lq_describe_ernie_moe, lq_describe_glm4v_moe, lq_describe_solar, lq_describe_exaone_moe, lq_describe_hy3,
     lq_describe_minimax_m2, lq_describe_granite_hybrid, lq_describe_llama4, lq_describe_afmoe;
 lq_describe lq_describe_deepseek, lq_describe_deepseek2, lq_describe_deepseek3, lq_describe_glm4_lite,
-    lq_describe_youtu, lq_describe_minicpm3;
+    lq_describe_youtu, lq_describe_minicpm3, lq_describe_cohere2_moe;
 
 // Decoders with LayerNorms.
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],

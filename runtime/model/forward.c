@@ -249,7 +249,7 @@ void lq_forward_layer(lq_run *c, int layer) {
         d->ops.reduce(d, &(lq_reduce_args){.x = y});
         if (p->place & LQ_POST) lq_norm(c, y, NULL, &w[LQ_R_NORM_POST_0 + i], y);
         if (p->place & LQ_OVER) lq_norm(c, h, &y, &w[LQ_R_NORM_POST_0 + i], h);
-        else if (p->beside) d->ops.add(d, &(lq_add_args){.x = y, .y = delta});
+        else if (p->beside) d->ops.add(d, &(lq_add_args){.x = y, .y = delta, .scale = p->scale});
         else b->pending = p->scale != 0 ? p->scale : 1;
         if (p->place & LQ_SUM) lq_norm(c, delta, NULL, &w[LQ_R_NORM_POST_0 + i], delta);
     }

@@ -2,7 +2,7 @@
 # for each architecture a class that says where it differs. Written from the models' descriptions and not from lq.
 import numpy as np
 
-from decoder_np import attention, layernorm, linear, rope, rope_freqs, rope_settings, unary
+from decoder_np import Parts, attention, layernorm, linear, rmsnorm, rope, rope_freqs, rope_settings, unary
 
 
 def add(f, a, b):
@@ -410,7 +410,7 @@ class Cohere2(Cohere):
     def window(self, layer):
         cfg = self.cfg
         types = cfg.get("layer_types")
-        slides = types[layer] == "sliding_attention" if types else (layer + 1) % cfg["sliding_window_pattern"] > 0
+        slides = types[layer] == "sliding_attention" if types else (layer + 1) % cfg.get("sliding_window_pattern", 4) > 0
         return cfg["sliding_window"] if slides else 0
 
     def turn(self, f, x, heads, name):
@@ -419,7 +419,41 @@ class Cohere2(Cohere):
         return x.reshape(-1, heads, self.d)
 
 
+class Cohere2Moe(Cohere2):
+    def dense(self, layer):
+        types = self.cfg.get("mlp_layer_types")
+        return types[layer] == "dense" if types else layer < self.cfg.get("first_k_dense_replace", 0)
+
+    def window(self, layer):
+        cfg, first = self.cfg, self.cfg.get("first_k_dense_replace", 0)
+        if "layer_types" in cfg or not first:
+            return super().window(layer)
+        if layer < first:
+            return cfg["sliding_window"] if (layer + 1) % cfg["prefix_dense_sliding_window_pattern"] else 0
+        return super().window(layer - first)
+
+    def turn(self, f, x, heads, name):
+        if self.dense(int(name.split(".")[2])) and self.cfg["prefix_dense_sliding_window_pattern"] == 1:
+            return Cohere.turn(self, f, x, heads, name)
+        return super().turn(f, x, heads, name)
+
+    def norm(self, f, x, name):
+        eps = self.cfg.get("rms_norm_eps")
+        return rmsnorm(f, x, self.w[name + ".weight"], eps) if eps else super().norm(f, x, name)
+
+    def mlp(self, f, x, p):
+        if self.dense(int(p.split(".")[2])):
+            return super().mlp(f, x, p)
+        m = Parts({**self.cfg, "rms_norm_eps": 1.0}, self.w)
+        y = m.experts(f, x, *m.mixture(p))
+        if not self.cfg["num_shared_experts"]:
+            return y
+        half = 1 if self.cfg["shared_expert_combination_strategy"] == "sum" else 2
+        return add(f, y, m.shared(f, x, p)) / half
+
+
 KINDS = {
+    "cohere2_moe": Cohere2Moe,
     "gpt2": GPT2, "gpt_bigcode": BigCode, "gpt_neo": Neo, "opt": OPT, "gptj": GPTJ, "codegen": CodeGen,
     "persimmon": Persimmon, "phi": Phi, "stablelm": StableLM, "starcoder2": StarCoder2, "nemotron": Nemotron,
     "jais2": Llama,

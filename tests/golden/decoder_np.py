@@ -440,8 +440,10 @@ class Parts:
         order = np.sort(logits, -1)
         f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
         chosen = np.argsort(-logits, -1, kind="stable")[:, :k]
-        if self.kind == "llama4_text":
+        if self.kind == "llama4_text" or self.cfg.get("expert_selection_fn") == "sigmoid":
             share = 1 / (1 + np.exp(-np.take_along_axis(logits, chosen, -1)))
+            if self.kind == "cohere2_moe" and self.cfg["norm_topk_prob"]:
+                share = share / share.sum(-1, keepdims=True)
             return chosen, f.moved(share, 16 * share)
         share = np.exp(logits - logits.max(-1, keepdims=True))
         all_of = self.kind in ("qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo")  # others: all of the chosen

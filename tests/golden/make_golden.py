@@ -138,6 +138,15 @@ def without(cfg):
         yield "chunk + 1", {**cfg, "attention_chunk_size": cfg["attention_chunk_size"] + 1}
         yield "the other use_qk_norm", {**cfg, "use_qk_norm": not cfg["use_qk_norm"]}
         yield "positions everywhere", {**cfg, "no_rope_layers": [1] * cfg["num_hidden_layers"]}
+    if "expert_selection_fn" in cfg:
+        yield "the other expert_selection_fn", {
+            **cfg, "expert_selection_fn": {"softmax": "sigmoid", "sigmoid": "softmax"}[cfg["expert_selection_fn"]], "norm_topk_prob": False,
+        }
+        strategy = {"sum": "average", "average": "sum"}[cfg["shared_expert_combination_strategy"]]
+        yield "the other strategy", {**cfg, "shared_expert_combination_strategy": strategy}
+        pattern = 3 - cfg["prefix_dense_sliding_window_pattern"]
+        yield "the other pattern", {**cfg, "prefix_dense_sliding_window_pattern": pattern}
+        yield "no logit_scale", {**cfg, "logit_scale": 1.0}
     if cfg.get("mup_enabled"):
         yield "no mup_enabled", {**cfg, "mup_enabled": False}
     if cfg.get("attn_temperature_tuning"):

@@ -207,3 +207,32 @@ model("afmoe_types", "afmoe", {
     "attention_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 1, "_fused": True,
     "rope_parameters": DEFAULT,
 }, dtype="F32")
+
+
+def layer_cohere2_moe(cfg):
+    bias, ffn, count = cfg.get("attention_bias", False), cfg["intermediate_size"], cfg["num_experts"]
+    rows, types = norms(cfg)[:1] + attention(cfg, bias, bias), cfg.get("mlp_layer_types")
+    if types[cfg["layer"]] == "dense" if types else cfg["layer"] < cfg.get("first_k_dense_replace", 0):
+        return rows + gated({**cfg, "intermediate_size": cfg.get("prefix_dense_intermediate_size", ffn)})
+    experts, args = (experts_fused, ()) if cfg.get("_fused") else (experts_apart, (GATED,))
+    rows += experts(cfg, "mlp.", "gate", *args, count, ffn)
+    shared = cfg["num_shared_experts"]
+    return rows + (shared_experts(cfg, ffn * shared) if shared else [])
+
+
+ARCHS["cohere2_moe"] = ("Cohere2MoeForCausalLM", DECODER, layer_cohere2_moe, NAMES)
+model("cohere2_mix", "cohere2_moe", {
+    "head_dim": 20, "num_hidden_layers": 5, "intermediate_size": 40, "prefix_dense_intermediate_size": 72, "num_experts": 7,
+    "num_experts_per_tok": 3, "num_shared_experts": 2, "shared_expert_combination_strategy": "average",
+    "expert_selection_fn": "softmax", "first_k_dense_replace": 2, "prefix_dense_sliding_window_pattern": 1,
+    "sliding_window": 23, "sliding_window_pattern": 2, "logit_scale": 0.5, "rms_norm_eps": None, "layer_norm_eps": 1e-4,
+    "rope_theta": 20000.0, "attention_bias": True, "torch_dtype": "bfloat16",
+})
+model("cohere2_mix_rms", "cohere2_moe", {
+    "head_dim": 16, "num_hidden_layers": 4, "intermediate_size": 32, "num_experts": 5, "num_experts_per_tok": 2,
+    "num_shared_experts": 1, "shared_expert_combination_strategy": "sum", "expert_selection_fn": "sigmoid",
+    "norm_topk_prob": False, "layer_types": ["full_attention", "sliding_attention"] * 2, "sliding_window": 37,
+    "mlp_layer_types": ["dense", "sparse", "dense", "sparse"], "prefix_dense_sliding_window_pattern": 2,
+    "logit_scale": 0.25, "rms_norm_eps": 1e-3, "tie_word_embeddings": True, "num_key_value_heads": 1, "_fused": True,
+    "rope_parameters": DEFAULT,
+}, dtype="F32")

@@ -32,6 +32,8 @@ static void silent(void) {
          2.826f, -1, -1},
         {"AfmoeForCausalLM", 32, 128, 16384, 1e-5f, 1e4, false, 64, 6, 1408, 2816, 1, LQ_ROUTE_SIGMOID, true, true, 1,
          -1, -1},
+        {"Cohere2MoeForCausalLM", 32, 128, 8192, 1e-5f, 1e4, true, 8, 2, 160, 0, 0, LQ_ROUTE_SOFTMAX_TOPK, false, false,
+         0, 5, -1},
         {"Llama4ForCausalLM", 8, 128, 131072, 1e-5f, 5e5, false, 16, 1, 160, 160, 0, LQ_ROUTE_SIGMOID, false, false, 0,
          1, 2},
         {"MiniMaxM2ForCausalLM", 8, 128, 196608, 1e-6f, 5e6, false, 256, 8, 160, 0, 0, LQ_ROUTE_SIGMOID, true, true, 1,
@@ -72,6 +74,7 @@ static void layers(void) {
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_layer_start_index\":9}", "ddddd"},
         {OF("ExaoneMoeForCausalLM") ",\"first_k_dense_replace\":3}", "dddee"},
         {OF("ExaoneMoeForCausalLM") ",\"first_k_dense_replace\":3," TYPES("dense") "}", "deeed"},
+        {OF("Cohere2MoeForCausalLM") ",\"first_k_dense_replace\":2}", "ddeee"},
         {OF("HYV3ForCausalLM") ",\"first_k_dense_replace\":3," TYPES("sparse") "}", "deeee"},
         {OF("SolarOpenForCausalLM") ",\"first_k_dense_replace\":3}", "eeeee"},
         {OF("Llama4ForCausalLM") ",\"interleave_moe_layer_step\":2}", "deded"},
@@ -92,6 +95,23 @@ static void keys(void) {
                          "\"tie_word_embeddings\":false,\"moe_num_experts\":4}");
     CHECK(d.layer[0].part[1].mlp_bias && d.layer[0].part[0].o_bias && d.head_bias && !d.layer[1].part[1].mlp_bias &&
           d.layer[1].parts == 2 && d.layer[1].part[1].experts_used == 4 && d.rope[0].interleaved, "ERNIE with biases");
+    lq_desc_free(&d);
+}
+
+static void cohere(void) {
+    lq_desc d = accepted(OF("Cohere2MoeForCausalLM") ",\"first_k_dense_replace\":2,\"num_shared_experts\":3,"
+                         "\"prefix_dense_intermediate_size\":48,\"sliding_window_pattern\":2,\"expert_selection_fn\":\"sigmoid\"}");
+    const lq_layer *l = d.layer;
+    CHECK(l[0].part[1].ffn == 48 && l[0].part[1].scale == 0 && l[2].part[1].ffn == 160 && l[2].part[2].ffn == 480 &&
+          l[2].part[1].scale == 0.5f && l[2].part[2].scale == 0.5f && l[2].part[1].route == LQ_ROUTE_SIGMOID &&
+          l[2].part[1].route_renorm && l[2].part[1].beside && d.norm == LQ_NORM_LAYER, "Cohere's mixture");
+    CHECK(!l[0].part[0].window && l[0].part[0].rope == 0 && l[2].part[0].window == 4096 && !l[3].part[0].window &&
+          l[3].part[0].rope < 0, "its layers: those with an MLP see all and turn");
+    lq_desc_free(&d);
+    d = accepted(OF("Cohere2MoeForCausalLM") ",\"first_k_dense_replace\":2,\"prefix_dense_sliding_window_pattern\":2,"
+                 "\"rms_norm_eps\":1e-3,\"num_shared_experts\":1,\"shared_expert_combination_strategy\":\"sum\"}");
+    CHECK(d.layer[0].part[0].window == 4096 && d.layer[1].part[0].rope < 0 && d.layer[2].part[1].scale == 0 &&
+          d.norm == LQ_NORM_RMS && d.norm_eps == 1e-3f, "Cohere's mixture with RMS norms");
     lq_desc_free(&d);
 }
 
@@ -169,6 +189,11 @@ static void refused(void) {
         {OF("MiniMaxM2ForCausalLM") ",\"num_local_experts\":4,\"num_experts_per_tok\":5}", "num_experts_per_tok"},
         {OF("MiniMaxM2ForCausalLM") ",\"rotary_dim\":129}", "rotary_dim"},
         {OF("ExaoneMoEForCausalLM") ",\"sliding_window_pattern\":\"LLLG\"}", "sliding_window_pattern"},
+        {OF("Cohere2MoeForCausalLM") ",\"expert_selection_fn\":\"odd\"}", "expert_selection_fn"},
+        {OF("Cohere2MoeForCausalLM") ",\"shared_expert_combination_strategy\":3}", "shared_expert_combination_strategy"},
+        {OF("Cohere2MoeForCausalLM") ",\"sliding_window\":null}", "sliding_window"},
+        {OF("Cohere2MoeForCausalLM") ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", "rope_parameters"},
+        {OF("Cohere2MoeForCausalLM") ",\"rms_norm_eps\":-1}", "rms_norm_eps"},
         {OF("AfmoeForCausalLM") ",\"sliding_window\":null}", "sliding_window"},
         {OF("AfmoeForCausalLM") ",\"global_attn_every_n_layers\":0}", "global_attn_every_n_layers"},
         {OF("AfmoeForCausalLM") ",\"route_scale\":0}", "route_scale"},
@@ -195,6 +220,7 @@ int main(void) {
     layers();
     keys();
     families();
+    cohere();
     llama4();
     refused();
     return config_end();
