@@ -59,6 +59,7 @@ const lq_arch lq_archs[] = {
     {"ExaoneMoEForCausalLM", lq_names_exaone_moe, lq_describe_exaone_moe, lq_ignores_exaone_moe},
     {"ExaoneMoeForCausalLM", lq_names_exaone_moe, lq_describe_exaone_moe, lq_ignores_exaone_moe},
     {"HYV3ForCausalLM", lq_names_hy3, lq_describe_hy3, lq_ignores_hy3},
+    {"MiMoV2FlashForCausalLM", lq_names_mimo2, lq_describe_mimo2, lq_ignores_mimo2},
     {"AfmoeForCausalLM", lq_names_afmoe, lq_describe_afmoe, NULL},
     {"MiniMaxM2ForCausalLM", lq_names_minimax_m2, lq_describe_minimax_m2, NULL},
     {"InternLMForCausalLM", lq_names_llama, lq_describe_internlm, NULL},

@@ -82,6 +82,7 @@ typedef struct lq_part {
     lq_qk_norm qk_norm;
     bool qk_norm_late;    // behind the rope
     bool v_norm;          // each head of v is normed too, without weights
+    float v_scale;        // of v; 0: 1
     bool q_bias, k_bias, v_bias, o_bias, qk_norm_bias;
     bool alibi;           // scores fall with the distance, by slopes that follow from the number of heads
     bool alibi_coarse;    // in BF16's steps

@@ -3,7 +3,8 @@
 // windows), GLM-4.5 and 4.6 (half of a head turns; norms of q and k where the config says so), alone and with eyes,
 // Solar Open (no MLPs), K-EXAONE (EXAONE 4's windows and positions), Hy3 (one number for all shares), MiniMax-M2
 // (Mixtral's names, norms of all of q and of k, nothing shared), AFMoE (Arcee's Trinity: gates behind attention, norms
-// behind the parts too, no positions in the layers without a window).
+// behind the parts too, no positions in the layers without a window), MiMo-V2-Flash (narrower heads of v, twice as many
+// KV heads and sinks in the layers with a window, which turn otherwise).
 #include "runtime/model/family.h"
 #include <math.h>
 #include <string.h>
@@ -49,6 +50,13 @@ const char *const lq_names_afmoe[LQ_ROLES] = {
 };
 static const char *const afmoe_fused[LQ_ROLES] = {LQ_NAMES_FUSED("mlp.", "router.gate")};
 
+const char *const lq_names_mimo2[LQ_ROLES] = {
+    NAMES, [LQ_R_ROUTE_BIAS] = BIAS, [LQ_R_SINKS] = LQ_LAYER "self_attn.attention_sink_bias=",
+};
+static const char *const mimo2_fused[LQ_ROLES] = {
+    LQ_NAMES_FUSED("mlp.", "gate"), [LQ_R_SINKS] = LQ_LAYER "self_attn.sinks=",
+};
+
 // Layers that guess further tokens, which transformers leaves out too.
 const char *const lq_ignores_glm4_moe[] = {"model.layers.46.*", "model.layers.92.*", NULL};
 const char *const lq_ignores_glm4v_moe[] = {
@@ -56,6 +64,7 @@ const char *const lq_ignores_glm4v_moe[] = {
 };
 const char *const lq_ignores_exaone_moe[] = {"mtp.*", NULL};
 const char *const lq_ignores_hy3[] = {"model.layers.80.*", NULL};
+const char *const lq_ignores_mimo2[] = {"model.mtp.*", NULL};
 
 bool lq_layers_dense(const cJSON *c, lq_desc *d, const lq_part *mlp, int dense, lq_err *err) {
     const cJSON *types = cJSON_GetObjectItemCaseSensitive(c, "mlp_layer_types"), *v;
@@ -260,5 +269,57 @@ bool lq_describe_afmoe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *
         p[0].rope = p[0].window ? 0 : -1;
         if (p[1].kind == LQ_P_MOE) p[1].place = LQ_PRE, p[2].place = LQ_SUM;
     }
+    return true;
+}
+
+// rope_parameters has an object for each kind of layer, and nothing beside it counts.
+static bool mimo2_rope(const cJSON *c, const char *kind, const lq_part *attn, int ctx, double theta, lq_rope *r,
+                       lq_err *err) {
+    const cJSON *all = cJSON_GetObjectItemCaseSensitive(c, "rope_parameters");
+    const cJSON *own = cJSON_GetObjectItemCaseSensitive(all, kind);
+    const char *type = lq_json_str(own, "rope_type");
+    if (all && !cJSON_IsNull(all) && (!cJSON_IsObject(own) || (type && strcmp(type, "default") != 0)))
+        return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: rope_parameters.%s is not an object of rope_type default",
+                       kind);
+    r->theta = theta;
+    return lq_rope_read(own, attn->head_dim, ctx, 0.334, r, err);
+}
+
+bool lq_describe_mimo2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_mixture m = {
+        "n_routed_experts", "moe_intermediate_size", NULL, "routed_scaling_factor", NULL, mimo2_fused, .groups = true,
+        .choice = true, .renorm = true, .silent = 256, .used = 8, .silent_ffn = 2048, .silent_dense = 1,
+        .silent_scale = 1,
+    };
+    lq_part part[3] = {{.kv_heads = 4, .head_dim = 192}}, *attn = &part[0];
+    int window = 129, before = 0, v_dim = 128;
+    bool bias = false;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 17;
+    if (lq_config_null(c, m.scale)) m.scale = NULL;
+    if (!lq_config_rms(c, d, part, err) || !mimo2_rope(c, "full_attention", attn, d->ctx, 5e6, &d->rope[0], err) ||
+        !mimo2_rope(c, "sliding_attention", attn, d->ctx, 10000, &d->rope[1], err) ||
+        !lq_config_bool(c, "attention_bias", &bias, err) || !lq_config_int(c, "v_head_dim", 1, 4096, &v_dim, err) ||
+        !lq_config_int(c, "sliding_window", 1, LQ_CTX_MAX, &window, err) ||
+        !lq_config_int(c, "sliding_window_size", 0, LQ_CTX_MAX - 1, &before, err))
+        return false;
+    attn->v_scale = 0.707f;
+    if (!lq_config_float(c, "attention_value_scale", &attn->v_scale, err)) return false; // null: 0, which is none
+    if (cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(c, "sliding_window_size"))) window = before + 1;
+    if (attn->heads % (2 * attn->kv_heads))
+        return lq_fail(err, LQ_E_FORMAT, "config.json: num_attention_heads %d is not a multiple of twice "
+                       "num_key_value_heads %d", attn->heads, attn->kv_heads);
+    attn->v_dim = v_dim;
+    attn->q_bias = attn->k_bias = attn->v_bias = bias;
+    d->ropes = 2;
+    if (!lq_config_mixture(ckpt, c, &m, d, part, err)) return false;
+    for (int l = 1; l < d->layers; l++)
+        if ((l + 1) % 6) d->layer[l].part[0].window = window;
+    if (!lq_layers_group(c, d, window, err)) return false;
+    for (int l = 0; l < d->layers; l++) {
+        lq_part *p = &d->layer[l].part[0];
+        if (p->window) p->kv_heads *= 2, p->sinks = true, p->rope = 1;
+    }
+    lq_ends(d, 1, -1);
     return true;
 }

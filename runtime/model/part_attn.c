@@ -85,6 +85,7 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     const lq_mat own_k = own ? k : (lq_mat){0};
     if (p->qk_norm && !p->qk_norm_late) qk_norms(c, p, w, q, own_k);
     if (p->v_norm && own) lq_norm(c, by_heads(v, p->v_dim), NULL, &(lq_bound){0}, by_heads(v, p->v_dim));
+    if (p->v_scale != 0 && own) ops->scale(m->dev, &(lq_scale_args){.x = v, .y = v, .scale = p->v_scale});
     for (int i = 0; p->clip != 0 && i < (own ? 3 : 1); i++) clip(c, p->clip, (const lq_mat[]){q, k, v}[i]);
     if (p->rope >= 0) {
         const lq_rope *r = &m->desc.rope[p->rope];

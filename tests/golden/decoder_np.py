@@ -212,6 +212,7 @@ KINDS = {
     "solar_open": {"theta": 1e6},
     "exaone_moe": {"qk": "head", "every": 4},
     "hy_v3": {"qk": "head", "theta": 11158840.0},
+    "mimo_v2_flash": {"local": True, "theta": 5e6, "share": 0.334},
     "afmoe": {
         "qk": "head", "pre": ("input_layernorm", "pre_mlp_layernorm"),
         "post": ("post_attention_layernorm", "post_mlp_layernorm"),
@@ -261,6 +262,7 @@ class Parts:
         if "granite" in self.kind:
             self.scale = cfg.get("attention_multiplier", 1.0)
         self.cap = cfg.get("attn_logit_softcapping")
+        self.v_scale = cfg.get("attention_value_scale", 0.707) or 1 if self.kind == "mimo_v2_flash" else 1
         self.used = cfg.get("moe_k", cfg.get("num_experts_per_tok"))  # experts
         self.neox = self.kind == "gpt_neox"
         self.root = "gpt_neox." if self.neox else "model."
@@ -277,6 +279,9 @@ class Parts:
         if "layer_types" not in self.cfg and self.every and self.cfg["sliding_window"]:
             every = self.cfg.get("sliding_window_pattern", self.every)
             return self.cfg["sliding_window"] if (layer + 1) % every else 0
+        if self.kind == "mimo_v2_flash" and "layer_types" not in self.cfg:
+            size = self.cfg.get("sliding_window_size", self.cfg.get("sliding_window", 129) - 1) + 1
+            return size if layer and (layer + 1) % 6 else 0
         if self.kind == "afmoe" and "layer_types" not in self.cfg:
             return self.cfg["sliding_window"] if (layer + 1) % self.cfg.get("global_attn_every_n_layers", 4) else 0
         if self.kind == "cwm" and "layer_types" not in self.cfg:
@@ -297,6 +302,9 @@ class Parts:
                 else 0
             )
         return self.cfg.get("sliding_window") or 0
+
+    def sinks(self, p):
+        return self.w.get(p + "self_attn.sinks", self.w.get(p + "self_attn.attention_sink_bias"))
 
     def chunk(self, layer):
         """How many positions make a chunk that sees itself alone; 0: all see all."""
@@ -490,7 +498,7 @@ class Parts:
         share = np.take_along_axis(score, chosen, -1)
         if self.cfg.get("norm_topk_prob", True):
             share = share / share.sum(-1, keepdims=True)
-        share = share * self.cfg.get("routed_scaling_factor", self.cfg.get("router_scaling_factor", self.cfg.get("route_scale", 1.0)))
+        share = share * (self.cfg.get("routed_scaling_factor", self.cfg.get("router_scaling_factor", self.cfg.get("route_scale", 1.0))) or 1)
         return chosen, f.moved(share, 16 * share)
 
     def drawn(self, f, logits):
@@ -538,15 +546,17 @@ def heads(f, m, x, layer, turns, sinks):
     q, k = m.qk_norm(f, q, p, "q", m.heads, False), m.qk_norm(f, k, p, "k", m.kv_heads, False)
     if cfg.get("clip_qkv"):
         q, k, v = (np.clip(a, -cfg["clip_qkv"], cfg["clip_qkv"]) for a in (q, k, v))
-    q, k = q.reshape(len(x), m.heads, m.d), k.reshape(len(x), m.kv_heads, m.d)
+    kv = k.shape[-1] // m.d
+    q, k, v = q.reshape(len(x), m.heads, m.d), k.reshape(len(x), kv, m.d), v.reshape(len(x), kv, -1)
+    v = f.moved(v * m.v_scale, np.abs(v)) if m.v_scale != 1 else v
     if m.turns(layer):
         turn = turns[window > 0]
-        q, k = rope(f, q, *turn, m.heads, m.pairs), rope(f, k, *turn, m.kv_heads, m.pairs)
+        q, k = rope(f, q, *turn, m.heads, m.pairs), rope(f, k, *turn, kv, m.pairs)
     q = m.grown(f, q, layer)
     if m.kind == "llama4_text" and cfg["use_qk_norm"] and m.turns(layer):
         q, k = rmsnorm(f, q, 1, m.eps), rmsnorm(f, k, 1, m.eps)
     q, k = m.qk_norm(f, q, p, "q", m.heads, True), m.qk_norm(f, k, p, "k", m.kv_heads, True)
-    y = attention(f, q, k, v.reshape(len(x), m.kv_heads, m.d), m.kv_heads, window, m.scale, m.cap, sinks=sinks, chunk=m.chunk(layer))
+    y = attention(f, q, k, v, kv, window, m.scale, m.cap, sinks=sinks, chunk=m.chunk(layer))
     if p + "self_attn.gate_proj.weight" in w:
         open_by = 1 / (1 + np.exp(-linear(f, x, w[p + "self_attn.gate_proj.weight"])))
         y = f.moved(y * open_by, 10 * np.abs(y * open_by))
@@ -608,7 +618,7 @@ def forward(cfg, w, ids, f=None, ctx=None):
         if p + "self_attn.kv_b_proj.weight" in w:
             y = latents(f, m, x, p, turns[0])
         else:
-            y = heads(f, m, x, i, turns, w.get(p + "self_attn.sinks"))
+            y = heads(f, m, x, i, turns, m.sinks(p))
         y = linear(f, y, *m.pair(p + m.attn + ("dense" if m.neox else "o_proj")))
         y = m.norm(f, y, name(m.post[0])) * adds
         before, h = h, f.moved(h + y, np.abs(h + y) + np.abs(y))

@@ -79,7 +79,7 @@ def unbiased(cfg, w):
 
 def unshared(w):
     """Without an expert that all rows share, or its score; without sinks, or what experts add."""
-    for part in ("e_score_correction_bias", "mlp.expert_bias", "self_attn.gate_proj", "shared_experts.down_proj", "shared_mlp.down_proj", "self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
+    for part in ("e_score_correction_bias", "mlp.expert_bias", "self_attn.gate_proj", "attention_sink_bias", "shared_experts.down_proj", "shared_mlp.down_proj", "self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
         if any(part in name for name in w):
             yield "no " + part, {name: 0 * a if part in name else a for name, a in w.items()}
 
@@ -152,8 +152,12 @@ def without(cfg):
     if cfg.get("attn_temperature_tuning"):
         yield "no attn_temperature_tuning", {**cfg, "attn_temperature_tuning": False}
         yield "floor_scale + 1", {**cfg, "floor_scale": cfg["floor_scale"] + 1}
+    if cfg.get("attention_value_scale"):
+        yield "no attention_value_scale", {**cfg, "attention_value_scale": None}
+    if "sliding_window_size" in cfg:
+        yield "window + 1", {**cfg, "sliding_window_size": cfg["sliding_window_size"] + 1}
     for key in ("routed_scaling_factor", "router_scaling_factor", "route_scale"):
-        if cfg.get(key, 1.0) != 1:
+        if cfg.get(key) not in (None, 1.0):
             yield "no " + key, {**cfg, key: 1.0}
     if cfg.get("clip_qkv"):
         yield "no clip_qkv", {**cfg, "clip_qkv": None}

@@ -236,3 +236,39 @@ model("cohere2_mix_rms", "cohere2_moe", {
     "logit_scale": 0.25, "rms_norm_eps": 1e-3, "tie_word_embeddings": True, "num_key_value_heads": 1, "_fused": True,
     "rope_parameters": DEFAULT,
 }, dtype="F32")
+
+
+def layer_mimo(cfg):
+    dim, d, wide, ffn, layer = cfg["hidden_size"], cfg["head_dim"], cfg["v_head_dim"], cfg["moe_intermediate_size"], cfg["layer"]
+    types, bias, heads = cfg.get("layer_types"), cfg.get("attention_bias", False), cfg["num_attention_heads"]
+    slides = types[layer] == "sliding_attention" if types else layer > 0 and (layer + 1) % 6 > 0
+    kv = cfg["num_key_value_heads"] * (2 if slides else 1)
+    attn = [("q_proj", heads * d, dim, bias), ("k_proj", kv * d, dim, bias), ("v_proj", kv * wide, dim, bias)]
+    rows = norms(cfg) + [("self_attn." + name, *shape) for name, *shape in attn]
+    rows.append(("self_attn.o_proj", dim, heads * wide, False))
+    if slides:
+        rows.append(("self_attn.sinks=" if cfg.get("_fused") else "self_attn.attention_sink_bias=", heads, 0, False))
+    types = cfg.get("mlp_layer_types") or ["dense"] + ["sparse"] * 9
+    if types[layer] == "dense":
+        return rows + gated(cfg)
+    experts, args = (experts_fused, ()) if cfg.get("_fused") else (experts_apart, (GATED,))
+    rows += experts(cfg, "mlp.", "gate", *args, cfg["n_routed_experts"], ffn)
+    return rows + [("mlp.gate.e_score_correction_bias=", cfg["n_routed_experts"], 0, False)]
+
+
+ARCHS["mimo_v2_flash"] = ("MiMoV2FlashForCausalLM", DECODER, layer_mimo, NAMES)
+model("mimo", "mimo_v2_flash", {
+    "head_dim": 24, "v_head_dim": 20, "num_key_value_heads": 1, "num_hidden_layers": 3, "moe_intermediate_size": 40,
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 2, "topk_group": 1, "norm_topk_prob": True,
+    "routed_scaling_factor": None, "sliding_window_size": 22, "attention_bias": True, "attention_value_scale": 0.6,
+    "torch_dtype": "bfloat16",
+})
+model("mimo_types", "mimo_v2_flash", {
+    "head_dim": 16, "v_head_dim": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "moe_intermediate_size": 32,
+    "n_routed_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": False, "routed_scaling_factor": 1.5,
+    "sliding_window": 37, "layer_types": ["sliding_attention", "full_attention"], "mlp_layer_types": ["sparse", "dense"],
+    "attention_value_scale": None, "tie_word_embeddings": True, "_fused": True, "rope_parameters": {
+        "full_attention": {**DEFAULT, "partial_rotary_factor": 0.75},
+        "sliding_attention": {**DEFAULT, "rope_theta": 500.0, "partial_rotary_factor": 0.75},
+    },
+}, dtype="F32")

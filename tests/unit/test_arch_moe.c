@@ -10,7 +10,7 @@
 static void silent(void) {
     static const struct {
         const char *name;
-        int kv_heads, head_dim, ctx;
+        int kv_heads, head_dim, ctx; // of the last layer
         float eps;
         double theta;
         bool tied;
@@ -34,6 +34,8 @@ static void silent(void) {
          -1, -1},
         {"Cohere2MoeForCausalLM", 32, 128, 8192, 1e-5f, 1e4, true, 8, 2, 160, 0, 0, LQ_ROUTE_SOFTMAX_TOPK, false, false,
          0, 5, -1},
+        {"MiMoV2FlashForCausalLM", 8, 192, 131072, 1e-5f, 5e6, false, 256, 8, 2048, 0, 1, LQ_ROUTE_SIGMOID, true, true,
+         1, 1, -1},
         {"Llama4ForCausalLM", 8, 128, 131072, 1e-5f, 5e5, false, 16, 1, 160, 160, 0, LQ_ROUTE_SIGMOID, false, false, 0,
          1, 2},
         {"MiniMaxM2ForCausalLM", 8, 128, 196608, 1e-6f, 5e6, false, 256, 8, 160, 0, 0, LQ_ROUTE_SIGMOID, true, true, 1,
@@ -95,6 +97,17 @@ static void keys(void) {
                          "\"tie_word_embeddings\":false,\"moe_num_experts\":4}");
     CHECK(d.layer[0].part[1].mlp_bias && d.layer[0].part[0].o_bias && d.head_bias && !d.layer[1].part[1].mlp_bias &&
           d.layer[1].parts == 2 && d.layer[1].part[1].experts_used == 4 && d.rope[0].interleaved, "ERNIE with biases");
+    lq_desc_free(&d);
+}
+
+static void mimo(void) {
+    lq_desc d = accepted(OF("MiMoV2FlashForCausalLM") ",\"attention_value_scale\":null,"
+                         "\"sliding_window_size\":128,\"sliding_window\":7,\"routed_scaling_factor\":null}");
+    const lq_part *all = &d.layer[0].part[0], *near = &d.layer[1].part[0];
+    CHECK(all->kv_heads == 4 && all->v_dim == 128 && !all->sinks && !all->window && all->rope == 0 &&
+          all->v_scale == 0 && d.rope[0].dim == 64, "a layer that sees all: %d turn", d.rope[0].dim);
+    CHECK(near->kv_heads == 8 && near->sinks && near->window == 129 && near->rope == 1 && d.rope[1].theta == 10000 &&
+          d.layer[1].part[1].route_scale == 1, "a layer with a window");
     lq_desc_free(&d);
 }
 
@@ -189,6 +202,11 @@ static void refused(void) {
         {OF("MiniMaxM2ForCausalLM") ",\"num_local_experts\":4,\"num_experts_per_tok\":5}", "num_experts_per_tok"},
         {OF("MiniMaxM2ForCausalLM") ",\"rotary_dim\":129}", "rotary_dim"},
         {OF("ExaoneMoEForCausalLM") ",\"sliding_window_pattern\":\"LLLG\"}", "sliding_window_pattern"},
+        {OF("MiMoV2FlashForCausalLM") ",\"num_key_value_heads\":32}", "num_key_value_heads"},
+        {OF("MiMoV2FlashForCausalLM") ",\"v_head_dim\":0}", "v_head_dim"},
+        {OF("MiMoV2FlashForCausalLM") ",\"attention_value_scale\":-1}", "attention_value_scale"},
+        {OF("MiMoV2FlashForCausalLM") ",\"rope_parameters\":{\"rope_theta\":5}}", "full_attention"},
+        {OF("MiMoV2FlashForCausalLM") ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"yarn\"}}}", "default"},
         {OF("Cohere2MoeForCausalLM") ",\"expert_selection_fn\":\"odd\"}", "expert_selection_fn"},
         {OF("Cohere2MoeForCausalLM") ",\"shared_expert_combination_strategy\":3}", "shared_expert_combination_strategy"},
         {OF("Cohere2MoeForCausalLM") ",\"sliding_window\":null}", "sliding_window"},
@@ -220,6 +238,7 @@ int main(void) {
     layers();
     keys();
     families();
+    mimo();
     cohere();
     llama4();
     refused();
