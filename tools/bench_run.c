@@ -119,11 +119,11 @@ static size_t held_bytes(void) {
     return (size_t)use.ru_maxrss * 1024;
 }
 
-// Weights that are not in memory yet and caches have to fit, or the disk would be measured.
-static bool check_memory(const lq_bench *b, lq_err *err) {
+// Weights that are not in memory yet and caches of the models that are open have to fit, or the disk would be measured.
+static bool check_memory(const lq_bench *b, int open, lq_err *err) {
     int seqs;
     size_t weights = 0, caches = 0, held = held_bytes(), room = SIZE_MAX;
-    for (int i = 0; i < b->runner_count; i++) {
+    for (int i = 0; i < open; i++) {
         const lq_bench_runner *r = &b->runners[i];
         const size_t left = lq_model_room(r->m);
         if (i < b->models) weights += r->info.weight_bytes; // those of the other threads are the same pages
@@ -160,10 +160,10 @@ bool lq_bench_open(lq_bench *b, lq_err *err) {
         lq_bench_runner *r = &b->runners[i];
         *r = (lq_bench_runner){.path = b->paths[i % b->models], .model = i % b->models,
                                .threads = b->kernels ? 1 : b->threads.at[i / b->models]};
-        if (!open_runner(b, r, err)) return false;
+        // What does not fit is told before the next model is opened.
+        if (!open_runner(b, r, err) || (b->test_count && !check_memory(b, i + 1, err))) return false;
     }
     if (!b->test_count) return true;
-    if (!check_memory(b, err)) return false;
     for (int i = 0; i < b->runner_count; i++) {
         lq_bench_runner *r = &b->runners[i];
         lq_engine_opts eo = {.kv_page = PAGE, .kv_bytes = cache_bytes(b, r, &eo.max_seqs)};

@@ -198,7 +198,8 @@ def test_refusals():
 def test_memory():
     if sanitized:
         return skip("a limit on addresses: the sanitizer has none left")
-    for words in ((demo, "-b", "2048", "-p", "0", "-n", "16", "-d", "900", "-t", "1"), ("--kernels", "-t", "1")):
+    for words in ((demo, "-b", "2048", "-p", "0", "-n", "16", "-d", "900", "-t", "1"), (demo, "nothing-here", "-b", "2048", "-p", "0", "-n", "16", "-d", "900"),
+                  ("--kernels", "-t", "1")):
         begin = time.monotonic()
         out = run(*words, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29)))
         check(out.returncode == 1 and out.stderr.count("\n") == 1 and "memory" in out.stderr and "free" in out.stderr, f"{words[0]}: too little memory is said", out.stderr)

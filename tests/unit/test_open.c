@@ -1,5 +1,6 @@
 // test_open.c: which files of a folder are the checkpoint, what is told of them, that nobody who changes a file while
-// it is opened gets past its checks, and that opening takes time in proportion to the number of tensors.
+// it is opened gets past its checks, which pairs of tensors are weights in mxfp4, and that opening takes time in
+// proportion to the number of tensors.
 #include "tests/unit/lq_make.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -23,6 +24,70 @@ static lq_ckpt *open_at(const char *path, lq_err *err) {
     memset(err, 0, sizeof *err);
     if (!lq_ckpt_open(path, &c, err) && !err_good(err, folder)) CHECK(0, "a bad line: \"%s\"", err->text);
     return c;
+}
+
+// --- pairs of mxfp4 ---
+
+typedef struct entry { const char *name, *type, *shape; int bytes; } entry;
+
+// A file of these tensors, one behind the other; without a name: there is none.
+static lq_ckpt *entries_open(const entry *e, int n, lq_err *err) {
+    static char text[4096];
+    uint64_t size = 0;
+    int bytes = 0;
+    for (int i = 0; i < n; i++) {
+        if (!e[i].name) continue;
+        size += (uint64_t)snprintf(text + 8 + size, 512, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%d,%d]}",
+                                   size ? ',' : '{', e[i].name, e[i].type, e[i].shape, bytes, bytes + e[i].bytes);
+        bytes += e[i].bytes;
+    }
+    text[8 + size++] = '}';
+    memcpy(text, &size, 8);
+    memset(text + 8 + size, 0, (size_t)bytes);
+    CHECK(blob_write(at("pair.safetensors"), text, 8 + size + (size_t)bytes), "pair.safetensors");
+    return open_at(at("pair.safetensors"), err);
+}
+
+#define CODES(type, shape, bytes) {"w_blocks", type, shape, bytes}
+#define SCALES(type, shape, bytes) {"w_scales", type, shape, bytes}
+static const struct { const char *what; entry e[2]; } no_pairs[] = {
+    {"no scales", {CODES("U8", "[2,4,3,16]", 384)}},
+    {"no codes", {SCALES("U8", "[2,4,3]", 24)}},
+    {"fewer scales", {CODES("U8", "[2,4,3,16]", 384), SCALES("U8", "[2,4,2]", 16)}},
+    {"scales of other rows", {CODES("U8", "[2,4,3,16]", 384), SCALES("U8", "[2,3,4]", 24)}},
+    {"scales without a stack", {CODES("U8", "[2,4,3,16]", 384), SCALES("U8", "[8,3]", 24)}},
+    {"scales that are numbers", {CODES("U8", "[2,4,3,16]", 384), SCALES("BF16", "[2,4,3]", 48)}},
+    {"signed scales", {CODES("U8", "[2,4,3,16]", 384), SCALES("I8", "[2,4,3]", 24)}},
+    {"signed codes", {CODES("I8", "[2,4,3,16]", 384), SCALES("U8", "[2,4,3]", 24)}},
+    {"codes that are one matrix", {CODES("U8", "[8,3,16]", 384), SCALES("U8", "[8,3]", 24)}},
+    {"blocks of 12 bytes", {CODES("U8", "[2,4,4,12]", 384), SCALES("U8", "[2,4,4]", 32)}},
+    {"blocks of 32 bytes", {CODES("U8", "[2,2,3,32]", 384), SCALES("U8", "[2,2,3]", 12)}},
+    {"rows of nothing", {CODES("U8", "[2,4,0,16]", 0), SCALES("U8", "[2,4,0]", 0)}},
+};
+
+// A pair whose shapes go together is a stack of weights; of any other both are what they are by their own names.
+static void test_pairs(void) {
+    const entry good[] = {CODES("U8", "[2,4,3,16]", 384), SCALES("U8", "[2,4,3]", 24), {"w", "F32", "[1]", 4}};
+    lq_err err;
+    lq_ckpt *c = entries_open(good, 2, &err);
+    const lq_typed *w = c ? lq_ckpt_typed(c, "w") : NULL;
+    char type[64] = "";
+    CHECK(w && w->count == 2 && w->n == 4 && w->k == 96 && w->layout == LQ_ANY, "the pair: %s", err.text);
+    if (w) lq_wtype_name(&w->type, type, sizeof type);
+    CHECK(!strcmp(type, "fp4 g32 e8m0"), "%s", type);
+    lq_ckpt_close(c);
+    c = entries_open(good, 3, &err);
+    CHECK(!c && strstr(err.text, "weight w is there twice"), "\"%s\"", err.text);
+    lq_ckpt_close(c);
+    for (size_t i = 0; i < sizeof no_pairs / sizeof *no_pairs; i++) {
+        const entry *e = no_pairs[i].e;
+        c = entries_open(e, 2, &err);
+        CHECK(c && !lq_ckpt_typed(c, "w"), "%s: %s", no_pairs[i].what, err.text);
+        for (int k = 0; c && k < 2; k++)
+            CHECK(!e[k].name || lq_ckpt_find(c, e[k].name), "%s: %s is lost", no_pairs[i].what, e[k].name);
+        lq_ckpt_close(c);
+    }
+    remove(at("pair.safetensors"));
 }
 
 // --- folders ---
@@ -310,6 +375,7 @@ static void test_many(void) {
 int main(void) {
     snprintf(folder, sizeof folder, "/tmp/lq_open_XXXXXX");
     if (!mkdtemp(folder)) return 1;
+    test_pairs();
     test_folders();
     test_out_names();
     test_facts();
