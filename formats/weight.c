@@ -296,10 +296,25 @@ static lq_weight row_untile(const lq_weight *w, int64_t row, uint8_t *q, uint8_t
     return one;
 }
 
+// One row of codes of I8, as codes of lq's. `q`: room for it.
+static lq_weight row_unsign(const lq_weight *w, int64_t row, uint8_t *q) {
+    const uint8_t *from = (const uint8_t *)w->q + (size_t)row * (size_t)w->k;
+    const size_t band = (size_t)(w->type.rows > 1 ? row / w->type.rows : row);
+    const size_t scales = (size_t)lq_weight_groups(&w->type, w->k) * lq_dtype_size(w->type.scale);
+    for (int64_t j = 0; j < w->k; j++) q[j] = from[j] ^ 0x80;
+    lq_weight one = *w;
+    one.n = 1, one.q = q, one.scale = (const uint8_t *)w->scale + band * scales;
+    return one;
+}
+
 // A coded row as the product sees it: `smooth` is part of its columns.
-static void row_widen(const lq_weight *w, int64_t row, uint8_t *room, float *dst) {
+static void row_widen(const source *s, int64_t row, uint8_t *room, float *dst) {
+    const lq_weight *w = &s->w;
     const size_t codes = lq_code_row_bytes(w->type.bits, w->k), groups = (size_t)lq_weight_groups(&w->type, w->k);
-    if (w->layout == LQ_X86) {
+    if (s->signs) {
+        const lq_weight one = row_unsign(w, row, room);
+        lq_weight_row_any(&one, 0, dst);
+    } else if (w->layout == LQ_X86) {
         const lq_weight one = row_untile(w, row, room, room + codes, room + codes + groups * 4);
         lq_weight_row_any(&one, 0, dst);
     } else {
@@ -324,7 +339,7 @@ static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t s
         const char *at[TURN];
         const int count = k - j0 < TURN ? (int)(k - j0) : TURN;
         for (int j = 0; j < count; j++) {
-            if (coded) row_widen(w, skip + j0 + j, room, wide + (size_t)j * cols);
+            if (coded) row_widen(s, skip + j0 + j, room, wide + (size_t)j * cols);
             at[j] = coded ? (const char *)(wide + (size_t)j * cols)
                           : (const char *)w->q + (size_t)(skip + j0 + j) * cols * size;
         }
@@ -459,8 +474,6 @@ bool lq_ckpt_pick(lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, lq_weight 
     if (!rows_check(c, p, &s, n, k, err)) return false;
     const bool turned = p->across && k;
     if (plain) *plain = turned && s.w.type.kind != LQ_W_PLAIN;
-    if (turned && s.signs)
-        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: codes of i8 that are stored across", c->path, p->name);
     if (turned) return pick_across(c, p, &s, skip, n, k, out, err);
     return pick_borrow(p, &s, n, out) || pick_copy(c, p, &s, n, out, err);
 }

@@ -76,6 +76,8 @@ FORMS = [
     ("mixtral", (32, 32), "F32", "_scale_inv"), ("mixtral_fused", (16, 64), "F32", "_scale_inv"), ("mixtral_fused", (1, 0), "F32", "_scale"),
     ("gemma2", (128, 128), "F32", "_scale_inv"), ("neox", (64, 16), "F32", "_scale_inv"),
     ("gqa", (1, 0), "BF16", "_scale", "I8"), ("gqa", (0, 0), "F32", "_scale", "I8"), ("phi3", (1, 0), "F32", "_scale", "I8"),
+    ("deepseek_v3", (32, 16), "F32", "_scale_inv"), ("youtu", (8, 16), "BF16", "_scale_inv"), ("deepseek_v2", (1, 0), "F32", "_scale"),
+    ("deepseek_v3", (1, 0), "F32", "_scale", "I8"), ("deepseek_v2", (0, 0), "BF16", "_scale", "I8"),
     ("mixtral_fused", (1, 0), "F32", "_scale", "I8"), ("mixtral", (1, 0), "BF16", "_scale", "I8"), ("neox", (1, 0), "F32", "_scale", "I8"),
 ]
 
