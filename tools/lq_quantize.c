@@ -67,7 +67,8 @@ static void print_worst(const lq_quant_result *r) {
             if (rows[i]->count) {
                 snprintf(shape, sizeof shape, "%d x %lld x %lld", rows[i]->count, (long long)rows[i]->n,
                          (long long)rows[i]->k);
-                snprintf(note, sizeof note, "worst: expert %d, %.5f%s%s", rows[i]->worst, rows[i]->worst_error,
+                const char *one = strstr(rows[i]->name, "expert") ? "expert" : "head";
+                snprintf(note, sizeof note, "worst: %s %d, %.5f%s%s", one, rows[i]->worst, rows[i]->worst_error,
                          *rows[i]->note ? "; " : "", rows[i]->note);
             }
             snprintf(bits, sizeof bits, "%.3f", rows[i]->bits);

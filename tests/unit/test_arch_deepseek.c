@@ -1,5 +1,6 @@
 // test_arch_deepseek.c: attention over latents and DeepSeek's mixtures: what a silent config means, as transformers
 // reads it; which matrices a checkpoint's kv_b_proj is; what is refused.
+#include "runtime/model/model.h"
 #include "tests/unit/config.h"
 
 #define OF(arch) "{\"architectures\":[\"" arch "\"],\"hidden_size\":64,\"intermediate_size\":160," \
@@ -95,6 +96,20 @@ static void slots(void) {
     lq_desc_free(&d);
 }
 
+// What a token leaves in the cache, and what reading it costs: the latent and what is rotated, once for all heads.
+static void cache(void) {
+    lq_desc d = accepted(V3 ",\"qk_nope_head_dim\":6,\"v_head_dim\":10,\"kv_lora_rank\":20,\"qk_rope_head_dim\":4}");
+    lq_bound (*none)[LQ_ROLES] = calloc(4, sizeof *none);
+    lq_model m = {.desc = d, .kv_type = LQ_F16, .layer = none};
+    lq_work w = {0};
+    CHECK(lq_kv_token_bytes(&m, -1) == 4 * 24 * 2, "%zu bytes a token", lq_kv_token_bytes(&m, -1));
+    if (none) lq_model_work(&m, 1, 99, 1, &w);
+    CHECK(w.bytes == 4 * 100 * 24 * 2 && w.fmas == 4 * 100 * 4 * (24 + 20) && w.dots == 0,
+          "%g bytes, %g products", w.bytes, w.fmas);
+    free(none);
+    lq_desc_free(&d);
+}
+
 static void refused(void) {
     static const char *const rows[][2] = { // config, a word of the line
         {V3 ",\"kv_lora_rank\":0}", "kv_lora_rank"},
@@ -133,6 +148,7 @@ int main(void) {
     silent();
     said();
     slots();
+    cache();
     refused();
     return config_end();
 }
