@@ -202,10 +202,12 @@ static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k
     memcpy(s->shape, t->shape, (size_t)s->rank * sizeof *s->shape);
     s->signs = k && t->type == LQ_I8 && lq_ckpt_scales(c, t);
     if (!s->signs && !number_check(c, t, err)) return false;
-    if (t->rank != front + (k ? 2 : 1) || (front && (t->shape[0] != stack || p->at < 0 || p->at >= stack)) ||
-        stack < 0)
+    const bool one = !t->rank && !k && !front; // a number by itself is a vector of one
+    if ((t->rank != front + (k ? 2 : 1) && !one) ||
+        (front && (t->shape[0] != stack || p->at < 0 || p->at >= stack)) || stack < 0)
         return pick_refuse(c, p, s, n, k, err);
-    s->w = (lq_weight){.type = plain_type(t->type), .n = t->shape[front], .k = k ? t->shape[front + 1] : 1};
+    s->w = (lq_weight){.type = plain_type(t->type), .n = one ? 1 : t->shape[front],
+                         .k = k ? t->shape[front + 1] : 1};
     s->bytes = t->bytes / (front ? (size_t)stack : 1); // no remainder: the shape's product was checked
     s->data = s->w.q = (const uint8_t *)t->data + (front ? (size_t)p->at : 0) * s->bytes;
     return !k || lq_scales_bind(c, t, stack, front ? p->at : 0, &s->w, err);

@@ -193,17 +193,24 @@ typedef struct lq_attn_args {
     int max_at;             // [host] no at[] is larger: a bound, it decides no bit
 } lq_attn_args;
 
-typedef enum lq_unary { LQ_SILU, LQ_GELU, LQ_GELU_TANH, LQ_RELU, LQ_RELU2, LQ_SIGMOID, LQ_TANH } lq_unary;
+typedef enum lq_unary { LQ_SILU, LQ_GELU, LQ_GELU_TANH, LQ_RELU, LQ_RELU2, LQ_SIGMOID, LQ_TANH, LQ_XIELU } lq_unary;
 typedef struct lq_glu_args {
     lq_unary fn;
     lq_mat gate, up;        // y = fn(gate) * (up + up_add); up.p NULL: fn(gate). y may be gate
     float alpha, up_add, clamp; // SILU: gate * sigmoid(alpha * gate), 0: 1; gate <= clamp and |up| <= clamp, 0: none
+    // XIELU: beta x + alpha x^2 above 0, beta x + below (exp(min(x, least)) - 1 - x) below it
+    float below, beta, least;
     lq_mat y;
     lq_act *act;
 } lq_glu_args;
 
-// y = tanh(x * scale / cap) * cap (cap 0: x * scale), then held to -limit..limit (0: not; NaN stays); x may be y.
-typedef struct lq_scale_args { lq_mat x, y; float scale, cap, limit; } lq_scale_args;
+// y = tanh(x * scale / cap) * cap (cap 0: x * scale), then held to -limit..limit (0: not; NaN stays); x may be y. `by`:
+// x is times these first.
+typedef struct lq_scale_args {
+    lq_mat x, y;
+    float scale, cap, limit;
+    const float *by;        // [cols] or NULL
+} lq_scale_args;
 typedef struct lq_add_args { lq_mat x, y; float scale; } lq_add_args; // y += scale * x (0: 1)
 
 // Causal depthwise convolution over a sequence's rows, with the state of the last width-1 inputs.
@@ -305,7 +312,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h or block.h: a plug-in is another binary and
 // shares these structs by layout.
-enum { LQ_OPS_VERSION = 3 };
+enum { LQ_OPS_VERSION = 4 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound

@@ -87,10 +87,10 @@ static bool source_check(const lq_plan *p, const lq_slot *s, const lq_pick *from
     if (from->stack && !from->each) want[rank++] = from->stack;
     want[rank++] = !from->across || !s->k ? rows : from->each ? from->stack * from->each : s->k;
     if (s->k) want[rank++] = from->across ? rows : s->k;
-    fits = t->rank == rank;
+    fits = t->rank == rank || (!t->rank && rank == 1 && rows == 1); // a number by itself is a vector of one
     // A range or runs of rows are part of something larger.
     const int row_at = (from->stack != 0) + (from->across && s->k), part = !from->each && (from->run || from->first);
-    for (int i = 0; fits && i < rank; i++)
+    for (int i = 0; fits && i < t->rank; i++)
         fits = t->shape[i] == want[i] || (part && i == row_at && t->shape[i] > want[i]);
     if (fits) return true;
     char have[LQ_RANK * 24] = "", words[3 * 24] = "";

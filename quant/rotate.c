@@ -6,6 +6,7 @@
 
 bool lq_rotate_plan(lq_desc *d, lq_err *err) {
     const char *why = d->norm != LQ_NORM_RMS || d->norm_bias ? "whose norms are not RMS norms" : NULL;
+    if (d->head_unit) why = "whose head has rows of length 1";
     if (d->embed_norm) why = "with a norm behind its embedding";
     for (int l = 0; l < d->layers && !why; l++)
         for (int i = 0; i < d->layer[l].parts; i++)

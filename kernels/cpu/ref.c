@@ -147,8 +147,15 @@ static float unary(lq_unary fn, float x, float alpha) {
     case LQ_RELU2: return x < 0 ? 0 : x * x;
     case LQ_SIGMOID: return lq_sigmoidf(x);
     case LQ_TANH: return lq_tanhf(x);
+    case LQ_XIELU: break; // of several numbers
     }
     return x;
+}
+
+// exp(x) - 1 is tanh(x / 2) (exp(x) + 1), which keeps its precision near 0.
+static float xielu(const lq_glu_args *a, float x) {
+    const float held = x > a->least ? a->least : x, grown = lq_tanhf(held * 0.5f) * (lq_expf(held) + 1.0f);
+    return (x > 0 ? a->alpha * x * x : a->below * (grown - x)) + a->beta * x;
 }
 
 static void glu_row(void *arg, int row, int worker) {
@@ -163,7 +170,7 @@ static void glu_row(void *arg, int row, int worker) {
             g = g > most ? most : g;
             u = u > most ? most : u < -most ? -most : u;
         }
-        g = unary(a->fn, g, alpha);
+        g = a->fn == LQ_XIELU ? xielu(a, g) : unary(a->fn, g, alpha);
         y[i] = up ? g * (u + a->up_add) : g;
     }
     lq_cpu_row_act(j->d, y, a->act, row, worker);
@@ -177,7 +184,8 @@ static void scale_row(void *arg, int row, int worker) {
     const float *x = lq_mat_row(&a->x, row);
     float *y = lq_mat_row(&a->y, row);
     for (int i = 0; i < a->x.cols; i++) {
-        float v = a->cap != 0 ? lq_tanhf(x[i] * a->scale / a->cap) * a->cap : x[i] * a->scale;
+        float v = (a->by ? x[i] * a->by[i] : x[i]) * a->scale;
+        if (a->cap != 0) v = lq_tanhf(v / a->cap) * a->cap;
         if (a->limit != 0) v = v > a->limit ? a->limit : v < -a->limit ? -a->limit : v;
         y[i] = v;
     }

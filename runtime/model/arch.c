@@ -13,6 +13,7 @@ const lq_arch lq_archs[] = {
     {"Llama4ForConditionalGeneration", lq_names_llama4, lq_describe_llama4, NULL},
     {"ArceeForCausalLM", lq_names_llama, lq_describe_arcee, NULL},
     {"HeliumForCausalLM", lq_names_llama, lq_describe_helium, NULL},
+    {"ApertusForCausalLM", lq_names_apertus, lq_describe_apertus, NULL},
     {"NanoChatForCausalLM", lq_names_nanochat, lq_describe_nanochat, NULL},
     {"CwmForCausalLM", lq_names_llama, lq_describe_cwm, NULL},
     {"MistralForCausalLM", lq_names_llama, lq_describe_mistral, NULL},

@@ -156,6 +156,7 @@ typedef struct lq_desc {
     int positions;        // learned ones, one more row of a table for each: no context is longer. 0: none
     int position_first;   // row of position 0 in other people's files
     bool head_bias;
+    bool head_unit;       // rows of the head have length 1 before they are multiplied with
     bool tied;
     float embed_scale, logit_scale, logit_softcap; // 0: off
     lq_rope rope[LQ_ROPES];
@@ -198,6 +199,7 @@ typedef enum lq_role {
     LQ_R_ROUTER, LQ_R_ROUTE_BIAS, LQ_R_EXPERT_GATE, LQ_R_EXPERT_UP, LQ_R_EXPERT_DOWN,
     LQ_R_SHARED_GATE, LQ_R_SHARED_UP, LQ_R_SHARED_DOWN, LQ_R_SHARED_SCORE,
     LQ_R_TOKEN_GATE, LQ_R_TOKEN_OUT, LQ_R_LAYER_SCALE,
+    LQ_R_XIELU_ABOVE, LQ_R_XIELU_BELOW, LQ_R_XIELU_BETA, LQ_R_XIELU_LEAST,
     // tensors of other people's files that several slots are parts of: names only, no slot has these roles
     LQ_R_QKV, LQ_R_KV_B, LQ_R_GATE_UP, LQ_R_EXPERT_GATE_UP, LQ_R_SHARED_GATE_UP, LQ_R_EXPERT_GATE_UP_BIAS,
     LQ_R_EXPERT_DOWN_BIAS,

@@ -1,10 +1,11 @@
 // arch_llama.c: Llama and those in its shape: an RMS norm before each of attention and a gated MLP. Mistral (windows;
-// Ministral 3: scores that grow with the position), Mixtral (a mixture in place of the MLP), Arcee (no gate), NanoChat
-// (norms without weights, positions turn backward), Helium (pairs of neighbours turn), CWM (windows in three of four
-// layers), SmolLM3 (no positions in some layers), Seed-OSS, Hunyuan (norms of q and k behind the rope; with a mixture
-// beside an MLP that all rows share).
+// Ministral 3: scores that grow with the position), Mixtral (a mixture in place of the MLP), Arcee (no gate), Apertus
+// (xIELU in its place, by numbers of each layer), NanoChat (norms without weights, positions turn backward), Helium
+// (pairs of neighbours turn), CWM (windows in three of four layers), SmolLM3 (no positions in some layers), Seed-OSS,
+// Hunyuan (norms of q and k behind the rope; with a mixture beside an MLP that all rows share).
 #include "runtime/model/family.h"
 #include <math.h>
+#include <string.h>
 
 const char *const lq_names_llama[LQ_ROLES] = {LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_ATTN, LQ_NAMES_MLP};
 #define HUNYUAN_ATTN                                                                                                   \
@@ -13,6 +14,13 @@ const char *const lq_names_llama[LQ_ROLES] = {LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_
     [LQ_R_Q_NORM] = LQ_LAYER "self_attn.query_layernorm", [LQ_R_K_NORM] = LQ_LAYER "self_attn.key_layernorm"
 const char *const lq_names_hunyuan[LQ_ROLES] = {
     LQ_NAMES_ENDS, LQ_NAMES_NORMS, LQ_NAMES_MLP, HUNYUAN_ATTN,
+};
+#define XIELU LQ_LAYER "mlp.act_fn."
+const char *const lq_names_apertus[LQ_ROLES] = {
+    LQ_NAMES_ENDS, LQ_NAMES_ATTN, LQ_NAMES_MLP,
+    [LQ_R_NORM_0] = LQ_LAYER "attention_layernorm", [LQ_R_NORM_1] = LQ_LAYER "feedforward_layernorm",
+    [LQ_R_XIELU_ABOVE] = XIELU "alpha_p=", [LQ_R_XIELU_BELOW] = XIELU "alpha_n=", [LQ_R_XIELU_BETA] = XIELU "beta=",
+    [LQ_R_XIELU_LEAST] = XIELU "eps=",
 };
 const char *const lq_names_nanochat[LQ_ROLES] = {
     LQ_NAMES_ENDS, LQ_NAMES_ATTN, [LQ_R_UP] = LQ_LAYER "mlp.fc1", [LQ_R_DOWN] = LQ_LAYER "mlp.fc2",
@@ -131,27 +139,51 @@ bool lq_describe_nanochat(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_er
 }
 
 // The rope of a config that says nothing of one; a base that stands alone is not asked for.
-static bool cwm_rope(const cJSON *c, int head_dim, lq_desc *d, lq_err *err) {
+static bool rope_or(const cJSON *c, int head_dim, lq_desc *d, const lq_rope *silent, lq_err *err) {
     lq_rope *r = &d->rope[0];
     const cJSON *of_5 = cJSON_GetObjectItemCaseSensitive(c, "rope_parameters");
     const cJSON *of_4 = cJSON_GetObjectItemCaseSensitive(c, "rope_scaling");
-    r->theta = 1e6;
+    r->theta = silent->theta;
     if (!lq_rope_read(c, head_dim, d->ctx, 0, r, err)) return false;
     if (cJSON_IsObject(of_5) || (cJSON_IsObject(of_4) && of_4->child)) return true;
     const int original = r->original_ctx;
-    *r = (lq_rope){.kind = LQ_ROPE_LLAMA3, .theta = 1e6, .dim = head_dim, .factor = 16, .low_factor = 1,
-                   .high_factor = 4, .original_ctx = original != d->ctx ? original : 8192};
+    *r = *silent;
+    r->dim = head_dim;
+    if (original != d->ctx) r->original_ctx = original;
     return true;
+}
+
+bool lq_describe_apertus(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    static const lq_rope silent = {.kind = LQ_ROPE_LLAMA3, .theta = 12e6, .factor = 8, .low_factor = 1,
+                                   .high_factor = 4, .original_ctx = 8192};
+    lq_part part[2] = {{0}};
+    const char *act = lq_json_str(c, "hidden_act");
+    (void)ckpt;
+    d->norm = LQ_NORM_RMS;
+    d->norm_eps = 1e-5f;
+    d->ctx = 1 << 16;
+    if (!lq_config_sizes(c, d, &part[0], &part[1], err) || !lq_config_eps(c, "rms_norm_eps", &d->norm_eps, err) ||
+        !rope_or(c, part[0].head_dim, d, &silent, err) || !lq_config_bias(c, "attention_bias", &part[0], err))
+        return false;
+    part[1].act = LQ_XIELU;
+    if (act && strcmp(act, "xielu") != 0 && !lq_config_act(c, "hidden_act", &part[1].act, err)) return false;
+    d->ropes = 1;
+    part[0].qk_norm = LQ_QK_HEAD;
+    part[1].gated = false;
+    lq_ends(d, 1, 2);
+    return lq_layers_fill(d, part, 2, err) && lq_layers_window(c, d, 0, 0, err);
 }
 
 bool lq_describe_cwm(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
     static const int ends[] = {128001, 128008, 128009};
+    static const lq_rope silent = {.kind = LQ_ROPE_LLAMA3, .theta = 1e6, .factor = 16, .low_factor = 1,
+                                   .high_factor = 4, .original_ctx = 8192};
     lq_part part[2] = {{.kv_heads = 8, .head_dim = lq_config_null(c, "head_dim") ? 0 : 128}};
     int window = lq_config_null(c, "sliding_window") ? 0 : 8192;
     (void)ckpt;
     d->norm_eps = 1e-5f;
     d->ctx = 1 << 17;
-    if (!lq_config_rms(c, d, part, err) || !cwm_rope(c, part[0].head_dim, d, err) ||
+    if (!lq_config_rms(c, d, part, err) || !rope_or(c, part[0].head_dim, d, &silent, err) ||
         !lq_config_bool(c, "mlp_bias", &part[1].mlp_bias, err) ||
         !lq_config_int(c, "sliding_window", 0, LQ_CTX_MAX, &window, err))
         return false;

@@ -1,7 +1,7 @@
 // arch_remote.c: decoders in Llama's shape whose code came with their checkpoints, under names of their own: InternLM 1
 // (biases), 2 (q, k and v by groups) and 3, IQuest-Coder, Qwen 1 (q, k and v as one; no further than seq_length),
 // EXAONE 3, Baichuan 1 (q, k and v as one; rope, or ALiBi in that of 13 B), MiniCPM (factors as Granite's, from other
-// numbers), Yi's first form, XVERSE, Aquila. Refuses Baichuan 2, whose head has rows of length 1.
+// numbers), Yi's first form, XVERSE, Aquila. Baichuan 2: rows of the head are made 1 long.
 #include "runtime/model/family.h"
 #include <math.h>
 #include <string.h>
@@ -156,9 +156,6 @@ bool lq_describe_baichuan(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_er
     const bool alibi = !cJSON_GetObjectItemCaseSensitive(c, "max_position_embeddings") &&
                        cJSON_GetObjectItemCaseSensitive(c, "model_max_length");
     (void)ckpt;
-    if (cJSON_GetObjectItemCaseSensitive(c, "z_loss_weight"))
-        return lq_fail(err, LQ_E_UNSUPPORTED,
-                       "config.json: z_loss_weight is of Baichuan 2, whose head has rows of length 1: lq has none such");
     d->ctx = 4096;
     if (!alibi && !lq_config_llama(c, d, part, err)) return false;
     if (alibi) {
@@ -174,6 +171,10 @@ bool lq_describe_baichuan(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_er
         return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: num_key_value_heads %d of a Baichuan with %d heads",
                        part[0].kv_heads, part[0].heads);
     part[0].qkv = LQ_QKV_ROWS;
+    // Of the second alone; some say no more than how many words it has.
+    d->head_unit = cJSON_GetObjectItemCaseSensitive(c, "z_loss_weight") || d->vocab == 125696;
+    if (d->head_unit && d->tied)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "config.json: tie_word_embeddings is true in a Baichuan 2");
     return plain(c, d, part, err);
 }
 

@@ -2,6 +2,7 @@
 // left mapped where the device can read them as they lie, else repacked or copied once. Refuses a weight that is
 // missing or has another shape, and experts of one stack that want different activations.
 #include "runtime/model/part.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,10 +179,33 @@ static bool bind_stack(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) 
     return true;
 }
 
+// One over the length of each row of the head, as f64 has it.
+static bool bind_lengths(lq_model *m, const lq_weight *w, lq_err *err) {
+    const size_t bytes = (size_t)w->n * sizeof(float);
+    float *by = malloc(bytes), *row = malloc((size_t)w->k * sizeof *row);
+    m->head_by = by && row ? lq_model_alloc(m, bytes, err) : NULL;
+    for (int64_t i = 0; m->head_by && i < w->n; i++) {
+        double sum = 0;
+        lq_weight_row(w, i, row);
+        for (int64_t j = 0; j < w->k; j++) {
+            const double v = w->smooth ? (double)row[j] * (double)w->smooth[j] : (double)row[j];
+            sum += v * v;
+        }
+        by[i] = (float)(1 / fmax(sqrt(sum), 1e-12));
+    }
+    if (m->head_by) m->dev->ops.put(m->dev, m->head_by, by, bytes);
+    const bool had = by && row;
+    free(by);
+    free(row);
+    if (!had) return lq_fail(err, LQ_E_MEMORY, "no memory for the lengths of %lld rows", (long long)w->n);
+    return m->head_by;
+}
+
 static bool bind_matrix(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) {
     b->input = s->input;
     if (s->count) return bind_stack(m, s, b, err);
     if (!find(m, s, 0, &b->w, err)) return false;
+    if (m->desc.head_unit && s->role == LQ_R_HEAD && !bind_lengths(m, &b->w, err)) return false;
     return settle(m, s, &b->w, b, err);
 }
 

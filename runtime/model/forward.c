@@ -287,10 +287,10 @@ lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) {
     c->layer = -1;
     if (m->desc.embed_dim) lq_apply(c, h, (const lq_bound *const[]){&m->top[LQ_R_PROJECT_OUT]}, &x, 1);
     lq_apply(c, x, (const lq_bound *const[]){&head}, &logits, 1);
-    if ((m->desc.logit_scale != 0 && m->desc.logit_scale != 1) || m->desc.logit_softcap != 0)
+    if ((m->desc.logit_scale != 0 && m->desc.logit_scale != 1) || m->desc.logit_softcap != 0 || m->head_by)
         ops->scale(m->dev, &(lq_scale_args){.x = logits, .y = logits,
                                             .scale = m->desc.logit_scale != 0 ? m->desc.logit_scale : 1,
-                                            .cap = m->desc.logit_softcap});
+                                            .cap = m->desc.logit_softcap, .by = m->head_by});
     b->int_used = used;
     return logits;
 }

@@ -1,6 +1,7 @@
 // model.c: opening a model: description, device, weights (bind.c), tokenizer; the bytes of its KV cache. Refuses a
 // checkpoint that holds tensors that the forward would not use.
 #include "runtime/model/part.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,21 @@ static bool resolve_scales(lq_model *m, lq_err *err) {
     return true;
 }
 
+static float soft_plus(float x) { return x > 20 ? x : (float)log1p(exp((double)x)); }
+
+static bool resolve_xielus(lq_model *m, lq_err *err) {
+    static const lq_role roles[4] = {LQ_R_XIELU_ABOVE, LQ_R_XIELU_BELOW, LQ_R_XIELU_BETA, LQ_R_XIELU_LEAST};
+    if (!m->layer[0][LQ_R_XIELU_ABOVE].v) return true;
+    m->xielu = malloc((size_t)m->desc.layers * sizeof *m->xielu);
+    if (!m->xielu) return lq_fail(err, LQ_E_MEMORY, "no memory for the factors of %d layers", m->desc.layers);
+    for (int l = 0; l < m->desc.layers; l++) {
+        float v[4];
+        for (int i = 0; i < 4; i++) m->dev->ops.get(m->dev, &v[i], m->layer[l][roles[i]].v, sizeof v[i]);
+        m->xielu[l] = (lq_xielu){soft_plus(v[0]), v[2] + soft_plus(v[1]), v[2], v[3]};
+    }
+    return true;
+}
+
 static bool open_device(lq_model *m, const lq_model_opts *o, lq_err *err) {
     const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa,
                              .numerics = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
@@ -145,6 +161,7 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq
         if (!lq_bind_layer(m, l, err)) return lq_fail_in(err, "%s", path);
     m->main_type = main_type(m);
     if (!resolve_ropes(m, err) || !resolve_slopes(m, err) || !resolve_scales(m, err) ||
+        !resolve_xielus(m, err) ||
         !m->dev->ops.sync(m->dev, err))
         return false;
     if (!lq_tokenizer_open(m->ckpt, &m->tok, err)) return lq_fail_in(err, "%s", path);
@@ -175,7 +192,9 @@ void lq_model_close(lq_model *m) {
         for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->layer[l][r]);
     for (int i = 0; i < LQ_ROPES; i++) dev_free(m, m->inv_freq[i]);
     dev_free(m, m->slopes);
+    dev_free(m, m->head_by);
     free(m->scale);
+    free(m->xielu);
     free(m->layer);
     lq_tokenizer_close(m->tok);
     lq_desc_free(&m->desc);

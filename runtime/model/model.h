@@ -19,6 +19,8 @@ typedef struct lq_bound {
     size_t memories, memory_cap;
 } lq_bound;
 
+typedef struct lq_xielu { float above, below, beta, least; } lq_xielu; // as in lq_glu_args, above: alpha
+
 typedef struct lq_kvpool { // the bytes behind an lq_kv, one cache a layer
     lq_cache *layer;  // [layers]
     void **data;      // [layers] owned
@@ -35,6 +37,8 @@ struct lq_model {
     float mscale[LQ_ROPES];
     float *slopes;                 // device: of ALiBi, [heads]; NULL: no layer has it
     float *scale;                  // [layers] what the residual is times behind each; NULL: nothing
+    lq_xielu *xielu;               // [layers] of MLPs; NULL: none has it
+    float *head_by;                // device: [vocab] one over the length of each row of the head; NULL: 1
     lq_dtype kv_type;
     int ctx;
     size_t weight_bytes;

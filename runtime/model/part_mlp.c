@@ -25,6 +25,8 @@ void lq_mlp_slots(lq_slots *s, const lq_part *p) {
     const int mid = lq_slots_input(s, p->gated ? LQ_B_ROWS : LQ_B_NONE, up, p->ffn);
     lq_slots_matrix(s, down, mid, dim, p->ffn, p->mlp_bias);
     lq_slots_adds(s);
+    if (p->act != LQ_XIELU) return;
+    for (lq_role r = LQ_R_XIELU_ABOVE; r <= LQ_R_XIELU_LEAST; r++) lq_slots_vector(s, r, 1);
 }
 
 size_t lq_mlp_room(const lq_model *m, const lq_part *p, int rows) {
@@ -43,7 +45,12 @@ void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
         out = lq_take(c, x.rows, y.cols);
     }
     if (!lq_apply(c, x, read + !p->gated, (const lq_mat[]){gate, up, score}, 1 + p->gated + p->shared_score)) return;
-    d->ops.glu(d, &(lq_glu_args){.fn = p->act, .gate = gate, .up = up, .y = gate});
+    lq_glu_args glu = {.fn = p->act, .gate = gate, .up = up, .y = gate};
+    if (p->act == LQ_XIELU) {
+        const lq_xielu *x4 = &c->m->xielu[c->layer];
+        glu.alpha = x4->above, glu.below = x4->below, glu.beta = x4->beta, glu.least = x4->least;
+    }
+    d->ops.glu(d, &glu);
     if (!lq_apply(c, gate, (const lq_bound *const[]){&w[role_of(p, LQ_R_DOWN)]}, &out, 1) || !p->shared_score) return;
     d->ops.glu(d, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = score, .y = score});
     d->ops.mix(d, &(lq_mix_args){.x = out, .weight = score.p, .top_k = 1, .y = y, .fresh = true});

@@ -155,9 +155,10 @@ static void list_model(lq_slots *s) {
     const lq_desc *d = s->d;
     const int64_t width = d->embed_dim ? d->embed_dim : d->dim;
     const bool normed = !d->norm_bare && !d->head_raw;
+    const bool takes = normed && !d->head_unit; // factors, which would change the lengths of its rows
     if (d->embed_dim)
         lq_slots_matrix(s, LQ_R_PROJECT_IN, lq_slots_input(s, LQ_B_NONE, LQ_R_EMBED, width), d->dim, width, false);
-    int x = lq_slots_input(s, normed ? LQ_B_NORM : LQ_B_NONE, LQ_R_NORM_OUT, d->dim);
+    int x = lq_slots_input(s, takes ? LQ_B_NORM : LQ_B_NONE, LQ_R_NORM_OUT, d->dim);
     if (d->embed_dim) {
         lq_slots_matrix(s, LQ_R_PROJECT_OUT, x, width, d->dim, false);
         x = lq_slots_input(s, LQ_B_ROWS, LQ_R_PROJECT_OUT, width);

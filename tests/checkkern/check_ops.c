@@ -230,6 +230,8 @@ static void check_rope(lq_dev *dev) {
 
 // --- glu ---
 
+static const double XIELU_BELOW = 0.875, XIELU_BETA = 0.375, XIELU_LEAST = -0x1p-20;
+
 // fn(x) in f64 and how many roundings of its own size a f32 evaluation may be off: exp's argument is rounded too.
 static double unary_true(lq_unary fn, double x, double alpha, double *roundings) {
     const double u = x + 0.044715 * x * x * x;
@@ -241,6 +243,13 @@ static double unary_true(lq_unary fn, double x, double alpha, double *roundings)
     case LQ_RELU2: *roundings = 1; return x < 0 ? 0 : x * x;
     case LQ_SIGMOID: *roundings = 8; return 1 / (1 + exp(-x));
     case LQ_TANH: *roundings = 9; return tanh(x);
+    case LQ_XIELU: { // relative to a difference of what is larger
+        const double e = expm1(fmin(x, XIELU_LEAST)), line = XIELU_BETA * x;
+        const double t = x > 0 ? alpha * x * x + line : XIELU_BELOW * (e - x) + line;
+        const double below = XIELU_BELOW * (16 * fabs(e) + 3 * fabs(x)) + 3 * fabs(line);
+        *roundings = (x > 0 ? 4 * alpha * x * x + 3 * line : below) / fabs(t);
+        return t;
+    }
     }
     return NAN;
 }
@@ -254,6 +263,7 @@ static void glu_case(lq_dev *dev, lq_unary fn, int cols, int way) {
     lq_glu_args a = {.fn = fn, .gate = gate, .y = y};
     if (way) a.up = up;
     if (way == 2) a.alpha = 1.702f, a.up_add = 1, a.clamp = 7;
+    if (fn == LQ_XIELU) a.below = 0.875f, a.beta = 0.375f, a.least = -0x1p-20f, a.alpha = way == 2 ? a.alpha : 1;
     dev->ops.glu(dev, &a);
     int bad = 0;
     for (int r = 0; r < rows; r++)
@@ -294,6 +304,13 @@ static void check_scale_add(lq_dev *dev, int cols) {
             bad += !near(lq_mat_row(&z, r)[c], t, EPS * 14 * fabs(t));
         }
     CHECK(bad == 0 && ck_gaps(&y), "add, scale %s cols %d: %d wrong", dev->isa, cols, bad);
+    dev->ops.scale(dev, &(lq_scale_args){.x = x, .y = z, .scale = 0.7f, .by = lq_mat_row(&y0, 1)});
+    for (int r = 0; r < 3; r++)
+        for (int c = 0; c < cols; c++) {
+            const double t = (double)lq_mat_row(&x, r)[c] * (double)lq_mat_row(&y0, 1)[c] * (double)0.7f;
+            bad += !near(lq_mat_row(&z, r)[c], t, EPS * 2 * fabs(t));
+        }
+    CHECK(bad == 0 && ck_gaps(&z), "scale %s cols %d: %d wrong by columns", dev->isa, cols, bad);
     dev->ops.scale(dev, &(lq_scale_args){.x = x, .y = x, .scale = 0.5f});
     dev->ops.add(dev, &(lq_add_args){.x = x, .y = y0});
     dev->ops.add(dev, &(lq_add_args){.x = x, .y = x, .scale = 1});
@@ -317,7 +334,7 @@ void check_ops(lq_dev *ref, lq_dev *dev) {
     if (ck_begin("rope", dev->isa)) check_rope(dev);
     if (ck_begin("glu", dev->isa))
         for (int w = 0; w < WIDTHS; w++)
-            for (int fn = LQ_SILU; fn <= LQ_TANH; fn++)
+            for (int fn = LQ_SILU; fn <= LQ_XIELU; fn++)
                 for (int way = 0; way < 3; way++) glu_case(dev, (lq_unary)fn, widths[w], way);
     if (ck_begin("scale add", dev->isa))
         for (int w = 0; w < WIDTHS; w++) check_scale_add(dev, widths[w]);

@@ -193,6 +193,7 @@ KINDS = {
     "gemma": {"one": True},
     "gemma2": GEMMA2,
     "vaultgemma": {**GEMMA2, "post": (None, None)},
+    "apertus": {"pre": ("attention_layernorm", "feedforward_layernorm"), "qk": "head", "theta": 12e6},
     "nanochat": {"bare": True, "qk": "head", "backward": True},
     "glm4v_text": {"pairs": True, "post": ("post_self_attn_layernorm", "post_mlp_layernorm")},
     "gemma3_text": {**GEMMA2, "qk": "head", "every": 6, "local": True, "theta": 1e6},
@@ -392,6 +393,9 @@ class Parts:
             return self.shared(f, x, p)
         if self.mixture(p):
             return self.experts(f, x, *self.mixture(p)) + self.shared(f, x, p)
+        if self.kind == "apertus" and self.act == "xielu":
+            x = linear(f, x, *self.pair(p + "mlp.up_proj"))
+            return linear(f, self.xielu(f, x, p + "mlp.act_fn."), *self.pair(p + "mlp.down_proj"))
         if self.kind == "nanochat":
             return linear(f, unary(f, self.act, linear(f, x, *self.pair(p + "mlp.fc1"))), *self.pair(p + "mlp.fc2"))
         if self.kind == "arcee":
@@ -399,6 +403,13 @@ class Parts:
             return linear(f, x, *self.pair(p + "mlp.down_proj"))
         block = p + ("feed_forward." if self.kind == "llama4_text" else "mlp.")
         return self.gated(f, x, *(self.pair(block + name) for name in ("gate_proj", "up_proj", "down_proj")))
+
+    def xielu(self, f, x, p):
+        above, below, beta, least = (self.w[p + name] for name in ("alpha_p", "alpha_n", "beta", "eps"))
+        above, below = np.log1p(np.exp(above)), beta + np.log1p(np.exp(below))
+        grown = np.expm1(np.minimum(x, least))
+        y = np.where(x > 0, above * x * x, below * (grown - x)) + beta * x
+        return f.moved(y, np.where(x > 0, 4 * above * x * x, below * (16 * np.abs(grown) + 3 * np.abs(x))) + 3 * np.abs(beta * x))
 
     def mixture(self, p):
         """The router of a layer and its experts (gate, up, down); None: it has none."""

@@ -79,7 +79,9 @@ def unbiased(cfg, w):
 
 def unshared(w):
     """Without an expert that all rows share, or its score; without sinks, or what experts add."""
-    for part in ("e_score_correction_bias", "mlp.expert_bias", "self_attn.gate_proj", "attention_sink_bias", "shared_experts.down_proj", "shared_mlp.down_proj", "self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
+    for part in (
+        "act_fn.alpha_p", "act_fn.alpha_n", "act_fn.beta", "act_fn.eps",
+        "e_score_correction_bias", "mlp.expert_bias", "self_attn.gate_proj", "attention_sink_bias", "shared_experts.down_proj", "shared_mlp.down_proj", "self_attn.sinks", "gate_up_proj_bias", "down_proj_bias", "shared_expert.down_proj", "shared_expert_gate", "shared_mlp.output_linear"):
         if any(part in name for name in w):
             yield "no " + part, {name: 0 * a if part in name else a for name, a in w.items()}
 
@@ -119,6 +121,8 @@ def without(cfg):
         yield "positions everywhere", {**cfg, "model_type": twin, "without": {**kind, "every": 4}}
     if "llama_4_scaling_beta" in rope:
         yield "no llama_4_scaling_beta", {**cfg, "rope_parameters": {**rope, "llama_4_scaling_beta": 0.0}}
+    if cfg["model_type"] == "baichuan2":
+        yield "rows as they are", {**cfg, "model_type": "baichuan"}
     if "alpha" in rope:
         yield "another alpha", {**cfg, "rope_scaling": {**rope, "alpha": rope["alpha"] * 1.1}}
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):

@@ -47,7 +47,7 @@ def shapes(cfg):
             if (cfg["model_type"] == "gpt_oss" or cfg.get("_across")) and "experts." in name:
                 what = "vector" if "bias" in name else "stack1d"
             full = prefix + name[:-1] if name.endswith("=") else prefix + name + ".weight"
-            out[full] = ((*n, k) if isinstance(n, tuple) else (n, k) if k else (n,), what)
+            out[full] = ((*n, k) if k and isinstance(n, tuple) else (n, k) if k else n if n == () else (n,), what)
             if bias:
                 out[prefix + name + ".bias"] = ((n,), "norm1p" if norm != "vector" else "vector")
 
@@ -72,6 +72,8 @@ def weights(cfg, seed):
     out = {}
     for i, (name, (shape, what)) in enumerate(sorted(shapes(cfg).items())):
         a = noise(seed * 1000 + i, int(np.prod(shape))).reshape(shape)
+        if name.endswith("act_fn.eps"):  # nothing above it is taken for more
+            a = -0.01 - 0.02 * np.abs(a)
         if what in ("norm", "norm1p"):
             a = 0.3 * a + (what == "norm")
         elif what in SCALE:

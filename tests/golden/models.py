@@ -90,6 +90,14 @@ def layer_vaultgemma(cfg):
     return around + attention(cfg, bias, bias) + gated(cfg)
 
 
+def layer_apertus(cfg):
+    dim, ffn, bias, d = cfg["hidden_size"], cfg["intermediate_size"], cfg.get("attention_bias", False), heads_of(cfg)[0] // cfg["num_attention_heads"]
+    around = [(name, dim, 0, False) for name in ("attention_layernorm", "feedforward_layernorm")]
+    mlp = [("mlp.up_proj", ffn, dim, False), ("mlp.down_proj", dim, ffn, False)]
+    numbers = [(f"mlp.act_fn.{name}=", n, 0, False) for name, n in (("alpha_p", 1), ("alpha_n", 1), ("beta", ()), ("eps", ()))]
+    return around + attention(cfg, bias, bias) + qk_norms(d, d) + mlp + numbers
+
+
 def layer_nanochat(cfg):
     dim, ffn, bias = cfg["hidden_size"], cfg["intermediate_size"], cfg.get("attention_bias", False)
     return attention(cfg, bias, bias) + [("mlp.fc1", ffn, dim, False), ("mlp.fc2", dim, ffn, False)]
@@ -353,6 +361,8 @@ ARCHS = {
     "qwen": ("QWenLMHeadModel", DECODER, layer_qwen, ("transformer.wte", "transformer.ln_f", "lm_head")),
     "chatglm": ("ChatGLMModel", DECODER, layer_chatglm, CHATGLM),
     "vaultgemma": ("VaultGemmaForCausalLM", GEMMA2, layer_vaultgemma, NAMES),
+    "apertus": ("ApertusForCausalLM", {**DECODER, "hidden_act": "xielu"}, layer_apertus, NAMES),
+    "baichuan2": ("BaichuanForCausalLM", {**DECODER, "z_loss_weight": 0}, layer_baichuan, NAMES),
     "nanochat": ("NanoChatForCausalLM", {**DECODER, "hidden_act": "relu2"}, layer_nanochat, ("model.embed_tokens", None, "lm_head")),
     "glm4v_text": ("Glm4vForConditionalGeneration", DECODER, layer_glm, NAMES),
     "deepseek": ("DeepseekForCausalLM", DECODER, layer_deepseek, NAMES),
@@ -819,6 +829,10 @@ model("vaultgemma", "vaultgemma", {
     "head_dim": 20, "num_hidden_layers": 3, "sliding_window": 22, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 5.0,
     "final_logit_softcapping": 30.0, "torch_dtype": "bfloat16",
 })
+model("apertus", "apertus", {
+    "head_dim": 20, "num_key_value_heads": 1, "attention_bias": True, "rope_theta": 1e5, "rope_scaling": LLAMA3, "torch_dtype": "bfloat16",
+})
+model("baichuan2", "baichuan2", {"num_key_value_heads": 4, "torch_dtype": "bfloat16"})
 model("nanochat", "nanochat", {
     "num_key_value_heads": 1, "attention_bias": True, "final_logit_softcapping": 6.0, "rope_parameters": DEFAULT,
 }, dtype="F32")

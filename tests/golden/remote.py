@@ -50,6 +50,12 @@ def baichuan(cfg, w):
     return llama(cfg, num_key_value_heads=cfg["num_attention_heads"]), w
 
 
+def baichuan2(cfg, w):
+    cfg, w = baichuan(cfg, w)
+    w["lm_head.weight"] = w["lm_head.weight"] / np.sqrt((w["lm_head.weight"] ** 2).sum(-1, keepdims=True))
+    return cfg, w
+
+
 def minicpm(cfg, w):
     d = cfg["hidden_size"] // cfg["num_attention_heads"]
     return {
@@ -116,7 +122,7 @@ def chatglm(cfg, w):
 
 TWINS = {
     "deepseek": deepseek,
-    "internlm": internlm, "internlm2": internlm2, "exaone": exaone, "baichuan": baichuan, "minicpm": minicpm, "qwen": qwen,
+    "internlm": internlm, "internlm2": internlm2, "exaone": exaone, "baichuan": baichuan, "baichuan2": baichuan2, "minicpm": minicpm, "qwen": qwen,
     "chatglm": chatglm,
 }
 

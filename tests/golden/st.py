@@ -32,7 +32,7 @@ def write(path, tensors, dtype="BF16", metadata=None):
         kept = tensors[name].dtype == np.uint8
         a = np.ascontiguousarray(tensors[name], np.uint8 if kept else np.float32)
         raw = a.tobytes() if kept else {"BF16": lambda: bf16_bits(a), "F16": lambda: a.astype(np.float16), "F32": lambda: a}[dtype]().tobytes()
-        head[name] = {"dtype": "U8" if kept else dtype, "shape": list(a.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        head[name] = {"dtype": "U8" if kept else dtype, "shape": list(np.shape(tensors[name])), "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)

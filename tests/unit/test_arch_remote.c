@@ -38,6 +38,21 @@ static void llamas(void) {
     d = accepted(OF("InternLMForCausalLM") ",\"rotary\":{\"type\":\"origin\",\"base\":7},\"bias\":false}");
     CHECK(d.rope[0].kind == LQ_ROPE_DEFAULT && d.rope[0].theta == 7 && !d.layer[0].part[0].q_bias, "origin");
     lq_desc_free(&d);
+    d = accepted(OF("BaichuanForCausalLM") ",\"z_loss_weight\":0}");
+    CHECK(d.head_unit && !d.tied, "Baichuan 2");
+    lq_desc_free(&d);
+    d = accepted(OF("BaichuanForCausalLM") "}");
+    CHECK(!d.head_unit, "Baichuan 1");
+    lq_desc_free(&d);
+    d = accepted(OF("ApertusForCausalLM") ",\"rope_theta\":5}");
+    CHECK(d.rope[0].kind == LQ_ROPE_LLAMA3 && d.rope[0].theta == 12e6 && d.rope[0].factor == 8 &&
+          d.rope[0].original_ctx == 8192 && d.rope[0].dim == 16 && d.ctx == 65536, "positions of a silent Apertus");
+    CHECK(d.layer[0].part[1].act == LQ_XIELU && !d.layer[0].part[1].gated && d.layer[0].part[0].qk_norm == LQ_QK_HEAD &&
+          d.norm_eps == 1e-5f && d.eos[0] == 2, "Apertus");
+    lq_desc_free(&d);
+    d = accepted(OF("ApertusForCausalLM") ",\"hidden_act\":\"relu2\",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}");
+    CHECK(d.layer[0].part[1].act == LQ_RELU2 && d.rope[0].kind == LQ_ROPE_LINEAR && d.rope[0].theta == 12e6, "another");
+    lq_desc_free(&d);
     d = accepted(OF("NanoChatForCausalLM") "}");
     CHECK(d.norm_bare && d.embed_norm && d.rope[0].backward && d.logit_softcap == 15 && !d.layer[0].part[1].gated &&
           d.layer[0].part[1].act == LQ_RELU2 && d.bos == 0 && d.eos[0] == 1, "NanoChat");

@@ -361,7 +361,7 @@ static void refused(void) {
         {OF("GptOssForCausalLM") ",\"swiglu_limit\":null}", "swiglu_limit"},
         {OF("HeliumForCausalLM") ",\"num_key_value_heads\":4}", "head_dim 128"},
         {"{\"architectures\":[\"LlavaForConditionalGeneration\"],\"text_config\":{\"model_type\":\"opt\"}}", "opt"},
-        {OF("BaichuanForCausalLM") ",\"z_loss_weight\":0}", "Baichuan 2"},
+        {OF("BaichuanForCausalLM") ",\"z_loss_weight\":0,\"tie_word_embeddings\":true}", "Baichuan 2"},
         {OF("MiniCPMForCausalLM") ",\"num_experts\":8}", "num_experts"},
         {OF("MiniCPMForCausalLM") ",\"scale_depth\":null}", "scale_depth"},
         {OF("HunYuanMoEV1ForCausalLM") ",\"num_experts\":4,\"moe_topk\":[2,2,1,2,2]}", "moe_topk"},

@@ -141,8 +141,16 @@ INLINE vf unary(const lq_unary fn, vf x, vf alpha) {
     case LQ_RELU2: return vf_mul(vf_max(vf_zero(), x), vf_max(vf_zero(), x));
     case LQ_SIGMOID: return vf_sigmoid(x);
     case LQ_TANH: return vf_tanh(x);
+    case LQ_XIELU: break; // of several numbers
     }
     return x;
+}
+
+INLINE vf xielu(const lq_glu_args *a, vf x) {
+    vf held = vf_min(vf_set(a->least), x), half = vf_mul(held, vf_set(0.5f)), line = vf_mul(vf_set(a->beta), x);
+    vf grown = vf_mul(vf_tanh(half), vf_add(vf_exp(held), vf_set(1.0f))); // exp(x) - 1, precise near 0 too
+    vf low = vf_fma(vf_set(a->below), vf_sub(grown, x), line);
+    return vf_pick(vf_less(vf_zero(), x), vf_fma(vf_mul(vf_set(a->alpha), x), x, line), low);
 }
 
 INLINE void glu_cols(const lq_unary fn, const lq_glu_args *a, const float *gate, const float *up, float *y) {
@@ -154,7 +162,7 @@ INLINE void glu_cols(const lq_unary fn, const lq_glu_args *a, const float *gate,
             g = vf_min(most, g);
             u = vf_max(vf_minus(most), vf_min(most, u));
         }
-        g = unary(fn, g, alpha);
+        g = fn == LQ_XIELU ? xielu(a, g) : unary(fn, g, alpha);
         vf_store_m(k, y + i, up ? vf_mul(g, vf_add(u, add)) : g);
     }
 }
@@ -173,6 +181,7 @@ static void glu_row(void *arg, int row, int worker) {
     case LQ_RELU2: glu_cols(LQ_RELU2, a, gate, up, y); break;
     case LQ_SIGMOID: glu_cols(LQ_SIGMOID, a, gate, up, y); break;
     case LQ_TANH: glu_cols(LQ_TANH, a, gate, up, y); break;
+    case LQ_XIELU: glu_cols(LQ_XIELU, a, gate, up, y); break;
     }
     lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
@@ -189,7 +198,8 @@ static void scale_row(void *arg, int row, int worker) {
     vf by = vf_set(a->scale), cap = vf_set(a->cap), limit = vf_set(a->limit);
     for (int i = 0; i < a->x.cols; i += VEC) {
         vm k = vm_first(a->x.cols - i);
-        vf v = vf_mul(vf_load_m(k, x + i), by);
+        vf v = vf_load_m(k, x + i);
+        v = vf_mul(a->by ? vf_mul(v, vf_load_m(k, a->by + i)) : v, by);
         if (a->cap != 0) v = vf_mul(vf_tanh(vf_div(v, cap)), cap);
         if (a->limit != 0) v = vf_max(vf_minus(limit), vf_min(limit, v)); // the second where one is NaN
         vf_store_m(k, y + i, v);
