@@ -265,12 +265,14 @@ typedef struct lq_sample_args {
 // Calibration and solving.
 typedef struct lq_gram_args {
     lq_mat x;
-    double *h; /* [cols][cols], upper half += x^T x */
-    float *work; /* [cols][cols] */
+    const lq_mat *with; // rows of the same number and width: the whole of h += x^T with; NULL: x, and the upper half
+    double *h;          // [cols][cols]
+    float *work;        // [cols][cols]
 } lq_gram_args;
 // In: the upper half of h, symmetric positive definite, [n][n]. Out: upper U with h^-1 = U^T U (index order as stored),
 // below it 0. ok [host] = false: not definite, h is spoilt.
 typedef struct lq_factor_args { double *h; int n; bool *ok; } lq_factor_args;
+typedef struct lq_solve_args { const double *u; int n; double *b; int cols; } lq_solve_args; // b [n][cols] = u^T u b
 
 // A matrix to codes, scales and zero points in layout any. docs/QUANT.md states the rules;
 // kernels/cpu/round.c defines them.
@@ -350,6 +352,7 @@ typedef struct lq_ops {
     // quantization
     void (*gram)(lq_dev *, const lq_gram_args *);
     void (*factor)(lq_dev *, const lq_factor_args *);
+    void (*solve)(lq_dev *, const lq_solve_args *);
     void (*round)(lq_dev *, const lq_round_args *);
     // ranks
     void (*reduce)(lq_dev *, const lq_reduce_args *);

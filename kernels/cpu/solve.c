@@ -15,7 +15,7 @@ enum { SIDE = 256, CHUNK = 2048 }; // columns of a block; rows whose f32 product
 
 // --- OpenBLAS ---
 
-enum { ROW_MAJOR = 101, PLAIN = 111, TURNED = 112 }; // as cblas.h numbers them
+enum { ROW_MAJOR = 101, PLAIN = 111, TURNED = 112, UPPER = 121, ANY_DIAGONAL = 131, LEFT = 141 }; // as cblas.h has them
 static struct {
     pthread_once_t once;
     bool there;
@@ -23,6 +23,8 @@ static struct {
     void (*set_num_threads)(int);
     void (*sgemm)(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a, int lda,
                   const float *b, int ldb, float beta, float *c, int ldc);
+    void (*dtrmm)(int order, int side, int half, int turn, int diagonal, int m, int n, double alpha, const double *a,
+                  int lda, double *b, int ldb);
     void (*potrf)(const char *half, const int *n, double *a, const int *lda, int *info);
     void (*trtri)(const char *half, const char *diagonal, const int *n, double *a, const int *lda, int *info);
 } blas = {.once = PTHREAD_ONCE_INIT};
@@ -43,6 +45,7 @@ static void *library_open(const char *name) {
 static void blas_load(void) {
     const struct { const char *name; void *at; } symbols[] = {
         {"openblas_set_num_threads", &blas.set_num_threads}, {"cblas_sgemm", &blas.sgemm},
+        {"cblas_dtrmm", &blas.dtrmm},
         {"dpotrf_", &blas.potrf}, {"dtrtri_", &blas.trtri},
     };
     void *lib = library_open("libopenblas.so.0");
@@ -71,30 +74,31 @@ static bool blas_use(lq_dev *d) {
 
 typedef struct block { const lq_gram_args *a; int sides; } block;
 
-// Block `task` of the upper half, counted row by row: h += sum over chunks of x^T x.
+// Block `task` of the upper half, counted row by row, or of the whole: h += sum over chunks of x^T x, of x^T with.
 static void gram_block(void *arg, int task, int worker) {
     const block *b = arg;
     const lq_gram_args *a = b->a;
+    const lq_mat *with = a->with ? a->with : &a->x;
     (void)worker;
     int i = 0, rest = task, n = a->x.cols;
-    for (; rest >= b->sides - i; i++) rest -= b->sides - i;
+    if (a->with) i = task / b->sides, rest = task % b->sides - i;
+    else for (; rest >= b->sides - i; i++) rest -= b->sides - i;
     int j0 = (i + rest) * SIDE, i0 = i * SIDE, in = n - i0 < SIDE ? n - i0 : SIDE, jn = n - j0 < SIDE ? n - j0 : SIDE;
     float *product = a->work + (size_t)i0 * (size_t)n + j0; // a block's own part of work, [in][n] of it
     for (int r = 0; r < a->x.rows; r += CHUNK) {
         int rows = a->x.rows - r < CHUNK ? a->x.rows - r : CHUNK;
-        const float *x = lq_mat_row(&a->x, r);
-        blas.sgemm(ROW_MAJOR, TURNED, PLAIN, in, jn, rows, 1.0f, x + i0, (int)a->x.stride, x + j0, (int)a->x.stride,
-                   0.0f, product, n);
+        blas.sgemm(ROW_MAJOR, TURNED, PLAIN, in, jn, rows, 1.0f, lq_mat_row(&a->x, r) + i0, (int)a->x.stride,
+                   lq_mat_row(with, r) + j0, (int)with->stride, 0.0f, product, n);
         for (int y = 0; y < in; y++) {
             double *h = a->h + (size_t)(i0 + y) * (size_t)n + j0;
-            for (int c = i0 == j0 ? y : 0; c < jn; c++) h[c] += (double)product[(size_t)y * (size_t)n + (size_t)c];
+            for (int c = i0 == j0 && !a->with ? y : 0; c < jn; c++) h[c] += (double)product[(size_t)y * (size_t)n + (size_t)c];
         }
     }
 }
 
 void lq_gram_c(lq_dev *d, const lq_gram_args *a) {
     block b = {a, (a->x.cols + SIDE - 1) / SIDE};
-    if (blas_use(d)) lq_pool_run(d->pool, gram_block, &b, b.sides * (b.sides + 1) / 2);
+    if (blas_use(d)) lq_pool_run(d->pool, gram_block, &b, a->with ? b.sides * b.sides : b.sides * (b.sides + 1) / 2);
 }
 
 // --- factor ---
@@ -123,4 +127,20 @@ void lq_factor_c(lq_dev *d, const lq_factor_args *a) {
     if (info == 0) blas.trtri("U", "N", &a->n, a->h, &a->n, &info);
     *a->ok = info == 0;
     turn(a->h, n * n);
+}
+
+// --- solve ---
+
+static void solve_columns(void *arg, int task, int worker) {
+    const lq_solve_args *a = arg;
+    const int c = task * SIDE, n = a->cols - c < SIDE ? a->cols - c : SIDE;
+    (void)worker;
+    for (int turn_u = 0; turn_u < 2; turn_u++)
+        blas.dtrmm(ROW_MAJOR, LEFT, UPPER, turn_u ? TURNED : PLAIN, ANY_DIAGONAL, a->n, n, 1.0, a->u, a->n, a->b + c,
+                   a->cols);
+}
+
+void lq_solve_c(lq_dev *d, const lq_solve_args *a) {
+    lq_solve_args own = *a;
+    if (blas_use(d)) lq_pool_run(d->pool, solve_columns, &own, (a->cols + SIDE - 1) / SIDE);
 }

@@ -223,3 +223,7 @@ bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
     if (done && layer >= 0) share_inputs(m, m->layer[layer]);
     return done;
 }
+
+void lq_unbind_layer(lq_model *m, int layer) {
+    for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->layer[layer][r]);
+}

@@ -140,7 +140,8 @@ static void add_ends(lq_model *m) {
         if (!lq_token_is_end(m, ids[i])) m->desc.eos[m->desc.eoses++] = ids[i];
 }
 
-static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq_err *err) {
+// lean: no layer is bound, and nobody asks what else the checkpoint holds.
+static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, bool lean, lq_err *err) {
     if (!lq_ckpt_open(path, &m->ckpt, err)) return false;
     path = lq_ckpt_path(m->ckpt);
     if (!lq_desc_read(m->ckpt, &m->desc, err)) return false;
@@ -156,8 +157,8 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq
                        m->desc.ctx_most);
     m->layer = calloc((size_t)m->desc.layers, sizeof *m->layer);
     if (!m->layer) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", m->desc.layers);
-    if (!no_strangers(m, err)) return lq_fail_in(err, "%s", path);
-    for (int l = -1; l < m->desc.layers; l++)
+    if (!lean && !no_strangers(m, err)) return lq_fail_in(err, "%s", path);
+    for (int l = -1; l < (lean ? 0 : m->desc.layers); l++)
         if (!lq_bind_layer(m, l, err)) return lq_fail_in(err, "%s", path);
     m->main_type = main_type(m);
     if (!resolve_ropes(m, err) || !resolve_slopes(m, err) || !resolve_scales(m, err) ||
@@ -172,12 +173,12 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, lq
     return true;
 }
 
-bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err) {
+static bool open_model(const char *path, const lq_model_opts *o, bool lean, lq_model **out, lq_err *err) {
     static const lq_model_opts none;
     *out = NULL;
     lq_model *m = calloc(1, sizeof *m);
     if (!m) return lq_fail(err, LQ_E_MEMORY, "no memory for a model");
-    if (!open_parts(m, path, o ? o : &none, err)) {
+    if (!open_parts(m, path, o ? o : &none, lean, err)) {
         lq_model_close(m);
         return false;
     }
@@ -185,11 +186,18 @@ bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_
     return true;
 }
 
+bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err) {
+    return open_model(path, o, false, out, err);
+}
+
+bool lq_model_open_lean(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err) {
+    return open_model(path, o, true, out, err);
+}
+
 void lq_model_close(lq_model *m) {
     if (!m) return;
     for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->top[r]);
-    for (int l = 0; m->layer && l < m->desc.layers; l++)
-        for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->layer[l][r]);
+    for (int l = 0; m->layer && l < m->desc.layers; l++) lq_unbind_layer(m, l);
     for (int i = 0; i < LQ_ROPES; i++) dev_free(m, m->inv_freq[i]);
     dev_free(m, m->slopes);
     dev_free(m, m->head_by);

@@ -94,6 +94,11 @@ bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq
 
 // --- the parts of a forward, for a pass that streams ---
 
+// A model that lacks its layers: each is bound when it is its turn, and may have its weights exchanged.
+bool lq_model_open_lean(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err);
+bool lq_bind_layer(lq_model *m, int layer, lq_err *err); // -1: what stands around them
+void lq_unbind_layer(lq_model *m, int layer);
+
 // What matrices of a layer are about to read. x is on the device, before `smooth` and `perm` of any weight.
 typedef struct lq_seen {
     int layer, input;     // index into lq_desc_inputs

@@ -105,7 +105,6 @@ void lq_token_slots(lq_slots *s, const lq_part *p);
 size_t lq_token_room(const lq_model *m, const lq_part *p, int rows);
 void lq_token_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 
-// model.c
-bool lq_bind_layer(lq_model *m, int layer, lq_err *err);
+// bind.c
 void lq_unbind(const lq_model *m, lq_bound *b);
 #endif

@@ -1,4 +1,4 @@
-// check_mix.c: the slots route, mix, conv, scan, gram, factor, reduce and gather of a device
+// check_mix.c: the slots route, mix, conv, scan, gram, factor, solve, reduce and gather of a device
 // against f64 written from ops.h.
 #include "tests/checkkern/check_ops.h"
 
@@ -339,24 +339,24 @@ static void check_scan_case(lq_dev *dev, const scan_case *c) {
 
 // --- solving ---
 
-static void check_gram(lq_dev *dev, int rows, int cols) {
-    lq_mat x = ck_mat(rows, cols, 3);
+static void check_gram(lq_dev *dev, int rows, int cols, bool pair) {
+    lq_mat x = ck_mat(rows, cols, 3), with = pair ? ck_mat(rows, cols, 5) : x;
     const size_t n = (size_t)cols, cells = n * n;
     double *h = ck_buf(cells * sizeof *h, 0);
     float *work = ck_buf(cells * sizeof *work, 0);
     for (size_t i = 0; i < cells; i++) h[i] = 1;
-    dev->ops.gram(dev, &(lq_gram_args){.x = x, .h = h, .work = work});
+    dev->ops.gram(dev, &(lq_gram_args){.x = x, .with = pair ? &with : NULL, .h = h, .work = work});
     int wrong = 0;
     for (size_t i = 0; i < n; i += cols > 100 ? 37 : 1)
         for (size_t j = 0; j < n; j++) {
             double t = 1, size = 0;
-            for (int r = 0; r < rows && j >= i; r++) {
-                const double v = (double)lq_mat_row(&x, r)[i] * (double)lq_mat_row(&x, r)[j];
+            for (int r = 0; r < rows && (pair || j >= i); r++) {
+                const double v = (double)lq_mat_row(&x, r)[i] * (double)lq_mat_row(&with, r)[j];
                 t += v, size += fabs(v);
             }
             wrong += fabs(h[i * n + j] - t) > EPS * ((rows < 2048 ? rows : 2048) + 4) * size;
         }
-    CHECK(wrong == 0, "gram %s %d x %d: %d wrong", dev->isa, rows, cols, wrong);
+    CHECK(wrong == 0, "gram %s %d x %d%s: %d wrong", dev->isa, rows, cols, pair ? " of two" : "", wrong);
     ck_done("gram");
 }
 
@@ -390,19 +390,45 @@ static void check_factor(lq_dev *dev, int n) {
     ck_done("factor");
 }
 
+static void check_solve(lq_dev *dev, int n, int cols) {
+    const size_t m = (size_t)n, w = (size_t)cols;
+    double *u = ck_buf(m * m * sizeof *u, 0), *b = ck_buf(m * w * sizeof *b, 0), *out = ck_buf(m * w * sizeof *b, 0);
+    double *mid = ck_buf(m * sizeof *mid, 0), *size = ck_buf(m * sizeof *size, 0);
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < m; j++) u[i * m + j] = j < i ? 0 : ck_uniform();
+    for (size_t i = 0; i < m * w; i++) b[i] = out[i] = ck_uniform();
+    dev->ops.solve(dev, &(lq_solve_args){.u = u, .n = n, .b = out, .cols = cols});
+    int wrong = 0;
+    for (size_t c = 0; c < w; c++) {
+        for (size_t i = 0; i < m; i++) {
+            mid[i] = size[i] = 0;
+            for (size_t j = i; j < m; j++) mid[i] += u[i * m + j] * b[j * w + c], size[i] += fabs(u[i * m + j] * b[j * w + c]);
+        }
+        for (size_t i = 0; i < m; i++) {
+            double sum = 0, all = 0;
+            for (size_t j = 0; j <= i; j++) sum += u[j * m + i] * mid[j], all += fabs(u[j * m + i]) * size[j];
+            wrong += fabs(out[i * w + c] - sum) > 0x1p-52 * 2 * (n + 2) * all;
+        }
+    }
+    CHECK(wrong == 0, "solve %s n %d, %d columns: %d wrong", dev->isa, n, cols, wrong);
+    ck_done("solve");
+}
+
 static void check_solving(lq_dev *dev) {
     double one = 1;
     bool ok;
     lq_err err;
     dev->ops.factor(dev, &(lq_factor_args){.h = &one, .n = 1, .ok = &ok});
     if (!dev->ops.sync(dev, &err)) {
-        SKIP("gram, factor %s: %s", dev->isa, err.text);
+        SKIP("gram, factor, solve %s: %s", dev->isa, err.text);
         return;
     }
-    check_gram(dev, 5, 3);
-    check_gram(dev, 2500, 40);
-    check_gram(dev, 33, 530);
-    for (int n = 1; n < 200; n = n * 3 + 1) check_factor(dev, n);
+    for (int pair = 0; pair < 2; pair++) {
+        check_gram(dev, 5, 3, pair);
+        check_gram(dev, 2500, 40, pair);
+        check_gram(dev, 33, 530, pair);
+    }
+    for (int n = 1; n < 200; n = n * 3 + 1) check_factor(dev, n), check_solve(dev, n, n > 3 ? 300 : 2);
 }
 
 void check_mix(lq_dev *dev) {
@@ -422,7 +448,7 @@ void check_mix(lq_dev *dev) {
     }
     if (ck_begin("scan", dev->isa))
         for (size_t i = 0; i < sizeof scans / sizeof *scans; i++) check_scan_case(dev, &scans[i]);
-    if (ck_begin("gram factor", dev->isa)) check_solving(dev);
+    if (ck_begin("gram factor solve", dev->isa)) check_solving(dev);
     if (!ck_begin("reduce gather", dev->isa)) return;
     lq_mat x = ck_mat(3, 20, 1), y = ck_mat(3, 20, 4);
     dev->ops.reduce(dev, &(lq_reduce_args){.x = x});

@@ -1,0 +1,327 @@
+// stream.c: calibration text on its way through a model. Owns the models (which share a device), what they keep between
+// layers, and the buffers of a chunk of rows. The only file of quant/ that runs a model.
+//
+// Samples are sequences of their own and are never cut, so that a chunk of some of them needs no cache but that of the
+// layer at hand, which all layers may share. Everything is computed exactly: f32 activations, residual and cache.
+#include "quant/stream.h"
+#include "runtime/model/model.h"
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { ROWS = 2048, PAGE = 32 }; // rows of a chunk, at least one sample
+
+struct lq_stream {
+    const lq_calib *text;
+    lq_model *m[LQ_COURSES];
+    lq_buffers *b[LQ_COURSES];  // for the weights as they are bound
+    lq_kvpool kv[LQ_COURSES];
+    float *h[LQ_COURSES];       // [samples * len][dim] between layers
+    size_t bytes;               // of each, mapped
+    int courses, layer, per;    // per: samples of a chunk
+    int stride;                 // blocks of a sample
+    int32_t *seq, *pos, *first, *slot, *table; // of a chunk
+    float *was;                 // what an input is given as the model was
+    size_t was_cap;
+    lq_mat was_mat;
+    // of the run at hand
+    int input;
+    lq_looker *look;
+    void *arg;
+    lq_err *err;
+    bool failed;
+};
+
+static int chunk_samples(const lq_calib *t) {
+    const int per = ROWS / t->len > 1 ? ROWS / t->len : 1;
+    return (size_t)per < t->samples ? per : (int)t->samples;
+}
+
+void lq_stream_cost(const lq_desc *d, const lq_calib *t, bool paired, size_t resident, size_t *memory, size_t *disk) {
+    const size_t rows = (size_t)chunk_samples(t) * (size_t)t->len, courses = paired ? 2 : 1;
+    const size_t kept = t->samples * (size_t)t->len * (size_t)d->dim * sizeof(float);
+    size_t wide = 0;
+    for (int l = 0; l < d->layers; l++)
+        for (int i = 0; i < d->layer[l].parts; i++) {
+            const lq_part *p = &d->layer[l].part[i];
+            const size_t mix = (size_t)p->heads * (size_t)(2 * p->head_dim + 2 * p->v_dim);
+            const size_t used = p->experts_used ? (size_t)p->experts_used : 1;
+            const size_t ffn = used * (2 * (size_t)p->ffn + (size_t)(p->experts_used ? d->dim : 0));
+            if (mix + ffn > wide) wide = mix + ffn;
+        }
+    *memory = courses * (rows * (6 * (size_t)d->dim + 2 * wide) + (size_t)d->vocab) * sizeof(float);
+    *disk = kept * courses > resident ? kept * courses : 0;
+    if (!*disk) *memory += kept * courses;
+}
+
+// --- opening ---
+
+// Memory that is ours, or that of a file without a name, which the system may take to the disk.
+static float *room_open(const lq_stream_opts *o, size_t bytes, bool large, lq_err *err) {
+    char path[4096];
+    int fd = -1;
+    if (large) {
+        snprintf(path, sizeof path, "%s/residual", o->scratch);
+        fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        if (fd >= 0) unlink(path);
+        if (fd < 0 || posix_fallocate(fd, 0, (off_t)bytes)) {
+            if (fd >= 0) close(fd);
+            lq_fail(err, LQ_E_IO, "%s: no room for %zu bytes of calibration", path, bytes);
+            return NULL;
+        }
+    }
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+    if (fd >= 0) close(fd);
+    if (p != MAP_FAILED) return p;
+    lq_fail(err, LQ_E_MEMORY, "no memory for %zu bytes of calibration", bytes);
+    return NULL;
+}
+
+static bool model_open(lq_stream *s, const lq_stream_opts *o, lq_course c, lq_err *err) {
+    lq_model_opts opts = {.threads = o->threads, .exact = true, .ctx = s->text->len, .beside = c ? s->m[0] : NULL};
+    if (!lq_model_open_lean(o->in, &opts, &s->m[c], err)) return false;
+    if (c == LQ_AS_MADE) s->m[c]->desc.tied = o->desc->tied;
+    int blocks[LQ_KV_GROUPS];
+    for (int g = 0; g < LQ_KV_GROUPS; g++) blocks[g] = s->per * s->stride;
+    if (!lq_kvpool_open(s->m[c], PAGE, blocks, &s->kv[c], err)) return false;
+    const lq_desc *d = &s->m[c]->desc;
+    for (int l = 0; l < d->layers; l++)
+        if (lq_layer_attn(&d->layer[l]) && d->layer[l].kv_from != l) return true;
+    // No layer reads another's cache: those of one shape share one.
+    for (int l = 1; l < d->layers; l++)
+        for (int i = 0; i < l; i++) {
+            lq_cache *a = &s->kv[c].layer[i], *b = &s->kv[c].layer[l];
+            if (!a->data || !b->data || a->block_stride != b->block_stride) continue;
+            b->data = a->data;
+            break;
+        }
+    return true;
+}
+
+static bool chunk_open(lq_stream *s, lq_err *err) {
+    const size_t rows = (size_t)s->per * (size_t)s->text->len, per = (size_t)s->per, stride = (size_t)s->stride;
+    s->seq = malloc(rows * sizeof *s->seq);
+    s->pos = malloc(rows * sizeof *s->pos);
+    s->first = malloc((per + 1) * sizeof *s->first);
+    s->slot = malloc(per * sizeof *s->slot);
+    s->table = malloc(per * stride * sizeof *s->table);
+    if (!s->seq || !s->pos || !s->first || !s->slot || !s->table)
+        return lq_fail(err, LQ_E_MEMORY, "no memory for a chunk of calibration");
+    for (size_t r = 0; r < rows; r++) {
+        s->seq[r] = (int32_t)(r / (size_t)s->text->len);
+        s->pos[r] = (int32_t)(r % (size_t)s->text->len);
+    }
+    for (int i = 0; i <= s->per; i++) s->first[i] = i * s->text->len;
+    for (int i = 0; i < s->per; i++) s->slot[i] = i;
+    for (int i = 0; i < s->per * s->stride; i++) s->table[i] = i;
+    return true;
+}
+
+bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err) {
+    lq_stream *s = *out = calloc(1, sizeof *s);
+    if (!s) return lq_fail(err, LQ_E_MEMORY, "no memory for calibration");
+    s->text = o->text;
+    s->courses = o->paired ? 2 : 1;
+    s->per = chunk_samples(o->text);
+    s->stride = (o->text->len + PAGE - 1) / PAGE;
+    s->bytes = lq_stream_rows(s) * (size_t)o->desc->dim * sizeof(float);
+    bool done = chunk_open(s, err);
+    for (int c = 0; done && c < s->courses; c++)
+        done = model_open(s, o, (lq_course)c, err) &&
+               (s->h[c] = room_open(o, s->bytes, s->bytes * (size_t)s->courses > o->resident, err)) != NULL;
+    if (done) return true;
+    lq_stream_close(s);
+    *out = NULL;
+    return false;
+}
+
+void lq_stream_close(lq_stream *s) {
+    if (!s) return;
+    for (int c = s->courses; c-- > 0;) {
+        if (s->h[c]) munmap(s->h[c], s->bytes);
+        if (!s->m[c]) continue;
+        if (s->b[c]) lq_buffers_close(s->m[c], s->b[c]);
+        lq_kvpool_close(s->m[c], &s->kv[c]);
+        lq_model_close(s->m[c]);
+    }
+    free(s->seq);
+    free(s->pos);
+    free(s->first);
+    free(s->slot);
+    free(s->table);
+    free(s->was);
+    free(s);
+}
+
+lq_dev *lq_stream_dev(const lq_stream *s) { return s->m[0]->dev; }
+
+size_t lq_stream_rows(const lq_stream *s) { return s->text->samples * (size_t)s->text->len; }
+
+// --- a chunk ---
+
+// Buffers are measured by the weights that are bound: those of the layer at hand.
+static bool buffers_ready(lq_stream *s, int c, lq_err *err) {
+    const lq_buffer_sizes sizes = {.rows = s->per * s->text->len, .outs = 1, .max_len = s->stride * PAGE,
+                                   .slots = s->per, .table_stride = s->stride};
+    return s->b[c] || lq_buffers_open(s->m[c], &sizes, &s->b[c], err);
+}
+
+static void buffers_stale(lq_stream *s, int c) {
+    if (s->b[c]) lq_buffers_close(s->m[c], s->b[c]);
+    s->b[c] = NULL;
+}
+
+static lq_mat rows_of(const lq_stream *s, int c, size_t sample, int samples) {
+    const int dim = s->m[c]->desc.dim;
+    return (lq_mat){.p = s->h[c] + sample * (size_t)s->text->len * (size_t)dim, .type = LQ_F32,
+                    .rows = samples * s->text->len, .cols = dim, .stride = (size_t)dim};
+}
+
+// Brings the rows of some samples to a layer: from their ids, or from where they are kept.
+static void chunk_begin(lq_stream *s, int c, size_t sample, int samples, const lq_mat *kept, lq_run *run) {
+    const int rows = samples * s->text->len;
+    lq_batch batch = {.ids = s->text->ids + sample * (size_t)s->text->len, .max_at = s->text->len - 1,
+                      .rows = {.n = rows, .seqs = samples, .seq = s->seq, .pos = s->pos, .at = s->pos,
+                               .first = s->first, .slot = s->slot, .table_stride = s->stride},
+                      .changed = s->slot, .changes = s->per};
+    for (int g = 0; g < LQ_KV_GROUPS; g++) batch.tables[g] = s->table;
+    lq_forward_begin(run, s->m[c], s->b[c], &s->kv[c], &batch, kept);
+}
+
+static int samples_at(const lq_stream *s, size_t sample) {
+    const size_t left = s->text->samples - sample;
+    return left < (size_t)s->per ? (int)left : s->per;
+}
+
+static void keep(const lq_mat *from, const lq_mat *to) {
+    for (int r = 0; r < from->rows; r++)
+        memcpy((float *)to->p + (size_t)r * to->stride, (const float *)from->p + (size_t)r * from->stride,
+               (size_t)from->cols * sizeof(float));
+}
+
+// --- the way ---
+
+bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err) {
+    if (embed) s->m[LQ_AS_MADE]->top[LQ_R_EMBED].w = *embed;
+    for (int c = 0; c < s->courses; c++) {
+        if (!buffers_ready(s, c, err)) return false;
+        for (size_t at = 0; at < s->text->samples; at += (size_t)s->per) {
+            lq_run run;
+            const int n = samples_at(s, at);
+            chunk_begin(s, c, at, n, NULL, &run);
+            const lq_mat h = lq_forward_settle(&run), to = rows_of(s, c, at, n);
+            if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
+            keep(&h, &to);
+        }
+        buffers_stale(s, c);
+    }
+    return true;
+}
+
+bool lq_stream_enter(lq_stream *s, int layer, lq_err *err) {
+    s->layer = layer;
+    for (int c = 0; c < s->courses; c++)
+        if (!lq_bind_layer(s->m[c], layer, err)) return false;
+    return true;
+}
+
+void lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w) {
+    lq_bound *b = &s->m[LQ_AS_MADE]->layer[s->layer][role];
+    if (b->stack) b->stack[at] = *w;
+    if (at == 0) b->w = *w;
+    buffers_stale(s, LQ_AS_MADE);
+}
+
+void lq_stream_put_vector(lq_stream *s, const lq_slot *slot, const float *v) {
+    lq_model *m = s->m[LQ_AS_MADE];
+    lq_bound *b = &m->layer[s->layer][slot->role];
+    const size_t n = (size_t)(slot->count ? slot->count : 1) * (size_t)(slot->k ? slot->n * slot->k : slot->n);
+    m->dev->ops.put(m->dev, (slot->bias ? b->bias : b->v) + slot->at, v, n * sizeof *v);
+}
+
+// What the wanted input is given as the model was, kept until the other course comes to it.
+static bool catch_was(void *arg, const lq_seen *seen) {
+    lq_stream *s = arg;
+    if (seen->input != s->input) return true;
+    const size_t need = (size_t)seen->x.rows * (size_t)seen->x.cols;
+    if (need > s->was_cap) {
+        free(s->was);
+        s->was = malloc(need * sizeof *s->was);
+        s->was_cap = s->was ? need : 0;
+    }
+    s->was_mat = seen->x;
+    s->was_mat.p = s->was;
+    s->was_mat.stride = (size_t)seen->x.cols;
+    if (s->was) keep(&seen->x, &s->was_mat);
+    else s->failed = !lq_fail(s->err, LQ_E_MEMORY, "no memory for %zu activations", need);
+    return false;
+}
+
+static bool show(void *arg, const lq_seen *seen) {
+    lq_stream *s = arg;
+    if (seen->input != s->input) return true;
+    const lq_sight sight = {.x = seen->x, .was = s->courses > 1 && s->was_mat.rows == seen->x.rows ? &s->was_mat : NULL,
+                            .order = seen->order, .start = seen->start, .top_k = seen->top_k, .k = seen->k,
+                            .v = seen->v};
+    s->failed = !s->look(s->arg, &sight, s->err);
+    return false;
+}
+
+bool lq_stream_see(lq_stream *s, int input, lq_looker *look, void *arg, lq_err *err) {
+    s->input = input, s->look = look, s->arg = arg, s->err = err, s->failed = false;
+    for (size_t at = 0; at < s->text->samples && !s->failed; at += (size_t)s->per)
+        for (int c = s->courses; c-- > 0 && !s->failed;) {
+            lq_run run;
+            const int n = samples_at(s, at);
+            const lq_mat h = rows_of(s, c, at, n);
+            if (!buffers_ready(s, c, err)) return false;
+            chunk_begin(s, c, at, n, &h, &run);
+            run.see = c ? catch_was : show;
+            run.arg = s;
+            s->was_mat.rows = c ? 0 : s->was_mat.rows;
+            lq_forward_layer(&run, s->layer);
+            if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
+        }
+    return !s->failed;
+}
+
+// The sums of squares of how far two sets of rows are apart, and of the second.
+static void apart(const lq_mat *a, const lq_mat *b, double *error, double *norm) {
+    for (int r = 0; r < a->rows; r++) {
+        const float *x = (const float *)a->p + (size_t)r * a->stride, *y = (const float *)b->p + (size_t)r * b->stride;
+        for (int i = 0; i < a->cols; i++) {
+            const double e = (double)x[i] - (double)y[i];
+            *error += e * e;
+            *norm += (double)y[i] * (double)y[i];
+        }
+    }
+}
+
+bool lq_stream_leave(lq_stream *s, double *error, lq_err *err) {
+    double sum = 0, norm = 0;
+    for (size_t at = 0; at < s->text->samples; at += (size_t)s->per) {
+        const int n = samples_at(s, at);
+        for (int c = s->courses; c-- > 0;) {
+            lq_run run;
+            const lq_mat kept = rows_of(s, c, at, n);
+            if (!buffers_ready(s, c, err)) return false;
+            chunk_begin(s, c, at, n, &kept, &run);
+            lq_forward_layer(&run, s->layer);
+            const lq_mat h = lq_forward_settle(&run);
+            if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
+            keep(&h, &kept);
+        }
+        const lq_mat made = rows_of(s, LQ_AS_MADE, at, n), was = rows_of(s, s->courses - 1, at, n);
+        if (s->courses > 1) apart(&made, &was, &sum, &norm);
+    }
+    for (int c = 0; c < s->courses; c++) {
+        buffers_stale(s, c);
+        lq_unbind_layer(s->m[c], s->layer);
+    }
+    if (error) *error = norm > 0 ? sqrt(sum / norm) : 0;
+    return true;
+}

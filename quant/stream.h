@@ -1,0 +1,57 @@
+// stream.h: calibration text on its way through a model, a layer at a time, in two courses: as the model was, and as it
+// becomes. What stands between layers is kept for all rows of the text; a layer's weights are exchanged while it is
+// the one at hand.
+#ifndef LQ_STREAM_H
+#define LQ_STREAM_H
+#include "runtime/model/arch.h"
+
+typedef enum lq_course { LQ_AS_MADE, LQ_AS_WAS, LQ_COURSES } lq_course;
+
+// Text as tokens, `samples` of them side by side.
+typedef struct lq_calib {
+    int32_t *ids;          // [samples][len]
+    size_t samples;
+    int len;
+    char source[256];      // "built-in", or a file's name
+} lq_calib;
+
+typedef struct lq_stream lq_stream;
+typedef struct lq_stream_opts {
+    const char *in;        // the checkpoint
+    const lq_desc *desc;   // of the model as it becomes
+    const lq_calib *text;  // lives as long
+    int threads;
+    bool paired;           // both courses; else only that of the model as it becomes
+    const char *scratch;   // a folder for what does not fit `resident` bytes
+    size_t resident;
+} lq_stream_opts;
+bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err);
+void lq_stream_close(lq_stream *s);
+lq_dev *lq_stream_dev(const lq_stream *s);
+size_t lq_stream_rows(const lq_stream *s);
+// Memory that it takes with so many rows, without the weights of a layer; and of the scratch file.
+void lq_stream_cost(const lq_desc *d, const lq_calib *text, bool paired, size_t resident, size_t *memory, size_t *disk);
+
+// The residuals before the first layer. `embed` (may be NULL: as it was) is the embedding as it was made.
+bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err);
+bool lq_stream_enter(lq_stream *s, int layer, lq_err *err);
+// Exchanges a weight of the layer at hand, in the model as it becomes: a matrix (of a stack its at-th), which must live
+// until the layer is left; a vector of all its elements.
+void lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w);
+void lq_stream_put_vector(lq_stream *s, const lq_slot *slot, const float *v);
+
+// What one input of the layer is given, chunk by chunk of rows. x: as made; was: the same rows as the model was, NULL
+// where that is not known (or they are not the same rows, behind a router).
+typedef struct lq_sight {
+    lq_mat x;
+    const lq_mat *was;
+    const int32_t *order, *start; // host; of experts: as in lq_seen
+    int top_k;
+    const lq_mat *k, *v;
+} lq_sight;
+typedef bool lq_looker(void *arg, const lq_sight *s, lq_err *err);
+bool lq_stream_see(lq_stream *s, int input, lq_looker *look, void *arg, lq_err *err);
+// All rows go through the layer, as it was and as it is now; its weights are let go. *error (may be NULL): how far what
+// the courses say is apart, |made - was| / |was|, 0 unless paired.
+bool lq_stream_leave(lq_stream *s, double *error, lq_err *err);
+#endif
