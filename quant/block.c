@@ -27,7 +27,12 @@ bool lq_block_open(const lq_plan *p, size_t index, lq_block *b, lq_err *err) {
 }
 
 void lq_block_close(lq_block *b) {
-    for (int i = 0; i < b->modules; i++) free(b->module[i].vector);
+    for (int i = 0; i < b->modules; i++) {
+        lq_module *m = &b->module[i];
+        for (int k = 0; m->made && k < (m->it->slot.count ? m->it->slot.count : 1); k++) free(m->made[k].held);
+        free(m->made);
+        free(m->vector);
+    }
     for (int i = 0; i < LQ_INPUTS; i++) free(b->factor[i]);
     free(b->module);
 }

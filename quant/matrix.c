@@ -14,7 +14,7 @@ typedef struct banded {
     lq_wtype type;
     int64_t rows;         // of a band
     size_t q_row, zero_row, scales; // bytes of a row, scales of a row
-    double *error;        // [3][rows] error, norm, worst
+    double *error;        // [6][rows] error, norm, worst; with `solve` loss, of plain rounding, of all
     float *wide_rows;     // [rows][k] of a source that is not plain, or edited
     int64_t first;        // where the band that is widened begins
     bool wide;
@@ -47,8 +47,13 @@ bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
                        "%s: there are rules for plain types, int2 to int8, e4m3, e5m2 and codebooks that have a name",
                        name);
     }
-    if (!r->salient && !lq_recipe_needs(r)) return true;
-    return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that needs statistics of activations: there is no calibration");
+    const unsigned known = LQ_STAT_HESSIAN;
+    if (r->rounding == LQ_ROUND_GPTQ && r->type.kind == LQ_W_PLAIN) {
+        lq_wtype_name(&r->type, name, sizeof name);
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: gptq is for types that are coded", name);
+    }
+    if (!r->salient && !(lq_recipe_needs(r) & ~known)) return true;
+    return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that needs statistics that nobody takes so far");
 }
 
 static bool fail_element(const lq_matrix *m, int64_t row, int64_t col, const lq_wtype *t, lq_err *err) {
@@ -95,17 +100,22 @@ static bool round_band(banded *b, int64_t first, int64_t n, lq_err *err) {
     const lq_matrix *m = b->m;
     const size_t band = (size_t)(first / (t->rows > 1 ? t->rows : 1));
     int64_t bad[2];
-    const lq_round_args a = {
+    lq_round_args a = {
         .w = rows_of(b, first, n), .type = *t, .table = lq_wtype_table(t), .scale2 = m->scale2,
-        .fit = b->r->rounding == LQ_ROUND_SEARCH ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
+        .fit = b->r->rounding == LQ_ROUND_SEARCH || (m->solve && b->r->steps) ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
         .steps = b->r->steps ? b->r->steps : 50, .least = b->r->least > 0 ? b->r->least : 0.5f,
         .q = (uint8_t *)m->q + (size_t)first * b->q_row,
         .scale = (uint8_t *)m->scale + band * b->scales * lq_dtype_size(t->scale),
         .zero = t->asym ? (uint8_t *)m->zero + (size_t)first * b->zero_row : NULL, .error = b->error,
         .norm = b->error + b->rows,
         .worst = b->error + 2 * b->rows, .bad = bad, .wide = &b->wide};
-    m->dev->ops.round(m->dev, &a);
-    if (!m->dev->ops.sync(m->dev, err)) return false;
+    if (m->solve) {
+        const lq_solved loss = {b->error + 3 * b->rows, b->error + 4 * b->rows, b->error + 5 * b->rows};
+        if (!lq_solve_rows(m->dev, m->solve, &a, &loss, err)) return false;
+    } else {
+        m->dev->ops.round(m->dev, &a);
+        if (!m->dev->ops.sync(m->dev, err)) return false;
+    }
     if (!b->wide && bad[0] >= 0) return fail_element(m, first + bad[0], bad[1], t, err);
     return true;
 }
@@ -113,7 +123,7 @@ static bool round_band(banded *b, int64_t first, int64_t n, lq_err *err) {
 // All bands. b->wide: the scales need F32.
 static bool round_all(banded *b, lq_err *err) {
     lq_matrix *m = b->m;
-    m->error = m->norm = m->max_error = 0;
+    m->error = m->norm = m->max_error = m->loss = m->loss_plain = m->loss_norm = 0;
     for (int64_t first = 0; first < m->w->n && !b->wide; first += b->rows) {
         const int64_t n = m->w->n - first < b->rows ? m->w->n - first : b->rows;
         if (m->tick && !m->tick(m->arg)) return lq_fail(err, LQ_E_CANCELLED, "stopped");
@@ -122,6 +132,10 @@ static bool round_all(banded *b, lq_err *err) {
             m->error += b->error[i];
             m->norm += b->error[b->rows + i];
             m->max_error = fmax(m->max_error, b->error[2 * b->rows + i]);
+            if (!m->solve) continue;
+            m->loss += b->error[3 * b->rows + i];
+            m->loss_plain += b->error[4 * b->rows + i];
+            m->loss_norm += b->error[5 * b->rows + i];
         }
     }
     return true;
@@ -173,8 +187,8 @@ static bool prepare(banded *b, const lq_recipe *r, lq_matrix *m, lq_err *err) {
     const bool elements = t->kind == LQ_W_PLAIN || t->kind == LQ_W_FLOAT;
     b->q_row = elements ? (size_t)w->k * lq_dtype_size(t->elem) : lq_code_row_bytes(t->bits, w->k);
     b->zero_row = lq_code_row_bytes(t->bits, (int64_t)b->scales);
-    b->error = malloc(3 * (size_t)b->rows * sizeof *b->error);
-    const bool as_it_lies = !m->edit && w->type.kind == LQ_W_PLAIN && w->layout == LQ_ANY && !w->perm && !w->outliers;
+    b->error = malloc(6 * (size_t)b->rows * sizeof *b->error);
+    const bool as_it_lies = !m->edit && !m->solve && w->type.kind == LQ_W_PLAIN && w->layout == LQ_ANY && !w->perm && !w->outliers;
     if (!as_it_lies) b->wide_rows = malloc((size_t)b->rows * (size_t)w->k * sizeof *b->wide_rows);
     return (b->error && (as_it_lies || b->wide_rows)) ||
            lq_fail(err, LQ_E_MEMORY, "no memory to round a matrix of %lld x %lld", (long long)w->n, (long long)w->k);

@@ -13,21 +13,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-// What became of a matrix, or of the matrices of a stack together.
-typedef struct made {
-    const lq_module *m;
-    const lq_item *it;  // of the module
-    lq_recipe recipe;
-    lq_weight src, out; // as read, as written
-    float scale2;       // of `out`
-    double error, norm, max_error;
-    int worst;          // of a stack
-    double worst_error;
-} made;
-
 typedef struct pass {
     lq_plan plan;
     lq_dev *dev;
+    lq_stream *stream;  // of calibration; NULL: there is none
     lq_writer *writer;
     lq_quant_row *rows; // [plan.count] of the rounded items, in order
     size_t count;
@@ -58,8 +47,9 @@ static void look_at_memory(pass *p) {
 // --- who may stop us ---
 
 static bool heard(void *arg) {
-    const pass *p = arg;
+    pass *p = arg;
     const lq_quant_opts *o = p->plan.o;
+    look_at_memory(p);
     return !o->tick || o->tick(o->arg, p->block, p->plan.blocks, p->what);
 }
 
@@ -77,151 +67,120 @@ static bool fail_stopped(const pass *p, lq_err *err) {
 
 // --- one matrix ---
 
-// The parts of a weight, one after the other in `at`, each on 64 bytes. Returns what is behind them.
-static uint8_t *lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scales, lq_weight_out *out) {
-    const size_t sizes[3] = {size->q, wide_scales ? 2 * size->scale : size->scale, size->zero};
-    void **const parts[3] = {&out->q, &out->scale, &out->zero};
-    for (int i = 0; i < 3; i++) {
-        *parts[i] = sizes[i] ? at : NULL;
-        at += (sizes[i] + 63) & ~(size_t)63;
-    }
-    return at;
-}
-
 // |W - Q| / |W|
 static double relative(double error, double norm) { return norm > 0 ? sqrt(error / norm) : 0; }
 
-static made begin(const lq_module *m) { return (made){.m = m, .it = m->it, .recipe = m->it->recipe}; }
+// What became of a module: of a stack, of its matrices together.
+typedef struct told {
+    const lq_item *it;
+    lq_wtype type;
+    double error, norm, max_error, loss, plain, out_norm;
+    int worst;          // of a stack
+    double worst_error;
+    const char *note;
+} told;
 
-static bool add_row(pass *p, const made *x, lq_err *err) {
-    const lq_slot *s = &x->it->slot;
-    const lq_wtype *type = &x->recipe.type;
-    lq_quant_row *r = &p->rows[p->count++];
-    *r = (lq_quant_row){.name = strdup(lq_item_name(x->it)), .count = s->count, .n = s->n, .k = s->k,
-                        .bits = lq_wtype_bits(type, s->k), .rel_error = relative(x->error, x->norm),
-                        .max_error = x->max_error, .worst = x->worst, .worst_error = x->worst_error, .note = ""};
-    lq_wtype_name(type, r->type, sizeof r->type);
-    if (type->scale != x->it->recipe.type.scale) r->note = "scales in f32: one leaves the normal range of f16";
-    return r->name || lq_fail(err, LQ_E_MEMORY, "no memory for the report");
+static told tell(const lq_module *m) {
+    return (told){.it = m->it, .type = m->made ? m->made[0].recipe.type : m->it->recipe.type,
+                  .note = m->note ? m->note : ""};
 }
 
-static void note_row(pass *p, const made *x) {
+static void tell_more(told *t, const lq_made *x, int at) {
+    const double error = relative(x->error, x->norm);
+    t->type = x->recipe.type;
+    t->error += x->error, t->norm += x->norm;
+    t->loss += x->loss, t->plain += x->loss_plain, t->out_norm += x->loss_norm;
+    t->max_error = fmax(t->max_error, x->max_error);
+    if (error > t->worst_error) t->worst = at, t->worst_error = error;
+}
+
+static bool add_row(pass *p, const told *t, lq_err *err) {
+    const lq_slot *s = &t->it->slot;
+    lq_quant_row *r = &p->rows[p->count++];
+    *r = (lq_quant_row){.name = strdup(lq_item_name(t->it)), .count = s->count, .n = s->n, .k = s->k,
+                        .bits = lq_wtype_bits(&t->type, s->k), .rel_error = relative(t->error, t->norm),
+                        .max_error = t->max_error, .worst = t->worst,
+                        .worst_error = s->count ? t->worst_error : 0, .out_error = -1, .out_plain = -1};
+    if (t->out_norm > 0) r->out_error = relative(t->loss, t->out_norm), r->out_plain = relative(t->plain, t->out_norm);
+    lq_wtype_name(&t->type, r->type, sizeof r->type);
+    const bool wide = t->type.scale != t->it->recipe.type.scale;
+    r->note = strdup(wide ? "scales in f32: one leaves the normal range of f16" : t->note ? t->note : "");
+    return (r->name && r->note) || lq_fail(err, LQ_E_MEMORY, "no memory for the report");
+}
+
+static void note_row(pass *p, const told *t) {
     char type[64];
-    const char *name = lq_item_name(x->it);
-    lq_wtype_name(&x->recipe.type, type, sizeof type);
+    const char *name = lq_item_name(t->it);
+    lq_wtype_name(&t->type, type, sizeof type);
     lq_text_fmt(&p->note, p->note.n > 1 ? ", {\"name\": " : "{\"name\": ");
     lq_text_json(&p->note, name, strlen(name));
-    lq_text_fmt(&p->note, ", \"type\": \"%s\", \"error\": %.17g, \"norm\": %.17g, \"max_error\": %.17g", type, x->error,
-                x->norm, x->max_error);
-    if (x->it->slot.count) lq_text_fmt(&p->note, ", \"worst\": %d, \"worst_error\": %.17g", x->worst, x->worst_error);
+    lq_text_fmt(&p->note, ", \"type\": \"%s\", \"error\": %.17g, \"norm\": %.17g, \"max_error\": %.17g", type, t->error,
+                t->norm, t->max_error);
+    if (t->out_norm > 0)
+        lq_text_fmt(&p->note, ", \"loss\": %.17g, \"plain\": %.17g, \"out_norm\": %.17g", t->loss, t->plain, t->out_norm);
+    if (t->it->slot.count) lq_text_fmt(&p->note, ", \"worst\": %d, \"worst_error\": %.17g", t->worst, t->worst_error);
+    if (t->note && *t->note) lq_text_fmt(&p->note, ", \"note\": \"%s\"", t->note);
     lq_text_fmt(&p->note, "}");
 }
 
-// `from` is what is rounded: the source, or a changed copy of it.
-static bool round_matrix(pass *p, made *x, const lq_weight *from, const lq_edit *edit, lq_err *err) {
-    const lq_slot *s = &x->it->slot;
-    const lq_wtype *want = &x->recipe.type;
-    lq_weight_size any, laid;
-    lq_weight_out raw, packed;
-    if (!lq_weight_sizes(want, s->n, s->k, &any)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
-    uint8_t *behind = lay_out(p->buf, &any, true, &raw);
-    lq_matrix m = {.w = from, .edit = edit, .dev = p->dev, .q = raw.q, .scale = raw.scale, .zero = raw.zero,
-                   .tick = heard, .arg = p};
-    if (!lq_quantize_matrix(&x->recipe, &m, err)) return false;
-    x->recipe.type = m.type;
-    x->error = m.error, x->norm = m.norm, x->max_error = m.max_error;
-    x->out = (lq_weight){.type = m.type, .layout = LQ_ANY, .n = s->n, .k = s->k, .q = raw.q, .scale = raw.scale,
-                         .zero = raw.zero, .table = lq_wtype_table(&m.type)};
-    x->scale2 = m.scale2;
-    if (m.type.scale == LQ_E4M3) x->out.scale2 = &x->scale2;
-    if (p->plan.layout == LQ_ANY || !lq_layout_sizes(p->plan.layout, &m.type, s->n, s->k, &laid)) return true;
-    lay_out(behind, &laid, false, &packed);
-    lq_pack(&x->out, p->plan.layout, packed, p->dev->pool);
-    x->out.layout = p->plan.layout;
-    x->out.q = packed.q;
-    x->out.scale = packed.scale;
-    x->out.zero = packed.zero;
-    return true;
-}
-
-// Where rows are turned the matrix has to be whole; what becomes of columns is done row by row as they are read.
-static bool change_and_round(pass *p, made *x, lq_err *err) {
-    const lq_edit *edit = &x->m->edit;
-    if (!edit->out) return round_matrix(p, x, &x->src, edit->in || edit->column ? edit : NULL, err);
-    const int64_t n = x->src.n, k = x->src.k;
-    lq_weight whole = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = n, .k = k};
-    float *copy = malloc((size_t)n * (size_t)k * sizeof *copy);
-    whole.q = copy;
-    const bool done = (copy || lq_fail(err, LQ_E_MEMORY, "no memory for a matrix of %lld x %lld", (long long)n,
-                                       (long long)k)) &&
-                      lq_edit_matrix(edit, &x->src, p->dev->pool, copy, err) && round_matrix(p, x, &whole, NULL, err);
-    look_at_memory(p);
-    free(copy);
-    return done;
-}
-
-// What stays coded as it came, in the layout of the file.
-static bool lay_coded(pass *p, made *x) {
+// In the layout of the file, behind what may stand in the buffer as it was rounded.
+static void lay(pass *p, lq_made *x) {
     lq_weight_size laid;
     lq_weight_out packed;
-    const lq_wtype *t = &x->src.type;
-    if (t->kind == LQ_W_PLAIN || !lq_layout_sizes(p->plan.layout, t, x->src.n, x->src.k, &laid) ||
-        p->plan.layout == x->src.layout)
-        return true;
-    lay_out(p->buf, &laid, false, &packed);
-    lq_pack(&x->src, p->plan.layout, packed, p->dev->pool);
+    const lq_wtype *t = &x->out.type;
+    if (t->kind == LQ_W_PLAIN || p->plan.layout == x->out.layout ||
+        !lq_layout_sizes(p->plan.layout, t, x->out.n, x->out.k, &laid))
+        return;
+    const bool inside = x->out.q == (void *)p->buf;
+    uint8_t *at = (uint8_t *)p->buf + (inside ? lq_module_bytes(t, x->out.n, x->out.k) : 0);
+    lq_lay_out(at, &laid, false, &packed);
+    lq_pack(&x->out, p->plan.layout, packed, p->dev->pool);
     x->out.layout = p->plan.layout;
     x->out.q = packed.q, x->out.scale = packed.scale, x->out.zero = packed.zero;
-    return true;
 }
 
 // Matrix `at` of a module, rounded or as it is: in x->out until it is let go.
-static bool open_matrix(pass *p, made *x, int at, lq_err *err) {
-    const lq_slot *s = &x->it->slot;
-    const char *path = lq_ckpt_path(p->plan.in);
-    lq_pick from;
-    if (!lq_item_pick(p->plan.in, x->it, at, &from, err)) return false;
-    if (!lq_ckpt_pick(p->plan.in, &from, s->n, s->k, &x->src, NULL, err)) return false;
-    x->out = x->src;
-    if (x->it->round ? change_and_round(p, x, err) : lay_coded(p, x)) return true;
-    lq_ckpt_done(p->plan.in, &x->src);
-    if (err->code == LQ_E_CANCELLED) return false;
-    if (from.stack) lq_fail_in(err, "matrix %d", at);
-    return lq_fail_in(err, "%s: tensor %s", path, s->count ? from.name : s->name);
+static bool open_matrix(pass *p, const lq_module *m, int at, lq_made *x, lq_err *err) {
+    if (m->made) *x = m->made[at];
+    else if (!lq_module_make(&p->plan, p->dev, m, at, NULL, p->buf, heard_at, p, x, err)) return false;
+    if (x->out.scale2) x->out.scale2 = &x->scale2;
+    lay(p, x);
+    return true;
+}
+
+static void close_matrix(pass *p, const lq_module *m, const lq_made *x) {
+    if (!m->made) lq_ckpt_done(p->plan.in, &x->src);
 }
 
 // The matrices of a stack one after the other. *wide: one of them needs scales in F32.
-static bool do_matrices(pass *p, made *all, bool *wide, lq_err *err) {
-    const lq_slot *s = &all->it->slot;
-    if (!lq_writer_stack(p->writer, s->name, &all->recipe.type, s->count, s->n, s->k, err)) return false;
+static bool do_matrices(pass *p, const lq_module *m, told *all, bool *wide, lq_err *err) {
+    const lq_slot *s = &m->it->slot;
+    const lq_wtype type = all->type;
+    if (!lq_writer_stack(p->writer, s->name, &type, s->count, s->n, s->k, err)) return false;
     for (int i = 0; i < s->count; i++) {
-        made x = begin(all->m);
-        x.recipe = all->recipe;
+        lq_made x = {.recipe = m->it->recipe};
+        x.recipe.type = type;
         if (!heard(p)) return fail_stopped(p, err);
-        if (!open_matrix(p, &x, i, err)) return false;
-        *wide = x.recipe.type.scale != all->recipe.type.scale;
+        if (!open_matrix(p, m, i, &x, err)) return false;
+        *wide = x.recipe.type.scale != type.scale;
         const bool done = *wide || lq_writer_stack_put(p->writer, &x.out, err);
-        look_at_memory(p);
-        lq_ckpt_done(p->plan.in, &x.src);
+        close_matrix(p, m, &x);
         if (!done || *wide) return done;
-        const double error = relative(x.error, x.norm);
-        all->error += x.error, all->norm += x.norm;
-        all->max_error = fmax(all->max_error, x.max_error);
-        if (error > all->worst_error) all->worst = i, all->worst_error = error;
+        tell_more(all, &x, i);
     }
     return true;
 }
 
 // All matrices of a stack have one type: where one of them needs scales in F32, it begins anew with F32 for all.
 static bool do_stack(pass *p, const lq_module *m, lq_err *err) {
-    made all = begin(m);
+    told all = tell(m);
     bool wide = false;
-    if (!do_matrices(p, &all, &wide, err)) return false;
+    if (!do_matrices(p, m, &all, &wide, err)) return false;
     if (wide) {
         lq_writer_stack_drop(p->writer);
-        all = begin(m);
-        all.recipe.type.scale = LQ_F32;
-        if (!do_matrices(p, &all, &wide, err)) return false;
+        all = tell(m);
+        all.type.scale = LQ_F32;
+        if (!do_matrices(p, m, &all, &wide, err)) return false;
     }
     if (m->it->round) note_row(p, &all);
     return !m->it->round || add_row(p, &all, err);
@@ -235,15 +194,14 @@ static bool do_vectors(pass *p, const lq_module *m, lq_err *err) {
     char *all = malloc((size_t)s->count * bytes);
     bool done = all || lq_fail(err, LQ_E_MEMORY, "no memory for %d vectors of %lld", s->count, (long long)s->n);
     for (int i = 0; done && i < s->count; i++) {
-        made x = begin(m);
-        done = open_matrix(p, &x, i, err);
+        lq_made x = {.recipe = m->it->recipe};
+        done = open_matrix(p, m, i, &x, err);
         if (!done) break;
         if (x.src.type.elem == elem) memcpy(all + (size_t)i * bytes, x.src.q, bytes);
         else done = lq_fail(err, LQ_E_UNSUPPORTED, "tensor %s: vector %d is of another type than the first", s->name, i);
-        lq_ckpt_done(p->plan.in, &x.src);
+        close_matrix(p, m, &x);
     }
     done = done && lq_writer_add(p->writer, s->name, elem, 2, (int64_t[]){s->count, s->n}, all, err);
-    look_at_memory(p);
     free(all);
     return done;
 }
@@ -251,17 +209,18 @@ static bool do_vectors(pass *p, const lq_module *m, lq_err *err) {
 // A matrix or vector of the architecture: read, rounded or as it is, written, let go.
 static bool do_one(pass *p, const lq_module *m, lq_err *err) {
     const lq_slot *s = &m->it->slot;
-    made x = begin(m);
-    if (!open_matrix(p, &x, 0, err)) return false;
+    lq_made x = {.recipe = m->it->recipe};
+    told t = tell(m);
     bool done;
+    if (!open_matrix(p, m, 0, &x, err)) return false;
     if (m->it->round) {
-        note_row(p, &x);
-        done = add_row(p, &x, err) && lq_writer_weight(p->writer, s->name, &x.out, err);
+        tell_more(&t, &x, 0);
+        note_row(p, &t);
+        done = add_row(p, &t, err) && lq_writer_weight(p->writer, s->name, &x.out, err);
     } else {
         done = lq_writer_add(p->writer, s->name, x.src.type.elem, s->k ? 2 : 1, (int64_t[]){s->n, s->k}, x.src.q, err);
     }
-    look_at_memory(p);
-    lq_ckpt_done(p->plan.in, &x.src);
+    close_matrix(p, m, &x);
     return done;
 }
 
@@ -330,6 +289,8 @@ static bool do_block(pass *p, lq_err *err) {
     lq_text_free(&p->note);
     lq_text_fmt(&p->note, "[");
     bool done = (p->block > 0 || add_files(p, err)) && lq_block_open(&p->plan, p->block, &b, err);
+    if (done && p->stream && b.layer >= 0)
+        done = lq_stream_enter(p->stream, b.layer, err) && lq_calibrate_block(p->stream, &b, heard_at, p, err);
     for (int i = 0; done && i < b.modules; i++) done = do_module(p, &b, &b.module[i], err);
     lq_block_close(&b);
     if (!done) return false;
@@ -338,24 +299,66 @@ static bool do_block(pass *p, lq_err *err) {
     return lq_writer_block(p->writer, p->note.p, err);
 }
 
+// --- what calibration goes on with ---
+
+// A weight of a finished block as the file has it, so that a resumed run computes with the same bits as one that was
+// not interrupted.
+static bool put_back(pass *p, const lq_item *it, lq_err *err) {
+    const lq_slot *s = &it->slot;
+    const int count = s->count ? s->count : 1;
+    lq_weight *w = malloc((size_t)count * sizeof *w);
+    bool done = w || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", count);
+    done = done && lq_writer_weight_back(p->writer, s->name, s->count, w, err);
+    for (int i = 0; done && s->k && !s->flat && i < count; i++) lq_stream_put(p->stream, s->role, i, &w[i]);
+    const size_t n = (size_t)(s->k ? s->n * s->k : s->n);
+    float *v = done && (!s->k || s->flat) ? malloc((size_t)count * n * sizeof *v) : NULL;
+    if (v) {
+        for (int i = 0; i < count; i++) lq_dtypes[w[i].type.elem].to_f32(w[i].q, v + (size_t)i * n, n);
+        lq_stream_put_vector(p->stream, s, v);
+    }
+    free(v);
+    free(w);
+    return done;
+}
+
+// The text goes through a block that is finished.
+static bool go_on(pass *p, bool entered, lq_err *err) {
+    const lq_plan *plan = &p->plan;
+    if (!p->stream || p->block + 1 == plan->blocks) return true;
+    if (p->block == 0) {
+        const lq_item *it = &plan->items[0];
+        lq_weight embed;
+        return lq_writer_weight_back(p->writer, it->slot.name, 0, &embed, err) &&
+               lq_stream_begin(p->stream, &embed, err);
+    }
+    if (!entered && !lq_stream_enter(p->stream, (int)p->block - 1, err)) return false;
+    for (size_t i = plan->first[p->block]; i < plan->first[p->block + 1]; i++)
+        if (plan->items[i].slot.role != LQ_ROLES && !put_back(p, &plan->items[i], err)) return false;
+    return lq_stream_leave(p->stream, NULL, err);
+}
+
 // One line of the report out of what the journal says of its module.
 static bool take_row(pass *p, const lq_item *it, const cJSON *note, lq_err *err) {
-    static const char *const keys[] = {"error", "norm", "max_error", "worst_error", "worst"};
+    told t = {.it = it, .type = it->recipe.type};
+    double worst = 0;
+    const struct { const char *key; double *to; bool must; } figures[] = {
+        {"error", &t.error, true}, {"norm", &t.norm, true}, {"max_error", &t.max_error, true},
+        {"loss", &t.loss, false}, {"plain", &t.plain, false}, {"out_norm", &t.out_norm, false},
+        {"worst_error", &t.worst_error, it->slot.count > 0}, {"worst", &worst, it->slot.count > 0}};
     const cJSON *m = note ? note->child : NULL;
     const char *name = NULL, *type = NULL;
-    double figures[5] = {-1, -1, -1, -1, -1};
-    made row = {.it = it, .recipe = it->recipe};
     for (; m; m = m->next)
         if ((name = lq_json_str(m, "name")) && !strcmp(name, lq_item_name(it))) break;
-    if (!m || !(type = lq_json_str(m, "type")) || !lq_wtype_parse(type, &row.recipe.type, NULL)) return false;
-    for (int i = 0; i < (it->slot.count ? 5 : 3); i++)
-        if (!lq_json_num(m, keys[i], &figures[i], "the journal", NULL) || figures[i] < 0) return false;
-    row.error = figures[0], row.norm = figures[1], row.max_error = figures[2];
-    if (it->slot.count) {
-        if (figures[4] >= it->slot.count) return false;
-        row.worst_error = figures[3], row.worst = (int)figures[4];
+    if (!m || !(type = lq_json_str(m, "type")) || !lq_wtype_parse(type, &t.type, NULL)) return false;
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        double x = figures[i].must ? -1 : 0;
+        if (!lq_json_num(m, figures[i].key, &x, "the journal", NULL) || !(x >= 0)) return false;
+        *figures[i].to = x;
     }
-    return add_row(p, &row, err);
+    if (worst > 0 && worst >= it->slot.count) return false;
+    t.worst = (int)worst;
+    t.note = lq_json_str(m, "note");
+    return add_row(p, &t, err);
 }
 
 // What the journal says of a block that an interrupted run finished.
@@ -384,7 +387,7 @@ static bool do_blocks(pass *p, lq_err *err) {
         p->block = i;
         snprintf(what, sizeof what, i == 0 ? "embedding" : i + 1 == plan->blocks ? "head" : "layer %zu", i - 1);
         if (!heard(p)) return fail_stopped(p, err);
-        if (i < p->resumed ? take_block(p, err) : do_block(p, err)) continue;
+        if ((i < p->resumed ? take_block(p, err) : do_block(p, err)) && go_on(p, i >= p->resumed, err)) continue;
         return err->code == LQ_E_CANCELLED ? fail_stopped(p, err) : false;
     }
     p->block = plan->blocks;
@@ -468,10 +471,28 @@ static bool publish(pass *p, double start, lq_quant_result *out, lq_err *err) {
     return done;
 }
 
+// The models that calibration runs bring a device, whose threads are then used for all.
+static bool open_stream(pass *p, lq_err *err) {
+    const lq_plan *plan = &p->plan;
+    char scratch[4096];
+    snprintf(scratch, sizeof scratch, "%s.partial", plan->o->out);
+    const lq_stream_opts o = {.in = plan->o->in, .desc = &plan->desc, .text = &plan->calib,
+                              .threads = lq_pool_threads(p->dev->pool), .paired = plan->paired, .scratch = scratch,
+                              .resident = plan->resident};
+    lq_dev_close(p->dev);
+    p->dev = NULL;
+    if (!lq_stream_open(&o, &p->stream, err)) return false;
+    p->dev = lq_dev_use(lq_stream_dev(p->stream));
+    const int64_t k = plan->widest;
+    return p->dev->ops.reserve(p->dev, &(lq_dev_limits){.rows = 1 << 16, .outs = 1, .k = (int)k, .n = (int)k,
+                                                        .vocab = 1}, err);
+}
+
 static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
     p->buf = aligned_alloc(64, p->plan.buffer + 64);
     if (!p->buf) return lq_fail(err, LQ_E_MEMORY, "no memory for the parts of a matrix (%zu bytes)", p->plan.buffer);
-    return open_writer(p, err) && do_blocks(p, err) && publish(p, start, out, err);
+    return open_writer(p, err) && (!p->plan.calibrates || open_stream(p, err)) && do_blocks(p, err) &&
+           publish(p, start, out, err);
 }
 
 bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
@@ -494,7 +515,8 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     }
     // What cannot become a model is not worth going on from.
     if (p.writer) lq_writer_close(p.writer, !done && err->code == LQ_E_FORMAT);
-    lq_dev_close(p.dev);
+    if (p.dev) lq_dev_close(p.dev);
+    lq_stream_close(p.stream);
     lq_text_free(&p.note);
     free(p.buf);
     lq_plan_free(&p.plan);
@@ -502,7 +524,7 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
 }
 
 void lq_quant_result_free(lq_quant_result *r) {
-    for (size_t i = 0; i < r->count; i++) free(r->rows[i].name);
+    for (size_t i = 0; i < r->count; i++) free(r->rows[i].name), free(r->rows[i].note);
     free(r->rows);
     free(r->report);
     *r = (lq_quant_result){0};

@@ -1,10 +1,11 @@
 // pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), the work (pass.c), a block on its
-// way and what transforms make of it (block.c, rotate.c, turn.c), the report (report.c).
+// way and what transforms make of it (block.c, rotate.c, turn.c), one matrix (module.c), calibration (calib.c, stream.c,
+// calibrate.c, gptq.c), the report (report.c).
 #ifndef LQ_PASS_H
 #define LQ_PASS_H
 #include "formats/json.h"
 #include "quant/quant.h"
-#include "runtime/model/arch.h"
+#include "quant/stream.h"
 
 enum {
     LQ_QUANT_NUMERICS = 2, // raised when the same input and recipe would give other bits; part of the fingerprint
@@ -12,6 +13,7 @@ enum {
 };
 
 // One weight of the output.
+typedef struct lq_solve lq_solve;
 typedef struct lq_item {
     lq_slot slot;       // of the output's description: one matrix or vector, or a stack
     const lq_tensor *t; // role LQ_ROLES: a tensor that nobody knows
@@ -46,6 +48,11 @@ typedef struct lq_plan {
     size_t out_bytes, header_room, rounded;
     size_t disk;        // at most, with the journal and the report
     char fingerprint[50];
+    bool calibrates;    // a recipe wants to know what its inputs are
+    lq_calib calib;     // then: the text,
+    bool paired;        // whether what the model gave before counts too,
+    size_t resident;    // memory for what stands between layers,
+    int64_t widest;     // and the longest row of a matrix
 } lq_plan;
 
 bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err);
@@ -78,10 +85,22 @@ typedef struct lq_edit {
     const lq_turn *in, *out;  // of the columns, of the rows; NULL: not
 } lq_edit;
 
+// What became of a matrix.
+typedef struct lq_made {
+    lq_recipe recipe;
+    lq_weight src, out; // as read, as made
+    float scale2;       // of `out`
+    double error, norm, max_error;
+    double loss, loss_plain, loss_norm; // of what it makes of the calibration's inputs; norm 0: not known
+    void *held;         // the bytes of `out`, if it was made before it is written
+} lq_made;
+
 typedef struct lq_module {
     const lq_item *it;
     lq_edit edit;       // of a matrix, and of each one of a stack
     float *vector;      // [n] what became of a vector; NULL: it stays as it is
+    lq_made *made;      // [max(1, count)] what was rounded already; NULL: it is rounded when it is written
+    const char *note;   // what was fallen back to and why; NULL: nothing
 } lq_module;
 
 typedef struct lq_block {
@@ -121,6 +140,54 @@ extern const lq_transform lq_transforms[LQ_TRANSFORMS];
 bool lq_rotate_plan(lq_desc *d, lq_err *err);
 bool lq_rotate_run(lq_block *b, lq_err *err);
 bool lq_rotate_whole(const lq_slot *s);
+
+// --- one matrix (module.c) ---
+
+// Reads matrix `at` of a module and makes of it what its item says, with the recipe in x->recipe. x->out lies in `buf`
+// (lq_module_bytes), in x->held, or in the checkpoint: lq_ckpt_done(x->src) when it was used.
+bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_solve *solve, void *buf,
+                    lq_tick *tick, void *arg, lq_made *x, lq_err *err);
+// Of codes, scales and zero points in layout any, with room for scales in F32.
+size_t lq_module_bytes(const lq_wtype *t, int64_t n, int64_t k);
+// The parts of a weight, one after the other in `at`, each on 64 bytes. Returns what is behind them.
+uint8_t *lq_lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scales, lq_weight_out *out);
+
+// --- calibration ---
+
+// Reads, tokenizes and draws the text; *words are its line in lq.recipe.
+bool lq_calib_open(const lq_quant_opts *o, int ctx, lq_calib *out, lq_err *err);
+void lq_calib_close(lq_calib *c);
+
+// What an input of a layer was given (all rows, or an expert's).
+typedef struct lq_watch {
+    int64_t k, rows;
+    double *h;          // [k][k], upper half: sums of x^T x
+    double *g;          // [k][k]: sums of x^T was; NULL: not paired
+    float *absmax;      // [k]
+    double *abssum;     // [k]
+} lq_watch;
+void lq_watch_close(lq_watch *w);
+
+// What rounding reads of it. `order`: column order[j] is the j-th to be rounded.
+struct lq_solve {
+    int64_t k;
+    int32_t *order;     // [k]
+    bool stays;         // the file has columns as they stand in the matrix, whatever the order
+    double *u;          // [k][k] in order, of the damped inverse; NULL: it has none
+    float *h;           // [k][k] in order, the whole: mean of x^T x
+    float *weight;      // [k] its diagonal
+    float *repay;       // [k][k] rows are added to by row repay^T; NULL: nothing
+    double damp;        // that it took, of the mean diagonal
+};
+bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *out, lq_err *err);
+void lq_solve_close(lq_solve *s);
+// Rows [n][k] of f32 (spoilt) as `a` says, else in a->q and so on; figures [n] of each row.
+typedef struct lq_solved { double *loss, *plain, *norm; } lq_solved;
+bool lq_solve_rows(lq_dev *dev, const lq_solve *s, lq_round_args *a, const lq_solved *out, lq_err *err);
+
+// Rounds a layer, input by input, each on what the rounded ones before it give. Everything that is to be written is in
+// b->module[].made then.
+bool lq_calibrate_block(lq_stream *s, lq_block *b, lq_tick *tick, void *arg, lq_err *err);
 
 // Whether the output and its report may stand where they are wanted, and side files are what they should be (place.c).
 bool lq_places_check(lq_plan *p, lq_err *err);

@@ -141,6 +141,20 @@ static bool add_coded(lq_plan *p, lq_item *item, const lq_typed *w, lq_err *err)
     return add_item(p, *item, err);
 }
 
+// What is looked up, what makes the logits and what is plain is rounded to the nearest. Experts that read one x have
+// its columns in one order.
+static void settle_rounding(lq_plan *p, lq_item *item) {
+    const lq_slot *s = &item->slot;
+    lq_recipe *r = &item->recipe;
+    if (s->layer < 0 || r->type.kind == LQ_W_PLAIN || !item->round)
+        if (r->rounding == LQ_ROUND_GPTQ) r->rounding = LQ_ROUND_NEAREST;
+    if (s->count && r->order == LQ_ORDER_COLUMNS) r->order = LQ_ORDER_GROUPS;
+    if (!item->round || !lq_recipe_needs(r)) return;
+    p->calibrates = true;
+    p->paired |= r->repay > 0;
+    if (s->k > p->widest) p->widest = s->k;
+}
+
 static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     lq_item item = {.slot = *s, .recipe = p->method->recipe};
     lq_pick from;
@@ -161,6 +175,7 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
                        lq_ckpt_path(p->in), t->name, lq_dtypes[t->type].name);
     if (!item.round) item.recipe.type = plain_type(changes && !s->quantizable ? LQ_F32 : t->type);
     if (changes && s->k) item.round = true;
+    settle_rounding(p, &item);
     if (s->k) p->weights += s->n * s->k * (s->count ? s->count : 1);
     return add_item(p, item, err);
 }
@@ -170,7 +185,7 @@ static bool add_layer(lq_plan *p, int layer, lq_role role, lq_err *err) {
     lq_slot *slots = lq_desc_slots(&p->desc, layer, &n);
     bool ok = slots || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
     for (int i = 0; ok && i < n; i++)
-        ok = (layer < 0 && (slots[i].role == LQ_R_EMBED) != (role == LQ_R_EMBED)) || add_slot(p, &slots[i], err);
+        ok = (layer < 0 && (slots[i].role < LQ_R_NORM_OUT) != (role == LQ_R_EMBED)) || add_slot(p, &slots[i], err);
     free(slots);
     return ok;
 }
@@ -356,6 +371,22 @@ static void recipe_bits(lq_text *t, const char *key, unsigned bits, const char *
     lq_text_fmt(t, "\", ");
 }
 
+static void recipe_gptq(lq_text *t, const lq_recipe *r) {
+    static const char *const orders[] = {"none", "columns", "groups"};
+    lq_text_fmt(t, ", \"order\": \"%s\", \"damp\": %.9g, \"repay\": %.9g", orders[r->order],
+                r->damp > 0 ? (double)r->damp : 0.01, (double)r->repay);
+    if (r->steps) lq_text_fmt(t, ", \"steps\": %d, \"least\": %.9g", r->steps, r->least > 0 ? (double)r->least : 0.5);
+}
+
+// The text by its tokens, and the arithmetic that they are run with.
+static void recipe_calib(lq_text *t, const lq_plan *p) {
+    const lq_calib *c = &p->calib;
+    lq_text_fmt(t, ", \"calib\": {\"text\": ");
+    lq_text_json(t, c->source, strlen(c->source));
+    lq_text_fmt(t, ", \"samples\": %zu, \"seqlen\": %d, \"seed\": %" PRIu64 ", \"tokens\": \"%016" PRIx64 "\"}", c->samples,
+                c->len, p->o->seed, XXH64(c->ids, c->samples * (size_t)c->len * sizeof *c->ids, 0));
+}
+
 static bool write_recipe(lq_plan *p, lq_err *err) {
     const lq_recipe *r = &p->method->recipe;
     lq_text *t = &p->recipe;
@@ -368,9 +399,11 @@ static bool write_recipe(lq_plan *p, lq_err *err) {
                 lq_salient_names[r->salient]);
     if (r->rounding == LQ_ROUND_SEARCH && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
     if (r->rounding == LQ_ROUND_SEARCH && r->least > 0) lq_text_fmt(t, ", \"least\": %.9g", (double)r->least);
+    if (r->rounding == LQ_ROUND_GPTQ) recipe_gptq(t, r);
     recipe_type(t, "type", p, LQ_R_Q);
     recipe_type(t, "embed", p, LQ_R_EMBED);
     if (!p->desc.tied) recipe_type(t, "head", p, LQ_R_HEAD);
+    if (p->calibrates) recipe_calib(t, p);
     lq_text_fmt(t, "}");
     return !t->failed || lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");
 }
@@ -469,11 +502,33 @@ static bool has_vocabulary(lq_ckpt *c) {
     return file.p != NULL;
 }
 
+// Of the text on its way, the sums of the widest input and what is made of them, and the layer that is held until it is
+// written.
+static size_t calibration_bytes(lq_plan *p) {
+    const size_t k = (size_t)p->widest, pair = p->paired ? 20 : 0;
+    size_t stream, disk, most = 0;
+    p->resident = p->o->max_ram ? p->o->max_ram / 4 : (size_t)1 << 30;
+    lq_stream_cost(&p->desc, &p->calib, p->paired, p->resident, &stream, &disk);
+    for (size_t b = 0; b < p->blocks; b++) {
+        size_t held = 0;
+        for (size_t i = p->first[b]; i < p->first[b + 1]; i++) {
+            const lq_item *it = &p->items[i];
+            if (it->round && it->slot.layer >= 0)
+                held += (size_t)(it->slot.count ? it->slot.count : 1) *
+                        lq_module_bytes(&it->recipe.type, it->slot.n, it->slot.k);
+        }
+        if (held > most) most = held;
+    }
+    p->disk += disk;
+    return stream + most + k * k * (8 + 4 + 8 + 4 + pair) + 6 * (16u << 20);
+}
+
 bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     const double mb = 1e6;
     const size_t in = lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
     // A worker has its scratch; the rest is the program's own.
     p->memory = p->buffer + (size_t)threads * (1u << 20) + p->count * sizeof *p->items + p->header_room + (8u << 20);
+    if (p->calibrates) p->memory += calibration_bytes(p);
     if (p->copy) p->memory += p->copy + (size_t)threads * (size_t)p->desc.dim * LQ_STRIPE * sizeof(float);
     say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers,
         (double)p->weights / 1e6, (double)in / mb);
@@ -539,6 +594,7 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err) ||
         !plan_transforms(p, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
     p->first[p->blocks] = p->count;
+    if (p->calibrates && !lq_calib_open(o, p->desc.ctx, &p->calib, err)) return false;
     return write_recipe(p, err) && add_sizes(p, err) && make_fingerprint(p, err);
 }
 
@@ -548,6 +604,7 @@ void lq_plan_free(lq_plan *p) {
     lq_desc_free(&p->desc);
     free(p->items);
     free(p->first);
+    lq_calib_close(&p->calib);
     lq_text_free(&p->dropped);
     lq_text_free(&p->kept);
     lq_text_free(&p->recipe);

@@ -14,6 +14,10 @@ enum { LQ_STAT_ABSMAX = 1, LQ_STAT_ABSMEAN = 2, LQ_STAT_HESSIAN = 4, LQ_STAT_KV 
 typedef enum lq_rounding { LQ_ROUND_NEAREST, LQ_ROUND_SEARCH, LQ_ROUND_GPTQ } lq_rounding;
 typedef enum lq_salient { LQ_SALIENT_NONE, LQ_SALIENT_OUTLIER, LQ_SALIENT_COLUMNS } lq_salient;
 
+// The order in which GPTQ rounds columns: as they stand; the largest input first, and stored so (`perm`); the group
+// with the largest inputs first and in it the largest input, stored as they stand.
+typedef enum lq_order { LQ_ORDER_NONE, LQ_ORDER_COLUMNS, LQ_ORDER_GROUPS } lq_order;
+
 // What one matrix is to become. A method's own numbers are fields behind `type`; zero is off or the default, so a new
 // one changes no row.
 typedef struct lq_recipe {
@@ -21,8 +25,11 @@ typedef struct lq_recipe {
     lq_rounding rounding;
     lq_salient salient;
     lq_wtype type;
-    int steps;            // SEARCH: shares of the range that are tried, 0: 50
+    int steps;            // shares of the range that are tried; 0: SEARCH 50, GPTQ the whole range alone
     float least;          // and the smallest of them, 0: 0.5
+    lq_order order;       // GPTQ
+    float damp;           // GPTQ: what is added to the diagonal, of its mean; 0: 0.01
+    float repay;          // GPTQ: the share of earlier layers' errors that is made good; 0: none
 } lq_recipe;
 unsigned lq_recipe_needs(const lq_recipe *r); // LQ_STAT_ bits: what must be seen of a layer before it can be rounded
 
@@ -52,6 +59,10 @@ typedef struct lq_quant_opts {
     bool overwrite, fresh; // fresh: ignore what an interrupted run left
     bool keep_unknown;    // tensors the architecture does not know are carried over; else they are an error
     bool dry_run;         // ends after the plan
+    const char *calib;    // text that methods with statistics look at: a .txt, a .jsonl or a folder; NULL: built in
+    size_t samples;       // sequences of it, 0: 128
+    int seqlen;           // tokens of each, 0: 512, no more than the model's context
+    uint64_t seed;        // which ones
     const char *report;   // JSON report; NULL: OUT.report.json beside OUT; "-": only in the result
     void (*plan)(void *arg, const char *line);   // told before the work starts, line by line
     // Several times a second; false stops. May be NULL.
@@ -70,7 +81,9 @@ typedef struct lq_quant_row {
     int worst;            // of a stack: the matrix whose relative error is the largest, the first of equals
     double worst_error;   // and that error
     double max_error;     // largest |w - q|
-    const char *note;     // what was fallen back to and why, or ""
+    double out_error;     // |X (W - Q)^T| / |X W^T| on the calibration's inputs X; negative: not known
+    double out_plain;     // what plain rounding would have come to
+    char *note;           // what was fallen back to and why, or ""
 } lq_quant_row;
 typedef struct lq_quant_result {
     lq_quant_row *rows;
@@ -111,6 +124,7 @@ typedef struct lq_matrix {
     const lq_weight *w;   // rows come by lq_weight_row: plain elements, or codes of another type
     lq_dev *dev;          // whose slot `round` is called; decides no bit
     const struct lq_edit *edit; // what becomes of each row before it is rounded; NULL: nothing
+    const struct lq_solve *solve; // what is known of its input; NULL: nothing
     void *q, *scale, *zero; // layout any, lq_weight_sizes of the recipe's type, `scale` with room for F32
     bool (*tick)(void *arg); // asked every few milliseconds; false stops with LQ_E_CANCELLED. May be NULL
     void *arg;
@@ -119,6 +133,7 @@ typedef struct lq_matrix {
     float scale2;         // of scales in E4M3
     double error, norm;   // sums of squares of w - q and of w
     double max_error;
+    double loss, loss_plain, loss_norm; // with `solve`: |X (W - Q)^T|^2, of plain rounding, |X W^T|^2
 } lq_matrix;
 // Whether there is a rule for this recipe's type; LQ_E_UNSUPPORTED if not.
 bool lq_recipe_check(const lq_recipe *r, lq_err *err);

@@ -7,8 +7,8 @@
 
 typedef struct quantize_args {
     lq_common common;
-    const char *method, *type, *group, *head, *embed, *layout, *report;
-    int64_t bits, threads;
+    const char *method, *type, *group, *head, *embed, *layout, *report, *calib;
+    int64_t bits, threads, samples, seqlen, seed;
     size_t max_ram;
     bool asym, force, fresh, keep_unknown, dry_run;
 } quantize_args;
@@ -52,16 +52,16 @@ static int worse(const void *x, const void *y) {
 
 // The modules that lost most, and those with a note.
 static void print_worst(const lq_quant_result *r) {
-    static const char *const head[] = {"module", "type", "shape", "bits", "rel. error", "largest", "note"};
+    static const char *const head[] = {"module", "type", "shape", "bits", "rel. error", "of output", "plain", "note"};
     const size_t n = r->count;
     const lq_quant_row **rows = malloc((n ? n : 1) * sizeof *rows);
-    lq_table *t = rows && n ? lq_table_new(7, head) : NULL;
+    lq_table *t = rows && n ? lq_table_new(8, head) : NULL;
     if (t) {
         for (size_t i = 0; i < n; i++) rows[i] = &r->rows[i];
         qsort(rows, n, sizeof *rows, worse);
         printf(n > 10 ? "The 10 modules of %zu that lost most:\n" : "The %zu modules:\n", n);
         for (size_t i = 0; i < n && i < 10; i++) {
-            char shape[64], bits[16], error[16], largest[16], note[160];
+            char shape[64], bits[16], error[16], out[16] = "", plain[16] = "", note[160];
             snprintf(shape, sizeof shape, "%lld x %lld", (long long)rows[i]->n, (long long)rows[i]->k);
             snprintf(note, sizeof note, "%s", rows[i]->note);
             if (rows[i]->count) {
@@ -73,8 +73,11 @@ static void print_worst(const lq_quant_result *r) {
             }
             snprintf(bits, sizeof bits, "%.3f", rows[i]->bits);
             snprintf(error, sizeof error, "%.5f", rows[i]->rel_error);
-            snprintf(largest, sizeof largest, "%.4g", rows[i]->max_error);
-            lq_table_row(t, (const char *const[]){rows[i]->name, rows[i]->type, shape, bits, error, largest, note});
+            if (rows[i]->out_error >= 0) {
+                snprintf(out, sizeof out, "%.5f", rows[i]->out_error);
+                snprintf(plain, sizeof plain, "%.5f", rows[i]->out_plain);
+            }
+            lq_table_row(t, (const char *const[]){rows[i]->name, rows[i]->type, shape, bits, error, out, plain, note});
         }
         lq_table_print(t, stdout);
     }
@@ -120,7 +123,8 @@ static int run(void *args, int argc, char **argv) {
                              .head = a->head, .embed = a->embed, .layout = a->layout, .threads = (int)a->threads,
                              .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh,
                                  .keep_unknown = a->keep_unknown,
-                             .dry_run = a->dry_run, .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
+                             .dry_run = a->dry_run, .calib = a->calib, .samples = (size_t)a->samples,
+                             .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed, .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
     lq_input_catch();
     const bool done = lq_quantize(&o, &r, &err);
     if (p.begun) lq_bar_end(&p.bar);
@@ -151,6 +155,11 @@ static const lq_opt opts[] = {
     {"layout", 0, LQ_OPT_CHOICE, FIELD(layout), "NAME",
      "where the codes lie: any (default) serves all devices, x86 is mapped as it is",
      lq_quant_layout, 0, 0},
+    {"calib", 0, LQ_OPT_FILE, FIELD(calib), "FILE",
+     "text to calibrate on, a .txt, a .jsonl with \"text\", or a folder of them (default: built in)", NULL, 0, 0},
+    {"samples", 0, LQ_OPT_INT, FIELD(samples), "N", "sequences of it (default: 128)", NULL, 1, 1 << 20},
+    {"seqlen", 0, LQ_OPT_INT, FIELD(seqlen), "N", "tokens of each (default: 512)", NULL, 2, 1 << 20},
+    {"seed", 0, LQ_OPT_INT, FIELD(seed), "N", "which of its sequences are drawn (default: 0)", NULL, 0, INT64_MAX},
     {"threads", 't', LQ_OPT_INT, FIELD(threads), "N",
      "CPU threads (default: one per core); the output does not depend on it", NULL, 1,
      1024},

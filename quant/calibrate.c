@@ -1,0 +1,239 @@
+// calibrate.c: a layer is rounded input by input: what the text gives to an input is watched, with the inputs before it
+// rounded already; then the matrices that read it are rounded, and take the places of those that were there. Owns the
+// sums of an input and what rounding makes of them.
+//
+// Of experts as many are watched at once as have room; each costs the text another way through the layer.
+#include "quant/pass.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROOM = 1 << 30 }; // bytes of sums at once, at least one of an input
+
+// An input while the text goes by: its rows together, or those of experts first .. first + count.
+typedef struct watching {
+    lq_dev *dev;
+    lq_watch *w;          // [experts]
+    bool all, paired;
+    int first, experts;
+    int64_t k;
+    float *work;          // [k][k]
+    float *x, *was;       // [cap][k] the rows of an expert
+    size_t cap;
+} watching;
+
+void lq_watch_close(lq_watch *w) {
+    free(w->h);
+    free(w->g);
+    free(w->absmax);
+    free(w->abssum);
+    *w = (lq_watch){0};
+}
+
+static bool watch_open(lq_watch *w, int64_t k, bool paired, lq_err *err) {
+    const size_t n = (size_t)k;
+    *w = (lq_watch){.k = k, .h = calloc(n * n, sizeof *w->h), .absmax = calloc(n, sizeof *w->absmax),
+                    .abssum = calloc(n, sizeof *w->abssum)};
+    if (paired) w->g = calloc(n * n, sizeof *w->g);
+    return (w->h && w->absmax && w->abssum && (w->g || !paired)) ||
+           lq_fail(err, LQ_E_MEMORY, "no memory for the sums of an input of %zu columns", n);
+}
+
+static void add_rows(lq_dev *dev, lq_watch *w, const lq_mat *x, const lq_mat *was, float *work) {
+    if (!x->rows) return;
+    dev->ops.gram(dev, &(lq_gram_args){.x = *x, .h = w->h, .work = work});
+    if (w->g) dev->ops.gram(dev, &(lq_gram_args){.x = *x, .with = was ? was : x, .h = w->g, .work = work});
+    for (int r = 0; r < x->rows; r++) {
+        const float *v = (const float *)x->p + (size_t)r * x->stride;
+        for (int64_t j = 0; j < w->k; j++) {
+            const float a = fabsf(v[j]);
+            w->absmax[j] = a > w->absmax[j] ? a : w->absmax[j];
+            w->abssum[j] += (double)a;
+        }
+    }
+    w->rows += x->rows;
+}
+
+// Rows of an expert, one behind the other.
+static lq_mat gather(const lq_mat *from, const int32_t *slots, int n, int top_k, float *to) {
+    for (int i = 0; i < n; i++)
+        memcpy(to + (size_t)i * (size_t)from->cols, (const float *)from->p + (size_t)(slots[i] / top_k) * from->stride,
+               (size_t)from->cols * sizeof *to);
+    return (lq_mat){.p = to, .type = LQ_F32, .rows = n, .cols = from->cols, .stride = (size_t)from->cols};
+}
+
+static bool look(void *arg, const lq_sight *s, lq_err *err) {
+    watching *t = arg;
+    if (t->all || !s->order) {
+        add_rows(t->dev, &t->w[0], &s->x, t->paired ? s->was : NULL, t->work);
+        return t->dev->ops.sync(t->dev, err);
+    }
+    for (int e = 0; e < t->experts; e++) {
+        const int32_t from = s->start[t->first + e], n = s->start[t->first + e + 1] - from;
+        const size_t need = (size_t)n * (size_t)t->k;
+        if (need > t->cap) {
+            free(t->x);
+            free(t->was);
+            t->x = malloc(need * sizeof *t->x);
+            t->was = malloc(need * sizeof *t->was);
+            t->cap = t->x && t->was ? need : 0;
+        }
+        if (need > t->cap) return lq_fail(err, LQ_E_MEMORY, "no memory for %d rows of an expert", n);
+        const lq_mat x = gather(&s->x, s->order + from, n, s->top_k, t->x);
+        lq_mat was = {0};
+        if (t->paired && s->was) was = gather(s->was, s->order + from, n, s->top_k, t->was);
+        add_rows(t->dev, &t->w[e], &x, was.p ? &was : NULL, t->work);
+    }
+    return t->dev->ops.sync(t->dev, err);
+}
+
+// --- a block ---
+
+typedef struct calibration {
+    lq_stream *s;
+    lq_block *b;
+    lq_dev *dev;
+    lq_tick *tick;
+    void *arg;
+    lq_err *err;
+} calibration;
+
+static bool told(const calibration *c) {
+    return c->tick(c->arg, 0, 0) || lq_fail(c->err, LQ_E_CANCELLED, "stopped");
+}
+
+static int matrices(const lq_module *m) { return m->it->slot.count ? m->it->slot.count : 1; }
+
+// Matrix `at` of a module, rounded by what is known of its input, in the place of the one that was there.
+static bool make(const calibration *c, lq_module *m, int at, const lq_solve *solve) {
+    const lq_slot *s = &m->it->slot;
+    lq_made *x = &m->made[at];
+    *x = (lq_made){.recipe = m->it->recipe};
+    x->recipe.type.scale = m->made[0].held ? m->made[0].recipe.type.scale : x->recipe.type.scale;
+    const size_t codes = (lq_module_bytes(&x->recipe.type, s->n, s->k) + 63) & ~(size_t)63;
+    const bool turned = solve && !solve->stays;
+    x->held = aligned_alloc(64, codes + (turned ? ((size_t)s->k * sizeof(int32_t) + 63) & ~(size_t)63 : 0));
+    if (!x->held) return lq_fail(c->err, LQ_E_MEMORY, "no memory for %s", s->name);
+    if (!lq_module_make(c->b->plan, c->dev, m, at, solve, x->held, c->tick, c->arg, x, c->err)) return false;
+    if (turned) {
+        int32_t *perm = (void *)((char *)x->held + codes);
+        memcpy(perm, solve->order, (size_t)s->k * sizeof *perm);
+        x->out.perm = perm;
+    }
+    if (x->out.scale2) x->out.scale2 = &x->scale2;
+    lq_ckpt_done(c->b->plan->in, &x->src);
+    x->src = (lq_weight){0};
+    lq_stream_put(c->s, s->role, at, &x->out);
+    return true;
+}
+
+// All matrices of a stack have one type: where one needs scales in F32, the others get them too.
+static bool widen(const calibration *c, lq_module *m, lq_dtype was) {
+    bool wide = false;
+    for (int i = 0; i < matrices(m); i++) wide |= m->made[i].recipe.type.scale != was;
+    for (int i = 0; wide && i < matrices(m); i++) {
+        lq_made *x = &m->made[i];
+        const size_t n = (size_t)m->it->slot.n * (size_t)lq_weight_groups(&x->recipe.type, m->it->slot.k);
+        if (x->recipe.type.scale != was) continue;
+        float *scale = malloc(n * sizeof *scale); // the room behind the scales holds twice as many bytes
+        if (!scale) return lq_fail(c->err, LQ_E_MEMORY, "no memory for %zu scales", n);
+        lq_dtypes[was].to_f32(x->out.scale, scale, n);
+        memcpy((void *)(uintptr_t)x->out.scale, scale, n * sizeof *scale);
+        free(scale);
+        x->recipe.type.scale = x->out.type.scale = LQ_F32;
+        lq_stream_put(c->s, m->it->slot.role, i, &x->out);
+    }
+    return true;
+}
+
+static bool made_room(const calibration *c, lq_module *m) {
+    if (!m->made) m->made = calloc((size_t)matrices(m), sizeof *m->made);
+    return m->made || lq_fail(c->err, LQ_E_MEMORY, "no memory for %d matrices", matrices(m));
+}
+
+static bool reads(const lq_module *m, int input) {
+    return m->it->round && m->it->slot.k && m->it->slot.input == input && m->it->slot.role != LQ_ROLES;
+}
+
+static bool knows(const lq_module *m) { return lq_recipe_needs(&m->it->recipe) & LQ_STAT_HESSIAN; }
+
+// The matrices of experts first .. first + count, or those that read all rows.
+static bool round_readers(const calibration *c, int input, const watching *t) {
+    lq_solve s = {0};
+    const lq_recipe *of = NULL; // what s was made for
+    int expert = -1;
+    bool done = true;
+    for (int e = 0; done && e < t->experts; e++)
+        for (lq_module *m = c->b->module; done && m < c->b->module + c->b->modules; m++) {
+            if (!reads(m, input) || !knows(m) || (m->it->slot.count == 0) != t->all) continue;
+            const lq_recipe *r = &m->it->recipe;
+            if (!of || expert != e || of->order != r->order || of->type.group != r->type.group) {
+                lq_solve_close(&s);
+                done = !t->w[e].rows || lq_solve_make(c->dev, &t->w[e], r, &s, c->err);
+                of = r, expert = e;
+            }
+            done = done && told(c) && made_room(c, m) && make(c, m, t->first + e, t->w[e].rows ? &s : NULL);
+            if (!t->w[e].rows) m->note = "an expert that no row of the text reached was rounded to the nearest";
+            else if (!s.u) m->note = "its inputs' moments have no inverse: rounded to the nearest";
+        }
+    lq_solve_close(&s);
+    return done;
+}
+
+static bool watch_input(const calibration *c, int input, bool all, int first, int count) {
+    const lq_input *in = &c->b->input[input];
+    watching t = {.dev = c->dev, .all = all, .first = first, .experts = count, .k = in->k};
+    const size_t k = (size_t)in->k;
+    t.paired = c->b->plan->paired && (!in->count || in->before == LQ_B_NORM);
+    t.w = calloc((size_t)count, sizeof *t.w);
+    t.work = malloc(k * k * sizeof *t.work);
+    bool done = (t.w && t.work) || lq_fail(c->err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
+    for (int e = 0; done && e < count; e++) done = watch_open(&t.w[e], in->k, t.paired, c->err);
+    done = done && lq_stream_see(c->s, input, look, &t, c->err);
+    free(t.work);
+    free(t.x);
+    free(t.was);
+    done = done && round_readers(c, input, &t);
+    for (int e = 0; t.w && e < count; e++) lq_watch_close(&t.w[e]);
+    free(t.w);
+    return done;
+}
+
+static bool calibrate_input(const calibration *c, int input) {
+    const lq_input *in = &c->b->input[input];
+    bool alone = false, stacks = false;
+    for (const lq_module *m = c->b->module; m < c->b->module + c->b->modules; m++) {
+        if (!reads(m, input) || !knows(m)) continue;
+        alone |= m->it->slot.count == 0;
+        stacks |= m->it->slot.count > 0;
+    }
+    if (alone && !watch_input(c, input, true, 0, 1)) return false;
+    const size_t one = (size_t)in->k * (size_t)in->k * sizeof(double) * (c->b->plan->paired ? 2 : 1);
+    const int at_once = one < ROOM ? (int)(ROOM / one) : 1;
+    for (int e = 0; stacks && e < in->count; e += at_once)
+        if (!watch_input(c, input, false, e, in->count - e < at_once ? in->count - e : at_once)) return false;
+    for (lq_module *m = c->b->module; m < c->b->module + c->b->modules; m++)
+        if (reads(m, input) && m->it->slot.count && m->made && !widen(c, m, m->it->recipe.type.scale)) return false;
+    return true;
+}
+
+bool lq_calibrate_block(lq_stream *s, lq_block *b, lq_tick *tick, void *arg, lq_err *err) {
+    const calibration c = {s, b, lq_stream_dev(s), tick, arg, err};
+    for (lq_module *m = b->module; m < b->module + b->modules; m++) {
+        const lq_slot *slot = &m->it->slot;
+        if (slot->role == LQ_ROLES) continue;
+        if (m->vector || (!slot->k && m->it->recipe.transform)) {
+            const float *v = lq_block_vector(b, m, err);
+            if (!v) return false;
+            lq_stream_put_vector(s, slot, v);
+        }
+        if (!m->it->round || !slot->k || knows(m)) continue;
+        if (!made_room(&c, m)) return false;
+        for (int i = 0; i < matrices(m); i++)
+            if (!told(&c) || !make(&c, m, i, NULL)) return false;
+        if (slot->count && !widen(&c, m, m->it->recipe.type.scale)) return false;
+    }
+    for (int i = 0; i < b->inputs; i++)
+        if (!calibrate_input(&c, i)) return false;
+    return true;
+}

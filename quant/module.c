@@ -1,0 +1,81 @@
+// module.c: one matrix of a module: read where the checkpoint has it, changed as transforms said, rounded. Owns nothing
+// but a copy of a matrix that has to be whole before it is rounded.
+#include "quant/pass.h"
+#include <stdlib.h>
+#include <string.h>
+
+uint8_t *lq_lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scales, lq_weight_out *out) {
+    const size_t sizes[3] = {size->q, wide_scales ? 2 * size->scale : size->scale, size->zero};
+    void **const parts[3] = {&out->q, &out->scale, &out->zero};
+    for (int i = 0; i < 3; i++) {
+        *parts[i] = sizes[i] ? at : NULL;
+        at += (sizes[i] + 63) & ~(size_t)63;
+    }
+    return at;
+}
+
+size_t lq_module_bytes(const lq_wtype *t, int64_t n, int64_t k) {
+    lq_weight_size any;
+    return lq_weight_sizes(t, n, k, &any) ? any.q + 2 * any.scale + any.zero + 3 * 64 : 0;
+}
+
+// Who is told of a matrix's progress.
+typedef struct told { lq_tick *tick; void *arg; } told;
+
+static bool heard(void *arg) {
+    const told *t = arg;
+    return !t->tick || t->tick(t->arg, 0, 0);
+}
+
+// `from` is what is rounded: the source, or a changed copy of it.
+static bool round_matrix(lq_dev *dev, const lq_module *m, const lq_weight *from, const lq_edit *edit,
+                         const lq_solve *solve, void *buf, told *t, lq_made *x, lq_err *err) {
+    const lq_slot *s = &m->it->slot;
+    lq_weight_size any;
+    lq_weight_out raw;
+    if (!lq_weight_sizes(&x->recipe.type, s->n, s->k, &any)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
+    lq_lay_out(buf, &any, true, &raw);
+    lq_matrix q = {.w = from, .edit = edit, .solve = solve, .dev = dev, .q = raw.q, .scale = raw.scale,
+                   .zero = raw.zero, .tick = heard, .arg = t};
+    if (!lq_quantize_matrix(&x->recipe, &q, err)) return false;
+    x->recipe.type = q.type;
+    x->error = q.error, x->norm = q.norm, x->max_error = q.max_error;
+    x->loss = q.loss, x->loss_plain = q.loss_plain, x->loss_norm = q.loss_norm;
+    x->out = (lq_weight){.type = q.type, .layout = LQ_ANY, .n = s->n, .k = s->k, .q = raw.q, .scale = raw.scale,
+                         .zero = raw.zero, .table = lq_wtype_table(&q.type)};
+    x->scale2 = q.scale2;
+    if (q.type.scale == LQ_E4M3) x->out.scale2 = &x->scale2;
+    return true;
+}
+
+// Where rows are turned the matrix has to be whole; what becomes of columns is done row by row as they are read.
+static bool change_and_round(lq_dev *dev, const lq_module *m, const lq_solve *solve, void *buf, told *t, lq_made *x,
+                             lq_err *err) {
+    const lq_edit *edit = &m->edit;
+    if (!edit->out)
+        return round_matrix(dev, m, &x->src, edit->in || edit->column ? edit : NULL, solve, buf, t, x, err);
+    const int64_t n = x->src.n, k = x->src.k;
+    lq_weight whole = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = n, .k = k};
+    float *copy = malloc((size_t)n * (size_t)k * sizeof *copy);
+    whole.q = copy;
+    const bool done = (copy || lq_fail(err, LQ_E_MEMORY, "no memory for a matrix of %lld x %lld", (long long)n,
+                                       (long long)k)) &&
+                      lq_edit_matrix(edit, &x->src, dev->pool, copy, err) &&
+                      round_matrix(dev, m, &whole, NULL, solve, buf, t, x, err);
+    free(copy);
+    return done;
+}
+
+bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_solve *solve, void *buf,
+                    lq_tick *tick, void *arg, lq_made *x, lq_err *err) {
+    const lq_slot *s = &m->it->slot;
+    lq_pick from;
+    if (!lq_item_pick(p->in, m->it, at, &from, err)) return false;
+    if (!lq_ckpt_pick(p->in, &from, s->n, s->k, &x->src, NULL, err)) return false;
+    x->out = x->src;
+    if (!m->it->round || change_and_round(dev, m, solve, buf, &(told){tick, arg}, x, err)) return true;
+    lq_ckpt_done(p->in, &x->src);
+    if (err->code == LQ_E_CANCELLED) return false;
+    if (from.stack) lq_fail_in(err, "matrix %d", at);
+    return lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->in), s->count ? from.name : s->name);
+}
