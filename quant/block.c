@@ -22,7 +22,7 @@ bool lq_block_open(const lq_plan *p, size_t index, lq_block *b, lq_err *err) {
     for (size_t i = 0; i < n; i++) b->module[i].it = &p->items[first + i];
     b->inputs = lq_desc_inputs(&p->desc, b->layer, b->input);
     for (int i = 0; i < LQ_TRANSFORMS; i++)
-        if (p->method->recipe.transform >> i & 1 && !lq_transforms[i].run(b, err)) return false;
+        if (p->base.transform >> i & 1 && !lq_transforms[i].run(b, err)) return false;
     return true;
 }
 

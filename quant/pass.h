@@ -29,6 +29,7 @@ bool lq_source_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out, l
 typedef struct lq_plan {
     const lq_quant_opts *o;
     const lq_method *method;
+    lq_recipe base;     // the method's, with what --recipe says
     lq_ckpt *in;
     lq_desc in_desc, desc; // of the input, of the output
     lq_slot embed;      // the input's embedding, where that is the source of an item that is not it
@@ -151,6 +152,11 @@ bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, c
 size_t lq_module_bytes(const lq_wtype *t, int64_t n, int64_t k);
 // The parts of a weight, one after the other in `at`, each on 64 bytes. Returns what is behind them.
 uint8_t *lq_lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scales, lq_weight_out *out);
+
+// --- recipes as JSON (recipe.c) ---
+bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, lq_err *err); // what it says overrides *r
+void lq_recipe_put(lq_text *t, const lq_recipe *r);
+void lq_recipe_put_calib(lq_text *t, const lq_calib *c, uint64_t seed);
 
 // --- calibration ---
 

@@ -48,7 +48,7 @@ static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *
         if (o->head) text = o->head, option = "head";
     }
     *keep = !s->quantizable || (text && !strcmp(text, "keep"));
-    *type = p->method->recipe.type;
+    *type = p->base.type;
     if (*keep) return true;
     if (!text && (table || s->role == LQ_R_HEAD)) text = "int8 row";
     if (text && !lq_wtype_parse(text, type, err)) return lq_fail_in(err, "%s", option);
@@ -156,7 +156,7 @@ static void settle_rounding(lq_plan *p, lq_item *item) {
 }
 
 static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
-    lq_item item = {.slot = *s, .recipe = p->method->recipe};
+    lq_item item = {.slot = *s, .recipe = p->base};
     lq_pick from;
     bool keep, plain;
     if (!lq_source_pick(p->in, s, 0, &from, err)) return false;
@@ -273,6 +273,11 @@ static bool add_rest(lq_plan *p, lq_err *err) {
 // A part begins at a multiple of 64, or of 4096 if it has so many bytes.
 static size_t placed(size_t bytes) { return bytes + (bytes >= 4096 ? 4095 : bytes ? 63 : 0); }
 
+// Whether its columns are stored in another order.
+static bool turns(const lq_item *it) {
+    return it->round && it->recipe.rounding == LQ_ROUND_GPTQ && it->recipe.order == LQ_ORDER_COLUMNS;
+}
+
 // What an item takes in the file, and in memory while it is rounded.
 static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t *memory, lq_err *err) {
     const lq_slot *s = &it->slot;
@@ -290,7 +295,8 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
         return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s is too large", lq_ckpt_path(p->in), s->name);
     if (!packs) laid = any;
     *file = placed(count * laid.q) + placed(count * laid.scale) + placed(count * laid.zero) +
-            (it->recipe.type.scale == LQ_E4M3 ? placed(count * sizeof(float)) : 0);
+            (it->recipe.type.scale == LQ_E4M3 ? placed(count * sizeof(float)) : 0) +
+            (turns(it) ? placed((size_t)s->k * sizeof(int32_t)) : 0);
     // Room for F32 scales, and for each part to start on 64 bytes.
     *memory = any.q + 2 * any.scale + any.zero + (packs ? laid.q + 2 * laid.scale + laid.zero : 0) + 6 * 64;
     *memory = (*memory + 63) & ~(size_t)63;
@@ -317,7 +323,7 @@ static size_t entry_room(const lq_item *it, const char *name) {
     char full[LQ_NAME + 16];
     for (lq_part_id i = 0; i < LQ_PARTS; i++) {
         snprintf(full, sizeof full, "%.*s%s", LQ_NAME, name, lq_part_suffix(i));
-        if (lq_part_may(i, &it->recipe.type) && !lq_part_needed(i, &it->recipe.type))
+        if (lq_part_may(i, &it->recipe.type) && !lq_part_needed(i, &it->recipe.type) && !(i == LQ_PART_PERM && turns(it)))
             room -= lq_writer_entry_room(full);
     }
     return room;
@@ -363,47 +369,14 @@ static void recipe_type(lq_text *t, const char *key, const lq_plan *p, lq_role r
     lq_text_fmt(t, ", \"%s\": \"%s\"", key, name);
 }
 
-// "smooth+clip" of the bits that are set, "none" of none.
-static void recipe_bits(lq_text *t, const char *key, unsigned bits, const char *const names[4]) {
-    lq_text_fmt(t, "\"%s\": \"%s", key, bits ? "" : "none");
-    for (unsigned i = 0; i < 4; i++)
-        if (bits >> i & 1) lq_text_fmt(t, "%s%s", bits & ((1u << i) - 1) ? "+" : "", names[i]);
-    lq_text_fmt(t, "\", ");
-}
-
-static void recipe_gptq(lq_text *t, const lq_recipe *r) {
-    static const char *const orders[] = {"none", "columns", "groups"};
-    lq_text_fmt(t, ", \"order\": \"%s\", \"damp\": %.9g, \"repay\": %.9g", orders[r->order],
-                r->damp > 0 ? (double)r->damp : 0.01, (double)r->repay);
-    if (r->steps) lq_text_fmt(t, ", \"steps\": %d, \"least\": %.9g", r->steps, r->least > 0 ? (double)r->least : 0.5);
-}
-
-// The text by its tokens, and the arithmetic that they are run with.
-static void recipe_calib(lq_text *t, const lq_plan *p) {
-    const lq_calib *c = &p->calib;
-    lq_text_fmt(t, ", \"calib\": {\"text\": ");
-    lq_text_json(t, c->source, strlen(c->source));
-    lq_text_fmt(t, ", \"samples\": %zu, \"seqlen\": %d, \"seed\": %" PRIu64 ", \"tokens\": \"%016" PRIx64 "\"}", c->samples,
-                c->len, p->o->seed, XXH64(c->ids, c->samples * (size_t)c->len * sizeof *c->ids, 0));
-}
-
 static bool write_recipe(lq_plan *p, lq_err *err) {
-    const lq_recipe *r = &p->method->recipe;
     lq_text *t = &p->recipe;
     lq_text_fmt(t, "{\"method\": \"%s\", ", p->method->name);
-    recipe_bits(t, "stats", lq_recipe_needs(r), lq_stat_names);
-    const char *transforms[LQ_TRANSFORMS];
-    for (int i = 0; i < LQ_TRANSFORMS; i++) transforms[i] = lq_transforms[i].name;
-    recipe_bits(t, "transform", r->transform, transforms);
-    lq_text_fmt(t, "\"rounding\": \"%s\", \"salient\": \"%s\"", lq_rounding_names[r->rounding],
-                lq_salient_names[r->salient]);
-    if (r->rounding == LQ_ROUND_SEARCH && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
-    if (r->rounding == LQ_ROUND_SEARCH && r->least > 0) lq_text_fmt(t, ", \"least\": %.9g", (double)r->least);
-    if (r->rounding == LQ_ROUND_GPTQ) recipe_gptq(t, r);
+    lq_recipe_put(t, &p->base);
     recipe_type(t, "type", p, LQ_R_Q);
     recipe_type(t, "embed", p, LQ_R_EMBED);
     if (!p->desc.tied) recipe_type(t, "head", p, LQ_R_HEAD);
-    if (p->calibrates) recipe_calib(t, p);
+    if (p->calibrates) lq_recipe_put_calib(t, &p->calib, p->o->seed);
     lq_text_fmt(t, "}");
     return !t->failed || lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");
 }
@@ -560,6 +533,9 @@ static bool read_options(lq_plan *p, lq_err *err) {
     const char *method = o->method ? o->method : "rtn", *layout = o->layout ? o->layout : "any";
     p->method = lq_method_find(method);
     if (!p->method) return lq_fail(err, LQ_E_USAGE, "method %s: there is none of this name", method);
+    p->base = p->method->recipe;
+    if (o->recipe && !lq_recipe_read(o->recipe, strlen(o->recipe), &p->base, err)) return false;
+    if (!lq_recipe_check(&p->base, err)) return false;
     const char *name;
     size_t nth = 0;
     while ((name = lq_quant_layout(nth)) && strcmp(name, layout) != 0) nth++;
@@ -571,7 +547,7 @@ static bool read_options(lq_plan *p, lq_err *err) {
     for (int i = 0; i < 3; i++) {
         if (!types[i] || (i && !strcmp(types[i], "keep"))) continue;
         if (!lq_wtype_parse(types[i], &type, err)) return lq_fail_in(err, "%s", names[i]);
-        lq_recipe r = p->method->recipe;
+        lq_recipe r = p->base;
         r.type = type;
         if (!lq_recipe_check(&r, err)) return lq_fail_in(err, "%s", names[i]);
     }
@@ -580,7 +556,7 @@ static bool read_options(lq_plan *p, lq_err *err) {
 
 static bool plan_transforms(lq_plan *p, lq_err *err) {
     for (int i = 0; i < LQ_TRANSFORMS; i++)
-        if (p->method->recipe.transform >> i & 1 && !lq_transforms[i].plan(&p->desc, err))
+        if (p->base.transform >> i & 1 && !lq_transforms[i].plan(&p->desc, err))
             return lq_fail_in(err, "%s", lq_ckpt_path(p->in));
     return true;
 }

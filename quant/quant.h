@@ -59,6 +59,7 @@ typedef struct lq_quant_opts {
     bool overwrite, fresh; // fresh: ignore what an interrupted run left
     bool keep_unknown;    // tensors the architecture does not know are carried over; else they are an error
     bool dry_run;         // ends after the plan
+    const char *recipe;   // JSON that overrides parts of the method; NULL: nothing
     const char *calib;    // text that methods with statistics look at: a .txt, a .jsonl or a folder; NULL: built in
     size_t samples;       // sequences of it, 0: 128
     int seqlen;           // tokens of each, 0: 512, no more than the model's context

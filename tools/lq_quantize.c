@@ -7,7 +7,7 @@
 
 typedef struct quantize_args {
     lq_common common;
-    const char *method, *type, *group, *head, *embed, *layout, *report, *calib;
+    const char *method, *type, *group, *head, *embed, *layout, *report, *calib, *recipe;
     int64_t bits, threads, samples, seqlen, seed;
     size_t max_ram;
     bool asym, force, fresh, keep_unknown, dry_run;
@@ -123,7 +123,7 @@ static int run(void *args, int argc, char **argv) {
                              .head = a->head, .embed = a->embed, .layout = a->layout, .threads = (int)a->threads,
                              .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh,
                                  .keep_unknown = a->keep_unknown,
-                             .dry_run = a->dry_run, .calib = a->calib, .samples = (size_t)a->samples,
+                             .dry_run = a->dry_run, .recipe = a->recipe, .calib = a->calib, .samples = (size_t)a->samples,
                              .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed, .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
     lq_input_catch();
     const bool done = lq_quantize(&o, &r, &err);
@@ -155,6 +155,7 @@ static const lq_opt opts[] = {
     {"layout", 0, LQ_OPT_CHOICE, FIELD(layout), "NAME",
      "where the codes lie: any (default) serves all devices, x86 is mapped as it is",
      lq_quant_layout, 0, 0},
+    {"recipe", 0, LQ_OPT_TEXT, FIELD(recipe), "JSON", "parts of the method that are to be others", NULL, 0, 0},
     {"calib", 0, LQ_OPT_FILE, FIELD(calib), "FILE",
      "text to calibrate on, a .txt, a .jsonl with \"text\", or a folder of them (default: built in)", NULL, 0, 0},
     {"samples", 0, LQ_OPT_INT, FIELD(samples), "N", "sequences of it (default: 128)", NULL, 1, 1 << 20},

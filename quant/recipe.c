@@ -1,0 +1,122 @@
+// recipe.c: a recipe as JSON, as it stands in a file's metadata and as --recipe takes it: what is read overrides the
+// method's row, what is written says everything that decides the bytes. Owns nothing.
+#include "quant/pass.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <xxhash.h>
+
+static const char *const orders[] = {"none", "columns", "groups", NULL};
+
+// --- reading ---
+
+static bool fail_word(const char *key, const char *word, lq_err *err) {
+    return lq_fail(err, LQ_E_USAGE, "recipe: \"%s\": there is no \"%s\"", key, word);
+}
+
+// The place of a word in a list; -1: it is not there, which *err says.
+static int place_of(const char *key, const char *word, size_t n, const char *const *words, size_t count, lq_err *err) {
+    for (size_t i = 0; i < count && words[i]; i++)
+        if (strlen(words[i]) == n && !memcmp(words[i], word, n)) return (int)i;
+    fail_word(key, word, err);
+    return -1;
+}
+
+static bool read_word(const cJSON *json, const char *key, const char *const *words, size_t count, int *out, lq_err *err) {
+    const char *word = lq_json_str(json, key);
+    if (!word) return !cJSON_GetObjectItemCaseSensitive(json, key) ||
+                      lq_fail(err, LQ_E_USAGE, "recipe: \"%s\" is not a word", key);
+    *out = place_of(key, word, strlen(word), words, count, err);
+    return *out >= 0;
+}
+
+// "smooth+clip"
+static bool read_transforms(const cJSON *json, unsigned *out, lq_err *err) {
+    const char *words = lq_json_str(json, "transform"), *names[LQ_TRANSFORMS];
+    if (!words) return true;
+    for (int i = 0; i < LQ_TRANSFORMS; i++) names[i] = lq_transforms[i].name;
+    *out = 0;
+    for (size_t n; *words && strcmp(words, "none") != 0; words += n + (words[n] == '+')) {
+        n = strcspn(words, "+");
+        const int i = place_of("transform", words, n, names, LQ_TRANSFORMS, err);
+        if (i < 0) return false;
+        *out |= 1u << i;
+    }
+    return true;
+}
+
+static bool read_number(const cJSON *json, const char *key, double least, double most, float *out, lq_err *err) {
+    double x = (double)*out;
+    if (!lq_json_num(json, key, &x, "recipe", err)) return false;
+    if (!(x >= least && x <= most))
+        return lq_fail(err, LQ_E_USAGE, "recipe: \"%s\" is %g, expected %g to %g", key, x, least, most);
+    *out = (float)x;
+    return true;
+}
+
+static bool known_key(const char *key) {
+    // Those of the second line follow from the others, or are said by options.
+    static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "steps", "least", "type",
+                                       "stats", "salient", "embed", "head", "calib"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!strcmp(key, keys[i])) return true;
+    return false;
+}
+
+static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
+    int rounding = r->rounding, order = r->order;
+    int64_t steps = r->steps;
+    for (const cJSON *m = json->child; m; m = m->next)
+        if (!known_key(m->string)) return lq_fail(err, LQ_E_USAGE, "recipe: there is no \"%s\"", m->string);
+    if (!read_transforms(json, &r->transform, err) || !read_word(json, "rounding", lq_rounding_names, 3, &rounding, err) ||
+        !read_word(json, "order", orders, 3, &order, err) ||
+        !read_number(json, "damp", 0, 10, &r->damp, err) || !read_number(json, "repay", 0, 1, &r->repay, err) ||
+        !read_number(json, "least", 0, 1, &r->least, err) ||
+        !lq_json_int(json, "steps", 0, 1000, &steps, "recipe", err))
+        return false;
+    r->rounding = (lq_rounding)rounding, r->order = (lq_order)order, r->steps = (int)steps;
+    const char *type = lq_json_str(json, "type");
+    return !type || lq_wtype_parse(type, &r->type, err) || lq_fail_in(err, "recipe");
+}
+
+bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, lq_err *err) {
+    cJSON *json;
+    if (!lq_json_parse(text, n, (lq_json_limits){1 << 20, 16}, "recipe", &json, err)) return false;
+    const bool done = cJSON_IsObject(json) ? read_parts(json, r, err)
+                                           : lq_fail(err, LQ_E_USAGE, "recipe: it is no object {...}");
+    cJSON_Delete(json);
+    return done;
+}
+
+// --- writing ---
+
+// "smooth+clip" of the bits that are set, "none" of none.
+static void put_bits(lq_text *t, const char *key, unsigned bits, const char *const names[4]) {
+    lq_text_fmt(t, "\"%s\": \"%s", key, bits ? "" : "none");
+    for (unsigned i = 0; i < 4; i++)
+        if (bits >> i & 1) lq_text_fmt(t, "%s%s", bits & ((1u << i) - 1) ? "+" : "", names[i]);
+    lq_text_fmt(t, "\", ");
+}
+
+void lq_recipe_put(lq_text *t, const lq_recipe *r) {
+    const char *transforms[LQ_TRANSFORMS];
+    for (int i = 0; i < LQ_TRANSFORMS; i++) transforms[i] = lq_transforms[i].name;
+    put_bits(t, "stats", lq_recipe_needs(r), lq_stat_names);
+    put_bits(t, "transform", r->transform, transforms);
+    lq_text_fmt(t, "\"rounding\": \"%s\", \"salient\": \"%s\"", lq_rounding_names[r->rounding],
+                lq_salient_names[r->salient]);
+    if (r->rounding != LQ_ROUND_NEAREST && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
+    if (r->rounding != LQ_ROUND_NEAREST && r->least > 0) lq_text_fmt(t, ", \"least\": %.9g", (double)r->least);
+    if (r->rounding != LQ_ROUND_GPTQ) return;
+    lq_text_fmt(t, ", \"order\": \"%s\"", orders[r->order]);
+    if (r->damp > 0) lq_text_fmt(t, ", \"damp\": %.9g", (double)r->damp);
+    if (r->repay > 0) lq_text_fmt(t, ", \"repay\": %.9g", (double)r->repay);
+}
+
+// The text by its tokens.
+void lq_recipe_put_calib(lq_text *t, const lq_calib *c, uint64_t seed) {
+    lq_text_fmt(t, ", \"calib\": {\"text\": ");
+    lq_text_json(t, c->source, strlen(c->source));
+    lq_text_fmt(t, ", \"samples\": %zu, \"seqlen\": %d, \"seed\": %" PRIu64 ", \"tokens\": \"%016" PRIx64 "\"}", c->samples,
+                c->len, seed, XXH64(c->ids, c->samples * (size_t)c->len * sizeof *c->ids, 0));
+}
