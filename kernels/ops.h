@@ -297,6 +297,12 @@ typedef struct lq_round_args {
     float *back;            // [n][k] dequantized, or NULL
     double *error, *norm;   // [n] sums of squares of w - q and of w; with `u` as w was when its column was reached
     double *worst;          // [n] largest |w - q|, or NULL
+    // Of `refine`: codes, and scales that a row has for itself, are changed where that makes the row's (w - q) (h + damp) (w - q)^T
+    // less, column by column in stored order, then group by group, `sweeps` times.
+    const float *h;         // [k][k], the whole
+    float damp;
+    int sweeps;
+    float *slope;           // [n][k] (w - q) (h + damp), which goes along
     // Where one of these is set, nothing else of the result means anything.
     int64_t *bad;           // [2] row and column of the first element that cannot be coded, or -1
     bool *wide;             // a scale left F16's normal range: round again with F32 scales
@@ -354,6 +360,7 @@ typedef struct lq_ops {
     void (*factor)(lq_dev *, const lq_factor_args *);
     void (*solve)(lq_dev *, const lq_solve_args *);
     void (*round)(lq_dev *, const lq_round_args *);
+    void (*refine)(lq_dev *, const lq_round_args *); // of what `round` made: reads w, q, scale, zero; writes back too
     // ranks
     void (*reduce)(lq_dev *, const lq_reduce_args *);
     void (*gather)(lq_dev *, const lq_gather_args *);

@@ -47,10 +47,10 @@ static double cell(const lq_watch *w, int32_t i, int32_t j) {
     return w->h[(size_t)(i < j ? i : j) * (size_t)w->k + (size_t)(i < j ? j : i)];
 }
 
-typedef struct spread_args { const lq_watch *w; lq_solve *s; double damp; } spread_args;
+typedef struct filled { const lq_watch *w; lq_solve *s; } filled;
 
 static void fill_row(void *arg, int i, int worker) {
-    const spread_args *a = arg;
+    const filled *a = arg;
     const size_t k = (size_t)a->w->k;
     double *u = a->s->u + (size_t)i * k;
     (void)worker;
@@ -60,7 +60,7 @@ static void fill_row(void *arg, int i, int worker) {
         u[j] = (int)j < i ? 0 : v;
     }
     a->s->weight[i] = a->s->h[(size_t)i * k + (size_t)i];
-    u[i] += a->damp;
+    u[i] += (double)a->s->added;
 }
 
 // u of h and so much on its diagonal; more where that has no factor.
@@ -71,7 +71,8 @@ static bool factor(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve 
     s->damp = r->damp > 0 ? (double)r->damp : 0.01;
     for (int i = 0; i < DAMPINGS && !ok; i++) {
         if (i) s->damp *= 10;
-        lq_pool_run(dev->pool, fill_row, &(spread_args){w, s, mean > 0 ? s->damp * mean : 1}, (int)w->k);
+        s->added = mean > 0 ? (float)(s->damp * mean) : 1;
+        lq_pool_run(dev->pool, fill_row, &(filled){w, s}, (int)w->k);
         dev->ops.factor(dev, &(lq_factor_args){.h = s->u, .n = (int)w->k, .ok = &ok});
         if (!dev->ops.sync(dev, err)) return false;
     }
@@ -107,7 +108,7 @@ static bool repay(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *
 bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *s, lq_err *err) {
     const size_t k = (size_t)w->k;
     ranked *by = malloc(k * sizeof *by);
-    *s = (lq_solve){.k = w->k, .stays = r->order != LQ_ORDER_COLUMNS};
+    *s = (lq_solve){.k = w->k, .stays = r->order != LQ_ORDER_COLUMNS, .sweeps = r->refine};
     s->order = malloc(k * sizeof *s->order);
     s->u = malloc(k * k * sizeof *s->u);
     s->h = malloc(k * k * sizeof *s->h);
@@ -314,13 +315,31 @@ static bool round_plain(lq_dev *dev, const band *b, lq_err *err) {
     return round_once(dev, b, r, b->plain_loss, err);
 }
 
+// y += damping * (w - back), where y is (w - back) h.
+static void damp_row(void *arg, int row, int worker) {
+    const band *b = arg;
+    const size_t at = (size_t)row * (size_t)b->k;
+    (void)worker;
+    for (size_t j = at; j < at + (size_t)b->k; j++) b->y[j] += b->s->added * (b->w[j] - b->back[j]);
+}
+
 static bool round_spread(lq_dev *dev, const band *b, lq_err *err) {
     lq_round_args r = *b->a;
     memcpy(b->work, b->w, (size_t)b->n * (size_t)b->k * sizeof *b->w);
     r.w = mat_of(b, b->work);
     r.u = b->s->u;
     if (r.type.rows > 1) r.given_scale = r.scale, r.given_zero = r.zero;
-    return round_once(dev, b, r, b->loss, err);
+    if (!round_once(dev, b, r, b->loss, err) || !b->s->sweeps) return !*r.wide && r.bad[0] < 0 && dev->ops.sync(dev, err);
+    // y is (w - back) h from the last product.
+    lq_pool_run(dev->pool, damp_row, (void *)(uintptr_t)b, (int)b->n);
+    r.w = mat_of(b, b->w);
+    r.u = NULL;
+    r.back = b->back, r.h = b->s->h, r.damp = b->s->added, r.sweeps = b->s->sweeps, r.slope = b->y;
+    dev->ops.refine(dev, &r);
+    if (!dev->ops.sync(dev, err)) return false;
+    lq_pool_run(dev->pool, differ_row, (void *)(uintptr_t)b, (int)b->n);
+    quad(dev, b, b->work, b->loss);
+    return dev->ops.sync(dev, err);
 }
 
 bool lq_solve_rows(lq_dev *dev, const lq_solve *s, lq_round_args *a, const lq_solved *out, lq_err *err) {

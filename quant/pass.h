@@ -184,6 +184,8 @@ struct lq_solve {
     float *weight;      // [k] its diagonal
     float *repay;       // [k][k] rows are added to by row repay^T; NULL: nothing
     double damp;        // that it took, of the mean diagonal
+    float added;        // which is so much
+    int sweeps;         // of `refine`
 };
 bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *out, lq_err *err);
 void lq_solve_close(lq_solve *s);

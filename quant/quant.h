@@ -29,6 +29,7 @@ typedef struct lq_recipe {
     float least;          // and the smallest of them, 0: 0.5
     lq_order order;       // GPTQ
     float damp;           // GPTQ: what is added to the diagonal, of its mean; 0: 0.01
+    int refine;           // GPTQ: sweeps over the codes it chose
     float repay;          // GPTQ: the share of earlier layers' errors that is made good; 0: none
 } lq_recipe;
 unsigned lq_recipe_needs(const lq_recipe *r); // LQ_STAT_ bits: what must be seen of a layer before it can be rounded

@@ -56,7 +56,7 @@ static bool read_number(const cJSON *json, const char *key, double least, double
 
 static bool known_key(const char *key) {
     // Those of the second line follow from the others, or are said by options.
-    static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "steps", "least", "type",
+    static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "steps", "least", "type",
                                        "stats", "salient", "embed", "head", "calib"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i])) return true;
@@ -65,16 +65,17 @@ static bool known_key(const char *key) {
 
 static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
     int rounding = r->rounding, order = r->order;
-    int64_t steps = r->steps;
+    int64_t steps = r->steps, refine = r->refine;
     for (const cJSON *m = json->child; m; m = m->next)
         if (!known_key(m->string)) return lq_fail(err, LQ_E_USAGE, "recipe: there is no \"%s\"", m->string);
     if (!read_transforms(json, &r->transform, err) || !read_word(json, "rounding", lq_rounding_names, 3, &rounding, err) ||
         !read_word(json, "order", orders, 3, &order, err) ||
         !read_number(json, "damp", 0, 10, &r->damp, err) || !read_number(json, "repay", 0, 1, &r->repay, err) ||
         !read_number(json, "least", 0, 1, &r->least, err) ||
-        !lq_json_int(json, "steps", 0, 1000, &steps, "recipe", err))
+        !lq_json_int(json, "steps", 0, 1000, &steps, "recipe", err) ||
+        !lq_json_int(json, "refine", 0, 1000, &refine, "recipe", err))
         return false;
-    r->rounding = (lq_rounding)rounding, r->order = (lq_order)order, r->steps = (int)steps;
+    r->rounding = (lq_rounding)rounding, r->order = (lq_order)order, r->steps = (int)steps, r->refine = (int)refine;
     const char *type = lq_json_str(json, "type");
     return !type || lq_wtype_parse(type, &r->type, err) || lq_fail_in(err, "recipe");
 }
@@ -110,6 +111,7 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     if (r->rounding != LQ_ROUND_GPTQ) return;
     lq_text_fmt(t, ", \"order\": \"%s\"", orders[r->order]);
     if (r->damp > 0) lq_text_fmt(t, ", \"damp\": %.9g", (double)r->damp);
+    if (r->refine) lq_text_fmt(t, ", \"refine\": %d", r->refine);
     if (r->repay > 0) lq_text_fmt(t, ", \"repay\": %.9g", (double)r->repay);
 }
 

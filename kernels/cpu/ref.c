@@ -264,6 +264,7 @@ void lq_cpu_c_slots(lq_ops *o) {
     o->gram = lq_gram_c;
     o->factor = lq_factor_c;
     o->solve = lq_solve_c;
+    o->refine = lq_refine_c;
     o->round = lq_round_c;
     o->reduce = reduce;
     o->gather = gather;

@@ -558,9 +558,8 @@ static float top_of(const lq_round_args *a) {
     return top;
 }
 
-void lq_round_c(lq_dev *d, const lq_round_args *a) {
+static job job_of(const lq_dev *d, const lq_round_args *a) {
     const lq_wtype *t = &a->type;
-    lq_weight_size size;
     job j = {.d = d, .a = a, .n = a->w.rows, .k = a->w.cols, .elem = lq_dtype_size(a->w.type),
              .scale = lq_dtype_size(t->scale)};
     j.groups = lq_weight_groups(t, j.k);
@@ -572,6 +571,13 @@ void lq_round_c(lq_dev *d, const lq_round_args *a) {
     j.rows = j.k >= 1 << 16 ? 1 : (1 << 16) / j.k;
     j.top = top_of(a);
     atomic_init(&j.wide, false);
+    return j;
+}
+
+void lq_round_c(lq_dev *d, const lq_round_args *a) {
+    const lq_wtype *t = &a->type;
+    lq_weight_size size;
+    job j = job_of(d, a);
     for (int64_t r = 0; r < j.n; r++) a->error[r] = 0;
     const int tasks = (int)((j.n + j.rows - 1) / j.rows), bands = (int)((j.n + j.band - 1) / j.band);
     if (t->kind != LQ_W_PLAIN && a->given_scale && lq_weight_sizes(t, j.n, j.k, &size)) {
@@ -584,4 +590,109 @@ void lq_round_c(lq_dev *d, const lq_round_args *a) {
     else lq_pool_run(d->pool, nearest_rows, &j, tasks);
     find_bad(&j);
     *a->wide = atomic_load(&j.wide);
+}
+
+// --- codes that are there already, made better ---
+
+enum { SIDE_BY_SIDE = 16, REFINED = 1024 }; // rows that read a row of h together; columns of a group with a scale that changes
+
+static uint32_t code_at(const job *j, int64_t row, int64_t c) {
+    const uint8_t *q = (const uint8_t *)j->a->q + (size_t)row * j->q_row;
+    return j->a->type.kind == LQ_W_FLOAT ? q[c] : lq_code_get(q, j->a->type.bits, c);
+}
+
+// What a code stands for, of scale 1.
+static float value_of(const job *j, uint32_t q, int32_t z) {
+    const uint8_t byte = (uint8_t)q;
+    float x;
+    if (j->a->type.kind == LQ_W_INT) return (float)((int32_t)q - z);
+    if (j->a->type.kind == LQ_W_TABLE) return j->a->table[q];
+    lq_dtypes[j->a->type.elem].to_f32(&byte, &x, 1);
+    return x;
+}
+
+static float scale_now(const job *j, int64_t row, int64_t g) {
+    float s;
+    read_scales(j, scale_at(j, row / j->band, g), 1, &s);
+    return s;
+}
+
+// slope -= by * (column c of h + damp).
+static void slope_less(const job *j, float *slope, int64_t c, float by) {
+    spread(slope, j->a->h + (size_t)c * (size_t)j->k, by, (size_t)j->k);
+    slope[c] -= by * j->a->damp;
+}
+
+static float curve_of(const job *j, int64_t c) { return j->a->h[(size_t)c * (size_t)j->k + (size_t)c] + j->a->damp; }
+
+// One column of some rows: the code that is nearest to where the row's loss is least, the others as they are.
+static bool refine_column(const job *j, int64_t first, int64_t end, int64_t c) {
+    const float curve = curve_of(j, c);
+    bool changed = false;
+    for (int64_t r = first; r < end && curve > 0; r++) {
+        float *slope = j->a->slope + (size_t)r * (size_t)j->k;
+        const int64_t g = c / j->group;
+        const float s = scale_now(j, r, g);
+        const int32_t z = zero_at(j, r, g);
+        const uint32_t was = code_at(j, r, c);
+        const float old = value_of(j, was, z) * s;
+        uint32_t q;
+        const float now = code_one(j, old + slope[c] / curve, s, z, &q), by = now - old;
+        if (q == was || !(by * (by * curve - 2 * slope[c]) < 0)) continue;
+        uint8_t *to = (uint8_t *)j->a->q + (size_t)r * j->q_row;
+        if (j->a->type.kind == LQ_W_FLOAT) to[c] = (uint8_t)q;
+        else lq_code_set(to, j->a->type.bits, c, q);
+        slope_less(j, slope, c, by);
+        changed = true;
+    }
+    return changed;
+}
+
+// The scale of a group of a row, by least squares, as it would be stored.
+static bool refine_scale(const job *j, int64_t row, int64_t g) {
+    float *slope = j->a->slope + (size_t)row * (size_t)j->k, v[REFINED];
+    const int64_t c0 = g * j->group, c1 = least_of(c0 + j->group, j->k);
+    const float s = scale_now(j, row, g);
+    const int32_t z = zero_at(j, row, g);
+    double fall = 0, curve = 0;
+    if (c1 - c0 > REFINED || s == 0) return false;
+    for (int64_t c = c0; c < c1; c++) v[c - c0] = value_of(j, code_at(j, row, c), z);
+    for (int64_t c = c0; c < c1; c++) {
+        const float *h = j->a->h + (size_t)c * (size_t)j->k;
+        double sum = (double)j->a->damp * (double)v[c - c0];
+        for (int64_t i = c0; i < c1; i++) sum += (double)h[i] * (double)v[i - c0];
+        curve += sum * (double)v[c - c0];
+        fall += (double)slope[c] * (double)v[c - c0];
+    }
+    if (!(curve > 0)) return false;
+    float raw = (float)((double)s + fall / curve);
+    if (j->a->type.scale == LQ_E4M3) raw = j->a->scale2 > 0 ? raw / j->a->scale2 : 0;
+    const float now = stored(j, raw), by = now - s;
+    if (by == 0 || !isfinite(now) || leaves(j, raw) || !((double)by * ((double)by * curve - 2 * fall) < 0)) return false;
+    lq_dtypes[j->a->type.scale].from_f32(&raw, scale_at(j, row, g), 1);
+    for (int64_t c = c0; c < c1; c++)
+        if (v[c - c0] != 0) slope_less(j, slope, c, by * v[c - c0]);
+    return true;
+}
+
+static void refine_rows(void *arg, int task, int worker) {
+    const job *j = arg;
+    const int64_t first = (int64_t)task * SIDE_BY_SIDE, end = least_of(first + SIDE_BY_SIDE, j->n);
+    bool changed = true;
+    (void)worker;
+    for (int sweep = 0; sweep < j->a->sweeps && changed; sweep++) {
+        changed = false;
+        for (int64_t c = 0; c < j->k; c++) changed |= refine_column(j, first, end, c);
+        for (int64_t g = 0; g < j->groups && j->band == 1; g++)
+            for (int64_t r = first; r < end; r++) changed |= refine_scale(j, r, g);
+    }
+    for (int64_t r = first; r < end && j->a->back; r++)
+        for (int64_t c = 0; c < j->k; c++)
+            j->a->back[(size_t)r * (size_t)j->k + (size_t)c] =
+                value_of(j, code_at(j, r, c), zero_at(j, r, c / j->group)) * scale_now(j, r, c / j->group);
+}
+
+void lq_refine_c(lq_dev *d, const lq_round_args *a) {
+    job j = job_of(d, a);
+    lq_pool_run(d->pool, refine_rows, &j, (int)((j.n + SIDE_BY_SIDE - 1) / SIDE_BY_SIDE));
 }

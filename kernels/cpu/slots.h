@@ -23,6 +23,7 @@ void lq_conv_c(lq_dev *d, const lq_conv_args *a);
 void lq_scan_c(lq_dev *d, const lq_scan_args *a);
 void lq_gram_c(lq_dev *d, const lq_gram_args *a);
 void lq_factor_c(lq_dev *d, const lq_factor_args *a);
+void lq_refine_c(lq_dev *d, const lq_round_args *a);
 void lq_solve_c(lq_dev *d, const lq_solve_args *a);
 void lq_round_c(lq_dev *d, const lq_round_args *a);
 void lq_attn_avx2(lq_dev *d, const lq_attn_args *a);
