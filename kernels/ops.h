@@ -297,8 +297,8 @@ typedef struct lq_round_args {
     float *back;            // [n][k] dequantized, or NULL
     double *error, *norm;   // [n] sums of squares of w - q and of w; with `u` as w was when its column was reached
     double *worst;          // [n] largest |w - q|, or NULL
-    // Of `refine`: codes, and scales that a row has for itself, are changed where that makes the row's (w - q) (h + damp) (w - q)^T
-    // less, column by column in stored order, then group by group, `sweeps` times.
+    // Of `refine`: codes, and scales that a row has for itself, are changed where that makes the row's
+    // (w - q) (h + damp) (w - q)^T less: column by column in stored order, then group by group, `sweeps` times.
     const float *h;         // [k][k], the whole
     float damp;
     int sweeps;

@@ -1,5 +1,5 @@
-// calib.c: the text that calibration looks at: built in, or a user's .txt, .jsonl or folder of them, as tokens. The text
-// is cut into sequences of one length, each beginning as the tokenizer begins a text, and as many as are wanted are
+// calib.c: the text that calibration looks at, as tokens: built in, or a user's .txt, .jsonl or folder of them. It is
+// cut into sequences of one length, each beginning as the tokenizer begins a text, and as many as are wanted are
 // drawn from all of it. Refused: text that is shorter than one sequence, files that are not text.
 #include "quant/pass.h"
 #include "runtime/lq.h"

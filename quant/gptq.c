@@ -329,7 +329,8 @@ static bool round_spread(lq_dev *dev, const band *b, lq_err *err) {
     r.w = mat_of(b, b->work);
     r.u = b->s->u;
     if (r.type.rows > 1) r.given_scale = r.scale, r.given_zero = r.zero;
-    if (!round_once(dev, b, r, b->loss, err) || !b->s->sweeps) return !*r.wide && r.bad[0] < 0 && dev->ops.sync(dev, err);
+    if (!round_once(dev, b, r, b->loss, err)) return false;
+    if (!b->s->sweeps) return true;
     // y is (w - back) h from the last product.
     lq_pool_run(dev->pool, damp_row, (void *)(uintptr_t)b, (int)b->n);
     r.w = mat_of(b, b->w);

@@ -188,7 +188,8 @@ static bool prepare(banded *b, const lq_recipe *r, lq_matrix *m, lq_err *err) {
     b->q_row = elements ? (size_t)w->k * lq_dtype_size(t->elem) : lq_code_row_bytes(t->bits, w->k);
     b->zero_row = lq_code_row_bytes(t->bits, (int64_t)b->scales);
     b->error = malloc(6 * (size_t)b->rows * sizeof *b->error);
-    const bool as_it_lies = !m->edit && !m->solve && w->type.kind == LQ_W_PLAIN && w->layout == LQ_ANY && !w->perm && !w->outliers;
+    const bool plain = w->type.kind == LQ_W_PLAIN && w->layout == LQ_ANY && !w->perm && !w->outliers;
+    const bool as_it_lies = plain && !m->edit && !m->solve;
     if (!as_it_lies) b->wide_rows = malloc((size_t)b->rows * (size_t)w->k * sizeof *b->wide_rows);
     return (b->error && (as_it_lies || b->wide_rows)) ||
            lq_fail(err, LQ_E_MEMORY, "no memory to round a matrix of %lld x %lld", (long long)w->n, (long long)w->k);

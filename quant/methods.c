@@ -13,7 +13,7 @@ const lq_method lq_methods[] = {
     {"rtn", "round to the nearest code, no calibration: fast, and what the others are measured against",
      {.type = INT4}},
     {"gptq", "spread each column's error over those behind it, by what the inputs were on calibration text",
-     {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS}},
+     {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .steps = 50, .repay = 1}},
     {"hadamard", "turn the model's inner bases by Hadamard matrices, so that no channel stands out, then as rtn",
      {.transform = LQ_T_ROTATE, .type = INT4}},
 };

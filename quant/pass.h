@@ -1,6 +1,6 @@
-// pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), the work (pass.c), a block on its
-// way and what transforms make of it (block.c, rotate.c, turn.c), one matrix (module.c), calibration (calib.c, stream.c,
-// calibrate.c, gptq.c), the report (report.c).
+// pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), recipes (recipe.c), the work
+// (pass.c), a block on its way and what transforms make of it (block.c, rotate.c, turn.c), one matrix (module.c),
+// calibration (calib.c, stream.c, calibrate.c, gptq.c), the report (report.c).
 #ifndef LQ_PASS_H
 #define LQ_PASS_H
 #include "formats/json.h"

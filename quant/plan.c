@@ -323,7 +323,8 @@ static size_t entry_room(const lq_item *it, const char *name) {
     char full[LQ_NAME + 16];
     for (lq_part_id i = 0; i < LQ_PARTS; i++) {
         snprintf(full, sizeof full, "%.*s%s", LQ_NAME, name, lq_part_suffix(i));
-        if (lq_part_may(i, &it->recipe.type) && !lq_part_needed(i, &it->recipe.type) && !(i == LQ_PART_PERM && turns(it)))
+        const bool has = lq_part_needed(i, &it->recipe.type) || (i == LQ_PART_PERM && turns(it));
+        if (lq_part_may(i, &it->recipe.type) && !has)
             room -= lq_writer_entry_room(full);
     }
     return room;

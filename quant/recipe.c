@@ -22,7 +22,8 @@ static int place_of(const char *key, const char *word, size_t n, const char *con
     return -1;
 }
 
-static bool read_word(const cJSON *json, const char *key, const char *const *words, size_t count, int *out, lq_err *err) {
+static bool read_word(const cJSON *json, const char *key, const char *const *words, size_t count, int *out,
+                      lq_err *err) {
     const char *word = lq_json_str(json, key);
     if (!word) return !cJSON_GetObjectItemCaseSensitive(json, key) ||
                       lq_fail(err, LQ_E_USAGE, "recipe: \"%s\" is not a word", key);
@@ -56,7 +57,8 @@ static bool read_number(const cJSON *json, const char *key, double least, double
 
 static bool known_key(const char *key) {
     // Those of the second line follow from the others, or are said by options.
-    static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "steps", "least", "type",
+    static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "steps",
+                                       "least", "type",
                                        "stats", "salient", "embed", "head", "calib"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i])) return true;
@@ -68,7 +70,8 @@ static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
     int64_t steps = r->steps, refine = r->refine;
     for (const cJSON *m = json->child; m; m = m->next)
         if (!known_key(m->string)) return lq_fail(err, LQ_E_USAGE, "recipe: there is no \"%s\"", m->string);
-    if (!read_transforms(json, &r->transform, err) || !read_word(json, "rounding", lq_rounding_names, 3, &rounding, err) ||
+    if (!read_transforms(json, &r->transform, err) ||
+        !read_word(json, "rounding", lq_rounding_names, 3, &rounding, err) ||
         !read_word(json, "order", orders, 3, &order, err) ||
         !read_number(json, "damp", 0, 10, &r->damp, err) || !read_number(json, "repay", 0, 1, &r->repay, err) ||
         !read_number(json, "least", 0, 1, &r->least, err) ||

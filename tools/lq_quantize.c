@@ -123,8 +123,9 @@ static int run(void *args, int argc, char **argv) {
                              .head = a->head, .embed = a->embed, .layout = a->layout, .threads = (int)a->threads,
                              .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh,
                                  .keep_unknown = a->keep_unknown,
-                             .dry_run = a->dry_run, .recipe = a->recipe, .calib = a->calib, .samples = (size_t)a->samples,
-                             .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed, .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
+                             .dry_run = a->dry_run, .recipe = a->recipe, .calib = a->calib,
+                             .samples = (size_t)a->samples, .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed,
+                             .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
     lq_input_catch();
     const bool done = lq_quantize(&o, &r, &err);
     if (p.begun) lq_bar_end(&p.bar);

@@ -594,7 +594,8 @@ void lq_round_c(lq_dev *d, const lq_round_args *a) {
 
 // --- codes that are there already, made better ---
 
-enum { SIDE_BY_SIDE = 16, REFINED = 1024 }; // rows that read a row of h together; columns of a group with a scale that changes
+// Rows that read a row of h together; the most columns of a group whose scale is fitted.
+enum { SIDE_BY_SIDE = 16, REFINED = 1024 };
 
 static uint32_t code_at(const job *j, int64_t row, int64_t c) {
     const uint8_t *q = (const uint8_t *)j->a->q + (size_t)row * j->q_row;
@@ -668,7 +669,8 @@ static bool refine_scale(const job *j, int64_t row, int64_t g) {
     float raw = (float)((double)s + fall / curve);
     if (j->a->type.scale == LQ_E4M3) raw = j->a->scale2 > 0 ? raw / j->a->scale2 : 0;
     const float now = stored(j, raw), by = now - s;
-    if (by == 0 || !isfinite(now) || leaves(j, raw) || !((double)by * ((double)by * curve - 2 * fall) < 0)) return false;
+    if (by == 0 || !isfinite(now) || leaves(j, raw)) return false;
+    if (!((double)by * ((double)by * curve - 2 * fall) < 0)) return false;
     lq_dtypes[j->a->type.scale].from_f32(&raw, scale_at(j, row, g), 1);
     for (int64_t c = c0; c < c1; c++)
         if (v[c - c0] != 0) slope_less(j, slope, c, by * v[c - c0]);

@@ -91,7 +91,8 @@ static void gram_block(void *arg, int task, int worker) {
                    lq_mat_row(with, r) + j0, (int)with->stride, 0.0f, product, n);
         for (int y = 0; y < in; y++) {
             double *h = a->h + (size_t)(i0 + y) * (size_t)n + j0;
-            for (int c = i0 == j0 && !a->with ? y : 0; c < jn; c++) h[c] += (double)product[(size_t)y * (size_t)n + (size_t)c];
+            const float *from = product + (size_t)y * (size_t)n;
+            for (int c = i0 == j0 && !a->with ? y : 0; c < jn; c++) h[c] += (double)from[c];
         }
     }
 }

@@ -402,7 +402,10 @@ static void check_solve(lq_dev *dev, int n, int cols) {
     for (size_t c = 0; c < w; c++) {
         for (size_t i = 0; i < m; i++) {
             mid[i] = size[i] = 0;
-            for (size_t j = i; j < m; j++) mid[i] += u[i * m + j] * b[j * w + c], size[i] += fabs(u[i * m + j] * b[j * w + c]);
+            for (size_t j = i; j < m; j++) {
+                const double v = u[i * m + j] * b[j * w + c];
+                mid[i] += v, size[i] += fabs(v);
+            }
         }
         for (size_t i = 0; i < m; i++) {
             double sum = 0, all = 0;

@@ -1,6 +1,6 @@
-// check_round.c: the slot round of a device against plain loops in f64 written from ops.h and docs/QUANT.md: every
-// element the nearest of its codes, scales from the ranges, errors spread column by column, searched scales that lose
-// no more than any that was tried.
+// check_round.c: the slots round and refine of a device against plain loops in f64 written from ops.h and
+// docs/QUANT.md: every element the nearest of its codes, scales from the ranges, errors spread column by column,
+// searched scales that lose no more than any that was tried.
 #include "tests/checkkern/check_ops.h"
 #include <float.h>
 
@@ -203,6 +203,89 @@ static void check_same(lq_dev *dev, lq_dev *other, const char *type, int n, int 
     ck_done("round threads");
 }
 
+// d (h + damp) d^T of a row, in f64.
+static double row_loss(const float *h, double damp, const double *d, int k) {
+    double sum = 0;
+    for (int i = 0; i < k; i++) {
+        double part = damp * d[i];
+        for (int j = 0; j < k; j++) part += (double)h[i * k + j] * d[j];
+        sum += part * d[i];
+    }
+    return sum;
+}
+
+static void differences(const lq_weight *w, const float *src, int row, float *back, double *d) {
+    lq_weight_row_any(w, row, back);
+    for (int c = 0; c < w->k; c++) d[c] = (double)src[(size_t)row * (size_t)w->k + (size_t)c] - (double)back[c];
+}
+
+// Loss, and what the slope and `back` should be, row by row; wrong counts what is not.
+static void check_refined(const rounding *r, const float *h, const float *slope, double damp, double *loss,
+                          int *wrong) {
+    const int n = (int)r->w.n, k = (int)r->w.k;
+    float *back = ck_buf(sizeof *back * (size_t)k, 0);
+    double *d = ck_buf(sizeof *d * (size_t)k, 0);
+    for (int i = 0; i < n; i++) {
+        differences(&r->w, r->src, i, back, d);
+        loss[i] = row_loss(h, damp, d, k);
+        for (int j = 0; j < k; j++) {
+            double t = damp * d[j], size = fabs(t);
+            for (int c = 0; c < k; c++) t += (double)h[c * k + j] * d[c], size += fabs((double)h[c * k + j]);
+            // Each change of a code or scale rounds the slope once more.
+            *wrong += fabs(t - (double)slope[i * k + j]) > EPS * 40.0 * k * size;
+            *wrong += back[j] != r->a.back[i * k + j];
+        }
+    }
+}
+
+// Codes and scales are changed where a row then loses less, until no single code could be better.
+static void check_refine(lq_dev *dev, const char *type, int n, int k) {
+    rounding r;
+    const size_t cells = (size_t)k * (size_t)k;
+    float *h = ck_buf(sizeof *h * cells, 0), *slope = ck_buf(sizeof *slope * (size_t)n * (size_t)k, 0);
+    float *x = ck_buf(sizeof *x * 2 * cells, 0), *back = ck_buf(sizeof *back * (size_t)k, 0);
+    double *before = ck_buf(8 * (size_t)n, 0), *after = ck_buf(8 * (size_t)n, 0), *d = ck_buf(8 * (size_t)k, 0), v[256];
+    const double damp = 0.05;
+    for (size_t i = 0; i < 2 * cells; i++) x[i] = ck_uniform() + (i % (size_t)k ? 0.5f * x[i - 1] : 0);
+    for (size_t i = 0; i < cells; i++) {
+        double sum = 0;
+        for (int t = 0; t < 2 * k; t++) sum += (double)x[t * k + (int)i / k] * (double)x[t * k + (int)i % k];
+        h[i] = (float)(sum / 2 / k);
+    }
+    rounding_open(&r, type, n, k, NULL);
+    rounding_run(dev, &r, type);
+    for (int i = 0; i < n; i++) {
+        differences(&r.w, r.src, i, back, d);
+        before[i] = row_loss(h, damp, d, k);
+        for (int j = 0; j < k; j++) {
+            double t = damp * d[j];
+            for (int c = 0; c < k; c++) t += (double)h[c * k + j] * d[c];
+            slope[i * k + j] = (float)t;
+        }
+    }
+    lq_round_args a = r.a;
+    a.bad = r.bad, a.wide = &r.wide, a.h = h, a.damp = (float)damp, a.slope = slope, a.sweeps = 50;
+    dev->ops.refine(dev, &a);
+    int wrong = 0, worse = 0, better = 0, left = 0;
+    check_refined(&r, h, slope, damp, after, &wrong);
+    for (int i = 0; i < n; i++) {
+        worse += after[i] > before[i] * (1 + 1e-5), better += after[i] < before[i] * 0.98;
+        for (int j = 0; j < k; j++) {
+            const lq_wtype *t = &r.w.type;
+            const int64_t g = t->group ? j / t->group : 0;
+            const double s = (double)ck_scale(&r.w, i, g), curve = (double)h[j * k + j] + damp;
+            const int z = t->kind != LQ_W_INT ? 0 : t->asym ? (int)lq_code_get(r.w.zero + (size_t)i *
+                lq_code_row_bytes(t->bits, lq_weight_groups(t, k)), t->bits, g) : 1 << (t->bits - 1);
+            const int count = values_of(t, r.a.table, z, v);
+            const double now = (double)r.a.back[i * k + j], best = now + (double)slope[i * k + j] / curve;
+            left += s != 0 && fabs(best - now) > fabs(s) * distance(v, count, best / s) + 1e-4 * fabs(s) * 256;
+        }
+    }
+    CHECK(!wrong && !worse && !left && better > n / 2, "refine %s %s %d x %d: %d wrong, %d rows worse, %d better, %d codes left",
+          dev->isa, type, n, k, wrong, worse, better, left);
+    ck_done("refine");
+}
+
 static void check_refused(lq_dev *dev) {
     static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f};
     static const char *const types[] = {"int4 g16 sym f32", "e4m3 tensor f32", "int8 g32 asym f32", "bf16"};
@@ -241,6 +324,7 @@ void check_round(lq_dev *dev) {
         check_search(dev, types[i], 7, 130);
         check_same(dev, other, types[i], 150, 600, true);
         check_same(dev, other, types[i], 150, 600, false);
+        check_refine(dev, types[i], 21, 100);
     }
     static const char *const bands[] = {"e4m3 tensor f32", "e4m3 g32 r16 f32", "int4 g32 r16 sym f32",
                                         "int8 tensor sym f32", "int8 row r4 sym f32"};

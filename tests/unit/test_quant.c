@@ -199,7 +199,13 @@ static void test_extremes(void) {
     CHECK(lq_recipe_check(&r, &err), "%s", err.text);
     r.rounding = LQ_ROUND_GPTQ;
     CHECK(lq_recipe_needs(&r) == LQ_STAT_HESSIAN, "gptq needs a Hessian");
-    CHECK(!lq_recipe_check(&r, &err) && err.code == LQ_E_UNSUPPORTED, "a rounding that needs statistics");
+    CHECK(lq_recipe_check(&r, &err), "%s", err.text);
+    r = recipe_of("bf16");
+    r.rounding = LQ_ROUND_GPTQ;
+    CHECK(!lq_recipe_check(&r, &err) && err.code == LQ_E_UNSUPPORTED, "gptq of elements that have no codes");
+    r.rounding = LQ_ROUND_NEAREST;
+    r.transform = LQ_T_SMOOTH;
+    CHECK(!lq_recipe_check(&r, &err) && err.code == LQ_E_UNSUPPORTED, "a transform that is not there");
     r.rounding = LQ_ROUND_NEAREST;
     r.transform = LQ_T_ROTATE | LQ_T_SMOOTH | LQ_T_AWQ;
     CHECK(lq_recipe_needs(&r) == (LQ_STAT_ABSMAX | LQ_STAT_ABSMEAN), "smooth and awq need maxima and means");

@@ -1,0 +1,171 @@
+#!/usr/bin/python3
+# check_gptq.py LQ: `lq quantize -m gptq` against GPTQ as its paper has it, in numpy f64, on the inputs that a numpy forward of the model gives: what
+# each matrix loses on them is what the report says, and no more than the paper's algorithm loses; rows of the report; orders, repayment
+# and refinement each lose less than what they add to; the threads change no byte; a real model's KL divergence beside plain rounding's.
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, here)
+sys.path.insert(0, os.path.join(here, ".."))
+import decoder_np
+import llama2c
+import st
+from counted import check, end, skip
+
+lq, root = os.path.abspath(sys.argv[1]), os.path.join(here, "../..")
+demo = os.path.join(root, "calib_data/demo")
+LEN, CHARS, BITS, GROUP = 64, 12000, 4, 32
+PLAIN = {"order": "none", "steps": 0, "repay": 0, "refine": 0}  # as the paper has it
+
+
+def run(*args):
+    r = subprocess.run([lq, *map(str, args)], capture_output=True, text=True)
+    if r.returncode:
+        check(False, f"lq {' '.join(map(str, args))}: {r.stderr.strip()}")
+    return r.stdout
+
+
+def quantize(model, out, recipe, *words):
+    run("quantize", model, out, "-m", "gptq", "--recipe", json.dumps(recipe), "--force", "--quiet", *words)
+    return {m["name"]: m for m in json.load(open(out + ".report.json"))["modules"]}
+
+
+def dequantized(path):
+    """name -> f64 matrix or vector, of a file in layout any whose columns stand as they do in the model."""
+    t, meta = st.read(path)
+    out = {n: a.astype(np.float64) for n, a in t.items() if not n.startswith(("lq.", "lq/")) and not n.endswith((".q", ".scale"))}
+    types = json.loads(meta["lq.types"])
+    for name, kind in types.items():
+        bits, group = int(kind[3]), 0 if "row" in kind else int(kind.split()[1][1:])
+        n, k = map(int, kind.split()[-1].split("x"))
+        row = np.unpackbits(t[name + ".q"].reshape(n, -1), axis=1, bitorder="little")[:, : k * bits]
+        codes = (row.reshape(n, k, bits) << np.arange(bits)).sum(2).astype(np.float64) - (1 << (bits - 1))
+        scale = t[name + ".scale"].astype(np.float64).reshape(n, -1)
+        out[name] = codes * np.repeat(scale, group or k, axis=1)[:, :k]
+    return out
+
+
+class Watch(decoder_np.Exact):
+    """Keeps what each matrix was given."""
+
+    def __init__(self):
+        self.x = {}
+
+    def input(self, x, w):
+        self.x.setdefault(id(w), []).append(x)
+        return x
+
+
+def inputs(cfg, w, sequences):
+    """name -> all rows that the matrix of this name reads."""
+    f = Watch()
+    for ids in sequences:
+        decoder_np.forward(cfg, w, ids, f)
+    return {name: np.concatenate(f.x[id(a)]) for name, a in w.items() if id(a) in f.x}
+
+
+def gptq(w, x, damp=0.01):
+    """Frantar et al. 2022, algorithm 1, with a scale for each group when its first column is reached."""
+    w, h = w.copy(), x.T @ x / len(x)
+    h += damp * np.mean(np.diag(h)) * np.eye(len(h))
+    u = np.linalg.cholesky(np.linalg.inv(h)).T
+    out, top = np.empty_like(w), 1 << (BITS - 1)
+    for j in range(w.shape[1]):
+        if j % GROUP == 0:
+            part = w[:, j : j + GROUP]
+            lo, hi = part.min(1), part.max(1)
+            s = (np.where(hi > -lo, hi, lo) / -top).astype(np.float16).astype(np.float64)
+        q = np.clip(np.rint(w[:, j] / s), -top, top - 1)
+        out[:, j] = q * s
+        w[:, j:] -= np.outer((w[:, j] - out[:, j]) / u[j, j], u[j, j:])
+    return out
+
+
+def lost(w, q, x):
+    return np.linalg.norm(x @ (w - q).T)
+
+
+def sequences_of(text):
+    ids = json.loads(run("tokenize", demo, text, "--no-special", "--json"))["ids"]
+    bos = json.loads(run("tokenize", demo, "-p", "", "--json"))["ids"]
+    own = LEN - len(bos)
+    return [np.array(bos + ids[i : i + own]) for i in range(0, len(ids) // own * own, own)]
+
+
+def against_paper(folder):
+    text = os.path.join(folder, "text.txt")
+    open(text, "w").write(open(os.path.join(root, "calib_data/calib.txt")).read()[:CHARS])
+    words = ("--type", f"int{BITS} g{GROUP}", "--calib", text, "--seqlen", LEN, "--samples", 10000)
+    out = os.path.join(folder, "none.lq")
+    report = quantize(demo, out, PLAIN, *words)
+    cfg = json.load(open(os.path.join(demo, "config.json")))
+    w = {n: a.astype(np.float64) for n, a in st.read(os.path.join(demo, "model.safetensors"))[0].items()}
+    q = dequantized(out)
+    x = inputs(cfg, q, sequences_of(text))
+    ours = paper = 0
+    for name in q:
+        if "proj" not in name:
+            continue
+        mine, theirs, all_of = lost(w[name], q[name], x[name]), lost(w[name], gptq(w[name], x[name]), x[name]), np.linalg.norm(x[name] @ w[name].T)
+        told = report[name]["out_error"]
+        check(abs(mine / all_of / told - 1) < 1e-3, f"{name}: it lost {mine / all_of:.6f} of its output, the report says {told:.6f}")
+        check(told <= report[name]["out_plain"], f"{name}: {told:.6f} is more than plain rounding's {report[name]['out_plain']:.6f}")
+        ours, paper = ours + (mine / all_of) ** 2, paper + (theirs / all_of) ** 2
+    # Where two codes are equally near, f32 and f64 part ways: of 35 matrices one loses more, another less.
+    check(ours < paper * 1.01, f"all matrices: {ours:.5f} of their outputs' squares, the paper's algorithm {paper:.5f}")
+    print(f"squares lost: {ours:.5f}, by the paper's algorithm {paper:.5f}")
+    return words, sum(m["out_error"] ** 2 for m in report.values() if "out_error" in m)
+
+
+def parts(folder, words, plain):
+    """Each part of a recipe makes what all matrices lose less."""
+    out = os.path.join(folder, "part.lq")
+    for recipe in ({"order": "groups"}, {"order": "columns"}, {"steps": 50}, {"refine": 4}):
+        got = sum(m["out_error"] ** 2 for m in quantize(demo, out, {**PLAIN, **recipe}, *words).values() if "out_error" in m)
+        check(got < plain, f"{recipe}: {got:.5f}, less than {plain:.5f}")
+        print(f"squares lost with {json.dumps(recipe)}: {got:.5f}")
+    best = {"refine": 4}
+    quantize(demo, out, best, *words, "--threads", 1)
+    one = open(out, "rb").read()
+    quantize(demo, out, best, *words, "--threads", 3)
+    check(one == open(out, "rb").read(), "1 and 3 threads write the same bytes")
+
+
+def kld(model, files, text):
+    r = json.loads(run("eval", *files, "--against", model, "--exact", "--protocol", "llamacpp512", "--text", text, "--json"))["results"]
+    return [m["kld"]["mean"] for m in r]
+
+
+def real_model(folder):
+    data = os.path.join(root, "../shared/data")
+    model = os.path.join(data, "models/babyllama/tok105")
+    if not os.path.exists(model):
+        return skip("shared/data/models/babyllama is not there")
+    llama2c.write(os.path.join(model, "model5000.bin"), os.path.join(model, "tok105.model"), os.path.join(folder, "tok105"))
+    model = os.path.join(folder, "tok105")
+    story = open(os.path.join(data, "text/exllamav2-cal/tiny.utf8"), encoding="utf-8").read()
+    calib, test = os.path.join(folder, "calib.txt"), os.path.join(folder, "test.txt")
+    open(calib, "w").write(story[: len(story) * 6 // 10])
+    open(test, "w").write(story[len(story) * 6 // 10 :][:30000])
+    for bits, most, best in ((4, 0.40, 0.30), (3, 0.54, 0.30)):
+        files = [os.path.join(folder, n + ".lq") for n in ("rtn", "gptq", "full")]
+        words = ("--type", f"int{bits} g32", "--calib", calib, "--samples", 64)
+        run("quantize", model, files[0], "-m", "rtn", "--type", f"int{bits} g32", "--force", "--quiet")
+        quantize(model, files[1], {**PLAIN, "order": "groups"}, *words)
+        quantize(model, files[2], {}, *words)
+        rtn, plain, full = kld(model, files, test)
+        check(plain < most * rtn, f"tok105 int{bits} g32: gptq's KLD is {plain / rtn:.3f} of plain rounding's, expected {most}")
+        check(full < best * rtn, f"tok105 int{bits} g32: with all that the method does {full / rtn:.3f}, expected {best}")
+        print(f"tok105 int{bits} g32: KLD of rtn {rtn:.5f}, gptq {plain / rtn:.3f} of it, as the method has it {full / rtn:.3f}")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    parts(folder, *against_paper(folder))
+    real_model(folder)
+sys.exit(end())
