@@ -132,6 +132,9 @@ const lq_arch lq_archs[] = {
     {"SmolLM3ForCausalLM", lq_names_llama, lq_describe_smollm3, NULL},
     {"SeedOssForCausalLM", lq_names_llama, lq_describe_seed, NULL},
     {"Ernie4_5ForCausalLM", lq_names_llama, lq_describe_ernie, NULL},
+    {"Ernie4_5_ForCausalLM", lq_names_llama, lq_describe_ernie, NULL}, // first spelt so
+    {"Ernie4_5_VLMoeForConditionalGeneration", lq_names_ernie_vl, lq_describe_ernie_vl, lq_ignores_ernie_vl},
+    {"Ernie4_5_VL_MoeForConditionalGeneration", lq_names_ernie_vl, lq_describe_ernie_vl, lq_ignores_ernie_vl},
     {"Ernie4_5_MoeForCausalLM", lq_names_ernie_moe, lq_describe_ernie_moe, lq_ignores_ernie_moe},
     {"Ernie4_5_MoEForCausalLM", lq_names_ernie_moe, lq_describe_ernie_moe, lq_ignores_ernie_moe}, // first spelt so
     {"HunYuanDenseV1ForCausalLM", lq_names_hunyuan, lq_describe_hunyuan, NULL},

@@ -111,7 +111,8 @@ typedef struct lq_part {
     lq_route_kind route;
     bool route_renorm;
     bool route_bias;      // a number for each expert, for the choice alone
-    bool route_bias_row;  // its tensor is [1][experts]
+    int route_bias_of;    // its tensor is [route_bias_of][experts], of which the first row counts; 0: [experts]
+    bool router_across;   // a checkpoint has the router as [k][n]
     int route_groups, route_top_groups; // only experts of the best groups are chosen from; 0: of all
     float route_scale, route_jitter;
     bool weigh_input;     // an expert's share is a factor of what it reads, and not of what it says
@@ -176,7 +177,8 @@ struct lq_arch {
     // it. What the pattern of a role lacks has no tensor.
     const char *const *names;
     bool (*describe)(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *err);
-    const char *const *ignores; // patterns (* is any text) of tensors that no forward reads; NULL ends, NULL: none
+    const char *const *ignores; // patterns (* is any text) of tensors that no forward reads; NULL ends, NULL: none.
+    // Behind a + they are of another part of the model than its text, and carried along.
 };
 extern const lq_arch lq_archs[];
 extern const size_t lq_arch_count;

@@ -112,6 +112,7 @@ extern const char *const lq_names_ernie_moe[LQ_ROLES], *const lq_ignores_ernie_m
     *const lq_names_exaone_moe[LQ_ROLES], *const lq_names_hy3[LQ_ROLES], *const lq_names_minimax_m2[LQ_ROLES],
     *const lq_names_llama4[LQ_ROLES], *const lq_names_afmoe[LQ_ROLES], *const lq_names_cohere2_moe[LQ_ROLES],
     *const lq_names_mimo2[LQ_ROLES], *const lq_ignores_mimo2[],
+    *const lq_names_ernie_vl[LQ_ROLES], *const lq_ignores_ernie_vl[],
     *const lq_ignores_glm4v_moe[], *const lq_ignores_exaone_moe[], *const lq_ignores_hy3[];
 typedef bool lq_describe(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err);
 lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_describe_qwen2, lq_describe_qwen3,
@@ -130,7 +131,8 @@ lq_describe lq_describe_llama, lq_describe_mistral, lq_describe_mixtral, lq_desc
 lq_describe lq_describe_ernie_moe, lq_describe_glm4v_moe, lq_describe_solar, lq_describe_exaone_moe, lq_describe_hy3,
     lq_describe_minimax_m2, lq_describe_granite_hybrid, lq_describe_llama4, lq_describe_afmoe;
 lq_describe lq_describe_deepseek, lq_describe_deepseek2, lq_describe_deepseek3, lq_describe_glm4_lite,
-    lq_describe_youtu, lq_describe_minicpm3, lq_describe_cohere2_moe, lq_describe_mimo2;
+    lq_describe_youtu, lq_describe_minicpm3, lq_describe_cohere2_moe, lq_describe_mimo2,
+    lq_describe_ernie_vl;
 
 // Decoders with LayerNorms.
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],

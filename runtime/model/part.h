@@ -40,6 +40,8 @@ void lq_slots_each(lq_slots *s, int64_t each); // and are so many rows each of o
 void lq_slots_biases(lq_slots *s, lq_role role, int count, int64_t n, const lq_rows_of *from);
 // A vector that is no norm's.
 void lq_slots_vector(lq_slots *s, lq_role role, int64_t n);
+// One that is the first row of a tensor [of][n].
+void lq_slots_first(lq_slots *s, lq_role role, int64_t n, int64_t of);
 // What was listed last, a matrix and its bias or a stack, makes what the part adds to the residual. Every such matrix
 // says so: what changes the residual (quant/) finds them by it.
 void lq_slots_adds(lq_slots *s);

@@ -15,9 +15,10 @@ void lq_moe_slots(lq_slots *s, const lq_part *p) {
     const lq_role both = p->gate_up ? LQ_R_EXPERT_GATE_UP : LQ_ROLES;
     s->input[s->x].count = p->experts;
     lq_slots_matrix(s, LQ_R_ROUTER, s->x, p->experts, dim, p->router_bias);
+    if (p->router_across) lq_slots_across(s);
     // Small, and what it decides is not smooth.
     for (int i = s->n; i-- > 0 && s->slot[i].role == LQ_R_ROUTER;) s->slot[i].quantizable = false;
-    if (p->route_bias && p->route_bias_row) lq_slots_head_norms(s, LQ_R_ROUTE_BIAS, 1, p->experts);
+    if (p->route_bias && p->route_bias_of) lq_slots_first(s, LQ_R_ROUTE_BIAS, p->experts, p->route_bias_of);
     else if (p->route_bias) lq_slots_vector(s, LQ_R_ROUTE_BIAS, p->experts);
     const lq_rows_of gate = p->expert_turns ? (lq_rows_of){both, 0, 1, 2} : (lq_rows_of){both, 0, ffn, ffn};
     const lq_rows_of up = p->expert_turns ? (lq_rows_of){both, 1, 1, 2} : (lq_rows_of){both, ffn, ffn, ffn};

@@ -146,6 +146,11 @@ void lq_slots_each(lq_slots *s, int64_t each) {
     if (s->n) s->slot[s->n - 1].from.each = each;
 }
 
+void lq_slots_first(lq_slots *s, lq_role role, int64_t n, int64_t of) {
+    const lq_rows_of first = {role, 0, 1, 1};
+    put(s, (lq_slot){.role = role, .input = -1, .n = 1, .k = n, .flat = true}, of > 1 ? &first : NULL);
+}
+
 void lq_slots_adds(lq_slots *s) {
     const lq_role role = s->n ? s->slot[s->n - 1].role : LQ_ROLES;
     for (int i = s->n; i-- > 0 && s->slot[i].role == role;) s->slot[i].adds = true;
@@ -367,11 +372,16 @@ static bool guesses(const lq_desc *d, const char *name) {
     return *end == '.' && at >= d->layers && at < d->layers + d->guesses;
 }
 
+// Whether an architecture has a tensor for nothing, or (part) for another part of the model than its text.
+static bool ignored(const lq_desc *d, const char *name, bool part) {
+    for (const char *const *p = d->arch->ignores; p && *p; p++)
+        if ((**p == '+') == part && matches(*p + part, name)) return true;
+    return false;
+}
+
 // What exporters write beside the weights, of every architecture.
 static bool harmless(const lq_desc *d, const char *name) {
-    if (matches("*rotary_emb.inv_freq", name) || guesses(d, name)) return true;
-    for (const char *const *p = d->arch->ignores; p && *p; p++)
-        if (matches(*p, name)) return true;
+    if (matches("*rotary_emb.inv_freq", name) || guesses(d, name) || ignored(d, name, false)) return true;
     char head[LQ_NAME]; // one that is the embedding is written twice by some
     const size_t n = d->tied && lq_desc_source(d, LQ_R_HEAD, head, sizeof head) ? strlen(head) - strlen("weight") : 0;
     return n && !strncmp(name, head, n);
@@ -404,5 +414,5 @@ lq_known lq_names_find(const lq_names *n, const char *tensor) {
     if (of && listed(&n->known, of->name)) return LQ_KNOWN;
     if (of) tensor = of->name;
     if (harmless(n->d, tensor) || act_scale(n->c, tensor) || listed(&n->kept, tensor)) return LQ_HARMLESS;
-    return other(n->d, tensor) ? LQ_OTHER : LQ_STRANGE;
+    return other(n->d, tensor) || ignored(n->d, tensor, true) ? LQ_OTHER : LQ_STRANGE;
 }

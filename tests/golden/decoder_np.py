@@ -233,6 +233,7 @@ KINDS = {
     "glm4": {"pairs": True, "share": 0.5, "post": ("post_self_attn_layernorm", "post_mlp_layernorm")},
     "smollm3": {"theta": 2e6},
     "ernie4_5": {"pairs": True, "theta": 500000.0},
+    "ernie4_5_vl_moe_text": {"pairs": True, "theta": 500000.0},
     "ernie4_5_moe": {"pairs": True, "theta": 500000.0},
     "hunyuan_v1_dense": {"qk": "head", "late": True},
     "hunyuan_v1_moe": {"qk": "head", "late": True},
@@ -413,7 +414,7 @@ class Parts:
 
     def mixture(self, p):
         """The router of a layer and its experts (gate, up, down); None: it has none."""
-        for block in (p + "block_sparse_moe.", p + "mlp.", p + "feed_forward."):
+        for block in (p + "block_sparse_moe.", p + "mlp.", p + "mlp.text_moe.", p + "feed_forward."):
             routers = [block + name for name in ("gate.weight", "gate.wg.weight", "router.gate.weight", "router.weight", "router.layer.weight")]
             router = next((name for name in routers if name in self.w), None)
             if router is None:
@@ -432,7 +433,7 @@ class Parts:
                     return router, [(*((half,) for half in np.split(a, 2)), (b,)) for a, b in both]
             old = block + "experts.0.w1.weight" in self.w
             names = ("w1", "w3", "w2") if old else ("gate_proj", "up_proj", "down_proj")
-            return router, [[self.pair(f"{block}experts.{e}.{n}") for n in names] for e in range(len(self.w[router]))]
+            return router, [[self.pair(f"{block}experts.{e}.{n}") for n in names] for e in range(self.cfg.get("moe_num_experts", len(self.w[router])))]
         return None
 
     def shared(self, f, x, p):
@@ -492,7 +493,7 @@ class Parts:
         """By sigmoids (ERNIE: the softmax) and a number for each expert, from the groups whose two best are best."""
         k, groups = self.used, self.cfg.get("n_group", 1)
         score = 1 / (1 + np.exp(-logits))
-        if self.kind == "ernie4_5_moe":
+        if self.kind.startswith("ernie"):
             score = np.exp(logits - logits.max(-1, keepdims=True))
             score /= score.sum(-1, keepdims=True)
         choice = score + bias
@@ -529,8 +530,11 @@ class Parts:
         return np.stack(chosen, -1), f.moved(share, 16 * share)
 
     def experts(self, f, x, router, experts):
-        logits, block = linear(f, x, *self.pair(router[:-7])), re.match(r".*(mlp|moe|feed_forward)\.", router)[0]
-        bias = next((a.reshape(-1) for n, a in self.w.items() if n.startswith(block) and n.endswith(DRAW)), None)
+        w, b = self.pair(router[:-7])
+        if self.kind == "ernie4_5_vl_moe_text" and "text_moe" not in router:  # [k][n]
+            w = w.T
+        logits, block = linear(f, x, w, b), re.match(r".*(mlp|moe|feed_forward)\.", router)[0]
+        bias = next((a if a.ndim == 1 else a[0] for n, a in self.w.items() if n.startswith(block) and n.endswith(DRAW)), None)
         chosen, share = self.chosen(f, logits) if bias is None else self.by_bias(f, logits, bias)
         gated = self.clamped if self.kind == "gpt_oss" else self.gated
         y = np.zeros_like(x)

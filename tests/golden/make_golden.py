@@ -47,7 +47,7 @@ def theirs(name, path, ids):
     loaded, info = auto.from_pretrained(
         path, dtype=torch.float32, output_loading_info=True
     )
-    eyes = ("vision", "multi_modal_projector", "visual")  # of a larger model's other parts a checkpoint has but one
+    eyes = ("vision", "multi_modal_projector", "visual", "resampler")  # of a larger model's other parts a checkpoint has but one
     info["missing_keys"] = {k for k in info["missing_keys"] if not any(word in k for word in eyes)}
     info["unexpected_keys"] = set(info["unexpected_keys"]) - set(make_models.MODELS[name][2]["beside"])
     assert not any(info.values()), info

@@ -272,3 +272,45 @@ model("mimo_types", "mimo_v2_flash", {
         "sliding_attention": {**DEFAULT, "rope_theta": 500.0, "partial_rotary_factor": 0.75},
     },
 }, dtype="F32")
+
+
+# ERNIE 4.5 with eyes: experts of images stand behind those of text, or (_fused) beside them.
+def layer_ernie_vl(cfg):
+    dim, count, ffn = cfg["hidden_size"], cfg["moe_num_experts"], cfg["moe_intermediate_size"][0]
+    bias = cfg.get("use_bias", False)
+    rows = norms(cfg) + attention(cfg, bias, bias)
+    if (cfg.get("mlp_layer_types") or ["dense"] + ["sparse"] * 9)[cfg["layer"]] == "dense":
+        return rows + gated(cfg, bias=bias)
+    rows += shared_experts(cfg, ffn * cfg["moe_num_shared_experts"], bias=bias)
+    if cfg.get("_fused"):
+        rows += experts_fused(cfg, "mlp.text_moe.", "gate", count, ffn)
+        return rows + [("mlp.text_moe.gate.moe_statics.e_score_correction_bias=", 1, count, False)]
+    rows += experts_apart(cfg, "mlp.", "gate", GATED, count, ffn)[1:] + [("mlp.gate", dim, count, False)]
+    return rows + [("mlp.moe_statics.e_score_correction_bias=", 2, count, False)]
+
+
+def seen(layer, count, ffn, dim):
+    """What images go through in a layer of the first checkpoints."""
+    p = f"model.layers.{layer}.mlp."
+    out = {p + "gate.weight_1": (dim, count), "model.resampler_model.mlp.bias": (dim,), "vision_model.ln.bias": (16,)}
+    for e in range(count, 2 * count):
+        out |= {f"{p}experts.{e}.{n}.weight": (dim, ffn) if "down" in n else (ffn, dim) for n in GATED}
+    return out
+
+
+ARCHS["ernie4_5_vl_moe_text"] = ("Ernie4_5_VLMoeForConditionalGeneration", DECODER, layer_ernie_vl, NAMES)
+ERNIE_VL = {
+    "architectures": ["Ernie4_5_VLMoeForConditionalGeneration"], "model_type": "ernie4_5_vl_moe",
+    "vision_config": {**EYES, "depth": 1, "num_heads": 2},
+}
+MROPE = {"rope_type": "default", "mrope_section": [3, 3, 4]}
+model("ernie_vl", "ernie4_5_vl_moe_text", {
+    "head_dim": 20, "moe_num_experts": 5, "moe_k": 2, "moe_intermediate_size": [40, 24], "moe_num_shared_experts": 2,
+    "rope_parameters": {**MROPE, "rope_theta": 20000.0}, "use_bias": True,
+}, whole={**ERNIE_VL, "tie_word_embeddings": False}, beside=seen(1, 5, 24, 64), dtype="F32")
+model("ernie_vl_v5", "ernie4_5_vl_moe_text", {
+    "head_dim": 20, "moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": [32, 16], "moe_num_shared_experts": 1,
+    "rope_parameters": {**MROPE, "rope_theta": 500.0}, "mlp_layer_types": ["sparse", "dense"], "num_key_value_heads": 1,
+    "tie_word_embeddings": True, "_fused": True,
+}, whole={**ERNIE_VL, "tie_word_embeddings": True}, prefix=("model.language_model.", ""),
+   beside={"model.language_model.layers.0.mlp.vision_moe.gate.weight": (6, 64)}, dtype="F32")

@@ -22,6 +22,8 @@ static void silent(void) {
     } rows[] = {
         {"Ernie4_5_MoeForCausalLM", 4, 8, 131072, 1e-5f, 5e5, true, 64, 6, 1536, 3072, 1, LQ_ROUTE_SOFTMAX, true, true,
          0, 1, 2},
+        {"Ernie4_5_VLMoeForConditionalGeneration", 4, 8, 131072, 1e-5f, 5e5, true, 64, 6, 1536, 3072, 1,
+         LQ_ROUTE_SOFTMAX, true, true, 0, -1, -1},
         {"SolarOpenForCausalLM", 8, 128, 131072, 1e-5f, 1e6, false, 128, 8, 1280, 1280, 0, LQ_ROUTE_SIGMOID, true, true,
          1, -1, -1},
         {"Glm4vMoeForConditionalGeneration", 8, 8, 65536, 1e-5f, 1e4, false, 128, 8, 1408, 1408, 1, LQ_ROUTE_SIGMOID,
@@ -74,6 +76,8 @@ static void layers(void) {
         {OF("Ernie4_5_MoEForCausalLM") ",\"moe_layer_end_index\":2}", "deedd"},
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_layer_start_index\":2,\"moe_layer_interval\":2}", "ddded"},
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_layer_start_index\":9}", "ddddd"},
+        {OF("Ernie4_5_VLMoeForConditionalGeneration") ",\"moe_layer_start_index\":[2,1]}", "ddeee"},
+        {OF("Ernie4_5_VLMoeForConditionalGeneration") ",\"moe_layer_start_index\":[2,1]," TYPES("dense") "}", "deeed"},
         {OF("ExaoneMoeForCausalLM") ",\"first_k_dense_replace\":3}", "dddee"},
         {OF("ExaoneMoeForCausalLM") ",\"first_k_dense_replace\":3," TYPES("dense") "}", "deeed"},
         {OF("Cohere2MoeForCausalLM") ",\"first_k_dense_replace\":2}", "ddeee"},
@@ -157,6 +161,23 @@ static void llama4(void) {
 }
 
 #define ATTEND "\"layer_types\":[\"attention\",\"full_attention\",\"attention\",\"attention\",\"attention\"]"
+// As the first configs are: flat, with lists of what is for text and what for images.
+static void ernie(void) {
+    lq_desc d = accepted(OF("Ernie4_5_VL_MoeForConditionalGeneration") ",\"moe_num_experts\":[8,4],\"moe_k\":2,"
+                         "\"moe_intermediate_size\":[48,16],\"moe_layer_end_index\":[29,28],\"use_bias\":true,"
+                         "\"rope_scaling\":{\"type\":\"default\",\"mrope_section\":[22,22,20]}}");
+    const lq_part *moe = &d.layer[1].part[1];
+    CHECK(moe->experts == 8 && moe->ffn == 48 && d.layer[1].part[2].ffn == 96 && !d.head_bias && !moe->router_across &&
+          moe->route_bias_of == 1 && d.rope[0].interleaved, "an ERNIE with eyes");
+    lq_desc_free(&d);
+    d = accepted("{\"architectures\":[\"Ernie4_5_VLMoeForConditionalGeneration\"],\"text_config\":{}}");
+    CHECK(d.dim == 2560 && d.layers == 28 && d.layer[0].part[0].heads == 20 && d.vocab == 103424, "a silent one");
+    lq_desc_free(&d);
+    d = accepted(OF("Ernie4_5_ForCausalLM") "}");
+    CHECK(d.layer[0].parts == 2 && d.layer[0].part[0].head_dim == 128, "the dense one as it was first spelt");
+    lq_desc_free(&d);
+}
+
 static void families(void) {
     lq_desc d = accepted("{\"architectures\":[\"SolarOpenForCausalLM\"],\"hidden_size\":64,\"num_hidden_layers\":1,"
                          "\"num_attention_heads\":8,\"vocab_size\":260,\"partial_rotary_factor\":0.5}");
@@ -194,6 +215,9 @@ static void refused(void) {
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_num_experts\":4,\"moe_k\":5}", "moe_k"},
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_layer_interval\":0}", "moe_layer_interval"},
         {OF("Ernie4_5_MoeForCausalLM") ",\"moe_norm_min\":0.1}", "moe_norm_min"},
+        {OF("Ernie4_5_VLMoeForConditionalGeneration") ",\"moe_num_experts\":[]}", "moe_num_experts"},
+        {OF("Ernie4_5_VLMoeForConditionalGeneration") ",\"moe_intermediate_size\":[\"1\"]}", "moe_intermediate_size"},
+        {OF("Ernie4_5_VLMoeForConditionalGeneration") ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", "scaling"},
         {OF("ExaoneMoEForCausalLM") ",\"mlp_layer_types\":[\"dense\"]}", "mlp_layer_types"},
         {OF("HYV3ForCausalLM") "," TYPES("odd") "}", "mlp_layer_types"},
         {OF("HYV3ForCausalLM") ",\"mlp_layer_types\":7}", "mlp_layer_types"},
@@ -237,6 +261,7 @@ int main(void) {
     silent();
     layers();
     keys();
+    ernie();
     families();
     mimo();
     cohere();
