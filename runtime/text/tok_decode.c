@@ -289,7 +289,8 @@ static bool table_fill(lq_tokenizer *t, bool first, lq_tok_bytes *out, lq_tok_wo
     lq_tok_buf all = {0};
     out->at = malloc(((size_t)v->count + 1) * sizeof *out->at);
     bool ok = out->at || lq_fail(err, LQ_E_MEMORY, "tokenizer: no memory for %d tokens", (int)v->count);
-    ok = ok && lq_tok_buf_room(&w->a, 1, err) && lq_tok_buf_room(&w->b, 1, err); // never NULL, for empty tokens
+    ok = ok && lq_tok_buf_room(&w->a, 1, err) && lq_tok_buf_room(&w->b, 1, err) && // never NULL, for empty tokens
+         lq_tok_buf_room(&all, 1, err);
     for (int32_t id = 0; ok && id < v->count; id++) {
         out->at[id] = (uint32_t)all.n;
         if (!v->kind[id]) continue;
