@@ -454,8 +454,8 @@ const lq_tfunc lq_tfilters[] = {
     {"d", otherwise}, {"default", otherwise}, {"e", escape}, {"escape", escape}, {"filesizeformat", filesizeformat},
     {"float", floating}, {"forceescape", forceescape}, {"format", format}, {"indent", indent}, {"int", integer},
     {"length", length}, {"lower", lower}, {"replace", replace}, {"round", rounded}, {"safe", safe},
-    {"string", string}, {"title", title}, {"tojson", tojson}, {"trim", trim}, {"truncate", truncate},
-    {"upper", upper}, {"urlencode", urlencode}, {"wordcount", wordcount},
+    {"string", string}, {"striptags", lq_tmpl_striptags}, {"title", title}, {"tojson", tojson}, {"trim", trim},
+    {"truncate", truncate}, {"upper", upper}, {"urlencode", urlencode}, {"wordcount", wordcount},
     {"wordwrap", lq_tmpl_wordwrap}, {NULL, NULL}};
 
 const lq_tfunc *lq_tfilter_find(const lq_tstr *name) {

@@ -60,6 +60,7 @@ dict(a=1, b=2), dict([['a', 1]], c=3), dict({'x': 1}), dict(pairs), range(0), ra
 'a well-known foo--bar co-op-er-ate ---x-y-z Supercalifragilistic\n\n  b c' | wordwrap(9), s | wordwrap(3), s | wordwrap(3, false), 'x y-z' | wordwrap(2, wrapstring='|'), 'ab-cdef' | wordwrap(4, true, '|', false), 'a--b c-d' | wordwrap(3), '' | wordwrap, 'a\n' | wordwrap
 '%3c|%-3c|%c' % (65, 'b', 228), range(4).index(2), range(0, 9, 3).count(3), range(3).count('a'), '½'.isnumeric(), '½'.isdecimal(), '²'.isdigit(), '²'.isdecimal(), '٣'.isdecimal()
 (html | e).expandtabs() + '<', (html | e | truncate(9)) + '<', (html | e | center(50)) + '<', ('1' | e).zfill(3) + '<', ('-' | e).join([1, '<', none]), ('<%s>' | e) % '&', ('%s %d %r' | e) % ('<' | safe, 3, '<'), ('{} {x}' | e).format('<', x='&' | safe)
+html | striptags, '<b>a</b>  x <!-- <p> --> y\u3000z\n' | striptags, 'a <!-- b' | striptags, 'a <b' | striptags, 'a > b <i>' | striptags, '<<i>>' | striptags, ' &amp;lt; &copy &copy; &notx &frac12; &quotx &A &; &# &#; & ' | striptags, '&#65;&#x41&#0;&#x80;&#128;&#xd800;&#x110000;&#11;&#13;&#xfffe;|' | striptags, (html | e | striptags) + '<', n | striptags, undef | striptags, [1, '<b>'] | striptags
 s.__class__ is defined, d._private is defined, l.append is defined, d.update is defined, s.upper is callable, s['upper']() | length
 """
 TEMPLATES = [

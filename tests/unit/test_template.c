@@ -58,6 +58,7 @@ static void test_refused(void) {
     refuses("\n{% if 1 %}\n{{ raise_exception('a\nb') }}{% endif %}", chat, VARS, "t: line 3: a?b");
     refuses("a\n{% endif %}", chat, VARS, "t: line 2: Encountered unknown tag 'endif'.");
     refuses("\xff", chat, VARS, "t: it is not UTF-8");
+    refuses("{{ '&amp; &nope;' | striptags }}", chat, VARS, "t: line 1: striptags: the entity &nope; is none that lq knows");
     refuses("x", (lq_template_var[]){VAR("messages", "[]")}, 1, "messages: a list of at least one message is expected");
     refuses("x", (lq_template_var[]){VAR("messages", "[{},5]")}, 1, "messages: message 1 is no object");
     refuses("x", (lq_template_var[]){VAR("documents", "[1]")}, 1, "documents: a list of objects is expected");
