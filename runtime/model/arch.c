@@ -105,6 +105,7 @@ const lq_arch lq_archs[] = {
     {"GPTBigCodeForCausalLM", lq_names_bigcode, lq_describe_bigcode, lq_ignores_gpt},
     {"GPTNeoForCausalLM", lq_names_neo, lq_describe_neo, lq_ignores_gpt},
     {"OPTForCausalLM", lq_names_opt, lq_describe_opt, lq_ignores_opt},
+    {"BioGptForCausalLM", lq_names_biogpt, lq_describe_biogpt, NULL},
     {"GPTJForCausalLM", lq_names_gptj, lq_describe_gptj, lq_ignores_gpt},
     {"CodeGenForCausalLM", lq_names_codegen, lq_describe_codegen, lq_ignores_gpt},
     {"PersimmonForCausalLM", lq_names_persimmon, lq_describe_persimmon, NULL},

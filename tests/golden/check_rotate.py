@@ -167,7 +167,7 @@ def check_model(path, name):
     refused = "cannot be rotated" in r.stderr and r.returncode == 1 and r.stderr.count("\n") == 1
     if refused:
         print(f"{name:22} {r.stderr.strip()[-60:]}")
-        return check("norm" in r.stderr, f"{name}: {r.stderr.strip()}")
+        return check("norm" in r.stderr or "rows of length 1" in r.stderr, f"{name}: {r.stderr.strip()}")
     if r.returncode:
         return check(False, f"{name}: {r.stderr.strip()}")
     got, why = logits(out, make_models.tokens(name))

@@ -171,6 +171,19 @@ class Neo(Decoder):
         return self.cfg["window_size"] if kinds[layer] == "local" else 0
 
 
+class BioGPT(Decoder):
+    layer, norm_1, norm_2 = "biogpt.layers.%d.", "self_attn_layer_norm", "final_layer_norm"
+    embed, positions, norm_out, head = "biogpt.embed_tokens", "biogpt.embed_positions", "biogpt.layer_norm", "output_projection"
+    out, up, down, first, eps_key, act_key = "self_attn.out_proj", "fc1", "fc2", 2, "no key", "hidden_act"
+
+    def qkv(self, p):
+        return [self.pair(p + f"self_attn.{x}_proj") for x in "qkv"]
+
+    def look_up(self, f, ids):
+        h = super().look_up(f, ids) * (self.dim**0.5 if self.cfg["scale_embedding"] else 1.0)
+        return f.moved(h, 2 * np.abs(h))
+
+
 class OPT(Decoder):
     layer, norm_1, norm_2 = "model.decoder.layers.%d.", "self_attn_layer_norm", "final_layer_norm"
     embed, positions, norm_out = "model.decoder.embed_tokens", "model.decoder.embed_positions", "model.decoder.final_layer_norm"
@@ -456,7 +469,7 @@ KINDS = {
     "cohere2_moe": Cohere2Moe,
     "gpt2": GPT2, "gpt_bigcode": BigCode, "gpt_neo": Neo, "opt": OPT, "gptj": GPTJ, "codegen": CodeGen,
     "persimmon": Persimmon, "phi": Phi, "stablelm": StableLM, "starcoder2": StarCoder2, "nemotron": Nemotron,
-    "jais2": Llama,
+    "jais2": Llama, "biogpt": BioGPT,
     "olmo": OLMo, "falcon": Falcon, "bloom": Bloom, "mpt": MPT, "cohere": Cohere, "cohere2": Cohere2,
 }
 

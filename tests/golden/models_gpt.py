@@ -83,6 +83,22 @@ def neo(cfg):
     return gpt_linear(cfg, "attn.attention.", names)
 
 
+def biogpt(cfg):
+    t, dim, ffn = Tensors("biogpt."), cfg["hidden_size"], cfg["intermediate_size"]
+    t.put("embed_tokens", (cfg["vocab_size"], dim), "embed")
+    t.put("embed_positions", (cfg["max_position_embeddings"] + 2, dim), "embed")
+    for i in range(cfg["num_hidden_layers"]):
+        h = f"layers.{i}."
+        for name in ("self_attn_layer_norm", "final_layer_norm"):
+            t.norm(h + name, dim)
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            t.matrix(f"{h}self_attn.{name}", dim, dim)
+        t.matrix(h + "fc1", ffn, dim)
+        t.matrix(h + "fc2", dim, ffn)
+    t.norm("layer_norm", dim)
+    return t.ends(cfg, "output_projection")
+
+
 def opt(cfg):
     t, dim, ffn, bias = Tensors("model.decoder."), cfg["hidden_size"], cfg["ffn_dim"], cfg["enable_bias"]
     width = cfg.get("word_embed_proj_dim") or dim
@@ -285,6 +301,10 @@ OPT = {
     "max_position_embeddings": 100, "do_layer_norm_before": True, "layer_norm_elementwise_affine": True,
     "activation_function": "relu", "tie_word_embeddings": True, "pad_token_id": 258,
 }
+BIOGPT = {
+    **COMMON, "hidden_size": 60, "intermediate_size": 150, "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_act": "gelu",
+    "max_position_embeddings": 100, "tie_word_embeddings": True, "pad_token_id": 258, "scale_embedding": True, "layer_norm_eps": 1e-12,
+}
 GPTJ = {**GPT2, "tie_word_embeddings": False}
 LLAMA = {
     **COMMON, "hidden_size": 64, "intermediate_size": 152, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -328,6 +348,7 @@ ARCHS = {
     "gpt_bigcode": ("GPTBigCodeForCausalLM", BIGCODE, bigcode),
     "gpt_neo": ("GPTNeoForCausalLM", NEO, neo),
     "opt": ("OPTForCausalLM", OPT, opt),
+    "biogpt": ("BioGptForCausalLM", BIOGPT, biogpt),
     "gptj": ("GPTJForCausalLM", GPTJ, gptj),
     "codegen": ("CodeGenForCausalLM", GPTJ, codegen),
     "persimmon": ("PersimmonForCausalLM", {**PHI, "hidden_act": "relu2", "qk_layernorm": True}, persimmon),
@@ -370,6 +391,7 @@ model("neo_gpt_types", "gpt_neo", {
     "hidden_size": 32, "activation_function": "relu", "tie_word_embeddings": False,
 }, dtype="F32")
 model("opt", "opt", {})
+model("biogpt", "biogpt", {})
 model("opt_over", "opt", {
     "do_layer_norm_before": False, "word_embed_proj_dim": 44, "max_position_embeddings": 128, "num_hidden_layers": 3,
 }, dtype="F16")
@@ -470,6 +492,10 @@ WITHOUT = {
         ("all layers local", lambda c: {"attention_types": [[["local"], c["num_layers"]]]}),
     ],
     "opt": [("gelu", lambda c: {"activation_function": "gelu"})],
+    "biogpt": [
+        ("not scaled", lambda c: {"scale_embedding": False}),
+        ("relu", lambda c: {"hidden_act": "relu"}),
+    ],
     "gptj": [
         ("fewer rotated", lambda c: {"rotary_dim": c["rotary_dim"] - 2}),
         ("the other gelu", lambda c: {"activation_function": "gelu"}),

@@ -68,6 +68,16 @@ static void llamas(void) {
     lq_desc_free(&d);
 }
 
+static void biogpt(void) {
+    lq_desc d = accepted(OF("BioGptForCausalLM") ",\"layer_norm_eps\":1e-12}");
+    CHECK(d.tied && d.positions == 1024 && d.position_first == 2 && d.embed_scale == 8 && d.norm_eps == 1e-5f &&
+          d.layer[0].part[1].act == LQ_GELU && !d.layer[0].part[1].gated && d.bos == 0 && d.eos[0] == 2, "BioGPT");
+    lq_desc_free(&d);
+    d = accepted(OF("BioGptForCausalLM") ",\"scale_embedding\":false,\"hidden_act\":\"relu\"}");
+    CHECK(d.embed_scale == 1 && d.layer[0].part[1].act == LQ_RELU, "one that is not scaled");
+    lq_desc_free(&d);
+}
+
 static void glm_and_qwen(void) {
     lq_desc d = accepted(CHAT "}");
     const lq_part *attn = &d.layer[0].part[0], *mlp = &d.layer[0].part[1];
@@ -140,6 +150,7 @@ int main(void) {
     if (!config_begin()) return 1;
     llamas();
     glm_and_qwen();
+    biogpt();
     texts();
     refused();
     return config_end();
