@@ -42,6 +42,10 @@ bool lq_ckpt_meta_at(const lq_ckpt *c, size_t i, const char **key, const char **
     return false;
 }
 
+void lq_ckpt_runner(lq_ckpt *c, lq_runner *run, void *pool, int threads) {
+    c->run = run, c->run_pool = pool, c->run_threads = threads;
+}
+
 const lq_typed *lq_ckpt_typed(const lq_ckpt *c, const char *name) {
     return lq_hashed_find(&c->type_names, c->typed, sizeof *c->typed, name, strlen(name));
 }

@@ -20,18 +20,21 @@ typedef struct lq_tensor {
     int file;         // index of the shard it is in
 } lq_tensor;
 
+bool lq_name_ends(const char *name, const char *tail); // with something before it
+
 typedef struct lq_bytes {
     const char *p;
     size_t n;
 } lq_bytes;
 
-// A coded weight of a .lq file: what its parts (name.q, name.scale ...) are together.
+// A coded weight: what its parts (of a .lq file name.q, name.scale ...) are together.
 typedef struct lq_typed {
     const char *name;
     lq_wtype type;
     lq_layout layout;
     int64_t n, k;
     int64_t count; // of a stack: so many matrices lie one behind the other; 0: it is one
+    bool upright;  // others have it as [n][k], even in models whose plain matrices they store across
 } lq_typed;
 
 typedef struct lq_ckpt lq_ckpt;
@@ -83,10 +86,15 @@ extern const char *const lq_vocab_files[]; // of these, what holds a vocabulary:
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err);
 bool lq_ckpt_has_weight(const lq_ckpt *c, const char *name); // plain or coded
 
-// Other people's matrices of 8 bits: the tensor with the scales of a tensor of E4M3 or I8, which are a part of it
-// wherever it is picked; and the tensor whose scales bear this name. NULL: there is none.
-const lq_tensor *lq_ckpt_scales(const lq_ckpt *c, const lq_tensor *t);
-const lq_tensor *lq_ckpt_scaled(const lq_ckpt *c, const char *name);
+// Weights that other programs quantized are coded weights too (docs/MODELS.md), whatever their tensors are called.
+// What looks like one and cannot be read is none: the check says what is wrong with the first of them.
+bool lq_ckpt_foreign_check(const lq_ckpt *c, lq_err *err);
+bool lq_ckpt_packed(const lq_ckpt *c);                    // it has such weights in GPTQ's or another packed form
+bool lq_ckpt_loose(const lq_ckpt *c, const lq_typed *w);  // it is a tensor of 8 bits with scales beside it
+// Who helps to unpack: what runs fn(arg, 0..tasks-1, worker < threads) and returns when all are done. NULL: nobody.
+typedef void lq_share(void *arg, int task, int worker);
+typedef void lq_runner(void *pool, lq_share *fn, void *arg, int tasks);
+void lq_ckpt_runner(lq_ckpt *c, lq_runner *run, void *pool, int threads);
 
 // Rows of a tensor: what several slots of a model share one tensor for. With nothing but `name` it is the whole tensor.
 typedef struct lq_pick {
@@ -96,11 +104,15 @@ typedef struct lq_pick {
     int64_t first, run, step; // row i is row first + i / run * step + i % run of it; run 0: first + i; all 0: every row
     bool across;              // it is [k][rows], not [rows][k]; with `each` the k are some of its rows
 } lq_pick;
+static inline int64_t lq_pick_row(const lq_pick *p, int64_t i) {
+    return p->run ? p->first + i / p->run * p->step + i % p->run : p->first + i;
+}
+
 // A matrix [n][k] or (k = 0) a vector [n], for which `across` means nothing. step 0 gives the same run again and again.
 // Borrowed where its rows lie together (of a coded one: at multiples of 64), else a copy. Codes and scales keep their
-// bits; scales of bands of rows are widened to rows where a band is cut. A coded form that is stored across is
-// dequantized to f32, with what it has in `smooth`, and *plain (may be NULL) says so. Valid until lq_ckpt_done, which
-// also gives mapped pages back.
+// bits, or (others' that are packed otherwise) their values; scales of bands of rows are widened to rows where a band
+// is cut. A coded form that is stored across is dequantized to f32, with what it has in `smooth`, and *plain (may be
+// NULL) says so. Valid until lq_ckpt_done, which also gives mapped pages back.
 bool lq_ckpt_pick(lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, lq_weight *out, bool *plain, lq_err *err);
 void lq_ckpt_done(lq_ckpt *c, const lq_weight *w);
 

@@ -6,6 +6,7 @@
 #ifndef LQ_CONTAINER_H
 #define LQ_CONTAINER_H
 #include "formats/ckpt.h"
+#include "formats/foreign.h"
 #include "formats/names.h"
 #include "formats/parts.h"
 #include <pthread.h>
@@ -58,7 +59,13 @@ struct lq_ckpt {
     size_t count;
     lq_typed *typed;     // [typeds]
     size_t typeds;
-    char *foreign;       // names of those that other people's files have; NULL: none
+    lq_foreign *foreign; // [typeds] of other people's files; NULL: none
+    char *foreign_names; // of the typed
+    lq_foreign_says says;
+    bool orders, packed; // some columns are in an order of their own; some weight's codes are to stay
+    lq_runner *run;      // NULL: nobody helps
+    void *run_pool;
+    int run_threads;
     lq_hashed names, type_names;
     pthread_mutex_t lock; // of kept
     lq_kept *kept;
@@ -80,9 +87,8 @@ bool lq_name_ok(const char *name, size_t n); // not empty, below LQ_NAME, no con
 
 // safetensors.c: the header, strictly. Leaves the tensors in the order of their bytes.
 bool lq_safetensors_read(lq_shard *s, lq_err *err);
-// foreign.c: the coded weights of a checkpoint that is no .lq file, and the tensor that is a part of one (NULL: none).
+// foreign.c: the coded weights of a checkpoint that is no .lq file.
 bool lq_foreign_find(lq_ckpt *c, lq_err *err);
-const lq_tensor *lq_foreign_part(const lq_ckpt *c, const char *weight, lq_part_id part);
 // lqfile.c: the conventions of .lq on top. Wants the tensors in the order of their bytes.
 bool lq_lqfile_read(lq_shard *s, lq_err *err);
 // Type and size of the weight w->name from its text in lq.types.
@@ -92,10 +98,6 @@ bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err
 
 // The layout that a coded weight of a file has: the file's where the type has a form in it, else any.
 lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k);
-
-// scaled.c: a tensor that was bound as it is (of a stack: matrix `at`) gets its scales, if it has any. Codes of I8 are
-// those of a weight when their highest bit is turned.
-bool lq_scales_bind(const lq_ckpt *c, const lq_tensor *t, int64_t stack, int64_t at, lq_weight *w, lq_err *err);
 
 // Reserved names of a .lq file.
 #define LQ_PAD_PREFIX "lq.pad/"

@@ -1,11 +1,17 @@
 // names.c: names of tensors in tables: a checkpoint has a hundred thousand, most alike but for digits in the middle.
 // Owns the slots of a table. Refuses nothing; the names are checked before.
+#include "formats/ckpt.h"
 #include "formats/names.h"
 #include "formats/json.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <xxhash.h>
+
+bool lq_name_ends(const char *name, const char *tail) {
+    const size_t n = strlen(name), k = strlen(tail);
+    return n > k && !strcmp(name + n - k, tail);
+}
 
 static const char *name_at(const void *list, size_t stride, size_t i) {
     return *(const char *const *)(const void *)((const char *)list + i * stride);

@@ -146,11 +146,6 @@ static const char *base_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-static bool ends(const char *s, const char *suffix) {
-    size_t n = strlen(s), m = strlen(suffix);
-    return n >= m && !strcmp(s + n - m, suffix);
-}
-
 // The last "-of-" counts: a name may hold others.
 long lq_shard_total(const char *name) {
     long total = 0;
@@ -236,8 +231,12 @@ static bool types_join(lq_ckpt *c, lq_named *order, lq_err *err) {
             return lq_fail(err, LQ_E_FORMAT, "%s: weight %s is there twice", c->path, t->name);
     }
     if (c->shards && !c->shard[0].sum && !lq_foreign_find(c, err)) return false;
-    return lq_hashed_build(&c->type_names, c->typed, c->typeds, sizeof *c->typed) ||
-           lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, c->typeds);
+    if (!lq_hashed_build(&c->type_names, c->typed, c->typeds, sizeof *c->typed))
+        return lq_fail(err, LQ_E_MEMORY, "%s: no memory for %zu names", c->path, c->typeds);
+    for (size_t i = 0; i < c->typeds; i++)
+        if (lq_ckpt_typed(c, c->typed[i].name) != &c->typed[i])
+            return lq_fail(err, LQ_E_FORMAT, "%s: weight %s is there twice", c->path, c->typed[i].name);
+    return true;
 }
 
 static bool shards_join(lq_ckpt *c, lq_err *err) {
@@ -385,7 +384,7 @@ static bool strange(const char *name) {
     static const char *const tails[] = {".bin", ".pth", ".pt", ".ckpt", ".gguf", ".ggml", ".h5", ".msgpack", ".onnx",
                                         ".npz", ".pkl"};
     for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
-        if (ends(name, tails[i])) return true;
+        if (lq_name_ends(name, tails[i])) return true;
     return false;
 }
 
@@ -399,10 +398,10 @@ static bool folder_choose(const char *folder, char **out, lq_err *err) {
     bool main_index = false, main_file = false;
     for (struct dirent *e; (e = readdir(d));) {
         const char *n = e->d_name;
-        bool lq = ends(n, ".lq");
-        if (ends(n, ".safetensors.index.json") || ends(n, ".lq.index.json"))
+        bool lq = lq_name_ends(n, ".lq");
+        if (lq_name_ends(n, ".safetensors.index.json") || lq_name_ends(n, ".lq.index.json"))
             snprintf(index, sizeof index, "%s", n), indices++;
-        else if (lq || ends(n, ".safetensors")) snprintf(file, sizeof file, "%s", n), files++;
+        else if (lq || lq_name_ends(n, ".safetensors")) snprintf(file, sizeof file, "%s", n), files++;
         else if (strange(n) && (!*other || strcmp(n, other) < 0)) snprintf(other, sizeof other, "%s", n);
         lqs += lq;
         main_index |= !strcmp(n, "model.safetensors.index.json");
@@ -412,7 +411,7 @@ static bool folder_choose(const char *folder, char **out, lq_err *err) {
     const char *pick = NULL;
     if (main_index) pick = "model.safetensors.index.json";
     else if (main_file) pick = "model.safetensors";
-    else if (indices == 1 && (!lqs || ends(index, ".lq.index.json"))) pick = index;
+    else if (indices == 1 && (!lqs || lq_name_ends(index, ".lq.index.json"))) pick = index;
     else if (!indices && files == 1) pick = file;
     if (!pick && !indices && !files)
         return lq_fail(err, LQ_E_FORMAT, "%s: holds no .lq, .safetensors or .safetensors.index.json file%s%s%s", folder,
@@ -478,7 +477,8 @@ bool lq_ckpt_open(const char *path, lq_ckpt **out, lq_err *err) {
     *out = NULL;
     lq_ckpt *c = ckpt_new();
     if (!c) return lq_fail(err, LQ_E_MEMORY, "%s: no memory", path);
-    if (!paths_set(c, path, err) || !(ends(c->path, ".index.json") ? index_open(c, err) : single_open(c, err))) {
+    if (!paths_set(c, path, err) ||
+        !(lq_name_ends(c->path, ".index.json") ? index_open(c, err) : single_open(c, err))) {
         lq_ckpt_close(c);
         return false;
     }
@@ -516,6 +516,7 @@ void lq_ckpt_close(lq_ckpt *c) {
     free(c->tensor);
     free(c->typed);
     free(c->foreign);
+    free(c->foreign_names);
     lq_hashed_free(&c->names);
     lq_hashed_free(&c->type_names);
     free(c->path);

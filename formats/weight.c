@@ -118,6 +118,17 @@ static bool spaced(const lq_ckpt *c, const lq_tensor *t, int64_t count, size_t *
     return true;
 }
 
+// The same of one that others made: wherever it lies, as who picks from it copies what must not lie there. One that has
+// to be unpacked has no parts yet.
+static void foreign_bind(const lq_foreign *f, const lq_typed *w, int64_t at, lq_weight *out) {
+    const lq_tensor *q = f->part[LQ_F_CODES], *s = f->part[LQ_F_SCALE];
+    const size_t count = w->count ? (size_t)w->count : 1;
+    *out = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k, .table = lq_wtype_table(&w->type)};
+    if (f->lie != LQ_LIE_OURS) return;
+    out->q = (const char *)q->data + q->bytes / count * (size_t)at;
+    out->scale = (const char *)s->data + s->bytes / count * (size_t)at;
+}
+
 // Matrix `at` of a coded weight, which is a stack or (at 0) one matrix.
 static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t at, lq_weight *out, lq_err *err) {
     char full[LQ_NAME + 16];
@@ -127,11 +138,6 @@ static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t at, lq_weigh
         size_t stride;
         snprintf(full, sizeof full, "%s%s", w->name, lq_part_suffix(i));
         const lq_tensor *t = lq_ckpt_find(c, full);
-        if (!t && (t = lq_foreign_part(c, w->name, i))) { // wherever it lies: who picks from it copies what must not
-            p = t->data, stride = t->bytes / (size_t)(w->count ? w->count : 1);
-            lq_part_set(i, out, (const char *)p + (size_t)at * stride);
-            continue;
-        }
         if (!t) continue;
         if (!spaced(c, t, w->count ? w->count : 1, &stride, &p, err)) return false;
         lq_part_set(i, out, (const char *)p + (size_t)at * stride);
@@ -144,10 +150,15 @@ static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t at, lq_weigh
 
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
     const lq_tensor *t = lq_ckpt_find(c, name);
-    if (t) return plain_bind(c, t, n, k, out, err);
     const lq_typed *w = lq_ckpt_typed(c, name);
+    if (t && !w) return plain_bind(c, t, n, k, out, err);
     if (!w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, name);
-    if (!w->count && w->n == n && w->k == k) return coded_bind(c, w, 0, out, err);
+    if (!w->count && w->n == n && w->k == k) {
+        lq_pick p = {.name = ""};
+        if (!lq_foreign_of(c, w)) return coded_bind(c, w, 0, out, err);
+        snprintf(p.name, sizeof p.name, "%s", name);
+        return lq_ckpt_pick((lq_ckpt *)(uintptr_t)c, &p, n, k, out, NULL, err);
+    }
     const int64_t is[] = {w->count, w->n, w->k};
     return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is %s, expected %s", c->path, name,
                    (w->count ? shape_text(3, is) : shape_text(2, is + 1)).p, shape_text(2, (int64_t[]){n, k}).p);
@@ -162,12 +173,8 @@ typedef struct source {
     int rank;
     const void *data; // its bytes, and how many: what is given back when the rows are done with
     size_t bytes;
-    bool signs;       // its codes are of I8
+    const lq_typed *packed; // it has to be unpacked
 } source;
-
-static int64_t row_of(const lq_pick *p, int64_t i) {
-    return p->run ? p->first + i / p->run * p->step + i % p->run : p->first + i;
-}
 
 static bool together(const lq_pick *p, int64_t n) { return !p->run || n <= p->run || p->step == p->run; }
 
@@ -186,8 +193,9 @@ static bool pick_refuse(const lq_ckpt *c, const lq_pick *p, const source *s, int
 }
 
 static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, source *s, lq_err *err) {
-    const lq_tensor *t = lq_ckpt_find(c, p->name);
-    const lq_typed *w = t ? NULL : lq_ckpt_typed(c, p->name);
+    const lq_typed *w = lq_ckpt_typed(c, p->name);
+    const lq_tensor *t = w ? NULL : lq_ckpt_find(c, p->name);
+    const lq_foreign *f = w ? lq_foreign_of(c, w) : NULL;
     const int64_t stack = p->each ? 0 : p->stack;
     const int front = stack > 0;
     *s = (source){.rank = 0};
@@ -196,12 +204,16 @@ static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k
         if (w->count) s->shape[s->rank++] = w->count;
         s->shape[s->rank++] = w->n, s->shape[s->rank++] = w->k;
         if (!k || w->count != stack || p->at < 0 || (front && p->at >= stack)) return pick_refuse(c, p, s, n, k, err);
-        return coded_bind(c, w, front ? p->at : 0, &s->w, err);
+        if (!f) return coded_bind(c, w, front ? p->at : 0, &s->w, err);
+        foreign_bind(f, w, front ? p->at : 0, &s->w);
+        s->bytes = f->part[LQ_F_CODES]->bytes / (front ? (size_t)stack : 1);
+        s->data = (const uint8_t *)f->part[LQ_F_CODES]->data + (front ? (size_t)p->at : 0) * s->bytes;
+        s->packed = f->lie == LQ_LIE_OURS ? NULL : w;
+        return true;
     }
     s->rank = t->rank < 4 ? t->rank : 4;
     memcpy(s->shape, t->shape, (size_t)s->rank * sizeof *s->shape);
-    s->signs = k && t->type == LQ_I8 && lq_ckpt_scales(c, t);
-    if (!s->signs && !number_check(c, t, err)) return false;
+    if (!number_check(c, t, err)) return false;
     const bool one = !t->rank && !k && !front; // a number by itself is a vector of one
     if ((t->rank != front + (k ? 2 : 1) && !one) ||
         (front && (t->shape[0] != stack || p->at < 0 || p->at >= stack)) || stack < 0)
@@ -210,7 +222,7 @@ static bool source_find(const lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k
                          .k = k ? t->shape[front + 1] : 1};
     s->bytes = t->bytes / (front ? (size_t)stack : 1); // no remainder: the shape's product was checked
     s->data = s->w.q = (const uint8_t *)t->data + (front ? (size_t)p->at : 0) * s->bytes;
-    return !k || lq_scales_bind(c, t, stack, front ? p->at : 0, &s->w, err);
+    return true;
 }
 
 // Whether these rows are in the source; with `across` its rows are the pick's columns.
@@ -223,8 +235,8 @@ static bool rows_check(const lq_ckpt *c, const lq_pick *p, const source *s, int6
     if (ok && !p->first && !p->run && !p->step) ok = n == have;
     if (ok) {
         const int64_t runs = p->run ? (n - 1) / p->run : 0;
-        ok = (!runs || p->step <= have / runs) && row_of(p, n - 1) < have &&
-             (!runs || row_of(p, runs * p->run - 1) < have) && n / 65536 <= have;
+        ok = (!runs || p->step <= have / runs) && lq_pick_row(p, n - 1) < have &&
+             (!runs || lq_pick_row(p, runs * p->run - 1) < have) && n / 65536 <= have;
     }
     return ok || pick_refuse(c, p, s, n, k, err);
 }
@@ -266,7 +278,7 @@ static void turn(const lq_pick *p, int64_t n, int64_t k, size_t size, const char
     for (int64_t i0 = 0; i0 < n; i0 += TURN)
         for (int64_t i = i0; i < n && i < i0 + TURN; i++) {
             char *d = dst + ((size_t)i * (size_t)k + (size_t)first) * size;
-            const size_t from = (size_t)row_of(p, i) * size;
+            const size_t from = (size_t)lq_pick_row(p, i) * size;
             if (size == 2)
                 for (int j = 0; j < count; j++) memcpy(d + 2 * j, at[j] + from, 2);
             else if (size == 4)
@@ -298,25 +310,10 @@ static lq_weight row_untile(const lq_weight *w, int64_t row, uint8_t *q, uint8_t
     return one;
 }
 
-// One row of codes of I8, as codes of lq's. `q`: room for it.
-static lq_weight row_unsign(const lq_weight *w, int64_t row, uint8_t *q) {
-    const uint8_t *from = (const uint8_t *)w->q + (size_t)row * (size_t)w->k;
-    const size_t band = (size_t)(w->type.rows > 1 ? row / w->type.rows : row);
-    const size_t scales = (size_t)lq_weight_groups(&w->type, w->k) * lq_dtype_size(w->type.scale);
-    for (int64_t j = 0; j < w->k; j++) q[j] = from[j] ^ 0x80;
-    lq_weight one = *w;
-    one.n = 1, one.q = q, one.scale = (const uint8_t *)w->scale + band * scales;
-    return one;
-}
-
 // A coded row as the product sees it: `smooth` is part of its columns.
-static void row_widen(const source *s, int64_t row, uint8_t *room, float *dst) {
-    const lq_weight *w = &s->w;
+static void row_widen(const lq_weight *w, int64_t row, uint8_t *room, float *dst) {
     const size_t codes = lq_code_row_bytes(w->type.bits, w->k), groups = (size_t)lq_weight_groups(&w->type, w->k);
-    if (s->signs) {
-        const lq_weight one = row_unsign(w, row, room);
-        lq_weight_row_any(&one, 0, dst);
-    } else if (w->layout == LQ_X86) {
+    if (w->layout == LQ_X86) {
         const lq_weight one = row_untile(w, row, room, room + codes, room + codes + groups * 4);
         lq_weight_row_any(&one, 0, dst);
     } else {
@@ -341,7 +338,7 @@ static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t s
         const char *at[TURN];
         const int count = k - j0 < TURN ? (int)(k - j0) : TURN;
         for (int j = 0; j < count; j++) {
-            if (coded) row_widen(s, skip + j0 + j, room, wide + (size_t)j * cols);
+            if (coded) row_widen(w, skip + j0 + j, room, wide + (size_t)j * cols);
             at[j] = coded ? (const char *)(wide + (size_t)j * cols)
                           : (const char *)w->q + (size_t)(skip + j0 + j) * cols * size;
         }
@@ -362,7 +359,7 @@ static bool bands_stay(const lq_pick *p, int64_t n, int rows) {
     if (rows <= 1 || rows == LQ_ROWS_ALL) return true;
     if (p->each % rows) return false; // so that all parts of a matrix are of one type
     for (int64_t i = 0; i < n; i++)
-        if (row_of(p, i) / rows != row_of(p, i / rows * rows) / rows) return false;
+        if (lq_pick_row(p, i) / rows != lq_pick_row(p, i / rows * rows) / rows) return false;
     return true;
 }
 
@@ -384,7 +381,7 @@ static bool at_64(const void *p, size_t offset) { return ((uintptr_t)p + offset)
 static bool pick_borrow(const lq_pick *p, const source *s, int64_t n, lq_weight *out) {
     const lq_weight *w = &s->w;
     const int unit = w->layout == LQ_X86 ? 16 : 1, bands = w->type.rows > 1 ? w->type.rows : unit;
-    if (s->signs || !together(p, n) || p->first % unit || (n % unit && p->first + n != w->n)) return false;
+    if (!together(p, n) || p->first % unit || (n % unit && p->first + n != w->n)) return false;
     if (!bands_stay(p, n, w->type.rows)) return false;
     const strides by = strides_of(w);
     const size_t at = (size_t)(p->first / unit), band = (size_t)(p->first / bands);
@@ -416,7 +413,7 @@ static void rows_copy(const lq_pick *p, const lq_weight *w, int64_t n, bool band
     const strides by = strides_of(w);
     const size_t size = lq_dtype_size(w->type.scale);
     for (int64_t i = 0; i < n; i++) {
-        const int64_t r = row_of(p, i), band = w->type.rows > 1 ? r / w->type.rows : r;
+        const int64_t r = lq_pick_row(p, i), band = w->type.rows > 1 ? r / w->type.rows : r;
         if (w->layout == LQ_X86) {
             lane_copy(q, w->q, by.q, i, r, 4);
             lane_copy(scale, w->scale, by.scale, i, r, size);
@@ -455,7 +452,6 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
         memset(at + part[1], 0, all - part[1]);
     }
     rows_copy(p, w, n, stay && w->type.rows > 1, at, at + part[1], zero, at + part[3]);
-    for (size_t i = 0; s->signs && i < size.q; i++) at[i] ^= 0x80;
     out->q = at;
     if (w->scale) out->scale = at + part[1];
     if (w->zero) out->zero = zero;
@@ -464,19 +460,70 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
     return true;
 }
 
+// --- what has to be unpacked ---
+
+// Rows of it in layout any, in memory of their own.
+static kept *unpack(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, lq_weight *out, lq_err *err) {
+    const lq_typed *w = s->packed;
+    *out = s->w;
+    out->n = n;
+    if (!bands_stay(p, n, w->type.rows)) out->type.rows = 0;
+    lq_weight_size size;
+    size_t part[6], all = 0;
+    bool ok = lq_weight_sizes(&out->type, n, w->k, &size);
+    const bool perm = lq_unpack_perm(c, w), table = w->type.kind == LQ_W_TABLE && !out->table;
+    const size_t of[6] = {size.q, size.scale, size.zero, perm ? (size_t)w->k * sizeof(int32_t) : 0,
+                          table ? sizeof(float) << w->type.bits : 0, w->type.scale == LQ_E4M3 ? sizeof(float) : 0};
+    for (int i = 0; i < 6 && ok; i++) {
+        part[i] = all;
+        ok = lq_add_size(all, of[i], &all) && lq_align_size(all, LQ_ALIGN, &all);
+    }
+    kept *to = ok ? copy_new(all, s) : NULL;
+    if (!to) return no_memory(c, p->name, all, err), NULL;
+    void *at[6];
+    for (int i = 0; i < 6; i++) at[i] = of[i] ? to->data + part[i] : NULL;
+    const lq_unpacked parts = {.q = at[0], .scale = at[1], .zero = at[2], .perm = at[3], .table = at[4],
+                               .scale2 = at[5], .rows = out->type.rows};
+    if (!lq_unpack(c, w, p, n, &parts, err)) return free(to), NULL;
+    out->q = at[0], out->scale = at[1], out->zero = at[2], out->perm = at[3], out->scale2 = at[5];
+    if (table) out->table = at[4];
+    return to;
+}
+
+static bool pick_unpack(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, lq_weight *out, lq_err *err) {
+    kept *to = unpack(c, p, s, n, out, err);
+    if (to) copy_keep(c, to);
+    return to;
+}
+
+// What is also turned is unpacked whole for that.
+static bool pick_turned(lq_ckpt *c, const lq_pick *p, const source *s, int64_t skip, int64_t n, int64_t k,
+                        lq_weight *out, lq_err *err) {
+    source whole = *s;
+    const lq_pick all = {.at = p->at};
+    kept *to = unpack(c, &all, s, s->w.n, &whole.w, err);
+    const bool done = to && pick_across(c, p, &whole, skip, n, k, out, err);
+    free(to);
+    return done;
+}
+
 bool lq_ckpt_pick(lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, lq_weight *out, bool *plain, lq_err *err) {
     source s;
     int64_t skip;
     *out = (lq_weight){0};
     if (!memchr(p->name, 0, sizeof p->name))
         return lq_fail(err, LQ_E_USAGE, "%s: a pick whose name does not end", c->path);
+    if (!source_find(c, p, n, k, &s, err)) return false;
     lq_pick own = *p;
-    if (!source_find(c, p, n, k, &s, err) || !part_of(c, &own, &s, n, k, &skip, err)) return false;
+    if (s.packed && s.packed->upright && !p->each) own.across = false;
+    if (!part_of(c, &own, &s, n, k, &skip, err)) return false;
     p = &own;
     if (!rows_check(c, p, &s, n, k, err)) return false;
     const bool turned = p->across && k;
     if (plain) *plain = turned && s.w.type.kind != LQ_W_PLAIN;
+    if (turned && s.packed) return pick_turned(c, p, &s, skip, n, k, out, err);
     if (turned) return pick_across(c, p, &s, skip, n, k, out, err);
+    if (s.packed) return pick_unpack(c, p, &s, n, out, err);
     return pick_borrow(p, &s, n, out) || pick_copy(c, p, &s, n, out, err);
 }
 

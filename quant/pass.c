@@ -217,6 +217,8 @@ static bool do_one(pass *p, const lq_module *m, lq_err *err) {
         tell_more(&t, &x, 0);
         note_row(p, &t);
         done = add_row(p, &t, err) && lq_writer_weight(p->writer, s->name, &x.out, err);
+    } else if (x.out.type.kind != LQ_W_PLAIN) {
+        done = lq_writer_weight(p->writer, s->name, &x.out, err);
     } else {
         done = lq_writer_add(p->writer, s->name, x.src.type.elem, s->k ? 2 : 1, (int64_t[]){s->n, s->k}, x.src.q, err);
     }
@@ -434,7 +436,8 @@ static void sum_up(pass *p, double start, lq_quant_result *out) {
         const lq_item *it = &p->plan.items[i];
         const double n = (double)it->slot.n * (double)it->slot.k * (it->slot.count ? it->slot.count : 1);
         if (it->round || !it->slot.k) continue;
-        bits += n * it->recipe.type.bits;
+        const bool coded = it->recipe.type.kind != LQ_W_PLAIN;
+        bits += n * (coded ? lq_wtype_bits(&it->recipe.type, it->slot.k) : it->recipe.type.bits);
         weights += n;
     }
     for (size_t i = 0; i < p->count; i++) {
@@ -495,6 +498,8 @@ static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
            publish(p, start, out, err);
 }
 
+static void help(void *pool, lq_share *fn, void *arg, int tasks) { lq_pool_run(pool, fn, arg, tasks); }
+
 bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     pass p = {.what = "planning"};
     lq_err none;
@@ -503,6 +508,7 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     *out = (lq_quant_result){0};
     bool done = lq_plan_make(o, &p.plan, err) && lq_dev_open("cpu", &(lq_dev_opts){.threads = o->threads}, &p.dev, err);
     if (done) {
+        lq_ckpt_runner(p.plan.in, help, p.dev->pool, lq_pool_threads(p.dev->pool));
         p.rows = calloc(p.plan.count, sizeof *p.rows);
         if (!p.rows) done = lq_fail(err, LQ_E_MEMORY, "no memory for a report of %zu rows", p.plan.count);
     }

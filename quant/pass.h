@@ -47,6 +47,7 @@ typedef struct lq_plan {
     size_t copy;        // that the largest matrix takes which has to be made whole before it is rounded
     size_t memory;      // of the pass in all, known once the threads are
     size_t out_bytes, header_room, rounded;
+    size_t carried;     // matrices that others coded and whose codes stay
     size_t disk;        // at most, with the journal and the report
     char fingerprint[50];
     bool calibrates;    // a recipe wants to know what its inputs are

@@ -30,8 +30,8 @@ static bool add_item(lq_plan *p, lq_item item, lq_err *err) {
 }
 
 static bool fail_quantized(const lq_plan *p, const char *name, lq_err *err) {
-    return lq_fail(err, LQ_E_USAGE, "%s: %s is quantized already; expected a checkpoint in bf16, f16, f32, or 8 bits with scales",
-                   lq_ckpt_path(p->in), name);
+    return lq_fail(err, LQ_E_USAGE, "%s: %s is quantized already; expected a checkpoint in bf16, f16, f32, or 8 bits "
+                   "with scales, or a --type that it is to become", lq_ckpt_path(p->in), name);
 }
 
 // The type of a matrix by its role; *keep: as it is.
@@ -49,6 +49,8 @@ static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *
     }
     *keep = !s->quantizable || (text && !strcmp(text, "keep"));
     *type = p->base.type;
+    // What others left in 16 bits beside matrices that they packed they left so on purpose.
+    if (!text && lq_ckpt_packed(p->in) && !table && s->role != LQ_R_HEAD) *keep = true;
     if (*keep) return true;
     if (!text && (table || s->role == LQ_R_HEAD)) text = "int8 row";
     if (text && !lq_wtype_parse(text, type, err)) return lq_fail_in(err, "%s", option);
@@ -76,68 +78,93 @@ static void shape_words(const int64_t *shape, int rank, char *to, size_t size) {
         at += snprintf(to + at, size - (size_t)at, i ? ", %" PRId64 : "%" PRId64, shape[i]);
 }
 
-// Whether the tensor that a slot is picked from holds it, without reading any of it.
-static bool source_check(const lq_plan *p, const lq_slot *s, const lq_pick *from, const lq_tensor *t, lq_err *err) {
+// What a slot is picked from: a plain tensor, or a weight that others coded.
+typedef struct found {
+    const lq_tensor *t;
+    const lq_typed *w;
+} found;
+
+// Whether it holds the slot, without reading any of it.
+static bool source_check(const lq_plan *p, const lq_slot *s, const lq_pick *from, const found *f, lq_err *err) {
     int64_t want[3], rows = s->n, size = from->run ? from->run : s->n; // of the tensor; rows that it must have
+    const lq_typed *w = f->w;
+    const int64_t coded[3] = {w ? w->count : 0, w ? w->n : 0, w ? w->k : 0};
+    const int64_t *shape = !w ? f->t->shape : w->count ? coded : coded + 1;
+    const int ranks = !w ? f->t->rank : w->count ? 3 : 2;
+    const bool across = from->across && s->k && !(w && w->upright && !from->each);
     int rank = 0;
     bool fits;
     if (from->each) rows = from->across ? s->n : from->stack * from->each;
     else if (from->run || from->first)
         rows = from->first + (s->n - 1) / size * (from->run ? from->step : 0) + (s->n - 1) % size + 1;
     if (from->stack && !from->each) want[rank++] = from->stack;
-    want[rank++] = !from->across || !s->k ? rows : from->each ? from->stack * from->each : s->k;
-    if (s->k) want[rank++] = from->across ? rows : s->k;
-    fits = t->rank == rank || (!t->rank && rank == 1 && rows == 1); // a number by itself is a vector of one
+    want[rank++] = !across ? rows : from->each ? from->stack * from->each : s->k;
+    if (s->k) want[rank++] = across ? rows : s->k;
+    fits = ranks == rank || (!ranks && rank == 1 && rows == 1); // a number by itself is a vector of one
     // A range or runs of rows are part of something larger.
-    const int row_at = (from->stack != 0) + (from->across && s->k), part = !from->each && (from->run || from->first);
-    for (int i = 0; fits && i < t->rank; i++)
-        fits = t->shape[i] == want[i] || (part && i == row_at && t->shape[i] > want[i]);
+    const int row_at = (from->stack != 0) + across, part = !from->each && (from->run || from->first);
+    for (int i = 0; fits && i < ranks; i++)
+        fits = shape[i] == want[i] || (part && i == row_at && shape[i] > want[i]);
     if (fits) return true;
     char have[LQ_RANK * 24] = "", words[3 * 24] = "";
-    shape_words(t->shape, t->rank, have, sizeof have);
+    shape_words(shape, ranks, have, sizeof have);
     shape_words(want, rank, words, sizeof words);
-    return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s has the shape [%s], expected %s[%s]", lq_ckpt_path(p->in), t->name,
-                   have, part ? "at least " : "",
-                   words);
+    return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s has the shape [%s], expected %s[%s]", lq_ckpt_path(p->in),
+                   from->name, have, part ? "at least " : "", words);
 }
 
-// The source of a slot is there, plain, and shaped as it must be.
-static const lq_tensor *find_source(const lq_plan *p, const lq_slot *s, const lq_pick *from, lq_err *err) {
-    const lq_tensor *t = lq_ckpt_find(p->in, from->name);
-    if (!t && lq_ckpt_has_weight(p->in, from->name)) fail_quantized(p, from->name, err);
-    else if (!t) lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", lq_ckpt_path(p->in), from->name);
-    else if (t->type != LQ_F32 && t->type != LQ_F16 && t->type != LQ_BF16 && !lq_ckpt_scales(p->in, t))
-        lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16, f32, or e4m3 or i8 with scales",
-                lq_ckpt_path(p->in), t->name, lq_dtypes[t->type].name);
-    else if (source_check(p, s, from, t, err)) return t;
-    return NULL;
+// The source of a slot is there, of a type that is read, and shaped as it must be.
+static bool find_source(const lq_plan *p, const lq_slot *s, const lq_pick *from, found *f, lq_err *err) {
+    *f = (found){.w = s->k ? lq_ckpt_typed(p->in, from->name) : NULL};
+    f->t = f->w ? NULL : lq_ckpt_find(p->in, from->name);
+    const lq_tensor *t = f->t;
+    if (!t && !f->w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", lq_ckpt_path(p->in), from->name);
+    if (t && t->type != LQ_F32 && t->type != LQ_F16 && t->type != LQ_BF16)
+        return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is %s, expected bf16, f16, f32, or e4m3 or i8 with scales",
+                       lq_ckpt_path(p->in), t->name, lq_dtypes[t->type].name);
+    return source_check(p, s, from, f, err);
 }
 
-// What a slot is made of is there: of a stack every matrix. *plain: all of them are of the first one's type.
-static const lq_tensor *find_sources(const lq_plan *p, const lq_slot *s, bool *plain, lq_err *err) {
-    const lq_tensor *first = NULL;
-    *plain = true;
+static bool alike(const found *a, const found *b) {
+    return a->w && b->w ? lq_wtype_equal(&a->w->type, &b->w->type) : a->t && b->t && a->t->type == b->t->type;
+}
+
+// What a slot is made of is there: of a stack every matrix. *same: all of them are of the first one's type.
+static bool find_sources(const lq_plan *p, const lq_slot *s, found *first, bool *same, lq_err *err) {
+    *same = true, *first = (found){0};
     for (int i = 0; i < (s->count ? s->count : 1); i++) {
         lq_pick from;
-        if (!lq_source_pick(p->in, s, i, &from, err)) return NULL;
-        const lq_tensor *t = find_source(p, s, &from, err);
-        if (!t) return NULL;
-        if (!first) first = t;
-        *plain &= t->type == first->type;
+        found f;
+        if (!lq_source_pick(p->in, s, i, &from, err) || !find_source(p, s, &from, &f, err)) return false;
+        if (!i) *first = f;
+        *same &= alike(first, &f);
     }
-    return first;
+    return true;
 }
 
 static lq_wtype plain_type(lq_dtype elem) {
     return (lq_wtype){.kind = LQ_W_PLAIN, .elem = elem, .bits = 8 * (int)lq_dtype_size(elem)};
 }
 
-// What other people's files have coded stays as it is.
-static bool add_coded(lq_plan *p, lq_item *item, const lq_typed *w, lq_err *err) {
+// Whether what others coded stays as it is: where that is asked for, and, but for 8 bits beside their scales, where no
+// type is. gpt-oss's experts, whose form is a model's own, always do.
+static bool stays_coded(const lq_plan *p, const lq_slot *s, const lq_typed *w, bool keep) {
+    const lq_quant_opts *o = p->o;
+    const bool table = s->role == LQ_R_EMBED || s->role == LQ_R_TOKENS;
+    const char *asked = s->role == LQ_R_HEAD ? o->head : table ? o->embed : o->type;
+    if (s->role == LQ_R_EMBED && p->desc.tied && o->head) asked = o->head;
+    return keep || (w->upright ? !asked : !lq_ckpt_loose(p->in, w));
+}
+
+static bool add_coded(lq_plan *p, lq_item *item, const lq_typed *w, bool same, lq_err *err) {
     const lq_slot *s = &item->slot;
     if (item->recipe.transform) return fail_quantized(p, w->name, err);
+    if (!same)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: the matrices of %s are of several types; give them one "
+                       "with --type", lq_ckpt_path(p->in), w->name, s->name);
     item->recipe.type = w->type;
     p->weights += s->n * s->k * (s->count ? s->count : 1);
+    p->carried++;
     return add_item(p, *item, err);
 }
 
@@ -157,23 +184,21 @@ static void settle_rounding(lq_plan *p, lq_item *item) {
 
 static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     lq_item item = {.slot = *s, .recipe = p->base};
-    lq_pick from;
-    bool keep, plain;
-    if (!lq_source_pick(p->in, s, 0, &from, err)) return false;
-    const lq_typed *coded = s->k && !lq_ckpt_find(p->in, from.name) ? lq_ckpt_typed(p->in, from.name) : NULL;
-    if (coded && !strcmp(lq_ckpt_container(p->in), "safetensors")) return add_coded(p, &item, coded, err);
+    bool keep, same;
+    found f;
     // The head of a tied model is the embedding, whatever else has its name.
     if (s->role == LQ_R_HEAD && s->k && p->in_desc.tied) item.source = &p->embed;
     if (s->role == LQ_R_EMBED) p->embed = *s;
-    const lq_tensor *t = find_sources(p, source_of(&item), &plain, err);
-    if (!t || !slot_type(p, s, &item.recipe.type, &keep, err)) return false;
-    const bool changes = item.recipe.transform;
+    if (!find_sources(p, source_of(&item), &f, &same, err) || !slot_type(p, s, &item.recipe.type, &keep, err))
+        return false;
+    const bool stays = f.w && stays_coded(p, s, f.w, keep);
+    const bool turned = s->from.across && (s->from.each || !f.w || !f.w->upright);
+    if (stays && !turned) return add_coded(p, &item, f.w, same, err);
+    if (stays) item.recipe.type = plain_type(LQ_F32); // codes cannot be turned: their values are kept
+    const bool changes = item.recipe.transform, plain = item.recipe.type.kind == LQ_W_PLAIN;
     // "bf16" of a matrix that is bf16 is no work, unless its elements change. Vectors and routers that change are f32.
-    item.round = !keep && !(item.recipe.type.kind == LQ_W_PLAIN && item.recipe.type.elem == t->type && plain);
-    if (!item.round && lq_ckpt_scales(p->in, t))
-        return lq_fail(err, LQ_E_USAGE, "%s: tensor %s is %s with scales, which is not kept: give it a type, bf16 say",
-                       lq_ckpt_path(p->in), t->name, lq_dtypes[t->type].name);
-    if (!item.round) item.recipe.type = plain_type(changes && !s->quantizable ? LQ_F32 : t->type);
+    item.round = f.w || (!keep && !(plain && item.recipe.type.elem == f.t->type && same));
+    if (!item.round) item.recipe.type = plain_type(changes && !s->quantizable ? LQ_F32 : f.t->type);
     if (changes && s->k) item.round = true;
     settle_rounding(p, &item);
     if (s->k) p->weights += s->n * s->k * (s->count ? s->count : 1);
@@ -234,7 +259,8 @@ static bool source_names(const lq_plan *p, const char ***names, size_t *count, l
 // A tensor that no item is made of.
 static bool add_unread(lq_plan *p, const lq_names *known, const lq_tensor *t, lq_err *err) {
     const lq_known what = lq_names_find(known, t->name);
-    if (what == LQ_KNOWN && lq_ckpt_scaled(p->in, t->name)) return true;
+    bool codes;
+    if (what == LQ_KNOWN && lq_ckpt_part_of(p->in, t->name, &codes)) return true;
     if (what == LQ_KNOWN || what == LQ_HARMLESS) {
         add_name(&p->dropped, t->name);
         return true;
@@ -297,6 +323,7 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
     *file = placed(count * laid.q) + placed(count * laid.scale) + placed(count * laid.zero) +
             (it->recipe.type.scale == LQ_E4M3 ? placed(count * sizeof(float)) : 0) +
             (turns(it) ? placed((size_t)s->k * sizeof(int32_t)) : 0);
+    if (!it->round) *file += placed(count * (size_t)s->k * sizeof(int32_t)) + placed(count * 256 * sizeof(float));
     // Room for F32 scales, and for each part to start on 64 bytes.
     *memory = any.q + 2 * any.scale + any.zero + (packs ? laid.q + 2 * laid.scale + laid.zero : 0) + 6 * 64;
     *memory = (*memory + 63) & ~(size_t)63;
@@ -318,8 +345,9 @@ static size_t told_bytes(const char *name, bool round) {
 
 // In the header: of a coded weight, the parts that this recipe gives it.
 static size_t entry_room(const lq_item *it, const char *name) {
-    if (!it->round || it->recipe.type.kind == LQ_W_PLAIN) return lq_writer_entry_room(name);
+    if (it->recipe.type.kind == LQ_W_PLAIN) return lq_writer_entry_room(name);
     size_t room = lq_writer_weight_room(name, &it->recipe.type);
+    if (!it->round) return room;
     char full[LQ_NAME + 16];
     for (lq_part_id i = 0; i < LQ_PARTS; i++) {
         snprintf(full, sizeof full, "%.*s%s", LQ_NAME, name, lq_part_suffix(i));
@@ -507,6 +535,7 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers,
         (double)p->weights / 1e6, (double)in / mb);
     say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
+    if (p->carried) say(p, "%zu matrices, coded by others, keep their codes", p->carried);
     if (p->dropped.n) say(p, "dropped, no forward reads them: %s", p->dropped.p);
     if (p->kept.n) say(p, "carried over, nobody knows them: %s", p->kept.p);
     if (!has_vocabulary(p->in))
@@ -546,7 +575,7 @@ static bool read_options(lq_plan *p, lq_err *err) {
     lq_wtype type;
     const char *types[] = {o->type, o->head, o->embed}, *const names[] = {"type", "head", "embed"};
     for (int i = 0; i < 3; i++) {
-        if (!types[i] || (i && !strcmp(types[i], "keep"))) continue;
+        if (!types[i] || !strcmp(types[i], "keep")) continue;
         if (!lq_wtype_parse(types[i], &type, err)) return lq_fail_in(err, "%s", names[i]);
         lq_recipe r = p->base;
         r.type = type;
@@ -567,7 +596,7 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     if (!o->in || !o->out || !*o->out) return lq_fail(err, LQ_E_USAGE, "a checkpoint and an output are needed");
     if (!read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err)) return false;
     if (!strcmp(lq_ckpt_container(p->in), "lq"))
-        return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint in bf16, f16, f32, or 8 bits with scales", o->in);
+        return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint of safetensors", o->in);
     if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err) ||
         !plan_transforms(p, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
     p->first[p->blocks] = p->count;

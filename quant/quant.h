@@ -52,7 +52,9 @@ extern const char *const lq_stat_names[4], *const lq_rounding_names[3], *const l
 typedef struct lq_quant_opts {
     const char *in, *out;
     const char *method;   // a row of lq_methods[]
-    const char *type;     // "int4 g128" ...: of the decoder's matrices; NULL: the method's
+    // "int4 g128" ...: of the decoder's matrices, "keep" = as they are; NULL: the method's, or of a checkpoint that
+    // others packed (lq_ckpt_packed) "keep"
+    const char *type;
     const char *head, *embed; // types of these two, "keep" = as they are; NULL: "int8 row"
     const char *layout;   // "any" (default), "x86": one of lq_quant_layout's
     int threads;          // 0: one per core

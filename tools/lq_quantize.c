@@ -144,7 +144,8 @@ static const lq_opt opts[] = {
     {"method", 'm', LQ_OPT_CHOICE, FIELD(method), "NAME", "how codes are chosen (default: rtn, round to the nearest)",
      lq_method_name, 0, 0},
     {"type", 0, LQ_OPT_TEXT, FIELD(type), "TYPE",
-     "of the decoder's matrices: \"int4 g128\" (default), \"int4 g32 asym\", \"int8 row\", \"nf4\", \"mxfp4\", \"int8 act i8\"",
+     "of the decoder's matrices: \"int4 g128\" (default), \"int4 g32 asym\", \"int8 row\", \"nf4\", \"mxfp4\", \"int8 act i8\", "
+     "or keep (default of what GPTQ and its like packed)",
      NULL, 0, 0},
     {"bits", 'b', LQ_OPT_INT, FIELD(bits), "N", "the same in parts: bits of a code", NULL, 2, 8},
     {"group", 'g', LQ_OPT_TEXT, FIELD(group), "N",
@@ -181,6 +182,7 @@ static const char *const examples[] = {
     "lq quantize llama-2-7b out.lq --type \"int4 g32 asym\" --head keep",
     "smaller groups with zero points, the head as it was",
     "lq quantize llama-2-7b out.lq --bits 8", "one scale a row, 8 bits",
+    "lq quantize llama-2-7b-gptq out.lq --layout x86", "the codes that GPTQ chose, where this machine reads them",
     "lq quantize llama-2-7b out.lq -n", "what it would do, how much memory and disk it would take",
     "lq quantize llama-2-7b out.lq --layout x86 --max-ram 2G", "for one kind of machine, and within 2 GB",
     NULL};

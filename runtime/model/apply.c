@@ -46,12 +46,29 @@ bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, in
     return true;
 }
 
+// Of matrices that each read x in an order of columns of their own, one after the other.
+static void apply_each(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *w, lq_mat y) {
+    lq_dev *d = c->m->dev;
+    for (int e = 0; e < w->count; e++) {
+        lq_act act;
+        if (d->host && r->start[e] == r->start[e + 1]) continue;
+        form(c, x, &w->stack[e], &act);
+        d->ops.moe(d, &(lq_moe_args){.x = &act, .x_by_slot = r->by_slot, .slots = y.rows, .top_k = r->top_k,
+                                     .experts = 1, .order = r->order, .start = r->start + e, .count = 1,
+                                     .w = {&w->stack[e]}, .bias = {w->biases ? w->biases + e : NULL}, .y = {y}});
+    }
+}
+
 bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *const *w, const lq_mat *y, int count) {
     lq_dev *d = c->m->dev;
     if (!see(c, w[0]->input, x, r)) return false;
-    const bool one = count < 2 || lq_act_same(d, &w[0]->w, &w[1]->w);
+    const bool one = count < 2 || (!w[0]->each && !w[1]->each && lq_act_same(d, &w[0]->w, &w[1]->w));
     for (int i = 0; i < count; i += one ? count : 1) {
         lq_act act;
+        if (w[i]->each) {
+            apply_each(c, x, r, w[i], y[i]);
+            continue;
+        }
         form(c, x, &w[i]->w, &act);
         lq_moe_args args = {.x = &act, .x_by_slot = r->by_slot, .slots = y[i].rows, .top_k = r->top_k,
                             .experts = w[i]->count, .order = r->order, .start = r->start, .count = one ? count : 1};

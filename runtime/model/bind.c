@@ -36,6 +36,10 @@ static bool put_vector(lq_model *m, const lq_slot *s, int at, float *to, lq_err 
     lq_weight w;
     const size_t n = (size_t)(s->k ? s->n * s->k : s->n), bytes = n * sizeof(float);
     if (!find(m, s, at, &w, err)) return false;
+    if (w.type.kind != LQ_W_PLAIN) {
+        lq_ckpt_done(m->ckpt, &w);
+        return lq_fail(err, LQ_E_FORMAT, "%s: is coded, expected plain numbers", s->name);
+    }
     float *host = malloc(bytes);
     if (host) {
         lq_dtypes[w.type.elem].to_f32(w.q, host, n);
@@ -172,7 +176,10 @@ static bool bind_stack(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) 
     for (int i = 0; i < s->count; i++) {
         if (!find(m, s, i, &b->stack[i], err) || !settle(m, s, &b->stack[i], b, err)) return false;
         share_parts(m, &b->stack[0], &b->stack[i]);
-        if (!lq_act_same(m->dev, &b->stack[0], &b->stack[i]))
+        lq_weight like = b->stack[i];
+        b->each |= like.perm != b->stack[0].perm;
+        if (like.perm && b->stack[0].perm) like.perm = b->stack[0].perm;
+        if (!lq_act_same(m->dev, &b->stack[0], &like))
             return lq_fail(err, LQ_E_UNSUPPORTED, "%s: expert %d wants other activations than the first", s->name, i);
     }
     b->w = b->stack[0];

@@ -140,6 +140,16 @@ static void add_ends(lq_model *m) {
         if (!lq_token_is_end(m, ids[i])) m->desc.eos[m->desc.eoses++] = ids[i];
 }
 
+static void help(void *pool, lq_share *fn, void *arg, int tasks) { lq_pool_run(pool, fn, arg, tasks); }
+
+static bool bind_all(lq_model *m, int layers, lq_err *err) {
+    bool done = true;
+    lq_ckpt_runner(m->ckpt, help, m->dev->pool, lq_pool_threads(m->dev->pool));
+    for (int l = -1; done && l < layers; l++) done = lq_bind_layer(m, l, err);
+    lq_ckpt_runner(m->ckpt, NULL, NULL, 0);
+    return done;
+}
+
 // lean: no layer is bound, and nobody asks what else the checkpoint holds.
 static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, bool lean, lq_err *err) {
     if (!lq_ckpt_open(path, &m->ckpt, err)) return false;
@@ -157,9 +167,8 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, bo
                        m->desc.ctx_most);
     m->layer = calloc((size_t)m->desc.layers, sizeof *m->layer);
     if (!m->layer) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", m->desc.layers);
-    if (!lean && !no_strangers(m, err)) return lq_fail_in(err, "%s", path);
-    for (int l = -1; l < (lean ? 0 : m->desc.layers); l++)
-        if (!lq_bind_layer(m, l, err)) return lq_fail_in(err, "%s", path);
+    if ((!lean && !no_strangers(m, err)) || !bind_all(m, lean ? 0 : m->desc.layers, err))
+        return lq_fail_in(err, "%s", path);
     m->main_type = main_type(m);
     if (!resolve_ropes(m, err) || !resolve_slopes(m, err) || !resolve_scales(m, err) ||
         !resolve_xielus(m, err) ||

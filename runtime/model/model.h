@@ -15,6 +15,7 @@ typedef struct lq_bound {
     int input;        // of the layer, that it reads
     lq_weight *stack; // [count] matrices side by side, NULL: one
     int count;
+    bool each;        // its matrices read x in orders of columns of their own
     void **memory;    // [memories] of the device: vectors, repacked bytes, parts it cannot read as they are mapped
     size_t memories, memory_cap;
 } lq_bound;

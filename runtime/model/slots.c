@@ -387,15 +387,17 @@ static bool harmless(const lq_desc *d, const char *name) {
     return n && !strncmp(name, head, n);
 }
 
-// Whether it is what others divide the activations by that meet a matrix of 8 bits: here those are rounded as ever.
+// Whether it is what others divide the activations by that meet a coded matrix: here those are rounded as ever.
 static bool act_scale(const lq_ckpt *c, const char *name) {
-    static const char tail[] = ".input_scale";
+    static const char *const tails[] = {".input_scale", ".input_global_scale"};
     char of[LQ_NAME];
-    const size_t n = strlen(name), k = sizeof tail - 1;
-    if (n <= k || n >= sizeof of || strcmp(name + n - k, tail) != 0) return false;
-    snprintf(of, sizeof of, "%.*s.weight", (int)(n - k), name);
-    const lq_tensor *t = lq_ckpt_find(c, of);
-    return t && lq_ckpt_scales(c, t);
+    for (int i = 0; i < 2; i++) {
+        const size_t n = strlen(name), k = strlen(tails[i]);
+        if (!lq_name_ends(name, tails[i]) || n >= sizeof of) continue;
+        snprintf(of, sizeof of, "%.*s.weight", (int)(n - k), name);
+        if (lq_ckpt_typed(c, of)) return true;
+    }
+    return false;
 }
 
 // Whether a tensor is of another part of the model than its text.
@@ -406,8 +408,6 @@ static bool other(const lq_desc *d, const char *name) {
 
 lq_known lq_names_find(const lq_names *n, const char *tensor) {
     bool codes;
-    const lq_tensor *scaled = lq_ckpt_scaled(n->c, tensor);
-    if (scaled) tensor = scaled->name;
     if (listed(&n->known, tensor)) return LQ_KNOWN;
     // A part of a coded weight: nothing else may have such a name.
     const lq_typed *of = lq_ckpt_part_of(n->c, tensor, &codes);

@@ -194,7 +194,7 @@ def test_models():
 
 
 def test_others():
-    """Adapters, and weights that other programs quantized: their name is said."""
+    """Adapters, and weights that other programs quantized in a form that is not read, or not whole: what they are is said."""
     lora = safetensors({"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": ("F32", [8, 16], bytes(512))})
     refused("an adapter", copy("m", model__safetensors=None, adapter_model__safetensors=lora, adapter_config__json='{"peft_type": "LORA"}'), RUNS, "an adapter (LoRA")
     refused("an adapter alone", copy("m", model__safetensors=None, config__json=None, adapter_model__safetensors=lora), RUNS, "an adapter (LoRA")
@@ -207,7 +207,8 @@ def test_others():
         changed = {k: v for k, v in t.items() if not k.endswith("_proj.weight")}
         changed.update({k[:-6] + p: ("U8", [4], b"abcd") for k in t if k.endswith("_proj.weight") for p in names})
         model = copy("m", model__safetensors=safetensors(changed), config__json=config(quantization_config={"quant_method": method, "bits": 4}))
-        refused(f"quantized by {method}", model, RUNS, "quantized by others", f"({method})")
+        said = {"gptq": "GPTQ", "awq": "AWQ", "compressed-tensors": "compressed-tensors"}.get(method, f"quantized by others ({method})")
+        refused(f"quantized by {method}", model, RUNS, "_proj." + names[0], said)
 
 
 def test_absurd():

@@ -5,7 +5,6 @@
 # are what lq's must be, within what f32 arithmetic explains; quantized to bf16 each number must be the product's.
 import json
 import os
-import struct
 import subprocess
 import sys
 import tempfile
@@ -57,18 +56,6 @@ def rounded(a, block, kind, elem):
     return codes, scale, (values.astype(np.float32) * wide).astype(np.float32)
 
 
-def put(path, tensors):
-    """name -> (type, array of its bits)."""
-    head, data = {}, b""
-    for name, (dtype, a) in tensors.items():
-        raw = np.ascontiguousarray(a).tobytes()
-        head[name] = {"dtype": dtype, "shape": list(a.shape), "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(head).encode()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
-
-
 # Which model, blocks of how many rows and columns (0: all of them), the type of scales, what stands behind the name.
 FORMS = [
     ("gqa", (32, 16), "F32", "_scale_inv"), ("gqa", (1, 0), "BF16", "_scale"), ("gqa", (0, 0), "F32", "_scale"),
@@ -103,7 +90,7 @@ def make(path, name, block, kind, tail, elem="F8_E4M3"):
         out[full + tail] = (kind, st.bf16_bits(scale) if kind == "BF16" else scale)
         if block == (0, 0):
             out[full.replace(".weight", ".input_scale")] = ("F32", np.float32([0.5]))
-    put(os.path.join(to, "model.safetensors"), out)
+    st.put(os.path.join(to, "model.safetensors"), out)
     json.dump({**json.load(open(os.path.join(path, "config.json"))), "quantization_config": how}, open(os.path.join(to, "config.json"), "w"))
     for side in ("tokenizer.json", "ids.bin"):
         open(os.path.join(to, side), "wb").write(open(os.path.join(path, side), "rb").read())

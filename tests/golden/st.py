@@ -40,12 +40,34 @@ def write(path, tensors, dtype="BF16", metadata=None):
         f.write(struct.pack("<Q", len(text)) + text + data)
 
 
+def put(path, tensors):
+    """name -> (safetensors' type, array of its bits)."""
+    head, data = {}, b""
+    for name, (dtype, a) in tensors.items():
+        raw = np.ascontiguousarray(a).tobytes()
+        head[name] = {"dtype": dtype, "shape": list(a.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
 def e8m0_value(b):
     return np.where(b == 255, np.float32(np.nan), np.float32(2.0) ** (b.astype(np.float32) - 127))
 
 
 KINDS = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_}
 WIDER = {"BF16": (np.uint16, bf16_value), "F8_E4M3": (np.uint8, e4m3_value), "F8_E5M2": (np.uint8, e5m2_value), "F8_E8M0": (np.uint8, e8m0_value)}
+
+
+def raw(path):
+    """name -> (safetensors' type, array of its bits), as put() takes them."""
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    head, kinds = json.loads(data[8 : 8 + n]), {**KINDS, **{kind: bits for kind, (bits, _) in WIDER.items()}}
+    head.pop("__metadata__", None)
+    of = lambda t: data[8 + n :][t["data_offsets"][0] : t["data_offsets"][1]]
+    return {name: (t["dtype"], np.frombuffer(of(t), kinds[t["dtype"]]).reshape(t["shape"])) for name, t in head.items()}
 
 
 def read(path, codes=False):
