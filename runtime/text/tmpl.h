@@ -293,7 +293,7 @@ bool lq_targs_bind(lq_tm *m, const lq_targs *a, const char *what, const char *co
                   sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *), needed, out)
 const lq_tfunc *lq_tfunc_find(const lq_tfunc *table, const lq_tstr *name); // a table ends in a row without a name
 const lq_tfunc *lq_tfilter_find(const lq_tstr *name);
-lq_tfn lq_tmpl_wordwrap, lq_tmpl_striptags;
+lq_tfn lq_tmpl_wordwrap, lq_tmpl_striptags, lq_tmpl_pprint;
 extern const lq_tfunc lq_tfilters[], lq_tfilters_seq[], lq_ttests[], lq_tglobals[];
 bool lq_tv_method(lq_tm *m, lq_tv obj, const lq_tstr *name, lq_tv *out);   // LQ_TV_MISSING: there is none
 bool lq_tm_call(lq_tm *m, lq_tv callee, const lq_targs *a, lq_tv *out);

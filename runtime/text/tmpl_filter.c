@@ -453,7 +453,8 @@ const lq_tfunc lq_tfilters[] = {
     {"abs", absolute}, {"attr", attr}, {"capitalize", capitalize}, {"center", center}, {"count", length},
     {"d", otherwise}, {"default", otherwise}, {"e", escape}, {"escape", escape}, {"filesizeformat", filesizeformat},
     {"float", floating}, {"forceescape", forceescape}, {"format", format}, {"indent", indent}, {"int", integer},
-    {"length", length}, {"lower", lower}, {"replace", replace}, {"round", rounded}, {"safe", safe},
+    {"length", length}, {"lower", lower}, {"pprint", lq_tmpl_pprint}, {"replace", replace}, {"round", rounded},
+    {"safe", safe},
     {"string", string}, {"striptags", lq_tmpl_striptags}, {"title", title}, {"tojson", tojson}, {"trim", trim},
     {"truncate", truncate}, {"upper", upper}, {"urlencode", urlencode}, {"wordcount", wordcount},
     {"wordwrap", lq_tmpl_wordwrap}, {NULL, NULL}};
