@@ -73,6 +73,11 @@ const lq_arch lq_archs[] = {
     {"DeepseekV2ForCausalLM", lq_names_deepseek, lq_describe_deepseek2, NULL},
     {"DeepseekV3ForCausalLM", lq_names_deepseek, lq_describe_deepseek3, lq_ignores_deepseek3},
     {"Glm4MoeLiteForCausalLM", lq_names_deepseek, lq_describe_glm4_lite, lq_ignores_glm4_lite},
+    {"AXK1ForCausalLM", lq_names_axk1, lq_describe_axk1, lq_ignores_deepseek3},
+    {"Mistral4ForCausalLM", lq_names_deepseek, lq_describe_mistral4, NULL},
+    {"KimiVLForConditionalGeneration", lq_names_deepseek, lq_describe_text, NULL},
+    {"KimiK25ForConditionalGeneration", lq_names_deepseek, lq_describe_text, NULL},
+    {"Kimi_K25ForConditionalGeneration", lq_names_deepseek, lq_describe_text, NULL}, // as transformers spells it
     {"YoutuForCausalLM", lq_names_deepseek, lq_describe_youtu, NULL},
     {"MiniCPM3ForCausalLM", lq_names_deepseek, lq_describe_minicpm3, NULL},
     {"InternLM2ForCausalLM", lq_names_internlm2, lq_describe_internlm2, NULL},
@@ -297,7 +302,7 @@ static bool describe(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *
     d->names = d->arch->names;
     if (is_text(d->arch)) find_body(c, d);
     if (!d->arch->describe(c, text ? text : config, d, err) || !lq_config_bool(config, ties, &tied, err) ||
-        !lq_config_int(config, "num_nextn_predict_layers", 0, 4096, &d->guesses, err))
+        !lq_config_int(text ? text : config, "num_nextn_predict_layers", 0, 4096, &d->guesses, err))
         return false;
     if (text) d->tied = tied || (d->tied && cJSON_GetObjectItemCaseSensitive(config, ties));
     if (!d->body) d->bare = bare_of(c, d);

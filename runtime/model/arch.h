@@ -94,6 +94,7 @@ typedef struct lq_part {
     // v_dim, then those that are rotated; another one turns the latents it has mixed into v_out.
     int q_rank;           // of q's latent; 0: q comes of x
     int nope, v_out;
+    int nope_rope;        // index into desc.rope of one that makes those `nope` grow with the position; 0: none
     float latent_eps;     // of the norms of latents
     bool latent_bias;     // what makes latents has biases
     // MLP, each expert of a mixture, and what a layer is told of the token

@@ -11,6 +11,9 @@ static const struct text {
 } texts[] = {
     {"llama", lq_describe_llama, {4096, 32, 32, 11008, 32000}},
     {"mistral", lq_describe_mistral, {4096, 32, 32, 14336, 32000}},
+    {"mistral4", lq_describe_mistral4, {4096, 36, 32, 12288, 131072}},
+    {"deepseek_v3", lq_describe_deepseek3, {7168, 61, 128, 18432, 129280}},
+    {"kimi_k2", lq_describe_deepseek3, {7168, 61, 128, 18432, 129280}},
     {"ministral3", lq_describe_ministral3, {4096, 34, 32, 14336, 131072}},
     {"qwen2", lq_describe_qwen2, {4096, 32, 32, 22016, 151936}},
     {"qwen3", lq_describe_qwen3, {4096, 32, 32, 22016, 151936}},
@@ -31,6 +34,8 @@ static const char *silent_type(const lq_arch *a) {
         {"GotOcr2ForConditionalGeneration", "qwen2"},    {"VideoLlama3ForConditionalGeneration", "qwen2"},
         {"LightOnOcrForConditionalGeneration", "qwen3"}, {"Cohere2VisionForConditionalGeneration", "cohere2"},
         {"Idefics2ForConditionalGeneration", "mistral"}, {"Granite4VisionForConditionalGeneration", "granite"},
+        {"KimiVLForConditionalGeneration", "deepseek_v3"}, {"KimiK25ForConditionalGeneration", "deepseek_v3"},
+        {"Kimi_K25ForConditionalGeneration", "deepseek_v3"},
         {"Glm4vForConditionalGeneration", "glm4v_text"}, {"Glm46VForConditionalGeneration", "glm4v_text"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

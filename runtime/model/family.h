@@ -106,6 +106,7 @@ extern const char *const lq_names_llama[LQ_ROLES], *const lq_names_mixtral[LQ_RO
     *const lq_names_internlm2[LQ_ROLES], *const lq_names_exaone[LQ_ROLES], *const lq_names_baichuan[LQ_ROLES],
     *const lq_names_yi[LQ_ROLES], *const lq_names_dots[LQ_ROLES],
     *const lq_names_hunyuan_moe[LQ_ROLES], *const lq_ignores_glm4_moe[], *const lq_names_deepseek[LQ_ROLES],
+    *const lq_names_axk1[LQ_ROLES],
     *const lq_ignores_deepseek3[], *const lq_ignores_glm4_lite[],
     *const lq_ignores_neox[];
 extern const char *const lq_names_ernie_moe[LQ_ROLES], *const lq_ignores_ernie_moe[],
@@ -132,7 +133,7 @@ lq_describe lq_describe_ernie_moe, lq_describe_glm4v_moe, lq_describe_solar, lq_
     lq_describe_minimax_m2, lq_describe_granite_hybrid, lq_describe_llama4, lq_describe_afmoe;
 lq_describe lq_describe_deepseek, lq_describe_deepseek2, lq_describe_deepseek3, lq_describe_glm4_lite,
     lq_describe_youtu, lq_describe_minicpm3, lq_describe_cohere2_moe, lq_describe_mimo2,
-    lq_describe_ernie_vl;
+    lq_describe_ernie_vl, lq_describe_axk1, lq_describe_mistral4;
 
 // Decoders with LayerNorms.
 extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *const lq_names_gptj[LQ_ROLES],

@@ -67,7 +67,17 @@ static void turn(lq_run *c, const lq_part *p, const lq_rows *rows, lq_mat q, lq_
     m->dev->ops.rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
                                              .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
                                              .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
-                                             .q_every = r->original_ctx, .q = of_q, .k = of_k});
+                                             .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = of_q,
+                                             .k = of_k});
+}
+
+// What is not turned of q, larger in later positions.
+static void grow(lq_run *c, const lq_part *p, const lq_rows *rows, lq_mat q) {
+    lq_model *m = c->m;
+    const lq_rope *r = &m->desc.rope[p->nope_rope];
+    m->dev->ops.rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->nope_rope], .dim = r->dim,
+                                             .head_dim = q.cols / p->heads, .q_beta = (float)r->q_beta,
+                                             .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q});
 }
 
 void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
@@ -81,6 +91,7 @@ void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
                  mix = lq_take(c, rows.n, (int64_t)h * p->v_dim), out = lq_take(c, rows.n, (int64_t)h * p->v_out);
     const lq_routed heads = {.top_k = 1, .by_slot = true};
     if (!make(c, p, w, x, low, q, latent)) return;
+    if (p->nope_rope) grow(c, p, &rows, q);
     const lq_mat met = pieces(c, wide, h, 0, p->v_dim), said = pieces(c, out, h, 0, p->v_out);
     if (!lq_apply_stack(c, pieces(c, q, h, 0, p->nope), &heads, (const lq_bound *const[]){&w[LQ_R_K_B]}, &met, 1))
         return;

@@ -365,10 +365,12 @@ static bool matches(const char *pattern, const char *text) {
 
 // Whether it is of a layer behind the last, which guesses further tokens.
 static bool guesses(const lq_desc *d, const char *name) {
-    static const char layers[] = "model.layers.";
+    static const char layers[] = "layers.";
+    const char *body = d->body ? d->body : "model.";
+    const size_t n = strlen(body);
     char *end;
-    if (!d->guesses || strncmp(name, layers, sizeof layers - 1) != 0) return false;
-    const long at = strtol(name + sizeof layers - 1, &end, 10);
+    if (!d->guesses || strncmp(name, body, n) != 0 || strncmp(name + n, layers, sizeof layers - 1) != 0) return false;
+    const long at = strtol(name + n + sizeof layers - 1, &end, 10);
     return *end == '.' && at >= d->layers && at < d->layers + d->guesses;
 }
 

@@ -224,6 +224,8 @@ KINDS = {
     "deepseek_v3": {"pairs": True},
     "glm4_moe_lite": {"pairs": True},
     "youtu": {"pairs": True},
+    "mistral4": {"pairs": True},
+    "axk1": {"pairs": True, "post": (None, "post_mlp_layernorm")},
     "olmoe": {"qk": "whole"},
     "flex_olmo": {**OLMO2, "theta": 500000.0},
     "gpt_oss": {"every": 2, "theta": 150000.0},
@@ -317,7 +319,7 @@ class Parts:
     def grown(self, f, q, layer):
         """q [tokens][heads][d], larger in later positions where an architecture does that."""
         at, by = np.arange(len(q)), np.ones(len(q))
-        if self.kind == "ministral3":
+        if self.kind in ("ministral3", "mistral4"):
             tall = self.cfg["rope_parameters"]
             by += tall["llama_4_scaling_beta"] * np.log(1 + at // tall["original_max_position_embeddings"])
         elif self.kind == "llama4_text" and self.cfg["attn_temperature_tuning"] and not self.turns(layer):
@@ -342,7 +344,7 @@ class Parts:
         return self.kind not in ("exaone4", "exaone_moe") or not self.cfg["sliding_window"] or self.window(layer)
 
     def norm(self, f, x, name):
-        if not name:
+        if not name or (self.kind == "axk1" and name + ".weight" not in self.w):  # of layers with an MLP
             return x
         if self.bare:
             return rmsnorm(f, x, 1.0, self.eps)
@@ -455,7 +457,7 @@ class Parts:
         k = self.used
         if self.kind == "phimoe":
             return self.drawn(f, logits)
-        if self.kind == "deepseek_v2":
+        if self.kind in ("deepseek_v2", "mistral4"):
             return self.by_group(f, logits)
         order = np.sort(logits, -1)
         f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
@@ -486,7 +488,10 @@ class Parts:
         f.margin = min(f.margin, (order[:, -k] - order[:, -k - 1]).min())
         chosen = np.argsort(-left, -1, kind="stable")[:, :k]
         share = np.exp(logits - logits.max(-1, keepdims=True))
-        share = np.take_along_axis(share / share.sum(-1, keepdims=True), chosen, -1) * self.cfg["routed_scaling_factor"]
+        share = np.take_along_axis(share / share.sum(-1, keepdims=True), chosen, -1)
+        if self.kind != "deepseek_v2" and self.cfg["norm_topk_prob"]:
+            share = share / share.sum(-1, keepdims=True)
+        share = share * self.cfg["routed_scaling_factor"]
         return chosen, f.moved(share, 16 * share)
 
     def by_bias(self, f, logits, bias):
@@ -588,7 +593,7 @@ def latents(f, m, x, p, turn):
         q = linear(f, x, *m.pair(p + "q_proj"))
     else:
         q = linear(f, low(linear(f, x, *m.pair(p + "q_a_proj")), "q_a_layernorm"), *m.pair(p + "q_b_proj"))
-    q = q.reshape(t, m.heads, -1)
+    q = m.grown(f, q.reshape(t, m.heads, -1), 0)
     both = linear(f, x, *m.pair(p + "kv_a_proj_with_mqa"))
     latent, k = low(both[:, :rank], "kv_a_layernorm"), rope(f, both[:, rank:], *turn, 1, m.pairs)
     heads = m.w[p + "kv_b_proj.weight"].reshape(m.heads, -1, rank)

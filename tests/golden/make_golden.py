@@ -47,7 +47,7 @@ def theirs(name, path, ids):
     loaded, info = auto.from_pretrained(
         path, dtype=torch.float32, output_loading_info=True
     )
-    eyes = ("vision", "multi_modal_projector", "visual", "resampler")  # of a larger model's other parts a checkpoint has but one
+    eyes = ("vision", "mm_projector", "multi_modal_projector", "visual", "resampler")  # of a larger model's other parts a checkpoint has but one
     info["missing_keys"] = {k for k in info["missing_keys"] if not any(word in k for word in eyes)}
     info["unexpected_keys"] = set(info["unexpected_keys"]) - set(make_models.MODELS[name][2]["beside"])
     assert not any(info.values()), info
@@ -167,8 +167,9 @@ def without(cfg):
         yield "no clip_qkv", {**cfg, "clip_qkv": None}
     if "rope_interleave" in cfg:
         yield "the other rope_interleave", {**cfg, "rope_interleave": not cfg["rope_interleave"]}
-    if "mscale_all_dim" in rope:  # which cos and sin would have, and not the scores
-        yield "no mscale_all_dim", {**cfg, "rope_scaling": {**rope, "attention_factor": 1.0, "mscale_all_dim": 0}}
+    if "mscale_all_dim" in rope and "kv_lora_rank" in cfg:  # which the scores have
+        key = "rope_parameters" if "rope_parameters" in cfg else "rope_scaling"
+        yield "no mscale_all_dim", {**cfg, key: {**rope, "attention_factor": 1.0, "mscale_all_dim": 0}}
     if rope.get("truncate") is False:
         yield "truncate", {**cfg, "rope_scaling": {**rope, "truncate": True}}
     if "norm_topk_prob" in cfg and cfg["model_type"] != "flex_olmo":  # whose norm behind the experts takes factors away

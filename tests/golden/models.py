@@ -261,10 +261,15 @@ def layer_deepseek(cfg):
     if "n_routed_experts" not in cfg or cfg["layer"] < cfg["first_k_dense_replace"]:
         return norms(cfg) + attn + gated(cfg, bias=cfg.get("mlp_bias", False))
     count, ffn = cfg["n_routed_experts"], cfg["moe_intermediate_size"]
-    moe = experts_apart(cfg, "mlp.", "gate", ("gate_proj", "up_proj", "down_proj"), count, ffn)
+    if cfg.get("_fused"):
+        moe = experts_fused(cfg, "mlp.", "gate", count, ffn)
+    else:
+        moe = experts_apart(cfg, "mlp.", "gate", ("gate_proj", "up_proj", "down_proj"), count, ffn)
     one = {**cfg, "intermediate_size": ffn * cfg["n_shared_experts"]}
     moe += gated(one, *(f"mlp.shared_experts.{n}_proj" for n in ("gate", "up", "down")), bias=cfg.get("mlp_bias", False))
-    if cfg["model_type"] in ("deepseek_v3", "glm4_moe_lite"):
+    if cfg["model_type"] == "axk1":
+        moe.append(("post_mlp_layernorm", cfg["hidden_size"], 0, False))
+    if cfg["model_type"] in ("deepseek_v3", "glm4_moe_lite", "axk1"):
         moe.append(("mlp.gate.e_score_correction_bias=", count, 0, False))
     return norms(cfg) + attn + moe
 
@@ -369,6 +374,8 @@ ARCHS = {
     "deepseek_v2": ("DeepseekV2ForCausalLM", LATENT, layer_deepseek, NAMES),
     "deepseek_v3": ("DeepseekV3ForCausalLM", LATENT, layer_deepseek, NAMES),
     "glm4_moe_lite": ("Glm4MoeLiteForCausalLM", LATENT, layer_deepseek, NAMES),
+    "axk1": ("AXK1ForCausalLM", LATENT, layer_deepseek, NAMES),
+    "mistral4": ("Mistral4ForCausalLM", LATENT, layer_deepseek, NAMES),
     "youtu": ("YoutuForCausalLM", LATENT, layer_deepseek, NAMES),
     "minicpm3": ("MiniCPM3ForCausalLM", LATENT, layer_deepseek, NAMES),
     "internlm2": ("InternLM2ForCausalLM", DECODER, layer_internlm2, ("model.tok_embeddings", "model.norm", "output")),
@@ -900,3 +907,26 @@ model("minicpm3", "minicpm3", {
     "rope_scaling": {"type": "longrope", "long_factor": [1.0, 2.5, 6.0, 20.0], "short_factor": [1.0, 1.1, 1.3, 1.7],
                      "original_max_position_embeddings": 64},
 }, tokens=100)
+model("axk1", "axk1", {
+    "q_lora_rank": 24, "kv_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 16, "v_head_dim": 12, "n_routed_experts": 6,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 40, "n_shared_experts": 2, "n_group": 3, "topk_group": 2,
+    "mlp_layer_types": ["dense", "sparse"], "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+    "rope_theta": 1e4, "torch_dtype": "bfloat16",
+})
+MISTRAL4 = {
+    "_fused": True, "q_lora_rank": 24, "kv_lora_rank": 32, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 20, "n_routed_experts": 5,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 40, "n_shared_experts": 1, "n_group": 1, "topk_group": 1,
+    "first_k_dense_replace": 0, "norm_topk_prob": True, "routed_scaling_factor": 1.5,
+    "rope_parameters": {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 32, "rope_theta": 1e4, "mscale": 1.0,
+                        "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0, "llama_4_scaling_beta": 0.3},
+}
+model("mistral4", "mistral4", MISTRAL4, whole=PIXTRAL, prefix=("language_model.model.", "language_model."), beside={PATCH: (16, 3, 14, 14)})
+KIMI = {
+    "architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25", "projection_hidden_size": 16, "torch_dtype": "bfloat16",
+    "vision_config": {**EYES, "model_type": "kimi_k25_vision", "pos_emb_height": 4, "pos_emb_width": 4},
+}
+model("kimi_k25", "deepseek_v3", {
+    "q_lora_rank": None, "kv_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 7,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 40, "n_shared_experts": 1, "n_group": 1, "topk_group": 1,
+    "first_k_dense_replace": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.827, "rope_theta": 5e4, "num_nextn_predict_layers": 0,
+}, whole=KIMI, prefix=("language_model.model.", "language_model."), beside={"vision_tower.patch_embed.proj.bias": (16,)})

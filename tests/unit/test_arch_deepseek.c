@@ -36,6 +36,23 @@ static void silent(void) {
           d.layer[0].parts == 2 && moe->experts == 64 && moe->experts_used == 4 && moe->ffn == 1536 &&
           moe->route_scale == 1.8f && moe->route_renorm, "a silent GLM-4.7-Flash");
     lq_desc_free(&d);
+    d = accepted(OF("AXK1ForCausalLM") "}");
+    moe = &d.layer[1].part[1];
+    CHECK(d.layer[0].parts == 2 && moe->experts == 192 && moe->route_groups == 8 && moe->place == LQ_PRE &&
+          d.layer[1].part[2].place == LQ_SUM && d.layer[0].part[1].place == LQ_PRE && d.ctx == 32768,
+          "a silent A.X K1");
+    lq_desc_free(&d);
+    d = accepted(OF("Mistral4ForCausalLM") "}");
+    a = &d.layer[0].part[0], moe = &d.layer[0].part[1];
+    const double m = 0.1 * log(128) + 1;
+    CHECK(a->q_rank == 1024 && a->v_dim == 256 && a->nope == 64 && a->head_dim == 320 && a->v_out == 128 &&
+          near(a->attn_scale, m * m / sqrt(128)), "a silent Mistral 4's latents");
+    CHECK(d.rope[0].kind == LQ_ROPE_YARN && d.rope[0].q_beta == 0.1 && d.rope[0].dim == 64 && d.rope[0].interleaved &&
+          a->nope_rope == 1 && d.rope[1].dim == 64 && d.rope[1].q_beta == 0.1 && d.rope[1].original_ctx == 8192,
+          "its rope");
+    CHECK(moe->experts == 128 && moe->experts_used == 4 && moe->route == LQ_ROUTE_SOFTMAX && moe->route_renorm &&
+          !moe->route_bias && moe->route_scale == 1, "its experts");
+    lq_desc_free(&d);
     d = accepted(OF("YoutuForCausalLM") "}");
     CHECK(d.tied && d.ctx == 131072 && d.layer[3].parts == 2 && d.layer[3].part[1].kind == LQ_P_MLP, "a silent Youtu");
     lq_desc_free(&d);
@@ -134,6 +151,11 @@ static void refused(void) {
          "mlp_layer_types"},
         {OF("Glm4MoeLiteForCausalLM") ",\"mlp_layer_types\":[\"dense\"]}", "mlp_layer_types"},
         {OF("MiniCPM3ForCausalLM") ",\"scale_emb\":null}", "scale_emb"},
+        {OF("Mistral4ForCausalLM") ",\"n_group\":2}", "n_group"},
+        {OF("Mistral4ForCausalLM") ",\"qk_nope_head_dim\":63}", "numbers of a head turn"},
+        {OF("Mistral4ForCausalLM") ",\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.25,"
+         "\"llama_4_scaling_beta\":0.1}}", "32 of 128 numbers of a head turn"},
+        {OF("Mistral4ForCausalLM") ",\"rope_parameters\":{\"rope_type\":\"default\"}}", "llama_4_scaling_beta"},
         {"{\"architectures\":[\"YoutuForCausalLM\"],\"hidden_size\":64,\"intermediate_size\":160,"
          "\"num_hidden_layers\":4,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"vocab_size\":260}",
          "num_key_value_heads 2"},
