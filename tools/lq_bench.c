@@ -201,7 +201,7 @@ static const lq_opt opts[] = {
     {"output", 'o', LQ_OPT_CHOICE, offsetof(bench_args, output), "FORM", "what is printed (default: md)", format_name,
      0, 0},
     {"kernels", 0, LQ_OPT_FLAG, offsetof(bench_args, kernels), NULL,
-     "time the micro-kernels, or those with NAME in their name", NULL, 0, 0},
+     "time the micro-kernels, a quarter of an hour and more, or those with NAME in their name", NULL, 0, 0},
     {"device", 0, LQ_OPT_TEXT, offsetof(bench_args, model.device), "DEV", "where to run: cpu, cuda, cuda:1", NULL, 0,
      0},
     {"isa", 0, LQ_OPT_CHOICE, offsetof(bench_args, model.isa), "ISA", "no better instructions than these", lq_isa_name,
