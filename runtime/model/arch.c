@@ -118,6 +118,7 @@ const lq_arch lq_archs[] = {
     {"StableLmForCausalLM", lq_names_stablelm, lq_describe_stablelm, NULL},
     {"Starcoder2ForCausalLM", lq_names_starcoder2, lq_describe_starcoder2, NULL},
     {"NemotronForCausalLM", lq_names_llama, lq_describe_nemotron, NULL},
+    {"OrionForCausalLM", lq_names_llama, lq_describe_orion, NULL},
     {"Jais2ForCausalLM", lq_names_llama, lq_describe_jais2, NULL},
     {"OlmoForCausalLM", lq_names_llama, lq_describe_olmo, NULL},
     {"FalconForCausalLM", lq_names_falcon, lq_describe_falcon, NULL},

@@ -110,6 +110,17 @@ bool lq_describe_nemotron(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_er
     return fill(d, part, 0, err);
 }
 
+bool lq_describe_orion(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
+    lq_part part[2] = {{0}};
+    (void)ckpt;
+    d->ctx = 4096;
+    d->norm_bias = true;
+    if (!read(c, d, part, "rms_norm_eps", LQ_SILU, 1, err) || !lq_config_bias(c, "attention_bias", &part[0], err))
+        return false;
+    lq_ends(d, 1, 2);
+    return fill(d, part, 0, err);
+}
+
 bool lq_describe_jais2(const lq_ckpt *ckpt, const cJSON *c, lq_desc *d, lq_err *err) {
     lq_part part[2] = {{0}};
     (void)ckpt;

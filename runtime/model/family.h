@@ -145,5 +145,5 @@ extern const char *const lq_names_gpt2[LQ_ROLES], *const lq_ignores_gpt[], *cons
 lq_describe lq_describe_gpt2, lq_describe_gptj, lq_describe_phi, lq_describe_stablelm, lq_describe_starcoder2,
     lq_describe_nemotron, lq_describe_olmo, lq_describe_falcon, lq_describe_bloom, lq_describe_mpt, lq_describe_cohere,
     lq_describe_cohere2, lq_describe_bigcode, lq_describe_neo, lq_describe_opt, lq_describe_codegen,
-    lq_describe_persimmon, lq_describe_biogpt;
+    lq_describe_persimmon, lq_describe_biogpt, lq_describe_orion;
 #endif

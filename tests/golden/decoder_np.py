@@ -609,11 +609,11 @@ def latents(f, m, x, p, turn):
 
 def forward(cfg, w, ids, f=None, ctx=None):
     """Logits [len(ids)][vocab]. w: name -> f64 array, as in the checkpoint."""
+    cfg, w = remote.twin(cfg, w)
     if cfg.get("model_type") in decoder_gpt.KINDS:
         return decoder_gpt.forward(f or Exact(), cfg, w, ids, ctx or len(ids))
     if cfg.get("model_type") == "gemma4_text":
         return decoder_gemma4.forward(f or Exact(), cfg, w, ids)
-    cfg, w = remote.twin(cfg, w)
     if cfg.get("model_type") == "minicpm3":
         cfg = {
             **cfg, "embedding_multiplier": cfg["scale_emb"], "logits_scaling": cfg["hidden_size"] / cfg["dim_model_base"],

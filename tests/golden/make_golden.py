@@ -71,7 +71,7 @@ def theirs(name, path, ids):
 def unbiased(cfg, w):
     """The same weights without the biases of one kind of tensor, by name."""
     for end in sorted({re.sub(r"^.*?\.\d+\.", "", name) for name in w if name.endswith(".bias")}):
-        still = cfg["model_type"] == "opt" or cfg.get("position_embedding_type") == "nope"
+        still = cfg["model_type"] in ("opt", "biogpt") or cfg.get("position_embedding_type") == "nope"
         if still and "k_proj" in end:
             continue  # adds the same to all scores of a row, where no rope turns q and k
         yield "no " + end, {name: 0 * a if name.endswith(end) else a for name, a in w.items()}

@@ -53,7 +53,7 @@ def shapes(cfg):
 
     dim, vocab = cfg["hidden_size"], cfg["vocab_size"]
     put("", [(embed, vocab, dim, False)])
-    put("", norm and [(norm, dim, 0, ("layer_norm_eps" in cfg and "logit_scale" not in cfg) or cfg["model_type"] == "phimoe")] or [])
+    put("", norm and [(norm, dim, 0, ("layer_norm_eps" in cfg and "logit_scale" not in cfg) or cfg["model_type"] in ("phimoe", "orion"))] or [])
     if not cfg["tie_word_embeddings"]:
         put("", [(head, vocab, dim, cfg.get("lm_head_bias", False))])
     each = cfg.get("hidden_size_per_layer_input")

@@ -381,6 +381,7 @@ ARCHS = {
     "internlm2": ("InternLM2ForCausalLM", DECODER, layer_internlm2, ("model.tok_embeddings", "model.norm", "output")),
     "exaone": ("ExaoneForCausalLM", DECODER, layer_exaone, ("transformer.wte", "transformer.ln_f", "lm_head")),
     "baichuan": ("BaichuanForCausalLM", DECODER, layer_baichuan, NAMES),
+    "orion": ("OrionForCausalLM", DECODER, lambda cfg: norms(cfg, True) + attention(cfg, False, False) + gated(cfg), NAMES),
     "minicpm": ("MiniCPMForCausalLM", DECODER, layer_llama, NAMES),
     "olmoe": ("OlmoeForCausalLM", DECODER, layer_olmoe, NAMES),
     "flex_olmo": ("FlexOlmoForCausalLM", {**DECODER, "pad_token_id": 258}, layer_olmoe, NAMES),
@@ -852,6 +853,7 @@ model("glm4v", "glm4v_text", {
     "torch_dtype": "bfloat16", "tie_word_embeddings": False,
 }, prefix=("model.language_model.", ""), beside={"model.visual.post_conv_layernorm.weight": (16,)})
 model("baichuan", "baichuan", {"num_key_value_heads": 4, "torch_dtype": "bfloat16"})
+model("orion", "orion", {"rms_norm_eps": 1e-3, "rope_theta": 5000.0, "torch_dtype": "bfloat16"})
 model("minicpm", "minicpm", {
     "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16, "num_key_value_heads": 4, "tie_word_embeddings": True,
     "torch_dtype": "bfloat16",

@@ -56,6 +56,13 @@ def baichuan2(cfg, w):
     return cfg, w
 
 
+def orion(cfg, w):
+    return {
+        **cfg, "architectures": ["StableLmForCausalLM"], "model_type": "stablelm", "layer_norm_eps": cfg["rms_norm_eps"],
+        "partial_rotary_factor": 1.0, "use_qkv_bias": False, "qk_layernorm": False, "use_parallel_residual": False,
+    }, w
+
+
 def minicpm(cfg, w):
     d = cfg["hidden_size"] // cfg["num_attention_heads"]
     return {
@@ -122,6 +129,7 @@ def chatglm(cfg, w):
 
 TWINS = {
     "deepseek": deepseek,
+    "orion": orion,
     "internlm": internlm, "internlm2": internlm2, "exaone": exaone, "baichuan": baichuan, "baichuan2": baichuan2, "minicpm": minicpm, "qwen": qwen,
     "chatglm": chatglm,
 }

@@ -62,6 +62,10 @@ static void llamas(void) {
           d.layer[0].part[1].mlp_bias && d.layer[0].part[1].act == LQ_RELU2 && !d.layer[0].part[1].gated &&
           d.eos[0] == 150024 && d.rope[0].dim == 16, "Jais 2");
     lq_desc_free(&d);
+    d = accepted(OF("OrionForCausalLM") ",\"rms_norm_eps\":0.25}");
+    CHECK(d.norm == LQ_NORM_LAYER && d.norm_bias && d.norm_eps == 0.25f && d.ctx == 4096 && !d.tied &&
+          d.layer[0].part[1].gated && d.layer[0].part[1].act == LQ_SILU && !d.layer[0].part[0].q_bias, "Orion");
+    lq_desc_free(&d);
     d = accepted(OF("VaultGemmaForCausalLM") "}");
     CHECK(d.layer[0].part[0].place == LQ_PRE && d.layer[0].part[1].place == LQ_PRE && d.norm_plus_one && d.tied &&
           d.layer[0].part[0].window == 4096 && !d.layer[1].part[0].window && d.logit_softcap == 30, "VaultGemma");
