@@ -15,7 +15,7 @@ typedef struct watching {
     lq_dev *dev;
     lq_watch *w;          // [experts]
     bool all, paired;
-    int first, experts;
+    int first, experts, of; // of so many
     int64_t k;
     float *work;          // [k][k]
     float *x, *was;       // [cap][k] the rows of an expert
@@ -62,13 +62,24 @@ static lq_mat gather(const lq_mat *from, const int32_t *slots, int n, int top_k,
     return (lq_mat){.p = to, .type = LQ_F32, .rows = n, .cols = from->cols, .stride = (size_t)from->cols};
 }
 
+static lq_mat turn_of(const lq_mat *x, int at, int of) {
+    return (lq_mat){.p = (float *)x->p + (size_t)at * x->stride, .type = x->type, .rows = x->rows / of, .cols = x->cols,
+                    .stride = x->stride * (size_t)of};
+}
+
 static bool look(void *arg, const lq_sight *s, lq_err *err) {
     watching *t = arg;
-    if (t->all || !s->order) {
+    if (t->all) {
         add_rows(t->dev, &t->w[0], &s->x, t->paired ? s->was : NULL, t->work);
         return t->dev->ops.sync(t->dev, err);
     }
     for (int e = 0; e < t->experts; e++) {
+        if (!s->order) { // heads, whose rows take turns
+            const lq_mat x = turn_of(&s->x, t->first + e, t->of);
+            const lq_mat was = s->was ? turn_of(s->was, t->first + e, t->of) : x;
+            add_rows(t->dev, &t->w[e], &x, t->paired && s->was ? &was : NULL, t->work);
+            continue;
+        }
         const int32_t from = s->start[t->first + e], n = s->start[t->first + e + 1] - from;
         const size_t need = (size_t)n * (size_t)t->k;
         if (need > t->cap) {
@@ -180,11 +191,19 @@ static bool round_readers(const calibration *c, int input, const watching *t) {
     return done;
 }
 
+// Whether rows stand there that a router sent: other ones than it would have in the model as it was.
+static bool experts_chose(const lq_block *b, int input) {
+    for (const lq_module *m = b->module; m < b->module + b->modules; m++)
+        if (m->it->slot.role == LQ_R_EXPERT_DOWN && m->it->slot.input == input) return true;
+    return false;
+}
+
 static bool watch_input(const calibration *c, int input, bool all, int first, int count) {
     const lq_input *in = &c->b->input[input];
-    watching t = {.dev = c->dev, .all = all, .first = first, .experts = count, .k = in->k};
+    watching t = {.dev = c->dev, .all = all, .first = first, .experts = count,
+                  .of = in->count, .k = in->k};
     const size_t k = (size_t)in->k;
-    t.paired = c->b->plan->paired && (!in->count || in->before == LQ_B_NORM);
+    t.paired = c->b->plan->paired && !(in->count && experts_chose(c->b, input));
     t.w = calloc((size_t)count, sizeof *t.w);
     t.work = malloc(k * k * sizeof *t.work);
     bool done = (t.w && t.work) || lq_fail(c->err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);

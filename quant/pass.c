@@ -308,14 +308,15 @@ static bool do_block(pass *p, lq_err *err) {
 static bool put_back(pass *p, const lq_item *it, lq_err *err) {
     const lq_slot *s = &it->slot;
     const int count = s->count ? s->count : 1;
+    const bool vector = !s->k || s->flat; // those of a stack are the rows of one
+    const size_t n = (size_t)count * (size_t)(s->k ? s->n * s->k : s->n);
     lq_weight *w = malloc((size_t)count * sizeof *w);
-    bool done = w || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", count);
-    done = done && lq_writer_weight_back(p->writer, s->name, s->count, w, err);
-    for (int i = 0; done && s->k && !s->flat && i < count; i++) lq_stream_put(p->stream, s->role, i, &w[i]);
-    const size_t n = (size_t)(s->k ? s->n * s->k : s->n);
-    float *v = done && (!s->k || s->flat) ? malloc((size_t)count * n * sizeof *v) : NULL;
-    if (v) {
-        for (int i = 0; i < count; i++) lq_dtypes[w[i].type.elem].to_f32(w[i].q, v + (size_t)i * n, n);
+    float *v = vector ? malloc(n * sizeof *v) : NULL;
+    bool done = (w && (v || !vector)) || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", count);
+    done = done && lq_writer_weight_back(p->writer, s->name, vector ? 0 : s->count, w, err);
+    for (int i = 0; done && !vector && i < count; i++) lq_stream_put(p->stream, s->role, i, &w[i]);
+    if (done && vector) {
+        lq_dtypes[w->type.elem].to_f32(w->q, v, n);
         lq_stream_put_vector(p->stream, s, v);
     }
     free(v);

@@ -216,6 +216,19 @@ static bool bind_matrix(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err)
     return settle(m, s, &b->w, b, err);
 }
 
+static float soft_plus(float x) { return x > 20 ? x : (float)log1p(exp((double)x)); }
+
+void lq_bind_numbers(lq_model *m, int layer) {
+    static const lq_role roles[4] = {LQ_R_XIELU_ABOVE, LQ_R_XIELU_BELOW, LQ_R_XIELU_BETA, LQ_R_XIELU_LEAST};
+    const lq_bound *b = m->layer[layer];
+    float v[4];
+    if (m->scale) m->dev->ops.get(m->dev, &m->scale[layer], b[LQ_R_LAYER_SCALE].v, sizeof *m->scale);
+    if (!m->xielu || !b[roles[0]].v) return;
+    for (int i = 0; i < 4; i++) m->dev->ops.get(m->dev, &v[i], b[roles[i]].v, sizeof v[i]);
+    m->dev->ops.sync(m->dev, NULL);
+    m->xielu[layer] = (lq_xielu){soft_plus(v[0]), v[2] + soft_plus(v[1]), v[2], v[3]};
+}
+
 bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
     int n;
     lq_slot *slots = lq_desc_slots(&m->desc, layer, &n);
@@ -227,8 +240,10 @@ bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
         m->params += s->n * (s->k ? s->k : 1) * (s->count ? s->count : 1);
     }
     free(slots);
-    if (done && layer >= 0) share_inputs(m, m->layer[layer]);
-    return done;
+    if (!done || layer < 0) return done;
+    share_inputs(m, m->layer[layer]);
+    lq_bind_numbers(m, layer);
+    return m->dev->ops.sync(m->dev, err);
 }
 
 void lq_unbind_layer(lq_model *m, int layer) {

@@ -95,29 +95,16 @@ static bool resolve_slopes(lq_model *m, lq_err *err) {
     return m->slopes;
 }
 
-// On the host, where a factor of a whole matrix is asked for.
-static bool resolve_scales(lq_model *m, lq_err *err) {
-    if (!m->desc.layer_scaled) return true;
-    m->scale = malloc((size_t)m->desc.layers * sizeof *m->scale);
-    if (!m->scale) return lq_fail(err, LQ_E_MEMORY, "no memory for the factors of %d layers", m->desc.layers);
-    for (int l = 0; l < m->desc.layers; l++)
-        m->dev->ops.get(m->dev, &m->scale[l], m->layer[l][LQ_R_LAYER_SCALE].v, sizeof *m->scale);
-    return true;
-}
-
-static float soft_plus(float x) { return x > 20 ? x : (float)log1p(exp((double)x)); }
-
-static bool resolve_xielus(lq_model *m, lq_err *err) {
-    static const lq_role roles[4] = {LQ_R_XIELU_ABOVE, LQ_R_XIELU_BELOW, LQ_R_XIELU_BETA, LQ_R_XIELU_LEAST};
-    if (!m->layer[0][LQ_R_XIELU_ABOVE].v) return true;
-    m->xielu = malloc((size_t)m->desc.layers * sizeof *m->xielu);
-    if (!m->xielu) return lq_fail(err, LQ_E_MEMORY, "no memory for the factors of %d layers", m->desc.layers);
-    for (int l = 0; l < m->desc.layers; l++) {
-        float v[4];
-        for (int i = 0; i < 4; i++) m->dev->ops.get(m->dev, &v[i], m->layer[l][roles[i]].v, sizeof v[i]);
-        m->xielu[l] = (lq_xielu){soft_plus(v[0]), v[2] + soft_plus(v[1]), v[2], v[3]};
-    }
-    return true;
+// On the host, where a factor of a whole matrix is asked for: filled as layers are bound.
+static bool numbers_open(lq_model *m, lq_err *err) {
+    const size_t layers = (size_t)m->desc.layers;
+    bool xielu = false;
+    for (size_t l = 0; l < layers; l++)
+        for (int i = 0; i < m->desc.layer[l].parts; i++) xielu |= m->desc.layer[l].part[i].act == LQ_XIELU;
+    if (m->desc.layer_scaled) m->scale = calloc(layers, sizeof *m->scale);
+    if (xielu) m->xielu = calloc(layers, sizeof *m->xielu);
+    return ((!m->desc.layer_scaled || m->scale) && (!xielu || m->xielu)) ||
+           lq_fail(err, LQ_E_MEMORY, "no memory for the factors of %d layers", m->desc.layers);
 }
 
 static bool open_device(lq_model *m, const lq_model_opts *o, lq_err *err) {
@@ -167,13 +154,11 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, bo
                        m->desc.ctx_most);
     m->layer = calloc((size_t)m->desc.layers, sizeof *m->layer);
     if (!m->layer) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", m->desc.layers);
-    if ((!lean && !no_strangers(m, err)) || !bind_all(m, lean ? 0 : m->desc.layers, err))
-        return lq_fail_in(err, "%s", path);
+    if (!lean && !no_strangers(m, err)) return lq_fail_in(err, "%s", path);
+    if (!numbers_open(m, err)) return false;
+    if (!bind_all(m, lean ? 0 : m->desc.layers, err)) return lq_fail_in(err, "%s", path);
     m->main_type = main_type(m);
-    if (!resolve_ropes(m, err) || !resolve_slopes(m, err) || !resolve_scales(m, err) ||
-        !resolve_xielus(m, err) ||
-        !m->dev->ops.sync(m->dev, err))
-        return false;
+    if (!resolve_ropes(m, err) || !resolve_slopes(m, err) || !m->dev->ops.sync(m->dev, err)) return false;
     if (!lq_tokenizer_open(m->ckpt, &m->tok, err)) return lq_fail_in(err, "%s", path);
     if (lq_tokenizer_vocab(m->tok) > m->desc.vocab)
         return lq_fail(err, LQ_E_FORMAT, "%s: the tokenizer has ids up to %d, the embedding only %d rows", path,

@@ -108,5 +108,6 @@ size_t lq_token_room(const lq_model *m, const lq_part *p, int rows);
 void lq_token_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 
 // bind.c
+void lq_bind_numbers(lq_model *m, int layer); // those of a layer's vectors that are read on the host
 void lq_unbind(const lq_model *m, lq_bound *b);
 #endif
