@@ -15,6 +15,8 @@ sys.path.insert(0, here)
 sys.path.insert(0, os.path.join(here, ".."))
 import decoder_np
 import llama2c
+import make_models
+import models
 import st
 from counted import check, end, skip
 
@@ -137,6 +139,31 @@ def parts(folder, words, plain):
     check(one == open(out, "rb").read(), "1 and 3 threads write the same bytes")
 
 
+KINDS = ("qwen2_types", "phi3_window", "mixtral_fused", "qwen2_moe", "gemma3", "gemma4", "gpt_oss", "gpt_oss_mx", "granite_shared", "apertus", "deepseek_v2", "llama4", "neox",
+         "gpt2", "opt", "falcon_alibi")
+
+
+def kinds(folder):
+    """Models of all shapes: every matrix that text reaches loses less than by plain rounding, and the file runs."""
+    make_models.make(os.path.join(folder, "tiny"))
+    for name in KINDS:
+        if name not in models.MODELS:
+            continue
+        model, out = os.path.join(folder, "tiny", name), os.path.join(folder, "kind.lq")
+        for recipe in ({}, {"order": "columns", "refine": 2}):
+            r = subprocess.run([lq, "quantize", model, out, "-m", "gptq", "--type", "int4 g16", "--samples", "24", "--seqlen", "48", "--force", "--quiet", "--recipe",
+                                json.dumps(recipe)], capture_output=True, text=True)
+            check(r.returncode == 0, f"{name} {recipe}: {r.stderr.strip()}")
+            if r.returncode:
+                break
+            rows = json.load(open(out + ".report.json"))["modules"]
+            seen = [m for m in rows if "out_error" in m]
+            plain = [m["name"] for m in rows if "out_error" not in m and not any(w in m["name"] for w in ("embed", "lm_head", "wte", "wpe", "embd", "per_layer_model"))]
+            check(seen and not plain and all(m["out_error"] < m["out_plain"] for m in seen), f"{name} {recipe}: of {len(rows)} matrices {plain} were rounded unseen")
+            r = subprocess.run([lq, "run", out, "--raw", "-p", "hello", "-n", "3", "--quiet"], capture_output=True, text=True)
+            check(r.returncode == 0, f"{name} {recipe}: {r.stderr.strip()}")
+
+
 def kld(model, files, text):
     r = json.loads(run("eval", *files, "--against", model, "--exact", "--protocol", "llamacpp512", "--text", text, "--json"))["results"]
     return [m["kld"]["mean"] for m in r]
@@ -167,5 +194,6 @@ def real_model(folder):
 
 with tempfile.TemporaryDirectory() as folder:
     parts(folder, *against_paper(folder))
+    kinds(folder)
     real_model(folder)
 sys.exit(end())
