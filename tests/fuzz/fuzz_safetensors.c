@@ -6,6 +6,24 @@
 #include <string.h>
 #include <xxhash.h>
 
+// Unpacks the weight whose codes these are, if others packed it: whole, some of its rows, and turned.
+static void packed_touch(lq_ckpt *c, const lq_tensor *t) {
+    bool codes = false;
+    const lq_typed *of = lq_ckpt_part_of(c, t->name, &codes);
+    if (!codes || of->count || of->k >= 4096 || of->n > 4096 || strlen(of->name) >= sizeof ((lq_pick *)0)->name) return;
+    lq_pick p[3] = {{.first = 0}, {.first = of->n / 3, .run = 1, .step = 2},
+                    {.stack = 2, .at = 1, .each = of->n / 2, .across = true}};
+    const int64_t n[3] = {of->n, of->n / 4 + 1, of->k}, k[3] = {of->k, of->k, of->n / 2};
+    for (int i = 0; i < 3; i++) {
+        float row[4096];
+        lq_weight w;
+        snprintf(p[i].name, sizeof p[i].name, "%s", of->name);
+        if (!lq_ckpt_pick(c, &p[i], n[i], k[i], &w, NULL, NULL)) continue;
+        if (w.layout == LQ_ANY) lq_weight_row_any(&w, n[i] - 1, row);
+        lq_ckpt_done(c, &w);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static void header_sign(uint8_t *p, size_t n) {
@@ -66,7 +84,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
         lq_weight w;
         lq_ckpt_weight(c, t->name, t->rank ? t->shape[0] : 1, t->rank > 1 ? t->shape[1] : 0, &w, &err);
         weight_touch(c, t);
+        packed_touch(c, t);
     }
+    lq_ckpt_foreign_check(c, &err);
     lq_bytes file;
     if (lq_ckpt_file(c, "config.json", &file, &err) && file.p) sum ^= XXH64(file.p, file.n, 0);
     lq_ckpt_close(c);

@@ -121,6 +121,18 @@ def safetensors_seeds():
     for name, shape in (("blocks", [2, 3]), ("rows", [40, 1]), ("one", [])):
         count = shape[0] * shape[1] if shape else 1
         yield "fp8_" + name, tensors([("w", "F8_E4M3", [40, 48], raw(40 * 48, 3)), ("w_scale", "F32", shape, raw(4 * count, 5)), ("w.input_scale", "F32", [1], raw(4, 1))])
+    order = struct.pack("<32i", *(i % 2 for i in range(32)))
+    for name, part in (("", []), ("_order", [("w.g_idx", "I32", [32], order)])):
+        yield "gptq" + name, tensors([("w.qweight", "I32", [4, 8], raw(128, 3)), ("w.qzeros", "I32", [2, 1], raw(8, 1)), ("w.scales", "F16", [2, 8], raw(32, 5))] + part)
+    yield "gptq_3", tensors([("w.qweight", "I32", [3, 32], raw(384, 3)), ("w.qzeros", "I32", [2, 3], raw(24, 1)), ("w.scales", "F16", [2, 32], raw(128, 5))])
+    yield "awq", tensors([("w.qweight", "I32", [32, 1], raw(128, 3)), ("w.qzeros", "I32", [2, 1], raw(8, 1)), ("w.scales", "F16", [2, 8], raw(32, 5))])
+    yield "packed", tensors([("w.weight_packed", "I32", [9, 3], raw(108, 3)), ("w.weight_scale", "BF16", [9, 2], raw(36, 1)), ("w.weight_shape", "I64", [2], struct.pack("<2q", 9, 32)),
+                             ("w.weight_zero_point", "I32", [1, 2], raw(8, 5)), ("w.weight_g_idx", "I32", [32], order)])
+    yield "packed_fp4", tensors([("w.weight_packed", "U8", [3, 16], raw(48, 3)), ("w.weight_scale", "F8_E4M3", [3, 2], raw(6, 1)), ("w.weight_global_scale", "F32", [1], raw(4, 5))])
+    state = compact({"quant_type": "fp4", "blocksize": 16, "shape": [4, 32], "nested_blocksize": 4, "nested_offset": 0.5}).encode()
+    yield "bnb4", tensors([("w.weight", "U8", [64, 1], raw(64, 3)), ("w.weight.absmax", "U8", [8], raw(8, 1)), ("w.weight.quant_map", "F32", [16], raw(64, 5)), ("w.weight.nested_absmax", "F32", [2], raw(8, 2)),
+                           ("w.weight.nested_quant_map", "F32", [256], raw(1024, 4)), ("w.weight.quant_state.bitsandbytes__fp4", "U8", [len(state)], state)])
+    yield "bnb8", tensors([("w.weight", "I8", [3, 17], raw(51, 3)), ("w.SCB", "F32", [3], raw(12, 1))])
     yield "lq_x86", lq([("w.q", "U8", [2, 256], raw(512, 1)), ("w.scale", "F16", [2, 1, 16], raw(64, 2)), ("v.q", "U8", [1, 2048], raw(2048, 7)),
                         ("v.scale", "F16", [1, 1, 16], raw(32, 2)), ("v.zero", "U8", [1, 1, 16], raw(16, 3))],
                        {"w": "int4 g32 sym f16 20x20", "v": "int8 row asym f16 3x100"}, "x86")
