@@ -38,6 +38,8 @@ FORMS = [
     ("phi3_window", packed.gptq, {"group": 16, "order": True}, {**GPTQ, "group_size": 16}),
     ("mixtral", packed.gptq, {"group": 16, "order": True}, {**GPTQ, "group_size": 16}),
     ("mixtral", packed.gptq, {"asym": False}, {**GPTQ, "group_size": 32, "sym": True}),
+    ("deepseek_v2", packed.gptq, {"group": 16, "order": True}, {**GPTQ, "group_size": 16}),
+    ("deepseek_v2", packed.awq, {"group": 16}, {**AWQ, "group_size": 16}), ("deepseek_v2", packed.packed, {"group": 16}, CT),
     ("gpt2_plain", packed.gptq, {"group": 16, "order": True, "dtype": "BF16"}, GPTQ),
     ("deepseek_v2", packed.gptq, {"group": 16, "order": True}, {**GPTQ, "group_size": 16}),
     ("gqa", packed.awq, {}, {**AWQ, "bits": 4, "group_size": 32, "zero_point": True}),
