@@ -41,7 +41,6 @@ FORMS = [
     ("deepseek_v2", packed.gptq, {"group": 16, "order": True}, {**GPTQ, "group_size": 16}),
     ("deepseek_v2", packed.awq, {"group": 16}, {**AWQ, "group_size": 16}), ("deepseek_v2", packed.packed, {"group": 16}, CT),
     ("gpt2_plain", packed.gptq, {"group": 16, "order": True, "dtype": "BF16"}, GPTQ),
-    ("deepseek_v2", packed.gptq, {"group": 16, "order": True}, {**GPTQ, "group_size": 16}),
     ("gqa", packed.awq, {}, {**AWQ, "bits": 4, "group_size": 32, "zero_point": True}),
     ("phi3_window", packed.awq, {"group": 16}, {**AWQ, "group_size": 16}),
     ("neox", packed.awq, {"asym": False}, AWQ),
