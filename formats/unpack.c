@@ -151,7 +151,7 @@ static void unpack_band(void *arg, int task, int worker) {
     const int rows = u->n - first < BAND ? (int)(u->n - first) : BAND;
     const size_t size = lq_dtype_size(t->scale), zeros = lq_code_row_bytes(t->bits, u->groups);
     const size_t band = u->out->rows > 1 ? (size_t)u->out->rows : 1;
-    uint8_t *own = u->scratch + (size_t)worker * u->each, *q = u->out->q + (size_t)first * u->row;
+    uint8_t *own = u->scratch ? u->scratch + (size_t)worker * u->each : NULL, *q = u->out->q + (size_t)first * u->row;
     int64_t row[BAND];
     for (int r = 0; r < rows; r++) row[r] = lq_pick_row(u->p, first + r);
     codes_get(u, row, rows, u->out->perm ? own : q);
