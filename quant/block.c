@@ -8,10 +8,10 @@
 #include <string.h>
 
 const lq_transform lq_transforms[LQ_TRANSFORMS] = {
-    {"rotate", lq_rotate_plan, lq_rotate_run, lq_rotate_whole},
-    {"smooth", NULL, NULL, NULL}, // these wait for statistics of activations: lq_recipe_check refuses them
-    {"awq", NULL, NULL, NULL},
-    {"clip", NULL, NULL, NULL},
+    {"rotate", lq_rotate_plan, lq_rotate_run, lq_rotate_whole, NULL},
+    {"smooth", NULL, NULL, NULL, NULL}, // not there so far: lq_recipe_check refuses it
+    {"awq", NULL, NULL, NULL, lq_awq_search},
+    {"clip", NULL, NULL, NULL, NULL},
 };
 
 bool lq_block_open(const lq_plan *p, size_t index, lq_block *b, lq_err *err) {
@@ -22,7 +22,7 @@ bool lq_block_open(const lq_plan *p, size_t index, lq_block *b, lq_err *err) {
     for (size_t i = 0; i < n; i++) b->module[i].it = &p->items[first + i];
     b->inputs = lq_desc_inputs(&p->desc, b->layer, b->input);
     for (int i = 0; i < LQ_TRANSFORMS; i++)
-        if (p->base.transform >> i & 1 && !lq_transforms[i].run(b, err)) return false;
+        if (p->base.transform >> i & 1 && lq_transforms[i].run && !lq_transforms[i].run(b, err)) return false;
     return true;
 }
 
@@ -33,7 +33,7 @@ void lq_block_close(lq_block *b) {
         free(m->made);
         free(m->vector);
     }
-    for (int i = 0; i < LQ_INPUTS; i++) free(b->factor[i]);
+    for (int i = 0; i < LQ_INPUTS; i++) free(b->factor[i]), free(b->share[i]);
     free(b->module);
 }
 
@@ -73,9 +73,22 @@ int64_t lq_edit_odd(const float *row, int64_t k) {
     return -1;
 }
 
-void lq_edit_row(const lq_edit *e, float *row, int64_t k) {
+lq_edit lq_edit_of(const lq_edit *e, int at) {
+    lq_edit one = *e;
+    if (e->column) one.column += at * e->columns;
+    if (e->row) one.row += at * e->rows;
+    return one;
+}
+
+void lq_edit_row(const lq_edit *e, int64_t at, float *row, int64_t k) {
+    for (int64_t j = 0; j < k && e->row; j++) row[j] *= e->row[at];
     for (int64_t j = 0; j < k && e->column; j++) row[j] *= e->column[j];
     if (e->in) lq_turn_run(e->in, row, k, 1);
+}
+
+void lq_edit_input(const lq_edit *e, float *x, int64_t k) {
+    for (int64_t j = 0; j < k && e->column; j++) x[j] /= e->column[j];
+    if (e->in) lq_turn_run(e->in, x, k, 1);
 }
 
 typedef struct edited {
@@ -92,7 +105,7 @@ static void edit_row(void *arg, int task, int worker) {
     (void)worker;
     lq_weight_row(x->w, task, row);
     if (lq_edit_odd(row, x->w->k) >= 0) atomic_store(&x->odd, true);
-    lq_edit_row(x->e, row, x->w->k);
+    lq_edit_row(x->e, task, row, x->w->k);
 }
 
 static void turn_stripe(void *arg, int task, int worker) {

@@ -1,6 +1,7 @@
 // calibrate.c: a layer is rounded input by input: what the text gives to an input is watched, with the inputs before it
-// rounded already; then the matrices that read it are rounded, and take the places of those that were there. Owns the
-// sums of an input and what rounding makes of them.
+// rounded already; then the matrices that read it are rounded, and take the places of those that were there. Where a
+// transform looks at text, all inputs of the layer as it was are watched first, and factors found of their columns.
+// Owns the sums of an input and what rounding makes of them.
 //
 // Of experts as many are watched at once as have room; each costs the text another way through the layer.
 #include "quant/pass.h"
@@ -17,6 +18,7 @@ typedef struct watching {
     bool all, paired;
     int first, experts, of; // of so many
     int64_t k;
+    const lq_edit *edit;  // paired: what became of a matrix that reads it, and so of what it read
     float *work;          // [k][k]
     float *x, *was;       // [cap][k] the rows of an expert
     size_t cap;
@@ -67,8 +69,15 @@ static lq_mat turn_of(const lq_mat *x, int at, int of) {
                     .stride = x->stride * (size_t)of};
 }
 
+// What an edited matrix would have read as the model was.
+static void edit_input(const watching *t, const lq_mat *was) {
+    for (int r = 0; t->edit && r < was->rows; r++)
+        lq_edit_input(t->edit, (float *)was->p + (size_t)r * was->stride, was->cols);
+}
+
 static bool look(void *arg, const lq_sight *s, lq_err *err) {
     watching *t = arg;
+    if (t->paired && s->was) edit_input(t, s->was);
     if (t->all) {
         add_rows(t->dev, &t->w[0], &s->x, t->paired ? s->was : NULL, t->work);
         return t->dev->ops.sync(t->dev, err);
@@ -162,11 +171,9 @@ static bool made_room(const calibration *c, lq_module *m) {
     return m->made || lq_fail(c->err, LQ_E_MEMORY, "no memory for %d matrices", matrices(m));
 }
 
-static bool reads(const lq_module *m, int input) {
-    return m->it->round && m->it->slot.k && m->it->slot.input == input && m->it->slot.role != LQ_ROLES;
-}
+static bool reads(const lq_module *m, int input) { return m->it->round && lq_reads(m, input); }
 
-static bool knows(const lq_module *m) { return lq_recipe_needs(&m->it->recipe) & LQ_STAT_HESSIAN; }
+static bool knows(const lq_module *m) { return lq_recipe_solves(&m->it->recipe); }
 
 // The matrices of experts first .. first + count, or those that read all rows.
 static bool round_readers(const calibration *c, int input, const watching *t) {
@@ -178,14 +185,15 @@ static bool round_readers(const calibration *c, int input, const watching *t) {
         for (lq_module *m = c->b->module; done && m < c->b->module + c->b->modules; m++) {
             if (!reads(m, input) || !knows(m) || (m->it->slot.count == 0) != t->all) continue;
             const lq_recipe *r = &m->it->recipe;
-            if (!of || expert != e || of->order != r->order || of->type.group != r->type.group) {
+            if (!of || expert != e || of->order != r->order || of->type.group != r->type.group ||
+                of->rounding != r->rounding || of->transform != r->transform) {
                 lq_solve_close(&s);
                 done = !t->w[e].rows || lq_solve_make(c->dev, &t->w[e], r, &s, c->err);
                 of = r, expert = e;
             }
             done = done && told(c) && made_room(c, m) && make(c, m, t->first + e, t->w[e].rows ? &s : NULL);
             if (!t->w[e].rows) m->note = "an expert that no row of the text reached was rounded to the nearest";
-            else if (!s.u) m->note = "its inputs' moments have no inverse: rounded to the nearest";
+            else if (!s.u && r->rounding == LQ_ROUND_GPTQ) m->note = "its inputs' moments have no inverse: rounded to the nearest";
         }
     lq_solve_close(&s);
     return done;
@@ -198,12 +206,17 @@ static bool experts_chose(const lq_block *b, int input) {
     return false;
 }
 
-static bool watch_input(const calibration *c, int input, bool all, int first, int count) {
+// What becomes of what was seen.
+typedef bool then_fn(const calibration *c, int input, const watching *t);
+
+static bool watch_input(const calibration *c, int input, bool all, int first, int count, then_fn *then) {
     const lq_input *in = &c->b->input[input];
     watching t = {.dev = c->dev, .all = all, .first = first, .experts = count,
                   .of = in->count, .k = in->k};
     const size_t k = (size_t)in->k;
-    t.paired = c->b->plan->paired && !(in->count && experts_chose(c->b, input));
+    t.paired = then == round_readers && c->b->plan->paired && !(in->count && experts_chose(c->b, input));
+    for (const lq_module *m = c->b->module; t.paired && m < c->b->module + c->b->modules; m++)
+        if (reads(m, input)) t.edit = &m->edit;
     t.w = calloc((size_t)count, sizeof *t.w);
     t.work = malloc(k * k * sizeof *t.work);
     bool done = (t.w && t.work) || lq_fail(c->err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
@@ -212,25 +225,58 @@ static bool watch_input(const calibration *c, int input, bool all, int first, in
     free(t.work);
     free(t.x);
     free(t.was);
-    done = done && round_readers(c, input, &t);
+    done = done && then(c, input, &t);
     for (int e = 0; t.w && e < count; e++) lq_watch_close(&t.w[e]);
     free(t.w);
     return done;
 }
 
-static bool calibrate_input(const calibration *c, int input) {
+// As many experts at once as have room.
+static bool watch_experts(const calibration *c, int input, then_fn *then) {
     const lq_input *in = &c->b->input[input];
+    const size_t one = (size_t)in->k * (size_t)in->k * sizeof(double) * (c->b->plan->paired ? 2 : 1);
+    const int at_once = one < ROOM ? (int)(ROOM / one) : 1;
+    for (int e = 0; e < in->count; e += at_once)
+        if (!watch_input(c, input, false, e, in->count - e < at_once ? in->count - e : at_once, then)) return false;
+    return true;
+}
+
+// Each transform that looks at text finds factors of an input's columns, which are folded.
+static bool find_factors(const calibration *c, int input, const watching *t) {
+    float *factor = malloc((size_t)t->k * sizeof *factor);
+    bool done = factor || lq_fail(c->err, LQ_E_MEMORY, "no memory for %lld factors", (long long)t->k);
+    for (int i = 0; done && i < LQ_TRANSFORMS; i++) {
+        if (!(c->b->plan->base.transform >> i & 1) || !lq_transforms[i].search) continue;
+        for (int e = 0; done && e < t->experts; e++) {
+            const int expert = t->all ? -1 : t->first + e;
+            const lq_seek s = {c->dev, c->b, input, expert, &t->w[e], c->tick, c->arg};
+            for (int64_t j = 0; j < t->k; j++) factor[j] = 1;
+            done = !t->w[e].rows || (lq_transforms[i].search(&s, factor, c->err) &&
+                                     lq_fold(c->b, input, expert, factor, c->err));
+        }
+    }
+    free(factor);
+    return done;
+}
+
+static bool seek_input(const calibration *c, int input) {
+    bool coded = false;
+    for (const lq_module *m = c->b->module; m < c->b->module + c->b->modules; m++)
+        coded |= reads(m, input) && m->it->recipe.type.kind != LQ_W_PLAIN && lq_searches(m->it->recipe.transform);
+    if (!coded || !lq_fold_can(c->b, input)) return true;
+    return lq_fold_each(c->b, input) ? watch_experts(c, input, find_factors)
+                                     : watch_input(c, input, true, 0, 1, find_factors);
+}
+
+static bool calibrate_input(const calibration *c, int input) {
     bool alone = false, stacks = false;
     for (const lq_module *m = c->b->module; m < c->b->module + c->b->modules; m++) {
         if (!reads(m, input) || !knows(m)) continue;
         alone |= m->it->slot.count == 0;
         stacks |= m->it->slot.count > 0;
     }
-    if (alone && !watch_input(c, input, true, 0, 1)) return false;
-    const size_t one = (size_t)in->k * (size_t)in->k * sizeof(double) * (c->b->plan->paired ? 2 : 1);
-    const int at_once = one < ROOM ? (int)(ROOM / one) : 1;
-    for (int e = 0; stacks && e < in->count; e += at_once)
-        if (!watch_input(c, input, false, e, in->count - e < at_once ? in->count - e : at_once)) return false;
+    if (alone && !watch_input(c, input, true, 0, 1, round_readers)) return false;
+    if (stacks && !watch_experts(c, input, round_readers)) return false;
     for (lq_module *m = c->b->module; m < c->b->module + c->b->modules; m++)
         if (reads(m, input) && m->it->slot.count && m->made && !widen(c, m, m->it->recipe.type.scale)) return false;
     return true;
@@ -238,6 +284,8 @@ static bool calibrate_input(const calibration *c, int input) {
 
 bool lq_calibrate_block(lq_stream *s, lq_block *b, lq_tick *tick, void *arg, lq_err *err) {
     const calibration c = {s, b, lq_stream_dev(s), tick, arg, err};
+    for (int i = 0; i < b->inputs; i++)
+        if (!seek_input(&c, i)) return false;
     for (lq_module *m = b->module; m < b->module + b->modules; m++) {
         const lq_slot *slot = &m->it->slot;
         if (slot->role == LQ_ROLES) continue;

@@ -52,15 +52,15 @@ typedef struct filled { const lq_watch *w; lq_solve *s; } filled;
 static void fill_row(void *arg, int i, int worker) {
     const filled *a = arg;
     const size_t k = (size_t)a->w->k;
-    double *u = a->s->u + (size_t)i * k;
+    double *u = a->s->u ? a->s->u + (size_t)i * k : NULL;
     (void)worker;
     for (size_t j = 0; j < k; j++) {
         const double v = cell(a->w, a->s->order[i], a->s->order[j]) / (double)a->w->rows;
         a->s->h[(size_t)i * k + j] = (float)v;
-        u[j] = (int)j < i ? 0 : v;
+        if (u) u[j] = (int)j < i ? 0 : v;
     }
     a->s->weight[i] = a->s->h[(size_t)i * k + (size_t)i];
-    u[i] += (double)a->s->added;
+    if (u) u[i] += (double)a->s->added;
 }
 
 // u of h and so much on its diagonal; more where that has no factor.
@@ -107,17 +107,20 @@ static bool repay(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *
 
 bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *s, lq_err *err) {
     const size_t k = (size_t)w->k;
+    const bool spreads = r->rounding == LQ_ROUND_GPTQ;
     ranked *by = malloc(k * sizeof *by);
-    *s = (lq_solve){.k = w->k, .stays = r->order != LQ_ORDER_COLUMNS, .sweeps = r->refine};
+    *s = (lq_solve){.k = w->k, .stays = !spreads || r->order != LQ_ORDER_COLUMNS, .sweeps = r->refine,
+                    .clips = !spreads && r->transform & LQ_T_CLIP};
     s->order = malloc(k * sizeof *s->order);
-    s->u = malloc(k * k * sizeof *s->u);
+    if (spreads) s->u = malloc(k * k * sizeof *s->u);
     s->h = malloc(k * k * sizeof *s->h);
     s->weight = malloc(k * sizeof *s->weight);
-    bool done = (by && s->order && s->u && s->h && s->weight) ||
+    bool done = (by && s->order && (s->u || !spreads) && s->h && s->weight) ||
                 lq_fail(err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
-    if (done) order_columns(w, r, by, s->order);
+    if (done) order_columns(w, spreads ? r : &(lq_recipe){0}, by, s->order);
     free(by);
-    done = done && factor(dev, w, r, s, err) && (!w->g || !s->u || r->repay == 0 || repay(dev, w, r, s, err));
+    if (done && !spreads) lq_pool_run(dev->pool, fill_row, &(filled){w, s}, (int)w->k);
+    else done = done && factor(dev, w, r, s, err) && (!w->g || !s->u || r->repay == 0 || repay(dev, w, r, s, err));
     if (!done) lq_solve_close(s);
     return done;
 }
@@ -178,6 +181,7 @@ static void differ_row(void *arg, int row, int worker) {
     const size_t at = (size_t)row * (size_t)b->k;
     (void)worker;
     for (size_t j = at; j < at + (size_t)b->k; j++) b->work[j] = b->w[j] - b->back[j];
+    for (size_t j = 0; b->s->under && j < (size_t)b->k; j++) b->work[at + j] /= b->s->under[j];
 }
 
 static double dot(const float *x, const float *y, size_t n) {
@@ -302,6 +306,7 @@ static bool round_plain(lq_dev *dev, const band *b, lq_err *err) {
     uint8_t *scale = b->plain + (size_t)b->n * b->q_row;
     r.w = mat_of(b, b->w);
     r.q = NULL;
+    if (b->s->clips) r.fit = LQ_FIT_RANGE;
     if (b->a->type.rows > 1) { // found here for both
         r.error = b->own, r.norm = b->own + b->n, r.worst = NULL;
         dev->ops.round(dev, &r);
@@ -354,11 +359,12 @@ bool lq_solve_rows(lq_dev *dev, const lq_solve *s, lq_round_args *a, const lq_so
     }
     if (done) {
         lq_pool_run(dev->pool, order_row, &b, (int)b.n);
-        quad(dev, &b, b.w, out->norm);
+        if (!s->under) quad(dev, &b, b.w, out->norm);
+        else memset(out->norm, 0, (size_t)b.n * sizeof *out->norm);
     }
     done = done && round_plain(dev, &b, err);
     if (done) lq_pool_run(dev->pool, figures, &b, (int)b.n);
-    if (done && s->u) {
+    if (done && (s->u || s->clips)) {
         b.spread = true;
         done = round_spread(dev, &b, err);
         if (done) lq_pool_run(dev->pool, figures, &b, (int)b.n);

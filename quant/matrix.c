@@ -24,12 +24,16 @@ unsigned lq_recipe_needs(const lq_recipe *r) {
     unsigned needs = 0;
     if (r->rounding == LQ_ROUND_GPTQ) needs |= LQ_STAT_HESSIAN;
     if (r->transform & LQ_T_SMOOTH) needs |= LQ_STAT_ABSMAX;
-    if (r->transform & LQ_T_AWQ) needs |= LQ_STAT_ABSMEAN;
+    if (r->transform & LQ_T_AWQ) needs |= LQ_STAT_ABSMEAN | LQ_STAT_HESSIAN;
     if (r->transform & LQ_T_CLIP) needs |= LQ_STAT_HESSIAN;
     if (r->salient == LQ_SALIENT_OUTLIER) needs |= LQ_STAT_ABSMAX;
     if (r->salient == LQ_SALIENT_COLUMNS) needs |= LQ_STAT_HESSIAN;
     if (r->type.act.fixed) needs |= LQ_STAT_ABSMAX;
     return needs;
+}
+
+bool lq_recipe_solves(const lq_recipe *r) {
+    return r->type.kind != LQ_W_PLAIN && (r->rounding == LQ_ROUND_GPTQ || r->transform & LQ_T_CLIP);
 }
 
 static bool has_rule(const lq_wtype *t) {
@@ -47,11 +51,15 @@ bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
                        "%s: there are rules for plain types, int2 to int8, e4m3, e5m2 and codebooks that have a name",
                        name);
     }
-    const unsigned known = LQ_STAT_HESSIAN;
+    const unsigned known = LQ_STAT_HESSIAN | LQ_STAT_ABSMEAN;
     if (r->rounding == LQ_ROUND_GPTQ && r->type.kind == LQ_W_PLAIN) {
         lq_wtype_name(&r->type, name, sizeof name);
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: gptq is for types that are coded", name);
     }
+    if ((r->transform & (LQ_T_SMOOTH | LQ_T_AWQ)) == (LQ_T_SMOOTH | LQ_T_AWQ))
+        return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that seeks factors twice, by smooth and by awq");
+    if (r->transform & LQ_T_ROTATE && lq_searches(r->transform))
+        return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that turns bases and then looks for channels that stand out");
     if (!r->salient && !(lq_recipe_needs(r) & ~known)) return true;
     return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that needs statistics that nobody takes so far");
 }
@@ -63,7 +71,7 @@ static bool fail_element(const lq_matrix *m, int64_t row, int64_t col, const lq_
     lq_weight_row(m->w, row, x);
     const int64_t odd = lq_edit_odd(x, m->w->k);
     if (odd >= 0) col = odd; // which an edit has spread
-    else if (m->edit) lq_edit_row(m->edit, x, m->w->k);
+    else if (m->edit) lq_edit_row(m->edit, row, x, m->w->k);
     const double v = (double)x[col];
     free(x);
     lq_wtype_name(t, name, sizeof name);
@@ -78,7 +86,7 @@ static void widen_row(void *arg, int task, int worker) {
     float *row = b->wide_rows + (size_t)task * (size_t)b->m->w->k;
     (void)worker;
     lq_weight_row(b->m->w, b->first + task, row);
-    if (b->m->edit) lq_edit_row(b->m->edit, row, b->m->w->k);
+    if (b->m->edit) lq_edit_row(b->m->edit, b->first + task, row, b->m->w->k);
 }
 
 // Rows first .. first + n of the source, where they lie if that is rows of plain elements.
@@ -102,7 +110,8 @@ static bool round_band(banded *b, int64_t first, int64_t n, lq_err *err) {
     int64_t bad[2];
     lq_round_args a = {
         .w = rows_of(b, first, n), .type = *t, .table = lq_wtype_table(t), .scale2 = m->scale2,
-        .fit = b->r->rounding == LQ_ROUND_SEARCH || (m->solve && b->r->steps) ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
+        .fit = b->r->rounding == LQ_ROUND_SEARCH || (m->solve && (b->r->steps || b->r->transform & LQ_T_CLIP))
+                   ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
         .steps = b->r->steps ? b->r->steps : 50, .least = b->r->least > 0 ? b->r->least : 0.5f,
         .q = (uint8_t *)m->q + (size_t)first * b->q_row,
         .scale = (uint8_t *)m->scale + band * b->scales * lq_dtype_size(t->scale),

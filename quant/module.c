@@ -49,11 +49,11 @@ static bool round_matrix(lq_dev *dev, const lq_module *m, const lq_weight *from,
 }
 
 // Where rows are turned the matrix has to be whole; what becomes of columns is done row by row as they are read.
-static bool change_and_round(lq_dev *dev, const lq_module *m, const lq_solve *solve, void *buf, told *t, lq_made *x,
-                             lq_err *err) {
-    const lq_edit *edit = &m->edit;
-    if (!edit->out)
-        return round_matrix(dev, m, &x->src, edit->in || edit->column ? edit : NULL, solve, buf, t, x, err);
+static bool change_and_round(lq_dev *dev, const lq_module *m, int at, const lq_solve *solve, void *buf, told *t,
+                             lq_made *x, lq_err *err) {
+    const lq_edit own = lq_edit_of(&m->edit, at), *edit = &own;
+    const bool changes = edit->in || edit->column || edit->row;
+    if (!edit->out) return round_matrix(dev, m, &x->src, changes ? edit : NULL, solve, buf, t, x, err);
     const int64_t n = x->src.n, k = x->src.k;
     lq_weight whole = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = n, .k = k};
     float *copy = malloc((size_t)n * (size_t)k * sizeof *copy);
@@ -74,7 +74,7 @@ bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, c
     if (!lq_ckpt_pick(p->in, &from, s->n, s->k, &x->src, NULL, err)) return false;
     x->out = x->src;
     if (x->src.scale2) x->scale2 = *x->src.scale2;
-    if (!m->it->round || change_and_round(dev, m, solve, buf, &(told){tick, arg}, x, err)) return true;
+    if (!m->it->round || change_and_round(dev, m, at, solve, buf, &(told){tick, arg}, x, err)) return true;
     lq_ckpt_done(p->in, &x->src);
     if (err->code == LQ_E_CANCELLED) return false;
     if (from.stack) lq_fail_in(err, "matrix %d", at);

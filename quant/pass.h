@@ -1,6 +1,6 @@
 // pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), recipes (recipe.c), the work
-// (pass.c), a block on its way and what transforms make of it (block.c, rotate.c, turn.c), one matrix (module.c),
-// calibration (calib.c, stream.c, calibrate.c, gptq.c), the report (report.c).
+// (pass.c), a block on its way and what transforms make of it (block.c, fold.c, rotate.c, turn.c), one matrix
+// (module.c), calibration (calib.c, stream.c, calibrate.c, awq.c, gptq.c), the report (report.c).
 #ifndef LQ_PASS_H
 #define LQ_PASS_H
 #include "formats/json.h"
@@ -81,11 +81,13 @@ typedef struct lq_turn {
 void lq_turn_make(int64_t width, lq_turn *out);
 void lq_turn_run(const lq_turn *t, float *v /* [n][lanes] */, int64_t n, int64_t lanes);
 
-// What becomes of a matrix W [n][k] before it is rounded: out^T W diag(column) in.
+// What becomes of a matrix W [n][k] before it is rounded: out^T diag(row) W diag(column) in.
 typedef struct lq_edit {
-    const float *column;      // [k]; NULL: ones
-    const lq_turn *in, *out;  // of the columns, of the rows; NULL: not
+    const float *column, *row; // [k], [n]; NULL: ones
+    int64_t columns, rows;     // of a stack whose matrices have their own: from one to the next; 0: they share them
+    const lq_turn *in, *out;   // of the columns, of the rows; NULL: not
 } lq_edit;
+lq_edit lq_edit_of(const lq_edit *e, int at); // of matrix `at` of a stack
 
 // What became of a matrix.
 typedef struct lq_made {
@@ -112,7 +114,8 @@ typedef struct lq_block {
     int modules;
     lq_input input[LQ_INPUTS];
     int inputs;
-    float *factor[LQ_INPUTS]; // [k] what an input's columns are multiplied by; NULL: nothing
+    float *factor[LQ_INPUTS]; // [k] what an input's columns are multiplied by, of experts [count][k]; NULL: nothing
+    float *share[LQ_INPUTS];  // and the rows of the matrix that stands before it
     lq_turn turn[2];    // of the residual, of heads
 } lq_block;
 bool lq_block_open(const lq_plan *p, size_t index, lq_block *out, lq_err *err);
@@ -120,28 +123,61 @@ void lq_block_close(lq_block *b);
 lq_module *lq_block_find(const lq_block *b, lq_role role, bool bias); // NULL: there is none
 // What a vector is so far, to be changed. NULL: see err.
 float *lq_block_vector(lq_block *b, lq_module *m, lq_err *err);
-// Row of a matrix, as the edit leaves it; `out` is not done.
-void lq_edit_row(const lq_edit *e, float *row, int64_t k);
+// Row `at` of a matrix, as the edit leaves it; `out` is not done.
+void lq_edit_row(const lq_edit *e, int64_t at, float *row, int64_t k);
+// A row of what the matrix reads, so that the edited one makes of it what the matrix made: x diag(1 / column) in.
+void lq_edit_input(const lq_edit *e, float *x, int64_t k);
 // The first element that is not finite: turned, it would be everywhere. -1: there is none.
 int64_t lq_edit_odd(const float *row, int64_t k);
 // The whole of a matrix, edited, with LQ_STRIPE columns of f32 for each thread; an element that is not finite is named.
 enum { LQ_STRIPE = 16 };
 bool lq_edit_matrix(const lq_edit *e, const lq_weight *w, lq_pool *pool, float *out /* [n][k] */, lq_err *err);
 
+// What is known of an input of a layer of which nothing is rounded yet.
+typedef struct lq_watch lq_watch;
+typedef struct lq_seek {
+    lq_dev *dev;
+    lq_block *b;
+    int input, expert;  // expert: whose rows these are, of experts that each have their own; -1: all rows
+    const lq_watch *w;  // rows > 0
+    lq_tick *tick;
+    void *arg;
+} lq_seek;
+
 // The transforms, in the order in which they are applied; bit i of lq_recipe.transform is row i. To add one: its row
-// (block.c) and its file.
+// (block.c) and its file. One with none of these functions is not there so far.
 typedef struct lq_transform {
     const char *name;
-    // Whether a model can be changed so, and what that makes of its description. NULL: there is none so far
+    // Whether a model can be changed so, and what that makes of its description; what becomes of a block; and whether
+    // a matrix has to be made whole for it, as its rows are turned. NULL: any; nothing; never.
     bool (*plan)(lq_desc *d, lq_err *err);
     bool (*run)(lq_block *b, lq_err *err);
-    bool (*whole)(const lq_slot *s); // whether a matrix has to be made whole for it, as its rows are turned
+    bool (*whole)(const lq_slot *s);
+    // Of layers alone, by calibration text: what the columns of an input are to be multiplied by (in: ones). What
+    // stands before the input is divided by it (lq_fold). NULL: it looks at no text.
+    bool (*search)(const lq_seek *s, float *factor /* [k] */, lq_err *err);
 } lq_transform;
 enum { LQ_TRANSFORMS = 4 };
 extern const lq_transform lq_transforms[LQ_TRANSFORMS];
 bool lq_rotate_plan(lq_desc *d, lq_err *err);
 bool lq_rotate_run(lq_block *b, lq_err *err);
 bool lq_rotate_whole(const lq_slot *s);
+bool lq_awq_search(const lq_seek *s, float *factor, lq_err *err);
+
+// --- factors (fold.c) ---
+
+bool lq_searches(unsigned transform); // whether one of these wants to see what inputs are
+// Whether a module is a matrix that reads this input.
+bool lq_reads(const lq_module *m, int input);
+// Whether what stands before an input can be divided by factors of its columns.
+bool lq_fold_can(const lq_block *b, int input);
+// Whether each expert's matrix has factors of its own there: else all that read the input share them.
+bool lq_fold_each(const lq_block *b, int input);
+// Makes the numbers of columns [k] that must share a factor equal: their mean.
+void lq_fold_even(const lq_block *b, int input, float *v);
+// Multiplies the columns of all that read an input (expert < 0), or of an expert's matrix, and divides what stands
+// before it: the model computes what it did.
+bool lq_fold(lq_block *b, int input, int expert, const float *factor /* [k] */, lq_err *err);
 
 // --- one matrix (module.c) ---
 
@@ -166,13 +202,13 @@ bool lq_calib_open(const lq_quant_opts *o, int ctx, lq_calib *out, lq_err *err);
 void lq_calib_close(lq_calib *c);
 
 // What an input of a layer was given (all rows, or an expert's).
-typedef struct lq_watch {
+struct lq_watch {
     int64_t k, rows;
     double *h;          // [k][k], upper half: sums of x^T x
     double *g;          // [k][k]: sums of x^T was; NULL: not paired
     float *absmax;      // [k]
     double *abssum;     // [k]
-} lq_watch;
+};
 void lq_watch_close(lq_watch *w);
 
 // What rounding reads of it. `order`: column order[j] is the j-th to be rounded.
@@ -180,13 +216,15 @@ struct lq_solve {
     int64_t k;
     int32_t *order;     // [k]
     bool stays;         // the file has columns as they stand in the matrix, whatever the order
-    double *u;          // [k][k] in order, of the damped inverse; NULL: it has none
+    double *u;          // [k][k] in order, of the damped inverse; NULL: it has none, or nobody asks
     float *h;           // [k][k] in order, the whole: mean of x^T x
     float *weight;      // [k] its diagonal
     float *repay;       // [k][k] rows are added to by row repay^T; NULL: nothing
     double damp;        // that it took, of the mean diagonal
     float added;        // which is so much
     int sweeps;         // of `refine`
+    bool clips;         // rows may have the searched range instead of the whole
+    const float *under; // [k] what rows are was multiplied by, and counts divided by it; NULL: nothing
 };
 bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *out, lq_err *err);
 void lq_solve_close(lq_solve *s);

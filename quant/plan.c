@@ -158,7 +158,7 @@ static bool stays_coded(const lq_plan *p, const lq_slot *s, const lq_typed *w, b
 
 static bool add_coded(lq_plan *p, lq_item *item, const lq_typed *w, bool same, lq_err *err) {
     const lq_slot *s = &item->slot;
-    if (item->recipe.transform) return fail_quantized(p, w->name, err);
+    if (item->recipe.transform & ~(unsigned)LQ_T_CLIP) return fail_quantized(p, w->name, err);
     if (!same)
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: the matrices of %s are of several types; give them one "
                        "with --type", lq_ckpt_path(p->in), w->name, s->name);
@@ -175,8 +175,9 @@ static void settle_rounding(lq_plan *p, lq_item *item) {
     lq_recipe *r = &item->recipe;
     if (s->layer < 0 || r->type.kind == LQ_W_PLAIN || !item->round)
         if (r->rounding == LQ_ROUND_GPTQ) r->rounding = LQ_ROUND_NEAREST;
+    if (r->type.kind == LQ_W_PLAIN || !item->round) r->transform &= ~(unsigned)LQ_T_CLIP;
     if (s->count && r->order == LQ_ORDER_COLUMNS) r->order = LQ_ORDER_GROUPS;
-    if (!item->round || !lq_recipe_needs(r)) return;
+    if (!item->round || r->type.kind == LQ_W_PLAIN || !lq_recipe_needs(r)) return;
     p->calibrates = true;
     p->paired |= r->repay > 0;
     if (s->k > p->widest) p->widest = s->k;
@@ -186,6 +187,8 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     lq_item item = {.slot = *s, .recipe = p->base};
     bool keep, same;
     found f;
+    for (int i = 0; s->layer < 0 && i < LQ_TRANSFORMS; i++) // these are of layers
+        if (lq_transforms[i].search || 1 << i == LQ_T_CLIP) item.recipe.transform &= ~(1u << i);
     // The head of a tied model is the embedding, whatever else has its name.
     if (s->role == LQ_R_HEAD && s->k && p->in_desc.tied) item.source = &p->embed;
     if (s->role == LQ_R_EMBED) p->embed = *s;
@@ -195,7 +198,7 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     const bool turned = s->from.across && (s->from.each || !f.w || !f.w->upright);
     if (stays && !turned) return add_coded(p, &item, f.w, same, err);
     if (stays) item.recipe.type = plain_type(LQ_F32); // codes cannot be turned: their values are kept
-    const bool changes = item.recipe.transform, plain = item.recipe.type.kind == LQ_W_PLAIN;
+    const bool changes = item.recipe.transform & ~(unsigned)LQ_T_CLIP, plain = item.recipe.type.kind == LQ_W_PLAIN;
     // "bf16" of a matrix that is bf16 is no work, unless its elements change. Vectors and routers that change are f32.
     item.round = f.w || (!keep && !(plain && item.recipe.type.elem == f.t->type && same));
     if (!item.round) item.recipe.type = plain_type(changes && !s->quantizable ? LQ_F32 : f.t->type);
@@ -334,7 +337,7 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
 static size_t copy_bytes(const lq_item *it) {
     bool whole = false;
     for (int i = 0; i < LQ_TRANSFORMS; i++)
-        whole |= it->recipe.transform >> i & 1 && lq_transforms[i].whole(&it->slot);
+        whole |= it->recipe.transform >> i & 1 && lq_transforms[i].whole && lq_transforms[i].whole(&it->slot);
     return whole ? (size_t)it->slot.n * (size_t)it->slot.k * sizeof(float) : 0;
 }
 
@@ -586,7 +589,7 @@ static bool read_options(lq_plan *p, lq_err *err) {
 
 static bool plan_transforms(lq_plan *p, lq_err *err) {
     for (int i = 0; i < LQ_TRANSFORMS; i++)
-        if (p->base.transform >> i & 1 && !lq_transforms[i].plan(&p->desc, err))
+        if (p->base.transform >> i & 1 && lq_transforms[i].plan && !lq_transforms[i].plan(&p->desc, err))
             return lq_fail_in(err, "%s", lq_ckpt_path(p->in));
     return true;
 }

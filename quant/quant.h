@@ -33,6 +33,7 @@ typedef struct lq_recipe {
     float repay;          // GPTQ: the share of earlier layers' errors that is made good; 0: none
 } lq_recipe;
 unsigned lq_recipe_needs(const lq_recipe *r); // LQ_STAT_ bits: what must be seen of a layer before it can be rounded
+bool lq_recipe_solves(const lq_recipe *r);     // whether the rounding itself reads what was seen
 
 typedef struct lq_method {
     const char *name;     // "rtn"

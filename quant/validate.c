@@ -212,8 +212,9 @@ static bool read_recipe(checker *c, lq_err *err) {
     if (!lq_json_parse(text, strlen(text), limits, "lq.recipe", &recipe, err)) return fail_at(c, err);
     const char *rounding = lq_json_str(recipe, "rounding"), *transform = lq_json_str(recipe, "transform"),
         *salient = lq_json_str(recipe, "salient");
-    c->transformed = transform && strcmp(transform, "none") != 0;
-    c->nearest = rounding && salient && !c->transformed && !strcmp(rounding, "nearest") && !strcmp(salient, "none");
+    c->transformed = transform && strcmp(transform, "none") != 0 && strcmp(transform, "clip") != 0;
+    c->nearest = rounding && salient && transform && !strcmp(transform, "none") && !strcmp(rounding, "nearest") &&
+                 !strcmp(salient, "none");
     cJSON_Delete(recipe);
     return true;
 }

@@ -208,7 +208,12 @@ static void test_extremes(void) {
     CHECK(!lq_recipe_check(&r, &err) && err.code == LQ_E_UNSUPPORTED, "a transform that is not there");
     r.rounding = LQ_ROUND_NEAREST;
     r.transform = LQ_T_ROTATE | LQ_T_SMOOTH | LQ_T_AWQ;
-    CHECK(lq_recipe_needs(&r) == (LQ_STAT_ABSMAX | LQ_STAT_ABSMEAN), "smooth and awq need maxima and means");
+    CHECK(lq_recipe_needs(&r) == (LQ_STAT_ABSMAX | LQ_STAT_ABSMEAN | LQ_STAT_HESSIAN), "smooth and awq need all");
+    r.type = recipe_of("int4 g128").type;
+    r.transform = LQ_T_AWQ | LQ_T_CLIP;
+    CHECK(lq_recipe_check(&r, &err) && lq_recipe_solves(&r), "%s", err.text);
+    r.transform = LQ_T_ROTATE | LQ_T_AWQ;
+    CHECK(!lq_recipe_check(&r, &err) && strstr(err.text, "turns bases"), "channels of a basis that is turned");
     r = recipe_of("table4 g64 f16");
     CHECK(!lq_recipe_check(&r, &err) && err.code == LQ_E_UNSUPPORTED, "a table that nobody has named");
 }

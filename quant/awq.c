@@ -1,0 +1,234 @@
+// awq.c: the transform "awq": columns of an input are multiplied by factors under which plain rounding of all that
+// reads it loses least of what it makes of the text; a grid of factors between the inputs' sizes and the weights' is
+// tried on some rows, and what is best there is taken only if no matrix loses more by it. Owns the rows that are tried.
+#include "kernels/pack.h"
+#include "quant/pass.h"
+#include <math.h>
+#include <stdlib.h>
+
+// Steps of the exponent; elements of a module that are tried, at least so many rows; the least part of a size.
+enum { STEPS = 20, CELLS = 1 << 20, ROWS = 64 };
+static const double least = 1e-4;
+
+// Some rows of a module, of a stack some of each matrix.
+typedef struct reader {
+    lq_module *m;
+    lq_weight rows;     // plain, f32
+    float *p;           // [rows.n][k]
+    double plain;       // what they lose without factors
+} reader;
+
+typedef struct search {
+    const lq_seek *s;
+    int64_t k;
+    lq_solve h;
+    reader *r;          // [block's modules]
+    int readers;
+    void *codes;        // of the largest matrix
+    double *x, *w;      // [k] mean sizes of inputs, of weights within their group
+    float *one, *f;     // [k] best factors so far, those that are tried
+} search;
+
+static bool heard(void *arg) {
+    const lq_seek *s = arg;
+    return !s->tick || s->tick(s->arg, 0, 0);
+}
+
+// Which matrices of a module read what was seen.
+static int first_of(const search *a) { return a->s->expert < 0 ? 0 : a->s->expert; }
+
+static int end_of(const search *a, const lq_module *m) {
+    return a->s->expert >= 0 ? a->s->expert + 1 : m->it->slot.count ? m->it->slot.count : 1;
+}
+
+// --- sizes ---
+
+// |w| over the largest of its group, summed.
+static void add_sizes(double *to, const float *row, int64_t k, int64_t group, double times) {
+    for (int64_t g = 0; g < k; g += group) {
+        const int64_t end = g + group < k ? g + group : k;
+        float top = 0;
+        for (int64_t j = g; j < end; j++) top = fmaxf(top, fabsf(row[j]));
+        for (int64_t j = g; j < end && top > 0; j++) to[j] += times * (double)(fabsf(row[j]) / top);
+    }
+}
+
+// Rows i * n / per of each matrix. What is not finite is told when the matrix is rounded: *odd.
+static bool take_rows(search *a, reader *r, bool *odd, lq_err *err) {
+    const lq_slot *s = &r->m->it->slot;
+    const lq_wtype *t = &r->m->it->recipe.type;
+    const int first = first_of(a), count = end_of(a, r->m) - first;
+    int64_t per = CELLS / a->k > ROWS ? CELLS / a->k : ROWS;
+    per = per / count < 1 ? 1 : per / count < s->n ? per / count : s->n;
+    r->p = malloc((size_t)(count * per) * (size_t)a->k * sizeof *r->p);
+    if (!r->p) return lq_fail(err, LQ_E_MEMORY, "no memory for rows of %s", s->name);
+    r->rows = (lq_weight){.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = count * per, .k = a->k,
+                          .q = r->p};
+    for (int i = 0; i < count; i++) {
+        const lq_edit edit = lq_edit_of(&r->m->edit, first + i);
+        lq_pick from;
+        lq_weight w;
+        if (!lq_item_pick(a->s->b->plan->in, r->m->it, first + i, &from, err) ||
+            !lq_ckpt_pick(a->s->b->plan->in, &from, s->n, s->k, &w, NULL, err)) return false;
+        for (int64_t l = 0; l < per; l++) {
+            float *row = r->p + (size_t)(i * per + l) * (size_t)a->k;
+            const int64_t at = l * s->n / per;
+            lq_weight_row(&w, at, row);
+            *odd |= lq_edit_odd(row, a->k) >= 0;
+            lq_edit_row(&edit, at, row, a->k);
+            add_sizes(a->w, row, a->k, t->group ? t->group : a->k, (double)s->n / (double)per);
+        }
+        lq_ckpt_done(a->s->b->plan->in, &w);
+    }
+    return true;
+}
+
+// Means over columns that must share a factor; none is smaller than a share of the largest.
+static void even(const search *a, double *v) {
+    double top = 0;
+    for (int64_t j = 0; j < a->k; j++) a->f[j] = (float)v[j];
+    lq_fold_even(a->s->b, a->s->input, a->f);
+    for (int64_t j = 0; j < a->k; j++) top = fmax(top, (double)a->f[j]);
+    for (int64_t j = 0; j < a->k; j++) v[j] = top > 0 ? fmax((double)a->f[j] / top, least) : 1;
+}
+
+// --- losses ---
+
+// What a matrix loses by plain rounding when its columns are multiplied by `by` (NULL: as they are).
+static bool loss_of(const search *a, const lq_wtype *t, const lq_weight *w, const lq_edit *edit, const float *by,
+                    double *out, lq_err *err) {
+    lq_solve h = a->h;
+    lq_weight_size size;
+    lq_weight_out raw;
+    lq_edit changed = *edit;
+    h.under = changed.column = by;
+    if (!lq_weight_sizes(t, w->n, w->k, &size)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
+    lq_lay_out(a->codes, &size, true, &raw);
+    lq_matrix m = {.w = w, .dev = a->s->dev, .edit = &changed, .solve = &h, .q = raw.q, .scale = raw.scale,
+                   .zero = raw.zero, .tick = heard, .arg = (void *)(uintptr_t)a->s};
+    if (!lq_quantize_matrix(&(lq_recipe){.type = *t}, &m, err)) return false;
+    *out = m.loss;
+    return true;
+}
+
+// Factors `at` of the grid: x^alpha / w^(1-alpha), then x^alpha. The largest times the least is 1.
+static void candidate(const search *a, int at) {
+    const bool duo = at <= STEPS;
+    const double alpha = (double)(duo ? at : at - STEPS) / STEPS;
+    double lo = INFINITY, hi = 0;
+    for (int64_t j = 0; j < a->k; j++) {
+        const double v = pow(a->x[j], alpha) / (duo ? pow(a->w[j], 1 - alpha) : 1);
+        a->f[j] = (float)v;
+        lo = fmin(lo, v), hi = fmax(hi, v);
+    }
+    for (int64_t j = 0; j < a->k; j++) a->f[j] = (float)((double)a->f[j] / sqrt(lo * hi));
+}
+
+// The best of the grid on the rows that were taken. *any: it is better than none, for every module.
+static bool try_all(const search *a, bool *any, lq_err *err) {
+    const lq_edit none = {0};
+    double best = 0;
+    for (int i = 0; i < a->readers; i++) {
+        reader *r = &a->r[i];
+        if (!loss_of(a, &r->m->it->recipe.type, &r->rows, &none, NULL, &r->plain, err)) return false;
+        best += r->plain;
+    }
+    for (int at = 0; at <= 2 * STEPS; at++) {
+        double sum = 0;
+        bool fits = true;
+        candidate(a, at);
+        for (int i = 0; fits && i < a->readers; i++) {
+            const reader *r = &a->r[i];
+            double loss;
+            if (!loss_of(a, &r->m->it->recipe.type, &r->rows, &none, a->f, &loss, err)) return false;
+            sum += loss;
+            fits = loss <= r->plain;
+        }
+        if (!fits || !(sum < best)) continue;
+        best = sum;
+        *any = true;
+        for (int64_t j = 0; j < a->k; j++) a->one[j] = a->f[j];
+    }
+    return true;
+}
+
+// What all matrices of a module lose, without the best factors and with them.
+static bool whole_loss(const search *a, const lq_module *m, double *plain, double *loss, lq_err *err) {
+    const lq_slot *s = &m->it->slot;
+    lq_ckpt *in = a->s->b->plan->in;
+    *plain = *loss = 0;
+    for (int i = first_of(a); i < end_of(a, m); i++) {
+        const lq_edit edit = lq_edit_of(&m->edit, i);
+        double one, other;
+        lq_pick from;
+        lq_weight w;
+        if (!lq_item_pick(in, m->it, i, &from, err) || !lq_ckpt_pick(in, &from, s->n, s->k, &w, NULL, err))
+            return false;
+        const bool done = loss_of(a, &m->it->recipe.type, &w, &edit, NULL, &one, err) &&
+                          loss_of(a, &m->it->recipe.type, &w, &edit, a->one, &other, err);
+        lq_ckpt_done(in, &w);
+        if (!done && err->code == LQ_E_CANCELLED) return false;
+        if (!done) return lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(in), s->name);
+        *plain += one, *loss += other;
+    }
+    return true;
+}
+
+// --- the whole ---
+
+static bool open_search(search *a, bool *odd, lq_err *err) {
+    const lq_block *b = a->s->b;
+    const size_t k = (size_t)a->k;
+    size_t codes = 0;
+    a->r = calloc((size_t)b->modules, sizeof *a->r);
+    a->x = malloc(k * sizeof *a->x);
+    a->w = calloc(k, sizeof *a->w);
+    a->one = malloc(k * sizeof *a->one);
+    a->f = malloc(k * sizeof *a->f);
+    if (!a->r || !a->x || !a->w || !a->one || !a->f)
+        return lq_fail(err, LQ_E_MEMORY, "no memory to search factors of %zu columns", k);
+    for (int i = 0; i < b->modules; i++) {
+        lq_module *m = &b->module[i];
+        const lq_slot *s = &m->it->slot;
+        if (!m->it->round || !lq_reads(m, a->s->input) || m->it->recipe.type.kind == LQ_W_PLAIN) continue;
+        reader *r = &a->r[a->readers++];
+        r->m = m;
+        if (!take_rows(a, r, odd, err)) return false;
+        const size_t whole = lq_module_bytes(&m->it->recipe.type, s->n, s->k),
+                     some = lq_module_bytes(&m->it->recipe.type, r->rows.n, s->k), most = whole > some ? whole : some;
+        codes = most > codes ? most : codes;
+    }
+    for (size_t j = 0; j < k; j++) a->x[j] = a->s->w->abssum[j];
+    even(a, a->x);
+    even(a, a->w);
+    a->codes = aligned_alloc(64, (codes + 63) & ~(size_t)63);
+    return (a->codes || !codes || lq_fail(err, LQ_E_MEMORY, "no memory for a matrix that is tried")) &&
+           lq_solve_make(a->s->dev, a->s->w, &(lq_recipe){0}, &a->h, err);
+}
+
+static void close_search(search *a) {
+    for (int i = 0; a->r && i < a->readers; i++) free(a->r[i].p);
+    free(a->r);
+    free(a->x);
+    free(a->w);
+    free(a->one);
+    free(a->f);
+    free(a->codes);
+    lq_solve_close(&a->h);
+}
+
+bool lq_awq_search(const lq_seek *s, float *factor, lq_err *err) {
+    search a = {.s = s, .k = s->w->k};
+    bool odd = false, any = false, done = open_search(&a, &odd, err);
+    if (done && !odd && a.readers) done = try_all(&a, &any, err);
+    for (int i = 0; done && any && i < a.readers; i++) {
+        double plain, loss;
+        done = whole_loss(&a, a.r[i].m, &plain, &loss, err);
+        any = done && loss <= plain;
+    }
+    for (int64_t j = 0; done && any && j < a.k; j++) factor[j] = a.one[j];
+    for (int i = 0; done && !any && s->expert < 0 && i < a.readers; i++)
+        a.r[i].m->note = "awq found no factors of its input by which nothing loses more";
+    close_search(&a);
+    return done;
+}
