@@ -14,6 +14,8 @@ const lq_method lq_methods[] = {
      {.type = INT4}},
     {"gptq", "spread each column's error over those behind it, by what the inputs were on calibration text",
      {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .steps = 50, .repay = 1}},
+    {"auto", "give each matrix the type that serves --target-bits or --target-size best, by what its errors cost, then as gptq",
+     {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .steps = 50, .repay = 1}},
     {"hadamard", "turn the model's inner bases by Hadamard matrices, so that no channel stands out, then as rtn",
      {.transform = LQ_T_ROTATE, .type = INT4}},
 };

@@ -30,6 +30,10 @@ typedef struct lq_plan {
     const lq_quant_opts *o;
     const lq_method *method;
     lq_recipe base;     // the method's, with what --recipe says
+    cJSON *rules;       // of it, for single matrices; NULL: none
+    bool *rule_used;    // [rules]
+    bool mixed;         // what is multiplied together may have several types
+    lq_text automatic;  // how auto found the rules, JSON
     lq_ckpt *in;
     lq_desc in_desc, desc; // of the input, of the output
     lq_slot embed;      // the input's embedding, where that is the source of an item that is not it
@@ -191,9 +195,18 @@ size_t lq_module_bytes(const lq_wtype *t, int64_t n, int64_t k);
 uint8_t *lq_lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scales, lq_weight_out *out);
 
 // --- recipes as JSON (recipe.c) ---
-bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, lq_err *err); // what it says overrides *r
+// What it says overrides *r; *rules (cJSON_Delete) are those for single matrices, NULL if there are none.
+bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, cJSON **rules, bool *mixed, lq_err *err);
+bool lq_recipe_rule(const cJSON *rule, lq_recipe *r, bool *keep, lq_err *err);
 void lq_recipe_put(lq_text *t, const lq_recipe *r);
 void lq_recipe_put_calib(lq_text *t, const lq_calib *c, uint64_t seed);
+
+// Rules for single matrices (rules.c).
+bool lq_rules_read(const cJSON *recipe, cJSON **out, lq_err *err);
+bool lq_rules_apply(lq_plan *p, const lq_slot *s, lq_recipe *r, bool *keep, lq_err *err);
+bool lq_rules_check(const lq_plan *p, lq_err *err); // each was of use, and what is multiplied together has one type
+// Types for a size (auto.c): a recipe of such rules, and what the report says of how they were found.
+bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, lq_err *err);
 
 // --- calibration ---
 

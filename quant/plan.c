@@ -194,6 +194,7 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     if (s->role == LQ_R_EMBED) p->embed = *s;
     if (!find_sources(p, source_of(&item), &f, &same, err) || !slot_type(p, s, &item.recipe.type, &keep, err))
         return false;
+    if (s->k && s->quantizable && !lq_rules_apply(p, s, &item.recipe, &keep, err)) return false;
     const bool stays = f.w && stays_coded(p, s, f.w, keep);
     const bool turned = s->from.across && (s->from.each || !f.w || !f.w->upright);
     if (stays && !turned) return add_coded(p, &item, f.w, same, err);
@@ -409,6 +410,11 @@ static bool write_recipe(lq_plan *p, lq_err *err) {
     recipe_type(t, "embed", p, LQ_R_EMBED);
     if (!p->desc.tied) recipe_type(t, "head", p, LQ_R_HEAD);
     if (p->calibrates) lq_recipe_put_calib(t, &p->calib, p->o->seed);
+    char *rules = p->rules ? cJSON_PrintUnformatted(p->rules) : NULL;
+    if (p->rules && !rules) t->failed = true;
+    if (p->mixed) lq_text_fmt(t, ", \"mixed\": true");
+    if (rules) lq_text_fmt(t, ", \"modules\": %s", rules);
+    cJSON_free(rules);
     lq_text_fmt(t, "}");
     return !t->failed || lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");
 }
@@ -561,14 +567,33 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
 
 // --- the whole ---
 
+// The method's, with what the recipe given says; without one, auto looks for rules.
+static bool read_recipe(lq_plan *p, lq_err *err) {
+    const lq_quant_opts *o = p->o;
+    const bool sized = o->target_bits > 0 || o->target_size;
+    lq_text chosen = {0};
+    p->base = p->method->recipe;
+    bool done = !o->recipe || lq_recipe_read(o->recipe, strlen(o->recipe), &p->base, &p->rules, &p->mixed, err);
+    if (done && sized && strcmp(p->method->name, "auto"))
+        done = lq_fail(err, LQ_E_USAGE, "a target is what method auto takes, not %s", p->method->name);
+    if (done && !p->rules && !strcmp(p->method->name, "auto")) {
+        done = (sized || lq_fail(err, LQ_E_USAGE, "auto wants a target, bits a weight or a size")) &&
+               lq_auto(o, &chosen, &p->automatic, err) &&
+               lq_recipe_read(chosen.p, chosen.n, &p->base, &p->rules, &p->mixed, err);
+    }
+    lq_text_free(&chosen);
+    if (!done || !p->rules) return done;
+    p->rule_used = calloc((size_t)cJSON_GetArraySize(p->rules) + 1, sizeof *p->rule_used);
+    return p->rule_used || lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");
+}
+
 static bool read_options(lq_plan *p, lq_err *err) {
     const lq_quant_opts *o = p->o;
     const char *method = o->method ? o->method : "rtn", *layout = o->layout ? o->layout : "any";
     p->method = lq_method_find(method);
     if (!p->method) return lq_fail(err, LQ_E_USAGE, "method %s: there is none of this name", method);
     p->base = p->method->recipe;
-    if (o->recipe && !lq_recipe_read(o->recipe, strlen(o->recipe), &p->base, err)) return false;
-    if (!lq_recipe_check(&p->base, err)) return false;
+    if (!read_recipe(p, err) || !lq_recipe_check(&p->base, err)) return false;
     const char *name;
     size_t nth = 0;
     while ((name = lq_quant_layout(nth)) && strcmp(name, layout) != 0) nth++;
@@ -603,6 +628,7 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err) ||
         !plan_transforms(p, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
     p->first[p->blocks] = p->count;
+    if (!lq_rules_check(p, err)) return false;
     if (p->calibrates && !lq_calib_open(o, p->desc.ctx, &p->calib, err)) return false;
     return write_recipe(p, err) && add_sizes(p, err) && make_fingerprint(p, err);
 }
@@ -614,6 +640,9 @@ void lq_plan_free(lq_plan *p) {
     free(p->items);
     free(p->first);
     lq_calib_close(&p->calib);
+    cJSON_Delete(p->rules);
+    free(p->rule_used);
+    lq_text_free(&p->automatic);
     lq_text_free(&p->dropped);
     lq_text_free(&p->kept);
     lq_text_free(&p->recipe);

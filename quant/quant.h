@@ -63,6 +63,8 @@ typedef struct lq_quant_opts {
     bool overwrite, fresh; // fresh: ignore what an interrupted run left
     bool keep_unknown;    // tensors the architecture does not know are carried over; else they are an error
     bool dry_run;         // ends after the plan
+    double target_bits;   // auto: a weight of all matrices, scales and zero points counted; 0: not said
+    size_t target_size;   // auto: of the output; 0: not said
     const char *recipe;   // JSON that overrides parts of the method; NULL: nothing
     const char *calib;    // text that methods with statistics look at: a .txt, a .jsonl or a folder; NULL: built in
     size_t samples;       // sequences of it, 0: 128

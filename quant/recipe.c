@@ -59,7 +59,7 @@ static bool known_key(const char *key) {
     // Those of the second line follow from the others, or are said by options.
     static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "steps",
                                        "least", "type",
-                                       "stats", "salient", "embed", "head", "calib"};
+                                       "modules", "mixed", "match", "stats", "salient", "embed", "head", "calib"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i])) return true;
     return false;
@@ -83,12 +83,34 @@ static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
     return !type || lq_wtype_parse(type, &r->type, err) || lq_fail_in(err, "recipe");
 }
 
-bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, lq_err *err) {
+bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, cJSON **rules, bool *mixed, lq_err *err) {
     cJSON *json;
-    if (!lq_json_parse(text, n, (lq_json_limits){1 << 20, 16}, "recipe", &json, err)) return false;
-    const bool done = cJSON_IsObject(json) ? read_parts(json, r, err)
-                                           : lq_fail(err, LQ_E_USAGE, "recipe: it is no object {...}");
+    *rules = NULL;
+    if (!lq_json_parse(text, n, (lq_json_limits){16u << 20, 16}, "recipe", &json, err)) return false;
+    bool done = cJSON_IsObject(json) ? read_parts(json, r, err)
+                                     : lq_fail(err, LQ_E_USAGE, "recipe: it is no object {...}");
+    done = done && lq_json_bool(json, "mixed", mixed, "recipe", err) && lq_rules_read(json, rules, err);
     cJSON_Delete(json);
+    return done;
+}
+
+// What a rule may say of one matrix.
+bool lq_recipe_rule(const cJSON *rule, lq_recipe *r, bool *keep, lq_err *err) {
+    static const char *const keys[] = {"match", "type",   "rounding", "order", "damp",
+                                       "repay", "refine", "steps",    "least"};
+    enum { KEYS = sizeof keys / sizeof *keys };
+    for (const cJSON *m = rule->child; m; m = m->next) {
+        int i = 0;
+        while (i < KEYS && strcmp(m->string, keys[i]) != 0) i++;
+        if (i == KEYS) return lq_fail(err, LQ_E_USAGE, "a rule has no \"%s\"", m->string);
+    }
+    const char *type = lq_json_str(rule, "type");
+    *keep = type ? !strcmp(type, "keep") : *keep;
+    if (!type || !*keep) return read_parts(rule, r, err);
+    cJSON *rest = cJSON_Duplicate(rule, true);
+    cJSON_DeleteItemFromObjectCaseSensitive(rest, "type");
+    const bool done = rest ? read_parts(rest, r, err) : lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");
+    cJSON_Delete(rest);
     return done;
 }
 

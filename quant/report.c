@@ -37,6 +37,7 @@ static void add_all(lq_text *t, const lq_plan *p, const lq_quant_result *r, int 
                 p->desc.arch->name, p->desc.layers, p->desc.tied ? "true" : "false", (long long)p->weights);
     lq_text_fmt(t, "  \"recipe\": %s,\n  \"fingerprint\": \"%s\",\n  \"bits_per_weight\": %.6g,\n  \"ratio\": %.6g,\n",
                 p->recipe.p, p->fingerprint, r->bits, (double)r->in_bytes / (double)r->out_bytes);
+    if (p->automatic.n) lq_text_fmt(t, "  \"auto\": %s,\n", p->automatic.p);
     lq_text_fmt(t, "  \"dropped\": [%s],\n  \"kept_unknown\": [%s],\n  \"modules\": [\n",
                 p->dropped.n ? p->dropped.p : "", p->kept.n ? p->kept.p : "");
     for (size_t i = 0; i < r->count; i++) {

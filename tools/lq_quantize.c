@@ -9,7 +9,8 @@ typedef struct quantize_args {
     lq_common common;
     const char *method, *type, *group, *head, *embed, *layout, *report, *calib, *recipe;
     int64_t bits, threads, samples, seqlen, seed;
-    size_t max_ram;
+    size_t max_ram, target_size;
+    double target_bits;
     bool asym, force, fresh, keep_unknown, dry_run;
 } quantize_args;
 
@@ -123,6 +124,7 @@ static int run(void *args, int argc, char **argv) {
                              .head = a->head, .embed = a->embed, .layout = a->layout, .threads = (int)a->threads,
                              .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh,
                                  .keep_unknown = a->keep_unknown,
+                             .target_bits = a->target_bits, .target_size = a->target_size,
                              .dry_run = a->dry_run, .recipe = a->recipe, .calib = a->calib,
                              .samples = (size_t)a->samples, .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed,
                              .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
@@ -157,12 +159,15 @@ static const lq_opt opts[] = {
     {"layout", 0, LQ_OPT_CHOICE, FIELD(layout), "NAME",
      "where the codes lie: any (default) serves all devices, x86 is mapped as it is",
      lq_quant_layout, 0, 0},
+    {"target-bits", 0, LQ_OPT_NUM, FIELD(target_bits), "X", "auto: bits a weight, over all matrices", NULL, 1, 16},
+    {"target-size", 0, LQ_OPT_SIZE, FIELD(target_size), "SIZE", "auto: size of OUT", NULL, 0, 0},
     {"recipe", 0, LQ_OPT_TEXT, FIELD(recipe), "JSON", "parts of the method that are to be others", NULL, 0, 0},
     {"calib", 0, LQ_OPT_FILE, FIELD(calib), "FILE",
      "text to calibrate on, a .txt, a .jsonl with \"text\", or a folder of them (default: built in)", NULL, 0, 0},
     {"samples", 0, LQ_OPT_INT, FIELD(samples), "N", "sequences of it (default: 128)", NULL, 1, 1 << 20},
     {"seqlen", 0, LQ_OPT_INT, FIELD(seqlen), "N", "tokens of each (default: 512)", NULL, 2, 1 << 20},
-    {"seed", 0, LQ_OPT_INT, FIELD(seed), "N", "which of its sequences are drawn (default: 0)", NULL, 0, INT64_MAX},
+    {"seed", 0, LQ_OPT_INT, FIELD(seed), "N", "which of its sequences are drawn (default: 0)", NULL, 0,
+     9007199254740992},
     {"threads", 't', LQ_OPT_INT, FIELD(threads), "N",
      "CPU threads (default: one per core); the output does not depend on it", NULL, 1,
      1024},

@@ -1,0 +1,17 @@
+// probe.h: how far a model's probabilities go from its own when some of its matrices are exchanged.
+#ifndef LQ_PROBE_H
+#define LQ_PROBE_H
+#include "quant/stream.h"
+
+typedef struct lq_probe lq_probe;
+// Runs `text` through the model as it is, exactly, and keeps what it says of the last half of each sequence.
+bool lq_probe_open(const char *in, const lq_calib *text, int threads, lq_probe **out, lq_err *err);
+void lq_probe_close(lq_probe *p);
+lq_dev *lq_probe_dev(const lq_probe *p);
+size_t lq_probe_bytes(const lq_calib *text, int vocab); // of what is kept
+// Matrix `at` of a stack, or a matrix, becomes `w` until lq_probe_restore.
+bool lq_probe_put(lq_probe *p, int layer, lq_role role, int at, const lq_weight *w, lq_err *err);
+void lq_probe_restore(lq_probe *p);
+// The mean KL divergence of what the model says now from what it said, in nats.
+bool lq_probe_kld(lq_probe *p, double *out, lq_err *err);
+#endif
