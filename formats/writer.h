@@ -4,8 +4,9 @@
 // whole. lq_writer_commit writes the header into that room, syncs, opens and checks the result as any reader would,
 // lets the caller check it too, and only then renames it: what fails leaves OUT as it was.
 // Opening with `resume` goes on from a journal that has the same fingerprint, and refuses another's finished blocks (a
-// fingerprint of the form "<recipe>.<input>": those of another recipe; what came of another state of the input is
-// thrown away); without it what is there is thrown away.
+// fingerprint of the form "<recipe>.<input>" or "<recipe>.<input>.<machine>": those of another recipe, or of another
+// machine, which is named; what came of another state of the input is thrown away); without it what is there is thrown
+// away.
 #ifndef LQ_WRITER_H
 #define LQ_WRITER_H
 #include "formats/ckpt.h"

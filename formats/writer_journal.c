@@ -172,6 +172,19 @@ static bool outdated(const lq_writer *w, const char *p, size_t n) {
     return m > 0 && (size_t)m < sizeof head && memmem(p, (size_t)(end - p), head, (size_t)m);
 }
 
+// Where a journal is of this work but for the machine: how long its fingerprint's third part is, at *at; else 0.
+static size_t elsewhere(const lq_writer *w, const char *p, size_t n, const char **at) {
+    const char *dot = strchr(w->fingerprint, '.'), *end = memchr(p, '\n', n);
+    dot = dot ? strchr(dot + 1, '.') : NULL;
+    if (!dot || !end) return 0;
+    const size_t m = (size_t)(dot + 1 - w->fingerprint);
+    const char *found = memmem(p, (size_t)(end - p), w->fingerprint, m);
+    if (!found) return 0;
+    *at = found + m;
+    const char *quote = memchr(*at, '"', (size_t)(end - *at));
+    return quote ? (size_t)(quote - *at) : 0;
+}
+
 // Whole lines up to the first that is torn or makes no sense. Returns false if it is not the journal of this work.
 static bool lines_take(lq_writer *w, const char *p, size_t n, char *scratch) {
     lq_text head = {0};
@@ -220,6 +233,12 @@ bool lq_journal_resume(lq_writer *w, bool *ours, lq_err *err) {
         else at += (size_t)got;
     }
     *ours = ok && lines_take(w, text, n, scratch);
+    const char *machine = NULL;
+    const size_t words = ok && !*ours ? elsewhere(w, text, n, &machine) : 0;
+    if (words && worth(text, n))
+        ok = lq_fail(err, LQ_E_USAGE, "%s: holds unfinished work of %.*s, here is %s, whose sums differ: go on there, or "
+                     "--fresh throws it away", w->folder, words < 100 ? (int)words : 100, machine,
+                     strchr(strchr(w->fingerprint, '.') + 1, '.') + 1);
     w->outdated = ok && !*ours && outdated(w, text, n) && worth(text, n);
     if (ok && !*ours && !w->outdated && worth(text, n))
         ok = lq_fail(err, LQ_E_USAGE, "%s: holds unfinished work of another input, recipe or version of lq (or is "

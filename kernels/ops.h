@@ -320,7 +320,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h or block.h: a plug-in is another binary and
 // shares these structs by layout.
-enum { LQ_OPS_VERSION = 4 };
+enum { LQ_OPS_VERSION = 5 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound
@@ -356,6 +356,8 @@ typedef struct lq_ops {
     void (*scan)(lq_dev *, const lq_scan_args *);
     void (*sample)(lq_dev *, const lq_sample_args *);
     // quantization
+    // What the bits of gram, factor and solve depend on, in words: what an interrupted work must find again. false: as sync
+    bool (*solver)(lq_dev *, char *out, size_t size, lq_err *);
     void (*gram)(lq_dev *, const lq_gram_args *);
     void (*factor)(lq_dev *, const lq_factor_args *);
     void (*solve)(lq_dev *, const lq_solve_args *);

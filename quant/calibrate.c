@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROOM = 1 << 30 }; // bytes of sums at once, at least one of an input
-
 // An input while the text goes by: its rows together, or those of experts first .. first + count.
 typedef struct watching {
     lq_dev *dev;
@@ -25,20 +23,21 @@ typedef struct watching {
 } watching;
 
 void lq_watch_close(lq_watch *w) {
-    free(w->h);
-    free(w->g);
+    lq_room_close(w->rooms, w->h);
+    lq_room_close(w->rooms, w->g);
     free(w->absmax);
     free(w->abssum);
     *w = (lq_watch){0};
 }
 
-static bool watch_open(lq_watch *w, int64_t k, bool paired, lq_err *err) {
+static bool watch_open(lq_watch *w, lq_rooms *rooms, int64_t k, bool paired, lq_err *err) {
     const size_t n = (size_t)k;
-    *w = (lq_watch){.k = k, .h = calloc(n * n, sizeof *w->h), .absmax = calloc(n, sizeof *w->absmax),
+    *w = (lq_watch){.rooms = rooms, .k = k, .absmax = calloc(n, sizeof *w->absmax),
                     .abssum = calloc(n, sizeof *w->abssum)};
-    if (paired) w->g = calloc(n * n, sizeof *w->g);
-    return (w->h && w->absmax && w->abssum && (w->g || !paired)) ||
-           lq_fail(err, LQ_E_MEMORY, "no memory for the sums of an input of %zu columns", n);
+    if (!w->absmax || !w->abssum)
+        return lq_fail(err, LQ_E_MEMORY, "no memory for the sums of an input of %zu columns", n);
+    return (w->h = lq_room_open(rooms, n * n * sizeof *w->h, err)) != NULL &&
+           (!paired || (w->g = lq_room_open(rooms, n * n * sizeof *w->g, err)) != NULL);
 }
 
 static void add_rows(lq_dev *dev, lq_watch *w, const lq_mat *x, const lq_mat *was, float *work) {
@@ -218,11 +217,12 @@ static bool watch_input(const calibration *c, int input, bool all, int first, in
     for (const lq_module *m = c->b->module; t.paired && m < c->b->module + c->b->modules; m++)
         if (reads(m, input)) t.edit = &m->edit;
     t.w = calloc((size_t)count, sizeof *t.w);
-    t.work = malloc(k * k * sizeof *t.work);
-    bool done = (t.w && t.work) || lq_fail(c->err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
-    for (int e = 0; done && e < count; e++) done = watch_open(&t.w[e], in->k, t.paired, c->err);
+    lq_rooms *rooms = lq_stream_rooms(c->s);
+    bool done = t.w || lq_fail(c->err, LQ_E_MEMORY, "no memory for %d experts", count);
+    done = done && (t.work = lq_room_open(rooms, k * k * sizeof *t.work, c->err)) != NULL;
+    for (int e = 0; done && e < count; e++) done = watch_open(&t.w[e], rooms, in->k, t.paired, c->err);
     done = done && lq_stream_see(c->s, input, look, &t, c->err);
-    free(t.work);
+    lq_room_close(rooms, t.work);
     free(t.x);
     free(t.was);
     done = done && then(c, input, &t);
@@ -234,8 +234,7 @@ static bool watch_input(const calibration *c, int input, bool all, int first, in
 // As many experts at once as have room.
 static bool watch_experts(const calibration *c, int input, then_fn *then) {
     const lq_input *in = &c->b->input[input];
-    const size_t one = (size_t)in->k * (size_t)in->k * sizeof(double) * (c->b->plan->paired ? 2 : 1);
-    const int at_once = one < ROOM ? (int)(ROOM / one) : 1;
+    const int at_once = c->b->plan->together;
     for (int e = 0; e < in->count; e += at_once)
         if (!watch_input(c, input, false, e, in->count - e < at_once ? in->count - e : at_once, then)) return false;
     return true;

@@ -77,7 +77,7 @@ static bool factor(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve 
         if (!dev->ops.sync(dev, err)) return false;
     }
     if (ok) return true;
-    free(s->u);
+    lq_room_close(s->rooms, s->u);
     s->u = NULL;
     return true;
 }
@@ -86,10 +86,11 @@ static bool factor(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve 
 // that, a share: w + share * w (G - H)^T (H + damping)^-1.
 static bool repay(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *s, lq_err *err) {
     const size_t k = (size_t)w->k;
-    double *d = malloc(k * k * sizeof *d);
+    double *d = NULL;
     int32_t *back = malloc(k * sizeof *back);
-    s->repay = malloc(k * k * sizeof *s->repay);
-    bool done = (d && back && s->repay) || lq_fail(err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
+    bool done = back || lq_fail(err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
+    done = done && (d = lq_room_open(s->rooms, k * k * sizeof *d, err)) != NULL &&
+           (s->repay = lq_room_open(s->rooms, k * k * sizeof *s->repay, err)) != NULL;
     for (size_t i = 0; done && i < k; i++) {
         const size_t from = (size_t)s->order[i];
         back[from] = (int32_t)i;
@@ -100,7 +101,7 @@ static bool repay(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *
     done = done && dev->ops.sync(dev, err);
     for (size_t i = 0; done && i < k * k; i++)
         s->repay[i] = r->repay * (float)d[(size_t)back[i / k] * k + i % k];
-    free(d);
+    lq_room_close(s->rooms, d);
     free(back);
     return done;
 }
@@ -109,14 +110,14 @@ bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve 
     const size_t k = (size_t)w->k;
     const bool spreads = r->rounding == LQ_ROUND_GPTQ;
     ranked *by = malloc(k * sizeof *by);
-    *s = (lq_solve){.k = w->k, .stays = !spreads || r->order != LQ_ORDER_COLUMNS, .sweeps = r->refine,
-                    .clips = !spreads && r->transform & LQ_T_CLIP};
+    *s = (lq_solve){.rooms = w->rooms, .k = w->k, .stays = !spreads || r->order != LQ_ORDER_COLUMNS,
+                    .sweeps = r->refine, .clips = !spreads && r->transform & LQ_T_CLIP};
     s->order = malloc(k * sizeof *s->order);
-    if (spreads) s->u = malloc(k * k * sizeof *s->u);
-    s->h = malloc(k * k * sizeof *s->h);
     s->weight = malloc(k * sizeof *s->weight);
-    bool done = (by && s->order && (s->u || !spreads) && s->h && s->weight) ||
+    bool done = (by && s->order && s->weight) ||
                 lq_fail(err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
+    done = done && (!spreads || (s->u = lq_room_open(s->rooms, k * k * sizeof *s->u, err)) != NULL) &&
+           (s->h = lq_room_open(s->rooms, k * k * sizeof *s->h, err)) != NULL;
     if (done) order_columns(w, spreads ? r : &(lq_recipe){0}, by, s->order);
     free(by);
     if (done && !spreads) lq_pool_run(dev->pool, fill_row, &(filled){w, s}, (int)w->k);
@@ -127,10 +128,10 @@ bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve 
 
 void lq_solve_close(lq_solve *s) {
     free(s->order);
-    free(s->u);
-    free(s->h);
+    lq_room_close(s->rooms, s->u);
+    lq_room_close(s->rooms, s->h);
+    lq_room_close(s->rooms, s->repay);
     free(s->weight);
-    free(s->repay);
     *s = (lq_solve){0};
 }
 

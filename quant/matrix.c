@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BAND = 1 << 22 }; // elements that are rounded in one call
+enum { BAND = 1 << 22, SOLVED = 1 << 18 }; // elements that are rounded in one call; of one that solves, which has copies,
+enum { SOLVED_ROWS = 128 };                // but no fewer rows: each band reads all of an input's moments
 
 typedef struct banded {
     const lq_recipe *r;
@@ -19,6 +20,10 @@ typedef struct banded {
     int64_t first;        // where the band that is widened begins
     bool wide;
 } banded;
+
+static int64_t solved_rows(int64_t k) { return k * SOLVED_ROWS < SOLVED ? SOLVED / k : SOLVED_ROWS; }
+
+size_t lq_band_bytes(int64_t k) { return (size_t)solved_rows(k) * (size_t)k * sizeof(float); }
 
 unsigned lq_recipe_needs(const lq_recipe *r) {
     unsigned needs = 0;
@@ -190,7 +195,7 @@ static bool prepare(banded *b, const lq_recipe *r, lq_matrix *m, lq_err *err) {
         !lq_mul_size((size_t)w->n, (size_t)w->k, &all) || !lq_mul_size(all, 16, &all))
         return lq_fail(err, LQ_E_LIMIT, "a matrix of %lld x %lld cannot be handled", (long long)w->n, (long long)w->k);
     *b = (banded){.r = r, .m = m, .type = *t, .scales = (size_t)lq_weight_groups(t, w->k)};
-    b->rows = w->k < BAND ? BAND / w->k : 1;
+    b->rows = m->solve ? solved_rows(w->k) : w->k < BAND ? BAND / w->k : 1;
     if (t->kind != LQ_W_PLAIN && t->rows > 1) b->rows = b->rows > t->rows ? b->rows / t->rows * t->rows : t->rows;
     if (b->rows > w->n) b->rows = w->n;
     const bool elements = t->kind == LQ_W_PLAIN || t->kind == LQ_W_FLOAT;

@@ -23,6 +23,7 @@ typedef struct pass {
     size_t resumed, block;
     const char *what;   // for whoever is told of progress
     lq_text note;       // of the block that is being worked on
+    char scratch[4096]; // where what memory does not hold lies
     void *buf;          // [plan.buffer] codes, scales and zeros of one matrix, as rounded and as packed
     size_t peak;        // most memory of our own that was seen
 } pass;
@@ -477,12 +478,12 @@ static bool publish(pass *p, double start, lq_quant_result *out, lq_err *err) {
 
 // The models that calibration runs bring a device, whose threads are then used for all.
 static bool open_stream(pass *p, lq_err *err) {
-    const lq_plan *plan = &p->plan;
-    char scratch[4096];
-    snprintf(scratch, sizeof scratch, "%s.partial", plan->o->out);
+    lq_plan *plan = &p->plan;
+    snprintf(p->scratch, sizeof p->scratch, "%s.partial", plan->o->out);
+    plan->rooms.folder = p->scratch;
     const lq_stream_opts o = {.in = plan->o->in, .desc = &plan->desc, .text = &plan->calib,
-                              .threads = lq_pool_threads(p->dev->pool), .paired = plan->paired, .scratch = scratch,
-                              .resident = plan->resident};
+                              .threads = lq_pool_threads(p->dev->pool), .paired = plan->paired, .rooms = &plan->rooms,
+                              .spill = plan->spill, .tick = heard_at, .arg = p};
     lq_dev_close(p->dev);
     p->dev = NULL;
     if (!lq_stream_open(&o, &p->stream, err)) return false;
@@ -513,7 +514,7 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
         p.rows = calloc(p.plan.count, sizeof *p.rows);
         if (!p.rows) done = lq_fail(err, LQ_E_MEMORY, "no memory for a report of %zu rows", p.plan.count);
     }
-    done = done && lq_plan_tell(&p.plan, lq_pool_threads(p.dev->pool), err);
+    done = done && lq_plan_device(&p.plan, p.dev, err) && lq_plan_tell(&p.plan, lq_pool_threads(p.dev->pool), err);
     if (done && o->dry_run) sum_up(&p, start, out);
     else if (done) done = work(&p, start, out, err);
     if (!done) {

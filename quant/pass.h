@@ -8,7 +8,7 @@
 #include "quant/stream.h"
 
 enum {
-    LQ_QUANT_NUMERICS = 2, // raised when the same input and recipe would give other bits; part of the fingerprint
+    LQ_QUANT_NUMERICS = 3, // raised when the same input and recipe would give other bits; part of the fingerprint
     LQ_QUANT_REPORT = 1    // form of the report
 };
 
@@ -52,16 +52,21 @@ typedef struct lq_plan {
     size_t memory;      // of the pass in all, known once the threads are
     size_t out_bytes, header_room, rounded;
     size_t carried;     // matrices that others coded and whose codes stay
-    size_t disk;        // at most, with the journal and the report
-    char fingerprint[50];
+    size_t disk;        // at most, with the journal, the report and
+    size_t scratch;     // what calibration lays aside
+    char fingerprint[200]; // of a run that calibrates, the device and its solver behind the rest
     bool calibrates;    // a recipe wants to know what its inputs are
     lq_calib calib;     // then: the text,
     bool paired;        // whether what the model gave before counts too,
-    size_t resident;    // memory for what stands between layers,
+    lq_rooms rooms;     // memory that its sums and what stands between layers may take,
+    bool spill;         // whether the latter lies in a file,
+    int together;       // how many experts are watched at once at most,
     int64_t widest;     // and the longest row of a matrix
 } lq_plan;
 
 bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err);
+// What the bits of its sums depend on goes into the fingerprint of a run that calibrates.
+bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err);
 // The lines that are shown before the work starts; then refuses what the memory or the disk cannot hold.
 bool lq_plan_tell(lq_plan *p, int threads, lq_err *err);
 void lq_plan_free(lq_plan *p);
@@ -189,6 +194,7 @@ bool lq_fold(lq_block *b, int input, int expert, const float *factor /* [k] */, 
 // (lq_module_bytes), in x->held, or in the checkpoint: lq_ckpt_done(x->src) when it was used.
 bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_solve *solve, void *buf,
                     lq_tick *tick, void *arg, lq_made *x, lq_err *err);
+size_t lq_band_bytes(int64_t k); // of f32 rows that are solved at once (matrix.c)
 // Of codes, scales and zero points in layout any, with room for scales in F32.
 size_t lq_module_bytes(const lq_wtype *t, int64_t n, int64_t k);
 // The parts of a weight, one after the other in `at`, each on 64 bytes. Returns what is behind them.
@@ -216,6 +222,7 @@ void lq_calib_close(lq_calib *c);
 
 // What an input of a layer was given (all rows, or an expert's).
 struct lq_watch {
+    lq_rooms *rooms;    // which has h and g
     int64_t k, rows;
     double *h;          // [k][k], upper half: sums of x^T x
     double *g;          // [k][k]: sums of x^T was; NULL: not paired
@@ -226,6 +233,7 @@ void lq_watch_close(lq_watch *w);
 
 // What rounding reads of it. `order`: column order[j] is the j-th to be rounded.
 struct lq_solve {
+    lq_rooms *rooms;    // which has u, h and repay
     int64_t k;
     int32_t *order;     // [k]
     bool stays;         // the file has columns as they stand in the matrix, whatever the order

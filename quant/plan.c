@@ -479,6 +479,15 @@ static bool make_fingerprint(lq_plan *p, lq_err *err) {
     return done;
 }
 
+bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err) {
+    char solver[100];
+    if (!p->calibrates) return true;
+    if (!dev->ops.solver(dev, solver, sizeof solver, err)) return false;
+    const size_t n = strlen(p->fingerprint);
+    snprintf(p->fingerprint + n, sizeof p->fingerprint - n, ".%s, %s", dev->isa, solver);
+    return true;
+}
+
 // --- the plan in words ---
 
 static void say(const lq_plan *p, const char *fmt, ...) LQ_PRINTF(2, 3);
@@ -513,13 +522,9 @@ static bool has_vocabulary(lq_ckpt *c) {
     return file.p != NULL;
 }
 
-// Of the text on its way, the sums of the widest input and what is made of them, and the layer that is held until it is
-// written.
-static size_t calibration_bytes(lq_plan *p) {
-    const size_t k = (size_t)p->widest, pair = p->paired ? 20 : 0;
-    size_t stream, disk, most = 0;
-    p->resident = p->o->max_ram ? p->o->max_ram / 4 : (size_t)1 << 30;
-    lq_stream_cost(&p->desc, &p->calib, p->paired, p->resident, &stream, &disk);
+// What the layer that is held until it is written takes, at most.
+static size_t held_bytes(const lq_plan *p) {
+    size_t most = 0;
     for (size_t b = 0; b < p->blocks; b++) {
         size_t held = 0;
         for (size_t i = p->first[b]; i < p->first[b + 1]; i++) {
@@ -530,8 +535,36 @@ static size_t calibration_bytes(lq_plan *p) {
         }
         if (held > most) most = held;
     }
-    p->disk += disk;
-    return stream + most + k * k * (8 + 4 + 8 + 4 + pair) + 6 * (16u << 20);
+    return most;
+}
+
+// How many experts at most can be told apart at once.
+static int experts_most(const lq_plan *p) {
+    int most = 1;
+    for (size_t i = 0; i < p->count; i++)
+        if (p->items[i].round && p->items[i].slot.count > most) most = p->items[i].slot.count;
+    return most;
+}
+
+// The sums of the widest input and what is made of them, and the rows between layers, are in memory as far as that is
+// allowed; else they lie in a file. The chunk of text, a band of rows and the layer that is held have to be in memory.
+static void plan_calibration(lq_plan *p) {
+    const size_t k = (size_t)p->widest, pair = p->paired, sum = k * k * (8 + 8 * pair);
+    const size_t solved = k * k * (12 + 12 * pair), most = p->o->max_ram;
+    const lq_stream_size s = lq_stream_cost(&p->desc, &p->calib, p->paired, p->widest);
+    // Six of a band's rows at the same time, and what OpenBLAS takes.
+    p->memory += s.chunk + held_bytes(p) + 6 * lq_band_bytes(p->widest) + (8u << 20);
+    const size_t room = !most ? SIZE_MAX : most > p->memory ? most - p->memory : 0, all = most ? room : (size_t)1 << 30;
+    const int experts = experts_most(p);
+    p->spill = s.kept > all || (most && s.kept + sum + solved > room);
+    const size_t rest = p->spill ? all : all - s.kept;
+    p->together = rest < solved + 2 * sum ? 1 : (rest - solved) / sum < (size_t)experts ? (int)((rest - solved) / sum)
+                                                                                      : experts;
+    const size_t sums = sum * (size_t)p->together + solved, kept = p->spill ? 0 : s.kept;
+    p->rooms.left = room;
+    p->memory += kept + (sums < room - kept ? sums : room - kept);
+    p->scratch = s.kept - kept + (sums > room - kept ? sums - (room - kept) : 0);
+    p->disk += p->scratch;
 }
 
 bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
@@ -539,7 +572,7 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     const size_t in = lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
     // A worker has its scratch; the rest is the program's own.
     p->memory = p->buffer + (size_t)threads * (1u << 20) + p->count * sizeof *p->items + p->header_room + (8u << 20);
-    if (p->calibrates) p->memory += calibration_bytes(p);
+    if (p->calibrates) plan_calibration(p);
     if (p->copy) p->memory += p->copy + (size_t)threads * (size_t)p->desc.dim * LQ_STRIPE * sizeof(float);
     say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers,
         (double)p->weights / 1e6, (double)in / mb);
@@ -555,6 +588,7 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     say(p, "memory: %.1f MB with %d threads, and pages of the mapped checkpoint that are given back after use",
         (double)p->memory / mb,
         threads);
+    if (p->scratch) say(p, "scratch file: %.1f MB in %s.partial", (double)p->scratch / mb, p->o->out);
     if (p->o->max_ram && p->memory > p->o->max_ram)
         return lq_fail(err, LQ_E_LIMIT, "memory: the pass needs %.1f MB, more than the %.1f MB it may use",
                        (double)p->memory / mb,

@@ -5,15 +5,11 @@
 // layer at hand, which all layers may share. Everything is computed exactly: f32 activations, residual and cache.
 #include "quant/stream.h"
 #include "runtime/model/model.h"
-#include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-enum { ROWS = 2048, PAGE = 32 }; // rows of a chunk, at least one sample
+enum { ROWS = 128, PAGE = 32 }; // rows of a chunk, at least one sample
 
 struct lq_stream {
     const lq_calib *text;
@@ -21,13 +17,15 @@ struct lq_stream {
     lq_buffers *b[LQ_COURSES];  // for the weights as they are bound
     lq_kvpool kv[LQ_COURSES];
     float *h[LQ_COURSES];       // [samples * len][dim] between layers
-    size_t bytes;               // of each, mapped
+    lq_rooms *rooms;
     int courses, layer, per;    // per: samples of a chunk
     int stride;                 // blocks of a sample
     int32_t *seq, *pos, *first, *slot, *table; // of a chunk
     float *was;                 // what an input is given as the model was
     size_t was_cap;
     lq_mat was_mat;
+    lq_tick *tick;
+    void *tick_arg;
     // of the run at hand
     int input;
     lq_looker *look;
@@ -41,9 +39,10 @@ static int chunk_samples(const lq_calib *t) {
     return (size_t)per < t->samples ? per : (int)t->samples;
 }
 
-void lq_stream_cost(const lq_desc *d, const lq_calib *t, bool paired, size_t resident, size_t *memory, size_t *disk) {
+lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *t, bool paired, int64_t widest) {
     const size_t rows = (size_t)chunk_samples(t) * (size_t)t->len, courses = paired ? 2 : 1;
     const size_t kept = t->samples * (size_t)t->len * (size_t)d->dim * sizeof(float);
+    const size_t seen = rows * (size_t)widest * sizeof(float); // as it was; and an expert's rows of both courses
     size_t wide = 0;
     for (int l = 0; l < d->layers; l++)
         for (int i = 0; i < d->layer[l].parts; i++) {
@@ -53,33 +52,11 @@ void lq_stream_cost(const lq_desc *d, const lq_calib *t, bool paired, size_t res
             const size_t ffn = used * (2 * (size_t)p->ffn + (size_t)(p->experts_used ? d->dim : 0));
             if (mix + ffn > wide) wide = mix + ffn;
         }
-    *memory = courses * (rows * (6 * (size_t)d->dim + 2 * wide) + (size_t)d->vocab) * sizeof(float);
-    *disk = kept * courses > resident ? kept * courses : 0;
-    if (!*disk) *memory += kept * courses;
+    const size_t chunk = courses * (rows * (6 * (size_t)d->dim + 2 * wide) + (size_t)d->vocab) * sizeof(float);
+    return (lq_stream_size){.chunk = chunk + 3 * seen, .kept = kept * courses};
 }
 
 // --- opening ---
-
-// Memory that is ours, or that of a file without a name, which the system may take to the disk.
-static float *room_open(const lq_stream_opts *o, size_t bytes, bool large, lq_err *err) {
-    char path[4096];
-    int fd = -1;
-    if (large) {
-        snprintf(path, sizeof path, "%s/residual", o->scratch);
-        fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-        if (fd >= 0) unlink(path);
-        if (fd < 0 || posix_fallocate(fd, 0, (off_t)bytes)) {
-            if (fd >= 0) close(fd);
-            lq_fail(err, LQ_E_IO, "%s: no room for %zu bytes of calibration", path, bytes);
-            return NULL;
-        }
-    }
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
-    if (fd >= 0) close(fd);
-    if (p != MAP_FAILED) return p;
-    lq_fail(err, LQ_E_MEMORY, "no memory for %zu bytes of calibration", bytes);
-    return NULL;
-}
 
 static bool model_open(lq_stream *s, const lq_stream_opts *o, lq_course c, lq_err *err) {
     lq_model_opts opts = {.threads = o->threads, .exact = true, .ctx = s->text->len, .beside = c ? s->m[0] : NULL};
@@ -125,14 +102,18 @@ bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err) {
     lq_stream *s = *out = calloc(1, sizeof *s);
     if (!s) return lq_fail(err, LQ_E_MEMORY, "no memory for calibration");
     s->text = o->text;
+    s->tick = o->tick, s->tick_arg = o->arg;
     s->courses = o->paired ? 2 : 1;
     s->per = chunk_samples(o->text);
     s->stride = (o->text->len + PAGE - 1) / PAGE;
-    s->bytes = lq_stream_rows(s) * (size_t)o->desc->dim * sizeof(float);
+    s->rooms = o->rooms;
+    const size_t bytes = o->text->samples * (size_t)o->text->len * (size_t)o->desc->dim * sizeof(float);
+    const size_t left = s->rooms->left;
+    if (o->spill) s->rooms->left = 0;
     bool done = chunk_open(s, err);
     for (int c = 0; done && c < s->courses; c++)
-        done = model_open(s, o, (lq_course)c, err) &&
-               (s->h[c] = room_open(o, s->bytes, s->bytes * (size_t)s->courses > o->resident, err)) != NULL;
+        done = model_open(s, o, (lq_course)c, err) && (s->h[c] = lq_room_open(s->rooms, bytes, err)) != NULL;
+    if (o->spill) s->rooms->left = left;
     if (done) return true;
     lq_stream_close(s);
     *out = NULL;
@@ -142,7 +123,7 @@ bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err) {
 void lq_stream_close(lq_stream *s) {
     if (!s) return;
     for (int c = s->courses; c-- > 0;) {
-        if (s->h[c]) munmap(s->h[c], s->bytes);
+        lq_room_close(s->rooms, s->h[c]);
         if (!s->m[c]) continue;
         if (s->b[c]) lq_buffers_close(s->m[c], s->b[c]);
         lq_kvpool_close(s->m[c], &s->kv[c]);
@@ -159,7 +140,7 @@ void lq_stream_close(lq_stream *s) {
 
 lq_dev *lq_stream_dev(const lq_stream *s) { return s->m[0]->dev; }
 
-size_t lq_stream_rows(const lq_stream *s) { return s->text->samples * (size_t)s->text->len; }
+lq_rooms *lq_stream_rooms(const lq_stream *s) { return s->rooms; }
 
 // --- a chunk ---
 
@@ -203,6 +184,18 @@ static void keep(const lq_mat *from, const lq_mat *to) {
                (size_t)from->cols * sizeof(float));
 }
 
+static bool told(const lq_stream *s, lq_err *err) {
+    return s->tick(s->tick_arg, 0, 0) || lq_fail(err, LQ_E_CANCELLED, "stopped");
+}
+
+// Asks on the way through a layer, at each of its inputs.
+static bool only_ask(void *arg, const lq_seen *seen) {
+    lq_stream *s = arg;
+    (void)seen;
+    s->failed = s->failed || !told(s, s->err);
+    return !s->failed;
+}
+
 // --- the way ---
 
 bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err) {
@@ -212,6 +205,7 @@ bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err) {
         for (size_t at = 0; at < s->text->samples; at += (size_t)s->per) {
             lq_run run;
             const int n = samples_at(s, at);
+            if (!told(s, err)) return false;
             chunk_begin(s, c, at, n, NULL, &run);
             const lq_mat h = lq_forward_settle(&run), to = rows_of(s, c, at, n);
             if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
@@ -246,7 +240,7 @@ void lq_stream_put_vector(lq_stream *s, const lq_slot *slot, const float *v) {
 // What the wanted input is given as the model was, kept until the other course comes to it.
 static bool catch_was(void *arg, const lq_seen *seen) {
     lq_stream *s = arg;
-    if (seen->input != s->input) return true;
+    if (seen->input != s->input) return only_ask(s, seen);
     const size_t need = (size_t)seen->x.rows * (size_t)seen->x.cols;
     if (need > s->was_cap) {
         free(s->was);
@@ -263,7 +257,7 @@ static bool catch_was(void *arg, const lq_seen *seen) {
 
 static bool show(void *arg, const lq_seen *seen) {
     lq_stream *s = arg;
-    if (seen->input != s->input) return true;
+    if (seen->input != s->input) return only_ask(s, seen);
     const lq_sight sight = {.x = seen->x, .was = s->courses > 1 && s->was_mat.rows == seen->x.rows ? &s->was_mat : NULL,
                             .order = seen->order, .start = seen->start, .top_k = seen->top_k, .k = seen->k,
                             .v = seen->v};
@@ -278,7 +272,7 @@ bool lq_stream_see(lq_stream *s, int input, lq_looker *look, void *arg, lq_err *
             lq_run run;
             const int n = samples_at(s, at);
             const lq_mat h = rows_of(s, c, at, n);
-            if (!buffers_ready(s, c, err)) return false;
+            if (!told(s, err) || !buffers_ready(s, c, err)) return false;
             chunk_begin(s, c, at, n, &h, &run);
             run.see = c ? catch_was : show;
             run.arg = s;
@@ -303,14 +297,18 @@ static void apart(const lq_mat *a, const lq_mat *b, double *error, double *norm)
 
 bool lq_stream_leave(lq_stream *s, double *error, lq_err *err) {
     double sum = 0, norm = 0;
+    s->err = err, s->failed = false;
     for (size_t at = 0; at < s->text->samples; at += (size_t)s->per) {
         const int n = samples_at(s, at);
         for (int c = s->courses; c-- > 0;) {
             lq_run run;
             const lq_mat kept = rows_of(s, c, at, n);
-            if (!buffers_ready(s, c, err)) return false;
+            if (!told(s, err) || !buffers_ready(s, c, err)) return false;
             chunk_begin(s, c, at, n, &kept, &run);
+            run.see = only_ask;
+            run.arg = s;
             lq_forward_layer(&run, s->layer);
+            if (s->failed) return false;
             const lq_mat h = lq_forward_settle(&run);
             if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
             keep(&h, &kept);

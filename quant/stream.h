@@ -15,6 +15,14 @@ typedef struct lq_calib {
     char source[256];      // "built-in", or a file's name
 } lq_calib;
 
+// Large memory of calibration (room.c): the process's own as long as some of `left` is left, then a file in `folder`.
+typedef struct lq_rooms {
+    const char *folder;
+    size_t left;
+} lq_rooms;
+void *lq_room_open(lq_rooms *r, size_t bytes, lq_err *err); // zeros, on 64 bytes; NULL: see err
+void lq_room_close(lq_rooms *r, void *p);                   // of that r; p may be NULL
+
 typedef struct lq_stream lq_stream;
 typedef struct lq_stream_opts {
     const char *in;        // the checkpoint
@@ -22,15 +30,18 @@ typedef struct lq_stream_opts {
     const lq_calib *text;  // lives as long
     int threads;
     bool paired;           // both courses; else only that of the model as it becomes
-    const char *scratch;   // a folder for what does not fit `resident` bytes
-    size_t resident;
+    lq_rooms *rooms;       // lives as long
+    bool spill;            // what stands between layers lies in a file from the first
+    lq_tick *tick;         // asked before each chunk of rows and at each input; false stops with LQ_E_CANCELLED
+    void *arg;
 } lq_stream_opts;
 bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err);
 void lq_stream_close(lq_stream *s);
 lq_dev *lq_stream_dev(const lq_stream *s);
-size_t lq_stream_rows(const lq_stream *s);
-// Memory that it takes with so many rows, without the weights of a layer; and of the scratch file.
-void lq_stream_cost(const lq_desc *d, const lq_calib *text, bool paired, size_t resident, size_t *memory, size_t *disk);
+lq_rooms *lq_stream_rooms(const lq_stream *s);
+// Memory that it takes at a chunk of rows, without the weights of a layer; and what stands between layers.
+typedef struct lq_stream_size { size_t chunk, kept; } lq_stream_size;
+lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *text, bool paired, int64_t widest);
 
 // The residuals before the first layer. `embed` (may be NULL: as it was) is the embedding as it was made.
 bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err);

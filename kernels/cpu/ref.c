@@ -262,6 +262,7 @@ void lq_cpu_c_slots(lq_ops *o) {
     o->scan = lq_scan_c;
     o->sample = sample;
     o->gram = lq_gram_c;
+    o->solver = lq_solver_c;
     o->factor = lq_factor_c;
     o->solve = lq_solve_c;
     o->refine = lq_refine_c;

@@ -21,6 +21,7 @@ static struct {
     bool there;
     char why[256];
     void (*set_num_threads)(int);
+    char *(*config)(void), *(*core)(void);
     void (*sgemm)(int order, int turn_a, int turn_b, int m, int n, int k, float alpha, const float *a, int lda,
                   const float *b, int ldb, float beta, float *c, int ldc);
     void (*dtrmm)(int order, int side, int half, int turn, int diagonal, int m, int n, double alpha, const double *a,
@@ -44,8 +45,8 @@ static void *library_open(const char *name) {
 
 static void blas_load(void) {
     const struct { const char *name; void *at; } symbols[] = {
-        {"openblas_set_num_threads", &blas.set_num_threads}, {"cblas_sgemm", &blas.sgemm},
-        {"cblas_dtrmm", &blas.dtrmm},
+        {"openblas_set_num_threads", &blas.set_num_threads}, {"openblas_get_config", &blas.config},
+        {"openblas_get_corename", &blas.core}, {"cblas_sgemm", &blas.sgemm}, {"cblas_dtrmm", &blas.dtrmm},
         {"dpotrf_", &blas.potrf}, {"dtrtri_", &blas.trtri},
     };
     void *lib = library_open("libopenblas.so.0");
@@ -68,6 +69,15 @@ static bool blas_use(lq_dev *d) {
                 blas.why);
     }
     return blas.there;
+}
+
+// "OpenBLAS 0.3.21 SkylakeX": its version and the kernels it chose for this machine; the blocks above are fixed.
+bool lq_solver_c(lq_dev *d, char *out, size_t size, lq_err *err) {
+    if (!blas_use(d)) return d->ops.sync(d, err);
+    const char *config = blas.config();
+    const size_t name = strcspn(config, " "), version = config[name] ? 1 + strcspn(config + name + 1, " ") : 0;
+    snprintf(out, size, "%.*s %s", (int)(name + version), config, blas.core());
+    return true;
 }
 
 // --- gram ---

@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from counted import check, end  # noqa: E402
+from counted import check, end, skip  # noqa: E402
 
 lq = os.path.abspath(sys.argv[1])
 KILLS, DIM, FFN, VOCAB, LAYERS = 30, 512, 1408, 2048, 12
@@ -102,8 +102,12 @@ def report(path):
     return r, ran
 
 
+def command(out, *more):
+    return [lq, "quantize", model, out, "--quiet", *words, *more]
+
+
 def start(out, *more):
-    return subprocess.Popen([lq, "quantize", model, out, "--quiet", "--type", "int4 g32 asym", *more], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command(out, *more), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def finish(p):
@@ -197,7 +201,70 @@ def check_stacks(out):
     check(good and "f32" in row["note"] and not rows[name % 0]["note"], f"the report says {row}")
 
 
+def disk_full(whole):
+    """A disk that is full at any point (here: no file may be longer): nothing has the output's name, and with room again the work goes on."""
+    out = os.path.join(os.path.dirname(model), "full.lq")
+    size = os.path.getsize(os.path.join(os.path.dirname(model), "whole.lq"))
+    resumed = 0
+    for limit in (40, *(size * share // 1024 for share in (0.3, 0.5, 0.7, 0.9, 0.999))):
+        p = subprocess.run(["bash", "-c", f'trap "" XFSZ; ulimit -f {int(limit)}; exec "$@"', "x", *command(out)], capture_output=True, text=True)
+        check(p.returncode == 1 and p.stderr.count("\n") == 1, f"{int(limit)} KB: exit {p.returncode}: {p.stderr}")
+        check(not os.path.exists(out) and not os.path.exists(out + ".report.json"), f"{int(limit)} KB: {out} is there")
+        check(not os.path.exists(out + ".partial/residual"), f"{int(limit)} KB: the scratch file has a name")
+    code, err = finish(start(out))
+    check(code == 0 and digest(out) == whole, f"with room again: exit {code}: {err}")
+    resumed = report(out)[1]["resumed_blocks"]
+    check(resumed > 0, "with room again: nothing was there to go on from")
+
+
+def elsewhere(out, whole, seconds):
+    """Sums depend on the machine's kernels: blocks that others made are not gone on from."""
+    for _ in range(5):
+        p = start(out)
+        time.sleep(seconds * random.uniform(0.5, 0.9))
+        p.kill()
+        finish(p)
+        if os.path.isdir(out + ".partial") and not os.path.exists(out):
+            break
+        forget(out)
+    here = re.search(r"OpenBLAS [^\"]*", open(out + ".partial/journal").read())
+    other = "Haswell" if here and "Haswell" not in here[0] else "Nehalem"
+    r = subprocess.run(command(out), capture_output=True, text=True, env=dict(os.environ, OPENBLAS_CORETYPE=other))
+    if r.returncode == 0:
+        skip("OpenBLAS does not change its kernels when asked to")
+    else:
+        good = r.returncode == 2 and here and here[0] in r.stderr and other in r.stderr and "--fresh" in r.stderr
+        check(good, f"another machine's blocks: exit {r.returncode}: {r.stderr}")
+    code, err = finish(start(out))
+    check(code == 0 and digest(out) == whole, f"where it began: exit {code}: {err}")
+
+
+def vocabulary(folder):
+    demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "calib_data", "demo")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(os.path.join(demo, name), folder)
+
+
+def calibrated(folder, config, more, kills):
+    """The same of a method that calibrates: its sums and the rows of the text are made anew from what stands in the journal."""
+    out = os.path.join(folder, "whole.lq")
+    code, err = finish(start(out))
+    check(code == 0, f"an undisturbed run: exit {code}: {err}")
+    began = time.monotonic()
+    code, err = finish(start(out, "--force", "--threads", "1"))
+    seconds = time.monotonic() - began
+    if code == 0:
+        whole, clean = digest(out), report(out)[0]
+        print(f"{' '.join(words)}: {seconds:.2f} s a run")
+        kill_often(os.path.join(folder, "killed.lq"), whole, seconds, kills)
+        interrupt(os.path.join(folder, "stopped.lq"), whole, clean, seconds)
+        disk_full(whole)
+        elsewhere(os.path.join(folder, "moved.lq"), whole, seconds)
+
+
 random.seed(11)
+random.seed(11)
+words = ["--type", "int4 g32 asym"]
 for config, kills in ((CONFIG, KILLS), (MIXTURE, KILLS // 2)):
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "model")
@@ -219,4 +286,15 @@ for config, kills in ((CONFIG, KILLS), (MIXTURE, KILLS // 2)):
                 model = apart
             kill_often(os.path.join(folder, "killed.lq"), whole, seconds, kills)
             interrupt(os.path.join(folder, "stopped.lq"), whole, clean, seconds)
+
+SMALL = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 5}
+GPTQ = ["-m", "gptq", "--bits", "4", "--group", "32", "--samples", "24", "--max-ram", "30M"]
+DIM, FFN, VOCAB = 128, 256, 1024
+for config, more in ((CONFIG, ["--layout", "any"]), (CONFIG, ["--layout", "x86"]), (MIXTURE, ["--layout", "x86"])):
+    with tempfile.TemporaryDirectory() as folder:
+        model, words = os.path.join(folder, "model"), GPTQ + more
+        config = dict(config, **SMALL, vocab_size=VOCAB)
+        write_model(model, config)
+        vocabulary(model)
+        calibrated(folder, config, more, KILLS // 3)
 sys.exit(end())
