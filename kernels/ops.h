@@ -356,7 +356,7 @@ typedef struct lq_ops {
     void (*scan)(lq_dev *, const lq_scan_args *);
     void (*sample)(lq_dev *, const lq_sample_args *);
     // quantization
-    // What the bits of gram, factor and solve depend on, in words: what an interrupted work must find again. false: as sync
+    // What the bits of gram, factor and solve depend on, in words: interrupted work must find it again. false: as sync
     bool (*solver)(lq_dev *, char *out, size_t size, lq_err *);
     void (*gram)(lq_dev *, const lq_gram_args *);
     void (*factor)(lq_dev *, const lq_factor_args *);

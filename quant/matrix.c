@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BAND = 1 << 22, SOLVED = 1 << 18 }; // elements that are rounded in one call; of one that solves, which has copies,
-enum { SOLVED_ROWS = 128 };                // but no fewer rows: each band reads all of an input's moments
+// Elements that are rounded in one call; of one that solves, which has copies, but no fewer rows than these, as each
+// call reads all of an input's moments.
+enum { BAND = 1 << 22, SOLVED = 1 << 18, SOLVED_ROWS = 128 };
 
 typedef struct banded {
     const lq_recipe *r;

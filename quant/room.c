@@ -1,6 +1,6 @@
-// room.c: large memory of a run that calibrates: the process's own as long as there is some left of what it may use, and
-// behind that a file without a name beside the output, whose pages the system takes to the disk when it wants theirs.
-// Owns nothing but the count of what is left.
+// room.c: large memory of a run that calibrates: the process's own as long as there is some left of what it may use,
+// and behind that a file without a name beside the output, whose pages the system takes to the disk when it wants
+// theirs. Owns nothing but the count of what is left.
 #include "quant/stream.h"
 #include <fcntl.h>
 #include <stdio.h>

@@ -122,12 +122,12 @@ def forget(out):
     shutil.rmtree(out + ".partial", ignore_errors=True)
 
 
-def kill_often(out, whole, seconds, kills):
+def kill_often(out, whole, seconds, kills, limits=((),)):
     """Kills runs until so many have died; each that lives to its end must have made the same file. How long a run takes
     changes with what else the machine does: the wait follows, shorter where runs end, longer where they die."""
     killed, ended, resumed = 0, 0, 0
     while killed < kills and ended < 4 * kills:
-        p = start(out)
+        p = start(out, *random.choice(limits))
         time.sleep(random.uniform(0, seconds * 1.1))
         p.kill()
         code, err = finish(p)
@@ -206,11 +206,14 @@ def disk_full(whole):
     out = os.path.join(os.path.dirname(model), "full.lq")
     size = os.path.getsize(os.path.join(os.path.dirname(model), "whole.lq"))
     resumed = 0
-    for limit in (40, *(size * share // 1024 for share in (0.3, 0.5, 0.7, 0.9, 0.999))):
-        p = subprocess.run(["bash", "-c", f'trap "" XFSZ; ulimit -f {int(limit)}; exec "$@"', "x", *command(out)], capture_output=True, text=True)
+    # The first two have no room for what calibration lays aside; with memory for that, the others get further one by one.
+    for share, memory in ((0.02, SCARCE), (0.5, SCARCE), *((share, PLENTY) for share in (0.02, 0.3, 0.5, 0.7, 0.9, 0.999))):
+        limit = size * share // 1024
+        p = subprocess.run(["bash", "-c", f'trap "" XFSZ; ulimit -f {int(limit)}; exec "$@"', "x", *command(out, *memory)], capture_output=True, text=True)
+        check("scratch" in p.stderr or memory is PLENTY, f"{int(limit)} KB: {p.stderr}")
         check(p.returncode == 1 and p.stderr.count("\n") == 1, f"{int(limit)} KB: exit {p.returncode}: {p.stderr}")
         check(not os.path.exists(out) and not os.path.exists(out + ".report.json"), f"{int(limit)} KB: {out} is there")
-        check(not os.path.exists(out + ".partial/residual"), f"{int(limit)} KB: the scratch file has a name")
+        check(not os.path.exists(out + ".partial/scratch"), f"{int(limit)} KB: the scratch file has a name")
     code, err = finish(start(out))
     check(code == 0 and digest(out) == whole, f"with room again: exit {code}: {err}")
     resumed = report(out)[1]["resumed_blocks"]
@@ -219,12 +222,12 @@ def disk_full(whole):
 
 def elsewhere(out, whole, seconds):
     """Sums depend on the machine's kernels: blocks that others made are not gone on from."""
-    for _ in range(5):
-        p = start(out)
+    for _ in range(30):
+        p = start(out, *PLENTY)
         time.sleep(seconds * random.uniform(0.5, 0.9))
         p.kill()
         finish(p)
-        if os.path.isdir(out + ".partial") and not os.path.exists(out):
+        if os.path.exists(out + ".partial/journal") and '["b",' in open(out + ".partial/journal").read():
             break
         forget(out)
     here = re.search(r"OpenBLAS [^\"]*", open(out + ".partial/journal").read())
@@ -256,7 +259,7 @@ def calibrated(folder, config, more, kills):
     if code == 0:
         whole, clean = digest(out), report(out)[0]
         print(f"{' '.join(words)}: {seconds:.2f} s a run")
-        kill_often(os.path.join(folder, "killed.lq"), whole, seconds, kills)
+        kill_often(os.path.join(folder, "killed.lq"), whole, seconds, kills, (SCARCE, PLENTY))
         interrupt(os.path.join(folder, "stopped.lq"), whole, clean, seconds)
         disk_full(whole)
         elsewhere(os.path.join(folder, "moved.lq"), whole, seconds)
@@ -288,7 +291,8 @@ for config, kills in ((CONFIG, KILLS), (MIXTURE, KILLS // 2)):
             interrupt(os.path.join(folder, "stopped.lq"), whole, clean, seconds)
 
 SMALL = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 5}
-GPTQ = ["-m", "gptq", "--bits", "4", "--group", "32", "--samples", "24", "--max-ram", "30M"]
+GPTQ = ["-m", "gptq", "--bits", "4", "--group", "32", "--samples", "24"]
+SCARCE, PLENTY = ["--max-ram", "30M"], ["--max-ram", "1G"]
 DIM, FFN, VOCAB = 128, 256, 1024
 for config, more in ((CONFIG, ["--layout", "any"]), (CONFIG, ["--layout", "x86"]), (MIXTURE, ["--layout", "x86"])):
     with tempfile.TemporaryDirectory() as folder:
