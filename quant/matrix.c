@@ -8,7 +8,7 @@
 
 // Elements that are rounded in one call; of one that solves, which has copies, but no fewer rows than these, as each
 // call reads all of an input's moments.
-enum { BAND = 1 << 22, SOLVED = 1 << 18, SOLVED_ROWS = 128 };
+enum { BAND = 1 << 22, SOLVED = 1 << 17, SOLVED_ROWS = 128 };
 
 typedef struct banded {
     const lq_recipe *r;

@@ -548,12 +548,12 @@ static int experts_most(const lq_plan *p) {
 
 // The sums of the widest input and what is made of them, and the rows between layers, are in memory as far as that is
 // allowed; else they lie in a file. The chunk of text, a band of rows and the layer that is held have to be in memory.
-static void plan_calibration(lq_plan *p) {
+static void plan_calibration(lq_plan *p, int threads) {
     const size_t k = (size_t)p->widest, pair = p->paired, sum = k * k * (8 + 8 * pair);
     const size_t solved = k * k * (12 + 12 * pair), most = p->o->max_ram;
     const lq_stream_size s = lq_stream_cost(&p->desc, &p->calib, p->paired, p->widest);
-    // Six of a band's rows at the same time, and what OpenBLAS takes.
-    p->memory += s.chunk + held_bytes(p) + 6 * lq_band_bytes(p->widest) + (8u << 20);
+    // Six of a band's rows at the same time, and what OpenBLAS takes for a thread.
+    p->memory += s.chunk + held_bytes(p) + 6 * lq_band_bytes(p->widest) + (size_t)threads * (5u << 20);
     const size_t room = !most ? SIZE_MAX : most > p->memory ? most - p->memory : 0, all = most ? room : (size_t)1 << 30;
     const int experts = experts_most(p);
     p->spill = s.kept > all || (most && s.kept + sum + solved > room);
@@ -572,7 +572,7 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     const size_t in = lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
     // A worker has its scratch; the rest is the program's own.
     p->memory = p->buffer + (size_t)threads * (1u << 20) + p->count * sizeof *p->items + p->header_room + (8u << 20);
-    if (p->calibrates) plan_calibration(p);
+    if (p->calibrates) plan_calibration(p, threads);
     if (p->copy) p->memory += p->copy + (size_t)threads * (size_t)p->desc.dim * LQ_STRIPE * sizeof(float);
     say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers,
         (double)p->weights / 1e6, (double)in / mb);

@@ -44,16 +44,19 @@ lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *t, bool paired, 
     const size_t kept = t->samples * (size_t)t->len * (size_t)d->dim * sizeof(float);
     const size_t seen = rows * (size_t)widest * sizeof(float); // as it was; and an expert's rows of both courses
     size_t wide = 0;
+    bool experts = false;
     for (int l = 0; l < d->layers; l++)
         for (int i = 0; i < d->layer[l].parts; i++) {
             const lq_part *p = &d->layer[l].part[i];
             const size_t mix = (size_t)p->heads * (size_t)(2 * p->head_dim + 2 * p->v_dim);
             const size_t used = p->experts_used ? (size_t)p->experts_used : 1;
             const size_t ffn = used * (2 * (size_t)p->ffn + (size_t)(p->experts_used ? d->dim : 0));
-            if (mix + ffn > wide) wide = mix + ffn;
+            experts |= p->experts_used > 0;
+            wide = mix > wide ? mix : wide;
+            wide = ffn > wide ? ffn : wide;
         }
     const size_t chunk = courses * (rows * (6 * (size_t)d->dim + 2 * wide) + (size_t)d->vocab) * sizeof(float);
-    return (lq_stream_size){.chunk = chunk + 3 * seen, .kept = kept * courses};
+    return (lq_stream_size){.chunk = chunk + (experts ? 3 : 1) * seen, .kept = kept * courses};
 }
 
 // --- opening ---

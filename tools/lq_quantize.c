@@ -2,6 +2,7 @@
 // asked for and what it came to is printed.
 #include "quant/quant.h"
 #include "tools/verb.h"
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,6 +129,10 @@ static int run(void *args, int argc, char **argv) {
                              .dry_run = a->dry_run, .recipe = a->recipe, .calib = a->calib,
                              .samples = (size_t)a->samples, .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed,
                              .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
+#ifdef __GLIBC__ // what is large and given back goes back to the system at once, as the plan and --max-ram count on it
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    mallopt(M_TRIM_THRESHOLD, 256 << 10);
+#endif
     lq_input_catch();
     const bool done = lq_quantize(&o, &r, &err);
     if (p.begun) lq_bar_end(&p.bar);
@@ -171,7 +176,7 @@ static const lq_opt opts[] = {
     {"threads", 't', LQ_OPT_INT, FIELD(threads), "N",
      "CPU threads (default: one per core); the output does not depend on it", NULL, 1,
      1024},
-    {"max-ram", 0, LQ_OPT_SIZE, FIELD(max_ram), "SIZE", "refuse to start if the plan needs more memory", NULL, 0, 0},
+    {"max-ram", 0, LQ_OPT_SIZE, FIELD(max_ram), "SIZE", "memory that is not to be passed; calibration lays aside in a file what does not fit", NULL, 0, 0},
     {"force", 'f', LQ_OPT_FLAG, FIELD(force), NULL, "replace OUT if it is there", NULL, 0, 0},
     {"overwrite", 0, LQ_OPT_FLAG, FIELD(force), NULL, "the same as --force", NULL, 0, 0},
     {"fresh", 0, LQ_OPT_FLAG, FIELD(fresh), NULL, "do not go on from what an interrupted run left", NULL, 0, 0},

@@ -207,7 +207,7 @@ def disk_full(whole):
     size = os.path.getsize(os.path.join(os.path.dirname(model), "whole.lq"))
     resumed = 0
     # The first two have no room for what calibration lays aside; with memory for that, the others get further one by one.
-    for share, memory in ((0.02, SCARCE), (0.5, SCARCE), *((share, PLENTY) for share in (0.02, 0.3, 0.5, 0.7, 0.9, 0.999))):
+    for share, memory in ((0.2, SCARCE), (0.5, SCARCE), *((share, PLENTY) for share in (0.2, 0.3, 0.5, 0.7, 0.9, 0.999))):
         limit = size * share // 1024
         p = subprocess.run(["bash", "-c", f'trap "" XFSZ; ulimit -f {int(limit)}; exec "$@"', "x", *command(out, *memory)], capture_output=True, text=True)
         check("scratch" in p.stderr or memory is PLENTY, f"{int(limit)} KB: {p.stderr}")
@@ -222,9 +222,10 @@ def disk_full(whole):
 
 def elsewhere(out, whole, seconds):
     """Sums depend on the machine's kernels: blocks that others made are not gone on from."""
-    for _ in range(30):
+    for _ in range(60):
         p = start(out, *PLENTY)
-        time.sleep(seconds * random.uniform(0.5, 0.9))
+        time.sleep(seconds * random.uniform(0.1, 0.9))
+        seconds = max(0.02, seconds * 0.95)
         p.kill()
         finish(p)
         if os.path.exists(out + ".partial/journal") and '["b",' in open(out + ".partial/journal").read():
