@@ -84,6 +84,7 @@ void lq_edit_row(const lq_edit *e, int64_t at, float *row, int64_t k) {
     for (int64_t j = 0; j < k && e->row; j++) row[j] *= e->row[at];
     for (int64_t j = 0; j < k && e->column; j++) row[j] *= e->column[j];
     if (e->in) lq_turn_run(e->in, row, k, 1);
+    for (int i = 0; i < e->aparts; i++) row[e->apart[i]] = 0;
 }
 
 void lq_edit_input(const lq_edit *e, float *x, int64_t k) {

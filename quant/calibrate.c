@@ -115,6 +115,7 @@ typedef struct calibration {
     lq_tick *tick;
     void *arg;
     lq_err *err;
+    const lq_acts *acts;  // of the input at hand; NULL: nobody wants any
 } calibration;
 
 static bool told(const calibration *c) {
@@ -122,6 +123,16 @@ static bool told(const calibration *c) {
 }
 
 static int matrices(const lq_module *m) { return m->it->slot.count ? m->it->slot.count : 1; }
+
+// Outlier columns are named by where they are stored.
+static void store_places(const lq_weight *w) {
+    int32_t *outlier = (int32_t *)(uintptr_t)w->outlier;
+    for (int i = 0; i < w->outliers; i++) {
+        int32_t at = 0;
+        while (w->perm[at] != outlier[i]) at++;
+        outlier[i] = at;
+    }
+}
 
 // Matrix `at` of a module, rounded by what is known of its input, in the place of the one that was there.
 static bool make(const calibration *c, lq_module *m, int at, const lq_solve *solve) {
@@ -131,19 +142,22 @@ static bool make(const calibration *c, lq_module *m, int at, const lq_solve *sol
     x->recipe.type.scale = m->made[0].held ? m->made[0].recipe.type.scale : x->recipe.type.scale;
     const size_t codes = (lq_module_bytes(&x->recipe.type, s->n, s->k) + 63) & ~(size_t)63;
     const bool turned = solve && !solve->stays;
-    x->held = aligned_alloc(64, codes + (turned ? ((size_t)s->k * sizeof(int32_t) + 63) & ~(size_t)63 : 0));
+    const size_t order = turned ? ((size_t)s->k * sizeof(int32_t) + 63) & ~(size_t)63 : 0;
+    x->held = aligned_alloc(64, codes + order + lq_acts_bytes(&x->recipe, s->n, s->k));
     if (!x->held) return lq_fail(c->err, LQ_E_MEMORY, "no memory for %s", s->name);
-    if (!lq_module_make(c->b->plan, c->dev, m, at, solve, x->held, c->tick, c->arg, x, c->err)) return false;
+    x->beside = (uint8_t *)x->held + codes + order;
+    const lq_given given = {solve, c->acts};
+    if (!lq_module_make(c->b->plan, c->dev, m, at, &given, x->held, c->tick, c->arg, x, c->err)) return false;
     if (turned) {
         int32_t *perm = (void *)((char *)x->held + codes);
         memcpy(perm, solve->order, (size_t)s->k * sizeof *perm);
         x->out.perm = perm;
+        if (x->out.outliers) store_places(&x->out);
     }
     if (x->out.scale2) x->out.scale2 = &x->scale2;
     lq_ckpt_done(c->b->plan->in, &x->src);
     x->src = (lq_weight){0};
-    lq_stream_put(c->s, s->role, at, &x->out);
-    return true;
+    return lq_stream_put(c->s, s->role, at, &x->out, c->err);
 }
 
 // All matrices of a stack have one type: where one needs scales in F32, the others get them too.
@@ -160,7 +174,7 @@ static bool widen(const calibration *c, lq_module *m, lq_dtype was) {
         memcpy((void *)(uintptr_t)x->out.scale, scale, n * sizeof *scale);
         free(scale);
         x->recipe.type.scale = x->out.type.scale = LQ_F32;
-        lq_stream_put(c->s, m->it->slot.role, i, &x->out);
+        if (!lq_stream_put(c->s, m->it->slot.role, i, &x->out, c->err)) return false;
     }
     return true;
 }
@@ -172,14 +186,31 @@ static bool made_room(const calibration *c, lq_module *m) {
 
 static bool reads(const lq_module *m, int input) { return m->it->round && lq_reads(m, input); }
 
+// All matrices of a module, whatever their inputs' moments are.
+static bool round_all(const calibration *c, lq_module *m) {
+    if (!made_room(c, m)) return false;
+    for (int i = 0; i < matrices(m); i++)
+        if (!told(c) || !make(c, m, i, NULL)) return false;
+    return !m->it->slot.count || widen(c, m, m->it->recipe.type.scale);
+}
+
 static bool knows(const lq_module *m) { return lq_recipe_solves(&m->it->recipe); }
 
 // The matrices of experts first .. first + count, or those that read all rows.
+// Whether all who are to know an input's moments have its outlier columns elsewhere.
+static bool kept_apart(const calibration *c, int input) {
+    for (const lq_module *m = c->b->module; m < c->b->module + c->b->modules; m++)
+        if (reads(m, input) && knows(m) && m->it->recipe.salient != LQ_SALIENT_OUTLIER) return false;
+    return true;
+}
+
 static bool round_readers(const calibration *c, int input, const watching *t) {
     lq_solve s = {0};
     const lq_recipe *of = NULL; // what s was made for
     int expert = -1;
     bool done = true;
+    for (int e = 0; c->acts && kept_apart(c, input) && e < t->experts; e++)
+        lq_acts_blank(c->acts, t->w[e].h), lq_acts_blank(c->acts, t->w[e].g);
     for (int e = 0; done && e < t->experts; e++)
         for (lq_module *m = c->b->module; done && m < c->b->module + c->b->modules; m++) {
             if (!reads(m, input) || !knows(m) || (m->it->slot.count == 0) != t->all) continue;
@@ -267,7 +298,7 @@ static bool seek_input(const calibration *c, int input) {
                                      : watch_input(c, input, true, 0, 1, find_factors);
 }
 
-static bool calibrate_input(const calibration *c, int input) {
+static bool round_input(const calibration *c, int input) {
     bool alone = false, stacks = false;
     for (const lq_module *m = c->b->module; m < c->b->module + c->b->modules; m++) {
         if (!reads(m, input) || !knows(m)) continue;
@@ -281,8 +312,31 @@ static bool calibrate_input(const calibration *c, int input) {
     return true;
 }
 
+// Whose input is watched before anything is made of it.
+static bool waits(const lq_module *m) {
+    return knows(m) || (m->it->slot.input >= 0 && lq_acts_reads(m, m->it->slot.input));
+}
+
+static bool calibrate_input(const calibration *c, int input) {
+    calibration own = *c;
+    lq_acts acts = {0};
+    bool any = false;
+    for (const lq_module *m = c->b->module; m < c->b->module + c->b->modules; m++) any |= lq_acts_reads(m, input);
+    if (any && !lq_acts_make(c->s, c->b, input, &acts, c->err)) return false;
+    if (any) own.acts = &acts;
+    bool done = true;
+    for (lq_module *m = c->b->module; done && m < c->b->module + c->b->modules; m++) {
+        if (!lq_acts_reads(m, input)) continue;
+        if (acts.left) m->note = "more columns reach the threshold than may be kept in 16 bits";
+        if (!knows(m)) done = round_all(&own, m);
+    }
+    done = done && round_input(&own, input);
+    lq_acts_close(&acts);
+    return done;
+}
+
 bool lq_calibrate_block(lq_stream *s, lq_block *b, lq_tick *tick, void *arg, lq_err *err) {
-    const calibration c = {s, b, lq_stream_dev(s), tick, arg, err};
+    const calibration c = {s, b, lq_stream_dev(s), tick, arg, err, NULL};
     for (int i = 0; i < b->inputs; i++)
         if (!seek_input(&c, i)) return false;
     for (lq_module *m = b->module; m < b->module + b->modules; m++) {
@@ -293,11 +347,7 @@ bool lq_calibrate_block(lq_stream *s, lq_block *b, lq_tick *tick, void *arg, lq_
             if (!v) return false;
             lq_stream_put_vector(s, slot, v);
         }
-        if (!m->it->round || !slot->k || knows(m)) continue;
-        if (!made_room(&c, m)) return false;
-        for (int i = 0; i < matrices(m); i++)
-            if (!told(&c) || !make(&c, m, i, NULL)) return false;
-        if (slot->count && !widen(&c, m, m->it->recipe.type.scale)) return false;
+        if (m->it->round && slot->k && !waits(m) && !round_all(&c, m)) return false;
     }
     for (int i = 0; i < b->inputs; i++)
         if (!calibrate_input(&c, i)) return false;

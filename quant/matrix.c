@@ -57,7 +57,7 @@ bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
                        "%s: there are rules for plain types, int2 to int8, e4m3, e5m2 and codebooks that have a name",
                        name);
     }
-    const unsigned known = LQ_STAT_HESSIAN | LQ_STAT_ABSMEAN;
+    const unsigned known = LQ_STAT_HESSIAN | LQ_STAT_ABSMEAN | LQ_STAT_ABSMAX;
     if (r->rounding == LQ_ROUND_GPTQ && r->type.kind == LQ_W_PLAIN) {
         lq_wtype_name(&r->type, name, sizeof name);
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: gptq is for types that are coded", name);
@@ -66,7 +66,12 @@ bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
         return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that seeks factors twice, by smooth and by awq");
     if (r->transform & LQ_T_ROTATE && lq_searches(r->transform))
         return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that turns bases and then looks for channels that stand out");
-    if (!r->salient && !(lq_recipe_needs(r) & ~known)) return true;
+    if (r->salient == LQ_SALIENT_OUTLIER && r->type.kind != LQ_W_INT && r->type.kind != LQ_W_PLAIN) {
+        lq_wtype_name(&r->type, name, sizeof name);
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: outlier columns are kept beside integer codes alone", name);
+    }
+    const bool waits = r->transform & LQ_T_SMOOTH || r->salient == LQ_SALIENT_COLUMNS;
+    if (!waits && !(lq_recipe_needs(r) & ~known)) return true;
     return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that needs statistics that nobody takes so far");
 }
 

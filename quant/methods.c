@@ -9,6 +9,8 @@ const char *const lq_rounding_names[] = {"nearest", "search", "gptq"};
 const char *const lq_salient_names[] = {"none", "outlier", "columns"};
 
 #define INT4 {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .rows = 1, .scale = LQ_F16}
+#define INT8 {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .rows = 1, .scale = LQ_F32, .act = {.elem = LQ_I8}}
+#define FP8 {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .rows = 1, .scale = LQ_F32, .act = {.elem = LQ_E4M3}}
 const lq_method lq_methods[] = {
     {"rtn", "round to the nearest code, no calibration: fast, and what the others are measured against",
      {.type = INT4}},
@@ -16,6 +18,10 @@ const lq_method lq_methods[] = {
      {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .steps = 50, .repay = 1}},
     {"auto", "give each matrix the type that serves --target-bits or --target-size best, by what its errors cost, then as gptq",
      {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .steps = 50, .repay = 1}},
+    {"llmint8", "8 bits, activations too, but for the columns that the text makes large, which stay in 16 bits",
+     {.salient = LQ_SALIENT_OUTLIER, .type = INT8}},
+    {"fp8", "8-bit floats, activations too: a scale for each row of both, or what --type says",
+     {.type = FP8}},
     {"hadamard", "turn the model's inner bases by Hadamard matrices, so that no channel stands out, then as rtn",
      {.transform = LQ_T_ROTATE, .type = INT4}},
 };

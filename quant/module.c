@@ -1,6 +1,7 @@
 // module.c: one matrix of a module: read where the checkpoint has it, changed as transforms said, rounded. Owns nothing
 // but a copy of a matrix that has to be whole before it is rounded.
 #include "quant/pass.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,33 +28,69 @@ static bool heard(void *arg) {
     return !t->tick || t->tick(t->arg, 0, 0);
 }
 
+// The columns that are kept in 16 bits, as the edit leaves them; what that loses, and their sum of squares.
+static bool keep_columns(const lq_weight *from, const lq_edit *edit, const lq_weight *beside, double *error,
+                         double *norm, lq_err *err) {
+    uint16_t *to = (uint16_t *)(uintptr_t)beside->outlier_w;
+    float *row = malloc((size_t)from->k * sizeof *row);
+    bool done = row || lq_fail(err, LQ_E_MEMORY, "no memory for a row of %lld", (long long)from->k);
+    for (int64_t i = 0; done && i < from->n; i++) {
+        lq_weight_row(from, i, row);
+        lq_edit_row(edit, i, row, from->k);
+        for (int o = 0; done && o < beside->outliers; o++, to++) {
+            const float w = row[beside->outlier[o]];
+            done = fabsf(w) <= 0x1p127f ||
+                   lq_fail(err, LQ_E_FORMAT, "row %lld, column %d is %g, expected a number of at most 2^127",
+                           (long long)i, beside->outlier[o], (double)w);
+            *to = lq_f32_bf16(w);
+            const double e = (double)w - (double)lq_bf16_f32(*to);
+            *error += e * e;
+            *norm += (double)w * (double)w;
+        }
+    }
+    free(row);
+    return done;
+}
+
 // `from` is what is rounded: the source, or a changed copy of it.
 static bool round_matrix(lq_dev *dev, const lq_module *m, const lq_weight *from, const lq_edit *edit,
-                         const lq_solve *solve, void *buf, told *t, lq_made *x, lq_err *err) {
+                         const lq_given *given, void *buf, told *t, lq_made *x, lq_err *err) {
     const lq_slot *s = &m->it->slot;
+    const lq_edit nothing = {0};
+    lq_edit rest = edit ? *edit : nothing;
     lq_weight_size any;
     lq_weight_out raw;
+    lq_weight beside = {.type = x->recipe.type, .n = s->n, .k = s->k};
+    double error = 0, norm = 0;
+    if (given && given->acts) lq_acts_lay(given->acts, &x->recipe, x->beside, &beside);
+    if (beside.outliers) {
+        if (!keep_columns(from, &rest, &beside, &error, &norm, err)) return false;
+        rest.apart = beside.outlier, rest.aparts = beside.outliers;
+        edit = &rest;
+    }
     if (!lq_weight_sizes(&x->recipe.type, s->n, s->k, &any)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
     lq_lay_out(buf, &any, true, &raw);
-    lq_matrix q = {.w = from, .edit = edit, .solve = solve, .dev = dev, .q = raw.q, .scale = raw.scale,
-                   .zero = raw.zero, .tick = heard, .arg = t};
+    lq_matrix q = {.w = from, .edit = edit, .solve = given ? given->solve : NULL, .dev = dev, .q = raw.q,
+                   .scale = raw.scale, .zero = raw.zero, .tick = heard, .arg = t};
     if (!lq_quantize_matrix(&x->recipe, &q, err)) return false;
     x->recipe.type = q.type;
-    x->error = q.error, x->norm = q.norm, x->max_error = q.max_error;
+    x->error = q.error + error, x->norm = q.norm + norm, x->max_error = q.max_error;
     x->loss = q.loss, x->loss_plain = q.loss_plain, x->loss_norm = q.loss_norm;
     x->out = (lq_weight){.type = q.type, .layout = LQ_ANY, .n = s->n, .k = s->k, .q = raw.q, .scale = raw.scale,
-                         .zero = raw.zero, .table = lq_wtype_table(&q.type)};
+                         .zero = raw.zero, .table = lq_wtype_table(&q.type), .outlier = beside.outlier,
+                         .outlier_w = beside.outlier_w, .outliers = beside.outliers, .act_scale = beside.act_scale,
+                         .act_zero = beside.act_zero};
     x->scale2 = q.scale2;
     if (q.type.scale == LQ_E4M3) x->out.scale2 = &x->scale2;
     return true;
 }
 
 // Where rows are turned the matrix has to be whole; what becomes of columns is done row by row as they are read.
-static bool change_and_round(lq_dev *dev, const lq_module *m, int at, const lq_solve *solve, void *buf, told *t,
+static bool change_and_round(lq_dev *dev, const lq_module *m, int at, const lq_given *given, void *buf, told *t,
                              lq_made *x, lq_err *err) {
     const lq_edit own = lq_edit_of(&m->edit, at), *edit = &own;
     const bool changes = edit->in || edit->column || edit->row;
-    if (!edit->out) return round_matrix(dev, m, &x->src, changes ? edit : NULL, solve, buf, t, x, err);
+    if (!edit->out) return round_matrix(dev, m, &x->src, changes ? edit : NULL, given, buf, t, x, err);
     const int64_t n = x->src.n, k = x->src.k;
     lq_weight whole = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = n, .k = k};
     float *copy = malloc((size_t)n * (size_t)k * sizeof *copy);
@@ -61,12 +98,12 @@ static bool change_and_round(lq_dev *dev, const lq_module *m, int at, const lq_s
     const bool done = (copy || lq_fail(err, LQ_E_MEMORY, "no memory for a matrix of %lld x %lld", (long long)n,
                                        (long long)k)) &&
                       lq_edit_matrix(edit, &x->src, dev->pool, copy, err) &&
-                      round_matrix(dev, m, &whole, NULL, solve, buf, t, x, err);
+                      round_matrix(dev, m, &whole, NULL, given, buf, t, x, err);
     free(copy);
     return done;
 }
 
-bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_solve *solve, void *buf,
+bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_given *given, void *buf,
                     lq_tick *tick, void *arg, lq_made *x, lq_err *err) {
     const lq_slot *s = &m->it->slot;
     lq_pick from;
@@ -74,7 +111,7 @@ bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, c
     if (!lq_ckpt_pick(p->in, &from, s->n, s->k, &x->src, NULL, err)) return false;
     x->out = x->src;
     if (x->src.scale2) x->scale2 = *x->src.scale2;
-    if (!m->it->round || change_and_round(dev, m, at, solve, buf, &(told){tick, arg}, x, err)) return true;
+    if (!m->it->round || change_and_round(dev, m, at, given, buf, &(told){tick, arg}, x, err)) return true;
     lq_ckpt_done(p->in, &x->src);
     if (err->code == LQ_E_CANCELLED) return false;
     if (from.stack) lq_fail_in(err, "matrix %d", at);

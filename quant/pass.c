@@ -77,6 +77,7 @@ typedef struct told {
     lq_wtype type;
     double error, norm, max_error, loss, plain, out_norm;
     int worst;          // of a stack
+    int outliers;
     double worst_error;
     const char *note;
 } told;
@@ -89,6 +90,7 @@ static told tell(const lq_module *m) {
 static void tell_more(told *t, const lq_made *x, int at) {
     const double error = relative(x->error, x->norm);
     t->type = x->recipe.type;
+    t->outliers = x->out.outliers;
     t->error += x->error, t->norm += x->norm;
     t->loss += x->loss, t->plain += x->loss_plain, t->out_norm += x->loss_norm;
     t->max_error = fmax(t->max_error, x->max_error);
@@ -99,7 +101,9 @@ static bool add_row(pass *p, const told *t, lq_err *err) {
     const lq_slot *s = &t->it->slot;
     lq_quant_row *r = &p->rows[p->count++];
     *r = (lq_quant_row){.name = strdup(lq_item_name(t->it)), .count = s->count, .n = s->n, .k = s->k,
-                        .bits = lq_wtype_bits(&t->type, s->k), .rel_error = relative(t->error, t->norm),
+                        .outliers = t->outliers,
+                        .bits = lq_wtype_bits(&t->type, s->k) + 16.0 * t->outliers / (double)s->k,
+                        .rel_error = relative(t->error, t->norm),
                         .max_error = t->max_error, .worst = t->worst,
                         .worst_error = s->count ? t->worst_error : 0, .out_error = -1, .out_plain = -1};
     if (t->out_norm > 0) r->out_error = relative(t->loss, t->out_norm), r->out_plain = relative(t->plain, t->out_norm);
@@ -120,6 +124,7 @@ static void note_row(pass *p, const told *t) {
     if (t->out_norm > 0)
         lq_text_fmt(&p->note, ", \"loss\": %.17g, \"plain\": %.17g, \"out_norm\": %.17g", t->loss, t->plain, t->out_norm);
     if (t->it->slot.count) lq_text_fmt(&p->note, ", \"worst\": %d, \"worst_error\": %.17g", t->worst, t->worst_error);
+    if (t->outliers) lq_text_fmt(&p->note, ", \"outliers\": %d", t->outliers);
     if (t->note && *t->note) lq_text_fmt(&p->note, ", \"note\": \"%s\"", t->note);
     lq_text_fmt(&p->note, "}");
 }
@@ -315,7 +320,7 @@ static bool put_back(pass *p, const lq_item *it, lq_err *err) {
     float *v = vector ? malloc(n * sizeof *v) : NULL;
     bool done = (w && (v || !vector)) || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", count);
     done = done && lq_writer_weight_back(p->writer, s->name, vector ? 0 : s->count, w, err);
-    for (int i = 0; done && !vector && i < count; i++) lq_stream_put(p->stream, s->role, i, &w[i]);
+    for (int i = 0; done && !vector && i < count; i++) done = lq_stream_put(p->stream, s->role, i, &w[i], err);
     if (done && vector) {
         lq_dtypes[w->type.elem].to_f32(w->q, v, n);
         lq_stream_put_vector(p->stream, s, v);
@@ -344,11 +349,12 @@ static bool go_on(pass *p, bool entered, lq_err *err) {
 // One line of the report out of what the journal says of its module.
 static bool take_row(pass *p, const lq_item *it, const cJSON *note, lq_err *err) {
     told t = {.it = it, .type = it->recipe.type};
-    double worst = 0;
+    double worst = 0, outliers = 0;
     const struct { const char *key; double *to; bool must; } figures[] = {
         {"error", &t.error, true}, {"norm", &t.norm, true}, {"max_error", &t.max_error, true},
         {"loss", &t.loss, false}, {"plain", &t.plain, false}, {"out_norm", &t.out_norm, false},
-        {"worst_error", &t.worst_error, it->slot.count > 0}, {"worst", &worst, it->slot.count > 0}};
+        {"outliers", &outliers, false}, {"worst_error", &t.worst_error, it->slot.count > 0},
+        {"worst", &worst, it->slot.count > 0}};
     const cJSON *m = note ? note->child : NULL;
     const char *name = NULL, *type = NULL;
     for (; m; m = m->next)
@@ -360,7 +366,8 @@ static bool take_row(pass *p, const lq_item *it, const cJSON *note, lq_err *err)
         *figures[i].to = x;
     }
     if (worst > 0 && worst >= it->slot.count) return false;
-    t.worst = (int)worst;
+    if (outliers > (double)it->slot.k) return false;
+    t.worst = (int)worst, t.outliers = (int)outliers;
     t.note = lq_json_str(m, "note");
     return add_row(p, &t, err);
 }

@@ -1,6 +1,6 @@
 // pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), recipes (recipe.c), the work
 // (pass.c), a block on its way and what transforms make of it (block.c, fold.c, rotate.c, turn.c), one matrix
-// (module.c), calibration (calib.c, stream.c, calibrate.c, awq.c, gptq.c), the report (report.c).
+// (module.c), calibration (calib.c, stream.c, calibrate.c, acts.c, awq.c, gptq.c), the report (report.c).
 #ifndef LQ_PASS_H
 #define LQ_PASS_H
 #include "formats/json.h"
@@ -14,6 +14,7 @@ enum {
 
 // One weight of the output.
 typedef struct lq_solve lq_solve;
+typedef struct lq_acts lq_acts;
 typedef struct lq_item {
     lq_slot slot;       // of the output's description: one matrix or vector, or a stack
     const lq_tensor *t; // role LQ_ROLES: a tensor that nobody knows
@@ -61,6 +62,7 @@ typedef struct lq_plan {
     lq_rooms rooms;     // memory that its sums and what stands between layers may take,
     bool spill;         // whether the latter lies in a file,
     int together;       // how many experts are watched at once at most,
+    bool moments;       // whether second moments are wanted,
     int64_t widest;     // and the longest row of a matrix
 } lq_plan;
 
@@ -95,6 +97,8 @@ typedef struct lq_edit {
     const float *column, *row; // [k], [n]; NULL: ones
     int64_t columns, rows;     // of a stack whose matrices have their own: from one to the next; 0: they share them
     const lq_turn *in, *out;   // of the columns, of the rows; NULL: not
+    const int32_t *apart;      // [aparts] columns that become 0, as their weights are kept elsewhere
+    int aparts;
 } lq_edit;
 lq_edit lq_edit_of(const lq_edit *e, int at); // of matrix `at` of a stack
 
@@ -105,7 +109,8 @@ typedef struct lq_made {
     float scale2;       // of `out`
     double error, norm, max_error;
     double loss, loss_plain, loss_norm; // of what it makes of the calibration's inputs; norm 0: not known
-    void *held;         // the bytes of `out`, if it was made before it is written
+    void *held;         // the bytes of `out`, if it was made before it is written,
+    uint8_t *beside;    // and in it the room of what stands beside codes and scales (lq_acts_bytes)
 } lq_made;
 
 typedef struct lq_module {
@@ -190,9 +195,11 @@ bool lq_fold(lq_block *b, int input, int expert, const float *factor /* [k] */, 
 
 // --- one matrix (module.c) ---
 
-// Reads matrix `at` of a module and makes of it what its item says, with the recipe in x->recipe. x->out lies in `buf`
-// (lq_module_bytes), in x->held, or in the checkpoint: lq_ckpt_done(x->src) when it was used.
-bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_solve *solve, void *buf,
+// Reads matrix `at` of a module and makes of it what its item says, with the recipe in x->recipe, and with what is
+// known of its input, if anything is. x->out lies in `buf` (lq_module_bytes), in x->held, or in the checkpoint:
+// lq_ckpt_done(x->src) when it was used.
+typedef struct lq_given { const lq_solve *solve; const lq_acts *acts; } lq_given;
+bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_given *given, void *buf,
                     lq_tick *tick, void *arg, lq_made *x, lq_err *err);
 size_t lq_band_bytes(int64_t k); // of f32 rows that are solved at once (matrix.c)
 // Of codes, scales and zero points in layout any, with room for scales in F32.
@@ -252,6 +259,28 @@ void lq_solve_close(lq_solve *s);
 // Rows [n][k] of f32 (spoilt) as `a` says, else in a->q and so on; figures [n] of each row.
 typedef struct lq_solved { double *loss, *plain, *norm; } lq_solved;
 bool lq_solve_rows(lq_dev *dev, const lq_solve *s, lq_round_args *a, const lq_solved *out, lq_err *err);
+
+// What is stored of an input for activations that are rounded (acts.c).
+enum { LQ_FIXED_SYM, LQ_FIXED_ASYM, LQ_FIXED_E4M3, LQ_FIXED };
+typedef struct lq_fixed { float scale; int32_t zero; } lq_fixed;
+struct lq_acts {
+    int64_t k;
+    int32_t *outlier;   // [outliers] columns that are kept in 16 bits
+    int outliers, left; // left: those that should have been and found no room
+    double *cost;       // [k] what an error of 1 in a column comes to
+    bool wants[LQ_FIXED], aside; // forms of readers; aside: all of them keep outliers apart
+    lq_fixed fixed[LQ_FIXED];
+};
+bool lq_acts_reads(const lq_module *m, int input); // and wants something of this kind
+bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *out, lq_err *err);
+void lq_acts_close(lq_acts *a);
+// The most columns that may be kept apart, and the bytes beside codes and scales that a matrix may need.
+int lq_acts_limit(const lq_recipe *r, int64_t k);
+size_t lq_acts_bytes(const lq_recipe *r, int64_t n, int64_t k);
+// Puts into *w, at `at`, what the recipe wants; the weights of outlier columns are for the caller to fill in.
+void lq_acts_lay(const lq_acts *a, const lq_recipe *r, uint8_t *at, lq_weight *w);
+// The input counts as 0 in outlier columns: moments [k][k] without them.
+void lq_acts_blank(const lq_acts *a, double *h);
 
 // Rounds a layer, input by input, each on what the rounded ones before it give. Everything that is to be written is in
 // b->module[].made then.

@@ -170,17 +170,24 @@ static bool add_coded(lq_plan *p, lq_item *item, const lq_typed *w, bool same, l
 
 // What is looked up, what makes the logits and what is plain is rounded to the nearest. Experts that read one x have
 // its columns in one order.
-static void settle_rounding(lq_plan *p, lq_item *item) {
+static bool settle_rounding(lq_plan *p, lq_item *item, lq_err *err) {
     const lq_slot *s = &item->slot;
     lq_recipe *r = &item->recipe;
     if (s->layer < 0 || r->type.kind == LQ_W_PLAIN || !item->round)
         if (r->rounding == LQ_ROUND_GPTQ) r->rounding = LQ_ROUND_NEAREST;
     if (r->type.kind == LQ_W_PLAIN || !item->round) r->transform &= ~(unsigned)LQ_T_CLIP;
     if (s->count && r->order == LQ_ORDER_COLUMNS) r->order = LQ_ORDER_GROUPS;
-    if (!item->round || r->type.kind == LQ_W_PLAIN || !lq_recipe_needs(r)) return;
+    const bool watched = item->round && s->layer >= 0 && s->input >= 0;
+    if (!watched || r->type.kind == LQ_W_PLAIN) r->salient = LQ_SALIENT_NONE;
+    if (item->round && !watched && r->type.act.fixed)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: a scale for all activations is measured for the matrices of "
+                       "layers alone; expected a type without \"tensor\"", lq_ckpt_path(p->in), s->name);
+    if (!item->round || r->type.kind == LQ_W_PLAIN || !lq_recipe_needs(r)) return true;
     p->calibrates = true;
     p->paired |= r->repay > 0;
     if (s->k > p->widest) p->widest = s->k;
+    p->moments |= (lq_recipe_needs(r) & LQ_STAT_HESSIAN) != 0;
+    return true;
 }
 
 static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
@@ -204,7 +211,7 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     item.round = f.w || (!keep && !(plain && item.recipe.type.elem == f.t->type && same));
     if (!item.round) item.recipe.type = plain_type(changes && !s->quantizable ? LQ_F32 : f.t->type);
     if (changes && s->k) item.round = true;
-    settle_rounding(p, &item);
+    if (!settle_rounding(p, &item, err)) return false;
     if (s->k) p->weights += s->n * s->k * (s->count ? s->count : 1);
     return add_item(p, item, err);
 }
@@ -327,6 +334,9 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
     *file = placed(count * laid.q) + placed(count * laid.scale) + placed(count * laid.zero) +
             (it->recipe.type.scale == LQ_E4M3 ? placed(count * sizeof(float)) : 0) +
             (turns(it) ? placed((size_t)s->k * sizeof(int32_t)) : 0);
+    if (it->round && it->recipe.type.act.fixed) *file += 2 * placed(count * sizeof(float));
+    const size_t apart = it->round ? (size_t)lq_acts_limit(&it->recipe, s->k) : 0;
+    *file += placed(count * apart * sizeof(int32_t)) + placed(count * apart * (size_t)s->n * sizeof(uint16_t));
     if (!it->round) *file += placed(count * (size_t)s->k * sizeof(int32_t)) + placed(count * 256 * sizeof(float));
     // Room for F32 scales, and for each part to start on 64 bytes.
     *memory = any.q + 2 * any.scale + any.zero + (packs ? laid.q + 2 * laid.scale + laid.zero : 0) + 6 * 64;
@@ -355,7 +365,9 @@ static size_t entry_room(const lq_item *it, const char *name) {
     char full[LQ_NAME + 16];
     for (lq_part_id i = 0; i < LQ_PARTS; i++) {
         snprintf(full, sizeof full, "%.*s%s", LQ_NAME, name, lq_part_suffix(i));
-        const bool has = lq_part_needed(i, &it->recipe.type) || (i == LQ_PART_PERM && turns(it));
+        const bool apart = i == LQ_PART_OUTLIER_COLS || i == LQ_PART_OUTLIER_W;
+        const bool has = lq_part_needed(i, &it->recipe.type) || (i == LQ_PART_PERM && turns(it)) ||
+                         (apart && it->recipe.salient == LQ_SALIENT_OUTLIER);
         if (lq_part_may(i, &it->recipe.type) && !has)
             room -= lq_writer_entry_room(full);
     }
@@ -531,7 +543,8 @@ static size_t held_bytes(const lq_plan *p) {
             const lq_item *it = &p->items[i];
             if (it->round && it->slot.layer >= 0)
                 held += (size_t)(it->slot.count ? it->slot.count : 1) *
-                        lq_module_bytes(&it->recipe.type, it->slot.n, it->slot.k);
+                        (lq_module_bytes(&it->recipe.type, it->slot.n, it->slot.k) +
+                         lq_acts_bytes(&it->recipe, it->slot.n, it->slot.k));
         }
         if (held > most) most = held;
     }
@@ -549,11 +562,11 @@ static int experts_most(const lq_plan *p) {
 // The sums of the widest input and what is made of them, and the rows between layers, are in memory as far as that is
 // allowed; else they lie in a file. The chunk of text, a band of rows and the layer that is held have to be in memory.
 static void plan_calibration(lq_plan *p, int threads) {
-    const size_t k = (size_t)p->widest, pair = p->paired, sum = k * k * (8 + 8 * pair);
-    const size_t solved = k * k * (12 + 12 * pair), most = p->o->max_ram;
+    const size_t k = (size_t)p->widest, cells = p->moments ? k * k : 1, pair = p->paired, sum = cells * (8 + 8 * pair);
+    const size_t solved = cells * (12 + 12 * pair), most = p->o->max_ram;
     const lq_stream_size s = lq_stream_cost(&p->desc, &p->calib, p->paired, p->widest);
     // Six of a band's rows at the same time, and what OpenBLAS takes for a thread.
-    p->memory += s.chunk + held_bytes(p) + 6 * lq_band_bytes(p->widest) + (size_t)threads * (5u << 20);
+    p->memory += s.chunk + held_bytes(p) + 6 * lq_band_bytes(p->widest) + k * 512 + (size_t)threads * (5u << 20);
     const size_t room = !most ? SIZE_MAX : most > p->memory ? most - p->memory : 0, all = most ? room : (size_t)1 << 30;
     const int experts = experts_most(p);
     p->spill = s.kept > all || (most && s.kept + sum + solved > room);

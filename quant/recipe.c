@@ -58,26 +58,30 @@ static bool read_number(const cJSON *json, const char *key, double least, double
 static bool known_key(const char *key) {
     // Those of the second line follow from the others, or are said by options.
     static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "steps",
-                                       "least", "type",
-                                       "modules", "mixed", "match", "stats", "salient", "embed", "head", "calib"};
+                                       "least", "type", "salient", "threshold", "share",
+                                       "modules", "mixed", "match", "stats", "embed", "head", "calib"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i])) return true;
     return false;
 }
 
 static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
-    int rounding = r->rounding, order = r->order;
+    int rounding = r->rounding, order = r->order, salient = r->salient;
     int64_t steps = r->steps, refine = r->refine;
     for (const cJSON *m = json->child; m; m = m->next)
         if (!known_key(m->string)) return lq_fail(err, LQ_E_USAGE, "recipe: there is no \"%s\"", m->string);
     if (!read_transforms(json, &r->transform, err) ||
         !read_word(json, "rounding", lq_rounding_names, 3, &rounding, err) ||
         !read_word(json, "order", orders, 3, &order, err) ||
+        !read_word(json, "salient", lq_salient_names, 3, &salient, err) ||
+        !read_number(json, "threshold", 0, 1e30, &r->threshold, err) ||
+        !read_number(json, "share", 0, 1, &r->share, err) ||
         !read_number(json, "damp", 0, 10, &r->damp, err) || !read_number(json, "repay", 0, 1, &r->repay, err) ||
         !read_number(json, "least", 0, 1, &r->least, err) ||
         !lq_json_int(json, "steps", 0, 1000, &steps, "recipe", err) ||
         !lq_json_int(json, "refine", 0, 1000, &refine, "recipe", err))
         return false;
+    r->salient = (lq_salient)salient;
     r->rounding = (lq_rounding)rounding, r->order = (lq_order)order, r->steps = (int)steps, r->refine = (int)refine;
     const char *type = lq_json_str(json, "type");
     return !type || lq_wtype_parse(type, &r->type, err) || lq_fail_in(err, "recipe");
@@ -131,6 +135,9 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     put_bits(t, "transform", r->transform, transforms);
     lq_text_fmt(t, "\"rounding\": \"%s\", \"salient\": \"%s\"", lq_rounding_names[r->rounding],
                 lq_salient_names[r->salient]);
+    if (r->salient == LQ_SALIENT_OUTLIER)
+        lq_text_fmt(t, ", \"threshold\": %.9g, \"share\": %.9g", r->threshold > 0 ? (double)r->threshold : 6,
+                    r->share > 0 ? (double)r->share : 0.0625);
     if (r->rounding != LQ_ROUND_NEAREST && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
     if (r->rounding != LQ_ROUND_NEAREST && r->least > 0) lq_text_fmt(t, ", \"least\": %.9g", (double)r->least);
     if (r->rounding != LQ_ROUND_GPTQ) return;

@@ -23,6 +23,8 @@ struct lq_stream {
     int32_t *seq, *pos, *first, *slot, *table; // of a chunk
     float *was;                 // what an input is given as the model was
     size_t was_cap;
+    int32_t **sum;              // [sums] of the codes of rows, of the layer at hand
+    size_t sums;
     lq_mat was_mat;
     lq_tick *tick;
     void *tick_arg;
@@ -123,6 +125,10 @@ bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err) {
     return false;
 }
 
+static void sums_free(lq_stream *s) {
+    while (s->sums) free(s->sum[--s->sums]);
+}
+
 void lq_stream_close(lq_stream *s) {
     if (!s) return;
     for (int c = s->courses; c-- > 0;) {
@@ -138,6 +144,8 @@ void lq_stream_close(lq_stream *s) {
     free(s->slot);
     free(s->table);
     free(s->was);
+    sums_free(s);
+    free(s->sum);
     free(s);
 }
 
@@ -226,11 +234,26 @@ bool lq_stream_enter(lq_stream *s, int layer, lq_err *err) {
     return true;
 }
 
-void lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w) {
+// The sums of codes that activations with a zero point need, until the layer is left.
+static bool sum_codes(lq_stream *s, lq_weight *w, lq_err *err) {
+    int32_t **more = realloc(s->sum, (s->sums + 1) * sizeof *more);
+    if (more) s->sum = more;
+    int32_t *sum = more ? s->sum[s->sums] = malloc((size_t)w->n * sizeof *sum) : NULL;
+    if (!sum) return lq_fail(err, LQ_E_MEMORY, "no memory for the sums of %lld rows", (long long)w->n);
+    s->sums++;
+    lq_code_sums(w, sum);
+    w->code_sum = sum;
+    return true;
+}
+
+bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_err *err) {
     lq_bound *b = &s->m[LQ_AS_MADE]->layer[s->layer][role];
-    if (b->stack) b->stack[at] = *w;
-    if (at == 0) b->w = *w;
+    lq_weight own = *w;
+    if (w->type.act.asym && !sum_codes(s, &own, err)) return false;
+    if (b->stack) b->stack[at] = own;
+    if (at == 0) b->w = own;
     buffers_stale(s, LQ_AS_MADE);
+    return true;
 }
 
 void lq_stream_put_vector(lq_stream *s, const lq_slot *slot, const float *v) {
@@ -323,6 +346,7 @@ bool lq_stream_leave(lq_stream *s, double *error, lq_err *err) {
         buffers_stale(s, c);
         lq_unbind_layer(s->m[c], s->layer);
     }
+    sums_free(s);
     if (error) *error = norm > 0 ? sqrt(sum / norm) : 0;
     return true;
 }

@@ -48,7 +48,7 @@ bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err);
 bool lq_stream_enter(lq_stream *s, int layer, lq_err *err);
 // Exchanges a weight of the layer at hand, in the model as it becomes: a matrix (of a stack its at-th), which must live
 // until the layer is left; a vector of all its elements.
-void lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w);
+bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_err *err);
 void lq_stream_put_vector(lq_stream *s, const lq_slot *slot, const float *v);
 
 // What one input of the layer is given, chunk by chunk of rows. x: as made; was: the same rows as the model was, NULL

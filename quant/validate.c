@@ -213,8 +213,7 @@ static bool read_recipe(checker *c, lq_err *err) {
     const char *rounding = lq_json_str(recipe, "rounding"), *transform = lq_json_str(recipe, "transform"),
         *salient = lq_json_str(recipe, "salient");
     c->transformed = transform && strcmp(transform, "none") != 0 && strcmp(transform, "clip") != 0;
-    c->nearest = rounding && salient && transform && !strcmp(transform, "none") && !strcmp(rounding, "nearest") &&
-                 !strcmp(salient, "none");
+    c->nearest = rounding && salient && transform && !strcmp(transform, "none") && !strcmp(rounding, "nearest");
     cJSON_Delete(recipe);
     return true;
 }

@@ -224,7 +224,7 @@ def schemes():
             skip(f"{text} is written; {line}")
         else:
             check(code == 0 and out.startswith(" there was"), f"{text}: {line} {out}")
-    refused([demo, "act.lq", "--type", "int8 row sym f32 act i8 tensor"], 1, "statistics that nobody takes")
+    refused([demo, "act.lq", "--head", "int8 row sym f32 act i8 tensor"], 1, "measured for the matrices of layers alone")
 
 
 def odd_numbers():
