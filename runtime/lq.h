@@ -259,16 +259,20 @@ typedef struct lq_ppl_opts {
     const lq_saved *saved; // or its logits from a file; protocol, window and text are then the file's
     const char *save;    // a .safetensors file that gets the logits of the first engine; NULL: none
     bool force;          // which may be there
+    // Told of each window: its tokens and the mean of -ln p over those that are scored. What two models find hard in
+    // the same windows cancels where they are compared window by window. May be NULL.
+    void (*on_window)(void *windows, size_t engine, const int32_t *ids, size_t count, double nll);
+    void *windows;
 } lq_ppl_opts;
 typedef struct lq_ppl {
-    double ppl, error /* standard error of ppl */, nll;
+    double ppl, error, nll; // error: the standard error of ppl, from the means of windows; NaN of less than two
     size_t tokens, windows;
     int window;
     double seconds;
 } lq_ppl;
 
 // How far a model is from a reference, over all scored positions: the KL divergence KL(reference || model) in nats,
-// and what llama.cpp says besides. Each _error is the standard error of the mean before it.
+// and what llama.cpp says besides. Each _error is the standard error of the mean before it, from the means of windows.
 enum { LQ_KLD_BINS = 32 };
 typedef struct lq_kld {
     double mean, error, min, median, p90, p95, p99, p999, max;

@@ -20,6 +20,12 @@ typedef struct eval_row {
     bool exact;
     lq_ppl ppl;
     lq_kld kld;         // where eval_result.against is not NULL
+    double *nll;        // [nlls] of each window
+    size_t nlls, cap;
+    uint64_t tokens;    // a hash of all of them
+    // ln(perplexity / that of the first model in the same arithmetic), and its standard error from the differences of
+    // windows; NaN: they read other tokens
+    double ratio, ratio_error;
 } eval_row;
 
 // A model's score in one task.

@@ -257,6 +257,7 @@ static void heads(lq_text *t, const char *words) {
 
 static void with_error(lq_text *t, double value, double error, int digits) {
     if (!isfinite(value)) lq_text_fmt(t, "<td>-</td>");
+    else if (!isfinite(error)) lq_text_fmt(t, "<td>%.*f</td>", digits, value);
     else if (value >= 1e6) lq_text_fmt(t, "<td>%.4g <small>&#177; %.2g</small></td>", value, error);
     else lq_text_fmt(t, "<td>%.*f <small>&#177; %.*f</small></td>", digits, value, digits, error);
 }

@@ -49,6 +49,10 @@ static void json_row(lq_text *t, const eval_result *r, const eval_row *row) {
     number_member(t, "perplexity", row->ppl.ppl);
     number_member(t, "standard_error", row->ppl.error);
     number_member(t, "nll", row->ppl.nll);
+    if (row->model > 0) {
+        number_member(t, "ln_ratio_to_first", row->ratio);
+        number_member(t, "ln_ratio_to_first_error", row->ratio_error);
+    }
     lq_text_fmt(t, ",\"tokens\":%zu,\"windows\":%zu,\"window\":%d,\"seconds\":%.3f", row->ppl.tokens,
                 row->ppl.windows, row->ppl.window, row->ppl.seconds);
     if (r->against) json_kld(t, &row->kld);
@@ -101,7 +105,7 @@ int lq_eval_print_json(const eval_result *r) {
 
 // --- tables ---
 
-enum { COLUMNS = 12, CELL = 40 };
+enum { COLUMNS = 14, CELL = 40 };
 
 // A row under construction: cells that are formatted and cells that are borrowed.
 typedef struct cells {
@@ -121,9 +125,22 @@ static void LQ_PRINTF(2, 3) cell_fmt(cells *c, const char *fmt, ...) {
     c->n++;
 }
 
+// An error, or what stands for one of a single window.
+static void error_cell(cells *c, double error, int digits) {
+    if (isnan(error)) cell(c, "");
+    else cell_fmt(c, "%.*f", digits, error);
+}
+
+// How a perplexity stands to the first model's, in percent.
+static void first_cell(cells *c, const eval_row *row) {
+    if (!row->model || isnan(row->ratio)) cell(c, "");
+    else if (isnan(row->ratio_error)) cell_fmt(c, "%+.2f %%", 100 * expm1(row->ratio));
+    else cell_fmt(c, "%+.2f +- %.2f %%", 100 * expm1(row->ratio), 100 * row->ratio_error);
+}
+
 static void kld_cells(cells *c, const lq_kld *k) {
     cell_fmt(c, "%.6f", k->mean);
-    cell_fmt(c, "%.6f", k->error);
+    error_cell(c, k->error, 6);
     cell_fmt(c, "%.6f", k->median);
     cell_fmt(c, "%.4f", k->p99);
     cell_fmt(c, "%.4f", k->max);
@@ -136,6 +153,7 @@ static void print_rows(const eval_result *r) {
     cells c = {0};
     if (r->model_count > 1) cell(&c, "model");
     cell(&c, "protocol"), cell(&c, "arithmetic"), cell(&c, "perplexity"), cell(&c, "+-");
+    if (r->model_count > 1) cell(&c, "to the first");
     for (size_t i = 0; r->against && i < sizeof kld_head / sizeof *kld_head; i++) cell(&c, kld_head[i]);
     for (size_t i = 0; !r->against && i < sizeof count_head / sizeof *count_head; i++) cell(&c, count_head[i]);
     cell(&c, "time");
@@ -146,7 +164,8 @@ static void print_rows(const eval_result *r) {
         if (r->model_count > 1) cell(&c, r->models[row->model].name);
         cell(&c, lq_ppl_name(row->protocol)), cell(&c, mode_of(row->exact));
         cell_fmt(&c, "%.4f", row->ppl.ppl);
-        cell_fmt(&c, "%.4f", row->ppl.error);
+        error_cell(&c, row->ppl.error, 4);
+        if (r->model_count > 1) first_cell(&c, row);
         if (r->against) kld_cells(&c, &row->kld);
         else {
             cell_fmt(&c, "%zu", row->ppl.windows);
@@ -203,9 +222,11 @@ static void print_reference(const eval_result *r) {
         for (int i = 0; i < r->row_count; i++) {
             const eval_row *row = &r->rows[i];
             if (row->protocol != (lq_ppl_protocol)p) continue;
-            lq_say_line(stdout, "%s: %zu windows of %d, %zu tokens; perplexity of the reference %.4f +- %.4f",
-                        lq_ppl_name(p), row->ppl.windows, row->ppl.window, row->ppl.tokens, row->kld.ref_ppl,
-                        row->kld.ref_error);
+            char error[40] = "";
+            if (!isnan(row->kld.ref_error)) snprintf(error, sizeof error, " +- %.4f", row->kld.ref_error);
+            lq_say_line(stdout, "%s: %zu window%s of %d, %zu tokens; perplexity of the reference %.4f%s",
+                        lq_ppl_name(p), row->ppl.windows, row->ppl.windows == 1 ? "" : "s", row->ppl.window,
+                        row->ppl.tokens, row->kld.ref_ppl, error);
             break;
         }
 }

@@ -2,6 +2,7 @@
 // reference on the same windows. Here models are opened and measured; eval_print.c prints. Without a reference one
 // model is open at a time, with one all are.
 #include "tools/eval.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -101,6 +102,32 @@ static bool wanted(const job *j, size_t protocol) {
     return !j->a->protocol || !strcmp(j->a->protocol, "all") || !strcmp(j->a->protocol, lq_ppl_name(protocol));
 }
 
+// A window is kept with its row; without memory for it the row stays without what comes of windows.
+static void on_window(void *arg, size_t engine, const int32_t *ids, size_t count, double nll) {
+    eval_row *row = (eval_row *)arg + engine;
+    for (size_t i = 0; i < count; i++) row->tokens = (row->tokens ^ (uint32_t)ids[i]) * 0x100000001b3u;
+    if (lq_grow((void **)&row->nll, row->nlls, &row->cap, sizeof *row->nll)) row->nll[row->nlls++] = nll;
+}
+
+// Each row beside that of the first model in the same arithmetic, by the same protocol.
+static void compare_rows(eval_result *r) {
+    for (int i = 0; i < r->row_count; i++) {
+        eval_row *row = &r->rows[i], *first = row;
+        double sum = 0, squares = 0;
+        for (int k = 0; k < r->row_count; k++)
+            if (!r->rows[k].model && r->rows[k].exact == row->exact && r->rows[k].protocol == row->protocol)
+                first = &r->rows[k];
+        const bool same = row->tokens == first->tokens && row->nlls == first->nlls && row->nlls;
+        const double n = (double)row->nlls;
+        for (size_t w = 0; same && w < row->nlls; w++) {
+            const double d = row->nll[w] - first->nll[w];
+            sum += d, squares += d * d;
+        }
+        row->ratio = same ? sum / n : NAN;
+        row->ratio_error = same && n > 1 ? sqrt(fmax(squares / n - sum / n * (sum / n), 0) / (n - 1)) : NAN;
+    }
+}
+
 static bool measure_protocol(job *j, size_t protocol, lq_err *err) {
     char what[80];
     lq_bar bar;
@@ -111,18 +138,24 @@ static bool measure_protocol(job *j, size_t protocol, lq_err *err) {
     eval_row *rows = realloc(j->r.rows, ((size_t)j->r.row_count + n) * sizeof *rows);
     if (rows) j->r.rows = rows;
     bool done = (engines && ppl && kld && rows) || lq_fail(err, LQ_E_MEMORY, "no memory for %zu models", n);
+    if (rows) memset(rows + j->r.row_count, 0, n * sizeof *rows);
     for (size_t i = 0; done && i < n; i++) engines[i] = j->lanes[i].e;
     if (n == 1) snprintf(what, sizeof what, "%s %s", lq_ppl_name(protocol), j->lanes[0].exact ? "exact" : "default");
     else snprintf(what, sizeof what, "%s of %zu", lq_ppl_name(protocol), n);
     lq_bar_begin(&bar, what, "windows", 1, j->a->common.quiet);
     lq_ppl_opts o = {.protocol = (lq_ppl_protocol)protocol, .window = (int)j->a->window,
                      .max_windows = (size_t)j->a->windows, .tick = tick, .arg = &bar, .against = j->ref.e,
-                     .saved = j->saved, .save = j->r.row_count ? NULL : j->a->save, .force = j->a->force};
+                     .on_window = on_window, .windows = rows ? rows + j->r.row_count : NULL, .saved = j->saved,
+                     .save = j->r.row_count ? NULL : j->a->save, .force = j->a->force};
     done = done && lq_evaluate(engines, n, j->text, j->n, &o, ppl, kld, err);
     lq_bar_end(&bar);
-    for (size_t i = 0; done && i < n; i++)
-        j->r.rows[j->r.row_count++] = (eval_row){.model = j->lanes[i].model, .protocol = (lq_ppl_protocol)protocol,
-                                                 .exact = j->lanes[i].exact, .ppl = ppl[i], .kld = kld[i]};
+    for (size_t i = 0; rows && i < n; i++) {
+        eval_row *row = &rows[j->r.row_count++];
+        row->model = j->lanes[i].model;
+        row->protocol = (lq_ppl_protocol)protocol;
+        row->exact = j->lanes[i].exact;
+        if (done) row->ppl = ppl[i], row->kld = kld[i];
+    }
     free(engines);
     free(ppl);
     free(kld);
@@ -293,6 +326,7 @@ static int run(void *args, int argc, char **argv) {
     else {
         done = done && name_models(&j, argc, argv, &err) && measure(&j, &err);
         if (done && j.r.row_count) qsort(j.r.rows, (size_t)j.r.row_count, sizeof *j.r.rows, by_place);
+        compare_rows(&j.r);
         if (done && j.r.score_count) qsort(j.r.scores, (size_t)j.r.score_count, sizeof *j.r.scores, by_task);
         done = done && (!a->html || lq_eval_html(&j.r, a->html, &err));
         if (!done) status = lq_say_error(&err);
@@ -301,6 +335,7 @@ static int run(void *args, int argc, char **argv) {
     }
     lq_saved_close(j.saved);
     free(j.r.models);
+    for (int i = 0; i < j.r.row_count; i++) free(j.r.rows[i].nll);
     free(j.r.rows);
     free(j.r.scores);
     free(text);
@@ -339,6 +374,8 @@ const lq_verb lq_verb_eval = {
               "tokens do not overlap, every token but the first of a window is scored. llamacpp512 is that of llama.cpp: the text as it is, "
               "windows of 512 that begin with BOS, the second half of each is scored, so that each token has at least 256 before it. Figures "
               "of different protocols, texts or tokenizers cannot be compared. What does not fill a window is dropped.\n\n"
+              "Standard errors (+-) come from the means of windows, as tokens of one window depend on each other. Of several models each "
+              "perplexity stands beside the first model's, window by window: what both find hard cancels.\n\n"
               "Exact arithmetic (f32 activations and cache) says what the weights lost; the default one is what `lq serve` computes. "
               "--against REF runs REF in exact arithmetic on the same windows and says, in nats, how far each model's probabilities are "
               "from REF's (KL divergence, mean with its standard error, median, 99th percentile, largest), and how often both have the "

@@ -49,7 +49,8 @@ static char *join_rows(const char *text, size_t n, size_t *out) {
 // One engine, and what its windows have given so far.
 typedef struct lane {
     lq_engine *e;
-    double nll, nll2, seconds;
+    lq_sum nll;
+    double seconds;
     size_t tokens;
     lq_klds klds;
 } lane;
@@ -92,8 +93,7 @@ static bool on_logits(void *arg, size_t at, const float *logits) {
     if (j->bad) return false;
     if (!j->lane) return keep(j, row, logits, sum, best);
     lane *l = j->lane;
-    l->nll += nll;
-    l->nll2 += nll * nll;
+    l->nll.window += nll;
     l->tokens++;
     if (j->saver && l == j->lanes) return keep(j, row, logits, sum, best);
     if (!j->rows) return true;
@@ -103,9 +103,9 @@ static bool on_logits(void *arg, size_t at, const float *logits) {
 }
 
 static lq_ppl result_of(const job *j, const lane *l, size_t windows) {
-    const double n = (double)l->tokens, mean = l->nll / n, var = n > 1 ? (l->nll2 / n - mean * mean) / (n - 1) : 0;
-    return (lq_ppl){.ppl = exp(mean), .error = var > 0 ? exp(mean) * sqrt(var) : 0, .nll = mean, .tokens = l->tokens,
-                    .windows = windows, .window = (int)j->window, .seconds = l->seconds};
+    const double n = (double)l->tokens, mean = l->nll.all / n;
+    return (lq_ppl){.ppl = exp(mean), .error = exp(mean) * lq_sum_error(&l->nll, windows, l->tokens), .nll = mean,
+                    .tokens = l->tokens, .windows = windows, .window = (int)j->window, .seconds = l->seconds};
 }
 
 static bool run_lane(job *j, lq_engine *e, lane *l, lq_err *err) {
@@ -140,6 +140,10 @@ static bool run_windows(job *j, lq_ppl *out, lq_err *err) {
         for (size_t i = 0; i < j->count; i++) {
             lane *l = &j->lanes[i];
             if (!run_lane(j, l->e, l, err)) return false;
+            if (j->o->on_window)
+                j->o->on_window(j->o->windows, i, window_ids(j), j->window, l->nll.window / (double)j->scored);
+            lq_sum_end(&l->nll);
+            if (j->rows) lq_klds_end(&l->klds);
             out[i] = result_of(j, l, j->at + 1);
             if (j->o->tick && !j->o->tick(j->o->arg, j->at * j->count + i + 1, total, out->ppl))
                 return lq_fail(err, LQ_E_CANCELLED, "stopped after %zu of %zu windows", j->at, j->windows);

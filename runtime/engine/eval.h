@@ -22,10 +22,15 @@ double lq_logsum(const float *x, size_t n, size_t *best);
 // The reference at one position: ln p[i] = x[i] - sum. What is not above `floor` counts as impossible.
 typedef struct lq_ref_row { const float *x; double sum, floor; size_t best; } lq_ref_row;
 
+// A figure of each position, summed: positions of one window depend on each other, so what is known of its mean's
+// error comes from the means of windows.
+typedef struct lq_sum { double all, window, squares; } lq_sum; // squares: of the sums of finished windows
+void lq_sum_end(lq_sum *s);                                    // of a window
+double lq_sum_error(const lq_sum *s, size_t windows, size_t positions); // of the mean; NaN of less than two windows
+
 typedef struct lq_klds {
-    double nll, nll2, ref, ref2, cross;  // sums of -ln p of the given token, here and of the reference
-    double kld, kld2, diff, diff2, diff4;
-    size_t same, n, cap;
+    lq_sum nll, ref, ratio, kld, diff, diff2, same; // nll and ref: -ln p of the given token, here and of the reference
+    size_t n, windows, cap;
     double *value;                       // [n] of each position
     double bin[LQ_KLD_BINS];
     size_t bins[LQ_KLD_BINS];
@@ -34,6 +39,7 @@ bool lq_klds_open(lq_klds *s, size_t positions);
 void lq_klds_close(lq_klds *s);
 void lq_klds_add(lq_klds *s, const lq_ref_row *ref, const float *logits, double sum, size_t best, size_t vocab,
                  size_t token, int bin);
+void lq_klds_end(lq_klds *s);            // of a window; all have as many positions
 // Sorts the values; call it once, at the end.
 lq_kld lq_klds_result(lq_klds *s);
 

@@ -33,14 +33,33 @@ void lq_klds_add(lq_klds *s, const lq_ref_row *ref, const float *logits, double 
         if (p > 0 && lp > ref->floor) kld += p * (lp - ((double)logits[i] - sum));
     }
     const double lp = (double)ref->x[token] - ref->sum, lq = (double)logits[token] - sum, diff = exp(lq) - exp(lp);
-    s->nll -= lq, s->nll2 += lq * lq;
-    s->ref -= lp, s->ref2 += lp * lp;
-    s->cross += lq * lp;
-    s->kld += kld, s->kld2 += kld * kld;
-    s->diff += diff, s->diff2 += diff * diff, s->diff4 += diff * diff * diff * diff;
-    s->same += best == ref->best;
+    s->nll.window -= lq;
+    s->ref.window -= lp;
+    s->ratio.window += lp - lq;
+    s->kld.window += kld;
+    s->diff.window += diff;
+    s->diff2.window += diff * diff;
+    s->same.window += best == ref->best;
     s->bin[bin] += kld, s->bins[bin]++;
     if (s->n < s->cap) s->value[s->n++] = kld;
+}
+
+void lq_sum_end(lq_sum *s) {
+    s->all += s->window;
+    s->squares += s->window * s->window;
+    s->window = 0;
+}
+
+void lq_klds_end(lq_klds *s) {
+    lq_sum *const all[] = {&s->nll, &s->ref, &s->ratio, &s->kld, &s->diff, &s->diff2, &s->same};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) lq_sum_end(all[i]);
+    s->windows++;
+}
+
+double lq_sum_error(const lq_sum *s, size_t windows, size_t positions) {
+    const double w = (double)windows, mean = s->all / w;
+    if (windows < 2) return NAN;
+    return sqrt(fmax((s->squares / w - mean * mean) / (w - 1), 0)) * w / (double)positions;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -55,28 +74,19 @@ static double quantile(const lq_klds *s, double share) {
     return s->value[i] + (at - (double)i) * (s->value[next] - s->value[i]);
 }
 
-// Variance of a mean, of the sums of n values and of their squares (or of two series and their products).
-static double variance(double a, double b, double ab, double n) {
-    const double var = n > 1 ? (ab / n - a / n * (b / n)) / (n - 1) : 0;
-    return var;
-}
-
-static double error_of(double sum, double sum2, double n) { return sqrt(fmax(variance(sum, sum, sum2, n), 0)); }
-
 lq_kld lq_klds_result(lq_klds *s) {
     if (!s->n) return (lq_kld){0};
-    const double n = (double)s->n, same = (double)s->same / n, rms = sqrt(s->diff2 / n);
+    const double n = (double)s->n, rms = sqrt(s->diff2.all / n);
+    const size_t w = s->windows;
     qsort(s->value, s->n, sizeof *s->value, by_value);
-    const double ratio = variance(s->nll, s->nll, s->nll2, n) + variance(s->ref, s->ref, s->ref2, n) -
-                         2 * variance(s->nll, s->ref, s->cross, n);
-    lq_kld k = {.mean = s->kld / n, .error = error_of(s->kld, s->kld2, n), .min = s->value[0],
+    lq_kld k = {.mean = s->kld.all / n, .error = lq_sum_error(&s->kld, w, s->n), .min = s->value[0],
                 .median = quantile(s, 0.5), .p90 = quantile(s, 0.9), .p95 = quantile(s, 0.95),
                 .p99 = quantile(s, 0.99), .p999 = quantile(s, 0.999), .max = s->value[s->n - 1],
-                .same_top = same, .same_top_error = n > 1 ? sqrt(same * (1 - same) / (n - 1)) : 0,
-                .diff = s->diff / n, .diff_error = error_of(s->diff, s->diff2, n), .diff_rms = rms,
-                .diff_rms_error = rms > 0 ? error_of(s->diff2, s->diff4, n) / (2 * rms) : 0,
-                .ref_ppl = exp(s->ref / n), .ref_error = exp(s->ref / n) * error_of(s->ref, s->ref2, n),
-                .ln_ratio = (s->nll - s->ref) / n, .ln_ratio_error = sqrt(fmax(ratio, 0))};
+                .same_top = s->same.all / n, .same_top_error = lq_sum_error(&s->same, w, s->n),
+                .diff = s->diff.all / n, .diff_error = lq_sum_error(&s->diff, w, s->n), .diff_rms = rms,
+                .diff_rms_error = rms > 0 ? lq_sum_error(&s->diff2, w, s->n) / (2 * rms) : 0,
+                .ref_ppl = exp(s->ref.all / n), .ref_error = exp(s->ref.all / n) * lq_sum_error(&s->ref, w, s->n),
+                .ln_ratio = s->ratio.all / n, .ln_ratio_error = lq_sum_error(&s->ratio, w, s->n)};
     for (int i = 0; i < LQ_KLD_BINS; i++) k.at[i] = s->bins[i] ? s->bin[i] / (double)s->bins[i] : NAN;
     return k;
 }

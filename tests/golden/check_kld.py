@@ -92,14 +92,14 @@ def log_softmax(x):
     return x - np.log(np.exp(x).sum(-1, keepdims=True))
 
 
-def figures(ref, got, given, least=-np.inf):
-    """What lq eval says, of ln p [positions][vocab] of the reference and the model, and the tokens that were there."""
+def figures(ref, got, given, windows, least=-np.inf):
+    """What lq eval says, of ln p [positions][vocab] of the reference and the model, and the tokens that were there. Errors come from the means of windows."""
     n, at = len(given), np.arange(len(given))
     p = np.where(ref > least, np.exp(ref), 0)
     kld = (p * np.where(p > 0, ref - got, 0)).sum(-1)
     a, b = got[at, given], ref[at, given]
     diff, same = np.exp(a) - np.exp(b), got.argmax(-1) == ref.argmax(-1)
-    error = lambda x: x.std(ddof=0) / np.sqrt(n - 1)
+    error = lambda x: x.reshape(windows, -1).mean(1).std(ddof=1) / np.sqrt(windows)
     rms = np.sqrt((diff**2).mean())
     return kld, {"mean": kld.mean(), "standard_error": error(kld), "min": kld.min(), "max": kld.max(), "median": np.median(kld),
                  **{name: np.quantile(kld, q) for name, q in (("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p99_9", 0.999))},
@@ -187,12 +187,23 @@ def main(base):
         check(tokens.shape == (WINDOWS, window) and ref.shape == (WINDOWS, window - 1 - first, 1025), f"{protocol}: saved {tokens.shape}, {ref.shape}")
         ref_log, got_log = (log_softmax(x).reshape(-1, 1025) for x in (ref, got))
         check(abs(ppl[0]["nll"] + ref_log[np.arange(len(given)), given].mean()) < 1e-8, f"{protocol}: perplexity of what was saved")
-        kld, want = figures(ref_log, got_log, given)
+        kld, want = figures(ref_log, got_log, given, WINDOWS)
         live = json.loads(run("eval", small, model, *ask, "--json", "--against", model))["results"]
         same(live[0]["kld"], want, protocol)
         by = kld.reshape(WINDOWS, -1)
         bins = np.arange(by.shape[1]) * 32 // by.shape[1]
         check(np.allclose(live[0]["kld"]["by_position"], [by[:, bins == i].mean() for i in range(32)], rtol=1e-6), f"{protocol}: by position")
+        # The second model beside the first, window by window: what both find hard cancels.
+        nll = [-x[np.arange(len(given)), given].reshape(WINDOWS, -1).mean(1) for x in (got_log, ref_log)]
+        means = nll[1] - nll[0]
+        paired = {"ln_ratio_to_first": means.mean(), "ln_ratio_to_first_error": means.std(ddof=1) / np.sqrt(WINDOWS)}
+        alone = {"standard_error": np.exp(nll[0].mean()) * nll[0].std(ddof=1) / np.sqrt(WINDOWS)}
+        check(all(abs(live[1][k] / v - 1) < 1e-6 for k, v in paired.items()) and abs(live[0]["standard_error"] / alone["standard_error"] - 1) < 1e-6
+              and "ln_ratio_to_first" not in live[0], f"{protocol}: errors over windows: {live[0]['standard_error']}, {live[1]}")
+        apart = json.loads(run("eval", small, model, *ask, "--json"))["results"][1]
+        check(all(apart[k] == live[1][k] for k in paired), f"{protocol}: models that are measured one by one: {apart}")
+        one = json.loads(run("eval", small, *ask[:5], "1", *ask[6:], "--json"))["results"][0]
+        check(one["windows"] == 1 and one["standard_error"] is None, f"{protocol}: one window says nothing of its error: {one}")
         me = live[1]["kld"]
         check(me["max"] == 0 and me["min"] == 0 and me["mean"] == 0 and me["same_top"] == 1 and me["ln_perplexity_ratio"] == 0, f"{protocol}: the reference itself: {me}")
         filed = json.loads(run("eval", small, model, *ask[2:], "--json", "--against", files[0]))["results"]
@@ -201,7 +212,7 @@ def main(base):
         if protocol == "llamacpp512":
             llama = llama_file(base + "/base.kld", window, ref, tokens)
             out = json.loads(run("eval", small, "--against", llama, "--exact", "--json", "--quiet"))["results"][0]["kld"]
-            same(out, figures(llama_log_probs(llama, 1025, len(given)).astype(np.float64), got_log, given, -16)[1], "llama.cpp's file")
+            same(out, figures(llama_log_probs(llama, 1025, len(given)).astype(np.float64), got_log, given, WINDOWS, -16)[1], "llama.cpp's file")
             # steps of 16 / 65535 in ln p, rounded to the nearest: each row's divergence moves by no more than its p-weighted share of them
             check(abs(out["mean"] / want["mean"] - 1) < 0.01, f"llama.cpp's file: {out['mean']}, {want['mean']} of the logits")
             refusals(model, base, files[0], llama)
