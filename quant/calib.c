@@ -80,6 +80,16 @@ static bool one_file(const char *path, lq_text *out, lq_err *err) {
 
 static int text_file(const struct dirent *d) { return ends(d->d_name, ".txt") || ends(d->d_name, ".jsonl"); }
 
+// What is no UTF-8 is no text, or none that the model knows.
+static bool check_text(const char *source, const lq_text *text, lq_err *err) {
+    const unsigned char *p = (const unsigned char *)text->p, *const end = p + text->n;
+    for (size_t n; p < end; p += n)
+        if (!(n = *p < 0x80 ? 1 : lq_utf8_len(p, end)))
+            return lq_fail(err, LQ_E_FORMAT, "%s: byte %zu of the calibration text is no UTF-8", source,
+                           (size_t)(p - (const unsigned char *)text->p));
+    return text->n > 0 || lq_fail(err, LQ_E_FORMAT, "%s: no calibration text in it", source);
+}
+
 static bool read_text(const char *path, lq_text *out, lq_err *err) {
     struct stat st;
     if (!path) {
@@ -120,12 +130,15 @@ static bool draw(const int32_t *ids, size_t count, int32_t bos, size_t want, uin
         return lq_fail(err, LQ_E_FORMAT, "%s: %zu tokens of calibration text, expected at least one sequence of %zu",
                        c->source, count, own);
     c->samples = want < all ? want : all;
+    c->of = all;
     c->ids = malloc(c->samples * (size_t)c->len * sizeof *c->ids);
-    if (!c->ids) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu sequences", c->samples);
+    c->drawn = malloc(c->samples * sizeof *c->drawn);
+    if (!c->ids || !c->drawn) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu sequences", c->samples);
     size_t done = 0;
     for (size_t i = 0; i < all && done < c->samples; i++) {
         // Of those that are left, each with the same chance.
         if (mix(&seed) % (all - i) >= c->samples - done) continue;
+        c->drawn[done] = i;
         int32_t *to = c->ids + done++ * (size_t)c->len;
         if (bos >= 0) *to++ = bos;
         memcpy(to, ids + i * own, own * sizeof *to);
@@ -141,7 +154,8 @@ bool lq_calib_open(const lq_quant_opts *o, int ctx, lq_calib *c, lq_err *err) {
     *c = (lq_calib){.len = o->seqlen ? o->seqlen : LEN};
     if (c->len > ctx) c->len = ctx;
     snprintf(c->source, sizeof c->source, "%s", o->calib ? o->calib : "built-in");
-    bool done = read_text(o->calib, &text, err) && lq_tokenizer_load(o->in, &tok, err);
+    bool done = read_text(o->calib, &text, err) && check_text(c->source, &text, err) &&
+                lq_tokenizer_load(o->in, &tok, err);
     done = done && lq_tokenizer_ids(tok, text.p ? text.p : "", text.n, 0, &ids, &count, err) &&
            lq_tokenizer_ids(tok, "", 0, LQ_TOK_SPECIAL, &empty, &begins, err);
     if (done && c->len < 2) done = lq_fail(err, LQ_E_USAGE, "sequences of %d tokens, expected at least 2", c->len);
@@ -156,5 +170,6 @@ bool lq_calib_open(const lq_quant_opts *o, int ctx, lq_calib *c, lq_err *err) {
 
 void lq_calib_close(lq_calib *c) {
     free(c->ids);
+    free(c->drawn);
     *c = (lq_calib){0};
 }

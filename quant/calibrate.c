@@ -239,6 +239,20 @@ static bool experts_chose(const lq_block *b, int input) {
 // What becomes of what was seen.
 typedef bool then_fn(const calibration *c, int input, const watching *t);
 
+// A text that the model answers with what is no number says nothing of its inputs.
+static bool all_numbers(const calibration *c, int input, const watching *t) {
+    for (int e = 0; e < t->experts; e++)
+        for (int64_t j = 0; j < t->k; j++) {
+            if (isfinite(t->w[e].h[(size_t)j * (size_t)t->k + (size_t)j])) continue;
+            const lq_module *m = c->b->module;
+            while (m < c->b->module + c->b->modules && !reads(m, input)) m++;
+            return lq_fail(c->err, LQ_E_FORMAT, "%s: column %lld of what %s reads is no number on the calibration text",
+                           lq_ckpt_path(c->b->plan->in), (long long)j,
+                           m < c->b->module + c->b->modules ? m->it->slot.name : "the layer");
+        }
+    return true;
+}
+
 static bool watch_input(const calibration *c, int input, bool all, int first, int count, then_fn *then) {
     const lq_input *in = &c->b->input[input];
     watching t = {.dev = c->dev, .all = all, .first = first, .experts = count,
@@ -256,7 +270,7 @@ static bool watch_input(const calibration *c, int input, bool all, int first, in
     lq_room_close(rooms, t.work);
     free(t.x);
     free(t.was);
-    done = done && then(c, input, &t);
+    done = done && all_numbers(c, input, &t) && then(c, input, &t);
     for (int e = 0; t.w && e < count; e++) lq_watch_close(&t.w[e]);
     free(t.w);
     return done;

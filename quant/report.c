@@ -26,6 +26,15 @@ static void add_module(lq_text *t, const lq_quant_row *r) {
     lq_text_fmt(t, "}");
 }
 
+// Which sequences of the text were looked at.
+static void add_calib(lq_text *t, const lq_calib *c) {
+    lq_text_fmt(t, "  \"calib\": {\"source\": ");
+    text_string(t, c->source);
+    lq_text_fmt(t, ", \"sequences\": %zu, \"drawn\": [", c->of);
+    for (size_t i = 0; i < c->samples; i++) lq_text_fmt(t, i ? ", %zu" : "%zu", c->drawn[i]);
+    lq_text_fmt(t, "]},\n");
+}
+
 static void add_all(lq_text *t, const lq_plan *p, const lq_quant_result *r, int threads) {
     lq_text_fmt(t, "{\n  \"report\": %d,\n  \"numerics\": %d,\n  \"input\": {\"path\": ", LQ_QUANT_REPORT,
                 LQ_QUANT_NUMERICS);
@@ -39,6 +48,7 @@ static void add_all(lq_text *t, const lq_plan *p, const lq_quant_result *r, int 
     lq_text_fmt(t, "  \"recipe\": %s,\n  \"fingerprint\": \"%s\",\n  \"bits_per_weight\": %.6g,\n  \"ratio\": %.6g,\n",
                 p->recipe.p, p->fingerprint, r->bits, (double)r->in_bytes / (double)r->out_bytes);
     if (p->automatic.n) lq_text_fmt(t, "  \"auto\": %s,\n", p->automatic.p);
+    if (p->calibrates) add_calib(t, &p->calib);
     lq_text_fmt(t, "  \"dropped\": [%s],\n  \"kept_unknown\": [%s],\n  \"modules\": [\n",
                 p->dropped.n ? p->dropped.p : "", p->kept.n ? p->kept.p : "");
     for (size_t i = 0; i < r->count; i++) {

@@ -12,6 +12,8 @@ typedef struct lq_calib {
     int32_t *ids;          // [samples][len]
     size_t samples;
     int len;
+    size_t *drawn;         // [samples] which of the sequences that the text is cut into
+    size_t of;             // of so many
     char source[256];      // "built-in", or a file's name
 } lq_calib;
 

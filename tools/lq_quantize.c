@@ -107,6 +107,16 @@ static void print_json(const lq_quant_result *r, bool dry_run) {
     else fputs(r->report, stdout);
 }
 
+// A recipe that is no object is the name of a file that holds one; *text is freed by the caller.
+static bool read_recipe(const char **recipe, char **text, lq_err *err) {
+    size_t n;
+    *text = NULL;
+    if (!*recipe || (*recipe)[strspn(*recipe, " \t\r\n")] == '{') return true;
+    const bool done = lq_input_read(*recipe, 16 << 20, text, &n, err);
+    *recipe = *text;
+    return done;
+}
+
 static int run(void *args, int argc, char **argv) {
     quantize_args *a = args;
     char type[64] = "";
@@ -120,6 +130,11 @@ static int run(void *args, int argc, char **argv) {
     const size_t room = strlen(argv[1]) + sizeof ".report.json";
     char *report = malloc(room);
     if (!report) return lq_say_error(&(lq_err){LQ_E_MEMORY, "out of memory"});
+    char *recipe;
+    if (!read_recipe(&a->recipe, &recipe, &err)) {
+        free(report);
+        return lq_say_error(&err);
+    }
     snprintf(report, room, "%s.report.json", argv[1]);
     const lq_quant_opts o = {.in = argv[0], .out = argv[1], .method = a->method, .type = *type ? type : a->type,
                              .head = a->head, .embed = a->embed, .layout = a->layout, .threads = (int)a->threads,
@@ -143,6 +158,7 @@ static int run(void *args, int argc, char **argv) {
         lq_quant_result_free(&r);
     }
     free(report);
+    free(recipe);
     return status;
 }
 
@@ -166,7 +182,7 @@ static const lq_opt opts[] = {
      lq_quant_layout, 0, 0},
     {"target-bits", 0, LQ_OPT_NUM, FIELD(target_bits), "X", "auto: bits a weight, over all matrices", NULL, 1, 16},
     {"target-size", 0, LQ_OPT_SIZE, FIELD(target_size), "SIZE", "auto: size of OUT", NULL, 0, 0},
-    {"recipe", 0, LQ_OPT_TEXT, FIELD(recipe), "JSON", "parts of the method that are to be others", NULL, 0, 0},
+    {"recipe", 0, LQ_OPT_TEXT, FIELD(recipe), "JSON", "parts of the method that are to be others, or a file that says so", NULL, 0, 0},
     {"calib", 0, LQ_OPT_FILE, FIELD(calib), "FILE",
      "text to calibrate on, a .txt, a .jsonl with \"text\", or a folder of them (default: built in)", NULL, 0, 0},
     {"samples", 0, LQ_OPT_INT, FIELD(samples), "N", "sequences of it (default: 128)", NULL, 1, 1 << 20},

@@ -210,7 +210,7 @@ def disk_full(whole):
     for share, memory in ((0.2, SCARCE), (0.5, SCARCE), *((share, PLENTY) for share in (0.2, 0.3, 0.5, 0.7, 0.9, 0.999))):
         limit = size * share // 1024
         p = subprocess.run(["bash", "-c", f'trap "" XFSZ; ulimit -f {int(limit)}; exec "$@"', "x", *command(out, *memory)], capture_output=True, text=True)
-        check("scratch" in p.stderr or memory is PLENTY, f"{int(limit)} KB: {p.stderr}")
+        check("scratch" in p.stderr or share > 0.2 or memory is PLENTY, f"{int(limit)} KB: {p.stderr}")
         check(p.returncode == 1 and p.stderr.count("\n") == 1, f"{int(limit)} KB: exit {p.returncode}: {p.stderr}")
         check(not os.path.exists(out) and not os.path.exists(out + ".report.json"), f"{int(limit)} KB: {out} is there")
         check(not os.path.exists(out + ".partial/scratch"), f"{int(limit)} KB: the scratch file has a name")

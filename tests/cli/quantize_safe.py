@@ -227,6 +227,30 @@ def schemes():
     refused([demo, "act.lq", "--head", "int8 row sym f32 act i8 tensor"], 1, "measured for the matrices of layers alone")
 
 
+def calibration():
+    """What is no text to calibrate on is told in one line; a recipe may stand in a file."""
+    words = ["-m", "gptq", "--bits", "4", "--group", "32", "--samples", "4", "--seqlen", "64", "--calib"]
+    for name, text, told in (("empty.txt", b"", "no calibration text"), ("short.txt", b"Once upon a time", "at least one sequence of"),
+                             ("latin.txt", b"caf\xe9 " * 200, "byte 3 of the calibration text is no UTF-8"), ("empty.jsonl", b"\n", "no calibration text"),
+                             ("other.jsonl", b'{"body": "a"}\n', 'no "text" in it')):
+        open(name, "wb").write(text)
+        refused([demo, "c.lq", *words, name], 1, name, told)
+    copy("loud")
+    t, _ = st.read("loud/model.safetensors")
+    t["model.layers.1.input_layernorm.weight"][7] = 3e38
+    st.write("loud/model.safetensors", t)
+    refused(["loud", "c.lq", *words[:-1]], 1, "model.layers.1.self_attn.q_proj.weight", "no number", "column 7")
+    open("recipe.json", "w").write(' {"rounding": "search", "modules": [{"match": "*.down_proj.weight", "type": "int8 row"}]}')
+    code, line, _ = run("quantize", "-q", demo, "c.lq", "--recipe", "recipe.json")
+    types = {m["name"]: m["type"] for m in json.load(open("c.lq.report.json"))["modules"]} if not code else {}
+    check(code == 0 and types["model.layers.3.mlp.down_proj.weight"].startswith("int8 row"), f"a recipe in a file: {line}")
+    refused([demo, "d.lq", "--recipe", "nowhere.json"], 1, "nowhere.json")
+    code, line, _ = run("quantize", "-q", demo, "e.lq", *words[:-1])
+    calib = json.load(open("e.lq.report.json"))["calib"] if not code else {}
+    drawn = calib.get("drawn", [])
+    check(code == 0 and len(drawn) == 4 and sorted(set(drawn)) == drawn and drawn[-1] < calib["sequences"], f"what was drawn: {line} {calib}")
+
+
 def odd_numbers():
     """Random recipes on weights that are ordinary, tiny, huge, denormal: what lq writes it accepts."""
     rng = random.Random(5)
@@ -253,7 +277,7 @@ def odd_numbers():
 
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
-    for part in (places, reports, failures, changed_shard, kept_tensors, interrupt, architectures, schemes, odd_numbers):
+    for part in (places, reports, failures, changed_shard, kept_tensors, interrupt, architectures, schemes, calibration, odd_numbers):
         part()
     os.chdir("/")
 sys.exit(end())
