@@ -11,6 +11,7 @@ const char *const lq_salient_names[] = {"none", "outlier", "columns"};
 #define INT4 {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .rows = 1, .scale = LQ_F16}
 #define INT8 {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .rows = 1, .scale = LQ_F32, .act = {.elem = LQ_I8}}
 #define FP8 {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .rows = 1, .scale = LQ_F32, .act = {.elem = LQ_E4M3}}
+#define INT4_ASYM {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .rows = 1, .scale = LQ_F16, .asym = true}
 const lq_method lq_methods[] = {
     {"rtn", "round to the nearest code, no calibration: fast, and what the others are measured against",
      {.type = INT4}},
@@ -22,6 +23,8 @@ const lq_method lq_methods[] = {
      {.salient = LQ_SALIENT_OUTLIER, .type = INT8}},
     {"fp8", "8-bit floats, activations too: a scale for each row of both, or what --type says",
      {.type = FP8}},
+    {"awq", "multiply columns whose inputs are large before they are rounded, by factors that calibration text chooses",
+     {.transform = LQ_T_AWQ | LQ_T_CLIP, .type = INT4_ASYM}},
     {"hadamard", "turn the model's inner bases by Hadamard matrices, so that no channel stands out, then as rtn",
      {.transform = LQ_T_ROTATE, .type = INT4}},
 };
