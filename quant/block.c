@@ -9,7 +9,7 @@
 
 const lq_transform lq_transforms[LQ_TRANSFORMS] = {
     {"rotate", lq_rotate_plan, lq_rotate_run, lq_rotate_whole, NULL},
-    {"smooth", NULL, NULL, NULL, NULL}, // not there so far: lq_recipe_check refuses it
+    {"smooth", .search = lq_smooth_search},
     {"awq", NULL, NULL, NULL, lq_awq_search},
     {"clip", NULL, NULL, NULL, NULL},
 };

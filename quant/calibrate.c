@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SOME = 384 }; // rows that are kept of an input, a multiple of three
+
 // An input while the text goes by: its rows together, or those of experts first .. first + count.
 typedef struct watching {
     lq_dev *dev;
@@ -27,25 +29,41 @@ void lq_watch_close(lq_watch *w) {
     lq_room_close(w->rooms, w->g);
     free(w->absmax);
     free(w->abssum);
+    free(w->some);
     *w = (lq_watch){0};
 }
 
-static bool watch_open(lq_watch *w, lq_rooms *rooms, int64_t k, bool paired, lq_err *err) {
+static bool watch_open(lq_watch *w, lq_rooms *rooms, int64_t k, bool moments, bool paired, bool some, lq_err *err) {
     const size_t n = (size_t)k;
     *w = (lq_watch){.rooms = rooms, .k = k, .absmax = calloc(n, sizeof *w->absmax),
                     .abssum = calloc(n, sizeof *w->abssum)};
-    if (!w->absmax || !w->abssum)
+    if (some) w->some = malloc(SOME * n * sizeof *w->some), w->step = 1;
+    if (!w->absmax || !w->abssum || (some && !w->some))
         return lq_fail(err, LQ_E_MEMORY, "no memory for the sums of an input of %zu columns", n);
-    return (w->h = lq_room_open(rooms, n * n * sizeof *w->h, err)) != NULL &&
+    return (!moments || (w->h = lq_room_open(rooms, n * n * sizeof *w->h, err)) != NULL) &&
            (!paired || (w->g = lq_room_open(rooms, n * n * sizeof *w->g, err)) != NULL);
+}
+
+// Every step-th row; where there are too many, every third of those: samples are mostly as
+// long as a power of two, which three does not divide, so that their first tokens have no more than their share.
+static void keep_row(lq_watch *w, const float *v) {
+    const size_t k = (size_t)w->k;
+    if (w->somes == SOME) {
+        for (size_t i = 0; i < SOME; i += 3) memmove(w->some + i / 3 * k, w->some + i * k, k * sizeof *v);
+        w->somes = SOME / 3;
+        w->step *= 3;
+        // The row at hand is the next of the sparser ones, as SOME is a multiple of three.
+    }
+    memcpy(w->some + (size_t)w->somes++ * k, v, k * sizeof *v);
 }
 
 static void add_rows(lq_dev *dev, lq_watch *w, const lq_mat *x, const lq_mat *was, float *work) {
     if (!x->rows) return;
-    dev->ops.gram(dev, &(lq_gram_args){.x = *x, .h = w->h, .work = work});
+    if (w->h) dev->ops.gram(dev, &(lq_gram_args){.x = *x, .h = w->h, .work = work});
     if (w->g) dev->ops.gram(dev, &(lq_gram_args){.x = *x, .with = was ? was : x, .h = w->g, .work = work});
     for (int r = 0; r < x->rows; r++) {
         const float *v = (const float *)x->p + (size_t)r * x->stride;
+        if (w->some && (w->rows + r) % w->step == 0) keep_row(w, v);
         for (int64_t j = 0; j < w->k; j++) {
             const float a = fabsf(v[j]);
             w->absmax[j] = a > w->absmax[j] ? a : w->absmax[j];
@@ -243,7 +261,7 @@ typedef bool then_fn(const calibration *c, int input, const watching *t);
 static bool all_numbers(const calibration *c, int input, const watching *t) {
     for (int e = 0; e < t->experts; e++)
         for (int64_t j = 0; j < t->k; j++) {
-            if (isfinite(t->w[e].h[(size_t)j * (size_t)t->k + (size_t)j])) continue;
+            if (isfinite(t->w[e].abssum[j])) continue;
             const lq_module *m = c->b->module;
             while (m < c->b->module + c->b->modules && !reads(m, input)) m++;
             return lq_fail(c->err, LQ_E_FORMAT, "%s: column %lld of what %s reads is no number on the calibration text",
@@ -253,6 +271,8 @@ static bool all_numbers(const calibration *c, int input, const watching *t) {
     return true;
 }
 
+static then_fn find_factors;
+
 static bool watch_input(const calibration *c, int input, bool all, int first, int count, then_fn *then) {
     const lq_input *in = &c->b->input[input];
     watching t = {.dev = c->dev, .all = all, .first = first, .experts = count,
@@ -261,11 +281,14 @@ static bool watch_input(const calibration *c, int input, bool all, int first, in
     t.paired = then == round_readers && c->b->plan->paired && !(in->count && experts_chose(c->b, input));
     for (const lq_module *m = c->b->module; t.paired && m < c->b->module + c->b->modules; m++)
         if (reads(m, input)) t.edit = &m->edit;
+    const unsigned transform = c->b->plan->base.transform;
+    const bool moments = then == round_readers || transform & LQ_T_AWQ;
+    const bool some = then == find_factors && transform & LQ_T_SMOOTH;
     t.w = calloc((size_t)count, sizeof *t.w);
     lq_rooms *rooms = lq_stream_rooms(c->s);
     bool done = t.w || lq_fail(c->err, LQ_E_MEMORY, "no memory for %d experts", count);
-    done = done && (t.work = lq_room_open(rooms, k * k * sizeof *t.work, c->err)) != NULL;
-    for (int e = 0; done && e < count; e++) done = watch_open(&t.w[e], rooms, in->k, t.paired, c->err);
+    if (moments) done = done && (t.work = lq_room_open(rooms, k * k * sizeof *t.work, c->err)) != NULL;
+    for (int e = 0; done && e < count; e++) done = watch_open(&t.w[e], rooms, in->k, moments, t.paired, some, c->err);
     done = done && lq_stream_see(c->s, input, look, &t, c->err);
     lq_room_close(rooms, t.work);
     free(t.x);

@@ -70,8 +70,7 @@ bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
         lq_wtype_name(&r->type, name, sizeof name);
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: outlier columns are kept beside integer codes alone", name);
     }
-    const bool waits = r->transform & LQ_T_SMOOTH || r->salient == LQ_SALIENT_COLUMNS;
-    if (!waits && !(lq_recipe_needs(r) & ~known)) return true;
+    if (r->salient != LQ_SALIENT_COLUMNS && !(lq_recipe_needs(r) & ~known)) return true;
     return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that needs statistics that nobody takes so far");
 }
 

@@ -21,6 +21,8 @@ const lq_method lq_methods[] = {
      {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .steps = 50, .repay = 1}},
     {"llmint8", "8 bits, activations too, but for the columns that the text makes large, which stay in 16 bits",
      {.salient = LQ_SALIENT_OUTLIER, .type = INT8}},
+    {"smoothquant", "8 bits, activations too, when their large columns have handed some of their size to the weights",
+     {.transform = LQ_T_SMOOTH, .type = INT8}},
     {"fp8", "8-bit floats, activations too: a scale for each row of both, or what --type says",
      {.type = FP8}},
     {"awq", "multiply columns whose inputs are large before they are rounded, by factors that calibration text chooses",

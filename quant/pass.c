@@ -78,13 +78,14 @@ typedef struct told {
     double error, norm, max_error, loss, plain, out_norm;
     int worst;          // of a stack
     int outliers;
+    double alpha;
     double worst_error;
     const char *note;
 } told;
 
 static told tell(const lq_module *m) {
     return (told){.it = m->it, .type = m->made ? m->made[0].recipe.type : m->it->recipe.type,
-                  .note = m->note ? m->note : ""};
+                  .alpha = m->alpha, .note = m->note ? m->note : ""};
 }
 
 static void tell_more(told *t, const lq_made *x, int at) {
@@ -101,7 +102,7 @@ static bool add_row(pass *p, const told *t, lq_err *err) {
     const lq_slot *s = &t->it->slot;
     lq_quant_row *r = &p->rows[p->count++];
     *r = (lq_quant_row){.name = strdup(lq_item_name(t->it)), .count = s->count, .n = s->n, .k = s->k,
-                        .outliers = t->outliers,
+                        .outliers = t->outliers, .alpha = t->alpha,
                         .bits = lq_wtype_bits(&t->type, s->k) + 16.0 * t->outliers / (double)s->k,
                         .rel_error = relative(t->error, t->norm),
                         .max_error = t->max_error, .worst = t->worst,
@@ -124,6 +125,7 @@ static void note_row(pass *p, const told *t) {
     if (t->out_norm > 0)
         lq_text_fmt(&p->note, ", \"loss\": %.17g, \"plain\": %.17g, \"out_norm\": %.17g", t->loss, t->plain, t->out_norm);
     if (t->it->slot.count) lq_text_fmt(&p->note, ", \"worst\": %d, \"worst_error\": %.17g", t->worst, t->worst_error);
+    if (t->alpha > 0) lq_text_fmt(&p->note, ", \"alpha\": %.17g", t->alpha);
     if (t->outliers) lq_text_fmt(&p->note, ", \"outliers\": %d", t->outliers);
     if (t->note && *t->note) lq_text_fmt(&p->note, ", \"note\": \"%s\"", t->note);
     lq_text_fmt(&p->note, "}");
@@ -353,7 +355,7 @@ static bool take_row(pass *p, const lq_item *it, const cJSON *note, lq_err *err)
     const struct { const char *key; double *to; bool must; } figures[] = {
         {"error", &t.error, true}, {"norm", &t.norm, true}, {"max_error", &t.max_error, true},
         {"loss", &t.loss, false}, {"plain", &t.plain, false}, {"out_norm", &t.out_norm, false},
-        {"outliers", &outliers, false}, {"worst_error", &t.worst_error, it->slot.count > 0},
+        {"outliers", &outliers, false}, {"alpha", &t.alpha, false}, {"worst_error", &t.worst_error, it->slot.count > 0},
         {"worst", &worst, it->slot.count > 0}};
     const cJSON *m = note ? note->child : NULL;
     const char *name = NULL, *type = NULL;

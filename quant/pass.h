@@ -1,6 +1,6 @@
 // pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), recipes (recipe.c), the work
 // (pass.c), a block on its way and what transforms make of it (block.c, fold.c, rotate.c, turn.c), one matrix
-// (module.c), calibration (calib.c, stream.c, calibrate.c, acts.c, awq.c, gptq.c), the report (report.c).
+// (module.c), calibration (calib.c, stream.c, calibrate.c, acts.c, awq.c, smooth.c, gptq.c), the report (report.c).
 #ifndef LQ_PASS_H
 #define LQ_PASS_H
 #include "formats/json.h"
@@ -118,6 +118,7 @@ typedef struct lq_module {
     lq_edit edit;       // of a matrix, and of each one of a stack
     float *vector;      // [n] what became of a vector; NULL: it stays as it is
     lq_made *made;      // [max(1, count)] what was rounded already; NULL: it is rounded when it is written
+    double alpha;       // of the factors that `smooth` gave its columns; 0: none
     const char *note;   // what was fallen back to and why; NULL: nothing
 } lq_module;
 
@@ -177,6 +178,7 @@ bool lq_rotate_plan(lq_desc *d, lq_err *err);
 bool lq_rotate_run(lq_block *b, lq_err *err);
 bool lq_rotate_whole(const lq_slot *s);
 bool lq_awq_search(const lq_seek *s, float *factor, lq_err *err);
+bool lq_smooth_search(const lq_seek *s, float *factor, lq_err *err);
 
 // --- factors (fold.c) ---
 
@@ -235,6 +237,9 @@ struct lq_watch {
     double *g;          // [k][k]: sums of x^T was; NULL: not paired
     float *absmax;      // [k]
     double *abssum;     // [k]
+    float *some;        // [somes][k] of the rows, every step-th; NULL: not kept
+    int somes;
+    int64_t step;
 };
 void lq_watch_close(lq_watch *w);
 

@@ -31,6 +31,7 @@ typedef struct lq_recipe {
     float damp;           // GPTQ: what is added to the diagonal, of its mean; 0: 0.01
     int refine;           // GPTQ: sweeps over the codes it chose
     float repay;          // GPTQ: the share of earlier layers' errors that is made good; 0: none
+    float alpha;          // SMOOTH: how much of what is large goes into the weights; 0: searched for each input
     float threshold;      // OUTLIER: the magnitude from which on a column is kept in 16 bits; 0: 6
     float share;          // and the share of columns that may be, the largest ones; 0: 1/16
 } lq_recipe;
@@ -93,6 +94,7 @@ typedef struct lq_quant_row {
     double out_error;     // |X (W - Q)^T| / |X W^T| on the calibration's inputs X; negative: not known
     double out_plain;     // what plain rounding would have come to
     int outliers;         // columns that are kept in 16 bits
+    double alpha;         // of SMOOTH; 0: its columns were left as they are
     char *note;           // what was fallen back to and why, or ""
 } lq_quant_row;
 typedef struct lq_quant_result {

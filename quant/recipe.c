@@ -58,7 +58,7 @@ static bool read_number(const cJSON *json, const char *key, double least, double
 static bool known_key(const char *key) {
     // Those of the second line follow from the others, or are said by options.
     static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "steps",
-                                       "least", "type", "salient", "threshold", "share",
+                                       "least", "type", "salient", "alpha", "threshold", "share",
                                        "modules", "mixed", "match", "stats", "embed", "head", "calib"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i])) return true;
@@ -74,6 +74,7 @@ static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
         !read_word(json, "rounding", lq_rounding_names, 3, &rounding, err) ||
         !read_word(json, "order", orders, 3, &order, err) ||
         !read_word(json, "salient", lq_salient_names, 3, &salient, err) ||
+        !read_number(json, "alpha", 0, 1, &r->alpha, err) ||
         !read_number(json, "threshold", 0, 1e30, &r->threshold, err) ||
         !read_number(json, "share", 0, 1, &r->share, err) ||
         !read_number(json, "damp", 0, 10, &r->damp, err) || !read_number(json, "repay", 0, 1, &r->repay, err) ||
@@ -135,6 +136,7 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     put_bits(t, "transform", r->transform, transforms);
     lq_text_fmt(t, "\"rounding\": \"%s\", \"salient\": \"%s\"", lq_rounding_names[r->rounding],
                 lq_salient_names[r->salient]);
+    if (r->transform & LQ_T_SMOOTH && r->alpha > 0) lq_text_fmt(t, ", \"alpha\": %.9g", (double)r->alpha);
     if (r->salient == LQ_SALIENT_OUTLIER)
         lq_text_fmt(t, ", \"threshold\": %.9g, \"share\": %.9g", r->threshold > 0 ? (double)r->threshold : 6,
                     r->share > 0 ? (double)r->share : 0.0625);

@@ -19,6 +19,7 @@ static void add_module(lq_text *t, const lq_quant_row *r) {
     lq_text_fmt(t, "\"n\": %lld, \"k\": %lld, \"bits\": %.6g, \"rel_error\": %.9g, ", (long long)r->n, (long long)r->k,
                 r->bits, r->rel_error);
     if (r->count) lq_text_fmt(t, "\"worst\": %d, \"worst_error\": %.9g, ", r->worst, r->worst_error);
+    if (r->alpha > 0) lq_text_fmt(t, "\"alpha\": %.3g, ", r->alpha);
     if (r->outliers) lq_text_fmt(t, "\"outliers\": %d, ", r->outliers);
     if (r->out_error >= 0) lq_text_fmt(t, "\"out_error\": %.9g, \"out_plain\": %.9g, ", r->out_error, r->out_plain);
     lq_text_fmt(t, "\"max_error\": %.9g, \"note\": ", r->max_error);

@@ -1,0 +1,236 @@
+// smooth.c: the transform "smooth" (SmoothQuant): columns of an input are multiplied by max|x|^a / max|w|^(1-a), over
+// all that reads it, so that what makes activations hard to round goes into the weights. a is tried in steps on some of
+// the rows that the text gives: what the readers make of them, weights and activations rounded as they will be, against
+// what they made. Left as they are: inputs that no a makes better. Owns the rows that are tried.
+#include "kernels/pack.h"
+#include "quant/pass.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Steps of a; elements of a matrix that are tried, at least so many rows.
+enum { STEPS = 20, CELLS = 1 << 19, ROWS = 64 };
+static const double least = 1e-5; // of the largest size
+
+// Some rows of a module's matrices, and what they make of the input.
+typedef struct reader {
+    lq_module *m;
+    lq_weight w;        // plain, f32
+    float *p, *y;       // [w.n][k], [rows][w.n]
+} reader;
+
+typedef struct search {
+    const lq_seek *s;
+    int64_t k;
+    int rows;
+    reader *r;          // [readers]
+    int readers;
+    double *x, *w;      // [k] largest magnitudes
+    float *f, *row;     // [k]
+    float *in, *out;    // [rows][k], [rows][largest w.n]
+    void *codes;
+} search;
+
+static bool heard(void *arg) {
+    const lq_seek *s = arg;
+    return !s->tick || s->tick(s->arg, 0, 0);
+}
+
+static int first_of(const search *a) { return a->s->expert < 0 ? 0 : a->s->expert; }
+
+static int end_of(const search *a, const lq_module *m) {
+    return a->s->expert >= 0 ? a->s->expert + 1 : m->it->slot.count ? m->it->slot.count : 1;
+}
+
+static lq_mat mat_of(float *p, int rows, int64_t cols) {
+    return (lq_mat){.p = p, .type = LQ_F32, .rows = rows, .cols = (int)cols, .stride = (size_t)cols};
+}
+
+// The sizes of a module's columns; some of its rows, if there is a reader to take them.
+static bool read_module(search *a, const lq_module *m, reader *r, lq_err *err) {
+    const lq_slot *s = &m->it->slot;
+    const int first = first_of(a), count = end_of(a, m) - first;
+    int64_t per = CELLS / a->k > ROWS ? CELLS / a->k : ROWS;
+    per = per / count < 1 ? 1 : per / count < s->n ? per / count : s->n;
+    if (r) {
+        const size_t n = (size_t)(count * per);
+        *r = (reader){.m = (lq_module *)(uintptr_t)m, .p = malloc(n * (size_t)a->k * sizeof *r->p),
+                      .y = malloc((size_t)a->rows * n * sizeof *r->y)};
+        if (!r->p || !r->y) return lq_fail(err, LQ_E_MEMORY, "no memory for rows of %s", s->name);
+        r->w = (lq_weight){.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = (int64_t)n, .k = a->k,
+                           .q = r->p};
+    }
+    for (int i = 0; i < count; i++) {
+        const lq_edit edit = lq_edit_of(&m->edit, first + i);
+        lq_pick from;
+        lq_weight w;
+        if (!lq_item_pick(a->s->b->plan->in, m->it, first + i, &from, err) ||
+            !lq_ckpt_pick(a->s->b->plan->in, &from, s->n, s->k, &w, NULL, err)) return false;
+        for (int64_t l = 0, taken = 0; l < s->n; l++) {
+            lq_weight_row(&w, l, a->row);
+            lq_edit_row(&edit, l, a->row, a->k);
+            for (int64_t j = 0; j < a->k; j++) a->w[j] = fmax(a->w[j], fabs((double)a->row[j]));
+            if (!r || taken == per || l != taken * s->n / per) continue;
+            memcpy(r->p + (size_t)(i * per + taken++) * (size_t)a->k, a->row, (size_t)a->k * sizeof *a->row);
+        }
+        lq_ckpt_done(a->s->b->plan->in, &w);
+    }
+    return true;
+}
+
+// Means over columns that must share a factor; none is smaller than a share of the largest.
+static void even(const search *a, double *v) {
+    double top = 0;
+    for (int64_t j = 0; j < a->k; j++) a->f[j] = (float)v[j];
+    lq_fold_even(a->s->b, a->s->input, a->f);
+    for (int64_t j = 0; j < a->k; j++) top = fmax(top, (double)a->f[j]);
+    for (int64_t j = 0; j < a->k; j++) v[j] = top > 0 ? fmax((double)a->f[j] / top, least) : 1;
+}
+
+// The largest of the factors times the least is 1.
+static void factors(const search *a, double alpha) {
+    double lo = INFINITY, hi = 0;
+    for (int64_t j = 0; j < a->k; j++) {
+        const double v = pow(a->x[j], alpha) / pow(a->w[j], 1 - alpha);
+        lo = fmin(lo, v), hi = fmax(hi, v);
+    }
+    for (int64_t j = 0; j < a->k; j++)
+        a->f[j] = (float)(pow(a->x[j], alpha) / pow(a->w[j], 1 - alpha) / sqrt(lo * hi));
+}
+
+// A scale for all rows, of the whole range.
+static void span(const search *a, lq_atype t, float *scale, int32_t *zero) {
+    double lo = 0, hi = 0;
+    for (size_t i = 0; i < (size_t)a->rows * (size_t)a->k; i++) {
+        lo = fmin(lo, (double)a->in[i]);
+        hi = fmax(hi, (double)a->in[i]);
+    }
+    const double top = fmax(-lo, hi), d = t.elem == LQ_E4M3 ? top / 448 : t.asym ? (hi - lo) / 255 : top / 127;
+    *scale = (float)fmax(d, 0x1p-100);
+    *zero = (int32_t)rint(fmax(-128, fmin(127, -128 - lo / (double)*scale)));
+}
+
+// What a reader makes of the input with factors in it, all rounded, is in a->out.
+static bool apply(const search *a, const reader *r, lq_err *err) {
+    lq_dev *d = a->s->dev;
+    lq_weight_size size;
+    lq_weight_out raw;
+    lq_act act = {0};
+    float scale = 1;
+    int32_t zero = 0, *sum = NULL;
+    const lq_edit edit = {.column = a->f};
+    if (!lq_weight_sizes(&r->m->it->recipe.type, r->w.n, a->k, &size))
+        return lq_fail(err, LQ_E_LIMIT, "it is too large");
+    lq_lay_out(a->codes, &size, true, &raw);
+    lq_matrix q = {.w = &r->w, .dev = d, .edit = &edit, .q = raw.q, .scale = raw.scale, .zero = raw.zero,
+                   .tick = heard, .arg = (void *)(uintptr_t)a->s};
+    if (!lq_quantize_matrix(&(lq_recipe){.type = r->m->it->recipe.type}, &q, err)) return false;
+    lq_weight w = {.type = q.type, .n = r->w.n, .k = a->k, .q = raw.q, .scale = raw.scale, .zero = raw.zero,
+                   .scale2 = &q.scale2, .table = lq_wtype_table(&q.type)};
+    if (w.type.act.fixed) span(a, w.type.act, &scale, &zero), w.act_scale = &scale;
+    if (w.type.act.asym) w.act_zero = &zero, w.code_sum = sum = malloc((size_t)w.n * sizeof *sum);
+    const size_t bytes = lq_act_bytes(d, &w, a->rows);
+    void *base = bytes ? aligned_alloc(64, (bytes + 63) & ~(size_t)63) : NULL;
+    bool done = (!bytes || base) && (!w.type.act.asym || sum);
+    if (!done) lq_fail(err, LQ_E_MEMORY, "no memory for %d rows", a->rows);
+    if (done) {
+        if (sum) lq_code_sums(&w, sum);
+        const lq_mat x = mat_of(a->in, a->rows, a->k);
+        act.x = x;
+        lq_act_bind(d, &act, &w, a->rows, base);
+        act.x = x;
+        if (act.type.elem != LQ_F32) d->ops.quant(d, &(lq_quant_args){.x = x, .act = &act});
+        d->ops.matmul(d, &(lq_matmul_args){.x = &act, .count = 1, .w = {&w}, .y = {mat_of(a->out, a->rows, w.n)}});
+        done = d->ops.sync(d, err);
+    }
+    free(sum);
+    free(base);
+    return done;
+}
+
+// The error of what all readers make with the factors at hand.
+static bool error_of(const search *a, double *error, lq_err *err) {
+    *error = 0;
+    for (int i = 0; i < a->rows; i++)
+        for (int64_t j = 0; j < a->k; j++)
+            a->in[(size_t)i * (size_t)a->k + (size_t)j] = a->s->w->some[(size_t)i * (size_t)a->k + (size_t)j] / a->f[j];
+    for (const reader *r = a->r; r < a->r + a->readers; r++) {
+        if (!apply(a, r, err)) return false;
+        for (size_t i = 0; i < (size_t)a->rows * (size_t)r->w.n; i++) {
+            const double e = (double)(a->out[i] - r->y[i]);
+            *error += e * e;
+        }
+    }
+    return true;
+}
+
+static bool open_search(search *a, lq_err *err) {
+    const lq_block *b = a->s->b;
+    const size_t k = (size_t)a->k, rows = (size_t)a->rows;
+    size_t codes = 64;
+    int64_t most = 1;
+    a->r = calloc((size_t)b->modules, sizeof *a->r);
+    a->x = malloc(k * sizeof *a->x);
+    a->w = calloc(k, sizeof *a->w);
+    a->f = malloc(k * sizeof *a->f);
+    a->row = malloc(k * sizeof *a->row);
+    a->in = malloc(rows * k * sizeof *a->in);
+    if (!a->r || !a->x || !a->w || !a->f || !a->row || !a->in)
+        return lq_fail(err, LQ_E_MEMORY, "no memory to search factors of %zu columns", k);
+    for (int i = 0; i < b->modules; i++) {
+        const lq_module *m = &b->module[i];
+        if (!lq_reads(m, a->s->input)) continue;
+        const bool tried = m->it->round && m->it->recipe.type.kind != LQ_W_PLAIN;
+        if (!read_module(a, m, tried ? &a->r[a->readers++] : NULL, err)) return false;
+        if (!tried) continue;
+        const reader *r = &a->r[a->readers - 1];
+        const size_t bytes = lq_module_bytes(&m->it->recipe.type, r->w.n, a->k);
+        codes = bytes > codes ? bytes : codes;
+        most = r->w.n > most ? r->w.n : most;
+    }
+    for (size_t j = 0; j < k; j++) a->x[j] = (double)a->s->w->absmax[j];
+    even(a, a->x);
+    even(a, a->w);
+    a->codes = aligned_alloc(64, (codes + 63) & ~(size_t)63);
+    a->out = malloc(rows * (size_t)most * sizeof *a->out);
+    if (!a->codes || !a->out) return lq_fail(err, LQ_E_MEMORY, "no memory for a matrix that is tried");
+    lq_dev *d = a->s->dev;
+    const lq_act act = {.x = mat_of(a->s->w->some, a->rows, a->k)};
+    for (const reader *r = a->r; r < a->r + a->readers; r++)
+        d->ops.matmul(d, &(lq_matmul_args){.x = &act, .count = 1, .w = {&r->w}, .y = {mat_of(r->y, a->rows, r->w.n)}});
+    return d->ops.sync(d, err);
+}
+
+static void close_search(search *a) {
+    for (int i = 0; a->r && i < a->readers; i++) free(a->r[i].p), free(a->r[i].y);
+    free(a->r);
+    free(a->x);
+    free(a->w);
+    free(a->f);
+    free(a->row);
+    free(a->in);
+    free(a->out);
+    free(a->codes);
+}
+
+bool lq_smooth_search(const lq_seek *s, float *factor, lq_err *err) {
+    search a = {.s = s, .k = s->w->k, .rows = s->w->somes};
+    const double given = (double)s->b->plan->base.alpha;
+    double best = 0, error, alpha = 0;
+    bool done = open_search(&a, err);
+    for (int64_t j = 0; done && j < a.k; j++) a.f[j] = 1;
+    done = done && error_of(&a, &best, err);
+    for (int i = 1; done && i <= STEPS; i++) {
+        factors(&a, given > 0 ? given : (double)i / STEPS);
+        done = error_of(&a, &error, err);
+        if (done && (error < best || given > 0)) {
+            best = error, alpha = given > 0 ? given : (double)i / STEPS;
+            memcpy(factor, a.f, (size_t)a.k * sizeof *factor);
+        }
+        if (given > 0) break;
+    }
+    for (int i = 0; done && i < a.readers; i++)
+        if (alpha > 0) a.r[i].m->alpha = alpha;
+    close_search(&a);
+    return done;
+}
