@@ -23,6 +23,10 @@ scan 'FNR == 1 { line = 1; if (/^#!/) { line = 2; next } }
     FNR == line && (length($0) < 20 || !(FILENAME ~ /\.(c|h|cu|cuh)$/ ? /^\/\/ / : FILENAME ~ /\.py$/ ? /^(#|""") ?[A-Za-z]/ : /^# ?[A-Za-z]/)) {
         print FILENAME ":" FNR ": the file does not begin with a comment that says what it is"
     }' "$code" | rule head
+# A script without the bit is one that run.sh passes over.
+for file in $code; do
+    case $(head -c 2 "$file") in '#!') [ -x "$file" ] || echo "$file:1: begins with #! and cannot be executed" ;; esac
+done | rule executable
 scan '/\t/ { print FILENAME ":" FNR ": a tab" }' "$code" | rule tabs
 scan '/[ \r]$/ { print FILENAME ":" FNR ": blanks at the end of the line" }' "$text" | rule trailing
 scan '/^(<<<<<<<|>>>>>>>)( |$)/ { print FILENAME ":" FNR ": the mark of a merge that was not finished" }' "$text" | rule merged
