@@ -301,5 +301,5 @@ for config, more in ((CONFIG, ["--layout", "any"]), (CONFIG, ["--layout", "x86"]
         config = dict(config, **SMALL, vocab_size=VOCAB)
         write_model(model, config)
         vocabulary(model)
-        calibrated(folder, config, more, KILLS // 3)
+        calibrated(folder, config, more, KILLS // 3 if float(os.environ.get("LQ_SLOW", "1")) < 3 else 2)  # sanitizers make each run many times longer
 sys.exit(end())
