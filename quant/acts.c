@@ -22,7 +22,7 @@ bool lq_acts_reads(const lq_module *m, int input) {
            (m->it->recipe.salient == LQ_SALIENT_OUTLIER || m->it->recipe.type.act.fixed);
 }
 
-static int form_of(lq_atype t) { return t.elem == LQ_E4M3 ? LQ_FIXED_E4M3 : t.asym ? LQ_FIXED_ASYM : LQ_FIXED_SYM; }
+int lq_fixed_form(lq_atype t) { return t.elem == LQ_E4M3 ? LQ_FIXED_E4M3 : t.asym ? LQ_FIXED_ASYM : LQ_FIXED_SYM; }
 
 // --- the sizes of columns ---
 
@@ -130,8 +130,7 @@ static bool find_costs(lq_acts *a, const lq_block *b, int input, lq_pool *pool, 
     return done;
 }
 
-// The least and the largest of what is rounded, times a share; the scale and zero point that span it.
-static lq_fixed fixed_of(int form, double lo, double hi, int share) {
+lq_fixed lq_fixed_of(int form, double lo, double hi, int share) {
     const double least = 0x1p-100, part = exp2(-share / 4.0), top = fmax(-lo, hi) * part;
     if (!(top > 0)) return (lq_fixed){.scale = 1};
     if (form == LQ_FIXED_E4M3) return (lq_fixed){.scale = (float)fmax(top / 448, least)};
@@ -175,7 +174,7 @@ static void try_one(void *arg, int task, int worker) {
     float *row = t->row + (size_t)worker * (size_t)k;
     double sum = 0;
     if (!t->a->wants[form]) return;
-    const lq_fixed f = fixed_of(form, t->lo, t->hi, share);
+    const lq_fixed f = lq_fixed_of(form, t->lo, t->hi, share);
     for (int r = 0; r < t->x->rows; r++) {
         const float *x = (const float *)t->x->p + (size_t)r * t->x->stride;
         round_row(form, f, x, k, t->code + (size_t)worker * (size_t)k, row);
@@ -220,7 +219,7 @@ static bool find_scales(lq_acts *a, lq_stream *s, const lq_block *b, int input, 
     for (int form = 0; done && form < LQ_FIXED; form++) {
         int best = 0;
         for (int i = 1; i < SHARES; i++) best = t->sum[form][i] < t->sum[form][best] ? i : best;
-        a->fixed[form] = fixed_of(form, t->lo, t->hi, best);
+        a->fixed[form] = lq_fixed_of(form, t->lo, t->hi, best);
     }
     free(t);
     free(row);
@@ -240,7 +239,7 @@ bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *a, lq_err
         if (!lq_acts_reads(m, input)) continue;
         if (r->salient == LQ_SALIENT_OUTLIER && !outliers) outliers = r;
         if (!r->type.act.fixed) continue;
-        a->wants[form_of(r->type.act)] = fixed = true;
+        a->wants[lq_fixed_form(r->type.act)] = fixed = true;
         a->aside &= r->salient == LQ_SALIENT_OUTLIER;
     }
     sizes z = {.a = a, .lo = calloc(k, sizeof *z.lo), .hi = calloc(k, sizeof *z.hi)};
@@ -284,7 +283,7 @@ void lq_acts_lay(const lq_acts *a, const lq_recipe *r, uint8_t *at, lq_weight *w
         at += line(o * (size_t)w->n * sizeof(uint16_t));
     }
     if (!w->type.act.fixed) return;
-    const lq_fixed *f = &a->fixed[form_of(w->type.act)];
+    const lq_fixed *f = &a->fixed[lq_fixed_form(w->type.act)];
     float *scale = (float *)(void *)at;
     int32_t *zero = (int32_t *)(void *)(at + sizeof *scale);
     *scale = f->scale, *zero = f->zero;

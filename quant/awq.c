@@ -29,18 +29,6 @@ typedef struct search {
     float *one, *f;     // [k] best factors so far, those that are tried
 } search;
 
-static bool heard(void *arg) {
-    const lq_seek *s = arg;
-    return !s->tick || s->tick(s->arg, 0, 0);
-}
-
-// Which matrices of a module read what was seen.
-static int first_of(const search *a) { return a->s->expert < 0 ? 0 : a->s->expert; }
-
-static int end_of(const search *a, const lq_module *m) {
-    return a->s->expert >= 0 ? a->s->expert + 1 : m->it->slot.count ? m->it->slot.count : 1;
-}
-
 // --- sizes ---
 
 // |w| over the largest of its group, summed.
@@ -57,7 +45,7 @@ static void add_sizes(double *to, const float *row, int64_t k, int64_t group, do
 static bool take_rows(search *a, reader *r, bool *odd, lq_err *err) {
     const lq_slot *s = &r->m->it->slot;
     const lq_wtype *t = &r->m->it->recipe.type;
-    const int first = first_of(a), count = end_of(a, r->m) - first;
+    const int first = lq_seek_first(a->s), count = lq_seek_end(a->s, r->m) - first;
     int64_t per = CELLS / a->k > ROWS ? CELLS / a->k : ROWS;
     per = per / count < 1 ? 1 : per / count < s->n ? per / count : s->n;
     r->p = malloc((size_t)(count * per) * (size_t)a->k * sizeof *r->p);
@@ -83,15 +71,6 @@ static bool take_rows(search *a, reader *r, bool *odd, lq_err *err) {
     return true;
 }
 
-// Means over columns that must share a factor; none is smaller than a share of the largest.
-static void even(const search *a, double *v) {
-    double top = 0;
-    for (int64_t j = 0; j < a->k; j++) a->f[j] = (float)v[j];
-    lq_fold_even(a->s->b, a->s->input, a->f);
-    for (int64_t j = 0; j < a->k; j++) top = fmax(top, (double)a->f[j]);
-    for (int64_t j = 0; j < a->k; j++) v[j] = top > 0 ? fmax((double)a->f[j] / top, least) : 1;
-}
-
 // --- losses ---
 
 // What a matrix loses by plain rounding when its columns are multiplied by `by` (NULL: as they are).
@@ -105,7 +84,7 @@ static bool loss_of(const search *a, const lq_wtype *t, const lq_weight *w, cons
     if (!lq_weight_sizes(t, w->n, w->k, &size)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
     lq_lay_out(a->codes, &size, true, &raw);
     lq_matrix m = {.w = w, .dev = a->s->dev, .edit = &changed, .solve = &h, .q = raw.q, .scale = raw.scale,
-                   .zero = raw.zero, .tick = heard, .arg = (void *)(uintptr_t)a->s};
+                   .zero = raw.zero, .tick = lq_seek_heard, .arg = (void *)(uintptr_t)a->s};
     if (!lq_quantize_matrix(&(lq_recipe){.type = *t}, &m, err)) return false;
     *out = m.loss;
     return true;
@@ -157,7 +136,7 @@ static bool whole_loss(const search *a, const lq_module *m, double *plain, doubl
     const lq_slot *s = &m->it->slot;
     lq_ckpt *in = a->s->b->plan->in;
     *plain = *loss = 0;
-    for (int i = first_of(a); i < end_of(a, m); i++) {
+    for (int i = lq_seek_first(a->s); i < lq_seek_end(a->s, m); i++) {
         const lq_edit edit = lq_edit_of(&m->edit, i);
         double one, other;
         lq_pick from;
@@ -199,8 +178,7 @@ static bool open_search(search *a, bool *odd, lq_err *err) {
         codes = most > codes ? most : codes;
     }
     for (size_t j = 0; j < k; j++) a->x[j] = a->s->w->abssum[j];
-    even(a, a->x);
-    even(a, a->w);
+    if (!lq_seek_even(a->s, least, a->x, err) || !lq_seek_even(a->s, least, a->w, err)) return false;
     a->codes = aligned_alloc(64, (codes + 63) & ~(size_t)63);
     return (a->codes || !codes || lq_fail(err, LQ_E_MEMORY, "no memory for a matrix that is tried")) &&
            lq_solve_make(a->s->dev, a->s->w, &(lq_recipe){0}, &a->h, err);

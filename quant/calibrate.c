@@ -214,7 +214,6 @@ static bool round_all(const calibration *c, lq_module *m) {
 
 static bool knows(const lq_module *m) { return lq_recipe_solves(&m->it->recipe); }
 
-// The matrices of experts first .. first + count, or those that read all rows.
 // Whether all who are to know an input's moments have its outlier columns elsewhere.
 static bool kept_apart(const calibration *c, int input) {
     for (const lq_module *m = c->b->module; m < c->b->module + c->b->modules; m++)
@@ -222,6 +221,7 @@ static bool kept_apart(const calibration *c, int input) {
     return true;
 }
 
+// The matrices of experts first .. first + count, or those that read all rows.
 static bool round_readers(const calibration *c, int input, const watching *t) {
     lq_solve s = {0};
     const lq_recipe *of = NULL; // what s was made for

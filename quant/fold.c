@@ -3,6 +3,7 @@
 // nothing: factors live in the block. Refused (lq_fold_can): an input behind a nonlinearity, a residual as it is, or
 // rows that somebody else reads too.
 #include "quant/pass.h"
+#include <math.h>
 #include <stdlib.h>
 
 bool lq_searches(unsigned transform) {
@@ -115,4 +116,30 @@ bool lq_fold(lq_block *b, int input, int expert, const float *factor, lq_err *er
     const bool done = divide(b, input, each ? expert * n : 0, row, n, err);
     free(row);
     return done;
+}
+
+// --- what searches of factors share ---
+
+bool lq_seek_heard(void *seek) {
+    const lq_seek *s = seek;
+    return !s->tick || s->tick(s->arg, 0, 0);
+}
+
+int lq_seek_first(const lq_seek *s) { return s->expert < 0 ? 0 : s->expert; }
+
+int lq_seek_end(const lq_seek *s, const lq_module *m) {
+    return s->expert >= 0 ? s->expert + 1 : m->it->slot.count ? m->it->slot.count : 1;
+}
+
+bool lq_seek_even(const lq_seek *s, double least, double *v, lq_err *err) {
+    const int64_t k = s->w->k;
+    double top = 0;
+    float *f = malloc((size_t)k * sizeof *f);
+    if (!f) return lq_fail(err, LQ_E_MEMORY, "no memory to search factors of %lld columns", (long long)k);
+    for (int64_t j = 0; j < k; j++) f[j] = (float)v[j];
+    lq_fold_even(s->b, s->input, f);
+    for (int64_t j = 0; j < k; j++) top = fmax(top, (double)f[j]);
+    for (int64_t j = 0; j < k; j++) v[j] = top > 0 ? fmax((double)f[j] / top, least) : 1;
+    free(f);
+    return true;
 }

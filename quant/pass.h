@@ -158,6 +158,12 @@ typedef struct lq_seek {
     lq_tick *tick;
     void *arg;
 } lq_seek;
+bool lq_seek_heard(void *seek); // asks its tick; false stops
+// Which matrices of a module read what was seen: first .. end.
+int lq_seek_first(const lq_seek *s);
+int lq_seek_end(const lq_seek *s, const lq_module *m);
+// Sizes of columns: means over those that must share a factor, as shares of the largest, none below `least`.
+bool lq_seek_even(const lq_seek *s, double least, double *v /* [k] */, lq_err *err);
 
 // The transforms, in the order in which they are applied; bit i of lq_recipe.transform is row i. To add one: its row
 // (block.c) and its file. One with none of these functions is not there so far.
@@ -268,6 +274,9 @@ bool lq_solve_rows(lq_dev *dev, const lq_solve *s, lq_round_args *a, const lq_so
 // What is stored of an input for activations that are rounded (acts.c).
 enum { LQ_FIXED_SYM, LQ_FIXED_ASYM, LQ_FIXED_E4M3, LQ_FIXED };
 typedef struct lq_fixed { float scale; int32_t zero; } lq_fixed;
+int lq_fixed_form(lq_atype t);
+// The scale and zero point that span the least and the largest of what is rounded, times 2^-(share/4).
+lq_fixed lq_fixed_of(int form, double lo, double hi, int share);
 struct lq_acts {
     int64_t k;
     int32_t *outlier;   // [outliers] columns that are kept in 16 bits

@@ -34,19 +34,23 @@ static bool fail_quantized(const lq_plan *p, const char *name, lq_err *err) {
                    "with scales, or a --type that it is to become", lq_ckpt_path(p->in), name);
 }
 
+// The type that an option gives a matrix, by its role, and the option; NULL: none does. A tied head is its embedding.
+static const char *asked_type(const lq_plan *p, const lq_slot *s, const char **option) {
+    const lq_quant_opts *o = p->o;
+    const bool table = s->role == LQ_R_EMBED || s->role == LQ_R_TOKENS;
+    const bool head = s->role == LQ_R_HEAD || (s->role == LQ_R_EMBED && p->desc.tied && o->head);
+    *option = head ? "head" : table ? "embed" : "type";
+    return head ? o->head : table ? o->embed : o->type;
+}
+
 // The type of a matrix by its role; *keep: as it is.
 static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *keep, lq_err *err) {
     const lq_quant_opts *o = p->o;
     const bool table = s->role == LQ_R_EMBED || s->role == LQ_R_TOKENS;
-    const char *text = table ? o->embed : s->role == LQ_R_HEAD ? o->head : o->type;
-    const char *option = table ? "embed" : s->role == LQ_R_HEAD ? "head" : "type";
-    if (s->role == LQ_R_EMBED && p->desc.tied) {
-        if (o->head && o->embed && strcmp(o->head, o->embed))
-            return lq_fail(err, LQ_E_USAGE, "%s: its head is its embedding, which cannot be both %s and %s",
-                           lq_ckpt_path(p->in), o->head,
-                           o->embed);
-        if (o->head) text = o->head, option = "head";
-    }
+    const char *option, *text = asked_type(p, s, &option);
+    if (s->role == LQ_R_EMBED && p->desc.tied && o->head && o->embed && strcmp(o->head, o->embed))
+        return lq_fail(err, LQ_E_USAGE, "%s: its head is its embedding, which cannot be both %s and %s",
+                       lq_ckpt_path(p->in), o->head, o->embed);
     *keep = !s->quantizable || (text && !strcmp(text, "keep"));
     *type = p->base.type;
     // What others left in 16 bits beside matrices that they packed they left so on purpose.
@@ -149,10 +153,7 @@ static lq_wtype plain_type(lq_dtype elem) {
 // Whether what others coded stays as it is: where that is asked for, and, but for 8 bits beside their scales, where no
 // type is. gpt-oss's experts, whose form is a model's own, always do.
 static bool stays_coded(const lq_plan *p, const lq_slot *s, const lq_typed *w, bool keep) {
-    const lq_quant_opts *o = p->o;
-    const bool table = s->role == LQ_R_EMBED || s->role == LQ_R_TOKENS;
-    const char *asked = s->role == LQ_R_HEAD ? o->head : table ? o->embed : o->type;
-    if (s->role == LQ_R_EMBED && p->desc.tied && o->head) asked = o->head;
+    const char *option, *asked = asked_type(p, s, &option);
     return keep || (w->upright ? !asked : !lq_ckpt_loose(p->in, w));
 }
 

@@ -12,7 +12,8 @@ struct lq_probe {
     const lq_calib *text;
     lq_model *m;
     lq_engine *e;
-    float *first;         // [samples * (len - from)][vocab]
+    float *first;         // [rows][vocab], rows = samples * (len - from)
+    double *sums;         // [rows] ln of the sums of its exponentials
     size_t vocab, from;   // position of a sequence whose logits are the first that count
     taken *took;
     size_t takes, cap;
@@ -27,24 +28,25 @@ static size_t rows_of(const lq_calib *t) { return t->samples * ((size_t)t->len -
 size_t lq_probe_bytes(const lq_calib *t, int vocab) { return rows_of(t) * (size_t)vocab * sizeof(float); }
 
 // ln of the sum of exponentials
-static double log_sum(const float *x, size_t n, double *largest) {
+static double log_sum(const float *x, size_t n) {
     double top = -INFINITY, sum = 0;
     for (size_t i = 0; i < n; i++) top = (double)x[i] > top ? (double)x[i] : top;
     for (size_t i = 0; i < n; i++) sum += (double)expf((float)((double)x[i] - top));
-    *largest = top;
     return top + log(sum);
 }
 
 static bool on_logits(void *arg, size_t position, const float *logits) {
     lq_probe *p = arg;
-    float *first = p->first + p->row++ * p->vocab;
+    const size_t row = p->row++;
+    float *first = p->first + row * p->vocab;
     (void)position;
     if (p->keeps) {
         memcpy(first, logits, p->vocab * sizeof *first);
+        p->sums[row] = log_sum(logits, p->vocab);
         return true;
     }
-    double top_a, top_b, sum = 0;
-    const double a = log_sum(first, p->vocab, &top_a), b = log_sum(logits, p->vocab, &top_b);
+    const double a = p->sums[row], b = log_sum(logits, p->vocab);
+    double sum = 0;
     for (size_t i = 0; i < p->vocab; i++) {
         const double ln = (double)first[i] - a;
         if (ln > -40) sum += (double)expf((float)ln) * (ln - ((double)logits[i] - b));
@@ -71,7 +73,9 @@ bool lq_probe_open(const char *in, const lq_calib *text, int threads, lq_probe *
     if (done) {
         p->vocab = (size_t)p->m->desc.vocab;
         p->first = malloc(lq_probe_bytes(text, p->m->desc.vocab));
-        done = p->first || lq_fail(err, LQ_E_MEMORY, "no memory for the logits of %zu tokens", rows_of(text));
+        p->sums = malloc(rows_of(text) * sizeof *p->sums);
+        done = (p->first && p->sums) ||
+               lq_fail(err, LQ_E_MEMORY, "no memory for the logits of %zu tokens", rows_of(text));
     }
     if (done && run(p, true, err)) return true;
     lq_probe_close(p);
@@ -85,6 +89,7 @@ void lq_probe_close(lq_probe *p) {
     if (p->e) lq_engine_close(p->e);
     if (p->m) lq_model_close(p->m);
     free(p->first);
+    free(p->sums);
     free(p->took);
     free(p);
 }

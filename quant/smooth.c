@@ -31,17 +31,6 @@ typedef struct search {
     void *codes;
 } search;
 
-static bool heard(void *arg) {
-    const lq_seek *s = arg;
-    return !s->tick || s->tick(s->arg, 0, 0);
-}
-
-static int first_of(const search *a) { return a->s->expert < 0 ? 0 : a->s->expert; }
-
-static int end_of(const search *a, const lq_module *m) {
-    return a->s->expert >= 0 ? a->s->expert + 1 : m->it->slot.count ? m->it->slot.count : 1;
-}
-
 static lq_mat mat_of(float *p, int rows, int64_t cols) {
     return (lq_mat){.p = p, .type = LQ_F32, .rows = rows, .cols = (int)cols, .stride = (size_t)cols};
 }
@@ -49,7 +38,7 @@ static lq_mat mat_of(float *p, int rows, int64_t cols) {
 // The sizes of a module's columns; some of its rows, if there is a reader to take them.
 static bool read_module(search *a, const lq_module *m, reader *r, lq_err *err) {
     const lq_slot *s = &m->it->slot;
-    const int first = first_of(a), count = end_of(a, m) - first;
+    const int first = lq_seek_first(a->s), count = lq_seek_end(a->s, m) - first;
     int64_t per = CELLS / a->k > ROWS ? CELLS / a->k : ROWS;
     per = per / count < 1 ? 1 : per / count < s->n ? per / count : s->n;
     if (r) {
@@ -78,15 +67,6 @@ static bool read_module(search *a, const lq_module *m, reader *r, lq_err *err) {
     return true;
 }
 
-// Means over columns that must share a factor; none is smaller than a share of the largest.
-static void even(const search *a, double *v) {
-    double top = 0;
-    for (int64_t j = 0; j < a->k; j++) a->f[j] = (float)v[j];
-    lq_fold_even(a->s->b, a->s->input, a->f);
-    for (int64_t j = 0; j < a->k; j++) top = fmax(top, (double)a->f[j]);
-    for (int64_t j = 0; j < a->k; j++) v[j] = top > 0 ? fmax((double)a->f[j] / top, least) : 1;
-}
-
 // The largest of the factors times the least is 1.
 static void factors(const search *a, double alpha) {
     double lo = INFINITY, hi = 0;
@@ -99,15 +79,13 @@ static void factors(const search *a, double alpha) {
 }
 
 // A scale for all rows, of the whole range.
-static void span(const search *a, lq_atype t, float *scale, int32_t *zero) {
+static lq_fixed span(const search *a, lq_atype t) {
     double lo = 0, hi = 0;
     for (size_t i = 0; i < (size_t)a->rows * (size_t)a->k; i++) {
         lo = fmin(lo, (double)a->in[i]);
         hi = fmax(hi, (double)a->in[i]);
     }
-    const double top = fmax(-lo, hi), d = t.elem == LQ_E4M3 ? top / 448 : t.asym ? (hi - lo) / 255 : top / 127;
-    *scale = (float)fmax(d, 0x1p-100);
-    *zero = (int32_t)rint(fmax(-128, fmin(127, -128 - lo / (double)*scale)));
+    return lq_fixed_of(lq_fixed_form(t), lo, hi, 0);
 }
 
 // What a reader makes of the input with factors in it, all rounded, is in a->out.
@@ -116,19 +94,19 @@ static bool apply(const search *a, const reader *r, lq_err *err) {
     lq_weight_size size;
     lq_weight_out raw;
     lq_act act = {0};
-    float scale = 1;
-    int32_t zero = 0, *sum = NULL;
+    lq_fixed fixed = {0};
+    int32_t *sum = NULL;
     const lq_edit edit = {.column = a->f};
     if (!lq_weight_sizes(&r->m->it->recipe.type, r->w.n, a->k, &size))
         return lq_fail(err, LQ_E_LIMIT, "it is too large");
     lq_lay_out(a->codes, &size, true, &raw);
     lq_matrix q = {.w = &r->w, .dev = d, .edit = &edit, .q = raw.q, .scale = raw.scale, .zero = raw.zero,
-                   .tick = heard, .arg = (void *)(uintptr_t)a->s};
+                   .tick = lq_seek_heard, .arg = (void *)(uintptr_t)a->s};
     if (!lq_quantize_matrix(&(lq_recipe){.type = r->m->it->recipe.type}, &q, err)) return false;
     lq_weight w = {.type = q.type, .n = r->w.n, .k = a->k, .q = raw.q, .scale = raw.scale, .zero = raw.zero,
                    .scale2 = &q.scale2, .table = lq_wtype_table(&q.type)};
-    if (w.type.act.fixed) span(a, w.type.act, &scale, &zero), w.act_scale = &scale;
-    if (w.type.act.asym) w.act_zero = &zero, w.code_sum = sum = malloc((size_t)w.n * sizeof *sum);
+    if (w.type.act.fixed) fixed = span(a, w.type.act), w.act_scale = &fixed.scale;
+    if (w.type.act.asym) w.act_zero = &fixed.zero, w.code_sum = sum = malloc((size_t)w.n * sizeof *sum);
     const size_t bytes = lq_act_bytes(d, &w, a->rows);
     void *base = bytes ? aligned_alloc(64, (bytes + 63) & ~(size_t)63) : NULL;
     bool done = (!bytes || base) && (!w.type.act.asym || sum);
@@ -189,8 +167,7 @@ static bool open_search(search *a, lq_err *err) {
         most = r->w.n > most ? r->w.n : most;
     }
     for (size_t j = 0; j < k; j++) a->x[j] = (double)a->s->w->absmax[j];
-    even(a, a->x);
-    even(a, a->w);
+    if (!lq_seek_even(a->s, least, a->x, err) || !lq_seek_even(a->s, least, a->w, err)) return false;
     a->codes = aligned_alloc(64, (codes + 63) & ~(size_t)63);
     a->out = malloc(rows * (size_t)most * sizeof *a->out);
     if (!a->codes || !a->out) return lq_fail(err, LQ_E_MEMORY, "no memory for a matrix that is tried");

@@ -249,16 +249,21 @@ def vocabulary(folder):
         shutil.copy(os.path.join(demo, name), folder)
 
 
-def calibrated(folder, config, more, kills):
-    """The same of a method that calibrates: its sums and the rows of the text are made anew from what stands in the journal."""
-    out = os.path.join(folder, "whole.lq")
+def undisturbed(out):
+    """A run that nobody disturbs: what it wrote, its report, its seconds on one thread; None where it fails."""
     code, err = finish(start(out))
     check(code == 0, f"an undisturbed run: exit {code}: {err}")
     began = time.monotonic()
     code, err = finish(start(out, "--force", "--threads", "1"))
     seconds = time.monotonic() - began
-    if code == 0:
-        whole, clean = digest(out), report(out)[0]
+    return (digest(out), report(out)[0], seconds) if code == 0 else None
+
+
+def calibrated(folder, config, more, kills):
+    """The same of a method that calibrates: its sums and the rows of the text are made anew from what stands in the journal."""
+    ran = undisturbed(os.path.join(folder, "whole.lq"))
+    if ran:
+        whole, clean, seconds = ran
         print(f"{' '.join(words)}: {seconds:.2f} s a run")
         kill_often(os.path.join(folder, "killed.lq"), whole, seconds, kills, (SCARCE, PLENTY))
         interrupt(os.path.join(folder, "stopped.lq"), whole, clean, seconds)
@@ -267,20 +272,15 @@ def calibrated(folder, config, more, kills):
 
 
 random.seed(11)
-random.seed(11)
 words = ["--type", "int4 g32 asym"]
 for config, kills in ((CONFIG, KILLS), (MIXTURE, KILLS // 2)):
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "model")
         write_model(model, config)
         out = os.path.join(folder, "whole.lq")
-        code, err = finish(start(out))
-        check(code == 0, f"an undisturbed run: exit {code}: {err}")
-        began = time.monotonic()
-        code, err = finish(start(out, "--force", "--threads", "1"))
-        seconds = time.monotonic() - began
-        if code == 0:
-            whole, clean = digest(out), report(out)[0]
+        ran = undisturbed(out)
+        if ran:
+            whole, clean, seconds = ran
             if config is MIXTURE:
                 check_stacks(out)
                 apart, model = model, os.path.join(folder, "stacked")
