@@ -32,6 +32,7 @@ void lq_block_close(lq_block *b) {
         for (int k = 0; m->made && k < (m->it->slot.count ? m->it->slot.count : 1); k++) free(m->made[k].held);
         free(m->made);
         free(m->vector);
+        free(m->reached);
     }
     for (int i = 0; i < LQ_INPUTS; i++) free(b->factor[i]), free(b->share[i]);
     free(b->module);

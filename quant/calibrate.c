@@ -3,7 +3,8 @@
 // transform looks at text, all inputs of the layer as it was are watched first, and factors found of their columns.
 // Owns the sums of an input and what rounding makes of them.
 //
-// Of experts as many are watched at once as have room; each costs the text another way through the layer.
+// Of experts as many are watched at once as have room; each costs the text another way through the layer. One that the
+// router sends fewer rows than its input has columns is watched again, with all rows sent to it, and leans on those.
 #include "quant/pass.h"
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +16,8 @@ enum { SOME = 384 }; // rows that are kept of an input, a multiple of three
 typedef struct watching {
     lq_dev *dev;
     lq_watch *w;          // [experts]
-    bool all, paired;
+    bool all, paired, counts; // counts: rows alone, nothing is summed
+    bool routed;          // what was seen had been sent by a router
     int first, experts, of; // of so many
     int64_t k;
     const lq_edit *edit;  // paired: what became of a matrix that reads it, and so of what it read
@@ -107,6 +109,11 @@ static bool look(void *arg, const lq_sight *s, lq_err *err) {
             continue;
         }
         const int32_t from = s->start[t->first + e], n = s->start[t->first + e + 1] - from;
+        t->routed = true;
+        if (t->counts) {
+            t->w[e].rows += n;
+            continue;
+        }
         const size_t need = (size_t)n * (size_t)t->k;
         if (need > t->cap) {
             free(t->x);
@@ -236,12 +243,11 @@ static bool round_readers(const calibration *c, int input, const watching *t) {
             if (!of || expert != e || of->order != r->order || of->type.group != r->type.group ||
                 of->rounding != r->rounding || of->transform != r->transform) {
                 lq_solve_close(&s);
-                done = !t->w[e].rows || lq_solve_make(c->dev, &t->w[e], r, &s, c->err);
+                done = lq_solve_make(c->dev, &t->w[e], r, &s, c->err);
                 of = r, expert = e;
             }
-            done = done && told(c) && made_room(c, m) && make(c, m, t->first + e, t->w[e].rows ? &s : NULL);
-            if (!t->w[e].rows) m->note = "an expert that no row of the text reached was rounded to the nearest";
-            else if (!s.u && r->rounding == LQ_ROUND_GPTQ) m->note = "its inputs' moments have no inverse: rounded to the nearest";
+            done = done && told(c) && made_room(c, m) && make(c, m, t->first + e, &s);
+            if (!s.u && r->rounding == LQ_ROUND_GPTQ) m->note = "its inputs' moments have no inverse: rounded to the nearest";
         }
     lq_solve_close(&s);
     return done;
@@ -273,6 +279,98 @@ static bool all_numbers(const calibration *c, int input, const watching *t) {
 
 static then_fn find_factors;
 
+// --- experts that the router sends little to ---
+
+// How many experts a row of this input goes to.
+static int experts_used(const lq_block *b, int input) {
+    const lq_layer *l = &b->plan->desc.layer[b->layer];
+    for (int i = 0; i < l->parts; i++)
+        if (l->part[i].experts == b->input[input].count) return l->part[i].experts_used;
+    return 1;
+}
+
+static bool lacks(const calibration *c, const watching *t, int e) {
+    return c->b->plan->o->all_experts || t->w[e].rows < t->k;
+}
+
+static void add_sums(double *to, const double *from, size_t n, double times) {
+    for (size_t i = 0; to && i < n; i++) to[i] += times * from[i];
+}
+
+// What an expert was given, as if so many rows of all had come to it as it lacks to as many as there are columns; of
+// rows that are tried: from all those of its own are left out that have no place. `own`: whether its rows count.
+static void lean(lq_watch *w, const lq_watch *all, bool own) {
+    const size_t k = (size_t)w->k;
+    if (!own) {
+        w->rows = w->somes = 0;
+        memset(w->absmax, 0, k * sizeof *w->absmax);
+        memset(w->abssum, 0, k * sizeof *w->abssum);
+        if (w->h) memset(w->h, 0, k * k * sizeof *w->h);
+        if (w->g) memset(w->g, 0, k * k * sizeof *w->g);
+    }
+    const double times = (double)((own ? w->k : all->rows) - w->rows) / (double)all->rows;
+    for (size_t j = 0; j < k; j++) w->absmax[j] = fmaxf(w->absmax[j], all->absmax[j]);
+    add_sums(w->abssum, all->abssum, k, times);
+    add_sums(w->h, all->h, k * k, times);
+    add_sums(w->g, all->g, k * k, times);
+    for (int i = 0; w->some && i < all->somes && w->somes < SOME; i++)
+        memcpy(w->some + (size_t)w->somes++ * k, all->some + (size_t)i * k, k * sizeof *w->some);
+    w->rows = own ? w->k : all->rows;
+}
+
+// Of all rows: what `like` would keep of them, for one set of rows, or for experts from `first` on.
+static bool see_all(const calibration *c, int input, const watching *like, watching *u, lq_err *err) {
+    lq_rooms *rooms = lq_stream_rooms(c->s);
+    const lq_watch *one = like->w;
+    u->w = calloc((size_t)u->experts, sizeof *u->w);
+    bool done = u->w || lq_fail(err, LQ_E_MEMORY, "no memory for %d experts", u->experts);
+    for (int e = 0; done && e < u->experts; e++)
+        done = watch_open(&u->w[e], rooms, u->k, one->h, one->g, one->some, err);
+    if (!done) return false;
+    if (u->all) return lq_stream_see(c->s, input, look, u, err);
+    return lq_stream_see_apart(c->s, input, u->first + 1, look, u, err);
+}
+
+// Experts that were given too little lean on all rows. What experts share one input gives them all the same; what each
+// makes of it itself takes another way through the layer for as many as the router would choose.
+static bool fill_experts(const calibration *c, int input, watching *t) {
+    const bool each = experts_chose(c->b, input), own = !c->b->plan->o->all_experts;
+    const int used = experts_used(c->b, input);
+    bool done = true;
+    for (int e = 0, n; done && e < t->experts; e += n) {
+        n = 1;
+        if (!lacks(c, t, e)) continue;
+        n = !each || t->experts - e < used ? t->experts - e : used;
+        watching u = {.dev = t->dev, .all = !each, .paired = t->paired, .first = t->first + e,
+                      .experts = each ? n : 1, .of = t->of, .k = t->k, .edit = t->edit, .work = t->work};
+        done = see_all(c, input, t, &u, c->err);
+        for (int i = 0; done && i < n; i++)
+            if (lacks(c, t, e + i)) lean(&t->w[e + i], &u.w[each ? i : 0], own);
+        for (int i = 0; u.w && i < u.experts; i++) lq_watch_close(&u.w[i]);
+        free(u.w);
+        free(u.x);
+        free(u.was);
+    }
+    return done;
+}
+
+// How many rows the router sent to each, for all matrices of the mixture.
+static bool note_reached(const calibration *c, const watching *t) {
+    for (lq_module *m = c->b->module; m < c->b->module + c->b->modules; m++) {
+        const lq_slot *s = &m->it->slot;
+        if (s->role != LQ_R_EXPERT_GATE && s->role != LQ_R_EXPERT_UP && s->role != LQ_R_EXPERT_DOWN) continue;
+        if (!s->k || s->count != t->of) continue;
+        if (!m->reached) m->reached = calloc((size_t)s->count, sizeof *m->reached);
+        if (!m->reached) return lq_fail(c->err, LQ_E_MEMORY, "no memory for %d experts", s->count);
+        for (int e = 0; e < t->experts; e++) m->reached[t->first + e] = t->w[e].rows;
+        if (m->it->round && !m->note)
+            for (int e = 0; e < t->experts; e++)
+                if (t->w[e].rows < t->k && !c->b->plan->o->all_experts)
+                    m->note = "experts that few rows reached lean on what all rows give them";
+    }
+    return true;
+}
+
 static bool watch_input(const calibration *c, int input, bool all, int first, int count, then_fn *then) {
     const lq_input *in = &c->b->input[input];
     watching t = {.dev = c->dev, .all = all, .first = first, .experts = count,
@@ -284,12 +382,15 @@ static bool watch_input(const calibration *c, int input, bool all, int first, in
     const unsigned transform = c->b->plan->base.transform;
     const bool moments = then == round_readers || transform & LQ_T_AWQ;
     const bool some = then == find_factors && transform & LQ_T_SMOOTH;
+    t.counts = !all && in->count && c->b->plan->o->all_experts;
     t.w = calloc((size_t)count, sizeof *t.w);
     lq_rooms *rooms = lq_stream_rooms(c->s);
     bool done = t.w || lq_fail(c->err, LQ_E_MEMORY, "no memory for %d experts", count);
     if (moments) done = done && (t.work = lq_room_open(rooms, k * k * sizeof *t.work, c->err)) != NULL;
     for (int e = 0; done && e < count; e++) done = watch_open(&t.w[e], rooms, in->k, moments, t.paired, some, c->err);
-    done = done && lq_stream_see(c->s, input, look, &t, c->err);
+    done = done && (all ? lq_stream_see(c->s, input, look, &t, c->err)
+                        : lq_stream_see_apart(c->s, input, 0, look, &t, c->err)) &&
+           (!t.routed || (note_reached(c, &t) && fill_experts(c, input, &t)));
     lq_room_close(rooms, t.work);
     free(t.x);
     free(t.was);
@@ -318,8 +419,7 @@ static bool find_factors(const calibration *c, int input, const watching *t) {
             const int expert = t->all ? -1 : t->first + e;
             const lq_seek s = {c->dev, c->b, input, expert, &t->w[e], c->tick, c->arg};
             for (int64_t j = 0; j < t->k; j++) factor[j] = 1;
-            done = !t->w[e].rows || (lq_transforms[i].search(&s, factor, c->err) &&
-                                     lq_fold(c->b, input, expert, factor, c->err));
+            done = lq_transforms[i].search(&s, factor, c->err) && lq_fold(c->b, input, expert, factor, c->err);
         }
     }
     free(factor);

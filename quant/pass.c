@@ -80,12 +80,13 @@ typedef struct told {
     int outliers;
     double alpha;
     double worst_error;
+    const int64_t *reached; // [count]
     const char *note;
 } told;
 
 static told tell(const lq_module *m) {
     return (told){.it = m->it, .type = m->made ? m->made[0].recipe.type : m->it->recipe.type,
-                  .alpha = m->alpha, .note = m->note ? m->note : ""};
+                  .alpha = m->alpha, .reached = m->reached, .note = m->note ? m->note : ""};
 }
 
 static void tell_more(told *t, const lq_made *x, int at) {
@@ -111,7 +112,9 @@ static bool add_row(pass *p, const told *t, lq_err *err) {
     lq_wtype_name(&t->type, r->type, sizeof r->type);
     const bool wide = t->type.scale != t->it->recipe.type.scale;
     r->note = strdup(wide ? "scales in f32: one leaves the normal range of f16" : t->note ? t->note : "");
-    return (r->name && r->note) || lq_fail(err, LQ_E_MEMORY, "no memory for the report");
+    const size_t bytes = t->reached ? (size_t)s->count * sizeof *r->reached : 0;
+    if (bytes && (r->reached = malloc(bytes))) memcpy(r->reached, t->reached, bytes);
+    return (r->name && r->note && (!bytes || r->reached)) || lq_fail(err, LQ_E_MEMORY, "no memory for the report");
 }
 
 static void note_row(pass *p, const told *t) {
@@ -127,6 +130,9 @@ static void note_row(pass *p, const told *t) {
     if (t->it->slot.count) lq_text_fmt(&p->note, ", \"worst\": %d, \"worst_error\": %.17g", t->worst, t->worst_error);
     if (t->alpha > 0) lq_text_fmt(&p->note, ", \"alpha\": %.17g", t->alpha);
     if (t->outliers) lq_text_fmt(&p->note, ", \"outliers\": %d", t->outliers);
+    for (int e = 0; t->reached && e < t->it->slot.count; e++)
+        lq_text_fmt(&p->note, e ? ", %lld" : ", \"reached\": [%lld", (long long)t->reached[e]);
+    if (t->reached) lq_text_fmt(&p->note, "]");
     if (t->note && *t->note) lq_text_fmt(&p->note, ", \"note\": \"%s\"", t->note);
     lq_text_fmt(&p->note, "}");
 }
@@ -348,6 +354,20 @@ static bool go_on(pass *p, bool entered, lq_err *err) {
     return lq_stream_leave(p->stream, NULL, err);
 }
 
+// What the router sent to each expert, in *out (free); not there: NULL. False: it is no list of as many counts.
+static bool take_reached(const cJSON *m, int count, int64_t **out, lq_err *err) {
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(m, "reached"), *x = list ? list->child : NULL;
+    *out = NULL;
+    if (!list) return true;
+    if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) != count || !count) return false;
+    if (!(*out = malloc((size_t)count * sizeof **out))) return lq_fail(err, LQ_E_MEMORY, "no memory for the report");
+    for (int e = 0; e < count; e++, x = x->next) {
+        if (!cJSON_IsNumber(x) || !(x->valuedouble >= 0 && x->valuedouble < 0x1p53)) return false;
+        (*out)[e] = (int64_t)x->valuedouble;
+    }
+    return true;
+}
+
 // One line of the report out of what the journal says of its module.
 static bool take_row(pass *p, const lq_item *it, const cJSON *note, lq_err *err) {
     told t = {.it = it, .type = it->recipe.type};
@@ -371,7 +391,12 @@ static bool take_row(pass *p, const lq_item *it, const cJSON *note, lq_err *err)
     if (outliers > (double)it->slot.k) return false;
     t.worst = (int)worst, t.outliers = (int)outliers;
     t.note = lq_json_str(m, "note");
-    return add_row(p, &t, err);
+    int64_t *reached;
+    bool done = take_reached(m, it->slot.count, &reached, err);
+    t.reached = reached;
+    done = done && add_row(p, &t, err);
+    free(reached);
+    return done;
 }
 
 // What the journal says of a block that an interrupted run finished.
@@ -541,7 +566,7 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
 }
 
 void lq_quant_result_free(lq_quant_result *r) {
-    for (size_t i = 0; i < r->count; i++) free(r->rows[i].name), free(r->rows[i].note);
+    for (size_t i = 0; i < r->count; i++) free(r->rows[i].name), free(r->rows[i].note), free(r->rows[i].reached);
     free(r->rows);
     free(r->report);
     *r = (lq_quant_result){0};

@@ -8,7 +8,7 @@
 #include "quant/stream.h"
 
 enum {
-    LQ_QUANT_NUMERICS = 3, // raised when the same input and recipe would give other bits; part of the fingerprint
+    LQ_QUANT_NUMERICS = 4, // raised when the same input and recipe would give other bits; part of the fingerprint
     LQ_QUANT_REPORT = 1    // form of the report
 };
 
@@ -119,6 +119,7 @@ typedef struct lq_module {
     float *vector;      // [n] what became of a vector; NULL: it stays as it is
     lq_made *made;      // [max(1, count)] what was rounded already; NULL: it is rounded when it is written
     double alpha;       // of the factors that `smooth` gave its columns; 0: none
+    int64_t *reached;   // [count] rows of the text that the router sent to each expert; NULL: not known
     const char *note;   // what was fallen back to and why; NULL: nothing
 } lq_module;
 
@@ -220,7 +221,7 @@ uint8_t *lq_lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scales, l
 bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, cJSON **rules, bool *mixed, lq_err *err);
 bool lq_recipe_rule(const cJSON *rule, lq_recipe *r, bool *keep, lq_err *err);
 void lq_recipe_put(lq_text *t, const lq_recipe *r);
-void lq_recipe_put_calib(lq_text *t, const lq_calib *c, uint64_t seed);
+void lq_recipe_put_calib(lq_text *t, const lq_calib *c, const lq_quant_opts *o);
 
 // Rules for single matrices (rules.c).
 bool lq_rules_read(const cJSON *recipe, cJSON **out, lq_err *err);

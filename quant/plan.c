@@ -354,8 +354,8 @@ static size_t copy_bytes(const lq_item *it) {
 }
 
 // What the journal says of a tensor, and the report and the journal's note of a module, at most.
-static size_t told_bytes(const char *name, bool round) {
-    return (round ? 6 : 2) * (strlen(name) + 160) + (round ? 2 * (strlen(name) + 400) : 0);
+static size_t told_bytes(const char *name, bool round, int count) {
+    return (round ? 6 : 2) * (strlen(name) + 160) + (round ? 2 * (strlen(name) + 400 + 24 * (size_t)count) : 0);
 }
 
 // In the header: of a coded weight, the parts that this recipe gives it.
@@ -384,7 +384,7 @@ static bool add_sizes(lq_plan *p, lq_err *err) {
         const char *own = lq_item_name(it);
         if (!item_bytes(p, it, &bytes, &memory, err)) return false;
         p->header_room += entry_room(it, own);
-        told += told_bytes(own, it->round);
+        told += told_bytes(own, it->round, it->slot.count);
         p->out_bytes += bytes;
         p->rounded += it->round;
         if (memory > p->buffer) p->buffer = memory;
@@ -396,7 +396,7 @@ static bool add_sizes(lq_plan *p, lq_err *err) {
         if (!file.p) continue;
         snprintf(name, sizeof name, "lq.file/%s", lq_side_files[i]);
         p->header_room += lq_writer_entry_room(name);
-        told += told_bytes(name, false);
+        told += told_bytes(name, false, 0);
         p->out_bytes += placed(file.n);
     }
     p->out_bytes += p->header_room;
@@ -422,7 +422,7 @@ static bool write_recipe(lq_plan *p, lq_err *err) {
     recipe_type(t, "type", p, LQ_R_Q);
     recipe_type(t, "embed", p, LQ_R_EMBED);
     if (!p->desc.tied) recipe_type(t, "head", p, LQ_R_HEAD);
-    if (p->calibrates) lq_recipe_put_calib(t, &p->calib, p->o->seed);
+    if (p->calibrates) lq_recipe_put_calib(t, &p->calib, p->o);
     char *rules = p->rules ? cJSON_PrintUnformatted(p->rules) : NULL;
     if (p->rules && !rules) t->failed = true;
     if (p->mixed) lq_text_fmt(t, ", \"mixed\": true");
@@ -572,11 +572,12 @@ static void plan_calibration(lq_plan *p, int threads) {
     if (lq_searches(p->base.transform)) p->memory += (16u << 20) + 4 * 64 * k * sizeof(float) + p->buffer;
     const size_t room = !most ? SIZE_MAX : most > p->memory ? most - p->memory : 0, all = most ? room : (size_t)1 << 30;
     const int experts = experts_most(p);
+    const size_t each = experts > 1 ? 2 * sum : sum; // of an expert that was given little, all rows beside its own
     p->spill = s.kept > all || (most && s.kept + sum + solved > room);
     const size_t rest = p->spill ? all : all - s.kept;
-    p->together = rest < solved + 2 * sum ? 1 : (rest - solved) / sum < (size_t)experts ? (int)((rest - solved) / sum)
-                                                                                      : experts;
-    const size_t sums = sum * (size_t)p->together + solved, kept = p->spill ? 0 : s.kept;
+    const size_t fit = rest < solved + 2 * each ? 1 : (rest - solved) / each;
+    p->together = fit < (size_t)experts ? (int)fit : experts;
+    const size_t sums = each * (size_t)p->together + solved, kept = p->spill ? 0 : s.kept;
     p->rooms.left = room;
     p->memory += kept + (sums < room - kept ? sums : room - kept);
     p->scratch = s.kept - kept + (sums > room - kept ? sums - (room - kept) : 0);

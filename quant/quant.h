@@ -73,6 +73,7 @@ typedef struct lq_quant_opts {
     size_t samples;       // sequences of it, 0: 128
     int seqlen;           // tokens of each, 0: 512, no more than the model's context
     uint64_t seed;        // which ones
+    bool all_experts;     // what is known of an expert's input comes from all rows, not those that its router sends it
     const char *report;   // JSON report; NULL: OUT.report.json beside OUT; "-": only in the result
     void (*plan)(void *arg, const char *line);   // told before the work starts, line by line
     // Several times a second; false stops. May be NULL.
@@ -95,6 +96,7 @@ typedef struct lq_quant_row {
     double out_plain;     // what plain rounding would have come to
     int outliers;         // columns that are kept in 16 bits
     double alpha;         // of SMOOTH; 0: its columns were left as they are
+    int64_t *reached;     // [count] of experts: rows of the text that the router sent to each; NULL: not known
     char *note;           // what was fallen back to and why, or ""
 } lq_quant_row;
 typedef struct lq_quant_result {

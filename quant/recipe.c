@@ -150,9 +150,10 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
 }
 
 // The text by its tokens.
-void lq_recipe_put_calib(lq_text *t, const lq_calib *c, uint64_t seed) {
+void lq_recipe_put_calib(lq_text *t, const lq_calib *c, const lq_quant_opts *o) {
     lq_text_fmt(t, ", \"calib\": {\"text\": ");
     lq_text_json(t, c->source, strlen(c->source));
-    lq_text_fmt(t, ", \"samples\": %zu, \"seqlen\": %d, \"seed\": %" PRIu64 ", \"tokens\": \"%016" PRIx64 "\"}", c->samples,
-                c->len, seed, XXH64(c->ids, c->samples * (size_t)c->len * sizeof *c->ids, 0));
+    lq_text_fmt(t, ", \"samples\": %zu, \"seqlen\": %d, \"seed\": %" PRIu64 ", \"tokens\": \"%016" PRIx64 "\"%s}", c->samples,
+                c->len, o->seed, XXH64(c->ids, c->samples * (size_t)c->len * sizeof *c->ids, 0),
+                o->all_experts ? ", \"all_experts\": true" : "");
 }

@@ -21,6 +21,9 @@ static void add_module(lq_text *t, const lq_quant_row *r) {
     if (r->count) lq_text_fmt(t, "\"worst\": %d, \"worst_error\": %.9g, ", r->worst, r->worst_error);
     if (r->alpha > 0) lq_text_fmt(t, "\"alpha\": %.3g, ", r->alpha);
     if (r->outliers) lq_text_fmt(t, "\"outliers\": %d, ", r->outliers);
+    for (int e = 0; r->reached && e < r->count; e++)
+        lq_text_fmt(t, e ? ", %lld" : "\"reached\": [%lld", (long long)r->reached[e]);
+    if (r->reached) lq_text_fmt(t, "], ");
     if (r->out_error >= 0) lq_text_fmt(t, "\"out_error\": %.9g, \"out_plain\": %.9g, ", r->out_error, r->out_plain);
     lq_text_fmt(t, "\"max_error\": %.9g, \"note\": ", r->max_error);
     text_string(t, r->note);

@@ -29,7 +29,8 @@ struct lq_stream {
     lq_tick *tick;
     void *tick_arg;
     // of the run at hand
-    int input;
+    int input, sent;            // sent: as in lq_run
+    bool apart;                 // seen when it is known which rows are whose
     lq_looker *look;
     void *arg;
     lq_err *err;
@@ -263,10 +264,15 @@ void lq_stream_put_vector(lq_stream *s, const lq_slot *slot, const float *v) {
     m->dev->ops.put(m->dev, (slot->bias ? b->bias : b->v) + slot->at, v, n * sizeof *v);
 }
 
+// A router reads what its experts read, before it has said whose rows are whose.
+static bool wanted(const lq_stream *s, const lq_seen *seen) {
+    return seen->input == s->input && (!s->apart || seen->order || seen->top_k);
+}
+
 // What the wanted input is given as the model was, kept until the other course comes to it.
 static bool catch_was(void *arg, const lq_seen *seen) {
     lq_stream *s = arg;
-    if (seen->input != s->input) return only_ask(s, seen);
+    if (!wanted(s, seen)) return only_ask(s, seen);
     const size_t need = (size_t)seen->x.rows * (size_t)seen->x.cols;
     if (need > s->was_cap) {
         free(s->was);
@@ -283,7 +289,7 @@ static bool catch_was(void *arg, const lq_seen *seen) {
 
 static bool show(void *arg, const lq_seen *seen) {
     lq_stream *s = arg;
-    if (seen->input != s->input) return only_ask(s, seen);
+    if (!wanted(s, seen)) return only_ask(s, seen);
     const lq_sight sight = {.x = seen->x, .was = s->courses > 1 && s->was_mat.rows == seen->x.rows ? &s->was_mat : NULL,
                             .order = seen->order, .start = seen->start, .top_k = seen->top_k, .k = seen->k,
                             .v = seen->v};
@@ -302,11 +308,19 @@ bool lq_stream_see(lq_stream *s, int input, lq_looker *look, void *arg, lq_err *
             chunk_begin(s, c, at, n, &h, &run);
             run.see = c ? catch_was : show;
             run.arg = s;
+            run.sent = s->sent;
             s->was_mat.rows = c ? 0 : s->was_mat.rows;
             lq_forward_layer(&run, s->layer);
             if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
         }
     return !s->failed;
+}
+
+bool lq_stream_see_apart(lq_stream *s, int input, int sent, lq_looker *look, void *arg, lq_err *err) {
+    s->sent = sent, s->apart = true;
+    const bool done = lq_stream_see(s, input, look, arg, err);
+    s->sent = 0, s->apart = false;
+    return done;
 }
 
 // The sums of squares of how far two sets of rows are apart, and of the second.

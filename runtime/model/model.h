@@ -124,6 +124,7 @@ typedef struct lq_run {
     size_t used;          // bytes of the parts' memory that are taken
     const lq_mat *k, *v;
     bool stopped;         // the observer wants no more of it
+    int sent;             // of mixtures: all rows go to as many experts as one is sent to, from sent - 1 on; 0: routed
 } lq_run;
 // Brings the batch to the device, and the residual of its rows: from their ids, or one that was kept.
 void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch,
