@@ -478,7 +478,7 @@ bool lq_calibrate_block(lq_stream *s, lq_block *b, lq_tick *tick, void *arg, lq_
         if (!seek_input(&c, i)) return false;
     for (lq_module *m = b->module; m < b->module + b->modules; m++) {
         const lq_slot *slot = &m->it->slot;
-        if (slot->role == LQ_ROLES) continue;
+        if (slot->role == LQ_ROLES || slot->role == LQ_R_KV_SCALE) continue;
         if (m->vector || (!slot->k && m->it->recipe.transform)) {
             const float *v = lq_block_vector(b, m, err);
             if (!v) return false;
@@ -488,5 +488,5 @@ bool lq_calibrate_block(lq_stream *s, lq_block *b, lq_tick *tick, void *arg, lq_
     }
     for (int i = 0; i < b->inputs; i++)
         if (!calibrate_input(&c, i)) return false;
-    return true;
+    return lq_kv_scales(s, b, err);
 }

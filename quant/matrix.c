@@ -35,6 +35,7 @@ unsigned lq_recipe_needs(const lq_recipe *r) {
     if (r->salient == LQ_SALIENT_OUTLIER) needs |= LQ_STAT_ABSMAX;
     if (r->salient == LQ_SALIENT_COLUMNS) needs |= LQ_STAT_HESSIAN;
     if (r->type.act.fixed) needs |= LQ_STAT_ABSMAX;
+    if (r->kv_scales) needs |= LQ_STAT_KV;
     return needs;
 }
 
@@ -57,7 +58,7 @@ bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
                        "%s: there are rules for plain types, int2 to int8, e4m3, e5m2 and codebooks that have a name",
                        name);
     }
-    const unsigned known = LQ_STAT_HESSIAN | LQ_STAT_ABSMEAN | LQ_STAT_ABSMAX;
+    const unsigned known = LQ_STAT_HESSIAN | LQ_STAT_ABSMEAN | LQ_STAT_ABSMAX | LQ_STAT_KV;
     if (r->rounding == LQ_ROUND_GPTQ && r->type.kind == LQ_W_PLAIN) {
         lq_wtype_name(&r->type, name, sizeof name);
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: gptq is for types that are coded", name);

@@ -250,7 +250,7 @@ static bool do_module(pass *p, lq_block *b, lq_module *m, lq_err *err) {
         lq_ckpt_drop(p->plan.in, t);
         return true;
     }
-    if (s->k || !m->it->recipe.transform)
+    if (s->k || (!m->it->recipe.transform && !m->vector))
         return (!s->count ? do_one : s->k ? do_stack : do_vectors)(p, m, err);
     const float *v = lq_block_vector(b, m, err);
     const int64_t shape[] = {s->count, s->n};
@@ -322,6 +322,7 @@ static bool do_block(pass *p, lq_err *err) {
 static bool put_back(pass *p, const lq_item *it, lq_err *err) {
     const lq_slot *s = &it->slot;
     const int count = s->count ? s->count : 1;
+    if (s->role == LQ_ROLES || s->role == LQ_R_KV_SCALE) return true; // no part of a forward in f32
     const bool vector = !s->k || s->flat; // those of a stack are the rows of one
     const size_t n = (size_t)count * (size_t)(s->k ? s->n * s->k : s->n);
     lq_weight *w = malloc((size_t)count * sizeof *w);
@@ -350,7 +351,7 @@ static bool go_on(pass *p, bool entered, lq_err *err) {
     }
     if (!entered && !lq_stream_enter(p->stream, (int)p->block - 1, err)) return false;
     for (size_t i = plan->first[p->block]; i < plan->first[p->block + 1]; i++)
-        if (plan->items[i].slot.role != LQ_ROLES && !put_back(p, &plan->items[i], err)) return false;
+        if (!put_back(p, &plan->items[i], err)) return false;
     return lq_stream_leave(p->stream, NULL, err);
 }
 

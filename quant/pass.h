@@ -272,6 +272,9 @@ void lq_solve_close(lq_solve *s);
 typedef struct lq_solved { double *loss, *plain, *norm; } lq_solved;
 bool lq_solve_rows(lq_dev *dev, const lq_solve *s, lq_round_args *a, const lq_solved *out, lq_err *err);
 
+// The module that a KV cache's scales are, if the block has one, from the K and V that the text gives (kvscale.c).
+bool lq_kv_scales(lq_stream *s, lq_block *b, lq_err *err);
+
 // What is stored of an input for activations that are rounded (acts.c).
 enum { LQ_FIXED_SYM, LQ_FIXED_ASYM, LQ_FIXED_E4M3, LQ_FIXED };
 typedef struct lq_fixed { float scale; int32_t zero; } lq_fixed;

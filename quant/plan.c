@@ -195,6 +195,12 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     lq_item item = {.slot = *s, .recipe = p->base};
     bool keep, same;
     found f;
+    if (s->role == LQ_R_KV_SCALE && !p->in_desc.kv_scaled) { // measured (kvscale.c)
+        item.recipe = (lq_recipe){.type = plain_type(LQ_F32)};
+        p->calibrates = true;
+        if (p->desc.dim > p->widest) p->widest = p->desc.dim;
+        return add_item(p, item, err);
+    }
     for (int i = 0; s->layer < 0 && i < LQ_TRANSFORMS; i++) // these are of layers
         if (lq_transforms[i].search || 1 << i == LQ_T_CLIP) item.recipe.transform &= ~(1u << i);
     // The head of a tied model is the embedding, whatever else has its name.
@@ -676,8 +682,11 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     if (!read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err)) return false;
     if (!strcmp(lq_ckpt_container(p->in), "lq"))
         return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint of safetensors", o->in);
-    if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err) ||
-        !plan_transforms(p, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
+    if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err))
+        return false;
+    p->base.kv_scales |= o->kv_scales;
+    p->desc.kv_scaled |= p->base.kv_scales;
+    if (!plan_transforms(p, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
     p->first[p->blocks] = p->count;
     if (!lq_rules_check(p, err)) return false;
     if (p->calibrates && !lq_calib_open(o, p->desc.ctx, &p->calib, err)) return false;

@@ -59,7 +59,7 @@ static bool known_key(const char *key) {
     // Those of the second line follow from the others, or are said by options.
     static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "steps",
                                        "least", "type", "salient", "alpha", "threshold", "share",
-                                       "modules", "mixed", "match", "stats", "embed", "head", "calib"};
+                                       "modules", "mixed", "match", "kv_scales", "stats", "embed", "head", "calib"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i])) return true;
     return false;
@@ -80,7 +80,8 @@ static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
         !read_number(json, "damp", 0, 10, &r->damp, err) || !read_number(json, "repay", 0, 1, &r->repay, err) ||
         !read_number(json, "least", 0, 1, &r->least, err) ||
         !lq_json_int(json, "steps", 0, 1000, &steps, "recipe", err) ||
-        !lq_json_int(json, "refine", 0, 1000, &refine, "recipe", err))
+        !lq_json_int(json, "refine", 0, 1000, &refine, "recipe", err) ||
+        !lq_json_bool(json, "kv_scales", &r->kv_scales, "recipe", err))
         return false;
     r->salient = (lq_salient)salient;
     r->rounding = (lq_rounding)rounding, r->order = (lq_order)order, r->steps = (int)steps, r->refine = (int)refine;
@@ -140,6 +141,7 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     if (r->salient == LQ_SALIENT_OUTLIER)
         lq_text_fmt(t, ", \"threshold\": %.9g, \"share\": %.9g", r->threshold > 0 ? (double)r->threshold : 6,
                     r->share > 0 ? (double)r->share : 0.0625);
+    if (r->kv_scales) lq_text_fmt(t, ", \"kv_scales\": true");
     if (r->rounding != LQ_ROUND_NEAREST && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
     if (r->rounding != LQ_ROUND_NEAREST && r->least > 0) lq_text_fmt(t, ", \"least\": %.9g", (double)r->least);
     if (r->rounding != LQ_ROUND_GPTQ) return;

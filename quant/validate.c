@@ -145,14 +145,26 @@ static bool check_input(checker *c, const lq_slot *s, int at, const lq_weight *w
     return done;
 }
 
+// What K and V are divided by.
+static bool check_kv_scales(const lq_slot *s, const lq_weight *w, lq_err *err) {
+    for (int64_t i = 0; i < w->n; i++) {
+        float v;
+        lq_dtypes[w->type.elem].to_f32((const char *)w->q + (size_t)i * lq_dtype_size(w->type.elem), &v, 1);
+        if (!(v > 0 && isfinite(v)))
+            return lq_fail(err, LQ_E_FORMAT, "tensor %s: scale %lld is %g, expected a positive number", s->name,
+                           (long long)i, (double)v);
+    }
+    return true;
+}
+
 static bool check_slot(checker *c, const lq_slot *s, const lq_slot *from, lq_err *err) {
     for (int i = 0; i < (s->count ? s->count : 1); i++) {
         lq_pick own;
         lq_weight w;
         if (!lq_source_pick(c->file, s, i, &own, err)) return false;
         if (!lq_ckpt_pick(c->file, &own, s->n, s->k, &w, NULL, err)) return false;
-        const bool done = (w.type.kind == LQ_W_PLAIN || check_scales(s, &w, err)) &&
-                          (!c->in || check_input(c, from, i, &w, err));
+        const bool made = s->role == LQ_R_KV_SCALE, done = made ? check_kv_scales(s, &w, err)
+            : (w.type.kind == LQ_W_PLAIN || check_scales(s, &w, err)) && (!c->in || check_input(c, from, i, &w, err));
         lq_ckpt_done(c->file, &w);
         if (!done) return fail_at(c, err);
     }
@@ -224,6 +236,7 @@ static bool check_all(checker *c, const char *path, bool read, lq_check *out, lq
                 check_strangers(c, err);
     if (c->transformed) c->in = NULL; // nothing is what it was there
     done = done && (!c->in || lq_desc_read(c->in, &c->in_desc, err));
+    if (done && c->in) c->in_desc.kv_scaled = c->desc.kv_scaled;
     if (done && c->in && c->in_desc.layers != c->desc.layers)
         done = lq_fail(err, LQ_E_FORMAT, "%s: has %d layers, %s %d", path, c->desc.layers, lq_ckpt_path(c->in),
                        c->in_desc.layers);

@@ -26,8 +26,8 @@ typedef struct lq_model_opts {
     const char *isa;     // cpu: "auto" (default), "c", "avx2", "avx512"
     int threads;         // cpu: 0 = one per core this process may use
     int ctx;             // longest sequence; 0 = what the model was made for
-    const char *kv;      // element type of the KV cache: "auto" (default), "f32", "f16", "bf16"
-    bool exact;          // f32 activations, residual and KV
+    const char *kv;      // of the KV cache: "auto" (default: f16; exact f32), "f32", "f16", "bf16", "int8", "fp8"
+    bool exact;          // f32 activations and residual, and KV unless it is said
     lq_model *beside;    // share this one's device and threads (device, isa, threads are not read): one steps at a time
 } lq_model_opts;
 

@@ -61,6 +61,7 @@ static bool open_lane(job *j, lane *l, lq_model *beside, lq_err *err) {
     lq_model_opts o = lq_model_args_opts(&j->a->model);
     o.exact = l->exact;
     o.beside = beside;
+    if (l->model < 0) o.kv = NULL; // what others are compared with has all of its cache
     if (!lq_model_open(l->path, &o, &l->m, err) || !open_engine(j, l, err)) return false;
     if (l->model < 0) return true;
     eval_model *m = &j->r.models[l->model];

@@ -12,7 +12,7 @@ typedef struct quantize_args {
     int64_t bits, threads, samples, seqlen, seed;
     size_t max_ram, target_size;
     double target_bits;
-    bool asym, all_experts, force, fresh, keep_unknown, dry_run;
+    bool asym, all_experts, kv_scales, force, fresh, keep_unknown, dry_run;
 } quantize_args;
 
 typedef struct progress {
@@ -143,7 +143,7 @@ static int run(void *args, int argc, char **argv) {
                              .target_bits = a->target_bits, .target_size = a->target_size,
                              .dry_run = a->dry_run, .recipe = a->recipe, .calib = a->calib,
                              .samples = (size_t)a->samples, .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed,
-                             .all_experts = a->all_experts,
+                             .all_experts = a->all_experts, .kv_scales = a->kv_scales,
                              .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
 #ifdef __GLIBC__ // what is large and given back goes back to the system at once, as the plan and --max-ram count on it
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
@@ -192,6 +192,8 @@ static const lq_opt opts[] = {
      9007199254740992},
     {"all-experts", 0, LQ_OPT_FLAG, FIELD(all_experts), NULL,
      "what experts are given is measured on all of the text, not on what the router sends to each", NULL, 0, 0},
+    {"kv-scales", 0, LQ_OPT_FLAG, FIELD(kv_scales), NULL,
+     "measure what a KV cache in fp8 (--kv fp8) divides K and V by", NULL, 0, 0},
     {"threads", 't', LQ_OPT_INT, FIELD(threads), "N",
      "CPU threads (default: one per core); the output does not depend on it", NULL, 1,
      1024},

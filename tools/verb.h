@@ -72,8 +72,8 @@ typedef struct lq_model_args { const char *device, *isa, *kv; int64_t threads, c
 // Those of them that say nothing of where it runs.
 #define LQ_MODEL_NUMERICS(T, m)                                                                                                    \
     {"ctx", 'c', LQ_OPT_INT, offsetof(T, m.ctx), "N", "longest sequence (default: the model's)", NULL, 1, 1 << 24},                 \
-    {"kv", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache", lq_kv_name, 0, 0},                          \
-    {"exact", 0, LQ_OPT_FLAG, offsetof(T, m.exact), NULL, "f32 activations, residual and KV: slower, for comparison", NULL, 0, 0}
+    {"kv", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache (default: f16, exact f32)", lq_kv_name, 0, 0},                          \
+    {"exact", 0, LQ_OPT_FLAG, offsetof(T, m.exact), NULL, "f32 activations and residual, and KV unless said: slower, for comparison", NULL, 0, 0}
 
 // What the shared options say to lq_model_open.
 lq_model_opts lq_model_args_opts(const lq_model_args *a);

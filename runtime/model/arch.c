@@ -308,6 +308,7 @@ static bool describe(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *
     if (text) d->tied = tied || (d->tied && cJSON_GetObjectItemCaseSensitive(config, ties));
     if (!d->body) d->bare = bare_of(c, d);
     find_head(c, d);
+    d->kv_scaled = begins(c, "lq.kv_scale.");
     return (!text || read_ids(text, what, d, err)) && read_ids(config, what, d, err);
 }
 

@@ -153,6 +153,7 @@ typedef struct lq_desc {
     int token_dim;        // numbers that each layer is told of the token (LQ_P_TOKEN); 0: none is
     int token_vocab;      // rows of the table that has them for all layers
     float token_scale;    // which is times this
+    bool kv_scaled;       // the checkpoint brings scales for a cache in fp8
     bool layer_scaled;    // behind each layer the residual is times a number
     int ctx_most;         // no context is longer, as lq does not compute what follows; 0: any
     int positions;        // learned ones, one more row of a table for each: no context is longer. 0: none
@@ -197,6 +198,7 @@ typedef enum lq_role {
     // of a layer: the norm before and behind each of its parts
     LQ_R_NORM_0, LQ_R_NORM_1, LQ_R_NORM_2, LQ_R_NORM_POST_0, LQ_R_NORM_POST_1, LQ_R_NORM_POST_2,
     LQ_R_Q, LQ_R_K, LQ_R_V, LQ_R_O, LQ_R_Q_NORM, LQ_R_K_NORM, LQ_R_ATTN_GATE, LQ_R_SINKS,
+    LQ_R_KV_SCALE, // [kv_heads][K, V], of a cache in fp8: under lq's own name in every architecture
     LQ_R_Q_A, LQ_R_Q_A_NORM, LQ_R_Q_B, LQ_R_KV_A, LQ_R_KV_A_NORM, LQ_R_K_B, LQ_R_V_B,
     LQ_R_GATE, LQ_R_UP, LQ_R_DOWN,
     LQ_R_ROUTER, LQ_R_ROUTE_BIAS, LQ_R_EXPERT_GATE, LQ_R_EXPERT_UP, LQ_R_EXPERT_DOWN,

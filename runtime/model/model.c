@@ -52,21 +52,24 @@ static lq_wtype main_type(const lq_model *m) {
 
 // --- opening ---
 
-static const lq_dtype kv_types[] = {LQ_F32, LQ_F16, LQ_BF16};
+// Elements of the KV cache, by the names that people know.
+static const struct { const char *name; lq_dtype type; } kv_types[] = {
+    {"f32", LQ_F32}, {"f16", LQ_F16}, {"bf16", LQ_BF16}, {"int8", LQ_I8}, {"fp8", LQ_E4M3},
+};
 enum { KV_TYPES = sizeof kv_types / sizeof *kv_types };
 
 const char *lq_isa_name(size_t i) { return lq_cpu_isa(i); }
-const char *lq_kv_name(size_t i) { return !i ? "auto" : i <= KV_TYPES ? lq_dtypes[kv_types[i - 1]].name : NULL; }
+const char *lq_kv_name(size_t i) { return !i ? "auto" : i <= KV_TYPES ? kv_types[i - 1].name : NULL; }
 
 static bool choose_kv(lq_model *m, const char *name, bool exact, lq_err *err) {
     m->kv_type = exact ? LQ_F32 : LQ_F16;
     if (!name || !strcmp(name, "auto")) return true;
-    m->kv_type = lq_dtype_of(name);
-    if (exact && m->kv_type != LQ_F32)
-        return lq_fail(err, LQ_E_USAGE, "exact arithmetic keeps the KV cache in f32, not in \"%s\"", name);
     for (int i = 0; i < KV_TYPES; i++)
-        if (m->kv_type == kv_types[i]) return true;
-    return lq_fail(err, LQ_E_USAGE, "KV cache type \"%s\" is not one of auto, f32, f16, bf16", name);
+        if (!strcmp(name, kv_types[i].name)) {
+            m->kv_type = kv_types[i].type;
+            return true;
+        }
+    return lq_fail(err, LQ_E_USAGE, "KV cache type \"%s\" is not one of auto, f32, f16, bf16, int8, fp8", name);
 }
 
 static bool resolve_ropes(lq_model *m, lq_err *err) {
@@ -214,10 +217,17 @@ static size_t layer_token_bytes(const lq_model *m, int l) {
     return (size_t)p->kv_heads * width * lq_dtype_size(m->kv_type);
 }
 
+// Of scales that are written with the codes.
+static size_t layer_token_scales(const lq_model *m, int l) {
+    const lq_part *p = lq_layer_attn(&m->desc.layer[l]);
+    const bool own = p && m->desc.layer[l].kv_from == l && m->kv_type == LQ_I8;
+    return own ? (size_t)p->kv_heads * 2 * sizeof(float) : 0;
+}
+
 size_t lq_kv_token_bytes(const lq_model *m, int group) {
     size_t n = 0;
     for (int l = 0; l < m->desc.layers; l++)
-        if (group < 0 || m->desc.layer[l].group == group) n += layer_token_bytes(m, l);
+        if (group < 0 || m->desc.layer[l].group == group) n += layer_token_bytes(m, l) + layer_token_scales(m, l);
     return n;
 }
 
@@ -225,27 +235,31 @@ bool lq_kvpool_open(const lq_model *m, int page, const int *blocks, lq_kvpool *p
     *p = (lq_kvpool){0};
     p->layer = calloc((size_t)m->desc.layers, sizeof *p->layer);
     p->data = calloc((size_t)m->desc.layers, sizeof *p->data);
-    if (!p->layer || !p->data) {
+    p->scale = calloc((size_t)m->desc.layers, sizeof *p->scale);
+    if (!p->layer || !p->data || !p->scale) {
         lq_kvpool_close(m, p);
         return lq_fail(err, LQ_E_MEMORY, "no memory for the KV cache");
     }
     for (int l = 0; l < m->desc.layers; l++) {
         const lq_layer *d = &m->desc.layer[l];
         const lq_part *a = lq_layer_attn(d);
-        const size_t block = layer_token_bytes(m, l) * (size_t)page;
-        size_t bytes;
+        const size_t block = layer_token_bytes(m, l) * (size_t)page, scale = layer_token_scales(m, l) * (size_t)page;
+        size_t bytes, scales;
         if (!a) continue;
         if (d->kv_from != l) {
             p->layer[l] = p->layer[d->kv_from];
             continue;
         }
-        if (!lq_mul_size(block, (size_t)blocks[d->group], &bytes) || !(p->data[l] = lq_model_alloc(m, bytes, err))) {
+        if (!lq_mul_size(block, (size_t)blocks[d->group], &bytes) || !(p->data[l] = lq_model_alloc(m, bytes, err)) ||
+            !lq_mul_size(scale, (size_t)blocks[d->group], &scales) ||
+            (scales && !(p->scale[l] = lq_model_alloc(m, scales, err)))) {
             lq_kvpool_close(m, p);
             return lq_fail(err, LQ_E_MEMORY, "no memory for a KV cache of %d blocks of %d tokens", blocks[d->group],
                            page);
         }
-        p->layer[l] = (lq_cache){.type = m->kv_type, .data = p->data[l], .page = page, .kv_heads = a->kv_heads,
-                                 .dk = a->head_dim, .dv = a->v_dim, .block_stride = block,
+        float *const own = m->kv_type == LQ_E4M3 ? m->layer[l][LQ_R_KV_SCALE].v : p->scale[l];
+        p->layer[l] = (lq_cache){.type = m->kv_type, .data = p->data[l], .scale = own, .page = page,
+                                 .kv_heads = a->kv_heads, .dk = a->head_dim, .dv = a->v_dim, .block_stride = block,
                                  .v_in_k = a->kind == LQ_P_MLA};
     }
     return true;
@@ -253,7 +267,9 @@ bool lq_kvpool_open(const lq_model *m, int page, const int *blocks, lq_kvpool *p
 
 void lq_kvpool_close(const lq_model *m, lq_kvpool *p) {
     for (int l = 0; p->data && l < m->desc.layers; l++) dev_free(m, p->data[l]);
+    for (int l = 0; p->scale && l < m->desc.layers; l++) dev_free(m, p->scale[l]);
     free(p->data);
+    free(p->scale);
     free(p->layer);
     *p = (lq_kvpool){0};
 }

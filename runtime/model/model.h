@@ -25,6 +25,7 @@ typedef struct lq_xielu { float above, below, beta, least; } lq_xielu; // as in 
 typedef struct lq_kvpool { // the bytes behind an lq_kv, one cache a layer
     lq_cache *layer;  // [layers]
     void **data;      // [layers] owned
+    float **scale;    // [layers] owned: of int8, written with the codes
 } lq_kvpool;
 
 struct lq_model {
@@ -108,7 +109,7 @@ typedef struct lq_seen {
     // top_k is set, row s is for matrix s % count of the stack.
     const int32_t *order, *start;
     int top_k;
-    const lq_mat *k, *v;  // input of o: K and V of these rows, as they went to the cache; NULL: not its own, or latents
+    const lq_mat *k, *v;  // input of o: K and V of these rows, as they went to the cache; of latents K. Or NULL
 } lq_seen;
 typedef bool lq_observer(void *arg, const lq_seen *s); // false: the rest of this layer is not needed
 

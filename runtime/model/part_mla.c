@@ -104,5 +104,7 @@ void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
                                       .window = p->window, .y = mix, .max_at = c->batch.max_at});
     if (!lq_apply_stack(c, pieces(c, mix, h, 0, p->v_dim), &heads, (const lq_bound *const[]){&w[LQ_R_V_B]}, &said, 1))
         return;
+    c->k = &latent;
     lq_apply(c, out, (const lq_bound *const[]){&w[LQ_R_O]}, &y, 1);
+    c->k = NULL;
 }

@@ -35,9 +35,14 @@ static bool indexed(const char *pattern, int at, char *out, size_t size) {
     return n > 0 && (size_t)n < size;
 }
 
-// What other people's files call a role.
+// What lq's own files call a role.
+static const char *pattern_of(const lq_desc *d, lq_role role) {
+    return role == LQ_R_KV_SCALE ? "lq.kv_scale.%d=" : d->names[role];
+}
+
+// What other people's files call it.
 static const char *source_of(const lq_desc *d, lq_role role) {
-    const char *name = d->sources && d->sources[role] ? d->sources[role] : d->names[role];
+    const char *name = d->sources && d->sources[role] ? d->sources[role] : pattern_of(d, role);
     return strncmp(name, d->names[LQ_R_EMBED], (size_t)d->bare) ? name : name + d->bare;
 }
 
@@ -74,7 +79,7 @@ static void put(lq_slots *s, lq_slot slot, const lq_rows_of *from) {
     o->quantizable = o->k > 0 && !o->flat && o->role != LQ_R_POSITION;
     if (from) o->from = (lq_pick){.first = from->first, .run = from->run, .step = from->step};
     o->from.across = s->d->across && s->layer >= 0 && o->k > 0;
-    if (!name_of(s, s->d->names[o->role], o->count > 0, suffix, o->name, sizeof o->name) ||
+    if (!name_of(s, pattern_of(s->d, o->role), o->count > 0, suffix, o->name, sizeof o->name) ||
         !name_of(s, source_of(s->d, from ? from->whole : o->role), false, suffix, o->from.name, sizeof o->from.name) ||
         !wrap(s->d, o->from.name, sizeof o->from.name))
         s->failed = true;
@@ -194,6 +199,8 @@ static void list_layer(lq_slots *s, const lq_layer *l) {
                                   s->d->dim);
         }
         lq_parts[p->kind].slots(s, p);
+        if (s->d->kv_scaled && p == lq_layer_attn(l) && l->kv_from == s->layer)
+            lq_slots_vector(s, LQ_R_KV_SCALE, 2 * (int64_t)p->kv_heads);
         if (p->place & (LQ_POST | LQ_OVER | LQ_SUM)) put_norm(s, LQ_R_NORM_POST_0 + (lq_role)i);
     }
     if (s->d->layer_scaled) lq_slots_vector(s, LQ_R_LAYER_SCALE, 1);

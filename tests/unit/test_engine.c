@@ -675,6 +675,15 @@ int main(void) {
         invariance(m, "int4 exact");
         lq_model_close(m);
     } else CHECK(false, "%s", err.text);
+    static const char *const caches[] = {"int8", "fp8"};
+    for (int i = 0; i < 2; i++) {
+        if (lq_model_open(quantized, &(lq_model_opts){.threads = 2, .kv = caches[i]}, &m, &err)) {
+            invariance(m, caches[i]);
+            preemption(m, true);
+            choices(m);
+            lq_model_close(m);
+        } else CHECK(false, "%s", err.text);
+    }
     ends(dir);
     windowed(dir);
     CHECK(tiny_model_of(dir, "MixtralForCausalLM", false, tiny_experts, &err), "%s", err.text);

@@ -1,0 +1,126 @@
+#!/usr/bin/python3
+# check_kv.py LQ: the KV cache in 8 bits. `lq quantize --kv-scales`: what K and V are divided by, against the largest magnitudes that numpy finds in
+# f64; a model whose K and V leave the range of e4m3 loses no more with such scales than the same model with smaller ones, and much without; int8,
+# whose scales are each token's own, loses less; what f32 keeps is not touched; latents; the threads change no byte.
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+here = os.path.dirname(os.path.abspath(__file__))
+calib = os.path.join(here, "../../calib_data")
+sys.path[:0] = [here, os.path.join(here, "..")]
+sys.dont_write_bytecode = True
+import decoder_np  # noqa: E402
+import make_models  # noqa: E402
+import st  # noqa: E402
+from counted import check, end  # noqa: E402
+
+lq, demo = os.path.abspath(sys.argv[1]), os.path.join(calib, "demo")
+LEN, CHARS, LOUD, MOST, ROOM = 64, 4000, 1024.0, 448, 2
+PLAIN = ("--type", "keep", "--embed", "keep", "--head", "keep")
+
+
+def run(*args):
+    r = subprocess.run([lq, *map(str, args)], capture_output=True, text=True)
+    check(r.returncode == 0, f"lq {' '.join(map(str, args))}: {r.stderr.strip()}")
+    return r.stdout
+
+
+def scales(model, out, text, *words):
+    run("quantize", model, out, "--kv-scales", *PLAIN, "--calib", text, "--seqlen", LEN, "--samples", 10000, "-f", "-q", *words)
+    return {n: a for n, a in st.read(out)[0].items() if n.startswith("lq.kv_scale.")}
+
+
+def sequences_of(model, text):
+    ids, bos = (json.loads(run("tokenize", model, *w, "--json"))["ids"] for w in ((text, "--no-special"), ("-p", "")))
+    own = LEN - len(bos)
+    return [np.array(bos + ids[i : i + own]) for i in range(0, len(ids) // own * own, own)]
+
+
+def against_numpy(model, made, text):
+    """What decoder_np's attention is given, layer by layer."""
+    cfg, w = json.load(open(os.path.join(model, "config.json"))), {}
+    for part in sorted(f for f in os.listdir(model) if f.endswith(".safetensors")):
+        w.update({n: a.astype(np.float64) for n, a in st.read(os.path.join(model, part))[0].items()})
+    largest, plain, layers = {}, decoder_np.attention, cfg["num_hidden_layers"]
+
+    def attention(f, q, k, v, *more, **words):
+        layer = attention.calls % layers
+        attention.calls += 1
+        of = np.stack([np.abs(a).max((0, 2)) for a in (k, v)], 1)
+        largest[layer] = np.maximum(largest.get(layer, 0), of)
+        return plain(f, q, k, v, *more, **words)
+
+    attention.calls, decoder_np.attention = 0, attention
+    for ids in sequences_of(model, text):
+        decoder_np.forward(cfg, w, ids)
+    decoder_np.attention = plain
+    check(len(made) == layers and attention.calls, f"{model}: scales of {len(made)} layers, expected {layers}")
+    for layer, of in largest.items():
+        want, got = of * ROOM / MOST, made[f"lq.kv_scale.{layer}"].reshape(-1, 2)
+        if "kv_lora_rank" in cfg:  # one K, the latent and what turns; V is a part of it
+            want, got = want[:, :1], got[:, :1]
+        off = np.abs(got / want - 1).max()
+        check(off < 1e-4, f"{model}: layer {layer}: scales are off by {off:.1e}")
+
+
+def louder(folder):
+    """The demo with K and V many times as large, and q and o as much smaller: powers of two, so that no logit changes by a bit."""
+    out = os.path.join(folder, "loud")
+    shutil.copytree(demo, out)
+    t, meta = st.read(os.path.join(demo, "model.safetensors"))
+    by = {"k_proj": LOUD, "v_proj": LOUD, "q_proj": 1 / LOUD, "o_proj": 1 / LOUD}
+    t = {n: a.astype(np.float32) * next((f for p, f in by.items() if p in n), 1) for n, a in t.items()}
+    st.write(os.path.join(out, "model.safetensors"), t)
+    return out
+
+
+def kld(model, kv, *against):
+    words = ("--against", demo, "--exact", "--protocol", "llamacpp512", "--text", os.path.join(calib, "test.txt"), "--windows", 8, "--json", "-q")
+    return [r["kld"]["mean"] for r in json.loads(run("eval", model, *against, "--kv", kv, *words))["results"]]
+
+
+def losses(folder, text):
+    loud, soft, scaled = louder(folder), os.path.join(folder, "soft.lq"), os.path.join(folder, "loud.lq")
+    one, other = scales(demo, soft, text), scales(loud, scaled, text)
+    check(all(np.array_equal(other[n], one[n] * np.float32(LOUD)) for n in one), "K and V times 1024: scales times 1024")
+    a, b, without = kld(soft, "fp8", scaled, loud)
+    check(a == b, f"fp8 with scales: {a:.6g}, of larger K and V {b:.6g}")
+    check(without > 10 * a, f"fp8 without scales, K and V beyond its range: {without:.6g}, with them {a:.6g}")
+    whole, eight = kld(loud, "f32")[0], kld(loud, "int8")[0]
+    check(whole == 0, f"a cache in f32: {whole:.6g}")
+    check(0 < eight < a / 2, f"int8: {eight:.6g}, fp8 {a:.6g}")
+    print(f"demo, KLD: int8 {eight:.2e}, fp8 {a:.2e}, without scales and out of its range {without:.2e}")
+    answers = {run("run", soft, "-p", "Tell me a story about a fox named Pim.", "--kv", kv, "-n", 40, "-q", "--temp", 0) for kv in ("f16", "int8")}
+    check(len(answers) == 1, f"served with int8, another story: {answers}")
+    for words in (("-t", 1), ("-m", "gptq", "--type", "int4 g128")):
+        out = os.path.join(folder, "again.lq")
+        again = scales(demo, out, text, *words)
+        check(words[0] == "-m" or open(out, "rb").read() == open(soft, "rb").read(), "one thread: the same file")
+        check(len(again) == len(one) and '"kv_scales": true' in st.read(out)[1]["lq.recipe"], f"{words}: {len(again)} scales")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        text = os.path.join(folder, "text.txt")
+        with open(os.path.join(calib, "calib.txt"), encoding="utf-8") as f, open(text, "w", encoding="utf-8") as g:
+            g.write(f.read(CHARS))
+        against_numpy(demo, scales(demo, os.path.join(folder, "demo.lq"), text), text)
+        losses(folder, text)
+        tiny = os.path.join(folder, "tiny")
+        make_models.make(tiny)
+        with open(text, "w", encoding="utf-8") as g:
+            g.write("a few words for models that know hardly any " * 8)
+        for name in ("llama3", "gqa", "qwen2", "mistral", "mixtral", "deepseek_v2", "deepseek_v3"):
+            model = os.path.join(tiny, name)
+            against_numpy(model, scales(model, os.path.join(folder, "tiny.lq"), text), text)
+            run("run", os.path.join(folder, "tiny.lq"), "--raw", "a few", "-n", 4, "--kv", "fp8", "-q")
+    sys.exit(end())
+
+
+main()
