@@ -3,6 +3,7 @@
 // missing or has another shape, and experts of one stack that want different activations.
 #include "runtime/model/part.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -229,6 +230,50 @@ void lq_bind_numbers(lq_model *m, int layer) {
     m->xielu[layer] = (lq_xielu){soft_plus(v[0]), v[2] + soft_plus(v[1]), v[2], v[3]};
 }
 
+// What others divide K (V) of a layer by in a cache of 8 bits: "self_attn.k_scale", or what stands beside its matrix.
+// NULL: it is not there.
+static const lq_tensor *others_scale(const lq_model *m, const lq_slot *of, char which) {
+    static const char *const tails[] = {"_scale", "_proj.k_scale", "_proj.output_scale"}, matrix[] = "k_proj.weight";
+    const lq_tensor *t = NULL;
+    char name[LQ_NAME];
+    const size_t n = strlen(of->from.name), k = sizeof matrix - 1;
+    if (n < k || strcmp(of->from.name + n - k, matrix) != 0) return NULL;
+    for (int i = 0; !t && i < 3; i++) {
+        snprintf(name, sizeof name, "%.*s%c%s", (int)(n - k), of->from.name, which, tails[i]);
+        if (i == 1) name[strlen(name) - strlen("k_scale")] = which;
+        t = lq_ckpt_find(m->ckpt, name);
+    }
+    return t;
+}
+
+// One number, or one for each head.
+static bool put_scales(const lq_tensor *t, int heads, float *to, lq_err *err) {
+    const size_t size = lq_dtype_size(t->type), n = lq_dtypes[t->type].number ? t->bytes / size : 0;
+    if (n != 1 && n != (size_t)heads)
+        return lq_fail(err, LQ_E_FORMAT, "tensor %s: expected one number, or one for each of %d heads", t->name, heads);
+    for (int i = 0; i < heads; i++) {
+        lq_dtypes[t->type].to_f32((const char *)t->data + (n > 1 ? (size_t)i * size : 0), &to[2 * i], 1);
+        if (!(to[2 * i] > 0 && isfinite(to[2 * i])))
+            return lq_fail(err, LQ_E_FORMAT, "tensor %s: %g, expected a positive number", t->name, (double)to[2 * i]);
+    }
+    return true;
+}
+
+static bool bind_others_scales(lq_model *m, int layer, const lq_slot *k, lq_err *err) {
+    const int heads = lq_layer_attn(&m->desc.layer[layer])->kv_heads;
+    const size_t bytes = 2 * (size_t)heads * sizeof(float);
+    lq_bound *b = &m->layer[layer][LQ_R_KV_SCALE];
+    const lq_tensor *const t[] = {others_scale(m, k, 'k'), others_scale(m, k, 'v')};
+    if (b->v || !t[0] || !t[1]) return true;
+    float *host = malloc(bytes);
+    bool done = host || lq_fail(err, LQ_E_MEMORY, "no memory for the scales of %d heads", heads);
+    for (int i = 0; done && i < 2; i++) done = put_scales(t[i], heads, host + i, err);
+    if (done) b->v = own(m, b, bytes, err);
+    if (done && b->v) m->dev->ops.put(m->dev, b->v, host, bytes);
+    free(host);
+    return done && b->v;
+}
+
 bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
     int n;
     lq_slot *slots = lq_desc_slots(&m->desc, layer, &n);
@@ -239,6 +284,8 @@ bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
         done = s->k && !s->flat ? bind_matrix(m, s, b, err) : bind_vector(m, s, b, err);
         m->params += s->n * (s->k ? s->k : 1) * (s->count ? s->count : 1);
     }
+    for (int i = 0; done && i < n; i++)
+        if (slots[i].role == LQ_R_K && slots[i].k) done = bind_others_scales(m, layer, &slots[i], err);
     free(slots);
     if (!done || layer < 0) return done;
     share_inputs(m, m->layer[layer]);

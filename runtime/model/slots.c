@@ -390,7 +390,13 @@ static bool ignored(const lq_desc *d, const char *name, bool part) {
 
 // What exporters write beside the weights, of every architecture.
 static bool harmless(const lq_desc *d, const char *name) {
-    if (matches("*rotary_emb.inv_freq", name) || guesses(d, name) || ignored(d, name, false)) return true;
+    // All but the first are of others' caches in 8 bits; bind.c reads what K and V are divided by.
+    static const char *const tails[] = {"*rotary_emb.inv_freq", "*.k_scale", "*.v_scale", "*.q_scale", "*.k_zero_point",
+                                        "*.v_zero_point", "*.q_zero_point", "*.k_proj.output_scale",
+                                        "*.v_proj.output_scale"};
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++)
+        if (matches(tails[i], name)) return true;
+    if (guesses(d, name) || ignored(d, name, false)) return true;
     char head[LQ_NAME]; // one that is the embedding is written twice by some
     const size_t n = d->tied && lq_desc_source(d, LQ_R_HEAD, head, sizeof head) ? strlen(head) - strlen("weight") : 0;
     return n && !strncmp(name, head, n);

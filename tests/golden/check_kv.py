@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # check_kv.py LQ: the KV cache in 8 bits. `lq quantize --kv-scales`: what K and V are divided by, against the largest magnitudes that numpy finds in
 # f64; a model whose K and V leave the range of e4m3 loses no more with such scales than the same model with smaller ones, and much without; int8,
-# whose scales are each token's own, loses less; what f32 keeps is not touched; latents; the threads change no byte.
+# whose scales are each token's own, loses less; what f32 keeps is not touched; scales that others measured; latents; the threads change no byte.
 import json
 import os
 import shutil
@@ -69,6 +69,18 @@ def against_numpy(model, made, text):
         check(off < 1e-4, f"{model}: layer {layer}: scales are off by {off:.1e}")
 
 
+def as_others(loud, folder, scales, form):
+    """The same numbers under the names that compressed-tensors and modelopt have for them."""
+    out = os.path.join(folder, "others")
+    shutil.copytree(loud, out, dirs_exist_ok=True)
+    t = {n: a.astype(np.float32) for n, a in st.read(os.path.join(loud, "model.safetensors"))[0].items()}
+    for name, both in scales.items():
+        for i, which in enumerate("kv"):
+            t[f"model.layers.{name.split('.')[-1]}.self_attn." + form.format(which)] = both[i::2]
+    st.write(os.path.join(out, "model.safetensors"), t, "F32")
+    return out
+
+
 def louder(folder):
     """The demo with K and V many times as large, and q and o as much smaller: powers of two, so that no logit changes by a bit."""
     out = os.path.join(folder, "loud")
@@ -92,6 +104,12 @@ def losses(folder, text):
     a, b, without = kld(soft, "fp8", scaled, loud)
     check(a == b, f"fp8 with scales: {a:.6g}, of larger K and V {b:.6g}")
     check(without > 10 * a, f"fp8 without scales, K and V beyond its range: {without:.6g}, with them {a:.6g}")
+    for form in ("{0}_scale", "{0}_proj.{0}_scale", "{0}_proj.output_scale"):
+        theirs = kld(as_others(loud, folder, other, form), "fp8")[0]
+        check(theirs == a, f"{form}: {theirs:.6g}, expected {a:.6g}")
+    bad = as_others(loud, folder, {n: s * (0 if n.endswith(".2") else 1) for n, s in other.items()}, "{0}_scale")
+    r = subprocess.run([lq, "run", bad, "--raw", "a", "-n", "1", "-q"], capture_output=True, text=True)
+    check(r.returncode == 1 and "layers.2.self_attn.k_scale: 0, expected a positive" in r.stderr, f"a scale of 0: {r.returncode}: {r.stderr}")
     whole, eight = kld(loud, "f32")[0], kld(loud, "int8")[0]
     check(whole == 0, f"a cache in f32: {whole:.6g}")
     check(0 < eight < a / 2, f"int8: {eight:.6g}, fp8 {a:.6g}")
