@@ -76,6 +76,8 @@ const float *lq_wtype_table(const lq_wtype *t);    // [2^bits]; NULL: not of a n
 typedef enum lq_layout { LQ_ANY, LQ_X86, LQ_CUDA, LQ_LAYOUTS } lq_layout;
 extern const char *const lq_layout_names[LQ_LAYOUTS];
 
+enum { LQ_OUTLIERS = 65536 };
+
 // A weight matrix y = x W^T, borrowed. Parts a type does not have are NULL.
 //   any: q     plain and float: [n][k] elements; int and table: [n][row bytes], k consecutive, dense, LSB first, rows
 //              padded to 4 bytes
@@ -92,9 +94,9 @@ typedef struct lq_weight {
     const int32_t *perm;        // [k] stored column j is logical column perm[j]
     const float *smooth;        // [k] x is multiplied by this before it is used
     const float *table;         // [2^bits] of LQ_W_TABLE
-    const int32_t *outlier;     // [outliers] stored columns kept apart, of LQ_W_INT only; their codes are z
+    const int32_t *outlier;     // [outliers] stored columns kept apart; their codes stand for 0
     const uint16_t *outlier_w;  // [n][outliers] bf16
-    int32_t outliers;
+    int32_t outliers;           // at most LQ_OUTLIERS
     const float *act_scale;     // [1] of type.act.fixed
     const int32_t *act_zero;    // [1] of type.act.fixed and .asym
     const int32_t *code_sum;    // [n] sums of a row's codes less z, made where a model binds; type.act.asym

@@ -221,7 +221,7 @@ static bool weight_check(const lq_shard *s, const lq_typed *w, const lq_tensor *
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: is there both plain and coded", s->path, w->name);
     const lq_tensor *cols = part[LQ_PART_OUTLIER_COLS], *vals = part[LQ_PART_OUTLIER_W];
     const int64_t count = cols && cols->rank ? cols->shape[cols->rank - 1] : 0;
-    if ((cols || vals) && (!cols || !vals || count < 1 || count > w->k))
+    if ((cols || vals) && (!cols || !vals || count < 1 || count > w->k || count > LQ_OUTLIERS))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: outlier columns and values do not go together", s->path,
                        w->name);
     of.outliers = (int32_t)count;

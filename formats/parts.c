@@ -8,8 +8,7 @@ typedef struct part_row {
     const char *suffix;
     size_t field;
     bool (*needed)(const lq_wtype *t); // NULL: by every type
-    bool (*may)(const lq_wtype *t);    // of an optional one: NULL: every type may
-    bool optional;
+    bool optional;                     // every type may have it
     int (*shape)(const lq_weight *w, lq_dtype *type, int64_t *shape);
 } part_row;
 
@@ -18,7 +17,6 @@ static bool has_scale2(const lq_wtype *t) { return t->kind != LQ_W_PLAIN && t->s
 static bool has_table(const lq_wtype *t) { return t->kind == LQ_W_TABLE && !t->book; }
 static bool has_act_scale(const lq_wtype *t) { return t->act.fixed; }
 static bool has_act_zero(const lq_wtype *t) { return t->act.fixed && t->act.asym; }
-static bool may_outliers(const lq_wtype *t) { return t->kind == LQ_W_INT; }
 
 static int64_t tiles_of(const lq_weight *w) { return (w->n + 15) / 16; }
 
@@ -91,10 +89,8 @@ static const part_row parts[LQ_PARTS] = {
     [LQ_PART_ACT_ZERO] = {".act_zero", FIELD(act_zero), has_act_zero, .shape = shape_act_zero},
     [LQ_PART_PERM] = {".perm", FIELD(perm), .optional = true, .shape = shape_perm},
     [LQ_PART_SMOOTH] = {".smooth", FIELD(smooth), .optional = true, .shape = shape_smooth},
-    [LQ_PART_OUTLIER_COLS] = {".outlier_cols", FIELD(outlier), .may = may_outliers, .optional = true,
-                              .shape = shape_cols},
-    [LQ_PART_OUTLIER_W] = {".outlier_w", FIELD(outlier_w), .may = may_outliers, .optional = true,
-                           .shape = shape_values},
+    [LQ_PART_OUTLIER_COLS] = {".outlier_cols", FIELD(outlier), .optional = true, .shape = shape_cols},
+    [LQ_PART_OUTLIER_W] = {".outlier_w", FIELD(outlier_w), .optional = true, .shape = shape_values},
 };
 
 const char *lq_part_suffix(lq_part_id i) { return parts[i].suffix; }
@@ -106,7 +102,7 @@ bool lq_part_needed(lq_part_id i, const lq_wtype *t) {
 
 bool lq_part_may(lq_part_id i, const lq_wtype *t) {
     const part_row *p = &parts[i];
-    return lq_part_needed(i, t) || (t->kind != LQ_W_PLAIN && p->optional && (!p->may || p->may(t)));
+    return lq_part_needed(i, t) || (t->kind != LQ_W_PLAIN && p->optional);
 }
 
 bool lq_part_of(lq_part_id i, const lq_weight *w, int64_t count, lq_part_form *out) {
@@ -114,7 +110,8 @@ bool lq_part_of(lq_part_id i, const lq_weight *w, int64_t count, lq_part_form *o
     *out = (lq_part_form){.rank = 0};
     if (!lq_part_may(i, &w->type) || count < 0 || !lq_layout_sizes(w->layout, &w->type, w->n, w->k, &size))
         return false;
-    if ((i == LQ_PART_OUTLIER_COLS || i == LQ_PART_OUTLIER_W) && (w->outliers < 1 || w->outliers > w->k)) return false;
+    const bool apart = i == LQ_PART_OUTLIER_COLS || i == LQ_PART_OUTLIER_W;
+    if (apart && (w->outliers < 1 || w->outliers > w->k || w->outliers > LQ_OUTLIERS)) return false;
     const int front = count > 0;
     out->rank = front + parts[i].shape(w, &out->type, out->shape + front);
     out->bytes = lq_dtype_size(out->type);

@@ -229,9 +229,9 @@ static bool weight_check(const lq_writer *w, const char *name, const lq_weight *
     if (!lq_part_of(LQ_PART_Q, q, 0, &form) || q->layout != lq_layout_in(file, &q->type, q->n, q->k))
         return lq_fail(err, LQ_E_USAGE, "%s: weight %s: layout %s does not fit a file in layout %s", w->out, name,
                        lq_layout_names[q->layout], lq_layout_names[file]);
-    if (q->outliers && q->type.kind != LQ_W_INT)
-        return lq_fail(err, LQ_E_USAGE, "%s: weight %s: outlier columns beside codes that are not integers", w->out,
-                       name);
+    if (q->outliers < 0 || q->outliers > q->k || q->outliers > LQ_OUTLIERS)
+        return lq_fail(err, LQ_E_USAGE, "%s: weight %s: %d outlier columns of %lld, expected at most %d", w->out, name,
+                       q->outliers, (long long)q->k, LQ_OUTLIERS);
     return true;
 }
 

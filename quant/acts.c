@@ -1,6 +1,7 @@
-// acts.c: what is stored beside weights whose activations are rounded: of an input, the columns that stay in 16 bits
-// because their magnitudes stand out, and a scale that holds for all its rows. Both are of all that the text gives the
-// input, of experts too: the runtime gives x one form for all who read it. Owns the sums that they are found by.
+// acts.c: what is stored beside weights by what their inputs are: the columns that stay in 16 bits because what is in
+// them is large, and of activations that are rounded a scale that holds for all rows. Both are of all that the text
+// gives the input, of experts too: the runtime gives x one form for all who read it. Owns the sums that they are found
+// by.
 #include "quant/pass.h"
 #include <float.h>
 #include <math.h>
@@ -11,15 +12,19 @@ enum { SHARES = 40, BANDS = 16 }; // of the range, each 2^-1/4 of the one before
 
 // --- what is asked for ---
 
+float lq_salient_share(const lq_recipe *r) {
+    return r->share > 0 ? r->share : r->salient == LQ_SALIENT_OUTLIER ? 0.0625f : 0.01f;
+}
+
 int lq_acts_limit(const lq_recipe *r, int64_t k) {
-    if (r->salient != LQ_SALIENT_OUTLIER) return 0;
-    const double most = (double)k * (r->share > 0 ? (double)r->share : 0.0625);
-    return most < 1 ? 1 : (int)most;
+    if (r->salient == LQ_SALIENT_NONE) return 0;
+    const double most = (double)k * (double)lq_salient_share(r);
+    return most < 1 ? 1 : most < LQ_OUTLIERS ? (int)most : LQ_OUTLIERS;
 }
 
 bool lq_acts_reads(const lq_module *m, int input) {
     return m->it->round && lq_reads(m, input) &&
-           (m->it->recipe.salient == LQ_SALIENT_OUTLIER || m->it->recipe.type.act.fixed);
+           (m->it->recipe.salient != LQ_SALIENT_NONE || m->it->recipe.type.act.fixed);
 }
 
 int lq_fixed_form(lq_atype t) { return t.elem == LQ_E4M3 ? LQ_FIXED_E4M3 : t.asym ? LQ_FIXED_ASYM : LQ_FIXED_SYM; }
@@ -29,6 +34,7 @@ int lq_fixed_form(lq_atype t) { return t.elem == LQ_E4M3 ? LQ_FIXED_E4M3 : t.asy
 typedef struct sizes {
     const lq_acts *a;
     float *lo, *hi; // [k]
+    double *square; // [k] sums of squares
 } sizes;
 
 static bool look_sizes(void *arg, const lq_sight *s, lq_err *err) {
@@ -39,12 +45,13 @@ static bool look_sizes(void *arg, const lq_sight *s, lq_err *err) {
         for (int64_t j = 0; j < z->a->k; j++) {
             if (x[j] < z->lo[j] || isnan(x[j])) z->lo[j] = x[j]; // NaN stays
             if (x[j] > z->hi[j]) z->hi[j] = x[j];
+            z->square[j] += (double)x[j] * (double)x[j];
         }
     }
     return true;
 }
 
-typedef struct sized { float size; int32_t at; } sized;
+typedef struct sized { double size; int32_t at; } sized;
 
 static int larger_first(const void *a, const void *b) {
     const sized *x = a, *y = b;
@@ -57,9 +64,11 @@ static int by_place(const void *a, const void *b) {
     return *x < *y ? -1 : *x > *y;
 }
 
-// The largest of those that reach the threshold, as many as may be.
+// As many as may be, the largest first: outliers by the magnitude that reaches the threshold, else by the sum of
+// squares, which is what an error in all rows of a column comes to.
 static bool find_outliers(lq_acts *a, const lq_recipe *r, const sizes *z, lq_err *err) {
-    const float least = r->threshold > 0 ? r->threshold : 6;
+    const bool sums = r->salient == LQ_SALIENT_COLUMNS;
+    const double least = sums ? 0x1p-1000 : r->threshold > 0 ? (double)r->threshold : 6;
     const int most = lq_acts_limit(r, a->k);
     sized *by = malloc((size_t)a->k * sizeof *by);
     int n = 0;
@@ -69,12 +78,12 @@ static bool find_outliers(lq_acts *a, const lq_recipe *r, const sizes *z, lq_err
         return lq_fail(err, LQ_E_MEMORY, "no memory for an input of %lld columns", (long long)a->k);
     }
     for (int64_t j = 0; j < a->k; j++) {
-        const float size = fmaxf(-z->lo[j], z->hi[j]);
+        const double size = sums ? z->square[j] : (double)fmaxf(-z->lo[j], z->hi[j]);
         if (size >= least) by[n++] = (sized){size, (int32_t)j};
     }
     qsort(by, (size_t)n, sizeof *by, larger_first);
     a->outliers = n < most ? n : most;
-    a->left = n - a->outliers;
+    a->left = sums ? 0 : n - a->outliers;
     for (int i = 0; i < a->outliers; i++) a->outlier[i] = by[i].at;
     qsort(a->outlier, (size_t)a->outliers, sizeof *a->outlier, by_place);
     free(by);
@@ -237,13 +246,14 @@ bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *a, lq_err
     for (const lq_module *m = b->module; m < b->module + b->modules; m++) {
         const lq_recipe *r = &m->it->recipe;
         if (!lq_acts_reads(m, input)) continue;
-        if (r->salient == LQ_SALIENT_OUTLIER && !outliers) outliers = r;
+        if (r->salient != LQ_SALIENT_NONE && !outliers) outliers = r;
         if (!r->type.act.fixed) continue;
         a->wants[lq_fixed_form(r->type.act)] = fixed = true;
-        a->aside &= r->salient == LQ_SALIENT_OUTLIER;
+        a->aside &= r->salient != LQ_SALIENT_NONE;
     }
-    sizes z = {.a = a, .lo = calloc(k, sizeof *z.lo), .hi = calloc(k, sizeof *z.hi)};
-    bool done = (z.lo && z.hi) || lq_fail(err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
+    sizes z = {.a = a, .lo = calloc(k, sizeof *z.lo), .hi = calloc(k, sizeof *z.hi),
+               .square = calloc(k, sizeof *z.square)};
+    bool done = (z.lo && z.hi && z.square) || lq_fail(err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
     done = done && lq_stream_see(s, input, look_sizes, &z, err);
     for (size_t j = 0; done && j < k; j++)
         if (!isfinite(z.lo[j]) || !isfinite(z.hi[j]))
@@ -253,6 +263,7 @@ bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *a, lq_err
            (!fixed || find_scales(a, s, b, input, &z, err));
     free(z.lo);
     free(z.hi);
+    free(z.square);
     if (!done) lq_acts_close(a);
     return done;
 }
@@ -273,7 +284,7 @@ size_t lq_acts_bytes(const lq_recipe *r, int64_t n, int64_t k) {
 }
 
 void lq_acts_lay(const lq_acts *a, const lq_recipe *r, uint8_t *at, lq_weight *w) {
-    if (r->salient == LQ_SALIENT_OUTLIER && a->outliers) {
+    if (r->salient != LQ_SALIENT_NONE && a->outliers) {
         const size_t o = (size_t)a->outliers;
         w->outliers = a->outliers;
         memcpy(at, a->outlier, o * sizeof *a->outlier);
@@ -289,10 +300,4 @@ void lq_acts_lay(const lq_acts *a, const lq_recipe *r, uint8_t *at, lq_weight *w
     *scale = f->scale, *zero = f->zero;
     w->act_scale = scale;
     if (w->type.act.asym) w->act_zero = zero;
-}
-
-void lq_acts_blank(const lq_acts *a, double *h) {
-    const size_t k = (size_t)a->k;
-    for (int i = 0; h && i < a->outliers; i++)
-        for (size_t j = 0; j < k; j++) h[(size_t)a->outlier[i] * k + j] = h[j * k + (size_t)a->outlier[i]] = 0;
 }

@@ -221,22 +221,17 @@ static bool round_all(const calibration *c, lq_module *m) {
 
 static bool knows(const lq_module *m) { return lq_recipe_solves(&m->it->recipe); }
 
-// Whether all who are to know an input's moments have its outlier columns elsewhere.
-static bool kept_apart(const calibration *c, int input) {
-    for (const lq_module *m = c->b->module; m < c->b->module + c->b->modules; m++)
-        if (reads(m, input) && knows(m) && m->it->recipe.salient != LQ_SALIENT_OUTLIER) return false;
-    return true;
-}
-
 // The matrices of experts first .. first + count, or those that read all rows.
 static bool round_readers(const calibration *c, int input, const watching *t) {
     lq_solve s = {0};
+    lq_apart apart = {0};
     const lq_recipe *of = NULL; // what s was made for
     int expert = -1;
     bool done = true;
-    for (int e = 0; c->acts && kept_apart(c, input) && e < t->experts; e++)
-        lq_acts_blank(c->acts, t->w[e].h), lq_acts_blank(c->acts, t->w[e].g);
-    for (int e = 0; done && e < t->experts; e++)
+    for (int e = 0; done && e < t->experts; e++) {
+        lq_apart_close(&apart);
+        const bool keeps = c->acts && c->acts->outliers;
+        if (keeps) done = lq_apart_make(c->dev, &t->w[e], c->acts, &c->b->plan->base, &apart, c->err);
         for (lq_module *m = c->b->module; done && m < c->b->module + c->b->modules; m++) {
             if (!reads(m, input) || !knows(m) || (m->it->slot.count == 0) != t->all) continue;
             const lq_recipe *r = &m->it->recipe;
@@ -244,11 +239,14 @@ static bool round_readers(const calibration *c, int input, const watching *t) {
                 of->rounding != r->rounding || of->transform != r->transform) {
                 lq_solve_close(&s);
                 done = lq_solve_make(c->dev, &t->w[e], r, &s, c->err);
+                s.apart = keeps ? &apart : NULL;
                 of = r, expert = e;
             }
             done = done && told(c) && made_room(c, m) && make(c, m, t->first + e, &s);
             if (!s.u && r->rounding == LQ_ROUND_GPTQ) m->note = "its inputs' moments have no inverse: rounded to the nearest";
         }
+    }
+    lq_apart_close(&apart);
     lq_solve_close(&s);
     return done;
 }

@@ -169,9 +169,10 @@ static void repay_row(void *arg, int row, int worker) {
 
 static void order_row(void *arg, int row, int worker) {
     const band *b = arg;
-    const float *from = (const float *)b->a->w.p + (size_t)row * b->a->w.stride;
+    float *from = (float *)b->a->w.p + (size_t)row * b->a->w.stride;
     float *w = b->w + (size_t)row * (size_t)b->k;
     (void)worker;
+    for (int i = 0; b->s->apart && i < b->s->apart->count; i++) from[b->s->apart->column[i]] = 0;
     for (int64_t j = 0; j < b->k; j++) w[j] = from[b->s->order[j]];
     memcpy(b->work + (size_t)row * (size_t)b->k, w, (size_t)b->k * sizeof *w);
 }
@@ -185,7 +186,7 @@ static void differ_row(void *arg, int row, int worker) {
     for (size_t j = 0; b->s->under && j < (size_t)b->k; j++) b->work[at + j] /= b->s->under[j];
 }
 
-static double dot(const float *x, const float *y, size_t n) {
+double lq_dot(const float *x, const float *y, size_t n) {
     double sum[8] = {0};
     for (size_t i = 0; i < n; i++) sum[i % 8] += (double)x[i] * (double)y[i];
     return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
@@ -197,7 +198,7 @@ static void sum_row(void *arg, int row, int worker) {
     const summed *s = arg;
     const size_t k = (size_t)s->b->k, at = (size_t)row * k;
     (void)worker;
-    s->to[row] = dot(s->x + at, s->y + at, k);
+    s->to[row] = lq_dot(s->x + at, s->y + at, k);
 }
 
 // |X x^T|^2 of each row of x [n][k].
@@ -214,8 +215,8 @@ static void figures(void *arg, int row, int worker) {
     (void)worker;
     if (b->spread && !(b->loss[row] < b->plain_loss[row])) return;
     for (int64_t j = 0; j < b->k; j++) worst = fmax(worst, fabs((double)b->work[at + (size_t)j]));
-    b->a->error[row] = dot(b->work + at, b->work + at, (size_t)b->k);
-    b->a->norm[row] = dot(b->w + at, b->w + at, (size_t)b->k);
+    b->a->error[row] = lq_dot(b->work + at, b->work + at, (size_t)b->k);
+    b->a->norm[row] = lq_dot(b->w + at, b->w + at, (size_t)b->k);
     b->a->worst[row] = worst;
 }
 

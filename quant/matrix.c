@@ -32,8 +32,7 @@ unsigned lq_recipe_needs(const lq_recipe *r) {
     if (r->transform & LQ_T_SMOOTH) needs |= LQ_STAT_ABSMAX;
     if (r->transform & LQ_T_AWQ) needs |= LQ_STAT_ABSMEAN | LQ_STAT_HESSIAN;
     if (r->transform & LQ_T_CLIP) needs |= LQ_STAT_HESSIAN;
-    if (r->salient == LQ_SALIENT_OUTLIER) needs |= LQ_STAT_ABSMAX;
-    if (r->salient == LQ_SALIENT_COLUMNS) needs |= LQ_STAT_HESSIAN;
+    if (r->salient != LQ_SALIENT_NONE) needs |= LQ_STAT_ABSMAX;
     if (r->type.act.fixed) needs |= LQ_STAT_ABSMAX;
     if (r->kv_scales) needs |= LQ_STAT_KV;
     return needs;
@@ -67,11 +66,7 @@ bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
         return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that seeks factors twice, by smooth and by awq");
     if (r->transform & LQ_T_ROTATE && lq_searches(r->transform))
         return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that turns bases and then looks for channels that stand out");
-    if (r->salient == LQ_SALIENT_OUTLIER && r->type.kind != LQ_W_INT && r->type.kind != LQ_W_PLAIN) {
-        lq_wtype_name(&r->type, name, sizeof name);
-        return lq_fail(err, LQ_E_UNSUPPORTED, "%s: outlier columns are kept beside integer codes alone", name);
-    }
-    if (r->salient != LQ_SALIENT_COLUMNS && !(lq_recipe_needs(r) & ~known)) return true;
+    if (!(lq_recipe_needs(r) & ~known)) return true;
     return lq_fail(err, LQ_E_UNSUPPORTED, "a recipe that needs statistics that nobody takes so far");
 }
 

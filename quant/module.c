@@ -28,61 +28,40 @@ static bool heard(void *arg) {
     return !t->tick || t->tick(t->arg, 0, 0);
 }
 
-// The columns that are kept in 16 bits, as the edit leaves them; what that loses, and their sum of squares.
-static bool keep_columns(const lq_weight *from, const lq_edit *edit, const lq_weight *beside, double *error,
-                         double *norm, lq_err *err) {
-    uint16_t *to = (uint16_t *)(uintptr_t)beside->outlier_w;
-    float *row = malloc((size_t)from->k * sizeof *row);
-    bool done = row || lq_fail(err, LQ_E_MEMORY, "no memory for a row of %lld", (long long)from->k);
-    for (int64_t i = 0; done && i < from->n; i++) {
-        lq_weight_row(from, i, row);
-        lq_edit_row(edit, i, row, from->k);
-        for (int o = 0; done && o < beside->outliers; o++, to++) {
-            const float w = row[beside->outlier[o]];
-            done = fabsf(w) <= 0x1p127f ||
-                   lq_fail(err, LQ_E_FORMAT, "row %lld, column %d is %g, expected a number of at most 2^127",
-                           (long long)i, beside->outlier[o], (double)w);
-            *to = lq_f32_bf16(w);
-            const double e = (double)w - (double)lq_bf16_f32(*to);
-            *error += e * e;
-            *norm += (double)w * (double)w;
-        }
-    }
-    free(row);
-    return done;
-}
-
 // `from` is what is rounded: the source, or a changed copy of it.
 static bool round_matrix(lq_dev *dev, const lq_module *m, const lq_weight *from, const lq_edit *edit,
                          const lq_given *given, void *buf, told *t, lq_made *x, lq_err *err) {
     const lq_slot *s = &m->it->slot;
-    const lq_edit nothing = {0};
-    lq_edit rest = edit ? *edit : nothing;
+    const lq_solve *solve = given ? given->solve : NULL;
+    const lq_apart *apart = solve ? solve->apart : NULL;
+    const lq_edit whole = edit ? *edit : (lq_edit){0};
+    lq_edit rest = whole;
     lq_weight_size any;
     lq_weight_out raw;
     lq_weight beside = {.type = x->recipe.type, .n = s->n, .k = s->k};
-    double error = 0, norm = 0;
     if (given && given->acts) lq_acts_lay(given->acts, &x->recipe, x->beside, &beside);
-    if (beside.outliers) {
-        if (!keep_columns(from, &rest, &beside, &error, &norm, err)) return false;
+    if (beside.outliers && !apart) {
         rest.apart = beside.outlier, rest.aparts = beside.outliers;
         edit = &rest;
     }
     if (!lq_weight_sizes(&x->recipe.type, s->n, s->k, &any)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
     lq_lay_out(buf, &any, true, &raw);
-    lq_matrix q = {.w = from, .edit = edit, .solve = given ? given->solve : NULL, .dev = dev, .q = raw.q,
+    lq_matrix q = {.w = from, .edit = edit, .solve = solve, .dev = dev, .q = raw.q,
                    .scale = raw.scale, .zero = raw.zero, .tick = heard, .arg = t};
     if (!lq_quantize_matrix(&x->recipe, &q, err)) return false;
     x->recipe.type = q.type;
-    x->error = q.error + error, x->norm = q.norm + norm, x->max_error = q.max_error;
+    x->error = q.error, x->norm = q.norm, x->max_error = q.max_error;
     x->loss = q.loss, x->loss_plain = q.loss_plain, x->loss_norm = q.loss_norm;
     x->out = (lq_weight){.type = q.type, .layout = LQ_ANY, .n = s->n, .k = s->k, .q = raw.q, .scale = raw.scale,
-                         .zero = raw.zero, .table = lq_wtype_table(&q.type), .outlier = beside.outlier,
-                         .outlier_w = beside.outlier_w, .outliers = beside.outliers, .act_scale = beside.act_scale,
+                         .zero = raw.zero, .table = lq_wtype_table(&q.type), .act_scale = beside.act_scale,
                          .act_zero = beside.act_zero};
     x->scale2 = q.scale2;
     if (q.type.scale == LQ_E4M3) x->out.scale2 = &x->scale2;
-    return true;
+    if (!beside.outliers) return true;
+    lq_weight made = x->out;
+    if (solve && !solve->stays) made.perm = solve->order; // as its columns lie
+    x->out.outlier = beside.outlier, x->out.outlier_w = beside.outlier_w, x->out.outliers = beside.outliers;
+    return lq_apart_fill(dev, apart, from, &whole, &made, &beside, x, err);
 }
 
 // Where rows are turned the matrix has to be whole; what becomes of columns is done row by row as they are read.

@@ -264,6 +264,7 @@ struct lq_solve {
     float added;        // which is so much
     int sweeps;         // of `refine`
     bool clips;         // rows may have the searched range instead of the whole
+    const struct lq_apart *apart; // columns that count as 0 in rows, and in h; NULL: none
     const float *under; // [k] what rows are was multiplied by, and counts divided by it; NULL: nothing
 };
 bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *out, lq_err *err);
@@ -275,7 +276,9 @@ bool lq_solve_rows(lq_dev *dev, const lq_solve *s, lq_round_args *a, const lq_so
 // The module that a KV cache's scales are, if the block has one, from the K and V that the text gives (kvscale.c).
 bool lq_kv_scales(lq_stream *s, lq_block *b, lq_err *err);
 
-// What is stored of an input for activations that are rounded (acts.c).
+double lq_dot(const float *x, const float *y, size_t n); // in f64
+
+// What is stored of an input (acts.c): for activations that are rounded, and columns in 16 bits.
 enum { LQ_FIXED_SYM, LQ_FIXED_ASYM, LQ_FIXED_E4M3, LQ_FIXED };
 typedef struct lq_fixed { float scale; int32_t zero; } lq_fixed;
 int lq_fixed_form(lq_atype t);
@@ -292,13 +295,33 @@ struct lq_acts {
 bool lq_acts_reads(const lq_module *m, int input); // and wants something of this kind
 bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *out, lq_err *err);
 void lq_acts_close(lq_acts *a);
+float lq_salient_share(const lq_recipe *r); // of the columns, the most that may be kept in 16 bits
 // The most columns that may be kept apart, and the bytes beside codes and scales that a matrix may need.
 int lq_acts_limit(const lq_recipe *r, int64_t k);
 size_t lq_acts_bytes(const lq_recipe *r, int64_t n, int64_t k);
 // Puts into *w, at `at`, what the recipe wants; the weights of outlier columns are for the caller to fill in.
 void lq_acts_lay(const lq_acts *a, const lq_recipe *r, uint8_t *at, lq_weight *w);
-// The input counts as 0 in outlier columns: moments [k][k] without them.
-void lq_acts_blank(const lq_acts *a, double *h);
+
+// --- columns that are kept in 16 bits (apart.c) ---
+
+// Of an input whose moments are known: what the kept columns take over of the others' errors.
+typedef struct lq_apart {
+    lq_rooms *rooms;    // which has the rest
+    int64_t k;
+    int count;
+    const int32_t *column; // [count], of the lq_acts
+    float *take;        // [count][k] a kept weight: own . w - take . q, where w was the row and q what became of it
+    float *own;
+    float *h;           // [count][count] the moments of the kept ones
+} lq_apart;
+// Takes the kept columns out of w's moments: rounding the others by what is left is rounding them as if the kept ones
+// made good what they can.
+bool lq_apart_make(lq_dev *dev, lq_watch *w, const lq_acts *acts, const lq_recipe *r, lq_apart *out, lq_err *err);
+void lq_apart_close(lq_apart *a);
+// The weights of the columns in `beside`, of a matrix that was read and edited and `made` of it without them (a NULL:
+// as they were); x's figures get what they add.
+bool lq_apart_fill(lq_dev *dev, const lq_apart *a, const lq_weight *from, const lq_edit *edit, const lq_weight *made,
+                   lq_weight *beside, lq_made *x, lq_err *err);
 
 // Rounds a layer, input by input, each on what the rounded ones before it give. Everything that is to be written is in
 // b->module[].made then.

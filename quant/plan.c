@@ -374,7 +374,7 @@ static size_t entry_room(const lq_item *it, const char *name) {
         snprintf(full, sizeof full, "%.*s%s", LQ_NAME, name, lq_part_suffix(i));
         const bool apart = i == LQ_PART_OUTLIER_COLS || i == LQ_PART_OUTLIER_W;
         const bool has = lq_part_needed(i, &it->recipe.type) || (i == LQ_PART_PERM && turns(it)) ||
-                         (apart && it->recipe.salient == LQ_SALIENT_OUTLIER);
+                         (apart && it->recipe.salient != LQ_SALIENT_NONE);
         if (lq_part_may(i, &it->recipe.type) && !has)
             room -= lq_writer_entry_room(full);
     }
@@ -570,7 +570,8 @@ static int experts_most(const lq_plan *p) {
 // allowed; else they lie in a file. The chunk of text, a band of rows and the layer that is held have to be in memory.
 static void plan_calibration(lq_plan *p, int threads) {
     const size_t k = (size_t)p->widest, cells = p->moments ? k * k : 1, pair = p->paired, sum = cells * (8 + 8 * pair);
-    const size_t solved = cells * (12 + 12 * pair), most = p->o->max_ram;
+    const size_t apart = p->moments ? (size_t)lq_acts_limit(&p->base, p->widest) : 0;
+    const size_t solved = cells * (12 + 12 * pair) + apart * (k * (16 + 8 * pair) + apart * 12), most = p->o->max_ram;
     const lq_stream_size s = lq_stream_cost(&p->desc, &p->calib, p->paired, p->widest);
     // Six of a band's rows at the same time, and what OpenBLAS takes for a thread.
     p->memory += s.chunk + held_bytes(p) + 6 * lq_band_bytes(p->widest) + k * 512 + (size_t)threads * (5u << 20);
@@ -650,7 +651,9 @@ static bool read_options(lq_plan *p, lq_err *err) {
     p->method = lq_method_find(method);
     if (!p->method) return lq_fail(err, LQ_E_USAGE, "method %s: there is none of this name", method);
     p->base = p->method->recipe;
-    if (!read_recipe(p, err) || !lq_recipe_check(&p->base, err)) return false;
+    if (!read_recipe(p, err)) return false;
+    if (o->salient > 0) p->base.salient = LQ_SALIENT_COLUMNS, p->base.share = (float)o->salient;
+    if (!lq_recipe_check(&p->base, err)) return false;
     const char *name;
     size_t nth = 0;
     while ((name = lq_quant_layout(nth)) && strcmp(name, layout) != 0) nth++;

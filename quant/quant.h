@@ -33,8 +33,8 @@ typedef struct lq_recipe {
     float repay;          // GPTQ: the share of earlier layers' errors that is made good; 0: none
     float alpha;          // SMOOTH: how much of what is large goes into the weights; 0: searched for each input
     float threshold;      // OUTLIER: the magnitude from which on a column is kept in 16 bits; 0: 6
+    float share;          // and the share of columns that may be, the largest ones; 0: 1/16, COLUMNS: 0.01
     bool kv_scales;       // of the model: scales of a KV cache in fp8 are measured
-    float share;          // and the share of columns that may be, the largest ones; 0: 1/16
 } lq_recipe;
 unsigned lq_recipe_needs(const lq_recipe *r); // LQ_STAT_ bits: what must be seen of a layer before it can be rounded
 bool lq_recipe_solves(const lq_recipe *r);     // whether the rounding itself reads what was seen
@@ -70,6 +70,7 @@ typedef struct lq_quant_opts {
     double target_bits;   // auto: a weight of all matrices, scales and zero points counted; 0: not said
     size_t target_size;   // auto: of the output; 0: not said
     bool kv_scales;       // what a KV cache in fp8 divides K and V by is measured and stored
+    double salient;       // the share of columns that stay in 16 bits, those with the largest inputs; 0: the method's
     const char *recipe;   // JSON that overrides parts of the method; NULL: nothing
     const char *calib;    // text that methods with statistics look at: a .txt, a .jsonl or a folder; NULL: built in
     size_t samples;       // sequences of it, 0: 128

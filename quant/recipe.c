@@ -3,6 +3,8 @@
 #include "quant/pass.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -130,6 +132,16 @@ static void put_bits(lq_text *t, const char *key, unsigned bits, const char *con
     lq_text_fmt(t, "\", ");
 }
 
+// In as few digits as give it back.
+static void put_number(lq_text *t, const char *key, float x) {
+    char digits[32];
+    for (int n = 1; n <= 9; n++) {
+        snprintf(digits, sizeof digits, "%.*g", n, (double)x);
+        if (strtof(digits, NULL) == x) break;
+    }
+    lq_text_fmt(t, ", \"%s\": %s", key, digits);
+}
+
 void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     const char *transforms[LQ_TRANSFORMS];
     for (int i = 0; i < LQ_TRANSFORMS; i++) transforms[i] = lq_transforms[i].name;
@@ -137,18 +149,17 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     put_bits(t, "transform", r->transform, transforms);
     lq_text_fmt(t, "\"rounding\": \"%s\", \"salient\": \"%s\"", lq_rounding_names[r->rounding],
                 lq_salient_names[r->salient]);
-    if (r->transform & LQ_T_SMOOTH && r->alpha > 0) lq_text_fmt(t, ", \"alpha\": %.9g", (double)r->alpha);
-    if (r->salient == LQ_SALIENT_OUTLIER)
-        lq_text_fmt(t, ", \"threshold\": %.9g, \"share\": %.9g", r->threshold > 0 ? (double)r->threshold : 6,
-                    r->share > 0 ? (double)r->share : 0.0625);
+    if (r->transform & LQ_T_SMOOTH && r->alpha > 0) put_number(t, "alpha", r->alpha);
+    if (r->salient == LQ_SALIENT_OUTLIER) put_number(t, "threshold", r->threshold > 0 ? r->threshold : 6);
+    if (r->salient != LQ_SALIENT_NONE) put_number(t, "share", lq_salient_share(r));
     if (r->kv_scales) lq_text_fmt(t, ", \"kv_scales\": true");
     if (r->rounding != LQ_ROUND_NEAREST && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
-    if (r->rounding != LQ_ROUND_NEAREST && r->least > 0) lq_text_fmt(t, ", \"least\": %.9g", (double)r->least);
+    if (r->rounding != LQ_ROUND_NEAREST && r->least > 0) put_number(t, "least", r->least);
     if (r->rounding != LQ_ROUND_GPTQ) return;
     lq_text_fmt(t, ", \"order\": \"%s\"", orders[r->order]);
-    if (r->damp > 0) lq_text_fmt(t, ", \"damp\": %.9g", (double)r->damp);
+    if (r->damp > 0) put_number(t, "damp", r->damp);
     if (r->refine) lq_text_fmt(t, ", \"refine\": %d", r->refine);
-    if (r->repay > 0) lq_text_fmt(t, ", \"repay\": %.9g", (double)r->repay);
+    if (r->repay > 0) put_number(t, "repay", r->repay);
 }
 
 // The text by its tokens.

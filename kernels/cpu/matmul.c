@@ -9,7 +9,8 @@
 #include <string.h>
 
 enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8 /* of int8 products */, RUN_ROWS = 64 /* of others */, RUN_MOST = 1024,
-      RUN_STREAMS = 4 /* tiles that a kernel reads side by side */, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2 };
+      RUN_STREAMS = 4 /* tiles that a kernel reads side by side */, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2,
+      APART_ROWS = 32, APART_COLS = 64 };
 
 // --- one matrix, on the calling thread ---
 
@@ -142,19 +143,38 @@ static void tiles_product(const lq_dev *d, const lq_ukr *u, const lq_weight *w, 
                          m1 - m < CELL_ROWS ? m1 : m + CELL_ROWS, y, ldy, scratch);
 }
 
+// Columns that are kept apart: their part of x, gathered, and their weights are a product of f32 and bf16 of their own,
+// added to y.
+static void apart_product(const lq_dev *d, const lq_weight *w, const lq_act *a, int64_t n0, int64_t n1, int m0, int m1,
+                          float *y, size_t ldy, float *scratch) {
+    const lq_wtype bf16 = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16};
+    const lq_ukr *u = lq_ukr_find(d, &(lq_weight){.type = bf16}, LQ_F32);
+    const size_t o = (size_t)w->outliers, room = CODES_BYTES / sizeof(float) / o;
+    const int most = room < APART_ROWS ? (int)room : APART_ROWS;
+    float sum[APART_ROWS * APART_COLS];
+    for (int m = m0, rows; m < m1; m += rows) {
+        rows = m1 - m < most ? m1 - m : most;
+        for (int r = 0; r < rows; r++) {
+            const float *x = lq_mat_row(&a->x, m + r);
+            for (size_t i = 0; i < o; i++) scratch[(size_t)r * o + i] = x[w->outlier[i]];
+        }
+        const lq_act x = {.x = {.p = scratch, .type = LQ_F32, .rows = rows, .cols = (int)o, .stride = o}};
+        for (int64_t n = n0, cols; n < n1; n += cols) {
+            cols = n1 - n < APART_COLS ? n1 - n : APART_COLS;
+            const lq_weight part = {.type = bf16, .n = cols, .k = w->outliers, .q = w->outlier_w + (size_t)n * o};
+            u->run(&part, &x, 0, (cols + u->tile_n - 1) / u->tile_n, 0, rows, sum, APART_COLS);
+            for (int r = 0; r < rows; r++)
+                for (int64_t c = 0; c < cols; c++)
+                    y[(size_t)(m + r) * ldy + (size_t)(n + c)] += sum[r * APART_COLS + c];
+        }
+    }
+}
+
 void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,
                   int m1, float *y, size_t ldy, void *scratch) {
     tiles_product(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch);
     const int64_t n0 = t0 * u->tile_n, n1 = t1 * u->tile_n < w->n ? t1 * u->tile_n : w->n;
-    for (int m = m0; w->outliers && m < m1; m++) {
-        const float *x = lq_mat_row(&a->x, m);
-        for (int64_t n = n0; n < n1; n++) {
-            const uint16_t *ow = w->outlier_w + n * w->outliers;
-            float sum = 0;
-            for (int32_t o = 0; o < w->outliers; o++) sum += x[w->outlier[o]] * lq_bf16_f32(ow[o]);
-            y[(size_t)m * ldy + (size_t)n] += sum;
-        }
-    }
+    if (w->outliers) apart_product(d, w, a, n0, n1, m0, m1, y, ldy, scratch);
 }
 
 // --- runs ---

@@ -370,16 +370,38 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
     ck_done(what);
 }
 
+// The code of a column stands for 0.
+static void set_nothing(const lq_weight *w, int64_t row, int64_t c) {
+    const lq_wtype *t = &w->type;
+    const int64_t groups = lq_weight_groups(t, w->k);
+    uint8_t *q = (uint8_t *)(uintptr_t)w->q;
+    const uint8_t *zero = w->zero + (size_t)row * lq_code_row_bytes(t->bits, groups);
+    uint32_t code = t->asym ? lq_code_get(zero, t->bits, t->group ? c / t->group : 0) : 1u << (t->bits - 1);
+    if (t->kind == LQ_W_FLOAT) {
+        q[(size_t)row * (size_t)w->k + (size_t)c] = 0;
+        return;
+    }
+    for (uint32_t i = 0; t->kind == LQ_W_TABLE && i < 1u << t->bits; i++)
+        if (lq_wtype_table(t)[i] == 0) code = i;
+    lq_code_set(q + (size_t)row * lq_code_row_bytes(t->bits, w->k), t->bits, c, code);
+}
+
 // perm, smooth and outlier columns: quant and matmul together against f64 on lq_weight_row,
 // which knows the logical columns.
-static void check_columns(lq_dev *dev, int way, bool exact) {
+static void check_columns(lq_dev *dev, const char *type, int rows, int apart, int way, bool exact) {
+    enum { K = 1200, APART = 1100 };
     const bool outliers = way & 1;
-    const int rows = 9, k = 384, n = 50;
-    const lq_wtype t = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 64, .asym = !outliers, .scale = LQ_F16};
+    const int k = K, n = 70;
+    lq_wtype t;
+    lq_err err;
+    if (!lq_wtype_parse(type, &t, &err)) {
+        CHECK(false, "%s", err.text);
+        return;
+    }
     lq_weight any = ck_weight(&t, n, k, 0);
     const lq_mat x = mat_of(rows, k), v = mat_of(rows, k), y = mat_of(rows, n);
-    int32_t *perm = ck_buf((size_t)k * 4, 0), *out = ck_buf(3 * 4, 0);
-    uint16_t *out_w = ck_buf((size_t)n * 3 * 2, 0);
+    int32_t *perm = ck_buf((size_t)k * 4, 0), *out = ck_buf(APART * 4, 0);
+    uint16_t *out_w = ck_buf((size_t)n * APART * 2, 0);
     float *smooth = ck_buf((size_t)k * 4, 0), *ones = ck_buf((size_t)k * 4, 0), *row = ck_buf((size_t)k * 4, 0);
     float *row2 = ck_buf((size_t)k * 4, 0);
     for (int i = 0; i < k; i++) {
@@ -387,15 +409,14 @@ static void check_columns(lq_dev *dev, int way, bool exact) {
         smooth[i] = (float)(1.5 + ck_uniform());
         ones[i] = 1;
     }
-    for (int i = 0; i < 3; i++) out[i] = 11 + i * 100;
-    for (int i = 0; i < n * 3; i++) out_w[i] = lq_f32_bf16((float)ck_uniform());
+    for (int i = 0; i < apart; i++) out[i] = (11 + i * 101) % k; // 101 and k have none either
+    for (int i = 0; i < n * apart; i++) out_w[i] = lq_f32_bf16((float)ck_uniform());
     if (outliers) {
-        any.outliers = 3;
+        any.outliers = apart;
         any.outlier = out;
         any.outlier_w = out_w;
         for (int64_t r = 0; r < n; r++)
-            for (int i = 0; i < 3; i++)
-                lq_code_set((uint8_t *)(uintptr_t)any.q + (size_t)r * lq_code_row_bytes(4, k), 4, out[i], 8);
+            for (int i = 0; i < apart; i++) set_nothing(&any, r, out[i]);
     }
     if (way != 1) any.perm = perm;
     any.smooth = smooth;
@@ -407,6 +428,7 @@ static void check_columns(lq_dev *dev, int way, bool exact) {
     dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
     dev->numerics = LQ_NUM_DEFAULT;
     dev->ops.matmul(dev, &(lq_matmul_args){.x = &a, .count = 1, .w = {&w}, .y = {y}});
+    const int G = at.elem == LQ_I8 ? (int)a.q_row : k;
     bool ok = true, rows_same = true;
     for (int r = 0; r < n; r++) {
         lq_weight_row(&any, r, row);
@@ -419,8 +441,8 @@ static void check_columns(lq_dev *dev, int way, bool exact) {
                 want += (double)row[c] * vx;
                 size += fabs((double)row[c] * vx);
             }
-            for (int g = 0; g < k / 64 && at.elem == LQ_I8; g++)     // half a step of every activation of a group
-                for (int j = g * 64; j < (g + 1) * 64; j++) {
+            for (int g = 0; g * G < k && at.elem == LQ_I8; g++)     // half a step of every activation of a cell
+                for (int j = g * G; j < (g + 1) * G && j < k; j++) {
                     const int c = any.perm ? perm[j] : j;
                     step += fabs((double)row[c]) * 0.5001 * (double)a.scale[g * rows + m];
                 }
@@ -428,7 +450,7 @@ static void check_columns(lq_dev *dev, int way, bool exact) {
         }
     }
     CHECK(rows_same, "lq_weight_row: layout %s is not layout any", lq_layout_names[w.layout]);
-    CHECK(ok, "matmul %s with %s%s: far from f64", dev->isa, way == 1 ? "outliers" : way ? "outliers and perm" : "perm",
+    CHECK(ok, "matmul %s %s of %d rows with %d columns apart, way %d%s: far from f64", dev->isa, type, rows, apart, way,
           exact ? " exact" : "");
     ck_done("columns");
 }
@@ -512,8 +534,13 @@ static void check_matmul_slot(lq_dev *dev, lq_dev *one) {
             check_slot(dev, one, &types[i], exact, 7, 256);
             check_slot(dev, one, &types[i], exact, 66, 320);
         }
-    for (int way = 0; way < 4; way++)
-        for (int exact = 0; exact < 2; exact++) check_columns(dev, way, exact);
+    static const char *const apart[] = {"int4 g64", "int4 g64 asym", "int3 g32 asym", "int8 row", "int8 act i8", "nf4",
+                                        "nvfp4", "e5m2 row f32", "e4m3 row f32"};
+    for (size_t i = 0; i < sizeof apart / sizeof *apart; i++)
+        for (int way = 0; way < 8; way++) {
+            check_columns(dev, apart[i], way & 4 ? 70 : 3, 3, way & 3, i % 2);
+            check_columns(dev, apart[i], way & 4 ? 40 : 1, way & 2 ? 1100 : 37, way & 3, !(i % 2));
+        }
 }
 
 void check_matmul(lq_dev *ref, lq_dev *dev) {

@@ -295,7 +295,7 @@ SMALL = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 5}
 GPTQ = ["-m", "gptq", "--bits", "4", "--group", "32", "--samples", "24"]
 SCARCE, PLENTY = ["--max-ram", "30M"], ["--max-ram", "1G"]
 DIM, FFN, VOCAB = 128, 256, 1024
-for config, more in ((CONFIG, ["--layout", "any"]), (CONFIG, ["--layout", "x86"]), (MIXTURE, ["--layout", "x86"])):
+for config, more in ((CONFIG, ["--layout", "any"]), (CONFIG, ["--layout", "x86"]), (MIXTURE, ["--layout", "x86", "--salient", "0.02"])):
     with tempfile.TemporaryDirectory() as folder:
         model, words = os.path.join(folder, "model"), GPTQ + more
         config = dict(config, **SMALL, vocab_size=VOCAB)

@@ -346,7 +346,7 @@ static const struct { const char *from[2], *to[2], *word; } renamed[] = {
     {{"layers.0.norm"}, {"layers.0.w0.zero"}, "part .zero,"},
     {{"layers.0.norm"}, {"layers.0.w0.table"}, "part .table,"},
     {{"int8 row sym f16 20x96", "layers.1.w0.q\":{\"dtype\":\"U8\""},
-     {"e4m3 row f16 20x96", "layers.1.w0.q\":{\"dtype\":\"F8_E4M3\""}, "part .outlier_"},
+     {"e4m3 row f16 20x96", "layers.1.w0.q\":{\"dtype\":\"F8_E4M3\""}, NULL},
     {{"layers.0.w1.perm"}, {"layers.1.w0.perm"}, NULL},
     {{"layers.3.w1.act_scale"}, {"layers.0.w0.act_scale"}, "its part .act_scale is missing"},
     {{"layers.3.w1.act_zero"}, {"layers.3.w1.act_none"}, "its part .act_zero is missing"},

@@ -145,8 +145,8 @@ static void test_weights_refused(void) {
     lq_writer *w = NULL;
     CHECK(make_open(out, false, false, &w, &err), "%s", err.text);
     lq_weight q = make_weight(5, &b);
-    q.outlier = b.cols, q.outlier_w = b.outlier, q.outliers = 2;
-    CHECK(!lq_writer_weight(w, "w", &q, &err) && err.code == LQ_E_USAGE && strstr(err.text, "not integers"), "%s",
+    q.outlier = b.cols, q.outlier_w = b.outlier, q.outliers = MAKE_K + 1;
+    CHECK(!lq_writer_weight(w, "w", &q, &err) && err.code == LQ_E_USAGE && strstr(err.text, "outlier columns"), "%s",
           err.text);
     CHECK(!lq_writer_meta(w, "lq.shard", "1/2", &err) && err.code == LQ_E_USAGE, "%s", err.text);
     lq_writer_close(w, true);
@@ -164,7 +164,7 @@ static void test_room(void) {
         name[LQ_NAME - 1 - (int)strlen(lq_part_suffix(LQ_PART_OUTLIER_COLS))] = 0;
         q.smooth = b.smooth;
         if (i % 2) q.perm = b.perm;
-        else if (q.type.kind == LQ_W_INT) q.outlier = b.cols, q.outlier_w = b.outlier, q.outliers = 2;
+        else q.outlier = b.cols, q.outlier_w = b.outlier, q.outliers = 2;
         lq_writer_opts o = {.out = out, .fingerprint = "", .header_room = lq_writer_weight_room(name, &q.type)};
         bool ok = lq_writer_open(&o, &w, &err) && lq_writer_weight(w, name, &q, &err) &&
                   lq_writer_commit(w, NULL, NULL, &err);
