@@ -223,7 +223,7 @@ static bool find_scales(lq_acts *a, lq_stream *s, const lq_block *b, int input, 
             t->lo = fmin(t->lo, (double)z->lo[j]);
             t->hi = fmax(t->hi, (double)z->hi[j]);
         }
-        done = lq_stream_see(s, input, look_errors, &(trying){t, pool}, err);
+        done = lq_stream_see(s, input, false, look_errors, &(trying){t, pool}, err);
     }
     for (int form = 0; done && form < LQ_FIXED; form++) {
         int best = 0;
@@ -254,7 +254,7 @@ bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *a, lq_err
     sizes z = {.a = a, .lo = calloc(k, sizeof *z.lo), .hi = calloc(k, sizeof *z.hi),
                .square = calloc(k, sizeof *z.square)};
     bool done = (z.lo && z.hi && z.square) || lq_fail(err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
-    done = done && lq_stream_see(s, input, look_sizes, &z, err);
+    done = done && lq_stream_see(s, input, false, look_sizes, &z, err);
     for (size_t j = 0; done && j < k; j++)
         if (!isfinite(z.lo[j]) || !isfinite(z.hi[j]))
             done = lq_fail(err, LQ_E_FORMAT, "layer %d: the text makes an input of its matrices infinite or NaN, column "

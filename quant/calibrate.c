@@ -325,8 +325,8 @@ static bool see_all(const calibration *c, int input, const watching *like, watch
     for (int e = 0; done && e < u->experts; e++)
         done = watch_open(&u->w[e], rooms, u->k, one->h, one->g, one->some, err);
     if (!done) return false;
-    if (u->all) return lq_stream_see(c->s, input, look, u, err);
-    return lq_stream_see_apart(c->s, input, u->first + 1, look, u, err);
+    if (u->all) return lq_stream_see(c->s, input, u->paired, look, u, err);
+    return lq_stream_see_apart(c->s, input, u->first + 1, u->paired, look, u, err);
 }
 
 // Experts that were given too little lean on all rows. What experts share one input gives them all the same; what each
@@ -386,8 +386,8 @@ static bool watch_input(const calibration *c, int input, bool all, int first, in
     bool done = t.w || lq_fail(c->err, LQ_E_MEMORY, "no memory for %d experts", count);
     if (moments) done = done && (t.work = lq_room_open(rooms, k * k * sizeof *t.work, c->err)) != NULL;
     for (int e = 0; done && e < count; e++) done = watch_open(&t.w[e], rooms, in->k, moments, t.paired, some, c->err);
-    done = done && (all ? lq_stream_see(c->s, input, look, &t, c->err)
-                        : lq_stream_see_apart(c->s, input, 0, look, &t, c->err)) &&
+    done = done && (all ? lq_stream_see(c->s, input, t.paired, look, &t, c->err)
+                        : lq_stream_see_apart(c->s, input, 0, t.paired, look, &t, c->err)) &&
            (!t.routed || (note_reached(c, &t) && fill_experts(c, input, &t)));
     lq_room_close(rooms, t.work);
     free(t.x);

@@ -37,7 +37,8 @@ bool lq_kv_scales(lq_stream *s, lq_block *b, lq_err *err) {
     const largest l = {calloc(n, sizeof *l.of), (int)(n / 2)};
     m->vector = l.of;
     if (!l.of) return lq_fail(err, LQ_E_MEMORY, "no memory for the scales of %zu heads", n / 2);
-    if (!lq_stream_see(s, o->it->slot.input, look, (void *)(uintptr_t)&l, err)) return false;
+    lq_stream_anew(s);
+    if (!lq_stream_see(s, o->it->slot.input, false, look, (void *)(uintptr_t)&l, err)) return false;
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(l.of[i]))
             return lq_fail(err, LQ_E_FORMAT, "%s: %s of layer %d, head %zu, is no number on the calibration text",

@@ -577,7 +577,7 @@ static void plan_calibration(lq_plan *p, int threads) {
     p->memory += s.chunk + held_bytes(p) + 6 * lq_band_bytes(p->widest) + k * 512 + (size_t)threads * (5u << 20);
     // What factors are tried on: some rows of each reader, and codes of the largest matrix.
     if (lq_searches(p->base.transform)) p->memory += (16u << 20) + 4 * 64 * k * sizeof(float) + p->buffer;
-    const size_t room = !most ? SIZE_MAX : most > p->memory ? most - p->memory : 0, all = most ? room : (size_t)1 << 30;
+    const size_t room = !most ? SIZE_MAX : most > p->memory ? most - p->memory : 0, all = most ? room : (size_t)1 << 28;
     const int experts = experts_most(p);
     const size_t each = experts > 1 ? 2 * sum : sum; // of an expert that was given little, all rows beside its own
     p->spill = s.kept > all || (most && s.kept + sum + solved > room);

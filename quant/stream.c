@@ -1,6 +1,9 @@
 // stream.c: calibration text on its way through a model. Owns the models (which share a device), what they keep between
 // layers, and the buffers of a chunk of rows. The only file of quant/ that runs a model.
 //
+// A layer is gone through once in each course: what a chunk of rows has come to at the input that is looked at is kept,
+// and goes on from there when the next one is. A weight that is exchanged before that place lets the course begin anew.
+//
 // Samples are sequences of their own and are never cut, so that a chunk of some of them needs no cache but that of the
 // layer at hand, which all layers may share. Everything is computed exactly: f32 activations, residual and cache.
 #include "quant/stream.h"
@@ -17,6 +20,9 @@ struct lq_stream {
     lq_buffers *b[LQ_COURSES];  // for the weights as they are bound
     lq_kvpool kv[LQ_COURSES];
     float *h[LQ_COURSES];       // [samples * len][dim] between layers
+    char *kept[LQ_COURSES];     // [chunks][each] bytes of each chunk at input
+    int at[LQ_COURSES];         // of the layer at hand; 0: where it begins
+    size_t each;
     lq_rooms *rooms;
     int courses, layer, per;    // per: samples of a chunk
     int stride;                 // blocks of a sample
@@ -42,9 +48,25 @@ static int chunk_samples(const lq_calib *t) {
     return (size_t)per < t->samples ? per : (int)t->samples;
 }
 
+static size_t chunks_of(const lq_calib *t) {
+    const size_t per = (size_t)chunk_samples(t);
+    return (t->samples + per - 1) / per;
+}
+
+// What is kept of a chunk in the middle of any layer.
+static size_t kept_most(const lq_desc *d, const lq_calib *t) {
+    size_t most = 0;
+    for (int l = 0; l < d->layers; l++) {
+        const size_t n = lq_forward_kept(d, l, chunk_samples(t) * t->len);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *t, bool paired, int64_t widest) {
     const size_t rows = (size_t)chunk_samples(t) * (size_t)t->len, courses = paired ? 2 : 1;
-    const size_t kept = t->samples * (size_t)t->len * (size_t)d->dim * sizeof(float);
+    const size_t between = t->samples * (size_t)t->len * (size_t)d->dim * sizeof(float);
+    const size_t kept = between + chunks_of(t) * kept_most(d, t);
     const size_t seen = rows * (size_t)widest * sizeof(float); // as it was; and an expert's rows of both courses
     size_t wide = 0;
     bool experts = false;
@@ -117,8 +139,10 @@ bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err) {
     const size_t left = s->rooms->left;
     if (o->spill) s->rooms->left = 0;
     bool done = chunk_open(s, err);
+    s->each = kept_most(o->desc, o->text);
     for (int c = 0; done && c < s->courses; c++)
-        done = model_open(s, o, (lq_course)c, err) && (s->h[c] = lq_room_open(s->rooms, bytes, err)) != NULL;
+        done = model_open(s, o, (lq_course)c, err) && (s->h[c] = lq_room_open(s->rooms, bytes, err)) != NULL &&
+               (s->kept[c] = lq_room_open(s->rooms, chunks_of(o->text) * s->each, err)) != NULL;
     if (o->spill) s->rooms->left = left;
     if (done) return true;
     lq_stream_close(s);
@@ -134,6 +158,7 @@ void lq_stream_close(lq_stream *s) {
     if (!s) return;
     for (int c = s->courses; c-- > 0;) {
         lq_room_close(s->rooms, s->h[c]);
+        lq_room_close(s->rooms, s->kept[c]);
         if (!s->m[c]) continue;
         if (s->b[c]) lq_buffers_close(s->m[c], s->b[c]);
         lq_kvpool_close(s->m[c], &s->kv[c]);
@@ -185,6 +210,18 @@ static void chunk_begin(lq_stream *s, int c, size_t sample, int samples, const l
     lq_forward_begin(run, s->m[c], s->b[c], &s->kv[c], &batch, kept);
 }
 
+// Brings them to where their course stands in the layer at hand, and on. Rows that are not sent as the router says
+// begin, and are not kept.
+static void chunk_go_on(lq_stream *s, int c, size_t sample, int samples, lq_observer *see, lq_run *run) {
+    const lq_mat h = rows_of(s, c, sample, samples);
+    chunk_begin(s, c, sample, samples, &h, run);
+    run->see = see, run->arg = s;
+    run->from = s->at[c];
+    run->sent = s->sent;
+    run->left = s->at[c] && !s->sent ? s->kept[c] + sample / (size_t)s->per * s->each : NULL;
+    lq_forward_layer(run, s->layer);
+}
+
 static int samples_at(const lq_stream *s, size_t sample) {
     const size_t left = s->text->samples - sample;
     return left < (size_t)s->per ? (int)left : s->per;
@@ -230,9 +267,17 @@ bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err) {
 
 bool lq_stream_enter(lq_stream *s, int layer, lq_err *err) {
     s->layer = layer;
-    for (int c = 0; c < s->courses; c++)
+    for (int c = 0; c < s->courses; c++) {
+        s->at[c] = 0;
         if (!lq_bind_layer(s->m[c], layer, err)) return false;
+    }
     return true;
+}
+
+// A weight that reads this input, or (0) one of which that is not known, is another now.
+static void changed(lq_stream *s, int input) {
+    if (input < s->at[LQ_AS_MADE]) s->at[LQ_AS_MADE] = 0;
+    buffers_stale(s, LQ_AS_MADE);
 }
 
 // The sums of codes that activations with a zero point need, until the layer is left.
@@ -253,7 +298,7 @@ bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_er
     if (w->type.act.asym && !sum_codes(s, &own, err)) return false;
     if (b->stack) b->stack[at] = own;
     if (at == 0) b->w = own;
-    buffers_stale(s, LQ_AS_MADE);
+    changed(s, b->input);
     return true;
 }
 
@@ -262,6 +307,7 @@ void lq_stream_put_vector(lq_stream *s, const lq_slot *slot, const float *v) {
     lq_bound *b = &m->layer[s->layer][slot->role];
     const size_t n = (size_t)(slot->count ? slot->count : 1) * (size_t)(slot->k ? slot->n * slot->k : slot->n);
     m->dev->ops.put(m->dev, (slot->bias ? b->bias : b->v) + slot->at, v, n * sizeof *v);
+    changed(s, 0);
 }
 
 // A router reads what its experts read, before it has said whose rows are whose.
@@ -297,28 +343,32 @@ static bool show(void *arg, const lq_seen *seen) {
     return false;
 }
 
-bool lq_stream_see(lq_stream *s, int input, lq_looker *look, void *arg, lq_err *err) {
+bool lq_stream_see(lq_stream *s, int input, bool paired, lq_looker *look, void *arg, lq_err *err) {
+    const int courses = paired ? s->courses : 1;
     s->input = input, s->look = look, s->arg = arg, s->err = err, s->failed = false;
+    s->was_mat.rows = 0;
+    for (int c = 0; c < courses && !s->sent; c++)
+        if (input < s->at[c]) s->at[c] = 0;
     for (size_t at = 0; at < s->text->samples && !s->failed; at += (size_t)s->per)
-        for (int c = s->courses; c-- > 0 && !s->failed;) {
+        for (int c = courses; c-- > 0 && !s->failed;) {
             lq_run run;
-            const int n = samples_at(s, at);
-            const lq_mat h = rows_of(s, c, at, n);
             if (!told(s, err) || !buffers_ready(s, c, err)) return false;
-            chunk_begin(s, c, at, n, &h, &run);
-            run.see = c ? catch_was : show;
-            run.arg = s;
-            run.sent = s->sent;
-            s->was_mat.rows = c ? 0 : s->was_mat.rows;
-            lq_forward_layer(&run, s->layer);
+            chunk_go_on(s, c, at, samples_at(s, at), c ? catch_was : show, &run);
+            if (run.stopped && !s->failed && !s->sent && s->at[c] < input)
+                lq_forward_keep(&run, s->kept[c] + at / (size_t)s->per * s->each);
             if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
         }
+    for (int c = 0; c < courses && !s->sent; c++) s->at[c] = input;
     return !s->failed;
 }
 
-bool lq_stream_see_apart(lq_stream *s, int input, int sent, lq_looker *look, void *arg, lq_err *err) {
+void lq_stream_anew(lq_stream *s) {
+    for (int c = 0; c < s->courses; c++) s->at[c] = 0;
+}
+
+bool lq_stream_see_apart(lq_stream *s, int input, int sent, bool paired, lq_looker *look, void *arg, lq_err *err) {
     s->sent = sent, s->apart = true;
-    const bool done = lq_stream_see(s, input, look, arg, err);
+    const bool done = lq_stream_see(s, input, paired, look, arg, err);
     s->sent = 0, s->apart = false;
     return done;
 }
@@ -342,16 +392,12 @@ bool lq_stream_leave(lq_stream *s, double *error, lq_err *err) {
         const int n = samples_at(s, at);
         for (int c = s->courses; c-- > 0;) {
             lq_run run;
-            const lq_mat kept = rows_of(s, c, at, n);
             if (!told(s, err) || !buffers_ready(s, c, err)) return false;
-            chunk_begin(s, c, at, n, &kept, &run);
-            run.see = only_ask;
-            run.arg = s;
-            lq_forward_layer(&run, s->layer);
+            chunk_go_on(s, c, at, n, only_ask, &run);
             if (s->failed) return false;
-            const lq_mat h = lq_forward_settle(&run);
+            const lq_mat h = lq_forward_settle(&run), to = rows_of(s, c, at, n);
             if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
-            keep(&h, &kept);
+            keep(&h, &to);
         }
         const lq_mat made = rows_of(s, LQ_AS_MADE, at, n), was = rows_of(s, s->courses - 1, at, n);
         if (s->courses > 1) apart(&made, &was, &sum, &norm);

@@ -63,10 +63,13 @@ typedef struct lq_sight {
     const lq_mat *k, *v;
 } lq_sight;
 typedef bool lq_looker(void *arg, const lq_sight *s, lq_err *err);
-bool lq_stream_see(lq_stream *s, int input, lq_looker *look, void *arg, lq_err *err);
+// paired false: in the course as made alone. Cheapest in the order of the inputs: each goes on where the last one was.
+// Where it is looked at again k and v are NULL.
+bool lq_stream_see(lq_stream *s, int input, bool paired, lq_looker *look, void *arg, lq_err *err);
 // The same where it is known which rows are whose, of experts or heads. sent (0: the router chooses): all rows go to
 // as many experts as it would, from sent - 1 on.
-bool lq_stream_see_apart(lq_stream *s, int input, int sent, lq_looker *look, void *arg, lq_err *err);
+bool lq_stream_see_apart(lq_stream *s, int input, int sent, bool paired, lq_looker *look, void *arg, lq_err *err);
+void lq_stream_anew(lq_stream *s); // the next look goes there from where the layer begins
 // All rows go through the layer, as it was and as it is now; its weights are let go. *error (may be NULL): how far what
 // the courses say is apart, |made - was| / |was|, 0 unless paired.
 bool lq_stream_leave(lq_stream *s, double *error, lq_err *err);

@@ -3,10 +3,16 @@
 #include "runtime/model/part.h"
 
 static bool see(lq_run *c, int input, lq_mat x, const lq_routed *r) {
-    if (!c->see) return true;
+    const int holds = c->holds;
+    c->holds = 0;
+    if (!c->see || (c->left && c->from != input)) return true; // on the way back to where it was left
+    c->holds = holds;
+    c->x = x;
+    if (c->left) lq_run_wake(c);
     lq_seen s = {.layer = c->layer, .input = input, .x = x, .k = c->k, .v = c->v};
     if (r) s.order = r->order, s.start = r->start, s.top_k = r->by_slot ? 1 : r->top_k;
     c->stopped = !c->see(c->arg, &s);
+    if (!c->stopped) c->holds = 0;
     return !c->stopped;
 }
 
@@ -22,7 +28,7 @@ static void form(lq_run *c, lq_mat x, const lq_weight *w, lq_act *act) {
         act->x.cols = x.cols;
         act->x.stride = (size_t)x.cols;
     }
-    if (act->type.elem != LQ_F32 || act->x.p != x.p) d->ops.quant(d, &(lq_quant_args){.x = x, .act = act});
+    if (act->type.elem != LQ_F32 || act->x.p != x.p) c->ops.quant(d, &(lq_quant_args){.x = x, .act = act});
 }
 
 bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count) {
@@ -41,7 +47,7 @@ bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, in
             args.y[args.count++] = y[i];
             done[i] = true;
         }
-        d->ops.matmul(d, &args);
+        c->ops.matmul(d, &args);
     }
     return true;
 }
@@ -53,7 +59,7 @@ static void apply_each(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *
         lq_act act;
         if (d->host && r->start[e] == r->start[e + 1]) continue;
         form(c, x, &w->stack[e], &act);
-        d->ops.moe(d, &(lq_moe_args){.x = &act, .x_by_slot = r->by_slot, .slots = y.rows, .top_k = r->top_k,
+        c->ops.moe(d, &(lq_moe_args){.x = &act, .x_by_slot = r->by_slot, .slots = y.rows, .top_k = r->top_k,
                                      .experts = 1, .order = r->order, .start = r->start + e, .count = 1,
                                      .w = {&w->stack[e]}, .bias = {w->biases ? w->biases + e : NULL}, .y = {y}});
     }
@@ -76,7 +82,7 @@ bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *con
             args.w[k] = w[i + k]->stack, args.y[k] = y[i + k];
             args.bias[k] = w[i + k]->biases;
         }
-        d->ops.moe(d, &args);
+        c->ops.moe(d, &args);
     }
     return true;
 }

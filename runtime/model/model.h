@@ -113,17 +113,24 @@ typedef struct lq_seen {
 } lq_seen;
 typedef bool lq_observer(void *arg, const lq_seen *s); // false: the rest of this layer is not needed
 
+enum { LQ_HOLDS = 3 };
 typedef struct lq_run {
     lq_model *m;
     lq_buffers *b;
     lq_kvpool *kv;
+    lq_ops ops;           // the device's; of a layer that goes on, those that do nothing up to where it was left
     lq_batch batch;       // on the device
     lq_observer *see;     // or NULL
     void *arg;
+    const void *left;     // what lq_forward_keep kept of these rows when their layer was left at input `from`: it goes
+    int from;             // on from there. NULL: it begins
     // of the layer at hand
     int layer;
     size_t used;          // bytes of the parts' memory that are taken
     const lq_mat *k, *v;
+    lq_mat x, held[LQ_HOLDS]; // what is read at the input where the observer stopped it, and what is still read behind
+    int holds;
+    bool said, again;     // `delta` is still read behind the part at hand; the buffers' x is
     bool stopped;         // the observer wants no more of it
     int sent;             // of mixtures: all rows go to as many experts as one is sent to, from sent - 1 on; 0: routed
 } lq_run;
@@ -131,6 +138,10 @@ typedef struct lq_run {
 void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch,
                       const lq_mat *residual);
 void lq_forward_layer(lq_run *c, int layer);
+// A layer that was stopped can go on later, in another run of the same rows and weights: its input is given to the
+// observer once more, then follows what stands behind. What is kept for that, in bytes on the host, and the most of it.
+void lq_forward_keep(const lq_run *c, void *to);
+size_t lq_forward_kept(const lq_desc *d, int layer, int rows);
 // h is the whole residual of all rows from here on: what the last part said is in it.
 lq_mat lq_forward_settle(lq_run *c);
 // Logits [outs][vocab] (f32) of the rows out[], no more than the buffers' outs; the buffers own them.

@@ -84,27 +84,39 @@ bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, in
 typedef struct lq_routed { const int32_t *order, *start; int top_k; bool by_slot; } lq_routed;
 bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *const *w, const lq_mat *y, int count);
 
+// leave.c. A part says before it applies what it will still read behind that, beside the x of it and what it was given,
+// as rows that lie one behind the other (LQ_HOLDS at most): a layer may be left there.
+void lq_hold(lq_run *c, lq_mat m);
+void lq_run_idle(lq_run *c); // ops that do nothing
+void lq_run_wake(lq_run *c); // back where the layer was left
+
 typedef struct lq_part_row {
     void (*slots)(lq_slots *out, const lq_part *p); // its weights and inputs
     size_t (*room)(const lq_model *m, const lq_part *p, int rows); // bytes of lq_take for so many rows
+    size_t (*held)(const lq_part *p, int rows); // of what any of its inputs but the first is, and what it holds there
     void (*run)(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y); // y = what it adds to the residual
 } lq_part_row;
 extern const lq_part_row lq_parts[LQ_PART_KINDS];
 
 void lq_attn_slots(lq_slots *s, const lq_part *p);
 size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows);
+size_t lq_attn_held(const lq_part *p, int rows);
 void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 void lq_mla_slots(lq_slots *s, const lq_part *p);
 size_t lq_mla_room(const lq_model *m, const lq_part *p, int rows);
+size_t lq_mla_held(const lq_part *p, int rows);
 void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 void lq_mlp_slots(lq_slots *s, const lq_part *p);
 size_t lq_mlp_room(const lq_model *m, const lq_part *p, int rows);
+size_t lq_mlp_held(const lq_part *p, int rows);
 void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 void lq_moe_slots(lq_slots *s, const lq_part *p);
 size_t lq_moe_room(const lq_model *m, const lq_part *p, int rows);
+size_t lq_moe_held(const lq_part *p, int rows);
 void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 void lq_token_slots(lq_slots *s, const lq_part *p);
 size_t lq_token_room(const lq_model *m, const lq_part *p, int rows);
+size_t lq_token_held(const lq_part *p, int rows);
 void lq_token_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 
 // bind.c

@@ -44,6 +44,10 @@ size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows) {
            (p->attn_gate ? 2 : 1) * lq_take_bytes(m, rows, mix);
 }
 
+size_t lq_attn_held(const lq_part *p, int rows) {
+    return (size_t)rows * (size_t)p->heads * (size_t)p->v_dim * sizeof(float);
+}
+
 // Rows lie one behind the other: each head is one.
 static lq_mat by_heads(lq_mat x, int head_dim) {
     x.rows *= x.cols / head_dim;
@@ -59,7 +63,7 @@ static void qk_norm(lq_run *c, const lq_part *p, const lq_bound *gamma, lq_mat x
 }
 
 static void clip(lq_run *c, float limit, lq_mat x) {
-    c->m->dev->ops.scale(c->m->dev, &(lq_scale_args){.x = x, .y = x, .scale = 1, .limit = limit});
+    c->ops.scale(c->m->dev, &(lq_scale_args){.x = x, .y = x, .scale = 1, .limit = limit});
 }
 
 static void qk_norms(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat q, lq_mat k) {
@@ -69,7 +73,7 @@ static void qk_norms(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat q, l
 
 void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_model *m = c->m;
-    const lq_ops *ops = &m->dev->ops;
+    const lq_ops *ops = &c->ops;
     const lq_layer *l = &m->desc.layer[c->layer];
     const bool own = l->kv_from == c->layer;
     lq_rows rows = c->batch.rows;

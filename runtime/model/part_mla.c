@@ -36,6 +36,15 @@ size_t lq_mla_room(const lq_model *m, const lq_part *p, int rows) {
            lq_take_bytes(m, rows, h * p->v_dim) + lq_take_bytes(m, rows, h * p->v_out);
 }
 
+size_t lq_mla_held(const lq_part *p, int rows) {
+    const size_t h = (size_t)p->heads, turned = (size_t)(p->head_dim - p->v_dim);
+    const size_t of[] = {(size_t)p->q_rank + (size_t)p->head_dim, h * ((size_t)p->nope + turned) + (size_t)p->head_dim,
+                         h * (size_t)p->v_dim, h * (size_t)p->v_out};
+    size_t most = 0;
+    for (int i = 0; i < 4; i++) most = of[i] > most ? of[i] : most;
+    return (size_t)rows * most * sizeof(float);
+}
+
 // `cols` columns from `first` on of each of so many pieces of a row, as a row each.
 static lq_mat pieces(const lq_run *c, lq_mat x, int pieces, int first, int cols) {
     const size_t stride = x.stride / (size_t)pieces;
@@ -44,7 +53,7 @@ static lq_mat pieces(const lq_run *c, lq_mat x, int pieces, int first, int cols)
 }
 
 static void latent_norm(lq_run *c, const lq_part *p, const lq_bound *gamma, lq_mat x) {
-    c->m->dev->ops.norm(c->m->dev, &(lq_norm_args){.kind = LQ_NORM_RMS, .eps = p->latent_eps, .x = x,
+    c->ops.norm(c->m->dev, &(lq_norm_args){.kind = LQ_NORM_RMS, .eps = p->latent_eps, .x = x,
                                                    .gamma = gamma->v, .y = x});
 }
 
@@ -55,6 +64,7 @@ static bool make(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     latent_norm(c, p, &w[LQ_R_KV_A_NORM], pieces(c, latent, 1, 0, p->v_dim));
     if (!p->q_rank) return true;
     latent_norm(c, p, &w[LQ_R_Q_A_NORM], low);
+    lq_hold(c, latent);
     return lq_apply(c, low, (const lq_bound *const[]){&w[LQ_R_Q_B]}, &q, 1);
 }
 
@@ -64,7 +74,7 @@ static void turn(lq_run *c, const lq_part *p, const lq_rows *rows, lq_mat q, lq_
     const lq_rope *r = &m->desc.rope[p->rope];
     const int rest = p->head_dim - p->v_dim;
     lq_mat of_q = pieces(c, q, 1, p->v_dim, q.cols - p->v_dim), of_k = pieces(c, latent, 1, p->v_dim, rest);
-    m->dev->ops.rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
+    c->ops.rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
                                              .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
                                              .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
                                              .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = of_q,
@@ -75,14 +85,14 @@ static void turn(lq_run *c, const lq_part *p, const lq_rows *rows, lq_mat q, lq_
 static void grow(lq_run *c, const lq_part *p, const lq_rows *rows, lq_mat q) {
     lq_model *m = c->m;
     const lq_rope *r = &m->desc.rope[p->nope_rope];
-    m->dev->ops.rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->nope_rope], .dim = r->dim,
+    c->ops.rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->nope_rope], .dim = r->dim,
                                              .head_dim = q.cols / p->heads, .q_beta = (float)r->q_beta,
                                              .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q});
 }
 
 void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_model *m = c->m;
-    const lq_ops *ops = &m->dev->ops;
+    const lq_ops *ops = &c->ops;
     const int h = p->heads, turned = p->head_dim - p->v_dim;
     lq_rows rows = c->batch.rows;
     rows.tables = c->batch.tables[m->desc.layer[c->layer].group];
@@ -93,6 +103,8 @@ void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
     if (!make(c, p, w, x, low, q, latent)) return;
     if (p->nope_rope) grow(c, p, &rows, q);
     const lq_mat met = pieces(c, wide, h, 0, p->v_dim), said = pieces(c, out, h, 0, p->v_out);
+    lq_hold(c, q);
+    lq_hold(c, latent);
     if (!lq_apply_stack(c, pieces(c, q, h, 0, p->nope), &heads, (const lq_bound *const[]){&w[LQ_R_K_B]}, &met, 1))
         return;
     ops->scale(m->dev, &(lq_scale_args){.x = pieces(c, q, h, p->nope, turned),

@@ -34,6 +34,10 @@ size_t lq_mlp_room(const lq_model *m, const lq_part *p, int rows) {
     return 2 * lq_take_bytes(m, rows, p->ffn) + (p->shared_score ? scored : 0);
 }
 
+size_t lq_mlp_held(const lq_part *p, int rows) {
+    return (size_t)rows * ((size_t)p->ffn + p->shared_score) * sizeof(float);
+}
+
 void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_dev *d = c->m->dev;
     const lq_bound *const read[] = {&w[role_of(p, LQ_R_GATE)], &w[role_of(p, LQ_R_UP)], &w[LQ_R_SHARED_SCORE]};
@@ -50,8 +54,9 @@ void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
         const lq_xielu *x4 = &c->m->xielu[c->layer];
         glu.alpha = x4->above, glu.below = x4->below, glu.beta = x4->beta, glu.least = x4->least;
     }
-    d->ops.glu(d, &glu);
+    c->ops.glu(d, &glu);
+    if (p->shared_score) lq_hold(c, score);
     if (!lq_apply(c, gate, (const lq_bound *const[]){&w[role_of(p, LQ_R_DOWN)]}, &out, 1) || !p->shared_score) return;
-    d->ops.glu(d, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = score, .y = score});
-    d->ops.mix(d, &(lq_mix_args){.x = out, .weight = score.p, .top_k = 1, .y = y, .fresh = true});
+    c->ops.glu(d, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = score, .y = score});
+    c->ops.mix(d, &(lq_mix_args){.x = out, .weight = score.p, .top_k = 1, .y = y, .fresh = true});
 }

@@ -54,6 +54,16 @@ static void send_all(const lq_part *p, int first, int rows, int32_t *order, int3
     start[p->experts] = at;
 }
 
+size_t lq_moe_held(const lq_part *p, int rows) {
+    const size_t slots = (size_t)rows * (size_t)p->experts_used;
+    return (slots * ((size_t)p->ffn + 2) + (size_t)p->experts + 1) * sizeof(float);
+}
+
+// So many numbers of four bytes.
+static lq_mat numbers(const void *p, int n) {
+    return (lq_mat){.p = (void *)(uintptr_t)p, .type = LQ_F32, .rows = 1, .cols = n, .stride = (size_t)n};
+}
+
 void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_dev *d = c->m->dev;
     const int slots = x.rows * p->experts_used;
@@ -64,7 +74,7 @@ void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
     int32_t *start = lq_take_raw(c, ((size_t)p->experts + 1) * sizeof *start);
     float *weight = lq_take_raw(c, ints);
     if (!lq_apply(c, x, (const lq_bound *const[]){&w[LQ_R_ROUTER]}, &logits, 1)) return;
-    d->ops.route(d, &(lq_route_args){.kind = p->route, .logits = logits, .top_k = p->experts_used,
+    c->ops.route(d, &(lq_route_args){.kind = p->route, .logits = logits, .top_k = p->experts_used,
                                      .renorm = p->route_renorm, .scale = p->route_scale,
                                      .bias = p->route_bias ? w[LQ_R_ROUTE_BIAS].v : NULL,
                                      .groups = p->route_groups, .top_groups = p->route_top_groups,
@@ -76,12 +86,15 @@ void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
     if (!lq_apply_stack(c, x, &r, both, (const lq_mat[]){gate, up}, 2)) return;
     for (int i = 0; i < 2 && p->weigh_input; i++) { // the products are as if x had been
         const lq_mat m = i ? up : gate;
-        d->ops.mix(d, &(lq_mix_args){.x = m, .weight = weight, .top_k = 1, .y = m, .fresh = true});
+        c->ops.mix(d, &(lq_mix_args){.x = m, .weight = weight, .top_k = 1, .y = m, .fresh = true});
     }
-    d->ops.glu(d, &(lq_glu_args){.fn = p->act, .alpha = p->act_alpha, .clamp = p->act_clamp, .up_add = p->up_add,
+    c->ops.glu(d, &(lq_glu_args){.fn = p->act, .alpha = p->act_alpha, .clamp = p->act_clamp, .up_add = p->up_add,
                                  .gate = gate, .up = up, .y = gate});
     r.by_slot = true;
+    lq_hold(c, numbers(order, slots));
+    lq_hold(c, numbers(start, p->experts + 1));
+    lq_hold(c, numbers(weight, slots));
     if (!lq_apply_stack(c, gate, &r, (const lq_bound *const[]){&w[LQ_R_EXPERT_DOWN]}, &out, 1)) return;
-    d->ops.mix(d, &(lq_mix_args){.x = out, .weight = p->weigh_input ? NULL : weight, .top_k = p->experts_used, .y = y,
+    c->ops.mix(d, &(lq_mix_args){.x = out, .weight = p->weigh_input ? NULL : weight, .top_k = p->experts_used, .y = y,
                                  .fresh = true});
 }

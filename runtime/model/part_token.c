@@ -11,6 +11,8 @@ void lq_token_slots(lq_slots *s, const lq_part *p) {
 
 size_t lq_token_room(const lq_model *m, const lq_part *p, int rows) { return lq_take_bytes(m, rows, p->ffn); }
 
+size_t lq_token_held(const lq_part *p, int rows) { return (size_t)rows * (size_t)p->ffn * sizeof(float); }
+
 void lq_token_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_dev *d = c->m->dev;
     const size_t wide = (size_t)c->m->desc.layers * (size_t)p->ffn, at = (size_t)c->layer * (size_t)p->ffn;
@@ -18,6 +20,6 @@ void lq_token_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_m
     const lq_mat told = {.p = (char *)c->b->tokens.p + at * lq_dtype_size(d->act), .type = d->act, .rows = x.rows,
                          .cols = p->ffn, .stride = wide};
     if (!lq_apply(c, x, (const lq_bound *const[]){&w[LQ_R_TOKEN_GATE]}, &gate, 1)) return;
-    d->ops.glu(d, &(lq_glu_args){.fn = p->act, .gate = gate, .up = told, .y = gate});
+    c->ops.glu(d, &(lq_glu_args){.fn = p->act, .gate = gate, .up = told, .y = gate});
     lq_apply(c, gate, (const lq_bound *const[]){&w[LQ_R_TOKEN_OUT]}, &y, 1);
 }

@@ -1,6 +1,6 @@
 // test_forward.c: the parts of a forward that a streaming pass uses: the residual between layers is whole and can be
-// put in, an observer sees each input once and can stop; a step as data gives the same bits on a device that cannot
-// read the host's memory.
+// put in, an observer sees each input once and can stop, and what was stopped goes on; a step as data gives the same
+// bits on a device that cannot read the host's memory.
 #include "quant/quant.h"
 #include "runtime/model/model.h"
 #include "tests/unit/test.h"
@@ -79,6 +79,40 @@ static bool on_seen(void *arg, const lq_seen *s) {
     return s->input != w->stop_at;
 }
 
+// Each input of a layer is left and gone on from, other rows having been through the buffers in between: that input is
+// shown once more, and what stands behind the layer has the same bits.
+static void left(const world *w, int inputs) {
+    static float end[N * DIM], again[N * DIM];
+    int32_t others[N];
+    lq_run c;
+    lq_batch batch = w->batch;
+    const size_t bytes = lq_forward_kept(&w->m->desc, 0, N);
+    char *kept = malloc(bytes);
+    lq_forward_begin(&c, w->m, w->b, (lq_kvpool *)(uintptr_t)&w->kv, &w->batch, NULL);
+    lq_forward_layer(&c, 0);
+    keep(lq_forward_settle(&c), end);
+    for (int i = 0; i < N; i++) others[i] = (i * 11 + 3) % 256;
+    for (int from = 0; kept && from < inputs; from++) {
+        watch seen = {.stop_at = from}, more = {.stop_at = -1};
+        lq_forward_begin(&c, w->m, w->b, (lq_kvpool *)(uintptr_t)&w->kv, &w->batch, NULL);
+        c.see = on_seen, c.arg = &seen;
+        lq_forward_layer(&c, 0);
+        memset(kept, 0x55, bytes);
+        lq_forward_keep(&c, kept);
+        batch.ids = others;
+        lq_forward_begin(&c, w->m, w->b, (lq_kvpool *)(uintptr_t)&w->kv, &batch, NULL);
+        lq_forward_layer(&c, 0);
+        lq_forward_begin(&c, w->m, w->b, (lq_kvpool *)(uintptr_t)&w->kv, &batch, NULL);
+        c.see = on_seen, c.arg = &more, c.left = kept, c.from = from;
+        lq_forward_layer(&c, 0);
+        keep(lq_forward_settle(&c), again);
+        CHECK(more.count > 0 && more.seen[0] == from, "input %d is the first that is seen again", from);
+        CHECK(!memcmp(end, again, sizeof end), "left at input %d it goes on to the same bits", from);
+    }
+    CHECK(kept, "memory");
+    free(kept);
+}
+
 static void observer(void) {
     world w;
     lq_run c;
@@ -101,6 +135,7 @@ static void observer(void) {
         CHECK(seen.kv == (stop < 0 || stop > 0), "K and V are shown with the input of o");
         CHECK(c.stopped == (stop >= 0), "stopped");
     }
+    left(&w, inputs);
     world_close(&w);
 }
 
@@ -133,6 +168,7 @@ static void experts(void) {
     lq_forward_layer(&c, 0);
     CHECK(seen[0] == 4 * N && seen[3] == 1 && seen[4] == 1, "every slot belongs to one expert: %d of %d", seen[0],
           4 * N);
+    left(&w, 4);
     world_close(&w);
 }
 
