@@ -3,7 +3,7 @@
 // one matrix, and the writer of the output.
 //
 // What a block came to is kept in the writer's journal beside it, so that the report of a resumed run has every line.
-#include "quant/pass.h"
+#include "quant/prune.h"
 #include "formats/writer.h"
 #include <inttypes.h>
 #include <math.h>
@@ -466,6 +466,7 @@ static void sum_up(pass *p, double start, lq_quant_result *out) {
     *out = (lq_quant_result){.rows = p->rows, .count = p->count, .in_bytes = lq_ckpt_file_bytes(p->plan.in),
                              .out_bytes = p->plan.out_bytes, .plan_bytes = p->plan.memory, .peak_bytes = p->peak,
                              .blocks = p->plan.blocks, .resumed = p->resumed, .seconds = now() - start};
+    if (p->plan.o->pruned) out->in_bytes = p->plan.o->pruned->in_bytes;
     char data[4096]; // as long as the output will be: the header's room is in it
     snprintf(data, sizeof data, "%s.partial/data", p->plan.o->out);
     if (!p->plan.o->dry_run && stat(data, &st) == 0) out->out_bytes = (size_t)st.st_size;
@@ -537,12 +538,9 @@ static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
 
 static void help(void *pool, lq_share *fn, void *arg, int tasks) { lq_pool_run(pool, fn, arg, tasks); }
 
-bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
+static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     pass p = {.what = "planning"};
-    lq_err none;
     const double start = now();
-    if (!err) err = &none;
-    *out = (lq_quant_result){0};
     bool done = lq_plan_make(o, &p.plan, err) && lq_dev_open("cpu", &(lq_dev_opts){.threads = o->threads}, &p.dev, err);
     if (done) {
         lq_ckpt_runner(p.plan.in, help, p.dev->pool, lq_pool_threads(p.dev->pool));
@@ -563,6 +561,22 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     lq_text_free(&p.note);
     free(p.buf);
     lq_plan_free(&p.plan);
+    return done;
+}
+
+bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
+    lq_err none;
+    lq_quant_opts rest = *o;
+    lq_pruned pruned;
+    const double start = now();
+    if (!err) err = &none;
+    *out = (lq_quant_result){0};
+    if (!o->prune) return quantize(o, out, err);
+    if (!lq_prune_make(o, &pruned, err)) return false;
+    if (!o->dry_run) rest.in = pruned.path, rest.pruned = &pruned;
+    const bool done = quantize(&rest, out, err);
+    if (done) out->seconds = now() - start;
+    lq_pruned_free(&pruned, done && !o->dry_run);
     return done;
 }
 

@@ -1,6 +1,7 @@
 // pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), recipes (recipe.c), the work
 // (pass.c), a block on its way and what transforms make of it (block.c, fold.c, rotate.c, turn.c), one matrix
 // (module.c), calibration (calib.c, stream.c, calibrate.c, acts.c, awq.c, smooth.c, gptq.c), the report (report.c).
+// What is pruned before has a page of its own, prune.h.
 #ifndef LQ_PASS_H
 #define LQ_PASS_H
 #include "formats/json.h"
@@ -14,6 +15,7 @@ enum {
 
 // One weight of the output.
 typedef struct lq_solve lq_solve;
+typedef struct lq_pruned lq_pruned; // a model of which something has gone (prune.h)
 typedef struct lq_acts lq_acts;
 typedef struct lq_item {
     lq_slot slot;       // of the output's description: one matrix or vector, or a stack

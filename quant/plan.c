@@ -5,7 +5,7 @@
 // Refused: a checkpoint that is quantized already, tensors that are missing, of another shape, or that nobody knows.
 #include "formats/parts.h"
 #include "formats/writer.h"
-#include "quant/pass.h"
+#include "quant/prune.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -279,7 +279,7 @@ static bool add_unread(lq_plan *p, const lq_names *known, const lq_tensor *t, lq
     const lq_known what = lq_names_find(known, t->name);
     bool codes;
     if (what == LQ_KNOWN && lq_ckpt_part_of(p->in, t->name, &codes)) return true;
-    if (what == LQ_KNOWN || what == LQ_HARMLESS) {
+    if (what == LQ_KNOWN || (what == LQ_HARMLESS && !p->o->pruned)) {
         add_name(&p->dropped, t->name);
         return true;
     }
@@ -433,6 +433,7 @@ static bool write_recipe(lq_plan *p, lq_err *err) {
     if (p->rules && !rules) t->failed = true;
     if (p->mixed) lq_text_fmt(t, ", \"mixed\": true");
     if (rules) lq_text_fmt(t, ", \"modules\": %s", rules);
+    if (p->o->pruned) lq_text_fmt(t, ", \"prune\": %s", p->o->pruned->told.p);
     cJSON_free(rules);
     lq_text_fmt(t, "}");
     return !t->failed || lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");
@@ -470,7 +471,8 @@ static bool make_fingerprint(lq_plan *p, lq_err *err) {
     if (!h) return lq_fail(err, LQ_E_MEMORY, "no memory for a hash");
     XXH3_128bits_reset(h);
     lq_file_info f;
-    for (size_t i = 0; lq_ckpt_stat(p->in, i, &f); i++) {
+    if (p->o->pruned) hash_text(h, p->o->pruned->id, strlen(p->o->pruned->id)); // the file may be another of the same
+    for (size_t i = 0; !p->o->pruned && lq_ckpt_stat(p->in, i, &f); i++) {
         const uint64_t facts[] = {f.ino, f.bytes, (uint64_t)f.sec, (uint64_t)f.nsec};
         XXH3_128bits_update(h, facts, sizeof facts);
     }
@@ -593,7 +595,7 @@ static void plan_calibration(lq_plan *p, int threads) {
 
 bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     const double mb = 1e6;
-    const size_t in = lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
+    const size_t in = p->o->pruned ? p->o->pruned->in_bytes : lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
     // A worker has its scratch; the rest is the program's own.
     p->memory = p->buffer + (size_t)threads * (1u << 20) + p->count * sizeof *p->items + p->header_room + (8u << 20);
     if (p->calibrates) plan_calibration(p, threads);
@@ -683,7 +685,7 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     *p = (lq_plan){.o = o};
     if (!o->in || !o->out || !*o->out) return lq_fail(err, LQ_E_USAGE, "a checkpoint and an output are needed");
     if (!read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err)) return false;
-    if (!strcmp(lq_ckpt_container(p->in), "lq"))
+    if (!o->pruned && !strcmp(lq_ckpt_container(p->in), "lq"))
         return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint of safetensors", o->in);
     if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err))
         return false;

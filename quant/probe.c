@@ -1,5 +1,5 @@
-// probe.c: how far a model's probabilities go from its own when some of its matrices are exchanged. Owns the model, the
-// engine that runs it, the logits that it gave first, and what stood where something was put.
+// probe.c: how far a model's probabilities go from its own when some of its matrices are exchanged, or layers left out.
+// Owns the model, the engine that runs it, the logits that it gave first, and what stood where something was put.
 #include "quant/probe.h"
 #include "runtime/model/model.h"
 #include <math.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 
 typedef struct taken { lq_weight *at, was; } taken;
+typedef struct skipped { int parts; float scale; bool is; } skipped;
 
 struct lq_probe {
     const lq_calib *text;
@@ -17,6 +18,7 @@ struct lq_probe {
     size_t vocab, from;   // position of a sequence whose logits are the first that count
     taken *took;
     size_t takes, cap;
+    skipped *skip;        // [layers]
     // of a run
     size_t row;
     bool keeps;
@@ -74,7 +76,8 @@ bool lq_probe_open(const char *in, const lq_calib *text, int threads, lq_probe *
         p->vocab = (size_t)p->m->desc.vocab;
         p->first = malloc(lq_probe_bytes(text, p->m->desc.vocab));
         p->sums = malloc(rows_of(text) * sizeof *p->sums);
-        done = (p->first && p->sums) ||
+        p->skip = calloc((size_t)p->m->desc.layers, sizeof *p->skip);
+        done = (p->first && p->sums && p->skip) ||
                lq_fail(err, LQ_E_MEMORY, "no memory for the logits of %zu tokens", rows_of(text));
     }
     if (done && run(p, true, err)) return true;
@@ -86,11 +89,13 @@ bool lq_probe_open(const char *in, const lq_calib *text, int threads, lq_probe *
 void lq_probe_close(lq_probe *p) {
     if (!p) return;
     lq_probe_restore(p);
+    for (int l = 0; p->skip && l < p->m->desc.layers; l++) lq_probe_skip(p, l, false);
     if (p->e) lq_engine_close(p->e);
     if (p->m) lq_model_close(p->m);
     free(p->first);
     free(p->sums);
     free(p->took);
+    free(p->skip);
     free(p);
 }
 
@@ -114,6 +119,17 @@ void lq_probe_restore(lq_probe *p) {
         p->takes--;
         *p->took[p->takes].at = p->took[p->takes].was;
     }
+}
+
+void lq_probe_skip(lq_probe *p, int layer, bool skip) {
+    skipped *was = &p->skip[layer];
+    int *parts = &p->m->desc.layer[layer].parts;
+    float *scale = p->m->scale ? &p->m->scale[layer] : NULL;
+    if (was->is == skip) return;
+    if (skip) *was = (skipped){*parts, scale ? *scale : 1, true};
+    was->is = skip;
+    *parts = skip ? 0 : was->parts;
+    if (scale) *scale = skip ? 1 : was->scale;
 }
 
 bool lq_probe_kld(lq_probe *p, double *out, lq_err *err) {

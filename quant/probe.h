@@ -1,4 +1,4 @@
-// probe.h: how far a model's probabilities go from its own when some of its matrices are exchanged.
+// probe.h: how far a model's probabilities go from its own when some of its matrices are exchanged, or layers left out.
 #ifndef LQ_PROBE_H
 #define LQ_PROBE_H
 #include "quant/stream.h"
@@ -12,6 +12,8 @@ size_t lq_probe_bytes(const lq_calib *text, int vocab); // of what is kept
 // Matrix `at` of a stack, or a matrix, becomes `w` until lq_probe_restore.
 bool lq_probe_put(lq_probe *p, int layer, lq_role role, int at, const lq_weight *w, lq_err *err);
 void lq_probe_restore(lq_probe *p);
+// The residual passes a layer by, or goes through it again.
+void lq_probe_skip(lq_probe *p, int layer, bool skip);
 // The mean KL divergence of what the model says now from what it said, in nats.
 bool lq_probe_kld(lq_probe *p, double *out, lq_err *err);
 #endif

@@ -71,6 +71,8 @@ typedef struct lq_quant_opts {
     size_t target_size;   // auto: of the output; 0: not said
     bool kv_scales;       // what a KV cache in fp8 divides K and V by is measured and stored
     double salient;       // the share of columns that stay in 16 bits, those with the largest inputs; 0: the method's
+    const char *prune;    // what goes before anything is quantized, "depth:4"; NULL: nothing
+    const struct lq_pruned *pruned; // lq_quantize's own: NULL
     const char *recipe;   // JSON that overrides parts of the method; NULL: nothing
     const char *calib;    // text that methods with statistics look at: a .txt, a .jsonl or a folder; NULL: built in
     size_t samples;       // sequences of it, 0: 128

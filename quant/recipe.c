@@ -61,7 +61,8 @@ static bool known_key(const char *key) {
     // Those of the second line follow from the others, or are said by options.
     static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "steps",
                                        "least", "type", "salient", "alpha", "threshold", "share",
-                                       "modules", "mixed", "match", "kv_scales", "stats", "embed", "head", "calib"};
+                                       "modules", "mixed", "match", "kv_scales", "stats", "embed", "head", "calib",
+                                       "prune"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i])) return true;
     return false;

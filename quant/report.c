@@ -1,7 +1,7 @@
 // report.c: lq_report.json: what was done to a model and what it cost, module by module (docs/QUANT.md lists the
 // fields). Two runs of one command give the same text but for its last member, "run". Written beside its name, and
 // renamed when the output has its own: no report tells of a file that is not there.
-#include "quant/pass.h"
+#include "quant/prune.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static void add_calib(lq_text *t, const lq_calib *c) {
 static void add_all(lq_text *t, const lq_plan *p, const lq_quant_result *r, int threads) {
     lq_text_fmt(t, "{\n  \"report\": %d,\n  \"numerics\": %d,\n  \"input\": {\"path\": ", LQ_QUANT_REPORT,
                 LQ_QUANT_NUMERICS);
-    text_string(t, lq_ckpt_path(p->in));
+    text_string(t, p->o->pruned ? p->o->pruned->in : lq_ckpt_path(p->in));
     lq_text_fmt(t, ", \"container\": \"%s\", \"bytes\": %zu},\n  \"output\": {\"path\": ", lq_ckpt_container(p->in),
                 r->in_bytes);
     text_string(t, p->o->out);

@@ -179,6 +179,8 @@ lq_dev *lq_stream_dev(const lq_stream *s) { return s->m[0]->dev; }
 
 lq_rooms *lq_stream_rooms(const lq_stream *s) { return s->rooms; }
 
+const float *lq_stream_rows(const lq_stream *s) { return s->h[LQ_AS_MADE]; }
+
 // --- a chunk ---
 
 // Buffers are measured by the weights that are bound: those of the layer at hand.

@@ -48,6 +48,8 @@ lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *text, bool paire
 // The residuals before the first layer. `embed` (may be NULL: as it was) is the embedding as it was made.
 bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err);
 bool lq_stream_enter(lq_stream *s, int layer, lq_err *err);
+// What stands between layers, of the model as it becomes: [samples * len][dim].
+const float *lq_stream_rows(const lq_stream *s);
 // Exchanges a weight of the layer at hand, in the model as it becomes: a matrix (of a stack its at-th), which must live
 // until the layer is left; a vector of all its elements.
 bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_err *err);

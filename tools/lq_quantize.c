@@ -8,7 +8,7 @@
 
 typedef struct quantize_args {
     lq_common common;
-    const char *method, *type, *group, *head, *embed, *layout, *report, *calib, *recipe;
+    const char *method, *type, *group, *head, *embed, *layout, *report, *calib, *recipe, *prune;
     int64_t bits, threads, samples, seqlen, seed;
     size_t max_ram, target_size;
     double target_bits, salient;
@@ -141,7 +141,8 @@ static int run(void *args, int argc, char **argv) {
                              .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh,
                                  .keep_unknown = a->keep_unknown,
                              .target_bits = a->target_bits, .target_size = a->target_size,
-                             .salient = a->salient, .dry_run = a->dry_run, .recipe = a->recipe, .calib = a->calib,
+                             .salient = a->salient, .dry_run = a->dry_run, .recipe = a->recipe, .prune = a->prune,
+                             .calib = a->calib,
                              .samples = (size_t)a->samples, .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed,
                              .all_experts = a->all_experts, .kv_scales = a->kv_scales,
                              .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
@@ -186,6 +187,8 @@ static const lq_opt opts[] = {
     {"salient", 0, LQ_OPT_NUM, FIELD(salient), "SHARE",
      "of the columns, those with the largest inputs on calibration text, stay in 16 bits, with any method: 0.01", NULL, 0, 1},
     {"recipe", 0, LQ_OPT_TEXT, FIELD(recipe), "JSON", "parts of the method that are to be others, or a file that says so", NULL, 0, 0},
+    {"prune", 0, LQ_OPT_TEXT, FIELD(prune), "WHAT",
+     "what goes before anything is quantized: depth:N, the N layers that are worth least (influence:N: found faster)", NULL, 0, 0},
     {"calib", 0, LQ_OPT_FILE, FIELD(calib), "FILE",
      "text to calibrate on, a .txt, a .jsonl with \"text\", or a folder of them (default: built in)", NULL, 0, 0},
     {"samples", 0, LQ_OPT_INT, FIELD(samples), "N", "sequences of it (default: 128)", NULL, 1, 1 << 20},
@@ -216,6 +219,7 @@ static const char *const examples[] = {
     "smaller groups with zero points, the head as it was",
     "lq quantize llama-2-7b out.lq --bits 8", "one scale a row, 8 bits",
     "lq quantize llama-2-7b-gptq out.lq --layout x86", "the codes that GPTQ chose, where this machine reads them",
+    "lq quantize llama-2-7b out.lq --prune depth:4 -m gptq", "without the four layers that are worth least",
     "lq quantize llama-2-7b out.lq -n", "what it would do, how much memory and disk it would take",
     "lq quantize llama-2-7b out.lq --layout x86 --max-ram 2G", "for one kind of machine, and within 2 GB",
     NULL};

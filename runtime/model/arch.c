@@ -184,11 +184,9 @@ static bool read_ids(const cJSON *c, const char *file, lq_desc *d, lq_err *err) 
     return true;
 }
 
-static bool open_json(lq_ckpt *c, const char *name, cJSON **out, lq_err *err) {
-    lq_bytes text;
+static bool parse_json(const lq_bytes *text, const char *name, cJSON **out, lq_err *err) {
     *out = NULL;
-    if (!lq_ckpt_file(c, name, &text, err)) return false;
-    if (text.p && !lq_json_parse(text.p, text.n, limits, name, out, err)) return false;
+    if (text->p && !lq_json_parse(text->p, text->n, limits, name, out, err)) return false;
     if (!*out || cJSON_IsObject(*out)) return true;
     cJSON_Delete(*out);
     *out = NULL;
@@ -312,14 +310,16 @@ static bool describe(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *
     return (!text || read_ids(text, what, d, err)) && read_ids(config, what, d, err);
 }
 
-bool lq_desc_read(lq_ckpt *c, lq_desc *d, lq_err *err) {
+bool lq_desc_read_as(lq_ckpt *c, const lq_bytes *text, lq_desc *d, lq_err *err) {
+    static const char *const other = "generation_config.json";
     cJSON *config = NULL, *generation = NULL;
+    lq_bytes file;
     *d = (lq_desc){.bos = -1};
-    bool done = open_json(c, what, &config, err) && lq_foreign_check(c, config, err);
+    bool done = parse_json(text, what, &config, err) && lq_foreign_check(c, config, err);
     if (done && !config) done = lq_fail(err, LQ_E_FORMAT, "%s: there is no config.json beside it", lq_ckpt_path(c));
     done = done && find_arch(config, &d->arch, err) && describe(c, config, d, err) &&
-           open_json(c, "generation_config.json", &generation, err) &&
-           (!generation || read_ids(generation, "generation_config.json", d, err));
+           lq_ckpt_file(c, other, &file, err) && parse_json(&file, other, &generation, err) &&
+           (!generation || read_ids(generation, other, d, err));
     cJSON_Delete(config);
     cJSON_Delete(generation);
     if (!done) {
@@ -327,6 +327,13 @@ bool lq_desc_read(lq_ckpt *c, lq_desc *d, lq_err *err) {
         return err ? lq_fail_in(err, "%s", lq_ckpt_path(c)) : false;
     }
     return true;
+}
+
+bool lq_desc_read(lq_ckpt *c, lq_desc *d, lq_err *err) {
+    lq_bytes text;
+    *d = (lq_desc){.bos = -1};
+    if (!lq_ckpt_file(c, what, &text, err)) return err ? lq_fail_in(err, "%s", lq_ckpt_path(c)) : false;
+    return lq_desc_read_as(c, &text, d, err);
 }
 
 void lq_desc_free(lq_desc *d) {

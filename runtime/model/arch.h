@@ -187,6 +187,8 @@ extern const size_t lq_arch_count;
 
 // Reads config.json and generation_config.json of a checkpoint.
 bool lq_desc_read(lq_ckpt *c, lq_desc *out, lq_err *err);
+// The same with another config.json than the checkpoint's.
+bool lq_desc_read_as(lq_ckpt *c, const lq_bytes *config, lq_desc *out, lq_err *err);
 void lq_desc_free(lq_desc *d);
 
 // --- the weights a description needs ---

@@ -302,4 +302,17 @@ for config, more in ((CONFIG, ["--layout", "any"]), (CONFIG, ["--layout", "x86"]
         write_model(model, config)
         vocabulary(model)
         calibrated(folder, config, more, KILLS // 3 if float(os.environ.get("LQ_SLOW", "1")) < 3 else 2)  # sanitizers make each run many times longer
+# Pruned before: killed while it is, the run begins anew; later, it goes on with what is left.
+with tempfile.TemporaryDirectory() as folder:
+    model, words = os.path.join(folder, "model"), [*GPTQ, "--samples", "8", "--prune", "depth:2"]
+    write_model(model, dict(CONFIG, **SMALL, vocab_size=VOCAB))
+    vocabulary(model)
+    ran = undisturbed(os.path.join(folder, "whole.lq"))
+    if ran:
+        out = os.path.join(folder, "killed.lq")
+        kill_often(out, ran[0], ran[2], KILLS // 5)
+        check(not os.path.exists(out + ".pruned.lq"), f"{out}.pruned.lq is left behind")
+        forget(out)
+        finish(start(out))
+        check(report(out)[0] == ran[1], "the report of a pruned run differs from that of an undisturbed one")
 sys.exit(end())

@@ -75,6 +75,8 @@ def forward(f, cfg, w, ids):
         told = add(f, told, f.moved(own, 2 * np.abs(own))) / math.sqrt(2)
     cache = {}
     for i, kind in enumerate(kinds(cfg)):
+        if i in cfg.get("_gone", ()):
+            continue
         p, (kv, d), heads = f"model.layers.{i}.", heads_of(cfg, i, kind), cfg["num_attention_heads"]
         freqs, of = frequencies(cfg, kind, d), donor(cfg, i)
         x = norm(h, p + "input_layernorm")

@@ -129,7 +129,7 @@ class Decoder:
 
     def forward(self, f, ids):
         h = self.begin(f, ids)
-        for i in range(self.layers):
+        for i in (n for n in range(self.layers) if n not in self.cfg.get("_gone", ())):
             h = self.steps(f, h, i)
         h = self.end(f, h)
         w = self.w[(self.embed if self.cfg["tie_word_embeddings"] else self.head) + ".weight"]

@@ -632,6 +632,9 @@ def forward(cfg, w, ids, f=None, ctx=None):
     if m.backward:
         turns = [(-freqs, mscale) for freqs, mscale in turns]
     for i in range(cfg["num_hidden_layers"]):
+        if i in cfg.get("_gone", ()):  # layers that were pruned
+            continue
+        cfg.get("_seen", []).append(h)  # what goes into each layer
         p = f"{m.root}layers.{i}."
         name = lambda norm: norm and p + norm
         x = m.norm(f, h, name(m.pre[0]))
@@ -646,6 +649,7 @@ def forward(cfg, w, ids, f=None, ctx=None):
         y = m.mlp(f, x, p)
         y = m.norm(f, y, name(m.post[1])) * adds
         h = f.moved(h + y, np.abs(h + y) + np.abs(y))
+    cfg.get("_seen", []).append(h)
     x = m.norm(f, h, "gpt_neox.final_layer_norm" if m.neox else "model.norm")
     y, cap = linear(f, x, m.head(), w.get("lm_head.bias")) / cfg.get("logits_scaling", 1.0), cfg.get("final_logit_softcapping")
     y = f.moved(y, 2 * np.abs(y))

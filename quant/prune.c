@@ -1,0 +1,352 @@
+// prune.c: a model of which something goes before it is quantized: what is asked is read, what goes is chosen
+// (worth.c), and what stays is written to OUT.pruned.lq, in the types that the checkpoint has, which the pass then
+// reads in its place and which is gone when the pass is done. Owns that file while it is made. A run that was
+// interrupted while it was made begins anew; one that was interrupted later finds it there.
+//
+// Refused: depths that leave nothing, and what a model's config.json cannot say.
+#include "quant/prune.h"
+#include "formats/writer.h"
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { PROBES = 16 }; // sequences that every way of leaving out a layer is held against
+static const char meta_told[] = "lq.pruned", meta_id[] = "lq.pruned.id";
+
+// --- what is asked ---
+
+static bool read_word(const char *word, size_t n, lq_prune *out, lq_err *err) {
+    char own[64], *end, *value;
+    snprintf(own, sizeof own, "%.*s", (int)(n < sizeof own ? n : sizeof own - 1), word);
+    value = strchr(own, ':');
+    if (value) *value++ = 0;
+    if (strcmp(own, "depth") != 0 && strcmp(own, "influence") != 0)
+        return lq_fail(err, LQ_E_USAGE, "prune: \"%s\" is nothing that can go; expected depth:N or influence:N", own);
+    const long depth = value ? strtol(value, &end, 10) : 0;
+    if (!value || end == value || *end || depth < 1 || depth > 4095)
+        return lq_fail(err, LQ_E_USAGE, "prune: %s \"%s\", expected how many layers go, at least 1", own,
+                       value ? value : "");
+    if (out->depth) return lq_fail(err, LQ_E_USAGE, "prune: how many layers go is said twice");
+    out->depth = (int)depth;
+    out->influence = *own == 'i';
+    return true;
+}
+
+bool lq_prune_read(const char *text, lq_prune *out, lq_err *err) {
+    *out = (lq_prune){0};
+    for (const char *at = text;; at++) {
+        const size_t n = strcspn(at, ",");
+        if (!read_word(at, n, out, err)) return false;
+        at += n;
+        if (!*at) return true;
+    }
+}
+
+// --- the file ---
+
+typedef struct pruning {
+    const lq_quant_opts *o;
+    lq_plan whole;      // of the model as it was
+    lq_prune what;
+    lq_calib text;
+    lq_cut cut;
+    lq_desc desc;       // of what is left
+    lq_text config;
+    lq_writer *writer;
+    lq_pruned *out;
+} pruning;
+
+static bool heard(void *arg, size_t done, size_t total) {
+    const pruning *p = arg;
+    (void)done;
+    (void)total;
+    return !p->o->tick || p->o->tick(p->o->arg, 0, p->whole.blocks, "pruning");
+}
+
+static bool told(const pruning *p, lq_err *err) {
+    return heard((void *)(uintptr_t)p, 0, 0) || lq_fail(err, LQ_E_CANCELLED, "stopped");
+}
+
+// A weight on its way: the slot that it becomes and the one that it was.
+typedef struct moving {
+    const lq_slot *to, *from;
+    lq_stay stay;
+    lq_weight src, w;   // as it is, what stays of it
+    void *held;
+} moving;
+
+static bool open_weight(pruning *p, moving *m, int at, lq_err *err) {
+    lq_pick pick;
+    if (!told(p, err) || !lq_source_pick(p->whole.in, m->from, at, &pick, err) ||
+        !lq_ckpt_pick(p->whole.in, &pick, m->from->n, m->from->k, &m->src, NULL, err))
+        return false;
+    if (lq_stay_take(&m->stay, &m->src, m->to->n, m->to->k, &m->held, &m->w, err)) return true;
+    lq_ckpt_done(p->whole.in, &m->src);
+    return lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->whole.in), pick.name);
+}
+
+static void close_weight(pruning *p, moving *m) {
+    lq_ckpt_done(p->whole.in, &m->src);
+    free(m->held);
+    m->held = NULL;
+}
+
+// Matrices of a stack, one after the other.
+static bool write_stack(pruning *p, moving *m, lq_err *err) {
+    const lq_slot *to = m->to;
+    bool done = true;
+    for (int i = 0; done && i < to->count; i++) {
+        if (!open_weight(p, m, i, err)) return false;
+        done = (i || lq_writer_stack(p->writer, to->name, &m->w.type, to->count, to->n, to->k, err)) &&
+               lq_writer_stack_put(p->writer, &m->w, err);
+        close_weight(p, m);
+    }
+    return done;
+}
+
+// The vectors of a stack, one behind the other.
+static bool write_vectors(pruning *p, moving *m, lq_err *err) {
+    const lq_slot *to = m->to;
+    const int64_t shape[] = {to->count, to->n};
+    char *all = NULL;
+    bool done = true;
+    for (int i = 0; done && i < to->count; i++) {
+        done = open_weight(p, m, i, err);
+        if (!done) break;
+        const size_t bytes = (size_t)to->n * lq_dtype_size(m->w.type.elem);
+        if (!all) all = malloc((size_t)to->count * bytes);
+        if (all) memcpy(all + (size_t)i * bytes, m->w.q, bytes);
+        else done = lq_fail(err, LQ_E_MEMORY, "no memory for %d vectors of %" PRId64, to->count, to->n);
+        close_weight(p, m);
+    }
+    done = done && lq_writer_add(p->writer, to->name, m->w.type.elem, 2, shape, all, err);
+    free(all);
+    return done;
+}
+
+static bool write_one(pruning *p, moving *m, lq_err *err) {
+    const lq_slot *to = m->to;
+    const int64_t shape[] = {to->n, to->k};
+    if (!open_weight(p, m, 0, err)) return false;
+    const bool done = m->w.type.kind != LQ_W_PLAIN ? lq_writer_weight(p->writer, to->name, &m->w, err)
+        : lq_writer_add(p->writer, to->name, m->w.type.elem, to->k ? 2 : 1, shape, m->w.q, err);
+    close_weight(p, m);
+    return done;
+}
+
+// The slots of a layer, or of the model before (`ahead`) or behind its layers.
+static bool write_slots(pruning *p, int layer, bool ahead, lq_err *err) {
+    int n, was;
+    lq_slot *to = lq_desc_slots(&p->desc, layer, &n);
+    lq_slot *from = lq_desc_slots(&p->whole.in_desc, layer < 0 ? -1 : p->cut.layer[layer], &was);
+    bool done = (to && from && n == was) || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
+    for (int i = 0; done && i < n; i++) {
+        if (layer < 0 && (to[i].role < LQ_R_NORM_OUT) != ahead) continue;
+        moving m = {.to = &to[i], .from = &from[i]};
+        done = lq_stay_of(&p->whole.in_desc, &p->cut, &from[i], &m.stay, err) &&
+               (!to[i].count ? write_one : to[i].k ? write_stack : write_vectors)(p, &m, err);
+        lq_stay_free(&m.stay);
+    }
+    free(to);
+    free(from);
+    return done && lq_writer_block(p->writer, "[]", err);
+}
+
+static bool write_files(pruning *p, lq_err *err) {
+    for (size_t i = 0; lq_side_files[i]; i++) {
+        char name[LQ_NAME];
+        lq_bytes file;
+        if (!lq_ckpt_file(p->whole.in, lq_side_files[i], &file, err)) return false;
+        if (!file.p) continue;
+        if (!strcmp(lq_side_files[i], "config.json")) file = (lq_bytes){p->config.p, p->config.n};
+        const int64_t n = (int64_t)file.n;
+        snprintf(name, sizeof name, "lq.file/%s", lq_side_files[i]);
+        if (!lq_writer_add(p->writer, name, LQ_U8, 1, &n, file.p, err)) return false;
+    }
+    return true;
+}
+
+// What nobody knows is carried along.
+static bool write_strangers(pruning *p, lq_err *err) {
+    for (size_t i = 0; i < p->whole.count; i++) {
+        const lq_tensor *t = p->whole.items[i].t;
+        if (p->whole.items[i].slot.role != LQ_ROLES) continue;
+        if (!lq_writer_add(p->writer, t->name, t->type, t->rank, t->shape, t->data, err)) return false;
+        lq_ckpt_drop(p->whole.in, t);
+    }
+    return true;
+}
+
+static bool write_meta(pruning *p, lq_err *err) {
+    lq_text kept = {0};
+    if (p->whole.kept.n) lq_text_fmt(&kept, "[%s]", p->whole.kept.p);
+    const char *const meta[][2] = {{"lq.arch", p->desc.arch->name}, {"lq.layout", "any"}, {"lq.kept", kept.p},
+                                   {"lq.recipe", "{\"method\": \"none\"}"}, {meta_told, p->out->told.p},
+                                   {meta_id, p->out->id}};
+    bool done = !kept.failed || lq_fail(err, LQ_E_MEMORY, "no memory for the names of what is kept");
+    for (int i = 0; i < 6 && done; i++) done = !meta[i][1] || lq_writer_meta(p->writer, meta[i][0], meta[i][1], err);
+    lq_text_free(&kept);
+    return done;
+}
+
+static bool write_all(pruning *p, lq_err *err) {
+    bool done = write_meta(p, err) && write_files(p, err) && write_slots(p, -1, true, err);
+    for (int l = 0; done && l < p->desc.layers; l++) done = write_slots(p, l, false, err);
+    return done && write_slots(p, -1, false, err) && write_strangers(p, err) && lq_writer_block(p->writer, "[]", err);
+}
+
+static bool check_data(void *arg, const char *data, lq_err *err) {
+    return lq_validate_data(data, NULL, heard, arg, NULL, err);
+}
+
+// Room for the header: no more than what the whole model's names take, and what is said of what goes.
+static size_t header_room(const pruning *p) {
+    char name[LQ_NAME];
+    size_t room = (1u << 16) + 2 * p->whole.kept.n + 64 * (size_t)p->whole.in_desc.layers;
+    for (size_t i = 0; i < p->whole.count; i++) {
+        const char *own = lq_item_name(&p->whole.items[i]);
+        const lq_typed *w = NULL;
+        lq_pick pick;
+        if (p->whole.items[i].slot.k && lq_item_pick(p->whole.in, &p->whole.items[i], 0, &pick, NULL))
+            w = lq_ckpt_typed(p->whole.in, pick.name);
+        room += w ? lq_writer_weight_room(own, &w->type) : lq_writer_entry_room(own);
+    }
+    for (size_t i = 0; lq_side_files[i]; i++) {
+        snprintf(name, sizeof name, "lq.file/%s", lq_side_files[i]);
+        room += lq_writer_entry_room(name);
+    }
+    return room;
+}
+
+// --- the whole ---
+
+// What stands between layers is in memory as far as it may.
+static bool plan_rooms(const pruning *p, char *folder, size_t size, lq_worth *w, lq_err *err) {
+    const size_t most = p->o->max_ram, all = (size_t)1 << 30;
+    const size_t kept = p->text.samples * (size_t)p->text.len * (size_t)p->whole.in_desc.dim * sizeof(float);
+    *w = (lq_worth){.p = &p->whole, .what = &p->what, .text = &p->text, .tick = heard,
+                    .arg = (void *)(uintptr_t)p};
+    const size_t need = lq_prune_bytes(w);
+    if (most && need > most)
+        return lq_fail(err, LQ_E_LIMIT, "memory: pruning needs %.1f MB, more than the %.1f MB it may use",
+                       (double)need / 1e6, (double)most / 1e6);
+    snprintf(folder, size, "%s.partial", p->out->path);
+    w->rooms = (lq_rooms){folder, !most || most - need > all ? all : most - need};
+    w->spill = 2 * kept > w->rooms.left;
+    return true;
+}
+
+static bool make(pruning *p, lq_err *err) {
+    char folder[sizeof p->out->path + 16];
+    lq_worth worth;
+    const lq_writer_opts w = {.out = p->out->path, .fingerprint = p->out->id, .overwrite = true,
+                              .header_room = header_room(p), .tick = heard, .arg = p};
+    bool done = plan_rooms(p, folder, sizeof folder, &worth, err) && lq_writer_open(&w, &p->writer, err) &&
+                lq_prune_choose(&worth, &p->cut, &p->out->told, err) &&
+                lq_narrow(p->whole.in, &p->whole.in_desc, &p->cut, &p->desc, &p->config, err) && write_all(p, err) &&
+                lq_writer_commit(p->writer, check_data, p, err);
+    if (p->writer) lq_writer_close(p->writer, !done);
+    if (!done && err->code == LQ_E_CANCELLED)
+        return lq_fail(err, LQ_E_CANCELLED, "stopped before any block was quantized: the same command begins anew");
+    return done;
+}
+
+// Everything that decides what is left: the input, what is asked, the text, and who computes.
+static bool make_id(pruning *p, lq_err *err) {
+    lq_dev *dev;
+    if (!lq_dev_open("cpu", &(lq_dev_opts){.threads = 1}, &dev, err)) return false;
+    XXH64_hash_t h = XXH64(p->o->prune, strlen(p->o->prune), LQ_QUANT_NUMERICS);
+    h = XXH64(p->text.ids, p->text.samples * (size_t)p->text.len * sizeof *p->text.ids, h);
+    h = XXH64(&p->text.len, sizeof p->text.len, h);
+    h = XXH64(dev->isa, strlen(dev->isa), h);
+    const char *input = strchr(p->whole.fingerprint, '.');
+    snprintf(p->out->id, sizeof p->out->id, "%016" PRIx64 ".%.64s", (uint64_t)h, input ? input + 1 : "");
+    lq_dev_close(dev);
+    return true;
+}
+
+// Whether it is there, made of the same by an interrupted run.
+static bool take(pruning *p) {
+    lq_ckpt *c = NULL;
+    const char *id, *was;
+    if (p->o->fresh || access(p->out->path, F_OK) || !lq_ckpt_open(p->out->path, &c, NULL)) return false;
+    const bool same = (id = lq_ckpt_meta(c, meta_id)) && (was = lq_ckpt_meta(c, meta_told)) && !strcmp(id, p->out->id);
+    if (same) lq_text_fmt(&p->out->told, "%s", was);
+    lq_ckpt_close(c);
+    return same && !p->out->told.failed;
+}
+
+// OUT.pruned.lq takes no file's place but that of one that pruning made.
+static bool place_check(const pruning *p, lq_err *err) {
+    lq_ckpt *c = NULL;
+    struct stat st;
+    if (lstat(p->out->path, &st)) return true;
+    const bool ours = S_ISREG(st.st_mode) && lq_ckpt_open(p->out->path, &c, NULL) && lq_ckpt_meta(c, meta_id);
+    if (c) lq_ckpt_close(c);
+    return ours || lq_fail(err, LQ_E_USAGE, "%s: is there already, where the pruned model would lie while it is "
+                           "quantized", p->out->path);
+}
+
+// What is wrong with the rest of the command is said before the work begins.
+static bool plan_whole(pruning *p, lq_err *err) {
+    lq_quant_opts o = *p->o;
+    if (o.method && !strcmp(o.method, "auto")) o.method = NULL, o.target_bits = 0, o.target_size = 0;
+    o.prune = NULL, o.plan = NULL;
+    if (!lq_plan_make(&o, &p->whole, err)) return false;
+    p->whole.o = p->o;
+    if (p->what.depth >= p->whole.in_desc.layers)
+        return lq_fail(err, LQ_E_USAGE, "prune: %d layers are to go, but %s has %d", p->what.depth,
+                       lq_ckpt_path(p->whole.in), p->whole.in_desc.layers);
+    o = *p->o;
+    if (!p->what.influence && (!o.samples || o.samples > PROBES)) o.samples = PROBES;
+    return lq_calib_open(&o, p->whole.in_desc.ctx, &p->text, err);
+}
+
+static void say(const pruning *p, const char *fmt, ...) LQ_PRINTF(2, 3);
+static void say(const pruning *p, const char *fmt, ...) {
+    char line[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    if (p->o->plan) p->o->plan(p->o->arg, line);
+}
+
+static bool find_or_make(pruning *p, lq_err *err) {
+    say(p, "prune %s: %zu sequences of %d tokens (%s) say what goes", p->o->prune, p->text.samples, p->text.len,
+        p->text.source);
+    say(p, "what stays lies in %s until it is quantized, at most %.1f MB", p->out->path, (double)p->out->in_bytes / 1e6);
+    if (p->o->dry_run) return true;
+    if (!make_id(p, err)) return false;
+    if (take(p)) return true;
+    if (!place_check(p, err) || !make(p, err)) return false;
+    say(p, "pruned: %s", p->out->told.p);
+    return true;
+}
+
+bool lq_prune_make(const lq_quant_opts *o, lq_pruned *out, lq_err *err) {
+    pruning p = {.o = o, .out = out};
+    *out = (lq_pruned){.in = o->in};
+    bool done = lq_prune_read(o->prune, &p.what, err) && plan_whole(&p, err);
+    if (done && (size_t)snprintf(out->path, sizeof out->path, "%s.pruned.lq", o->out) >= sizeof out->path - 16)
+        done = lq_fail(err, LQ_E_LIMIT, "%.100s...: the name is too long", o->out);
+    if (done) out->in_bytes = lq_ckpt_file_bytes(p.whole.in);
+    done = done && find_or_make(&p, err);
+    if (!done) lq_text_free(&out->told);
+    lq_plan_free(&p.whole);
+    lq_calib_close(&p.text);
+    lq_cut_free(&p.cut);
+    lq_desc_free(&p.desc);
+    lq_text_free(&p.config);
+    return done;
+}
+
+void lq_pruned_free(lq_pruned *p, bool done) {
+    if (done) unlink(p->path);
+    lq_text_free(&p->told);
+}

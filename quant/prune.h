@@ -1,0 +1,57 @@
+// prune.h: structured pruning, which comes before all else that is done to a model: what is asked and which of a model
+// goes (worth.c), what is left of its description and its config.json (narrow.c), and the model that is left, a .lq
+// file of its own which is then quantized as any checkpoint is (stay.c, prune.c).
+#ifndef LQ_PRUNE_H
+#define LQ_PRUNE_H
+#include "quant/pass.h"
+
+typedef struct lq_prune {
+    int depth;      // layers that go, one after the other that whose loss changes what the model says least
+    bool influence; // those that turn the residual least go instead
+} lq_prune;
+bool lq_prune_read(const char *text, lq_prune *out, lq_err *err);
+
+// What stays of a model.
+typedef struct lq_cut {
+    int layers, *layer; // [layers] by the indexes that they had, rising
+} lq_cut;
+void lq_cut_free(lq_cut *c);
+
+// Rows and columns of a weight that stay; NULL: all.
+typedef struct lq_stay { int32_t *row, *column; } lq_stay;
+bool lq_stay_of(const lq_desc *was, const lq_cut *cut, const lq_slot *slot, lq_stay *out, lq_err *err);
+// The [n][k] that are left: in *held, which is freed by the caller, or the weight as it is.
+bool lq_stay_take(const lq_stay *s, const lq_weight *from, int64_t n, int64_t k, void **held, lq_weight *out,
+                  lq_err *err);
+void lq_stay_free(lq_stay *s);
+
+// What decides: the model, what is asked, and text that goes through it.
+typedef struct lq_worth {
+    const lq_plan *p;
+    const lq_prune *what;
+    const lq_calib *text;
+    lq_rooms rooms;
+    bool spill;
+    lq_tick *tick;
+    void *arg;
+} lq_worth;
+// Finds what stays. What is said of it goes to *told, JSON.
+bool lq_prune_choose(const lq_worth *w, lq_cut *out, lq_text *told, lq_err *err);
+// Memory that it takes at most, without what stands between layers as far as that may lie in a file.
+size_t lq_prune_bytes(const lq_worth *w);
+
+// The description of what a cut leaves, and its config.json. LQ_E_UNSUPPORTED: this architecture's config.json cannot
+// say it.
+bool lq_narrow(lq_ckpt *in, const lq_desc *was, const lq_cut *cut, lq_desc *out, lq_text *config, lq_err *err);
+
+// A model that was pruned, on its way into the pass.
+struct lq_pruned {
+    const char *in;      // the checkpoint that it was made of
+    size_t in_bytes;
+    char path[4096];     // OUT.pruned.lq
+    lq_text told;        // JSON: what went, for the report and lq.recipe
+    char id[128];        // of everything that decides what it is
+};
+bool lq_prune_make(const lq_quant_opts *o, lq_pruned *out, lq_err *err);
+void lq_pruned_free(lq_pruned *p, bool done); // done: the file is not needed any more
+#endif
