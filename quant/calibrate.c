@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SOME = 384 }; // rows that are kept of an input, a multiple of three
-
 // An input while the text goes by: its rows together, or those of experts first .. first + count.
 typedef struct watching {
     lq_dev *dev;
@@ -39,7 +37,7 @@ static bool watch_open(lq_watch *w, lq_rooms *rooms, int64_t k, bool moments, bo
     const size_t n = (size_t)k;
     *w = (lq_watch){.rooms = rooms, .k = k, .absmax = calloc(n, sizeof *w->absmax),
                     .abssum = calloc(n, sizeof *w->abssum)};
-    if (some) w->some = malloc(SOME * n * sizeof *w->some), w->step = 1;
+    if (some) w->some = malloc(LQ_SOME * n * sizeof *w->some), w->step = 1;
     if (!w->absmax || !w->abssum || (some && !w->some))
         return lq_fail(err, LQ_E_MEMORY, "no memory for the sums of an input of %zu columns", n);
     return (!moments || (w->h = lq_room_open(rooms, n * n * sizeof *w->h, err)) != NULL) &&
@@ -50,11 +48,11 @@ static bool watch_open(lq_watch *w, lq_rooms *rooms, int64_t k, bool moments, bo
 // long as a power of two, which three does not divide, so that their first tokens have no more than their share.
 static void keep_row(lq_watch *w, const float *v) {
     const size_t k = (size_t)w->k;
-    if (w->somes == SOME) {
-        for (size_t i = 0; i < SOME; i += 3) memmove(w->some + i / 3 * k, w->some + i * k, k * sizeof *v);
-        w->somes = SOME / 3;
+    if (w->somes == LQ_SOME) {
+        for (size_t i = 0; i < LQ_SOME; i += 3) memmove(w->some + i / 3 * k, w->some + i * k, k * sizeof *v);
+        w->somes = LQ_SOME / 3;
         w->step *= 3;
-        // The row at hand is the next of the sparser ones, as SOME is a multiple of three.
+        // The row at hand is the next of the sparser ones, as LQ_SOME is a multiple of three.
     }
     memcpy(w->some + (size_t)w->somes++ * k, v, k * sizeof *v);
 }
@@ -221,10 +219,22 @@ static bool round_all(const calibration *c, lq_module *m) {
 
 static bool knows(const lq_module *m) { return lq_recipe_solves(&m->it->recipe); }
 
+// Of gate or up, whether s is to hear of what the MLP makes of some rows.
+static bool hear_hidden(const calibration *c, const lq_module *m, int at, const lq_watch *w, lq_hidden *h,
+                        lq_solve *s) {
+    s->hidden = NULL;
+    if (!lq_hidden_of(&m->it->slot, &m->it->recipe)) return true;
+    if ((h->of != m || h->at != at) && !lq_hidden_open(c->dev, c->b, m, at, w, h, c->err)) return false;
+    h->lifts = h->of == m;
+    s->hidden = h->of ? h : NULL;
+    return true;
+}
+
 // The matrices of experts first .. first + count, or those that read all rows.
 static bool round_readers(const calibration *c, int input, const watching *t) {
     lq_solve s = {0};
     lq_apart apart = {0};
+    lq_hidden hidden = {0};
     const lq_recipe *of = NULL; // what s was made for
     int expert = -1;
     bool done = true;
@@ -242,12 +252,15 @@ static bool round_readers(const calibration *c, int input, const watching *t) {
                 s.apart = keeps ? &apart : NULL;
                 of = r, expert = e;
             }
-            done = done && told(c) && made_room(c, m) && make(c, m, t->first + e, &s);
+            done = done && told(c) && made_room(c, m) &&
+                   hear_hidden(c, m, t->first + e, &t->w[e], &hidden, &s) && make(c, m, t->first + e, &s);
+            if (done && s.hidden && !hidden.lifts) done = lq_hidden_made(&hidden, &m->made[t->first + e].out, c->err);
             if (!s.u && r->rounding == LQ_ROUND_GPTQ) m->note = "its inputs' moments have no inverse: rounded to the nearest";
         }
     }
     lq_apart_close(&apart);
     lq_solve_close(&s);
+    lq_hidden_close(&hidden);
     return done;
 }
 
@@ -311,7 +324,7 @@ static void lean(lq_watch *w, const lq_watch *all, bool own) {
     add_sums(w->abssum, all->abssum, k, times);
     add_sums(w->h, all->h, k * k, times);
     add_sums(w->g, all->g, k * k, times);
-    for (int i = 0; w->some && i < all->somes && w->somes < SOME; i++)
+    for (int i = 0; w->some && i < all->somes && w->somes < LQ_SOME; i++)
         memcpy(w->some + (size_t)w->somes++ * k, all->some + (size_t)i * k, k * sizeof *w->some);
     w->rows = own ? w->k : all->rows;
 }
@@ -379,7 +392,9 @@ static bool watch_input(const calibration *c, int input, bool all, int first, in
         if (reads(m, input)) t.edit = &m->edit;
     const unsigned transform = c->b->plan->base.transform;
     const bool moments = then == round_readers || transform & LQ_T_AWQ;
-    const bool some = then == find_factors && transform & LQ_T_SMOOTH;
+    bool some = then == find_factors && transform & LQ_T_SMOOTH;
+    for (const lq_module *m = c->b->module; then == round_readers && m < c->b->module + c->b->modules; m++)
+        some |= reads(m, input) && lq_hidden_of(&m->it->slot, &m->it->recipe);
     t.counts = !all && in->count && c->b->plan->o->all_experts;
     t.w = calloc((size_t)count, sizeof *t.w);
     lq_rooms *rooms = lq_stream_rooms(c->s);

@@ -146,8 +146,15 @@ typedef struct band {
     uint8_t *plain;                    // codes, scales and zero points of plain rounding
     double *loss, *plain_loss;         // [n] of the two roundings
     double *own;                       // [3][n] for the slot
+    double *hidden[2];                 // [n] what the MLP loses by them, if that counts
     bool spread;                       // the second has been done
 } band;
+
+// Whether a row has the second.
+static bool better(const band *b, size_t row) {
+    return b->spread && b->loss[row] < b->plain_loss[row] &&
+           (!b->s->hidden || b->hidden[1][row] < b->hidden[0][row]);
+}
 
 static lq_mat mat_of(const band *b, float *p) {
     return (lq_mat){.p = p, .type = LQ_F32, .rows = (int)b->n, .cols = (int)b->k, .stride = (size_t)b->k};
@@ -213,7 +220,7 @@ static void figures(void *arg, int row, int worker) {
     const size_t at = (size_t)row * (size_t)b->k;
     double worst = 0;
     (void)worker;
-    if (b->spread && !(b->loss[row] < b->plain_loss[row])) return;
+    if (b->spread && !better(b, (size_t)row)) return;
     for (int64_t j = 0; j < b->k; j++) worst = fmax(worst, fabs((double)b->work[at + (size_t)j]));
     b->a->error[row] = lq_dot(b->work + at, b->work + at, (size_t)b->k);
     b->a->norm[row] = lq_dot(b->w + at, b->w + at, (size_t)b->k);
@@ -254,7 +261,7 @@ static void choose_row(void *arg, int task, int worker) {
     uint8_t *pq = b->plain + row * b->q_row, *ps = b->plain + (size_t)b->n * b->q_row + row * b->scale_row;
     uint8_t *pz = b->plain + (size_t)b->n * (b->q_row + b->scale_row) + row * b->zero_row;
     (void)worker;
-    if (b->spread && b->loss[row] < b->plain_loss[row]) {
+    if (better(b, row)) {
         memcpy(pq, q, b->q_row);
         if (own) memcpy(ps, scale, b->scale_row);
         if (zero) memcpy(pz, zero, b->zero_row);
@@ -278,9 +285,10 @@ static bool band_open(band *b, const lq_solve *s, const lq_round_args *a, const 
     b->zero_row = t->asym ? lq_code_row_bytes(t->bits, (int64_t)groups) : 0;
     b->w = malloc(4 * cells * sizeof *b->w);
     b->plain = malloc((size_t)b->n * (b->q_row + b->scale_row + b->zero_row));
-    b->own = malloc(3 * (size_t)b->n * sizeof *b->own);
+    b->own = malloc(5 * (size_t)b->n * sizeof *b->own);
     if (!b->w || !b->plain || !b->own)
         return lq_fail(err, LQ_E_MEMORY, "no memory for %lld rows of %lld", (long long)b->n, (long long)b->k);
+    b->hidden[0] = b->own + 3 * b->n, b->hidden[1] = b->own + 4 * b->n;
     b->work = b->w + cells, b->back = b->w + 2 * cells, b->y = b->w + 3 * cells;
     return true;
 }
@@ -350,7 +358,7 @@ static bool round_spread(lq_dev *dev, const band *b, lq_err *err) {
     return dev->ops.sync(dev, err);
 }
 
-bool lq_solve_rows(lq_dev *dev, const lq_solve *s, lq_round_args *a, const lq_solved *out, lq_err *err) {
+bool lq_solve_rows(lq_dev *dev, const lq_solve *s, int64_t first, lq_round_args *a, const lq_solved *out, lq_err *err) {
     band b;
     bool done = band_open(&b, s, a, out, err);
     a->bad[0] = a->bad[1] = -1;
@@ -364,16 +372,18 @@ bool lq_solve_rows(lq_dev *dev, const lq_solve *s, lq_round_args *a, const lq_so
         if (!s->under) quad(dev, &b, b.w, out->norm);
         else memset(out->norm, 0, (size_t)b.n * sizeof *out->norm);
     }
-    done = done && round_plain(dev, &b, err);
+    done = done && round_plain(dev, &b, err) &&
+           (!s->hidden || lq_hidden_error(s->hidden, first, b.n, b.back, b.hidden[0], err));
     if (done) lq_pool_run(dev->pool, figures, &b, (int)b.n);
     if (done && (s->u || s->clips)) {
         b.spread = true;
-        done = round_spread(dev, &b, err);
+        done = round_spread(dev, &b, err) &&
+               (!s->hidden || lq_hidden_error(s->hidden, first, b.n, b.back, b.hidden[1], err));
         if (done) lq_pool_run(dev->pool, figures, &b, (int)b.n);
     }
     if (done) lq_pool_run(dev->pool, choose_row, &b, (int)b.n);
     for (int64_t r = 0; done && r < b.n; r++)
-        if (!b.spread || !(out->loss[r] < out->plain[r])) out->loss[r] = out->plain[r];
+        if (!better(&b, (size_t)r)) out->loss[r] = out->plain[r];
     // What cannot be coded is told by the caller, who knows the matrix.
     done = done || a->bad[0] >= 0 || *a->wide;
     band_close(&b);

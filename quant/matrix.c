@@ -126,7 +126,7 @@ static bool round_band(banded *b, int64_t first, int64_t n, lq_err *err) {
         .worst = b->error + 2 * b->rows, .bad = bad, .wide = &b->wide};
     if (m->solve) {
         const lq_solved loss = {b->error + 3 * b->rows, b->error + 4 * b->rows, b->error + 5 * b->rows};
-        if (!lq_solve_rows(m->dev, m->solve, &a, &loss, err)) return false;
+        if (!lq_solve_rows(m->dev, m->solve, first, &a, &loss, err)) return false;
     } else {
         m->dev->ops.round(m->dev, &a);
         if (!m->dev->ops.sync(m->dev, err)) return false;

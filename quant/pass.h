@@ -9,7 +9,7 @@
 #include "quant/stream.h"
 
 enum {
-    LQ_QUANT_NUMERICS = 4, // raised when the same input and recipe would give other bits; part of the fingerprint
+    LQ_QUANT_NUMERICS = 5, // raised when the same input and recipe would give other bits; part of the fingerprint
     LQ_QUANT_REPORT = 1    // form of the report
 };
 
@@ -239,6 +239,7 @@ bool lq_calib_open(const lq_quant_opts *o, int ctx, lq_calib *out, lq_err *err);
 void lq_calib_close(lq_calib *c);
 
 // What an input of a layer was given (all rows, or an expert's).
+enum { LQ_SOME = 384 }; // rows of it that may be kept, a multiple of three
 struct lq_watch {
     lq_rooms *rooms;    // which has h and g
     int64_t k, rows;
@@ -268,12 +269,36 @@ struct lq_solve {
     bool clips;         // rows may have the searched range instead of the whole
     const struct lq_apart *apart; // columns that count as 0 in rows, and in h; NULL: none
     const float *under; // [k] what rows are was multiplied by, and counts divided by it; NULL: nothing
+    const struct lq_hidden *hidden; // clips: and only where the MLP loses no more by it; NULL: it feeds none
 };
 bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *out, lq_err *err);
 void lq_solve_close(lq_solve *s);
-// Rows [n][k] of f32 (spoilt) as `a` says, else in a->q and so on; figures [n] of each row.
+// Rows first .. first + n [n][k] of f32 (spoilt) as `a` says, else in a->q and so on; figures [n] of each row.
 typedef struct lq_solved { double *loss, *plain, *norm; } lq_solved;
-bool lq_solve_rows(lq_dev *dev, const lq_solve *s, lq_round_args *a, const lq_solved *out, lq_err *err);
+bool lq_solve_rows(lq_dev *dev, const lq_solve *s, int64_t first, lq_round_args *a, const lq_solved *out, lq_err *err);
+
+// What an MLP makes of some rows of its input (hidden.c), behind its nonlinearity.
+typedef struct lq_hidden {
+    lq_dev *dev;
+    const lq_part *part;
+    const lq_module *of;    // the module of up, whose matrix `at` it is; NULL: not open
+    int at;
+    bool lifts;             // up is at hand, else gate
+    int64_t n;
+    lq_mat x;               // [rows][k]
+    float *gate, *up, *h;   // [rows][n] products (gate NULL: there is none), and what they came to as they were
+    float *bias[2];         // [n] of gate and up; NULL: none
+    float *tried;           // [2][rows][rows of a band]
+} lq_hidden;
+bool lq_hidden_of(const lq_slot *s, const lq_recipe *r); // whether it counts for a matrix
+size_t lq_hidden_bytes(const lq_slot *s);
+// Of gate or up, matrix `at`, from the rows that were kept. One that it cannot be said of is left closed (`of` NULL).
+bool lq_hidden_open(lq_dev *dev, const lq_block *b, const lq_module *m, int at, const lq_watch *w, lq_hidden *out,
+                    lq_err *err);
+void lq_hidden_close(lq_hidden *h);
+bool lq_hidden_made(lq_hidden *h, const lq_weight *gate, lq_err *err); // gate is this from now on
+// What rows first .. first + n of the matrix at hand lose there if they are w [n][k]: sums of squares [n].
+bool lq_hidden_error(const lq_hidden *h, int64_t first, int64_t n, const float *w, double *to, lq_err *err);
 
 // The module that a KV cache's scales are, if the block has one, from the K and V that the text gives (kvscale.c).
 bool lq_kv_scales(lq_stream *s, lq_block *b, lq_err *err);

@@ -578,6 +578,11 @@ static void plan_calibration(lq_plan *p, int threads) {
     // Six of a band's rows at the same time, and what OpenBLAS takes for a thread.
     p->memory += s.chunk + held_bytes(p) + 6 * lq_band_bytes(p->widest) + k * 512 + (size_t)threads * (5u << 20);
     // What factors are tried on: some rows of each reader, and codes of the largest matrix.
+    size_t hidden = 0;
+    for (size_t i = 0; i < p->count; i++)
+        if (lq_hidden_of(&p->items[i].slot, &p->items[i].recipe) && lq_hidden_bytes(&p->items[i].slot) > hidden)
+            hidden = lq_hidden_bytes(&p->items[i].slot);
+    p->memory += hidden;
     if (lq_searches(p->base.transform)) p->memory += (16u << 20) + 4 * 64 * k * sizeof(float) + p->buffer;
     const size_t room = !most ? SIZE_MAX : most > p->memory ? most - p->memory : 0, all = most ? room : (size_t)1 << 28;
     const int experts = experts_most(p);

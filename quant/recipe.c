@@ -154,8 +154,9 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     if (r->salient == LQ_SALIENT_OUTLIER) put_number(t, "threshold", r->threshold > 0 ? r->threshold : 6);
     if (r->salient != LQ_SALIENT_NONE) put_number(t, "share", lq_salient_share(r));
     if (r->kv_scales) lq_text_fmt(t, ", \"kv_scales\": true");
-    if (r->rounding != LQ_ROUND_NEAREST && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
-    if (r->rounding != LQ_ROUND_NEAREST && r->least > 0) put_number(t, "least", r->least);
+    const bool searches = r->rounding != LQ_ROUND_NEAREST || r->transform & LQ_T_CLIP;
+    if (searches && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
+    if (searches && r->least > 0) put_number(t, "least", r->least);
     if (r->rounding != LQ_ROUND_GPTQ) return;
     lq_text_fmt(t, ", \"order\": \"%s\"", orders[r->order]);
     if (r->damp > 0) put_number(t, "damp", r->damp);
