@@ -16,7 +16,8 @@ const lq_transform lq_transforms[LQ_TRANSFORMS] = {
 
 bool lq_block_open(const lq_plan *p, size_t index, lq_block *b, lq_err *err) {
     const size_t first = p->first[index], n = p->first[index + 1] - first;
-    *b = (lq_block){.plan = p, .layer = index == 0 || index + 1 == p->blocks ? -1 : (int)index - 1, .modules = (int)n};
+    *b = (lq_block){.plan = p, .layer = index == 0 || index + 1 == p->blocks ? -1 : (int)index - 1, .modules = (int)n,
+                    .alpha = p->base.alpha > 0 ? (double)p->base.alpha : p->alpha};
     b->module = calloc(n + 1, sizeof *b->module);
     if (!b->module) return lq_fail(err, LQ_E_MEMORY, "no memory for a block of %zu tensors", n);
     for (size_t i = 0; i < n; i++) b->module[i].it = &p->items[first + i];

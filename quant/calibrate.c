@@ -485,8 +485,43 @@ static bool calibrate_input(const calibration *c, int input) {
     return done;
 }
 
+// The least, the first of equals; what one input loses counts as a share of what it makes.
+static double least_alpha(const double *tally) {
+    int best = 0;
+    for (int i = 1; i <= LQ_ALPHAS; i++) best = tally[i] < tally[best] ? i : best;
+    return (double)best / LQ_ALPHAS;
+}
+
+static bool tally_inputs(const calibration *c, double *tally) {
+    bool done = true;
+    c->b->tally = tally;
+    for (int i = 0; done && i < c->b->inputs; i++) done = seek_input(c, i);
+    c->b->tally = NULL;
+    return done;
+}
+
+bool lq_calibrate_alpha(lq_stream *s, const lq_plan *p, lq_tick *tick, void *arg, double *out, lq_err *err) {
+    double tally[LQ_ALPHAS + 1] = {0};
+    bool done = lq_stream_begin(s, NULL, err);
+    for (size_t i = 1; done && i + 1 < p->blocks; i++) {
+        lq_block b;
+        const calibration c = {s, &b, lq_stream_dev(s), tick, arg, err, NULL};
+        done = lq_block_open(p, i, &b, err) && lq_stream_enter(s, b.layer, err) && tally_inputs(&c, tally) &&
+               lq_stream_leave(s, NULL, err);
+        lq_block_close(&b);
+    }
+    *out = least_alpha(tally);
+    return done;
+}
+
 bool lq_calibrate_block(lq_stream *s, lq_block *b, lq_tick *tick, void *arg, lq_err *err) {
     const calibration c = {s, b, lq_stream_dev(s), tick, arg, err, NULL};
+    const lq_recipe *r = &b->plan->base;
+    if (r->transform & LQ_T_SMOOTH && r->alpha_of == LQ_ALPHA_LAYER && b->alpha < 0) {
+        double tally[LQ_ALPHAS + 1] = {0};
+        if (!tally_inputs(&c, tally)) return false;
+        b->alpha = least_alpha(tally);
+    }
     for (int i = 0; i < b->inputs; i++)
         if (!seek_input(&c, i)) return false;
     for (lq_module *m = b->module; m < b->module + b->modules; m++) {

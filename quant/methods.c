@@ -27,6 +27,9 @@ const lq_method lq_methods[] = {
      {.type = FP8}},
     {"awq", "multiply columns whose inputs are large before they are rounded, by factors that calibration text chooses",
      {.transform = LQ_T_AWQ | LQ_T_CLIP, .type = INT4_ASYM}},
+    {"awq+gptq", "factors as awq has them, then codes as gptq has them",
+     {.transform = LQ_T_AWQ, .rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .steps = 50,
+      .repay = 1}},
     {"hadamard", "turn the model's inner bases by Hadamard matrices, so that no channel stands out, then as rtn",
      {.transform = LQ_T_ROTATE, .type = INT4}},
 };

@@ -525,8 +525,12 @@ static bool open_stream(pass *p, lq_err *err) {
     if (!lq_stream_open(&o, &p->stream, err)) return false;
     p->dev = lq_dev_use(lq_stream_dev(p->stream));
     const int64_t k = plan->widest;
-    return p->dev->ops.reserve(p->dev, &(lq_dev_limits){.rows = 1 << 16, .outs = 1, .k = (int)k, .n = (int)k,
-                                                        .vocab = 1}, err);
+    if (!p->dev->ops.reserve(p->dev, &(lq_dev_limits){.rows = 1 << 16, .outs = 1, .k = (int)k, .n = (int)k,
+                                                      .vocab = 1}, err)) return false;
+    const lq_recipe *r = &plan->base;
+    if (!(r->transform & LQ_T_SMOOTH) || r->alpha_of != LQ_ALPHA_MODEL || r->alpha > 0) return true;
+    p->what = "one alpha for the model";
+    return lq_calibrate_alpha(p->stream, plan, heard_at, p, &plan->alpha, err);
 }
 
 static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {

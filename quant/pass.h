@@ -64,6 +64,7 @@ typedef struct lq_plan {
     lq_rooms rooms;     // memory that its sums and what stands between layers may take,
     bool spill;         // whether the latter lies in a file,
     int together;       // how many experts are watched at once at most,
+    double alpha;       // of SMOOTH, for the whole model, once it was searched; negative: nobody has
     bool moments;       // whether second moments are wanted,
     int64_t widest;     // and the longest row of a matrix
 } lq_plan;
@@ -135,7 +136,10 @@ typedef struct lq_block {
     float *factor[LQ_INPUTS]; // [k] what an input's columns are multiplied by, of experts [count][k]; NULL: nothing
     float *share[LQ_INPUTS];  // and the rows of the matrix that stands before it
     lq_turn turn[2];    // of the residual, of heads
+    double alpha;       // that SMOOTH is to take; 0: no factors, negative: what is best for each input
+    double *tally;      // [LQ_ALPHAS + 1] what inputs lose by each, is added to and no factor sought; NULL: they are
 } lq_block;
+enum { LQ_ALPHAS = 20 }; // that are tried: i / LQ_ALPHAS, 0 being no factors
 bool lq_block_open(const lq_plan *p, size_t index, lq_block *out, lq_err *err);
 void lq_block_close(lq_block *b);
 lq_module *lq_block_find(const lq_block *b, lq_role role, bool bias); // NULL: there is none
@@ -221,6 +225,7 @@ uint8_t *lq_lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scales, l
 // --- recipes as JSON (recipe.c) ---
 // What it says overrides *r; *rules (cJSON_Delete) are those for single matrices, NULL if there are none.
 bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, cJSON **rules, bool *mixed, lq_err *err);
+bool lq_recipe_alpha(const char *text, lq_recipe *r, lq_err *err); // a number, or whose it is
 bool lq_recipe_rule(const cJSON *rule, lq_recipe *r, bool *keep, lq_err *err);
 void lq_recipe_put(lq_text *t, const lq_recipe *r);
 void lq_recipe_put_calib(lq_text *t, const lq_calib *c, const lq_quant_opts *o);
@@ -353,6 +358,9 @@ bool lq_apart_fill(lq_dev *dev, const lq_apart *a, const lq_weight *from, const 
 // Rounds a layer, input by input, each on what the rounded ones before it give. Everything that is to be written is in
 // b->module[].made then.
 bool lq_calibrate_block(lq_stream *s, lq_block *b, lq_tick *tick, void *arg, lq_err *err);
+
+// One alpha for all inputs of the model, as it was, that a transform may smooth: by what they lose together.
+bool lq_calibrate_alpha(lq_stream *s, const lq_plan *p, lq_tick *tick, void *arg, double *out, lq_err *err);
 
 // Whether the output and its report may stand where they are wanted, and side files are what they should be (place.c).
 bool lq_places_check(lq_plan *p, lq_err *err);

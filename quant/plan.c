@@ -660,7 +660,9 @@ static bool read_options(lq_plan *p, lq_err *err) {
     p->base = p->method->recipe;
     if (!read_recipe(p, err)) return false;
     if (o->salient > 0) p->base.salient = LQ_SALIENT_COLUMNS, p->base.share = (float)o->salient;
-    if (!lq_recipe_check(&p->base, err)) return false;
+    if (o->alpha && !(p->base.transform & LQ_T_SMOOTH))
+        return lq_fail(err, LQ_E_USAGE, "alpha is what method smoothquant takes, not %s", p->method->name);
+    if ((o->alpha && !lq_recipe_alpha(o->alpha, &p->base, err)) || !lq_recipe_check(&p->base, err)) return false;
     const char *name;
     size_t nth = 0;
     while ((name = lq_quant_layout(nth)) && strcmp(name, layout) != 0) nth++;
@@ -687,7 +689,7 @@ static bool plan_transforms(lq_plan *p, lq_err *err) {
 }
 
 bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
-    *p = (lq_plan){.o = o};
+    *p = (lq_plan){.o = o, .alpha = -1};
     if (!o->in || !o->out || !*o->out) return lq_fail(err, LQ_E_USAGE, "a checkpoint and an output are needed");
     if (!read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err)) return false;
     if (!o->pruned && !strcmp(lq_ckpt_container(p->in), "lq"))

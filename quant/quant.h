@@ -18,6 +18,9 @@ typedef enum lq_salient { LQ_SALIENT_NONE, LQ_SALIENT_OUTLIER, LQ_SALIENT_COLUMN
 // with the largest inputs first and in it the largest input, stored as they stand.
 typedef enum lq_order { LQ_ORDER_NONE, LQ_ORDER_COLUMNS, LQ_ORDER_GROUPS } lq_order;
 
+// What shares one alpha of SMOOTH, where it is searched.
+typedef enum lq_alpha_of { LQ_ALPHA_INPUT, LQ_ALPHA_LAYER, LQ_ALPHA_MODEL } lq_alpha_of;
+
 // What one matrix is to become. A method's own numbers are fields behind `type`; zero is off or the default, so a new
 // one changes no row.
 typedef struct lq_recipe {
@@ -31,7 +34,8 @@ typedef struct lq_recipe {
     float damp;           // GPTQ: what is added to the diagonal, of its mean; 0: 0.01
     int refine;           // GPTQ: sweeps over the codes it chose
     float repay;          // GPTQ: the share of earlier layers' errors that is made good; 0: none
-    float alpha;          // SMOOTH: how much of what is large goes into the weights; 0: searched for each input
+    float alpha;          // SMOOTH: how much of what is large goes into the weights; 0: searched
+    lq_alpha_of alpha_of; // for each input, one for those of a layer, one for all
     float threshold;      // OUTLIER: the magnitude from which on a column is kept in 16 bits; 0: 6
     float share;          // and the share of columns that may be, the largest ones; 0: 1/16, COLUMNS: 0.01
     bool kv_scales;       // of the model: scales of a KV cache in fp8 are measured
@@ -73,6 +77,7 @@ typedef struct lq_quant_opts {
     double salient;       // the share of columns that stay in 16 bits, those with the largest inputs; 0: the method's
     const char *prune;    // what goes before anything is quantized, "depth:4"; NULL: nothing
     const struct lq_pruned *pruned; // lq_quantize's own: NULL
+    const char *alpha;    // smoothquant: a number, "input", "layer" or "model"; NULL: the recipe's
     const char *recipe;   // JSON that overrides parts of the method; NULL: nothing
     const char *calib;    // text that methods with statistics look at: a .txt, a .jsonl or a folder; NULL: built in
     size_t samples;       // sequences of it, 0: 128

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+static const char *const alphas[] = {"input", "layer", "model", NULL};
 static const char *const orders[] = {"none", "columns", "groups", NULL};
 
 // --- reading ---
@@ -57,6 +58,29 @@ static bool read_number(const cJSON *json, const char *key, double least, double
     return true;
 }
 
+bool lq_recipe_alpha(const char *text, lq_recipe *r, lq_err *err) {
+    char *end;
+    const double x = strtod(text, &end);
+    if (end != text && !*end && x > 0 && x <= 1) {
+        r->alpha = (float)x;
+        return true;
+    }
+    for (int i = 0; alphas[i]; i++)
+        if (!strcmp(alphas[i], text)) {
+            r->alpha = 0, r->alpha_of = (lq_alpha_of)i;
+            return true;
+        }
+    return lq_fail(err, LQ_E_USAGE,
+                   "alpha: \"%.40s\", expected a number above 0 and up to 1, \"input\", \"layer\" or \"model\"", text);
+}
+
+// A number, 0 for what is searched, or whose it is.
+static bool read_alpha(const cJSON *json, lq_recipe *r, lq_err *err) {
+    const char *word = lq_json_str(json, "alpha");
+    if (word) return lq_recipe_alpha(word, r, err) || lq_fail_in(err, "recipe");
+    return read_number(json, "alpha", 0, 1, &r->alpha, err);
+}
+
 static bool known_key(const char *key) {
     // Those of the second line follow from the others, or are said by options.
     static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "steps",
@@ -77,7 +101,7 @@ static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
         !read_word(json, "rounding", lq_rounding_names, 3, &rounding, err) ||
         !read_word(json, "order", orders, 3, &order, err) ||
         !read_word(json, "salient", lq_salient_names, 3, &salient, err) ||
-        !read_number(json, "alpha", 0, 1, &r->alpha, err) ||
+        !read_alpha(json, r, err) ||
         !read_number(json, "threshold", 0, 1e30, &r->threshold, err) ||
         !read_number(json, "share", 0, 1, &r->share, err) ||
         !read_number(json, "damp", 0, 10, &r->damp, err) || !read_number(json, "repay", 0, 1, &r->repay, err) ||
@@ -151,6 +175,8 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     lq_text_fmt(t, "\"rounding\": \"%s\", \"salient\": \"%s\"", lq_rounding_names[r->rounding],
                 lq_salient_names[r->salient]);
     if (r->transform & LQ_T_SMOOTH && r->alpha > 0) put_number(t, "alpha", r->alpha);
+    else if (r->transform & LQ_T_SMOOTH && r->alpha_of)
+        lq_text_fmt(t, ", \"alpha\": \"%s\"", alphas[r->alpha_of]);
     if (r->salient == LQ_SALIENT_OUTLIER) put_number(t, "threshold", r->threshold > 0 ? r->threshold : 6);
     if (r->salient != LQ_SALIENT_NONE) put_number(t, "share", lq_salient_share(r));
     if (r->kv_scales) lq_text_fmt(t, ", \"kv_scales\": true");

@@ -1,15 +1,16 @@
 // smooth.c: the transform "smooth" (SmoothQuant): columns of an input are multiplied by max|x|^a / max|w|^(1-a), over
 // all that reads it, so that what makes activations hard to round goes into the weights. a is tried in steps on some of
 // the rows that the text gives: what the readers make of them, weights and activations rounded as they will be, against
-// what they made. Left as they are: inputs that no a makes better. Owns the rows that are tried.
+// what they made; for each input, or for all of a layer or of the model together. Left as they are: inputs that no a
+// makes better. Owns the rows that are tried.
 #include "kernels/pack.h"
 #include "quant/pass.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-// Steps of a; elements of a matrix that are tried, at least so many rows.
-enum { STEPS = 20, CELLS = 1 << 19, ROWS = 64 };
+// Elements of a matrix that are tried, at least so many rows.
+enum { CELLS = 1 << 19, ROWS = 64 };
 static const double least = 1e-5; // of the largest size
 
 // Some rows of a module's matrices, and what they make of the input.
@@ -190,18 +191,32 @@ static void close_search(search *a) {
     free(a->codes);
 }
 
+// What the readers made of the rows.
+static double norm_of(const search *a) {
+    double sum = 0;
+    for (const reader *r = a->r; r < a->r + a->readers; r++)
+        for (size_t i = 0; i < (size_t)a->rows * (size_t)r->w.n; i++) sum += (double)r->y[i] * (double)r->y[i];
+    return sum;
+}
+
 bool lq_smooth_search(const lq_seek *s, float *factor, lq_err *err) {
     search a = {.s = s, .k = s->w->k, .rows = s->w->somes};
-    const double given = (double)s->b->plan->base.alpha;
-    double best = 0, error, alpha = 0;
+    const double given = s->b->alpha;
+    double *tally = s->b->tally, best = 0, error = 0, alpha = 0;
+    if (!tally && given == 0) return true;
     bool done = open_search(&a, err);
+    const double norm = done && tally ? norm_of(&a) : 0;
     for (int64_t j = 0; done && j < a.k; j++) a.f[j] = 1;
     done = done && error_of(&a, &best, err);
-    for (int i = 1; done && i <= STEPS; i++) {
-        factors(&a, given > 0 ? given : (double)i / STEPS);
+    if (done && norm > 0) tally[0] += best / norm;
+    for (int i = 1; done && i <= LQ_ALPHAS; i++) {
+        const double tried = !tally && given > 0 ? given : (double)i / LQ_ALPHAS;
+        factors(&a, tried);
         done = error_of(&a, &error, err);
+        if (done && norm > 0) tally[i] += error / norm;
+        if (tally) continue;
         if (done && (error < best || given > 0)) {
-            best = error, alpha = given > 0 ? given : (double)i / STEPS;
+            best = error, alpha = tried;
             memcpy(factor, a.f, (size_t)a.k * sizeof *factor);
         }
         if (given > 0) break;

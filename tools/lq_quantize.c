@@ -8,7 +8,7 @@
 
 typedef struct quantize_args {
     lq_common common;
-    const char *method, *type, *group, *head, *embed, *layout, *report, *calib, *recipe, *prune;
+    const char *method, *type, *group, *head, *embed, *layout, *report, *calib, *recipe, *prune, *alpha;
     int64_t bits, threads, samples, seqlen, seed;
     size_t max_ram, target_size;
     double target_bits, salient;
@@ -142,6 +142,7 @@ static int run(void *args, int argc, char **argv) {
                                  .keep_unknown = a->keep_unknown,
                              .target_bits = a->target_bits, .target_size = a->target_size,
                              .salient = a->salient, .dry_run = a->dry_run, .recipe = a->recipe, .prune = a->prune,
+                             .alpha = a->alpha,
                              .calib = a->calib,
                              .samples = (size_t)a->samples, .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed,
                              .all_experts = a->all_experts, .kv_scales = a->kv_scales,
@@ -186,6 +187,9 @@ static const lq_opt opts[] = {
     {"target-size", 0, LQ_OPT_SIZE, FIELD(target_size), "SIZE", "auto: size of OUT", NULL, 0, 0},
     {"salient", 0, LQ_OPT_NUM, FIELD(salient), "SHARE",
      "of the columns, those with the largest inputs on calibration text, stay in 16 bits, with any method: 0.01", NULL, 0, 1},
+    {"alpha", 0, LQ_OPT_TEXT, FIELD(alpha), "X",
+     "smoothquant: how much of what is large goes into the weights, up to 1, or what is to share one that is searched: "
+     "input (default), layer, model", NULL, 0, 0},
     {"recipe", 0, LQ_OPT_TEXT, FIELD(recipe), "JSON", "parts of the method that are to be others, or a file that says so", NULL, 0, 0},
     {"prune", 0, LQ_OPT_TEXT, FIELD(prune), "WHAT",
      "what goes before anything is quantized: depth:N, the N layers that are worth least (influence:N: found faster)", NULL, 0, 0},

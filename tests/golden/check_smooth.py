@@ -272,6 +272,50 @@ def test_smooth(model, text):
     check(open("t1.lq", "rb").read() == open("t3.lq", "rb").read(), "1 and 3 threads write the same bytes")
 
 
+def scaled(w):
+    """int8 row sym, by docs/QUANT.md."""
+    lo, hi = w.min(1, keepdims=True), w.max(1, keepdims=True)
+    s = np.where(hi > -lo, hi, lo).astype(np.float32).astype(np.float64) / -128
+    return np.clip(np.rint(w / s), -128, 127) * s
+
+
+def stepped(x):
+    d = np.abs(x).max(1, keepdims=True) / 127
+    return np.rint(x / np.where(d > 0, d, 1)) * d
+
+
+def sizes(v, share, width):
+    """Of columns whose heads share rows of v: their mean; as shares of the largest."""
+    v = np.repeat(v.reshape(-1, share, width).mean(1, keepdims=True), share, 1).ravel() if share > 1 else v
+    return np.maximum(v / v.max(), 1e-5)
+
+
+def test_alpha(model, text):
+    """One alpha for a layer: by what its inputs lose together in numpy, all rows of the text; one for the model."""
+    words = ("-m", "smoothquant", "--calib", text, "--seqlen", LEN, "--samples", 10000, *KEEP)
+    alphas = {mode: {n: m.get("alpha", 0) for n, m in quantize(model, "a.lq", *words, "--alpha", mode).items()} for mode in ("input", "layer", "model")}
+    of = lambda mode, layer="": sorted({a for n, a in alphas[mode].items() if n.startswith("model.layers." + layer)})
+    check(len(of("model")) == 1 and len(of("input")) > 1, f"{model}: one alpha for the model is {of('model')}, of inputs {of('input')}")
+    cfg, plain = json.load(open(model + "/config.json")), {n: a.astype(np.float64) for n, a in st.read(model + "/model.safetensors")[0].items()}
+    f, share = Scheme(plain, {n: {"plain": True} for n in plain if "_proj" in n}), cfg["num_attention_heads"] // cfg["num_key_value_heads"]
+    for ids in sequences_of(model, text):
+        decoder_np.forward(cfg, plain, ids, f)
+    errors = np.zeros(21)
+    for names in (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",), ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",)):
+        w = np.concatenate([plain[f"model.layers.0.{n}.weight"] for n in names])
+        x = np.concatenate(f.x[f"model.layers.0.{names[0]}.weight"])
+        heads = share if names[0] == "self_attn.o_proj" else 1
+        top, reads, y = *(sizes(np.abs(a).max(0), heads, cfg["head_dim"]) for a in (x, w)), x @ w.T
+        for i in range(21):
+            s = top ** (i / 20) / reads ** (1 - i / 20) if i else np.ones(len(top))
+            errors[i] += ((stepped(x / s) @ scaled(w * s).T - y) ** 2).sum() / (y ** 2).sum()
+    got = of("layer", "0.")
+    check(len(got) == 1, f"{model}: one alpha for a layer, not {got}")
+    told(errors[int(round(20 * got[0]))] < 1.05 * errors.min(), f"{model}: {got[0]} for the first layer loses {errors[int(round(20 * got[0]))]:.3g}, the best {errors.min():.3g}, none {errors[0]:.3g}")
+    for layer in range(cfg["num_hidden_layers"]):
+        check(len(of("layer", f"{layer}.")) == 1, f"{model}: one alpha for layer {layer}, not {of('layer', str(layer))}")
+
+
 def test_fp8():
     try:
         import ml_dtypes
@@ -299,6 +343,7 @@ def main():
             test_static("outliers", "calib.txt", kind)
         test_runtime("gains", "calib.txt", (("-m", "llmint8"), ("-m", "llmint8", "--type", STATIC[0]), ("--type", STATIC[1]), ("-m", "fp8")))
         test_smooth("gains", "calib.txt")
+        test_alpha("gains", "calib.txt")
         for model in ("gains", "loud"):
             test_bars(model)
         test_fp8()
