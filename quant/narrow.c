@@ -8,6 +8,11 @@
 #include <string.h>
 
 void lq_cut_free(lq_cut *c) {
+    for (int i = 0; i < LQ_WIDTHS; i++) {
+        for (int l = 0; c->of[i] && l < c->was; l++) free(c->of[i][l]);
+        free(c->of[i]);
+    }
+    free(c->channel);
     free(c->layer);
     *c = (lq_cut){0};
 }
@@ -34,8 +39,38 @@ static void group(lq_desc *d) {
     }
 }
 
+// Why it cannot have fewer heads, or a narrower residual; NULL: it can.
+static const char *no_widths(const lq_desc *was, const lq_prune *what) {
+    if (what->hidden > 0 && was->embed_dim) return "has an embedding of another width than its residual";
+    if (what->hidden > 0 && was->token_dim) return "tells each layer numbers of a token";
+    const char *norm = was->names[LQ_R_Q_NORM], *mark = norm ? strstr(norm, "%d") : NULL;
+    for (int l = 0; what->heads > 0 && l < was->layers; l++) {
+        const lq_part *a = lq_layer_attn(&was->layer[l]);
+        if (!a) continue;
+        if (a->kind != LQ_P_ATTN) return "has latents that all heads share";
+        if (a->alibi) return "has slopes that follow from the number of heads";
+        if (was->layer[l].kv_from != l) return "has layers that use others' K and V";
+        if (a->qk_norm == LQ_QK_HEADS && mark && strstr(mark + 2, "%d"))
+            return "has a tensor for the norm of each head";
+    }
+    return NULL;
+}
+
+static void narrow_layer(const lq_desc *was, const lq_layer *from, const lq_prune *what, lq_layer *to) {
+    for (int i = 0; i < to->parts; i++) {
+        lq_part *p = &to->part[i];
+        const int share = p->kv_heads ? p->heads / p->kv_heads : 0;
+        if (p->kind == LQ_P_MLP || p->kind == LQ_P_MOE) p->ffn = lq_keep_ffn(was, from, &from->part[i], what);
+        if (p->kind == LQ_P_ATTN) p->kv_heads = lq_keep_kv(&from->part[i], what), p->heads = share * p->kv_heads;
+    }
+}
+
 static bool expect(const lq_desc *was, const lq_cut *cut, lq_desc *out, lq_err *err) {
+    const char *why = no_widths(was, &cut->what);
     *out = *was;
+    out->layer = NULL;
+    if (why) return lq_fail(err, LQ_E_UNSUPPORTED, "it %s", why);
+    out->dim = lq_keep(was->dim, cut->what.hidden, cut->what.group);
     out->layers = cut->layers;
     out->layer = calloc((size_t)cut->layers, sizeof *out->layer);
     if (!out->layer) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", cut->layers);
@@ -43,6 +78,7 @@ static bool expect(const lq_desc *was, const lq_cut *cut, lq_desc *out, lq_err *
         const int from = cut->layer[i];
         lq_layer *l = &out->layer[i];
         *l = was->layer[from];
+        narrow_layer(was, &was->layer[from], &cut->what, l);
         l->kv_from = new_index(cut, was->layer[from].kv_from);
         if (l->kv_from < 0)
             return lq_fail(err, LQ_E_UNSUPPORTED, "layer %d uses K and V of layer %d, which has to stay", from,
@@ -52,12 +88,22 @@ static bool expect(const lq_desc *was, const lq_cut *cut, lq_desc *out, lq_err *
     return true;
 }
 
+// Whether two parts compute the same; how other people's files have their tensors is no matter.
+static bool alike(const lq_part *a, const lq_part *b) {
+    lq_part x = *a;
+    x.qkv = b->qkv, x.gate_up = b->gate_up, x.expert_across = b->expert_across, x.expert_turns = b->expert_turns;
+    x.router_across = b->router_across, x.route_bias_of = b->route_bias_of;
+    return !memcmp(&x, b, sizeof x);
+}
+
 // What two descriptions differ in; NULL: they are the same.
 static const char *differ(const lq_desc *a, const lq_desc *b, int *layer) {
     lq_desc x = *a, y = *b;
     x.layer = y.layer = NULL;
     *layer = -1;
     if (x.layers != y.layers) return "the number of layers";
+    if (x.dim != y.dim) return "the width of the residual";
+    if (x.embed_scale != y.embed_scale) return "another scale of the embedding than follows from its width";
     for (int i = 0; i < x.layers; i++) {
         const lq_layer *l = &a->layer[i], *m = &b->layer[i];
         *layer = i;
@@ -68,7 +114,10 @@ static const char *differ(const lq_desc *a, const lq_desc *b, int *layer) {
             if (p->kind != q->kind) return "what parts it has";
             if (p->window != q->window || p->chunk != q->chunk) return "its window";
             if (p->rope != q->rope) return "its positions";
-            if (memcmp(p, q, sizeof *p) != 0) return "its numbers";
+            if (p->heads != q->heads || p->kv_heads != q->kv_heads) return "its heads";
+            if (p->head_dim != q->head_dim || p->v_dim != q->v_dim) return "the width of its heads";
+            if (p->ffn != q->ffn) return "its inner width";
+            if (!alike(p, q)) return "its numbers";
         }
     }
     *layer = -1;
@@ -223,6 +272,79 @@ static void say_each(cJSON *o, const lq_desc *d) {
     put(o, "moe_layers", indexes(d, true));
 }
 
+// --- widths ---
+
+// Numbers that say a width: what they were and what they become.
+typedef struct sizes { int was[64], now[64], n; } sizes;
+
+static void add_size(sizes *s, int was, int now) {
+    for (int i = 0; i < s->n; i++)
+        if (s->was[i] == was) return;
+    if (s->n < 64) s->was[s->n] = was, s->now[s->n++] = now;
+}
+
+static void exchange(cJSON *v, const sizes *s) {
+    for (int i = 0; cJSON_IsNumber(v) && i < s->n; i++)
+        if (v->valuedouble == s->was[i]) {
+            cJSON_SetNumberValue(v, s->now[i]);
+            return;
+        }
+}
+
+static void exchange_all(cJSON *o, const char *const *keys, const sizes *s) {
+    for (; *keys; keys++) {
+        cJSON *v = cJSON_GetObjectItemCaseSensitive(o, *keys), *of;
+        exchange(v, s);
+        if (cJSON_IsArray(v)) cJSON_ArrayForEach(of, v) exchange(of, s);
+    }
+}
+
+static void add_part(const lq_part *was, const lq_part *now, sizes *ffn, sizes *heads, sizes *kv) {
+    if (was->kind == LQ_P_ATTN) add_size(heads, was->heads, now->heads), add_size(kv, was->kv_heads, now->kv_heads);
+    if (was->kind != LQ_P_MLP && was->kind != LQ_P_MOE) return;
+    add_size(ffn, was->ffn, now->ffn);
+}
+
+static void say_widths(cJSON *o, const lq_desc *was, const lq_desc *d, const lq_cut *cut) {
+    static const char *const of_ffn[] = {
+        "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size",
+        "intermediate_size_mlp", "prefix_dense_intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", NULL};
+    static const char *const of_heads[] = {"num_attention_heads", "n_head", "n_heads", "num_heads", NULL};
+    static const char *const of_kv[] = {"num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num",
+                                        "num_global_key_value_heads", NULL};
+    static const char *const of_dim[] = {"hidden_size", "n_embd", "d_model", NULL};
+    sizes ffn = {.n = 0}, heads = {.n = 0}, kv = {.n = 0}, dim = {.n = 0};
+    for (int l = 0; l < d->layers; l++)
+        for (int i = 0; i < d->layer[l].parts; i++)
+            add_part(&was->layer[cut->layer[l]].part[i], &d->layer[l].part[i], &ffn, &heads, &kv);
+    const int own = ffn.n; // Qwen counts gate and up together
+    for (int i = 0; i < own; i++) add_size(&ffn, 2 * ffn.was[i], 2 * ffn.now[i]);
+    add_size(&dim, was->dim, d->dim);
+    exchange_all(o, of_ffn, &ffn);
+    exchange_all(o, of_heads, &heads);
+    exchange_all(o, of_kv, &kv);
+    exchange_all(o, of_dim, &dim);
+    cJSON *base = cJSON_GetObjectItemCaseSensitive(o, "dim_model_base"); // MiniCPM: the width is divided by it
+    if (cJSON_IsNumber(base)) cJSON_SetNumberValue(base, base->valuedouble * d->dim / was->dim);
+}
+
+// What followed from other sizes is said by itself.
+static void say_sizes(cJSON *o, const lq_desc *d, const lq_prune *what) {
+    const lq_part *a = lq_layer_attn(&d->layer[0]);
+    const bool share = what->heads > 0 || what->hidden > 0;
+    if (a && share && !cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(o, "head_dim")))
+        put(o, "head_dim", cJSON_CreateNumber(a->head_dim));
+    if (a && what->heads > 0 && !cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(o, "num_key_value_heads")))
+        put(o, "num_key_value_heads", cJSON_CreateNumber(a->kv_heads));
+    for (int i = 0; (what->mlp > 0 || what->hidden > 0) && i < d->layer[0].parts; i++) {
+        static const char *const keys[] = {"n_inner", "ffn_hidden_size", "intermediate_size"};
+        if (d->layer[0].part[i].kind != LQ_P_MLP) continue;
+        for (int k = 0; k < 3; k++)
+            if (!cJSON_IsNumber(cJSON_GetObjectItemCaseSensitive(o, keys[k])))
+                put(o, keys[k], cJSON_CreateNumber(d->layer[0].part[i].ffn));
+    }
+}
+
 // --- both ---
 
 // config.json as `config` says; whether it gives what is expected.
@@ -251,13 +373,16 @@ bool lq_narrow(lq_ckpt *in, const lq_desc *was, const lq_cut *cut, lq_desc *out,
     if (done) {
         cJSON *text = cJSON_GetObjectItemCaseSensitive(all, "text_config");
         const bool inner = cJSON_IsObject(text);
-        say_layers(all, was, &want, cut);
-        if (inner) say_layers(text, was, &want, cut);
+        if (want.layers < was->layers) say_layers(all, was, &want, cut);
+        if (want.layers < was->layers && inner) say_layers(text, was, &want, cut);
+        say_widths(all, was, &want, cut);
+        if (inner) say_widths(text, was, &want, cut);
         if (inner && !cJSON_GetObjectItemCaseSensitive(text, "num_hidden_layers"))
             cJSON_AddNumberToObject(text, "num_hidden_layers", want.layers);
         done = read_back(in, all, &want, config, out, err);
         if (!done && err->code != LQ_E_MEMORY) {
-            say_each(inner ? text : all, &want);
+            if (want.layers < was->layers) say_each(inner ? text : all, &want);
+            say_sizes(inner ? text : all, &want, &cut->what);
             done = read_back(in, all, &want, config, out, err);
         }
     }

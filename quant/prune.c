@@ -3,7 +3,7 @@
 // reads in its place and which is gone when the pass is done. Owns that file while it is made. A run that was
 // interrupted while it was made begins anew; one that was interrupted later finds it there.
 //
-// Refused: depths that leave nothing, and what a model's config.json cannot say.
+// Refused: shares and depths that leave nothing, and what a model's config.json cannot say.
 #include "quant/prune.h"
 #include "formats/writer.h"
 #include <inttypes.h>
@@ -20,21 +20,41 @@ static const char meta_told[] = "lq.pruned", meta_id[] = "lq.pruned.id";
 
 // --- what is asked ---
 
+static bool read_depth(const char *word, const char *value, lq_prune *out, lq_err *err) {
+    char *end;
+    const long depth = value ? strtol(value, &end, 10) : 0;
+    if (!value || end == value || *end || depth < 1 || depth > 4095)
+        return lq_fail(err, LQ_E_USAGE, "prune: %s \"%s\", expected how many layers go, at least 1", word,
+                       value ? value : "");
+    if (out->depth) return lq_fail(err, LQ_E_USAGE, "prune: how many layers go is said twice");
+    out->depth = (int)depth;
+    out->influence = *word == 'i';
+    return true;
+}
+
 static bool read_word(const char *word, size_t n, lq_prune *out, lq_err *err) {
+    const struct { const char *name; double *to[3]; } widths[] = {
+        {"width", {&out->mlp, &out->heads, &out->hidden}}, {"mlp", {&out->mlp}}, {"heads", {&out->heads}},
+        {"hidden", {&out->hidden}}};
     char own[64], *end, *value;
     snprintf(own, sizeof own, "%.*s", (int)(n < sizeof own ? n : sizeof own - 1), word);
     value = strchr(own, ':');
     if (value) *value++ = 0;
-    if (strcmp(own, "depth") != 0 && strcmp(own, "influence") != 0)
-        return lq_fail(err, LQ_E_USAGE, "prune: \"%s\" is nothing that can go; expected depth:N or influence:N", own);
-    const long depth = value ? strtol(value, &end, 10) : 0;
-    if (!value || end == value || *end || depth < 1 || depth > 4095)
-        return lq_fail(err, LQ_E_USAGE, "prune: %s \"%s\", expected how many layers go, at least 1", own,
-                       value ? value : "");
-    if (out->depth) return lq_fail(err, LQ_E_USAGE, "prune: how many layers go is said twice");
-    out->depth = (int)depth;
-    out->influence = *own == 'i';
-    return true;
+    if (!strcmp(own, "depth") || !strcmp(own, "influence")) return read_depth(own, value, out, err);
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(own, widths[i].name) != 0) continue;
+        const double share = value ? strtod(value, &end) : 0;
+        if (!value || end == value || *end || !(share > 0 && share <= 1))
+            return lq_fail(err, LQ_E_USAGE, "prune: %s \"%s\", expected the share that stays, more than 0 and at most 1",
+                           own, value ? value : "");
+        for (int k = 0; k < 3 && widths[i].to[k]; k++) {
+            if (*widths[i].to[k] > 0) return lq_fail(err, LQ_E_USAGE, "prune: %s is said twice", own);
+            *widths[i].to[k] = share;
+        }
+        return true;
+    }
+    return lq_fail(err, LQ_E_USAGE, "prune: \"%s\" is nothing that can go; expected depth:N, influence:N, width:X, mlp:X, "
+                   "heads:X or hidden:X", own);
 }
 
 bool lq_prune_read(const char *text, lq_prune *out, lq_err *err) {
@@ -53,7 +73,7 @@ typedef struct pruning {
     const lq_quant_opts *o;
     lq_plan whole;      // of the model as it was
     lq_prune what;
-    lq_calib text;
+    lq_calib text, probes;
     lq_cut cut;
     lq_desc desc;       // of what is left
     lq_text config;
@@ -82,7 +102,9 @@ typedef struct moving {
 
 static bool open_weight(pruning *p, moving *m, int at, lq_err *err) {
     lq_pick pick;
-    if (!told(p, err) || !lq_source_pick(p->whole.in, m->from, at, &pick, err) ||
+    lq_stay_free(&m->stay);
+    if (!told(p, err) || !lq_stay_of(&p->whole.in_desc, &p->cut, m->from, at, &m->stay, err) ||
+        !lq_source_pick(p->whole.in, m->from, at, &pick, err) ||
         !lq_ckpt_pick(p->whole.in, &pick, m->from->n, m->from->k, &m->src, NULL, err))
         return false;
     if (lq_stay_take(&m->stay, &m->src, m->to->n, m->to->k, &m->held, &m->w, err)) return true;
@@ -148,8 +170,7 @@ static bool write_slots(pruning *p, int layer, bool ahead, lq_err *err) {
     for (int i = 0; done && i < n; i++) {
         if (layer < 0 && (to[i].role < LQ_R_NORM_OUT) != ahead) continue;
         moving m = {.to = &to[i], .from = &from[i]};
-        done = lq_stay_of(&p->whole.in_desc, &p->cut, &from[i], &m.stay, err) &&
-               (!to[i].count ? write_one : to[i].k ? write_stack : write_vectors)(p, &m, err);
+        done = (!to[i].count ? write_one : to[i].k ? write_stack : write_vectors)(p, &m, err);
         lq_stay_free(&m.stay);
     }
     free(to);
@@ -229,7 +250,7 @@ static size_t header_room(const pruning *p) {
 static bool plan_rooms(const pruning *p, char *folder, size_t size, lq_worth *w, lq_err *err) {
     const size_t most = p->o->max_ram, all = (size_t)1 << 30;
     const size_t kept = p->text.samples * (size_t)p->text.len * (size_t)p->whole.in_desc.dim * sizeof(float);
-    *w = (lq_worth){.p = &p->whole, .what = &p->what, .text = &p->text, .tick = heard,
+    *w = (lq_worth){.p = &p->whole, .what = &p->what, .text = &p->text, .probes = &p->probes, .tick = heard,
                     .arg = (void *)(uintptr_t)p};
     const size_t need = lq_prune_bytes(w);
     if (most && need > most)
@@ -263,6 +284,7 @@ static bool make_id(pruning *p, lq_err *err) {
     XXH64_hash_t h = XXH64(p->o->prune, strlen(p->o->prune), LQ_QUANT_NUMERICS);
     h = XXH64(p->text.ids, p->text.samples * (size_t)p->text.len * sizeof *p->text.ids, h);
     h = XXH64(&p->text.len, sizeof p->text.len, h);
+    h = XXH64(&p->what.group, sizeof p->what.group, h);
     h = XXH64(dev->isa, strlen(dev->isa), h);
     const char *input = strchr(p->whole.fingerprint, '.');
     snprintf(p->out->id, sizeof p->out->id, "%016" PRIx64 ".%.64s", (uint64_t)h, input ? input + 1 : "");
@@ -292,6 +314,15 @@ static bool place_check(const pruning *p, lq_err *err) {
                            "quantized", p->out->path);
 }
 
+// Columns that share a scale in the type of most matrices.
+static int group_of(const pruning *p) {
+    for (size_t i = 0; i < p->whole.count; i++) {
+        const lq_item *it = &p->whole.items[i];
+        if (it->round && it->slot.layer >= 0 && it->recipe.type.kind != LQ_W_PLAIN) return it->recipe.type.group;
+    }
+    return 0;
+}
+
 // What is wrong with the rest of the command is said before the work begins.
 static bool plan_whole(pruning *p, lq_err *err) {
     lq_quant_opts o = *p->o;
@@ -302,9 +333,11 @@ static bool plan_whole(pruning *p, lq_err *err) {
     if (p->what.depth >= p->whole.in_desc.layers)
         return lq_fail(err, LQ_E_USAGE, "prune: %d layers are to go, but %s has %d", p->what.depth,
                        lq_ckpt_path(p->whole.in), p->whole.in_desc.layers);
+    p->what.group = group_of(p);
     o = *p->o;
-    if (!p->what.influence && (!o.samples || o.samples > PROBES)) o.samples = PROBES;
-    return lq_calib_open(&o, p->whole.in_desc.ctx, &p->text, err);
+    if (!o.samples || o.samples > PROBES) o.samples = PROBES;
+    return lq_calib_open(p->o, p->whole.in_desc.ctx, &p->text, err) &&
+           lq_calib_open(&o, p->whole.in_desc.ctx, &p->probes, err);
 }
 
 static void say(const pruning *p, const char *fmt, ...) LQ_PRINTF(2, 3);
@@ -318,8 +351,9 @@ static void say(const pruning *p, const char *fmt, ...) {
 }
 
 static bool find_or_make(pruning *p, lq_err *err) {
-    say(p, "prune %s: %zu sequences of %d tokens (%s) say what goes", p->o->prune, p->text.samples, p->text.len,
-        p->text.source);
+    const lq_calib *text = p->what.depth && !p->what.influence ? &p->probes : &p->text;
+    say(p, "prune %s: %zu sequences of %d tokens (%s) say what goes", p->o->prune, text->samples, text->len,
+        text->source);
     say(p, "what stays lies in %s until it is quantized, at most %.1f MB", p->out->path, (double)p->out->in_bytes / 1e6);
     if (p->o->dry_run) return true;
     if (!make_id(p, err)) return false;
@@ -340,6 +374,7 @@ bool lq_prune_make(const lq_quant_opts *o, lq_pruned *out, lq_err *err) {
     if (!done) lq_text_free(&out->told);
     lq_plan_free(&p.whole);
     lq_calib_close(&p.text);
+    lq_calib_close(&p.probes);
     lq_cut_free(&p.cut);
     lq_desc_free(&p.desc);
     lq_text_free(&p.config);

@@ -1,6 +1,6 @@
 // prune.h: structured pruning, which comes before all else that is done to a model: what is asked and which of a model
-// goes (worth.c), what is left of its description and its config.json (narrow.c), and the model that is left, a .lq
-// file of its own which is then quantized as any checkpoint is (stay.c, prune.c).
+// goes (worth.c, width.c), what is left of its description and its config.json (narrow.c), and the model that is left,
+// a .lq file of its own which is then quantized as any checkpoint is (stay.c, prune.c).
 #ifndef LQ_PRUNE_H
 #define LQ_PRUNE_H
 #include "quant/pass.h"
@@ -8,18 +8,31 @@
 typedef struct lq_prune {
     int depth;      // layers that go, one after the other that whose loss changes what the model says least
     bool influence; // those that turn the residual least go instead
+    // Shares that stay of an MLP's inner width, of KV heads with their queries, of the residual's width; 0: not asked.
+    double mlp, heads, hidden;
+    int group;      // of the type that matrices become: 0, or widths that are multiples of it stay so
 } lq_prune;
 bool lq_prune_read(const char *text, lq_prune *out, lq_err *err);
 
-// What stays of a model.
+// What stays of a model: layers by the indexes that they had, and of each layer that was there heads and inner columns.
+typedef enum lq_width { LQ_W_HEADS, LQ_W_MLP, LQ_W_EXPERTS, LQ_W_SHARED, LQ_WIDTHS } lq_width;
 typedef struct lq_cut {
-    int layers, *layer; // [layers] by the indexes that they had, rising
+    lq_prune what;
+    int layers, *layer;       // [layers] rising
+    int32_t *channel;         // [dim] columns of the residual, rising; NULL: all
+    int32_t **of[LQ_WIDTHS];  // [layers that were][..] rising; of experts one list behind the other. NULL: all
+    int was;                  // so many layers there were
 } lq_cut;
 void lq_cut_free(lq_cut *c);
 
-// Rows and columns of a weight that stay; NULL: all.
+// How many of `n` stay of a width; and what stays of an MLP's, and of its layer's attention.
+int lq_keep(int n, double share, int group);
+int lq_keep_ffn(const lq_desc *was, const lq_layer *l, const lq_part *p, const lq_prune *what);
+int lq_keep_kv(const lq_part *p, const lq_prune *what);
+
+// Rows and columns of a weight (of a stack its at-th) that stay; NULL: all.
 typedef struct lq_stay { int32_t *row, *column; } lq_stay;
-bool lq_stay_of(const lq_desc *was, const lq_cut *cut, const lq_slot *slot, lq_stay *out, lq_err *err);
+bool lq_stay_of(const lq_desc *was, const lq_cut *cut, const lq_slot *slot, int at, lq_stay *out, lq_err *err);
 // The [n][k] that are left: in *held, which is freed by the caller, or the weight as it is.
 bool lq_stay_take(const lq_stay *s, const lq_weight *from, int64_t n, int64_t k, void **held, lq_weight *out,
                   lq_err *err);
@@ -29,7 +42,7 @@ void lq_stay_free(lq_stay *s);
 typedef struct lq_worth {
     const lq_plan *p;
     const lq_prune *what;
-    const lq_calib *text;
+    const lq_calib *text, *probes; // probes: for runs of the whole model
     lq_rooms rooms;
     bool spill;
     lq_tick *tick;
@@ -37,6 +50,8 @@ typedef struct lq_worth {
 } lq_worth;
 // Finds what stays. What is said of it goes to *told, JSON.
 bool lq_prune_choose(const lq_worth *w, lq_cut *out, lq_text *told, lq_err *err);
+// What goes of widths, once it is known which layers stay.
+bool lq_prune_widths(const lq_worth *w, lq_cut *cut, lq_text *told, lq_err *err);
 // Memory that it takes at most, without what stands between layers as far as that may lie in a file.
 size_t lq_prune_bytes(const lq_worth *w);
 

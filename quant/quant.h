@@ -75,7 +75,7 @@ typedef struct lq_quant_opts {
     size_t target_size;   // auto: of the output; 0: not said
     bool kv_scales;       // what a KV cache in fp8 divides K and V by is measured and stored
     double salient;       // the share of columns that stay in 16 bits, those with the largest inputs; 0: the method's
-    const char *prune;    // what goes before anything is quantized, "depth:4"; NULL: nothing
+    const char *prune;    // what goes before anything is quantized, "depth:4,mlp:0.75"; NULL: nothing
     const struct lq_pruned *pruned; // lq_quantize's own: NULL
     const char *alpha;    // smoothquant: a number, "input", "layer" or "model"; NULL: the recipe's
     const char *recipe;   // JSON that overrides parts of the method; NULL: nothing

@@ -29,18 +29,24 @@ static void cut_layers(choice *c) {
         if (!c->gone[l]) c->cut->layer[c->cut->layers++] = l;
 }
 
-// Whether the model can be described without another layer; *hard: something else is wrong.
-static bool can_go(choice *c, int layer, bool *hard, lq_err *err) {
+// Whether what stays can be described.
+static bool can_say(const choice *c, lq_err *err) {
     lq_desc d;
     lq_text config = {0};
-    c->gone[layer] = true;
-    cut_layers(c);
     const bool can = lq_narrow(c->w->p->in, c->d, c->cut, &d, &config, err);
     if (can) lq_desc_free(&d);
-    else *hard = err->code != LQ_E_UNSUPPORTED && err->code != LQ_E_FORMAT;
+    lq_text_free(&config);
+    return can || lq_fail_in(err, "%s", lq_ckpt_path(c->w->p->in));
+}
+
+// The same without another layer; *hard: something else is wrong.
+static bool can_go(choice *c, int layer, bool *hard, lq_err *err) {
+    c->gone[layer] = true;
+    cut_layers(c);
+    const bool can = can_say(c, err);
+    if (!can) *hard = err->code != LQ_E_UNSUPPORTED && err->code != LQ_E_FORMAT;
     c->gone[layer] = false;
     cut_layers(c);
-    lq_text_free(&config);
     return can;
 }
 
@@ -82,7 +88,7 @@ static bool choose_by_probe(choice *c, lq_probe *probe, lq_err *err) {
 
 // Sequences of the text as far as what the model says of them has room.
 static lq_calib probe_text(const lq_worth *w) {
-    lq_calib text = *w->text;
+    lq_calib text = *w->probes;
     while (text.samples > 1 && lq_probe_bytes(&text, w->p->in_desc.vocab) > (size_t)1 << 29) text.samples--;
     return text;
 }
@@ -171,12 +177,11 @@ static void tell(const choice *c, lq_text *t) {
         lq_text_fmt(t, ", \"influence\": [");
         for (int l = 0; l < c->d->layers; l++) lq_text_fmt(t, l ? ", %.6g" : "%.6g", c->measure[l]);
         lq_text_fmt(t, "]");
-    } else {
+    } else if (n) {
         lq_text_fmt(t, ", \"kld\": [");
         for (int i = 0; i < n; i++) lq_text_fmt(t, i ? ", %.6g" : "%.6g", c->kld[i]);
         lq_text_fmt(t, "]");
     }
-    lq_text_fmt(t, "}");
 }
 
 bool lq_prune_choose(const lq_worth *w, lq_cut *out, lq_text *told, lq_err *err) {
@@ -184,12 +189,15 @@ bool lq_prune_choose(const lq_worth *w, lq_cut *out, lq_text *told, lq_err *err)
     const size_t layers = (size_t)d->layers, depth = (size_t)w->what->depth;
     choice c = {.w = w, .d = d, .cut = out, .gone = calloc(2 * layers, sizeof *c.gone),
                 .order = malloc((depth + 1) * sizeof *c.order), .kld = malloc((depth + 1) * sizeof *c.kld)};
-    out->layer = malloc(layers * sizeof *out->layer);
+    *out = (lq_cut){.what = *w->what, .was = d->layers, .layer = malloc(layers * sizeof *out->layer)};
     c.tried = c.gone + layers;
     bool done = (c.gone && c.order && c.kld && out->layer) ||
                 lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", d->layers);
     if (done && depth) done = (w->what->influence ? influence_layers : probe_layers)(&c, err);
     if (done) cut_layers(&c), tell(&c, told);
+    if (done && (out->what.mlp > 0 || out->what.heads > 0 || out->what.hidden > 0))
+        done = can_say(&c, err) && lq_prune_widths(w, out, told, err);
+    lq_text_fmt(told, "}");
     free(c.gone);
     free(c.order);
     free(c.kld);
@@ -201,5 +209,13 @@ size_t lq_prune_bytes(const lq_worth *w) {
     const lq_desc *d = &w->p->in_desc;
     const lq_calib text = probe_text(w);
     const size_t chunk = lq_stream_cost(d, w->text, false, d->dim).chunk;
-    return chunk + (w->what->depth && !w->what->influence ? lq_probe_bytes(&text, d->vocab) : 0) + ((size_t)16 << 20);
+    size_t sums = 0;
+    for (int l = 0; l < d->layers; l++)
+        for (int i = 0; i < d->layer[l].parts; i++) {
+            const lq_part *p = &d->layer[l].part[i];
+            const size_t own = (size_t)(p->experts ? p->experts : 1) * (size_t)p->ffn * (sizeof(double) + 16);
+            if (own > sums) sums = own;
+        }
+    const size_t said = w->what->depth && !w->what->influence ? lq_probe_bytes(&text, d->vocab) : 0;
+    return sums + chunk + said + ((size_t)16 << 20);
 }

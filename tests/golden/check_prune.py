@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # check_prune.py LQ: structured pruning. Of every tiny model a layer is dropped: what is left computes in exact mode what the numpy forward
-# computes that leaves the layer out, or the refusal says why it cannot be described. Which layer goes is held against its definition.
+# computes that leaves the layer out, or the refusal says why it cannot be described. Of every dense one inner columns of MLPs go: as if they
+# were 0 in numpy. Heads and columns of the residual: as a checkpoint computes that a script has cut. What goes is held against its definition.
 import json
 import multiprocessing
 import os
@@ -123,6 +124,148 @@ def check_order(path, name, folder):
     check(said["dropped"] == [int(want.argmin())], f"{name}: by influence {said['dropped']} went, {want.argmin()} has the least")
 
 
+# --- widths ---
+
+
+class Inner:
+    """In the place of decoder_np.linear: what inner columns of MLPs hold is counted, or those that do not stay are 0."""
+
+    def __init__(self, dim, ffn, stay=None):
+        self.dim, self.ffn, self.stay, self.layer, self.sums = dim, ffn, stay, 0, {}
+
+    def __enter__(self):
+        self.linear = decoder_np.linear
+        self.at = [m for m in (decoder_np, decoder_np.decoder_gpt, decoder_np.decoder_gemma4)]
+        for m in self.at:
+            m.linear = self
+        return self
+
+    def __exit__(self, *_):
+        for m in self.at:
+            m.linear = self.linear
+
+    def __call__(self, f, x, w, bias=None):
+        if w.shape == (self.dim, self.ffn):
+            self.sums[self.layer] = self.sums.get(self.layer, 0) + np.abs(x).reshape(-1, self.ffn).sum(0)
+            if self.stay:
+                mask = np.zeros(self.ffn)
+                mask[self.stay[self.layer % len(self.stay)]] = 1
+                x = x * mask
+            self.layer += 1
+        return self.linear(f, x, w, bias)
+
+
+def largest(v, n):
+    return np.sort(np.argsort(-v, kind="stable")[:n])
+
+
+def stays(n, share):
+    """Of widths that are multiples of 16 so many; of others any number."""
+    return round(share * n / 16) * 16 if n % 16 == 0 and n >= 32 else max(1, round(share * n))
+
+
+def size(cfg, *names):
+    return next((cfg[n] for n in names if cfg.get(n)), None)
+
+
+def check_inner(path, name, folder):
+    """Inner columns of MLPs, of every dense model: those whose mean magnitude on the text is least are as if they were 0."""
+    cfg, w, ids = make_models.load(path)
+    out, text = os.path.join(path, "thin.lq"), os.path.join(path, "text.txt")
+    open(text, "wb").write(TEXT)
+    report, why = prune(path, out, "mlp:0.7", *KEEP, "--calib", text, "--seqlen", str(LEN))
+    if report is None:
+        return check(NO_INNER.get(name, "nothing") in why, f"{name} mlp: {why}")
+    check(name not in NO_INNER, f"{name} mlp: was expected to be refused")
+    said = report["recipe"]["prune"]
+    context = size(cfg, "max_position_embeddings", "n_positions", "max_seq_len") or LEN
+    if "mlp" not in said or "experts" in said or "shared" in said or context < LEN or name == "gemma4":  # some of its MLPs are wider
+        got, why = logits(out, os.path.join(path, "ids.bin"), make_models.tokens(name))
+        return check(got is not None and np.isfinite(got).all(), f"{name} mlp: {why}")
+    dim, ffn, stay = size(cfg, "hidden_size", "n_embd", "d_model"), said["mlp"]["of"], said["mlp"]["stay"]
+    layers = len(said["mlp"]["share"])
+    check(stay == stays(ffn, 0.7), f"{name}: {stay} of {ffn} stay")
+    sums = np.zeros((layers, ffn))
+    with Inner(dim, ffn) as inner:
+        for seq in sequences():
+            inner.layer, inner.sums = 0, {}
+            decoder_np.forward(cfg, w, seq, ctx=LEN)
+            if inner.layer != layers:
+                return check(False, f"{name}: {inner.layer} MLPs seen in numpy, {layers} layers")
+            sums += [inner.sums[i] for i in range(layers)]
+    lists = [largest(v, stay) for v in sums]
+    check(np.allclose(said["mlp"]["share"], [v[s].sum() / v.sum() for v, s in zip(sums, lists)], rtol=1e-4), f"{name}: shares {said}")
+    with Inner(dim, ffn, lists):
+        within(f"{name} with {stay} of {ffn}", out, cfg, w, ids, make_models.tokens(name))
+
+
+REASONS = (  # why a model cannot have fewer heads or a narrower residual
+    "its config.json cannot say", "another width than its residual", "numbers of a token", "latents that all heads share",
+    "slopes that follow", "others' K and V", "the norm of each head", "is quantized already", "share a width of", "is not a multiple of",
+)  # fmt: skip
+
+
+def check_any(path, name, what):
+    """What is left is a model that says numbers, or it is refused with the reason."""
+    out = os.path.join(path, "any.lq")
+    report, why = prune(path, out, what, *KEEP, "--samples", "1", "--seqlen", "32")
+    if report is None:
+        print(f"{name} {what}: {why[why.find(': a ') + 2:]}")
+        return check(any(r in why for r in REASONS) and "\n" not in why, f"{name} {what}: {why}")
+    got, why = logits(out, os.path.join(path, "ids.bin"), make_models.tokens(name))
+    check(got is not None and np.isfinite(got).all(), f"{name} {what}: {why}")
+
+
+def check_script(path, name):
+    """Heads, columns of the residual and inner ones of a model of Llama's kind, cut by a script."""
+    cfg, w, ids = make_models.load(path)
+    heads, kv, dim, ffn = cfg["num_attention_heads"], cfg["num_key_value_heads"], cfg["hidden_size"], cfg["intermediate_size"]
+    hd, share, text, out = cfg.get("head_dim", dim // heads), heads // kv, os.path.join(path, "text.txt"), os.path.join(path, "cut.lq")
+    open(text, "wb").write(TEXT)
+    report, why = prune(path, out, "heads:0.5,hidden:0.8,mlp:0.6", *KEEP, "--calib", text, "--seqlen", str(LEN))
+    if not check(report is not None, f"{name} cut: {why}"):
+        return
+    seen, plain = {}, decoder_np.linear
+
+    def linear(f, x, m, bias=None):
+        seen[id(m)] = seen.get(id(m), 0) + np.abs(x).sum(0)
+        return plain(f, x, m, bias)
+
+    decoder_np.linear = linear
+    for seq in sequences():
+        decoder_np.forward(cfg, w, seq, ctx=LEN)
+    decoder_np.linear = plain
+    of = lambda i, n: seen[id(w[f"model.layers.{i}.{n}.weight"])]
+    residual = sum(of(i, n) for i in range(cfg["num_hidden_layers"]) for n in ("self_attn.q_proj", "mlp.gate_proj"))
+    r, less = largest(residual, stays(dim, 0.8)), {}
+    for n, a in w.items():
+        less[n] = a[r] if a.ndim == 1 and len(a) == dim and "norm" in n else a[:, r] if n.startswith(("model.embed", "lm_head")) else a
+    for i in range(cfg["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        g = largest(of(i, "self_attn.o_proj").reshape(kv, -1).sum(1), max(1, round(0.5 * kv)))
+        m = largest(of(i, "mlp.down_proj"), stays(ffn, 0.6))
+        spread = lambda wide: (g[:, None] * wide + np.arange(wide)).reshape(-1)
+        for n, rows in {"q": spread(share * hd), "k": spread(hd), "v": spread(hd)}.items():
+            less[p + f"self_attn.{n}_proj.weight"] = w[p + f"self_attn.{n}_proj.weight"][rows][:, r]
+            if p + f"self_attn.{n}_proj.bias" in w:
+                less[p + f"self_attn.{n}_proj.bias"] = w[p + f"self_attn.{n}_proj.bias"][rows]
+        less[p + "self_attn.o_proj.weight"] = w[p + "self_attn.o_proj.weight"][r][:, spread(share * hd)]
+        for n in ("gate", "up"):
+            less[p + f"mlp.{n}_proj.weight"] = w[p + f"mlp.{n}_proj.weight"][m][:, r]
+        less[p + "mlp.down_proj.weight"] = w[p + "mlp.down_proj.weight"][r][:, m]
+    own = {**cfg, "hidden_size": len(r), "num_attention_heads": share * len(g), "num_key_value_heads": len(g), "intermediate_size": len(m), "head_dim": hd}
+    within(f"{name} cut", out, own, less, ids, make_models.tokens(name))
+    report, why = prune(path, out, "depth:1,mlp:0.6", "--method", "gptq", "--type", "int4 g32", "--calib", text, "--seqlen", str(LEN))
+    if check(report is not None, f"{name} depth and mlp: {why}"):
+        check(report["layers"] == cfg["num_hidden_layers"] - 1, f"{name} depth and mlp: {report['layers']} layers")
+
+
+NO_INNER = {
+    "bloom": "its inner width", "bloom_pow": "its inner width", "mpt": "its inner width", "mpt_heads": "its inner width",  # four times the width
+    "gpt_oss_mx": "is quantized already",
+}  # fmt: skip
+
+
 # --- the command ---
 
 
@@ -130,7 +273,8 @@ def check_command(path, folder):
     out = os.path.join(folder, "command.lq")
     for what, words in {
         "depth:0": "at least 1", "depth": "at least 1", "depth:x": "at least 1", "depth:1.5": "at least 1", "": "nothing that can go",
-        "layers:2": '"layers" is nothing that can go', "depth:1,depth:1": "said twice", "depth:99": "99 layers are to go, but",
+        "layers:2": '"layers" is nothing that can go', "mlp:0": "more than 0", "mlp:1.1": "at most 1", "heads:x": "expected the share",
+        "width:0.8,mlp:0.5": "mlp is said twice", "hidden:nan": "expected the share", "depth:1,depth:1": "said twice", "depth:99": "99 layers are to go, but",
     }.items():
         report, why = prune(path, out, what)
         check(report is None and words in why and not os.path.exists(out), f"--prune {what!r}: {why}")
@@ -160,6 +304,11 @@ def check_one(path):
     counted.passed = counted.failed = 0
     name = os.path.basename(path)
     check_depth(path, name)
+    check_inner(path, name, path)
+    check_any(path, name, "heads:0.5")
+    check_any(path, name, "hidden:0.8")
+    if name in ("gqa", "llama3", "qwen2", "mistral"):
+        check_script(path, name)
     sys.stdout.flush()
     return counted.passed, counted.failed
 
