@@ -54,7 +54,9 @@ typedef struct lq_plan {
     size_t copy;        // that the largest matrix takes which has to be made whole before it is rounded
     size_t memory;      // of the pass in all, known once the threads are
     size_t out_bytes, header_room, rounded;
-    size_t carried;     // matrices that others coded and whose codes stay
+    bool coded;         // the input is a .lq file with codes in it
+    size_t carried;     // matrices that are coded and whose codes stay
+    size_t again;       // and those that are rounded once more
     size_t disk;        // at most, with the journal, the report and
     size_t scratch;     // what calibration lays aside
     char fingerprint[200]; // of a run that calibrates, the device and its solver behind the rest

@@ -2,7 +2,7 @@
 // how much memory and disk that takes, and the fingerprint of everything that decides the output's bytes. Owns the
 // lists of an lq_plan.
 //
-// Refused: a checkpoint that is quantized already, tensors that are missing, of another shape, or that nobody knows.
+// Refused: tensors that are missing, of another shape, or that nobody knows; transforms of codes that are to stay.
 #include "formats/parts.h"
 #include "formats/writer.h"
 #include "quant/prune.h"
@@ -34,6 +34,16 @@ static bool fail_quantized(const lq_plan *p, const char *name, lq_err *err) {
                    "with scales, or a --type that it is to become", lq_ckpt_path(p->in), name);
 }
 
+// Whether it is one of ours with codes in it: what it has is what was wanted, unless something else is asked for.
+static bool is_coded(const lq_plan *p) {
+    bool coded = false;
+    for (size_t i = 0; !coded && i < lq_ckpt_count(p->in); i++) {
+        bool codes;
+        coded = lq_ckpt_part_of(p->in, lq_ckpt_at(p->in, i)->name, &codes);
+    }
+    return coded && !strcmp(lq_ckpt_container(p->in), "lq");
+}
+
 // The type that an option gives a matrix, by its role, and the option; NULL: none does. A tied head is its embedding.
 static const char *asked_type(const lq_plan *p, const lq_slot *s, const char **option) {
     const lq_quant_opts *o = p->o;
@@ -54,7 +64,7 @@ static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *
     *keep = !s->quantizable || (text && !strcmp(text, "keep"));
     *type = p->base.type;
     // What others left in 16 bits beside matrices that they packed they left so on purpose.
-    if (!text && lq_ckpt_packed(p->in) && !table && s->role != LQ_R_HEAD) *keep = true;
+    if (!text && (p->coded || (lq_ckpt_packed(p->in) && !table && s->role != LQ_R_HEAD))) *keep = true;
     if (*keep) return true;
     if (!text && (table || s->role == LQ_R_HEAD)) text = "int8 row";
     if (text && !lq_wtype_parse(text, type, err)) return lq_fail_in(err, "%s", option);
@@ -154,7 +164,7 @@ static lq_wtype plain_type(lq_dtype elem) {
 // type is. gpt-oss's experts, whose form is a model's own, always do.
 static bool stays_coded(const lq_plan *p, const lq_slot *s, const lq_typed *w, bool keep) {
     const char *option, *asked = asked_type(p, s, &option);
-    return keep || (w->upright ? !asked : !lq_ckpt_loose(p->in, w));
+    return keep || (w->upright || p->coded ? !asked : !lq_ckpt_loose(p->in, w));
 }
 
 static bool add_coded(lq_plan *p, lq_item *item, const lq_typed *w, bool same, lq_err *err) {
@@ -210,9 +220,10 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
         return false;
     if (s->k && s->quantizable && !lq_rules_apply(p, s, &item.recipe, &keep, err)) return false;
     const bool stays = f.w && stays_coded(p, s, f.w, keep);
-    const bool turned = s->from.across && (s->from.each || !f.w || !f.w->upright);
+    const bool turned = s->from.across && !p->coded && (s->from.each || !f.w || !f.w->upright);
     if (stays && !turned) return add_coded(p, &item, f.w, same, err);
     if (stays) item.recipe.type = plain_type(LQ_F32); // codes cannot be turned: their values are kept
+    p->again += f.w && !stays;
     const bool changes = item.recipe.transform & ~(unsigned)LQ_T_CLIP, plain = item.recipe.type.kind == LQ_W_PLAIN;
     // "bf16" of a matrix that is bf16 is no work, unless its elements change. Vectors and routers that change are f32.
     item.round = f.w || (!keep && !(plain && item.recipe.type.elem == f.t->type && same));
@@ -279,7 +290,7 @@ static bool add_unread(lq_plan *p, const lq_names *known, const lq_tensor *t, lq
     const lq_known what = lq_names_find(known, t->name);
     bool codes;
     if (what == LQ_KNOWN && lq_ckpt_part_of(p->in, t->name, &codes)) return true;
-    if (what == LQ_KNOWN || (what == LQ_HARMLESS && !p->o->pruned)) {
+    if (what == LQ_KNOWN || (what == LQ_HARMLESS && !lq_names_kept(known, t->name))) {
         add_name(&p->dropped, t->name);
         return true;
     }
@@ -429,12 +440,16 @@ static bool write_recipe(lq_plan *p, lq_err *err) {
     recipe_type(t, "embed", p, LQ_R_EMBED);
     if (!p->desc.tied) recipe_type(t, "head", p, LQ_R_HEAD);
     if (p->calibrates) lq_recipe_put_calib(t, &p->calib, p->o);
+    // What made the input, as long as it is JSON and not too deep.
+    const char *from = p->coded && !p->o->pruned ? lq_ckpt_meta(p->in, "lq.recipe") : NULL;
+    if (from && !lq_json_check(from, strlen(from), (lq_json_limits){1u << 20, 10}, "lq.recipe", NULL)) from = NULL;
     char *rules = p->rules ? cJSON_PrintUnformatted(p->rules) : NULL;
     if (p->rules && !rules) t->failed = true;
     if (p->mixed) lq_text_fmt(t, ", \"mixed\": true");
     if (rules) lq_text_fmt(t, ", \"modules\": %s", rules);
     if (p->o->pruned) lq_text_fmt(t, ", \"prune\": %s", p->o->pruned->told.p);
     cJSON_free(rules);
+    if (from) lq_text_fmt(t, ", \"from\": %s", from);
     lq_text_fmt(t, "}");
     return !t->failed || lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");
 }
@@ -608,7 +623,10 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers,
         (double)p->weights / 1e6, (double)in / mb);
     say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
-    if (p->carried) say(p, "%zu matrices, coded by others, keep their codes", p->carried);
+    if (p->carried) say(p, "%zu matrices, coded already, keep their codes", p->carried);
+    if (p->again)
+        say(p, "%zu matrices are coded already: what their codes say is rounded once more, what was lost stays lost",
+            p->again);
     if (p->dropped.n) say(p, "dropped, no forward reads them: %s", p->dropped.p);
     if (p->kept.n) say(p, "carried over, nobody knows them: %s", p->kept.p);
     if (!has_vocabulary(p->in))
@@ -692,8 +710,7 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     *p = (lq_plan){.o = o, .alpha = -1};
     if (!o->in || !o->out || !*o->out) return lq_fail(err, LQ_E_USAGE, "a checkpoint and an output are needed");
     if (!read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err)) return false;
-    if (!o->pruned && !strcmp(lq_ckpt_container(p->in), "lq"))
-        return lq_fail(err, LQ_E_USAGE, "%s: is a .lq file; expected a checkpoint of safetensors", o->in);
+    p->coded = is_coded(p);
     if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err))
         return false;
     p->base.kv_scales |= o->kv_scales;

@@ -86,7 +86,7 @@ static bool known_key(const char *key) {
     static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "steps",
                                        "least", "type", "salient", "alpha", "threshold", "share",
                                        "modules", "mixed", "match", "kv_scales", "stats", "embed", "head", "calib",
-                                       "prune"};
+                                       "prune", "from"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i])) return true;
     return false;

@@ -232,7 +232,7 @@ static const char *const examples[] = {
 const lq_verb lq_verb_quantize = {
     .name = "quantize", .synopsis = "MODEL OUT",
         .summary = "Turn a checkpoint into a quantized .lq file",
-    .detail = "MODEL is a directory, a .safetensors file or an index of shards. OUT appears only when it is whole and\n"
+    .detail = "MODEL is a directory, a .safetensors file, an index of shards or a .lq file. OUT appears only when it is whole and\n"
               "was read back and checked.\n\n"
               "Ctrl-C (and kill -9, and a power cut) leaves the finished blocks in OUT.partial/: the same command goes on\n"
               "from there, and the output is the same to the byte. The report says of each matrix what it lost.",

@@ -263,4 +263,5 @@ typedef enum lq_known { LQ_STRANGE, LQ_KNOWN, LQ_HARMLESS /* no forward reads it
 // What a tensor of the checkpoint is: a slot, a source of slots or a part of such a weight; one that exporters write,
 // or that lq was asked to keep (metadata lq.kept, a JSON array of names); one beside a text part; or a stranger.
 lq_known lq_names_find(const lq_names *n, const char *tensor);
+bool lq_names_kept(const lq_names *n, const char *tensor); // whether it is one of lq.kept
 #endif

@@ -421,6 +421,8 @@ static bool other(const lq_desc *d, const char *name) {
            (!*d->outer || strncmp(name, d->outer, strlen(d->outer)) != 0) && strncmp(name, "lm_head.", 8) != 0;
 }
 
+bool lq_names_kept(const lq_names *n, const char *tensor) { return listed(&n->kept, tensor); }
+
 lq_known lq_names_find(const lq_names *n, const char *tensor) {
     bool codes;
     if (listed(&n->known, tensor)) return LQ_KNOWN;
