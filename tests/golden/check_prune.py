@@ -260,6 +260,35 @@ def check_script(path, name):
         check(report["layers"] == cfg["num_hidden_layers"] - 1, f"{name} depth and mlp: {report['layers']} layers")
 
 
+def check_experts(path, name):
+    """Of a mixture each expert has columns of its own, by the rows that were sent to it."""
+    cfg, w, ids = make_models.load(path)
+    out, text = os.path.join(path, "experts.lq"), os.path.join(path, "text.txt")
+    open(text, "wb").write(TEXT)
+    report, why = prune(path, out, "mlp:0.6", *KEEP, "--calib", text, "--seqlen", str(LEN))
+    if not check(report is not None, f"{name} experts: {why}"):
+        return
+    down = {id(a): n for n, a in w.items() if ".experts." in n and n.endswith((".w2.weight", ".down_proj.weight"))}
+    sums, masks, plain = {id(w[n]): np.zeros(w[n].shape[1]) for n in down.values()}, {}, decoder_np.linear
+
+    def linear(f, x, m, bias=None):
+        if id(m) in down:
+            sums[id(m)] += np.abs(x).sum(0)
+            x = x * masks.get(id(m), 1)
+        return plain(f, x, m, bias)
+
+    decoder_np.linear = linear
+    for seq in sequences():
+        decoder_np.forward(cfg, w, seq, ctx=LEN)
+    ffn = next(iter(sums.values())).size
+    check(all(v.sum() > 0 for v in sums.values()), f"{name}: an expert that the text does not reach")
+    for key, v in sums.items():
+        masks[key] = np.zeros(ffn)
+        masks[key][largest(v, stays(ffn, 0.6))] = 1
+    within(f"{name} experts with {stays(ffn, 0.6)} of {ffn}", out, cfg, w, ids, make_models.tokens(name))
+    decoder_np.linear = plain
+
+
 NO_INNER = {
     "bloom": "its inner width", "bloom_pow": "its inner width", "mpt": "its inner width", "mpt_heads": "its inner width",  # four times the width
     "gpt_oss_mx": "is quantized already",
@@ -309,6 +338,8 @@ def check_one(path):
     check_any(path, name, "hidden:0.8")
     if name in ("gqa", "llama3", "qwen2", "mistral"):
         check_script(path, name)
+    if name == "mixtral":
+        check_experts(path, name)
     sys.stdout.flush()
     return counted.passed, counted.failed
 
