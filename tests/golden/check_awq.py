@@ -117,6 +117,9 @@ def test_parts(model, folder, words):
     check(data == open(out, "rb").read(), "1 and 3 threads write the same bytes")
     for m in one.values():
         check("out_error" not in m or m["out_error"] <= m["out_plain"], f"{m['name']}: clipped it loses {m.get('out_error')}, plain {m.get('out_plain')}")
+    quantize(model, out, "awq", {"transform": "clip", "steps": 7, "least": 0.75}, *words)
+    said = json.loads(st.read(out)[1]["lq.recipe"])
+    check((said.get("steps"), said.get("least")) == (7, 0.75), f"the file's recipe says how ranges were searched: {said}")
     clip = squares(quantize(model, out, "awq", {"transform": "clip"}, *words))
     gptq = squares(quantize(model, out, "gptq", {"transform": "awq", "repay": 0}, *words))
     both = squares(one)
@@ -174,7 +177,7 @@ def test_kld(model, name, most, chars, samples, folder):
     words = ("--type", "int4 g128 asym", "--samples", samples)
     quantize(model, files[0], "rtn", {}, "--type", "int4 g128 asym")
     quantize(model, files[1], "awq", {}, *words)
-    quantize(model, files[2], "gptq", {"transform": "awq"}, *words)
+    quantize(model, files[2], "awq+gptq", {}, *words)
     rtn, awq, both = kld(model, files, test)
     check(awq < most * rtn, f"{name}: awq's KLD is {awq / rtn:.3f} of plain rounding's, expected {most}")
     check(both < awq, f"{name}: with gptq it is {both / rtn:.3f} of it, awq alone {awq / rtn:.3f}")
