@@ -24,7 +24,8 @@ int lq_acts_limit(const lq_recipe *r, int64_t k) {
 
 bool lq_acts_reads(const lq_module *m, int input) {
     return m->it->round && lq_reads(m, input) &&
-           (m->it->recipe.salient != LQ_SALIENT_NONE || m->it->recipe.type.act.fixed);
+           (m->it->recipe.salient != LQ_SALIENT_NONE || m->it->recipe.type.act.fixed ||
+            lq_recipe_weighs(&m->it->recipe));
 }
 
 int lq_fixed_form(lq_atype t) { return t.elem == LQ_E4M3 ? LQ_FIXED_E4M3 : t.asym ? LQ_FIXED_ASYM : LQ_FIXED_SYM; }
@@ -35,11 +36,13 @@ typedef struct sizes {
     const lq_acts *a;
     float *lo, *hi; // [k]
     double *square; // [k] sums of squares
+    int64_t rows;
 } sizes;
 
 static bool look_sizes(void *arg, const lq_sight *s, lq_err *err) {
-    const sizes *z = arg;
+    sizes *z = arg;
     (void)err;
+    z->rows += s->x.rows;
     for (int r = 0; r < s->x.rows; r++) {
         const float *x = (const float *)s->x.p + (size_t)r * s->x.stride;
         for (int64_t j = 0; j < z->a->k; j++) {
@@ -241,12 +244,13 @@ static bool find_scales(lq_acts *a, lq_stream *s, const lq_block *b, int input, 
 bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *a, lq_err *err) {
     const size_t k = (size_t)b->input[input].k;
     const lq_recipe *outliers = NULL; // of the first who wants them
-    bool fixed = false;
+    bool fixed = false, weighs = false;
     *a = (lq_acts){.k = (int64_t)k, .aside = true};
     for (const lq_module *m = b->module; m < b->module + b->modules; m++) {
         const lq_recipe *r = &m->it->recipe;
         if (!lq_acts_reads(m, input)) continue;
         if (r->salient != LQ_SALIENT_NONE && !outliers) outliers = r;
+        weighs |= lq_recipe_weighs(r);
         if (!r->type.act.fixed) continue;
         a->wants[lq_fixed_form(r->type.act)] = fixed = true;
         a->aside &= r->salient != LQ_SALIENT_NONE;
@@ -259,6 +263,10 @@ bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *a, lq_err
         if (!isfinite(z.lo[j]) || !isfinite(z.hi[j]))
             done = lq_fail(err, LQ_E_FORMAT, "layer %d: the text makes an input of its matrices infinite or NaN, column "
                            "%zu; expected finite numbers", b->layer, j);
+    if (weighs && done)
+        done = (a->weight = malloc(k * sizeof *a->weight)) != NULL ||
+               lq_fail(err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
+    for (size_t j = 0; done && weighs && j < k; j++) a->weight[j] = (float)(z.square[j] / (double)z.rows);
     done = done && (!outliers || find_outliers(a, outliers, &z, err)) &&
            (!fixed || find_scales(a, s, b, input, &z, err));
     free(z.lo);
@@ -270,6 +278,7 @@ bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *a, lq_err
 
 void lq_acts_close(lq_acts *a) {
     free(a->outlier);
+    free(a->weight);
     free(a->cost);
     *a = (lq_acts){0};
 }

@@ -246,7 +246,7 @@ static bool round_readers(const calibration *c, int input, const watching *t) {
             if (!reads(m, input) || !knows(m) || (m->it->slot.count == 0) != t->all) continue;
             const lq_recipe *r = &m->it->recipe;
             if (!of || expert != e || of->order != r->order || of->type.group != r->type.group ||
-                of->rounding != r->rounding || of->transform != r->transform) {
+                of->rounding != r->rounding || of->transform != r->transform || of->range != r->range) {
                 lq_solve_close(&s);
                 done = lq_solve_make(c->dev, &t->w[e], r, &s, c->err);
                 s.apart = keeps ? &apart : NULL;

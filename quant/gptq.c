@@ -111,7 +111,8 @@ bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve 
     const bool spreads = r->rounding == LQ_ROUND_GPTQ;
     ranked *by = malloc(k * sizeof *by);
     *s = (lq_solve){.rooms = w->rooms, .k = w->k, .stays = !spreads || r->order != LQ_ORDER_COLUMNS,
-                    .sweeps = r->refine, .clips = !spreads && r->transform & LQ_T_CLIP};
+                    .sweeps = r->refine, .even = spreads && r->range == LQ_RANGE_MSE,
+                    .clips = !spreads && r->transform & LQ_T_CLIP};
     s->order = malloc(k * sizeof *s->order);
     s->weight = malloc(k * sizeof *s->weight);
     bool done = (by && s->order && s->weight) ||
@@ -302,7 +303,7 @@ static void band_close(band *b) {
 // One of the two roundings of w; false: *bad or *wide says why there is no result.
 static bool round_once(lq_dev *dev, const band *b, lq_round_args r, double *loss, lq_err *err) {
     r.back = b->back;
-    r.weight = b->s->weight;
+    r.weight = b->s->even ? NULL : b->s->weight;
     r.error = b->own, r.norm = b->own + b->n, r.worst = b->own + 2 * b->n;
     dev->ops.round(dev, &r);
     if (!dev->ops.sync(dev, err) || r.bad[0] >= 0 || *r.wide) return false;

@@ -32,10 +32,15 @@ unsigned lq_recipe_needs(const lq_recipe *r) {
     if (r->transform & LQ_T_SMOOTH) needs |= LQ_STAT_ABSMAX;
     if (r->transform & LQ_T_AWQ) needs |= LQ_STAT_ABSMEAN | LQ_STAT_HESSIAN;
     if (r->transform & LQ_T_CLIP) needs |= LQ_STAT_HESSIAN;
-    if (r->salient != LQ_SALIENT_NONE) needs |= LQ_STAT_ABSMAX;
+    if (r->salient == LQ_SALIENT_OUTLIER) needs |= LQ_STAT_ABSMAX;
+    if (r->salient == LQ_SALIENT_COLUMNS || lq_recipe_weighs(r)) needs |= LQ_STAT_SQUARE;
     if (r->type.act.fixed) needs |= LQ_STAT_ABSMAX;
     if (r->kv_scales) needs |= LQ_STAT_KV;
     return needs;
+}
+
+bool lq_recipe_weighs(const lq_recipe *r) {
+    return r->range == LQ_RANGE_WEIGHTED && r->rounding == LQ_ROUND_NEAREST && r->type.kind != LQ_W_PLAIN;
 }
 
 bool lq_recipe_solves(const lq_recipe *r) {
@@ -57,7 +62,8 @@ bool lq_recipe_check(const lq_recipe *r, lq_err *err) {
                        "%s: there are rules for plain types, int2 to int8, e4m3, e5m2 and codebooks that have a name",
                        name);
     }
-    const unsigned known = LQ_STAT_HESSIAN | LQ_STAT_ABSMEAN | LQ_STAT_ABSMAX | LQ_STAT_KV;
+    const unsigned known = LQ_STAT_HESSIAN | LQ_STAT_ABSMEAN | LQ_STAT_ABSMAX | LQ_STAT_KV |
+        LQ_STAT_SQUARE;
     if (r->rounding == LQ_ROUND_GPTQ && r->type.kind == LQ_W_PLAIN) {
         lq_wtype_name(&r->type, name, sizeof name);
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: gptq is for types that are coded", name);
@@ -116,8 +122,8 @@ static bool round_band(banded *b, int64_t first, int64_t n, lq_err *err) {
     int64_t bad[2];
     lq_round_args a = {
         .w = rows_of(b, first, n), .type = *t, .table = lq_wtype_table(t), .scale2 = m->scale2,
-        .fit = b->r->rounding == LQ_ROUND_SEARCH || (m->solve && (b->r->steps || b->r->transform & LQ_T_CLIP))
-                   ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
+        .fit = b->r->range != LQ_RANGE_FULL || (m->solve && b->r->transform & LQ_T_CLIP) ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
+        .weight = b->r->range == LQ_RANGE_WEIGHTED ? m->weight : NULL,
         .steps = b->r->steps ? b->r->steps : 50, .least = b->r->least > 0 ? b->r->least : 0.5f,
         .q = (uint8_t *)m->q + (size_t)first * b->q_row,
         .scale = (uint8_t *)m->scale + band * b->scales * lq_dtype_size(t->scale),

@@ -4,8 +4,8 @@
 #include "quant/quant.h"
 #include <string.h>
 
-const char *const lq_stat_names[] = {"absmax", "absmean", "hessian", "kv"};
-const char *const lq_rounding_names[] = {"nearest", "search", "gptq"};
+const char *const lq_stat_names[] = {"absmax", "absmean", "hessian", "kv", "square"};
+const char *const lq_rounding_names[] = {"nearest", "gptq"};
 const char *const lq_salient_names[] = {"none", "outlier", "columns"};
 
 #define INT4 {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .rows = 1, .scale = LQ_F16}
@@ -16,9 +16,9 @@ const lq_method lq_methods[] = {
     {"rtn", "round to the nearest code, no calibration: fast, and what the others are measured against",
      {.type = INT4}},
     {"gptq", "spread each column's error over those behind it, by what the inputs were on calibration text",
-     {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .steps = 50, .repay = 1}},
+     {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .range = LQ_RANGE_WEIGHTED, .repay = 1}},
     {"auto", "give each matrix the type that serves --target-bits or --target-size best, by what its errors cost, then as gptq",
-     {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .steps = 50, .repay = 1}},
+     {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .range = LQ_RANGE_WEIGHTED, .repay = 1}},
     {"llmint8", "8 bits, activations too, but for the columns that the text makes large, which stay in 16 bits",
      {.salient = LQ_SALIENT_OUTLIER, .type = INT8}},
     {"smoothquant", "8 bits, activations too, when their large columns have handed some of their size to the weights",
@@ -28,8 +28,8 @@ const lq_method lq_methods[] = {
     {"awq", "multiply columns whose inputs are large before they are rounded, by factors that calibration text chooses",
      {.transform = LQ_T_AWQ | LQ_T_CLIP, .type = INT4_ASYM}},
     {"awq+gptq", "factors as awq has them, then codes as gptq has them",
-     {.transform = LQ_T_AWQ, .rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .steps = 50,
-      .repay = 1}},
+     {.transform = LQ_T_AWQ, .rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS,
+      .range = LQ_RANGE_WEIGHTED, .repay = 1}},
     {"hadamard", "turn the model's inner bases by Hadamard matrices, so that no channel stands out, then as rtn",
      {.transform = LQ_T_ROTATE, .type = INT4}},
 };
@@ -42,6 +42,11 @@ const lq_method *lq_method_find(const char *name) {
 }
 
 const char *lq_method_name(size_t i) { return i < lq_method_count ? lq_methods[i].name : NULL; }
+
+const char *lq_range_name(size_t i) {
+    static const char *const names[LQ_RANGES] = {"full", "mse", "weighted"};
+    return i < LQ_RANGES ? names[i] : NULL;
+}
 
 const char *lq_quant_layout(size_t i) {
     lq_wtype type;

@@ -46,7 +46,8 @@ static bool round_matrix(lq_dev *dev, const lq_module *m, const lq_weight *from,
     }
     if (!lq_weight_sizes(&x->recipe.type, s->n, s->k, &any)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
     lq_lay_out(buf, &any, true, &raw);
-    lq_matrix q = {.w = from, .edit = edit, .solve = solve, .dev = dev, .q = raw.q,
+    lq_matrix q = {.w = from, .edit = edit, .solve = solve,
+                   .weight = given && given->acts ? given->acts->weight : NULL, .dev = dev, .q = raw.q,
                    .scale = raw.scale, .zero = raw.zero, .tick = heard, .arg = t};
     if (!lq_quantize_matrix(&x->recipe, &q, err)) return false;
     x->recipe.type = q.type;

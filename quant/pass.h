@@ -273,6 +273,7 @@ struct lq_solve {
     double damp;        // that it took, of the mean diagonal
     float added;        // which is so much
     int sweeps;         // of `refine`
+    bool even;          // a searched range counts all columns alike
     bool clips;         // rows may have the searched range instead of the whole
     const struct lq_apart *apart; // columns that count as 0 in rows, and in h; NULL: none
     const float *under; // [k] what rows are was multiplied by, and counts divided by it; NULL: nothing
@@ -322,10 +323,12 @@ struct lq_acts {
     int64_t k;
     int32_t *outlier;   // [outliers] columns that are kept in 16 bits
     int outliers, left; // left: those that should have been and found no room
+    float *weight;      // [k] mean squares; NULL: nobody asks
     double *cost;       // [k] what an error of 1 in a column comes to
     bool wants[LQ_FIXED], aside; // forms of readers; aside: all of them keep outliers apart
     lq_fixed fixed[LQ_FIXED];
 };
+bool lq_recipe_weighs(const lq_recipe *r);           // rounds by mean squares of the input's columns
 bool lq_acts_reads(const lq_module *m, int input); // and wants something of this kind
 bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *out, lq_err *err);
 void lq_acts_close(lq_acts *a);

@@ -190,6 +190,7 @@ static bool settle_rounding(lq_plan *p, lq_item *item, lq_err *err) {
     if (s->count && r->order == LQ_ORDER_COLUMNS) r->order = LQ_ORDER_GROUPS;
     const bool watched = item->round && s->layer >= 0 && s->input >= 0;
     if (!watched || r->type.kind == LQ_W_PLAIN) r->salient = LQ_SALIENT_NONE;
+    if (r->type.kind == LQ_W_PLAIN || (!watched && r->range == LQ_RANGE_WEIGHTED)) r->range = LQ_RANGE_FULL;
     if (item->round && !watched && r->type.act.fixed)
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: a scale for all activations is measured for the matrices of "
                        "layers alone; expected a type without \"tensor\"", lq_ckpt_path(p->in), s->name);
@@ -678,6 +679,10 @@ static bool read_options(lq_plan *p, lq_err *err) {
     p->base = p->method->recipe;
     if (!read_recipe(p, err)) return false;
     if (o->salient > 0) p->base.salient = LQ_SALIENT_COLUMNS, p->base.share = (float)o->salient;
+    for (int i = 0; o->range && (p->base.range = (lq_range)i, i <= LQ_RANGES); i++) {
+        if (i == LQ_RANGES) return lq_fail(err, LQ_E_USAGE, "range %s: there is none of this name", o->range);
+        if (!strcmp(o->range, lq_range_name((size_t)i))) break;
+    }
     if (o->alpha && !(p->base.transform & LQ_T_SMOOTH))
         return lq_fail(err, LQ_E_USAGE, "alpha is what method smoothquant takes, not %s", p->method->name);
     if ((o->alpha && !lq_recipe_alpha(o->alpha, &p->base, err)) || !lq_recipe_check(&p->base, err)) return false;

@@ -10,8 +10,11 @@
 #include "kernels/ops.h"
 
 enum { LQ_T_ROTATE = 1, LQ_T_SMOOTH = 2, LQ_T_AWQ = 4, LQ_T_CLIP = 8 }; // rows of lq_transforms[], in this order
-enum { LQ_STAT_ABSMAX = 1, LQ_STAT_ABSMEAN = 2, LQ_STAT_HESSIAN = 4, LQ_STAT_KV = 8 };
-typedef enum lq_rounding { LQ_ROUND_NEAREST, LQ_ROUND_SEARCH, LQ_ROUND_GPTQ } lq_rounding;
+enum { LQ_STAT_ABSMAX = 1, LQ_STAT_ABSMEAN = 2, LQ_STAT_HESSIAN = 4, LQ_STAT_KV = 8, LQ_STAT_SQUARE = 16 };
+typedef enum lq_rounding { LQ_ROUND_NEAREST, LQ_ROUND_GPTQ } lq_rounding;
+// What a group's scale spans: all that is in it; the share of that with the least squares of errors; the same, each
+// column's counted by the mean square of its input.
+typedef enum lq_range { LQ_RANGE_FULL, LQ_RANGE_MSE, LQ_RANGE_WEIGHTED, LQ_RANGES } lq_range;
 typedef enum lq_salient { LQ_SALIENT_NONE, LQ_SALIENT_OUTLIER, LQ_SALIENT_COLUMNS } lq_salient;
 
 // The order in which GPTQ rounds columns: as they stand; the largest input first, and stored so (`perm`); the group
@@ -28,7 +31,8 @@ typedef struct lq_recipe {
     lq_rounding rounding;
     lq_salient salient;
     lq_wtype type;
-    int steps;            // shares of the range that are tried; 0: SEARCH 50, GPTQ the whole range alone
+    lq_range range;
+    int steps;            // shares of the range that are tried; 0: 50
     float least;          // and the smallest of them, 0: 0.5
     lq_order order;       // GPTQ
     float damp;           // GPTQ: what is added to the diagonal, of its mean; 0: 0.01
@@ -56,7 +60,8 @@ const char *lq_method_name(size_t i);              // NULL past the last
 // past the last.
 const char *lq_quant_layout(size_t i);
 // The words of a recipe's parts, as lq.recipe and the report have them: of bit i, of value i.
-extern const char *const lq_stat_names[4], *const lq_rounding_names[3], *const lq_salient_names[3];
+extern const char *const lq_stat_names[5], *const lq_rounding_names[2], *const lq_salient_names[3];
+const char *lq_range_name(size_t i); // NULL past the last
 
 typedef struct lq_quant_opts {
     const char *in, *out;
@@ -78,6 +83,7 @@ typedef struct lq_quant_opts {
     const char *prune;    // what goes before anything is quantized, "depth:4,mlp:0.75"; NULL: nothing
     const struct lq_pruned *pruned; // lq_quantize's own: NULL
     const char *alpha;    // smoothquant: a number, "input", "layer" or "model"; NULL: the recipe's
+    const char *range;    // one of lq_range_name's; NULL: the method's
     const char *recipe;   // JSON that overrides parts of the method; NULL: nothing
     const char *calib;    // text that methods with statistics look at: a .txt, a .jsonl or a folder; NULL: built in
     size_t samples;       // sequences of it, 0: 128
@@ -149,6 +155,7 @@ typedef struct lq_matrix {
     lq_dev *dev;          // whose slot `round` is called; decides no bit
     const struct lq_edit *edit; // what becomes of each row before it is rounded; NULL: nothing
     const struct lq_solve *solve; // what is known of its input; NULL: nothing
+    const float *weight;  // [k] of LQ_RANGE_WEIGHTED: mean squares of its input; NULL: all equal
     void *q, *scale, *zero; // layout any, lq_weight_sizes of the recipe's type, `scale` with room for F32
     bool (*tick)(void *arg); // asked every few milliseconds; false stops with LQ_E_CANCELLED. May be NULL
     void *arg;

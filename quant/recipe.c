@@ -83,8 +83,8 @@ static bool read_alpha(const cJSON *json, lq_recipe *r, lq_err *err) {
 
 static bool known_key(const char *key) {
     // Those of the second line follow from the others, or are said by options.
-    static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "steps",
-                                       "least", "type", "salient", "alpha", "threshold", "share",
+    static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "range",
+                                       "steps", "least", "type", "salient", "alpha", "threshold", "share",
                                        "modules", "mixed", "match", "kv_scales", "stats", "embed", "head", "calib",
                                        "prune", "from"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -92,13 +92,33 @@ static bool known_key(const char *key) {
     return false;
 }
 
+// Whether and how ranges are searched. Without the word the rounding says it: "search" is "nearest" with one, and no
+// steps are no search.
+static bool read_range(const cJSON *json, lq_recipe *r, lq_err *err) {
+    const char *names[LQ_RANGES], *rounding = lq_json_str(json, "rounding");
+    int64_t steps = r->steps;
+    int range = r->range;
+    for (size_t i = 0; i < LQ_RANGES; i++) names[i] = lq_range_name(i);
+    if (!lq_json_int(json, "steps", 0, 1000, &steps, "recipe", err)) return false;
+    const bool counted = cJSON_GetObjectItemCaseSensitive(json, "steps") != NULL;
+    if (rounding && !strcmp(rounding, "search")) range = LQ_RANGE_MSE;
+    if (rounding && !strcmp(rounding, "nearest")) range = LQ_RANGE_FULL;
+    if (rounding && !strcmp(rounding, "gptq") && counted) range = LQ_RANGE_WEIGHTED;
+    if (counted && !steps) range = LQ_RANGE_FULL;
+    if (!read_word(json, "range", names, LQ_RANGES, &range, err)) return false;
+    r->range = (lq_range)range, r->steps = (int)steps;
+    return true;
+}
+
 static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
     int rounding = r->rounding, order = r->order, salient = r->salient;
-    int64_t steps = r->steps, refine = r->refine;
+    int64_t refine = r->refine;
+    const char *word = lq_json_str(json, "rounding");
+    const bool search = word && !strcmp(word, "search");
     for (const cJSON *m = json->child; m; m = m->next)
         if (!known_key(m->string)) return lq_fail(err, LQ_E_USAGE, "recipe: there is no \"%s\"", m->string);
     if (!read_transforms(json, &r->transform, err) ||
-        !read_word(json, "rounding", lq_rounding_names, 3, &rounding, err) ||
+        (!search && !read_word(json, "rounding", lq_rounding_names, 2, &rounding, err)) || !read_range(json, r, err) ||
         !read_word(json, "order", orders, 3, &order, err) ||
         !read_word(json, "salient", lq_salient_names, 3, &salient, err) ||
         !read_alpha(json, r, err) ||
@@ -106,12 +126,12 @@ static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
         !read_number(json, "share", 0, 1, &r->share, err) ||
         !read_number(json, "damp", 0, 10, &r->damp, err) || !read_number(json, "repay", 0, 1, &r->repay, err) ||
         !read_number(json, "least", 0, 1, &r->least, err) ||
-        !lq_json_int(json, "steps", 0, 1000, &steps, "recipe", err) ||
         !lq_json_int(json, "refine", 0, 1000, &refine, "recipe", err) ||
         !lq_json_bool(json, "kv_scales", &r->kv_scales, "recipe", err))
         return false;
     r->salient = (lq_salient)salient;
-    r->rounding = (lq_rounding)rounding, r->order = (lq_order)order, r->steps = (int)steps, r->refine = (int)refine;
+    r->rounding = search ? LQ_ROUND_NEAREST : (lq_rounding)rounding;
+    r->order = (lq_order)order, r->refine = (int)refine;
     const char *type = lq_json_str(json, "type");
     return !type || lq_wtype_parse(type, &r->type, err) || lq_fail_in(err, "recipe");
 }
@@ -130,7 +150,7 @@ bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, cJSON **rules, boo
 // What a rule may say of one matrix.
 bool lq_recipe_rule(const cJSON *rule, lq_recipe *r, bool *keep, lq_err *err) {
     static const char *const keys[] = {"match", "type",   "rounding", "order", "damp",
-                                       "repay", "refine", "steps",    "least"};
+                                       "repay", "refine", "range",    "steps", "least"};
     enum { KEYS = sizeof keys / sizeof *keys };
     for (const cJSON *m = rule->child; m; m = m->next) {
         int i = 0;
@@ -150,9 +170,9 @@ bool lq_recipe_rule(const cJSON *rule, lq_recipe *r, bool *keep, lq_err *err) {
 // --- writing ---
 
 // "smooth+clip" of the bits that are set, "none" of none.
-static void put_bits(lq_text *t, const char *key, unsigned bits, const char *const names[4]) {
+static void put_bits(lq_text *t, const char *key, unsigned bits, const char *const *names) {
     lq_text_fmt(t, "\"%s\": \"%s", key, bits ? "" : "none");
-    for (unsigned i = 0; i < 4; i++)
+    for (unsigned i = 0; bits >> i; i++)
         if (bits >> i & 1) lq_text_fmt(t, "%s%s", bits & ((1u << i) - 1) ? "+" : "", names[i]);
     lq_text_fmt(t, "\", ");
 }
@@ -180,9 +200,10 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     if (r->salient == LQ_SALIENT_OUTLIER) put_number(t, "threshold", r->threshold > 0 ? r->threshold : 6);
     if (r->salient != LQ_SALIENT_NONE) put_number(t, "share", lq_salient_share(r));
     if (r->kv_scales) lq_text_fmt(t, ", \"kv_scales\": true");
-    const bool searches = r->rounding != LQ_ROUND_NEAREST || r->transform & LQ_T_CLIP;
-    if (searches && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
-    if (searches && r->least > 0) put_number(t, "least", r->least);
+    const bool searched = r->range != LQ_RANGE_FULL, tried = searched || r->transform & LQ_T_CLIP;
+    if (searched || r->rounding == LQ_ROUND_GPTQ) lq_text_fmt(t, ", \"range\": \"%s\"", lq_range_name(r->range));
+    if (tried && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);
+    if (tried && r->least > 0) put_number(t, "least", r->least);
     if (r->rounding != LQ_ROUND_GPTQ) return;
     lq_text_fmt(t, ", \"order\": \"%s\"", orders[r->order]);
     if (r->damp > 0) put_number(t, "damp", r->damp);

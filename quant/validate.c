@@ -223,9 +223,10 @@ static bool read_recipe(checker *c, lq_err *err) {
     if (!text) return true;
     if (!lq_json_parse(text, strlen(text), limits, "lq.recipe", &recipe, err)) return fail_at(c, err);
     const char *rounding = lq_json_str(recipe, "rounding"), *transform = lq_json_str(recipe, "transform"),
-        *salient = lq_json_str(recipe, "salient");
+        *salient = lq_json_str(recipe, "salient"), *range = lq_json_str(recipe, "range");
     c->transformed = transform && strcmp(transform, "none") != 0 && strcmp(transform, "clip") != 0;
-    c->nearest = rounding && salient && transform && !strcmp(transform, "none") && !strcmp(rounding, "nearest");
+    c->nearest = rounding && salient && transform && !strcmp(transform, "none") && !strcmp(rounding, "nearest") &&
+                 (!range || !strcmp(range, "full"));
     cJSON_Delete(recipe);
     return true;
 }

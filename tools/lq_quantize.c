@@ -8,7 +8,7 @@
 
 typedef struct quantize_args {
     lq_common common;
-    const char *method, *type, *group, *head, *embed, *layout, *report, *calib, *recipe, *prune, *alpha;
+    const char *method, *type, *group, *head, *embed, *layout, *report, *calib, *recipe, *range, *prune, *alpha;
     int64_t bits, threads, samples, seqlen, seed;
     size_t max_ram, target_size;
     double target_bits, salient;
@@ -141,7 +141,8 @@ static int run(void *args, int argc, char **argv) {
                              .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh,
                                  .keep_unknown = a->keep_unknown,
                              .target_bits = a->target_bits, .target_size = a->target_size,
-                             .salient = a->salient, .dry_run = a->dry_run, .recipe = a->recipe, .prune = a->prune,
+                             .salient = a->salient, .range = a->range,
+                             .dry_run = a->dry_run, .recipe = a->recipe, .prune = a->prune,
                              .alpha = a->alpha,
                              .calib = a->calib,
                              .samples = (size_t)a->samples, .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed,
@@ -185,6 +186,9 @@ static const lq_opt opts[] = {
      lq_quant_layout, 0, 0},
     {"target-bits", 0, LQ_OPT_NUM, FIELD(target_bits), "X", "auto: bits a weight, over all matrices", NULL, 1, 16},
     {"target-size", 0, LQ_OPT_SIZE, FIELD(target_size), "SIZE", "auto: size of OUT", NULL, 0, 0},
+    {"range", 0, LQ_OPT_CHOICE, FIELD(range), "HOW",
+     "what scales span: full, all of a group; mse, the share of it with the least squares of errors; weighted, the same, columns counted by their inputs",
+     lq_range_name, 0, 0},
     {"salient", 0, LQ_OPT_NUM, FIELD(salient), "SHARE",
      "of the columns, those with the largest inputs on calibration text, stay in 16 bits, with any method: 0.01", NULL, 0, 1},
     {"alpha", 0, LQ_OPT_TEXT, FIELD(alpha), "X",

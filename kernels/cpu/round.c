@@ -263,6 +263,16 @@ static void code_chunk(const job *j, int64_t row, int64_t c, size_t n, float s, 
 
 // --- what fits a group ---
 
+// LANES elements of an INT group: what they would lose, added by lane. The bits are those of code_one.
+static void loss_int(const float *x, const float *weight, float s, int32_t z, int bits, float *part) {
+    const v4 low = all((float)-z), high = all((float)((1 << bits) - 1 - z)), step = all(s), magic = all(12582912.0f);
+    for (int h = 0; h < LANES; h += 4) {
+        const v4 w = load(x + h), e = w - (most(least(w / step, high), low) + magic - magic) * step;
+        const v4 sum = load(part + h) + (weight ? load(weight + h) * e * e : e * e);
+        memcpy(part + h, &sum, sizeof sum);
+    }
+}
+
 // Sum of weighted squares of what a group of rows r .. end would lose.
 static double group_loss(const job *j, int64_t r, int64_t end, int64_t c0, int64_t c1, float s, int32_t z) {
     const float *weight = j->a->weight;
@@ -273,11 +283,15 @@ static double group_loss(const job *j, int64_t r, int64_t end, int64_t c0, int64
             float x[CHUNK], part[LANES] = {0};
             uint32_t q;
             take(j, r, c, n, x);
-            for (size_t i = 0; i < n; i++) {
+            size_t i = 0;
+            if (j->a->type.kind == LQ_W_INT && s != 0)
+                for (; i + LANES <= n; i += LANES)
+                    loss_int(x + i, weight ? weight + c + i : NULL, s, z, j->a->type.bits, part);
+            for (; i < n; i++) {
                 const float e = x[i] - code_one(j, x[i], s, z, &q);
                 part[i % LANES] += weight ? weight[c + (int64_t)i] * e * e : e * e;
             }
-            for (int i = 0; i < LANES; i++) loss += (double)part[i];
+            for (i = 0; i < LANES; i++) loss += (double)part[i];
         }
     return loss;
 }
@@ -292,8 +306,10 @@ static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float
     bool out = leaves(j, raw);
     if (a->fit == LQ_FIT_SEARCH && !out && s != 0) {
         double best = group_loss(j, r, end, c0, c1, s, z);
-        for (int i = 1; i < a->steps; i++) {
-            const float share = (float)(1 - (1 - (double)a->least) * i / (a->steps - 1));
+        // A scale of few bits may have been rounded down, so that the largest elements have no code: the next one too.
+        const float next = a->type.scale == LQ_E8M0 ? 2 : a->type.scale == LQ_E4M3 ? 1.125f : 1;
+        for (int i = next > 1 ? 0 : 1; i < a->steps; i++) {
+            const float share = i ? (float)(1 - (1 - (double)a->least) * i / (a->steps - 1)) : next;
             const float tried = scale_of(j, lo * share, hi * share);
             const float st = stored(j, tried);
             const int32_t zt = zero_of(j, lo * share, st);

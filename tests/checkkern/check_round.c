@@ -43,7 +43,8 @@ static void rounding_open(rounding *r, const char *type, int n, int k, double *u
     *r = (rounding){.src = ck_buf(sizeof(float) * (size_t)n * (size_t)k, 0)};
     for (int i = 0; i < n * k; i++)
         r->src[i] = (float)(ck_uniform() + ck_uniform() + ck_uniform()) * (ck_below(40) ? 0.1f : 0.5f);
-    for (int i = 0; i < 16; i++) table[i] = (float)((i - 7) * (i > 7 ? 8 : 7)) / 64; // -0.77 .. 1
+    if (t.book) memcpy(table, lq_wtype_table(&t), sizeof table);
+    for (int i = 0; i < 16 && !t.book; i++) table[i] = (float)((i - 7) * (i > 7 ? 8 : 7)) / 64; // -0.77 .. 1
     lq_mat m = ck_mat(n, k, 5);
     for (int i = 0; i < n; i++) memcpy(lq_mat_row(&m, i), r->src + (size_t)i * (size_t)k, sizeof(float) * (size_t)k);
     r->a = (lq_round_args){.w = m, .type = t, .table = table, .u = u, .q = ck_buf(size.q, 1),
@@ -75,6 +76,10 @@ static void range_of(const rounding *r, const double *w, int64_t row, int64_t c,
 static double scale_for(const lq_wtype *t, double lo, double hi, const float *table, double *zero) {
     const int top = 1 << t->bits;
     double s = fmax(hi, -lo) / 448;
+    if (t->scale == LQ_E8M0) {
+        *zero = 0;
+        return exp2(floor(log2(fmax(hi, -lo))) - floor(log2(t->kind == LQ_W_TABLE ? (double)table[7] : 448)));
+    }
     if (t->kind == LQ_W_TABLE) s = fmax(hi, -lo) / (double)table[15];
     if (t->kind == LQ_W_INT) s = t->asym ? (hi - lo) / (top - 1) : (hi > -lo ? hi : lo) / -(top / 2.0);
     *zero = t->kind != LQ_W_INT ? 0 : t->asym ? rint(-lo / (double)(float)s) : top / 2.0;
@@ -154,8 +159,8 @@ static void check_search(lq_dev *dev, const char *type, int n, int k) {
             range_of(&r, w, i, c, &lo, &hi);
             for (int j = c; j < end; j++)
                 loss += (double)weight[j] * pow(w[i * k + j] - (double)r.a.back[i * k + j], 2);
-            for (int p = 0; p < STEPS; p++) {
-                const double share = 1 - (1 - 0.4) * p / (STEPS - 1);
+            for (int p = t->scale == LQ_E8M0 ? -1 : 0; p < STEPS; p++) {
+                const double share = p < 0 ? 2 : 1 - (1 - 0.4) * p / (STEPS - 1);
                 const double s = (double)(float)scale_for(t, lo * share, hi * share, r.a.table, &zero);
                 double sum = 0;
                 const int count = values_of(t, r.a.table, (int)zero, v);
@@ -326,6 +331,9 @@ void check_round(lq_dev *dev) {
         check_same(dev, other, types[i], 150, 600, false);
         check_refine(dev, types[i], 21, 100);
     }
+    check_search(dev, "mxfp4", 40, 160);
+    check_search(dev, "e4m3 g32 e8m0", 40, 160);
+    check_search(dev, "nf4 g64 f32", 7, 130);
     static const char *const bands[] = {"e4m3 tensor f32", "e4m3 g32 r16 f32", "int4 g32 r16 sym f32",
                                         "int8 tensor sym f32", "int8 row r4 sym f32"};
     for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {
