@@ -30,7 +30,9 @@ bool lq_item_pick(const lq_ckpt *in, const lq_item *it, int at, lq_pick *out, lq
 bool lq_source_pick(const lq_ckpt *in, const lq_slot *s, int at, lq_pick *out, lq_err *err);
 
 typedef struct lq_plan {
-    const lq_quant_opts *o;
+    const lq_quant_opts *o; // `own`
+    lq_quant_opts own;      // as they were given, and what the recipe says for them
+    cJSON *given;           // that recipe; NULL: none
     const lq_method *method;
     lq_recipe base;     // the method's, with what --recipe says
     cJSON *rules;       // of it, for single matrices; NULL: none
@@ -229,6 +231,10 @@ uint8_t *lq_lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scales, l
 bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, cJSON **rules, bool *mixed, lq_err *err);
 bool lq_recipe_alpha(const char *text, lq_recipe *r, lq_err *err); // a number, or whose it is
 bool lq_recipe_rule(const cJSON *rule, lq_recipe *r, bool *keep, lq_err *err);
+// What it says that options say too is taken where they do not: method, type, embed, head, calib. *held has the words.
+bool lq_recipe_opts(lq_quant_opts *o, cJSON **held, lq_err *err);
+// Whether the text has the tokens that it was made on, if it says which.
+bool lq_recipe_calibrated(const cJSON *recipe, const lq_calib *c);
 void lq_recipe_put(lq_text *t, const lq_recipe *r);
 void lq_recipe_put_calib(lq_text *t, const lq_calib *c, const lq_quant_opts *o);
 

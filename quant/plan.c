@@ -624,6 +624,10 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers,
         (double)p->weights / 1e6, (double)in / mb);
     say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
+    if (p->calibrates && !lq_recipe_calibrated(p->given, &p->calib))
+        say(p, "the recipe was made on other calibration text: --calib, --samples, --seqlen and --seed say which");
+    if (p->given && cJSON_GetObjectItemCaseSensitive(p->given, "prune") && !p->o->pruned)
+        say(p, "the recipe was made of a pruned model, which this one is not: --prune says so");
     if (p->carried) say(p, "%zu matrices, coded already, keep their codes", p->carried);
     if (p->again)
         say(p, "%zu matrices are coded already: what their codes say is rounded once more, what was lost stays lost",
@@ -712,9 +716,11 @@ static bool plan_transforms(lq_plan *p, lq_err *err) {
 }
 
 bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
-    *p = (lq_plan){.o = o, .alpha = -1};
+    *p = (lq_plan){.own = *o, .alpha = -1};
+    p->o = o = &p->own;
     if (!o->in || !o->out || !*o->out) return lq_fail(err, LQ_E_USAGE, "a checkpoint and an output are needed");
-    if (!read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err)) return false;
+    if (!lq_recipe_opts(&p->own, &p->given, err) || !read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err))
+        return false;
     p->coded = is_coded(p);
     if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err))
         return false;
@@ -734,6 +740,7 @@ void lq_plan_free(lq_plan *p) {
     free(p->items);
     free(p->first);
     lq_calib_close(&p->calib);
+    cJSON_Delete(p->given);
     cJSON_Delete(p->rules);
     free(p->rule_used);
     lq_text_free(&p->automatic);

@@ -82,10 +82,10 @@ static bool read_alpha(const cJSON *json, lq_recipe *r, lq_err *err) {
 }
 
 static bool known_key(const char *key) {
-    // Those of the second line follow from the others, or are said by options.
+    // Those of the last line follow from the others, or stand for options (lq_recipe_opts).
     static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "range",
                                        "steps", "least", "type", "salient", "alpha", "threshold", "share",
-                                       "modules", "mixed", "match", "kv_scales", "stats", "embed", "head", "calib",
+                                       "modules", "mixed", "kv_scales", "match", "stats", "embed", "head", "calib",
                                        "prune", "from"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i])) return true;
@@ -133,7 +133,52 @@ static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
     r->rounding = search ? LQ_ROUND_NEAREST : (lq_rounding)rounding;
     r->order = (lq_order)order, r->refine = (int)refine;
     const char *type = lq_json_str(json, "type");
-    return !type || lq_wtype_parse(type, &r->type, err) || lq_fail_in(err, "recipe");
+    return !type || !strcmp(type, "keep") || lq_wtype_parse(type, &r->type, err) || lq_fail_in(err, "recipe");
+}
+
+static bool take_word(const cJSON *json, const char *key, const char **to, lq_err *err) {
+    const char *word = lq_json_str(json, key);
+    if (!word && cJSON_GetObjectItemCaseSensitive(json, key))
+        return lq_fail(err, LQ_E_USAGE, "recipe: \"%s\" is not a word", key);
+    if (word && !*to) *to = word;
+    return true;
+}
+
+// The text that was looked at, and how.
+static bool take_calib(const cJSON *c, lq_quant_opts *o, lq_err *err) {
+    static const char *const keys[] = {"text", "samples", "seqlen", "seed", "tokens", "all_experts", NULL};
+    const char *text = NULL;
+    int64_t samples = (int64_t)o->samples, seqlen = o->seqlen, seed = (int64_t)o->seed;
+    bool all = false;
+    if (!c) return true;
+    if (!cJSON_IsObject(c)) return lq_fail(err, LQ_E_USAGE, "recipe: \"calib\" is no object {...}");
+    for (const cJSON *m = c->child; m; m = m->next)
+        if (place_of("calib", m->string, strlen(m->string), keys, 6, err) < 0) return false;
+    if (!take_word(c, "text", &text, err) || !lq_json_int(c, "samples", 1, 1 << 20, &samples, "recipe", err) ||
+        !lq_json_int(c, "seqlen", 2, 1 << 20, &seqlen, "recipe", err) ||
+        !lq_json_int(c, "seed", 0, (int64_t)1 << 53, &seed, "recipe", err) ||
+        !lq_json_bool(c, "all_experts", &all, "recipe", err))
+        return false;
+    if (text && !o->calib && strcmp(text, "built-in") != 0) o->calib = text;
+    if (!o->samples) o->samples = (size_t)samples;
+    if (!o->seqlen) o->seqlen = (int)seqlen;
+    if (!o->seed) o->seed = (uint64_t)seed;
+    o->all_experts |= all;
+    return true;
+}
+
+bool lq_recipe_opts(lq_quant_opts *o, cJSON **held, lq_err *err) {
+    *held = NULL;
+    if (!o->recipe) return true;
+    const lq_json_limits limits = {16u << 20, 16};
+    if (!lq_json_parse(o->recipe, strlen(o->recipe), limits, "recipe", held, err)) return false;
+    const cJSON *json = *held;
+    if (!cJSON_IsObject(json)) return lq_fail(err, LQ_E_USAGE, "recipe: it is no object {...}");
+    if (cJSON_GetObjectItemCaseSensitive(json, "match"))
+        return lq_fail(err, LQ_E_USAGE, "recipe: \"match\" belongs to a rule of \"modules\"");
+    return take_word(json, "method", &o->method, err) && take_word(json, "type", &o->type, err) &&
+           take_word(json, "embed", &o->embed, err) && take_word(json, "head", &o->head, err) &&
+           take_calib(cJSON_GetObjectItemCaseSensitive(json, "calib"), o, err);
 }
 
 bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, cJSON **rules, bool *mixed, lq_err *err) {
@@ -159,12 +204,7 @@ bool lq_recipe_rule(const cJSON *rule, lq_recipe *r, bool *keep, lq_err *err) {
     }
     const char *type = lq_json_str(rule, "type");
     *keep = type ? !strcmp(type, "keep") : *keep;
-    if (!type || !*keep) return read_parts(rule, r, err);
-    cJSON *rest = cJSON_Duplicate(rule, true);
-    cJSON_DeleteItemFromObjectCaseSensitive(rest, "type");
-    const bool done = rest ? read_parts(rest, r, err) : lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");
-    cJSON_Delete(rest);
-    return done;
+    return read_parts(rule, r, err);
 }
 
 // --- writing ---
@@ -208,14 +248,27 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     lq_text_fmt(t, ", \"order\": \"%s\"", orders[r->order]);
     if (r->damp > 0) put_number(t, "damp", r->damp);
     if (r->refine) lq_text_fmt(t, ", \"refine\": %d", r->refine);
-    if (r->repay > 0) put_number(t, "repay", r->repay);
+    put_number(t, "repay", r->repay);
+}
+
+static void tokens_hash(const lq_calib *c, char out[17]) {
+    snprintf(out, 17, "%016" PRIx64, XXH64(c->ids, c->samples * (size_t)c->len * sizeof *c->ids, 0));
+}
+
+bool lq_recipe_calibrated(const cJSON *recipe, const lq_calib *c) {
+    const cJSON *calib = recipe ? cJSON_GetObjectItemCaseSensitive(recipe, "calib") : NULL;
+    const char *tokens = calib ? lq_json_str(calib, "tokens") : NULL;
+    char own[17];
+    tokens_hash(c, own);
+    return !tokens || !strcmp(tokens, own);
 }
 
 // The text by its tokens.
 void lq_recipe_put_calib(lq_text *t, const lq_calib *c, const lq_quant_opts *o) {
+    char tokens[17];
+    tokens_hash(c, tokens);
     lq_text_fmt(t, ", \"calib\": {\"text\": ");
     lq_text_json(t, c->source, strlen(c->source));
-    lq_text_fmt(t, ", \"samples\": %zu, \"seqlen\": %d, \"seed\": %" PRIu64 ", \"tokens\": \"%016" PRIx64 "\"%s}", c->samples,
-                c->len, o->seed, XXH64(c->ids, c->samples * (size_t)c->len * sizeof *c->ids, 0),
-                o->all_experts ? ", \"all_experts\": true" : "");
+    lq_text_fmt(t, ", \"samples\": %zu, \"seqlen\": %d, \"seed\": %" PRIu64 ", \"tokens\": \"%s\"%s}", c->samples,
+                c->len, o->seed, tokens, o->all_experts ? ", \"all_experts\": true" : "");
 }

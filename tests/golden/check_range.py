@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # check_range.py LQ: `lq quantize --range`: of every group the searched scale loses no more than any share of the range that numpy tries by the rule
 # of docs/QUANT.md, in squares as they are (mse) or counted by the mean squares of the inputs that a numpy forward finds (weighted), for each kind
-# of type; the recipe in the file says it and gives the same bytes when it is given back; the threads change no byte; what is refused.
+# of type; of recipes of many methods: what a file says made it makes it again, on any number of threads; what they may not say.
 import json
 import os
 import subprocess
@@ -129,15 +129,31 @@ def test_kind(kind, text, source):
 
 
 def test_given_back(text):
-    """The file's own recipe makes the file again, whichever method is named."""
-    words = ("--calib", text, "--seqlen", LEN, "--samples", 10000)
-    for how in (("--range", "mse"), ("--range", "weighted"), ("-m", "gptq", "--range", "full"), ("-m", "gptq", "--range", "mse")):
-        quantize("a.lq", "int4 g32", *how, *words, "--threads", 1)
+    """The file's own recipe, and nothing else, makes the file again; an option says more than it; what it may not say."""
+    calib = ("--calib", text, "--seqlen", LEN, "--samples", 24, "--seed", 5)
+    mixed = {"modules": [{"match": LAYER + "mlp.*", "type": "keep"}, {"match": "*.o_proj.weight", "range": "mse", "type": "int8 row"}], "steps": 20, "least": 0.7}
+    ways = (
+        ("--type", "int4 g32", "--range", "mse", "--embed", "int6 g64", *calib),
+        ("--type", "int3 g32", "--range", "weighted", "--salient", 0.02, "--embed", "keep", *calib),
+        ("-m", "gptq", "--range", "full", "--recipe", '{"repay": 0, "order": "columns", "damp": 0.03}', *calib),
+        ("-m", "gptq", "--bits", 3, "--recipe", json.dumps(mixed), *calib),
+        ("-m", "awq", "--head", "keep", *calib),
+        ("-m", "hadamard", "--head", "bf16", "--embed", "int8 row"),
+        ("-m", "llmint8", *calib),
+        ("--type", "keep", "--embed", "int8 row"),
+    )
+    for way in ways:
+        run("quantize", demo, "a.lq", "--force", "--quiet", "--threads", 1, *way)
         recipe = st.read("a.lq")[1]["lq.recipe"]
-        quantize("b.lq", "int4 g32", "-m", json.loads(recipe)["method"], "--recipe", recipe, *words, "--threads", 3)
-        check(open("a.lq", "rb").read() == open("b.lq", "rb").read(), f"{' '.join(how)}: given back, the recipe makes the same file on other threads")
-    r = subprocess.run([lq, "quantize", demo, "c.lq", "--recipe", '{"range": "half"}'], capture_output=True, text=True)
-    check(r.returncode == 2 and '"range"' in r.stderr, f"a range that there is not: {r.returncode}, {r.stderr.strip()}")
+        run("quantize", demo, "b.lq", "--force", "--quiet", "--threads", 3, "--recipe", recipe)
+        check(open("a.lq", "rb").read() == open("b.lq", "rb").read(), f"{' '.join(map(str, way))}: its recipe makes the same file")
+    run("quantize", demo, "b.lq", "--force", "--quiet", "--recipe", '{"type": "int8 row", "embed": "keep"}', "--type", "int4 g32")
+    types = json.loads(st.read("b.lq")[1]["lq.types"])
+    check(all(t.startswith("int4 g32") for t in types.values()) and len(types) == 35, f"--type says more than the recipe: {set(types.values())}")
+    for recipe, word in (('{"range": "half"}', '"range"'), ('{"match": "*"}', '"match"'), ('{"head": 8}', '"head"'), ('{"embed": "int9"}', "embed"), ('{"calib": "text"}', '"calib"'),
+                         ('{"calib": {"sample": 3}}', '"sample"'), ('{"calib": {"seqlen": 0}}', '"seqlen"')):
+        r = subprocess.run([lq, "quantize", demo, "c.lq", "--recipe", recipe], capture_output=True, text=True)
+        check(r.returncode in (1, 2) and word in r.stderr and not os.path.exists("c.lq"), f"{recipe}: {r.returncode}, {r.stderr.strip()}")
 
 
 with tempfile.TemporaryDirectory() as folder:
