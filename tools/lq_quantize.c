@@ -180,6 +180,7 @@ static const lq_opt opts[] = {
      NULL, 0, 0},
     {"asym", 0, LQ_OPT_FLAG, FIELD(asym), NULL, "with zero points", NULL, 0, 0},
     {"head", 0, LQ_OPT_TEXT, FIELD(head), "TYPE", "type of the output head, or keep (default: int8 row)", NULL, 0, 0},
+    {"lm-head", 0, LQ_OPT_TEXT, FIELD(head), "TYPE", "the same as --head", NULL, 0, 0},
     {"embed", 0, LQ_OPT_TEXT, FIELD(embed), "TYPE", "type of the embedding, or keep (default: int8 row)", NULL, 0, 0},
     {"layout", 0, LQ_OPT_CHOICE, FIELD(layout), "NAME",
      "where the codes lie: any (default) serves all devices, x86 is mapped as it is",
