@@ -4,13 +4,15 @@
 // A unit is what must have one type: the matrices of a layer that read one input. Each is rounded coarsely by itself,
 // and the model's probabilities are held against its own (probe.c): that is what the unit's errors cost. What another
 // type would cost follows from how much larger or smaller its errors are. Then the cheapest choice of types for the
-// size: of each unit those types that lie on the lower hull of cost over bytes, the best trade first.
+// size: of each unit those types that lie on the lower hull of cost over bytes, the best trade first. What was measured
+// is kept (measured.c): neither an interrupted run nor another target measures it again.
 #include "quant/pass.h"
 #include "quant/probe.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 static const char *const types[] = {"int2 g32",  "int3 g128", "int3 g32",  "int4 g128",
                                     "int4 g32", "int5 g128", "int6 g128", "int8 g128"};
@@ -22,7 +24,7 @@ typedef struct unit {
     bool stacks;
     const lq_item *item[LQ_MATS * 2];
     int items;
-    double kld;                        // of the probe
+    double kld, error[TYPES];          // measured: of the probe; mean squared relative error in each type
     double cost[TYPES], bytes[TYPES];
     int hull[TYPES], points;           // types of the hull, by bytes
     int at;                            // which of them it has
@@ -31,9 +33,11 @@ typedef struct unit {
 typedef struct automatic {
     const lq_quant_opts *o;
     lq_plan plan;                      // with every unit in the smallest type
-    lq_probe *probe;
+    lq_probe *probe;                   // once there is something to measure
+    lq_measured *kept;
     unit *unit;
     size_t units;
+    size_t measured;                   // in this run
     double fixed, weights;             // bytes of all that no unit has; weights of all matrices
 } automatic;
 
@@ -116,27 +120,70 @@ static bool heard(const automatic *a, size_t i, lq_err *err) {
     char what[64];
     snprintf(what, sizeof what, "measuring, unit %zu of %zu", i + 1, a->units);
     return !a->o->tick || a->o->tick(a->o->arg, 0, a->plan.blocks, what) ||
-           lq_fail(err, LQ_E_CANCELLED, "stopped before any block was written");
+           lq_fail(err, LQ_E_CANCELLED, "stopped after %zu of %zu measurements%s%s%s", i, a->units,
+                   a->o->dry_run ? "" : ", which ", a->o->dry_run ? "" : a->o->out,
+                   a->o->dry_run ? "" : ".partial keeps: the same command goes on from there");
 }
 
-static bool measure_unit(automatic *a, unit *u, lq_err *err) {
-    double error[TYPES];
+static bool probe_unit(automatic *a, unit *u, lq_err *err) {
     lq_wtype t;
     size_t all = 0;
     for (int i = 0; i < u->items; i++) all += (size_t)(u->item[i]->slot.count ? u->item[i]->slot.count : 1);
     void **held = calloc(all, sizeof *held);
     bool done = held || lq_fail(err, LQ_E_MEMORY, "no memory for %zu matrices", all);
-    done = done && lq_wtype_parse(types[PROBE], &t, err) && round_unit(a, u, &t, held, &error[PROBE], err) &&
+    done = done && lq_wtype_parse(types[PROBE], &t, err) && round_unit(a, u, &t, held, &u->error[PROBE], err) &&
            lq_probe_kld(a->probe, &u->kld, err);
     lq_probe_restore(a->probe);
     for (size_t i = 0; held && i < all; i++) free(held[i]);
     free(held);
-    for (int i = 0; done && i < TYPES; i++) {
-        done = lq_wtype_parse(types[i], &t, err) && (i == PROBE || round_unit(a, u, &t, NULL, &error[i], err));
-        for (int k = 0; done && k < u->items; k++) u->bytes[i] += item_bytes(u->item[k], &t);
-        u->cost[i] = error[PROBE] > 0 ? fmax(u->kld, 0) * error[i] / error[PROBE] : 0;
-    }
+    for (int i = 0; done && i < TYPES; i++)
+        done = i == PROBE || (lq_wtype_parse(types[i], &t, err) && round_unit(a, u, &t, NULL, &u->error[i], err));
     return done;
+}
+
+// What the unit costs in each type, by what was measured now or by an interrupted run.
+static bool measure_unit(automatic *a, size_t at, lq_err *err) {
+    unit *u = &a->unit[at];
+    double figures[1 + TYPES];
+    if (lq_measured_get(a->kept, at, figures, 1 + TYPES)) {
+        u->kld = figures[0];
+        memcpy(u->error, figures + 1, sizeof u->error);
+    } else {
+        if (!heard(a, at, err)) return false;
+        if (!a->probe && !lq_probe_open(a->o->in, &a->plan.calib, a->o->threads, &a->probe, err)) return false;
+        if (!probe_unit(a, u, err)) return false;
+        figures[0] = u->kld;
+        memcpy(figures + 1, u->error, sizeof u->error);
+        if (!lq_measured_put(a->kept, at, figures, 1 + TYPES, err)) return false;
+        a->measured++;
+    }
+    for (int i = 0; i < TYPES; i++) {
+        lq_wtype t;
+        if (!lq_wtype_parse(types[i], &t, err)) return false;
+        for (int k = 0; k < u->items; k++) u->bytes[i] += item_bytes(u->item[k], &t);
+        u->cost[i] = u->error[PROBE] > 0 ? fmax(u->kld, 0) * u->error[i] / u->error[PROBE] : 0;
+    }
+    return true;
+}
+
+// Everything that a measurement depends on.
+static bool hash_all(const automatic *a, uint64_t *out, lq_err *err) {
+    const lq_calib *c = &a->plan.calib;
+    const char *input = strchr(a->plan.fingerprint, '.');
+    const int64_t numbers[] = {LQ_QUANT_NUMERICS, c->len, TYPES, PROBE};
+    lq_dev *dev;
+    if (!lq_dev_open("cpu", &(lq_dev_opts){.threads = 1}, &dev, err)) return false;
+    uint64_t h = XXH64(input, strlen(input), XXH64(numbers, sizeof numbers, XXH64(dev->isa, strlen(dev->isa), 0)));
+    lq_dev_close(dev);
+    h = XXH64(c->ids, c->samples * (size_t)c->len * sizeof *c->ids, h);
+    for (int i = 0; i < TYPES; i++) h = XXH64(types[i], strlen(types[i]) + 1, h);
+    for (size_t i = 0; i < a->units; i++)
+        for (int k = 0; k < a->unit[i].items; k++) {
+            const char *name = a->unit[i].item[k]->slot.name;
+            h = XXH64(name, strlen(name) + (k == 0), h);
+        }
+    *out = h;
+    return true;
 }
 
 // --- the choice ---
@@ -268,16 +315,17 @@ static bool open_all(automatic *a, lq_quant_opts *o, lq_err *err) {
     if (!lq_plan_make(o, &a->plan, err) || !find_units(a, err) || !lq_calib_open(o, a->plan.desc.ctx, c, err))
         return false;
     while (c->samples > 1 && lq_probe_bytes(c, a->plan.desc.vocab) > logits_most) c->samples--;
-    return lq_probe_open(a->o->in, c, a->o->threads, &a->probe, err);
+    uint64_t of;
+    return hash_all(a, &of, err) && lq_measured_open(a->o, of, &a->kept, err);
 }
 
-bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, lq_err *err) {
+bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, size_t *measured, lq_err *err) {
     automatic a = {.o = o};
     lq_quant_opts own;
     double room, cost;
     bool done = open_all(&a, &own, err);
     for (size_t i = 0; done && i < a.units; i++) {
-        done = heard(&a, i, err) && measure_unit(&a, &a.unit[i], err);
+        done = measure_unit(&a, i, err);
         find_hull(&a.unit[i]);
     }
     done = done && room_of(&a, &room, err);
@@ -287,7 +335,9 @@ bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, lq_err *err)
         write_rules(&a, rules);
         done = (!rules->failed && !told->failed) || lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");
     }
+    *measured = a.measured;
     lq_probe_close(a.probe);
+    lq_measured_close(a.kept);
     lq_plan_free(&a.plan);
     free(a.unit);
     return done;

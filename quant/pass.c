@@ -559,7 +559,9 @@ static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) 
         lq_quant_result_free(out);
     }
     // What cannot become a model is not worth going on from.
-    if (p.writer) lq_writer_close(p.writer, !done && err->code == LQ_E_FORMAT);
+    const bool over = p.writer && (done || err->code == LQ_E_FORMAT);
+    if (p.writer) lq_writer_close(p.writer, !done && over);
+    if (over) lq_measured_forget(o->out);
     if (p.dev) lq_dev_close(p.dev);
     lq_stream_close(p.stream);
     lq_text_free(&p.note);

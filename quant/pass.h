@@ -39,6 +39,7 @@ typedef struct lq_plan {
     bool *rule_used;    // [rules]
     bool mixed;         // what is multiplied together may have several types
     lq_text automatic;  // how auto found the rules, JSON
+    size_t measured;    // units that it measured in this run
     lq_ckpt *in;
     lq_desc in_desc, desc; // of the input, of the output
     lq_slot embed;      // the input's embedding, where that is the source of an item that is not it
@@ -242,8 +243,16 @@ void lq_recipe_put_calib(lq_text *t, const lq_calib *c, const lq_quant_opts *o);
 bool lq_rules_read(const cJSON *recipe, cJSON **out, lq_err *err);
 bool lq_rules_apply(lq_plan *p, const lq_slot *s, lq_recipe *r, bool *keep, lq_err *err);
 bool lq_rules_check(const lq_plan *p, lq_err *err); // each was of use, and what is multiplied together has one type
-// Types for a size (auto.c): a recipe of such rules, and what the report says of how they were found.
-bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, lq_err *err);
+// Types for a size (auto.c): a recipe of such rules, what the report says of how they were found, and how many units
+// this run measured.
+bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, size_t *measured, lq_err *err);
+// What was measured, on disk until the output is whole (measured.c). `of`: of what, as a hash.
+typedef struct lq_measured lq_measured;
+bool lq_measured_open(const lq_quant_opts *o, uint64_t of, lq_measured **out, lq_err *err);
+void lq_measured_close(lq_measured *m);
+bool lq_measured_get(const lq_measured *m, size_t at, double *v, int count); // false: not there
+bool lq_measured_put(lq_measured *m, size_t at, const double *v, int count, lq_err *err);
+void lq_measured_forget(const char *out); // and OUT.partial/, if nothing else is in it
 
 // --- calibration ---
 

@@ -666,7 +666,7 @@ static bool read_recipe(lq_plan *p, lq_err *err) {
         done = lq_fail(err, LQ_E_USAGE, "a target is what method auto takes, not %s", p->method->name);
     if (done && !p->rules && !strcmp(p->method->name, "auto")) {
         done = (sized || lq_fail(err, LQ_E_USAGE, "auto wants a target, bits a weight or a size")) &&
-               lq_auto(o, &chosen, &p->automatic, err) &&
+               lq_auto(o, &chosen, &p->automatic, &p->measured, err) &&
                lq_recipe_read(chosen.p, chosen.n, &p->base, &p->rules, &p->mixed, err);
     }
     lq_text_free(&chosen);
