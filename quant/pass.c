@@ -24,6 +24,7 @@ typedef struct pass {
     const char *what;   // for whoever is told of progress
     lq_text note;       // of the block that is being worked on
     char scratch[4096]; // where what memory does not hold lies
+    double *drift;      // [layers] of the result; NULL: not known
     void *buf;          // [plan.buffer] codes, scales and zeros of one matrix, as rounded and as packed
     size_t peak;        // most memory of our own that was seen
 } pass;
@@ -103,6 +104,8 @@ static bool add_row(pass *p, const told *t, lq_err *err) {
     const lq_slot *s = &t->it->slot;
     lq_quant_row *r = &p->rows[p->count++];
     *r = (lq_quant_row){.name = strdup(lq_item_name(t->it)), .count = s->count, .n = s->n, .k = s->k,
+                        .layer = s->layer, .kind = lq_quant_kind(s), .before = t->it->before, .error = t->error,
+                        .norm = t->norm, .loss = t->loss, .loss_plain = t->plain, .loss_norm = t->out_norm,
                         .outliers = t->outliers, .alpha = t->alpha,
                         .bits = lq_wtype_bits(&t->type, s->k) + 16.0 * t->outliers / (double)s->k,
                         .rel_error = relative(t->error, t->norm),
@@ -114,7 +117,9 @@ static bool add_row(pass *p, const told *t, lq_err *err) {
     r->note = strdup(wide ? "scales in f32: one leaves the normal range of f16" : t->note ? t->note : "");
     const size_t bytes = t->reached ? (size_t)s->count * sizeof *r->reached : 0;
     if (bytes && (r->reached = malloc(bytes))) memcpy(r->reached, t->reached, bytes);
-    return (r->name && r->note && (!bytes || r->reached)) || lq_fail(err, LQ_E_MEMORY, "no memory for the report");
+    if (!r->name || !r->note || (bytes && !r->reached)) return lq_fail(err, LQ_E_MEMORY, "no memory for the report");
+    if (p->plan.o->module) p->plan.o->module(p->plan.o->arg, r);
+    return true;
 }
 
 static void note_row(pass *p, const told *t) {
@@ -352,7 +357,7 @@ static bool go_on(pass *p, bool entered, lq_err *err) {
     if (!entered && !lq_stream_enter(p->stream, (int)p->block - 1, err)) return false;
     for (size_t i = plan->first[p->block]; i < plan->first[p->block + 1]; i++)
         if (!put_back(p, &plan->items[i], err)) return false;
-    return lq_stream_leave(p->stream, NULL, err);
+    return lq_stream_leave(p->stream, p->drift ? &p->drift[p->block - 1] : NULL, err);
 }
 
 // What the router sent to each expert, in *out (free); not there: NULL. False: it is no list of as many counts.
@@ -465,7 +470,8 @@ static void sum_up(pass *p, double start, lq_quant_result *out) {
     look_at_memory(p);
     *out = (lq_quant_result){.rows = p->rows, .count = p->count, .in_bytes = lq_ckpt_file_bytes(p->plan.in),
                              .out_bytes = p->plan.out_bytes, .plan_bytes = p->plan.memory, .peak_bytes = p->peak,
-                             .blocks = p->plan.blocks, .resumed = p->resumed, .seconds = now() - start};
+                             .blocks = p->plan.blocks, .resumed = p->resumed, .seconds = now() - start,
+                             .layers = p->plan.desc.layers, .drift = p->drift};
     if (p->plan.o->pruned) out->in_bytes = p->plan.o->pruned->in_bytes;
     char data[4096]; // as long as the output will be: the header's room is in it
     snprintf(data, sizeof data, "%s.partial/data", p->plan.o->out);
@@ -475,8 +481,11 @@ static void sum_up(pass *p, double start, lq_quant_result *out) {
         const double n = (double)it->slot.n * (double)it->slot.k * (it->slot.count ? it->slot.count : 1);
         if (it->round || !it->slot.k) continue;
         const bool coded = it->recipe.type.kind != LQ_W_PLAIN;
-        bits += n * (coded ? lq_wtype_bits(&it->recipe.type, it->slot.k) : it->recipe.type.bits);
+        const double own = n * (coded ? lq_wtype_bits(&it->recipe.type, it->slot.k) : it->recipe.type.bits);
+        bits += own;
         weights += n;
+        out->kept += it->slot.count ? it->slot.count : 1;
+        out->kept_weights += n, out->kept_bytes += own / 8;
     }
     for (size_t i = 0; i < p->count; i++) {
         const double n = (double)p->rows[i].n * (double)p->rows[i].k * (p->rows[i].count ? p->rows[i].count : 1);
@@ -523,6 +532,11 @@ static bool open_stream(pass *p, lq_err *err) {
     lq_dev_close(p->dev);
     p->dev = NULL;
     if (!lq_stream_open(&o, &p->stream, err)) return false;
+    // What stands between layers is compared with itself in its own basis, or not at all.
+    if (plan->paired && !(plan->base.transform & LQ_T_ROTATE)) {
+        p->drift = calloc((size_t)plan->desc.layers, sizeof *p->drift);
+        if (!p->drift) return lq_fail(err, LQ_E_MEMORY, "no memory for a report of %d layers", plan->desc.layers);
+    }
     p->dev = lq_dev_use(lq_stream_dev(p->stream));
     const int64_t k = plan->widest;
     if (!p->dev->ops.reserve(p->dev, &(lq_dev_limits){.rows = 1 << 16, .outs = 1, .k = (int)k, .n = (int)k,
@@ -555,7 +569,7 @@ static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) 
     if (done && o->dry_run) sum_up(&p, start, out);
     else if (done) done = work(&p, start, out, err);
     if (!done) {
-        *out = (lq_quant_result){.rows = p.rows, .count = p.count};
+        *out = (lq_quant_result){.rows = p.rows, .count = p.count, .drift = p.drift};
         lq_quant_result_free(out);
     }
     // What cannot become a model is not worth going on from.
@@ -589,6 +603,7 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
 void lq_quant_result_free(lq_quant_result *r) {
     for (size_t i = 0; i < r->count; i++) free(r->rows[i].name), free(r->rows[i].note), free(r->rows[i].reached);
     free(r->rows);
+    free(r->drift);
     free(r->report);
     *r = (lq_quant_result){0};
 }

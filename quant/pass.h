@@ -22,6 +22,7 @@ typedef struct lq_item {
     const lq_tensor *t; // role LQ_ROLES: a tensor that nobody knows
     const lq_slot *source; // of the input's description, if it is another: the embedding that was the head too
     bool round;         // else it is carried over as it is: recipe.type is its own
+    double before;      // bits a weight in the checkpoint
     lq_recipe recipe;
 } lq_item;
 const char *lq_item_name(const lq_item *it);
@@ -243,6 +244,7 @@ void lq_recipe_put_calib(lq_text *t, const lq_calib *c, const lq_quant_opts *o);
 bool lq_rules_read(const cJSON *recipe, cJSON **out, lq_err *err);
 bool lq_rules_apply(lq_plan *p, const lq_slot *s, lq_recipe *r, bool *keep, lq_err *err);
 bool lq_rules_check(const lq_plan *p, lq_err *err); // each was of use, and what is multiplied together has one type
+const char *lq_quant_kind(const lq_slot *s); // of lq_quant_kinds
 // Types for a size (auto.c): a recipe of such rules, what the report says of how they were found, and how many units
 // this run measured.
 bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, size_t *measured, lq_err *err);

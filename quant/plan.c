@@ -227,6 +227,7 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     p->again += f.w && !stays;
     const bool changes = item.recipe.transform & ~(unsigned)LQ_T_CLIP, plain = item.recipe.type.kind == LQ_W_PLAIN;
     // "bf16" of a matrix that is bf16 is no work, unless its elements change. Vectors and routers that change are f32.
+    item.before = f.w ? lq_wtype_bits(&f.w->type, s->k) : 8 * (double)lq_dtype_size(f.t->type);
     item.round = f.w || (!keep && !(plain && item.recipe.type.elem == f.t->type && same));
     if (!item.round) item.recipe.type = plain_type(changes && !s->quantizable ? LQ_F32 : f.t->type);
     if (changes && s->k) item.round = true;

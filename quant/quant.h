@@ -63,6 +63,7 @@ const char *lq_quant_layout(size_t i);
 extern const char *const lq_stat_names[5], *const lq_rounding_names[2], *const lq_salient_names[3];
 const char *lq_range_name(size_t i); // NULL past the last
 
+typedef struct lq_quant_row lq_quant_row;
 typedef struct lq_quant_opts {
     const char *in, *out;
     const char *method;   // a row of lq_methods[]
@@ -94,16 +95,22 @@ typedef struct lq_quant_opts {
     void (*plan)(void *arg, const char *line);   // told before the work starts, line by line
     // Several times a second; false stops. May be NULL.
     bool (*tick)(void *arg, size_t block, size_t blocks, const char *what);
+    void (*module)(void *arg, const lq_quant_row *row); // told of each that is finished. May be NULL
     void *arg;
 } lq_quant_opts;
 
 // What happened to one matrix, or to a stack of them (the experts of a mixture).
-typedef struct lq_quant_row {
+struct lq_quant_row {
     char *name;
     char type[64];
     int count;            // matrices of a stack; 0: it is one
+    int layer;            // -1: of the model
+    const char *kind;     // of lq_quant_kinds
     int64_t n, k;
     double bits;          // per weight, all parts
+    double before;        // and what it took in the checkpoint
+    double error, norm;   // sums of squares, of W - Q and of W
+    double loss, loss_plain, loss_norm; // of X (W - Q)^T, of plain rounding's, of X W^T; loss_norm 0: not known
     double rel_error;     // |W - Q| / |W|, Frobenius
     int worst;            // of a stack: the matrix whose relative error is the largest, the first of equals
     double worst_error;   // and that error
@@ -114,7 +121,7 @@ typedef struct lq_quant_row {
     double alpha;         // of SMOOTH; 0: its columns were left as they are
     int64_t *reached;     // [count] of experts: rows of the text that the router sent to each; NULL: not known
     char *note;           // what was fallen back to and why, or ""
-} lq_quant_row;
+};
 typedef struct lq_quant_result {
     lq_quant_row *rows;
     size_t count;
@@ -124,7 +131,23 @@ typedef struct lq_quant_result {
     size_t peak_bytes;    // most memory of its own that the process was seen to have, mapped files aside
     double seconds, bits; // bits: mean over the weights of all matrices
     size_t blocks, resumed; // resumed: blocks taken over from an interrupted run
+    int layers;
+    // [layers] what stands behind each on the calibration's text: |as it is made - as it was| / |as it was|; NULL: not
+    // known
+    double *drift;
+    int kept;             // matrices that stayed as they were,
+    double kept_weights, kept_bytes;
 } lq_quant_result;
+
+// The rows of a layer (-1: of the model, LQ_ALL_LAYERS), of a kind (NULL: all of them), together (total.c).
+enum { LQ_ALL_LAYERS = -2, LQ_KINDS = 5 };
+extern const char *const lq_quant_kinds[LQ_KINDS]; // "embed", "attention", "mlp", "experts", "head"
+typedef struct lq_quant_total {
+    int matrices;         // a stack counts as many as it has
+    double weights, before, after; // the latter in bytes
+    double rel_error, out_error, out_plain; // as of a row; these two negative: not known of any
+} lq_quant_total;
+lq_quant_total lq_quant_sum(const lq_quant_result *r, int layer, const char *kind);
 
 // Plans, checks places, memory and disk, runs, validates, writes the report. LQ_E_CANCELLED when `tick` stopped it:
 // what is done stays in OUT.partial/ and the same call goes on from there. `out` is filled (and freed by the caller) on

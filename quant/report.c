@@ -30,6 +30,34 @@ static void add_module(lq_text *t, const lq_quant_row *r) {
     lq_text_fmt(t, "}");
 }
 
+// What the matrices of a layer, of a kind came to together; false: there are none.
+static bool add_total(lq_text *t, const lq_quant_result *r, int layer, int kind, const char *before) {
+    const lq_quant_total s = lq_quant_sum(r, layer, lq_quant_kinds[kind]);
+    if (!s.matrices) return false;
+    lq_text_fmt(t, "%s{\"kind\": \"%s\", \"matrices\": %d, \"weights\": %.0f, \"bits\": %.6g, \"bytes_before\": %.0f, "
+                "\"bytes\": %.0f, \"rel_error\": %.9g", before, lq_quant_kinds[kind], s.matrices, s.weights,
+                8 * s.after / s.weights, s.before, s.after, s.rel_error);
+    if (s.out_error >= 0) lq_text_fmt(t, ", \"out_error\": %.9g, \"out_plain\": %.9g", s.out_error, s.out_plain);
+    lq_text_fmt(t, "}");
+    return true;
+}
+
+static void add_totals(lq_text *t, const lq_quant_result *r) {
+    bool any = false;
+    lq_text_fmt(t, "  \"parts\": [");
+    for (int k = 0; k < LQ_KINDS; k++) any |= add_total(t, r, LQ_ALL_LAYERS, k, any ? ",\n    " : "\n    ");
+    lq_text_fmt(t, "%s],\n  \"by_layer\": [", any ? "\n  " : "");
+    for (int l = 0; l < r->layers; l++) {
+        lq_text_fmt(t, l ? ",\n    {\"layer\": %d, " : "\n    {\"layer\": %d, ", l);
+        if (r->drift) lq_text_fmt(t, "\"drift\": %.9g, ", r->drift[l]);
+        lq_text_fmt(t, "\"parts\": [");
+        any = false;
+        for (int k = 0; k < LQ_KINDS; k++) any |= add_total(t, r, l, k, any ? ", " : "");
+        lq_text_fmt(t, "]}");
+    }
+    lq_text_fmt(t, "%s],\n", r->layers ? "\n  " : "");
+}
+
 // Which sequences of the text were looked at.
 static void add_calib(lq_text *t, const lq_calib *c) {
     lq_text_fmt(t, "  \"calib\": {\"source\": ");
@@ -53,6 +81,7 @@ static void add_all(lq_text *t, const lq_plan *p, const lq_quant_result *r, int 
                 p->recipe.p, p->fingerprint, r->bits, (double)r->in_bytes / (double)r->out_bytes);
     if (p->automatic.n) lq_text_fmt(t, "  \"auto\": %s,\n", p->automatic.p);
     if (p->calibrates) add_calib(t, &p->calib);
+    add_totals(t, r);
     lq_text_fmt(t, "  \"dropped\": [%s],\n  \"kept_unknown\": [%s],\n  \"modules\": [\n",
                 p->dropped.n ? p->dropped.p : "", p->kept.n ? p->kept.p : "");
     for (size_t i = 0; i < r->count; i++) {

@@ -1,7 +1,6 @@
-// lq_quantize.c: lq quantize: a checkpoint becomes a quantized .lq file. The work is lq_quantize's; here it is
-// asked for and what it came to is printed.
-#include "quant/quant.h"
-#include "tools/verb.h"
+// lq_quantize.c: lq quantize: a checkpoint becomes a quantized .lq file. The work is lq_quantize's; here it is asked
+// for; quantize_print.c says what it came to.
+#include "tools/quantize.h"
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@ typedef struct quantize_args {
     int64_t bits, threads, samples, seqlen, seed;
     size_t max_ram, target_size;
     double target_bits, salient;
-    bool asym, all_experts, kv_scales, force, fresh, keep_unknown, dry_run;
+    bool asym, all_experts, kv_scales, force, fresh, keep_unknown, dry_run, verbose;
 } quantize_args;
 
 typedef struct progress {
@@ -33,6 +32,12 @@ static bool tick(void *arg, size_t block, size_t blocks, const char *what) {
     return !lq_input_stopped();
 }
 
+static void tell_module(void *arg, const lq_quant_row *row) {
+    progress *p = arg;
+    if (p->begun) lq_bar_end(&p->bar);
+    lq_quantize_print_module(stderr, row);
+}
+
 // --bits, --group and --asym as the text that --type takes.
 static int make_type(const quantize_args *a, char *type, size_t size) {
     const bool parts = a->bits || a->group || a->asym;
@@ -44,59 +49,6 @@ static int make_type(const quantize_args *a, char *type, size_t size) {
     if (row) snprintf(type, size, "int%lld row %s", (long long)bits, a->asym ? "asym" : "sym");
     else snprintf(type, size, "int%lld g%s %s", (long long)bits, a->group ? a->group : "128", a->asym ? "asym" : "sym");
     return 0;
-}
-
-static int worse(const void *x, const void *y) {
-    const lq_quant_row *a = *(const lq_quant_row *const *)x, *b = *(const lq_quant_row *const *)y;
-    if (a->rel_error != b->rel_error) return a->rel_error < b->rel_error ? 1 : -1;
-    return strcmp(a->name, b->name);
-}
-
-// The modules that lost most, and those with a note.
-static void print_worst(const lq_quant_result *r) {
-    static const char *const head[] = {"module", "type", "shape", "bits", "rel. error", "of output", "plain", "note"};
-    const size_t n = r->count;
-    const lq_quant_row **rows = malloc((n ? n : 1) * sizeof *rows);
-    lq_table *t = rows && n ? lq_table_new(8, head) : NULL;
-    if (t) {
-        for (size_t i = 0; i < n; i++) rows[i] = &r->rows[i];
-        qsort(rows, n, sizeof *rows, worse);
-        printf(n > 10 ? "The 10 modules of %zu that lost most:\n" : "The %zu modules:\n", n);
-        for (size_t i = 0; i < n && i < 10; i++) {
-            char shape[64], bits[16], error[16], out[16] = "", plain[16] = "", note[160];
-            snprintf(shape, sizeof shape, "%lld x %lld", (long long)rows[i]->n, (long long)rows[i]->k);
-            snprintf(note, sizeof note, "%s", rows[i]->note);
-            if (rows[i]->count) {
-                snprintf(shape, sizeof shape, "%d x %lld x %lld", rows[i]->count, (long long)rows[i]->n,
-                         (long long)rows[i]->k);
-                const char *one = strstr(rows[i]->name, "expert") ? "expert" : "head";
-                snprintf(note, sizeof note, "worst: %s %d, %.5f%s%s", one, rows[i]->worst, rows[i]->worst_error,
-                         *rows[i]->note ? "; " : "", rows[i]->note);
-            }
-            snprintf(bits, sizeof bits, "%.3f", rows[i]->bits);
-            snprintf(error, sizeof error, "%.5f", rows[i]->rel_error);
-            if (rows[i]->out_error >= 0) {
-                snprintf(out, sizeof out, "%.5f", rows[i]->out_error);
-                snprintf(plain, sizeof plain, "%.5f", rows[i]->out_plain);
-            }
-            lq_table_row(t, (const char *const[]){rows[i]->name, rows[i]->type, shape, bits, error, out, plain, note});
-        }
-        lq_table_print(t, stdout);
-    }
-    free(rows);
-}
-
-static void print_result(const lq_quant_result *r, const lq_quant_opts *o, const char *report) {
-    print_worst(r);
-    lq_say_line(stdout, "%s: %s, %.3f bits per weight, %s before, %.2f times smaller", o->out,
-                lq_say_bytes((double)r->out_bytes), r->bits,
-           lq_say_bytes((double)r->in_bytes),
-           (double)r->in_bytes / (double)r->out_bytes);
-    lq_say_line(stdout, "%s, %s of the checkpoint a second, %s of memory at most, report in %s",
-                lq_say_time(r->seconds),
-           lq_say_bytes((double)r->in_bytes / r->seconds),
-           lq_say_bytes((double)r->peak_bytes), report);
-    if (r->resumed) printf("%zu of %zu blocks were taken over from an interrupted run\n", r->resumed, r->blocks);
 }
 
 // --json prints the report as it was written; of a dry run the numbers of the plan.
@@ -147,7 +99,8 @@ static int run(void *args, int argc, char **argv) {
                              .calib = a->calib,
                              .samples = (size_t)a->samples, .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed,
                              .all_experts = a->all_experts, .kv_scales = a->kv_scales,
-                             .report = a->report, .plan = tell_plan, .tick = tick, .arg = &p};
+                             .report = a->report, .plan = tell_plan, .tick = tick,
+                             .module = a->verbose ? tell_module : NULL, .arg = &p};
 #ifdef __GLIBC__ // what is large and given back goes back to the system at once, as the plan and --max-ram count on it
     mallopt(M_MMAP_THRESHOLD, 256 << 10);
     mallopt(M_TRIM_THRESHOLD, 256 << 10);
@@ -158,7 +111,7 @@ static int run(void *args, int argc, char **argv) {
     if (!done) status = err.code == LQ_E_USAGE ? lq_say_usage("quantize", "%s", err.text) : lq_say_error(&err);
     else {
         if (a->common.json || (told && !a->dry_run)) print_json(&r, a->dry_run);
-        else if (!a->dry_run && !a->common.quiet) print_result(&r, &o, a->report ? a->report : report);
+        else if (!a->dry_run && !a->common.quiet) lq_quantize_print(&r, argv[1], a->report ? a->report : report);
         lq_quant_result_free(&r);
     }
     free(report);
@@ -220,6 +173,7 @@ static const lq_opt opts[] = {
      "carry over tensors that the architecture does not know", NULL, 0, 0},
     {"report", 0, LQ_OPT_FILE, FIELD(report), "FILE",
      "where the report goes, - for standard output (default: OUT.report.json)", NULL, 0, 0},
+    {"verbose", 'v', LQ_OPT_FLAG, FIELD(verbose), NULL, "a line of each matrix as it is finished", NULL, 0, 0},
     {"dry-run", 'n', LQ_OPT_FLAG, FIELD(dry_run), NULL, "print the plan and stop", NULL, 0, 0},
 };
 

@@ -294,6 +294,23 @@ static bool is_numbers(const lq_table *t, int col) {
     return any;
 }
 
+void lq_table_trim(lq_table *t) {
+    if (!t) return;
+    const int was = t->columns;
+    int kept = 0;
+    bool *any = calloc((size_t)was, sizeof *any);
+    for (size_t r = 1; any && r < t->rows; r++)
+        for (int c = 0; c < was; c++) any[c] |= *cell_at(t, r, c) != 0;
+    for (int c = 0; any && c < was; c++)
+        if (any[c]) t->width[kept++] = t->width[c];
+    for (size_t i = 0, to = 0; any && i < t->rows * (size_t)was; i++) {
+        if (any[i % (size_t)was]) t->cell[to++] = t->cell[i];
+        else free(t->cell[i]);
+    }
+    if (any) t->columns = kept;
+    free(any);
+}
+
 static void table_free(lq_table *t) {
     for (size_t i = 0; i < t->rows * (size_t)t->columns; i++) free(t->cell[i]);
     free(t->cell);

@@ -150,6 +150,7 @@ void lq_bar_end(lq_bar *b);
 typedef struct lq_table lq_table;
 lq_table *lq_table_new(int columns, const char *const *head);
 void lq_table_row(lq_table *t, const char *const *cells);
+void lq_table_trim(lq_table *t); // columns that have a head and nothing below it go
 void lq_table_print(lq_table *t, FILE *f); // and frees
 void lq_table_markdown(lq_table *t, FILE *f); // the same as markdown
 int lq_say_width(const char *text); // columns that a UTF-8 text takes on a terminal
