@@ -154,6 +154,9 @@ lq_quant_total lq_quant_sum(const lq_quant_result *r, int layer, const char *kin
 // success only.
 bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err);
 void lq_quant_result_free(lq_quant_result *r);
+// Puts a member ("\"eval\": {...}") into the report of a finished run, before its last one; and into the file `path`
+// (NULL: there is none), which is replaced whole.
+bool lq_quant_report_add(lq_quant_result *r, const char *path, const char *member, lq_err *err);
 
 // --- one matrix ---
 //

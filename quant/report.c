@@ -136,3 +136,20 @@ void lq_report_forget(const char *path) {
     if (part_name(path, &part, NULL)) unlink(part.p);
     lq_text_free(&part);
 }
+
+bool lq_quant_report_add(lq_quant_result *r, const char *path, const char *member, lq_err *err) {
+    static const char last[] = "  \"run\": ";
+    char *at = r->report, *found = NULL;
+    while ((at = strstr(at, last))) found = at++;
+    lq_text t = {0};
+    if (!found) return lq_fail(err, LQ_E_FORMAT, "the report has no end that is known");
+    lq_text_add(&t, r->report, (size_t)(found - r->report));
+    lq_text_fmt(&t, "  %s,\n%s", member, found);
+    if (t.failed) {
+        lq_text_free(&t);
+        return lq_fail(err, LQ_E_MEMORY, "no memory for the report");
+    }
+    free(r->report);
+    r->report = t.p;
+    return !path || (lq_report_put(path, r->report, err) && lq_report_publish(path, err));
+}

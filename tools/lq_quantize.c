@@ -11,7 +11,8 @@ typedef struct quantize_args {
     int64_t bits, threads, samples, seqlen, seed;
     size_t max_ram, target_size;
     double target_bits, salient;
-    bool asym, all_experts, kv_scales, force, fresh, keep_unknown, dry_run, verbose;
+    bool asym, all_experts, kv_scales, force, fresh, keep_unknown, dry_run, verbose, eval;
+    const char *eval_text;
 } quantize_args;
 
 typedef struct progress {
@@ -59,6 +60,34 @@ static void print_json(const lq_quant_result *r, bool dry_run) {
     else fputs(r->report, stdout);
 }
 
+// What --eval found goes into the report, and into its file where it has one.
+static bool measure(const lq_quant_opts *o, const quantize_args *a, lq_quant_result *r, quantize_eval *e,
+                    const char *report, lq_err *err) {
+    lq_text member = {0};
+    bool done = lq_quantize_eval_run(e, o->in, o->out, o->threads, a->common.quiet, err);
+    if (done) {
+        lq_quantize_eval_json(e, &member);
+        done = (!member.failed || lq_fail(err, LQ_E_MEMORY, "no memory for the report")) &&
+               lq_quant_report_add(r, report, member.p, err);
+    }
+    lq_text_free(&member);
+    return done;
+}
+
+// Of a run that is done: what it came to. e NULL: nothing is to be measured.
+static int tell_result(const lq_quant_opts *o, const quantize_args *a, lq_quant_result *r, quantize_eval *e,
+                       const char *report) {
+    const bool told = a->report && !strcmp(a->report, "-"), json = a->common.json || (told && !a->dry_run);
+    const bool tables = !json && !a->dry_run && !a->common.quiet;
+    lq_err err;
+    int status = 0;
+    if (tables) lq_quantize_print(r, o->out, report);
+    if (e && !measure(o, a, r, e, told ? NULL : report, &err)) status = lq_say_error(&err);
+    if (tables && e && !status) lq_quantize_eval_print(e);
+    if (json) print_json(r, a->dry_run);
+    return status;
+}
+
 // A recipe that is no object is the name of a file that holds one; *text is freed by the caller.
 static bool read_recipe(const char **recipe, char **text, lq_err *err) {
     size_t n;
@@ -78,12 +107,16 @@ static int run(void *args, int argc, char **argv) {
     (void)argc;
     int status = make_type(a, type, sizeof type);
     if (status) return status;
-    const bool told = a->report && !strcmp(a->report, "-");
     const size_t room = strlen(argv[1]) + sizeof ".report.json";
     char *report = malloc(room);
     if (!report) return lq_say_error(&(lq_err){LQ_E_MEMORY, "out of memory"});
     char *recipe;
-    if (!read_recipe(&a->recipe, &recipe, &err)) {
+    quantize_eval eval = {0};
+    const bool evals = (a->eval || a->eval_text) && !a->dry_run;
+    if (!read_recipe(&a->recipe, &recipe, &err) ||
+        (evals && !lq_quantize_eval_open(argv[0], a->eval_text, &eval, &err))) {
+        lq_quantize_eval_close(&eval);
+        free(recipe);
         free(report);
         return lq_say_error(&err);
     }
@@ -110,10 +143,10 @@ static int run(void *args, int argc, char **argv) {
     if (p.begun) lq_bar_end(&p.bar);
     if (!done) status = err.code == LQ_E_USAGE ? lq_say_usage("quantize", "%s", err.text) : lq_say_error(&err);
     else {
-        if (a->common.json || (told && !a->dry_run)) print_json(&r, a->dry_run);
-        else if (!a->dry_run && !a->common.quiet) lq_quantize_print(&r, argv[1], a->report ? a->report : report);
+        status = tell_result(&o, a, &r, evals ? &eval : NULL, a->report ? a->report : report);
         lq_quant_result_free(&r);
     }
+    lq_quantize_eval_close(&eval);
     free(report);
     free(recipe);
     return status;
@@ -173,6 +206,9 @@ static const lq_opt opts[] = {
      "carry over tensors that the architecture does not know", NULL, 0, 0},
     {"report", 0, LQ_OPT_FILE, FIELD(report), "FILE",
      "where the report goes, - for standard output (default: OUT.report.json)", NULL, 0, 0},
+    {"eval", 0, LQ_OPT_FLAG, FIELD(eval), NULL, "then measure perplexity and KL divergence on held-out text", NULL, 0, 0},
+    {"eval-text", 0, LQ_OPT_FILE, FIELD(eval_text), "FILE", "the same on this text (default: 60 KB that are built in)", NULL,
+     0, 0},
     {"verbose", 'v', LQ_OPT_FLAG, FIELD(verbose), NULL, "a line of each matrix as it is finished", NULL, 0, 0},
     {"dry-run", 'n', LQ_OPT_FLAG, FIELD(dry_run), NULL, "print the plan and stop", NULL, 0, 0},
 };

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# quantize_report.py LQ: what `lq quantize` says at the end: sums by layer and kind are those of the modules, by norms that numpy takes from the checkpoint;
+# quantize_report.py LQ: what `lq quantize` says at the end, and --eval with it: sums by layer and kind are those of the modules, by norms that numpy takes from the checkpoint;
 # tables line up, have no empty columns, and of a method that looks at no text nothing of outputs; -v has a line for each module; --quiet none of it.
 import json
 import math
@@ -100,4 +100,19 @@ with tempfile.TemporaryDirectory() as folder:
     check(not said, f"--quiet: {said}")
     said, _, _ = quantize(out, "--embed", "keep")
     check(re.search(r"^kept +1 +262k +16.000", said, re.M), f"what is kept: {said}")
+
+    # --eval says what lq eval says, on the built-in text and on another; what cannot be read is told before anything is written.
+    text = os.path.join(here, "../../calib_data/test.txt")
+    for words, more in ((("--eval",), ("--windows", 32)), (("--eval-text", text), ())):
+        said, _, report = quantize(out, "--bits", 4, *words)
+        r = subprocess.run([lq, "eval", out, "--against", demo, "--text", text, "--protocol", "llamacpp512", "--exact", "--json", *map(str, more)],
+                           capture_output=True, text=True)
+        want, got = json.loads(r.stdout)["results"][0], report["eval"]
+        same = (("perplexity", want["perplexity"]), ("perplexity_error", want["standard_error"]), ("windows", want["windows"]), ("kld", want["kld"]["mean"]),
+                ("kld_error", want["kld"]["standard_error"]), ("perplexity_before", want["kld"]["reference_perplexity"]), ("same_top", want["kld"]["same_top"]))
+        check(all(got[key] == value for key, value in same), f"{words}: {got}, lq eval: {want}")
+        check(f"{got['kld']:.6f} +- {got['kld_error']:.6f}" in said and list(report)[-2:] == ["eval", "run"], f"{words}: {said}")
+    os.unlink(out)
+    r = subprocess.run([lq, "quantize", demo, out, "--eval-text", out + ".none", "--quiet", "--force"], capture_output=True, text=True)
+    check(r.returncode == 1 and ".none" in r.stderr and r.stderr.count("\n") == 1 and not os.path.exists(out), f"no such text: {r.stderr}")
 sys.exit(end())
