@@ -119,7 +119,7 @@ static bool round_unit(automatic *a, const unit *u, const lq_wtype *t, void **he
 static bool heard(const automatic *a, size_t i, lq_err *err) {
     char what[64];
     snprintf(what, sizeof what, "measuring, unit %zu of %zu", i + 1, a->units);
-    return !a->o->tick || a->o->tick(a->o->arg, 0, a->plan.blocks, what) ||
+    return !a->o->tick || a->o->tick(a->o->arg, 0.0, a->plan.blocks, what) ||
            lq_fail(err, LQ_E_CANCELLED, "stopped after %zu of %zu measurements%s%s%s", i, a->units,
                    a->o->dry_run ? "" : ", which ", a->o->dry_run ? "" : a->o->out,
                    a->o->dry_run ? "" : ".partial keeps: the same command goes on from there");

@@ -534,7 +534,9 @@ bool lq_calibrate_block(lq_stream *s, lq_block *b, lq_tick *tick, void *arg, lq_
         }
         if (m->it->round && slot->k && !waits(m) && !round_all(&c, m)) return false;
     }
-    for (int i = 0; i < b->inputs; i++)
+    for (int i = 0; i < b->inputs; i++) {
+        if (!tick(arg, (size_t)i, (size_t)b->inputs)) return lq_fail(err, LQ_E_CANCELLED, "stopped");
         if (!calibrate_input(&c, i)) return false;
+    }
     return lq_kv_scales(s, b, err);
 }

@@ -22,6 +22,8 @@ typedef struct pass {
     size_t count;
     size_t resumed, block;
     const char *what;   // for whoever is told of progress
+    double begun, last; // when the layer at hand began, 0: none is; how long the one before took, 0: nobody knows
+    size_t part, parts; // of the layer at hand: which of its inputs, of how many; 0: it has none that are watched
     lq_text note;       // of the block that is being worked on
     char scratch[4096]; // where what memory does not hold lies
     double *drift;      // [layers] of the result; NULL: not known
@@ -48,16 +50,32 @@ static void look_at_memory(pass *p) {
 
 // --- who may stop us ---
 
+// How much of the layer at hand is done: by how long the one before it took, in the first one by its inputs.
+static double share_done(const pass *p) {
+    if (p->begun <= 0) return 0;
+    const double by_time = p->last > 0 ? (now() - p->begun) / p->last : 0;
+    return p->last > 0 ? fmin(by_time, 0.99) : p->parts ? (double)p->part / (double)p->parts : 0;
+}
+
 static bool heard(void *arg) {
     pass *p = arg;
     const lq_quant_opts *o = p->plan.o;
+    char what[64];
     look_at_memory(p);
-    return !o->tick || o->tick(o->arg, p->block, p->plan.blocks, p->what);
+    if (!o->tick) return true;
+    if (p->parts) snprintf(what, sizeof what, "%s, input %zu of %zu", p->what, p->part + 1, p->parts);
+    return o->tick(o->arg, (double)p->block + share_done(p), p->plan.blocks, p->parts ? what : p->what);
 }
 
 static bool heard_at(void *arg, size_t done, size_t total) {
     (void)done;
     (void)total;
+    return heard(arg);
+}
+
+static bool heard_input(void *arg, size_t input, size_t inputs) {
+    pass *p = arg;
+    if (inputs) p->part = input, p->parts = inputs;
     return heard(arg);
 }
 
@@ -311,7 +329,7 @@ static bool do_block(pass *p, lq_err *err) {
     lq_text_fmt(&p->note, "[");
     bool done = (p->block > 0 || add_files(p, err)) && lq_block_open(&p->plan, p->block, &b, err);
     if (done && p->stream && b.layer >= 0)
-        done = lq_stream_enter(p->stream, b.layer, err) && lq_calibrate_block(p->stream, &b, heard_at, p, err);
+        done = lq_stream_enter(p->stream, b.layer, err) && lq_calibrate_block(p->stream, &b, heard_input, p, err);
     for (int i = 0; done && i < b.modules; i++) done = do_module(p, &b, &b.module[i], err);
     lq_block_close(&b);
     if (!done) return false;
@@ -430,11 +448,17 @@ static bool do_blocks(pass *p, lq_err *err) {
     for (size_t i = 0; i < plan->blocks; i++) {
         p->block = i;
         snprintf(what, sizeof what, i == 0 ? "embedding" : i + 1 == plan->blocks ? "head" : "layer %zu", i - 1);
-        if (!heard(p)) return fail_stopped(p, err);
-        if ((i < p->resumed ? take_block(p, err) : do_block(p, err)) && go_on(p, i >= p->resumed, err)) continue;
+        p->begun = i > 0 && i + 1 < plan->blocks ? now() : 0;
+        if ((i >= p->resumed || p->stream) && !heard(p)) return fail_stopped(p, err);
+        if ((i < p->resumed ? take_block(p, err) : do_block(p, err)) && go_on(p, i >= p->resumed, err)) {
+            p->last = i >= p->resumed && p->begun > 0 ? now() - p->begun : 0;
+            p->parts = 0;
+            continue;
+        }
         return err->code == LQ_E_CANCELLED ? fail_stopped(p, err) : false;
     }
     p->block = plan->blocks;
+    p->begun = 0;
     return true;
 }
 

@@ -379,6 +379,7 @@ bool lq_apart_fill(lq_dev *dev, const lq_apart *a, const lq_weight *from, const 
 
 // Rounds a layer, input by input, each on what the rounded ones before it give. Everything that is to be written is in
 // b->module[].made then.
+// tick: told of each input, how many were before it and how many there are; else asked (0, 0).
 bool lq_calibrate_block(lq_stream *s, lq_block *b, lq_tick *tick, void *arg, lq_err *err);
 
 // One alpha for all inputs of the model, as it was, that a transform may smooth: by what they lose together.

@@ -93,8 +93,9 @@ typedef struct lq_quant_opts {
     bool all_experts;     // what is known of an expert's input comes from all rows, not those that its router sends it
     const char *report;   // JSON report; NULL: OUT.report.json beside OUT; "-": only in the result
     void (*plan)(void *arg, const char *line);   // told before the work starts, line by line
-    // Several times a second; false stops. May be NULL.
-    bool (*tick)(void *arg, size_t block, size_t blocks, const char *what);
+    // Several times a second: blocks that are done, and the part of the one at hand that seems to be; false stops. May
+    // be NULL.
+    bool (*tick)(void *arg, double done, size_t blocks, const char *what);
     void (*module)(void *arg, const lq_quant_row *row); // told of each that is finished. May be NULL
     void *arg;
 } lq_quant_opts;

@@ -25,11 +25,11 @@ static void tell_plan(void *arg, const char *line) {
     if (!p->quiet) lq_say_line(stderr, "%s", line);
 }
 
-static bool tick(void *arg, size_t block, size_t blocks, const char *what) {
+static bool tick(void *arg, double done, size_t blocks, const char *what) {
     progress *p = arg;
-    if (!p->begun) lq_bar_begin(&p->bar, "quantize", "blocks", blocks, p->quiet);
+    if (!p->begun) lq_bar_begin(&p->bar, "quantize", "blocks", blocks, p->quiet), p->bar.from = done;
     p->begun = true;
-    lq_bar_at(&p->bar, block, what);
+    lq_bar_share(&p->bar, done, what);
     return !lq_input_stopped();
 }
 

@@ -195,24 +195,25 @@ void lq_bar_begin(lq_bar *b, const char *what, const char *unit, size_t total, b
 }
 
 // "42 %  1.2 GB/s  3.1 s left  note"
-static void bar_text(const lq_bar *b, size_t done, double at, const char *note, char *out, size_t size) {
-    double passed = at - b->start, share = b->total ? (double)done / (double)b->total : 0;
-    size_t n = (size_t)snprintf(out, size, "%3.0f %%", floor(share * 100));
-    if (passed > 0.3 && done) {
-        double rate = (double)done / passed;
-        bool bytes = b->unit && !strcmp(b->unit, "B");
+static void bar_text(const lq_bar *b, double done, double at, const char *note, char *out, size_t size) {
+    const double passed = at - b->start, total = (double)b->total, gone = done - b->from;
+    size_t n = (size_t)snprintf(out, size, "%3.0f %%", floor(total > 0 ? 100 * done / total : 0));
+    if (passed > 0.3 && gone > 0) {
+        const double rate = gone / passed;
+        const bool bytes = b->unit && !strcmp(b->unit, "B");
         n += (size_t)snprintf(out + n, size - n, "  %s%s%s/s", bytes ? lq_say_bytes(rate) : lq_say_count(rate),
                               bytes ? "" : " ", bytes || !b->unit ? "" : b->unit);
-        if (done < b->total) n += (size_t)snprintf(out + n, size - n, "  %s left",
-                                                   lq_say_time((double)(b->total - done) / rate));
+        if (done < total) n += (size_t)snprintf(out + n, size - n, "  %s left", lq_say_time((total - done) / rate));
     }
     if (note && *note) snprintf(out + n, size - n, "  %s", note);
 }
 
-void lq_bar_at(lq_bar *b, size_t done, const char *note) {
-    double at = lq_seconds();
-    if (done > b->total) done = b->total;
-    int percent = b->total ? (int)((double)done * 100 / (double)b->total) : 0;
+void lq_bar_at(lq_bar *b, size_t done, const char *note) { lq_bar_share(b, (double)done, note); }
+
+void lq_bar_share(lq_bar *b, double done, const char *note) {
+    const double at = lq_seconds(), total = (double)b->total;
+    done = fmin(done, total);
+    const int percent = total > 0 ? (int)(done * 100 / total) : 0;
     // A terminal is redrawn ten times a second; a log gets a line every ten seconds.
     if (b->quiet || at - b->last < (b->tty ? 0.1 : 10) || (!b->tty && percent == b->percent)) return;
     b->last = at;

@@ -139,12 +139,14 @@ const char *lq_say_count(double n);
 typedef struct lq_bar {
     const char *what, *unit;
     double start, last;
+    double from; // how much was there before the start, which tells nothing of how fast it goes
     bool tty, quiet;
     size_t total;
     int percent;
 } lq_bar;
 void lq_bar_begin(lq_bar *b, const char *what, const char *unit, size_t total, bool quiet);
 void lq_bar_at(lq_bar *b, size_t done, const char *note);
+void lq_bar_share(lq_bar *b, double done, const char *note); // the same of what is not whole
 void lq_bar_end(lq_bar *b);
 // A table whose columns line up: cells are texts; the first row is the head. Numbers are aligned to the right.
 typedef struct lq_table lq_table;

@@ -243,9 +243,9 @@ static void model_run(lq_model *m) {
     lq_engine_close(e);
 }
 
-static bool on_tick(void *arg, size_t block, size_t blocks, const char *what) {
+static bool on_tick(void *arg, double done, size_t blocks, const char *what) {
     (void)arg, (void)what;
-    must(block <= blocks);
+    must(done <= (double)blocks);
     return true;
 }
 

@@ -223,15 +223,25 @@ static void test_extremes(void) {
 static char dir[256], in[300], out[300];
 
 static bool quantize(const char *to, const char *type, const char *layout,
-                     bool (*tick)(void *, size_t, size_t, const char *), void *arg, lq_quant_result *r, lq_err *err) {
+                     bool (*tick)(void *, double, size_t, const char *), void *arg, lq_quant_result *r, lq_err *err) {
     return lq_quantize(&(lq_quant_opts){.in = in, .out = to, .type = type, .layout = layout, .threads = 2,
                                         .overwrite = true, .tick = tick, .arg = arg}, r, err);
 }
 
-static bool stop_at(void *arg, size_t block, size_t blocks, const char *what) {
+static bool stop_at(void *arg, double done, size_t blocks, const char *what) {
     (void)blocks;
     (void)what;
-    return block < *(size_t *)arg;
+    return done < (double)*(size_t *)arg;
+}
+
+// What is told of progress: never less than before, and something of a layer before it is done.
+typedef struct progress { double done; size_t inside; bool falls; } progress;
+static bool watch_progress(void *arg, double done, size_t blocks, const char *what) {
+    progress *p = arg;
+    p->falls |= done < p->done || done > (double)blocks || !what;
+    p->inside += done > floor(done);
+    p->done = done;
+    return true;
 }
 
 // Copies a .lq file with one thing changed; what a lying writer would make.
@@ -484,7 +494,10 @@ static void test_rotate(void) {
             CHECK(!lq_quantize(&o, &r, &err) && err.code == LQ_E_CANCELLED, "%s", err.text);
             o.tick = NULL;
         }
+        progress seen = {0};
+        o.tick = watch_progress, o.arg = &seen;
         CHECK(lq_quantize(&o, &r, &err), "%s", err.text);
+        CHECK(!seen.falls && (seen.inside || i == 2) && seen.done <= (double)r.blocks, "progress: %zu", seen.inside);
         CHECK(r.count == 1 + 2 * 7 + 1 && r.resumed == (i == 2 ? 2 : 0), "%zu rows, %zu resumed", r.count, r.resumed);
         lq_quant_result_free(&r);
         CHECK(i == 0 || same_files(path[0], path[i]), "%s: other bytes", path[i]);
