@@ -585,6 +585,28 @@ static int experts_most(const lq_plan *p) {
     return most;
 }
 
+// What factors are tried on: some rows of each matrix that reads an input (awq.c, smooth.c), of `smooth` what they make
+// of rows of the text too, and codes of the largest matrix.
+static size_t tried_bytes(const lq_plan *p) {
+    enum { CELLS = 1 << 20, ROWS = 64, SOME = 384 };
+    const bool smooth = p->base.transform & LQ_T_SMOOTH;
+    size_t most = 0;
+    for (size_t b = 0; b < p->blocks; b++) {
+        size_t of[LQ_INPUTS] = {0};
+        for (size_t i = p->first[b]; i < p->first[b + 1]; i++) {
+            const lq_slot *s = &p->items[i].slot;
+            if (!p->items[i].round || s->layer < 0 || s->input < 0 || !s->k) continue;
+            const size_t k = (size_t)s->k, n = (size_t)s->n, count = s->count ? (size_t)s->count : 1;
+            const size_t some = CELLS / k > ROWS ? CELLS / k : ROWS;
+            const size_t each = some / count < 1 ? 1 : some / count < n ? some / count : n, one = some < n ? some : n;
+            const size_t rows = each * count > one ? each * count : one;
+            of[s->input] += rows * (k + (smooth ? SOME : 0)) * sizeof(float) + (smooth ? SOME * n * sizeof(float) : 0);
+            most = of[s->input] > most ? of[s->input] : most;
+        }
+    }
+    return most + p->buffer + (smooth ? 2 * SOME : 16) * (size_t)p->widest * sizeof(float);
+}
+
 // The sums of the widest input and what is made of them, and the rows between layers, are in memory as far as that is
 // allowed; else they lie in a file. The chunk of text, a band of rows and the layer that is held have to be in memory.
 static void plan_calibration(lq_plan *p, int threads) {
@@ -593,14 +615,14 @@ static void plan_calibration(lq_plan *p, int threads) {
     const size_t solved = cells * (12 + 12 * pair) + apart * (k * (16 + 8 * pair) + apart * 12), most = p->o->max_ram;
     const lq_stream_size s = lq_stream_cost(&p->desc, &p->calib, p->paired, p->widest);
     // Six of a band's rows at the same time, and what OpenBLAS takes for a thread.
-    p->memory += s.chunk + held_bytes(p) + 6 * lq_band_bytes(p->widest) + k * 512 + (size_t)threads * (5u << 20);
-    // What factors are tried on: some rows of each reader, and codes of the largest matrix.
+    p->memory += s.chunk + held_bytes(p) + 6 * lq_band_bytes(p->widest) + k * 512 +
+                 (p->moments ? (size_t)threads * (5u << 20) : 0);
     size_t hidden = 0;
     for (size_t i = 0; i < p->count; i++)
         if (lq_hidden_of(&p->items[i].slot, &p->items[i].recipe) && lq_hidden_bytes(&p->items[i].slot) > hidden)
             hidden = lq_hidden_bytes(&p->items[i].slot);
     p->memory += hidden;
-    if (lq_searches(p->base.transform)) p->memory += (16u << 20) + 4 * 64 * k * sizeof(float) + p->buffer;
+    if (lq_searches(p->base.transform)) p->memory += tried_bytes(p);
     const size_t room = !most ? SIZE_MAX : most > p->memory ? most - p->memory : 0, all = most ? room : (size_t)1 << 28;
     const int experts = experts_most(p);
     const size_t each = experts > 1 ? 2 * sum : sum; // of an expert that was given little, all rows beside its own
@@ -619,7 +641,7 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     const double mb = 1e6;
     const size_t in = p->o->pruned ? p->o->pruned->in_bytes : lq_ckpt_file_bytes(p->in), left = disk_left(p->o->out);
     // A worker has its scratch; the rest is the program's own.
-    p->memory = p->buffer + (size_t)threads * (1u << 20) + p->count * sizeof *p->items + p->header_room + (8u << 20);
+    p->memory = p->buffer + (size_t)threads * (1u << 20) + p->count * sizeof *p->items + p->header_room + (4u << 20);
     if (p->calibrates) plan_calibration(p, threads);
     if (p->copy) p->memory += p->copy + (size_t)threads * (size_t)p->desc.dim * LQ_STRIPE * sizeof(float);
     say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers,
