@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""What quantization costs: KL divergence from the model as it was, of every method, of several calibration seeds, and of
+other tools given the same sequences of tokens. Each run becomes a line of quant.csv; runs that stand there are not done again.
+
+Owns: the models and their texts, the runs, the lines. Peers run in peers.py, by a Python that has them.
+Run:  quant.py LQ SHARED [--larger DIR] [--peers TOOL=PYTHON]... [--models NAME,..] [--runs WORD] [--seeds 0,1,2]
+      quant.py --table        prints quant.csv as the tables of docs/QUANT.md
+SHARED: third-party data as README.md lists it. DIR: what train_larger.py wrote.
+"""
+import argparse
+import csv
+import datetime
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.join(HERE, "../..")
+CSV = os.path.join(HERE, "quant.csv")
+FIELDS = ("date", "machine", "model", "windows", "tool", "method", "type", "seed", "bits", "kld", "se", "served", "perplexity", "was")
+KEPT = ("--embed", "keep", "--head", "keep")  # as the other tools leave them
+REAL = {"tok105": ("babyllama/tok105/model5000.bin", "babyllama/tok105/tok105.model"),
+        "stories260K": ("stories260K/stories260K.bin", "stories260K/tok512.model")}
+METHODS = {  # name -> words of lq quantize
+    "rtn": ("-m", "rtn"),
+    "gptq": ("-m", "gptq"),
+    "gptq plain": ("-m", "gptq", "--recipe", '{"repay": 0}'),
+    "gptq refine": ("-m", "gptq", "--recipe", '{"repay": 0, "refine": 4}'),
+    "gptq repay+refine": ("-m", "gptq", "--recipe", '{"refine": 4}'),
+    "awq": ("-m", "awq"),
+    "awq+gptq": ("-m", "awq+gptq"),
+    "hadamard": ("-m", "hadamard"),
+    "hadamard+gptq": ("-m", "gptq", "--recipe", '{"transform": "rotate"}'),
+    "smoothquant": ("-m", "smoothquant"),
+    "llmint8": ("-m", "llmint8"),
+    "fp8": ("-m", "fp8"),
+}
+SPREAD = ("rtn", "gptq", "gptq plain", "gptq refine", "gptq repay+refine", "awq", "awq+gptq", "hadamard+gptq")
+RUNS = {  # word -> (type, methods)
+    "w4g128": ("int4 g128", SPREAD), "w3g128": ("int3 g128", SPREAD), "w4g32": ("int4 g32", SPREAD), "w3g32": ("int3 g32", SPREAD),
+    "w4g128a": ("int4 g128 asym", ("rtn", "awq", "awq+gptq", "gptq")), "w4g32a": ("int4 g32 asym", ("rtn", "awq", "awq+gptq", "gptq")),
+    "int8": ("int8 row", ("rtn",)), "w8a8": ("int8 row sym f32 act i8 row", ("rtn", "smoothquant", "llmint8")),
+    "fp8": ("e4m3 row f32 act e4m3 row", ("fp8",)), "nf4": ("nf4", ("rtn", "gptq")), "mxfp4": ("mxfp4", ("rtn", "gptq")),
+    "nvfp4": ("nvfp4", ("rtn", "gptq")),
+}
+PEERS = {  # tool -> types it is asked for, and whether it calibrates
+    **{t: (("int4 g128", "int3 g128", "int4 g32", "int3 g32"), True)
+       for t in ("gptqmodel", "gptqmodel-gptaq", "llmcompressor-gptq", "llmcompressor-gptq-mse")},
+    "llmcompressor-awq": (("int4 g128 asym", "int4 g32 asym"), True),
+    "llmcompressor-smoothquant": (("int8 row sym f32 act i8 row",), True),
+    "bitsandbytes": (("nf4",), False),
+    "hqq": (("int4 g128 asym", "int4 g32 asym"), False),
+}
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+        return next((line.split(":")[1].strip() for line in f if line.startswith("model name")), "?")
+
+
+def run(*words):
+    r = subprocess.run([str(w) for w in words], capture_output=True, text=True)
+    if r.returncode:
+        raise SystemExit(f"{' '.join(map(str, words))}: {r.stderr.strip()[-2000:]}")
+    return r.stdout
+
+
+def models(args, folder):
+    """name -> (checkpoint, calibration text or None, held-out text, windows)"""
+    demo, own, texts = os.path.join(ROOT, "calib_data/demo"), os.path.join(ROOT, "calib_data/test.txt"), os.path.join(args.shared, "text")
+    out = {"demo": (demo, None, own, 200)}
+    twins = os.path.join(folder, "twins")
+    run(sys.executable, os.path.join(ROOT, "calib_data/twins.py"), twins)
+    out.update({n: (os.path.join(twins, n), None, own, 60) for n in ("gains", "massive", "outliers")})
+    with open(os.path.join(texts, "exllamav2-cal/tiny.utf8"), encoding="utf-8") as f:
+        tiny = f.read()
+    for name, part in (("cal", tiny[:len(tiny) * 6 // 10]), ("test", tiny[len(tiny) * 6 // 10:])):
+        with open(os.path.join(folder, f"tiny.{name}.txt"), "w", encoding="utf-8") as f:
+            f.write(part)
+    for name, files in REAL.items():
+        to = os.path.join(folder, name)
+        run(sys.executable, os.path.join(ROOT, "tests/golden/llama2c.py"), *(os.path.join(args.shared, "models", f) for f in files), to)
+        out[name] = (to, os.path.join(folder, "tiny.cal.txt"), os.path.join(folder, "tiny.test.txt"), 400)
+    if args.larger:
+        out["larger"] = (args.larger, os.path.join(args.larger, "calib.txt"), os.path.join(texts, "wiki.test.raw"), 400)
+    return {n: m for n, m in out.items() if not args.models or n in args.models.split(",")}
+
+
+def sequences(lq, checkpoint, calib, seed, folder):
+    """The sequences of tokens that lq draws, for other tools: what its report says it drew of the text, cut as it is cut."""
+    out = os.path.join(folder, "drawn.lq")
+    calib = calib or os.path.join(ROOT, "calib_data/calib.txt")
+    run(lq, "quantize", checkpoint, out, "-f", "-q", "-m", "gptq", "--type", "int8 row", "--calib", calib, "--seed", seed)
+    with open(out + ".report.json", encoding="utf-8") as f:
+        report = json.load(f)
+    ids = lambda *more: json.loads(run(lq, "tokenize", checkpoint, *more, "--json"))["ids"]
+    text, begin = ids(calib, "--no-special"), ids("-p", "")
+    own = report["recipe"]["calib"]["seqlen"] - len(begin[:1])
+    return [begin[:1] + text[i * own:(i + 1) * own] for i in report["calib"]["drawn"]]
+
+
+def bits(report):
+    size = lambda m: m["n"] * m["k"] * max(1, m.get("count", 1))
+    layers = [m for m in report["modules"] if ".layers." in m["name"]]
+    return sum(m["bits"] * size(m) for m in layers) / sum(map(size, layers))
+
+
+def measure(lq, made, model):
+    """Of each: KL divergence, its standard error, the same as served, perplexity, and that of the model as it was."""
+    checkpoint, _, text, windows = model
+    common = ("--text", text, "--protocol", "llamacpp512", "--windows", windows, "--json", "-q")
+    results = json.loads(run(lq, "eval", *made, "--against", checkpoint, *common))["results"]
+    was = json.loads(run(lq, "eval", checkpoint, "--exact", *common))["results"][0]
+    for path in made:
+        exact, served = ([r for r in results if r["model"] == path and r["mode"] == mode][0] for mode in ("exact", "default"))
+        tokens = exact["windows"] * exact["window"]
+        yield dict(windows=f"{exact['windows']}x{exact['window']}", kld=f"{exact['kld']['mean']:.6g}", se=f"{exact['kld']['standard_error']:.2g}",
+                   served=f"{served['kld']['mean']:.6g}", perplexity=f"{exact['perplexity']:.6g}", was=f"{was['perplexity']:.6g}"), tokens
+
+
+def rows():
+    if not os.path.exists(CSV):
+        return []
+    with open(CSV, encoding="utf-8", newline="") as f:
+        return list(csv.DictReader(f))
+
+
+def add(row):
+    new = not os.path.exists(CSV)
+    with open(CSV, "a", encoding="utf-8", newline="") as f:
+        w = csv.DictWriter(f, FIELDS, lineterminator="\n")
+        if new:
+            w.writeheader()
+        w.writerow(row)
+    print(*row.values(), sep="\t", flush=True)
+
+
+def missing(name, tool, method, kind, seed):
+    key = dict(model=name, tool=tool, method=method, type=kind, seed=str(seed))
+    return not any(all(r[k] == v for k, v in key.items()) for r in rows())
+
+
+def keep(lq, name, model, jobs):
+    """jobs: [(tool, method, type, seed, bits, path)]"""
+    for (tool, method, kind, seed, size, _), (figures, _) in zip(jobs, measure(lq, [j[-1] for j in jobs], model)):
+        add(dict(date=datetime.date.today().isoformat(), machine=machine(), model=name, tool=tool, method=method, type=kind, seed=seed, bits=size, **figures))
+
+
+def lq_runs(args, name, model, folder):
+    for word in args.runs.split(",") if args.runs else RUNS:
+        kind, methods = RUNS[word]
+        jobs = []
+        for method in methods:
+            for seed in args.seeds.split(",") if method not in ("rtn", "hadamard", "fp8") else ("0",):
+                if not missing(name, "lq", method, kind, seed):
+                    continue
+                out = os.path.join(folder, f"run{len(jobs)}.lq")
+                calib = ("--calib", model[1]) if model[1] else ()
+                run(args.lq, "quantize", model[0], out, "-f", "-q", *METHODS[method], "--type", kind, *KEPT, *calib, "--seed", seed)
+                with open(out + ".report.json", encoding="utf-8") as f:
+                    jobs.append(("lq", method, kind, seed, f"{bits(json.load(f)):.4g}", out))
+        if jobs:
+            keep(args.lq, name, model, jobs)
+
+
+def peer_runs(args, name, model, folder):
+    for peer in args.peers:
+        tool, python = peer.split("=", 1)
+        kinds, calibrates = PEERS[tool]
+        for seed in args.seeds.split(",") if calibrates else ("0",):
+            todo = [k for k in kinds if missing(name, tool, "", k, seed) and (not args.runs or k in [RUNS[w][0] for w in args.runs.split(",")])]
+            if not todo:
+                continue
+            ids = os.path.join(folder, "ids.json")
+            with open(ids, "w", encoding="utf-8") as f:
+                json.dump(sequences(args.lq, model[0], model[1], seed, folder), f)
+            jobs = []
+            for kind in todo:
+                out = os.path.join(folder, f"{tool}{len(jobs)}")
+                run(python, os.path.join(HERE, "peers.py"), tool, model[0], out, kind, ids)
+                jobs.append((tool, "", kind, seed, "", out))
+            keep(args.lq, name, model, jobs)
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def table():
+    """Means over seeds, as shares of plain rounding of the same type."""
+    runs = {}
+    for r in rows():
+        runs.setdefault((r["model"], r["type"]), {}).setdefault(f"{r['tool']} {r['method']}".strip(), []).append(r)
+    for (model, kind), methods in runs.items():
+        plain = methods.get("lq rtn")
+        print(f"\n{model}, {kind}\n\n| | seeds | KLD | of rtn | as served | perplexity |\n|---|---|---|---|---|---|")
+        for method, of in methods.items():
+            kld, served = mean([float(r["kld"]) for r in of]), mean([float(r["served"]) for r in of])
+            se = math.sqrt(mean([float(r["se"]) ** 2 for r in of]))
+            share = f"{kld / float(plain[0]['kld']):.3f}" if plain else ""
+            rise = 100 * (mean([float(r["perplexity"]) / float(r["was"]) for r in of]) - 1)
+            print(f"| {method} | {len(of)} | {kld:.5f} +- {se:.5f} | {share} | {served:.5f} | {rise:+.2f} % |")
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("lq", nargs="?")
+    p.add_argument("shared", nargs="?")
+    p.add_argument("--larger")
+    p.add_argument("--peers", action="append", default=[], metavar="TOOL=PYTHON")
+    p.add_argument("--models")
+    p.add_argument("--runs")
+    p.add_argument("--seeds", default="0,1,2")
+    p.add_argument("--table", action="store_true")
+    args = p.parse_args()
+    if args.table:
+        return table()
+    args.lq = os.path.abspath(args.lq)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, model in models(args, folder).items():
+            if args.peers:
+                peer_runs(args, name, model, folder)
+            else:
+                lq_runs(args, name, model, folder)
+
+
+if __name__ == "__main__":
+    main()
