@@ -5,7 +5,7 @@
 // and goes on from there when the next one is. A weight that is exchanged before that place lets the course begin anew.
 //
 // Samples are sequences of their own and are never cut, so that a chunk of some of them needs no cache but that of the
-// layer at hand, which all layers may share. Everything is computed exactly: f32 activations, residual and cache.
+// layer at hand, which all layers may share but those whose K and V others read. Everything is computed exactly: f32 activations, residual and cache.
 #include "quant/stream.h"
 #include "runtime/model/model.h"
 #include <math.h>
@@ -19,6 +19,7 @@ struct lq_stream {
     lq_model *m[LQ_COURSES];
     lq_buffers *b[LQ_COURSES];  // for the weights as they are bound
     lq_kvpool kv[LQ_COURSES];
+    char **lent[LQ_COURSES];    // [layers] K and V of all samples, of layers whose cache others read; NULL: a chunk's
     float *h[LQ_COURSES];       // [samples * len][dim] between layers
     char *kept[LQ_COURSES];     // [chunks][each] bytes of each chunk at input
     int at[LQ_COURSES];         // of the layer at hand; 0: where it begins
@@ -63,10 +64,31 @@ static size_t kept_most(const lq_desc *d, const lq_calib *t) {
     return most;
 }
 
+// Whether other layers read what this one has in its cache.
+static bool lends(const lq_desc *d, int layer) {
+    for (int l = 0; l < d->layers; l++)
+        if (l != layer && lq_layer_attn(&d->layer[l]) && d->layer[l].kv_from == layer) return true;
+    return false;
+}
+
+static int blocks_of(const lq_calib *t) { return (t->len + PAGE - 1) / PAGE; }
+
+// K and V of all samples that are kept, as they are read long after their layer.
+static size_t lent_bytes(const lq_desc *d, const lq_calib *t) {
+    size_t all = 0;
+    for (int l = 0; l < d->layers; l++) {
+        const lq_part *p = lq_layer_attn(&d->layer[l]);
+        if (!p || !lends(d, l)) continue;
+        all += t->samples * (size_t)blocks_of(t) * PAGE * (size_t)p->kv_heads * (size_t)(p->head_dim + p->v_dim) *
+               sizeof(float);
+    }
+    return all;
+}
+
 lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *t, bool paired, int64_t widest) {
     const size_t rows = (size_t)chunk_samples(t) * (size_t)t->len, courses = paired ? 2 : 1;
     const size_t between = t->samples * (size_t)t->len * (size_t)d->dim * sizeof(float);
-    const size_t kept = between + chunks_of(t) * kept_most(d, t);
+    const size_t kept = between + chunks_of(t) * kept_most(d, t) + lent_bytes(d, t);
     const size_t seen = rows * (size_t)widest * sizeof(float); // as it was; and an expert's rows of both courses
     size_t wide = 0;
     bool experts = false;
@@ -86,6 +108,35 @@ lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *t, bool paired, 
 
 // --- opening ---
 
+// Layers of one shape share a cache of a chunk; those that lend theirs have one of all samples.
+static bool caches_share(lq_stream *s, int c, lq_err *err) {
+    const lq_desc *d = &s->m[c]->desc;
+    lq_cache *of = s->kv[c].layer;
+    s->lent[c] = calloc((size_t)d->layers, sizeof *s->lent[c]);
+    if (!s->lent[c]) return lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", d->layers);
+    for (int l = 0; l < d->layers; l++) {
+        const size_t blocks = s->text->samples * (size_t)s->stride;
+        if (!of[l].data || d->layer[l].kv_from != l) continue;
+        if (lends(d, l)) {
+            s->lent[c][l] = lq_room_open(s->rooms, blocks * of[l].block_stride, err);
+            if (!s->lent[c][l]) return false;
+            continue;
+        }
+        int first = 0;
+        while (s->lent[c][first] || !of[first].data || of[first].block_stride != of[l].block_stride) first++;
+        of[l].data = of[first].data;
+    }
+    return true;
+}
+
+// The cache of the layer at hand, where a chunk from this sample on has it.
+static void cache_turn(lq_stream *s, int c, size_t sample) {
+    lq_cache *own = &s->kv[c].layer[s->layer];
+    const lq_layer *l = &s->m[c]->desc.layer[s->layer];
+    char *lent = lq_layer_attn(l) ? s->lent[c][l->kv_from] : NULL;
+    if (lent) own->data = lent + sample * (size_t)s->stride * own->block_stride;
+}
+
 static bool model_open(lq_stream *s, const lq_stream_opts *o, lq_course c, lq_err *err) {
     lq_model_opts opts = {.threads = o->threads, .exact = true, .ctx = s->text->len, .beside = c ? s->m[0] : NULL};
     if (!lq_model_open_lean(o->in, &opts, &s->m[c], err)) return false;
@@ -93,18 +144,7 @@ static bool model_open(lq_stream *s, const lq_stream_opts *o, lq_course c, lq_er
     int blocks[LQ_KV_GROUPS];
     for (int g = 0; g < LQ_KV_GROUPS; g++) blocks[g] = s->per * s->stride;
     if (!lq_kvpool_open(s->m[c], PAGE, blocks, &s->kv[c], err)) return false;
-    const lq_desc *d = &s->m[c]->desc;
-    for (int l = 0; l < d->layers; l++)
-        if (lq_layer_attn(&d->layer[l]) && d->layer[l].kv_from != l) return true;
-    // No layer reads another's cache: those of one shape share one.
-    for (int l = 1; l < d->layers; l++)
-        for (int i = 0; i < l; i++) {
-            lq_cache *a = &s->kv[c].layer[i], *b = &s->kv[c].layer[l];
-            if (!a->data || !b->data || a->block_stride != b->block_stride) continue;
-            b->data = a->data;
-            break;
-        }
-    return true;
+    return caches_share(s, c, err);
 }
 
 static bool chunk_open(lq_stream *s, lq_err *err) {
@@ -133,7 +173,7 @@ bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err) {
     s->tick = o->tick, s->tick_arg = o->arg;
     s->courses = o->paired ? 2 : 1;
     s->per = chunk_samples(o->text);
-    s->stride = (o->text->len + PAGE - 1) / PAGE;
+    s->stride = blocks_of(o->text);
     s->rooms = o->rooms;
     const size_t bytes = o->text->samples * (size_t)o->text->len * (size_t)o->desc->dim * sizeof(float);
     const size_t left = s->rooms->left;
@@ -161,6 +201,8 @@ void lq_stream_close(lq_stream *s) {
         lq_room_close(s->rooms, s->kept[c]);
         if (!s->m[c]) continue;
         if (s->b[c]) lq_buffers_close(s->m[c], s->b[c]);
+        for (int l = 0; s->lent[c] && l < s->m[c]->desc.layers; l++) lq_room_close(s->rooms, s->lent[c][l]);
+        free(s->lent[c]);
         lq_kvpool_close(s->m[c], &s->kv[c]);
         lq_model_close(s->m[c]);
     }
@@ -209,6 +251,7 @@ static void chunk_begin(lq_stream *s, int c, size_t sample, int samples, const l
                                .first = s->first, .slot = s->slot, .table_stride = s->stride},
                       .changed = s->slot, .changes = s->per};
     for (int g = 0; g < LQ_KV_GROUPS; g++) batch.tables[g] = s->table;
+    cache_turn(s, c, sample);
     lq_forward_begin(run, s->m[c], s->b[c], &s->kv[c], &batch, kept);
 }
 

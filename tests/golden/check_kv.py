@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # check_kv.py LQ: the KV cache in 8 bits. `lq quantize --kv-scales`: what K and V are divided by, against the largest magnitudes that numpy finds in
 # f64; a model whose K and V leave the range of e4m3 loses no more with such scales than the same model with smaller ones, and much without; int8,
-# whose scales are each token's own, loses less; what f32 keeps is not touched; scales that others measured; latents; the threads change no byte.
+# whose scales are each token's own, loses less; what f32 keeps is not touched; scales that others measured; latents; layers that
+# use the K and V of others are calibrated on all of the text; the threads change no byte.
 import json
 import os
 import shutil
@@ -42,11 +43,16 @@ def sequences_of(model, text):
     return [np.array(bos + ids[i : i + own]) for i in range(0, len(ids) // own * own, own)]
 
 
-def against_numpy(model, made, text):
-    """What decoder_np's attention is given, layer by layer."""
-    cfg, w = json.load(open(os.path.join(model, "config.json"))), {}
+def weights(model):
+    w = {}
     for part in sorted(f for f in os.listdir(model) if f.endswith(".safetensors")):
         w.update({n: a.astype(np.float64) for n, a in st.read(os.path.join(model, part))[0].items()})
+    return w
+
+
+def against_numpy(model, made, text):
+    """What decoder_np's attention is given, layer by layer."""
+    cfg, w = json.load(open(os.path.join(model, "config.json"))), weights(model)
     largest, plain, layers = {}, decoder_np.attention, cfg["num_hidden_layers"]
 
     def attention(f, q, k, v, *more, **words):
@@ -123,6 +129,36 @@ def losses(folder, text):
         check(len(again) == len(one) and '"kv_scales": true' in st.read(out)[1]["lq.recipe"], f"{words}: {len(again)} scales")
 
 
+class Watch(decoder_np.Exact):
+    """Keeps what one matrix was given."""
+
+    def __init__(self, w):
+        self.w, self.x = w, []
+
+    def input(self, x, w):
+        if w is self.w:
+            self.x.append(x)
+        return x
+
+
+def lent(model, folder, text, layer):
+    """A layer that uses K and V of another: what its o loses on the text is what numpy says, over all of the text."""
+    name, out = f"model.layers.{layer}.self_attn.o_proj.weight", os.path.join(folder, "lent.lq")
+    keep = [{"match": m, "type": "keep"} for m in ("model.layers.*",)] + [{"match": name, "type": "int4 row"}]
+    run("quantize", model, out, "-m", "gptq", "--recipe", json.dumps({"repay": 0, "mixed": True, "modules": keep}), "--embed", "keep", "--head", "keep",
+        "--calib", text, "--seqlen", LEN, "--samples", 10000, "-f", "-q")
+    row = [m for m in json.load(open(out + ".report.json"))["modules"] if m["name"] == name][0]
+    t, cfg, w = st.read(out)[0], json.load(open(os.path.join(model, "config.json"))), weights(model)
+    watch, drawn = Watch(w[name]), sequences_of(model, text)
+    for ids in drawn:
+        decoder_np.forward(cfg, w, ids, watch)
+    x, (n, k) = np.concatenate(watch.x), w[name].shape
+    codes = np.stack([t[name + ".q"].reshape(n, -1) & 15, t[name + ".q"].reshape(n, -1) >> 4], 2).reshape(n, -1)[:, :k]
+    made = (codes.astype(np.float64) - 8) * t[name + ".scale"].astype(np.float64).reshape(n, 1)
+    want = np.linalg.norm(x @ (w[name] - made).T) / np.linalg.norm(x @ w[name].T)
+    check(len(drawn) > 4 and abs(row["out_error"] / want - 1) < 1e-3, f"{name}, {len(drawn)} sequences: loses {row['out_error']:.6f}, numpy has {want:.6f}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         text = os.path.join(folder, "text.txt")
@@ -138,6 +174,8 @@ def main():
             model = os.path.join(tiny, name)
             against_numpy(model, scales(model, os.path.join(folder, "tiny.lq"), text), text)
             run("run", os.path.join(folder, "tiny.lq"), "--raw", "a few", "-n", 4, "--kv", "fp8", "-q")
+        for layer in (3, 4):
+            lent(os.path.join(tiny, "gemma4"), folder, text, layer)
     sys.exit(end())
 
 
