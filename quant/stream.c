@@ -5,7 +5,8 @@
 // and goes on from there when the next one is. A weight that is exchanged before that place lets the course begin anew.
 //
 // Samples are sequences of their own and are never cut, so that a chunk of some of them needs no cache but that of the
-// layer at hand, which all layers may share but those whose K and V others read. Everything is computed exactly: f32 activations, residual and cache.
+// layer at hand, which all layers may share but those whose K and V others read. Everything is computed exactly: f32
+// activations, residual and cache.
 #include "quant/stream.h"
 #include "runtime/model/model.h"
 #include <math.h>

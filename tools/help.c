@@ -40,7 +40,7 @@ static void print_option(FILE *f, const lq_opt *o) {
     size_t n = (size_t)snprintf(help, sizeof help, "%s", o->help);
     const char *name;
     for (size_t i = 0; o->choice && (name = o->choice(i)) && n < sizeof help; i++)
-        n += (size_t)snprintf(help + n, sizeof help - n, "%s%s", i ? "/" : ": ", name);
+        n += (size_t)snprintf(help + n, sizeof help - n, "%s%s", i ? ", " : ": ", name);
     int at = fprintf(f, "%s", left);
     if (at > COLUMN - 2) fputc('\n', f), at = 0;
     fprintf(f, "%*s", COLUMN - at, "");

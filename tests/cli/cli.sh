@@ -184,7 +184,7 @@ if [ -x "$tables" ]; then
     [ "$(wc -l <"$work/tables")" -ge 8 ] && ok || bad "print_tables: $(<"$work/tables")"
     while read -r option verb name; do
         "$lq" "$verb" "$option" "$name" "$none" "$none" --text "$none" 2>&1 | grep -q "is none of" && bad "lq $verb $option $name" || ok
-        "$lq" help "$verb" | tr -s ' \n/:' '\n' | grep -qx -- "$name" && ok || bad "lq help $verb: no $name"
+        "$lq" help "$verb" | tr -s ' \n,:' '\n' | grep -qx -- "$name" && ok || bad "lq help $verb: no $name"
         "$lq" man "$verb" | tr -s ' ,:' '\n' | grep -qx -- "$name" && ok || bad "lq man $verb: no $name"
         [[ " $(complete_bash lq "$verb" "$option" "$name") " = *" $name "* ]] && ok || bad "completion of lq $verb $option: no $name"
     done <"$work/tables"
