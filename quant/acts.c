@@ -54,26 +54,13 @@ static bool look_sizes(void *arg, const lq_sight *s, lq_err *err) {
     return true;
 }
 
-typedef struct sized { double size; int32_t at; } sized;
-
-static int larger_first(const void *a, const void *b) {
-    const sized *x = a, *y = b;
-    if (x->size != y->size) return x->size < y->size ? 1 : -1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
-static int by_place(const void *a, const void *b) {
-    const int32_t *x = a, *y = b;
-    return *x < *y ? -1 : *x > *y;
-}
-
 // As many as may be, the largest first: outliers by the magnitude that reaches the threshold, else by the sum of
 // squares, which is what an error in all rows of a column comes to.
 static bool find_outliers(lq_acts *a, const lq_recipe *r, const sizes *z, lq_err *err) {
     const bool sums = r->salient == LQ_SALIENT_COLUMNS;
     const double least = sums ? 0x1p-1000 : r->threshold > 0 ? (double)r->threshold : 6;
     const int most = lq_acts_limit(r, a->k);
-    sized *by = malloc((size_t)a->k * sizeof *by);
+    lq_ranked *by = malloc((size_t)a->k * sizeof *by);
     int n = 0;
     a->outlier = malloc((size_t)most * sizeof *a->outlier);
     if (!by || !a->outlier) {
@@ -82,13 +69,12 @@ static bool find_outliers(lq_acts *a, const lq_recipe *r, const sizes *z, lq_err
     }
     for (int64_t j = 0; j < a->k; j++) {
         const double size = sums ? z->square[j] : (double)fmaxf(-z->lo[j], z->hi[j]);
-        if (size >= least) by[n++] = (sized){size, (int32_t)j};
+        if (size >= least) by[n++] = (lq_ranked){size, j};
     }
-    qsort(by, (size_t)n, sizeof *by, larger_first);
+    lq_rank(by, (size_t)n);
     a->outliers = n < most ? n : most;
     a->left = sums ? 0 : n - a->outliers;
-    for (int i = 0; i < a->outliers; i++) a->outlier[i] = by[i].at;
-    qsort(a->outlier, (size_t)a->outliers, sizeof *a->outlier, by_place);
+    lq_rank_places(by, (size_t)a->outliers, a->outlier);
     free(by);
     return true;
 }

@@ -16,8 +16,7 @@
 
 static const char *const types[] = {"int2 g32",  "int3 g128", "int3 g32",  "int4 g128",
                                     "int4 g32", "int5 g128", "int6 g128", "int8 g128"};
-enum { TYPES = sizeof types / sizeof *types, PROBE = 1, SAMPLES = 16, POINTS = 16 };
-static const size_t logits_most = (size_t)1 << 29; // bytes that are kept of them
+enum { TYPES = sizeof types / sizeof *types, PROBE = 1, POINTS = 16 };
 
 typedef struct unit {
     int layer, input;
@@ -171,10 +170,9 @@ static bool hash_all(const automatic *a, uint64_t *out, lq_err *err) {
     const lq_calib *c = &a->plan.calib;
     const char *input = strchr(a->plan.fingerprint, '.');
     const int64_t numbers[] = {LQ_QUANT_NUMERICS, c->len, TYPES, PROBE};
-    lq_dev *dev;
-    if (!lq_dev_open("cpu", &(lq_dev_opts){.threads = 1}, &dev, err)) return false;
-    uint64_t h = XXH64(input, strlen(input), XXH64(numbers, sizeof numbers, XXH64(dev->isa, strlen(dev->isa), 0)));
-    lq_dev_close(dev);
+    char isa[64];
+    if (!lq_plan_isa(isa, sizeof isa, err)) return false;
+    uint64_t h = XXH64(input, strlen(input), XXH64(numbers, sizeof numbers, XXH64(isa, strlen(isa), 0)));
     h = XXH64(c->ids, c->samples * (size_t)c->len * sizeof *c->ids, h);
     for (int i = 0; i < TYPES; i++) h = XXH64(types[i], strlen(types[i]) + 1, h);
     for (size_t i = 0; i < a->units; i++)
@@ -311,10 +309,10 @@ static bool open_all(automatic *a, lq_quant_opts *o, lq_err *err) {
     lq_calib *c = &a->plan.calib;
     *o = *a->o;
     o->method = "rtn", o->recipe = NULL, o->type = types[0], o->plan = NULL, o->target_bits = 0, o->target_size = 0;
-    o->samples = SAMPLES;
+    o->samples = LQ_PROBES;
     if (!lq_plan_make(o, &a->plan, err) || !find_units(a, err) || !lq_calib_open(o, a->plan.desc.ctx, c, err))
         return false;
-    while (c->samples > 1 && lq_probe_bytes(c, a->plan.desc.vocab) > logits_most) c->samples--;
+    lq_probe_fit(c, a->plan.desc.vocab);
     uint64_t of;
     return hash_all(a, &of, err) && lq_measured_open(a->o, of, &a->kept, err);
 }

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-// Steps of the exponent; elements of a module that are tried, at least so many rows; the least part of a size.
-enum { STEPS = 20, CELLS = 1 << 20, ROWS = 64 };
+// Steps of the exponent; the least part of a size.
+enum { STEPS = 20 };
 static const double least = 1e-4;
 
 // Some rows of a module, of a stack some of each matrix.
@@ -46,8 +46,7 @@ static bool take_rows(search *a, reader *r, bool *odd, lq_err *err) {
     const lq_slot *s = &r->m->it->slot;
     const lq_wtype *t = &r->m->it->recipe.type;
     const int first = lq_seek_first(a->s), count = lq_seek_end(a->s, r->m) - first;
-    int64_t per = CELLS / a->k > ROWS ? CELLS / a->k : ROWS;
-    per = per / count < 1 ? 1 : per / count < s->n ? per / count : s->n;
+    const int64_t per = lq_seek_rows(a->k, s->n, count, LQ_TRIED);
     r->p = malloc((size_t)(count * per) * (size_t)a->k * sizeof *r->p);
     if (!r->p) return lq_fail(err, LQ_E_MEMORY, "no memory for rows of %s", s->name);
     r->rows = (lq_weight){.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = count * per, .k = a->k,

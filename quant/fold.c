@@ -131,6 +131,12 @@ int lq_seek_end(const lq_seek *s, const lq_module *m) {
     return s->expert >= 0 ? s->expert + 1 : m->it->slot.count ? m->it->slot.count : 1;
 }
 
+int64_t lq_seek_rows(int64_t k, int64_t n, int64_t count, int64_t elements) {
+    enum { ROWS = 64 };
+    const int64_t all = elements / k > ROWS ? elements / k : ROWS, each = all / count;
+    return each < 1 ? 1 : each < n ? each : n;
+}
+
 bool lq_seek_even(const lq_seek *s, double least, double *v, lq_err *err) {
     const int64_t k = s->w->k;
     double top = 0;

@@ -12,32 +12,23 @@ enum { DAMPINGS = 6 }; // how often the damping grows tenfold before an input is
 
 static double diagonal(const lq_watch *w, int64_t j) { return w->h[(size_t)j * (size_t)w->k + (size_t)j]; }
 
-// A column, or a group of them, and how large its input is.
-typedef struct ranked { double size; int64_t at; } ranked;
-
-static int larger_first(const void *a, const void *b) {
-    const ranked *x = a, *y = b;
-    if (x->size != y->size) return x->size < y->size ? 1 : -1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
 // Groups are moved whole; the last one, if it is shorter, stays the last.
-static void order_columns(const lq_watch *w, const lq_recipe *r, ranked *by, int32_t *out) {
+static void order_columns(const lq_watch *w, const lq_recipe *r, lq_ranked *by, int32_t *out) {
     const bool grouped = r->order == LQ_ORDER_GROUPS && r->type.group;
     const int64_t k = w->k, size = grouped ? r->type.group : k, whole = grouped ? k / size : 0;
     for (int64_t j = 0; j < k; j++) out[j] = (int32_t)j;
     if (r->order == LQ_ORDER_NONE) return;
     for (int64_t g = 0; g < whole; g++) {
-        by[g] = (ranked){0, g};
+        by[g] = (lq_ranked){0, g};
         for (int64_t j = g * size; j < (g + 1) * size; j++) by[g].size += diagonal(w, j);
     }
-    qsort(by, (size_t)whole, sizeof *by, larger_first);
+    lq_rank(by, (size_t)whole);
     for (int64_t g = 0; g < whole; g++)
         for (int64_t j = 0; j < size; j++) out[g * size + j] = (int32_t)(by[g].at * size + j);
     for (int64_t g = 0; g < k; g += size) {
         const int64_t n = k - g < size ? k - g : size;
-        for (int64_t j = 0; j < n; j++) by[j] = (ranked){diagonal(w, out[g + j]), out[g + j]};
-        qsort(by, (size_t)n, sizeof *by, larger_first);
+        for (int64_t j = 0; j < n; j++) by[j] = (lq_ranked){diagonal(w, out[g + j]), out[g + j]};
+        lq_rank(by, (size_t)n);
         for (int64_t j = 0; j < n; j++) out[g + j] = (int32_t)by[j].at;
     }
 }
@@ -109,7 +100,7 @@ static bool repay(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *
 bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *s, lq_err *err) {
     const size_t k = (size_t)w->k;
     const bool spreads = r->rounding == LQ_ROUND_GPTQ;
-    ranked *by = malloc(k * sizeof *by);
+    lq_ranked *by = malloc(k * sizeof *by);
     *s = (lq_solve){.rooms = w->rooms, .k = w->k, .stays = !spreads || r->order != LQ_ORDER_COLUMNS,
                     .sweeps = r->refine, .even = spreads && r->range == LQ_RANGE_MSE,
                     .clips = !spreads && r->transform & LQ_T_CLIP};

@@ -76,6 +76,8 @@ typedef struct lq_plan {
 } lq_plan;
 
 bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err);
+void lq_tell(const lq_quant_opts *o, const char *fmt, ...) LQ_PRINTF(2, 3); // a line of the plan
+bool lq_plan_isa(char *out, size_t size, lq_err *err); // the instructions that measurements are made with
 // What the bits of its sums depend on goes into the fingerprint of a run that calibrates.
 bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err);
 // The lines that are shown before the work starts; then refuses what the memory or the disk cannot hold.
@@ -175,6 +177,10 @@ bool lq_seek_heard(void *seek); // asks its tick; false stops
 // Which matrices of a module read what was seen: first .. end.
 int lq_seek_first(const lq_seek *s);
 int lq_seek_end(const lq_seek *s, const lq_module *m);
+// How many of the n rows of each of `count` matrices are tried: as many as have so many elements, no fewer than 64 of
+// all together, spread evenly.
+enum { LQ_TRIED = 1 << 20 };
+int64_t lq_seek_rows(int64_t k, int64_t n, int64_t count, int64_t elements);
 // Sizes of columns: means over those that must share a factor, as shares of the largest, none below `least`.
 bool lq_seek_even(const lq_seek *s, double least, double *v /* [k] */, lq_err *err);
 
@@ -263,6 +269,11 @@ bool lq_calib_open(const lq_quant_opts *o, int ctx, lq_calib *out, lq_err *err);
 void lq_calib_close(lq_calib *c);
 
 // What an input of a layer was given (all rows, or an expert's).
+// How large the at-th of something is. The largest comes first, of equals the first (rank.c).
+typedef struct lq_ranked { double size; int64_t at; } lq_ranked;
+void lq_rank(lq_ranked *by, size_t n);
+void lq_rank_places(const lq_ranked *by, size_t n, int32_t *out /* [n], rising */);
+
 enum { LQ_SOME = 384 }; // rows of it that may be kept, a multiple of three
 struct lq_watch {
     lq_rooms *rooms;    // which has h and g

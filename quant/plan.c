@@ -36,12 +36,11 @@ static bool fail_quantized(const lq_plan *p, const char *name, lq_err *err) {
 
 // Whether it is one of ours with codes in it: what it has is what was wanted, unless something else is asked for.
 static bool is_coded(const lq_plan *p) {
-    bool coded = false;
-    for (size_t i = 0; !coded && i < lq_ckpt_count(p->in); i++) {
-        bool codes;
+    bool coded = false, codes;
+    if (strcmp(lq_ckpt_container(p->in), "lq") != 0) return false;
+    for (size_t i = 0; !coded && i < lq_ckpt_count(p->in); i++)
         coded = lq_ckpt_part_of(p->in, lq_ckpt_at(p->in, i)->name, &codes);
-    }
-    return coded && !strcmp(lq_ckpt_container(p->in), "lq");
+    return coded;
 }
 
 // The type that an option gives a matrix, by its role, and the option; NULL: none does. A tied head is its embedding.
@@ -517,6 +516,14 @@ static bool make_fingerprint(lq_plan *p, lq_err *err) {
     return done;
 }
 
+bool lq_plan_isa(char *out, size_t size, lq_err *err) {
+    lq_dev *dev;
+    if (!lq_dev_open("cpu", &(lq_dev_opts){.threads = 1}, &dev, err)) return false;
+    snprintf(out, size, "%s", dev->isa);
+    lq_dev_close(dev);
+    return true;
+}
+
 bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err) {
     char solver[100];
     if (!p->calibrates) return true;
@@ -528,14 +535,13 @@ bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err) {
 
 // --- the plan in words ---
 
-static void say(const lq_plan *p, const char *fmt, ...) LQ_PRINTF(2, 3);
-static void say(const lq_plan *p, const char *fmt, ...) {
+void lq_tell(const lq_quant_opts *o, const char *fmt, ...) {
     char line[512];
     va_list args;
     va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
-    if (p->o->plan) p->o->plan(p->o->arg, line);
+    if (o->plan) o->plan(o->arg, line);
 }
 
 // What the output's file system has left for it, the parts of an interrupted run counted in.
@@ -588,7 +594,6 @@ static int experts_most(const lq_plan *p) {
 // What factors are tried on: some rows of each matrix that reads an input (awq.c, smooth.c), of `smooth` what they make
 // of rows of the text too, and codes of the largest matrix.
 static size_t tried_bytes(const lq_plan *p) {
-    enum { CELLS = 1 << 20, ROWS = 64, SOME = 384 };
     const bool smooth = p->base.transform & LQ_T_SMOOTH;
     size_t most = 0;
     for (size_t b = 0; b < p->blocks; b++) {
@@ -596,15 +601,15 @@ static size_t tried_bytes(const lq_plan *p) {
         for (size_t i = p->first[b]; i < p->first[b + 1]; i++) {
             const lq_slot *s = &p->items[i].slot;
             if (!p->items[i].round || s->layer < 0 || s->input < 0 || !s->k) continue;
-            const size_t k = (size_t)s->k, n = (size_t)s->n, count = s->count ? (size_t)s->count : 1;
-            const size_t some = CELLS / k > ROWS ? CELLS / k : ROWS;
-            const size_t each = some / count < 1 ? 1 : some / count < n ? some / count : n, one = some < n ? some : n;
-            const size_t rows = each * count > one ? each * count : one;
-            of[s->input] += rows * (k + (smooth ? SOME : 0)) * sizeof(float) + (smooth ? SOME * n * sizeof(float) : 0);
+            const int64_t count = s->count ? s->count : 1, all = count * lq_seek_rows(s->k, s->n, count, LQ_TRIED);
+            const int64_t one = lq_seek_rows(s->k, s->n, 1, LQ_TRIED);
+            const size_t k = (size_t)s->k, n = (size_t)s->n, rows = (size_t)(all > one ? all : one);
+            of[s->input] += rows * (k + (smooth ? LQ_SOME : 0)) * sizeof(float) +
+                            (smooth ? LQ_SOME * n * sizeof(float) : 0);
             most = of[s->input] > most ? of[s->input] : most;
         }
     }
-    return most + p->buffer + (smooth ? 2 * SOME : 16) * (size_t)p->widest * sizeof(float);
+    return most + p->buffer + (smooth ? 2 * LQ_SOME : 16) * (size_t)p->widest * sizeof(float);
 }
 
 // The sums of the widest input and what is made of them, and the rows between layers, are in memory as far as that is
@@ -644,28 +649,28 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     p->memory = p->buffer + (size_t)threads * (1u << 20) + p->count * sizeof *p->items + p->header_room + (4u << 20);
     if (p->calibrates) plan_calibration(p, threads);
     if (p->copy) p->memory += p->copy + (size_t)threads * (size_t)p->desc.dim * LQ_STRIPE * sizeof(float);
-    say(p, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name, p->desc.layers,
-        (double)p->weights / 1e6, (double)in / mb);
-    say(p, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
+    lq_tell(p->o, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name,
+            p->desc.layers, (double)p->weights / 1e6, (double)in / mb);
+    lq_tell(p->o, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
     if (p->calibrates && !lq_recipe_calibrated(p->given, &p->calib))
-        say(p, "the recipe was made on other calibration text: --calib, --samples, --seqlen and --seed say which");
+        lq_tell(p->o, "the recipe was made on other calibration text: --calib, --samples, --seqlen and --seed say which");
     if (p->given && cJSON_GetObjectItemCaseSensitive(p->given, "prune") && !p->o->pruned)
-        say(p, "the recipe was made of a pruned model, which this one is not: --prune says so");
-    if (p->carried) say(p, "%zu matrices, coded already, keep their codes", p->carried);
+        lq_tell(p->o, "the recipe was made of a pruned model, which this one is not: --prune says so");
+    if (p->carried) lq_tell(p->o, "%zu matrices, coded already, keep their codes", p->carried);
     if (p->again)
-        say(p, "%zu matrices are coded already: what their codes say is rounded once more, what was lost stays lost",
+        lq_tell(p->o, "%zu matrices are coded already: what their codes say is rounded once more, what was lost stays lost",
             p->again);
-    if (p->dropped.n) say(p, "dropped, no forward reads them: %s", p->dropped.p);
-    if (p->kept.n) say(p, "carried over, nobody knows them: %s", p->kept.p);
+    if (p->dropped.n) lq_tell(p->o, "dropped, no forward reads them: %s", p->dropped.p);
+    if (p->kept.n) lq_tell(p->o, "carried over, nobody knows them: %s", p->kept.p);
     if (!has_vocabulary(p->in))
-        say(p, "no tokenizer beside it: the file gets none, and lq run, serve, eval and bench refuse a model without one");
-    say(p, "%s: about %.1f MB in layout %s, %.2f times smaller, with a header of at most %.1f KB", p->o->out,
+        lq_tell(p->o, "no tokenizer beside it: the file gets none, and lq run, serve, eval and bench refuse a model without one");
+    lq_tell(p->o, "%s: about %.1f MB in layout %s, %.2f times smaller, with a header of at most %.1f KB", p->o->out,
         (double)p->out_bytes / mb, lq_layout_names[p->layout], (double)in / (double)p->out_bytes,
         (double)p->header_room / 1e3);
-    say(p, "memory: %.1f MB with %d threads, and pages of the mapped checkpoint that are given back after use",
+    lq_tell(p->o, "memory: %.1f MB with %d threads, and pages of the mapped checkpoint that are given back after use",
         (double)p->memory / mb,
         threads);
-    if (p->scratch) say(p, "scratch file: %.1f MB in %s.partial", (double)p->scratch / mb, p->o->out);
+    if (p->scratch) lq_tell(p->o, "scratch file: %.1f MB in %s.partial", (double)p->scratch / mb, p->o->out);
     if (p->o->max_ram && p->memory > p->o->max_ram)
         return lq_fail(err, LQ_E_LIMIT, "memory: the pass needs %.1f MB, more than the %.1f MB it may use",
                        (double)p->memory / mb,

@@ -27,6 +27,10 @@ struct lq_probe {
 
 static size_t rows_of(const lq_calib *t) { return t->samples * ((size_t)t->len - (size_t)t->len / 2); }
 
+void lq_probe_fit(lq_calib *t, int vocab) {
+    while (t->samples > 1 && lq_probe_bytes(t, vocab) > (size_t)1 << 29) t->samples--;
+}
+
 size_t lq_probe_bytes(const lq_calib *t, int vocab) { return rows_of(t) * (size_t)vocab * sizeof(float); }
 
 // ln of the sum of exponentials

@@ -4,10 +4,10 @@
 // interrupted while it was made begins anew; one that was interrupted later finds it there.
 //
 // Refused: shares and depths that leave nothing, and what a model's config.json cannot say.
+#include "quant/probe.h"
 #include "quant/prune.h"
 #include "formats/writer.h"
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { PROBES = 16 }; // sequences that every way of leaving out a layer is held against
 static const char meta_told[] = "lq.pruned", meta_id[] = "lq.pruned.id";
 
 // --- what is asked ---
@@ -279,16 +278,15 @@ static bool make(pruning *p, lq_err *err) {
 
 // Everything that decides what is left: the input, what is asked, the text, and who computes.
 static bool make_id(pruning *p, lq_err *err) {
-    lq_dev *dev;
-    if (!lq_dev_open("cpu", &(lq_dev_opts){.threads = 1}, &dev, err)) return false;
+    char isa[64];
+    if (!lq_plan_isa(isa, sizeof isa, err)) return false;
     XXH64_hash_t h = XXH64(p->o->prune, strlen(p->o->prune), LQ_QUANT_NUMERICS);
     h = XXH64(p->text.ids, p->text.samples * (size_t)p->text.len * sizeof *p->text.ids, h);
     h = XXH64(&p->text.len, sizeof p->text.len, h);
     h = XXH64(&p->what.group, sizeof p->what.group, h);
-    h = XXH64(dev->isa, strlen(dev->isa), h);
+    h = XXH64(isa, strlen(isa), h);
     const char *input = strchr(p->whole.fingerprint, '.');
     snprintf(p->out->id, sizeof p->out->id, "%016" PRIx64 ".%.64s", (uint64_t)h, input ? input + 1 : "");
-    lq_dev_close(dev);
     return true;
 }
 
@@ -335,31 +333,21 @@ static bool plan_whole(pruning *p, lq_err *err) {
                        lq_ckpt_path(p->whole.in), p->whole.in_desc.layers);
     p->what.group = group_of(p);
     o = *p->o;
-    if (!o.samples || o.samples > PROBES) o.samples = PROBES;
+    if (!o.samples || o.samples > LQ_PROBES) o.samples = LQ_PROBES;
     return lq_calib_open(p->o, p->whole.in_desc.ctx, &p->text, err) &&
            lq_calib_open(&o, p->whole.in_desc.ctx, &p->probes, err);
 }
 
-static void say(const pruning *p, const char *fmt, ...) LQ_PRINTF(2, 3);
-static void say(const pruning *p, const char *fmt, ...) {
-    char line[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    if (p->o->plan) p->o->plan(p->o->arg, line);
-}
-
 static bool find_or_make(pruning *p, lq_err *err) {
     const lq_calib *text = p->what.depth && !p->what.influence ? &p->probes : &p->text;
-    say(p, "prune %s: %zu sequences of %d tokens (%s) say what goes", p->o->prune, text->samples, text->len,
+    lq_tell(p->o, "prune %s: %zu sequences of %d tokens (%s) say what goes", p->o->prune, text->samples, text->len,
         text->source);
-    say(p, "what stays lies in %s until it is quantized, at most %.1f MB", p->out->path, (double)p->out->in_bytes / 1e6);
+    lq_tell(p->o, "what stays lies in %s until it is quantized, at most %.1f MB", p->out->path, (double)p->out->in_bytes / 1e6);
     if (p->o->dry_run) return true;
     if (!make_id(p, err)) return false;
     if (take(p)) return true;
     if (!place_check(p, err) || !make(p, err)) return false;
-    say(p, "pruned: %s", p->out->told.p);
+    lq_tell(p->o, "pruned: %s", p->out->told.p);
     return true;
 }
 

@@ -16,6 +16,7 @@ bool lq_prune_read(const char *text, lq_prune *out, lq_err *err);
 
 // What stays of a model: layers by the indexes that they had, and of each layer that was there heads and inner columns.
 typedef enum lq_width { LQ_W_HEADS, LQ_W_MLP, LQ_W_EXPERTS, LQ_W_SHARED, LQ_WIDTHS } lq_width;
+const lq_part *lq_width_part(const lq_layer *l, lq_width width); // whose it is; NULL: the layer has none
 typedef struct lq_cut {
     lq_prune what;
     int layers, *layer;       // [layers] rising

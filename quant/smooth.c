@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Elements of a matrix that are tried, at least so many rows.
-enum { CELLS = 1 << 19, ROWS = 64 };
 static const double least = 1e-5; // of the largest size
 
 // Some rows of a module's matrices, and what they make of the input.
@@ -40,8 +38,7 @@ static lq_mat mat_of(float *p, int rows, int64_t cols) {
 static bool read_module(search *a, const lq_module *m, reader *r, lq_err *err) {
     const lq_slot *s = &m->it->slot;
     const int first = lq_seek_first(a->s), count = lq_seek_end(a->s, m) - first;
-    int64_t per = CELLS / a->k > ROWS ? CELLS / a->k : ROWS;
-    per = per / count < 1 ? 1 : per / count < s->n ? per / count : s->n;
+    const int64_t per = lq_seek_rows(a->k, s->n, count, LQ_TRIED / 2); // each is tried with rows of the text, too
     if (r) {
         const size_t n = (size_t)(count * per);
         *r = (reader){.m = (lq_module *)(uintptr_t)m, .p = malloc(n * (size_t)a->k * sizeof *r->p),

@@ -28,6 +28,15 @@ int lq_keep_kv(const lq_part *p, const lq_prune *what) {
     return p->kind == LQ_P_ATTN ? lq_keep(p->kv_heads, what->heads, 1) : p->kv_heads;
 }
 
+const lq_part *lq_width_part(const lq_layer *l, lq_width width) {
+    for (int i = 0; i < l->parts; i++) {
+        const lq_part *p = &l->part[i];
+        if (width == LQ_W_HEADS ? p->kind == LQ_P_ATTN : width == LQ_W_EXPERTS ? p->kind == LQ_P_MOE :
+            p->kind == LQ_P_MLP && p->shared == (width == LQ_W_SHARED)) return p;
+    }
+    return NULL;
+}
+
 void lq_stay_free(lq_stay *s) {
     free(s->row);
     free(s->column);
@@ -64,15 +73,11 @@ static bool heads(const staying *t, const lq_part *a, int64_t wide, int32_t **ou
 
 static bool inner(const staying *t, lq_width width, int32_t **out) {
     const lq_layer *l = &t->was->layer[t->s->layer];
+    const lq_part *p = lq_width_part(l, width);
     int32_t **of = t->cut->of[width];
-    for (int i = 0; of && of[t->s->layer] && i < l->parts; i++) {
-        const lq_part *p = &l->part[i];
-        const lq_width own = p->kind == LQ_P_MOE ? LQ_W_EXPERTS : p->shared ? LQ_W_SHARED : LQ_W_MLP;
-        if ((p->kind != LQ_P_MLP && p->kind != LQ_P_MOE) || own != width) continue;
-        const int stay = lq_keep_ffn(t->was, l, p, &t->cut->what);
-        return blocks(of[t->s->layer] + (int64_t)t->at * stay, stay, 1, out, t->err);
-    }
-    return true;
+    if (!p || !of || !of[t->s->layer]) return true;
+    const int stay = lq_keep_ffn(t->was, l, p, &t->cut->what);
+    return blocks(of[t->s->layer] + (int64_t)t->at * stay, stay, 1, out, t->err);
 }
 
 static bool of_attention(const staying *t, const lq_part *a, lq_stay *out) {

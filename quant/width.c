@@ -26,28 +26,15 @@ static bool look(void *arg, const lq_sight *s, lq_err *err) {
     return true;
 }
 
-typedef struct worth { double v; int32_t at; } worth;
-
-static int more(const void *a, const void *b) {
-    const worth *x = a, *y = b;
-    if (x->v != y->v) return x->v < y->v ? 1 : -1;
-    return x->at < y->at ? -1 : 1;
-}
-
-static int earlier(const void *a, const void *b) {
-    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 // The `stay` largest of n, of equals the first, in their order; *share: what they are of all.
 static bool largest(const double *v, int n, int stay, int32_t *out, double *share, lq_err *err) {
     double all = 0, left = 0;
-    worth *w = malloc((size_t)n * sizeof *w);
+    lq_ranked *w = malloc((size_t)n * sizeof *w);
     if (!w) return lq_fail(err, LQ_E_MEMORY, "no memory for %d sums", n);
-    for (int i = 0; i < n; i++) w[i] = (worth){v[i], i}, all += v[i];
-    qsort(w, (size_t)n, sizeof *w, more);
-    for (int i = 0; i < stay; i++) out[i] = w[i].at, left += w[i].v;
-    qsort(out, (size_t)stay, sizeof *out, earlier);
+    for (int i = 0; i < n; i++) w[i] = (lq_ranked){v[i], i}, all += v[i];
+    lq_rank(w, (size_t)n);
+    for (int i = 0; i < stay; i++) left += w[i].size;
+    lq_rank_places(w, (size_t)stay, out);
     free(w);
     *share = all > 0 ? left / all : 1;
     return true;
@@ -88,19 +75,10 @@ static bool wanted(const widths *t, int kind) {
     return kind == RESIDUAL ? p->hidden > 0 : kind == LQ_W_HEADS ? p->heads > 0 : kind != NOTHING && p->mlp > 0;
 }
 
-static const lq_part *part_of(const lq_layer *l, int kind) {
-    for (int i = 0; i < l->parts; i++) {
-        const lq_part *p = &l->part[i];
-        if (kind == LQ_W_HEADS ? p->kind == LQ_P_ATTN : kind == LQ_W_EXPERTS ? p->kind == LQ_P_MOE :
-            p->kind == LQ_P_MLP && p->shared == (kind == LQ_W_SHARED)) return p;
-    }
-    return NULL;
-}
-
 // Of the sums of an input: which of its heads or columns stay.
 static bool choose(widths *t, int layer, int kind, seeing *s, lq_err *err) {
     const lq_layer *l = &t->d->layer[layer];
-    const lq_part *p = part_of(l, kind);
+    const lq_part *p = lq_width_part(l, (lq_width)kind);
     const int lists = s->experts ? s->experts : 1;
     const int n = kind == LQ_W_HEADS ? p->kv_heads : p->ffn, wide = (int)(s->k / n);
     const int stay = kind == LQ_W_HEADS ? lq_keep_kv(p, &t->cut->what) : lq_keep_ffn(t->d, l, p, &t->cut->what);
@@ -183,7 +161,7 @@ static void tell(const widths *t, double channels, lq_text *told) {
         for (int i = 0; i < t->cut->layers; i++) {
             const int at = t->cut->layer[i];
             const lq_layer *l = &t->d->layer[at];
-            const lq_part *q = part_of(l, kind);
+            const lq_part *q = lq_width_part(l, (lq_width)kind);
             if (!q || !t->cut->of[kind] || !t->cut->of[kind][at]) continue;
             if (!any)
                 lq_text_fmt(told, ", \"%s\": {\"of\": %d, \"stay\": %d, \"share\": [", names[kind],

@@ -89,7 +89,7 @@ static bool choose_by_probe(choice *c, lq_probe *probe, lq_err *err) {
 // Sequences of the text as far as what the model says of them has room.
 static lq_calib probe_text(const lq_worth *w) {
     lq_calib text = *w->probes;
-    while (text.samples > 1 && lq_probe_bytes(&text, w->p->in_desc.vocab) > (size_t)1 << 29) text.samples--;
+    lq_probe_fit(&text, w->p->in_desc.vocab);
     return text;
 }
 
