@@ -23,9 +23,9 @@ import make_models
 import rtn_reference
 import st
 from counted import end, told as check
+from dumped import logits
 
 lq = os.path.abspath(sys.argv[1])
-dump = os.path.join(os.path.dirname(lq), "dump_logits")
 MODEL, TOKENS, TRIES, FAR = "gqa", 24, 500, 200
 # type of the weights, what their activations become, and the seed where the search for a prompt begins
 SCHEMES = [
@@ -183,13 +183,6 @@ def prompt(cfg, w, acts, first):
     return None
 
 
-def logits(path, ids, threads=2, batch=512, mode="exact", isa="auto"):
-    out = path + ".logits"
-    cmd = [dump, path, ids, out, str(TOKENS), isa, str(threads), str(batch), mode]
-    r = subprocess.run(cmd, capture_output=True, text=True)
-    return (np.fromfile(out, "<f4").reshape(TOKENS, -1) if r.returncode == 0 else None), r.stderr.strip()
-
-
 def compare(what, path, cfg, w, acts, first):
     found = prompt(cfg, w, acts, first)
     if not found:
@@ -200,14 +193,14 @@ def compare(what, path, cfg, w, acts, first):
     file = path + ".ids"
     ids.astype("<i4").tofile(file)
     for isa in ("c", "avx2", "auto"):
-        got, why = logits(path, file, isa=isa)
+        got, why = logits(path, TOKENS, isa, ids=file)
         if got is None:
             return check(False, f"{what}: {why}")
         worst = (np.abs(got - want).max(-1) / bound).max()
         check(worst <= 1, f"{what}, {isa}: {worst:.2f} of the bound; plain activations {(away / bound).min():.0f}")
     for mode in ("exact", "default"):
-        first, _ = logits(path, file, mode=mode)
-        cuts = [logits(path, file, t, b, mode)[0] for t, b in ((1, 512), (2, 1), (3, 7), (2, 13))]
+        first, _ = logits(path, TOKENS, mode=mode, ids=file)
+        cuts = [logits(path, TOKENS, "auto", t, b, mode, file)[0] for t, b in ((1, 512), (2, 1), (3, 7), (2, 13))]
         check(
             all(c.tobytes() == first.tobytes() for c in cuts),
             f"{what}, {mode}: the same bits for any chunk and threads",

@@ -13,38 +13,20 @@ import numpy as np
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
 sys.path.insert(0, os.path.join(here, ".."))
-import decoder_np
 import rtn_reference
 import st
 from counted import check, end
+from watched import inputs, kld, run, sequences_of
 
-lq, root = os.path.abspath(sys.argv[1]), os.path.join(here, "../..")
+root = os.path.join(here, "../..")
 demo = os.path.join(root, "calib_data/demo")
 LEN, CHARS, BITS, GROUP, STEPS = 64, 12000, 4, 128, 20
 NORMS = {"input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj")}
 
 
-def run(*args):
-    r = subprocess.run([lq, *map(str, args)], capture_output=True, text=True)
-    if r.returncode:
-        check(False, f"lq {' '.join(map(str, args))}: {r.stderr.strip()}")
-    return r.stdout
-
-
 def quantize(model, out, method, recipe, *words):
     run("quantize", model, out, "-m", method, "--recipe", json.dumps(recipe), "--force", "--quiet", *words)
     return {m["name"]: m for m in json.load(open(out + ".report.json"))["modules"]}
-
-
-class Watch(decoder_np.Exact):
-    """Keeps what each matrix was given."""
-
-    def __init__(self):
-        self.x = {}
-
-    def input(self, x, w):
-        self.x.setdefault(id(w), []).append(x)
-        return x
 
 
 def rounded(w):
@@ -75,19 +57,14 @@ def test_search(model, folder):
     open(text, "w").write(open(os.path.join(root, "calib_data/calib.txt")).read()[:CHARS])
     words = ("--type", f"int{BITS} g{GROUP} asym", "--embed", "keep", "--calib", text, "--seqlen", LEN, "--samples", 10000)
     report = quantize(model, out, "awq", {"transform": "awq"}, *words)
-    ids = json.loads(run("tokenize", demo, text, "--no-special", "--json"))["ids"]
-    bos = json.loads(run("tokenize", demo, "-p", "", "--json"))["ids"]
-    own = LEN - len(bos)
     cfg = json.load(open(os.path.join(model, "config.json")))
     w = {n: a.astype(np.float64) for n, a in st.read(os.path.join(model, "model.safetensors"))[0].items()}
-    f = Watch()
-    for i in range(0, len(ids) // own * own, own):
-        decoder_np.forward(cfg, w, np.array(bos + ids[i : i + own]), f)
+    seen = inputs(cfg, w, sequences_of(demo, text, LEN))
     made = st.read(out)[0]
     for norm, names in NORMS.items():
         p = "model.layers.0."  # what it reads is not rounded yet
         readers = [w[f"{p}{n}.weight"] for n in names]
-        x = np.concatenate(f.x[id(readers[0])])
+        x = seen[f"{p}{names[0]}.weight"]
         h = x.T @ x / len(x)
         ours = w[f"{p}{norm}.weight"] / made[f"{p}{norm}.weight"].astype(np.float64)
         plain = [loss(a, np.ones(x.shape[1]), h) for a in readers]
@@ -145,15 +122,12 @@ def test_hidden(model, name, folder, words):
     quantize(model, files[0], "rtn", {}, "--type", f"int{BITS} g{GROUP} asym", "--embed", "keep")
     quantize(model, files[1], "awq", {"transform": "clip"}, *words)
     plain, made = ({n: a.astype(np.float64) for n, a in st.read(os.path.join(model, "model.safetensors"))[0].items()}, as_read(files[1]))
-    cfg, f = json.load(open(os.path.join(model, "config.json"))), Watch()
-    ids = json.loads(run("tokenize", demo, os.path.join(folder, "text.txt"), "--no-special", "--json"))["ids"]
-    bos = json.loads(run("tokenize", demo, "-p", "", "--json"))["ids"]
-    for i in range(0, len(ids) // (LEN - len(bos)) * (LEN - len(bos)), LEN - len(bos)):
-        decoder_np.forward(cfg, made, np.array(bos + ids[i : i + LEN - len(bos)]), f)
+    cfg = json.load(open(os.path.join(model, "config.json")))
+    seen = inputs(cfg, made, sequences_of(demo, os.path.join(folder, "text.txt"), LEN))
     clipped, worst = 0, 0
     for layer in range(cfg["num_hidden_layers"]):
         names = [f"model.layers.{layer}.mlp.{n}_proj.weight" for n in ("gate", "up")]
-        x = np.concatenate(f.x[id(made[names[0]])])
+        x = seen[names[0]]
         behind = lambda w: (lambda g, u: g / (1 + np.exp(-g)) * u)(*(x @ w[n].T for n in names))
         simple = {n: rounded(plain[n]) for n in names}
         clipped += sum((np.abs(made[n] - simple[n]).max(1) > 0).sum() for n in names)
@@ -164,11 +138,6 @@ def test_hidden(model, name, folder, words):
     rtn, clip = kld(model, files, test)
     check(clip < 0.9 * rtn, f"{name}: clip's KLD is {clip / rtn:.3f} of plain rounding's")
     print(f"{name}: {clipped} rows of gate and up clipped, behind the nonlinearity at most {worst:.3f} of plain rounding's loss, KLD {clip / rtn:.3f}")
-
-
-def kld(model, files, text):
-    r = json.loads(run("eval", *files, "--against", model, "--exact", "--protocol", "llamacpp512", "--text", text, "--json"))["results"]
-    return [m["kld"]["mean"] for m in r]
 
 
 def test_kld(model, name, most, chars, samples, folder):

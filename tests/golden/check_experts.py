@@ -5,7 +5,6 @@
 import glob
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -14,22 +13,16 @@ import numpy as np
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [here, os.path.join(here, "..")]
 sys.dont_write_bytecode = True
-import decoder_np  # noqa: E402
 import make_models  # noqa: E402
 import rtn_reference as rtn  # noqa: E402
 import st  # noqa: E402
 from counted import check, end, told  # noqa: E402
+from watched import inputs, run, sequences_of  # noqa: E402
 
-lq, calib = os.path.abspath(sys.argv[1]), os.path.join(here, "../../calib_data")
+calib = os.path.join(here, "../../calib_data")
 LEN, BITS, GROUP, CHARS = 48, 4, 16, 300
 DENSE = ("*self_attn*", "*shared*", "*.mlp.gate_proj*", "*.mlp.up_proj*", "*.mlp.down_proj*")
 KEEP = {"mixtral": ("*self_attn*",), "qwen2_moe": DENSE, "deepseek_v2": DENSE}
-
-
-def run(*args):
-    r = subprocess.run([lq, *map(str, args)], capture_output=True, text=True)
-    check(r.returncode == 0, f"lq {' '.join(map(str, args))}: {r.stderr.strip()}")
-    return r.stdout
 
 
 def quantize(name, out, method, recipe, *words):
@@ -67,27 +60,6 @@ def made(name, out):
     return w
 
 
-class Watch(decoder_np.Exact):
-    """Keeps what each matrix was given."""
-
-    def __init__(self):
-        self.x = {}
-
-    def input(self, x, w):
-        self.x.setdefault(id(w), []).append(x)
-        return x
-
-
-def inputs(cfg, w, text):
-    """name -> rows that a matrix read; the experts that no row reached have none."""
-    f, bos = Watch(), json.loads(run("tokenize", "tiny/mixtral", "-p", "", "--json"))["ids"]
-    ids = json.loads(run("tokenize", "tiny/mixtral", text, "--no-special", "--json"))["ids"]
-    own = LEN - len(bos)
-    for i in range(0, len(ids) // own * own, own):
-        decoder_np.forward(cfg, w, np.array(bos + ids[i : i + own]), f)
-    return {name: np.concatenate(f.x[id(a)]) if id(a) in f.x else np.zeros((0, a.shape[-1])) for name, a in w.items() if a.ndim == 2}
-
-
 def silu(x):
     return x / (1 + np.exp(-x))
 
@@ -121,7 +93,7 @@ def test_moments(name, every):
     """What the report says that a stack lost is what it loses by these moments."""
     report = quantize(name, "m.lq", "gptq", {"repay": 0}, *(["--all-experts"] if every else []))
     cfg, plain, w = json.load(open(f"tiny/{name}/config.json")), weights(name), made(name, "m.lq")
-    x, far, few, moved, rows = inputs(cfg, w, "calib.txt"), 0, 0, 0, 0
+    x, far, few, moved, rows = inputs(cfg, w, sequences_of("tiny/mixtral", "calib.txt", LEN)), 0, 0, 0, 0
     for stack, m in report.items():
         count = m["count"]
         reached = np.array([len(x[expert_name(stack, e)]) for e in range(count)])
@@ -142,7 +114,7 @@ def test_moments(name, every):
 def test_other_text(name):
     """Of experts that few rows reach: on text that was not looked at, what reaches them there."""
     cfg, plain, w = json.load(open(f"tiny/{name}/config.json")), weights(name), made(name, "m.lq")
-    seen, x = inputs(cfg, w, "calib.txt"), inputs(cfg, plain, "other.txt")
+    seen, x = inputs(cfg, w, sequences_of("tiny/mixtral", "calib.txt", LEN)), inputs(cfg, plain, sequences_of("tiny/mixtral", "other.txt", LEN))
     ours = nearest = count = 0
     for n, a in plain.items():
         if ".experts." not in n or len(seen[n]) >= a.shape[1] or not len(x[n]):

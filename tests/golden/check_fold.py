@@ -16,17 +16,12 @@ import decoder_np
 import make_models
 import models
 from counted import check, end
+from dumped import logits
 
 build = os.path.dirname(os.path.abspath(sys.argv[1]))
 FOLDED = {  # of a layer: norm, o, norm, down; those behind a nonlinearity, a residual without a norm or a bound are left alone
     "llama3": (4, 4), "gqa": (4, 4), "mha": (4, 4), "qwen2": (4, 4), "mixtral": (4, 4), "neox": (4, 3), "neox_plain": (4, 3),
 }  # fmt: skip
-
-
-def logits(path, tokens):
-    ids, out = os.path.join(os.path.dirname(path), "ids.bin"), path + ".out"
-    r = subprocess.run([os.path.join(build, "dump_logits"), path, ids, out, str(tokens), "auto", "2", "512", "exact"], capture_output=True, text=True)
-    return (np.fromfile(out, "<f4").reshape(tokens, -1), "") if r.returncode == 0 else (None, r.stderr.strip())
 
 
 def check_model(path, name):

@@ -21,20 +21,9 @@ import make_models
 import counted
 import rtn_reference
 from counted import check, end, skip
+from dumped import logits
 
 lq = os.path.abspath(sys.argv[1])
-dump = os.path.join(os.path.dirname(lq), "dump_logits")
-
-
-def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact"):
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    ids, out = os.path.join(folder, "ids.bin"), os.path.join(folder, "out.bin")
-    r = subprocess.run(
-        [dump, path, ids, out, str(tokens), isa, str(threads), str(batch), mode], capture_output=True, text=True
-    )
-    if r.returncode:
-        return None, r.stderr.strip()
-    return np.fromfile(out, "<f4").reshape(tokens, -1), ""
 
 
 LAYER = re.compile(r"(^|\.)((layers|h|blocks)\.\d+|project_(in|out)|per_layer_model_projection)\.")

@@ -13,24 +13,17 @@ import numpy as np
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, here)
 sys.path.insert(0, os.path.join(here, ".."))
-import decoder_np
 import llama2c
 import make_models
 import models
 import st
 from counted import check, end, skip
+from watched import inputs, kld, lq, run, sequences_of
 
-lq, root = os.path.abspath(sys.argv[1]), os.path.join(here, "../..")
+root = os.path.join(here, "../..")
 demo = os.path.join(root, "calib_data/demo")
 LEN, CHARS, BITS, GROUP = 64, 12000, 4, 32
 PLAIN = {"order": "none", "steps": 0, "repay": 0, "refine": 0}  # as the paper has it
-
-
-def run(*args):
-    r = subprocess.run([lq, *map(str, args)], capture_output=True, text=True)
-    if r.returncode:
-        check(False, f"lq {' '.join(map(str, args))}: {r.stderr.strip()}")
-    return r.stdout
 
 
 def quantize(model, out, recipe, *words):
@@ -51,25 +44,6 @@ def dequantized(path):
         scale = t[name + ".scale"].astype(np.float64).reshape(n, -1)
         out[name] = codes * np.repeat(scale, group or k, axis=1)[:, :k]
     return out
-
-
-class Watch(decoder_np.Exact):
-    """Keeps what each matrix was given."""
-
-    def __init__(self):
-        self.x = {}
-
-    def input(self, x, w):
-        self.x.setdefault(id(w), []).append(x)
-        return x
-
-
-def inputs(cfg, w, sequences):
-    """name -> all rows that the matrix of this name reads."""
-    f = Watch()
-    for ids in sequences:
-        decoder_np.forward(cfg, w, ids, f)
-    return {name: np.concatenate(f.x[id(a)]) for name, a in w.items() if id(a) in f.x}
 
 
 def gptq(w, x, damp=0.01):
@@ -93,13 +67,6 @@ def lost(w, q, x):
     return np.linalg.norm(x @ (w - q).T)
 
 
-def sequences_of(text):
-    ids = json.loads(run("tokenize", demo, text, "--no-special", "--json"))["ids"]
-    bos = json.loads(run("tokenize", demo, "-p", "", "--json"))["ids"]
-    own = LEN - len(bos)
-    return [np.array(bos + ids[i : i + own]) for i in range(0, len(ids) // own * own, own)]
-
-
 def against_paper(folder):
     text = os.path.join(folder, "text.txt")
     open(text, "w").write(open(os.path.join(root, "calib_data/calib.txt")).read()[:CHARS])
@@ -109,7 +76,7 @@ def against_paper(folder):
     cfg = json.load(open(os.path.join(demo, "config.json")))
     w = {n: a.astype(np.float64) for n, a in st.read(os.path.join(demo, "model.safetensors"))[0].items()}
     q = dequantized(out)
-    x = inputs(cfg, q, sequences_of(text))
+    x = inputs(cfg, q, sequences_of(demo, text, LEN))
     ours = paper = 0
     for name in q:
         if "proj" not in name:
@@ -162,11 +129,6 @@ def kinds(folder):
             check(seen and not plain and all(m["out_error"] < m["out_plain"] for m in seen), f"{name} {recipe}: of {len(rows)} matrices {plain} were rounded unseen")
             r = subprocess.run([lq, "run", out, "--raw", "-p", "hello", "-n", "3", "--quiet"], capture_output=True, text=True)
             check(r.returncode == 0, f"{name} {recipe}: {r.stderr.strip()}")
-
-
-def kld(model, files, text):
-    r = json.loads(run("eval", *files, "--against", model, "--exact", "--protocol", "llamacpp512", "--text", text, "--json"))["results"]
-    return [m["kld"]["mean"] for m in r]
 
 
 def real_model(folder):

@@ -20,27 +20,16 @@ import decoder_np  # noqa: E402
 import make_models  # noqa: E402
 import st  # noqa: E402
 from counted import check, end  # noqa: E402
+from watched import inputs, lq, run, sequences_of  # noqa: E402
 
-lq, demo = os.path.abspath(sys.argv[1]), os.path.join(calib, "demo")
+demo = os.path.join(calib, "demo")
 LEN, CHARS, LOUD, MOST, ROOM = 64, 4000, 1024.0, 448, 2
 PLAIN = ("--type", "keep", "--embed", "keep", "--head", "keep")
-
-
-def run(*args):
-    r = subprocess.run([lq, *map(str, args)], capture_output=True, text=True)
-    check(r.returncode == 0, f"lq {' '.join(map(str, args))}: {r.stderr.strip()}")
-    return r.stdout
 
 
 def scales(model, out, text, *words):
     run("quantize", model, out, "--kv-scales", *PLAIN, "--calib", text, "--seqlen", LEN, "--samples", 10000, "-f", "-q", *words)
     return {n: a for n, a in st.read(out)[0].items() if n.startswith("lq.kv_scale.")}
-
-
-def sequences_of(model, text):
-    ids, bos = (json.loads(run("tokenize", model, *w, "--json"))["ids"] for w in ((text, "--no-special"), ("-p", "")))
-    own = LEN - len(bos)
-    return [np.array(bos + ids[i : i + own]) for i in range(0, len(ids) // own * own, own)]
 
 
 def weights(model):
@@ -63,7 +52,7 @@ def against_numpy(model, made, text):
         return plain(f, q, k, v, *more, **words)
 
     attention.calls, decoder_np.attention = 0, attention
-    for ids in sequences_of(model, text):
+    for ids in sequences_of(model, text, LEN):
         decoder_np.forward(cfg, w, ids)
     decoder_np.attention = plain
     check(len(made) == layers and attention.calls, f"{model}: scales of {len(made)} layers, expected {layers}")
@@ -129,18 +118,6 @@ def losses(folder, text):
         check(len(again) == len(one) and '"kv_scales": true' in st.read(out)[1]["lq.recipe"], f"{words}: {len(again)} scales")
 
 
-class Watch(decoder_np.Exact):
-    """Keeps what one matrix was given."""
-
-    def __init__(self, w):
-        self.w, self.x = w, []
-
-    def input(self, x, w):
-        if w is self.w:
-            self.x.append(x)
-        return x
-
-
 def lent(model, folder, text, layer):
     """A layer that uses K and V of another: what its o loses on the text is what numpy says, over all of the text."""
     name, out = f"model.layers.{layer}.self_attn.o_proj.weight", os.path.join(folder, "lent.lq")
@@ -149,10 +126,8 @@ def lent(model, folder, text, layer):
         "--calib", text, "--seqlen", LEN, "--samples", 10000, "-f", "-q")
     row = [m for m in json.load(open(out + ".report.json"))["modules"] if m["name"] == name][0]
     t, cfg, w = st.read(out)[0], json.load(open(os.path.join(model, "config.json"))), weights(model)
-    watch, drawn = Watch(w[name]), sequences_of(model, text)
-    for ids in drawn:
-        decoder_np.forward(cfg, w, ids, watch)
-    x, (n, k) = np.concatenate(watch.x), w[name].shape
+    drawn, (n, k) = sequences_of(model, text, LEN), w[name].shape
+    x = inputs(cfg, w, drawn)[name]
     codes = np.stack([t[name + ".q"].reshape(n, -1) & 15, t[name + ".q"].reshape(n, -1) >> 4], 2).reshape(n, -1)[:, :k]
     made = (codes.astype(np.float64) - 8) * t[name + ".scale"].astype(np.float64).reshape(n, 1)
     want = np.linalg.norm(x @ (w[name] - made).T) / np.linalg.norm(x @ w[name].T)

@@ -19,9 +19,9 @@ import counted
 import decoder_np
 import make_models
 from counted import check, end
+from dumped import logits
 
 lq = os.path.abspath(sys.argv[1])
-dump = os.path.join(os.path.dirname(lq), "dump_logits")
 KEEP = ["--type", "keep", "--embed", "keep", "--head", "keep"]
 
 
@@ -32,14 +32,8 @@ def prune(src, out, what, *words):
     return (json.load(open(out + ".report.json")), "") if r.returncode == 0 else (None, r.stderr.strip())
 
 
-def logits(path, ids, tokens):
-    out = path + ".out"
-    r = subprocess.run([dump, path, ids, out, str(tokens), "auto", "1", "512", "exact"], capture_output=True, text=True)
-    return (np.fromfile(out, "<f4").reshape(tokens, -1), "") if r.returncode == 0 else (None, r.stderr.strip())
-
-
 def within(what, path, cfg, w, ids, tokens):
-    got, why = logits(path, os.path.join(os.path.dirname(path), "ids.bin"), tokens)
+    got, why = logits(path, tokens, threads=1)
     if got is None:
         return check(False, f"{what}: {why}")
     rows = slice(None, None, make_models.EVERY)
@@ -180,7 +174,7 @@ def check_inner(path, name, folder):
     said = report["recipe"]["prune"]
     context = size(cfg, "max_position_embeddings", "n_positions", "max_seq_len") or LEN
     if "mlp" not in said or "experts" in said or "shared" in said or context < LEN or name == "gemma4":  # some of its MLPs are wider
-        got, why = logits(out, os.path.join(path, "ids.bin"), make_models.tokens(name))
+        got, why = logits(out, make_models.tokens(name), threads=1, ids=os.path.join(path, "ids.bin"))
         return check(got is not None and np.isfinite(got).all(), f"{name} mlp: {why}")
     dim, ffn, stay = size(cfg, "hidden_size", "n_embd", "d_model"), said["mlp"]["of"], said["mlp"]["stay"]
     layers = len(said["mlp"]["share"])
@@ -212,7 +206,7 @@ def check_any(path, name, what):
     if report is None:
         print(f"{name} {what}: {why[why.find(': a ') + 2:]}")
         return check(any(r in why for r in REASONS) and "\n" not in why, f"{name} {what}: {why}")
-    got, why = logits(out, os.path.join(path, "ids.bin"), make_models.tokens(name))
+    got, why = logits(out, make_models.tokens(name), threads=1, ids=os.path.join(path, "ids.bin"))
     check(got is not None and np.isfinite(got).all(), f"{name} {what}: {why}")
 
 

@@ -18,19 +18,13 @@ import decoder_np  # noqa: E402
 import rtn_reference as rtn  # noqa: E402
 import st  # noqa: E402
 from counted import check, end  # noqa: E402
+from watched import config, lq, run, sequences_of  # noqa: E402
 
-lq, demo = os.path.abspath(sys.argv[1]), os.path.join(calib, "demo")
+demo = os.path.join(calib, "demo")
 LEN, CHARS, STEPS, LEAST = 64, 6000, 50, 0.5
 SHARES = [1 - (1 - LEAST) * i / (STEPS - 1) for i in range(STEPS)]
 LAYER = "model.layers.2."
 TYPES = ("int4 g32", "int3 g64 asym", "int2 g32", "nf4 g64 f16", "fp4 g64 f16", "mxfp4", "nvfp4", "e4m3 g64 f32")
-
-
-def run(*args):
-    r = subprocess.run([lq, *map(str, args)], capture_output=True, text=True)
-    if r.returncode:
-        check(False, f"lq {' '.join(map(str, args))}: {r.stderr.strip()}")
-    return r.stdout
 
 
 def quantize(out, kind, *words):
@@ -75,12 +69,9 @@ class Watch(decoder_np.Exact):
 
 
 def squares(w, text):
-    f, cfg = Watch(w), json.load(open(os.path.join(demo, "config.json")))
-    ids = json.loads(run("tokenize", demo, text, "--no-special", "--json"))["ids"]
-    bos = json.loads(run("tokenize", demo, "-p", "", "--json"))["ids"]
-    own = LEN - len(bos)
-    for i in range(0, len(ids) // own * own, own):
-        decoder_np.forward(cfg, w, np.array(bos + ids[i : i + own]), f)
+    f, cfg = Watch(w), config(demo)
+    for ids in sequences_of(demo, text, LEN):
+        decoder_np.forward(cfg, w, ids, f)
     return {n: s / f.rows[n] for n, s in f.sum.items()}
 
 

@@ -18,9 +18,9 @@ import make_models
 import models
 import st
 from counted import check, end
+from dumped import logits
 
 lq = os.path.abspath(sys.argv[1])
-dump = os.path.join(os.path.dirname(lq), "dump_logits")
 PLAIN = ["--type", "f32", "--embed", "f32", "--head", "f32"]
 
 
@@ -150,12 +150,6 @@ def check_weights(folder, dim, heads, kv, tied):
 
 
 # --- the model computes what it did ---
-
-
-def logits(path, tokens):
-    ids, out = os.path.join(os.path.dirname(path), "ids.bin"), path + ".out"
-    r = subprocess.run([dump, path, ids, out, str(tokens), "auto", "2", "512", "exact"], capture_output=True, text=True)
-    return (np.fromfile(out, "<f4").reshape(tokens, -1), "") if r.returncode == 0 else (None, r.stderr.strip())
 
 
 def check_model(path, name):

@@ -14,21 +14,14 @@ here = os.path.dirname(os.path.abspath(__file__))
 calib = os.path.join(here, "../../calib_data")
 sys.path[:0] = [here, os.path.join(here, ".."), calib]
 sys.dont_write_bytecode = True
-import decoder_np  # noqa: E402
 import rtn_reference as rtn  # noqa: E402
 import st  # noqa: E402
 import twins  # noqa: E402
 from counted import check, end  # noqa: E402
+from watched import config, inputs, run, sequences_of  # noqa: E402
 
-lq, demo = os.path.abspath(sys.argv[1]), os.path.join(calib, "demo")
+demo = os.path.join(calib, "demo")
 LEN, CHARS, SHARE, DAMP = 64, 8000, 0.02, 0.01
-
-
-def run(*args):
-    r = subprocess.run([lq, *map(str, args)], capture_output=True, text=True)
-    if r.returncode:
-        check(False, f"lq {' '.join(map(str, args))}: {r.stderr.strip()}")
-    return r.stdout
 
 
 def quantize(model, out, *words):
@@ -56,27 +49,6 @@ def opened(path):
     return whole, codes, kept
 
 
-class Watch(decoder_np.Exact):
-    """Keeps what each matrix was given."""
-
-    def __init__(self, w):
-        self.name, self.x = {id(a): n for n, a in w.items()}, {}
-
-    def input(self, x, w):
-        self.x.setdefault(self.name.get(id(w)), []).append(x)
-        return x
-
-
-def inputs(model, w, text):
-    f, cfg = Watch(w), json.load(open(os.path.join(model, "config.json")))
-    ids = json.loads(run("tokenize", model, text, "--no-special", "--json"))["ids"]
-    bos = json.loads(run("tokenize", model, "-p", "", "--json"))["ids"]
-    own = LEN - len(bos)
-    for i in range(0, len(ids) // own * own, own):
-        decoder_np.forward(cfg, w, np.array(bos + ids[i : i + own]), f)
-    return {n: np.concatenate(x) for n, x in f.x.items()}
-
-
 def largest(name, kept, x):
     """The columns with the largest squares; those that are as large as the last but for rounding may change places."""
     size = (x**2).sum(0)
@@ -92,7 +64,7 @@ def to_nearest(model, text, words):
     for kind in ("int4 g32", "int3 g64", "nf4 g64 f16"):
         report = quantize(model, "near.lq", "--type", kind, *words)
         w, _, kept = opened("near.lq")
-        x = inputs(model, w, text)
+        x = inputs(config(model), w, sequences_of(model, text, LEN))
         for name in (n for n in kept if "proj" in n):
             largest(name, kept[name], x[name])
             bits = twins.bf16(source[name][:, kept[name]].astype(np.float32)).astype(np.float64)
@@ -106,7 +78,7 @@ def least_squares(model, text, words, repay):
     report = quantize(model, "spread.lq", "-m", "gptq", "--recipe", recipe, "--type", "int4 g32", *words)
     source = {n: a.astype(np.float64) for n, a in st.read(os.path.join(model, "model.safetensors"))[0].items()}
     w, codes, kept = opened("spread.lq")
-    now, was = inputs(model, w, text), inputs(model, source, text)
+    now, was = (inputs(config(model), a, sequences_of(model, text, LEN)) for a in (w, source))
     far = lost = plain = 0
     for name in (n for n in kept if "proj" in n):
         x, s, o = now[name], kept[name], source[name]

@@ -19,16 +19,11 @@ import rtn_reference as rtn  # noqa: E402
 import st  # noqa: E402
 import twins  # noqa: E402
 from counted import check, end, skip, told  # noqa: E402
+from watched import lq, run, sequences_of  # noqa: E402
 
-lq, demo = os.path.abspath(sys.argv[1]), os.path.join(calib, "demo")
+demo = os.path.join(calib, "demo")
 LEN, CHARS, SHARES = 64, 4000, 40
 STATIC = ("int8 row sym f32 act i8 tensor", "int8 row sym f32 act i8 tensor asym", "e4m3 row f32 act e4m3 tensor")
-
-
-def run(*args):
-    r = subprocess.run([lq, *map(str, args)], capture_output=True, text=True)
-    check(r.returncode == 0, f"lq {' '.join(map(str, args))}: {r.stderr.strip()}")
-    return r.stdout
 
 
 def quantize(model, out, *words):
@@ -103,19 +98,12 @@ class Moved(decoder_np.Rounded):
     input = Scheme.input
 
 
-def sequences_of(model, text):
-    ids = json.loads(run("tokenize", model, text, "--no-special", "--json"))["ids"]
-    bos = json.loads(run("tokenize", model, "-p", "", "--json"))["ids"]
-    own = LEN - len(bos)
-    return [np.array(bos + ids[i : i + own]) for i in range(0, len(ids) // own * own, own)]
-
-
 def seen(model, out, text):
     """The file's weights and schemes, and all rows that each matrix of it is given."""
     w, acts = opened(out)
     f = Scheme(w, acts)
     cfg = json.load(open(model + "/config.json"))
-    for ids in sequences_of(model, text):
+    for ids in sequences_of(model, text, LEN):
         decoder_np.forward(cfg, w, ids, f)
     return w, acts, {n: np.concatenate(x) for n, x in f.x.items()}
 
@@ -253,7 +241,7 @@ def test_smooth(model, text):
     plain = {n: a.astype(np.float64) for n, a in st.read(model + "/model.safetensors")[0].items()}
     now = {n: a.astype(np.float64) for n, a in st.read("q.lq")[0].items()}
     cfg, f = json.load(open(model + "/config.json")), Scheme(plain, {n: {"plain": True} for n in plain if "_proj" in n})
-    for ids in sequences_of(model, text):
+    for ids in sequences_of(model, text, LEN):
         decoder_np.forward(cfg, plain, ids, f)
     far = 0
     for name, readers in twins.NORMS.items():
@@ -304,7 +292,7 @@ def test_alpha(model, text):
     check(len(of("model")) == 1 and len(of("input")) > 1, f"{model}: one alpha for the model is {of('model')}, of inputs {of('input')}")
     cfg, plain = json.load(open(model + "/config.json")), {n: a.astype(np.float64) for n, a in st.read(model + "/model.safetensors")[0].items()}
     f, share = Scheme(plain, {n: {"plain": True} for n in plain if "_proj" in n}), cfg["num_attention_heads"] // cfg["num_key_value_heads"]
-    for ids in sequences_of(model, text):
+    for ids in sequences_of(model, text, LEN):
         decoder_np.forward(cfg, plain, ids, f)
     errors = np.zeros(21)
     for names in (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("self_attn.o_proj",), ("mlp.gate_proj", "mlp.up_proj"), ("mlp.down_proj",)):
