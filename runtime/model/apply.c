@@ -28,7 +28,7 @@ static void form(lq_run *c, lq_mat x, const lq_weight *w, lq_act *act) {
         act->x.cols = x.cols;
         act->x.stride = (size_t)x.cols;
     }
-    if (act->type.elem != LQ_F32 || act->x.p != x.p) c->ops.quant(d, &(lq_quant_args){.x = x, .act = act});
+    if (act->type.elem != LQ_F32 || act->x.p != x.p) c->ops->quant(d, &(lq_quant_args){.x = x, .act = act});
 }
 
 bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count) {
@@ -47,7 +47,7 @@ bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, in
             args.y[args.count++] = y[i];
             done[i] = true;
         }
-        c->ops.matmul(d, &args);
+        c->ops->matmul(d, &args);
     }
     return true;
 }
@@ -59,9 +59,9 @@ static void apply_each(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *
         lq_act act;
         if (d->host && r->start[e] == r->start[e + 1]) continue;
         form(c, x, &w->stack[e], &act);
-        c->ops.moe(d, &(lq_moe_args){.x = &act, .x_by_slot = r->by_slot, .slots = y.rows, .top_k = r->top_k,
-                                     .experts = 1, .order = r->order, .start = r->start + e, .count = 1,
-                                     .w = {&w->stack[e]}, .bias = {w->biases ? w->biases + e : NULL}, .y = {y}});
+        c->ops->moe(d, &(lq_moe_args){.x = &act, .x_by_slot = r->by_slot, .slots = y.rows, .top_k = r->top_k,
+                                      .experts = 1, .order = r->order, .start = r->start + e, .count = 1,
+                                      .w = {&w->stack[e]}, .bias = {w->biases ? w->biases + e : NULL}, .y = {y}});
     }
 }
 
@@ -82,7 +82,7 @@ bool lq_apply_stack(lq_run *c, lq_mat x, const lq_routed *r, const lq_bound *con
             args.w[k] = w[i + k]->stack, args.y[k] = y[i + k];
             args.bias[k] = w[i + k]->biases;
         }
-        c->ops.moe(d, &args);
+        c->ops->moe(d, &args);
     }
     return true;
 }

@@ -163,16 +163,16 @@ void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq
 
 void lq_norm_turns(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, int gammas, lq_mat y) {
     const lq_desc *d = &c->m->desc;
-    c->ops.norm(c->m->dev, &(lq_norm_args){.kind = d->norm, .eps = d->norm_eps, .plus_one = d->norm_plus_one,
-                                                   .x = x, .delta = delta, .gamma = gamma->v,
-                                                   .beta = gamma->bias, .gammas = gammas, .y = y});
+    c->ops->norm(c->m->dev, &(lq_norm_args){.kind = d->norm, .eps = d->norm_eps, .plus_one = d->norm_plus_one,
+                                            .x = x, .delta = delta, .gamma = gamma->v,
+                                            .beta = gamma->bias, .gammas = gammas, .y = y});
 }
 
 // Adds what is pending to the residual, unless that can be left to a norm that reads it.
 static void enter(lq_run *c, lq_mat h, bool norm_follows) {
     lq_buffers *b = c->b;
     if (b->pending == 0 || (norm_follows && b->pending == 1)) return;
-    c->ops.add(c->m->dev, &(lq_add_args){.x = view(b->delta, h.rows, h.cols), .y = h, .scale = b->pending});
+    c->ops->add(c->m->dev, &(lq_add_args){.x = view(b->delta, h.rows, h.cols), .y = h, .scale = b->pending});
     b->pending = 0;
 }
 
@@ -215,7 +215,7 @@ static void tell(lq_run *c, int rows) {
 
 void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch,
                       const lq_mat *residual) {
-    *c = (lq_run){.m = m, .b = b, .kv = kv, .ops = m->dev->ops};
+    *c = (lq_run){.m = m, .b = b, .kv = kv, .ops = &m->dev->ops};
     stage(c, batch);
     b->pending = 0;
     const lq_mat h = view(b->h, batch->rows.n, m->desc.dim);
@@ -249,16 +249,16 @@ void lq_forward_layer(lq_run *c, int layer) {
         c->again = i + 1 < l->parts && l->part[i + 1].beside && !l->part[i + 1].own_norm;
         lq_parts[p->kind].run(c, p, w, x, y);
         if (c->stopped) return;
-        c->ops.reduce(d, &(lq_reduce_args){.x = y});
+        c->ops->reduce(d, &(lq_reduce_args){.x = y});
         if (p->place & LQ_POST) lq_norm(c, y, NULL, &w[LQ_R_NORM_POST_0 + i], y);
         if (p->place & LQ_OVER) lq_norm(c, h, &y, &w[LQ_R_NORM_POST_0 + i], h);
-        else if (p->beside) c->ops.add(d, &(lq_add_args){.x = y, .y = delta, .scale = p->scale});
+        else if (p->beside) c->ops->add(d, &(lq_add_args){.x = y, .y = delta, .scale = p->scale});
         else b->pending = p->scale != 0 ? p->scale : 1;
         if (p->place & LQ_SUM) lq_norm(c, delta, NULL, &w[LQ_R_NORM_POST_0 + i], delta);
     }
     if (!c->m->scale) return;
     enter(c, h, false);
-    c->ops.scale(d, &(lq_scale_args){.x = h, .y = h, .scale = c->m->scale[layer]});
+    c->ops->scale(d, &(lq_scale_args){.x = h, .y = h, .scale = c->m->scale[layer]});
 }
 
 lq_mat lq_forward_settle(lq_run *c) {

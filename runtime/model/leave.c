@@ -7,13 +7,14 @@
 IDLE(embed) IDLE(norm) IDLE(quant) IDLE(matmul) IDLE(rope) IDLE(kv_write) IDLE(attn) IDLE(glu) IDLE(scale) IDLE(add)
 IDLE(route) IDLE(moe) IDLE(mix) IDLE(conv) IDLE(scan) IDLE(reduce)
 
-void lq_run_idle(lq_run *c) {
-    lq_ops *o = &c->ops;
-    o->embed = idle_embed, o->norm = idle_norm, o->quant = idle_quant, o->matmul = idle_matmul, o->rope = idle_rope;
-    o->kv_write = idle_kv_write, o->attn = idle_attn, o->glu = idle_glu, o->scale = idle_scale, o->add = idle_add;
-    o->route = idle_route, o->moe = idle_moe, o->mix = idle_mix, o->conv = idle_conv, o->scan = idle_scan;
-    o->reduce = idle_reduce;
-}
+static const lq_ops idle = {
+    .embed = idle_embed, .norm = idle_norm, .quant = idle_quant, .matmul = idle_matmul, .rope = idle_rope,
+    .kv_write = idle_kv_write, .attn = idle_attn, .glu = idle_glu, .scale = idle_scale, .add = idle_add,
+    .route = idle_route, .moe = idle_moe, .mix = idle_mix, .conv = idle_conv, .scan = idle_scan,
+    .reduce = idle_reduce,
+};
+
+void lq_run_idle(lq_run *c) { c->ops = &idle; }
 
 void lq_hold(lq_run *c, lq_mat m) { c->held[c->holds++] = m; }
 
@@ -57,7 +58,7 @@ void lq_run_wake(lq_run *c) {
         d->ops.put(d, m[i].p, at, bytes_of(&m[i]));
         at += bytes_of(&m[i]);
     }
-    c->ops = d->ops;
+    c->ops = &d->ops;
     c->left = NULL;
     c->k = c->v = NULL; // are in the cache by now
 }

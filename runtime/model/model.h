@@ -118,7 +118,8 @@ typedef struct lq_run {
     lq_model *m;
     lq_buffers *b;
     lq_kvpool *kv;
-    lq_ops ops;           // the device's; of a layer that goes on, those that do nothing up to where it was left
+    const lq_ops *ops;    // the device's; of a layer that goes on, those that do nothing until it is where it was
+                          // left, in the middle of a part
     lq_batch batch;       // on the device
     lq_observer *see;     // or NULL
     void *arg;

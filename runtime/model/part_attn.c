@@ -63,7 +63,7 @@ static void qk_norm(lq_run *c, const lq_part *p, const lq_bound *gamma, lq_mat x
 }
 
 static void clip(lq_run *c, float limit, lq_mat x) {
-    c->ops.scale(c->m->dev, &(lq_scale_args){.x = x, .y = x, .scale = 1, .limit = limit});
+    c->ops->scale(c->m->dev, &(lq_scale_args){.x = x, .y = x, .scale = 1, .limit = limit});
 }
 
 static void qk_norms(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat q, lq_mat k) {
@@ -73,7 +73,6 @@ static void qk_norms(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat q, l
 
 void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_model *m = c->m;
-    const lq_ops *ops = &c->ops;
     const lq_layer *l = &m->desc.layer[c->layer];
     const bool own = l->kv_from == c->layer;
     lq_rows rows = c->batch.rows;
@@ -89,24 +88,24 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     const lq_mat own_k = own ? k : (lq_mat){0};
     if (p->qk_norm && !p->qk_norm_late) qk_norms(c, p, w, q, own_k);
     if (p->v_norm && own) lq_norm(c, by_heads(v, p->v_dim), NULL, &(lq_bound){0}, by_heads(v, p->v_dim));
-    if (p->v_scale != 0 && own) ops->scale(m->dev, &(lq_scale_args){.x = v, .y = v, .scale = p->v_scale});
+    if (p->v_scale != 0 && own) c->ops->scale(m->dev, &(lq_scale_args){.x = v, .y = v, .scale = p->v_scale});
     for (int i = 0; p->clip != 0 && i < (own ? 3 : 1); i++) clip(c, p->clip, (const lq_mat[]){q, k, v}[i]);
     if (p->rope >= 0) {
         const lq_rope *r = &m->desc.rope[p->rope];
-        ops->rope(m->dev, &(lq_rope_args){.rows = &rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
-                                          .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
-                                          .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
-                                          .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q, .k = own_k});
+        c->ops->rope(m->dev, &(lq_rope_args){.rows = &rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
+                                             .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
+                                             .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
+                                             .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q, .k = own_k});
     }
     if (p->qk_norm && p->qk_norm_late) qk_norms(c, p, w, q, own_k);
     const lq_cache cache = c->kv->layer[c->layer];
-    if (own) ops->kv_write(m->dev, &(lq_kv_write_args){.rows = &rows, .k = k, .v = v, .cache = cache});
-    ops->attn(m->dev, &(lq_attn_args){.rows = &rows, .q = q, .cache = cache, .heads = p->heads, .scale = p->attn_scale,
-                                      .softcap = p->attn_softcap, .window = p->window, .chunk = p->chunk,
-                                      .sinks = p->sinks ? w[LQ_R_SINKS].v : NULL,
-                                      .alibi = p->alibi ? m->slopes : NULL, .alibi_coarse = p->alibi_coarse, .y = mix,
-                                      .max_at = c->batch.max_at});
-    if (p->attn_gate) ops->glu(m->dev, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = gate, .up = mix, .y = gate});
+    if (own) c->ops->kv_write(m->dev, &(lq_kv_write_args){.rows = &rows, .k = k, .v = v, .cache = cache});
+    c->ops->attn(m->dev, &(lq_attn_args){.rows = &rows, .q = q, .cache = cache, .heads = p->heads,
+                                         .scale = p->attn_scale, .softcap = p->attn_softcap, .window = p->window,
+                                         .chunk = p->chunk, .sinks = p->sinks ? w[LQ_R_SINKS].v : NULL,
+                                         .alibi = p->alibi ? m->slopes : NULL, .alibi_coarse = p->alibi_coarse,
+                                         .y = mix, .max_at = c->batch.max_at});
+    if (p->attn_gate) c->ops->glu(m->dev, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = gate, .up = mix, .y = gate});
     c->k = own ? &k : NULL;
     c->v = own ? &v : NULL;
     lq_apply(c, p->attn_gate ? gate : mix, (const lq_bound *const[]){&w[LQ_R_O]}, &y, 1);

@@ -53,8 +53,8 @@ static lq_mat pieces(const lq_run *c, lq_mat x, int pieces, int first, int cols)
 }
 
 static void latent_norm(lq_run *c, const lq_part *p, const lq_bound *gamma, lq_mat x) {
-    c->ops.norm(c->m->dev, &(lq_norm_args){.kind = LQ_NORM_RMS, .eps = p->latent_eps, .x = x,
-                                                   .gamma = gamma->v, .y = x});
+    c->ops->norm(c->m->dev, &(lq_norm_args){.kind = LQ_NORM_RMS, .eps = p->latent_eps, .x = x,
+                                            .gamma = gamma->v, .y = x});
 }
 
 // q [rows][heads][nope + turned] and the latents. False: the observer wants no more.
@@ -74,25 +74,24 @@ static void turn(lq_run *c, const lq_part *p, const lq_rows *rows, lq_mat q, lq_
     const lq_rope *r = &m->desc.rope[p->rope];
     const int rest = p->head_dim - p->v_dim;
     lq_mat of_q = pieces(c, q, 1, p->v_dim, q.cols - p->v_dim), of_k = pieces(c, latent, 1, p->v_dim, rest);
-    c->ops.rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
-                                             .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
-                                             .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
-                                             .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = of_q,
-                                             .k = of_k});
+    c->ops->rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
+                                         .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
+                                         .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
+                                         .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = of_q,
+                                         .k = of_k});
 }
 
 // What is not turned of q, larger in later positions.
 static void grow(lq_run *c, const lq_part *p, const lq_rows *rows, lq_mat q) {
     lq_model *m = c->m;
     const lq_rope *r = &m->desc.rope[p->nope_rope];
-    c->ops.rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->nope_rope], .dim = r->dim,
-                                             .head_dim = q.cols / p->heads, .q_beta = (float)r->q_beta,
-                                             .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q});
+    c->ops->rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->nope_rope], .dim = r->dim,
+                                         .head_dim = q.cols / p->heads, .q_beta = (float)r->q_beta,
+                                         .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q});
 }
 
 void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_model *m = c->m;
-    const lq_ops *ops = &c->ops;
     const int h = p->heads, turned = p->head_dim - p->v_dim;
     lq_rows rows = c->batch.rows;
     rows.tables = c->batch.tables[m->desc.layer[c->layer].group];
@@ -107,13 +106,13 @@ void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
     lq_hold(c, latent);
     if (!lq_apply_stack(c, pieces(c, q, h, 0, p->nope), &heads, (const lq_bound *const[]){&w[LQ_R_K_B]}, &met, 1))
         return;
-    ops->scale(m->dev, &(lq_scale_args){.x = pieces(c, q, h, p->nope, turned),
-                                        .y = pieces(c, wide, h, p->v_dim, turned), .scale = 1});
+    c->ops->scale(m->dev, &(lq_scale_args){.x = pieces(c, q, h, p->nope, turned),
+                                           .y = pieces(c, wide, h, p->v_dim, turned), .scale = 1});
     if (p->rope >= 0) turn(c, p, &rows, wide, latent);
     const lq_cache cache = c->kv->layer[c->layer];
-    ops->kv_write(m->dev, &(lq_kv_write_args){.rows = &rows, .k = latent, .cache = cache});
-    ops->attn(m->dev, &(lq_attn_args){.rows = &rows, .q = wide, .cache = cache, .heads = h, .scale = p->attn_scale,
-                                      .window = p->window, .y = mix, .max_at = c->batch.max_at});
+    c->ops->kv_write(m->dev, &(lq_kv_write_args){.rows = &rows, .k = latent, .cache = cache});
+    c->ops->attn(m->dev, &(lq_attn_args){.rows = &rows, .q = wide, .cache = cache, .heads = h, .scale = p->attn_scale,
+                                         .window = p->window, .y = mix, .max_at = c->batch.max_at});
     if (!lq_apply_stack(c, pieces(c, mix, h, 0, p->v_dim), &heads, (const lq_bound *const[]){&w[LQ_R_V_B]}, &said, 1))
         return;
     c->k = &latent;

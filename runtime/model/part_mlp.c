@@ -54,9 +54,9 @@ void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
         const lq_xielu *x4 = &c->m->xielu[c->layer];
         glu.alpha = x4->above, glu.below = x4->below, glu.beta = x4->beta, glu.least = x4->least;
     }
-    c->ops.glu(d, &glu);
+    c->ops->glu(d, &glu);
     if (p->shared_score) lq_hold(c, score);
     if (!lq_apply(c, gate, (const lq_bound *const[]){&w[role_of(p, LQ_R_DOWN)]}, &out, 1) || !p->shared_score) return;
-    c->ops.glu(d, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = score, .y = score});
-    c->ops.mix(d, &(lq_mix_args){.x = out, .weight = score.p, .top_k = 1, .y = y, .fresh = true});
+    c->ops->glu(d, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = score, .y = score});
+    c->ops->mix(d, &(lq_mix_args){.x = out, .weight = score.p, .top_k = 1, .y = y, .fresh = true});
 }

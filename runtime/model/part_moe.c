@@ -74,27 +74,27 @@ void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
     int32_t *start = lq_take_raw(c, ((size_t)p->experts + 1) * sizeof *start);
     float *weight = lq_take_raw(c, ints);
     if (!lq_apply(c, x, (const lq_bound *const[]){&w[LQ_R_ROUTER]}, &logits, 1)) return;
-    c->ops.route(d, &(lq_route_args){.kind = p->route, .logits = logits, .top_k = p->experts_used,
-                                     .renorm = p->route_renorm, .scale = p->route_scale,
-                                     .bias = p->route_bias ? w[LQ_R_ROUTE_BIAS].v : NULL,
-                                     .groups = p->route_groups, .top_groups = p->route_top_groups,
-                                     .jitter = p->route_jitter, .expert = expert,
-                                     .weight = weight, .order = order, .start = start});
+    c->ops->route(d, &(lq_route_args){.kind = p->route, .logits = logits, .top_k = p->experts_used,
+                                      .renorm = p->route_renorm, .scale = p->route_scale,
+                                      .bias = p->route_bias ? w[LQ_R_ROUTE_BIAS].v : NULL,
+                                      .groups = p->route_groups, .top_groups = p->route_top_groups,
+                                      .jitter = p->route_jitter, .expert = expert,
+                                      .weight = weight, .order = order, .start = start});
     if (c->sent) send_all(p, c->sent - 1, x.rows, order, start);
     const lq_bound *const both[] = {&w[LQ_R_EXPERT_GATE], &w[LQ_R_EXPERT_UP]};
     lq_routed r = {.order = order, .start = start, .top_k = p->experts_used};
     if (!lq_apply_stack(c, x, &r, both, (const lq_mat[]){gate, up}, 2)) return;
     for (int i = 0; i < 2 && p->weigh_input; i++) { // the products are as if x had been
         const lq_mat m = i ? up : gate;
-        c->ops.mix(d, &(lq_mix_args){.x = m, .weight = weight, .top_k = 1, .y = m, .fresh = true});
+        c->ops->mix(d, &(lq_mix_args){.x = m, .weight = weight, .top_k = 1, .y = m, .fresh = true});
     }
-    c->ops.glu(d, &(lq_glu_args){.fn = p->act, .alpha = p->act_alpha, .clamp = p->act_clamp, .up_add = p->up_add,
-                                 .gate = gate, .up = up, .y = gate});
+    c->ops->glu(d, &(lq_glu_args){.fn = p->act, .alpha = p->act_alpha, .clamp = p->act_clamp, .up_add = p->up_add,
+                                  .gate = gate, .up = up, .y = gate});
     r.by_slot = true;
     lq_hold(c, numbers(order, slots));
     lq_hold(c, numbers(start, p->experts + 1));
     lq_hold(c, numbers(weight, slots));
     if (!lq_apply_stack(c, gate, &r, (const lq_bound *const[]){&w[LQ_R_EXPERT_DOWN]}, &out, 1)) return;
-    c->ops.mix(d, &(lq_mix_args){.x = out, .weight = p->weigh_input ? NULL : weight, .top_k = p->experts_used, .y = y,
-                                 .fresh = true});
+    c->ops->mix(d, &(lq_mix_args){.x = out, .weight = p->weigh_input ? NULL : weight, .top_k = p->experts_used, .y = y,
+                                  .fresh = true});
 }

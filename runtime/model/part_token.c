@@ -20,6 +20,6 @@ void lq_token_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_m
     const lq_mat told = {.p = (char *)c->b->tokens.p + at * lq_dtype_size(d->act), .type = d->act, .rows = x.rows,
                          .cols = p->ffn, .stride = wide};
     if (!lq_apply(c, x, (const lq_bound *const[]){&w[LQ_R_TOKEN_GATE]}, &gate, 1)) return;
-    c->ops.glu(d, &(lq_glu_args){.fn = p->act, .gate = gate, .up = told, .y = gate});
+    c->ops->glu(d, &(lq_glu_args){.fn = p->act, .gate = gate, .up = told, .y = gate});
     lq_apply(c, gate, (const lq_bound *const[]){&w[LQ_R_TOKEN_OUT]}, &y, 1);
 }
