@@ -55,6 +55,7 @@ static const char *type_fault(const lq_wtype *t) {
     if (t->scale != LQ_F16 && t->scale != LQ_F32 && t->scale != LQ_BF16 && !small)
         return "a scale is f16, f32 or bf16, or e8m0 or e4m3";
     if (small && t->kind == LQ_W_INT) return "scales e8m0 and e4m3 belong to tables and 8-bit floats";
+    if (t->dq && (t->scale != LQ_F32 || t->rows > 1)) return "scales dq256 need one for each row";
     if (t->asym && (t->kind != LQ_W_INT || t->rows > 1)) return "zero points need a scale for each row";
     if (t->book && (t->kind != LQ_W_TABLE || t->book < 0 || t->book > lq_codebook_count ||
                     lq_codebooks[t->book - 1].bits != t->bits))
@@ -115,7 +116,15 @@ bool lq_layout_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, 
 
 // --- rows ---
 
+size_t lq_scale_count(const lq_wtype *t, int64_t n, int64_t k) {
+    return (size_t)(t->rows > 1 ? (n - 1) / t->rows + 1 : n) * (size_t)lq_weight_groups(t, k);
+}
+
 float lq_scale_get(const lq_weight *w, size_t i) {
+    if (!w->scale && w->type.dq) {
+        const float product = w->scale_map[w->scale_code[i]] * w->scale2[i / LQ_DQ];
+        return product + *w->scale_offset;
+    }
     const char *p = (const char *)w->scale + i * lq_dtype_size(w->type.scale);
     if (w->type.scale == LQ_F32) {
         float f;
@@ -205,7 +214,8 @@ void lq_wtype_name(const lq_wtype *t, char *buf, size_t size) {
         snprintf(act + n + m, sizeof act - (size_t)(n + m), "%s", t->act.asym ? " asym" : "");
     }
     const char *sym = t->kind != LQ_W_INT ? "" : t->asym ? " asym" : " sym";
-    snprintf(buf, size, "%s%s%s%s %s%s", head, group, rows, sym, lq_dtypes[t->scale].name, act);
+    const char *scale = t->dq ? "dq256" : lq_dtypes[t->scale].name;
+    snprintf(buf, size, "%s%s%s%s %s%s", head, group, rows, sym, scale, act);
 }
 
 bool lq_wtype_equal(const lq_wtype *a, const lq_wtype *b) {
@@ -213,8 +223,9 @@ bool lq_wtype_equal(const lq_wtype *a, const lq_wtype *b) {
     if (a->kind == LQ_W_PLAIN) return true;
     int ra = a->rows > 1 ? a->rows : 1, rb = b->rows > 1 ? b->rows : 1;
     const lq_atype *x = &a->act, *y = &b->act;
-    return a->group == b->group && ra == rb && a->asym == b->asym && a->scale == b->scale && a->book == b->book &&
-           x->elem == y->elem && x->group == y->group && x->fixed == y->fixed && x->asym == y->asym;
+    return a->group == b->group && ra == rb && a->asym == b->asym && a->scale == b->scale && a->dq == b->dq &&
+           a->book == b->book && x->elem == y->elem && x->group == y->group && x->fixed == y->fixed &&
+           x->asym == y->asym;
 }
 
 // A number of at most `max` in plain digits without a leading zero; -1 if it is not one.
@@ -270,6 +281,7 @@ static unsigned weight_word(const char *word, lq_wtype *t) {
     if (word[0] == 'g' && (v = word_number(word + 1, 1 << 20)) > 0) return t->group = v, GROUP;
     if (word[0] == 'r' && (v = word_number(word + 1, LQ_ROWS_ALL - 1)) > 1) return t->rows = v, ROWS;
     if (t->kind == LQ_W_INT && (!strcmp(word, "sym") || !strcmp(word, "asym"))) return t->asym = word[0] == 'a', SYM;
+    if (!strcmp(word, "dq256")) return t->scale = LQ_F32, t->dq = true, SCALE;
     if (d == LQ_F16 || d == LQ_F32 || d == LQ_BF16 || d == LQ_E8M0 || d == LQ_E4M3) return t->scale = d, SCALE;
     return 0;
 }
@@ -306,5 +318,6 @@ double lq_wtype_bits(const lq_wtype *t, int64_t k) {
     if (t->kind == LQ_W_PLAIN || k <= 0) return t->bits;
     double per_row = (double)lq_weight_groups(t, k) / (double)k;
     double rows = t->rows > 1 ? t->rows : 1;
-    return t->bits + per_row * (8.0 * (double)lq_dtype_size(t->scale) / rows + (t->asym ? t->bits : 0));
+    const double scale = t->dq ? 1 + 4.0 / LQ_DQ : (double)lq_dtype_size(t->scale);
+    return t->bits + per_row * (8.0 * scale / rows + (t->asym ? t->bits : 0));
 }

@@ -48,7 +48,7 @@ typedef struct lq_atype {
     bool asym;     // I8: with a zero point
 } lq_atype;
 
-enum { LQ_ROWS_ALL = 0x7fffffff };
+enum { LQ_ROWS_ALL = 0x7fffffff, LQ_DQ = 256 };
 typedef struct lq_wtype {
     lq_wkind kind;
     lq_dtype elem;  // PLAIN and FLOAT: the element; else LQ_U8
@@ -57,6 +57,7 @@ typedef struct lq_wtype {
     int rows;       // rows per scale; 0 or 1: each row has its own; 128 for block fp8; LQ_ROWS_ALL: one for all rows
     bool asym;      // zero points are stored
     lq_dtype scale; // F16, F32 or BF16; of TABLE and FLOAT also E8M0, or E4M3 times `scale2` of the whole matrix
+    bool dq;        // F32 that files have as codes of 8 bits, LQ_DQ of which share a scale of their own: "dq256"
     int book;       // TABLE: 1 + the row of lq_codebooks[]; 0: the file has the table
     lq_atype act;   // not zero: this form of the activations belongs to the format, in every mode; zero: the device's
 } lq_wtype;
@@ -91,6 +92,9 @@ typedef struct lq_weight {
     const void *scale;
     const uint8_t *zero;
     const float *scale2;        // [1] of type.scale E4M3: every scale is times it, rounded to f32
+                                // type.dq: [scales / 256], and scale i, in the order of `scale`, is in f32
+    const uint8_t *scale_code;  //   scale_map[scale_code[i]] * scale2[i / 256] + *scale_offset
+    const float *scale_map, *scale_offset; // [256], [1]; NULL, all four, where `scale` stands for itself
     const int32_t *perm;        // [k] stored column j is logical column perm[j]
     const float *smooth;        // [k] x is multiplied by this before it is used
     const float *table;         // [2^bits] of LQ_W_TABLE
@@ -119,11 +123,12 @@ void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst /* [k] */);
 uint32_t lq_code_get(const uint8_t *row, int bits, int64_t i);
 void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q);
 float lq_scale_get(const lq_weight *w, size_t i); // the i-th of its scales as they lie
+size_t lq_scale_count(const lq_wtype *t, int64_t n, int64_t k); // in layout any; of a size that lq_weight_sizes takes
 
 // "bf16", "int4 g128 sym f16", "int8 row sym f16", "fp4 g64 f16", "e4m3 g128 r128 f32", "int8 row sym f32 act i8 row":
 // the text form used in files, reports and on the command line. The parser takes shorthand too: "int4" (g128 sym f16),
-// "int4 g32 asym", "int8" (row sym f16), "int8 act i8" (each row of activations its scale), "nf4" (g64 f16), "mxfp4"
-// (fp4 g32 e8m0), "nvfp4" (fp4 g16 e4m3).
+// "int4 g32 asym", "int8" (row sym f16), "int8 act i8" (each row of activations its scale), "nf4" (g64 f16), "nf4
+// dq256" (nf4 g64 dq256), "mxfp4" (fp4 g32 e8m0), "nvfp4" (fp4 g16 e4m3).
 enum { LQ_WTYPE_TEXT = 64 }; // the longest is shorter
 void lq_wtype_name(const lq_wtype *t, char *buf, size_t size);
 bool lq_wtype_parse(const char *text, lq_wtype *out, lq_err *err);

@@ -115,6 +115,8 @@ static inline int64_t lq_pick_row(const lq_pick *p, int64_t i) {
 // NULL) says so. Valid until lq_ckpt_done, which also gives mapped pages back.
 bool lq_ckpt_pick(lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, lq_weight *out, bool *plain, lq_err *err);
 void lq_ckpt_done(lq_ckpt *c, const lq_weight *w);
+// Whether n rows that are picked of a weight of type.dq still have scales that are codes; else these are in f32 alone.
+bool lq_ckpt_codes_stay(const lq_typed *w, const lq_pick *p, int64_t n);
 
 // Reads every tensor in the order of its bytes and compares the checksums of a .lq file. Of a large file little stays
 // mapped in. `tick` (may be NULL) hears of progress; false from it stops.

@@ -302,6 +302,7 @@ static bool read_bnb4(const lq_foreign_says *says, lq_foreign *f, lq_typed *w, l
     const bool named = nf4 && !memcmp(values, lq_codebooks[nf4 - 1].value, sizeof values);
     w->type = (lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .scale = LQ_F32, .book = named ? nf4 : 0,
                          .group = block == w->k ? 0 : (int)block};
+    w->type.dq = outer && f->outer == LQ_DQ;
     f->lie = LQ_LIE_HALVES;
     return true;
 }

@@ -49,7 +49,9 @@ typedef struct lq_unpacked {
     int rows;              // that share scales
     int32_t *perm;         // [k]; NULL: columns are in order
     float *table;          // [2^bits]; NULL: of a named codebook, or none
-    float *scale2;         // [1] of scales in E4M3
+    float *scale2;         // [1] of scales in E4M3; of type.dq, where those codes stay, a number for each 256
+    uint8_t *scale_code;   // and then what else belongs to them; NULL: only `scale` is wanted
+    float *scale_map, *scale_offset;
 } lq_unpacked;
 const lq_foreign *lq_foreign_of(const lq_ckpt *c, const lq_typed *w); // NULL: it is a .lq file's
 bool lq_unpack_perm(const lq_ckpt *c, const lq_typed *w);             // whether it has a perm

@@ -167,7 +167,7 @@ const lq_tensor *lq_ckpt_find(const lq_ckpt *c, const char *name) {
 
 static bool part_known(const lq_wtype *t, const char *suffix) {
     for (lq_part_id i = 0; i < LQ_PARTS; i++)
-        if (!strcmp(suffix, lq_part_suffix(i))) return lq_part_may(i, t);
+        if (!strcmp(suffix, lq_part_suffix(i)) && lq_part_may(i, t)) return true;
     return false;
 }
 

@@ -13,7 +13,9 @@ typedef struct part_row {
 } part_row;
 
 static bool has_zero(const lq_wtype *t) { return t->asym; }
-static bool has_scale2(const lq_wtype *t) { return t->kind != LQ_W_PLAIN && t->scale == LQ_E4M3; }
+static bool has_codes(const lq_wtype *t) { return t->dq; }
+static bool has_scale(const lq_wtype *t) { return !t->dq; }
+static bool has_scale2(const lq_wtype *t) { return t->dq || (t->kind != LQ_W_PLAIN && t->scale == LQ_E4M3); }
 static bool has_table(const lq_wtype *t) { return t->kind == LQ_W_TABLE && !t->book; }
 static bool has_act_scale(const lq_wtype *t) { return t->act.fixed; }
 static bool has_act_zero(const lq_wtype *t) { return t->act.fixed && t->act.asym; }
@@ -35,6 +37,12 @@ static int shape_scale(const lq_weight *w, lq_dtype *type, int64_t *shape) {
     shape[1] = lq_weight_groups(&w->type, w->k);
     shape[2] = 16;
     return w->layout == LQ_X86 ? 3 : 2;
+}
+
+static int shape_codes(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    const int rank = shape_scale(w, type, shape);
+    *type = LQ_U8;
+    return rank;
 }
 
 static int shape_zero(const lq_weight *w, lq_dtype *type, int64_t *shape) {
@@ -60,6 +68,15 @@ static int shape_one(const lq_weight *w, lq_dtype *type, int64_t *shape) {
     return (void)w, vector(type, shape, LQ_F32, 1);
 }
 
+static int shape_map(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    return (void)w, vector(type, shape, LQ_F32, 256);
+}
+
+static int shape_scale2(const lq_weight *w, lq_dtype *type, int64_t *shape) {
+    const size_t count = w->type.dq ? lq_scale_count(&w->type, w->n, w->k) : 1;
+    return vector(type, shape, LQ_F32, (int64_t)((count - 1) / LQ_DQ + 1));
+}
+
 static int shape_act_zero(const lq_weight *w, lq_dtype *type, int64_t *shape) {
     return (void)w, vector(type, shape, LQ_I32, 1);
 }
@@ -81,8 +98,11 @@ static int shape_values(const lq_weight *w, lq_dtype *type, int64_t *shape) {
 #define FIELD(name) offsetof(lq_weight, name)
 static const part_row parts[LQ_PARTS] = {
     [LQ_PART_Q] = {".q", FIELD(q), .shape = shape_q},
-    [LQ_PART_SCALE] = {".scale", FIELD(scale), .shape = shape_scale},
-    [LQ_PART_SCALE2] = {".scale2", FIELD(scale2), has_scale2, .shape = shape_one},
+    [LQ_PART_SCALE] = {".scale", FIELD(scale), has_scale, .shape = shape_scale},
+    [LQ_PART_SCALE_CODE] = {".scale", FIELD(scale_code), has_codes, .shape = shape_codes},
+    [LQ_PART_SCALE_MAP] = {".scale_map", FIELD(scale_map), has_codes, .shape = shape_map},
+    [LQ_PART_SCALE2] = {".scale2", FIELD(scale2), has_scale2, .shape = shape_scale2},
+    [LQ_PART_SCALE_OFFSET] = {".scale_offset", FIELD(scale_offset), has_codes, .shape = shape_one},
     [LQ_PART_ZERO] = {".zero", FIELD(zero), has_zero, .shape = shape_zero},
     [LQ_PART_TABLE] = {".table", FIELD(table), has_table, .shape = shape_table},
     [LQ_PART_ACT_SCALE] = {".act_scale", FIELD(act_scale), has_act_scale, .shape = shape_one},

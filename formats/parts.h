@@ -6,7 +6,10 @@
 #include "formats/block.h"
 
 typedef enum lq_part_id { // in the order in which they are written
-    LQ_PART_Q, LQ_PART_SCALE, LQ_PART_SCALE2, LQ_PART_ZERO, LQ_PART_TABLE, LQ_PART_ACT_SCALE, LQ_PART_ACT_ZERO,
+    LQ_PART_Q,
+    LQ_PART_SCALE, LQ_PART_SCALE_CODE, // one or the other, and of one name
+    LQ_PART_SCALE_MAP, LQ_PART_SCALE2, LQ_PART_SCALE_OFFSET,
+    LQ_PART_ZERO, LQ_PART_TABLE, LQ_PART_ACT_SCALE, LQ_PART_ACT_ZERO,
     LQ_PART_PERM, LQ_PART_SMOOTH, LQ_PART_OUTLIER_COLS, LQ_PART_OUTLIER_W,
     LQ_PARTS
 } lq_part_id;

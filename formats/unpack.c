@@ -212,12 +212,24 @@ static bool scales_check(const lq_ckpt *c, const unpacking *u, lq_err *err) {
     return true;
 }
 
+// Codes of scales as they are: those of the rows that are picked begin a block.
+static void levels_get(const unpacking *u) {
+    const lq_tensor *const *part = u->f->part;
+    const size_t count = lq_scale_count(&u->w->type, u->n, u->w->k), at = (size_t)u->p->first * (size_t)u->groups;
+    memcpy(u->out->scale_code, u->scale + at, count);
+    memcpy(u->out->scale_map, part[LQ_F_OUTER_TABLE]->data, 256 * sizeof(float));
+    memcpy(u->out->scale2, (const char *)part[LQ_F_OUTER]->data + at / LQ_DQ * sizeof(float),
+           ((count - 1) / LQ_DQ + 1) * sizeof(float));
+    *u->out->scale_offset = u->f->offset;
+}
+
 // What belongs to the whole matrix.
 static bool whole_get(const lq_ckpt *c, const unpacking *u, lq_err *err) {
     const lq_tensor *all = u->f->part[LQ_F_GLOBAL], *table = u->f->part[LQ_F_TABLE];
     if (u->out->perm && !perm_get(c, u, err)) return false;
     if (u->out->table && table) memcpy(u->out->table, table->data, table->bytes);
-    if (!u->out->scale2) return true;
+    if (u->out->scale_code) levels_get(u);
+    if (!u->out->scale2 || u->out->scale_code) return true;
     float divisor;
     memcpy(&divisor, all->data, sizeof divisor);
     *u->out->scale2 = 1 / divisor;

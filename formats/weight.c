@@ -5,6 +5,7 @@
 #include "formats/container.h"
 #include "formats/parts.h"
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,8 +81,22 @@ static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t 
     return aligned(c, t, lq_dtype_size(t->type), &out->q, err);
 }
 
+// Of scales that are codes: what they stand for is finite but for what overflows.
+static bool levels_check(const lq_ckpt *c, const char *name, const lq_weight *w, lq_err *err) {
+    const size_t blocks = (lq_scale_count(&w->type, w->n, w->k) - 1) / LQ_DQ + 1;
+    const struct { const char *part; const float *p; size_t count; } of[] = {
+        {"scale_map", w->scale_map, 256}, {"scale2", w->scale2, blocks}, {"scale_offset", w->scale_offset, 1}};
+    for (int i = 0; i < 3; i++)
+        for (size_t j = 0; j < of[i].count; j++)
+            if (!isfinite(of[i].p[j]))
+                return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: %s[%zu] is %g, expected a finite number", c->path,
+                               name, of[i].part, j, (double)of[i].p[j]);
+    return true;
+}
+
 static bool numbers_check(const lq_ckpt *c, const char *name, const lq_weight *w, lq_err *err) {
-    if (w->scale2 && !(*w->scale2 >= 0 && *w->scale2 <= FLT_MAX))
+    if (w->type.dq && !levels_check(c, name, w, err)) return false;
+    if (w->scale2 && !w->type.dq && !(*w->scale2 >= 0 && *w->scale2 <= FLT_MAX))
         return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: scale2 is %g, expected a number that is not below 0", c->path,
                        name, (double)*w->scale2);
     if (w->act_scale && !(*w->act_scale > 0 && *w->act_scale <= FLT_MAX))
@@ -129,7 +144,7 @@ static void foreign_bind(const lq_foreign *f, const lq_typed *w, int64_t at, lq_
     out->scale = (const char *)s->data + s->bytes / count * (size_t)at;
 }
 
-// Matrix `at` of a coded weight, which is a stack or (at 0) one matrix.
+// Matrix `at` of a coded weight, which is a stack or (at 0) one matrix. Scales that are codes are not widened yet.
 static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t at, lq_weight *out, lq_err *err) {
     char full[LQ_NAME + 16];
     *out = (lq_weight){.type = w->type, .layout = w->layout, .n = w->n, .k = w->k, .table = lq_wtype_table(&w->type)};
@@ -137,7 +152,7 @@ static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t at, lq_weigh
         const void *p;
         size_t stride;
         snprintf(full, sizeof full, "%s%s", w->name, lq_part_suffix(i));
-        const lq_tensor *t = lq_ckpt_find(c, full);
+        const lq_tensor *t = lq_part_may(i, &w->type) ? lq_ckpt_find(c, full) : NULL;
         if (!t) continue;
         if (!spaced(c, t, w->count ? w->count : 1, &stride, &p, err)) return false;
         lq_part_set(i, out, (const char *)p + (size_t)at * stride);
@@ -148,6 +163,23 @@ static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t at, lq_weigh
            (!out->outliers || columns_check(c, w->name, "outlier_cols", out->outlier, out->outliers, w->k, err));
 }
 
+// What codes of scales stand for, from scale `first` on those of `out`: in memory of their own until lq_ckpt_done.
+static bool scales_widen(const lq_ckpt *c, const char *name, const lq_weight *w, size_t first, lq_weight *out,
+                         lq_err *err) {
+    const size_t count = lq_scale_count(&out->type, out->n, out->k);
+    lq_ckpt *m = (lq_ckpt *)(uintptr_t)c; // as in `aligned`
+    kept *to = lq_kept_new(count * sizeof(float));
+    if (!to) return no_memory(c, name, count * sizeof(float), err);
+    float *scale = (float *)(void *)to->data;
+    for (size_t i = 0; i < count; i++) scale[i] = lq_scale_get(w, first + i);
+    out->scale = scale;
+    to->picked = true;
+    pthread_mutex_lock(&m->lock);
+    to->next = m->kept, m->kept = to;
+    pthread_mutex_unlock(&m->lock);
+    return true;
+}
+
 bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq_weight *out, lq_err *err) {
     const lq_tensor *t = lq_ckpt_find(c, name);
     const lq_typed *w = lq_ckpt_typed(c, name);
@@ -155,7 +187,8 @@ bool lq_ckpt_weight(const lq_ckpt *c, const char *name, int64_t n, int64_t k, lq
     if (!w) return lq_fail(err, LQ_E_FORMAT, "%s: tensor %s is missing", c->path, name);
     if (!w->count && w->n == n && w->k == k) {
         lq_pick p = {.name = ""};
-        if (!lq_foreign_of(c, w)) return coded_bind(c, w, 0, out, err);
+        if (!lq_foreign_of(c, w))
+            return coded_bind(c, w, 0, out, err) && (!w->type.dq || scales_widen(c, name, out, 0, out, err));
         snprintf(p.name, sizeof p.name, "%s", name);
         return lq_ckpt_pick((lq_ckpt *)(uintptr_t)c, &p, n, k, out, NULL, err);
     }
@@ -375,6 +408,23 @@ static strides strides_of(const lq_weight *w) {
     return (strides){one.q, one.scale, one.zero, (tiles ? 16 : 1) * (size_t)w->outliers * 2};
 }
 
+// A block of scales that are codes must begin where rows do that are picked, and these lie together.
+static bool codes_stay(const lq_wtype *t, int64_t k, bool lie_together, int64_t first) {
+    return t->dq && lie_together && (size_t)first * (size_t)lq_weight_groups(t, k) % LQ_DQ == 0;
+}
+
+bool lq_ckpt_codes_stay(const lq_typed *w, const lq_pick *p, int64_t n) {
+    return codes_stay(&w->type, w->k, p->each || together(p, n), p->each ? p->at * p->each + p->first : p->first);
+}
+
+// Of scales that are codes, those of rows from `first` on; none, if they cannot stay.
+static void codes_from(lq_weight *w, bool lie_together, int64_t first) {
+    const size_t at = (size_t)first * (size_t)lq_weight_groups(&w->type, w->k);
+    w->type.dq = codes_stay(&w->type, w->k, lie_together, first);
+    if (!w->type.dq) w->scale_code = NULL, w->scale2 = w->scale_map = w->scale_offset = NULL;
+    if (w->scale_code) w->scale_code += at, w->scale2 += at / LQ_DQ;
+}
+
 static bool at_64(const void *p, size_t offset) { return ((uintptr_t)p + offset) % LQ_ALIGN == 0; }
 
 // The rows where they lie, if they lie together and every part begins where a weight's must.
@@ -388,8 +438,8 @@ static bool pick_borrow(const lq_pick *p, const source *s, int64_t n, lq_weight 
     const size_t o = (size_t)p->first * (size_t)w->outliers * 2;
     if (w->type.kind == LQ_W_PLAIN) {
         if (((uintptr_t)w->q + at * by.q) % lq_dtype_size(w->type.elem)) return false;
-    } else if (!at_64(w->q, at * by.q) || !at_64(w->scale, band * by.scale) || !at_64(w->zero, at * by.zero) ||
-               !at_64(w->outlier_w, o)) {
+    } else if (!at_64(w->q, at * by.q) || (w->scale && !at_64(w->scale, band * by.scale)) ||
+               !at_64(w->zero, at * by.zero) || !at_64(w->outlier_w, o)) {
         return false;
     }
     *out = *w;
@@ -398,6 +448,7 @@ static bool pick_borrow(const lq_pick *p, const source *s, int64_t n, lq_weight 
     if (w->scale) out->scale = (const uint8_t *)w->scale + band * by.scale;
     if (w->zero) out->zero = w->zero + at * by.zero;
     if (w->outlier_w) out->outlier_w = w->outlier_w + o / 2;
+    if (w->type.dq) codes_from(out, true, p->first);
     return true;
 }
 
@@ -421,7 +472,10 @@ static void rows_copy(const lq_pick *p, const lq_weight *w, int64_t n, bool band
         } else {
             memcpy(q + (size_t)i * by.q, (const uint8_t *)w->q + (size_t)r * by.q, by.q);
             const size_t to = (size_t)(bands ? i / w->type.rows : i) * by.scale;
-            if (w->scale) memcpy(scale + to, (const uint8_t *)w->scale + (size_t)band * by.scale, by.scale);
+            if (w->type.dq)
+                for (size_t g = 0; g < by.scale / size; g++)
+                    ((float *)(void *)(scale + to))[g] = lq_scale_get(w, (size_t)r * by.scale / size + g);
+            else if (w->scale) memcpy(scale + to, (const uint8_t *)w->scale + (size_t)band * by.scale, by.scale);
             if (zero) memcpy(zero + (size_t)i * by.zero, w->zero + (size_t)r * by.zero, by.zero);
         }
         const size_t o = (size_t)w->outliers * 2;
@@ -435,6 +489,7 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
     out->n = n;
     const bool stay = bands_stay(p, n, w->type.rows);
     if (!stay) out->type.rows = 0;
+    if (w->type.dq) codes_from(out, together(p, n), p->first);
     lq_weight_size size;
     size_t o = 0, part[4], all = 0;
     bool ok = lq_layout_sizes(w->layout, &out->type, n, w->k, &size) &&
@@ -453,7 +508,7 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
     }
     rows_copy(p, w, n, stay && w->type.rows > 1, at, at + part[1], zero, at + part[3]);
     out->q = at;
-    if (w->scale) out->scale = at + part[1];
+    if (size.scale) out->scale = at + part[1];
     if (w->zero) out->zero = zero;
     if (w->outliers) out->outlier_w = (const uint16_t *)(const void *)(at + part[3]);
     copy_keep(c, to);
@@ -468,24 +523,30 @@ static kept *unpack(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, lq
     *out = s->w;
     out->n = n;
     if (!bands_stay(p, n, w->type.rows)) out->type.rows = 0;
+    if (w->type.dq) codes_from(out, together(p, n), p->first);
     lq_weight_size size;
-    size_t part[6], all = 0;
+    size_t part[9], all = 0;
     bool ok = lq_weight_sizes(&out->type, n, w->k, &size);
     const bool perm = lq_unpack_perm(c, w), table = w->type.kind == LQ_W_TABLE && !out->table;
-    const size_t of[6] = {size.q, size.scale, size.zero, perm ? (size_t)w->k * sizeof(int32_t) : 0,
-                          table ? sizeof(float) << w->type.bits : 0, w->type.scale == LQ_E4M3 ? sizeof(float) : 0};
-    for (int i = 0; i < 6 && ok; i++) {
+    const size_t codes = ok && out->type.dq ? lq_scale_count(&out->type, n, w->k) : 0;
+    const size_t blocks = codes ? (codes - 1) / LQ_DQ + 1 : w->type.scale == LQ_E4M3;
+    const size_t of[9] = {size.q, size.scale, size.zero, perm ? (size_t)w->k * sizeof(int32_t) : 0,
+                          table ? sizeof(float) << w->type.bits : 0, blocks * sizeof(float),
+                          codes, codes ? 256 * sizeof(float) : 0, codes ? sizeof(float) : 0};
+    for (int i = 0; i < 9 && ok; i++) {
         part[i] = all;
         ok = lq_add_size(all, of[i], &all) && lq_align_size(all, LQ_ALIGN, &all);
     }
     kept *to = ok ? copy_new(all, s) : NULL;
     if (!to) return no_memory(c, p->name, all, err), NULL;
-    void *at[6];
-    for (int i = 0; i < 6; i++) at[i] = of[i] ? to->data + part[i] : NULL;
+    void *at[9];
+    for (int i = 0; i < 9; i++) at[i] = of[i] ? to->data + part[i] : NULL;
     const lq_unpacked parts = {.q = at[0], .scale = at[1], .zero = at[2], .perm = at[3], .table = at[4],
-                               .scale2 = at[5], .rows = out->type.rows};
+                               .scale2 = at[5], .scale_code = at[6], .scale_map = at[7], .scale_offset = at[8],
+                               .rows = out->type.rows};
     if (!lq_unpack(c, w, p, n, &parts, err)) return free(to), NULL;
     out->q = at[0], out->scale = at[1], out->zero = at[2], out->perm = at[3], out->scale2 = at[5];
+    out->scale_code = at[6], out->scale_map = at[7], out->scale_offset = at[8];
     if (table) out->table = at[4];
     return to;
 }
@@ -524,15 +585,23 @@ bool lq_ckpt_pick(lq_ckpt *c, const lq_pick *p, int64_t n, int64_t k, lq_weight 
     if (turned && s.packed) return pick_turned(c, p, &s, skip, n, k, out, err);
     if (turned) return pick_across(c, p, &s, skip, n, k, out, err);
     if (s.packed) return pick_unpack(c, p, &s, n, out, err);
-    return pick_borrow(p, &s, n, out) || pick_copy(c, p, &s, n, out, err);
+    if (!pick_borrow(p, &s, n, out)) return pick_copy(c, p, &s, n, out, err);
+    return !s.w.type.dq ||
+           scales_widen(c, p->name, &s.w, (size_t)p->first * (size_t)lq_weight_groups(&s.w.type, s.w.k), out, err);
+}
+
+// A copy that begins at p, off the list; NULL: there is none.
+static kept *copy_take(lq_ckpt *c, const void *p) {
+    kept **at = &c->kept;
+    while (*at && !((*at)->picked && (const void *)(*at)->data == p)) at = &(*at)->next;
+    kept *copy = *at;
+    if (copy) *at = copy->next;
+    return copy;
 }
 
 void lq_ckpt_done(lq_ckpt *c, const lq_weight *w) {
     pthread_mutex_lock(&c->lock);
-    kept **at = &c->kept;
-    while (*at && !((*at)->picked && (const void *)(*at)->data == w->q)) at = &(*at)->next;
-    kept *copy = *at;
-    if (copy) *at = copy->next;
+    kept *copy = copy_take(c, w->q), *scales = copy_take(c, w->scale);
     pthread_mutex_unlock(&c->lock);
     lq_weight_size size;
     if (copy) lq_ckpt_drop_bytes(c, copy->key, copy->keyed);
@@ -540,6 +609,8 @@ void lq_ckpt_done(lq_ckpt *c, const lq_weight *w) {
         lq_ckpt_drop_bytes(c, w->q, size.q);
         lq_ckpt_drop_bytes(c, w->scale, size.scale);
         lq_ckpt_drop_bytes(c, w->zero, size.zero);
+        if (w->scale_code) lq_ckpt_drop_bytes(c, w->scale_code, size.scale / sizeof(float));
     }
     free(copy);
+    free(scales);
 }

@@ -52,6 +52,7 @@ static bool coded_back(lq_writer *w, const char *name, const lq_entry *codes, in
     if (!lq_typed_parse(w->data_path, w->type[codes->type - 1].value, &type, err)) return false;
     type.layout = lq_layout_in(lq_writer_layout(w), &type.type, type.n, type.k);
     for (lq_part_id i = 0; i < LQ_PARTS; i++) {
+        if (!lq_part_may(i, &type.type)) continue;
         snprintf(full, sizeof full, "%s%s", name, lq_part_suffix(i));
         const lq_entry *e = lq_entry_find(w, full);
         if (e && !back_add(w, e, parts, err)) return false;

@@ -320,7 +320,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h or block.h: a plug-in is another binary and
 // shares these structs by layout.
-enum { LQ_OPS_VERSION = 5 };
+enum { LQ_OPS_VERSION = 6 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound

@@ -177,7 +177,7 @@ static bool make(const calibration *c, lq_module *m, int at, const lq_solve *sol
         x->out.perm = perm;
         if (x->out.outliers) store_places(&x->out);
     }
-    if (x->out.scale2) x->out.scale2 = &x->scale2;
+    if (x->out.type.scale == LQ_E4M3) x->out.scale2 = &x->scale2;
     lq_ckpt_done(c->b->plan->in, &x->src);
     x->src = (lq_weight){0};
     return lq_stream_put(c->s, s->role, at, &x->out, c->err);

@@ -49,7 +49,7 @@ bool lq_recipe_solves(const lq_recipe *r) {
 
 static bool has_rule(const lq_wtype *t) {
     if (t->kind == LQ_W_PLAIN) return lq_dtypes[t->elem].number;
-    if (t->group % 16 || t->bits > 8) return false;
+    if (t->group % 16 || t->bits > 8 || t->dq) return false;
     if (t->kind == LQ_W_TABLE) return lq_wtype_table(t);
     return t->kind == LQ_W_INT ? t->bits >= 2 : t->elem == LQ_E4M3 || t->elem == LQ_E5M2;
 }

@@ -90,7 +90,8 @@ bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, c
     if (!lq_item_pick(p->in, m->it, at, &from, err)) return false;
     if (!lq_ckpt_pick(p->in, &from, s->n, s->k, &x->src, NULL, err)) return false;
     x->out = x->src;
-    if (x->src.scale2) x->scale2 = *x->src.scale2;
+    x->out.type.dq &= m->it->recipe.type.dq;
+    if (x->src.type.scale == LQ_E4M3) x->scale2 = *x->src.scale2;
     if (!m->it->round || change_and_round(dev, m, at, given, buf, &(told){tick, arg}, x, err)) return true;
     lq_ckpt_done(p->in, &x->src);
     if (err->code == LQ_E_CANCELLED) return false;

@@ -165,7 +165,7 @@ static void lay(pass *p, lq_made *x) {
     lq_weight_size laid;
     lq_weight_out packed;
     const lq_wtype *t = &x->out.type;
-    if (t->kind == LQ_W_PLAIN || p->plan.layout == x->out.layout ||
+    if (t->kind == LQ_W_PLAIN || t->dq || p->plan.layout == x->out.layout ||
         !lq_layout_sizes(p->plan.layout, t, x->out.n, x->out.k, &laid))
         return;
     const bool inside = x->out.q == (void *)p->buf;
@@ -180,7 +180,7 @@ static void lay(pass *p, lq_made *x) {
 static bool open_matrix(pass *p, const lq_module *m, int at, lq_made *x, lq_err *err) {
     if (m->made) *x = m->made[at];
     else if (!lq_module_make(&p->plan, p->dev, m, at, NULL, p->buf, heard_at, p, x, err)) return false;
-    if (x->out.scale2) x->out.scale2 = &x->scale2;
+    if (x->out.type.scale == LQ_E4M3) x->out.scale2 = &x->scale2;
     lay(p, x);
     return true;
 }

@@ -173,6 +173,11 @@ static bool add_coded(lq_plan *p, lq_item *item, const lq_typed *w, bool same, l
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: the matrices of %s are of several types; give them one "
                        "with --type", lq_ckpt_path(p->in), w->name, s->name);
     item->recipe.type = w->type;
+    for (int i = 0; item->recipe.type.dq && i < (s->count ? s->count : 1); i++) {
+        lq_pick from;
+        if (!lq_source_pick(p->in, source_of(item), i, &from, err)) return false;
+        item->recipe.type.dq = lq_ckpt_codes_stay(w, &from, s->n);
+    }
     p->weights += s->n * s->k * (s->count ? s->count : 1);
     p->carried++;
     return add_item(p, *item, err);
@@ -334,6 +339,13 @@ static bool turns(const lq_item *it) {
     return it->round && it->recipe.rounding == LQ_ROUND_GPTQ && it->recipe.order == LQ_ORDER_COLUMNS;
 }
 
+// Scales that are codes, with all that belongs to them.
+static size_t levels_bytes(const lq_wtype *t, const lq_slot *s, size_t count) {
+    const size_t scales = lq_scale_count(t, s->n, s->k), blocks = (scales - 1) / LQ_DQ + 1;
+    return placed(count * scales) + placed(count * blocks * sizeof(float)) + placed(count * 256 * sizeof(float)) +
+           placed(count * sizeof(float));
+}
+
 // What an item takes in the file, and in memory while it is rounded.
 static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t *memory, lq_err *err) {
     const lq_slot *s = &it->slot;
@@ -346,12 +358,13 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
         *file = placed(bytes);
         return true;
     }
-    const bool packs = p->layout != LQ_ANY && lq_layout_sizes(p->layout, &it->recipe.type, s->n, s->k, &laid);
+    const lq_wtype *t = &it->recipe.type;
+    const bool packs = p->layout != LQ_ANY && !t->dq && lq_layout_sizes(p->layout, &it->recipe.type, s->n, s->k, &laid);
     if (!lq_weight_sizes(&it->recipe.type, s->n, s->k, &any))
         return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s is too large", lq_ckpt_path(p->in), s->name);
     if (!packs) laid = any;
-    *file = placed(count * laid.q) + placed(count * laid.scale) + placed(count * laid.zero) +
-            (it->recipe.type.scale == LQ_E4M3 ? placed(count * sizeof(float)) : 0) +
+    *file = placed(count * laid.q) + (t->dq ? levels_bytes(t, s, count) : placed(count * laid.scale)) +
+            placed(count * laid.zero) + (t->scale == LQ_E4M3 ? placed(count * sizeof(float)) : 0) +
             (turns(it) ? placed((size_t)s->k * sizeof(int32_t)) : 0);
     if (it->round && it->recipe.type.act.fixed) *file += 2 * placed(count * sizeof(float));
     const size_t apart = it->round ? (size_t)lq_acts_limit(&it->recipe, s->k) : 0;

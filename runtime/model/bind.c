@@ -29,7 +29,9 @@ static bool find(const lq_model *m, const lq_slot *s, int at, lq_weight *w, lq_e
     lq_pick pick = {.stack = s->count, .at = at};
     if (lq_ckpt_has_weight(m->ckpt, s->name)) memcpy(pick.name, s->name, sizeof pick.name);
     else if (!lq_slot_pick(s, at, &pick)) return lq_fail(err, LQ_E_LIMIT, "%s: its source's name is too long", s->name);
-    return lq_ckpt_pick(m->ckpt, &pick, s->n, s->k, w, NULL, err);
+    if (!lq_ckpt_pick(m->ckpt, &pick, s->n, s->k, w, NULL, err)) return false;
+    if (w->type.dq) w->scale_code = NULL, w->scale2 = w->scale_map = w->scale_offset = NULL; // `scale` has them in f32
+    return true;
 }
 
 // Vector `at` of a slot to where it belongs.

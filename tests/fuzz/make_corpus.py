@@ -109,6 +109,9 @@ def safetensors_seeds():
     yield "lq_table", lq([("w.q", "U8", [2, 8], raw(16, 1)), ("w.scale", "F16", [2, 1], raw(4, 2)), ("w.table", "F32", [16], struct.pack("<16f", *range(16)))],
                          {"w": "table4 g16 f16 2x16"})
     yield "lq_scale2", lq([("w.q", "U8", [2, 8], raw(16, 1)), ("w.scale", "F8_E4M3", [2, 1], raw(2, 2)), ("w.scale2", "F32", [1], struct.pack("<f", 0.5))], {"w": "fp4 g16 e4m3 2x16"})
+    twice = [("w.q", "U8", [5, 512], raw(2560, 1)), ("w.scale", "U8", [5, 64], raw(320, 2)), ("w.scale_map", "F32", [256], raw(1024, 3)),
+             ("w.scale2", "F32", [2], raw(8, 4)), ("w.scale_offset", "F32", [1], raw(4, 5))]
+    yield "lq_dq256", lq(twice, {"w": "nf4 g16 dq256 5x1024"})
     yield "lq_powers", lq([("w.q", "U8", [2, 8], raw(16, 1)), ("w.scale", "F8_E8M0", [2, 1], raw(2, 2))], {"w": "fp4 g16 e8m0 2x16"})
     yield "lq_named", lq([("w.q", "U8", [2, 8], raw(16, 1)), ("w.scale", "F16", [2, 1], raw(4, 2))], {"w": "fp4 g16 f16 2x16"})
     yield "lq_act", lq([("w.q", "U8", [2, 32], raw(64, 1)), ("w.scale", "F32", [2, 1], raw(8, 2)), ("w.act_scale", "F32", [1], struct.pack("<f", 0.25)),
@@ -129,9 +132,11 @@ def safetensors_seeds():
     yield "packed", tensors([("w.weight_packed", "I32", [9, 3], raw(108, 3)), ("w.weight_scale", "BF16", [9, 2], raw(36, 1)), ("w.weight_shape", "I64", [2], struct.pack("<2q", 9, 32)),
                              ("w.weight_zero_point", "I32", [1, 2], raw(8, 5)), ("w.weight_g_idx", "I32", [32], order)])
     yield "packed_fp4", tensors([("w.weight_packed", "U8", [3, 16], raw(48, 3)), ("w.weight_scale", "F8_E4M3", [3, 2], raw(6, 1)), ("w.weight_global_scale", "F32", [1], raw(4, 5))])
-    state = compact({"quant_type": "fp4", "blocksize": 16, "shape": [4, 32], "nested_blocksize": 4, "nested_offset": 0.5}).encode()
-    yield "bnb4", tensors([("w.weight", "U8", [64, 1], raw(64, 3)), ("w.weight.absmax", "U8", [8], raw(8, 1)), ("w.weight.quant_map", "F32", [16], raw(64, 5)), ("w.weight.nested_absmax", "F32", [2], raw(8, 2)),
-                           ("w.weight.nested_quant_map", "F32", [256], raw(1024, 4)), ("w.weight.quant_state.bitsandbytes__fp4", "U8", [len(state)], state)])
+    for name, block in (("bnb4", 4), ("bnb4_dq256", 256)):
+        state = compact({"quant_type": "fp4", "blocksize": 16, "shape": [4, 32], "nested_blocksize": block, "nested_offset": 0.5}).encode()
+        yield name, tensors([("w.weight", "U8", [64, 1], raw(64, 3)), ("w.weight.absmax", "U8", [8], raw(8, 1)), ("w.weight.quant_map", "F32", [16], raw(64, 5)),
+                             ("w.weight.nested_absmax", "F32", [-(-8 // block)], raw(-(-8 // block) * 4, 2)),
+                             ("w.weight.nested_quant_map", "F32", [256], raw(1024, 4)), ("w.weight.quant_state.bitsandbytes__fp4", "U8", [len(state)], state)])
     yield "bnb8", tensors([("w.weight", "I8", [3, 17], raw(51, 3)), ("w.SCB", "F32", [3], raw(12, 1))])
     yield "lq_x86", lq([("w.q", "U8", [2, 256], raw(512, 1)), ("w.scale", "F16", [2, 1, 16], raw(64, 2)), ("v.q", "U8", [1, 2048], raw(2048, 7)),
                         ("v.scale", "F16", [1, 1, 16], raw(32, 2)), ("v.zero", "U8", [1, 1, 16], raw(16, 3))],

@@ -112,7 +112,10 @@ def lq_matrix(parts, text):
         parts["scale"] = np.broadcast_to(parts["scale"].reshape(1, 1), (n, 1))
     of, bits = np.arange(k) // size, 4 if kind in ("fp4", "nf4") else int(kind[-1])
     s, q = parts["scale"].astype(np.float32), codes(parts["q"], bits, k)
-    if "scale2" in parts:
+    if "dq256" in words:
+        c = parts["scale"].reshape(-1)
+        s = (parts["scale_map"][c] * parts["scale2"][np.arange(c.size) // 256] + parts["scale_offset"]).reshape(n, -1)
+    elif "scale2" in parts:
         s = s * parts["scale2"]
     if kind.startswith("int"):
         z = codes(parts["zero"], bits, s.shape[1]) if "asym" in words else np.full(s.shape, 1 << (bits - 1))
@@ -133,6 +136,18 @@ def check_numbers(what, file, w):
         parts = {full[len(name) + 1 :]: a for full, a in got.items() if full.startswith(name + ".")}
         found += check(np.array_equal(lq_matrix(parts, text), w[name]), f"{what}: {name} ({text}) means other numbers")
     return found
+
+
+def check_nested(what, to):
+    """Scales that are codes stay the codes that they are."""
+    was, (got, meta) = st.raw(os.path.join(to, "model.safetensors")), st.read(to + ".lq")
+    for full, (_, c) in was.items():
+        name = full[: -len(".absmax")]
+        if not full.endswith("weight.absmax") or name + ".q" not in got:
+            continue
+        check("dq256" in json.loads(meta["lq.types"])[name], f"{what}: {name} has lost the codes of its scales")
+        for part, of in (("scale", "absmax"), ("scale2", "nested_absmax"), ("scale_map", "nested_quant_map")):
+            check(np.array_equal(got.get(f"{name}.{part}", np.zeros(0)).reshape(-1), was[f"{name}.{of}"][1].reshape(-1)), f"{what}: {name}.{part} differs")
 
 
 def logits(what, path, isa, tokens, ids):
@@ -161,6 +176,8 @@ def check_form(path, name, pack, how, says):
     if quantize(what, to, "--embed", "keep", "--head", "keep"):
         if name in ("gqa", "mha"):
             check(check_numbers(what, to + ".lq", w), f"{what}: no matrix is coded")
+        if how.get("nested"):
+            check_nested(what, to)
         same = [np.array_equal(logits(what, to + ".lq", isa, tokens, file), own[isa]) for isa in isas]
         check(all(same), f"{what}: the codes that were carried over give other logits")
     if quantize(what, to, "--embed", "keep", "--head", "keep", "--type", "keep", "--layout", "x86"):

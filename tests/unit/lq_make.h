@@ -74,14 +74,14 @@ typedef struct make_buffers {
     int32_t perm[MAKE_K], cols[2];
     float smooth[MAKE_K], table[16];
     uint16_t outlier[MAKE_N * 2];
-    float act_scale[1], scale2[1];
+    float act_scale[1], scale2[1], scale_map[256], scale_offset[1];
     int32_t act_zero[1];
 } make_buffers;
 
 // The i-th weight of the file: each uses other features.
 static inline lq_weight make_weight(int i, make_buffers *b) {
     static const char *const types[MAKE_FEATURES] = {
-        "int4 g32", "int4 g32 asym", "int8", "int3 g16 asym f32", "table4 g16", "e4m3 g32 r8 f32", "nvfp4",
+        "int4 g32", "int4 g32 asym", "int8", "int3 g16 asym dq256", "table4 g16", "e4m3 g32 r8 f32", "nvfp4",
         "int8 asym f32 act i8 tensor asym",
     };
     lq_weight w = {.n = MAKE_N, .k = MAKE_K};
@@ -104,6 +104,11 @@ static inline lq_weight make_weight(int i, make_buffers *b) {
     if (w.type.kind == LQ_W_TABLE && !w.type.book) w.table = b->table;
     b->scale2[0] = 0.75f;
     if (w.type.scale == LQ_E4M3) w.scale2 = b->scale2;
+    for (int j = 0; j < 256; j++) b->scale_map[j] = ((float)j - 127) / 128;
+    b->scale_offset[0] = 0.625f;
+    if (w.type.dq)
+        w.scale = NULL, w.scale_code = b->scale, w.scale_map = b->scale_map, w.scale2 = b->scale2,
+            w.scale_offset = b->scale_offset;
     b->act_scale[0] = 0.25f, b->act_zero[0] = -3;
     if (w.type.act.fixed) w.act_scale = b->act_scale, w.act_zero = b->act_zero;
     if (i == 1 || i == 7) w.perm = b->perm, w.smooth = b->smooth;
@@ -119,7 +124,7 @@ static inline lq_weight make_matrix(int i, int e, make_buffers *b) {
     memmove(b->scale, b->scale + 4 * e, sizeof b->scale - 4 * (size_t)e);
     for (int j = 0; j < MAKE_K; j++) b->perm[j] = (b->perm[j] + e) % MAKE_K, b->smooth[j] += (float)e;
     for (int j = 0; j < 16; j++) b->table[j] *= (float)(e + 1);
-    b->scale2[0] *= (float)(e + 1);
+    b->scale2[0] *= (float)(e + 1), b->scale_map[e] = 1, b->scale_offset[0] += (float)e;
     b->cols[0] += e, b->cols[1] += e, b->act_scale[0] *= (float)(e + 1), b->act_zero[0] += e;
     return w;
 }

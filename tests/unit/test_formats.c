@@ -185,7 +185,8 @@ static void test_names(void) {
         {"e4m3 tensor", "e4m3 tensor f32"}, {"e4m3 g128 r128", "e4m3 g128 r128 f32"},
         {"e5m2 row bf16", "e5m2 row bf16"}, {"fp4", "fp4 g64 f16"}, {"fp4 g128 f32", "fp4 g128 f32"},
         {"mxfp4", "fp4 g32 e8m0"}, {"nvfp4", "fp4 g16 e4m3"}, {"e4m3 g32 e8m0", "e4m3 g32 e8m0"},
-        {"table3 row e4m3", "table3 row e4m3"},
+        {"table3 row e4m3", "table3 row e4m3"}, {"nf4 dq256", "nf4 g64 dq256"}, {"fp4 dq256", "fp4 g64 dq256"},
+        {"int4 g32 dq256", "int4 g32 sym dq256"}, {"int8 dq256 asym", "int8 row asym dq256"},
         {"int8 act i8", "int8 row sym f16 act i8 row"}, {"int8 f32 act i8 row", "int8 row sym f32 act i8 row"},
         {"int4 g32 act i8 g32", "int4 g32 sym f16 act i8 g32"},
         {"int8 act i8 tensor", "int8 row sym f16 act i8 tensor"},
@@ -211,7 +212,9 @@ static void test_names(void) {
         "int4 g32 g32", "int4 sym asym", "int4 f64", "bf16 g32",
                                       "int4 g32 e8m0", "int8 e4m3", "mxfp4 f16 f16", "mxfp4 sym", "e8m0", "fp4 e5m2",
                                       "i8", "i8 sym", "i8 row f32", "table4 sym", "int4 asym r8", "fp4 sym", "fp",
-                                      "fp4 table4", "int4 g99999999999", "int4 g1048592",
+                                      "fp4 table4", "nf4 dq", "nf4 dq128", "nf4 dq256 f16", "mxfp4 dq256 e8m0",
+                                      "e4m3 g128 r128 dq256", "e4m3 tensor dq256", "dq256", "bf16 dq256",
+                                      "int4 g99999999999", "int4 g1048592",
                                       "e4m3 row r2147483647", "e4m3 row r1", "int04", "int4 g032",
                                           "int4 row tensor r4", "e4m3 sym",
                                       "int4 g32 sym f16 and many more words than any type could ever have, so that the text is long"};
@@ -363,8 +366,9 @@ static void test_rows(void) {
             for (int64_t c = 0; c < w.k; c++) {
                 int64_t g = t->group ? c / t->group : 0, at = (t->rows > 1 ? r / t->rows : r) * groups + g;
                 float s, v;
-                lq_dtypes[t->scale].to_f32((const uint8_t *)w.scale + (size_t)at * lq_dtype_size(t->scale), &s, 1);
-                if (w.scale2) s *= *w.scale2;
+                if (t->dq) s = w.scale_map[w.scale_code[at]] * w.scale2[at / 256], s += *w.scale_offset;
+                else lq_dtypes[t->scale].to_f32((const char *)w.scale + (size_t)at * lq_dtype_size(t->scale), &s, 1);
+                if (t->scale == LQ_E4M3) s *= *w.scale2;
                 const uint8_t *q = (const uint8_t *)w.q + (size_t)r * row_bytes;
                 uint32_t z = w.zero ? lq_code_get(w.zero + (size_t)r * lq_code_row_bytes(t->bits, groups), t->bits, g)
                     : 1u << (t->bits - 1);

@@ -310,6 +310,19 @@ static const struct { const char *from, *to, *word; } coded[] = {
     {"w0.scale2\":{\"dtype\":\"F32\",\"shape\":[1]", "w0.scale2\":{\"dtype\":\"F32\",\"shape\":[]", "part .scale2"},
     {"w0.scale2\":{\"dtype\":\"F32\"", "w0.scale2\":{\"dtype\":\"I32\"", "part .scale2 is i32"},
     {"int8 row sym f16", "i8 row f16", "type \""},
+    {"int3 g16 asym dq256", "int3 g16 asym f32", "part .scale"},
+    {"int3 g16 asym dq256", "int3 g16 asym dq255", "type \""},
+    {"int3 g16 asym dq256", "int3 g32 asym dq256", "part .scale"},
+    {"int3 g16 asym dq256", "table3 g16 dq256", "part .table is missing"},
+    {"int4 g32 asym f16 20x96", "int4 g32 asym dq256 20x96", "part .scale"},
+    {"w1.scale\":{\"dtype\":\"U8\"", "w1.scale\":{\"dtype\":\"I8\"", "part .scale is i8"},
+    {"w1.scale_map\":{\"dtype\":\"F32\",\"shape\":[256]", "w1.scale_map\":{\"dtype\":\"I16\",\"shape\":[512]",
+     "part .scale_map is i16"},
+    {"w1.scale_offset\":{\"dtype\":\"F32\",\"shape\":[1]", "w1.scale_offset\":{\"dtype\":\"F32\",\"shape\":[]",
+     "part .scale_offset"},
+    {"w1.scale2\":{\"dtype\":\"F32\",\"shape\":[1]", "w1.scale2\":{\"dtype\":\"U16\",\"shape\":[2]", "part .scale2"},
+    {"w1.scale_map\":{", "w1.scale_mop\":{", "a checksum for tensor"},
+    {"w1.scale_offset\":{", "w0.scale_offset\":{", "a checksum for tensor"},
     {"int8 row sym f16", "int8 row sym f16 act i8 tensor", "part .act_scale is missing"},
     {"w1.act_zero\":{\"dtype\":\"I32\"", "w1.act_zero\":{\"dtype\":\"F32\"", "part .act_zero is f32"},
     {"w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[1]", "w1.act_scale\":{\"dtype\":\"F32\",\"shape\":[]",
@@ -456,7 +469,7 @@ static void test_alignment(blob good) {
             CHECK(ok, "%s", err.text);
             if (!ok) continue;
             const void *parts[] = {w.q, w.scale, w.zero, w.table, w.perm, w.smooth, w.outlier, w.outlier_w};
-            bool same = w.q == again.q && w.scale == again.scale, at64 = true;
+            bool same = w.q == again.q && (w.scale == again.scale || w.type.dq), at64 = true;
             for (size_t j = 0; j < sizeof parts / sizeof *parts; j++) at64 &= (uintptr_t)parts[j] % 64 == 0;
             float x[MAKE_K], y[MAKE_K];
             for (int64_t r = 0; r < MAKE_N; r++) {
@@ -527,6 +540,9 @@ static void test_columns(blob good) {
         {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7fc00000},
         {"model.layers.3.w1.act_scale", "model.layers.3.w1", 0x7f800000},
         {"model.layers.3.w1.act_scale", "model.layers.3.w1", (int32_t)0xbf800000},
+        {"model.layers.1.w1.scale2", "model.layers.1.w1", 0x7fc00000},
+        {"model.layers.1.w1.scale_map", "model.layers.1.w1", 0x7f800000},
+        {"model.layers.1.w1.scale_offset", "model.layers.1.w1", 0x7f800000},
         {"model.layers.3.w0.scale2", "model.layers.3.w0", 0x7fc00000},
         {"model.layers.3.w0.scale2", "model.layers.3.w0", 0x7f800000},
         {"model.layers.3.w0.scale2", "model.layers.3.w0", (int32_t)0xbf800000},

@@ -200,13 +200,14 @@ static const struct { const char *type; bool perm, smooth, outliers; } coded[] =
     {"int8 g48 asym", false, true, false}, {"int3 g16 asym f32", true, false, false},
     {"table4 g16", false, false, false}, {"e4m3 g32 r8 f32", false, true, false},
     {"e4m3 g32 r16 f32", false, false, false}, {"e4m3 tensor f32", false, false, false},
-    {"int4 tensor", false, false, false}, {"e5m2 row f16", false, false, false}};
+    {"int4 tensor", false, false, false}, {"e5m2 row f16", false, false, false},
+    {"nf4 g16 dq256", false, false, false}, {"int4 g32 asym dq256", true, false, true}};
 enum { CODED = sizeof coded / sizeof *coded };
 
 static bool coded_put(lq_writer *w, int i, lq_layout layout, lq_err *err) {
     static uint8_t q[N * K], scale[N * K], zero[N * K], room[3][N * K * 4];
     static int32_t perm[K], cols[3] = {7, 90, 31};
-    static float smooth[K], table[16];
+    static float smooth[K], table[16], map[256], by[1 + N * K / 16 / 256];
     static uint16_t values[N * 3];
     uint64_t seed = 88172645463325252u + (uint64_t)i;
     lq_weight m = {.n = N, .k = K, .q = q, .scale = scale};
@@ -222,12 +223,15 @@ static bool coded_put(lq_writer *w, int i, lq_layout layout, lq_err *err) {
     for (int j = 0; j < 16; j++) table[j] = (float)j - 7.5f;
     for (int j = 0; j < N * 3; j++) values[j] = lq_f32_bf16((float)j - 11);
     if (m.type.asym) m.zero = zero;
-    if (m.type.kind == LQ_W_TABLE) m.table = table;
+    if (m.type.kind == LQ_W_TABLE && !m.type.book) m.table = table;
+    for (int j = 0; j < 256; j++) map[j] = (float)j / 256;
+    for (int j = 0; j < 1 + N * K / 16 / 256; j++) by[j] = 1 + (float)j;
+    if (m.type.dq) m.scale = NULL, m.scale_code = scale, m.scale_map = map, m.scale2 = by, m.scale_offset = &map[7];
     if (coded[i].perm) m.perm = perm;
     if (coded[i].smooth) m.smooth = smooth;
     if (coded[i].outliers) m.outlier = cols, m.outlier_w = values, m.outliers = 3;
     lq_weight_size size;
-    if (layout == LQ_X86 && lq_layout_sizes(LQ_X86, &m.type, N, K, &size)) {
+    if (layout == LQ_X86 && !m.type.dq && lq_layout_sizes(LQ_X86, &m.type, N, K, &size)) {
         lq_weight packed = m;
         packed.layout = LQ_X86, packed.q = room[0], packed.scale = room[1], packed.zero = m.zero ? room[2] : NULL;
         lq_pack(&m, LQ_X86, (lq_weight_out){room[0], room[1], room[2]}, NULL);
@@ -271,7 +275,8 @@ static void coded_check(lq_ckpt *c, const lq_weight *whole, lq_pick p, int64_t n
     lq_wtype_name(&whole->type, type, sizeof type);
     CHECK(same, "%s %s: %lld %lld %lld n %lld", type, lq_layout_names[w.layout], (long long)p.first, (long long)p.run,
           (long long)p.step, (long long)n);
-    if (!p.first && !p.run) CHECK(w.q == whole->q && w.scale == whole->scale, "%s: the whole is borrowed", type);
+    if (!p.first && !p.run)
+        CHECK(w.q == whole->q && (w.scale == whole->scale || w.type.dq), "%s: the whole is borrowed", type);
     lq_ckpt_done(c, &w);
 }
 
@@ -325,6 +330,70 @@ static void test_coded(lq_layout layout) {
     lq_ckpt_close(c);
 }
 
+// --- scales that are codes ---
+
+enum { TALL = 100, BROAD = 128, EACH = BROAD / 16 }; // 32 rows have the 256 scales of a block
+static uint8_t scale_codes[TALL * EACH];
+static float scale_map[256], scale_by[TALL * EACH / 256 + 1], scale_offset = 0.375f;
+
+// What docs/FORMAT.md says of scale g of a row.
+static float scale_says(int64_t row, int64_t g) {
+    const size_t i = (size_t)row * EACH + (size_t)g;
+    const float product = scale_map[scale_codes[i]] * scale_by[i / 256];
+    return product + scale_offset;
+}
+
+static bool codes_make(lq_err *err) {
+    static uint8_t q[TALL * BROAD / 2];
+    uint64_t seed = 88172645463325252u;
+    lq_weight m = {.n = TALL, .k = BROAD, .q = q, .scale_code = scale_codes, .scale_map = scale_map,
+                   .scale2 = scale_by, .scale_offset = &scale_offset};
+    for (size_t i = 0; i < sizeof q; i++) q[i] = (uint8_t)next_random(&seed);
+    for (size_t i = 0; i < sizeof scale_codes; i++) scale_codes[i] = (uint8_t)next_random(&seed);
+    for (int i = 0; i < 256; i++) scale_map[i] = ((float)i - 128.3f) / 77;
+    for (size_t i = 0; i < sizeof scale_by / sizeof *scale_by; i++) scale_by[i] = 0.1f + (float)i;
+    lq_writer *w = NULL;
+    lq_writer_opts o = {.out = path, .fingerprint = "", .overwrite = true, .header_room = 20000};
+    bool ok = lq_wtype_parse("nf4 g16 dq256", &m.type, err) && lq_writer_open(&o, &w, err) &&
+              lq_writer_weight(w, "m", &m, err) && lq_writer_commit(w, NULL, NULL, err);
+    lq_writer_close(w, !ok);
+    return ok;
+}
+
+// Every pick has the scales in f32; their codes are there too where rows begin a block and lie together.
+static void test_codes(void) {
+    static const struct { lq_pick p; int64_t n; bool codes; } cases[] = {
+        {{.name = "m"}, TALL, true}, {{.name = "m", .first = 32}, 64, true}, {{.name = "m", .first = 64}, 36, true},
+        {{.name = "m", .first = 64}, 3, true}, {{.name = "m", .first = 31}, 32, false},
+        {{.name = "m", .first = 8}, 16, false}, {{.name = "m", .first = 32, .run = 2, .step = 3}, 20, false},
+        {{.name = "m", .stack = 2, .at = 1, .each = 50}, 50, false},
+        {{.name = "m", .stack = 2, .at = 0, .each = 50}, 50, true}};
+    lq_err err = {0};
+    lq_ckpt *c = NULL;
+    bool ok = codes_make(&err) && lq_ckpt_open(path, &c, &err);
+    CHECK(ok, "%s", err.text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && ok; i++) {
+        const lq_pick *p = &cases[i].p;
+        const int64_t first = p->each ? p->at * p->each : p->first;
+        lq_weight w;
+        CHECK(lq_ckpt_pick(c, p, cases[i].n, BROAD, &w, NULL, &err), "%s", err.text);
+        CHECK(w.type.dq == cases[i].codes && !w.scale_code == !w.type.dq && w.type.scale == LQ_F32, "%zu: codes", i);
+        CHECK(lq_ckpt_codes_stay(lq_ckpt_typed(c, "m"), p, cases[i].n) == w.type.dq, "%zu: is not what was said", i);
+        bool same = true;
+        for (int64_t r = 0; r < cases[i].n; r++)
+            for (int64_t g = 0; g < EACH; g++) {
+                const float want = scale_says(p->each ? first + r : lq_pick_row(p, r), g);
+                lq_weight raw = w;
+                raw.scale = NULL;
+                same &= lq_scale_get(&w, (size_t)(r * EACH + g)) == want;
+                same &= !w.type.dq || lq_scale_get(&raw, (size_t)(r * EACH + g)) == want;
+            }
+        CHECK(same, "%zu: other scales", i);
+        lq_ckpt_done(c, &w);
+    }
+    lq_ckpt_close(c);
+}
+
 // --- pages ---
 
 static void test_pages(void) {
@@ -364,6 +433,7 @@ int main(void) {
     test_plain();
     test_each();
     test_refused();
+    test_codes();
     test_coded(LQ_ANY);
     test_coded(LQ_X86);
     test_pages();

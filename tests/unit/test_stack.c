@@ -18,7 +18,7 @@ static lq_weight matrix(int i, int e, lq_layout layout, make_buffers *b) {
     static _Alignas(64) uint8_t room[3][1 << 16];
     lq_weight m = make_matrix(i, e, b), to = m;
     lq_weight_size size;
-    if (layout != LQ_X86 || !lq_layout_sizes(LQ_X86, &m.type, m.n, m.k, &size)) return m;
+    if (layout != LQ_X86 || m.type.dq || !lq_layout_sizes(LQ_X86, &m.type, m.n, m.k, &size)) return m;
     to.layout = LQ_X86, to.q = room[0], to.scale = room[1], to.zero = m.zero ? room[2] : NULL;
     lq_pack(&m, LQ_X86, (lq_weight_out){room[0], room[1], room[2]}, NULL);
     return to;
