@@ -312,6 +312,8 @@ static bool open_all(automatic *a, lq_quant_opts *o, lq_err *err) {
     o->samples = LQ_PROBES;
     if (!lq_plan_make(o, &a->plan, err) || !find_units(a, err) || !lq_calib_open(o, a->plan.desc.ctx, c, err))
         return false;
+    o->plan = a->o->plan;
+    if (!lq_self_write(o, c, err)) return false;
     lq_probe_fit(c, a->plan.desc.vocab);
     uint64_t of;
     return hash_all(a, &of, err) && lq_measured_open(a->o, of, &a->kept, err);

@@ -1,6 +1,7 @@
-// calib.c: the text that calibration looks at, as tokens: built in, or a user's .txt, .jsonl or folder of them. It is
-// cut into sequences of one length, each beginning as the tokenizer begins a text, and as many as are wanted are
-// drawn from all of it. Refused: text that is shorter than one sequence, files that are not text.
+// calib.c: the text that calibration looks at, as tokens: built in, or a user's .txt, .jsonl or folder of them (what
+// the model writes itself: self.c). It is cut into sequences of one length, each beginning as the tokenizer begins a
+// text, and as many as are wanted are drawn from all of it. Refused: text that is shorter than one sequence, files that
+// are not text.
 #include "quant/pass.h"
 #include "runtime/lq.h"
 #include <dirent.h>
@@ -14,6 +15,7 @@ enum { SAMPLES = 128, LEN = 512, TEXT_MOST = 256 << 20 };
 
 extern const char lq_calib_text[]; // calib_data/calib.txt, put in by the build
 extern const size_t lq_calib_text_size;
+static const char built_in[] = "built-in";
 
 // --- the text ---
 
@@ -92,7 +94,7 @@ static bool check_text(const char *source, const lq_text *text, lq_err *err) {
 
 static bool read_text(const char *path, lq_text *out, lq_err *err) {
     struct stat st;
-    if (!path) {
+    if (!path || !strcmp(path, built_in)) {
         lq_text_add(out, lq_calib_text, lq_calib_text_size);
         return !out->failed || lq_fail(err, LQ_E_MEMORY, "no memory for a text");
     }
@@ -151,15 +153,16 @@ bool lq_calib_open(const lq_quant_opts *o, int ctx, lq_calib *c, lq_err *err) {
     lq_tokenizer *tok = NULL;
     int32_t *ids = NULL, *empty = NULL;
     size_t count, begins;
-    *c = (lq_calib){.len = o->seqlen ? o->seqlen : LEN};
+    *c = (lq_calib){.len = o->seqlen ? o->seqlen : LEN, .samples = o->samples ? o->samples : SAMPLES};
     if (c->len > ctx) c->len = ctx;
-    snprintf(c->source, sizeof c->source, "%s", o->calib ? o->calib : "built-in");
+    if (c->len < 2) return lq_fail(err, LQ_E_USAGE, "sequences of %d tokens, expected at least 2", c->len);
+    snprintf(c->source, sizeof c->source, "%s", o->calib ? o->calib : built_in);
+    if (o->calib && !strcmp(o->calib, "self")) return lq_self_plan(o, c, err);
     bool done = read_text(o->calib, &text, err) && check_text(c->source, &text, err) &&
                 lq_tokenizer_load(o->in, &tok, err);
     done = done && lq_tokenizer_ids(tok, text.p ? text.p : "", text.n, 0, &ids, &count, err) &&
            lq_tokenizer_ids(tok, "", 0, LQ_TOK_SPECIAL, &empty, &begins, err);
-    if (done && c->len < 2) done = lq_fail(err, LQ_E_USAGE, "sequences of %d tokens, expected at least 2", c->len);
-    done = done && draw(ids, count, begins ? empty[0] : -1, o->samples ? o->samples : SAMPLES, o->seed, c, err);
+    done = done && draw(ids, count, begins ? empty[0] : -1, c->samples, o->seed, c, err);
     lq_free(ids);
     lq_free(empty);
     if (tok) lq_tokenizer_close(tok);

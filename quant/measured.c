@@ -15,6 +15,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+enum { LINE_MOST = 16 << 20 };
+
 struct lq_measured {
     char path[4096];
     char of[40];
@@ -73,11 +75,21 @@ bool lq_measured_open(const lq_quant_opts *o, uint64_t of, lq_measured **out, lq
     // What only plans leaves nothing, and reads what there is.
     if (done && o->dry_run && access(m->path, R_OK | W_OK)) return true;
     done = done && own_open(m, o->out, err);
-    if (done && o->fresh && !o->dry_run && ftruncate(m->fd, 0)) done = fail_file(m, "cannot be emptied", err);
     if (done && read_lines(m, err)) return true;
     lq_measured_close(m);
     *out = NULL;
     return false;
+}
+
+bool lq_measured_empty(const lq_quant_opts *o, lq_err *err) {
+    lq_measured *m;
+    char path[4096];
+    const int size = snprintf(path, sizeof path, "%s.partial/measured", o->out);
+    if (size >= (int)sizeof path || access(path, F_OK)) return true;
+    if (!lq_measured_open(o, 0, &m, err)) return false;
+    const bool done = !ftruncate(m->fd, 0) || fail_file(m, "cannot be emptied", err);
+    lq_measured_close(m);
+    return done;
 }
 
 void lq_measured_close(lq_measured *m) {
@@ -91,10 +103,12 @@ void lq_measured_close(lq_measured *m) {
 static bool take_line(const lq_measured *m, const char *p, size_t n, size_t at, double *v, int count) {
     char sum[24];
     cJSON *line;
-    if (n < 40 || n > 4096) return false;
+    char head[64];
+    const int size = snprintf(head, sizeof head, "[%s,%zu,", m->of, at);
+    if (n < 40 || n > LINE_MOST || memcmp(p + 17, head, (size_t)size) != 0) return false;
     snprintf(sum, sizeof sum, "%016" PRIx64 " ", XXH64(p + 17, n - 17, 0));
-    if (memcmp(sum, p, 17) != 0 || memcmp(p + 18, m->of, strlen(m->of)) != 0) return false;
-    if (!lq_json_parse(p + 17, n - 17, (lq_json_limits){4096, 2}, m->path, &line, NULL)) return false;
+    if (memcmp(sum, p, 17) != 0) return false;
+    if (!lq_json_parse(p + 17, n - 17, (lq_json_limits){LINE_MOST, 2}, m->path, &line, NULL)) return false;
     bool fits = cJSON_GetArraySize(line) == count + 2;
     const cJSON *number = fits ? line->child->next : NULL;
     fits = fits && cJSON_IsNumber(number) && number->valuedouble == (double)at;

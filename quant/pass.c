@@ -615,6 +615,7 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     const double start = now();
     if (!err) err = &none;
     *out = (lq_quant_result){0};
+    if (o->fresh && !o->dry_run && o->out && !lq_measured_empty(o, err)) return false;
     if (!o->prune) return quantize(o, out, err);
     if (!lq_prune_make(o, &pruned, err)) return false;
     if (!o->dry_run) rest.in = pruned.path, rest.pruned = &pruned;

@@ -77,6 +77,9 @@ typedef struct lq_plan {
 
 bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err);
 void lq_tell(const lq_quant_opts *o, const char *fmt, ...) LQ_PRINTF(2, 3); // a line of the plan
+// A hash of all that tells one input from another without reading all of it. made (may be NULL): what the file was made
+// of, in place of what file it is.
+bool lq_input_hash(lq_ckpt *in, const char *made, uint64_t out[2], lq_err *err);
 bool lq_plan_isa(char *out, size_t size, lq_err *err); // the instructions that measurements are made with
 // What the bits of its sums depend on goes into the fingerprint of a run that calibrates.
 bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err);
@@ -258,14 +261,18 @@ bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, size_t *meas
 typedef struct lq_measured lq_measured;
 bool lq_measured_open(const lq_quant_opts *o, uint64_t of, lq_measured **out, lq_err *err);
 void lq_measured_close(lq_measured *m);
+bool lq_measured_empty(const lq_quant_opts *o, lq_err *err); // what earlier runs left is not wanted
 bool lq_measured_get(const lq_measured *m, size_t at, double *v, int count); // false: not there
 bool lq_measured_put(lq_measured *m, size_t at, const double *v, int count, lq_err *err);
 void lq_measured_forget(const char *out); // and OUT.partial/, if nothing else is in it
 
 // --- calibration ---
 
-// Reads, tokenizes and draws the text; *words are its line in lq.recipe.
+// Reads, tokenizes and draws the text. One that the model is to write itself is planned, and written by lq_self_write,
+// which otherwise does nothing.
 bool lq_calib_open(const lq_quant_opts *o, int ctx, lq_calib *out, lq_err *err);
+bool lq_self_plan(const lq_quant_opts *o, lq_calib *c, lq_err *err);
+bool lq_self_write(const lq_quant_opts *o, lq_calib *c, lq_err *err);
 void lq_calib_close(lq_calib *c);
 
 // What an input of a layer was given (all rows, or an expert's).

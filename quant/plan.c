@@ -494,39 +494,47 @@ static uint64_t recipe_hash(const lq_plan *p) {
     return XXH64(p->recipe.p, p->recipe.n, XXH64(head, sizeof head, 0));
 }
 
-// "<recipe>.<input>": work on another recipe may be wanted still, what came of an input that has changed may not.
-static bool make_fingerprint(lq_plan *p, lq_err *err) {
+bool lq_input_hash(lq_ckpt *in, const char *made, uint64_t out[2], lq_err *err) {
     XXH3_state_t *h = XXH3_createState();
     if (!h) return lq_fail(err, LQ_E_MEMORY, "no memory for a hash");
     XXH3_128bits_reset(h);
     lq_file_info f;
-    if (p->o->pruned) hash_text(h, p->o->pruned->id, strlen(p->o->pruned->id)); // the file may be another of the same
-    for (size_t i = 0; !p->o->pruned && lq_ckpt_stat(p->in, i, &f); i++) {
+    if (made) hash_text(h, made, strlen(made));
+    for (size_t i = 0; !made && lq_ckpt_stat(in, i, &f); i++) {
         const uint64_t facts[] = {f.ino, f.bytes, (uint64_t)f.sec, (uint64_t)f.nsec};
         XXH3_128bits_update(h, facts, sizeof facts);
     }
     // 64 of a tensor, of many tensors fewer: each may be a read from the disk.
-    const size_t tensors = lq_ckpt_count(p->in), share = 32768 / (tensors + 1);
+    const size_t tensors = lq_ckpt_count(in), share = 32768 / (tensors + 1);
     const size_t samples = share > 64 ? 64 : share < 2 ? 2 : share;
-    lq_ckpt_sparse(p->in, true);
+    lq_ckpt_sparse(in, true);
     for (size_t i = 0; i < tensors; i++) {
-        hash_tensor(h, lq_ckpt_at(p->in, i), samples);
-        lq_ckpt_drop(p->in, lq_ckpt_at(p->in, i));
+        hash_tensor(h, lq_ckpt_at(in, i), samples);
+        lq_ckpt_drop(in, lq_ckpt_at(in, i));
     }
-    lq_ckpt_sparse(p->in, false);
+    lq_ckpt_sparse(in, false);
     bool done = true;
     for (size_t i = 0; lq_side_files[i] && done; i++) {
         lq_bytes file;
-        done = lq_ckpt_file(p->in, lq_side_files[i], &file, err);
+        done = lq_ckpt_file(in, lq_side_files[i], &file, err);
         if (!done || !file.p) continue;
         hash_text(h, lq_side_files[i], strlen(lq_side_files[i]));
         hash_text(h, file.p, file.n);
     }
     const XXH128_hash_t x = XXH3_128bits_digest(h);
-    snprintf(p->fingerprint, sizeof p->fingerprint, "%016" PRIx64 ".%016" PRIx64 "%016" PRIx64, recipe_hash(p),
-             (uint64_t)x.high64, (uint64_t)x.low64);
+    out[0] = x.high64, out[1] = x.low64;
     XXH3_freeState(h);
     return done;
+}
+
+// "<recipe>.<input>": work on another recipe may be wanted still, what came of an input that has changed may not.
+static bool make_fingerprint(lq_plan *p, lq_err *err) {
+    uint64_t input[2];
+    // What was pruned may lie in another file of the same.
+    if (!lq_input_hash(p->in, p->o->pruned ? p->o->pruned->id : NULL, input, err)) return false;
+    snprintf(p->fingerprint, sizeof p->fingerprint, "%016" PRIx64 ".%016" PRIx64 "%016" PRIx64, recipe_hash(p),
+             input[0], input[1]);
+    return true;
 }
 
 bool lq_plan_isa(char *out, size_t size, lq_err *err) {
@@ -662,6 +670,7 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     p->memory = p->buffer + (size_t)threads * (1u << 20) + p->count * sizeof *p->items + p->header_room + (4u << 20);
     if (p->calibrates) plan_calibration(p, threads);
     if (p->copy) p->memory += p->copy + (size_t)threads * (size_t)p->desc.dim * LQ_STRIPE * sizeof(float);
+    if (p->calib.memory > p->memory) p->memory = p->calib.memory; // before all else
     lq_tell(p->o, "%s: %s, %d layers, %.1f M weights, %.1f MB", lq_ckpt_path(p->in), p->desc.arch->name,
             p->desc.layers, (double)p->weights / 1e6, (double)in / mb);
     lq_tell(p->o, "%s: %zu matrices in %zu blocks, recipe %s", p->method->name, p->rounded, p->blocks, p->recipe.p);
@@ -771,6 +780,7 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     p->first[p->blocks] = p->count;
     if (!lq_rules_check(p, err)) return false;
     if (p->calibrates && !lq_calib_open(o, p->desc.ctx, &p->calib, err)) return false;
+    if (p->calibrates && !o->dry_run && !lq_self_write(o, &p->calib, err)) return false;
     return write_recipe(p, err) && add_sizes(p, err) && make_fingerprint(p, err);
 }
 

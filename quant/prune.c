@@ -321,6 +321,10 @@ static int group_of(const pruning *p) {
     return 0;
 }
 
+static bool open_text(const pruning *p, const lq_quant_opts *o, lq_calib *out, lq_err *err) {
+    return lq_calib_open(o, p->whole.in_desc.ctx, out, err) && (p->o->dry_run || lq_self_write(o, out, err));
+}
+
 // What is wrong with the rest of the command is said before the work begins.
 static bool plan_whole(pruning *p, lq_err *err) {
     lq_quant_opts o = *p->o;
@@ -332,10 +336,11 @@ static bool plan_whole(pruning *p, lq_err *err) {
         return lq_fail(err, LQ_E_USAGE, "prune: %d layers are to go, but %s has %d", p->what.depth,
                        lq_ckpt_path(p->whole.in), p->whole.in_desc.layers);
     p->what.group = group_of(p);
-    o = *p->o;
+    o = p->whole.own;
+    o.plan = p->o->plan;
+    if (!open_text(p, &o, &p->text, err)) return false;
     if (!o.samples || o.samples > LQ_PROBES) o.samples = LQ_PROBES;
-    return lq_calib_open(p->o, p->whole.in_desc.ctx, &p->text, err) &&
-           lq_calib_open(&o, p->whole.in_desc.ctx, &p->probes, err);
+    return open_text(p, &o, &p->probes, err);
 }
 
 static bool find_or_make(pruning *p, lq_err *err) {

@@ -259,14 +259,15 @@ bool lq_recipe_calibrated(const cJSON *recipe, const lq_calib *c) {
     const cJSON *calib = recipe ? cJSON_GetObjectItemCaseSensitive(recipe, "calib") : NULL;
     const char *tokens = calib ? lq_json_str(calib, "tokens") : NULL;
     char own[17];
+    if (!c->ids) return true;
     tokens_hash(c, own);
     return !tokens || !strcmp(tokens, own);
 }
 
 // The text by its tokens.
 void lq_recipe_put_calib(lq_text *t, const lq_calib *c, const lq_quant_opts *o) {
-    char tokens[17];
-    tokens_hash(c, tokens);
+    char tokens[17] = "";
+    if (c->ids) tokens_hash(c, tokens);
     lq_text_fmt(t, ", \"calib\": {\"text\": ");
     lq_text_json(t, c->source, strlen(c->source));
     lq_text_fmt(t, ", \"samples\": %zu, \"seqlen\": %d, \"seed\": %" PRIu64 ", \"tokens\": \"%s\"%s}", c->samples,

@@ -9,12 +9,13 @@ typedef enum lq_course { LQ_AS_MADE, LQ_AS_WAS, LQ_COURSES } lq_course;
 
 // Text as tokens, `samples` of them side by side.
 typedef struct lq_calib {
-    int32_t *ids;          // [samples][len]
+    int32_t *ids;          // [samples][len]; NULL: the model is still to write them
     size_t samples;
     int len;
     size_t *drawn;         // [samples] which of the sequences that the text is cut into
     size_t of;             // of so many
-    char source[256];      // "built-in", or a file's name
+    char source[256];      // "built-in", "self", or a file's name
+    size_t memory;         // that writing it takes at most, if the model does
 } lq_calib;
 
 // Large memory of calibration (room.c): the process's own as long as some of `left` is left, then a file in `folder`.

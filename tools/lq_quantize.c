@@ -186,7 +186,8 @@ static const lq_opt opts[] = {
      "what goes before anything is quantized: depth:N, the N layers that are worth least (influence:N: found faster); "
      "mlp:X, heads:X, hidden:X keep that share of widths, width:X of all three; joined by commas", NULL, 0, 0},
     {"calib", 0, LQ_OPT_FILE, FIELD(calib), "FILE",
-     "text to calibrate on, a .txt, a .jsonl with \"text\", or a folder of them (default: built in)", NULL, 0, 0},
+     "text to calibrate on, a .txt, a .jsonl with \"text\", or a folder of them; self: what the model writes itself "
+     "(default: built-in)", NULL, 0, 0},
     {"samples", 0, LQ_OPT_INT, FIELD(samples), "N", "sequences of it (default: 128)", NULL, 1, 1 << 20},
     {"seqlen", 0, LQ_OPT_INT, FIELD(seqlen), "N", "tokens of each (default: 512)", NULL, 2, 1 << 20},
     {"seed", 0, LQ_OPT_INT, FIELD(seed), "N", "which of its sequences are drawn (default: 0)", NULL, 0,

@@ -2,6 +2,7 @@
 // units, a progress bar, tables. Owns a few static buffers. Colours and bars appear on a terminal only,
 // colours not where NO_COLOR is set.
 #include "tools/verb.h"
+#include "formats/words.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -134,40 +135,17 @@ int lq_say_usage(const char *verb, const char *fmt, ...) {
 
 // --- numbers ---
 
-static char *buffer(void) {
-    static char bufs[16][32];
+static const char *lasting(lq_words w) {
+    static lq_words last[16];
     static unsigned next;
-    return bufs[next++ % 16];
+    lq_words *to = &last[next++ % 16];
+    *to = w;
+    return to->text;
 }
 
-static const char *scaled(double x, const char *const *units, const char *gap) {
-    char *b = buffer();
-    int u = 0;
-    while (fabs(x) >= 999.5 && u < 5) x /= 1000, u++;
-    int digits = !u && x == floor(x) ? 0 : fabs(x) >= 99.95 ? 0 : fabs(x) >= 9.995 ? 1 : 2;
-    snprintf(b, 32, "%.*f%s%s", digits, x, gap, units[u]);
-    return b;
-}
-
-const char *lq_say_bytes(double bytes) {
-    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
-    return scaled(bytes, units, " ");
-}
-
-const char *lq_say_count(double n) {
-    static const char *const units[] = {"", "k", "M", "G", "T", "P"};
-    return scaled(n, units, "");
-}
-
-const char *lq_say_time(double s) {
-    char *b = buffer();
-    if (s < 0.9995e-3) snprintf(b, 32, "%.0f us", s * 1e6);
-    else if (s < 0.9995) snprintf(b, 32, "%.*f ms", s < 0.00995 ? 1 : 0, s * 1e3);
-    else if (s < 59.95) snprintf(b, 32, "%.1f s", s);
-    else if (s < 3599.5) snprintf(b, 32, "%dm %02ds", (int)(s + 0.5) / 60, (int)(s + 0.5) % 60);
-    else snprintf(b, 32, "%dh %02dm", (int)(s / 60 + 0.5) / 60, (int)(s / 60 + 0.5) % 60);
-    return b;
-}
+const char *lq_say_bytes(double bytes) { return lasting(lq_words_bytes(bytes)); }
+const char *lq_say_count(double n) { return lasting(lq_words_count(n)); }
+const char *lq_say_time(double s) { return lasting(lq_words_time(s)); }
 
 int lq_say_width(const char *text) {
     int width = 0;
