@@ -22,7 +22,8 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermedia
 EXPERTS = 8
 MIXTURE = dict(CONFIG, architectures=["MixtralForCausalLM"], num_local_experts=EXPERTS, num_experts_per_tok=2, intermediate_size=176,
                num_hidden_layers=6)
-SMALL = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 5, "vocab_size": 1024}
+SLOW = float(os.environ.get("LQ_SLOW", "1")) >= 3  # sanitizers, or a busy machine: each run takes many times longer
+SMALL = {"hidden_size": 96 if SLOW else 128, "intermediate_size": 160 if SLOW else 256, "num_hidden_layers": 4 if SLOW else 5, "vocab_size": 1024}
 WIDE = "model.layers.1.block_sparse_moe.experts.5.w1.weight"  # so small that its scales are no normal F16
 
 
@@ -125,12 +126,18 @@ def has_blocks(out):
 
 
 class Case:
-    """`lq quantize` of a model with some words. Another recipe is what `other` adds to them; with `scarce` memory calibration lays something aside,
-    with `plenty` it does not."""
+    """`lq quantize` of a model with some words. Another recipe is what `other` adds to them; with `scarce` memory, little more than what it
+    says it needs, calibration lays something aside, with `plenty` it does not."""
 
-    def __init__(self, lq, folder, model, words, other=("--embed", "keep"), scarce=(), plenty=()):
+    def __init__(self, lq, folder, model, words, other=("--embed", "keep")):
         self.lq, self.folder, self.model, self.words, self.other = lq, folder, model, list(words), list(other)
-        self.scarce, self.plenty = list(scarce), list(plenty)
+        self.scarce, self.plenty = [], []
+
+    def limit(self):
+        said = subprocess.run(self.command(self.out("none.lq"), "--max-ram", "1M", "--dry-run"), capture_output=True, text=True).stderr
+        needs = re.search(r"needs ([0-9.]+) MB", said)
+        if check(needs, f"with 1 MB of memory: {said}"):
+            self.scarce, self.plenty = ["--max-ram", str(int(float(needs[1]) * 1e6 + 3e5))], ["--max-ram", "1G"]
 
     def out(self, name):
         return os.path.join(self.folder, name)

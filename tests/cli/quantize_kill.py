@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kills import CONFIG, EXPERTS, MIXTURE, SMALL, Case, digest, finish, forget, report, stack_model, vocabulary, write_model
+from kills import CONFIG, EXPERTS, MIXTURE, SLOW, SMALL, Case, digest, finish, forget, report, stack_model, vocabulary, write_model
 from counted import check, end
 
 lq = os.path.abspath(sys.argv[1])
@@ -60,12 +60,13 @@ for config, kills in ((CONFIG, KILLS), (MIXTURE, KILLS // 2)):
 for config, more in ((CONFIG, ["--layout", "any"]), (CONFIG, ["--layout", "x86"]), (MIXTURE, ["--layout", "x86", "--salient", "0.02"])):
     with tempfile.TemporaryDirectory() as folder:
         config = dict(config, **SMALL)
-        case = Case(lq, folder, os.path.join(folder, "model"), [*GPTQ, *more], scarce=["--max-ram", "30M"], plenty=["--max-ram", "1G"])
+        case = Case(lq, folder, os.path.join(folder, "model"), [*GPTQ, *more])
         write_model(case.model, config)
         vocabulary(case.model)
+        case.limit()
         if case.undisturbed():
             print(f"{' '.join(case.words)}: {case.seconds:.2f} s a run")
-            case.kill_often(KILLS // 3 if float(os.environ.get("LQ_SLOW", "1")) < 3 else 2)  # sanitizers make each run many times longer
+            case.kill_often(2 if SLOW else KILLS // 3)
             case.interrupt()
             case.disk_full()
             case.elsewhere()

@@ -7,20 +7,19 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kills import CONFIG, MIXTURE, SMALL, Case, vocabulary, write_model
+from kills import CONFIG, MIXTURE, SLOW, SMALL, Case, vocabulary, write_model
 from counted import end
 
 lq = os.path.abspath(sys.argv[1])
-KILLS = 20 if float(os.environ.get("LQ_SLOW", "1")) < 3 else 3  # sanitizers, and a busy machine, make each run many times longer
 random.seed(12)
-for config, words in ((CONFIG, ["-m", "awq", "--type", "int4 g32 asym"]), (MIXTURE, ["-m", "smoothquant"]), (CONFIG, ["-m", "auto", "--target-bits", "4.3"])):
+for config, words in ((CONFIG, ["-m", "awq", "--type", "int4 g32 asym"]), (MIXTURE, ["-m", "smoothquant"]), (CONFIG, ["-m", "auto", "--target-bits", "4.6"])):
     with tempfile.TemporaryDirectory() as folder:
         case = Case(lq, folder, os.path.join(folder, "model"), [*words, "--samples", "8"], other=["--seed", "1"])
         write_model(case.model, dict(config, **SMALL))
         vocabulary(case.model)
         if case.undisturbed():
             print(f"{' '.join(case.words)}: {case.seconds:.2f} s a run")
-            case.kill_often(KILLS)
+            case.kill_often(3 if SLOW else 20)
             if "auto" not in words:  # whose blocks are done so soon after its measurements that Ctrl-C hardly meets them
                 case.interrupt()
             case.disk_full()
