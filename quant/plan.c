@@ -15,6 +15,8 @@
 #include <sys/statvfs.h>
 #include <xxhash.h>
 
+enum { KEPT = 32 << 20 }; // bytes that stand between layers in memory where nobody says how many may
+
 // --- which tensors there are ---
 
 const char *lq_item_name(const lq_item *it) { return it->slot.role == LQ_ROLES ? it->t->name : it->slot.name; }
@@ -652,7 +654,7 @@ static void plan_calibration(lq_plan *p, int threads) {
     const size_t room = !most ? SIZE_MAX : most > p->memory ? most - p->memory : 0, all = most ? room : (size_t)1 << 28;
     const int experts = experts_most(p);
     const size_t each = experts > 1 ? 2 * sum : sum; // of an expert that was given little, all rows beside its own
-    p->spill = s.kept > all || (most && s.kept + sum + solved > room);
+    p->spill = most ? s.kept + sum + solved > room : s.kept > KEPT;
     const size_t rest = p->spill ? all : all - s.kept;
     const size_t fit = rest < solved + 2 * each ? 1 : (rest - solved) / each;
     p->together = fit < (size_t)experts ? (int)fit : experts;

@@ -1,6 +1,6 @@
 // room.c: large memory of a run that calibrates: the process's own as long as there is some left of what it may use,
 // and behind that a file without a name beside the output, whose pages the system takes to the disk when it wants
-// theirs. Owns nothing but the count of what is left.
+// theirs, or at once when they are said to rest. Owns nothing but the count of what is left.
 #include "quant/stream.h"
 #include <fcntl.h>
 #include <stdio.h>
@@ -44,6 +44,12 @@ void *lq_room_open(lq_rooms *r, size_t bytes, lq_err *err) {
     *h = (head){bytes, own};
     if (own) r->left -= bytes;
     return (char *)h + HEAD;
+}
+
+void lq_room_rest(void *p, size_t from, size_t bytes) {
+    head *h = (void *)((char *)p - HEAD);
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), first = (HEAD + from) / page * page;
+    if (!h->own) madvise((char *)h + first, HEAD + from + bytes - first, MADV_DONTNEED);
 }
 
 void lq_room_close(lq_rooms *r, void *p) {

@@ -226,6 +226,13 @@ const float *lq_stream_rows(const lq_stream *s) { return s->h[LQ_AS_MADE]; }
 
 // --- a chunk ---
 
+// What is kept of a chunk is not looked at until all others had their turn.
+static void chunk_rests(const lq_stream *s, int c, size_t sample, int samples) {
+    const size_t row = (size_t)s->text->len * (size_t)s->m[c]->desc.dim * sizeof(float);
+    lq_room_rest(s->h[c], sample * row, (size_t)samples * row);
+    lq_room_rest(s->kept[c], sample / (size_t)s->per * s->each, s->each);
+}
+
 // Buffers are measured by the weights that are bound: those of the layer at hand.
 static bool buffers_ready(lq_stream *s, int c, lq_err *err) {
     const lq_buffer_sizes sizes = {.rows = s->per * s->text->len, .outs = 1, .max_len = s->stride * PAGE,
@@ -305,6 +312,7 @@ bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err) {
             const lq_mat h = lq_forward_settle(&run), to = rows_of(s, c, at, n);
             if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
             keep(&h, &to);
+            chunk_rests(s, c, at, n);
         }
         buffers_stale(s, c);
     }
@@ -403,6 +411,7 @@ bool lq_stream_see(lq_stream *s, int input, bool paired, lq_looker *look, void *
             if (run.stopped && !s->failed && !s->sent && s->at[c] < input)
                 lq_forward_keep(&run, s->kept[c] + at / (size_t)s->per * s->each);
             if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
+            chunk_rests(s, c, at, samples_at(s, at));
         }
     for (int c = 0; c < courses && !s->sent; c++) s->at[c] = input;
     return !s->failed;
@@ -447,6 +456,7 @@ bool lq_stream_leave(lq_stream *s, double *error, lq_err *err) {
         }
         const lq_mat made = rows_of(s, LQ_AS_MADE, at, n), was = rows_of(s, s->courses - 1, at, n);
         if (s->courses > 1) apart(&made, &was, &sum, &norm);
+        for (int c = 0; c < s->courses; c++) chunk_rests(s, c, at, n);
     }
     for (int c = 0; c < s->courses; c++) {
         buffers_stale(s, c);

@@ -25,6 +25,8 @@ typedef struct lq_rooms {
 } lq_rooms;
 void *lq_room_open(lq_rooms *r, size_t bytes, lq_err *err); // zeros, on 64 bytes; NULL: see err
 void lq_room_close(lq_rooms *r, void *p);                   // of that r; p may be NULL
+// Nobody looks at these bytes for a while: of a file they leave the process's memory, and are read back when one does.
+void lq_room_rest(void *p, size_t from, size_t bytes);
 
 typedef struct lq_stream lq_stream;
 typedef struct lq_stream_opts {
