@@ -265,9 +265,9 @@ typedef struct lq_sample_args {
 // Calibration and solving.
 typedef struct lq_gram_args {
     lq_mat x;
-    const lq_mat *with; // rows of the same number and width: the whole of h += x^T with; NULL: x, and the upper half
-    double *h;          // [cols][cols]
-    float *work;        // [cols][cols]
+    const lq_mat *with; // as many rows: the whole of h += x^T with; NULL: x, and the upper half
+    double *h;          // [x's cols][with's cols]
+    float *work;        // the same
 } lq_gram_args;
 // In: the upper half of h, symmetric positive definite, [n][n]. Out: upper U with h^-1 = U^T U (index order as stored),
 // below it 0. ok [host] = false: not definite, h is spoilt.

@@ -1,7 +1,8 @@
 // prune.c: a model of which something goes before it is quantized: what is asked is read, what goes is chosen
-// (worth.c), and what stays is written to OUT.pruned.lq, in the types that the checkpoint has, which the pass then
-// reads in its place and which is gone when the pass is done. Owns that file while it is made. A run that was
-// interrupted while it was made begins anew; one that was interrupted later finds it there.
+// (worth.c), and what stays is written to OUT.cut.lq and, refitted (refit.c), to OUT.pruned.lq, in the types that the
+// checkpoint has, which the pass then reads in its place and which is gone when the pass is done. Owns these files
+// while they are made. A run that was interrupted while they were made begins anew; one that was interrupted later
+// finds it there.
 //
 // Refused: shares and depths that leave nothing, and what a model's config.json cannot say.
 #include "quant/probe.h"
@@ -77,8 +78,11 @@ typedef struct pruning {
     lq_desc desc;       // of what is left
     lq_text config;
     lq_writer *writer;
+    lq_refit *refit;    // NULL: matrices are written as they are cut
     lq_pruned *out;
 } pruning;
+
+static bool refits(const pruning *p) { return !p->whole.base.as_cut; }
 
 static bool heard(void *arg, size_t done, size_t total) {
     const pruning *p = arg;
@@ -97,11 +101,16 @@ typedef struct moving {
     lq_stay stay;
     lq_weight src, w;   // as it is, what stays of it
     void *held;
+    int slot;
 } moving;
 
 static bool open_weight(pruning *p, moving *m, int at, lq_err *err) {
     lq_pick pick;
     lq_stay_free(&m->stay);
+    const lq_weight *made = p->refit && m->to->layer >= 0 ? lq_refit_made(p->refit, m->slot, at) : NULL;
+    m->src = (lq_weight){0};
+    if (made) m->w = *made;
+    if (made) return told(p, err);
     if (!told(p, err) || !lq_stay_of(&p->whole.in_desc, &p->cut, m->from, at, &m->stay, err) ||
         !lq_source_pick(p->whole.in, m->from, at, &pick, err) ||
         !lq_ckpt_pick(p->whole.in, &pick, m->from->n, m->from->k, &m->src, NULL, err))
@@ -112,7 +121,7 @@ static bool open_weight(pruning *p, moving *m, int at, lq_err *err) {
 }
 
 static void close_weight(pruning *p, moving *m) {
-    lq_ckpt_done(p->whole.in, &m->src);
+    if (m->src.q) lq_ckpt_done(p->whole.in, &m->src);
     free(m->held);
     m->held = NULL;
 }
@@ -168,7 +177,7 @@ static bool write_slots(pruning *p, int layer, bool ahead, lq_err *err) {
     bool done = (to && from && n == was) || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
     for (int i = 0; done && i < n; i++) {
         if (layer < 0 && (to[i].role < LQ_R_NORM_OUT) != ahead) continue;
-        moving m = {.to = &to[i], .from = &from[i]};
+        moving m = {.to = &to[i], .from = &from[i], .slot = i};
         done = (!to[i].count ? write_one : to[i].k ? write_stack : write_vectors)(p, &m, err);
         lq_stay_free(&m.stay);
     }
@@ -216,7 +225,9 @@ static bool write_meta(pruning *p, lq_err *err) {
 
 static bool write_all(pruning *p, lq_err *err) {
     bool done = write_meta(p, err) && write_files(p, err) && write_slots(p, -1, true, err);
-    for (int l = 0; done && l < p->desc.layers; l++) done = write_slots(p, l, false, err);
+    for (int l = 0; done && l < p->desc.layers; l++)
+        done = (!p->refit || lq_refit_layer(p->refit, l, err)) && write_slots(p, l, false, err) &&
+               (!p->refit || lq_refit_leave(p->refit, err));
     return done && write_slots(p, -1, false, err) && write_strangers(p, err) && lq_writer_block(p->writer, "[]", err);
 }
 
@@ -246,31 +257,48 @@ static size_t header_room(const pruning *p) {
 // --- the whole ---
 
 // What stands between layers is in memory as far as it may.
-static bool plan_rooms(const pruning *p, char *folder, size_t size, lq_worth *w, lq_err *err) {
+static bool plan_rooms(const pruning *p, lq_worth *w, lq_err *err) {
     const size_t most = p->o->max_ram, all = (size_t)1 << 30;
-    const size_t kept = p->text.samples * (size_t)p->text.len * (size_t)p->whole.in_desc.dim * sizeof(float);
     *w = (lq_worth){.p = &p->whole, .what = &p->what, .text = &p->text, .probes = &p->probes, .tick = heard,
                     .arg = (void *)(uintptr_t)p};
-    const size_t need = lq_prune_bytes(w);
+    const size_t need = lq_prune_bytes(w, refits(p));
+    const size_t kept = lq_stream_cost(&p->whole.in_desc, &p->text, refits(p), 0).kept;
     if (most && need > most)
         return lq_fail(err, LQ_E_LIMIT, "memory: pruning needs %.1f MB, more than the %.1f MB it may use",
                        (double)need / 1e6, (double)most / 1e6);
-    snprintf(folder, size, "%s.partial", p->out->path);
-    w->rooms = (lq_rooms){folder, !most || most - need > all ? all : most - need};
+    w->rooms.left = !most || most - need > all ? all : most - need;
     w->spill = 2 * kept > w->rooms.left;
     return true;
 }
 
-static bool make(pruning *p, lq_err *err) {
+// A file of what is left: what goes is chosen when the first one is begun.
+static bool write_model(pruning *p, const char *path, lq_worth *worth, bool refitted, lq_err *err) {
     char folder[sizeof p->out->path + 16];
-    lq_worth worth;
-    const lq_writer_opts w = {.out = p->out->path, .fingerprint = p->out->id, .overwrite = true,
+    const lq_writer_opts w = {.out = path, .fingerprint = p->out->id, .overwrite = true,
                               .header_room = header_room(p), .tick = heard, .arg = p};
-    bool done = plan_rooms(p, folder, sizeof folder, &worth, err) && lq_writer_open(&w, &p->writer, err) &&
-                lq_prune_choose(&worth, &p->cut, &p->out->told, err) &&
-                lq_narrow(p->whole.in, &p->whole.in_desc, &p->cut, &p->desc, &p->config, err) && write_all(p, err) &&
-                lq_writer_commit(p->writer, check_data, p, err);
+    const lq_refit_opts r = {.w = worth, .cut = p->out->cut, .desc = &p->desc, .what = &p->cut};
+    snprintf(folder, sizeof folder, "%s.partial", path);
+    worth->rooms.folder = folder;
+    bool done = lq_writer_open(&w, &p->writer, err);
+    if (!p->cut.layer)
+        done = done && lq_prune_choose(worth, &p->cut, &p->out->told, err) &&
+               lq_narrow(p->whole.in, &p->whole.in_desc, &p->cut, &p->desc, &p->config, err);
+    done = done && (!refitted || lq_refit_open(&r, &p->refit, err)) && write_all(p, err);
+    lq_refit_close(p->refit);
+    p->refit = NULL;
+    done = done && lq_writer_commit(p->writer, check_data, p, err);
     if (p->writer) lq_writer_close(p->writer, !done);
+    p->writer = NULL;
+    return done;
+}
+
+static bool make(pruning *p, lq_err *err) {
+    lq_worth worth;
+    bool done = plan_rooms(p, &worth, err);
+    if (!refits(p)) done = done && write_model(p, p->out->path, &worth, false, err);
+    else done = done && write_model(p, p->out->cut, &worth, false, err) &&
+                write_model(p, p->out->path, &worth, true, err);
+    if (refits(p)) unlink(p->out->cut);
     if (!done && err->code == LQ_E_CANCELLED)
         return lq_fail(err, LQ_E_CANCELLED, "stopped before any block was quantized: the same command begins anew");
     return done;
@@ -285,6 +313,7 @@ static bool make_id(pruning *p, lq_err *err) {
     h = XXH64(&p->text.len, sizeof p->text.len, h);
     h = XXH64(&p->what.group, sizeof p->what.group, h);
     h = XXH64(isa, strlen(isa), h);
+    h = XXH64(&(char){(char)refits(p)}, 1, h);
     const char *input = strchr(p->whole.fingerprint, '.');
     snprintf(p->out->id, sizeof p->out->id, "%016" PRIx64 ".%.64s", (uint64_t)h, input ? input + 1 : "");
     return true;
@@ -301,15 +330,15 @@ static bool take(pruning *p) {
     return same && !p->out->told.failed;
 }
 
-// OUT.pruned.lq takes no file's place but that of one that pruning made.
-static bool place_check(const pruning *p, lq_err *err) {
+// Neither file takes another's place but that of one that pruning made.
+static bool place_check(const char *path, lq_err *err) {
     lq_ckpt *c = NULL;
     struct stat st;
-    if (lstat(p->out->path, &st)) return true;
-    const bool ours = S_ISREG(st.st_mode) && lq_ckpt_open(p->out->path, &c, NULL) && lq_ckpt_meta(c, meta_id);
+    if (lstat(path, &st)) return true;
+    const bool ours = S_ISREG(st.st_mode) && lq_ckpt_open(path, &c, NULL) && lq_ckpt_meta(c, meta_id);
     if (c) lq_ckpt_close(c);
     return ours || lq_fail(err, LQ_E_USAGE, "%s: is there already, where the pruned model would lie while it is "
-                           "quantized", p->out->path);
+                           "quantized", path);
 }
 
 // Columns that share a scale in the type of most matrices.
@@ -347,11 +376,12 @@ static bool find_or_make(pruning *p, lq_err *err) {
     const lq_calib *text = p->what.depth && !p->what.influence ? &p->probes : &p->text;
     lq_tell(p->o, "prune %s: %zu sequences of %d tokens (%s) say what goes", p->o->prune, text->samples, text->len,
         text->source);
-    lq_tell(p->o, "what stays lies in %s until it is quantized, at most %.1f MB", p->out->path, (double)p->out->in_bytes / 1e6);
+    lq_tell(p->o, "what stays lies in %s until it is quantized, at most %.1f MB%s", p->out->path,
+            (double)p->out->in_bytes / 1e6, refits(p) ? " (twice as much while it is refitted)" : "");
     if (p->o->dry_run) return true;
     if (!make_id(p, err)) return false;
     if (take(p)) return true;
-    if (!place_check(p, err) || !make(p, err)) return false;
+    if (!place_check(p->out->path, err) || (refits(p) && !place_check(p->out->cut, err)) || !make(p, err)) return false;
     lq_tell(p->o, "pruned: %s", p->out->told.p);
     return true;
 }
@@ -360,6 +390,7 @@ bool lq_prune_make(const lq_quant_opts *o, lq_pruned *out, lq_err *err) {
     pruning p = {.o = o, .out = out};
     *out = (lq_pruned){.in = o->in};
     bool done = lq_prune_read(o->prune, &p.what, err) && plan_whole(&p, err);
+    snprintf(out->cut, sizeof out->cut, "%s.cut.lq", o->out);
     if (done && (size_t)snprintf(out->path, sizeof out->path, "%s.pruned.lq", o->out) >= sizeof out->path - 16)
         done = lq_fail(err, LQ_E_LIMIT, "%.100s...: the name is too long", o->out);
     if (done) out->in_bytes = lq_ckpt_file_bytes(p.whole.in);

@@ -1,6 +1,7 @@
 // prune.h: structured pruning, which comes before all else that is done to a model: what is asked and which of a model
 // goes (worth.c, width.c), what is left of its description and its config.json (narrow.c), and the model that is left,
-// a .lq file of its own which is then quantized as any checkpoint is (stay.c, prune.c).
+// a .lq file of its own, its matrices refitted, which is then quantized as any checkpoint is (stay.c, refit.c,
+// prune.c).
 #ifndef LQ_PRUNE_H
 #define LQ_PRUNE_H
 #include "quant/pass.h"
@@ -53,8 +54,25 @@ typedef struct lq_worth {
 bool lq_prune_choose(const lq_worth *w, lq_cut *out, lq_text *told, lq_err *err);
 // What goes of widths, once it is known which layers stay.
 bool lq_prune_widths(const lq_worth *w, lq_cut *cut, lq_text *told, lq_err *err);
-// Memory that it takes at most, without what stands between layers as far as that may lie in a file.
-size_t lq_prune_bytes(const lq_worth *w);
+// Memory that it takes at most, and what is left is refitted in, without what stands between layers and the moments of
+// inputs as far as that may lie in a file.
+size_t lq_prune_bytes(const lq_worth *w, bool refitted);
+
+// What is left of a model refitted to what the whole one made of the text, layer by layer (refit.c).
+typedef struct lq_refit lq_refit;
+typedef struct lq_refit_opts {
+    const lq_worth *w;
+    const char *cut;     // the file that has what is left
+    const lq_desc *desc; // of that
+    const lq_cut *what;
+} lq_refit_opts;
+bool lq_refit_open(const lq_refit_opts *o, lq_refit **out, lq_err *err);
+void lq_refit_close(lq_refit *r);
+size_t lq_refit_bytes(int64_t widest); // beside what may lie in a file
+bool lq_refit_layer(lq_refit *r, int layer, lq_err *err);
+// Matrix `at` of a slot of that layer, until it is left. NULL: it is as it was cut.
+const lq_weight *lq_refit_made(const lq_refit *r, int slot, int at);
+bool lq_refit_leave(lq_refit *r, lq_err *err);
 
 // The description of what a cut leaves, and its config.json. LQ_E_UNSUPPORTED: this architecture's config.json cannot
 // say it.
@@ -65,6 +83,7 @@ struct lq_pruned {
     const char *in;      // the checkpoint that it was made of
     size_t in_bytes;
     char path[4096];     // OUT.pruned.lq
+    char cut[4096];      // OUT.cut.lq, what is left before it is refitted
     lq_text told;        // JSON: what went, for the report and lq.recipe
     char id[128];        // of everything that decides what it is
 };

@@ -43,6 +43,7 @@ typedef struct lq_recipe {
     float threshold;      // OUTLIER: the magnitude from which on a column is kept in 16 bits; 0: 6
     float share;          // and the share of columns that may be, the largest ones; 0: 1/16, COLUMNS: 0.01
     bool kv_scales;       // of the model: scales of a KV cache in fp8 are measured
+    bool as_cut;          // of the model: what pruning leaves of it is not refitted
 } lq_recipe;
 unsigned lq_recipe_needs(const lq_recipe *r); // LQ_STAT_ bits: what must be seen of a layer before it can be rounded
 bool lq_recipe_solves(const lq_recipe *r);     // whether the rounding itself reads what was seen

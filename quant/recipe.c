@@ -85,8 +85,8 @@ static bool known_key(const char *key) {
     // Those of the last line follow from the others, or stand for options (lq_recipe_opts).
     static const char *const keys[] = {"method", "transform", "rounding", "order", "damp", "repay", "refine", "range",
                                        "steps", "least", "type", "salient", "alpha", "threshold", "share",
-                                       "modules", "mixed", "kv_scales", "match", "stats", "embed", "head", "calib",
-                                       "prune", "from"};
+                                       "modules", "mixed", "kv_scales", "refit", "match", "stats", "embed", "head",
+                                       "calib", "prune", "from"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(key, keys[i])) return true;
     return false;
@@ -113,6 +113,7 @@ static bool read_range(const cJSON *json, lq_recipe *r, lq_err *err) {
 static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
     int rounding = r->rounding, order = r->order, salient = r->salient;
     int64_t refine = r->refine;
+    bool refit = !r->as_cut;
     const char *word = lq_json_str(json, "rounding");
     const bool search = word && !strcmp(word, "search");
     for (const cJSON *m = json->child; m; m = m->next)
@@ -127,8 +128,10 @@ static bool read_parts(const cJSON *json, lq_recipe *r, lq_err *err) {
         !read_number(json, "damp", 0, 10, &r->damp, err) || !read_number(json, "repay", 0, 1, &r->repay, err) ||
         !read_number(json, "least", 0, 1, &r->least, err) ||
         !lq_json_int(json, "refine", 0, 1000, &refine, "recipe", err) ||
-        !lq_json_bool(json, "kv_scales", &r->kv_scales, "recipe", err))
+        !lq_json_bool(json, "kv_scales", &r->kv_scales, "recipe", err) ||
+        !lq_json_bool(json, "refit", &refit, "recipe", err))
         return false;
+    r->as_cut = !refit;
     r->salient = (lq_salient)salient;
     r->rounding = search ? LQ_ROUND_NEAREST : (lq_rounding)rounding;
     r->order = (lq_order)order, r->refine = (int)refine;
@@ -240,6 +243,7 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     if (r->salient == LQ_SALIENT_OUTLIER) put_number(t, "threshold", r->threshold > 0 ? r->threshold : 6);
     if (r->salient != LQ_SALIENT_NONE) put_number(t, "share", lq_salient_share(r));
     if (r->kv_scales) lq_text_fmt(t, ", \"kv_scales\": true");
+    if (r->as_cut) lq_text_fmt(t, ", \"refit\": false");
     const bool searched = r->range != LQ_RANGE_FULL, tried = searched || r->transform & LQ_T_CLIP;
     if (searched || r->rounding == LQ_ROUND_GPTQ) lq_text_fmt(t, ", \"range\": \"%s\"", lq_range_name(r->range));
     if (tried && r->steps) lq_text_fmt(t, ", \"steps\": %d", r->steps);

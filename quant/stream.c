@@ -24,9 +24,11 @@ struct lq_stream {
     float *h[LQ_COURSES];       // [samples * len][dim] between layers
     char *kept[LQ_COURSES];     // [chunks][each] bytes of each chunk at input
     int at[LQ_COURSES];         // of the layer at hand; 0: where it begins
-    size_t each;
+    size_t each[LQ_COURSES];
     lq_rooms *rooms;
-    int courses, layer, per;    // per: samples of a chunk
+    int layer[LQ_COURSES];      // at hand
+    const int *of;              // lq_stream_opts'
+    int courses, per;           // per: samples of a chunk
     int stride;                 // blocks of a sample
     int32_t *seq, *pos, *first, *slot, *table; // of a chunk
     float *was;                 // what an input is given as the model was
@@ -132,15 +134,15 @@ static bool caches_share(lq_stream *s, int c, lq_err *err) {
 
 // The cache of the layer at hand, where a chunk from this sample on has it.
 static void cache_turn(lq_stream *s, int c, size_t sample) {
-    lq_cache *own = &s->kv[c].layer[s->layer];
-    const lq_layer *l = &s->m[c]->desc.layer[s->layer];
+    lq_cache *own = &s->kv[c].layer[s->layer[c]];
+    const lq_layer *l = &s->m[c]->desc.layer[s->layer[c]];
     char *lent = lq_layer_attn(l) ? s->lent[c][l->kv_from] : NULL;
     if (lent) own->data = lent + sample * (size_t)s->stride * own->block_stride;
 }
 
 static bool model_open(lq_stream *s, const lq_stream_opts *o, lq_course c, lq_err *err) {
     lq_model_opts opts = {.threads = o->threads, .exact = true, .ctx = s->text->len, .beside = c ? s->m[0] : NULL};
-    if (!lq_model_open_lean(o->in, &opts, &s->m[c], err)) return false;
+    if (!lq_model_open_lean(c && o->was ? o->was : o->in, &opts, &s->m[c], err)) return false;
     if (c == LQ_AS_MADE) s->m[c]->desc.tied = o->desc->tied;
     int blocks[LQ_KV_GROUPS];
     for (int g = 0; g < LQ_KV_GROUPS; g++) blocks[g] = s->per * s->stride;
@@ -176,14 +178,18 @@ bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err) {
     s->per = chunk_samples(o->text);
     s->stride = blocks_of(o->text);
     s->rooms = o->rooms;
-    const size_t bytes = o->text->samples * (size_t)o->text->len * (size_t)o->desc->dim * sizeof(float);
-    const size_t left = s->rooms->left;
+    s->of = o->of;
+    const size_t rows = o->text->samples * (size_t)o->text->len, left = s->rooms->left;
     if (o->spill) s->rooms->left = 0;
     bool done = chunk_open(s, err);
-    s->each = kept_most(o->desc, o->text);
-    for (int c = 0; done && c < s->courses; c++)
-        done = model_open(s, o, (lq_course)c, err) && (s->h[c] = lq_room_open(s->rooms, bytes, err)) != NULL &&
-               (s->kept[c] = lq_room_open(s->rooms, chunks_of(o->text) * s->each, err)) != NULL;
+    for (int c = 0; done && c < s->courses; c++) {
+        done = model_open(s, o, (lq_course)c, err);
+        if (!done) break;
+        const lq_desc *d = &s->m[c]->desc;
+        s->each[c] = kept_most(d, o->text);
+        done = (s->h[c] = lq_room_open(s->rooms, rows * (size_t)d->dim * sizeof(float), err)) != NULL &&
+               (s->kept[c] = lq_room_open(s->rooms, chunks_of(o->text) * s->each[c], err)) != NULL;
+    }
     if (o->spill) s->rooms->left = left;
     if (done) return true;
     lq_stream_close(s);
@@ -230,7 +236,7 @@ const float *lq_stream_rows(const lq_stream *s) { return s->h[LQ_AS_MADE]; }
 static void chunk_rests(const lq_stream *s, int c, size_t sample, int samples) {
     const size_t row = (size_t)s->text->len * (size_t)s->m[c]->desc.dim * sizeof(float);
     lq_room_rest(s->h[c], sample * row, (size_t)samples * row);
-    lq_room_rest(s->kept[c], sample / (size_t)s->per * s->each, s->each);
+    lq_room_rest(s->kept[c], sample / (size_t)s->per * s->each[c], s->each[c]);
 }
 
 // Buffers are measured by the weights that are bound: those of the layer at hand.
@@ -271,8 +277,8 @@ static void chunk_go_on(lq_stream *s, int c, size_t sample, int samples, lq_obse
     run->see = see, run->arg = s;
     run->from = s->at[c];
     run->sent = s->sent;
-    run->left = s->at[c] && !s->sent ? s->kept[c] + sample / (size_t)s->per * s->each : NULL;
-    lq_forward_layer(run, s->layer);
+    run->left = s->at[c] && !s->sent ? s->kept[c] + sample / (size_t)s->per * s->each[c] : NULL;
+    lq_forward_layer(run, s->layer[c]);
 }
 
 static int samples_at(const lq_stream *s, size_t sample) {
@@ -319,11 +325,42 @@ bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err) {
     return true;
 }
 
+// Some samples go through the layer at hand.
+static bool go_through(lq_stream *s, int c, size_t sample, int samples, lq_err *err) {
+    lq_run run;
+    if (!told(s, err) || !buffers_ready(s, c, err)) return false;
+    chunk_go_on(s, c, sample, samples, only_ask, &run);
+    if (s->failed) return false;
+    const lq_mat h = lq_forward_settle(&run), to = rows_of(s, c, sample, samples);
+    if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
+    keep(&h, &to);
+    return true;
+}
+
+static void let_go(lq_stream *s, int c) {
+    buffers_stale(s, c);
+    lq_unbind_layer(s->m[c], s->layer[c]);
+}
+
+static bool bind(lq_stream *s, int c, int layer, lq_err *err) {
+    s->layer[c] = layer;
+    s->at[c] = 0;
+    return lq_bind_layer(s->m[c], layer, err);
+}
+
 bool lq_stream_enter(lq_stream *s, int layer, lq_err *err) {
-    s->layer = layer;
+    s->err = err, s->failed = false;
     for (int c = 0; c < s->courses; c++) {
-        s->at[c] = 0;
-        if (!lq_bind_layer(s->m[c], layer, err)) return false;
+        const int to = c && s->of ? s->of[layer] : layer, first = c && s->of ? layer ? s->of[layer - 1] + 1 : 0 : layer;
+        for (int l = first; l < to; l++) { // which the model as it becomes has not
+            if (!bind(s, c, l, err)) return false;
+            for (size_t at = 0; at < s->text->samples; at += (size_t)s->per) {
+                if (!go_through(s, c, at, samples_at(s, at), err)) return false;
+                chunk_rests(s, c, at, samples_at(s, at));
+            }
+            let_go(s, c);
+        }
+        if (!bind(s, c, to, err)) return false;
     }
     return true;
 }
@@ -347,7 +384,7 @@ static bool sum_codes(lq_stream *s, lq_weight *w, lq_err *err) {
 }
 
 bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_err *err) {
-    lq_bound *b = &s->m[LQ_AS_MADE]->layer[s->layer][role];
+    lq_bound *b = &s->m[LQ_AS_MADE]->layer[s->layer[LQ_AS_MADE]][role];
     lq_weight own = *w;
     if (w->type.act.asym && !sum_codes(s, &own, err)) return false;
     if (b->stack) b->stack[at] = own;
@@ -358,7 +395,7 @@ bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_er
 
 void lq_stream_put_vector(lq_stream *s, const lq_slot *slot, const float *v) {
     lq_model *m = s->m[LQ_AS_MADE];
-    lq_bound *b = &m->layer[s->layer][slot->role];
+    lq_bound *b = &m->layer[s->layer[LQ_AS_MADE]][slot->role];
     const size_t n = (size_t)(slot->count ? slot->count : 1) * (size_t)(slot->k ? slot->n * slot->k : slot->n);
     m->dev->ops.put(m->dev, (slot->bias ? b->bias : b->v) + slot->at, v, n * sizeof *v);
     changed(s, 0);
@@ -397,24 +434,35 @@ static bool show(void *arg, const lq_seen *seen) {
     return false;
 }
 
-bool lq_stream_see(lq_stream *s, int input, bool paired, lq_looker *look, void *arg, lq_err *err) {
-    const int courses = paired ? s->courses : 1;
+// In the courses first .. end; what the wanted input is given in the first one is shown.
+static bool see(lq_stream *s, int input, int first, int end, lq_looker *look, void *arg, lq_err *err) {
     s->input = input, s->look = look, s->arg = arg, s->err = err, s->failed = false;
     s->was_mat.rows = 0;
-    for (int c = 0; c < courses && !s->sent; c++)
+    for (int c = first; c < end && !s->sent; c++)
         if (input < s->at[c]) s->at[c] = 0;
     for (size_t at = 0; at < s->text->samples && !s->failed; at += (size_t)s->per)
-        for (int c = courses; c-- > 0 && !s->failed;) {
+        for (int c = end; c-- > first && !s->failed;) {
             lq_run run;
             if (!told(s, err) || !buffers_ready(s, c, err)) return false;
-            chunk_go_on(s, c, at, samples_at(s, at), c ? catch_was : show, &run);
+            chunk_go_on(s, c, at, samples_at(s, at), c > first ? catch_was : show, &run);
             if (run.stopped && !s->failed && !s->sent && s->at[c] < input)
-                lq_forward_keep(&run, s->kept[c] + at / (size_t)s->per * s->each);
+                lq_forward_keep(&run, s->kept[c] + at / (size_t)s->per * s->each[c]);
             if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
             chunk_rests(s, c, at, samples_at(s, at));
         }
-    for (int c = 0; c < courses && !s->sent; c++) s->at[c] = input;
+    for (int c = first; c < end && !s->sent; c++) s->at[c] = input;
     return !s->failed;
+}
+
+bool lq_stream_see(lq_stream *s, int input, bool paired, lq_looker *look, void *arg, lq_err *err) {
+    return see(s, input, LQ_AS_MADE, paired ? s->courses : 1, look, arg, err);
+}
+
+bool lq_stream_see_was(lq_stream *s, int input, lq_looker *look, void *arg, lq_err *err) {
+    s->apart = true;
+    const bool done = see(s, input, LQ_AS_WAS, LQ_COURSES, look, arg, err);
+    s->apart = false;
+    return done;
 }
 
 void lq_stream_anew(lq_stream *s) {
@@ -445,23 +493,13 @@ bool lq_stream_leave(lq_stream *s, double *error, lq_err *err) {
     s->err = err, s->failed = false;
     for (size_t at = 0; at < s->text->samples; at += (size_t)s->per) {
         const int n = samples_at(s, at);
-        for (int c = s->courses; c-- > 0;) {
-            lq_run run;
-            if (!told(s, err) || !buffers_ready(s, c, err)) return false;
-            chunk_go_on(s, c, at, n, only_ask, &run);
-            if (s->failed) return false;
-            const lq_mat h = lq_forward_settle(&run), to = rows_of(s, c, at, n);
-            if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
-            keep(&h, &to);
-        }
+        for (int c = s->courses; c-- > 0;)
+            if (!go_through(s, c, at, n, err)) return false;
         const lq_mat made = rows_of(s, LQ_AS_MADE, at, n), was = rows_of(s, s->courses - 1, at, n);
-        if (s->courses > 1) apart(&made, &was, &sum, &norm);
+        if (s->courses > 1 && made.cols == was.cols) apart(&made, &was, &sum, &norm);
         for (int c = 0; c < s->courses; c++) chunk_rests(s, c, at, n);
     }
-    for (int c = 0; c < s->courses; c++) {
-        buffers_stale(s, c);
-        lq_unbind_layer(s->m[c], s->layer);
-    }
+    for (int c = 0; c < s->courses; c++) let_go(s, c);
     sums_free(s);
     if (error) *error = norm > 0 ? sqrt(sum / norm) : 0;
     return true;

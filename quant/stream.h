@@ -35,6 +35,8 @@ typedef struct lq_stream_opts {
     const lq_calib *text;  // lives as long
     int threads;
     bool paired;           // both courses; else only that of the model as it becomes
+    const char *was;       // the other one's, where it is another checkpoint, of which `in` has some of the layers; or
+    const int *of;         // NULL, and which they are: [layers of `in`] rising
     lq_rooms *rooms;       // lives as long
     bool spill;            // what stands between layers lies in a file from the first
     lq_tick *tick;         // asked before each chunk of rows and at each input; false stops with LQ_E_CANCELLED
@@ -58,8 +60,8 @@ const float *lq_stream_rows(const lq_stream *s);
 bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_err *err);
 void lq_stream_put_vector(lq_stream *s, const lq_slot *slot, const float *v);
 
-// What one input of the layer is given, chunk by chunk of rows. x: as made; was: the same rows as the model was, NULL
-// where that is not known (or they are not the same rows, behind a router).
+// What one input of the layer is given, chunk by chunk of rows. x: as made; was: the same rows as the model was, of as
+// many columns as that has, NULL where that is not known (or they are not the same rows, behind a router).
 typedef struct lq_sight {
     lq_mat x;
     const lq_mat *was;
@@ -74,6 +76,8 @@ bool lq_stream_see(lq_stream *s, int input, bool paired, lq_looker *look, void *
 // The same where it is known which rows are whose, of experts or heads. sent (0: the router chooses): all rows go to
 // as many experts as it would, from sent - 1 on.
 bool lq_stream_see_apart(lq_stream *s, int input, int sent, bool paired, lq_looker *look, void *arg, lq_err *err);
+// What the experts of the model as it was are given, each its rows.
+bool lq_stream_see_was(lq_stream *s, int input, lq_looker *look, void *arg, lq_err *err);
 void lq_stream_anew(lq_stream *s); // the next look goes there from where the layer begins
 // All rows go through the layer, as it was and as it is now; its weights are let go. *error (may be NULL): how far what
 // the courses say is apart, |made - was| / |was|, 0 unless paired.

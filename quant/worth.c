@@ -205,17 +205,20 @@ bool lq_prune_choose(const lq_worth *w, lq_cut *out, lq_text *told, lq_err *err)
     return done && (!told->failed || lq_fail(err, LQ_E_MEMORY, "no memory for what is said of what goes"));
 }
 
-size_t lq_prune_bytes(const lq_worth *w) {
+size_t lq_prune_bytes(const lq_worth *w, bool refitted) {
     const lq_desc *d = &w->p->in_desc;
     const lq_calib text = probe_text(w);
-    const size_t chunk = lq_stream_cost(d, w->text, false, d->dim).chunk;
     size_t sums = 0;
+    int64_t widest = d->dim;
     for (int l = 0; l < d->layers; l++)
         for (int i = 0; i < d->layer[l].parts; i++) {
             const lq_part *p = &d->layer[l].part[i];
             const size_t own = (size_t)(p->experts ? p->experts : 1) * (size_t)p->ffn * (sizeof(double) + 16);
             if (own > sums) sums = own;
+            if (p->ffn > widest) widest = p->ffn;
+            if ((int64_t)p->heads * p->v_dim > widest) widest = (int64_t)p->heads * p->v_dim;
         }
     const size_t said = w->what->depth && !w->what->influence ? lq_probe_bytes(&text, d->vocab) : 0;
-    return sums + chunk + said + ((size_t)16 << 20);
+    const size_t chunk = lq_stream_cost(d, w->text, refitted, refitted ? widest : d->dim).chunk;
+    return sums + said + chunk + (refitted ? lq_refit_bytes(widest) : 0) + ((size_t)16 << 20);
 }

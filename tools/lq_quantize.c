@@ -184,7 +184,8 @@ static const lq_opt opts[] = {
     {"recipe", 0, LQ_OPT_TEXT, FIELD(recipe), "JSON", "parts of the method that are to be others, or a file that says so", NULL, 0, 0},
     {"prune", 0, LQ_OPT_TEXT, FIELD(prune), "WHAT",
      "what goes before anything is quantized: depth:N, the N layers that are worth least (influence:N: found faster); "
-     "mlp:X, heads:X, hidden:X keep that share of widths, width:X of all three; joined by commas", NULL, 0, 0},
+     "mlp:X, heads:X, hidden:X keep that share of widths, width:X of all three; joined by commas; what is left is refitted "
+     "on the text", NULL, 0, 0},
     {"calib", 0, LQ_OPT_FILE, FIELD(calib), "FILE",
      "text to calibrate on, a .txt, a .jsonl with \"text\", or a folder of them; self: what the model writes itself "
      "(default: built-in)", NULL, 0, 0},

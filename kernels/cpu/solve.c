@@ -82,7 +82,7 @@ bool lq_solver_c(lq_dev *d, char *out, size_t size, lq_err *err) {
 
 // --- gram ---
 
-typedef struct block { const lq_gram_args *a; int sides; } block;
+typedef struct block { const lq_gram_args *a; int sides; } block; // sides: blocks of a row of them
 
 // Block `task` of the upper half, counted row by row, or of the whole: h += sum over chunks of x^T x, of x^T with.
 static void gram_block(void *arg, int task, int worker) {
@@ -90,10 +90,10 @@ static void gram_block(void *arg, int task, int worker) {
     const lq_gram_args *a = b->a;
     const lq_mat *with = a->with ? a->with : &a->x;
     (void)worker;
-    int i = 0, rest = task, n = a->x.cols;
-    if (a->with) i = task / b->sides, rest = task % b->sides - i;
-    else for (; rest >= b->sides - i; i++) rest -= b->sides - i;
-    int j0 = (i + rest) * SIDE, i0 = i * SIDE, in = n - i0 < SIDE ? n - i0 : SIDE, jn = n - j0 < SIDE ? n - j0 : SIDE;
+    int i = 0, j = task, m = a->x.cols, n = with->cols;
+    if (a->with) i = task / b->sides, j = task % b->sides;
+    else for (; j >= b->sides; i++) j -= b->sides - i - 1;
+    int j0 = j * SIDE, i0 = i * SIDE, in = m - i0 < SIDE ? m - i0 : SIDE, jn = n - j0 < SIDE ? n - j0 : SIDE;
     float *product = a->work + (size_t)i0 * (size_t)n + j0; // a block's own part of work, [in][n] of it
     for (int r = 0; r < a->x.rows; r += CHUNK) {
         int rows = a->x.rows - r < CHUNK ? a->x.rows - r : CHUNK;
@@ -107,9 +107,12 @@ static void gram_block(void *arg, int task, int worker) {
     }
 }
 
+static int sides(const lq_mat *x) { return (x->cols + SIDE - 1) / SIDE; }
+
 void lq_gram_c(lq_dev *d, const lq_gram_args *a) {
-    block b = {a, (a->x.cols + SIDE - 1) / SIDE};
-    if (blas_use(d)) lq_pool_run(d->pool, gram_block, &b, a->with ? b.sides * b.sides : b.sides * (b.sides + 1) / 2);
+    block b = {a, sides(a->with ? a->with : &a->x)};
+    const int blocks = a->with ? sides(&a->x) * b.sides : b.sides * (b.sides + 1) / 2;
+    if (blas_use(d)) lq_pool_run(d->pool, gram_block, &b, blocks);
 }
 
 // --- factor ---

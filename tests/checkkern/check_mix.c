@@ -339,15 +339,17 @@ static void check_scan_case(lq_dev *dev, const scan_case *c) {
 
 // --- solving ---
 
-static void check_gram(lq_dev *dev, int rows, int cols, bool pair) {
-    lq_mat x = ck_mat(rows, cols, 3), with = pair ? ck_mat(rows, cols, 5) : x;
-    const size_t n = (size_t)cols, cells = n * n;
-    double *h = ck_buf(cells * sizeof *h, 0);
-    float *work = ck_buf(cells * sizeof *work, 0);
-    for (size_t i = 0; i < cells; i++) h[i] = 1;
+// with: columns of the second factor; 0: x is both.
+static void check_gram(lq_dev *dev, int rows, int cols, int with_cols) {
+    const bool pair = with_cols > 0;
+    lq_mat x = ck_mat(rows, cols, 3), with = pair ? ck_mat(rows, with_cols, 5) : x;
+    const size_t m = (size_t)cols, n = (size_t)with.cols;
+    double *h = ck_buf(m * n * sizeof *h, 0);
+    float *work = ck_buf(m * n * sizeof *work, 0);
+    for (size_t i = 0; i < m * n; i++) h[i] = 1;
     dev->ops.gram(dev, &(lq_gram_args){.x = x, .with = pair ? &with : NULL, .h = h, .work = work});
     int wrong = 0;
-    for (size_t i = 0; i < n; i += cols > 100 ? 37 : 1)
+    for (size_t i = 0; i < m; i += cols > 100 ? 37 : 1)
         for (size_t j = 0; j < n; j++) {
             double t = 1, size = 0;
             for (int r = 0; r < rows && (pair || j >= i); r++) {
@@ -356,7 +358,7 @@ static void check_gram(lq_dev *dev, int rows, int cols, bool pair) {
             }
             wrong += fabs(h[i * n + j] - t) > EPS * ((rows < 2048 ? rows : 2048) + 4) * size;
         }
-    CHECK(wrong == 0, "gram %s %d x %d%s: %d wrong", dev->isa, rows, cols, pair ? " of two" : "", wrong);
+    CHECK(wrong == 0, "gram %s %d x %d with %d: %d wrong", dev->isa, rows, cols, with_cols, wrong);
     ck_done("gram");
 }
 
@@ -426,11 +428,9 @@ static void check_solving(lq_dev *dev) {
         SKIP("gram, factor, solve %s: %s", dev->isa, err.text);
         return;
     }
-    for (int pair = 0; pair < 2; pair++) {
-        check_gram(dev, 5, 3, pair);
-        check_gram(dev, 2500, 40, pair);
-        check_gram(dev, 33, 530, pair);
-    }
+    static const int grams[][3] = {{5, 3, 0}, {2500, 40, 0}, {33, 530, 0}, {5, 3, 3}, {2500, 40, 40}, {33, 530, 530},
+                                   {33, 70, 600}, {9, 600, 300}};
+    for (size_t i = 0; i < sizeof grams / sizeof *grams; i++) check_gram(dev, grams[i][0], grams[i][1], grams[i][2]);
     for (int n = 1; n < 200; n = n * 3 + 1) check_factor(dev, n), check_solve(dev, n, n > 3 ? 300 : 2);
 }
 

@@ -71,15 +71,15 @@ for config, more in ((CONFIG, ["--layout", "any"]), (CONFIG, ["--layout", "x86"]
             case.disk_full()
             case.elsewhere()
 
-# Pruned before: killed while it is, the run begins anew; later, it goes on with what is left.
+# Pruned before, and refitted: killed while it is, the run begins anew; later, it goes on with what is left.
 with tempfile.TemporaryDirectory() as folder:
-    case = Case(lq, folder, os.path.join(folder, "model"), [*GPTQ, "--samples", "8", "--prune", "depth:2"])
+    case = Case(lq, folder, os.path.join(folder, "model"), [*GPTQ, "--samples", "8", "--prune", "depth:1,mlp:0.75"])
     write_model(case.model, dict(CONFIG, **SMALL))
     vocabulary(case.model)
     if case.undisturbed():
         out = case.out("killed.lq")
         case.kill_often(KILLS // 5)
-        check(not os.path.exists(out + ".pruned.lq"), f"{out}.pruned.lq is left behind")
+        check(not os.path.exists(out + ".pruned.lq") and not os.path.exists(out + ".cut.lq"), f"{out}.pruned.lq or .cut.lq is left behind")
         forget(out)
         finish(case.start(out))
         check(report(out)[0] == case.clean, "the report of a pruned run differs from that of an undisturbed one")

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # check_prune.py LQ: structured pruning. Of every tiny model a layer is dropped: what is left computes in exact mode what the numpy forward
 # computes that leaves the layer out, or the refusal says why it cannot be described. Of every dense one inner columns of MLPs go: as if they
-# were 0 in numpy. Heads and columns of the residual: as a checkpoint computes that a script has cut. What goes is held against its definition.
+# were 0 in numpy. Heads and columns of the residual: as a checkpoint computes that a script has cut. What goes is held against its definition,
+# what is left and refitted against least squares in numpy.
 import json
 import multiprocessing
 import os
@@ -18,11 +19,14 @@ sys.path.insert(0, os.path.join(here, ".."))
 import counted
 import decoder_np
 import make_models
+import st
 from counted import check, end
 from dumped import logits
+from watched import inputs
 
 lq = os.path.abspath(sys.argv[1])
 KEEP = ["--type", "keep", "--embed", "keep", "--head", "keep"]
+AS_CUT = [*KEEP, "--recipe", '{"refit": false}']
 
 
 def prune(src, out, what, *words):
@@ -49,7 +53,7 @@ def check_depth(path, name):
     if 1 in (cfg.get(key) for key in ("num_hidden_layers", "num_layers", "n_layer", "n_layers")):
         report, why = prune(path, out, "depth:1", *KEEP)
         return check("1 layers are to go, but" in why, f"{name}: {why}")
-    report, why = prune(path, out, "depth:1", *KEEP, "--samples", "1", "--seqlen", "48")
+    report, why = prune(path, out, "depth:1", *AS_CUT, "--samples", "1", "--seqlen", "48")
     if report is None:
         return check(REFUSED.get(name, "nothing") in why, f"{name}: {why}")
     check(name not in REFUSED, f"{name}: was expected to be refused")
@@ -92,7 +96,7 @@ def check_order(path, name, folder):
     cfg, w, _ = make_models.load(path)
     text, out = os.path.join(folder, "text.txt"), os.path.join(folder, name + ".lq")
     open(text, "wb").write(TEXT)
-    words = [*KEEP, "--calib", text, "--seqlen", str(LEN)]
+    words = [*AS_CUT, "--calib", text, "--seqlen", str(LEN)]
     report, why = prune(path, out, "depth:2", *words)
     if not check(report is not None, f"{name}: {why}"):
         return
@@ -167,7 +171,7 @@ def check_inner(path, name, folder):
     cfg, w, ids = make_models.load(path)
     out, text = os.path.join(path, "thin.lq"), os.path.join(path, "text.txt")
     open(text, "wb").write(TEXT)
-    report, why = prune(path, out, "mlp:0.7", *KEEP, "--calib", text, "--seqlen", str(LEN))
+    report, why = prune(path, out, "mlp:0.7", *AS_CUT, "--calib", text, "--seqlen", str(LEN))
     if report is None:
         return check(NO_INNER.get(name, "nothing") in why, f"{name} mlp: {why}")
     check(name not in NO_INNER, f"{name} mlp: was expected to be refused")
@@ -202,7 +206,7 @@ REASONS = (  # why a model cannot have fewer heads or a narrower residual
 def check_any(path, name, what):
     """What is left is a model that says numbers, or it is refused with the reason."""
     out = os.path.join(path, "any.lq")
-    report, why = prune(path, out, what, *KEEP, "--samples", "1", "--seqlen", "32")
+    report, why = prune(path, out, what, *KEEP, "--samples", "3", "--seqlen", "48")
     if report is None:
         print(f"{name} {what}: {why[why.find(': a ') + 2:]}")
         return check(any(r in why for r in REASONS) and "\n" not in why, f"{name} {what}: {why}")
@@ -216,7 +220,8 @@ def check_script(path, name):
     heads, kv, dim, ffn = cfg["num_attention_heads"], cfg["num_key_value_heads"], cfg["hidden_size"], cfg["intermediate_size"]
     hd, share, text, out = cfg.get("head_dim", dim // heads), heads // kv, os.path.join(path, "text.txt"), os.path.join(path, "cut.lq")
     open(text, "wb").write(TEXT)
-    report, why = prune(path, out, "heads:0.5,hidden:0.8,mlp:0.6", *KEEP, "--calib", text, "--seqlen", str(LEN))
+    words = ["heads:0.5,hidden:0.8,mlp:0.6", "--calib", text, "--seqlen", str(LEN)]
+    report, why = prune(path, out, *words, *AS_CUT)
     if not check(report is not None, f"{name} cut: {why}"):
         return
     seen, plain = {}, decoder_np.linear
@@ -238,7 +243,7 @@ def check_script(path, name):
         p = f"model.layers.{i}."
         g = largest(of(i, "self_attn.o_proj").reshape(kv, -1).sum(1), max(1, round(0.5 * kv)))
         m = largest(of(i, "mlp.down_proj"), stays(ffn, 0.6))
-        spread = lambda wide: (g[:, None] * wide + np.arange(wide)).reshape(-1)
+        spread = lambda wide: spread_of(g, wide)
         for n, rows in {"q": spread(share * hd), "k": spread(hd), "v": spread(hd)}.items():
             less[p + f"self_attn.{n}_proj.weight"] = w[p + f"self_attn.{n}_proj.weight"][rows][:, r]
             if p + f"self_attn.{n}_proj.bias" in w:
@@ -249,6 +254,9 @@ def check_script(path, name):
         less[p + "mlp.down_proj.weight"] = w[p + "mlp.down_proj.weight"][r][:, m]
     own = {**cfg, "hidden_size": len(r), "num_attention_heads": share * len(g), "num_key_value_heads": len(g), "intermediate_size": len(m), "head_dim": hd}
     within(f"{name} cut", out, own, less, ids, make_models.tokens(name))
+    stays_of = lambda i: (r, spread_of(largest(of(i, "self_attn.o_proj").reshape(kv, -1).sum(1), max(1, round(0.5 * kv))), share * hd),
+                          largest(of(i, "mlp.down_proj"), stays(ffn, 0.6)))  # fmt: skip
+    check_refit(path, name, words, own, less, stays_of)
     report, why = prune(path, out, "depth:1,mlp:0.6", "--method", "gptq", "--type", "int4 g32", "--calib", text, "--seqlen", str(LEN))
     if check(report is not None, f"{name} depth and mlp: {why}"):
         check(report["layers"] == cfg["num_hidden_layers"] - 1, f"{name} depth and mlp: {report['layers']} layers")
@@ -259,7 +267,7 @@ def check_experts(path, name):
     cfg, w, ids = make_models.load(path)
     out, text = os.path.join(path, "experts.lq"), os.path.join(path, "text.txt")
     open(text, "wb").write(TEXT)
-    report, why = prune(path, out, "mlp:0.6", *KEEP, "--calib", text, "--seqlen", str(LEN))
+    report, why = prune(path, out, "mlp:0.6", *AS_CUT, "--calib", text, "--seqlen", str(LEN))
     if not check(report is not None, f"{name} experts: {why}"):
         return
     down = {id(a): n for n, a in w.items() if ".experts." in n and n.endswith((".w2.weight", ".down_proj.weight"))}
@@ -281,6 +289,56 @@ def check_experts(path, name):
         masks[key][largest(v, stays(ffn, 0.6))] = 1
     within(f"{name} experts with {stays(ffn, 0.6)} of {ffn}", out, cfg, w, ids, make_models.tokens(name))
     decoder_np.linear = plain
+    report, why = prune(path, out, "mlp:0.6", *KEEP, "--calib", text, "--seqlen", str(LEN))
+    if not check(report is not None, f"{name} experts refitted: {why}"):
+        return
+    read, made = inputs(cfg, w, sequences()), st.read(out)[0]
+    for n, key in ((n, key) for key, n in down.items()):
+        layer, at = n.split(".experts.")[0], int(n.split(".experts.")[1].split(".")[0])
+        columns, got = np.flatnonzero(masks[key]), made[f"{layer}.experts.w2.weight"][at]
+        if len(read[n]) < len(columns):
+            check((got == w[n][:, columns]).all(), f"{n}: {len(read[n])} rows reached it, and it was refitted")
+        elif ".layers.0." in n:  # the rows of later ones are off by what f32 and f64 route otherwise
+            least_squares(n, got, w[n][:, columns], read[n][:, columns], read[n] @ w[n].T.astype(np.float64))
+
+
+def least_squares(what, got, cut, x, y):
+    """Of what is read now and what was said, by numpy: the weights that are nearest to it and, a little, to those that were cut."""
+    x, cut, got = (a.astype(np.float64) for a in (x, cut, got))
+    pull = np.sqrt(0.01 * (x * x).sum() / x.shape[1])  # the damping, of all rows
+    lost = lambda a: ((x @ a.T - y) ** 2).sum() + pull * pull * ((a - cut) ** 2).sum()
+    rows, said = np.concatenate([x, pull * np.eye(x.shape[1])]), np.concatenate([y, pull * cut.T])
+    best = lost(np.linalg.lstsq(rows, said, rcond=None)[0].T)
+    # Moments are f32 sums of at most 128 products, off by 128 * 2^-24 of their size; around the least, what is lost by it is that squared.
+    check(lost(got) - best <= 1e-5 * (y * y).sum(), f"{what}: loses {lost(got):.6g}, least squares {best:.6g}, all {(y * y).sum():.6g}")
+    check(lost(cut) - best > 1e-3 * (y * y).sum(), f"{what}: as it was cut it loses {lost(cut):.6g}, least squares {best:.6g}")
+    return lost(got) / lost(cut)
+
+
+def spread_of(heads, wide):
+    return (heads[:, None] * wide + np.arange(wide)).reshape(-1)
+
+
+def check_refit(path, name, words, own, less, stays_of):
+    """Each matrix of a model that was cut makes, of what it reads there, what it made in the whole one, as nearly as it can."""
+    out = os.path.join(path, "refit.lq")
+    report, why = prune(path, out, *words, *KEEP)
+    if not check(report is not None, f"{name} refit: {why}"):
+        return
+    cfg, w, _ = make_models.load(path)
+    made = {**less, **{n: a for n, a in st.read(out)[0].items() if n in less}}
+    then, now, shares = inputs(cfg, w, sequences()), inputs(own, made, sequences()), []
+    for n, a in w.items():
+        if ".layers." not in n or a.ndim != 2:
+            check(n not in made or (made[n] == less[n]).all(), f"{name}: {n} is not as it was cut")
+            continue
+        r, heads, inner = stays_of(int(n.split(".")[2]))
+        kv, hd, part = own["num_key_value_heads"], own["head_dim"], n.split(".")[-2][0]
+        groups = heads.reshape(kv, -1)[:, 0] // (len(heads) // kv)
+        rows = {"o": r, "d": r, "g": inner, "u": inner, "q": spread_of(groups, own["num_attention_heads"] // kv * hd), "k": spread_of(groups, hd),
+                "v": spread_of(groups, hd)}[part]  # fmt: skip
+        shares.append(least_squares(f"{name} {n}", made[n], less[n], now[n], then[n] @ a[rows].T.astype(np.float64)))
+    print(f"{name} refitted: each matrix loses {min(shares):.3f} to {max(shares):.3f} of what it lost as it was cut")
 
 
 NO_INNER = {
@@ -301,10 +359,11 @@ def check_command(path, folder):
     }.items():
         report, why = prune(path, out, what)
         check(report is None and words in why and not os.path.exists(out), f"--prune {what!r}: {why}")
-    open(out + ".pruned.lq", "w").write("somebody's")
-    report, why = prune(path, out, "depth:1")
-    check("is there already" in why and open(out + ".pruned.lq").read() == "somebody's", f"OUT.pruned.lq is somebody's: {why}")
-    os.remove(out + ".pruned.lq")
+    for name, what in (".pruned.lq", "depth:1"), (".cut.lq", "depth:1"), (".cut.lq", "mlp:0.6"):
+        open(out + name, "w").write("somebody's")
+        report, why = prune(path, out, what)
+        check("is there already" in why and open(out + name).read() == "somebody's", f"OUT{name} is somebody's: {why}")
+        os.remove(out + name)
     files = {}
     for method in ("rtn", "gptq", "awq", "hadamard"):
         report, why = prune(path, out, "depth:1", "--method", method, "--type", "int4 g32", "--samples", "4", "--seqlen", "64")
@@ -316,11 +375,13 @@ def check_command(path, folder):
         for verb in (["run", out, "Once", "-n", "4", "--raw"], ["inspect", out, "--verify"], ["eval", out, "--text", os.path.join(folder, "text.txt")]):
             r = subprocess.run([lq, *verb], capture_output=True, text=True)
             check(r.returncode == 0, f"{method}: lq {verb[0]} of a pruned model: {r.stderr.strip()}")
-    r = subprocess.run([lq, "quantize", path, out, "--prune", "depth:1", "--method", "gptq", "--type", "int4 g32", "--samples", "4",
-                        "--seqlen", "64", "--force", "--quiet", "--threads", "3"], capture_output=True, text=True)  # fmt: skip
-    check(r.returncode == 0 and open(out, "rb").read() == files.get("gptq"), f"three threads give other bytes {r.stderr}")
+    words = ["--prune", "depth:1,width:0.6", "--method", "gptq", "--type", "int4 g32", "--samples", "8", "--seqlen", "64", "--force", "--quiet"]
+    for more in ["--threads", "1"], ["--threads", "3"], ["--threads", "2", "--max-ram", "40M"]:
+        r = subprocess.run([lq, "quantize", path, out, *words, *more], capture_output=True, text=True)
+        check(r.returncode == 0 and open(out, "rb").read() == files.setdefault("refit", open(out, "rb").read()), f"{more} give other bytes {r.stderr}")
+        check(not os.path.exists(out + ".pruned.lq") and not os.path.exists(out + ".cut.lq"), f"{more}: what lay beside {out} is gone")
     r = subprocess.run([lq, "quantize", path, out, "--prune", "depth:1", "--force", "--dry-run"], capture_output=True, text=True)
-    check(r.returncode == 0 and "prune depth:1" in r.stderr and open(out, "rb").read() == files.get("gptq"), f"--dry-run: {r.stderr}")
+    check(r.returncode == 0 and "prune depth:1" in r.stderr and open(out, "rb").read() == files.get("refit"), f"--dry-run: {r.stderr}")
 
 
 def check_one(path):
