@@ -22,7 +22,7 @@ typedef struct pass {
     size_t count;
     size_t resumed, block;
     const char *what;   // for whoever is told of progress
-    double begun, last; // when the layer at hand began, 0: none is; how long the one before took, 0: nobody knows
+    double begun, times; // when the layer at hand began, 0: none is; how many times its plan the one before took
     size_t part, parts; // of the layer at hand: which of its inputs, of how many; 0: it has none that are watched
     lq_text note;       // of the block that is being worked on
     char scratch[4096]; // where what memory does not hold lies
@@ -50,11 +50,19 @@ static void look_at_memory(pass *p) {
 
 // --- who may stop us ---
 
-// How much of the layer at hand is done: by how long the one before it took, in the first one by its inputs.
+// How much is done, counted in blocks of the same time: by the plan, and of the layer at hand by how far the one before
+// it was off.
 static double share_done(const pass *p) {
-    if (p->begun <= 0) return 0;
-    const double by_time = p->last > 0 ? (now() - p->begun) / p->last : 0;
-    return p->last > 0 ? fmin(by_time, 0.99) : p->parts ? (double)p->part / (double)p->parts : 0;
+    const lq_plan *plan = &p->plan;
+    double sum = 0, all = 0;
+    if (!plan->pace || plan->seconds <= 0) return (double)p->block;
+    for (size_t i = 0; i <= plan->blocks; i++) {
+        all += plan->pace[i];
+        if (i < p->block) sum += plan->pace[i];
+    }
+    if (p->begun > 0 && plan->pace[p->block] > 0)
+        sum += fmin((now() - p->begun) / p->times, 0.99 * plan->pace[p->block]);
+    return (double)plan->blocks * sum / all;
 }
 
 static bool heard(void *arg) {
@@ -64,7 +72,7 @@ static bool heard(void *arg) {
     look_at_memory(p);
     if (!o->tick) return true;
     if (p->parts) snprintf(what, sizeof what, "%s, input %zu of %zu", p->what, p->part + 1, p->parts);
-    return o->tick(o->arg, (double)p->block + share_done(p), p->plan.blocks, p->parts ? what : p->what);
+    return o->tick(o->arg, share_done(p), p->plan.blocks, p->parts ? what : p->what);
 }
 
 static bool heard_at(void *arg, size_t done, size_t total) {
@@ -451,7 +459,7 @@ static bool do_blocks(pass *p, lq_err *err) {
         p->begun = i > 0 && i + 1 < plan->blocks ? now() : 0;
         if ((i >= p->resumed || p->stream) && !heard(p)) return fail_stopped(p, err);
         if ((i < p->resumed ? take_block(p, err) : do_block(p, err)) && go_on(p, i >= p->resumed, err)) {
-            p->last = i >= p->resumed && p->begun > 0 ? now() - p->begun : 0;
+            if (i >= p->resumed && p->begun > 0 && plan->pace[i] > 0) p->times = (now() - p->begun) / plan->pace[i];
             p->parts = 0;
             continue;
         }
@@ -494,6 +502,7 @@ static void sum_up(pass *p, double start, lq_quant_result *out) {
     look_at_memory(p);
     *out = (lq_quant_result){.rows = p->rows, .count = p->count, .in_bytes = lq_ckpt_file_bytes(p->plan.in),
                              .out_bytes = p->plan.out_bytes, .plan_bytes = p->plan.memory, .peak_bytes = p->peak,
+                             .plan_seconds = p->plan.seconds,
                              .blocks = p->plan.blocks, .resumed = p->resumed, .seconds = now() - start,
                              .layers = p->plan.desc.layers, .drift = p->drift};
     if (p->plan.o->pruned) out->in_bytes = p->plan.o->pruned->in_bytes;
@@ -581,7 +590,7 @@ static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
 static void help(void *pool, lq_share *fn, void *arg, int tasks) { lq_pool_run(pool, fn, arg, tasks); }
 
 static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
-    pass p = {.what = "planning"};
+    pass p = {.what = "planning", .times = 1};
     const double start = now();
     bool done = lq_plan_make(o, &p.plan, err) && lq_dev_open("cpu", &(lq_dev_opts){.threads = o->threads}, &p.dev, err);
     if (done) {
@@ -589,7 +598,8 @@ static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) 
         p.rows = calloc(p.plan.count, sizeof *p.rows);
         if (!p.rows) done = lq_fail(err, LQ_E_MEMORY, "no memory for a report of %zu rows", p.plan.count);
     }
-    done = done && lq_plan_device(&p.plan, p.dev, err) && lq_plan_tell(&p.plan, lq_pool_threads(p.dev->pool), err);
+    done = done && lq_plan_device(&p.plan, p.dev, err) && lq_pace_make(&p.plan, p.dev, err) &&
+           lq_plan_tell(&p.plan, lq_pool_threads(p.dev->pool), err);
     if (done && o->dry_run) sum_up(&p, start, out);
     else if (done) done = work(&p, start, out, err);
     if (!done) {

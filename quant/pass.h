@@ -57,6 +57,8 @@ typedef struct lq_plan {
     size_t buffer;      // bytes that one matrix takes when it is rounded and packed
     size_t copy;        // that the largest matrix takes which has to be made whole before it is rounded
     size_t memory;      // of the pass in all, known once the threads are
+    double *pace;       // [blocks + 1] seconds that each block seems to take, and the check of what was written
+    double seconds;     // of all of it
     size_t out_bytes, header_room, rounded;
     bool coded;         // the input is a .lq file with codes in it
     size_t carried;     // matrices that are coded and whose codes stay
@@ -86,6 +88,7 @@ bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err);
 // The lines that are shown before the work starts; then refuses what the memory or the disk cannot hold.
 bool lq_plan_tell(lq_plan *p, int threads, lq_err *err);
 void lq_plan_free(lq_plan *p);
+bool lq_pace_make(lq_plan *p, lq_dev *dev, lq_err *err); // how long it will take (pace.c)
 
 // --- a block on its way ---
 //

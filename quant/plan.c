@@ -4,6 +4,7 @@
 //
 // Refused: tensors that are missing, of another shape, or that nobody knows; transforms of codes that are to stay.
 #include "formats/parts.h"
+#include "formats/words.h"
 #include "formats/writer.h"
 #include "quant/prune.h"
 #include <inttypes.h>
@@ -694,6 +695,8 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
     lq_tell(p->o, "memory: %.1f MB with %d threads, and pages of the mapped checkpoint that are given back after use",
         (double)p->memory / mb,
         threads);
+    if (p->seconds < 1) lq_tell(p->o, "time: less than a second");
+    else lq_tell(p->o, "time: about %s, by what this machine does now", lq_words_time(p->seconds).text);
     if (p->scratch) lq_tell(p->o, "scratch file: %.1f MB in %s.partial", (double)p->scratch / mb, p->o->out);
     if (p->o->max_ram && p->memory > p->o->max_ram)
         return lq_fail(err, LQ_E_LIMIT, "memory: the pass needs %.1f MB, more than the %.1f MB it may use",
@@ -792,6 +795,7 @@ void lq_plan_free(lq_plan *p) {
     lq_desc_free(&p->desc);
     free(p->items);
     free(p->first);
+    free(p->pace);
     lq_calib_close(&p->calib);
     cJSON_Delete(p->given);
     cJSON_Delete(p->rules);

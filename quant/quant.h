@@ -94,8 +94,8 @@ typedef struct lq_quant_opts {
     bool all_experts;     // what is known of an expert's input comes from all rows, not those that its router sends it
     const char *report;   // JSON report; NULL: OUT.report.json beside OUT; "-": only in the result
     void (*plan)(void *arg, const char *line);   // told before the work starts, line by line
-    // Several times a second: blocks that are done, and the part of the one at hand that seems to be; false stops. May
-    // be NULL.
+    // Several times a second: how far the work is, by the time that the plan thinks it takes, as a part of `blocks`;
+    // false stops. May be NULL.
     bool (*tick)(void *arg, double done, size_t blocks, const char *what);
     void (*module)(void *arg, const lq_quant_row *row); // told of each that is finished. May be NULL
     void *arg;
@@ -131,6 +131,7 @@ typedef struct lq_quant_result {
     size_t in_bytes, out_bytes; // of the files
     size_t plan_bytes;    // memory the plan allows, the mapped checkpoint aside
     size_t peak_bytes;    // most memory of its own that the process was seen to have, mapped files aside
+    double plan_seconds;  // that the plan thought it would take
     double seconds, bits; // bits: mean over the weights of all matrices
     size_t blocks, resumed; // resumed: blocks taken over from an interrupted run
     int layers;

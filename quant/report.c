@@ -88,8 +88,8 @@ static void add_all(lq_text *t, const lq_plan *p, const lq_quant_result *r, int 
         add_module(t, &r->rows[i]);
         lq_text_fmt(t, i + 1 < r->count ? ",\n" : "\n");
     }
-    lq_text_fmt(t, "  ],\n  \"run\": {\"seconds\": %.3f, \"threads\": %d, \"plan_bytes\": %zu, \"peak_bytes\": %zu, ",
-                r->seconds, threads, r->plan_bytes, r->peak_bytes);
+    lq_text_fmt(t, "  ],\n  \"run\": {\"seconds\": %.3f, \"plan_seconds\": %.3g, \"threads\": %d, \"plan_bytes\": %zu, \"peak_bytes\": %zu, ",
+                r->seconds, r->plan_seconds, threads, r->plan_bytes, r->peak_bytes);
     if (p->automatic.n) lq_text_fmt(t, "\"measured\": %zu, ", p->measured);
     lq_text_fmt(t, "\"blocks\": %zu, \"resumed_blocks\": %zu}\n}\n", r->blocks, r->resumed);
 }

@@ -55,8 +55,8 @@ static int make_type(const quantize_args *a, char *type, size_t size) {
 // --json prints the report as it was written; of a dry run the numbers of the plan.
 static void print_json(const lq_quant_result *r, bool dry_run) {
     if (dry_run)
-        printf("{\"dry_run\": true, \"in_bytes\": %zu, \"out_bytes\": %zu, \"plan_bytes\": %zu, \"blocks\": %zu}\n",
-               r->in_bytes, r->out_bytes, r->plan_bytes, r->blocks);
+        printf("{\"dry_run\": true, \"in_bytes\": %zu, \"out_bytes\": %zu, \"plan_bytes\": %zu, \"plan_seconds\": %.3g, "
+               "\"blocks\": %zu}\n", r->in_bytes, r->out_bytes, r->plan_bytes, r->plan_seconds, r->blocks);
     else fputs(r->report, stdout);
 }
 
