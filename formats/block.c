@@ -1,6 +1,7 @@
 // block.c: weight types in words and in bytes: names, sizes of parts in each layout, codes, one row dequantized.
 // Refuses (by returning false) sizes that do not fit and types a layout has no form for.
 #include "formats/block.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,11 +121,23 @@ size_t lq_scale_count(const lq_wtype *t, int64_t n, int64_t k) {
     return (size_t)(t->rows > 1 ? (n - 1) / t->rows + 1 : n) * (size_t)lq_weight_groups(t, k);
 }
 
-float lq_scale_get(const lq_weight *w, size_t i) {
-    if (!w->scale && w->type.dq) {
-        const float product = w->scale_map[w->scale_code[i]] * w->scale2[i / LQ_DQ];
-        return product + *w->scale_offset;
+uint8_t lq_scale_code(const float *map, float by, float offset, float s) {
+    int lo = 0, hi = 255; // the first that is not below s, or the last
+    while (lo < hi) {
+        const int mid = (lo + hi) / 2;
+        if (lq_scale_value(map, (uint8_t)mid, by, offset) < s) lo = mid + 1;
+        else hi = mid;
     }
+    const double above = (double)lq_scale_value(map, (uint8_t)lo, by, offset) - (double)s;
+    if (lo && (double)s - (double)lq_scale_value(map, (uint8_t)(lo - 1), by, offset) <= fabs(above)) lo--;
+    const float is = lq_scale_value(map, (uint8_t)lo, by, offset);
+    while (lo && lq_scale_value(map, (uint8_t)(lo - 1), by, offset) == is) lo--;
+    return (uint8_t)lo;
+}
+
+float lq_scale_get(const lq_weight *w, size_t i) {
+    if (!w->scale && w->type.dq)
+        return lq_scale_value(w->scale_map, w->scale_code[i], w->scale2[i / LQ_DQ], *w->scale_offset);
     const char *p = (const char *)w->scale + i * lq_dtype_size(w->type.scale);
     if (w->type.scale == LQ_F32) {
         float f;

@@ -123,6 +123,14 @@ void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst /* [k] */);
 uint32_t lq_code_get(const uint8_t *row, int bits, int64_t i);
 void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q);
 float lq_scale_get(const lq_weight *w, size_t i); // the i-th of its scales as they lie
+// What a code of a scale stands for, and the code of what is nearest to s of all that a map, which does not fall, has:
+// of two the smaller, of equal ones the first.
+static inline float lq_scale_value(const float *map /* [256] */, uint8_t code, float by, float offset) {
+    const float product = map[code] * by;
+    return product + offset;
+}
+
+uint8_t lq_scale_code(const float *map /* [256] */, float by, float offset, float s);
 size_t lq_scale_count(const lq_wtype *t, int64_t n, int64_t k); // in layout any; of a size that lq_weight_sizes takes
 
 // "bf16", "int4 g128 sym f16", "int8 row sym f16", "fp4 g64 f16", "e4m3 g128 r128 f32", "int8 row sym f32 act i8 row":

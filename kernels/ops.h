@@ -285,6 +285,9 @@ typedef struct lq_round_args {
     lq_wtype type;
     const float *table;     // [2^bits] of LQ_W_TABLE
     float scale2;           // of scales in E4M3: what all of them are times
+    // Of type.dq: scales are what codes can stand for. NULL: any number of f32.
+    const float *scale_by, *scale_map; // [n][groups], each scale's `scale2`; [256], which does not fall
+    float scale_offset;
     lq_fit fit;
     int steps; float least; // SEARCH: so many shares, evenly from 1 down to `least`; of equal ones the larger
     const float *weight;    // [k] of a column's error in SEARCH; NULL: all equal
@@ -320,7 +323,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h or block.h: a plug-in is another binary and
 // shares these structs by layout.
-enum { LQ_OPS_VERSION = 6 };
+enum { LQ_OPS_VERSION = 7 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound

@@ -136,6 +136,7 @@ typedef struct band {
     size_t q_row, scale_row, zero_row; // bytes
     float *w, *work, *back, *y;        // [n][k] in order: as wanted, spoilt, as rounded, products
     uint8_t *plain;                    // codes, scales and zero points of plain rounding
+    float *by;                         // [n][groups] what a scale in dq256 has, in order; NULL: they stand as they are
     double *loss, *plain_loss;         // [n] of the two roundings
     double *own;                       // [3][n] for the slot
     double *hidden[2];                 // [n] what the MLP loses by them, if that counts
@@ -268,6 +269,18 @@ static void choose_row(void *arg, int task, int worker) {
     if (zero) memcpy(zero, pz, b->zero_row);
 }
 
+// What codes of scales have that belong to them, in the order of the groups.
+static bool order_levels(band *b, lq_err *err) {
+    const lq_wtype *t = &b->a->type;
+    const int64_t groups = lq_weight_groups(t, b->k), size = t->group ? t->group : b->k;
+    if (!b->a->scale_by || !b->s->stays) return true;
+    if (!(b->by = malloc((size_t)(b->n * groups) * sizeof *b->by)))
+        return lq_fail(err, LQ_E_MEMORY, "no memory for the scales of %lld rows", (long long)b->n);
+    for (int64_t i = 0; i < b->n * groups; i++)
+        b->by[i] = b->a->scale_by[i - i % groups + b->s->order[i % groups * size] / size];
+    return true;
+}
+
 static bool band_open(band *b, const lq_solve *s, const lq_round_args *a, const lq_solved *out, lq_err *err) {
     const lq_wtype *t = &a->type;
     *b = (band){.s = s, .a = a, .n = a->w.rows, .k = s->k, .loss = out->loss, .plain_loss = out->plain};
@@ -282,13 +295,14 @@ static bool band_open(band *b, const lq_solve *s, const lq_round_args *a, const 
         return lq_fail(err, LQ_E_MEMORY, "no memory for %lld rows of %lld", (long long)b->n, (long long)b->k);
     b->hidden[0] = b->own + 3 * b->n, b->hidden[1] = b->own + 4 * b->n;
     b->work = b->w + cells, b->back = b->w + 2 * cells, b->y = b->w + 3 * cells;
-    return true;
+    return order_levels(b, err);
 }
 
 static void band_close(band *b) {
     free(b->w);
     free(b->plain);
     free(b->own);
+    free(b->by);
 }
 
 // One of the two roundings of w; false: *bad or *wide says why there is no result.
@@ -305,6 +319,7 @@ static bool round_once(lq_dev *dev, const band *b, lq_round_args r, double *loss
 
 static bool round_plain(lq_dev *dev, const band *b, lq_err *err) {
     lq_round_args r = *b->a;
+    if (b->by) r.scale_by = b->by;
     uint8_t *scale = b->plain + (size_t)b->n * b->q_row;
     r.w = mat_of(b, b->w);
     r.q = NULL;
@@ -332,6 +347,7 @@ static void damp_row(void *arg, int row, int worker) {
 
 static bool round_spread(lq_dev *dev, const band *b, lq_err *err) {
     lq_round_args r = *b->a;
+    if (b->by) r.scale_by = b->by;
     memcpy(b->work, b->w, (size_t)b->n * (size_t)b->k * sizeof *b->w);
     r.w = mat_of(b, b->work);
     r.u = b->s->u;

@@ -20,6 +20,9 @@ typedef struct banded {
     float *wide_rows;     // [rows][k] of a source that is not plain, or edited
     int64_t first;        // where the band that is widened begins
     bool wide;
+    bool finding;         // scales in f32 alone are wanted, for what codes of them are to span
+    lq_levels levels;     // of type.dq: map and offset, and `by`
+    float *by;            // [rows][scales] of a band: of each scale
 } banded;
 
 static int64_t solved_rows(int64_t k) { return k * SOLVED_ROWS < SOLVED ? SOLVED / k : SOLVED_ROWS; }
@@ -49,7 +52,7 @@ bool lq_recipe_solves(const lq_recipe *r) {
 
 static bool has_rule(const lq_wtype *t) {
     if (t->kind == LQ_W_PLAIN) return lq_dtypes[t->elem].number;
-    if (t->group % 16 || t->bits > 8 || t->dq) return false;
+    if (t->group % 16 || t->bits > 8) return false;
     if (t->kind == LQ_W_TABLE) return lq_wtype_table(t);
     return t->kind == LQ_W_INT ? t->bits >= 2 : t->elem == LQ_E4M3 || t->elem == LQ_E5M2;
 }
@@ -115,22 +118,33 @@ static lq_mat rows_of(banded *b, int64_t first, int64_t n) {
     return mat;
 }
 
+// What the scales of a band may be.
+static const float *band_levels(banded *b, int64_t first, int64_t n) {
+    if (!b->by || b->finding) return NULL;
+    const size_t at = (size_t)first * b->scales;
+    for (size_t i = 0; i < (size_t)n * b->scales; i++) b->by[i] = b->levels.by[(at + i) / LQ_DQ];
+    return b->by;
+}
+
 static bool round_band(banded *b, int64_t first, int64_t n, lq_err *err) {
     const lq_wtype *t = &b->type;
     const lq_matrix *m = b->m;
+    const bool searched = b->r->range != LQ_RANGE_FULL || (m->solve && b->r->transform & LQ_T_CLIP);
     const size_t band = (size_t)(first / (t->rows > 1 ? t->rows : 1));
     int64_t bad[2];
     lq_round_args a = {
         .w = rows_of(b, first, n), .type = *t, .table = lq_wtype_table(t), .scale2 = m->scale2,
-        .fit = b->r->range != LQ_RANGE_FULL || (m->solve && b->r->transform & LQ_T_CLIP) ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
+        .scale_by = band_levels(b, first, n), .scale_map = b->levels.map,
+        .scale_offset = b->levels.offset ? *b->levels.offset : 0,
+        .fit = searched && !b->finding ? LQ_FIT_SEARCH : LQ_FIT_RANGE,
         .weight = b->r->range == LQ_RANGE_WEIGHTED ? m->weight : NULL,
         .steps = b->r->steps ? b->r->steps : 50, .least = b->r->least > 0 ? b->r->least : 0.5f,
-        .q = (uint8_t *)m->q + (size_t)first * b->q_row,
+        .q = b->finding ? NULL : (uint8_t *)m->q + (size_t)first * b->q_row,
         .scale = (uint8_t *)m->scale + band * b->scales * lq_dtype_size(t->scale),
         .zero = t->asym ? (uint8_t *)m->zero + (size_t)first * b->zero_row : NULL, .error = b->error,
         .norm = b->error + b->rows,
         .worst = b->error + 2 * b->rows, .bad = bad, .wide = &b->wide};
-    if (m->solve) {
+    if (m->solve && !b->finding) {
         const lq_solved loss = {b->error + 3 * b->rows, b->error + 4 * b->rows, b->error + 5 * b->rows};
         if (!lq_solve_rows(m->dev, m->solve, first, &a, &loss, err)) return false;
     } else {
@@ -149,7 +163,7 @@ static bool round_all(banded *b, lq_err *err) {
         const int64_t n = m->w->n - first < b->rows ? m->w->n - first : b->rows;
         if (m->tick && !m->tick(m->arg)) return lq_fail(err, LQ_E_CANCELLED, "stopped");
         if (!round_band(b, first, n, err)) return false;
-        for (int64_t i = 0; i < n && !b->wide; i++) {
+        for (int64_t i = 0; i < n && !b->wide && !b->finding; i++) {
             m->error += b->error[i];
             m->norm += b->error[b->rows + i];
             m->max_error = fmax(m->max_error, b->error[2 * b->rows + i]);
@@ -192,6 +206,30 @@ static void find_scale2(banded *b) {
     b->m->scale2 = top / (code * 448.0f);
 }
 
+// What codes of scales stand for: the scales are found once, for themselves.
+static bool find_levels(banded *b, lq_err *err) {
+    const size_t count = (size_t)b->m->w->n * b->scales, blocks = (count - 1) / LQ_DQ + 1;
+    float *own = malloc((256 + 1 + blocks) * sizeof *own);
+    b->levels = (lq_levels){.map = own, .offset = own + 256, .by = own + 257};
+    b->by = malloc((size_t)b->rows * b->scales * sizeof *b->by);
+    if (!own || !b->by) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu scales", count);
+    b->finding = true;
+    const bool done = round_all(b, err);
+    b->finding = false;
+    if (done) lq_levels_span(b->r, b->m->scale, count, &b->levels);
+    return done;
+}
+
+// Codes of scales, with all that belongs to them, where they are wanted.
+static void put_levels(const banded *b) {
+    const lq_levels *to = b->m->levels;
+    const size_t count = (size_t)b->m->w->n * b->scales;
+    memcpy(to->map, b->levels.map, 256 * sizeof *to->map);
+    memcpy(to->by, b->levels.by, ((count - 1) / LQ_DQ + 1) * sizeof *to->by);
+    *to->offset = *b->levels.offset;
+    lq_levels_code(b->m->scale, count, to);
+}
+
 static bool prepare(banded *b, const lq_recipe *r, lq_matrix *m, lq_err *err) {
     const lq_wtype *t = &r->type;
     const lq_weight *w = m->w;
@@ -221,7 +259,8 @@ bool lq_quantize_matrix(const lq_recipe *r, lq_matrix *m, lq_err *err) {
     m->scale2 = 0;
     bool done = prepare(&b, r, m, err);
     if (done && r->type.kind != LQ_W_PLAIN && r->type.scale == LQ_E4M3) find_scale2(&b);
-    done = done && round_all(&b, err);
+    done = done && (!r->type.dq || find_levels(&b, err)) && round_all(&b, err);
+    if (done && r->type.dq && m->levels) put_levels(&b);
     if (done && b.wide) {
         b.type.scale = LQ_F32;
         b.wide = false;
@@ -230,5 +269,7 @@ bool lq_quantize_matrix(const lq_recipe *r, lq_matrix *m, lq_err *err) {
     m->type = b.type;
     free(b.error);
     free(b.wide_rows);
+    free(b.levels.map);
+    free(b.by);
     return done;
 }

@@ -17,7 +17,8 @@ uint8_t *lq_lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scales, l
 
 size_t lq_module_bytes(const lq_wtype *t, int64_t n, int64_t k) {
     lq_weight_size any;
-    return lq_weight_sizes(t, n, k, &any) ? any.q + 2 * any.scale + any.zero + 3 * 64 : 0;
+    if (!lq_weight_sizes(t, n, k, &any)) return 0;
+    return any.q + 2 * any.scale + any.zero + 4 * 64 + lq_levels_bytes(t, n, k);
 }
 
 // Who is told of a matrix's progress.
@@ -45,10 +46,13 @@ static bool round_matrix(lq_dev *dev, const lq_module *m, const lq_weight *from,
         edit = &rest;
     }
     if (!lq_weight_sizes(&x->recipe.type, s->n, s->k, &any)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
-    lq_lay_out(buf, &any, true, &raw);
+    uint8_t *behind = lq_lay_out(buf, &any, true, &raw);
+    lq_levels levels = {0};
+    if (x->recipe.type.dq) lq_levels_lay(behind, &x->recipe.type, s->n, s->k, &levels);
     lq_matrix q = {.w = from, .edit = edit, .solve = solve,
                    .weight = given && given->acts ? given->acts->weight : NULL, .dev = dev, .q = raw.q,
-                   .scale = raw.scale, .zero = raw.zero, .tick = heard, .arg = t};
+                   .scale = raw.scale, .zero = raw.zero, .levels = levels.code ? &levels : NULL, .tick = heard,
+                   .arg = t};
     if (!lq_quantize_matrix(&x->recipe, &q, err)) return false;
     x->recipe.type = q.type;
     x->error = q.error, x->norm = q.norm, x->max_error = q.max_error;
@@ -58,6 +62,9 @@ static bool round_matrix(lq_dev *dev, const lq_module *m, const lq_weight *from,
                          .act_zero = beside.act_zero};
     x->scale2 = q.scale2;
     if (q.type.scale == LQ_E4M3) x->out.scale2 = &x->scale2;
+    if (q.type.dq)
+        x->out.scale_code = levels.code, x->out.scale_map = levels.map, x->out.scale2 = levels.by,
+            x->out.scale_offset = levels.offset;
     if (!beside.outliers) return true;
     lq_weight made = x->out;
     if (solve && !solve->stays) made.perm = solve->order; // as its columns lie

@@ -234,6 +234,12 @@ bool lq_fold(lq_block *b, int input, int expert, const float *factor /* [k] */, 
 typedef struct lq_given { const lq_solve *solve; const lq_acts *acts; } lq_given;
 bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_given *given, void *buf,
                     lq_tick *tick, void *arg, lq_made *x, lq_err *err);
+// Scales that are codes (levels.c): their room behind the other parts, and where they lie in it; what they span, of
+// scales as their groups' ranges have them, and their codes, of scales that some code stands for.
+size_t lq_levels_bytes(const lq_wtype *t, int64_t n, int64_t k); // 0: not of type.dq
+void lq_levels_lay(uint8_t *at, const lq_wtype *t, int64_t n, int64_t k, lq_levels *out);
+void lq_levels_span(const lq_recipe *r, const float *scale, size_t count, lq_levels *out);
+void lq_levels_code(const float *scale, size_t count, const lq_levels *l);
 size_t lq_band_bytes(int64_t k); // of f32 rows that are solved at once (matrix.c)
 // Of codes, scales and zero points in layout any, with room for scales in F32.
 size_t lq_module_bytes(const lq_wtype *t, int64_t n, int64_t k);

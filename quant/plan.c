@@ -374,7 +374,8 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
     *file += placed(count * apart * sizeof(int32_t)) + placed(count * apart * (size_t)s->n * sizeof(uint16_t));
     if (!it->round) *file += placed(count * (size_t)s->k * sizeof(int32_t)) + placed(count * 256 * sizeof(float));
     // Room for F32 scales, and for each part to start on 64 bytes.
-    *memory = any.q + 2 * any.scale + any.zero + (packs ? laid.q + 2 * laid.scale + laid.zero : 0) + 6 * 64;
+    *memory = any.q + 2 * any.scale + any.zero + (packs ? laid.q + 2 * laid.scale + laid.zero : 0) + 7 * 64 +
+              lq_levels_bytes(t, s->n, s->k);
     *memory = (*memory + 63) & ~(size_t)63;
     return true;
 }

@@ -163,6 +163,11 @@ bool lq_quant_report_add(lq_quant_result *r, const char *path, const char *membe
 
 // --- one matrix ---
 //
+// Scales in dq256 (levels.c): what a group's scale may become spans from its range's times `least`, where shares of it
+// are tried, to its range's; where errors are spread, a quarter more to either side. The offset is the mean of the
+// middles of these spans, in f64; each 256 scales have as theirs what reaches the ends that are furthest from it.
+// The map runs evenly from -1 to 1. A scale is what is nearest to it of all that a code stands for.
+//
 // Rounding to the nearest, kind LQ_W_INT with b bits, w = (q - z) * s, for a group with smallest element lo and largest
 // hi:
 //   symmetric   m = hi if hi > -lo, else lo     s = m / -2^(b-1)                      z = 2^(b-1)
@@ -179,6 +184,10 @@ bool lq_quant_report_add(lq_quant_result *r, const char *path, const char *membe
 //
 // LQ_W_FLOAT (fp8): s = the largest magnitude over the largest number of the type, q = w / s, saturating, ties to even;
 // a row, a band of rows or the whole matrix shares s as the type says.
+typedef struct lq_levels { // codes of scales and what belongs to them, as lq_weight has them
+    uint8_t *code;
+    float *map, *by, *offset;
+} lq_levels;
 typedef struct lq_matrix {
     const lq_weight *w;   // rows come by lq_weight_row: plain elements, or codes of another type
     lq_dev *dev;          // whose slot `round` is called; decides no bit
@@ -186,6 +195,7 @@ typedef struct lq_matrix {
     const struct lq_solve *solve; // what is known of its input; NULL: nothing
     const float *weight;  // [k] of LQ_RANGE_WEIGHTED: mean squares of its input; NULL: all equal
     void *q, *scale, *zero; // layout any, lq_weight_sizes of the recipe's type, `scale` with room for F32
+    const lq_levels *levels; // of type.dq, with room for all; NULL: the values in `scale` are enough
     bool (*tick)(void *arg); // asked every few milliseconds; false stops with LQ_E_CANCELLED. May be NULL
     void *arg;
     // out

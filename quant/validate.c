@@ -80,7 +80,7 @@ static reach group_reach(const lq_weight *q, int64_t row, int64_t g, const float
     const double top = hi > -lo ? hi : -lo;
     if (t->kind == LQ_W_PLAIN) return (reach){top / 4, 0};
     // A scale of few bits may be too small for the largest elements: they lose what is above.
-    const bool few = t->kind != LQ_W_INT && (t->scale == LQ_E8M0 || t->scale == LQ_E4M3);
+    const bool few = t->dq || (t->kind != LQ_W_INT && (t->scale == LQ_E8M0 || t->scale == LQ_E4M3));
     const double given = few || t->rows > 1 ? scale_of(q, row, g) : 0;
     if (t->kind == LQ_W_FLOAT) {
         const bool e5m2 = t->elem == LQ_E5M2;
@@ -94,6 +94,10 @@ static reach group_reach(const lq_weight *q, int64_t row, int64_t g, const float
     }
     double step = t->asym ? (hi - lo) / ((1 << t->bits) - 1) : top / (1 << (t->bits - 1));
     if (t->rows > 1) step = given;
+    if (t->dq) { // what no code reaches with a scale that is too small, or has the other sign
+        step = t->asym && lq_scale_get(q, (size_t)(row * lq_weight_groups(t, q->k) + g)) < 0 ? 0 : given;
+        step += fmax(0, t->asym ? hi - lo - ((1 << t->bits) - 1) * step : top - ((1 << (t->bits - 1)) - 1) * step);
+    }
     return (reach){1.25 * step + codes * least, 0};
 }
 

@@ -157,7 +157,8 @@ static const lq_opt opts[] = {
     {"method", 'm', LQ_OPT_CHOICE, FIELD(method), "NAME", "how codes are chosen (default: rtn, round to the nearest)",
      lq_method_name, 0, 0},
     {"type", 0, LQ_OPT_TEXT, FIELD(type), "TYPE",
-     "of the decoder's matrices: \"int4 g128\" (default), \"int4 g32 asym\", \"int8 row\", \"nf4\", \"mxfp4\", \"int8 act i8\", "
+     "of the decoder's matrices: \"int4 g128\" (default), \"int4 g32 asym\", \"int8 row\", \"nf4\", \"nf4 dq256\", \"mxfp4\", "
+     "\"int8 act i8\", "
      "or keep (default of what GPTQ and its like packed)",
      NULL, 0, 0},
     {"bits", 'b', LQ_OPT_INT, FIELD(bits), "N", "the same in parts: bits of a code", NULL, 2, 8},

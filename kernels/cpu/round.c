@@ -107,7 +107,7 @@ static int32_t zero_of(const job *j, float lo, float s) {
     const lq_wtype *t = &j->a->type;
     const float top = (float)((1 << t->bits) - 1);
     if (!t->asym) return 1 << (t->bits - 1);
-    if (s == 0) return 0;
+    if (!(s > 0)) return 0; // of codes of scales none may be near a small one
     const float z = rintf(-lo / s);
     return (int32_t)(z > top ? top : z);
 }
@@ -123,8 +123,14 @@ static void read_scales(const job *j, const void *from, size_t n, float *s) {
     for (size_t i = 0; t == LQ_E4M3 && i < n; i++) s[i] *= j->a->scale2;
 }
 
-static float stored(const job *j, float s) {
+// A scale as it will be stored.
+static float stored(const job *j, int64_t band, int64_t g, float s) {
+    const lq_round_args *a = j->a;
     uint32_t bytes;
+    if (a->scale_by) {
+        const float by = a->scale_by[band * j->groups + g];
+        return lq_scale_value(a->scale_map, lq_scale_code(a->scale_map, by, a->scale_offset, s), by, a->scale_offset);
+    }
     lq_dtypes[j->a->type.scale].from_f32(&s, &bytes, 1);
     read_scales(j, &bytes, 1, &s);
     return s;
@@ -132,6 +138,11 @@ static float stored(const job *j, float s) {
 
 static void *scale_at(const job *j, int64_t band, int64_t g) {
     return (char *)j->a->scale + (size_t)(band * j->groups + g) * j->scale;
+}
+
+static void put_scale(const job *j, int64_t band, int64_t g, float s) {
+    if (j->a->scale_by) s = stored(j, band, g, s);
+    lq_dtypes[j->a->type.scale].from_f32(&s, scale_at(j, band, g), 1);
 }
 
 static int32_t zero_at(const job *j, int64_t row, int64_t g) {
@@ -301,7 +312,8 @@ static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float
     const lq_round_args *a = j->a;
     const int64_t c0 = g * j->group, c1 = least_of(c0 + j->group, j->k);
     float raw = scale_of(j, lo, hi);
-    const float s = stored(j, raw);
+    const int64_t band = r / j->band;
+    const float s = stored(j, band, g, raw);
     int32_t z = zero_of(j, lo, s);
     bool out = leaves(j, raw);
     if (a->fit == LQ_FIT_SEARCH && !out && s != 0) {
@@ -311,7 +323,7 @@ static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float
         for (int i = next > 1 ? 0 : 1; i < a->steps; i++) {
             const float share = i ? (float)(1 - (1 - (double)a->least) * i / (a->steps - 1)) : next;
             const float tried = scale_of(j, lo * share, hi * share);
-            const float st = stored(j, tried);
+            const float st = stored(j, band, g, tried);
             const int32_t zt = zero_of(j, lo * share, st);
             if (leaves(j, tried) || st == 0) break;
             const double loss = group_loss(j, r, end, c0, c1, st, zt);
@@ -319,7 +331,7 @@ static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float
         }
     }
     if (out) atomic_store_explicit(&j->wide, true, memory_order_relaxed);
-    lq_dtypes[a->type.scale].from_f32(&raw, scale_at(j, r / j->band, g), 1);
+    put_scale(j, band, g, raw);
     for (; r < end; r++) put_zero(j, r, g, z);
 }
 
@@ -339,6 +351,7 @@ static bool fit_row(job *j, int64_t row) {
                 continue;
             }
             raw[i] = scale_of(j, lo[i], hi);
+            if (j->a->scale_by) raw[i] = stored(j, row, g + i, raw[i]);
             out |= leaves(j, raw[i]);
         }
         if (out) atomic_store_explicit(&j->wide, true, memory_order_relaxed);
@@ -684,10 +697,10 @@ static bool refine_scale(const job *j, int64_t row, int64_t g) {
     if (!(curve > 0)) return false;
     float raw = (float)((double)s + fall / curve);
     if (j->a->type.scale == LQ_E4M3) raw = j->a->scale2 > 0 ? raw / j->a->scale2 : 0;
-    const float now = stored(j, raw), by = now - s;
+    const float now = stored(j, row, g, raw), by = now - s; // the row is its own band
     if (by == 0 || !isfinite(now) || leaves(j, raw)) return false;
     if (!((double)by * ((double)by * curve - 2 * fall) < 0)) return false;
-    lq_dtypes[j->a->type.scale].from_f32(&raw, scale_at(j, row, g), 1);
+    put_scale(j, row, g, raw);
     for (int64_t c = c0; c < c1; c++)
         if (v[c - c0] != 0) slope_less(j, slope, c, by * v[c - c0]);
     return true;

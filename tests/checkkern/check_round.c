@@ -291,6 +291,49 @@ static void check_refine(lq_dev *dev, const char *type, int n, int k) {
     ck_done("refine");
 }
 
+// Scales that are codes: each is one of what its codes can stand for, of a group's range the nearest of them, however
+// the codes of the elements were found; and the elements' codes are chosen with it.
+static void check_levels(lq_dev *dev, const char *type, int n, int k) {
+    rounding r;
+    float map[256]; // uneven, and 0 is not among them
+    for (int i = 0; i < 256; i++) map[i] = (float)(i < 128 ? i - 128 : i - 100) / 155;
+    for (int way = 0; way < 3; way++) { // to the nearest, searched, spread
+        double *u = way == 2 ? ck_buf(sizeof(double) * (size_t)k * (size_t)k, 0) : NULL;
+        for (int i = 0; u && i < k * k; i++) u[i] = i / k == i % k ? 1.5 : i / k < i % k ? 0.2 * ck_uniform() : NAN;
+        rounding_open(&r, type, n, k, u);
+        const lq_wtype *t = &r.w.type;
+        const int groups = (int)lq_weight_groups(t, k);
+        float *by = ck_buf(sizeof(float) * (size_t)(n * groups), 0);
+        for (int i = 0; i < n * groups; i++) by[i] = i % 7 ? 0.02f + 0.3f * (float)(ck_uniform() + 1) : 0;
+        r.a.scale_by = by, r.a.scale_map = map, r.a.scale_offset = 0.11f;
+        if (way == 1) r.a.fit = LQ_FIT_SEARCH, r.a.steps = 20, r.a.least = 0.5f;
+        rounding_run(dev, &r, type);
+        double v[256], *w = ck_buf(sizeof(double) * (size_t)n * (size_t)k, 0), lo, hi, zero;
+        for (int i = 0; i < n * k; i++) w[i] = (double)r.src[i];
+        int strange = 0, far = 0, wrong = 0;
+        for (int i = 0; i < n * groups; i++) {
+            const double s = (double)((const float *)r.a.scale)[i];
+            for (int c = 0; c < 256; c++) v[c] = (double)(float)(map[c] * by[i]) + (double)r.a.scale_offset;
+            strange += distance(v, 256, s) > EPS * (fabs(s) + (double)by[i] + 1);
+            range_of(&r, w, i / groups, i % groups * t->group, &lo, &hi);
+            const double want = scale_for(t, lo, hi, r.a.table, &zero);
+            far += !way && fabs(s - want) > distance(v, 256, want) + 4 * EPS * (fabs(want) + 1);
+        }
+        for (int i = 0; i < n * k && way < 2; i++) {
+            const int row = i / k, g = t->group ? i % k / t->group : 0;
+            const double s = (double)((const float *)r.a.scale)[row * groups + g], got = (double)r.a.back[i];
+            const size_t zeros = lq_code_row_bytes(t->bits, groups);
+            const int z = t->kind != LQ_W_INT ? 0 : t->asym
+                ? (int)lq_code_get((const uint8_t *)r.a.zero + (size_t)row * zeros, t->bits, g) : 1 << (t->bits - 1);
+            const int count = values_of(t, r.a.table, z, v);
+            wrong += fabs(w[i] - got) > fabs(s) * distance(v, count, w[i] / s) + 32 * EPS * (fabs(w[i]) + fabs(s));
+        }
+        CHECK(!strange && !far && !wrong, "round %s %s: way %d: %d scales are no codes', %d not the nearest, %d codes",
+              dev->isa, type, way, strange, far, wrong);
+        ck_done("round levels");
+    }
+}
+
 static void check_refused(lq_dev *dev) {
     static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f};
     static const char *const types[] = {"int4 g16 sym f32", "e4m3 tensor f32", "int8 g32 asym f32", "bf16"};
@@ -334,6 +377,9 @@ void check_round(lq_dev *dev) {
     check_search(dev, "mxfp4", 40, 160);
     check_search(dev, "e4m3 g32 e8m0", 40, 160);
     check_search(dev, "nf4 g64 f32", 7, 130);
+    check_levels(dev, "nf4 g64 dq256", 9, 130);
+    check_levels(dev, "int4 g16 dq256", 21, 100);
+    check_levels(dev, "int3 g32 asym dq256", 21, 100);
     static const char *const bands[] = {"e4m3 tensor f32", "e4m3 g32 r16 f32", "int4 g32 r16 sym f32",
                                         "int8 tensor sym f32", "int8 row r4 sym f32"};
     for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {

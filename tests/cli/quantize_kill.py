@@ -16,7 +16,7 @@ from counted import check, end
 
 lq = os.path.abspath(sys.argv[1])
 KILLS = 30
-GPTQ = ["-m", "gptq", "--bits", "4", "--group", "32", "--samples", "24"]
+GPTQ = ["-m", "gptq", "--type", "int4 g32", "--samples", "24"]
 
 
 def check_stacks(out):
@@ -57,7 +57,7 @@ for config, kills in ((CONFIG, KILLS), (MIXTURE, KILLS // 2)):
             case.kill_often(kills)
             case.interrupt()
 
-for config, more in ((CONFIG, ["--layout", "any"]), (CONFIG, ["--layout", "x86"]), (MIXTURE, ["--layout", "x86", "--salient", "0.02"])):
+for config, more in ((CONFIG, ["--type", "int4 g32 dq256"]), (CONFIG, ["--layout", "x86"]), (MIXTURE, ["--layout", "x86", "--salient", "0.02"])):
     with tempfile.TemporaryDirectory() as folder:
         config = dict(config, **SMALL)
         case = Case(lq, folder, os.path.join(folder, "model"), [*GPTQ, *more])

@@ -88,8 +88,11 @@ def check_matrix(what, name, w, out, row, t):
     if t.elem:
         codes, scale, by, back, second = rtn.quantize_fp8(w, t.elem, group, t.rows, t.scale)
     elif t.table is None:
-        codes, scale, zeros = rtn.quantize(w, bits, group, asym)
+        codes, scale, zeros = rtn.quantize(w, bits, group, asym, kind=t.scale)
         by, back = scale, rtn.dequantize(codes, scale, zeros, group)
+        if t.scale == "dq256":
+            scale, *second = rtn.coded_scales(rtn.group_scales(w, bits, group, asym)[0])[:4]
+            second = dict(zip(("scale_map", "scale2", "scale_offset"), (*second[:2], second[2].reshape(1))))
     else:
         codes, scale, by, second = rtn.quantize_table(w, t.table, group, t.scale)
         back = rtn.dequantize_table(codes, by, t.table, group)
@@ -102,7 +105,11 @@ def check_matrix(what, name, w, out, row, t):
     mine = out[name + ".scale"].reshape(scale.shape)
     check(mine.dtype == scale.dtype and mine.tobytes() == scale.tobytes(), f"{what} {name}: scales {mine.dtype}, expected {scale.dtype}; {np.count_nonzero(mine != scale)} differ")
     check((second is not None) == (name + ".scale2" in out), f"{what} {name}: second scale there: {name + '.scale2' in out}")
-    if second is not None:
+    if isinstance(second, dict):
+        for part, want in second.items():
+            mine = out.get(f"{name}.{part}", np.zeros(0, np.uint8))
+            check(mine.dtype == np.float32 and mine.tobytes() == want.tobytes(), f"{what} {name}: {part} {mine.ravel()[:3]}, expected {want[:3]}")
+    elif second is not None:
         mine = out[name + ".scale2"]
         check(mine.dtype == np.float32 and mine.shape == (1,) and mine[0] == second, f"{what} {name}: second scale {mine}, expected {second}")
     if asym:
@@ -154,6 +161,8 @@ TYPES += [Type(["--type", f"{elem} {words} {scale}"], 8, group, elem=elem, rows=
                                                   ("e5m2", "tensor", 0, 0, "f16"))]
 TYPES += [Type(["--type", "mxfp4"], 4, 32, table=rtn.TABLES["fp4"], scale="e8m0"), Type(["--type", "nvfp4"], 4, 16, table=rtn.TABLES["fp4"], scale="e4m3"),
           Type(["--type", "nf4 g64 e8m0"], 4, 64, table=rtn.TABLES["nf4"], scale="e8m0"), Type(["--type", "e4m3 g32 e8m0"], 8, 32, elem="e4m3", scale="e8m0"),
+          Type(["--type", "nf4 dq256"], 4, 64, table=rtn.TABLES["nf4"], scale="dq256"), Type(["--type", "fp4 g16 dq256"], 4, 16, table=rtn.TABLES["fp4"], scale="dq256"),
+          Type(["--type", "int4 g16 dq256"], 4, 16, scale="dq256"), Type(["--type", "int3 g32 asym dq256"], 3, 32, True, scale="dq256"),
           Type(["--type", "e5m2 g32 e8m0"], 8, 32, elem="e5m2", scale="e8m0"), Type(["--type", "e4m3 g16 e4m3"], 8, 16, elem="e4m3", scale="e4m3")]
 
 # What quantize_matmul_bnb4 of onnxruntime 1.31.1 (type 1, blocks of 64) makes of two blocks: the codes, a digit each.

@@ -41,18 +41,18 @@ def stored_scales(scale, kind="f16"):
     return scale if wide else scale.astype(np.float16)
 
 
-def quantize(w, bits, group, asym, wide=False):
-    """w [n][k] float32 -> codes [n][k], stored scales [n][groups], zeros [n][groups]. wide: scales are float32."""
+def quantize(w, bits, group, asym, wide=False, kind="f16"):
+    """w [n][k] float32 -> codes [n][k], stored scales [n][groups] (of dq256 what they are), zeros [n][groups]. wide: scales are float32."""
     w = np.ascontiguousarray(w, np.float32)
     raw, low = group_scales(w, bits, group, asym)
-    scale = raw if wide else stored_scales(raw)
+    scale = raw if wide else coded_scales(raw)[-1] if kind == "dq256" else stored_scales(raw)
     codes, zeros = np.zeros(w.shape, np.int64), np.zeros(scale.shape, np.int64)
     with np.errstate(all="ignore"):
         for g, (a, b) in enumerate(groups_of(w.shape[1], group)):
             s = scale[:, g].astype(np.float32)
             none = s == 0
             z = np.minimum(np.rint(-low[:, g] / s), np.float32(2**bits - 1)) if asym else np.full(len(s), 2 ** (bits - 1), np.float32)
-            z = np.where(none, 0 if asym else 2 ** (bits - 1), z).astype(np.float32)
+            z = np.where(none | (asym & (s < 0)), 0 if asym else 2 ** (bits - 1), z).astype(np.float32)
             t = np.clip(w[:, a:b] / s[:, None], -z[:, None], np.float32(2**bits - 1) - z[:, None])
             codes[:, a:b] = np.where(none[:, None], z[:, None], np.rint(t) + z[:, None]).astype(np.int64)
             zeros[:, g] = z.astype(np.int64)
@@ -75,12 +75,29 @@ def two_scales(w, most, top):
     return codes, fp8_values(codes, "e4m3") * second, second
 
 
+def coded_scales(raw, share=(1, 1)):
+    """dq256: codes of scales, map, what each 256 have, offset, and what the codes stand for. `share`: what scales may become of these."""
+    flat = raw.astype(np.float32).ravel()
+    ends = np.multiply.outer(share, flat.astype(np.float64))
+    offset = np.float32(np.add.accumulate(flat.astype(np.float64) * sum(share) / 2)[-1] / flat.size)
+    far = np.minimum(np.abs(ends - np.float64(offset)).max(0), np.finfo(np.float32).max)
+    by = np.float32([far[i : i + 256].max() for i in range(0, flat.size, 256)])
+    map = ((2 * np.arange(256) - 255) / 255).astype(np.float32)
+    with np.errstate(over="ignore"):
+        values = map * by.repeat(256)[: flat.size, None] + offset
+    codes = np.abs(values.astype(np.float64) - flat.astype(np.float64)[:, None]).argmin(1).astype(np.uint8)
+    return codes.reshape(raw.shape), map, by, offset, values[np.arange(flat.size), codes].reshape(raw.shape)
+
+
 def all_scales(w, most, top, kind):
     """Stored scales, what they are, and the second scale, of groups with these largest magnitudes."""
     if kind == "e8m0":
         return *power_scales(most, top), None
     if kind == "e4m3":
         return two_scales(w, most, top)
+    if kind == "dq256":
+        codes, map, by, offset, scale = coded_scales(most / top)
+        return codes, scale, {"scale_map": map, "scale2": by, "scale_offset": np.float32([offset])}
     scale = stored_scales((most / top).astype(np.float32), kind)
     return scale, scale.astype(np.float32), None
 
