@@ -1,18 +1,30 @@
 // probe.c: how far a model's probabilities go from its own when some of its matrices are exchanged, or layers left out.
-// Owns the model, the engine that runs it, the logits that it gave first, and what stood where something was put.
+// Owns the model and what a sequence needs to go through it, the logits that it gave first, the residual at a layer
+// before which nothing is changed, and what stood where something was put.
+//
+// What is exchanged in a layer changes no layer before it, so that a run begins there; K and V that a later layer reads
+// of an earlier one are made again, which it then begins with. Rows are the same bits wherever they begin.
 #include "quant/probe.h"
 #include "runtime/model/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct taken { lq_weight *at, was; } taken;
+enum { PAGE = 32, OUTS = 64 }; // tokens of a block of the cache; rows whose logits are made together
+
+typedef struct taken { lq_weight *at, was; int layer; } taken;
 typedef struct skipped { int parts; float scale; bool is; } skipped;
 
 struct lq_probe {
     const lq_calib *text;
     lq_model *m;
-    lq_engine *e;
+    lq_buffers *b;        // of a sequence
+    lq_kvpool kv;
+    int32_t *seq, *pos, *table, *out;
+    int32_t ends[2];      // of its rows
+    int stride;           // blocks of a sequence
+    float *h;             // [samples * len][dim] the residual before layer `at`, of the model as it is; at < 0: none
+    int at;
     float *first;         // [rows][vocab], rows = samples * (len - from)
     double *sums;         // [rows] ln of the sums of its exponentials
     size_t vocab, from;   // position of a sequence whose logits are the first that count
@@ -41,15 +53,13 @@ static double log_sum(const float *x, size_t n) {
     return top + log(sum);
 }
 
-static bool on_logits(void *arg, size_t position, const float *logits) {
-    lq_probe *p = arg;
+static void on_logits(lq_probe *p, const float *logits) {
     const size_t row = p->row++;
     float *first = p->first + row * p->vocab;
-    (void)position;
     if (p->keeps) {
         memcpy(first, logits, p->vocab * sizeof *first);
         p->sums[row] = log_sum(logits, p->vocab);
-        return true;
+        return;
     }
     const double a = p->sums[row], b = log_sum(logits, p->vocab);
     double sum = 0;
@@ -58,15 +68,102 @@ static bool on_logits(void *arg, size_t position, const float *logits) {
         if (ln > -40) sum += (double)expf((float)ln) * (ln - ((double)logits[i] - b));
     }
     p->kld += sum;
+}
+
+// --- a sequence ---
+
+// Brings a sample to a layer: from its ids, or from where it is kept.
+static void sample_begin(lq_probe *p, size_t sample, bool kept, lq_run *run) {
+    static const int32_t slot;
+    const int len = p->text->len, dim = p->m->desc.dim;
+    lq_batch batch = {.ids = p->text->ids + sample * (size_t)len, .max_at = len - 1,
+                      .rows = {.n = len, .seqs = 1, .seq = p->seq, .pos = p->pos, .at = p->pos, .first = p->ends,
+                               .slot = &slot, .table_stride = p->stride}, .changed = &slot, .changes = 1};
+    for (int g = 0; g < LQ_KV_GROUPS; g++) batch.tables[g] = p->table;
+    const lq_mat h = {.p = p->h + sample * (size_t)len * (size_t)dim, .type = LQ_F32, .rows = len, .cols = dim,
+                      .stride = (size_t)dim};
+    lq_forward_begin(run, p->m, p->b, &p->kv, &batch, kept ? &h : NULL);
+}
+
+// The first layer that does not say what it did, or that later ones read K and V of once that is so.
+static int first_changed(const lq_probe *p) {
+    const lq_desc *d = &p->m->desc;
+    int first = d->layers;
+    for (size_t i = 0; i < p->takes; i++) first = p->took[i].layer < first ? p->took[i].layer : first;
+    for (int l = 0; l < first; l++)
+        if (p->skip[l].is) first = l;
+    for (int l = d->layers - 1; l >= first; l--)
+        if (lq_layer_attn(&d->layer[l]) && d->layer[l].kv_from < first) first = d->layer[l].kv_from;
+    return first;
+}
+
+// The kept residual is that before layer `to`, where nothing before it is changed.
+static bool advance(lq_probe *p, int to, lq_err *err) {
+    const size_t cells = (size_t)p->text->len * (size_t)p->m->desc.dim;
+    const bool kept = p->at >= 0 && p->at <= to;
+    if (p->at == to) return true;
+    for (size_t i = 0; i < p->text->samples; i++) {
+        lq_run run;
+        sample_begin(p, i, kept, &run);
+        for (int l = kept ? p->at : 0; l < to; l++) lq_forward_layer(&run, l);
+        const lq_mat h = lq_forward_settle(&run);
+        if (!p->m->dev->ops.sync(p->m->dev, err)) return false;
+        memcpy(p->h + i * cells, h.p, cells * sizeof *p->h);
+    }
+    p->at = to;
     return true;
 }
 
 static bool run(lq_probe *p, bool keeps, lq_err *err) {
+    const int from = keeps ? 0 : first_changed(p), rows = p->text->len - (int)p->from;
     p->row = 0, p->kld = 0, p->keeps = keeps;
-    for (size_t i = 0; i < p->text->samples; i++)
-        if (!lq_logits(p->e, p->text->ids + i * (size_t)p->text->len, (size_t)p->text->len, p->from, on_logits, p, err))
-            return false;
+    if (!advance(p, from, err)) return false;
+    for (size_t i = 0; i < p->text->samples; i++) {
+        lq_run run;
+        sample_begin(p, i, true, &run);
+        for (int l = from; l < p->m->desc.layers; l++) lq_forward_layer(&run, l);
+        for (int at = 0; at < rows; at += OUTS) {
+            const int n = rows - at < OUTS ? rows - at : OUTS;
+            const lq_mat logits = lq_forward_head(&run, p->out + at, n);
+            if (!p->m->dev->ops.sync(p->m->dev, err)) return false;
+            for (int r = 0; r < n; r++) on_logits(p, (const float *)logits.p + (size_t)r * p->vocab);
+        }
+    }
     return true;
+}
+
+// --- the whole ---
+
+static bool tables_open(lq_probe *p, lq_err *err) {
+    const lq_calib *t = p->text;
+    const size_t len = (size_t)t->len;
+    for (size_t i = 0; i < t->samples * len; i++)
+        if (t->ids[i] < 0 || t->ids[i] >= p->m->desc.vocab)
+            return lq_fail(err, LQ_E_FORMAT, "%s: its tokenizer makes token %d of the calibration text, the vocabulary "
+                           "has %d", lq_ckpt_path(p->m->ckpt), t->ids[i], p->m->desc.vocab);
+    p->stride = (t->len + PAGE - 1) / PAGE;
+    p->seq = calloc(len, sizeof *p->seq);
+    p->pos = malloc(len * sizeof *p->pos);
+    p->out = malloc(len * sizeof *p->out);
+    p->table = malloc((size_t)p->stride * sizeof *p->table);
+    p->h = malloc(t->samples * len * (size_t)p->m->desc.dim * sizeof *p->h);
+    p->first = malloc(lq_probe_bytes(t, p->m->desc.vocab));
+    p->sums = malloc(rows_of(t) * sizeof *p->sums);
+    p->skip = calloc((size_t)p->m->desc.layers, sizeof *p->skip);
+    if (!p->seq || !p->pos || !p->out || !p->table || !p->h || !p->first || !p->sums || !p->skip)
+        return lq_fail(err, LQ_E_MEMORY, "no memory for the logits of %zu tokens", rows_of(t));
+    p->ends[1] = t->len;
+    for (int i = 0; i < t->len; i++) p->pos[i] = i, p->out[i] = (int32_t)p->from + i;
+    for (int i = 0; i < p->stride; i++) p->table[i] = i;
+    return true;
+}
+
+static bool forward_open(lq_probe *p, lq_err *err) {
+    const lq_buffer_sizes sizes = {.rows = p->text->len, .outs = OUTS, .max_len = p->stride * PAGE, .slots = 1,
+                                   .table_stride = p->stride};
+    int blocks[LQ_KV_GROUPS];
+    for (int g = 0; g < LQ_KV_GROUPS; g++) blocks[g] = p->stride;
+    return lq_kvpool_open(p->m, PAGE, blocks, &p->kv, err) && lq_buffers_open(p->m, &sizes, &p->b, err);
 }
 
 bool lq_probe_open(const char *in, const lq_calib *text, int threads, lq_probe **out, lq_err *err) {
@@ -74,17 +171,12 @@ bool lq_probe_open(const char *in, const lq_calib *text, int threads, lq_probe *
     if (!p) return lq_fail(err, LQ_E_MEMORY, "no memory for a probe");
     p->text = text;
     p->from = (size_t)text->len / 2;
-    bool done = lq_model_open(in, &(lq_model_opts){.threads = threads, .exact = true}, &p->m, err) &&
-                lq_engine_open(p->m, &(lq_engine_opts){.max_seqs = 1}, &p->e, err);
-    if (done) {
+    p->at = -1;
+    const lq_model_opts opts = {.threads = threads, .exact = true, .ctx = text->len};
+    if (lq_model_open(in, &opts, &p->m, err)) {
         p->vocab = (size_t)p->m->desc.vocab;
-        p->first = malloc(lq_probe_bytes(text, p->m->desc.vocab));
-        p->sums = malloc(rows_of(text) * sizeof *p->sums);
-        p->skip = calloc((size_t)p->m->desc.layers, sizeof *p->skip);
-        done = (p->first && p->sums && p->skip) ||
-               lq_fail(err, LQ_E_MEMORY, "no memory for the logits of %zu tokens", rows_of(text));
+        if (tables_open(p, err) && forward_open(p, err) && run(p, true, err)) return true;
     }
-    if (done && run(p, true, err)) return true;
     lq_probe_close(p);
     *out = NULL;
     return false;
@@ -94,8 +186,14 @@ void lq_probe_close(lq_probe *p) {
     if (!p) return;
     lq_probe_restore(p);
     for (int l = 0; p->skip && l < p->m->desc.layers; l++) lq_probe_skip(p, l, false);
-    if (p->e) lq_engine_close(p->e);
+    if (p->b) lq_buffers_close(p->m, p->b);
+    if (p->m) lq_kvpool_close(p->m, &p->kv);
     if (p->m) lq_model_close(p->m);
+    free(p->seq);
+    free(p->pos);
+    free(p->out);
+    free(p->table);
+    free(p->h);
     free(p->first);
     free(p->sums);
     free(p->took);
@@ -105,17 +203,17 @@ void lq_probe_close(lq_probe *p) {
 
 lq_dev *lq_probe_dev(const lq_probe *p) { return p->m->dev; }
 
-static bool put(lq_probe *p, lq_weight *at, const lq_weight *w, lq_err *err) {
+static bool put(lq_probe *p, int layer, lq_weight *at, const lq_weight *w, lq_err *err) {
     if (!lq_grow((void **)&p->took, p->takes, &p->cap, sizeof *p->took))
         return lq_fail(err, LQ_E_MEMORY, "no memory for a list");
-    p->took[p->takes++] = (taken){at, *at};
+    p->took[p->takes++] = (taken){at, *at, layer};
     *at = *w;
     return true;
 }
 
 bool lq_probe_put(lq_probe *p, int layer, lq_role role, int at, const lq_weight *w, lq_err *err) {
     lq_bound *b = &p->m->layer[layer][role];
-    return (!b->stack || put(p, &b->stack[at], w, err)) && (at > 0 || put(p, &b->w, w, err));
+    return (!b->stack || put(p, layer, &b->stack[at], w, err)) && (at > 0 || put(p, layer, &b->w, w, err));
 }
 
 void lq_probe_restore(lq_probe *p) {

@@ -218,7 +218,8 @@ size_t lq_prune_bytes(const lq_worth *w, bool refitted) {
             if (p->ffn > widest) widest = p->ffn;
             if ((int64_t)p->heads * p->v_dim > widest) widest = (int64_t)p->heads * p->v_dim;
         }
-    const size_t said = w->what->depth && !w->what->influence ? lq_probe_bytes(&text, d->vocab) : 0;
+    const size_t between = text.samples * (size_t)text.len * (size_t)d->dim * sizeof(float);
+    const size_t said = w->what->depth && !w->what->influence ? lq_probe_bytes(&text, d->vocab) + between : 0;
     const size_t chunk = lq_stream_cost(d, w->text, refitted, refitted ? widest : d->dim).chunk;
     return sums + said + chunk + (refitted ? lq_refit_bytes(widest) : 0) + ((size_t)16 << 20);
 }
