@@ -1,11 +1,12 @@
 // auto.c: which type each part of a model gets, so that all of it fits a size and what it says changes least. Owns the
 // list of units while it is at work; what comes out is a recipe, the same as a person could write.
 //
-// A unit is what must have one type: the matrices of a layer that read one input. Each is rounded coarsely by itself,
-// and the model's probabilities are held against its own (probe.c): that is what the unit's errors cost. What another
-// type would cost follows from how much larger or smaller its errors are. Then the cheapest choice of types for the
-// size: of each unit those types that lie on the lower hull of cost over bytes, the best trade first. What was measured
-// is kept (measured.c): neither an interrupted run nor another target measures it again.
+// A unit is what must have one type: the matrices of a layer that read one input; and the embedding, and the head,
+// where no option says what they become. Each is rounded coarsely by itself, and the model's probabilities are held
+// against its own (probe.c): that is what the unit's errors cost. What another type would cost follows from how much
+// larger or smaller its errors are. Then the cheapest choice of types for the size: of each unit those types that lie
+// on the lower hull of cost over bytes, the best trade first. What was measured is kept (measured.c): neither an
+// interrupted run nor another target measures it again.
 #include "quant/pass.h"
 #include "quant/probe.h"
 #include <math.h>
@@ -42,8 +43,10 @@ typedef struct automatic {
 
 // --- units ---
 
-static bool in_unit(const lq_item *it) {
-    return it->round && it->slot.layer >= 0 && it->slot.quantizable && it->slot.role != LQ_ROLES;
+static bool in_unit(const automatic *a, const lq_item *it) {
+    if (!it->round || !it->slot.quantizable || it->slot.role == LQ_ROLES) return false;
+    const char *option, *asked = lq_type_asked(&a->plan, &it->slot, &option);
+    return it->slot.layer >= 0 || !asked || !strcmp(option, "type");
 }
 
 static double item_bytes(const lq_item *it, const lq_wtype *t) {
@@ -57,7 +60,8 @@ static bool add_item(automatic *a, const lq_item *it, lq_err *err) {
     const bool stacks = s->count > 0;
     unit *u = NULL;
     for (size_t i = 0; i < a->units && !u; i++)
-        if (a->unit[i].layer == s->layer && a->unit[i].input == s->input && a->unit[i].stacks == stacks)
+        if (s->layer >= 0 && a->unit[i].layer == s->layer && a->unit[i].input == s->input &&
+            a->unit[i].stacks == stacks)
             u = &a->unit[i];
     if (!u) {
         if ((a->units & (a->units - 1)) == 0) {
@@ -78,7 +82,7 @@ static bool find_units(automatic *a, lq_err *err) {
     double coded = 0;
     for (size_t i = 0; i < a->plan.count; i++) {
         const lq_item *it = &a->plan.items[i];
-        if (!in_unit(it)) continue;
+        if (!in_unit(a, it)) continue;
         coded += item_bytes(it, &it->recipe.type);
         if (!add_item(a, it, err)) return false;
     }
@@ -242,12 +246,12 @@ static double choose(automatic *a, double room, double *cost) {
 
 static double bits_of(const automatic *a, double bytes) { return bytes * 8 / a->weights; }
 
-// Bytes of the matrices that no unit has, embedding and head.
+// Bytes of the matrices that no unit has.
 static double other_matrices(const automatic *a) {
     double sum = 0;
     for (size_t i = 0; i < a->plan.count; i++) {
         const lq_item *it = &a->plan.items[i];
-        if (it->slot.k && it->slot.role != LQ_ROLES && !in_unit(it)) sum += item_bytes(it, &it->recipe.type);
+        if (it->slot.k && it->slot.role != LQ_ROLES && !in_unit(a, it)) sum += item_bytes(it, &it->recipe.type);
     }
     return sum;
 }

@@ -82,6 +82,8 @@ void lq_tell(const lq_quant_opts *o, const char *fmt, ...) LQ_PRINTF(2, 3); // a
 // A hash of all that tells one input from another without reading all of it. made (may be NULL): what the file was made
 // of, in place of what file it is.
 bool lq_input_hash(lq_ckpt *in, const char *made, uint64_t out[2], lq_err *err);
+// The type that an option gives a matrix, by its role, and the option; NULL: none does. A tied head is its embedding.
+const char *lq_type_asked(const lq_plan *p, const lq_slot *s, const char **option);
 bool lq_plan_isa(char *out, size_t size, lq_err *err); // the instructions that measurements are made with
 // What the bits of its sums depend on goes into the fingerprint of a run that calibrates.
 bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err);

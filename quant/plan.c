@@ -46,8 +46,7 @@ static bool is_coded(const lq_plan *p) {
     return coded;
 }
 
-// The type that an option gives a matrix, by its role, and the option; NULL: none does. A tied head is its embedding.
-static const char *asked_type(const lq_plan *p, const lq_slot *s, const char **option) {
+const char *lq_type_asked(const lq_plan *p, const lq_slot *s, const char **option) {
     const lq_quant_opts *o = p->o;
     const bool table = s->role == LQ_R_EMBED || s->role == LQ_R_TOKENS;
     const bool head = s->role == LQ_R_HEAD || (s->role == LQ_R_EMBED && p->desc.tied && o->head);
@@ -59,7 +58,7 @@ static const char *asked_type(const lq_plan *p, const lq_slot *s, const char **o
 static bool slot_type(const lq_plan *p, const lq_slot *s, lq_wtype *type, bool *keep, lq_err *err) {
     const lq_quant_opts *o = p->o;
     const bool table = s->role == LQ_R_EMBED || s->role == LQ_R_TOKENS;
-    const char *option, *text = asked_type(p, s, &option);
+    const char *option, *text = lq_type_asked(p, s, &option);
     if (s->role == LQ_R_EMBED && p->desc.tied && o->head && o->embed && strcmp(o->head, o->embed))
         return lq_fail(err, LQ_E_USAGE, "%s: its head is its embedding, which cannot be both %s and %s",
                        lq_ckpt_path(p->in), o->head, o->embed);
@@ -165,7 +164,7 @@ static lq_wtype plain_type(lq_dtype elem) {
 // Whether what others coded stays as it is: where that is asked for, and, but for 8 bits beside their scales, where no
 // type is. gpt-oss's experts, whose form is a model's own, always do.
 static bool stays_coded(const lq_plan *p, const lq_slot *s, const lq_typed *w, bool keep) {
-    const char *option, *asked = asked_type(p, s, &option);
+    const char *option, *asked = lq_type_asked(p, s, &option);
     return keep || (w->upright || p->coded ? !asked : !lq_ckpt_loose(p->in, w));
 }
 

@@ -12,7 +12,7 @@
 
 enum { PAGE = 32, OUTS = 64 }; // tokens of a block of the cache; rows whose logits are made together
 
-typedef struct taken { lq_weight *at, was; int layer; } taken;
+typedef struct taken { lq_weight *at, was; int layer; } taken; // layer: of -1 .. layers, the first it changes
 typedef struct skipped { int parts; float scale; bool is; } skipped;
 
 struct lq_probe {
@@ -85,7 +85,8 @@ static void sample_begin(lq_probe *p, size_t sample, bool kept, lq_run *run) {
     lq_forward_begin(run, p->m, p->b, &p->kv, &batch, kept ? &h : NULL);
 }
 
-// The first layer that does not say what it did, or that later ones read K and V of once that is so.
+// The first layer that does not say what it did, or that later ones read K and V of once that is so; -1: what stands
+// before them.
 static int first_changed(const lq_probe *p) {
     const lq_desc *d = &p->m->desc;
     int first = d->layers;
@@ -117,11 +118,11 @@ static bool advance(lq_probe *p, int to, lq_err *err) {
 static bool run(lq_probe *p, bool keeps, lq_err *err) {
     const int from = keeps ? 0 : first_changed(p), rows = p->text->len - (int)p->from;
     p->row = 0, p->kld = 0, p->keeps = keeps;
-    if (!advance(p, from, err)) return false;
+    if (from >= 0 && !advance(p, from, err)) return false;
     for (size_t i = 0; i < p->text->samples; i++) {
         lq_run run;
-        sample_begin(p, i, true, &run);
-        for (int l = from; l < p->m->desc.layers; l++) lq_forward_layer(&run, l);
+        sample_begin(p, i, from >= 0, &run);
+        for (int l = from < 0 ? 0 : from; l < p->m->desc.layers; l++) lq_forward_layer(&run, l);
         for (int at = 0; at < rows; at += OUTS) {
             const int n = rows - at < OUTS ? rows - at : OUTS;
             const lq_mat logits = lq_forward_head(&run, p->out + at, n);
@@ -212,7 +213,9 @@ static bool put(lq_probe *p, int layer, lq_weight *at, const lq_weight *w, lq_er
 }
 
 bool lq_probe_put(lq_probe *p, int layer, lq_role role, int at, const lq_weight *w, lq_err *err) {
-    lq_bound *b = &p->m->layer[layer][role];
+    const bool behind = role == LQ_R_PROJECT_OUT || role == LQ_R_HEAD;
+    lq_bound *b = layer < 0 ? &p->m->top[role] : &p->m->layer[layer][role];
+    if (behind) layer = p->m->desc.layers;
     return (!b->stack || put(p, layer, &b->stack[at], w, err)) && (at > 0 || put(p, layer, &b->w, w, err));
 }
 

@@ -11,7 +11,7 @@ lq_dev *lq_probe_dev(const lq_probe *p);
 size_t lq_probe_bytes(const lq_calib *text, int vocab); // of what is kept
 enum { LQ_PROBES = 16 };                                // sequences of the text, at most
 void lq_probe_fit(lq_calib *text, int vocab);           // and no more than what is kept of them has room
-// Matrix `at` of a stack, or a matrix, becomes `w` until lq_probe_restore.
+// Matrix `at` of a stack, or a matrix, becomes `w` until lq_probe_restore; layer -1: of those beside the layers.
 bool lq_probe_put(lq_probe *p, int layer, lq_role role, int at, const lq_weight *w, lq_err *err);
 void lq_probe_restore(lq_probe *p);
 // The residual passes a layer by, or goes through it again.

@@ -40,10 +40,14 @@ def sizes(folder):
     a, b = (m["kld"]["mean"] for m in json.loads(r.stdout)["results"])
     check(b <= 0.75 * a, f"int4 g128 throughout: KLD {a:.6f}, auto at its size {b:.6f}")
     print(f"KLD at {uniform['bits_per_weight']:.3f} bits: int4 g128 throughout {a:.6f}, auto {b / a:.3f} of it")
+    embed = [u["type"] for u in auto["auto"]["units"] if u["first"] == "model.embed_tokens.weight"]
+    check(embed == [m["type"].rsplit(" ", 2)[0] for m in auto["modules"] if m["name"] == "model.embed_tokens.weight"], f"the embedding is a unit: {embed}")
     curve = auto["auto"]["curve"]
     check(all(p["bits"] < q["bits"] and p["kld"] > q["kld"] for p, q in zip(curve, curve[1:])), f"the curve falls: {curve}")
     small, again = os.path.join(folder, "small.lq"), os.path.join(folder, "again.lq")
-    quantize(small, "-m", "auto", "--target-size", "2M", *FEW)
+    report = quantize(small, "-m", "auto", "--target-size", "2M", "--embed", "int8", *FEW)
+    check("model.embed_tokens.weight" not in [u["first"] for u in report["auto"]["units"]], "an embedding with a type of its own is no unit")
+    check(report["modules"][0]["type"] == "int8 row sym f16", f"--embed int8: {report['modules'][0]}")
     check(1_700_000 < os.path.getsize(small) <= 2_000_000, f"a target of 2 MB: {os.path.getsize(small)} bytes")
     quantize(again, "-m", "auto", "--recipe", st.read(small)[1]["lq.recipe"], *FEW)
     check(open(small, "rb").read() == open(again, "rb").read(), "the recipe of a file makes the same file, without a target")
