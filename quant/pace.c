@@ -1,6 +1,6 @@
-// pace.c: how long a run will take: what each of its steps costs is measured here and now, on small matrices of the
-// model's own widths or of 512 columns, and multiplied by how often the plan does it. Owns what it measures on. An
-// estimate: machines have other work too, and files may lie on slow disks.
+// pace.c: how long a run will take on a machine that does nothing else: what each of its steps costs is measured, on
+// small matrices of the model's own widths or of 512 columns, and multiplied by how often the plan does it. Owns what
+// it measures on. An estimate: files may lie on slow disks.
 #include "quant/pass.h"
 #include <stdlib.h>
 #include <string.h>
@@ -20,23 +20,20 @@ typedef struct bench {
     lq_rooms rooms;
     float *x;            // [ROWS][WIDE], of about the same size
     double sum;          // of such numbers
+    int threads;         // that share products, sums and roundings; a factor is made by one
     lq_err *err;
 } bench;
 
+// Of all threads together: what other programs take from them is not counted.
 static double now(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// Of several times the second: the shortest may be luck, the longer ones somebody else's work.
-typedef struct spent { double least, next; } spent;
-static const spent none = {1e9, 1e9};
-
-static void took(spent *s, double start) {
+static void took(double *least, double start) {
     const double t = now() - start;
-    if (t < s->least) *s = (spent){t, s->least};
-    else if (t < s->next) s->next = t;
+    if (t < *least) *least = t;
 }
 
 static bool fill(bench *b) {
@@ -65,7 +62,7 @@ static bool time_product(const bench *b, int64_t k, double *mac) {
     const int64_t n = k, rows = 128;
     const lq_weight w = matrix_of(b, n, k);
     float *y = malloc((size_t)(rows * n) * sizeof *y);
-    spent t = none;
+    double t = 1e9;
     bool done = y || lq_fail(b->err, LQ_E_MEMORY, "no memory to measure a product");
     for (int i = 0; done && i < TIMES; i++) {
         const lq_act act = {.x = rows_of(b, rows, k)};
@@ -76,7 +73,7 @@ static bool time_product(const bench *b, int64_t k, double *mac) {
         took(&t, start);
     }
     free(y);
-    *mac = t.next / (double)(n * k * rows);
+    *mac = t / (double)(n * k * rows) / b->threads;
     return done;
 }
 
@@ -89,7 +86,7 @@ static bool time_round(const bench *b, const lq_recipe *r, const lq_solve *solve
     if (!lq_weight_sizes(&r->type, n, k, &size)) return lq_fail(b->err, LQ_E_LIMIT, "it is too large");
     void *buf = aligned_alloc(64, (lq_module_bytes(&r->type, n, k) + 63) & ~(size_t)63);
     bool done = buf || lq_fail(b->err, LQ_E_MEMORY, "no memory to measure a rounding");
-    spent t = none;
+    double t = 1e9;
     for (int i = 0; done && i < TIMES; i++) {
         lq_lay_out(buf, &size, true, &raw);
         lq_matrix m = {.w = &w, .dev = b->dev, .solve = solve, .weight = weight, .q = raw.q, .scale = raw.scale,
@@ -99,7 +96,7 @@ static bool time_round(const bench *b, const lq_recipe *r, const lq_solve *solve
         took(&t, start);
     }
     free(buf);
-    *seconds = t.next;
+    *seconds = t / b->threads;
     return done;
 }
 
@@ -115,7 +112,7 @@ static bool time_moments(bench *b, int64_t k, timed *t) {
     const lq_mat x = rows_of(b, rows, k);
     lq_watch w = {.rooms = &b->rooms, .k = k, .rows = rows};
     lq_solve s = {0};
-    spent gram = none, make = none;
+    double gram = 1e9, make = 1e9;
     float *work = malloc(cells * sizeof *work);
     bool done = work || lq_fail(b->err, LQ_E_MEMORY, "no memory to measure sums");
     done = done && (w.h = lq_room_open(&b->rooms, cells * sizeof *w.h, b->err)) != NULL &&
@@ -131,7 +128,7 @@ static bool time_moments(bench *b, int64_t k, timed *t) {
         took(&make, start);
         if (i + 1 < TIMES) lq_solve_close(&s);
     }
-    t->gram = gram.next / (double)rows, t->make = make.next;
+    t->gram = gram / (double)rows / b->threads, t->make = make;
     done = done && time_round(b, b->r, &s, s.weight, n, k, &t->round);
     lq_solve_close(&s);
     if (done && b->r->transform & LQ_T_AWQ)
@@ -166,13 +163,13 @@ static double time_bytes(const lq_plan *p) {
 
 // Numbers that one thread sums up.
 static double time_numbers(bench *b) {
-    spent t = none;
+    double t = 1e9;
     for (int i = 0; i < TIMES; i++) {
         const double start = now();
         for (size_t j = 0; j < (size_t)ROWS * WIDE; j++) b->sum += (double)b->x[j];
         took(&t, start);
     }
-    return t.next / (ROWS * WIDE);
+    return t / (ROWS * WIDE);
 }
 
 static bool measure(bench *b, pace *c) {
@@ -271,7 +268,8 @@ static double block_seconds(const lq_plan *p, const pace *c, size_t block) {
 }
 
 bool lq_pace_make(lq_plan *p, lq_dev *dev, lq_err *err) {
-    bench b = {.p = p, .dev = dev, .r = &p->base, .rooms = {NULL, SIZE_MAX}, .err = err};
+    bench b = {.p = p, .dev = dev, .r = &p->base, .rooms = {NULL, SIZE_MAX}, .err = err,
+               .threads = lq_pool_threads(dev->pool)};
     pace c = {0};
     p->pace = calloc(p->blocks + 1, sizeof *p->pace);
     if (!p->pace) return lq_fail(err, LQ_E_MEMORY, "no memory for a plan of %zu blocks", p->blocks);

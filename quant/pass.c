@@ -628,7 +628,8 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     if (o->fresh && !o->dry_run && o->out && !lq_measured_empty(o, err)) return false;
     if (!o->prune) return quantize(o, out, err);
     if (!lq_prune_make(o, &pruned, err)) return false;
-    if (!o->dry_run) rest.in = pruned.path, rest.pruned = &pruned;
+    if (!o->dry_run) rest.in = pruned.path;
+    rest.pruned = &pruned;
     const bool done = quantize(&rest, out, err);
     if (done) out->seconds = now() - start;
     lq_pruned_free(&pruned, done && !o->dry_run);

@@ -43,6 +43,7 @@ typedef struct lq_plan {
     size_t measured;    // units that it measured in this run
     lq_ckpt *in;
     lq_desc in_desc, desc; // of the input, of the output
+    lq_desc whole;      // of the checkpoint, where the input is what pruning would leave of it; arch NULL: it is it
     lq_slot embed;      // the input's embedding, where that is the source of an item that is not it
     lq_layout layout;
     lq_item *items;     // in the order of the output

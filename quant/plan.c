@@ -208,7 +208,8 @@ static bool settle_rounding(lq_plan *p, lq_item *item, lq_err *err) {
     return true;
 }
 
-static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
+// `from` is the slot that it is made of where the checkpoint is not the model that is planned; else the same.
+static bool add_slot(lq_plan *p, const lq_slot *s, const lq_slot *from, lq_err *err) {
     lq_item item = {.slot = *s, .recipe = p->base};
     bool keep, same;
     found f;
@@ -222,9 +223,9 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
         if (lq_transforms[i].search || 1 << i == LQ_T_CLIP) item.recipe.transform &= ~(1u << i);
     // The head of a tied model is the embedding, whatever else has its name.
     if (s->role == LQ_R_HEAD && s->k && p->in_desc.tied) item.source = &p->embed;
-    if (s->role == LQ_R_EMBED) p->embed = *s;
-    if (!find_sources(p, source_of(&item), &f, &same, err) || !slot_type(p, s, &item.recipe.type, &keep, err))
-        return false;
+    if (s->role == LQ_R_EMBED) p->embed = *from;
+    if (!find_sources(p, item.source ? item.source : from, &f, &same, err) ||
+        !slot_type(p, s, &item.recipe.type, &keep, err)) return false;
     if (s->k && s->quantizable && !lq_rules_apply(p, s, &item.recipe, &keep, err)) return false;
     const bool stays = f.w && stays_coded(p, s, f.w, keep);
     const bool turned = s->from.across && !p->coded && (s->from.each || !f.w || !f.w->upright);
@@ -242,12 +243,23 @@ static bool add_slot(lq_plan *p, const lq_slot *s, lq_err *err) {
     return add_item(p, item, err);
 }
 
+// The one that stands in the same place; itself where there is none.
+static const lq_slot *same_slot(const lq_slot *was, int n, const lq_slot *s) {
+    for (int i = 0; i < n; i++)
+        if (was[i].role == s->role && was[i].bias == s->bias && was[i].at == s->at) return &was[i];
+    return s;
+}
+
 static bool add_layer(lq_plan *p, int layer, lq_role role, lq_err *err) {
-    int n;
+    const lq_desc *whole = p->whole.arch ? &p->whole : NULL;
+    int n, had = 0;
     lq_slot *slots = lq_desc_slots(&p->desc, layer, &n);
-    bool ok = slots || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
+    lq_slot *was = whole ? lq_desc_slots(whole, layer < 0 ? layer : p->o->pruned->guess.layer[layer], &had) : slots;
+    bool ok = (slots && was) || lq_fail(err, LQ_E_MEMORY, "no memory for %d weights", n);
     for (int i = 0; ok && i < n; i++)
-        ok = (layer < 0 && (slots[i].role < LQ_R_NORM_OUT) != (role == LQ_R_EMBED)) || add_slot(p, &slots[i], err);
+        ok = (layer < 0 && (slots[i].role < LQ_R_NORM_OUT) != (role == LQ_R_EMBED)) ||
+             add_slot(p, &slots[i], whole ? same_slot(was, had, &slots[i]) : &slots[i], err);
+    if (whole) free(was);
     free(slots);
     return ok;
 }
@@ -464,7 +476,7 @@ static bool write_recipe(lq_plan *p, lq_err *err) {
     if (p->rules && !rules) t->failed = true;
     if (p->mixed) lq_text_fmt(t, ", \"mixed\": true");
     if (rules) lq_text_fmt(t, ", \"modules\": %s", rules);
-    if (p->o->pruned) lq_text_fmt(t, ", \"prune\": %s", p->o->pruned->told.p);
+    if (p->o->pruned && p->o->pruned->told.n) lq_text_fmt(t, ", \"prune\": %s", p->o->pruned->told.p);
     cJSON_free(rules);
     if (from) lq_text_fmt(t, ", \"from\": %s", from);
     lq_text_fmt(t, "}");
@@ -696,7 +708,7 @@ bool lq_plan_tell(lq_plan *p, int threads, lq_err *err) {
         (double)p->memory / mb,
         threads);
     if (p->seconds < 1) lq_tell(p->o, "time: less than a second");
-    else lq_tell(p->o, "time: about %s, by what this machine does now", lq_words_time(p->seconds).text);
+    else lq_tell(p->o, "time: about %s if this machine has nothing else to do", lq_words_time(p->seconds).text);
     if (p->scratch) lq_tell(p->o, "scratch file: %.1f MB in %s.partial", (double)p->scratch / mb, p->o->out);
     if (p->o->max_ram && p->memory > p->o->max_ram)
         return lq_fail(err, LQ_E_LIMIT, "memory: the pass needs %.1f MB, more than the %.1f MB it may use",
@@ -770,6 +782,15 @@ static bool plan_transforms(lq_plan *p, lq_err *err) {
     return true;
 }
 
+// Of a model whose pruning is only planned the checkpoint is not there: it is described by what would be.
+static bool read_descs(lq_plan *p, lq_err *err) {
+    const lq_text *config = p->o->pruned && p->o->dry_run ? &p->o->pruned->config : NULL;
+    if (!config) return lq_desc_read(p->in, &p->in_desc, err) && lq_desc_read(p->in, &p->desc, err);
+    const lq_bytes file = {config->p, config->n};
+    return lq_desc_read(p->in, &p->whole, err) && lq_desc_read_as(p->in, &file, &p->in_desc, err) &&
+           lq_desc_read_as(p->in, &file, &p->desc, err);
+}
+
 bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     *p = (lq_plan){.own = *o, .alpha = -1};
     p->o = o = &p->own;
@@ -777,11 +798,10 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     if (!lq_recipe_opts(&p->own, &p->given, err) || !read_options(p, err) || !lq_ckpt_open(o->in, &p->in, err))
         return false;
     p->coded = is_coded(p);
-    if (!lq_places_check(p, err) || !lq_desc_read(p->in, &p->in_desc, err) || !lq_desc_read(p->in, &p->desc, err))
-        return false;
+    if (!lq_places_check(p, err) || !read_descs(p, err)) return false;
     p->base.kv_scales |= o->kv_scales;
     p->desc.kv_scaled |= p->base.kv_scales;
-    if (!plan_transforms(p, err) || !add_blocks(p, err) || !add_rest(p, err)) return false;
+    if (!plan_transforms(p, err) || !add_blocks(p, err) || (!p->whole.arch && !add_rest(p, err))) return false;
     p->first[p->blocks] = p->count;
     if (!lq_rules_check(p, err)) return false;
     if (p->calibrates && !lq_calib_open(o, p->desc.ctx, &p->calib, err)) return false;
@@ -793,6 +813,7 @@ void lq_plan_free(lq_plan *p) {
     if (p->in) lq_ckpt_close(p->in);
     lq_desc_free(&p->in_desc);
     lq_desc_free(&p->desc);
+    lq_desc_free(&p->whole);
     free(p->items);
     free(p->first);
     free(p->pace);

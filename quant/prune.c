@@ -378,7 +378,9 @@ static bool find_or_make(pruning *p, lq_err *err) {
         text->source);
     lq_tell(p->o, "what stays lies in %s until it is quantized, at most %.1f MB%s", p->out->path,
             (double)p->out->in_bytes / 1e6, refits(p) ? " (twice as much while it is refitted)" : "");
-    if (p->o->dry_run) return true;
+    if (p->o->dry_run) // what is left is planned
+        return lq_prune_guess(&p->whole, &p->what, &p->out->guess, err) &&
+               lq_narrow(p->whole.in, &p->whole.in_desc, &p->out->guess, &p->desc, &p->out->config, err);
     if (!make_id(p, err)) return false;
     if (take(p)) return true;
     if (!place_check(p->out->path, err) || (refits(p) && !place_check(p->out->cut, err)) || !make(p, err)) return false;
@@ -395,7 +397,7 @@ bool lq_prune_make(const lq_quant_opts *o, lq_pruned *out, lq_err *err) {
         done = lq_fail(err, LQ_E_LIMIT, "%.100s...: the name is too long", o->out);
     if (done) out->in_bytes = lq_ckpt_file_bytes(p.whole.in);
     done = done && find_or_make(&p, err);
-    if (!done) lq_text_free(&out->told);
+    if (!done) lq_pruned_free(out, false);
     lq_plan_free(&p.whole);
     lq_calib_close(&p.text);
     lq_calib_close(&p.probes);
@@ -408,4 +410,6 @@ bool lq_prune_make(const lq_quant_opts *o, lq_pruned *out, lq_err *err) {
 void lq_pruned_free(lq_pruned *p, bool done) {
     if (done) unlink(p->path);
     lq_text_free(&p->told);
+    lq_text_free(&p->config);
+    lq_cut_free(&p->guess);
 }

@@ -52,6 +52,8 @@ typedef struct lq_worth {
 } lq_worth;
 // Finds what stays. What is said of it goes to *told, JSON.
 bool lq_prune_choose(const lq_worth *w, lq_cut *out, lq_text *told, lq_err *err);
+// The same of what is not measured: which layers go is not known, but how many, and of widths how much.
+bool lq_prune_guess(const lq_plan *p, const lq_prune *what, lq_cut *out, lq_err *err);
 // What goes of widths, once it is known which layers stay.
 bool lq_prune_widths(const lq_worth *w, lq_cut *cut, lq_text *told, lq_err *err);
 // Memory that it takes at most, and what is left is refitted in, without what stands between layers and the moments of
@@ -86,6 +88,9 @@ struct lq_pruned {
     char cut[4096];      // OUT.cut.lq, what is left before it is refitted
     lq_text told;        // JSON: what went, for the report and lq.recipe
     char id[128];        // of everything that decides what it is
+    // Of one that is only planned: its config.json and layers as they would be. The checkpoint is the whole model's.
+    lq_text config;
+    lq_cut guess;
 };
 bool lq_prune_make(const lq_quant_opts *o, lq_pruned *out, lq_err *err);
 void lq_pruned_free(lq_pruned *p, bool done); // done: the file is not needed any more

@@ -205,6 +205,24 @@ bool lq_prune_choose(const lq_worth *w, lq_cut *out, lq_text *told, lq_err *err)
     return done && (!told->failed || lq_fail(err, LQ_E_MEMORY, "no memory for what is said of what goes"));
 }
 
+bool lq_prune_guess(const lq_plan *p, const lq_prune *what, lq_cut *out, lq_err *err) {
+    const size_t layers = (size_t)p->in_desc.layers;
+    const lq_worth w = {.p = p, .what = what};
+    choice c = {.w = &w, .d = &p->in_desc, .cut = out, .gone = calloc(2 * layers, sizeof *c.gone),
+                .order = malloc(((size_t)what->depth + 1) * sizeof *c.order),
+                .measure = calloc(layers, sizeof *c.measure)}; // all are alike: the first ones that can go
+    *out = (lq_cut){.what = *what, .was = p->in_desc.layers, .layer = malloc(layers * sizeof *out->layer)};
+    c.tried = c.gone + layers;
+    bool done = (c.gone && c.order && c.measure && out->layer) ||
+                lq_fail(err, LQ_E_MEMORY, "no memory for %zu layers", layers);
+    done = done && choose_by_influence(&c, err);
+    if (done) cut_layers(&c);
+    free(c.gone);
+    free(c.order);
+    free(c.measure);
+    return done;
+}
+
 size_t lq_prune_bytes(const lq_worth *w, bool refitted) {
     const lq_desc *d = &w->p->in_desc;
     const lq_calib text = probe_text(w);
