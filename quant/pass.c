@@ -583,8 +583,15 @@ static bool open_stream(pass *p, lq_err *err) {
 static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
     p->buf = aligned_alloc(64, p->plan.buffer + 64);
     if (!p->buf) return lq_fail(err, LQ_E_MEMORY, "no memory for the parts of a matrix (%zu bytes)", p->plan.buffer);
-    return open_writer(p, err) && (!p->plan.calibrates || open_stream(p, err)) && do_blocks(p, err) &&
-           publish(p, start, out, err);
+    if (open_writer(p, err) && (!p->plan.calibrates || open_stream(p, err)) && do_blocks(p, err) &&
+        publish(p, start, out, err)) return true;
+    // Before the blocks, and in what knows nothing of them, nobody has said yet what is kept.
+    if (err->code != LQ_E_CANCELLED) return false;
+    if (!p->writer)
+        return lq_fail(err, LQ_E_CANCELLED, "stopped while what %s.partial keeps was read: the same command goes on from "
+                       "there", p->plan.o->out);
+    if (p->block < lq_writer_resumed(p->writer)) p->block = lq_writer_resumed(p->writer);
+    return fail_stopped(p, err);
 }
 
 static void help(void *pool, lq_share *fn, void *arg, int tasks) { lq_pool_run(pool, fn, arg, tasks); }

@@ -251,7 +251,7 @@ uint8_t *lq_lay_out(uint8_t *at, const lq_weight_size *size, bool wide_scales, l
 
 // --- recipes as JSON (recipe.c) ---
 // What it says overrides *r; *rules (cJSON_Delete) are those for single matrices, NULL if there are none.
-bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, cJSON **rules, bool *mixed, lq_err *err);
+bool lq_recipe_read(const cJSON *json, lq_recipe *r, cJSON **rules, bool *mixed, lq_err *err);
 bool lq_recipe_alpha(const char *text, lq_recipe *r, lq_err *err); // a number, or whose it is
 bool lq_recipe_rule(const cJSON *rule, lq_recipe *r, bool *keep, lq_err *err);
 // What it says that options say too is taken where they do not: method, type, embed, head, calib. *held has the words.

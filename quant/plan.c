@@ -728,15 +728,18 @@ static bool read_recipe(lq_plan *p, lq_err *err) {
     const bool sized = o->target_bits > 0 || o->target_size;
     lq_text chosen = {0};
     p->base = p->method->recipe;
-    bool done = !o->recipe || lq_recipe_read(o->recipe, strlen(o->recipe), &p->base, &p->rules, &p->mixed, err);
+    cJSON *json = NULL;
+    bool done = !p->given || lq_recipe_read(p->given, &p->base, &p->rules, &p->mixed, err);
     if (done && sized && strcmp(p->method->name, "auto"))
         done = lq_fail(err, LQ_E_USAGE, "a target is what method auto takes, not %s", p->method->name);
     if (done && !p->rules && !strcmp(p->method->name, "auto")) {
         done = (sized || lq_fail(err, LQ_E_USAGE, "auto wants a target, bits a weight or a size")) &&
                lq_auto(o, &chosen, &p->automatic, &p->measured, err) &&
-               lq_recipe_read(chosen.p, chosen.n, &p->base, &p->rules, &p->mixed, err);
+               lq_json_parse(chosen.p, chosen.n, (lq_json_limits){16u << 20, 16}, "auto", &json, err) &&
+               lq_recipe_read(json, &p->base, &p->rules, &p->mixed, err);
     }
     lq_text_free(&chosen);
+    cJSON_Delete(json);
     if (!done || !p->rules) return done;
     p->rule_used = calloc((size_t)cJSON_GetArraySize(p->rules) + 1, sizeof *p->rule_used);
     return p->rule_used || lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");

@@ -90,6 +90,7 @@ typedef struct lq_quant_opts {
     const char *calib;    // text that methods with statistics look at: a .txt, a .jsonl or a folder; NULL: built in
     size_t samples;       // sequences of it, 0: 128
     int seqlen;           // tokens of each, 0: 512, no more than the model's context
+    bool seeded;          // `seed` is said, also where it is 0; else the recipe's, or 0
     uint64_t seed;        // which ones
     bool all_experts;     // what is known of an expert's input comes from all rows, not those that its router sends it
     const char *report;   // JSON report; NULL: OUT.report.json beside OUT; "-": only in the result

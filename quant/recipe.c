@@ -151,7 +151,7 @@ static bool take_word(const cJSON *json, const char *key, const char **to, lq_er
 static bool take_calib(const cJSON *c, lq_quant_opts *o, lq_err *err) {
     static const char *const keys[] = {"text", "samples", "seqlen", "seed", "tokens", "all_experts", NULL};
     const char *text = NULL;
-    int64_t samples = (int64_t)o->samples, seqlen = o->seqlen, seed = (int64_t)o->seed;
+    int64_t samples = (int64_t)o->samples, seqlen = o->seqlen, seed = 0;
     bool all = false;
     if (!c) return true;
     if (!cJSON_IsObject(c)) return lq_fail(err, LQ_E_USAGE, "recipe: \"calib\" is no object {...}");
@@ -165,7 +165,7 @@ static bool take_calib(const cJSON *c, lq_quant_opts *o, lq_err *err) {
     if (text && !o->calib && strcmp(text, "built-in") != 0) o->calib = text;
     if (!o->samples) o->samples = (size_t)samples;
     if (!o->seqlen) o->seqlen = (int)seqlen;
-    if (!o->seed) o->seed = (uint64_t)seed;
+    if (!o->seed && !o->seeded) o->seed = (uint64_t)seed;
     o->all_experts |= all;
     return true;
 }
@@ -184,15 +184,10 @@ bool lq_recipe_opts(lq_quant_opts *o, cJSON **held, lq_err *err) {
            take_calib(cJSON_GetObjectItemCaseSensitive(json, "calib"), o, err);
 }
 
-bool lq_recipe_read(const char *text, size_t n, lq_recipe *r, cJSON **rules, bool *mixed, lq_err *err) {
-    cJSON *json;
+bool lq_recipe_read(const cJSON *json, lq_recipe *r, cJSON **rules, bool *mixed, lq_err *err) {
     *rules = NULL;
-    if (!lq_json_parse(text, n, (lq_json_limits){16u << 20, 16}, "recipe", &json, err)) return false;
-    bool done = cJSON_IsObject(json) ? read_parts(json, r, err)
-                                     : lq_fail(err, LQ_E_USAGE, "recipe: it is no object {...}");
-    done = done && lq_json_bool(json, "mixed", mixed, "recipe", err) && lq_rules_read(json, rules, err);
-    cJSON_Delete(json);
-    return done;
+    return read_parts(json, r, err) && lq_json_bool(json, "mixed", mixed, "recipe", err) &&
+           lq_rules_read(json, rules, err);
 }
 
 // What a rule may say of one matrix.

@@ -8,7 +8,8 @@
 typedef struct quantize_args {
     lq_common common;
     const char *method, *type, *group, *head, *embed, *layout, *report, *calib, *recipe, *range, *prune, *alpha;
-    int64_t bits, threads, samples, seqlen, seed;
+    const char *seed;     // as a text, which says whether it is there
+    int64_t bits, threads, samples, seqlen;
     size_t max_ram, target_size;
     double target_bits, salient;
     bool asym, all_experts, kv_scales, force, fresh, keep_unknown, dry_run, verbose, eval;
@@ -98,6 +99,14 @@ static bool read_recipe(const char **recipe, char **text, lq_err *err) {
     return done;
 }
 
+static int read_seed(const char *text, uint64_t *out) {
+    const uint64_t most = (uint64_t)1 << 53; // what JSON has exactly
+    char *end = NULL;
+    *out = text ? strtoull(text, &end, 10) : 0;
+    if (!text || (*text >= '0' && *text <= '9' && !*end && *out <= most)) return 0;
+    return lq_say_usage("quantize", "--seed: %s is no whole number from 0 to %llu", text, (unsigned long long)most);
+}
+
 static int run(void *args, int argc, char **argv) {
     quantize_args *a = args;
     char type[64] = "";
@@ -105,7 +114,9 @@ static int run(void *args, int argc, char **argv) {
     lq_quant_result r;
     progress p = {.quiet = a->common.quiet};
     (void)argc;
+    uint64_t seed;
     int status = make_type(a, type, sizeof type);
+    if (!status) status = read_seed(a->seed, &seed);
     if (status) return status;
     const size_t room = strlen(argv[1]) + sizeof ".report.json";
     char *report = malloc(room);
@@ -130,7 +141,8 @@ static int run(void *args, int argc, char **argv) {
                              .dry_run = a->dry_run, .recipe = a->recipe, .prune = a->prune,
                              .alpha = a->alpha,
                              .calib = a->calib,
-                             .samples = (size_t)a->samples, .seqlen = (int)a->seqlen, .seed = (uint64_t)a->seed,
+                             .samples = (size_t)a->samples, .seqlen = (int)a->seqlen,
+                             .seeded = a->seed != NULL, .seed = seed,
                              .all_experts = a->all_experts, .kv_scales = a->kv_scales,
                              .report = a->report, .plan = tell_plan, .tick = tick,
                              .module = a->verbose ? tell_module : NULL, .arg = &p};
@@ -192,8 +204,7 @@ static const lq_opt opts[] = {
      "(default: built-in)", NULL, 0, 0},
     {"samples", 0, LQ_OPT_INT, FIELD(samples), "N", "sequences of it (default: 128)", NULL, 1, 1 << 20},
     {"seqlen", 0, LQ_OPT_INT, FIELD(seqlen), "N", "tokens of each (default: 512)", NULL, 2, 1 << 20},
-    {"seed", 0, LQ_OPT_INT, FIELD(seed), "N", "which of its sequences are drawn (default: 0)", NULL, 0,
-     9007199254740992},
+    {"seed", 0, LQ_OPT_TEXT, FIELD(seed), "N", "which of its sequences are drawn (default: the recipe's, or 0)", NULL, 0, 0},
     {"all-experts", 0, LQ_OPT_FLAG, FIELD(all_experts), NULL,
      "what experts are given is measured on all of the text, not on what the router sends to each", NULL, 0, 0},
     {"kv-scales", 0, LQ_OPT_FLAG, FIELD(kv_scales), NULL,

@@ -97,6 +97,8 @@ with tempfile.TemporaryDirectory() as folder:
     run("quantize", demo, again, "--recipe", recipe, "--quiet", "--force", "--seed", 1)
     seeds.append(json.loads(st.read(again)[1]["lq.recipe"])["calib"]["tokens"])
     check(seeds[0] != seeds[1], "another seed writes another text")
+    run("quantize", demo, again, "--recipe", st.read(again)[1]["lq.recipe"], "--quiet", "--force", "--seed", 0)
+    check(open(again, "rb").read() == whole, "a seed of 0 that is said counts, whatever the recipe's is")
 
     r = quantize(again, "--max-ram", "9M")
     fits = re.search(r"--seqlen (\d+) fits", r.stderr)
