@@ -171,7 +171,8 @@ static bool scales_widen(const lq_ckpt *c, const char *name, const lq_weight *w,
     kept *to = lq_kept_new(count * sizeof(float));
     if (!to) return no_memory(c, name, count * sizeof(float), err);
     float *scale = (float *)(void *)to->data;
-    for (size_t i = 0; i < count; i++) scale[i] = lq_scale_get(w, first + i);
+    for (size_t i = 0, at = first; i < count; i++, at++)
+        scale[i] = lq_scale_value(w->scale_map, w->scale_code[at], w->scale2[at / LQ_DQ], *w->scale_offset);
     out->scale = scale;
     to->picked = true;
     pthread_mutex_lock(&m->lock);

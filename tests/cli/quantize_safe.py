@@ -268,7 +268,7 @@ def odd_numbers():
         words = [head, rng.choice(["g16", "g32", "g128", "row"] + (["tensor", "g32 r16"] if head[0] == "e" else []))]
         if head[0] == "i":
             words.append(rng.choice(["sym", "asym"]))
-        words.append(rng.choice(["f16", "f32", "bf16"]))
+        words.append(rng.choice(["f16", "f32", "bf16"] + (["dq256"] if words[1] not in ("tensor", "g32 r16") else [])))
         text = " ".join(words)
         code, line, _ = run("quantize", "-q", model, f"{model}.lq", "--type", text, "--embed", "keep")
         check(code == 0, f"{text}: exit {code}: {line}")
