@@ -22,7 +22,7 @@ typedef enum lq_salient { LQ_SALIENT_NONE, LQ_SALIENT_OUTLIER, LQ_SALIENT_COLUMN
 typedef enum lq_order { LQ_ORDER_NONE, LQ_ORDER_COLUMNS, LQ_ORDER_GROUPS } lq_order;
 
 // What shares one alpha of SMOOTH, where it is searched.
-typedef enum lq_alpha_of { LQ_ALPHA_INPUT, LQ_ALPHA_LAYER, LQ_ALPHA_MODEL } lq_alpha_of;
+typedef enum lq_alpha_of { LQ_ALPHA_MODEL, LQ_ALPHA_LAYER, LQ_ALPHA_INPUT } lq_alpha_of;
 
 // What one matrix is to become. A method's own numbers are fields behind `type`; zero is off or the default, so a new
 // one changes no row.
@@ -39,7 +39,7 @@ typedef struct lq_recipe {
     int refine;           // GPTQ: sweeps over the codes it chose
     float repay;          // GPTQ: the share of earlier layers' errors that is made good; 0: none
     float alpha;          // SMOOTH: how much of what is large goes into the weights; 0: searched
-    lq_alpha_of alpha_of; // for each input, one for those of a layer, one for all
+    lq_alpha_of alpha_of; // one for all inputs, one for those of a layer, for each its own
     float threshold;      // OUTLIER: the magnitude from which on a column is kept in 16 bits; 0: 6
     float share;          // and the share of columns that may be, the largest ones; 0: 1/16, COLUMNS: 0.01
     bool kv_scales;       // of the model: scales of a KV cache in fp8 are measured

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-static const char *const alphas[] = {"input", "layer", "model", NULL};
+static const char *const alphas[] = {"model", "layer", "input", NULL};
 static const char *const orders[] = {"none", "columns", "groups", NULL};
 
 // --- reading ---
@@ -233,7 +233,7 @@ void lq_recipe_put(lq_text *t, const lq_recipe *r) {
     lq_text_fmt(t, "\"rounding\": \"%s\", \"salient\": \"%s\"", lq_rounding_names[r->rounding],
                 lq_salient_names[r->salient]);
     if (r->transform & LQ_T_SMOOTH && r->alpha > 0) put_number(t, "alpha", r->alpha);
-    else if (r->transform & LQ_T_SMOOTH && r->alpha_of)
+    else if (r->transform & LQ_T_SMOOTH)
         lq_text_fmt(t, ", \"alpha\": \"%s\"", alphas[r->alpha_of]);
     if (r->salient == LQ_SALIENT_OUTLIER) put_number(t, "threshold", r->threshold > 0 ? r->threshold : 6);
     if (r->salient != LQ_SALIENT_NONE) put_number(t, "share", lq_salient_share(r));

@@ -1,7 +1,7 @@
 // smooth.c: the transform "smooth" (SmoothQuant): columns of an input are multiplied by max|x|^a / max|w|^(1-a), over
 // all that reads it, so that what makes activations hard to round goes into the weights. a is tried in steps on some of
 // the rows that the text gives: what the readers make of them, weights and activations rounded as they will be, against
-// what they made; for each input, or for all of a layer or of the model together. Left as they are: inputs that no a
+// what they made; for all inputs of the model or of a layer together, or for each. Left as they are: inputs that no a
 // makes better. Owns the rows that are tried.
 #include "kernels/pack.h"
 #include "quant/pass.h"

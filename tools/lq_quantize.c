@@ -193,7 +193,7 @@ static const lq_opt opts[] = {
      "of the columns, those with the largest inputs on calibration text, stay in 16 bits, with any method: 0.01", NULL, 0, 1},
     {"alpha", 0, LQ_OPT_TEXT, FIELD(alpha), "X",
      "smoothquant: how much of what is large goes into the weights, up to 1, or what is to share one that is searched: "
-     "input (default), layer, model", NULL, 0, 0},
+     "model (default), layer, input", NULL, 0, 0},
     {"recipe", 0, LQ_OPT_TEXT, FIELD(recipe), "JSON", "parts of the method that are to be others, or a file that says so", NULL, 0, 0},
     {"prune", 0, LQ_OPT_TEXT, FIELD(prune), "WHAT",
      "what goes before anything is quantized: depth:N, the N layers that are worth least (influence:N: found faster); "

@@ -283,8 +283,9 @@ def test_alpha(model, text):
     words = ("-m", "smoothquant", "--calib", text, "--seqlen", LEN, "--samples", 10000, *KEEP)
     alphas = {mode: {n: m.get("alpha", 0) for n, m in quantize(model, "a.lq", *words, "--alpha", mode).items()} for mode in ("input", "layer", "model")}
     check(json.loads(st.read("a.lq")[1]["lq.recipe"])["alpha"] == "model", f"{model}: the file says that one alpha was for all")
-    quantize(model, "b.lq", *words, "--recipe", '{"alpha": "model"}')
-    check(open("a.lq", "rb").read() == open("b.lq", "rb").read(), f"{model}: --alpha and a recipe that says it make the same bytes")
+    for more in [], ["--recipe", '{"alpha": "model"}']:
+        quantize(model, "b.lq", *words, *more)
+        check(open("a.lq", "rb").read() == open("b.lq", "rb").read(), f"{model}: --alpha model, a recipe that says it and neither make the same bytes")
     for bad, method in (("foo", "smoothquant"), ("2", "smoothquant"), ("0", "smoothquant"), ("nan", "smoothquant"), ("0.5", "rtn")):
         r = subprocess.run([lq, "quantize", model, "c.lq", "-m", method, "--alpha", bad], capture_output=True, text=True)
         check(r.returncode == 2 and "alpha" in r.stderr and not os.path.exists("c.lq"), f"--alpha {bad} for {method}: {r.returncode}, {r.stderr}")
