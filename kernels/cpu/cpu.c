@@ -140,6 +140,7 @@ static void slots_fill(lq_dev *d, unsigned isa) {
     lq_cpu *c = d->self;
     c->isa = isa;
     c->q8 = &lq_q8_c;
+    c->spread = lq_spread_c;
     lq_ops *o = &d->ops;
     *o = (lq_ops){.alloc = cpu_alloc, .free = cpu_free, .put = cpu_put, .get = cpu_put, .sync = cpu_sync,
                   .record = cpu_record, .replay = cpu_replay, .forget = cpu_forget,
@@ -150,11 +151,13 @@ static void slots_fill(lq_dev *d, unsigned isa) {
     if (isa & LQ_ISA_AVX2) {
         lq_cpu_avx2_slots(o);
         c->q8 = &lq_q8_avx2;
+        c->spread = lq_spread_avx2;
         name = "avx2";
     }
     if (isa & LQ_ISA_AVX512) {
         lq_cpu_avx512_slots(o);
         c->q8 = &lq_q8_avx512;
+        c->spread = lq_spread_avx512;
         name = "avx512 vnni";
     }
 #endif

@@ -26,10 +26,15 @@ typedef struct lq_q8 {
 } lq_q8;
 extern const lq_q8 lq_q8_c, lq_q8_avx2, lq_q8_avx512;
 
+// w[c] -= e[0] * u[c], then e[1] * u[stride + c] and so on, for n columns; all versions give equal bits.
+typedef void lq_spread_fn(float *w, const float *u, size_t stride, const float *e, size_t errors, size_t n);
+lq_spread_fn lq_spread_c, lq_spread_avx2, lq_spread_avx512;
+
 // lq_dev.self of a CPU device.
 typedef struct lq_cpu {
     unsigned isa;       // LQ_ISA_* bits this device uses
     const lq_q8 *q8;
+    lq_spread_fn *spread;
     const struct lq_ukr **ukr; // the micro-kernels chosen for this machine, NULL ends (ukr.h)
     void *work;         // scratch, grown only by `reserve`
     size_t work_bytes;

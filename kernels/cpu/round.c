@@ -284,9 +284,18 @@ static void loss_int(const float *x, const float *weight, float s, int32_t z, in
     }
 }
 
-// Sum of weighted squares of what a group of rows r .. end would lose.
-static double group_loss(const job *j, int64_t r, int64_t end, int64_t c0, int64_t c1, float s, int32_t z) {
+static double lanes_of(double loss, const float *part) {
+    for (int i = 0; i < LANES; i++) loss += (double)part[i];
+    return loss;
+}
+
+// Sum of weighted squares of what a group of rows r .. end would lose; if that is no less than `most`, some number that
+// is not, either: sums of squares only grow, so that the rest need not be looked at.
+static double group_loss(const job *j, int64_t r, int64_t end, int64_t c0, int64_t c1, float s, int32_t z,
+                         double most) {
     const float *weight = j->a->weight;
+    const bool wide = j->a->type.kind == LQ_W_INT && s != 0;
+    const size_t look = wide ? 64 : STEP; // columns between two looks at the sum
     double loss = 0;
     for (; r < end; r++)
         for (int64_t c = c0; c < c1; c += CHUNK) {
@@ -295,14 +304,17 @@ static double group_loss(const job *j, int64_t r, int64_t end, int64_t c0, int64
             uint32_t q;
             take(j, r, c, n, x);
             size_t i = 0;
-            if (j->a->type.kind == LQ_W_INT && s != 0)
-                for (; i + LANES <= n; i += LANES)
-                    loss_int(x + i, weight ? weight + c + i : NULL, s, z, j->a->type.bits, part);
+            for (; i + LANES <= n && wide; i += LANES) {
+                if (i % look == 0 && i && lanes_of(loss, part) >= most) return most;
+                loss_int(x + i, weight ? weight + c + i : NULL, s, z, j->a->type.bits, part);
+            }
             for (; i < n; i++) {
+                if (i % look == 0 && i && lanes_of(loss, part) >= most) return most;
                 const float e = x[i] - code_one(j, x[i], s, z, &q);
                 part[i % LANES] += weight ? weight[c + (int64_t)i] * e * e : e * e;
             }
-            for (i = 0; i < LANES; i++) loss += (double)part[i];
+            loss = lanes_of(loss, part);
+            if (loss >= most) return most;
         }
     return loss;
 }
@@ -317,7 +329,7 @@ static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float
     int32_t z = zero_of(j, lo, s);
     bool out = leaves(j, raw);
     if (a->fit == LQ_FIT_SEARCH && !out && s != 0) {
-        double best = group_loss(j, r, end, c0, c1, s, z);
+        double best = group_loss(j, r, end, c0, c1, s, z, INFINITY);
         // A scale of few bits may have been rounded down, so that the largest elements have no code: the next one too.
         const float next = a->type.scale == LQ_E8M0 ? 2 : a->type.scale == LQ_E4M3 ? 1.125f : 1;
         for (int i = next > 1 ? 0 : 1; i < a->steps; i++) {
@@ -326,7 +338,7 @@ static void fit_group(job *j, int64_t r, int64_t end, int64_t g, float lo, float
             const float st = stored(j, band, g, tried);
             const int32_t zt = zero_of(j, lo * share, st);
             if (leaves(j, tried) || st == 0) break;
-            const double loss = group_loss(j, r, end, c0, c1, st, zt);
+            const double loss = group_loss(j, r, end, c0, c1, st, zt, best);
             if (loss < best) best = loss, raw = tried, z = zt;
         }
     }
@@ -494,6 +506,10 @@ static inline void spread(float *w, const float *u, float e, size_t n) {
     for (; i < n; i++) w[i] -= e * u[i];
 }
 
+void lq_spread_c(float *w, const float *u, size_t stride, const float *e, size_t errors, size_t n) {
+    for (size_t b = 0; b < errors; b++) spread(w, u + b * stride, e[b], n);
+}
+
 // Columns b0 .. b1 of a row, one after the other; e[] are the errors that the columns behind b1 still have to hear of.
 static bool spread_block(job *j, int64_t row, int64_t b0, int64_t b1, const float *u, float *e, sums *to) {
     const lq_round_args *a = j->a;
@@ -534,6 +550,7 @@ static void spread_rows(void *arg, int task, int worker) {
     job *j = arg;
     const int64_t first = (int64_t)task * ROWS, end = least_of(first + ROWS, j->n);
     float *u = lq_cpu_work(j->d, worker), *e = u + BLOCK * TILE;
+    lq_spread_fn *hear = lq_cpu_of(j->d)->spread;
     sums to[ROWS] = {{0}};
     for (int64_t r = first; r < end; r++) {
         float lo = 0, hi = 0;
@@ -549,8 +566,8 @@ static void spread_rows(void *arg, int task, int worker) {
             const int64_t c1 = least_of(c + TILE, j->k);
             read_u(j, b0, b1, c, c1, u);
             for (int64_t r = first; r < end; r++)
-                for (int64_t b = b0; b < b1 && !isnan(j->a->error[r]); b++)
-                    spread(spoilt(j, r) + c, u + (b - b0) * TILE, e[(r - first) * BLOCK + (b - b0)], (size_t)(c1 - c));
+                if (!isnan(j->a->error[r]))
+                    hear(spoilt(j, r) + c, u, TILE, e + (r - first) * BLOCK, (size_t)(b1 - b0), (size_t)(c1 - c));
         }
     }
     for (int64_t r = first; r < end; r++)

@@ -360,6 +360,23 @@ static void check_refused(lq_dev *dev) {
     ck_done("round wide");
 }
 
+// An element hears of one error after the other: the bits of the plain loop, whatever the width, and none behind it.
+static void check_spread(const lq_dev *dev) {
+    enum { MOST = 200, ERRORS = 37 };
+    static float u[ERRORS * MOST], e[ERRORS], w[MOST + 1], want[MOST + 1];
+    static const size_t widths[] = {0, 1, 15, 16, 63, 64, 65, 128, 199};
+    for (int i = 0; i < ERRORS * MOST; i++) u[i] = sinf((float)(i + 1) * 1.7f);
+    for (int b = 0; b < ERRORS; b++) e[b] = cosf((float)b * 2.3f) * (b % 5 ? 1 : 1000);
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        const size_t n = widths[i];
+        for (size_t c = 0; c <= MOST; c++) w[c] = want[c] = tanf((float)c);
+        for (size_t c = 0; c < n; c++)
+            for (size_t b = 0; b < ERRORS; b++) want[c] -= e[b] * u[b * MOST + c];
+        lq_cpu_of(dev)->spread(w, u, MOST, e, ERRORS, n);
+        CHECK(!memcmp(w, want, sizeof w), "spread %s: %zu columns are not those of the plain loop", dev->isa, n);
+    }
+}
+
 void check_round(lq_dev *dev) {
     static const char *const types[] = {"int4 g16 sym f32", "int4 g32 asym f32", "int3 row sym f32",
                                         "int8 g48 asym f32", "int2 g256 sym f32",
@@ -386,6 +403,7 @@ void check_round(lq_dev *dev) {
         check_against_f64(dev, bands[i], 37, 100, false);
         check_same(dev, other, bands[i], 150, 600, false);
     }
+    check_spread(dev);
     check_refused(dev);
     lq_dev_close(other);
 }
