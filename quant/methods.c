@@ -12,13 +12,14 @@ const char *const lq_salient_names[] = {"none", "outlier", "columns"};
 #define INT8 {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .rows = 1, .scale = LQ_F32, .act = {.elem = LQ_I8}}
 #define FP8 {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .rows = 1, .scale = LQ_F32, .act = {.elem = LQ_E4M3}}
 #define INT4_ASYM {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .rows = 1, .scale = LQ_F16, .asym = true}
+#define GPTQ .order = LQ_ORDER_GROUPS, .range = LQ_RANGE_WEIGHTED, .repay = 1, .refine = 4 // docs/QUANT.md has the table
 const lq_method lq_methods[] = {
     {"rtn", "round to the nearest code, no calibration: fast, and what the others are measured against",
      {.type = INT4}},
     {"gptq", "spread each column's error over those behind it, by what the inputs were on calibration text",
-     {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .range = LQ_RANGE_WEIGHTED, .repay = 1}},
+     {.rounding = LQ_ROUND_GPTQ, .type = INT4, GPTQ}},
     {"auto", "give each matrix the type that serves --target-bits or --target-size best, by what its errors cost, then as gptq",
-     {.rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS, .range = LQ_RANGE_WEIGHTED, .repay = 1}},
+     {.rounding = LQ_ROUND_GPTQ, .type = INT4, GPTQ}},
     {"llmint8", "8 bits, activations too, but for the columns that the text makes large, which stay in 16 bits",
      {.salient = LQ_SALIENT_OUTLIER, .type = INT8}},
     {"smoothquant", "8 bits, activations too, when their large columns have handed some of their size to the weights",
@@ -28,8 +29,7 @@ const lq_method lq_methods[] = {
     {"awq", "multiply columns whose inputs are large before they are rounded, by factors that calibration text chooses",
      {.transform = LQ_T_AWQ | LQ_T_CLIP, .type = INT4_ASYM}},
     {"awq+gptq", "factors as awq has them, then codes as gptq has them",
-     {.transform = LQ_T_AWQ, .rounding = LQ_ROUND_GPTQ, .type = INT4, .order = LQ_ORDER_GROUPS,
-      .range = LQ_RANGE_WEIGHTED, .repay = 1}},
+     {.transform = LQ_T_AWQ, .rounding = LQ_ROUND_GPTQ, .type = INT4, GPTQ}},
     {"hadamard", "turn the model's inner bases by Hadamard matrices, so that no channel stands out, then as rtn",
      {.transform = LQ_T_ROTATE, .type = INT4}},
 };

@@ -697,18 +697,17 @@ static bool refine_column(const job *j, int64_t first, int64_t end, int64_t c) {
 
 // The scale of a group of a row, by least squares, as it would be stored.
 static bool refine_scale(const job *j, int64_t row, int64_t g) {
-    float *slope = j->a->slope + (size_t)row * (size_t)j->k, v[REFINED];
+    float *slope = j->a->slope + (size_t)row * (size_t)j->k, v[REFINED], less[REFINED] = {0};
     const int64_t c0 = g * j->group, c1 = least_of(c0 + j->group, j->k);
     const float s = scale_now(j, row, g);
     const int32_t z = zero_at(j, row, g);
     double fall = 0, curve = 0;
     if (c1 - c0 > REFINED || s == 0) return false;
     for (int64_t c = c0; c < c1; c++) v[c - c0] = value_of(j, code_at(j, row, c), z);
+    for (int64_t c = c0; c < c1; c++) // -h v, of the group
+        spread(less, j->a->h + (size_t)c * (size_t)j->k + c0, v[c - c0], (size_t)(c1 - c0));
     for (int64_t c = c0; c < c1; c++) {
-        const float *h = j->a->h + (size_t)c * (size_t)j->k;
-        double sum = (double)j->a->damp * (double)v[c - c0];
-        for (int64_t i = c0; i < c1; i++) sum += (double)h[i] * (double)v[i - c0];
-        curve += sum * (double)v[c - c0];
+        curve += ((double)j->a->damp * (double)v[c - c0] - (double)less[c - c0]) * (double)v[c - c0];
         fall += (double)slope[c] * (double)v[c - c0];
     }
     if (!(curve > 0)) return false;
