@@ -63,4 +63,9 @@ typedef bool lq_writer_check(void *arg, const char *data, lq_err *err);
 bool lq_writer_commit(lq_writer *w, lq_writer_check *check, void *arg, lq_err *err);
 // Frees. Without commit: OUT.partial stays for a resume unless `discard`.
 void lq_writer_close(lq_writer *w, bool discard);
+
+// The folder OUT.partial, made where it is not there, and a plain file of ours in it, likewise; -1: see err. In a
+// folder that others may write to a link could lead anywhere: it is refused.
+int lq_partial_open(const char *folder, lq_err *err);
+int lq_partial_file(int dir, const char *name, const char *path /* for errors */, lq_err *err);
 #endif

@@ -35,21 +35,33 @@ bool lq_disk_write(lq_writer *w, int fd, const char *path, const void *data, siz
     return true;
 }
 
-// Opens one of the two files, or makes it. In a folder that others may write to a link could lead anywhere: it is
-// refused, or with what else is there thrown away.
-static int own_open(lq_writer *w, const char *name, const char *path, lq_err *err) {
+int lq_partial_open(const char *folder, lq_err *err) {
+    int dir = -1;
+    if (mkdir(folder, 0777) && errno != EEXIST)
+        lq_fail(err, LQ_E_IO, "%s: cannot be made: %s", folder, strerror(errno));
+    else if ((dir = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) >= 0) return dir;
+    else if (errno == ELOOP || errno == ENOTDIR)
+        lq_fail(err, LQ_E_IO, "%s: is a link or no directory, expected one that lq made", folder);
+    else lq_fail(err, LQ_E_IO, "%s: cannot be opened: %s", folder, strerror(errno));
+    return -1;
+}
+
+int lq_partial_file(int dir, const char *name, const char *path, lq_err *err) {
     struct stat st;
-    for (int i = 0;; i++) {
-        int fd = openat(w->dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666), why = errno;
-        bool own = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_nlink <= 1;
-        if (own) return fd;
-        if (fd >= 0) close(fd);
-        if (i == 0 && !w->o.resume && !unlinkat(w->dir, name, 0)) continue;
-        if (fd >= 0 || why == ELOOP)
-            lq_fail(err, LQ_E_IO, "%s: is a link or no plain file, expected one that lq made", path);
-        else errno = why, lq_disk_fail(w, path, "cannot be opened", err);
-        return -1;
-    }
+    const int fd = openat(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666), why = errno;
+    if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_nlink <= 1) return fd;
+    if (fd >= 0) close(fd);
+    if (fd >= 0 || why == ELOOP)
+        lq_fail(err, LQ_E_IO, "%s: is a link or no plain file, expected one that lq made", path);
+    else lq_fail(err, LQ_E_IO, "%s: cannot be opened: %s", path, strerror(why));
+    return -1;
+}
+
+// One of the two files; what else has its name is thrown away by a run that begins anew.
+static int own_open(lq_writer *w, const char *name, const char *path, lq_err *err) {
+    int fd = lq_partial_file(w->dir, name, path, err);
+    if (fd < 0 && !w->o.resume && !unlinkat(w->dir, name, 0)) fd = lq_partial_file(w->dir, name, path, err);
+    return fd;
 }
 
 // Some file systems have no locks; there it is left to the user to start only one.
@@ -67,11 +79,7 @@ static bool journal_lock(lq_writer *w, lq_err *err) {
 }
 
 bool lq_disk_open(lq_writer *w, lq_err *err) {
-    if (mkdir(w->folder, 0777) && errno != EEXIST) return lq_disk_fail(w, w->folder, "cannot be made", err);
-    w->dir = open(w->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (w->dir < 0 && (errno == ELOOP || errno == ENOTDIR))
-        return lq_fail(err, LQ_E_IO, "%s: is a link or no directory, expected one that lq made", w->folder);
-    if (w->dir < 0) return lq_disk_fail(w, w->folder, "cannot be opened", err);
+    if ((w->dir = lq_partial_open(w->folder, err)) < 0) return false;
     if ((w->journal = own_open(w, "journal", w->journal_path, err)) < 0 || !journal_lock(w, err)) return false;
     return (w->data = own_open(w, "data", w->data_path, err)) >= 0;
 }

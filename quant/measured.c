@@ -3,6 +3,7 @@
 // there, and its figures. Lines of other models and texts stay where they are. Refuses a file that another process
 // writes, and links where it should be.
 #include "formats/json.h"
+#include "formats/writer.h"
 #include "quant/pass.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -31,21 +32,12 @@ static bool fail_file(const lq_measured *m, const char *what, lq_err *err) {
 
 static bool own_open(lq_measured *m, const char *out, lq_err *err) {
     char folder[4096];
-    struct stat st;
     snprintf(folder, sizeof folder, "%s.partial", out);
-    if (mkdir(folder, 0777) && errno != EEXIST)
-        return lq_fail(err, LQ_E_IO, "%s: cannot be made: %s", folder, strerror(errno));
-    const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (dir < 0 && (errno == ELOOP || errno == ENOTDIR))
-        return lq_fail(err, LQ_E_IO, "%s: is a link or no directory, expected one that lq made", folder);
-    if (dir < 0) return lq_fail(err, LQ_E_IO, "%s: cannot be opened: %s", folder, strerror(errno));
-    m->fd = openat(dir, "measured", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
-    const int why = errno;
+    const int dir = lq_partial_open(folder, err);
+    if (dir < 0) return false;
+    m->fd = lq_partial_file(dir, "measured", m->path, err);
     close(dir);
-    errno = why;
-    if (m->fd < 0 && errno != ELOOP) return fail_file(m, "cannot be opened", err);
-    if (m->fd < 0 || fstat(m->fd, &st) || !S_ISREG(st.st_mode) || st.st_nlink > 1)
-        return lq_fail(err, LQ_E_IO, "%s: is a link or no plain file, expected one that lq made", m->path);
+    if (m->fd < 0) return false;
     if (!flock(m->fd, LOCK_EX | LOCK_NB) || errno == ENOSYS || errno == EOPNOTSUPP) return true;
     if (errno != EWOULDBLOCK) return fail_file(m, "cannot be locked", err);
     return lq_fail(err, LQ_E_IO, "%s: another process is writing here", folder);
