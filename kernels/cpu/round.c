@@ -664,10 +664,11 @@ static float scale_now(const job *j, int64_t row, int64_t g) {
     return s;
 }
 
-// slope -= by * (column c of h + damp).
-static void slope_less(const job *j, float *slope, int64_t c, float by) {
-    spread(slope, j->a->h + (size_t)c * (size_t)j->k, by, (size_t)j->k);
-    slope[c] -= by * j->a->damp;
+// slope -= by[i] * (column c + i of h + damp), for some columns.
+static void slope_less(const job *j, float *slope, int64_t c, const float *by, int64_t columns) {
+    const size_t k = (size_t)j->k;
+    lq_cpu_of(j->d)->spread(slope, j->a->h + (size_t)c * k, k, by, (size_t)columns, k);
+    for (int64_t i = 0; i < columns; i++) slope[c + i] -= by[i] * j->a->damp;
 }
 
 static float curve_of(const job *j, int64_t c) { return j->a->h[(size_t)c * (size_t)j->k + (size_t)c] + j->a->damp; }
@@ -689,7 +690,7 @@ static bool refine_column(const job *j, int64_t first, int64_t end, int64_t c) {
         uint8_t *to = (uint8_t *)j->a->q + (size_t)r * j->q_row;
         if (j->a->type.kind == LQ_W_FLOAT) to[c] = (uint8_t)q;
         else lq_code_set(to, j->a->type.bits, c, q);
-        slope_less(j, slope, c, by);
+        slope_less(j, slope, c, &by, 1);
         changed = true;
     }
     return changed;
@@ -704,8 +705,8 @@ static bool refine_scale(const job *j, int64_t row, int64_t g) {
     double fall = 0, curve = 0;
     if (c1 - c0 > REFINED || s == 0) return false;
     for (int64_t c = c0; c < c1; c++) v[c - c0] = value_of(j, code_at(j, row, c), z);
-    for (int64_t c = c0; c < c1; c++) // -h v, of the group
-        spread(less, j->a->h + (size_t)c * (size_t)j->k + c0, v[c - c0], (size_t)(c1 - c0));
+    const float *h = j->a->h + (size_t)c0 * (size_t)j->k + c0;
+    lq_cpu_of(j->d)->spread(less, h, (size_t)j->k, v, (size_t)(c1 - c0), (size_t)(c1 - c0)); // -h v, of the group
     for (int64_t c = c0; c < c1; c++) {
         curve += ((double)j->a->damp * (double)v[c - c0] - (double)less[c - c0]) * (double)v[c - c0];
         fall += (double)slope[c] * (double)v[c - c0];
@@ -717,8 +718,8 @@ static bool refine_scale(const job *j, int64_t row, int64_t g) {
     if (by == 0 || !isfinite(now) || leaves(j, raw)) return false;
     if (!((double)by * ((double)by * curve - 2 * fall) < 0)) return false;
     put_scale(j, row, g, raw);
-    for (int64_t c = c0; c < c1; c++)
-        if (v[c - c0] != 0) slope_less(j, slope, c, by * v[c - c0]);
+    for (int64_t i = 0; i < c1 - c0; i++) v[i] *= by;
+    slope_less(j, slope, c0, v, c1 - c0);
     return true;
 }
 
