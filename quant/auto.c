@@ -339,6 +339,7 @@ bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, size_t *meas
         write_rules(&a, rules);
         done = (!rules->failed && !told->failed) || lq_fail(err, LQ_E_MEMORY, "no memory for a recipe");
     }
+    if (!done && err->code == LQ_E_FORMAT) lq_plan_odd(&a.plan, err);
     *measured = a.measured;
     lq_probe_close(a.probe);
     lq_measured_close(a.kept);

@@ -105,3 +105,49 @@ bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, c
     if (from.stack) lq_fail_in(err, "matrix %d", at);
     return lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->in), s->count ? from.name : s->name);
 }
+
+// --- weights that are no numbers ---
+
+static bool all_finite(const lq_plan *p, const lq_slot *s, const lq_pick *from, const lq_weight *w, lq_err *err) {
+    const int64_t rows = s->k ? s->n : 1, cols = s->k ? s->k : s->n;
+    int64_t odd = -1, row = 0;
+    float *x = malloc((size_t)cols * sizeof *x);
+    if (!x) return lq_fail(err, LQ_E_MEMORY, "no memory for a row of %lld", (long long)cols);
+    for (; odd < 0 && row < rows; row++) {
+        if (s->k) lq_weight_row(w, row, x);
+        else lq_dtypes[w->type.elem].to_f32(w->q, x, (size_t)cols);
+        odd = lq_edit_odd(x, cols);
+    }
+    if (odd >= 0) {
+        lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %s, expected a finite number", (long long)row - 1,
+                (long long)odd, isnan(x[odd]) ? "NaN" : "infinite");
+        if (from->stack) lq_fail_in(err, "matrix %lld", (long long)from->at);
+        lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->in), s->count ? from->name : s->name);
+    }
+    free(x);
+    return odd < 0;
+}
+
+bool lq_item_finite(const lq_plan *p, const lq_item *it, lq_err *err) {
+    const lq_slot *s = &it->slot;
+    bool done = true;
+    for (int at = 0; done && at < (s->count ? s->count : 1); at++) {
+        lq_pick from;
+        lq_weight w;
+        done = lq_item_pick(p->in, it, at, &from, err) && lq_ckpt_pick(p->in, &from, s->n, s->k, &w, NULL, err);
+        if (!done) break;
+        if (w.type.kind == LQ_W_PLAIN) done = all_finite(p, s, &from, &w, err);
+        lq_ckpt_done(p->in, &w);
+    }
+    return done;
+}
+
+void lq_plan_odd(const lq_plan *p, lq_err *err) {
+    for (size_t i = 0; i < p->count; i++) {
+        const lq_slot *s = &p->items[i].slot;
+        lq_err found = {0};
+        if (s->role == LQ_ROLES || s->role == LQ_R_KV_SCALE || lq_item_finite(p, &p->items[i], &found)) continue;
+        if (found.code == LQ_E_FORMAT) *err = found;
+        return;
+    }
+}

@@ -281,6 +281,7 @@ static bool do_module(pass *p, lq_block *b, lq_module *m, lq_err *err) {
         lq_ckpt_drop(p->plan.in, t);
         return true;
     }
+    if (!m->it->round && s->role != LQ_R_KV_SCALE && !lq_item_finite(&p->plan, m->it, err)) return false;
     if (s->k || (!m->it->recipe.transform && !m->vector))
         return (!s->count ? do_one : s->k ? do_stack : do_vectors)(p, m, err);
     const float *v = lq_block_vector(b, m, err);
@@ -585,6 +586,7 @@ static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
     if (!p->buf) return lq_fail(err, LQ_E_MEMORY, "no memory for the parts of a matrix (%zu bytes)", p->plan.buffer);
     if (open_writer(p, err) && (!p->plan.calibrates || open_stream(p, err)) && do_blocks(p, err) &&
         publish(p, start, out, err)) return true;
+    if (err->code == LQ_E_FORMAT) lq_plan_odd(&p->plan, err);
     // Before the blocks, and in what knows nothing of them, nobody has said yet what is kept.
     if (err->code != LQ_E_CANCELLED) return false;
     if (!p->writer)

@@ -237,6 +237,11 @@ bool lq_fold(lq_block *b, int input, int expert, const float *factor /* [k] */, 
 typedef struct lq_given { const lq_solve *solve; const lq_acts *acts; } lq_given;
 bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_given *given, void *buf,
                     lq_tick *tick, void *arg, lq_made *x, lq_err *err);
+// Whether all numbers of an item that are not codes are finite; else err says where one is that is not.
+bool lq_item_finite(const lq_plan *p, const lq_item *it, lq_err *err);
+// A text that is given a weight that is no number is told where that got to: puts where the weight stands, if there is
+// one, in place of what err says.
+void lq_plan_odd(const lq_plan *p, lq_err *err);
 // Scales that are codes (levels.c): their room behind the other parts, and where they lie in it; what they span, of
 // scales as their groups' ranges have them, and their codes, of scales that some code stands for.
 size_t lq_levels_bytes(const lq_wtype *t, int64_t n, int64_t k); // 0: not of type.dq

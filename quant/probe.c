@@ -133,6 +133,14 @@ static bool run(lq_probe *p, bool keeps, lq_err *err) {
     return true;
 }
 
+static bool says_numbers(const lq_probe *p, lq_err *err) {
+    for (size_t i = 0; i < rows_of(p->text); i++)
+        if (!isfinite(p->sums[i]))
+            return lq_fail(err, LQ_E_FORMAT, "%s: what it says of the calibration text is no number",
+                           lq_ckpt_path(p->m->ckpt));
+    return true;
+}
+
 // --- the whole ---
 
 static bool tables_open(lq_probe *p, lq_err *err) {
@@ -176,7 +184,7 @@ bool lq_probe_open(const char *in, const lq_calib *text, int threads, lq_probe *
     const lq_model_opts opts = {.threads = threads, .exact = true, .ctx = text->len};
     if (lq_model_open(in, &opts, &p->m, err)) {
         p->vocab = (size_t)p->m->desc.vocab;
-        if (tables_open(p, err) && forward_open(p, err) && run(p, true, err)) return true;
+        if (tables_open(p, err) && forward_open(p, err) && run(p, true, err) && says_numbers(p, err)) return true;
     }
     lq_probe_close(p);
     *out = NULL;

@@ -397,6 +397,7 @@ bool lq_prune_make(const lq_quant_opts *o, lq_pruned *out, lq_err *err) {
         done = lq_fail(err, LQ_E_LIMIT, "%.100s...: the name is too long", o->out);
     if (done) out->in_bytes = lq_ckpt_file_bytes(p.whole.in);
     done = done && find_or_make(&p, err);
+    if (!done && err->code == LQ_E_FORMAT && p.whole.count) lq_plan_odd(&p.whole, err);
     if (!done) lq_pruned_free(out, false);
     lq_plan_free(&p.whole);
     lq_calib_close(&p.text);

@@ -251,6 +251,23 @@ def calibration():
     check(code == 0 and len(drawn) == 4 and sorted(set(drawn)) == drawn and drawn[-1] < calib["sequences"], f"what was drawn: {line} {calib}")
 
 
+def no_numbers():
+    """A weight that is no number is named by each method, whatever it made of the calibration text; nothing is written."""
+    tensors = st.read(os.path.join(demo, "model.safetensors"))[0]
+    for i, (name, at, told) in enumerate((("model.layers.2.mlp.up_proj.weight", (3, 7), "row 3, column 7 is NaN"),
+                                          ("model.layers.3.post_attention_layernorm.weight", (9,), "column 9 is infinite"))):
+        model, changed = copy(f"none{i}"), np.array(tensors[name], np.float32)
+        changed[at] = np.nan if "NaN" in told else np.inf
+        st.write(os.path.join(model, "model.safetensors"), {**{n: np.array(t, np.float32) for n, t in tensors.items()}, name: changed}, "BF16")
+        text = ["--samples", "2", "--seqlen", "32"]
+        for words in (["-m", "rtn"], ["--type", "keep", "--embed", "keep"], ["-m", "gptq", *text], ["-m", "awq", *text], ["-m", "smoothquant", *text],
+                      ["-m", "hadamard"], ["-m", "auto", "--target-bits", "4.5", *text], ["--prune", "hidden:0.9", *text], ["--prune", "depth:1", *text]):
+            code, err, _ = run("quantize", model, "none.lq", "--quiet", *words)
+            check(code == 1 and f"{name}: " in err and told in err and "|" not in err, f"{words}, {name}: exit {code}: {err}")
+            left = set(glob.glob("none.lq*")) - {"none.lq.partial"}  # where auto would keep what it measured
+            check(not left, f"{words}, {name}: {left}")
+
+
 def odd_numbers():
     """Random recipes on weights that are ordinary, tiny, huge, denormal: what lq writes it accepts."""
     rng = random.Random(5)
@@ -277,7 +294,7 @@ def odd_numbers():
 
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
-    for part in (places, reports, failures, changed_shard, kept_tensors, interrupt, architectures, schemes, calibration, odd_numbers):
+    for part in (places, reports, failures, changed_shard, kept_tensors, interrupt, architectures, schemes, calibration, no_numbers, odd_numbers):
         part()
     os.chdir("/")
 sys.exit(end())
