@@ -24,15 +24,26 @@ typedef struct bench {
     lq_err *err;
 } bench;
 
-// Of all threads together: what other programs take from them is not counted.
-static double now(void) {
+// Of all threads together, so that what other programs take from them is not counted, and on the wall's clock: under a
+// limit of CPU time the first one goes on in steps of milliseconds.
+typedef struct moment { double cpu, wall; } moment;
+
+static double seconds_of(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void took(double *least, double start) {
-    const double t = now() - start;
+static moment now(void) { return (moment){seconds_of(CLOCK_PROCESS_CPUTIME_ID), seconds_of(CLOCK_MONOTONIC)}; }
+
+static double since(moment start, int threads) {
+    const moment end = now();
+    const double cpu = end.cpu - start.cpu, most = (end.wall - start.wall) * threads;
+    return cpu > 0 && cpu < most ? cpu : most;
+}
+
+static void took(double *least, moment start, int threads) {
+    const double t = since(start, threads);
     if (t < *least) *least = t;
 }
 
@@ -66,11 +77,11 @@ static bool time_product(const bench *b, int64_t k, double *mac) {
     bool done = y || lq_fail(b->err, LQ_E_MEMORY, "no memory to measure a product");
     for (int i = 0; done && i < TIMES; i++) {
         const lq_act act = {.x = rows_of(b, rows, k)};
-        const double start = now();
+        const moment start = now();
         b->dev->ops.matmul(b->dev, &(lq_matmul_args){.x = &act, .count = 1, .w = {&w},
             .y = {{.p = y, .type = LQ_F32, .rows = (int)rows, .cols = (int)n, .stride = (size_t)n}}});
         done = b->dev->ops.sync(b->dev, b->err);
-        took(&t, start);
+        took(&t, start, b->threads);
     }
     free(y);
     *mac = t / (double)(n * k * rows) / b->threads;
@@ -91,9 +102,9 @@ static bool time_round(const bench *b, const lq_recipe *r, const lq_solve *solve
         lq_lay_out(buf, &size, true, &raw);
         lq_matrix m = {.w = &w, .dev = b->dev, .solve = solve, .weight = weight, .q = raw.q, .scale = raw.scale,
                        .zero = raw.zero};
-        const double start = now();
+        const moment start = now();
         done = lq_quantize_matrix(r, &m, b->err);
-        took(&t, start);
+        took(&t, start, b->threads);
     }
     free(buf);
     *seconds = t / b->threads;
@@ -118,14 +129,14 @@ static bool time_moments(bench *b, int64_t k, timed *t) {
     done = done && (w.h = lq_room_open(&b->rooms, cells * sizeof *w.h, b->err)) != NULL &&
            (!b->p->paired || (w.g = lq_room_open(&b->rooms, cells * sizeof *w.g, b->err)) != NULL);
     for (int i = 0; done && i < TIMES; i++) {
-        double start = now();
+        moment start = now();
         b->dev->ops.gram(b->dev, &(lq_gram_args){.x = x, .h = w.h, .work = work});
         if (w.g) b->dev->ops.gram(b->dev, &(lq_gram_args){.x = x, .with = &x, .h = w.g, .work = work});
         done = b->dev->ops.sync(b->dev, b->err);
-        took(&gram, start);
+        took(&gram, start, b->threads);
         start = now();
         done = done && lq_solve_make(b->dev, &w, b->r, &s, b->err);
-        took(&make, start);
+        took(&make, start, 1);
         if (i + 1 < TIMES) lq_solve_close(&s);
     }
     t->gram = gram / (double)rows / b->threads, t->make = make;
@@ -151,12 +162,12 @@ static double time_bytes(const lq_plan *p) {
         if (!most || t->bytes > most->bytes) most = t;
     }
     const size_t bytes = most && most->bytes < 8u << 20 ? most->bytes : 8u << 20;
-    const double start = now();
+    const moment start = now();
     for (size_t i = 0; most && i + sizeof word <= bytes; i += sizeof word) {
         memcpy(&word, (const char *)most->data + i, sizeof word);
         sum += word;
     }
-    const double seconds = now() - start + (sum == 1 ? 1e-9 : 0);
+    const double seconds = since(start, 1) + (sum == 1 ? 1e-9 : 0);
     if (most) lq_ckpt_drop(p->in, most);
     return bytes ? seconds / (double)bytes : 0;
 }
@@ -165,9 +176,9 @@ static double time_bytes(const lq_plan *p) {
 static double time_numbers(bench *b) {
     double t = 1e9;
     for (int i = 0; i < TIMES; i++) {
-        const double start = now();
+        const moment start = now();
         for (size_t j = 0; j < (size_t)ROWS * WIDE; j++) b->sum += (double)b->x[j];
-        took(&t, start);
+        took(&t, start, 1);
     }
     return t / (ROWS * WIDE);
 }
