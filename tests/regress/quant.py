@@ -3,7 +3,7 @@
 other tools given the same sequences of tokens. Each run becomes a line of quant.csv; runs that stand there are not done again.
 
 Owns: the models and their texts, the runs, the lines. Peers run in peers.py, by a Python that has them.
-Run:  quant.py LQ SHARED [--larger DIR] [--peers TOOL=PYTHON]... [--models NAME,..] [--runs WORD] [--seeds 0,1,2]
+Run:  quant.py LQ SHARED [--larger DIR] [--peers TOOL=PYTHON]... [--models NAME,..] [--runs WORD,..] [--methods NAME,..] [--seeds 0,1,2]
       quant.py --table        prints quant.csv as the tables of docs/QUANT.md
 SHARED: third-party data as README.md lists it. DIR: what train_larger.py wrote.
 """
@@ -27,18 +27,20 @@ REAL = {"tok105": ("babyllama/tok105/model5000.bin", "babyllama/tok105/tok105.mo
 METHODS = {  # name -> words of lq quantize
     "rtn": ("-m", "rtn"),
     "gptq": ("-m", "gptq"),
-    "gptq plain": ("-m", "gptq", "--recipe", '{"repay": 0}'),
-    "gptq refine": ("-m", "gptq", "--recipe", '{"repay": 0, "refine": 4}'),
-    "gptq repay+refine": ("-m", "gptq", "--recipe", '{"refine": 4}'),
+    "gptq plain": ("-m", "gptq", "--recipe", '{"repay": 0, "refine": 0}'),
+    "gptq refine": ("-m", "gptq", "--recipe", '{"repay": 0}'),
+    "gptq repay": ("-m", "gptq", "--recipe", '{"refine": 0}'),
     "awq": ("-m", "awq"),
     "awq+gptq": ("-m", "awq+gptq"),
+    "awq+gptq repay": ("-m", "awq+gptq", "--recipe", '{"refine": 0}'),
     "hadamard": ("-m", "hadamard"),
     "hadamard+gptq": ("-m", "gptq", "--recipe", '{"transform": "rotate"}'),
+    "hadamard+gptq repay": ("-m", "gptq", "--recipe", '{"transform": "rotate", "refine": 0}'),
     "smoothquant": ("-m", "smoothquant"),
     "llmint8": ("-m", "llmint8"),
     "fp8": ("-m", "fp8"),
 }
-SPREAD = ("rtn", "gptq", "gptq plain", "gptq refine", "gptq repay+refine", "awq", "awq+gptq", "hadamard+gptq")
+SPREAD = ("rtn", "gptq", "gptq plain", "gptq refine", "gptq repay", "awq", "awq+gptq", "hadamard+gptq")
 RUNS = {  # word -> (type, methods)
     "w4g128": ("int4 g128", SPREAD), "w3g128": ("int3 g128", SPREAD), "w4g32": ("int4 g32", SPREAD), "w3g32": ("int3 g32", SPREAD),
     "w4g128a": ("int4 g128 asym", ("rtn", "awq", "awq+gptq", "gptq")), "w4g32a": ("int4 g32 asym", ("rtn", "awq", "awq+gptq", "gptq")),
@@ -108,17 +110,19 @@ def bits(report):
     return sum(m["bits"] * size(m) for m in layers) / sum(map(size, layers))
 
 
-def measure(lq, made, model):
-    """Of each: KL divergence, its standard error, the same as served, perplexity, and that of the model as it was."""
+def measure(lq, made, served, model):
+    """Of each: KL divergence, its standard error, the same as served (of those that `served` has), perplexity, and that of the model as it was."""
     checkpoint, _, text, windows = model
-    common = ("--text", text, "--protocol", "llamacpp512", "--windows", windows, "--json", "-q")
-    results = json.loads(run(lq, "eval", *made, "--against", checkpoint, *common))["results"]
-    was = json.loads(run(lq, "eval", checkpoint, "--exact", *common))["results"][0]
+    common = ("--against", checkpoint, "--text", text, "--protocol", "llamacpp512", "--windows", windows, "--json", "-q")
+    results = []
+    for paths, more in ((served, ()), ([p for p in made if p not in served], ("--exact",))):
+        if paths:
+            results += json.loads(run(lq, "eval", *paths, *common, *more))["results"]
     for path in made:
-        exact, served = ([r for r in results if r["model"] == path and r["mode"] == mode][0] for mode in ("exact", "default"))
-        tokens = exact["windows"] * exact["window"]
+        exact, default = (next((r for r in results if r["model"] == path and r["mode"] == mode), None) for mode in ("exact", "default"))
         yield dict(windows=f"{exact['windows']}x{exact['window']}", kld=f"{exact['kld']['mean']:.6g}", se=f"{exact['kld']['standard_error']:.2g}",
-                   served=f"{served['kld']['mean']:.6g}", perplexity=f"{exact['perplexity']:.6g}", was=f"{was['perplexity']:.6g}"), tokens
+                   served=f"{default['kld']['mean']:.6g}" if default else "", perplexity=f"{exact['perplexity']:.6g}",
+                   was=f"{exact['kld']['reference_perplexity']:.6g}")
 
 
 def rows():
@@ -145,7 +149,8 @@ def missing(name, tool, method, kind, seed):
 
 def keep(lq, name, model, jobs):
     """jobs: [(tool, method, type, seed, bits, path)]"""
-    for (tool, method, kind, seed, size, _), (figures, _) in zip(jobs, measure(lq, [j[-1] for j in jobs], model)):
+    made, served = [j[-1] for j in jobs], [j[-1] for j in jobs if j[3] == "0"]
+    for (tool, method, kind, seed, size, _), figures in zip(jobs, measure(lq, made, served, model)):
         add(dict(date=datetime.date.today().isoformat(), machine=machine(), model=name, tool=tool, method=method, type=kind, seed=seed, bits=size, **figures))
 
 
@@ -153,7 +158,7 @@ def lq_runs(args, name, model, folder):
     for word in args.runs.split(",") if args.runs else RUNS:
         kind, methods = RUNS[word]
         jobs = []
-        for method in methods:
+        for method in (m for m in methods if not args.methods or m in args.methods.split(",")):
             for seed in args.seeds.split(",") if method not in ("rtn", "hadamard", "fp8") else ("0",):
                 if not missing(name, "lq", method, kind, seed):
                     continue
@@ -198,7 +203,7 @@ def table():
         plain = methods.get("lq rtn")
         print(f"\n{model}, {kind}\n\n| | seeds | KLD | of rtn | as served | perplexity |\n|---|---|---|---|---|---|")
         for method, of in methods.items():
-            kld, served = mean([float(r["kld"]) for r in of]), mean([float(r["served"]) for r in of])
+            kld, served = mean([float(r["kld"]) for r in of]), mean([float(r["served"]) for r in of if r["served"]])
             se = math.sqrt(mean([float(r["se"]) ** 2 for r in of]))
             share = f"{kld / float(plain[0]['kld']):.3f}" if plain else ""
             rise = 100 * (mean([float(r["perplexity"]) / float(r["was"]) for r in of]) - 1)
@@ -213,6 +218,7 @@ def main():
     p.add_argument("--peers", action="append", default=[], metavar="TOOL=PYTHON")
     p.add_argument("--models")
     p.add_argument("--runs")
+    p.add_argument("--methods")
     p.add_argument("--seeds", default="0,1,2")
     p.add_argument("--table", action="store_true")
     args = p.parse_args()
