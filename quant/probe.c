@@ -93,7 +93,7 @@ static int first_changed(const lq_probe *p) {
     for (size_t i = 0; i < p->takes; i++) first = p->took[i].layer < first ? p->took[i].layer : first;
     for (int l = 0; l < first; l++)
         if (p->skip[l].is) first = l;
-    for (int l = d->layers - 1; l >= first; l--)
+    for (int l = d->layers - 1; first >= 0 && l >= first; l--)
         if (lq_layer_attn(&d->layer[l]) && d->layer[l].kv_from < first) first = d->layer[l].kv_from;
     return first;
 }
