@@ -99,14 +99,6 @@ static bool read_recipe(const char **recipe, char **text, lq_err *err) {
     return done;
 }
 
-static int read_seed(const char *text, uint64_t *out) {
-    const uint64_t most = (uint64_t)1 << 53; // what JSON has exactly
-    char *end = NULL;
-    *out = text ? strtoull(text, &end, 10) : 0;
-    if (!text || (*text >= '0' && *text <= '9' && !*end && *out <= most)) return 0;
-    return lq_say_usage("quantize", "--seed: %s is no whole number from 0 to %llu", text, (unsigned long long)most);
-}
-
 static int run(void *args, int argc, char **argv) {
     quantize_args *a = args;
     char type[64] = "";
@@ -114,9 +106,9 @@ static int run(void *args, int argc, char **argv) {
     lq_quant_result r;
     progress p = {.quiet = a->common.quiet};
     (void)argc;
-    uint64_t seed;
+    uint64_t seed = 0; // of those that JSON has exactly
     int status = make_type(a, type, sizeof type);
-    if (!status) status = read_seed(a->seed, &seed);
+    if (!status && a->seed) status = lq_opts_seed("quantize", a->seed, (uint64_t)1 << 53, &seed);
     if (status) return status;
     const size_t room = strlen(argv[1]) + sizeof ".report.json";
     char *report = malloc(room);

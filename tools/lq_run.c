@@ -1,7 +1,6 @@
 // lq_run.c: lq run: asks a model: a conversation where it has a chat template, else a text that is continued. The
 // answer goes to stdout as it comes and nothing else does; figures go to stderr. Ctrl-C ends it after a token.
 #include "tools/run.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,15 +92,8 @@ static int run(void *args, int argc, char **argv) {
     a->ask.logprobs = a->common.json;
     if (a->raw && (a->system || a->messages || a->vars.n))
         return lq_say_usage("run", "--raw takes no --system, --messages or --var: there is no conversation");
-    if (a->seed) {
-        char *end;
-        errno = 0;
-        a->ask.sampling.seeded = true;
-        a->ask.sampling.seed = strtoull(a->seed, &end, 10);
-        if (*a->seed < '0' || *a->seed > '9' || *end || errno)
-            return lq_say_usage("run", "--seed: %s is no whole number from 0 to %llu", a->seed,
-                                (unsigned long long)UINT64_MAX);
-    }
+    a->ask.sampling.seeded = a->seed != NULL;
+    if (a->seed && lq_opts_seed("run", a->seed, UINT64_MAX, &a->ask.sampling.seed)) return 2;
     const char *prompt = NULL;
     char *owned = NULL;
     size_t n = 0;

@@ -251,3 +251,11 @@ int lq_opts_var(const char *verb, const char *text, lq_template_var *out) {
     *out = (lq_template_var){strndup(text, (size_t)(mark - text)), mark + 1, strlen(mark + 1)};
     return out->name ? 0 : lq_say_error(&memory);
 }
+
+int lq_opts_seed(const char *verb, const char *text, uint64_t most, uint64_t *out) {
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && !*end && !errno && *out <= most) return 0;
+    return lq_say_usage(verb, "--seed: %s is no whole number from 0 to %llu", text, (unsigned long long)most);
+}

@@ -91,6 +91,8 @@ const char *lq_opts_nearest(const char *word, const char *(*next)(const void *of
 // The help of one verb, or (v NULL) of the program (help.c).
 void lq_help_print(const lq_verb *v, FILE *f);
 
+// --seed as a number of at most `most`. 0, or the exit status of what was said.
+int lq_opts_seed(const char *verb, const char *text, uint64_t most, uint64_t *out);
 // NAME=JSON of --var as a variable of a template: its name is a copy (free). 0, or the exit status of what was said.
 int lq_opts_var(const char *verb, const char *text, lq_template_var *out);
 
