@@ -115,6 +115,11 @@ bool lq_layout_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, 
     return false;
 }
 
+lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k) {
+    lq_weight_size size;
+    return !t->dq && lq_layout_sizes(file, t, n, k, &size) ? file : LQ_ANY;
+}
+
 // --- rows ---
 
 size_t lq_scale_count(const lq_wtype *t, int64_t n, int64_t k) {

@@ -117,6 +117,8 @@ typedef struct lq_weight_size { size_t q, scale, zero; } lq_weight_size;
 bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out);
 // Bytes of each part in any layout; false also where the layout has no form for the type: such a weight stays LQ_ANY.
 bool lq_layout_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out);
+// The layout that a coded weight of a file has: the file's where the type has a form in it, else any.
+lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k);
 // One row in layout any, dequantized: (q - z) * s in f32, in logical column order, outliers put in, `smooth` left out.
 void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst /* [k] */);
 // Code i of a dense packed row of codes of so many bits.
@@ -132,6 +134,7 @@ static inline float lq_scale_value(const float *map /* [256] */, uint8_t code, f
 
 uint8_t lq_scale_code(const float *map /* [256] */, float by, float offset, float s);
 size_t lq_scale_count(const lq_wtype *t, int64_t n, int64_t k); // in layout any; of a size that lq_weight_sizes takes
+static inline size_t lq_scale_blocks(size_t scales) { return (scales - 1) / LQ_DQ + 1; } // that share one, of type.dq
 
 // "bf16", "int4 g128 sym f16", "int8 row sym f16", "fp4 g64 f16", "e4m3 g128 r128 f32", "int8 row sym f32 act i8 row":
 // the text form used in files, reports and on the command line. The parser takes shorthand too: "int4" (g128 sym f16),

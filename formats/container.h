@@ -96,9 +96,6 @@ enum { LQ_TYPED_TEXT = LQ_WTYPE_TEXT + 64 };
 void lq_typed_name(const lq_typed *w, char *buf, size_t size); // what lq.types says
 bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err);
 
-// The layout that a coded weight of a file has: the file's where the type has a form in it, else any.
-lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k);
-
 // Reserved names of a .lq file.
 #define LQ_PAD_PREFIX "lq.pad/"
 #define LQ_FILE_PREFIX "lq.file/"

@@ -179,11 +179,6 @@ static bool places_check(lq_shard *s, lq_err *err) {
 
 // --- weights ---
 
-lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k) {
-    lq_weight_size size;
-    return !t->dq && lq_layout_sizes(file, t, n, k, &size) ? file : LQ_ANY;
-}
-
 static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const lq_tensor *t, const lq_part_form *p,
                        lq_err *err) {
     if (!t) return !lq_part_needed(i, &w->type) ||

@@ -73,8 +73,8 @@ static int shape_map(const lq_weight *w, lq_dtype *type, int64_t *shape) {
 }
 
 static int shape_scale2(const lq_weight *w, lq_dtype *type, int64_t *shape) {
-    const size_t count = w->type.dq ? lq_scale_count(&w->type, w->n, w->k) : 1;
-    return vector(type, shape, LQ_F32, (int64_t)((count - 1) / LQ_DQ + 1));
+    const size_t count = w->type.dq ? lq_scale_blocks(lq_scale_count(&w->type, w->n, w->k)) : 1;
+    return vector(type, shape, LQ_F32, (int64_t)count);
 }
 
 static int shape_act_zero(const lq_weight *w, lq_dtype *type, int64_t *shape) {

@@ -219,7 +219,7 @@ static void levels_get(const unpacking *u) {
     memcpy(u->out->scale_code, u->scale + at, count);
     memcpy(u->out->scale_map, part[LQ_F_OUTER_TABLE]->data, 256 * sizeof(float));
     memcpy(u->out->scale2, (const char *)part[LQ_F_OUTER]->data + at / LQ_DQ * sizeof(float),
-           ((count - 1) / LQ_DQ + 1) * sizeof(float));
+           lq_scale_blocks(count) * sizeof(float));
     *u->out->scale_offset = u->f->offset;
 }
 

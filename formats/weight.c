@@ -83,7 +83,7 @@ static bool plain_bind(const lq_ckpt *c, const lq_tensor *t, int64_t n, int64_t 
 
 // Of scales that are codes: what they stand for is finite but for what overflows.
 static bool levels_check(const lq_ckpt *c, const char *name, const lq_weight *w, lq_err *err) {
-    const size_t blocks = (lq_scale_count(&w->type, w->n, w->k) - 1) / LQ_DQ + 1;
+    const size_t blocks = lq_scale_blocks(lq_scale_count(&w->type, w->n, w->k));
     const struct { const char *part; const float *p; size_t count; } of[] = {
         {"scale_map", w->scale_map, 256}, {"scale2", w->scale2, blocks}, {"scale_offset", w->scale_offset, 1}};
     for (int i = 0; i < 3; i++)
@@ -163,21 +163,23 @@ static bool coded_bind(const lq_ckpt *c, const lq_typed *w, int64_t at, lq_weigh
            (!out->outliers || columns_check(c, w->name, "outlier_cols", out->outlier, out->outliers, w->k, err));
 }
 
+static void copy_keep(lq_ckpt *c, kept *k) {
+    pthread_mutex_lock(&c->lock);
+    k->next = c->kept, c->kept = k;
+    pthread_mutex_unlock(&c->lock);
+}
+
 // What codes of scales stand for, from scale `first` on those of `out`: in memory of their own until lq_ckpt_done.
 static bool scales_widen(const lq_ckpt *c, const char *name, const lq_weight *w, size_t first, lq_weight *out,
                          lq_err *err) {
     const size_t count = lq_scale_count(&out->type, out->n, out->k);
-    lq_ckpt *m = (lq_ckpt *)(uintptr_t)c; // as in `aligned`
     kept *to = lq_kept_new(count * sizeof(float));
     if (!to) return no_memory(c, name, count * sizeof(float), err);
     float *scale = (float *)(void *)to->data;
-    for (size_t i = 0, at = first; i < count; i++, at++)
-        scale[i] = lq_scale_value(w->scale_map, w->scale_code[at], w->scale2[at / LQ_DQ], *w->scale_offset);
+    for (size_t i = 0; i < count; i++) scale[i] = lq_scale_get(w, first + i);
     out->scale = scale;
     to->picked = true;
-    pthread_mutex_lock(&m->lock);
-    to->next = m->kept, m->kept = to;
-    pthread_mutex_unlock(&m->lock);
+    copy_keep((lq_ckpt *)(uintptr_t)c, to); // as in `aligned`
     return true;
 }
 
@@ -294,12 +296,6 @@ static kept *copy_new(size_t n, const source *s) {
     kept *k = lq_kept_new(n);
     if (k) k->picked = true, k->key = s->data, k->keyed = s->bytes;
     return k;
-}
-
-static void copy_keep(lq_ckpt *c, kept *k) {
-    pthread_mutex_lock(&c->lock);
-    k->next = c->kept, c->kept = k;
-    pthread_mutex_unlock(&c->lock);
 }
 
 // --- across: [k][rows] becomes [n][k] ---
@@ -530,7 +526,7 @@ static kept *unpack(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, lq
     bool ok = lq_weight_sizes(&out->type, n, w->k, &size);
     const bool perm = lq_unpack_perm(c, w), table = w->type.kind == LQ_W_TABLE && !out->table;
     const size_t codes = ok && out->type.dq ? lq_scale_count(&out->type, n, w->k) : 0;
-    const size_t blocks = codes ? (codes - 1) / LQ_DQ + 1 : w->type.scale == LQ_E4M3;
+    const size_t blocks = codes ? lq_scale_blocks(codes) : w->type.scale == LQ_E4M3;
     const size_t of[9] = {size.q, size.scale, size.zero, perm ? (size_t)w->k * sizeof(int32_t) : 0,
                           table ? sizeof(float) << w->type.bits : 0, blocks * sizeof(float),
                           codes, codes ? 256 * sizeof(float) : 0, codes ? sizeof(float) : 0};

@@ -60,6 +60,7 @@ float *lq_block_vector(lq_block *b, lq_module *m, lq_err *err) {
                lq_ckpt_pick(b->plan->in, &from, s->n, 0, &w, NULL, err);
         if (!done) break;
         lq_dtypes[w.type.elem].to_f32(w.q, all + i * n, n);
+        done = lq_weight_finite(&w, true, err) || lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(b->plan->in), s->name);
         lq_ckpt_done(b->plan->in, &w);
     }
     if (done) return m->vector = all;
@@ -121,20 +122,27 @@ static void turn_stripe(void *arg, int task, int worker) {
     for (size_t i = 0; i < n; i++) memcpy(at + i * k, stripe + i * wide, wide * sizeof *at);
 }
 
-static bool fail_odd(const lq_weight *w, float *row, lq_err *err) {
-    int64_t at = -1, i = 0;
-    for (; at < 0 && i < w->n; i++) {
-        lq_weight_row(w, i, row);
-        at = lq_edit_odd(row, w->k);
+bool lq_weight_finite(const lq_weight *w, bool vector, lq_err *err) {
+    const int64_t rows = vector ? 1 : w->n, cols = vector ? w->n : w->k;
+    int64_t odd = -1, row = 0;
+    float *x = malloc((size_t)cols * sizeof *x);
+    if (!x) return lq_fail(err, LQ_E_MEMORY, "no memory for a row of %lld", (long long)cols);
+    for (; odd < 0 && row < rows; row++) {
+        if (vector) lq_dtypes[w->type.elem].to_f32(w->q, x, (size_t)cols);
+        else lq_weight_row(w, row, x);
+        odd = lq_edit_odd(x, cols);
     }
-    return lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %s, expected a finite number", (long long)i - 1,
-                   (long long)at, isnan(row[at]) ? "NaN" : "infinite");
+    if (odd >= 0)
+        lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %s, expected a finite number", (long long)row - 1,
+                (long long)odd, isnan(x[odd]) ? "NaN" : "infinite");
+    free(x);
+    return odd < 0;
 }
 
 bool lq_edit_matrix(const lq_edit *e, const lq_weight *w, lq_pool *pool, float *out, lq_err *err) {
     edited x = {.e = e, .w = w, .out = out};
     lq_pool_run(pool, edit_row, &x, (int)w->n);
-    if (x.odd) return fail_odd(w, out, err);
+    if (x.odd) return lq_weight_finite(w, false, err);
     if (!e->out) return true;
     x.stripes = malloc((size_t)lq_pool_threads(pool) * (size_t)w->n * LQ_STRIPE * sizeof *x.stripes);
     if (!x.stripes) return lq_fail(err, LQ_E_MEMORY, "no memory to turn a matrix of %lld rows", (long long)w->n);

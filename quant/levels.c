@@ -6,11 +6,10 @@
 #include <string.h>
 
 static size_t up64(size_t n) { return (n + 63) & ~(size_t)63; }
-static size_t blocks_of(size_t count) { return (count - 1) / LQ_DQ + 1; }
 
 size_t lq_levels_bytes(const lq_wtype *t, int64_t n, int64_t k) {
     const size_t count = t->dq ? lq_scale_count(t, n, k) : 0;
-    return count ? up64(count) + up64(blocks_of(count) * sizeof(float)) + (256 + 16) * sizeof(float) : 0;
+    return count ? up64(count) + up64(lq_scale_blocks(count) * sizeof(float)) + (256 + 16) * sizeof(float) : 0;
 }
 
 void lq_levels_lay(uint8_t *at, const lq_wtype *t, int64_t n, int64_t k, lq_levels *out) {

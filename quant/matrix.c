@@ -208,7 +208,7 @@ static void find_scale2(banded *b) {
 
 // What codes of scales stand for: the scales are found once, for themselves.
 static bool find_levels(banded *b, lq_err *err) {
-    const size_t count = (size_t)b->m->w->n * b->scales, blocks = (count - 1) / LQ_DQ + 1;
+    const size_t count = (size_t)b->m->w->n * b->scales, blocks = lq_scale_blocks(count);
     float *own = malloc((256 + 1 + blocks) * sizeof *own);
     b->levels = (lq_levels){.map = own, .offset = own + 256, .by = own + 257};
     b->by = malloc((size_t)b->rows * b->scales * sizeof *b->by);
@@ -225,7 +225,7 @@ static void put_levels(const banded *b) {
     const lq_levels *to = b->m->levels;
     const size_t count = (size_t)b->m->w->n * b->scales;
     memcpy(to->map, b->levels.map, 256 * sizeof *to->map);
-    memcpy(to->by, b->levels.by, ((count - 1) / LQ_DQ + 1) * sizeof *to->by);
+    memcpy(to->by, b->levels.by, lq_scale_blocks(count) * sizeof *to->by);
     *to->offset = *b->levels.offset;
     lq_levels_code(b->m->scale, count, to);
 }

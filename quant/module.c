@@ -1,7 +1,6 @@
 // module.c: one matrix of a module: read where the checkpoint has it, changed as transforms said, rounded. Owns nothing
 // but a copy of a matrix that has to be whole before it is rounded.
 #include "quant/pass.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -90,6 +89,16 @@ static bool change_and_round(lq_dev *dev, const lq_module *m, int at, const lq_g
     return done;
 }
 
+static bool fail_weight(const lq_plan *p, const lq_slot *s, const lq_pick *from, lq_err *err) {
+    if (from->stack) lq_fail_in(err, "matrix %lld", (long long)from->at);
+    return lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->in), s->count ? from->name : s->name);
+}
+
+// What is no code is a number.
+static bool finite_or_coded(const lq_slot *s, const lq_weight *w, lq_err *err) {
+    return w->type.kind != LQ_W_PLAIN || lq_weight_finite(w, !s->k, err);
+}
+
 bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_given *given, void *buf,
                     lq_tick *tick, void *arg, lq_made *x, lq_err *err) {
     const lq_slot *s = &m->it->slot;
@@ -99,36 +108,14 @@ bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, c
     x->out = x->src;
     x->out.type.dq &= m->it->recipe.type.dq;
     if (x->src.type.scale == LQ_E4M3) x->scale2 = *x->src.scale2;
-    if (!m->it->round || change_and_round(dev, m, at, given, buf, &(told){tick, arg}, x, err)) return true;
+    if (m->it->round ? change_and_round(dev, m, at, given, buf, &(told){tick, arg}, x, err)
+                     : finite_or_coded(s, &x->src, err)) return true;
     lq_ckpt_done(p->in, &x->src);
-    if (err->code == LQ_E_CANCELLED) return false;
-    if (from.stack) lq_fail_in(err, "matrix %d", at);
-    return lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->in), s->count ? from.name : s->name);
+    return err->code != LQ_E_CANCELLED && fail_weight(p, s, &from, err);
 }
 
-// --- weights that are no numbers ---
-
-static bool all_finite(const lq_plan *p, const lq_slot *s, const lq_pick *from, const lq_weight *w, lq_err *err) {
-    const int64_t rows = s->k ? s->n : 1, cols = s->k ? s->k : s->n;
-    int64_t odd = -1, row = 0;
-    float *x = malloc((size_t)cols * sizeof *x);
-    if (!x) return lq_fail(err, LQ_E_MEMORY, "no memory for a row of %lld", (long long)cols);
-    for (; odd < 0 && row < rows; row++) {
-        if (s->k) lq_weight_row(w, row, x);
-        else lq_dtypes[w->type.elem].to_f32(w->q, x, (size_t)cols);
-        odd = lq_edit_odd(x, cols);
-    }
-    if (odd >= 0) {
-        lq_fail(err, LQ_E_FORMAT, "row %lld, column %lld is %s, expected a finite number", (long long)row - 1,
-                (long long)odd, isnan(x[odd]) ? "NaN" : "infinite");
-        if (from->stack) lq_fail_in(err, "matrix %lld", (long long)from->at);
-        lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(p->in), s->count ? from->name : s->name);
-    }
-    free(x);
-    return odd < 0;
-}
-
-bool lq_item_finite(const lq_plan *p, const lq_item *it, lq_err *err) {
+// Whether all of an item that is there as numbers is finite.
+static bool item_finite(const lq_plan *p, const lq_item *it, lq_err *err) {
     const lq_slot *s = &it->slot;
     bool done = true;
     for (int at = 0; done && at < (s->count ? s->count : 1); at++) {
@@ -136,7 +123,7 @@ bool lq_item_finite(const lq_plan *p, const lq_item *it, lq_err *err) {
         lq_weight w;
         done = lq_item_pick(p->in, it, at, &from, err) && lq_ckpt_pick(p->in, &from, s->n, s->k, &w, NULL, err);
         if (!done) break;
-        if (w.type.kind == LQ_W_PLAIN) done = all_finite(p, s, &from, &w, err);
+        done = finite_or_coded(s, &w, err) || fail_weight(p, s, &from, err);
         lq_ckpt_done(p->in, &w);
     }
     return done;
@@ -146,7 +133,7 @@ void lq_plan_odd(const lq_plan *p, lq_err *err) {
     for (size_t i = 0; i < p->count; i++) {
         const lq_slot *s = &p->items[i].slot;
         lq_err found = {0};
-        if (s->role == LQ_ROLES || s->role == LQ_R_KV_SCALE || lq_item_finite(p, &p->items[i], &found)) continue;
+        if (s->role == LQ_ROLES || s->role == LQ_R_KV_SCALE || item_finite(p, &p->items[i], &found)) continue;
         if (found.code == LQ_E_FORMAT) *err = found;
         return;
     }

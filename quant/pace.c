@@ -4,7 +4,6 @@
 #include "quant/pass.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { WIDE = 512, ROWS = 512, ELEMENTS = 1 << 21, TIMES = 4, TRIALS = 41 };
 
@@ -28,13 +27,7 @@ typedef struct bench {
 // limit of CPU time the first one goes on in steps of milliseconds.
 typedef struct moment { double cpu, wall; } moment;
 
-static double seconds_of(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static moment now(void) { return (moment){seconds_of(CLOCK_PROCESS_CPUTIME_ID), seconds_of(CLOCK_MONOTONIC)}; }
+static moment now(void) { return (moment){lq_clock(CLOCK_PROCESS_CPUTIME_ID), lq_now()}; }
 
 static double since(moment start, int threads) {
     const moment end = now();

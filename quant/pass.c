@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 typedef struct pass {
     lq_plan plan;
@@ -30,12 +29,6 @@ typedef struct pass {
     void *buf;          // [plan.buffer] codes, scales and zeros of one matrix, as rounded and as packed
     size_t peak;        // most memory of our own that was seen
 } pass;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 // Memory of the process that is not a file's.
 static void look_at_memory(pass *p) {
@@ -61,7 +54,7 @@ static double share_done(const pass *p) {
         if (i < p->block) sum += plan->pace[i];
     }
     if (p->begun > 0 && plan->pace[p->block] > 0)
-        sum += fmin((now() - p->begun) / p->times, 0.99 * plan->pace[p->block]);
+        sum += fmin((lq_now() - p->begun) / p->times, 0.99 * plan->pace[p->block]);
     return (double)plan->blocks * sum / all;
 }
 
@@ -173,14 +166,13 @@ static void lay(pass *p, lq_made *x) {
     lq_weight_size laid;
     lq_weight_out packed;
     const lq_wtype *t = &x->out.type;
-    if (t->kind == LQ_W_PLAIN || t->dq || p->plan.layout == x->out.layout ||
-        !lq_layout_sizes(p->plan.layout, t, x->out.n, x->out.k, &laid))
-        return;
+    const lq_layout to = t->kind == LQ_W_PLAIN ? x->out.layout : lq_layout_in(p->plan.layout, t, x->out.n, x->out.k);
+    if (to == x->out.layout || !lq_layout_sizes(to, t, x->out.n, x->out.k, &laid)) return;
     const bool inside = x->out.q == (void *)p->buf;
     uint8_t *at = (uint8_t *)p->buf + (inside ? lq_module_bytes(t, x->out.n, x->out.k) : 0);
     lq_lay_out(at, &laid, false, &packed);
-    lq_pack(&x->out, p->plan.layout, packed, p->dev->pool);
-    x->out.layout = p->plan.layout;
+    lq_pack(&x->out, to, packed, p->dev->pool);
+    x->out.layout = to;
     x->out.q = packed.q, x->out.scale = packed.scale, x->out.zero = packed.zero;
 }
 
@@ -281,7 +273,6 @@ static bool do_module(pass *p, lq_block *b, lq_module *m, lq_err *err) {
         lq_ckpt_drop(p->plan.in, t);
         return true;
     }
-    if (!m->it->round && s->role != LQ_R_KV_SCALE && !lq_item_finite(&p->plan, m->it, err)) return false;
     if (s->k || (!m->it->recipe.transform && !m->vector))
         return (!s->count ? do_one : s->k ? do_stack : do_vectors)(p, m, err);
     const float *v = lq_block_vector(b, m, err);
@@ -457,10 +448,10 @@ static bool do_blocks(pass *p, lq_err *err) {
     for (size_t i = 0; i < plan->blocks; i++) {
         p->block = i;
         snprintf(what, sizeof what, i == 0 ? "embedding" : i + 1 == plan->blocks ? "head" : "layer %zu", i - 1);
-        p->begun = i > 0 && i + 1 < plan->blocks ? now() : 0;
+        p->begun = i > 0 && i + 1 < plan->blocks ? lq_now() : 0;
         if ((i >= p->resumed || p->stream) && !heard(p)) return fail_stopped(p, err);
         if ((i < p->resumed ? take_block(p, err) : do_block(p, err)) && go_on(p, i >= p->resumed, err)) {
-            if (i >= p->resumed && p->begun > 0 && plan->pace[i] > 0) p->times = (now() - p->begun) / plan->pace[i];
+            if (i >= p->resumed && p->begun > 0 && plan->pace[i] > 0) p->times = (lq_now() - p->begun) / plan->pace[i];
             p->parts = 0;
             continue;
         }
@@ -504,7 +495,7 @@ static void sum_up(pass *p, double start, lq_quant_result *out) {
     *out = (lq_quant_result){.rows = p->rows, .count = p->count, .in_bytes = lq_ckpt_file_bytes(p->plan.in),
                              .out_bytes = p->plan.out_bytes, .plan_bytes = p->plan.memory, .peak_bytes = p->peak,
                              .plan_seconds = p->plan.seconds,
-                             .blocks = p->plan.blocks, .resumed = p->resumed, .seconds = now() - start,
+                             .blocks = p->plan.blocks, .resumed = p->resumed, .seconds = lq_now() - start,
                              .layers = p->plan.desc.layers, .drift = p->drift};
     if (p->plan.o->pruned) out->in_bytes = p->plan.o->pruned->in_bytes;
     char data[4096]; // as long as the output will be: the header's room is in it
@@ -549,7 +540,7 @@ static bool publish(pass *p, double start, lq_quant_result *out, lq_err *err) {
         if (err->code == LQ_E_CANCELLED) fail_stopped(p, err);
     }
     done = done && (plan->report_told || lq_report_publish(plan->report.p, err));
-    out->seconds = now() - start;
+    out->seconds = lq_now() - start;
     out->report = done ? report : NULL;
     if (!done) free(report);
     return done;
@@ -586,7 +577,7 @@ static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
     if (!p->buf) return lq_fail(err, LQ_E_MEMORY, "no memory for the parts of a matrix (%zu bytes)", p->plan.buffer);
     if (open_writer(p, err) && (!p->plan.calibrates || open_stream(p, err)) && do_blocks(p, err) &&
         publish(p, start, out, err)) return true;
-    if (err->code == LQ_E_FORMAT) lq_plan_odd(&p->plan, err);
+    if (err->code == LQ_E_FORMAT && (p->stream || p->plan.base.transform)) lq_plan_odd(&p->plan, err);
     // Before the blocks, and in what knows nothing of them, nobody has said yet what is kept.
     if (err->code != LQ_E_CANCELLED) return false;
     if (!p->writer)
@@ -600,7 +591,7 @@ static void help(void *pool, lq_share *fn, void *arg, int tasks) { lq_pool_run(p
 
 static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     pass p = {.what = "planning", .times = 1};
-    const double start = now();
+    const double start = lq_now();
     bool done = lq_plan_make(o, &p.plan, err) && lq_dev_open("cpu", &(lq_dev_opts){.threads = o->threads}, &p.dev, err);
     if (done) {
         lq_ckpt_runner(p.plan.in, help, p.dev->pool, lq_pool_threads(p.dev->pool));
@@ -631,7 +622,7 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     lq_err none;
     lq_quant_opts rest = *o;
     lq_pruned pruned;
-    const double start = now();
+    const double start = lq_now();
     if (!err) err = &none;
     *out = (lq_quant_result){0};
     if (o->fresh && !o->dry_run && o->out && !lq_measured_empty(o, err)) return false;
@@ -640,7 +631,7 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     if (!o->dry_run) rest.in = pruned.path;
     rest.pruned = &pruned;
     const bool done = quantize(&rest, out, err);
-    if (done) out->seconds = now() - start;
+    if (done) out->seconds = lq_now() - start;
     lq_pruned_free(&pruned, done && !o->dry_run);
     return done;
 }

@@ -7,6 +7,7 @@
 #include "formats/json.h"
 #include "quant/quant.h"
 #include "quant/stream.h"
+#include <time.h>
 
 enum {
     LQ_QUANT_NUMERICS = 5, // raised when the same input and recipe would give other bits; part of the fingerprint
@@ -91,6 +92,15 @@ bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err);
 // The lines that are shown before the work starts; then refuses what the memory or the disk cannot hold.
 bool lq_plan_tell(lq_plan *p, int threads, lq_err *err);
 void lq_plan_free(lq_plan *p);
+// Seconds of a clock.
+static inline double lq_clock(clockid_t of) {
+    struct timespec t;
+    clock_gettime(of, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline double lq_now(void) { return lq_clock(CLOCK_MONOTONIC); }
+
 bool lq_pace_make(lq_plan *p, lq_dev *dev, lq_err *err); // how long it will take (pace.c)
 
 // --- a block on its way ---
@@ -168,6 +178,7 @@ void lq_edit_row(const lq_edit *e, int64_t at, float *row, int64_t k);
 void lq_edit_input(const lq_edit *e, float *x, int64_t k);
 // The first element that is not finite: turned, it would be everywhere. -1: there is none.
 int64_t lq_edit_odd(const float *row, int64_t k);
+bool lq_weight_finite(const lq_weight *w, bool vector, lq_err *err); // all of it; else err says where it is not
 // The whole of a matrix, edited, with LQ_STRIPE columns of f32 for each thread; an element that is not finite is named.
 enum { LQ_STRIPE = 16 };
 bool lq_edit_matrix(const lq_edit *e, const lq_weight *w, lq_pool *pool, float *out /* [n][k] */, lq_err *err);
@@ -237,8 +248,6 @@ bool lq_fold(lq_block *b, int input, int expert, const float *factor /* [k] */, 
 typedef struct lq_given { const lq_solve *solve; const lq_acts *acts; } lq_given;
 bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_given *given, void *buf,
                     lq_tick *tick, void *arg, lq_made *x, lq_err *err);
-// Whether all numbers of an item that are not codes are finite; else err says where one is that is not.
-bool lq_item_finite(const lq_plan *p, const lq_item *it, lq_err *err);
 // A text that is given a weight that is no number is told where that got to: puts where the weight stands, if there is
 // one, in place of what err says.
 void lq_plan_odd(const lq_plan *p, lq_err *err);
@@ -292,12 +301,12 @@ bool lq_self_plan(const lq_quant_opts *o, lq_calib *c, lq_err *err);
 bool lq_self_write(const lq_quant_opts *o, lq_calib *c, lq_err *err);
 void lq_calib_close(lq_calib *c);
 
-// What an input of a layer was given (all rows, or an expert's).
 // How large the at-th of something is. The largest comes first, of equals the first (rank.c).
 typedef struct lq_ranked { double size; int64_t at; } lq_ranked;
 void lq_rank(lq_ranked *by, size_t n);
 void lq_rank_places(const lq_ranked *by, size_t n, int32_t *out /* [n], rising */);
 
+// What an input of a layer was given (all rows, or an expert's).
 enum { LQ_SOME = 384 }; // rows of it that may be kept, a multiple of three
 struct lq_watch {
     lq_rooms *rooms;    // which has h and g

@@ -355,7 +355,7 @@ static bool turns(const lq_item *it) {
 
 // Scales that are codes, with all that belongs to them.
 static size_t levels_bytes(const lq_wtype *t, const lq_slot *s, size_t count) {
-    const size_t scales = lq_scale_count(t, s->n, s->k), blocks = (scales - 1) / LQ_DQ + 1;
+    const size_t scales = lq_scale_count(t, s->n, s->k), blocks = lq_scale_blocks(scales);
     return placed(count * scales) + placed(count * blocks * sizeof(float)) + placed(count * 256 * sizeof(float)) +
            placed(count * sizeof(float));
 }
@@ -373,10 +373,10 @@ static bool item_bytes(const lq_plan *p, const lq_item *it, size_t *file, size_t
         return true;
     }
     const lq_wtype *t = &it->recipe.type;
-    const bool packs = p->layout != LQ_ANY && !t->dq && lq_layout_sizes(p->layout, &it->recipe.type, s->n, s->k, &laid);
-    if (!lq_weight_sizes(&it->recipe.type, s->n, s->k, &any))
+    const lq_layout in = lq_layout_in(p->layout, t, s->n, s->k);
+    const bool packs = in != LQ_ANY;
+    if (!lq_weight_sizes(t, s->n, s->k, &any) || !lq_layout_sizes(in, t, s->n, s->k, &laid))
         return lq_fail(err, LQ_E_LIMIT, "%s: tensor %s is too large", lq_ckpt_path(p->in), s->name);
-    if (!packs) laid = any;
     *file = placed(count * laid.q) + (t->dq ? levels_bytes(t, s, count) : placed(count * laid.scale)) +
             placed(count * laid.zero) + (t->scale == LQ_E4M3 ? placed(count * sizeof(float)) : 0) +
             (turns(it) ? placed((size_t)s->k * sizeof(int32_t)) : 0);

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
 
 enum { TOGETHER = 64, PAGE = 32, OUTS = 64, TRIES = 1000 };
@@ -43,12 +42,6 @@ struct writing {
     lq_err *err;
     bool failed;
 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 // --- what it takes ---
 
@@ -233,7 +226,7 @@ static bool take_kept(writing *w, lq_err *err) {
 }
 
 static bool heard(const writing *w, lq_err *err) {
-    const double all = (double)w->c->samples * w->c->len, passed = now() - w->start;
+    const double all = (double)w->c->samples * w->c->len, passed = lq_now() - w->start;
     double have = (double)w->done * w->c->len;
     char what[160], left[96] = "";
     for (int i = 0; i < w->together; i++) have += w->seq[i].n < w->c->len ? w->seq[i].n : 0;
@@ -264,7 +257,7 @@ static bool open_writing(writing *w, const room *r, lq_err *err) {
 static bool write_all(writing *w, lq_err *err) {
     w->seq = calloc((size_t)w->together, sizeof *w->seq);
     if (!w->seq) return lq_fail(err, LQ_E_MEMORY, "no memory for %d sequences", w->together);
-    w->start = now();
+    w->start = lq_now();
     w->err = err;
     for (int i = 0; i < w->together; i++)
         if (!begin_next(w, &w->seq[i], err)) return false;

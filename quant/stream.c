@@ -351,8 +351,8 @@ static bool bind(lq_stream *s, int c, int layer, lq_err *err) {
 bool lq_stream_enter(lq_stream *s, int layer, lq_err *err) {
     s->err = err, s->failed = false;
     for (int c = 0; c < s->courses; c++) {
-        const int to = c && s->of ? s->of[layer] : layer, first = c && s->of ? layer ? s->of[layer - 1] + 1 : 0 : layer;
-        for (int l = first; l < to; l++) { // which the model as it becomes has not
+        const int *of = c ? s->of : NULL, to = of ? of[layer] : layer;
+        for (int l = !of ? to : layer ? of[layer - 1] + 1 : 0; l < to; l++) { // which the model as it becomes has not
             if (!bind(s, c, l, err)) return false;
             for (size_t at = 0; at < s->text->samples; at += (size_t)s->per) {
                 if (!go_through(s, c, at, samples_at(s, at), err)) return false;

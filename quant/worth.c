@@ -149,6 +149,12 @@ static bool choose_by_influence(choice *c, lq_err *err) {
     return true;
 }
 
+// All alike.
+static bool measure_open(choice *c, lq_err *err) {
+    c->measure = calloc((size_t)c->d->layers, sizeof *c->measure);
+    return c->measure || lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", c->d->layers);
+}
+
 static bool influence_layers(choice *c, lq_err *err) {
     const lq_worth *w = c->w;
     lq_rooms rooms = w->rooms;
@@ -157,10 +163,9 @@ static bool influence_layers(choice *c, lq_err *err) {
     const size_t bytes = w->text->samples * (size_t)w->text->len * (size_t)c->d->dim * sizeof(float);
     lq_stream *s = NULL;
     float *before = NULL;
-    c->measure = calloc((size_t)c->d->layers, sizeof *c->measure);
-    bool done = c->measure || lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", c->d->layers);
-    done = done && lq_stream_open(&o, &s, err) && (before = lq_room_open(&rooms, bytes, err)) != NULL &&
-           lq_stream_begin(s, NULL, err) && measure_layers(c, s, before, err);
+    bool done = measure_open(c, err) && lq_stream_open(&o, &s, err) &&
+                (before = lq_room_open(&rooms, bytes, err)) != NULL &&
+                lq_stream_begin(s, NULL, err) && measure_layers(c, s, before, err);
     lq_room_close(&rooms, before);
     lq_stream_close(s);
     return done && choose_by_influence(c, err);
@@ -184,42 +189,42 @@ static void tell(const choice *c, lq_text *t) {
     }
 }
 
-bool lq_prune_choose(const lq_worth *w, lq_cut *out, lq_text *told, lq_err *err) {
+static bool choice_open(choice *c, const lq_worth *w, lq_cut *out, lq_err *err) {
     const lq_desc *d = &w->p->in_desc;
     const size_t layers = (size_t)d->layers, depth = (size_t)w->what->depth;
-    choice c = {.w = w, .d = d, .cut = out, .gone = calloc(2 * layers, sizeof *c.gone),
-                .order = malloc((depth + 1) * sizeof *c.order), .kld = malloc((depth + 1) * sizeof *c.kld)};
+    *c = (choice){.w = w, .d = d, .cut = out, .gone = calloc(2 * layers, sizeof *c->gone),
+                  .order = malloc((depth + 1) * sizeof *c->order), .kld = malloc((depth + 1) * sizeof *c->kld)};
     *out = (lq_cut){.what = *w->what, .was = d->layers, .layer = malloc(layers * sizeof *out->layer)};
-    c.tried = c.gone + layers;
-    bool done = (c.gone && c.order && c.kld && out->layer) ||
-                lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", d->layers);
-    if (done && depth) done = (w->what->influence ? influence_layers : probe_layers)(&c, err);
+    c->tried = c->gone + layers;
+    return (c->gone && c->order && c->kld && out->layer) ||
+           lq_fail(err, LQ_E_MEMORY, "no memory for %d layers", d->layers);
+}
+
+static void choice_close(choice *c) {
+    free(c->gone);
+    free(c->order);
+    free(c->kld);
+    free(c->measure);
+}
+
+bool lq_prune_choose(const lq_worth *w, lq_cut *out, lq_text *told, lq_err *err) {
+    choice c;
+    bool done = choice_open(&c, w, out, err);
+    if (done && w->what->depth) done = (w->what->influence ? influence_layers : probe_layers)(&c, err);
     if (done) cut_layers(&c), tell(&c, told);
     if (done && (out->what.mlp > 0 || out->what.heads > 0 || out->what.hidden > 0))
         done = can_say(&c, err) && lq_prune_widths(w, out, told, err);
     lq_text_fmt(told, "}");
-    free(c.gone);
-    free(c.order);
-    free(c.kld);
-    free(c.measure);
+    choice_close(&c);
     return done && (!told->failed || lq_fail(err, LQ_E_MEMORY, "no memory for what is said of what goes"));
 }
 
 bool lq_prune_guess(const lq_plan *p, const lq_prune *what, lq_cut *out, lq_err *err) {
-    const size_t layers = (size_t)p->in_desc.layers;
     const lq_worth w = {.p = p, .what = what};
-    choice c = {.w = &w, .d = &p->in_desc, .cut = out, .gone = calloc(2 * layers, sizeof *c.gone),
-                .order = malloc(((size_t)what->depth + 1) * sizeof *c.order),
-                .measure = calloc(layers, sizeof *c.measure)}; // all are alike: the first ones that can go
-    *out = (lq_cut){.what = *what, .was = p->in_desc.layers, .layer = malloc(layers * sizeof *out->layer)};
-    c.tried = c.gone + layers;
-    bool done = (c.gone && c.order && c.measure && out->layer) ||
-                lq_fail(err, LQ_E_MEMORY, "no memory for %zu layers", layers);
-    done = done && choose_by_influence(&c, err);
+    choice c;
+    const bool done = choice_open(&c, &w, out, err) && measure_open(&c, err) && choose_by_influence(&c, err);
     if (done) cut_layers(&c);
-    free(c.gone);
-    free(c.order);
-    free(c.measure);
+    choice_close(&c);
     return done;
 }
 
