@@ -30,6 +30,8 @@ done | rule executable
 scan '/\t/ { print FILENAME ":" FNR ": a tab" }' "$code" | rule tabs
 scan '/[ \r]$/ { print FILENAME ":" FNR ": blanks at the end of the line" }' "$text" | rule trailing
 scan '/^(<<<<<<<|>>>>>>>)( |$)/ { print FILENAME ":" FNR ": the mark of a merge that was not finished" }' "$text" | rule merged
+scan 'FNR == 1 { split("", seen) }
+    (/^#/ || length($0) > 60) && seen[$0]++ { print FILENAME ":" FNR ": stands in this document already" }' "$(only '\.md$')" | rule said-once
 scan 'FNR == 1 && name != "" { if (last == "") print name ":" n ": an empty line at the end" } { name = FILENAME; last = $0; n = FNR }
     length($0) > 180 { print FILENAME ":" FNR ": " length($0) " columns, more than 180" }' "$c_files" | rule length
 # A macro and a long text may go on to 180.
