@@ -64,6 +64,7 @@ typedef struct lq_plan {
     size_t out_bytes, header_room, rounded;
     bool coded;         // the input is a .lq file with codes in it
     size_t carried;     // matrices that are coded and whose codes stay
+    const char *first_carried; // the checkpoint's
     size_t again;       // and those that are rounded once more
     size_t disk;        // at most, with the journal, the report and
     size_t scratch;     // what calibration lays aside

@@ -170,7 +170,10 @@ static bool stays_coded(const lq_plan *p, const lq_slot *s, const lq_typed *w, b
 
 static bool add_coded(lq_plan *p, lq_item *item, const lq_typed *w, bool same, lq_err *err) {
     const lq_slot *s = &item->slot;
-    if (item->recipe.transform & ~(unsigned)LQ_T_CLIP) return fail_quantized(p, w->name, err);
+    for (int i = 0; i < LQ_TRANSFORMS; i++)
+        if (item->recipe.transform >> i & 1 && lq_transforms[i].run) return fail_quantized(p, w->name, err);
+    item->recipe.transform = 0; // so that no factor is sought of what it reads or makes
+    if (!p->carried) p->first_carried = w->name;
     if (!same)
         return lq_fail(err, LQ_E_UNSUPPORTED, "%s: tensor %s: the matrices of %s are of several types; give them one "
                        "with --type", lq_ckpt_path(p->in), w->name, s->name);
@@ -276,6 +279,14 @@ static bool add_blocks(lq_plan *p, lq_err *err) {
     }
     p->first[p->blocks - 1] = p->count;
     return add_layer(p, -1, LQ_R_HEAD, err);
+}
+
+// Factors are sought somewhere, if at all.
+static bool check_searches(const lq_plan *p, lq_err *err) {
+    bool any = !p->carried || !lq_searches(p->base.transform);
+    for (size_t i = 0; i < p->count && !any; i++)
+        any = p->items[i].slot.layer >= 0 && p->items[i].round && lq_searches(p->items[i].recipe.transform);
+    return any || fail_quantized(p, p->first_carried, err);
 }
 
 static void add_name(lq_text *list, const char *name) {
@@ -806,7 +817,7 @@ bool lq_plan_make(const lq_quant_opts *o, lq_plan *p, lq_err *err) {
     p->desc.kv_scaled |= p->base.kv_scales;
     if (!plan_transforms(p, err) || !add_blocks(p, err) || (!p->whole.arch && !add_rest(p, err))) return false;
     p->first[p->blocks] = p->count;
-    if (!lq_rules_check(p, err)) return false;
+    if (!lq_rules_check(p, err) || !check_searches(p, err)) return false;
     if (p->calibrates && !lq_calib_open(o, p->desc.ctx, &p->calib, err)) return false;
     if (p->calibrates && !o->dry_run && !lq_self_write(o, &p->calib, err)) return false;
     return write_recipe(p, err) && add_sizes(p, err) && make_fingerprint(p, err);
