@@ -48,12 +48,14 @@ RUNS = {  # word -> (type, methods)
     "fp8": ("e4m3 row f32 act e4m3 row", ("fp8",)), "nf4": ("nf4", ("rtn", "gptq")), "mxfp4": ("mxfp4", ("rtn", "gptq")),
     "nvfp4": ("nvfp4", ("rtn", "gptq")),
 }
+CURVE = ("int3 g128", "int3 g32", "int4 g128", "int4 g32", "int5 g128", "int6 g128", "int8 g128")
 PEERS = {  # tool -> types it is asked for, and whether it calibrates
     **{t: (("int4 g128", "int3 g128", "int4 g32", "int3 g32"), True)
        for t in ("gptqmodel", "gptqmodel-gptaq", "llmcompressor-gptq", "llmcompressor-gptq-mse")},
+    "llmcompressor": (("e4m3 row f32 act e4m3 row", "mxfp4", "nvfp4"), False),
     "llmcompressor-awq": (("int4 g128 asym", "int4 g32 asym"), True),
     "llmcompressor-smoothquant": (("int8 row sym f32 act i8 row",), True),
-    "bitsandbytes": (("nf4",), False),
+    "bitsandbytes": (("nf4", "int8 row sym f32 act i8 row"), False),
     "hqq": (("int4 g128 asym", "int4 g32 asym"), False),
 }
 
@@ -104,6 +106,21 @@ def sequences(lq, checkpoint, calib, seed, folder):
     return [begin[:1] + text[i * own:(i + 1) * own] for i in report["calib"]["drawn"]]
 
 
+def runs_there(kind):
+    """lq takes weights alone from others' files, so where activations are rounded too the tool itself is run."""
+    return " act " in kind
+
+
+def held_out(lq, model):
+    """The windows that `lq eval --protocol llamacpp512` scores."""
+    checkpoint, _, text, windows = model
+    ids = lambda *more: json.loads(run(lq, "tokenize", checkpoint, *more, "--json"))["ids"]
+    with open(os.path.join(checkpoint, "config.json"), encoding="utf-8") as f:
+        size = min(512, json.load(f)["max_position_embeddings"])
+    text, begin = ids(text, "--no-parse"), ids("-p", "")[:1]
+    return [begin + text[at + len(begin):at + size] for at in range(0, len(text) - size + 1, size)][:windows]
+
+
 def bits(report):
     size = lambda m: m["n"] * m["k"] * max(1, m.get("count", 1))
     layers = [m for m in report["modules"] if ".layers." in m["name"]]
@@ -147,15 +164,23 @@ def missing(name, tool, method, kind, seed):
     return not any(all(r[k] == v for k, v in key.items()) for r in rows())
 
 
+def line(name, job, figures):
+    tool, method, kind, seed, size, _ = job
+    add(dict(date=datetime.date.today().isoformat(), machine=machine(), model=name, tool=tool, method=method, type=kind, seed=seed, bits=size, **figures))
+
+
 def keep(lq, name, model, jobs):
     """jobs: [(tool, method, type, seed, bits, path)]"""
     made, served = [j[-1] for j in jobs], [j[-1] for j in jobs if j[3] == "0"]
-    for (tool, method, kind, seed, size, _), figures in zip(jobs, measure(lq, made, served, model)):
-        add(dict(date=datetime.date.today().isoformat(), machine=machine(), model=name, tool=tool, method=method, type=kind, seed=seed, bits=size, **figures))
+    for job, figures in zip(jobs, measure(lq, made, served, model)):
+        line(name, job, figures)
 
 
 def lq_runs(args, name, model, folder):
-    for word in args.runs.split(",") if args.runs else RUNS:
+    words = args.runs.split(",") if args.runs else [*RUNS, "curve"]
+    if "curve" in words:
+        curve_runs(args, name, model, folder)
+    for word in (w for w in words if w != "curve"):
         kind, methods = RUNS[word]
         jobs = []
         for method in (m for m in methods if not args.methods or m in args.methods.split(",")):
@@ -171,6 +196,22 @@ def lq_runs(args, name, model, folder):
             keep(args.lq, name, model, jobs)
 
 
+def curve_runs(args, name, model, folder):
+    """auto at the sizes of uniform gptq, embedding and head rounded in both."""
+    calib = ("--calib", model[1]) if model[1] else ()
+    for kind, seed in ((k, s) for k in CURVE for s in args.seeds.split(",")):
+        if not missing(name, "lq", "auto", kind, seed):
+            continue
+        jobs, size = [], None
+        for method, words in (("gptq whole", ("-m", "gptq", "--type", kind)), ("auto", ("-m", "auto"))):
+            out = os.path.join(folder, f"{method}.lq")
+            run(args.lq, "quantize", model[0], out, "-f", "-q", *words, *(("--target-bits", size) if method == "auto" else ()), *calib, "--seed", seed)
+            with open(out + ".report.json", encoding="utf-8") as f:
+                size = json.load(f)["bits_per_weight"]
+            jobs.append(("lq", method, kind, seed, f"{size:.4g}", out))
+        keep(args.lq, name, model, jobs)
+
+
 def peer_runs(args, name, model, folder):
     for peer in args.peers:
         tool, python = peer.split("=", 1)
@@ -181,13 +222,19 @@ def peer_runs(args, name, model, folder):
                 continue
             ids = os.path.join(folder, "ids.json")
             with open(ids, "w", encoding="utf-8") as f:
-                json.dump(sequences(args.lq, model[0], model[1], seed, folder), f)
+                json.dump(dict(calib=sequences(args.lq, model[0], model[1], seed, folder) if calibrates else None,
+                               windows=held_out(args.lq, model) if any(map(runs_there, todo)) else None), f)
             jobs = []
             for kind in todo:
-                out = os.path.join(folder, f"{tool}{len(jobs)}")
+                out = os.path.join(folder, f"{tool}{todo.index(kind)}")
                 run(python, os.path.join(HERE, "peers.py"), tool, model[0], out, kind, ids)
-                jobs.append((tool, "", kind, seed, "", out))
-            keep(args.lq, name, model, jobs)
+                if runs_there(kind):
+                    with open(out, encoding="utf-8") as f:
+                        line(name, (tool, "", kind, seed, "", out), json.load(f))
+                else:
+                    jobs.append((tool, "", kind, seed, "", out))
+            if jobs:
+                keep(args.lq, name, model, jobs)
 
 
 def mean(values):
