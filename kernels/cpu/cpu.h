@@ -30,11 +30,18 @@ extern const lq_q8 lq_q8_c, lq_q8_avx2, lq_q8_avx512;
 typedef void lq_spread_fn(float *w, const float *u, size_t stride, const float *e, size_t errors, size_t n);
 lq_spread_fn lq_spread_c, lq_spread_avx2, lq_spread_avx512;
 
+enum { LQ_LOSS_LANES = 8 };
+// What x[i] differs from the nearest of the values s * q, -z <= q < 2^bits - z, squared, times weight[i] (NULL: once),
+// is added to part[i % LQ_LOSS_LANES]. n is a multiple of it, s not 0. All versions give equal bits.
+typedef void lq_loss_fn(const float *x, const float *weight, size_t n, float s, int32_t z, int bits, float *part);
+lq_loss_fn lq_loss_c, lq_loss_avx2;
+
 // lq_dev.self of a CPU device.
 typedef struct lq_cpu {
     unsigned isa;       // LQ_ISA_* bits this device uses
     const lq_q8 *q8;
     lq_spread_fn *spread;
+    lq_loss_fn *loss;
     const struct lq_ukr **ukr; // the micro-kernels chosen for this machine, NULL ends (ukr.h)
     void *work;         // scratch, grown only by `reserve`
     size_t work_bytes;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    LANES = 8,
+    LANES = LQ_LOSS_LANES,
     STEP = 16,   // what groups are multiples of, and a chunk is padded to
     CHUNK = 512, // columns that are read at once
     RUN = 64,    // groups whose scales are stored at once
@@ -274,14 +274,17 @@ static void code_chunk(const job *j, int64_t row, int64_t c, size_t n, float s, 
 
 // --- what fits a group ---
 
-// LANES elements of an INT group: what they would lose, added by lane. The bits are those of code_one.
-static void loss_int(const float *x, const float *weight, float s, int32_t z, int bits, float *part) {
+// The bits are those of code_one.
+void lq_loss_c(const float *x, const float *weight, size_t n, float s, int32_t z, int bits, float *part) {
     const v4 low = all((float)-z), high = all((float)((1 << bits) - 1 - z)), step = all(s), magic = all(12582912.0f);
-    for (int h = 0; h < LANES; h += 4) {
-        const v4 w = load(x + h), e = w - (most(least(w / step, high), low) + magic - magic) * step;
-        const v4 sum = load(part + h) + (weight ? load(weight + h) * e * e : e * e);
-        memcpy(part + h, &sum, sizeof sum);
-    }
+    v4 sum[2] = {load(part), load(part + 4)};
+    for (size_t i = 0; i < n; i += LANES)
+        for (int h = 0; h < 2; h++) {
+            const v4 w = load(x + i + 4 * h);
+            const v4 e = w - (most(least(w / step, high), low) + magic - magic) * step;
+            sum[h] += weight ? load(weight + i + 4 * h) * e * e : e * e;
+        }
+    memcpy(part, sum, sizeof sum);
 }
 
 static double lanes_of(double loss, const float *part) {
@@ -289,29 +292,34 @@ static double lanes_of(double loss, const float *part) {
     return loss;
 }
 
+// What n elements would lose is added by lane.
+static void add_losses(const job *j, const float *x, const float *weight, size_t n, float s, int32_t z, float *part) {
+    const size_t wide = j->a->type.kind == LQ_W_INT && s != 0 ? n / LANES * LANES : 0;
+    uint32_t q;
+    if (wide) lq_cpu_of(j->d)->loss(x, weight, wide, s, z, j->a->type.bits, part);
+    for (size_t i = wide; i < n; i++) {
+        const float e = x[i] - code_one(j, x[i], s, z, &q);
+        part[i % LANES] += weight ? weight[i] * e * e : e * e;
+    }
+}
+
 // Sum of weighted squares of what a group of rows r .. end would lose; if that is no less than `most`, some number that
 // is not, either: sums of squares only grow, so that the rest need not be looked at.
 static double group_loss(const job *j, int64_t r, int64_t end, int64_t c0, int64_t c1, float s, int32_t z,
                          double most) {
-    const float *weight = j->a->weight;
-    const bool wide = j->a->type.kind == LQ_W_INT && s != 0;
-    const size_t look = wide ? 64 : STEP; // columns between two looks at the sum
+    const lq_mat *w = &j->a->w;
+    const size_t look = j->a->type.kind == LQ_W_INT && s != 0 ? 64 : STEP; // columns between two looks at the sum
     double loss = 0;
     for (; r < end; r++)
         for (int64_t c = c0; c < c1; c += CHUNK) {
             const size_t n = (size_t)least_of(c1 - c, CHUNK);
-            float x[CHUNK], part[LANES] = {0};
-            uint32_t q;
-            take(j, r, c, n, x);
-            size_t i = 0;
-            for (; i + LANES <= n && wide; i += LANES) {
-                if (i % look == 0 && i && lanes_of(loss, part) >= most) return most;
-                loss_int(x + i, weight ? weight + c + i : NULL, s, z, j->a->type.bits, part);
-            }
-            for (; i < n; i++) {
-                if (i % look == 0 && i && lanes_of(loss, part) >= most) return most;
-                const float e = x[i] - code_one(j, x[i], s, z, &q);
-                part[i % LANES] += weight ? weight[c + (int64_t)i] * e * e : e * e;
+            float taken[CHUNK], part[LANES] = {0};
+            const float *x = w->type == LQ_F32 ? lq_mat_row(w, (int)r) + c : taken;
+            if (x == taken) take(j, r, c, n, taken);
+            for (size_t i = 0; i < n; i += look) {
+                if (i && lanes_of(loss, part) >= most) return most;
+                add_losses(j, x + i, j->a->weight ? j->a->weight + c + (int64_t)i : NULL, i + look < n ? look : n - i,
+                           s, z, part);
             }
             loss = lanes_of(loss, part);
             if (loss >= most) return most;

@@ -377,6 +377,32 @@ static void check_spread(const lq_dev *dev) {
     }
 }
 
+// What elements lose by a scale: lane by lane the bits of the plain loop, ties and what lies beyond the codes included.
+static void check_loss(const lq_dev *dev) {
+    enum { MOST = 136 };
+    static float x[MOST], weight[MOST];
+    static const struct { float s; int z, bits; } codes[] = {{0.25f, 8, 4}, {-0.1f, 4, 3}, {3e-3f, 77, 8},
+                                                             {0x1p-140f, 1, 2}};
+    for (int i = 0; i < MOST; i++) {
+        x[i] = i % 3 ? sinf((float)i * 1.7f) : (float)(i - 60) / 8;
+        weight[i] = expf(sinf((float)i));
+    }
+    for (size_t t = 0; t < sizeof codes / sizeof *codes; t++)
+        for (size_t n = 0; n <= MOST; n += LQ_LOSS_LANES)
+            for (int weighted = 0; weighted < 2; weighted++) {
+                float part[LQ_LOSS_LANES], want[LQ_LOSS_LANES];
+                const float low = (float)-codes[t].z, high = (float)((1 << codes[t].bits) - 1 - codes[t].z);
+                for (int i = 0; i < LQ_LOSS_LANES; i++) part[i] = want[i] = (float)i / 3;
+                for (size_t i = 0; i < n; i++) {
+                    const float e = x[i] - rintf(fmaxf(fminf(x[i] / codes[t].s, high), low)) * codes[t].s;
+                    want[i % LQ_LOSS_LANES] += weighted ? weight[i] * e * e : e * e;
+                }
+                lq_cpu_of(dev)->loss(x, weighted ? weight : NULL, n, codes[t].s, codes[t].z, codes[t].bits, part);
+                CHECK(!memcmp(part, want, sizeof part), "loss %s: %zu elements of scale %g are not those of the plain loop",
+                      dev->isa, n, (double)codes[t].s);
+            }
+}
+
 void check_round(lq_dev *dev) {
     static const char *const types[] = {"int4 g16 sym f32", "int4 g32 asym f32", "int3 row sym f32",
                                         "int8 g48 asym f32", "int2 g256 sym f32",
@@ -404,6 +430,7 @@ void check_round(lq_dev *dev) {
         check_same(dev, other, bands[i], 150, 600, false);
     }
     check_spread(dev);
+    check_loss(dev);
     check_refused(dev);
     lq_dev_close(other);
 }
