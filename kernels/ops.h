@@ -379,7 +379,7 @@ typedef enum lq_numerics {
 
 typedef struct lq_dev_opts {
     int threads;           // CPU: 0 = all cores of this process
-    const char *isa;       // NULL or "auto"; "c", "avx2", "avx512": no better than this
+    const char *isa;       // NULL or "auto"; "c", "avx2", "avx512", "amx": no better than this
     lq_numerics numerics;
 } lq_dev_opts;
 const char *lq_cpu_isa(size_t i); // the words that isa may be, one by one; NULL past the last

@@ -23,7 +23,7 @@ typedef struct lq_model lq_model;
 
 typedef struct lq_model_opts {
     const char *device;  // "cpu" (default), "cuda", "cuda:1"
-    const char *isa;     // cpu: "auto" (default), "c", "avx2", "avx512"
+    const char *isa;     // cpu: "auto" (default), "c", "avx2", "avx512", "amx"
     int threads;         // cpu: 0 = one per core this process may use
     int ctx;             // longest sequence; 0 = what the model was made for
     const char *kv;      // of the KV cache: "auto" (default: f16; exact f32), "f32", "f16", "bf16", "int8", "fp8"

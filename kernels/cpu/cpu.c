@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 struct lq_graph { lq_record_fn *fn; void *arg; };
@@ -106,6 +108,15 @@ static bool cpu_can(lq_dev *d, const lq_wtype *t, lq_layout layout, lq_err *err)
 // --- what this CPU can do ---
 
 #if defined(__x86_64__)
+// The system saves a thread's tiles only of a process that asked for them; threads that it starts later have them too.
+static bool amx_granted(unsigned saved) {
+    enum { REQUEST = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILE_DATA = 18, TILES = 3 << 17 };
+    unsigned a, b, c, d;
+    if ((saved & TILES) != TILES || !__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1)) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return false;
+    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+}
+
 static unsigned cpu_isa(void) {
     unsigned a, b, c, d, low, high;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return 0;
@@ -116,7 +127,8 @@ static unsigned cpu_isa(void) {
     const bool avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1, f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1;
     const bool vl = b >> 31 & 1, vnni = c >> 11 & 1;
     if (!avx2 || !bmi2) return 0;
-    return LQ_ISA_AVX2 | ((low & 0xe0) == 0xe0 && f && dq && bw && vl && vnni ? LQ_ISA_AVX512 : 0u);
+    if ((low & 0xe0) != 0xe0 || !f || !dq || !bw || !vl || !vnni) return LQ_ISA_AVX2;
+    return LQ_ISA_AVX2 | LQ_ISA_AVX512 | (amx_granted(low) ? LQ_ISA_AMX : 0u);
 }
 #else
 static unsigned cpu_isa(void) { return 0; }
@@ -124,6 +136,7 @@ static unsigned cpu_isa(void) { return 0; }
 
 static const struct { const char *name; unsigned isa; } caps[] = {
     {"auto", ~0u}, {"c", 0}, {"avx2", LQ_ISA_AVX2}, {"avx512", LQ_ISA_AVX2 | LQ_ISA_AVX512},
+    {"amx", LQ_ISA_AVX2 | LQ_ISA_AVX512 | LQ_ISA_AMX},
 };
 const char *lq_cpu_isa(size_t i) { return i < sizeof caps / sizeof *caps ? caps[i].name : NULL; }
 
@@ -133,7 +146,7 @@ static bool isa_cap(const char *name, unsigned *isa, lq_err *err) {
             *isa = cpu_isa() & caps[i].isa;
             return true;
         }
-    return lq_fail(err, LQ_E_USAGE, "isa: found \"%.40s\", expected auto, c, avx2 or avx512", name);
+    return lq_fail(err, LQ_E_USAGE, "isa: found \"%.40s\", expected auto, c, avx2, avx512 or amx", name);
 }
 
 static void slots_fill(lq_dev *d, unsigned isa) {
@@ -161,6 +174,10 @@ static void slots_fill(lq_dev *d, unsigned isa) {
         c->q8 = &lq_q8_avx512;
         c->spread = lq_spread_avx512;
         name = "avx512 vnni";
+    }
+    if (isa & LQ_ISA_AMX) {
+        lq_cpu_amx_slots(o);
+        name = "avx512 vnni amx";
     }
 #endif
     d->layout = isa ? LQ_X86 : LQ_ANY;

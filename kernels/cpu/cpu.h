@@ -12,7 +12,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { LQ_ISA_AVX2 = 1, LQ_ISA_AVX512 = 2 }; // avx2 + fma + f16c + bmi2; avx512 f, bw, vl, dq + vnni
+// avx2 + fma + f16c + bmi2; avx512 f, bw, vl, dq + vnni; amx tile, bf16 + avx512 bf16
+enum { LQ_ISA_AVX2 = 1, LQ_ISA_AVX512 = 2, LQ_ISA_AMX = 4 };
 
 // How v becomes int8: q = rint(v * inverse) + zero, held to least..127.
 typedef struct lq_q8_by { float scale, inverse; int32_t zero, least; } lq_q8_by;

@@ -7,6 +7,7 @@
 void lq_cpu_c_slots(lq_ops *o);      // all slots but memory and control, portable (ref.c)
 void lq_cpu_avx2_slots(lq_ops *o);   // x86/ops_avx2.c
 void lq_cpu_avx512_slots(lq_ops *o); // x86/ops_avx512.c
+void lq_cpu_amx_slots(lq_ops *o);    // x86/gram_amx.c
 
 float lq_rope_q(const lq_rope_args *a, int pos); // what q is also times at this position
 

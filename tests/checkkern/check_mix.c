@@ -339,27 +339,68 @@ static void check_scan_case(lq_dev *dev, const scan_case *c) {
 
 // --- solving ---
 
-// with: columns of the second factor; 0: x is both.
-static void check_gram(lq_dev *dev, int rows, int cols, int with_cols) {
+// What sums of products may be off, times the sum of magnitudes. With AMX, which wants room for 32 rows of tiles, a
+// product is 2^-15 off, and of at most 8 * 32 rows 16 + 1 + 3 * 8 sums are rounded; without, of at most 2048 rows each.
+static double gram_bound(const lq_dev *dev, int rows, int m, int n) {
+    const bool tiles = lq_cpu_of(dev)->isa & LQ_ISA_AMX && ((m + 31) / 32 + (n + 31) / 32) * 32 * 32 <= m * n;
+    return tiles ? 0x1p-15 + EPS * 45 : EPS * ((rows < 2048 ? rows : 2048) + 4);
+}
+
+// with: columns of the second factor; 0: x is both. planted: magnitudes from 2^-70 to 2^50.
+static void check_gram(lq_dev *dev, lq_dev *one, int rows, int cols, int with_cols, bool planted) {
     const bool pair = with_cols > 0;
     lq_mat x = ck_mat(rows, cols, 3), with = pair ? ck_mat(rows, with_cols, 5) : x;
     const size_t m = (size_t)cols, n = (size_t)with.cols;
-    double *h = ck_buf(m * n * sizeof *h, 0);
+    double *h = ck_buf(m * n * sizeof *h, 0), *same = ck_buf(m * n * sizeof *h, 0);
     float *work = ck_buf(m * n * sizeof *work, 0);
-    for (size_t i = 0; i < m * n; i++) h[i] = 1;
+    for (int r = 0; planted && r < rows; r++)
+        for (int c = 0; c < cols; c++) lq_mat_row(&x, r)[c] = ldexpf(lq_mat_row(&x, r)[c], (r * 7 + c * 13) % 121 - 70);
+    for (size_t i = 0; i < m * n; i++) h[i] = same[i] = 1;
     dev->ops.gram(dev, &(lq_gram_args){.x = x, .with = pair ? &with : NULL, .h = h, .work = work});
+    one->ops.gram(one, &(lq_gram_args){.x = x, .with = pair ? &with : NULL, .h = same, .work = work});
+    CHECK(!memcmp(h, same, m * n * sizeof *h), "gram %s %d x %d: other bits on one thread", dev->isa, rows, cols);
+    const double bound = gram_bound(dev, rows, cols, with.cols);
     int wrong = 0;
     for (size_t i = 0; i < m; i += cols > 100 ? 37 : 1)
         for (size_t j = 0; j < n; j++) {
-            double t = 1, size = 0;
+            double t = 1, size = 0, small = 0; // small: of AMX's numbers and sums below 2^-126
             for (int r = 0; r < rows && (pair || j >= i); r++) {
-                const double v = (double)lq_mat_row(&x, r)[i] * (double)lq_mat_row(&with, r)[j];
-                t += v, size += fabs(v);
+                const double a = (double)lq_mat_row(&x, r)[i], b = (double)lq_mat_row(&with, r)[j];
+                t += a * b, size += fabs(a * b), small += 0x1p-126 * (4 + fabs(a) + fabs(b));
             }
-            wrong += fabs(h[i * n + j] - t) > EPS * ((rows < 2048 ? rows : 2048) + 4) * size;
+            const double off = bound * size + small + 0x1p-52 * (rows + 2) * (size + 1);
+            wrong += !(fabs(h[i * n + j] - t) <= off);
         }
     CHECK(wrong == 0, "gram %s %d x %d with %d: %d wrong", dev->isa, rows, cols, with_cols, wrong);
     ck_done("gram");
+}
+
+// A number that is none spoils the sums of its column alone.
+static void check_gram_bad(lq_dev *dev, float bad) {
+    enum { ROWS_OF = 70, COLS = 81, AT = 37 };
+    lq_mat x = ck_mat(ROWS_OF, COLS, 3);
+    double h[COLS * COLS] = {0};
+    float *work = ck_buf(sizeof h / 2, 0);
+    lq_mat_row(&x, 41)[AT] = bad;
+    dev->ops.gram(dev, &(lq_gram_args){.x = x, .h = h, .work = work});
+    int wrong = 0;
+    for (int i = 0; i < COLS; i++)
+        for (int j = i; j < COLS; j++) wrong += isfinite(h[i * COLS + j]) != (i != AT && j != AT);
+    CHECK(wrong == 0, "gram %s: %g in a column: %d sums wrong", dev->isa, (double)bad, wrong);
+    ck_done("gram");
+}
+
+static void check_grams(lq_dev *dev) {
+    static const int shapes[][3] = {{5, 3, 0}, {2500, 40, 0}, {33, 530, 0}, {5, 3, 3}, {2500, 40, 40}, {33, 530, 530},
+                                    {33, 70, 600}, {9, 600, 300}, {1, 64, 0}, {31, 81, 0}, {4100, 70, 0}, {700, 97, 0},
+                                    {300, 300, 0}, {513, 64, 129}, {1, 271, 90}};
+    lq_dev *one = twin_open(dev, 1);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int planted = 0; planted < 2; planted++)
+            check_gram(dev, one, shapes[i][0], shapes[i][1], shapes[i][2], planted);
+    check_gram_bad(dev, NAN);
+    check_gram_bad(dev, INFINITY);
+    lq_dev_close(one);
 }
 
 static void check_factor(lq_dev *dev, int n) {
@@ -428,9 +469,7 @@ static void check_solving(lq_dev *dev) {
         SKIP("gram, factor, solve %s: %s", dev->isa, err.text);
         return;
     }
-    static const int grams[][3] = {{5, 3, 0}, {2500, 40, 0}, {33, 530, 0}, {5, 3, 3}, {2500, 40, 40}, {33, 530, 530},
-                                   {33, 70, 600}, {9, 600, 300}};
-    for (size_t i = 0; i < sizeof grams / sizeof *grams; i++) check_gram(dev, grams[i][0], grams[i][1], grams[i][2]);
+    check_grams(dev);
     for (int n = 1; n < 200; n = n * 3 + 1) check_factor(dev, n), check_solve(dev, n, n > 3 ? 300 : 2);
 }
 
