@@ -27,8 +27,9 @@ typedef struct lq_q8 {
 } lq_q8;
 extern const lq_q8 lq_q8_c, lq_q8_avx2, lq_q8_avx512;
 
-// w[c] -= e[0] * u[c], then e[1] * u[stride + c] and so on, for n columns; all versions give equal bits.
-typedef void lq_spread_fn(float *w, const float *u, size_t stride, const float *e, size_t errors, size_t n);
+// Of each row w[c] -= e[0] * u[c], then e[1] * u[stride + c] and so on, for n columns; all versions give equal bits.
+typedef struct lq_hearer { float *w; const float *e; } lq_hearer;
+typedef void lq_spread_fn(const lq_hearer *row, size_t rows, const float *u, size_t stride, size_t errors, size_t n);
 lq_spread_fn lq_spread_c, lq_spread_avx2, lq_spread_avx512;
 
 enum { LQ_LOSS_LANES = 8 };

@@ -514,37 +514,70 @@ static inline void spread(float *w, const float *u, float e, size_t n) {
     for (; i < n; i++) w[i] -= e * u[i];
 }
 
-void lq_spread_c(float *w, const float *u, size_t stride, const float *e, size_t errors, size_t n) {
-    for (size_t b = 0; b < errors; b++) spread(w, u + b * stride, e[b], n);
+void lq_spread_c(const lq_hearer *row, size_t rows, const float *u, size_t stride, size_t errors, size_t n) {
+    for (size_t r = 0; r < rows; r++)
+        for (size_t b = 0; b < errors; b++) spread(row[r].w, u + b * stride, row[r].e[b], n);
 }
 
-// Columns b0 .. b1 of a row, one after the other; e[] are the errors that the columns behind b1 still have to hear of.
-static bool spread_block(job *j, int64_t row, int64_t b0, int64_t b1, const float *u, float *e, sums *to) {
-    const lq_round_args *a = j->a;
-    float *w = spoilt(j, row), s = 0;
-    int32_t z = 0;
-    for (int64_t c = b0; c < b1; c++) {
-        const int64_t g = c / j->group, band = row / j->band;
-        if (c % j->group == 0 || c == b0) {
-            float lo = 0, hi = 0;
-            if (c % j->group == 0 && !a->given_scale) {
-                if (!row_range(j, row, c, least_of(c + j->group, j->k), &lo, &hi)) return false;
-                fit_group(j, row, row + 1, g, lo, hi);
-            }
-            read_scales(j, scale_at(j, band, g), 1, &s);
-            z = zero_at(j, row, g);
-        }
-        uint32_t q;
-        const float v = code_one(j, w[c], s, z, &q), *own = u + (c - b0) * TILE + (c - b0);
-        uint8_t *dst = (uint8_t *)a->q + (size_t)row * j->q_row;
-        if (a->type.kind == LQ_W_FLOAT) dst[c] = (uint8_t)q;
-        else lq_code_set(dst, a->type.bits, c, q);
-        if (a->back) a->back[(size_t)row * (size_t)j->k + (size_t)c] = v;
-        add_one(to, w[c], v);
-        e[c - b0] = (w[c] - v) / own[0];
-        spread(w + c + 1, own + 1, e[c - b0], (size_t)(b1 - c - 1));
+// Some rows, and what each has at hand: the errors of a block's columns, scale and zero point of its group.
+typedef struct band {
+    int64_t first, end;
+    float *e, s[ROWS]; // e [ROWS][BLOCK]
+    int32_t z[ROWS];
+    sums to[ROWS];
+} band;
+
+// Those of the rows that can be coded, from column c on, and their errors from `from` on.
+static size_t hearers(const job *j, const band *b, int64_t c, int64_t from, lq_hearer *row) {
+    size_t n = 0;
+    for (int64_t r = b->first; r < b->end; r++)
+        if (!isnan(j->a->error[r])) row[n++] = (lq_hearer){spoilt(j, r) + c, b->e + (r - b->first) * BLOCK + from};
+    return n;
+}
+
+// Scale and zero point of a row from column c on, found if a group begins there.
+static bool band_scale(job *j, band *b, int64_t row, int64_t c) {
+    const int64_t g = c / j->group;
+    if (c % j->group == 0 && !j->a->given_scale) {
+        float lo = 0, hi = 0;
+        if (!row_range(j, row, c, least_of(c + j->group, j->k), &lo, &hi)) return false;
+        fit_group(j, row, row + 1, g, lo, hi);
     }
+    read_scales(j, scale_at(j, row / j->band, g), 1, &b->s[row - b->first]);
+    b->z[row - b->first] = zero_at(j, row, g);
     return true;
+}
+
+// Column c of a row; the columns before `end` hear of its error. u: its row of u, from column c on.
+static void spread_column(const job *j, band *b, int64_t row, int64_t c, int64_t end, const float *u, float *e) {
+    const lq_round_args *a = j->a;
+    float *w = spoilt(j, row);
+    uint32_t q;
+    const float v = code_one(j, w[c], b->s[row - b->first], b->z[row - b->first], &q);
+    uint8_t *dst = (uint8_t *)a->q + (size_t)row * j->q_row;
+    if (a->type.kind == LQ_W_FLOAT) dst[c] = (uint8_t)q;
+    else lq_code_set(dst, a->type.bits, c, q);
+    if (a->back) a->back[(size_t)row * (size_t)j->k + (size_t)c] = v;
+    add_one(&b->to[row - b->first], w[c], v);
+    *e = (w[c] - v) / u[0];
+    spread(w + c + 1, u + 1, *e, (size_t)(end - c - 1));
+}
+
+// Columns b0 .. b1 of some rows, one column after the other: while a row waits for its own quotients others go on. The
+// errors of STEP columns are spread over the rest of the block together.
+static void spread_block(job *j, band *b, int64_t b0, int64_t b1, const float *u) {
+    lq_hearer row[ROWS];
+    for (int64_t c0 = b0, c1; c0 < b1; c0 = c1) {
+        c1 = least_of(c0 + STEP, b1);
+        for (int64_t c = c0; c < c1; c++)
+            for (int64_t r = b->first; r < b->end; r++) {
+                if (isnan(j->a->error[r])) continue;
+                if ((c % j->group == 0 || c == b0) && !band_scale(j, b, r, c)) continue;
+                spread_column(j, b, r, c, c1, u + (c - b0) * (TILE + 1), b->e + (r - b->first) * BLOCK + (c - b0));
+            }
+        lq_cpu_of(j->d)->spread(row, hearers(j, b, c1, c0 - b0, row), u + (c0 - b0) * TILE + (c1 - b0), TILE,
+                                (size_t)(c1 - c0), (size_t)(b1 - c1));
+    }
 }
 
 // Groups of up to BLOCK columns lie whole in a block, larger ones are cut: a group's range is
@@ -556,11 +589,10 @@ static int64_t block_end(const job *j, int64_t b) {
 
 static void spread_rows(void *arg, int task, int worker) {
     job *j = arg;
-    const int64_t first = (int64_t)task * ROWS, end = least_of(first + ROWS, j->n);
-    float *u = lq_cpu_work(j->d, worker), *e = u + BLOCK * TILE;
-    lq_spread_fn *hear = lq_cpu_of(j->d)->spread;
-    sums to[ROWS] = {{0}};
-    for (int64_t r = first; r < end; r++) {
+    float *u = lq_cpu_work(j->d, worker);
+    band b = {.first = (int64_t)task * ROWS, .end = least_of((int64_t)(task + 1) * ROWS, j->n), .e = u + BLOCK * TILE};
+    lq_hearer row[ROWS];
+    for (int64_t r = b.first; r < b.end; r++) {
         float lo = 0, hi = 0;
         if (j->band == 1) clear_row(j, r);
         row_range(j, r, 0, j->k, &lo, &hi);
@@ -568,18 +600,15 @@ static void spread_rows(void *arg, int task, int worker) {
     for (int64_t b0 = 0, b1; b0 < j->k; b0 = b1) {
         b1 = block_end(j, b0);
         read_u(j, b0, b1, b0, b1, u);
-        for (int64_t r = first; r < end; r++)
-            if (!isnan(j->a->error[r])) spread_block(j, r, b0, b1, u, e + (r - first) * BLOCK, &to[r - first]);
+        spread_block(j, &b, b0, b1, u);
         for (int64_t c = b1; c < j->k; c += TILE) {
             const int64_t c1 = least_of(c + TILE, j->k);
             read_u(j, b0, b1, c, c1, u);
-            for (int64_t r = first; r < end; r++)
-                if (!isnan(j->a->error[r]))
-                    hear(spoilt(j, r) + c, u, TILE, e + (r - first) * BLOCK, (size_t)(b1 - b0), (size_t)(c1 - c));
+            lq_cpu_of(j->d)->spread(row, hearers(j, &b, c, 0, row), u, TILE, (size_t)(b1 - b0), (size_t)(c1 - c));
         }
     }
-    for (int64_t r = first; r < end; r++)
-        if (!isnan(j->a->error[r])) row_sums(j, r, &to[r - first]);
+    for (int64_t r = b.first; r < b.end; r++)
+        if (!isnan(j->a->error[r])) row_sums(j, r, &b.to[r - b.first]);
 }
 
 // --- the slot ---
@@ -672,49 +701,53 @@ static float scale_now(const job *j, int64_t row, int64_t g) {
     return s;
 }
 
-// slope -= by[i] * (column c + i of h + damp), for some columns.
-static void slope_less(const job *j, float *slope, int64_t c, const float *by, int64_t columns) {
+// slope -= by[i] * (column c + i of h + damp), for some columns, of rows whose w is their slope and e their by.
+static void slopes_less(const job *j, const lq_hearer *row, size_t rows, int64_t c, int64_t columns) {
     const size_t k = (size_t)j->k;
-    lq_cpu_of(j->d)->spread(slope, j->a->h + (size_t)c * k, k, by, (size_t)columns, k);
-    for (int64_t i = 0; i < columns; i++) slope[c + i] -= by[i] * j->a->damp;
+    lq_cpu_of(j->d)->spread(row, rows, j->a->h + (size_t)c * k, k, (size_t)columns, k);
+    for (size_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < columns; i++) row[r].w[c + i] -= row[r].e[i] * j->a->damp;
 }
 
 static float curve_of(const job *j, int64_t c) { return j->a->h[(size_t)c * (size_t)j->k + (size_t)c] + j->a->damp; }
 
-// One column of some rows: the code that is nearest to where the row's loss is least, the others as they are.
-static bool refine_column(const job *j, int64_t first, int64_t end, int64_t c) {
+// Whether the code that is nearest to where the loss is least is surely the one that is there: what integers stand for
+// lies s apart, and f32 is not a hundredth of that off.
+static bool stays(const job *j, float slope, float s, float curve) {
+    const float half = 0.49f * fabsf(s) * curve;
+    return j->a->type.kind == LQ_W_INT && fabsf(s) > 0x1p-100f && half > 0x1p-100f && fabsf(slope) < half;
+}
+
+// One column of some rows, whose scales are s: the code that is nearest to where the row's loss is least, the others as
+// they are.
+static bool refine_column(const job *j, int64_t first, int64_t end, int64_t c, const float *s) {
     const float curve = curve_of(j, c);
     bool changed = false;
-    for (int64_t r = first; r < end && curve > 0; r++) {
+    for (int64_t r = first; r < end && curve > 0; r++, s++) {
         float *slope = j->a->slope + (size_t)r * (size_t)j->k;
-        const int64_t g = c / j->group;
-        const float s = scale_now(j, r, g);
-        const int32_t z = zero_at(j, r, g);
+        if (stays(j, slope[c], *s, curve)) continue;
+        const int32_t z = zero_at(j, r, c / j->group);
         const uint32_t was = code_at(j, r, c);
-        const float old = value_of(j, was, z) * s;
+        const float old = value_of(j, was, z) * *s;
         uint32_t q;
-        const float now = code_one(j, old + slope[c] / curve, s, z, &q), by = now - old;
+        const float now = code_one(j, old + slope[c] / curve, *s, z, &q), by = now - old;
         if (q == was || !(by * (by * curve - 2 * slope[c]) < 0)) continue;
         uint8_t *to = (uint8_t *)j->a->q + (size_t)r * j->q_row;
         if (j->a->type.kind == LQ_W_FLOAT) to[c] = (uint8_t)q;
         else lq_code_set(to, j->a->type.bits, c, q);
-        slope_less(j, slope, c, &by, 1);
+        slopes_less(j, &(lq_hearer){slope, &by}, 1, c, 1);
         changed = true;
     }
     return changed;
 }
 
-// The scale of a group of a row, by least squares, as it would be stored.
-static bool refine_scale(const job *j, int64_t row, int64_t g) {
-    float *slope = j->a->slope + (size_t)row * (size_t)j->k, v[REFINED], less[REFINED] = {0};
+// Whether another scale of a group of a row is better, by least squares: then v, its values of scale 1, is what they
+// change by. less: -h v.
+static bool refine_scale(const job *j, int64_t row, int64_t g, float *v, const float *less) {
+    const float *slope = j->a->slope + (size_t)row * (size_t)j->k;
     const int64_t c0 = g * j->group, c1 = least_of(c0 + j->group, j->k);
     const float s = scale_now(j, row, g);
-    const int32_t z = zero_at(j, row, g);
     double fall = 0, curve = 0;
-    if (c1 - c0 > REFINED || s == 0) return false;
-    for (int64_t c = c0; c < c1; c++) v[c - c0] = value_of(j, code_at(j, row, c), z);
-    const float *h = j->a->h + (size_t)c0 * (size_t)j->k + c0;
-    lq_cpu_of(j->d)->spread(less, h, (size_t)j->k, v, (size_t)(c1 - c0), (size_t)(c1 - c0)); // -h v, of the group
     for (int64_t c = c0; c < c1; c++) {
         curve += ((double)j->a->damp * (double)v[c - c0] - (double)less[c - c0]) * (double)v[c - c0];
         fall += (double)slope[c] * (double)v[c - c0];
@@ -727,20 +760,47 @@ static bool refine_scale(const job *j, int64_t row, int64_t g) {
     if (!((double)by * ((double)by * curve - 2 * fall) < 0)) return false;
     put_scale(j, row, g, raw);
     for (int64_t i = 0; i < c1 - c0; i++) v[i] *= by;
-    slope_less(j, slope, c0, v, c1 - c0);
     return true;
+}
+
+// The scales of a group of some rows. work: [2][SIDE_BY_SIDE][REFINED]
+static bool refine_scales(const job *j, int64_t first, int64_t end, int64_t g, float *work) {
+    const size_t k = (size_t)j->k;
+    const int64_t c0 = g * j->group, columns = least_of(j->group, j->k - c0);
+    lq_hearer row[SIDE_BY_SIDE];
+    int64_t at[SIDE_BY_SIDE];
+    size_t rows = 0, better = 0;
+    if (columns > REFINED) return false;
+    for (int64_t r = first; r < end; r++) {
+        float *v = work + rows * REFINED, *less = v + SIDE_BY_SIDE * REFINED;
+        if (scale_now(j, r, g) == 0) continue;
+        const int32_t z = zero_at(j, r, g);
+        for (int64_t i = 0; i < columns; i++) v[i] = value_of(j, code_at(j, r, c0 + i), z), less[i] = 0;
+        row[rows] = (lq_hearer){less, v};
+        at[rows++] = r;
+    }
+    lq_cpu_of(j->d)->spread(row, rows, j->a->h + (size_t)c0 * k + c0, k, (size_t)columns, (size_t)columns);
+    for (size_t i = 0; i < rows; i++) {
+        float *v = work + i * REFINED;
+        if (refine_scale(j, at[i], g, v, row[i].w)) row[better++] = (lq_hearer){j->a->slope + (size_t)at[i] * k, v};
+    }
+    slopes_less(j, row, better, c0, columns);
+    return better > 0;
 }
 
 static void refine_rows(void *arg, int task, int worker) {
     const job *j = arg;
     const int64_t first = (int64_t)task * SIDE_BY_SIDE, end = least_of(first + SIDE_BY_SIDE, j->n);
+    float s[SIDE_BY_SIDE];
     bool changed = true;
-    (void)worker;
     for (int sweep = 0; sweep < j->a->sweeps && changed; sweep++) {
         changed = false;
-        for (int64_t c = 0; c < j->k; c++) changed |= refine_column(j, first, end, c);
+        for (int64_t c = 0; c < j->k; c++) {
+            for (int64_t r = first; r < end && c % j->group == 0; r++) s[r - first] = scale_now(j, r, c / j->group);
+            changed |= refine_column(j, first, end, c, s);
+        }
         for (int64_t g = 0; g < j->groups && j->band == 1; g++)
-            for (int64_t r = first; r < end; r++) changed |= refine_scale(j, r, g);
+            changed |= refine_scales(j, first, end, g, lq_cpu_work(j->d, worker));
     }
     for (int64_t r = first; r < end && j->a->back; r++)
         for (int64_t c = 0; c < j->k; c++)

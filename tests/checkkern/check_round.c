@@ -360,21 +360,29 @@ static void check_refused(lq_dev *dev) {
     ck_done("round wide");
 }
 
-// An element hears of one error after the other: the bits of the plain loop, whatever the width, and none behind it.
+// An element hears of one error after the other: the bits of the plain loop, whatever the width and however many rows,
+// and none behind it.
 static void check_spread(const lq_dev *dev) {
-    enum { MOST = 200, ERRORS = 37 };
-    static float u[ERRORS * MOST], e[ERRORS], w[MOST + 1], want[MOST + 1];
-    static const size_t widths[] = {0, 1, 15, 16, 63, 64, 65, 128, 199};
+    enum { MOST = 200, ERRORS = 37, ROWS = 7 };
+    static float u[ERRORS * MOST], e[ROWS][ERRORS], w[ROWS][MOST + 1], want[ROWS][MOST + 1];
+    static const size_t widths[] = {0, 1, 15, 16, 31, 63, 64, 65, 128, 199};
     for (int i = 0; i < ERRORS * MOST; i++) u[i] = sinf((float)(i + 1) * 1.7f);
-    for (int b = 0; b < ERRORS; b++) e[b] = cosf((float)b * 2.3f) * (b % 5 ? 1 : 1000);
-    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
-        const size_t n = widths[i];
-        for (size_t c = 0; c <= MOST; c++) w[c] = want[c] = tanf((float)c);
-        for (size_t c = 0; c < n; c++)
-            for (size_t b = 0; b < ERRORS; b++) want[c] -= e[b] * u[b * MOST + c];
-        lq_cpu_of(dev)->spread(w, u, MOST, e, ERRORS, n);
-        CHECK(!memcmp(w, want, sizeof w), "spread %s: %zu columns are not those of the plain loop", dev->isa, n);
-    }
+    for (int i = 0; i < ROWS * ERRORS; i++) e[i / ERRORS][i % ERRORS] = cosf((float)i * 2.3f) * (i % 5 ? 1 : 1000);
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        for (size_t rows = 0; rows <= ROWS; rows++) {
+            const size_t n = widths[i];
+            lq_hearer row[ROWS];
+            for (size_t r = 0; r < ROWS; r++) {
+                row[r] = (lq_hearer){w[r], e[r]};
+                for (size_t c = 0; c <= MOST; c++) w[r][c] = want[r][c] = tanf((float)(c + r));
+            }
+            for (size_t r = 0; r < rows; r++)
+                for (size_t c = 0; c < n; c++)
+                    for (size_t b = 0; b < ERRORS; b++) want[r][c] -= e[r][b] * u[b * MOST + c];
+            lq_cpu_of(dev)->spread(row, rows, u, MOST, ERRORS, n);
+            CHECK(!memcmp(w, want, sizeof w), "spread %s: %zu columns of %zu rows are not those of the plain loop",
+                  dev->isa, n, rows);
+        }
 }
 
 // What elements lose by a scale: lane by lane the bits of the plain loop, ties and what lies beyond the codes included.
