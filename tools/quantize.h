@@ -11,8 +11,8 @@ typedef struct quantize_eval {
     const char *text;   // [n]
     char *own;          // the same, if it came from a file
     size_t n;
-    lq_ppl ppl;         // of the written model,
-    lq_kld kld;         // and against what it was made of
+    lq_ppl ppl[2];      // of the written model, in exact arithmetic and as it is served,
+    lq_kld kld[2];      // and against what it was made of, exact
 } quantize_eval;
 // Before the work: the text (NULL: the built-in one) is read, and a tokenizer is there.
 bool lq_quantize_eval_open(const char *in, const char *path, quantize_eval *e, lq_err *err);

@@ -1,5 +1,5 @@
 // quantize_eval.c: lq quantize --eval: what a model lost, measured as soon as it is written: perplexity before and
-// after and KL divergence on held-out text, in exact arithmetic. Owns both models while they run.
+// after and KL divergence on held-out text, in exact arithmetic and as it is served. Owns the models while they run.
 #include "tools/quantize.h"
 #include <math.h>
 #include <stdlib.h>
@@ -33,10 +33,11 @@ static bool tick(void *bar, size_t done, size_t total, double ppl) {
     return !lq_input_stopped();
 }
 
-static bool open_one(const char *path, int threads, lq_model *beside, lq_model **m, lq_engine **e, lq_err *err) {
+static bool open_one(const char *path, bool exact, int threads, lq_model *beside, lq_model **m, lq_engine **e,
+                     lq_err *err) {
     enum { PAGE = 64, WINDOW = 512 };
     lq_model_info info;
-    const lq_model_opts o = {.threads = threads, .exact = true, .beside = beside};
+    const lq_model_opts o = {.threads = threads, .exact = exact, .beside = beside};
     if (!lq_model_open(path, &o, m, err)) return false;
     lq_model_describe(*m, &info);
     const size_t window = info.ctx < WINDOW ? (size_t)info.ctx : WINDOW;
@@ -45,39 +46,52 @@ static bool open_one(const char *path, int threads, lq_model *beside, lq_model *
 }
 
 bool lq_quantize_eval_run(quantize_eval *e, const char *in, const char *out, int threads, bool quiet, lq_err *err) {
-    lq_model *m[2] = {NULL, NULL};
-    lq_engine *engine[2] = {NULL, NULL};
+    lq_model *m[3] = {0};
+    lq_engine *engine[3] = {0};
     lq_bar bar;
     lq_bar_begin(&bar, "eval", "windows", 1, quiet);
-    bool done = open_one(in, threads, NULL, &m[0], &engine[0], err) &&
-                open_one(out, threads, m[0], &m[1], &engine[1], err);
+    bool done = open_one(in, true, threads, NULL, &m[0], &engine[0], err) &&
+                open_one(out, true, threads, m[0], &m[1], &engine[1], err) &&
+                open_one(out, false, threads, NULL, &m[2], &engine[2], err);
     const lq_ppl_opts o = {.protocol = LQ_PPL_LLAMACPP512, .max_windows = e->own ? 0 : WINDOWS, .tick = tick,
                            .arg = &bar, .against = engine[0]};
-    done = done && lq_evaluate(&engine[1], 1, e->text, e->n, &o, &e->ppl, &e->kld, err);
+    done = done && lq_evaluate(&engine[1], 2, e->text, e->n, &o, e->ppl, e->kld, err);
     lq_bar_end(&bar);
-    for (int i = 2; i-- > 0;) {
+    for (int i = 3; i-- > 0;) {
         if (engine[i]) lq_engine_close(engine[i]);
         if (m[i]) lq_model_close(m[i]);
     }
     return done || lq_fail_in(err, "%s is written; eval", out);
 }
 
+static void number(lq_text *t, const char *key, double value) {
+    lq_text_fmt(t, ", \"%s\": ", key);
+    lq_say_number(t, value, 9);
+}
+
+// What there is of each arithmetic.
+static void figures(lq_text *t, const lq_ppl *ppl, const lq_kld *kld) {
+    number(t, "perplexity", ppl->ppl);
+    number(t, "perplexity_error", ppl->error);
+    number(t, "ln_perplexity_ratio", kld->ln_ratio);
+    number(t, "ln_perplexity_ratio_error", kld->ln_ratio_error);
+    number(t, "kld", kld->mean);
+    number(t, "kld_error", kld->error);
+    number(t, "same_top", kld->same_top);
+    number(t, "same_top_error", kld->same_top_error);
+}
+
 void lq_quantize_eval_json(const quantize_eval *e, lq_text *t) {
-    const struct { const char *key; double value; } members[] = {
-        {"perplexity_before", e->kld.ref_ppl}, {"perplexity_before_error", e->kld.ref_error},
-        {"perplexity", e->ppl.ppl}, {"perplexity_error", e->ppl.error},
-        {"ln_perplexity_ratio", e->kld.ln_ratio}, {"ln_perplexity_ratio_error", e->kld.ln_ratio_error},
-        {"kld", e->kld.mean}, {"kld_error", e->kld.error},
-        {"same_top", e->kld.same_top}, {"same_top_error", e->kld.same_top_error}};
     lq_text_fmt(t, "\"eval\": {\"text\": ");
     lq_text_json(t, e->source, strlen(e->source));
     lq_text_fmt(t, ", \"protocol\": \"%s\", \"arithmetic\": \"exact\", \"windows\": %zu, \"window\": %d, \"tokens\": %zu",
-                lq_ppl_name(LQ_PPL_LLAMACPP512), e->ppl.windows, e->ppl.window, e->ppl.tokens);
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
-        lq_text_fmt(t, ", \"%s\": ", members[i].key);
-        lq_say_number(t, members[i].value, 9);
-    }
-    lq_text_fmt(t, "}");
+                lq_ppl_name(LQ_PPL_LLAMACPP512), e->ppl->windows, e->ppl->window, e->ppl->tokens);
+    number(t, "perplexity_before", e->kld->ref_ppl);
+    number(t, "perplexity_before_error", e->kld->ref_error);
+    figures(t, &e->ppl[0], &e->kld[0]);
+    lq_text_fmt(t, ", \"served\": {\"arithmetic\": \"default\"");
+    figures(t, &e->ppl[1], &e->kld[1]);
+    lq_text_fmt(t, "}}");
 }
 
 // "1.6584 +- 0.0614", in what `scale` counts; of one window there is no error.
@@ -89,18 +103,23 @@ static const char *with_error(char *to, size_t size, int digits, double x, doubl
 }
 
 void lq_quantize_eval_print(const quantize_eval *e) {
-    static const char *const head[] = {"perplexity before", "after", "change in %", "KL divergence", "same top in %"};
+    static const char *const head[] = {"arithmetic", "perplexity before", "after", "change in %", "KL divergence",
+                                       "same top in %"};
+    static const char *const of[] = {"exact", "as served"};
     char before[64], after[64], change[64], kld[64], top[64];
-    lq_table *t = lq_table_new(5, head);
+    lq_table *t = lq_table_new(6, head);
     putchar('\n');
     lq_say(stdout, "Text %s", e->source);
-    printf(", %s: %zu windows of %d, %zu tokens, exact arithmetic:\n", lq_ppl_name(LQ_PPL_LLAMACPP512), e->ppl.windows,
-           e->ppl.window, e->ppl.tokens);
-    lq_table_row(t, (const char *const[]){
-        with_error(before, sizeof before, 4, e->kld.ref_ppl, e->kld.ref_error, 1),
-        with_error(after, sizeof after, 4, e->ppl.ppl, e->ppl.error, 1),
-        with_error(change, sizeof change, 2, expm1(e->kld.ln_ratio), e->kld.ln_ratio_error, 100),
-        with_error(kld, sizeof kld, 6, e->kld.mean, e->kld.error, 1),
-        with_error(top, sizeof top, 2, e->kld.same_top, e->kld.same_top_error, 100)});
+    printf(", %s: %zu windows of %d, %zu tokens:\n", lq_ppl_name(LQ_PPL_LLAMACPP512), e->ppl->windows, e->ppl->window,
+           e->ppl->tokens);
+    for (int i = 0; i < 2; i++) {
+        const lq_kld *k = &e->kld[i];
+        lq_table_row(t, (const char *const[]){of[i],
+            with_error(before, sizeof before, 4, k->ref_ppl, k->ref_error, 1),
+            with_error(after, sizeof after, 4, e->ppl[i].ppl, e->ppl[i].error, 1),
+            with_error(change, sizeof change, 2, expm1(k->ln_ratio), k->ln_ratio_error, 100),
+            with_error(kld, sizeof kld, 6, k->mean, k->error, 1),
+            with_error(top, sizeof top, 2, k->same_top, k->same_top_error, 100)});
+    }
     lq_table_print(t, stdout);
 }
