@@ -323,7 +323,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h or block.h: a plug-in is another binary and
 // shares these structs by layout.
-enum { LQ_OPS_VERSION = 7 };
+enum { LQ_OPS_VERSION = 8 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound
@@ -381,6 +381,7 @@ typedef struct lq_dev_opts {
     int threads;           // CPU: 0 = all cores of this process
     const char *isa;       // NULL or "auto"; "c", "avx2", "avx512", "amx": no better than this
     lq_numerics numerics;
+    bool rough;            // `matmul` may take f32 as two numbers of bf16 where that is faster: 2^-15 off at most
 } lq_dev_opts;
 const char *lq_cpu_isa(size_t i); // the words that isa may be, one by one; NULL past the last
 

@@ -5,8 +5,8 @@
 // and goes on from there when the next one is. A weight that is exchanged before that place lets the course begin anew.
 //
 // Samples are sequences of their own and are never cut, so that a chunk of some of them needs no cache but that of the
-// layer at hand, which all layers may share but those whose K and V others read. Everything is computed exactly: f32
-// activations, residual and cache.
+// layer at hand, which all layers may share but those whose K and V others read. Activations, residual and cache are
+// f32; products of matrices may be rough (lq_model_opts), which is far below what rounding loses.
 #include "quant/stream.h"
 #include "runtime/model/model.h"
 #include <math.h>
@@ -106,7 +106,8 @@ lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *t, bool paired, 
             wide = ffn > wide ? ffn : wide;
         }
     const size_t chunk = courses * (rows * (6 * (size_t)d->dim + 2 * wide) + (size_t)d->vocab) * sizeof(float);
-    return (lq_stream_size){.chunk = chunk + (experts ? 3 : 1) * seen, .kept = kept * courses};
+    // Once more what is seen: rough products' copy of it.
+    return (lq_stream_size){.chunk = chunk + (experts ? 4 : 2) * seen, .kept = kept * courses};
 }
 
 // --- opening ---
@@ -141,7 +142,8 @@ static void cache_turn(lq_stream *s, int c, size_t sample) {
 }
 
 static bool model_open(lq_stream *s, const lq_stream_opts *o, lq_course c, lq_err *err) {
-    lq_model_opts opts = {.threads = o->threads, .exact = true, .ctx = s->text->len, .beside = c ? s->m[0] : NULL};
+    lq_model_opts opts = {.threads = o->threads, .exact = true, .rough = true, .ctx = s->text->len,
+                          .beside = c ? s->m[0] : NULL};
     if (!lq_model_open_lean(c && o->was ? o->was : o->in, &opts, &s->m[c], err)) return false;
     if (c == LQ_AS_MADE) s->m[c]->desc.tied = o->desc->tied;
     int blocks[LQ_KV_GROUPS];

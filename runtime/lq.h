@@ -28,6 +28,7 @@ typedef struct lq_model_opts {
     int ctx;             // longest sequence; 0 = what the model was made for
     const char *kv;      // of the KV cache: "auto" (default: f16; exact f32), "f32", "f16", "bf16", "int8", "fp8"
     bool exact;          // f32 activations and residual, and KV unless it is said
+    bool rough;          // with exact: products of f32 may be 2^-15 off where that is faster (calibration)
     lq_model *beside;    // share this one's device and threads (device, isa, threads are not read): one steps at a time
 } lq_model_opts;
 

@@ -92,7 +92,8 @@ static bool scratch(lq_dev *d, size_t share, size_t whole, lq_err *err) {
 static bool cpu_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
     const int threads = lq_pool_threads(d->pool);
     const size_t attn = threads > 1 ? lq_attn_work(l) : 0, moe = lq_moe_work(l, threads);
-    return scratch(d, lq_sample_work(l->vocab), attn > moe ? attn : moe, err);
+    const size_t rough = lq_cpu_of(d)->rough ? lq_rough_work(l, threads) : 0, most = attn > moe ? attn : moe;
+    return scratch(d, lq_sample_work(l->vocab), most > rough ? most : rough, err);
 }
 
 static bool cpu_can(lq_dev *d, const lq_wtype *t, lq_layout layout, lq_err *err) {
@@ -149,7 +150,7 @@ static bool isa_cap(const char *name, unsigned *isa, lq_err *err) {
     return lq_fail(err, LQ_E_USAGE, "isa: found \"%.40s\", expected auto, c, avx2, avx512 or amx", name);
 }
 
-static void slots_fill(lq_dev *d, unsigned isa) {
+static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
     lq_cpu *c = d->self;
     c->isa = isa;
     c->q8 = &lq_q8_c;
@@ -177,9 +178,11 @@ static void slots_fill(lq_dev *d, unsigned isa) {
     }
     if (isa & LQ_ISA_AMX) {
         lq_cpu_amx_slots(o);
+        c->rough = rough ? &lq_rough_amx : NULL;
         name = "avx512 vnni amx";
     }
 #endif
+    (void)rough;
     d->layout = isa ? LQ_X86 : LQ_ANY;
     lq_ukr_choose(isa, c->ukr);
     snprintf(d->isa, sizeof d->isa, "%s", name);
@@ -217,7 +220,7 @@ bool lq_cpu_open(const lq_dev_opts *o, lq_dev **out, lq_err *err) {
         lq_cpu_close(d);
         return false;
     }
-    slots_fill(d, isa);
+    slots_fill(d, isa, o->rough);
     *out = d;
     return true;
 }

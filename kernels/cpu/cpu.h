@@ -38,12 +38,26 @@ enum { LQ_LOSS_LANES = 8 };
 typedef void lq_loss_fn(const float *x, const float *weight, size_t n, float s, int32_t z, int bits, float *part);
 lq_loss_fn lq_loss_c, lq_loss_avx2;
 
+// Products of f32 by tiles of bf16 (x86/amx.h). Strips of 16 rows of x and of w, [steps of 32 k][hi, lo][16][16][2];
+// those behind the last row are 0, and so is k behind the last one.
+enum { LQ_STRIP = 16, LQ_STEP = 32, LQ_STEP_BYTES = 2048 };
+typedef struct lq_rough {
+    // A strip of `rows` rows of x, or (turned) of w, `cols` columns wide.
+    void (*strip)(const float *x, size_t stride, int rows, int64_t cols, bool turned, char *to);
+    // y[m][n] = sum over so many steps of the strips x and w; more: y += it. x_strip, w_strip: bytes from one to the
+    // next. half: w has no lo.
+    void (*product)(const char *x, size_t x_strip, int rows, const char *w, size_t w_strip, int cols, int steps,
+                    bool half, bool more, float *y, size_t ldy);
+} lq_rough;
+extern const lq_rough lq_rough_amx;
+
 // lq_dev.self of a CPU device.
 typedef struct lq_cpu {
     unsigned isa;       // LQ_ISA_* bits this device uses
     const lq_q8 *q8;
     lq_spread_fn *spread;
     lq_loss_fn *loss;
+    const lq_rough *rough; // what `matmul` multiplies f32 with; NULL: the micro-kernels
     const struct lq_ukr **ukr; // the micro-kernels chosen for this machine, NULL ends (ukr.h)
     void *work;         // scratch, grown only by `reserve`
     size_t work_bytes;

@@ -33,6 +33,9 @@ static const lq_ukr *f32_row(const lq_dev *d) {
 enum { TALL_ROWS = 64, TALL_CUT = TALL_ROWS * LQ_K_CUT, CELL_ROWS = 512, RECODED_K = 16384,
        CODES_BYTES = LQ_X86_ROWS * LQ_I8_SPAN + 4096 };
 
+// Of a strip of x or of w.
+static size_t strip_bytes(int64_t k) { return (size_t)((k + LQ_STEP - 1) / LQ_STEP) * LQ_STEP_BYTES; }
+
 static int64_t tiles_at_once(const lq_ukr *u, int rows) { return rows > DEQUANT_ROWS ? TALL_ROWS / u->tile_n : 1; }
 
 // Columns k..end of tiles t..end_t as f32.
@@ -177,6 +180,31 @@ void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq
     if (w->outliers) apart_product(d, w, a, n0, n1, m0, m1, y, ldy, scratch);
 }
 
+// The same by tiles of bf16, of whatever height: strips of rows m0 .. m1 of x are there. A cut of 64 weight rows as f32
+// (f32 weights: where they lie), then its strips.
+static void tiles_rough(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const char *x, int64_t t0, int64_t t1,
+                        int m0, int m1, float *y, size_t ldy, float *scratch) {
+    const lq_rough *r = lq_cpu_of(d)->rough;
+    const int64_t at_once = TALL_ROWS / u->tile_n;
+    const bool half = w->type.kind == LQ_W_PLAIN && w->type.elem == LQ_BF16;
+    char *strips = (char *)(scratch + TALL_CUT);
+    for (int64_t t = t0, end_t; t < t1; t = end_t) {
+        end_t = t1 - t < at_once ? t1 : t + at_once;
+        const int64_t n = t * u->tile_n, end_n = end_t * u->tile_n < w->n ? end_t * u->tile_n : w->n;
+        for (int64_t k = 0, end; k < w->k; k = end) {
+            end = w->k - k < LQ_K_CUT ? w->k : k + LQ_K_CUT;
+            const float *rows = u->rows ? scratch : (const float *)w->q + (size_t)n * (size_t)w->k + k;
+            const size_t stride = (size_t)(u->rows ? end - k : w->k), strip = strip_bytes(end - k);
+            if (u->rows) tiles_widened(u, w, t, end_t, k, end, scratch);
+            for (int64_t i = 0; i < end_n - n; i += LQ_STRIP)
+                r->strip(rows + (size_t)i * stride, stride, end_n - n - i < LQ_STRIP ? (int)(end_n - n - i) : LQ_STRIP,
+                         end - k, true, strips + (size_t)(i / LQ_STRIP) * strip);
+            r->product(x + k / LQ_STEP * LQ_STEP_BYTES, strip_bytes(w->k), m1 - m0, strips, strip, (int)(end_n - n),
+                       (int)((end - k + LQ_STEP - 1) / LQ_STEP), half, k > 0, y + (size_t)m0 * ldy + (size_t)n, ldy);
+        }
+    }
+}
+
 // --- runs ---
 
 typedef struct part { // one matrix of a call
@@ -206,12 +234,16 @@ static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act,
     return first + (int)((p->tiles + p->run - 1) / p->run);
 }
 
-static void part_run(const lq_dev *d, const part *p, int64_t run, const lq_act *a, int m0, int m1, float *y,
-                     void *scratch) {
+// strips: of rows m0 .. m1 of an F32 `a`; NULL: as it is.
+static void part_run(const lq_dev *d, const part *p, int64_t run, const lq_act *a, const char *strips, int m0, int m1,
+                     float *y, void *scratch) {
     const int64_t t0 = run * p->run, t1 = t0 + p->run < p->tiles ? t0 + p->run : p->tiles;
-    lq_ukr_tiles(d, p->u, p->w, a, t0, t1, m0, m1, y, p->ldy, scratch);
-    if (!p->bias) return;
     const int64_t n0 = t0 * p->u->tile_n, n1 = t1 * p->u->tile_n < p->w->n ? t1 * p->u->tile_n : p->w->n;
+    if (strips) {
+        tiles_rough(d, p->u, p->w, strips, t0, t1, m0, m1, y, p->ldy, scratch);
+        if (p->w->outliers) apart_product(d, p->w, a, n0, n1, m0, m1, y, p->ldy, scratch);
+    } else lq_ukr_tiles(d, p->u, p->w, a, t0, t1, m0, m1, y, p->ldy, scratch);
+    if (!p->bias) return;
     for (int m = m0; m < m1; m++)
         for (int64_t n = n0; n < n1; n++) y[(size_t)m * p->ldy + (size_t)n] += p->bias[n];
 }
@@ -237,19 +269,60 @@ static void run_all(lq_dev *d, run_fn *fn, const void *job, int runs) {
 }
 
 // --- matmul ---
+//
+// By tiles of bf16 the rows of x are split once, as many in a pass as scratch holds (cut as for moe).
 
-typedef struct matmul_job { const lq_dev *d; const lq_act *x; int count; part parts[LQ_MATS]; } matmul_job;
+enum { ROUGH_BYTES = 16 << 20 };
+
+typedef struct matmul_job {
+    const lq_dev *d;
+    const lq_act *x;
+    int count;
+    part parts[LQ_MATS];
+    int m0, m1;   // rows of this pass
+    char *strips; // of them, or NULL
+} matmul_job;
 
 static void matmul_run(const void *arg, int run, int worker) {
     const matmul_job *j = arg;
     int i = j->count - 1;
     while (run < j->parts[i].first) i--;
-    part_run(j->d, &j->parts[i], run - j->parts[i].first, j->x, 0, j->x->x.rows, j->parts[i].y,
-             lq_cpu_work(j->d, worker));
+    void *own = j->strips ? (char *)lq_cpu_of(j->d)->work + (size_t)worker * LQ_SHARE : lq_cpu_work(j->d, worker);
+    part_run(j->d, &j->parts[i], run - j->parts[i].first, j->x, j->strips, j->m0, j->m1, j->parts[i].y, own);
+}
+
+static void strip_of_x(void *arg, int task, int worker) {
+    const matmul_job *j = arg;
+    const int m = j->m0 + task * LQ_STRIP;
+    (void)worker;
+    lq_cpu_of(j->d)->rough->strip(lq_mat_row(&j->x->x, m), j->x->x.stride, j->m1 - m < LQ_STRIP ? j->m1 - m : LQ_STRIP,
+                                  j->x->x.cols, false, j->strips + (size_t)task * strip_bytes(j->x->x.cols));
+}
+
+size_t lq_rough_work(const lq_dev_limits *l, int threads) {
+    const size_t strip = strip_bytes(l->k), all = ((size_t)l->rows + LQ_STRIP - 1) / LQ_STRIP * strip;
+    return (size_t)threads * LQ_SHARE + (all < ROUGH_BYTES ? all : strip < ROUGH_BYTES ? ROUGH_BYTES : strip);
+}
+
+static void matmul_rough(lq_dev *d, matmul_job *j, int runs) {
+    const size_t workers = (size_t)lq_pool_threads(d->pool) * LQ_SHARE;
+    const size_t fit = (lq_cpu_of(d)->work_bytes - workers) / strip_bytes(j->x->x.cols);
+    const int rows = j->x->x.rows;
+    if (fit == 0) { // nobody reserved it
+        run_all(d, matmul_run, j, runs);
+        return;
+    }
+    j->strips = (char *)lq_cpu_of(d)->work + workers;
+    for (j->m0 = 0; j->m0 < rows; j->m0 = j->m1) {
+        const size_t left = (size_t)(rows - j->m0);
+        j->m1 = left > fit * LQ_STRIP ? j->m0 + (int)fit * LQ_STRIP : rows;
+        lq_pool_run(d->pool, strip_of_x, j, (j->m1 - j->m0 + LQ_STRIP - 1) / LQ_STRIP);
+        run_all(d, matmul_run, j, runs);
+    }
 }
 
 void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
-    matmul_job j = {.d = d, .x = a->x, .count = a->count};
+    matmul_job j = {.d = d, .x = a->x, .count = a->count, .m1 = a->x->x.rows};
     int runs = 0;
     for (int i = 0; i < a->count; i++) {
         runs = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, a->x->x.rows, runs);
@@ -257,7 +330,8 @@ void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
     }
-    run_all(d, matmul_run, &j, runs);
+    if (lq_cpu_of(d)->rough && a->x->type.elem == LQ_F32) matmul_rough(d, &j, runs);
+    else run_all(d, matmul_run, &j, runs);
 }
 
 // --- moe: matmul of each expert over its slots ---
@@ -375,7 +449,7 @@ static void moe_run(const void *arg, int run, int worker) {
     if (!j->gathered || s1 - s0 == 1) {
         for (int s = s0; s < s1; s++) { // the kernel writes row `row` of what it is given: row `slot` of the result
             const int slot = slot_of(a, e, s), row = row_of(a, slot);
-            part_run(j->d, &p, at, a->x, row, row + 1,
+            part_run(j->d, &p, at, a->x, NULL, row, row + 1,
                      (float *)((uintptr_t)y + ((uintptr_t)slot - (uintptr_t)row) * ldy * sizeof(float)), scratch);
         }
         return;
@@ -384,7 +458,7 @@ static void moe_run(const void *arg, int run, int worker) {
     p.ldy = cols;
     for (int s = s0; s < s1; s += tall) {
         const int n = s1 - s < tall ? s1 - s : tall, m = s - j->s0;
-        part_run(j->d, &p, at, &j->x, m, m + n,
+        part_run(j->d, &p, at, &j->x, NULL, m, m + n,
                  (float *)((uintptr_t)block - ((uintptr_t)m * cols + (uintptr_t)n0) * sizeof(float)), scratch);
         for (int r = 0; r < n; r++)
             memcpy(y + (size_t)slot_of(a, e, s + r) * ldy + (size_t)n0, block + (size_t)r * cols, cols * sizeof(float));

@@ -15,7 +15,8 @@ float lq_rope_q(const lq_rope_args *a, int pos); // what q is also times at this
 void lq_quant_cpu(lq_dev *d, const lq_quant_args *a);
 void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a);
 void lq_moe_cpu(lq_dev *d, const lq_moe_args *a);
-size_t lq_moe_work(const lq_dev_limits *l, int threads); // bytes of scratch
+size_t lq_moe_work(const lq_dev_limits *l, int threads);   // bytes of scratch
+size_t lq_rough_work(const lq_dev_limits *l, int threads);
 
 void lq_attn_c(lq_dev *d, const lq_attn_args *a);
 void lq_route_c(lq_dev *d, const lq_route_args *a);

@@ -112,7 +112,7 @@ static bool numbers_open(lq_model *m, lq_err *err) {
 
 static bool open_device(lq_model *m, const lq_model_opts *o, lq_err *err) {
     const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa,
-                             .numerics = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
+                             .numerics = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT, .rough = o->rough};
     if (!o->beside) return lq_dev_open(o->device ? o->device : "cpu", &dev, &m->dev, err);
     if (dev.numerics != o->beside->dev->numerics)
         return lq_fail(err, LQ_E_USAGE, "a model beside one that is %s must be so too",

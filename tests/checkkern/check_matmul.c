@@ -305,17 +305,20 @@ static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, lq_dtyp
 
 // Against f64: the weight's rows times what the activation says it holds. Roundings: of an f32 product
 // within a cell, then of each cell.
-static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, const lq_mat *y) {
+// rough: f32 by tiles of bf16 is 2^-15 of each product off; sums of 256 k are rounded 16 + 1 + 3 * 8 times, then each
+// is added; numbers and sums below 2^-126 are 0.
+static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, const lq_mat *y, bool rough) {
     float *row = ck_buf((size_t)any->k * 4, 0);
     const int64_t k0 = any->k, cell = a->type.elem == LQ_I8 ? (int64_t)a->q_row : a->type.elem == LQ_E4M3
         ? (int64_t)a->q_group : k0;
     const double blocks = (double)((k0 < LQ_K_CUT ? k0 : LQ_K_CUT) / 8 + k0 / LQ_K_CUT + 3 * ((k0 + cell - 1) / cell) +
                                    any->outliers + 2);
+    const double off = rough ? 0x1p-15 + 0x1p-24 * (45 + (double)k0 / 256) : 0;
     bool ok = true;
     for (int64_t n = 0; n < any->n; n++) {
         lq_weight_row_any(any, n, row);
         for (int m = 0; m < y->rows; m++) {
-            double want = bias ? (double)bias[n] : 0, size = fabs(want);
+            double want = bias ? (double)bias[n] : 0, size = fabs(want), small = 0;
             for (int64_t k = 0; k < k0; k++) {
                 const int64_t at = k / cell * y->rows + m;
                 double x;
@@ -325,8 +328,10 @@ static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, 
                 else x = (((int8_t *)a->q)[at * cell + k % cell] - (a->zero ? a->zero[m] : 0)) * (double)a->scale[at];
                 want += (double)row[k] * x;
                 size += fabs((double)row[k] * x);
+                small += 0x1p-126 * (4 + fabs(x) + fabs((double)row[k]));
             }
-            ok &= fabs((double)lq_mat_row(y, m)[n] - want) <= 0x1p-24 * (blocks + 4) * size;
+            const double room = (0x1p-24 * (blocks + 4) + off) * size + (rough ? small : 0);
+            ok &= fabs((double)lq_mat_row(y, m)[n] - want) <= room;
         }
     }
     return ok;
@@ -341,6 +346,7 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
     lq_weight any[3], w[3];
     lq_act a = {.x = x};
     lq_matmul_args args = {.x = &a, .count = 3};
+    const bool rough = lq_cpu_of(dev)->rough != NULL;
     for (int i = 0; i < 3; i++) {
         any[i] = ck_weight(t, ns[i], k, 0);
         any[i].act_scale = any[0].act_scale; // they read one x
@@ -365,7 +371,7 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
         row_by_row(one, &w[i], &x, a.type.elem, args.bias[i], &z);
         CHECK(ck_mat_same(&args.y[i], &z), "%s matrix %d: other bits than row by row on one thread", what, i);
         CHECK(ck_gaps(&args.y[i]), "%s matrix %d: wrote between rows", what, i);
-        CHECK(close_f64(&any[i], &a, args.bias[i], &args.y[i]), "%s matrix %d: far from f64", what, i);
+        CHECK(close_f64(&any[i], &a, args.bias[i], &args.y[i], rough), "%s matrix %d: far from f64", what, i);
     }
     ck_done(what);
 }
@@ -391,6 +397,7 @@ static void set_nothing(const lq_weight *w, int64_t row, int64_t c) {
 static void check_columns(lq_dev *dev, const char *type, int rows, int apart, int way, bool exact) {
     enum { K = 1200, APART = 1100 };
     const bool outliers = way & 1;
+    const double rough = lq_cpu_of(dev)->rough ? 0x1p-15 : 0;
     const int k = K, n = 70;
     lq_wtype t;
     lq_err err;
@@ -446,7 +453,7 @@ static void check_columns(lq_dev *dev, const char *type, int rows, int apart, in
                     const int c = any.perm ? perm[j] : j;
                     step += fabs((double)row[c]) * 0.5001 * (double)a.scale[g * rows + m];
                 }
-            ok &= fabs((double)lq_mat_row(&y, m)[r] - want) <= step + 0x1p-24 * (k / 8 + 8) * size;
+            ok &= fabs((double)lq_mat_row(&y, m)[r] - want) <= step + (0x1p-24 * (k / 8 + 8) + rough) * size;
         }
     }
     CHECK(rows_same, "lq_weight_row: layout %s is not layout any", lq_layout_names[w.layout]);
@@ -541,6 +548,33 @@ static void check_matmul_slot(lq_dev *dev, lq_dev *one) {
             check_columns(dev, apart[i], way & 4 ? 70 : 3, 3, way & 3, i % 2);
             check_columns(dev, apart[i], way & 4 ? 40 : 1, way & 2 ? 1100 : 37, way & 3, !(i % 2));
         }
+}
+
+// f32 by tiles of bf16: with scratch for all rows, and for a few at a time.
+void check_rough(void) {
+    enum { MANY = 90 };
+    const lq_dev_limits limits[2] = {{.rows = MANY, .k = 1100, .vocab = 8}, {.rows = 16, .k = 1100, .vocab = 8}};
+    lq_err err;
+    lq_dev *dev, *one;
+    if (!ck_begin("matmul by tiles", "amx")) return;
+    for (int i = 0; i < 2; i++) {
+        const lq_dev_opts o = {.isa = "amx", .threads = 3 - i, .rough = true};
+        lq_dev_opts alone = o;
+        alone.threads = 1;
+        if (!lq_dev_open("cpu", &o, &dev, &err) || !lq_dev_open("cpu", &alone, &one, &err) ||
+            !dev->ops.reserve(dev, &limits[i], &err) || !one->ops.reserve(one, &limits[0], &err)) {
+            CHECK(false, "%s", err.text);
+            return;
+        }
+        for (int t = 0; t < TYPES; t++) {
+            check_slot(dev, one, &types[t], true, 1, 1100 - 1069 * i);
+            check_slot(dev, one, &types[t], true, 7 + 10 * i, 256);
+            check_slot(dev, one, &types[t], true, MANY, 320);
+        }
+        check_columns(dev, "int4 g64", 40, 3, 3, true);
+        lq_dev_close(dev);
+        lq_dev_close(one);
+    }
 }
 
 void check_matmul(lq_dev *ref, lq_dev *dev) {

@@ -261,7 +261,7 @@ int main(int argc, char **argv) {
             continue;
         }
         const int before = ck_passed + ck_failed;
-        if (amx) check_mix(d); // all else is what avx512 has
+        if (amx) check_mix(d), check_rough(); // all else is what avx512 has
         if (!amx) {
             check_ukrs(lq_cpu_of(d)->isa, ref);
             check_matmul(ref, d);

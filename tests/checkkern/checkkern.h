@@ -55,6 +55,7 @@ bool ck_reserve(lq_dev *d, lq_err *err); // for whatever checkkern asks of a dev
 void check_ops(lq_dev *ref, lq_dev *dev);
 // quant, matmul and moe.
 void check_matmul(lq_dev *ref, lq_dev *dev);
+void check_rough(void); // matmul by tiles, of this machine
 // Rows of lq_ukrs[] that a CPU with these ISA bits can run.
 void check_ukrs(unsigned isa, lq_dev *ref);
 #endif

@@ -9,6 +9,7 @@
 #ifndef LQ_AMX_H
 #define LQ_AMX_H
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,8 +59,9 @@ static inline void turn(const __m512i in[16], char *out) {
 }
 
 // sum[2 * i + j] = a[i] x b[j] over so many steps of 32 k. a: [step][hi, lo][16 rows][32 k]; b: [step][hi, lo]
-// [16 pairs of k][16 columns][2].
-static inline void product(const char *const a[2], const char *const b[2], int steps, float sum[4][TILE * TILE]) {
+// [16 pairs of k][16 columns][2]. half: b has no lo.
+static inline void product(const char *const a[2], const char *const b[2], int steps, const bool half,
+                           float sum[4][TILE * TILE]) {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -79,6 +81,7 @@ static inline void product(const char *const a[2], const char *const b[2], int s
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
+        if (half) continue;
         _tile_loadd(6, b[0] + at + TILE_BYTES, 64);
         _tile_loadd(7, b[1] + at + TILE_BYTES, 64);
         _tile_dpbf16ps(0, 4, 6);

@@ -83,7 +83,7 @@ static void gram_block(void *arg, int task, int worker) {
                 const char *a = p->left + (size_t)(i / TILE) * strip + s * PAIR_BYTES;
                 const char *b = p->right + (size_t)(j / TILE) * strip + s * PAIR_BYTES;
                 product((const char *[]){a, a + strip}, (const char *[]){b, b + strip},
-                        p->steps - s < CUT ? p->steps - s : CUT, sum);
+                        p->steps - s < CUT ? p->steps - s : CUT, false, sum);
                 for (int t = 0; t < 4; t++) add(p, sum[t], i + t / 2 * TILE, j + t % 2 * TILE, half && i == j);
             }
     tiles_end();

@@ -1,0 +1,70 @@
+// rough_amx.c: lq_rough_amx, products of f32 by tiles (amx.h): y in cuts of 256 k, each summed in f32. Owns nothing.
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/x86/amx.h"
+
+enum { CUT = 8 }; // steps
+_Static_assert((int)TILE == LQ_STRIP && (int)DEEP == LQ_STEP && (int)PAIR_BYTES == LQ_STEP_BYTES, "one kind of tile");
+
+static __m512 load_some(const float *x, int64_t left) {
+    const __mmask16 some = left >= TILE ? 0xffff : left > 0 ? (__mmask16)((1u << left) - 1) : 0;
+    return some ? _mm512_maskz_loadu_ps(some, x) : _mm512_setzero_ps();
+}
+
+static __m512 widened(__m256i bf16) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bf16), 16)); }
+
+// 32 k of a row, in order.
+static void split_row(const float *x, int64_t left, __m512i *hi, __m512i *lo) {
+    const __m512 a = load_some(x, left), b = load_some(x + TILE, left - TILE);
+    *hi = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+    *lo = (__m512i)_mm512_cvtne2ps_pbh(_mm512_sub_ps(b, widened(_mm512_extracti64x4_epi64(*hi, 1))),
+                                       _mm512_sub_ps(a, widened(_mm512_castsi512_si256(*hi))));
+}
+
+static void strip(const float *x, size_t stride, int rows, int64_t cols, bool turned, char *to) {
+    __m512i hi[TILE], lo[TILE];
+    for (int r = rows; r < TILE; r++) hi[r] = lo[r] = _mm512_setzero_si512();
+    for (int64_t k = 0; k < cols; k += DEEP, to += PAIR_BYTES) {
+        for (int r = 0; r < rows; r++) split_row(x + (size_t)r * stride + k, cols - k, &hi[r], &lo[r]);
+        if (turned) {
+            turn(hi, to);
+            turn(lo, to + TILE_BYTES);
+            continue;
+        }
+        for (int r = 0; r < TILE; r++) {
+            _mm512_storeu_si512(to + 64 * r, hi[r]);
+            _mm512_storeu_si512(to + TILE_BYTES + 64 * r, lo[r]);
+        }
+    }
+}
+
+static void put(const float *sum, int rows, int cols, bool more, float *y, size_t ldy) {
+    const __mmask16 some = cols >= TILE ? 0xffff : (__mmask16)((1u << cols) - 1);
+    for (int r = 0; r < TILE && r < rows; r++, y += ldy) {
+        const __m512 v = _mm512_load_ps(sum + r * TILE);
+        _mm512_mask_storeu_ps(y, some, more ? _mm512_add_ps(_mm512_maskz_loadu_ps(some, y), v) : v);
+    }
+}
+
+static void product_of(const char *x, size_t x_strip, int rows, const char *w, size_t w_strip, int cols, int steps,
+                       bool half, bool more, float *y, size_t ldy) {
+    _Alignas(64) float sum[4][TILE * TILE];
+    tiles_begin();
+    for (int m = 0; m < rows; m += 2 * TILE, x += 2 * x_strip)
+        for (int s = 0; s < steps; s += CUT)
+            for (int n = 0; n < cols; n += 2 * TILE) {
+                const char *a = x + s * PAIR_BYTES, *b = w + (size_t)(n / TILE) * w_strip + s * PAIR_BYTES;
+                const char *const as[2] = {a, rows - m > TILE ? a + x_strip : a};
+                const char *const bs[2] = {b, cols - n > TILE ? b + w_strip : b};
+                const int now = steps - s < CUT ? steps - s : CUT;
+                if (half) product(as, bs, now, true, sum);
+                else product(as, bs, now, false, sum);
+                for (int t = 0; t < 4; t++) {
+                    const int i = m + t / 2 * TILE, j = n + t % 2 * TILE;
+                    if (i < rows && j < cols)
+                        put(sum[t], rows - i, cols - j, more || s > 0, y + (size_t)i * ldy + (size_t)j, ldy);
+                }
+            }
+    tiles_end();
+}
+
+const lq_rough lq_rough_amx = {strip, product_of};
