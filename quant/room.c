@@ -32,10 +32,12 @@ void *lq_room_open(lq_rooms *r, size_t bytes, lq_err *err) {
         lq_fail(err, LQ_E_LIMIT, "calibration would take more than can be counted");
         return NULL;
     }
+    // Its own is all written: one call maps it, where a sum's first reading and then writing would fault twice a page.
     const bool own = bytes <= r->left;
+    const int how = own ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE : MAP_SHARED;
     const int fd = own ? -1 : file_open(r->folder, bytes, err);
     if (own || fd >= 0)
-        h = mmap(NULL, bytes, PROT_READ | PROT_WRITE, own ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+        h = mmap(NULL, bytes, PROT_READ | PROT_WRITE, how, fd, 0);
     if (fd >= 0) close(fd);
     if (h == MAP_FAILED) {
         if (own || fd >= 0) lq_fail(err, LQ_E_MEMORY, "no memory for %zu bytes of calibration", bytes);
