@@ -250,11 +250,12 @@ def table():
         plain = methods.get("lq rtn")
         print(f"\n{model}, {kind}\n\n| | seeds | KLD | of rtn | as served | perplexity |\n|---|---|---|---|---|---|")
         for method, of in methods.items():
-            kld, served = mean([float(r["kld"]) for r in of]), mean([float(r["served"]) for r in of if r["served"]])
+            kld, served = mean([float(r["kld"]) for r in of]), [float(r["served"]) for r in of if r["served"]]
+            as_served = f"{mean(served):.5f}" if served else ""
             se = math.sqrt(mean([float(r["se"]) ** 2 for r in of]))
             share = f"{kld / float(plain[0]['kld']):.3f}" if plain else ""
             rise = 100 * (mean([float(r["perplexity"]) / float(r["was"]) for r in of]) - 1)
-            print(f"| {method} | {len(of)} | {kld:.5f} +- {se:.5f} | {share} | {served:.5f} | {rise:+.2f} % |")
+            print(f"| {method} | {len(of)} | {kld:.5f} +- {se:.5f} | {share} | {as_served} | {rise:+.2f} % |")
 
 
 def main():
