@@ -65,8 +65,8 @@ def machine():
         return next((line.split(":")[1].strip() for line in f if line.startswith("model name")), "?")
 
 
-def run(*words):
-    r = subprocess.run([str(w) for w in words], capture_output=True, text=True)
+def run(*words, cwd=None):
+    r = subprocess.run([str(w) for w in words], capture_output=True, text=True, cwd=cwd)
     if r.returncode:
         raise SystemExit(f"{' '.join(map(str, words))}: {r.stderr.strip()[-2000:]}")
     return r.stdout
@@ -227,7 +227,7 @@ def peer_runs(args, name, model, folder):
             jobs = []
             for kind in todo:
                 out = os.path.join(folder, f"{tool}{todo.index(kind)}")
-                run(python, os.path.join(HERE, "peers.py"), tool, model[0], out, kind, ids)
+                run(python, os.path.join(HERE, "peers.py"), tool, os.path.abspath(model[0]), out, kind, ids, cwd=folder)  # some write logs where they stand
                 if runs_there(kind):
                     with open(out, encoding="utf-8") as f:
                         line(name, (tool, "", kind, seed, "", out), json.load(f))
