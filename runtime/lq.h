@@ -29,7 +29,7 @@ typedef struct lq_model_opts {
     const char *kv;      // of the KV cache: "auto" (default: f16; exact f32), "f32", "f16", "bf16", "int8", "fp8"
     bool exact;          // f32 activations and residual, and KV unless it is said
     bool rough;          // with exact: products of f32 may be 2^-15 off where that is faster (calibration)
-    lq_model *beside;    // share this one's device and threads (device, isa, threads are not read): one steps at a time
+    lq_model *beside;    // share this one's device (device, isa, threads, rough are not read): one steps at a time
 } lq_model_opts;
 
 // The words that isa and kv may be, one by one; NULL past the last.
