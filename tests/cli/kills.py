@@ -122,7 +122,10 @@ def lines(path):
 
 
 def has_blocks(out):
-    return os.path.exists(out + ".partial/journal") and '["b",' in open(out + ".partial/journal").read()
+    try:
+        return '["b",' in open(out + ".partial/journal").read()
+    except FileNotFoundError:  # it has none yet, or has ended
+        return False
 
 
 class Case:
@@ -173,9 +176,9 @@ class Case:
 
     def kill_often(self, kills):
         """Kills runs until so many have died; each that lives to its end must have made the same file. How long a run takes changes with what else
-        the machine does: the wait follows, shorter where runs end, longer where they die."""
+        the machine does: the wait follows, shorter where runs end, longer where they die. One more is killed behind a block, which none may have been."""
         out, limits = self.out("killed.lq"), (self.scarce, self.plenty)
-        killed, ended, resumed, kept, seconds = 0, 0, 0, 0, self.seconds
+        killed, ended, resumed, seconds = 0, 0, 0, self.seconds
         while killed < kills and ended < 4 * kills:
             before = lines(out + ".partial/measured")
             p = self.start(out, *random.choice(limits))
@@ -185,7 +188,6 @@ class Case:
             killed += code == -signal.SIGKILL
             seconds *= 1.04 if code else 0.8
             check(code in (0, -signal.SIGKILL), f"exit {code}: {err}")
-            kept += before > 0
             # Killed behind the output's rename, it may have thrown them away.
             left = lines(out + ".partial/measured")
             check(os.path.exists(out) or left >= before, f"of {before} measurements {left} are left")
@@ -200,29 +202,31 @@ class Case:
                 forget(out)
             elif random.random() < 0.1:
                 forget(out)
-        good, why = self.ends(out)
-        check(good, f"the last run: {why}")
-        resumed += report(out)[1]["resumed_blocks"] > 0
         check(killed >= kills * 2 // 3, f"only {killed} runs were killed")
-        # Of a few kills none may have come behind a block.
-        check(resumed > 0 or kills < 10, "no run went on from what another left")
-        check(kept > 0 or not self.units or kills < 10, "no run found what another had measured")
         print(f"{killed} runs killed, {ended} ended, {resumed} of those had gone on from another's blocks")
+        self.stopped(out, signal.SIGKILL)
+        check(lines(out + ".partial/measured") == self.units, "a run that has blocks has not all measurements")
+        good, why = self.ends(out)
+        check(good and report(out)[1]["resumed_blocks"] > 0, f"the last run: {why}")
+
+    def stopped(self, out, how, *more):
+        """A run that is sent a signal as soon as it has a block, which it must not have outrun: its status, what it said."""
+        for _ in range(30):
+            p = self.start(out, *more)
+            while p.poll() is None and not has_blocks(out):
+                time.sleep(0.001)
+            p.send_signal(how)
+            code, err = finish(p)
+            if code and has_blocks(out):
+                break
+            forget(out)
+        check(code and has_blocks(out), f"no run was stopped behind a block: exit {code}: {err}")
+        return code, err
 
     def interrupt(self):
         out = self.out("stopped.lq")
         forget(out)
-        wait = self.seconds / 2
-        for _ in range(30):  # until one is stopped behind its first block
-            p = self.start(out)
-            time.sleep(wait)
-            p.send_signal(signal.SIGINT)
-            code, err = finish(p)
-            if code == 1 and has_blocks(out):
-                break
-            wait *= 1.2 if code else 0.8
-            if code == 0:
-                forget(out)
+        code, err = self.stopped(out, signal.SIGINT)
         check(code == 1 and "stopped after" in err and err.count("\n") == 0 and not os.path.exists(out), f"Ctrl-C: exit {code}: {err}")
         if has_blocks(out):
             # Another recipe neither takes over blocks of this one nor throws them away; --fresh does that.
@@ -269,16 +273,8 @@ class Case:
 
     def elsewhere(self):
         """Sums depend on the machine's kernels: blocks that others made are not gone on from."""
-        out, seconds = self.out("moved.lq"), self.seconds
-        for _ in range(60):
-            p = self.start(out, *self.plenty)
-            time.sleep(seconds * random.uniform(0.1, 0.9))
-            seconds = max(0.02, seconds * 0.95)
-            p.kill()
-            finish(p)
-            if has_blocks(out):
-                break
-            forget(out)
+        out = self.out("moved.lq")
+        self.stopped(out, signal.SIGKILL, *self.plenty)
         here = re.search(r"OpenBLAS [^\"]*", open(out + ".partial/journal").read())
         other = "Haswell" if here and "Haswell" not in here[0] else "Nehalem"
         r = subprocess.run(self.command(out), capture_output=True, text=True, env=dict(os.environ, OPENBLAS_CORETYPE=other))

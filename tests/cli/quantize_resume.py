@@ -20,7 +20,6 @@ for config, words in ((CONFIG, ["-m", "awq", "--type", "int4 g32 asym"]), (MIXTU
         if case.undisturbed():
             print(f"{' '.join(case.words)}: {case.seconds:.2f} s a run")
             case.kill_often(3 if SLOW else 20)
-            if "auto" not in words:  # whose blocks are done so soon after its measurements that Ctrl-C hardly meets them
-                case.interrupt()
+            case.interrupt()
             case.disk_full()
 sys.exit(end())
