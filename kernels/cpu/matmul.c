@@ -30,11 +30,13 @@ static const lq_ukr *f32_row(const lq_dev *d) {
 
 // Scratch: a cut of tiles as f32, then sums of a cell. Few rows of activations: one tile at a time, which stays in the
 // first cache; many: as many as stay in the second, so that x is read less often.
-enum { TALL_ROWS = 64, TALL_CUT = TALL_ROWS * LQ_K_CUT, CELL_ROWS = 512, RECODED_K = 16384,
+enum { TALL_ROWS = 64, TALL_CUT = TALL_ROWS * LQ_K_CUT, ROUGH_ROWS = 256, CELL_ROWS = 512, RECODED_K = 16384,
        CODES_BYTES = LQ_X86_ROWS * LQ_I8_SPAN + 4096 };
 
 // Of a strip of x or of w.
 static size_t strip_bytes(int64_t k) { return (size_t)((k + LQ_STEP - 1) / LQ_STEP) * LQ_STEP_BYTES; }
+
+_Static_assert((TALL_CUT + ROUGH_ROWS * LQ_K_CUT) * sizeof(float) <= LQ_SHARE, "a cut as f32 and its strips");
 
 static int64_t tiles_at_once(const lq_ukr *u, int rows) { return rows > DEQUANT_ROWS ? TALL_ROWS / u->tile_n : 1; }
 
@@ -180,12 +182,12 @@ void lq_ukr_tiles(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq
     if (w->outliers) apart_product(d, w, a, n0, n1, m0, m1, y, ldy, scratch);
 }
 
-// The same by tiles of bf16, of whatever height: strips of rows m0 .. m1 of x are there. A cut of 64 weight rows as f32
-// (f32 weights: where they lie), then its strips.
+// The same by tiles of bf16, of whatever height: strips of rows m0 .. m1 of x are there. Those of a cut of weight rows,
+// which stay in the second cache, are made of a few rows as f32 at a time (f32 weights: where they lie).
 static void tiles_rough(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const char *x, int64_t t0, int64_t t1,
                         int m0, int m1, float *y, size_t ldy, float *scratch) {
     const lq_rough *r = lq_cpu_of(d)->rough;
-    const int64_t at_once = TALL_ROWS / u->tile_n;
+    const int64_t at_once = ROUGH_ROWS / u->tile_n, few = TALL_ROWS / u->tile_n;
     const bool half = w->type.kind == LQ_W_PLAIN && w->type.elem == LQ_BF16;
     char *strips = (char *)(scratch + TALL_CUT);
     for (int64_t t = t0, end_t; t < t1; t = end_t) {
@@ -193,12 +195,17 @@ static void tiles_rough(const lq_dev *d, const lq_ukr *u, const lq_weight *w, co
         const int64_t n = t * u->tile_n, end_n = end_t * u->tile_n < w->n ? end_t * u->tile_n : w->n;
         for (int64_t k = 0, end; k < w->k; k = end) {
             end = w->k - k < LQ_K_CUT ? w->k : k + LQ_K_CUT;
-            const float *rows = u->rows ? scratch : (const float *)w->q + (size_t)n * (size_t)w->k + k;
             const size_t stride = (size_t)(u->rows ? end - k : w->k), strip = strip_bytes(end - k);
-            if (u->rows) tiles_widened(u, w, t, end_t, k, end, scratch);
-            for (int64_t i = 0; i < end_n - n; i += LQ_STRIP)
-                r->strip(rows + (size_t)i * stride, stride, end_n - n - i < LQ_STRIP ? (int)(end_n - n - i) : LQ_STRIP,
-                         end - k, true, strips + (size_t)(i / LQ_STRIP) * strip);
+            for (int64_t i = n; i < end_n; i += LQ_STRIP) {
+                const float *rows = u->rows ? scratch + (size_t)(i - n) % TALL_ROWS * stride
+                                            : (const float *)w->q + (size_t)i * stride + k;
+                if (u->rows && (i - n) % TALL_ROWS == 0) {
+                    const int64_t first = i / u->tile_n;
+                    tiles_widened(u, w, first, end_t - first < few ? end_t : first + few, k, end, scratch);
+                }
+                r->strip(rows, stride, end_n - i < LQ_STRIP ? (int)(end_n - i) : LQ_STRIP, end - k, true,
+                         strips + (size_t)(i - n) / LQ_STRIP * strip);
+            }
             r->product(x + k / LQ_STEP * LQ_STEP_BYTES, strip_bytes(w->k), m1 - m0, strips, strip, (int)(end_n - n),
                        (int)((end - k + LQ_STEP - 1) / LQ_STEP), half, k > 0, y + (size_t)m0 * ldy + (size_t)n, ldy);
         }
@@ -223,15 +230,24 @@ static size_t tile_bytes(const lq_weight *w, const lq_ukr *u) {
 }
 
 // Memory bound: runs of about RUN_BYTES. Compute bound: a few register blocks.
-static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act, int rows, int first) {
+static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act, int rows, int64_t rough, int first) {
     p->w = w;
     p->u = lq_ukr_find(d, w, act);
     p->tiles = (w->n + p->u->tile_n - 1) / p->u->tile_n;
     p->run = act == LQ_I8 ? RUN_TILES : RUN_ROWS / p->u->tile_n;
     if (rows <= THIN_ROWS) p->run = RUN_STREAMS * (1 + (int64_t)(RUN_BYTES / RUN_STREAMS / tile_bytes(w, p->u)));
     if (p->run > RUN_MOST) p->run = RUN_MOST;
+    if (rough) p->run = rough / p->u->tile_n;
     p->first = first;
     return first + (int)((p->tiles + p->run - 1) / p->run);
+}
+
+// By tiles of bf16: a cut at a time, or less where every worker would not have two.
+static int64_t rough_run(const lq_dev *d, const lq_matmul_args *a) {
+    int64_t rows = ROUGH_ROWS, all = 0;
+    for (int i = 0; i < a->count; i++) all += a->w[i]->n;
+    while (rows > RUN_ROWS && all < rows * 2 * lq_pool_threads(d->pool)) rows /= 2;
+    return rows;
 }
 
 // strips: of rows m0 .. m1 of an F32 `a`; NULL: as it is.
@@ -323,14 +339,16 @@ static void matmul_rough(lq_dev *d, matmul_job *j, int runs) {
 
 void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
     matmul_job j = {.d = d, .x = a->x, .count = a->count, .m1 = a->x->x.rows};
+    const bool rough = lq_cpu_of(d)->rough && a->x->type.elem == LQ_F32;
+    const int64_t rough_rows = rough ? rough_run(d, a) : 0;
     int runs = 0;
     for (int i = 0; i < a->count; i++) {
-        runs = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, a->x->x.rows, runs);
+        runs = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, a->x->x.rows, rough_rows, runs);
         j.parts[i].bias = a->bias[i];
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
     }
-    if (lq_cpu_of(d)->rough && a->x->type.elem == LQ_F32) matmul_rough(d, &j, runs);
+    if (rough) matmul_rough(d, &j, runs);
     else run_all(d, matmul_run, &j, runs);
 }
 
@@ -474,7 +492,7 @@ void lq_moe_cpu(lq_dev *d, const lq_moe_args *a) {
     const size_t workers = (size_t)lq_pool_threads(d->pool) * LQ_SHARE, room = lq_cpu_of(d)->work_bytes - workers;
     moe_job j = {.d = d, .a = a};
     for (int i = 0; i < a->count; i++) {
-        j.per_expert = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, a->slots / a->experts, j.per_expert);
+        j.per_expert = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, a->slots / a->experts, 0, j.per_expert);
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
     }

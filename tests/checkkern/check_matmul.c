@@ -305,15 +305,15 @@ static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, lq_dtyp
 
 // Against f64: the weight's rows times what the activation says it holds. Roundings: of an f32 product
 // within a cell, then of each cell.
-// rough: f32 by tiles of bf16 is 2^-15 of each product off; sums of 256 k are rounded 16 + 1 + 3 * 8 times, then each
-// is added; numbers and sums below 2^-126 are 0.
+// rough: f32 by tiles of bf16 is 2^-15 of each product off; a sum of 32 k is rounded 16 + 1 times, and three are
+// added to what is there; numbers and sums below 2^-126 are 0.
 static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, const lq_mat *y, bool rough) {
     float *row = ck_buf((size_t)any->k * 4, 0);
     const int64_t k0 = any->k, cell = a->type.elem == LQ_I8 ? (int64_t)a->q_row : a->type.elem == LQ_E4M3
         ? (int64_t)a->q_group : k0;
     const double blocks = (double)((k0 < LQ_K_CUT ? k0 : LQ_K_CUT) / 8 + k0 / LQ_K_CUT + 3 * ((k0 + cell - 1) / cell) +
                                    any->outliers + 2);
-    const double off = rough ? 0x1p-15 + 0x1p-24 * (45 + (double)k0 / 256) : 0;
+    const double off = rough ? 0x1p-15 + 0x1p-24 * (17 + 3 * ((double)k0 / 32 + 1)) : 0;
     bool ok = true;
     for (int64_t n = 0; n < any->n; n++) {
         lq_weight_row_any(any, n, row);

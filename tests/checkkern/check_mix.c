@@ -340,10 +340,11 @@ static void check_scan_case(lq_dev *dev, const scan_case *c) {
 // --- solving ---
 
 // What sums of products may be off, times the sum of magnitudes. With AMX, which wants room for 32 rows of tiles, a
-// product is 2^-15 off, and of at most 8 * 32 rows 16 + 1 + 3 * 8 sums are rounded; without, of at most 2048 rows each.
+// product is 2^-15 off, and of at most 16 * 32 rows 16 + 1 + 3 * 16 sums are rounded; without, of at most 2048 rows
+// each.
 static double gram_bound(const lq_dev *dev, int rows, int m, int n) {
     const bool tiles = lq_cpu_of(dev)->isa & LQ_ISA_AMX && ((m + 31) / 32 + (n + 31) / 32) * 32 * 32 <= m * n;
-    return tiles ? 0x1p-15 + EPS * 45 : EPS * ((rows < 2048 ? rows : 2048) + 4);
+    return tiles ? 0x1p-15 + EPS * 65 : EPS * ((rows < 2048 ? rows : 2048) + 4);
 }
 
 // with: columns of the second factor; 0: x is both. planted: magnitudes from 2^-70 to 2^50.

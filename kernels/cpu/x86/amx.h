@@ -58,14 +58,22 @@ static inline void turn(const __m512i in[16], char *out) {
     }
 }
 
-// sum[2 * i + j] = a[i] x b[j] over so many steps of 32 k. a: [step][hi, lo][16 rows][32 k]; b: [step][hi, lo]
-// [16 pairs of k][16 columns][2]. half: b has no lo.
-static inline void product(const char *const a[2], const char *const b[2], int steps, const bool half,
-                           float sum[4][TILE * TILE]) {
+// A block of 32 x 32 sums, rows `ld` apart, of a[i] x b[j] over so many steps of 32 k; more: on top of what is there.
+// a: [step][hi, lo][16 rows][32 k]; b: [step][hi, lo][16 pairs of k][16 columns][2]. half: b has no lo.
+static inline void product(const char *const a[2], const char *const b[2], int steps, const bool half, const bool more,
+                           float *sum, size_t ld) {
+    float *const below = sum + TILE * ld;
+    const size_t row = ld * sizeof *sum;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
+    if (more) {
+        _tile_loadd(0, sum, row);
+        _tile_loadd(1, sum + TILE, row);
+        _tile_loadd(2, below, row);
+        _tile_loadd(3, below + TILE, row);
+    }
     for (size_t at = 0; at < (size_t)steps * PAIR_BYTES; at += PAIR_BYTES) {
         _tile_loadd(4, a[0] + at + TILE_BYTES, 64);
         _tile_loadd(6, b[0] + at, 64);
@@ -89,9 +97,9 @@ static inline void product(const char *const a[2], const char *const b[2], int s
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
-    _tile_stored(0, sum[0], 64);
-    _tile_stored(1, sum[1], 64);
-    _tile_stored(2, sum[2], 64);
-    _tile_stored(3, sum[3], 64);
+    _tile_stored(0, sum, row);
+    _tile_stored(1, sum + TILE, row);
+    _tile_stored(2, below, row);
+    _tile_stored(3, below + TILE, row);
 }
 #endif

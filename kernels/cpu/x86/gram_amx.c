@@ -3,7 +3,7 @@
 #include "kernels/cpu/slots.h"
 #include "kernels/cpu/x86/amx.h"
 
-enum { SIDE = 256, CUT = 8, MOST = 64 }; // columns of a block; steps of 32 rows: summed in f32, and of a pass
+enum { SIDE = 256, CUT = 16, MOST = 64 }; // columns of a block; steps of 32 rows: summed in f32, and of a pass
 typedef struct pass {
     const lq_gram_args *a;
     const lq_mat *with;
@@ -58,7 +58,7 @@ static void add(const pass *p, const float *sum, int i, int j, bool above) {
         double *h = p->a->h + (size_t)(i + y) * (size_t)p->with->cols + j;
         for (int half = 0; half < 2 && which >> 8 * half; half++) {
             const __mmask8 k = (__mmask8)(which >> 8 * half);
-            const __m512d v = _mm512_cvtps_pd(_mm256_loadu_ps(sum + y * TILE + 8 * half));
+            const __m512d v = _mm512_cvtps_pd(_mm256_loadu_ps(sum + y * 2 * TILE + 8 * half));
             _mm512_mask_storeu_pd(h + 8 * half, k, _mm512_add_pd(_mm512_maskz_loadu_pd(k, h + 8 * half), v));
         }
     }
@@ -75,7 +75,7 @@ static void gram_block(void *arg, int task, int worker) {
     else for (; bj >= p->sides; bi++) bj -= p->sides - bi - 1;
     const int i1 = (bi + 1) * SIDE < p->m ? (bi + 1) * SIDE : p->m;
     const int j1 = (bj + 1) * SIDE < p->n ? (bj + 1) * SIDE : p->n;
-    _Alignas(64) float sum[4][TILE * TILE];
+    _Alignas(64) float sum[2 * TILE * 2 * TILE];
     tiles_begin();
     for (int s = 0; s < p->steps; s += CUT)
         for (int i = bi * SIDE; i < i1; i += 2 * TILE)
@@ -83,8 +83,11 @@ static void gram_block(void *arg, int task, int worker) {
                 const char *a = p->left + (size_t)(i / TILE) * strip + s * PAIR_BYTES;
                 const char *b = p->right + (size_t)(j / TILE) * strip + s * PAIR_BYTES;
                 product((const char *[]){a, a + strip}, (const char *[]){b, b + strip},
-                        p->steps - s < CUT ? p->steps - s : CUT, false, sum);
-                for (int t = 0; t < 4; t++) add(p, sum[t], i + t / 2 * TILE, j + t % 2 * TILE, half && i == j);
+                        p->steps - s < CUT ? p->steps - s : CUT, false, false, sum, 2 * TILE);
+                for (int t = 0; t < 4; t++) {
+                    const int down = t / 2 * TILE, right = t % 2 * TILE;
+                    add(p, sum + down * 2 * TILE + right, i + down, j + right, half && i == j);
+                }
             }
     tiles_end();
 }

@@ -1,8 +1,9 @@
-// rough_amx.c: lq_rough_amx, products of f32 by tiles (amx.h): y in cuts of 256 k, each summed in f32. Owns nothing.
+// rough_amx.c: lq_rough_amx, products of f32 by tiles (amx.h). Owns nothing.
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/x86/amx.h"
+#include <string.h>
 
-enum { CUT = 8 }; // steps
+enum { SIDE = 2 * TILE };
 _Static_assert((int)TILE == LQ_STRIP && (int)DEEP == LQ_STEP && (int)PAIR_BYTES == LQ_STEP_BYTES, "one kind of tile");
 
 static __m512 load_some(const float *x, int64_t left) {
@@ -37,33 +38,31 @@ static void strip(const float *x, size_t stride, int rows, int64_t cols, bool tu
     }
 }
 
-static void put(const float *sum, int rows, int cols, bool more, float *y, size_t ldy) {
-    const __mmask16 some = cols >= TILE ? 0xffff : (__mmask16)((1u << cols) - 1);
-    for (int r = 0; r < TILE && r < rows; r++, y += ldy) {
-        const __m512 v = _mm512_load_ps(sum + r * TILE);
-        _mm512_mask_storeu_ps(y, some, more ? _mm512_add_ps(_mm512_maskz_loadu_ps(some, y), v) : v);
-    }
+// At the border: rows and columns of a block that are in y, from it or to it.
+static void part_of(float *block, int rows, int cols, bool store, float *y, size_t ldy) {
+    for (int r = 0; r < rows; r++)
+        if (store) memcpy(y + (size_t)r * ldy, block + r * SIDE, (size_t)cols * sizeof *y);
+        else memcpy(block + r * SIDE, y + (size_t)r * ldy, (size_t)cols * sizeof *y);
 }
 
 static void product_of(const char *x, size_t x_strip, int rows, const char *w, size_t w_strip, int cols, int steps,
                        bool half, bool more, float *y, size_t ldy) {
-    _Alignas(64) float sum[4][TILE * TILE];
+    _Alignas(64) float part[SIDE * SIDE] = {0};
     tiles_begin();
-    for (int m = 0; m < rows; m += 2 * TILE, x += 2 * x_strip)
-        for (int s = 0; s < steps; s += CUT)
-            for (int n = 0; n < cols; n += 2 * TILE) {
-                const char *a = x + s * PAIR_BYTES, *b = w + (size_t)(n / TILE) * w_strip + s * PAIR_BYTES;
-                const char *const as[2] = {a, rows - m > TILE ? a + x_strip : a};
-                const char *const bs[2] = {b, cols - n > TILE ? b + w_strip : b};
-                const int now = steps - s < CUT ? steps - s : CUT;
-                if (half) product(as, bs, now, true, sum);
-                else product(as, bs, now, false, sum);
-                for (int t = 0; t < 4; t++) {
-                    const int i = m + t / 2 * TILE, j = n + t % 2 * TILE;
-                    if (i < rows && j < cols)
-                        put(sum[t], rows - i, cols - j, more || s > 0, y + (size_t)i * ldy + (size_t)j, ldy);
-                }
-            }
+    for (int m = 0; m < rows; m += SIDE, x += 2 * x_strip)
+        for (int n = 0; n < cols; n += SIDE) {
+            const char *b = w + (size_t)(n / TILE) * w_strip;
+            const char *const as[2] = {x, rows - m > TILE ? x + x_strip : x};
+            const char *const bs[2] = {b, cols - n > TILE ? b + w_strip : b};
+            const int high = rows - m < SIDE ? rows - m : SIDE, wide = cols - n < SIDE ? cols - n : SIDE;
+            const bool whole = high == SIDE && wide == SIDE;
+            float *at = y + (size_t)m * ldy + (size_t)n, *to = whole ? at : part;
+            const size_t ld = whole ? ldy : SIDE;
+            if (!whole && more) part_of(part, high, wide, false, at, ldy);
+            if (half) product(as, bs, steps, true, more, to, ld);
+            else product(as, bs, steps, false, more, to, ld);
+            if (!whole) part_of(part, high, wide, true, at, ldy);
+        }
     tiles_end();
 }
 
