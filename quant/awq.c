@@ -73,16 +73,16 @@ static bool take_rows(search *a, reader *r, bool *odd, lq_err *err) {
 // --- losses ---
 
 // What a matrix loses by plain rounding when its columns are multiplied by `by` (NULL: as they are).
-static bool loss_of(const search *a, const lq_wtype *t, const lq_weight *w, const lq_edit *edit, const float *by,
+static bool loss_of(search *a, const lq_wtype *t, const lq_weight *w, const lq_edit *edit, const float *by,
                     double *out, lq_err *err) {
-    lq_solve h = a->h;
+    lq_solve *h = &a->h;
     lq_weight_size size;
     lq_weight_out raw;
     lq_edit changed = *edit;
-    h.under = changed.column = by;
+    h->under = changed.column = by;
     if (!lq_weight_sizes(t, w->n, w->k, &size)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
     lq_lay_out(a->codes, &size, true, &raw);
-    lq_matrix m = {.w = w, .dev = a->s->dev, .edit = &changed, .solve = &h, .q = raw.q, .scale = raw.scale,
+    lq_matrix m = {.w = w, .dev = a->s->dev, .edit = &changed, .solve = h, .q = raw.q, .scale = raw.scale,
                    .zero = raw.zero, .tick = lq_seek_heard, .arg = (void *)(uintptr_t)a->s};
     if (!lq_quantize_matrix(&(lq_recipe){.type = *t}, &m, err)) return false;
     *out = m.loss;
@@ -103,7 +103,7 @@ static void candidate(const search *a, int at) {
 }
 
 // The best of the grid on the rows that were taken. *any: it is better than none, for every module.
-static bool try_all(const search *a, bool *any, lq_err *err) {
+static bool try_all(search *a, bool *any, lq_err *err) {
     const lq_edit none = {0};
     double best = 0;
     for (int i = 0; i < a->readers; i++) {
@@ -131,7 +131,7 @@ static bool try_all(const search *a, bool *any, lq_err *err) {
 }
 
 // What all matrices of a module lose, without the best factors and with them.
-static bool whole_loss(const search *a, const lq_module *m, double *plain, double *loss, lq_err *err) {
+static bool whole_loss(search *a, const lq_module *m, double *plain, double *loss, lq_err *err) {
     const lq_slot *s = &m->it->slot;
     lq_ckpt *in = a->s->b->plan->in;
     *plain = *loss = 0;

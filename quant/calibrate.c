@@ -158,7 +158,7 @@ static void store_places(const lq_weight *w) {
 }
 
 // Matrix `at` of a module, rounded by what is known of its input, in the place of the one that was there.
-static bool make(const calibration *c, lq_module *m, int at, const lq_solve *solve) {
+static bool make(const calibration *c, lq_module *m, int at, lq_solve *solve) {
     const lq_slot *s = &m->it->slot;
     lq_made *x = &m->made[at];
     *x = (lq_made){.recipe = m->it->recipe};

@@ -111,6 +111,7 @@ bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve 
     done = done && (!spreads || (s->u = lq_room_open(s->rooms, k * k * sizeof *s->u, err)) != NULL) &&
            (s->h = lq_room_open(s->rooms, k * k * sizeof *s->h, err)) != NULL;
     if (done) order_columns(w, spreads ? r : &(lq_recipe){0}, by, s->order);
+    for (size_t i = 0; done && i < k; i++) s->turns |= s->order[i] != (int32_t)i;
     free(by);
     if (done && !spreads) lq_pool_run(dev->pool, fill_row, &(filled){w, s}, (int)w->k);
     else done = done && factor(dev, w, r, s, err) && (!w->g || !s->u || r->repay == 0 || repay(dev, w, r, s, err));
@@ -118,8 +119,18 @@ bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve 
     return done;
 }
 
+bool lq_solve_room(lq_solve *s, int64_t rows, lq_err *err) {
+    const size_t want = 5 * (size_t)rows * (size_t)s->k;
+    if (want <= s->room) return true;
+    free(s->band);
+    s->band = malloc(want * sizeof *s->band);
+    s->room = s->band ? want : 0;
+    return s->band || lq_fail(err, LQ_E_MEMORY, "no memory for %lld rows of %lld", (long long)rows, (long long)s->k);
+}
+
 void lq_solve_close(lq_solve *s) {
     free(s->order);
+    free(s->band);
     lq_room_close(s->rooms, s->u);
     lq_room_close(s->rooms, s->h);
     lq_room_close(s->rooms, s->repay);
@@ -173,7 +184,8 @@ static void order_row(void *arg, int row, int worker) {
     float *w = b->w + (size_t)row * (size_t)b->k;
     (void)worker;
     for (int i = 0; b->s->apart && i < b->s->apart->count; i++) from[b->s->apart->column[i]] = 0;
-    for (int64_t j = 0; j < b->k; j++) w[j] = from[b->s->order[j]];
+    if (!b->s->turns) memcpy(w, from, (size_t)b->k * sizeof *w);
+    else for (int64_t j = 0; j < b->k; j++) w[j] = from[b->s->order[j]];
     memcpy(b->work + (size_t)row * (size_t)b->k, w, (size_t)b->k * sizeof *w);
 }
 
@@ -214,7 +226,10 @@ static void figures(void *arg, int row, int worker) {
     double worst = 0;
     (void)worker;
     if (b->spread && !better(b, (size_t)row)) return;
-    for (int64_t j = 0; j < b->k; j++) worst = fmax(worst, fabs((double)b->work[at + (size_t)j]));
+    for (int64_t j = 0; j < b->k; j++) {
+        const double e = fabs((double)b->work[at + (size_t)j]);
+        worst = e > worst ? e : worst;
+    }
     b->a->error[row] = lq_dot(b->work + at, b->work + at, (size_t)b->k);
     b->a->norm[row] = lq_dot(b->w + at, b->w + at, (size_t)b->k);
     b->a->worst[row] = worst;
@@ -259,7 +274,7 @@ static void choose_row(void *arg, int task, int worker) {
         if (own) memcpy(ps, scale, b->scale_row);
         if (zero) memcpy(pz, zero, b->zero_row);
     }
-    if (b->s->stays) {
+    if (b->s->stays && b->s->turns) {
         codes_home(b, q, pq);
         if (own) groups_home(b, scale, zero, ps, pz);
         return;
@@ -288,18 +303,16 @@ static bool band_open(band *b, const lq_solve *s, const lq_round_args *a, const 
     b->q_row = t->kind == LQ_W_FLOAT ? (size_t)b->k : lq_code_row_bytes(t->bits, b->k);
     b->scale_row = groups * lq_dtype_size(t->scale);
     b->zero_row = t->asym ? lq_code_row_bytes(t->bits, (int64_t)groups) : 0;
-    b->w = malloc(4 * cells * sizeof *b->w);
     b->plain = malloc((size_t)b->n * (b->q_row + b->scale_row + b->zero_row));
     b->own = malloc(5 * (size_t)b->n * sizeof *b->own);
-    if (!b->w || !b->plain || !b->own)
+    if (!b->plain || !b->own)
         return lq_fail(err, LQ_E_MEMORY, "no memory for %lld rows of %lld", (long long)b->n, (long long)b->k);
     b->hidden[0] = b->own + 3 * b->n, b->hidden[1] = b->own + 4 * b->n;
-    b->work = b->w + cells, b->back = b->w + 2 * cells, b->y = b->w + 3 * cells;
+    b->w = s->band + cells, b->work = b->w + cells, b->back = b->work + cells, b->y = b->back + cells;
     return order_levels(b, err);
 }
 
 static void band_close(band *b) {
-    free(b->w);
     free(b->plain);
     free(b->own);
     free(b->by);

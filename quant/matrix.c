@@ -17,7 +17,7 @@ typedef struct banded {
     int64_t rows;         // of a band
     size_t q_row, zero_row, scales; // bytes of a row, scales of a row
     double *error;        // [6][rows] error, norm, worst; with `solve` loss, of plain rounding, of all
-    float *wide_rows;     // [rows][k] of a source that is not plain, or edited
+    float *wide_rows;     // [rows][k] of a source that is not plain, or edited; with `solve` its own, of any
     int64_t first;        // where the band that is widened begins
     bool wide;
     bool finding;         // scales in f32 alone are wanted, for what codes of them are to span
@@ -248,8 +248,10 @@ static bool prepare(banded *b, const lq_recipe *r, lq_matrix *m, lq_err *err) {
     b->zero_row = lq_code_row_bytes(t->bits, (int64_t)b->scales);
     b->error = malloc(6 * (size_t)b->rows * sizeof *b->error);
     const bool plain = w->type.kind == LQ_W_PLAIN && w->layout == LQ_ANY && !w->perm && !w->outliers;
-    const bool as_it_lies = plain && !m->edit && !m->solve;
-    if (!as_it_lies) b->wide_rows = malloc((size_t)b->rows * (size_t)w->k * sizeof *b->wide_rows);
+    const bool as_it_lies = plain && !m->edit;
+    if (m->solve && !lq_solve_room(m->solve, b->rows, err)) return false;
+    if (m->solve) b->wide_rows = m->solve->band;
+    else if (!as_it_lies) b->wide_rows = malloc((size_t)b->rows * (size_t)w->k * sizeof *b->wide_rows);
     return (b->error && (as_it_lies || b->wide_rows)) ||
            lq_fail(err, LQ_E_MEMORY, "no memory to round a matrix of %lld x %lld", (long long)w->n, (long long)w->k);
 }
@@ -268,7 +270,7 @@ bool lq_quantize_matrix(const lq_recipe *r, lq_matrix *m, lq_err *err) {
     }
     m->type = b.type;
     free(b.error);
-    free(b.wide_rows);
+    if (!m->solve) free(b.wide_rows);
     free(b.levels.map);
     free(b.by);
     return done;

@@ -32,7 +32,7 @@ static bool heard(void *arg) {
 static bool round_matrix(lq_dev *dev, const lq_module *m, const lq_weight *from, const lq_edit *edit,
                          const lq_given *given, void *buf, told *t, lq_made *x, lq_err *err) {
     const lq_slot *s = &m->it->slot;
-    const lq_solve *solve = given ? given->solve : NULL;
+    lq_solve *solve = given ? given->solve : NULL;
     const lq_apart *apart = solve ? solve->apart : NULL;
     const lq_edit whole = edit ? *edit : (lq_edit){0};
     lq_edit rest = whole;

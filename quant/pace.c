@@ -82,7 +82,7 @@ static bool time_product(const bench *b, int64_t k, double *mac) {
 }
 
 // A matrix of n rows, rounded as the recipe says.
-static bool time_round(const bench *b, const lq_recipe *r, const lq_solve *solve, const float *weight, int64_t n,
+static bool time_round(const bench *b, const lq_recipe *r, lq_solve *solve, const float *weight, int64_t n,
                        int64_t k, double *seconds) {
     const lq_weight w = matrix_of(b, n, k);
     lq_weight_size size;

@@ -246,7 +246,7 @@ bool lq_fold(lq_block *b, int input, int expert, const float *factor /* [k] */, 
 // Reads matrix `at` of a module and makes of it what its item says, with the recipe in x->recipe, and with what is
 // known of its input, if anything is. x->out lies in `buf` (lq_module_bytes), in x->held, or in the checkpoint:
 // lq_ckpt_done(x->src) when it was used.
-typedef struct lq_given { const lq_solve *solve; const lq_acts *acts; } lq_given;
+typedef struct lq_given { lq_solve *solve; const lq_acts *acts; } lq_given;
 bool lq_module_make(const lq_plan *p, lq_dev *dev, const lq_module *m, int at, const lq_given *given, void *buf,
                     lq_tick *tick, void *arg, lq_made *x, lq_err *err);
 // A text that is given a weight that is no number is told where that got to: puts where the weight stands, if there is
@@ -327,6 +327,7 @@ struct lq_solve {
     lq_rooms *rooms;    // which has u, h and repay
     int64_t k;
     int32_t *order;     // [k]
+    bool turns;         // that is another than the columns have
     bool stays;         // the file has columns as they stand in the matrix, whatever the order
     double *u;          // [k][k] in order, of the damped inverse; NULL: it has none, or nobody asks
     float *h;           // [k][k] in order, the whole: mean of x^T x
@@ -340,9 +341,12 @@ struct lq_solve {
     const struct lq_apart *apart; // columns that count as 0 in rows, and in h; NULL: none
     const float *under; // [k] what rows are was multiplied by, and counts divided by it; NULL: nothing
     const struct lq_hidden *hidden; // clips: and only where the MLP loses no more by it; NULL: it feeds none
+    float *band;        // [5][rows][k] rows at hand: as they are, then what is made of them (lq_solve_room)
+    size_t room;        // elements of it
 };
 bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *out, lq_err *err);
 void lq_solve_close(lq_solve *s);
+bool lq_solve_room(lq_solve *s, int64_t rows, lq_err *err); // for as many at hand, the first as they are
 // Rows first .. first + n [n][k] of f32 (spoilt) as `a` says, else in a->q and so on; figures [n] of each row.
 typedef struct lq_solved { double *loss, *plain, *norm; } lq_solved;
 bool lq_solve_rows(lq_dev *dev, const lq_solve *s, int64_t first, lq_round_args *a, const lq_solved *out, lq_err *err);

@@ -193,7 +193,7 @@ typedef struct lq_matrix {
     const lq_weight *w;   // rows come by lq_weight_row: plain elements, or codes of another type
     lq_dev *dev;          // whose slot `round` is called; decides no bit
     const struct lq_edit *edit; // what becomes of each row before it is rounded; NULL: nothing
-    const struct lq_solve *solve; // what is known of its input; NULL: nothing
+    struct lq_solve *solve; // what is known of its input; NULL: nothing
     const float *weight;  // [k] of LQ_RANGE_WEIGHTED: mean squares of its input; NULL: all equal
     void *q, *scale, *zero; // layout any, lq_weight_sizes of the recipe's type, `scale` with room for F32
     const lq_levels *levels; // of type.dq, with room for all; NULL: the values in `scale` are enough
