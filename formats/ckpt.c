@@ -260,13 +260,19 @@ bool lq_ckpt_verify(const lq_ckpt *c, lq_tick *tick, void *arg, lq_err *err) {
 
 void lq_ckpt_drop(const lq_ckpt *c, const lq_tensor *t) { lq_ckpt_drop_bytes(c, t->data, t->bytes); }
 
-void lq_ckpt_drop_bytes(const lq_ckpt *c, const void *p, size_t n) {
+// Of whole pages or (soon) of all that hold any of it.
+static void bytes_advise(const lq_ckpt *c, const void *p, size_t n, bool soon) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     for (size_t i = 0; i < c->shards && p; i++) {
         const lq_shard *s = &c->shard[i];
         const size_t from = (uintptr_t)p - (uintptr_t)s->map, to = from + n;
         if ((uintptr_t)p < (uintptr_t)s->map || to > s->bytes || !s->mapped) continue;
-        pages_advise(s, (from + page - 1) / page * page, to / page * page, MADV_DONTNEED);
+        if (soon) pages_advise(s, from / page * page, to, MADV_WILLNEED);
+        else pages_advise(s, (from + page - 1) / page * page, to / page * page, MADV_DONTNEED);
         return;
     }
 }
+
+void lq_ckpt_drop_bytes(const lq_ckpt *c, const void *p, size_t n) { bytes_advise(c, p, n, false); }
+
+void lq_ckpt_soon(const lq_ckpt *c, const void *p, size_t n) { bytes_advise(c, p, n, true); }

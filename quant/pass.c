@@ -176,10 +176,27 @@ static void lay(pass *p, lq_made *x) {
     x->out.q = packed.q, x->out.scale = packed.scale, x->out.zero = packed.zero;
 }
 
+// What comes behind matrix `at` of a module is read by the system while that is worked on.
+static void read_next(const pass *p, const lq_module *m, int at) {
+    const lq_item *it = m->it;
+    lq_pick pick;
+    if (++at >= it->slot.count) it++, at = 0;
+    if (it == p->plan.items + p->plan.count || it->slot.role == LQ_ROLES) return;
+    if (!lq_item_pick(p->plan.in, it, at, &pick, NULL)) return;
+    const lq_tensor *t = lq_ckpt_find(p->plan.in, pick.name);
+    if (!t) return;
+    const size_t each = pick.stack ? t->bytes / (size_t)pick.stack : t->bytes;
+    lq_ckpt_soon(p->plan.in, (const char *)t->data + (size_t)pick.at * each, each);
+}
+
 // Matrix `at` of a module, rounded or as it is: in x->out until it is let go.
 static bool open_matrix(pass *p, const lq_module *m, int at, lq_made *x, lq_err *err) {
-    if (m->made) *x = m->made[at];
-    else if (!lq_module_make(&p->plan, p->dev, m, at, NULL, p->buf, heard_at, p, x, err)) return false;
+    if (m->made) {
+        *x = m->made[at];
+    } else {
+        read_next(p, m, at);
+        if (!lq_module_make(&p->plan, p->dev, m, at, NULL, p->buf, heard_at, p, x, err)) return false;
+    }
     if (x->out.type.scale == LQ_E4M3) x->out.scale2 = &x->scale2;
     lay(p, x);
     return true;

@@ -503,16 +503,18 @@ static void hash_text(XXH3_state_t *h, const char *p, size_t n) {
 
 // A tensor by name, type, shape, and samples of 64 bytes: what tells one checkpoint from another without reading all of
 // it.
-static void hash_tensor(XXH3_state_t *h, const lq_tensor *t, size_t samples) {
+static void hash_tensor(const lq_ckpt *in, XXH3_state_t *h, const lq_tensor *t, size_t samples) {
     enum { SAMPLE = 64 };
     hash_text(h, t->name, strlen(t->name));
     const int64_t head[3] = {(int64_t)t->type, t->rank, (int64_t)t->bytes};
     XXH3_128bits_update(h, head, sizeof head);
     XXH3_128bits_update(h, t->shape, (size_t)t->rank * sizeof *t->shape);
     const char *p = t->data;
-    if (t->bytes <= samples * SAMPLE) XXH3_128bits_update(h, p, t->bytes);
-    else for (size_t i = 0; i < samples; i++)
-        XXH3_128bits_update(h, p + (t->bytes - SAMPLE) / (samples - 1) * i, SAMPLE);
+    const bool few = t->bytes <= samples * SAMPLE;
+    const size_t apart = few ? 0 : (t->bytes - SAMPLE) / (samples - 1), size = few ? t->bytes : SAMPLE;
+    if (few) samples = 1;
+    for (size_t i = 0; i < samples; i++) lq_ckpt_soon(in, p + apart * i, size); // all at once, not one after the other
+    for (size_t i = 0; i < samples; i++) XXH3_128bits_update(h, p + apart * i, size);
 }
 
 static uint64_t recipe_hash(const lq_plan *p) {
@@ -535,7 +537,7 @@ bool lq_input_hash(lq_ckpt *in, const char *made, uint64_t out[2], lq_err *err) 
     const size_t samples = share > 64 ? 64 : share < 2 ? 2 : share;
     lq_ckpt_sparse(in, true);
     for (size_t i = 0; i < tensors; i++) {
-        hash_tensor(h, lq_ckpt_at(in, i), samples);
+        hash_tensor(in, h, lq_ckpt_at(in, i), samples);
         lq_ckpt_drop(in, lq_ckpt_at(in, i));
     }
     lq_ckpt_sparse(in, false);

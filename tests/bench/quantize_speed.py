@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """quantize_speed.py LQ [LQ..] [--model FOLDER] [--samples N]: what `lq quantize` takes of CPU time and memory, method by method, several builds in
 turn; where `perf` may record, the share of time in multiplications of matrices (OpenBLAS, and our own of f32); of rtn also bytes a second beside
-those of a plain copy of as many in memory."""
+those of a plain copy of as many in memory, and the seconds that it takes a model from the disk, beside those of a plain read."""
 import argparse
 import os
 import shutil
@@ -10,7 +10,7 @@ import tempfile
 import time
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-GEMM = ("gemm", "trmm", "trsm", "syrk", "block_F32", "potrf", "trtri")
+GEMM = ("gemm", "trmm", "trsm", "syrk", "block_F32", "potrf", "trtri", "product_of", "gram_block")
 
 
 def spend(words):
@@ -32,13 +32,31 @@ def gemm_share(words, folder):
     return sum(float(share.rstrip("%")) for share, name in lines if any(g in name for g in GEMM))
 
 
+def not_cached(files):
+    """What they hold is taken out of the system's cache."""
+    for path in files:
+        with open(path, "rb") as f:
+            os.fsync(f.fileno())
+            os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def read_all(files):
+    start = time.monotonic()
+    for path in files:
+        with open(path, "rb", buffering=0) as f:
+            while f.read(4 << 20):
+                pass
+    return time.monotonic() - start
+
+
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("lq", nargs="+")
 parser.add_argument("--model", default=os.path.join(root, "calib_data", "demo"))
 parser.add_argument("--samples", default="32")
 parser.add_argument("--rounds", type=int, default=2)
 o = parser.parse_args()
-size = sum(os.path.getsize(os.path.join(o.model, f)) for f in os.listdir(o.model) if f.endswith(".safetensors"))
+files = [os.path.join(o.model, f) for f in os.listdir(o.model) if f.endswith(".safetensors")]
+size = sum(map(os.path.getsize, files))
 with tempfile.TemporaryDirectory() as folder:
     for method in ("rtn", "gptq", "awq", "smoothquant"):
         out = [os.path.join(folder, "o.lq"), "-m", method, "--force", "--quiet"] + (["--samples", o.samples] if method != "rtn" else [])
@@ -50,6 +68,10 @@ with tempfile.TemporaryDirectory() as folder:
                     block, start = bytes(size), time.process_time()
                     bytearray(block)
                     print(f"{'':12} {size / cpu / 1e6:.0f} MB a second, a copy in memory {size / (time.process_time() - start) / 1e6:.0f}")
+                    not_cached(files)
+                    read = read_all(files)
+                    not_cached(files)
+                    print(f"{'':12} from the disk {spend([lq, 'quantize', o.model, *out])[1]:.2f} s, a plain read {read:.2f} s")
         if method != "rtn":
             share = gemm_share([o.lq[-1], "quantize", o.model, *out], folder)
             print(f"{'':12} " + ("no perf here" if share is None else f"{share:.0f} % in multiplications of matrices"))
