@@ -502,7 +502,7 @@ static bool tally_inputs(const calibration *c, double *tally) {
 
 bool lq_calibrate_alpha(lq_stream *s, const lq_plan *p, lq_tick *tick, void *arg, double *out, lq_err *err) {
     double tally[LQ_ALPHAS + 1] = {0};
-    bool done = lq_stream_begin(s, NULL, err);
+    bool done = lq_stream_begin(s, err);
     for (size_t i = 1; done && i + 1 < p->blocks; i++) {
         lq_block b;
         const calibration c = {s, &b, lq_stream_dev(s), tick, arg, err, NULL};

@@ -379,15 +379,23 @@ static bool put_back(pass *p, const lq_item *it, lq_err *err) {
     return done;
 }
 
+// The same of what stands before the layers.
+static bool put_top(pass *p, const lq_item *it, lq_err *err) {
+    lq_weight w;
+    if (!it->slot.k || it->slot.role == LQ_ROLES) return true;
+    if (!lq_writer_weight_back(p->writer, it->slot.name, 0, &w, err)) return false;
+    lq_stream_put_top(p->stream, it->slot.role, &w);
+    return true;
+}
+
 // The text goes through a block that is finished.
 static bool go_on(pass *p, bool entered, lq_err *err) {
     const lq_plan *plan = &p->plan;
     if (!p->stream || p->block + 1 == plan->blocks) return true;
     if (p->block == 0) {
-        const lq_item *it = &plan->items[0];
-        lq_weight embed;
-        return lq_writer_weight_back(p->writer, it->slot.name, 0, &embed, err) &&
-               lq_stream_begin(p->stream, &embed, err);
+        for (size_t i = 0; i < plan->first[1]; i++)
+            if (!put_top(p, &plan->items[i], err)) return false;
+        return lq_stream_begin(p->stream, err);
     }
     if (!entered && !lq_stream_enter(p->stream, (int)p->block - 1, err)) return false;
     for (size_t i = plan->first[p->block]; i < plan->first[p->block + 1]; i++)

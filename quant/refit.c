@@ -333,7 +333,7 @@ bool lq_refit_open(const lq_refit_opts *o, lq_refit **out, lq_err *err) {
     const lq_stream_opts opts = {.in = o->cut, .desc = o->desc, .text = w->text, .threads = w->p->o->threads,
                                  .paired = true, .was = w->p->o->in, .of = o->what->layer, .rooms = &r->rooms,
                                  .spill = w->spill, .tick = w->tick, .arg = w->arg};
-    if (lq_stream_open(&opts, &r->s, err) && lq_stream_begin(r->s, NULL, err)) return true;
+    if (lq_stream_open(&opts, &r->s, err) && lq_stream_begin(r->s, err)) return true;
     lq_refit_close(r);
     *out = NULL;
     return false;

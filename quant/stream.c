@@ -308,8 +308,7 @@ static bool only_ask(void *arg, const lq_seen *seen) {
 
 // --- the way ---
 
-bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err) {
-    if (embed) s->m[LQ_AS_MADE]->top[LQ_R_EMBED].w = *embed;
+bool lq_stream_begin(lq_stream *s, lq_err *err) {
     for (int c = 0; c < s->courses; c++) {
         if (!buffers_ready(s, c, err)) return false;
         for (size_t at = 0; at < s->text->samples; at += (size_t)s->per) {
@@ -384,6 +383,8 @@ static bool sum_codes(lq_stream *s, lq_weight *w, lq_err *err) {
     w->code_sum = sum;
     return true;
 }
+
+void lq_stream_put_top(lq_stream *s, lq_role role, const lq_weight *w) { s->m[LQ_AS_MADE]->top[role].w = *w; }
 
 bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_err *err) {
     lq_bound *b = &s->m[LQ_AS_MADE]->layer[s->layer[LQ_AS_MADE]][role];

@@ -50,8 +50,10 @@ lq_rooms *lq_stream_rooms(const lq_stream *s);
 typedef struct lq_stream_size { size_t chunk, kept; } lq_stream_size;
 lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *text, bool paired, int64_t widest);
 
-// The residuals before the first layer. `embed` (may be NULL: as it was) is the embedding as it was made.
-bool lq_stream_begin(lq_stream *s, const lq_weight *embed, lq_err *err);
+// Exchanges a matrix of no layer, in the model as it becomes: one without a measured scale of activations.
+void lq_stream_put_top(lq_stream *s, lq_role role, const lq_weight *w);
+// The residuals before the first layer.
+bool lq_stream_begin(lq_stream *s, lq_err *err);
 bool lq_stream_enter(lq_stream *s, int layer, lq_err *err);
 // What stands between layers, of the model as it becomes: [samples * len][dim].
 const float *lq_stream_rows(const lq_stream *s);

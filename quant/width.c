@@ -134,7 +134,7 @@ static bool see_all(widths *t, lq_err *err) {
     const lq_stream_opts o = {.in = w->p->o->in, .desc = t->d, .text = w->text, .threads = w->p->o->threads,
                               .rooms = &rooms, .spill = w->spill, .tick = w->tick, .arg = w->arg};
     lq_stream *s = NULL;
-    bool done = lq_stream_open(&o, &s, err) && lq_stream_begin(s, NULL, err);
+    bool done = lq_stream_open(&o, &s, err) && lq_stream_begin(s, err);
     for (int i = 0; done && i < t->cut->layers; i++) // those that went already say nothing
         done = lq_stream_enter(s, t->cut->layer[i], err) && see_layer(t, s, t->cut->layer[i], err) &&
                lq_stream_leave(s, NULL, err);

@@ -165,7 +165,7 @@ static bool influence_layers(choice *c, lq_err *err) {
     float *before = NULL;
     bool done = measure_open(c, err) && lq_stream_open(&o, &s, err) &&
                 (before = lq_room_open(&rooms, bytes, err)) != NULL &&
-                lq_stream_begin(s, NULL, err) && measure_layers(c, s, before, err);
+                lq_stream_begin(s, err) && measure_layers(c, s, before, err);
     lq_room_close(&rooms, before);
     lq_stream_close(s);
     return done && choose_by_influence(c, err);

@@ -121,7 +121,7 @@ def losses(folder, text):
 def lent(model, folder, text, layer):
     """A layer that uses K and V of another: what its o loses on the text is what numpy says, over all of the text."""
     name, out = f"model.layers.{layer}.self_attn.o_proj.weight", os.path.join(folder, "lent.lq")
-    keep = [{"match": m, "type": "keep"} for m in ("model.layers.*",)] + [{"match": name, "type": "int4 row"}]
+    keep = [{"match": m, "type": "keep"} for m in ("model.layers.*", "*per_layer*")] + [{"match": name, "type": "int4 row"}]
     run("quantize", model, out, "-m", "gptq", "--recipe", json.dumps({"repay": 0, "mixed": True, "modules": keep}), "--embed", "keep", "--head", "keep",
         "--calib", text, "--seqlen", LEN, "--samples", 10000, "-f", "-q")
     row = [m for m in json.load(open(out + ".report.json"))["modules"] if m["name"] == name][0]
