@@ -38,13 +38,14 @@ METHODS = {  # name -> words of lq quantize
     "hadamard+gptq repay": ("-m", "gptq", "--recipe", '{"transform": "rotate", "refine": 0}'),
     "smoothquant": ("-m", "smoothquant"),
     "llmint8": ("-m", "llmint8"),
+    "llmint8 all": ("-m", "llmint8", "--recipe", '{"share": 1}'),  # every column that reaches the threshold
     "fp8": ("-m", "fp8"),
 }
 SPREAD = ("rtn", "gptq", "gptq plain", "gptq refine", "gptq repay", "awq", "awq+gptq", "hadamard+gptq")
 RUNS = {  # word -> (type, methods)
     "w4g128": ("int4 g128", SPREAD), "w3g128": ("int3 g128", SPREAD), "w4g32": ("int4 g32", SPREAD), "w3g32": ("int3 g32", SPREAD),
     "w4g128a": ("int4 g128 asym", ("rtn", "awq", "awq+gptq", "gptq")), "w4g32a": ("int4 g32 asym", ("rtn", "awq", "awq+gptq", "gptq")),
-    "int8": ("int8 row", ("rtn",)), "w8a8": ("int8 row sym f32 act i8 row", ("rtn", "smoothquant", "llmint8")),
+    "int8": ("int8 row", ("rtn",)), "w8a8": ("int8 row sym f32 act i8 row", ("rtn", "smoothquant", "llmint8", "llmint8 all")),
     "fp8": ("e4m3 row f32 act e4m3 row", ("fp8",)), "nf4": ("nf4", ("rtn", "gptq")), "mxfp4": ("mxfp4", ("rtn", "gptq")),
     "nvfp4": ("nvfp4", ("rtn", "gptq")),
 }
