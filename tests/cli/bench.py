@@ -142,7 +142,11 @@ def test_figures():
 
 def test_shares():
     """No share of a ceiling is above 1; a machine that is interrupted at the wrong moments may tell it otherwise for a while."""
-    for words in ((demo, "-p", "64", "-n", "16"), ("--kernels", "int8x86_avx512", "-t", "1")):
+    flags = open("/proc/cpuinfo").read() if os.path.exists("/proc/cpuinfo") else ""
+    isa = next((name for name, flag in (("avx512", "avx512_vnni"), ("avx2", "avx2")) if f" {flag}" in flags), None)
+    if not isa:
+        skip("no kernel of integers has a ceiling here")
+    for words in ((demo, "-p", "64", "-n", "16"), *([("--kernels", f"int8x86_{isa}", "-t", "1")] if isa else [])):
         for _ in range(6):
             told = json.loads(run(*words, "-r", "5", "-q", "--json").stdout)
             rows = told.get("results", told.get("kernels"))
