@@ -3,7 +3,7 @@
 #
 #   tests/run.sh [--quick] [--require=NAME]... [LAYER]...
 #
-# Layers: tidy unit kernels golden cli server fuzz; none named: all. --quick builds with gcc alone and leaves the sanitizers out.
+# Layers: tidy unit kernels golden cli server cuda fuzz; none named: all. --quick builds with gcc alone and leaves the sanitizers out.
 # --require=NAME (a layer, or a program like test_kv or serve.py) fails if anything of it was skipped or it did not run.
 # Logs stand in build/test-logs.
 # A program that ends without its closing line `N passed, N failed, N skipped` counts as one failure.
@@ -13,7 +13,7 @@ export LC_ALL=C.UTF-8 NO_COLOR=1
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 unset MALLOC_PERTURB_ LQ_TEST_ONLY 2>/dev/null
 
-all="tidy unit kernels golden cli server fuzz"
+all="tidy unit kernels golden cli server cuda fuzz"
 layers=() required=() presets="release clang asan"
 for word in "$@"; do
     case $word in
@@ -157,6 +157,7 @@ for preset in ${built[@]+"${built[@]}"}; do
         wants golden && script_jobs golden release tests/golden/check_*.py tests/golden/*.sh
         wants server && script_jobs server release tests/cli/serve*.py tests/cli/serve*.sh
         wants cli && script_jobs cli release tests/cli/*.sh tests/cli/*.py
+        wants cuda && script_jobs cuda release tests/cuda/check_*.py
         wants unit && unit_jobs release
         wants kernels && kernel_jobs release
         ;;
