@@ -39,6 +39,11 @@ PLANTED = (
     ("sample_add", {"loop": "99"}, both("sample_add", "main loop: found none, expected one")),
     ("sample_add", {"threads": "256"}, both("sample_add", "threads of its launch bounds: found 128, expected 256")),
     ("sample_add", {"blocks": "9"}, both("sample_add", "blocks of its launch bounds: found 8, expected 9")),
+    ("sample_ring", {"blocks": "10"},
+     [*both("sample_ring", "blocks of its launch bounds: found 2, expected 10"),
+      *both("sample_ring", "threads: found 10 blocks x 256, expected at most 2048"),
+      *both("sample_ring", "registers: found 10 blocks x 256 threads x 32, expected at most 65536"),
+      "sample_ring sm_80: shared memory: found 10 blocks x 17408 bytes, expected at most 167936"]),
     # 20,000 of its own, 32 of scale[] that the dynamic array behind them aligns to 128, 1,024 of the system.
     ("sample_add", {"smem": "20000"},
      ["sample_add sm_80: shared memory: found 8 blocks x 21152 bytes, expected at most 167936"]),

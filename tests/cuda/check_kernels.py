@@ -2,8 +2,8 @@
 # check_kernels.py [LQ] [--kernels=FOLDER] [--arch=80,90a] [--all]: compiles every FOLDER/*.cu (kernels/cuda) for each
 # architecture and holds each kernel that comes out against its row of FOLDER/kernels.tsv: launch bounds, registers,
 # spills, stack, shared memory, the operations it must and must not have, the instructions of its main loop, and the
-# order of its PTX where it starts before its predecessor has ended. The head of samples/kernels.tsv explains columns. No
-# GPU, no cuobjdump: sass.py reads what nvcc made. It refuses a kernel without a row, a row without a kernel, and every
+# order of its PTX where it starts before its predecessor has ended. The head of samples/kernels.tsv explains columns.
+# No GPU, no cuobjdump: sass.py reads what nvcc made. It refuses a kernel without a row, a row without a kernel, and any
 # warning. LQ, which run.sh gives to each script, is not used.
 import collections
 import concurrent.futures
