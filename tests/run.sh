@@ -123,6 +123,20 @@ kernel_jobs() {
     [ -d tests/checkkern ] && ls tests/checkkern/*.c >/dev/null 2>&1 || return
     job kernels "checkkern ($1)" 300 "build/$1/checkkern"
 }
+# Kernels for CUDA on the emulated machine, and what nvcc makes of them.
+cuda_jobs() { # PRESET
+    local file name
+    for file in tests/cuda/check_*.cpp; do
+        name=$(basename "$file" .cpp)
+        if [ -x "build/$1/$name" ]; then
+            job cuda "$name ($1)" 300 "build/$1/$name"
+        else
+            job cuda "$name ($1)" 10 echo $'SKIPPED: no g++ for x86-64\n0 passed, 0 failed, 1 skipped'
+        fi
+    done
+    script_jobs cuda "$1" tests/cuda/check_*.py
+    job cuda "names of simt.h ($1)" 300 "$python" tests/cuda/check_kernels.py --kernels=tests/cuda/names
+}
 # Every executable of a folder takes the program as its argument (and finds it as $LQ; $LQ_SLOW: a factor on its time limits).
 script_jobs() { # LAYER PRESET FILES...
     local layer=$1 preset=$2 file with
@@ -157,9 +171,9 @@ for preset in ${built[@]+"${built[@]}"}; do
         wants golden && script_jobs golden release tests/golden/check_*.py tests/golden/*.sh
         wants server && script_jobs server release tests/cli/serve*.py tests/cli/serve*.sh
         wants cli && script_jobs cli release tests/cli/*.sh tests/cli/*.py
-        wants cuda && script_jobs cuda release tests/cuda/check_*.py
         wants unit && unit_jobs release
         wants kernels && kernel_jobs release
+        wants cuda && cuda_jobs release
         ;;
     clang) wants kernels && kernel_jobs clang ;;
     asan)

@@ -10,17 +10,17 @@ out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 files=$(find . \( -path ./build -o -path ./.git -o -name '*.partial' -o -name __pycache__ \) -prune -o -type f -print | sed 's|^\./||' | sort)
 only() { grep -E "$1" <<<"$files" || true; }
-c_files=$(only '\.(c|h|cu|cuh)$')
+c_files=$(only '\.(c|h|cu|cuh|cpp)$')
 libraries=$(grep -E '^(formats|kernels|runtime|quant)/' <<<"$c_files" || true)
-code=$(only '\.(c|h|cu|cuh|sh|py|cmake)$|(^|/)CMakeLists\.txt$|^\.ci/')
-text=$(only '\.(c|h|cu|cuh|sh|py|cmake|md|in|map)$|(^|/)CMakeLists\.txt$|CMakePresets\.json$|^\.ci/|^\.gitignore$')
+code=$(only '\.(c|h|cu|cuh|cpp|sh|py|cmake)$|(^|/)CMakeLists\.txt$|^\.ci/')
+text=$(only '\.(c|h|cu|cuh|cpp|sh|py|cmake|md|in|map)$|(^|/)CMakeLists\.txt$|CMakePresets\.json$|^\.ci/|^\.gitignore$')
 rules=()
 # rule NAME: what follows on standard input are its violations.
 rule() { rules+=("$1"); sed "s|\$| [$1]|" >>"$out"; }
 scan() { [ -n "$2" ] && xargs -d '\n' awk "$1" <<<"$2"; }
 
 scan 'FNR == 1 { line = 1; if (/^#!/) { line = 2; next } }
-    FNR == line && (length($0) < 20 || !(FILENAME ~ /\.(c|h|cu|cuh)$/ ? /^\/\/ / : FILENAME ~ /\.py$/ ? /^(#|""") ?[A-Za-z]/ : /^# ?[A-Za-z]/)) {
+    FNR == line && (length($0) < 20 || !(FILENAME ~ /\.(c|h|cu|cuh|cpp)$/ ? /^\/\/ / : FILENAME ~ /\.py$/ ? /^(#|""") ?[A-Za-z]/ : /^# ?[A-Za-z]/)) {
         print FILENAME ":" FNR ": the file does not begin with a comment that says what it is"
     }' "$code" | rule head
 # A script without the bit is one that run.sh passes over.
@@ -92,7 +92,7 @@ scan '{ line = $0; gsub(/"([^"\\]|\\.)*"/, "\"\"", line); sub(/\/\/.*/, "", line
     if (line ~ /(^|[^A-Za-z0-9_])(stdout|stderr|stdin)([^A-Za-z0-9_]|$)/) print FILENAME ":" FNR ": a library may not use the standard streams" }' "$libraries" | rule libraries
 
 # Names: what is visible outside its file begins with lq_, types have no _t.
-scan '/^[A-Za-z_][A-Za-z0-9_ *]*[ *][a-z_][A-Za-z0-9_]*\(/ && !/^(static|INLINE|typedef|extern|return|else|__attribute__)/ && /[{,]$/ {
+scan '/^[A-Za-z_][A-Za-z0-9_ *]*[ *][a-z_][A-Za-z0-9_]*\(/ && !/^(static|INLINE|LQ_DEV|template|typedef|extern|return|else|__attribute__)/ && /[{,]$/ {
         name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
         if (name !~ /^lq_/ && name != "main" && name != "LLVMFuzzerTestOneInput") print FILENAME ":" FNR ": " name " is visible outside its file: static, or lq_..." }
     /^typedef struct [A-Za-z_0-9]*_t([^A-Za-z0-9_]|$)|^typedef .*_t;$/ && !/\[/ { print FILENAME ":" FNR ": a type named ..._t" }' "$(grep -vE '^tests/' <<<"$c_files")" | rule names

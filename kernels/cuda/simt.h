@@ -1,0 +1,38 @@
+// simt.h: one source, two machines. Device code uses the names of this header, plain C++ and pointers: under nvcc they
+// are CUDA and single PTX instructions (simt_ptx.h, the only file with asm), under g++ calls of an emulated machine
+// that checks them (simt_emu.h). Here stands what both machines share; what is not a name of both refuses to compile on
+// one of them.
+//
+// Rules for device code: shared memory is the one dynamic array and is addressed by `smem`, 32 bits from the block's
+// first byte as the machine sees it; vectors of 8 and 16 bytes go through ld*, st*, lds* and sts*; warp-level names
+// want all 32 lanes; a kernel calls pdl_wait before it touches anything but weights.
+#ifndef LQ_SIMT_H
+#define LQ_SIMT_H
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__CUDACC__)
+#include "kernels/cuda/simt_ptx.h"
+#else
+#include "kernels/cuda/simt_emu.h"
+#endif
+
+enum { WARP = 32 };
+
+LQ_DEV uint32_t bits_of(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+
+LQ_DEV float float_of(uint32_t u) {
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+// The two numbers of bf16 in a word; both are exact in f32.
+LQ_DEV float bf16_low(uint32_t pair) { return float_of(pair << 16); }
+LQ_DEV float bf16_high(uint32_t pair) { return float_of(pair & 0xffff0000u); }
+#endif

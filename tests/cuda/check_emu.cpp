@@ -1,0 +1,366 @@
+// check_emu.cpp: the emulated machine itself. Small kernels with one mistake each, which must be found as what it is;
+// the same without it, which must be found clean; what requests of memory cost; and each name of simt.h against its
+// definition.
+#include "kernels/cuda/simt.h"
+#include "tests/cuda/check.h"
+#include "tests/cuda/names/names.cu"
+
+static uint32_t *in, *out, *counter; // of 4096 words, 4096 words, 4 words
+
+static emu::result launched(const char *what, unsigned blocks, unsigned threads, unsigned seed, unsigned resident,
+                            const std::function<void()> &kernel) {
+    std::vector<uint32_t> numbers;
+    for (uint32_t i = 0; i < 4096; i++) numbers.push_back(i * 2654435761u);
+    emu::reset();
+    in = (uint32_t *)input_of(numbers, "in");
+    out = (uint32_t *)emu::output(4096 * 4, "out");
+    counter = (uint32_t *)emu::state(16, "counter");
+    emu::options how;
+    how.seed = seed;
+    how.resident = resident;
+    const emu::result r = emu::launch(dim3(blocks), dim3(threads), 4096, how, kernel);
+    if (!what) return r;
+    if (!check(r.findings.empty(), "%s: %zu findings in what is right", what, r.findings.size())) r.print();
+    return r;
+}
+
+// The kernel is found clean without its mistake and found to be of this kind with it, whatever the order.
+static void mistake(const char *what, emu::kind kind, unsigned blocks, unsigned threads, void (*kernel)(bool)) {
+    for (unsigned seed = 1; seed <= 3; seed++)
+        for (unsigned resident = 1; resident <= 3; resident += 2) {
+            launched(what, blocks, threads, seed, resident, [&] { kernel(false); });
+            const emu::result r = launched(NULL, blocks, threads, seed, resident, [&] { kernel(true); });
+            if (!check(r.has(kind), "%s: no finding \"%s\"", what, emu::kind_names[kind])) r.print();
+        }
+}
+
+// --- one mistake each ---
+
+// Sums of pairs of the block's threads, by way of shared memory.
+static void neighbours(bool wrong) {
+    const uint32_t t = threadIdx.x, n = blockDim.x;
+    pdl_wait();
+    sts4(4 * t, ld4(in + t));
+    if (!wrong) __syncthreads();
+    st4(out + blockIdx.x * n + t, lds4(4 * ((t + 33) % n)));
+}
+
+// The same by way of an output.
+static void neighbours_apart(bool wrong) {
+    const uint32_t t = threadIdx.x, n = blockDim.x, at = blockIdx.x * n;
+    pdl_wait();
+    st4(out + at + t, ld4(in + t));
+    if (!wrong) __syncthreads();
+    st4(out + 1024 + at + t, ld4(out + at + (t + 33) % n));
+}
+
+static void one_warp(bool wrong) {
+    const uint32_t t = threadIdx.x;
+    pdl_wait();
+    sts4(4 * t, ld4(in + t));
+    if (!wrong) sync_warp();
+    st4(out + t, lds4(4 * (t ^ 1)));
+}
+
+static void overtaken(bool wrong) {
+    const uint32_t t = threadIdx.x;
+    pdl_wait();
+    sts4(4 * t, t);
+    __syncthreads();
+    const uint32_t v = lds4(4 * ((t + 40) % blockDim.x));
+    if (!wrong) __syncthreads();
+    sts4(4 * t, v);
+}
+
+static void beyond(bool wrong) {
+    pdl_wait();
+    st4(out + 4000 + threadIdx.x + (wrong ? 65 : 0), 1);
+}
+
+static void beyond_shared(bool wrong) {
+    sts4(4096 - 4 * 64 + 4 * threadIdx.x + (wrong ? 4 : 0), 1);
+}
+
+static void plain_pointer_beyond(bool wrong) {
+    pdl_wait();
+    if (threadIdx.x == 3) out[wrong ? 4096 : 4095] = in[7];
+}
+
+static void crooked(bool wrong) {
+    pdl_wait();
+    const uint4 v = ld16((const char *)in + 16 * threadIdx.x + (wrong ? 4 : 0));
+    st16(out + 4 * threadIdx.x, v);
+}
+
+static void unwritten_shared(bool wrong) {
+    const uint32_t t = threadIdx.x;
+    pdl_wait();
+    if (t || !wrong) sts4(4 * t, t);
+    __syncthreads();
+    st4(out + t, lds4(4 * (t ^ 32)));
+}
+
+static void unwritten_global(bool wrong) {
+    pdl_wait();
+    if (!wrong) st4(out + threadIdx.x, 5);
+    st4(out + 64 + threadIdx.x, ld4(out + threadIdx.x));
+}
+
+static void written_input(bool wrong) {
+    pdl_wait();
+    st4((wrong ? in : out) + threadIdx.x, 1);
+}
+
+static void too_early(bool wrong) {
+    if (!wrong) pdl_wait();
+    st4(out + threadIdx.x, ld4(in + threadIdx.x));
+}
+
+static void copied(bool wrong) {
+    const uint32_t t = threadIdx.x;
+    pdl_wait();
+    cp_async16(16 * t, in + 4 * t, 16);
+    cp_async_commit();
+    cp_async16(2048 + 16 * t, in + 4 * t, 8);
+    cp_async_commit();
+    if (wrong) cp_async_wait<1>();
+    else cp_async_wait<0>();
+    const uint4 a = lds16(16 * t), b = lds16(2048 + 16 * t);
+    st4(out + t, a.x + b.w);
+}
+
+static void never_waited(bool wrong) {
+    pdl_wait();
+    cp_async16(16 * threadIdx.x, in + 4 * threadIdx.x, 16);
+    if (!wrong) cp_async_commit(), cp_async_wait<0>();
+}
+
+static void two_ways(bool wrong) {
+    uint32_t v = threadIdx.x;
+    if (wrong && v == 5) v = vote_ballot(true);
+    else v = shfl_xor(v, 1);
+    pdl_wait();
+    st4(out + threadIdx.x, v);
+}
+
+static void lane_left(bool wrong) {
+    if (wrong && threadIdx.x == 9) return;
+    const uint32_t v = shfl_xor(threadIdx.x, 1);
+    pdl_wait();
+    st4(out + threadIdx.x, v);
+}
+
+// Half of the block never comes.
+static void half_barrier(bool wrong) {
+    if (!wrong || threadIdx.x < 32) __syncthreads();
+}
+
+static void other_barrier(bool wrong) {
+    if (wrong && threadIdx.x < 32) __syncthreads();
+    else __syncthreads();
+}
+
+// One warp waits at the barrier for a warp whose lane 0 waits there too, while the others wait for lane 0.
+static void crossed(bool wrong) {
+    const uint32_t t = threadIdx.x;
+    if (wrong && t == 32) __syncthreads();
+    const uint32_t v = shfl(t, 0);
+    if (!wrong || t != 32) __syncthreads();
+    pdl_wait();
+    st4(out + t, v);
+}
+
+// Block 0 waits for what block 1 says, and may be the only one there.
+static void waits_for_block(bool wrong) {
+    pdl_wait();
+    if (!wrong) return;
+    if (threadIdx.x == 0 && blockIdx.x == 0)
+        while (ld_acquire(counter) == 0) {}
+    if (threadIdx.x == 0 && blockIdx.x == 1) while (ld_acquire(counter) == 0) {}
+}
+
+// Each block leaves its number; the last one adds all of them up.
+enum lapse { NOTHING, NO_RELEASE, NO_ACQUIRE, NO_BARRIER_BEFORE, NO_RESET, SAME_WORD };
+static void last_adds(lapse wrong) {
+    const uint32_t t = threadIdx.x, b = blockIdx.x;
+    pdl_wait();
+    st4(out + (wrong == SAME_WORD ? 0 : 64 * b) + t, b + 1);
+    if (wrong != NO_BARRIER_BEFORE) __syncthreads();
+    if (t == 0) {
+        if (wrong != NO_RELEASE) __threadfence();
+        sts4(0, wrong == NO_RESET ? atomic_add(counter, 1) : atomic_inc(counter, gridDim.x - 1));
+        if (wrong != NO_ACQUIRE) __threadfence();
+    }
+    __syncthreads();
+    if (lds4(0) != gridDim.x - 1) return;
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < gridDim.x; i++) sum += ld4(out + 64 * i + t);
+    st4(out + 2048 + t, sum);
+}
+
+template <lapse L> static void last_adds_with(bool wrong) { last_adds(wrong ? L : NOTHING); }
+
+static void check_mistakes() {
+    mistake("a barrier between warps", emu::RACE, 2, 64, neighbours);
+    mistake("a barrier between warps, in global memory", emu::RACE, 2, 64, neighbours_apart);
+    mistake("sync_warp between lanes", emu::RACE, 1, 32, one_warp);
+    mistake("a barrier before what was read is written", emu::RACE, 1, 64, overtaken);
+    mistake("a store behind a buffer", emu::OUT_OF_BOUNDS, 1, 96, beyond);
+    mistake("a store behind shared memory", emu::OUT_OF_BOUNDS, 1, 64, beyond_shared);
+    mistake("a plain pointer behind a buffer", emu::OUT_OF_BOUNDS, 1, 32, plain_pointer_beyond);
+    mistake("16 bytes at 4", emu::MISALIGNED, 1, 32, crooked);
+    mistake("shared memory nobody wrote", emu::UNINITIALISED, 1, 64, unwritten_shared);
+    mistake("an output nobody wrote", emu::UNINITIALISED, 1, 32, unwritten_global);
+    mistake("a store into an input", emu::WRITES_INPUT, 1, 32, written_input);
+    mistake("a load before pdl_wait", emu::BEFORE_WAIT, 1, 32, too_early);
+    mistake("a copy not waited for", emu::IN_FLIGHT, 1, 64, copied);
+    mistake("a copy at the end", emu::IN_FLIGHT, 1, 32, never_waited);
+    mistake("a vote meets a shuffle", emu::DIVERGED, 1, 32, two_ways);
+    mistake("a lane has left", emu::DEADLOCK, 1, 32, lane_left);
+    mistake("half a block at a barrier", emu::EXITED, 1, 64, half_barrier);
+    mistake("two barriers for one", emu::DIVERGED, 1, 64, other_barrier);
+    mistake("a barrier inside of a warp", emu::DEADLOCK, 1, 64, crossed);
+    mistake("a block that waits for another", emu::DEADLOCK, 2, 32, waits_for_block);
+    mistake("a last block, nothing published", emu::BLOCK_RACE, 4, 64, last_adds_with<NO_RELEASE>);
+    mistake("a last block, nothing acquired", emu::BLOCK_RACE, 4, 64, last_adds_with<NO_ACQUIRE>);
+    mistake("a last block, published too early", emu::BLOCK_RACE, 4, 64, last_adds_with<NO_BARRIER_BEFORE>);
+    mistake("a last block, its counter not set back", emu::STATE_LEFT, 4, 64, last_adds_with<NO_RESET>);
+    mistake("two blocks write a word", emu::BLOCK_RACE, 4, 64, last_adds_with<SAME_WORD>);
+}
+
+// --- what requests cost ---
+
+static void cost(const char *what, double shared, double global, void (*kernel)()) {
+    const emu::result r = launched(what, 1, 32, 1, 1, kernel);
+    check(r.worst(true) == shared && r.worst(false) == global, "%s: %.2f passes and %.2f sectors of the least, not %.2f and %.2f", what, r.worst(true), r.worst(false),
+          shared, global);
+}
+
+static void check_costs() {
+    cost("words in a row", 1, 1, [] {
+        pdl_wait();
+        st4(out + threadIdx.x, ld4(in + threadIdx.x));
+        sts4(4 * threadIdx.x, 0);
+    });
+    cost("words apart", 8, 8, [] { pdl_wait(); ld4(in + 8 * threadIdx.x); sts4(32 * threadIdx.x, 0); });
+    cost("half of them apart", 2, 2, [] { pdl_wait(); ld4(in + 2 * threadIdx.x); sts4(8 * threadIdx.x, 0); });
+    cost("one word for all", 1, 1, [] { pdl_wait(); ld4(in); sts4(4 * threadIdx.x, 0); sync_warp(); lds4(0); });
+    cost("16 bytes", 1, 1, [] { pdl_wait(); ld16(in + 4 * threadIdx.x); sts16(16 * threadIdx.x, {1, 2, 3, 4}); });
+    cost("rows of 128 bytes", 8, 0, [] {
+        uint32_t r[4];
+        for (int i = 0; i < 8; i++) sts16(16 * (32 * i + threadIdx.x), {1, 2, 3, 4});
+        sync_warp();
+        ldmatrix_x4(r, 128 * threadIdx.x);
+    });
+}
+
+// --- names ---
+
+static void words_are(const char *what, uint32_t (*wanted)(int), const std::function<uint32_t(int)> &kernel) {
+    launched(what, 1, 32, 7, 1, [&] { pdl_wait(); st4(out + threadIdx.x, kernel((int)threadIdx.x)); });
+    for (int i = 0; i < 32; i++)
+        check(out[i] == wanted(i), "%s: lane %d has %08x, not %08x", what, i, out[i], wanted(i));
+}
+
+// ldmatrix of four tiles 8 x 8 of distinct numbers: 100 m + 8 r + c.
+static uint32_t tile(int m, int r, int c) { return (uint32_t)(100 * m + 8 * r + c); }
+static uint32_t of_tiles(int lane, bool trans) {
+    for (int i = 0; i < 4; i++)
+        sts4(16 * lane + 4 * i, tile(lane / 8, lane % 8, 2 * i) | tile(lane / 8, lane % 8, 2 * i + 1) << 16);
+    sync_warp();
+    uint32_t r[4], sum = 0;
+    if (trans) ldmatrix_x4_trans(r, 16 * lane);
+    else ldmatrix_x4(r, 16 * lane);
+    for (int m = 0; m < 4; m++) {
+        const int a = lane / 4, b = 2 * (lane % 4);
+        sum |= (r[m] != (trans ? tile(m, b, a) | tile(m, b + 1, a) << 16 : tile(m, a, b) | tile(m, a, b + 1) << 16))
+               << m;
+    }
+    return sum;
+}
+
+// a b + c of numbers small enough to be exact, element (row, column) where the PTX ISA puts it.
+static int a_at(int r, int k) { return (3 * r + 5 * k) % 7 - 3; }
+static int b_at(int k, int c) { return (2 * k + c * c) % 5 - 2; }
+static int d_at(int r, int c, int ks) {
+    int sum = r - c;
+    for (int k = 0; k < ks; k++) sum += a_at(r, k) * b_at(k, c);
+    return sum;
+}
+
+static uint32_t bf16_pair(int low, int high) { return bf16x2_of((float)low, (float)high); }
+static uint32_t s8_four(const int v[4]) {
+    return (v[0] & 255u) | (v[1] & 255u) << 8 | (v[2] & 255u) << 16 | (uint32_t)v[3] << 24;
+}
+
+static uint32_t of_mma(int lane, bool s8) {
+    const int g = lane / 4, t = lane % 4, width = s8 ? 4 : 2;
+    uint32_t a[4], b[2];
+    float fc[4], fd[4];
+    int32_t ic[4], id[4];
+    for (int i = 0; i < 6; i++) {
+        int v[4] = {0, 0, 0, 0};
+        for (int e = 0; e < width; e++)
+            v[e] = i < 4 ? a_at(g + 8 * (i % 2), width * (t + 4 * (i / 2)) + e)
+                         : b_at(width * (t + 4 * (i - 4)) + e, g);
+        (i < 4 ? a[i] : b[i - 4]) = s8 ? s8_four(v) : bf16_pair(v[0], v[1]);
+    }
+    for (int i = 0; i < 4; i++) fc[i] = (float)(ic[i] = g + 8 * (i / 2) - (2 * t + i % 2));
+    if (s8) mma_s8(id, a, b[0], b[1], ic);
+    else mma_bf16(fd, a, b[0], b[1], fc);
+    uint32_t wrong = 0;
+    for (int i = 0; i < 4; i++)
+        wrong |= ((s8 ? id[i] : (int)fd[i]) != d_at(g + 8 * (i / 2), 2 * t + i % 2, s8 ? 32 : 16)) << i;
+    return wrong;
+}
+
+static void check_names() {
+    words_are("shfl", [](int) { return 13u * 13u; }, [](int i) { return shfl((uint32_t)(i * i), 13); });
+    words_are(
+        "shfl_xor", [](int i) { return (uint32_t)(i ^ 5); }, [](int i) { return (uint32_t)shfl_xor((float)i, 5); });
+    words_are("vote_ballot", [](int) { return 0x49249249u; }, [](int i) { return vote_ballot(i % 3 == 0); });
+    words_are(
+        "vote_any, vote_all", [](int) { return 1u; },
+        [](int i) {
+            return (uint32_t)(vote_any(i == 9) && vote_all(i < 32) && !vote_any(i > 31) && !vote_all(i != 4));
+        });
+    words_are("ldmatrix_x4", [](int) { return 0u; }, [](int i) { return of_tiles(i, false); });
+    words_are("ldmatrix_x4_trans", [](int) { return 0u; }, [](int i) { return of_tiles(i, true); });
+    words_are("mma_bf16", [](int) { return 0u; }, [](int i) { return of_mma(i, false); });
+    words_are("mma_s8", [](int) { return 0u; }, [](int i) { return of_mma(i, true); });
+    check(prmt(0x33221100, 0x77665544, 0x0123) == 0x00112233 && prmt(0x33221100, 0x77665544, 0x7240) == 0x77224400,
+          "prmt");
+    check(prmt(0x80000000, 0, 0xbbbb) == 0xffffffff && prmt(0x7f000000, 0, 0xbbbb) == 0, "prmt of signs");
+    check(and_or(0xff00ff00, 0x0ff00ff0, 0x1) == 0x0f000f01, "and_or");
+    check(bf16x2_fma(bf16_pair(3, -2), bf16_pair(5, 7), bf16_pair(-136, 20)) == bf16_pair(-121, 6), "bf16x2_fma");
+    bool right = true;
+    for (uint32_t i = 0; i < 65536; i++) { // f16: sign, five bits of exponent less 15, ten of fraction
+        const int e = i >> 10 & 31, f = i & 1023;
+        const double size = e == 31 ? f ? NAN : INFINITY
+                            : e     ? (1 + f / 1024.0) * pow(2, e - 15)
+                                    : f / 1024.0 * pow(2, -14),
+                     v = i >> 15 ? -size : size;
+        right &= isnan(v) ? isnan(f16_float(i)) : f16_float(i) == (float)v;
+        const float x = float_of(i << 16),
+                    next = float_of((i + 1) << 16); // of two neighbours in bf16 the nearer, of the middle the even one
+        if ((i & 0x7f80) == 0x7f80 || ((i + 1) & 0x7f80) == 0x7f80) continue;
+        right &= bf16x2_of(x, x + (next - x) * 0.25f) == (i << 16 | i) &&
+                 bf16x2_of(x + (next - x) * 0.5f, x + (next - x) * 0.75f) == ((i + 1) << 16 | (i + (i & 1)));
+    }
+    check(right, "numbers of 16 bits");
+    check(exp2_approx(-3) == 0.125f && rsqrt_approx(16) == 0.25f, "exp2_approx, rsqrt_approx");
+    launched("every name", 1, 32, 1, 1, [] { lq_simt_names(in, out, counter); });
+    launched("atomics", 8, 32, 3, 4, [] {
+        pdl_wait();
+        atomic_add(counter, 3);
+        atomic_inc(counter + 1, 255);
+        if (atomic_add(counter + 2, 1) == 8 * 32 - 1) atomic_add(counter, -3u * 8 * 32), atomic_add(counter + 2, -256u);
+    });
+}
+
+int main() {
+    check_mistakes();
+    check_costs();
+    check_names();
+    return closing();
+}
