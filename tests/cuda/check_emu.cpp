@@ -72,6 +72,16 @@ static void overtaken(bool wrong) {
     sts4(4 * t, v);
 }
 
+// The read always comes first, since lanes meet in a shuffle; but that orders no memory.
+static void shuffled(bool wrong) {
+    const uint32_t t = threadIdx.x;
+    sts4(4 * t, t);
+    sync_warp();
+    const uint32_t v = shfl_xor(lds4(4 * (t ^ 1)), 2);
+    if (!wrong) sync_warp();
+    sts4(4 * t, v);
+}
+
 static void beyond(bool wrong) {
     pdl_wait();
     st4(out + 4000 + threadIdx.x + (wrong ? 65 : 0), 1);
@@ -205,6 +215,7 @@ static void check_mistakes() {
     mistake("a barrier between warps, in global memory", emu::RACE, 2, 64, neighbours_apart);
     mistake("sync_warp between lanes", emu::RACE, 1, 32, one_warp);
     mistake("a barrier before what was read is written", emu::RACE, 1, 64, overtaken);
+    mistake("sync_warp before what was read is written", emu::RACE, 1, 32, shuffled);
     mistake("a store behind a buffer", emu::OUT_OF_BOUNDS, 1, 96, beyond);
     mistake("a store behind shared memory", emu::OUT_OF_BOUNDS, 1, 64, beyond_shared);
     mistake("a plain pointer behind a buffer", emu::OUT_OF_BOUNDS, 1, 32, plain_pointer_beyond);
