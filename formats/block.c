@@ -1,6 +1,6 @@
 // block.c: weight types in words and in bytes: names, sizes of parts in each layout, codes, one row dequantized.
 // Refuses (by returning false) sizes that do not fit and types a layout has no form for.
-#include "formats/block.h"
+#include "formats/layout.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,19 +100,31 @@ static bool x86_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *o
     *out = (lq_weight_size){0};
     if (!type_ok(t) || !shape_ok(n, k) || t->kind != LQ_W_INT || (t->bits != 4 && t->bits != 8)) return false;
     if (t->rows > 1 || t->group > 32768 || !x86_act_ok(t, k)) return false;
-    size_t step = t->bits == 4 ? 8 : 4, to = t->group ? (size_t)t->group : 128;
+    size_t step = t->bits == 4 ? 8 : 4, wide = (size_t)lq_laid_wide(LQ_X86, t, k);
     size_t tiles = ((size_t)n + 15) / 16, groups = (size_t)lq_weight_groups(t, k);
-    size_t wide = ((size_t)k + to - 1) / to * to;
     return lq_mul_size(tiles, wide / step * 64, &out->q) &&
            lq_mul_size(tiles, groups * 16 * lq_dtype_size(t->scale), &out->scale) &&
            (!t->asym || lq_mul_size(tiles, groups * 16, &out->zero));
 }
 
+// cuda: stripes of 64 rows, N and K padded to whole blocks. Tensor cores read rows of types whose activations are 8
+// bits wide, as layout any has them.
+static bool cuda_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
+    *out = (lq_weight_size){0};
+    if (!type_ok(t) || !shape_ok(n, k) || t->kind == LQ_W_PLAIN || t->act.elem != LQ_F32) return false;
+    if (t->bits == 7 || (t->kind == LQ_W_FLOAT && t->bits != 8)) return false;
+    const size_t rows = (size_t)lq_laid_rows(LQ_CUDA, n), groups = (size_t)lq_weight_groups(t, k);
+    if (!lq_weight_sizes(t, n, k, out)) return false;
+    const size_t row = (size_t)lq_laid_wide(LQ_CUDA, t, k) * (size_t)t->bits / 8;
+    return lq_mul_size(rows, row, &out->q) &&
+           (t->rows > 1 || lq_mul_size(rows, groups * lq_dtype_size(t->scale), &out->scale)) &&
+           (!t->asym || lq_mul_size(t->bits > 4 ? rows : rows / 2, groups, &out->zero));
+}
+
 bool lq_layout_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
     if (layout == LQ_ANY) return lq_weight_sizes(t, n, k, out);
     if (layout == LQ_X86) return x86_sizes(t, n, k, out);
-    *out = (lq_weight_size){0};
-    return false;
+    return cuda_sizes(t, n, k, out);
 }
 
 lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k) {

@@ -269,8 +269,8 @@ static bool types_read(lq_shard *s, lq_err *err) {
     const char *name = lq_shard_meta(s, "lq.layout"), *text = lq_shard_meta(s, "lq.types");
     int layout = 0;
     while (layout < LQ_LAYOUTS && (!name || strcmp(name, lq_layout_names[layout]) != 0)) layout++;
-    if (layout != LQ_ANY && layout != LQ_X86)
-        return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.layout is \"%.40s\", expected any or x86", s->path,
+    if (layout == LQ_LAYOUTS)
+        return lq_fail(err, LQ_E_FORMAT, "%s: metadata lq.layout is \"%.40s\", expected any, x86 or cuda", s->path,
                        name ? name : "");
     lq_json_walk w;
     if (!object_open(s, "lq.types", &w, err)) return false;

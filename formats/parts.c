@@ -20,23 +20,35 @@ static bool has_table(const lq_wtype *t) { return t->kind == LQ_W_TABLE && !t->b
 static bool has_act_scale(const lq_wtype *t) { return t->act.fixed; }
 static bool has_act_zero(const lq_wtype *t) { return t->act.fixed && t->act.asym; }
 
-static int64_t tiles_of(const lq_weight *w) { return (w->n + 15) / 16; }
+// Rows that lie in each other, which a part's first number counts: tiles, stripes, or rows alone.
+static int64_t tiles_of(const lq_weight *w) {
+    return w->layout == LQ_X86 ? (w->n + 15) / 16 : w->layout == LQ_CUDA ? (w->n + 63) / 64 : w->n;
+}
 
 static int shape_q(const lq_weight *w, lq_dtype *type, int64_t *shape) {
     lq_weight_size size;
     lq_layout_sizes(w->layout, &w->type, w->n, w->k, &size);
     *type = w->type.kind == LQ_W_FLOAT ? w->type.elem : LQ_U8;
-    shape[0] = w->layout == LQ_X86 ? tiles_of(w) : w->n;
+    shape[0] = tiles_of(w);
     shape[1] = (int64_t)size.q / shape[0] / (int64_t)lq_dtype_size(*type);
     return 2;
 }
 
+// A number for each row and group: of x86 [tile][group][16], of cuda [group][stripe][wide].
+static int shape_tiled(const lq_weight *w, int64_t wide, int64_t *shape) {
+    const bool cuda = w->layout == LQ_CUDA;
+    shape[cuda] = tiles_of(w);
+    shape[!cuda] = lq_weight_groups(&w->type, w->k);
+    shape[2] = wide;
+    return 3;
+}
+
 static int shape_scale(const lq_weight *w, lq_dtype *type, int64_t *shape) {
     *type = w->type.scale;
-    shape[0] = w->layout == LQ_X86 ? tiles_of(w) : w->type.rows > 1 ? (w->n - 1) / w->type.rows + 1 : w->n;
+    if (w->layout != LQ_ANY && w->type.rows <= 1) return shape_tiled(w, w->layout == LQ_X86 ? 16 : 64, shape);
+    shape[0] = w->type.rows > 1 ? (w->n - 1) / w->type.rows + 1 : w->n;
     shape[1] = lq_weight_groups(&w->type, w->k);
-    shape[2] = 16;
-    return w->layout == LQ_X86 ? 3 : 2;
+    return 2;
 }
 
 static int shape_codes(const lq_weight *w, lq_dtype *type, int64_t *shape) {
@@ -46,12 +58,11 @@ static int shape_codes(const lq_weight *w, lq_dtype *type, int64_t *shape) {
 }
 
 static int shape_zero(const lq_weight *w, lq_dtype *type, int64_t *shape) {
-    const int64_t groups = lq_weight_groups(&w->type, w->k);
     *type = LQ_U8;
-    shape[0] = w->layout == LQ_X86 ? tiles_of(w) : w->n;
-    shape[1] = w->layout == LQ_X86 ? groups : (int64_t)lq_code_row_bytes(w->type.bits, groups);
-    shape[2] = 16;
-    return w->layout == LQ_X86 ? 3 : 2;
+    if (w->layout != LQ_ANY) return shape_tiled(w, w->layout == LQ_X86 ? 16 : w->type.bits > 4 ? 64 : 32, shape);
+    shape[0] = w->n;
+    shape[1] = (int64_t)lq_code_row_bytes(w->type.bits, lq_weight_groups(&w->type, w->k));
+    return 2;
 }
 
 static int vector(lq_dtype *type, int64_t *shape, lq_dtype t, int64_t n) {

@@ -3,6 +3,7 @@
 // until lq_ckpt_done. Refuses shapes that are not what was asked for, rows and matrices past a tensor's end, and
 // columns that are out of range.
 #include "formats/container.h"
+#include "formats/layout.h"
 #include "formats/parts.h"
 #include <float.h>
 #include <math.h>
@@ -318,37 +319,48 @@ static void turn(const lq_pick *p, int64_t n, int64_t k, size_t size, const char
         }
 }
 
-// One row of a weight in tiles, in layout any. `q`, `scale`, `zero`: room for it.
-static lq_weight row_untile(const lq_weight *w, int64_t row, uint8_t *q, uint8_t *scale, uint8_t *zero) {
-    const lq_wtype *t = &w->type;
-    const int64_t groups = lq_weight_groups(t, w->k), tile = row / 16, lane = row % 16, step = t->bits == 4 ? 8 : 4;
-    const int64_t wide = t->group ? groups * t->group : (w->k + 127) / 128 * 128;
-    const uint8_t *from = (const uint8_t *)w->q + (size_t)(tile * (wide / step) * 64 + lane * 4);
-    const size_t size = lq_dtype_size(t->scale);
-    for (int64_t j = 0; j < w->k; j++) {
-        const uint8_t code = from[j / step * 64 + j % 4];
-        lq_code_set(q, t->bits, j, t->bits == 8 ? code : code >> j % 8 / 4 * 4 & 15);
+// 16 rows of a weight that lies otherwise than any, as any has them: those that were asked for last. Of layout any it
+// has no room and gives the weight itself.
+typedef struct untiled {
+    int64_t at;
+    lq_laid laid;
+    lq_weight_out to;
+    lq_weight rows;
+    uint8_t *room;
+} untiled;
+
+static bool band_open(untiled *b, const lq_weight *w) {
+    lq_weight_size size;
+    *b = (untiled){.at = -1, .rows = *w};
+    if (w->layout == LQ_ANY) return true;
+    b->rows.type.rows = 0, b->rows.layout = LQ_ANY, b->rows.n = LQ_BAND;
+    b->laid = lq_laid_of(LQ_ANY, &b->rows.type, LQ_BAND, w->k);
+    if (!lq_weight_sizes(&b->rows.type, LQ_BAND, w->k, &size)) return false;
+    const size_t zero = size.scale + (size_t)-(int64_t)size.scale % 4; // codes and zero points end at multiples of 4
+    b->room = malloc(size.q + 64 + zero + size.zero);
+    if (!b->room) return false;
+    uint8_t *scale = b->room + (size.q + 63) / 64 * 64;
+    b->to = (lq_weight_out){b->room, scale, w->zero ? scale + zero : NULL};
+    b->rows.q = b->room, b->rows.scale = scale, b->rows.zero = b->to.zero;
+    return true;
+}
+
+// The weight that has the row, and which of its rows it is.
+static const lq_weight *band_row(untiled *b, const lq_weight *w, int64_t *row) {
+    if (w->layout == LQ_ANY) return w;
+    if (b->at != *row / LQ_BAND) {
+        b->at = *row / LQ_BAND;
+        lq_band_pack(w, b->at, &b->laid, b->to, 0);
+        if (w->outliers) b->rows.outlier_w = w->outlier_w + (size_t)b->at * LQ_BAND * (size_t)w->outliers;
     }
-    for (int64_t g = 0; g < groups; g++) {
-        const size_t at = (size_t)((tile * groups + g) * 16 + lane);
-        memcpy(scale + (size_t)g * size, (const uint8_t *)w->scale + at * size, size);
-        if (w->zero) lq_code_set(zero, t->bits, g, w->zero[at]);
-    }
-    lq_weight one = *w;
-    one.layout = LQ_ANY, one.n = 1, one.q = q, one.scale = scale, one.zero = w->zero ? zero : NULL;
-    if (w->outliers) one.outlier_w += (size_t)row * (size_t)w->outliers;
-    return one;
+    *row %= LQ_BAND;
+    return &b->rows;
 }
 
 // A coded row as the product sees it: `smooth` is part of its columns.
-static void row_widen(const lq_weight *w, int64_t row, uint8_t *room, float *dst) {
-    const size_t codes = lq_code_row_bytes(w->type.bits, w->k), groups = (size_t)lq_weight_groups(&w->type, w->k);
-    if (w->layout == LQ_X86) {
-        const lq_weight one = row_untile(w, row, room, room + codes, room + codes + groups * 4);
-        lq_weight_row_any(&one, 0, dst);
-    } else {
-        lq_weight_row_any(w, row, dst);
-    }
+static void row_widen(untiled *b, const lq_weight *w, int64_t row, float *dst) {
+    const lq_weight *of = band_row(b, w, &row);
+    lq_weight_row_any(of, row, dst);
     for (int64_t j = 0; j < w->k && w->smooth; j++) dst[j] *= w->smooth[j];
 }
 
@@ -362,20 +374,20 @@ static bool pick_across(lq_ckpt *c, const lq_pick *p, const source *s, int64_t s
     const bool fits = lq_mul_size((size_t)n, (size_t)k * size, &bytes) && lq_mul_size(cols, TURN * sizeof(float), &row);
     kept *to = fits ? copy_new(bytes, s) : NULL;
     float *wide = fits && coded ? malloc(row) : NULL;
-    uint8_t *room = coded ? malloc(cols * 6 + 64) : NULL; // a row's codes, scales, zero points: 1, 4, 1 bytes a column
-    bool ok = to && (!coded || (wide && room));
+    untiled b = {.room = NULL};
+    bool ok = to && (!coded || (wide && band_open(&b, w)));
     for (int64_t j0 = 0; j0 < k && ok; j0 += TURN) {
         const char *at[TURN];
         const int count = k - j0 < TURN ? (int)(k - j0) : TURN;
         for (int j = 0; j < count; j++) {
-            if (coded) row_widen(w, skip + j0 + j, room, wide + (size_t)j * cols);
+            if (coded) row_widen(&b, w, skip + j0 + j, wide + (size_t)j * cols);
             at[j] = coded ? (const char *)(wide + (size_t)j * cols)
                           : (const char *)w->q + (size_t)(skip + j0 + j) * cols * size;
         }
         turn(p, n, k, size, at, count, j0, to->data);
     }
     free(wide);
-    free(room);
+    free(b.room);
     if (!ok) return free(to), no_memory(c, p->name, bytes, err);
     copy_keep(c, to);
     *out = (lq_weight){.type = plain_type(elem), .n = n, .k = k, .q = to->data};
@@ -393,16 +405,15 @@ static bool bands_stay(const lq_pick *p, int64_t n, int rows) {
     return true;
 }
 
-// Bytes from row to row, or from tile to tile, of the parts that have rows.
-typedef struct strides { size_t q, scale, zero, outlier; } strides;
+// Bytes from row to row, or of x86 from tile to tile, of the parts that have rows.
+typedef struct strides { size_t q, scale, zero; } strides;
 
 static strides strides_of(const lq_weight *w) {
     lq_weight_size one;
-    const bool tiles = w->layout == LQ_X86;
     lq_wtype t = w->type;
     t.rows = 0;
-    lq_layout_sizes(w->layout, &t, 1, w->k, &one); // of a row (any) or of a tile
-    return (strides){one.q, one.scale, one.zero, (tiles ? 16 : 1) * (size_t)w->outliers * 2};
+    lq_layout_sizes(w->layout == LQ_X86 ? LQ_X86 : LQ_ANY, &t, 1, w->k, &one); // of a row or of a tile
+    return (strides){one.q, one.scale, one.zero};
 }
 
 // A block of scales that are codes must begin where rows do that are picked, and these lie together.
@@ -429,6 +440,7 @@ static bool pick_borrow(const lq_pick *p, const source *s, int64_t n, lq_weight 
     const lq_weight *w = &s->w;
     const int unit = w->layout == LQ_X86 ? 16 : 1, bands = w->type.rows > 1 ? w->type.rows : unit;
     if (!together(p, n) || p->first % unit || (n % unit && p->first + n != w->n)) return false;
+    if (w->layout == LQ_CUDA && n != w->n) return false; // scales of other rows lie between
     if (!bands_stay(p, n, w->type.rows)) return false;
     const strides by = strides_of(w);
     const size_t at = (size_t)(p->first / unit), band = (size_t)(p->first / bands);
@@ -457,7 +469,7 @@ static void lane_copy(uint8_t *dst, const uint8_t *src, size_t tile, int64_t to,
 }
 
 static void rows_copy(const lq_pick *p, const lq_weight *w, int64_t n, bool bands, uint8_t *q, uint8_t *scale,
-                      uint8_t *zero, uint8_t *outlier) {
+                      uint8_t *zero) {
     const strides by = strides_of(w);
     const size_t size = lq_dtype_size(w->type.scale);
     for (int64_t i = 0; i < n; i++) {
@@ -466,18 +478,44 @@ static void rows_copy(const lq_pick *p, const lq_weight *w, int64_t n, bool band
             lane_copy(q, w->q, by.q, i, r, 4);
             lane_copy(scale, w->scale, by.scale, i, r, size);
             if (zero) lane_copy(zero, w->zero, by.zero, i, r, 1);
-        } else {
-            memcpy(q + (size_t)i * by.q, (const uint8_t *)w->q + (size_t)r * by.q, by.q);
-            const size_t to = (size_t)(bands ? i / w->type.rows : i) * by.scale;
-            if (w->type.dq)
-                for (size_t g = 0; g < by.scale / size; g++)
-                    ((float *)(void *)(scale + to))[g] = lq_scale_get(w, (size_t)r * by.scale / size + g);
-            else if (w->scale) memcpy(scale + to, (const uint8_t *)w->scale + (size_t)band * by.scale, by.scale);
-            if (zero) memcpy(zero + (size_t)i * by.zero, w->zero + (size_t)r * by.zero, by.zero);
+            continue;
         }
-        const size_t o = (size_t)w->outliers * 2;
-        if (o) memcpy(outlier + (size_t)i * o, (const uint8_t *)w->outlier_w + (size_t)r * o, o);
+        memcpy(q + (size_t)i * by.q, (const uint8_t *)w->q + (size_t)r * by.q, by.q);
+        const size_t to = (size_t)(bands ? i / w->type.rows : i) * by.scale;
+        if (w->type.dq)
+            for (size_t g = 0; g < by.scale / size; g++)
+                ((float *)(void *)(scale + to))[g] = lq_scale_get(w, (size_t)r * by.scale / size + g);
+        else if (w->scale) memcpy(scale + to, (const uint8_t *)w->scale + (size_t)band * by.scale, by.scale);
+        if (zero) memcpy(zero + (size_t)i * by.zero, w->zero + (size_t)r * by.zero, by.zero);
     }
+}
+
+// The same of layout cuda, where 64 rows lie in each other: 16 at a time, through layout any. `to`: as it becomes.
+static bool stripes_copy(const lq_pick *p, const lq_weight *w, const lq_weight *to, lq_weight_out dst) {
+    untiled from = {.room = NULL}, put = {.room = NULL};
+    const bool ok = band_open(&from, w) && band_open(&put, w);
+    const lq_laid laid = lq_laid_of(LQ_CUDA, &to->type, to->n, to->k);
+    const strides by = strides_of(w);
+    for (int64_t i = 0; i < lq_laid_rows(LQ_CUDA, to->n) && ok; i++) {
+        const size_t at = (size_t)(i % LQ_BAND);
+        if (i < to->n) {
+            int64_t r = lq_pick_row(p, i);
+            if (to->type.rows > 1)
+                memcpy((uint8_t *)dst.scale + (size_t)(i / to->type.rows) * by.scale,
+                       (const uint8_t *)w->scale + (size_t)(r / to->type.rows) * by.scale, by.scale);
+            const lq_weight *of = band_row(&from, w, &r);
+            const uint8_t *q = of->q, *scale = of->scale;
+            memcpy((uint8_t *)put.to.q + at * by.q, q + (size_t)r * by.q, by.q);
+            memcpy((uint8_t *)put.to.scale + at * by.scale, scale + (size_t)r * by.scale, by.scale);
+            if (w->zero) memcpy((uint8_t *)put.to.zero + at * by.zero, of->zero + (size_t)r * by.zero, by.zero);
+        }
+        if (at < LQ_BAND - 1) continue;
+        put.rows.n = to->n - (i - (int64_t)at);
+        lq_band_pack(&put.rows, 0, &laid, dst, i / LQ_BAND);
+    }
+    free(from.room);
+    free(put.room);
+    return ok;
 }
 
 static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, lq_weight *out, lq_err *err) {
@@ -488,9 +526,10 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
     if (!stay) out->type.rows = 0;
     if (w->type.dq) codes_from(out, together(p, n), p->first);
     lq_weight_size size;
+    const size_t one = (size_t)w->outliers * sizeof(uint16_t);
     size_t o = 0, part[4], all = 0;
     bool ok = lq_layout_sizes(w->layout, &out->type, n, w->k, &size) &&
-              lq_mul_size((size_t)n, (size_t)w->outliers * 2, &o);
+              lq_mul_size((size_t)n, one, &o);
     const size_t of[4] = {size.q, size.scale, size.zero, o};
     for (int i = 0; i < 4 && ok; i++) {
         part[i] = all;
@@ -503,7 +542,11 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
         memset(at, w->type.asym ? 0 : w->type.bits == 4 ? 0x88 : 0x80, size.q);
         memset(at + part[1], 0, all - part[1]);
     }
-    rows_copy(p, w, n, stay && w->type.rows > 1, at, at + part[1], zero, at + part[3]);
+    if (w->layout != LQ_CUDA) rows_copy(p, w, n, stay && w->type.rows > 1, at, at + part[1], zero);
+    else if (!stripes_copy(p, w, out, (lq_weight_out){at, at + part[1], zero}))
+        return free(to), no_memory(c, p->name, all, err);
+    for (int64_t i = 0; i < n && o; i++)
+        memcpy(at + part[3] + (size_t)i * one, w->outlier_w + (size_t)lq_pick_row(p, i) * (size_t)w->outliers, one);
     out->q = at;
     if (size.scale) out->scale = at + part[1];
     if (w->zero) out->zero = zero;

@@ -215,8 +215,8 @@ static bool type_add(lq_writer *w, const char *name, const lq_typed *of, lq_err 
 
 lq_layout lq_writer_layout(const lq_writer *w) {
     for (size_t i = 0; i < w->metas; i++)
-        if (!strcmp(w->meta[i].key, "lq.layout"))
-            return !strcmp(w->meta[i].value, lq_layout_names[LQ_X86]) ? LQ_X86 : LQ_ANY;
+        for (int l = LQ_ANY; l < LQ_LAYOUTS && !strcmp(w->meta[i].key, "lq.layout"); l++)
+            if (!strcmp(w->meta[i].value, lq_layout_names[l])) return (lq_layout)l;
     return LQ_ANY;
 }
 

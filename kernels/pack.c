@@ -1,6 +1,6 @@
-// pack.c: weights between layouts, bit-exactly both ways. Pure: it owns nothing and cannot fail; sizes
-// are checked where a file is opened (lq_layout_sizes). The x86 layout is drawn in docs/KERNELS.md. Words
-// are little-endian, as files are.
+// pack.c: weights between layouts, bit-exactly, their rows and the sums of their codes. Pure: it owns nothing and
+// cannot fail; sizes are checked where a file is opened (lq_layout_sizes). Where things lie, formats/layout.c knows;
+// the layouts are drawn in docs/KERNELS.md.
 #include "kernels/pack.h"
 #include <string.h>
 
@@ -13,133 +13,40 @@ bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k) {
     return lq_layout_sizes(layout, t, n, k, &size);
 }
 
-// --- x86: a word is 32 bits of one row: 8 codes of 4 bits (the low nibbles are k 0-3, the high
-// ones k 4-7) or 4 codes of 8 ---
-
-static uint32_t spread(uint32_t x) { // 4 nibbles to the low nibbles of 4 bytes
-    x = (x | x << 8) & 0x00ff00ff;
-    return (x | x << 4) & 0x0f0f0f0f;
-}
-
-static uint32_t gather(uint32_t x) { // the low nibbles of 4 bytes side by side
-    x = (x | x >> 4) & 0x00ff00ff;
-    return (x | x >> 8) & 0xffff;
-}
-
-static uint32_t word_x86(uint32_t any, int bits) {
-    return bits == 8 ? any : spread(any & 0xffff) | spread(any >> 16) << 4;
-}
-
-static uint32_t word_any(uint32_t x86, int bits) {
-    return bits == 8 ? x86 : gather(x86 & 0x0f0f0f0f) | gather(x86 >> 4 & 0x0f0f0f0f) << 16;
-}
-
 typedef struct pack_job {
     const lq_weight *w;
-    lq_weight_out to;
-    int64_t steps, unit;    // words of a row in x86; the padded group
-    int64_t groups;         // with a scale
-    size_t row_bytes, zero_bytes, scale_size; // of layout any
+    lq_weight_out dst;
+    lq_laid to;
 } pack_job;
 
-static pack_job job_of(const lq_weight *w, lq_weight_out to) {
-    const lq_wtype *t = &w->type;
-    pack_job j = {.w = w, .to = to, .unit = lq_x86_group(t), .groups = lq_weight_groups(t, w->k)};
-    j.steps = (w->k + j.unit - 1) / j.unit * j.unit * t->bits / 32;
-    j.row_bytes = lq_code_row_bytes(t->bits, w->k);
-    j.zero_bytes = lq_code_row_bytes(t->bits, j.groups);
-    j.scale_size = lq_dtype_size(t->scale);
-    return j;
-}
-
-// Bits of word s that are columns below k.
-static uint32_t word_keep(const pack_job *j, int64_t s) {
-    int64_t bits = (j->w->k - s * (32 / j->w->type.bits)) * j->w->type.bits;
-    return bits >= 32 ? UINT32_MAX : bits <= 0 ? 0 : (1u << bits) - 1;
-}
-
-// A whole word of the zero point of group g, as 32 / bits codes.
-static uint32_t word_zero(const pack_job *j, int64_t row, int64_t g) {
-    const lq_wtype *t = &j->w->type;
-    uint32_t z = 1u << (t->bits - 1);
-    if (t->asym) z = lq_code_get(j->w->zero + (size_t)row * j->zero_bytes, t->bits, g);
-    return z * (t->bits == 4 ? 0x11111111u : 0x01010101u);
-}
-
-// Rows behind n: scale 0 and code = zero point, so that they are 0 whatever is done with them.
-static void tile_to_x86(void *arg, int task, int worker) {
+static void band_task(void *arg, int task, int worker) {
     (void)worker;
     const pack_job *j = arg;
-    const lq_wtype *t = &j->w->type;
-    const size_t tile = (size_t)task, cells = LQ_X86_ROWS * (size_t)j->groups;
-    uint8_t *q = (uint8_t *)j->to.q + tile * (size_t)j->steps * 64;
-    for (size_t r = 0; r < LQ_X86_ROWS; r++) {
-        const int64_t row = (int64_t)(tile * LQ_X86_ROWS + r);
-        const bool real = row < j->w->n;
-        const uint8_t *src = (const uint8_t *)j->w->q + (size_t)row * j->row_bytes;
-        for (int64_t s = 0; s < j->steps; s++) {
-            uint32_t v = real || t->asym ? 0 : t->bits == 4 ? 0x88888888u : 0x80808080u;
-            if (real) {
-                const uint32_t keep = word_keep(j, s);
-                if (keep) memcpy(&v, src + s * 4, 4);
-                if (keep != UINT32_MAX) v = (v & keep) | (word_zero(j, row, j->groups - 1) & ~keep);
-                v = word_x86(v, t->bits);
-            }
-            memcpy(q + (size_t)s * 64 + r * 4, &v, 4);
-        }
-        for (size_t g = 0; g < (size_t)j->groups; g++) {
-            uint8_t *scale = (uint8_t *)j->to.scale + (tile * cells + g * LQ_X86_ROWS + r) * j->scale_size;
-            if (real) memcpy(scale, (const uint8_t *)j->w->scale + ((size_t)row * (size_t)j->groups + g) *
-                             j->scale_size, j->scale_size);
-            else memset(scale, 0, j->scale_size);
-            if (!t->asym) continue;
-            const uint8_t *zero = j->w->zero + (size_t)row * j->zero_bytes;
-            ((uint8_t *)j->to.zero)[tile * cells + g * LQ_X86_ROWS + r] = real
-                ? (uint8_t)lq_code_get(zero, t->bits, (int64_t)g) : 0;
-        }
-    }
-}
-
-static void tile_to_any(void *arg, int task, int worker) {
-    (void)worker;
-    const pack_job *j = arg;
-    const lq_wtype *t = &j->w->type;
-    const size_t tile = (size_t)task, cells = LQ_X86_ROWS * (size_t)j->groups;
-    const uint8_t *q = (const uint8_t *)j->w->q + tile * (size_t)j->steps * 64;
-    for (size_t r = 0; r < LQ_X86_ROWS && (int64_t)(tile * LQ_X86_ROWS + r) < j->w->n; r++) {
-        const size_t row = tile * LQ_X86_ROWS + r;
-        uint8_t *dst = (uint8_t *)j->to.q + row * j->row_bytes;
-        for (size_t s = 0; s < j->row_bytes / 4; s++) {
-            uint32_t v;
-            memcpy(&v, q + s * 64 + r * 4, 4);
-            v = word_any(v, t->bits) & word_keep(j, (int64_t)s);
-            memcpy(dst + s * 4, &v, 4);
-        }
-        if (t->asym) memset((uint8_t *)j->to.zero + row * j->zero_bytes, 0, j->zero_bytes);
-        for (size_t g = 0; g < (size_t)j->groups; g++) {
-            const size_t cell = tile * cells + g * LQ_X86_ROWS + r;
-            memcpy((uint8_t *)j->to.scale + (row * (size_t)j->groups + g) * j->scale_size,
-                   (const uint8_t *)j->w->scale + cell * j->scale_size, j->scale_size);
-            if (t->asym) lq_code_set((uint8_t *)j->to.zero + row * j->zero_bytes, t->bits, (int64_t)g,
-                                     j->w->zero[cell]);
-        }
-    }
+    lq_band_pack(j->w, task, &j->to, j->dst, task);
 }
 
 void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *pool) {
-    if (src->layout == to) {
-        lq_weight_size size;
-        if (!lq_pack_sizes(to, &src->type, src->n, src->k, &size)) return;
-        memcpy(dst.q, src->q, size.q);
-        if (size.scale) memcpy(dst.scale, src->scale, size.scale);
-        if (size.zero) memcpy(dst.zero, src->zero, size.zero);
-        return;
-    }
-    pack_job j = job_of(src, dst);
-    lq_task *fn = to == LQ_X86 ? tile_to_x86 : tile_to_any;
-    const int tiles = (int)((src->n + LQ_X86_ROWS - 1) / LQ_X86_ROWS);
-    if (pool) lq_pool_run(pool, fn, &j, tiles);
-    else for (int t = 0; t < tiles; t++) fn(&j, t, 0);
+    lq_weight_size size;
+    if (!lq_pack_sizes(to, &src->type, src->n, src->k, &size)) return;
+    const bool same = src->layout == to;
+    if (same) memcpy(dst.q, src->q, size.q);
+    if (same && size.zero) memcpy(dst.zero, src->zero, size.zero);
+    if ((same && size.scale) || src->type.rows > 1) memcpy(dst.scale, src->scale, size.scale); // of one order in all
+    if (same) return;
+    pack_job j = {.w = src, .dst = dst, .to = lq_laid_of(to, &src->type, src->n, src->k)};
+    const int bands = (int)((lq_laid_rows(to, src->n) + LQ_BAND - 1) / LQ_BAND);
+    if (pool) lq_pool_run(pool, band_task, &j, bands);
+    else for (int t = 0; t < bands; t++) band_task(&j, t, 0);
+}
+
+// What codes of one group mean, before the scale.
+static void codes_widen(const lq_weight *w, const uint8_t *code, int64_t count, float z, float *dst) {
+    const float *table = w->type.book ? lq_wtype_table(&w->type) : w->table;
+    if (w->type.kind == LQ_W_FLOAT) lq_dtypes[w->type.elem].to_f32(code, dst, (size_t)count);
+    else if (w->type.kind == LQ_W_TABLE)
+        for (int64_t i = 0; i < count; i++) dst[i] = table[code[i]];
+    else
+        for (int64_t i = 0; i < count; i++) dst[i] = (float)code[i] - z;
 }
 
 void lq_weight_row(const lq_weight *w, int64_t row, float *dst) {
@@ -148,17 +55,19 @@ void lq_weight_row(const lq_weight *w, int64_t row, float *dst) {
         return;
     }
     const lq_wtype *t = &w->type;
-    const pack_job j = job_of(w, (lq_weight_out){0});
-    const size_t tile = (size_t)row / LQ_X86_ROWS, r = (size_t)row % LQ_X86_ROWS;
-    const uint8_t *q = (const uint8_t *)w->q + tile * (size_t)j.steps * 64 + r * 4;
-    const int per = 32 / t->bits;
-    for (int64_t c = 0; c < w->k; c++) {
-        const size_t cell = (tile * (size_t)j.groups + (size_t)(t->group ? c / t->group : 0)) * LQ_X86_ROWS + r;
-        const int i = (int)(c % per);
-        const uint8_t byte = q[(size_t)(c / per) * 64 + (size_t)(i & 3)];
-        const int code = t->bits == 8 ? byte : i < 4 ? byte & 15 : byte >> 4;
-        const int zero = t->asym ? w->zero[cell] : 1 << (t->bits - 1);
-        dst[w->perm ? w->perm[c] : c] = (float)(code - zero) * lq_scale_get(w, cell);
+    const lq_laid l = lq_laid_of(w->layout, t, w->n, w->k);
+    const int64_t group = t->group ? t->group : w->k;
+    lq_piece p;
+    for (int64_t at = 0, end; at < w->k; at = end) { // within one piece and one group
+        const int64_t first = at / LQ_PIECE * LQ_PIECE, g = at / group;
+        float part[LQ_PIECE];
+        if (at == first) lq_codes_get(&l, w->q, row - row % 16 + row % 8, first, p);
+        end = first + LQ_PIECE < (g + 1) * group ? first + LQ_PIECE : (g + 1) * group;
+        end = end < w->k ? end : w->k;
+        const float s = lq_scale_get(w, lq_laid_scale(&l, row, g));
+        const float z = t->asym ? (float)lq_zero_get(&l, w->zero, row, g) : (float)(1 << (t->bits - 1));
+        codes_widen(w, p[row % 16 / 8] + (at - first), end - at, z, part);
+        for (int64_t c = at; c < end; c++) dst[w->perm ? w->perm[c] : c] = part[c - at] * s;
     }
     for (int32_t o = 0; o < w->outliers; o++)
         dst[w->perm ? w->perm[w->outlier[o]] : w->outlier[o]] = lq_bf16_f32(w->outlier_w[row * w->outliers + o]);
@@ -166,26 +75,22 @@ void lq_weight_row(const lq_weight *w, int64_t row, float *dst) {
 
 void lq_code_sums(const lq_weight *w, int32_t *sum) {
     const lq_wtype *t = &w->type;
-    const pack_job j = job_of(w, (lq_weight_out){0});
-    const int per = 32 / t->bits;
-    for (int64_t row = 0; row < w->n; row++) {
-        const size_t tile = (size_t)row / LQ_X86_ROWS, r = (size_t)row % LQ_X86_ROWS;
-        const uint8_t *any = (const uint8_t *)w->q + (size_t)row * j.row_bytes;
-        const uint8_t *x86 = (const uint8_t *)w->q + tile * (size_t)j.steps * 64 + r * 4;
-        int64_t total = 0;
-        for (int64_t c = 0; c < w->k; c++) {
-            const int64_t g = t->group ? c / t->group : 0;
-            int code, zero = 1 << (t->bits - 1);
-            if (w->layout == LQ_ANY) {
-                code = t->bits == 8 ? any[c] : (int)lq_code_get(any, t->bits, c);
-                if (t->asym) zero = (int)lq_code_get(w->zero + (size_t)row * j.zero_bytes, t->bits, g);
-            } else {
-                const uint8_t byte = x86[(size_t)(c / per) * 64 + (size_t)(c & 3)];
-                code = t->bits == 8 ? byte : c % 8 < 4 ? byte & 15 : byte >> 4;
-                if (t->asym) zero = w->zero[(tile * (size_t)j.groups + (size_t)g) * LQ_X86_ROWS + r];
-            }
-            total += code - zero;
+    const lq_laid l = lq_laid_of(w->layout, t, w->n, w->k);
+    const int64_t group = t->group ? t->group : w->k;
+    for (int64_t row = 0; row < w->n; row += row % 8 < 7 ? 1 : 9) {
+        int64_t total[2] = {0, 0};
+        for (int64_t first = 0; first < w->k; first += LQ_PIECE) {
+            lq_piece p;
+            lq_codes_get(&l, w->q, row, first, p);
+            for (int64_t c = 0; c < LQ_PIECE && first + c < w->k; c++)
+                for (int h = 0; h < 2 && row + 8 * h < w->n; h++) total[h] += p[h][c];
         }
-        sum[row] = (int32_t)total;
+        for (int h = 0; h < 2 && row + 8 * h < w->n; h++) {
+            for (int64_t g = 0; g < l.groups; g++) {
+                const int64_t count = g + 1 < l.groups ? group : w->k - g * group;
+                total[h] -= count * (t->asym ? lq_zero_get(&l, w->zero, row + 8 * h, g) : 1 << (t->bits - 1));
+            }
+            sum[row + 8 * h] = (int32_t)total[h];
+        }
     }
 }

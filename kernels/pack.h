@@ -1,10 +1,10 @@
 // pack.h: weights between layouts. Pure functions.
 //
 // A layout is a permutation of codes: packing and unpacking are exact inverses (tests/unit/test_pack.c).
-// docs/KERNELS.md draws each layout.
+// formats/layout.h says where things lie, docs/KERNELS.md draws each layout.
 #ifndef LQ_PACK_H
 #define LQ_PACK_H
-#include "formats/block.h"
+#include "formats/layout.h"
 #include "kernels/pool.h"
 
 enum {
@@ -19,8 +19,6 @@ static inline int lq_x86_group(const lq_wtype *t) { return t->group ? t->group :
 bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k);
 // Bytes of each part in a layout.
 bool lq_pack_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out);
-
-typedef struct lq_weight_out { void *q, *scale, *zero; } lq_weight_out; // buffers of lq_pack_sizes, zero may be NULL
 
 // From any layout to any other. The pool may be NULL.
 void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *pool);

@@ -72,7 +72,7 @@ typedef struct lq_quant_opts {
     // others packed (lq_ckpt_packed) "keep"
     const char *type;
     const char *head, *embed; // types of these two, "keep" = as they are; NULL: "int8 row"
-    const char *layout;   // "any" (default), "x86": one of lq_quant_layout's
+    const char *layout;   // "any" (default), "x86", "cuda": one of lq_quant_layout's
     int threads;          // 0: one per core
     size_t max_ram;       // 0: no limit given
     bool overwrite, fresh; // fresh: ignore what an interrupted run left

@@ -41,8 +41,8 @@ static bool check_scales(const lq_slot *s, const lq_weight *w, lq_err *err) {
 }
 
 static double scale_of(const lq_weight *w, int64_t row, int64_t g) {
-    const int64_t band = w->type.rows > 1 ? row / w->type.rows : row;
-    return fabs((double)lq_scale_get(w, (size_t)(band * lq_weight_groups(&w->type, w->k) + g)));
+    const lq_laid l = lq_laid_of(w->layout, &w->type, w->n, w->k);
+    return (double)lq_scale_get(w, lq_laid_scale(&l, row, g));
 }
 
 static double largest(const lq_weight *w) {
@@ -81,7 +81,7 @@ static reach group_reach(const lq_weight *q, int64_t row, int64_t g, const float
     if (t->kind == LQ_W_PLAIN) return (reach){top / 4, 0};
     // A scale of few bits may be too small for the largest elements: they lose what is above.
     const bool few = t->dq || (t->kind != LQ_W_INT && (t->scale == LQ_E8M0 || t->scale == LQ_E4M3));
-    const double given = few || t->rows > 1 ? scale_of(q, row, g) : 0;
+    const double own = few || t->rows > 1 ? scale_of(q, row, g) : 0, given = fabs(own);
     if (t->kind == LQ_W_FLOAT) {
         const bool e5m2 = t->elem == LQ_E5M2;
         const double most = e5m2 ? 57344 : 448, s = few || t->rows > 1 ? given : top / most;
@@ -95,7 +95,7 @@ static reach group_reach(const lq_weight *q, int64_t row, int64_t g, const float
     double step = t->asym ? (hi - lo) / ((1 << t->bits) - 1) : top / (1 << (t->bits - 1));
     if (t->rows > 1) step = given;
     if (t->dq) { // what no code reaches with a scale that is too small, or has the other sign
-        step = t->asym && lq_scale_get(q, (size_t)(row * lq_weight_groups(t, q->k) + g)) < 0 ? 0 : given;
+        step = t->asym && own < 0 ? 0 : given;
         step += fmax(0, t->asym ? hi - lo - ((1 << t->bits) - 1) * step : top - ((1 << (t->bits - 1)) - 1) * step);
     }
     return (reach){1.25 * step + codes * least, 0};

@@ -174,7 +174,7 @@ static const lq_opt opts[] = {
     {"lm-head", 0, LQ_OPT_TEXT, FIELD(head), "TYPE", "the same as --head", NULL, 0, 0},
     {"embed", 0, LQ_OPT_TEXT, FIELD(embed), "TYPE", "type of the embedding, or keep (default: int8 row)", NULL, 0, 0},
     {"layout", 0, LQ_OPT_CHOICE, FIELD(layout), "NAME",
-     "where the codes lie: any (default) serves all devices, x86 is mapped as it is",
+     "where the codes lie: any (default) serves all devices, x86 and cuda are for one kind",
      lq_quant_layout, 0, 0},
     {"target-bits", 0, LQ_OPT_NUM, FIELD(target_bits), "X", "auto: bits a weight, over all matrices", NULL, 1, 16},
     {"target-size", 0, LQ_OPT_SIZE, FIELD(target_size), "SIZE", "auto: size of OUT", NULL, 0, 0},

@@ -1,6 +1,7 @@
 // fuzz_safetensors.c: any bytes as a checkpoint in memory: opened, checked, every tensor and weight touched. The
 // header's checksum is made right first, else nothing behind it would ever be reached.
 #include "formats/ckpt.h"
+#include "kernels/pack.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static void packed_touch(lq_ckpt *c, const lq_tensor *t) {
         lq_weight w;
         snprintf(p[i].name, sizeof p[i].name, "%s", of->name);
         if (!lq_ckpt_pick(c, &p[i], n[i], k[i], &w, NULL, NULL)) continue;
-        if (w.layout == LQ_ANY) lq_weight_row_any(&w, n[i] - 1, row);
+        lq_weight_row(&w, n[i] - 1, row);
         lq_ckpt_done(c, &w);
     }
 }
@@ -51,14 +52,14 @@ static void weight_touch(lq_ckpt *c, const lq_tensor *t) {
     if (p.stack <= 16 && snprintf(p.name, sizeof p.name, "%s", name) < (int)sizeof p.name)
         for (lq_weight w; p.at < p.stack && of->k < 4096 && lq_ckpt_pick(c, &p, of->n, of->k, &w, NULL, NULL); p.at++) {
             float row[4096];
-            if (w.layout == LQ_ANY) lq_weight_row_any(&w, of->n - 1, row);
+            lq_weight_row(&w, of->n - 1, row);
         }
     if (t->rank != 2) return;
     for (int64_t k = t->shape[1]; k <= t->shape[1] * 4 && k < 4096; k++) {
         lq_weight w;
         if (t->shape[0] > 4096 || !lq_ckpt_weight(c, name, t->shape[0], k, &w, NULL)) continue;
         float *row = malloc((size_t)k * sizeof *row);
-        for (int64_t r = 0; r < w.n && row && w.layout == LQ_ANY; r++) lq_weight_row_any(&w, r, row);
+        for (int64_t r = 0; r < w.n && row; r++) lq_weight_row(&w, r, row);
         free(row);
     }
 }

@@ -141,6 +141,10 @@ def safetensors_seeds():
     yield "lq_x86", lq([("w.q", "U8", [2, 256], raw(512, 1)), ("w.scale", "F16", [2, 1, 16], raw(64, 2)), ("v.q", "U8", [1, 2048], raw(2048, 7)),
                         ("v.scale", "F16", [1, 1, 16], raw(32, 2)), ("v.zero", "U8", [1, 1, 16], raw(16, 3))],
                        {"w": "int4 g32 sym f16 20x20", "v": "int8 row asym f16 3x100"}, "x86")
+    yield "lq_cuda", lq([("w.q", "U8", [1, 2048], raw(2048, 1)), ("w.scale", "F16", [3, 1, 64], raw(384, 2)), ("w.zero", "U8", [3, 1, 32], raw(96, 3)),
+                         ("v.q", "F8_E4M3", [1, 4096], raw(4096, 7)), ("v.scale", "F32", [2, 1], raw(8, 2)),
+                         ("u.q", "U8", [2, 10240], raw(20480, 5)), ("u.scale", "F16", [1, 2, 64], raw(256, 4))],
+                        {"w": "int4 g16 asym f16 3x40", "v": "e4m3 g16 r2 f32 3x16", "u": "int5 row sym f16 70x130"}, "cuda")
 
 
 def json_seeds():

@@ -1,5 +1,5 @@
 // test_pack.c: layouts are permutations: there and back gives the same bytes, a row means the same in each, the bytes
-// of x86 lie where docs/KERNELS.md says; and the rule of lq_act_type.
+// of x86 lie where docs/KERNELS.md says and those of cuda where docs/FORMAT.md does; and the rule of lq_act_type.
 #include "kernels/ops.h"
 #include "tests/unit/test.h"
 
@@ -43,8 +43,9 @@ static void fill(parts *p) {
     const int64_t groups = lq_weight_groups(t, p->w.k);
     memset(p->q, 0, p->size.q);
     if (p->zero) memset(p->zero, 0, p->size.zero);
+    for (size_t i = 0; t->kind == LQ_W_FLOAT && i < p->size.q; i++) ((uint8_t *)p->q)[i] = (uint8_t)(rnd() >> 20);
     for (int64_t r = 0; r < p->w.n; r++) {
-        for (int64_t c = 0; c < p->w.k; c++)
+        for (int64_t c = 0; c < p->w.k && t->kind != LQ_W_FLOAT; c++)
             lq_code_set((uint8_t *)p->q + (size_t)r * lq_code_row_bytes(t->bits, p->w.k), t->bits, c,
                         (uint32_t)(rnd() >> 20));
         for (int64_t g = 0; p->zero && g < groups; g++)
@@ -91,6 +92,171 @@ static void test_type(lq_wtype t, int64_t n, int64_t k, lq_pool *pool) {
     parts_free(&copy);
     free(a);
     free(b);
+}
+
+// --- cuda, from the words of docs/FORMAT.md ---
+
+// Every field of every word, in the order of the bytes, goes to the code that it is of. Returns how many bytes those
+// are.
+static size_t cuda_read(const uint8_t *q, int bits, int64_t n, int64_t wide, uint8_t *code /* [n][wide] */) {
+    static const int planes[9][2] = {[2] = {2}, [3] = {2, 1}, [4] = {4}, [5] = {4, 1}, [6] = {4, 2}, [8] = {8}};
+    const uint8_t *at = q;
+    const int unit = bits == 4 || bits == 8 ? 64 : 128;
+    memset(code, 0, (size_t)(n * wide));
+    for (int64_t block = 0; block < n / 64 * (wide / unit) * 4; block++) { // of 16 rows: stripe, unit, row block
+        const int64_t row0 = block / 4 / (wide / unit) * 64 + block % 4 * 16, k0 = block / 4 % (wide / unit) * unit;
+        for (int i = 0, shift = 0; i < 2; shift += planes[bits][i++]) {
+            const int width = planes[bits][i], words = width == 1 ? 2 : 4;
+            const int part = width == 4 ? 64 : width == 8 ? 32 : 128;
+            for (int64_t k = k0; width && k < k0 + unit; k += part)
+                for (int lane = 0; lane < 32; lane++)
+                    for (int w = 0; w < words; w++, at += 4)
+                        for (int bit = 0; bit < 32; bit += width) {
+                            const uint32_t word = at[0] | at[1] << 8 | at[2] << 16 | (uint32_t)at[3] << 24;
+                            int step = w * 4 / width + bit % 16 / width / 4, p = bit % 16 / width % 4;
+                            if (width == 8) step = w / 2, p = w % 2 * 2 + (bit % 16 == 0);
+                            const int64_t row = row0 + lane / 4 + 8 * (p & 1);
+                            const int64_t c = k + step * 16 + lane % 4 * 2 + 8 * (p >> 1) + bit / 16;
+                            code[row * wide + c] |= (uint8_t)((word >> bit & ((1u << width) - 1)) << shift);
+                        }
+        }
+    }
+    return (size_t)(at - q);
+}
+
+// Scales and zero points, in the order of the bytes.
+static bool cuda_scales(const parts *any, const parts *cuda, int64_t groups) {
+    const lq_wtype *t = &any->w.type;
+    const size_t size = lq_dtype_size(t->scale), zero_row = lq_code_row_bytes(t->bits, groups);
+    const uint8_t *s = cuda->scale, *z = cuda->zero, none[4] = {0};
+    bool ok = true;
+    if (t->rows > 1) return any->size.scale == cuda->size.scale && !memcmp(any->scale, s, any->size.scale);
+    for (int64_t g = 0; g < groups; g++)
+        for (int64_t row0 = 0; row0 < any->w.n; row0 += 64) {
+            for (int i = 0; i < 64; i++, s += size) {
+                const int64_t row = row0 + i / 16 * 16 + i % 16 / 2 + 8 * (i % 2);
+                const bool real = row < any->w.n;
+                ok &= !memcmp(s, real ? (uint8_t *)any->scale + (size_t)(row * groups + g) * size : none, size);
+                if (!z || t->bits <= 4) continue;
+                ok &= *z++ == (real ? lq_code_get((uint8_t *)any->zero + (size_t)row * zero_row, t->bits, g) : 0);
+            }
+            for (int i = 0; i < 64 && z && t->bits <= 4; i++) { // nibbles: 8 words of 8
+                const int64_t row = row0 + i % 8 / 2 * 16 + i / 8 + 8 * (i % 2);
+                const uint32_t is = z[i / 2] >> i % 2 * 4 & 15;
+                const uint8_t *of = (uint8_t *)any->zero + (size_t)row * zero_row;
+                ok &= is == (row < any->w.n ? lq_code_get(of, t->bits, g) : 0);
+            }
+            if (z && t->bits <= 4) z += 32;
+        }
+    return ok && s == (uint8_t *)cuda->scale + cuda->size.scale && (!z || z == (uint8_t *)cuda->zero + cuda->size.zero);
+}
+
+static bool cuda_codes(const parts *any, const parts *cuda, int64_t groups) {
+    const lq_wtype *t = &any->w.type;
+    const int64_t n = any->w.n, k = any->w.k, unit = t->bits == 4 || t->bits == 8 ? 64 : 128;
+    const int64_t wide = (k + unit - 1) / unit * unit, high = (n + 63) / 64 * 64;
+    const size_t bytes = t->kind == LQ_W_FLOAT ? (size_t)k : lq_code_row_bytes(t->bits, k);
+    uint8_t *code = malloc((size_t)(high * wide));
+    bool ok = cuda->size.q == (size_t)(high * wide * t->bits / 8);
+    ok = ok && cuda_read(cuda->q, t->bits, high, wide, code) == cuda->size.q;
+    for (int64_t r = 0; r < high; r++) {
+        uint32_t pad = t->kind == LQ_W_INT && !t->asym ? 1u << (t->bits - 1) : 0;
+        const size_t zeros = lq_code_row_bytes(t->bits, groups);
+        if (t->asym && r < n) pad = lq_code_get((uint8_t *)any->zero + (size_t)r * zeros, t->bits, groups - 1);
+        for (int64_t c = 0; c < wide; c++)
+            ok &= code[r * wide + c] ==
+                  (r < n && c < k ? lq_code_get((uint8_t *)any->q + (size_t)r * bytes, t->bits, c) : pad);
+    }
+    free(code);
+    return ok;
+}
+
+static void test_meaning(const parts *any, const parts *cuda, const char *name) {
+    const lq_wtype *t = &any->w.type;
+    const int64_t n = any->w.n, k = any->w.k;
+    float *a = malloc((size_t)k * 4), *b = malloc((size_t)k * 4);
+    int32_t *sum = malloc((size_t)n * 4);
+    bool rows = true, sums = true;
+    for (int64_t r = 0; r < n; r++) {
+        lq_weight_row_any(&any->w, r, a);
+        lq_weight_row(&cuda->w, r, b);
+        rows &= !memcmp(a, b, (size_t)k * 4);
+    }
+    if (t->kind == LQ_W_INT) lq_code_sums(&cuda->w, sum);
+    for (int64_t r = 0; r < n && t->kind == LQ_W_INT; r++) {
+        const int64_t groups = lq_weight_groups(t, k);
+        for (int64_t c = 0; c < k; c++) {
+            const int64_t g = t->group ? c / t->group : 0;
+            sum[r] -= (int32_t)lq_code_get((uint8_t *)any->q + (size_t)r * lq_code_row_bytes(t->bits, k), t->bits, c);
+            sum[r] += !t->asym ? 1 << (t->bits - 1) : (int32_t)lq_code_get(
+                (uint8_t *)any->zero + (size_t)r * lq_code_row_bytes(t->bits, groups), t->bits, g);
+        }
+        sums &= !sum[r];
+    }
+    CHECK(rows, "%s: a row has another meaning in cuda", name);
+    CHECK(sums, "%s: the codes of a row have another sum in cuda", name);
+    free(a);
+    free(b);
+    free(sum);
+}
+
+static parts packed(const parts *from, lq_layout to, lq_pool *pool) {
+    parts p = parts_of(to, &from->w.type, from->w.n, from->w.k);
+    lq_pack(&from->w, to, (lq_weight_out){p.q, p.scale, p.zero}, pool);
+    p.w.table = from->w.table, p.w.scale2 = from->w.scale2;
+    return p;
+}
+
+static void test_cuda(const char *type, int64_t n, int64_t k, lq_pool *pool) {
+    static const float scale2 = 0.375f;
+    static float table[256];
+    char name[128];
+    lq_wtype t;
+    CHECK(lq_wtype_parse(type, &t, NULL), "%s", type);
+    snprintf(name, sizeof name, "%s %lldx%lld", type, (long long)n, (long long)k);
+    for (int i = 0; i < 256; i++) table[i] = (float)(i * 37 % 101);
+    parts any = parts_of(LQ_ANY, &t, n, k);
+    any.w.table = t.book ? lq_wtype_table(&t) : table, any.w.scale2 = &scale2;
+    fill(&any);
+    parts cuda = packed(&any, LQ_CUDA, pool), back = packed(&cuda, LQ_ANY, NULL);
+    CHECK(parts_same(&any, &back), "%s: any -> cuda -> any", name);
+    CHECK(cuda_codes(&any, &cuda, lq_weight_groups(&t, k)), "%s: a code stands elsewhere, or a pad is another", name);
+    CHECK(cuda_scales(&any, &cuda, lq_weight_groups(&t, k)), "%s: a scale or zero point stands elsewhere", name);
+    test_meaning(&any, &cuda, name);
+    if (lq_pack_has(LQ_X86, &t, n, k)) {
+        parts x86 = packed(&any, LQ_X86, pool), there = packed(&cuda, LQ_X86, pool);
+        parts here = packed(&x86, LQ_CUDA, NULL);
+        CHECK(parts_same(&x86, &there) && parts_same(&cuda, &here), "%s: between x86 and cuda", name);
+        parts_free(&x86);
+        parts_free(&there);
+        parts_free(&here);
+    }
+    parts_free(&any);
+    parts_free(&cuda);
+    parts_free(&back);
+}
+
+static void test_cuda_all(lq_pool *pool) {
+    static const int64_t shapes[][2] = {{1, 1}, {64, 128}, {17, 129}, {65, 200}, {130, 389}, {200, 63}, {128, 512}};
+    static const char *const types[] = {
+        "int2 g64 sym f16", "int2 g16 asym f32", "int3 g32 sym bf16", "int3 g128 asym f16", "int4 g128 sym f16",
+        "int4 g16 asym f16", "int4 row asym f32", "int4 g272 asym bf16", "int4 g32 r3 sym f16", "int5 g64 asym f16",
+        "int5 row sym f32", "int6 g48 asym f32", "int6 g128 sym f16", "int8 row sym f16", "int8 g32 asym f16",
+        "int8 tensor sym f32", "nf4 g64 f16", "fp4 g32 e8m0", "fp4 g16 e4m3", "table3 g64 f16", "table8 row f32",
+        "e4m3 row f32", "e4m3 g128 r128 f32", "e5m2 g64 f16", "e4m3 tensor f32", "e4m3 g32 e8m0", "nf4 g64 dq256"};
+    static const char *const not[] = {"int7 g64 sym f16", "table7 g64 f16", "bf16", "int8 row sym f32 act i8 row",
+                                      "e4m3 row f32 act e4m3 row", "int4 g128 sym f16 act i8 g128"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            test_cuda(types[i], shapes[s][0], shapes[s][1], pool);
+    for (size_t i = 0; i < sizeof not / sizeof *not; i++) {
+        lq_wtype t;
+        CHECK(lq_wtype_parse(not[i], &t, NULL) && !lq_pack_has(LQ_CUDA, &t, 64, 128), "cuda has %s", not[i]);
+    }
+    lq_weight_size size;
+    lq_wtype t;
+    CHECK(lq_wtype_parse("int8", &t, NULL) && !lq_pack_sizes(LQ_CUDA, &t, 0, 16, &size) &&
+          !lq_pack_sizes(LQ_CUDA, &t, (int64_t)1 << 40, 16, &size), "impossible sizes in cuda");
 }
 
 static void test_rules(void) {
@@ -147,6 +313,7 @@ int main(void) {
                             .kind = LQ_W_INT, .elem = LQ_U8, .bits = bits, .group = groups[g], .asym = v & 1,
                                 .scale = scales[v / 2]},
                         shapes[s][0], shapes[s][1], pool);
+    test_cuda_all(pool);
     test_rules();
     lq_pool_close(pool);
     return test_end();

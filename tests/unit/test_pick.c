@@ -231,10 +231,10 @@ static bool coded_put(lq_writer *w, int i, lq_layout layout, lq_err *err) {
     if (coded[i].smooth) m.smooth = smooth;
     if (coded[i].outliers) m.outlier = cols, m.outlier_w = values, m.outliers = 3;
     lq_weight_size size;
-    if (layout == LQ_X86 && !m.type.dq && lq_layout_sizes(LQ_X86, &m.type, N, K, &size)) {
+    if (layout != LQ_ANY && !m.type.dq && lq_layout_sizes(layout, &m.type, N, K, &size)) {
         lq_weight packed = m;
-        packed.layout = LQ_X86, packed.q = room[0], packed.scale = room[1], packed.zero = m.zero ? room[2] : NULL;
-        lq_pack(&m, LQ_X86, (lq_weight_out){room[0], room[1], room[2]}, NULL);
+        packed.layout = layout, packed.q = room[0], packed.scale = room[1], packed.zero = m.zero ? room[2] : NULL;
+        lq_pack(&m, layout, (lq_weight_out){room[0], room[1], room[2]}, NULL);
         m = packed;
     }
     char name[16];
@@ -300,6 +300,54 @@ static void across_check(lq_ckpt *c, const char *name, const lq_weight *whole) {
     }
     CHECK(same, "%s across", name);
     lq_ckpt_done(c, &w);
+}
+
+// Rows of several stripes that are picked are, padding and all, what these rows become by themselves.
+static void test_stripes(const char *type, int64_t bytes, int64_t groups, int64_t zeros) {
+    enum { ROWS = 150, COLS = 200 };
+    static const struct { lq_pick p; int64_t n; } picks_of[] = {{{.first = 7}, 100}, {{.first = 16}, 64},
+        {{.first = 2, .run = 9, .step = 30}, 45}, {{.run = 3, .step = 0}, 90}, {{.first = 149}, 1}};
+    static uint8_t q[ROWS * COLS], scale[ROWS * 64], zero[ROWS * 64], own[3][ROWS * COLS], room[3][192 * 256];
+    static uint8_t want[3][192 * 256];
+    uint64_t seed = 4711;
+    lq_err err = {0};
+    lq_ckpt *c = NULL;
+    lq_writer *w = NULL;
+    lq_writer_opts o = {.out = path, .fingerprint = "", .overwrite = true, .header_room = make_room()};
+    lq_weight m = {.n = ROWS, .k = COLS, .q = q, .scale = scale, .zero = zeros ? zero : NULL}, file = m;
+    for (size_t i = 0; i < sizeof q; i++) q[i] = (uint8_t)(next_random(&seed) % 112);
+    for (size_t i = 0; i < sizeof scale; i++)
+        scale[i] = (uint8_t)(next_random(&seed) % 60), zero[i] = (uint8_t)next_random(&seed);
+    CHECK(lq_wtype_parse(type, &m.type, &err), "%s", err.text);
+    file.type = m.type, file.layout = LQ_CUDA, file.q = room[0], file.scale = room[1];
+    file.zero = zeros ? room[2] : NULL;
+    lq_pack(&m, LQ_CUDA, (lq_weight_out){room[0], room[1], room[2]}, NULL);
+    bool ok = lq_writer_open(&o, &w, &err) && lq_writer_meta(w, "lq.layout", "cuda", &err) &&
+              lq_writer_weight(w, "w", &file, &err) && lq_writer_commit(w, NULL, NULL, &err);
+    lq_writer_close(w, !ok);
+    CHECK(ok && lq_ckpt_open(path, &c, &err), "%s", err.text);
+    for (size_t i = 0; i < sizeof picks_of / sizeof *picks_of && c; i++) {
+        lq_weight got, rows = m;
+        lq_pick p = picks_of[i].p;
+        lq_weight_size size;
+        snprintf(p.name, sizeof p.name, "w");
+        CHECK(lq_ckpt_pick(c, &p, picks_of[i].n, COLS, &got, NULL, &err), "%s: %s", type, err.text);
+        rows.n = picks_of[i].n, rows.type = got.type, rows.q = own[0], rows.scale = own[1];
+        rows.zero = zeros ? own[2] : NULL;
+        for (int64_t r = 0; r < rows.n; r++) {
+            const int64_t from = row_of(&p, r), band = m.type.rows > 1 ? from / m.type.rows : from;
+            const int64_t to = rows.type.rows > 1 ? r / rows.type.rows : r;
+            memcpy(own[0] + r * bytes, q + from * bytes, (size_t)bytes);
+            memcpy(own[1] + to * groups, scale + band * groups, (size_t)groups);
+            memcpy(own[2] + r * zeros, zero + from * zeros, (size_t)zeros);
+        }
+        lq_pack(&rows, LQ_CUDA, (lq_weight_out){want[0], want[1], want[2]}, NULL);
+        CHECK(got.layout == LQ_CUDA && lq_layout_sizes(LQ_CUDA, &got.type, got.n, got.k, &size) &&
+              !memcmp(got.q, want[0], size.q) && !memcmp(got.scale, want[1], size.scale) &&
+              (!zeros || !memcmp(got.zero, want[2], size.zero)), "%s: pick %zu", type, i);
+        lq_ckpt_done(c, &got);
+    }
+    lq_ckpt_close(c);
 }
 
 static void test_coded(lq_layout layout) {
@@ -436,6 +484,11 @@ int main(void) {
     test_codes();
     test_coded(LQ_ANY);
     test_coded(LQ_X86);
+    test_coded(LQ_CUDA);
+    test_stripes("int4 g32 asym f16", 100, 14, 4); // bytes of a row's codes, scales and zero points
+    test_stripes("int3 g64 asym bf16", 76, 8, 4);
+    test_stripes("int8 g64 asym f16", 200, 8, 4);
+    test_stripes("e4m3 g32 r10 f16", 200, 14, 0);
     test_pages();
     tree_remove(folder);
     return test_end();

@@ -322,14 +322,14 @@ static void test_lies(void) {
     }
 }
 
-static void test_layouts(void) {
+static void test_layout(lq_layout layout) {
     char path[320];
     lq_err err = {0};
     lq_quant_result r;
     lq_ckpt *a = NULL, *b = NULL;
     lq_desc d;
-    snprintf(path, sizeof path, "%s/x86.lq", dir);
-    CHECK(quantize(path, "int4 g32", "x86", NULL, NULL, &r, &err), "%s", err.text);
+    snprintf(path, sizeof path, "%s/%s.lq", dir, lq_layout_names[layout]);
+    CHECK(quantize(path, "int4 g32", lq_layout_names[layout], NULL, NULL, &r, &err), "%s", err.text);
     lq_quant_result_free(&r);
     CHECK(lq_validate(path, in, NULL, &err), "%s", err.text);
     if (!lq_ckpt_open(out, &a, &err) || !lq_ckpt_open(path, &b, &err) || !lq_desc_read(a, &d, &err)) {
@@ -350,7 +350,8 @@ static void test_layouts(void) {
             lq_weight_row(&y, row, q);
             same &= !memcmp(p, q, (size_t)slots[i].k * sizeof *p);
         }
-        CHECK(same && x.layout == LQ_ANY && y.layout == LQ_X86, "%s: layout x86 holds other weights", slots[i].name);
+        CHECK(same && x.layout == LQ_ANY && y.layout == layout, "%s: layout %s holds other weights", slots[i].name,
+              lq_layout_names[layout]);
     }
     free(slots);
     lq_desc_free(&d);
@@ -370,7 +371,8 @@ static void test_pass(void) {
     lq_quant_result_free(&r);
     CHECK(lq_validate(out, in, NULL, &err), "%s", err.text);
     test_lies();
-    test_layouts();
+    test_layout(LQ_X86);
+    test_layout(LQ_CUDA);
     // Stopped before block 2, gone on from there.
     char path[320], data[360];
     char at[] = "layer 1";

@@ -1,4 +1,4 @@
-// test_stack.c: matrices under one name: written one after the other and read back as views, in both layouts and where
+// test_stack.c: matrices under one name: written one after the other and read back as views, in each layout and where
 // a matrix does not end at 64 bytes; picks of them; an interrupted stack goes on to the same bytes; reading back and
 // dropping one; what is refused.
 #include "formats/parts.h"
@@ -18,9 +18,9 @@ static lq_weight matrix(int i, int e, lq_layout layout, make_buffers *b) {
     static _Alignas(64) uint8_t room[3][1 << 16];
     lq_weight m = make_matrix(i, e, b), to = m;
     lq_weight_size size;
-    if (layout != LQ_X86 || m.type.dq || !lq_layout_sizes(LQ_X86, &m.type, m.n, m.k, &size)) return m;
-    to.layout = LQ_X86, to.q = room[0], to.scale = room[1], to.zero = m.zero ? room[2] : NULL;
-    lq_pack(&m, LQ_X86, (lq_weight_out){room[0], room[1], room[2]}, NULL);
+    if (layout == LQ_ANY || m.type.dq || !lq_layout_sizes(layout, &m.type, m.n, m.k, &size)) return m;
+    to.layout = layout, to.q = room[0], to.scale = room[1], to.zero = m.zero ? room[2] : NULL;
+    lq_pack(&m, layout, (lq_weight_out){room[0], room[1], room[2]}, NULL);
     return to;
 }
 
@@ -290,6 +290,7 @@ int main(void) {
     if (!mkdtemp(folder)) return 1;
     snprintf(path, sizeof path, "%s/m.lq", folder);
     test_layout(LQ_ANY);
+    test_layout(LQ_CUDA);
     test_layout(LQ_X86);
     test_resume();
     test_back();
