@@ -383,9 +383,8 @@ static bool put_back(pass *p, const lq_item *it, lq_err *err) {
 static bool put_top(pass *p, const lq_item *it, lq_err *err) {
     lq_weight w;
     if (!it->slot.k || it->slot.role == LQ_ROLES) return true;
-    if (!lq_writer_weight_back(p->writer, it->slot.name, 0, &w, err)) return false;
-    lq_stream_put_top(p->stream, it->slot.role, &w);
-    return true;
+    return lq_writer_weight_back(p->writer, it->slot.name, 0, &w, err) &&
+           lq_stream_put_top(p->stream, it->slot.role, &w, err);
 }
 
 // The text goes through a block that is finished.

@@ -622,7 +622,8 @@ static size_t held_bytes(const lq_plan *p) {
         size_t held = 0;
         for (size_t i = p->first[b]; i < p->first[b + 1]; i++) {
             const lq_item *it = &p->items[i];
-            if (it->round && it->slot.layer >= 0)
+            const bool unlaid = p->layout == LQ_CUDA && it->recipe.type.kind != LQ_W_PLAIN; // to be multiplied here
+            if ((it->round || unlaid) && it->slot.layer >= 0)
                 held += (size_t)(it->slot.count ? it->slot.count : 1) *
                         (lq_module_bytes(&it->recipe.type, it->slot.n, it->slot.k) +
                          lq_acts_bytes(&it->recipe, it->slot.n, it->slot.k));

@@ -33,8 +33,8 @@ struct lq_stream {
     int32_t *seq, *pos, *first, *slot, *table; // of a chunk
     float *was;                 // what an input is given as the model was
     size_t was_cap;
-    int32_t **sum;              // [sums] of the codes of rows, of the layer at hand
-    size_t sums;
+    void **own;                 // [owned] made for weights: first `tops` for those of no layer, then of that at hand
+    size_t owned, tops;
     lq_mat was_mat;
     lq_tick *tick;
     void *tick_arg;
@@ -199,8 +199,8 @@ bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err) {
     return false;
 }
 
-static void sums_free(lq_stream *s) {
-    while (s->sums) free(s->sum[--s->sums]);
+static void own_free(lq_stream *s, size_t from) {
+    while (s->owned > from) free(s->own[--s->owned]);
 }
 
 void lq_stream_close(lq_stream *s) {
@@ -221,8 +221,8 @@ void lq_stream_close(lq_stream *s) {
     free(s->slot);
     free(s->table);
     free(s->was);
-    sums_free(s);
-    free(s->sum);
+    own_free(s, 0);
+    free(s->own);
     free(s);
 }
 
@@ -372,24 +372,52 @@ static void changed(lq_stream *s, int input) {
     buffers_stale(s, LQ_AS_MADE);
 }
 
-// The sums of codes that activations with a zero point need, until the layer is left.
+// Memory for what a weight needs beside it, until the layer is left.
+static void *own_room(lq_stream *s, size_t bytes, lq_err *err) {
+    void **more = realloc(s->own, (s->owned + 1) * sizeof *more);
+    if (more) s->own = more;
+    void *p = more ? aligned_alloc(64, (bytes + 63) & ~(size_t)63) : NULL;
+    if (p) s->own[s->owned++] = p;
+    else lq_fail(err, LQ_E_MEMORY, "no memory for %zu bytes of a weight", bytes);
+    return p;
+}
+
+// The sums of codes that activations with a zero point need.
 static bool sum_codes(lq_stream *s, lq_weight *w, lq_err *err) {
-    int32_t **more = realloc(s->sum, (s->sums + 1) * sizeof *more);
-    if (more) s->sum = more;
-    int32_t *sum = more ? s->sum[s->sums] = malloc((size_t)w->n * sizeof *sum) : NULL;
-    if (!sum) return lq_fail(err, LQ_E_MEMORY, "no memory for the sums of %lld rows", (long long)w->n);
-    s->sums++;
+    int32_t *sum = own_room(s, (size_t)w->n * sizeof *sum, err);
+    if (!sum) return false;
     lq_code_sums(w, sum);
     w->code_sum = sum;
     return true;
 }
 
-void lq_stream_put_top(lq_stream *s, lq_role role, const lq_weight *w) { s->m[LQ_AS_MADE]->top[role].w = *w; }
+// A weight that a file has in the layout of another device, in layout any.
+static bool unlay(lq_stream *s, lq_weight *w, lq_err *err) {
+    lq_dev *d = s->m[LQ_AS_MADE]->dev;
+    lq_weight_size size;
+    if (w->layout == LQ_ANY || d->ops.can(d, &w->type, w->layout, NULL)) return true;
+    if (!lq_weight_sizes(&w->type, w->n, w->k, &size)) return lq_fail(err, LQ_E_LIMIT, "a weight is too large");
+    const size_t scale = (size.q + 63) / 64 * 64, zero = scale + (size.scale + 63) / 64 * 64;
+    uint8_t *at = own_room(s, zero + size.zero, err);
+    if (!at) return false;
+    lq_pack(w, LQ_ANY, (lq_weight_out){at, at + scale, at + zero}, d->pool);
+    w->layout = LQ_ANY, w->q = at, w->scale = at + scale, w->zero = w->zero ? at + zero : NULL;
+    return true;
+}
+
+bool lq_stream_put_top(lq_stream *s, lq_role role, const lq_weight *w, lq_err *err) {
+    lq_weight own = *w;
+    const bool looked_up = role == LQ_R_EMBED || role == LQ_R_POSITION || role == LQ_R_TOKENS; // in any layout
+    if (!looked_up && !unlay(s, &own, err)) return false;
+    s->tops = s->owned;
+    s->m[LQ_AS_MADE]->top[role].w = own;
+    return true;
+}
 
 bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_err *err) {
     lq_bound *b = &s->m[LQ_AS_MADE]->layer[s->layer[LQ_AS_MADE]][role];
     lq_weight own = *w;
-    if (w->type.act.asym && !sum_codes(s, &own, err)) return false;
+    if (!unlay(s, &own, err) || (w->type.act.asym && !sum_codes(s, &own, err))) return false;
     if (b->stack) b->stack[at] = own;
     if (at == 0) b->w = own;
     changed(s, b->input);
@@ -503,7 +531,7 @@ bool lq_stream_leave(lq_stream *s, double *error, lq_err *err) {
         for (int c = 0; c < s->courses; c++) chunk_rests(s, c, at, n);
     }
     for (int c = 0; c < s->courses; c++) let_go(s, c);
-    sums_free(s);
+    own_free(s, s->tops);
     if (error) *error = norm > 0 ? sqrt(sum / norm) : 0;
     return true;
 }

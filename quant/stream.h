@@ -50,8 +50,9 @@ lq_rooms *lq_stream_rooms(const lq_stream *s);
 typedef struct lq_stream_size { size_t chunk, kept; } lq_stream_size;
 lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *text, bool paired, int64_t widest);
 
-// Exchanges a matrix of no layer, in the model as it becomes: one without a measured scale of activations.
-void lq_stream_put_top(lq_stream *s, lq_role role, const lq_weight *w);
+// Exchanges a matrix of no layer, in the model as it becomes: one without a measured scale of activations. Before any
+// layer is entered.
+bool lq_stream_put_top(lq_stream *s, lq_role role, const lq_weight *w, lq_err *err);
 // The residuals before the first layer.
 bool lq_stream_begin(lq_stream *s, lq_err *err);
 bool lq_stream_enter(lq_stream *s, int layer, lq_err *err);

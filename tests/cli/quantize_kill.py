@@ -57,7 +57,7 @@ for config, kills in ((CONFIG, KILLS), (MIXTURE, KILLS // 2)):
             case.kill_often(kills)
             case.interrupt()
 
-for config, more in ((CONFIG, ["--type", "int4 g32 dq256"]), (CONFIG, ["--layout", "x86"]), (MIXTURE, ["--layout", "x86", "--salient", "0.02"])):
+for config, more in ((CONFIG, ["--type", "int4 g32 dq256"]), (CONFIG, ["--layout", "cuda"]), (MIXTURE, ["--layout", "x86", "--salient", "0.02"])):
     with tempfile.TemporaryDirectory() as folder:
         config = dict(config, **SMALL)
         case = Case(lq, folder, os.path.join(folder, "model"), [*GPTQ, *more])
