@@ -167,7 +167,7 @@ static inline void plane_get(const plane *p, const uint8_t *src, int g, int64_t 
 }
 
 // The unit of columns from `first` of a piece on, of rows g and g + 8 of a block: to the words of lanes 4g .. 4g + 3 or
-// from them. A width that the compiler knows is three times as fast.
+// from them. Each width by itself, so that the compiler knows the shifts.
 static void unit_put(int bits, lq_piece in, int64_t first, int g, uint8_t *dst) {
     const int steps = (int)cuda_unit(bits) / 16;
     for (int i = 0, shift = 0; i < 3 && planes[bits][i]; i++) {
