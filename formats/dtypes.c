@@ -2,76 +2,15 @@
 // vectorise it; sources and destinations may have any alignment. Conversions from f32 round to nearest even and do not
 // depend on whether the machine flushes denormals.
 #include "formats/block.h"
+#include "formats/elem.h"
 #include <math.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian and are mapped as they are");
 
-static inline uint32_t bits_of(float f) { uint32_t u; memcpy(&u, &f, 4); return u; }
-static inline float float_of(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
-
-// A small float widens by moving its bits; subnormals come right by subtracting the smallest
-// normal from "1.m" at its exponent.
-static inline float half_widen(uint32_t h) {
-    uint32_t u = (h & 0x7fff) << 13;
-    uint32_t normal = u + (112u << 23), special = u | 0x7f800000;
-    uint32_t sub = bits_of(float_of(u + (113u << 23)) - float_of(113u << 23));
-    uint32_t r = u >= 0x0f800000 ? special : u < 0x00800000 ? sub : normal;
-    return float_of(r | (h & 0x8000) << 16);
-}
-
-static inline float e4m3_widen(uint32_t b) {
-    uint32_t u = (b & 0x7f) << 20;
-    uint32_t normal = u + (120u << 23);
-    uint32_t sub = bits_of(float_of(u + (121u << 23)) - float_of(121u << 23));
-    uint32_t r = (b & 0x7f) == 0x7f ? 0x7fc00000 : u < 0x00800000 ? sub : normal;
-    return float_of(r | (b & 0x80) << 24);
-}
-
-// Rounds |f| to a float of `keep` fewer mantissa bits whose exponent is rebased by `bias`; below the smallest normal
-// the sum with `magic`, whose ulp is the type's smallest step, does the rounding.
-static inline uint32_t narrow(uint32_t u, int keep, uint32_t bias, float magic) {
-    uint32_t half = (1u << (keep - 1)) - 1;
-    uint32_t normal = (u + half + (u >> keep & 1) - (bias << 23)) >> keep;
-    uint32_t sub = bits_of(float_of(u) + magic) - bits_of(magic);
-    return u < (bias + 1) << 23 ? sub : normal;
-}
-
-static inline uint32_t half_narrow(float f) {
-    uint32_t b = bits_of(f), u = b & 0x7fffffff;
-    uint32_t in = u < 0x47800000 ? u : 0; // 2^16 and above, infinity and NaN are set below
-    uint32_t r = narrow(in, 13, 112, 0.5f);
-    r = u >= 0x47800000 ? 0x7c00 : r;
-    r = u > 0x7f800000 ? 0x7e00 : r;
-    return r | (b >> 16 & 0x8000);
-}
-
-static inline uint32_t bf16_narrow(float f) {
-    uint32_t u = bits_of(f);
-    uint32_t r = (u + 0x7fff + (u >> 16 & 1)) >> 16;
-    return (u & 0x7fffffff) > 0x7f800000 ? (u >> 16 | 0x40) : r;
-}
-
-static inline uint32_t e4m3_narrow(float f) {
-    uint32_t b = bits_of(f), u = b & 0x7fffffff;
-    uint32_t in = u < 0x44000000 ? u : 0; // 512: far above 448
-    uint32_t r = narrow(in, 20, 120, 16384.0f);
-    r = u >= 0x44000000 || r > 0x7e ? 0x7f : r;
-    return r | (b >> 24 & 0x80);
-}
-
-static inline uint32_t e5m2_narrow(float f) {
-    uint32_t b = bits_of(f), u = b & 0x7fffffff;
-    uint32_t in = u < 0x47800000 ? u : 0;
-    uint32_t r = narrow(in, 21, 112, 128.0f);
-    r = u >= 0x47800000 ? 0x7c : r;
-    r = u > 0x7f800000 ? 0x7e : r;
-    return r | (b >> 24 & 0x80);
-}
-
-uint16_t lq_f32_bf16(float f) { return (uint16_t)bf16_narrow(f); }
-float lq_f16_f32(uint16_t h) { return half_widen(h); }
-uint16_t lq_f32_f16(float f) { return (uint16_t)half_narrow(f); }
+uint16_t lq_f32_bf16(float f) { return (uint16_t)lq_bf16_narrow(f); }
+float lq_f16_f32(uint16_t h) { return lq_f16_widen(h); }
+uint16_t lq_f32_f16(float f) { return (uint16_t)lq_f16_narrow(f); }
 
 // A narrowed code that is infinite or NaN though its source is finite was lost.
 #define FLOAT_ROW(id, code, widen, narrowing, special)                          \
@@ -88,18 +27,16 @@ uint16_t lq_f32_f16(float f) { return (uint16_t)half_narrow(f); }
         uint32_t lost = 0;                                                      \
         for (size_t i = 0; i < n; i++) {                                        \
             code c = (code)narrowing(src[i]);                                   \
-            uint32_t finite = (bits_of(src[i]) & 0x7f800000) != 0x7f800000;     \
+            uint32_t finite = (lq_bits(src[i]) & 0x7f800000) != 0x7f800000;     \
             lost |= finite & (uint32_t)((c & (special)) == (special));          \
             memcpy(d + i * sizeof c, &c, sizeof c);                             \
         }                                                                       \
         return !lost;                                                           \
     }
-FLOAT_ROW(f16, uint16_t, half_widen, half_narrow, 0x7c00)
-FLOAT_ROW(bf16, uint16_t, lq_bf16_f32, bf16_narrow, 0x7f80)
-FLOAT_ROW(e4m3, uint8_t, e4m3_widen, e4m3_narrow, 0x7f)
-
-static inline float e5m2_widen(uint32_t b) { return half_widen(b << 8); }
-FLOAT_ROW(e5m2, uint8_t, e5m2_widen, e5m2_narrow, 0x7c)
+FLOAT_ROW(f16, uint16_t, lq_f16_widen, lq_f16_narrow, 0x7c00)
+FLOAT_ROW(bf16, uint16_t, lq_bf16_f32, lq_bf16_narrow, 0x7f80)
+FLOAT_ROW(e4m3, uint8_t, lq_e4m3_widen, lq_e4m3_narrow, 0x7f)
+FLOAT_ROW(e5m2, uint8_t, lq_e5m2_widen, lq_e5m2_narrow, 0x7c)
 
 static void f32_to(const void *src, float *dst, size_t n) { memcpy(dst, src, n * sizeof *dst); }
 static bool f32_from(const float *src, void *dst, size_t n) {
@@ -125,18 +62,18 @@ static bool f64_from(const float *src, void *dst, size_t n) {
     return true;
 }
 
-// A power of two, 2^(b - 127), and NaN; from a float to the nearest one, in between upwards.
+// From a float to the nearest power of two, in between upwards.
 static void e8m0_to(const void *src, float *dst, size_t n) {
     const unsigned char *s = src;
     for (size_t i = 0; i < n; i++)
-        dst[i] = float_of(s[i] == 255 ? 0x7fc00000u : s[i] ? (uint32_t)s[i] << 23 : 0x00400000u);
+        dst[i] = lq_e8m0_widen(s[i]);
 }
 
 static bool e8m0_from(const float *src, void *dst, size_t n) {
     unsigned char *d = dst;
     bool kept = true;
     for (size_t i = 0; i < n; i++) {
-        const uint32_t u = bits_of(src[i]), up = (u + 0x00400000u) >> 23; // 2^-127 is half of the least normal number
+        const uint32_t u = lq_bits(src[i]), up = (u + 0x00400000u) >> 23; // 2^-127 is half of the least normal number
         const bool number = u - 1 < 0x7f800000u - 1;
         d[i] = (unsigned char)(!number || up > 254 ? 255 : u < 0x00600000u ? 0 : up);
         kept &= !number || up <= 254;

@@ -5,7 +5,7 @@
 // what there is. So the bits depend on the row's own positions alone. K and V are what the cache says, also for
 // tokens that were written just now.
 #include "kernels/cpu/attn.h"
-#include "kernels/cpu/math.h"
+#include "kernels/math.h"
 #include "kernels/cpu/slots.h"
 
 enum { DIMS = 64, MOST_ROWS = 8 };
@@ -61,7 +61,7 @@ static void attn_head(void *arg, int task, int worker) {
     const lq_cache *c = &a->cache;
     (void)worker;
     int row = task / a->heads, head = task % a->heads, kv_head = head / (a->heads / c->kv_heads);
-    lq_sight see = lq_sight_of(a, row);
+    lq_sight see = lq_sight_of(a, a->rows, row);
     lq_partial all = {-FLT_MAX, 0};
     float *y = lq_mat_row(&a->y, row) + (size_t)head * (size_t)c->dv, p[LQ_SPLIT];
     for (int d = 0; d < c->dv; d++) y[d] = 0;

@@ -1,22 +1,20 @@
-// cpu.h: what the files of kernels/cpu share: a CPU device's private state, its scratch,
-// rows of a batch and of a matrix.
+// cpu.h: what the files of kernels/cpu share: a CPU device's private state and its scratch.
 //
-// From the bottom up: math.h, attn.h and sample.h; quant.c and sample.c, which portable slots and those of an ISA both
+// From the bottom up: attn.h and sample.h; quant.c and sample.c, which portable slots and those of an ISA both
 // use; the slots (ref.c, attn.c, moe.c, scan.c, solve.c, matmul.c and x86/); cpu.c, which puts them into a table: the
 // portable ones into every slot, then each ISA this machine has overwrites what it does better. quant, matmul and moe
 // are the same functions on all: they find what differs in lq_cpu. Files compiled for an ISA are entered only through
 // tables, so that no wide instruction runs where it may not.
 #ifndef LQ_CPU_H
 #define LQ_CPU_H
-#include "kernels/ops.h"
+#include "kernels/element.h"
+#include "kernels/view.h"
 #include <stdatomic.h>
 #include <string.h>
 
 // avx2 + fma + f16c + bmi2; avx512 f, bw, vl, dq + vnni; amx tile, bf16 + avx512 bf16
 enum { LQ_ISA_AVX2 = 1, LQ_ISA_AVX512 = 2, LQ_ISA_AMX = 4 };
 
-// How v becomes int8: q = rint(v * inverse) + zero, held to least..127.
-typedef struct lq_q8_by { float scale, inverse; int32_t zero, least; } lq_q8_by;
 // What an ISA does of it; all versions give equal bits.
 typedef struct lq_q8 {
     // k columns of row `row` of an I8 activation whose cells have a scale each, from cell g0 on: q, scale and sum. k is
@@ -78,20 +76,6 @@ enum { LQ_SHARE = 1284 * 1024 };
 static inline size_t lq_cpu_share(const lq_dev *d) { return lq_cpu_of(d)->share; }
 static inline void *lq_cpu_work(const lq_dev *d, int worker) {
     return (char *)lq_cpu_of(d)->work + (size_t)worker * lq_cpu_share(d);
-}
-
-static inline float *lq_mat_row(const lq_mat *m, int row) { return (float *)m->p + (size_t)row * m->stride; }
-
-// Of a norm's weights or biases those of one row; NULL: it has none.
-static inline const float *lq_norm_gamma(const lq_norm_args *a, const float *gamma, int row) {
-    return gamma && a->gammas ? gamma + (size_t)(row % a->gammas) * (size_t)a->x.cols : gamma;
-}
-
-// Rows that belong to a sequence; the others are padding.
-static inline int lq_rows_real(const lq_rows *r) { return r->first[r->seqs]; }
-static inline size_t lq_rows_slot(const lq_rows *r, int seq) { return (size_t)(r->slot ? r->slot[seq] : seq); }
-static inline const int32_t *lq_rows_table(const lq_rows *r, int seq) {
-    return r->tables + lq_rows_slot(r, seq) * (size_t)r->table_stride;
 }
 
 // 0 as the result of padding: what follows reads it, and whatever lay there might be slow numbers.

@@ -1,7 +1,7 @@
 // moe.c: which experts a row goes to, and the sum of what they said, portable: the definition of route and
 // mix. Owns nothing. Scores that are not numbers count as the least, so that an expert is always a valid one;
 // the weights stay what they are.
-#include "kernels/cpu/math.h"
+#include "kernels/math.h"
 #include "kernels/cpu/slots.h"
 #include <math.h>
 

@@ -1,11 +1,10 @@
 // quant.c: the slot `quant` and the fused `act` of norm and glu: activations in the form a matmul reads, row by row.
 // The rule stands in ops.h. Owns nothing; a worker's scratch holds columns that are scaled, reordered or left out.
-#include "kernels/cpu/math.h"
+#include "kernels/element.h"
 #include "kernels/cpu/slots.h"
 #include <math.h>
 #include <string.h>
 
-// NaN and infinity compare as larger than all finite numbers when their bits are taken as integers.
 static uint32_t magnitude(float x) { return lq_bits(x) & 0x7fffffff; }
 
 static uint32_t top_of(const float *x, int n) {
@@ -37,26 +36,11 @@ static void row_of(const float *x, int k, const lq_act *a, int row, int g0) {
 
 static int32_t codes_of(const float *x, int n, const lq_q8_by *by, int8_t *q) {
     int32_t sum = 0;
-    for (int i = 0; i < n; i++) {
-        float v = x[i] * by->inverse;
-        v = v > 512.0f ? 512.0f : v < -512.0f ? -512.0f : v;
-        int32_t c = (int32_t)lrintf(v) + by->zero;
-        c = c > 127 ? 127 : c < by->least ? by->least : c;
-        q[i] = (int8_t)c;
-        sum += c;
-    }
+    for (int i = 0; i < n; i++) sum += q[i] = (int8_t)lq_q8_code(x[i], by);
     return sum;
 }
 
 const lq_q8 lq_q8_c = {row_of, top_of, codes_of};
-
-// To the nearest E4M3, ties to even, held to 448: below 2^-6 its numbers are 2^-9 apart, as f32 is at 2^14.
-static float e4m3_round(float v) {
-    const uint32_t u = lq_bits(v), size = u & 0x7fffffff;
-    float r = lq_float((size + 0x7ffff + (size >> 20 & 1)) & ~0xfffffu), least = lq_float(size) + 16384.0f - 16384.0f;
-    r = size < 0x3c800000 ? least : r > 448.0f ? 448.0f : r;
-    return lq_float(lq_bits(r) | (u & 0x80000000));
-}
 
 // --- a row ---
 
@@ -89,17 +73,6 @@ static const float *columns(source *s, int j, int n) {
 
 static int part_end(const source *s, int j, int end) { return end - j < s->part ? end : j + s->part; }
 
-// The scale of columns whose largest magnitude has the bits `top`.
-static lq_q8_by scale_of(const lq_act *a, uint32_t top) {
-    const float most = a->type.elem == LQ_I8 ? 127.0f : 448.0f, absmax = lq_float(top);
-    const float basis = a->type.fixed ? *a->fixed : absmax;
-    const bool sick = top >= 0x7f800000, none = !sick && !(basis >= 0x1p-100f);
-    lq_q8_by by = {.least = a->type.asym ? -128 : -127, .zero = a->type.asym ? *a->fixed_zero : 0};
-    by.scale = none ? 0 : !a->type.fixed ? absmax / most : sick ? NAN : basis;
-    by.inverse = sick || none ? 0 : (a->type.fixed ? 1.0f : most) / basis;
-    return by;
-}
-
 // Columns j..end, which share a scale.
 static void i8_span(source *s, const lq_cpu *c, int row, int j, int end, const lq_q8_by *by) {
     const lq_act *a = s->a;
@@ -128,7 +101,7 @@ static void e4m3_span(source *s, int row, int j, int end, const lq_q8_by *by) {
     for (int stop; j < end; j = stop) {
         stop = part_end(s, j, end);
         const float *x = columns(s, j, stop - j);
-        for (int i = j; i < stop; i++) q[i] = by->inverse != 0 ? e4m3_round(x[i - j] * by->inverse) : 0;
+        for (int i = j; i < stop; i++) q[i] = by->inverse != 0 ? lq_e4m3_round(x[i - j] * by->inverse) : 0;
     }
 }
 
@@ -160,7 +133,7 @@ void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int wor
             const uint32_t t = c->q8->top(columns(&s, i, part_end(&s, i, end) - i), part_end(&s, i, end) - i);
             top = t > top ? t : top;
         }
-        const lq_q8_by by = scale_of(a, top);
+        const lq_q8_by by = lq_q8_scale(a, top);
         if (a->type.elem == LQ_I8) i8_span(&s, c, row, j, end, &by);
         else e4m3_span(&s, row, j, end, &by);
         if (a->zero) a->zero[row] = by.zero;

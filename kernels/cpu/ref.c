@@ -4,7 +4,7 @@
 // A row of the result is one task and is computed by one thread, so that neither the
 // batch nor the threads decide a bit.
 #include "kernels/cpu/attn.h"
-#include "kernels/cpu/math.h"
+#include "kernels/element.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/slots.h"
 
@@ -53,11 +53,6 @@ static void norm(lq_dev *d, const lq_norm_args *a) { rows_run(d, norm_row, a, a-
 
 // Rotates the pairs of every head of one row by the angles pos * inv_freq, an f32 product
 // as the models were trained with.
-float lq_rope_q(const lq_rope_args *a, int pos) {
-    const int past = a->q_beta != 0 ? (pos + a->q_ahead) / a->q_every : 0;
-    return past ? 1.0f + a->q_beta * (float)lq_log(1.0 + past) : 1.0f;
-}
-
 static void rope_row(void *arg, int row, int worker) {
     const lq_rope_args *a = ((job *)arg)->a;
     (void)worker;
@@ -138,41 +133,13 @@ static void kv_copy(lq_dev *d, const lq_kv_copy_args *a) {
     }
 }
 
-static float unary(lq_unary fn, float x, float alpha) {
-    switch (fn) {
-    case LQ_SILU: return x / (1.0f + lq_expf(-alpha * x));
-    case LQ_GELU: return x * lq_phif(x);
-    case LQ_GELU_TANH: return x / (1.0f + lq_expf(-1.59576912f * (x + 0.044715f * x * x * x)));
-    case LQ_RELU: return x < 0 ? 0 : x;
-    case LQ_RELU2: return x < 0 ? 0 : x * x;
-    case LQ_SIGMOID: return lq_sigmoidf(x);
-    case LQ_TANH: return lq_tanhf(x);
-    case LQ_XIELU: break; // of several numbers
-    }
-    return x;
-}
-
-// exp(x) - 1 is tanh(x / 2) (exp(x) + 1), which keeps its precision near 0.
-static float xielu(const lq_glu_args *a, float x) {
-    const float held = x > a->least ? a->least : x, grown = lq_tanhf(held * 0.5f) * (lq_expf(held) + 1.0f);
-    return (x > 0 ? a->alpha * x * x : a->below * (grown - x)) + a->beta * x;
-}
-
 static void glu_row(void *arg, int row, int worker) {
     const job *j = arg;
     const lq_glu_args *a = j->a;
     (void)worker;
     const float *gate = lq_mat_row(&a->gate, row), *up = a->up.p ? lq_mat_row(&a->up, row) : NULL;
-    float *y = lq_mat_row(&a->y, row), alpha = a->alpha != 0 ? a->alpha : 1.0f, most = a->clamp;
-    for (int i = 0; i < a->y.cols; i++) {
-        float g = gate[i], u = up ? up[i] : 0;
-        if (most != 0) {
-            g = g > most ? most : g;
-            u = u > most ? most : u < -most ? -most : u;
-        }
-        g = a->fn == LQ_XIELU ? xielu(a, g) : unary(a->fn, g, alpha);
-        y[i] = up ? g * (u + a->up_add) : g;
-    }
+    float *y = lq_mat_row(&a->y, row);
+    for (int i = 0; i < a->y.cols; i++) y[i] = lq_glu_at(a, gate[i], up ? up + i : NULL);
     lq_cpu_row_act(j->d, y, a->act, row, worker);
 }
 
@@ -183,12 +150,7 @@ static void scale_row(void *arg, int row, int worker) {
     (void)worker;
     const float *x = lq_mat_row(&a->x, row);
     float *y = lq_mat_row(&a->y, row);
-    for (int i = 0; i < a->x.cols; i++) {
-        float v = (a->by ? x[i] * a->by[i] : x[i]) * a->scale;
-        if (a->cap != 0) v = lq_tanhf(v / a->cap) * a->cap;
-        if (a->limit != 0) v = v > a->limit ? a->limit : v < -a->limit ? -a->limit : v;
-        y[i] = v;
-    }
+    for (int i = 0; i < a->x.cols; i++) y[i] = lq_scale_at(a, x[i], i);
 }
 
 static void scale(lq_dev *d, const lq_scale_args *a) { rows_run(d, scale_row, a, a->x.rows); }

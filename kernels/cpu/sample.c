@@ -5,7 +5,7 @@
 // 0, so that exp(l) is a token's weight. Ties go to the lower id everywhere. Allocates nothing: a worker has its
 // share of the device's scratch.
 #include "kernels/cpu/sample.h"
-#include "kernels/cpu/math.h"
+#include "kernels/math.h"
 #include <math.h>
 
 enum { BLOCK = 512 };

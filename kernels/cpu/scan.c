@@ -1,7 +1,7 @@
 // scan.c: mixers with a state instead of a cache, portable: the definition of conv and scan. Owns nothing;
 // the state is the caller's. The rows of a sequence are walked in order, so that a prefill in chunks
 // leaves the bits of one in a piece.
-#include "kernels/cpu/math.h"
+#include "kernels/math.h"
 #include "kernels/cpu/slots.h"
 
 enum { COLS = 64 };

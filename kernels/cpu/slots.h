@@ -9,8 +9,6 @@ void lq_cpu_avx2_slots(lq_ops *o);   // x86/ops_avx2.c
 void lq_cpu_avx512_slots(lq_ops *o); // x86/ops_avx512.c
 void lq_cpu_amx_slots(lq_ops *o);    // x86/gram_amx.c
 
-float lq_rope_q(const lq_rope_args *a, int pos); // what q is also times at this position
-
 // Of every ISA: they find what differs in lq_cpu.
 void lq_quant_cpu(lq_dev *d, const lq_quant_args *a);
 void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a);

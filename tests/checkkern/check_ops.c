@@ -3,7 +3,7 @@
 // slots: check_attn.c, check_rows.c, check_mix.c, check_sample.c. Bounds are counts of roundings times EPS times the
 // size of what is rounded.
 #include "tests/checkkern/check_ops.h"
-#include "kernels/cpu/math.h"
+#include "kernels/math.h"
 
 static const int widths[] = {1, 3, 15, 16, 17, 33, 64, 100, 576, 2053};
 enum { WIDTHS = sizeof widths / sizeof *widths };

@@ -393,7 +393,7 @@ static void tile_set(const job *b, tile *t, int seq, int index, int kv_head) {
     for (int r = 0; r < t->n; r++) {
         t->row[r] = first + (from + r) / b->group;
         t->head[r] = kv_head * b->group + (from + r) % b->group;
-        t->see[r] = r > 0 && t->row[r] == t->row[r - 1] ? t->see[r - 1] : lq_sight_of(a, t->row[r]);
+        t->see[r] = r > 0 && t->row[r] == t->row[r - 1] ? t->see[r - 1] : lq_sight_of(a, a->rows, t->row[r]);
         t->q[r] = lq_mat_row(&a->q, t->row[r]) + (size_t)t->head[r] * (size_t)a->cache.dk;
         t->y[r] = lq_mat_row(&a->y, t->row[r]) + (size_t)t->head[r] * (size_t)a->cache.dv;
         t->first = t->see[r].from < t->first ? t->see[r].from : t->first;
@@ -433,7 +433,7 @@ static void parts_merge(void *arg, int task, int worker) {
     size_t dv = (size_t)a->cache.dv;
     float all_m[VEC], all_l[VEC], m[VEC], l[VEC], old[VEC], new[VEC];
     for (int i = 0; i < VEC; i++) all_m[i] = m[i] = -FLT_MAX, all_l[i] = l[i] = 0;
-    lq_sight see = lq_sight_of(a, row);
+    lq_sight see = lq_sight_of(a, a->rows, row);
     float *y = lq_mat_row(&a->y, row) + (size_t)head * dv;
     memset(y, 0, dv * sizeof *y);
     for (int s = see.from / LQ_SPLIT; s <= see.at / LQ_SPLIT; s++) {

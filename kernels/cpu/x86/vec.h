@@ -4,7 +4,7 @@
 // min is NaN the second one wins.
 #ifndef LQ_VEC_H
 #define LQ_VEC_H
-#include "kernels/cpu/math.h"
+#include "kernels/math.h"
 #include <immintrin.h>
 #include <math.h>
 

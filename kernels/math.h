@@ -1,15 +1,11 @@
 // math.h: exp, tanh, erf, log, sine and cosine, so that no result of lq depends on which
-// libm is installed. Owns nothing.
+// libm is installed, nor those of portable C and of the plain CUDA kernels on which of them ran. Owns nothing.
 //
 // Each f32 function is free of branches, so that a plain loop over it becomes vector code. The AVX2 and AVX-512 files
 // use the same coefficients with fused multiply-adds: within one ISA there is one exp.
 #ifndef LQ_MATH_H
 #define LQ_MATH_H
-#include <stdint.h>
-#include <string.h>
-
-static inline uint32_t lq_bits(float x) { uint32_t u; memcpy(&u, &x, sizeof u); return u; }
-static inline float lq_float(uint32_t u) { float x; memcpy(&x, &u, sizeof x); return x; }
+#include "formats/elem.h"
 
 // exp(r) = 1 + r + r^2 P(r), |r| <= ln2 / 2: relative error of P's part 3.3e-9.
 #define LQ_EXP_0 0.49999994f
@@ -25,7 +21,7 @@ static inline float lq_float(uint32_t u) { float x; memcpy(&x, &u, sizeof x); re
 #define LQ_ROUNDER 12582912.0f   // 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits
 
 // Within 2 ulp; exact at 0; what is below the least normal number is 0; NaN stays NaN.
-static inline float lq_expf(float x) {
+LQ_FN float lq_expf(float x) {
     float c = x < LQ_EXP_LEAST ? LQ_EXP_LEAST : x;
     c = c > LQ_EXP_MOST ? LQ_EXP_MOST : c;
     float t = c * LQ_LOG2E + LQ_ROUNDER, f = t - LQ_ROUNDER;
@@ -37,7 +33,7 @@ static inline float lq_expf(float x) {
     return x < LQ_EXP_LEAST ? 0 : p;
 }
 
-static inline float lq_sigmoidf(float x) { return 1.0f / (1.0f + lq_expf(-x)); }
+LQ_FN float lq_sigmoidf(float x) { return 1.0f / (1.0f + lq_expf(-x)); }
 
 // tanh(x) = x + x^3 P(x^2) below LQ_TANH_CUT, 1 - 2 / (exp(2x) + 1) above.
 #define LQ_TANH_CUT 0.625f
@@ -47,7 +43,7 @@ static inline float lq_sigmoidf(float x) { return 1.0f / (1.0f + lq_expf(-x)); }
 #define LQ_TANH_3 0.0205388106f
 #define LQ_TANH_4 (-0.00559100742f)
 
-static inline float lq_tanhf(float x) {
+LQ_FN float lq_tanhf(float x) {
     float z = x * x;
     float p = (((LQ_TANH_4 * z + LQ_TANH_3) * z + LQ_TANH_2) * z + LQ_TANH_1) * z + LQ_TANH_0;
     float a = lq_float(lq_bits(x) & 0x7fffffffu);
@@ -58,13 +54,13 @@ static inline float lq_tanhf(float x) {
 
 // erf(x) = x P(x^2) up to LQ_ERF_CUT; above it erfc(x) = exp(-x^2) t Q(t), t = 1 / (1 + x / 2).
 #define LQ_ERF_CUT 0.95f
-static const float lq_erf_p[6] = {1.12837911f, -0.376124471f, 0.112813205f, -0.026748864f, 0.00496750604f,
+LQ_FN_DATA float lq_erf_p[6] = {1.12837911f, -0.376124471f, 0.112813205f, -0.026748864f, 0.00496750604f,
                                   -0.000586207956f};
-static const float lq_erf_q[8] = {0.282099932f, 0.282001585f, 0.247343853f, 0.176795289f,
+LQ_FN_DATA float lq_erf_q[8] = {0.282099932f, 0.282001585f, 0.247343853f, 0.176795289f,
                                  0.0668903068f, 0.072491698f, -0.21729055f, 0.0901644304f};
 
 // The normal distribution up to x: the factor of gelu. Small values keep their relative precision.
-static inline float lq_phif(float x) {
+LQ_FN float lq_phif(float x) {
     float a = lq_float(lq_bits(x) & 0x7fffffffu) * 0.707106781f, z = a * a;
     float p = lq_erf_p[5], t = 1.0f / (1.0f + 0.5f * a), q = lq_erf_q[7];
     for (int i = 4; i >= 0; i--) p = p * z + lq_erf_p[i];
@@ -75,7 +71,7 @@ static inline float lq_phif(float x) {
 }
 
 // The natural logarithm of a positive, normal number, to 1e-15.
-static inline double lq_log(double x) {
+LQ_FN double lq_log(double x) {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
     int e = (int)(u >> 52) - 1023;
@@ -94,10 +90,10 @@ static inline double lq_log(double x) {
 #define LQ_PIO2_B 9.920935796805404e-10
 #define LQ_2_PI 0.63661977236758134308
 #define LQ_ROUNDER_D 6755399441055744.0
-static const double lq_sin_c[6] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800};
-static const double lq_cos_c[7] = {1.0, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600};
+LQ_FN_DATA double lq_sin_c[6] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800};
+LQ_FN_DATA double lq_cos_c[7] = {1.0, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600};
 
-static inline void lq_sincos(double x, double *sine, double *cosine) {
+LQ_FN void lq_sincos(double x, double *sine, double *cosine) {
     double t = x * LQ_2_PI + LQ_ROUNDER_D, f = t - LQ_ROUNDER_D;
     double r = (x - f * LQ_PIO2_A) - f * LQ_PIO2_B, z = r * r, s = lq_sin_c[5], c = lq_cos_c[6];
     for (int i = 4; i >= 0; i--) s = s * z + lq_sin_c[i];
