@@ -43,6 +43,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_link_libraries(${name} PRIVATE emu)
     add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   endforeach()
+  # The plug-in for NVIDIA GPUs on a machine that has none: its kernels are functions, its driver is tests/cuda/gpu_emu.c.
+  set_source_files_properties(kernels/cuda/plain/plain.cu PROPERTIES LANGUAGE CXX)
+  add_library(lq_plain_emulated OBJECT kernels/cuda/plain/plain.cu)
+  target_compile_options(lq_plain_emulated PRIVATE "SHELL:-x c++")
+  lq_plugin(lq_cuda_emulated tests/cuda/gpu_emu.c $<TARGET_OBJECTS:lq_plain_emulated>)
+  set_target_properties(lq_cuda_emulated PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/emulated)
 endif()
 # tests/fuzz/fuzz_*.c: with LQ_FUZZ libFuzzer drives them (those that read JSON with mutations of it), else
 # tests/fuzz/replay.c runs them over the corpus.

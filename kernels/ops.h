@@ -394,7 +394,7 @@ struct lq_dev {
     lq_dtype act;          // of x, of the residual and of what layers hand each other: F32 on a CPU
     bool host;             // device pointers are host pointers: weights may stay mapped
     bool q8;               // int weights want int8 activations unless they say otherwise
-    lq_pool *pool;         // CPU only
+    lq_pool *pool;         // threads of the host: a CPU's own; of another device they load and pack
     int rank, ranks;
     int users;             // lq_dev_open and each lq_dev_use; not counted from two threads at once
     void *self;

@@ -135,6 +135,11 @@ cuda_jobs() { # PRESET
         fi
     done
     script_jobs cuda "$1" tests/cuda/check_*.py
+    if [ -d "build/$1/emulated" ]; then
+        job cuda "checkkern of the emulated device ($1)" 600 env LD_LIBRARY_PATH="build/$1/emulated" "build/$1/checkkern" --device cuda
+    else
+        job cuda "checkkern of the emulated device ($1)" 10 echo $'SKIPPED: no g++ for x86-64\n0 passed, 0 failed, 1 skipped'
+    fi
     job cuda "names of simt.h ($1)" 300 "$python" tests/cuda/check_kernels.py --kernels=tests/cuda/names
 }
 # Every executable of a folder takes the program as its argument (and finds it as $LQ; $LQ_SLOW: a factor on its time limits).

@@ -92,7 +92,7 @@ scan '{ line = $0; gsub(/"([^"\\]|\\.)*"/, "\"\"", line); sub(/\/\/.*/, "", line
     if (line ~ /(^|[^A-Za-z0-9_])(stdout|stderr|stdin)([^A-Za-z0-9_]|$)/) print FILENAME ":" FNR ": a library may not use the standard streams" }' "$libraries" | rule libraries
 
 # Names: what is visible outside its file begins with lq_, types have no _t.
-scan '/^[A-Za-z_][A-Za-z0-9_ *]*[ *][a-z_][A-Za-z0-9_]*\(/ && !/^(static|INLINE|LQ_DEV|template|typedef|extern|return|else|__attribute__)/ && /[{,]$/ {
+scan '/^[A-Za-z_][A-Za-z0-9_ *]*[ *][a-z_][A-Za-z0-9_]*\(/ && !/^(static|INLINE|LQ_DEV|LQ_FN|template|typedef|extern|return|else|__attribute__)/ && /[{,]$/ {
         name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name)
         if (name !~ /^lq_/ && name != "main" && name != "LLVMFuzzerTestOneInput") print FILENAME ":" FNR ": " name " is visible outside its file: static, or lq_..." }
     /^typedef struct [A-Za-z_0-9]*_t([^A-Za-z0-9_]|$)|^typedef .*_t;$/ && !/\[/ { print FILENAME ":" FNR ": a type named ..._t" }' "$(grep -vE '^tests/' <<<"$c_files")" | rule names

@@ -18,6 +18,9 @@
 #ifndef LQ_SANITIZERS
 #define LQ_SANITIZERS ""
 #endif
+#ifndef LQ_PARTS_USED
+#define LQ_PARTS_USED ""
+#endif
 #ifndef LQ_PARTS_UNUSED
 #define LQ_PARTS_UNUSED ""
 #endif
@@ -129,7 +132,9 @@ static int print_json(const part *p, const cpu *c) {
     }
     lq_text_fmt(&t, "},\"libraries_on_demand\":");
     add_list(&t, ON_DEMAND);
-    lq_text_fmt(&t, ",\"optional_used\":[],\"optional_unused\":");
+    lq_text_fmt(&t, ",\"optional_used\":");
+    add_list(&t, LQ_PARTS_USED);
+    lq_text_fmt(&t, ",\"optional_unused\":");
     add_list(&t, LQ_PARTS_UNUSED);
     lq_text_fmt(&t, ",\"optional_missing\":");
     add_list(&t, LQ_PARTS_MISSING);
@@ -150,8 +155,9 @@ static int run(void *args, int argc, char **argv) {
     printf("libraries  ");
     for (int i = 0; i < PARTS; i++) printf("%s%s %s", i ? ", " : "", parts[i].name, parts[i].version);
     printf("\non demand  %s, when something is solved", ON_DEMAND);
-    printf("\noptional   built in: none; there, but nothing is built with it: %s; missing: %s\n",
-           *LQ_PARTS_UNUSED ? LQ_PARTS_UNUSED : "none", *LQ_PARTS_MISSING ? LQ_PARTS_MISSING : "none");
+    printf("\noptional   built in: %s; there, but nothing is built with it: %s; missing: %s\n",
+           *LQ_PARTS_USED ? LQ_PARTS_USED : "none", *LQ_PARTS_UNUSED ? LQ_PARTS_UNUSED : "none",
+           *LQ_PARTS_MISSING ? LQ_PARTS_MISSING : "none");
     printf("processor  %s:", c.name);
     for (int i = 0; i < c.count; i++) printf(" %s", c.has[i]);
     putchar('\n');

@@ -130,6 +130,6 @@ size_t lq_model_room(lq_model *m) { return m->dev->ops.room(m->dev); }
 
 void lq_model_ceiling(lq_model *m, lq_work *out) {
     *out = (lq_work){0};
-    if (!m->dev->host || !m->dev->pool) return;
+    if (!m->dev->host) return;
     *out = (lq_work){read_rate(m), lq_meter_peak(m->dev, LQ_I8), lq_meter_peak(m->dev, LQ_F32)};
 }

@@ -284,7 +284,7 @@ void lq_model_describe(const lq_model *m, lq_model_info *out) {
                            .ctx = m->ctx, .exact = m->dev->numerics == LQ_NUM_EXACT};
     snprintf(out->arch, sizeof out->arch, "%s", m->desc.arch->name);
     lq_wtype_name(&m->main_type, out->quant, sizeof out->quant);
-    const int threads = out->threads = m->dev->pool ? lq_pool_threads(m->dev->pool) : 0;
+    const int threads = out->threads = m->dev->host ? lq_pool_threads(m->dev->pool) : 0;
     if (!threads) snprintf(out->device, sizeof out->device, "%s %.60s", m->dev->name, m->dev->isa);
     else snprintf(out->device, sizeof out->device, "%s %.60s, %d thread%s", m->dev->name, m->dev->isa, threads,
                   threads == 1 ? "" : "s");

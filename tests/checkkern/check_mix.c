@@ -343,7 +343,8 @@ static void check_scan_case(lq_dev *dev, const scan_case *c) {
 // product is 2^-15 off, and of at most 16 * 32 rows 16 + 1 + 3 * 16 sums are rounded; without, of at most 2048 rows
 // each.
 static double gram_bound(const lq_dev *dev, int rows, int m, int n) {
-    const bool tiles = lq_cpu_of(dev)->isa & LQ_ISA_AMX && ((m + 31) / 32 + (n + 31) / 32) * 32 * 32 <= m * n;
+    const bool amx = dev->host && lq_cpu_of(dev)->isa & LQ_ISA_AMX;
+    const bool tiles = amx && ((m + 31) / 32 + (n + 31) / 32) * 32 * 32 <= m * n;
     return tiles ? 0x1p-15 + EPS * 65 : EPS * ((rows < 2048 ? rows : 2048) + 4);
 }
 

@@ -1,5 +1,6 @@
 // checkkern.c: walks every row of lq_ukrs[] and every slot of every table this CPU can run.
-//   checkkern [--seed N] [NAME]         checks, of all or of those that have NAME in their name; exit 0 when all hold
+//   checkkern [--seed N] [--device cuda] [NAME]   checks, of all or of those that have NAME in their name
+// Exit 0 when all hold. --device: the slots of that device alone, which has to reach this program's memory.
 #include "tests/checkkern/check_ops.h"
 #include <stdarg.h>
 
@@ -228,11 +229,10 @@ bool ck_reserve(lq_dev *d, lq_err *err) {
     return d->ops.reserve(d, &most, err);
 }
 
-static lq_dev *open_cpu(const char *isa, int threads) {
+static lq_dev *open_device(const char *name, const char *isa, int threads) {
     lq_err err;
     lq_dev *d;
-    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = isa, .threads = threads}, &d, &err) ||
-        !ck_reserve(d, &err)) {
+    if (!lq_dev_open(name, &(lq_dev_opts){.isa = isa, .threads = threads}, &d, &err) || !ck_reserve(d, &err)) {
         printf("checkkern: %s\n", err.text);
         exit(2);
     }
@@ -240,20 +240,28 @@ static lq_dev *open_cpu(const char *isa, int threads) {
 }
 
 static int usage(void) {
-    printf("usage: checkkern [--seed N] [NAME]\n");
+    printf("usage: checkkern [--seed N] [--device cuda] [NAME]\n");
     return 2;
 }
 
 int main(int argc, char **argv) {
     static const char *const isas[] = {"c", "avx2", "avx512", "amx"};
+    const char *device = NULL;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--seed") && i + 1 < argc) seed = strtoull(argv[++i], NULL, 0);
+        else if (!strcmp(argv[i], "--device") && i + 1 < argc) device = argv[++i];
         else if (argv[i][0] != '-' && !only) only = argv[i];
         else return usage();
     }
-    lq_dev *ref = open_cpu("c", 1);
-    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
-        lq_dev *d = open_cpu(isas[i], 3);
+    lq_dev *ref = open_device("cpu", "c", 1);
+    if (device) {
+        lq_dev *d = open_device(device, NULL, 3);
+        check_matmul(ref, d);
+        check_ops(ref, d);
+        lq_dev_close(d);
+    }
+    for (size_t i = 0; !device && i < sizeof isas / sizeof *isas; i++) {
+        lq_dev *d = open_device("cpu", isas[i], 3);
         const bool amx = !strcmp(isas[i], "amx");
         if (amx ? !strstr(d->isa, isas[i]) : strncmp(d->isa, isas[i], strlen(isas[i]))) {
             SKIP("%s: this CPU does not have it%s", isas[i], amx ? ", or the system does not grant it" : "");

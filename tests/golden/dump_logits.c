@@ -1,5 +1,5 @@
 // dump_logits.c: the logits of every position of a sequence, raw f32, through the public API alone.
-//   dump_logits MODEL IDS(int32 file) OUT CTX ISA THREADS BATCH exact|default
+//   dump_logits MODEL IDS(int32 file) OUT CTX ISA|cuda THREADS BATCH exact|default
 #include "runtime/lq.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,8 +28,9 @@ int main(int argc, char **argv) {
     lq_model *m;
     lq_engine *e;
     lq_model_info info;
-    const lq_model_opts opts = {.ctx = atoi(argv[4]), .isa = argv[5], .threads = atoi(argv[6]),
-                                .exact = !strcmp(argv[8], "exact")};
+    const bool cuda = !strcmp(argv[5], "cuda");
+    const lq_model_opts opts = {.ctx = atoi(argv[4]), .device = cuda ? "cuda" : NULL, .isa = cuda ? NULL : argv[5],
+                                .threads = atoi(argv[6]), .exact = !strcmp(argv[8], "exact")};
     if (!lq_model_open(argv[1], &opts, &m, &err)) return fail(err.text);
     if (!lq_engine_open(m, &(lq_engine_opts){.max_batch = atoi(argv[7]), .max_seqs = 1}, &e, &err))
         return fail(err.text);

@@ -1,0 +1,40 @@
+# The CUDA backend: liblq_cuda.so, a plug-in that lq loads when a device "cuda" is asked for; nothing else knows CUDA. It has its own
+# copy of the library inside and shows two names. nvcc makes the kernels, the C compiler the rest.
+set(LQ_CUDA_HOST kernels/cuda/cuda.c kernels/cuda/slots.c kernels/cuda/hosted.c)
+get_filename_component(LQ_CUDA_HOME "${LQ_NVCC}" REALPATH)
+get_filename_component(LQ_CUDA_HOME "${LQ_CUDA_HOME}/../.." ABSOLUTE)
+find_library(LQ_CUDART cudart_static HINTS ${LQ_CUDA_HOME}/lib64 ${LQ_CUDA_HOME}/targets/x86_64-linux/lib)
+set(default OFF)
+if(LQ_NVCC AND LQ_CUDART AND NOT LQ_SANITIZE AND NOT LQ_FUZZ)
+  set(default ON)
+endif()
+option(LQ_CUDA "build the plug-in for NVIDIA GPUs" ${default})
+set(LQ_CUDA_ARCHS "80;90a" CACHE STRING "architectures that it has kernels for")
+
+# A shared library that shows the plug-in's border alone.
+function(lq_plugin name)
+  add_library(${name} SHARED ${LQ_CUDA_HOST} ${ARGN})
+  target_link_libraries(${name} PRIVATE lq_static)
+  target_link_options(${name} PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/kernels/cuda/cuda.map -Wl,--no-undefined)
+  set_target_properties(${name} PROPERTIES OUTPUT_NAME lq_cuda LINK_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/cuda.map)
+endfunction()
+
+if(LQ_CUDA)
+  foreach(arch ${LQ_CUDA_ARCHS})
+    list(APPEND gencode -gencode=arch=compute_${arch},code=sm_${arch})
+  endforeach()
+  foreach(name plain)
+    set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
+    add_custom_command(OUTPUT ${object}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/cuda
+      COMMAND ${LQ_NVCC} -std=c++17 -O3 -fmad=false ${gencode} -Werror all-warnings -Xcompiler=-fPIC,-fno-threadsafe-statics -I${CMAKE_SOURCE_DIR} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/kernels/cuda/${name}/${name}.cu -o ${object}
+      DEPENDS kernels/cuda/${name}/${name}.cu DEPFILE ${object}.d COMMENT "nvcc kernels/cuda/${name}/${name}.cu")
+    list(APPEND objects ${object})
+  endforeach()
+  lq_plugin(lq_cuda kernels/cuda/gpu.c ${objects})
+  target_include_directories(lq_cuda SYSTEM PRIVATE ${LQ_CUDA_HOME}/include)
+  target_link_libraries(lq_cuda PRIVATE ${LQ_CUDART} rt)
+  install(TARGETS lq_cuda)
+  set(LQ_PARTS_USED "CUDA toolkit")
+  string(REGEX REPLACE "^CUDA toolkit(, )?" "" LQ_PARTS_UNUSED "${LQ_PARTS_UNUSED}")
+endif()

@@ -1,0 +1,38 @@
+// cuda.h: what the files of the CUDA backend share: the private state of its device.
+#ifndef LQ_CUDA_H
+#define LQ_CUDA_H
+#include "kernels/cuda/gpu.h"
+#include "kernels/ops.h"
+
+// Matrices of a layer's experts, and their biases, as arrays on the device: put there when they are first used.
+typedef struct lq_cuda_stack {
+    const lq_weight *w;        // [host][experts] as the model has them
+    const float *const *bias;
+    int experts;
+    lq_weight *copy;           // [host] what was put
+    void *dev;                 // lq_weight [experts], then pointers to biases
+    struct lq_cuda_stack *next;
+} lq_cuda_stack;
+
+// lq_dev.self of a CUDA device.
+typedef struct lq_cuda {
+    lq_gpu *gpu;
+    lq_dev *cpu;               // what the host does for it, in portable C
+    lq_cuda_stack *stacks;
+    float *logits;             // [host] of sample
+    size_t logits_bytes;
+    bool recording, broken;    // broken: a slot could not do its work, `sync` says why
+    lq_err why;
+} lq_cuda;
+static inline lq_cuda *lq_cuda_of(const lq_dev *d) { return (lq_cuda *)d->self; }
+
+// A slot that could not do its work.
+void lq_cuda_break(lq_dev *d, const lq_err *why);
+void lq_cuda_slots(lq_ops *o);      // of a forward (slots.c)
+void lq_cuda_host_slots(lq_ops *o); // that the host does (hosted.c)
+void lq_cuda_stacks_free(lq_dev *d);
+
+// The border of the plug-in.
+bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **out, lq_err *err);
+void lq_cuda_close(lq_dev *d);
+#endif

@@ -1,0 +1,138 @@
+// gpu.c: the driver of gpu.h by the CUDA runtime: one stream, what it is given runs in order. The first error stays.
+#include "kernels/cuda/gpu.h"
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct lq_gpu {
+    int device;
+    cudaStream_t stream;
+    cudaError_t error;
+    const char *doing; // what failed
+};
+struct lq_gpu_graph { cudaGraph_t graph; cudaGraphExec_t exec; };
+
+static bool failed(lq_err *err, const char *doing, cudaError_t e) {
+    return lq_fail(err, e == cudaErrorMemoryAllocation ? LQ_E_MEMORY : LQ_E_DEVICE, "device cuda: %s: %s", doing,
+                   cudaGetErrorString(e));
+}
+
+static void note(lq_gpu *g, const char *doing, cudaError_t e) {
+    if (e == cudaSuccess || g->error != cudaSuccess) return;
+    g->error = e;
+    g->doing = doing;
+}
+
+bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
+    int count = 0;
+    struct cudaDeviceProp p;
+    *out = NULL;
+    cudaError_t e = cudaGetDeviceCount(&count);
+    if (e != cudaSuccess || !count)
+        return lq_fail(err, LQ_E_UNSUPPORTED, "device cuda: there is no GPU here (%s)", cudaGetErrorString(e));
+    if (device >= count)
+        return lq_fail(err, LQ_E_USAGE, "device cuda:%d: expected cuda:0 to cuda:%d", device, count - 1);
+    if ((e = cudaSetDevice(device)) != cudaSuccess || (e = cudaGetDeviceProperties(&p, device)) != cudaSuccess)
+        return failed(err, "opening it", e);
+    lq_gpu *g = calloc(1, sizeof *g);
+    if (!g) return lq_fail(err, LQ_E_MEMORY, "device cuda: no memory");
+    g->device = device;
+    if ((e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking)) != cudaSuccess) {
+        free(g);
+        return failed(err, "a stream", e);
+    }
+    snprintf(info->name, sizeof info->name, "%.63s", p.name);
+    info->capability = p.major * 10 + p.minor;
+    info->processors = p.multiProcessorCount;
+    info->memory = p.totalGlobalMem;
+    *out = g;
+    return true;
+}
+
+void lq_gpu_close(lq_gpu *g) {
+    cudaStreamSynchronize(g->stream);
+    cudaStreamDestroy(g->stream);
+    free(g);
+}
+
+bool lq_gpu_alloc(lq_gpu *g, size_t bytes, void **out, lq_err *err) {
+    cudaError_t e = cudaMalloc(out, bytes ? bytes : 1);
+    if (e == cudaSuccess && (e = cudaMemsetAsync(*out, 0, bytes ? bytes : 1, g->stream)) == cudaSuccess) return true;
+    *out = NULL;
+    cudaGetLastError(); // it is told here
+    return lq_fail(err, e == cudaErrorMemoryAllocation ? LQ_E_MEMORY : LQ_E_DEVICE, "device cuda: %zu bytes: %s", bytes,
+                   cudaGetErrorString(e));
+}
+
+void lq_gpu_free(lq_gpu *g, void *p) {
+    note(g, "work before memory is given back", cudaStreamSynchronize(g->stream));
+    note(g, "giving memory back", cudaFree(p));
+}
+
+size_t lq_gpu_room(lq_gpu *g) {
+    size_t left = 0, all = 0;
+    note(g, "asking for memory that is left", cudaMemGetInfo(&left, &all));
+    return left;
+}
+
+void lq_gpu_put(lq_gpu *g, void *dst, const void *src, size_t n) {
+    note(g, "a copy to the device", cudaMemcpyAsync(dst, src, n, cudaMemcpyHostToDevice, g->stream));
+}
+
+void lq_gpu_get(lq_gpu *g, void *dst, const void *src, size_t n) {
+    note(g, "a copy from the device", cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToHost, g->stream));
+}
+
+void lq_gpu_copy(lq_gpu *g, void *dst, const void *src, size_t n) {
+    note(g, "a copy on the device", cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToDevice, g->stream));
+}
+
+bool lq_gpu_sync(lq_gpu *g, lq_err *err) {
+    note(g, "a kernel", cudaStreamSynchronize(g->stream));
+    return g->error == cudaSuccess || failed(err, g->doing, g->error);
+}
+
+void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes, lq_gpu_grid grid) {
+    void *list[] = {(void *)(uintptr_t)args};
+    (void)bytes;
+    if (!grid.blocks) return;
+    note(g, "launching a kernel", cudaLaunchKernel(kernel, (dim3){grid.blocks, 1, 1}, (dim3){grid.threads, 1, 1}, list,
+                                                   grid.shared, g->stream));
+}
+
+bool lq_gpu_record(lq_gpu *g, lq_err *err) {
+    const cudaError_t e = cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal);
+    return e == cudaSuccess || failed(err, "recording a graph", e);
+}
+
+bool lq_gpu_recorded(lq_gpu *g, lq_gpu_graph **out, lq_err *err) {
+    lq_gpu_graph *graph = calloc(1, sizeof *graph);
+    cudaGraph_t captured = NULL;
+    cudaError_t e = cudaStreamEndCapture(g->stream, &captured);
+    *out = NULL;
+    if (!graph) {
+        if (captured) cudaGraphDestroy(captured);
+        return lq_fail(err, LQ_E_MEMORY, "device cuda: no memory for a graph");
+    }
+    graph->graph = captured;
+    if (e == cudaSuccess) e = cudaGraphInstantiate(&graph->exec, captured, 0);
+    if (e == cudaSuccess) {
+        *out = graph;
+        return true;
+    }
+    if (captured) cudaGraphDestroy(captured);
+    free(graph);
+    return failed(err, "recording a graph", e);
+}
+
+void lq_gpu_replay(lq_gpu *g, lq_gpu_graph *graph) {
+    note(g, "replaying a graph", cudaGraphLaunch(graph->exec, g->stream));
+}
+
+void lq_gpu_forget(lq_gpu *g, lq_gpu_graph *graph) {
+    if (!graph) return;
+    note(g, "work before a graph goes", cudaStreamSynchronize(g->stream));
+    cudaGraphExecDestroy(graph->exec);
+    cudaGraphDestroy(graph->graph);
+    free(graph);
+}

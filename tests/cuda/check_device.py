@@ -1,0 +1,83 @@
+#!/usr/bin/python3
+# check_device.py LQ: the device "cuda" on a machine that has no GPU: its kernels as functions and its driver on this machine (tests/cuda/gpu_emu.c). The
+# logits of a tiny model of every architecture, and of every kind of weight, are those of portable C to the bit; it samples, serves a batch and copies
+# blocks; what is wrong is one line.
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+here = os.path.dirname(os.path.abspath(__file__))
+for folder in ("..", "../golden"):
+    sys.path.insert(0, os.path.join(here, folder))
+import make_models
+from counted import check, end, skip
+from dumped import logits
+
+lq = os.path.abspath(sys.argv[1])
+root = os.path.join(here, "..", "..")
+demo = os.path.join(root, "calib_data", "demo")
+plugin = os.path.join(os.path.dirname(lq), "emulated")
+TYPES = (["--type", "int4 g32 asym"], ["--type", "int3 g64"], ["--type", "int8 row", "--embed", "int4 g64"], ["--type", "nf4 dq256"], ["--type", "mxfp4"], ["--type", "nvfp4"],
+         ["--type", "int8 act i8"], ["--type", "int4 g32 act i8"], ["--type", "e4m3 row f32 act e4m3 row"], ["--type", "e4m3 g128 r128 f32"], ["--type", "e5m2 row f32"],
+         ["-m", "llmint8", "--samples", "4"], ["-m", "smoothquant", "--samples", "4"], ["-m", "gptq", "--type", "int4 g64", "--salient", "0.03", "--samples", "4"],
+         ["--type", "int4 g128", "--layout", "x86"])
+
+
+def run(*words, **more):
+    return subprocess.run([lq, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, env=dict(os.environ, **more))
+
+
+def same(model, what, tokens, ids=None, mode="exact"):
+    mine, why = logits(model, tokens, isa="cuda", batch=7, ids=ids, mode=mode)
+    portable, _ = logits(model, tokens, isa="c", batch=7, ids=ids)
+    if check(mine is not None and portable is not None, f"{what}: {why}"):
+        check(np.array_equal(mine.view(np.uint32), portable.view(np.uint32)), f"{what}: {np.count_nonzero(mine != portable)} of {mine.size} logits differ from portable C's")
+
+
+def architectures(folder):
+    make_models.make(folder)
+    for name in sorted(make_models.MODELS):
+        ids = np.fromfile(os.path.join(folder, name, "ids.bin"), "<i4")[:24]
+        ids.tofile(os.path.join(folder, "few"))
+        same(os.path.join(folder, name), name, len(ids), os.path.join(folder, "few"))
+
+
+def types(folder):
+    ids, out = os.path.join(folder, "ids"), os.path.join(folder, "typed.lq")
+    np.random.default_rng(3).integers(0, 1000, 12).astype("<i4").tofile(ids)
+    for words in TYPES:
+        r = run("quantize", demo, out, *words, "--force", "--quiet")
+        if check(r.returncode == 0, f"{words}: {r.stderr.strip()}"):
+            same(out, " ".join(words), 12, ids)
+
+
+def program(folder):
+    """What a person sees: text, drawn and greedy, several at once; a cache of each type; too little memory, a device that is not there."""
+    words = ("run", demo, "-p", "Once upon a time", "-n", "12", "--quiet", "--exact")
+    for more in ([], ["--temp", "0.9", "--seed", "4", "--top-p", "0.9"], ["--kv", "int8"], ["--kv", "fp8"], ["--kv", "bf16"]):
+        r, c = run(*words, *more, "--device", "cuda"), run(*words, *more, "--isa", "c")
+        check(r.returncode == 0 and r.stdout == c.stdout and r.stdout.strip(), f"run {more}: {r.stdout!r} {r.stderr.strip()}, portable C {c.stdout!r}")
+    r = run(*words, "--device", "cuda:1")
+    check(r.returncode == 1 and "cuda:1" in r.stderr and r.stderr.count("\n") == 1, f"cuda:1: {r.returncode} {r.stderr}")
+    r = run(*words, "--device", "cuda", LQ_EMU_MEMORY=str(6 << 20))
+    check(r.returncode == 1 and "memory" in r.stderr and r.stderr.count("\n") == 1, f"6 MB: {r.returncode} {r.stderr}")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    real = run("run", demo, "-p", "x", "-n", "1", "--device", "cuda")
+    if re.search("there is no GPU|cannot be loaded", real.stderr):
+        check(real.returncode == 1 and real.stderr.count("\n") == 1, f"without a GPU: {real.returncode} {real.stderr}")
+    else:
+        skip("there is a GPU here: what is said without one")
+    if os.path.exists(os.path.join(plugin, "liblq_cuda.so")):
+        os.environ["LD_LIBRARY_PATH"] = plugin
+        types(folder)
+        program(folder)
+        architectures(os.path.join(folder, "tiny"))
+    else:
+        skip("no C++ compiler made the emulated plug-in")
+sys.exit(end())

@@ -1,0 +1,187 @@
+// gpu_emu.c: the driver of gpu.h on this machine: kernels run task by task, at once. Its memory can be touched by
+// kernels and copies alone: host code that reads or writes a device pointer dies. LQ_EMU_MEMORY (bytes) makes it small.
+// Owns one region of memory for the whole process.
+#include "kernels/cuda/gpu.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+size_t lq_task_now;
+
+enum { BORDER = 256, BLOCKS = 1 << 16 };
+typedef struct block { char *p; size_t bytes; bool used; } block; // side by side, in order
+typedef struct step {
+    const void *kernel; // NULL: a copy
+    lq_gpu_grid grid;
+    void *dst;
+    const void *src;
+    size_t bytes;
+    char *args;
+} step;
+struct lq_gpu_graph { step *step; int n, room; };
+struct lq_gpu {
+    char *memory;
+    size_t bytes, used;
+    block *block;
+    int blocks;
+    lq_gpu_graph *recording;
+    lq_err error;
+};
+
+// --- memory ---
+
+static void open_memory(lq_gpu *g, bool on) { mprotect(g->memory, g->bytes, on ? PROT_READ | PROT_WRITE : PROT_NONE); }
+
+bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
+    const char *size = getenv("LQ_EMU_MEMORY");
+    *out = NULL;
+    if (device) return lq_fail(err, LQ_E_USAGE, "device cuda:%d: expected cuda:0", device);
+    lq_gpu *g = calloc(1, sizeof *g);
+    if (!g || !(g->block = calloc(BLOCKS, sizeof *g->block))) {
+        free(g);
+        return lq_fail(err, LQ_E_MEMORY, "device cuda: no memory");
+    }
+    g->bytes = size ? strtoull(size, NULL, 10) / 4096 * 4096 : (size_t)8 << 30;
+    g->memory = mmap(NULL, g->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (g->memory == MAP_FAILED) {
+        free(g->block);
+        free(g);
+        return lq_fail(err, LQ_E_MEMORY, "device cuda: no memory");
+    }
+    g->block[g->blocks++] = (block){g->memory, g->bytes, false};
+    *info = (lq_gpu_info){.name = "emulated", .capability = 80, .processors = 1, .memory = g->bytes};
+    *out = g;
+    return true;
+}
+
+void lq_gpu_close(lq_gpu *g) {
+    munmap(g->memory, g->bytes);
+    free(g->block);
+    free(g);
+}
+
+bool lq_gpu_alloc(lq_gpu *g, size_t bytes, void **out, lq_err *err) {
+    const size_t want = bytes < g->bytes ? (bytes + BORDER) / BORDER * BORDER : SIZE_MAX;
+    *out = NULL;
+    for (int i = 0; i < g->blocks; i++) {
+        block *b = g->block + i;
+        if (b->used || b->bytes < want || g->blocks == BLOCKS) continue;
+        if (b->bytes > want) {
+            memmove(b + 2, b + 1, (size_t)(g->blocks++ - i - 1) * sizeof *b);
+            b[1] = (block){b->p + want, b->bytes - want, false};
+        }
+        *b = (block){b->p, want, true};
+        g->used += want;
+        open_memory(g, true);
+        memset(b->p, 0, want);
+        open_memory(g, false);
+        *out = b->p;
+        return true;
+    }
+    return lq_fail(err, LQ_E_MEMORY, "device cuda: %zu bytes: out of memory", bytes);
+}
+
+void lq_gpu_free(lq_gpu *g, void *p) {
+    int i = 0;
+    if (!p) return;
+    while (i < g->blocks && g->block[i].p != p) i++;
+    if (i == g->blocks || !g->block[i].used) {
+        fprintf(stderr, "gpu_emu: %p was given back, and it is nobody's\n", p);
+        abort();
+    }
+    g->block[i].used = false;
+    g->used -= g->block[i].bytes;
+    for (int j = i > 0 ? i - 1 : 0; j <= i && j + 1 < g->blocks;) {
+        if (g->block[j].used || g->block[j + 1].used) {
+            j++;
+            continue;
+        }
+        g->block[j].bytes += g->block[j + 1].bytes;
+        memmove(g->block + j + 1, g->block + j + 2, (size_t)(--g->blocks - j - 1) * sizeof *g->block);
+        i--;
+    }
+}
+
+size_t lq_gpu_room(lq_gpu *g) { return g->bytes - g->used; }
+
+// --- work ---
+
+static void run(lq_gpu *g, const step *s) {
+    open_memory(g, true);
+    if (!s->kernel) memmove(s->dst, s->src, s->bytes);
+    else for (lq_task_now = 0; lq_task_now < (size_t)s->grid.blocks * s->grid.threads; lq_task_now++)
+        ((void (*)(const void *))(uintptr_t)s->kernel)(s->args);
+    open_memory(g, false);
+}
+
+static void submit(lq_gpu *g, step s) {
+    lq_gpu_graph *r = g->recording;
+    if (!r) {
+        run(g, &s);
+        return;
+    }
+    if (r->n == r->room) {
+        r->room = r->room ? 2 * r->room : 64;
+        r->step = realloc(r->step, (size_t)r->room * sizeof *r->step);
+    }
+    if (s.kernel) s.args = memcpy(malloc(s.bytes), s.args, s.bytes);
+    r->step[r->n++] = s;
+}
+
+static void forbid(lq_gpu *g, const char *what) {
+    if (g->recording && !g->error.code) lq_fail(&g->error, LQ_E_DEVICE, "device cuda: %s in a recording", what);
+}
+
+void lq_gpu_put(lq_gpu *g, void *dst, const void *src, size_t n) {
+    forbid(g, "a copy to the device");
+    run(g, &(step){.dst = dst, .src = src, .bytes = n});
+}
+
+void lq_gpu_get(lq_gpu *g, void *dst, const void *src, size_t n) {
+    forbid(g, "a copy from the device");
+    run(g, &(step){.dst = dst, .src = src, .bytes = n});
+}
+
+void lq_gpu_copy(lq_gpu *g, void *dst, const void *src, size_t n) {
+    submit(g, (step){.dst = dst, .src = src, .bytes = n});
+}
+
+bool lq_gpu_sync(lq_gpu *g, lq_err *err) {
+    forbid(g, "waiting");
+    if (g->error.code && err) *err = g->error;
+    return !g->error.code;
+}
+
+void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes, lq_gpu_grid grid) {
+    submit(g, (step){.kernel = kernel, .args = (char *)(uintptr_t)args, .bytes = bytes, .grid = grid});
+}
+
+// --- recordings ---
+
+bool lq_gpu_record(lq_gpu *g, lq_err *err) {
+    g->recording = calloc(1, sizeof *g->recording);
+    return g->recording || lq_fail(err, LQ_E_MEMORY, "device cuda: no memory for a graph");
+}
+
+bool lq_gpu_recorded(lq_gpu *g, lq_gpu_graph **out, lq_err *err) {
+    *out = g->recording;
+    g->recording = NULL;
+    if (!g->error.code) return true;
+    lq_gpu_forget(g, *out);
+    *out = NULL;
+    if (err) *err = g->error;
+    return false;
+}
+
+void lq_gpu_replay(lq_gpu *g, lq_gpu_graph *graph) {
+    for (int i = 0; i < graph->n; i++) run(g, graph->step + i);
+}
+
+void lq_gpu_forget(lq_gpu *g, lq_gpu_graph *graph) {
+    (void)g;
+    for (int i = 0; graph && i < graph->n; i++)
+        if (graph->step[i].kernel) free(graph->step[i].args);
+    if (graph) free(graph->step);
+    free(graph);
+}
