@@ -321,9 +321,9 @@ typedef struct lq_graph lq_graph;
 // The largest batch that will be asked for; seqs <= rows. outs: rows of logits; slots: of moe.
 typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, slots; } lq_dev_limits;
 
-// Raised with every change of this file, pack.h or block.h: a plug-in is another binary and
-// shares these structs by layout.
-enum { LQ_OPS_VERSION = 8 };
+// Raised with every change of this file, pack.h, block.h or pool.c: a plug-in is another binary and shares these
+// structs, and the struct of its threads, by layout.
+enum { LQ_OPS_VERSION = 9 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound

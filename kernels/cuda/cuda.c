@@ -77,7 +77,7 @@ static bool cuda_can(lq_dev *d, const lq_wtype *t, lq_layout layout, lq_err *err
 
 static bool cuda_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
     lq_cuda *c = lq_cuda_of(d);
-    const size_t outs = (size_t)(l->outs > l->rows ? l->outs : l->rows);
+    const size_t outs = (size_t)l->outs;
     size_t bytes;
     if (!lq_mul_size(outs * sizeof *c->logits, (size_t)l->vocab, &bytes))
         return lq_fail(err, LQ_E_LIMIT, "device %s: %zu rows of logits are too many", d->name, outs);

@@ -9,7 +9,7 @@ typedef struct lq_cuda_stack {
     const lq_weight *w;        // [host][experts] as the model has them
     const float *const *bias;
     int experts;
-    lq_weight *copy;           // [host] what was put
+    lq_weight *copy;           // [host] what was put: [experts], then pointers to biases
     void *dev;                 // lq_weight [experts], then pointers to biases
     struct lq_cuda_stack *next;
 } lq_cuda_stack;

@@ -23,6 +23,12 @@ static void note(lq_gpu *g, const char *doing, cudaError_t e) {
     g->doing = doing;
 }
 
+// Any thread may call; each has a device of its own that is the current one.
+static lq_gpu *here(lq_gpu *g) {
+    note(g, "choosing it", cudaSetDevice(g->device));
+    return g;
+}
+
 bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
     int count = 0;
     struct cudaDeviceProp p;
@@ -50,14 +56,19 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
 }
 
 void lq_gpu_close(lq_gpu *g) {
+    here(g);
     cudaStreamSynchronize(g->stream);
     cudaStreamDestroy(g->stream);
     free(g);
 }
 
 bool lq_gpu_alloc(lq_gpu *g, size_t bytes, void **out, lq_err *err) {
+    here(g);
     cudaError_t e = cudaMalloc(out, bytes ? bytes : 1);
-    if (e == cudaSuccess && (e = cudaMemsetAsync(*out, 0, bytes ? bytes : 1, g->stream)) == cudaSuccess) return true;
+    if (e == cudaSuccess) {
+        if ((e = cudaMemsetAsync(*out, 0, bytes ? bytes : 1, g->stream)) == cudaSuccess) return true;
+        cudaFree(*out);
+    }
     *out = NULL;
     cudaGetLastError(); // it is told here
     return lq_fail(err, e == cudaErrorMemoryAllocation ? LQ_E_MEMORY : LQ_E_DEVICE, "device cuda: %zu bytes: %s", bytes,
@@ -65,29 +76,35 @@ bool lq_gpu_alloc(lq_gpu *g, size_t bytes, void **out, lq_err *err) {
 }
 
 void lq_gpu_free(lq_gpu *g, void *p) {
+    here(g);
     note(g, "work before memory is given back", cudaStreamSynchronize(g->stream));
     note(g, "giving memory back", cudaFree(p));
 }
 
 size_t lq_gpu_room(lq_gpu *g) {
     size_t left = 0, all = 0;
+    here(g);
     note(g, "asking for memory that is left", cudaMemGetInfo(&left, &all));
     return left;
 }
 
 void lq_gpu_put(lq_gpu *g, void *dst, const void *src, size_t n) {
+    here(g);
     note(g, "a copy to the device", cudaMemcpyAsync(dst, src, n, cudaMemcpyHostToDevice, g->stream));
 }
 
 void lq_gpu_get(lq_gpu *g, void *dst, const void *src, size_t n) {
+    here(g);
     note(g, "a copy from the device", cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToHost, g->stream));
 }
 
 void lq_gpu_copy(lq_gpu *g, void *dst, const void *src, size_t n) {
+    here(g);
     note(g, "a copy on the device", cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToDevice, g->stream));
 }
 
 bool lq_gpu_sync(lq_gpu *g, lq_err *err) {
+    here(g);
     note(g, "a kernel", cudaStreamSynchronize(g->stream));
     return g->error == cudaSuccess || failed(err, g->doing, g->error);
 }
@@ -96,11 +113,13 @@ void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes
     void *list[] = {(void *)(uintptr_t)args};
     (void)bytes;
     if (!grid.blocks) return;
+    here(g);
     note(g, "launching a kernel", cudaLaunchKernel(kernel, (dim3){grid.blocks, 1, 1}, (dim3){grid.threads, 1, 1}, list,
                                                    grid.shared, g->stream));
 }
 
 bool lq_gpu_record(lq_gpu *g, lq_err *err) {
+    here(g);
     const cudaError_t e = cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal);
     return e == cudaSuccess || failed(err, "recording a graph", e);
 }
@@ -126,11 +145,13 @@ bool lq_gpu_recorded(lq_gpu *g, lq_gpu_graph **out, lq_err *err) {
 }
 
 void lq_gpu_replay(lq_gpu *g, lq_gpu_graph *graph) {
+    here(g);
     note(g, "replaying a graph", cudaGraphLaunch(graph->exec, g->stream));
 }
 
 void lq_gpu_forget(lq_gpu *g, lq_gpu_graph *graph) {
     if (!graph) return;
+    here(g);
     note(g, "work before a graph goes", cudaStreamSynchronize(g->stream));
     cudaGraphExecDestroy(graph->exec);
     cudaGraphDestroy(graph->graph);

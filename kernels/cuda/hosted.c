@@ -116,7 +116,12 @@ static void rounded(lq_dev *d, const lq_round_args *a, void (*slot)(lq_dev *, co
     lq_round_args host = *a;
     lq_weight_size size;
     const size_t n = (size_t)a->w.rows, k = (size_t)a->w.cols, f = sizeof(float), e = sizeof(double);
-    if (!lq_weight_sizes(&a->type, a->w.rows, a->w.cols, &size)) return;
+    if (!lq_weight_sizes(&a->type, a->w.rows, a->w.cols, &size)) {
+        lq_err err;
+        lq_fail(&err, LQ_E_LIMIT, "device cuda: a matrix of %d x %d is too large", a->w.rows, a->w.cols);
+        lq_cuda_break(d, &err);
+        return;
+    }
     const size_t scales = lq_scale_count(&a->type, a->w.rows, a->w.cols);
     host.w = take_mat(&c, &a->w, true);
     host.table = a->type.kind == LQ_W_TABLE ? take(&c, a->table, f << a->type.bits, false) : NULL;

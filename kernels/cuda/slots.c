@@ -98,14 +98,13 @@ static lq_cuda_stack *stack_open(lq_cuda *c, const lq_moe_args *a, int i, lq_err
     const size_t n = (size_t)a->experts, bytes = n * (sizeof(lq_weight) + sizeof(float *));
     lq_cuda_stack *s = calloc(1, sizeof *s);
     if (s) *s = (lq_cuda_stack){.w = a->w[i], .bias = a->bias[i], .experts = a->experts,
-                                .copy = malloc(n * sizeof *s->copy)};
+                                .copy = calloc(1, bytes)};
     if (!s || !s->copy || !lq_gpu_alloc(c->gpu, bytes, &s->dev, err)) {
         if (!s || !s->copy) lq_fail(err, LQ_E_MEMORY, "device cuda: no memory for %zu experts", n);
         if (s) free(s->copy);
         free(s);
         return NULL;
     }
-    memset(s->copy, 0, n * sizeof *s->copy);
     s->next = c->stacks;
     c->stacks = s;
     return s;
@@ -117,7 +116,9 @@ static lq_cuda_stack *stack_of(lq_dev *d, const lq_moe_args *a, int i) {
     const size_t n = (size_t)a->experts;
     lq_cuda_stack *s = stack_find(c, a->w[i], a->bias[i], a->experts);
     lq_err err;
-    if (s && !memcmp(s->copy, a->w[i], n * sizeof *s->copy)) return s;
+    const size_t biases = a->bias[i] ? n * sizeof *a->bias[i] : 0;
+    if (s && !memcmp(s->copy, a->w[i], n * sizeof *s->copy) &&
+        (!biases || !memcmp(s->copy + n, a->bias[i], biases))) return s;
     if (c->recording) {
         lq_fail(&err, LQ_E_DEVICE, "device cuda: a graph is recorded of experts that were never used before");
         lq_cuda_break(d, &err);
@@ -128,8 +129,8 @@ static lq_cuda_stack *stack_of(lq_dev *d, const lq_moe_args *a, int i) {
         return NULL;
     }
     memcpy(s->copy, a->w[i], n * sizeof *s->copy);
-    lq_gpu_put(c->gpu, s->dev, s->copy, n * sizeof *s->copy);
-    if (a->bias[i]) lq_gpu_put(c->gpu, (lq_weight *)s->dev + n, a->bias[i], n * sizeof *a->bias[i]);
+    if (biases) memcpy(s->copy + n, a->bias[i], biases);
+    lq_gpu_put(c->gpu, s->dev, s->copy, n * sizeof *s->copy + biases);
     return s;
 }
 
@@ -145,13 +146,17 @@ void lq_cuda_stacks_free(lq_dev *d) {
 
 static void moe(lq_dev *d, const lq_moe_args *a) {
     for (int i = 0; i < a->count; i++) {
-        const lq_cuda_stack *s = stack_of(d, a, i);
-        if (!s) return;
-        const lq_weight *w = s->dev;
-        const lq_plain_moe p = {.x = *a->x, .w = w, .y = a->y[i], .order = a->order, .start = a->start,
-                                .bias = a->bias[i] ? (const float *const *)(const void *)(w + a->experts) : NULL,
-                                .slots = a->slots, .top_k = a->top_k, .experts = a->experts,
-                                .x_by_slot = a->x_by_slot};
+        lq_plain_moe p = {.x = *a->x, .y = a->y[i], .order = a->order, .start = a->start, .slots = a->slots,
+                          .top_k = a->top_k, .experts = a->experts, .x_by_slot = a->x_by_slot};
+        if (a->experts == 1) {
+            p.one = *a->w[i];
+            p.one_bias = a->bias[i] ? *a->bias[i] : NULL;
+        } else {
+            const lq_cuda_stack *s = stack_of(d, a, i);
+            if (!s) return;
+            p.w = s->dev;
+            p.bias = a->bias[i] ? (const float *const *)(const void *)(p.w + a->experts) : NULL;
+        }
         lq_plain_moe_run(gpu_of(d), &p, tasks(a->slots, a->w[i]->n));
     }
 }

@@ -499,6 +499,12 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bo
                                      .order = order ? sorted : NULL,
                                      .start = order ? start : NULL, .count = 2, .w = {w[0], w[1]}, .bias = {bias, NULL},
                                      .y = {y[0], y[1]}});
+    const lq_mat alone = mat_of(slots, N); // one expert after the other: each touches its own slots
+    for (int e = 0; order && e < EXPERTS; e++)
+        dev->ops.moe(dev, &(lq_moe_args){.x = &a, .x_by_slot = by_slot, .slots = slots, .top_k = top_k, .experts = 1,
+                                         .order = sorted, .start = start + e, .count = 1, .w = {w[0] + e},
+                                         .bias = {bias + e}, .y = {alone}});
+    CHECK(!order || ck_mat_same(&alone, &y[0]), "%s: experts one by one give other bits", what);
     for (int i = 0; i < 2; i++) {
         bool same = true;
         lq_mat z = mat_of(1, N);

@@ -1,6 +1,6 @@
 // gpu_emu.c: the driver of gpu.h on this machine: kernels run task by task, at once. Its memory can be touched by
 // kernels and copies alone: host code that reads or writes a device pointer dies. LQ_EMU_MEMORY (bytes) makes it small.
-// Owns one region of memory for the whole process.
+// It cannot tell that a kernel reads the host's memory. Owns one region of memory for the whole process.
 #include "kernels/cuda/gpu.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // plain.cu: every slot of a forward as the plainest kernel: one task a thread, f32, sums in the order of portable C
-// (kernels/cpu), whose bits these have. They are what exact mode runs, and what faster kernels are measured against.
-// Compiled without contraction of products into fused multiply-adds.
+// (kernels/cpu), whose bits these have (but for those of a NaN). They are what exact mode runs, and what faster kernels
+// are measured against. Compiled without contraction of products into fused multiply-adds.
 #include "kernels/cuda/plain/plain.h"
 #include "kernels/cuda/plain/task.h"
 #include "kernels/element.h"
@@ -278,10 +278,12 @@ LQ_TASK_KERNEL(moe, lq_plain_moe) {
             if (p.start[mid] <= s) e = mid;
             else end = mid;
         }
+        if (s < p.start[e] || s >= p.start[e + 1]) return;
         slot = p.order[s];
     }
-    const float *bias = p.bias ? p.bias[e] : NULL;
-    lq_mat_row(&p.y, slot)[row] = product_at(&p.x, p.w + e, bias, p.x_by_slot ? slot : slot / p.top_k, row);
+    const lq_weight *w = p.w ? p.w + e : &p.one;
+    const float *bias = p.bias ? p.bias[e] : p.one_bias;
+    lq_mat_row(&p.y, slot)[row] = product_at(&p.x, w, bias, p.x_by_slot ? slot : slot / p.top_k, row);
 }
 
 // --- positions and the cache ---

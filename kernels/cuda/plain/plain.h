@@ -19,8 +19,10 @@ typedef struct lq_plain_attn { lq_attn_args a; lq_rows rows; } lq_plain_attn;
 typedef struct lq_plain_glu { lq_glu_args a; lq_act act; bool acts; } lq_plain_glu;
 typedef struct lq_plain_moe {
     lq_act x;
-    const lq_weight *w;          // [experts], on the device
+    const lq_weight *w;          // [experts], on the device; NULL: there is one
     const float *const *bias;    // [experts], on the device, or NULL
+    lq_weight one;
+    const float *one_bias;
     lq_mat y;
     const int32_t *order, *start;
     int slots, top_k, experts;
