@@ -4,6 +4,7 @@
 #include "kernels/cuda/plain/plain.h"
 #include "kernels/cuda/plain/task.h"
 #include "kernels/element.h"
+#include "kernels/route.h"
 #include "kernels/view.h"
 
 // --- weights ---
@@ -461,83 +462,8 @@ LQ_TASK_KERNEL(mix, lq_mix_args) {
 
 // --- routing ---
 
-// The best of n scores that is still there (ties to the lower index) is taken out.
-LQ_FN int best_take(const float *score, bool *taken, int n) {
-    int best = -1;
-    for (int e = 0; e < n; e++)
-        if (!taken[e] && (best < 0 || score[e] > score[best])) best = e;
-    taken[best] = true;
-    return best;
-}
-
-// Leaves only the experts of the best groups.
-LQ_FN void groups_choose(const lq_route_args *a, const float *score, bool *taken, int n) {
-    float group[LQ_EXPERTS];
-    bool out[LQ_EXPERTS];
-    const int each = n / a->groups;
-    for (int g = 0; g < a->groups; g++) {
-        float first = -INFINITY, second = -INFINITY;
-        for (int e = g * each; e < (g + 1) * each; e++) {
-            if (score[e] > first) second = first, first = score[e];
-            else if (score[e] > second) second = score[e];
-        }
-        out[g] = false;
-        group[g] = a->kind == LQ_ROUTE_SIGMOID && each > 1 ? first + second : first;
-    }
-    for (int i = 0; i < a->top_groups; i++) best_take(group, out, a->groups);
-    for (int e = 0; e < n; e++) taken[e] = !out[e / each];
-}
-
-// The part that the best has in the softmax over those left that are near it.
-LQ_FN float mixer_weight(const lq_route_args *a, const float *x, const bool *taken, int best) {
-    float sum = 0;
-    for (int e = 0; e < a->logits.cols; e++) {
-        const float far = fmaxf(fabsf(x[e]), x[best]);
-        if ((taken[e] && e != best) || (x[best] - x[e]) / far > 2 * a->jitter) continue;
-        sum += lq_expf(x[e] - x[best]);
-    }
-    return 1 / sum;
-}
-
-LQ_FN void weights_of(const lq_route_args *a, const float *score, const int32_t *expert, float *weight) {
-    float most = -INFINITY, sum = 0;
-    for (int i = 0; i < a->top_k; i++) most = score[expert[i]] > most ? score[expert[i]] : most;
-    for (int i = 0; i < a->top_k; i++) {
-        weight[i] = a->kind == LQ_ROUTE_SOFTMAX_TOPK ? lq_expf(score[expert[i]] - most) : score[expert[i]];
-        sum += weight[i];
-    }
-    for (int i = 0; i < a->top_k; i++) {
-        if (a->kind == LQ_ROUTE_SOFTMAX_TOPK || a->renorm) weight[i] /= sum + 1e-20f;
-        if (a->scale != 0) weight[i] *= a->scale;
-    }
-}
-
 LQ_TASK_KERNEL(route, lq_route_args) {
-    const int row = (int)lq_task_id(), n = p.logits.cols;
-    if (row >= p.logits.rows) return;
-    const float *x = lq_mat_row(&p.logits, row);
-    float part[LQ_EXPERTS], score[LQ_EXPERTS], most = -INFINITY, sum = 0;
-    bool taken[LQ_EXPERTS];
-    int32_t *expert = p.expert + (size_t)row * (size_t)p.top_k;
-    float *weight = p.weight + (size_t)row * (size_t)p.top_k;
-    for (int e = 0; e < n; e++) most = x[e] > most ? x[e] : most;
-    for (int e = 0; e < n; e++) {
-        part[e] = p.kind == LQ_ROUTE_SIGMOID ? lq_sigmoidf(x[e]) : p.kind == LQ_ROUTE_SOFTMAX ? lq_expf(x[e] - most)
-            : x[e];
-        sum += part[e];
-    }
-    for (int e = 0; e < n; e++) {
-        taken[e] = false;
-        if (p.kind == LQ_ROUTE_SOFTMAX) part[e] /= sum;
-        score[e] = p.bias ? part[e] + p.bias[e] : part[e];
-        if (score[e] != score[e]) score[e] = -INFINITY;
-    }
-    if (p.groups > 1) groups_choose(&p, score, taken, n);
-    for (int i = 0; i < p.top_k; i++) {
-        expert[i] = best_take(score, taken, n);
-        if (p.kind == LQ_ROUTE_MIXER) weight[i] = mixer_weight(&p, x, taken, expert[i]);
-    }
-    if (p.kind != LQ_ROUTE_MIXER) weights_of(&p, part, expert, weight);
+    if (lq_task_id() < (size_t)p.logits.rows) lq_route_row(&p, (int)lq_task_id());
 }
 
 // A counting sort by one thread: start[e] runs through the slots of e while they are placed, and so ends where e + 1
