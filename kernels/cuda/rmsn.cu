@@ -2,7 +2,7 @@
 #include "kernels/cuda/rmsn.cuh"
 
 #define RMSN(name, vectors, residual) \
-    LQ_KERNEL(name, LQ_RMSN_THREADS, 2)(lq_rmsn_args a) { rmsn::row<vectors, residual>(a); }
+    LQ_KERNEL(name, LQ_RMSN_THREADS, 2, lq_rmsn_args) { rmsn::row<vectors, residual>(a); }
 
 RMSN(lq_rmsn_k4096, 2, false)
 RMSN(lq_rmsn_k4096_add, 2, true)

@@ -3,6 +3,8 @@
 // that checks them (simt_emu.h). Here stands what both machines share; what is not a name of both refuses to compile on
 // one of them.
 //
+// A kernel is LQ_KERNEL(name, threads, blocks on a multiprocessor, type of its arguments) { ... a ... }.
+//
 // Rules for device code: shared memory is the one dynamic array and is addressed by `smem`, 32 bits from the block's
 // first byte as the machine sees it; vectors of 8 and 16 bytes go through ld*, st*, lds* and sts*; warp-level names
 // want all 32 lanes; a kernel calls pdl_wait before it touches anything but weights.

@@ -40,7 +40,11 @@ uint32_t acquire(const uint32_t *p);
 void wait_for_grids();
 }
 
-#define LQ_KERNEL(name, threads, blocks_per_sm) extern "C" void name
+// A kernel that is launched is a function that is given a pointer to its arguments.
+#define LQ_KERNEL(name, threads, blocks_per_sm, args) \
+    static void name##_of(const args &a); \
+    extern "C" void name(const void *given) { name##_of(*(const args *)given); } \
+    static void name##_of(const args &a)
 #define LQ_UNROLL
 #define LQ_DEV static inline __attribute__((always_inline))
 #define __restrict__ __restrict

@@ -4,7 +4,8 @@
 #define LQ_SIMT_PTX_H
 #include <cuda_runtime.h>
 
-#define LQ_KERNEL(name, threads, blocks_per_sm) extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm) name
+#define LQ_KERNEL(name, threads, blocks_per_sm, args) \
+    extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm) name(const args a)
 #define LQ_UNROLL _Pragma("unroll")
 #define LQ_DEV static __device__ __forceinline__
 

@@ -3,7 +3,7 @@
 #include "kernels/cuda/w4s.cuh"
 
 #define W4S(name, group, scale, zeros) \
-    LQ_KERNEL(name, LQ_W4S_THREADS, 3)(lq_w4s_args a) { w4s::product<group, w4s::scale, zeros>(a); }
+    LQ_KERNEL(name, LQ_W4S_THREADS, 3, lq_w4s_args) { w4s::product<group, w4s::scale, zeros>(a); }
 #define W4S_OF(name, group)               \
     W4S(name##_bf16, group, BF16, false)  \
     W4S(name##_bf16_zp, group, BF16, true) \

@@ -360,7 +360,10 @@ static void check_names() {
     }
     check(right, "numbers of 16 bits");
     check(exp2_approx(-3) == 0.125f && rsqrt_approx(16) == 0.25f, "exp2_approx, rsqrt_approx");
-    launched("every name", 1, 32, 1, 1, [] { lq_simt_names(in, out, counter); });
+    launched("every name", 1, 32, 1, 1, [] {
+        const lq_names_args a = {in, out, counter};
+        lq_simt_names(&a);
+    });
     launched("atomics", 8, 32, 3, 4, [] {
         pdl_wait();
         atomic_add(counter, 3);

@@ -3,7 +3,7 @@
 #include "kernels/cuda/rmsn.h"
 #include "tests/cuda/check.h"
 
-typedef void rmsn_kernel(lq_rmsn_args);
+typedef void rmsn_kernel(const void *);
 extern "C" rmsn_kernel lq_rmsn_k4096, lq_rmsn_k4096_add, lq_rmsn_k16384, lq_rmsn_k16384_add;
 
 static const struct row { const char *name; rmsn_kernel *kernel; int most; bool add; } kernels[] = {
@@ -45,7 +45,7 @@ static answer run(const problem &p, const emu::options &how) {
     a.residual = p.of->add ? (uint16_t *)emu::changed(p.residual.data(), n * 2, "residual") : NULL;
     a.rows = p.rows, a.k = p.k, a.eps = p.eps, a.plus = p.plus;
     answer r;
-    r.got = emu::launch(dim3((unsigned)p.rows), dim3(LQ_RMSN_THREADS), LQ_RMSN_SHARED, how, [&] { p.of->kernel(a); });
+    r.got = emu::launch(dim3((unsigned)p.rows), dim3(LQ_RMSN_THREADS), LQ_RMSN_SHARED, how, [&] { p.of->kernel(&a); });
     r.y.assign(a.y, a.y + n);
     if (a.residual) r.residual.assign(a.residual, a.residual + n);
     check(emu::zones_whole(), "%s: wrote between the buffers", p.of->name);

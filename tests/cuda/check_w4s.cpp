@@ -3,7 +3,7 @@
 #include "kernels/cuda/w4s.h"
 #include "tests/cuda/check.h"
 
-typedef void w4s_kernel(lq_w4s_args);
+typedef void w4s_kernel(const void *);
 #define DECLARED(group) \
     extern "C" w4s_kernel lq_w4s_t8_##group##_bf16, lq_w4s_t8_##group##_bf16_zp, lq_w4s_t8_##group##_f16, lq_w4s_t8_##group##_f16_zp;
 DECLARED(g32) DECLARED(g64) DECLARED(g128) DECLARED(row)
@@ -106,7 +106,7 @@ static answer run(problem &p, const emu::options &how) {
     }
     answer r;
     r.got = emu::launch(dim3((unsigned)p.stripes, (unsigned)cuts), dim3(LQ_W4S_THREADS), LQ_W4S_SHARED, how,
-                        [&] { p.of->kernel(a); });
+                        [&] { p.of->kernel(&a); });
     r.y.assign(a.y, a.y + (size_t)p.m * p.y_stride);
     if (!emu::zones_whole()) check(false, "%s: wrote between the buffers", p.of->name);
     return r;

@@ -67,21 +67,22 @@ LQ_DEV void of_threads(sheet &s, uint4 v) {
     put4(s, bits_of(exp2_approx(x)), bits_of(rsqrt_approx(y + 1)), bits_of(bf16_low(v.x)), bits_of(bf16_high(v.x)));
 }
 
-LQ_KERNEL(lq_simt_names, 32, 1)(const uint32_t *in, uint32_t *out, uint32_t *counter) {
+typedef struct lq_names_args { const uint32_t *in; uint32_t *out, *counter; } lq_names_args;
+LQ_KERNEL(lq_simt_names, 32, 1, lq_names_args) {
     const smem mine = smem_base() + 16 * threadIdx.x; // 512 bytes for ldmatrix, then twice 512 for copies
-    const uint32_t *from = in + 8 * threadIdx.x;
-    sheet s = {out};
+    const uint32_t *from = a.in + 8 * threadIdx.x;
+    sheet s = {a.out};
     pdl_trigger();
     pdl_wait();
     of_memory(s, from, mine, mine + 512);
     of_warps(s, ldg16(from), mine);
     of_threads(s, ldg16(from));
     __threadfence();
-    atomic_add(counter, 1);
-    atomic_inc(counter + 1, 31);
+    atomic_add(a.counter, 1);
+    atomic_inc(a.counter + 1, 31);
     if (threadIdx.x == 0)
-        while (ld_acquire(counter) != 32) {}
+        while (ld_acquire(a.counter) != 32) {}
     sync_warp();
-    if (threadIdx.x == 0) atomic_add(counter, (uint32_t)-32);
+    if (threadIdx.x == 0) atomic_add(a.counter, (uint32_t)-32);
     __syncthreads();
 }
