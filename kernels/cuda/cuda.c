@@ -68,17 +68,31 @@ static void cuda_forget(lq_dev *d, lq_graph *g) {
 // --- what a model asks ---
 
 static bool cuda_can(lq_dev *d, const lq_wtype *t, lq_layout layout, lq_err *err) {
-    if (layout == LQ_ANY) return true;
+    if (layout == LQ_ANY || layout == LQ_CUDA) return true;
     char name[LQ_WTYPE_TEXT];
     lq_wtype_name(t, name, sizeof name);
     return lq_fail(err, LQ_E_UNSUPPORTED, "device %s: no kernel for weights %s in layout %s", d->name, name,
                    lq_layout_names[layout]);
 }
 
+// Memory of the device that only grows; what was there is lost.
+static bool grown(lq_cuda *c, float **p, size_t *have, size_t bytes, lq_err *err) {
+    void *more;
+    if (bytes <= *have) return true;
+    if (!lq_gpu_alloc(c->gpu, bytes, &more, err)) return false;
+    if (*p) lq_gpu_free(c->gpu, *p);
+    *p = more;
+    *have = bytes;
+    return true;
+}
+
 static bool cuda_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
     lq_cuda *c = lq_cuda_of(d);
     const size_t outs = (size_t)l->outs;
     size_t bytes;
+    if (d->act != LQ_F32 && (!lq_mul_size((size_t)l->rows * (size_t)l->heads * sizeof *c->sums, (size_t)l->dv, &bytes) ||
+                             !grown(c, &c->sums, &c->sums_bytes, bytes, err)))
+        return lq_fail_in(err, "device %s: sums of attention", d->name);
     if (!lq_mul_size(outs * sizeof *c->logits, (size_t)l->vocab, &bytes))
         return lq_fail(err, LQ_E_LIMIT, "device %s: %zu rows of logits are too many", d->name, outs);
     if (bytes > c->logits_bytes) {
@@ -97,6 +111,7 @@ void lq_cuda_close(lq_dev *d) {
     lq_cuda *c = d->self;
     if (c && c->gpu) lq_cuda_stacks_free(d);
     if (c) {
+        if (c->sums) lq_gpu_free(c->gpu, c->sums);
         if (c->gpu) lq_gpu_close(c->gpu);
         lq_dev_close(c->cpu);
         free(c->logits);
@@ -127,7 +142,9 @@ bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **
         free(c);
         return lq_fail(err, LQ_E_MEMORY, "device %s: no memory", name);
     }
-    *d = (lq_dev){.name = "cuda", .layout = LQ_ANY, .numerics = o->numerics, .act = LQ_F32, .ranks = 1, .self = c};
+    const bool exact = o->numerics == LQ_NUM_EXACT;
+    *d = (lq_dev){.name = "cuda", .layout = exact ? LQ_ANY : LQ_CUDA, .numerics = o->numerics,
+                  .act = exact ? LQ_F32 : LQ_BF16, .ranks = 1, .self = c};
     if (!open_gpu(d, name[4] ? atoi(name + 5) : 0, o, err)) {
         lq_cuda_close(d);
         return false;

@@ -20,7 +20,8 @@ typedef struct lq_cuda {
     lq_dev *cpu;               // what the host does for it, in portable C
     lq_cuda_stack *stacks;
     float *logits;             // [host] of sample
-    size_t logits_bytes;
+    float *sums;               // of attn whose y is not f32: [rows][heads][dv]
+    size_t logits_bytes, sums_bytes;
     bool recording, broken;    // broken: a slot could not do its work, `sync` says why
     lq_err why;
 } lq_cuda;

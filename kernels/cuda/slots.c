@@ -66,7 +66,7 @@ static void kv_copy(lq_dev *d, const lq_kv_copy_args *a) {
 }
 
 static void attn(lq_dev *d, const lq_attn_args *a) {
-    lq_plain_attn p = {*a, *a->rows};
+    lq_plain_attn p = {*a, *a->rows, a->y.type == LQ_F32 ? NULL : lq_cuda_of(d)->sums};
     p.a.rows = NULL;
     lq_plain_attn_run(gpu_of(d), &p, tasks(a->rows->n, a->heads));
 }

@@ -39,6 +39,11 @@ lq_mat lq_take(lq_run *c, int rows, int64_t cols) {
                     .cols = (int)cols, .stride = (size_t)cols};
 }
 
+lq_mat lq_take_f32(lq_run *c, int rows, int cols) {
+    return (lq_mat){.p = lq_take_raw(c, lq_f32_bytes(rows, cols)), .type = LQ_F32, .rows = rows, .cols = cols,
+                    .stride = (size_t)cols};
+}
+
 // What the largest batch asks of the device, and the room for what stands between its ops.
 typedef struct sizes { lq_dev_limits limits; size_t work, act; bool turns; } sizes;
 

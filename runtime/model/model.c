@@ -62,7 +62,7 @@ const char *lq_isa_name(size_t i) { return lq_cpu_isa(i); }
 const char *lq_kv_name(size_t i) { return !i ? "auto" : i <= KV_TYPES ? kv_types[i - 1].name : NULL; }
 
 static bool choose_kv(lq_model *m, const char *name, bool exact, lq_err *err) {
-    m->kv_type = exact ? LQ_F32 : LQ_F16;
+    m->kv_type = exact ? LQ_F32 : m->dev->act == LQ_BF16 ? LQ_BF16 : LQ_F16;
     if (!name || !strcmp(name, "auto")) return true;
     for (int i = 0; i < KV_TYPES; i++)
         if (!strcmp(name, kv_types[i].name)) {

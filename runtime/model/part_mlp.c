@@ -30,7 +30,7 @@ void lq_mlp_slots(lq_slots *s, const lq_part *p) {
 }
 
 size_t lq_mlp_room(const lq_model *m, const lq_part *p, int rows) {
-    const size_t scored = lq_take_bytes(m, rows, m->desc.dim) + (size_t)rows * sizeof(float) + 64;
+    const size_t scored = lq_take_bytes(m, rows, m->desc.dim) + lq_f32_bytes(rows, 1);
     return 2 * lq_take_bytes(m, rows, p->ffn) + (p->shared_score ? scored : 0);
 }
 
@@ -44,8 +44,7 @@ void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
     const lq_mat gate = lq_take(c, x.rows, p->ffn), up = p->gated ? lq_take(c, x.rows, p->ffn) : (lq_mat){0};
     lq_mat score = {0}, out = y;
     if (p->shared_score) {
-        float *each = lq_take_raw(c, (size_t)x.rows * sizeof *each);
-        score = (lq_mat){.p = each, .type = LQ_F32, .rows = x.rows, .cols = 1, .stride = 1};
+        score = lq_take_f32(c, x.rows, 1);
         out = lq_take(c, x.rows, y.cols);
     }
     if (!lq_apply(c, x, read + !p->gated, (const lq_mat[]){gate, up, score}, 1 + p->gated + p->shared_score)) return;

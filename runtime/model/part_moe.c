@@ -38,7 +38,7 @@ static size_t index_bytes(const lq_part *p, size_t rows) { // expert, weight, or
 
 size_t lq_moe_room(const lq_model *m, const lq_part *p, int rows) {
     const int slots = rows * p->experts_used;
-    return lq_take_bytes(m, rows, p->experts) + 2 * lq_take_bytes(m, slots, p->ffn) +
+    return lq_f32_bytes(rows, p->experts) + 2 * lq_take_bytes(m, slots, p->ffn) +
            lq_take_bytes(m, slots, m->desc.dim) + index_bytes(p, (size_t)rows);
 }
 
@@ -67,7 +67,7 @@ static lq_mat numbers(const void *p, int n) {
 void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_dev *d = c->m->dev;
     const int slots = x.rows * p->experts_used;
-    const lq_mat logits = lq_take(c, x.rows, p->experts), gate = lq_take(c, slots, p->ffn),
+    const lq_mat logits = lq_take_f32(c, x.rows, p->experts), gate = lq_take(c, slots, p->ffn),
                  up = lq_take(c, slots, p->ffn), out = lq_take(c, slots, y.cols);
     const size_t ints = (size_t)slots * sizeof(int32_t);
     int32_t *expert = lq_take_raw(c, ints), *order = lq_take_raw(c, ints);

@@ -1,11 +1,29 @@
 // plain.cu: every slot of a forward as the plainest kernel: one task a thread, f32, sums in the order of portable C
 // (kernels/cpu), whose bits these have (but for those of a NaN). They are what exact mode runs, and what faster kernels
-// are measured against. Compiled without contraction of products into fused multiply-adds.
+// are measured against. A matrix of bf16 is read as what it means, and each number written there is rounded once.
+// Compiled without contraction of products into fused multiply-adds.
+#include "formats/layout_cuda.h"
 #include "kernels/cuda/plain/plain.h"
 #include "kernels/cuda/plain/task.h"
 #include "kernels/element.h"
 #include "kernels/route.h"
 #include "kernels/view.h"
+
+// --- rows of a matrix of f32 or bf16 ---
+
+typedef struct line { char *p; bool half; } line;
+LQ_FN line line_of(const lq_mat *m, int row) {
+    const bool half = m->type == LQ_BF16;
+    return line{(char *)m->p + (size_t)row * m->stride * (half ? 2 : 4), half};
+}
+
+LQ_FN line line_from(line l, int64_t at) { return line{l.p + at * (l.half ? 2 : 4), l.half}; }
+LQ_FN line floats(const void *p) { return line{(char *)(uintptr_t)p, false}; }
+LQ_FN float at(line l, int64_t i) { return l.half ? lq_bf16_widen(((uint16_t *)l.p)[i]) : ((float *)l.p)[i]; }
+LQ_FN void put(line l, int64_t i, float v) {
+    if (l.half) ((uint16_t *)l.p)[i] = (uint16_t)lq_bf16_narrow(v);
+    else ((float *)l.p)[i] = v;
+}
 
 // --- weights ---
 
@@ -45,7 +63,9 @@ LQ_FN int64_t groups_of(const lq_wtype *t, int64_t k) { return t->group ? (k + t
 
 LQ_FN float scale_at(const lq_weight *w, int64_t row, int64_t group) {
     const lq_wtype *t = &w->type;
-    const size_t i = (size_t)((t->rows > 1 ? row / t->rows : row) * groups_of(t, w->k) + (t->group ? group : 0));
+    const int64_t g = t->group ? group : 0;
+    const size_t i = w->layout == LQ_CUDA && t->rows <= 1 ? lq_cuda_scale(w->n, row, g)
+                     : (size_t)((t->rows > 1 ? row / t->rows : row) * groups_of(t, w->k) + g);
     if (!w->scale && t->dq) {
         const float product = w->scale_map[w->scale_code[i]] * w->scale2[i / LQ_DQ];
         return product + *w->scale_offset;
@@ -57,10 +77,14 @@ LQ_FN float scale_at(const lq_weight *w, int64_t row, int64_t group) {
 LQ_FN int zero_at(const lq_weight *w, int64_t row, int64_t group) {
     const lq_wtype *t = &w->type;
     if (!t->asym) return 1 << (t->bits - 1);
+    if (w->layout == LQ_CUDA) return lq_cuda_zero(w->zero, t->bits, w->n, row, t->group ? group : 0);
     return (int)code_at(w->zero + (size_t)row * row_bytes(t->bits, groups_of(t, w->k)), t->bits, t->group ? group : 0);
 }
 
 LQ_FN uint32_t weight_code(const lq_weight *w, int64_t row, int64_t k) {
+    const int64_t unit = lq_cuda_unit(w->type.bits);
+    if (w->layout == LQ_CUDA)
+        return lq_cuda_code(w->q, w->type.bits, (w->k + unit - 1) / unit * unit, row, k);
     return code_at((const char *)w->q + (size_t)row * row_bytes(w->type.bits, w->k), w->type.bits, k);
 }
 
@@ -70,7 +94,11 @@ LQ_FN float weight_at(const lq_weight *w, int64_t row, int64_t k, bool bare) {
     const int64_t g = t->group ? k / t->group : 0;
     if (t->kind == LQ_W_INT) return (float)((int)weight_code(w, row, k) - zero_at(w, row, g)) * scale_at(w, row, g);
     if (t->kind == LQ_W_TABLE) return w->table[weight_code(w, row, k)] * scale_at(w, row, g);
-    const float v = elem_at(t->elem, w->q, (size_t)(row * w->k + k));
+    float v;
+    if (w->layout == LQ_CUDA) {
+        const uint32_t code = weight_code(w, row, k);
+        v = t->elem == LQ_E5M2 ? lq_e5m2_widen(code) : lq_e4m3_widen(code);
+    } else v = elem_at(t->elem, w->q, (size_t)(row * w->k + k));
     return t->kind == LQ_W_PLAIN || bare ? v : v * scale_at(w, row, g);
 }
 
@@ -79,26 +107,26 @@ LQ_TASK_KERNEL(embed, lq_plain_embed) {
     if (row >= p.a.y.rows) return;
     const lq_weight *w = &p.w;
     const int64_t id = p.a.ids[row];
-    float *y = lq_mat_row(&p.a.y, row);
-    for (int64_t c = 0; c < w->k; c++) y[w->perm ? w->perm[c] : c] = weight_at(w, id, c, false);
+    const line y = line_of(&p.a.y, row);
+    const float by = p.a.scale != 0 ? p.a.scale : 1.0f;
+    for (int64_t c = 0; c < w->k; c++) put(y, w->perm ? w->perm[c] : c, weight_at(w, id, c, false) * by);
     for (int o = 0; o < w->outliers; o++)
-        y[w->perm ? w->perm[w->outlier[o]] : w->outlier[o]] = lq_bf16_widen(w->outlier_w[id * w->outliers + o]);
-    if (p.a.scale != 0)
-        for (int i = 0; i < p.a.y.cols; i++) y[i] *= p.a.scale;
+        put(y, w->perm ? w->perm[w->outlier[o]] : w->outlier[o],
+            lq_bf16_widen(w->outlier_w[id * w->outliers + o]) * by);
 }
 
 // --- activations ---
 
 // Stored column j of what is rounded. turned: x stands in that order already.
-LQ_FN float column_at(const lq_act *a, const float *x, bool turned, int j) {
+LQ_FN float column_at(const lq_act *a, line x, bool turned, int j) {
     for (int o = 0; o < a->outliers; o++)
         if (a->outlier[o] == j) return 0;
-    if (turned) return x[j];
+    if (turned) return at(x, j);
     const int c = a->perm ? a->perm[j] : j;
-    return a->smooth ? x[c] * a->smooth[c] : x[c];
+    return a->smooth ? at(x, c) * a->smooth[c] : at(x, c);
 }
 
-LQ_FN void act_span(const lq_act *a, const float *x, bool turned, int row, int j0, int end) {
+LQ_FN void act_span(const lq_act *a, line x, bool turned, int row, int j0, int end) {
     uint32_t top = 0;
     for (int j = j0; j < end; j++) {
         const uint32_t size = lq_bits(column_at(a, x, turned, j)) & 0x7fffffff;
@@ -129,16 +157,16 @@ LQ_FN void act_span(const lq_act *a, const float *x, bool turned, int row, int j
     if (a->zero) a->zero[row] = by.zero;
 }
 
-LQ_FN void act_row(const lq_act *a, const float *x, int row) {
+LQ_FN void act_row(const lq_act *a, line x, int row) {
     const int k = a->x.cols, span = a->type.group ? a->type.group : k;
     bool turned = !a->smooth && !a->perm;
-    if (a->x.p && lq_mat_row(&a->x, row) != x) {
-        float *v = lq_mat_row(&a->x, row);
+    const line own = line_of(&a->x, row);
+    if (a->x.p && own.p != x.p) {
         for (int j = 0; j < k; j++) {
             const int c = a->perm ? a->perm[j] : j;
-            v[j] = a->smooth ? x[c] * a->smooth[c] : x[c];
+            put(own, j, a->smooth ? at(x, c) * a->smooth[c] : at(x, c));
         }
-        x = v;
+        x = own;
         turned = true;
     }
     if (a->type.elem == LQ_F32) return;
@@ -147,7 +175,7 @@ LQ_FN void act_row(const lq_act *a, const float *x, int row) {
 
 LQ_TASK_KERNEL(quant, lq_plain_quant) {
     const int row = (int)lq_task_id();
-    if (row < p.a.x.rows) act_row(&p.act, lq_mat_row(&p.a.x, row), row);
+    if (row < p.a.x.rows) act_row(&p.act, line_of(&p.a.x, row), row);
 }
 
 LQ_TASK_KERNEL(norm, lq_plain_norm) {
@@ -155,24 +183,24 @@ LQ_TASK_KERNEL(norm, lq_plain_norm) {
     const lq_norm_args *a = &p.a;
     if (row >= a->x.rows) return;
     const int n = a->x.cols;
-    float *x = lq_mat_row(&a->x, row), *y = lq_mat_row(&a->y, row);
+    const line x = line_of(&a->x, row), y = line_of(&a->y, row);
     if (p.more) {
-        const float *delta = lq_mat_row(&p.delta, row);
-        for (int i = 0; i < n; i++) x[i] += delta[i];
+        const line delta = line_of(&p.delta, row);
+        for (int i = 0; i < n; i++) put(x, i, at(x, i) + at(delta, i));
     }
     double mean = 0, sum = 0;
     if (a->kind == LQ_NORM_LAYER) {
-        for (int i = 0; i < n; i++) mean += x[i];
+        for (int i = 0; i < n; i++) mean += at(x, i);
         mean /= n;
     }
-    for (int i = 0; i < n; i++) sum += (x[i] - mean) * (x[i] - mean);
+    for (int i = 0; i < n; i++) sum += (at(x, i) - mean) * (at(x, i) - mean);
     const float by = (float)(1 / sqrt((a->kind == LQ_NORM_L2 ? sum : sum / n) + (double)a->eps));
     const float one = a->plus_one ? 1.0f : 0.0f;
     const float *gamma = lq_norm_gamma(a, a->gamma, row), *beta = lq_norm_gamma(a, a->beta, row);
     for (int i = 0; i < n; i++) {
-        float v = (float)(x[i] - mean) * by;
+        float v = (float)(at(x, i) - mean) * by;
         if (gamma) v *= one + gamma[i];
-        y[i] = beta ? v + beta[i] : v;
+        put(y, i, beta ? v + beta[i] : v);
     }
     if (p.acts) act_row(&p.act, y, row);
 }
@@ -182,16 +210,16 @@ LQ_TASK_KERNEL(norm, lq_plain_norm) {
 enum { LANES = 16, CUT = 1024 }; // LQ_K_CUT of kernels/cpu/ukr.h
 
 // 16 sums by k mod 16, halved, of columns k0 .. k1.
-LQ_FN float cut_dot(const float *x, const lq_weight *w, int64_t row, int64_t k0, int64_t k1, bool bare) {
+LQ_FN float cut_dot(line x, const lq_weight *w, int64_t row, int64_t k0, int64_t k1, bool bare) {
     float s[LANES] = {0};
     for (int64_t k = k0; k < k1; k += LANES)
-        for (int i = 0; i < LANES && k + i < k1; i++) s[i] += x[k + i] * weight_at(w, row, k + i, bare);
+        for (int i = 0; i < LANES && k + i < k1; i++) s[i] += at(x, k + i) * weight_at(w, row, k + i, bare);
     for (int half = LANES / 2; half; half /= 2)
         for (int i = 0; i < half; i++) s[i] += s[i + half];
     return s[0];
 }
 
-LQ_FN float float_sum(const float *x, const lq_weight *w, int64_t row, int64_t k0, int64_t k1, bool bare) {
+LQ_FN float float_sum(line x, const lq_weight *w, int64_t row, int64_t k0, int64_t k1, bool bare) {
     float y = 0;
     for (int64_t k = k0; k < k1; k += CUT) {
         const float s = cut_dot(x, w, row, k, k1 - k < CUT ? k1 : k + CUT, bare);
@@ -203,7 +231,7 @@ LQ_FN float float_sum(const float *x, const lq_weight *w, int64_t row, int64_t k
 // Bare elements over a cell of the activations, then both scales.
 LQ_FN float e4m3_sum(const lq_act *a, const lq_weight *w, int m, int64_t row) {
     const int64_t cell = (int64_t)a->q_group;
-    const float *x = (const float *)a->q + (size_t)m * a->q_row;
+    const line x = floats((const float *)a->q + (size_t)m * a->q_row);
     float y = 0;
     for (int64_t k = 0; k < w->k; k += cell) {
         const float s = float_sum(x, w, row, k, w->k - k < cell ? w->k : k + cell, true);
@@ -238,13 +266,13 @@ LQ_FN float i8_sum(const lq_act *a, const lq_weight *w, int m, int64_t row) {
 }
 
 // Columns that are kept apart, in bf16.
-LQ_FN float apart_sum(const float *x, const lq_weight *w, int64_t row) {
+LQ_FN float apart_sum(line x, const lq_weight *w, int64_t row) {
     const uint16_t *v = w->outlier_w + (size_t)row * (size_t)w->outliers;
     float y = 0;
     for (int o0 = 0; o0 < w->outliers; o0 += CUT) {
         const int end = w->outliers - o0 < CUT ? w->outliers : o0 + CUT;
         float s[LANES] = {0};
-        for (int o = o0; o < end; o++) s[(o - o0) % LANES] += x[w->outlier[o]] * lq_bf16_widen(v[o]);
+        for (int o = o0; o < end; o++) s[(o - o0) % LANES] += at(x, w->outlier[o]) * lq_bf16_widen(v[o]);
         for (int half = LANES / 2; half; half /= 2)
             for (int i = 0; i < half; i++) s[i] += s[i + half];
         y = o0 ? y + s[0] : s[0];
@@ -256,15 +284,15 @@ LQ_FN float product_at(const lq_act *a, const lq_weight *w, const float *bias, i
     float y;
     if (a->type.elem == LQ_I8) y = i8_sum(a, w, m, row);
     else if (a->type.elem == LQ_E4M3) y = e4m3_sum(a, w, m, row);
-    else y = float_sum(lq_mat_row(&a->x, m), w, row, 0, w->k, false);
-    if (w->outliers) y += apart_sum(lq_mat_row(&a->x, m), w, row);
+    else y = float_sum(line_of(&a->x, m), w, row, 0, w->k, false);
+    if (w->outliers) y += apart_sum(line_of(&a->x, m), w, row);
     return bias ? y + bias[row] : y;
 }
 
 LQ_TASK_KERNEL(matmul, lq_plain_matmul) {
     const int64_t row = (int64_t)(lq_task_id() % (size_t)p.w.n);
     const int m = (int)(lq_task_id() / (size_t)p.w.n);
-    if (m < p.y.rows) lq_mat_row(&p.y, m)[row] = product_at(&p.x, &p.w, p.bias, m, row);
+    if (m < p.y.rows) put(line_of(&p.y, m), row, product_at(&p.x, &p.w, p.bias, m, row));
 }
 
 LQ_TASK_KERNEL(moe, lq_plain_moe) {
@@ -284,7 +312,7 @@ LQ_TASK_KERNEL(moe, lq_plain_moe) {
     }
     const lq_weight *w = p.w ? p.w + e : &p.one;
     const float *bias = p.bias ? p.bias[e] : p.one_bias;
-    lq_mat_row(&p.y, slot)[row] = product_at(&p.x, w, bias, p.x_by_slot ? slot : slot / p.top_k, row);
+    put(line_of(&p.y, slot), row, product_at(&p.x, w, bias, p.x_by_slot ? slot : slot / p.top_k, row));
 }
 
 // --- positions and the cache ---
@@ -303,34 +331,34 @@ LQ_TASK_KERNEL(rope, lq_plain_rope) {
         const float q_by = lq_rope_q(a, p.rows.pos[row]);
         if (q) s *= q_by, c *= q_by;
         if (!m->p) continue;
-        float *x = lq_mat_row(m, row) + i * near, *end = lq_mat_row(m, row) + m->cols;
-        for (; x < end; x += a->head_dim) {
-            const float u = x[0], v = x[far];
-            x[0] = u * c - v * s;
-            x[far] = v * c + u * s;
+        const line x = line_of(m, row);
+        for (int d = i * near; d < m->cols; d += a->head_dim) {
+            const float u = at(x, d), v = at(x, d + far);
+            put(x, d, u * c - v * s);
+            put(x, d + far, v * c + u * s);
         }
     }
 }
 
 // One head's K or V into its place.
-LQ_FN void kv_store(const lq_cache *c, const float *x, int32_t block, int at, int head, bool v) {
+LQ_FN void kv_store(const lq_cache *c, line x, int32_t block, int place, int head, bool v) {
     const int n = lq_cache_width(c, v);
-    char *dst = lq_cache_at(c, block, head, v) + (size_t)at * (size_t)n * lq_cache_bytes(c);
+    char *dst = lq_cache_at(c, block, head, v) + (size_t)place * (size_t)n * lq_cache_bytes(c);
     if (c->type == LQ_I8) {
         float most = 0, nan = 0, inverse = 0;
         for (int i = 0; i < n; i++) {
-            const float m = lq_float(lq_bits(x[i]) & 0x7fffffffu);
+            const float m = lq_float(lq_bits(at(x, i)) & 0x7fffffffu);
             most = m > most ? m : most;
-            nan += x[i] * 0.0f;
+            nan += at(x, i) * 0.0f;
         }
         if (most > 0 && nan == 0) inverse = 127.0f / most > FLT_MAX ? FLT_MAX : 127.0f / most;
-        lq_cache_scale(c, block, head, v)[at] = most / 127.0f + nan;
-        for (int i = 0; i < n; i++) ((int8_t *)dst)[i] = inverse != 0 ? (int8_t)rintf(x[i] * inverse) : 0;
+        lq_cache_scale(c, block, head, v)[place] = most / 127.0f + nan;
+        for (int i = 0; i < n; i++) ((int8_t *)dst)[i] = inverse != 0 ? (int8_t)rintf(at(x, i) * inverse) : 0;
         return;
     }
     const float by = c->type == LQ_E4M3 ? 1.0f / lq_cache_head_scale(c, head, v) : 1.0f;
     for (int i = 0; i < n; i++) {
-        float s = x[i];
+        float s = at(x, i);
         if (c->type == LQ_E4M3) {
             s *= by;
             s = s > 448.0f ? 448.0f : s < -448.0f ? -448.0f : s;
@@ -343,10 +371,10 @@ LQ_TASK_KERNEL(kv_write, lq_plain_kv) {
     const lq_cache *c = &p.a.cache;
     const int row = (int)(lq_task_id() / (size_t)c->kv_heads), h = (int)(lq_task_id() % (size_t)c->kv_heads);
     if (row >= p.rows.n || row >= lq_rows_real(&p.rows)) return;
-    const int at = p.rows.at[row];
-    const int32_t block = lq_rows_table(&p.rows, p.rows.seq[row])[at / c->page];
-    kv_store(c, lq_mat_row(&p.a.k, row) + (size_t)h * (size_t)c->dk, block, at % c->page, h, false);
-    if (!c->v_in_k) kv_store(c, lq_mat_row(&p.a.v, row) + (size_t)h * (size_t)c->dv, block, at % c->page, h, true);
+    const int to = p.rows.at[row];
+    const int32_t block = lq_rows_table(&p.rows, p.rows.seq[row])[to / c->page];
+    kv_store(c, line_from(line_of(&p.a.k, row), (int64_t)h * c->dk), block, to % c->page, h, false);
+    if (!c->v_in_k) kv_store(c, line_from(line_of(&p.a.v, row), (int64_t)h * c->dv), block, to % c->page, h, true);
 }
 
 // --- attention: splits of LQ_SPLIT positions from 0 on, each merged into what there is ---
@@ -356,19 +384,19 @@ typedef struct kv_at { const char *p; float by; } kv_at;
 LQ_FN kv_at kv_find(const lq_plain_attn *p, int32_t seq, int head, bool v, int position) {
     const lq_cache *c = &p->a.cache;
     const int32_t block = lq_rows_table(&p->rows, seq)[position / c->page];
-    const int at = position % c->page;
+    const int place = position % c->page;
     kv_at out = {NULL, 1.0f};
     if (block < 0) return out;
-    out.p = lq_cache_at(c, block, head, v) + (size_t)at * (size_t)lq_cache_width(c, v) * lq_cache_bytes(c);
-    out.by = c->type == LQ_I8 ? lq_cache_scale(c, block, head, v)[at] : lq_cache_head_scale(c, head, v);
+    out.p = lq_cache_at(c, block, head, v) + (size_t)place * (size_t)lq_cache_width(c, v) * lq_cache_bytes(c);
+    out.by = c->type == LQ_I8 ? lq_cache_scale(c, block, head, v)[place] : lq_cache_head_scale(c, head, v);
     return out;
 }
 
-LQ_FN float kv_elem(const lq_cache *c, kv_at at, int d) {
-    if (!at.p) return 0;
-    if (c->type == LQ_I8) return (float)((const int8_t *)at.p)[d] * at.by;
-    const float x = elem_at(c->type, at.p, (size_t)d);
-    return at.by != 1.0f ? x * at.by : x;
+LQ_FN float kv_elem(const lq_cache *c, kv_at of, int d) {
+    if (!of.p) return 0;
+    if (c->type == LQ_I8) return (float)((const int8_t *)of.p)[d] * of.by;
+    const float x = elem_at(c->type, of.p, (size_t)d);
+    return of.by != 1.0f ? x * of.by : x;
 }
 
 LQ_TASK_KERNEL(attn, lq_plain_attn) {
@@ -377,11 +405,16 @@ LQ_TASK_KERNEL(attn, lq_plain_attn) {
     const lq_cache *c = &a->cache;
     const int row = (int)(lq_task_id() / (size_t)a->heads), head = (int)(lq_task_id() % (size_t)a->heads);
     if (row >= p.rows.n) return;
-    float *y = lq_mat_row(&a->y, row) + (size_t)head * (size_t)c->dv, weight[LQ_SPLIT];
+    const line to = line_from(line_of(&a->y, row), (int64_t)head * c->dv);
+    float weight[LQ_SPLIT], *y = p.sums ? p.sums + ((size_t)row * (size_t)a->heads + (size_t)head) * (size_t)c->dv
+                                        : (float *)to.p;
     for (int d = 0; d < c->dv; d++) y[d] = 0;
-    if (row >= lq_rows_real(&p.rows)) return;
+    if (row >= lq_rows_real(&p.rows)) {
+        for (int d = 0; d < c->dv; d++) put(to, d, 0);
+        return;
+    }
     const int kv_head = head / (a->heads / c->kv_heads), seq = p.rows.seq[row];
-    const float *q = lq_mat_row(&a->q, row) + (size_t)head * (size_t)c->dk;
+    const line q = line_from(line_of(&a->q, row), (int64_t)head * c->dk);
     const lq_sight see = lq_sight_of(a, &p.rows, row);
     float all_m = -FLT_MAX, all_l = 0;
     for (int j0 = see.from / LQ_SPLIT * LQ_SPLIT; j0 <= see.at; j0 += LQ_SPLIT) {
@@ -392,7 +425,7 @@ LQ_TASK_KERNEL(attn, lq_plain_attn) {
             if (!(lq_sight_mask(&see, j0 + i) & 1)) continue;
             const kv_at k = kv_find(&p, seq, kv_head, false, j0 + i);
             float s = 0;
-            for (int d = 0; d < c->dk; d++) s += q[d] * kv_elem(c, k, d);
+            for (int d = 0; d < c->dk; d++) s += at(q, d) * kv_elem(c, k, d);
             s *= a->scale;
             weight[i] = a->softcap != 0 ? a->softcap * lq_tanhf(s / a->softcap) : s;
             if (a->alibi) weight[i] += lq_alibi(a, head, see.at, j0 + i);
@@ -421,7 +454,7 @@ LQ_TASK_KERNEL(attn, lq_plain_attn) {
         all_l = all_l * by + lq_expf(a->sinks[head] - m);
     }
     by = all_l == 0 ? 0 : by / all_l;
-    for (int d = 0; d < c->dv; d++) y[d] = y[d] * by + 0.0f;
+    for (int d = 0; d < c->dv; d++) put(to, d, y[d] * by + 0.0f);
 }
 
 // --- element by element ---
@@ -429,35 +462,40 @@ LQ_TASK_KERNEL(attn, lq_plain_attn) {
 LQ_TASK_KERNEL(glu, lq_plain_glu) {
     const int row = (int)lq_task_id();
     if (row >= p.a.y.rows) return;
-    const float *gate = lq_mat_row(&p.a.gate, row), *up = p.a.up.p ? lq_mat_row(&p.a.up, row) : NULL;
-    float *y = lq_mat_row(&p.a.y, row);
-    for (int i = 0; i < p.a.y.cols; i++) y[i] = lq_glu_at(&p.a, gate[i], up ? up + i : NULL);
+    const line gate = line_of(&p.a.gate, row), up = line_of(&p.a.up, row), y = line_of(&p.a.y, row);
+    for (int i = 0; i < p.a.y.cols; i++) {
+        const float u = p.a.up.p ? at(up, i) : 0;
+        put(y, i, lq_glu_at(&p.a, at(gate, i), p.a.up.p ? &u : NULL));
+    }
     if (p.acts) act_row(&p.act, y, row);
 }
 
 LQ_TASK_KERNEL(scale, lq_scale_args) {
     const int row = (int)(lq_task_id() / (size_t)p.x.cols), col = (int)(lq_task_id() % (size_t)p.x.cols);
-    if (row < p.x.rows) lq_mat_row(&p.y, row)[col] = lq_scale_at(&p, lq_mat_row(&p.x, row)[col], col);
+    if (row < p.x.rows) put(line_of(&p.y, row), col, lq_scale_at(&p, at(line_of(&p.x, row), col), col));
 }
 
 LQ_TASK_KERNEL(add, lq_add_args) {
     const int row = (int)(lq_task_id() / (size_t)p.x.cols), col = (int)(lq_task_id() % (size_t)p.x.cols);
     const float by = p.scale != 0 ? p.scale : 1.0f;
-    if (row < p.x.rows) lq_mat_row(&p.y, row)[col] += by * lq_mat_row(&p.x, row)[col];
+    if (row >= p.x.rows) return;
+    const line y = line_of(&p.y, row);
+    put(y, col, at(y, col) + by * at(line_of(&p.x, row), col));
 }
 
 LQ_TASK_KERNEL(gather, lq_gather_args) {
     const int row = (int)(lq_task_id() / (size_t)p.part.cols), col = (int)(lq_task_id() % (size_t)p.part.cols);
-    if (row < p.part.rows) lq_mat_row(&p.whole, row)[col] = lq_mat_row(&p.part, row)[col];
+    if (row < p.part.rows) put(line_of(&p.whole, row), col, at(line_of(&p.part, row), col));
 }
 
 LQ_TASK_KERNEL(mix, lq_mix_args) {
     const int row = (int)(lq_task_id() / (size_t)p.y.cols), col = (int)(lq_task_id() % (size_t)p.y.cols);
     if (row >= p.y.rows) return;
     const float *weight = p.weight ? p.weight + (size_t)row * (size_t)p.top_k : NULL;
-    float sum = 0, *y = lq_mat_row(&p.y, row) + col;
-    for (int s = 0; s < p.top_k; s++) sum += (weight ? weight[s] : 1) * lq_mat_row(&p.x, row * p.top_k + s)[col];
-    *y = p.fresh ? sum : *y + sum;
+    const line y = line_of(&p.y, row);
+    float sum = 0;
+    for (int s = 0; s < p.top_k; s++) sum += (weight ? weight[s] : 1) * at(line_of(&p.x, row * p.top_k + s), col);
+    put(y, col, p.fresh ? sum : at(y, col) + sum);
 }
 
 // --- routing ---
@@ -487,13 +525,13 @@ LQ_TASK_KERNEL(conv, lq_plain_conv) {
     const int past = a->width - 1;
     if (seq > p.rows.seqs) return;
     if (seq == p.rows.seqs) {
-        for (int r = lq_rows_real(&p.rows); r < p.rows.n; r++) lq_mat_row(&a->y, r)[c] = 0;
+        for (int r = lq_rows_real(&p.rows); r < p.rows.n; r++) put(line_of(&a->y, r), c, 0);
         return;
     }
     float *state = a->state + lq_rows_slot(&p.rows, seq) * (size_t)past * (size_t)cols + c;
     const float *w = a->w + (size_t)c * (size_t)a->width;
     for (int r = p.rows.first[seq]; r < p.rows.first[seq + 1]; r++) {
-        const float now = lq_mat_row(&a->x, r)[c];
+        const float now = at(line_of(&a->x, r), c);
         float sum = a->bias ? a->bias[c] : 0;
         for (int t = 0; t < past; t++) {
             float *s = state + (size_t)t * (size_t)cols;
@@ -501,7 +539,7 @@ LQ_TASK_KERNEL(conv, lq_plain_conv) {
             *s = t + 1 < past ? s[cols] : now;
         }
         sum += w[past] * now;
-        lq_mat_row(&a->y, r)[c] = a->silu ? sum / (1.0f + lq_expf(-sum)) : sum;
+        put(line_of(&a->y, r), c, a->silu ? sum / (1.0f + lq_expf(-sum)) : sum);
     }
 }
 
@@ -511,7 +549,7 @@ LQ_TASK_KERNEL(scan, lq_plain_scan) {
     const int seq = (int)(lq_task_id() / cols), head = (int)(task / (size_t)a->dv), c = (int)(task % (size_t)a->dv);
     if (seq > p.rows.seqs) return;
     if (seq == p.rows.seqs) {
-        for (int r = lq_rows_real(&p.rows); r < p.rows.n; r++) lq_mat_row(&a->y, r)[task] = 0;
+        for (int r = lq_rows_real(&p.rows); r < p.rows.n; r++) put(line_of(&a->y, r), (int64_t)task, 0);
         return;
     }
     const int dk = a->dk;
@@ -519,24 +557,25 @@ LQ_TASK_KERNEL(scan, lq_plain_scan) {
     float *state = a->state + (lq_rows_slot(&p.rows, seq) * (size_t)a->heads + (size_t)head) * (size_t)dk *
                    (size_t)a->dv + c;
     for (int r = p.rows.first[seq]; r < p.rows.first[seq + 1]; r++) {
-        const float *q = lq_mat_row(&a->q, r) + group * (size_t)dk, *k = lq_mat_row(&a->k, r) + group * (size_t)dk;
-        const float v = lq_mat_row(&a->v, r)[task], *log_a = lq_mat_row(&a->decay, r);
-        const float beta = a->beta.p ? lq_mat_row(&a->beta, r)[head] : 1.0f;
-        const float by = a->decay_per_k ? 1.0f : lq_expf(log_a[head]);
+        const line q = line_from(line_of(&a->q, r), (int64_t)group * dk), log_a = line_of(&a->decay, r),
+                   k = line_from(line_of(&a->k, r), (int64_t)group * dk);
+        const float v = at(line_of(&a->v, r), (int64_t)task);
+        const float beta = a->beta.p ? at(line_of(&a->beta, r), head) : 1.0f;
+        const float by = a->decay_per_k ? 1.0f : lq_expf(at(log_a, head));
         float sum = 0;
         for (int i = 0; i < dk; i++) {
             float *s = state + (size_t)i * (size_t)a->dv;
-            *s *= a->decay_per_k ? lq_expf(log_a[(size_t)head * (size_t)dk + (size_t)i]) : by;
-            sum += k[i] * *s;
+            *s *= a->decay_per_k ? lq_expf(at(log_a, (int64_t)head * dk + i)) : by;
+            sum += at(k, i) * *s;
         }
         const float u = beta * (a->delta ? v - sum : v);
         sum = 0;
         for (int i = 0; i < dk; i++) {
             float *s = state + (size_t)i * (size_t)a->dv;
-            *s += k[i] * u;
-            sum += q[i] * *s;
+            *s += at(k, i) * u;
+            sum += at(q, i) * *s;
         }
-        lq_mat_row(&a->y, r)[task] = sum;
+        put(line_of(&a->y, r), (int64_t)task, sum);
     }
 }
 

@@ -15,7 +15,11 @@ typedef struct lq_plain_quant { lq_quant_args a; lq_act act; } lq_plain_quant;
 typedef struct lq_plain_matmul { lq_act x; lq_weight w; const float *bias; lq_mat y; } lq_plain_matmul;
 typedef struct lq_plain_rope { lq_rope_args a; lq_rows rows; } lq_plain_rope;
 typedef struct lq_plain_kv { lq_kv_write_args a; lq_rows rows; } lq_plain_kv;
-typedef struct lq_plain_attn { lq_attn_args a; lq_rows rows; } lq_plain_attn;
+typedef struct lq_plain_attn {
+    lq_attn_args a;
+    lq_rows rows;
+    float *sums; // [rows][heads][dv] where y is not f32, else NULL
+} lq_plain_attn;
 typedef struct lq_plain_glu { lq_glu_args a; lq_act act; bool acts; } lq_plain_glu;
 typedef struct lq_plain_moe {
     lq_act x;
