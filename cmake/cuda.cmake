@@ -1,6 +1,6 @@
 # The CUDA backend: liblq_cuda.so, a plug-in that lq loads when a device "cuda" is asked for; nothing else knows CUDA. It has its own
 # copy of the library inside and shows two names. nvcc makes the kernels, the C compiler the rest.
-set(LQ_CUDA_HOST kernels/cuda/cuda.c kernels/cuda/slots.c kernels/cuda/hosted.c)
+set(LQ_CUDA_HOST kernels/cuda/cuda.c kernels/cuda/slots.c kernels/cuda/fast.c kernels/cuda/hosted.c)
 get_filename_component(LQ_CUDA_HOME "${LQ_NVCC}" REALPATH)
 get_filename_component(LQ_CUDA_HOME "${LQ_CUDA_HOME}/../.." ABSOLUTE)
 find_library(LQ_CUDART cudart_static HINTS ${LQ_CUDA_HOME}/lib64 ${LQ_CUDA_HOME}/targets/x86_64-linux/lib)
@@ -34,12 +34,19 @@ function(lq_plugin name)
 endfunction()
 
 if(LQ_CUDA)
-  foreach(name plain)
+  # The plain kernels have the bits of portable C: no product of theirs becomes a part of a fused multiply-add unasked.
+  file(GLOB kernels RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS kernels/cuda/*.cu kernels/cuda/plain/*.cu)
+  foreach(file ${kernels})
+    get_filename_component(name ${file} NAME_WE)
     set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
+    set(plain)
+    if(file MATCHES "/plain/")
+      set(plain -fmad=false)
+    endif()
     add_custom_command(OUTPUT ${object}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/cuda
-      COMMAND ${LQ_NVCC} -std=c++17 -O3 -fmad=false ${gencode} -Werror all-warnings -Xcompiler=-fPIC,-fno-threadsafe-statics -I${CMAKE_SOURCE_DIR} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/kernels/cuda/${name}/${name}.cu -o ${object}
-      DEPENDS kernels/cuda/${name}/${name}.cu DEPFILE ${object}.d COMMENT "nvcc kernels/cuda/${name}/${name}.cu")
+      COMMAND ${LQ_NVCC} -std=c++17 -O3 ${plain} ${gencode} -Werror all-warnings -Xcompiler=-fPIC,-fno-threadsafe-statics -I${CMAKE_SOURCE_DIR} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${file} -o ${object}
+      DEPENDS ${file} DEPFILE ${object}.d COMMENT "nvcc ${file}")
     list(APPEND objects ${object})
   endforeach()
   lq_plugin(lq_cuda kernels/cuda/gpu.c ${objects})

@@ -36,6 +36,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   target_compile_options(emu_kernels PRIVATE ${watched} "SHELL:-x c++")
   add_library(emu STATIC ${machine} $<TARGET_OBJECTS:emu_kernels>)
   target_compile_options(emu PRIVATE -O2 -g)
+  set_target_properties(emu emu_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON)
   set_source_files_properties(tests/cuda/check_emu.cpp PROPERTIES COMPILE_OPTIONS "${watched}") # it has kernels of its own
   foreach(file ${files})
     get_filename_component(name ${file} NAME_WE)
@@ -43,11 +44,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_link_libraries(${name} PRIVATE emu)
     add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   endforeach()
-  # The plug-in for NVIDIA GPUs on a machine that has none: its kernels are functions, its driver is tests/cuda/gpu_emu.c.
+  # The plug-in for NVIDIA GPUs on a machine that has none: its kernels are functions, its driver is tests/cuda/gpu_emu*.
   set_source_files_properties(kernels/cuda/plain/plain.cu PROPERTIES LANGUAGE CXX)
   add_library(lq_plain_emulated OBJECT kernels/cuda/plain/plain.cu)
   target_compile_options(lq_plain_emulated PRIVATE "SHELL:-x c++")
-  lq_plugin(lq_cuda_emulated tests/cuda/gpu_emu.c $<TARGET_OBJECTS:lq_plain_emulated>)
+  lq_plugin(lq_cuda_emulated tests/cuda/gpu_emu.c tests/cuda/gpu_emu_run.cpp $<TARGET_OBJECTS:lq_plain_emulated>)
+  target_link_libraries(lq_cuda_emulated PRIVATE emu)
   set_target_properties(lq_cuda_emulated PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/emulated)
 endif()
 # tests/fuzz/fuzz_*.c: with LQ_FUZZ libFuzzer drives them (those that read JSON with mutations of it), else

@@ -2,6 +2,7 @@
 // lq_cuda_open makes. Refuses a program that was built for another version of the slots, and a GPU that is not there.
 #include "kernels/cuda/cuda.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda/plain/plain.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -90,9 +91,9 @@ static bool cuda_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
     lq_cuda *c = lq_cuda_of(d);
     const size_t outs = (size_t)l->outs;
     size_t bytes;
-    if (d->act != LQ_F32 && (!lq_mul_size((size_t)l->rows * (size_t)l->heads * sizeof *c->sums, (size_t)l->dv, &bytes) ||
-                             !grown(c, &c->sums, &c->sums_bytes, bytes, err)))
-        return lq_fail_in(err, "device %s: sums of attention", d->name);
+    if (!lq_mul_size((size_t)l->rows * (size_t)l->heads * sizeof *c->sums, (size_t)l->dv, &bytes))
+        return lq_fail(err, LQ_E_LIMIT, "device %s: attention of %d rows is too large", d->name, l->rows);
+    if (d->act != LQ_F32 && !grown(c, &c->sums, &c->sums_bytes, bytes, err)) return false;
     if (!lq_mul_size(outs * sizeof *c->logits, (size_t)l->vocab, &bytes))
         return lq_fail(err, LQ_E_LIMIT, "device %s: %zu rows of logits are too many", d->name, outs);
     if (bytes > c->logits_bytes) {
@@ -111,6 +112,7 @@ void lq_cuda_close(lq_dev *d) {
     lq_cuda *c = d->self;
     if (c && c->gpu) lq_cuda_stacks_free(d);
     if (c) {
+        if (c->gpu) lq_fast_close(d);
         if (c->sums) lq_gpu_free(c->gpu, c->sums);
         if (c->gpu) lq_gpu_close(c->gpu);
         lq_dev_close(c->cpu);
@@ -127,7 +129,7 @@ static bool open_gpu(lq_dev *d, int number, const lq_dev_opts *o, lq_err *err) {
     snprintf(d->isa, sizeof d->isa, "sm_%d, %.48s", info.capability, info.name);
     if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = "c", .threads = o->threads}, &c->cpu, err)) return false;
     d->pool = c->cpu->pool;
-    return true;
+    return lq_plain_prepare(c->gpu, err) && (d->act == LQ_F32 || lq_fast_open(d, info.capability, err));
 }
 
 bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **out, lq_err *err) {

@@ -19,6 +19,9 @@ typedef struct lq_cuda {
     lq_gpu *gpu;
     lq_dev *cpu;               // what the host does for it, in portable C
     lq_cuda_stack *stacks;
+    int sms;                   // multiprocessors that its architecture is taken to have
+    float *parts;              // of products whose k is cut (w4s.h)
+    uint32_t *arrived;
     float *logits;             // [host] of sample
     float *sums;               // of attn whose y is not f32: [rows][heads][dv]
     size_t logits_bytes, sums_bytes;
@@ -32,6 +35,11 @@ void lq_cuda_break(lq_dev *d, const lq_err *why);
 void lq_cuda_slots(lq_ops *o);      // of a forward (slots.c)
 void lq_cuda_host_slots(lq_ops *o); // that the host does (hosted.c)
 void lq_cuda_stacks_free(lq_dev *d);
+
+// fast.c, of default mode: false: the plain kernel must do it.
+bool lq_fast_open(lq_dev *d, int capability, lq_err *err);
+void lq_fast_close(lq_dev *d);
+bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y);
 
 // The border of the plug-in.
 bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **out, lq_err *err);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 struct lq_gpu {
-    int device;
+    int device, capability;
     cudaStream_t stream;
     cudaError_t error;
     const char *doing; // what failed
@@ -48,7 +48,7 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
         return failed(err, "a stream", e);
     }
     snprintf(info->name, sizeof info->name, "%.63s", p.name);
-    info->capability = p.major * 10 + p.minor;
+    info->capability = g->capability = p.major * 10 + p.minor;
     info->processors = p.multiProcessorCount;
     info->memory = p.totalGlobalMem;
     *out = g;
@@ -109,13 +109,31 @@ bool lq_gpu_sync(lq_gpu *g, lq_err *err) {
     return g->error == cudaSuccess || failed(err, g->doing, g->error);
 }
 
+bool lq_gpu_prepare(lq_gpu *g, const void *kernel, size_t shared, lq_err *err) {
+    struct cudaFuncAttributes of;
+    here(g);
+    cudaError_t e = cudaFuncGetAttributes(&of, kernel);
+    if (e == cudaSuccess && shared > LQ_GPU_SHARED)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (e == cudaSuccess) return true;
+    cudaGetLastError(); // it is told here
+    return failed(err, "a kernel of this binary", e);
+}
+
 void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes, lq_gpu_grid grid) {
     void *list[] = {(void *)(uintptr_t)args};
+    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+                                 .val = {.programmaticStreamSerializationAllowed = 1}};
+    const cudaLaunchConfig_t how = {.gridDim = {grid.blocks, grid.rows ? grid.rows : 1, 1},
+                                    .blockDim = {grid.threads, 1, 1},
+                                    .dynamicSmemBytes = grid.shared,
+                                    .stream = g->stream,
+                                    .attrs = &early,
+                                    .numAttrs = grid.early && g->capability >= 90};
     (void)bytes;
     if (!grid.blocks) return;
     here(g);
-    note(g, "launching a kernel", cudaLaunchKernel(kernel, (dim3){grid.blocks, 1, 1}, (dim3){grid.threads, 1, 1}, list,
-                                                   grid.shared, g->stream));
+    note(g, "launching a kernel", cudaLaunchKernelExC(&how, kernel, list));
 }
 
 bool lq_gpu_record(lq_gpu *g, lq_err *err) {

@@ -30,7 +30,17 @@ bool lq_gpu_sync(lq_gpu *g, lq_err *err);
 
 // A kernel takes one struct by value, of at most LQ_GPU_ARGS bytes.
 enum { LQ_GPU_ARGS = 4000 };
-typedef struct lq_gpu_grid { unsigned blocks, threads; size_t shared; } lq_gpu_grid;
+typedef struct lq_gpu_grid {
+    unsigned blocks, threads;
+    size_t shared;  // bytes; more than LQ_GPU_SHARED must have been asked for by lq_gpu_prepare
+    unsigned rows;  // blocks of the second dimension; 0: 1
+    bool simt;      // a kernel of simt.h; else of task.h
+    bool early;     // it may begin before what was launched before it has ended: it waits for that itself
+} lq_gpu_grid;
+enum { LQ_GPU_SHARED = 48 << 10 };
+// Loads a kernel that will be launched with at most so many bytes of shared memory: then a launch takes no memory, and
+// a GPU that this binary has nothing for says so here.
+bool lq_gpu_prepare(lq_gpu *g, const void *kernel, size_t shared, lq_err *err);
 void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes, lq_gpu_grid grid);
 
 // What is launched and copied on the device in between is kept, not done. Nothing may be put, got, allocated or waited

@@ -32,6 +32,7 @@ static void quant(lq_dev *d, const lq_quant_args *a) {
 
 static void matmul(lq_dev *d, const lq_matmul_args *a) {
     for (int i = 0; i < a->count; i++) {
+        if (d->act != LQ_F32 && lq_fast_matmul(d, a->x, a->w[i], a->bias[i], &a->y[i])) continue;
         lq_plain_matmul p = {*a->x, *a->w[i], a->bias[i], a->y[i]};
         p.y.rows = a->x->x.rows;
         lq_plain_matmul_run(gpu_of(d), &p, tasks(p.y.rows, p.w.n));

@@ -69,11 +69,11 @@ struct lq_buffers {
 // [rows][cols] in d->act out of `work`; all that a part takes is forgotten when it returns.
 lq_mat lq_take(lq_run *c, int rows, int64_t cols);
 size_t lq_take_bytes(const lq_model *m, int rows, int64_t cols);
+void *lq_take_raw(lq_run *c, size_t bytes);
 lq_mat lq_take_f32(lq_run *c, int rows, int cols); // scores, whatever the device's type is
 static inline size_t lq_f32_bytes(int rows, int cols) {
     return ((size_t)rows * (size_t)cols * sizeof(float) + 63) & ~(size_t)63;
 }
-void *lq_take_raw(lq_run *c, size_t bytes);
 
 // y = the norm of x as the description says, with these weights; x += delta before, unless that is NULL.
 void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y);

@@ -15,7 +15,7 @@ lq_dev *twin_open(const lq_dev *dev, int threads) {
     snprintf(isa, sizeof isa, "%s", dev->isa);
     isa[strcspn(isa, " ")] = 0;
     if (strstr(dev->isa, "amx")) snprintf(isa, sizeof isa, "amx");
-    const lq_dev_opts o = {.isa = isa, .threads = threads};
+    const lq_dev_opts o = {.isa = isa, .threads = threads, .numerics = dev->numerics};
     if (!lq_dev_open(dev->host ? "cpu" : dev->name, &o, &d, &err) || !ck_reserve(d, &err)) {
         printf("checkkern: %s\n", err.text);
         exit(2);

@@ -232,7 +232,9 @@ bool ck_reserve(lq_dev *d, lq_err *err) {
 static lq_dev *open_device(const char *name, const char *isa, int threads) {
     lq_err err;
     lq_dev *d;
-    if (!lq_dev_open(name, &(lq_dev_opts){.isa = isa, .threads = threads}, &d, &err) || !ck_reserve(d, &err)) {
+    const lq_numerics exact = strcmp(name, "cpu") ? LQ_NUM_EXACT : LQ_NUM_DEFAULT; // matrices here are f32
+    const lq_dev_opts o = {.isa = isa, .threads = threads, .numerics = exact};
+    if (!lq_dev_open(name, &o, &d, &err) || !ck_reserve(d, &err)) {
         printf("checkkern: %s\n", err.text);
         exit(2);
     }

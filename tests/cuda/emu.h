@@ -84,6 +84,7 @@ void *changed(const void *data, size_t bytes, const char *name);
 void *output(size_t bytes, const char *name);
 void *state(size_t bytes, const char *name);
 void reset();         // forgets all buffers
+void adopt(void *memory, size_t bytes); // of somebody who says what is allowed there: nothing is looked for in it
 bool zones_whole();   // nothing was written between buffers, also by code that is not watched
 
 result launch(dim3 grid, dim3 block, size_t shared, const options &how, const std::function<void()> &kernel);

@@ -55,6 +55,11 @@ void reset() {
     end = ZONE;
 }
 
+static uintptr_t adopted_at;
+static size_t adopted_bytes;
+void adopt(void *memory, size_t bytes) { adopted_at = (uintptr_t)memory, adopted_bytes = bytes; }
+static bool adopted(const void *p) { return (uintptr_t)p - adopted_at < adopted_bytes; }
+
 bool zones_whole() {
     size_t from = ZONE;
     for (size_t i = 0; i <= buffers.size(); i++) {
@@ -206,6 +211,7 @@ static bool allowed(size_t at, unsigned bytes, access how, void *place) {
 
 // False: not to be done, since it would harm what is not the kernel's.
 bool global_touched(const void *p, unsigned bytes, access how, void *place) {
+    if (adopted(p)) return true;
     const size_t at = (size_t)((const unsigned char *)p - arena);
     if (at >= ARENA - 16) {
         find(OUT_OF_BOUNDS, "an address of no buffer", place);
@@ -227,6 +233,7 @@ bool global_touched(const void *p, unsigned bytes, access how, void *place) {
 }
 
 void atomic_touched(const void *p, void *place) {
+    if (adopted(p)) return;
     const size_t at = (size_t)((const unsigned char *)p - arena);
     if (at >= ARENA - 16 || !allowed(at, 4, WRITE, place)) stop();
     if (at % 4) find(MISALIGNED, global_name(p), place);
@@ -242,6 +249,7 @@ void atomic_touched(const void *p, void *place) {
 // Reads out of bounds are let pass when they stay on the device: they find what lies there, as on a GPU.
 static void touch_global(const void *p, unsigned bytes, access how, void *place) {
     maybe_pause();
+    if (adopted(p)) return;
     const bool fine = global_touched(p, bytes, how, place);
     if (!fine && (how == WRITE || (size_t)((const unsigned char *)p - arena) >= ARENA - 16)) stop();
     request_made(false, (uint64_t)((const unsigned char *)p - arena), bytes, how == WRITE, place);

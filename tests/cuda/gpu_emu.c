@@ -1,4 +1,5 @@
-// gpu_emu.c: the driver of gpu.h on this machine: kernels run task by task, at once. Its memory can be touched by
+// gpu_emu.c: the driver of gpu.h on this machine: kernels of task.h run task by task, those of simt.h on the emulated
+// machine, at once. Its memory can be touched by
 // kernels and copies alone: host code that reads or writes a device pointer dies. LQ_EMU_MEMORY (bytes) makes it small.
 // It cannot tell that a kernel reads the host's memory. Owns one region of memory for the whole process.
 #include "kernels/cuda/gpu.h"
@@ -8,6 +9,9 @@
 #include <sys/mman.h>
 
 size_t lq_task_now;
+// gpu_emu_run.cpp
+void lq_emu_adopt(void *memory, size_t bytes);
+bool lq_emu_run(const void *kernel, const void *args, const lq_gpu_grid *grid, char *why, size_t size);
 
 enum { BORDER = 256, BLOCKS = 1 << 16 };
 typedef struct block { char *p; size_t bytes; bool used; } block; // side by side, in order
@@ -50,6 +54,7 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
         return lq_fail(err, LQ_E_MEMORY, "device cuda: no memory");
     }
     g->block[g->blocks++] = (block){g->memory, g->bytes, false};
+    lq_emu_adopt(g->memory, g->bytes);
     *info = (lq_gpu_info){.name = "emulated", .capability = 80, .processors = 1, .memory = g->bytes};
     *out = g;
     return true;
@@ -108,9 +113,13 @@ size_t lq_gpu_room(lq_gpu *g) { return g->bytes - g->used; }
 // --- work ---
 
 static void run(lq_gpu *g, const step *s) {
+    char why[200];
     open_memory(g, true);
     if (!s->kernel) memmove(s->dst, s->src, s->bytes);
-    else for (lq_task_now = 0; lq_task_now < (size_t)s->grid.blocks * s->grid.threads; lq_task_now++)
+    else if (s->grid.simt) {
+        if (!lq_emu_run(s->kernel, s->args, &s->grid, why, sizeof why) && !g->error.code)
+            lq_fail(&g->error, LQ_E_DEVICE, "device cuda: a kernel: %s", why);
+    } else for (lq_task_now = 0; lq_task_now < (size_t)s->grid.blocks * s->grid.threads; lq_task_now++)
         ((void (*)(const void *))(uintptr_t)s->kernel)(s->args);
     open_memory(g, false);
 }
@@ -151,6 +160,11 @@ bool lq_gpu_sync(lq_gpu *g, lq_err *err) {
     forbid(g, "waiting");
     if (g->error.code && err) *err = g->error;
     return !g->error.code;
+}
+
+bool lq_gpu_prepare(lq_gpu *g, const void *kernel, size_t shared, lq_err *err) {
+    (void)g, (void)kernel, (void)shared, (void)err;
+    return true;
 }
 
 void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes, lq_gpu_grid grid) {

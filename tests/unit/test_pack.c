@@ -1,5 +1,6 @@
 // test_pack.c: layouts are permutations: there and back gives the same bytes, a row means the same in each, the bytes
 // of x86 lie where docs/KERNELS.md says and those of cuda where docs/FORMAT.md does; and the rule of lq_act_type.
+#include "formats/layout_cuda.h"
 #include "kernels/ops.h"
 #include "tests/unit/test.h"
 
@@ -136,6 +137,8 @@ static bool cuda_scales(const parts *any, const parts *cuda, int64_t groups) {
             for (int i = 0; i < 64; i++, s += size) {
                 const int64_t row = row0 + i / 16 * 16 + i % 16 / 2 + 8 * (i % 2);
                 const bool real = row < any->w.n;
+                ok &= lq_cuda_scale(any->w.n, row, g) * size == (size_t)(s - (uint8_t *)cuda->scale);
+                ok &= !z || t->bits <= 4 || lq_cuda_zero(cuda->zero, t->bits, any->w.n, row, g) == *z;
                 ok &= !memcmp(s, real ? (uint8_t *)any->scale + (size_t)(row * groups + g) * size : none, size);
                 if (!z || t->bits <= 4) continue;
                 ok &= *z++ == (real ? lq_code_get((uint8_t *)any->zero + (size_t)row * zero_row, t->bits, g) : 0);
@@ -144,6 +147,7 @@ static bool cuda_scales(const parts *any, const parts *cuda, int64_t groups) {
                 const int64_t row = row0 + i % 8 / 2 * 16 + i / 8 + 8 * (i % 2);
                 const uint32_t is = z[i / 2] >> i % 2 * 4 & 15;
                 const uint8_t *of = (uint8_t *)any->zero + (size_t)row * zero_row;
+                ok &= is == (uint32_t)lq_cuda_zero(cuda->zero, t->bits, any->w.n, row, g);
                 ok &= is == (row < any->w.n ? lq_code_get(of, t->bits, g) : 0);
             }
             if (z && t->bits <= 4) z += 32;
@@ -164,7 +168,7 @@ static bool cuda_codes(const parts *any, const parts *cuda, int64_t groups) {
         const size_t zeros = lq_code_row_bytes(t->bits, groups);
         if (t->asym && r < n) pad = lq_code_get((uint8_t *)any->zero + (size_t)r * zeros, t->bits, groups - 1);
         for (int64_t c = 0; c < wide; c++)
-            ok &= code[r * wide + c] ==
+            ok &= lq_cuda_code(cuda->q, t->bits, wide, r, c) == code[r * wide + c] && code[r * wide + c] ==
                   (r < n && c < k ? lq_code_get((uint8_t *)any->q + (size_t)r * bytes, t->bits, c) : pad);
     }
     free(code);

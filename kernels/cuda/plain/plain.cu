@@ -580,3 +580,10 @@ LQ_TASK_KERNEL(scan, lq_plain_scan) {
 }
 
 LQ_PLAIN_KERNELS(LQ_LAUNCH)
+
+extern "C" bool lq_plain_prepare(lq_gpu *g, lq_err *err) {
+#define LOADED(name, args) if (!lq_gpu_prepare(g, LQ_TASK_ENTRY(name, args), 0, err)) return false;
+    LQ_PLAIN_KERNELS(LOADED)
+#undef LOADED
+    return true;
+}

@@ -44,6 +44,7 @@ typedef struct lq_plain_scan { lq_scan_args a; lq_rows rows; } lq_plain_scan;
 #define LQ_PLAIN_LAUNCH(name, args) void lq_plain_##name##_run(lq_gpu *g, const args *a, size_t tasks);
 LQ_PLAIN_KERNELS(LQ_PLAIN_LAUNCH)
 #undef LQ_PLAIN_LAUNCH
+bool lq_plain_prepare(lq_gpu *g, lq_err *err); // loads them all
 
 #ifdef __cplusplus
 }

@@ -20,6 +20,6 @@ static inline size_t lq_task_id() { return lq_task_now; }
     extern "C" void lq_plain_##name##_run(lq_gpu *g, const args *a, size_t tasks) { \
         static_assert(sizeof *a <= LQ_GPU_ARGS, "more than a kernel may be given"); \
         lq_gpu_launch(g, LQ_TASK_ENTRY(name, args), a, sizeof *a, {(unsigned)((tasks + LQ_TASKS - 1) / LQ_TASKS), LQ_TASKS, \
-                                                              0}); \
+                                                              0, 1, false, false}); \
     }
 #endif

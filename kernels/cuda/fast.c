@@ -1,0 +1,69 @@
+// fast.c: which slots the fast kernels take in default mode, and how they are launched. Each function answers whether
+// it did the work: by types, shapes, strides and alignment alone, never by the number of rows, so that a row's bits do
+// not depend on its batch. Owns the workspace of products whose k is cut.
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/w4s.h"
+
+// --- w4s: [group][scales in f16][zero points] ---
+
+#define W4S_OF(X, name) X(name##_bf16) X(name##_bf16_zp) X(name##_f16) X(name##_f16_zp)
+#define W4S(X) W4S_OF(X, lq_w4s_t8_g32) W4S_OF(X, lq_w4s_t8_g64) W4S_OF(X, lq_w4s_t8_g128) W4S_OF(X, lq_w4s_t8_row)
+#define DECLARED(name) void name(void);
+#define LISTED(name) name,
+W4S(DECLARED)
+static void (*const w4s[])(void) = {W4S(LISTED)};
+enum { W4S_KERNELS = sizeof w4s / sizeof *w4s };
+
+static const void *entry(void (*kernel)(void)) { return (const void *)(uintptr_t)kernel; }
+
+bool lq_fast_open(lq_dev *d, int capability, lq_err *err) {
+    lq_cuda *c = lq_cuda_of(d);
+    // Of the architecture, not of the machine: where k is cut decides bits.
+    c->sms = capability >= 90 ? 132 : 108;
+    const size_t cells = 4 * (size_t)c->sms * LQ_W4S_TOKENS * LQ_W4S_STRIPE, stripes = 2 * (size_t)c->sms;
+    void *parts, *arrived;
+    for (int i = 0; i < W4S_KERNELS; i++)
+        if (!lq_gpu_prepare(c->gpu, entry(w4s[i]), LQ_W4S_SHARED, err)) return false;
+    if (!lq_gpu_alloc(c->gpu, cells * sizeof *c->parts, &parts, err)) return false;
+    c->parts = parts;
+    if (!lq_gpu_alloc(c->gpu, stripes * sizeof *c->arrived, &arrived, err)) return false;
+    c->arrived = arrived;
+    return true;
+}
+
+void lq_fast_close(lq_dev *d) {
+    lq_cuda *c = lq_cuda_of(d);
+    if (c->parts) lq_gpu_free(c->gpu, c->parts);
+    if (c->arrived) lq_gpu_free(c->gpu, c->arrived);
+}
+
+static bool aligned(const void *p, size_t to) { return (uintptr_t)p % to == 0; }
+
+// Which of w4s multiplies such a weight; -1: none.
+static int w4s_of(const lq_weight *w) {
+    const lq_wtype *t = &w->type;
+    const int group = t->group == 32 ? 0 : t->group == 64 ? 1 : t->group == 128 ? 2 : t->group == 0 ? 3 : -1;
+    if (w->layout != LQ_CUDA || t->kind != LQ_W_INT || t->bits != 4 || t->rows > 1 || w->outliers || group < 0 ||
+        (t->scale != LQ_BF16 && t->scale != LQ_F16)) return -1;
+    return group * 4 + (t->scale == LQ_F16) * 2 + t->asym;
+}
+
+bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y) {
+    lq_cuda *c = lq_cuda_of(d);
+    const int kernel = w4s_of(w);
+    if (kernel < 0 || bias || x->type.elem != LQ_F32 || x->x.type != LQ_BF16 || y->type != LQ_BF16 ||
+        x->x.stride % 8 || y->stride % 2 || !aligned(x->x.p, 16) || !aligned(y->p, 4)) return false;
+    const int n = (int)w->n, k = (int)w->k, cut = lq_w4s_cut(n, k, c->sms);
+    lq_w4s_args a = {.w = w->q, .scale = w->scale, .zero = (const void *)w->zero, .parts = c->parts,
+                     .arrived = c->arrived, .x_stride = (int64_t)x->x.stride, .y_stride = (int64_t)y->stride,
+                     .n = n, .k = k, .cut = cut};
+    for (int row = 0; row < x->x.rows; row += LQ_W4S_TOKENS) {
+        a.m = x->x.rows - row < LQ_W4S_TOKENS ? x->x.rows - row : LQ_W4S_TOKENS;
+        a.x = (const uint16_t *)x->x.p + (size_t)row * x->x.stride;
+        a.y = (uint16_t *)y->p + (size_t)row * y->stride;
+        lq_gpu_launch(c->gpu, entry(w4s[kernel]), &a, sizeof a,
+                      (lq_gpu_grid){(unsigned)lq_w4s_stripes(n), LQ_W4S_THREADS, LQ_W4S_SHARED,
+                                    (unsigned)lq_w4s_cuts(k, cut), true, true});
+    }
+    return true;
+}
