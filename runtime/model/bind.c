@@ -67,11 +67,38 @@ static bool bind_vector(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err)
     return true;
 }
 
+// What was moved to a device of its own memory while a layer is bound: equal parts are there once, so that weights that
+// read x in the same form have the same pointers.
+struct lq_moved { void *copy, *there; size_t bytes; };
+
+static void forget_moved(lq_model *m) {
+    for (size_t i = 0; i < m->moves; i++) free(m->moved[i].copy);
+    free(m->moved);
+    m->moved = NULL;
+    m->moves = m->moved_cap = 0;
+}
+
+static bool remember_moved(lq_model *m, const void *part, size_t bytes, void *there, lq_err *err) {
+    void *copy = m->dev->host ? NULL : malloc(bytes);
+    if (m->dev->host) return true;
+    if (!copy || !lq_grow((void **)&m->moved, m->moves, &m->moved_cap, sizeof *m->moved)) {
+        free(copy);
+        return lq_fail(err, LQ_E_MEMORY, "no memory for a list");
+    }
+    m->moved[m->moves++] = (struct lq_moved){memcpy(copy, part, bytes), there, bytes};
+    return true;
+}
+
 // A part that is read as it is, in memory of a device that cannot read the mapping, or ours where the mapping goes.
-static bool move_part(lq_model *m, const void **part, size_t bytes, lq_bound *b, lq_err *err) {
+static bool move_part(lq_model *m, const void **part, size_t bytes, bool shared, lq_bound *b, lq_err *err) {
     if (!*part || !bytes) return true;
+    for (size_t i = 0; shared && i < m->moves; i++)
+        if (m->moved[i].bytes == bytes && !memcmp(m->moved[i].copy, *part, bytes)) {
+            *part = m->moved[i].there;
+            return true;
+        }
     void *p = own(m, b, bytes, err);
-    if (!p) return false;
+    if (!p || (shared && !remember_moved(m, *part, bytes, p, err))) return false;
     m->dev->ops.put(m->dev, p, *part, bytes);
     *part = p;
     return true;
@@ -82,7 +109,7 @@ static bool move_parts(lq_model *m, lq_weight *w, lq_bound *b, lq_err *err) {
     const size_t k = (size_t)w->k, o = (size_t)w->outliers;
     const size_t bytes[] = {k * 4, k * 4, ((size_t)1 << w->type.bits) * 4, o * 4, (size_t)w->n * o * 2, 4, 4, 4};
     for (size_t i = 0; i < sizeof p / sizeof *p; i++)
-        if (!move_part(m, &p[i], bytes[i], b, err)) return false;
+        if (!move_part(m, &p[i], bytes[i], p[i] != w->outlier_w, b, err)) return false;
     w->perm = p[0], w->smooth = p[1], w->table = p[2], w->outlier = p[3], w->outlier_w = p[4], w->act_scale = p[5],
         w->act_zero = p[6], w->scale2 = p[7];
     return true;
@@ -288,6 +315,7 @@ bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
     }
     for (int i = 0; done && i < n; i++)
         if (slots[i].role == LQ_R_K && slots[i].k) done = bind_others_scales(m, layer, &slots[i], err);
+    forget_moved(m);
     free(slots);
     if (!done || layer < 0) return done;
     share_inputs(m, m->layer[layer]);

@@ -47,6 +47,8 @@ struct lq_model {
     int64_t params;
     lq_wtype main_type;            // of most weights
     _Atomic bool taken;            // an engine works on it
+    struct lq_moved *moved;        // [moves] while a layer is bound (bind.c)
+    size_t moves, moved_cap;
 };
 
 // Why its output is no number: the tensor that holds none, in a line. Reads all of the weights.

@@ -65,6 +65,11 @@ def architectures(folder):
         ids.tofile(os.path.join(folder, "few"))
         same(os.path.join(folder, name), name, len(ids), os.path.join(folder, "few"))
         near(os.path.join(folder, name), name, len(ids), os.path.join(folder, "few"))
+    # Columns that all experts keep apart are one list on the device, or the experts would not read one form of x.
+    out, words = os.path.join(folder, "mixtral", "apart.lq"), ["--type", "int4 g32", "--salient", "0.1", "--samples", "4"]
+    r = run("quantize", os.path.join(folder, "mixtral"), out, *words, "--quiet")
+    if check(r.returncode == 0, f"mixtral {words}: {r.stderr.strip()}"):
+        same(out, "mixtral with columns apart", 24, os.path.join(folder, "few"))
 
 
 def types(folder):
