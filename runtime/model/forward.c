@@ -91,7 +91,8 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
     const lq_dtype act = m->dev->act;
     const int dim = m->desc.dim;
     b->outs = o->outs;
-    if (!m->dev->host) b->int_cap = 5 * (size_t)o->rows + (size_t)o->outs + 2 * (size_t)o->slots + 1024;
+    b->max_len = o->max_len;
+    if (!m->dev->host) b->int_cap = lq_stage_room(o);
     bool done = mat_new(m, act, o->rows, dim, &b->h, err) && mat_new(m, act, o->rows, dim, &b->x, err) &&
                 mat_new(m, act, o->rows, dim, &b->delta, err) && mat_new(m, act, o->rows, dim, &b->more, err) &&
                 mat_new(m, act, o->outs, dim, &b->head_h, err) && mat_new(m, act, o->outs, dim, &b->head_delta, err) &&
@@ -105,7 +106,8 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
     const size_t table = (size_t)o->slots * (size_t)o->table_stride * sizeof(int32_t);
     for (int g = 0; done && b->int_cap && g < m->desc.groups; g++)
         done = (b->tables[g] = lq_model_alloc(m, table, err)) != NULL;
-    if (done && !m->dev->host && !(b->host = malloc((size_t)o->outs * (size_t)m->desc.vocab * sizeof *b->host)))
+    if (done && b->int_cap && (!(b->staged = malloc(b->int_cap * sizeof *b->staged)) ||
+                               !(b->host = malloc((size_t)o->outs * (size_t)m->desc.vocab * sizeof *b->host))))
         done = lq_fail(err, LQ_E_MEMORY, "no memory for logits of %d rows", o->outs);
     if (!done || !m->dev->ops.reserve(m->dev, &s.limits, err)) {
         lq_buffers_close(m, b);
@@ -117,47 +119,16 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
 
 void lq_buffers_close(const lq_model *m, lq_buffers *b) {
     if (!b) return;
+    lq_recordings_free(m, b);
     void *const all[] = {b->h.p, b->x.p, b->delta.p, b->more.p, b->head_h.p, b->head_delta.p, b->logits.p, b->work,
                          b->act, b->turned.p, b->tokens.p, b->ints};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]) m->dev->ops.free(m->dev, all[i]);
     for (int g = 0; g < LQ_KV_GROUPS; g++)
         if (b->tables[g]) m->dev->ops.free(m->dev, b->tables[g]);
+    free(b->staged);
     free(b->host);
     free(b);
-}
-
-// --- the batch where the device reads it ---
-
-static const int32_t *on_device(lq_run *c, const int32_t *src, size_t n) {
-    lq_buffers *b = c->b;
-    if (c->m->dev->host || !src) return src;
-    int32_t *dst = b->ints + b->int_used;
-    b->int_used += n;
-    c->m->dev->ops.put(c->m->dev, dst, src, n * sizeof *src);
-    return dst;
-}
-
-// Tables stay on the device from step to step: only rows that changed are brought.
-static void stage(lq_run *c, const lq_batch *batch) {
-    const size_t n = (size_t)batch->rows.n, seqs = (size_t)batch->rows.seqs, stride = (size_t)batch->rows.table_stride;
-    lq_rows *r = &c->batch.rows;
-    c->batch = *batch;
-    c->b->int_used = 0;
-    if (c->m->dev->host) return;
-    c->batch.ids = on_device(c, batch->ids, n);
-    r->seq = on_device(c, batch->rows.seq, n);
-    r->pos = on_device(c, batch->rows.pos, n);
-    r->at = batch->rows.at == batch->rows.pos ? r->pos : on_device(c, batch->rows.at, n);
-    r->first = on_device(c, batch->rows.first, seqs + 1);
-    r->slot = on_device(c, batch->rows.slot, seqs);
-    for (int g = 0; g < c->m->desc.groups; g++) {
-        for (int i = 0; i < batch->changes; i++) {
-            const size_t at = (size_t)batch->changed[i] * stride;
-            c->m->dev->ops.put(c->m->dev, c->b->tables[g] + at, batch->tables[g] + at, stride * sizeof(int32_t));
-        }
-        c->batch.tables[g] = c->b->tables[g];
-    }
 }
 
 // --- layers ---
@@ -221,12 +192,17 @@ static void tell(lq_run *c, int rows) {
 void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *batch,
                       const lq_mat *residual) {
     *c = (lq_run){.m = m, .b = b, .kv = kv, .ops = &m->dev->ops};
-    stage(c, batch);
-    b->pending = 0;
-    const lq_mat h = view(b->h, batch->rows.n, m->desc.dim);
+    lq_stage(c, batch, batch->rows.n, batch->rows.seqs);
+    lq_forward_start(c, residual, batch->rows.first[batch->rows.seqs]);
+}
+
+void lq_forward_start(lq_run *c, const lq_mat *residual, int real) {
+    const lq_model *m = c->m;
+    const lq_mat h = view(c->b->h, c->batch.rows.n, m->desc.dim);
+    c->b->pending = 0;
     if (residual) m->dev->ops.scale(m->dev, &(lq_scale_args){.x = *residual, .y = h, .scale = 1});
-    else embed(c, h, batch->rows.first[batch->rows.seqs]);
-    if (m->desc.token_dim) tell(c, batch->rows.n);
+    else embed(c, h, real);
+    if (m->desc.token_dim) tell(c, c->batch.rows.n);
 }
 
 void lq_forward_layer(lq_run *c, int layer) {
@@ -273,16 +249,16 @@ lq_mat lq_forward_settle(lq_run *c) {
 }
 
 // The rows that want logits are gathered (a gather is an embedding whose table is the residual), normed and multiplied.
-lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) {
+lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) { return lq_head(c, lq_stage_out(c, out, n, n), n); }
+
+lq_mat lq_head(lq_run *c, const int32_t *out, int n) {
     lq_model *m = c->m;
     lq_buffers *b = c->b;
     const lq_ops *ops = &m->dev->ops;
     const int dim = m->desc.dim, rows = c->batch.rows.n;
-    const size_t used = b->int_used;
     const lq_mat h = view(b->head_h, n, dim), delta = view(b->head_delta, n, dim);
     const lq_mat logits = view(b->logits, n, m->desc.vocab);
     enter(c, view(b->h, rows, dim), !m->desc.head_raw);
-    out = on_device(c, out, (size_t)n);
     const lq_wtype type = {.kind = LQ_W_PLAIN, .elem = m->dev->act, .bits = 8 * (int)lq_dtype_size(m->dev->act)};
     lq_weight table = {.type = type, .n = rows, .k = dim, .q = b->h.p};
     ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = h});
@@ -299,48 +275,5 @@ lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) {
         ops->scale(m->dev, &(lq_scale_args){.x = logits, .y = logits,
                                             .scale = m->desc.logit_scale != 0 ? m->desc.logit_scale : 1,
                                             .cap = m->desc.logit_softcap, .by = m->head_by});
-    b->int_used = used;
     return logits;
-}
-
-// --- one step ---
-
-static void copy_blocks(lq_model *m, const lq_kvpool *kv, const lq_step *s) {
-    for (int l = 0; l < m->desc.layers; l++) {
-        const lq_layer *layer = &m->desc.layer[l];
-        const int g = layer->group, n = s->copies[g];
-        if (n && layer->kv_from == l && lq_layer_attn(layer))
-            m->dev->ops.kv_copy(m->dev, &(lq_kv_copy_args){.cache = kv->layer[l], .n = n, .src = s->src[g],
-                                                           .dst = s->dst[g]});
-    }
-}
-
-// The wanted rows, as many at a time as there are buffers for.
-static bool finish(lq_run *c, const lq_step *s, lq_err *err) {
-    lq_dev *d = c->m->dev;
-    const size_t vocab = (size_t)c->m->desc.vocab;
-    for (int from = 0; from < s->batch.outs; from += c->b->outs) {
-        const int n = s->batch.outs - from < c->b->outs ? s->batch.outs - from : c->b->outs;
-        const lq_mat logits = lq_forward_head(c, s->batch.out + from, n);
-        if (s->draw)
-            d->ops.sample(d, &(lq_sample_args){.logits = logits, .draw = s->draw + from, .out = s->drawn + from,
-                                               .top_id = s->top_id + (size_t)from * LQ_TOP,
-                                               .top_logprob = s->top_logprob + (size_t)from * LQ_TOP});
-        if (!s->on_logits) continue;
-        const float *host = logits.p;
-        if (!d->host) d->ops.get(d, c->b->host, logits.p, (size_t)n * vocab * sizeof *host), host = c->b->host;
-        if (!d->ops.sync(d, err)) return false;
-        for (int i = 0; i < n; i++)
-            if (!s->on_logits(s->arg, from + i, host + (size_t)i * vocab))
-                return lq_fail(err, LQ_E_CANCELLED, "stopped");
-    }
-    return d->ops.sync(d, err);
-}
-
-bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq_err *err) {
-    lq_run c;
-    copy_blocks(m, kv, s);
-    lq_forward_begin(&c, m, b, kv, &s->batch, NULL);
-    for (int l = 0; l < m->desc.layers; l++) lq_forward_layer(&c, l);
-    return finish(&c, s, err);
 }

@@ -48,8 +48,12 @@ void lq_slots_adds(lq_slots *s);
 
 // --- one pass ---
 
+// A forward of so many rows, at positions up to max_at, and of as many rows' logits.
+typedef struct lq_recording { int rows, max_at; uint64_t used; lq_graph *graph; } lq_recording;
+enum { LQ_RECORDINGS = 32 };
+
 struct lq_buffers {
-    int outs;
+    int outs, max_len;
     lq_mat h;                  // [rows][dim] the residual
     lq_mat x;                  // [rows][dim] normed
     lq_mat delta, more;        // [rows][dim] what a part adds to h, and one beside it
@@ -58,8 +62,12 @@ struct lq_buffers {
     char *work;                // what a part needs while it runs
     void *act;                 // of lq_act_bytes
     lq_mat turned;             // inputs reordered or scaled for weights that ask for it
-    int32_t *ints;             // [int_cap] a batch's indices, where the device is not the host
-    size_t int_cap, int_used;
+    int32_t *ints, *staged;    // [int_cap] a batch's indices, where the device is not the host: there, and here
+    size_t int_cap;            // the last `outs` are rows whose logits are wanted
+    lq_recording recorded[LQ_RECORDINGS];
+    int recordings;
+    uint64_t replays;
+    bool warm;                 // a step has run
     int32_t *tables[LQ_KV_GROUPS]; // there too: the block tables of all slots
     lq_mat tokens;             // [rows][layers][token_dim] what the layers are told of each row's token
     float *host;               // [outs][vocab] logits brought from it
@@ -74,6 +82,16 @@ lq_mat lq_take_f32(lq_run *c, int rows, int cols); // scores, whatever the devic
 static inline size_t lq_f32_bytes(int rows, int cols) {
     return ((size_t)rows * (size_t)cols * sizeof(float) + 63) & ~(size_t)63;
 }
+
+// step.c. The batch where the device reads it, padded to so many rows and sequences; rows whose logits are wanted.
+size_t lq_stage_room(const lq_buffer_sizes *o);
+void lq_stage(lq_run *c, const lq_batch *batch, int rows, int seqs);
+const int32_t *lq_stage_out(lq_run *c, const int32_t *out, int have, int want);
+void lq_recordings_free(const lq_model *m, lq_buffers *b);
+// forward.c. What follows when a batch is there: `real` of its rows have a position. Logits of rows that the device
+// has in out[].
+void lq_forward_start(lq_run *c, const lq_mat *residual, int real);
+lq_mat lq_head(lq_run *c, const int32_t *out, int n);
 
 // y = the norm of x as the description says, with these weights; x += delta before, unless that is NULL.
 void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y);

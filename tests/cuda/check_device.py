@@ -88,6 +88,9 @@ def program(folder):
     for more in ([], ["--temp", "0.9", "--seed", "4", "--top-p", "0.9"], ["--kv", "int8"], ["--kv", "fp8"], ["--kv", "bf16"]):
         r, c = run(*words, *more, "--device", "cuda"), run(*words, *more, "--isa", "c")
         check(r.returncode == 0 and r.stdout == c.stdout and r.stdout.strip(), f"run {more}: {r.stdout!r} {r.stderr.strip()}, portable C {c.stdout!r}")
+    r = run(*words, "--device", "cuda", LQ_EMU_COUNT="1")  # the step of the prompt runs as it is
+    said = re.search(r"(\d+) recorded, (\d+) replayed", r.stderr)
+    check(said and said[1] == "1" and int(said[2]) > 5, f"steps of one row are not replayed: {r.stderr}")
     r = run(*words, "--device", "cuda:1")
     check(r.returncode == 1 and "cuda:1" in r.stderr and r.stderr.count("\n") == 1, f"cuda:1: {r.returncode} {r.stderr}")
     r = run(*words, "--device", "cuda", LQ_EMU_MEMORY=str(6 << 20))

@@ -1,7 +1,7 @@
 // gpu_emu.c: the driver of gpu.h on this machine: kernels of task.h run task by task, those of simt.h on the emulated
-// machine, at once. Its memory can be touched by
-// kernels and copies alone: host code that reads or writes a device pointer dies. LQ_EMU_MEMORY (bytes) makes it small.
-// It cannot tell that a kernel reads the host's memory. Owns one region of memory for the whole process.
+// machine, at once. Its memory can be touched by kernels and copies alone: host code that reads or writes a device
+// pointer dies. LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_COUNT makes it say at its end what was recorded. It cannot
+// tell that a kernel reads the host's memory. Owns one region of memory for the whole process.
 #include "kernels/cuda/gpu.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +30,7 @@ struct lq_gpu {
     block *block;
     int blocks;
     lq_gpu_graph *recording;
+    int recorded, replayed;
     lq_err error;
 };
 
@@ -61,6 +62,7 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
 }
 
 void lq_gpu_close(lq_gpu *g) {
+    if (getenv("LQ_EMU_COUNT")) fprintf(stderr, "gpu_emu: %d recorded, %d replayed\n", g->recorded, g->replayed);
     munmap(g->memory, g->bytes);
     free(g->block);
     free(g);
@@ -181,6 +183,7 @@ bool lq_gpu_record(lq_gpu *g, lq_err *err) {
 bool lq_gpu_recorded(lq_gpu *g, lq_gpu_graph **out, lq_err *err) {
     *out = g->recording;
     g->recording = NULL;
+    g->recorded++;
     if (!g->error.code) return true;
     lq_gpu_forget(g, *out);
     *out = NULL;
@@ -189,6 +192,7 @@ bool lq_gpu_recorded(lq_gpu *g, lq_gpu_graph **out, lq_err *err) {
 }
 
 void lq_gpu_replay(lq_gpu *g, lq_gpu_graph *graph) {
+    g->replayed++;
     for (int i = 0; i < graph->n; i++) run(g, graph->step + i);
 }
 
