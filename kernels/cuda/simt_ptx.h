@@ -4,8 +4,16 @@
 #define LQ_SIMT_PTX_H
 #include <cuda_runtime.h>
 
+#ifdef LQ_CHECKED // by tests on a GPU: the name is a function that launches the kernel with the arguments it is given
+extern "C" void lq_checked_launch(const void *kernel, const void *args);
+#define LQ_KERNEL(name, threads, blocks_per_sm, args) \
+    extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm) name##_gpu(const args a); \
+    extern "C" void name(const void *given) { lq_checked_launch((const void *)name##_gpu, given); } \
+    extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm) name##_gpu(const args a)
+#else
 #define LQ_KERNEL(name, threads, blocks_per_sm, args) \
     extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm) name(const args a)
+#endif
 #define LQ_UNROLL _Pragma("unroll")
 #define LQ_DEV static __device__ __forceinline__
 

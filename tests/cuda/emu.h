@@ -27,6 +27,7 @@ enum kind {
     KINDS
 };
 extern const char *const kind_names[KINDS];
+extern const bool watched; // false: the machine is a GPU (tests/gpu/on_gpu.cpp), which finds and counts nothing
 
 struct finding {
     kind what;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 namespace emu {
+const bool watched = true;
 const char *const kind_names[KINDS] = {"out of bounds",       "misaligned", "uninitialised",   "an input is written",
                                        "in flight",           "race",       "race of blocks",  "diverged",
                                        "barrier without all", "deadlock",   "before pdl_wait", "state left"};

@@ -1,6 +1,7 @@
 // names.cu: a kernel that uses every name of simt.h, so that ptxas assembles each, and a GPU can be held against the
-// emulated machine. One warp; in: 256 words, out: at most 4096, counter: 2. What the words mean does not matter.
+// emulated machine. One warp. What the words mean does not matter.
 #include "kernels/cuda/simt.h"
+#include "tests/cuda/names/names.h"
 
 // A word of each lane, 32 further on each time.
 struct sheet {
@@ -67,7 +68,6 @@ LQ_DEV void of_threads(sheet &s, uint4 v) {
     put4(s, bits_of(exp2_approx(x)), bits_of(rsqrt_approx(y + 1)), bits_of(bf16_low(v.x)), bits_of(bf16_high(v.x)));
 }
 
-typedef struct lq_names_args { const uint32_t *in; uint32_t *out, *counter; } lq_names_args;
 LQ_KERNEL(lq_simt_names, 32, 1, lq_names_args) {
     const smem mine = smem_base() + 16 * threadIdx.x; // 512 bytes for ldmatrix, then twice 512 for copies
     const uint32_t *from = a.in + 8 * threadIdx.x;
