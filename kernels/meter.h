@@ -1,12 +1,9 @@
 // meter.h: what a device can do at most, measured where it is: bytes that it reads, multiply-adds that it does; and how
-// much of both each of its micro-kernels reaches. None of the figures is a proven ceiling: they are what the plainest
-// loop reaches at that moment. Devices that are not a CPU have none.
+// much of both each of a CPU's micro-kernels reaches. None of the figures is a proven ceiling: they are what the
+// plainest loop reaches at that moment.
 #ifndef LQ_METER_H
 #define LQ_METER_H
-#include "formats/block.h"
-
-typedef struct lq_dev lq_dev;
-typedef struct lq_span { const void *p; size_t n; } lq_span;
+#include "kernels/ops.h"
 
 // Seconds that all threads take to read these bytes once; the better of one stream a thread and of eight.
 double lq_meter_read(lq_dev *d, const lq_span *s, size_t count);

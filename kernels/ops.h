@@ -315,6 +315,7 @@ typedef struct lq_round_args {
 typedef struct lq_reduce_args { lq_mat x; } lq_reduce_args;         // sum, in rank order
 typedef struct lq_gather_args { lq_mat part, whole; } lq_gather_args; // columns side by side
 
+typedef struct lq_span { const void *p; size_t n; } lq_span;
 typedef void lq_record_fn(void *arg);
 typedef struct lq_graph lq_graph;
 
@@ -323,7 +324,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h, block.h or pool.c: a plug-in is another binary and shares these
 // structs, and the struct of its threads, by layout.
-enum { LQ_OPS_VERSION = 9 };
+enum { LQ_OPS_VERSION = 10 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound
@@ -340,6 +341,10 @@ typedef struct lq_ops {
     bool (*record)(lq_dev *, lq_record_fn *, void *arg, lq_graph **out, lq_err *);
     void (*replay)(lq_dev *, lq_graph *);
     void (*forget)(lq_dev *, lq_graph *);
+    // what it can do at most, measured now: seconds to read these bytes of it once and do nothing with them; multiply-
+    // adds a second by the instruction that products with such activations stand on. 0: there is nothing to measure
+    double (*read_time)(lq_dev *, const lq_span *, size_t count);
+    double (*peak)(lq_dev *, lq_dtype act);
     // one layer after another
     void (*embed)(lq_dev *, const lq_embed_args *);
     void (*norm)(lq_dev *, const lq_norm_args *);

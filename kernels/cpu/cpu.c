@@ -5,6 +5,7 @@
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/slots.h"
 #include "kernels/cpu/ukr.h"
+#include "kernels/meter.h"
 #include <stdio.h>
 #include <stdlib.h>
 #if defined(__x86_64__)
@@ -159,7 +160,8 @@ static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
     lq_ops *o = &d->ops;
     *o = (lq_ops){.alloc = cpu_alloc, .free = cpu_free, .put = cpu_put, .get = cpu_put, .sync = cpu_sync,
                   .record = cpu_record, .replay = cpu_replay, .forget = cpu_forget,
-                  .can = cpu_can, .reserve = cpu_reserve, .room = lq_room_cpu};
+                  .can = cpu_can, .reserve = cpu_reserve, .room = lq_room_cpu, .read_time = lq_meter_read,
+                  .peak = lq_meter_peak};
     lq_cpu_c_slots(o);
     const char *name = "c";
 #if defined(__x86_64__)

@@ -113,6 +113,7 @@ void lq_cuda_close(lq_dev *d) {
     if (c && c->gpu) lq_cuda_stacks_free(d);
     if (c) {
         if (c->gpu) lq_fast_close(d);
+        if (c->metered) lq_gpu_free(c->gpu, c->metered);
         if (c->sums) lq_gpu_free(c->gpu, c->sums);
         if (c->gpu) lq_gpu_close(c->gpu);
         lq_dev_close(c->cpu);
@@ -129,7 +130,8 @@ static bool open_gpu(lq_dev *d, int number, const lq_dev_opts *o, lq_err *err) {
     snprintf(d->isa, sizeof d->isa, "sm_%d, %.48s", info.capability, info.name);
     if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = "c", .threads = o->threads}, &c->cpu, err)) return false;
     d->pool = c->cpu->pool;
-    return lq_plain_prepare(c->gpu, err) && (d->act == LQ_F32 || lq_fast_open(d, info.capability, err));
+    c->processors = info.processors;
+    return lq_plain_prepare(c->gpu, err) && lq_cuda_meter_open(d, err) && (d->act == LQ_F32 || lq_fast_open(d, info.capability, err));
 }
 
 bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **out, lq_err *err) {
@@ -156,6 +158,7 @@ bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **
                       .replay = cuda_replay, .forget = cuda_forget};
     lq_cuda_slots(&d->ops);
     lq_cuda_host_slots(&d->ops);
+    lq_cuda_meter_slots(&d->ops);
     *out = d;
     return true;
 }

@@ -19,6 +19,8 @@ typedef struct lq_cuda {
     lq_gpu *gpu;
     lq_dev *cpu;               // what the host does for it, in portable C
     lq_cuda_stack *stacks;
+    int processors;            // multiprocessors of the GPU
+    void *metered;             // what the loops of meter.c leave
     int sms;                   // multiprocessors that its architecture is taken to have
     float *parts;              // of products whose k is cut (w4s.h)
     uint32_t *arrived;
@@ -35,6 +37,8 @@ void lq_cuda_break(lq_dev *d, const lq_err *why);
 void lq_cuda_slots(lq_ops *o);      // of a forward (slots.c)
 void lq_cuda_host_slots(lq_ops *o); // that the host does (hosted.c)
 void lq_cuda_stacks_free(lq_dev *d);
+bool lq_cuda_meter_open(lq_dev *d, lq_err *err); // meter.c
+void lq_cuda_meter_slots(lq_ops *o);
 
 // fast.c, of default mode: false: the plain kernel must do it.
 bool lq_fast_open(lq_dev *d, int capability, lq_err *err);

@@ -136,6 +136,24 @@ void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes
     note(g, "launching a kernel", cudaLaunchKernelExC(&how, kernel, list));
 }
 
+double lq_gpu_seconds(lq_gpu *g, void (*work)(void *arg), void *arg) {
+    cudaEvent_t begin = NULL, end = NULL;
+    float ms = 0;
+    here(g);
+    note(g, "an event", cudaEventCreate(&begin));
+    note(g, "an event", cudaEventCreate(&end));
+    if (g->error == cudaSuccess) {
+        note(g, "an event", cudaEventRecord(begin, g->stream));
+        work(arg);
+        note(g, "an event", cudaEventRecord(end, g->stream));
+        note(g, "a kernel that is timed", cudaEventSynchronize(end));
+        if (g->error == cudaSuccess) note(g, "an event", cudaEventElapsedTime(&ms, begin, end));
+    }
+    if (begin) cudaEventDestroy(begin);
+    if (end) cudaEventDestroy(end);
+    return (double)ms * 1e-3;
+}
+
 bool lq_gpu_record(lq_gpu *g, lq_err *err) {
     here(g);
     const cudaError_t e = cudaStreamBeginCapture(g->stream, cudaStreamCaptureModeThreadLocal);

@@ -43,6 +43,9 @@ enum { LQ_GPU_SHARED = 48 << 10 };
 bool lq_gpu_prepare(lq_gpu *g, const void *kernel, size_t shared, lq_err *err);
 void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes, lq_gpu_grid grid);
 
+// Seconds that what `work` submits takes on the device.
+double lq_gpu_seconds(lq_gpu *g, void (*work)(void *arg), void *arg);
+
 // What is launched and copied on the device in between is kept, not done. Nothing may be put, got, allocated or waited
 // for there.
 bool lq_gpu_record(lq_gpu *g, lq_err *err);

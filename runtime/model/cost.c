@@ -1,5 +1,4 @@
 // cost.c: what a step asks of a machine, counted from the model, and what the machine could do, measured.
-#include "kernels/meter.h"
 #include "runtime/model/model.h"
 #include <math.h>
 #include <stdlib.h>
@@ -119,7 +118,9 @@ static double read_rate(lq_model *m) {
     double bytes = 0, all = 0, seconds = 0;
     for (size_t i = 0; i < s.count; i++) bytes += (double)s.s[i].n;
     while (done && bytes > 0 && seconds < 0.01) {
-        seconds += lq_meter_read(m->dev, s.s, s.count);
+        const double took = m->dev->ops.read_time(m->dev, s.s, s.count);
+        if (!(took > 0)) break;
+        seconds += took;
         all += bytes;
     }
     free(s.s);
@@ -129,7 +130,6 @@ static double read_rate(lq_model *m) {
 size_t lq_model_room(lq_model *m) { return m->dev->ops.room(m->dev); }
 
 void lq_model_ceiling(lq_model *m, lq_work *out) {
-    *out = (lq_work){0};
-    if (!m->dev->host) return;
-    *out = (lq_work){read_rate(m), lq_meter_peak(m->dev, LQ_I8), lq_meter_peak(m->dev, LQ_F32)};
+    const lq_ops *ops = &m->dev->ops;
+    *out = (lq_work){read_rate(m), ops->peak(m->dev, LQ_I8), ops->peak(m->dev, LQ_F32)};
 }

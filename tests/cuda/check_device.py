@@ -2,6 +2,7 @@
 # check_device.py LQ: the device "cuda" on a machine that has no GPU: its kernels as functions and its driver on this machine (tests/cuda/gpu_emu.c). The
 # logits of a tiny model of every architecture, and of every kind of weight, are those of portable C to the bit in exact mode; in default mode they are near
 # them and do not depend on the batch; it samples, serves a batch and copies blocks; what is wrong is one line.
+import json
 import os
 import re
 import subprocess
@@ -91,6 +92,9 @@ def program(folder):
     r = run(*words, "--device", "cuda", LQ_EMU_COUNT="1")  # the step of the prompt runs as it is
     said = re.search(r"(\d+) recorded, (\d+) replayed", r.stderr)
     check(said and said[1] == "1" and int(said[2]) > 5, f"steps of one row are not replayed: {r.stderr}")
+    r = run("bench", demo, "--device", "cuda", "-p", "8", "-n", "2", "-r", "1", "-o", "json")
+    rows = json.loads(r.stdout)["results"] if r.returncode == 0 else []
+    check(len(rows) == 2 and all(t[x] > 0 for t in rows for x in ("tok_s", "read_bytes_s", "dot_macs_s", "fma_macs_s")), f"bench: {r.stdout} {r.stderr}")
     r = run(*words, "--device", "cuda:1")
     check(r.returncode == 1 and "cuda:1" in r.stderr and r.stderr.count("\n") == 1, f"cuda:1: {r.returncode} {r.stderr}")
     r = run(*words, "--device", "cuda", LQ_EMU_MEMORY=str(6 << 20))

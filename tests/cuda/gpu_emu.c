@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 size_t lq_task_now;
 // gpu_emu_run.cpp
@@ -171,6 +172,15 @@ bool lq_gpu_prepare(lq_gpu *g, const void *kernel, size_t shared, lq_err *err) {
 
 void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes, lq_gpu_grid grid) {
     submit(g, (step){.kernel = kernel, .args = (char *)(uintptr_t)args, .bytes = bytes, .grid = grid});
+}
+
+double lq_gpu_seconds(lq_gpu *g, void (*work)(void *arg), void *arg) {
+    struct timespec from, to;
+    (void)g;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    work(arg);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    return (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
 }
 
 // --- recordings ---

@@ -1,0 +1,16 @@
+// meter.h: what a GPU does at most: bytes that it reads, multiply-adds of its tensor cores. Plain C, for the host that
+// launches and for the kernels alike.
+#ifndef LQ_CUDA_METER_H
+#define LQ_CUDA_METER_H
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LQ_METER_THREADS = 512, LQ_METER_MMAS = 8, LQ_METER_BF16_MACS = 16 * 8 * 16, LQ_METER_S8_MACS = 16 * 8 * 32 };
+
+typedef struct lq_meter_args {
+    const void *p;   // of `vectors` times 16 bytes
+    size_t vectors;
+    int loops;       // of LQ_METER_MMAS multiply-adds of tiles a warp
+    uint32_t *out;   // [blocks * 16] what came out, of each warp
+} lq_meter_args;
+#endif
