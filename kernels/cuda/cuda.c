@@ -131,7 +131,8 @@ static bool open_gpu(lq_dev *d, int number, const lq_dev_opts *o, lq_err *err) {
     if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = "c", .threads = o->threads}, &c->cpu, err)) return false;
     d->pool = c->cpu->pool;
     c->processors = info.processors;
-    return lq_plain_prepare(c->gpu, err) && lq_cuda_meter_open(d, err) && (d->act == LQ_F32 || lq_fast_open(d, info.capability, err));
+    return lq_plain_prepare(c->gpu, err) && lq_cuda_meter_open(d, err) &&
+           (d->act == LQ_F32 || lq_fast_open(d, info.capability, err));
 }
 
 bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **out, lq_err *err) {

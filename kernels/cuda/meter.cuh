@@ -1,5 +1,5 @@
-// meter.cuh: the plainest loops: one reads memory and keeps the exclusive or of its words, two keep tensor cores at work
-// with numbers that stay in registers. What they leave shows that nothing was left out.
+// meter.cuh: the plainest loops: one reads memory and keeps the exclusive or of its words, two keep tensor cores at
+// work with numbers that stay in registers. What they leave shows that nothing was left out.
 #ifndef LQ_CUDA_METER_CUH
 #define LQ_CUDA_METER_CUH
 #include "kernels/cuda/meter.h"

@@ -1,5 +1,5 @@
-// print_names.cpp: what every name of simt.h computes (names.cu), a word a line: of the emulated machine, or where it is
-// linked with tests/gpu/ of a GPU. tests/gpu/check.sh holds one against the other.
+// print_names.cpp: what every name of simt.h computes (names.cu), a word a line: of the emulated machine, or where it
+// is linked with tests/gpu/ of a GPU. tests/gpu/check.sh holds one against the other.
 #include "tests/cuda/check.h"
 #include "tests/cuda/names/names.h"
 
@@ -10,8 +10,8 @@ int main() {
     std::vector<uint32_t> in(256);
     for (uint32_t &w : in) w = random_bits();
     const std::vector<uint32_t> none(WORDS, 0);
-    const lq_names_args a = {(const uint32_t *)input_of(in, "in"), (uint32_t *)emu::changed(none.data(), WORDS * 4, "out"),
-                             (uint32_t *)emu::state(8, "counter")};
+    uint32_t *out = (uint32_t *)emu::changed(none.data(), WORDS * 4, "out");
+    const lq_names_args a = {(const uint32_t *)input_of(in, "in"), out, (uint32_t *)emu::state(8, "counter")};
     const emu::result r = emu::launch(dim3(1), dim3(32), 1536, emu::options(), [&] { lq_simt_names(&a); });
     r.print();
     for (int i = 0; i < WORDS; i++) printf("%08x\n", a.out[i]);

@@ -1,5 +1,5 @@
-// gpu_calls.c: the few calls of the CUDA runtime that on_gpu.cpp needs, apart from it: both know a dim3. Ends the program
-// in one line where a GPU refuses.
+// gpu_calls.c: the few calls of the CUDA runtime that on_gpu.cpp needs, apart from it: both know a dim3. Ends the
+// program in one line where a GPU refuses.
 #include "tests/gpu/gpu_calls.h"
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -30,7 +30,8 @@ void gpu_shape(const unsigned grid[3], const unsigned block[3], size_t shared) {
 void lq_checked_launch(const void *kernel, const void *args) {
     void *list[] = {(void *)(uintptr_t)args};
     if (now.shared > 48 << 10)
-        must(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)now.shared), "shared memory");
+        must(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)now.shared),
+             "shared memory");
     must(cudaLaunchKernel(kernel, now.grid, now.block, list, now.shared, NULL), "a launch");
 }
 

@@ -7,8 +7,9 @@
 
 namespace emu {
 const bool watched = false;
-const char *const kind_names[KINDS] = {"out of bounds", "misaligned", "uninitialised", "writes input", "in flight", "race",
-                                       "block race", "diverged", "exited", "deadlock", "before wait", "state left"};
+const char *const kind_names[KINDS] = {"out of bounds", "misaligned", "uninitialised", "an input is written",
+                                       "in flight", "a race", "a race of blocks", "diverged", "exited", "a deadlock",
+                                       "before pdl_wait", "state left"};
 enum { ZONE = 256, MARK = 0xA5 };
 struct buffer { unsigned char *base; size_t bytes; bool state; };
 static std::vector<buffer> buffers;
