@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # check_device.py LQ: the device "cuda" on a machine that has no GPU: its kernels as functions and its driver on this machine (tests/cuda/gpu_emu.c). The
 # logits of a tiny model of every architecture, and of every kind of weight, are those of portable C to the bit in exact mode; in default mode they are near
-# them and do not depend on the batch; it samples, serves a batch and copies blocks; what is wrong is one line.
+# them and do not depend on the batch; it samples, serves a batch and copies blocks; what is wrong is one line. With LQ_REAL_GPU in the
+# environment the GPU that is here does it.
 import json
 import os
 import re
@@ -22,6 +23,7 @@ lq = os.path.abspath(sys.argv[1])
 root = os.path.join(here, "..", "..")
 demo = os.path.join(root, "calib_data", "demo")
 plugin = os.path.join(os.path.dirname(lq), "emulated")
+real_gpu = "LQ_REAL_GPU" in os.environ
 TYPES = (["--type", "int4 g32 asym"], ["--type", "int3 g64"], ["--type", "int8 row", "--embed", "int4 g64"], ["--type", "nf4 dq256"], ["--type", "mxfp4"], ["--type", "nvfp4"],
          ["--type", "int8 act i8"], ["--type", "int4 g32 act i8"], ["--type", "e4m3 row f32 act e4m3 row"], ["--type", "e4m3 g128 r128 f32"], ["--type", "e5m2 row f32"],
          ["-m", "llmint8", "--samples", "4"], ["-m", "smoothquant", "--samples", "4"], ["-m", "gptq", "--type", "int4 g64", "--salient", "0.03", "--samples", "4"],
@@ -89,14 +91,16 @@ def program(folder):
     for more in ([], ["--temp", "0.9", "--seed", "4", "--top-p", "0.9"], ["--kv", "int8"], ["--kv", "fp8"], ["--kv", "bf16"]):
         r, c = run(*words, *more, "--device", "cuda"), run(*words, *more, "--isa", "c")
         check(r.returncode == 0 and r.stdout == c.stdout and r.stdout.strip(), f"run {more}: {r.stdout!r} {r.stderr.strip()}, portable C {c.stdout!r}")
-    r = run(*words, "--device", "cuda", LQ_EMU_COUNT="1")  # the step of the prompt runs as it is
-    said = re.search(r"(\d+) recorded, (\d+) replayed", r.stderr)
-    check(said and said[1] == "1" and int(said[2]) > 5, f"steps of one row are not replayed: {r.stderr}")
     r = run("bench", demo, "--device", "cuda", "-p", "8", "-n", "2", "-r", "1", "-o", "json")
     rows = json.loads(r.stdout)["results"] if r.returncode == 0 else []
     check(len(rows) == 2 and all(t[x] > 0 for t in rows for x in ("tok_s", "read_bytes_s", "dot_macs_s", "fma_macs_s")), f"bench: {r.stdout} {r.stderr}")
     r = run(*words, "--device", "cuda:1")
     check(r.returncode == 1 and "cuda:1" in r.stderr and r.stderr.count("\n") == 1, f"cuda:1: {r.returncode} {r.stderr}")
+    if real_gpu:
+        return
+    r = run(*words, "--device", "cuda", LQ_EMU_COUNT="1")  # the step of the prompt runs as it is
+    said = re.search(r"(\d+) recorded, (\d+) replayed", r.stderr)
+    check(said and said[1] == "1" and int(said[2]) > 5, f"steps of one row are not replayed: {r.stderr}")
     r = run(*words, "--device", "cuda", LQ_EMU_MEMORY=str(6 << 20))
     check(r.returncode == 1 and "memory" in r.stderr and r.stderr.count("\n") == 1, f"6 MB: {r.returncode} {r.stderr}")
 
@@ -107,8 +111,11 @@ with tempfile.TemporaryDirectory() as folder:
         check(real.returncode == 1 and real.stderr.count("\n") == 1, f"without a GPU: {real.returncode} {real.stderr}")
     else:
         skip("there is a GPU here: what is said without one")
-    if os.path.exists(os.path.join(plugin, "liblq_cuda.so")):
-        os.environ["LD_LIBRARY_PATH"] = plugin
+    visit = subprocess.run([os.path.join(root, "tests", "gpu", "check.sh"), os.path.join(folder, "out"), "env"], capture_output=True, text=True)
+    check(visit.returncode == ("no GPU" in visit.stdout), f"tests/gpu/check.sh: {visit.returncode} {visit.stdout} {visit.stderr}")
+    if real_gpu or os.path.exists(os.path.join(plugin, "liblq_cuda.so")):
+        if not real_gpu:
+            os.environ["LD_LIBRARY_PATH"] = plugin
         types(folder)
         program(folder)
         architectures(os.path.join(folder, "tiny"))
