@@ -182,10 +182,11 @@ for preset in ${built[@]+"${built[@]}"}; do
         ;;
     clang) wants kernels && kernel_jobs clang ;;
     asan)
-        wants unit && unit_jobs asan
+        # What takes long is begun first, so that all cores end together.
         wants kernels && kernel_jobs asan
         wants cli && script_jobs cli asan tests/cli/*.sh tests/cli/*.py
         wants server && script_jobs server asan tests/cli/serve*.py tests/cli/serve*.sh
+        wants unit && unit_jobs asan
         ;;
     esac
     # The corpus is replayed where memory is watched, or with what there is.
