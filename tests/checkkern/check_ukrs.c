@@ -97,10 +97,10 @@ static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w
                           const lq_mat *y, const char *what) {
     const int64_t tiles = (w->n + u->tile_n - 1) / u->tile_n;
     void *scratch = ck_buf(LQ_SHARE, 0);
-    // heights 1..17 and 33, quantized alone, tiles cut anywhere
+    // heights 1..17 and 33, quantized alone, tiles cut anywhere; watched: the last rows, which end with the buffer
     for (int rows = 1; rows <= 34 && rows <= x->rows; rows += rows < 17 ? 1 : 16) {
         bool same = true, gaps = true;
-        for (int m = 0; m + rows <= x->rows; m += rows < 3 ? 7 : rows) {
+        for (int m = CK_WATCHED ? x->rows - rows : 0; m + rows <= x->rows; m += rows < 3 ? 7 : rows) {
             lq_mat part = *x;
             part.p = lq_mat_row(x, m);
             part.rows = rows;
@@ -234,7 +234,7 @@ static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t
 // Saturated codes and activations: the largest sums there are.
 static void check_saturated(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int64_t k) {
     char what[200];
-    const int rows = k > 4096 ? 33 : 37, n = k > 4096 ? 33 : 64;
+    const int rows = CK_WATCHED ? 5 : k > 4096 ? 33 : 37, n = CK_WATCHED || k > 4096 ? 33 : 64;
     const lq_weight any = ck_weight(t, n, k, 0);
     for (int64_t i = 0; i < n * k; i++)
         lq_code_set((uint8_t *)(uintptr_t)any.q + (size_t)(i / k) * lq_code_row_bytes(t->bits, k), t->bits, i % k,
@@ -326,9 +326,12 @@ static void check_row(const lq_dev *ref, const lq_ukr *u) {
         found |= lq_ukr_find(ref, &(lq_weight){.type = t, .layout = u->layout}, u->act) == u;
         const int every = fitting > 20 && !u->needs ? SHAPES : t.act.elem == LQ_F32 ? 1 : 2;
         for (int s = 0; s < SHAPES; s++)
-            if ((tried + s) % every == 0) check_one(ref, u, &t, shapes[s].n, shapes[s].k, shapes[s].rows);
+            if ((tried + s) % every == 0) {
+                const int less = CK_WATCHED && shapes[s].k > LQ_K_CUT ? 7 : 1; // what is wide needs no height
+                check_one(ref, u, &t, shapes[s].n, shapes[s].k, shapes[s].rows / less);
+            }
         const int kind = t.group == 128 ? 0 : t.group == 32 ? 1 : 2;
-        if (!high[kind]) check_one(ref, u, &t, kind ? 96 : 160, kind ? 256 : 640, 512);
+        if (!high[kind]) check_one(ref, u, &t, CK_WATCHED ? 33 : kind ? 96 : 160, kind ? 256 : 640, 512);
         high[kind] = true;
         if (t.kind == LQ_W_INT && u->act == LQ_I8) check_saturated(ref, u, &t, t.act.asym && t.asym ? 1089 : 1088);
         if (t.kind == LQ_W_INT) t.scale = LQ_F32; // which has numbers that are not finite

@@ -18,18 +18,7 @@ void ck_fail(const char *file, int line, const char *cond, const char *fmt, ...)
 
 // --- buffers ---
 
-#if defined(__SANITIZE_ADDRESS__)
-enum { GUARD = 0 };
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-enum { GUARD = 0 };
-#else
-enum { GUARD = 256 };
-#endif
-#else
-enum { GUARD = 256 };
-#endif
-enum { BUFS = 4096, MARK = 0xA5 };
+enum { GUARD = CK_WATCHED ? 0 : 256, BUFS = 4096, MARK = 0xA5 };
 static struct { unsigned char *base; size_t before, bytes; } bufs[BUFS];
 static int buf_count;
 

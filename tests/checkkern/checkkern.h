@@ -16,6 +16,18 @@ void ck_fail(const char *file, int line, const char *cond, const char *fmt, ...)
     } while (0)
 #define SKIP(...) do { ck_skipped++; printf("SKIPPED: "); printf(__VA_ARGS__); printf("\n"); } while (0)
 
+// Memory is watched: each path is walked once, on few rows; what sums come to is release's to check at full size.
+#if defined(__SANITIZE_ADDRESS__)
+#define CK_WATCHED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define CK_WATCHED 1
+#endif
+#endif
+#ifndef CK_WATCHED
+#define CK_WATCHED 0
+#endif
+
 // A buffer between guard bytes, `off` bytes away from a 64-byte border. ck_done checks the guards of all buffers, names
 // `what` if one was written to, and frees them. Under ASan there are no guards: it sees reads too.
 void *ck_buf(size_t bytes, size_t off);
