@@ -15,8 +15,8 @@ from kills import CONFIG, EXPERTS, MIXTURE, SLOW, SMALL, Case, digest, finish, f
 from counted import check, end
 
 lq = os.path.abspath(sys.argv[1])
-KILLS = 30
-GPTQ = ["-m", "gptq", "--type", "int4 g32", "--samples", "24"]
+KILLS = 6 if SLOW else 30
+GPTQ = ["-m", "gptq", "--type", "int4 g32", "--samples", "8" if SLOW else "24"]
 
 
 def check_stacks(out):
@@ -66,7 +66,7 @@ for config, more in ((CONFIG, ["--type", "int4 g32 dq256"]), (CONFIG, ["--layout
         case.limit()
         if case.undisturbed():
             print(f"{' '.join(case.words)}: {case.seconds:.2f} s a run")
-            case.kill_often(2 if SLOW else KILLS // 3)
+            case.kill_often(KILLS // 3)
             case.interrupt()
             case.disk_full()
             case.elsewhere()
@@ -78,7 +78,7 @@ with tempfile.TemporaryDirectory() as folder:
     vocabulary(case.model)
     if case.undisturbed():
         out = case.out("killed.lq")
-        case.kill_often(KILLS // 5)
+        case.kill_often(KILLS // 3 if SLOW else KILLS // 5)
         check(not os.path.exists(out + ".pruned.lq") and not os.path.exists(out + ".cut.lq"), f"{out}.pruned.lq or .cut.lq is left behind")
         forget(out)
         finish(case.start(out))
