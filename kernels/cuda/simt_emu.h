@@ -46,6 +46,8 @@ void wait_for_grids();
     extern "C" void name(const void *given) { name##_of(*(const args *)given); } \
     static void name##_of(const args &a)
 #define LQ_UNROLL
+#define LQ_UNROLL_4
+#define LQ_ROLLED
 #define LQ_DEV static inline __attribute__((always_inline))
 #define __restrict__ __restrict
 #define threadIdx (emu::self->index)
@@ -190,8 +192,11 @@ LQ_DEV uint32_t prmt(uint32_t a, uint32_t b, uint32_t select) {
     return d;
 }
 
-// Exact to half an ulp here; there ex2.approx.ftz is within 2 ulp (results and arguments below 2^-126 are 0) and
-// rsqrt.approx within a relative 2^-22.9.
+LQ_DEV float mul_rn(float a, float b) { return a * b; }
+
+// Exact to half an ulp here; there ex2.approx.ftz is within 2 ulp (results and arguments below 2^-126 are 0),
+// rcp.approx.ftz within 1 and rsqrt.approx within a relative 2^-22.9.
 LQ_DEV float exp2_approx(float x) { return (float)__builtin_exp2((double)x); }
+LQ_DEV float rcp_approx(float x) { return 1.0f / x; }
 LQ_DEV float rsqrt_approx(float x) { return (float)(1.0 / __builtin_sqrt((double)x)); }
 #endif

@@ -15,6 +15,8 @@ extern "C" void lq_checked_launch(const void *kernel, const void *args);
     extern "C" __global__ void __launch_bounds__(threads, blocks_per_sm) name(const args a)
 #endif
 #define LQ_UNROLL _Pragma("unroll")
+#define LQ_UNROLL_4 _Pragma("unroll 4")
+#define LQ_ROLLED _Pragma("unroll 1")
 #define LQ_DEV static __device__ __forceinline__
 
 // --- shared memory ---
@@ -178,6 +180,15 @@ LQ_DEV uint32_t prmt(uint32_t a, uint32_t b, uint32_t select) {
 LQ_DEV float exp2_approx(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// A product that no compiler fuses with a sum.
+LQ_DEV float mul_rn(float a, float b) { return __fmul_rn(a, b); }
+
+LQ_DEV float rcp_approx(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 

@@ -359,7 +359,8 @@ static void check_names() {
                  bf16x2_of(x + (next - x) * 0.5f, x + (next - x) * 0.75f) == ((i + 1) << 16 | (i + (i & 1)));
     }
     check(right, "numbers of 16 bits");
-    check(exp2_approx(-3) == 0.125f && rsqrt_approx(16) == 0.25f, "exp2_approx, rsqrt_approx");
+    check(exp2_approx(-3) == 0.125f && rsqrt_approx(16) == 0.25f && rcp_approx(-4) == -0.25f && mul_rn(3, 0.5f) == 1.5f,
+          "exp2_approx, rsqrt_approx, rcp_approx, mul_rn");
     launched("every name", 1, 32, 1, 1, [] {
         const lq_names_args a = {in, out, counter};
         lq_simt_names(&a);
