@@ -1,6 +1,7 @@
 // cuda.c: the device "cuda": opens a GPU by number and fills its table of slots; memory, recordings, errors. Owns what
 // lq_cuda_open makes. Refuses a program that was built for another version of the slots, and a GPU that is not there.
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/pa.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/plain/plain.h"
 #include <stdio.h>
@@ -93,7 +94,8 @@ static bool cuda_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
     size_t bytes;
     if (!lq_mul_size((size_t)l->rows * (size_t)l->heads * sizeof *c->sums, (size_t)l->dv, &bytes))
         return lq_fail(err, LQ_E_LIMIT, "device %s: attention of %d rows is too large", d->name, l->rows);
-    if (d->act != LQ_F32 && !grown(c, &c->sums, &c->sums_bytes, bytes, err)) return false;
+    if (d->act != LQ_F32 && (!grown(c, &c->sums, &c->sums_bytes, bytes, err) ||
+                             !grown(c, &c->apart, &c->apart_bytes, lq_pa_workspace(l, c->sms), err))) return false;
     if (!lq_mul_size(outs * sizeof *c->logits, (size_t)l->vocab, &bytes))
         return lq_fail(err, LQ_E_LIMIT, "device %s: %zu rows of logits are too many", d->name, outs);
     if (bytes > c->logits_bytes) {

@@ -25,8 +25,10 @@ typedef struct lq_cuda {
     float *parts;              // of products whose k is cut (w4s.h)
     uint32_t *arrived;
     float *logits;             // [host] of sample
+    int shared;                // bytes of shared memory that a block may have
+    float *apart;              // of attention whose splits are apart (pa.h)
     float *sums;               // of attn whose y is not f32: [rows][heads][dv]
-    size_t logits_bytes, sums_bytes;
+    size_t logits_bytes, sums_bytes, apart_bytes;
     bool recording, broken;    // broken: a slot could not do its work, `sync` says why
     lq_err why;
 } lq_cuda;
@@ -44,6 +46,9 @@ void lq_cuda_meter_slots(lq_ops *o);
 bool lq_fast_open(lq_dev *d, int capability, lq_err *err);
 void lq_fast_close(lq_dev *d);
 bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y);
+bool lq_fast_rope(lq_dev *d, const lq_rope_args *a);
+bool lq_fast_kv_write(lq_dev *d, const lq_kv_write_args *a);
+bool lq_fast_attn(lq_dev *d, const lq_attn_args *a);
 
 // The border of the plug-in.
 bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **out, lq_err *err);

@@ -1,7 +1,10 @@
 // fast.c: which slots the fast kernels take in default mode, and how they are launched. Each function answers whether
 // it did the work: by types, shapes, strides and alignment alone, never by the number of rows, so that a row's bits do
-// not depend on its batch. Owns the workspace of products whose k is cut.
+// not depend on its batch. Owns the workspace of products whose k is cut, and that of attention.
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/kvw.h"
+#include "kernels/cuda/pa.h"
+#include "kernels/cuda/rope.h"
 #include "kernels/cuda/w4s.h"
 
 // --- w4s: [group][scales in f16][zero points] ---
@@ -16,6 +19,73 @@ enum { W4S_KERNELS = sizeof w4s / sizeof *w4s };
 
 static const void *entry(void (*kernel)(void)) { return (const void *)(uintptr_t)kernel; }
 
+// --- attention, positions, K and V ---
+
+#define PA_DECLARED(name, dk, dv, type, wm, wc, blocks) void name(void);
+#define PA_LISTED(name, dk, dv, type, wm, wc, blocks) name,
+LQ_PA_KERNELS(PA_DECLARED)
+static void (*const pa[])(void) = {LQ_PA_KERNELS(PA_LISTED)};
+DECLARED(lq_rope_bf16) DECLARED(lq_kvw_bf16) DECLARED(lq_kvw_f16) DECLARED(lq_kvw_i8) DECLARED(lq_kvw_e4m3)
+static void (*const small[])(void) = {lq_rope_bf16, lq_kvw_bf16, lq_kvw_f16, lq_kvw_i8, lq_kvw_e4m3};
+
+// Kernels that want more shared memory than sm_80 has are not in every binary: without them others or the plain one
+// run.
+static bool rows_open(lq_dev *d, int capability, lq_err *err) {
+    lq_cuda *c = lq_cuda_of(d);
+    enum { SMALL = 101376, SM80 = 166912, SM90 = 232448 }; // bytes that a block may have
+    c->shared = capability == 90 || capability == 100 ? SM90 : capability == 80 || capability == 87 ? SM80 : SMALL;
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++)
+        if (!lq_gpu_prepare(c->gpu, entry(small[i]), LQ_GPU_SHARED, err)) return false;
+    for (int i = 0; i < LQ_PA_COUNT; i++) {
+        const int bytes = lq_pa_kernel_of(i).shared;
+        if (bytes > c->shared || lq_gpu_prepare(c->gpu, entry(pa[i]), (size_t)bytes, err)) continue;
+        if (bytes <= SM80) return false;
+        c->shared = SM80;
+    }
+    return true;
+}
+
+static lq_gpu_grid grid_of(unsigned x, unsigned y, unsigned threads, size_t shared) {
+    return (lq_gpu_grid){.blocks = x, .threads = threads, .shared = shared, .rows = y, .simt = true, .early = true};
+}
+
+bool lq_fast_rope(lq_dev *d, const lq_rope_args *a) {
+    lq_rope_bf16_args p = {*a, *a->rows};
+    if (!lq_rope_fits(a)) return false;
+    p.a.rows = NULL;
+    lq_gpu_launch(lq_cuda_of(d)->gpu, entry(lq_rope_bf16), &p, sizeof p,
+                  grid_of((unsigned)p.rows.n, lq_rope_parts(a), LQ_ROPE_THREADS, LQ_ROPE_SHARED));
+    return true;
+}
+
+bool lq_fast_kv_write(lq_dev *d, const lq_kv_write_args *a) {
+    lq_kvw_args p = {*a, *a->rows};
+    const lq_dtype type = a->cache.type;
+    if (!lq_kvw_fits(a)) return false;
+    p.a.rows = NULL;
+    void (*const kernel)(void) = type == LQ_BF16 ? lq_kvw_bf16 : type == LQ_F16 ? lq_kvw_f16
+                                 : type == LQ_I8 ? lq_kvw_i8 : lq_kvw_e4m3;
+    lq_gpu_launch(lq_cuda_of(d)->gpu, entry(kernel), &p, sizeof p,
+                  grid_of(lq_kvw_blocks(a, p.rows.n), 1, LQ_KVW_THREADS, 0));
+    return true;
+}
+
+bool lq_fast_attn(lq_dev *d, const lq_attn_args *a) {
+    lq_cuda *c = lq_cuda_of(d);
+    lq_pa_launch launches[2];
+    if (!lq_pa_fits(a, c->shared)) return false;
+    const int count = lq_pa_plan(a, a->rows, c->apart, c->apart_bytes, c->shared, c->sms, launches);
+    for (int i = 0; i < count; i++) {
+        const lq_pa_launch *l = &launches[i];
+        const lq_pa_kernel k = lq_pa_kernel_of(l->id);
+        lq_gpu_launch(c->gpu, entry(pa[l->id]), &l->args, sizeof l->args,
+                      grid_of(l->x, l->y, (unsigned)k.threads, (size_t)k.shared));
+    }
+    return true;
+}
+
+// ---
+
 bool lq_fast_open(lq_dev *d, int capability, lq_err *err) {
     lq_cuda *c = lq_cuda_of(d);
     // Of the architecture, not of the machine: where k is cut decides bits.
@@ -28,13 +98,14 @@ bool lq_fast_open(lq_dev *d, int capability, lq_err *err) {
     c->parts = parts;
     if (!lq_gpu_alloc(c->gpu, stripes * sizeof *c->arrived, &arrived, err)) return false;
     c->arrived = arrived;
-    return true;
+    return rows_open(d, capability, err);
 }
 
 void lq_fast_close(lq_dev *d) {
     lq_cuda *c = lq_cuda_of(d);
     if (c->parts) lq_gpu_free(c->gpu, c->parts);
     if (c->arrived) lq_gpu_free(c->gpu, c->arrived);
+    if (c->apart) lq_gpu_free(c->gpu, c->apart);
 }
 
 static bool aligned(const void *p, size_t to) { return (uintptr_t)p % to == 0; }

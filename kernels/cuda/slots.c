@@ -40,6 +40,7 @@ static void matmul(lq_dev *d, const lq_matmul_args *a) {
 }
 
 static void rope(lq_dev *d, const lq_rope_args *a) {
+    if (d->act != LQ_F32 && lq_fast_rope(d, a)) return;
     lq_plain_rope p = {*a, *a->rows};
     p.a.rows = NULL;
     p.a.rows = NULL;
@@ -47,6 +48,7 @@ static void rope(lq_dev *d, const lq_rope_args *a) {
 }
 
 static void kv_write(lq_dev *d, const lq_kv_write_args *a) {
+    if (d->act != LQ_F32 && lq_fast_kv_write(d, a)) return;
     lq_plain_kv p = {*a, *a->rows};
     p.a.rows = NULL;
     p.a.rows = NULL;
@@ -67,6 +69,7 @@ static void kv_copy(lq_dev *d, const lq_kv_copy_args *a) {
 }
 
 static void attn(lq_dev *d, const lq_attn_args *a) {
+    if (d->act != LQ_F32 && lq_fast_attn(d, a)) return;
     lq_plain_attn p = {*a, *a->rows, a->y.type == LQ_F32 ? NULL : lq_cuda_of(d)->sums};
     p.a.rows = NULL;
     lq_plain_attn_run(gpu_of(d), &p, tasks(a->rows->n, a->heads));
