@@ -22,7 +22,7 @@ import sass
 from counted import check, end, skip
 
 ROOT = os.path.dirname(os.path.dirname(here))
-FLAGS = ["-std=c++17", "-O3", "-I" + ROOT]
+FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-I" + ROOT]
 COLUMNS = "name file archs threads blocks smem pdl body args regs must never loop".split()
 # KiB of shared memory of a multiprocessor (a block may have one less: the system keeps 1 KiB of each) and its threads.
 ROOM = {"80": (164, 2048), "86": (100, 1536), "89": (100, 1536), "90a": (228, 2048), "100": (228, 2048),
