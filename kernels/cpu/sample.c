@@ -5,10 +5,10 @@
 // 0, so that exp(l) is a token's weight. Ties go to the lower id everywhere. Allocates nothing: a worker has its
 // share of the device's scratch.
 #include "kernels/cpu/sample.h"
-#include "kernels/math.h"
+#include "kernels/draw.h"
 #include <math.h>
 
-enum { BLOCK = 512 };
+enum { BLOCK = LQ_DRAW_BLOCK, LANES = LQ_DRAW_LANES };
 
 typedef struct cand { float key; int32_t id; } cand;
 typedef struct row {
@@ -19,6 +19,13 @@ typedef struct row {
     cand *cands; // [vocab]
 } row;
 typedef struct job { const lq_dev *d; const lq_sample_args *a; const lq_logit_passes *by; } job;
+
+// The sum of exp(x - m), in blocks as they are drawn from.
+static double exp_sum(const lq_logit_passes *by, const float *x, int n, float m) {
+    double sum = 0;
+    for (int i = 0; i < n; i += BLOCK) sum += by->exp_sum(x + i, n - i < BLOCK ? n - i : BLOCK, m);
+    return sum;
+}
 
 // --- candidates and how many of the best are wanted ---
 
@@ -37,15 +44,15 @@ static int cands_fill(const row *r, float least) {
     return n;
 }
 
-// The last one of the best that are needed to reach `need`: each counts 1, or its weight exp(l). Where all
+// The last one of the best that are needed to reach `need`: each counts 1, or its weight exp(l) in units. Where all
 // do not reach it, the last of all. A quickselect: what is better than the pivot comes first, then one of
 // the two sides is looked at alone.
-static cand cands_reach(const row *r, int n, double need, bool by_weight) {
+static cand cands_reach(const row *r, int n, uint64_t need, bool by_weight) {
     cand *c = r->cands, last = {-INFINITY, INT32_MAX};
     uint32_t random = 1; // of fixed seed: no order of logits makes it slow, and equal logits give equal tokens
-    double before = 0;
+    uint64_t before = 0;
     while (n > 0) {
-        double sum = 0;
+        uint64_t sum = 0;
         int m = 0;
         random = random * 1664525u + 1013904223u;
         swap(&c[n - 1], &c[((uint64_t)random * (uint64_t)n) >> 32]);
@@ -53,12 +60,12 @@ static cand cands_reach(const row *r, int n, double need, bool by_weight) {
         for (int i = 0; i < n - 1; i++)
             if (better(c[i], last)) swap(&c[i], &c[m++]);
         swap(&c[m], &c[n - 1]);
-        for (int i = 0; i < m; i++) sum += by_weight ? lq_expf(r->l[c[i].id]) : 1;
+        for (int i = 0; i < m; i++) sum += by_weight ? lq_draw_units(r->l[c[i].id]) : 1;
         if (before + sum >= need) {
             n = m;
             continue;
         }
-        before += sum + (by_weight ? lq_expf(r->l[last.id]) : 1);
+        before += sum + (by_weight ? lq_draw_units(r->l[last.id]) : 1);
         if (before >= need) return last;
         c += m + 1, n -= m + 1;
     }
@@ -91,49 +98,42 @@ static float top_k_least(const row *r, int k) {
     int n = 0;
     for (int i = 0; i < r->vocab; i += BLOCK, n++)
         r->cands[n] = (cand){r->by->most(r->l + i, r->vocab - i < BLOCK ? r->vocab - i : BLOCK), i};
-    return k > n ? -INFINITY : cands_reach(r, n, k, false).key;
+    return k > n ? -INFINITY : cands_reach(r, n, (uint64_t)k, false).key;
 }
 
 static void keep_top_k(const row *r, int k) {
     int n = cands_fill(r, top_k_least(r, k));
-    drop_worse(r, cands_reach(r, n, k, false));
+    drop_worse(r, cands_reach(r, n, (uint64_t)k, false));
 }
 
 // The fewest best tokens with a share of at least p. All tokens under (1 - p) / vocab of the whole have less than 1 - p
 // together, so they cannot be needed (half of it, to be far from rounding).
 static void keep_top_p(const row *r, double p) {
-    double whole = r->by->exp_sum(r->l, r->vocab, 0), least = 0.5 * (1 - p) * whole / r->vocab;
+    double whole = exp_sum(r->by, r->l, r->vocab, 0), least = 0.5 * (1 - p) * whole / r->vocab;
     int n = cands_fill(r, least > 1e-30 ? (float)lq_log(least) : -INFINITY);
-    drop_worse(r, cands_reach(r, n, p * whole, true));
+    drop_worse(r, cands_reach(r, n, lq_draw_need(p * whole), true));
 }
 
 // The tokens whose surprise is nearest to the expected one, up to a share of p.
-static float ordinariness(float l, double log_whole, double entropy) { return -(float)fabs(log_whole - l - entropy); }
 static void keep_typical(const row *r, double p) {
-    double whole = r->by->exp_sum(r->l, r->vocab, 0), log_whole = lq_log(whole), entropy = 0;
+    double whole = exp_sum(r->by, r->l, r->vocab, 0), log_whole = lq_log(whole), entropy = 0;
     int n = 0;
+    for (int b = 0; b < r->vocab; b += BLOCK) {
+        double lane[LANES] = {0}, sum = 0;
+        for (int i = b; i < r->vocab && i < b + BLOCK; i++)
+            lane[i % LANES] += lq_draw_surprise(r->l[i], whole, log_whole);
+        for (int k = 0; k < LANES; k++) sum += lane[k];
+        entropy += sum;
+    }
     for (int i = 0; i < r->vocab; i++)
-        if (r->l[i] != -INFINITY) entropy += lq_expf(r->l[i]) / whole * (log_whole - r->l[i]);
-    for (int i = 0; i < r->vocab; i++)
-        if (r->l[i] != -INFINITY) r->cands[n++] = (cand){ordinariness(r->l[i], log_whole, entropy), i};
-    cand last = cands_reach(r, n, p * whole, true);
+        if (r->l[i] != -INFINITY) r->cands[n++] = (cand){lq_draw_typical(r->l[i], log_whole, entropy), i};
+    cand last = cands_reach(r, n, lq_draw_need(p * whole), true);
     float best = -INFINITY;
     for (int i = 0; i < r->vocab; i++) {
-        if (better(last, (cand){ordinariness(r->l[i], log_whole, entropy), i})) r->l[i] = -INFINITY;
+        if (better(last, (cand){lq_draw_typical(r->l[i], log_whole, entropy), i})) r->l[i] = -INFINITY;
         best = r->l[i] > best ? r->l[i] : best;
     }
     for (int i = 0; i < r->vocab; i++) r->l[i] -= best;
-}
-
-// Philox4x32-10, counter (position, choice, 0, 0): a number in [0, 1) with 53 bits.
-static double uniform(uint64_t seed, uint32_t choice, uint32_t position) {
-    uint32_t c[4] = {position, choice, 0, 0}, k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int i = 0; i < 10; i++, k0 += 0x9e3779b9u, k1 += 0xbb67ae85u) {
-        uint64_t a = (uint64_t)c[0] * 0xd2511f53u, b = (uint64_t)c[2] * 0xcd9e8d57u;
-        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k0, (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k1, (uint32_t)a};
-        memcpy(c, next, sizeof c);
-    }
-    return (double)((uint64_t)(c[0] >> 5) << 26 | c[1] >> 6) * 0x1p-53;
 }
 
 // Walks the weights in order of id, whole blocks first.
@@ -144,7 +144,7 @@ static int32_t draw(const row *r) {
         sums[n] = r->by->exp_sum(r->l + i, r->vocab - i < BLOCK ? r->vocab - i : BLOCK, 0);
         whole += sums[n];
     }
-    double target = uniform(r->want->seed, r->want->choice, r->want->position) * whole;
+    double target = lq_draw_uniform(r->want->seed, r->want->choice, r->want->position) * whole;
     int b = 0, last = -1;
     while (b < n - 1 && sum + sums[b] <= target) sum += sums[b++];
     for (int i = b * BLOCK; i < r->vocab; i++) {
@@ -206,7 +206,7 @@ static void sample_row(void *arg, int index, int worker) {
     *out = (lq_drawn){-1, 0, 1};
     float best = j->by->most(x, n);
     if (!(best > -INFINITY && best < INFINITY)) return;
-    double log_whole = best + lq_log(j->by->exp_sum(x, n, best));
+    double log_whole = best + lq_log(exp_sum(j->by, x, n, best));
     if (top > 0) top_list(x, n, top, log_whole, a->top_id + (size_t)index * LQ_TOP,
                           a->top_logprob + (size_t)index * LQ_TOP);
     bool plain = !w->mask && !w->biases && !w->seens;
