@@ -46,7 +46,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   foreach(file ${files})
     get_filename_component(name ${file} NAME_WE)
     add_executable(${name} ${file})
-    target_link_libraries(${name} PRIVATE emu)
+    target_link_libraries(${name} PRIVATE emu lq_static)
     add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   endforeach()
   # The same checks where the machine is a GPU (tests/gpu/check.sh builds them): a name is not one kernel there but a function that launches it.
