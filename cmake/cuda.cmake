@@ -34,18 +34,14 @@ function(lq_plugin name)
 endfunction()
 
 if(LQ_CUDA)
-  # The plain kernels have the bits of portable C: no product of theirs becomes a part of a fused multiply-add unasked.
+  # Nothing is fused unasked: the plain kernels have the bits of portable C, others those of the emulated machine.
   file(GLOB kernels RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS kernels/cuda/*.cu kernels/cuda/plain/*.cu)
   foreach(file ${kernels})
     get_filename_component(name ${file} NAME_WE)
     set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
-    set(plain)
-    if(file MATCHES "/plain/")
-      set(plain -fmad=false)
-    endif()
     add_custom_command(OUTPUT ${object}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/cuda
-      COMMAND ${LQ_NVCC} -std=c++17 -O3 ${plain} ${gencode} -Werror all-warnings -Xcompiler=-fPIC,-fno-threadsafe-statics -I${CMAKE_SOURCE_DIR} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${file} -o ${object}
+      COMMAND ${LQ_NVCC} -std=c++17 -O3 -fmad=false ${gencode} -Werror all-warnings -Xcompiler=-fPIC,-fno-threadsafe-statics -I${CMAKE_SOURCE_DIR} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${file} -o ${object}
       DEPENDS ${file} DEPFILE ${object}.d COMMENT "nvcc ${file}")
     list(APPEND objects ${object})
   endforeach()

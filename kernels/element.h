@@ -33,15 +33,19 @@ LQ_FN float lq_unary_at(const lq_glu_args *a, float x) {
     return x;
 }
 
-LQ_FN float lq_glu_at(const lq_glu_args *a, float gate, const float *up) {
+// two: there is an up.
+LQ_FN float lq_glu_pair(const lq_glu_args *a, float gate, bool two, float up) {
     const float most = a->clamp;
-    float u = up ? *up : 0;
     if (most != 0) {
         gate = gate > most ? most : gate;
-        u = u > most ? most : u < -most ? -most : u;
+        up = up > most ? most : up < -most ? -most : up;
     }
     gate = lq_unary_at(a, gate);
-    return up ? gate * (u + a->up_add) : gate;
+    return two ? gate * (up + a->up_add) : gate;
+}
+
+LQ_FN float lq_glu_at(const lq_glu_args *a, float gate, const float *up) {
+    return lq_glu_pair(a, gate, up != NULL, up ? *up : 0);
 }
 
 LQ_FN float lq_scale_at(const lq_scale_args *a, float x, int col) {

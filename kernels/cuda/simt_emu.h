@@ -179,6 +179,7 @@ LQ_DEV float f16_float(uint32_t bits) {
     return (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-24f;
 }
 
+LQ_DEV int bits_set(uint32_t v) { return __builtin_popcount(v); }
 LQ_DEV uint32_t and_or(uint32_t a, uint32_t mask, uint32_t with) { return (a & mask) | with; }
 
 // Byte i of the result is byte select[4i .. 4i+2] of b:a; with bit 4i+3 eight times the sign of that byte.

@@ -171,6 +171,7 @@ LQ_DEV uint32_t and_or(uint32_t a, uint32_t mask, uint32_t with) {
     return d;
 }
 
+LQ_DEV int bits_set(uint32_t v) { return __popc(v); }
 LQ_DEV uint32_t prmt(uint32_t a, uint32_t b, uint32_t select) {
     uint32_t d;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(select));

@@ -66,6 +66,9 @@ LQ_DEV void of_threads(sheet &s, uint4 v) {
     put4(s, bf16x2_fma(v.x & small, v.y & small, v.z & small), bf16x2_of(x, y), and_or(v.x, v.y, v.z), 0);
     put4(s, prmt(v.x, v.y, v.z & 0x7777), prmt(v.x, v.y, 0xba98), bits_of(f16_float(v.x & 0xbfff)),
          bits_of(mul_rn(x, y) + rcp_approx(x)));
+    put4(s, bf16x2_fma(v.x & small, v.y & small, v.z & small), bf16x2_of(x, y), and_or(v.x, v.y, v.z),
+         (uint32_t)bits_set(v.x));
+    put4(s, prmt(v.x, v.y, v.z & 0x7777), prmt(v.x, v.y, 0xba98), bits_of(f16_float(v.x & 0xbfff)), 0);
     put4(s, bits_of(exp2_approx(x)), bits_of(rsqrt_approx(y + 1)), bits_of(bf16_low(v.x)), bits_of(bf16_high(v.x)));
 }
 
