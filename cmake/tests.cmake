@@ -56,7 +56,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
       get_filename_component(name ${file} NAME_WE)
       set(object ${CMAKE_BINARY_DIR}/cuda/checked_${name}.o)
       add_custom_command(OUTPUT ${object}
-        COMMAND ${LQ_NVCC} -std=c++17 -O3 -DLQ_CHECKED ${gencode} -Werror all-warnings -I${CMAKE_SOURCE_DIR} -MD -MF ${object}.d -c ${file} -o ${object}
+        COMMAND ${LQ_NVCC} -std=c++17 -O3 -fmad=false -DLQ_CHECKED ${gencode} -Werror all-warnings -I${CMAKE_SOURCE_DIR} -MD -MF ${object}.d -c ${file} -o ${object}
         DEPENDS ${file} DEPFILE ${object}.d COMMENT "nvcc ${name}, launched by checks")
       list(APPEND checked ${object})
     endforeach()
@@ -70,7 +70,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
         continue() # of the emulated machine itself
       endif()
       add_executable(gpu_${name} EXCLUDE_FROM_ALL ${file})
-      target_link_libraries(gpu_${name} PRIVATE on_gpu)
+      target_link_libraries(gpu_${name} PRIVATE on_gpu lq_static)
       add_dependencies(gpu_checks gpu_${name})
     endforeach()
   endif()

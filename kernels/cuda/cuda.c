@@ -90,21 +90,12 @@ static bool grown(lq_cuda *c, float **p, size_t *have, size_t bytes, lq_err *err
 
 static bool cuda_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
     lq_cuda *c = lq_cuda_of(d);
-    const size_t outs = (size_t)l->outs;
     size_t bytes;
     if (!lq_mul_size((size_t)l->rows * (size_t)l->heads * sizeof *c->sums, (size_t)l->dv, &bytes))
         return lq_fail(err, LQ_E_LIMIT, "device %s: attention of %d rows is too large", d->name, l->rows);
     if (d->act != LQ_F32 && (!grown(c, &c->sums, &c->sums_bytes, bytes, err) ||
                              !grown(c, &c->apart, &c->apart_bytes, lq_pa_workspace(l, c->sms), err))) return false;
-    if (!lq_mul_size(outs * sizeof *c->logits, (size_t)l->vocab, &bytes))
-        return lq_fail(err, LQ_E_LIMIT, "device %s: %zu rows of logits are too many", d->name, outs);
-    if (bytes > c->logits_bytes) {
-        float *p = malloc(bytes);
-        if (!p) return lq_fail(err, LQ_E_MEMORY, "device %s: no memory for %zu bytes of logits", d->name, bytes);
-        free(c->logits);
-        c->logits = p;
-        c->logits_bytes = bytes;
-    }
+    if (!lq_cuda_sample_reserve(d, l, err)) return false;
     return c->cpu->ops.reserve(c->cpu, l, err);
 }
 
@@ -115,11 +106,11 @@ void lq_cuda_close(lq_dev *d) {
     if (c && c->gpu) lq_cuda_stacks_free(d);
     if (c) {
         if (c->gpu) lq_fast_close(d);
+        if (c->gpu) lq_cuda_sample_close(d);
         if (c->metered) lq_gpu_free(c->gpu, c->metered);
         if (c->sums) lq_gpu_free(c->gpu, c->sums);
         if (c->gpu) lq_gpu_close(c->gpu);
         lq_dev_close(c->cpu);
-        free(c->logits);
     }
     free(c);
     free(d);
@@ -133,7 +124,7 @@ static bool open_gpu(lq_dev *d, int number, const lq_dev_opts *o, lq_err *err) {
     if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = "c", .threads = o->threads}, &c->cpu, err)) return false;
     d->pool = c->cpu->pool;
     c->processors = info.processors;
-    return lq_plain_prepare(c->gpu, err) && lq_cuda_meter_open(d, err) &&
+    return lq_plain_prepare(c->gpu, err) && lq_cuda_meter_open(d, err) && lq_cuda_sample_open(d, err) &&
            (d->act == LQ_F32 || lq_fast_open(d, info.capability, err));
 }
 
@@ -161,6 +152,7 @@ bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **
                       .replay = cuda_replay, .forget = cuda_forget};
     lq_cuda_slots(&d->ops);
     lq_cuda_host_slots(&d->ops);
+    lq_cuda_sample_slots(&d->ops);
     lq_cuda_meter_slots(&d->ops);
     *out = d;
     return true;

@@ -24,11 +24,11 @@ typedef struct lq_cuda {
     int sms;                   // multiprocessors that its architecture is taken to have
     float *parts;              // of products whose k is cut (w4s.h)
     uint32_t *arrived;
-    float *logits;             // [host] of sample
+    struct lq_cuda_sampler *sampler; // of sample.c
     int shared;                // bytes of shared memory that a block may have
     float *apart;              // of attention whose splits are apart (pa.h)
     float *sums;               // of attn whose y is not f32: [rows][heads][dv]
-    size_t logits_bytes, sums_bytes, apart_bytes;
+    size_t sums_bytes, apart_bytes;
     bool recording, broken;    // broken: a slot could not do its work, `sync` says why
     lq_err why;
 } lq_cuda;
@@ -39,12 +39,24 @@ void lq_cuda_break(lq_dev *d, const lq_err *why);
 void lq_cuda_slots(lq_ops *o);      // of a forward (slots.c)
 void lq_cuda_host_slots(lq_ops *o); // that the host does (hosted.c)
 void lq_cuda_stacks_free(lq_dev *d);
+// sample.c
+bool lq_cuda_sample_open(lq_dev *d, lq_err *err);
+void lq_cuda_sample_close(lq_dev *d);
+bool lq_cuda_sample_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err);
+void lq_cuda_sample_slots(lq_ops *o);
 bool lq_cuda_meter_open(lq_dev *d, lq_err *err); // meter.c
 void lq_cuda_meter_slots(lq_ops *o);
 
 // fast.c, of default mode: false: the plain kernel must do it.
 bool lq_fast_open(lq_dev *d, int capability, lq_err *err);
 void lq_fast_close(lq_dev *d);
+bool lq_fast_norm(lq_dev *d, const lq_norm_args *a);
+bool lq_fast_glu(lq_dev *d, const lq_glu_args *a);
+bool lq_fast_add(lq_dev *d, const lq_add_args *a);
+bool lq_fast_scale(lq_dev *d, const lq_scale_args *a);
+bool lq_fast_mix(lq_dev *d, const lq_mix_args *a);
+bool lq_fast_embed(lq_dev *d, const lq_embed_args *a);
+bool lq_fast_route(lq_dev *d, const lq_route_args *a);
 bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y);
 bool lq_fast_rope(lq_dev *d, const lq_rope_args *a);
 bool lq_fast_kv_write(lq_dev *d, const lq_kv_write_args *a);

@@ -2,9 +2,12 @@
 // it did the work: by types, shapes, strides and alignment alone, never by the number of rows, so that a row's bits do
 // not depend on its batch. Owns the workspace of products whose k is cut, and that of attention.
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/elem.h"
 #include "kernels/cuda/kvw.h"
 #include "kernels/cuda/pa.h"
+#include "kernels/cuda/rmsn.h"
 #include "kernels/cuda/rope.h"
+#include "kernels/cuda/route.h"
 #include "kernels/cuda/w4s.h"
 
 // --- w4s: [group][scales in f16][zero points] ---
@@ -16,6 +19,12 @@
 W4S(DECLARED)
 static void (*const w4s[])(void) = {W4S(LISTED)};
 enum { W4S_KERNELS = sizeof w4s / sizeof *w4s };
+
+#define ROWS(X) \
+    X(lq_rmsn_k256) X(lq_rmsn_k4096) X(lq_rmsn_k16384) X(lq_elem_glu) X(lq_elem_add) X(lq_elem_scale) X(lq_elem_mix) \
+    X(lq_elem_embed) X(lq_route_rows) X(lq_route_sort)
+ROWS(DECLARED)
+static void (*const rows[])(void) = {ROWS(LISTED)};
 
 static const void *entry(void (*kernel)(void)) { return (const void *)(uintptr_t)kernel; }
 
@@ -94,6 +103,8 @@ bool lq_fast_open(lq_dev *d, int capability, lq_err *err) {
     void *parts, *arrived;
     for (int i = 0; i < W4S_KERNELS; i++)
         if (!lq_gpu_prepare(c->gpu, entry(w4s[i]), LQ_W4S_SHARED, err)) return false;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!lq_gpu_prepare(c->gpu, entry(rows[i]), 0, err)) return false;
     if (!lq_gpu_alloc(c->gpu, cells * sizeof *c->parts, &parts, err)) return false;
     c->parts = parts;
     if (!lq_gpu_alloc(c->gpu, stripes * sizeof *c->arrived, &arrived, err)) return false;
@@ -136,5 +147,81 @@ bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float 
                       (lq_gpu_grid){(unsigned)lq_w4s_stripes(n), LQ_W4S_THREADS, LQ_W4S_SHARED,
                                     (unsigned)lq_w4s_cuts(k, cut), true, true});
     }
+    return true;
+}
+
+// --- norms, elements, routing ---
+
+static void launch(lq_dev *d, void (*kernel)(void), const void *args, size_t bytes, lq_gpu_grid grid) {
+    grid.simt = grid.early = true;
+    lq_gpu_launch(lq_cuda_of(d)->gpu, entry(kernel), args, bytes, grid);
+}
+
+// Whether there is no other form of y to make.
+static bool idle(const lq_act *act, const lq_mat *y) {
+    return !act || (act->type.elem == LQ_F32 && (!act->x.p || act->x.p == y->p));
+}
+
+bool lq_fast_norm(lq_dev *d, const lq_norm_args *given) {
+    lq_norm_args a = *given;
+    if (idle(a.act, &a.y)) a.act = NULL;
+    if (!lq_rmsn_fits(&a)) return false;
+    const lq_rmsn_args r = lq_rmsn_of(&a);
+    void (*kernel)(void) = r.k <= LQ_RMSN_NARROW ? lq_rmsn_k256 : r.k <= 4096 ? lq_rmsn_k4096 : lq_rmsn_k16384;
+    const lq_gpu_grid grid = {lq_rmsn_blocks(&r), LQ_RMSN_THREADS, .shared = LQ_RMSN_SHARED};
+    if (r.rows) launch(d, kernel, &r, sizeof r, grid);
+    return true;
+}
+
+static void launch_elem(lq_dev *d, void (*kernel)(void), const void *args, size_t bytes, const lq_mat *y) {
+    const unsigned blocks = lq_elem_blocks(y->rows, y->cols);
+    if (blocks) launch(d, kernel, args, bytes, (lq_gpu_grid){.blocks = blocks, .threads = LQ_ELEM_THREADS});
+}
+
+bool lq_fast_glu(lq_dev *d, const lq_glu_args *given) {
+    lq_glu_of of = {*given};
+    if (idle(of.a.act, &of.a.y)) of.a.act = NULL;
+    if (!lq_glu_fits(&of.a)) return false;
+    launch_elem(d, lq_elem_glu, &of, sizeof of, &of.a.y);
+    return true;
+}
+
+bool lq_fast_add(lq_dev *d, const lq_add_args *a) {
+    const lq_add_of of = {*a};
+    if (!lq_add_fits(a)) return false;
+    launch_elem(d, lq_elem_add, &of, sizeof of, &a->x);
+    return true;
+}
+
+bool lq_fast_scale(lq_dev *d, const lq_scale_args *a) {
+    const lq_scale_of of = {*a};
+    if (!lq_scale_fits(a)) return false;
+    launch_elem(d, lq_elem_scale, &of, sizeof of, &a->x);
+    return true;
+}
+
+bool lq_fast_mix(lq_dev *d, const lq_mix_args *a) {
+    const lq_mix_of of = {*a};
+    if (!lq_mix_fits(a)) return false;
+    launch_elem(d, lq_elem_mix, &of, sizeof of, &a->y);
+    return true;
+}
+
+bool lq_fast_embed(lq_dev *d, const lq_embed_args *a) {
+    const lq_embed_of of = {a->w->q, a->ids, a->w->n, a->scale, a->y};
+    if (!lq_embed_fits(a)) return false;
+    launch_elem(d, lq_elem_embed, &of, sizeof of, &a->y);
+    return true;
+}
+
+// Scores are f32; what the plain kernels do has the same bits.
+bool lq_fast_route(lq_dev *d, const lq_route_args *a) {
+    const lq_route_of of = {*a};
+    const lq_sort_of sort = {a->expert, a->order, a->start, a->logits.rows * a->top_k, a->logits.cols};
+    if (a->logits.type != LQ_F32) return false;
+    const lq_gpu_grid warps = {lq_route_blocks(a), LQ_ROUTE_THREADS, .shared = lq_route_shared(a)};
+    if (a->logits.rows) launch(d, lq_route_rows, &of, sizeof of, warps);
+    launch(d, lq_route_sort, &sort, sizeof sort,
+           (lq_gpu_grid){.blocks = lq_sort_blocks(sort.experts), .threads = LQ_SORT_THREADS});
     return true;
 }

@@ -58,24 +58,6 @@ static void done(call *c) {
 
 static lq_dev *cpu_of(const lq_dev *d) { return lq_cuda_of(d)->cpu; }
 
-// --- sampling: logits come into what was reserved, so that a step allocates nothing ---
-
-static void sample(lq_dev *d, const lq_sample_args *a) {
-    lq_cuda *c = lq_cuda_of(d);
-    lq_sample_args host = *a;
-    lq_err err;
-    const size_t bytes = mat_bytes(&a->logits);
-    if (bytes > c->logits_bytes) {
-        lq_fail(&err, LQ_E_LIMIT, "device cuda: %d rows of logits, more than were reserved", a->logits.rows);
-        lq_cuda_break(d, &err);
-        return;
-    }
-    d->ops.get(d, c->logits, a->logits.p, bytes);
-    if (!d->ops.sync(d, &err)) return;
-    host.logits.p = c->logits;
-    c->cpu->ops.sample(c->cpu, &host);
-}
-
 // --- quantization ---
 
 static bool solver(lq_dev *d, char *out, size_t size, lq_err *err) {
@@ -150,7 +132,6 @@ static void round_rows(lq_dev *d, const lq_round_args *a) { rounded(d, a, cpu_of
 static void refine(lq_dev *d, const lq_round_args *a) { rounded(d, a, cpu_of(d)->ops.refine); }
 
 void lq_cuda_host_slots(lq_ops *o) {
-    o->sample = sample;
     o->solver = solver;
     o->gram = gram;
     o->factor = factor;

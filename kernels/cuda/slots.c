@@ -9,12 +9,14 @@ static lq_gpu *gpu_of(const lq_dev *d) { return lq_cuda_of(d)->gpu; }
 static size_t tasks(int rows, int64_t each) { return (size_t)rows * (size_t)each; }
 
 static void embed(lq_dev *d, const lq_embed_args *a) {
+    if (d->act != LQ_F32 && lq_fast_embed(d, a)) return;
     lq_plain_embed p = {*a, *a->w};
     p.a.w = NULL;
     lq_plain_embed_run(gpu_of(d), &p, tasks(a->y.rows, 1));
 }
 
 static void norm(lq_dev *d, const lq_norm_args *a) {
+    if (d->act != LQ_F32 && lq_fast_norm(d, a)) return;
     lq_plain_norm p = {.a = *a, .more = a->delta != NULL, .acts = a->act != NULL};
     if (a->delta) p.delta = *a->delta;
     if (a->act) p.act = *a->act;
@@ -76,16 +78,25 @@ static void attn(lq_dev *d, const lq_attn_args *a) {
 }
 
 static void glu(lq_dev *d, const lq_glu_args *a) {
+    if (d->act != LQ_F32 && lq_fast_glu(d, a)) return;
     lq_plain_glu p = {.a = *a, .acts = a->act != NULL};
     if (a->act) p.act = *a->act;
     p.a.act = NULL;
     lq_plain_glu_run(gpu_of(d), &p, tasks(a->y.rows, 1));
 }
 
-static void scale(lq_dev *d, const lq_scale_args *a) { lq_plain_scale_run(gpu_of(d), a, tasks(a->x.rows, a->x.cols)); }
-static void add(lq_dev *d, const lq_add_args *a) { lq_plain_add_run(gpu_of(d), a, tasks(a->x.rows, a->x.cols)); }
+static void scale(lq_dev *d, const lq_scale_args *a) {
+    if (d->act != LQ_F32 && lq_fast_scale(d, a)) return;
+    lq_plain_scale_run(gpu_of(d), a, tasks(a->x.rows, a->x.cols));
+}
+
+static void add(lq_dev *d, const lq_add_args *a) {
+    if (d->act != LQ_F32 && lq_fast_add(d, a)) return;
+    lq_plain_add_run(gpu_of(d), a, tasks(a->x.rows, a->x.cols));
+}
 
 static void route(lq_dev *d, const lq_route_args *a) {
+    if (d->act != LQ_F32 && lq_fast_route(d, a)) return;
     lq_plain_route_run(gpu_of(d), a, tasks(a->logits.rows, 1));
     lq_plain_sort_run(gpu_of(d), a, 1);
 }
@@ -167,7 +178,10 @@ static void moe(lq_dev *d, const lq_moe_args *a) {
 
 // ---
 
-static void mix(lq_dev *d, const lq_mix_args *a) { lq_plain_mix_run(gpu_of(d), a, tasks(a->y.rows, a->y.cols)); }
+static void mix(lq_dev *d, const lq_mix_args *a) {
+    if (d->act != LQ_F32 && lq_fast_mix(d, a)) return;
+    lq_plain_mix_run(gpu_of(d), a, tasks(a->y.rows, a->y.cols));
+}
 
 static void conv(lq_dev *d, const lq_conv_args *a) {
     lq_plain_conv p = {*a, *a->rows};
