@@ -1,6 +1,6 @@
 // cuda.c: the device "cuda": opens a GPU by number and fills its table of slots; memory, recordings, errors. Owns what
 // lq_cuda_open makes. Refuses a program that was built for another version of the slots, and a GPU that is not there.
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/fast.h"
 #include "kernels/cuda/pa.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/plain/plain.h"

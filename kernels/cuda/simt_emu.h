@@ -49,6 +49,7 @@ void wait_for_grids();
 #define LQ_UNROLL_4
 #define LQ_ROLLED
 #define LQ_DEV static inline __attribute__((always_inline))
+#define LQ_METHOD inline __attribute__((always_inline)) // of a struct
 #define __restrict__ __restrict
 #define threadIdx (emu::self->index)
 #define blockIdx (emu::self->block)
@@ -56,6 +57,7 @@ void wait_for_grids();
 #define gridDim (emu::self->grid_dim)
 LQ_DEV void __syncthreads() { emu::barrier(); }
 LQ_DEV void __threadfence() { emu::fence(); }
+LQ_DEV int thread_again() { return (int)threadIdx.x; }
 
 // --- shared memory ---
 LQ_DEV smem smem_base() { return 0; }
@@ -82,6 +84,7 @@ template <class T> LQ_DEV T emu_ld(const void *p, emu::access how) {
 }
 
 template <class T> LQ_DEV void emu_st(void *p, T v) { emu::store(p, &v, sizeof v); }
+LQ_DEV uint32_t ldg1(const void *p) { return emu_ld<uint8_t>(p, emu::READ_ONLY); }
 LQ_DEV uint32_t ldg2(const void *p) { return emu_ld<uint16_t>(p, emu::READ_ONLY); }
 LQ_DEV uint32_t ldg4(const void *p) { return emu_ld<uint32_t>(p, emu::READ_ONLY); }
 LQ_DEV uint2 ldg8(const void *p) { return emu_ld<uint2>(p, emu::READ_ONLY); }

@@ -18,6 +18,14 @@ extern "C" void lq_checked_launch(const void *kernel, const void *args);
 #define LQ_UNROLL_4 _Pragma("unroll 4")
 #define LQ_ROLLED _Pragma("unroll 1")
 #define LQ_DEV static __device__ __forceinline__
+#define LQ_METHOD __device__ __forceinline__ // of a struct
+
+// threadIdx.x once more: what comes of it needs no register in between.
+LQ_DEV int thread_again() {
+    int i;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(i));
+    return i;
+}
 
 // --- shared memory ---
 typedef uint32_t smem;
@@ -59,6 +67,7 @@ LQ_DEV void sts16(smem a, uint4 v) {
 }
 
 // --- global memory: ldg* may go through the read-only path, so nobody writes there during the launch ---
+LQ_DEV uint32_t ldg1(const void *p) { return __ldg((const unsigned char *)p); }
 LQ_DEV uint32_t ldg2(const void *p) { return __ldg((const unsigned short *)p); }
 LQ_DEV uint32_t ldg4(const void *p) { return __ldg((const unsigned int *)p); }
 LQ_DEV uint2 ldg8(const void *p) { return __ldg((const uint2 *)p); }
@@ -172,6 +181,7 @@ LQ_DEV uint32_t and_or(uint32_t a, uint32_t mask, uint32_t with) {
 }
 
 LQ_DEV int bits_set(uint32_t v) { return __popc(v); }
+
 LQ_DEV uint32_t prmt(uint32_t a, uint32_t b, uint32_t select) {
     uint32_t d;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(select));

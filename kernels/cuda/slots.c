@@ -1,6 +1,6 @@
 // slots.c: the slots of a forward on a CUDA device: each gives its arguments to a kernel. What they point to on the
 // host goes along by value, and those pointers become NULL. Owns the arrays of experts that it puts on the device.
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/fast.h"
 #include "kernels/cuda/plain/plain.h"
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +110,7 @@ static lq_cuda_stack *stack_find(lq_cuda *c, const lq_weight *w, const float *co
 }
 
 static lq_cuda_stack *stack_open(lq_cuda *c, const lq_moe_args *a, int i, lq_err *err) {
-    const size_t n = (size_t)a->experts, bytes = n * (sizeof(lq_weight) + sizeof(float *));
+    const size_t n = (size_t)a->experts, bytes = n * (sizeof(lq_weight) + sizeof(float *) + sizeof(lq_w4s_matrix));
     lq_cuda_stack *s = calloc(1, sizeof *s);
     if (s) *s = (lq_cuda_stack){.w = a->w[i], .bias = a->bias[i], .experts = a->experts,
                                 .copy = calloc(1, bytes)};
@@ -145,7 +145,8 @@ static lq_cuda_stack *stack_of(lq_dev *d, const lq_moe_args *a, int i) {
     }
     memcpy(s->copy, a->w[i], n * sizeof *s->copy);
     if (biases) memcpy(s->copy + n, a->bias[i], biases);
-    lq_gpu_put(c->gpu, s->dev, s->copy, n * sizeof *s->copy + biases);
+    s->fast = lq_fast_stack(a->w[i], a->bias[i], a->experts, lq_stack_fast(s, s->copy));
+    lq_gpu_put(c->gpu, s->dev, s->copy, n * (sizeof *s->copy + sizeof(float *) + sizeof(lq_w4s_matrix)));
     return s;
 }
 
@@ -163,12 +164,13 @@ static void moe(lq_dev *d, const lq_moe_args *a) {
     for (int i = 0; i < a->count; i++) {
         lq_plain_moe p = {.x = *a->x, .y = a->y[i], .order = a->order, .start = a->start, .slots = a->slots,
                           .top_k = a->top_k, .experts = a->experts, .x_by_slot = a->x_by_slot};
-        if (a->experts == 1) {
+        const lq_cuda_stack *s = a->experts == 1 ? NULL : stack_of(d, a, i);
+        if (a->experts > 1 && !s) return;
+        if (d->act != LQ_F32 && lq_fast_moe(d, a, i, s)) continue;
+        if (!s) {
             p.one = *a->w[i];
             p.one_bias = a->bias[i] ? *a->bias[i] : NULL;
         } else {
-            const lq_cuda_stack *s = stack_of(d, a, i);
-            if (!s) return;
             p.w = s->dev;
             p.bias = a->bias[i] ? (const float *const *)(const void *)(p.w + a->experts) : NULL;
         }

@@ -343,6 +343,7 @@ static void check_names() {
           "prmt");
     check(prmt(0x80000000, 0, 0xbbbb) == 0xffffffff && prmt(0x7f000000, 0, 0xbbbb) == 0, "prmt of signs");
     check(and_or(0xff00ff00, 0x0ff00ff0, 0x1) == 0x0f000f01, "and_or");
+    check(bits_set(0x80010003) == 4 && bits_set(0) == 0, "bits_set");
     check(bf16x2_fma(bf16_pair(3, -2), bf16_pair(5, 7), bf16_pair(-136, 20)) == bf16_pair(-121, 6), "bf16x2_fma");
     bool right = true;
     for (uint32_t i = 0; i < 65536; i++) { // f16: sign, five bits of exponent less 15, ten of fraction

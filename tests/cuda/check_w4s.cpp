@@ -1,247 +1,517 @@
 // check_w4s.cpp: the kernels of kernels/cuda/w4s.cu on the emulated machine, against sums in f64 over the numbers that
-// the codes mean; then each of them with one thing wrong, which must be found.
-#include "kernels/cuda/w4s.h"
+// the codes mean, packed here by the words of docs/FORMAT.md, section 6.1; all numbers of tokens against each other,
+// bit for bit; slots of experts against each expert's own product; then with one thing wrong, which must be found.
+#include "kernels/cuda/w4s_pick.h"
 #include "tests/cuda/check.h"
+#include <algorithm>
 
-typedef void w4s_kernel(const void *);
-#define DECLARED(group) \
-    extern "C" w4s_kernel lq_w4s_t8_##group##_bf16, lq_w4s_t8_##group##_bf16_zp, lq_w4s_t8_##group##_f16, lq_w4s_t8_##group##_f16_zp;
-DECLARED(g32) DECLARED(g64) DECLARED(g128) DECLARED(row)
+enum { SMS = 108, ROOM = 232448 };
+static std::vector<int> runs(LQ_W4S_COUNT); // of each kernel
 
-static const struct row { const char *name; w4s_kernel *kernel; int group; bool f16, zeros; } rows[] = {
-#define ROW(kernel, group, f16, zeros) {#kernel, kernel, group, f16, zeros}
-#define ROWS(name, group) \
-    ROW(name##_bf16, group, false, false), ROW(name##_bf16_zp, group, false, true), ROW(name##_f16, group, true, false), ROW(name##_f16_zp, group, true, true)
-    ROWS(lq_w4s_t8_g32, 32), ROWS(lq_w4s_t8_g64, 64), ROWS(lq_w4s_t8_g128, 128), ROWS(lq_w4s_t8_row, 0),
+// A type of weights; codes of a table stand for `values`.
+struct type {
+    const char *name;
+    lq_wtype of;
+    const float *values;
 };
 
-// A product: its numbers as they are, and packed as the kernel reads them.
+static const float fp4[16] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0f, -0.5, -1, -1.5, -2, -3, -4, -6};
+static const float nf4[16] = {
+    -1, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f,
+    -0.18477343022823334f, -0.09105003625154495f, 0, 0.07958029955625534f, 0.16093020141124725f,
+    0.24611230194568634f, 0.33791524171829224f, 0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1
+};
+
+static lq_wtype int_type(int bits, int group, bool asym, lq_dtype scale, int rows = 1) {
+    lq_wtype t = {};
+    t.kind = LQ_W_INT, t.elem = LQ_U8, t.bits = bits, t.group = group, t.rows = rows, t.asym = asym, t.scale = scale;
+    return t;
+}
+
+static lq_wtype coded(lq_wkind kind, lq_dtype elem, int group, lq_dtype scale, int rows = 1) {
+    lq_wtype t = int_type(kind == LQ_W_TABLE ? 4 : kind == LQ_W_PLAIN ? 16 : 8, group, false, scale, rows);
+    t.kind = kind, t.elem = elem;
+    return t;
+}
+
+static const type types[] = {
+    {"int4 g32 asym f16", int_type(4, 32, true, LQ_F16), NULL},
+    {"int4 g64 sym f32", int_type(4, 64, false, LQ_F32), NULL},
+    {"int4 g128 asym bf16", int_type(4, 128, true, LQ_BF16), NULL},
+    {"int4 g256 sym f16", int_type(4, 256, false, LQ_F16), NULL},
+    {"int4 row asym bf16", int_type(4, 0, true, LQ_BF16), NULL},
+    {"int8 g64 asym bf16", int_type(8, 64, true, LQ_BF16), NULL},
+    {"int8 row sym f16", int_type(8, 0, false, LQ_F16), NULL},
+    {"int8 g128 r16 sym f16", int_type(8, 128, false, LQ_F16, 16), NULL},
+    {"int2 g32 asym f16", int_type(2, 32, true, LQ_F16), NULL},
+    {"int2 g128 sym f16", int_type(2, 128, false, LQ_F16), NULL},
+    {"int3 g64 asym bf16", int_type(3, 64, true, LQ_BF16), NULL},
+    {"int3 g128 asym f16", int_type(3, 128, true, LQ_F16), NULL},
+    {"int5 g32 asym f16", int_type(5, 32, true, LQ_F16), NULL},
+    {"int5 row sym f32", int_type(5, 0, false, LQ_F32), NULL},
+    {"int6 g32 sym bf16", int_type(6, 32, false, LQ_BF16), NULL},
+    {"int6 g128 asym f16", int_type(6, 128, true, LQ_F16), NULL},
+    {"nf4 g64 f32", coded(LQ_W_TABLE, LQ_U8, 64, LQ_F32), nf4},
+    {"fp4 g32 e8m0", coded(LQ_W_TABLE, LQ_U8, 32, LQ_E8M0), fp4},
+    {"fp4 g16 e4m3", coded(LQ_W_TABLE, LQ_U8, 16, LQ_E4M3), fp4},
+    {"e4m3 g128 r128 f32", coded(LQ_W_FLOAT, LQ_E4M3, 128, LQ_F32, 128), NULL},
+    {"e4m3 row bf16", coded(LQ_W_FLOAT, LQ_E4M3, 0, LQ_BF16), NULL},
+    {"e4m3 g32 e8m0", coded(LQ_W_FLOAT, LQ_E4M3, 32, LQ_E8M0), NULL},
+    {"e5m2 tensor f32", coded(LQ_W_FLOAT, LQ_E5M2, 0, LQ_F32, LQ_ROWS_ALL), NULL},
+    {"bf16", coded(LQ_W_PLAIN, LQ_BF16, 0, LQ_F32), NULL},
+    {"f16", coded(LQ_W_PLAIN, LQ_F16, 0, LQ_F32), NULL},
+};
+
+// --- numbers ---
+
+// A float of so many bits of exponent and fraction; with `most` all exponents are finite, but for the last code.
+static double small_float(uint32_t bits, int exponents, int fractions, bool most) {
+    const int e = (int)(bits >> fractions & ((1u << exponents) - 1)), f = (int)(bits & ((1u << fractions) - 1));
+    const int bias = (1 << (exponents - 1)) - 1, last = (1 << exponents) - 1;
+    const bool negative = bits >> (exponents + fractions) & 1;
+    double v = e ? ldexp(1 + ldexp(f, -fractions), e - bias) : ldexp(f, 1 - bias - fractions);
+    if (e == last && !most) v = f ? NAN : INFINITY;
+    if (e == last && most && f == (1 << fractions) - 1) v = NAN;
+    return negative ? -v : v;
+}
+
+static double of_type(lq_dtype t, uint32_t bits) {
+    float f;
+    switch (t) {
+    case LQ_F32: memcpy(&f, &bits, 4); return f;
+    case LQ_BF16: return of_bf16((uint16_t)bits);
+    case LQ_F16: return small_float(bits, 5, 10, false);
+    case LQ_E4M3: return small_float(bits, 4, 3, true);
+    case LQ_E5M2: return small_float(bits, 5, 2, false);
+    default: return bits == 255 ? NAN : ldexp(1, (int)bits - 127);
+    }
+}
+
+static uint32_t some_scale(lq_dtype t, int i) {
+    const float size = (i % 5 == 1 ? -1.0f : 1.0f) * (0.01f + 0.01f * fabsf(uniform()));
+    uint32_t bits;
+    memcpy(&bits, &size, 4);
+    if (t == LQ_E8M0) return (uint32_t)(118 + below(6));
+    if (i % 17 == 5) return 0;
+    return t == LQ_F32    ? bits
+           : t == LQ_BF16 ? to_bf16(size)
+           : t == LQ_F16  ? (uint32_t)(0x2000 + below(0x400))
+                          : (uint32_t)(0x20 + below(0x30));
+}
+
+// --- a weight: its numbers as they are, and packed as the kernel reads them ---
+
+struct matrix {
+    const type *of;
+    lq_w4s_form form;
+    int n, k, group, groups, stripes, share;
+    std::vector<uint32_t> q;      // [n][k]
+    std::vector<uint8_t> z;       // [n][groups]
+    std::vector<uint32_t> s;      // [n / share][groups]
+    std::vector<float> b, scale2; // [n], [1]
+    std::vector<uint8_t> w, scale, zero;
+};
+
+static double weight_at(const matrix &m, int n, int k) {
+    const lq_wtype &t = m.of->of;
+    const uint32_t q = m.q[(size_t)n * m.k + k];
+    if (t.kind == LQ_W_PLAIN) return of_type(t.elem, q);
+    const int g = k / m.group;
+    double s = of_type(t.scale, m.s[(size_t)(n / m.share) * m.groups + g]);
+    if (t.scale == LQ_E4M3) s = (float)(s * (double)m.scale2[0]);
+    if (t.kind == LQ_W_INT) return s * ((int)q - (int)m.z[(size_t)n * m.groups + g]);
+    return s * (t.kind == LQ_W_TABLE ? (double)m.of->values[q] : of_type(t.elem, q));
+}
+
+// Where the code of row r, column c of a unit lies, in its block: plane by plane.
+static void put_code(uint8_t *block, int bits, int r, int c, uint32_t q) {
+    const int g = r % 8, cc = c % 16, t = cc % 8 / 2, h = cc % 2, p = r / 8 + 2 * (cc / 8), lane = 4 * g + t;
+    if (bits == 8) {
+        const int word = c % 32 / 16 * 2 + p / 2;
+        block[c / 32 * 512 + lane * 16 + word * 4 + 2 * h + (p % 2 ? 0 : 1)] = (uint8_t)q;
+        return;
+    }
+    static const int planes[7][3] = {{}, {}, {2}, {2, 1}, {4}, {4, 1}, {4, 2}};
+    for (int i = 0; i < 3 && planes[bits][i]; i++) {
+        const int w = planes[bits][i], columns = w == 4 ? 64 : 128, words = w == 1 ? 2 : 4, step = c % columns / 16;
+        const int bit = w * (4 * (step % (4 / w)) + p) + 16 * h;
+        uint8_t *at = block + c / columns * 32 * words * 4 + lane * words * 4 + step / (4 / w) * 4 + bit / 8;
+        const int mask = ((1 << w) - 1) << bit % 8;
+        *at = (uint8_t)((*at & ~mask) | ((int)(q & ((1u << w) - 1)) << bit % 8));
+        q >>= w;
+        block += (bits == 4 ? 64 : 128) / columns * 32 * words * 4;
+    }
+}
+
+static void put_number(std::vector<uint8_t> &to, size_t i, lq_dtype t, uint32_t v) {
+    const size_t size = t == LQ_F32 ? 4 : t == LQ_F16 || t == LQ_BF16 ? 2 : 1;
+    memcpy(&to[i * size], &v, size);
+}
+
+// Codes behind the matrix may be anything; scales there are 0.
+static void pack(matrix &m) {
+    const lq_wtype &t = m.of->of;
+    if (t.kind == LQ_W_PLAIN) {
+        m.w.resize(m.q.size() * 2);
+        for (size_t i = 0; i < m.q.size(); i++) memcpy(&m.w[2 * i], &m.q[i], 2);
+        return;
+    }
+    const int unit = t.bits == 4 || t.bits == 8 ? 64 : 128, units = (m.k + unit - 1) / unit, block = 2 * unit * t.bits;
+    m.w.resize((size_t)m.stripes * units * 4 * block);
+    for (uint8_t &byte : m.w) byte = (uint8_t)below(256);
+    const size_t rows = m.share > 1 ? (size_t)(m.n + m.share - 1) / m.share : (size_t)m.stripes * 64;
+    m.scale.assign(rows * m.groups * (t.scale == LQ_F32 ? 4 : t.scale == LQ_F16 || t.scale == LQ_BF16 ? 2 : 1), 0);
+    m.zero.assign(t.asym ? (size_t)m.groups * m.stripes * (t.bits > 4 ? 64 : 32) : 0, 0);
+    for (int n = 0; n < m.n; n++) {
+        for (int k = 0; k < m.k; k++) {
+            const size_t at = ((size_t)(n / 64) * units + k / unit) * 4 + n % 64 / 16;
+            put_code(&m.w[at * block], t.bits, n % 16, k % unit, m.q[(size_t)n * m.k + k]);
+        }
+        const int r = n % 64 / 16, g = n % 8, hi = n % 16 / 8;
+        for (int i = 0; i < m.groups; i++) {
+            const size_t at = (size_t)i * m.stripes + n / 64;
+            const uint32_t s = m.s[(size_t)(n / m.share) * m.groups + i], z = m.z[(size_t)n * m.groups + i];
+            put_number(m.scale, m.share > 1 ? (size_t)(n / m.share) * m.groups + i : at * 64 + 16 * r + 2 * g + hi,
+                       t.scale, s);
+            if (t.asym && t.bits > 4) m.zero[at * 64 + 16 * r + 2 * g + hi] = (uint8_t)z;
+            else if (t.asym) m.zero[at * 32 + 4 * g + r] |= (uint8_t)(z << 4 * hi);
+        }
+    }
+}
+
+static matrix matrix_of(const type *of, int n, int k) {
+    matrix m = {};
+    const lq_wtype &t = of->of;
+    m.of = of, m.n = n, m.k = k;
+    check(lq_w4s_fits(&t, t.kind == LQ_W_PLAIN ? LQ_ANY : LQ_CUDA, n, k, &m.form), "%s: no kernel", of->name);
+    m.group = t.group ? t.group : k;
+    m.groups = (k + m.group - 1) / m.group, m.stripes = (n + 63) / 64;
+    m.share = t.rows == LQ_ROWS_ALL ? n + 1 : t.rows;
+    for (int i = 0; i < n * k; i++) {
+        uint32_t q = random_bits() & (t.bits == 16 ? 0xffffu : (1u << t.bits) - 1);
+        if (t.kind == LQ_W_PLAIN)
+            q = t.elem == LQ_BF16 ? to_bf16(uniform()) : 0x2000 + (uint32_t)below(0x1c00) + ((uint32_t)below(2) << 15);
+        if (t.elem == LQ_E4M3 && (q & 127) == 127) q = 0;
+        if (t.elem == LQ_E5M2) q = (q & 0x83) | (uint32_t)below(19) << 2; // up to 8
+        m.q.push_back(q);
+    }
+    for (int i = 0; i < n * m.groups; i++)
+        m.z.push_back((uint8_t)(!t.asym ? 1 << (t.bits - 1)
+                                : i % 3 ? below(1 << t.bits)
+                                : i % 2 ? (1 << t.bits) - 1
+                                        : 0));
+    for (int i = 0; i < (n + m.share - 1) / m.share * m.groups; i++) m.s.push_back(some_scale(t.scale, i));
+    for (int i = 0; i < n; i++) m.b.push_back(uniform());
+    m.scale2.push_back(0.003f);
+    return m;
+}
+
+// --- a product ---
+
 struct problem {
-    const row *of;
-    int m, n, k, cut, group, groups, stripes, blocks;
-    bool bias;
-    std::vector<uint8_t> q, z;     // [n][k], [n][groups]
-    std::vector<uint16_t> s, x, b; // [n][groups], [m][x_stride], [n]
-    std::vector<uint32_t> w, zeros;
-    std::vector<uint16_t> scales;
+    std::vector<matrix> of; // of one, or of experts
+    int m, cut, top_k;      // m: slots
+    bool bias, f32;
+    std::vector<int32_t> order, start;
+    std::vector<uint16_t> x; // [m / top_k][x_stride]
     int x_stride, y_stride;
 };
 
-static double scale_at(const problem &p, int n, int g) {
-    const uint16_t bits = p.s[(size_t)n * p.groups + g];
-    if (!p.of->f16) return of_bf16(bits);
-    const int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
-    const double size = exponent == 31 ? (fraction ? NAN : INFINITY)
-                        : exponent     ? ldexp(1024 + fraction, exponent - 25)
-                                       : ldexp(fraction, -24);
-    return bits & 0x8000 ? -size : size;
-}
-
-// Rows behind n: scale 0. Columns behind k: the zero point of the last group.
-static void pack(problem &p) {
-    p.w.assign((size_t)p.stripes * p.blocks * 512, 0);
-    p.scales.assign((size_t)p.groups * p.stripes * 64, 0);
-    p.zeros.assign((size_t)p.groups * p.stripes * 8, 0);
-    for (int n = 0; n < p.stripes * 64; n++) {
-        const int row = n % 16, g = row % 8, high = row / 8, stripe = n / 64, rb = n % 64 / 16;
-        for (int i = 0; i < p.groups; i++) {
-            const size_t at = (size_t)i * p.stripes + stripe;
-            const uint32_t z = n < p.n ? p.z[(size_t)n * p.groups + i] : 8;
-            if (n < p.n) p.scales[at * 64 + rb * 16 + g * 2 + high] = p.s[(size_t)n * p.groups + i];
-            p.zeros[at * 8 + g] |= z << 4 * (2 * rb + high);
-        }
-        for (int k = 0; k < p.blocks * 64; k++) {
-            const uint32_t z = n < p.n ? p.z[(size_t)n * p.groups + p.groups - 1] : 8,
-                           q = n < p.n && k < p.k ? p.q[(size_t)n * p.k + k] : z;
-            const int c = k % 16, lane = g * 4 + c % 8 / 2, bit = 4 * (high + 2 * (c / 8)) + 16 * (c % 2);
-            p.w[((((size_t)stripe * p.blocks + k / 64) * 4 + rb) * 32 + lane) * 4 + k % 64 / 16] |= q << bit;
-        }
-    }
-}
-
-static problem problem_of(const row *of, int m, int n, int k, int cut, bool bias) {
+static problem problem_of(const type *of, int m, int n, int k, int cut, bool bias, bool f32) {
     problem p = {};
-    p.of = of;
-    p.m = m, p.n = n, p.k = k, p.cut = cut, p.bias = bias;
-    p.stripes = (n + 63) / 64, p.blocks = (k + 63) / 64;
-    p.group = of->group ? of->group : k;
-    p.groups = (k + p.group - 1) / p.group;
+    p.of.push_back(matrix_of(of, n, k));
+    p.m = m, p.cut = cut, p.bias = bias, p.f32 = f32, p.top_k = 1;
     const bool odd = m % 4 == 3; // rows that do not begin at a sector
     p.x_stride = odd ? (k + 7) / 8 * 8 : (k + 15) / 16 * 16;
     p.y_stride = odd ? (n + 1) / 2 * 2 : (n + 15) / 16 * 16;
-    for (int i = 0; i < n * k; i++) p.q.push_back((uint8_t)below(16));
-    for (int i = 0; i < n * p.groups; i++) {
-        p.z.push_back(!of->zeros ? 8 : i % 3 ? (uint8_t)below(16) : i % 2 ? 15 : 0);
-        const float size = 0.01f + 0.01f * fabsf(uniform());
-        const uint16_t f16 = (uint16_t)(0x2000 + below(0x400)); // 2^-7 to 2^-6
-        p.s.push_back(i % 17 == 5 ? 0 : of->f16 ? f16 : to_bf16(size));
-    }
     for (int i = 0; i < m * p.x_stride; i++)
         p.x.push_back(i % p.x_stride < k ? to_bf16(uniform()) : 0x7fc0); // NaN behind the row
-    for (int i = 0; i < n; i++) p.b.push_back(to_bf16(uniform()));
     return p;
 }
 
 struct answer {
-    std::vector<uint16_t> y;
+    std::vector<uint32_t> y; // [m][y_stride], f32 or bf16
     emu::result got;
 };
 
-static answer run(problem &p, const emu::options &how) {
-    emu::reset();
-    pack(p);
-    lq_w4s_args a = {};
-    const int cuts = lq_w4s_cuts(p.k, p.cut);
-    a.w = weights_of(p.w, "w");
-    a.scale = weights_of(p.scales, "scale");
-    a.zero = p.of->zeros ? (const uint32_t *)weights_of(p.zeros, "zero") : NULL;
-    a.bias = p.bias ? (const uint16_t *)weights_of(p.b, "bias") : NULL;
-    a.x = (const uint16_t *)emu::input(p.x.data(), p.x.size() * 2, "x");
-    a.y = (uint16_t *)emu::output((size_t)p.m * p.y_stride * 2, "y");
-    a.x_stride = p.x_stride, a.y_stride = p.y_stride;
-    a.m = p.m, a.n = p.n, a.k = p.k, a.cut = p.cut;
-    if (cuts > 1) {
-        a.parts = (float *)emu::output((size_t)cuts * p.stripes * LQ_W4S_TOKENS * 64 * 4, "parts");
-        a.arrived = (uint32_t *)emu::state((size_t)p.stripes * 4, "arrived");
-    }
-    answer r;
-    r.got = emu::launch(dim3((unsigned)p.stripes, (unsigned)cuts), dim3(LQ_W4S_THREADS), LQ_W4S_SHARED, how,
-                        [&] { p.of->kernel(&a); });
-    r.y.assign(a.y, a.y + (size_t)p.m * p.y_stride);
-    if (!emu::zones_whole()) check(false, "%s: wrote between the buffers", p.of->name);
-    return r;
+static lq_w4s_matrix given(matrix &m, bool bias) {
+    lq_w4s_matrix a = {};
+    pack(m);
+    a.w = weights_of(m.w, "w");
+    a.scale_type = m.form.scale;
+    if (m.of->of.kind != LQ_W_PLAIN) a.scale = weights_of(m.scale, "scale");
+    if (m.of->of.asym) a.zero = weights_of(m.zero, "zero");
+    if (bias) a.bias = (const float *)weights_of(m.b, "bias");
+    if (m.of->of.scale == LQ_E4M3) a.scale2 = (const float *)weights_of(m.scale2, "scale2");
+    if (m.of->values) a.table = (const float *)emu::weights(m.of->values, 64, "table");
+    return a;
 }
 
-// Of one output: the sum in f64, and how far it may be off: half a unit of bf16, and for each
-// step of a product of 16 columns, group and cut 2^-22 of the sum of absolute terms.
-static bool near(const problem &p, int m, int n, uint16_t y, double *of_bound) {
-    double sum = p.bias ? of_bf16(p.b[(size_t)n]) : 0, size = fabs(sum);
-    for (int k = 0; k < p.k; k++) {
-        const int g = k / p.group;
-        const double t = scale_at(p, n, g) * (p.q[(size_t)n * p.k + k] - p.z[(size_t)n * p.groups + g]) *
-                         of_bf16(p.x[(size_t)m * p.x_stride + k]);
-        sum += t;
-        size += fabs(t);
+// By the kernel for so many tokens; side: blocks share the cuts.
+static answer run(problem &p, int tokens, bool side, const emu::options &how) {
+    const matrix &first = p.of[0];
+    const lq_w4s_form &f = first.form;
+    const lq_w4s_kernel *kernel = NULL;
+    for (const lq_w4s_kernel &some : lq_w4s_kernels)
+        if (some.kind == f.kind && some.bits == f.bits && some.group == f.group && some.tokens == tokens)
+            kernel = &some;
+    answer r;
+    if (!check(kernel, "%s: no kernel for %d tokens", first.of->name, tokens)) return r;
+    runs[(size_t)(kernel - lq_w4s_kernels)]++;
+    emu::reset();
+    lq_w4s_args a = {};
+    std::vector<lq_w4s_matrix> all;
+    for (matrix &m : p.of) all.push_back(given(m, p.bias));
+    a.one = all[0];
+    const int experts = (int)p.of.size(), cuts = lq_w4s_cuts(first.k, p.cut), rows = LQ_W4S_ROWS(f.bits, tokens);
+    if (experts > 1) a.experts = (const lq_w4s_matrix *)weights_of(all, "experts");
+    if (!p.order.empty())
+        a.order = (const int32_t *)input_of(p.order, "order"), a.start = (const int32_t *)input_of(p.start, "start");
+    a.x = (const uint16_t *)input_of(p.x, "x");
+    a.y = emu::output((size_t)p.m * p.y_stride * (p.f32 ? 4 : 2), "y");
+    a.x_stride = p.x_stride, a.y_stride = p.y_stride;
+    a.m = p.m, a.n = first.n, a.k = first.k, a.cut = p.cut, a.side = side ? cuts : 1;
+    a.count = experts, a.top_k = p.top_k, a.f32 = p.f32;
+    a.group_shift = f.group_shift, a.share_shift = f.share_shift, a.groups = f.groups, a.narrow = f.narrow;
+    const int x = (first.n + rows - 1) / rows,
+              tiles = experts == 1 ? (p.m + tokens - 1) / tokens : p.m / tokens + experts;
+    if (a.side > 1) {
+        a.parts = (float *)emu::output((size_t)tiles * x * cuts * tokens * rows * 4, "parts");
+        a.arrived = (uint32_t *)emu::state((size_t)tiles * x * 4, "arrived");
     }
-    const double error = fabs(of_bf16(y) - sum);
-    const double bound = fabs(sum) / 256 + (p.k / 16 + p.groups + lq_w4s_cuts(p.k, p.cut) + 8) * 0x1p-22 * size +
-                         0x1p-130;
-    *of_bound = fmax(*of_bound, error / bound);
-    return error <= bound;
+    void (*entry)(const void *) = (void (*)(const void *))(void *)kernel->entry;
+    r.got = emu::launch(dim3((unsigned)x, (unsigned)(tiles * a.side)), dim3(LQ_W4S_THREADS), kernel->shared, how,
+                        [&] { entry(&a); });
+    for (int i = 0; i < p.m * p.y_stride; i++) r.y.push_back(p.f32 ? ((uint32_t *)a.y)[i] : ((uint16_t *)a.y)[i]);
+    if (!emu::zones_whole()) check(false, "%s: wrote between the buffers", kernel->name);
+    return r;
 }
 
 static double worst_of_bound, worst_shared, worst_global;
 
+// Of one output: the sum in f64, and how far it may be off: half a unit of bf16 if it is stored so, the same of every
+// product if weights are rounded to bf16, and for each step of 16 columns, group and cut 2^-22 of the sum of absolute
+// terms.
+static bool near(const problem &p, const matrix &w, const uint16_t *x, int n, uint32_t y, double *of_bound) {
+    double sum = p.bias ? (double)w.b[(size_t)n] : 0, size = fabs(sum);
+    for (int k = 0; k < w.k; k++) {
+        const double t = weight_at(w, n, k) * of_bf16(x[k]);
+        sum += t;
+        size += fabs(t);
+    }
+    const bool rounded = w.of->values == nf4 || w.of->of.elem == LQ_F16;
+    const double error = fabs(of_type(p.f32 ? LQ_F32 : LQ_BF16, y) - sum);
+    const int groups = w.form.group ? w.k / w.form.group + 1 : 1;
+    const double bound = (p.f32 ? 0x1p-23 : 0x1p-8) * fabs(sum) + (rounded ? 0x1p-8 * size : 0) +
+                         (w.k / 16 + groups + lq_w4s_cuts(w.k, p.cut) + 8) * 0x1p-22 * size + 0x1p-130;
+    *of_bound = fmax(*of_bound, error / bound);
+    return error <= bound;
+}
+
 static bool agrees(const problem &p, const answer &r, double *of_bound) {
-    for (int m = 0; m < p.m; m++)
-        for (int n = 0; n < p.n; n++)
-            if (!near(p, m, n, r.y[(size_t)m * p.y_stride + n], of_bound)) return false;
-    for (int m = 0; m < p.m; m++)
-        for (int n = p.n; n < p.y_stride; n++)
-            if (r.y[(size_t)m * p.y_stride + n] != 0xffff) return false;
+    const matrix &w = p.of[0];
+    for (int m = 0; m < p.m; m++) {
+        for (int n = 0; n < w.n; n++)
+            if (!near(p, w, &p.x[(size_t)m * p.x_stride], n, r.y[(size_t)m * p.y_stride + n], of_bound)) return false;
+        for (int n = w.n; n < p.y_stride; n++)
+            if (r.y[(size_t)m * p.y_stride + n] != (p.f32 ? 0xffffffffu : 0xffffu)) return false;
+    }
     return true;
 }
 
-static void clean(const problem &p, const emu::result &got) {
-    if (!check(got.findings.empty(), "%s m %d n %d k %d cut %d: %zu findings", p.of->name, p.m, p.n, p.k, p.cut,
-               got.findings.size()))
+static void clean(const problem &p, const emu::result &got, int tokens) {
+    if (!check(got.findings.empty(), "%s, %d tokens, m %d n %d k %d: %zu findings", p.of[0].of->name, tokens, p.m,
+               p.of[0].n, p.of[0].k, got.findings.size()))
         got.print();
     worst_shared = fmax(worst_shared, got.worst(true));
-    if (p.x_stride % 16 == 0 && p.y_stride % 16 == 0) worst_global = fmax(worst_global, got.worst(false));
+    if (p.x_stride % 16 == 0 && p.y_stride % 16 == 0 && p.of[0].share == 1 && p.of[0].k % 16 == 0)
+        worst_global = fmax(worst_global, got.worst(false));
 }
 
-static void check_product(const row *of, int m, int n, int k, int cut, bool bias) {
-    problem p = problem_of(of, m, n, k, cut, bias);
-    emu::options how;
-    how.resident = 1;
-    const answer first = run(p, how);
-    clean(p, first.got);
-    check(agrees(p, first, &worst_of_bound), "%s m %d n %d k %d cut %d: differs from the sums in f64", of->name, m, n, k, cut);
-    how.seed = random_bits();
-    how.resident = 4;
-    const answer again = run(p, how);
-    clean(p, again.got);
-    check(again.y == first.y, "%s m %d n %d k %d cut %d: other bits by another schedule", of->name, m, n, k, cut);
-    // A row alone.
+static std::vector<int> tokens_of(const lq_w4s_form &f) {
+    std::vector<int> all;
+    for (const lq_w4s_kernel &some : lq_w4s_kernels)
+        if (some.kind == f.kind && some.bits == f.bits && some.group == f.group) all.push_back(some.tokens);
+    return all;
+}
+
+// All numbers of tokens, cuts in one block and side by side, other schedules, and a row alone: the same bits.
+static void check_product(const type *of, int m, int n, int k, int cut, bool bias, bool f32) {
+    problem p = problem_of(of, m, n, k, cut, bias, f32);
+    std::vector<uint32_t> y;
+    int turn = below(2);
+    for (int tokens : tokens_of(p.of[0].form)) {
+        if (tokens > 8 && tokens >= 2 * m) continue;
+        emu::options how;
+        how.seed = random_bits();
+        how.resident = 1 + (unsigned)below(4);
+        const answer r = run(p, tokens, turn++ % 2, how);
+        clean(p, r.got, tokens);
+        if (y.empty()) {
+            y = r.y;
+            check(agrees(p, r, &worst_of_bound), "%s m %d n %d k %d cut %d: differs from the sums in f64", of->name, m, n, k, cut);
+        }
+        check(r.y == y, "%s m %d n %d k %d cut %d: other bits by %d tokens", of->name, m, n, k, cut, tokens);
+    }
     const int row = below(m);
     problem alone = p;
     alone.m = 1;
     alone.x.assign(p.x.begin() + row * p.x_stride, p.x.begin() + (row + 1) * p.x_stride);
-    const answer one = run(alone, how);
-    clean(alone, one.got);
-    check(!memcmp(one.y.data(), &first.y[(size_t)row * p.y_stride], (size_t)n * 2), "%s m %d n %d k %d cut %d: row %d has other bits alone", of->name, m, n, k,
+    const answer one = run(alone, 8, turn % 2, emu::options());
+    clean(alone, one.got, 8);
+    check(std::equal(one.y.begin(), one.y.begin() + n, y.begin() + row * p.y_stride), "%s m %d n %d k %d cut %d: row %d has other bits alone", of->name, m, n, k,
           cut, row);
 }
 
+// Slots of experts, some without any: each has the bits that its expert's own product has. Scales may be of two types.
+static void check_experts(const type *of, const type *other, int experts, int slots, int top_k, int tokens, bool side,
+                          bool ordered) {
+    const int n = 70, k = 264;
+    problem p = problem_of(of, slots, n, k, 256, true, false);
+    for (int e = 1; e < experts; e++) p.of.push_back(matrix_of(e % 2 ? other : of, n, k));
+    p.top_k = top_k;
+    p.x.resize((size_t)(slots / top_k) * p.x_stride);
+    std::vector<int> expert;
+    for (int s = 0; s < slots; s++)
+        expert.push_back(!ordered      ? s % experts
+                         : s % 7 == 3  ? -1
+                         : experts > 5 ? below(experts)
+                                       : (below(3) ? 3 : below(2) * 4) % experts);
+    for (int e = 0; e < experts && ordered; e++) {
+        p.start.push_back((int32_t)p.order.size());
+        for (int s = 0; s < slots; s++)
+            if (expert[(size_t)s] == e) p.order.push_back(s);
+    }
+    if (ordered) p.start.push_back((int32_t)p.order.size());
+    emu::options how;
+    how.seed = random_bits();
+    const answer r = run(p, tokens, side, how);
+    clean(p, r.got, tokens);
+    bool held = true;
+    for (int e = 0; e < experts; e++) {
+        problem one = problem_of(of, 1, n, k, 256, true, false);
+        one.of[0] = p.of[(size_t)e];
+        one.m = 0, one.x.clear(), one.x_stride = p.x_stride, one.y_stride = p.y_stride;
+        std::vector<int> mine;
+        for (int s = 0; s < slots; s++) {
+            if (expert[(size_t)s] != e) continue;
+            const auto row = p.x.begin() + s / top_k * p.x_stride;
+            one.x.insert(one.x.end(), row, row + p.x_stride);
+            mine.push_back(s);
+        }
+        one.m = (int)mine.size();
+        if (!one.m) continue;
+        const answer alone = run(one, 8, !side, emu::options());
+        for (int i = 0; i < one.m; i++)
+            held &= std::equal(alone.y.begin() + i * p.y_stride, alone.y.begin() + i * p.y_stride + n,
+                               r.y.begin() + mine[(size_t)i] * p.y_stride);
+    }
+    for (int s = 0; s < slots; s++)
+        for (int i = 0; i < p.y_stride; i++)
+            held &= expert[(size_t)s] >= 0 || r.y[(size_t)s * p.y_stride + i] == 0xffff;
+    check(held, "%s, %d slots of experts, %d tokens: other bits than an expert's own product", of->name, slots, tokens);
+}
+
 // A scale that is no number spoils the outputs of its row and no other; a token that is none its own.
-static void check_spoilt(const row *of) {
-    problem p = problem_of(of, 3, 70, 200, 1024, false);
-    for (int g = 0; g < p.groups; g++) {
-        p.s[(size_t)9 * p.groups + g] = of->f16 ? 0x7c00 : 0x7f80;
-        p.s[(size_t)68 * p.groups + g] = of->f16 ? 0x7e00 : 0x7fc0;
+static void check_spoilt(const type *of, int tokens) {
+    problem p = problem_of(of, 3, 70, 200, 1024, false, false);
+    matrix &w = p.of[0];
+    for (int g = 0; g < w.groups; g++) {
+        w.s[(size_t)9 * w.groups + g] = of->of.scale == LQ_F16 ? 0x7c00 : 0x7f80;
+        w.s[(size_t)68 * w.groups + g] = of->of.scale == LQ_F16 ? 0x7e00 : 0x7fc0;
     }
     p.x[(size_t)p.x_stride + 7] = 0x7fc0;
-    const answer r = run(p, emu::options());
-    clean(p, r.got);
+    const answer r = run(p, tokens, false, emu::options());
+    clean(p, r.got, tokens);
     bool held = true;
     double unused = 0;
     for (int m = 0; m < 3; m++)
-        for (int n = 0; n < p.n; n++) {
-            const uint16_t y = r.y[(size_t)m * p.y_stride + n];
+        for (int n = 0; n < w.n; n++) {
+            const uint32_t y = r.y[(size_t)m * p.y_stride + n];
             if (m == 1 || n == 9 || n == 68) held &= (y & 0x7f80) == 0x7f80;
-            else held &= near(p, m, n, y, &unused);
+            else held &= near(p, w, &p.x[(size_t)m * p.x_stride], n, y, &unused);
         }
     check(held, "%s: bad numbers left their row", of->name);
 }
 
 // --- what is done wrong must be found, by what looks for it ---
 
-static void finds(problem &p, emu::harm wrong, void *at, emu::kind what, const char *name) {
+static void finds(problem p, int tokens, bool side, emu::harm wrong, void *at, std::vector<emu::kind> any,
+                  const char *name) {
     bool found = false;
     emu::options how;
     how.wrong = wrong;
     how.at = at;
-    for (how.seed = 1; how.seed <= 3 && !found; how.seed++) found = run(p, how).got.has(what);
-    check(found, "%s: %s: no finding \"%s\"", p.of->name, name, emu::kind_names[what]);
+    for (how.seed = 1; how.seed <= 3 && !found; how.seed++) {
+        const emu::result got = run(p, tokens, side, how).got;
+        for (emu::kind what : any) found |= got.has(what);
+    }
+    check(found, "%s, %d tokens: %s: no finding \"%s\"", p.of[0].of->name, tokens, name, emu::kind_names[any[0]]);
 }
 
 // The reference must notice a wrong nibble, scale or zero point: only results see them.
-static void notices(problem p, void (*spoil)(problem &), const char *name) {
+static void notices(problem p, void (*spoil)(matrix &), const char *name) {
     const problem right = p;
-    spoil(p);
+    spoil(p.of[0]);
     double unused = 0;
-    const answer r = run(p, emu::options());
-    check(!agrees(right, r, &unused), "%s: %s is not noticed", right.of->name, name);
+    const answer r = run(p, 8, false, emu::options());
+    check(!agrees(right, r, &unused), "%s: %s is not noticed", right.of[0].of->name, name);
 }
 
-static void check_harm(const row *of) {
-    problem p = problem_of(of, 5, 64, 1280, 256, false); // five cuts of one step
-    const emu::result got = run(p, emu::options()).got;
+static void check_harm(const type *of, int tokens) {
+    // Five cuts of one step, side by side or by one block, and one cut in which the ring goes round.
+    problem p = problem_of(of, 5, 64, 1280, 256, false, false),
+            long_cut = problem_of(of, 5, 64, 1280, 1280, false, false);
+    const emu::result got = run(p, tokens, true, emu::options()).got;
     for (void *at : got.barriers) {
         bool found = false;
-        for (int k : {256, 1280}) { // the ring's barriers matter where it goes round
-            problem some = problem_of(of, 5, 64, 1280, k, false);
+        for (int way = 0; way < 3; way++) {
             emu::options how;
             how.wrong = emu::NO_BARRIER;
             how.at = at;
-            const emu::result r = run(some, how).got;
+            const emu::result r = run(way == 2 ? long_cut : p, tokens, way == 1, how).got;
             found |= r.has(emu::RACE) || r.has(emu::BLOCK_RACE) || r.has(emu::UNINITIALISED);
         }
-        check(found, "%s: a barrier less: no race found", of->name);
+        check(found, "%s, %d tokens: a barrier less: no race found", of->name, tokens);
     }
-    check(got.barriers.size() == 5 && got.fences.size() == 2, "%s: %zu barriers and %zu fences", of->name,
-          got.barriers.size(), got.fences.size());
-    for (void *at : got.fences) finds(p, emu::NO_BARRIER, at, emu::BLOCK_RACE, "a fence less");
-    finds(p, emu::WEAK_WAIT, NULL, emu::IN_FLIGHT, "a group is not waited for");
-    finds(p, emu::LOST_LANE, NULL, emu::DIVERGED, "a lane less");
-    finds(p, emu::NO_WRAP, NULL, emu::STATE_LEFT, "a counter that is not set back");
-    finds(p, emu::NO_PDL_WAIT, NULL, emu::BEFORE_WAIT, "no wait for the kernel before");
-    problem short_row = problem_of(of, 5, 64, 100, 1024, false);
-    finds(short_row, emu::WHOLE_COPIES, NULL, emu::OUT_OF_BOUNDS, "copies behind the matrix");
-    notices(p, [](problem &q) { q.q[300] ^= 8; }, "a wrong code");
-    notices(p, [](problem &q) { q.s[7] = (uint16_t)(q.s[7] + 0x80); }, "a wrong scale");
-    if (of->zeros) notices(p, [](problem &q) { q.z[7] ^= 8; }, "a wrong zero point");
+    std::vector<void *> all = got.barriers;
+    for (void *at : run(p, tokens, false, emu::options()).got.barriers)
+        if (std::find(all.begin(), all.end(), at) == all.end()) {
+            all.push_back(at);
+            finds(p, tokens, false, emu::NO_BARRIER, at, {emu::RACE, emu::UNINITIALISED, emu::IN_FLIGHT},
+                  "a barrier less between cuts");
+        }
+    check(all.size() == 6 && got.fences.size() == 2, "%s: %zu barriers and %zu fences", of->name, all.size(),
+          got.fences.size());
+    for (void *at : got.fences) finds(p, tokens, true, emu::NO_BARRIER, at, {emu::BLOCK_RACE}, "a fence less");
+    finds(p, tokens, true, emu::WEAK_WAIT, NULL, {emu::IN_FLIGHT}, "a group is not waited for");
+    finds(p, tokens, true, emu::LOST_LANE, NULL, {emu::DIVERGED, emu::DEADLOCK}, "a lane less");
+    finds(p, tokens, true, emu::NO_WRAP, NULL, {emu::STATE_LEFT}, "a counter that is not set back");
+    finds(p, tokens, true, emu::NO_PDL_WAIT, NULL, {emu::BEFORE_WAIT}, "no wait for the kernel before");
+    finds(problem_of(of, 5, 64, 104, 1024, false, false), tokens, false, emu::WHOLE_COPIES, NULL, {emu::OUT_OF_BOUNDS},
+          "copies behind the matrix");
 }
+
+static void check_noticed(const type *of) {
+    problem p = problem_of(of, 5, 64, 256, 1024, false, false);
+    const lq_wtype &t = of->of;
+    p.x[5] = 0x3f80; // 1.0 meets a large weight
+    p.of[0].q[5] = t.kind == LQ_W_PLAIN ? 0x3f80 : t.elem == LQ_E5M2 ? 0x48 : (1u << t.bits) - 2;
+    notices(p, [](matrix &w) { w.q[5] ^= 1u << (w.of->of.bits - 2); }, "a wrong code");
+    if (t.kind != LQ_W_PLAIN)
+        notices(
+            p,
+            [](matrix &w) {
+                w.s[0] ^= w.of->of.scale == LQ_F32    ? 1 << 23
+                          : w.of->of.scale == LQ_BF16 ? 0x80
+                          : w.of->of.scale == LQ_F16  ? 0x400
+                                                      : 8;
+            },
+            "a wrong scale");
+    if (t.asym) notices(p, [](matrix &w) { w.z[0] ^= (uint8_t)(1 << (w.of->of.bits - 1)); }, "a wrong zero point");
+}
+
+// --- the host's side ---
 
 // Cuts are whole trips of the kernel, cover k, and are no more than two blocks for each multiprocessor want.
 static void check_cuts() {
@@ -255,18 +525,71 @@ static void check_cuts() {
             }
 }
 
+// A plan has a kernel of the form that has room, tiles for all slots, and what it uses is there.
+static void check_plans(const type &t) {
+    lq_w4s_form f;
+    check(lq_w4s_fits(&t.of, t.of.kind == LQ_W_PLAIN ? LQ_ANY : LQ_CUDA, 4096, 4096, &f), "%s: no kernel", t.name);
+    for (int m = 1; m < 5000; m = m * 3 / 2 + 1)
+        for (int experts : {0, 1, 60})
+            for (size_t shared : {101376, 166912, 232448}) {
+                const lq_w4s_plan p = lq_w4s_plan_of(&f, m, experts, 1536, 4096, SMS, shared, 1 << 20, 1 << 10);
+                if (!check(p.kernel && p.kernel->shared <= shared, "%s: no kernel for %d tokens", t.name, m)) continue;
+                const size_t some = experts ? (size_t)std::min(experts, m) : 1, tokens = (size_t)p.kernel->tokens;
+                bool right = p.kernel->group == f.group && p.kernel->bits == f.bits && p.parts <= 1 << 20 &&
+                             p.arrived <= 1 << 10;
+                right &= p.y == p.side * (((size_t)m - some) / tokens + some) ||
+                         p.y > p.side * (((size_t)m - some) / tokens + some);
+                right &=
+                    p.cut == lq_w4s_cut(1536, 4096, SMS) && p.x * (unsigned)LQ_W4S_ROWS(f.bits, (int)tokens) >= 1536;
+                check(right, "%s: %d tokens, %d experts: %u x %u blocks", t.name, m, experts, p.x, p.y);
+            }
+}
+
+static void check_refused() {
+    lq_w4s_form f;
+    lq_wtype odd = int_type(4, 96, false, LQ_F16), rows = int_type(4, 128, false, LQ_F16, 48),
+             wide = int_type(7, 0, false, LQ_F16);
+    const lq_wtype plain = coded(LQ_W_PLAIN, LQ_BF16, 0, LQ_F32), good = int_type(4, 128, false, LQ_F16);
+    check(!lq_w4s_fits(&odd, LQ_CUDA, 64, 960, &f) && !lq_w4s_fits(&rows, LQ_CUDA, 64, 960, &f),
+          "groups and rows of odd sizes fit");
+    check(!lq_w4s_fits(&wide, LQ_ANY, 64, 960, &f) && !lq_w4s_fits(&good, LQ_ANY, 64, 960, &f),
+          "codes of layout any fit");
+    check(!lq_w4s_fits(&plain, LQ_ANY, 64, 964, &f), "rows that begin anywhere fit");
+}
+
 int main(int argc, char **argv) {
-    const int shapes[][4] = {{1, 64, 64, 1024},   {2, 1, 1, 1024},    {3, 65, 96, 1024},   {8, 63, 200, 1024},
-                             {5, 128, 256, 1024}, {7, 30, 1100, 256}, {4, 130, 1040, 512}, {6, 64, 1536, 1024}};
+    const char *only = argc > 1 ? argv[1] : "";
     check_cuts();
-    for (const row &r : rows) {
-        if (argc > 1 && !strstr(r.name, argv[1])) continue;
-        // Kernels of the two types of scale share all but its conversion, and the shapes.
-        int shape = r.f16;
-        for (const auto &s : shapes)
-            if (shape++ % 2) check_product(&r, s[0], s[1], s[2], s[3], below(2));
-        check_spoilt(&r);
-        if (!r.f16 && emu::watched) check_harm(&r);
+    check_refused();
+    int i = 0;
+    for (const type &t : types) {
+        i++;
+        if (!strstr(t.name, only)) continue;
+        const bool many = i % 3 == 0;
+        check_plans(t);
+        check_product(&t, 17 + i % 3, 66 + 2 * i, 520, 256, i % 2, i % 4 == 1);
+        check_product(&t, 1 + i % 8, i % 2 ? 63 : 1, i % 2 ? 1104 : 40, 1024, i % 4 == 1, i % 2);
+        if (many || t.of.group == 128) check_product(&t, 70, 128, 272, 1024, true, false);
+        check_noticed(&t);
+    }
+    if (!*only) {
+        const type halves = {"int4 g128 asym f16", int_type(4, 128, true, LQ_F16), NULL};
+        const type &int4 = types[2], &scaled = types[3], &table = types[17], &plain = types[23];
+        check_experts(&int4, &int4, 5, 40, 1, 8, true, true);
+        check_experts(&int4, &int4, 5, 40, 2, 16, false, true);
+        check_experts(&types[0], &types[0], 5, 60, 4, 32, true, true);
+        check_experts(&plain, &plain, 5, 20, 2, 8, false, false);
+        check_experts(&plain, &plain, 5, 30, 2, 64, true, true);
+        check_experts(&int4, &halves, 40, 50, 2, 8, true, true);
+        check_spoilt(&int4, 8);
+        check_spoilt(&scaled, 32);
+        if (emu::watched) {
+            check_harm(&int4, 8);
+            check_harm(&int4, 64);
+            check_harm(&table, 8);
+            check_harm(&plain, 16);
+        }
+        for (int k = 0; k < LQ_W4S_COUNT; k++) check(runs[(size_t)k] > 0, "%s was never run", lq_w4s_kernels[k].name);
     }
     check(worst_shared <= 1.0, "a request of shared memory takes %.2f times the passes it needs", worst_shared);
     check(worst_global <= 1.0, "a request of global memory takes %.2f times the sectors it needs", worst_global);

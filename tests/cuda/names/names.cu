@@ -22,6 +22,7 @@ LQ_DEV void put4(sheet &s, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
 
 LQ_DEV void of_memory(sheet &s, const uint32_t *from, smem mine, smem copies) {
     put4(s, ldg2(from), ldg4(from), ldg8(from).y, ldg16(from).w);
+    put4(s, ldg1(from), (uint32_t)thread_again(), 0, 0);
     put4(s, ld2(from), ld4(from), ld8(from).x, ld16(from).z);
     cp_async16(copies, from, 16, l2_evict_first());
     cp_async_commit();

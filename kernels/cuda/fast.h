@@ -1,0 +1,41 @@
+// fast.h: what the files fast*.c share: which slots the fast kernels take in default mode, and how they are launched. Each
+// lq_fast_<slot> answers whether it did the work (false: the plain kernel must): by types, shapes, strides and alignment
+// alone, never by the number of rows, so that a row's bits do not depend on its batch.
+#ifndef LQ_FAST_H
+#define LQ_FAST_H
+#include "kernels/cuda/cuda.h"
+
+// What the host launches a kernel by.
+#define LQ_DECLARED(name) void name(void);
+#define LQ_LISTED(name) name,
+static inline const void *lq_entry(void (*kernel)(void)) { return (const void *)(uintptr_t)kernel; }
+static inline bool lq_aligned(const void *p, size_t to) { return (uintptr_t)p % to == 0; }
+
+static inline void lq_fast_launch(const lq_dev *d, void (*kernel)(void), const void *args, size_t bytes,
+                                  lq_gpu_grid grid) {
+    grid.simt = grid.early = true;
+    lq_gpu_launch(lq_cuda_of(d)->gpu, lq_entry(kernel), args, bytes, grid);
+}
+
+bool lq_fast_open(lq_dev *d, int capability, lq_err *err); // fast.c
+void lq_fast_close(lq_dev *d);
+
+bool lq_fast_products_open(lq_dev *d, lq_err *err); // fast_products.c, with the workspace of products whose k is cut
+bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y);
+bool lq_fast_stack(const lq_weight *w, const float *const *bias, int experts, lq_w4s_matrix *to);
+bool lq_fast_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s /* NULL: one expert */);
+
+bool lq_fast_attn_open(lq_dev *d, lq_err *err); // fast_attn.c
+bool lq_fast_rope(lq_dev *d, const lq_rope_args *a);
+bool lq_fast_kv_write(lq_dev *d, const lq_kv_write_args *a);
+bool lq_fast_attn(lq_dev *d, const lq_attn_args *a);
+
+bool lq_fast_rows_open(lq_dev *d, lq_err *err); // fast_rows.c
+bool lq_fast_norm(lq_dev *d, const lq_norm_args *a);
+bool lq_fast_glu(lq_dev *d, const lq_glu_args *a);
+bool lq_fast_add(lq_dev *d, const lq_add_args *a);
+bool lq_fast_scale(lq_dev *d, const lq_scale_args *a);
+bool lq_fast_mix(lq_dev *d, const lq_mix_args *a);
+bool lq_fast_embed(lq_dev *d, const lq_embed_args *a);
+bool lq_fast_route(lq_dev *d, const lq_route_args *a);
+#endif

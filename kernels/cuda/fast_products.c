@@ -1,0 +1,75 @@
+// fast_products.c: products of default mode, of one matrix and of experts', by the kernels of w4s.cuh.
+#include "kernels/cuda/fast.h"
+#include "kernels/cuda/w4s_pick.h"
+
+enum { PARTS = 4 << 20 }; // f32 of the workspace; where it does not do, a block makes all cuts
+
+bool lq_fast_products_open(lq_dev *d, lq_err *err) {
+    lq_cuda *c = lq_cuda_of(d);
+    void *parts, *arrived;
+    for (int i = 0; i < LQ_W4S_COUNT; i++) {
+        const lq_w4s_kernel *kernel = &lq_w4s_kernels[i];
+        if (kernel->shared > c->shared) continue;
+        if (!lq_gpu_prepare(c->gpu, lq_entry(kernel->entry), kernel->shared, err)) return false;
+    }
+    if (!lq_gpu_alloc(c->gpu, PARTS * sizeof *c->parts, &parts, err)) return false;
+    c->parts = parts;
+    if (!lq_gpu_alloc(c->gpu, 2 * (size_t)c->sms * sizeof *c->arrived, &arrived, err)) return false;
+    c->arrived = arrived;
+    return true;
+}
+
+// A weight as the kernels have it; false: they do not.
+static bool w4s_of(const lq_weight *w, const float *bias, lq_w4s_form *f, lq_w4s_matrix *m) {
+    if (w->outliers || !lq_w4s_fits(&w->type, w->layout, w->n, w->k, f)) return false;
+    *m = (lq_w4s_matrix){.w = w->q, .scale = w->scale, .zero = w->zero, .bias = bias, .scale2 = w->scale2,
+                         .table = w->table, .scale_type = f->scale};
+    return lq_aligned(w->q, 16) && lq_aligned(w->scale, 8) && lq_aligned(w->zero, 4) && lq_aligned(bias, 8) &&
+           (f->kind != LQ_W4S_SIXTEEN || lq_aligned(w->table, 16));
+}
+
+// Whether x and y are as the kernels read and write them.
+static bool w4s_takes(const lq_act *x, const lq_mat *y) {
+    return x->type.elem == LQ_F32 && x->x.type == LQ_BF16 && x->x.stride % 8 == 0 && lq_aligned(x->x.p, 16) &&
+           (y->type == LQ_BF16 || y->type == LQ_F32) && y->stride % 2 == 0 && lq_aligned(y->p, y->type == LQ_F32 ? 8 : 4);
+}
+
+static void w4s_run(lq_dev *d, lq_w4s_args *a, const lq_w4s_form *f, const lq_act *x, const lq_weight *w,
+                    const lq_mat *y, int experts) {
+    const lq_cuda *c = lq_cuda_of(d);
+    a->x = x->x.p, a->x_stride = (int64_t)x->x.stride;
+    a->y = y->p, a->y_stride = (int64_t)y->stride, a->f32 = y->type == LQ_F32;
+    a->n = (int)w->n, a->k = (int)w->k, a->parts = c->parts, a->arrived = c->arrived;
+    if (!a->m) return;
+    const lq_w4s_plan p =
+        lq_w4s_plan_of(f, a->m, experts, a->n, a->k, c->sms, c->shared, PARTS, 2 * (size_t)c->sms);
+    lq_w4s_set(a, f, &p);
+    lq_fast_launch(d, p.kernel->entry, a, sizeof *a,
+                   (lq_gpu_grid){.blocks = p.x, .threads = LQ_W4S_THREADS, .shared = p.kernel->shared, .rows = p.y});
+}
+
+bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y) {
+    lq_w4s_form f;
+    lq_w4s_args a = {.m = x->x.rows, .count = 1, .top_k = 1};
+    if (!w4s_takes(x, y) || !w4s_of(w, bias, &f, &a.one)) return false;
+    w4s_run(d, &a, &f, x, w, y, 0);
+    return true;
+}
+
+bool lq_fast_stack(const lq_weight *w, const float *const *bias, int experts, lq_w4s_matrix *to) {
+    lq_w4s_form f;
+    for (int e = 0; e < experts; e++)
+        if (!w4s_of(&w[e], bias ? bias[e] : NULL, &f, &to[e])) return false;
+    return true;
+}
+
+bool lq_fast_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s) {
+    lq_w4s_form f;
+    lq_w4s_args p = {.m = a->slots, .count = a->experts, .top_k = a->x_by_slot ? 1 : a->top_k, .order = a->order,
+                     .start = a->start};
+    if (!w4s_takes(a->x, &a->y[i]) || !w4s_of(a->w[i], a->bias[i] ? *a->bias[i] : NULL, &f, &p.one)) return false;
+    if (s ? !s->fast : a->order != NULL) return false;
+    if (s) p.experts = lq_stack_fast(s, s->dev);
+    w4s_run(d, &p, &f, a->x, a->w[i], &a->y[i], a->experts);
+    return true;
+}

@@ -1,0 +1,87 @@
+// fast_rows.c: norms, what goes number by number, embeddings and routing of default mode, by the kernels of rmsn.cuh,
+// elem.cuh and route.cuh.
+#include "kernels/cuda/elem.h"
+#include "kernels/cuda/fast.h"
+#include "kernels/cuda/rmsn.h"
+#include "kernels/cuda/route.h"
+
+#define ROWS(X) \
+    X(lq_rmsn_k256) X(lq_rmsn_k4096) X(lq_rmsn_k16384) X(lq_elem_glu) X(lq_elem_add) X(lq_elem_scale) X(lq_elem_mix) \
+    X(lq_elem_embed) X(lq_route_rows) X(lq_route_sort)
+ROWS(LQ_DECLARED)
+static void (*const rows[])(void) = {ROWS(LQ_LISTED)};
+
+bool lq_fast_rows_open(lq_dev *d, lq_err *err) {
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!lq_gpu_prepare(lq_cuda_of(d)->gpu, lq_entry(rows[i]), 0, err)) return false;
+    return true;
+}
+
+// Whether there is no other form of y to make.
+static bool idle(const lq_act *act, const lq_mat *y) {
+    return !act || (act->type.elem == LQ_F32 && (!act->x.p || act->x.p == y->p));
+}
+
+bool lq_fast_norm(lq_dev *d, const lq_norm_args *given) {
+    lq_norm_args a = *given;
+    if (idle(a.act, &a.y)) a.act = NULL;
+    if (!lq_rmsn_fits(&a)) return false;
+    const lq_rmsn_args r = lq_rmsn_of(&a);
+    void (*kernel)(void) = r.k <= LQ_RMSN_NARROW ? lq_rmsn_k256 : r.k <= 4096 ? lq_rmsn_k4096 : lq_rmsn_k16384;
+    const lq_gpu_grid grid = {lq_rmsn_blocks(&r), LQ_RMSN_THREADS, .shared = LQ_RMSN_SHARED};
+    if (r.rows) lq_fast_launch(d, kernel, &r, sizeof r, grid);
+    return true;
+}
+
+static void launch_elem(lq_dev *d, void (*kernel)(void), const void *args, size_t bytes, const lq_mat *y) {
+    const unsigned blocks = lq_elem_blocks(y->rows, y->cols);
+    if (blocks) lq_fast_launch(d, kernel, args, bytes, (lq_gpu_grid){.blocks = blocks, .threads = LQ_ELEM_THREADS});
+}
+
+bool lq_fast_glu(lq_dev *d, const lq_glu_args *given) {
+    lq_glu_of of = {*given};
+    if (idle(of.a.act, &of.a.y)) of.a.act = NULL;
+    if (!lq_glu_fits(&of.a)) return false;
+    launch_elem(d, lq_elem_glu, &of, sizeof of, &of.a.y);
+    return true;
+}
+
+bool lq_fast_add(lq_dev *d, const lq_add_args *a) {
+    const lq_add_of of = {*a};
+    if (!lq_add_fits(a)) return false;
+    launch_elem(d, lq_elem_add, &of, sizeof of, &a->x);
+    return true;
+}
+
+bool lq_fast_scale(lq_dev *d, const lq_scale_args *a) {
+    const lq_scale_of of = {*a};
+    if (!lq_scale_fits(a)) return false;
+    launch_elem(d, lq_elem_scale, &of, sizeof of, &a->x);
+    return true;
+}
+
+bool lq_fast_mix(lq_dev *d, const lq_mix_args *a) {
+    const lq_mix_of of = {*a};
+    if (!lq_mix_fits(a)) return false;
+    launch_elem(d, lq_elem_mix, &of, sizeof of, &a->y);
+    return true;
+}
+
+bool lq_fast_embed(lq_dev *d, const lq_embed_args *a) {
+    const lq_embed_of of = {a->w->q, a->ids, a->w->n, a->scale, a->y};
+    if (!lq_embed_fits(a)) return false;
+    launch_elem(d, lq_elem_embed, &of, sizeof of, &a->y);
+    return true;
+}
+
+// Scores are f32; what the plain kernels do has the same bits.
+bool lq_fast_route(lq_dev *d, const lq_route_args *a) {
+    const lq_route_of of = {*a};
+    const lq_sort_of sort = {a->expert, a->order, a->start, a->logits.rows * a->top_k, a->logits.cols};
+    if (a->logits.type != LQ_F32) return false;
+    const lq_gpu_grid warps = {lq_route_blocks(a), LQ_ROUTE_THREADS, .shared = lq_route_shared(a)};
+    if (a->logits.rows) lq_fast_launch(d, lq_route_rows, &of, sizeof of, warps);
+    lq_fast_launch(d, lq_route_sort, &sort, sizeof sort,
+           (lq_gpu_grid){.blocks = lq_sort_blocks(sort.experts), .threads = LQ_SORT_THREADS});
+    return true;
+}
