@@ -1,6 +1,6 @@
-// fast.h: what the files fast*.c share: which slots the fast kernels take in default mode, and how they are launched. Each
-// lq_fast_<slot> answers whether it did the work (false: the plain kernel must): by types, shapes, strides and alignment
-// alone, never by the number of rows, so that a row's bits do not depend on its batch.
+// fast.h: what the files fast*.c share: which slots the fast kernels take in default mode, and how they are launched.
+// Each lq_fast_<slot> answers whether it did the work (false: the plain kernel must): by types, shapes, strides and
+// alignment alone, never by the number of rows, so that a row's bits do not depend on its batch.
 #ifndef LQ_FAST_H
 #define LQ_FAST_H
 #include "kernels/cuda/cuda.h"

@@ -8,7 +8,8 @@
 #define PA_LISTED(name, dk, dv, type, wm, wc, blocks) name,
 LQ_PA_KERNELS(PA_DECLARED)
 static void (*const pa[])(void) = {LQ_PA_KERNELS(PA_LISTED)};
-LQ_DECLARED(lq_rope_bf16) LQ_DECLARED(lq_kvw_bf16) LQ_DECLARED(lq_kvw_f16) LQ_DECLARED(lq_kvw_i8) LQ_DECLARED(lq_kvw_e4m3)
+LQ_DECLARED(lq_rope_bf16)
+LQ_DECLARED(lq_kvw_bf16) LQ_DECLARED(lq_kvw_f16) LQ_DECLARED(lq_kvw_i8) LQ_DECLARED(lq_kvw_e4m3)
 static void (*const small[])(void) = {lq_rope_bf16, lq_kvw_bf16, lq_kvw_f16, lq_kvw_i8, lq_kvw_e4m3};
 
 // Kernels that want more shared memory than sm_80 has are not in every binary: without them others or the plain one

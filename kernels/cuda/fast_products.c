@@ -31,7 +31,8 @@ static bool w4s_of(const lq_weight *w, const float *bias, lq_w4s_form *f, lq_w4s
 // Whether x and y are as the kernels read and write them.
 static bool w4s_takes(const lq_act *x, const lq_mat *y) {
     return x->type.elem == LQ_F32 && x->x.type == LQ_BF16 && x->x.stride % 8 == 0 && lq_aligned(x->x.p, 16) &&
-           (y->type == LQ_BF16 || y->type == LQ_F32) && y->stride % 2 == 0 && lq_aligned(y->p, y->type == LQ_F32 ? 8 : 4);
+           (y->type == LQ_BF16 || y->type == LQ_F32) && y->stride % 2 == 0 &&
+           lq_aligned(y->p, y->type == LQ_F32 ? 8 : 4);
 }
 
 static void w4s_run(lq_dev *d, lq_w4s_args *a, const lq_w4s_form *f, const lq_act *x, const lq_weight *w,
