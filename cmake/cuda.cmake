@@ -1,6 +1,8 @@
 # The CUDA backend: liblq_cuda.so, a plug-in that lq loads when a device "cuda" is asked for; nothing else knows CUDA. It has its own
 # copy of the library inside and shows two names. nvcc makes the kernels, the C compiler the rest.
-set(LQ_CUDA_HOST kernels/cuda/cuda.c kernels/cuda/slots.c kernels/cuda/fast.c kernels/cuda/fast_attn.c kernels/cuda/fast_products.c kernels/cuda/fast_rows.c kernels/cuda/hosted.c kernels/cuda/sample.c kernels/cuda/meter.c)
+set(LQ_CUDA_HOST kernels/cuda/cuda.c kernels/cuda/slots.c kernels/cuda/fast.c kernels/cuda/fast_attn.c
+  kernels/cuda/fast_products.c kernels/cuda/fast_rows.c kernels/cuda/hosted.c kernels/cuda/sample.c
+  kernels/cuda/meter.c kernels/cuda/round.c)
 get_filename_component(LQ_CUDA_HOME "${LQ_NVCC}" REALPATH)
 get_filename_component(LQ_CUDA_HOME "${LQ_CUDA_HOME}/../.." ABSOLUTE)
 find_library(LQ_CUDART cudart_static HINTS ${LQ_CUDA_HOME}/lib64 ${LQ_CUDA_HOME}/targets/x86_64-linux/lib)

@@ -8,25 +8,6 @@
 
 const char *const lq_layout_names[LQ_LAYOUTS] = {[LQ_ANY] = "any", [LQ_X86] = "x86", [LQ_CUDA] = "cuda"};
 
-// --- codes ---
-
-uint32_t lq_code_get(const uint8_t *row, int bits, int64_t i) {
-    int64_t at = i * bits;
-    int shift = (int)(at & 7);
-    uint32_t v = row[at >> 3];
-    if (shift + bits > 8) v |= (uint32_t)row[(at >> 3) + 1] << 8;
-    return v >> shift & ((1u << bits) - 1);
-}
-
-void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q) {
-    int64_t at = i * bits;
-    int shift = (int)(at & 7);
-    uint32_t mask = ((1u << bits) - 1) << shift, v = q << shift & mask;
-    uint8_t *p = row + (at >> 3);
-    p[0] = (uint8_t)((p[0] & ~mask) | v);
-    if (shift + bits > 8) p[1] = (uint8_t)((p[1] & ~(mask >> 8)) | v >> 8);
-}
-
 // --- sizes ---
 
 // Integers meet integers, E4M3 what is eight bits wide; one scale for all rows is the file's, and
@@ -136,20 +117,6 @@ lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k) 
 
 size_t lq_scale_count(const lq_wtype *t, int64_t n, int64_t k) {
     return (size_t)(t->rows > 1 ? (n - 1) / t->rows + 1 : n) * (size_t)lq_weight_groups(t, k);
-}
-
-uint8_t lq_scale_code(const float *map, float by, float offset, float s) {
-    int lo = 0, hi = 255; // the first that is not below s, or the last
-    while (lo < hi) {
-        const int mid = (lo + hi) / 2;
-        if (lq_scale_value(map, (uint8_t)mid, by, offset) < s) lo = mid + 1;
-        else hi = mid;
-    }
-    const double above = (double)lq_scale_value(map, (uint8_t)lo, by, offset) - (double)s;
-    if (lo && (double)s - (double)lq_scale_value(map, (uint8_t)(lo - 1), by, offset) <= fabs(above)) lo--;
-    const float is = lq_scale_value(map, (uint8_t)lo, by, offset);
-    while (lo && lq_scale_value(map, (uint8_t)(lo - 1), by, offset) == is) lo--;
-    return (uint8_t)lo;
 }
 
 float lq_scale_get(const lq_weight *w, size_t i) {

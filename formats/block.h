@@ -6,6 +6,8 @@
 #ifndef LQ_BLOCK_H
 #define LQ_BLOCK_H
 #include "formats/err.h"
+#include "formats/fn.h"
+#include <math.h>
 
 typedef enum lq_dtype {
     LQ_F32, LQ_F16, LQ_BF16, LQ_F64, LQ_E4M3, LQ_E5M2, LQ_E8M0,
@@ -106,11 +108,11 @@ typedef struct lq_weight {
     const int32_t *code_sum;    // [n] sums of a row's codes less z, made where a model binds; type.act.asym
 } lq_weight;
 
-static inline int64_t lq_weight_groups(const lq_wtype *t, int64_t k) {
+LQ_FN int64_t lq_weight_groups(const lq_wtype *t, int64_t k) {
     return t->group ? (k + t->group - 1) / t->group : 1;
 }
 
-static inline size_t lq_code_row_bytes(int bits, int64_t k) { return (size_t)((k * bits + 31) / 32) * 4; }
+LQ_FN size_t lq_code_row_bytes(int bits, int64_t k) { return (size_t)((k * bits + 31) / 32) * 4; }
 
 // Bytes of each part in layout any; false if they do not fit a size_t.
 typedef struct lq_weight_size { size_t q, scale, zero; } lq_weight_size;
@@ -122,17 +124,45 @@ lq_layout lq_layout_in(lq_layout file, const lq_wtype *t, int64_t n, int64_t k);
 // One row in layout any, dequantized: (q - z) * s in f32, in logical column order, outliers put in, `smooth` left out.
 void lq_weight_row_any(const lq_weight *w, int64_t row, float *dst /* [k] */);
 // Code i of a dense packed row of codes of so many bits.
-uint32_t lq_code_get(const uint8_t *row, int bits, int64_t i);
-void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q);
+LQ_FN uint32_t lq_code_get(const uint8_t *row, int bits, int64_t i) {
+    int64_t at = i * bits;
+    int shift = (int)(at & 7);
+    uint32_t v = row[at >> 3];
+    if (shift + bits > 8) v |= (uint32_t)row[(at >> 3) + 1] << 8;
+    return v >> shift & ((1u << bits) - 1);
+}
+
+LQ_FN void lq_code_set(uint8_t *row, int bits, int64_t i, uint32_t q) {
+    int64_t at = i * bits;
+    int shift = (int)(at & 7);
+    uint32_t mask = ((1u << bits) - 1) << shift, v = q << shift & mask;
+    uint8_t *p = row + (at >> 3);
+    p[0] = (uint8_t)((p[0] & ~mask) | v);
+    if (shift + bits > 8) p[1] = (uint8_t)((p[1] & ~(mask >> 8)) | v >> 8);
+}
+
 float lq_scale_get(const lq_weight *w, size_t i); // the i-th of its scales as they lie
 // What a code of a scale stands for, and the code of what is nearest to s of all that a map, which does not fall, has:
 // of two the smaller, of equal ones the first.
-static inline float lq_scale_value(const float *map /* [256] */, uint8_t code, float by, float offset) {
+LQ_FN float lq_scale_value(const float *map /* [256] */, uint8_t code, float by, float offset) {
     const float product = map[code] * by;
     return product + offset;
 }
 
-uint8_t lq_scale_code(const float *map /* [256] */, float by, float offset, float s);
+LQ_FN uint8_t lq_scale_code(const float *map /* [256] */, float by, float offset, float s) {
+    int lo = 0, hi = 255; // the first that is not below s, or the last
+    while (lo < hi) {
+        const int mid = (lo + hi) / 2;
+        if (lq_scale_value(map, (uint8_t)mid, by, offset) < s) lo = mid + 1;
+        else hi = mid;
+    }
+    const double above = (double)lq_scale_value(map, (uint8_t)lo, by, offset) - (double)s;
+    if (lo && (double)s - (double)lq_scale_value(map, (uint8_t)(lo - 1), by, offset) <= fabs(above)) lo--;
+    const float is = lq_scale_value(map, (uint8_t)lo, by, offset);
+    while (lo && lq_scale_value(map, (uint8_t)(lo - 1), by, offset) == is) lo--;
+    return (uint8_t)lo;
+}
+
 size_t lq_scale_count(const lq_wtype *t, int64_t n, int64_t k); // in layout any; of a size that lq_weight_sizes takes
 static inline size_t lq_scale_blocks(size_t scales) { return (scales - 1) / LQ_DQ + 1; } // that share one, of type.dq
 

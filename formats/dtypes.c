@@ -62,7 +62,6 @@ static bool f64_from(const float *src, void *dst, size_t n) {
     return true;
 }
 
-// From a float to the nearest power of two, in between upwards.
 static void e8m0_to(const void *src, float *dst, size_t n) {
     const unsigned char *s = src;
     for (size_t i = 0; i < n; i++)
@@ -73,10 +72,8 @@ static bool e8m0_from(const float *src, void *dst, size_t n) {
     unsigned char *d = dst;
     bool kept = true;
     for (size_t i = 0; i < n; i++) {
-        const uint32_t u = lq_bits(src[i]), up = (u + 0x00400000u) >> 23; // 2^-127 is half of the least normal number
-        const bool number = u - 1 < 0x7f800000u - 1;
-        d[i] = (unsigned char)(!number || up > 254 ? 255 : u < 0x00600000u ? 0 : up);
-        kept &= !number || up <= 254;
+        d[i] = (unsigned char)lq_e8m0_narrow(src[i]);
+        kept &= d[i] != 255 || lq_bits(src[i]) - 1 >= 0x7f800000u - 1;
     }
     return kept;
 }

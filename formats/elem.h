@@ -37,6 +37,12 @@ LQ_FN float lq_e8m0_widen(uint32_t b) {
     return lq_float(b == 255 ? 0x7fc00000u : b ? b << 23 : 0x00400000u);
 }
 
+// To the nearest power of two, in between upwards; NaN of what is none. 2^-127 is half of the least normal number.
+LQ_FN uint32_t lq_e8m0_narrow(float f) {
+    const uint32_t u = lq_bits(f), up = (u + 0x00400000u) >> 23;
+    return u - 1 >= 0x7f800000u - 1 || up > 254 ? 255 : u < 0x00600000u ? 0 : up;
+}
+
 // Rounds |f| to a float of `keep` fewer mantissa bits whose exponent is rebased by `bias`; below the smallest normal
 // the sum with `magic`, whose ulp is the type's smallest step, does the rounding.
 LQ_FN uint32_t lq_float_narrow(uint32_t u, int keep, uint32_t bias, float magic) {

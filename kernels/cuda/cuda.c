@@ -67,6 +67,21 @@ static void cuda_forget(lq_dev *d, lq_graph *g) {
     free(g);
 }
 
+void *lq_cuda_work(lq_dev *d, size_t bytes) {
+    lq_cuda *c = lq_cuda_of(d);
+    lq_err err;
+    if (bytes <= c->work_bytes) return c->work;
+    if (c->work) lq_gpu_free(c->gpu, c->work);
+    c->work = NULL;
+    c->work_bytes = 0;
+    if (!lq_gpu_alloc(c->gpu, bytes, &c->work, &err)) {
+        lq_cuda_break(d, &err);
+        return NULL;
+    }
+    c->work_bytes = bytes;
+    return c->work;
+}
+
 // --- what a model asks ---
 
 static bool cuda_can(lq_dev *d, const lq_wtype *t, lq_layout layout, lq_err *err) {
@@ -109,6 +124,7 @@ void lq_cuda_close(lq_dev *d) {
         if (c->gpu) lq_cuda_sample_close(d);
         if (c->metered) lq_gpu_free(c->gpu, c->metered);
         if (c->sums) lq_gpu_free(c->gpu, c->sums);
+        if (c->gpu && c->work) lq_gpu_free(c->gpu, c->work);
         if (c->gpu) lq_gpu_close(c->gpu);
         lq_dev_close(c->cpu);
     }
@@ -154,6 +170,7 @@ bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **
     lq_cuda_host_slots(&d->ops);
     lq_cuda_sample_slots(&d->ops);
     lq_cuda_meter_slots(&d->ops);
+    lq_cuda_round_slots(&d->ops);
     *out = d;
     return true;
 }

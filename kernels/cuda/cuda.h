@@ -31,6 +31,8 @@ typedef struct lq_cuda {
     float *apart;              // of attention whose splits are apart (pa.h)
     float *sums;               // of attn whose y is not f32: [rows][heads][dv]
     size_t sums_bytes, apart_bytes;
+    void *work;                // scratch of slots that quantize
+    size_t work_bytes;
     bool recording, broken;    // broken: a slot could not do its work, `sync` says why
     lq_err why;
 } lq_cuda;
@@ -44,6 +46,10 @@ static inline lq_cuda *lq_cuda_of(const lq_dev *d) { return (lq_cuda *)d->self; 
 void lq_cuda_break(lq_dev *d, const lq_err *why);
 void lq_cuda_slots(lq_ops *o);      // of a forward (slots.c)
 void lq_cuda_host_slots(lq_ops *o); // that the host does (hosted.c)
+void lq_cuda_host_round(lq_dev *d, const lq_round_args *a);
+void lq_cuda_round_slots(lq_ops *o); // round, refine (round.c)
+// Scratch of so many bytes, until the next call: it grows here, within a slot, and never shrinks. NULL: broken.
+void *lq_cuda_work(lq_dev *d, size_t bytes);
 void lq_cuda_stacks_free(lq_dev *d);
 // sample.c
 bool lq_cuda_sample_open(lq_dev *d, lq_err *err);

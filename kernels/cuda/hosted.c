@@ -93,7 +93,7 @@ static void solve(lq_dev *d, const lq_solve_args *a) {
     done(&c);
 }
 
-static void rounded(lq_dev *d, const lq_round_args *a, void (*slot)(lq_dev *, const lq_round_args *)) {
+void lq_cuda_host_round(lq_dev *d, const lq_round_args *a) {
     call c = {.d = d};
     lq_round_args host = *a;
     lq_weight_size size;
@@ -120,22 +120,15 @@ static void rounded(lq_dev *d, const lq_round_args *a, void (*slot)(lq_dev *, co
     host.error = take(&c, a->error, n * e, true);
     host.norm = take(&c, a->norm, n * e, true);
     host.worst = take(&c, a->worst, n * e, true);
-    host.h = take(&c, a->h, k * k * f, false);
-    host.slope = take(&c, a->slope, n * k * f, true);
     host.bad = take(&c, a->bad, 2 * sizeof *a->bad, true);
     host.wide = take(&c, a->wide, sizeof *a->wide, true);
-    if (ready(&c)) slot(cpu_of(d), &host);
+    if (ready(&c)) cpu_of(d)->ops.round(cpu_of(d), &host);
     done(&c);
 }
-
-static void round_rows(lq_dev *d, const lq_round_args *a) { rounded(d, a, cpu_of(d)->ops.round); }
-static void refine(lq_dev *d, const lq_round_args *a) { rounded(d, a, cpu_of(d)->ops.refine); }
 
 void lq_cuda_host_slots(lq_ops *o) {
     o->solver = solver;
     o->gram = gram;
     o->factor = factor;
     o->solve = solve;
-    o->round = round_rows;
-    o->refine = refine;
 }

@@ -344,5 +344,5 @@ void check_ops(lq_dev *ref, lq_dev *dev) {
     if (ck_begin("rows of rope, kv_write, attn, conv, scan", dev->isa)) check_rows(dev);
     check_mix(dev);
     if (ck_begin("sample", dev->isa)) check_sample(dev);
-    if (ck_begin("round", dev->isa)) check_round(dev);
+    if (ck_begin("round", dev->isa)) check_round(ref, dev);
 }

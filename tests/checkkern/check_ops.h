@@ -24,5 +24,5 @@ void check_attn(lq_dev *dev);
 void check_rows(lq_dev *dev);   // sequences without rows, slots, padding: every slot that takes lq_rows
 void check_mix(lq_dev *dev);    // route, mix, conv, scan, gram, factor, solve, reduce, gather
 void check_sample(lq_dev *dev);
-void check_round(lq_dev *dev);
+void check_round(lq_dev *ref, lq_dev *dev);
 #endif

@@ -178,23 +178,41 @@ static void check_search(lq_dev *dev, const char *type, int n, int k) {
     ck_done("round searched");
 }
 
-// The same bytes on any number of threads, and again from the scales alone.
-static void check_same(lq_dev *dev, lq_dev *other, const char *type, int n, int k, bool spread) {
+// How codes are found: to the nearest, errors spread over the columns behind, or scales searched.
+typedef enum { NEAREST, SPREAD, SEARCHED } way_to;
+
+static bool same_bytes(const rounding *a, const rounding *b) {
+    const size_t n = (size_t)a->w.n, k = (size_t)a->w.k;
+    lq_weight_size size;
+    lq_weight_sizes(&a->w.type, a->w.n, a->w.k, &size);
+    return !memcmp(a->a.q, b->a.q, size.q) && !memcmp(a->a.scale, b->a.scale, size.scale) &&
+        (!size.zero || !memcmp(a->a.zero, b->a.zero, size.zero)) &&
+        !memcmp(a->a.back, b->a.back, n * k * sizeof(float)) &&
+        !memcmp(a->a.error, b->a.error, 8 * n) && !memcmp(a->a.norm, b->a.norm, 8 * n) &&
+        !memcmp(a->a.worst, b->a.worst, 8 * n);
+}
+
+// The same bytes on any number of threads and on any device, and again from the scales alone.
+static void check_same(lq_dev *dev, lq_dev *other, const char *type, int n, int k, way_to way) {
     rounding a, b;
     lq_weight_size size;
-    double *u = spread ? ck_buf(sizeof(double) * (size_t)k * (size_t)k, 0) : NULL;
-    for (int i = 0; spread && i < k * k; i++) u[i] = i / k == i % k ? 1.5 : 0.1 * ck_uniform();
+    double *u = way == SPREAD ? ck_buf(sizeof(double) * (size_t)k * (size_t)k, 0) : NULL;
+    float *weight = ck_buf(sizeof(float) * (size_t)k, 0);
+    for (int i = 0; u && i < k * k; i++) u[i] = i / k == i % k ? 1.5 : 0.1 * ck_uniform();
+    for (int c = 0; c < k; c++) weight[c] = (float)fabs(ck_uniform());
     rounding_open(&a, type, n, k, u);
     rounding_open(&b, type, n, k, u);
+    if (way == SEARCHED) {
+        a.a.fit = b.a.fit = LQ_FIT_SEARCH, a.a.steps = b.a.steps = 15, a.a.least = b.a.least = 0.6f;
+        a.a.weight = b.a.weight = weight;
+    }
     lq_weight_sizes(&a.w.type, n, k, &size);
+    for (int c = 0; c < k && c < 32; c++) lq_mat_row(&a.a.w, n / 2)[c] = 0; // whose scale is 0
     for (int i = 0; i < n; i++) memcpy(lq_mat_row(&b.a.w, i), lq_mat_row(&a.a.w, i), sizeof(float) * (size_t)k);
     rounding_run(dev, &a, type);
     rounding_run(other, &b, type);
-    CHECK(!memcmp(a.a.q, b.a.q, size.q) && !memcmp(a.a.scale, b.a.scale, size.scale) &&
-          (!size.zero || !memcmp(a.a.zero, b.a.zero, size.zero)) &&
-          !memcmp(a.a.error, b.a.error, 8 * (size_t)n) && !memcmp(a.a.worst, b.a.worst, 8 * (size_t)n),
-          "round %s: threads decide bits", type);
-    if (!spread) {
+    CHECK(same_bytes(&a, &b), "round %s %s, way %d: other bits than %s", dev->isa, type, way, other->isa);
+    if (way != SPREAD && size.scale) {
         void *q = b.a.q;
         memset(q, 0xee, size.q), memset(b.a.scale, 0xee, size.scale);
         b.a.q = NULL;
@@ -205,7 +223,29 @@ static void check_same(lq_dev *dev, lq_dev *other, const char *type, int n, int 
         rounding_run(other, &b, type);
         CHECK(!memcmp(a.a.q, b.a.q, size.q), "round %s: other codes from given scales", type);
     }
-    ck_done("round threads");
+    ck_done("round bits");
+}
+
+// Codes and scales made better: the same bytes on both. Any slope does, where nobody asks whether rows lose less.
+static void check_refine_same(lq_dev *dev, lq_dev *other, const char *type, int n, int k) {
+    rounding r[2];
+    const size_t cells = (size_t)k * (size_t)k, values = (size_t)n * (size_t)k * sizeof(float);
+    float *h = ck_buf(sizeof *h * cells, 0), *slope[2] = {ck_buf(values, 0), ck_buf(values, 0)};
+    for (int i = 0; i < k; i++)
+        for (int j = i; j < k; j++) h[i * k + j] = h[j * k + i] = i == j ? 3 : (float)ck_uniform() / (float)(1 + j - i);
+    for (int i = 0; i < n * k; i++) slope[0][i] = slope[1][i] = (float)ck_uniform();
+    for (int i = 0; i < 2; i++) rounding_open(&r[i], type, n, k, NULL);
+    for (int i = 0; i < n; i++) memcpy(lq_mat_row(&r[1].a.w, i), lq_mat_row(&r[0].a.w, i), sizeof(float) * (size_t)k);
+    for (int i = 0; i < 2; i++) {
+        lq_dev *on = i ? other : dev;
+        rounding_run(on, &r[i], type);
+        lq_round_args a = r[i].a;
+        a.bad = r[i].bad, a.wide = &r[i].wide, a.h = h, a.damp = 0.05f, a.slope = slope[i], a.sweeps = 3;
+        on->ops.refine(on, &a);
+    }
+    CHECK(same_bytes(&r[0], &r[1]) && !memcmp(slope[0], slope[1], values), "refine %s %s: other bits than %s", dev->isa,
+          type, other->isa);
+    ck_done("refine bits");
 }
 
 // d (h + damp) d^T of a row, in f64.
@@ -411,7 +451,7 @@ static void check_loss(const lq_dev *dev) {
             }
 }
 
-void check_round(lq_dev *dev) {
+void check_round(lq_dev *ref, lq_dev *dev) {
     static const char *const types[] = {"int4 g16 sym f32", "int4 g32 asym f32", "int3 row sym f32",
                                         "int8 g48 asym f32", "int2 g256 sym f32",
                                         "e4m3 g32 f32", "e4m3 row f32", "table4 g16 f32"};
@@ -421,9 +461,11 @@ void check_round(lq_dev *dev) {
         check_against_f64(dev, types[i], 35, 300, true);
         check_against_f64(dev, types[i], 35, 300, false);
         check_search(dev, types[i], 7, 130);
-        check_same(dev, other, types[i], 150, 600, true);
-        check_same(dev, other, types[i], 150, 600, false);
+        check_same(dev, other, types[i], 150, 600, SPREAD);
+        check_same(dev, other, types[i], 150, 600, NEAREST);
+        for (way_to w = NEAREST; w <= SEARCHED; w++) check_same(dev, ref, types[i], 37, 330, w);
         check_refine(dev, types[i], 21, 100);
+        check_refine_same(dev, ref, types[i], 21, 330);
     }
     check_search(dev, "mxfp4", 40, 160);
     check_search(dev, "e4m3 g32 e8m0", 40, 160);
@@ -435,8 +477,16 @@ void check_round(lq_dev *dev) {
                                         "int8 tensor sym f32", "int8 row r4 sym f32"};
     for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {
         check_against_f64(dev, bands[i], 37, 100, false);
-        check_same(dev, other, bands[i], 150, 600, false);
+        check_same(dev, other, bands[i], 150, 600, NEAREST);
+        check_same(dev, ref, bands[i], 37, 330, NEAREST);
+        check_same(dev, ref, bands[i], 37, 330, SEARCHED);
+        check_refine_same(dev, ref, bands[i], 21, 330);
     }
+    static const char *const more[] = {"mxfp4", "nf4 g64 f16", "e4m3 g32 e8m0", "e5m2 row f32", "int5 g32 asym bf16"};
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        for (way_to w = NEAREST; w <= SEARCHED; w++) check_same(dev, ref, more[i], 37, 330, w);
+    check_same(dev, ref, "bf16", 37, 330, NEAREST);
+    check_same(dev, ref, "f16", 37, 330, NEAREST);
     if (dev->host) check_spread(dev), check_loss(dev);
     check_refused(dev);
     lq_dev_close(other);
