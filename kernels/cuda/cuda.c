@@ -4,6 +4,7 @@
 #include "kernels/cuda/pa.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/plain/plain.h"
+#include "kernels/cuda/solver.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -125,6 +126,7 @@ void lq_cuda_close(lq_dev *d) {
         if (c->metered) lq_gpu_free(c->gpu, c->metered);
         if (c->sums) lq_gpu_free(c->gpu, c->sums);
         if (c->gpu && c->work) lq_gpu_free(c->gpu, c->work);
+        lq_solver_close(c->solver);
         if (c->gpu) lq_gpu_close(c->gpu);
         lq_dev_close(c->cpu);
     }
@@ -167,10 +169,10 @@ bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **
                       .free = cuda_free, .put = cuda_put, .get = cuda_get, .sync = cuda_sync, .record = cuda_record,
                       .replay = cuda_replay, .forget = cuda_forget};
     lq_cuda_slots(&d->ops);
-    lq_cuda_host_slots(&d->ops);
     lq_cuda_sample_slots(&d->ops);
     lq_cuda_meter_slots(&d->ops);
     lq_cuda_round_slots(&d->ops);
+    lq_cuda_solve_slots(&d->ops);
     *out = d;
     return true;
 }

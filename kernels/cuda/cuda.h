@@ -31,6 +31,7 @@ typedef struct lq_cuda {
     float *apart;              // of attention whose splits are apart (pa.h)
     float *sums;               // of attn whose y is not f32: [rows][heads][dv]
     size_t sums_bytes, apart_bytes;
+    struct lq_solver *solver;  // NULL: nothing was solved yet
     void *work;                // scratch of slots that quantize
     size_t work_bytes;
     bool recording, broken;    // broken: a slot could not do its work, `sync` says why
@@ -45,9 +46,9 @@ static inline lq_cuda *lq_cuda_of(const lq_dev *d) { return (lq_cuda *)d->self; 
 // A slot that could not do its work.
 void lq_cuda_break(lq_dev *d, const lq_err *why);
 void lq_cuda_slots(lq_ops *o);      // of a forward (slots.c)
-void lq_cuda_host_slots(lq_ops *o); // that the host does (hosted.c)
 void lq_cuda_host_round(lq_dev *d, const lq_round_args *a);
 void lq_cuda_round_slots(lq_ops *o); // round, refine (round.c)
+void lq_cuda_solve_slots(lq_ops *o); // gram, factor, solve (solve.c)
 // Scratch of so many bytes, until the next call: it grows here, within a slot, and never shrinks. NULL: broken.
 void *lq_cuda_work(lq_dev *d, size_t bytes);
 void lq_cuda_stacks_free(lq_dev *d);

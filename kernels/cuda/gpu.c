@@ -120,6 +120,8 @@ bool lq_gpu_prepare(lq_gpu *g, const void *kernel, size_t shared, lq_err *err) {
     return failed(err, "a kernel of this binary", e);
 }
 
+void *lq_gpu_stream(lq_gpu *g) { return here(g)->stream; }
+
 void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes, lq_gpu_grid grid) {
     void *list[] = {(void *)(uintptr_t)args};
     cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,

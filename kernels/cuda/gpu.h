@@ -27,6 +27,7 @@ void lq_gpu_put(lq_gpu *g, void *dst, const void *src /* [host] */, size_t n); /
 void lq_gpu_get(lq_gpu *g, void *dst /* [host] */, const void *src, size_t n); // there after lq_gpu_sync
 void lq_gpu_copy(lq_gpu *g, void *dst, const void *src, size_t n);
 bool lq_gpu_sync(lq_gpu *g, lq_err *err);
+void *lq_gpu_stream(lq_gpu *g); // of the CUDA runtime: a library's work goes there; this thread's GPU is then this one
 
 // A kernel takes one struct by value, of at most LQ_GPU_ARGS bytes.
 enum { LQ_GPU_ARGS = 4000 };

@@ -58,40 +58,7 @@ static void done(call *c) {
 
 static lq_dev *cpu_of(const lq_dev *d) { return lq_cuda_of(d)->cpu; }
 
-// --- quantization ---
-
-static bool solver(lq_dev *d, char *out, size_t size, lq_err *err) {
-    return cpu_of(d)->ops.solver(cpu_of(d), out, size, err);
-}
-
-static void gram(lq_dev *d, const lq_gram_args *a) {
-    call c = {.d = d};
-    lq_mat with;
-    const size_t cells = (size_t)a->x.cols * (size_t)(a->with ? a->with->cols : a->x.cols);
-    lq_gram_args host = {.x = take_mat(&c, &a->x, false)};
-    if (a->with) with = take_mat(&c, a->with, false), host.with = &with;
-    host.h = take(&c, a->h, cells * sizeof *a->h, true);
-    host.work = take(&c, a->work, cells * sizeof *a->work, false);
-    if (ready(&c)) cpu_of(d)->ops.gram(cpu_of(d), &host);
-    done(&c);
-}
-
-static void factor(lq_dev *d, const lq_factor_args *a) {
-    call c = {.d = d};
-    lq_factor_args host = *a;
-    host.h = take(&c, a->h, (size_t)a->n * (size_t)a->n * sizeof *a->h, true);
-    if (ready(&c)) cpu_of(d)->ops.factor(cpu_of(d), &host);
-    done(&c);
-}
-
-static void solve(lq_dev *d, const lq_solve_args *a) {
-    call c = {.d = d};
-    lq_solve_args host = *a;
-    host.u = take(&c, a->u, (size_t)a->n * (size_t)a->n * sizeof *a->u, false);
-    host.b = take(&c, a->b, (size_t)a->n * (size_t)a->cols * sizeof *a->b, true);
-    if (ready(&c)) cpu_of(d)->ops.solve(cpu_of(d), &host);
-    done(&c);
-}
+// --- quantization: what no kernel rounds yet ---
 
 void lq_cuda_host_round(lq_dev *d, const lq_round_args *a) {
     call c = {.d = d};
@@ -124,11 +91,4 @@ void lq_cuda_host_round(lq_dev *d, const lq_round_args *a) {
     host.wide = take(&c, a->wide, sizeof *a->wide, true);
     if (ready(&c)) cpu_of(d)->ops.round(cpu_of(d), &host);
     done(&c);
-}
-
-void lq_cuda_host_slots(lq_ops *o) {
-    o->solver = solver;
-    o->gram = gram;
-    o->factor = factor;
-    o->solve = solve;
 }
