@@ -14,7 +14,8 @@
 
 typedef struct pass {
     lq_plan plan;
-    lq_dev *dev;
+    lq_dev *dev, *cpu;  // dev: the CPU, or that with what it has lent
+    lq_lent *lent;
     lq_stream *stream;  // of calibration; NULL: there is none
     lq_writer *writer;
     lq_quant_row *rows; // [plan.count] of the rounded items, in order
@@ -578,15 +579,17 @@ static bool open_stream(pass *p, lq_err *err) {
     const lq_stream_opts o = {.in = plan->o->in, .desc = &plan->desc, .text = &plan->calib,
                               .threads = lq_pool_threads(p->dev->pool), .paired = plan->paired, .rooms = &plan->rooms,
                               .spill = plan->spill, .tick = heard_at, .arg = p};
-    lq_dev_close(p->dev);
-    p->dev = NULL;
+    lq_dev_close(p->cpu);
+    p->dev = p->cpu = NULL;
     if (!lq_stream_open(&o, &p->stream, err)) return false;
     // What stands between layers is compared with itself in its own basis, or not at all.
     if (plan->paired && !(plan->base.transform & LQ_T_ROTATE)) {
         p->drift = calloc((size_t)plan->desc.layers, sizeof *p->drift);
         if (!p->drift) return lq_fail(err, LQ_E_MEMORY, "no memory for a report of %d layers", plan->desc.layers);
     }
-    p->dev = lq_dev_use(lq_stream_dev(p->stream));
+    p->cpu = lq_dev_use(lq_stream_dev(p->stream));
+    p->dev = lq_lend(p->lent, p->cpu);
+    lq_stream_lend(p->stream, p->dev);
     const int64_t k = plan->widest;
     if (!p->dev->ops.reserve(p->dev, &(lq_dev_limits){.rows = 1 << 16, .outs = 1, .k = (int)k, .n = (int)k,
                                                       .vocab = 1}, err)) return false;
@@ -616,8 +619,10 @@ static void help(void *pool, lq_share *fn, void *arg, int tasks) { lq_pool_run(p
 static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     pass p = {.what = "planning", .times = 1};
     const double start = lq_now();
-    bool done = lq_plan_make(o, &p.plan, err) && lq_dev_open("cpu", &(lq_dev_opts){.threads = o->threads}, &p.dev, err);
+    bool done = lq_plan_make(o, &p.plan, err) && lq_lend_open(o->device, &p.lent, err) &&
+                lq_dev_open("cpu", &(lq_dev_opts){.threads = o->threads}, &p.cpu, err);
     if (done) {
+        p.dev = lq_lend(p.lent, p.cpu);
         lq_ckpt_runner(p.plan.in, help, p.dev->pool, lq_pool_threads(p.dev->pool));
         p.rows = calloc(p.plan.count, sizeof *p.rows);
         if (!p.rows) done = lq_fail(err, LQ_E_MEMORY, "no memory for a report of %zu rows", p.plan.count);
@@ -634,8 +639,9 @@ static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) 
     const bool over = p.writer && (done || err->code == LQ_E_FORMAT);
     if (p.writer) lq_writer_close(p.writer, !done && over);
     if (over) lq_measured_forget(o->out);
-    if (p.dev) lq_dev_close(p.dev);
+    if (p.cpu) lq_dev_close(p.cpu);
     lq_stream_close(p.stream);
+    lq_lend_close(p.lent);
     lq_text_free(&p.note);
     free(p.buf);
     lq_plan_free(&p.plan);

@@ -18,6 +18,7 @@ enum {
 typedef struct lq_solve lq_solve;
 typedef struct lq_pruned lq_pruned; // a model of which something has gone (prune.h)
 typedef struct lq_acts lq_acts;
+typedef struct lq_lent lq_lent; // another device that rounds and solves (lend.c)
 typedef struct lq_item {
     lq_slot slot;       // of the output's description: one matrix or vector, or a stack
     const lq_tensor *t; // role LQ_ROLES: a tensor that nobody knows
@@ -68,7 +69,7 @@ typedef struct lq_plan {
     size_t again;       // and those that are rounded once more
     size_t disk;        // at most, with the journal, the report and
     size_t scratch;     // what calibration lays aside
-    char fingerprint[200]; // of a run that calibrates, the device and its solver behind the rest
+    char fingerprint[400]; // of a run that calibrates, the device and its solver behind the rest
     bool calibrates;    // a recipe wants to know what its inputs are
     lq_calib calib;     // then: the text,
     bool paired;        // whether what the model gave before counts too,
@@ -378,6 +379,11 @@ bool lq_hidden_error(const lq_hidden *h, int64_t first, int64_t n, const float *
 bool lq_kv_scales(lq_stream *s, lq_block *b, lq_err *err);
 
 double lq_dot(const float *x, const float *y, size_t n); // in f64
+
+// --- another device (lend.c) ---
+bool lq_lend_open(const char *device, lq_lent **out, lq_err *err); // "cpu" or NULL: *out is NULL
+lq_dev *lq_lend(lq_lent *l, lq_dev *cpu); // this CPU, but for what the other device does; l NULL: itself
+void lq_lend_close(lq_lent *l);
 
 // What is stored of an input (acts.c): for activations that are rounded, and columns in 16 bits.
 enum { LQ_FIXED_SYM, LQ_FIXED_ASYM, LQ_FIXED_E4M3, LQ_FIXED };

@@ -574,7 +574,7 @@ bool lq_plan_isa(char *out, size_t size, lq_err *err) {
 }
 
 bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err) {
-    char solver[100];
+    char solver[250];
     if (!p->calibrates) return true;
     if (!dev->ops.solver(dev, solver, sizeof solver, err)) return false;
     const size_t n = strlen(p->fingerprint);

@@ -18,6 +18,7 @@ enum { ROWS = 128, PAGE = 32 }; // rows of a chunk, at least one sample
 struct lq_stream {
     const lq_calib *text;
     lq_model *m[LQ_COURSES];
+    lq_dev *dev;                // what others are told the device is; NULL: it is the models'
     lq_buffers *b[LQ_COURSES];  // for the weights as they are bound
     lq_kvpool kv[LQ_COURSES];
     char **lent[LQ_COURSES];    // [layers] K and V of all samples, of layers whose cache others read; NULL: a chunk's
@@ -226,7 +227,8 @@ void lq_stream_close(lq_stream *s) {
     free(s);
 }
 
-lq_dev *lq_stream_dev(const lq_stream *s) { return s->m[0]->dev; }
+lq_dev *lq_stream_dev(const lq_stream *s) { return s->dev ? s->dev : s->m[0]->dev; }
+void lq_stream_lend(lq_stream *s, lq_dev *dev) { s->dev = dev; }
 
 lq_rooms *lq_stream_rooms(const lq_stream *s) { return s->rooms; }
 

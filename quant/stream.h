@@ -45,6 +45,7 @@ typedef struct lq_stream_opts {
 bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err);
 void lq_stream_close(lq_stream *s);
 lq_dev *lq_stream_dev(const lq_stream *s);
+void lq_stream_lend(lq_stream *s, lq_dev *dev); // that is what lq_stream_dev says from now on
 lq_rooms *lq_stream_rooms(const lq_stream *s);
 // Memory that it takes at a chunk of rows, without the weights of a layer; and what stands between layers.
 typedef struct lq_stream_size { size_t chunk, kept; } lq_stream_size;

@@ -8,6 +8,7 @@
 typedef struct quantize_args {
     lq_common common;
     const char *method, *type, *group, *head, *embed, *layout, *report, *calib, *recipe, *range, *prune, *alpha;
+    const char *device;
     const char *seed;     // as a text, which says whether it is there
     int64_t bits, threads, samples, seqlen;
     size_t max_ram, target_size;
@@ -125,7 +126,8 @@ static int run(void *args, int argc, char **argv) {
     }
     snprintf(report, room, "%s.report.json", argv[1]);
     const lq_quant_opts o = {.in = argv[0], .out = argv[1], .method = a->method, .type = *type ? type : a->type,
-                             .head = a->head, .embed = a->embed, .layout = a->layout, .threads = (int)a->threads,
+                             .head = a->head, .embed = a->embed, .layout = a->layout, .device = a->device,
+                             .threads = (int)a->threads,
                              .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh,
                                  .keep_unknown = a->keep_unknown,
                              .target_bits = a->target_bits, .target_size = a->target_size,
@@ -201,6 +203,8 @@ static const lq_opt opts[] = {
      "what experts are given is measured on all of the text, not on what the router sends to each", NULL, 0, 0},
     {"kv-scales", 0, LQ_OPT_FLAG, FIELD(kv_scales), NULL,
      "measure what a KV cache in fp8 (--kv fp8) divides K and V by", NULL, 0, 0},
+    {"device", 'd', LQ_OPT_TEXT, FIELD(device), "DEV",
+     "where matrices are rounded and solved: cpu (default), cuda, cuda:1; text is calibrated on by the CPU", NULL, 0, 0},
     {"threads", 't', LQ_OPT_INT, FIELD(threads), "N",
      "CPU threads (default: one per core); the output does not depend on it", NULL, 1,
      1024},

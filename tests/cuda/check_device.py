@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # check_device.py LQ: the device "cuda" on a machine that has no GPU: its kernels as functions and its driver on this machine (tests/cuda/gpu_emu.c). The
 # logits of a tiny model of every architecture, and of every kind of weight, are those of portable C to the bit in exact mode; in default mode they are near
-# them and do not depend on the batch; it samples, serves a batch and copies blocks; what is wrong is one line. With LQ_REAL_GPU in the
-# environment the GPU that is here does it.
+# them and do not depend on the batch; it samples, serves a batch and copies blocks; lq quantize rounds on it, with the bytes of the CPU; what is wrong is
+# one line. With LQ_REAL_GPU in the environment the GPU that is here does it.
 import json
 import os
 import re
@@ -105,6 +105,28 @@ def program(folder):
     check(r.returncode == 1 and "memory" in r.stderr and r.stderr.count("\n") == 1, f"6 MB: {r.returncode} {r.stderr}")
 
 
+def quantize(folder):
+    """Rounding has the CPU's bits, also where it goes by measured inputs, so the files are equal. With errors spread (gptq) codes go by factors, which a library of its own made:
+    here of plain loops, 2^-52 n off where OpenBLAS is. A code moves where a quotient is that near to the middle of two, so nearly none: 1 in 1000."""
+    small = ["--samples", "4", "--seqlen", "64"]
+    files = [os.path.join(folder, name) for name in ("cpu.lq", "cuda.lq")]
+    for words in (["--type", "int4 g64"], ["--type", "int3 g48 asym"], ["--type", "nf4 dq256"], ["--type", "mxfp4"], ["--type", "int4 g32", "--range", "mse"], ["--type", "e4m3 tensor f32"],
+                  ["-m", "smoothquant", *small], ["-m", "awq", *small], ["-m", "gptq", "--type", "int4 g64", *small]):
+        for out, device in zip(files, ("cpu", "cuda")):
+            r = run("quantize", demo, out, *words, "--force", "--quiet", "--device", device)
+            check(r.returncode == 0, f"quantize {words} --device {device}: {r.stderr.strip()}")
+        mine, cpu = (np.fromfile(out, "u1") if os.path.exists(out) else np.zeros(0, "u1") for out in reversed(files))
+        moved = np.count_nonzero(mine != cpu) if mine.size == cpu.size else -1
+        most = mine.size // 1000 if "gptq" in words else 0
+        check(mine.size > 0 and 0 <= moved <= most, f"quantize {words}: {moved} of {mine.size} bytes are not the CPU's")
+    r = run("quantize", demo, files[0], "--force", "--quiet", "--device", "cuda:1")
+    check(r.returncode == 2 and "cuda:1" in r.stderr, f"quantize on cuda:1: {r.returncode} {r.stderr}")
+    if real_gpu:
+        return
+    r = run("quantize", demo, files[0], "--force", "--quiet", "--device", "cuda", LQ_EMU_MEMORY=str(1 << 16))
+    check(r.returncode == 1 and "memory" in r.stderr and r.stderr.count("\n") == 1, f"quantize in 64 KB: {r.returncode} {r.stderr}")
+
+
 with tempfile.TemporaryDirectory() as folder:
     real = run("run", demo, "-p", "x", "-n", "1", "--device", "cuda")
     if re.search("there is no GPU|cannot be loaded", real.stderr):
@@ -116,6 +138,7 @@ with tempfile.TemporaryDirectory() as folder:
     if real_gpu or os.path.exists(os.path.join(plugin, "liblq_cuda.so")):
         if not real_gpu:
             os.environ["LD_LIBRARY_PATH"] = plugin
+        quantize(folder)
         types(folder)
         program(folder)
         architectures(os.path.join(folder, "tiny"))
