@@ -432,6 +432,10 @@ static void check_factor(lq_dev *dev, int n) {
     h[m * m - 1] = -1;
     dev->ops.factor(dev, &(lq_factor_args){.h = h, .n = n, .ok = &ok});
     CHECK(!ok, "factor %s n %d: an indefinite matrix passed", dev->isa, n);
+    for (size_t i = 0; i < m * m; i++) h[i] = i % (m + 1) ? 0 : 2;
+    h[0] = NAN;
+    dev->ops.factor(dev, &(lq_factor_args){.h = h, .n = n, .ok = &ok});
+    CHECK(!ok, "factor %s n %d: a matrix passed that is none", dev->isa, n);
     ck_done("factor");
 }
 
