@@ -37,23 +37,23 @@ typedef struct lq_cuda {
     bool recording, broken;    // broken: a slot could not do its work, `sync` says why
     lq_err why;
 } lq_cuda;
+static inline lq_cuda *lq_cuda_of(const lq_dev *d) { return (lq_cuda *)d->self; }
+
+// The last of a stack's arrays, of its copy or on the device.
 static inline lq_w4s_matrix *lq_stack_fast(const lq_cuda_stack *s, void *base) {
     return (lq_w4s_matrix *)(void *)((char *)base + (size_t)s->experts * (sizeof(lq_weight) + sizeof(float *)));
 }
 
-static inline lq_cuda *lq_cuda_of(const lq_dev *d) { return (lq_cuda *)d->self; }
-
 // A slot that could not do its work.
 void lq_cuda_break(lq_dev *d, const lq_err *why);
-void lq_cuda_slots(lq_ops *o);      // of a forward (slots.c)
-void lq_cuda_host_round(lq_dev *d, const lq_round_args *a);
+void lq_cuda_stacks_free(lq_dev *d);
+void lq_cuda_slots(lq_ops *o);       // of a forward (slots.c)
 void lq_cuda_round_slots(lq_ops *o); // round, refine (round.c)
 void lq_cuda_solve_slots(lq_ops *o); // gram, factor, solve (solve.c)
+void lq_cuda_host_round(lq_dev *d, const lq_round_args *a); // what no kernel rounds (hosted.c)
 // Scratch of so many bytes, until the next call: it grows here, within a slot, and never shrinks. NULL: broken.
 void *lq_cuda_work(lq_dev *d, size_t bytes);
-void lq_cuda_stacks_free(lq_dev *d);
-// sample.c
-bool lq_cuda_sample_open(lq_dev *d, lq_err *err);
+bool lq_cuda_sample_open(lq_dev *d, lq_err *err); // sample.c
 void lq_cuda_sample_close(lq_dev *d);
 bool lq_cuda_sample_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err);
 void lq_cuda_sample_slots(lq_ops *o);

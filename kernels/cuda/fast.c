@@ -20,4 +20,5 @@ void lq_fast_close(lq_dev *d) {
     lq_cuda *c = lq_cuda_of(d);
     if (c->parts) lq_gpu_free(c->gpu, c->parts);
     if (c->arrived) lq_gpu_free(c->gpu, c->arrived);
+    if (c->apart) lq_gpu_free(c->gpu, c->apart);
 }
