@@ -26,7 +26,7 @@ typedef struct step {
 } step;
 struct lq_gpu_graph { step *step; int n, room; };
 struct lq_gpu {
-    char *memory;
+    char *memory, *fresh; // from here on nobody had any: it is zero, and no page of this machine's
     size_t bytes, used;
     block *block;
     int blocks;
@@ -56,6 +56,7 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
         return lq_fail(err, LQ_E_MEMORY, "device cuda: no memory");
     }
     g->block[g->blocks++] = (block){g->memory, g->bytes, false};
+    g->fresh = g->memory;
     lq_emu_adopt(g->memory, g->bytes);
     *info = (lq_gpu_info){.name = "emulated", .capability = 80, .processors = 1, .memory = g->bytes};
     *out = g;
@@ -81,9 +82,12 @@ bool lq_gpu_alloc(lq_gpu *g, size_t bytes, void **out, lq_err *err) {
         }
         *b = (block){b->p, want, true};
         g->used += want;
-        open_memory(g, true);
-        memset(b->p, 0, want);
-        open_memory(g, false);
+        if (b->p < g->fresh) {
+            open_memory(g, true);
+            memset(b->p, 0, (size_t)(g->fresh - b->p) < want ? (size_t)(g->fresh - b->p) : want);
+            open_memory(g, false);
+        }
+        if (b->p + want > g->fresh) g->fresh = b->p + want;
         *out = b->p;
         return true;
     }
