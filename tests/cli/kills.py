@@ -24,7 +24,7 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 256 if SLOW else
 EXPERTS = 8
 MIXTURE = dict(CONFIG, architectures=["MixtralForCausalLM"], num_local_experts=EXPERTS, num_experts_per_tok=2, intermediate_size=176,
                num_hidden_layers=6)
-SMALL = {"hidden_size": 64 if SLOW else 128, "intermediate_size": 96 if SLOW else 256, "num_hidden_layers": 4 if SLOW else 5, "vocab_size": 1024}
+SMALL = {"hidden_size": 96 if SLOW else 128, "intermediate_size": 160 if SLOW else 256, "num_hidden_layers": 4 if SLOW else 5, "vocab_size": 1024}
 WIDE = "model.layers.1.block_sparse_moe.experts.5.w1.weight"  # so small that its scales are no normal F16
 
 
