@@ -111,8 +111,7 @@ static bool cuda_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
         return lq_fail(err, LQ_E_LIMIT, "device %s: attention of %d rows is too large", d->name, l->rows);
     if (d->act != LQ_F32 && (!grown(c, &c->sums, &c->sums_bytes, bytes, err) ||
                              !grown(c, &c->apart, &c->apart_bytes, lq_pa_workspace(l, c->sms), err))) return false;
-    if (!lq_cuda_sample_reserve(d, l, err)) return false;
-    return c->cpu->ops.reserve(c->cpu, l, err);
+    return lq_cuda_sample_reserve(d, l, err);
 }
 
 // --- opening ---

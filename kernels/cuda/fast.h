@@ -1,4 +1,4 @@
-// fast.h: what the files fast*.c share: which slots the fast kernels take in default mode, and how they are launched.
+// fast.h: how kernels of simt.h are launched, and which slots they take in default mode (fast*.c).
 // Each lq_fast_<slot> answers whether it did the work (false: the plain kernel must): by types, shapes, strides and
 // alignment alone, never by the number of rows, so that a row's bits do not depend on its batch.
 #ifndef LQ_FAST_H

@@ -82,6 +82,6 @@ bool lq_fast_route(lq_dev *d, const lq_route_args *a) {
     const lq_gpu_grid warps = {lq_route_blocks(a), LQ_ROUTE_THREADS, .shared = lq_route_shared(a)};
     if (a->logits.rows) lq_fast_launch(d, lq_route_rows, &of, sizeof of, warps);
     lq_fast_launch(d, lq_route_sort, &sort, sizeof sort,
-           (lq_gpu_grid){.blocks = lq_sort_blocks(sort.experts), .threads = LQ_SORT_THREADS});
+                   (lq_gpu_grid){.blocks = lq_sort_blocks(sort.experts), .threads = LQ_SORT_THREADS});
     return true;
 }

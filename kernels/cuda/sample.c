@@ -2,7 +2,7 @@
 // tokens of logits, tokens come back. Owns the memory of all that, which `reserve` takes. Refuses more rows than were
 // reserved, and wishes of one row that the block does not hold.
 #include "kernels/cuda/sample.h"
-#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/fast.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,15 +19,13 @@ struct lq_cuda_sampler {
     int rows, vocab, work_rows;
 };
 
-static const void *entry(void (*kernel)(void)) { return (const void *)(uintptr_t)kernel; }
-
 bool lq_cuda_sample_open(lq_dev *d, lq_err *err) {
     lq_cuda *c = lq_cuda_of(d);
     c->sampler = calloc(1, sizeof *c->sampler);
     if (!c->sampler) return lq_fail(err, LQ_E_MEMORY, "device %s: no memory", d->name);
-    return lq_gpu_prepare(c->gpu, entry(lq_sample_best), 0, err) &&
-           lq_gpu_prepare(c->gpu, entry(lq_sample_sums), 0, err) &&
-           lq_gpu_prepare(c->gpu, entry(lq_sample_rows), LQ_SAMPLE_SHARED, err);
+    return lq_gpu_prepare(c->gpu, lq_entry(lq_sample_best), 0, err) &&
+           lq_gpu_prepare(c->gpu, lq_entry(lq_sample_sums), 0, err) &&
+           lq_gpu_prepare(c->gpu, lq_entry(lq_sample_rows), LQ_SAMPLE_SHARED, err);
 }
 
 static void give_back(lq_cuda *c) {
@@ -79,15 +77,14 @@ static int packed(struct lq_cuda_sampler *s, const lq_draw *draw, int rows, int 
     return n;
 }
 
-static void launch(lq_gpu *g, const lq_sample_of *a) {
-    lq_gpu_grid grid = {.blocks = (unsigned)(a->rows * a->parts), .threads = LQ_SAMPLE_THREADS, .simt = true,
-                        .early = true};
-    lq_gpu_launch(g, entry(lq_sample_best), a, sizeof *a, grid);
+static void launch(const lq_dev *d, const lq_sample_of *a) {
+    lq_gpu_grid grid = {.blocks = (unsigned)(a->rows * a->parts), .threads = LQ_SAMPLE_THREADS};
+    lq_fast_launch(d, lq_sample_best, a, sizeof *a, grid);
     grid.shared = 128;
-    lq_gpu_launch(g, entry(lq_sample_sums), a, sizeof *a, grid);
+    lq_fast_launch(d, lq_sample_sums, a, sizeof *a, grid);
     grid.blocks = (unsigned)(a->rows < a->work_rows ? a->rows : a->work_rows);
     grid.threads = LQ_SAMPLE_CHOOSERS, grid.shared = LQ_SAMPLE_SHARED;
-    lq_gpu_launch(g, entry(lq_sample_rows), a, sizeof *a, grid);
+    lq_fast_launch(d, lq_sample_rows, a, sizeof *a, grid);
 }
 
 // Lists of the best come back from the first row that asks to the last.
@@ -131,7 +128,7 @@ static void sample(lq_dev *d, const lq_sample_args *a) {
         of.out = whole.out + row;
         of.top_id = whole.top_id + (size_t)row * LQ_TOP;
         of.top_logprob = whole.top_logprob + (size_t)row * LQ_TOP;
-        launch(c->gpu, &of);
+        launch(d, &of);
     }
     if (!rows) return;
     lq_gpu_get(c->gpu, a->out, whole.out, (size_t)rows * sizeof *a->out);

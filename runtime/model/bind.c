@@ -79,8 +79,8 @@ static void forget_moved(lq_model *m) {
 }
 
 static bool remember_moved(lq_model *m, const void *part, size_t bytes, void *there, lq_err *err) {
-    void *copy = m->dev->host ? NULL : malloc(bytes);
     if (m->dev->host) return true;
+    void *copy = malloc(bytes);
     if (!copy || !lq_grow((void **)&m->moved, m->moves, &m->moved_cap, sizeof *m->moved)) {
         free(copy);
         return lq_fail(err, LQ_E_MEMORY, "no memory for a list");
