@@ -53,6 +53,8 @@ bool lq_writer_block(lq_writer *w, const char *note /* kept for resume, one line
 // A weight or a plain matrix or vector that was written whole, in this run or before a resume, bound as lq_ckpt_weight
 // (of a stack, count > 0, lq_ckpt_pick) binds it to the file's own bytes. It lives until the writer is closed.
 bool lq_writer_weight_back(lq_writer *w, const char *name, int count, lq_weight *out /* [1], [count] */, lq_err *err);
+// Nobody looks at what was read back for a while: its pages leave the process's memory until one does.
+void lq_writer_rest(lq_writer *w);
 bool lq_writer_outdated(const lq_writer *w); // finished blocks were thrown away because the input has changed since
 // Blocks that a resume found whole, and the note of each.
 size_t lq_writer_resumed(const lq_writer *w);

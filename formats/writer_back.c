@@ -82,3 +82,8 @@ bool lq_writer_weight_back(lq_writer *w, const char *name, int count, lq_weight 
     w->back->count = w->back->typeds = 0;
     return ok;
 }
+
+void lq_writer_rest(lq_writer *w) {
+    for (size_t i = 0; i < w->spans; i++)
+        madvise((void *)(uintptr_t)w->span[i].p, w->span[i].to - w->span[i].from, MADV_DONTNEED);
+}

@@ -400,7 +400,9 @@ static bool go_on(pass *p, bool entered, lq_err *err) {
     if (!entered && !lq_stream_enter(p->stream, (int)p->block - 1, err)) return false;
     for (size_t i = plan->first[p->block]; i < plan->first[p->block + 1]; i++)
         if (!put_back(p, &plan->items[i], err)) return false;
-    return lq_stream_leave(p->stream, p->drift ? &p->drift[p->block - 1] : NULL, err);
+    const bool left = lq_stream_leave(p->stream, p->drift ? &p->drift[p->block - 1] : NULL, err);
+    lq_writer_rest(p->writer);
+    return left;
 }
 
 // What the router sent to each expert, in *out (free); not there: NULL. False: it is no list of as many counts.
