@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDE = 512, ROWS = 512, ELEMENTS = 1 << 21, TIMES = 4, TRIALS = 41 };
+enum { WIDE = 512, ROWS = 512, TIMES = 4, TRIALS = 41 };
+static const double ENOUGH = 0.02; // seconds of one step, after which it is not tried again
 
 // Seconds of one: a multiply-add of rows with a matrix, of sums of moments; of what is made of moments, a column to the
 // third power; an element that is rounded by itself; one that is rounded by moments, and of that what each column adds;
@@ -40,6 +41,9 @@ static void took(double *least, moment start, int threads) {
     if (t < *least) *least = t;
 }
 
+// Whether a step is tried once more, the i-th time.
+static bool again(int i, moment first) { return i < TIMES && lq_now() - first.wall < ENOUGH; }
+
 static bool fill(bench *b) {
     uint32_t state = 1;
     b->x = malloc(sizeof *b->x * ROWS * WIDE);
@@ -67,8 +71,9 @@ static bool time_product(const bench *b, int64_t k, double *mac) {
     const lq_weight w = matrix_of(b, n, k);
     float *y = malloc((size_t)(rows * n) * sizeof *y);
     double t = 1e9;
+    const moment first = now();
     bool done = y || lq_fail(b->err, LQ_E_MEMORY, "no memory to measure a product");
-    for (int i = 0; done && i < TIMES; i++) {
+    for (int i = 0; done && again(i, first); i++) {
         const lq_act act = {.x = rows_of(b, rows, k)};
         const moment start = now();
         b->dev->ops.matmul(b->dev, &(lq_matmul_args){.x = &act, .count = 1, .w = {&w},
@@ -91,7 +96,8 @@ static bool time_round(const bench *b, const lq_recipe *r, lq_solve *solve, cons
     void *buf = aligned_alloc(64, (lq_module_bytes(&r->type, n, k) + 63) & ~(size_t)63);
     bool done = buf || lq_fail(b->err, LQ_E_MEMORY, "no memory to measure a rounding");
     double t = 1e9;
-    for (int i = 0; done && i < TIMES; i++) {
+    const moment first = now();
+    for (int i = 0; done && again(i, first); i++) {
         lq_lay_out(buf, &size, true, &raw);
         lq_matrix m = {.w = &w, .dev = b->dev, .solve = solve, .weight = weight, .q = raw.q, .scale = raw.scale,
                        .zero = raw.zero};
@@ -117,12 +123,14 @@ static bool time_moments(bench *b, int64_t k, timed *t) {
     lq_watch w = {.rooms = &b->rooms, .k = k, .rows = rows};
     lq_solve s = {0};
     double gram = 1e9, make = 1e9;
+    const moment first = now();
     float *work = malloc(cells * sizeof *work);
     bool done = work || lq_fail(b->err, LQ_E_MEMORY, "no memory to measure sums");
     done = done && (w.h = lq_room_open(&b->rooms, cells * sizeof *w.h, b->err)) != NULL &&
            (!b->p->paired || (w.g = lq_room_open(&b->rooms, cells * sizeof *w.g, b->err)) != NULL);
-    for (int i = 0; done && i < TIMES; i++) {
+    for (int i = 0; done && again(i, first); i++) {
         moment start = now();
+        lq_solve_close(&s);
         b->dev->ops.gram(b->dev, &(lq_gram_args){.x = x, .h = w.h, .work = work});
         if (w.g) b->dev->ops.gram(b->dev, &(lq_gram_args){.x = x, .with = &x, .h = w.g, .work = work});
         done = b->dev->ops.sync(b->dev, b->err);
@@ -130,7 +138,6 @@ static bool time_moments(bench *b, int64_t k, timed *t) {
         start = now();
         done = done && lq_solve_make(b->dev, &w, b->r, &s, b->err);
         took(&make, start, 1);
-        if (i + 1 < TIMES) lq_solve_close(&s);
     }
     t->gram = gram / (double)rows / b->threads, t->make = make;
     done = done && time_round(b, b->r, &s, s.weight, n, k, &t->round);
@@ -167,8 +174,9 @@ static double time_bytes(const lq_plan *p) {
 
 // Numbers that one thread sums up.
 static double time_numbers(bench *b) {
+    const moment first = now();
     double t = 1e9;
-    for (int i = 0; i < TIMES; i++) {
+    for (int i = 0; again(i, first); i++) {
         const moment start = now();
         for (size_t j = 0; j < (size_t)ROWS * WIDE; j++) b->sum += (double)b->x[j];
         took(&t, start, 1);
