@@ -226,18 +226,18 @@ static bool first_reader(const lq_plan *p, size_t block, size_t at) {
     return true;
 }
 
-// Seconds that the text takes through a layer once: products, attention (which sees half of a sequence), and what
-// stands between them.
-static double way(const lq_plan *p, const pace *c, size_t block) {
+// Seconds that the text takes through a layer once, or from an input of it on: products, attention (which sees half of
+// a sequence), and what stands between them.
+static double way(const lq_plan *p, const pace *c, size_t block, int from) {
     double macs = 0, rest = 0, read = 0;
     for (size_t i = p->first[block]; i < p->first[block + 1]; i++) {
         const lq_slot *s = &p->items[i].slot;
-        if (s->role == LQ_ROLES || !s->k || s->flat) continue;
+        if (s->role == LQ_ROLES || !s->k || s->flat || s->input < from) continue;
         macs += (double)s->n * (double)s->k * (s->count ? used_of(&p->desc, s) : 1);
         if (first_reader(p, block, i)) read += (double)s->k * (s->count ? used_of(&p->desc, s) : 1);
     }
     const lq_part *a = lq_layer_attn(&p->desc.layer[block - 1]);
-    if (a) rest = 2 * (double)a->heads * (double)p->calib.len / 2 * (a->head_dim + a->v_dim);
+    if (a && from <= 0) rest = 2 * (double)a->heads * (double)p->calib.len / 2 * (a->head_dim + a->v_dim);
     return ((macs + rest) * c->mac + 3 * read * c->touch) * (double)p->calib.samples * p->calib.len;
 }
 
@@ -274,8 +274,15 @@ static double block_seconds(const lq_plan *p, const pace *c, size_t block) {
         sum += seek(p, c, it);
         if (p->base.transform & LQ_T_AWQ && first_reader(p, block, i)) sum += watch(p, c, s);
     }
-    // As it is made: up to each input in turn, and once more as the file has it; as it was: once.
-    if (layer && p->calibrates) sum += (2 + (searches ? 1 : 0) + (p->paired ? 1 : 0)) * way(p, c, block);
+    if (!layer || !p->calibrates) return sum;
+    // As it is made: up to each input in turn and on from the last one, or, if nothing is looked at while it is made,
+    // once; where factors are sought, and as it was: once.
+    int last = 0;
+    for (size_t i = p->first[block]; i < p->first[block + 1]; i++) {
+        const lq_item *it = &p->items[i];
+        if (it->round && lq_recipe_solves(&it->recipe) && it->slot.input > last) last = it->slot.input;
+    }
+    sum += (last ? way(p, c, block, last) : 0) + (1 + searches + p->paired) * way(p, c, block, -1);
     return sum;
 }
 

@@ -2,18 +2,24 @@
 // layers, and the buffers of a chunk of rows. The only file of quant/ that runs a model.
 //
 // A layer is gone through once in each course: what a chunk of rows has come to at the input that is looked at is kept,
-// and goes on from there when the next one is. A weight that is exchanged before that place lets the course begin anew.
+// and goes on from there when the next one is. A weight that is exchanged for another before that place lets the course
+// begin anew; one that comes once more, as the file has it, does not.
 //
 // Samples are sequences of their own and are never cut, so that a chunk of some of them needs no cache but that of the
 // layer at hand, which all layers may share but those whose K and V others read. Activations, residual and cache are
 // f32; products of matrices may be rough (lq_model_opts), which is far below what rounding loses.
+#include "formats/parts.h"
 #include "quant/stream.h"
 #include "runtime/model/model.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { ROWS = 128, PAGE = 32 }; // rows of a chunk, at least one sample
+
+// What a weight of the layer at hand was exchanged for.
+typedef struct came { lq_role role; int at; lq_wtype type; XXH128_hash_t hash; } came;
 
 struct lq_stream {
     const lq_calib *text;
@@ -36,6 +42,8 @@ struct lq_stream {
     size_t was_cap;
     void **own;                 // [owned] made for weights: first `tops` for those of no layer, then of that at hand
     size_t owned, tops;
+    came *came;                 // [cames]
+    size_t cames;
     lq_mat was_mat;
     lq_tick *tick;
     void *tick_arg;
@@ -224,6 +232,7 @@ void lq_stream_close(lq_stream *s) {
     free(s->was);
     own_free(s, 0);
     free(s->own);
+    free(s->came);
     free(s);
 }
 
@@ -368,10 +377,47 @@ bool lq_stream_enter(lq_stream *s, int layer, lq_err *err) {
     return true;
 }
 
+// All that a product with this weight depends on, but its type.
+static XXH128_hash_t hash_of(const lq_weight *w) {
+    const int64_t shape[] = {w->n, w->k, w->layout, w->outliers};
+    lq_part_form form;
+    XXH3_state_t *h = XXH3_createState();
+    XXH128_hash_t out = {0};
+    if (!h) return out;
+    XXH3_128bits_reset(h);
+    XXH3_128bits_update(h, shape, sizeof shape);
+    if (w->type.kind == LQ_W_PLAIN)
+        XXH3_128bits_update(h, w->q, (size_t)(w->n * w->k) * lq_dtype_size(w->type.elem));
+    else
+        for (lq_part_id i = 0; i < LQ_PARTS; i++) {
+            const void *p = lq_part_get(i, w);
+            XXH3_128bits_update(h, &i, sizeof i);
+            if (p && lq_part_of(i, w, 0, &form)) XXH3_128bits_update(h, p, form.bytes);
+        }
+    out = XXH3_128bits_digest(h);
+    XXH3_freeState(h);
+    return out;
+}
+
+// Whether the weight is what stood there before, which is now known to be `w`.
+static bool came_again(lq_stream *s, lq_role role, int at, const lq_weight *w, const lq_weight *before) {
+    const came now = {role, at, w->type, hash_of(w)};
+    for (came *c = s->came; c < s->came + s->cames; c++)
+        if (c->role == role && c->at == at) {
+            const bool same = lq_wtype_equal(&c->type, &w->type) && XXH128_isEqual(c->hash, now.hash);
+            *c = now;
+            return same;
+        }
+    came *more = realloc(s->came, (s->cames + 1) * sizeof *more);
+    if (!more) return false;
+    s->came = more;
+    s->came[s->cames++] = now;
+    return lq_wtype_equal(&before->type, &w->type) && XXH128_isEqual(hash_of(before), now.hash);
+}
+
 // A weight that reads this input, or (0) one of which that is not known, is another now.
 static void changed(lq_stream *s, int input) {
     if (input < s->at[LQ_AS_MADE]) s->at[LQ_AS_MADE] = 0;
-    buffers_stale(s, LQ_AS_MADE);
 }
 
 // Memory for what a weight needs beside it, until the layer is left.
@@ -420,9 +466,10 @@ bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_er
     lq_bound *b = &s->m[LQ_AS_MADE]->layer[s->layer[LQ_AS_MADE]][role];
     lq_weight own = *w;
     if (!unlay(s, &own, err) || (w->type.act.asym && !sum_codes(s, &own, err))) return false;
+    if (!came_again(s, role, at, &own, b->stack ? &b->stack[at] : &b->w)) changed(s, b->input);
     if (b->stack) b->stack[at] = own;
     if (at == 0) b->w = own;
-    changed(s, b->input);
+    buffers_stale(s, LQ_AS_MADE);
     return true;
 }
 
@@ -430,8 +477,15 @@ void lq_stream_put_vector(lq_stream *s, const lq_slot *slot, const float *v) {
     lq_model *m = s->m[LQ_AS_MADE];
     lq_bound *b = &m->layer[s->layer[LQ_AS_MADE]][slot->role];
     const size_t n = (size_t)(slot->count ? slot->count : 1) * (size_t)(slot->k ? slot->n * slot->k : slot->n);
-    m->dev->ops.put(m->dev, (slot->bias ? b->bias : b->v) + slot->at, v, n * sizeof *v);
+    float *there = (slot->bias ? b->bias : b->v) + slot->at, *before = malloc(n * sizeof *v);
+    lq_err err;
+    if (before) m->dev->ops.get(m->dev, before, there, n * sizeof *v);
+    const bool same = before && m->dev->ops.sync(m->dev, &err) && !memcmp(before, v, n * sizeof *v);
+    free(before);
+    if (same) return;
+    m->dev->ops.put(m->dev, there, v, n * sizeof *v);
     changed(s, 0);
+    buffers_stale(s, LQ_AS_MADE);
 }
 
 // A router reads what its experts read, before it has said whose rows are whose.
@@ -534,6 +588,7 @@ bool lq_stream_leave(lq_stream *s, double *error, lq_err *err) {
     }
     for (int c = 0; c < s->courses; c++) let_go(s, c);
     own_free(s, s->tops);
+    s->cames = 0;
     if (error) *error = norm > 0 ? sqrt(sum / norm) : 0;
     return true;
 }
