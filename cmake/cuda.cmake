@@ -1,6 +1,7 @@
 # The CUDA backend: liblq_cuda.so, a plug-in that lq loads when a device "cuda" is asked for; nothing else knows CUDA. It has its own
 # copy of the library inside and shows two names. nvcc makes the kernels, the C compiler the rest.
 set(LQ_CUDA_HOST kernels/cuda/cuda.c kernels/cuda/slots.c kernels/cuda/fast.c kernels/cuda/fast_attn.c
+  kernels/cuda/fast_library.c
   kernels/cuda/fast_products.c kernels/cuda/fast_rows.c kernels/cuda/hosted.c kernels/cuda/sample.c
   kernels/cuda/meter.c kernels/cuda/round.c kernels/cuda/solve.c)
 get_filename_component(LQ_CUDA_HOME "${LQ_NVCC}" REALPATH)
@@ -47,7 +48,7 @@ if(LQ_CUDA)
       DEPENDS ${file} DEPFILE ${object}.d COMMENT "nvcc ${file}")
     list(APPEND objects ${object})
   endforeach()
-  lq_plugin(lq_cuda kernels/cuda/gpu.c kernels/cuda/solver.c ${objects})
+  lq_plugin(lq_cuda kernels/cuda/gpu.c kernels/cuda/solver.c kernels/cuda/lt.c ${objects})
   target_include_directories(lq_cuda SYSTEM PRIVATE ${LQ_CUDA_HOME}/include)
   target_link_libraries(lq_cuda PRIVATE ${LQ_CUDART} rt)
   install(TARGETS lq_cuda)

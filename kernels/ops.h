@@ -10,6 +10,7 @@
 //
 // Invariance (docs/KERNELS.md): a row of any result is a function of that row's inputs alone, bit for bit, whatever
 // else is in the batch and however many threads work. Sums over K and over KV positions have one order on one ISA.
+// Only products of LQ_NUM_FAST may break this.
 //
 // Slots run in the order they are called. `put` has read its source when it returns, and so has every slot its
 // [host] arrays; what `get` and `sample` write to the host is there after `sync`. Inside a recording (`record`)
@@ -324,7 +325,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h, block.h or pool.c: a plug-in is another binary and shares these
 // structs, and the struct of its threads, by layout.
-enum { LQ_OPS_VERSION = 10 };
+enum { LQ_OPS_VERSION = 11 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound
@@ -379,7 +380,8 @@ typedef struct lq_ops {
 // --- devices ---
 typedef enum lq_numerics {
     LQ_NUM_DEFAULT, // int weights take int8 activations on a CPU
-    LQ_NUM_EXACT    // f32 activations, residual and KV cache: what `lq eval` reports first
+    LQ_NUM_EXACT,   // f32 activations, residual and KV cache: what `lq eval` reports first
+    LQ_NUM_FAST     // as default, but a row's bits may depend on its batch where that is faster; on a CPU: default
 } lq_numerics;
 
 typedef struct lq_dev_opts {

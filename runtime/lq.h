@@ -28,12 +28,14 @@ typedef struct lq_model_opts {
     int ctx;             // longest sequence; 0 = what the model was made for
     const char *kv;      // of the KV cache: "auto" (default: f16; exact f32), "f32", "f16", "bf16", "int8", "fp8"
     bool exact;          // f32 activations and residual, and KV unless it is said
+    bool fast;           // a GPU: a request's bits may depend on what is computed beside it; a CPU: nothing
     bool rough;          // with exact: products of f32 may be 2^-15 off where that is faster (calibration)
     lq_model *beside;    // share this one's device (device, isa, threads, rough are not read): one steps at a time
 } lq_model_opts;
 
-// The words that isa and kv may be, one by one; NULL past the last.
+// The words that isa and kv may be, and what exact and fast are, one by one; NULL past the last.
 const char *lq_isa_name(size_t i);
+const char *lq_numerics_name(size_t i); // "default", "exact", "fast"
 const char *lq_kv_name(size_t i);
 
 bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err);
@@ -47,7 +49,7 @@ typedef struct lq_model_info {
     size_t kv_token_bytes;
     int vocab, dim, layers, heads, kv_heads, ctx;
     int threads;          // 0: the device has none
-    bool exact;
+    bool exact, fast;
 } lq_model_info;
 void lq_model_describe(const lq_model *m, lq_model_info *out);
 
@@ -242,7 +244,7 @@ typedef struct lq_saved_info {
     int window, vocab;
     size_t windows;
     bool rounded;           // llama.cpp's
-    char arithmetic[16];    // "exact", "default"; of llama.cpp's: ""
+    char arithmetic[16];    // "exact", "default", "fast"; of llama.cpp's: ""
     char model[256];        // what they are of
 } lq_saved_info;
 // *out is NULL, and true returned, where there is no such file, or it is something else (a model, say).

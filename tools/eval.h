@@ -39,6 +39,7 @@ typedef struct eval_score {
 typedef struct eval_result {
     const char *text, *against; // as the command line has them, or NULL
     const char *reference;      // what `against` is, in words
+    bool fast;                  // what is not exact has fast numerics
     eval_model *models;
     int model_count;
     eval_row *rows;             // by arithmetic, protocol, model
@@ -65,6 +66,11 @@ void lq_html_text(lq_text *t, const char *s);
 
 // The whole page (eval_html.c), to a file that appears when it is whole.
 bool lq_eval_html(const eval_result *r, const char *path, lq_err *err);
+
+// What an arithmetic is called.
+static inline const char *lq_eval_mode(const eval_result *r, bool exact) {
+    return exact ? "exact" : r->fast ? "fast" : "default";
+}
 
 void lq_eval_print_text(const eval_result *r);
 int lq_eval_print_json(const eval_result *r);

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *mode_of(bool exact) { return exact ? "exact" : "default"; }
-
 // --- JSON ---
 
 static void text_member(lq_text *t, const char *key, const char *value) {
@@ -44,7 +42,7 @@ static void json_row(lq_text *t, const eval_result *r, const eval_row *row) {
     const eval_model *m = &r->models[row->model];
     lq_text_fmt(t, "{");
     text_member(t, "model", m->path);
-    lq_text_fmt(t, ",\"protocol\":\"%s\",\"mode\":\"%s\",", lq_ppl_name(row->protocol), mode_of(row->exact));
+    lq_text_fmt(t, ",\"protocol\":\"%s\",\"mode\":\"%s\",", lq_ppl_name(row->protocol), lq_eval_mode(r, row->exact));
     text_member(t, "device", m->devices[row->exact]);
     number_member(t, "perplexity", row->ppl.ppl);
     number_member(t, "standard_error", row->ppl.error);
@@ -65,7 +63,7 @@ static void json_score(lq_text *t, const eval_result *r, const eval_score *s) {
     text_member(t, "model", r->models[s->model].path);
     lq_text_fmt(t, ",");
     text_member(t, "task", s->name);
-    lq_text_fmt(t, ",\"mode\":\"%s\",\"questions\":%zu,\"cut\":%zu", mode_of(s->exact), k->questions, k->cut);
+    lq_text_fmt(t, ",\"mode\":\"%s\",\"questions\":%zu,\"cut\":%zu", lq_eval_mode(r, s->exact), k->questions, k->cut);
     number_member(t, "acc", k->acc);
     number_member(t, "acc_error", k->acc_error);
     number_member(t, "acc_norm", k->acc_norm);
@@ -162,7 +160,7 @@ static void print_rows(const eval_result *r) {
         const eval_row *row = &r->rows[i];
         c.n = 0;
         if (r->model_count > 1) cell(&c, r->models[row->model].name);
-        cell(&c, lq_ppl_name(row->protocol)), cell(&c, mode_of(row->exact));
+        cell(&c, lq_ppl_name(row->protocol)), cell(&c, lq_eval_mode(r, row->exact));
         cell_fmt(&c, "%.4f", row->ppl.ppl);
         error_cell(&c, row->ppl.error, 4);
         if (r->model_count > 1) first_cell(&c, row);
@@ -202,7 +200,7 @@ static void print_scores(const eval_result *r) {
         const eval_score *s = &r->scores[i];
         c.n = 0;
         if (r->model_count > 1) cell(&c, r->models[s->model].name);
-        cell(&c, s->name), cell(&c, mode_of(s->exact));
+        cell(&c, s->name), cell(&c, lq_eval_mode(r, s->exact));
         number_cells(&c, s->score.acc, s->score.acc_error);
         if (norm) number_cells(&c, s->score.acc_norm, s->score.acc_norm_error);
         if (ppl) number_cells(&c, s->score.ppl, s->score.ppl_error);

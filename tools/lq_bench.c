@@ -103,6 +103,7 @@ static int take_options(lq_bench *b, const bench_args *a) {
     b->kernels = a->kernels;
     b->quiet = a->common.quiet;
     b->opts = lq_model_args_opts(&a->model);
+    if (lq_model_args_check("bench", &a->model)) return 2;
     for (size_t i = 0; a->output && formats[i]; i++)
         if (!strcmp(a->output, formats[i])) b->format = (lq_bench_format)i;
     if (a->common.json && a->output && b->format != LQ_BENCH_JSON)

@@ -60,6 +60,7 @@ static bool open_engine(const job *j, lane *l, lq_err *err) {
 static bool open_lane(job *j, lane *l, lq_model *beside, lq_err *err) {
     lq_model_opts o = lq_model_args_opts(&j->a->model);
     o.exact = l->exact;
+    o.fast = o.fast && !l->exact;
     o.beside = beside;
     if (l->model < 0) o.kv = NULL; // what others are compared with has all of its cache
     if (!lq_model_open(l->path, &o, &l->m, err) || !open_engine(j, l, err)) return false;
@@ -141,7 +142,7 @@ static bool measure_protocol(job *j, size_t protocol, lq_err *err) {
     bool done = (engines && ppl && kld && rows) || lq_fail(err, LQ_E_MEMORY, "no memory for %zu models", n);
     if (rows) memset(rows + j->r.row_count, 0, n * sizeof *rows);
     for (size_t i = 0; done && i < n; i++) engines[i] = j->lanes[i].e;
-    if (n == 1) snprintf(what, sizeof what, "%s %s", lq_ppl_name(protocol), j->lanes[0].exact ? "exact" : "default");
+    if (n == 1) snprintf(what, sizeof what, "%s %s", lq_ppl_name(protocol), lq_eval_mode(&j->r, j->lanes[0].exact));
     else snprintf(what, sizeof what, "%s of %zu", lq_ppl_name(protocol), n);
     lq_bar_begin(&bar, what, "windows", 1, j->a->common.quiet);
     lq_ppl_opts o = {.protocol = (lq_ppl_protocol)protocol, .window = (int)j->a->window,
@@ -214,7 +215,7 @@ static bool measure(job *j, lq_err *err) {
     for (int i = 0; i < j->r.model_count; i++) {
         const char *path = j->r.models[i].path;
         if (!j->a->served) all[n++] = (lane){.path = path, .model = i, .exact = true};
-        if (!j->a->model.exact) all[n++] = (lane){.path = path, .model = i};
+        if (!lq_model_args_opts(&j->a->model).exact) all[n++] = (lane){.path = path, .model = i};
     }
     bool done = true;
     const int together = j->r.against ? n : 1;
@@ -300,7 +301,9 @@ static bool open_reference(job *j, lq_err *err) {
 static int check_words(const eval_args *a, int argc) {
     if (!a->text && !a->against && !a->tasks)
         return lq_say_usage("eval", "--text FILE is missing: what the model is measured on (or --tasks FILE)");
-    if (a->model.exact && a->served)
+    const int status = lq_model_args_check("eval", &a->model);
+    if (status) return status;
+    if (lq_model_args_opts(&a->model).exact && a->served)
         return lq_say_usage("eval", "--exact and --served exclude each other; without them both are measured");
     if (a->html && !a->force && !access(a->html, F_OK))
         return lq_say_usage("eval", "--html %s: is there already; --force replaces it", a->html);
@@ -318,7 +321,7 @@ static int run(void *args, int argc, char **argv) {
     char *text = NULL;
     int status = check_words(a, argc);
     if (status) return status;
-    job j = {.a = a, .r = {.text = a->text}};
+    job j = {.a = a, .r = {.text = a->text, .fast = lq_model_args_opts(&a->model).fast}};
     lq_input_catch();
     bool done = (!a->text || lq_input_read(a->text, (size_t)1 << 32, &text, &j.n, &err)) && open_reference(&j, &err);
     j.text = text;
@@ -377,7 +380,8 @@ const lq_verb lq_verb_eval = {
               "of different protocols, texts or tokenizers cannot be compared. What does not fill a window is dropped.\n\n"
               "Standard errors (+-) come from the means of windows, as tokens of one window depend on each other. Of several models each "
               "perplexity stands beside the first model's, window by window: what both find hard cancels.\n\n"
-              "Exact arithmetic (f32 activations and cache) says what the weights lost; the default one is what `lq serve` computes. "
+              "Exact arithmetic (f32 activations and cache) says what the weights lost; the default one is what `lq serve` computes, "
+              "with --numerics fast what it computes with that. "
               "--against REF runs REF in exact arithmetic on the same windows and says, in nats, how far each model's probabilities are "
               "from REF's (KL divergence, mean with its standard error, median, 99th percentile, largest), and how often both have the "
               "same likeliest token. REF may be a model, a file of --save-logits, or one of llama.cpp's --kl-divergence-base.\n\n"

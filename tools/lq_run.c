@@ -90,6 +90,7 @@ static int run(void *args, int argc, char **argv) {
     a->ask.stop = a->stop.p;
     a->ask.stops = (int)a->stop.n;
     a->ask.logprobs = a->common.json;
+    if (lq_model_args_check("run", &a->model)) return 2;
     if (a->raw && (a->system || a->messages || a->vars.n))
         return lq_say_usage("run", "--raw takes no --system, --messages or --var: there is no conversation");
     a->ask.sampling.seeded = a->seed != NULL;

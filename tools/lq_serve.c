@@ -137,6 +137,7 @@ static int run(void *args, int argc, char **argv) {
     lq_err err = {0};
     char *key = NULL, *name = NULL;
     (void)argc;
+    if (lq_model_args_check("serve", &a->model)) return 2;
     if (!a->name) a->name = name = name_of(argv[0]);
     bool done = a->name ? key_read(a->key_file, &key, &err) : lq_fail(&err, LQ_E_MEMORY, "out of memory");
     a->log_to = a->common.quiet ? NULL : stderr;

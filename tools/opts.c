@@ -23,7 +23,13 @@ const lq_opt *lq_verb_opt(const lq_verb *v, size_t i) {
 
 lq_model_opts lq_model_args_opts(const lq_model_args *a) {
     return (lq_model_opts){.device = a->device, .isa = a->isa, .threads = (int)a->threads, .ctx = (int)a->ctx,
-                           .kv = a->kv, .exact = a->exact};
+                           .kv = a->kv, .exact = a->exact || (a->numerics && !strcmp(a->numerics, "exact")),
+                           .fast = a->numerics && !strcmp(a->numerics, "fast")};
+}
+
+int lq_model_args_check(const char *verb, const lq_model_args *a) {
+    if (!a->exact || !a->numerics || !strcmp(a->numerics, "exact")) return 0;
+    return lq_say_usage(verb, "--exact and --numerics %s exclude each other", a->numerics);
 }
 
 // --- suggestions ---

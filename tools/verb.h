@@ -63,7 +63,11 @@ int lq_verb_unknown(const char *word);         // the usage error, with the near
 typedef struct lq_common { bool json, quiet; } lq_common;
 
 // Options every verb that opens a model shares; use LQ_MODEL_OPTS(struct, member) in the table.
-typedef struct lq_model_args { const char *device, *isa, *kv; int64_t threads, ctx; bool exact; } lq_model_args;
+typedef struct lq_model_args {
+    const char *device, *isa, *kv, *numerics;
+    int64_t threads, ctx;
+    bool exact;
+} lq_model_args;
 #define LQ_MODEL_OPTS(T, m)                                                                                                        \
     {"device", 'd', LQ_OPT_TEXT, offsetof(T, m.device), "DEV", "where to run: cpu, cuda, cuda:1", NULL, 0, 0},                      \
     {"isa", 0, LQ_OPT_CHOICE, offsetof(T, m.isa), "ISA", "no better instructions than these", lq_isa_name, 0, 0},                  \
@@ -73,10 +77,14 @@ typedef struct lq_model_args { const char *device, *isa, *kv; int64_t threads, c
 #define LQ_MODEL_NUMERICS(T, m)                                                                                                    \
     {"ctx", 'c', LQ_OPT_INT, offsetof(T, m.ctx), "N", "longest sequence (default: the model's)", NULL, 1, 1 << 24},                 \
     {"kv", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache (default: f16, exact f32)", lq_kv_name, 0, 0},                          \
-    {"exact", 0, LQ_OPT_FLAG, offsetof(T, m.exact), NULL, "f32 activations and residual, and KV unless said: slower, for comparison", NULL, 0, 0}
+    {"numerics", 0, LQ_OPT_CHOICE, offsetof(T, m.numerics), "HOW", "arithmetic (fast: on a GPU results may depend on their batch)",                     \
+     lq_numerics_name, 0, 0},                                                                                                      \
+    {"exact", 0, LQ_OPT_FLAG, offsetof(T, m.exact), NULL, "--numerics exact: f32 activations and residual, and KV unless said: slower, for comparison", NULL, 0, 0}
 
 // What the shared options say to lq_model_open.
 lq_model_opts lq_model_args_opts(const lq_model_args *a);
+// 0, or the exit status of what was said of --exact beside other --numerics.
+int lq_model_args_check(const char *verb, const lq_model_args *a);
 
 // --- options (opts.c) ---
 

@@ -7,6 +7,7 @@
 #include "kernels/cuda/solver.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void lq_cuda_break(lq_dev *d, const lq_err *why) {
     lq_cuda *c = lq_cuda_of(d);
@@ -133,16 +134,25 @@ void lq_cuda_close(lq_dev *d) {
     free(d);
 }
 
+// Fast mode names what its bits come from.
+static bool open_library(lq_dev *d, lq_err *err) {
+    if (!lq_fast_library_open(d, err)) return false;
+    const size_t n = strlen(d->isa);
+    snprintf(d->isa + n, sizeof d->isa - n, ", %s", lq_fast_library_name(d));
+    return true;
+}
+
 static bool open_gpu(lq_dev *d, int number, const lq_dev_opts *o, lq_err *err) {
     lq_cuda *c = d->self;
     lq_gpu_info info;
     if (!lq_gpu_open(number, &c->gpu, &info, err)) return false;
-    snprintf(d->isa, sizeof d->isa, "sm_%d, %.48s", info.capability, info.name);
+    snprintf(d->isa, sizeof d->isa, "sm_%d, %.34s", info.capability, info.name);
     if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = "c", .threads = o->threads}, &c->cpu, err)) return false;
     d->pool = c->cpu->pool;
     c->processors = info.processors;
     return lq_plain_prepare(c->gpu, err) && lq_cuda_meter_open(d, err) && lq_cuda_sample_open(d, err) &&
-           (d->act == LQ_F32 || lq_fast_open(d, info.capability, err));
+           (d->act == LQ_F32 || lq_fast_open(d, info.capability, err)) &&
+           (d->numerics != LQ_NUM_FAST || open_library(d, err));
 }
 
 bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **out, lq_err *err) {

@@ -16,6 +16,8 @@ typedef struct lq_cuda_stack {
     struct lq_cuda_stack *next;
 } lq_cuda_stack;
 
+typedef struct lq_library lq_library;
+
 // lq_dev.self of a CUDA device.
 typedef struct lq_cuda {
     lq_gpu *gpu;
@@ -27,6 +29,7 @@ typedef struct lq_cuda {
     float *parts;              // of products whose k is cut (w4s.h)
     uint32_t *arrived;
     struct lq_cuda_sampler *sampler; // of sample.c
+    lq_library *library; // of fast mode (fast_library.c)
     size_t shared;             // bytes of shared memory that a block may have
     float *apart;              // of attention whose splits are apart (pa.h)
     float *sums;               // of attn whose y is not f32: [rows][heads][dv]

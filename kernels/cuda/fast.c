@@ -18,6 +18,7 @@ bool lq_fast_open(lq_dev *d, int capability, lq_err *err) {
 
 void lq_fast_close(lq_dev *d) {
     lq_cuda *c = lq_cuda_of(d);
+    lq_fast_library_close(d);
     if (c->parts) lq_gpu_free(c->gpu, c->parts);
     if (c->arrived) lq_gpu_free(c->gpu, c->arrived);
     if (c->apart) lq_gpu_free(c->gpu, c->apart);

@@ -25,6 +25,12 @@ bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float 
 bool lq_fast_stack(const lq_weight *w, const float *const *bias, int experts, lq_w4s_matrix *to);
 bool lq_fast_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s /* NULL: one expert */);
 
+// In fast mode: products of many tokens, by a library. A row's bits then depend on its batch.
+bool lq_fast_library_open(lq_dev *d, lq_err *err); // fast_library.c; false: it is not there
+void lq_fast_library_close(lq_dev *d);
+const char *lq_fast_library_name(const lq_dev *d);
+bool lq_fast_library(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y);
+
 bool lq_fast_attn_open(lq_dev *d, lq_err *err); // fast_attn.c
 bool lq_fast_rope(lq_dev *d, const lq_rope_args *a);
 bool lq_fast_kv_write(lq_dev *d, const lq_kv_write_args *a);

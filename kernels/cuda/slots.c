@@ -34,6 +34,7 @@ static void quant(lq_dev *d, const lq_quant_args *a) {
 
 static void matmul(lq_dev *d, const lq_matmul_args *a) {
     for (int i = 0; i < a->count; i++) {
+        if (d->act != LQ_F32 && lq_fast_library(d, a->x, a->w[i], a->bias[i], &a->y[i])) continue;
         if (d->act != LQ_F32 && lq_fast_matmul(d, a->x, a->w[i], a->bias[i], &a->y[i])) continue;
         lq_plain_matmul p = {*a->x, *a->w[i], a->bias[i], a->y[i]};
         p.y.rows = a->x->x.rows;

@@ -265,7 +265,7 @@ static bool open_saver(job *j, lq_err *err) {
     const lq_model *m = lq_engine_model(j->lanes[0].e);
     lq_saved_info info = {.protocol = j->o->protocol, .window = (int)j->window, .vocab = (int)j->vocab,
                           .windows = j->windows};
-    snprintf(info.arithmetic, sizeof info.arithmetic, "%s", m->dev->numerics == LQ_NUM_EXACT ? "exact" : "default");
+    snprintf(info.arithmetic, sizeof info.arithmetic, "%s", lq_numerics_name(m->dev->numerics));
     snprintf(info.model, sizeof info.model, "%s", m->desc.arch->name);
     return lq_saver_open(j->o->save, j->o->force, &info, m->tok, j->ids, &j->saver, err);
 }

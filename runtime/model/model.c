@@ -58,6 +58,9 @@ static const struct { const char *name; lq_dtype type; } kv_types[] = {
 };
 enum { KV_TYPES = sizeof kv_types / sizeof *kv_types };
 
+static const char *const numerics[] = {[LQ_NUM_DEFAULT] = "default", [LQ_NUM_EXACT] = "exact", [LQ_NUM_FAST] = "fast"};
+
+const char *lq_numerics_name(size_t i) { return i < sizeof numerics / sizeof *numerics ? numerics[i] : NULL; }
 const char *lq_isa_name(size_t i) { return lq_cpu_isa(i); }
 const char *lq_kv_name(size_t i) { return !i ? "auto" : i <= KV_TYPES ? kv_types[i - 1].name : NULL; }
 
@@ -111,12 +114,13 @@ static bool numbers_open(lq_model *m, lq_err *err) {
 }
 
 static bool open_device(lq_model *m, const lq_model_opts *o, lq_err *err) {
-    const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa,
-                             .numerics = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT, .rough = o->rough};
+    const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa, .rough = o->rough,
+                             .numerics = o->exact ? LQ_NUM_EXACT : o->fast ? LQ_NUM_FAST : LQ_NUM_DEFAULT};
+    if (o->exact && o->fast) return lq_fail(err, LQ_E_USAGE, "numerics that are exact and fast at once");
     if (!o->beside) return lq_dev_open(o->device ? o->device : "cpu", &dev, &m->dev, err);
     if (dev.numerics != o->beside->dev->numerics)
-        return lq_fail(err, LQ_E_USAGE, "a model beside one that is %s must be so too",
-                       o->beside->dev->numerics == LQ_NUM_EXACT ? "exact" : "not exact");
+        return lq_fail(err, LQ_E_USAGE, "numerics %s beside a model with numerics %s: they share a device",
+                       numerics[dev.numerics], numerics[o->beside->dev->numerics]);
     m->dev = lq_dev_use(o->beside->dev);
     return true;
 }
@@ -281,7 +285,8 @@ void lq_model_describe(const lq_model *m, lq_model_info *out) {
                            .file_bytes = lq_ckpt_file_bytes(m->ckpt),
                            .kv_token_bytes = lq_kv_token_bytes(m, -1), .vocab = m->desc.vocab, .dim = m->desc.dim,
                            .layers = m->desc.layers, .heads = a ? a->heads : 0, .kv_heads = a ? a->kv_heads : 0,
-                           .ctx = m->ctx, .exact = m->dev->numerics == LQ_NUM_EXACT};
+                           .ctx = m->ctx, .exact = m->dev->numerics == LQ_NUM_EXACT,
+                           .fast = m->dev->numerics == LQ_NUM_FAST};
     snprintf(out->arch, sizeof out->arch, "%s", m->desc.arch->name);
     lq_wtype_name(&m->main_type, out->quant, sizeof out->quant);
     const int threads = out->threads = m->dev->host ? lq_pool_threads(m->dev->pool) : 0;

@@ -98,6 +98,15 @@ static void compute(void *arg) {
     lq_head(c, c->b->ints + (c->b->int_cap - (size_t)c->b->outs), c->batch.rows.n);
 }
 
+// A library that makes products finds its way when it first sees a shape, and not within a recording: it is shown them
+// by rows that are nobody's, which leave no trace.
+static void show_shapes(lq_run *c) {
+    const int seqs = c->batch.rows.seqs;
+    c->batch.rows.seqs = 0;
+    compute(c);
+    c->batch.rows.seqs = seqs;
+}
+
 // The recording of so many rows at positions up to max_at; the one that was longest unused makes room.
 static lq_recording *recording(lq_run *c, int rows, int max_at, lq_err *err) {
     lq_buffers *b = c->b;
@@ -111,6 +120,7 @@ static lq_recording *recording(lq_run *c, int rows, int max_at, lq_err *err) {
     if (b->recordings < LQ_RECORDINGS) r = &b->recorded[b->recordings++];
     else d->ops.forget(d, r->graph);
     *r = (lq_recording){.rows = rows, .max_at = max_at};
+    if (d->numerics == LQ_NUM_FAST) show_shapes(c);
     if (d->ops.record(d, compute, c, &r->graph, err)) return r;
     *r = b->recorded[--b->recordings];
     return NULL;

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # check_device.py LQ: the device "cuda" on a machine that has no GPU: its kernels as functions and its driver on this machine (tests/cuda/gpu_emu.c). The
 # logits of a tiny model of every architecture, and of every kind of weight, are those of portable C to the bit in exact mode; in default mode they are near
-# them and do not depend on the batch; it samples, serves a batch and copies blocks; lq quantize rounds on it, with the bytes of the CPU; what is wrong is
+# them and do not depend on the batch, in fast mode they are near them; it samples, serves a batch and copies blocks; lq quantize rounds on it, with the bytes of the CPU; what is wrong is
 # one line. With LQ_REAL_GPU in the environment the GPU that is here does it.
 import json
 import os
@@ -55,10 +55,28 @@ def near(model, what, tokens, ids):
     alone, _ = logits(model, tokens, isa="cuda", batch=4, ids=ids, mode="default")
     exact, _ = logits(model, tokens, isa="c", batch=7, ids=ids)
     if not check(mine is not None and alone is not None and exact is not None, f"{what}, default mode: {why}"):
-        return
+        return None
     off = float(np.sqrt(((mine - exact) ** 2).mean() / (exact**2).mean()))
     check(np.array_equal(mine.view(np.uint32), alone.view(np.uint32)), f"{what}, default mode: other bits in another batch")
-    check(off <= 0.02 or (0 <= divergence(exact, mine) <= 0.02 and off < 0.2), f"{what}, default mode: {off:.4f} off, KLD {divergence(exact, mine):.5f}")
+    check(close(exact, mine), f"{what}, default mode: {off:.4f} off, KLD {divergence(exact, mine):.5f}")
+    return exact
+
+
+def close(exact, mine):
+    off = float(np.sqrt(((mine - exact) ** 2).mean() / (exact**2).mean()))
+    return off <= 0.02 or (0 <= divergence(exact, mine) <= 0.02 and off < 0.2)
+
+
+def fast(model, what, tokens, ids, exact=None):
+    """All tokens at once go by the library, whose sums have another order: as near as default mode, and the same bits in the same batch."""
+    one, why = logits(model, tokens, isa="cuda", batch=tokens, ids=ids, mode="fast")
+    again, _ = logits(model, tokens, isa="cuda", batch=tokens, ids=ids, mode="fast")
+    if real_gpu and "cuBLASLt cannot be loaded" in why:
+        return skip(f"{what}, fast mode: {why}")
+    exact = logits(model, tokens, isa="c", batch=tokens, ids=ids)[0] if exact is None else exact
+    if check(one is not None and again is not None and exact is not None, f"{what}, fast mode: {why}"):
+        check(np.array_equal(one.view(np.uint32), again.view(np.uint32)), f"{what}, fast mode: other bits in the same batch")
+        check(close(exact, one), f"{what}, fast mode: KLD {divergence(exact, one):.5f}")
 
 
 def architectures(folder):
@@ -67,7 +85,8 @@ def architectures(folder):
         ids = np.fromfile(os.path.join(folder, name, "ids.bin"), "<i4")[:24]
         ids.tofile(os.path.join(folder, "few"))
         same(os.path.join(folder, name), name, len(ids), os.path.join(folder, "few"))
-        near(os.path.join(folder, name), name, len(ids), os.path.join(folder, "few"))
+        exact = near(os.path.join(folder, name), name, len(ids), os.path.join(folder, "few"))
+        fast(os.path.join(folder, name), name, len(ids), os.path.join(folder, "few"), exact)
     # Columns that all experts keep apart are one list on the device, or the experts would not read one form of x.
     out, words = os.path.join(folder, "mixtral", "apart.lq"), ["--type", "int4 g32", "--salient", "0.1", "--samples", "4"]
     r = run("quantize", os.path.join(folder, "mixtral"), out, *words, "--quiet")
@@ -83,6 +102,36 @@ def types(folder):
         if check(r.returncode == 0, f"{words}: {r.stderr.strip()}"):
             same(out, " ".join(words), 12, ids)
             near(out, " ".join(words), 12, ids)
+
+
+def products(*words, **more):
+    """How many the library made; -1: it did not say."""
+    r = run(*words, "--device", "cuda", LQ_EMU_COUNT="1", **more)
+    said = re.search(r"lt_emu: (\d+) products", r.stderr)
+    return int(said[1]) if r.returncode == 0 and said else -1
+
+
+def many_tokens(folder):
+    """Fast mode: from so many tokens on rows of bf16 that are made of codes go by the library, and in recorded steps what is bf16."""
+    ids, out = os.path.join(folder, "ids"), os.path.join(folder, "fast.lq")
+    np.random.default_rng(4).integers(0, 1000, 260).astype("<i4").tofile(ids)
+    np.fromfile(ids, "<i4")[:140].tofile(ids + "140")
+    for words, tokens in ((["--type", "int4 g32 asym"], 140), (["--type", "int4 g128"], 260), (["--type", "nvfp4"], 140), (["--type", "e5m2 row f32"], 140)):
+        r = run("quantize", demo, out, *words, "--force", "--quiet")
+        if check(r.returncode == 0, f"{words}: {r.stderr.strip()}"):
+            fast(out, " ".join(words), tokens, ids if tokens == 260 else ids + "140")
+    words = ("run", out, "-p", "the " * 40, "-n", "2", "--quiet")
+    text = {how: run(*words, "--numerics", how).stdout for how in ("default", "fast")}
+    check(text["default"] == text["fast"] != "", f"on a CPU fast is not default: {text}")
+    r = run(*words, "--numerics", "fast", "--exact")
+    check(r.returncode == 2 and "--exact" in r.stderr, f"exact and fast: {r.returncode} {r.stderr}")
+    if real_gpu:
+        return
+    bench = ("bench", demo, "-p", "0", "-n", "3", "-r", "1", "-q", "--numerics", "fast")
+    found = [products(*words, "--numerics", "fast"), products("run", out, "-p", "the " * 160, "-n", "2", "--quiet", "--numerics", "fast"), products(*bench, "-b", "8"), products(*bench, "-b", "16")]
+    check(found[0] >= 0 and found[1] > found[0] and found[2] == 0 and found[3] > 0, f"products of the library: {found}")
+    r = run(*words, "--device", "cuda", "--numerics", "fast", LQ_EMU_NO_LT="1")
+    check(r.returncode == 1 and "cuBLASLt" in r.stderr and r.stderr.count("\n") == 1, f"without the library: {r.returncode} {r.stderr}")
 
 
 def program(folder):
@@ -140,6 +189,7 @@ with tempfile.TemporaryDirectory() as folder:
             os.environ["LD_LIBRARY_PATH"] = plugin
         quantize(folder)
         types(folder)
+        many_tokens(folder)
         program(folder)
         architectures(os.path.join(folder, "tiny"))
     else:

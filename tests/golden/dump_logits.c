@@ -1,5 +1,5 @@
 // dump_logits.c: the logits of every position of a sequence, raw f32, through the public API alone.
-//   dump_logits MODEL IDS(int32 file) OUT CTX ISA|cuda THREADS BATCH exact|default
+//   dump_logits MODEL IDS(int32 file) OUT CTX ISA|cuda THREADS BATCH exact|default|fast
 #include "runtime/lq.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static int fail(const char *what) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 9) return fail("usage: MODEL IDS OUT CTX ISA THREADS BATCH exact|default");
+    if (argc != 9) return fail("usage: MODEL IDS OUT CTX ISA THREADS BATCH exact|default|fast");
     static int32_t ids[1 << 16];
     FILE *in = fopen(argv[2], "rb");
     if (!in) return fail(argv[2]);
@@ -30,7 +30,8 @@ int main(int argc, char **argv) {
     lq_model_info info;
     const bool cuda = !strcmp(argv[5], "cuda");
     const lq_model_opts opts = {.ctx = atoi(argv[4]), .device = cuda ? "cuda" : NULL, .isa = cuda ? NULL : argv[5],
-                                .threads = atoi(argv[6]), .exact = !strcmp(argv[8], "exact")};
+                                .threads = atoi(argv[6]), .exact = !strcmp(argv[8], "exact"),
+                                .fast = !strcmp(argv[8], "fast")};
     if (!lq_model_open(argv[1], &opts, &m, &err)) return fail(err.text);
     if (!lq_engine_open(m, &(lq_engine_opts){.max_batch = atoi(argv[7]), .max_seqs = 1}, &e, &err))
         return fail(err.text);

@@ -32,7 +32,8 @@ stages=("$@")
 [ ${#stages[@]} = 0 ] && stages=($all)
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
 began=$SECONDS failed=0
-export LD_LIBRARY_PATH="$at/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+lt=$("$python" -c 'import glob, importlib.util as u; print(*[d for p in (u.find_spec("torch") or u.find_spec("os")).submodule_search_locations or [] for d in glob.glob(p + "/../nvidia/cu*/lib") if glob.glob(d + "/libcublasLt.so.1*")][:1])' 2>/dev/null) # torch's cuBLASLt
+export LD_LIBRARY_PATH="$at/lib${lt:+:$lt}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
 say() { printf '%4d s  %-10s %s\n' $((SECONDS - began)) "$1" "$2" | tee -a "$out/summary.txt"; }
 bad() { failed=$((failed + 1)); say "$1" "FAILED: $2"; }
