@@ -13,7 +13,8 @@ bool lq_fast_open(lq_dev *d, int capability, lq_err *err) {
     // Of the architecture, not of the machine: where k is cut decides bits.
     c->sms = capability >= 90 ? 132 : 108;
     c->shared = shared_of(capability);
-    return lq_fast_attn_open(d, err) && lq_fast_products_open(d, err) && lq_fast_rows_open(d, err);
+    return lq_fast_attn_open(d, err) && lq_fast_products_open(d, err) && lq_fast_rows_open(d, err) &&
+           lq_fast_state_open(d, err);
 }
 
 void lq_fast_close(lq_dev *d) {

@@ -36,6 +36,9 @@ bool lq_fast_rope(lq_dev *d, const lq_rope_args *a);
 bool lq_fast_kv_write(lq_dev *d, const lq_kv_write_args *a);
 bool lq_fast_attn(lq_dev *d, const lq_attn_args *a);
 
+bool lq_fast_state_open(lq_dev *d, lq_err *err); // fast_state.c
+bool lq_fast_conv(lq_dev *d, const lq_conv_args *a);
+
 bool lq_fast_rows_open(lq_dev *d, lq_err *err); // fast_rows.c
 bool lq_fast_norm(lq_dev *d, const lq_norm_args *a);
 bool lq_fast_glu(lq_dev *d, const lq_glu_args *a);

@@ -187,6 +187,7 @@ static void mix(lq_dev *d, const lq_mix_args *a) {
 }
 
 static void conv(lq_dev *d, const lq_conv_args *a) {
+    if (d->act != LQ_F32 && lq_fast_conv(d, a)) return;
     lq_plain_conv p = {*a, *a->rows};
     p.a.rows = NULL;
     p.a.rows = NULL;
