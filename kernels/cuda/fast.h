@@ -38,6 +38,7 @@ bool lq_fast_attn(lq_dev *d, const lq_attn_args *a);
 
 bool lq_fast_state_open(lq_dev *d, lq_err *err); // fast_state.c
 bool lq_fast_conv(lq_dev *d, const lq_conv_args *a);
+bool lq_fast_scan(lq_dev *d, const lq_scan_args *a);
 
 bool lq_fast_rows_open(lq_dev *d, lq_err *err); // fast_rows.c
 bool lq_fast_norm(lq_dev *d, const lq_norm_args *a);

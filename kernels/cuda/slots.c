@@ -195,6 +195,7 @@ static void conv(lq_dev *d, const lq_conv_args *a) {
 }
 
 static void scan(lq_dev *d, const lq_scan_args *a) {
+    if (d->act != LQ_F32 && lq_fast_scan(d, a)) return;
     lq_plain_scan p = {*a, *a->rows};
     p.a.rows = NULL;
     p.a.rows = NULL;

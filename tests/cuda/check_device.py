@@ -134,6 +134,12 @@ def many_tokens(folder):
     check(r.returncode == 1 and "cuBLASLt" in r.stderr and r.stderr.count("\n") == 1, f"without the library: {r.returncode} {r.stderr}")
 
 
+def states(folder):
+    """conv and scan, which no model has."""
+    r = subprocess.run([os.path.join(os.path.dirname(lq), "state_slots")], capture_output=True, text=True)
+    check(r.returncode == 0 and " 0 failed" in r.stdout, f"state_slots: {r.stdout} {r.stderr}")
+
+
 def program(folder):
     """What a person sees: text, drawn and greedy, several at once; a cache of each type; too little memory, a device that is not there."""
     words = ("run", demo, "-p", "Once upon a time", "-n", "12", "--quiet", "--exact")
@@ -190,6 +196,7 @@ with tempfile.TemporaryDirectory() as folder:
         quantize(folder)
         types(folder)
         many_tokens(folder)
+        states(folder)
         program(folder)
         architectures(os.path.join(folder, "tiny"))
     else:
