@@ -134,6 +134,15 @@ def many_tokens(folder):
     check(r.returncode == 1 and "cuBLASLt" in r.stderr and r.stderr.count("\n") == 1, f"without the library: {r.returncode} {r.stderr}")
 
 
+def library():
+    """What is asked of cuBLASLt, of one that is none."""
+    folder = os.path.dirname(lq)
+    if not os.path.exists(os.path.join(folder, "lt_calls")):
+        return skip("no CUDA toolkit: what is asked of cuBLASLt")
+    r = subprocess.run([os.path.join(folder, "lt_calls")], capture_output=True, text=True, env=dict(os.environ, LD_LIBRARY_PATH=os.path.join(folder, "library")))
+    check(r.returncode == 0 and " 0 failed" in r.stdout, f"lt_calls: {r.stdout} {r.stderr}")
+
+
 def states(folder):
     """conv and scan, which no model has."""
     r = subprocess.run([os.path.join(os.path.dirname(lq), "state_slots")], capture_output=True, text=True)
@@ -190,6 +199,8 @@ with tempfile.TemporaryDirectory() as folder:
         skip("there is a GPU here: what is said without one")
     visit = subprocess.run([os.path.join(root, "tests", "gpu", "check.sh"), os.path.join(folder, "out"), "env"], capture_output=True, text=True)
     check(visit.returncode == ("no GPU" in visit.stdout), f"tests/gpu/check.sh: {visit.returncode} {visit.stdout} {visit.stderr}")
+    if not real_gpu:
+        library()
     if real_gpu or os.path.exists(os.path.join(plugin, "liblq_cuda.so")):
         if not real_gpu:
             os.environ["LD_LIBRARY_PATH"] = plugin
