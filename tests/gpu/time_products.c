@@ -1,7 +1,7 @@
 // time_products.c: how long the slot matmul of a device takes for a type of weights, a shape and a number of rows, as
 // CSV. Weights are random and lie in copies that no cache holds; products are recorded, and a replay of all copies is
 // timed from its start until the device is idle. Slots are asked for alone: what is timed is what a model runs.
-//   time_products DEVICE [--bytes N] [--types "int4 g128,bf16"] [--rows 1,8] [NxK]...
+//   time_products DEVICE [--bytes N] [--types "int4 g128,bf16"] [--rows 1,8] [--fast] [NxK]...
 #include "formats/json.h"
 #include "kernels/ops.h"
 #include <stdio.h>
@@ -143,6 +143,7 @@ int main(int argc, char **argv) {
     char list[200] = "1,8,16,64,256,1024", words[200];
     int shape_count = 5, given = 0, rows[MOST], count = 0;
     size_t all = (size_t)512 << 20;
+    lq_dev_opts o = {0};
     lq_err err;
     lq_dev *d;
     if (argc < 2) return 2;
@@ -150,10 +151,11 @@ int main(int argc, char **argv) {
         if (!strcmp(argv[i], "--bytes") && i + 1 < argc) all = strtoull(argv[++i], NULL, 0);
         else if (!strcmp(argv[i], "--types") && i + 1 < argc) types = argv[++i];
         else if (!strcmp(argv[i], "--rows") && i + 1 < argc) snprintf(list, sizeof list, "%s", argv[++i]);
+        else if (!strcmp(argv[i], "--fast")) o.numerics = LQ_NUM_FAST;
         else if (given < MOST) shapes[given++] = argv[i], shape_count = given;
     }
     for (char *word = strtok(list, ","); word && count < MOST; word = strtok(NULL, ",")) rows[count++] = atoi(word);
-    if (!lq_dev_open(argv[1], &(lq_dev_opts){0}, &d, &err)) die(&err);
+    if (!lq_dev_open(argv[1], &o, &d, &err)) die(&err);
     const lq_dev_limits limits = {.rows = rows[count - 1], .outs = 1, .k = 65536, .n = 65536, .heads = 1, .dv = 64,
                                   .max_at = 64, .vocab = 64, .slots = 1};
     if (!d->ops.reserve(d, &limits, &err)) die(&err);
