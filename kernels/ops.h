@@ -38,7 +38,8 @@ typedef struct lq_mat {
 // stored columns `outlier` count as 0.
 //   F32   nothing: a matmul reads x
 //   I8    q int8 [cell][row][q_row], scale and sum (of q) [cell][row]. A cell is q_row of k, what stands behind k is 0
-//   E4M3  q, on a CPU the rounded values as f32, [row][q_row]; scale [cell][row], a cell is q_group of k
+//   E4M3  q, the rounded values as f32, or where x is BF16 their codes, [row][q_row]; scale [cell][row], a cell is
+//         q_group of k
 // x.p may be NULL unless it is F32 or a weight keeps outlier columns apart: those are read from x.
 typedef struct lq_act {
     lq_atype type;

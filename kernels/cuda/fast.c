@@ -14,7 +14,8 @@ bool lq_fast_open(lq_dev *d, int capability, lq_err *err) {
     c->sms = capability >= 90 ? 132 : 108;
     c->shared = shared_of(capability);
     return lq_fast_attn_open(d, err) && lq_fast_products_open(d, err) && lq_fast_rows_open(d, err) &&
-           lq_fast_state_open(d, err);
+           lq_fast_state_open(d, err) &&
+           lq_fast_w8a8_open(d, err);
 }
 
 void lq_fast_close(lq_dev *d) {

@@ -31,6 +31,11 @@ void lq_fast_library_close(lq_dev *d);
 const char *lq_fast_library_name(const lq_dev *d);
 bool lq_fast_library(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y);
 
+bool lq_fast_w8a8_open(lq_dev *d, lq_err *err); // fast_w8a8.c; the products are asked for by those above
+bool lq_fast_quant(lq_dev *d, const lq_quant_args *a);
+bool lq_fast_w8a8(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y);
+bool lq_fast_w8a8_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s);
+
 bool lq_fast_attn_open(lq_dev *d, lq_err *err); // fast_attn.c
 bool lq_fast_rope(lq_dev *d, const lq_rope_args *a);
 bool lq_fast_kv_write(lq_dev *d, const lq_kv_write_args *a);

@@ -1,4 +1,5 @@
-// fast_products.c: products of default mode, of one matrix and of experts', by the kernels of w4s.cuh.
+// fast_products.c: products of default mode, of one matrix and of experts', by the kernels of w4s.cuh; those of
+// activations of 8 bits are handed to fast_w8a8.c.
 #include "kernels/cuda/fast.h"
 #include "kernels/cuda/w4s_pick.h"
 
@@ -52,6 +53,7 @@ static void w4s_run(lq_dev *d, lq_w4s_args *a, const lq_w4s_form *f, const lq_ac
 bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y) {
     lq_w4s_form f;
     lq_w4s_args a = {.m = x->x.rows, .count = 1, .top_k = 1};
+    if (x->type.elem != LQ_F32) return lq_fast_w8a8(d, x, w, bias, y);
     if (!w4s_takes(x, y) || !w4s_of(w, bias, &f, &a.one)) return false;
     w4s_run(d, &a, &f, x, w, y, 0);
     return true;
@@ -68,6 +70,7 @@ bool lq_fast_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s)
     lq_w4s_form f;
     lq_w4s_args p = {.m = a->slots, .count = a->experts, .top_k = a->x_by_slot ? 1 : a->top_k, .order = a->order,
                      .start = a->start};
+    if (a->x->type.elem != LQ_F32) return lq_fast_w8a8_moe(d, a, i, s);
     if (!w4s_takes(a->x, &a->y[i]) || !w4s_of(a->w[i], a->bias[i] ? *a->bias[i] : NULL, &f, &p.one)) return false;
     if (s ? !s->fast : a->order != NULL) return false;
     if (s) p.experts = lq_stack_fast(s, s->dev);

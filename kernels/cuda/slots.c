@@ -29,6 +29,7 @@ static void quant(lq_dev *d, const lq_quant_args *a) {
     lq_plain_quant p = {*a, *a->act};
     p.a.act = NULL;
     if (a->act->type.elem == LQ_F32 && (!a->act->x.p || a->act->x.p == a->x.p)) return;
+    if (d->act != LQ_F32 && lq_fast_quant(d, a)) return;
     lq_plain_quant_run(gpu_of(d), &p, tasks(a->x.rows, 1));
 }
 

@@ -9,9 +9,9 @@
 #include "kernels/route.h"
 #include "kernels/view.h"
 
-// --- rows of a matrix of f32 or bf16 ---
+// --- rows of a matrix of f32 or bf16; codes of e4m3 are read alone ---
 
-typedef struct line { char *p; bool half; } line;
+typedef struct line { char *p; bool half, code = false; } line;
 LQ_FN line line_of(const lq_mat *m, int row) {
     const bool half = m->type == LQ_BF16;
     return line{(char *)m->p + (size_t)row * m->stride * (half ? 2 : 4), half};
@@ -19,7 +19,12 @@ LQ_FN line line_of(const lq_mat *m, int row) {
 
 LQ_FN line line_from(line l, int64_t at) { return line{l.p + at * (l.half ? 2 : 4), l.half}; }
 LQ_FN line floats(const void *p) { return line{(char *)(uintptr_t)p, false}; }
-LQ_FN float at(line l, int64_t i) { return l.half ? lq_bf16_widen(((uint16_t *)l.p)[i]) : ((float *)l.p)[i]; }
+LQ_FN line codes(const void *p) { return line{(char *)(uintptr_t)p, false, true}; }
+LQ_FN float at(line l, int64_t i) {
+    if (l.code) return lq_e4m3_widen(((uint8_t *)l.p)[i]);
+    return l.half ? lq_bf16_widen(((uint16_t *)l.p)[i]) : ((float *)l.p)[i];
+}
+
 LQ_FN void put(line l, int64_t i, float v) {
     if (l.half) ((uint16_t *)l.p)[i] = (uint16_t)lq_bf16_narrow(v);
     else ((float *)l.p)[i] = v;
@@ -126,6 +131,13 @@ LQ_FN float column_at(const lq_act *a, line x, bool turned, int j) {
     return a->smooth ? at(x, c) * a->smooth[c] : at(x, c);
 }
 
+// Rounded values of e4m3 are f32, or where x is of bf16 their codes.
+LQ_FN void e4m3_put(const lq_act *a, int row, int i, float v) {
+    const size_t at = (size_t)row * a->q_row + (size_t)i;
+    if (a->x.type == LQ_BF16) ((uint8_t *)a->q)[at] = (uint8_t)lq_e4m3_narrow(v);
+    else ((float *)a->q)[at] = v;
+}
+
 LQ_FN void act_span(const lq_act *a, line x, bool turned, int row, int j0, int end) {
     uint32_t top = 0;
     for (int j = j0; j < end; j++) {
@@ -139,9 +151,8 @@ LQ_FN void act_span(const lq_act *a, line x, bool turned, int row, int j0, int e
         const int n = end - j < cell ? end - j : cell;
         a->scale[u] = by.scale;
         if (a->type.elem == LQ_E4M3) {
-            float *q = (float *)a->q + (size_t)row * a->q_row;
             for (int i = j; i < j + n; i++)
-                q[i] = by.inverse != 0 ? lq_e4m3_round(column_at(a, x, turned, i) * by.inverse) : 0;
+                e4m3_put(a, row, i, by.inverse != 0 ? lq_e4m3_round(column_at(a, x, turned, i) * by.inverse) : 0);
             continue;
         }
         int8_t *q = (int8_t *)a->q + u * (size_t)cell;
@@ -231,7 +242,8 @@ LQ_FN float float_sum(line x, const lq_weight *w, int64_t row, int64_t k0, int64
 // Bare elements over a cell of the activations, then both scales.
 LQ_FN float e4m3_sum(const lq_act *a, const lq_weight *w, int m, int64_t row) {
     const int64_t cell = (int64_t)a->q_group;
-    const line x = floats((const float *)a->q + (size_t)m * a->q_row);
+    const line x = a->x.type == LQ_BF16 ? codes((const uint8_t *)a->q + (size_t)m * a->q_row)
+                                        : floats((const float *)a->q + (size_t)m * a->q_row);
     float y = 0;
     for (int64_t k = 0; k < w->k; k += cell) {
         const float s = float_sum(x, w, row, k, w->k - k < cell ? w->k : k + cell, true);
