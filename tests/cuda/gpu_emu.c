@@ -1,7 +1,8 @@
 // gpu_emu.c: the driver of gpu.h on this machine: kernels of task.h run task by task, those of simt.h on the emulated
 // machine, at once. Its memory can be touched by kernels and copies alone: host code that reads or writes a device
-// pointer dies. LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_COUNT makes it say at its end what was recorded. It cannot
-// tell that a kernel reads the host's memory. Owns one region of memory for the whole process.
+// pointer dies. LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_COUNT makes it say at its end what was recorded
+// and how many plain kernels ran. It cannot tell that a kernel reads the host's memory. Owns one region of memory for
+// the whole process.
 #include "kernels/cuda/gpu.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ struct lq_gpu {
     block *block;
     int blocks;
     lq_gpu_graph *recording;
-    int recorded, replayed;
+    int recorded, replayed, plain; // plain: kernels of task.h that ran
     lq_err error;
 };
 
@@ -64,7 +65,8 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
 }
 
 void lq_gpu_close(lq_gpu *g) {
-    if (getenv("LQ_EMU_COUNT")) fprintf(stderr, "gpu_emu: %d recorded, %d replayed\n", g->recorded, g->replayed);
+    if (getenv("LQ_EMU_COUNT"))
+        fprintf(stderr, "gpu_emu: %d recorded, %d replayed, %d plain\n", g->recorded, g->replayed, g->plain);
     munmap(g->memory, g->bytes);
     free(g->block);
     free(g);
@@ -126,7 +128,7 @@ static void run(lq_gpu *g, const step *s) {
     else if (s->grid.simt) {
         if (!lq_emu_run(s->kernel, s->args, &s->grid, why, sizeof why) && !g->error.code)
             lq_fail(&g->error, LQ_E_DEVICE, "device cuda: a kernel: %s", why);
-    } else for (lq_task_now = 0; lq_task_now < (size_t)s->grid.blocks * s->grid.threads; lq_task_now++)
+    } else for (g->plain++, lq_task_now = 0; lq_task_now < (size_t)s->grid.blocks * s->grid.threads; lq_task_now++)
         ((void (*)(const void *))(uintptr_t)s->kernel)(s->args);
     open_memory(g, false);
 }
