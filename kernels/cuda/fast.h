@@ -35,6 +35,8 @@ bool lq_fast_w8a8_open(lq_dev *d, lq_err *err); // fast_w8a8.c; the products are
 bool lq_fast_quant(lq_dev *d, const lq_quant_args *a);
 bool lq_fast_w8a8(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y);
 bool lq_fast_w8a8_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s);
+void lq_fast_apart(lq_dev *d, const lq_act *x, const lq_weight *w, const lq_mat *y); // y += their product
+void lq_fast_apart_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s);
 
 bool lq_fast_attn_open(lq_dev *d, lq_err *err); // fast_attn.c
 bool lq_fast_rope(lq_dev *d, const lq_rope_args *a);

@@ -2,6 +2,7 @@
 // activations of 8 bits are handed to fast_w8a8.c.
 #include "kernels/cuda/fast.h"
 #include "kernels/cuda/w4s_pick.h"
+#include "kernels/cuda/w8a8_pick.h"
 
 enum { PARTS = 4 << 20 }; // f32 of the workspace; where it does not do, a block makes all cuts
 
@@ -22,15 +23,17 @@ bool lq_fast_products_open(lq_dev *d, lq_err *err) {
 
 // A weight as the kernels have it; false: they do not.
 static bool w4s_of(const lq_weight *w, const float *bias, lq_w4s_form *f, lq_w4s_matrix *m) {
-    if (w->outliers || !lq_w4s_fits(&w->type, w->layout, w->n, w->k, f)) return false;
+    if (!lq_w4s_fits(&w->type, w->layout, w->n, w->k, f)) return false;
     *m = (lq_w4s_matrix){.w = w->q, .scale = w->scale, .zero = w->zero, .bias = bias, .scale2 = w->scale2,
                          .table = w->table, .scale_type = f->scale};
     return lq_aligned(w->q, 16) && lq_aligned(w->scale, 8) && lq_aligned(w->zero, 4) && lq_aligned(bias, 8) &&
            (f->kind != LQ_W4S_SIXTEEN || lq_aligned(w->table, 16));
 }
 
-// Whether x and y are as the kernels read and write them.
-static bool w4s_takes(const lq_act *x, const lq_mat *y) {
+// Whether x and y are as the kernels read and write them. What columns apart add is a second kernel's, which rounds y
+// once more.
+static bool w4s_takes(const lq_act *x, const lq_weight *w, const lq_mat *y) {
+    if (w->outliers && !lq_w8a8_apart_fits(x, w)) return false;
     return x->type.elem == LQ_F32 && x->x.type == LQ_BF16 && x->x.stride % 8 == 0 && lq_aligned(x->x.p, 16) &&
            (y->type == LQ_BF16 || y->type == LQ_F32) && y->stride % 2 == 0 &&
            lq_aligned(y->p, y->type == LQ_F32 ? 8 : 4);
@@ -54,8 +57,9 @@ bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float 
     lq_w4s_form f;
     lq_w4s_args a = {.m = x->x.rows, .count = 1, .top_k = 1};
     if (x->type.elem != LQ_F32) return lq_fast_w8a8(d, x, w, bias, y);
-    if (!w4s_takes(x, y) || !w4s_of(w, bias, &f, &a.one)) return false;
+    if (!w4s_takes(x, w, y) || !w4s_of(w, bias, &f, &a.one)) return false;
     w4s_run(d, &a, &f, x, w, y, 0);
+    if (w->outliers) lq_fast_apart(d, x, w, y);
     return true;
 }
 
@@ -71,9 +75,11 @@ bool lq_fast_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s)
     lq_w4s_args p = {.m = a->slots, .count = a->experts, .top_k = a->x_by_slot ? 1 : a->top_k, .order = a->order,
                      .start = a->start};
     if (a->x->type.elem != LQ_F32) return lq_fast_w8a8_moe(d, a, i, s);
-    if (!w4s_takes(a->x, &a->y[i]) || !w4s_of(a->w[i], a->bias[i] ? *a->bias[i] : NULL, &f, &p.one)) return false;
+    if (!w4s_takes(a->x, a->w[i], &a->y[i]) || !w4s_of(a->w[i], a->bias[i] ? *a->bias[i] : NULL, &f, &p.one))
+        return false;
     if (s ? !s->fast : a->order != NULL) return false;
     if (s) p.experts = lq_stack_fast(s, s->dev);
     w4s_run(d, &p, &f, a->x, a->w[i], &a->y[i], a->experts);
+    if (a->w[i]->outliers) lq_fast_apart_moe(d, a, i, s);
     return true;
 }

@@ -1,5 +1,5 @@
 // fast_w8a8.c: activations of 8 bits in default mode, by the kernel of acts.cuh, and their products, by those of
-// w8a8.cuh.
+// w8a8.cuh; what columns apart add to the products of others.
 #include "kernels/cuda/acts.h"
 #include "kernels/cuda/fast.h"
 #include "kernels/cuda/w8a8_pick.h"
@@ -31,25 +31,42 @@ static void run(lq_dev *d, const lq_w8a8_args *a, int kind, int group, int exper
                        (lq_gpu_grid){.blocks = p.x, .threads = p.threads, .shared = p.kernel->shared, .rows = p.y});
 }
 
+static lq_w8a8_args of_one(const lq_act *x, const lq_weight *w, const lq_mat *y) {
+    return (lq_w8a8_args){.one = *w, .x = *x, .y = *y, .m = x->x.rows, .n = (int)w->n, .count = 1, .top_k = 1};
+}
+
+static lq_w8a8_args of_experts(const lq_moe_args *a, int i, const lq_cuda_stack *s) {
+    return (lq_w8a8_args){.one = *a->w[i], .experts = s ? s->dev : NULL, .x = *a->x, .y = a->y[i], .m = a->slots,
+                          .n = (int)a->w[i]->n, .order = a->order, .start = a->start, .count = a->experts,
+                          .top_k = a->x_by_slot ? 1 : a->top_k};
+}
+
+void lq_fast_apart(lq_dev *d, const lq_act *x, const lq_weight *w, const lq_mat *y) {
+    const lq_w8a8_args a = of_one(x, w, y);
+    run(d, &a, LQ_W8A8_APART, 0, 0);
+}
+
+void lq_fast_apart_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s) {
+    const lq_w8a8_args p = of_experts(a, i, s);
+    run(d, &p, LQ_W8A8_APART, 0, a->experts);
+}
+
 bool lq_fast_w8a8(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y) {
-    lq_w8a8_args a = {.one = *w, .bias = bias, .x = *x, .y = *y, .m = x->x.rows, .count = 1, .top_k = 1};
+    lq_w8a8_args a = of_one(x, w, y);
     int kind, group;
+    a.bias = bias;
     if (!lq_w8a8_fits(x, w, y, &kind, &group, &a)) return false;
     run(d, &a, kind, group, 0);
     return true;
 }
 
 bool lq_fast_w8a8_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s) {
-    lq_w8a8_args p = {.one = *a->w[i], .bias = a->bias[i] ? *a->bias[i] : NULL, .x = *a->x, .y = a->y[i],
-                      .m = a->slots, .order = a->order, .start = a->start, .count = a->experts,
-                      .top_k = a->x_by_slot ? 1 : a->top_k};
+    lq_w8a8_args p = of_experts(a, i, s);
     int kind = 0, group = 0;
+    p.bias = a->bias[i] ? *a->bias[i] : NULL;
     for (int e = 0; e < a->experts; e++)
         if (!lq_w8a8_fits(a->x, &a->w[i][e], &a->y[i], &kind, &group, &p)) return false;
-    if (s) {
-        p.experts = s->dev;
-        p.biases = a->bias[i] ? (const float *const *)(const void *)(p.experts + a->experts) : NULL;
-    }
+    if (s && a->bias[i]) p.biases = (const float *const *)(const void *)(p.experts + a->experts);
     run(d, &p, kind, group, a->experts);
     return true;
 }

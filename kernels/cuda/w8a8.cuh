@@ -172,7 +172,7 @@ template <class S> struct tokens_copier {
 // A code of int8 is 128 more than a number of s8.
 struct ints {
     typedef int32_t sum;
-    enum { INTS = 1 };
+    enum { INTS = 1, APART = 0 };
     struct left { uint32_t v[4]; };
 
     LQ_METHOD left left_of(const uint32_t (&raw)[4]) const {
@@ -187,7 +187,7 @@ struct ints {
 // of four bytes the odd ones and the even ones. A code that is no number counts as what its bits would be next.
 struct floats {
     typedef float sum;
-    enum { INTS = 0 };
+    enum { INTS = 0, APART = 0 };
     struct left { uint32_t v[2][4]; };
     int shift;   // of the weights' codes: e4m3, or e5m2
     uint32_t by;
@@ -217,9 +217,10 @@ struct floats {
     }
 };
 
-// Numbers of bf16, 16 columns.
+// Numbers of bf16, 16 columns: of columns that are kept apart.
 struct halves {
     typedef float sum;
+    enum { APART = 1 };
     struct left { uint32_t v[4]; };
     LQ_METHOD left left_of(const uint32_t (&raw)[4]) const { return {{raw[0], raw[1], raw[2], raw[3]}}; }
     LQ_METHOD uint2 right_of(uint32_t b0, uint32_t b1) const { return {b0, b1}; }
@@ -457,26 +458,31 @@ LQ_DEV void apart_added(sums<S, float> &sum, const lq_w8a8_args &a, const matrix
 
 // --- from sums to outputs ---
 
-LQ_DEV void pair_stored(float low, float high, const lq_w8a8_args &a, const float *bias, int slot, int row) {
+// more: it is added to what y holds.
+LQ_DEV void pair_stored(float low, float high, const lq_w8a8_args &a, const float *bias, int slot, int row, bool more) {
     const bool both = row + 1 < a.n;
+    const size_t at = (size_t)slot * a.y.stride + (size_t)row;
+    float *f32 = (float *)a.y.p + at;
+    uint16_t *bf16 = (uint16_t *)a.y.p + at;
     if (bias) {
         low += float_of(ldg4(bias + row));
         if (both) high += float_of(ldg4(bias + row + 1));
     }
-    const size_t at = (size_t)slot * a.y.stride + (size_t)row;
-    const uint32_t out = bf16x2_of(low, high);
-    float *f32 = (float *)a.y.p + at;
-    uint16_t *bf16 = (uint16_t *)a.y.p + at;
-    if (a.y.type == LQ_F32 && both) st8(f32, {bits_of(low), bits_of(high)});
-    else if (a.y.type == LQ_F32) st4(f32, bits_of(low));
-    else if (both) st4(bf16, out);
-    else st2(bf16, out);
+    if (a.y.type == LQ_F32) {
+        if (more) low += float_of(ld4(f32)), high += both ? float_of(ld4(f32 + 1)) : 0;
+        if (both) st8(f32, {bits_of(low), bits_of(high)});
+        else st4(f32, bits_of(low));
+        return;
+    }
+    if (more) low += bf16_low(ld2(bf16)), high += both ? bf16_low(ld2(bf16 + 1)) : 0;
+    if (both) st4(bf16, bf16x2_of(low, high));
+    else st2(bf16, bf16x2_of(low, high));
 }
 
 // Through shared memory, where a token's rows lie side by side.
 template <class S>
 LQ_DEV void stored(const sums<S, float> &sum, const lq_w8a8_args &a, const lq_w4s_args &slots, const w4s::place &p,
-                   const float *bias, smem base) {
+                   const float *bias, smem base, bool more) {
     const spot at = spot_of<S>();
     LQ_UNROLL
     for (int r = 0; r < S::BLOCKS; r++)
@@ -492,7 +498,7 @@ LQ_DEV void stored(const sums<S, float> &sum, const lq_w8a8_args &a, const lq_w4
     for (int i = (int)threadIdx.x; i < p.tokens * (S::ROWS / 2); i += S::THREADS) {
         const int token = i / (S::ROWS / 2), pair = i % (S::ROWS / 2), row = (int)blockIdx.y * S::ROWS + 2 * pair;
         const uint2 v = lds8(base + (token * S::SUM_PITCH + 2 * pair) * 4);
-        if (row < a.n) pair_stored(float_of(v.x), float_of(v.y), a, bias, w4s::slot_of(slots, p, token), row);
+        if (row < a.n) pair_stored(float_of(v.x), float_of(v.y), a, bias, w4s::slot_of(slots, p, token), row, more);
     }
 }
 
@@ -516,9 +522,12 @@ template <class OP, int G, int T> LQ_DEV void product(const lq_w8a8_args &a) {
         sts4(base + S::RING + i * 4, (uint32_t)(a.top_k > 1 ? slot / a.top_k : slot));
     }
     sums<S, float> sum = {};
-    multiply<OP, G, S>(sum, a, m, p.tokens, base);
+    if constexpr (OP::APART != 0) {
+        pdl_wait();
+        __syncthreads(); // the rows of x are known
+    } else multiply<OP, G, S>(sum, a, m, p.tokens, base);
     if (a.x.outliers) apart_added<S>(sum, a, m, p.tokens, base);
-    stored<S>(sum, a, slots, p, m.bias, base);
+    stored<S>(sum, a, slots, p, m.bias, base, OP::APART != 0);
 }
 }
 #endif

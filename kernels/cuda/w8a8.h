@@ -37,8 +37,9 @@ typedef struct lq_w8a8_args {
 } lq_w8a8_args;
 
 // The kernels: name, what codes are in w8a8.cuh, kind, columns after which scales may change (0: never), tokens, blocks
-// on a multiprocessor. Of one kind and group all numbers of tokens have the same bits.
-enum { LQ_W8A8_INTS, LQ_W8A8_FLOATS };
+// on a multiprocessor. Of one kind and group all numbers of tokens have the same bits. APART: columns that are kept
+// apart of any weights; their product is added to what y holds.
+enum { LQ_W8A8_INTS, LQ_W8A8_FLOATS, LQ_W8A8_APART };
 #define LQ_W8A8_KERNELS(K)                                         \
     K(lq_w8a8_i8_t8, ints, LQ_W8A8_INTS, 0, 8, 4)                  \
     K(lq_w8a8_i8_t16, ints, LQ_W8A8_INTS, 0, 16, 4)                \
@@ -56,5 +57,7 @@ enum { LQ_W8A8_INTS, LQ_W8A8_FLOATS };
     K(lq_w8a8_f8_t64, floats, LQ_W8A8_FLOATS, 0, 64, 2)            \
     K(lq_w8a8_f8_g128_t8, floats, LQ_W8A8_FLOATS, 128, 8, 4)       \
     K(lq_w8a8_f8_g128_t32, floats, LQ_W8A8_FLOATS, 128, 32, 3)     \
-    K(lq_w8a8_f8_g128_t64, floats, LQ_W8A8_FLOATS, 128, 64, 2)
+    K(lq_w8a8_f8_g128_t64, floats, LQ_W8A8_FLOATS, 128, 64, 2)     \
+    K(lq_w8a8_apart_t8, halves, LQ_W8A8_APART, 0, 8, 4)            \
+    K(lq_w8a8_apart_t64, halves, LQ_W8A8_APART, 0, 64, 2)
 #endif

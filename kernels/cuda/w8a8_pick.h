@@ -71,6 +71,11 @@ static inline bool lq_w8a8_fits(const lq_act *x, const lq_weight *w, const lq_ma
     return a->group_shift >= 0 && a->share_shift >= 0;
 }
 
+// Whether columns apart are as these kernels read them, of weights that others multiply.
+static inline bool lq_w8a8_apart_fits(const lq_act *x, const lq_weight *w) {
+    return x->outliers == w->outliers && x->x.p && x->x.type == LQ_BF16 && w->outlier_w && w->n <= 32 * 65535;
+}
+
 // How a call is launched: x tiles of tokens, y blocks of rows.
 typedef struct lq_w8a8_plan {
     const lq_w8a8_kernel *kernel; // NULL: none has so little shared memory

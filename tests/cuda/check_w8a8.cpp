@@ -93,7 +93,8 @@ struct problem {
     bool bias, f32;
     std::vector<int32_t> order, start, apart, zero;
     std::vector<float> fixed;
-    std::vector<uint16_t> x; // [rows][k]
+    std::vector<uint16_t> x;     // [rows][k]
+    std::vector<uint16_t> there; // [m][y_stride] of bf16: y, where columns apart alone are added to it
     lq_act act;              // of portable C; in `room`
     std::vector<uint64_t> room;
 };
@@ -190,12 +191,14 @@ static answer run(problem &p, int tokens, const emu::options &how) {
     if (!p.order.empty())
         a.order = (const int32_t *)input_of(p.order, "order"), a.start = (const int32_t *)input_of(p.start, "start");
     a.x = act_given(p);
-    a.y = {emu::output((size_t)p.m * p.y_stride * (p.f32 ? 4 : 2), "y"), p.f32 ? LQ_F32 : LQ_BF16, p.m, p.n,
-           (size_t)p.y_stride};
-    a.m = p.m, a.count = (int)p.of.size(), a.top_k = p.top_k;
-    int kind, group;
+    const size_t bytes = (size_t)p.m * p.y_stride * (p.f32 ? 4 : 2);
+    void *y = p.there.empty() ? emu::output(bytes, "y") : emu::changed(p.there.data(), bytes, "y");
+    a.y = {y, p.f32 ? LQ_F32 : LQ_BF16, p.m, p.n, (size_t)p.y_stride};
+    a.m = p.m, a.n = p.n, a.count = (int)p.of.size(), a.top_k = p.top_k;
+    int kind = LQ_W8A8_APART, group = 0;
     const lq_w8a8_kernel *kernel = NULL;
-    if (!check(lq_w8a8_fits(&a.x, &all[0], &a.y, &kind, &group, &a), "k %d: does not fit", p.k)) return r;
+    if (p.there.empty() && !check(lq_w8a8_fits(&a.x, &all[0], &a.y, &kind, &group, &a), "k %d: does not fit", p.k))
+        return r;
     for (const lq_w8a8_kernel &some : lq_w8a8_kernels)
         if (some.kind == kind && some.group == group && some.tokens == tokens) kernel = &some;
     runs[(size_t)(kernel - lq_w8a8_kernels)]++;
@@ -372,6 +375,38 @@ static void check_experts(const char *name, const char *other, int experts, int 
     check(held, "%s, %d slots of experts, %d tokens: other than portable C", name, slots, tokens);
 }
 
+// Columns apart alone, added to what is there; so are those of experts. The bound as above, of y and their terms.
+static void check_apart(int m, int n, int apart, int experts) {
+    const char *name = types[0];
+    problem p = problem_of(name, m, n, 256, apart, false, false);
+    for (int e = 1; e < experts; e++) p.of.push_back(matrix_of(name, n, 256, p.apart));
+    for (int i = 0; i < m * p.y_stride; i++) p.there.push_back(to_bf16(uniform()));
+    std::vector<uint32_t> y;
+    for (int tokens : {8, 64}) {
+        emu::options how;
+        how.seed = random_bits();
+        const answer r = run(p, tokens, how);
+        clean(p, r.got, tokens, "columns apart");
+        check(y.empty() || y == r.y, "%d columns apart: other bits by %d tokens", apart, tokens);
+        y = r.y;
+    }
+    bool held = true;
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < p.y_stride; j++) {
+            const uint16_t there = p.there[(size_t)i * p.y_stride + j];
+            const double got = of_bf16((uint16_t)y[(size_t)i * p.y_stride + j]);
+            double sum = of_bf16(there), size = fabs(sum);
+            for (int o = 0; o < apart && j < n; o++) {
+                const double t = (double)of_bf16(p.x[(size_t)i * p.k + p.apart[(size_t)o]]) *
+                                 of_bf16(p.of[(size_t)(i % experts)].apart[(size_t)j * apart + o]);
+                sum += t, size += fabs(t);
+            }
+            const double bound = 0x1p-8 * fabs(sum) + (apart / 16 + 10) * 0x1p-22 * size;
+            held &= j < n ? fabs(got - sum) <= bound : y[(size_t)i * p.y_stride + j] == there;
+        }
+    check(held, "%d columns apart, %d of %d outputs, %d experts: differs from f64", apart, m, n, experts);
+}
+
 // Sums as large as int32 holds: codes and activations at their ends, over as many columns as fit.
 static void check_largest(const char *name, int k) {
     problem p = problem_of(name, 3, 16, k, 0, false, true);
@@ -525,6 +560,9 @@ int main(int argc, char **argv) {
         check_experts(types[8], types[8], 5, 40, 2, 32, true);
         check_experts(types[5], types[5], 5, 20, 2, 8, false);
         check_experts(types[0], types[0], 40, 50, 2, 16, true);
+        check_apart(70, 66, 5, 1);
+        check_apart(3, 130, 129, 1);
+        check_apart(20, 33, 64, 4);
         check_largest(types[0], 65536);
         check_largest(types[1], 65536);
         check_largest(types[3], 32768);
