@@ -24,10 +24,10 @@ root = os.path.join(here, "..", "..")
 demo = os.path.join(root, "calib_data", "demo")
 plugin = os.path.join(os.path.dirname(lq), "emulated")
 real_gpu = "LQ_REAL_GPU" in os.environ
-EIGHT = (["--type", "int8 act i8"], ["--type", "int8 g64 asym act i8"], ["--type", "e4m3 row f32 act e4m3 row"], ["--type", "e4m3 g128 r128 f32 act e4m3 g128"],
-         ["-m", "llmint8", "--samples", "4"], ["-m", "smoothquant", "--samples", "4"])
+FAST = (["--type", "int8 act i8"], ["--type", "int8 g64 asym act i8"], ["--type", "e4m3 row f32 act e4m3 row"], ["--type", "e4m3 g128 r128 f32 act e4m3 g128"],
+        ["-m", "llmint8", "--samples", "4"], ["-m", "smoothquant", "--samples", "4"], ["-m", "gptq", "--type", "int4 g64", "--salient", "0.03", "--samples", "4"])
 TYPES = (["--type", "int4 g32 asym"], ["--type", "int3 g64"], ["--type", "int8 row", "--embed", "int4 g64"], ["--type", "nf4 dq256"], ["--type", "mxfp4"], ["--type", "nvfp4"],
-         ["--type", "int4 g32 act i8"], ["--type", "e4m3 g128 r128 f32"], ["--type", "e5m2 row f32"], *EIGHT, ["-m", "gptq", "--type", "int4 g64", "--salient", "0.03", "--samples", "4"],
+         ["--type", "int4 g32 act i8"], ["--type", "e4m3 g128 r128 f32"], ["--type", "e5m2 row f32"], *FAST,
          ["--type", "int4 g128", "--layout", "x86"])
 
 
@@ -103,10 +103,10 @@ def types(folder):
         if check(r.returncode == 0, f"{words}: {r.stderr.strip()}"):
             same(out, " ".join(words), 12, ids)
             near(out, " ".join(words), 12, ids)
-        if words in EIGHT and not real_gpu:  # rows of its embedding alone are a plain kernel's, once in a step
+        if words in FAST and not real_gpu:  # rows of its embedding alone are a plain kernel's, once in a step
             r = run("run", out, "-p", "Once upon a time", "-n", "4", "--quiet", "--device", "cuda", LQ_EMU_COUNT="1")
             said = re.search(r"(\d+) plain", r.stderr)
-            check(said and int(said[1]) <= 4, f"{words}: {r.stderr.strip()}: activations of 8 bits are not the fast kernels'")
+            check(said and int(said[1]) <= 4, f"{words}: {r.stderr.strip()}: products are not the fast kernels'")
 
 
 def products(*words, **more):
