@@ -100,7 +100,7 @@ sanitize_stage() {
     local tool program
     command -v compute-sanitizer >/dev/null || { say sanitize "no compute-sanitizer here"; return; }
     for tool in memcheck racecheck; do
-        for program in rmsn w4s; do
+        for program in rmsn w4s w8a8; do
             [ -x "$at/gpu_check_$program" ] || continue
             timeout 30 compute-sanitizer --tool $tool --error-exitcode 9 "$at/gpu_check_$program" >"$out/$tool.$program.txt" 2>&1
             case $? in 0) say sanitize "$tool $program: clean" ;; 124) say sanitize "$tool $program: the clock ended it" ;; *) bad sanitize "$tool $program: $(grep -a ERROR "$out/$tool.$program.txt" | tail -n 1)" ;; esac
@@ -109,7 +109,7 @@ sanitize_stage() {
 }
 
 products_stage() {
-    timeout 100 "$at/time_products" cuda --types "int4 g128,int4 g32 asym,int8 row,nf4 g64,bf16" >"$out/products.csv" 2>"$out/products.txt" || bad products "$(tail -n 1 "$out/products.txt")"
+    timeout 130 "$at/time_products" cuda --types "int4 g128,int4 g32 asym,int8 row,nf4 g64,bf16,int8 act i8,e4m3 row f32 act e4m3 row" >"$out/products.csv" 2>"$out/products.txt" || bad products "$(tail -n 1 "$out/products.txt")"
     timeout 40 "$at/time_products" cuda --fast --types "int4 g128,int8 row,bf16" --rows 16,64,128,256,512,1024 28672x4096 4096x4096 >"$out/products_fast.csv" 2>>"$out/products.txt" || say products "no figures of fast mode: $(tail -n 1 "$out/products.txt")"
     timeout 40 "$python" tests/gpu/torch_products.py >>"$out/products.csv" 2>>"$out/products.txt" || say products "no torch here: $(tail -n 1 "$out/products.txt")"
     awk -F, 'NR > 1 && $4 == 1 { printf "%-14s %6d x %-6d %8.2f us %7.0f GB/s %s\n", $1, $2, $3, $6, $8, $9 }' "$out/products.csv" | while read -r line; do say products "$line"; done

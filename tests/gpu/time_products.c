@@ -1,6 +1,7 @@
 // time_products.c: how long the slot matmul of a device takes for a type of weights, a shape and a number of rows, as
 // CSV. Weights are random and lie in copies that no cache holds; products are recorded, and a replay of all copies is
-// timed from its start until the device is idle. Slots are asked for alone: what is timed is what a model runs.
+// timed from its start until the device is idle; where activations are rounded, each product has its `quant`. Slots are
+// asked for alone: what is timed is what a model runs.
 //   time_products DEVICE [--bytes N] [--types "int4 g128,bf16"] [--rows 1,8] [--fast] [NxK]...
 #include "formats/json.h"
 #include "kernels/ops.h"
@@ -10,7 +11,7 @@
 #include <time.h>
 
 enum { COPIES = 64, MOST = 32, REPEATS = 20 };
-typedef struct job { lq_dev *d; lq_weight w[COPIES]; int copies; lq_mat x, y; } job;
+typedef struct job { lq_dev *d; lq_weight w[COPIES]; int copies; lq_mat x, y; void *act; } job;
 
 static void die(const lq_err *e) {
     fprintf(stderr, "time_products: %s\n", e->text);
@@ -74,9 +75,13 @@ static lq_weight weight(lq_dev *d, const lq_wtype *t, int64_t n, int64_t k) {
 
 static void products(void *arg) {
     job *j = arg;
-    lq_act x = {.type = {.elem = LQ_F32}, .x = j->x};
-    for (int i = 0; i < j->copies; i++)
+    lq_act x = {0};
+    lq_act_bind(j->d, &x, &j->w[0], j->x.rows, j->act);
+    x.x = j->x;
+    for (int i = 0; i < j->copies; i++) {
+        if (x.type.elem != LQ_F32) j->d->ops.quant(j->d, &(lq_quant_args){.x = j->x, .act = &x});
         j->d->ops.matmul(j->d, &(lq_matmul_args){.x = &x, .count = 1, .w = {&j->w[i]}, .y = {j->y}});
+    }
 }
 
 static int by_size(const void *a, const void *b) {
@@ -123,17 +128,20 @@ static void run(lq_dev *d, const char *name, int64_t n, int64_t k, const int *ro
     const size_t row = (size_t)most * lq_dtype_size(d->act);
     j->x = (lq_mat){filled(d, row * (size_t)k, d->act), d->act, most, (int)k, (size_t)k};
     j->y = (lq_mat){memory(d, row * (size_t)n), d->act, most, (int)n, (size_t)n};
+    const size_t act = lq_act_bytes(d, &j->w[0], most);
+    if (act) j->act = memory(d, act);
     const double took = d->ops.read_time(d, spans, (size_t)j->copies);
     const double read = took > 0 ? (double)size.q * j->copies / took : 0;
     for (int i = 0; i < count; i++) timed(j, name, rows[i], bytes, read);
-    const void *const parts[] = {j->x.p, j->y.p};
+    const void *const parts[] = {j->x.p, j->y.p, j->act};
     for (int i = 0; i < j->copies; i++) {
         const lq_weight *w = &j->w[i];
         const void *const of[] = {w->q, w->scale, w->zero, w->scale2, w->table};
         for (size_t p = 0; p < sizeof of / sizeof *of; p++)
             if (of[p]) d->ops.free(d, (void *)(uintptr_t)of[p]);
     }
-    for (int i = 0; i < 2; i++) d->ops.free(d, (void *)(uintptr_t)parts[i]);
+    for (int i = 0; i < 3; i++)
+        if (parts[i]) d->ops.free(d, (void *)(uintptr_t)parts[i]);
     free(j);
 }
 
