@@ -15,9 +15,9 @@
 #include <stdint.h>
 #include <string.h>
 #if defined(__CUDACC__)
-#include "kernels/cuda/simt_ptx.h"
+#include "kernels/cuda/simt_ptx_90a.h"
 #else
-#include "kernels/cuda/simt_emu.h"
+#include "kernels/cuda/simt_emu_90a.h"
 #endif
 
 enum { WARP = 32 };
@@ -37,4 +37,16 @@ LQ_DEV float float_of(uint32_t u) {
 // The two numbers of bf16 in a word; both are exact in f32.
 LQ_DEV float bf16_low(uint32_t pair) { return float_of(pair << 16); }
 LQ_DEV float bf16_high(uint32_t pair) { return float_of(pair & 0xffff0000u); }
+
+// Of sm_90a: until the phase of this parity has ended.
+LQ_DEV void mbar_wait(smem bar, uint32_t parity) {
+    while (!mbar_try_wait(bar, parity)) {}
+}
+
+// A tile in shared memory as wgmma_bf16 takes it: rows of 64 numbers of bf16, 128 bytes, eight of them at 1024; the
+// 16-byte chunks of row r stand at chunk ^ (r & 7). 16 columns further on are two more. Bits 0 to 13: its address in 16
+// bytes; 16 to 29: 1, unused; 32 to 45: from eight rows to the next; 62, 63: chunks are turned within 128 bytes.
+LQ_DEV uint64_t tile_rows128(smem at) {
+    return (uint64_t)1 << 62 | (uint64_t)(1024 / 16) << 32 | (uint64_t)1 << 16 | (at & 0x3ffff) / 16;
+}
 #endif

@@ -22,7 +22,7 @@ struct thread {
 };
 extern thread *self; // who runs; NULL outside of a launch
 enum access { READ, WRITE, READ_ONLY }; // READ_ONLY: of what nobody writes during the launch
-enum warp_op { SHUFFLE, BALLOT, SYNC, LDMATRIX, LDMATRIX_TRANS, MMA_BF16, MMA_S8 };
+enum warp_op { SHUFFLE, BALLOT, SYNC, LDMATRIX, LDMATRIX_TRANS, MMA_BF16, MMA_S8, ELECT };
 
 // Each call remembers the place in the kernel that it returns to: a finding names it, a counter belongs to it.
 void load(void *to, const void *p, unsigned bytes, access how); // one lane's part of one instruction

@@ -4,6 +4,7 @@
 #include "kernels/cuda/simt.h"
 #include "tests/cuda/check.h"
 #include "tests/cuda/names/names.cu"
+#include "tests/cuda/names/names_90a.cu"
 
 static uint32_t *in, *out, *counter; // of 4096 words, 4096 words, 4 words
 
@@ -239,6 +240,75 @@ static void check_mistakes() {
     mistake("two blocks write a word", emu::BLOCK_RACE, 4, 64, last_adds_with<SAME_WORD>);
 }
 
+// --- mistakes that only sm_90a lets one make ---
+
+enum slip {
+    RIGHT, NO_PROXY_FENCE, NO_FENCE_OF_INIT, OTHER_PARITY, NO_WAIT, MORE_BYTES, LESS_BYTES, ARRIVED_TWICE, NO_ARRIVAL,
+    EARLY_SUM, EARLY_A, NO_REGISTER_FENCE, NO_PRODUCT_WAIT, EARLY_TILE, FEW_AT_NAMED, CROOKED_COPY
+};
+
+// A ring of one stage: warp 4 brings 256 bytes three times, warps 0 to 3 multiply by a tile that they store themselves,
+// and each time by what has come.
+static void ring(slip wrong) {
+    const uint32_t t = threadIdx.x, tile = 0, copied = 2048, full = 3072, empty = 3080;
+    float d[64];
+    uint32_t a[4] = {1, 2, 3, 4};
+    pdl_wait();
+    if (t == 0) {
+        mbar_init(full, 1);
+        mbar_init(empty, 4);
+        if (wrong != NO_FENCE_OF_INIT) fence_proxy_async();
+    }
+    __syncthreads();
+    for (uint32_t i = 0; i < 3; i++) {
+        if (t >= 128) {
+            if (t > 128) continue;
+            mbar_wait(empty, ~i & 1);
+            mbar_arrive_expect(full, wrong == MORE_BYTES ? 272 : wrong == LESS_BYTES ? 240 : 256);
+            copy_bulk(copied + (wrong == CROOKED_COPY ? 8 : 0), in + 64 * i, 256, full, 0);
+            if (wrong == ARRIVED_TWICE && i == 1) mbar_arrive(full), mbar_arrive(full);
+            continue;
+        }
+        if (wrong != NO_WAIT) mbar_wait(full, wrong == OTHER_PARITY ? ~i & 1 : i & 1);
+        const uint32_t v = lds4(copied + 4 * (t % 64));
+        sts16(tile + 16 * t, {0, 0, 0, 0});
+        if (wrong != NO_PROXY_FENCE) fence_proxy_async();
+        sync_named(1, wrong == FEW_AT_NAMED && t < 32 ? 64 : 128);
+        a[0] = v;
+        if (wrong != NO_REGISTER_FENCE || i == 0) wgmma_fence(a);
+        wgmma_bf16(d, a, tile_rows128(tile) & ~((uint64_t)0x3fff << 32), false); // eight rows, 16 times
+        wgmma_commit();
+        if (wrong == EARLY_A) a[1] = t;
+        if (wrong == EARLY_SUM) st4(out + t, bits_of(d[3]));
+        if (wrong == EARLY_TILE) sts4(tile + 4 * (t % 128), 1);
+        if (wrong != NO_PRODUCT_WAIT) wgmma_wait<0>(d);
+        st4(out + 128 * (i + 1) + t, v + bits_of(d[2] * 0));
+        sync_warp();
+        sync_named(2, 128);
+        if (t % WARP == 0 && wrong != NO_ARRIVAL) mbar_arrive(empty);
+    }
+}
+
+template <slip S> static void ring_with(bool wrong) { ring(wrong ? S : RIGHT); }
+
+static void check_hopper() {
+    mistake("a tile that is stored, no proxy fence", emu::PROXY, 1, 160, ring_with<NO_PROXY_FENCE>);
+    mistake("an mbarrier that copies cannot see", emu::PROXY, 1, 160, ring_with<NO_FENCE_OF_INIT>);
+    mistake("the other parity", emu::IN_FLIGHT, 1, 160, ring_with<OTHER_PARITY>);
+    mistake("no wait for a bulk copy", emu::IN_FLIGHT, 1, 160, ring_with<NO_WAIT>);
+    mistake("more bytes than come", emu::DEADLOCK, 1, 160, ring_with<MORE_BYTES>);
+    mistake("fewer bytes than come", emu::DEADLOCK, 1, 160, ring_with<LESS_BYTES>);
+    mistake("arrivals that nobody expects", emu::MBARRIER, 1, 160, ring_with<ARRIVED_TWICE>);
+    mistake("an arrival that does not come", emu::DEADLOCK, 1, 160, ring_with<NO_ARRIVAL>);
+    mistake("sums are read early", emu::OPERANDS, 1, 160, ring_with<EARLY_SUM>);
+    mistake("a is written early", emu::OPERANDS, 1, 160, ring_with<EARLY_A>);
+    mistake("a is written, no fence", emu::OPERANDS, 1, 160, ring_with<NO_REGISTER_FENCE>);
+    mistake("a product not waited for", emu::IN_FLIGHT, 1, 160, ring_with<NO_PRODUCT_WAIT>);
+    mistake("a tile is written early", emu::IN_FLIGHT, 1, 160, ring_with<EARLY_TILE>);
+    mistake("two sizes of one barrier", emu::DIVERGED, 1, 160, ring_with<FEW_AT_NAMED>);
+    mistake("a bulk copy at 8", emu::MISALIGNED, 1, 160, ring_with<CROOKED_COPY>);
+}
+
 // --- what requests cost ---
 
 static void cost(const char *what, double shared, double global, void (*kernel)()) {
@@ -325,6 +395,48 @@ static uint32_t of_mma(int lane, bool s8) {
     return wrong;
 }
 
+// A tile 128 x 64 of which column 16 + k of row n is b_at(k, n % 8), turned as a tensor map would; times 64 rows of a.
+static uint32_t wrong_numbers;
+static void of_product() {
+    const uint32_t t = threadIdx.x, g = t % 32 / 4, c = t % 4, row = t / 32 * 16 + g;
+    float d[64];
+    uint32_t a[4];
+    for (uint32_t chunk = 0; chunk < 8; chunk++) {
+        uint32_t v[4];
+        for (int i = 0; i < 4; i++) {
+            const int k = (int)chunk * 8 + 2 * i - 16;
+            v[i] = k < 0 || k > 15 ? 0x7fc07fc0 : bf16_pair(b_at(k, (int)t % 8), b_at(k + 1, (int)t % 8));
+        }
+        sts16(128 * t + (chunk ^ t % 8) * 16, {v[0], v[1], v[2], v[3]});
+    }
+    fence_proxy_async();
+    __syncthreads();
+    for (uint32_t i = 0; i < 4; i++) {
+        const int k = (int)(2 * c + 8 * (i / 2)), r = (int)(row + 8 * (i % 2));
+        a[i] = bf16_pair(a_at(r, k), a_at(r, k + 1));
+    }
+    for (uint32_t i = 0; i < 64; i++) d[i] = (float)(int)(row + i % 4 / 2 * 8) - (float)(int)((2 * c + i % 2) % 8);
+    for (int twice = 0; twice < 2; twice++) { // the second is the same from 0, then once more
+        wgmma_fence(a, d);
+        wgmma_bf16(d, a, tile_rows128(0) + 2, twice == 0);
+        if (twice) wgmma_bf16(d, a, tile_rows128(0) + 2, true);
+        wgmma_commit();
+        wgmma_wait<0>(d);
+        for (uint32_t i = 0; i < 64; i++) {
+            const int r = (int)(row + i % 4 / 2 * 8), n = (int)(2 * c + i % 2), sum = d_at(r, n, 16), c0 = r - n;
+            wrong_numbers += d[i] != (float)(twice ? 2 * (sum - c0) : sum);
+        }
+    }
+}
+
+static void check_product() {
+    wrong_numbers = 0;
+    emu::reset();
+    const emu::result r = emu::launch(dim3(1), dim3(128), 16384, emu::options(), of_product);
+    if (!check(r.findings.empty(), "wgmma_bf16: %zu findings", r.findings.size())) r.print();
+    check(wrong_numbers == 0, "wgmma_bf16: %u of 16384 numbers are wrong", wrong_numbers);
+}
+
 static void check_names() {
     words_are("shfl", [](int) { return 13u * 13u; }, [](int i) { return shfl((uint32_t)(i * i), 13); });
     words_are(
@@ -366,6 +478,7 @@ static void check_names() {
         const lq_names_args a = {in, out, counter};
         lq_simt_names(&a);
     });
+    check_product();
     launched("atomics", 8, 32, 3, 4, [] {
         pdl_wait();
         atomic_add(counter, 3);
@@ -376,6 +489,7 @@ static void check_names() {
 
 int main() {
     check_mistakes();
+    check_hopper();
     check_costs();
     check_names();
     return closing();

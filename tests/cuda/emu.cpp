@@ -65,20 +65,22 @@ void find(kind what, const std::string &where, void *place, int other) {
     run.got.findings.push_back({what, home ? home->id : -1, me ? (int)me->seen.index.x : -1, other, where, place, 1});
 }
 
-static bool once(std::vector<void *> &list, void *place) {
+bool passed_over(std::vector<void *> &list, void *place) {
     if (std::find(list.begin(), list.end(), place) == list.end()) list.push_back(place);
     return run.how.wrong == NO_BARRIER && run.how.at == place;
 }
 
 // --- barriers and fences ---
 
-static void join(clock &to, const clock &from) {
+void join(clock &to, const clock &from) {
     if (to.size() < from.size()) to.resize(from.size());
     for (size_t i = 0; i < from.size(); i++) to[i] = std::max(to[i], from[i]);
 }
 
 static void barrier_done(block &b) {
-    for (fiber &f : b.fibers) join(b.known, f.known);
+    clock heard;
+    for (fiber &f : b.fibers) join(b.known, f.known), join(heard, f.heard);
+    for (fiber &f : b.fibers) f.heard = heard;
     b.arrived = 0;
     b.phase++;
     run.patience = PATIENCE;
@@ -86,7 +88,7 @@ static void barrier_done(block &b) {
 
 void barrier() {
     void *place = __builtin_return_address(0);
-    if (once(run.got.barriers, place)) return;
+    if (passed_over(run.got.barriers, place)) return;
     block &b = *home;
     if (b.arrived && b.place != place) find(DIVERGED, "two barriers of one block", place);
     b.place = place;
@@ -97,7 +99,7 @@ void barrier() {
 
 // What a fence covers: all that its block wrote before the last barrier, and what this thread knows of others.
 void fence() {
-    if (once(run.got.fences, __builtin_return_address(0))) return;
+    if (passed_over(run.got.fences, __builtin_return_address(0))) return;
     join(me->known, me->met);
     me->published = home->known;
     join(me->published, me->known);
@@ -148,6 +150,7 @@ static void begin() {
     me->done = true;
     run.patience = PATIENCE;
     if (!me->copies.empty()) find(IN_FLIGHT, shared_name(me->copies[0].to) + ", at the end of the thread", NULL);
+    hopper_left();
     if (warp_of().arrived) find(DIVERGED, "lanes have left that others of their warp wait for", warp_of().place);
     b.alive--;
     if (b.arrived && b.arrived == b.alive) {
@@ -180,6 +183,7 @@ static void settle(block &b, int slot, int id) {
     b.warps.resize(threads / 32);
     for (warp &w : b.warps) w.arrived = 0, w.turn = 1, w.synced = 1;
     b.fibers.resize(threads);
+    hopper_begun(b);
     const unsigned gx = run.grid.x, gy = run.grid.y, n = (unsigned)id;
     for (size_t t = 0; t < threads; t++) {
         fiber &f = b.fibers[t];
@@ -225,8 +229,10 @@ static void stuck(int slots) {
 // Lets everybody who can run go on once, in an order drawn for this round; false: nobody could.
 static bool round_done(int slots, std::vector<std::pair<block *, fiber *>> &ready) {
     ready.clear();
+    bool landed = false;
     for (int i = 0; i < slots; i++) {
         if (blocks[i].id < 0) continue;
+        landed |= flights_land(blocks[i]);
         for (fiber &f : blocks[i].fibers) {
             if (f.done || (f.event && *f.event == f.before)) continue;
             ready.push_back({&blocks[i], &f});
@@ -241,7 +247,7 @@ static bool round_done(int slots, std::vector<std::pair<block *, fiber *>> &read
         emu_switch(&scheduler, me->top);
         if (run.over) return true;
     }
-    return !ready.empty() && run.patience-- > 0;
+    return (landed || !ready.empty()) && run.patience-- > 0;
 }
 
 result launch(dim3 grid, dim3 dim, size_t shared, const options &how, const std::function<void()> &kernel) {
@@ -269,6 +275,7 @@ result launch(dim3 grid, dim3 dim, size_t shared, const options &how, const std:
         for (int i = 0; i < slots && !run.over; i++) {
             block &b = blocks[i];
             if (b.id < 0 || b.alive) continue;
+            hopper_ended(b);
             requests_folded(b);
             b.id = -1;
             if (next < count) settle(b, i, order[next++]);

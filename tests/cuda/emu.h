@@ -24,9 +24,13 @@ enum kind {
     DEADLOCK,      // nobody can go on
     BEFORE_WAIT,   // something other than weights was touched before pdl_wait
     STATE_LEFT,    // counters that are not zero at the end
+    PROXY,         // an asynchronous reader of what was stored, and nobody fenced between
+    MBARRIER,      // not initialised, more arrivals than it expects, or bytes that were promised and never came
+    OPERANDS,      // registers of a wgmma were touched while it was under way, or no wgmma_fence stands between
     KINDS
 };
 extern const char *const kind_names[KINDS];
+bool has_90a(); // the machine has what sm_90a has
 extern const bool watched; // false: the machine is a GPU (tests/gpu/on_gpu.cpp), which finds and counts nothing
 
 struct finding {
@@ -54,7 +58,10 @@ enum harm {
     WHOLE_COPIES, // cp_async16 reads 16 bytes, whatever it was told
     LOST_LANE,    // lane 7 of warp 1 passes over its third warp instruction
     NO_WRAP,      // atomic_inc goes on counting
-    NO_PDL_WAIT
+    NO_PDL_WAIT,
+    WEAK_PRODUCTS, // wgmma_wait lets one group more be under way
+    WRONG_PARITY,  // mbar_try_wait asks for the other phase
+    WRONG_BYTES    // mbar_arrive_expect promises 16 bytes more
 };
 
 struct options {
@@ -67,7 +74,7 @@ struct options {
 struct result {
     std::vector<finding> findings; // one for each kind and place
     std::vector<counter> counters;
-    std::vector<void *> barriers, fences; // their places
+    std::vector<void *> barriers, fences, waits; // their places; waits: for mbarriers
     bool has(kind what) const;
     // The largest moved / least of global or shared memory; 0 without any.
     double worst(bool shared) const;

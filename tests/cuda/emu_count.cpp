@@ -8,9 +8,12 @@
 
 namespace emu {
 const bool watched = true;
+bool has_90a() { return true; }
 const char *const kind_names[KINDS] = {"out of bounds",       "misaligned", "uninitialised",   "an input is written",
                                        "in flight",           "race",       "race of blocks",  "diverged",
-                                       "barrier without all", "deadlock",   "before pdl_wait", "state left"};
+                                       "barrier without all", "deadlock",   "before pdl_wait", "state left",
+                                       "stored without fence.proxy", "an mbarrier misused",
+                                       "registers of a product under way"};
 
 // A counter is found by its place; a copy has two there, for the load and for the store.
 static size_t counter_of(bool shared, bool write, unsigned bytes, void *place) {

@@ -96,10 +96,16 @@ std::string global_name(const void *p) {
 
 // --- order ---
 
+stamp stamp_of(uint32_t thread) {
+    return {home->serial, home->phase, home->warps[thread / 32].synced, thread, home->fibers[thread].moment, 0};
+}
+
 static bool comes_before(const stamp &s) {
     if (s.serial < run.first) return true; // an earlier launch
     if (s.serial == home->serial) {
         const uint32_t t = me->seen.index.x;
+        if (s.thread < me->heard.size() && s.moment < me->heard[s.thread]) return true;
+        if (s.async) return false;
         return s.thread == t || s.phase < home->phase || (s.thread / 32 == t / 32 && s.synced < warp_of().synced);
     }
     const size_t b = s.serial - run.first;
@@ -115,7 +121,7 @@ static std::string against(const char *was, const stamp &s) {
 // Whether nothing races with this access of a cell, which is then remembered.
 static bool in_order(cell &c, bool write, uint32_t thread, const std::string &name(uint64_t), uint64_t at,
                      void *place) {
-    const stamp now = {home->serial, home->phase, warp_of().synced, thread};
+    const stamp now = stamp_of(thread);
     const stamp *with = NULL;
     if (!comes_before(c.written)) with = &c.written;
     else if (write && !comes_before(c.read)) with = &c.read;
@@ -148,21 +154,55 @@ static const std::string &global_said(uint64_t p) {
     return s = global_name((const void *)p);
 }
 
-bool shared_touched(smem a, unsigned bytes, access how, uint32_t thread, void *place) {
-    if ((size_t)a + bytes > run.shared) {
-        find(OUT_OF_BOUNDS, shared_name(a) + " of " + std::to_string(run.shared), place);
-        return false;
-    }
-    if (bytes > 1 && a % bytes) find(MISALIGNED, shared_name(a), place);
+// A write that a store made is seen by asynchronous readers where who made it fenced behind it, and they know of that.
+static bool fenced(const cell &c) {
+    const fiber &by = home->fibers[c.written.thread];
+    const auto f = std::lower_bound(by.proxied.begin(), by.proxied.end(), (uint32_t)c.written.moment,
+                                    [](const moment &m, uint32_t at) { return m.at < at; });
+    return f != by.proxied.end() && (&by == me || f->phase < home->phase ||
+                                     (c.written.thread < me->heard.size() && f->at < me->heard[c.written.thread]));
+}
+
+static bool inside(smem a, unsigned bytes, void *place) {
+    if ((size_t)a + bytes <= run.shared) return true;
+    find(OUT_OF_BOUNDS, shared_name(a) + " of " + std::to_string(run.shared), place);
+    return false;
+}
+
+bool async_touched(smem a, unsigned bytes, access how, uint32_t thread, void *place) {
+    if (!inside(a, bytes, place)) return false;
     for (smem i = a / 2; i <= (a + bytes - 1) / 2; i++) {
         cell &c = home->cells[i];
         if (c.owner != home->serial) c = cell(), c.owner = home->serial;
-        if (c.flying) {
+        if (c.flying || (how == WRITE && c.reading)) {
             find(IN_FLIGHT, shared_name(2 * i), place);
             return true;
         }
         if (!in_order(c, how == WRITE, thread, shared_said, 2 * i, place)) return true;
-        if (how == WRITE) c.filled = true;
+        if (how == READ && !c.filled) {
+            find(UNINITIALISED, shared_name(2 * i), place);
+            return true;
+        }
+        if (c.generic && how == READ && !fenced(c)) {
+            find(PROXY, shared_name(2 * i) + against("written", c.written), place, (int)c.written.thread);
+            return true;
+        }
+    }
+    return true;
+}
+
+bool shared_touched(smem a, unsigned bytes, access how, uint32_t thread, void *place) {
+    if (!inside(a, bytes, place)) return false;
+    if (bytes > 1 && a % bytes) find(MISALIGNED, shared_name(a), place);
+    for (smem i = a / 2; i <= (a + bytes - 1) / 2; i++) {
+        cell &c = home->cells[i];
+        if (c.owner != home->serial) c = cell(), c.owner = home->serial;
+        if (c.flying || (how == WRITE && c.reading)) {
+            find(IN_FLIGHT, shared_name(2 * i), place);
+            return true;
+        }
+        if (!in_order(c, how == WRITE, thread, shared_said, 2 * i, place)) return true;
+        if (how == WRITE) c.filled = c.generic = true;
         else if (!c.filled) {
             find(UNINITIALISED, shared_name(2 * i), place);
             return true;
@@ -273,6 +313,7 @@ static void plain(const void *p, size_t bytes, access how, void *place) {
     if (c >= arena && c < arena + ARENA) touch_global(p, (unsigned)bytes, how, place);
     else if (c >= home->shared && c < home->shared + MOST_SHARED)
         touch_shared((smem)(c - home->shared), (unsigned)bytes, how, place);
+    else if (!me->operands.empty()) operand_touched(p, bytes, how == WRITE, place);
 }
 }
 

@@ -26,6 +26,11 @@ static void ballot(warp &w) {
     for (int l = 0; l < 32; l++) memcpy(w.out[l], &all, 4);
 }
 
+static void elect(warp &w) {
+    const uint32_t yes = 1, no = 0, who = draw() % 32;
+    for (uint32_t l = 0; l < 32; l++) memcpy(w.out[l], l == who ? &yes : &no, 4);
+}
+
 static void ldmatrix(warp &w, bool trans) {
     smem rows[32];
     const uint32_t first = me->seen.index.x / 32 * 32;
@@ -94,7 +99,11 @@ static void work(warp &w) {
     switch (w.op) {
     case SHUFFLE: shuffle(w); break;
     case BALLOT: ballot(w); break;
-    case SYNC: w.synced++; break;
+    case SYNC:
+        w.synced++;
+        warp_met();
+        break;
+    case ELECT: elect(w); break;
     case LDMATRIX: ldmatrix(w, false); break;
     case LDMATRIX_TRANS: ldmatrix(w, true); break;
     case MMA_BF16: mma_of_bf16(w); break;
@@ -103,7 +112,8 @@ static void work(warp &w) {
 }
 
 void collective(warp_op op, const void *in, unsigned in_bytes, void *out, unsigned out_bytes) {
-    static const char *const names[] = {"a shuffle", "a vote", "sync_warp", "ldmatrix", "ldmatrix", "mma", "mma"};
+    static const char *const names[] = {"a shuffle", "a vote",   "sync_warp", "ldmatrix",
+                                        "ldmatrix",  "mma",      "mma",       "elect_one"};
     void *place = __builtin_return_address(0);
     warp &w = warp_of();
     const int lane = lane_of();
@@ -156,11 +166,11 @@ void copy_wait(int groups) {
         }
         if (c.bytes) memcpy(home->shared + c.to, c.from, c.bytes);
         memset(home->shared + c.to + c.bytes, 0, 16 - c.bytes);
-        const stamp now = {home->serial, home->phase, warp_of().synced, me->seen.index.x};
+        const stamp now = stamp_of(me->seen.index.x);
         for (smem i = c.to / 2; i < c.to / 2 + 8; i++) {
             cell &x = home->cells[i];
             x.flying = false;
-            x.filled = true;
+            x.filled = x.generic = true;
             x.written = now;
         }
     }

@@ -13,6 +13,12 @@ static void must(cudaError_t e, const char *doing) {
     exit(1);
 }
 
+int gpu_capability(void) {
+    struct cudaDeviceProp p;
+    must(cudaGetDeviceProperties(&p, 0), "a GPU");
+    return p.major * 10 + p.minor;
+}
+
 void *gpu_memory(size_t bytes) {
     void *p = NULL;
     must(cudaMallocManaged(&p, bytes, cudaMemAttachGlobal), "memory that host and GPU share");

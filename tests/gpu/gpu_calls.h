@@ -6,6 +6,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+int gpu_capability(void); // 90: sm_90
 void *gpu_memory(size_t bytes); // that host and GPU share
 void gpu_free(void *p);
 void gpu_shape(const unsigned grid[3], const unsigned block[3], size_t shared); // of what is launched next

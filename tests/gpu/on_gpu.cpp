@@ -7,9 +7,11 @@
 
 namespace emu {
 const bool watched = false;
+bool has_90a() { return gpu_capability() == 90; }
 const char *const kind_names[KINDS] = {"out of bounds", "misaligned", "uninitialised", "an input is written",
                                        "in flight", "a race", "a race of blocks", "diverged", "exited", "a deadlock",
-                                       "before pdl_wait", "state left"};
+                                       "before pdl_wait", "state left", "no fence.proxy", "an mbarrier misused",
+                                       "registers of a product under way"};
 enum { ZONE = 256, MARK = 0xA5 };
 struct buffer { unsigned char *base; size_t bytes; bool state; };
 static std::vector<buffer> buffers;
