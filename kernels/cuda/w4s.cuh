@@ -208,19 +208,21 @@ template <class C, int G, class S> struct panels {
         return size ? uint2{two & 0xffff, two >> 16} : uint2{two & 0xff, two >> 8};
     }
 
+    LQ_METHOD void read_one(raw &to, const lq_w4s_args &a, int of, int stripe, int pair) const {
+        of >>= a.group_shift;
+        to = {{0, 0}, 0};
+        if (stripe >= stripes_of(a) || of >= a.groups) return;
+        to.scale = scales_read(a, of, stripe, pair);
+        if (!C::ZEROS || !zero) return;
+        const size_t block = (size_t)of * stripes_of(a) + stripe;
+        if (S::BITS > 4) to.zero = ldg2(zero + block * 64 + 2 * pair);
+        else to.zero = ldg4(zero + block * 32 + pair % 8 * 4) >> pair / 8 * 8;
+    }
+
     LQ_METHOD void read(raw (&to)[S::ENTRIES], const lq_w4s_args &a) {
         const int i0 = here().index, pair = i0 % 32, stripe = (int)blockIdx.x * (S::ROWS / 64) + i0 % S::PAIRS / 32;
         LQ_UNROLL
-        for (int i = 0; i < S::ENTRIES; i++) {
-            const int of = (group + i * BETWEEN) >> a.group_shift;
-            to[i] = {{0, 0}, 0};
-            if (stripe >= stripes_of(a) || of >= a.groups) continue;
-            to[i].scale = scales_read(a, of, stripe, pair);
-            if (!C::ZEROS || !zero) continue;
-            const size_t block = (size_t)of * stripes_of(a) + stripe;
-            if (S::BITS > 4) to[i].zero = ldg2(zero + block * 64 + 2 * pair);
-            else to[i].zero = ldg4(zero + block * 32 + pair % 8 * 4) >> pair / 8 * 8;
-        }
+        for (int i = 0; i < S::ENTRIES; i++) read_one(to[i], a, group + i * BETWEEN, stripe, pair);
         group += S::GROUPS;
     }
 
@@ -247,14 +249,18 @@ template <class C, int G, class S> struct panels {
         return 0xc300c300u + z * 0x10001u;
     }
 
-    LQ_METHOD void write(const raw (&from)[S::ENTRIES], smem panel) const {
+    LQ_METHOD uint4 entry_of(const raw &from) const {
         const uint32_t middle = 1u << (S::BITS - 1) % 8, mask = S::BITS > 4 ? 255 : 15;
+        const uint32_t low = zero ? from.zero & mask : middle;
+        const uint32_t high = zero ? from.zero >> (S::BITS > 4 ? 8 : 4) & mask : middle;
+        const uint2 f32 = widened(from.scale);
+        return {f32.x, f32.y, C::ZEROS ? minus(low) : 0, C::ZEROS ? minus(high) : 0};
+    }
+
+    LQ_METHOD void write(const raw (&from)[S::ENTRIES], smem panel) const {
         LQ_UNROLL
         for (int i = 0; i < S::ENTRIES; i++) {
-            const uint32_t low = zero ? from[i].zero & mask : middle;
-            const uint32_t high = zero ? from[i].zero >> (S::BITS > 4 ? 8 : 4) & mask : middle;
-            const uint2 f32 = widened(from[i].scale);
-            const uint4 entry = {f32.x, f32.y, C::ZEROS ? minus(low) : 0, C::ZEROS ? minus(high) : 0};
+            const uint4 entry = entry_of(from[i]);
             sts16(panel + (here().index + i * LQ_W4S_THREADS) * 16, entry);
         }
     }

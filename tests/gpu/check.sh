@@ -83,6 +83,8 @@ kernels_stage() {
         line=$(grep -aE '^[0-9]+ passed, [0-9]+ failed' "$out/$name.txt" | tail -n 1)
         [[ $line == *" 0 failed"* ]] && say kernels "$name: $line" || bad kernels "$name: ${line:-no closing line}: $(grep -a FAILED "$out/$name.txt" | head -n 1)"
         echo "$name,$(echo "${line:-0 passed, 1 failed}" | awk '{ print $1 "," $3 }'),$((SECONDS - start))" >>"$out/kernels.csv"
+        # Of check_w4l: does a wgmma round as an mma does? w4l_pick.h waits for the answer.
+        line=$(grep -a '^bits: ' "$out/$name.txt") && say kernels "$name: $line"
     done
 }
 
