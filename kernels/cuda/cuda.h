@@ -26,6 +26,7 @@ typedef struct lq_cuda {
     int processors;            // multiprocessors of the GPU
     void *metered;             // what the loops of meter.c leave
     int sms;                   // multiprocessors that its architecture is taken to have
+    bool large;                // products of many tokens go to w4l (w4l_pick.h)
     float *parts;              // of products whose k is cut (w4s.h)
     uint32_t *arrived;
     struct lq_cuda_sampler *sampler; // of sample.c

@@ -1,6 +1,7 @@
 // fast.c: the fast kernels are loaded when a device is opened in default mode. Owns what they work with beside their
 // arguments.
 #include "kernels/cuda/fast.h"
+#include "kernels/cuda/w4l_pick.h"
 
 // Bytes of shared memory that a block of an architecture may have.
 static size_t shared_of(int capability) {
@@ -13,9 +14,11 @@ bool lq_fast_open(lq_dev *d, int capability, lq_err *err) {
     // Of the architecture, not of the machine: where k is cut decides bits.
     c->sms = capability >= 90 ? 132 : 108;
     c->shared = shared_of(capability);
+#ifdef LQ_HAS_90A // this binary has kernels of it
+    c->large = LQ_W4L_SHOWN && capability == 90;
+#endif
     return lq_fast_attn_open(d, err) && lq_fast_products_open(d, err) && lq_fast_rows_open(d, err) &&
-           lq_fast_state_open(d, err) &&
-           lq_fast_w8a8_open(d, err);
+           lq_fast_state_open(d, err) && lq_fast_w8a8_open(d, err);
 }
 
 void lq_fast_close(lq_dev *d) {

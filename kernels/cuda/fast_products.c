@@ -1,7 +1,7 @@
-// fast_products.c: products of default mode, of one matrix and of experts', by the kernels of w4s.cuh; those of
-// activations of 8 bits are handed to fast_w8a8.c.
+// fast_products.c: products of default mode, of one matrix and of experts', by the kernels of w4s.cuh, or where there
+// are many tokens by those of w4l.cuh; those of activations of 8 bits are handed to fast_w8a8.c.
 #include "kernels/cuda/fast.h"
-#include "kernels/cuda/w4s_pick.h"
+#include "kernels/cuda/w4l_pick.h"
 #include "kernels/cuda/w8a8_pick.h"
 
 enum { PARTS = 4 << 20 }; // f32 of the workspace; where it does not do, a block makes all cuts
@@ -14,6 +14,8 @@ bool lq_fast_products_open(lq_dev *d, lq_err *err) {
         if (kernel->shared > c->shared) continue;
         if (!lq_gpu_prepare(c->gpu, lq_entry(kernel->entry), kernel->shared, err)) return false;
     }
+    for (int i = 0; i < LQ_W4L_COUNT && c->large; i++)
+        if (!lq_gpu_prepare(c->gpu, lq_entry(lq_w4l_kernels[i].entry), lq_w4l_kernels[i].shared, err)) return false;
     if (!lq_gpu_alloc(c->gpu, PARTS * sizeof *c->parts, &parts, err)) return false;
     c->parts = parts;
     if (!lq_gpu_alloc(c->gpu, 2 * (size_t)c->sms * sizeof *c->arrived, &arrived, err)) return false;
@@ -49,6 +51,13 @@ static void w4s_run(lq_dev *d, lq_w4s_args *a, const lq_w4s_form *f, const lq_ac
     const lq_w4s_plan p =
         lq_w4s_plan_of(f, a->m, experts, a->n, a->k, c->sms, c->shared, PARTS, 2 * (size_t)c->sms);
     lq_w4s_set(a, f, &p);
+    const lq_w4l_plan large = c->large ? lq_w4l_plan_of(f, a->m, experts, a->n, c->sms) : (lq_w4l_plan){NULL, 0, 0};
+    if (large.kernel) {
+        lq_fast_launch(d, large.kernel->entry, a, sizeof *a,
+                       (lq_gpu_grid){.blocks = large.x, .threads = LQ_W4L_THREADS, .shared = large.kernel->shared,
+                                     .rows = large.y});
+        return;
+    }
     lq_fast_launch(d, p.kernel->entry, a, sizeof *a,
                    (lq_gpu_grid){.blocks = p.x, .threads = LQ_W4S_THREADS, .shared = p.kernel->shared, .rows = p.y});
 }
