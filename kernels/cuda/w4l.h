@@ -20,5 +20,12 @@ enum {
 // The kernels: name, kind of codes, their type in w4s_codes.cuh, bits, columns that share a scale. Those of w4s of the
 // same kind, bits and group have the same bits.
 #define LQ_W4L_KERNELS(K)                                  \
-    K(lq_w4l_int4_g128, LQ_W4S_INTS, ints<4>, 4, 128)
+    K(lq_w4l_int4_g64, LQ_W4S_INTS, ints<4>, 4, 64)        \
+    K(lq_w4l_int4_g128, LQ_W4S_INTS, ints<4>, 4, 128)      \
+    K(lq_w4l_int8_g32, LQ_W4S_INTS, ints<8>, 8, 32)        \
+    K(lq_w4l_int8_g128, LQ_W4S_INTS, ints<8>, 8, 128)      \
+    K(lq_w4l_table_g16, LQ_W4S_SIXTEEN, sixteen, 4, 16)    \
+    K(lq_w4l_table_g32, LQ_W4S_SIXTEEN, sixteen, 4, 32)    \
+    K(lq_w4l_fp8_g32, LQ_W4S_FLOATS, floats, 8, 32)        \
+    K(lq_w4l_fp8_g128, LQ_W4S_FLOATS, floats, 8, 128)
 #endif
