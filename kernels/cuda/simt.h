@@ -1,7 +1,7 @@
 // simt.h: one source, two machines. Device code uses the names of this header, plain C++ and pointers: under nvcc they
-// are CUDA and single PTX instructions (simt_ptx.h, the only file with asm), under g++ calls of an emulated machine
-// that checks them (simt_emu.h). Here stands what both machines share; what is not a name of both refuses to compile on
-// one of them.
+// are CUDA and single PTX instructions (simt_ptx.h and simt_ptx_90a.h, the only files with asm), under g++ calls of an
+// emulated machine that checks them (simt_emu.h, simt_emu_90a.h). Here stands what both machines share; what is not a
+// name of both refuses to compile on one of them.
 //
 // A kernel is LQ_KERNEL(name, threads, blocks on a multiprocessor, type of its arguments) { ... a ... }.
 //

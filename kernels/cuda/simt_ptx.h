@@ -1,5 +1,6 @@
-// simt_ptx.h: the names of simt.h on a GPU, sm_80 and later: one PTX instruction each. The only file with asm. No name
-// here has a meaning of its own: what it means stands in simt_emu.h, which computes it.
+// simt_ptx.h: the names of simt.h on a GPU, sm_80 and later: one PTX instruction each. The only file with asm, but
+// for what sm_90a alone has. No name here has a meaning of its own: what it means stands in simt_emu.h, which computes
+// it.
 #ifndef LQ_SIMT_PTX_H
 #define LQ_SIMT_PTX_H
 #include <cuda_runtime.h>
