@@ -191,7 +191,7 @@ LQ_DEV void multiply_half(float (&sum)[64], float (&part)[64], scales<C, G> &s, 
                           const lq_w4s_args &args, int following, const w4s::more &m, int group, uint32_t (&a)[2][4]) {
     typedef shape<C, G> S;
     const int lane = thread_again() % WARP, warp = thread_again() / WARP % 4;
-    C codes;
+    C codes = {};
     uint4 entry = {0, 0, 0, 0};
     smem empty = 0;
     LQ_UNROLL
@@ -305,10 +305,8 @@ template <class C, int G> LQ_DEV void product(const lq_w4s_args &a) {
     pdl_trigger();
     const smem base = smem_base();
     const int group = thread_again() / GROUP - 1;
-    place p;
-    p.expert = 0;
-    p.first = (int)blockIdx.y * LQ_W4L_TOKENS;
-    p.tokens = least(a.m - p.first, LQ_W4L_TOKENS);
+    const int first = (int)blockIdx.y * LQ_W4L_TOKENS;
+    place p = {0, 0, first, least(a.m - first, LQ_W4L_TOKENS), 0};
     pdl_wait();
     if (a.experts && !w4s::tile_found(p, a, (int)blockIdx.y, LQ_W4L_TOKENS)) return;
     if (thread_again() == 0) {
