@@ -265,6 +265,9 @@ typedef struct lq_sample_args {
 } lq_sample_args;
 
 // Calibration and solving.
+// Of each column of x: the least and the largest so far (what is no number is passed over), and the sums of magnitudes
+// and of squares, row after row. Any may be NULL.
+typedef struct lq_tally_args { lq_mat x; float *lo, *hi; double *sum, *square; /* [cols] */ } lq_tally_args;
 typedef struct lq_gram_args {
     lq_mat x;
     const lq_mat *with; // as many rows: the whole of h += x^T with; NULL: x, and the upper half
@@ -338,6 +341,7 @@ typedef struct lq_ops {
     void (*free)(lq_dev *, void *);
     void (*put)(lq_dev *, void *dst, const void *src /* [host] */, size_t);
     void (*get)(lq_dev *, void *dst /* [host] */, const void *src, size_t);
+    void (*copy)(lq_dev *, void *dst, const void *src, size_t);   // within the device; they do not overlap
     bool (*sync)(lq_dev *, lq_err *);
     // CPU: remembers fn; CUDA: captures it
     bool (*record)(lq_dev *, lq_record_fn *, void *arg, lq_graph **out, lq_err *);
@@ -368,6 +372,7 @@ typedef struct lq_ops {
     // quantization
     // What the bits of gram, factor and solve depend on, in words: interrupted work must find it again. false: as sync
     bool (*solver)(lq_dev *, char *out, size_t size, lq_err *);
+    void (*tally)(lq_dev *, const lq_tally_args *);
     void (*gram)(lq_dev *, const lq_gram_args *);
     void (*factor)(lq_dev *, const lq_factor_args *);
     void (*solve)(lq_dev *, const lq_solve_args *);

@@ -158,8 +158,8 @@ static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
     c->spread = lq_spread_c;
     c->loss = lq_loss_c;
     lq_ops *o = &d->ops;
-    *o = (lq_ops){.alloc = cpu_alloc, .free = cpu_free, .put = cpu_put, .get = cpu_put, .sync = cpu_sync,
-                  .record = cpu_record, .replay = cpu_replay, .forget = cpu_forget,
+    *o = (lq_ops){.alloc = cpu_alloc, .free = cpu_free, .put = cpu_put, .get = cpu_put, .copy = cpu_put,
+                  .sync = cpu_sync, .record = cpu_record, .replay = cpu_replay, .forget = cpu_forget,
                   .can = cpu_can, .reserve = cpu_reserve, .room = lq_room_cpu, .read_time = lq_meter_read,
                   .peak = lq_meter_peak};
     lq_cpu_c_slots(o);

@@ -223,6 +223,7 @@ void lq_cpu_c_slots(lq_ops *o) {
     o->conv = lq_conv_c;
     o->scan = lq_scan_c;
     o->sample = sample;
+    o->tally = lq_tally_c;
     o->gram = lq_gram_c;
     o->solver = lq_solver_c;
     o->factor = lq_factor_c;

@@ -21,6 +21,7 @@ void lq_route_c(lq_dev *d, const lq_route_args *a);
 void lq_mix_c(lq_dev *d, const lq_mix_args *a);
 void lq_conv_c(lq_dev *d, const lq_conv_args *a);
 void lq_scan_c(lq_dev *d, const lq_scan_args *a);
+void lq_tally_c(lq_dev *d, const lq_tally_args *a);
 void lq_gram_c(lq_dev *d, const lq_gram_args *a);
 bool lq_solver_c(lq_dev *d, char *out, size_t size, lq_err *err);
 void lq_factor_c(lq_dev *d, const lq_factor_args *a);

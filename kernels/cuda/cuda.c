@@ -31,6 +31,10 @@ static void cuda_get(lq_dev *d, void *dst, const void *src, size_t n) {
     if (n) lq_gpu_get(lq_cuda_of(d)->gpu, dst, src, n);
 }
 
+static void cuda_copy(lq_dev *d, void *dst, const void *src, size_t n) {
+    if (n) lq_gpu_copy(lq_cuda_of(d)->gpu, dst, src, n);
+}
+
 static bool cuda_sync(lq_dev *d, lq_err *err) {
     const lq_cuda *c = lq_cuda_of(d);
     if (!lq_gpu_sync(c->gpu, err)) return false;
@@ -175,8 +179,8 @@ bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **
         return false;
     }
     d->ops = (lq_ops){.can = cuda_can, .reserve = cuda_reserve, .room = cuda_room, .alloc = cuda_alloc,
-                      .free = cuda_free, .put = cuda_put, .get = cuda_get, .sync = cuda_sync, .record = cuda_record,
-                      .replay = cuda_replay, .forget = cuda_forget};
+                      .free = cuda_free, .put = cuda_put, .get = cuda_get, .copy = cuda_copy, .sync = cuda_sync,
+                      .record = cuda_record, .replay = cuda_replay, .forget = cuda_forget};
     lq_cuda_slots(&d->ops);
     lq_cuda_sample_slots(&d->ops);
     lq_cuda_meter_slots(&d->ops);

@@ -1,6 +1,6 @@
-// solve.c: the slots gram, factor and solve on a CUDA device: a library's products and factors (solver.h), which is
-// opened at the first use, and kernels around them. Where it is missing they leave their results as they are and `sync`
-// says why. factor waits for its work, as the host is told at once whether there is a factor.
+// solve.c: the slots tally, gram, factor and solve on a CUDA device: a library's products and factors (solver.h), which
+// is opened at the first use, and kernels around them. Where it is missing they leave their results as they are and
+// `sync` says why. factor waits for its work, as the host is told at once whether there is a factor.
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/plain/solve.h"
 #include "kernels/cuda/solver.h"
@@ -22,14 +22,22 @@ static bool solver(lq_dev *d, char *out, size_t size, lq_err *err) {
     return true;
 }
 
+static const void *row_of(const lq_mat *m, int r) {
+    return (const char *)m->p + (size_t)r * m->stride * lq_dtype_size(m->type);
+}
+
+static void tally(lq_dev *d, const lq_tally_args *a) {
+    lq_plain_tally_run(lq_cuda_of(d)->gpu, a, (size_t)a->x.cols);
+}
+
 static void gram(lq_dev *d, const lq_gram_args *a) {
     lq_solver *s = solver_of(d);
     const int m = a->x.cols, n = a->with ? a->with->cols : m;
     const lq_plain_matrix add = {.h = a->h, .from = a->work, .m = m, .n = n, .half = !a->with};
     lq_err err;
     for (int r = 0; s && r < a->x.rows; r += CHUNK) {
-        const lq_solver_product p = {.x = (const float *)a->x.p + (size_t)r * a->x.stride, .x_stride = a->x.stride,
-                                     .y = a->with ? (const float *)a->with->p + (size_t)r * a->with->stride : NULL,
+        const lq_solver_product p = {.x = row_of(&a->x, r), .x_stride = a->x.stride, .half = a->x.type == LQ_BF16,
+                                     .y = a->with ? row_of(a->with, r) : NULL,
                                      .y_stride = a->with ? a->with->stride : 0, .m = m, .n = n, .c = a->work,
                                      .rows = a->x.rows - r < CHUNK ? a->x.rows - r : CHUNK};
         if (!lq_solver_multiply(s, &p, &err)) {
@@ -75,6 +83,7 @@ static void solve(lq_dev *d, const lq_solve_args *a) {
 
 void lq_cuda_solve_slots(lq_ops *o) {
     o->solver = solver;
+    o->tally = tally;
     o->gram = gram;
     o->factor = factor;
     o->solve = solve;

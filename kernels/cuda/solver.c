@@ -1,8 +1,8 @@
 // solver.c: solver.h by cuBLAS and cuSOLVER. They are loaded at the first use, since few programs solve anything: a GPU
 // serves models without them. Owns their handles and what they work in, which grows with the largest matrix.
 //
-// Their matrices are column-major: a row-major one is its transpose to them. Products are pedantic f32, without TF32;
-// one stream, one workspace, so that the same call gives the same bits.
+// Their matrices are column-major: a row-major one is its transpose to them. Products of f32 are pedantic, without
+// TF32, those of bf16 are summed in f32; one stream, one workspace, so that the same call gives the same bits.
 #include "kernels/cuda/solver.h"
 #include <cublas_v2.h>
 #include <cusolverDn.h>
@@ -17,7 +17,7 @@
 enum { WORK = 32 << 20 }; // of cuBLAS
 
 #define CUBLAS(X) X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasGetVersion_v2) X(cublasSetStream_v2) \
-    X(cublasSetWorkspace_v2) X(cublasSetMathMode) X(cublasSgemm_v2_64) X(cublasSsyrk_v2_64) X(cublasDtrmm_v2_64)
+    X(cublasSetWorkspace_v2) X(cublasSetMathMode) X(cublasSgemm_v2_64) X(cublasGemmEx_64) X(cublasSsyrk_v2_64) X(cublasDtrmm_v2_64)
 #define CUSOLVER(X) X(cusolverDnCreate) X(cusolverDnDestroy) X(cusolverDnSetStream) X(cusolverDnCreateParams) \
     X(cusolverDnDestroyParams) X(cusolverGetVersion) X(cusolverDnXpotrf_bufferSize) X(cusolverDnXpotrf) \
     X(cusolverDnXtrtri_bufferSize) X(cusolverDnXtrtri)
@@ -110,10 +110,24 @@ void lq_solver_close(lq_solver *s) {
 
 const char *lq_solver_name(const lq_solver *s) { return s->name; }
 
+// Numbers of bf16 are multiplied exactly, on tensor cores, and summed in f32.
+static bool multiply_half(lq_solver *s, const lq_solver_product *p, lq_err *err) {
+    const float one = 1, none = 0;
+    const cublasMath_t tensor = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+    const void *y = p->y ? p->y : p->x;
+    const int64_t stride = (int64_t)(p->y ? p->y_stride : p->x_stride);
+    return check(use.cublasSetMathMode(s->blas, tensor), "cublasSetMathMode", err) &&
+           check(use.cublasGemmEx_64(s->blas, CUBLAS_OP_N, CUBLAS_OP_T, p->n, p->m, p->rows, &one, y, CUDA_R_16BF,
+                                     stride, p->x, CUDA_R_16BF, (int64_t)p->x_stride, &none, p->c, CUDA_R_32F, p->n,
+                                     CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT), "cublasGemmEx", err) &&
+           check(use.cublasSetMathMode(s->blas, CUBLAS_PEDANTIC_MATH), "cublasSetMathMode", err);
+}
+
 // c^T = y^T x, of what is column-major y^T and x^T.
 bool lq_solver_multiply(lq_solver *s, const lq_solver_product *p, lq_err *err) {
     const float one = 1, none = 0;
     lq_gpu_stream(s->gpu);
+    if (p->half) return multiply_half(s, p, err);
     if (!p->y)
         return check(use.cublasSsyrk_v2_64(s->blas, CUBLAS_FILL_MODE_LOWER, CUBLAS_OP_N, p->m, p->rows, &one, p->x,
                                            (int64_t)p->x_stride, &none, p->c, p->m), "cublasSsyrk", err);

@@ -10,9 +10,11 @@ bool lq_solver_open(lq_gpu *g, lq_solver **out, lq_err *err); // false: such a l
 void lq_solver_close(lq_solver *s);
 const char *lq_solver_name(const lq_solver *s); // with its version
 
-// c[m][n] = x^T y in f32, of x [rows][m] and y [rows][n]; y NULL: it is x, and the upper half alone is made.
+// c[m][n] = x^T y in f32, of x [rows][m] and y [rows][n], both of f32 or (half) of bf16; y NULL: it is x, and no more
+// than the upper half is made for sure.
 typedef struct lq_solver_product {
-    const float *x, *y;
+    const void *x, *y;
+    bool half;
     size_t x_stride, y_stride;
     int rows, m, n;
     float *c;

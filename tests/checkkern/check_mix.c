@@ -1,4 +1,4 @@
-// check_mix.c: the slots route, mix, conv, scan, gram, factor, solve, reduce and gather of a device
+// check_mix.c: the slots route, mix, conv, scan, tally, gram, factor, solve, reduce and gather of a device
 // against f64 written from ops.h.
 #include "tests/checkkern/check_ops.h"
 
@@ -377,6 +377,86 @@ static void check_gram(lq_dev *dev, lq_dev *one, int rows, int cols, int with_co
     ck_done("gram");
 }
 
+// The same numbers, rounded to bf16, where a device has such activations: what they mean is in x.
+static lq_mat halved(lq_mat *x) {
+    lq_mat half = *x;
+    uint16_t *to = ck_buf((size_t)x->rows * x->stride * sizeof *to, 0);
+    for (size_t i = 0; i < (size_t)x->rows * x->stride; i++) {
+        to[i] = lq_f32_bf16(((float *)x->p)[i]);
+        ((float *)x->p)[i] = lq_bf16_f32(to[i]);
+    }
+    half.p = to, half.type = LQ_BF16;
+    return half;
+}
+
+// Products of bf16 are exact in f32; they are summed as others are.
+static void check_gram_half(lq_dev *dev, int rows, int cols, int with_cols) {
+    lq_mat x = ck_mat(rows, cols, 3), y = ck_mat(rows, with_cols ? with_cols : cols, 8);
+    const lq_mat half = halved(&x), other = halved(&y), *with = with_cols ? &y : &x;
+    const size_t m = (size_t)cols, n = (size_t)with->cols;
+    double *h = ck_buf(m * n * sizeof *h, 0);
+    float *work = ck_buf(m * n * sizeof *work, 0);
+    dev->ops.gram(dev, &(lq_gram_args){.x = half, .with = with_cols ? &other : NULL, .h = h, .work = work});
+    CHECK(dev->ops.sync(dev, NULL), "gram %s: the device broke", dev->isa);
+    int wrong = 0;
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = with_cols ? 0 : i; j < n; j++) {
+            double sum = 0, size = 0;
+            for (int r = 0; r < rows; r++) {
+                const double a = (double)lq_mat_row(&x, r)[i] * (double)lq_mat_row(with, r)[j];
+                sum += a, size += fabs(a);
+            }
+            wrong += !(fabs(h[i * n + j] - sum) <= (EPS * ((rows < 2048 ? rows : 2048) + 4) + 0x1p-52 * rows) * size);
+        }
+    CHECK(wrong == 0, "gram %s %d x %d with %d of bf16: %d wrong", dev->isa, rows, cols, with_cols, wrong);
+    ck_done("gram");
+}
+
+// In two calls, as chunks come. half: of bf16.
+static void check_tally(lq_dev *dev, lq_dev *one, int rows, int cols, bool half) {
+    lq_mat x = ck_mat(rows, cols, 5), seen = half ? halved(&x) : x;
+    const size_t k = (size_t)cols;
+    float *lo = ck_buf(2 * k * sizeof *lo, 0), *hi = lo + k;
+    double *sum = ck_buf(4 * k * sizeof *sum, 0), *square = sum + k, *same = square + k;
+    memset(lo, 0, 2 * k * sizeof *lo);
+    memset(sum, 0, 4 * k * sizeof *sum);
+    if (rows > 3) lq_mat_row(&x, 2)[0] = NAN, lq_mat_row(&x, 3)[cols - 1] = INFINITY;
+    if (half) seen = halved(&x);
+    for (int part = 0; part < 2; part++) {
+        lq_mat m = seen;
+        m.rows = part ? rows - rows / 3 : rows / 3;
+        m.p = (char *)seen.p + (part ? (size_t)(rows / 3) * seen.stride : 0) * lq_dtype_size(seen.type);
+        dev->ops.tally(dev, &(lq_tally_args){.x = m, .lo = lo, .hi = hi, .sum = sum, .square = square});
+        one->ops.tally(one, &(lq_tally_args){.x = m, .sum = same, .square = same + k});
+    }
+    CHECK(dev->ops.sync(dev, NULL) && one->ops.sync(one, NULL), "tally %s: the device broke", dev->isa);
+    CHECK(!memcmp(sum, same, 2 * k * sizeof *sum), "tally %s %d x %d: other bits on one thread", dev->isa, rows, cols);
+    int wrong = 0;
+    for (size_t c = 0; c < k; c++) {
+        float least = 0, most = 0;
+        long double size = 0, squares = 0;
+        for (int r = 0; r < rows; r++) {
+            const float v = lq_mat_row(&x, r)[c];
+            least = fminf(least, v), most = fmaxf(most, v);
+            size += (long double)fabsf(v), squares += (long double)v * v;
+        }
+        wrong += lo[c] != least || hi[c] != most;
+        if (!isfinite(size)) wrong += isfinite(sum[c]) || isfinite(square[c]);
+        else wrong += !(fabsl(sum[c] - size) <= 0x1p-53L * rows * size) ||
+                      !(fabsl(square[c] - squares) <= 0x1p-53L * rows * squares);
+    }
+    CHECK(wrong == 0, "tally %s %d x %d%s: %d columns wrong", dev->isa, rows, cols, half ? " of bf16" : "", wrong);
+    ck_done("tally");
+}
+
+static void check_tallies(lq_dev *dev) {
+    static const int shapes[][2] = {{1, 1}, {5, 3}, {700, 97}, {33, 530}, {2, 64}};
+    lq_dev *one = twin_open(dev, 1);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int half = 0; half < 1 + !dev->host; half++) check_tally(dev, one, shapes[i][0], shapes[i][1], half);
+    lq_dev_close(one);
+}
+
 // A number that is none spoils the sums of its column alone.
 static void check_gram_bad(lq_dev *dev, float bad) {
     enum { ROWS_OF = 70, COLS = 81, AT = 37 };
@@ -400,6 +480,7 @@ static void check_grams(lq_dev *dev) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int planted = 0; planted < 2; planted++)
             check_gram(dev, one, shapes[i][0], shapes[i][1], shapes[i][2], planted);
+    for (int i = 0; !dev->host && i < 3; i++) check_gram_half(dev, 40 + 1100 * i, 7 + 30 * i, i % 2 * 19);
     check_gram_bad(dev, NAN);
     check_gram_bad(dev, INFINITY);
     lq_dev_close(one);
@@ -496,6 +577,7 @@ void check_mix(lq_dev *dev) {
     }
     if (ck_begin("scan", dev->isa))
         for (size_t i = 0; i < sizeof scans / sizeof *scans; i++) check_scan_case(dev, &scans[i]);
+    if (ck_begin("tally", dev->isa)) check_tallies(dev);
     if (ck_begin("gram factor solve", dev->isa)) check_solving(dev);
     if (!ck_begin("reduce gather", dev->isa)) return;
     lq_mat x = ck_mat(3, 20, 1), y = ck_mat(3, 20, 4);

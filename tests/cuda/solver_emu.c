@@ -1,6 +1,7 @@
 // solver_emu.c: solver.h on a machine without a GPU: plain loops, launched on the emulated driver as kernels of one
 // task, so that they reach its memory and keep its order.
 #include "kernels/cuda/solver.h"
+#include "formats/elem.h"
 #include <stdlib.h>
 
 struct lq_solver { lq_gpu *gpu; };
@@ -24,15 +25,20 @@ void lq_solver_close(lq_solver *s) { free(s); }
 
 const char *lq_solver_name(const lq_solver *s) { return (void)s, "plain loops"; }
 
+static float number(const lq_solver_product *p, const void *x, size_t at) {
+    return p->half ? lq_bf16_widen(((const uint16_t *)x)[at]) : ((const float *)x)[at];
+}
+
 static void multiply(const void *args) {
     const lq_solver_product *p = args;
-    const float *y = p->y ? p->y : p->x;
+    const void *y = p->y ? p->y : p->x;
     const size_t stride = p->y ? p->y_stride : p->x_stride;
     for (int i = 0; i < p->m; i++)
         for (int j = p->y ? 0 : i; j < p->n; j++) {
             float sum = 0;
             for (int r = 0; r < p->rows; r++)
-                sum += p->x[(size_t)r * p->x_stride + (size_t)i] * y[(size_t)r * stride + (size_t)j];
+                sum += number(p, p->x, (size_t)r * p->x_stride + (size_t)i) *
+                       number(p, y, (size_t)r * stride + (size_t)j);
             p->c[(size_t)i * (size_t)p->n + (size_t)j] = sum;
         }
 }

@@ -1,7 +1,7 @@
 // solve.cu: what stands around the products and factors of a library in the slots gram and factor: sums in f64, an
-// order of indices that is reversed, a look at a diagonal.
+// order of indices that is reversed, a look at a diagonal; and the slot tally.
 #include "kernels/cuda/plain/solve.h"
-#include "formats/fn.h"
+#include "formats/elem.h"
 #include "kernels/cuda/plain/task.h"
 
 // Task: an element of [m][n].
@@ -28,6 +28,27 @@ LQ_TASK_KERNEL(matrix_check, lq_plain_matrix) {
     if (task >= p.n) return;
     const double x = p.h[task * p.n + task];
     if (!(x - x == 0) || x == 0) p.info[2] = 1;
+}
+
+// Task: a column, row after row.
+LQ_TASK_KERNEL(tally, lq_tally_args) {
+    const int64_t c = (int64_t)lq_task_id();
+    if (c >= p.x.cols) return;
+    const bool half = p.x.type == LQ_BF16;
+    float lo = p.lo ? p.lo[c] : 0, hi = p.hi ? p.hi[c] : 0;
+    double sum = p.sum ? p.sum[c] : 0, square = p.square ? p.square[c] : 0;
+    for (int r = 0; r < p.x.rows; r++) {
+        const size_t at = (size_t)r * p.x.stride + (size_t)c;
+        const float x = half ? lq_bf16_widen(((const uint16_t *)p.x.p)[at]) : ((const float *)p.x.p)[at];
+        lo = x < lo ? x : lo;
+        hi = x > hi ? x : hi;
+        sum += (double)fabsf(x);
+        square += (double)x * (double)x;
+    }
+    if (p.lo) p.lo[c] = lo;
+    if (p.hi) p.hi[c] = hi;
+    if (p.sum) p.sum[c] = sum;
+    if (p.square) p.square[c] = square;
 }
 
 LQ_PLAIN_SOLVE_KERNELS(LQ_LAUNCH)

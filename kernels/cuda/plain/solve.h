@@ -1,7 +1,8 @@
-// solve.h: the kernels around what a library solves (kernels/cuda/solve.c).
+// solve.h: the kernels around what a library solves (kernels/cuda/solve.c), and what columns come to.
 #ifndef LQ_PLAIN_SOLVE_H
 #define LQ_PLAIN_SOLVE_H
 #include "kernels/cuda/gpu.h"
+#include "kernels/ops.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -16,7 +17,7 @@ typedef struct lq_plain_matrix {
 } lq_plain_matrix;
 
 #define LQ_PLAIN_SOLVE_KERNELS(X) X(matrix_add, lq_plain_matrix) X(matrix_turn, lq_plain_matrix) \
-    X(matrix_check, lq_plain_matrix)
+    X(matrix_check, lq_plain_matrix) X(tally, lq_tally_args)
 #define LQ_PLAIN_LAUNCH(name, args) void lq_plain_##name##_run(lq_gpu *g, const args *a, size_t tasks);
 LQ_PLAIN_SOLVE_KERNELS(LQ_PLAIN_LAUNCH)
 #undef LQ_PLAIN_LAUNCH
