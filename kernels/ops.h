@@ -329,7 +329,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h, block.h or pool.c: a plug-in is another binary and shares these
 // structs, and the struct of its threads, by layout.
-enum { LQ_OPS_VERSION = 11 };
+enum { LQ_OPS_VERSION = 12 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound

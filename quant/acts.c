@@ -2,6 +2,7 @@
 // them is large, and of activations that are rounded a scale that holds for all rows. Both are of all that the text
 // gives the input, of experts too: the runtime gives x one form for all who read it. Owns the sums that they are found
 // by.
+#include "quant/here.h"
 #include "quant/pass.h"
 #include <float.h>
 #include <math.h>
@@ -32,25 +33,13 @@ int lq_fixed_form(lq_atype t) { return t.elem == LQ_E4M3 ? LQ_FIXED_E4M3 : t.asy
 
 // --- the sizes of columns ---
 
-typedef struct sizes {
-    const lq_acts *a;
-    float *lo, *hi; // [k]
-    double *square; // [k] sums of squares
-    int64_t rows;
-} sizes;
+typedef struct sizes { lq_columns c; int64_t rows; } sizes;
 
 static bool look_sizes(void *arg, const lq_sight *s, lq_err *err) {
     sizes *z = arg;
     (void)err;
     z->rows += s->x.rows;
-    for (int r = 0; r < s->x.rows; r++) {
-        const float *x = (const float *)s->x.p + (size_t)r * s->x.stride;
-        for (int64_t j = 0; j < z->a->k; j++) {
-            if (x[j] < z->lo[j] || isnan(x[j])) z->lo[j] = x[j]; // NaN stays
-            if (x[j] > z->hi[j]) z->hi[j] = x[j];
-            z->square[j] += (double)x[j] * (double)x[j];
-        }
-    }
+    lq_columns_add(&z->c, &s->x);
     return true;
 }
 
@@ -68,7 +57,7 @@ static bool find_outliers(lq_acts *a, const lq_recipe *r, const sizes *z, lq_err
         return lq_fail(err, LQ_E_MEMORY, "no memory for an input of %lld columns", (long long)a->k);
     }
     for (int64_t j = 0; j < a->k; j++) {
-        const double size = sums ? z->square[j] : (double)fmaxf(-z->lo[j], z->hi[j]);
+        const double size = sums ? z->c.square[j] : (double)fmaxf(-z->c.lo[j], z->c.hi[j]);
         if (size >= least) by[n++] = (lq_ranked){size, j};
     }
     lq_rank(by, (size_t)n);
@@ -140,7 +129,8 @@ lq_fixed lq_fixed_of(int form, double lo, double hi, int share) {
 
 typedef struct tried {
     const lq_acts *a;
-    const lq_mat *x;
+    const float *x; // [rows][k]
+    int rows;
     double lo, hi;
     float *row;     // [threads][k]
     uint8_t *code;  // [threads][k]
@@ -173,8 +163,8 @@ static void try_one(void *arg, int task, int worker) {
     double sum = 0;
     if (!t->a->wants[form]) return;
     const lq_fixed f = lq_fixed_of(form, t->lo, t->hi, share);
-    for (int r = 0; r < t->x->rows; r++) {
-        const float *x = (const float *)t->x->p + (size_t)r * t->x->stride;
+    for (int r = 0; r < t->rows; r++) {
+        const float *x = t->x + (size_t)r * (size_t)k;
         round_row(form, f, x, k, t->code + (size_t)worker * (size_t)k, row);
         for (int64_t j = 0; j < k; j++) {
             const double e = (double)(x[j] - row[j]);
@@ -184,13 +174,15 @@ static void try_one(void *arg, int task, int worker) {
     t->sum[form][share] += sum;
 }
 
-typedef struct trying { tried *t; lq_pool *pool; } trying;
+typedef struct trying { tried *t; lq_pool *pool; lq_dev *on; } trying;
 
 static bool look_errors(void *arg, const lq_sight *s, lq_err *err) {
     const trying *y = arg;
-    (void)err;
-    y->t->x = &s->x;
+    lq_here here;
+    if (!lq_here_open(y->on, &s->x, &here, err)) return false;
+    y->t->x = here.x, y->t->rows = s->x.rows;
     lq_pool_run(y->pool, try_one, y->t, LQ_FIXED * SHARES);
+    lq_here_close(&here);
     return true;
 }
 
@@ -209,10 +201,10 @@ static bool find_scales(lq_acts *a, lq_stream *s, const lq_block *b, int input, 
         *t = (tried){.a = a, .row = row, .code = code};
         for (size_t j = 0; j < k; j++) {
             if (!(a->cost[j] > 0)) continue; // nobody reads it, or not so
-            t->lo = fmin(t->lo, (double)z->lo[j]);
-            t->hi = fmax(t->hi, (double)z->hi[j]);
+            t->lo = fmin(t->lo, (double)z->c.lo[j]);
+            t->hi = fmax(t->hi, (double)z->c.hi[j]);
         }
-        done = lq_stream_see(s, input, false, look_errors, &(trying){t, pool}, err);
+        done = lq_stream_see(s, input, false, look_errors, &(trying){t, pool, lq_stream_on(s)}, err);
     }
     for (int form = 0; done && form < LQ_FIXED; form++) {
         int best = 0;
@@ -241,23 +233,20 @@ bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *a, lq_err
         a->wants[lq_fixed_form(r->type.act)] = fixed = true;
         a->aside &= r->salient != LQ_SALIENT_NONE;
     }
-    sizes z = {.a = a, .lo = calloc(k, sizeof *z.lo), .hi = calloc(k, sizeof *z.hi),
-               .square = calloc(k, sizeof *z.square)};
-    bool done = (z.lo && z.hi && z.square) || lq_fail(err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
-    done = done && lq_stream_see(s, input, false, look_sizes, &z, err);
+    sizes z = {0};
+    bool done = lq_columns_open(&z.c, lq_stream_on(s), a->k, err) &&
+                lq_stream_see(s, input, false, look_sizes, &z, err) && lq_columns_end(&z.c, err);
     for (size_t j = 0; done && j < k; j++)
-        if (!isfinite(z.lo[j]) || !isfinite(z.hi[j]))
+        if (!isfinite(z.c.square[j]))
             done = lq_fail(err, LQ_E_FORMAT, "layer %d: the text makes an input of its matrices infinite or NaN, column "
                            "%zu; expected finite numbers", b->layer, j);
     if (weighs && done)
         done = (a->weight = malloc(k * sizeof *a->weight)) != NULL ||
                lq_fail(err, LQ_E_MEMORY, "no memory for an input of %zu columns", k);
-    for (size_t j = 0; done && weighs && j < k; j++) a->weight[j] = (float)(z.square[j] / (double)z.rows);
+    for (size_t j = 0; done && weighs && j < k; j++) a->weight[j] = (float)(z.c.square[j] / (double)z.rows);
     done = done && (!outliers || find_outliers(a, outliers, &z, err)) &&
            (!fixed || find_scales(a, s, b, input, &z, err));
-    free(z.lo);
-    free(z.hi);
-    free(z.square);
+    lq_columns_close(&z.c);
     if (!done) lq_acts_close(a);
     return done;
 }

@@ -1,10 +1,11 @@
 // calibrate.c: a layer is rounded input by input: what the text gives to an input is watched, with the inputs before it
 // rounded already; then the matrices that read it are rounded, and take the places of those that were there. Where a
 // transform looks at text, all inputs of the layer as it was are watched first, and factors found of their columns.
-// Owns the sums of an input and what rounding makes of them.
+// Owns which inputs are watched, and what rounding makes of them.
 //
 // Of experts as many are watched at once as have room; each costs the text another way through the layer. One that the
 // router sends fewer rows than its input has columns is watched again, with all rows sent to it, and leans on those.
+#include "quant/here.h"
 #include "quant/pass.h"
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 // An input while the text goes by: its rows together, or those of experts first .. first + count.
 typedef struct watching {
-    lq_dev *dev;
+    lq_dev *on;           // which has the rows
     lq_watch *w;          // [experts]
     bool all, paired, counts; // counts: rows alone, nothing is summed
     bool routed;          // what was seen had been sent by a router
@@ -20,113 +21,59 @@ typedef struct watching {
     int64_t k;
     const lq_edit *edit;  // paired: what became of a matrix that reads it, and so of what it read
     float *work;          // [k][k]
-    float *x, *was;       // [cap][k] the rows of an expert
-    size_t cap;
 } watching;
 
-void lq_watch_close(lq_watch *w) {
-    lq_room_close(w->rooms, w->h);
-    lq_room_close(w->rooms, w->g);
-    free(w->absmax);
-    free(w->abssum);
-    free(w->some);
-    *w = (lq_watch){0};
-}
-
-static bool watch_open(lq_watch *w, lq_rooms *rooms, int64_t k, bool moments, bool paired, bool some, lq_err *err) {
-    const size_t n = (size_t)k;
-    *w = (lq_watch){.rooms = rooms, .k = k, .absmax = calloc(n, sizeof *w->absmax),
-                    .abssum = calloc(n, sizeof *w->abssum)};
-    if (some) w->some = malloc(LQ_SOME * n * sizeof *w->some), w->step = 1;
-    if (!w->absmax || !w->abssum || (some && !w->some))
-        return lq_fail(err, LQ_E_MEMORY, "no memory for the sums of an input of %zu columns", n);
-    return (!moments || (w->h = lq_room_open(rooms, n * n * sizeof *w->h, err)) != NULL) &&
-           (!paired || (w->g = lq_room_open(rooms, n * n * sizeof *w->g, err)) != NULL);
-}
-
-// Every step-th row; where there are too many, every third of those: samples are mostly as
-// long as a power of two, which three does not divide, so that their first tokens have no more than their share.
-static void keep_row(lq_watch *w, const float *v) {
-    const size_t k = (size_t)w->k;
-    if (w->somes == LQ_SOME) {
-        for (size_t i = 0; i < LQ_SOME; i += 3) memmove(w->some + i / 3 * k, w->some + i * k, k * sizeof *v);
-        w->somes = LQ_SOME / 3;
-        w->step *= 3;
-        // The row at hand is the next of the sparser ones, as LQ_SOME is a multiple of three.
-    }
-    memcpy(w->some + (size_t)w->somes++ * k, v, k * sizeof *v);
-}
-
-static void add_rows(lq_dev *dev, lq_watch *w, const lq_mat *x, const lq_mat *was, float *work) {
-    if (!x->rows) return;
-    if (w->h) dev->ops.gram(dev, &(lq_gram_args){.x = *x, .h = w->h, .work = work});
-    if (w->g) dev->ops.gram(dev, &(lq_gram_args){.x = *x, .with = was ? was : x, .h = w->g, .work = work});
-    for (int r = 0; r < x->rows; r++) {
-        const float *v = (const float *)x->p + (size_t)r * x->stride;
-        if (w->some && (w->rows + r) % w->step == 0) keep_row(w, v);
-        for (int64_t j = 0; j < w->k; j++) {
-            const float a = fabsf(v[j]);
-            w->absmax[j] = a > w->absmax[j] ? a : w->absmax[j];
-            w->abssum[j] += (double)a;
-        }
-    }
-    w->rows += x->rows;
-}
-
-// Rows of an expert, one behind the other.
-static lq_mat gather(const lq_mat *from, const int32_t *slots, int n, int top_k, float *to) {
-    for (int i = 0; i < n; i++)
-        memcpy(to + (size_t)i * (size_t)from->cols, (const float *)from->p + (size_t)(slots[i] / top_k) * from->stride,
-               (size_t)from->cols * sizeof *to);
-    return (lq_mat){.p = to, .type = LQ_F32, .rows = n, .cols = from->cols, .stride = (size_t)from->cols};
-}
-
 static lq_mat turn_of(const lq_mat *x, int at, int of) {
-    return (lq_mat){.p = (float *)x->p + (size_t)at * x->stride, .type = x->type, .rows = x->rows / of, .cols = x->cols,
-                    .stride = x->stride * (size_t)of};
+    return (lq_mat){.p = (char *)x->p + (size_t)at * x->stride * lq_dtype_size(x->type), .type = x->type,
+                    .rows = x->rows / of, .cols = x->cols, .stride = x->stride * (size_t)of};
 }
 
 // What an edited matrix would have read as the model was.
-static void edit_input(const watching *t, const lq_mat *was) {
-    for (int r = 0; t->edit && r < was->rows; r++)
-        lq_edit_input(t->edit, (float *)was->p + (size_t)r * was->stride, was->cols);
+static bool edit_input(const watching *t, const lq_mat *was, lq_err *err) {
+    lq_here here;
+    if (!t->edit || (!t->edit->column && !t->edit->in)) return true;
+    if (!lq_here_open(t->on, was, &here, err)) return false;
+    float *x = (float *)(uintptr_t)here.x;
+    for (int r = 0; r < was->rows; r++) lq_edit_input(t->edit, x + (size_t)r * (size_t)was->cols, was->cols);
+    const bool done = !here.own || lq_here_put(t->on, &here, was, err);
+    lq_here_close(&here);
+    return done;
+}
+
+// Rows that a router sent.
+static bool look_routed(watching *t, const lq_sight *s, lq_err *err) {
+    lq_picked p;
+    t->routed = true;
+    bool done = lq_picked_open(&p, t->on, s, t->of, err);
+    for (int e = 0; done && e < t->experts; e++) {
+        lq_mat x, was;
+        const bool paired = t->paired && s->was;
+        if (t->counts) t->w[e].rows += p.start[t->first + e + 1] - p.start[t->first + e];
+        else done = lq_picked_take(&p, t->first + e, 0, &s->x, &x, err) &&
+                    (!paired || lq_picked_take(&p, t->first + e, 1, s->was, &was, err)) &&
+                    lq_watch_add(&t->w[e], &x, paired ? &was : NULL, t->work, err);
+    }
+    lq_picked_close(&p);
+    return done;
 }
 
 static bool look(void *arg, const lq_sight *s, lq_err *err) {
     watching *t = arg;
-    if (t->paired && s->was) edit_input(t, s->was);
-    if (t->all) {
-        add_rows(t->dev, &t->w[0], &s->x, t->paired ? s->was : NULL, t->work);
-        return t->dev->ops.sync(t->dev, err);
+    if (t->paired && s->was && !edit_input(t, s->was, err)) return false;
+    if (t->all) return lq_watch_add(&t->w[0], &s->x, t->paired ? s->was : NULL, t->work, err);
+    if (s->order) return look_routed(t, s, err);
+    for (int e = 0; e < t->experts; e++) { // heads, whose rows take turns
+        const lq_mat x = turn_of(&s->x, t->first + e, t->of);
+        const lq_mat was = s->was ? turn_of(s->was, t->first + e, t->of) : x;
+        if (!lq_watch_add(&t->w[e], &x, t->paired && s->was ? &was : NULL, t->work, err)) return false;
     }
-    for (int e = 0; e < t->experts; e++) {
-        if (!s->order) { // heads, whose rows take turns
-            const lq_mat x = turn_of(&s->x, t->first + e, t->of);
-            const lq_mat was = s->was ? turn_of(s->was, t->first + e, t->of) : x;
-            add_rows(t->dev, &t->w[e], &x, t->paired && s->was ? &was : NULL, t->work);
-            continue;
-        }
-        const int32_t from = s->start[t->first + e], n = s->start[t->first + e + 1] - from;
-        t->routed = true;
-        if (t->counts) {
-            t->w[e].rows += n;
-            continue;
-        }
-        const size_t need = (size_t)n * (size_t)t->k;
-        if (need > t->cap) {
-            free(t->x);
-            free(t->was);
-            t->x = malloc(need * sizeof *t->x);
-            t->was = malloc(need * sizeof *t->was);
-            t->cap = t->x && t->was ? need : 0;
-        }
-        if (need > t->cap) return lq_fail(err, LQ_E_MEMORY, "no memory for %d rows of an expert", n);
-        const lq_mat x = gather(&s->x, s->order + from, n, s->top_k, t->x);
-        lq_mat was = {0};
-        if (t->paired && s->was) was = gather(s->was, s->order + from, n, s->top_k, t->was);
-        add_rows(t->dev, &t->w[e], &x, was.p ? &was : NULL, t->work);
-    }
-    return t->dev->ops.sync(t->dev, err);
+    return true;
+}
+
+static bool end_all(const watching *t, lq_err *err) {
+    for (int e = 0; e < t->experts; e++)
+        if (!lq_watch_end(&t->w[e], err)) return false;
+    return true;
 }
 
 // --- a block ---
@@ -336,10 +283,10 @@ static bool see_all(const calibration *c, int input, const watching *like, watch
     u->w = calloc((size_t)u->experts, sizeof *u->w);
     bool done = u->w || lq_fail(err, LQ_E_MEMORY, "no memory for %d experts", u->experts);
     for (int e = 0; done && e < u->experts; e++)
-        done = watch_open(&u->w[e], rooms, u->k, one->h, one->g, one->some, err);
-    if (!done) return false;
-    if (u->all) return lq_stream_see(c->s, input, u->paired, look, u, err);
-    return lq_stream_see_apart(c->s, input, u->first + 1, u->paired, look, u, err);
+        done = lq_watch_open(&u->w[e], u->on, rooms, u->k, &(lq_watched){one->h, one->g, one->some}, err);
+    done = done && (u->all ? lq_stream_see(c->s, input, u->paired, look, u, err)
+                           : lq_stream_see_apart(c->s, input, u->first + 1, u->paired, look, u, err));
+    return done && end_all(u, err);
 }
 
 // Experts that were given too little lean on all rows. What experts share one input gives them all the same; what each
@@ -352,15 +299,13 @@ static bool fill_experts(const calibration *c, int input, watching *t) {
         n = 1;
         if (!lacks(c, t, e)) continue;
         n = !each || t->experts - e < used ? t->experts - e : used;
-        watching u = {.dev = t->dev, .all = !each, .paired = t->paired, .first = t->first + e,
+        watching u = {.on = t->on, .all = !each, .paired = t->paired, .first = t->first + e,
                       .experts = each ? n : 1, .of = t->of, .k = t->k, .edit = t->edit, .work = t->work};
         done = see_all(c, input, t, &u, c->err);
         for (int i = 0; done && i < n; i++)
             if (lacks(c, t, e + i)) lean(&t->w[e + i], &u.w[each ? i : 0], own);
         for (int i = 0; u.w && i < u.experts; i++) lq_watch_close(&u.w[i]);
         free(u.w);
-        free(u.x);
-        free(u.was);
     }
     return done;
 }
@@ -384,8 +329,8 @@ static bool note_reached(const calibration *c, const watching *t) {
 
 static bool watch_input(const calibration *c, int input, bool all, int first, int count, then_fn *then) {
     const lq_input *in = &c->b->input[input];
-    watching t = {.dev = c->dev, .all = all, .first = first, .experts = count,
-                  .of = in->count, .k = in->k};
+    watching t = {.on = lq_stream_on(c->s), .all = all, .first = first, .experts = count, .of = in->count,
+                  .k = in->k};
     const size_t k = (size_t)in->k;
     t.paired = then == round_readers && c->b->plan->paired && !(in->count && experts_chose(c->b, input));
     for (const lq_module *m = c->b->module; t.paired && m < c->b->module + c->b->modules; m++)
@@ -399,14 +344,13 @@ static bool watch_input(const calibration *c, int input, bool all, int first, in
     t.w = calloc((size_t)count, sizeof *t.w);
     lq_rooms *rooms = lq_stream_rooms(c->s);
     bool done = t.w || lq_fail(c->err, LQ_E_MEMORY, "no memory for %d experts", count);
-    if (moments) done = done && (t.work = lq_room_open(rooms, k * k * sizeof *t.work, c->err)) != NULL;
-    for (int e = 0; done && e < count; e++) done = watch_open(&t.w[e], rooms, in->k, moments, t.paired, some, c->err);
+    if (moments) done = done && (t.work = lq_by_open(t.on, rooms, k * k * sizeof *t.work, c->err)) != NULL;
+    for (int e = 0; done && e < count; e++)
+        done = lq_watch_open(&t.w[e], t.on, rooms, in->k, &(lq_watched){moments, t.paired, some}, c->err);
     done = done && (all ? lq_stream_see(c->s, input, t.paired, look, &t, c->err)
-                        : lq_stream_see_apart(c->s, input, 0, t.paired, look, &t, c->err)) &&
+                        : lq_stream_see_apart(c->s, input, 0, t.paired, look, &t, c->err)) && end_all(&t, c->err) &&
            (!t.routed || (note_reached(c, &t) && fill_experts(c, input, &t)));
-    lq_room_close(rooms, t.work);
-    free(t.x);
-    free(t.was);
+    lq_by_close(t.on, rooms, t.work);
     done = done && all_numbers(c, input, &t) && then(c, input, &t);
     for (int e = 0; t.w && e < count; e++) lq_watch_close(&t.w[e]);
     free(t.w);

@@ -1,5 +1,6 @@
 // kvscale.c: what a KV cache in fp8 divides K and V of a head by, so that what the text gives fits: the largest
 // magnitude of it, and as much room above it. Owns nothing.
+#include "quant/here.h"
 #include "quant/pass.h"
 #include <math.h>
 #include <stdlib.h>
@@ -7,26 +8,28 @@
 enum { MOST = 448, ROOM = 2 }; // the largest number of e4m3; other texts give larger ones
 
 typedef struct largest {
+    lq_dev *on;
     float *of; // [heads][K, V]
     int heads;
 } largest;
 
-static void take(const largest *l, const lq_mat *x, int part) {
+static bool take(const largest *l, const lq_mat *x, int part, lq_err *err) {
     const int dim = x->cols / l->heads;
+    lq_here here;
+    if (!lq_here_open(l->on, x, &here, err)) return false;
     for (int r = 0; r < x->rows; r++)
         for (int i = 0; i < x->cols; i++) {
-            const float a = fabsf(((const float *)x->p)[(size_t)r * x->stride + (size_t)i]);
+            const float a = fabsf(here.x[(size_t)r * (size_t)x->cols + (size_t)i]);
             float *most = &l->of[2 * (i / dim) + part];
             *most = *most >= a ? *most : a; // keeps what is no number
         }
+    lq_here_close(&here);
+    return true;
 }
 
 static bool look(void *arg, const lq_sight *s, lq_err *err) {
     const largest *l = arg;
-    (void)err;
-    if (s->k) take(l, s->k, 0);
-    if (s->v) take(l, s->v, 1);
-    return true;
+    return (!s->k || take(l, s->k, 0, err)) && (!s->v || take(l, s->v, 1, err));
 }
 
 bool lq_kv_scales(lq_stream *s, lq_block *b, lq_err *err) {
@@ -34,7 +37,7 @@ bool lq_kv_scales(lq_stream *s, lq_block *b, lq_err *err) {
     const lq_module *o = lq_block_find(b, LQ_R_O, false);
     if (!m || b->plan->in_desc.kv_scaled) return true;
     const size_t n = (size_t)m->it->slot.n;
-    const largest l = {calloc(n, sizeof *l.of), (int)(n / 2)};
+    const largest l = {lq_stream_on(s), calloc(n, sizeof *l.of), (int)(n / 2)};
     m->vector = l.of;
     if (!l.of) return lq_fail(err, LQ_E_MEMORY, "no memory for the scales of %zu heads", n / 2);
     lq_stream_anew(s);

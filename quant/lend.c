@@ -1,7 +1,8 @@
 // lend.c: a CPU whose slots that round and solve another device does: what they read is brought there, what they wrote
-// comes back. Everything else, the sums of moments among it, stays where the host looks at it. Owns the other device,
-// and one region of its memory that grows with the largest call.
+// comes back. The text goes through the model on that device itself (stream.c); all else stays where the host looks at
+// it. Owns the other device, and one region of its memory that grows with the largest call.
 #include "quant/pass.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,14 +70,14 @@ static bool far_sync(lq_dev *d, lq_err *err) {
     return !l->broken && l->cpu->ops.sync(l->cpu, err);
 }
 
-// Both: moments are summed here, factors made there.
+// Both, and what the text goes through the model in: the other one sums moments and makes factors.
 static bool far_solver(lq_dev *d, char *out, size_t size, lq_err *err) {
     lq_lent *l = lent_of(d);
     if (!l->cpu->ops.solver(l->cpu, out, size, err)) return false;
     const size_t n = strlen(out);
     if (n + 2 >= size) return true;
-    memcpy(out + n, ", ", 3);
-    return l->far->ops.solver(l->far, out + n + 2, size - n - 2, err);
+    const int put = snprintf(out + n, size - n, ", %s, ", lq_dtypes[l->far->act].name);
+    return put < 0 || (size_t)put >= size - n || l->far->ops.solver(l->far, out + n + put, size - n - (size_t)put, err);
 }
 
 static void far_factor(lq_dev *d, const lq_factor_args *a) {
@@ -136,18 +137,21 @@ static void far_rounding(lq_dev *d, const lq_round_args *a, bool again) {
 static void far_round(lq_dev *d, const lq_round_args *a) { far_rounding(d, a, false); }
 static void far_refine(lq_dev *d, const lq_round_args *a) { far_rounding(d, a, true); }
 
-bool lq_lend_open(const char *device, lq_lent **out, lq_err *err) {
+bool lq_lend_open(const lq_quant_opts *o, lq_lent **out, lq_err *err) {
     *out = NULL;
-    if (!device || !strcmp(device, "cpu")) return true;
+    if (!o->device || !strcmp(o->device, "cpu")) return true;
     lq_lent *l = calloc(1, sizeof *l);
     if (!l) return lq_fail(err, LQ_E_MEMORY, "no memory for a device");
-    if (!lq_dev_open(device, &(lq_dev_opts){.threads = 1, .numerics = LQ_NUM_EXACT}, &l->far, err)) {
+    const lq_numerics mode = o->exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT;
+    if (!lq_dev_open(o->device, &(lq_dev_opts){.threads = o->threads, .numerics = mode}, &l->far, err)) {
         free(l);
         return false;
     }
     *out = l;
     return true;
 }
+
+lq_dev *lq_lend_far(const lq_lent *l) { return l ? l->far : NULL; }
 
 lq_dev *lq_lend(lq_lent *l, lq_dev *cpu) {
     if (!l) return cpu;

@@ -573,24 +573,30 @@ static bool publish(pass *p, double start, lq_quant_result *out, lq_err *err) {
     return done;
 }
 
-// The models that calibration runs bring a device, whose threads are then used for all.
+static void help(void *pool, lq_share *fn, void *arg, int tasks) { lq_pool_run(pool, fn, arg, tasks); }
+
+// The models that calibration runs bring a device, whose threads are then used for all; or they run on the one that is
+// lent, beside a CPU of the same kind.
 static bool open_stream(pass *p, lq_err *err) {
     lq_plan *plan = &p->plan;
     snprintf(p->scratch, sizeof p->scratch, "%s.partial", plan->o->out);
     plan->rooms.folder = p->scratch;
     const lq_stream_opts o = {.in = plan->o->in, .desc = &plan->desc, .text = &plan->calib,
-                              .threads = lq_pool_threads(p->dev->pool), .paired = plan->paired, .rooms = &plan->rooms,
-                              .spill = plan->spill, .tick = heard_at, .arg = p};
+                              .threads = lq_pool_threads(p->dev->pool), .on = lq_lend_far(p->lent),
+                              .paired = plan->paired, .rooms = &plan->rooms, .spill = plan->spill,
+                              .tick = heard_at, .arg = p};
     lq_dev_close(p->cpu);
     p->dev = p->cpu = NULL;
-    if (!lq_stream_open(&o, &p->stream, err)) return false;
+    const lq_dev_opts like = {.threads = o.threads, .numerics = LQ_NUM_EXACT, .rough = true};
+    if ((o.on && !lq_dev_open("cpu", &like, &p->cpu, err)) || !lq_stream_open(&o, &p->stream, err)) return false;
     // What stands between layers is compared with itself in its own basis, or not at all.
     if (plan->paired && !(plan->base.transform & LQ_T_ROTATE)) {
         p->drift = calloc((size_t)plan->desc.layers, sizeof *p->drift);
         if (!p->drift) return lq_fail(err, LQ_E_MEMORY, "no memory for a report of %d layers", plan->desc.layers);
     }
-    p->cpu = lq_dev_use(lq_stream_dev(p->stream));
+    if (!o.on) p->cpu = lq_dev_use(lq_stream_dev(p->stream));
     p->dev = lq_lend(p->lent, p->cpu);
+    lq_ckpt_runner(plan->in, help, p->cpu->pool, lq_pool_threads(p->cpu->pool));
     lq_stream_lend(p->stream, p->dev);
     const int64_t k = plan->widest;
     if (!p->dev->ops.reserve(p->dev, &(lq_dev_limits){.rows = 1 << 16, .outs = 1, .k = (int)k, .n = (int)k,
@@ -616,12 +622,10 @@ static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
     return fail_stopped(p, err);
 }
 
-static void help(void *pool, lq_share *fn, void *arg, int tasks) { lq_pool_run(pool, fn, arg, tasks); }
-
 static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     pass p = {.what = "planning", .times = 1};
     const double start = lq_now();
-    bool done = lq_plan_make(o, &p.plan, err) && lq_lend_open(o->device, &p.lent, err) &&
+    bool done = lq_plan_make(o, &p.plan, err) && lq_lend_open(o, &p.lent, err) &&
                 lq_dev_open("cpu", &(lq_dev_opts){.threads = o->threads}, &p.cpu, err);
     if (done) {
         p.dev = lq_lend(p.lent, p.cpu);

@@ -1,7 +1,7 @@
 // pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), recipes (recipe.c), the work
 // (pass.c), a block on its way and what transforms make of it (block.c, fold.c, rotate.c, turn.c), one matrix
-// (module.c), calibration (calib.c, stream.c, calibrate.c, acts.c, awq.c, smooth.c, gptq.c), the report (report.c).
-// What is pruned before has a page of its own, prune.h.
+// (module.c), calibration (calib.c, stream.c, watch.c, calibrate.c, acts.c, awq.c, smooth.c, gptq.c), the report
+// (report.c). What is pruned before has a page of its own, prune.h.
 #ifndef LQ_PASS_H
 #define LQ_PASS_H
 #include "formats/json.h"
@@ -308,20 +308,57 @@ typedef struct lq_ranked { double size; int64_t at; } lq_ranked;
 void lq_rank(lq_ranked *by, size_t n);
 void lq_rank_places(const lq_ranked *by, size_t n, int32_t *out /* [n], rising */);
 
+// Large memory where the text goes by, zero.
+void *lq_by_open(lq_dev *on, lq_rooms *rooms, size_t bytes, lq_err *err);
+void lq_by_close(lq_dev *on, lq_rooms *rooms, void *p);
+
+// What columns come to while the text goes by, and behind `end` what they came to: the least and the largest, 0
+// counted in, the sums of magnitudes and of squares.
+typedef struct lq_columns {
+    lq_dev *on;
+    int64_t k;
+    float *lo, *hi;       // [k]
+    double *sum, *square; // [k]
+    void *own, *there;    // all of it, with the host and where the text goes by
+} lq_columns;
+bool lq_columns_open(lq_columns *c, lq_dev *on, int64_t k, lq_err *err);
+void lq_columns_add(const lq_columns *c, const lq_mat *x);
+bool lq_columns_end(const lq_columns *c, lq_err *err);
+void lq_columns_close(lq_columns *c);
+
 // What an input of a layer was given (all rows, or an expert's).
 enum { LQ_SOME = 384 }; // rows of it that may be kept, a multiple of three
 struct lq_watch {
     lq_rooms *rooms;    // which has h and g
+    lq_dev *on;         // which has the rows
     int64_t k, rows;
-    double *h;          // [k][k], upper half: sums of x^T x
+    double *h;          // [k][k], upper half: sums of x^T x; behind `end`, and NULL: not summed
     double *g;          // [k][k]: sums of x^T was; NULL: not paired
-    float *absmax;      // [k]
-    double *abssum;     // [k]
+    float *absmax;      // [k] behind `end`
+    double *abssum;     // [k] the same
     float *some;        // [somes][k] of the rows, every step-th; NULL: not kept
     int somes;
     int64_t step;
+    double *by_h, *by_g; // h and g before it, where the rows are
+    lq_columns columns;
 };
+typedef struct lq_watched { bool moments, paired, some; } lq_watched;
+bool lq_watch_open(lq_watch *w, lq_dev *on, lq_rooms *rooms, int64_t k, const lq_watched *what, lq_err *err);
+// More rows, and the same as the model was (NULL: they are no others); work [k][k] where the rows are.
+bool lq_watch_add(lq_watch *w, const lq_mat *x, const lq_mat *was, float *work, lq_err *err);
+bool lq_watch_end(lq_watch *w, lq_err *err); // the text has gone by
 void lq_watch_close(lq_watch *w);
+
+// The rows of each expert of a chunk, picked out of all.
+typedef struct lq_picked {
+    lq_dev *on;
+    int32_t *start, *row, *there; // [experts + 1]; [slots] which rows: with the host, and where they are
+    void *rows[2];                // of one expert, from two matrices
+    size_t cap[2];
+} lq_picked;
+bool lq_picked_open(lq_picked *p, lq_dev *on, const lq_sight *s, int experts, lq_err *err);
+bool lq_picked_take(lq_picked *p, int expert, int at, const lq_mat *from, lq_mat *out, lq_err *err);
+void lq_picked_close(lq_picked *p);
 
 // What rounding reads of it. `order`: column order[j] is the j-th to be rounded.
 struct lq_solve {
@@ -381,7 +418,8 @@ bool lq_kv_scales(lq_stream *s, lq_block *b, lq_err *err);
 double lq_dot(const float *x, const float *y, size_t n); // in f64
 
 // --- another device (lend.c) ---
-bool lq_lend_open(const char *device, lq_lent **out, lq_err *err); // "cpu" or NULL: *out is NULL
+bool lq_lend_open(const lq_quant_opts *o, lq_lent **out, lq_err *err); // no device or "cpu": *out is NULL
+lq_dev *lq_lend_far(const lq_lent *l); // the other device; l NULL: NULL
 lq_dev *lq_lend(lq_lent *l, lq_dev *cpu); // this CPU, but for what the other device does; l NULL: itself
 void lq_lend_close(lq_lent *l);
 

@@ -74,7 +74,8 @@ typedef struct lq_quant_opts {
     const char *head, *embed; // types of these two, "keep" = as they are; NULL: "int8 row"
     const char *layout;   // "any" (default), "x86", "cuda": one of lq_quant_layout's
     int threads;          // 0: one per core
-    const char *device;   // where matrices are rounded and solved, "cuda"; NULL: where all else is, on the CPU
+    const char *device;   // where text goes through the model and matrices are rounded, "cuda"; NULL: a CPU
+    bool exact;           // there in f32 as on a CPU, not as that device serves
     size_t max_ram;       // 0: no limit given
     bool overwrite, fresh; // fresh: ignore what an interrupted run left
     bool keep_unknown;    // tensors the architecture does not know are carried over; else they are an error

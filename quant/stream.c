@@ -6,9 +6,13 @@
 // begin anew; one that comes once more, as the file has it, does not.
 //
 // Samples are sequences of their own and are never cut, so that a chunk of some of them needs no cache but that of the
-// layer at hand, which all layers may share but those whose K and V others read. Activations, residual and cache are
-// f32; products of matrices may be rough (lq_model_opts), which is far below what rounding loses.
+// layer at hand, which all layers may share but those whose K and V others read. On a CPU activations, residual and
+// cache are f32; products of matrices may be rough (lq_model_opts), which is far below what rounding loses.
+//
+// On a device of its own memory (lq_stream_opts.on) they are what the device has in its mode. What is kept of the rows
+// stays there where an eighth of what is left has room for it, else it lies with the host and is brought by chunks.
 #include "formats/parts.h"
+#include "quant/here.h"
 #include "quant/stream.h"
 #include "runtime/model/model.h"
 #include <math.h>
@@ -16,7 +20,10 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { ROWS = 128, PAGE = 32 }; // rows of a chunk, at least one sample
+enum { ROWS = 128, FAR_ROWS = 2048, PAGE = 32 }; // of a chunk, at least one sample; FAR: not on a CPU
+
+// Large memory for all rows of a course.
+typedef struct store { char *p; bool far; } store; // far: on a device that is not the host
 
 // What a weight of the layer at hand was exchanged for.
 typedef struct came { lq_role role; int at; lq_wtype type; XXH128_hash_t hash; } came;
@@ -24,12 +31,14 @@ typedef struct came { lq_role role; int at; lq_wtype type; XXH128_hash_t hash; }
 struct lq_stream {
     const lq_calib *text;
     lq_model *m[LQ_COURSES];
+    lq_dev *on;                 // the models'
     lq_dev *dev;                // what others are told the device is; NULL: it is the models'
     lq_buffers *b[LQ_COURSES];  // for the weights as they are bound
     lq_kvpool kv[LQ_COURSES];
-    char **lent[LQ_COURSES];    // [layers] K and V of all samples, of layers whose cache others read; NULL: a chunk's
-    float *h[LQ_COURSES];       // [samples * len][dim] between layers
-    char *kept[LQ_COURSES];     // [chunks][each] bytes of each chunk at input
+    store *lent[LQ_COURSES];    // [layers] K and V of all samples, of layers whose cache others read; NULL: a chunk's
+    store h[LQ_COURSES];        // [samples * len][dim] between layers, of the device's type
+    store kept[LQ_COURSES];     // [chunks][each] bytes of each chunk at input
+    void *chunk[LQ_COURSES];    // on the device: rows of h that lie with the host
     int at[LQ_COURSES];         // of the layer at hand; 0: where it begins
     size_t each[LQ_COURSES];
     lq_rooms *rooms;
@@ -38,7 +47,7 @@ struct lq_stream {
     int courses, per;           // per: samples of a chunk
     int stride;                 // blocks of a sample
     int32_t *seq, *pos, *first, *slot, *table; // of a chunk
-    float *was;                 // what an input is given as the model was
+    void *was;                  // what an input is given as the model was, on the device
     size_t was_cap;
     void **own;                 // [owned] made for weights: first `tops` for those of no layer, then of that at hand
     size_t owned, tops;
@@ -56,21 +65,18 @@ struct lq_stream {
     bool failed;
 };
 
-static int chunk_samples(const lq_calib *t) {
-    const int per = ROWS / t->len > 1 ? ROWS / t->len : 1;
+static int chunk_samples(const lq_calib *t, int rows) {
+    const int per = rows / t->len > 1 ? rows / t->len : 1;
     return (size_t)per < t->samples ? per : (int)t->samples;
 }
 
-static size_t chunks_of(const lq_calib *t) {
-    const size_t per = (size_t)chunk_samples(t);
-    return (t->samples + per - 1) / per;
-}
+static size_t chunks_of(const lq_calib *t, int per) { return (t->samples + (size_t)per - 1) / (size_t)per; }
 
 // What is kept of a chunk in the middle of any layer.
-static size_t kept_most(const lq_desc *d, const lq_calib *t) {
+static size_t kept_most(const lq_desc *d, const lq_calib *t, int per) {
     size_t most = 0;
     for (int l = 0; l < d->layers; l++) {
-        const size_t n = lq_forward_kept(d, l, chunk_samples(t) * t->len);
+        const size_t n = lq_forward_kept(d, l, per * t->len);
         most = n > most ? n : most;
     }
     return most;
@@ -98,9 +104,10 @@ static size_t lent_bytes(const lq_desc *d, const lq_calib *t) {
 }
 
 lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *t, bool paired, int64_t widest) {
-    const size_t rows = (size_t)chunk_samples(t) * (size_t)t->len, courses = paired ? 2 : 1;
+    const int per = chunk_samples(t, ROWS);
+    const size_t rows = (size_t)per * (size_t)t->len, courses = paired ? 2 : 1;
     const size_t between = t->samples * (size_t)t->len * (size_t)d->dim * sizeof(float);
-    const size_t kept = between + chunks_of(t) * kept_most(d, t) + lent_bytes(d, t);
+    const size_t kept = between + chunks_of(t, per) * kept_most(d, t, per) + lent_bytes(d, t);
     const size_t seen = rows * (size_t)widest * sizeof(float); // as it was; and an expert's rows of both courses
     size_t wide = 0;
     bool experts = false;
@@ -119,7 +126,31 @@ lq_stream_size lq_stream_cost(const lq_desc *d, const lq_calib *t, bool paired, 
     return (lq_stream_size){.chunk = chunk + (experts ? 4 : 2) * seen, .kept = kept * courses};
 }
 
+// --- memory ---
+
+// must: it has to be there, whatever is left.
+static bool store_open(const lq_stream *s, size_t bytes, bool must, store *out, lq_err *err) {
+    const lq_dev *d = s->on;
+    void *p = NULL;
+    *out = (store){.far = !d->host && (must || bytes <= d->ops.room(s->on) / 8)};
+    if (out->far && !d->ops.alloc(s->on, bytes, &p, err)) return false;
+    out->p = out->far ? p : lq_room_open(s->rooms, bytes, err);
+    return out->p != NULL;
+}
+
+static void store_close(const lq_stream *s, store *t) {
+    if (t->p && t->far) s->on->ops.free(s->on, t->p);
+    else lq_room_close(s->rooms, t->p);
+    *t = (store){0};
+}
+
 // --- opening ---
+
+// A layer's own cache of a chunk, which it does not need.
+static void cache_drop(const lq_stream *s, int c, int layer) {
+    s->on->ops.free(s->on, s->kv[c].data[layer]);
+    s->kv[c].data[layer] = NULL;
+}
 
 // Layers of one shape share a cache of a chunk; those that lend theirs have one of all samples.
 static bool caches_share(lq_stream *s, int c, lq_err *err) {
@@ -131,12 +162,13 @@ static bool caches_share(lq_stream *s, int c, lq_err *err) {
         const size_t blocks = s->text->samples * (size_t)s->stride;
         if (!of[l].data || d->layer[l].kv_from != l) continue;
         if (lends(d, l)) {
-            s->lent[c][l] = lq_room_open(s->rooms, blocks * of[l].block_stride, err);
-            if (!s->lent[c][l]) return false;
+            if (!store_open(s, blocks * of[l].block_stride, true, &s->lent[c][l], err)) return false;
+            cache_drop(s, c, l);
             continue;
         }
         int first = 0;
-        while (s->lent[c][first] || !of[first].data || of[first].block_stride != of[l].block_stride) first++;
+        while (s->lent[c][first].p || !of[first].data || of[first].block_stride != of[l].block_stride) first++;
+        if (first < l) cache_drop(s, c, l);
         of[l].data = of[first].data;
     }
     return true;
@@ -146,14 +178,16 @@ static bool caches_share(lq_stream *s, int c, lq_err *err) {
 static void cache_turn(lq_stream *s, int c, size_t sample) {
     lq_cache *own = &s->kv[c].layer[s->layer[c]];
     const lq_layer *l = &s->m[c]->desc.layer[s->layer[c]];
-    char *lent = lq_layer_attn(l) ? s->lent[c][l->kv_from] : NULL;
+    char *lent = lq_layer_attn(l) ? s->lent[c][l->kv_from].p : NULL;
     if (lent) own->data = lent + sample * (size_t)s->stride * own->block_stride;
 }
 
 static bool model_open(lq_stream *s, const lq_stream_opts *o, lq_course c, lq_err *err) {
-    lq_model_opts opts = {.threads = o->threads, .exact = true, .rough = true, .ctx = s->text->len,
+    const bool exact = !o->on || o->on->numerics == LQ_NUM_EXACT;
+    lq_model_opts opts = {.threads = o->threads, .exact = exact, .rough = true, .ctx = s->text->len,
                           .beside = c ? s->m[0] : NULL};
-    if (!lq_model_open_lean(c && o->was ? o->was : o->in, &opts, &s->m[c], err)) return false;
+    if (!lq_model_open_lean(c && o->was ? o->was : o->in, &opts, o->on, &s->m[c], err)) return false;
+    s->on = s->m[0]->dev;
     if (c == LQ_AS_MADE) s->m[c]->desc.tied = o->desc->tied;
     int blocks[LQ_KV_GROUPS];
     for (int g = 0; g < LQ_KV_GROUPS; g++) blocks[g] = s->per * s->stride;
@@ -186,7 +220,7 @@ bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err) {
     s->text = o->text;
     s->tick = o->tick, s->tick_arg = o->arg;
     s->courses = o->paired ? 2 : 1;
-    s->per = chunk_samples(o->text);
+    s->per = chunk_samples(o->text, !o->on || o->on->host ? ROWS : FAR_ROWS);
     s->stride = blocks_of(o->text);
     s->rooms = o->rooms;
     s->of = o->of;
@@ -197,9 +231,9 @@ bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err) {
         done = model_open(s, o, (lq_course)c, err);
         if (!done) break;
         const lq_desc *d = &s->m[c]->desc;
-        s->each[c] = kept_most(d, o->text);
-        done = (s->h[c] = lq_room_open(s->rooms, rows * (size_t)d->dim * sizeof(float), err)) != NULL &&
-               (s->kept[c] = lq_room_open(s->rooms, chunks_of(o->text) * s->each[c], err)) != NULL;
+        s->each[c] = kept_most(d, o->text, s->per);
+        done = store_open(s, rows * (size_t)d->dim * lq_dtype_size(s->on->act), false, &s->h[c], err) &&
+               store_open(s, chunks_of(o->text, s->per) * s->each[c], false, &s->kept[c], err);
     }
     if (o->spill) s->rooms->left = left;
     if (done) return true;
@@ -215,11 +249,13 @@ static void own_free(lq_stream *s, size_t from) {
 void lq_stream_close(lq_stream *s) {
     if (!s) return;
     for (int c = s->courses; c-- > 0;) {
-        lq_room_close(s->rooms, s->h[c]);
-        lq_room_close(s->rooms, s->kept[c]);
+        store_close(s, &s->h[c]);
+        store_close(s, &s->kept[c]);
+        if (s->chunk[c]) s->on->ops.free(s->on, s->chunk[c]);
+        if (c == 0 && s->was) s->on->ops.free(s->on, s->was);
         if (!s->m[c]) continue;
         if (s->b[c]) lq_buffers_close(s->m[c], s->b[c]);
-        for (int l = 0; s->lent[c] && l < s->m[c]->desc.layers; l++) lq_room_close(s->rooms, s->lent[c][l]);
+        for (int l = 0; s->lent[c] && l < s->m[c]->desc.layers; l++) store_close(s, &s->lent[c][l]);
         free(s->lent[c]);
         lq_kvpool_close(s->m[c], &s->kv[c]);
         lq_model_close(s->m[c]);
@@ -229,27 +265,27 @@ void lq_stream_close(lq_stream *s) {
     free(s->first);
     free(s->slot);
     free(s->table);
-    free(s->was);
     own_free(s, 0);
     free(s->own);
     free(s->came);
     free(s);
 }
 
-lq_dev *lq_stream_dev(const lq_stream *s) { return s->dev ? s->dev : s->m[0]->dev; }
+lq_dev *lq_stream_dev(const lq_stream *s) { return s->dev ? s->dev : s->on; }
+lq_dev *lq_stream_on(const lq_stream *s) { return s->on; }
 void lq_stream_lend(lq_stream *s, lq_dev *dev) { s->dev = dev; }
 
 lq_rooms *lq_stream_rooms(const lq_stream *s) { return s->rooms; }
 
-const float *lq_stream_rows(const lq_stream *s) { return s->h[LQ_AS_MADE]; }
+const float *lq_stream_rows(const lq_stream *s) { return (const float *)(const void *)s->h[LQ_AS_MADE].p; }
 
 // --- a chunk ---
 
 // What is kept of a chunk is not looked at until all others had their turn.
 static void chunk_rests(const lq_stream *s, int c, size_t sample, int samples) {
-    const size_t row = (size_t)s->text->len * (size_t)s->m[c]->desc.dim * sizeof(float);
-    lq_room_rest(s->h[c], sample * row, (size_t)samples * row);
-    lq_room_rest(s->kept[c], sample / (size_t)s->per * s->each[c], s->each[c]);
+    const size_t row = (size_t)s->text->len * (size_t)s->m[c]->desc.dim * lq_dtype_size(s->on->act);
+    if (!s->h[c].far) lq_room_rest(s->h[c].p, sample * row, (size_t)samples * row);
+    if (!s->kept[c].far) lq_room_rest(s->kept[c].p, sample / (size_t)s->per * s->each[c], s->each[c]);
 }
 
 // Buffers are measured by the weights that are bound: those of the layer at hand.
@@ -264,10 +300,32 @@ static void buffers_stale(lq_stream *s, int c) {
     s->b[c] = NULL;
 }
 
+// Where the rows of some samples are kept.
 static lq_mat rows_of(const lq_stream *s, int c, size_t sample, int samples) {
     const int dim = s->m[c]->desc.dim;
-    return (lq_mat){.p = s->h[c] + sample * (size_t)s->text->len * (size_t)dim, .type = LQ_F32,
+    const lq_dtype act = s->on->act;
+    return (lq_mat){.p = s->h[c].p + sample * (size_t)s->text->len * (size_t)dim * lq_dtype_size(act), .type = act,
                     .rows = samples * s->text->len, .cols = dim, .stride = (size_t)dim};
+}
+
+static size_t bytes_of(const lq_mat *m) { return (size_t)m->rows * (size_t)m->cols * lq_dtype_size(m->type); }
+
+// The same where the device reads them.
+static bool rows_near(lq_stream *s, int c, size_t sample, int samples, lq_mat *out, lq_err *err) {
+    const size_t most = (size_t)s->per * (size_t)s->text->len * (size_t)s->m[c]->desc.dim * lq_dtype_size(s->on->act);
+    *out = rows_of(s, c, sample, samples);
+    if (s->on->host || s->h[c].far) return true;
+    if (!s->chunk[c] && !s->on->ops.alloc(s->on, most, &s->chunk[c], err)) return false;
+    s->on->ops.put(s->on, s->chunk[c], out->p, bytes_of(out));
+    out->p = s->chunk[c];
+    return true;
+}
+
+// What the device has of some rows goes to where they are kept.
+static bool rows_keep(const lq_stream *s, int c, size_t sample, const lq_mat *h, lq_err *err) {
+    const lq_mat to = rows_of(s, c, sample, h->rows / s->text->len);
+    (s->on->host || s->h[c].far ? s->on->ops.copy : s->on->ops.get)(s->on, to.p, h->p, bytes_of(&to));
+    return s->on->ops.sync(s->on, err);
 }
 
 // Brings the rows of some samples to a layer: from their ids, or from where they are kept.
@@ -284,25 +342,22 @@ static void chunk_begin(lq_stream *s, int c, size_t sample, int samples, const l
 
 // Brings them to where their course stands in the layer at hand, and on. Rows that are not sent as the router says
 // begin, and are not kept.
-static void chunk_go_on(lq_stream *s, int c, size_t sample, int samples, lq_observer *see, lq_run *run) {
-    const lq_mat h = rows_of(s, c, sample, samples);
+static bool chunk_go_on(lq_stream *s, int c, size_t sample, int samples, lq_observer *see, lq_run *run, lq_err *err) {
+    lq_mat h;
+    if (!rows_near(s, c, sample, samples, &h, err)) return false;
     chunk_begin(s, c, sample, samples, &h, run);
     run->see = see, run->arg = s;
     run->from = s->at[c];
     run->sent = s->sent;
-    run->left = s->at[c] && !s->sent ? s->kept[c] + sample / (size_t)s->per * s->each[c] : NULL;
+    run->left = s->at[c] && !s->sent ? s->kept[c].p + sample / (size_t)s->per * s->each[c] : NULL;
+    run->there = s->kept[c].far;
     lq_forward_layer(run, s->layer[c]);
+    return true;
 }
 
 static int samples_at(const lq_stream *s, size_t sample) {
     const size_t left = s->text->samples - sample;
     return left < (size_t)s->per ? (int)left : s->per;
-}
-
-static void keep(const lq_mat *from, const lq_mat *to) {
-    for (int r = 0; r < from->rows; r++)
-        memcpy((float *)to->p + (size_t)r * to->stride, (const float *)from->p + (size_t)r * from->stride,
-               (size_t)from->cols * sizeof(float));
 }
 
 static bool told(const lq_stream *s, lq_err *err) {
@@ -327,9 +382,8 @@ bool lq_stream_begin(lq_stream *s, lq_err *err) {
             const int n = samples_at(s, at);
             if (!told(s, err)) return false;
             chunk_begin(s, c, at, n, NULL, &run);
-            const lq_mat h = lq_forward_settle(&run), to = rows_of(s, c, at, n);
-            if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
-            keep(&h, &to);
+            const lq_mat h = lq_forward_settle(&run);
+            if (!rows_keep(s, c, at, &h, err)) return false;
             chunk_rests(s, c, at, n);
         }
         buffers_stale(s, c);
@@ -341,12 +395,9 @@ bool lq_stream_begin(lq_stream *s, lq_err *err) {
 static bool go_through(lq_stream *s, int c, size_t sample, int samples, lq_err *err) {
     lq_run run;
     if (!told(s, err) || !buffers_ready(s, c, err)) return false;
-    chunk_go_on(s, c, sample, samples, only_ask, &run);
-    if (s->failed) return false;
-    const lq_mat h = lq_forward_settle(&run), to = rows_of(s, c, sample, samples);
-    if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
-    keep(&h, &to);
-    return true;
+    if (!chunk_go_on(s, c, sample, samples, only_ask, &run, err) || s->failed) return false;
+    const lq_mat h = lq_forward_settle(&run);
+    return rows_keep(s, c, sample, &h, err);
 }
 
 static void let_go(lq_stream *s, int c) {
@@ -399,7 +450,8 @@ static XXH128_hash_t hash_of(const lq_weight *w) {
     return out;
 }
 
-// Whether the weight is what stood there before, which is now known to be `w`.
+// Whether the weight is what stood there before, which is now known to be `w`. before: where it lies, for the first
+// time; NULL: not with the host.
 static bool came_again(lq_stream *s, lq_role role, int at, const lq_weight *w, const lq_weight *before) {
     const came now = {role, at, w->type, hash_of(w)};
     for (came *c = s->came; c < s->came + s->cames; c++)
@@ -412,7 +464,7 @@ static bool came_again(lq_stream *s, lq_role role, int at, const lq_weight *w, c
     if (!more) return false;
     s->came = more;
     s->came[s->cames++] = now;
-    return lq_wtype_equal(&before->type, &w->type) && XXH128_isEqual(hash_of(before), now.hash);
+    return before && lq_wtype_equal(&before->type, &w->type) && XXH128_isEqual(hash_of(before), now.hash);
 }
 
 // A weight that reads this input, or (0) one of which that is not known, is another now.
@@ -441,7 +493,7 @@ static bool sum_codes(lq_stream *s, lq_weight *w, lq_err *err) {
 
 // A weight that a file has in the layout of another device, in layout any.
 static bool unlay(lq_stream *s, lq_weight *w, lq_err *err) {
-    lq_dev *d = s->m[LQ_AS_MADE]->dev;
+    lq_dev *d = s->on;
     lq_weight_size size;
     if (w->layout == LQ_ANY || d->ops.can(d, &w->type, w->layout, NULL)) return true;
     if (!lq_weight_sizes(&w->type, w->n, w->k, &size)) return lq_fail(err, LQ_E_LIMIT, "a weight is too large");
@@ -453,20 +505,34 @@ static bool unlay(lq_stream *s, lq_weight *w, lq_err *err) {
     return true;
 }
 
+// Where the models run elsewhere: a weight that the host has, for them.
+static bool put_far(lq_stream *s, lq_bound *b, const lq_weight *w, lq_weight *to, lq_err *err) {
+    lq_weight own = *w;
+    if (own.type.dq) own.scale_code = NULL, own.scale2 = own.scale_map = own.scale_offset = NULL;
+    if (!lq_bind_weight(s->m[LQ_AS_MADE], b, &own, err)) return false;
+    *to = own;
+    return true;
+}
+
 bool lq_stream_put_top(lq_stream *s, lq_role role, const lq_weight *w, lq_err *err) {
     lq_weight own = *w;
+    lq_bound *b = &s->m[LQ_AS_MADE]->top[role];
+    if (!s->on->host) return put_far(s, b, w, &b->w, err);
     const bool looked_up = role == LQ_R_EMBED || role == LQ_R_POSITION || role == LQ_R_TOKENS; // in any layout
     if (!looked_up && !unlay(s, &own, err)) return false;
     s->tops = s->owned;
-    s->m[LQ_AS_MADE]->top[role].w = own;
+    b->w = own;
     return true;
 }
 
 bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_err *err) {
     lq_bound *b = &s->m[LQ_AS_MADE]->layer[s->layer[LQ_AS_MADE]][role];
     lq_weight own = *w;
-    if (!unlay(s, &own, err) || (w->type.act.asym && !sum_codes(s, &own, err))) return false;
-    if (!came_again(s, role, at, &own, b->stack ? &b->stack[at] : &b->w)) changed(s, b->input);
+    const bool here = s->on->host;
+    if (here && (!unlay(s, &own, err) || (w->type.act.asym && !sum_codes(s, &own, err)))) return false;
+    const lq_weight *before = !here ? NULL : b->stack ? &b->stack[at] : &b->w;
+    if (!came_again(s, role, at, &own, before)) changed(s, b->input);
+    if (!here && !put_far(s, b, w, &own, err)) return false;
     if (b->stack) b->stack[at] = own;
     if (at == 0) b->w = own;
     buffers_stale(s, LQ_AS_MADE);
@@ -497,17 +563,22 @@ static bool wanted(const lq_stream *s, const lq_seen *seen) {
 static bool catch_was(void *arg, const lq_seen *seen) {
     lq_stream *s = arg;
     if (!wanted(s, seen)) return only_ask(s, seen);
-    const size_t need = (size_t)seen->x.rows * (size_t)seen->x.cols;
+    const size_t row = (size_t)seen->x.cols * lq_dtype_size(seen->x.type), need = (size_t)seen->x.rows * row;
+    lq_dev *d = s->on;
     if (need > s->was_cap) {
-        free(s->was);
-        s->was = malloc(need * sizeof *s->was);
-        s->was_cap = s->was ? need : 0;
+        if (s->was) d->ops.free(d, s->was);
+        s->was = NULL, s->was_cap = 0;
+        s->failed = !d->ops.alloc(d, need, &s->was, s->err);
+        if (s->failed) return false;
+        s->was_cap = need;
     }
     s->was_mat = seen->x;
     s->was_mat.p = s->was;
     s->was_mat.stride = (size_t)seen->x.cols;
-    if (s->was) keep(&seen->x, &s->was_mat);
-    else s->failed = !lq_fail(s->err, LQ_E_MEMORY, "no memory for %zu activations", need);
+    if (seen->x.stride == s->was_mat.stride) d->ops.copy(d, s->was, seen->x.p, need);
+    else for (size_t r = 0; r < (size_t)seen->x.rows; r++)
+        d->ops.copy(d, (char *)s->was + r * row,
+                    (char *)seen->x.p + r * seen->x.stride * lq_dtype_size(seen->x.type), row);
     return false;
 }
 
@@ -531,10 +602,10 @@ static bool see(lq_stream *s, int input, int first, int end, lq_looker *look, vo
         for (int c = end; c-- > first && !s->failed;) {
             lq_run run;
             if (!told(s, err) || !buffers_ready(s, c, err)) return false;
-            chunk_go_on(s, c, at, samples_at(s, at), c > first ? catch_was : show, &run);
+            if (!chunk_go_on(s, c, at, samples_at(s, at), c > first ? catch_was : show, &run, err)) return false;
             if (run.stopped && !s->failed && !s->sent && s->at[c] < input)
-                lq_forward_keep(&run, s->kept[c] + at / (size_t)s->per * s->each[c]);
-            if (!run.m->dev->ops.sync(run.m->dev, err)) return false;
+                lq_forward_keep(&run, s->kept[c].p + at / (size_t)s->per * s->each[c], s->kept[c].far);
+            if (!s->on->ops.sync(s->on, err)) return false;
             chunk_rests(s, c, at, samples_at(s, at));
         }
     for (int c = first; c < end && !s->sent; c++) s->at[c] = input;
@@ -563,16 +634,22 @@ bool lq_stream_see_apart(lq_stream *s, int input, int sent, bool paired, lq_look
     return done;
 }
 
-// The sums of squares of how far two sets of rows are apart, and of the second.
-static void apart(const lq_mat *a, const lq_mat *b, double *error, double *norm) {
-    for (int r = 0; r < a->rows; r++) {
-        const float *x = (const float *)a->p + (size_t)r * a->stride, *y = (const float *)b->p + (size_t)r * b->stride;
-        for (int i = 0; i < a->cols; i++) {
-            const double e = (double)x[i] - (double)y[i];
-            *error += e * e;
-            *norm += (double)y[i] * (double)y[i];
-        }
+// Adds the sums of squares of how far rows of the two courses are apart, and of the second.
+static bool add_apart(const lq_stream *s, size_t sample, int samples, double *error, double *norm, lq_err *err) {
+    lq_here row[LQ_COURSES] = {{0}};
+    bool done = true;
+    for (int c = 0; done && c < LQ_COURSES; c++) {
+        const lq_mat m = rows_of(s, c, sample, samples);
+        done = lq_here_open(s->h[c].far || s->on->host ? s->on : NULL, &m, &row[c], err);
     }
+    const size_t cells = (size_t)samples * (size_t)s->text->len * (size_t)s->m[0]->desc.dim;
+    for (size_t i = 0; done && i < cells; i++) {
+        const double y = (double)row[1].x[i], e = (double)row[0].x[i] - y;
+        *error += e * e;
+        *norm += y * y;
+    }
+    for (int c = 0; c < LQ_COURSES; c++) lq_here_close(&row[c]);
+    return done;
 }
 
 bool lq_stream_leave(lq_stream *s, double *error, lq_err *err) {
@@ -582,8 +659,8 @@ bool lq_stream_leave(lq_stream *s, double *error, lq_err *err) {
         const int n = samples_at(s, at);
         for (int c = s->courses; c-- > 0;)
             if (!go_through(s, c, at, n, err)) return false;
-        const lq_mat made = rows_of(s, LQ_AS_MADE, at, n), was = rows_of(s, s->courses - 1, at, n);
-        if (s->courses > 1 && made.cols == was.cols) apart(&made, &was, &sum, &norm);
+        const bool pair = s->courses > 1 && s->m[0]->desc.dim == s->m[1]->desc.dim;
+        if (error && pair && !add_apart(s, at, n, &sum, &norm, err)) return false;
         for (int c = 0; c < s->courses; c++) chunk_rests(s, c, at, n);
     }
     for (int c = 0; c < s->courses; c++) let_go(s, c);

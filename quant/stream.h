@@ -34,6 +34,7 @@ typedef struct lq_stream_opts {
     const lq_desc *desc;   // of the model as it becomes
     const lq_calib *text;  // lives as long
     int threads;
+    lq_dev *on;            // where the models run; NULL: on a CPU of the stream's own
     bool paired;           // both courses; else only that of the model as it becomes
     const char *was;       // the other one's, where it is another checkpoint, of which `in` has some of the layers; or
     const int *of;         // NULL, and which they are: [layers of `in`] rising
@@ -46,6 +47,7 @@ bool lq_stream_open(const lq_stream_opts *o, lq_stream **out, lq_err *err);
 void lq_stream_close(lq_stream *s);
 lq_dev *lq_stream_dev(const lq_stream *s);
 void lq_stream_lend(lq_stream *s, lq_dev *dev); // that is what lq_stream_dev says from now on
+lq_dev *lq_stream_on(const lq_stream *s);       // where the models run, and what they are given lies
 lq_rooms *lq_stream_rooms(const lq_stream *s);
 // Memory that it takes at a chunk of rows, without the weights of a layer; and what stands between layers.
 typedef struct lq_stream_size { size_t chunk, kept; } lq_stream_size;
@@ -57,19 +59,20 @@ bool lq_stream_put_top(lq_stream *s, lq_role role, const lq_weight *w, lq_err *e
 // The residuals before the first layer.
 bool lq_stream_begin(lq_stream *s, lq_err *err);
 bool lq_stream_enter(lq_stream *s, int layer, lq_err *err);
-// What stands between layers, of the model as it becomes: [samples * len][dim].
+// What stands between layers, of the model as it becomes: [samples * len][dim]. Of models that run on a CPU.
 const float *lq_stream_rows(const lq_stream *s);
 // Exchanges a weight of the layer at hand, in the model as it becomes: a matrix (of a stack its at-th), which must live
 // until the layer is left; a vector of all its elements.
 bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_err *err);
 void lq_stream_put_vector(lq_stream *s, const lq_slot *slot, const float *v);
 
-// What one input of the layer is given, chunk by chunk of rows. x: as made; was: the same rows as the model was, of as
-// many columns as that has, NULL where that is not known (or they are not the same rows, behind a router).
+// What one input of the layer is given, chunk by chunk of rows, where the models run. x: as made; was: the same rows as
+// the model was, of as many columns as that has, NULL where that is not known (or they are not the same rows, behind a
+// router).
 typedef struct lq_sight {
     lq_mat x;
     const lq_mat *was;
-    const int32_t *order, *start; // host; of experts: as in lq_seen
+    const int32_t *order, *start; // of experts: as in lq_seen
     int top_k;
     const lq_mat *k, *v;
 } lq_sight;

@@ -13,7 +13,7 @@ typedef struct quantize_args {
     int64_t bits, threads, samples, seqlen;
     size_t max_ram, target_size;
     double target_bits, salient;
-    bool asym, all_experts, kv_scales, force, fresh, keep_unknown, dry_run, verbose, eval;
+    bool asym, all_experts, kv_scales, force, fresh, keep_unknown, dry_run, verbose, eval, exact;
     const char *eval_text;
 } quantize_args;
 
@@ -127,7 +127,7 @@ static int run(void *args, int argc, char **argv) {
     snprintf(report, room, "%s.report.json", argv[1]);
     const lq_quant_opts o = {.in = argv[0], .out = argv[1], .method = a->method, .type = *type ? type : a->type,
                              .head = a->head, .embed = a->embed, .layout = a->layout, .device = a->device,
-                             .threads = (int)a->threads,
+                             .exact = a->exact, .threads = (int)a->threads,
                              .max_ram = a->max_ram, .overwrite = a->force, .fresh = a->fresh,
                                  .keep_unknown = a->keep_unknown,
                              .target_bits = a->target_bits, .target_size = a->target_size,
@@ -204,7 +204,9 @@ static const lq_opt opts[] = {
     {"kv-scales", 0, LQ_OPT_FLAG, FIELD(kv_scales), NULL,
      "measure what a KV cache in fp8 (--kv fp8) divides K and V by", NULL, 0, 0},
     {"device", 'd', LQ_OPT_TEXT, FIELD(device), "DEV",
-     "where matrices are rounded and solved: cpu (default), cuda, cuda:1; text is calibrated on by the CPU", NULL, 0, 0},
+     "where text goes through the model, and matrices are rounded and solved: cpu (default), cuda, cuda:1", NULL, 0, 0},
+    {"exact", 0, LQ_OPT_FLAG, FIELD(exact), NULL,
+     "on another device than a CPU the text goes through the model in f32, too (slow)", NULL, 0, 0},
     {"threads", 't', LQ_OPT_INT, FIELD(threads), "N",
      "CPU threads (default: one per core); the output does not depend on it", NULL, 1,
      1024},

@@ -67,8 +67,8 @@ static bool bind_vector(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err)
     return true;
 }
 
-// What was moved to a device of its own memory while a layer is bound: equal parts are there once, so that weights that
-// read x in the same form have the same pointers.
+// What was moved to a device of its own memory while a layer is bound, and until it is let go: equal parts are there
+// once, so that weights that read x in the same form have the same pointers.
 struct lq_moved { void *copy, *there; size_t bytes; };
 
 static void forget_moved(lq_model *m) {
@@ -155,18 +155,25 @@ static bool sum_codes(lq_model *m, lq_weight *w, lq_bound *b, lq_err *err) {
     return host || lq_fail(err, LQ_E_MEMORY, "no memory for %zu bytes", bytes);
 }
 
-// A weight as the device reads it.
+static lq_layout wanted(const lq_model *m, const lq_weight *w) {
+    return lq_pack_has(m->dev->layout, &w->type, w->n, w->k) ? m->dev->layout : LQ_ANY;
+}
+
+bool lq_bind_weight(lq_model *m, lq_bound *b, lq_weight *w, lq_err *err) {
+    return (!w->type.act.asym || sum_codes(m, w, b, err)) && move_weight(m, wanted(m, w), w, b, err) &&
+           move_parts(m, w, b, err);
+}
+
+// A weight of the checkpoint as the device reads it.
 static bool settle(lq_model *m, const lq_slot *s, lq_weight *w, lq_bound *b, lq_err *err) {
     const lq_weight mapped = *w;
-    const lq_layout want = lq_pack_has(m->dev->layout, &w->type, s->n, s->k) ? m->dev->layout : LQ_ANY;
-    const bool moves = w->layout != want || !m->dev->host;
+    const lq_layout want = wanted(m, w);
     lq_weight_size size;
-    if (w->type.act.asym && !sum_codes(m, w, b, err)) return false;
     if (!lq_pack_sizes(want, &w->type, s->n, s->k, &size)) return lq_fail(err, LQ_E_LIMIT, "%s is too large", s->name);
-    if (moves) {
-        if (!move_weight(m, want, w, b, err) || !move_parts(m, w, b, err)) return false;
+    if (w->layout != want || !m->dev->host) {
+        if (!lq_bind_weight(m, b, w, err)) return false;
         lq_ckpt_done(m->ckpt, &mapped);
-    }
+    } else if (w->type.act.asym && !sum_codes(m, w, b, err)) return false;
     const bool looked_up = s->role == LQ_R_POSITION || s->role == LQ_R_TOKENS ||
                            (s->role == LQ_R_EMBED && !m->desc.tied);
     if (!looked_up) m->weight_bytes += size.q + size.scale + size.zero;
@@ -306,6 +313,7 @@ static bool bind_others_scales(lq_model *m, int layer, const lq_slot *k, lq_err 
 bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
     int n;
     lq_slot *slots = lq_desc_slots(&m->desc, layer, &n);
+    forget_moved(m);
     bool done = slots || lq_fail(err, LQ_E_MEMORY, "no memory for the weights of a layer");
     for (int i = 0; done && i < n; i++) {
         const lq_slot *s = &slots[i];
@@ -315,7 +323,6 @@ bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
     }
     for (int i = 0; done && i < n; i++)
         if (slots[i].role == LQ_R_K && slots[i].k) done = bind_others_scales(m, layer, &slots[i], err);
-    forget_moved(m);
     free(slots);
     if (!done || layer < 0) return done;
     share_inputs(m, m->layer[layer]);
@@ -324,5 +331,6 @@ bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
 }
 
 void lq_unbind_layer(lq_model *m, int layer) {
+    forget_moved(m);
     for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->layer[layer][r]);
 }

@@ -40,12 +40,12 @@ static int live(const lq_run *c, lq_mat *out /* [LIVE] */) {
 
 static size_t bytes_of(const lq_mat *m) { return (size_t)m->rows * (size_t)m->cols * lq_dtype_size(m->type); }
 
-void lq_forward_keep(const lq_run *c, void *to) {
+void lq_forward_keep(const lq_run *c, void *to, bool there) {
     lq_dev *d = c->m->dev;
     lq_mat m[LIVE];
     char *at = to;
     for (int i = 0, n = live(c, m); i < n; i++) {
-        d->ops.get(d, at, m[i].p, bytes_of(&m[i]));
+        (there ? d->ops.copy : d->ops.get)(d, at, m[i].p, bytes_of(&m[i]));
         at += bytes_of(&m[i]);
     }
 }
@@ -55,7 +55,7 @@ void lq_run_wake(lq_run *c) {
     lq_mat m[LIVE];
     const char *at = c->left;
     for (int i = 0, n = live(c, m); i < n; i++) {
-        d->ops.put(d, m[i].p, at, bytes_of(&m[i]));
+        (c->there ? d->ops.copy : d->ops.put)(d, m[i].p, at, bytes_of(&m[i]));
         at += bytes_of(&m[i]);
     }
     c->ops = &d->ops;

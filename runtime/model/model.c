@@ -113,10 +113,14 @@ static bool numbers_open(lq_model *m, lq_err *err) {
            lq_fail(err, LQ_E_MEMORY, "no memory for the factors of %d layers", m->desc.layers);
 }
 
-static bool open_device(lq_model *m, const lq_model_opts *o, lq_err *err) {
+static bool open_device(lq_model *m, const lq_model_opts *o, lq_dev *on, lq_err *err) {
     const lq_dev_opts dev = {.threads = o->threads, .isa = o->isa, .rough = o->rough,
                              .numerics = o->exact ? LQ_NUM_EXACT : o->fast ? LQ_NUM_FAST : LQ_NUM_DEFAULT};
     if (o->exact && o->fast) return lq_fail(err, LQ_E_USAGE, "numerics that are exact and fast at once");
+    if (on) {
+        m->dev = lq_dev_use(on);
+        return true;
+    }
     if (!o->beside) return lq_dev_open(o->device ? o->device : "cpu", &dev, &m->dev, err);
     if (dev.numerics != o->beside->dev->numerics)
         return lq_fail(err, LQ_E_USAGE, "numerics %s beside a model with numerics %s: they share a device",
@@ -145,11 +149,11 @@ static bool bind_all(lq_model *m, int layers, lq_err *err) {
 }
 
 // lean: no layer is bound, and nobody asks what else the checkpoint holds.
-static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, bool lean, lq_err *err) {
+static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, bool lean, lq_dev *on, lq_err *err) {
     if (!lq_ckpt_open(path, &m->ckpt, err)) return false;
     path = lq_ckpt_path(m->ckpt);
     if (!lq_desc_read(m->ckpt, &m->desc, err)) return false;
-    if (!open_device(m, o, err) || !choose_kv(m, o->kv, m->dev->numerics == LQ_NUM_EXACT, err)) return false;
+    if (!open_device(m, o, on, err) || !choose_kv(m, o->kv, m->dev->numerics == LQ_NUM_EXACT, err)) return false;
     if (o->ctx < 0 || o->ctx > LQ_CTX_MAX)
         return lq_fail(err, LQ_E_USAGE, "a context of %d, expected up to %d", o->ctx, LQ_CTX_MAX);
     m->ctx = o->ctx ? o->ctx : m->desc.ctx;
@@ -174,12 +178,12 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, bo
     return true;
 }
 
-static bool open_model(const char *path, const lq_model_opts *o, bool lean, lq_model **out, lq_err *err) {
+static bool open_model(const char *path, const lq_model_opts *o, bool lean, lq_dev *on, lq_model **out, lq_err *err) {
     static const lq_model_opts none;
     *out = NULL;
     lq_model *m = calloc(1, sizeof *m);
     if (!m) return lq_fail(err, LQ_E_MEMORY, "no memory for a model");
-    if (!open_parts(m, path, o ? o : &none, lean, err)) {
+    if (!open_parts(m, path, o ? o : &none, lean, on, err)) {
         lq_model_close(m);
         return false;
     }
@@ -188,11 +192,11 @@ static bool open_model(const char *path, const lq_model_opts *o, bool lean, lq_m
 }
 
 bool lq_model_open(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err) {
-    return open_model(path, o, false, out, err);
+    return open_model(path, o, false, NULL, out, err);
 }
 
-bool lq_model_open_lean(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err) {
-    return open_model(path, o, true, out, err);
+bool lq_model_open_lean(const char *path, const lq_model_opts *o, lq_dev *on, lq_model **out, lq_err *err) {
+    return open_model(path, o, true, on, out, err);
 }
 
 void lq_model_close(lq_model *m) {

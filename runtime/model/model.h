@@ -98,10 +98,13 @@ bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq
 
 // --- the parts of a forward, for a pass that streams ---
 
-// A model that lacks its layers: each is bound when it is its turn, and may have its weights exchanged.
-bool lq_model_open_lean(const char *path, const lq_model_opts *o, lq_model **out, lq_err *err);
+// A model that lacks its layers: each is bound when it is its turn, and may have its weights exchanged. on: runs there
+// (device, isa, threads, exact, rough are not read); NULL: on a device of its own.
+bool lq_model_open_lean(const char *path, const lq_model_opts *o, lq_dev *on, lq_model **out, lq_err *err);
 bool lq_bind_layer(lq_model *m, int layer, lq_err *err); // -1: what stands around them
 void lq_unbind_layer(lq_model *m, int layer);
+// A weight that lies with the host, as the device reads it: in memory of the device's that b has until it is unbound.
+bool lq_bind_weight(lq_model *m, lq_bound *b, lq_weight *w, lq_err *err);
 
 // What matrices of a layer are about to read. x is on the device, before `smooth` and `perm` of any weight.
 typedef struct lq_seen {
@@ -127,6 +130,7 @@ typedef struct lq_run {
     void *arg;
     const void *left;     // what lq_forward_keep kept of these rows when their layer was left at input `from`: it goes
     int from;             // on from there. NULL: it begins
+    bool there;           // `left` is in the device's memory
     // of the layer at hand
     int layer;
     size_t used;          // bytes of the parts' memory that are taken
@@ -142,8 +146,9 @@ void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, cons
                       const lq_mat *residual);
 void lq_forward_layer(lq_run *c, int layer);
 // A layer that was stopped can go on later, in another run of the same rows and weights: its input is given to the
-// observer once more, then follows what stands behind. What is kept for that, in bytes on the host, and the most of it.
-void lq_forward_keep(const lq_run *c, void *to);
+// observer once more, then follows what stands behind. What is kept for that, on the host or (there) in the device's
+// memory, and the most bytes of it.
+void lq_forward_keep(const lq_run *c, void *to, bool there);
 size_t lq_forward_kept(const lq_desc *d, int layer, int rows);
 // h is the whole residual of all rows from here on: what the last part said is in it.
 lq_mat lq_forward_settle(lq_run *c);

@@ -44,14 +44,24 @@ size_t lq_moe_room(const lq_model *m, const lq_part *p, int rows) {
 
 // Every row goes to experts first, first + 1 .. (behind the last comes expert 0), whatever the router says: what an
 // observer wants to see of experts that the router sends little to.
-static void send_all(const lq_part *p, int first, int rows, int32_t *order, int32_t *start) {
-    int at = 0;
+static void send_all(const lq_run *c, const lq_part *p, int rows, int32_t *order, int32_t *start) {
+    enum { PIECE = 512 };
+    int32_t piece[PIECE], border[LQ_EXPERTS + 1];
+    lq_dev *d = c->m->dev;
+    int at = 0, n = 0;
     for (int e = 0; e < p->experts; e++) {
-        const int i = (e - first + p->experts) % p->experts; // its slot in each row
-        start[e] = at;
-        for (int r = 0; i < p->experts_used && r < rows; r++) order[at++] = r * p->experts_used + i;
+        const int i = (e - (c->sent - 1) + p->experts) % p->experts; // its slot in each row
+        border[e] = at + n;
+        for (int r = 0; i < p->experts_used && r < rows; r++) {
+            piece[n++] = r * p->experts_used + i;
+            if (n < PIECE) continue;
+            d->ops.put(d, order + at, piece, sizeof piece);
+            at += PIECE, n = 0;
+        }
     }
-    start[p->experts] = at;
+    border[p->experts] = at + n;
+    d->ops.put(d, order + at, piece, (size_t)n * sizeof *piece);
+    d->ops.put(d, start, border, ((size_t)p->experts + 1) * sizeof *border);
 }
 
 size_t lq_moe_held(const lq_part *p, int rows) {
@@ -80,7 +90,7 @@ void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
                                       .groups = p->route_groups, .top_groups = p->route_top_groups,
                                       .jitter = p->route_jitter, .expert = expert,
                                       .weight = weight, .order = order, .start = start});
-    if (c->sent) send_all(p, c->sent - 1, x.rows, order, start);
+    if (c->sent) send_all(c, p, x.rows, order, start);
     const lq_bound *const both[] = {&w[LQ_R_EXPERT_GATE], &w[LQ_R_EXPERT_UP]};
     lq_routed r = {.order = order, .start = start, .top_k = p->experts_used};
     if (!lq_apply_stack(c, x, &r, both, (const lq_mat[]){gate, up}, 2)) return;

@@ -98,7 +98,7 @@ static void left(const world *w, int inputs) {
         c.see = on_seen, c.arg = &seen;
         lq_forward_layer(&c, 0);
         memset(kept, 0x55, bytes);
-        lq_forward_keep(&c, kept);
+        lq_forward_keep(&c, kept, false);
         batch.ids = others;
         lq_forward_begin(&c, w->m, w->b, (lq_kvpool *)(uintptr_t)&w->kv, &batch, NULL);
         lq_forward_layer(&c, 0);
