@@ -101,7 +101,7 @@ bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve 
     const size_t k = (size_t)w->k;
     const bool spreads = r->rounding == LQ_ROUND_GPTQ;
     lq_ranked *by = malloc(k * sizeof *by);
-    *s = (lq_solve){.rooms = w->rooms, .k = w->k, .stays = !spreads || r->order != LQ_ORDER_COLUMNS,
+    *s = (lq_solve){.rooms = w->rooms, .dev = dev, .k = w->k, .stays = !spreads || r->order != LQ_ORDER_COLUMNS,
                     .sweeps = r->refine, .even = spreads && r->range == LQ_RANGE_MSE,
                     .clips = !spreads && r->transform & LQ_T_CLIP};
     s->order = malloc(k * sizeof *s->order);
@@ -115,6 +115,8 @@ bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve 
     free(by);
     if (done && !spreads) lq_pool_run(dev->pool, fill_row, &(filled){w, s}, (int)w->k);
     else done = done && factor(dev, w, r, s, err) && (!w->g || !s->u || r->repay == 0 || repay(dev, w, r, s, err));
+    if (done && s->u) lq_lend_hold(dev, s->u, k * k * sizeof *s->u);
+    if (done && s->u && s->sweeps) lq_lend_hold(dev, s->h, k * k * sizeof *s->h);
     if (!done) lq_solve_close(s);
     return done;
 }
@@ -129,6 +131,8 @@ bool lq_solve_room(lq_solve *s, int64_t rows, lq_err *err) {
 }
 
 void lq_solve_close(lq_solve *s) {
+    lq_lend_drop(s->dev, s->u);
+    lq_lend_drop(s->dev, s->h);
     free(s->order);
     free(s->band);
     lq_room_close(s->rooms, s->u);

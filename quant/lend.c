@@ -1,14 +1,20 @@
 // lend.c: a CPU whose slots that round and solve another device does: what they read is brought there, what they wrote
 // comes back. The text goes through the model on that device itself (stream.c); all else stays where the host looks at
-// it. Owns the other device, and one region of its memory that grows with the largest call.
+// it. Owns the other device, copies of matrices that many calls read, and one region of its memory that grows with the
+// largest call.
 #include "quant/pass.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+// A matrix of the host's that does not change, and its copy there.
+typedef struct held { const void *host; void *there; size_t bytes; } held;
+enum { HELD = 4 };
+
 struct lq_lent {
     lq_dev dev;    // first: what slots are given
     lq_dev *cpu, *far;
+    held held[HELD];
     void *room;
     size_t bytes;
     bool broken;
@@ -20,6 +26,12 @@ static lq_lent *lent_of(lq_dev *d) { return (lq_lent *)(void *)d; }
 typedef struct moved { void *at; size_t bytes; bool in, out; void *host; } moved;
 enum { ALIGNED = 256 };
 
+static void *held_at(const lq_lent *l, const void *host, size_t bytes) {
+    for (int i = 0; i < HELD; i++)
+        if (l->held[i].host == host && l->held[i].bytes == bytes) return l->held[i].there;
+    return NULL;
+}
+
 static void stop(lq_lent *l, const lq_err *why) {
     if (!l->broken) l->why = *why;
     l->broken = true;
@@ -29,7 +41,12 @@ static bool far_begin(lq_lent *l, moved *m, int n) {
     size_t need = 0, used = 0;
     lq_err err;
     for (int i = 0; i < n; i++) {
+        void *there;
         memcpy(&m[i].host, m[i].at, sizeof m[i].host);
+        if (m[i].host && !m[i].out && (there = held_at(l, m[i].host, m[i].bytes)) != NULL) {
+            memcpy(m[i].at, &there, sizeof there);
+            m[i].host = NULL;
+        }
         if (!m[i].host) m[i].bytes = 0;
         need += (m[i].bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
     }
@@ -149,6 +166,27 @@ bool lq_lend_open(const lq_quant_opts *o, lq_lent **out, lq_err *err) {
     }
     *out = l;
     return true;
+}
+
+void lq_lend_hold(lq_dev *d, const void *host, size_t bytes) {
+    if (d->ops.round != far_round || !host) return;
+    lq_lent *l = lent_of(d);
+    held *h = l->held;
+    while (h < l->held + HELD && h->host) h++;
+    if (h == l->held + HELD || bytes > l->far->ops.room(l->far) / 4 ||
+        !l->far->ops.alloc(l->far, bytes, &h->there, &(lq_err){0})) return; // calls bring it, then
+    h->host = host, h->bytes = bytes;
+    l->far->ops.put(l->far, h->there, host, bytes);
+}
+
+void lq_lend_drop(lq_dev *d, const void *host) {
+    if (!d || d->ops.round != far_round || !host) return;
+    lq_lent *l = lent_of(d);
+    for (held *h = l->held; h < l->held + HELD; h++) {
+        if (h->host != host) continue;
+        l->far->ops.free(l->far, h->there);
+        *h = (held){0};
+    }
 }
 
 lq_dev *lq_lend_far(const lq_lent *l) { return l ? l->far : NULL; }

@@ -363,6 +363,7 @@ void lq_picked_close(lq_picked *p);
 // What rounding reads of it. `order`: column order[j] is the j-th to be rounded.
 struct lq_solve {
     lq_rooms *rooms;    // which has u, h and repay
+    lq_dev *dev;
     int64_t k;
     int32_t *order;     // [k]
     bool turns;         // that is another than the columns have
@@ -422,6 +423,10 @@ bool lq_lend_open(const lq_quant_opts *o, lq_lent **out, lq_err *err); // no dev
 lq_dev *lq_lend_far(const lq_lent *l); // the other device; l NULL: NULL
 lq_dev *lq_lend(lq_lent *l, lq_dev *cpu); // this CPU, but for what the other device does; l NULL: itself
 void lq_lend_close(lq_lent *l);
+// What the host has there does not change until it is dropped, so that calls need not bring it each time. Of a device
+// that is not lent: nothing.
+void lq_lend_hold(lq_dev *d, const void *host, size_t bytes);
+void lq_lend_drop(lq_dev *d, const void *host);
 
 // What is stored of an input (acts.c): for activations that are rounded, and columns in 16 bits.
 enum { LQ_FIXED_SYM, LQ_FIXED_ASYM, LQ_FIXED_E4M3, LQ_FIXED };
