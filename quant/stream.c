@@ -430,24 +430,16 @@ bool lq_stream_enter(lq_stream *s, int layer, lq_err *err) {
 
 // All that a product with this weight depends on, but its type.
 static XXH128_hash_t hash_of(const lq_weight *w) {
-    const int64_t shape[] = {w->n, w->k, w->layout, w->outliers};
-    lq_part_form form;
-    XXH3_state_t *h = XXH3_createState();
-    XXH128_hash_t out = {0};
-    if (!h) return out;
-    XXH3_128bits_reset(h);
-    XXH3_128bits_update(h, shape, sizeof shape);
-    if (w->type.kind == LQ_W_PLAIN)
-        XXH3_128bits_update(h, w->q, (size_t)(w->n * w->k) * lq_dtype_size(w->type.elem));
-    else
-        for (lq_part_id i = 0; i < LQ_PARTS; i++) {
-            const void *p = lq_part_get(i, w);
-            XXH3_128bits_update(h, &i, sizeof i);
-            if (p && lq_part_of(i, w, 0, &form)) XXH3_128bits_update(h, p, form.bytes);
-        }
-    out = XXH3_128bits_digest(h);
-    XXH3_freeState(h);
-    return out;
+    struct { int64_t n, k, layout, outliers; XXH128_hash_t part[LQ_PARTS]; } all;
+    const bool plain = w->type.kind == LQ_W_PLAIN;
+    lq_part_form form = {.bytes = (size_t)(w->n * w->k) * lq_dtype_size(w->type.elem)};
+    memset(&all, 0, sizeof all);
+    all.n = w->n, all.k = w->k, all.layout = w->layout, all.outliers = w->outliers;
+    for (lq_part_id i = 0; i < LQ_PARTS; i++) {
+        const void *p = lq_part_get(i, w);
+        if (p && (plain ? i == LQ_PART_Q : lq_part_of(i, w, 0, &form))) all.part[i] = XXH3_128bits(p, form.bytes);
+    }
+    return XXH3_128bits(&all, sizeof all);
 }
 
 // Whether the weight is what stood there before, which is now known to be `w`. before: where it lies, for the first
