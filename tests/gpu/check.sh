@@ -2,7 +2,8 @@
 # check.sh: everything that wants a GPU, in one command of less than ten minutes; a stage that breaks does not stop the others.
 #
 #   tests/gpu/check.sh OUT [STAGE]...     OUT: a folder for what was measured
-#   tests/gpu/check.sh --pack             on a machine that can build: build/gpu, with the libraries it needs, to be taken along
+#   tests/gpu/check.sh --pack [ARCHS]     on a machine that can build: build/gpu, with the libraries it needs, to be taken along;
+#                                         ARCHS: 90a if not given, as what is taken along should be small
 #
 # Stages: env build names kernels models sanitize products bench; none named: all. build/gpu is taken as it is where its programs start
 # here, else it is built. Seconds that a stage may take stand in the script.
@@ -17,14 +18,15 @@ make_all() { # ARCHS
 }
 
 if [ "${1:-}" = --pack ]; then
-    make_all "${2:-80;90a}" || exit 1
+    make_all "${2:-90a}" || exit 1
     mkdir -p "$at/lib"
     ldd "$at/lq" "$at/liblq_cuda.so" "$at"/gpu_check_* | awk '$3 ~ /^\// && $3 !~ /\/(libc|libm|libdl|librt|libpthread)\.so/ { print $3 }' | sort -u | xargs -I{} cp -L {} "$at/lib/"
-    rm -rf "$at/CMakeFiles" "$at"/*.a "$at"/cuda/*.o
+    rm -rf "$at/CMakeFiles" "$at"/*.a "$at"/cuda/*.o "$at"/*.c "$at"/*.ninja "$at"/.ninja* "$at"/compile_commands.json
+    find "$at" -type f -exec sh -c 'head -c 4 "$1" | grep -q ELF && strip --strip-unneeded "$1"' sh {} \;
     du -sh "$at"
     exit 0
 fi
-case ${1:-} in '' | -*) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
+case ${1:-} in '' | -*) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;; esac
 out=$1
 shift
 for word in "$@"; do [[ " $all " == *" $word "* ]] || { echo "check.sh: $word is none of: $all" >&2; exit 2; }; done
