@@ -58,4 +58,28 @@ template <class T> static void *weights_of(const std::vector<T> &v, const char *
 template <class T> static void *input_of(const std::vector<T> &v, const char *name) {
     return emu::input(v.data(), v.size() * sizeof(T), name);
 }
+
+// --- slots of experts ---
+
+// Whose each slot is: in turn, or (ordered) as a router sends them: some experts are sent none, some slots go to
+// none (-1).
+static inline std::vector<int> experts_of(int slots, int experts, bool ordered) {
+    std::vector<int> expert;
+    for (int s = 0; s < slots; s++)
+        expert.push_back(!ordered      ? s % experts
+                         : s % 7 == 3  ? -1
+                         : experts > 5 ? below(experts)
+                                       : (below(3) ? 3 : below(2) * 4) % experts);
+    return expert;
+}
+
+static inline void sort_slots(const std::vector<int> &expert, int experts, std::vector<int32_t> &order,
+                              std::vector<int32_t> &start) {
+    for (int e = 0; e < experts; e++) {
+        start.push_back((int32_t)order.size());
+        for (int s = 0; s < (int)expert.size(); s++)
+            if (expert[(size_t)s] == e) order.push_back(s);
+    }
+    start.push_back((int32_t)order.size());
+}
 #endif

@@ -76,12 +76,7 @@ static void check_experts(const type *of, int experts, int slots, int top_k) {
     p.x.resize((size_t)(slots / top_k) * p.x_stride);
     std::vector<int> expert;
     for (int s = 0; s < slots; s++) expert.push_back(s % 7 == 3 ? -1 : s % 5 ? 1 : s % 3 ? 3 : 0);
-    for (int e = 0; e < experts; e++) {
-        p.start.push_back((int32_t)p.order.size());
-        for (int s = 0; s < slots; s++)
-            if (expert[(size_t)s] == e) p.order.push_back(s);
-    }
-    p.start.push_back((int32_t)p.order.size());
+    sort_slots(expert, experts, p.order, p.start);
     const answer r = run_large(p, emu::options());
     clean(p, r.got);
     same_bits(p, r, run(p, 8, false, emu::options()));
@@ -89,13 +84,7 @@ static void check_experts(const type *of, int experts, int slots, int top_k) {
 
 // A scale that is infinite or no number, a token that is none: what w4s makes of it, NaN for NaN.
 static void check_spoilt(const type *of) {
-    problem p = problem_of(of, 5, 70, 200, 1024, false, false);
-    matrix &w = p.of[0];
-    for (int g = 0; g < w.groups; g++) {
-        w.s[(size_t)9 * w.groups + g] = of->of.scale == LQ_F16 ? 0x7c00 : 0x7f80;
-        w.s[(size_t)68 * w.groups + g] = of->of.scale == LQ_F16 ? 0x7e00 : 0x7fc0;
-    }
-    p.x[(size_t)p.x_stride + 7] = 0x7fc0;
+    problem p = spoilt_problem(of, 5);
     const answer r = run_large(p, emu::options());
     clean(p, r.got);
     same_bits(p, r, run(p, 8, false, emu::options()));

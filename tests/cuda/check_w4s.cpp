@@ -58,18 +58,8 @@ static void check_experts(const type *of, const type *other, int experts, int sl
     for (int e = 1; e < experts; e++) p.of.push_back(matrix_of(e % 2 ? other : of, n, k));
     p.top_k = top_k;
     p.x.resize((size_t)(slots / top_k) * p.x_stride);
-    std::vector<int> expert;
-    for (int s = 0; s < slots; s++)
-        expert.push_back(!ordered      ? s % experts
-                         : s % 7 == 3  ? -1
-                         : experts > 5 ? below(experts)
-                                       : (below(3) ? 3 : below(2) * 4) % experts);
-    for (int e = 0; e < experts && ordered; e++) {
-        p.start.push_back((int32_t)p.order.size());
-        for (int s = 0; s < slots; s++)
-            if (expert[(size_t)s] == e) p.order.push_back(s);
-    }
-    if (ordered) p.start.push_back((int32_t)p.order.size());
+    const std::vector<int> expert = experts_of(slots, experts, ordered);
+    if (ordered) sort_slots(expert, experts, p.order, p.start);
     emu::options how;
     how.seed = random_bits();
     const answer r = run(p, tokens, side, how);
@@ -101,13 +91,8 @@ static void check_experts(const type *of, const type *other, int experts, int sl
 
 // A scale that is no number spoils the outputs of its row and no other; a token that is none its own.
 static void check_spoilt(const type *of, int tokens) {
-    problem p = problem_of(of, 3, 70, 200, 1024, false, false);
-    matrix &w = p.of[0];
-    for (int g = 0; g < w.groups; g++) {
-        w.s[(size_t)9 * w.groups + g] = of->of.scale == LQ_F16 ? 0x7c00 : 0x7f80;
-        w.s[(size_t)68 * w.groups + g] = of->of.scale == LQ_F16 ? 0x7e00 : 0x7fc0;
-    }
-    p.x[(size_t)p.x_stride + 7] = 0x7fc0;
+    problem p = spoilt_problem(of, 3);
+    const matrix &w = p.of[0];
     const answer r = run(p, tokens, false, emu::options());
     clean(p, r.got, tokens);
     bool held = true;

@@ -346,18 +346,8 @@ static void check_experts(const char *name, const char *other, int experts, int 
     problem p = problem_of(name, slots / top_k, n, k, 0, true, false);
     for (int e = 1; e < experts; e++) p.of.push_back(matrix_of(e % 2 ? other : name, n, k, p.apart));
     p.m = slots, p.top_k = top_k;
-    std::vector<int> expert;
-    for (int s = 0; s < slots; s++)
-        expert.push_back(!ordered      ? s % experts
-                         : s % 7 == 3  ? -1
-                         : experts > 5 ? below(experts)
-                                       : (below(3) ? 3 : below(2) * 4) % experts);
-    for (int e = 0; e < experts && ordered; e++) {
-        p.start.push_back((int32_t)p.order.size());
-        for (int s = 0; s < slots; s++)
-            if (expert[(size_t)s] == e) p.order.push_back(s);
-    }
-    if (ordered) p.start.push_back((int32_t)p.order.size());
+    const std::vector<int> expert = experts_of(slots, experts, ordered);
+    if (ordered) sort_slots(expert, experts, p.order, p.start);
     emu::options how;
     how.seed = random_bits();
     const answer r = run(p, tokens, how);

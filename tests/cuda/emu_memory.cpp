@@ -169,22 +169,28 @@ static bool inside(smem a, unsigned bytes, void *place) {
     return false;
 }
 
+// A cell of shared memory that a thread may touch now, whether it was written or not; else NULL, and it is told why.
+static cell *cell_reached(smem i, access how, uint32_t thread, void *place) {
+    cell &c = home->cells[i];
+    if (c.owner != home->serial) c = cell(), c.owner = home->serial;
+    if (c.flying || (how == WRITE && c.reading)) {
+        find(IN_FLIGHT, shared_name(2 * i), place);
+        return NULL;
+    }
+    return in_order(c, how == WRITE, thread, shared_said, 2 * i, place) ? &c : NULL;
+}
+
 bool async_touched(smem a, unsigned bytes, access how, uint32_t thread, void *place) {
     if (!inside(a, bytes, place)) return false;
     for (smem i = a / 2; i <= (a + bytes - 1) / 2; i++) {
-        cell &c = home->cells[i];
-        if (c.owner != home->serial) c = cell(), c.owner = home->serial;
-        if (c.flying || (how == WRITE && c.reading)) {
-            find(IN_FLIGHT, shared_name(2 * i), place);
-            return true;
-        }
-        if (!in_order(c, how == WRITE, thread, shared_said, 2 * i, place)) return true;
-        if (how == READ && !c.filled) {
+        cell *c = cell_reached(i, how, thread, place);
+        if (!c) return true;
+        if (how == READ && !c->filled) {
             find(UNINITIALISED, shared_name(2 * i), place);
             return true;
         }
-        if (c.generic && how == READ && !fenced(c)) {
-            find(PROXY, shared_name(2 * i) + against("written", c.written), place, (int)c.written.thread);
+        if (c->generic && how == READ && !fenced(*c)) {
+            find(PROXY, shared_name(2 * i) + against("written", c->written), place, (int)c->written.thread);
             return true;
         }
     }
@@ -195,15 +201,10 @@ bool shared_touched(smem a, unsigned bytes, access how, uint32_t thread, void *p
     if (!inside(a, bytes, place)) return false;
     if (bytes > 1 && a % bytes) find(MISALIGNED, shared_name(a), place);
     for (smem i = a / 2; i <= (a + bytes - 1) / 2; i++) {
-        cell &c = home->cells[i];
-        if (c.owner != home->serial) c = cell(), c.owner = home->serial;
-        if (c.flying || (how == WRITE && c.reading)) {
-            find(IN_FLIGHT, shared_name(2 * i), place);
-            return true;
-        }
-        if (!in_order(c, how == WRITE, thread, shared_said, 2 * i, place)) return true;
-        if (how == WRITE) c.filled = c.generic = true;
-        else if (!c.filled) {
+        cell *c = cell_reached(i, how, thread, place);
+        if (!c) return true;
+        if (how == WRITE) c->filled = c->generic = true;
+        else if (!c->filled) {
             find(UNINITIALISED, shared_name(2 * i), place);
             return true;
         }
