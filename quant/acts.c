@@ -234,7 +234,7 @@ bool lq_acts_make(lq_stream *s, const lq_block *b, int input, lq_acts *a, lq_err
         a->aside &= r->salient != LQ_SALIENT_NONE;
     }
     sizes z = {0};
-    bool done = lq_columns_open(&z.c, lq_stream_on(s), a->k, err) &&
+    bool done = lq_columns_open(&z.c, lq_stream_on(s), a->k, true, err) &&
                 lq_stream_see(s, input, false, look_sizes, &z, err) && lq_columns_end(&z.c, err);
     for (size_t j = 0; done && j < k; j++)
         if (!isfinite(z.c.square[j]))

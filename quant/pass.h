@@ -318,10 +318,10 @@ typedef struct lq_columns {
     lq_dev *on;
     int64_t k;
     float *lo, *hi;       // [k]
-    double *sum, *square; // [k]
+    double *sum, *square; // [k] one of them, NULL the other
     void *own, *there;    // all of it, with the host and where the text goes by
 } lq_columns;
-bool lq_columns_open(lq_columns *c, lq_dev *on, int64_t k, lq_err *err);
+bool lq_columns_open(lq_columns *c, lq_dev *on, int64_t k, bool squares, lq_err *err);
 void lq_columns_add(const lq_columns *c, const lq_mat *x);
 bool lq_columns_end(const lq_columns *c, lq_err *err);
 void lq_columns_close(lq_columns *c);

@@ -21,28 +21,31 @@ void lq_by_close(lq_dev *on, lq_rooms *rooms, void *p) {
 
 // --- columns ---
 
-bool lq_columns_open(lq_columns *c, lq_dev *on, int64_t k, lq_err *err) {
-    const size_t n = (size_t)k, bytes = n * 2 * (sizeof(float) + sizeof(double));
+static size_t columns_bytes(int64_t k) { return (size_t)k * (2 * sizeof(float) + sizeof(double)); }
+
+bool lq_columns_open(lq_columns *c, lq_dev *on, int64_t k, bool squares, lq_err *err) {
+    const size_t n = (size_t)k, bytes = columns_bytes(k);
     void *p = NULL;
     *c = (lq_columns){.on = on, .k = k};
     if (!(c->own = calloc(1, bytes)))
         return lq_fail(err, LQ_E_MEMORY, "no memory for the sums of an input of %zu columns", n);
     if (!on->host && !on->ops.alloc(on, bytes, &p, err)) return false;
     c->there = on->host ? c->own : p;
-    c->sum = c->own, c->square = c->sum + n;
-    c->lo = (float *)(c->square + n), c->hi = c->lo + n;
+    *(squares ? &c->square : &c->sum) = c->own;
+    c->lo = (float *)((double *)c->own + n), c->hi = c->lo + n;
     return true;
 }
 
 void lq_columns_add(const lq_columns *c, const lq_mat *x) {
     double *sum = c->there;
-    float *lo = (float *)(sum + 2 * c->k);
-    c->on->ops.tally(c->on, &(lq_tally_args){.x = *x, .lo = lo, .hi = lo + c->k, .sum = sum, .square = sum + c->k});
+    float *lo = (float *)(sum + c->k);
+    c->on->ops.tally(c->on, &(lq_tally_args){.x = *x, .lo = lo, .hi = lo + c->k, .sum = c->sum ? sum : NULL,
+                                             .square = c->square ? sum : NULL});
 }
 
 bool lq_columns_end(const lq_columns *c, lq_err *err) {
     if (c->there != c->own)
-        c->on->ops.get(c->on, c->own, c->there, (size_t)c->k * 2 * (sizeof(float) + sizeof(double)));
+        c->on->ops.get(c->on, c->own, c->there, columns_bytes(c->k));
     return c->on->ops.sync(c->on, err);
 }
 
@@ -60,7 +63,7 @@ bool lq_watch_open(lq_watch *w, lq_dev *on, lq_rooms *rooms, int64_t k, const lq
     if (what->some) w->some = malloc(LQ_SOME * n * sizeof *w->some), w->step = 1;
     if (!w->absmax || (what->some && !w->some))
         return lq_fail(err, LQ_E_MEMORY, "no memory for the sums of an input of %zu columns", n);
-    if (!lq_columns_open(&w->columns, on, k, err)) return false;
+    if (!lq_columns_open(&w->columns, on, k, false, err)) return false;
     w->abssum = w->columns.sum;
     return (!what->moments || (w->by_h = lq_by_open(on, rooms, cells, err)) != NULL) &&
            (!what->paired || (w->by_g = lq_by_open(on, rooms, cells, err)) != NULL);
