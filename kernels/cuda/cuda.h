@@ -25,6 +25,7 @@ typedef struct lq_cuda {
     lq_cuda_stack *stacks;
     int processors;            // multiprocessors of the GPU
     void *metered;             // what the loops of meter.c leave
+    int capability;            // 90: sm_90
     int sms;                   // multiprocessors that its architecture is taken to have
     bool large;                // products of many tokens go to w4l (w4l_pick.h)
     float *parts;              // of products whose k is cut (w4s.h)

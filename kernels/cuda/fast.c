@@ -3,17 +3,11 @@
 #include "kernels/cuda/fast.h"
 #include "kernels/cuda/w4l_pick.h"
 
-// Bytes of shared memory that a block of an architecture may have.
-static size_t shared_of(int capability) {
-    if (capability == 80 || capability == 87) return 163 << 10;
-    return capability >= 90 && capability < 120 ? 227 << 10 : 99 << 10;
-}
-
 bool lq_fast_open(lq_dev *d, int capability, lq_err *err) {
     lq_cuda *c = lq_cuda_of(d);
-    // Of the architecture, not of the machine: where k is cut decides bits.
-    c->sms = capability >= 90 ? 132 : 108;
-    c->shared = shared_of(capability);
+    c->capability = capability;
+    c->sms = lq_w4s_sms(capability);
+    c->shared = lq_w4s_shared(capability);
 #ifdef LQ_HAS_90A // this binary has kernels of it
     c->large = LQ_W4L_SHOWN && capability == 90;
 #endif

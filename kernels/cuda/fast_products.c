@@ -48,8 +48,10 @@ static void w4s_run(lq_dev *d, lq_w4s_args *a, const lq_w4s_form *f, const lq_ac
     a->y = y->p, a->y_stride = (int64_t)y->stride, a->f32 = y->type == LQ_F32;
     a->n = (int)w->n, a->k = (int)w->k, a->parts = c->parts, a->arrived = c->arrived;
     if (!a->m) return;
-    const lq_w4s_plan p =
-        lq_w4s_plan_of(f, a->m, experts, a->n, a->k, c->sms, c->shared, PARTS, 2 * (size_t)c->sms);
+    const lq_w4s_on on = {c->capability, c->sms, c->shared, PARTS, 2 * (size_t)c->sms};
+    const lq_tuned like = lq_w4s_tuned(f, c->capability);
+    const lq_tuned *tuned = experts ? NULL : lq_tuned_find(lq_tuned_rows, LQ_TUNED_COUNT, &like, a->n, a->k, a->m);
+    const lq_w4s_plan p = lq_w4s_plan_of(f, a->m, experts, a->n, a->k, &on, tuned);
     lq_w4s_set(a, f, &p);
     const lq_w4l_plan large = c->large ? lq_w4l_plan_of(f, a->m, experts, a->n, c->sms) : (lq_w4l_plan){NULL, 0, 0};
     if (large.kernel) {

@@ -25,7 +25,10 @@ bool lq_fast_quant(lq_dev *d, const lq_quant_args *a) {
 }
 
 static void run(lq_dev *d, const lq_w8a8_args *a, int kind, int group, int experts) {
-    const lq_w8a8_plan p = lq_w8a8_plan_of(kind, group, a->m, experts, a->n, lq_cuda_of(d)->shared);
+    const lq_cuda *c = lq_cuda_of(d);
+    const lq_tuned like = lq_w8a8_tuned(kind, group, c->capability);
+    const lq_tuned *tuned = experts ? NULL : lq_tuned_find(lq_tuned_rows, LQ_TUNED_COUNT, &like, a->n, a->k, a->m);
+    const lq_w8a8_plan p = lq_w8a8_plan_of(kind, group, a->m, experts, a->n, c->shared, tuned);
     if (a->m)
         lq_fast_launch(d, p.kernel->entry, a, sizeof *a,
                        (lq_gpu_grid){.blocks = p.x, .threads = p.threads, .shared = p.kernel->shared, .rows = p.y});

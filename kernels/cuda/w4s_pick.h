@@ -3,6 +3,7 @@
 #ifndef LQ_W4S_PICK_H
 #define LQ_W4S_PICK_H
 #include "formats/block.h"
+#include "kernels/cuda/tuned.h"
 #include "kernels/cuda/w4s.h"
 #include <string.h>
 #ifdef __cplusplus
@@ -92,31 +93,59 @@ typedef struct lq_w4s_plan {
 
 static inline int lq_w4s_least(int a, int b) { return a < b ? a : b; }
 
-// Tokens that are in one matrix's call, or slots of `experts`; `shared`: most bytes that a block may have; `parts` and
-// `arrived`: how many there are. Where they do not do, or there is work for all multiprocessors without, a block makes
-// all cuts.
-static inline lq_w4s_plan lq_w4s_plan_of(const lq_w4s_form *f, int m, int experts, int n, int k, int sms, size_t shared,
-                                         size_t parts, size_t arrived) {
+// Multiprocessors that an architecture is taken to have; bytes of shared memory that a block of one may have.
+static inline int lq_w4s_sms(int capability) { return capability >= 90 ? 132 : 108; }
+static inline size_t lq_w4s_shared(int capability) {
+    if (capability == 80 || capability == 87) return 163 << 10;
+    return capability >= 90 && capability < 120 ? 227 << 10 : 99 << 10;
+}
+
+// The GPU, and what there is for products whose k is cut.
+typedef struct lq_w4s_on {
+    int capability;
+    int sms;               // multiprocessors of the architecture: where k is cut decides bits
+    size_t shared;         // most bytes that a block may have
+    size_t parts, arrived; // numbers of each
+} lq_w4s_on;
+
+// Of all matrices of this form; for lq_tuned_find.
+static inline lq_tuned lq_w4s_tuned(const lq_w4s_form *f, int capability) {
+    const lq_tuned like = {capability, LQ_TUNED_W4S, f->kind, f->bits, f->group, 0, 0, 0, 0, 0, 0};
+    return like;
+}
+
+// Whether a kernel of `tokens` serves `each` better than one of `than`: the smallest that takes all, or the largest.
+static inline bool lq_w4s_better(int tokens, int than, int each) {
+    return than < each ? tokens > than : tokens >= each && tokens < than;
+}
+
+// Tokens that are in one matrix's call, or slots of `experts`. `tuned` (NULL: nothing was measured) says which kernel
+// and whether blocks share cuts; else they do where there is not work for all multiprocessors without. Where what there
+// is does not do, a block makes all cuts.
+static inline lq_w4s_plan lq_w4s_plan_of(const lq_w4s_form *f, int m, int experts, int n, int k, const lq_w4s_on *on,
+                                         const lq_tuned *tuned) {
     lq_w4s_plan p;
     memset(&p, 0, sizeof p);
     const int some = lq_w4s_least(experts, m), each = some > 0 ? (m + some - 1) / some : m;
     for (int i = 0; i < LQ_W4S_COUNT; i++) {
         const lq_w4s_kernel *of = &lq_w4s_kernels[i];
-        if (of->kind != f->kind || of->bits != f->bits || of->group != f->group || of->shared > shared) continue;
-        if (!p.kernel || (p.kernel->tokens < each ? of->tokens > p.kernel->tokens
-                                                  : of->tokens >= each && of->tokens < p.kernel->tokens)) p.kernel = of;
+        if (of->kind != f->kind || of->bits != f->bits || of->group != f->group || of->shared > on->shared) continue;
+        if (!p.kernel || (tuned && of->tokens == tuned->tokens) ||
+            ((!tuned || p.kernel->tokens != tuned->tokens) && lq_w4s_better(of->tokens, p.kernel->tokens, each)))
+            p.kernel = of;
     }
     if (!p.kernel) return p;
     const int tokens = p.kernel->tokens, rows = LQ_W4S_ROWS(f->bits, tokens);
     // Each expert's last tile may have one slot.
     const size_t tiles = ((size_t)m + (size_t)(some > 0 ? some : 1) * (size_t)(tokens - 1)) / (size_t)tokens;
     p.x = (unsigned)((n + rows - 1) / rows);
-    p.cut = lq_w4s_cut(n, k, sms);
+    p.cut = lq_w4s_cut(n, k, on->sms);
     const int cuts = lq_w4s_cuts(k, p.cut);
     p.side = cuts;
     p.arrived = tiles * p.x;
     p.parts = p.arrived * (size_t)cuts * (size_t)(tokens * rows);
-    if (cuts == 1 || p.arrived >= 2 * (size_t)sms || p.arrived > arrived || p.parts > parts) {
+    const bool busy = tuned ? !tuned->side : p.arrived >= 2 * (size_t)on->sms;
+    if (cuts == 1 || busy || p.arrived > on->arrived || p.parts > on->parts) {
         p.side = 1;
         p.parts = p.arrived = 0;
     }

@@ -2,6 +2,7 @@
 // alignment it is decided what fits; by the number of tokens, only how many a block takes.
 #ifndef LQ_W8A8_PICK_H
 #define LQ_W8A8_PICK_H
+#include "kernels/cuda/tuned.h"
 #include "kernels/cuda/w8a8.h"
 #include <string.h>
 #ifdef __cplusplus
@@ -82,16 +83,26 @@ typedef struct lq_w8a8_plan {
     unsigned x, y, threads;
 } lq_w8a8_plan;
 
-// Of m tokens in one matrix's call, or slots of `experts`.
-static inline lq_w8a8_plan lq_w8a8_plan_of(int kind, int group, int m, int experts, int n, size_t shared) {
+// Of all matrices of this kind; for lq_tuned_find.
+static inline lq_tuned lq_w8a8_tuned(int kind, int group, int capability) {
+    const lq_tuned like = {capability, LQ_TUNED_W8A8, kind, 8, group, 0, 0, 0, 0, 0, 0};
+    return like;
+}
+
+// Of m tokens in one matrix's call, or slots of `experts`; the kernel that `tuned` says (NULL: nothing was measured),
+// or the smallest that takes all tokens, or the largest.
+static inline lq_w8a8_plan lq_w8a8_plan_of(int kind, int group, int m, int experts, int n, size_t shared,
+                                           const lq_tuned *tuned) {
     lq_w8a8_plan p;
     memset(&p, 0, sizeof p);
     const int some = experts < m ? experts : m, each = some > 0 ? (m + some - 1) / some : m;
+    const int want = tuned ? tuned->tokens : 0;
     for (int i = 0; i < LQ_W8A8_COUNT; i++) {
         const lq_w8a8_kernel *of = &lq_w8a8_kernels[i];
         if (of->kind != kind || of->group != group || of->shared > shared) continue;
-        if (!p.kernel || (p.kernel->tokens < each ? of->tokens > p.kernel->tokens
-                                                  : of->tokens >= each && of->tokens < p.kernel->tokens)) p.kernel = of;
+        const int than = p.kernel ? p.kernel->tokens : 0;
+        const bool better = than < each ? of->tokens > than : of->tokens >= each && of->tokens < than;
+        if (!p.kernel || of->tokens == want || (than != want && better)) p.kernel = of;
     }
     if (!p.kernel) return p;
     const int tokens = p.kernel->tokens, rows = LQ_W8A8_ROWS(tokens);

@@ -204,7 +204,8 @@ static void check_plans(const type &t) {
     for (int m = 1; m < 5000; m = m * 3 / 2 + 1)
         for (int experts : {0, 1, 60})
             for (size_t shared : {101376, 166912, 232448}) {
-                const lq_w4s_plan p = lq_w4s_plan_of(&f, m, experts, 1536, 4096, SMS, shared, 1 << 20, 1 << 10);
+                const lq_w4s_on on = {90, SMS, shared, 1 << 20, 1 << 10};
+                const lq_w4s_plan p = lq_w4s_plan_of(&f, m, experts, 1536, 4096, &on, NULL);
                 if (!check(p.kernel && p.kernel->shared <= shared, "%s: no kernel for %d tokens", t.name, m)) continue;
                 const size_t some = experts ? (size_t)std::min(experts, m) : 1, tokens = (size_t)p.kernel->tokens;
                 bool right = p.kernel->group == f.group && p.kernel->bits == f.bits && p.parts <= 1 << 20 &&
@@ -215,6 +216,45 @@ static void check_plans(const type &t) {
                     p.cut == lq_w4s_cut(1536, 4096, SMS) && p.x * (unsigned)LQ_W4S_ROWS(f.bits, (int)tokens) >= 1536;
                 check(right, "%s: %d tokens, %d experts: %u x %u blocks", t.name, m, experts, p.x, p.y);
             }
+}
+
+// Each kernel of the form that has room is had for the asking, with cuts side by side or not; where k is cut stays.
+static void check_tuned(const type &t) {
+    lq_w4s_form f;
+    lq_w4s_fits(&t.of, t.of.kind == LQ_W_PLAIN ? LQ_ANY : LQ_CUDA, 4096, 4096, &f);
+    const lq_w4s_on on = {90, SMS, lq_w4s_shared(90), 1 << 20, 1 << 10}, small = {90, SMS, on.shared, 0, 0};
+    for (int i = 0; i < LQ_W4S_COUNT; i++) {
+        const lq_w4s_kernel *of = &lq_w4s_kernels[i];
+        if (of->kind != f.kind || of->bits != f.bits || of->group != f.group) continue;
+        for (int side : {0, 1})
+            for (int m : {1, 8, 9, 100}) {
+                const lq_tuned like = lq_w4s_tuned(&f, 90);
+                const lq_tuned row = {90, like.family, f.kind, f.bits, f.group, 1536, 4096, 0, 100, of->tokens, side};
+                const lq_w4s_plan p = lq_w4s_plan_of(&f, m, 0, 1536, 4096, &on, &row),
+                                  q = lq_w4s_plan_of(&f, m, 0, 1536, 4096, &small, &row);
+                const int cut = lq_w4s_cut(1536, 4096, SMS), cuts = lq_w4s_cuts(4096, cut);
+                check(p.kernel == of && p.cut == cut && p.side == (side ? cuts : 1) && q.side == 1 && q.cut == cut,
+                      "%s: %d tokens: %s on %d sides of %d", t.name, m, p.kernel->name, p.side, cuts);
+            }
+    }
+}
+
+// The row of the nearest shape, also where that has none for so many tokens.
+static void check_rows() {
+    const lq_tuned rows[] = {{90, 0, 0, 4, 128, 4096, 4096, 0, 8, 8, 1},  {90, 0, 0, 4, 128, 4096, 4096, 8, 64, 32, 0},
+                             {90, 0, 0, 4, 128, 8192, 4096, 0, 64, 16, 0}, {80, 0, 0, 4, 128, 4096, 4096, 0, 64, 64, 0},
+                             {90, 1, 0, 8, 0, 4096, 4096, 0, 999, 128, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
+    const lq_tuned g128 = {90, 0, 0, 4, 128, 0, 0, 0, 0, 0, 0}, g64 = {90, 0, 0, 4, 64, 0, 0, 0, 0, 0, 0},
+                   ampere = {80, 0, 0, 4, 128, 0, 0, 0, 0, 0, 0}, ints = {90, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0}, none = {};
+    const struct { lq_tuned like; int n, k, m, found; } asked[] = {
+        {g128, 4096, 4096, 1, 0},  {g128, 4096, 4096, 8, 0},   {g128, 4096, 4096, 9, 1},  {g128, 4096, 4096, 65, -1},
+        {g128, 6144, 4096, 9, 2},  {g128, 2048, 4096, 9, 1},   {g128, 1024, 4096, 9, -1}, {g128, 2900, 2900, 64, 1},
+        {ampere, 4096, 4096, 9, 3}, {g64, 4096, 4096, 9, -1}, {ints, 4096, 8192, 999, 4}, {none, 4096, 4096, 1, -1}};
+    for (const auto &a : asked) {
+        const lq_tuned *r = lq_tuned_find(rows, 6, &a.like, a.n, a.k, a.m);
+        check(r == (a.found < 0 ? NULL : &rows[a.found]), "%d x %d, %d tokens: row %d", a.n, a.k, a.m,
+              r ? (int)(r - rows) : -1);
+    }
 }
 
 static void check_refused() {
@@ -232,6 +272,7 @@ static void check_refused() {
 int main(int argc, char **argv) {
     const char *only = argc > 1 ? argv[1] : "";
     check_cuts();
+    check_rows();
     check_refused();
     int i = 0;
     for (const type &t : types) {
@@ -239,6 +280,7 @@ int main(int argc, char **argv) {
         if (!strstr(t.name, only)) continue;
         const bool many = i % 3 == 0;
         check_plans(t);
+        check_tuned(t);
         check_product(&t, 17 + i % 3, 66 + 2 * i, 520, 256, i % 2, i % 4 == 1);
         check_product(&t, 1 + i % 8, i % 2 ? 63 : 1, i % 2 ? 1104 : 40, 1024, i % 4 == 1, i % 2);
         if (many || t.of.group == 128) check_product(&t, 70, 128, 272, 1024, true, false);

@@ -488,7 +488,7 @@ static void check_plans() {
             for (int m = 1; m < 5000; m = m * 3 / 2 + 1)
                 for (int experts : {0, 1, 60})
                     for (size_t shared : {101376, 166912, 232448}) {
-                        const lq_w8a8_plan p = lq_w8a8_plan_of(kind, group, m, experts, 1000, shared);
+                        const lq_w8a8_plan p = lq_w8a8_plan_of(kind, group, m, experts, 1000, shared, NULL);
                         if (!check(p.kernel && p.kernel->shared <= shared, "no kernel for %d tokens", m)) continue;
                         const size_t some = experts ? (size_t)std::min(experts, m) : 1,
                                      tokens = (size_t)p.kernel->tokens;
@@ -497,6 +497,17 @@ static void check_plans() {
                                   p.y * (unsigned)LQ_W8A8_ROWS((int)tokens) >= 1000,
                               "%d tokens, %d experts: %u x %u blocks", m, experts, p.x, p.y);
                     }
+}
+
+// Each kernel that has room is had for the asking.
+static void check_tuned() {
+    for (int i = 0; i < LQ_W8A8_COUNT; i++) {
+        const lq_w8a8_kernel *of = &lq_w8a8_kernels[i];
+        const lq_tuned row = {90, LQ_TUNED_W8A8, of->kind, 8, of->group, 1000, 1000, 0, 999, of->tokens, 0};
+        for (int m : {1, 8, 9, 100})
+            check(lq_w8a8_plan_of(of->kind, of->group, m, 0, 1000, 232448, &row).kernel == of, "%s is not taken",
+                  of->name);
+    }
 }
 
 static void check_refused() {
@@ -532,6 +543,7 @@ int main(int argc, char **argv) {
     if (!check(lq_dev_open("cpu", &o, &cpu, &err) && cpu->ops.reserve(cpu, &most, &err), "no portable C"))
         return closing();
     check_plans();
+    check_tuned();
     check_refused();
     int i = 0;
     for (const char *name : types) {

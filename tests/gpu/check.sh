@@ -5,16 +5,16 @@
 #   tests/gpu/check.sh --pack [ARCHS]     on a machine that can build: build/gpu, with the libraries it needs, to be taken along;
 #                                         ARCHS: 90a if not given, as what is taken along should be small
 #
-# Stages: env build names kernels models sanitize products bench; none named: all. build/gpu is taken as it is where its programs start
-# here, else it is built. Seconds that a stage may take stand in the script.
+# Stages: env build names kernels models sanitize tune products bench; none named: all. tune leaves OUT/tuned_rows.h,
+# which is for kernels/cuda. build/gpu is taken as it is where its programs start here, else it is built. Seconds that a stage may take stand in the script.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 root=$PWD at=$PWD/build/gpu
 python=python3
-all="env build names kernels models sanitize products bench"
+all="env build names kernels models sanitize tune products bench"
 
 make_all() { # ARCHS
-    cmake -S . -B "$at" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLQ_CUDA=ON "-DLQ_CUDA_ARCHS=$1" && cmake --build "$at" -j "$(nproc)" --target lq lq_cuda gpu_checks print_names checkkern dump_logits state_slots time_products
+    cmake -S . -B "$at" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLQ_CUDA=ON "-DLQ_CUDA_ARCHS=$1" && cmake --build "$at" -j "$(nproc)" --target lq lq_cuda gpu_checks print_names checkkern dump_logits state_slots time_products tune
 }
 
 if [ "${1:-}" = --pack ]; then
@@ -110,6 +110,11 @@ sanitize_stage() {
             case $? in 0) say sanitize "$tool $program: clean" ;; 124) say sanitize "$tool $program: the clock ended it" ;; *) bad sanitize "$tool $program: $(grep -a ERROR "$out/$tool.$program.txt" | tail -n 1)" ;; esac
         done
     done
+}
+
+tune_stage() {
+    timeout 90 "$at/tune" --table "$out/tuned_rows.h" >"$out/tune.csv" 2>"$out/tune.txt" || bad tune "$(tail -n 1 "$out/tune.txt")"
+    say tune "$(grep -c '^    {' "$out/tuned_rows.h") rows of $(wc -l <"$out/tune.csv") times"
 }
 
 products_stage() {
