@@ -11,6 +11,20 @@ extern "C" __global__ void __launch_bounds__(1024, 2) bad_spill(const volatile f
         y[i * 1024 + threadIdx.x] = v[63 - i];
 }
 
+// The same values, which a loop needs time and again.
+extern "C" __global__ void __launch_bounds__(1024, 2) bad_loop(const volatile float *x, volatile float *y, int n) {
+    float v[64] = {};
+#pragma unroll 1
+    for (; n > 0; n--, x += 64) {
+#pragma unroll
+        for (int i = 0; i < 64; i++)
+            v[i] += x[i] * v[63 - i];
+    }
+#pragma unroll
+    for (int i = 0; i < 64; i++)
+        y[i * 1024 + threadIdx.x] = v[i];
+}
+
 // An array with an index that is known when it runs.
 extern "C" __global__ void __launch_bounds__(128, 1) bad_stack(const int *x, int *y) {
     int v[128];
