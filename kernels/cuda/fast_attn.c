@@ -4,8 +4,8 @@
 #include "kernels/cuda/pa.h"
 #include "kernels/cuda/rope.h"
 
-#define PA_DECLARED(name, dk, dv, type, wm, wc, blocks) void name(void);
-#define PA_LISTED(name, dk, dv, type, wm, wc, blocks) name,
+#define PA_DECLARED(name, dk, dv, type, wm, wc, blocks, places) void name(void);
+#define PA_LISTED(name, dk, dv, type, wm, wc, blocks, places) name,
 LQ_PA_KERNELS(PA_DECLARED)
 static void (*const pa[])(void) = {LQ_PA_KERNELS(PA_LISTED)};
 LQ_DECLARED(lq_rope_bf16)

@@ -7,7 +7,8 @@
 // and below the line.
 //
 // A block has WM x WC warps. Each has 16 M rows and all their scores; V's columns are shared among WC, which make the
-// scores by parts and pass them on. K and V come by cp.async into two places in turn; codes become bf16 in a third.
+// scores by parts and pass them on. K and V come by cp.async into two places in turn, or one; codes become bf16 in
+// another.
 #ifndef LQ_PA_CUH
 #define LQ_PA_CUH
 #include <float.h>
@@ -19,16 +20,16 @@ namespace pa {
 enum { TILE = 64, RUN = 16 }; // positions; of a run all stand in one page
 #define LOG2E 1.44269504f
 
-template <int DK_, int DV_, lq_pa_type T_, int WM_, int WC_> struct shape {
+template <int DK_, int DV_, lq_pa_type T_, int WM_, int WC_, int PLACES_> struct shape {
     static constexpr lq_pa_type T = T_;
     static constexpr bool LATENT = DK_ != DV_, CODED = T_ != LQ_PA_BF16;
     enum {
-        DK = DK_, DV = DV_, WM = WM_, WC = WC_, ROWS = 16 * WM, THREADS = 32 * WM * WC,
+        DK = DK_, DV = DV_, WM = WM_, WC = WC_, PLACES = PLACES_, ROWS = 16 * WM, THREADS = 32 * WM * WC,
         COLUMNS = DV / WC, BLOCKS = COLUMNS / 8,              // of V, of a warp
         PITCH = LQ_PA_PITCH(DK), V_AT = LATENT ? 0 : TILE * PITCH, TILE_BYTES = LQ_PA_TILE(DK, DV),
         CODES_AT = TILE_BYTES, CODES = LQ_PA_CODES(DK, DV, T_), // coded: behind the one tile of bf16
         SCALES_AT = TILE * (DK + (LATENT ? 0 : DV)),          // of I8, in the codes: K's, then V's
-        Q_AT = LQ_PA_Q_AT(DK, DV, T_), SCORES_AT = LQ_PA_SCORES_AT(DK, DV, T_, WM),
+        Q_AT = LQ_PA_Q_AT(DK, DV, T_, PLACES), SCORES_AT = LQ_PA_SCORES_AT(DK, DV, T_, WM, PLACES),
         ITEM = LQ_PA_ITEM(DV, WM, WC)
     };
 };
@@ -166,7 +167,7 @@ template <class S> LQ_DEV void copy_scales(const lq_pa_args &a, const source &s,
 }
 
 template <class S> LQ_DEV void copy_tile(const lq_pa_args &a, source &s, const place &p, int tile) {
-    const int turn = tile / TILE % 2;
+    const int turn = tile / TILE % S::PLACES;
     const smem to = smem_base() + (S::CODED ? S::CODES_AT + turn * S::CODES : turn * S::TILE_BYTES);
     const int dk = a.a.cache.dk, dv = a.a.cache.dv;
     if (tile >= s.at + LQ_SPLIT) {
@@ -240,7 +241,8 @@ template <class S, int WIDE> LQ_DEV void convert_rows(const place &p, smem from,
 }
 
 template <class S> LQ_DEV void convert_tile(const place &p, int tile) {
-    const smem to = smem_base(), from = to + S::CODES_AT + tile / TILE % 2 * S::CODES, scales = from + S::SCALES_AT;
+    const smem to = smem_base(), from = to + S::CODES_AT + tile / TILE % S::PLACES * S::CODES;
+    const smem scales = from + S::SCALES_AT;
     convert_rows<S, S::DK>(p, from, to, scales, false);
     if (!S::LATENT) convert_rows<S, S::DV>(p, from + TILE * S::DK, to + S::V_AT, scales + TILE * 4, true);
     __syncthreads();
@@ -355,7 +357,7 @@ template <class S> LQ_DEV void finish_scores(float (&score)[8][4], const lq_pa_a
                                              const scoring &how, int tile, bool whole) {
     const int m = p.m + p.down * 16 + p.lane / 4, t = p.lane % 4 * 2;
     if (S::T == LQ_PA_I8) {
-        const smem scales = smem_base() + S::CODES_AT + tile / TILE % 2 * S::CODES + S::SCALES_AT + t * 4;
+        const smem scales = smem_base() + S::CODES_AT + tile / TILE % S::PLACES * S::CODES + S::SCALES_AT + t * 4;
         LQ_UNROLL
         for (int n = 0; n < 8; n++) {
             const uint2 s = lds8(scales + n * 32);
@@ -568,7 +570,7 @@ template <class S> LQ_DEV void blanked(const lq_pa_args &a) {
 
 template <class S> LQ_DEV void tile_added(running<S> &part, const lq_pa_args &a, const place &p, const scoring &how,
                                           int tile) {
-    const smem k = smem_base() + (S::CODED ? 0 : tile / TILE % 2 * S::TILE_BYTES), v = v_of<S>(p, k + S::V_AT);
+    const smem k = smem_base() + (S::CODED ? 0 : tile / TILE % S::PLACES * S::TILE_BYTES), v = v_of<S>(p, k + S::V_AT);
     const bool sees = tile <= p.to && tile + TILE > p.from, whole = tile >= p.full_from && tile + TILE - 1 <= p.full_to;
     float score[8][4];
     uint32_t weight[4][4];
@@ -578,6 +580,11 @@ template <class S> LQ_DEV void tile_added(running<S> &part, const lq_pa_args &a,
     weigh<S>(weight, score, part, how.by);
     if (!whole && odd_v<S>(v)) multiply_odd_v<S>(part, weight, a, p, v, tile);
     else multiply_v<S>(part, weight, v);
+}
+
+template <class S> LQ_DEV void next_copied(const lq_pa_args &a, source &s, const place &p, int tile, int to) {
+    if (tile + TILE <= to) copy_tile<S>(a, s, p, tile + TILE);
+    cp_async_commit();
 }
 
 // Grid: x = tiles of M rows x KV heads, y = splits, or 1: a block walks them. S::THREADS threads.
@@ -613,10 +620,14 @@ template <class S> LQ_DEV void attention(const lq_pa_args &a) {
     for (int tile = from / TILE * TILE; tile <= to; tile += TILE) {
         cp_async_wait<0>();
         __syncthreads();
-        if (tile + TILE <= to) copy_tile<S>(a, s, p, tile + TILE);
-        cp_async_commit();
+        if (S::PLACES == 2) next_copied<S>(a, s, p, tile, to);
         if (S::CODED) convert_tile<S>(p, tile);
+        if (S::PLACES == 1 && S::T == LQ_PA_E4M3) next_copied<S>(a, s, p, tile, to); // its codes have been read
         tile_added<S>(part, a, p, how, tile);
+        if (S::PLACES == 1 && S::T != LQ_PA_E4M3) {
+            __syncthreads(); // nobody reads this tile, or its scales, any more
+            next_copied<S>(a, s, p, tile, to);
+        }
         if (apart || ((tile + TILE) % LQ_SPLIT && tile + TILE <= to)) continue;
         merge<S>(all, part);
         begin<S>(part);

@@ -2,7 +2,7 @@
 // can do, workspace and grids. Plain C, for the host that launches and for the kernels alike.
 //
 // A kernel makes M rows: a query vector each, the heads of one KV head side by side, then the next row of the sequence.
-// `few` takes 16 or 32 of them a block and can give each split of a sequence to a block of its own; `many` takes 64 or
+// `few` takes 16 or 32 of them a block and can give each split of a sequence to a block of its own; `many` takes 32 to
 // 128 and walks the splits. Both have the same bits, so which one runs is free.
 #ifndef LQ_PA_H
 #define LQ_PA_H
@@ -20,35 +20,54 @@ typedef struct lq_pa_args {
 } lq_pa_args;
 
 // name, widest dk and dv, type of the cache, warps down the M rows (16 each) and across V's columns, blocks on a
-// multiprocessor. dk != dv: V is the first dv of K. The large ones need more shared memory than sm_80 has.
+// multiprocessor, places for tiles. dk != dv: V is the first dv of K. The large ones need more shared memory than sm_80
+// has, the tight ones do with 99 KB: one place, so that a block copies or computes, not both.
 #define LQ_PA_SMALL(X) \
-    X(lq_pa_64_bf16_few, 64, 64, LQ_PA_BF16, 1, 4, 2) X(lq_pa_64_bf16_many, 64, 64, LQ_PA_BF16, 8, 1, 1) \
-    X(lq_pa_96_bf16_few, 96, 96, LQ_PA_BF16, 1, 2, 2) X(lq_pa_96_bf16_many, 96, 96, LQ_PA_BF16, 8, 1, 1) \
-    X(lq_pa_128_bf16_few, 128, 128, LQ_PA_BF16, 1, 4, 2) X(lq_pa_128_bf16_many, 128, 128, LQ_PA_BF16, 8, 1, 1) \
-    X(lq_pa_192_bf16_few, 192, 192, LQ_PA_BF16, 1, 4, 1) X(lq_pa_192_bf16_many, 192, 192, LQ_PA_BF16, 4, 2, 1) \
-    X(lq_pa_256_bf16_few, 256, 256, LQ_PA_BF16, 1, 4, 1) X(lq_pa_64_i8_few, 64, 64, LQ_PA_I8, 1, 4, 2) \
-    X(lq_pa_64_i8_many, 64, 64, LQ_PA_I8, 8, 1, 1) X(lq_pa_128_i8_few, 128, 128, LQ_PA_I8, 1, 4, 2) \
-    X(lq_pa_128_i8_many, 128, 128, LQ_PA_I8, 8, 1, 1) X(lq_pa_256_i8_few, 256, 256, LQ_PA_I8, 1, 4, 1) \
-    X(lq_pa_64_e4m3_few, 64, 64, LQ_PA_E4M3, 1, 4, 2) X(lq_pa_64_e4m3_many, 64, 64, LQ_PA_E4M3, 8, 1, 1) \
-    X(lq_pa_128_e4m3_few, 128, 128, LQ_PA_E4M3, 1, 4, 2) X(lq_pa_128_e4m3_many, 128, 128, LQ_PA_E4M3, 8, 1, 1) \
-    X(lq_pa_256_e4m3_few, 256, 256, LQ_PA_E4M3, 1, 4, 1)
+    X(lq_pa_64_bf16_few, 64, 64, LQ_PA_BF16, 1, 4, 2, 2) \
+    X(lq_pa_64_bf16_many, 64, 64, LQ_PA_BF16, 8, 1, 1, 2) \
+    X(lq_pa_96_bf16_few, 96, 96, LQ_PA_BF16, 1, 2, 2, 2) \
+    X(lq_pa_96_bf16_many, 96, 96, LQ_PA_BF16, 8, 1, 1, 2) \
+    X(lq_pa_128_bf16_few, 128, 128, LQ_PA_BF16, 1, 4, 2, 2) \
+    X(lq_pa_128_bf16_many, 128, 128, LQ_PA_BF16, 8, 1, 1, 2) \
+    X(lq_pa_192_bf16_few, 192, 192, LQ_PA_BF16, 1, 4, 1, 2) \
+    X(lq_pa_192_bf16_many, 192, 192, LQ_PA_BF16, 4, 2, 1, 2) \
+    X(lq_pa_256_bf16_few, 256, 256, LQ_PA_BF16, 1, 4, 1, 2) X(lq_pa_64_i8_few, 64, 64, LQ_PA_I8, 1, 4, 2, 2) \
+    X(lq_pa_64_i8_many, 64, 64, LQ_PA_I8, 8, 1, 1, 2) X(lq_pa_128_i8_few, 128, 128, LQ_PA_I8, 1, 4, 2, 2) \
+    X(lq_pa_128_i8_many, 128, 128, LQ_PA_I8, 8, 1, 1, 2) X(lq_pa_256_i8_few, 256, 256, LQ_PA_I8, 1, 4, 1, 2) \
+    X(lq_pa_64_e4m3_few, 64, 64, LQ_PA_E4M3, 1, 4, 2, 2) \
+    X(lq_pa_64_e4m3_many, 64, 64, LQ_PA_E4M3, 8, 1, 1, 2) \
+    X(lq_pa_128_e4m3_few, 128, 128, LQ_PA_E4M3, 1, 4, 2, 2) \
+    X(lq_pa_128_e4m3_many, 128, 128, LQ_PA_E4M3, 8, 1, 1, 2) \
+    X(lq_pa_256_e4m3_few, 256, 256, LQ_PA_E4M3, 1, 4, 1, 2)
 #define LQ_PA_LARGE(X) \
-    X(lq_pa_256_bf16_many, 256, 256, LQ_PA_BF16, 4, 2, 1) X(lq_pa_mla_bf16_few, 576, 512, LQ_PA_BF16, 2, 4, 1) \
-    X(lq_pa_256_i8_many, 256, 256, LQ_PA_I8, 4, 2, 1) X(lq_pa_256_e4m3_many, 256, 256, LQ_PA_E4M3, 4, 2, 1) \
-    X(lq_pa_mla_e4m3_few, 576, 512, LQ_PA_E4M3, 2, 4, 1)
-#define LQ_PA_KERNELS(X) LQ_PA_SMALL(X) LQ_PA_LARGE(X)
+    X(lq_pa_256_bf16_many, 256, 256, LQ_PA_BF16, 4, 2, 1, 2) \
+    X(lq_pa_mla_bf16_few, 576, 512, LQ_PA_BF16, 2, 4, 1, 2) \
+    X(lq_pa_256_i8_many, 256, 256, LQ_PA_I8, 4, 2, 1, 2) \
+    X(lq_pa_256_e4m3_many, 256, 256, LQ_PA_E4M3, 4, 2, 1, 2) \
+    X(lq_pa_mla_e4m3_few, 576, 512, LQ_PA_E4M3, 2, 4, 1, 2)
+#define LQ_PA_TIGHT(X) \
+    X(lq_pa_128_bf16_many_tight, 128, 128, LQ_PA_BF16, 8, 1, 1, 1) \
+    X(lq_pa_192_bf16_few_tight, 192, 192, LQ_PA_BF16, 1, 4, 1, 1) \
+    X(lq_pa_192_bf16_many_tight, 192, 192, LQ_PA_BF16, 4, 2, 1, 1) \
+    X(lq_pa_256_bf16_few_tight, 256, 256, LQ_PA_BF16, 1, 4, 1, 1) \
+    X(lq_pa_256_bf16_many_tight, 256, 256, LQ_PA_BF16, 2, 4, 1, 1) \
+    X(lq_pa_mla_bf16_few_tight, 576, 512, LQ_PA_BF16, 1, 4, 1, 1) \
+    X(lq_pa_128_i8_many_tight, 128, 128, LQ_PA_I8, 8, 1, 1, 1) \
+    X(lq_pa_128_e4m3_many_tight, 128, 128, LQ_PA_E4M3, 8, 1, 1, 1)
+#define LQ_PA_KERNELS(X) LQ_PA_SMALL(X) LQ_PA_LARGE(X) LQ_PA_TIGHT(X)
 
 // Shared memory: K and V of a tile of 64 positions as bf16, 16 bytes behind each row so that
-// ldmatrix finds eight of them in different banks: two such tiles, or one and the codes of two, with the scales of I8;
-// then Q; then scores on their way between warps.
+// ldmatrix finds eight of them in different banks: one in each place, or one and codes in each
+// place, with the scales of I8; then Q; then scores on their way between warps.
 #define LQ_PA_PITCH(d) ((d) * 2 + 16)
 #define LQ_PA_TILE(dk, dv) (64 * (LQ_PA_PITCH(dk) + ((dk) == (dv) ? LQ_PA_PITCH(dv) : 0)))
 #define LQ_PA_CODES(dk, dv, type) \
     ((type) == LQ_PA_BF16 ? 0 : 64 * ((dk) + ((dk) == (dv) ? (dv) : 0)) + ((type) == LQ_PA_I8 ? 512 : 0))
-#define LQ_PA_Q_AT(dk, dv, type) \
-    (((type) == LQ_PA_BF16 ? 2 : 1) * LQ_PA_TILE(dk, dv) + 2 * LQ_PA_CODES(dk, dv, type))
-#define LQ_PA_SCORES_AT(dk, dv, type, wm) (LQ_PA_Q_AT(dk, dv, type) + 16 * (wm) * LQ_PA_PITCH(dk))
-#define LQ_PA_SHARED(dk, dv, type, wm, wc) (LQ_PA_SCORES_AT(dk, dv, type, wm) + ((wc) > 1 ? (wm) * 4096 : 0))
+#define LQ_PA_Q_AT(dk, dv, type, places) \
+    (((type) == LQ_PA_BF16 ? (places) : 1) * LQ_PA_TILE(dk, dv) + (places) * LQ_PA_CODES(dk, dv, type))
+#define LQ_PA_SCORES_AT(dk, dv, type, wm, places) (LQ_PA_Q_AT(dk, dv, type, places) + 16 * (wm) * LQ_PA_PITCH(dk))
+#define LQ_PA_SHARED(dk, dv, type, wm, wc, places) \
+    (LQ_PA_SCORES_AT(dk, dv, type, wm, places) + ((wc) > 1 ? (wm) * 4096 : 0))
 #define LQ_PA_ITEM(dv, wm, wc) (32 * (wm) * (wc) * 4 + 16 * (wm) * (dv)) // floats of a split's result
 
 typedef struct lq_pa_kernel {
@@ -58,7 +77,7 @@ typedef struct lq_pa_kernel {
     bool many, latent; // latent: V is in K
 } lq_pa_kernel;
 enum {
-#define LQ_PA_ID(name, dk, dv, type, wm, wc, blocks) name##_id,
+#define LQ_PA_ID(name, dk, dv, type, wm, wc, blocks, places) name##_id,
     LQ_PA_KERNELS(LQ_PA_ID)
 #undef LQ_PA_ID
     LQ_PA_COUNT,
@@ -68,8 +87,9 @@ enum {
 
 static inline lq_pa_kernel lq_pa_kernel_of(int id) {
     static const lq_pa_kernel kernels[] = {
-#define LQ_PA_ROW(name, dk, dv, type, wm, wc, blocks) \
-    {dk, dv, type, 16 * (wm), 32 * (wm) * (wc), LQ_PA_SHARED(dk, dv, type, wm, wc), LQ_PA_ITEM(dv, wm, wc), (wm) > 2, (dk) != (dv)},
+#define LQ_PA_ROW(name, dk, dv, type, wm, wc, blocks, places)                                                   \
+    {dk, dv, type, 16 * (wm), 32 * (wm) * (wc), LQ_PA_SHARED(dk, dv, type, wm, wc, places), LQ_PA_ITEM(dv, wm, wc), \
+     (wm) > 2 || ((wm) == 2 && (dk) == (dv)), (dk) != (dv)},
         LQ_PA_KERNELS(LQ_PA_ROW)
 #undef LQ_PA_ROW
     };

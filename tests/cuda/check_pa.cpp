@@ -5,11 +5,12 @@
 #include "formats/elem.h"
 
 typedef void pa_kernel(const void *);
-#define DECLARED(name, dk, dv, type, wm, wc, blocks) extern "C" pa_kernel name;
+#define DECLARED(name, dk, dv, type, wm, wc, blocks, places) extern "C" pa_kernel name;
 LQ_PA_KERNELS(DECLARED)
-#define ENTRY(name, dk, dv, type, wm, wc, blocks) {#name, name},
+#define ENTRY(name, dk, dv, type, wm, wc, blocks, places) {#name, name},
 static const struct { const char *name; pa_kernel *kernel; } kernels[] = {LQ_PA_KERNELS(ENTRY)};
-enum { SMS = 132 };
+enum { SMS = 132, TIGHT = 99 << 10 };
+static int room = emu::MOST_SHARED; // of a block: kernels are picked by it
 
 // Sequences in a cache, with a query for each position; which of them are asked, and how, is a batch.
 struct problem {
@@ -174,7 +175,7 @@ static void arranged(const problem &p, const rows_of &of, lq_rows &r, lq_attn_ar
     a.alibi = p.alibi ? (float *)input_of(p.slope, "alibi") : NULL;
     a.alibi_coarse = p.coarse;
     a.max_at = of.most;
-    check(lq_pa_fits(&a, emu::MOST_SHARED), "d %d: does not fit", p.dk);
+    check(lq_pa_fits(&a, room), "d %d: does not fit", p.dk);
 }
 
 static answer run(const problem &p, const std::vector<span> &batch, how_many which, const emu::options &how,
@@ -188,8 +189,8 @@ static answer run(const problem &p, const std::vector<span> &batch, how_many whi
     lq_pa_launch launches[2];
     int count = 1;
     const int splits = lq_pa_splits(most);
-    if (which == PLANNED) count = lq_pa_plan(&a, &r, NULL, SIZE_MAX, emu::MOST_SHARED, SMS, launches);
-    else launches[0] = lq_pa_launch_of(&a, &r, lq_pa_pick(&a.cache, which == MANY, emu::MOST_SHARED));
+    if (which == PLANNED) count = lq_pa_plan(&a, &r, NULL, SIZE_MAX, room, SMS, launches);
+    else launches[0] = lq_pa_launch_of(&a, &r, lq_pa_pick(&a.cache, which == MANY, room));
     if (which == FEW_APART) launches[0].y = (unsigned)splits;
     for (int i = 0; i < count; i++) {
         lq_pa_launch &l = launches[i];
@@ -337,7 +338,7 @@ static void check_shape(problem &p, const char *name, bool harmless = true) {
     std::vector<span> batch = {{0, n > 150 ? n - 150 : 0, n > 150 ? 150 : n}};
     const int from = batch[0].from;
     lq_cache of = {p.type, NULL, NULL, p.page, p.kv_heads, p.dk, p.dv, 0, p.latent};
-    answer whole = run(p, batch, lq_pa_pick(&of, true, emu::MOST_SHARED) >= 0 ? MANY : FEW, schedule());
+    answer whole = run(p, batch, lq_pa_pick(&of, true, room) >= 0 ? MANY : FEW, schedule());
     check(agrees(p, batch, whole, &worst, 41), "%s: a prompt differs from f64", name);
     if (harmless) counted(p, whole.got, name);
     const int cut = from + 1 + below(n - from - 2);
@@ -401,7 +402,7 @@ static void check_spoilt(problem p, const char *name) {
     const std::vector<span> batch = {{0, n - 40, 40}};
     for (how_many which : {FEW, MANY}) {
         lq_cache of = {p.type, NULL, NULL, p.page, p.kv_heads, p.dk, p.dv, 0, p.latent};
-        if (lq_pa_pick(&of, which == MANY, emu::MOST_SHARED) < 0) continue;
+        if (lq_pa_pick(&of, which == MANY, room) < 0) continue;
         problem bad = p;
         answer good = run(p, batch, which, schedule());
         const bool i8 = p.type == LQ_I8;
@@ -484,7 +485,7 @@ static void check_plans() {
                     const lq_dev_limits l = {n, 1, 1, 1, heads, 128, max_at, 1, 1};
                     const size_t work = lq_pa_workspace(&l, SMS);
                     lq_pa_launch out[2];
-                    const int count = lq_pa_plan(&a, &r, (void *)64, work, emu::MOST_SHARED, SMS, out);
+                    const int count = lq_pa_plan(&a, &r, (void *)64, work, room, SMS, out);
                     bool right = out[0].args.blank && (count == 1 || !out[1].args.blank);
                     // all rows in one sequence, or as even as can be
                     for (int each : {1, (n + seqs - 1) / seqs, n - seqs + 1}) {
@@ -528,6 +529,23 @@ int main(int argc, char **argv) {
         check_shape(p, s.name);
         check_exact(p, s.name);
         if (s.dk == 64 || s.dk == 128 || s.dk == 192) check_spoilt(p, s.name);
+    }
+    for (const shape &s : shapes) { // where a block has 99 KB
+        lq_cache of = {s.type, NULL, NULL, s.page, s.kv_heads, s.dk, s.dv, 0, s.dk > 256};
+        if ((argc > 1 && !strstr("tight", argv[1])) || lq_pa_pick(&of, false, TIGHT) < 0 ||
+            (lq_pa_pick(&of, true, TIGHT) == lq_pa_pick(&of, true, room) &&
+             lq_pa_pick(&of, false, TIGHT) == lq_pa_pick(&of, false, room))) continue;
+        problem p = problem_of(s.type, s.dk, s.dv, s.heads, s.kv_heads, s.page, s.length);
+        const std::vector<span> batch = {{0, 20, p.length[0] - 20}};
+        const how_many which = lq_pa_pick(&of, true, TIGHT) < 0 ? FEW : MANY;
+        const answer wide = run(p, batch, which, schedule());
+        room = TIGHT;
+        check(run(p, batch, which, schedule()).y == wide.y, "%s: other bits where there is less room", s.name);
+        check_shape(p, s.name);
+        check_exact(p, s.name);
+        if (!of.v_in_k) check_spoilt(p, s.name);
+        if (emu::watched && s.dk == 128) check_harm(problem_of(s.type, 128, 128, 2, 1, 16, {30, 150}), MANY, s.name);
+        room = emu::MOST_SHARED;
     }
     struct option { const char *name; void (*set)(problem &); } options[] = {
         {"window", [](problem &p) {
