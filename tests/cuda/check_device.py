@@ -141,6 +141,20 @@ def many_tokens(folder):
     check(r.returncode == 1 and "cuBLASLt" in r.stderr and r.stderr.count("\n") == 1, f"without the library: {r.returncode} {r.stderr}")
 
 
+def small_blocks(folder):
+    """A GPU whose blocks have less shared memory takes other kernels, and its logits are the same."""
+    ids, out = os.path.join(folder, "ids"), os.path.join(folder, "small.lq")
+    np.random.default_rng(5).integers(0, 1000, 70).astype("<i4").tofile(ids)
+    for words in (["--type", "int8 row"], ["--type", "int4 g128"], ["--type", "e4m3 row f32"]):
+        r = run("quantize", demo, out, *words, "--force", "--quiet")
+        large, _ = logits(out, 70, isa="cuda", batch=70, ids=ids, mode="default")
+        os.environ["LQ_EMU_CAPABILITY"] = "86"
+        small, why = logits(out, 70, isa="cuda", batch=70, ids=ids, mode="default")
+        said = run("run", out, "-p", "the", "-n", "1", "--quiet", "--device", "cuda", LQ_EMU_CAPABILITY="86")
+        del os.environ["LQ_EMU_CAPABILITY"]
+        check(r.returncode == said.returncode == 0 and large is not None and small is not None and np.array_equal(large.view(np.uint32), small.view(np.uint32)), f"{words}: other logits with less shared memory: {why} {said.stderr}")
+
+
 def library():
     """What is asked of cuBLASLt, of one that is none."""
     folder = os.path.dirname(lq)
@@ -257,6 +271,8 @@ with tempfile.TemporaryDirectory() as folder:
         quantize(folder)
         types(folder)
         many_tokens(folder)
+        if not real_gpu:
+            small_blocks(folder)
         states(folder)
         program(folder)
         architectures(os.path.join(folder, "tiny"))

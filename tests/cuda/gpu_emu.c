@@ -1,8 +1,8 @@
 // gpu_emu.c: the driver of gpu.h on this machine: kernels of task.h run task by task, those of simt.h on the emulated
 // machine, at once. Its memory can be touched by kernels and copies alone: host code that reads or writes a device
-// pointer dies. LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_COUNT makes it say at its end what was recorded
-// and how many plain kernels ran. It cannot tell that a kernel reads the host's memory. Owns one region of memory for
-// the whole process.
+// pointer dies. LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_CAPABILITY (86) another one, LQ_EMU_COUNT makes it say at
+// its end what was recorded and how many plain kernels ran. It cannot tell that a kernel reads the host's memory. Owns
+// one region of memory for the whole process.
 #include "kernels/cuda/gpu.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +59,9 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
     g->block[g->blocks++] = (block){g->memory, g->bytes, false};
     g->fresh = g->memory;
     lq_emu_adopt(g->memory, g->bytes);
-    *info = (lq_gpu_info){.name = "emulated", .capability = 80, .processors = 1, .memory = g->bytes};
+    const char *capability = getenv("LQ_EMU_CAPABILITY");
+    *info = (lq_gpu_info){.name = "emulated", .processors = 1, .memory = g->bytes,
+                          .capability = capability ? atoi(capability) : 80};
     *out = g;
     return true;
 }
