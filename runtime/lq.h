@@ -1,8 +1,9 @@
 // lq.h: the public API of lq: open a model, generate, or run the engine that serves many requests at once.
 //
 // An engine works on one model and a model serves one engine at a time. An engine has one thread: the one that calls
-// lq_engine_step, lq_engine_hold, lq_generate, lq_logits, lq_perplexity and lq_engine_close. lq_submit, lq_cancel,
-// lq_engine_wake, lq_engine_describe and what only reads a model (tokens, lq_model_describe) may be called from any.
+// lq_engine_step, lq_engine_hold, lq_engine_warm, lq_generate, lq_logits, lq_perplexity and lq_engine_close. lq_submit,
+// lq_cancel, lq_engine_wake, lq_engine_describe and what only reads a model (tokens, lq_model_describe) may be called
+// from any.
 // Functions return true when done; else *err says in one line what, where and what was expected. The library never
 // prints, exits or reads the environment. Structs of options are read as they are when zero-initialised: zero always
 // means the default. Installed as <lq.h>, which needs no other header of lq.
@@ -209,6 +210,9 @@ void lq_cancel(lq_engine *e, uint64_t id);
 // Prompts are fed up to `at` tokens and no further until this is called again; 0: as far as they go. What is measured
 // from there on is measured with `at` tokens in the cache. On the thread of lq_engine_step.
 void lq_engine_hold(lq_engine *e, int at);
+// Makes ready what steps of up to max_seqs sequences do, so that none of them waits for it later: a GPU's recordings
+// (seconds); a CPU has nothing to make ready. On the thread of lq_engine_step, before requests are submitted.
+bool lq_engine_warm(lq_engine *e, lq_err *err);
 // One step over whatever is waiting or running. *busy (may be NULL): there is more to do.
 bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err);
 // Blocks until there is work, lq_engine_wake was called, or `ms` passed (negative: no limit).

@@ -121,7 +121,8 @@ static bool serve(const char *path, serve_args *a, const char *key, lq_err *err)
                               .max_connections = (int)a->max_connections,
                               .max_body = a->max_body, .drain_seconds = (int)a->drain, .ready = on_ready, .log = on_log,
                               .arg = a};
-    bool done = lq_serve_try(&so, err) && lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err);
+    bool done = lq_serve_try(&so, err) && lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err) &&
+                lq_engine_warm(e, err);
     if (done) {
         signals_catch();
         files_allow();

@@ -519,6 +519,13 @@ static int build(lq_engine *e, lq_batch *batch) {
     return rows;
 }
 
+bool lq_engine_warm(lq_engine *e, lq_err *err) {
+    lq_batch none = {.ids = e->ids, .out = e->out};
+    e->first[0] = 0;
+    place(e, &none, 0, 0);
+    return lq_step_warm(e->m, e->b, &e->pool, &none, e->max_seqs, err);
+}
+
 // --- the outcome ---
 
 // The prompt becomes whole in this step: the other choices share its blocks, and each draws its own

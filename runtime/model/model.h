@@ -96,6 +96,10 @@ typedef struct lq_step {
 // Returns when all of it is there. Allocates nothing. LQ_E_CANCELLED where on_logits stopped it.
 bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq_err *err);
 
+// Makes ready what steps do that mostly decode, of up to so many rows and at any position: no step of them waits for
+// its recording then. `none` is a batch of no rows, with all that a batch has. A host has nothing to make ready.
+bool lq_step_warm(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *none, int rows, lq_err *err);
+
 // --- the parts of a forward, for a pass that streams ---
 
 // A model that lacks its layers: each is bound when it is its turn, and may have its weights exchanged. on: runs there

@@ -50,7 +50,7 @@ void lq_slots_adds(lq_slots *s);
 
 // A forward of so many rows, at positions up to max_at, and of as many rows' logits.
 typedef struct lq_recording { int rows, max_at; uint64_t used; lq_graph *graph; } lq_recording;
-enum { LQ_RECORDINGS = 32 };
+enum { LQ_RECORDINGS = 160 };
 
 struct lq_buffers {
     int outs, max_len;

@@ -82,6 +82,13 @@ static int padded(const lq_buffers *b, int n) {
     return 0;
 }
 
+// What positions up to max_at are recorded as.
+static int bound_of(const lq_buffers *b, int max_at) {
+    int bound = LQ_SPLIT;
+    while (bound <= max_at) bound *= 2;
+    return bound < b->max_len ? bound : b->max_len;
+}
+
 // Most of its rows want logits, as sequences that decode do. The first step of all is run as it is: it leaves nothing
 // to be made ready within a recording.
 static int recorded_rows(const lq_model *m, const lq_buffers *b, const lq_step *s) {
@@ -130,16 +137,30 @@ static bool replay(lq_run *c, const lq_step *s, int rows, lq_err *err) {
     const lq_batch *batch = &s->batch;
     lq_buffers *b = c->b;
     lq_dev *d = c->m->dev;
-    int bound = LQ_SPLIT;
-    while (bound <= batch->max_at) bound *= 2;
     lq_stage(c, batch, rows, rows);
     lq_stage_out(c, batch->out, batch->outs, rows);
-    c->batch.max_at = bound < b->max_len ? bound : b->max_len;
+    c->batch.max_at = bound_of(b, batch->max_at);
     lq_recording *r = recording(c, rows, c->batch.max_at, err);
     if (!r) return false;
     r->used = ++b->replays;
     d->ops.replay(d, r->graph);
     return true;
+}
+
+// All rows are padding.
+bool lq_step_warm(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *none, int rows, lq_err *err) {
+    lq_run c = {.m = m, .b = b, .kv = kv, .ops = &m->dev->ops};
+    const int most = rows < b->outs ? rows : b->outs;
+    for (int n = 1, size; !m->dev->host && n <= most && (size = padded(b, n)) != 0 && size <= b->outs; n = size + 1)
+        for (int at = 0; at < b->max_len; at = c.batch.max_at) {
+            lq_stage(&c, none, size, size);
+            lq_stage_out(&c, none->out, 0, size);
+            c.batch.max_at = bound_of(b, at);
+            if (!b->warm) compute(&c);
+            b->warm = true;
+            if (!recording(&c, size, c.batch.max_at, err)) return false;
+        }
+    return m->dev->ops.sync(m->dev, err);
 }
 
 void lq_recordings_free(const lq_model *m, lq_buffers *b) {

@@ -6,9 +6,11 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import urllib.request
 
 import numpy as np
 
@@ -188,6 +190,22 @@ def program(folder):
     check(said and said[1] == "1" and int(said[2]) > 5, f"steps of one row are not replayed: {r.stderr}")
     r = run(*words, "--device", "cuda", LQ_EMU_MEMORY=str(6 << 20))
     check(r.returncode == 1 and "memory" in r.stderr and r.stderr.count("\n") == 1, f"6 MB: {r.returncode} {r.stderr}")
+    served()
+
+
+def served():
+    """A server has recorded what its steps will be before it listens: of 1 to 4 sequences at positions up to 512 and up to the demo's 1024."""
+    p = subprocess.Popen([lq, "serve", demo, "--port", "-1", "--json", "--device", "cuda", "--exact", "--max-seqs", "4"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                         env=dict(os.environ, LQ_EMU_COUNT="1"))
+    line = p.stdout.readline()
+    if check(line.startswith("{"), f"serve: {p.stderr.read() if not line else line}"):
+        answer = urllib.request.Request(f"http://127.0.0.1:{json.loads(line)['port']}/v1/completions", json.dumps({"prompt": "The river", "max_tokens": 6, "n": 2, "temperature": 0}).encode(), {"Content-Type": "application/json"})
+        texts = [c["text"] for c in json.load(urllib.request.urlopen(answer, timeout=120))["choices"]]
+        alone = run("run", demo, "-p", "The river", "-n", "6", "--raw", "--quiet", "--exact", "--isa", "c").stdout
+        check(texts[0] == texts[1] and alone.strip() == texts[0].strip() != "", f"served: {texts}, alone {alone!r}")
+    p.send_signal(signal.SIGTERM)
+    said = re.search(r"(\d+) recorded, (\d+) replayed", p.communicate(timeout=120)[1])
+    check(said and said[1] == "6" and int(said[2]) >= 5, f"recordings of a server: {said and said[0]}")
 
 
 def losses(path):
