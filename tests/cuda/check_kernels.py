@@ -250,6 +250,9 @@ def told(made):
 
 def main(args):
     options = dict(word.lstrip("-").partition("=")[::2] for word in args if word.startswith("--"))
+    if set(options) - {"kernels", "arch", "all"}:
+        print("check_kernels.py [LQ] [--kernels=FOLDER] [--arch=80,90a] [--all]", file=sys.stderr)
+        sys.exit(2)
     folder = options.get("kernels") or os.path.join(ROOT, "kernels", "cuda")
     wanted = list(ROOM) if "all" in options else options.get("arch", "80,90a").split(",")
     tsv = os.path.join(folder, "kernels.tsv")
