@@ -183,7 +183,8 @@ typedef struct lq_request {
     int prompt_from;        // prompt_logprobs: of the tokens from this one on; offsets are counted from there
     bool score_only;        // ends after the prompt: nothing is sampled
     int top_n;              // 0..20 alternatives per token
-    int priority;           // higher first
+    int priority;           // lower first
+    bool beside;            // part of what was submitted last: counts in the queue with that
     lq_on_event *on_event;
     void *arg;
 } lq_request;
@@ -195,7 +196,9 @@ typedef struct lq_engine lq_engine;
 typedef struct lq_engine_opts {
     int max_seqs;       // sequences in one step; 0 = 64
     int max_batch;      // tokens in one step (the chunk of a prefill); 0 = 512
-    int max_queue;      // waiting requests; 0 = 1024
+    int max_prefill;    // of these, of prompts; 0 = what decoding leaves
+    int max_queue;      // requests that wait though no place is free; 0 = 1024
+    int age_ms;         // who has waited so long goes before all priorities; 0 = 10,000
     size_t kv_bytes;    // 0 = for max_seqs contexts, but at most 4096 blocks or four contexts, and a quarter of memory
     int kv_page;        // tokens in a block: 16, 32 (default) or 64
     bool keep;          // the cache of a sequence that ended alone stays until the next one enters, which begins where
@@ -330,6 +333,7 @@ typedef struct lq_serve_opts {
     const char *key;      // clients must send it as a bearer token; NULL: none. Never logged
     int max_connections;  // 0: 1024
     size_t max_body;      // bytes of a request; 0: 4 MiB
+    bool priorities;      // requests may have a priority; else one that does is refused
     int drain_seconds;    // how long running requests may go on after lq_serve_stop; 0: 30; negative: not at all
     void (*ready)(void *arg, const char *host, int port);
     void (*log)(void *arg, const char *line); // from any thread: a line a request, of route, status, counts and times

@@ -4,8 +4,7 @@
 // A sequence knows `len` tokens, of which `done` stand in the cache. A step feeds it up to `len - done` more;
 // when none is left the last row's logits give the next token. Decoding, prefilling and recomputing after a
 // preemption are the same thing.
-#include "runtime/engine/kv.h"
-#include "runtime/engine/request.h"
+#include "runtime/engine/state.h"
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,56 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { BESIDE = 4096 }; // requests that count with others in the queue
 static const size_t queue_bytes = (size_t)1 << 30; // what requests may hold in all, before they are refused as too many
-
-typedef struct want { // a row whose logits are wanted
-    lq_seq *seq;
-    int32_t row;
-    int32_t given; // the prompt token whose logprob is asked for; -1: a token is to be drawn
-} want;
-
-struct lq_engine {
-    lq_model *m;
-    lq_buffers *b;
-    lq_kv *kv;
-    lq_kvpool pool;
-    int max_seqs, max_batch, max_queue, ctx;
-    int full;                    // the group of layers without a window; 0 where all have one
-    int window_blocks[LQ_KV_GROUPS]; // that a sequence needs in a group with a window at most; 0: it has none
-
-    pthread_mutex_t lock;        // of what follows, up to the stats
-    pthread_cond_t bell;
-    lq_req *incoming, **tail;    // submitted, not seen by a step yet
-    lq_req **all;                // [all_cap] every live request, for lq_cancel
-    int alls, all_cap, queued;
-    size_t bytes;                // of all live requests
-    bool woken;
-    uint64_t next_id;
-    lq_engine_stats stats;
-
-    lq_req *waiting;             // by priority, then order
-    lq_seq **running, **paused;  // [max_seqs] in order of admission; paused: preempted
-    int runs, pauses;
-    int hold;                    // prompts are fed no further; 0: to their end
-    int kept, kept_len;          // the cache of the sequence that ended last, -1: it is not kept; tokens in it
-    int32_t *kept_ids;           // [ctx]; NULL: none is ever kept
-    bool more;                   // requests are open, also such as no step has seen
-    lq_engine_stats now;         // the step's own; copied to stats at its end
-    int *take;                   // [max_seqs] tokens to feed of running[i]
-
-    int32_t *ids, *seq, *pos, *first, *slot, *out; // of the batch
-    int32_t *src[LQ_KV_GROUPS], *dst[LQ_KV_GROUPS]; // [max_seqs + 1] blocks to copy first: each's last, if it is shared
-    int copies[LQ_KV_GROUPS];
-    want *wants;                 // [max_batch + max_seqs]
-    int want_count;
-    lq_draw *draw;               // [max_batch + max_seqs]
-    lq_drawn *drawn;
-    int32_t *top_id;             // [max_batch + max_seqs][LQ_TOP]
-    float *top_logprob;
-    lq_top top[LQ_TOP];
-    char *text;                  // lq_seq_work bytes
-    char blame[512];             // why the model's output is no number, once that was looked for
-};
 
 double lq_engine_clock(void) {
     struct timespec t;
@@ -108,7 +59,7 @@ static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
 #define NEW(p, n) ((p) = calloc((size_t)(n), sizeof *(p)))
 static bool open_arrays(lq_engine *e, lq_err *err) {
     const int seqs = e->max_seqs + 1, rows = e->max_batch, wants = rows + seqs;
-    bool done = NEW(e->running, seqs) && NEW(e->paused, seqs) && NEW(e->take, seqs) && NEW(e->ids, rows) &&
+    bool done = NEW(e->running, seqs) && NEW(e->take, seqs) && NEW(e->ids, rows) &&
                 NEW(e->seq, rows) && NEW(e->pos, rows) && NEW(e->first, seqs + 1) && NEW(e->slot, seqs) &&
                 NEW(e->out, wants) && NEW(e->wants, wants) && NEW(e->draw, wants) && NEW(e->drawn, wants) &&
                 NEW(e->top_id, wants * LQ_TOP) && NEW(e->top_logprob, wants * LQ_TOP) &&
@@ -122,15 +73,17 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     if (page != 16 && page != 32 && page != 64)
         return lq_fail(err, LQ_E_USAGE, "a KV block of %d tokens: expected 16, 32 or 64", page);
     if (o->max_seqs < 0 || o->max_seqs > 4096 || o->max_batch < 0 || o->max_batch > 1 << 16 || o->max_queue < 0 ||
-        o->max_queue > 1 << 20)
+        o->max_queue > 1 << 20 || o->max_prefill < 0 || o->age_ms < 0)
         return lq_fail(err, LQ_E_USAGE,
                        "%d sequences, %d tokens in a step, a queue of %d: expected up to 4096, 65536 and 1048576",
                        o->max_seqs, o->max_batch, o->max_queue);
     e->max_seqs = o->max_seqs ? o->max_seqs : 64;
     e->max_batch = o->max_batch ? o->max_batch : 512;
     if (e->max_batch < e->max_seqs) e->max_batch = e->max_seqs;
+    e->max_prefill = o->max_prefill ? o->max_prefill : e->max_batch;
+    e->age = o->age_ms ? o->age_ms * 1e-3 : 10;
     e->max_queue = o->max_queue ? o->max_queue : 1024;
-    e->all_cap = e->max_queue + e->max_seqs + 1;
+    e->all_cap = e->max_queue + 2 * e->max_seqs + BESIDE;
     for (int g = 0; g < e->m->desc.groups; g++)
         if (e->m->desc.group_window[g]) e->window_blocks[g] = (e->m->desc.group_window[g] - 1 + page - 1) / page + 2;
     const int blocks = blocks_for(e, o->kv_bytes, page);
@@ -206,7 +159,7 @@ void lq_engine_close(lq_engine *e) {
     lq_kv_close(e->kv);
     lq_kvpool_close(e->m, &e->pool);
     lq_buffers_close(e->m, e->b);
-    void *const parts[] = {e->running, e->paused, e->take, e->ids, e->seq, e->pos, e->first, e->slot, e->out, e->wants,
+    void *const parts[] = {e->running, e->take, e->ids, e->seq, e->pos, e->first, e->slot, e->out, e->wants,
                            e->draw, e->drawn, e->top_id, e->top_logprob, e->text, e->all, e->kept_ids};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     for (int g = 0; g < LQ_KV_GROUPS; g++) {
@@ -225,18 +178,18 @@ void lq_engine_hold(lq_engine *e, int at) { e->hold = at > 0 ? at : 0; }
 // --- from other threads ---
 bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
     lq_req *q;
-    if (r->n > e->max_seqs)
-        return lq_fail(err, LQ_E_USAGE, "n is %d, this engine runs %d sequences at once", r->n, e->max_seqs);
     if (!lq_req_new(e->m, r, e->ctx, &q, err)) return false;
     pthread_mutex_lock(&e->lock);
-    const bool full = e->queued >= e->max_queue || e->alls == e->all_cap ||
+    const int free = e->max_seqs - e->stats.running;
+    const bool full = (!r->beside && e->queued >= e->max_queue + free) || e->alls == e->all_cap ||
                       (e->alls && e->bytes + q->bytes > queue_bytes);
     if (!full) {
         e->bytes += q->bytes;
         q->id = q->order = e->next_id++;
+        q->arrived = lq_engine_clock();
         if (id) *id = q->id;
         e->all[e->alls++] = q;
-        e->queued++;
+        e->queued += !r->beside;
         *e->tail = q;
         e->tail = &q->next;
         pthread_cond_signal(&e->bell);
@@ -285,199 +238,7 @@ void lq_engine_describe(lq_engine *e, lq_engine_stats *out) {
     pthread_mutex_unlock(&e->lock);
 }
 
-// --- admission ---
-static void receive(lq_engine *e) {
-    pthread_mutex_lock(&e->lock);
-    lq_req *in = e->incoming;
-    e->incoming = NULL;
-    e->tail = &e->incoming;
-    pthread_mutex_unlock(&e->lock);
-    while (in) {
-        lq_req *q = in, **at = &e->waiting;
-        in = q->next;
-        q->received = true;
-        while (*at && ((*at)->r.priority > q->r.priority ||
-                       ((*at)->r.priority == q->r.priority && (*at)->order < q->order))) at = &(*at)->next;
-        q->next = *at;
-        *at = q;
-    }
-}
-
-// Blocks that a sequence of so many tokens comes to hold in a group.
-static int blocks_of(const lq_engine *e, int g, int len) {
-    const int n = (len + e->now.kv_page - 1) / e->now.kv_page, most = e->window_blocks[g];
-    return most && most < n ? most : n;
-}
-
-// Free blocks of a group, but for those that running sequences will still take for what they know: in a group with a
-// window they take them as they are fed.
-static int free_blocks(const lq_engine *e, int g) {
-    int n = lq_kv_free_blocks(e->kv, g);
-    for (int i = 0; e->window_blocks[g] && i < e->runs; i++) {
-        const int lacks = blocks_of(e, g, e->running[i]->len) - lq_kv_held(e->kv, g, e->running[i]->kv);
-        n -= lacks > 0 ? lacks : 0;
-    }
-    return n;
-}
-
-// --- the sequence that ended last ---
-//
-// Whoever enters next begins where its tokens leave those of the one before, or the cache is given back: what is kept
-// stands in nobody's way.
-
-static void drop_kept(lq_engine *e) {
-    if (e->kept >= 0) lq_kv_end(e->kv, e->kept);
-    e->kept = -1;
-}
-
-static void keep(lq_engine *e, const lq_seq *s) {
-    drop_kept(e);
-    e->kept = s->kv;
-    e->kept_len = s->done;
-    memcpy(e->kept_ids, s->ids, (size_t)s->done * sizeof *s->ids);
-}
-
-// How many of a sequence's tokens the kept cache holds; it is drawn from the last one's logits. What a window has left
-// behind is not there for a shorter beginning.
-static int kept_tokens(const lq_engine *e, const lq_seq *s) {
-    int n = 0;
-    if (e->kept < 0 || s->req->r.prompt_logprobs) return 0;
-    while (n < e->kept_len && n < s->len - 1 && e->kept_ids[n] == s->ids[n]) n++;
-    for (int g = 0; g < e->m->desc.groups; g++) {
-        const int window = e->m->desc.group_window[g];
-        const int from = window && n >= window ? (n - window + 1) / e->now.kv_page : 0;
-        const int32_t *row = lq_kv_tables(e->kv, g) + (size_t)e->kept * (size_t)lq_kv_table_stride(e->kv);
-        if (n && row[from] < 0) return 0;
-    }
-    return n;
-}
-
-// A place in the cache for a sequence, and how many of its tokens stand there already. -1: there is none.
-static int place_of(lq_engine *e, const lq_seq *s, int *done) {
-    const int kv = e->kept;
-    *done = kept_tokens(e, s);
-    if (!*done) drop_kept(e);
-    if (!*done) return lq_kv_begin(e->kv);
-    e->kept = -1;
-    lq_kv_trim(e->kv, kv, *done);
-    return kv;
-}
-
-// Room for all tokens it knows.
-static bool enter(lq_engine *e, lq_seq *s) {
-    int done;
-    const int kv = place_of(e, s, &done);
-    bool room = kv >= 0;
-    for (int g = 0; room && g < e->m->desc.groups; g++)
-        room = free_blocks(e, g) + lq_kv_held(e->kv, g, kv) >= blocks_of(e, g, s->len);
-    if (!room || !lq_kv_grow(e->kv, kv, s->len, false)) {
-        if (kv >= 0) lq_kv_end(e->kv, kv);
-        return false;
-    }
-    s->kv = kv;
-    s->done = done;
-    if (done > s->fed) s->fed = s->req->cached = done < s->prompt ? done : s->prompt;
-    e->running[e->runs++] = s;
-    return true;
-}
-
-// the others start from its prefill
-static int slots_of(const lq_seq *s) { return s->choice == 0 && s->len == s->prompt ? s->req->r.n : 1; }
-static int held_slots(const lq_engine *e) {
-    int n = 0;
-    for (int i = 0; i < e->runs; i++) n += slots_of(e->running[i]);
-    for (int i = 0; i < e->pauses; i++) n += slots_of(e->paused[i]);
-    return n;
-}
-
-// Whether a request may start: it has the blocks its prompt needs, and leaves one for each
-// running sequence to grow into.
-static bool fits(const lq_engine *e, const lq_req *q, int held) {
-    for (int g = 0; g < e->m->desc.groups; g++)
-        if (e->runs && free_blocks(e, g) < blocks_of(e, g, q->prompt) + e->runs) return false;
-    return held + q->r.n <= e->max_seqs;
-}
-
-// Preempted sequences come back before requests of their priority, in the order they were admitted in.
-static void admit(lq_engine *e) {
-    while (e->pauses && enter(e, e->paused[0]))
-        memmove(e->paused, e->paused + 1, (size_t)--e->pauses * sizeof *e->paused);
-    int held = held_slots(e);
-    while (e->waiting && (!e->pauses || e->waiting->r.priority > e->paused[0]->req->r.priority) &&
-           fits(e, e->waiting, held)) {
-        lq_req *q = e->waiting;
-        if (!enter(e, &q->seq[0])) break;
-        held += q->r.n;
-        e->waiting = q->next;
-        q->next = NULL;
-        pthread_mutex_lock(&e->lock);
-        e->queued--;
-        pthread_mutex_unlock(&e->lock);
-    }
-}
-
-// Preempts the sequence of the lowest priority, of several the newest; what it is fed this step
-// goes with it. Returns its place.
-static int pause_one(lq_engine *e) {
-    int i = e->runs - 1, at = 0;
-    for (int k = i - 1; k >= 0; k--)
-        if (e->running[k]->req->r.priority < e->running[i]->req->r.priority) i = k;
-    lq_seq *s = e->running[i];
-    memmove(&e->running[i], &e->running[i + 1], (size_t)(e->runs - i - 1) * sizeof *e->running);
-    memmove(&e->take[i], &e->take[i + 1], (size_t)(e->runs - i - 1) * sizeof *e->take);
-    e->runs--;
-    lq_kv_end(e->kv, s->kv);
-    s->kv = -1;
-    s->done = 0;
-    while (at < e->pauses && e->paused[at]->req->r.priority > s->req->r.priority) at++;
-    memmove(&e->paused[at + 1], &e->paused[at], (size_t)(e->pauses++ - at) * sizeof *e->paused);
-    e->paused[at] = s;
-    e->now.preempted++;
-    return i;
-}
-
 // --- the batch ---
-
-// Blocks for positions [done, len), none of them shared: those that are get a copy, which the step makes before it
-// writes anything. False when blocks have run out.
-static bool reserve(lq_engine *e, lq_seq *s, int len) {
-    if (!lq_kv_grow(e->kv, s->kv, len, true)) return false;
-    for (int g = 0; g < e->m->desc.groups; g++) {
-        const int have = e->copies[g];
-        const int n = lq_kv_own(e->kv, g, s->kv, s->done, len, e->src[g] + have, e->dst[g] + have,
-                                e->max_seqs + 1 - have);
-        if (n < 0) return false;
-        e->copies[g] += n;
-    }
-    return true;
-}
-
-// Tokens that a sequence waits to be fed.
-static int due(const lq_engine *e, const lq_seq *s) {
-    const int to = e->hold && s->done <= e->hold && s->prompt > e->hold ? e->hold : s->len;
-    return to - s->done;
-}
-
-// How many tokens each running sequence is fed: decoding ones first, the rest of the budget in order of admission.
-static void plan(lq_engine *e) {
-    int budget = e->max_batch;
-    memset(e->copies, 0, sizeof e->copies);
-    for (int i = 0; i < e->runs; i++) {
-        e->take[i] = due(e, e->running[i]) == 1;
-        budget -= e->take[i];
-    }
-    for (int i = 0; i < e->runs; i++) {
-        const int left = due(e, e->running[i]);
-        if (e->take[i] || !left) continue;
-        e->take[i] = left < budget ? left : budget;
-        budget -= e->take[i];
-    }
-    // While one finds no blocks, the least important gives its own back: one behind it, one before it, or itself.
-    for (int i = 0; i < e->runs;) {
-        if (!e->take[i] || reserve(e, e->running[i], e->running[i]->done + e->take[i])) i++;
-        else if (pause_one(e) < i) i--; // it moved up
-    }
-}
 
 static void want_rows(lq_engine *e, lq_seq *s, int from, int n, int first_row) {
     const lq_req *q = s->req;
@@ -534,9 +295,14 @@ static void fork_choices(lq_engine *e, lq_seq *s, const want *w) {
     if (s->choice || s->len != s->prompt || s->req->r.n == 1) return;
     for (int c = 1; c < s->req->r.n; c++) {
         lq_seq *f = &s->req->seq[c];
+        f->fed = s->prompt;
+        if (e->runs == e->max_seqs) { // it reads the prompt again when there is a place
+            f->late = true;
+            lq_sched_put_back(e, f);
+            continue;
+        }
         f->kv = lq_kv_fork(e->kv, s->kv, s->len);
         f->done = s->len;
-        f->fed = s->prompt;
         e->take[e->runs] = 0;
         e->running[e->runs++] = f;
         e->wants[e->want_count++] = (want){f, w->row, -1};
@@ -593,26 +359,15 @@ static void compose(lq_engine *e, lq_step *s) {
 // Cancelled requests end; sequences that ended give everything back; a request goes with its last choice.
 // Returns how many left the waiting list.
 static int sweep(lq_engine *e) {
-    int kept = 0, left = 0;
+    int kept = 0;
     for (int i = 0; i < e->runs; i++) {
         lq_seq *s = e->running[i];
         if (s->finish == LQ_RUNNING) e->running[kept++] = s;
-        else if (e->kept_ids && e->runs == 1 && s->finish != LQ_FAILED) keep(e, s);
+        else if (e->kept_ids && e->runs == 1 && s->finish != LQ_FAILED) lq_sched_keep(e, s);
         else lq_kv_end(e->kv, s->kv);
     }
     e->runs = kept;
-    kept = 0;
-    for (int i = 0; i < e->pauses; i++)
-        if (e->paused[i]->finish == LQ_RUNNING) e->paused[kept++] = e->paused[i];
-    e->pauses = kept;
-    for (lq_req **at = &e->waiting; *at;) {
-        if ((*at)->live) at = &(*at)->next;
-        else {
-            *at = (*at)->next;
-            left++;
-        }
-    }
-    return left;
+    return lq_sched_sweep(e);
 }
 
 static void account(lq_engine *e, const lq_req *q) {
@@ -641,7 +396,8 @@ static void reap(lq_engine *e) {
     }
     int waiting = 0;
     for (const lq_req *q = e->waiting; q; q = q->next) waiting++;
-    e->now.waiting = waiting + e->pauses;
+    for (const lq_seq *p = e->paused; p; p = p->next) waiting++;
+    e->now.waiting = waiting;
     e->now.running = e->runs;
     e->now.kv_free = lq_kv_free_blocks(e->kv, e->full);
     e->stats = e->now;
@@ -675,10 +431,10 @@ bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
     const double start = lq_engine_clock();
     lq_err mine, *why = err ? err : &mine;
     bool done = true;
-    receive(e);
+    lq_sched_receive(e);
     reap(e);
-    admit(e);
-    plan(e);
+    lq_sched_admit(e);
+    lq_sched_plan(e);
     if (build(e, &step.batch)) {
         compose(e, &step);
         done = lq_step_run(e->m, e->b, &e->pool, &step, why);
@@ -734,7 +490,7 @@ bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_
     for (size_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
             return lq_fail(err, LQ_E_USAGE, "token %zu is %d, the vocabulary has %d", i, ids[i], vocab);
-    drop_kept(e);
+    lq_sched_forget(e);
     const int kv = lq_kv_begin(e->kv);
     bool done = kv >= 0 && lq_kv_grow(e->kv, kv, (int)count, false);
     if (!done) lq_fail(err, LQ_E_BUSY, "the KV cache has no room for %zu tokens beside what is running", count);

@@ -9,7 +9,9 @@ typedef struct lq_req lq_req;
 // One choice of a request: a sequence of tokens, and how far the cache holds them.
 typedef struct lq_seq {
     lq_req *req;
+    struct lq_seq *next;  // among those that wait for a place
     int choice;
+    bool late;            // it never had one
     int kv;               // slot of lq_kv; -1: not in the cache
     int len, done;        // tokens known; of which `done` stand in the cache
     int prompt;           // tokens before the first sampled one
@@ -33,6 +35,8 @@ struct lq_req {
     lq_seq *seq;          // [r.n]
     int prompt, max_tokens;
     uint64_t seed, order; // order: of arrival
+    double arrived;
+    bool aged;            // it has waited long
     char **stop;
     size_t *stop_len, longest_stop;
     int32_t *bias_id;     // the caller's, then the end tokens with -inf for min_tokens

@@ -340,6 +340,7 @@ static bool parts_submit(request *r, const lq_completion *c) {
         *p = (part){.r = r, .prompt = done, .live = q.n};
         q.on_event = on_event;
         q.arg = p;
+        q.beside = done > 0;
         if (lq_submit(r->s->e, &q, &p->id, &err)) done++;
         else submitted = refuse_error(r, &err);
     }
@@ -836,7 +837,8 @@ bool lq_serve(lq_model *m, lq_engine *e, const lq_serve_opts *o, lq_err *err) {
     snprintf(s->name, sizeof s->name, "%s", o->name && *o->name ? o->name : info.arch);
     lq_engine_stats stats;
     lq_engine_describe(e, &stats);
-    s->api = (lq_api){.model = m, .name = s->name, .vocab = info.vocab, .ctx = stats.ctx, .max_body = s->max_body};
+    s->api = (lq_api){.model = m, .name = s->name, .vocab = info.vocab, .ctx = stats.ctx, .max_body = s->max_body,
+                      .priorities = o->priorities};
     pthread_mutex_init(&s->lock, NULL);
     if (getrandom(&s->prefix, sizeof s->prefix, 0) != (ssize_t)sizeof s->prefix) s->prefix = (uint64_t)s->started << 32;
     const bool done = server_run(s, err);

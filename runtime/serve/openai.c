@@ -254,6 +254,14 @@ static bool seed_read(const lq_api *api, const cJSON *v, void *base, lq_refusal 
     return ((lq_completion *)base)->ask.sampling.seeded = int_read(&row, ((lq_completion *)base)->tree, base, no);
 }
 
+static bool priority_read(const lq_api *api, const cJSON *v, void *base, lq_refusal *no) {
+    static const field row = {"priority", INT, offsetof(lq_completion, ask.priority), INT_MIN, INT_MAX, NULL};
+    (void)v;
+    if (!int_read(&row, ((lq_completion *)base)->tree, base, no)) return false;
+    return !((lq_completion *)base)->ask.priority || api->priorities ||
+           lq_refuse(no, 400, "priority", "unsupported_value", "priority: this server was started without --priorities");
+}
+
 static bool stream_options_read(const lq_api *api, const cJSON *v, void *base, lq_refusal *no) {
     static const field rows[] = {
         {"include_usage", BOOL, offsetof(lq_completion, usage), 0, 0, NULL},
@@ -300,7 +308,7 @@ static const field completion_fields[] = {
     {"include_stop_str_in_output", BOOL, AT(ask.keep_stop), 0, 0, NULL},
     {"ignore_eos", BOOL, AT(ask.ignore_eos), 0, 0, NULL},
     {"add_special_tokens", BOOL, AT(special), 0, 0, NULL},
-    {"priority", INT, AT(ask.priority), INT_MIN, INT_MAX, NULL},
+    {"priority", READ, 0, 0, 0, priority_read},
     {"response_format", READ, 0, 0, 0, response_format_read},
     {"suffix", ONLY_EMPTY, 0, 0, 0, NULL},
     {"use_beam_search", ONLY_FALSE, 0, 0, 0, NULL},

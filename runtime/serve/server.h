@@ -24,6 +24,7 @@ typedef struct lq_api {
     const char *name;      // of the model, as clients say it
     int vocab, ctx;
     size_t max_body;
+    bool priorities;       // may be asked for
 } lq_api;
 
 typedef struct lq_prompt {

@@ -390,7 +390,7 @@ static void scores(lq_model *m) {
     lq_engine_close(e);
 }
 
-// With room for one, the highest priority runs first, whoever came first.
+// With room for one, the lowest number runs first, whoever came first.
 static void priorities(lq_model *m) {
     static answer a[3];
     lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 1});
@@ -399,7 +399,7 @@ static void priorities(lq_model *m) {
     memset(a, 0, sizeof a);
     for (int i = 0; i < 3; i++) {
         lq_request r = request(i, &a[i]);
-        r.priority = i;
+        r.priority = -i;
         submit(e, &r);
     }
     for (int i = 2; i >= 0; i--)
@@ -413,7 +413,7 @@ static void priorities(lq_model *m) {
 
 static void refusals(lq_model *m) {
     lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 2, .max_queue = 3}), *second;
-    static answer a[4];
+    static answer a[6];
     lq_err err;
     CHECK(!lq_engine_open(m, NULL, &second, &err) && !second, "two engines on one model");
     lq_request r;
@@ -421,7 +421,7 @@ static void refusals(lq_model *m) {
 #define REFUSED(change) r = request(1, a); change; err.text[0] = 0; CHECK(!lq_submit(e, &r, NULL, &err) && err.text[0], #change)
     REFUSED(r.prompt_len = 0);
     REFUSED(r.prompt = &bad; r.prompt_len = 1);
-    REFUSED(r.n = 3);
+    REFUSED(r.n = 129);
     REFUSED(r.sampling.temperature = -1);
     REFUSED(r.sampling.temperature = NAN);
     REFUSED(r.sampling.top_p = 1.5f);
@@ -434,12 +434,14 @@ static void refusals(lq_model *m) {
     REFUSED(r.sampling.repetition = 1e-9f);
     REFUSED(r.stop = (const char *const[]){""}; r.stops = 1);
     REFUSED(r.sampling.bias_id = &bad; r.sampling.bias = &r.sampling.top_p; r.sampling.biases = 1);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         r = request(i, &a[i]);
         submit(e, &r);
     }
-    r = request(0, &a[3]);
-    CHECK(!lq_submit(e, &r, NULL, &err) && err.code == LQ_E_BUSY, "the fourth of a queue of three");
+    r = request(0, &a[5]);
+    CHECK(!lq_submit(e, &r, NULL, &err) && err.code == LQ_E_BUSY, "the fourth of a queue of three, behind two places");
+    r.beside = true;
+    submit(e, &r);
     run_all(e);
     lq_engine_close(e);
 }

@@ -1,0 +1,313 @@
+// schedule.c: who runs and how much of whom a step feeds. Waiting requests and sequences stand by rank: those that have
+// waited long, then by priority, then by order of arrival. Owns nothing; refuses nobody, it only lets wait.
+//
+// Each choice of a request has a place of its own: where there are fewer places than choices the others wait, and draw
+// the same tokens later, as a draw depends on seed, choice and position alone.
+#include "runtime/engine/state.h"
+#include <stdlib.h>
+#include <string.h>
+
+// How many requests may go by one that waits for blocks; how far behind it is looked for them.
+enum { PASSES = 64, LOOKED = 256 };
+static const double look_every = 0.1; // seconds
+
+// --- rank ---
+
+// Whether a is of a better rank than b, whoever came first.
+static bool sooner(const lq_req *a, const lq_req *b) {
+    return a->aged != b->aged ? a->aged : !a->aged && a->r.priority < b->r.priority;
+}
+
+static bool before(const lq_req *a, const lq_req *b) {
+    return sooner(a, b) || (!sooner(b, a) && a->order < b->order);
+}
+
+static void wait_in_line(lq_engine *e, lq_req *q) {
+    lq_req **at = &e->waiting;
+    while (*at && before(*at, q)) at = &(*at)->next;
+    q->next = *at;
+    *at = q;
+}
+
+// Of one rank those that have run come first.
+static bool seq_before(const lq_seq *a, const lq_seq *b) {
+    if (sooner(a->req, b->req) || sooner(b->req, a->req)) return sooner(a->req, b->req);
+    if (a->late != b->late) return b->late;
+    return a->req->order != b->req->order ? a->req->order < b->req->order : a->choice < b->choice;
+}
+
+void lq_sched_put_back(lq_engine *e, lq_seq *s) {
+    lq_seq **at = &e->paused;
+    s->kv = -1;
+    s->done = 0;
+    while (*at && seq_before(*at, s)) at = &(*at)->next;
+    s->next = *at;
+    *at = s;
+}
+
+// Who has waited long goes before all others.
+static void look(lq_engine *e) {
+    const double now = lq_engine_clock();
+    lq_req *aged = NULL, **end = &aged;
+    bool any = false;
+    if (now - e->looked < look_every) return;
+    e->looked = now;
+    for (lq_req **at = &e->waiting; *at;) {
+        lq_req *q = *at;
+        if (q->aged || now - q->arrived < e->age) {
+            at = &q->next;
+            continue;
+        }
+        q->aged = true;
+        *at = q->next;
+        *end = q;
+        end = &q->next;
+    }
+    *end = NULL;
+    while (aged) {
+        lq_req *q = aged;
+        aged = q->next;
+        wait_in_line(e, q);
+    }
+    for (const lq_seq *s = e->paused; s; s = s->next)
+        if (!s->req->aged && now - s->req->arrived >= e->age) s->req->aged = any = true;
+    lq_seq *again = e->paused;
+    if (any) e->paused = NULL;
+    while (any && again) {
+        lq_seq *s = again;
+        again = s->next;
+        lq_sched_put_back(e, s);
+    }
+}
+
+void lq_sched_receive(lq_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    lq_req *in = e->incoming;
+    e->incoming = NULL;
+    e->tail = &e->incoming;
+    pthread_mutex_unlock(&e->lock);
+    while (in) {
+        lq_req *q = in;
+        in = q->next;
+        q->received = true;
+        wait_in_line(e, q);
+    }
+    look(e);
+}
+
+int lq_sched_sweep(lq_engine *e) {
+    int left = 0;
+    for (lq_seq **at = &e->paused; *at;) {
+        if ((*at)->finish == LQ_RUNNING) at = &(*at)->next;
+        else *at = (*at)->next;
+    }
+    for (lq_req **at = &e->waiting; *at;) {
+        if ((*at)->live) at = &(*at)->next;
+        else {
+            left += !(*at)->r.beside;
+            *at = (*at)->next;
+        }
+    }
+    return left;
+}
+
+// --- room ---
+
+// Blocks that a sequence of so many tokens comes to hold in a group.
+static int blocks_of(const lq_engine *e, int g, int len) {
+    const int n = (len + e->now.kv_page - 1) / e->now.kv_page, most = e->window_blocks[g];
+    return most && most < n ? most : n;
+}
+
+// Free blocks of a group, but for those that running sequences will still take for what they know: in a group with a
+// window they take them as they are fed.
+static int free_blocks(const lq_engine *e, int g) {
+    int n = lq_kv_free_blocks(e->kv, g);
+    for (int i = 0; e->window_blocks[g] && i < e->runs; i++) {
+        const int lacks = blocks_of(e, g, e->running[i]->len) - lq_kv_held(e->kv, g, e->running[i]->kv);
+        n -= lacks > 0 ? lacks : 0;
+    }
+    return n;
+}
+
+// --- the sequence that ended last ---
+//
+// Whoever enters next begins where its tokens leave those of the one before, or the cache is given back: what is kept
+// stands in nobody's way.
+
+void lq_sched_forget(lq_engine *e) {
+    if (e->kept >= 0) lq_kv_end(e->kv, e->kept);
+    e->kept = -1;
+}
+
+void lq_sched_keep(lq_engine *e, const lq_seq *s) {
+    lq_sched_forget(e);
+    e->kept = s->kv;
+    e->kept_len = s->done;
+    memcpy(e->kept_ids, s->ids, (size_t)s->done * sizeof *s->ids);
+}
+
+// How many of a sequence's tokens the kept cache holds; it is drawn from the last one's logits. What a window has left
+// behind is not there for a shorter beginning.
+static int kept_tokens(const lq_engine *e, const lq_seq *s) {
+    int n = 0;
+    if (e->kept < 0 || s->req->r.prompt_logprobs) return 0;
+    while (n < e->kept_len && n < s->len - 1 && e->kept_ids[n] == s->ids[n]) n++;
+    for (int g = 0; g < e->m->desc.groups; g++) {
+        const int window = e->m->desc.group_window[g];
+        const int from = window && n >= window ? (n - window + 1) / e->now.kv_page : 0;
+        const int32_t *row = lq_kv_tables(e->kv, g) + (size_t)e->kept * (size_t)lq_kv_table_stride(e->kv);
+        if (n && row[from] < 0) return 0;
+    }
+    return n;
+}
+
+// A place in the cache for a sequence, and how many of its tokens stand there already. -1: there is none.
+static int place_of(lq_engine *e, const lq_seq *s, int *done) {
+    const int kv = e->kept;
+    *done = kept_tokens(e, s);
+    if (!*done) lq_sched_forget(e);
+    if (!*done) return lq_kv_begin(e->kv);
+    e->kept = -1;
+    lq_kv_trim(e->kv, kv, *done);
+    return kv;
+}
+
+// --- admission ---
+
+// Room for all tokens it knows.
+static bool enter(lq_engine *e, lq_seq *s) {
+    int done;
+    const int kv = place_of(e, s, &done);
+    bool room = kv >= 0;
+    for (int g = 0; room && g < e->m->desc.groups; g++)
+        room = free_blocks(e, g) + lq_kv_held(e->kv, g, kv) >= blocks_of(e, g, s->len);
+    if (!room || !lq_kv_grow(e->kv, kv, s->len, false)) {
+        if (kv >= 0) lq_kv_end(e->kv, kv);
+        return false;
+    }
+    s->kv = kv;
+    s->done = done;
+    if (done > s->fed) s->fed = s->req->cached = done < s->prompt ? done : s->prompt;
+    e->running[e->runs++] = s;
+    return true;
+}
+
+// Whether a request may start: it has the blocks its prompt needs, and leaves one for each running sequence to grow
+// into.
+static bool fits(const lq_engine *e, const lq_req *q) {
+    for (int g = 0; g < e->m->desc.groups; g++)
+        if (e->runs && free_blocks(e, g) < blocks_of(e, g, q->prompt) + e->runs) return false;
+    return true;
+}
+
+// The first of the waiting requests that may start: of those that are sooner than `than` (NULL: of all). What waits for
+// blocks lets others by for a while.
+static lq_req **starter(lq_engine *e, const lq_req *than) {
+    int far = 0;
+    for (lq_req **at = &e->waiting; *at && (!than || sooner(*at, than)); at = &(*at)->next) {
+        if (fits(e, *at)) return at;
+        if (e->passes >= PASSES || ++far > LOOKED) return NULL;
+    }
+    return NULL;
+}
+
+static bool start_one(lq_engine *e, const lq_req *than) {
+    lq_req **at = starter(e, than), *q = at ? *at : NULL;
+    if (!q || !enter(e, &q->seq[0])) return false;
+    e->passes = at == &e->waiting ? 0 : e->passes + 1;
+    *at = q->next;
+    q->next = NULL;
+    pthread_mutex_lock(&e->lock);
+    e->queued -= !q->r.beside;
+    pthread_mutex_unlock(&e->lock);
+    return true;
+}
+
+static bool go_on_one(lq_engine *e) {
+    lq_seq *s = e->paused, *next = s->next;
+    if (!enter(e, s)) return false;
+    e->paused = next;
+    s->next = NULL;
+    return true;
+}
+
+// Preempted sequences come back before requests of their rank; choices that never had a place take turns with them.
+void lq_sched_admit(lq_engine *e) {
+    while (e->runs < e->max_seqs && (e->paused || e->waiting)) {
+        const lq_seq *s = e->paused;
+        e->turn = !e->turn;
+        if (s && s->late && e->turn && e->waiting && !sooner(s->req, e->waiting) && start_one(e, NULL)) continue;
+        if (start_one(e, s ? s->req : NULL)) continue;
+        if (!s || !go_on_one(e)) return;
+    }
+}
+
+// --- what a step feeds ---
+
+// Blocks for positions [done, len), none of them shared: those that are get a copy, which the step makes before it
+// writes anything. False when blocks have run out.
+static bool reserve(lq_engine *e, lq_seq *s, int len) {
+    if (!lq_kv_grow(e->kv, s->kv, len, true)) return false;
+    for (int g = 0; g < e->m->desc.groups; g++) {
+        const int have = e->copies[g];
+        const int n = lq_kv_own(e->kv, g, s->kv, s->done, len, e->src[g] + have, e->dst[g] + have,
+                                e->max_seqs + 1 - have);
+        if (n < 0) return false;
+        e->copies[g] += n;
+    }
+    return true;
+}
+
+// Tokens that a sequence waits to be fed.
+static int due(const lq_engine *e, const lq_seq *s) {
+    const int to = e->hold && s->done <= e->hold && s->prompt > e->hold ? e->hold : s->len;
+    return to - s->done;
+}
+
+// The sequence of the last rank, of several the newest, gives its blocks back; what it is fed in this step goes with
+// it. Returns its place.
+static int pause_one(lq_engine *e) {
+    int i = e->runs - 1;
+    for (int k = i - 1; k >= 0; k--)
+        if (sooner(e->running[i]->req, e->running[k]->req)) i = k;
+    lq_seq *s = e->running[i];
+    memmove(&e->running[i], &e->running[i + 1], (size_t)(e->runs - i - 1) * sizeof *e->running);
+    memmove(&e->take[i], &e->take[i + 1], (size_t)(e->runs - i - 1) * sizeof *e->take);
+    e->runs--;
+    lq_kv_end(e->kv, s->kv);
+    s->late = false;
+    lq_sched_put_back(e, s);
+    e->now.preempted++;
+    return i;
+}
+
+// Prompts share what decoding leaves of a step: those that are through with an equal share are, and the rest goes to
+// the others in order of admission. So a short one does not wait for a long one, and long ones end one after another.
+static void share(lq_engine *e, int budget) {
+    int many = 0, each;
+    for (int i = 0; i < e->runs; i++) many += !e->take[i] && due(e, e->running[i]) > 0;
+    each = many ? budget / many : 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < e->runs; i++) {
+            const int left = due(e, e->running[i]);
+            if (e->take[i] || left < 1 || (pass == 0 && left > each)) continue;
+            e->take[i] = left < budget ? left : budget;
+            budget -= e->take[i];
+        }
+}
+
+void lq_sched_plan(lq_engine *e) {
+    int budget = e->max_batch;
+    memset(e->copies, 0, sizeof e->copies);
+    for (int i = 0; i < e->runs; i++) {
+        e->take[i] = due(e, e->running[i]) == 1;
+        budget -= e->take[i];
+    }
+    share(e, budget < e->max_prefill ? budget : e->max_prefill);
+    // While one finds no blocks, the least important gives its own back: one behind it, one before it, or itself.
+    for (int i = 0; i < e->runs;) {
+        if (!e->take[i] || reserve(e, e->running[i], e->running[i]->done + e->take[i])) i++;
+        else if (pause_one(e) < i) i--; // it moved up
+    }
+}
