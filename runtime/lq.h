@@ -184,6 +184,7 @@ typedef struct lq_request {
     bool score_only;        // ends after the prompt: nothing is sampled
     int top_n;              // 0..20 alternatives per token
     int priority;           // lower first
+    uint64_t client;        // whose it is: clients take turns; 0: nobody's but its own
     bool beside;            // part of what was submitted last: counts in the queue with that
     lq_on_event *on_event;
     void *arg;

@@ -35,6 +35,7 @@ struct lq_req {
     lq_seq *seq;          // [r.n]
     int prompt, max_tokens;
     uint64_t seed, order; // order: of arrival
+    uint64_t round;       // its turn among those of its rank
     double arrived;
     bool aged;            // it has waited long
     char **stop;

@@ -1,5 +1,6 @@
 // schedule.c: who runs and how much of whom a step feeds. Waiting requests and sequences stand by rank: those that have
-// waited long, then by priority, then by order of arrival. Owns nothing; refuses nobody, it only lets wait.
+// waited long, then by priority; of one rank clients take turns, in order of arrival. Owns nothing; refuses nobody, it
+// only lets wait.
 //
 // Each choice of a request has a place of its own: where there are fewer places than choices the others wait, and draw
 // the same tokens later, as a draw depends on seed, choice and position alone.
@@ -19,7 +20,18 @@ static bool sooner(const lq_req *a, const lq_req *b) {
 }
 
 static bool before(const lq_req *a, const lq_req *b) {
-    return sooner(a, b) || (!sooner(b, a) && a->order < b->order);
+    if (sooner(a, b) || sooner(b, a)) return sooner(a, b);
+    return !a->aged && a->round != b->round ? a->round < b->round : a->order < b->order;
+}
+
+// Its turn is the one after its client's last, but not before those that start now. Of clients whose numbers meet the
+// later one counts alone.
+static void give_turn(lq_engine *e, lq_req *q) {
+    lq_turn *t = &e->turns[q->r.client % LQ_CLIENTS];
+    q->round = e->round + 1;
+    if (!q->r.client) return;
+    if (t->client == q->r.client && t->round >= q->round) q->round = t->round + 1;
+    *t = (lq_turn){q->r.client, q->round};
 }
 
 static void wait_in_line(lq_engine *e, lq_req *q) {
@@ -90,6 +102,7 @@ void lq_sched_receive(lq_engine *e) {
         lq_req *q = in;
         in = q->next;
         q->received = true;
+        give_turn(e, q);
         wait_in_line(e, q);
     }
     look(e);
@@ -216,6 +229,7 @@ static bool start_one(lq_engine *e, const lq_req *than) {
     lq_req **at = starter(e, than), *q = at ? *at : NULL;
     if (!q || !enter(e, &q->seq[0])) return false;
     e->passes = at == &e->waiting ? 0 : e->passes + 1;
+    if (q->round > e->round) e->round = q->round;
     *at = q->next;
     q->next = NULL;
     pthread_mutex_lock(&e->lock);

@@ -12,6 +12,9 @@ typedef struct want { // a row whose logits are wanted
     int32_t given; // the prompt token whose logprob is asked for; -1: a token is to be drawn
 } want;
 
+enum { LQ_CLIENTS = 256 };
+typedef struct lq_turn { uint64_t client, round; } lq_turn;
+
 struct lq_engine {
     lq_model *m;
     lq_buffers *b;
@@ -36,6 +39,8 @@ struct lq_engine {
     lq_seq **running;            // [max_seqs] in order of admission
     int runs, passes;            // passes: how many requests went by the one that waits first
     bool turn;
+    uint64_t round;              // of the request that started last
+    lq_turn turns[LQ_CLIENTS];   // the last one of each client, at a place by its number
     double looked, age;          // when it was last looked who has waited long; seconds that are long
     int hold;                    // prompts are fed no further; 0: to their end
     int kept, kept_len;          // the cache of the sequence that ended last, -1: it is not kept; tokens in it

@@ -341,6 +341,7 @@ static bool parts_submit(request *r, const lq_completion *c) {
         q.on_event = on_event;
         q.arg = p;
         q.beside = done > 0;
+        q.client = r->number + 1;
         if (lq_submit(r->s->e, &q, &p->id, &err)) done++;
         else submitted = refuse_error(r, &err);
     }

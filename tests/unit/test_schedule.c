@@ -161,6 +161,30 @@ static void passes(lq_model *m) {
     CHECK(waits.ended && small[99].ended, "somebody never ran");
 }
 
+// One client's many requests and another's: they take turns, whoever came first.
+static void turns(lq_model *m) {
+    static answer many[40], one[2];
+    int ended = 0;
+    memset(many, 0, sizeof many);
+    memset(one, 0, sizeof one);
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 2});
+    for (int i = 0; i < 40; i++) {
+        lq_request r = request(i, 5, 4, &many[i]);
+        r.client = 7, r.beside = i > 0;
+        submit(e, &r);
+    }
+    for (int i = 0; i < 6; i++) step(e);
+    for (int i = 0; i < 2; i++) {
+        lq_request r = request(i, 5, 4, &one[i]);
+        r.client = 8;
+        submit(e, &r);
+    }
+    while (!one[1].ended) step(e);
+    for (int i = 0; i < 40; i++) ended += many[i].ended;
+    CHECK(ended > 2 && ended < 10, "two requests ended behind %d of another client's", ended);
+    close_empty(e);
+}
+
 // With a place for one and others of a better priority coming all the time, who has waited long runs.
 static void ages(lq_model *m) {
     static answer low, high[400];
@@ -195,6 +219,7 @@ int main(void) {
     prefills(m);
     choices(m);
     passes(m);
+    turns(m);
     ages(m);
     lq_model_close(m);
     snprintf(command, sizeof command, "rm -rf %s", dir);
