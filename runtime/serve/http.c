@@ -72,7 +72,7 @@ struct request {
     lq_text body, out;
     size_t counted;     // of the body, in server.bodies
     int status;
-    bool reading, listed;
+    bool reading, listed, unframed; // unframed: where its body ends is not certain
     const char *method, *allow; // "-": one that nothing here answers
     request *next, *prev; // in server.open
     double begun, first;
@@ -247,6 +247,7 @@ static enum MHD_Result reply_send(request *r, struct MHD_Response *m, int status
     if (!m) return MHD_NO;
     header(m, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     header(m, "X-Content-Type-Options", "nosniff");
+    if (r->unframed) header(m, MHD_HTTP_HEADER_CONNECTION, "close");
     if (status == 401) header(m, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (status == 405 && r->allow) header(m, MHD_HTTP_HEADER_ALLOW, r->allow);
     if (status == 429 || status == 503) header(m, MHD_HTTP_HEADER_RETRY_AFTER, "1");
@@ -520,6 +521,32 @@ static bool body_check(request *r) {
     return true;
 }
 
+typedef struct framing { int lengths, codings; bool number, chunked; } framing;
+
+static enum MHD_Result framing_read(void *arg, enum MHD_ValueKind kind, const char *name, const char *value) {
+    framing *f = arg;
+    (void)kind;
+    if (!strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH)) {
+        f->lengths++;
+        f->number = value && *value && !value[strspn(value, "0123456789")];
+    } else if (!strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING)) {
+        f->codings++;
+        f->chunked = value && !strcasecmp(value, "chunked");
+    }
+    return MHD_YES;
+}
+
+// A proxy may see another end of such a body, and take what is behind it for a request (RFC 9112, 6.3).
+static bool framing_check(request *r) {
+    framing f = {0};
+    MHD_get_connection_values(r->conn, MHD_HEADER_KIND, framing_read, &f);
+    const bool two = f.lengths > 1 || f.codings > 1 || (f.lengths && f.codings);
+    r->unframed = two || (f.lengths && !f.number) || (f.codings && !f.chunked);
+    if (two) return lq_refuse(&r->no, 400, NULL, NULL, "expected one Content-Length or one Transfer-Encoding");
+    if (f.lengths && !f.number) return lq_refuse(&r->no, 400, NULL, NULL, "Content-Length: expected a number");
+    return !r->unframed || lq_refuse(&r->no, 501, NULL, NULL, "Transfer-Encoding: only chunked is known here");
+}
+
 static bool route_find(request *r, const char *url, const char *method) {
     const bool post = !strcmp(method, "POST"), head = !strcmp(method, "HEAD"), get = head || !strcmp(method, "GET");
     r->method = post ? "POST" : head ? "HEAD" : get ? "GET" : "-";
@@ -546,6 +573,7 @@ static request *request_new(server *s, struct MHD_Connection *conn, const char *
     r->reading = true;
     atomic_init(&r->refs, 1);
     pthread_mutex_init(&r->lock, NULL);
+    if (!framing_check(r)) return r;
     if (route_find(r, url, method) && key_check(r) && r->route->post) body_check(r);
     if (r->no.status == 404 || r->no.status == 405) key_check(r); // a stranger is told of no path
     return r;
@@ -562,7 +590,7 @@ static enum MHD_Result request_head(request *r) {
     const char *expect = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, MHD_HTTP_HEADER_EXPECT);
     const unsigned long long n = length ? strtoull(length, NULL, 10) : 0;
     if (n > r->s->max_body && !r->no.status) refuse_large(r);
-    if (!r->no.status || !n || (!expect && n / 16 <= r->s->max_body)) return MHD_YES;
+    if (!r->unframed && (!r->no.status || !n || (!expect && n / 16 <= r->s->max_body))) return MHD_YES;
     r->reading = false;
     return reply_refusal(r, &r->no);
 }

@@ -408,6 +408,19 @@ def test_http(s):
 
 # --- many at once ---
 
+def test_framing(s):
+    """A body whose end two readers may see at two places is refused, and what stands behind it is no request."""
+    ask, behind = b'{"prompt":"Once","max_tokens":1}', b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+    length = lambda n: b"Content-Length: %d" % n
+    for status, headers, body in (
+            (400, [length(len(ask)), length(len(ask) + len(behind))], ask), (400, [length(len(ask)), length(len(ask))], ask),
+            (400, [length(5 + len(behind)), b"Transfer-Encoding: chunked"], b"0\r\n\r\n"), (400, [b"Content-Length: 0x20"], ask), (400, [b"Content-Length: +32"], ask),
+            (400, [b"Content-Length: 32, 32"], ask), (400, [b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"], b"0\r\n\r\n"),
+            (501, [b"Transfer-Encoding: gzip, chunked"], b"0\r\n\r\n"), (501, [b"Transfer-Encoding: xchunked"], b"0\r\n\r\n"), (501, [b"Transfer-Encoding: identity"], ask)):
+        got = s.raw(b"\r\n".join([b"POST /v1/completions HTTP/1.1", b"Host: x", b"Content-Type: application/json", *headers, b"", body + behind]))
+        check(got.startswith(b"HTTP/1.1 %d" % status) and b"HTTP/1.1 200" not in got and b'"object":"list"' not in got, "framing", headers, got[:200])
+
+
 def test_together(s, count=32):
     prompts = ["Once upon a time", "The cat", "There was", "One day", "A", "She said", "\u00e9", "Far away in the"]
     asks = [{"model": "demo", "prompt": prompts[i % 8] + " " * (i // 8), "max_tokens": 20 + i, "temperature": [0, 0.9][i % 2], "seed": i, "logprobs": 1} for i in range(count)]
@@ -727,7 +740,7 @@ def run(tests, want):
     s.stop()
 
 
-ONE = [test_endpoints, test_completion, test_sampling, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_together, test_cut_streams,
+ONE = [test_endpoints, test_completion, test_sampling, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_framing, test_together, test_cut_streams,
        test_gone, test_half_close, test_slow_reader]
 ALONE = [test_lingering, test_queue, test_priority, test_key, test_drain, test_start]
 
