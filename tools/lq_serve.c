@@ -197,7 +197,7 @@ const lq_verb lq_verb_serve = {
     .detail = "Answers POST /v1/completions (whole or streamed), /tokenize and /detokenize; GET /v1/models, /health, /ready and /metrics "
               "(Prometheus). Every OpenAI client works with the URL and /v1.\n\n"
               "The key comes from --api-key-file or the environment variable LQ_API_KEY, never from the command line. The log names routes, "
-              "times and counts; no text, no key.\n\n"
+              "times, counts and the X-Request-Id that each answer has, the client's or one of its own; no text, no key.\n\n"
               "On SIGTERM or Ctrl-C new requests get a 503, running ones go on for up to --drain seconds, and the exit status is 0. "
               "A second signal ends them at once.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(serve_args),

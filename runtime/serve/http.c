@@ -74,6 +74,7 @@ struct request {
     int status;
     bool reading, listed, unframed; // unframed: where its body ends is not certain
     const char *method, *allow; // "-": one that nothing here answers
+    char id[64];                // X-Request-Id: the client's, or ours
     request *next, *prev; // in server.open
     double begun, first;
     atomic_int refs;
@@ -105,7 +106,7 @@ struct server {
     atomic_bool draining, quit, sick;
     atomic_size_t bodies;     // bytes of bodies in memory
     atomic_int live;          // engine requests that have not ended
-    atomic_uint_fast64_t number, ended[LQ_FAILED + 1], replies[6]; // replies: by hundreds of the status
+    atomic_uint_fast64_t number, ids, ended[LQ_FAILED + 1], replies[6]; // replies: by hundreds of the status
 };
 
 static atomic_int stops;         // calls of lq_serve_stop
@@ -247,6 +248,7 @@ static enum MHD_Result reply_send(request *r, struct MHD_Response *m, int status
     if (!m) return MHD_NO;
     header(m, MHD_HTTP_HEADER_CONTENT_TYPE, type);
     header(m, "X-Content-Type-Options", "nosniff");
+    header(m, "X-Request-Id", r->id);
     if (r->unframed) header(m, MHD_HTTP_HEADER_CONNECTION, "close");
     if (status == 401) header(m, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     if (status == 405 && r->allow) header(m, MHD_HTTP_HEADER_ALLOW, r->allow);
@@ -563,6 +565,15 @@ static bool route_find(request *r, const char *url, const char *method) {
     return lq_refuse(&r->no, 404, NULL, "not_found", "there is nothing at this path");
 }
 
+// What the client calls the request, where that is a plain word; else a name of ours.
+static void id_make(request *r) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:";
+    const char *given = MHD_lookup_connection_value(r->conn, MHD_HEADER_KIND, "X-Request-Id");
+    const size_t n = given ? strlen(given) : 0;
+    if (n && n < sizeof r->id && strspn(given, plain) == n) memcpy(r->id, given, n + 1);
+    else snprintf(r->id, sizeof r->id, "req-%016" PRIx64, r->s->prefix + atomic_fetch_add(&r->s->ids, 1));
+}
+
 static request *request_new(server *s, struct MHD_Connection *conn, const char *url, const char *method) {
     request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
@@ -573,6 +584,7 @@ static request *request_new(server *s, struct MHD_Connection *conn, const char *
     r->reading = true;
     atomic_init(&r->refs, 1);
     pthread_mutex_init(&r->lock, NULL);
+    id_make(r);
     if (!framing_check(r)) return r;
     if (route_find(r, url, method) && key_check(r) && r->route->post) body_check(r);
     if (r->no.status == 404 || r->no.status == 405) key_check(r); // a stranger is told of no path
@@ -644,7 +656,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *conn, const 
 }
 
 static void request_log(const request *r, bool whole) {
-    char line[320], tokens[128] = "";
+    char line[400], tokens[128] = "";
     const lq_answer *a = &r->answer;
     const double t = now();
     if (!r->s->o->log || (r->status == 200 && !r->route->post)) return; // looks at the server are no news
@@ -652,8 +664,8 @@ static void request_log(const request *r, bool whole) {
         snprintf(tokens, sizeof tokens, " %" PRId64 "+%" PRId64 " tokens%s, first after %.0f ms", a->prompt_tokens,
                  a->sampled_tokens, a->stream ? " streamed" : "", r->first > 0 ? (r->first - r->begun) * 1e3 : 0);
     // The route, not the path: that is the client's text.
-    snprintf(line, sizeof line, "%s %s %d%s, %.1f ms%s", r->method, r->route ? r->route->path : "-", r->status, tokens,
-             (t - r->begun) * 1e3, whole ? "" : ", cut off");
+    snprintf(line, sizeof line, "%s %s %s %d%s, %.1f ms%s", r->id, r->method, r->route ? r->route->path : "-",
+             r->status, tokens, (t - r->begun) * 1e3, whole ? "" : ", cut off");
     say(r->s, line);
 }
 

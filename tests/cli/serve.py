@@ -408,6 +408,21 @@ def test_http(s):
 
 # --- many at once ---
 
+def test_ids(s):
+    """Each answer has its request's id: the client's where that is a plain word, else one of the server's, no two alike."""
+    made = [s.ask("GET", "/health")[1]["X-Request-Id"] for _ in range(3)]
+    check(len(set(made)) == 3 and all(re.fullmatch(r"req-[0-9a-f]{16}", i) for i in made), "ids of the server's", made)
+    for given, back in (("abc-1.2_3:4", True), ("a" * 63, True), ("a" * 64, False), ("a b", False), ("x\u00e9", False), ("", False)):
+        for path, body in (("/health", None), ("/v1/completions", {"prompt": "Once", "max_tokens": 1}), ("/nowhere", None)):
+            head = s.ask("POST" if body else "GET", path, body, headers={**JSON, "X-Request-Id": given})[1]
+            check((head["X-Request-Id"] == given) == back, "id", repr(given), path, head["X-Request-Id"])
+    s.ask("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 1}, headers={**JSON, "X-Request-Id": "look-for-this"})
+    end = time.monotonic() + 5 * SLOW
+    while "look-for-this" not in s.errors() and time.monotonic() < end:
+        time.sleep(0.01)
+    check("look-for-this POST /v1/completions 200" in s.errors(), "the log has the id")
+
+
 def test_framing(s):
     """A body whose end two readers may see at two places is refused, and what stands behind it is no request."""
     ask, behind = b'{"prompt":"Once","max_tokens":1}', b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -740,7 +755,7 @@ def run(tests, want):
     s.stop()
 
 
-ONE = [test_endpoints, test_completion, test_sampling, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_framing, test_together, test_cut_streams,
+ONE = [test_endpoints, test_completion, test_sampling, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_ids, test_framing, test_together, test_cut_streams,
        test_gone, test_half_close, test_slow_reader]
 ALONE = [test_lingering, test_queue, test_priority, test_key, test_drain, test_start]
 
