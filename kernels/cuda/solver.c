@@ -136,6 +136,15 @@ bool lq_solver_multiply(lq_solver *s, const lq_solver_product *p, lq_err *err) {
                  "cublasSgemm", err);
 }
 
+// y^T = h x^T, of what is column-major h^T and x^T.
+bool lq_solver_apply(lq_solver *s, const float *x, size_t x_stride, int rows, const float *h, int m, int k, float *y,
+                     lq_err *err) {
+    const float one = 1, none = 0;
+    lq_gpu_stream(s->gpu);
+    return check(use.cublasSgemm_v2_64(s->blas, CUBLAS_OP_T, CUBLAS_OP_N, m, rows, k, &one, h, k, x, (int64_t)x_stride,
+                                       &none, y, m), "cublasSgemm", err);
+}
+
 static bool work_open(lq_solver *s, size_t bytes, size_t host_bytes, lq_err *err) {
     if (host_bytes > s->host_bytes) {
         free(s->host_work);

@@ -21,6 +21,10 @@ typedef struct lq_solver_product {
 } lq_solver_product;
 bool lq_solver_multiply(lq_solver *s, const lq_solver_product *p, lq_err *err);
 
+// y[rows][m] = x h^T in f32, of x [rows][k] and h [m][k].
+bool lq_solver_apply(lq_solver *s, const float *x, size_t x_stride, int rows, const float *h, int m, int k, float *y,
+                     lq_err *err);
+
 // Of a [n][n] the lower half, symmetric positive definite: L^-1 of a = L L^T; the upper half is left. info [2], on the
 // device: 0 where it has a factor, and where that has an inverse.
 bool lq_solver_invert(lq_solver *s, double *a, int n, int *info, lq_err *err);

@@ -6,6 +6,12 @@
 
 struct lq_solver { lq_gpu *gpu; };
 
+typedef struct application {
+    const float *x, *h;
+    size_t x_stride;
+    int rows, m, k;
+    float *y;
+} application;
 typedef struct inversion { double *a; int n, *info; } inversion;
 typedef struct triangle { const double *u; double *b; int n, cols; bool turned; } triangle;
 
@@ -46,6 +52,22 @@ static void multiply(const void *args) {
 bool lq_solver_multiply(lq_solver *s, const lq_solver_product *p, lq_err *err) {
     (void)err;
     return once(s, multiply, p, sizeof *p);
+}
+
+static void apply(const void *args) {
+    const application *a = args;
+    for (size_t r = 0; r < (size_t)a->rows; r++)
+        for (size_t i = 0; i < (size_t)a->m; i++) {
+            float sum = 0;
+            for (size_t j = 0; j < (size_t)a->k; j++) sum += a->x[r * a->x_stride + j] * a->h[i * (size_t)a->k + j];
+            a->y[r * (size_t)a->m + i] = sum;
+        }
+}
+
+bool lq_solver_apply(lq_solver *s, const float *x, size_t x_stride, int rows, const float *h, int m, int k, float *y,
+                     lq_err *err) {
+    (void)err;
+    return once(s, apply, &(application){x, h, x_stride, rows, m, k, y}, sizeof(application));
 }
 
 static void invert(const void *args) {
