@@ -316,6 +316,41 @@ typedef struct lq_round_args {
     bool *wide;             // a scale left F16's normal range: round again with F32 scales
 } lq_round_args;
 
+// Rows by the moments of what they are multiplied with: to the nearest, and with errors spread, and each row has of the
+// two the codes by which it loses less. docs/QUANT.md states it; kernels/cpu/choose.c defines it.
+typedef struct lq_choose_args {
+    // As for round and refine, but: w [n][k] as it stands, of any type that is a number (on a CPU F32, and spoilt);
+    // u, h and weight are in `order`, u NULL: to the nearest alone, of which `back` then tells; q, scale, zero and
+    // scale_by are as they are stored; error, norm and worst of the codes that a row has; given_scale, given_zero and
+    // slope are not read.
+    lq_round_args a;
+    const int32_t *order;   // [k] column order[j] is the j-th to be rounded; NULL: as they stand
+    bool stays;             // codes, scales and zero points are stored where their columns stand in w, else in order
+    const float *repay;     // [k][k] rows are added to by row repay^T first; NULL: nothing
+    const int32_t *apart;   // [aparts] columns that count as 0
+    int aparts;
+    const float *under;     // [k] what is lost counts divided by it; NULL: as it is
+    double *loss, *plain;   // [n] (w - q) h (w - q)^T of the codes that a row has, of those to the nearest
+    double *size;           // [n] w h w^T, or NULL
+    void *work;             // lq_choose_bytes
+} lq_choose_args;
+
+// Of moments what the rounding by them reads. Results that are NULL are not made.
+typedef struct lq_arrange_args {
+    int k;
+    double rows;            // that were summed
+    const double *h;        // [k][k] sums of x^T x, the upper half
+    const double *g;        // [k][k] sums of x^T x'
+    const int32_t *order;   // [k] column order[j] is the j-th
+    double *diagonal;       // [k] of h as it stands
+    float *mean;            // [k][k] h / rows in order, the whole
+    double *u;              // the same, 0 below the diagonal, with `added` on it
+    float added;
+    double *owed;           // [k][k] (g - h) / rows, its rows in order; g NULL: it is read
+    float *repay;           // [k][k] share * owed, its rows where they stood
+    float share;
+} lq_arrange_args;
+
 // Among the ranks of a tensor-parallel group; one rank: nothing to do.
 typedef struct lq_reduce_args { lq_mat x; } lq_reduce_args;         // sum, in rank order
 typedef struct lq_gather_args { lq_mat part, whole; } lq_gather_args; // columns side by side
@@ -329,7 +364,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h, block.h or pool.c: a plug-in is another binary and shares these
 // structs, and the struct of its threads, by layout.
-enum { LQ_OPS_VERSION = 12 };
+enum { LQ_OPS_VERSION = 13 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound
@@ -378,6 +413,8 @@ typedef struct lq_ops {
     void (*solve)(lq_dev *, const lq_solve_args *);
     void (*round)(lq_dev *, const lq_round_args *);
     void (*refine)(lq_dev *, const lq_round_args *); // of what `round` made: reads w, q, scale, zero; writes back too
+    void (*choose)(lq_dev *, const lq_choose_args *);
+    void (*arrange)(lq_dev *, const lq_arrange_args *);
     // ranks
     void (*reduce)(lq_dev *, const lq_reduce_args *);
     void (*gather)(lq_dev *, const lq_gather_args *);
@@ -438,4 +475,8 @@ bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b);
 // number changes (it costs nothing).
 size_t lq_act_bytes(const lq_dev *d, const lq_weight *w, int rows);
 void lq_act_bind(const lq_dev *d, lq_act *a, const lq_weight *w, int rows, void *base);
+
+// Bytes of `work` of choose, by the shapes and type alone; the sum of products in f64, by eight lanes (choose.c).
+size_t lq_choose_bytes(const lq_choose_args *a);
+double lq_dot(const float *x, const float *y, size_t n);
 #endif

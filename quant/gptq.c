@@ -202,12 +202,6 @@ static void differ_row(void *arg, int row, int worker) {
     for (size_t j = 0; b->s->under && j < (size_t)b->k; j++) b->work[at + j] /= b->s->under[j];
 }
 
-double lq_dot(const float *x, const float *y, size_t n) {
-    double sum[8] = {0};
-    for (size_t i = 0; i < n; i++) sum[i % 8] += (double)x[i] * (double)y[i];
-    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
-}
-
 typedef struct summed { const band *b; const float *x, *y; double *to; } summed;
 
 static void sum_row(void *arg, int row, int worker) {

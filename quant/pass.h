@@ -416,8 +416,6 @@ bool lq_hidden_error(const lq_hidden *h, int64_t first, int64_t n, const float *
 // The module that a KV cache's scales are, if the block has one, from the K and V that the text gives (kvscale.c).
 bool lq_kv_scales(lq_stream *s, lq_block *b, lq_err *err);
 
-double lq_dot(const float *x, const float *y, size_t n); // in f64
-
 // --- another device (lend.c) ---
 bool lq_lend_open(const lq_quant_opts *o, lq_lent **out, lq_err *err); // no device or "cpu": *out is NULL
 lq_dev *lq_lend_far(const lq_lent *l); // the other device; l NULL: NULL

@@ -230,6 +230,8 @@ void lq_cpu_c_slots(lq_ops *o) {
     o->solve = lq_solve_c;
     o->refine = lq_refine_c;
     o->round = lq_round_c;
+    o->choose = lq_choose_c;
+    o->arrange = lq_arrange_c;
     o->reduce = reduce;
     o->gather = gather;
 }

@@ -1,6 +1,6 @@
-// solve.c: the slots tally, gram, factor and solve on a CUDA device: a library's products and factors (solver.h), which
-// is opened at the first use, and kernels around them. Where it is missing they leave their results as they are and
-// `sync` says why. factor waits for its work, as the host is told at once whether there is a factor.
+// solve.c: the slots tally, gram, factor, solve and arrange on a CUDA device: a library's products and factors
+// (solver.h), which is opened at the first use, and kernels around them. Where it is missing they leave their results
+// as they are and `sync` says why. factor waits for its work, as the host is told at once whether there is a factor.
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/plain/solve.h"
 #include "kernels/cuda/solver.h"
@@ -8,7 +8,7 @@
 
 enum { CHUNK = 2048 }; // rows whose f32 products are summed before they go to f64
 
-static lq_solver *solver_of(lq_dev *d) {
+lq_solver *lq_cuda_solver(lq_dev *d) {
     lq_cuda *c = lq_cuda_of(d);
     lq_err err;
     if (!c->solver && !lq_solver_open(c->gpu, &c->solver, &err)) lq_cuda_break(d, &err);
@@ -16,7 +16,7 @@ static lq_solver *solver_of(lq_dev *d) {
 }
 
 static bool solver(lq_dev *d, char *out, size_t size, lq_err *err) {
-    const lq_solver *s = solver_of(d);
+    const lq_solver *s = lq_cuda_solver(d);
     if (!s) return d->ops.sync(d, err);
     snprintf(out, size, "%s, %s", lq_solver_name(s), d->isa);
     return true;
@@ -31,7 +31,7 @@ static void tally(lq_dev *d, const lq_tally_args *a) {
 }
 
 static void gram(lq_dev *d, const lq_gram_args *a) {
-    lq_solver *s = solver_of(d);
+    lq_solver *s = lq_cuda_solver(d);
     const int m = a->x.cols, n = a->with ? a->with->cols : m;
     const lq_plain_matrix add = {.h = a->h, .from = a->work, .m = m, .n = n, .half = !a->with};
     lq_err err;
@@ -50,7 +50,7 @@ static void gram(lq_dev *d, const lq_gram_args *a) {
 
 // As in cpu/solve.c: J h J = L L^T with the reversal J of the index order, U = J L^-1 J.
 static void factor(lq_dev *d, const lq_factor_args *a) {
-    lq_solver *s = solver_of(d);
+    lq_solver *s = lq_cuda_solver(d);
     lq_gpu *g = lq_cuda_of(d)->gpu;
     const size_t n = (size_t)a->n, pairs = (n * n + 1) / 2;
     int *info = s ? lq_cuda_work(d, 3 * sizeof *info) : NULL, found[3] = {0};
@@ -72,7 +72,7 @@ static void factor(lq_dev *d, const lq_factor_args *a) {
 }
 
 static void solve(lq_dev *d, const lq_solve_args *a) {
-    lq_solver *s = solver_of(d);
+    lq_solver *s = lq_cuda_solver(d);
     lq_err err;
     for (int turned = 0; s && turned < 2; turned++)
         if (!lq_solver_triangle(s, a->u, a->n, turned, a->b, a->cols, &err)) {
@@ -81,10 +81,15 @@ static void solve(lq_dev *d, const lq_solve_args *a) {
         }
 }
 
+static void arrange(lq_dev *d, const lq_arrange_args *a) {
+    lq_plain_arrange_run(lq_cuda_of(d)->gpu, a, (size_t)a->k * (size_t)a->k);
+}
+
 void lq_cuda_solve_slots(lq_ops *o) {
     o->solver = solver;
     o->tally = tally;
     o->gram = gram;
     o->factor = factor;
     o->solve = solve;
+    o->arrange = arrange;
 }

@@ -25,4 +25,5 @@ void check_rows(lq_dev *dev);   // sequences without rows, slots, padding: every
 void check_mix(lq_dev *dev);    // route, mix, conv, scan, gram, factor, solve, reduce, gather
 void check_sample(lq_dev *dev);
 void check_round(lq_dev *ref, lq_dev *dev);
+void check_choose(lq_dev *ref, lq_dev *dev); // and arrange
 #endif

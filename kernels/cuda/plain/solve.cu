@@ -1,5 +1,5 @@
 // solve.cu: what stands around the products and factors of a library in the slots gram and factor: sums in f64, an
-// order of indices that is reversed, a look at a diagonal; and the slot tally.
+// order of indices that is reversed, a look at a diagonal; and the slots tally and arrange.
 #include "kernels/cuda/plain/solve.h"
 #include "formats/elem.h"
 #include "kernels/cuda/plain/task.h"
@@ -49,6 +49,23 @@ LQ_TASK_KERNEL(tally, lq_tally_args) {
     if (p.hi) p.hi[c] = hi;
     if (p.sum) p.sum[c] = sum;
     if (p.square) p.square[c] = square;
+}
+
+// h [i][j] of the whole, from its upper half.
+LQ_FN double cell(const lq_arrange_args *a, int64_t i, int64_t j) { return a->h[i < j ? i * a->k + j : j * a->k + i]; }
+
+// Task: an element of each of the results.
+LQ_TASK_KERNEL(arrange, lq_arrange_args) {
+    const int64_t task = (int64_t)lq_task_id(), k = p.k, i = task / k, j = task % k;
+    if (task >= k * k) return;
+    if (p.diagonal && i == 0) p.diagonal[j] = cell(&p, j, j);
+    if (p.mean || p.u) {
+        const double v = cell(&p, p.order[i], p.order[j]) / p.rows;
+        if (p.mean) p.mean[task] = (float)v;
+        if (p.u) p.u[task] = j < i ? 0 : i < j ? v : v + (double)p.added;
+    }
+    if (p.g) p.owed[task] = (p.g[p.order[i] * k + j] - cell(&p, p.order[i], j)) / p.rows;
+    if (p.repay) p.repay[p.order[i] * k + j] = p.share * (float)p.owed[task];
 }
 
 LQ_PLAIN_SOLVE_KERNELS(LQ_LAUNCH)

@@ -17,7 +17,7 @@ typedef struct lq_plain_matrix {
 } lq_plain_matrix;
 
 #define LQ_PLAIN_SOLVE_KERNELS(X) X(matrix_add, lq_plain_matrix) X(matrix_turn, lq_plain_matrix) \
-    X(matrix_check, lq_plain_matrix) X(tally, lq_tally_args)
+    X(matrix_check, lq_plain_matrix) X(tally, lq_tally_args) X(arrange, lq_arrange_args)
 #define LQ_PLAIN_LAUNCH(name, args) void lq_plain_##name##_run(lq_gpu *g, const args *a, size_t tasks);
 LQ_PLAIN_SOLVE_KERNELS(LQ_PLAIN_LAUNCH)
 #undef LQ_PLAIN_LAUNCH
