@@ -72,7 +72,8 @@ bool lq_apart_make(lq_dev *dev, lq_watch *w, const lq_acts *acts, const lq_recip
     const double damp = r->damp > 0 ? (double)r->damp : 0.01;
     double *u = NULL, *take = NULL, *owed = NULL;
     bool *kept = calloc(k, sizeof *kept), ok = false;
-    bool done = open(a, w, acts, err) && (kept || lq_fail(err, LQ_E_MEMORY, "no memory for %zu columns", k)) &&
+    bool done = open(a, w, acts, err) && lq_watch_here(w, err) &&
+                (kept || lq_fail(err, LQ_E_MEMORY, "no memory for %zu columns", k)) &&
                 (u = lq_room_open(a->rooms, s * s * sizeof *u, err)) != NULL &&
                 (take = lq_room_open(a->rooms, s * k * sizeof *take, err)) != NULL &&
                 (!w->g || (owed = lq_room_open(a->rooms, s * k * sizeof *owed, err)) != NULL) &&

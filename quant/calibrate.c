@@ -280,10 +280,11 @@ static void lean(lq_watch *w, const lq_watch *all, bool own) {
 static bool see_all(const calibration *c, int input, const watching *like, watching *u, lq_err *err) {
     lq_rooms *rooms = lq_stream_rooms(c->s);
     const lq_watch *one = like->w;
+    const lq_watched what = {one->h || one->by_h, one->g || one->by_g, one->some};
     u->w = calloc((size_t)u->experts, sizeof *u->w);
     bool done = u->w || lq_fail(err, LQ_E_MEMORY, "no memory for %d experts", u->experts);
     for (int e = 0; done && e < u->experts; e++)
-        done = lq_watch_open(&u->w[e], u->on, rooms, u->k, &(lq_watched){one->h, one->g, one->some}, err);
+        done = lq_watch_open(&u->w[e], u->on, rooms, u->k, &what, err);
     done = done && (u->all ? lq_stream_see(c->s, input, u->paired, look, u, err)
                            : lq_stream_see_apart(c->s, input, u->first + 1, u->paired, look, u, err));
     return done && end_all(u, err);
@@ -302,8 +303,11 @@ static bool fill_experts(const calibration *c, int input, watching *t) {
         watching u = {.on = t->on, .all = !each, .paired = t->paired, .first = t->first + e,
                       .experts = each ? n : 1, .of = t->of, .k = t->k, .edit = t->edit, .work = t->work};
         done = see_all(c, input, t, &u, c->err);
-        for (int i = 0; done && i < n; i++)
-            if (lacks(c, t, e + i)) lean(&t->w[e + i], &u.w[each ? i : 0], own);
+        for (int i = 0; done && i < n; i++) {
+            if (!lacks(c, t, e + i)) continue;
+            done = lq_watch_here(&t->w[e + i], c->err) && lq_watch_here(&u.w[each ? i : 0], c->err);
+            if (done) lean(&t->w[e + i], &u.w[each ? i : 0], own);
+        }
         for (int i = 0; u.w && i < u.experts; i++) lq_watch_close(&u.w[i]);
         free(u.w);
     }

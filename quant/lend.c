@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A matrix of the host's that does not change, and its copy there.
+// A matrix of the host's that does not change, and its copy there; or one that is there alone, which is its own host.
 typedef struct held { const void *host; void *there; size_t bytes; } held;
-enum { HELD = 4 };
+enum { HELD = 16 };
 
 struct lq_lent {
     lq_dev dev;    // first: what slots are given
@@ -116,43 +116,71 @@ static void far_solve(lq_dev *d, const lq_solve_args *a) {
     far_end(lent_of(d), m, 2);
 }
 
-// round, or refine, which goes on from what round made.
-static void far_rounding(lq_dev *d, const lq_round_args *a, bool again) {
+static bool sizes_of(lq_lent *l, const lq_round_args *a, lq_weight_size *size) {
+    lq_err err;
+    if (lq_weight_sizes(&a->type, a->w.rows, a->w.cols, size)) return true;
+    lq_fail(&err, LQ_E_LIMIT, "device %s: a matrix of %d x %d is too large", l->far->name, a->w.rows, a->w.cols);
+    stop(l, &err);
+    return false;
+}
+
+static size_t mat_bytes(const lq_mat *m) {
+    return ((size_t)(m->rows - 1) * m->stride + (size_t)m->cols) * lq_dtype_size(m->type);
+}
+
+// To the nearest.
+static void far_round(lq_dev *d, const lq_round_args *a) {
     lq_lent *l = lent_of(d);
     lq_round_args far = *a;
     lq_weight_size size;
-    lq_err err;
+    if (!sizes_of(l, a, &size)) return;
     const size_t n = (size_t)a->w.rows, k = (size_t)a->w.cols, f = sizeof(float), e = sizeof(double);
-    if (!lq_weight_sizes(&a->type, a->w.rows, a->w.cols, &size)) {
-        lq_fail(&err, LQ_E_LIMIT, "device %s: a matrix of %zu x %zu is too large", l->far->name, n, k);
-        stop(l, &err);
-        return;
-    }
-    const size_t groups = (size_t)lq_weight_groups(&a->type, a->w.cols), table = a->type.kind == LQ_W_TABLE ?
-        f << a->type.bits : 0;
-    const size_t w = ((n - 1) * a->w.stride + k) * lq_dtype_size(a->w.type);
-    if (!table) far.table = NULL;
+    const size_t groups = (size_t)lq_weight_groups(&a->type, a->w.cols);
+    if (a->type.kind != LQ_W_TABLE) far.table = NULL;
     moved m[] = {
-        {&far.w.p, w, true, a->u && !again, NULL}, {&far.table, table, true, false, NULL},
+        {&far.w.p, mat_bytes(&a->w), true, false, NULL}, {&far.table, f << a->type.bits, true, false, NULL},
         {&far.scale_by, n * groups * f, true, false, NULL}, {&far.scale_map, 256 * f, true, false, NULL},
-        {&far.weight, k * f, true, false, NULL}, {&far.u, k * k * e, true, false, NULL},
-        {&far.given_scale, size.scale, true, false, NULL}, {&far.given_zero, size.zero, true, false, NULL},
-        {&far.q, size.q, again, true, NULL}, {&far.scale, size.scale, again, true, NULL},
-        {&far.zero, size.zero, again, true, NULL}, {&far.back, n * k * f, again, true, NULL},
-        {&far.error, n * e, again, true, NULL}, {&far.norm, n * e, again, true, NULL},
-        {&far.worst, n * e, again, true, NULL}, {&far.bad, 2 * sizeof *a->bad, again, true, NULL},
-        {&far.wide, sizeof *a->wide, again, true, NULL}, {&far.h, k * k * f, true, false, NULL},
-        {&far.slope, n * k * f, true, true, NULL}};
-    if (!again) far.h = NULL, far.slope = NULL;
+        {&far.weight, k * f, true, false, NULL}, {&far.given_scale, size.scale, true, false, NULL},
+        {&far.given_zero, size.zero, true, false, NULL}, {&far.q, size.q, false, true, NULL},
+        {&far.scale, size.scale, false, true, NULL}, {&far.zero, size.zero, false, true, NULL},
+        {&far.back, n * k * f, false, true, NULL}, {&far.error, n * e, false, true, NULL},
+        {&far.norm, n * e, false, true, NULL}, {&far.worst, n * e, false, true, NULL},
+        {&far.bad, 2 * sizeof *a->bad, false, true, NULL}, {&far.wide, sizeof *a->wide, false, true, NULL}};
     const int count = (int)(sizeof m / sizeof *m);
     if (!far_begin(l, m, count)) return;
-    if (again) l->far->ops.refine(l->far, &far);
-    else l->far->ops.round(l->far, &far);
+    l->far->ops.round(l->far, &far);
     far_end(l, m, count);
 }
 
-static void far_round(lq_dev *d, const lq_round_args *a) { far_rounding(d, a, false); }
-static void far_refine(lq_dev *d, const lq_round_args *a) { far_rounding(d, a, true); }
+static void far_choose(lq_dev *d, const lq_choose_args *a) {
+    lq_lent *l = lent_of(d);
+    lq_choose_args far = *a;
+    lq_round_args *r = &far.a;
+    lq_weight_size size;
+    if (!sizes_of(l, r, &size)) return;
+    const size_t n = (size_t)r->w.rows, k = (size_t)r->w.cols, f = sizeof(float), e = sizeof(double);
+    const size_t groups = (size_t)lq_weight_groups(&r->type, r->w.cols);
+    if (r->type.kind != LQ_W_TABLE) r->table = NULL;
+    far.work = l; // is there alone
+    moved m[] = {
+        {&r->w.p, mat_bytes(&r->w), true, false, NULL}, {&r->table, f << r->type.bits, true, false, NULL},
+        {&r->scale_by, n * groups * f, true, false, NULL}, {&r->scale_map, 256 * f, true, false, NULL},
+        {&r->weight, k * f, true, false, NULL}, {&r->u, k * k * e, true, false, NULL},
+        {&r->h, k * k * f, true, false, NULL}, {&far.repay, k * k * f, true, false, NULL},
+        {&far.order, k * sizeof *far.order, true, false, NULL},
+        {&far.apart, (size_t)far.aparts * sizeof *far.apart, true, false, NULL}, {&far.under, k * f, true, false, NULL},
+        {&r->q, size.q, false, true, NULL}, {&r->scale, size.scale, false, true, NULL},
+        {&r->zero, size.zero, false, true, NULL}, {&r->back, n * k * f, false, true, NULL},
+        {&r->error, n * e, false, true, NULL}, {&r->norm, n * e, false, true, NULL},
+        {&r->worst, n * e, false, true, NULL}, {&far.loss, n * e, false, true, NULL},
+        {&far.plain, n * e, false, true, NULL}, {&far.size, n * e, false, true, NULL},
+        {&r->bad, 2 * sizeof *r->bad, false, true, NULL}, {&r->wide, sizeof *r->wide, false, true, NULL},
+        {&far.work, lq_choose_bytes(a), false, false, NULL}};
+    const int count = (int)(sizeof m / sizeof *m);
+    if (!far_begin(l, m, count)) return;
+    l->far->ops.choose(l->far, &far);
+    far_end(l, m, count);
+}
 
 bool lq_lend_open(const lq_quant_opts *o, lq_lent **out, lq_err *err) {
     *out = NULL;
@@ -168,25 +196,48 @@ bool lq_lend_open(const lq_quant_opts *o, lq_lent **out, lq_err *err) {
     return true;
 }
 
-void lq_lend_hold(lq_dev *d, const void *host, size_t bytes) {
-    if (d->ops.round != far_round || !host) return;
-    lq_lent *l = lent_of(d);
+static bool lends(const lq_dev *d) { return d->ops.choose == far_choose; }
+
+lq_dev *lq_lend_on(lq_dev *d) { return lends(d) ? lent_of(d)->far : NULL; }
+
+static held *place_of(lq_lent *l, const void *host) {
     held *h = l->held;
-    while (h < l->held + HELD && h->host) h++;
-    if (h == l->held + HELD || bytes > l->far->ops.room(l->far) / 4 ||
+    while (h < l->held + HELD && h->host != host) h++;
+    return h < l->held + HELD ? h : NULL;
+}
+
+void lq_lend_hold(lq_dev *d, const void *host, size_t bytes) {
+    if (!host || !lends(d)) return;
+    lq_lent *l = lent_of(d);
+    held *h = place_of(l, NULL);
+    if (!h || place_of(l, host) || bytes > l->far->ops.room(l->far) / 4 ||
         !l->far->ops.alloc(l->far, bytes, &h->there, &(lq_err){0})) return; // calls bring it, then
     h->host = host, h->bytes = bytes;
     l->far->ops.put(l->far, h->there, host, bytes);
 }
 
+bool lq_lend_keep(lq_dev *d, void *there, size_t bytes) {
+    held *h = there ? place_of(lent_of(d), NULL) : NULL;
+    if (h) *h = (held){there, there, bytes};
+    return h || !there;
+}
+
 void lq_lend_drop(lq_dev *d, const void *host) {
-    if (!d || d->ops.round != far_round || !host) return;
-    lq_lent *l = lent_of(d);
-    for (held *h = l->held; h < l->held + HELD; h++) {
-        if (h->host != host) continue;
-        l->far->ops.free(l->far, h->there);
-        *h = (held){0};
-    }
+    held *h = host && d && lends(d) ? place_of(lent_of(d), host) : NULL;
+    if (!h) return;
+    if (h->there != host) lent_of(d)->far->ops.free(lent_of(d)->far, h->there);
+    *h = (held){0};
+}
+
+// Half of what is left, and what was taken for calls, is theirs. What a library makes of some rows it makes of TOGETHER
+// at a time (choose.c): as long as borders fall between them the height decides no bit.
+int64_t lq_lend_rows(lq_dev *d, int64_t n, size_t bytes) {
+    enum { TOGETHER = 2048 };
+    const lq_lent *l = lends(d) ? lent_of(d) : NULL;
+    if (!l) return 0;
+    const size_t most = (l->far->ops.room(l->far) + l->bytes) / 2 / bytes;
+    if (most >= (size_t)n) return n;
+    return most >= TOGETHER ? (int64_t)(most / TOGETHER * TOGETHER) : most > 1 ? (int64_t)most : 1;
 }
 
 lq_dev *lq_lend_far(const lq_lent *l) { return l ? l->far : NULL; }
@@ -200,7 +251,7 @@ lq_dev *lq_lend(lq_lent *l, lq_dev *cpu) {
     l->dev.ops.factor = far_factor;
     l->dev.ops.solve = far_solve;
     l->dev.ops.round = far_round;
-    l->dev.ops.refine = far_refine;
+    l->dev.ops.choose = far_choose;
     return &l->dev;
 }
 

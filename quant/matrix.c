@@ -7,8 +7,8 @@
 #include <string.h>
 
 // Elements that are rounded in one call; of one that solves, which has copies, but no fewer rows than these, as each
-// call reads all of an input's moments.
-enum { BAND = 1 << 22, SOLVED = 1 << 17, SOLVED_ROWS = 128 };
+// call reads all of an input's moments; and of those what is made for another device.
+enum { BAND = 1 << 22, SOLVED = 1 << 17, SOLVED_ROWS = 128, LENT = 1 << 24 };
 
 typedef struct banded {
     const lq_recipe *r;
@@ -24,6 +24,8 @@ typedef struct banded {
     lq_levels levels;     // of type.dq: map and offset, and `by`
     float *by;            // [rows][scales] of a band: of each scale
 } banded;
+
+size_t lq_band_lent(void) { return LENT * sizeof(float); }
 
 static int64_t solved_rows(int64_t k) { return k * SOLVED_ROWS < SOLVED ? SOLVED / k : SOLVED_ROWS; }
 
@@ -240,18 +242,22 @@ static bool prepare(banded *b, const lq_recipe *r, lq_matrix *m, lq_err *err) {
         !lq_mul_size((size_t)w->n, (size_t)w->k, &all) || !lq_mul_size(all, 16, &all))
         return lq_fail(err, LQ_E_LIMIT, "a matrix of %lld x %lld cannot be handled", (long long)w->n, (long long)w->k);
     *b = (banded){.r = r, .m = m, .type = *t, .scales = (size_t)lq_weight_groups(t, w->k)};
+    const bool plain = w->type.kind == LQ_W_PLAIN && w->layout == LQ_ANY && !w->perm && !w->outliers;
+    const int64_t height = m->solve ? lq_solve_height(m->solve, t, w->n) : 0;
+    const bool as_it_lies = plain && !m->edit && (!m->solve || (height && lq_dtypes[w->type.elem].number));
     b->rows = m->solve ? solved_rows(w->k) : w->k < BAND ? BAND / w->k : 1;
+    if (height && !as_it_lies && LENT / w->k > b->rows) b->rows = LENT / w->k;
+    if (height && (as_it_lies || b->rows > height)) b->rows = height;
     if (t->kind != LQ_W_PLAIN && t->rows > 1) b->rows = b->rows > t->rows ? b->rows / t->rows * t->rows : t->rows;
     if (b->rows > w->n) b->rows = w->n;
     const bool elements = t->kind == LQ_W_PLAIN || t->kind == LQ_W_FLOAT;
     b->q_row = elements ? (size_t)w->k * lq_dtype_size(t->elem) : lq_code_row_bytes(t->bits, w->k);
     b->zero_row = lq_code_row_bytes(t->bits, (int64_t)b->scales);
     b->error = malloc(6 * (size_t)b->rows * sizeof *b->error);
-    const bool plain = w->type.kind == LQ_W_PLAIN && w->layout == LQ_ANY && !w->perm && !w->outliers;
-    const bool as_it_lies = plain && !m->edit;
-    if (m->solve && !lq_solve_room(m->solve, b->rows, err)) return false;
-    if (m->solve) b->wide_rows = m->solve->band;
-    else if (!as_it_lies) b->wide_rows = malloc((size_t)b->rows * (size_t)w->k * sizeof *b->wide_rows);
+    if (m->solve && !lq_solve_room(m->solve, t, b->rows, !as_it_lies, err)) return false;
+    if (as_it_lies) b->wide_rows = NULL;
+    else if (m->solve) b->wide_rows = m->solve->band;
+    else b->wide_rows = malloc((size_t)b->rows * (size_t)w->k * sizeof *b->wide_rows);
     return (b->error && (as_it_lies || b->wide_rows)) ||
            lq_fail(err, LQ_E_MEMORY, "no memory to round a matrix of %lld x %lld", (long long)w->n, (long long)w->k);
 }

@@ -10,7 +10,7 @@
 #include <time.h>
 
 enum {
-    LQ_QUANT_NUMERICS = 7, // raised when the same input and recipe would give other bits; part of the fingerprint
+    LQ_QUANT_NUMERICS = 8, // raised when the same input and recipe would give other bits; part of the fingerprint
     LQ_QUANT_REPORT = 1    // form of the report
 };
 
@@ -260,6 +260,7 @@ void lq_levels_lay(uint8_t *at, const lq_wtype *t, int64_t n, int64_t k, lq_leve
 void lq_levels_span(const lq_recipe *r, const float *scale, size_t count, lq_levels *out);
 void lq_levels_code(const float *scale, size_t count, const lq_levels *l);
 size_t lq_band_bytes(int64_t k); // of f32 rows that are solved at once (matrix.c)
+size_t lq_band_lent(void);       // of those that are made for another device, at most
 // Of codes, scales and zero points in layout any, with room for scales in F32.
 size_t lq_module_bytes(const lq_wtype *t, int64_t n, int64_t k);
 // The parts of a weight, one after the other in `at`, each on 64 bytes. Returns what is behind them.
@@ -332,14 +333,14 @@ struct lq_watch {
     lq_rooms *rooms;    // which has h and g
     lq_dev *on;         // which has the rows
     int64_t k, rows;
-    double *h;          // [k][k], upper half: sums of x^T x; behind `end`, and NULL: not summed
+    double *h;          // [k][k], upper half: sums of x^T x; behind `here`, and NULL: not summed
     double *g;          // [k][k]: sums of x^T was; NULL: not paired
     float *absmax;      // [k] behind `end`
     double *abssum;     // [k] the same
     float *some;        // [somes][k] of the rows, every step-th; NULL: not kept
     int somes;
     int64_t step;
-    double *by_h, *by_g; // h and g before it, where the rows are
+    double *by_h, *by_g; // h and g before that, where the rows are
     lq_columns columns;
 };
 typedef struct lq_watched { bool moments, paired, some; } lq_watched;
@@ -347,6 +348,7 @@ bool lq_watch_open(lq_watch *w, lq_dev *on, lq_rooms *rooms, int64_t k, const lq
 // More rows, and the same as the model was (NULL: they are no others); work [k][k] where the rows are.
 bool lq_watch_add(lq_watch *w, const lq_mat *x, const lq_mat *was, float *work, lq_err *err);
 bool lq_watch_end(lq_watch *w, lq_err *err); // the text has gone by
+bool lq_watch_here(const lq_watch *w, lq_err *err); // h and g, which were still on a device, are the host's
 void lq_watch_close(lq_watch *w);
 
 // The rows of each expert of a chunk, picked out of all.
@@ -360,10 +362,11 @@ bool lq_picked_open(lq_picked *p, lq_dev *on, const lq_sight *s, int experts, lq
 bool lq_picked_take(lq_picked *p, int expert, int at, const lq_mat *from, lq_mat *out, lq_err *err);
 void lq_picked_close(lq_picked *p);
 
-// What rounding reads of it. `order`: column order[j] is the j-th to be rounded.
+// What rounding reads of it. `order`: column order[j] is the j-th to be rounded. What is as large as the moments lies
+// where these are, if there is room: the host is not to read it.
 struct lq_solve {
     lq_rooms *rooms;    // which has u, h and repay
-    lq_dev *dev;
+    lq_dev *dev, *on;   // that rounds; where those three lie
     int64_t k;
     int32_t *order;     // [k]
     bool turns;         // that is another than the columns have
@@ -380,13 +383,18 @@ struct lq_solve {
     const struct lq_apart *apart; // columns that count as 0 in rows, and in h; NULL: none
     const float *under; // [k] what rows are was multiplied by, and counts divided by it; NULL: nothing
     const struct lq_hidden *hidden; // clips: and only where the MLP loses no more by it; NULL: it feeds none
-    float *band;        // [5][rows][k] rows at hand: as they are, then what is made of them (lq_solve_room)
-    size_t room;        // elements of it
+    float *band;        // [rows][k] rows at hand (lq_solve_room)
+    void *work;         // scratch of the slot
+    size_t room, work_room; // elements, bytes
 };
 bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve *out, lq_err *err);
 void lq_solve_close(lq_solve *s);
-bool lq_solve_room(lq_solve *s, int64_t rows, lq_err *err); // for as many at hand, the first as they are
-// Rows first .. first + n [n][k] of f32 (spoilt) as `a` says, else in a->q and so on; figures [n] of each row.
+// For as many at hand of a matrix of this type; copied: in `band`.
+bool lq_solve_room(lq_solve *s, const lq_wtype *t, int64_t rows, bool copied, lq_err *err);
+// How many of n rows another device takes at once; 0: no other device does.
+int64_t lq_solve_height(const lq_solve *s, const lq_wtype *t, int64_t n);
+// Rows first .. first + n [n][k] (of f32, and spoilt, but for another device) as `a` says, else in a->q and so on;
+// figures [n] of each row.
 typedef struct lq_solved { double *loss, *plain, *norm; } lq_solved;
 bool lq_solve_rows(lq_dev *dev, const lq_solve *s, int64_t first, lq_round_args *a, const lq_solved *out, lq_err *err);
 
@@ -425,6 +433,11 @@ void lq_lend_close(lq_lent *l);
 // that is not lent: nothing.
 void lq_lend_hold(lq_dev *d, const void *host, size_t bytes);
 void lq_lend_drop(lq_dev *d, const void *host);
+lq_dev *lq_lend_on(lq_dev *d); // the device that is lent; NULL: it is not
+// Of its memory: calls read it where it lies, until it is dropped, which does not free it. False: there are too many.
+bool lq_lend_keep(lq_dev *d, void *there, size_t bytes);
+// How many of n rows that take so many bytes it has room for at once; 0: it is not lent.
+int64_t lq_lend_rows(lq_dev *d, int64_t n, size_t bytes);
 
 // What is stored of an input (acts.c): for activations that are rounded, and columns in 16 bits.
 enum { LQ_FIXED_SYM, LQ_FIXED_ASYM, LQ_FIXED_E4M3, LQ_FIXED };

@@ -672,6 +672,7 @@ static void plan_calibration(lq_plan *p, int threads) {
     // Six of a band's rows at the same time, and what OpenBLAS takes for a thread.
     p->memory += s.chunk + held_bytes(p) + 6 * lq_band_bytes(p->widest) + k * 512 +
                  (p->moments ? (size_t)threads * (5u << 20) : 0);
+    if (p->o->device && strcmp(p->o->device, "cpu")) p->memory += lq_band_lent();
     size_t hidden = 0;
     for (size_t i = 0; i < p->count; i++)
         if (lq_hidden_of(&p->items[i].slot, &p->items[i].recipe) && lq_hidden_bytes(&p->items[i].slot) > hidden)

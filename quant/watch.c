@@ -1,5 +1,6 @@
 // watch.c: what an input is given while the text goes by: moments, sizes of columns and some of the rows. Sums are made
-// on the device that has the rows, and are the host's when the text has gone by. Owns them, and what picks rows out.
+// on the device that has the rows; when the text has gone by, those of columns are the host's, and moments once it asks
+// for them. Owns them, and what picks rows out.
 #include "quant/here.h"
 #include "quant/pass.h"
 #include <math.h>
@@ -84,9 +85,15 @@ static bool bring(const lq_watch *w, double **by, double **to, lq_err *err) {
     return true;
 }
 
+// Where moments lie is no part of what they are: it changes behind a const.
+bool lq_watch_here(const lq_watch *w, lq_err *err) {
+    lq_watch *own = (lq_watch *)(uintptr_t)w;
+    return bring(w, &own->by_h, &own->h, err) && bring(w, &own->by_g, &own->g, err);
+}
+
 bool lq_watch_end(lq_watch *w, lq_err *err) {
     const lq_columns *c = &w->columns;
-    if (!lq_columns_end(c, err) || !bring(w, &w->by_h, &w->h, err) || !bring(w, &w->by_g, &w->g, err)) return false;
+    if (!lq_columns_end(c, err) || (w->on->host && !lq_watch_here(w, err))) return false;
     for (int64_t j = 0; j < w->k; j++) w->absmax[j] = -c->lo[j] > c->hi[j] ? -c->lo[j] : c->hi[j];
     return true;
 }

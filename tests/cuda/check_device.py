@@ -166,10 +166,11 @@ def library():
     check(r.returncode == 0 and " 0 failed" in r.stdout, f"lt_calls: {r.stdout} {r.stderr}")
 
 
-def states(folder):
-    """conv and scan, which no model has."""
-    r = subprocess.run([os.path.join(os.path.dirname(lq), "state_slots")], capture_output=True, text=True)
-    check(r.returncode == 0 and " 0 failed" in r.stdout, f"state_slots: {r.stdout} {r.stderr}")
+def programs():
+    """conv and scan, which no model has; an input's moments and a matrix, and what of them crosses the border."""
+    for name in ("state_slots", "lent_rounding"):
+        r = subprocess.run([os.path.join(os.path.dirname(lq), name)], capture_output=True, text=True)
+        check(r.returncode == 0 and " 0 failed" in r.stdout, f"{name}: {r.stdout} {r.stderr}")
 
 
 def program(folder):
@@ -219,12 +220,14 @@ def calibrate(folder):
     """The text goes through the model on the device. What plain rounding would lose is a quadratic form in the moments: of k = 64 columns it moves by no more than k times what
     the moments do (|h_ij|^2 <= h_ii h_jj), which is 2^-15 in f32 (tiles of AMX). In bf16 an input is rounded twice on its way to its first reader, so that the form moves by
     4 * 2^-9 if all rows were off one way. That is held of the first input. Behind it other codes were chosen by these moments, as good ones and not the same: there single
-    modules are held to a fifth, and the sums over all to a twentieth. A result may be half as far again from the model as the CPU's is."""
+    modules are held to a fifth, and the sums over all to a twentieth, as all are where earlier errors are made good. A result may be half as far again from the model as the CPU's is."""
     make_models.make(folder)
     few = os.path.join(folder, "few")
     np.fromfile(os.path.join(folder, "gqa", "ids.bin"), "<i4")[:24].tofile(few)
     gptq, awq = (["-m", m, "--bits", "4", "--group", "16", "--recipe", '{"repay": 0}'] for m in ("gptq", "awq"))
-    for name, words in (("gqa", gptq), ("mixtral", gptq), ("deepseek_v3", gptq), ("gemma4", gptq), ("gqa", awq), ("gqa", ["-m", "smoothquant"])):
+    columns, clip = (["--recipe", json.dumps(r)] for r in ({"order": "columns", "refine": 1}, {"transform": "awq+clip"}))
+    more = [["-m", "gptq", "--type", "nf4 g16 dq256"], ["-m", "gptq", "--type", "int3 g32 asym", "--salient", "0.1", *columns], ["-m", "gptq", "--type", "e4m3 g16 r16 f32"], ["-m", "awq", "--type", "int4 g16", *clip]]
+    for name, words in (("gqa", gptq), ("mixtral", gptq), ("deepseek_v3", gptq), ("gemma4", gptq), ("gqa", awq), ("gqa", ["-m", "smoothquant"]), *(("gqa", words) for words in more)):
         model, out, told = os.path.join(folder, name), {}, {}
         for how, more in (("cpu", []), ("exact", ["--device", "cuda", "--exact"]), ("default", ["--device", "cuda"])):
             out[how] = os.path.join(folder, how + ".lq")
@@ -233,12 +236,13 @@ def calibrate(folder):
                 told[how] = losses(out[how])
         if len(told) < 3:
             continue
+        repaid = "gptq" in words and words != gptq  # then what is rounded hangs on the moments too
         for how, first in (("exact", 64 * 2**-15), ("default", 4 * 2**-9)):
             if not check(len(told[how][0]) == len(told["cpu"][0]), f"{name} {words} {how}: {len(told[how][0])} losses, the CPU has {len(told['cpu'][0])}") or not len(told[how][0]):
                 continue
             for what, mine, cpu in zip(("plain", "made"), told[how], told["cpu"]):
                 off = np.abs(mine / cpu - 1)
-                check(what == "made" or off[0] <= first, f"{name} {words} {how}: the first input is {off[0]:.2g} off, at most {first:.2g}")
+                check(what == "made" or repaid or off[0] <= first, f"{name} {words} {how}: the first input is {off[0]:.2g} off, at most {first:.2g}")
                 check(off.max() <= 0.2 and abs(mine.sum() / cpu.sum() - 1) <= 0.05, f"{name} {words} {how}, {what}: {off.max():.3f} off, all together {mine.sum() / cpu.sum():.3f}")
         if name == "gqa":
             was = logits(model, 24, isa="c", batch=24, ids=few)[0]
@@ -291,7 +295,7 @@ with tempfile.TemporaryDirectory() as folder:
         many_tokens(folder)
         if not real_gpu:
             small_blocks(folder)
-        states(folder)
+        programs()
         program(folder)
         architectures(os.path.join(folder, "tiny"))
     else:
