@@ -351,6 +351,29 @@ typedef struct lq_arrange_args {
     float share;
 } lq_arrange_args;
 
+// What rounding a matrix would lose, to the nearest and by the whole range of its groups, in each of some tries: its
+// columns are times the try's factors, and what reads them is divided by these. Nothing is kept but the losses; NaN
+// where an element cannot be coded. Waits for its work.
+typedef struct lq_tries_args {
+    lq_mat w;               // [n][k] of a plain type
+    int tries;
+    const float *by;        // [tries][k] above 0
+    lq_wtype type;          // coded
+    const float *table;     // [2^bits] of LQ_W_TABLE
+    const float *scale2;    // [host][tries] of scales in E4M3: what all of them are times
+    // As in `round`, of type.dq: [tries][n][groups], [256], [host][tries].
+    const float *scale_by, *scale_map, *scale_offset;
+    // With h: loss[try][row] = d h d^T, where d = (w by - q) / by.
+    const float *h;         // [k][k] symmetric; NULL: by rows of the text
+    // Without: to loss[try] is added |x' q^T - y|^2, where x' is x / by rounded as `act` says.
+    lq_mat x, y;            // [rows][k], [rows][n] of F32
+    lq_atype act;           // lq_act_type of the device that is to serve
+    const float *fixed;     // [host][tries] act.fixed: its scale,
+    const int32_t *fixed_zero; // and act.asym: its zero point
+    double *loss;           // [host]
+    bool *wide;             // [host][tries] a scale left F16's normal range: no loss was found, try F32 scales
+} lq_tries_args;
+
 // Among the ranks of a tensor-parallel group; one rank: nothing to do.
 typedef struct lq_reduce_args { lq_mat x; } lq_reduce_args;         // sum, in rank order
 typedef struct lq_gather_args { lq_mat part, whole; } lq_gather_args; // columns side by side
@@ -415,6 +438,7 @@ typedef struct lq_ops {
     void (*refine)(lq_dev *, const lq_round_args *); // of what `round` made: reads w, q, scale, zero; writes back too
     void (*choose)(lq_dev *, const lq_choose_args *);
     void (*arrange)(lq_dev *, const lq_arrange_args *);
+    void (*tries)(lq_dev *, const lq_tries_args *);
     // ranks
     void (*reduce)(lq_dev *, const lq_reduce_args *);
     void (*gather)(lq_dev *, const lq_gather_args *);

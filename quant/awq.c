@@ -1,13 +1,13 @@
 // awq.c: the transform "awq": columns of an input are multiplied by factors under which plain rounding of all that
 // reads it loses least of what it makes of the text; a grid of factors between the inputs' sizes and the weights' is
 // tried on some rows, and what is best there is taken only if no matrix loses more by it. Owns the rows that are tried.
-#include "kernels/pack.h"
 #include "quant/pass.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-// Steps of the exponent; the least part of a size.
-enum { STEPS = 20 };
+// Steps of the exponent; what is tried: ones, and two forms of factors. The least part of a size.
+enum { STEPS = 20, TRIES = 1 + 2 * STEPS + 1 };
 static const double least = 1e-4;
 
 // Some rows of a module, of a stack some of each matrix.
@@ -15,7 +15,6 @@ typedef struct reader {
     lq_module *m;
     lq_weight rows;     // plain, f32
     float *p;           // [rows.n][k]
-    double plain;       // what they lose without factors
 } reader;
 
 typedef struct search {
@@ -24,9 +23,8 @@ typedef struct search {
     lq_solve h;
     reader *r;          // [block's modules]
     int readers;
-    void *codes;        // of the largest matrix
     double *x, *w;      // [k] mean sizes of inputs, of weights within their group
-    float *one, *f;     // [k] best factors so far, those that are tried
+    float *by;          // [TRIES][k] factors, the first are ones; in the end the second are the best
 } search;
 
 // --- sizes ---
@@ -72,61 +70,53 @@ static bool take_rows(search *a, reader *r, bool *odd, lq_err *err) {
 
 // --- losses ---
 
-// What a matrix loses by plain rounding when its columns are multiplied by `by` (NULL: as they are).
-static bool loss_of(search *a, const lq_wtype *t, const lq_weight *w, const lq_edit *edit, const float *by,
-                    double *out, lq_err *err) {
-    lq_solve *h = &a->h;
-    lq_weight_size size;
-    lq_weight_out raw;
-    lq_edit changed = *edit;
-    h->under = changed.column = by;
-    if (!lq_weight_sizes(t, w->n, w->k, &size)) return lq_fail(err, LQ_E_LIMIT, "it is too large");
-    lq_lay_out(a->codes, &size, true, &raw);
-    lq_matrix m = {.w = w, .dev = a->s->dev, .edit = &changed, .solve = h, .q = raw.q, .scale = raw.scale,
-                   .zero = raw.zero, .tick = lq_seek_heard, .arg = (void *)(uintptr_t)a->s};
-    if (!lq_quantize_matrix(&(lq_recipe){.type = *t}, &m, err)) return false;
-    *out = m.loss;
-    return true;
+// What a matrix loses by plain rounding when its columns are multiplied by each of these factors.
+static bool losses(search *a, const lq_module *m, const lq_weight *w, const lq_edit *edit, const float *by, int tries,
+                   double *out, lq_err *err) {
+    const lq_tries_args args = {.tries = tries, .by = by, .type = m->it->recipe.type, .h = a->h.h};
+    return lq_tries_matrix(a->s, w, edit, &args, out, err);
 }
 
 // Factors `at` of the grid: x^alpha / w^(1-alpha), then x^alpha. The largest times the least is 1.
-static void candidate(const search *a, int at) {
+static void candidate(const search *a, int at, float *f) {
     const bool duo = at <= STEPS;
     const double alpha = (double)(duo ? at : at - STEPS) / STEPS;
     double lo = INFINITY, hi = 0;
     for (int64_t j = 0; j < a->k; j++) {
         const double v = pow(a->x[j], alpha) / (duo ? pow(a->w[j], 1 - alpha) : 1);
-        a->f[j] = (float)v;
+        f[j] = (float)v;
         lo = fmin(lo, v), hi = fmax(hi, v);
     }
-    for (int64_t j = 0; j < a->k; j++) a->f[j] = (float)((double)a->f[j] / sqrt(lo * hi));
+    for (int64_t j = 0; j < a->k; j++) f[j] = (float)((double)f[j] / sqrt(lo * hi));
 }
 
-// The best of the grid on the rows that were taken. *any: it is better than none, for every module.
+static float *factors(const search *a, int at) { return a->by + (size_t)at * (size_t)a->k; }
+
+// The best of the grid on the rows that were taken. *any: it is better than none, for every module. What a module loses
+// more by is not tried on the next one.
 static bool try_all(search *a, bool *any, lq_err *err) {
     const lq_edit none = {0};
-    double best = 0;
+    const size_t row = (size_t)a->k * sizeof *a->by;
+    double loss[TRIES], sum[TRIES] = {0};
+    int left = TRIES, best = 0;
+    for (int64_t j = 0; j < a->k; j++) a->by[j] = 1;
+    for (int at = 1; at < TRIES; at++) candidate(a, at - 1, factors(a, at));
     for (int i = 0; i < a->readers; i++) {
-        reader *r = &a->r[i];
-        if (!loss_of(a, &r->m->it->recipe.type, &r->rows, &none, NULL, &r->plain, err)) return false;
-        best += r->plain;
-    }
-    for (int at = 0; at <= 2 * STEPS; at++) {
-        double sum = 0;
-        bool fits = true;
-        candidate(a, at);
-        for (int i = 0; fits && i < a->readers; i++) {
-            const reader *r = &a->r[i];
-            double loss;
-            if (!loss_of(a, &r->m->it->recipe.type, &r->rows, &none, a->f, &loss, err)) return false;
-            sum += loss;
-            fits = loss <= r->plain;
+        const reader *r = &a->r[i];
+        if (!losses(a, r->m, &r->rows, &none, a->by, left, loss, err)) return false;
+        int fit = 0;
+        for (int at = 0; at < left; at++) {
+            if (at && !(loss[at] <= loss[0])) continue;
+            sum[fit] = sum[at] + loss[at];
+            if (fit < at) memcpy(factors(a, fit), factors(a, at), row);
+            fit++;
         }
-        if (!fits || !(sum < best)) continue;
-        best = sum;
-        *any = true;
-        for (int64_t j = 0; j < a->k; j++) a->one[j] = a->f[j];
+        left = fit;
     }
+    for (int at = 1; at < left; at++)
+        if (sum[at] < sum[best]) best = at;
+    *any = best > 0;
+    if (best > 1) memcpy(factors(a, 1), factors(a, best), row);
     return true;
 }
 
@@ -137,17 +127,16 @@ static bool whole_loss(search *a, const lq_module *m, double *plain, double *los
     *plain = *loss = 0;
     for (int i = lq_seek_first(a->s); i < lq_seek_end(a->s, m); i++) {
         const lq_edit edit = lq_edit_of(&m->edit, i);
-        double one, other;
+        double both[2];
         lq_pick from;
         lq_weight w;
         if (!lq_item_pick(in, m->it, i, &from, err) || !lq_ckpt_pick(in, &from, s->n, s->k, &w, NULL, err))
             return false;
-        const bool done = loss_of(a, &m->it->recipe.type, &w, &edit, NULL, &one, err) &&
-                          loss_of(a, &m->it->recipe.type, &w, &edit, a->one, &other, err);
+        const bool done = losses(a, m, &w, &edit, a->by, 2, both, err);
         lq_ckpt_done(in, &w);
         if (!done && err->code == LQ_E_CANCELLED) return false;
         if (!done) return lq_fail_in(err, "%s: tensor %s", lq_ckpt_path(in), s->name);
-        *plain += one, *loss += other;
+        *plain += both[0], *loss += both[1];
     }
     return true;
 }
@@ -157,29 +146,21 @@ static bool whole_loss(search *a, const lq_module *m, double *plain, double *los
 static bool open_search(search *a, bool *odd, lq_err *err) {
     const lq_block *b = a->s->b;
     const size_t k = (size_t)a->k;
-    size_t codes = 0;
     a->r = calloc((size_t)b->modules, sizeof *a->r);
     a->x = malloc(k * sizeof *a->x);
     a->w = calloc(k, sizeof *a->w);
-    a->one = malloc(k * sizeof *a->one);
-    a->f = malloc(k * sizeof *a->f);
-    if (!a->r || !a->x || !a->w || !a->one || !a->f)
+    a->by = malloc(TRIES * k * sizeof *a->by);
+    if (!a->r || !a->x || !a->w || !a->by)
         return lq_fail(err, LQ_E_MEMORY, "no memory to search factors of %zu columns", k);
     for (int i = 0; i < b->modules; i++) {
         lq_module *m = &b->module[i];
-        const lq_slot *s = &m->it->slot;
         if (!m->it->round || !lq_reads(m, a->s->input) || m->it->recipe.type.kind == LQ_W_PLAIN) continue;
         reader *r = &a->r[a->readers++];
         r->m = m;
         if (!take_rows(a, r, odd, err)) return false;
-        const size_t whole = lq_module_bytes(&m->it->recipe.type, s->n, s->k),
-                     some = lq_module_bytes(&m->it->recipe.type, r->rows.n, s->k), most = whole > some ? whole : some;
-        codes = most > codes ? most : codes;
     }
     for (size_t j = 0; j < k; j++) a->x[j] = a->s->w->abssum[j];
-    if (!lq_seek_even(a->s, least, a->x, err) || !lq_seek_even(a->s, least, a->w, err)) return false;
-    a->codes = aligned_alloc(64, (codes + 63) & ~(size_t)63);
-    return (a->codes || !codes || lq_fail(err, LQ_E_MEMORY, "no memory for a matrix that is tried")) &&
+    return lq_seek_even(a->s, least, a->x, err) && lq_seek_even(a->s, least, a->w, err) &&
            lq_solve_make(a->s->dev, a->s->w, &(lq_recipe){0}, &a->h, err);
 }
 
@@ -188,9 +169,7 @@ static void close_search(search *a) {
     free(a->r);
     free(a->x);
     free(a->w);
-    free(a->one);
-    free(a->f);
-    free(a->codes);
+    free(a->by);
     lq_solve_close(&a->h);
 }
 
@@ -203,7 +182,7 @@ bool lq_awq_search(const lq_seek *s, float *factor, lq_err *err) {
         done = whole_loss(&a, a.r[i].m, &plain, &loss, err);
         any = done && loss <= plain;
     }
-    for (int64_t j = 0; done && any && j < a.k; j++) factor[j] = a.one[j];
+    for (int64_t j = 0; done && any && j < a.k; j++) factor[j] = factors(&a, 1)[j];
     for (int i = 0; done && !any && s->expert < 0 && i < a.readers; i++)
         a.r[i].m->note = "awq found no factors of its input by which nothing loses more";
     close_search(&a);

@@ -182,6 +182,25 @@ static void far_choose(lq_dev *d, const lq_choose_args *a) {
     far_end(l, m, count);
 }
 
+static void far_tries(lq_dev *d, const lq_tries_args *a) {
+    lq_lent *l = lent_of(d);
+    lq_tries_args far = *a;
+    const size_t n = (size_t)a->w.rows, k = (size_t)a->w.cols, f = sizeof(float), tries = (size_t)a->tries;
+    const size_t table = a->type.kind == LQ_W_TABLE ? f << a->type.bits : 0, rows = a->h ? 0 : (size_t)a->x.rows;
+    if (!table) far.table = NULL;
+    if (a->h) far.x.p = far.y.p = NULL;
+    moved m[] = {
+        {&far.w.p, ((n - 1) * a->w.stride + k) * lq_dtype_size(a->w.type), true, false, NULL},
+        {&far.by, tries * k * f, true, false, NULL}, {&far.table, table, true, false, NULL},
+        {&far.scale_by, tries * lq_scale_count(&a->type, a->w.rows, a->w.cols) * f, true, false, NULL},
+        {&far.scale_map, 256 * f, true, false, NULL}, {&far.h, k * k * f, true, false, NULL},
+        {&far.x.p, rows * a->x.stride * f, true, false, NULL}, {&far.y.p, rows * a->y.stride * f, true, false, NULL}};
+    const int count = (int)(sizeof m / sizeof *m);
+    if (!far_begin(l, m, count)) return;
+    l->far->ops.tries(l->far, &far);
+    far_end(l, m, count);
+}
+
 bool lq_lend_open(const lq_quant_opts *o, lq_lent **out, lq_err *err) {
     *out = NULL;
     if (!o->device || !strcmp(o->device, "cpu")) return true;
@@ -252,6 +271,7 @@ lq_dev *lq_lend(lq_lent *l, lq_dev *cpu) {
     l->dev.ops.solve = far_solve;
     l->dev.ops.round = far_round;
     l->dev.ops.choose = far_choose;
+    l->dev.ops.tries = far_tries;
     return &l->dev;
 }
 

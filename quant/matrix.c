@@ -193,19 +193,22 @@ static void top_row(void *arg, int task, int worker) {
     t->top[task] = (double)top;
 }
 
-// What the scales of a matrix are times, so that the largest of them is E4M3's largest number.
-static void find_scale2(banded *b) {
-    const lq_wtype *t = &b->type;
+float lq_scale2_of(const lq_wtype *t, float top) {
     const float *table = lq_wtype_table(t);
-    float top = 0, code = t->elem == LQ_E5M2 ? 57344.0f : 448.0f;
+    float code = t->elem == LQ_E5M2 ? 57344.0f : 448.0f;
     for (int i = 0; table && i < 1 << t->bits; i++) code = i && fabsf(table[i]) < code ? code : fabsf(table[i]);
+    return top / (code * 448.0f);
+}
+
+static void find_scale2(banded *b) {
+    float top = 0;
     for (int64_t first = 0; first < b->m->w->n; first += b->rows) {
         const int64_t n = b->m->w->n - first < b->rows ? b->m->w->n - first : b->rows;
         const lq_mat mat = rows_of(b, first, n);
         lq_pool_run(b->m->dev->pool, top_row, &(tops){&mat, b->error}, (int)n);
         for (int64_t i = 0; i < n; i++) top = (float)b->error[i] > top ? (float)b->error[i] : top;
     }
-    b->m->scale2 = top / (code * 448.0f);
+    b->m->scale2 = lq_scale2_of(&b->type, top);
 }
 
 // What codes of scales stand for: the scales are found once, for themselves.

@@ -1,7 +1,7 @@
 // pass.h: what the parts of the pass over a model share: the plan (plan.c, place.c), recipes (recipe.c), the work
 // (pass.c), a block on its way and what transforms make of it (block.c, fold.c, rotate.c, turn.c), one matrix
-// (module.c), calibration (calib.c, stream.c, watch.c, calibrate.c, acts.c, awq.c, smooth.c, gptq.c), the report
-// (report.c). What is pruned before has a page of its own, prune.h.
+// (module.c), calibration (calib.c, stream.c, watch.c, calibrate.c, acts.c, awq.c, smooth.c, tries.c, gptq.c), the
+// report (report.c). What is pruned before has a page of its own, prune.h.
 #ifndef LQ_PASS_H
 #define LQ_PASS_H
 #include "formats/json.h"
@@ -206,6 +206,11 @@ int64_t lq_seek_rows(int64_t k, int64_t n, int64_t count, int64_t elements);
 // Sizes of columns: means over those that must share a factor, as shares of the largest, none below `least`.
 bool lq_seek_even(const lq_seek *s, double least, double *v /* [k] */, lq_err *err);
 
+// What a matrix, edited but for its columns, loses in each of some tries (tries.c). Of *a: tries, by, type and h; or x,
+// y, act and what belongs to it, when `loss` is added to. NaN where an element cannot be coded.
+bool lq_tries_matrix(const lq_seek *s, const lq_weight *w, const lq_edit *edit, const lq_tries_args *a,
+                     double *loss /* [tries] */, lq_err *err);
+
 // The transforms, in the order in which they are applied; bit i of lq_recipe.transform is row i. To add one: its row
 // (block.c) and its file. One with none of these functions is not there so far.
 typedef struct lq_transform {
@@ -259,6 +264,8 @@ size_t lq_levels_bytes(const lq_wtype *t, int64_t n, int64_t k); // 0: not of ty
 void lq_levels_lay(uint8_t *at, const lq_wtype *t, int64_t n, int64_t k, lq_levels *out);
 void lq_levels_span(const lq_recipe *r, const float *scale, size_t count, lq_levels *out);
 void lq_levels_code(const float *scale, size_t count, const lq_levels *l);
+// What scales in E4M3 are times, so that the largest of a matrix whose largest magnitude is `top` is E4M3's largest.
+float lq_scale2_of(const lq_wtype *t, float top);
 size_t lq_band_bytes(int64_t k); // of f32 rows that are solved at once (matrix.c)
 size_t lq_band_lent(void);       // of those that are made for another device, at most
 // Of codes, scales and zero points in layout any, with room for scales in F32.

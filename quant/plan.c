@@ -659,7 +659,7 @@ static size_t tried_bytes(const lq_plan *p) {
             most = of[s->input] > most ? of[s->input] : most;
         }
     }
-    return most + p->buffer + (smooth ? 2 * LQ_SOME : 16) * (size_t)p->widest * sizeof(float);
+    return most + p->buffer + (smooth ? 2 * LQ_SOME + 32 : 64) * (size_t)p->widest * sizeof(float);
 }
 
 // The sums of the widest input and what is made of them, and the rows between layers, are in memory as far as that is

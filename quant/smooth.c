@@ -3,12 +3,12 @@
 // the rows that the text gives: what the readers make of them, weights and activations rounded as they will be, against
 // what they made; for all inputs of the model or of a layer together, or for each. Left as they are: inputs that no a
 // makes better. Owns the rows that are tried.
-#include "kernels/pack.h"
 #include "quant/pass.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { TRIES = LQ_ALPHAS + 1 };
 static const double least = 1e-5; // of the largest size
 
 // Some rows of a module's matrices, and what they make of the input.
@@ -25,13 +25,31 @@ typedef struct search {
     reader *r;          // [readers]
     int readers;
     double *x, *w;      // [k] largest magnitudes
-    float *f, *row;     // [k]
-    float *in, *out;    // [rows][k], [rows][largest w.n]
-    void *codes;
+    float *row, *most;  // [threads][k] of a matrix: a row, the largest magnitudes of those before it
+    float *lo, *hi;     // [k] the least and the largest of the rows of the text, 0 counted in
+    float *by;          // [TRIES][k] factors, the first are ones
 } search;
 
 static lq_mat mat_of(float *p, int rows, int64_t cols) {
     return (lq_mat){.p = p, .type = LQ_F32, .rows = rows, .cols = (int)cols, .stride = (size_t)cols};
+}
+
+typedef struct seen {
+    const search *a;
+    const lq_weight *w;
+    lq_edit edit;
+    float *to;          // [per][k] row i * n / per is the i-th; NULL: none is taken
+    int64_t per;
+} seen;
+
+static void see_row(void *arg, int task, int worker) {
+    const seen *m = arg;
+    const int64_t k = m->a->k, i = m->to ? (task * m->per + m->w->n - 1) / m->w->n : 0;
+    float *row = m->a->row + worker * k, *most = m->a->most + worker * k;
+    lq_weight_row(m->w, task, row);
+    lq_edit_row(&m->edit, task, row, k);
+    for (int64_t j = 0; j < k; j++) most[j] = fabsf(row[j]) > most[j] ? fabsf(row[j]) : most[j];
+    if (m->to && i < m->per && i * m->w->n / m->per == task) memcpy(m->to + i * k, row, (size_t)k * sizeof *row);
 }
 
 // The sizes of a module's columns; some of its rows, if there is a reader to take them.
@@ -48,144 +66,115 @@ static bool read_module(search *a, const lq_module *m, reader *r, lq_err *err) {
                            .q = r->p};
     }
     for (int i = 0; i < count; i++) {
-        const lq_edit edit = lq_edit_of(&m->edit, first + i);
         lq_pick from;
         lq_weight w;
         if (!lq_item_pick(a->s->b->plan->in, m->it, first + i, &from, err) ||
             !lq_ckpt_pick(a->s->b->plan->in, &from, s->n, s->k, &w, NULL, err)) return false;
-        for (int64_t l = 0, taken = 0; l < s->n; l++) {
-            lq_weight_row(&w, l, a->row);
-            lq_edit_row(&edit, l, a->row, a->k);
-            for (int64_t j = 0; j < a->k; j++) a->w[j] = fmax(a->w[j], fabs((double)a->row[j]));
-            if (!r || taken == per || l != taken * s->n / per) continue;
-            memcpy(r->p + (size_t)(i * per + taken++) * (size_t)a->k, a->row, (size_t)a->k * sizeof *a->row);
-        }
+        lq_pool *pool = a->s->dev->pool;
+        const size_t k = (size_t)a->k, cells = (size_t)lq_pool_threads(pool) * k;
+        memset(a->most, 0, cells * sizeof *a->most);
+        lq_pool_run(pool, see_row, &(seen){a, &w, lq_edit_of(&m->edit, first + i),
+                                           r ? r->p + (size_t)(i * per) * k : NULL, per}, (int)s->n);
+        for (size_t j = 0; j < cells; j++) a->w[j % k] = fmax(a->w[j % k], (double)a->most[j]);
         lq_ckpt_done(a->s->b->plan->in, &w);
     }
     return true;
 }
 
-// The largest of the factors times the least is 1.
-static void factors(const search *a, double alpha) {
+static float *factors(const search *a, int at) { return a->by + (size_t)at * (size_t)a->k; }
+
+// The largest of them times the least is 1.
+static void candidate(const search *a, double alpha, float *f) {
     double lo = INFINITY, hi = 0;
     for (int64_t j = 0; j < a->k; j++) {
         const double v = pow(a->x[j], alpha) / pow(a->w[j], 1 - alpha);
         lo = fmin(lo, v), hi = fmax(hi, v);
     }
     for (int64_t j = 0; j < a->k; j++)
-        a->f[j] = (float)(pow(a->x[j], alpha) / pow(a->w[j], 1 - alpha) / sqrt(lo * hi));
+        f[j] = (float)(pow(a->x[j], alpha) / pow(a->w[j], 1 - alpha) / sqrt(lo * hi));
 }
 
-// A scale for all rows, of the whole range.
-static lq_fixed span(const search *a, lq_atype t) {
+// A scale for all rows divided by these factors, of the whole range.
+static lq_fixed span(const search *a, lq_atype t, const float *f) {
     double lo = 0, hi = 0;
-    for (size_t i = 0; i < (size_t)a->rows * (size_t)a->k; i++) {
-        lo = fmin(lo, (double)a->in[i]);
-        hi = fmax(hi, (double)a->in[i]);
+    for (int64_t j = 0; j < a->k; j++) {
+        lo = fmin(lo, (double)(a->lo[j] / f[j]));
+        hi = fmax(hi, (double)(a->hi[j] / f[j]));
     }
     return lq_fixed_of(lq_fixed_form(t), lo, hi, 0);
 }
 
-// What a reader makes of the input with factors in it, all rounded, is in a->out.
-static bool apply(const search *a, const reader *r, lq_err *err) {
-    lq_dev *d = a->s->dev;
-    lq_weight_size size;
-    lq_weight_out raw;
-    lq_act act = {0};
-    lq_fixed fixed = {0};
-    int32_t *sum = NULL;
-    const lq_edit edit = {.column = a->f};
-    if (!lq_weight_sizes(&r->m->it->recipe.type, r->w.n, a->k, &size))
-        return lq_fail(err, LQ_E_LIMIT, "it is too large");
-    lq_lay_out(a->codes, &size, true, &raw);
-    lq_matrix q = {.w = &r->w, .dev = d, .edit = &edit, .q = raw.q, .scale = raw.scale, .zero = raw.zero,
-                   .tick = lq_seek_heard, .arg = (void *)(uintptr_t)a->s};
-    if (!lq_quantize_matrix(&(lq_recipe){.type = r->m->it->recipe.type}, &q, err)) return false;
-    lq_weight w = {.type = q.type, .n = r->w.n, .k = a->k, .q = raw.q, .scale = raw.scale, .zero = raw.zero,
-                   .scale2 = &q.scale2, .table = lq_wtype_table(&q.type)};
-    if (w.type.act.fixed) fixed = span(a, w.type.act), w.act_scale = &fixed.scale;
-    if (w.type.act.asym) w.act_zero = &fixed.zero, w.code_sum = sum = malloc((size_t)w.n * sizeof *sum);
-    const size_t bytes = lq_act_bytes(d, &w, a->rows);
-    void *base = bytes ? aligned_alloc(64, (bytes + 63) & ~(size_t)63) : NULL;
-    bool done = (!bytes || base) && (!w.type.act.asym || sum);
-    if (!done) lq_fail(err, LQ_E_MEMORY, "no memory for %d rows", a->rows);
-    if (done) {
-        if (sum) lq_code_sums(&w, sum);
-        const lq_mat x = mat_of(a->in, a->rows, a->k);
-        act.x = x;
-        lq_act_bind(d, &act, &w, a->rows, base);
-        act.x = x;
-        if (act.type.elem != LQ_F32) d->ops.quant(d, &(lq_quant_args){.x = x, .act = &act});
-        d->ops.matmul(d, &(lq_matmul_args){.x = &act, .count = 1, .w = {&w}, .y = {mat_of(a->out, a->rows, w.n)}});
-        done = d->ops.sync(d, err);
-    }
-    free(sum);
-    free(base);
-    return done;
-}
-
-// The error of what all readers make with the factors at hand.
-static bool error_of(const search *a, double *error, lq_err *err) {
-    *error = 0;
-    for (int i = 0; i < a->rows; i++)
-        for (int64_t j = 0; j < a->k; j++)
-            a->in[(size_t)i * (size_t)a->k + (size_t)j] = a->s->w->some[(size_t)i * (size_t)a->k + (size_t)j] / a->f[j];
+// The errors of what all readers make with each of these factors.
+static bool errors(const search *a, int tries, double *error /* [tries] */, lq_err *err) {
+    float scale[TRIES];
+    int32_t zero[TRIES];
+    for (int i = 0; i < tries; i++) error[i] = 0;
     for (const reader *r = a->r; r < a->r + a->readers; r++) {
-        if (!apply(a, r, err)) return false;
-        for (size_t i = 0; i < (size_t)a->rows * (size_t)r->w.n; i++) {
-            const double e = (double)(a->out[i] - r->y[i]);
-            *error += e * e;
+        const lq_wtype *t = &r->m->it->recipe.type;
+        for (int i = 0; i < tries && t->act.fixed; i++) {
+            const lq_fixed f = span(a, t->act, factors(a, i));
+            scale[i] = f.scale, zero[i] = f.zero;
         }
+        const lq_tries_args args = {
+            .tries = tries, .by = a->by, .type = *t, .x = mat_of(a->s->w->some, a->rows, a->k),
+            .y = mat_of(r->y, a->rows, r->w.n), .act = lq_act_type(a->s->dev, t),
+            .fixed = t->act.fixed ? scale : NULL, .fixed_zero = t->act.fixed ? zero : NULL};
+        if (!lq_tries_matrix(a->s, &r->w, &(lq_edit){0}, &args, error, err)) return false;
     }
     return true;
 }
 
+static void span_columns(const search *a) {
+    for (size_t i = 0; i < (size_t)a->rows * (size_t)a->k; i++) {
+        const float x = a->s->w->some[i];
+        const size_t j = i % (size_t)a->k;
+        if (i == j) a->lo[j] = a->hi[j] = 0;
+        a->lo[j] = x < a->lo[j] ? x : a->lo[j];
+        a->hi[j] = x > a->hi[j] ? x : a->hi[j];
+    }
+}
+
 static bool open_search(search *a, lq_err *err) {
     const lq_block *b = a->s->b;
-    const size_t k = (size_t)a->k, rows = (size_t)a->rows;
-    size_t codes = 64;
-    int64_t most = 1;
+    const size_t k = (size_t)a->k, cells = (size_t)lq_pool_threads(a->s->dev->pool) * k;
     a->r = calloc((size_t)b->modules, sizeof *a->r);
     a->x = malloc(k * sizeof *a->x);
     a->w = calloc(k, sizeof *a->w);
-    a->f = malloc(k * sizeof *a->f);
-    a->row = malloc(k * sizeof *a->row);
-    a->in = malloc(rows * k * sizeof *a->in);
-    if (!a->r || !a->x || !a->w || !a->f || !a->row || !a->in)
+    a->row = malloc(cells * sizeof *a->row);
+    a->most = malloc(cells * sizeof *a->most);
+    a->lo = malloc(k * sizeof *a->lo);
+    a->hi = malloc(k * sizeof *a->hi);
+    a->by = malloc(TRIES * k * sizeof *a->by);
+    if (!a->r || !a->x || !a->w || !a->row || !a->most || !a->lo || !a->hi || !a->by)
         return lq_fail(err, LQ_E_MEMORY, "no memory to search factors of %zu columns", k);
     for (int i = 0; i < b->modules; i++) {
         const lq_module *m = &b->module[i];
         if (!lq_reads(m, a->s->input)) continue;
         const bool tried = m->it->round && m->it->recipe.type.kind != LQ_W_PLAIN;
         if (!read_module(a, m, tried ? &a->r[a->readers++] : NULL, err)) return false;
-        if (!tried) continue;
-        const reader *r = &a->r[a->readers - 1];
-        const size_t bytes = lq_module_bytes(&m->it->recipe.type, r->w.n, a->k);
-        codes = bytes > codes ? bytes : codes;
-        most = r->w.n > most ? r->w.n : most;
     }
     for (size_t j = 0; j < k; j++) a->x[j] = (double)a->s->w->absmax[j];
     if (!lq_seek_even(a->s, least, a->x, err) || !lq_seek_even(a->s, least, a->w, err)) return false;
-    a->codes = aligned_alloc(64, (codes + 63) & ~(size_t)63);
-    a->out = malloc(rows * (size_t)most * sizeof *a->out);
-    if (!a->codes || !a->out) return lq_fail(err, LQ_E_MEMORY, "no memory for a matrix that is tried");
+    span_columns(a);
     lq_dev *d = a->s->dev;
     const lq_act act = {.x = mat_of(a->s->w->some, a->rows, a->k)};
     for (const reader *r = a->r; r < a->r + a->readers; r++)
         d->ops.matmul(d, &(lq_matmul_args){.x = &act, .count = 1, .w = {&r->w}, .y = {mat_of(r->y, a->rows, r->w.n)}});
+    lq_lend_hold(d, a->s->w->some, (size_t)a->rows * k * sizeof *a->s->w->some);
     return d->ops.sync(d, err);
 }
 
 static void close_search(search *a) {
     for (int i = 0; a->r && i < a->readers; i++) free(a->r[i].p), free(a->r[i].y);
+    lq_lend_drop(a->s->dev, a->s->w->some);
     free(a->r);
     free(a->x);
     free(a->w);
-    free(a->f);
     free(a->row);
-    free(a->in);
-    free(a->out);
-    free(a->codes);
+    free(a->most);
+    free(a->lo);
+    free(a->hi);
+    free(a->by);
 }
 
 // What the readers made of the rows.
@@ -198,25 +187,20 @@ static double norm_of(const search *a) {
 
 bool lq_smooth_search(const lq_seek *s, float *factor, lq_err *err) {
     search a = {.s = s, .k = s->w->k, .rows = s->w->somes};
-    const double given = s->b->alpha;
-    double *tally = s->b->tally, best = 0, error = 0, alpha = 0;
+    const double given = s->b->tally ? 0 : s->b->alpha;
+    double *tally = s->b->tally, error[TRIES], alpha = given > 0 ? given : 0;
     if (!tally && given == 0) return true;
     bool done = open_search(&a, err);
+    if (done && given > 0) candidate(&a, given, factor);
+    for (int64_t j = 0; done && j < a.k; j++) a.by[j] = 1;
+    for (int i = 1; done && i < TRIES && !(given > 0); i++) candidate(&a, (double)i / LQ_ALPHAS, factors(&a, i));
+    if (!(given > 0)) done = done && errors(&a, TRIES, error, err);
     const double norm = done && tally ? norm_of(&a) : 0;
-    for (int64_t j = 0; done && j < a.k; j++) a.f[j] = 1;
-    done = done && error_of(&a, &best, err);
-    if (done && norm > 0) tally[0] += best / norm;
-    for (int i = 1; done && i <= LQ_ALPHAS; i++) {
-        const double tried = !tally && given > 0 ? given : (double)i / LQ_ALPHAS;
-        factors(&a, tried);
-        done = error_of(&a, &error, err);
-        if (done && norm > 0) tally[i] += error / norm;
-        if (tally) continue;
-        if (done && (error < best || given > 0)) {
-            best = error, alpha = tried;
-            memcpy(factor, a.f, (size_t)a.k * sizeof *factor);
-        }
-        if (given > 0) break;
+    for (int i = 0; i < TRIES && norm > 0; i++) tally[i] += error[i] / norm;
+    for (int i = 1, best = 0; done && i < TRIES && !tally && !(given > 0); i++) {
+        if (!(error[i] < error[best])) continue;
+        best = i, alpha = (double)i / LQ_ALPHAS;
+        memcpy(factor, factors(&a, i), (size_t)a.k * sizeof *factor);
     }
     for (int i = 0; done && i < a.readers; i++)
         if (alpha > 0) a.r[i].m->alpha = alpha;

@@ -232,6 +232,7 @@ void lq_cpu_c_slots(lq_ops *o) {
     o->round = lq_round_c;
     o->choose = lq_choose_c;
     o->arrange = lq_arrange_c;
+    o->tries = lq_tries_cpu;
     o->reduce = reduce;
     o->gather = gather;
 }

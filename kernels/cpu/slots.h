@@ -30,6 +30,7 @@ void lq_solve_c(lq_dev *d, const lq_solve_args *a);
 void lq_round_c(lq_dev *d, const lq_round_args *a);
 void lq_choose_c(lq_dev *d, const lq_choose_args *a);
 void lq_arrange_c(lq_dev *d, const lq_arrange_args *a);
+void lq_tries_cpu(lq_dev *d, const lq_tries_args *a); // of every ISA: by its round, quant and matmul
 void lq_attn_avx2(lq_dev *d, const lq_attn_args *a);
 void lq_attn_avx512(lq_dev *d, const lq_attn_args *a);
 #endif

@@ -187,6 +187,7 @@ bool lq_cuda_open(int version, const char *name, const lq_dev_opts *o, lq_dev **
     lq_cuda_round_slots(&d->ops);
     lq_cuda_solve_slots(&d->ops);
     lq_cuda_choose_slots(&d->ops);
+    lq_cuda_tries_slots(&d->ops);
     *out = d;
     return true;
 }

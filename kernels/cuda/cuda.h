@@ -56,6 +56,7 @@ void lq_cuda_slots(lq_ops *o);       // of a forward (slots.c)
 void lq_cuda_round_slots(lq_ops *o); // round, refine (round.c)
 void lq_cuda_solve_slots(lq_ops *o); // gram, factor, solve, arrange (solve.c)
 void lq_cuda_choose_slots(lq_ops *o); // choose (choose.c)
+void lq_cuda_tries_slots(lq_ops *o); // tries (tries.c)
 struct lq_solver *lq_cuda_solver(lq_dev *d); // opened at the first use; NULL: broken
 void lq_cuda_host_round(lq_dev *d, const lq_round_args *a); // what no kernel rounds (hosted.c)
 // Scratch of so many bytes, until the next call: it grows here, within a slot, and never shrinks. NULL: broken.

@@ -346,4 +346,5 @@ void check_ops(lq_dev *ref, lq_dev *dev) {
     if (ck_begin("sample", dev->isa)) check_sample(dev);
     if (ck_begin("round", dev->isa)) check_round(ref, dev);
     if (ck_begin("choose arrange", dev->isa)) check_choose(ref, dev);
+    if (ck_begin("tries", dev->isa)) check_tries(ref, dev);
 }

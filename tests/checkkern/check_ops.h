@@ -26,4 +26,5 @@ void check_mix(lq_dev *dev);    // route, mix, conv, scan, gram, factor, solve, 
 void check_sample(lq_dev *dev);
 void check_round(lq_dev *ref, lq_dev *dev);
 void check_choose(lq_dev *ref, lq_dev *dev); // and arrange
+void check_tries(lq_dev *ref, lq_dev *dev);
 #endif

@@ -18,6 +18,7 @@ here = os.path.dirname(os.path.abspath(__file__))
 for folder in ("..", "../golden"):
     sys.path.insert(0, os.path.join(here, folder))
 import make_models
+import st
 from counted import check, end, skip
 from dumped import logits
 
@@ -258,6 +259,50 @@ def calibrate(folder):
         check(np.array_equal(np.fromfile(near, "u1"), np.fromfile(far, "u1")), "gqa: other bytes with little memory on the device")
 
 
+def searched(model, out, *words):
+    """The report, what the norms of the first layer were divided by, and what the emulated driver counted: plain kernels, bytes put there and got from there."""
+    r = run("quantize", model, out, *words, "--samples", "4", "--seqlen", "24", "--force", "--quiet", LQ_EMU_COUNT="1")
+    if not check(r.returncode == 0, f"{os.path.basename(model)} {words}: {r.stderr.strip()}"):
+        return None, None, None
+    was, made = st.read(os.path.join(model, "model.safetensors"))[0], st.read(out)[0]
+    norms = [n for n in sorted(was) if ".layers.0." in n and "norm" in n]
+    said = re.search(r"(\d+) plain, (\d+) put, (\d+) got", r.stderr)
+    with open(out + ".report.json") as f:
+        return json.load(f)["modules"], np.concatenate([was[n].astype("f8") / made[n].astype("f8") for n in norms]), [int(x) for x in said.groups()] if said else None
+
+
+def search(folder):
+    """Factors are sought on the device, all tries of a matrix at once, and those that are taken are the CPU's: f32 sums in another order move a loss by k * 2^-24 of its
+    terms, far less than these candidates are apart. In exact mode the first layer is given the same numbers, but for the order of the CPU's sums: factors move by 1e-4."""
+    make_models.make(folder)
+    out, int4 = os.path.join(folder, "searched.lq"), ["--bits", "4", "--group", "16"]
+    cases = (("gqa", ["-m", "awq", *int4]), ("gqa", ["-m", "awq+gptq", *int4]), ("mixtral", ["-m", "awq", *int4]), ("gqa", ["-m", "smoothquant"]), ("gqa", ["-m", "smoothquant", "--alpha", "input"]),
+             ("gqa", ["-m", "smoothquant", "--alpha", "layer", "--type", "int8 row sym f32 act i8 tensor asym"]), ("gqa", ["-m", "smoothquant", "--alpha", "input", "--type", "e4m3 row f32 act e4m3 row"]))
+    for name, words in cases:
+        model = os.path.join(folder, name)
+        (told, cpu, _), (mine, far, _) = (searched(model, out, *words, *more) for more in ([], ["--device", "cuda", "--exact"]))
+        if told is None or mine is None:
+            continue
+        alphas = np.array([[m.get("alpha") or 0 for m in (a, b) if ".0." in m["name"]] or [0, 0] for a, b in zip(told, mine)])
+        near = 0.05 if real_gpu else 0  # on a GPU sums have one more order: neighbours may lose the same
+        check(len(told) == len(mine) and np.abs(alphas[:, 0] - alphas[:, 1]).max() <= near + 1e-9, f"{name} {words}: alphas {alphas.T.tolist()}")
+        check((near and alphas.any()) or np.abs(far / cpu - 1).max() <= 1e-4, f"{name} {words}: factors are up to {np.abs(far / cpu - 1).max():.2g} off the CPU's")
+        check(np.abs(cpu - 1).max() > 0.01, f"{name} {words}: no factors were found")
+    if real_gpu:
+        return
+    # A matrix is tried twice: some of its rows under all factors, and all of it with the best; each time six kernels and a product. Its input's moments are brought once.
+    model = os.path.join(folder, "gqa")
+    counts = [searched(model, out, "-m", "awq", *int4, "--recipe", json.dumps({"transform": t}), "--device", "cuda", "--exact")[2] for t in ("clip", "awq+clip")]
+    inputs = {"q_proj": 64, "k_proj": 64, "v_proj": 64, "o_proj": 64, "gate_proj": 64, "up_proj": 64, "down_proj": 160}
+    weights = [(n, a.shape) for n, a in st.read(os.path.join(model, "model.safetensors"))[0].items() if n.split(".")[-2] in inputs]
+    if check(None not in counts, f"gpu_emu says nothing: {counts}"):
+        (plain, put, _), (kernels, brought, _) = counts
+        # The text goes through the layers once more, which costs no more than all that is done without a search.
+        check(kernels - plain <= plain + 2 * 7 * len(weights), f"a search of {len(weights)} matrices takes {kernels - plain} kernels, all else {plain}")
+        most = sum(4 * (2 * n * k + 44 * k + k * k) for _, (n, k) in weights)
+        check(brought - put <= put + most, f"a search brings {brought - put} bytes, all else {put}, matrices with moments and factors {most}")
+
+
 def quantize(folder):
     """Rounding has the CPU's bits, so without a text the files are equal."""
     files = [os.path.join(folder, name) for name in ("cpu.lq", "cuda.lq")]
@@ -290,6 +335,7 @@ with tempfile.TemporaryDirectory() as folder:
         if not real_gpu:
             os.environ["LD_LIBRARY_PATH"] = plugin
         calibrate(os.path.join(folder, "calibrated"))
+        search(os.path.join(folder, "calibrated"))
         quantize(folder)
         types(folder)
         many_tokens(folder)

@@ -1,8 +1,8 @@
 // gpu_emu.c: the driver of gpu.h on this machine: kernels of task.h run task by task, those of simt.h on the emulated
 // machine, at once. Its memory can be touched by kernels and copies alone: host code that reads or writes a device
 // pointer dies. LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_CAPABILITY (86) another one, LQ_EMU_COUNT makes it say at
-// its end what was recorded and how many plain kernels ran. It cannot tell that a kernel reads the host's memory. Owns
-// one region of memory for the whole process.
+// its end what was recorded, how many plain kernels ran and how many bytes were put there and got from there. It cannot
+// tell that a kernel reads the host's memory. Owns one region of memory for the whole process.
 #include "kernels/cuda/gpu.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +33,7 @@ struct lq_gpu {
     int blocks;
     lq_gpu_graph *recording;
     int recorded, replayed, plain; // plain: kernels of task.h that ran
+    size_t put, got;               // bytes
     lq_err error;
 };
 
@@ -68,7 +69,8 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
 
 void lq_gpu_close(lq_gpu *g) {
     if (getenv("LQ_EMU_COUNT"))
-        fprintf(stderr, "gpu_emu: %d recorded, %d replayed, %d plain\n", g->recorded, g->replayed, g->plain);
+        fprintf(stderr, "gpu_emu: %d recorded, %d replayed, %d plain, %zu put, %zu got\n", g->recorded, g->replayed,
+                g->plain, g->put, g->got);
     munmap(g->memory, g->bytes);
     free(g->block);
     free(g);
@@ -155,11 +157,13 @@ static void forbid(lq_gpu *g, const char *what) {
 
 void lq_gpu_put(lq_gpu *g, void *dst, const void *src, size_t n) {
     forbid(g, "a copy to the device");
+    g->put += n;
     run(g, &(step){.dst = dst, .src = src, .bytes = n});
 }
 
 void lq_gpu_get(lq_gpu *g, void *dst, const void *src, size_t n) {
     forbid(g, "a copy from the device");
+    g->got += n;
     run(g, &(step){.dst = dst, .src = src, .bytes = n});
 }
 
