@@ -2,8 +2,8 @@
 // kernels/element.h's, in f32; it is rounded once.
 #ifndef LQ_ELEM_CUH
 #define LQ_ELEM_CUH
+#include "kernels/cuda/acts.cuh"
 #include "kernels/cuda/elem.h"
-#include "kernels/cuda/simt.h"
 #include "kernels/element.h"
 
 namespace elem {
@@ -32,9 +32,13 @@ LQ_DEV eight floats(const float *p) {
              float_of(b.w)}};
 }
 
+LQ_DEV uint4 rounded(const eight &f) {
+    return {bf16x2_of(f.v[0], f.v[1]), bf16x2_of(f.v[2], f.v[3]), bf16x2_of(f.v[4], f.v[5]),
+            bf16x2_of(f.v[6], f.v[7])};
+}
+
 LQ_DEV void write(const lq_mat &m, int row, int col, const eight &f) {
-    st16((uint16_t *)m.p + (size_t)row * m.stride + (size_t)col,
-         {bf16x2_of(f.v[0], f.v[1]), bf16x2_of(f.v[2], f.v[3]), bf16x2_of(f.v[4], f.v[5]), bf16x2_of(f.v[6], f.v[7])});
+    st16((uint16_t *)m.p + (size_t)row * m.stride + (size_t)col, rounded(f));
 }
 
 // With the function known while this is compiled.
@@ -45,12 +49,10 @@ template <lq_unary FN> LQ_DEV void glu_of(const lq_glu_args &given, eight *gate,
     for (int i = 0; i < 8; i++) gate->v[i] = lq_glu_pair(&a, gate->v[i], two, up.v[i]);
 }
 
-LQ_DEV void glu(const lq_glu_args &a) {
-    const place p = place_of(a.y.cols);
-    if (p.row >= a.y.rows) return;
+LQ_DEV eight glu_at(const lq_glu_args &a, int row, int col) {
     const bool two = a.up.p != NULL;
-    eight gate = read(a.gate, p.row, p.col), up = {};
-    if (two) up = read(a.up, p.row, p.col);
+    eight gate = read(a.gate, row, col), up = {};
+    if (two) up = read(a.up, row, col);
     switch (a.fn) {
     case LQ_SILU: glu_of<LQ_SILU>(a, &gate, up, two); break;
     case LQ_GELU: glu_of<LQ_GELU>(a, &gate, up, two); break;
@@ -61,7 +63,24 @@ LQ_DEV void glu(const lq_glu_args &a) {
     case LQ_TANH: glu_of<LQ_TANH>(a, &gate, up, two); break;
     case LQ_XIELU: glu_of<LQ_XIELU>(a, &gate, up, two); break;
     }
-    write(a.y, p.row, p.col, gate);
+    return gate;
+}
+
+LQ_DEV void glu(const lq_glu_args &a) {
+    const place p = place_of(a.y.cols);
+    if (p.row < a.y.rows) write(a.y, p.row, p.col, glu_at(a, p.row, p.col));
+}
+
+// A row for a block, which also makes its form.
+LQ_DEV void glu_coded(const lq_glu_act_of &a) {
+    const int row = (int)blockIdx.x;
+    for (int col = (int)threadIdx.x * 8; col < a.a.y.cols; col += LQ_GLU_THREADS * 8) {
+        const uint4 y = rounded(glu_at(a.a, row, col));
+        st16((uint16_t *)a.a.y.p + (size_t)row * a.a.y.stride + (size_t)col, y);
+        sts16(smem_base() + LQ_ACTS_HEAD + col * 2, y);
+    }
+    __syncthreads();
+    acts::coded<LQ_GLU_THREADS>(a.quant, row);
 }
 
 LQ_DEV void add(const lq_add_args &a) {

@@ -3,12 +3,13 @@
 // Results are portable C's in f32 on what is read, rounded once.
 #ifndef LQ_ELEM_CUDA_H
 #define LQ_ELEM_CUDA_H
-#include "kernels/ops.h"
+#include "kernels/cuda/acts.h"
 
-enum { LQ_ELEM_THREADS = 256 };
+enum { LQ_ELEM_THREADS = 256, LQ_GLU_THREADS = 512 };
 
 // Copies of arguments, without what points to the host.
 typedef struct lq_glu_of { lq_glu_args a; } lq_glu_of;
+typedef struct lq_glu_act_of { lq_glu_args a; lq_acts_args quant; } lq_glu_act_of; // quant.x is y: a row for a block
 typedef struct lq_add_of { lq_add_args a; } lq_add_of;
 typedef struct lq_scale_of { lq_scale_args a; } lq_scale_of;
 typedef struct lq_mix_of { lq_mix_args a; } lq_mix_of;
@@ -23,7 +24,7 @@ static inline bool lq_elem_mat(const lq_mat *m) {
 }
 
 static inline bool lq_glu_fits(const lq_glu_args *a) {
-    return !a->act && lq_elem_mat(&a->gate) && (!a->up.p || lq_elem_mat(&a->up)) && lq_elem_mat(&a->y);
+    return lq_elem_mat(&a->gate) && (!a->up.p || lq_elem_mat(&a->up)) && lq_elem_mat(&a->y);
 }
 
 static inline bool lq_add_fits(const lq_add_args *a) { return lq_elem_mat(&a->x) && lq_elem_mat(&a->y); }

@@ -8,28 +8,49 @@
 #define ROWS(X) \
     X(lq_rmsn_k256) X(lq_rmsn_k4096) X(lq_rmsn_k16384) X(lq_elem_glu) X(lq_elem_add) X(lq_elem_scale) X(lq_elem_mix) \
     X(lq_elem_embed) X(lq_route_rows) X(lq_route_sort)
+#define CODED(X) X(lq_rmsn_act_k4096) X(lq_rmsn_act_k16384) X(lq_elem_glu_act)
 ROWS(LQ_DECLARED)
+CODED(LQ_DECLARED)
 static void (*const rows[])(void) = {ROWS(LQ_LISTED)};
+static void (*const coded[])(void) = {CODED(LQ_LISTED)}; // a row of these stands in shared memory
 
 bool lq_fast_rows_open(lq_dev *d, lq_err *err) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!lq_gpu_prepare(lq_cuda_of(d)->gpu, lq_entry(rows[i]), 0, err)) return false;
+    for (size_t i = 0; i < sizeof coded / sizeof *coded; i++)
+        if (!lq_gpu_prepare(lq_cuda_of(d)->gpu, lq_entry(coded[i]), lq_cuda_of(d)->shared, err)) return false;
     return true;
 }
 
-// Whether there is no other form of y to make.
-static bool idle(const lq_act *act, const lq_mat *y) {
-    return !act || (act->type.elem == LQ_F32 && (!act->x.p || act->x.p == y->p));
+// The other form of y that is to be made; NULL: none.
+static lq_act *form_of(lq_act *act, const lq_mat *y) {
+    return act && act->type.elem == LQ_F32 && (!act->x.p || act->x.p == y->p) ? NULL : act;
 }
 
-bool lq_fast_norm(lq_dev *d, const lq_norm_args *given) {
-    lq_norm_args a = *given;
-    if (idle(a.act, &a.y)) a.act = NULL;
-    if (!lq_rmsn_fits(&a)) return false;
-    const lq_rmsn_args r = lq_rmsn_of(&a);
+// Whether the kernel that makes y makes this form too; else `quant` does, behind it.
+static bool fused(const lq_dev *d, const lq_act *act, const lq_mat *y) {
+    return act && lq_acts_fits(y, act, lq_cuda_of(d)->shared);
+}
+
+static void quantize(lq_dev *d, const lq_mat *y, lq_act *act) {
+    if (act) d->ops.quant(d, &(lq_quant_args){.x = *y, .act = act});
+}
+
+bool lq_fast_norm(lq_dev *d, const lq_norm_args *a) {
+    lq_act *act = form_of(a->act, &a->y);
+    if (!lq_rmsn_fits(a)) return false;
+    const lq_rmsn_args r = lq_rmsn_of(a);
+    if (!r.rows) return true;
+    if (fused(d, act, &a->y)) {
+        const lq_rmsn_act_args both = {r, {a->y, *act}};
+        const lq_gpu_grid grid = {(unsigned)r.rows, LQ_RMSN_THREADS, .shared = lq_acts_shared(r.k)};
+        lq_fast_launch(d, r.k <= 4096 ? lq_rmsn_act_k4096 : lq_rmsn_act_k16384, &both, sizeof both, grid);
+        return true;
+    }
     void (*kernel)(void) = r.k <= LQ_RMSN_NARROW ? lq_rmsn_k256 : r.k <= 4096 ? lq_rmsn_k4096 : lq_rmsn_k16384;
     const lq_gpu_grid grid = {lq_rmsn_blocks(&r), LQ_RMSN_THREADS, .shared = LQ_RMSN_SHARED};
-    if (r.rows) lq_fast_launch(d, kernel, &r, sizeof r, grid);
+    lq_fast_launch(d, kernel, &r, sizeof r, grid);
+    quantize(d, &a->y, act);
     return true;
 }
 
@@ -38,11 +59,18 @@ static void launch_elem(lq_dev *d, void (*kernel)(void), const void *args, size_
     if (blocks) lq_fast_launch(d, kernel, args, bytes, (lq_gpu_grid){.blocks = blocks, .threads = LQ_ELEM_THREADS});
 }
 
-bool lq_fast_glu(lq_dev *d, const lq_glu_args *given) {
-    lq_glu_of of = {*given};
-    if (idle(of.a.act, &of.a.y)) of.a.act = NULL;
-    if (!lq_glu_fits(&of.a)) return false;
-    launch_elem(d, lq_elem_glu, &of, sizeof of, &of.a.y);
+bool lq_fast_glu(lq_dev *d, const lq_glu_args *a) {
+    const lq_glu_of of = {*a};
+    lq_act *act = form_of(a->act, &a->y);
+    if (!lq_glu_fits(a)) return false;
+    if (fused(d, act, &a->y)) {
+        const lq_glu_act_of both = {*a, {a->y, *act}};
+        const lq_gpu_grid grid = {(unsigned)a->y.rows, LQ_GLU_THREADS, .shared = lq_acts_shared(a->y.cols)};
+        if (a->y.rows) lq_fast_launch(d, lq_elem_glu_act, &both, sizeof both, grid);
+        return true;
+    }
+    launch_elem(d, lq_elem_glu, &of, sizeof of, &a->y);
+    quantize(d, &a->y, act);
     return true;
 }
 

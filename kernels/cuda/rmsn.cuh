@@ -4,8 +4,8 @@
 // in order: by the number of columns alone, so a row's bits depend on that row alone.
 #ifndef LQ_RMSN_CUH
 #define LQ_RMSN_CUH
+#include "kernels/cuda/acts.cuh"
 #include "kernels/cuda/rmsn.h"
-#include "kernels/cuda/simt.h"
 
 namespace rmsn {
 enum { WARPS = LQ_RMSN_THREADS / WARP };
@@ -48,8 +48,9 @@ LQ_DEV uint2 normed(uint2 v, const lq_rmsn_args &a, float mean, float by, size_t
     return {bf16x2_of(f[0], f[1]), bf16x2_of(f[2], f[3])};
 }
 
-// VECTORS of 8 columns a thread. WIDE: 256 threads for a row; else a part of a warp.
-template <int VECTORS, bool WIDE> LQ_DEV void row(const lq_rmsn_args &a) {
+// VECTORS of 8 columns a thread. WIDE: 256 threads for a row; else a part of a warp. KEPT: it is left where acts.cuh
+// looks for it.
+template <int VECTORS, bool WIDE, bool KEPT = false> LQ_DEV void row(const lq_rmsn_args &a) {
     pdl_trigger();
     const int shift = WIDE ? 8 : a.shift, threads = 1 << shift, lanes = WIDE ? WARP : threads;
     const int thread = (int)threadIdx.x & (threads - 1);
@@ -92,8 +93,18 @@ template <int VECTORS, bool WIDE> LQ_DEV void row(const lq_rmsn_args &a) {
         if (column >= a.k) continue;
         const uint2 low = normed({v[i].x, v[i].y}, a, mean, by, gamma + column);
         const uint2 high = normed({v[i].z, v[i].w}, a, mean, by, gamma + column + 4);
-        st16(a.y + (int64_t)at * a.y_stride + column, {low.x, low.y, high.x, high.y});
+        const uint4 y = {low.x, low.y, high.x, high.y};
+        st16(a.y + (int64_t)at * a.y_stride + column, y);
+        if (KEPT) sts16(smem_base() + LQ_ACTS_HEAD + column * 2, y);
     }
+}
+
+// Of a row of up to 256 columns the threads behind its last add zeros to its sums: it has the bits of those kernels
+// that have several in a block.
+template <int VECTORS> LQ_DEV void row_coded(const lq_rmsn_act_args &a) {
+    row<VECTORS, true, true>(a.norm);
+    __syncthreads();
+    acts::coded<LQ_RMSN_THREADS>(a.quant, (int)blockIdx.x);
 }
 }
 #endif

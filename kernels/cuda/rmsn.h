@@ -2,7 +2,7 @@
 // arguments, grid. Plain C. Rows of up to 256 columns have several in a block of threads, longer ones a block each.
 #ifndef LQ_RMSN_H
 #define LQ_RMSN_H
-#include "kernels/ops.h"
+#include "kernels/cuda/acts.h"
 
 enum { LQ_RMSN_THREADS = 256, LQ_RMSN_SHARED = 64, LQ_RMSN_NARROW = 256, LQ_RMSN_MOST = 256 * 8 * 8 };
 
@@ -18,15 +18,19 @@ typedef struct lq_rmsn_args {
     float over, eps, plus;    // v / sqrt(sum v^2 / over + eps) * (gamma + plus) + beta
 } lq_rmsn_args;
 
+// With the `act` of the norm, whose x is y: a block has a row, however short it is.
+typedef struct lq_rmsn_act_args { lq_rmsn_args norm; lq_acts_args quant; } lq_rmsn_act_args;
+
 static inline bool lq_rmsn_mat(const lq_mat *m) {
     return m->type == LQ_BF16 && m->stride % 8 == 0 && (uintptr_t)m->p % 16 == 0;
 }
 
-// Whether a norm is one of these kernels': by shapes, types and where rows begin, never by their number.
+// Whether a norm, but for its `act`, is one of these kernels': by shapes, types and where rows begin, never by their
+// number.
 static inline bool lq_rmsn_fits(const lq_norm_args *a) {
     const uintptr_t vectors = (uintptr_t)a->gamma | (uintptr_t)a->beta;
     return a->x.cols % 8 == 0 && a->x.cols <= LQ_RMSN_MOST && lq_rmsn_mat(&a->x) && lq_rmsn_mat(&a->y) &&
-           (!a->delta || lq_rmsn_mat(a->delta)) && vectors % 16 == 0 && !a->act;
+           (!a->delta || lq_rmsn_mat(a->delta)) && vectors % 16 == 0;
 }
 
 // Of a narrow row a thread has 8 columns.

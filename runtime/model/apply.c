@@ -1,5 +1,5 @@
-// apply.c: the one place where a linear layer is applied: the observer, the forms of x that its weights ask for, the
-// product. Owns nothing.
+// apply.c: the one place where a linear layer is applied: the observer, the forms of x that its weights ask for, which
+// whoever makes x may make too, the product. Owns nothing.
 #include "runtime/model/part.h"
 
 static bool see(lq_run *c, int input, lq_mat x, const lq_routed *r) {
@@ -16,19 +16,38 @@ static bool see(lq_run *c, int input, lq_mat x, const lq_routed *r) {
     return !c->stopped;
 }
 
-// x as a weight reads it.
-static void form(lq_run *c, lq_mat x, const lq_weight *w, lq_act *act) {
-    lq_dev *d = c->m->dev;
+// How a weight reads x; false: as it is.
+static bool form_of(const lq_run *c, lq_mat x, const lq_weight *w, lq_act *act) {
     *act = (lq_act){0};
-    lq_act_bind(d, act, w, x.rows, c->b->act);
+    lq_act_bind(c->m->dev, act, w, x.rows, c->b->act);
     act->x = x;
     if (act->smooth || act->perm) {
-        act->x = c->b->turned;
-        act->x.rows = x.rows;
-        act->x.cols = x.cols;
+        // In the order of the weight only where it is read unrounded.
+        act->x.p = act->type.elem == LQ_F32 || act->outliers ? c->b->turned.p : NULL;
         act->x.stride = (size_t)x.cols;
     }
-    if (act->type.elem != LQ_F32 || act->x.p != x.p) c->ops->quant(d, &(lq_quant_args){.x = x, .act = act});
+    return act->type.elem != LQ_F32 || act->x.p != x.p;
+}
+
+// An observer may exchange the weights that read what it sees, and whoever comes back to where a layer was left has
+// made nothing before: then each form is made where it is read.
+lq_act *lq_form_ahead(lq_run *c, lq_mat x, const lq_bound *reader) {
+    c->ahead = NULL;
+    if (c->see || c->left || reader->each || !reader->w.q || !form_of(c, x, &reader->w, &c->act)) return NULL;
+    c->ahead = &reader->w;
+    c->ahead_of = x.p;
+    return &c->act;
+}
+
+// x as a weight reads it. There is room for one form: another takes the place of what was made ahead.
+static void form(lq_run *c, lq_mat x, const lq_weight *w, lq_act *act) {
+    if (c->ahead && c->ahead_of == x.p && c->act.x.cols == w->k && lq_act_same(c->m->dev, c->ahead, w)) {
+        *act = c->act;
+        return;
+    }
+    if (!form_of(c, x, w, act)) return;
+    c->ahead = NULL;
+    c->ops->quant(c->m->dev, &(lq_quant_args){.x = x, .act = act});
 }
 
 bool lq_apply(lq_run *c, lq_mat x, const lq_bound *const *w, const lq_mat *y, int count) {

@@ -133,15 +133,23 @@ void lq_buffers_close(const lq_model *m, lq_buffers *b) {
 
 // --- layers ---
 
-void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y) {
-    lq_norm_turns(c, x, delta, gamma, 0, y);
-}
-
-void lq_norm_turns(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, int gammas, lq_mat y) {
+static void norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, int gammas, lq_mat y, lq_act *act) {
     const lq_desc *d = &c->m->desc;
     c->ops->norm(c->m->dev, &(lq_norm_args){.kind = d->norm, .eps = d->norm_eps, .plus_one = d->norm_plus_one,
                                             .x = x, .delta = delta, .gamma = gamma->v,
-                                            .beta = gamma->bias, .gammas = gammas, .y = y});
+                                            .beta = gamma->bias, .gammas = gammas, .y = y, .act = act});
+}
+
+void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y) {
+    norm(c, x, delta, gamma, 0, y, NULL);
+}
+
+void lq_norm_turns(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, int gammas, lq_mat y) {
+    norm(c, x, delta, gamma, gammas, y, NULL);
+}
+
+void lq_norm_for(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y, const lq_bound *reader) {
+    norm(c, x, delta, gamma, 0, y, lq_form_ahead(c, y, reader));
 }
 
 // Adds what is pending to the residual, unless that can be left to a norm that reads it.
@@ -200,6 +208,7 @@ void lq_forward_start(lq_run *c, const lq_mat *residual, int real) {
     const lq_model *m = c->m;
     const lq_mat h = view(c->b->h, c->batch.rows.n, m->desc.dim);
     c->b->pending = 0;
+    c->ahead = NULL;
     if (residual) m->dev->ops.scale(m->dev, &(lq_scale_args){.x = *residual, .y = h, .scale = 1});
     else embed(c, h, real);
     if (m->desc.token_dim) tell(c, c->batch.rows.n);
@@ -220,10 +229,12 @@ void lq_forward_layer(lq_run *c, int layer) {
         const lq_part *p = &l->part[i];
         const lq_mat y = p->beside ? more : delta;
         const bool pre = p->place & LQ_PRE;
+        c->ahead = NULL;
         if (!p->beside) enter(c, h, pre);
         if (!p->beside || p->own_norm) {
             x = pre ? view(b->x, n, dim) : h;
-            if (pre) lq_norm(c, h, b->pending != 0 && !p->beside ? &delta : NULL, &w[LQ_R_NORM_0 + i], x);
+            if (pre) lq_norm_for(c, h, b->pending != 0 && !p->beside ? &delta : NULL, &w[LQ_R_NORM_0 + i], x,
+                                 lq_parts[p->kind].reader(p, w));
         }
         c->used = 0;
         c->said = p->beside;
@@ -264,10 +275,13 @@ lq_mat lq_head(lq_run *c, const int32_t *out, int n) {
     ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = h});
     table.q = b->delta.p;
     if (b->pending != 0) ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = delta});
-    if (!m->desc.head_raw) lq_norm(c, h, b->pending != 0 ? &delta : NULL, &m->top[LQ_R_NORM_OUT], h);
     const lq_mat x = m->desc.embed_dim ? view(b->head_delta, n, m->desc.embed_dim) : h;
     lq_bound head = m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD];
     head.bias = m->top[LQ_R_HEAD].bias;
+    const lq_bound *reader = &m->top[m->desc.embed_dim ? LQ_R_PROJECT_OUT : m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD];
+    c->ahead = NULL;
+    if (!m->desc.head_raw)
+        lq_norm_for(c, h, b->pending != 0 ? &delta : NULL, &m->top[LQ_R_NORM_OUT], h, reader);
     c->layer = -1;
     if (m->desc.embed_dim) lq_apply(c, h, (const lq_bound *const[]){&m->top[LQ_R_PROJECT_OUT]}, &x, 1);
     lq_apply(c, x, (const lq_bound *const[]){&head}, &logits, 1);

@@ -139,6 +139,9 @@ typedef struct lq_run {
     int layer;
     size_t used;          // bytes of the parts' memory that are taken
     const lq_mat *k, *v;
+    const lq_weight *ahead; // `act` holds what stands at ahead_of in the form that this one reads; NULL: nothing
+    const void *ahead_of;
+    lq_act act;
     lq_mat x, held[LQ_HOLDS]; // what is read at the input where the observer stopped it, and what is still read behind
     int holds;
     bool said, again;     // `delta` is still read behind the part at hand; the buffers' x is

@@ -93,10 +93,15 @@ void lq_recordings_free(const lq_model *m, lq_buffers *b);
 void lq_forward_start(lq_run *c, const lq_mat *residual, int real);
 lq_mat lq_head(lq_run *c, const int32_t *out, int n);
 
+// What is about to make x is to make the form in which a matrix (of a stack all) reads x as well, in its `act`; NULL:
+// there is none to make. What is made is used until another form is asked for, or a part begins.
+lq_act *lq_form_ahead(lq_run *c, lq_mat x, const lq_bound *reader);
 // y = the norm of x as the description says, with these weights; x += delta before, unless that is NULL.
 void lq_norm(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y);
 // The same where the rows of x take turns with so many weights.
 void lq_norm_turns(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, int gammas, lq_mat y);
+// The same as a matrix that reads y wants it.
+void lq_norm_for(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma, lq_mat y, const lq_bound *reader);
 
 // The one place where linear layers are applied. y[i] = x w[i]^T + bias, for matrices that read the same input.
 // False: the observer wants no more of this layer.
@@ -116,6 +121,8 @@ typedef struct lq_part_row {
     void (*slots)(lq_slots *out, const lq_part *p); // its weights and inputs
     size_t (*room)(const lq_model *m, const lq_part *p, int rows); // bytes of lq_take for so many rows
     size_t (*held)(const lq_part *p, int rows); // of what any of its inputs but the first is, and what it holds there
+    // The first matrix that reads its x, and may be quantized.
+    const lq_bound *(*reader)(const lq_part *p, const lq_bound *w);
     void (*run)(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y); // y = what it adds to the residual
 } lq_part_row;
 extern const lq_part_row lq_parts[LQ_PART_KINDS];
@@ -123,22 +130,27 @@ extern const lq_part_row lq_parts[LQ_PART_KINDS];
 void lq_attn_slots(lq_slots *s, const lq_part *p);
 size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows);
 size_t lq_attn_held(const lq_part *p, int rows);
+const lq_bound *lq_attn_reader(const lq_part *p, const lq_bound *w);
 void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 void lq_mla_slots(lq_slots *s, const lq_part *p);
 size_t lq_mla_room(const lq_model *m, const lq_part *p, int rows);
 size_t lq_mla_held(const lq_part *p, int rows);
+const lq_bound *lq_mla_reader(const lq_part *p, const lq_bound *w);
 void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 void lq_mlp_slots(lq_slots *s, const lq_part *p);
 size_t lq_mlp_room(const lq_model *m, const lq_part *p, int rows);
 size_t lq_mlp_held(const lq_part *p, int rows);
+const lq_bound *lq_mlp_reader(const lq_part *p, const lq_bound *w);
 void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 void lq_moe_slots(lq_slots *s, const lq_part *p);
 size_t lq_moe_room(const lq_model *m, const lq_part *p, int rows);
 size_t lq_moe_held(const lq_part *p, int rows);
+const lq_bound *lq_moe_reader(const lq_part *p, const lq_bound *w);
 void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 void lq_token_slots(lq_slots *s, const lq_part *p);
 size_t lq_token_room(const lq_model *m, const lq_part *p, int rows);
 size_t lq_token_held(const lq_part *p, int rows);
+const lq_bound *lq_token_reader(const lq_part *p, const lq_bound *w);
 void lq_token_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
 
 // bind.c

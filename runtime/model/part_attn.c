@@ -71,6 +71,11 @@ static void qk_norms(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat q, l
     if (k.p) qk_norm(c, p, &w[LQ_R_K_NORM], k);
 }
 
+const lq_bound *lq_attn_reader(const lq_part *p, const lq_bound *w) {
+    (void)p;
+    return &w[LQ_R_Q];
+}
+
 void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_model *m = c->m;
     const lq_layer *l = &m->desc.layer[c->layer];
@@ -105,7 +110,9 @@ void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
                                          .chunk = p->chunk, .sinks = p->sinks ? w[LQ_R_SINKS].v : NULL,
                                          .alibi = p->alibi ? m->slopes : NULL, .alibi_coarse = p->alibi_coarse,
                                          .y = mix, .max_at = c->batch.max_at});
-    if (p->attn_gate) c->ops->glu(m->dev, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = gate, .up = mix, .y = gate});
+    if (p->attn_gate)
+        c->ops->glu(m->dev, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = gate, .up = mix, .y = gate,
+                                           .act = lq_form_ahead(c, gate, &w[LQ_R_O])});
     c->k = own ? &k : NULL;
     c->v = own ? &v : NULL;
     lq_apply(c, p->attn_gate ? gate : mix, (const lq_bound *const[]){&w[LQ_R_O]}, &y, 1);

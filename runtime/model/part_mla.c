@@ -52,18 +52,18 @@ static lq_mat pieces(const lq_run *c, lq_mat x, int pieces, int first, int cols)
     return (lq_mat){.p = x.p, .type = x.type, .rows = x.rows * pieces, .cols = cols, .stride = stride};
 }
 
-static void latent_norm(lq_run *c, const lq_part *p, const lq_bound *gamma, lq_mat x) {
+static void latent_norm(lq_run *c, const lq_part *p, const lq_bound *gamma, lq_mat x, lq_act *act) {
     c->ops->norm(c->m->dev, &(lq_norm_args){.kind = LQ_NORM_RMS, .eps = p->latent_eps, .x = x,
-                                            .gamma = gamma->v, .y = x});
+                                            .gamma = gamma->v, .y = x, .act = act});
 }
 
 // q [rows][heads][nope + turned] and the latents. False: the observer wants no more.
 static bool make(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat low, lq_mat q, lq_mat latent) {
     const lq_bound *const first[] = {&w[p->q_rank ? LQ_R_Q_A : LQ_R_Q], &w[LQ_R_KV_A]};
     if (!lq_apply(c, x, first, (const lq_mat[]){p->q_rank ? low : q, latent}, 2)) return false;
-    latent_norm(c, p, &w[LQ_R_KV_A_NORM], pieces(c, latent, 1, 0, p->v_dim));
+    latent_norm(c, p, &w[LQ_R_KV_A_NORM], pieces(c, latent, 1, 0, p->v_dim), NULL);
     if (!p->q_rank) return true;
-    latent_norm(c, p, &w[LQ_R_Q_A_NORM], low);
+    latent_norm(c, p, &w[LQ_R_Q_A_NORM], low, lq_form_ahead(c, low, &w[LQ_R_Q_B]));
     lq_hold(c, latent);
     return lq_apply(c, low, (const lq_bound *const[]){&w[LQ_R_Q_B]}, &q, 1);
 }
@@ -89,6 +89,8 @@ static void grow(lq_run *c, const lq_part *p, const lq_rows *rows, lq_mat q) {
                                          .head_dim = q.cols / p->heads, .q_beta = (float)r->q_beta,
                                          .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q});
 }
+
+const lq_bound *lq_mla_reader(const lq_part *p, const lq_bound *w) { return &w[p->q_rank ? LQ_R_Q_A : LQ_R_Q]; }
 
 void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_model *m = c->m;

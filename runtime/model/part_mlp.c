@@ -38,6 +38,10 @@ size_t lq_mlp_held(const lq_part *p, int rows) {
     return (size_t)rows * ((size_t)p->ffn + p->shared_score) * sizeof(float);
 }
 
+const lq_bound *lq_mlp_reader(const lq_part *p, const lq_bound *w) {
+    return &w[role_of(p, p->gated ? LQ_R_GATE : LQ_R_UP)];
+}
+
 void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_dev *d = c->m->dev;
     const lq_bound *const read[] = {&w[role_of(p, LQ_R_GATE)], &w[role_of(p, LQ_R_UP)], &w[LQ_R_SHARED_SCORE]};
@@ -48,14 +52,15 @@ void lq_mlp_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
         out = lq_take(c, x.rows, y.cols);
     }
     if (!lq_apply(c, x, read + !p->gated, (const lq_mat[]){gate, up, score}, 1 + p->gated + p->shared_score)) return;
-    lq_glu_args glu = {.fn = p->act, .gate = gate, .up = up, .y = gate};
+    const lq_bound *down = &w[role_of(p, LQ_R_DOWN)];
+    lq_glu_args glu = {.fn = p->act, .gate = gate, .up = up, .y = gate, .act = lq_form_ahead(c, gate, down)};
     if (p->act == LQ_XIELU) {
         const lq_xielu *x4 = &c->m->xielu[c->layer];
         glu.alpha = x4->above, glu.below = x4->below, glu.beta = x4->beta, glu.least = x4->least;
     }
     c->ops->glu(d, &glu);
     if (p->shared_score) lq_hold(c, score);
-    if (!lq_apply(c, gate, (const lq_bound *const[]){&w[role_of(p, LQ_R_DOWN)]}, &out, 1) || !p->shared_score) return;
+    if (!lq_apply(c, gate, (const lq_bound *const[]){down}, &out, 1) || !p->shared_score) return;
     c->ops->glu(d, &(lq_glu_args){.fn = LQ_SIGMOID, .gate = score, .y = score});
     c->ops->mix(d, &(lq_mix_args){.x = out, .weight = score.p, .top_k = 1, .y = y, .fresh = true});
 }

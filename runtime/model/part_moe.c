@@ -74,6 +74,12 @@ static lq_mat numbers(const void *p, int n) {
     return (lq_mat){.p = (void *)(uintptr_t)p, .type = LQ_F32, .rows = 1, .cols = n, .stride = (size_t)n};
 }
 
+// The router reads x as it is.
+const lq_bound *lq_moe_reader(const lq_part *p, const lq_bound *w) {
+    (void)p;
+    return &w[LQ_R_EXPERT_GATE];
+}
+
 void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_dev *d = c->m->dev;
     const int slots = x.rows * p->experts_used;
@@ -99,7 +105,8 @@ void lq_moe_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
         c->ops->mix(d, &(lq_mix_args){.x = m, .weight = weight, .top_k = 1, .y = m, .fresh = true});
     }
     c->ops->glu(d, &(lq_glu_args){.fn = p->act, .alpha = p->act_alpha, .clamp = p->act_clamp, .up_add = p->up_add,
-                                  .gate = gate, .up = up, .y = gate});
+                                  .gate = gate, .up = up, .y = gate,
+                                  .act = lq_form_ahead(c, gate, &w[LQ_R_EXPERT_DOWN])});
     r.by_slot = true;
     lq_hold(c, numbers(order, slots));
     lq_hold(c, numbers(start, p->experts + 1));

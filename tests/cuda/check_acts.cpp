@@ -1,16 +1,20 @@
-// check_acts.cpp: the kernel of kernels/cuda/acts.cu on the emulated machine, against `quant` of portable C on the same
-// numbers, bit for bit: codes, scales, sums, zero points, the row in the order of the weight; then with one thing
-// wrong.
+// check_acts.cpp: the kernels that make activations of 8 bits, of kernels/cuda/acts.cu and, behind a norm and a glu, of
+// rmsn.cu and elem.cu, on the emulated machine, against `quant` of portable C on the same numbers, bit for bit: codes,
+// scales, sums, zero points, the row in the order of the weight. What norm and glu make themselves is what the kernels
+// without a form make. Then each with one thing wrong.
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 extern "C" {
 #include "kernels/ops.h"
 }
-#include "kernels/cuda/acts.h"
+#include "kernels/cuda/elem.h"
+#include "kernels/cuda/rmsn.h"
 #include "tests/cuda/check.h"
 
-extern "C" void lq_acts_rows(const void *);
+typedef void acts_kernel(const void *);
+extern "C" acts_kernel lq_acts_rows, lq_rmsn_k256, lq_rmsn_k4096, lq_rmsn_k16384, lq_rmsn_act_k4096,
+    lq_rmsn_act_k16384, lq_elem_glu, lq_elem_glu_act;
 
 static lq_dev *cpu;
 
@@ -44,12 +48,18 @@ static const form forms[] = {
     {"own alone", {LQ_F32, 0, false, false}, 0, true, true, false, true},
 };
 
-// x [rows][stride] of bf16; all that the form says is the weight's.
+// Who makes what is coded.
+enum maker { QUANT, NORM, GLU };
+static const char *const makers[] = {"quant", "norm", "glu"};
+
+// x [rows][stride] of bf16, which a norm adds `more` to and a glu multiplies by it; all that the form says is the
+// weight's.
 struct problem {
     const form *of;
+    maker by;
     int rows, k, stride;
-    std::vector<uint16_t> x;
-    std::vector<float> smooth, fixed;
+    std::vector<uint16_t> x, more;
+    std::vector<float> smooth, fixed, gamma;
     std::vector<int32_t> perm, apart, zero;
     lq_weight w;
 };
@@ -58,15 +68,17 @@ struct answer {
     std::vector<uint8_t> q;
     std::vector<float> scale;
     std::vector<int32_t> sum, zero;
-    std::vector<uint16_t> own;
+    std::vector<uint16_t> own, y; // y [rows][k]: what a norm or a glu made
     emu::result got;
 };
 
-static problem problem_of(const form *of, int rows, int k) {
+static problem problem_of(const form *of, maker by, int rows, int k) {
     problem p = {};
-    p.of = of, p.rows = rows, p.k = k, p.stride = k + 16 * below(2);
+    p.of = of, p.by = by, p.rows = rows, p.k = k, p.stride = k + 16 * below(2);
     for (int i = 0; i < rows * p.stride; i++)
         p.x.push_back(i % p.stride < k ? to_bf16(uniform() * (below(60) ? 1 : 300)) : 0x7fc0);
+    for (int i = 0; by != QUANT && i < rows * p.stride; i++) p.more.push_back(to_bf16(uniform()));
+    for (int i = 0; by == NORM && i < k; i++) p.gamma.push_back(uniform());
     for (int i = 0; i < k; i++) p.smooth.push_back(0.5f + fabsf(uniform())), p.perm.push_back(i);
     for (int i = k - 1; i > 0; i--) std::swap(p.perm[(size_t)i], p.perm[(size_t)below(i + 1)]);
     for (int i = 3; i < k; i += 7 + below(30)) p.apart.push_back(i);
@@ -132,41 +144,119 @@ static answer expected(problem p) {
     return r;
 }
 
+// Its arguments on the emulated machine, of a form (NULL: none); y has no gaps.
+static lq_norm_args norm_of(problem &p, lq_mat *delta) {
+    lq_norm_args n = {};
+    n.eps = 1e-5f, n.x = {emu::changed(p.x.data(), p.x.size() * 2, "x"), LQ_BF16, p.rows, p.k, (size_t)p.stride};
+    n.kind = p.k % 3 ? LQ_NORM_RMS : LQ_NORM_LAYER;
+    *delta = {input_of(p.more, "delta"), LQ_BF16, p.rows, p.k, (size_t)p.stride};
+    n.delta = delta, n.gamma = (const float *)weights_of(p.gamma, "gamma");
+    n.y = {emu::output((size_t)p.rows * p.k * 2, "y"), LQ_BF16, p.rows, p.k, (size_t)p.k};
+    check(lq_rmsn_fits(&n), "a norm does not fit");
+    return n;
+}
+
+static lq_glu_args glu_of(problem &p) {
+    lq_glu_args g = {};
+    g.fn = LQ_SILU;
+    g.gate = {input_of(p.x, "gate"), LQ_BF16, p.rows, p.k, (size_t)p.stride};
+    g.up = {input_of(p.more, "up"), LQ_BF16, p.rows, p.k, (size_t)p.stride};
+    g.y = {emu::output((size_t)p.rows * p.k * 2, "y"), LQ_BF16, p.rows, p.k, (size_t)p.k};
+    check(lq_glu_fits(&g), "a glu does not fit");
+    return g;
+}
+
+static emu::result launch(acts_kernel *kernel, const void *args, unsigned blocks, unsigned threads, size_t shared,
+                          const emu::options &how) {
+    return emu::launch(dim3(blocks), dim3(threads), shared, how, [&] { kernel(args); });
+}
+
+// What a norm or a glu makes without a form.
+static std::vector<uint16_t> made(problem p) {
+    emu::reset();
+    lq_mat y, delta;
+    emu::options how;
+    if (p.by == NORM) {
+        const lq_norm_args n = norm_of(p, &delta);
+        const lq_rmsn_args a = lq_rmsn_of(&n);
+        acts_kernel *kernel = p.k <= 256 ? lq_rmsn_k256 : p.k <= 4096 ? lq_rmsn_k4096 : lq_rmsn_k16384;
+        launch(kernel, &a, lq_rmsn_blocks(&a), LQ_RMSN_THREADS, LQ_RMSN_SHARED, how);
+        y = n.y;
+    } else {
+        const lq_glu_of a = {glu_of(p)};
+        launch(lq_elem_glu, &a, lq_elem_blocks(p.rows, p.k), LQ_ELEM_THREADS, 0, how);
+        y = a.a.y;
+    }
+    const uint16_t *at = (const uint16_t *)y.p;
+    return std::vector<uint16_t>(at, at + p.rows * p.k);
+}
+
+// The kernel with this form, of which act has everything but where its x comes from.
+static emu::result coded(problem &p, lq_act act, lq_mat *x, const emu::options &how) {
+    const bool own = act.x.p;
+    lq_mat delta;
+    if (p.by == QUANT) *x = {input_of(p.x, "x"), LQ_BF16, p.rows, p.k, (size_t)p.stride};
+    lq_norm_args n = {};
+    lq_glu_args g = {};
+    if (p.by == NORM) *x = (n = norm_of(p, &delta)).y;
+    if (p.by == GLU) *x = (g = glu_of(p)).y;
+    if (!own) {
+        act.x = *x;
+        if (p.of->smooth || p.of->perm) act.x.p = NULL;
+    }
+    check(lq_acts_fits(x, &act, 1 << 17), "%s k %d: does not fit", p.of->name, p.k);
+    const size_t shared = lq_acts_shared(p.k);
+    const lq_acts_args a = {*x, act};
+    if (p.by == QUANT) return launch(lq_acts_rows, &a, (unsigned)p.rows, LQ_ACTS_THREADS, shared, how);
+    if (p.by == NORM) {
+        const lq_rmsn_act_args both = {lq_rmsn_of(&n), a};
+        return launch(p.k <= 4096 ? lq_rmsn_act_k4096 : lq_rmsn_act_k16384, &both, (unsigned)p.rows, LQ_RMSN_THREADS,
+                      shared, how);
+    }
+    const lq_glu_act_of both = {g, a};
+    return launch(lq_elem_glu_act, &both, (unsigned)p.rows, LQ_GLU_THREADS, shared, how);
+}
+
 static answer run(problem p, const emu::options &how) {
     emu::reset();
     static uint64_t nowhere[8];
-    lq_acts_args a = {};
-    a.act = bound(p, nowhere);
-    lq_act *act = &a.act;
-    const size_t n = cells_of(*act, p.k) * (size_t)p.rows, rows = (size_t)p.rows;
-    const size_t bytes = act->type.elem == LQ_I8 ? n * act->q_row : rows * act->q_row;
-    a.x = {input_of(p.x, "x"), LQ_BF16, p.rows, p.k, (size_t)p.stride};
-    act->x = a.x;
-    if (p.of->own) act->x = {emu::output(rows * p.k * 2, "own"), LQ_BF16, p.rows, p.k, (size_t)p.k};
-    else if (p.of->smooth || p.of->perm) act->x.p = NULL;
+    lq_act act = bound(p, nowhere);
+    const size_t n = cells_of(act, p.k) * (size_t)p.rows, rows = (size_t)p.rows;
+    const size_t bytes = act.type.elem == LQ_I8 ? n * act.q_row : rows * act.q_row;
+    act.x = {NULL, LQ_BF16, p.rows, p.k, (size_t)p.k};
+    if (p.of->own) act.x.p = emu::output(rows * p.k * 2, "own");
     if (p.of->type.elem != LQ_F32) {
-        act->q = emu::output(bytes, "q");
-        act->scale = (float *)emu::output(n * 4, "scale");
-        if (act->type.elem == LQ_I8) act->sum = (int32_t *)emu::output(n * 4, "sum");
-        if (act->type.asym) act->zero = (int32_t *)emu::output(rows * 4, "zero");
-        if (act->fixed) act->fixed = (const float *)weights_of(p.fixed, "fixed");
-        if (act->fixed_zero) act->fixed_zero = (const int32_t *)weights_of(p.zero, "fixed zero");
+        act.q = emu::output(bytes, "q");
+        act.scale = (float *)emu::output(n * 4, "scale");
+        if (act.type.elem == LQ_I8) act.sum = (int32_t *)emu::output(n * 4, "sum");
+        if (act.type.asym) act.zero = (int32_t *)emu::output(rows * 4, "zero");
+        if (act.fixed) act.fixed = (const float *)weights_of(p.fixed, "fixed");
+        if (act.fixed_zero) act.fixed_zero = (const int32_t *)weights_of(p.zero, "fixed zero");
     }
-    if (act->smooth) act->smooth = (const float *)weights_of(p.smooth, "smooth");
-    if (act->perm) act->perm = (const int32_t *)weights_of(p.perm, "perm");
-    if (act->outliers) act->outlier = (const int32_t *)weights_of(p.apart, "outlier");
-    check(lq_acts_fits(&a.x, act, 1 << 17), "%s k %d: does not fit", p.of->name, p.k);
+    if (act.smooth) act.smooth = (const float *)weights_of(p.smooth, "smooth");
+    if (act.perm) act.perm = (const int32_t *)weights_of(p.perm, "perm");
+    if (act.outliers) act.outlier = (const int32_t *)weights_of(p.apart, "outlier");
     answer r;
-    r.got =
-        emu::launch(dim3((unsigned)p.rows), dim3(LQ_ACTS_THREADS), lq_acts_shared(p.k), how, [&] { lq_acts_rows(&a); });
-    if (p.of->own) r.own.assign((uint16_t *)act->x.p, (uint16_t *)act->x.p + rows * p.k);
-    if (act->type.elem == LQ_I8) r.q.assign((uint8_t *)act->q, (uint8_t *)act->q + bytes);
-    for (size_t i = 0; act->type.elem == LQ_E4M3 && i < rows * p.k; i++)
-        r.q.push_back(((uint8_t *)act->q)[i / p.k * act->q_row + i % p.k]);
-    if (act->scale) r.scale.assign(act->scale, act->scale + n);
-    if (act->sum) r.sum.assign(act->sum, act->sum + n);
-    if (act->zero) r.zero.assign(act->zero, act->zero + p.rows);
+    lq_mat x;
+    r.got = coded(p, act, &x, how);
+    if (p.by != QUANT) r.y.assign((uint16_t *)x.p, (uint16_t *)x.p + rows * p.k);
+    if (p.of->own) r.own.assign((uint16_t *)act.x.p, (uint16_t *)act.x.p + rows * p.k);
+    if (act.type.elem == LQ_I8) r.q.assign((uint8_t *)act.q, (uint8_t *)act.q + bytes);
+    for (size_t i = 0; act.type.elem == LQ_E4M3 && i < rows * p.k; i++)
+        r.q.push_back(((uint8_t *)act.q)[i / p.k * act.q_row + i % p.k]);
+    if (act.scale) r.scale.assign(act.scale, act.scale + n);
+    if (act.sum) r.sum.assign(act.sum, act.sum + n);
+    if (act.zero) r.zero.assign(act.zero, act.zero + p.rows);
     check(emu::zones_whole(), "%s: wrote between the buffers", p.of->name);
+    return r;
+}
+
+// What it has to be: of the numbers that a norm or a glu makes without a form.
+static answer wanted(problem p) {
+    std::vector<uint16_t> y;
+    if (p.by != QUANT) p.x = y = made(p), p.stride = p.k;
+    answer r = expected(p);
+    r.y = y;
     return r;
 }
 
@@ -179,40 +269,44 @@ static bool same_floats(const std::vector<float> &a, const std::vector<float> &b
 }
 
 static bool same(const answer &a, const answer &b) {
-    return a.q == b.q && same_floats(a.scale, b.scale) && a.sum == b.sum && a.zero == b.zero && a.own == b.own;
+    return a.q == b.q && same_floats(a.scale, b.scale) && a.sum == b.sum && a.zero == b.zero && a.own == b.own &&
+           a.y == b.y;
 }
 
-static void check_form(const form *of, int rows, int k) {
-    problem p = problem_of(of, rows, k);
-    for (int i = 0; i < k; i++) p.x[(size_t)i] = 0;                           // a row of zeros,
-    if (rows > 2 && !of->own) p.x[(size_t)p.stride + 5] = of->smooth ? 0x7f80 : 0xff80; // one with an infinity,
+static void check_form(const form *of, maker by, int rows, int k) {
+    problem p = problem_of(of, by, rows, k);
+    const bool odd = by == QUANT && rows > 2 && !of->own;
+    for (int i = 0; i < k; i++) p.x[(size_t)i] = 0;                                   // a row of zeros,
+    for (int i = 0; by != QUANT && i < k; i++) p.more[(size_t)i] = 0;
+    if (odd) p.x[(size_t)p.stride + 5] = of->smooth ? 0x7f80 : 0xff80;                // one with an infinity,
     for (int i = 0; rows > 3 && i < k; i++) p.x[(size_t)(2 * p.stride + i)] = 0x0001; // one far below 2^-100
     emu::options how;
     how.seed = random_bits();
-    const answer first = run(p, how), wanted = expected(p);
-    if (!check(first.got.findings.empty(), "%s k %d: %zu findings", of->name, k, first.got.findings.size()))
-        first.got.print();
-    check(same(first, wanted), "%s, %d rows, k %d: other than portable C", of->name, rows, k);
+    const answer first = run(p, how);
+    if (!check(first.got.findings.empty(), "%s of %s k %d: %zu findings", of->name, makers[by], k,
+               first.got.findings.size())) first.got.print();
+    check(same(first, wanted(p)), "%s of %s, %d rows, k %d: other than portable C", of->name, makers[by], rows, k);
     if (k % 64 == 0 && p.stride % 16 == 0)
         for (const emu::counter &c : first.got.counters)
-            if (c.bytes == 16 || (c.bytes == 8 && !c.shared))
+            if (by == QUANT && (c.bytes == 16 || (c.bytes == 8 && !c.shared)))
                 check(c.moved <= c.least, "%s k %d: %.2f of the least", of->name, k, (double)c.moved / (double)c.least);
     how.seed = random_bits();
     how.resident = 1;
-    check(same(run(p, how), first), "%s k %d: other bits by another schedule", of->name, k);
+    check(same(run(p, how), first), "%s of %s k %d: other bits by another schedule", of->name, makers[by], k);
 }
 
-static void check_harm() {
-    problem p = problem_of(&forms[4], 2, 512);
+// barriers: of a row with columns apart, and of a LayerNorm.
+static void check_harm(maker by, size_t barriers) {
+    problem p = problem_of(&forms[4], by, 2, 504);
     emu::options how;
     const emu::result right = run(p, how).got;
-    check(right.barriers.size() == 3, "%zu barriers", right.barriers.size());
+    check(right.barriers.size() == barriers, "%s: %zu barriers", makers[by], right.barriers.size());
     for (void *barrier : right.barriers) {
         bool found = false;
         how.wrong = emu::NO_BARRIER;
         how.at = barrier;
         for (how.seed = 1; how.seed <= 3 && !found; how.seed++) found = run(p, how).got.has(emu::RACE);
-        check(found, "no race is found without a barrier");
+        check(found, "%s: no race is found without a barrier", makers[by]);
     }
     const struct { emu::harm wrong; emu::kind kind; } harms[] = {{emu::LOST_LANE, emu::DEADLOCK},
                                                                  {emu::NO_PDL_WAIT, emu::BEFORE_WAIT}};
@@ -223,13 +317,14 @@ static void check_harm() {
             const emu::result got = run(p, how).got;
             found = got.has(h.kind) || (h.wrong == emu::LOST_LANE && got.has(emu::DIVERGED));
         }
-        check(found, "no finding \"%s\"", emu::kind_names[h.kind]);
+        check(found, "%s: no finding \"%s\"", makers[by], emu::kind_names[h.kind]);
     }
     answer r = run(p, emu::options());
+    const answer right_one = wanted(p);
     r.q[77] ^= 1;
-    check(!same(r, expected(p)), "a wrong code is not noticed");
+    check(!same(r, right_one), "a wrong code is not noticed");
     r.q[77] ^= 1, r.sum[1] += 1;
-    check(!same(r, expected(p)), "a wrong sum is not noticed");
+    check(!same(r, right_one), "a wrong sum is not noticed");
 }
 
 int main() {
@@ -241,12 +336,21 @@ int main() {
     if (!check(lq_dev_open("cpu", &o, &cpu, &err) && cpu->ops.reserve(cpu, &most, &err), "no portable C"))
         return closing();
     for (const form &f : forms) {
-        check_form(&f, 4, 512);
-        check_form(&f, 3, 16 * (3 + below(20)));
-        check_form(&f, 2, 4 * (5 + below(200)));
-        check_form(&f, 1, 3328);
+        check_form(&f, QUANT, 4, 512);
+        check_form(&f, QUANT, 3, 16 * (3 + below(20)));
+        check_form(&f, QUANT, 2, 4 * (5 + below(200)));
+        check_form(&f, QUANT, 1, 3328);
+        for (maker by : {NORM, GLU}) {
+            check_form(&f, by, 4, 512);
+            check_form(&f, by, 2, 8 * (3 + below(28)));
+            check_form(&f, by, 1, by == NORM ? 6144 : 4608);
+        }
     }
-    if (emu::watched) check_harm();
+    if (emu::watched) {
+        check_harm(QUANT, 3);
+        check_harm(NORM, 5);
+        check_harm(GLU, 3);
+    }
     lq_dev_close(cpu);
     return closing();
 }

@@ -293,8 +293,14 @@ static bool write_smooth(const char *out, bool odd, lq_err *err) {
     return done;
 }
 
-static int quants;
+static int quants, normed; // forms that `quant` made, and those that a norm made
 static void (*quant_of)(lq_dev *, const lq_quant_args *);
+static void (*norm_of)(lq_dev *, const lq_norm_args *);
+static void norm_counted(lq_dev *d, const lq_norm_args *a) {
+    normed += a->act != NULL;
+    norm_of(d, a);
+}
+
 static void quant_counted(lq_dev *d, const lq_quant_args *a) {
     quants++;
     quant_of(d, a);
@@ -314,12 +320,12 @@ static void shared_inputs(void) {
         static float logits[N * VOCAB];
         int32_t ids[N];
         for (int i = 0; i < N; i++) ids[i] = (i * 37 + 11) % 256;
-        quant_of = m->dev->ops.quant;
-        m->dev->ops.quant = quant_counted;
-        quants = 0;
+        quant_of = m->dev->ops.quant, norm_of = m->dev->ops.norm;
+        m->dev->ops.quant = quant_counted, m->dev->ops.norm = norm_counted;
+        quants = normed = 0;
         CHECK(lq_logits(e, ids, N, 0, on_position, logits, &err), "%s", err.text);
-        CHECK(quants == 1 + odd, "x took its form %d times for q, k and v whose factors are %s", quants,
-              odd ? "not all alike" : "alike");
+        CHECK(normed == 1 && quants == odd, "x took its form %d + %d times for q, k and v whose factors are %s", normed,
+              quants, odd ? "not all alike" : "alike");
         lq_engine_close(e);
         lq_model_close(m);
     }
