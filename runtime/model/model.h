@@ -65,6 +65,12 @@ void lq_buffers_close(const lq_model *m, lq_buffers *b);
 bool lq_kvpool_open(const lq_model *m, int page, const int *blocks /* [desc.groups] */, lq_kvpool *out, lq_err *err);
 void lq_kvpool_close(const lq_model *m, lq_kvpool *p);
 size_t lq_kv_token_bytes(const lq_model *m, int group); // of the layers of a group; -1: of all
+// swap.c. n blocks of a group, with their scales, to memory of the host and back, into the same blocks or others: each
+// has lq_kv_block_bytes there. What is out is there after `sync` of the device; what comes in was read when lq_kv_in
+// returns. Pages that the host's system may move are copied at less speed than a GPU can.
+size_t lq_kv_block_bytes(const lq_model *m, const lq_kvpool *kv, int group);
+void lq_kv_out(const lq_model *m, const lq_kvpool *kv, int group, int n, const int32_t *block, void *to /* [host] */);
+void lq_kv_in(const lq_model *m, const lq_kvpool *kv, int group, int n, const int32_t *block, const void *from);
 
 typedef struct lq_batch {
     const int32_t *ids;   // [rows.n]

@@ -167,6 +167,13 @@ def library():
     check(r.returncode == 0 and " 0 failed" in r.stdout, f"lt_calls: {r.stdout} {r.stderr}")
 
 
+def blocks(folder, device):
+    """A sequence's blocks go to the host and come back: latents, windows, caches of every type."""
+    for name, kv, mode in (("gqa", "f32", "exact"), ("gqa", "int8", "default"), ("deepseek_v3", "auto", "default"), ("deepseek_v3", "int8", "exact"), ("gemma3", "fp8", "exact")):
+        r = subprocess.run([os.path.join(os.path.dirname(lq), "kv_blocks"), os.path.join(folder, name), device, kv, mode], capture_output=True, text=True)
+        check(r.returncode == 0 and " 0 failed" in r.stdout, f"kv_blocks {name} {device} {kv} {mode}: {r.stdout} {r.stderr}")
+
+
 def programs():
     """conv and scan, which no model has; an input's moments and a matrix, and what of them crosses the border."""
     for name in ("state_slots", "lent_rounding"):
@@ -344,6 +351,8 @@ with tempfile.TemporaryDirectory() as folder:
         programs()
         program(folder)
         architectures(os.path.join(folder, "tiny"))
+        for device in ("cpu", "cuda"):
+            blocks(os.path.join(folder, "tiny"), device)
     else:
         skip("no C++ compiler made the emulated plug-in")
 sys.exit(end())

@@ -14,7 +14,7 @@ python=python3
 all="env build names kernels models sanitize tune products bench"
 
 make_all() { # ARCHS
-    cmake -S . -B "$at" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLQ_CUDA=ON "-DLQ_CUDA_ARCHS=$1" && cmake --build "$at" -j "$(nproc)" --target lq lq_cuda gpu_checks print_names checkkern dump_logits state_slots lent_rounding time_products tune
+    cmake -S . -B "$at" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLQ_CUDA=ON "-DLQ_CUDA_ARCHS=$1" && cmake --build "$at" -j "$(nproc)" --target lq lq_cuda gpu_checks print_names checkkern dump_logits state_slots kv_blocks lent_rounding time_products tune
 }
 
 if [ "${1:-}" = --pack ]; then
