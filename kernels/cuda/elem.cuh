@@ -1,9 +1,10 @@
-// elem.cuh: element by element over matrices of bf16, 8 columns of a row a thread. What becomes of one number is
-// kernels/element.h's, in f32; it is rounded once.
+// elem.cuh: element by element over matrices of bf16, 8 columns of a row a thread; logits and coded embeddings number
+// by number. What becomes of one number is kernels/element.h's, in f32; it is rounded once.
 #ifndef LQ_ELEM_CUH
 #define LQ_ELEM_CUH
 #include "kernels/cuda/acts.cuh"
 #include "kernels/cuda/elem.h"
+#include "kernels/cuda/number.h"
 #include "kernels/element.h"
 
 namespace elem {
@@ -108,6 +109,15 @@ LQ_DEV void scale(const lq_scale_args &a) {
     write(a.y, p.row, p.col, x);
 }
 
+LQ_DEV void scale_f32(const lq_scale_args &a) {
+    const int pieces = LQ_ELEM_PIECES(a.x.cols), row = (int)blockIdx.x / pieces;
+    const int from = (int)blockIdx.x % pieces * LQ_ELEM_PIECE + (int)threadIdx.x;
+    const float *x = (const float *)a.x.p + (size_t)row * a.x.stride;
+    float *y = (float *)a.y.p + (size_t)row * a.y.stride;
+    for (int col = from; col < a.x.cols && col < from + LQ_ELEM_PIECE; col += LQ_ELEM_THREADS)
+        y[col] = lq_scale_at(&a, x[col], col);
+}
+
 LQ_DEV void mix(const lq_mix_args &a) {
     const place p = place_of(a.y.cols);
     if (p.row >= a.y.rows) return;
@@ -140,6 +150,24 @@ LQ_DEV void embed(const lq_embed_of &a) {
     float *y = (float *)a.y.p + (size_t)p.row * a.y.stride + (size_t)p.col;
     st16(y, {bits_of(v.v[0]), bits_of(v.v[1]), bits_of(v.v[2]), bits_of(v.v[3])});
     st16(y + 4, {bits_of(v.v[4]), bits_of(v.v[5]), bits_of(v.v[6]), bits_of(v.v[7])});
+}
+
+// Of any weight: a piece of a row of it for a block.
+LQ_DEV void embed_coded(const lq_embed_coded_of &a) {
+    const int pieces = LQ_ELEM_PIECES((int)a.w.k), row = (int)blockIdx.x / pieces;
+    const int from = (int)blockIdx.x % pieces * LQ_ELEM_PIECE, end = from + LQ_ELEM_PIECE;
+    const int64_t id = a.ids[row];
+    const number::line y = number::line_of(&a.y, row);
+    const float by = a.scale != 0 ? a.scale : 1.0f;
+    for (int c = from + (int)threadIdx.x; c < a.w.k && c < end; c += LQ_ELEM_THREADS)
+        number::put(y, a.w.perm ? a.w.perm[c] : c, number::weight_at(&a.w, id, c, false) * by);
+    if (!a.w.outliers) return;
+    __syncthreads();
+    for (int o = (int)threadIdx.x; o < a.w.outliers; o += LQ_ELEM_THREADS) {
+        const int c = a.w.outlier[o];
+        if (c >= from && c < end)
+            number::put(y, a.w.perm ? a.w.perm[c] : c, lq_bf16_widen(a.w.outlier_w[id * a.w.outliers + o]) * by);
+    }
 }
 }
 #endif

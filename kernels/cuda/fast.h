@@ -53,6 +53,6 @@ bool lq_fast_glu(lq_dev *d, const lq_glu_args *a);
 bool lq_fast_add(lq_dev *d, const lq_add_args *a);
 bool lq_fast_scale(lq_dev *d, const lq_scale_args *a);
 bool lq_fast_mix(lq_dev *d, const lq_mix_args *a);
-bool lq_fast_embed(lq_dev *d, const lq_embed_args *a);
+void lq_fast_embed(lq_dev *d, const lq_embed_args *a);
 bool lq_fast_route(lq_dev *d, const lq_route_args *a);
 #endif

@@ -37,8 +37,7 @@ static bool w4s_of(const lq_weight *w, const float *bias, lq_w4s_form *f, lq_w4s
 static bool w4s_takes(const lq_act *x, const lq_weight *w, const lq_mat *y) {
     if (w->outliers && !lq_w8a8_apart_fits(x, w)) return false;
     return x->type.elem == LQ_F32 && x->x.type == LQ_BF16 && x->x.stride % 8 == 0 && lq_aligned(x->x.p, 16) &&
-           (y->type == LQ_BF16 || y->type == LQ_F32) && y->stride % 2 == 0 &&
-           lq_aligned(y->p, y->type == LQ_F32 ? 8 : 4);
+           (y->type == LQ_BF16 || y->type == LQ_F32) && lq_aligned(y->p, y->type == LQ_F32 ? 8 : 4);
 }
 
 static void w4s_run(lq_dev *d, lq_w4s_args *a, const lq_w4s_form *f, const lq_act *x, const lq_weight *w,

@@ -7,7 +7,7 @@
 
 #define ROWS(X) \
     X(lq_rmsn_k256) X(lq_rmsn_k4096) X(lq_rmsn_k16384) X(lq_elem_glu) X(lq_elem_add) X(lq_elem_scale) X(lq_elem_mix) \
-    X(lq_elem_embed) X(lq_route_rows) X(lq_route_sort)
+    X(lq_elem_embed) X(lq_elem_embed_coded) X(lq_elem_scale_f32) X(lq_route_rows) X(lq_route_sort)
 #define CODED(X) X(lq_rmsn_act_k4096) X(lq_rmsn_act_k16384) X(lq_elem_glu_act)
 ROWS(LQ_DECLARED)
 CODED(LQ_DECLARED)
@@ -59,6 +59,11 @@ static void launch_elem(lq_dev *d, void (*kernel)(void), const void *args, size_
     if (blocks) lq_fast_launch(d, kernel, args, bytes, (lq_gpu_grid){.blocks = blocks, .threads = LQ_ELEM_THREADS});
 }
 
+static void launch_pieces(lq_dev *d, void (*kernel)(void), const void *args, size_t bytes, int count, int cols) {
+    const unsigned blocks = (unsigned)count * (unsigned)LQ_ELEM_PIECES(cols);
+    if (blocks) lq_fast_launch(d, kernel, args, bytes, (lq_gpu_grid){.blocks = blocks, .threads = LQ_ELEM_THREADS});
+}
+
 bool lq_fast_glu(lq_dev *d, const lq_glu_args *a) {
     const lq_glu_of of = {*a};
     lq_act *act = form_of(a->act, &a->y);
@@ -83,8 +88,9 @@ bool lq_fast_add(lq_dev *d, const lq_add_args *a) {
 
 bool lq_fast_scale(lq_dev *d, const lq_scale_args *a) {
     const lq_scale_of of = {*a};
-    if (!lq_scale_fits(a)) return false;
-    launch_elem(d, lq_elem_scale, &of, sizeof of, &a->x);
+    if (lq_scale_f32_fits(a)) launch_pieces(d, lq_elem_scale_f32, &of, sizeof of, a->x.rows, a->x.cols);
+    else if (lq_scale_fits(a)) launch_elem(d, lq_elem_scale, &of, sizeof of, &a->x);
+    else return false;
     return true;
 }
 
@@ -95,11 +101,11 @@ bool lq_fast_mix(lq_dev *d, const lq_mix_args *a) {
     return true;
 }
 
-bool lq_fast_embed(lq_dev *d, const lq_embed_args *a) {
-    const lq_embed_of of = {a->w->q, a->ids, a->w->n, a->scale, a->y};
-    if (!lq_embed_fits(a)) return false;
-    launch_elem(d, lq_elem_embed, &of, sizeof of, &a->y);
-    return true;
+void lq_fast_embed(lq_dev *d, const lq_embed_args *a) {
+    const lq_embed_of rows_of = {a->w->q, a->ids, a->w->n, a->scale, a->y};
+    const lq_embed_coded_of coded_of = {*a->w, a->ids, a->scale, a->y};
+    if (lq_embed_fits(a)) launch_elem(d, lq_elem_embed, &rows_of, sizeof rows_of, &a->y);
+    else launch_pieces(d, lq_elem_embed_coded, &coded_of, sizeof coded_of, a->y.rows, (int)a->w->k);
 }
 
 // Scores are f32; what the plain kernels do has the same bits.

@@ -9,7 +9,10 @@ static lq_gpu *gpu_of(const lq_dev *d) { return lq_cuda_of(d)->gpu; }
 static size_t tasks(int rows, int64_t each) { return (size_t)rows * (size_t)each; }
 
 static void embed(lq_dev *d, const lq_embed_args *a) {
-    if (d->act != LQ_F32 && lq_fast_embed(d, a)) return;
+    if (d->act != LQ_F32) {
+        lq_fast_embed(d, a);
+        return;
+    }
     lq_plain_embed p = {*a, *a->w};
     p.a.w = NULL;
     lq_plain_embed_run(gpu_of(d), &p, tasks(a->y.rows, 1));

@@ -474,7 +474,7 @@ template <class S> LQ_DEV bool cuts_added(outputs<S> &v, const lq_w4s_args &a, s
 }
 
 LQ_DEV void pair_stored(pair v, const lq_w4s_args &a, const float *bias, int slot, int row) {
-    const bool both = row + 1 < a.n;
+    const bool both = row + 1 < a.n, wide = both && a.y_stride % 2 == 0;
     if (bias) {
         const uint2 b = both ? ldg8(bias + row) : uint2{ldg4(bias + row), 0};
         v.low += float_of(b.x);
@@ -484,10 +484,13 @@ LQ_DEV void pair_stored(pair v, const lq_w4s_args &a, const float *bias, int slo
     const uint32_t out = bf16x2_of(v.low, v.high);
     float *f32 = (float *)a.y + at;
     uint16_t *bf16 = (uint16_t *)a.y + at;
-    if (a.f32 && both) st8(f32, {bits_of(v.low), bits_of(v.high)});
+    if (a.f32 && wide) st8(f32, {bits_of(v.low), bits_of(v.high)});
     else if (a.f32) st4(f32, bits_of(v.low));
-    else if (both) st4(bf16, out);
+    else if (wide) st4(bf16, out);
     else st2(bf16, out);
+    if (!both || wide) return;
+    if (a.f32) st4(f32 + 1, bits_of(v.high));
+    else st2(bf16 + 1, out >> 16);
 }
 
 template <class S> LQ_DEV void stored(const outputs<S> &v, const lq_w4s_args &a, const place &p) {

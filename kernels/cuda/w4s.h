@@ -47,7 +47,7 @@ typedef struct lq_w4s_args {
     const lq_w4s_matrix *experts; // [count] on the device, or NULL
     const int32_t *order, *start;
     const uint16_t *x;            // [..][x_stride] of bf16; rows begin at 16 bytes
-    void *y;                      // [m][y_stride] of bf16 or f32; rows begin at 4 or 8 bytes
+    void *y;                      // [m][y_stride] of bf16 or f32; it begins at 4 or 8 bytes
     float *parts;                 // where blocks share cuts: [tile][block of rows][cut][tokens][rows]
     uint32_t *arrived;            // [tile][block of rows], zero before and after
     int64_t x_stride, y_stride;

@@ -460,7 +460,7 @@ LQ_DEV void apart_added(sums<S, float> &sum, const lq_w8a8_args &a, const matrix
 
 // more: it is added to what y holds.
 LQ_DEV void pair_stored(float low, float high, const lq_w8a8_args &a, const float *bias, int slot, int row, bool more) {
-    const bool both = row + 1 < a.n;
+    const bool both = row + 1 < a.n, wide = both && a.y.stride % 2 == 0;
     const size_t at = (size_t)slot * a.y.stride + (size_t)row;
     float *f32 = (float *)a.y.p + at;
     uint16_t *bf16 = (uint16_t *)a.y.p + at;
@@ -470,13 +470,16 @@ LQ_DEV void pair_stored(float low, float high, const lq_w8a8_args &a, const floa
     }
     if (a.y.type == LQ_F32) {
         if (more) low += float_of(ld4(f32)), high += both ? float_of(ld4(f32 + 1)) : 0;
-        if (both) st8(f32, {bits_of(low), bits_of(high)});
+        if (wide) st8(f32, {bits_of(low), bits_of(high)});
         else st4(f32, bits_of(low));
+        if (both && !wide) st4(f32 + 1, bits_of(high));
         return;
     }
     if (more) low += bf16_low(ld2(bf16)), high += both ? bf16_low(ld2(bf16 + 1)) : 0;
-    if (both) st4(bf16, bf16x2_of(low, high));
-    else st2(bf16, bf16x2_of(low, high));
+    const uint32_t out = bf16x2_of(low, high);
+    if (wide) st4(bf16, out);
+    else st2(bf16, out);
+    if (both && !wide) st2(bf16 + 1, out >> 16);
 }
 
 // Through shared memory, where a token's rows lie side by side.

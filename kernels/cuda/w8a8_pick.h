@@ -60,7 +60,7 @@ static inline bool lq_w8a8_fits(const lq_act *x, const lq_weight *w, const lq_ma
     if (x->x.type != LQ_BF16 || x->outliers != w->outliers || (w->outliers && (!x->x.p || !w->outlier_w))) return false;
     if (!whole && !t->group && !x->type.group) return false;
     if (x->zero && (!whole || !w->code_sum)) return false;
-    if ((y->type != LQ_BF16 && y->type != LQ_F32) || y->stride % 2) return false;
+    if (y->type != LQ_BF16 && y->type != LQ_F32) return false;
     if ((uintptr_t)y->p % (y->type == LQ_F32 ? 8 : 4)) return false;
     *kind = ints ? LQ_W8A8_INTS : LQ_W8A8_FLOATS;
     *group = whole ? 0 : cell % 128 == 0 ? 128 : 32;

@@ -1,8 +1,9 @@
 // gpu_emu.c: the driver of gpu.h on this machine: kernels of task.h run task by task, those of simt.h on the emulated
 // machine, at once. Its memory can be touched by kernels and copies alone: host code that reads or writes a device
-// pointer dies. LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_CAPABILITY (86) another one, LQ_EMU_COUNT makes it say at
-// its end what was recorded, how many plain kernels ran and how many bytes were put there and got from there. It cannot
-// tell that a kernel reads the host's memory. Owns one region of memory for the whole process.
+// pointer dies. LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_CAPABILITY (90) another than an sm_80, LQ_EMU_COUNT makes
+// it say at its end what was recorded, how many plain kernels ran, how many bytes were put there and got from there, and
+// which plain kernels those were. It cannot tell that a kernel reads the host's memory. Owns one region of memory for
+// the whole process.
 #include "kernels/cuda/gpu.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <time.h>
 
 size_t lq_task_now;
+const char *lq_task_name;
 // gpu_emu_run.cpp
 void lq_emu_adopt(void *memory, size_t bytes);
 bool lq_emu_run(const void *kernel, const void *args, const lq_gpu_grid *grid, char *why, size_t size);
@@ -19,6 +21,7 @@ enum { BORDER = 256, BLOCKS = 1 << 16 };
 typedef struct block { char *p; size_t bytes; bool used; } block; // side by side, in order
 typedef struct step {
     const void *kernel; // NULL: a copy
+    const char *name;   // of one of task.h
     lq_gpu_grid grid;
     void *dst;
     const void *src;
@@ -32,7 +35,8 @@ struct lq_gpu {
     block *block;
     int blocks;
     lq_gpu_graph *recording;
-    int recorded, replayed, plain; // plain: kernels of task.h that ran
+    int recorded, replayed, plain; // plain: kernels of task.h that ran,
+    struct { const char *name; int n; } ran[64]; // and each of them
     size_t put, got;               // bytes
     lq_err error;
 };
@@ -42,7 +46,7 @@ struct lq_gpu {
 static void open_memory(lq_gpu *g, bool on) { mprotect(g->memory, g->bytes, on ? PROT_READ | PROT_WRITE : PROT_NONE); }
 
 bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
-    const char *size = getenv("LQ_EMU_MEMORY");
+    const char *size = getenv("LQ_EMU_MEMORY"), *as = getenv("LQ_EMU_CAPABILITY");
     *out = NULL;
     if (device) return lq_fail(err, LQ_E_USAGE, "device cuda:%d: expected cuda:0", device);
     lq_gpu *g = calloc(1, sizeof *g);
@@ -60,17 +64,18 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
     g->block[g->blocks++] = (block){g->memory, g->bytes, false};
     g->fresh = g->memory;
     lq_emu_adopt(g->memory, g->bytes);
-    const char *capability = getenv("LQ_EMU_CAPABILITY");
-    *info = (lq_gpu_info){.name = "emulated", .processors = 1, .memory = g->bytes,
-                          .capability = capability ? atoi(capability) : 80};
+    *info = (lq_gpu_info){.name = "emulated", .capability = as ? atoi(as) : 80, .processors = 1, .memory = g->bytes};
     *out = g;
     return true;
 }
 
 void lq_gpu_close(lq_gpu *g) {
     if (getenv("LQ_EMU_COUNT"))
-        fprintf(stderr, "gpu_emu: %d recorded, %d replayed, %d plain, %zu put, %zu got\n", g->recorded, g->replayed,
+        fprintf(stderr, "gpu_emu: %d recorded, %d replayed, %d plain, %zu put, %zu got", g->recorded, g->replayed,
                 g->plain, g->put, g->got);
+    for (int i = 0; getenv("LQ_EMU_COUNT") && g->ran[i].name; i++)
+        fprintf(stderr, "%s %s %d", i ? "," : ":", g->ran[i].name, g->ran[i].n);
+    if (getenv("LQ_EMU_COUNT")) fputc('\n', stderr);
     munmap(g->memory, g->bytes);
     free(g->block);
     free(g);
@@ -125,14 +130,23 @@ size_t lq_gpu_room(lq_gpu *g) { return g->bytes - g->used; }
 
 // --- work ---
 
+static void count(lq_gpu *g, const char *name) {
+    int i = 0;
+    while (g->ran[i].name && strcmp(g->ran[i].name, name) != 0) i++;
+    g->ran[i].name = name;
+    g->ran[i].n++;
+    g->plain++;
+}
+
 static void run(lq_gpu *g, const step *s) {
     char why[200];
+    if (s->name) count(g, s->name);
     open_memory(g, true);
     if (!s->kernel) memmove(s->dst, s->src, s->bytes);
     else if (s->grid.simt) {
         if (!lq_emu_run(s->kernel, s->args, &s->grid, why, sizeof why) && !g->error.code)
             lq_fail(&g->error, LQ_E_DEVICE, "device cuda: a kernel: %s", why);
-    } else for (g->plain++, lq_task_now = 0; lq_task_now < (size_t)s->grid.blocks * s->grid.threads; lq_task_now++)
+    } else for (lq_task_now = 0; lq_task_now < (size_t)s->grid.blocks * s->grid.threads; lq_task_now++)
         ((void (*)(const void *))(uintptr_t)s->kernel)(s->args);
     open_memory(g, false);
 }
@@ -183,7 +197,8 @@ bool lq_gpu_prepare(lq_gpu *g, const void *kernel, size_t shared, lq_err *err) {
 }
 
 void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes, lq_gpu_grid grid) {
-    submit(g, (step){.kernel = kernel, .args = (char *)(uintptr_t)args, .bytes = bytes, .grid = grid});
+    submit(g, (step){.kernel = kernel, .name = grid.simt ? NULL : lq_task_name, .args = (char *)(uintptr_t)args,
+                     .bytes = bytes, .grid = grid});
 }
 
 double lq_gpu_seconds(lq_gpu *g, void (*work)(void *arg), void *arg) {

@@ -220,7 +220,7 @@ static problem problem_of(const type *of, int m, int n, int k, int cut, bool bia
     p.m = m, p.cut = cut, p.bias = bias, p.f32 = f32, p.top_k = 1;
     const bool odd = m % 4 == 3; // rows that do not begin at a sector
     p.x_stride = odd ? (k + 7) / 8 * 8 : (k + 15) / 16 * 16;
-    p.y_stride = odd ? (n + 1) / 2 * 2 : (n + 15) / 16 * 16;
+    p.y_stride = odd ? n | 1 : (n + 15) / 16 * 16;
     for (int i = 0; i < m * p.x_stride; i++)
         p.x.push_back(i % p.x_stride < k ? to_bf16(uniform()) : 0x7fc0); // NaN behind the row
     return p;

@@ -9,8 +9,8 @@ dump = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "dump_logits"
 
 
 def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact", ids=None):
-    """[tokens][vocab], or None and what was said. ids: a file of them; not given: the one in the model's folder."""
+    """[tokens][vocab], or None, and what was said. ids: a file of them; not given: the one in the model's folder."""
     folder, out = path if os.path.isdir(path) else os.path.dirname(path), path + ".out"
     words = [dump, path, ids or os.path.join(folder, "ids.bin"), out, tokens, isa, threads, batch, mode]
     r = subprocess.run([str(w) for w in words], capture_output=True, text=True)
-    return (np.fromfile(out, "<f4").reshape(tokens, -1), "") if r.returncode == 0 else (None, r.stderr.strip())
+    return (np.fromfile(out, "<f4").reshape(tokens, -1), r.stderr.strip()) if r.returncode == 0 else (None, r.stderr.strip())
