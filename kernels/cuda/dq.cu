@@ -11,6 +11,12 @@ LQ_KERNEL(lq_dq_f16, LQ_DQ_THREADS, 4, lq_dq_f16_args) {
     dq::rows_of_f16(a);
 }
 
+LQ_KERNEL(lq_dq_scales, LQ_DQ_THREADS, 4, lq_dq_scales_args) {
+    pdl_trigger();
+    pdl_wait();
+    dq::scales(a);
+}
+
 LQ_KERNEL(lq_dq_bias, LQ_DQ_THREADS, 4, lq_dq_bias_args) {
     pdl_trigger();
     pdl_wait();

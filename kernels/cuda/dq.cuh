@@ -6,6 +6,7 @@
 #define LQ_DQ_CUH
 #include "formats/elem.h"
 #include "kernels/cuda/dq.h"
+#include "kernels/cuda/number.h"
 #include "kernels/cuda/simt.h"
 #include "kernels/cuda/w4s_codes.cuh"
 
@@ -153,6 +154,11 @@ LQ_DEV void rows_of_f16(const lq_dq_f16_args &a) {
     LQ_UNROLL
     for (int i = 0; i < 4; i++) to[i] = bf16x2_of(f16_float(from[i] & 0xffff), f16_float(from[i] >> 16));
     st16(a.to + at, {to[0], to[1], to[2], to[3]});
+}
+
+LQ_DEV void scales(const lq_dq_scales_args &a) {
+    const int row = (int)(blockIdx.x * LQ_DQ_THREADS + threadIdx.x);
+    if (row < a.w.n) a.to[row] = number::scale_at(&a.w, row, 0);
 }
 
 LQ_DEV void bias(const lq_dq_bias_args &a) {

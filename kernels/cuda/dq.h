@@ -1,9 +1,11 @@
-// dq.h: weights as rows of bf16, for products that a library makes (lt.h), as the host and the kernels see it:
-// arguments, grid, shared memory. Plain C. What they take is what w4s_pick.h takes, where k % 8 == 0.
+// dq.h: weights as rows of bf16, and scales of rows as f32, for products that a library makes (lt.h), as the host and
+// the kernels see it: arguments, grid, shared memory. Plain C. What they take is what w4s_pick.h takes, where k % 8 ==
+// 0.
 // A number is bf16(f32(s) * (q - z)), of a table bf16(s * f32 of the table): rounded to f32 where s is not short, then
 // to bf16.
 #ifndef LQ_DQ_H
 #define LQ_DQ_H
+#include "formats/block.h"
 #include "kernels/cuda/w4s.h"
 
 // A block of threads makes 64 rows x 256 columns: a warp 16 x 128, by tiles of 64 columns in shared memory.
@@ -47,6 +49,9 @@ static inline void lq_dq_grouped(lq_dq_args *a, int columns) {
     while (a->step_shift < 30 && (!columns || (int64_t)16 << a->step_shift < columns)) a->step_shift++;
     a->every = (1 << a->step_shift) - 1;
 }
+
+// The scale of each row of a weight that has one for a row, or for several, as f32.
+typedef struct lq_dq_scales_args { lq_weight w; float *to; /* [n] */ } lq_dq_scales_args;
 
 static inline unsigned lq_dq_blocks(int64_t numbers) { // of the kernels of f16 and bias: 8 numbers a thread
     return (unsigned)((numbers / 8 + LQ_DQ_THREADS - 1) / LQ_DQ_THREADS);

@@ -126,6 +126,16 @@ def products(*words, **more):
     return int(said[1]) if r.returncode == 0 and said else -1
 
 
+def e4m3_products(model, tokens, ids):
+    """How many of them the library made of so many tokens at once."""
+    np.fromfile(ids, "<i4")[:tokens].tofile(ids + "few")
+    os.environ["LQ_EMU_COUNT"] = "1"
+    _, why = logits(model, tokens, isa="cuda", batch=tokens, ids=ids + "few", mode="fast")
+    del os.environ["LQ_EMU_COUNT"]
+    said = re.search(r"(\d+) of e4m3", why)
+    return int(said[1]) if said else -1
+
+
 def many_tokens(folder):
     """Fast mode: from so many tokens on rows of bf16 that are made of codes go by the library, and in recorded steps what is bf16."""
     ids, out = os.path.join(folder, "ids"), os.path.join(folder, "fast.lq")
@@ -135,6 +145,16 @@ def many_tokens(folder):
         r = run("quantize", demo, out, *words, "--force", "--quiet")
         if check(r.returncode == 0, f"{words}: {r.stderr.strip()}"):
             fast(out, " ".join(words), tokens, ids if tokens == 260 else ids + "140")
+    # Activations and weights of e4m3 as they are, on an architecture that multiplies them: a scale for a row, and one for a matrix in f16.
+    for words in (["--type", "e4m3 row f32 act e4m3 row"], ["--type", "e4m3 tensor f16 act e4m3 row"]):
+        r = run("quantize", demo, out, *words, "--force", "--quiet")
+        if not check(r.returncode == 0, f"{words}: {r.stderr.strip()}"):
+            continue
+        os.environ["LQ_EMU_CAPABILITY"] = "90"
+        fast(out, " ".join(words), 140, ids + "140")
+        found = [e4m3_products(out, 140, ids + "140"), e4m3_products(out, 60, ids + "140")]
+        del os.environ["LQ_EMU_CAPABILITY"]
+        check(real_gpu or (found[0] > 0 and found[1] == 0 == e4m3_products(out, 140, ids + "140")), f"{words}: {found} products of e4m3 by the library")
     words = ("run", out, "-p", "the " * 40, "-n", "2", "--quiet")
     text = {how: run(*words, "--numerics", how).stdout for how in ("default", "fast")}
     check(text["default"] == text["fast"] != "", f"on a CPU fast is not default: {text}")

@@ -8,7 +8,13 @@
 #include <stdlib.h>
 
 typedef struct layout { cudaDataType type; uint64_t rows, cols; int64_t ld; } layout;
-typedef struct product { cublasComputeType_t sums; cudaDataType scale; int32_t turn_a, turn_b; } product;
+typedef struct product {
+    cublasComputeType_t sums;
+    cudaDataType scale;
+    int32_t turn_a, turn_b, mode_a, mode_b;
+    const float *scale_a, *scale_b;
+    int8_t fast;
+} product;
 typedef struct preference { uint64_t work; uint32_t scheme, aligned[4]; } preference;
 static size_t asked;
 size_t lt_library_asked(void);
@@ -30,7 +36,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t h) {
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t sums, cudaDataType_t scale) {
     product *p = calloc(1, sizeof *p);
-    *p = (product){sums, scale, CUBLAS_OP_N, CUBLAS_OP_N};
+    *p = (product){.sums = sums, .scale = scale, .turn_a = CUBLAS_OP_N, .turn_b = CUBLAS_OP_N, .fast = -1};
     *out = (void *)p;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -43,10 +49,18 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d) {
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t what,
                                               const void *value, size_t bytes) {
     product *p = product_of(d);
-    const bool b = what == CUBLASLT_MATMUL_DESC_TRANSB;
-    if (bytes != sizeof(int32_t) || (what != CUBLASLT_MATMUL_DESC_TRANSA && !b)) return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(b ? &p->turn_b : &p->turn_a, value, bytes);
-    return CUBLAS_STATUS_SUCCESS;
+    const struct { cublasLtMatmulDescAttributes_t what; void *at; size_t bytes; } all[] = {
+        {CUBLASLT_MATMUL_DESC_TRANSA, &p->turn_a, 4}, {CUBLASLT_MATMUL_DESC_TRANSB, &p->turn_b, 4},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &p->mode_a, 4}, {CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &p->mode_b, 4},
+        {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &p->scale_a, sizeof p->scale_a},
+        {CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &p->scale_b, sizeof p->scale_b},
+        {CUBLASLT_MATMUL_DESC_FAST_ACCUM, &p->fast, 1}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].what == what && all[i].bytes == bytes) {
+            memcpy(all[i].at, value, bytes);
+            return CUBLAS_STATUS_SUCCESS;
+        }
+    return CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
@@ -101,11 +115,17 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l, cublas
 static bool meet(const product *p, const layout *a, const layout *b, const layout *d) {
     const uint64_t m = p->turn_a ? a->cols : a->rows, k = p->turn_a ? a->rows : a->cols;
     const uint64_t kb = p->turn_b ? b->cols : b->rows, n = p->turn_b ? b->rows : b->cols;
-    const bool wide = d->type == CUDA_R_32F;
-    const bool types = p->sums == CUBLAS_COMPUTE_32F && p->scale == CUDA_R_32F && a->type == CUDA_R_16BF &&
-                       b->type == CUDA_R_16BF && (wide || d->type == CUDA_R_16BF);
-    return types && m == d->rows && n == d->cols && k == kb && a->ld >= (int64_t)a->rows && !(a->ld % 8) &&
-           b->ld >= (int64_t)b->rows && !(b->ld % 8) && d->ld >= (int64_t)d->rows && !(d->ld % (wide ? 4 : 8));
+    const bool wide = d->type == CUDA_R_32F, e4m3 = a->type == CUDA_R_8F_E4M3;
+    const int each = e4m3 ? 16 : 8, rows = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    const bool types = p->sums == CUBLAS_COMPUTE_32F && p->scale == CUDA_R_32F && b->type == a->type &&
+                       (e4m3 || a->type == CUDA_R_16BF) && (wide || d->type == CUDA_R_16BF);
+    // Of e4m3: a turned alone, a scale for each row of both, all bits of the sums.
+    const bool scaled = e4m3 ? p->turn_a && !p->turn_b && p->mode_a == rows && p->mode_b == rows && p->scale_a &&
+                                   p->scale_b && p->fast == 0
+                             : !p->scale_a && !p->scale_b;
+    return types && scaled && m == d->rows && n == d->cols && k == kb && a->ld >= (int64_t)a->rows &&
+           !(a->ld % each) && b->ld >= (int64_t)b->rows && !(b->ld % each) && k % (uint64_t)each == 0 &&
+           d->ld >= (int64_t)d->rows && !(d->ld % (wide ? 4 : 8));
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
@@ -126,8 +146,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static float at(const uint16_t *p, const layout *l, bool turned, uint64_t row, uint64_t col) {
-    return lq_bf16_widen(p[turned ? col + row * (uint64_t)l->ld : row + col * (uint64_t)l->ld]);
+static float at(const void *p, const layout *l, bool turned, uint64_t row, uint64_t col) {
+    const uint64_t at = turned ? col + row * (uint64_t)l->ld : row + col * (uint64_t)l->ld;
+    if (l->type == CUDA_R_8F_E4M3) return lq_e4m3_widen(((const uint8_t *)p)[at]);
+    return lq_bf16_widen(((const uint16_t *)p)[at]);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha, const void *a,
@@ -147,6 +169,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
             float sum = 0;
             for (uint64_t s = 0; s < k; s++)
                 sum += at(a, layout_of(al), p->turn_a, i, s) * at(b, layout_of(bl), p->turn_b, s, j);
+            if (p->scale_a) sum = sum * p->scale_a[i] * p->scale_b[j];
             if (out->type == CUDA_R_32F) ((float *)to)[place] = sum;
             else ((uint16_t *)to)[place] = (uint16_t)lq_bf16_narrow(sum);
         }
