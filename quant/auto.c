@@ -34,6 +34,7 @@ typedef struct automatic {
     const lq_quant_opts *o;
     lq_plan plan;                      // with every unit in the smallest type
     lq_probe *probe;                   // once there is something to measure
+    lq_dev *on, *cpu, *dev;            // where that runs, NULL: on a CPU; who rounds, and its CPU where that is another
     lq_measured *kept;
     unit *unit;
     size_t units;
@@ -95,7 +96,6 @@ static bool find_units(automatic *a, lq_err *err) {
 
 // Rounds every matrix of a unit to a type: the mean of their squared relative errors; with `put` the model has them.
 static bool round_unit(automatic *a, const unit *u, const lq_wtype *t, void **held, double *error, lq_err *err) {
-    lq_dev *dev = lq_probe_dev(a->probe);
     double sum = 0;
     int n = 0, all = 0;
     for (int i = 0; i < u->items; i++) {
@@ -106,7 +106,7 @@ static bool round_unit(automatic *a, const unit *u, const lq_wtype *t, void **he
             const size_t bytes = (lq_module_bytes(t, s->n, s->k) + 63) & ~(size_t)63;
             void *buf = aligned_alloc(64, bytes);
             if (!buf) return lq_fail(err, LQ_E_MEMORY, "no memory for a matrix of %zu bytes", bytes);
-            bool done = lq_module_make(&a->plan, dev, &m, at, NULL, buf, NULL, NULL, &x, err);
+            bool done = lq_module_make(&a->plan, a->dev, &m, at, NULL, buf, NULL, NULL, &x, err);
             if (done) lq_ckpt_done(a->plan.in, &x.src);
             if (done && x.norm > 0) sum += x.error / x.norm, n++;
             if (done && held) done = lq_probe_put(a->probe, s->layer, s->role, at, &x.out, err);
@@ -144,6 +144,18 @@ static bool probe_unit(automatic *a, unit *u, lq_err *err) {
     return done;
 }
 
+// Units are rounded as the pass does it, wherever the model runs that they are tried in.
+static bool open_probe(automatic *a, lq_err *err) {
+    const lq_dev_opts like = {.threads = a->o->threads, .numerics = LQ_NUM_EXACT};
+    char where[128];
+    lq_whole_words(a->o, a->on, where, sizeof where);
+    if (a->o->lent) lq_tell(a->o, "auto: what errors cost is measured%s", where);
+    if (!lq_probe_open(a->o->in, &a->plan.calib, a->on, a->o->threads, &a->probe, err)) return false;
+    if (a->on && !lq_dev_open("cpu", &like, &a->cpu, err)) return false;
+    a->dev = lq_lend(a->o->lent, a->cpu ? a->cpu : lq_probe_dev(a->probe));
+    return true;
+}
+
 // What the unit costs in each type, by what was measured now or by an interrupted run.
 static bool measure_unit(automatic *a, size_t at, lq_err *err) {
     unit *u = &a->unit[at];
@@ -153,7 +165,7 @@ static bool measure_unit(automatic *a, size_t at, lq_err *err) {
         memcpy(u->error, figures + 1, sizeof u->error);
     } else {
         if (!heard(a, at, err)) return false;
-        if (!a->probe && !lq_probe_open(a->o->in, &a->plan.calib, a->o->threads, &a->probe, err)) return false;
+        if (!a->probe && !open_probe(a, err)) return false;
         if (!probe_unit(a, u, err)) return false;
         figures[0] = u->kld;
         memcpy(figures + 1, u->error, sizeof u->error);
@@ -174,8 +186,8 @@ static bool hash_all(const automatic *a, uint64_t *out, lq_err *err) {
     const lq_calib *c = &a->plan.calib;
     const char *input = strchr(a->plan.fingerprint, '.');
     const int64_t numbers[] = {LQ_QUANT_NUMERICS, c->len, TYPES, PROBE};
-    char isa[64];
-    if (!lq_plan_isa(isa, sizeof isa, err)) return false;
+    char isa[192];
+    if (!lq_whole_isa(a->on, isa, sizeof isa, err)) return false;
     uint64_t h = XXH64(input, strlen(input), XXH64(numbers, sizeof numbers, XXH64(isa, strlen(isa), 0)));
     h = XXH64(c->ids, c->samples * (size_t)c->len * sizeof *c->ids, h);
     for (int i = 0; i < TYPES; i++) h = XXH64(types[i], strlen(types[i]) + 1, h);
@@ -320,7 +332,9 @@ static bool open_all(automatic *a, lq_quant_opts *o, lq_err *err) {
     if (!lq_self_write(o, c, err)) return false;
     lq_probe_fit(c, a->plan.desc.vocab);
     uint64_t of;
-    return hash_all(a, &of, err) && lq_measured_open(a->o, of, &a->kept, err);
+    const size_t more = lq_stream_cost(&a->plan.desc, c, false, a->plan.desc.dim).chunk;
+    return lq_whole_on(a->o, a->o->in, more, &a->on, err) && hash_all(a, &of, err) &&
+           lq_measured_open(a->o, of, &a->kept, err);
 }
 
 bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, size_t *measured, lq_err *err) {
@@ -342,6 +356,7 @@ bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, size_t *meas
     if (!done && err->code == LQ_E_FORMAT) lq_plan_odd(&a.plan, err);
     *measured = a.measured;
     lq_probe_close(a.probe);
+    if (a.cpu) lq_dev_close(a.cpu);
     lq_measured_close(a.kept);
     lq_plan_free(&a.plan);
     free(a.unit);

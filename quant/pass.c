@@ -15,7 +15,6 @@
 typedef struct pass {
     lq_plan plan;
     lq_dev *dev, *cpu;  // dev: the CPU, or that with what it has lent
-    lq_lent *lent;
     lq_stream *stream;  // of calibration; NULL: there is none
     lq_writer *writer;
     lq_quant_row *rows; // [plan.count] of the rounded items, in order
@@ -582,7 +581,7 @@ static bool open_stream(pass *p, lq_err *err) {
     snprintf(p->scratch, sizeof p->scratch, "%s.partial", plan->o->out);
     plan->rooms.folder = p->scratch;
     const lq_stream_opts o = {.in = plan->o->in, .desc = &plan->desc, .text = &plan->calib,
-                              .threads = lq_pool_threads(p->dev->pool), .on = lq_lend_far(p->lent),
+                              .threads = lq_pool_threads(p->dev->pool), .on = lq_lend_far(plan->o->lent),
                               .paired = plan->paired, .rooms = &plan->rooms, .spill = plan->spill,
                               .tick = heard_at, .arg = p};
     lq_dev_close(p->cpu);
@@ -595,7 +594,7 @@ static bool open_stream(pass *p, lq_err *err) {
         if (!p->drift) return lq_fail(err, LQ_E_MEMORY, "no memory for a report of %d layers", plan->desc.layers);
     }
     if (!o.on) p->cpu = lq_dev_use(lq_stream_dev(p->stream));
-    p->dev = lq_lend(p->lent, p->cpu);
+    p->dev = lq_lend(plan->o->lent, p->cpu);
     lq_ckpt_runner(plan->in, help, p->cpu->pool, lq_pool_threads(p->cpu->pool));
     lq_stream_lend(p->stream, p->dev);
     const int64_t k = plan->widest;
@@ -625,10 +624,10 @@ static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
 static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     pass p = {.what = "planning", .times = 1};
     const double start = lq_now();
-    bool done = lq_plan_make(o, &p.plan, err) && lq_lend_open(o, &p.lent, err) &&
+    bool done = lq_plan_make(o, &p.plan, err) &&
                 lq_dev_open("cpu", &(lq_dev_opts){.threads = o->threads}, &p.cpu, err);
     if (done) {
-        p.dev = lq_lend(p.lent, p.cpu);
+        p.dev = lq_lend(o->lent, p.cpu);
         lq_ckpt_runner(p.plan.in, help, p.dev->pool, lq_pool_threads(p.dev->pool));
         p.rows = calloc(p.plan.count, sizeof *p.rows);
         if (!p.rows) done = lq_fail(err, LQ_E_MEMORY, "no memory for a report of %zu rows", p.plan.count);
@@ -647,7 +646,6 @@ static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) 
     if (over) lq_measured_forget(o->out);
     if (p.cpu) lq_dev_close(p.cpu);
     lq_stream_close(p.stream);
-    lq_lend_close(p.lent);
     lq_text_free(&p.note);
     free(p.buf);
     lq_plan_free(&p.plan);
@@ -662,13 +660,15 @@ bool lq_quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) {
     if (!err) err = &none;
     *out = (lq_quant_result){0};
     if (o->fresh && !o->dry_run && o->out && !lq_measured_empty(o, err)) return false;
-    if (!o->prune) return quantize(o, out, err);
-    if (!lq_prune_make(o, &pruned, err)) return false;
-    if (!o->dry_run) rest.in = pruned.path;
-    rest.pruned = &pruned;
-    const bool done = quantize(&rest, out, err);
+    if (!lq_lend_open(o, &rest.lent, err)) return false;
+    bool done = !o->prune || lq_prune_make(&rest, &pruned, err);
+    const bool made = done && o->prune;
+    if (made && !o->dry_run) rest.in = pruned.path;
+    if (made) rest.pruned = &pruned;
+    done = done && quantize(&rest, out, err);
     if (done) out->seconds = lq_now() - start;
-    lq_pruned_free(&pruned, done && !o->dry_run);
+    if (made) lq_pruned_free(&pruned, done && !o->dry_run);
+    lq_lend_close(rest.lent);
     return done;
 }
 

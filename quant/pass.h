@@ -88,7 +88,6 @@ void lq_tell(const lq_quant_opts *o, const char *fmt, ...) LQ_PRINTF(2, 3); // a
 bool lq_input_hash(lq_ckpt *in, const char *made, uint64_t out[2], lq_err *err);
 // The type that an option gives a matrix, by its role, and the option; NULL: none does. A tied head is its embedding.
 const char *lq_type_asked(const lq_plan *p, const lq_slot *s, const char **option);
-bool lq_plan_isa(char *out, size_t size, lq_err *err); // the instructions that measurements are made with
 // What the bits of its sums depend on goes into the fingerprint of a run that calibrates.
 bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err);
 // The lines that are shown before the work starts; then refuses what the memory or the disk cannot hold.
@@ -436,6 +435,12 @@ bool lq_lend_open(const lq_quant_opts *o, lq_lent **out, lq_err *err); // no dev
 lq_dev *lq_lend_far(const lq_lent *l); // the other device; l NULL: NULL
 lq_dev *lq_lend(lq_lent *l, lq_dev *cpu); // this CPU, but for what the other device does; l NULL: itself
 void lq_lend_close(lq_lent *l);
+// Where a model runs all of whose layers are needed at once (whole.c): the other device, if it has room for them and so
+// many bytes more; NULL: a CPU. What is said of that; and who computes, of which what is measured depends (on NULL: a
+// CPU alone).
+bool lq_whole_on(const lq_quant_opts *o, const char *in, size_t more, lq_dev **out, lq_err *err);
+void lq_whole_words(const lq_quant_opts *o, const lq_dev *on, char *out, size_t size);
+bool lq_whole_isa(const lq_dev *on, char *out, size_t size, lq_err *err);
 // What the host has there does not change until it is dropped, so that calls need not bring it each time. Of a device
 // that is not lent: nothing.
 void lq_lend_hold(lq_dev *d, const void *host, size_t bytes);

@@ -565,14 +565,6 @@ static bool make_fingerprint(lq_plan *p, lq_err *err) {
     return true;
 }
 
-bool lq_plan_isa(char *out, size_t size, lq_err *err) {
-    lq_dev *dev;
-    if (!lq_dev_open("cpu", &(lq_dev_opts){.threads = 1}, &dev, err)) return false;
-    snprintf(out, size, "%s", dev->isa);
-    lq_dev_close(dev);
-    return true;
-}
-
 bool lq_plan_device(lq_plan *p, lq_dev *dev, lq_err *err) {
     char solver[250];
     if (!p->calibrates) return true;

@@ -74,6 +74,7 @@ typedef struct pruning {
     lq_plan whole;      // of the model as it was
     lq_prune what;
     lq_calib text, probes;
+    lq_dev *on;         // where the whole model runs, if its layers are tried; NULL: on a CPU
     lq_cut cut;
     lq_desc desc;       // of what is left
     lq_text config;
@@ -259,8 +260,8 @@ static size_t header_room(const pruning *p) {
 // What stands between layers is in memory as far as it may.
 static bool plan_rooms(const pruning *p, lq_worth *w, lq_err *err) {
     const size_t most = p->o->max_ram, all = (size_t)1 << 30;
-    *w = (lq_worth){.p = &p->whole, .what = &p->what, .text = &p->text, .probes = &p->probes, .tick = heard,
-                    .arg = (void *)(uintptr_t)p};
+    *w = (lq_worth){.p = &p->whole, .what = &p->what, .text = &p->text, .probes = &p->probes,
+                    .on = p->on, .tick = heard, .arg = (void *)(uintptr_t)p};
     const size_t need = lq_prune_bytes(w, refits(p));
     const size_t kept = lq_stream_cost(&p->whole.in_desc, &p->text, refits(p), 0).kept;
     if (most && need > most)
@@ -306,14 +307,15 @@ static bool make(pruning *p, lq_err *err) {
 
 // Everything that decides what is left: the input, what is asked, the text, and who computes.
 static bool make_id(pruning *p, lq_err *err) {
-    char isa[64];
-    if (!lq_plan_isa(isa, sizeof isa, err)) return false;
+    char isa[192];
+    if (!lq_whole_isa(lq_lend_far(p->o->lent), isa, sizeof isa, err)) return false;
     XXH64_hash_t h = XXH64(p->o->prune, strlen(p->o->prune), LQ_QUANT_NUMERICS);
     h = XXH64(p->text.ids, p->text.samples * (size_t)p->text.len * sizeof *p->text.ids, h);
     h = XXH64(&p->text.len, sizeof p->text.len, h);
     h = XXH64(&p->what.group, sizeof p->what.group, h);
     h = XXH64(isa, strlen(isa), h);
     h = XXH64(&(char){(char)refits(p)}, 1, h);
+    if (p->on) h = XXH64(p->on->name, strlen(p->on->name), h);
     const char *input = strchr(p->whole.fingerprint, '.');
     snprintf(p->out->id, sizeof p->out->id, "%016" PRIx64 ".%.64s", (uint64_t)h, input ? input + 1 : "");
     return true;
@@ -369,13 +371,17 @@ static bool plan_whole(pruning *p, lq_err *err) {
     o.plan = p->o->plan;
     if (!open_text(p, &o, &p->text, err)) return false;
     if (!o.samples || o.samples > LQ_PROBES) o.samples = LQ_PROBES;
-    return open_text(p, &o, &p->probes, err);
+    if (!open_text(p, &o, &p->probes, err)) return false;
+    const size_t more = lq_stream_cost(&p->whole.in_desc, &p->probes, false, p->whole.in_desc.dim).chunk;
+    return !p->what.depth || p->what.influence || lq_whole_on(p->o, p->o->in, more, &p->on, err);
 }
 
 static bool find_or_make(pruning *p, lq_err *err) {
     const lq_calib *text = p->what.depth && !p->what.influence ? &p->probes : &p->text;
-    lq_tell(p->o, "prune %s: %zu sequences of %d tokens (%s) say what goes", p->o->prune, text->samples, text->len,
-        text->source);
+    char where[128];
+    lq_whole_words(p->o, p->what.depth && !p->what.influence ? p->on : lq_lend_far(p->o->lent), where, sizeof where);
+    lq_tell(p->o, "prune %s: %zu sequences of %d tokens (%s) say what goes%s", p->o->prune, text->samples, text->len,
+        text->source, where);
     lq_tell(p->o, "what stays lies in %s until it is quantized, at most %.1f MB%s", p->out->path,
             (double)p->out->in_bytes / 1e6, refits(p) ? " (twice as much while it is refitted)" : "");
     if (p->o->dry_run) // what is left is planned

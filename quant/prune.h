@@ -44,7 +44,8 @@ void lq_stay_free(lq_stay *s);
 typedef struct lq_worth {
     const lq_plan *p;
     const lq_prune *what;
-    const lq_calib *text, *probes; // probes: for runs of the whole model
+    const lq_calib *text, *probes; // probes: for runs of the whole model,
+    lq_dev *on;                    // and where it runs; NULL: on a CPU
     lq_rooms rooms;
     bool spill;
     lq_tick *tick;

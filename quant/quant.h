@@ -86,6 +86,7 @@ typedef struct lq_quant_opts {
     double salient;       // the share of columns that stay in 16 bits, those with the largest inputs; 0: the method's
     const char *prune;    // what goes before anything is quantized, "depth:4,mlp:0.75"; NULL: nothing
     const struct lq_pruned *pruned; // lq_quantize's own: NULL
+    struct lq_lent *lent; // likewise
     const char *alpha;    // smoothquant: a number, "input", "layer" or "model"; NULL: the recipe's
     const char *range;    // one of lq_range_name's; NULL: the method's
     const char *recipe;   // JSON that overrides parts of the method; NULL: nothing

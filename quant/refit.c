@@ -8,6 +8,8 @@
 // Where experts read what they made themselves the rows of both models need not be the same ones: both x and y are
 // then those of the whole model. Left as they are: matrices that are coded, those of single heads, and an input, or an
 // expert's, of fewer rows than it has columns.
+//
+// Moments are summed where the text goes by; the host has them when it did.
 #include "kernels/pack.h"
 #include "quant/prune.h"
 #include <math.h>
@@ -19,19 +21,20 @@ static const double damp = 0.01;  // of the mean diagonal
 
 // An input, or an expert's.
 typedef struct moments {
-    double *h, *g;      // [m][m], upper half; [m][k]
+    double *by_h, *by_g; // [m][m], upper half; [m][k]: where the rows are, and
+    double *h, *g;       // with the host; else NULL
     int64_t rows;
     const int32_t *column; // [m] S; NULL: all
 } moments;
 
 typedef struct watching {
-    lq_dev *dev;
+    lq_dev *on;         // which has the rows
     moments *of;        // [max(1, count)]
     bool paired;        // else x is made of y
-    int first, count;   // experts first .. first + count; 0: all rows
+    int first, count, experts; // experts first .. first + count of all; count 0: all rows
     int64_t m, k;       // columns now, columns then
     float *work;        // [m][k]
-    float *x, *y;       // [cap][m], [cap][k]
+    void *x;            // [cap][m] columns of y
     size_t cap;
 } watching;
 
@@ -45,6 +48,7 @@ struct lq_refit {
     lq_refit_opts o;
     lq_rooms rooms;
     lq_stream *s;
+    lq_dev *cpu;        // beside another device that the models run on; NULL: they run on a CPU
     int layer, slots;   // at hand
     lq_slot *to, *from; // [slots] of what is left, of the whole model
     refitted *made;     // [slots]
@@ -60,47 +64,51 @@ static lq_mat mat_of(float *p, int rows, int64_t cols) {
     return (lq_mat){.p = p, .type = LQ_F32, .rows = rows, .cols = (int)cols, .stride = (size_t)cols};
 }
 
-static bool room_for(watching *t, size_t rows, lq_err *err) {
-    if (rows <= t->cap) return true;
-    free(t->x);
-    free(t->y);
-    t->x = malloc(rows * (size_t)t->m * sizeof *t->x);
-    t->y = malloc(rows * (size_t)t->k * sizeof *t->y);
-    t->cap = t->x && t->y ? rows : 0;
-    return t->cap || lq_fail(err, LQ_E_MEMORY, "no memory for %zu rows of an input", rows);
-}
-
-static const float *row_of(const lq_mat *m, int row) { return (const float *)m->p + (size_t)row * m->stride; }
-
-// Rows of an expert, one behind the other, and what of them is left.
-static void gather(const watching *t, const lq_sight *s, const int32_t *slots, int n, const int32_t *column) {
-    for (int i = 0; i < n; i++) {
-        const int row = slots[i] / s->top_k;
-        float *x = t->x + (size_t)i * (size_t)t->m, *y = t->y + (size_t)i * (size_t)t->k;
-        memcpy(y, row_of(t->paired ? s->was : &s->x, row), (size_t)t->k * sizeof *y);
-        if (t->paired) memcpy(x, row_of(&s->x, row), (size_t)t->m * sizeof *x);
-        else for (int64_t j = 0; j < t->m; j++) x[j] = y[column ? column[j] : j];
+// The columns of y that are left, where y is.
+static bool left_of(watching *t, const lq_mat *y, const int32_t *column, lq_mat *x, lq_err *err) {
+    const size_t rows = (size_t)y->rows, m = (size_t)t->m, k = (size_t)t->k;
+    lq_here all = {0}, left = {0};
+    if (rows > t->cap) {
+        if (t->x) t->on->ops.free(t->on, t->x);
+        t->x = NULL, t->cap = 0;
+        if (!t->on->ops.alloc(t->on, rows * m * lq_dtype_size(y->type), &t->x, err)) return false;
+        t->cap = rows;
     }
+    *x = (lq_mat){.p = t->x, .type = y->type, .rows = y->rows, .cols = (int)m, .stride = m};
+    if (!lq_here_open(t->on, y, &all, err)) return false;
+    left.x = left.own = malloc((rows * m + 1) * sizeof *left.own);
+    bool done = left.own || lq_fail(err, LQ_E_MEMORY, "no memory for %zu rows of an input", rows);
+    for (size_t r = 0; done && r < rows; r++)
+        for (size_t j = 0; j < m; j++) left.own[r * m + j] = all.x[r * k + (column ? (size_t)column[j] : j)];
+    done = done && lq_here_put(t->on, &left, x, err) && t->on->ops.sync(t->on, err);
+    lq_here_close(&all);
+    lq_here_close(&left);
+    return done;
 }
 
 static void add(const watching *t, moments *to, const lq_mat *x, const lq_mat *y) {
     if (!x->rows) return;
-    t->dev->ops.gram(t->dev, &(lq_gram_args){.x = *x, .h = to->h, .work = t->work});
-    t->dev->ops.gram(t->dev, &(lq_gram_args){.x = *x, .with = y, .h = to->g, .work = t->work});
+    t->on->ops.gram(t->on, &(lq_gram_args){.x = *x, .h = to->by_h, .work = t->work});
+    t->on->ops.gram(t->on, &(lq_gram_args){.x = *x, .with = y, .h = to->by_g, .work = t->work});
     to->rows += x->rows;
 }
 
 static bool look(void *arg, const lq_sight *s, lq_err *err) {
     watching *t = arg;
+    lq_picked p;
     if (!t->count) add(t, t->of, &s->x, s->was);
-    for (int e = 0; e < t->count; e++) {
-        const int32_t from = s->start[t->first + e], n = s->start[t->first + e + 1] - from;
-        if (!room_for(t, (size_t)n, err)) return false;
-        gather(t, s, s->order + from, n, t->of[e].column);
-        const lq_mat x = mat_of(t->x, n, t->m), y = mat_of(t->y, n, t->k);
-        add(t, &t->of[e], &x, &y);
+    if (!t->count) return t->on->ops.sync(t->on, err);
+    bool done = lq_picked_open(&p, t->on, s, t->experts, err);
+    for (int e = 0; done && e < t->count; e++) {
+        lq_mat x, y;
+        done = lq_picked_take(&p, t->first + e, 0, t->paired ? s->was : &s->x, &y, err) &&
+               (t->paired ? lq_picked_take(&p, t->first + e, 1, &s->x, &x, err)
+                          : left_of(t, &y, t->of[e].column, &x, err));
+        if (done) add(t, &t->of[e], &x, &y);
     }
-    return t->dev->ops.sync(t->dev, err);
+    done = done && t->on->ops.sync(t->on, err);
+    lq_picked_close(&p);
+    return done;
 }
 
 // --- least squares ---
@@ -131,7 +139,7 @@ static bool factor(const lq_refit *r, const moments *of, int64_t m, double *u, b
 static bool solve(lq_refit *r, const watching *t, moments *of, float **out, lq_err *err) {
     const int64_t m = t->m, k = t->k;
     const size_t cells = (size_t)m * (size_t)k;
-    lq_dev *dev = t->dev;
+    lq_dev *dev = lq_stream_dev(r->s);
     bool ok = false;
     *out = NULL;
     if (of->rows < m) return true;
@@ -219,18 +227,43 @@ static int reader_of(const lq_refit *r, int input, bool stack) {
 
 static bool moments_open(lq_refit *r, const watching *t, moments *of, lq_err *err) {
     const size_t m = (size_t)t->m, k = (size_t)t->k;
-    return (of->h = lq_room_open(&r->rooms, m * m * sizeof *of->h, err)) != NULL &&
-           (of->g = lq_room_open(&r->rooms, m * k * sizeof *of->g, err)) != NULL;
+    return (of->by_h = lq_by_open(t->on, &r->rooms, m * m * sizeof *of->h, err)) != NULL &&
+           (of->by_g = lq_by_open(t->on, &r->rooms, m * k * sizeof *of->g, err)) != NULL;
+}
+
+// What was summed, with the host.
+static bool bring(lq_refit *r, const watching *t, double **by, int64_t columns, double **to, lq_err *err) {
+    const size_t bytes = (size_t)t->m * (size_t)columns * sizeof **to;
+    if (t->on->host) *to = *by;
+    else {
+        if (!(*to = lq_room_open(&r->rooms, bytes, err))) return false;
+        t->on->ops.get(t->on, *to, *by, bytes);
+        if (!t->on->ops.sync(t->on, err)) return false;
+        lq_by_close(t->on, &r->rooms, *by);
+    }
+    *by = NULL;
+    return true;
+}
+
+static void moments_close(lq_refit *r, const watching *t, moments *of) {
+    lq_by_close(t->on, &r->rooms, of->by_h);
+    lq_by_close(t->on, &r->rooms, of->by_g);
+    lq_room_close(&r->rooms, of->h);
+    lq_room_close(&r->rooms, of->g);
+    of->by_h = of->by_g = of->h = of->g = NULL;
 }
 
 static bool refit_readers(lq_refit *r, int input, const watching *t, lq_err *err) {
     bool done = true;
     for (int e = 0; done && e < (t->count ? t->count : 1); e++) {
-        float *by;
-        done = solve(r, t, &t->of[e], &by, err);
+        float *by = NULL;
+        moments *of = &t->of[e];
+        done = bring(r, t, &of->by_h, t->m, &of->h, err) && bring(r, t, &of->by_g, t->k, &of->g, err) &&
+               solve(r, t, of, &by, err);
         for (int i = 0; done && by && i < r->slots; i++)
             if (reads(&r->to[i], input, t->count > 0)) done = refit(r, i, t->first + e, by, err);
         lq_room_close(&r->rooms, by);
+        moments_close(r, t, of);
     }
     return done;
 }
@@ -239,12 +272,12 @@ static bool refit_readers(lq_refit *r, int input, const watching *t, lq_err *err
 static bool refit_input(lq_refit *r, int input, int first, int count, lq_err *err) {
     const int reader = reader_of(r, input, count > 0), sets = count ? count : 1;
     const bool own = r->to[reader].role == LQ_R_EXPERT_DOWN; // what experts made themselves
-    watching t = {.dev = lq_stream_dev(r->s), .paired = !own, .first = first, .count = count, .m = r->to[reader].k,
-                  .k = r->from[reader].k};
+    watching t = {.on = lq_stream_on(r->s), .paired = !own, .first = first, .count = count,
+                  .experts = r->to[reader].count, .m = r->to[reader].k, .k = r->from[reader].k};
     lq_stay *stay = calloc((size_t)sets, sizeof *stay);
     t.of = calloc((size_t)sets, sizeof *t.of);
     bool done = (stay && t.of) || lq_fail(err, LQ_E_MEMORY, "no memory for %d experts", sets);
-    done = done && (t.work = lq_room_open(&r->rooms, (size_t)t.m * (size_t)t.k * sizeof *t.work, err)) != NULL;
+    done = done && (t.work = lq_by_open(t.on, &r->rooms, (size_t)t.m * (size_t)t.k * sizeof *t.work, err)) != NULL;
     for (int e = 0; done && e < sets; e++) {
         done = lq_stay_of(&r->o.w->p->in_desc, r->o.what, &r->from[reader], first + e, &stay[e], err) &&
                moments_open(r, &t, &t.of[e], err);
@@ -255,14 +288,13 @@ static bool refit_input(lq_refit *r, int input, int first, int count, lq_err *er
                                 : lq_stream_see(r->s, input, true, look, &t, err);
     done = done && refit_readers(r, input, &t, err);
     for (int e = 0; e < sets; e++) {
-        if (t.of) lq_room_close(&r->rooms, t.of[e].h), lq_room_close(&r->rooms, t.of[e].g);
+        if (t.of) moments_close(r, &t, &t.of[e]);
         if (stay) lq_stay_free(&stay[e]);
     }
-    lq_room_close(&r->rooms, t.work);
+    lq_by_close(t.on, &r->rooms, t.work);
+    if (t.x) t.on->ops.free(t.on, t.x);
     free(t.of);
     free(stay);
-    free(t.x);
-    free(t.y);
     return done;
 }
 
@@ -271,7 +303,8 @@ static bool refit_experts(lq_refit *r, int input, lq_err *err) {
     const int reader = reader_of(r, input, true);
     const lq_slot *s = &r->to[reader];
     const size_t m = (size_t)s->k, k = (size_t)r->from[reader].k, each = m * (m + k) * sizeof(double);
-    const size_t most = r->rooms.left / 2 / each;
+    lq_dev *on = lq_stream_on(r->s);
+    const size_t most = (on->host ? r->rooms.left : on->ops.room(on)) / 2 / each;
     const int at_once = most < 1 ? 1 : most < (size_t)s->count ? (int)most : s->count;
     if (s->role == LQ_R_EXPERT_DOWN && m == k) return true;
     for (int e = 0; e < s->count; e += at_once)
@@ -330,10 +363,14 @@ bool lq_refit_open(const lq_refit_opts *o, lq_refit **out, lq_err *err) {
     lq_refit *r = *out = calloc(1, sizeof *r);
     if (!r) return lq_fail(err, LQ_E_MEMORY, "no memory to refit what is left");
     *r = (lq_refit){.o = *o, .rooms = w->rooms};
+    lq_lent *lent = w->p->o->lent;
+    const lq_dev_opts like = {.threads = w->p->o->threads, .numerics = LQ_NUM_EXACT, .rough = true};
     const lq_stream_opts opts = {.in = o->cut, .desc = o->desc, .text = w->text, .threads = w->p->o->threads,
-                                 .paired = true, .was = w->p->o->in, .of = o->what->layer, .rooms = &r->rooms,
-                                 .spill = w->spill, .tick = w->tick, .arg = w->arg};
-    if (lq_stream_open(&opts, &r->s, err) && lq_stream_begin(r->s, err)) return true;
+                                 .on = lq_lend_far(lent), .paired = true, .was = w->p->o->in, .of = o->what->layer,
+                                 .rooms = &r->rooms, .spill = w->spill, .tick = w->tick, .arg = w->arg};
+    bool done = (!lent || lq_dev_open("cpu", &like, &r->cpu, err)) && lq_stream_open(&opts, &r->s, err);
+    if (done && lent) lq_stream_lend(r->s, lq_lend(lent, r->cpu));
+    if (done && lq_stream_begin(r->s, err)) return true;
     lq_refit_close(r);
     *out = NULL;
     return false;
@@ -345,5 +382,6 @@ void lq_refit_close(lq_refit *r) {
     if (!r) return;
     let_go(r);
     lq_stream_close(r->s);
+    if (r->cpu) lq_dev_close(r->cpu);
     free(r);
 }

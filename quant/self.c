@@ -9,7 +9,7 @@
 // Refused: a model of which no sequence fits the memory that may be used.
 #include "formats/words.h"
 #include "quant/prune.h"
-#include "runtime/lq.h"
+#include "runtime/model/model.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +31,7 @@ struct writing {
     const lq_quant_opts *o;
     lq_calib *c;
     lq_measured *kept;
+    lq_dev *on;         // where the model runs; NULL: on a CPU
     lq_model *m;
     lq_engine *e;
     int32_t begin;      // what a text begins with; -1: any token
@@ -56,12 +57,14 @@ static size_t token_bytes(const lq_desc *d) {
     return bytes;
 }
 
-// What codes take that are not read as they are mapped.
-static size_t copied_bytes(const lq_ckpt *in) {
+// What codes take that are not read as they are mapped; of a model that runs elsewhere (far) all is brought there, one
+// tensor after the other.
+static size_t copied_bytes(const lq_ckpt *in, bool far) {
     size_t bytes = 0;
     for (size_t i = 0; i < lq_ckpt_count(in); i++) {
         const lq_tensor *t = lq_ckpt_at(in, i);
-        if (t->type != LQ_F32 && t->type != LQ_F16 && t->type != LQ_BF16) bytes += t->bytes;
+        if (far) bytes = t->bytes > bytes ? t->bytes : bytes;
+        else if (t->type != LQ_F32 && t->type != LQ_F16 && t->type != LQ_BF16) bytes += t->bytes;
     }
     return bytes;
 }
@@ -70,32 +73,39 @@ static size_t cache_bytes(const lq_desc *d, int len, int together) {
     return (size_t)together * (size_t)(len / PAGE + 2) * PAGE * token_bytes(d);
 }
 
-static size_t need(const lq_ckpt *in, const lq_desc *d, int len, int together) {
+// Where the model runs, its weights aside.
+static size_t run_bytes(const lq_desc *d, int len, int together) {
     const lq_calib step = {.samples = 1, .len = together};
     size_t widest = (size_t)d->dim;
     for (int l = 0; l < d->layers; l++)
         for (int i = 0; i < d->layer[l].parts; i++)
             if ((size_t)d->layer[l].part[i].ffn > widest) widest = (size_t)d->layer[l].part[i].ffn;
     return cache_bytes(d, len, together) + lq_stream_cost(d, &step, false, (int64_t)widest).chunk +
-           OUTS * ((size_t)d->vocab + 2 * (size_t)d->dim) * sizeof(float) + copied_bytes(in) + (8u << 20);
+           OUTS * ((size_t)d->vocab + 2 * (size_t)d->dim) * sizeof(float);
+}
+
+// Of the host.
+static size_t need(const lq_ckpt *in, const lq_desc *d, int len, int together, bool far) {
+    const size_t logits = OUTS * (size_t)d->vocab * sizeof(float);
+    return (far ? logits : run_bytes(d, len, together)) + copied_bytes(in, far) + (8u << 20);
 }
 
 // What writes the text: of a pruned model the whole one.
 static const char *writer_of(const lq_quant_opts *o) { return o->pruned ? o->pruned->in : o->in; }
 
-static bool fail_room(const lq_quant_opts *o, const lq_ckpt *in, const lq_desc *d, int len, lq_err *err) {
+static bool fail_room(const lq_quant_opts *o, const lq_ckpt *in, const lq_desc *d, int len, bool far, lq_err *err) {
     char more[64] = "";
     int fits = len;
-    while (fits > 1 && need(in, d, fits, 1) > o->max_ram) fits /= 2;
+    while (fits > 1 && need(in, d, fits, 1, far) > o->max_ram) fits /= 2;
     if (fits > 1) snprintf(more, sizeof more, " (--seqlen %d fits)", fits);
-    const lq_words needs = lq_words_bytes((double)need(in, d, len, 1)), most = lq_words_bytes((double)o->max_ram);
+    const lq_words needs = lq_words_bytes((double)need(in, d, len, 1, far)), most = lq_words_bytes((double)o->max_ram);
     return lq_fail(err, LQ_E_LIMIT, "memory: to write calibration text itself the model needs %s for a sequence of %d "
                    "tokens, more than the %s it may use%s; or give it a text (--calib FILE)", needs.text, len,
                    most.text, more);
 }
 
-// How many sequences are written side by side, the memory that it takes and in it their cache.
-typedef struct room { int together; size_t memory, cache; } room;
+// Where the text is written (NULL: on a CPU), how many sequences side by side, the memory that it takes, their cache.
+typedef struct room { lq_dev *on; int together; size_t memory, cache; } room;
 
 static bool find_room(const lq_quant_opts *o, const lq_calib *c, room *r, lq_err *err) {
     lq_ckpt *in;
@@ -104,10 +114,12 @@ static bool find_room(const lq_quant_opts *o, const lq_calib *c, room *r, lq_err
     if (!done) return false;
     done = lq_desc_read(in, &d, err);
     int n = c->samples < TOGETHER ? (int)c->samples : TOGETHER;
-    while (done && n > 1 && (cache_bytes(&d, c->len, n) > cache_most ||
-                             (o->max_ram && need(in, &d, c->len, n) > o->max_ram))) n--;
-    if (done) *r = (room){n, need(in, &d, c->len, n), cache_bytes(&d, c->len, n)};
-    if (done && o->max_ram && r->memory > o->max_ram) done = fail_room(o, in, &d, c->len, err);
+    while (done && n > 1 && cache_bytes(&d, c->len, n) > cache_most) n--;
+    done = done && lq_whole_on(o, writer_of(o), run_bytes(&d, c->len, n), &r->on, err);
+    const bool far = done && r->on;
+    while (done && n > 1 && o->max_ram && need(in, &d, c->len, n, far) > o->max_ram) n--;
+    if (done) *r = (room){r->on, n, need(in, &d, c->len, n, far), cache_bytes(&d, c->len, n)};
+    if (done && o->max_ram && r->memory > o->max_ram) done = fail_room(o, in, &d, c->len, far, err);
     lq_desc_free(&d);
     lq_ckpt_close(in);
     return done;
@@ -200,10 +212,10 @@ static bool on_token(void *arg, const lq_event *e) {
 // Everything that decides the tokens.
 static bool hash_all(const writing *w, uint64_t *out, lq_err *err) {
     const uint64_t numbers[] = {LQ_QUANT_NUMERICS, w->o->seed, (uint64_t)w->c->len};
-    char isa[64];
+    char isa[192];
     uint64_t input[2];
     lq_ckpt *in;
-    if (!lq_plan_isa(isa, sizeof isa, err) || !lq_ckpt_open(writer_of(w->o), &in, err)) return false;
+    if (!lq_whole_isa(w->on, isa, sizeof isa, err) || !lq_ckpt_open(writer_of(w->o), &in, err)) return false;
     const bool done = lq_input_hash(in, NULL, input, err);
     lq_ckpt_close(in);
     *out = XXH64(input, sizeof input, XXH64(numbers, sizeof numbers, XXH64(isa, strlen(isa), 0x73656c66)));
@@ -243,10 +255,13 @@ static bool heard(const writing *w, lq_err *err) {
 
 static bool open_writing(writing *w, const room *r, lq_err *err) {
     lq_model_info info;
-    const lq_model_opts model = {.threads = w->o->threads, .ctx = w->c->len, .kv = "f16"};
+    const bool exact = w->on && w->on->numerics == LQ_NUM_EXACT, served = w->on && !exact; // with its own cache
+    const lq_model_opts model = {.threads = w->o->threads, .ctx = w->c->len, .kv = served ? NULL : "f16",
+                                 .exact = exact};
     const lq_engine_opts engine = {.max_seqs = r->together, .max_batch = r->together, .kv_page = PAGE,
                                    .kv_bytes = r->cache};
-    if (!lq_model_open(writer_of(w->o), &model, &w->m, err)) return false;
+    if (!(w->on ? lq_model_open_on(writer_of(w->o), &model, w->on, &w->m, err)
+                : lq_model_open(writer_of(w->o), &model, &w->m, err))) return false;
     lq_model_describe(w->m, &info);
     w->begin = lq_token_bos(w->m);
     for (int32_t id = 0; w->begin < 0 && id < info.vocab; id++)
@@ -274,11 +289,14 @@ bool lq_self_write(const lq_quant_opts *o, lq_calib *c, lq_err *err) {
     c->ids = calloc(c->samples * (size_t)c->len, sizeof *c->ids);
     w.there = calloc(c->samples, sizeof *w.there);
     bool done = (c->ids && w.there) || lq_fail(err, LQ_E_MEMORY, "no memory for %zu sequences", c->samples);
-    done = done && find_room(o, c, &r, err) && hash_all(&w, &of, err) &&
-           lq_measured_open(o, of, &w.kept, err) && take_kept(&w, err);
+    done = done && find_room(o, c, &r, err);
+    w.on = done ? r.on : NULL;
+    done = done && hash_all(&w, &of, err) && lq_measured_open(o, of, &w.kept, err) && take_kept(&w, err);
     if (done && w.done < c->samples) {
-        lq_tell(o, "calibration text: the model writes %zu sequences of %d tokens, %d side by side, in %s of memory",
-                c->samples - w.done, c->len, r.together, lq_words_bytes((double)r.memory).text);
+        char where[128];
+        lq_whole_words(o, r.on, where, sizeof where);
+        lq_tell(o, "calibration text: the model writes %zu sequences of %d tokens, %d side by side, in %s of memory%s",
+                c->samples - w.done, c->len, r.together, lq_words_bytes((double)r.memory).text, where);
         w.together = r.together;
         done = open_writing(&w, &r, err) && write_all(&w, err);
     }

@@ -12,7 +12,6 @@
 // On a device of its own memory (lq_stream_opts.on) they are what the device has in its mode. What is kept of the rows
 // stays there where an eighth of what is left has room for it, else it lies with the host and is brought by chunks.
 #include "formats/parts.h"
-#include "quant/here.h"
 #include "quant/stream.h"
 #include "runtime/model/model.h"
 #include <math.h>
@@ -277,8 +276,6 @@ void lq_stream_lend(lq_stream *s, lq_dev *dev) { s->dev = dev; }
 
 lq_rooms *lq_stream_rooms(const lq_stream *s) { return s->rooms; }
 
-const float *lq_stream_rows(const lq_stream *s) { return (const float *)(const void *)s->h[LQ_AS_MADE].p; }
-
 // --- a chunk ---
 
 // What is kept of a chunk is not looked at until all others had their turn.
@@ -309,6 +306,15 @@ static lq_mat rows_of(const lq_stream *s, int c, size_t sample, int samples) {
 }
 
 static size_t bytes_of(const lq_mat *m) { return (size_t)m->rows * (size_t)m->cols * lq_dtype_size(m->type); }
+
+static bool rows_here(const lq_stream *s, int c, size_t sample, int samples, lq_here *out, lq_err *err) {
+    const lq_mat m = rows_of(s, c, sample, samples);
+    return lq_here_open(s->h[c].far || s->on->host ? s->on : NULL, &m, out, err);
+}
+
+bool lq_stream_rows(const lq_stream *s, size_t sample, lq_here *out, lq_err *err) {
+    return rows_here(s, LQ_AS_MADE, sample, 1, out, err);
+}
 
 // The same where the device reads them.
 static bool rows_near(lq_stream *s, int c, size_t sample, int samples, lq_mat *out, lq_err *err) {
@@ -630,10 +636,7 @@ bool lq_stream_see_apart(lq_stream *s, int input, int sent, bool paired, lq_look
 static bool add_apart(const lq_stream *s, size_t sample, int samples, double *error, double *norm, lq_err *err) {
     lq_here row[LQ_COURSES] = {{0}};
     bool done = true;
-    for (int c = 0; done && c < LQ_COURSES; c++) {
-        const lq_mat m = rows_of(s, c, sample, samples);
-        done = lq_here_open(s->h[c].far || s->on->host ? s->on : NULL, &m, &row[c], err);
-    }
+    for (int c = 0; done && c < LQ_COURSES; c++) done = rows_here(s, c, sample, samples, &row[c], err);
     const size_t cells = (size_t)samples * (size_t)s->text->len * (size_t)s->m[0]->desc.dim;
     for (size_t i = 0; done && i < cells; i++) {
         const double y = (double)row[1].x[i], e = (double)row[0].x[i] - y;

@@ -3,6 +3,7 @@
 // the one at hand.
 #ifndef LQ_STREAM_H
 #define LQ_STREAM_H
+#include "quant/here.h"
 #include "runtime/model/arch.h"
 
 typedef enum lq_course { LQ_AS_MADE, LQ_AS_WAS, LQ_COURSES } lq_course;
@@ -59,8 +60,8 @@ bool lq_stream_put_top(lq_stream *s, lq_role role, const lq_weight *w, lq_err *e
 // The residuals before the first layer.
 bool lq_stream_begin(lq_stream *s, lq_err *err);
 bool lq_stream_enter(lq_stream *s, int layer, lq_err *err);
-// What stands between layers, of the model as it becomes: [samples * len][dim]. Of models that run on a CPU.
-const float *lq_stream_rows(const lq_stream *s);
+// What stands between layers of a sample, of the model as it becomes, as numbers of the host: [len][dim].
+bool lq_stream_rows(const lq_stream *s, size_t sample, lq_here *out, lq_err *err);
 // Exchanges a weight of the layer at hand, in the model as it becomes: a matrix (of a stack its at-th), which must live
 // until the layer is left; a vector of all its elements.
 bool lq_stream_put(lq_stream *s, lq_role role, int at, const lq_weight *w, lq_err *err);

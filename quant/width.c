@@ -1,29 +1,47 @@
 // width.c: which columns and heads of a model are worth least: the mean magnitude of what calibration text gives to the
-// matrices that read them, layer by layer as the model was (docs/QUANT.md). Owns the sums of an input.
+// matrices that read them, layer by layer as the model was (docs/QUANT.md), summed where the text goes by. Owns the
+// sums of an input.
 #include "quant/prune.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct seeing {
-    double *sum;    // [max(1, experts)][k]
+    lq_columns *of; // [max(1, experts)]
     int64_t k;
     int experts;    // each with rows of its own; 0: all rows
 } seeing;
 
+static int sets_of(const seeing *s) { return s->experts ? s->experts : 1; }
+
 static bool look(void *arg, const lq_sight *s, lq_err *err) {
     const seeing *t = arg;
-    (void)err;
-    for (int e = 0; e < (t->experts ? t->experts : 1); e++) {
-        double *sum = t->sum + e * t->k;
-        const int32_t first = t->experts ? s->start[e] : 0, end = t->experts ? s->start[e + 1] : s->x.rows;
-        for (int32_t i = first; i < end; i++) {
-            const int32_t row = t->experts ? s->order[i] / s->top_k : i;
-            const float *v = (const float *)s->x.p + (size_t)row * s->x.stride;
-            for (int64_t j = 0; j < t->k; j++) sum[j] += fabs((double)v[j]);
-        }
+    lq_dev *on = t->of[0].on;
+    lq_picked p;
+    if (!t->experts) lq_columns_add(&t->of[0], &s->x);
+    if (!t->experts) return true;
+    bool done = lq_picked_open(&p, on, s, t->experts, err);
+    for (int e = 0; done && e < t->experts; e++) {
+        lq_mat x;
+        done = lq_picked_take(&p, e, 0, &s->x, &x, err);
+        if (done && x.rows) lq_columns_add(&t->of[e], &x);
     }
+    done = done && on->ops.sync(on, err);
+    lq_picked_close(&p);
+    return done;
+}
+
+static bool seeing_open(seeing *s, lq_dev *on, lq_err *err) {
+    s->of = calloc((size_t)sets_of(s), sizeof *s->of);
+    if (!s->of) return lq_fail(err, LQ_E_MEMORY, "no memory for the sums of an input");
+    for (int e = 0; e < sets_of(s); e++)
+        if (!lq_columns_open(&s->of[e], on, s->k, false, err)) return false;
     return true;
+}
+
+static void seeing_close(seeing *s) {
+    for (int e = 0; s->of && e < sets_of(s); e++) lq_columns_close(&s->of[e]);
+    free(s->of);
 }
 
 // The `stay` largest of n, of equals the first, in their order; *share: what they are of all.
@@ -79,14 +97,14 @@ static bool wanted(const widths *t, int kind) {
 static bool choose(widths *t, int layer, int kind, seeing *s, lq_err *err) {
     const lq_layer *l = &t->d->layer[layer];
     const lq_part *p = lq_width_part(l, (lq_width)kind);
-    const int lists = s->experts ? s->experts : 1;
+    const int lists = sets_of(s);
     const int n = kind == LQ_W_HEADS ? p->kv_heads : p->ffn, wide = (int)(s->k / n);
     const int stay = kind == LQ_W_HEADS ? lq_keep_kv(p, &t->cut->what) : lq_keep_ffn(t->d, l, p, &t->cut->what);
     int32_t *list = t->cut->of[kind][layer] = malloc((size_t)lists * (size_t)stay * sizeof *list);
     if (!list) return lq_fail(err, LQ_E_MEMORY, "no memory for lists of %d", stay);
     double sum = 0;
     for (int e = 0; e < lists; e++) {
-        double *v = s->sum + e * s->k, share;
+        double *v = s->of[e].sum, share;
         for (int i = 0; i < n && wide > 1; i++) { // columns of a head together
             double all = 0;
             for (int k = 0; k < wide; k++) all += v[i * wide + k];
@@ -100,10 +118,12 @@ static bool choose(widths *t, int layer, int kind, seeing *s, lq_err *err) {
 }
 
 static bool all_numbers(const widths *t, int layer, const seeing *s, lq_err *err) {
-    const int64_t n = s->k * (s->experts ? s->experts : 1);
-    int64_t i = 0;
-    while (i < n && isfinite(s->sum[i])) i++;
-    return i == n || lq_fail(err, LQ_E_FORMAT, "%s: what layer %d is given of the calibration text is no number",
+    bool all = true;
+    for (int e = 0; e < sets_of(s); e++) {
+        if (!lq_columns_end(&s->of[e], err)) return false;
+        for (int64_t i = 0; i < s->k; i++) all &= isfinite(s->of[e].sum[i]) != 0;
+    }
+    return all || lq_fail(err, LQ_E_FORMAT, "%s: what layer %d is given of the calibration text is no number",
                              lq_ckpt_path(t->w->p->in), layer);
 }
 
@@ -116,13 +136,12 @@ static bool see_layer(widths *t, lq_stream *st, int layer, lq_err *err) {
         const int kind = kind_of(t->d, slots, n, i);
         seeing s = {.k = input[i].k, .experts = kind == LQ_W_EXPERTS ? input[i].count : 0};
         if (!wanted(t, kind)) continue;
-        s.sum = calloc((size_t)(s.experts ? s.experts : 1) * (size_t)s.k, sizeof *s.sum);
-        done = (s.sum || lq_fail(err, LQ_E_MEMORY, "no memory for the sums of an input")) &&
+        done = seeing_open(&s, lq_stream_on(st), err) &&
                (s.experts ? lq_stream_see_apart(st, i, 0, false, look, &s, err)
                           : lq_stream_see(st, i, false, look, &s, err)) && all_numbers(t, layer, &s, err);
         if (kind != RESIDUAL) done = done && choose(t, layer, kind, &s, err);
-        else for (int64_t j = 0; done && j < s.k; j++) t->channel[j] += s.sum[j];
-        free(s.sum);
+        else for (int64_t j = 0; done && j < s.k; j++) t->channel[j] += s.of[0].sum[j];
+        seeing_close(&s);
     }
     free(slots);
     return done;
@@ -132,7 +151,8 @@ static bool see_all(widths *t, lq_err *err) {
     const lq_worth *w = t->w;
     lq_rooms rooms = w->rooms;
     const lq_stream_opts o = {.in = w->p->o->in, .desc = t->d, .text = w->text, .threads = w->p->o->threads,
-                              .rooms = &rooms, .spill = w->spill, .tick = w->tick, .arg = w->arg};
+                              .on = lq_lend_far(w->p->o->lent), .rooms = &rooms, .spill = w->spill, .tick = w->tick,
+                              .arg = w->arg};
     lq_stream *s = NULL;
     bool done = lq_stream_open(&o, &s, err) && lq_stream_begin(s, err);
     for (int i = 0; done && i < t->cut->layers; i++) // those that went already say nothing

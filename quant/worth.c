@@ -96,7 +96,7 @@ static lq_calib probe_text(const lq_worth *w) {
 static bool probe_layers(choice *c, lq_err *err) {
     const lq_calib text = probe_text(c->w);
     lq_probe *probe;
-    if (!lq_probe_open(c->w->p->o->in, &text, c->w->p->o->threads, &probe, err)) return false;
+    if (!lq_probe_open(c->w->p->o->in, &text, c->w->on, c->w->p->o->threads, &probe, err)) return false;
     const bool done = choose_by_probe(c, probe, err);
     lq_probe_close(probe);
     return done;
@@ -104,10 +104,11 @@ static bool probe_layers(choice *c, lq_err *err) {
 
 // --- by what they do to the residual ---
 
-// 1 - the mean cosine between rows as they go into a layer and as they come out of it.
-static double influence_of(const choice *c, const float *before, const float *after) {
-    const size_t rows = c->w->text->samples * (size_t)c->w->text->len, dim = (size_t)c->d->dim;
-    double sum = 0;
+static size_t sample_cells(const choice *c) { return (size_t)c->w->text->len * (size_t)c->d->dim; }
+
+// Adds the cosines between rows as they go into a layer and as they come out of it.
+static void add_cosines(const choice *c, const float *before, const float *after, double *sum) {
+    const size_t rows = (size_t)c->w->text->len, dim = (size_t)c->d->dim;
     for (size_t r = 0; r < rows; r++, before += dim, after += dim) {
         double ab = 0, aa = 0, bb = 0;
         for (size_t i = 0; i < dim; i++) {
@@ -115,18 +116,30 @@ static double influence_of(const choice *c, const float *before, const float *af
             aa += (double)before[i] * (double)before[i];
             bb += (double)after[i] * (double)after[i];
         }
-        sum += aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 1;
+        *sum += aa > 0 && bb > 0 ? ab / sqrt(aa * bb) : 1;
     }
-    return 1 - sum / (double)rows;
+}
+
+// Of all rows: they become `before`, or (sum) are compared with it.
+static bool see_rows(const choice *c, const lq_stream *s, float *before, double *sum, lq_err *err) {
+    const size_t cells = sample_cells(c);
+    for (size_t i = 0; i < c->w->text->samples; i++) {
+        lq_here rows;
+        if (!lq_stream_rows(s, i, &rows, err)) return false;
+        if (sum) add_cosines(c, before + i * cells, rows.x, sum);
+        else memcpy(before + i * cells, rows.x, cells * sizeof *before);
+        lq_here_close(&rows);
+    }
+    return true;
 }
 
 static bool measure_layers(choice *c, lq_stream *s, float *before, lq_err *err) {
-    const size_t rows = c->w->text->samples * (size_t)c->w->text->len;
+    const double rows = (double)(c->w->text->samples * (size_t)c->w->text->len);
     for (int l = 0; l < c->d->layers; l++) {
-        if (!lq_stream_enter(s, l, err)) return false;
-        memcpy(before, lq_stream_rows(s), rows * (size_t)c->d->dim * sizeof *before);
-        if (!lq_stream_leave(s, NULL, err)) return false;
-        c->measure[l] = influence_of(c, before, lq_stream_rows(s));
+        double sum = 0;
+        if (!lq_stream_enter(s, l, err) || !see_rows(c, s, before, NULL, err) || !lq_stream_leave(s, NULL, err) ||
+            !see_rows(c, s, before, &sum, err)) return false;
+        c->measure[l] = 1 - sum / rows;
         if (!isfinite(c->measure[l]))
             return lq_fail(err, LQ_E_FORMAT, "%s: what layer %d makes of the calibration text is no number",
                            lq_ckpt_path(c->w->p->in), l);
@@ -159,8 +172,9 @@ static bool influence_layers(choice *c, lq_err *err) {
     const lq_worth *w = c->w;
     lq_rooms rooms = w->rooms;
     const lq_stream_opts o = {.in = w->p->o->in, .desc = c->d, .text = w->text, .threads = w->p->o->threads,
-                              .rooms = &rooms, .spill = w->spill, .tick = w->tick, .arg = w->arg};
-    const size_t bytes = w->text->samples * (size_t)w->text->len * (size_t)c->d->dim * sizeof(float);
+                              .on = lq_lend_far(w->p->o->lent), .rooms = &rooms, .spill = w->spill, .tick = w->tick,
+                              .arg = w->arg};
+    const size_t bytes = w->text->samples * sample_cells(c) * sizeof(float);
     lq_stream *s = NULL;
     float *before = NULL;
     bool done = measure_open(c, err) && lq_stream_open(&o, &s, err) &&

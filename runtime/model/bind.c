@@ -330,6 +330,11 @@ bool lq_bind_layer(lq_model *m, int layer, lq_err *err) {
     return m->dev->ops.sync(m->dev, err);
 }
 
+void lq_unbind_from(lq_model *m, lq_bound *b, size_t memories) {
+    forget_moved(m);
+    while (b->memories > memories) m->dev->ops.free(m->dev, b->memory[--b->memories]);
+}
+
 void lq_unbind_layer(lq_model *m, int layer) {
     forget_moved(m);
     for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->layer[layer][r]);

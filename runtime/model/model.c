@@ -199,6 +199,10 @@ bool lq_model_open_lean(const char *path, const lq_model_opts *o, lq_dev *on, lq
     return open_model(path, o, true, on, out, err);
 }
 
+bool lq_model_open_on(const char *path, const lq_model_opts *o, lq_dev *on, lq_model **out, lq_err *err) {
+    return open_model(path, o, false, on, out, err);
+}
+
 void lq_model_close(lq_model *m) {
     if (!m) return;
     for (int r = 0; r < LQ_ROLES; r++) lq_unbind(m, &m->top[r]);

@@ -111,10 +111,13 @@ bool lq_step_warm(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_batch *non
 // A model that lacks its layers: each is bound when it is its turn, and may have its weights exchanged. on: runs there
 // (device, isa, threads, exact, rough are not read); NULL: on a device of its own.
 bool lq_model_open_lean(const char *path, const lq_model_opts *o, lq_dev *on, lq_model **out, lq_err *err);
+// The same with all of its layers.
+bool lq_model_open_on(const char *path, const lq_model_opts *o, lq_dev *on, lq_model **out, lq_err *err);
 bool lq_bind_layer(lq_model *m, int layer, lq_err *err); // -1: what stands around them
 void lq_unbind_layer(lq_model *m, int layer);
 // A weight that lies with the host, as the device reads it: in memory of the device's that b has until it is unbound.
 bool lq_bind_weight(lq_model *m, lq_bound *b, lq_weight *w, lq_err *err);
+void lq_unbind_from(lq_model *m, lq_bound *b, size_t memories); // all that b has of such memory but its first pieces
 
 // What matrices of a layer are about to read. x is on the device, before `smooth` and `perm` of any weight.
 typedef struct lq_seen {

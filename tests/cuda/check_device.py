@@ -2,7 +2,7 @@
 # check_device.py LQ: the device "cuda" on a machine that has no GPU: its kernels as functions and its driver on this machine (tests/cuda/gpu_emu.c). The
 # logits of a tiny model of every architecture, and of every kind of weight, are those of portable C to the bit in exact mode; in default mode they are near
 # them and do not depend on the batch, in fast mode they are near them; it samples, serves a batch and copies blocks; lq quantize rounds on it, with the bytes of the
-# CPU, and calibrates on it, with losses near the CPU's; what is wrong is one line. With LQ_REAL_GPU in the environment the GPU that is here does it.
+# CPU, and calibrates on it, with losses near the CPU's; text is written, types and parts that go are chosen on it, near the CPU's; what is wrong is one line. With LQ_REAL_GPU in the environment the GPU that is here does it.
 import json
 import os
 import re
@@ -300,7 +300,7 @@ def searched(model, out, *words):
         return None, None, None
     was, made = st.read(os.path.join(model, "model.safetensors"))[0], st.read(out)[0]
     norms = [n for n in sorted(was) if ".layers.0." in n and "norm" in n]
-    said = re.search(r"(\d+) plain, (\d+) put, (\d+) got", r.stderr)
+    said = re.search(r"(\d+) plain, \d+ fast, (\d+) put, (\d+) got", r.stderr)
     with open(out + ".report.json") as f:
         return json.load(f)["modules"], np.concatenate([was[n].astype("f8") / made[n].astype("f8") for n in norms]), [int(x) for x in said.groups()] if said else None
 
@@ -337,6 +337,104 @@ def search(folder):
         check(brought - put <= put + most, f"a search brings {brought - put} bytes, all else {put}, matrices with moments and factors {most}")
 
 
+def launches(stderr):
+    """Steps that were replayed, plain kernels and those of simt.h, as the emulated driver counts them."""
+    said = re.search(r"(\d+) replayed, (\d+) plain, (\d+) fast", stderr)
+    return [int(n) for n in said.groups()] if said else [0, 0, 0]
+
+
+def told_of(stderr, what):
+    said = re.search(what + r": (\{.*\})", stderr)
+    return json.loads(said[1]) if said else {}
+
+
+def flat(x):
+    """All numbers of what was told, in order."""
+    return [n for v in (x.values() if isinstance(x, dict) else x) for n in flat(v)] if isinstance(x, (dict, list)) else [x]
+
+
+def whole(folder):
+    """What a model is asked before it is quantized: the text that it writes, what its units and its layers are worth. With d the most that a logit of the device is
+    off (about its row's mean), a KL divergence D of two of its answers moves by no more than 4 d sqrt(2 D) + 4 d^2: its gradients are the difference of the
+    two distributions (sums to sqrt(2 D) at most, Pinsker) and p (ln p/q - D), and both answers are off; d is measured on the model as it is, and twice that is allowed as
+    the others are other models; in bf16 they are not the CPU's. Shares of magnitudes and cosines are of rows that are off as logits are (near)."""
+    make_models.make(folder)
+    few = os.path.join(folder, "few")
+    np.fromfile(os.path.join(folder, "gqa", "ids.bin"), "<i4")[:24].tofile(few)
+    hows = (("cpu", []), ("exact", ["--device", "cuda", "--exact"]), ("default", ["--device", "cuda"]))
+    for name, hows in (("gqa", hows), ("mixtral", hows[:2])):  # the emulated machine takes minutes for a mixture's fast kernels
+        model, out = os.path.join(folder, name), os.path.join(folder, "out.lq")
+        said = {how: logits(model, 24, isa=isa, batch=24, ids=few, mode=mode)[0] for how, isa, mode in
+                (("cpu", "auto", "exact"), ("exact", "cuda", "exact"), ("default", "cuda", "default"))}
+        off = {how: 2 * float(np.abs((e := m.astype("f8") - said["cpu"]) - e.mean(1, keepdims=True)).max()) for how, m in said.items()}
+        auto, went, text = {}, {}, {}
+        for how, more in hows:
+            more = [*more, "--samples", "2", "--seqlen", "16", "--force"]
+            r = run("quantize", model, out, "-m", "auto", "--target-bits", "4", *more, LQ_EMU_COUNT="1")
+            if check(r.returncode == 0, f"{name} auto {how}: {r.stderr.strip()}"):
+                auto[how] = json.load(open(out + ".report.json"))["auto"]
+            check(("measured on cuda" in r.stderr) == (how != "cpu"), f"{name} auto {how}: {r.stderr}")
+            for what in ("depth:1", "influence:1,mlp:0.5", "width:0.75"):
+                r = run("quantize", model, out, "--prune", what, "--recipe", '{"refit": false}', "--type", "keep", "--embed", "keep", "--head", "keep", *more, LQ_EMU_COUNT="1")
+                check(r.returncode == 0, f"{name} {what} {how}: {r.stderr.strip()}")
+                went[what, how] = told_of(r.stderr, "pruned")
+                # Nothing else of this run touches the device: one that ran on the CPU launched nothing.
+                check(real_gpu or launches(r.stderr)[1 if how == "exact" else 2] > 20 or how == "cpu", f"{name} {what} {how}: {launches(r.stderr)} launches")
+            r = run("quantize", model, out, "-m", "gptq", "--bits", "4", "--calib", "self", *more, LQ_EMU_COUNT="1")
+            if check(r.returncode == 0, f"{name} self {how}: {r.stderr.strip()}"):
+                text[how] = st.read(out)[1]["lq.recipe"]
+            # Only an engine replays steps.
+            check(real_gpu or (launches(r.stderr)[0] >= 14) == (how != "cpu"), f"{name} self {how}: {launches(r.stderr)} launches")
+        check(len(text) == len(hows) and json.loads(text["exact"])["calib"] == json.loads(text["cpu"])["calib"], f"{name}: another text than the CPU writes in f32: {text}")
+        for how, _ in hows[1:]:
+            mine, cpu = ([u["probe_kld"] for u in auto.get(h, {}).get("units", [])] for h in (how, "cpu"))
+            worst = max((abs(m - c) / (4 * off[how] * (2 * max(m, c, 0)) ** 0.5 + 4 * off[how] ** 2) for m, c in zip(mine, cpu)), default=9)
+            check(len(mine) == len(cpu) and worst <= 1 and (how == "exact" or mine != cpu), f"{name} auto {how}: divergences of units are {worst:.2f} of what they may be off: {mine}, the CPU's {cpu}")
+            for what in ("depth:1", "influence:1,mlp:0.5", "width:0.75"):
+                mine, cpu = went[what, how], went[what, "cpu"]
+                a, b = np.array(flat(mine)), np.array(flat(cpu))
+                near_by = len(a) == len(b) > 2 and np.all(np.abs(a - b) <= (1e-4 if how == "exact" else 0.02) * np.maximum(np.abs(b), 1e-2))
+                check(near_by and mine["dropped"] == cpu["dropped"], f"{name} {what} {how}: {mine}, the CPU has {cpu}")
+    refitted(folder, few)
+    if not real_gpu:
+        room_and_name(folder)
+
+
+def refitted(folder, few):
+    """What pruning leaves takes over what went, by moments of the device: how far that is from the whole model is the CPU's to a tenth of what refitting does to it."""
+    hows = (("cut", ["--recipe", '{"refit": false}', "--device", "cuda", "--exact"]), ("cpu", []), ("exact", ["--device", "cuda", "--exact"]), ("default", ["--device", "cuda"]))
+    for name in ("gqa", "mixtral"):
+        model, out, apart, worked = os.path.join(folder, name), os.path.join(folder, "out.lq"), {}, {}
+        was = logits(model, 24, isa="c", batch=24, ids=few)[0]
+        for how, more in hows:
+            r = run("quantize", model, out, "--prune", "mlp:0.5", "--type", "keep", "--embed", "keep", "--head", "keep", "--samples", "12", "--seqlen", "24", "--force", *more, LQ_EMU_COUNT="1")
+            if check(r.returncode == 0, f"{name} refitted {how}: {r.stderr.strip()}"):
+                apart[how], worked[how] = divergence(was, logits(out, 24, isa="c", batch=24, ids=few)[0]), sum(launches(r.stderr))
+        check(len(apart) == 4 and all(abs(apart[how] - apart["cpu"]) <= 0.1 * abs(apart["cut"] - apart["cpu"]) for how in ("exact", "default")), f"{name} refitted: divergences {apart}")
+        check(real_gpu or (len(worked) == 4 and worked["exact"] > 2 * worked["cut"] > 0 == worked["cpu"]), f"{name} refitted: launches {worked}")
+
+
+def room_and_name(folder):
+    """A GPU without room for the model: it is measured on the CPU, and a line says so. What one device pruned is not gone on with on another."""
+    model, out = os.path.join(folder, "gqa"), os.path.join(folder, "out.lq")
+    words = ("--prune", "depth:1", "--recipe", '{"refit": false}', "--type", "keep", "--embed", "keep", "--head", "keep", "--samples", "2", "--seqlen", "16", "--force")
+    small, cpu = run("quantize", model, out, *words, "--device", "cuda", LQ_EMU_MEMORY=str(40 << 20), LQ_EMU_COUNT="1"), run("quantize", model, out, *words)
+    check(small.returncode == 0 and "cuda has no room for all of the model" in small.stderr and launches(small.stderr)[2] == 0, f"no room: {small.returncode} {small.stderr}")
+    check(told_of(small.stderr, "pruned") == told_of(cpu.stderr, "pruned") != {}, f"no room: {small.stderr} {cpu.stderr}")
+    words = ("--prune", "mlp:0.5", "-m", "gptq", "--bits", "4", "--samples", "12", "--seqlen", "24", "--force")
+    for more, anew in ((("--device", "cuda", "--exact"), False), ((), True)):
+        p = subprocess.Popen([lq, "quantize", model, out, *words, "--device", "cuda", "--exact"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for line in p.stderr:
+            if line.startswith("pruned: "):
+                break
+        p.kill()
+        p.communicate()
+        if not check(os.path.exists(out + ".pruned.lq"), "a run that was killed left no pruned model"):
+            continue
+        r = run("quantize", model, out, *words, *more)
+        check(r.returncode == 0 and ("pruned: " in r.stderr) == anew, f"behind a pruned model of cuda {more}: {r.returncode} {r.stderr}")
+
+
 def quantize(folder):
     """Rounding has the CPU's bits, so without a text the files are equal."""
     files = [os.path.join(folder, name) for name in ("cpu.lq", "cuda.lq")]
@@ -370,6 +468,7 @@ with tempfile.TemporaryDirectory() as folder:
             os.environ["LD_LIBRARY_PATH"] = plugin
         calibrate(os.path.join(folder, "calibrated"))
         search(os.path.join(folder, "calibrated"))
+        whole(os.path.join(folder, "whole"))
         quantize(folder)
         types(folder)
         many_tokens(folder)

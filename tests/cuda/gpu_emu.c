@@ -1,8 +1,8 @@
 // gpu_emu.c: the driver of gpu.h on this machine: kernels of task.h run task by task, those of simt.h on the emulated
 // machine, at once. Its memory can be touched by kernels and copies alone: host code that reads or writes a device
 // pointer dies. LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_CAPABILITY (90) another than an sm_80, LQ_EMU_COUNT makes
-// it say at its end what was recorded, how many plain kernels ran, how many bytes were put there and got from there, and
-// which plain kernels those were. It cannot tell that a kernel reads the host's memory. Owns one region of memory for
+// it say at its end what was recorded, how many kernels ran, how many bytes were put there and got from there, and which
+// plain kernels those were. It cannot tell that a kernel reads the host's memory. Owns one region of memory for
 // the whole process.
 #include "kernels/cuda/gpu.h"
 #include <stdio.h>
@@ -35,8 +35,8 @@ struct lq_gpu {
     block *block;
     int blocks;
     lq_gpu_graph *recording;
-    int recorded, replayed, plain; // plain: kernels of task.h that ran,
-    struct { const char *name; int n; } ran[64]; // and each of them
+    int recorded, replayed, plain, fast; // plain: kernels of task.h that ran; fast: those of simt.h
+    struct { const char *name; int n; } ran[64]; // each of the plain ones
     size_t put, got;               // bytes
     lq_err error;
 };
@@ -71,8 +71,8 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
 
 void lq_gpu_close(lq_gpu *g) {
     if (getenv("LQ_EMU_COUNT"))
-        fprintf(stderr, "gpu_emu: %d recorded, %d replayed, %d plain, %zu put, %zu got", g->recorded, g->replayed,
-                g->plain, g->put, g->got);
+        fprintf(stderr, "gpu_emu: %d recorded, %d replayed, %d plain, %d fast, %zu put, %zu got", g->recorded,
+                g->replayed, g->plain, g->fast, g->put, g->got);
     for (int i = 0; getenv("LQ_EMU_COUNT") && g->ran[i].name; i++)
         fprintf(stderr, "%s %s %d", i ? "," : ":", g->ran[i].name, g->ran[i].n);
     if (getenv("LQ_EMU_COUNT")) fputc('\n', stderr);
@@ -144,6 +144,7 @@ static void run(lq_gpu *g, const step *s) {
     open_memory(g, true);
     if (!s->kernel) memmove(s->dst, s->src, s->bytes);
     else if (s->grid.simt) {
+        g->fast++;
         if (!lq_emu_run(s->kernel, s->args, &s->grid, why, sizeof why) && !g->error.code)
             lq_fail(&g->error, LQ_E_DEVICE, "device cuda: a kernel: %s", why);
     } else for (lq_task_now = 0; lq_task_now < (size_t)s->grid.blocks * s->grid.threads; lq_task_now++)
