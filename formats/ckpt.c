@@ -276,3 +276,10 @@ static void bytes_advise(const lq_ckpt *c, const void *p, size_t n, bool soon) {
 void lq_ckpt_drop_bytes(const lq_ckpt *c, const void *p, size_t n) { bytes_advise(c, p, n, false); }
 
 void lq_ckpt_soon(const lq_ckpt *c, const void *p, size_t n) { bytes_advise(c, p, n, true); }
+
+void lq_ckpt_bring(const lq_ckpt *c, const void *p, size_t n) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    lq_ckpt_soon(c, p, n);
+    for (size_t at = 0; at < n; at += page) (void)((const volatile char *)p)[at];
+    lq_ckpt_drop_bytes(c, p, n);
+}

@@ -126,6 +126,8 @@ bool lq_ckpt_verify(const lq_ckpt *c, lq_tick *tick, void *arg, lq_err *err);
 void lq_ckpt_drop(const lq_ckpt *c, const lq_tensor *t);
 // Has the system read these bytes of it, which goes on behind the call.
 void lq_ckpt_soon(const lq_ckpt *c, const void *p, size_t n);
+// Returns when the system's cache has them, and this process does not: they may be touched by others meanwhile.
+void lq_ckpt_bring(const lq_ckpt *c, const void *p, size_t n);
 // While `on`, what is touched is read page by page: for few bytes here and there, where the system would read
 // megabytes around each of them.
 void lq_ckpt_sparse(const lq_ckpt *c, bool on);

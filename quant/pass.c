@@ -17,6 +17,7 @@ typedef struct pass {
     lq_dev *dev, *cpu;  // dev: the CPU, or that with what it has lent
     lq_stream *stream;  // of calibration; NULL: there is none
     lq_writer *writer;
+    lq_ahead *ahead;
     lq_quant_row *rows; // [plan.count] of the rounded items, in order
     size_t count;
     size_t resumed, block;
@@ -476,6 +477,7 @@ static bool do_blocks(pass *p, lq_err *err) {
         snprintf(what, sizeof what, i == 0 ? "embedding" : i + 1 == plan->blocks ? "head" : "layer %zu", i - 1);
         p->begun = i > 0 && i + 1 < plan->blocks ? lq_now() : 0;
         if ((i >= p->resumed || p->stream) && !heard(p)) return fail_stopped(p, err);
+        if (i + 1 >= p->resumed || plan->paired) lq_ahead_next(p->ahead, i + 1);
         if ((i < p->resumed ? take_block(p, err) : do_block(p, err)) && go_on(p, i >= p->resumed, err)) {
             if (i >= p->resumed && p->begun > 0 && plan->pace[i] > 0) p->times = (lq_now() - p->begun) / plan->pace[i];
             p->parts = 0;
@@ -609,7 +611,8 @@ static bool open_stream(pass *p, lq_err *err) {
 static bool work(pass *p, double start, lq_quant_result *out, lq_err *err) {
     p->buf = aligned_alloc(64, p->plan.buffer + 64);
     if (!p->buf) return lq_fail(err, LQ_E_MEMORY, "no memory for the parts of a matrix (%zu bytes)", p->plan.buffer);
-    if (open_writer(p, err) && (!p->plan.calibrates || open_stream(p, err)) && do_blocks(p, err) &&
+    if (open_writer(p, err) && lq_ahead_open(&p->plan, &p->ahead, err) &&
+        (!p->plan.calibrates || open_stream(p, err)) && do_blocks(p, err) &&
         publish(p, start, out, err)) return true;
     if (err->code == LQ_E_FORMAT && (p->stream || p->plan.base.transform)) lq_plan_odd(&p->plan, err);
     // Before the blocks, and in what knows nothing of them, nobody has said yet what is kept.
@@ -644,6 +647,7 @@ static bool quantize(const lq_quant_opts *o, lq_quant_result *out, lq_err *err) 
     const bool over = p.writer && (done || err->code == LQ_E_FORMAT);
     if (p.writer) lq_writer_close(p.writer, !done && over);
     if (over) lq_measured_forget(o->out);
+    lq_ahead_close(p.ahead);
     if (p.cpu) lq_dev_close(p.cpu);
     lq_stream_close(p.stream);
     lq_text_free(&p.note);

@@ -430,6 +430,13 @@ bool lq_hidden_error(const lq_hidden *h, int64_t first, int64_t n, const float *
 // The module that a KV cache's scales are, if the block has one, from the K and V that the text gives (kvscale.c).
 bool lq_kv_scales(lq_stream *s, lq_block *b, lq_err *err);
 
+// --- reading ahead (ahead.c) ---
+
+typedef struct lq_ahead lq_ahead;
+bool lq_ahead_open(const lq_plan *p, lq_ahead **out, lq_err *err);
+void lq_ahead_next(lq_ahead *a, size_t block); // what of another one is still to be read is left
+void lq_ahead_close(lq_ahead *a);
+
 // --- another device (lend.c) ---
 bool lq_lend_open(const lq_quant_opts *o, lq_lent **out, lq_err *err); // no device or "cpu": *out is NULL
 lq_dev *lq_lend_far(const lq_lent *l); // the other device; l NULL: NULL

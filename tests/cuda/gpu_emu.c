@@ -1,8 +1,8 @@
 // gpu_emu.c: the driver of gpu.h on this machine: kernels of task.h run task by task, those of simt.h on the emulated
 // machine, at once. Its memory can be touched by kernels and copies alone: host code that reads or writes a device
 // pointer dies. LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_CAPABILITY (90) another than an sm_80, LQ_EMU_COUNT makes
-// it say at its end what was recorded, how many kernels ran, how many bytes were put there and got from there, and which
-// plain kernels those were. It cannot tell that a kernel reads the host's memory. Owns one region of memory for
+// it say at its end what was recorded, how many kernels ran, how many bytes were put there and got from there, and
+// which plain kernels those were. It cannot tell that a kernel reads the host's memory. Owns one region of memory for
 // the whole process.
 #include "kernels/cuda/gpu.h"
 #include <stdio.h>
