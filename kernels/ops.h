@@ -329,7 +329,6 @@ typedef struct lq_choose_args {
     const float *repay;     // [k][k] rows are added to by row repay^T first; NULL: nothing
     const int32_t *apart;   // [aparts] columns that count as 0
     int aparts;
-    const float *under;     // [k] what is lost counts divided by it; NULL: as it is
     double *loss, *plain;   // [n] (w - q) h (w - q)^T of the codes that a row has, of those to the nearest
     double *size;           // [n] w h w^T, or NULL
     void *work;             // lq_choose_bytes

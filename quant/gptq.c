@@ -194,7 +194,7 @@ bool lq_solve_make(lq_dev *dev, const lq_watch *w, const lq_recipe *r, lq_solve 
 
 static lq_choose_args choose_args(const lq_solve *s, const lq_round_args *a) {
     lq_choose_args c = {.a = *a, .order = s->turns ? s->order : NULL, .stays = s->stays, .repay = s->repay,
-                        .under = s->under, .work = s->work};
+                        .work = s->work};
     if (s->apart) c.apart = s->apart->column, c.aparts = s->apart->count;
     c.a.weight = s->even ? NULL : s->weight;
     c.a.u = s->u, c.a.h = s->h, c.a.damp = s->added, c.a.sweeps = s->u ? s->sweeps : 0;
@@ -314,8 +314,7 @@ static bool clip_rows(lq_dev *dev, const lq_solve *s, int64_t first, lq_choose_a
 bool lq_solve_rows(lq_dev *dev, const lq_solve *s, int64_t first, lq_round_args *a, const lq_solved *out, lq_err *err) {
     lq_choose_args c = choose_args(s, a);
     clipped x = {0};
-    c.loss = out->loss, c.plain = out->plain, c.size = s->under ? NULL : out->norm;
-    if (s->under) memset(out->norm, 0, (size_t)a->w.rows * sizeof *out->norm);
+    c.loss = out->loss, c.plain = out->plain, c.size = out->norm;
     a->bad[0] = a->bad[1] = -1;
     *a->wide = false;
     const bool done = s->clips ? clipped_open(&x, s, a, err) && clip_rows(dev, s, first, &c, &x, err)

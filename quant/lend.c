@@ -168,7 +168,7 @@ static void far_choose(lq_dev *d, const lq_choose_args *a) {
         {&r->weight, k * f, true, false, NULL}, {&r->u, k * k * e, true, false, NULL},
         {&r->h, k * k * f, true, false, NULL}, {&far.repay, k * k * f, true, false, NULL},
         {&far.order, k * sizeof *far.order, true, false, NULL},
-        {&far.apart, (size_t)far.aparts * sizeof *far.apart, true, false, NULL}, {&far.under, k * f, true, false, NULL},
+        {&far.apart, (size_t)far.aparts * sizeof *far.apart, true, false, NULL},
         {&r->q, size.q, false, true, NULL}, {&r->scale, size.scale, false, true, NULL},
         {&r->zero, size.zero, false, true, NULL}, {&r->back, n * k * f, false, true, NULL},
         {&r->error, n * e, false, true, NULL}, {&r->norm, n * e, false, true, NULL},

@@ -387,7 +387,6 @@ struct lq_solve {
     bool even;          // a searched range counts all columns alike
     bool clips;         // rows may have the searched range instead of the whole
     const struct lq_apart *apart; // columns that count as 0 in rows, and in h; NULL: none
-    const float *under; // [k] what rows are was multiplied by, and counts divided by it; NULL: nothing
     const struct lq_hidden *hidden; // clips: and only where the MLP loses no more by it; NULL: it feeds none
     float *band;        // [rows][k] rows at hand (lq_solve_room)
     void *work;         // scratch of the slot

@@ -91,7 +91,6 @@ static void differ_row(void *arg, int row, int worker) {
     const size_t at = (size_t)row * (size_t)c->k;
     (void)worker;
     for (size_t j = at; j < at + (size_t)c->k; j++) c->work[j] = c->w[j] - c->back[j];
-    for (size_t j = 0; c->a.under && j < (size_t)c->k; j++) c->work[at + j] /= c->a.under[j];
 }
 
 double lq_dot(const float *x, const float *y, size_t n) {

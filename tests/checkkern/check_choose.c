@@ -16,7 +16,7 @@ typedef struct choice {
 
 typedef struct way {
     const char *type;
-    bool orders, stays, spreads, pays, apart, under, half;
+    bool orders, stays, spreads, pays, apart, half;
     int sweeps;
 } way;
 
@@ -98,13 +98,11 @@ static void choice_open(lq_dev *dev, choice *r, const way *y, int n, int k) {
     c->loss = ck_buf(8 * rows, 0), c->plain = ck_buf(8 * rows, 0), c->size = ck_buf(8 * rows, 0);
     c->stays = y->stays;
     if (y->orders) c->order = order_of(&t, k, y->stays);
-    float *repay = ck_buf(sizeof *repay * (size_t)k * (size_t)k, 0), *under = ck_buf(sizeof *under * (size_t)k, 0);
+    float *repay = ck_buf(sizeof *repay * (size_t)k * (size_t)k, 0);
     int32_t *apart = ck_buf(sizeof *apart * 2, 0);
     for (int i = 0; i < k * k; i++) repay[i] = (float)ck_uniform() / (float)k;
-    for (int j = 0; j < k; j++) under[j] = (float)(1.5 + ck_uniform());
     apart[0] = 1, apart[1] = k - 2;
     if (y->pays) c->repay = repay;
-    if (y->under) c->under = under;
     if (y->apart) c->apart = apart, c->aparts = 2;
     want_of(r, n, k);
     r->w = (lq_weight){.type = t, .n = n, .k = k, .q = c->a.q, .scale = c->a.scale, .zero = c->a.zero,
@@ -145,8 +143,7 @@ static void check_told(const lq_dev *dev, const way *y, const choice *r, int n, 
         for (int j = 0; j < k; j++) {
             const int at = c->order && c->stays ? c->order[j] : j;
             d[j] = want[j] - (double)row[at];
-            if (c->under) d[j] /= (double)c->under[j];
-            room[j] = (given[j] + EPS * 2 * fabs(d[j])) * (c->under ? 2 : 1);
+            room[j] = given[j] + EPS * 2 * fabs(d[j]);
             error += d[j] * d[j], norm += want[j] * want[j], worst = fmax(worst, fabs(d[j]));
         }
         const double loss = form(c->a.h, d, room, k, &off);
@@ -262,7 +259,7 @@ void check_choose(lq_dev *ref, lq_dev *dev) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const bool half = !dev->host;
         const way ways[] = {
-            {types[i], .stays = true, .under = true, .half = half},
+            {types[i], .stays = true, .half = half},
             {types[i], .orders = true, .stays = true, .spreads = true, .apart = true},
             {types[i], .orders = true, .spreads = true, .half = half},
             {types[i], .orders = true, .stays = true, .spreads = true, .pays = true, .half = half, .sweeps = 3},

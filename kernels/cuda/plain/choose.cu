@@ -43,8 +43,7 @@ LQ_TASK_KERNEL(choose_scales, lq_plain_choose) {
 LQ_TASK_KERNEL(choose_differ, lq_plain_choose) {
     const int64_t task = (int64_t)lq_task_id();
     if (task >= p.c.n * p.c.k) return;
-    const float x = p.c.w[task] - p.c.back[task];
-    p.c.work[task] = p.c.a.under ? x / p.c.a.under[task % p.c.k] : x;
+    p.c.work[task] = p.c.w[task] - p.c.back[task];
 }
 
 // Task: an element: y, which is (w - back) h, is more by the damping.
