@@ -13,7 +13,7 @@ typedef struct serve_args {
     lq_common common;
     lq_model_args model;
     const char *host, *name, *key_file, *log;
-    int64_t port, max_seqs, max_batch, max_prefill, max_queue, max_connections, drain;
+    int64_t port, max_seqs, max_batch, max_prefill, max_queue, age, max_connections, drain;
     bool priorities;
     size_t kv_mem, max_body;
     FILE *log_to; // NULL: nowhere
@@ -118,7 +118,7 @@ static bool serve(const char *path, serve_args *a, const char *key, lq_err *err)
     const lq_model_opts mo = lq_model_args_opts(&a->model);
     const lq_engine_opts eo = {.max_seqs = (int)a->max_seqs, .max_batch = (int)a->max_batch,
                                .max_prefill = (int)a->max_prefill, .max_queue = (int)a->max_queue,
-                               .kv_bytes = a->kv_mem};
+                               .age_ms = (int)a->age * 1000, .kv_bytes = a->kv_mem};
     const lq_serve_opts so = {.host = a->host, .port = a->port ? (int)a->port : -1, .name = a->name, .key = key,
                               .max_connections = (int)a->max_connections,
                               .max_body = a->max_body, .priorities = a->priorities,
@@ -176,7 +176,9 @@ static const lq_opt opts[] = {
     {"max-queue", 0, LQ_OPT_INT, offsetof(serve_args, max_queue), "N",
      "requests that may wait; more get a 429 (default: 1024)", NULL, 1, 1 << 20},
     {"priorities", 0, LQ_OPT_FLAG, offsetof(serve_args, priorities), NULL,
-     "requests may have a \"priority\": lower is sooner, after 10 s all are alike", NULL, 0, 0},
+     "requests may have a \"priority\": lower is sooner", NULL, 0, 0},
+    {"age", 0, LQ_OPT_INT, offsetof(serve_args, age), "SECONDS",
+     "who has waited so long goes before all priorities (default: 10)", NULL, 1, 86400},
     {"kv-mem", 0, LQ_OPT_SIZE, offsetof(serve_args, kv_mem), "SIZE",
      "memory for the KV cache (default: by the model and the machine)", NULL, 0, 0},
     {"max-connections", 0, LQ_OPT_INT, offsetof(serve_args, max_connections), "N", "clients at once (default: 1024)",

@@ -630,7 +630,7 @@ def test_queue():
 
 
 def test_priority():
-    s = Server("--max-seqs", "1", "--priorities")
+    s = Server("--max-seqs", "1", "--priorities", "--age", "3600")
     ended = []
 
     def one(name, **more):
