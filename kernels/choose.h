@@ -27,6 +27,13 @@ enum { LQ_CHOOSE_LANES = 8, LQ_CHOOSE_ROUNDS = 3 };
 // Divides the scratch at `base` (NULL: it is measured). Returns its bytes.
 size_t lq_choose_lay(const lq_choose_args *a, char *base, lq_choosing *out);
 
+// Rows [n][k] of the scratch.
+lq_mat lq_choose_mat(const lq_choosing *c, float *p);
+// Where a call of round leaves its result: codes (NULL: scales alone), and figures of its own.
+void lq_choose_to(const lq_choosing *c, const lq_coded *to, lq_round_args *r);
+// What a call of refine has for the codes: the slope is y.
+void lq_choose_swept(const lq_choosing *c, const lq_coded *codes, lq_round_args *r);
+
 // Whether a row has the codes with errors spread.
 LQ_FN bool lq_choose_spread(const lq_choosing *c, int64_t row) { return c->a.a.u && c->a.loss[row] < c->a.plain[row]; }
 

@@ -56,15 +56,34 @@ size_t lq_choose_bytes(const lq_choose_args *a) {
 
 // --- rows ---
 
-static lq_mat mat_of(const lq_choosing *c, float *p) {
+lq_mat lq_choose_mat(const lq_choosing *c, float *p) {
     return (lq_mat){.p = p, .type = LQ_F32, .rows = (int)c->n, .cols = (int)c->k, .stride = (size_t)c->k};
+}
+
+static void coded(const lq_choosing *c, const lq_coded *to, lq_round_args *r) {
+    if (c->by) r->scale_by = c->by;
+    r->q = to->q, r->scale = to->scale, r->zero = to->zero;
+}
+
+void lq_choose_to(const lq_choosing *c, const lq_coded *to, lq_round_args *r) {
+    coded(c, to, r);
+    r->back = to->q ? c->back : NULL;
+    r->error = c->figure, r->norm = c->figure + c->n, r->worst = c->figure + 2 * c->n;
+}
+
+void lq_choose_swept(const lq_choosing *c, const lq_coded *codes, lq_round_args *r) {
+    *r = c->a.a;
+    coded(c, codes, r);
+    r->w = lq_choose_mat(c, c->w);
+    r->u = NULL;
+    r->back = c->back, r->slope = c->y;
 }
 
 // y = x h^T, h [k][k].
 static void product(lq_dev *d, const lq_choosing *c, lq_mat x, const float *h) {
     const lq_weight w = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .n = c->k, .k = c->k, .q = h};
     const lq_act act = {.x = x};
-    d->ops.matmul(d, &(lq_matmul_args){.x = &act, .count = 1, .w = {&w}, .y = {mat_of(c, c->y)}});
+    d->ops.matmul(d, &(lq_matmul_args){.x = &act, .count = 1, .w = {&w}, .y = {lq_choose_mat(c, c->y)}});
 }
 
 static void repay_row(void *arg, int row, int worker) {
@@ -110,7 +129,7 @@ static void sum_row(void *arg, int row, int worker) {
 
 // x h x^T of each row of x [n][k].
 static void quad(lq_dev *d, const lq_choosing *c, float *x, double *to) {
-    product(d, c, mat_of(c, x), c->a.a.h);
+    product(d, c, lq_choose_mat(c, x), c->a.a.h);
     lq_pool_run(d->pool, sum_row, &(summed){c, x, to}, (int)c->n);
 }
 
@@ -176,10 +195,7 @@ static void home_row(void *arg, int task, int worker) {
 
 // Figures of its own, and codes of one of the two. False: *bad or *wide says why there is no result.
 static bool round_once(lq_dev *d, const lq_choosing *c, lq_round_args r, const lq_coded *to) {
-    if (c->by) r.scale_by = c->by;
-    r.back = to->q ? c->back : NULL;
-    r.q = to->q, r.scale = to->scale, r.zero = to->zero;
-    r.error = c->figure, r.norm = c->figure + c->n, r.worst = c->figure + 2 * c->n;
+    lq_choose_to(c, to, &r);
     d->ops.round(d, &r);
     return r.bad[0] < 0 && !*r.wide;
 }
@@ -200,20 +216,16 @@ static void loss(lq_dev *d, const lq_choosing *c, double *to) {
 
 // y is (w - back) h from the last product.
 static void refine(lq_dev *d, const lq_choosing *c, const lq_coded *codes, double *to) {
-    lq_round_args r = c->a.a;
+    lq_round_args r;
     lq_pool_run(d->pool, damp_row, (void *)(uintptr_t)c, (int)c->n);
-    if (c->by) r.scale_by = c->by;
-    r.w = mat_of(c, c->w);
-    r.u = NULL;
-    r.q = codes->q, r.scale = codes->scale, r.zero = codes->zero;
-    r.back = c->back, r.slope = c->y;
+    lq_choose_swept(c, codes, &r);
     d->ops.refine(d, &r);
     loss(d, c, to);
 }
 
 static bool round_plain(lq_dev *d, const lq_choosing *c) {
     lq_round_args r = c->a.a;
-    r.w = mat_of(c, c->w);
+    r.w = lq_choose_mat(c, c->w);
     r.u = NULL;
     if (c->band > 1) { // found here for both
         lq_round_args found = r;
@@ -231,7 +243,7 @@ static bool round_plain(lq_dev *d, const lq_choosing *c) {
 static bool round_spread(lq_dev *d, const lq_choosing *c) {
     lq_round_args r = c->a.a;
     memcpy(c->work, c->w, (size_t)c->n * (size_t)c->k * sizeof *c->w);
-    r.w = mat_of(c, c->work);
+    r.w = lq_choose_mat(c, c->work);
     if (c->band > 1) r.given_scale = c->plain.scale, r.given_zero = c->plain.zero;
     if (!round_once(d, c, r, &c->spread)) return false;
     loss(d, c, c->a.loss);

@@ -67,11 +67,9 @@ static void differ_row(void *arg, int row, int worker) {
 
 static void dot_row(void *arg, int row, int worker) {
     const job *j = arg;
-    const float *x = j->back + (size_t)row * (size_t)j->k, *y = j->out + (size_t)row * (size_t)j->k;
-    double sum[8] = {0};
+    const size_t k = (size_t)j->k, at = (size_t)row * k;
     (void)worker;
-    for (int64_t c = 0; c < j->k; c++) sum[c % 8] += (double)x[c] * (double)y[c];
-    j->loss[row] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+    j->loss[row] = lq_dot(j->back + at, j->out + at, k);
 }
 
 // --- by moments ---

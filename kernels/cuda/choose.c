@@ -9,10 +9,6 @@ enum { TOGETHER = 2048 };
 
 static lq_gpu *gpu_of(const lq_dev *d) { return lq_cuda_of(d)->gpu; }
 
-static lq_mat mat_of(const lq_choosing *c, float *p) {
-    return (lq_mat){.p = p, .type = LQ_F32, .rows = (int)c->n, .cols = (int)c->k, .stride = (size_t)c->k};
-}
-
 // y = x h^T
 static void product(lq_dev *d, const lq_choosing *c, const lq_mat *x, const float *h) {
     lq_solver *s = lq_cuda_solver(d);
@@ -33,7 +29,7 @@ static void dots(lq_dev *d, const lq_choosing *c, lq_plain_dots s) {
 }
 
 static void quad(lq_dev *d, const lq_choosing *c, float *x, double *to) {
-    const lq_mat m = mat_of(c, x);
+    const lq_mat m = lq_choose_mat(c, x);
     product(d, c, &m, c->a.a.h);
     dots(d, c, (lq_plain_dots){.x = x, .y = c->y, .to = to});
 }
@@ -52,23 +48,16 @@ static void figures(lq_dev *d, const lq_choosing *c, bool spread) {
 
 // As in cpu/choose.c; which: of the calls of round.
 static void round_once(lq_dev *d, const lq_choosing *c, lq_round_args r, int which, const lq_coded *to) {
-    if (c->by) r.scale_by = c->by;
-    r.back = to->q ? c->back : NULL;
-    r.q = to->q, r.scale = to->scale, r.zero = to->zero;
-    r.error = c->figure, r.norm = c->figure + c->n, r.worst = c->figure + 2 * c->n;
+    lq_choose_to(c, to, &r);
     r.bad = c->bad + 2 * which, r.wide = c->wide + which;
     d->ops.round(d, &r);
 }
 
 static void refine(lq_dev *d, const lq_plain_choose *p, const lq_coded *codes, double *to) {
     const lq_choosing *c = &p->c;
-    lq_round_args r = c->a.a;
+    lq_round_args r;
     lq_plain_choose_damp_run(gpu_of(d), p, (size_t)(c->n * c->k));
-    if (c->by) r.scale_by = c->by;
-    r.w = mat_of(c, c->w);
-    r.u = NULL;
-    r.q = codes->q, r.scale = codes->scale, r.zero = codes->zero;
-    r.back = c->back, r.slope = c->y;
+    lq_choose_swept(c, codes, &r);
     d->ops.refine(d, &r);
     loss(d, p, to);
 }
@@ -76,7 +65,7 @@ static void refine(lq_dev *d, const lq_plain_choose *p, const lq_coded *codes, d
 static void round_plain(lq_dev *d, const lq_plain_choose *p) {
     const lq_choosing *c = &p->c;
     lq_round_args r = c->a.a;
-    r.w = mat_of(c, c->w);
+    r.w = lq_choose_mat(c, c->w);
     r.u = NULL;
     if (c->band > 1) {
         lq_round_args found = r;
@@ -94,7 +83,7 @@ static void round_spread(lq_dev *d, const lq_plain_choose *p) {
     const lq_choosing *c = &p->c;
     lq_round_args r = c->a.a;
     lq_gpu_copy(gpu_of(d), c->work, c->w, (size_t)c->n * (size_t)c->k * sizeof *c->w);
-    r.w = mat_of(c, c->work);
+    r.w = lq_choose_mat(c, c->work);
     if (c->band > 1) r.given_scale = c->plain.scale, r.given_zero = c->plain.zero;
     round_once(d, c, r, 1, &c->spread);
     loss(d, p, c->a.loss);
@@ -108,7 +97,7 @@ static void repay(lq_dev *d, lq_plain_choose *p) {
     if (x.type != LQ_F32) {
         lq_plain_choose plain = *p;
         plain.c.a.order = NULL, plain.c.w = p->c.back;
-        x = mat_of(&p->c, p->c.back);
+        x = lq_choose_mat(&p->c, p->c.back);
         lq_plain_choose_order_run(gpu_of(d), &plain, (size_t)(p->c.n * p->c.k));
     }
     product(d, &p->c, &x, p->c.a.repay);
