@@ -1,8 +1,7 @@
 // test_engine.c: what the engine promises: a request's tokens and logprobs are the same bits alone, in any batch and
 // for any chunk of its prefill; a step allocates nothing; whatever ends a request, every block comes back; stop
 // strings, choices, preemption, limits.
-#include "runtime/lq.h"
-#include "tests/unit/test.h"
+#include "tests/unit/engine.h"
 #include "tests/unit/tiny.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -81,23 +80,8 @@ static void step_all(lq_engine *e) {
 }
 
 static void run_all(lq_engine *e) {
-    lq_engine_stats s;
     step_all(e);
-    lq_engine_describe(e, &s);
-    CHECK(s.kv_free == s.kv_blocks && !s.running && !s.waiting, "%d of %d blocks free, %d running, %d waiting",
-          s.kv_free, s.kv_blocks, s.running, s.waiting);
-}
-
-static lq_engine *engine(lq_model *m, lq_engine_opts o) {
-    lq_engine *e = NULL;
-    lq_err err = {0};
-    CHECK(lq_engine_open(m, &o, &e, &err), "%s", err.text);
-    return e;
-}
-
-static void submit(lq_engine *e, const lq_request *r) {
-    lq_err err = {0};
-    CHECK(lq_submit(e, r, NULL, &err), "%s", err.text);
+    check_empty(e);
 }
 
 static bool same(const answer *a, const answer *b) {

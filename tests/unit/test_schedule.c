@@ -1,7 +1,6 @@
 // test_schedule.c: who runs: a short prompt beside a long one, choices without a place, requests that go by one that
 // waits for blocks, who has waited long. Whoever runs when, a request's tokens are the same.
-#include "runtime/lq.h"
-#include "tests/unit/test.h"
+#include "tests/unit/engine.h"
 #include "tests/unit/tiny.h"
 #include <unistd.h>
 
@@ -32,18 +31,6 @@ static lq_request request(int from, int len, int tokens, answer *a) {
                         .on_event = on_event, .arg = a};
 }
 
-static lq_engine *engine(lq_model *m, lq_engine_opts o) {
-    lq_engine *e = NULL;
-    lq_err err = {0};
-    CHECK(lq_engine_open(m, &o, &e, &err), "%s", err.text);
-    return e;
-}
-
-static void submit(lq_engine *e, const lq_request *r) {
-    lq_err err = {0};
-    CHECK(lq_submit(e, r, NULL, &err), "%s", err.text);
-}
-
 static bool step(lq_engine *e) {
     lq_err err = {0};
     bool busy = false;
@@ -52,11 +39,8 @@ static bool step(lq_engine *e) {
 }
 
 static void close_empty(lq_engine *e) {
-    lq_engine_stats s;
     for (int i = 0; step(e) && i < 20000; i++) {}
-    lq_engine_describe(e, &s);
-    CHECK(s.kv_free == s.kv_blocks && !s.running && !s.waiting, "%d of %d blocks free, %d running, %d waiting",
-          s.kv_free, s.kv_blocks, s.running, s.waiting);
+    check_empty(e);
     lq_engine_close(e);
 }
 

@@ -1,0 +1,26 @@
+// engine.h: an engine in a test: opened, asked, and empty at its end, or the check fails.
+#ifndef LQ_TEST_ENGINE_H
+#define LQ_TEST_ENGINE_H
+#include "runtime/lq.h"
+#include "tests/unit/test.h"
+
+static inline lq_engine *engine(lq_model *m, lq_engine_opts o) {
+    lq_engine *e = NULL;
+    lq_err err = {0};
+    CHECK(lq_engine_open(m, &o, &e, &err), "%s", err.text);
+    return e;
+}
+
+static inline void submit(lq_engine *e, const lq_request *r) {
+    lq_err err = {0};
+    CHECK(lq_submit(e, r, NULL, &err), "%s", err.text);
+}
+
+// Nothing runs or waits, and every block came back.
+static inline void check_empty(lq_engine *e) {
+    lq_engine_stats s;
+    lq_engine_describe(e, &s);
+    CHECK(s.kv_free == s.kv_blocks && !s.running && !s.waiting, "%d of %d blocks free, %d running, %d waiting",
+          s.kv_free, s.kv_blocks, s.running, s.waiting);
+}
+#endif
