@@ -2,7 +2,7 @@
 function(lq_find_parts)
   find_package(PkgConfig REQUIRED)
   find_package(Threads REQUIRED)
-  pkg_check_modules(PARTS REQUIRED IMPORTED_TARGET libcjson libpcre2-8 libutf8proc libxxhash libmicrohttpd)
+  pkg_check_modules(PARTS REQUIRED IMPORTED_TARGET libcjson libpcre2-8 libutf8proc libxxhash gnutls)
   add_library(lq_parts INTERFACE)
   target_link_libraries(lq_parts INTERFACE PkgConfig::PARTS Threads::Threads m dl)
 

@@ -331,8 +331,15 @@ typedef struct lq_serve_opts {
     const char *host;     // NULL: 127.0.0.1
     int port;             // 0: 8080; -1: any free one (told to `ready`)
     const char *name;     // what clients call the model; NULL: its architecture
-    const char *key;      // clients must send it as a bearer token; NULL: none. Never logged
+    const char *const *keys; // [key_count] clients must send one of them as a bearer token. Never logged
+    int key_count;        // 0: whoever reaches the server may use it
+    int rate;             // requests a minute that each key may ask for (all together, where there is none); 0: any
+    const char *tls_cert, *tls_key; // PEM files; NULL: no TLS
+    const char *const *hosts;   // [host_count] more names by which it may be called where there is no key
+    const char *const *origins; // [origin_count] whose pages may read its answers; "*": any
+    int host_count, origin_count;
     int max_connections;  // 0: 1024
+    int max_per_address;  // of these, from one address; 0: any number
     size_t max_body;      // bytes of a request; 0: 4 MiB
     bool priorities;      // requests may have a priority; else one that does is refused
     int drain_seconds;    // how long running requests may go on after lq_serve_stop; 0: 30; negative: not at all

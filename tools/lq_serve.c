@@ -12,8 +12,9 @@
 typedef struct serve_args {
     lq_common common;
     lq_model_args model;
-    const char *host, *name, *key_file, *log;
-    int64_t port, max_seqs, max_batch, max_prefill, max_queue, age, max_connections, drain;
+    const char *host, *name, *key_file, *log, *tls_cert, *tls_key;
+    lq_list allow, cors;
+    int64_t port, max_seqs, max_batch, max_prefill, max_queue, age, max_connections, per_address, rate, drain;
     bool priorities;
     size_t kv_mem, max_body;
     FILE *log_to; // NULL: nowhere
@@ -27,7 +28,8 @@ static void on_ready(void *arg, const char *host, int port) {
     const char *call = !strcmp(host, "0.0.0.0") || !strcmp(host, "::") ? "localhost" : host;
     char url[320];
     lq_text t = {0};
-    snprintf(url, sizeof url, strchr(call, ':') ? "http://[%s]:%d" : "http://%s:%d", call, port);
+    snprintf(url, sizeof url, strchr(call, ':') ? "%s://[%s]:%d" : "%s://%s:%d", a->tls_cert ? "https" : "http", call,
+             port);
     if (a->common.json) {
         lq_text_fmt(&t, "{\"url\":");
         lq_text_json(&t, url, strlen(url));
@@ -87,18 +89,31 @@ static char *name_of(const char *path) {
     return name;
 }
 
-// The first line of the file, or LQ_API_KEY; NULL: none. *key is to be freed.
-static bool key_read(const char *file, char **key, lq_err *err) {
+// Words of a text, in place.
+typedef struct words { char *text; const char **p; int n; } words;
+
+static void words_free(words *w) {
+    free(w->text);
+    free(w->p);
+}
+
+static bool words_read(words *w, const char *between, lq_err *err) {
+    if (!w->text) return true;
+    if (!(w->p = calloc(strlen(w->text) + 1, sizeof *w->p))) return lq_fail(err, LQ_E_MEMORY, "out of memory");
+    for (char *save, *p = strtok_r(w->text, between, &save); p; p = strtok_r(NULL, between, &save)) w->p[w->n++] = p;
+    return true;
+}
+
+// The lines of the file, or LQ_API_KEY.
+static bool keys_read(const char *file, words *keys, lq_err *err) {
     size_t n = 0;
-    *key = NULL;
     if (!file) {
         const char *env = getenv("LQ_API_KEY");
-        *key = env && *env ? strdup(env) : NULL;
-        return !(env && *env) || *key || lq_fail(err, LQ_E_MEMORY, "out of memory");
-    }
-    if (!lq_input_read(file, 64 << 10, key, &n, err)) return false;
-    (*key)[strcspn(*key, "\r\n")] = '\0';
-    return **key || lq_fail(err, LQ_E_USAGE, "%s: its first line must be the key", file);
+        keys->text = env && *env ? strdup(env) : NULL;
+        if (env && *env && !keys->text) return lq_fail(err, LQ_E_MEMORY, "out of memory");
+    } else if (!lq_input_read(file, 1 << 20, &keys->text, &n, err)) return false;
+    if (!words_read(keys, "\r\n", err)) return false;
+    return !file || keys->n || lq_fail(err, LQ_E_USAGE, "%s: expected a key on each line", file);
 }
 
 static void files_allow(void) { // a connection is a descriptor
@@ -112,24 +127,19 @@ static bool is_loopback(const char *host) {
     return !host || !strcmp(host, "localhost") || !strcmp(host, "::1") || !strncmp(host, "127.", 4);
 }
 
-static bool serve(const char *path, serve_args *a, const char *key, lq_err *err) {
+static bool serve(const char *path, serve_args *a, const lq_serve_opts *so, lq_err *err) {
     lq_model *m = NULL;
     lq_engine *e = NULL;
     const lq_model_opts mo = lq_model_args_opts(&a->model);
     const lq_engine_opts eo = {.max_seqs = (int)a->max_seqs, .max_batch = (int)a->max_batch,
                                .max_prefill = (int)a->max_prefill, .max_queue = (int)a->max_queue,
                                .age_ms = (int)a->age * 1000, .kv_bytes = a->kv_mem};
-    const lq_serve_opts so = {.host = a->host, .port = a->port ? (int)a->port : -1, .name = a->name, .key = key,
-                              .max_connections = (int)a->max_connections,
-                              .max_body = a->max_body, .priorities = a->priorities,
-                              .drain_seconds = (int)a->drain, .ready = on_ready, .log = on_log,
-                              .arg = a};
-    bool done = lq_serve_try(&so, err) && lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err) &&
+    bool done = lq_serve_try(so, err) && lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err) &&
                 lq_engine_warm(e, err);
     if (done) {
         signals_catch();
         files_allow();
-        done = lq_serve(m, e, &so, err);
+        done = lq_serve(m, e, so, err);
     }
     if (e) lq_engine_close(e);
     if (m) lq_model_close(m);
@@ -139,20 +149,31 @@ static bool serve(const char *path, serve_args *a, const char *key, lq_err *err)
 static int run(void *args, int argc, char **argv) {
     serve_args *a = args;
     lq_err err = {0};
-    char *key = NULL, *name = NULL;
+    char *name = NULL;
+    words keys = {0};
     (void)argc;
     if (lq_model_args_check("serve", &a->model)) return 2;
+    if (!a->tls_cert != !a->tls_key)
+        return lq_say_usage("serve", "--tls-cert and --tls-key: expected both, or neither");
     if (!a->name) a->name = name = name_of(argv[0]);
-    bool done = a->name ? key_read(a->key_file, &key, &err) : lq_fail(&err, LQ_E_MEMORY, "out of memory");
+    bool done = a->name ? keys_read(a->key_file, &keys, &err) : lq_fail(&err, LQ_E_MEMORY, "out of memory");
     a->log_to = a->common.quiet ? NULL : stderr;
     if (done && a->log && strcmp(a->log, "-") != 0 && !(a->log_to = fopen(a->log, "a")))
         done = lq_fail(&err, LQ_E_IO, "%s: %s", a->log, strerror(errno));
-    if (done && !key && !is_loopback(a->host) && !a->common.quiet)
+    if (done && !keys.n && !is_loopback(a->host) && !a->common.quiet)
         lq_say_line(stderr, "lq serve: whoever reaches %s may use this server: no key was given (--api-key-file)",
                     a->host);
-    done = done && serve(argv[0], a, key, &err);
+    const lq_serve_opts so = {.host = a->host, .port = a->port ? (int)a->port : -1, .name = a->name, .keys = keys.p,
+                              .key_count = keys.n, .rate = (int)a->rate, .tls_cert = a->tls_cert,
+                              .tls_key = a->tls_key, .hosts = a->allow.p, .host_count = (int)a->allow.n,
+                              .origins = a->cors.p, .origin_count = (int)a->cors.n,
+                              .max_connections = (int)a->max_connections,
+                              .max_per_address = (int)a->per_address, .max_body = a->max_body,
+                              .priorities = a->priorities, .drain_seconds = (int)a->drain, .ready = on_ready,
+                              .log = on_log, .arg = a};
+    done = done && serve(argv[0], a, &so, &err);
     if (a->log_to && a->log_to != stderr) fclose(a->log_to);
-    free(key);
+    words_free(&keys);
     free(name);
     return done ? 0 : lq_say_error(&err);
 }
@@ -166,7 +187,16 @@ static const lq_opt opts[] = {
     {"name", 0, LQ_OPT_TEXT, offsetof(serve_args, name), "NAME",
      "what clients call the model (default: from the file's name)", NULL, 0, 0},
     {"api-key-file", 0, LQ_OPT_FILE, offsetof(serve_args, key_file), "FILE",
-     "clients must send this file's first line as a bearer token", NULL, 0, 0},
+     "clients must send a line of this file as a bearer token; clients of several keys take turns", NULL, 0, 0},
+    {"rate-limit", 0, LQ_OPT_INT, offsetof(serve_args, rate), "N",
+     "requests a minute that each key may make (default: any number)", NULL, 1, 1000000},
+    {"tls-cert", 0, LQ_OPT_FILE, offsetof(serve_args, tls_cert), "FILE",
+     "serve https with this certificate (PEM, its chain behind it)", NULL, 0, 0},
+    {"tls-key", 0, LQ_OPT_FILE, offsetof(serve_args, tls_key), "FILE", "and its key (PEM)", NULL, 0, 0},
+    {"allow-host", 0, LQ_OPT_LIST, offsetof(serve_args, allow), "NAME",
+     "where no key is wanted: a name by which clients may call this server", NULL, 0, 0},
+    {"cors", 0, LQ_OPT_LIST, offsetof(serve_args, cors), "ORIGIN",
+     "whose pages may use this server from a browser (https://a.example); *: any", NULL, 0, 0},
     {"max-seqs", 0, LQ_OPT_INT, offsetof(serve_args, max_seqs), "N", "sequences in one step (default: 64)", NULL, 1,
      4096},
     {"max-batch", 0, LQ_OPT_INT, offsetof(serve_args, max_batch), "N", "tokens in one step (default: 512)", NULL, 1,
@@ -183,6 +213,8 @@ static const lq_opt opts[] = {
      "memory for the KV cache (default: by the model and the machine)", NULL, 0, 0},
     {"max-connections", 0, LQ_OPT_INT, offsetof(serve_args, max_connections), "N", "clients at once (default: 1024)",
      NULL, 1, 65536},
+    {"max-per-address", 0, LQ_OPT_INT, offsetof(serve_args, per_address), "N",
+     "of these, from one address (default: any number)", NULL, 1, 65536},
     {"max-body", 0, LQ_OPT_SIZE, offsetof(serve_args, max_body), "SIZE", "largest request (default: 4M)", NULL, 0, 0},
     {"drain", 0, LQ_OPT_INT, offsetof(serve_args, drain), "SECONDS",
      "how long requests may go on after a signal (default: 30); -1: not at all", NULL, -1, 86400},
@@ -192,13 +224,14 @@ static const lq_opt opts[] = {
 };
 static const char *const examples[] = {
     "lq serve demo.lq", "serve it at http://127.0.0.1:8080/v1",
-    "lq serve demo.lq --host 0.0.0.0 --api-key-file key.txt", "for others on the network who have the key",
+    "lq serve demo.lq --host 0.0.0.0 --api-key-file key.txt", "for others on the network who have a key",
+    "lq serve demo.lq --tls-cert cert.pem --tls-key key.pem --api-key-file key.txt", "the same over https",
     "lq serve demo.lq --port 0 --json", "on any free port, which the first line tells", NULL};
 const lq_verb lq_verb_serve = {
     .name = "serve", .synopsis = "MODEL", .summary = "Serve a model over HTTP, as OpenAI's API",
     .detail = "Answers POST /v1/completions (whole or streamed), /tokenize and /detokenize; GET /v1/models, /health, /ready and /metrics "
               "(Prometheus). Every OpenAI client works with the URL and /v1.\n\n"
-              "The key comes from --api-key-file or the environment variable LQ_API_KEY, never from the command line. The log names routes, "
+              "Keys come from --api-key-file or the environment variable LQ_API_KEY, never from the command line. The log names routes, "
               "times, counts and the X-Request-Id that each answer has, the client's or one of its own; no text, no key.\n\n"
               "On SIGTERM or Ctrl-C new requests get a 503, running ones go on for up to --drain seconds, and the exit status is 0. "
               "A second signal ends them at once.",

@@ -1,7 +1,7 @@
 // lq_version.c: lq version: what this program is made of: its build, the libraries it
 // runs with, the processor it found.
 #include "tools/verb.h"
-#include <microhttpd.h>
+#include <gnutls/gnutls.h>
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <string.h>
@@ -45,8 +45,8 @@ static void read_parts(part p[PARTS]) {
     p[3].name = "xxHash";
     unsigned x = XXH_versionNumber();
     snprintf(p[3].version, sizeof p[3].version, "%u.%u.%u", x / 10000, x / 100 % 100, x % 100);
-    p[4].name = "libmicrohttpd";
-    snprintf(p[4].version, sizeof p[4].version, "%s", MHD_get_version());
+    p[4].name = "GnuTLS";
+    snprintf(p[4].version, sizeof p[4].version, "%s", gnutls_check_version(NULL));
 }
 
 // --- the processor ---

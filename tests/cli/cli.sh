@@ -106,7 +106,7 @@ else skipped=$((skipped + 1)); echo "SKIPPED: no script(1) to make a terminal"; 
 
 # --- version ---
 run 0 version
-for part in built libraries cJSON libmicrohttpd optional processor; do has "$out" "$part"; done
+for part in built libraries cJSON GnuTLS optional processor; do has "$out" "$part"; done
 run 0 version --json
 if command -v python3 >/dev/null; then
     python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["version"] and d["libraries"]["cJSON"] and isinstance(d["optional_used"], list) and isinstance(d["optional_unused"], list) and isinstance(d["optional_missing"], list)' \

@@ -3,7 +3,7 @@
 # Starts the program itself on free loopback ports. LQ: the program (build/release/lq); LQ_MODEL: the model (else calib_data/demo, and
 # for what is asked in one server a sentencepiece model, where numpy and ../shared/data are); LQ_SLOW: a factor on every time limit,
 # for builds with sanitizers. Names of tests as arguments: those alone.
-import asyncio, http.client, json, math, os, pathlib, random, re, signal, socket, struct, subprocess, sys, tempfile, threading, time
+import asyncio, http.client, json, math, os, pathlib, random, re, select, shutil, signal, socket, ssl, struct, subprocess, sys, tempfile, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -530,8 +530,12 @@ def test_gone(s):
 def test_half_close(s):
     got = s.raw(http_post({**long_ask(stream=True), "max_tokens": 200}, b"HTTP/1.1", b"Connection: close"), 30, half=True)
     check(b"data: [DONE]" in got, "a stream goes on for a client that closed its half", got[-60:])
-    s.raw(http_post(long_ask()), 30, half=True)
-    check(s.idle() is True, "a plain answer is given up", s.idle(0))
+    got = s.raw(http_post({**long_ask(), "max_tokens": 50}), 30, half=True)
+    check(b"HTTP/1.1 200 OK" in got and b"length" in got, "a plain answer too", got[:80])
+    with socket.create_connection(("127.0.0.1", s.port)) as c:
+        c.sendall(http_post(long_ask()))
+        time.sleep(0.05)
+    check(s.idle() is True, "one whose client is gone is given up", s.idle(0))
 
 
 def test_slow_reader(s):
@@ -670,6 +674,150 @@ def test_key():
     s.stop()
 
 
+# --- who may ask ---
+
+def test_clients():
+    """Several keys, how often each may ask, the header that Anthropic's clients send."""
+    with tempfile.NamedTemporaryFile("w") as f:
+        f.write("first\r\nsecond\n\nthird")
+        f.flush()
+        s = Server("--api-key-file", f.name, "--rate-limit", "3")
+        post = lambda **head: s.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1}, {**JSON, **head})
+        got = [post(Authorization="Bearer first") for _ in range(5)]
+        check([g[0] for g in got] == [200, 200, 200, 429, 429], "three a minute", [g[0] for g in got])
+        check(1 <= int(got[4][1]["Retry-After"]) <= 20 and json.loads(got[4][2])["error"]["code"] == "rate_limit_exceeded", "when to come again", got[4][1]["Retry-After"])
+        check(post(Authorization="Bearer second")[0] == 200 and post(**{"x-api-key": "third"})[0] == 200, "the other keys")
+        check(s.ask("GET", "/v1/models", headers={"Authorization": "Bearer first"})[0] == 200, "looking is free")
+        s.stop()
+        f.seek(0)
+        f.truncate()
+        p = subprocess.run([LQ, "serve", MODEL, "--port", "0", "--api-key-file", f.name], capture_output=True, text=True, timeout=60 * SLOW)
+        check(p.returncode == 1 and p.stderr.count("\n") == 1 and f.name in p.stderr, "a file without a key", p)
+
+
+def test_names():
+    """A page elsewhere that gives its own name this server's address is not answered; nor one that asks across origins, unless it may."""
+    def get(s, host, **head):
+        return s.ask("GET", "/v1/models", headers={"Host": host, **head})
+    s = Server("--allow-host", "lq.example", "--allow-host", "other.example")
+    for host, want in (("127.0.0.1", 200), ("localhost:1", 200), ("[::1]:8080", 200), ("10.1.2.3", 200), ("a.localhost", 200), ("box", 200), ("LQ.example:80", 200), ("lq.example.", 200),
+                       ("other.example", 200), ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("xlq.example", 421), ("a" * 300 + ".b", 421), (socket.gethostname(), 200)):
+        status, _, raw = get(s, host)
+        check(status == want and (want == 200 or json.loads(raw)["error"]["code"] == "unknown_host"), "called", host[:40], status)
+    check(s.ask("GET", "/health", headers={"Host": "evil.example"})[0] == 200, "health by any name")
+    head = get(s, "box", Origin="http://a.example")[1]
+    check("Access-Control-Allow-Origin" not in head, "no page was named", dict(head))
+    check(s.ask("OPTIONS", "/v1/completions", headers={"Origin": "http://a.example", "Access-Control-Request-Method": "POST"})[0] == 405, "nor may one ask")
+    s.stop()
+    s = Server("--cors", "https://a.example", "--cors", "http://b.example:3000")
+    for origin, may in (("https://a.example", True), ("http://b.example:3000", True), ("http://a.example", False), ("https://a.example.evil.example", False)):
+        status, head, _ = s.ask("OPTIONS", "/v1/completions", headers={"Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"})
+        check((status == 204 and head["Access-Control-Allow-Origin"] == origin and "POST" in head["Access-Control-Allow-Methods"] and "Authorization" in head["Access-Control-Allow-Headers"]) == may,
+              "a page asks first", origin, status, dict(head))
+        head = s.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True}, {**JSON, "Origin": origin})[1]
+        check((head.get("Access-Control-Allow-Origin") == origin and head.get("Vary") == "Origin") == may, "a page reads", origin, dict(head))
+    s.stop()
+    s = Server("--cors", "*")
+    check(s.ask("GET", "/v1/models", headers={"Origin": "null"})[1]["Access-Control-Allow-Origin"] == "*", "any page")
+    s.stop()
+
+
+def test_places():
+    """Who holds all places does not keep others from asking for the server's health; a limit for each address; idle ones make room."""
+    s = Server("--max-connections", "20")
+    connect = lambda: socket.create_connection(("127.0.0.1", s.port), timeout=20 * SLOW)
+    held = [connect() for _ in range(20)]
+    for c in held:
+        c.sendall(b"GET /health HTTP/1.1\r\n")
+    check(s.ask("GET", "/health")[0] == 200 and s.ask("GET", "/ready")[0] == 200, "health when all places are taken")
+    status, head, raw = s.ask("GET", "/v1/models")
+    check(status == 503 and "Retry-After" in head and "connections" in json.loads(raw)["error"]["message"], "all else waits", status, raw)
+    for c in held:
+        c.sendall(b"Host: x\r\n\r\n")
+        check(b" 200 " in c.recv(1000)[:16], "those who hold a place are answered")
+    time.sleep(1.2)
+    check(s.ask("GET", "/v1/models")[0] == 200, "the one that has been silent longest makes room")
+    gone = sum(c.recv(1) == b"" for c in held[:3] if not c.settimeout(0.2 * SLOW) and readable(c))
+    check(gone >= 1, "it was closed", gone)
+    for c in held:
+        c.close()
+    s.stop()
+    s = Server("--max-per-address", "3")
+    held = [connect() for _ in range(3)]
+    for c in held:
+        c.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        c.recv(1000)
+    with connect() as c:
+        try:
+            c.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            check(c.recv(1000) == b"", "a fourth from one address")
+        except ConnectionError:
+            check(True)
+    held.pop().close()
+    time.sleep(0.1 * SLOW)
+    with connect() as c:
+        c.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        check(b" 200 " in c.recv(1000)[:16], "a place that was given back")
+    for c in held:
+        c.close()
+    s.stop()
+
+
+def readable(c):
+    return bool(select.select([c], [], [], 0.2)[0])
+
+
+def test_tls():
+    if not shutil.which("openssl"):
+        return skip("openssl makes the certificate, and is not here")
+    with tempfile.TemporaryDirectory() as folder:
+        cert, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost",
+                        "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"], check=True, capture_output=True)
+        p = subprocess.run([LQ, "serve", MODEL, "--port", "0", "--tls-cert", cert], capture_output=True, text=True, timeout=60 * SLOW)
+        check(p.returncode == 2 and "--tls-key" in p.stderr, "a certificate without its key", p)
+        p = subprocess.run([LQ, "serve", MODEL, "--port", "0", "--tls-cert", key, "--tls-key", cert], capture_output=True, text=True, timeout=60 * SLOW)
+        check(p.returncode == 1 and cert in p.stderr and p.stderr.count("\n") == 1, "one for the other", p)
+        s = Server("--tls-cert", cert, "--tls-key", key)
+        trust = ssl.create_default_context(cafile=cert)
+
+        def ask(method, path, body=None):
+            c = http.client.HTTPSConnection("localhost", s.port, timeout=60 * SLOW, context=trust)
+            c.request(method, path, body if body is None else json.dumps(body), JSON if body else {})
+            r = c.getresponse()
+            return r.status, r.read(), c.sock and c.sock.version()
+        check(ask("GET", "/health") == (200, b'{"status":"ok"}', "TLSv1.3"), "health over TLS", ask("GET", "/health"))
+        plain = json.loads(ask("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 60, "temperature": 0})[1])["choices"][0]["text"]
+        streamed = stream_text(ask("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 60, "temperature": 0, "stream": True})[1])
+        check(plain == streamed != "", "a stream over TLS", plain, streamed)
+        large = {"prompt": "Once " * 60000, "max_tokens": 1}  # many records each way
+        status, raw, _ = ask("POST", "/v1/completions", large)
+        check(status == 400 and json.loads(raw)["error"]["code"] == "context_length_exceeded", "a large body over TLS", status, raw[:200])
+        words = json.loads(ask("POST", "/tokenize", {"prompt": "Once upon a time " * 20000})[1])
+        check(words["count"] == len(words["tokens"]) > 20000, "a large answer over TLS", words["count"])
+        for junk in (b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n", bytes(300), b"\x16\x03\x01\x02\x00" + bytes(600)):
+            check(b"200" not in s.raw(junk, 3)[:16], "what is not TLS", junk[:20])
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.load_verify_locations(cert)
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        with old.wrap_socket(socket.create_connection(("127.0.0.1", s.port)), server_hostname="localhost") as c:
+            check(c.version() == "TLSv1.2", "TLS 1.2", c.version())
+        for stream in (False, True):  # clients that go, at once and with a reset
+            for _ in range(20):
+                c = trust.wrap_socket(socket.create_connection(("127.0.0.1", s.port)), server_hostname="localhost")
+                c.sendall(http_post(long_ask(stream=stream)))
+                if stream:
+                    c.recv(200)
+                c.close()
+        end = time.monotonic() + 10 * SLOW
+        running = lambda: float(re.search(r"vllm:num_requests_running\{[^}]*\} (\S+)", ask("GET", "/metrics")[1].decode())[1])
+        while running() and time.monotonic() < end:
+            time.sleep(0.02)
+        check(running() == 0, "cancelled when the clients went")
+        s.p.send_signal(signal.SIGTERM)
+        check(s.p.wait(30 * SLOW) == 0, "ends")
+
+
 # --- ends ---
 
 def test_drain():
@@ -757,7 +905,7 @@ def run(tests, want):
 
 ONE = [test_endpoints, test_completion, test_sampling, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_ids, test_framing, test_together, test_cut_streams,
        test_gone, test_half_close, test_slow_reader]
-ALONE = [test_lingering, test_queue, test_priority, test_key, test_drain, test_start]
+ALONE = [test_lingering, test_queue, test_priority, test_key, test_clients, test_names, test_places, test_tls, test_drain, test_start]
 
 
 def main():
