@@ -238,8 +238,9 @@ void lq_conn_reply(lq_conn *c, int status, const char *type, const char *fields,
     head_write(c, status, type, fields);
     if (status != 204) lq_text_fmt(&c->head, "Content-Length: %zu\r\n", body->n);
     lq_text_fmt(&c->head, "\r\n");
+    lq_text_free(&c->tail);
     if (c->bare) lq_text_free(body);
-    else c->tail = *body;
+    c->tail = c->bare ? (lq_text){0} : *body;
     *body = (lq_text){0};
     note(c);
 }
