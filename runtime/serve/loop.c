@@ -301,6 +301,7 @@ static ssize_t push(lq_conn *c) {
     if (head < n) v[parts++] = (struct iovec){c->head.p + head, n - head};
     if (tail < c->tail.n) v[parts++] = (struct iovec){c->tail.p + tail, c->tail.n - tail};
     if (c->tls) return lq_tls_send(c->tls, v[0].iov_base, v[0].iov_len);
+    if (parts == 1) return send(c->fd, v[0].iov_base, v[0].iov_len, MSG_NOSIGNAL);
     const struct msghdr m = {.msg_iov = v, .msg_iovlen = parts};
     return sendmsg(c->fd, &m, MSG_NOSIGNAL);
 }
