@@ -185,6 +185,7 @@ typedef struct lq_request {
     int top_n;              // 0..20 alternatives per token
     int priority;           // lower first
     uint64_t client;        // whose it is: clients take turns; 0: nobody's but its own
+    uint64_t salt;          // what stands in the cache is shared with requests of the same salt alone; 0: like others
     bool beside;            // part of what was submitted last: counts in the queue with that
     lq_on_event *on_event;
     void *arg;
@@ -202,8 +203,8 @@ typedef struct lq_engine_opts {
     int age_ms;         // who has waited so long goes before all priorities; 0 = 10,000
     size_t kv_bytes;    // 0 = for max_seqs contexts, but at most 4096 blocks or four contexts, and a quarter of memory
     int kv_page;        // tokens in a block: 16, 32 (default) or 64
-    bool keep;          // the cache of a sequence that ended alone stays until the next one enters, which begins where
-                        // it leaves those tokens: a conversation reads only what is new
+    bool no_prefix;     // each prompt is computed whole; else what the KV cache holds of its beginning is not computed
+                        // again, whoever brought it there, and stays there until its blocks are needed
 } lq_engine_opts;
 
 bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_err *err);
@@ -227,6 +228,8 @@ typedef struct lq_engine_stats {
     int waiting, running;               // sequences; waiting: submitted requests and preempted sequences
     int ctx;                            // longest sequence: the model's, or what the KV cache holds
     int kv_blocks, kv_free, kv_page;    // of the layers without a window; of the first ones where all have one
+    int kv_cached;      // of those that are free: what they hold may still be asked for
+    uint64_t prefix_queries, prefix_hits; // prompt tokens that were looked up, and found
     uint64_t steps, prompt_tokens, sampled_tokens, finished, aborted, failed, preempted;
     double step_seconds;  // in steps, in all
 } lq_engine_stats;

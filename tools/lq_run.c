@@ -66,7 +66,7 @@ static int run_model(const char *path, const run_args *a, const char *prompt, si
     lq_engine *e = NULL;
     lq_template *t = NULL;
     lq_model_opts mo = lq_model_args_opts(&a->model);
-    lq_engine_opts eo = {.max_seqs = 1, .keep = true};
+    lq_engine_opts eo = {.max_seqs = 1};
     int status = 0;
     const double start = lq_seconds();
     const bool done = lq_model_open(path, &mo, &m, &err) && lq_engine_open(m, &eo, &e, &err) &&

@@ -24,9 +24,11 @@ double lq_engine_clock(void) {
 // --- opening ---
 
 // Blocks of a group where those without a window have n. With a window, what all sequences can hold at once: between
-// two steps a window's tokens, wherever the borders of blocks fall in them, and in a step what they are fed.
+// two steps a window's tokens, wherever the borders of blocks fall in them, and in a step what they are fed; and what
+// the prefix cache keeps of as many that ended.
 static int64_t group_blocks(const lq_engine *e, int g, int page, int64_t n) {
-    const int64_t most = ((int64_t)e->max_seqs + 1) * e->window_blocks[g] + (e->max_batch + page - 1) / page;
+    const int64_t windows = (int64_t)e->max_seqs + 1 + e->ended;
+    const int64_t most = windows * e->window_blocks[g] + (e->max_batch + page - 1) / page;
     return e->window_blocks[g] && most < n ? most : n;
 }
 
@@ -48,12 +50,21 @@ static int64_t blocks_within(const lq_engine *e, int page, int64_t most, double 
     return low;
 }
 
-static int blocks_for(const lq_engine *e, size_t kv_bytes, int page) {
+static int blocks_by(const lq_engine *e, size_t kv_bytes, int page) {
     const int64_t per_seq = (e->m->ctx + page - 1) / page, least = per_seq * 4 > 4096 ? per_seq * 4 : 4096;
     if (kv_bytes) return (int)blocks_within(e, page, INT32_MAX / 2, (double)kv_bytes);
     const int64_t all = per_seq * e->max_seqs, most = all < least ? all : least;
     return (int)blocks_within(e, page, most < INT32_MAX / 2 ? most : INT32_MAX / 2,
                               (double)(e->m->dev->ops.room(e->m->dev) / 4));
+}
+
+// Windows that the prefix cache keeps take no room from a whole context.
+static int blocks_for(lq_engine *e, size_t kv_bytes, int page) {
+    e->ended = e->caches ? e->max_seqs : 0;
+    const int blocks = blocks_by(e, kv_bytes, page);
+    if (!e->ended || (int64_t)blocks * page >= e->m->ctx) return blocks;
+    e->ended = 0;
+    return blocks_by(e, kv_bytes, page);
 }
 
 #define NEW(p, n) ((p) = calloc((size_t)(n), sizeof *(p)))
@@ -80,6 +91,7 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     e->max_seqs = o->max_seqs ? o->max_seqs : 64;
     e->max_batch = o->max_batch ? o->max_batch : 512;
     if (e->max_batch < e->max_seqs) e->max_batch = e->max_seqs;
+    e->caches = !o->no_prefix;
     e->max_prefill = o->max_prefill ? o->max_prefill : e->max_batch;
     e->age = o->age_ms ? o->age_ms * 1e-3 : 10;
     e->max_queue = o->max_queue ? o->max_queue : 1024;
@@ -100,13 +112,12 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     e->now.kv_page = page;
     e->now.kv_blocks = e->now.kv_free = kv.blocks[e->full];
     e->stats = e->now;
-    if (!lq_kv_open(&kv, &e->kv, err)) return false;
+    if (!lq_kv_open(&kv, &e->kv, err) || !lq_prefix_open(e->kv, &kv, e->caches, &e->prefix, err)) return false;
     const lq_buffer_sizes buffers = {.rows = e->max_batch, .outs = 64, // more are done in pieces
                                      .max_len = e->ctx, .slots = e->max_seqs + 1,
                                      .table_stride = lq_kv_table_stride(e->kv)};
     return lq_kvpool_open(e->m, page, kv.blocks, &e->pool, err) && lq_buffers_open(e->m, &buffers, &e->b, err) &&
-           open_arrays(e, err) &&
-           (!o->keep || NEW(e->kept_ids, e->ctx) || lq_fail(err, LQ_E_MEMORY, "no memory for %d tokens", e->ctx));
+           open_arrays(e, err);
 }
 
 bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_err *err) {
@@ -120,7 +131,6 @@ bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_er
         return lq_fail(err, LQ_E_MEMORY, "no memory for an engine");
     }
     e->m = m;
-    e->kept = -1;
     e->tail = &e->incoming;
     e->next_id = 1;
     pthread_mutex_init(&e->lock, NULL);
@@ -156,11 +166,12 @@ void lq_engine_close(lq_engine *e) {
         forget(e, q);
         lq_req_free(q);
     }
+    lq_prefix_close(e->prefix);
     lq_kv_close(e->kv);
     lq_kvpool_close(e->m, &e->pool);
     lq_buffers_close(e->m, e->b);
     void *const parts[] = {e->running, e->take, e->ids, e->seq, e->pos, e->first, e->slot, e->out, e->wants,
-                           e->draw, e->drawn, e->top_id, e->top_logprob, e->text, e->all, e->kept_ids};
+                           e->draw, e->drawn, e->top_id, e->top_logprob, e->text, e->all};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     for (int g = 0; g < LQ_KV_GROUPS; g++) {
         free(e->src[g]);
@@ -302,6 +313,7 @@ static void fork_choices(lq_engine *e, lq_seq *s, const want *w) {
             continue;
         }
         f->kv = lq_kv_fork(e->kv, s->kv, s->len);
+        lq_prefix_fork(e->prefix, s->kv, f->kv);
         f->done = s->len;
         e->take[e->runs] = 0;
         e->running[e->runs++] = f;
@@ -363,8 +375,7 @@ static int sweep(lq_engine *e) {
     for (int i = 0; i < e->runs; i++) {
         lq_seq *s = e->running[i];
         if (s->finish == LQ_RUNNING) e->running[kept++] = s;
-        else if (e->kept_ids && e->runs == 1 && s->finish != LQ_FAILED) lq_sched_keep(e, s);
-        else lq_kv_end(e->kv, s->kv);
+        else lq_prefix_leave(e->prefix, s->kv, s->ids, s->done, s->finish != LQ_FAILED);
     }
     e->runs = kept;
     return lq_sched_sweep(e);
@@ -399,7 +410,8 @@ static void reap(lq_engine *e) {
     for (const lq_seq *p = e->paused; p; p = p->next) waiting++;
     e->now.waiting = waiting;
     e->now.running = e->runs;
-    e->now.kv_free = lq_kv_free_blocks(e->kv, e->full);
+    e->now.kv_cached = lq_kv_cached(e->kv, e->full);
+    e->now.kv_free = lq_kv_free_blocks(e->kv, e->full) + e->now.kv_cached;
     e->stats = e->now;
     e->more = e->alls > 0;
     pthread_mutex_unlock(&e->lock);
@@ -426,6 +438,14 @@ static void advance(lq_engine *e) {
     }
 }
 
+// What a sequence has in the cache is there for others too, before windows leave it behind. Where a prompt ends, others
+// may go on.
+static void settle(lq_engine *e, const lq_seq *s) {
+    if (s->finish != LQ_FAILED) lq_prefix_store(e->prefix, s->kv, s->ids, s->done);
+    lq_kv_slide(e->kv, s->kv, s->done);
+    if (e->caches && s->done == s->prompt) lq_kv_want(e->kv, s->kv);
+}
+
 bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
     lq_step step = {.draw = e->draw};
     const double start = lq_engine_clock();
@@ -443,7 +463,7 @@ bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
         for (int i = 0; done && i < e->runs; i++) end_score(e, e->running[i]);
         for (int i = 0; i < e->runs; i++) {
             if (!done) end_all(e, e->running[i]->req, LQ_FAILED, why->text);
-            else lq_kv_slide(e->kv, e->running[i]->kv, e->running[i]->done);
+            else settle(e, e->running[i]);
         }
         e->now.steps++;
         e->now.step_seconds += lq_engine_clock() - start;
@@ -490,7 +510,6 @@ bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_
     for (size_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
             return lq_fail(err, LQ_E_USAGE, "token %zu is %d, the vocabulary has %d", i, ids[i], vocab);
-    lq_sched_forget(e);
     const int kv = lq_kv_begin(e->kv);
     bool done = kv >= 0 && lq_kv_grow(e->kv, kv, (int)count, false);
     if (!done) lq_fail(err, LQ_E_BUSY, "the KV cache has no room for %zu tokens beside what is running", count);

@@ -48,6 +48,7 @@ struct lq_req {
     int cached;           // prompt tokens that came from the cache
     _Atomic bool cancelled;
     bool received;        // a step has seen it
+    bool entered;         // it has had a place
     bool dropped;         // the callback wants no more but the end
     int reported;         // prompt tokens whose logprobs were delivered
     lq_detok told;        // of those, for where the next one begins

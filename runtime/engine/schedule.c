@@ -132,10 +132,10 @@ static int blocks_of(const lq_engine *e, int g, int len) {
     return most && most < n ? most : n;
 }
 
-// Free blocks of a group, but for those that running sequences will still take for what they know: in a group with a
-// window they take them as they are fed.
+// Blocks of a group that may be taken, from the prefix cache too, but for those that running sequences will still take
+// for what they know: in a group with a window they take them as they are fed.
 static int free_blocks(const lq_engine *e, int g) {
-    int n = lq_kv_free_blocks(e->kv, g);
+    int n = lq_kv_free_blocks(e->kv, g) + lq_kv_cached(e->kv, g);
     for (int i = 0; e->window_blocks[g] && i < e->runs; i++) {
         const int lacks = blocks_of(e, g, e->running[i]->len) - lq_kv_held(e->kv, g, e->running[i]->kv);
         n -= lacks > 0 ? lacks : 0;
@@ -143,92 +143,111 @@ static int free_blocks(const lq_engine *e, int g) {
     return n;
 }
 
-// --- the sequence that ended last ---
-//
-// Whoever enters next begins where its tokens leave those of the one before, or the cache is given back: what is kept
-// stands in nobody's way.
-
-void lq_sched_forget(lq_engine *e) {
-    if (e->kept >= 0) lq_kv_end(e->kv, e->kept);
-    e->kept = -1;
-}
-
-void lq_sched_keep(lq_engine *e, const lq_seq *s) {
-    lq_sched_forget(e);
-    e->kept = s->kv;
-    e->kept_len = s->done;
-    memcpy(e->kept_ids, s->ids, (size_t)s->done * sizeof *s->ids);
-}
-
-// How many of a sequence's tokens the kept cache holds; it is drawn from the last one's logits. What a window has left
-// behind is not there for a shorter beginning.
-static int kept_tokens(const lq_engine *e, const lq_seq *s) {
-    int n = 0;
-    if (e->kept < 0 || s->req->r.prompt_logprobs) return 0;
-    while (n < e->kept_len && n < s->len - 1 && e->kept_ids[n] == s->ids[n]) n++;
-    for (int g = 0; g < e->m->desc.groups; g++) {
-        const int window = e->m->desc.group_window[g];
-        const int from = window && n >= window ? (n - window + 1) / e->now.kv_page : 0;
-        const int32_t *row = lq_kv_tables(e->kv, g) + (size_t)e->kept * (size_t)lq_kv_table_stride(e->kv);
-        if (n && row[from] < 0) return 0;
-    }
-    return n;
-}
-
-// A place in the cache for a sequence, and how many of its tokens stand there already. -1: there is none.
-static int place_of(lq_engine *e, const lq_seq *s, int *done) {
-    const int kv = e->kept;
-    *done = kept_tokens(e, s);
-    if (!*done) lq_sched_forget(e);
-    if (!*done) return lq_kv_begin(e->kv);
-    e->kept = -1;
-    lq_kv_trim(e->kv, kv, *done);
-    return kv;
-}
-
 // --- admission ---
+
+// Tokens that a sequence waits to be fed.
+static int due(const lq_engine *e, const lq_seq *s) {
+    const int to = e->hold && s->done <= e->hold && s->prompt > e->hold ? e->hold : s->len;
+    return to - s->done;
+}
+
+// How many of a sequence's tokens may come from the prefix cache: the last one's logits are wanted, and those before
+// each prompt token whose logprob is.
+static int most_found(const lq_seq *s) {
+    const lq_req *q = s->req;
+    const bool all = !q->r.prompt_logprobs || s->choice || q->reported >= s->prompt;
+    return all ? s->len - 1 : q->reported > 1 ? q->reported - 1 : 0;
+}
+
+// Whether `len` tokens of which the cache holds so much find blocks and leave some.
+static bool has_room(const lq_engine *e, int len, const lq_hit *hit, int leave) {
+    for (int g = 0; g < e->m->desc.groups; g++)
+        if (free_blocks(e, g) - hit->alone[g] < blocks_of(e, g, len) - hit->held[g] + leave) return false;
+    return true;
+}
+
+// What a sequence begins with, where there is room for the rest. Where a block to copy to is what lacks, it goes
+// without.
+static bool find(const lq_engine *e, const lq_seq *s, int leave, lq_hit *hit) {
+    const uint64_t salt = s->req->r.salt;
+    lq_prefix_find(e->prefix, s->ids, most_found(s), salt, hit);
+    if (has_room(e, s->len, hit, leave)) return true;
+    if (hit->part < 0 || hit->whole) return false;
+    lq_prefix_find(e->prefix, s->ids, hit->blocks * e->now.kv_page, salt, hit);
+    return has_room(e, s->len, hit, leave);
+}
+
+// It was found: once for each request, and not again for one that was preempted.
+static void count_hit(lq_engine *e, lq_seq *s) {
+    lq_req *q = s->req;
+    if (!s->choice && !q->entered && e->caches) {
+        e->now.prefix_queries += (uint64_t)s->prompt;
+        e->now.prefix_hits += (uint64_t)s->done;
+    }
+    q->entered = true;
+    if (s->done > s->fed) s->fed = q->cached = s->done < s->prompt ? s->done : s->prompt;
+}
 
 // Room for all tokens it knows.
 static bool enter(lq_engine *e, lq_seq *s) {
-    int done;
-    const int kv = place_of(e, s, &done);
-    bool room = kv >= 0;
-    for (int g = 0; room && g < e->m->desc.groups; g++)
-        room = free_blocks(e, g) + lq_kv_held(e->kv, g, kv) >= blocks_of(e, g, s->len);
-    if (!room || !lq_kv_grow(e->kv, kv, s->len, false)) {
-        if (kv >= 0) lq_kv_end(e->kv, kv);
+    lq_hit hit;
+    const int kv = find(e, s, 0, &hit) ? lq_kv_begin(e->kv) : -1;
+    if (kv < 0) return false;
+    lq_prefix_enter(e->prefix, kv, s->req->r.salt, &hit);
+    if (!lq_kv_grow(e->kv, kv, s->len, false)) {
+        lq_prefix_leave(e->prefix, kv, s->ids, hit.tokens, false);
         return false;
     }
     s->kv = kv;
-    s->done = done;
-    if (done > s->fed) s->fed = s->req->cached = done < s->prompt ? done : s->prompt;
+    s->done = hit.tokens;
+    count_hit(e, s);
     e->running[e->runs++] = s;
     return true;
 }
 
 // Whether a request may start: it has the blocks its prompt needs, and leaves one for each running sequence to grow
-// into.
+// into. What the cache holds is looked up where that decides.
 static bool fits(const lq_engine *e, const lq_req *q) {
-    for (int g = 0; g < e->m->desc.groups; g++)
-        if (e->runs && free_blocks(e, g) < blocks_of(e, g, q->prompt) + e->runs) return false;
-    return true;
+    static const lq_hit none;
+    lq_hit hit;
+    return !e->runs || has_room(e, q->prompt, &none, e->runs) || find(e, &q->seq[0], e->runs, &hit);
+}
+
+// Whether a running sequence is about to compute a whole block that this request begins with too: it has it for nothing
+// when that is through.
+static bool awaits(const lq_engine *e, const lq_req *q) {
+    const int page = e->now.kv_page, most = most_found(&q->seq[0]);
+    const int32_t *ids = q->seq[0].ids;
+    for (int i = 0; e->caches && i < e->runs; i++) {
+        const lq_seq *s = e->running[i];
+        const int from = s->done / page * page, to = from + page;
+        if (to <= most && to <= s->len && due(e, s) > 0 && s->req->r.salt == q->r.salt &&
+            !memcmp(ids + from, s->ids + from, (size_t)page * sizeof *ids) &&
+            !memcmp(ids, s->ids, (size_t)from * sizeof *ids))
+            return true;
+    }
+    return false;
 }
 
 // The first of the waiting requests that may start: of those that are sooner than `than` (NULL: of all). What waits for
-// blocks lets others by for a while.
-static lq_req **starter(lq_engine *e, const lq_req *than) {
+// blocks lets others by for a while (*by: it does now), what another computes for it for as long as that takes.
+static lq_req **starter(lq_engine *e, const lq_req *than, bool *by) {
     int far = 0;
-    for (lq_req **at = &e->waiting; *at && (!than || sooner(*at, than)); at = &(*at)->next) {
+    *by = false;
+    for (lq_req **at = &e->waiting; *at && far <= LOOKED && (!than || sooner(*at, than)); at = &(*at)->next, far++) {
+        if (awaits(e, *at)) continue;
         if (fits(e, *at)) return at;
-        if (e->passes >= PASSES || ++far > LOOKED) return NULL;
+        if (e->passes >= PASSES) return NULL;
+        *by = true;
     }
     return NULL;
 }
 
 static bool start_one(lq_engine *e, const lq_req *than) {
-    lq_req **at = starter(e, than), *q = at ? *at : NULL;
+    bool by;
+    lq_req **at = starter(e, than, &by), *q = at ? *at : NULL;
     if (!q || !enter(e, &q->seq[0])) return false;
-    e->passes = at == &e->waiting ? 0 : e->passes + 1;
+    e->passes = by ? e->passes + 1 : at == &e->waiting ? 0 : e->passes;
     if (q->round > e->round) e->round = q->round;
     *at = q->next;
     q->next = NULL;
@@ -273,12 +292,6 @@ static bool reserve(lq_engine *e, lq_seq *s, int len) {
     return true;
 }
 
-// Tokens that a sequence waits to be fed.
-static int due(const lq_engine *e, const lq_seq *s) {
-    const int to = e->hold && s->done <= e->hold && s->prompt > e->hold ? e->hold : s->len;
-    return to - s->done;
-}
-
 // The sequence of the last rank, of several the newest, gives its blocks back; what it is fed in this step goes with
 // it. Returns its place.
 static int pause_one(lq_engine *e) {
@@ -289,7 +302,7 @@ static int pause_one(lq_engine *e) {
     memmove(&e->running[i], &e->running[i + 1], (size_t)(e->runs - i - 1) * sizeof *e->running);
     memmove(&e->take[i], &e->take[i + 1], (size_t)(e->runs - i - 1) * sizeof *e->take);
     e->runs--;
-    lq_kv_end(e->kv, s->kv);
+    lq_prefix_leave(e->prefix, s->kv, s->ids, s->done, false); // its last block may be one that is not copied yet
     s->late = false;
     lq_sched_put_back(e, s);
     e->now.preempted++;

@@ -2,7 +2,7 @@
 // how much of whom a step feeds).
 #ifndef LQ_STATE_H
 #define LQ_STATE_H
-#include "runtime/engine/kv.h"
+#include "runtime/engine/prefix.h"
 #include "runtime/engine/request.h"
 #include <pthread.h>
 
@@ -19,6 +19,9 @@ struct lq_engine {
     lq_model *m;
     lq_buffers *b;
     lq_kv *kv;
+    lq_prefix *prefix;
+    bool caches;                 // what sequences leave in the KV cache is of use to others
+    int ended;                   // of so many there is room for what their windows hold
     lq_kvpool pool;
     int max_seqs, max_batch, max_prefill, max_queue, ctx;
     int full;                    // the group of layers without a window; 0 where all have one
@@ -43,8 +46,6 @@ struct lq_engine {
     lq_turn turns[LQ_CLIENTS];   // the last one of each client, at a place by its number
     double looked, age;          // when it was last looked who has waited long; seconds that are long
     int hold;                    // prompts are fed no further; 0: to their end
-    int kept, kept_len;          // the cache of the sequence that ended last, -1: it is not kept; tokens in it
-    int32_t *kept_ids;           // [ctx]; NULL: none is ever kept
     bool more;                   // requests are open, also such as no step has seen
     lq_engine_stats now;         // the step's own; copied to stats at its end
     int *take;                   // [max_seqs] tokens to feed of running[i]
@@ -69,6 +70,4 @@ void lq_sched_admit(lq_engine *e);         // whoever there is room for runs
 void lq_sched_plan(lq_engine *e);          // e->take: what each is fed; some may have to give their blocks back
 void lq_sched_put_back(lq_engine *e, lq_seq *s); // a sequence without a place in the cache waits for one
 int lq_sched_sweep(lq_engine *e);          // who has ended waits no more; how many requests left the waiting list
-void lq_sched_forget(lq_engine *e);        // gives back the cache of the sequence that ended last
-void lq_sched_keep(lq_engine *e, const lq_seq *s);
 #endif

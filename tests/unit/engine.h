@@ -1,7 +1,7 @@
 // engine.h: an engine in a test: opened, asked, and empty at its end, or the check fails.
 #ifndef LQ_TEST_ENGINE_H
 #define LQ_TEST_ENGINE_H
-#include "runtime/lq.h"
+#include "runtime/engine/state.h"
 #include "tests/unit/test.h"
 
 static inline lq_engine *engine(lq_model *m, lq_engine_opts o) {
@@ -16,11 +16,16 @@ static inline void submit(lq_engine *e, const lq_request *r) {
     CHECK(lq_submit(e, r, NULL, &err), "%s", err.text);
 }
 
-// Nothing runs or waits, and every block came back.
+// Nothing runs or waits, and every block came back or is the prefix cache's alone.
 static inline void check_empty(lq_engine *e) {
     lq_engine_stats s;
     lq_engine_describe(e, &s);
     CHECK(s.kv_free == s.kv_blocks && !s.running && !s.waiting, "%d of %d blocks free, %d running, %d waiting",
           s.kv_free, s.kv_blocks, s.running, s.waiting);
+    for (int g = 0; g < e->m->desc.groups; g++) {
+        const int free = lq_kv_free_blocks(e->kv, g), cached = lq_kv_cached(e->kv, g), all = lq_kv_blocks(e->kv, g);
+        CHECK(free + cached == all && (!cached || e->caches), "group %d: %d free and %d cached of %d blocks", g, free,
+              cached, all);
+    }
 }
 #endif

@@ -192,7 +192,9 @@ static void preemption(lq_model *m, bool must) {
     }
     run_all(e);
     lq_engine_describe(e, &s);
-    CHECK(s.prompt_tokens == 1 + 5 + 33 + 70 + 100, "%d prompt tokens were counted", (int)s.prompt_tokens);
+    CHECK(s.prompt_tokens + s.prefix_hits == 1 + 5 + 33 + 70 + 100 && s.prefix_queries == 209,
+          "%d prompt tokens were computed, %d of %d found", (int)s.prompt_tokens, (int)s.prefix_hits,
+          (int)s.prefix_queries);
     CHECK(!must || s.preempted > 0, "nothing was preempted: the test does not test");
     for (int i = 0; i < 5; i++) CHECK(same(&alone[i], &batch[i]), "request %d differs after a preemption", i);
     lq_engine_close(e);
@@ -446,11 +448,12 @@ static void window_bytes(lq_model *m, int window, bool all, const char *what) {
     lq_model_info info;
     lq_engine_stats s;
     lq_model_describe(m, &info);
-    const int most = 2 * ((window - 1 + 15) / 16 + 2) + 1; // a sequence, one that is scored, 16 tokens
+    const int each = (window - 1 + 15) / 16 + 2, most = 2 * each + 1; // a sequence, one that is scored, 16 tokens
     lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 1, .max_batch = 16, .kv_page = 16,
                                               .kv_bytes = info.kv_token_bytes * 16 * 14});
     lq_engine_describe(e, &s);
-    CHECK(all ? s.kv_blocks <= most && s.ctx == info.ctx : s.kv_blocks == 14 + (14 - most),
+    const bool kept = most + each <= 14; // there is room for what a sequence leaves, too
+    CHECK(all ? s.kv_blocks == most + (kept ? each : 0) && s.ctx == info.ctx : s.kv_blocks == 14 + (14 - most),
           "%s: %d blocks, a context of %d", what, s.kv_blocks, s.ctx);
     static answer a;
     memset(&a, 0, sizeof a);
@@ -500,23 +503,30 @@ static void windows(lq_model *m, const int32_t *unbounded, int window, bool all,
 }
 
 // A conversation: each prompt goes on from the answer before it or from a part of that, or has nothing to do with it.
-// What stands in the cache already is not read again, and the answers are those of an engine that keeps nothing.
-// `window`: of the layers that leave most behind; 0: none does.
+// What stands in the cache already, as the longest beginning that it shares with any sequence before, is not read
+// again, and the answers are those of an engine without a prefix cache. In windows too: these prompts depart from where
+// one before ended, or its answer.
 enum { TURNS = 8 };
-static void conversation(lq_model *m, int window, const char *what) {
+static void conversation(lq_model *m, const char *what) {
     static const struct { int prompt, answer, more; } turns[TURNS] = { // tokens of those before, and others
         {0, 0, 70}, {70, 24, 9}, {103, 20, 30}, {103, 0, 5}, {0, 0, 40}, {40, 0, 0}, {40, 24, 100}, {164, 23, 1},
     };
     static answer fresh[TURNS], kept[TURNS];
     static int32_t ids[TURNS][400];
-    int n[TURNS], known = 0; // tokens that the cache was left with
+    lq_model_info info;
+    int n[TURNS];
     memset(fresh, 0, sizeof fresh);
     memset(kept, 0, sizeof kept);
+    lq_model_describe(m, &info);
     for (int keep = 0; keep < 2; keep++) {
-        lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 1, .kv_page = 16, .keep = keep});
+        lq_engine_stats s = {0};
+        uint64_t hits = 0;
+        lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 1, .kv_page = 16, .no_prefix = !keep,
+                                                  .kv_bytes = info.kv_token_bytes * 16 * 100});
         for (int t = 0; t < TURNS; t++) {
             answer *a = keep ? &kept[t] : &fresh[t];
             const int from = turns[t].prompt + turns[t].answer;
+            int cached = 0;
             n[t] = from + turns[t].more;
             if (t) memcpy(ids[t], ids[t - 1], (size_t)turns[t].prompt * sizeof **ids);
             if (t) memcpy(ids[t] + turns[t].prompt, fresh[t - 1].tokens, (size_t)turns[t].answer * sizeof **ids);
@@ -526,23 +536,18 @@ static void conversation(lq_model *m, int window, const char *what) {
             r.prompt_len = (size_t)n[t];
             r.prompt_logprobs = t == 6;
             submit(e, &r);
-            if (!keep) run_all(e);
-            else step_all(e);
-            const int shared = from < known ? from : known, begun = shared < n[t] - 1 ? shared : n[t] - 1;
-            const bool left = window && (begun - window + 1) / 16 < (known - window + 1) / 16;
-            const int cached = !keep || r.prompt_logprobs || left ? 0 : begun;
+            run_all(e);
+            memcpy(ids[t] + n[t], a->tokens, 23 * sizeof **ids);
+            for (int b = 0, k; keep && b < t && t != 6; b++) {
+                for (k = 0; k < n[t] - 1 && k < n[b] + 23 && ids[b][k] == ids[t][k];) k++;
+                cached = k > cached ? k : cached;
+            }
+            hits += (uint64_t)cached;
             CHECK(a->cached == cached, "%s: turn %d: %d tokens were there, not %d", what, t, a->cached, cached);
-            known = n[t] + 23;
         }
-        if (keep) {
-            lq_engine_stats s;
-            lq_err err = {0};
-            static int32_t best[100];
-            lq_engine_describe(e, &s);
-            CHECK(s.kv_free < s.kv_blocks, "%s: nothing is kept", what);
-            CHECK(lq_logits(e, ids[1], 100, 99, on_logits, best, &err), "%s", err.text);
-            run_all(e); // what was kept made room for others
-        }
+        lq_engine_describe(e, &s);
+        CHECK(s.prefix_hits == hits && (s.kv_cached > 0) == keep, "%s: %d hits, not %d; %d blocks are kept", what,
+              (int)s.prefix_hits, (int)hits, s.kv_cached);
         lq_engine_close(e);
     }
     for (int t = 0; t < TURNS; t++)
@@ -575,7 +580,7 @@ static void windowed(const char *dir) {
             invariance(m, kinds[i].name);
             preemption(m, !kinds[i].all);
             choices(m);
-            conversation(m, kinds[i].window, kinds[i].name);
+            conversation(m, kinds[i].name);
         }
         lq_model_close(m);
     }
@@ -650,7 +655,7 @@ int main(void) {
     scores(m);
     priorities(m);
     refusals(m);
-    conversation(m, 0, "bf16");
+    conversation(m, "bf16");
     lq_model_close(m);
     CHECK(tiny_quantize(dir, "int4 g32", quantized, sizeof quantized, &err), "%s", err.text);
     if (lq_model_open(quantized, &(lq_model_opts){.threads = 2}, &m, &err)) {
