@@ -259,7 +259,7 @@ static bool open_writing(writing *w, const room *r, lq_err *err) {
     const lq_model_opts model = {.threads = w->o->threads, .ctx = w->c->len, .kv = served ? NULL : "f16",
                                  .exact = exact};
     const lq_engine_opts engine = {.max_seqs = r->together, .max_batch = r->together, .kv_page = PAGE,
-                                   .kv_bytes = r->cache};
+                                   .kv_bytes = r->cache, .no_prefix = true}; // no two begin alike
     if (!(w->on ? lq_model_open_on(writer_of(w->o), &model, w->on, &w->m, err)
                 : lq_model_open(writer_of(w->o), &model, &w->m, err))) return false;
     lq_model_describe(w->m, &info);

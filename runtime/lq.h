@@ -229,7 +229,7 @@ typedef struct lq_engine_stats {
     int ctx;                            // longest sequence: the model's, or what the KV cache holds
     int kv_blocks, kv_free, kv_page;    // of the layers without a window; of the first ones where all have one
     int kv_cached;      // of those that are free: what they hold may still be asked for
-    uint64_t prefix_queries, prefix_hits; // prompt tokens that were looked up, and found
+    uint64_t prefix_queries, prefix_hits; // prompt tokens that were looked up, and found; prompt_tokens: computed
     uint64_t steps, prompt_tokens, sampled_tokens, finished, aborted, failed, preempted;
     double step_seconds;  // in steps, in all
 } lq_engine_stats;

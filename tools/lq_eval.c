@@ -52,7 +52,7 @@ static bool open_engine(const job *j, lane *l, lq_err *err) {
     lq_model_describe(l->m, &info);
     size_t window = j->a->window ? (size_t)j->a->window : j->saved ? (size_t)j->saved_info.window : LONGEST;
     if (window > (size_t)info.ctx) window = (size_t)info.ctx;
-    lq_engine_opts o = {.max_seqs = 1, .kv_bytes = (window + PAGE) * info.kv_token_bytes};
+    lq_engine_opts o = {.max_seqs = 1, .kv_bytes = (window + PAGE) * info.kv_token_bytes, .no_prefix = true};
     return lq_engine_open(l->m, &o, &l->e, err);
 }
 

@@ -15,7 +15,7 @@ typedef struct serve_args {
     const char *host, *name, *key_file, *log, *tls_cert, *tls_key;
     lq_list allow, cors;
     int64_t port, max_seqs, max_batch, max_prefill, max_queue, age, max_connections, per_address, rate, drain;
-    bool priorities;
+    bool priorities, no_prefix;
     size_t kv_mem, max_body;
     FILE *log_to; // NULL: nowhere
 } serve_args;
@@ -133,7 +133,8 @@ static bool serve(const char *path, serve_args *a, const lq_serve_opts *so, lq_e
     const lq_model_opts mo = lq_model_args_opts(&a->model);
     const lq_engine_opts eo = {.max_seqs = (int)a->max_seqs, .max_batch = (int)a->max_batch,
                                .max_prefill = (int)a->max_prefill, .max_queue = (int)a->max_queue,
-                               .age_ms = (int)a->age * 1000, .kv_bytes = a->kv_mem};
+                               .age_ms = (int)a->age * 1000, .kv_bytes = a->kv_mem,
+                               .no_prefix = a->no_prefix};
     bool done = lq_serve_try(so, err) && lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err) &&
                 lq_engine_warm(e, err);
     if (done) {
@@ -211,6 +212,8 @@ static const lq_opt opts[] = {
      "who has waited so long goes before all priorities (default: 10)", NULL, 1, 86400},
     {"kv-mem", 0, LQ_OPT_SIZE, offsetof(serve_args, kv_mem), "SIZE",
      "memory for the KV cache (default: by the model and the machine)", NULL, 0, 0},
+    {"no-prefix-cache", 0, LQ_OPT_FLAG, offsetof(serve_args, no_prefix), NULL,
+     "compute every prompt whole, also what the KV cache still holds of its beginning", NULL, 0, 0},
     {"max-connections", 0, LQ_OPT_INT, offsetof(serve_args, max_connections), "N", "clients at once (default: 1024)",
      NULL, 1, 65536},
     {"max-per-address", 0, LQ_OPT_INT, offsetof(serve_args, per_address), "N",
@@ -231,6 +234,8 @@ const lq_verb lq_verb_serve = {
     .name = "serve", .synopsis = "MODEL", .summary = "Serve a model over HTTP, as OpenAI's API",
     .detail = "Answers POST /v1/completions (whole or streamed), /tokenize and /detokenize; GET /v1/models, /health, /ready and /metrics "
               "(Prometheus). Every OpenAI client works with the URL and /v1.\n\n"
+              "What an earlier request left in the KV cache is there for those that begin alike (a system prompt, a conversation): they read what "
+              "is new alone, and their answers are the same. usage.prompt_tokens_details.cached_tokens says how much of a prompt that was.\n\n"
               "Keys come from --api-key-file or the environment variable LQ_API_KEY, never from the command line. The log names routes, "
               "times, counts and the X-Request-Id that each answer has, the client's or one of its own; no text, no key.\n\n"
               "On SIGTERM or Ctrl-C new requests get a 503, running ones go on for up to --drain seconds, and the exit status is 0. "

@@ -41,7 +41,8 @@ static bool open_one(const char *path, bool exact, int threads, lq_model *beside
     if (!lq_model_open(path, &o, m, err)) return false;
     lq_model_describe(*m, &info);
     const size_t window = info.ctx < WINDOW ? (size_t)info.ctx : WINDOW;
-    const lq_engine_opts one = {.max_seqs = 1, .kv_bytes = (window + PAGE) * info.kv_token_bytes};
+    const lq_engine_opts one = {.max_seqs = 1, .kv_bytes = (window + PAGE) * info.kv_token_bytes,
+                                .no_prefix = true};
     return lq_engine_open(*m, &one, e, err);
 }
 

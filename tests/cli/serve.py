@@ -452,6 +452,33 @@ def test_together(s, count=32):
     check(s.idle() is True, "idle", s.idle(0))
 
 
+def test_prefix(s):
+    """What a request left is there for those that begin alike: usage and metrics say how much, and nothing else shows it."""
+    ids = s.post({"prompt": "One evening the river told the girl a long story about the sea. " * 20}, "/tokenize")["tokens"][:200]
+    queries, hits, all_of_them = "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total", "vllm:prompt_tokens_total"
+
+    def ask(server, more):
+        r = server.post({"prompt": ids + more, "temperature": 0, "max_tokens": 24, "logprobs": 1})
+        c, usage = r["choices"][0], r["usage"]
+        return (c["text"], c["logprobs"]["token_logprobs"], c["logprobs"]["tokens"]), usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"]
+    more = [[ids[3]], [ids[7], ids[4]], [ids[7], ids[8]], ids[:40], [ids[3]]]
+    before = s.metrics()
+    told = [ask(s, m) for m in more]
+    after = s.metrics()
+    cached, length = [t[1] for t in told], [t[2] for t in told]
+    check(length == [len(ids) + len(m) for m in more], "prompt_tokens counts what was found, too", length)
+    check(all(len(ids) <= c < n for c, n in zip(cached[1:], length[1:])) and cached[2] == len(ids) + 1 and cached[4] == len(ids), "cached_tokens", cached)
+    check(after[queries] - before[queries] == sum(length) and after[hits] - before[hits] == sum(cached) and
+          after[all_of_them] - before[all_of_them] == sum(length), "metrics", before, after)
+    check(s.idle() is True and after["lq:kv_blocks_cached"] > 0, "blocks that are kept may be taken", s.idle(0))
+    other = Server("--no-prefix-cache")
+    for m, t in zip(more, told):
+        check(ask(other, m) == (t[0], 0, t[2]), "another answer without the cache", m)
+    m = other.metrics()
+    check(m[queries] == m[hits] == m["lq:kv_blocks_cached"] == 0, "metrics without the cache", m)
+    other.stop()
+
+
 async def one_stream(port, i, cut, rng, seed):
     r, w = await asyncio.open_connection("127.0.0.1", port)
     body = {"model": "demo", "prompt": "Once upon a time " + "and then " * (i % 7), "max_tokens": 120, "temperature": 1, "seed": seed, "stream": True, "ignore_eos": True}
@@ -903,7 +930,7 @@ def run(tests, want):
     s.stop()
 
 
-ONE = [test_endpoints, test_completion, test_sampling, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_ids, test_framing, test_together, test_cut_streams,
+ONE = [test_endpoints, test_completion, test_sampling, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_ids, test_framing, test_together, test_prefix, test_cut_streams,
        test_gone, test_half_close, test_slow_reader]
 ALONE = [test_lingering, test_queue, test_priority, test_key, test_clients, test_names, test_places, test_tls, test_drain, test_start]
 
