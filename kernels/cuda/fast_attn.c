@@ -12,18 +12,14 @@ LQ_DECLARED(lq_rope_bf16)
 LQ_DECLARED(lq_kvw_bf16) LQ_DECLARED(lq_kvw_f16) LQ_DECLARED(lq_kvw_i8) LQ_DECLARED(lq_kvw_e4m3)
 static void (*const small[])(void) = {lq_rope_bf16, lq_kvw_bf16, lq_kvw_f16, lq_kvw_i8, lq_kvw_e4m3};
 
-// Kernels that want more shared memory than sm_80 has are not in every binary: without them others or the plain one
-// run.
+// Kernels that want more shared memory than this GPU has are left out: others or the plain one run.
 bool lq_fast_attn_open(lq_dev *d, lq_err *err) {
     lq_cuda *c = lq_cuda_of(d);
-    const size_t sm80 = 163 << 10;
     for (size_t i = 0; i < sizeof small / sizeof *small; i++)
         if (!lq_gpu_prepare(c->gpu, lq_entry(small[i]), LQ_GPU_SHARED, err)) return false;
     for (int i = 0; i < LQ_PA_COUNT; i++) {
         const size_t bytes = (size_t)lq_pa_kernel_of(i).shared;
-        if (bytes > c->shared || lq_gpu_prepare(c->gpu, lq_entry(pa[i]), bytes, err)) continue;
-        if (bytes <= sm80) return false;
-        c->shared = sm80;
+        if (bytes <= c->shared && !lq_gpu_prepare(c->gpu, lq_entry(pa[i]), bytes, err)) return false;
     }
     return true;
 }

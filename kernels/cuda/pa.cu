@@ -5,6 +5,4 @@
     LQ_KERNEL(name, 32 * (wm) * (wc), blocks, lq_pa_args) { pa::attention<pa::shape<dk, dv, type, wm, wc, places>>(a); }
 LQ_PA_SMALL(PA)
 LQ_PA_TIGHT(PA)
-#if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
 LQ_PA_LARGE(PA)
-#endif
