@@ -54,6 +54,10 @@ typedef struct lq_model_info {
 } lq_model_info;
 void lq_model_describe(const lq_model *m, lq_model_info *out);
 
+// A side file of its checkpoint, "generation_config.json" say, allocated (lq_free) and NUL-terminated; *text is NULL
+// where there is none.
+bool lq_model_file(const lq_model *m, const char *name, char **text, size_t *n, lq_err *err);
+
 // The shapes of its matrices, [n][k], each once; false past the last.
 bool lq_model_shape(const lq_model *m, size_t i, int64_t *n, int64_t *k);
 
@@ -345,6 +349,7 @@ typedef struct lq_serve_opts {
     int max_per_address;  // of these, from one address; 0: any number
     size_t max_body;      // bytes of a request; 0: 4 MiB
     bool priorities;      // requests may have a priority; else one that does is refused
+    const char *chat_template; // the text of one, in place of the model's own; NULL: that, if there is one
     int drain_seconds;    // how long running requests may go on after lq_serve_stop; 0: 30; negative: not at all
     void (*ready)(void *arg, const char *host, int port);
     void (*log)(void *arg, const char *line); // from any thread: a line a request, of route, status, counts and times

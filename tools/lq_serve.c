@@ -12,7 +12,7 @@
 typedef struct serve_args {
     lq_common common;
     lq_model_args model;
-    const char *host, *name, *key_file, *log, *tls_cert, *tls_key;
+    const char *host, *name, *key_file, *log, *tls_cert, *tls_key, *chat_template;
     lq_list allow, cors;
     int64_t port, max_seqs, max_batch, max_prefill, max_queue, age, max_connections, per_address, rate, drain;
     bool priorities, no_prefix;
@@ -116,6 +116,15 @@ static bool keys_read(const char *file, words *keys, lq_err *err) {
     return !file || keys->n || lq_fail(err, LQ_E_USAGE, "%s: expected a key on each line", file);
 }
 
+// A file's, or the word itself where that is one. *text is to be freed.
+static bool template_read(const char *word, char **text, lq_err *err) {
+    size_t n;
+    *text = NULL;
+    if (!word) return true;
+    if (!strstr(word, "{{") && !strstr(word, "{%")) return lq_input_read(word, 16 << 20, text, &n, err);
+    return (*text = strdup(word)) || lq_fail(err, LQ_E_MEMORY, "out of memory");
+}
+
 static void files_allow(void) { // a connection is a descriptor
     struct rlimit r;
     if (getrlimit(RLIMIT_NOFILE, &r) != 0) return;
@@ -150,7 +159,7 @@ static bool serve(const char *path, serve_args *a, const lq_serve_opts *so, lq_e
 static int run(void *args, int argc, char **argv) {
     serve_args *a = args;
     lq_err err = {0};
-    char *name = NULL;
+    char *name = NULL, *template = NULL;
     words keys = {0};
     (void)argc;
     if (lq_model_args_check("serve", &a->model)) return 2;
@@ -158,6 +167,7 @@ static int run(void *args, int argc, char **argv) {
         return lq_say_usage("serve", "--tls-cert and --tls-key: expected both, or neither");
     if (!a->name) a->name = name = name_of(argv[0]);
     bool done = a->name ? keys_read(a->key_file, &keys, &err) : lq_fail(&err, LQ_E_MEMORY, "out of memory");
+    done = done && template_read(a->chat_template, &template, &err);
     a->log_to = a->common.quiet ? NULL : stderr;
     if (done && a->log && strcmp(a->log, "-") != 0 && !(a->log_to = fopen(a->log, "a")))
         done = lq_fail(&err, LQ_E_IO, "%s: %s", a->log, strerror(errno));
@@ -170,12 +180,13 @@ static int run(void *args, int argc, char **argv) {
                               .origins = a->cors.p, .origin_count = (int)a->cors.n,
                               .max_connections = (int)a->max_connections,
                               .max_per_address = (int)a->per_address, .max_body = a->max_body,
-                              .priorities = a->priorities, .drain_seconds = (int)a->drain, .ready = on_ready,
+                              .priorities = a->priorities, .chat_template = template, .drain_seconds = (int)a->drain, .ready = on_ready,
                               .log = on_log, .arg = a};
     done = done && serve(argv[0], a, &so, &err);
     if (a->log_to && a->log_to != stderr) fclose(a->log_to);
     words_free(&keys);
     free(name);
+    free(template);
     return done ? 0 : lq_say_error(&err);
 }
 
@@ -232,10 +243,12 @@ static const char *const examples[] = {
     "lq serve demo.lq --port 0 --json", "on any free port, which the first line tells", NULL};
 const lq_verb lq_verb_serve = {
     .name = "serve", .synopsis = "MODEL", .summary = "Serve a model over HTTP, as OpenAI's API",
-    .detail = "Answers POST /v1/completions (whole or streamed), /tokenize and /detokenize; GET /v1/models, /health, /ready and /metrics "
-              "(Prometheus). Every OpenAI client works with the URL and /v1.\n\n"
+    .detail = "Answers POST /v1/completions (whole or streamed), /tokenize and /detokenize; GET /v1/models, /tokenizer_info, /health, /ready "
+              "and /metrics (Prometheus). Every OpenAI client works with the URL and /v1.\n\n"
               "What an earlier request left in the KV cache is there for those that begin alike (a system prompt, a conversation): they read what "
               "is new alone, and their answers are the same. usage.prompt_tokens_details.cached_tokens says how much of a prompt that was.\n\n"
+              "Where a request says nothing of temperature, top_p, top_k, min_p or repetition_penalty, the model's generation_config.json "
+              "does. Conversations need the chat template that came with the model, or --chat-template.\n\n"
               "Keys come from --api-key-file or the environment variable LQ_API_KEY, never from the command line. The log names routes, "
               "times, counts and the X-Request-Id that each answer has, the client's or one of its own; no text, no key.\n\n"
               "On SIGTERM or Ctrl-C new requests get a 503, running ones go on for up to --drain seconds, and the exit status is 0. "

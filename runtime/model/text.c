@@ -40,3 +40,15 @@ bool lq_token_is_end(const lq_model *m, int32_t id) {
 bool lq_template_of(const lq_model *m, const char *name, lq_template **out, lq_err *err) {
     return lq_template_from(m->ckpt, name, out, err);
 }
+
+bool lq_model_file(const lq_model *m, const char *name, char **text, size_t *n, lq_err *err) {
+    lq_bytes b;
+    *text = NULL;
+    *n = 0;
+    if (!lq_ckpt_file(m->ckpt, name, &b, err)) return false;
+    if (!b.p) return true;
+    if (!(*text = malloc(b.n + 1))) return lq_fail(err, LQ_E_MEMORY, "%s: no memory for it", name);
+    memcpy(*text, b.p, b.n);
+    (*text)[*n = b.n] = '\0';
+    return true;
+}

@@ -105,7 +105,7 @@ static void reply(request *r, int status, const char *type, lq_text *body) {
 
 static void reply_refusal(request *r, const lq_refusal *no) {
     r->out.n = 0;
-    lq_refusal_write(no, &r->out);
+    lq_refusal_write(no, r->route ? r->route->path : NULL, r->id, &r->out);
     reply(r, no->status, json_type, &r->out);
 }
 
@@ -222,12 +222,12 @@ void lq_ask_cancel_all(server *s) {
 
 // --- completions ---
 
-static bool refuse_error(request *r, const lq_err *err) {
+static bool refuse_error(request *r, const char *param, const lq_err *err) {
     switch (err->code) {
     case LQ_E_BUSY: return lq_refuse(&r->no, 429, NULL, "rate_limit_exceeded", "%s", err->text);
-    case LQ_E_LIMIT: return lq_refuse(&r->no, 400, NULL, "context_length_exceeded", "%s", err->text);
+    case LQ_E_LIMIT: return lq_refuse(&r->no, 400, param, "context_length_exceeded", "%s", err->text);
     case LQ_E_USAGE:
-    case LQ_E_UNSUPPORTED: return lq_refuse(&r->no, 400, NULL, NULL, "%s", err->text);
+    case LQ_E_UNSUPPORTED: return lq_refuse(&r->no, 400, param, NULL, "%s", err->text);
     default: return lq_refuse(&r->no, 500, NULL, NULL, "%s", err->text);
     }
 }
@@ -248,14 +248,14 @@ static bool parts_submit(request *r, const lq_completion *c) {
     if (atomic_load(&r->s->draining)) submitted = lq_ask_refuse_draining(r);
     while (submitted && done < count) {
         part *p = &r->parts[done];
-        lq_request q = lq_openai_request(c, done);
+        lq_request q = lq_completion_request(c, done);
         *p = (part){.r = r, .prompt = done, .live = q.n};
         q.on_event = on_event;
         q.arg = p;
         q.beside = done > 0;
         q.client = r->client ? r->client : r->number + 1;
         if (lq_submit(r->s->e, &q, &p->id, &err)) done++;
-        else submitted = refuse_error(r, &err);
+        else submitted = refuse_error(r, lq_completion_param(c), &err);
     }
     if (submitted) return true;
     r->part_count = done;
@@ -271,8 +271,9 @@ static bool completion_run(request *r, const char *rest) {
     lq_completion c;
     (void)rest;
     if (atomic_load(&s->draining)) return lq_ask_refuse_draining(r);
-    if (!lq_openai_parse(&s->api, r->body.n ? r->body.p : "", r->body.n, &c, &r->no)) return false;
-    bool begun = lq_openai_encode(&s->api, &c, &r->no);
+    if (!lq_completion_parse(&s->api, lq_dialect_at(r->route->path), r->body.n ? r->body.p : "", r->body.n, &c, &r->no))
+        return false;
+    bool begun = lq_completion_encode(&s->api, &c, &r->no);
     if (begun) {
         r->number = atomic_fetch_add(&s->number, 1);
         r->parts = calloc((size_t)c.prompt_count, sizeof *r->parts);
@@ -287,22 +288,20 @@ static bool completion_run(request *r, const char *rest) {
 
 // --- the other endpoints ---
 
-static bool tokenize_run(request *r, const char *rest) {
-    (void)rest;
-    return lq_openai_tokenize(&r->s->api, r->body.n ? r->body.p : "", r->body.n, &r->out, &r->no);
+static bool reply_run(request *r, lq_replier *replier) {
+    return replier(&r->s->api, r->body.n ? r->body.p : "", r->body.n, &r->out, &r->no);
 }
 
-static bool detokenize_run(request *r, const char *rest) {
-    (void)rest;
-    return lq_openai_detokenize(&r->s->api, r->body.n ? r->body.p : "", r->body.n, &r->out, &r->no);
-}
+static bool tokenize_run(request *r, const char *rest) { return (void)rest, reply_run(r, lq_tokenize_reply); }
+static bool detokenize_run(request *r, const char *rest) { return (void)rest, reply_run(r, lq_detokenize_reply); }
+static bool info_run(request *r, const char *rest) { return (void)rest, reply_run(r, lq_tokenizer_info_reply); }
 
 static bool models_run(request *r, const char *rest) {
     const lq_api *api = &r->s->api;
     if (*rest && strcmp(rest, api->name))
         return lq_refuse(&r->no, 404, "model", "model_not_found", "there is no model of this name here, only %.200s",
                          api->name);
-    lq_openai_model(api, !*rest, r->s->started, &r->out);
+    lq_models_reply(api, !*rest, r->s->started, &r->out);
     return true;
 }
 
@@ -325,6 +324,7 @@ static const route routes[] = {
     {"/v1/models/", true, false, false, json_type, models_run},
     {"/tokenize", false, true, false, json_type, tokenize_run},
     {"/detokenize", false, true, false, json_type, detokenize_run},
+    {"/tokenizer_info", false, false, false, json_type, info_run},
     {"/metrics", false, false, false, "text/plain; version=0.0.4; charset=utf-8", lq_metrics_run},
     {"/health", false, false, true, json_type, health_run},
     {"/ready", false, false, true, json_type, ready_run},

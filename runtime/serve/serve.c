@@ -331,6 +331,7 @@ static void log_end(server *s, pthread_t log) {
 
 static void server_close(server *s) {
     lq_tls_unload(s->tls);
+    lq_api_close(&s->api);
     pthread_mutex_destroy(&s->open_lock);
     pthread_mutex_destroy(&s->news_lock);
     pthread_mutex_destroy(&s->job_lock);
@@ -354,7 +355,7 @@ bool lq_serve(lq_model *m, lq_engine *e, const lq_serve_opts *o, lq_err *err) {
     bool done = s ? server_open(s, m, e, o, err) : lq_fail(err, LQ_E_MEMORY, "no memory for a server");
     const bool logs = done && pthread_create(&log, NULL, log_run, s) == 0;
     if (done && !logs) done = lq_fail(err, LQ_E_MEMORY, "the log's thread could not be started");
-    done = done && server_run(s, err);
+    done = done && lq_api_open(&s->api, o, err) && server_run(s, err);
     if (s) requests_end(s);
     if (logs) log_end(s, log);
     if (s) server_close(s);

@@ -271,7 +271,7 @@ def test_sampling(s):
         p = subprocess.run([LQ, "run", "--raw", MODEL, prompt, "-q", *words], capture_output=True, timeout=60 * SLOW)
         return p.stdout.decode().removesuffix("\n") if p.returncode == 0 else p.stderr.decode()
     for field, option, value, beside in SAMPLING:
-        ask = {"prompt": "Once upon a time", "max_tokens": 40, **beside}
+        ask = {"prompt": "Once upon a time", "max_tokens": 40, "top_p": 1, **beside}  # the demo's own top_p is another
         if field != "ignore_eos":
             ask["ignore_eos"] = True
         without = s.post(ask)["choices"][0]
@@ -284,7 +284,7 @@ def test_sampling(s):
             got = cli(**{**ask, field: value})
             check(got == answer[0]["text"].removesuffix("\n"), field, "of the server and", option, "of lq run differ", repr(answer[0]["text"]), repr(got))
     # No row of the two programs' tables is without one here.
-    for name, pattern in (("runtime/serve/openai.c", r'{"(\w+)", \w+, AT\(ask\.'), ("tools/lq_run.c", r'{"([\w-]+)", [^,]*, \w+, ASK\(')):
+    for name, pattern in (("runtime/serve/fields.c", r'{"(\w+)", \w+, LQ_AT\(ask\.'), ("tools/lq_run.c", r'{"([\w-]+)", [^,]*, \w+, ASK\(')):
         rows = set(re.findall(pattern, (ROOT / name).read_text()))
         known = set(options) | {o[2:] for o in options.values() if o}
         check(len(rows) > 8 and rows <= known, name, "has fields that no row of SAMPLING tries:", rows - known)
@@ -296,18 +296,22 @@ def test_refusals(s):
         ({"prompt": None}, 400, "prompt"), ({"prompt": 7}, 400, "prompt"), ({"prompt": []}, 400, "prompt"), ({"prompt": [[]]}, 400, "prompt"),
         ({"prompt": [1, -1]}, 400, "prompt"), ({"prompt": [1, 1.5]}, 400, "prompt"), ({"prompt": [10 ** 9]}, 400, "prompt"), ({"prompt": ["a", 1]}, 400, "prompt"),
         ({"prompt": {"a": 1}}, 400, "prompt"), ({"prompt": [["a"]]}, 400, "prompt"), ({"prompt": ["x"] * 2000}, 400, "prompt"),
-        ({"prompt": [5] * 5000}, 400, "max_tokens"), ({"max_tokens": 10 ** 6}, 400, "max_tokens"), ({"max_tokens": 0}, 400, "max_tokens"),
+        ({"prompt": [5] * 5000}, 400, "prompt"), ({"max_tokens": 10 ** 6}, 400, "max_tokens"), ({"max_tokens": 0}, 400, "max_tokens"),
         ({"max_tokens": -1}, 400, "max_tokens"), ({"max_tokens": 1.5}, 400, "max_tokens"), ({"max_tokens": "9"}, 400, "max_tokens"),
         ({"max_tokens": 10 ** 30}, 400, "max_tokens"), ({"temperature": -1}, 400, "temperature"), ({"temperature": "hot"}, 400, "temperature"),
         ({"top_p": 1.1}, 400, "top_p"), ({"top_k": -2}, 400, "top_k"), ({"min_p": 2}, 400, "min_p"), ({"n": 0}, 400, "n"), ({"n": 129}, 400, "n"),
-        ({"best_of": 3}, 400, "best_of"), ({"logprobs": 6}, 400, "logprobs"), ({"logprobs": True}, 400, "logprobs"), ({"echo": 1}, 400, "echo"),
+        ({"best_of": 0}, 400, "best_of"), ({"n": 3, "best_of": 2}, 400, "best_of"), ({"best_of": 2, "stream": True}, 400, "best_of"),
+        ({"logprobs": 21}, 400, "logprobs"), ({"logprobs": True}, 400, "logprobs"), ({"echo": 1}, 400, "echo"),
         ({"stream": "yes"}, 400, "stream"), ({"stream_options": {}}, 400, "stream_options"),
-        ({"stream": True, "stream_options": {"foo": 1}}, 400, "stream_options.foo"), ({"stop": ""}, 400, "stop"), ({"stop": ["a", 1]}, 400, "stop"),
+        ({"stream": True, "stream_options": {"include_usage": 1}}, 400, "stream_options.include_usage"), ({"stop": ["x" * 5000]}, 400, "stop"), ({"stop": ""}, 400, "stop"), ({"stop": ["a", 1]}, 400, "stop"),
         ({"stop": ["a"] * 17}, 400, "stop"), ({"seed": 1.5}, 400, "seed"), ({"seed": 10 ** 20}, 400, "seed"), ({"presence_penalty": 3}, 400, "presence_penalty"),
         ({"frequency_penalty": -3}, 400, "frequency_penalty"), ({"repetition_penalty": 0}, 400, "repetition_penalty"), ({"logit_bias": []}, 400, "logit_bias"),
         ({"logit_bias": {"x": 1}}, 400, "logit_bias"), ({"logit_bias": {"-1": 1}}, 400, "logit_bias"), ({"logit_bias": {"1": 101}}, 400, "logit_bias"),
         ({"logit_bias": {"99999999999999999999": 1}}, 400, "logit_bias"), ({"min_tokens": 17}, 400, "min_tokens"), ({"suffix": "x"}, 400, "suffix"),
-        ({"use_beam_search": True}, 400, "use_beam_search"), ({"guided_json": {}}, 400, "guided_json"), ({"foo": 1}, 400, "foo"),
+        ({"use_beam_search": True}, 400, "use_beam_search"), ({"guided_json": {}}, 400, "guided_json"), ({"guided_choice": ["a"]}, 400, "guided_choice"),
+        ({"structured_outputs": {"regex": "a"}}, 400, "structured_outputs"), ({"logits_processors": ["x"]}, 400, "logits_processors"),
+        ({"allowed_token_ids": [1]}, 400, "allowed_token_ids"), ({"length_penalty": 2}, 400, "length_penalty"), ({"skip_special_tokens": False}, 400, "skip_special_tokens"),
+        ({"prompt": "x" * 60000, "echo": True, "n": 128, "stream": True}, 400, "echo"), ({"prompt": "x" * 3000000}, 400, "prompt"),
         ({"response_format": {"type": "json_object"}}, 400, "response_format"), ({"model": "other"}, 404, "model"), ({"model": 1}, 400, "model"),
         ({"stop_token_ids": [-1]}, 400, "stop_token_ids"), ({"priority": 1e30}, 400, "priority"), ({"priority": -1}, 400, "priority"),
     ]
@@ -316,6 +320,7 @@ def test_refusals(s):
         e = json.loads(raw)["error"]
         check(status == want and e["param"] == param and param in e["message"] and set(e) == {"message", "type", "param", "code"} and
               e["type"] == "invalid_request_error", list(change.items())[0][0], status, e)
+    check(s.post({**ok, "max_tokens": 1, "foo": 1, "stream_options": None, "stop": [], "guided_json": None, "suffix": "", "logits_processors": []})["choices"], "unknown fields are ignored")
     check(json.loads(s.ask("POST", "/v1/completions", {**ok, "max_tokens": 10 ** 6})[2])["error"]["code"] == "context_length_exceeded", "code of a long request")
     bodies = [b"", b"{", b"[]", b"null", b'{"prompt":"a"}x', b'{"prompt":"\xff"}', b'{"prompt":"a","prompt":"b"}', b'{"prompt":"a\\u0000b"}', b'{"prompt":"\\ud800"}',
               b"[" * 100000, b'{"prompt":' + b"[" * 40 + b"]" * 40 + b"}", b'{"prompt":"a","max_tokens":NaN}']
@@ -327,7 +332,7 @@ def test_refusals(s):
     status, head, _ = s.ask("POST", "/health", b"{}")
     check(status == 405 and head["Allow"] == "GET, HEAD", "POST /health", status)
     check(s.ask("DELETE", "/v1/models/demo")[0] == 405 and s.ask("OPTIONS", "/v1/completions")[0] == 405, "other methods")
-    check(s.ask("GET", "/nothing")[0] == 404 and s.ask("POST", "/v1/chat/completions", ok)[0] == 404, "paths that are not there")
+    check(s.ask("GET", "/nothing")[0] == 404 and s.ask("POST", "/v1/nothing", ok)[0] == 404, "paths that are not there")
     for headers in ({"Content-Type": "text/plain"}, {}, {"Content-Type": "application/jsonx"}, {**JSON, "Content-Encoding": "gzip"}):
         status, _, raw = s.ask("POST", "/v1/completions", json.dumps(ok).encode(), headers)
         check(status == 415, headers, status, raw[:100])

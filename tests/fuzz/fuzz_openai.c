@@ -1,5 +1,5 @@
-// fuzz_openai.c: any bytes as the body of a completion. What is refused has a status, a reason and a JSON error; what
-// is taken is within its limits, and the answer to it is JSON, whatever its text is made of.
+// fuzz_openai.c: any bytes as the body of a request in every protocol. What is refused has a status, a reason and a
+// JSON error; what is taken is within its limits, and the answer to it is JSON, whatever its text is made of.
 #include "runtime/serve/server.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +12,12 @@ static void must(bool cond) {
     if (!cond) abort();
 }
 
-static void refused(const lq_refusal *no) {
+static const char *const paths[] = {"/v1/completions"};
+
+static void refused(const lq_refusal *no, const char *path) {
     lq_text out = {0};
     must((no->status == 400 || no->status == 404 || no->status == 500) && no->text[0]);
-    lq_refusal_write(no, &out);
+    lq_refusal_write(no, path, "req-1", &out);
     must(!out.failed && lq_json_check(out.p, out.n, whole, "error", NULL));
     lq_text_free(&out);
 }
@@ -24,7 +26,7 @@ static void taken(const lq_completion *c, const lq_api *api) {
     const lq_request *q = &c->ask;
     const lq_sampling *s = &q->sampling;
     must(c->prompt_count > 0 && q->n >= 1 && q->n <= 128 && q->max_tokens >= 0 && c->logprobs >= -1 &&
-         c->logprobs <= 5);
+         c->logprobs <= 20);
     must(s->temperature >= 0 && s->top_p > 0 && s->top_p <= 1 && s->min_p >= 0 && s->min_p <= 1 && s->repetition > 0 &&
          s->top_k >= 0);
     for (int64_t i = 0; i < c->prompt_count; i++) {
@@ -34,18 +36,22 @@ static void taken(const lq_completion *c, const lq_api *api) {
     }
     for (int64_t i = 0; i < q->stops; i++) must(q->stop[i] && *q->stop[i]);
     for (int64_t i = 0; i < s->biases; i++) must(s->bias_id[i] >= 0 && s->bias_id[i] < api->vocab);
-    for (int64_t i = 0; i < c->prompt_count; i++) must(lq_openai_request(c, i).n == q->n);
+    for (int64_t i = 0; i < c->prompt_count; i++) must(lq_completion_request(c, i).n == q->n);
 }
 
+// Events, of which one may be named before its data; each is JSON but OpenAI's last.
 static void stream_check(const lq_text *out) {
     size_t at = 0;
     while (at < out->n) {
         const char *line = out->p + at, *end = memmem(line, out->n - at, "\n\n", 2);
-        must(end != NULL && !memcmp(line, "data: ", 6));
-        line += 6;
+        must(end != NULL);
+        if (!memcmp(line, "event: ", 7)) line = memchr(line, '\n', (size_t)(end - line)), must(line++ != NULL);
+        must(!memcmp(line, "data:", 5));
+        line += 5;
+        if (*line == ' ') line++;
         at = (size_t)(end + 2 - out->p);
-        must(at == out->n ? !memcmp(line, "[DONE]", 6)
-                          : lq_json_check(line, (size_t)(end - line), whole, "chunk", NULL));
+        must((at == out->n && !memcmp(line, "[DONE]", 6)) ||
+             lq_json_check(line, (size_t)(end - line), whole, "chunk", NULL));
     }
 }
 
@@ -73,16 +79,22 @@ static void answered(const lq_api *api, lq_completion *c, const char *text, size
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    const lq_api api = {.name = "demo", .vocab = 32000, .ctx = 4096, .max_body = 1 << 16};
-    lq_completion c;
-    lq_refusal no = {0};
+    static const char text[] = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ m.tool_calls }}{% endfor %}{{ tools }}";
+    static lq_template *tmpl;
+    if (!tmpl) must(lq_template_parse(text, sizeof text - 1, "template", &tmpl, NULL));
+    const lq_api api = {.name = "demo", .vocab = 32000, .ctx = 4096, .max_body = 1 << 16, .tmpl = tmpl,
+                        .defaults = {.temperature = 1, .top_p = 1, .repetition = 1}};
     const char *body = (const char *)data;
-    if (!lq_openai_parse(&api, body, size, &c, &no)) {
-        refused(&no);
-        return 0;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        lq_completion c;
+        lq_refusal no = {0};
+        if (!lq_completion_parse(&api, lq_dialect_at(paths[i]), body, size, &c, &no)) {
+            refused(&no, paths[i]);
+            continue;
+        }
+        taken(&c, &api);
+        if (c.prompt_count * c.ask.n <= 8 && size <= 4096) answered(&api, &c, body, size);
+        lq_completion_free(&c);
     }
-    taken(&c, &api);
-    if (c.prompt_count * c.ask.n <= 8 && size <= 4096) answered(&api, &c, body, size);
-    lq_completion_free(&c);
     return 0;
 }

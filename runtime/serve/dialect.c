@@ -1,0 +1,190 @@
+// dialect.c: what happens to a request in every protocol alike: it is parsed, held against the model, and becomes a
+// request of the engine; and what the server knows of its model. Owns lq_completion and what lq_api_open made.
+#include "runtime/serve/protocol.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const lq_dialect *const dialects[] = {
+    &lq_dialect_completions,
+};
+
+const lq_dialect *lq_dialect_at(const char *path) {
+    for (size_t i = 0; i < sizeof dialects / sizeof *dialects; i++)
+        if (!strcmp(dialects[i]->path, path)) return dialects[i];
+    return NULL;
+}
+
+void lq_completion_begin(const lq_api *api, lq_completion *c) {
+    *c = (lq_completion){.ask = {.n = 1, .sampling = api->defaults},
+                         .logprobs = -1, .tops = -1, .special = true, .talk = {.add_prompt = true}};
+}
+
+bool lq_completion_settle(lq_completion *c, lq_refusal *no) {
+    lq_request *q = &c->ask;
+    lq_sampling *s = &q->sampling;
+    if (c->prompt_count * q->n > LQ_MAX_CHOICES)
+        return lq_refuse(no, 400, "n", NULL,
+                         "n: %" PRId64 " prompts times n is %" PRId64 " choices, expected at most %d", c->prompt_count,
+                         c->prompt_count * q->n, LQ_MAX_CHOICES);
+    if (q->max_tokens && q->min_tokens > q->max_tokens)
+        return lq_refuse(no, 400, "min_tokens", NULL, "min_tokens: more than max_tokens (%d)", q->max_tokens);
+    if (c->stream_options && !c->stream)
+        return lq_refuse(no, 400, "stream_options", NULL, "stream_options: only with \"stream\": true");
+    c->n = q->n;
+    if (c->best_of > c->n) { // the best are known by their logprobs
+        q->n = (int)c->best_of;
+        q->logprobs = true;
+    }
+    // The engine reads 0 as "off"; here a top_p of 0 means the likeliest token alone, and a top_k of -1 is off.
+    if (!(s->top_p > 0)) s->top_p = 1e-9f;
+    if (s->top_k < 0) s->top_k = 0;
+    q->logprobs = q->logprobs || c->logprobs >= 0;
+    q->prompt_logprobs = c->logprobs >= 0 && c->echo;
+    q->top_n = c->logprobs > 0 ? (int)c->logprobs : 0;
+    return true;
+}
+
+bool lq_completion_parse(const lq_api *api, const lq_dialect *d, const char *body, size_t n, lq_completion *c,
+                         lq_refusal *no) {
+    cJSON *tree;
+    lq_completion_begin(api, c);
+    if (!lq_body_parse(api, body, n, &tree, no)) return false;
+    c->tree = tree;
+    c->dialect = d;
+    if (d->read(api, c, no) && lq_completion_settle(c, no)) return true;
+    lq_completion_free(c);
+    return false;
+}
+
+void lq_completion_free(lq_completion *c) {
+    for (int64_t i = 0; i < c->prompt_count; i++) lq_free(c->prompts[i].ids);
+    free(c->prompts);
+    free(c->stop);
+    free(c->stop_ids);
+    free(c->bias_id);
+    free(c->bias);
+    lq_free(c->rendered);
+    cJSON_Delete(c->tree);
+    cJSON_Delete(c->made);
+    cJSON_Delete(c->kept);
+    *c = (lq_completion){0};
+}
+
+static bool too_long(const lq_api *api, const lq_completion *c, const lq_prompt *p, lq_refusal *no) {
+    const int answer = c->ask.max_tokens;
+    if (answer && p->count < (size_t)api->ctx)
+        return lq_refuse(no, 400, "max_tokens", "context_length_exceeded",
+                         "this model's context is %d tokens; the prompt has %zu and max_tokens asks for %d more",
+                         api->ctx, p->count, answer);
+    return lq_refuse(no, 400, c->dialect->param, "context_length_exceeded",
+                     "this model's context is %d tokens; %s has %zu", api->ctx, c->dialect->param, p->count);
+}
+
+// A text that has no room whatever its tokens are is not looked at. (Spaces that a tokenizer drops count here.)
+static bool hopeless(const lq_api *api, const lq_completion *c, const lq_prompt *p, lq_refusal *no) {
+    const size_t most = (size_t)api->ctx * (size_t)(api->longest ? api->longest : INT_MAX / 2);
+    if (!p->text || p->len <= most) return true;
+    return lq_refuse(no, 400, c->dialect->param, "context_length_exceeded",
+                     "this model's context is %d tokens, of at most %d bytes; %s has %zu bytes", api->ctx, api->longest,
+                     c->dialect->param, p->len);
+}
+
+bool lq_completion_encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
+    const int flags = (c->special ? LQ_TOK_SPECIAL : 0) | LQ_TOK_PARSE;
+    const size_t answer = c->ask.score_only ? 0 : c->ask.max_tokens ? (size_t)c->ask.max_tokens : 1;
+    const char *what = c->dialect->param;
+    for (int64_t i = 0; i < c->prompt_count; i++) {
+        lq_prompt *p = &c->prompts[i];
+        lq_err err;
+        if (!hopeless(api, c, p, no)) return false;
+        if (p->text && !lq_tokenize(api->model, p->text, p->len, flags, &p->ids, &p->count, &err))
+            return lq_refuse(no, err.code == LQ_E_MEMORY ? 500 : 400, what, NULL, "%s: %s", what, err.text);
+        if (!p->count) return lq_refuse(no, 400, what, NULL, "%s: it has no tokens", what);
+        if (p->count + answer > (size_t)api->ctx) return too_long(api, c, p, no);
+    }
+    return true;
+}
+
+lq_request lq_completion_request(const lq_completion *c, int64_t prompt) {
+    lq_request q = c->ask;
+    q.prompt = c->prompts[prompt].ids;
+    q.prompt_len = c->prompts[prompt].count;
+    return q;
+}
+
+const char *lq_completion_param(const lq_completion *c) { return c->dialect->param; }
+
+// --- the model ---
+
+static bool read_defaults(lq_api *api, lq_err *err) {
+    static const char *const name = "generation_config.json";
+    static const char *const words[] = {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"};
+    enum { WORDS = sizeof words / sizeof *words };
+    lq_field rows[WORDS + 1] = {0};
+    const lq_field *const tables[] = {rows, NULL};
+    lq_completion c = {.ask = {.sampling = {.temperature = 1, .top_p = 1, .repetition = 1}}};
+    lq_refusal no;
+    cJSON *tree = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    bool done = !api->model || lq_model_file(api->model, name, &text, &n, err);
+    if (done && text) done = lq_json_parse(text, n, (lq_json_limits){.bytes = n, .depth = 64}, name, &tree, err);
+    for (size_t i = 0; i < WORDS; i++)
+        for (const lq_field *f = lq_sampling_fields; f->name; f++)
+            if (!strcmp(f->name, words[i])) rows[i] = *f;
+    if (done && cJSON_IsObject(tree) && !lq_fields_read(&(lq_place){api, tree, "", &no}, tables, &c))
+        done = lq_fail(err, LQ_E_FORMAT, "%s: %s", name, no.text);
+    api->defaults = c.ask.sampling;
+    cJSON_Delete(tree);
+    lq_free(text);
+    return done;
+}
+
+// A model need not have one: then conversations are refused, and nothing else.
+static bool read_template(lq_api *api, const lq_serve_opts *o, lq_err *err) {
+    lq_err why;
+    if (o->chat_template)
+        return lq_template_parse(o->chat_template, strlen(o->chat_template), "chat template", &api->tmpl, err);
+    if (!api->model || lq_template_of(api->model, NULL, &api->tmpl, &why) || why.code == LQ_E_UNSUPPORTED) return true;
+    if (err) *err = why;
+    return false;
+}
+
+// tokenizer_config.json, and of it the special tokens, for a template that came from elsewhere.
+static bool read_info(lq_api *api, const lq_serve_opts *o, lq_err *err) {
+    static const char *const name = "tokenizer_config.json";
+    static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+    cJSON *tree = NULL;
+    if (!api->model || !lq_model_file(api->model, name, &api->info, &api->info_n, err)) return !api->model;
+    if (!api->info) return true;
+    if (!lq_json_parse(api->info, api->info_n, (lq_json_limits){.bytes = api->info_n, .depth = 64}, name, &tree, err))
+        return false;
+    bool done = true;
+    for (size_t i = 0; done && o->chat_template && i < sizeof tokens / sizeof *tokens; i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(tree, tokens[i]);
+        if (cJSON_IsObject(v)) v = cJSON_GetObjectItemCaseSensitive(v, "content");
+        if (!cJSON_IsString(v)) continue;
+        char *json = cJSON_PrintUnformatted(v);
+        if (!json) done = lq_fail(err, LQ_E_MEMORY, "no memory for the special tokens");
+        else api->special[api->special_count++] = (lq_template_var){tokens[i], json, strlen(json)};
+    }
+    cJSON_Delete(tree);
+    return done;
+}
+
+bool lq_api_open(lq_api *api, const lq_serve_opts *o, lq_err *err) {
+    char byte[1];
+    for (int i = 0; api->model && i < api->vocab; i++) {
+        const size_t n = lq_token_bytes(api->model, i, byte, sizeof byte);
+        if (n > (size_t)api->longest && n < INT_MAX / 2) api->longest = (int)n;
+    }
+    return read_defaults(api, err) && read_template(api, o, err) && read_info(api, o, err);
+}
+
+void lq_api_close(lq_api *api) {
+    lq_template_close(api->tmpl);
+    lq_free(api->info);
+    for (size_t i = 0; i < api->special_count; i++) cJSON_free((char *)(uintptr_t)api->special[i].json);
+}
