@@ -180,8 +180,8 @@ static int run(void *args, int argc, char **argv) {
                               .origins = a->cors.p, .origin_count = (int)a->cors.n,
                               .max_connections = (int)a->max_connections,
                               .max_per_address = (int)a->per_address, .max_body = a->max_body,
-                              .priorities = a->priorities, .chat_template = template, .drain_seconds = (int)a->drain, .ready = on_ready,
-                              .log = on_log, .arg = a};
+                              .priorities = a->priorities, .chat_template = template,
+                              .drain_seconds = (int)a->drain, .ready = on_ready, .log = on_log, .arg = a};
     done = done && serve(argv[0], a, &so, &err);
     if (a->log_to && a->log_to != stderr) fclose(a->log_to);
     words_free(&keys);
@@ -209,6 +209,8 @@ static const lq_opt opts[] = {
      "where no key is wanted: a name by which clients may call this server", NULL, 0, 0},
     {"cors", 0, LQ_OPT_LIST, offsetof(serve_args, cors), "ORIGIN",
      "whose pages may use this server from a browser (https://a.example); *: any", NULL, 0, 0},
+    {"chat-template", 0, LQ_OPT_FILE, offsetof(serve_args, chat_template), "FILE",
+     "the chat template, in place of the model's own: a file, or the text of one", NULL, 0, 0},
     {"max-seqs", 0, LQ_OPT_INT, offsetof(serve_args, max_seqs), "N", "sequences in one step (default: 64)", NULL, 1,
      4096},
     {"max-batch", 0, LQ_OPT_INT, offsetof(serve_args, max_batch), "N", "tokens in one step (default: 512)", NULL, 1,
@@ -243,8 +245,10 @@ static const char *const examples[] = {
     "lq serve demo.lq --port 0 --json", "on any free port, which the first line tells", NULL};
 const lq_verb lq_verb_serve = {
     .name = "serve", .synopsis = "MODEL", .summary = "Serve a model over HTTP, as OpenAI's API",
-    .detail = "Answers POST /v1/completions (whole or streamed), /tokenize and /detokenize; GET /v1/models, /tokenizer_info, /health, /ready "
-              "and /metrics (Prometheus). Every OpenAI client works with the URL and /v1.\n\n"
+    .detail = "Answers POST /v1/chat/completions, /v1/completions and /v1/responses as OpenAI's clients know them, /v1/messages and "
+              "/v1/messages/count_tokens as Anthropic's, /generate and /generate_stream as text-generation-inference's, whole or streamed; "
+              "/tokenize, /detokenize; GET /v1/models, /tokenizer_info, /health, /ready and /metrics (Prometheus). Every OpenAI client works "
+              "with the URL and /v1, Anthropic's with the URL.\n\n"
               "What an earlier request left in the KV cache is there for those that begin alike (a system prompt, a conversation): they read what "
               "is new alone, and their answers are the same. usage.prompt_tokens_details.cached_tokens says how much of a prompt that was.\n\n"
               "Where a request says nothing of temperature, top_p, top_k, min_p or repetition_penalty, the model's generation_config.json "

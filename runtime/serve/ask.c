@@ -1,4 +1,4 @@
-// ask.c: a request from its head to the end of its answer. Owns the requests; what is said in them is openai.c's.
+// ask.c: a request from its head to the end of its answer. Owns the requests; what is said in them is the protocols'.
 //
 // Refuses bodies past a limit, strangers, and everything new while the server drains.
 //
@@ -77,7 +77,7 @@ static const char json_type[] = "application/json", stream_type[] = "text/event-
 
 // Lines of the head that every reply has, and those of its status.
 static const char *fields(request *r, char *to, size_t size) {
-    int n = snprintf(to, size, "X-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\n", r->id);
+    int n = snprintf(to, size, "X-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\nRequest-Id: %s\r\n", r->id, r->id);
     char *const end = to + size;
 #define ADD(...) n += snprintf(to + n, (size_t)(end - to - n), __VA_ARGS__)
     if (*r->origin) ADD("Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: X-Request-Id\r\nVary: Origin\r\n", r->origin);
@@ -294,6 +294,7 @@ static bool reply_run(request *r, lq_replier *replier) {
 
 static bool tokenize_run(request *r, const char *rest) { return (void)rest, reply_run(r, lq_tokenize_reply); }
 static bool detokenize_run(request *r, const char *rest) { return (void)rest, reply_run(r, lq_detokenize_reply); }
+static bool count_run(request *r, const char *rest) { return (void)rest, reply_run(r, lq_count_reply); }
 static bool info_run(request *r, const char *rest) { return (void)rest, reply_run(r, lq_tokenizer_info_reply); }
 
 static bool models_run(request *r, const char *rest) {
@@ -320,6 +321,12 @@ static bool ready_run(request *r, const char *rest) {
 
 static const route routes[] = {
     {"/v1/completions", false, true, false, json_type, completion_run},
+    {"/v1/chat/completions", false, true, false, json_type, completion_run},
+    {"/v1/responses", false, true, false, json_type, completion_run},
+    {"/v1/messages", false, true, false, json_type, completion_run},
+    {"/v1/messages/count_tokens", false, true, false, json_type, count_run},
+    {"/generate", false, true, false, json_type, completion_run},
+    {"/generate_stream", false, true, false, json_type, completion_run},
     {"/v1/models", false, false, false, json_type, models_run},
     {"/v1/models/", true, false, false, json_type, models_run},
     {"/tokenize", false, true, false, json_type, tokenize_run},

@@ -7,7 +7,8 @@
 #include <string.h>
 
 static const lq_dialect *const dialects[] = {
-    &lq_dialect_completions,
+    &lq_dialect_completions, &lq_dialect_chat, &lq_dialect_responses, &lq_dialect_messages, &lq_dialect_generate,
+    &lq_dialect_generate_stream,
 };
 
 const lq_dialect *lq_dialect_at(const char *path) {

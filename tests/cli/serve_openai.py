@@ -18,8 +18,8 @@ def test_client(s, openai):
         usage = chunk.usage or usage
         parts += [x.text for x in chunk.choices]
     check("".join(parts) == r.choices[0].text and usage.total_tokens == r.usage.total_tokens, parts)
-    full = c.completions.create(**{**ask, "prompt": ["Once", "A cat"], "max_tokens": 8}, n=2, logprobs=3, echo=True, seed=1, stop=["\u2603"], logit_bias={"5": -1},
-                                presence_penalty=0.1, frequency_penalty=0.1, top_p=0.9, user="someone", best_of=2, extra_body={"top_k": 20, "min_p": 0.01})
+    full = c.completions.create(**{**ask, "temperature": 1, "prompt": ["Once", "A cat"], "max_tokens": 8}, n=2, logprobs=3, echo=True, seed=1, stop=["\u2603"], logit_bias={"5": -1},
+                                presence_penalty=0.1, frequency_penalty=0.1, top_p=0.9, user="someone", best_of=4, extra_body={"top_k": 20, "min_p": 0.01})
     check(len(full.choices) == 4 and all(len(x.logprobs.tokens) == len(x.logprobs.text_offset) == len(x.logprobs.top_logprobs) == len(x.logprobs.token_logprobs)
                                          for x in full.choices), full)
     for kind, more in ((openai.BadRequestError, {"temperature": -1}), (openai.BadRequestError, {"suffix": "x"}), (openai.NotFoundError, {"model": "other"})):
@@ -33,6 +33,69 @@ def test_client(s, openai):
     next(iter(stream))
     stream.close()
     check(s.idle() is True and s.metrics()["vllm:generation_tokens_total"] - before < 900, "a closed stream is cancelled", s.idle(0))
+
+
+QUESTION = [{"role": "user", "content": "Who are you?"}]
+TOOL = {"type": "function", "function": {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}}
+
+
+def test_chat(s, openai):
+    c = openai.OpenAI(base_url=f"http://127.0.0.1:{s.port}/v1", api_key="none", max_retries=0, timeout=60 * serve.SLOW)
+    ask = {"model": "demo", "messages": QUESTION, "max_tokens": 60, "temperature": 0}
+    r = c.chat.completions.create(**ask, logprobs=True, top_logprobs=3, tools=[TOOL], tool_choice="auto", seed=1, user="u", stop=["\u2603"], extra_body={"top_k": 20})
+    text = r.choices[0].message.content
+    check(type(r).__name__ == "ChatCompletion" and r.choices[0].finish_reason == "stop" and r.choices[0].message.role == "assistant" and not r.model_extra and
+          not r.choices[0].message.model_extra and text == s.post({"prompt": s.post({"messages": QUESTION}, "/tokenize")["tokens"], "max_tokens": 60, "temperature": 0})["choices"][0]["text"], r)
+    check(all(len(t.top_logprobs) == 3 and t.top_logprobs[0].logprob == t.logprob for t in r.choices[0].logprobs.content), "greedy takes the likeliest")
+    parts, usage = [], None
+    for chunk in c.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        parts += [x.delta.content or "" for x in chunk.choices]
+    check("".join(parts) == text and usage.total_tokens == r.usage.total_tokens, parts)
+    with c.chat.completions.stream(**ask, n=2) as stream:  # the client's own collector
+        for event in stream:
+            pass
+        check([x.message.content for x in stream.get_final_completion().choices] == [text] * 2, "the client's own collector")
+    for kind, param, more in ((openai.BadRequestError, "response_format", {"response_format": {"type": "json_object"}}), (openai.BadRequestError, "tool_choice", {"tools": [TOOL], "tool_choice": "required"}),
+                              (openai.BadRequestError, "messages", {"messages": []}), (openai.NotFoundError, "model", {"model": "other"}), (openai.BadRequestError, "max_tokens", {"max_tokens": 10 ** 6})):
+        try:
+            c.chat.completions.create(**{**ask, **more})
+            check(False, "no error for", more)
+        except kind as e:
+            check(e.param == param and e.type == "invalid_request_error", e)
+
+
+def test_responses(s, openai):
+    c = openai.OpenAI(base_url=f"http://127.0.0.1:{s.port}/v1", api_key="none", max_retries=0, timeout=60 * serve.SLOW)
+    ask = {"model": "demo", "input": "Who are you?", "max_output_tokens": 60, "temperature": 0}
+    r = c.responses.create(**ask, instructions=None, metadata={"a": "b"}, tools=[{"type": "function", "strict": False, **TOOL["function"]}])
+    check(type(r).__name__ == "Response" and r.status == "completed" and r.output_text == s.post({"messages": QUESTION, "max_tokens": 60, "temperature": 0}, "/v1/chat/completions")
+          ["choices"][0]["message"]["content"] and set(r.model_extra) <= {"store"} and r.metadata == {"a": "b"} and r.tools[0].name == "look", r)
+    events = list(c.responses.create(**ask, stream=True))
+    check("".join(e.delta for e in events if e.type == "response.output_text.delta") == r.output_text and events[-1].response.output_text == r.output_text and
+          [e.sequence_number for e in events] == list(range(len(events))) and not any(type(e).__name__ == "dict" for e in events), events[-1])
+    with c.responses.stream(**ask) as stream:
+        for event in stream:
+            pass
+        check(stream.get_final_response().output_text == r.output_text, "the client's own collector")
+    try:
+        c.responses.create(**ask, previous_response_id="resp_1")
+        check(False, "previous_response_id")
+    except openai.BadRequestError as e:
+        check(e.param == "previous_response_id", e)
+
+
+async def many_chats(s, openai, count):
+    c = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{s.port}/v1", api_key="none", max_retries=0, timeout=120 * serve.SLOW)
+
+    async def one(i):
+        text = ""
+        async for chunk in await c.chat.completions.create(model="demo", messages=QUESTION, max_tokens=20, temperature=1.5, seed=i, stream=True):
+            text += chunk.choices[0].delta.content or ""
+        return text
+    got = await asyncio.gather(*(one(i) for i in range(count)))
+    await c.close()
+    return got
 
 
 async def many(s, openai, count):
@@ -57,6 +120,11 @@ def main():
         s = serve.Server()
         start = time.monotonic()
         test_client(s, openai)
+        test_chat(s, openai)
+        test_responses(s, openai)
+        chats = asyncio.run(many_chats(s, openai, 20))
+        check(chats[::5] == [s.post({"messages": QUESTION, "max_tokens": 20, "temperature": 1.5, "seed": i}, "/v1/chat/completions")["choices"][0]["message"]["content"]
+                             for i in range(0, 20, 5)], "20 conversations at once")
         got = asyncio.run(many(s, openai, 50))
         alone = [s.post({"prompt": "Once", "max_tokens": 30, "temperature": 1, "seed": i})["choices"][0]["text"] for i in range(0, 50, 7)]
         check(got[0::7] == alone, "50 streams at once", got[0::7], alone)

@@ -12,7 +12,8 @@ static void must(bool cond) {
     if (!cond) abort();
 }
 
-static const char *const paths[] = {"/v1/completions"};
+static const char *const paths[] = {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages",
+                                    "/generate", "/generate_stream"};
 
 static void refused(const lq_refusal *no, const char *path) {
     lq_text out = {0};
