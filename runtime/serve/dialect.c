@@ -25,16 +25,18 @@ void lq_completion_begin(const lq_api *api, lq_completion *c) {
 bool lq_completion_settle(lq_completion *c, lq_refusal *no) {
     lq_request *q = &c->ask;
     lq_sampling *s = &q->sampling;
-    if (c->prompt_count * q->n > LQ_MAX_CHOICES)
-        return lq_refuse(no, 400, "n", NULL,
-                         "n: %" PRId64 " prompts times n is %" PRId64 " choices, expected at most %d", c->prompt_count,
-                         c->prompt_count * q->n, LQ_MAX_CHOICES);
+    const bool more = c->best_of > q->n;
+    const int64_t all = c->prompt_count * (more ? c->best_of : q->n);
+    const char *const which = more ? "best_of" : "n";
+    if (all > LQ_MAX_CHOICES)
+        return lq_refuse(no, 400, which, NULL, "%s: %" PRId64 " prompts times it is %" PRId64
+                         " choices, expected at most %d", which, c->prompt_count, all, LQ_MAX_CHOICES);
     if (q->max_tokens && q->min_tokens > q->max_tokens)
         return lq_refuse(no, 400, "min_tokens", NULL, "min_tokens: more than max_tokens (%d)", q->max_tokens);
     if (c->stream_options && !c->stream)
         return lq_refuse(no, 400, "stream_options", NULL, "stream_options: only with \"stream\": true");
     c->n = q->n;
-    if (c->best_of > c->n) { // the best are known by their logprobs
+    if (more) { // the best are known by their logprobs
         q->n = (int)c->best_of;
         q->logprobs = true;
     }

@@ -134,7 +134,7 @@ bool lq_tokenize_reply(const lq_api *api, const char *body, size_t n, lq_text *o
     lq_completion_begin(api, &ask.c);
     if (!lq_body_parse(api, body, n, &tree, no)) return false;
     ask.c.tree = tree;
-    ask.special = !cJSON_HasObjectItem(tree, "messages"); // a template writes its own
+    ask.special = !cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(tree, "messages")); // a template writes its own
     bool done = lq_fields_read(&(lq_place){api, tree, "", no}, tables, &ask) && tokenize(api, &ask, no);
     if (done) tokenized_write(api, &ask, out);
     lq_free(ask.ids);

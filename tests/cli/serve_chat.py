@@ -300,6 +300,17 @@ def test_messages(s):
         check(got == status and json.loads(raw)["error"]["type"] == kind, method, path, got, raw[:200])
 
 
+def test_shapes():
+    """What the server itself refuses has the shape of the path's protocol too."""
+    s = serve.Server(env={"LQ_API_KEY": "k"})
+    for path, shape in (("/v1/messages", lambda e: e["type"] == "error" and e["error"]["type"] == "authentication_error" and e["request_id"]),
+                        ("/v1/messages/count_tokens", lambda e: e["error"]["type"] == "authentication_error"), ("/generate", lambda e: e["error_type"] == "unauthorized"),
+                        ("/v1/responses", lambda e: e["error"]["code"] == "invalid_api_key"), ("/v1/chat/completions", lambda e: e["error"]["code"] == "invalid_api_key")):
+        status, _, raw = s.ask("POST", path, {})
+        check(status == 401 and shape(json.loads(raw)), path, status, raw)
+    s.stop()
+
+
 # --- text-generation-inference ---
 
 def test_generate(s):
@@ -360,7 +371,7 @@ def test_info(s):
 
 def main():
     serve.ONE = [test_chat, test_chat_logprobs, test_chat_stream, test_chat_refusals, test_responses, test_messages, test_generate, test_best_of, test_info]
-    serve.run(serve.ONE + [test_templates], [a for a in sys.argv[1:] if a.startswith("test_")])
+    serve.run(serve.ONE + [test_templates, test_shapes], [a for a in sys.argv[1:] if a.startswith("test_")])
     return end()
 
 
