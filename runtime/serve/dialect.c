@@ -49,16 +49,21 @@ bool lq_completion_settle(lq_completion *c, lq_refusal *no) {
     return true;
 }
 
+static bool refused(const lq_dialect *d, lq_refusal *no) {
+    if (no->status == 400 && d->invalid) no->status = d->invalid;
+    return false;
+}
+
 bool lq_completion_parse(const lq_api *api, const lq_dialect *d, const char *body, size_t n, lq_completion *c,
                          lq_refusal *no) {
     cJSON *tree;
     lq_completion_begin(api, c);
-    if (!lq_body_parse(api, body, n, &tree, no)) return false;
+    if (!lq_body_parse(api, body, n, &tree, no)) return refused(d, no);
     c->tree = tree;
     c->dialect = d;
     if (d->read(api, c, no) && lq_completion_settle(c, no)) return true;
     lq_completion_free(c);
-    return false;
+    return refused(d, no);
 }
 
 void lq_completion_free(lq_completion *c) {
@@ -94,7 +99,7 @@ static bool hopeless(const lq_api *api, const lq_completion *c, const lq_prompt 
                      c->dialect->param, p->len);
 }
 
-bool lq_completion_encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
+static bool encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
     const int flags = (c->special ? LQ_TOK_SPECIAL : 0) | LQ_TOK_PARSE;
     const size_t answer = c->ask.score_only ? 0 : c->ask.max_tokens ? (size_t)c->ask.max_tokens : 1;
     const char *what = c->dialect->param;
@@ -108,6 +113,10 @@ bool lq_completion_encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
         if (p->count + answer > (size_t)api->ctx) return too_long(api, c, p, no);
     }
     return true;
+}
+
+bool lq_completion_encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
+    return encode(api, c, no) || refused(c->dialect, no);
 }
 
 lq_request lq_completion_request(const lq_completion *c, int64_t prompt) {

@@ -207,7 +207,7 @@ static void fail(lq_answer *a) {
 
 const lq_dialect lq_dialect_generate = {
     .path = "/generate", .id = "gen-", .param = "inputs", .read = read_generate, .tokens = tokens_add, .body = body,
-    .chunk = chunk, .end = end, .fail = fail, .whole = true};
+    .chunk = chunk, .end = end, .fail = fail, .invalid = 422, .whole = true};
 const lq_dialect lq_dialect_generate_stream = {
     .path = "/generate_stream", .id = "gen-", .param = "inputs", .read = read_stream, .tokens = tokens_add,
-    .body = body, .chunk = chunk, .end = end, .fail = fail, .whole = true};
+    .body = body, .chunk = chunk, .end = end, .fail = fail, .invalid = 422, .whole = true};

@@ -71,7 +71,8 @@ struct lq_dialect {
     void (*chunk)(lq_answer *a, int64_t choice);                       // of a stream: what is new of a choice
     void (*end)(lq_answer *a);
     void (*fail)(lq_answer *a);                                        // of a stream: a->failure
-    bool whole; // a stream's choices keep their text to the end
+    int invalid; // the status of what is no request; 0: 400
+    bool whole;  // a stream's choices keep their text to the end
 };
 extern const lq_dialect lq_dialect_completions, lq_dialect_chat, lq_dialect_responses, lq_dialect_messages,
     lq_dialect_generate, lq_dialect_generate_stream;

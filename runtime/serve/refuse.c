@@ -57,9 +57,10 @@ static void refusal_messages(const lq_refusal *no, const char *id, lq_text *out)
 }
 
 static void refusal_generate(const lq_refusal *no, const char *id, lq_text *out) {
-    static const named types[] = {{400, "validation"}, {413, "validation"}, {415, "validation"}, {404, "not_found"},
-                                  {401, "unauthorized"}, {405, "validation"}, {429, "overloaded"},
-                                  {503, "unhealthy"}, {0, "generation"}};
+    static const named types[] = {
+        {400, "validation"}, {422, "validation"}, {413, "validation"}, {415, "validation"}, {405, "validation"},
+        {404, "not_found"}, {401, "unauthorized"}, {429, "overloaded"}, {503, "unhealthy"}, {0, "generation"},
+    };
     (void)id;
     lq_text_fmt(out, "{\"error\":");
     lq_json_write(out, no->text);

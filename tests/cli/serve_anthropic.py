@@ -13,7 +13,7 @@ def test_client(s, anthropic):
     c = anthropic.Anthropic(base_url=f"http://127.0.0.1:{s.port}", api_key="none", max_retries=0, timeout=60 * serve.SLOW)
     r = c.messages.create(**ASK)
     text = s.post({"messages": QUESTION, "max_tokens": 60, "temperature": 0}, "/v1/chat/completions")["choices"][0]["message"]["content"]
-    check(type(r).__name__ == "Message" and r.content[0].text == text and r.stop_reason == "end_turn" and r.role == "assistant" and not r.model_extra, r)
+    check(type(r).__name__ == "Message" and r.content[0].text == text and r.stop_reason == "end_turn" and r.role == "assistant" and r._request_id.startswith("req-") and not r.model_extra, r)
     check(c.messages.count_tokens(model="demo", messages=QUESTION).input_tokens == r.usage.input_tokens + r.usage.cache_read_input_tokens, "count_tokens", r.usage)
     with c.messages.stream(**ASK, system="You are it.") as stream:
         got = "".join(stream.text_stream)

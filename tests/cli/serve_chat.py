@@ -340,7 +340,8 @@ def test_generate(s):
     check(end_["details"]["finish_reason"] == "eos_token" and end_["details"]["tokens"][-1]["special"] is True, end_)
     for change in ({"inputs": 1}, {"inputs": None}, {"parameters": {"max_new_tokens": 0}}, {"parameters": 1}, {"parameters": {"grammar": {"type": "json"}}}, {"parameters": {"truncate": 5}},
                    {"parameters": {"temperature": "x"}}):
-        e = s.post({**ask, **change}, "/generate", 400)
+        e = s.post({**ask, **change}, "/generate", 422)
+        check(s.post({**ask, **change}, "/generate_stream", 422) == e, "of a stream", change)
         check(set(e) == {"error", "error_type"} and e["error_type"] == "validation" and list(change)[0] in e["error"], change, e)
 
 

@@ -17,7 +17,7 @@ static const char *const paths[] = {"/v1/completions", "/v1/chat/completions", "
 
 static void refused(const lq_refusal *no, const char *path) {
     lq_text out = {0};
-    must((no->status == 400 || no->status == 404 || no->status == 500) && no->text[0]);
+    must((no->status == 400 || no->status == 422 || no->status == 404 || no->status == 500) && no->text[0]);
     lq_refusal_write(no, path, "req-1", &out);
     must(!out.failed && lq_json_check(out.p, out.n, whole, "error", NULL));
     lq_text_free(&out);
