@@ -261,8 +261,8 @@ bool lq_json_move(cJSON *to, const char *key, cJSON *item) {
 
 cJSON *lq_talk_message(cJSON *list, const char *role, cJSON *content) {
     cJSON *m = cJSON_CreateObject();
-    const bool done = lq_json_move(m, "role", cJSON_CreateString(role)) &
-                      lq_json_move(m, "content", content ? content : cJSON_CreateNull());
+    const bool named = lq_json_move(m, "role", cJSON_CreateString(role));
+    const bool done = lq_json_move(m, "content", content ? content : cJSON_CreateNull()) && named;
     if (done && cJSON_AddItemToArray(list, m)) return m;
     cJSON_Delete(m);
     return NULL;
