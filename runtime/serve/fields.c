@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { MAX_DEPTH = 64, MAX_STOPS = 16, MAX_STOP_BYTES = 4096, MAX_STOP_IDS = 64, MAX_BIASES = 4096 };
 
@@ -198,6 +199,14 @@ static bool read_priority(const lq_place *at, const lq_field *f, cJSON *v, void 
            unsupported(at, f, "this server was started without --priorities");
 }
 
+// What requests of one word leave in the cache, no others find.
+static bool read_salt(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    if (!cJSON_IsString(v) || !*v->valuestring) return lq_field_refuse(at, f, "expected a text that is not empty");
+    const uint64_t salt = XXH64(v->valuestring, strlen(v->valuestring), 0);
+    ((lq_completion *)base)->ask.salt = salt ? salt : 1;
+    return true;
+}
+
 static bool read_stream_options(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     static const lq_field rows[] = {
         {"include_usage", LQ_F_BOOL, LQ_AT(usage), 0, 0, NULL},
@@ -245,6 +254,7 @@ const lq_field lq_sampling_fields[] = {
     {"ignore_eos", LQ_F_BOOL, LQ_AT(ask.ignore_eos), 0, 0, NULL},
     {"add_special_tokens", LQ_F_BOOL, LQ_AT(special), 0, 0, NULL},
     {"priority", LQ_F_READ, LQ_AT(ask.priority), INT_MIN, INT_MAX, read_priority},
+    {"cache_salt", LQ_F_READ, 0, 0, 0, read_salt},
     {"response_format", LQ_F_READ, 0, 0, 0, lq_read_format},
     {NULL, LQ_F_OFF, 0, 0, 0, NULL},
 };

@@ -20,7 +20,7 @@ JSON = {"Content-Type": "application/json"}
 
 class Server:
     def __init__(self, *args, env=None):
-        self.log = tempfile.TemporaryFile("w+")
+        self.log = tempfile.TemporaryFile("a+")  # appended to: where this end reads moves no place to write
         self.p = subprocess.Popen([LQ, "serve", MODEL, "--name", "demo", "--port", "-1", "--json", *args], stdout=subprocess.PIPE,
                                   stderr=self.log, text=True, env={**os.environ, **(env or {})})
         line = self.p.stdout.readline()
@@ -476,6 +476,8 @@ def test_prefix(s):
     check(after[queries] - before[queries] == sum(length) and after[hits] - before[hits] == sum(cached) and
           after[all_of_them] - before[all_of_them] == sum(length), "metrics", before, after)
     check(s.idle() is True and after["lq:kv_blocks_cached"] > 0, "blocks that are kept may be taken", s.idle(0))
+    salted = [s.post({"prompt": ids, "temperature": 0, "max_tokens": 4, **salt})["usage"]["prompt_tokens_details"]["cached_tokens"] for salt in ({"cache_salt": "a"}, {"cache_salt": "b"}, {"cache_salt": "a"}, {})]
+    check(salted == [0, 0, len(ids) - 1, len(ids) - 1], "cache_salt", salted)
     other = Server("--no-prefix-cache")
     for m, t in zip(more, told):
         check(ask(other, m) == (t[0], 0, t[2]), "another answer without the cache", m)
