@@ -10,6 +10,7 @@
 set -u
 cd "$(dirname "$0")/.." || exit 2
 export LC_ALL=C.UTF-8 NO_COLOR=1
+export OPENBLAS_NUM_THREADS=1 # numpy's threads wait by spinning: with a job on each core that is work for nothing
 export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 unset MALLOC_PERTURB_ LQ_TEST_ONLY 2>/dev/null
 
@@ -43,8 +44,24 @@ began=$SECONDS
 # --- jobs: a layer, a name, a command; its log, status and seconds lie in $logs ---
 # What a job may take is CPU time, of each of its processes on all cores: work takes as much of it on a busy machine as on an idle one. Who
 # waits for something that does not come is ended by the clock, late enough for a machine that has ten times as much to do.
-jobs=()
-job() { # LAYER NAME SECONDS COMMAND...
+jobs=() names=() commands=()
+job() { names+=("${2%% *}") commands+=("$(printf '%q ' "$@")"); } # LAYER NAME SECONDS COMMAND...
+
+# Who takes minutes begins first, the longest before the others, so that all cores end together.
+long="check_device.py check_device_quantize.py serve.py quantize_resume.py checkkern bench.py quantize_safe.py quantize_ram.py check_kernels.py quantize_kill.py"
+begin_all() {
+    local word i
+    for word in $long ALL; do
+        for i in "${!commands[@]}"; do
+            [ "$word" = ALL ] || [ "$word" = "${names[i]}" ] || continue
+            eval "begin ${commands[i]}"
+            unset "commands[i]"
+        done
+    done
+    names=() commands=()
+}
+
+begin() { # LAYER NAME SECONDS COMMAND...
     local layer=$1 name=$2 limit=$3 log
     shift 3
     log=$logs/$layer.${name//[^A-Za-z0-9_.-]/_}
@@ -54,14 +71,14 @@ job() { # LAYER NAME SECONDS COMMAND...
     (
         start=$EPOCHREALTIME
         ulimit -t $((limit * (cores < 8 ? cores : 8)))
-        timeout -k 5 $((limit * 10)) "$@" >"$log" 2>&1 </dev/null 9>&-
+        LQ_SLOW=$(slow "$name") timeout -k 5 $((limit * 10)) "$@" >"$log" 2>&1 </dev/null 9>&-
         echo "$? $(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')" >"$log.end"
         mv "$log.end" "$log.rc"
     ) &
 }
 
 # What scripts multiply their own time limits with: the sanitizers' share, and how many there are for each core.
-slow() { awk -v cores="$cores" -v by="$([ "$1" = asan ] && echo 5 || echo 1)" '{ print ($1 > cores ? by * $1 / cores : by) }' /proc/loadavg 2>/dev/null || echo 5; }
+slow() { awk -v cores="$cores" -v by="$([[ $1 = *asan* ]] && echo 5 || echo 1)" '{ print ($1 > cores ? by * $1 / cores : by) }' /proc/loadavg 2>/dev/null || echo 5; }
 
 passed=0 failed=0 skipped=0
 declare -A ran=() skips=()
@@ -151,8 +168,7 @@ script_jobs() { # LAYER PRESET FILES...
         [[ $layer = cli && $file = */serve* ]] && continue
         with=bash
         [[ $file = *.py ]] && with=$python
-        job "$layer" "$(basename "$file") ($preset)" 300 env LQ="$PWD/build/$preset/lq" LQ_SLOW="$(slow "$preset")" \
-            "$with" "$file" "$PWD/build/$preset/lq"
+        job "$layer" "$(basename "$file") ($preset)" 300 env LQ="$PWD/build/$preset/lq" "$with" "$file" "$PWD/build/$preset/lq"
     done
 }
 fuzz_jobs() {
@@ -164,7 +180,7 @@ fuzz_jobs() {
     done
 }
 
-wants tidy && job tidy tidy.sh 60 bash tests/tidy.sh
+wants tidy && job tidy tidy.sh 60 bash tests/tidy.sh && begin_all
 built=()
 for preset in $presets; do
     [ "${layers[*]}" = tidy ] && break
@@ -182,7 +198,6 @@ for preset in ${built[@]+"${built[@]}"}; do
         ;;
     clang) wants kernels && kernel_jobs clang ;;
     asan)
-        # What takes long is begun first, so that all cores end together.
         wants kernels && kernel_jobs asan
         wants cli && script_jobs cli asan tests/cli/*.sh tests/cli/*.py
         wants server && script_jobs server asan tests/cli/serve*.py tests/cli/serve*.sh
@@ -192,6 +207,7 @@ for preset in ${built[@]+"${built[@]}"}; do
     # The corpus is replayed where memory is watched, or with what there is.
     [ "$preset" = "${presets##* }" ] && wants fuzz && fuzz_jobs "$preset"
 done
+begin_all
 wait
 reap all
 
