@@ -152,8 +152,8 @@ def wrapped(name, prefix):
     return prefix[0] + name[6:] if name.startswith("model.") else prefix[1] + name
 
 
-def make(folder):
-    for name, (kind, changes, file) in MODELS.items():
+def make(folder, only=()):
+    for name, (kind, changes, file) in ((n, MODELS[n]) for n in only or MODELS):
         seed = zlib.crc32(name.encode()) % 1000000 + 1  # of its name alone: a row more changes no other model
         arch, base = ARCHS[kind][:2]
         cfg = {"architectures": [arch], "model_type": kind, **base, **changes}

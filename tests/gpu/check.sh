@@ -91,13 +91,15 @@ kernels_stage() {
 }
 
 models_stage() {
-    local line
+    local line script
     timeout 60 "$at/checkkern" --device cuda >"$out/checkkern.txt" 2>&1
     line=$(tail -n 1 "$out/checkkern.txt")
     [[ $line == *" 0 failed"* ]] && say models "checkkern: $line" || bad models "checkkern: $line"
-    LQ_REAL_GPU=1 timeout 150 "$python" tests/cuda/check_device.py "$at/lq" >"$out/check_device.txt" 2>&1
-    line=$(tail -n 1 "$out/check_device.txt")
-    [[ $line == *" 0 failed"* ]] && say models "check_device.py: $line" || bad models "check_device.py: $line"
+    for script in check_device check_device_quantize; do
+        LQ_REAL_GPU=1 timeout 150 "$python" "tests/cuda/$script.py" "$at/lq" >"$out/$script.txt" 2>&1
+        line=$(tail -n 1 "$out/$script.txt")
+        [[ $line == *" 0 failed"* ]] && say models "$script.py: $line" || bad models "$script.py: $line"
+    done
 }
 
 sanitize_stage() {
