@@ -11,11 +11,11 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from kills import CONFIG, EXPERTS, MIXTURE, SLOW, SMALL, Case, digest, finish, forget, report, stack_model, vocabulary, write_model
+from kills import CONFIG, EXPERTS, MIXTURE, SLOW, SMALL, WATCHED, Case, digest, finish, forget, report, stack_model, vocabulary, write_model
 from counted import check, end
 
 lq = os.path.abspath(sys.argv[1])
-KILLS = 6 if SLOW else 30
+KILLS = 3 if WATCHED else 6 if SLOW else 18
 GPTQ = ["-m", "gptq", "--type", "int4 g32", "--samples", "8" if SLOW else "24"]
 
 
@@ -55,21 +55,23 @@ for config, kills in ((CONFIG, KILLS), (MIXTURE, KILLS // 2)):
                 check_stacks(case.out("whole.lq"))
                 check_stacked(case)
             case.kill_often(kills)
-            case.interrupt()
+            if config is MIXTURE or not WATCHED:
+                case.interrupt()
 
-for config, more in ((CONFIG, ["--type", "int4 g32 dq256"]), (CONFIG, ["--layout", "cuda"]), (MIXTURE, ["--layout", "x86", "--salient", "0.02"])):
+FORMS = ((CONFIG, ["--type", "int4 g32 dq256"]), (CONFIG, ["--layout", "cuda"]), (MIXTURE, ["--layout", "x86", "--salient", "0.02"]))
+for config, more in FORMS:
     with tempfile.TemporaryDirectory() as folder:
-        config = dict(config, **SMALL)
         case = Case(lq, folder, os.path.join(folder, "model"), [*GPTQ, *more])
-        write_model(case.model, config)
+        write_model(case.model, dict(config, **SMALL))
         vocabulary(case.model)
         case.limit()
         if case.undisturbed():
             print(f"{' '.join(case.words)}: {case.seconds:.2f} s a run")
             case.kill_often(KILLS // 3)
-            case.interrupt()
-            case.disk_full()
-            case.elsewhere()
+            if more is FORMS[-1][1] or not WATCHED:
+                case.interrupt()
+                case.disk_full()
+                case.elsewhere()
 
 # Pruned before, and refitted: killed while it is, the run begins anew; later, it goes on with what is left.
 with tempfile.TemporaryDirectory() as folder:
@@ -78,7 +80,7 @@ with tempfile.TemporaryDirectory() as folder:
     vocabulary(case.model)
     if case.undisturbed():
         out = case.out("killed.lq")
-        case.kill_often(KILLS // 3 if SLOW else KILLS // 5)
+        case.kill_often(KILLS // 3 if SLOW else KILLS // 6)
         check(not os.path.exists(out + ".pruned.lq") and not os.path.exists(out + ".cut.lq"), f"{out}.pruned.lq or .cut.lq is left behind")
         forget(out)
         finish(case.start(out))
