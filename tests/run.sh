@@ -32,6 +32,7 @@ bash tools/packages.sh test || exit 1
 # Scripts are run by a Python that has numpy: the system's, where the first one in PATH has none.
 python=python3
 for word in python3 /usr/bin/python3; do "$word" -c 'import numpy' 2>/dev/null && python=$word && break; done
+clients=$PWD/build/clients/bin/python
 cores=$(nproc)
 logs=$PWD/build/test-logs
 mkdir -p build
@@ -168,6 +169,7 @@ script_jobs() { # LAYER PRESET FILES...
         [[ $layer = cli && $file = */serve* ]] && continue
         with=bash
         [[ $file = *.py ]] && with=$python
+        [[ $file = *serve_openai.py || $file = *serve_anthropic.py ]] && [ -x "$clients" ] && with=$clients
         job "$layer" "$(basename "$file") ($preset)" 300 env LQ="$PWD/build/$preset/lq" "$with" "$file" "$PWD/build/$preset/lq"
     done
 }
@@ -180,6 +182,7 @@ fuzz_jobs() {
     done
 }
 
+wants server && bash tools/clients.sh build/clients >"$logs/clients" 2>&1
 wants tidy && job tidy tidy.sh 60 bash tests/tidy.sh && begin_all
 built=()
 for preset in $presets; do
