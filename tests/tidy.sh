@@ -120,7 +120,7 @@ done | rule documented
 table_rows lq_ukrs | grep -vE ' lq_(matmul|rows|codes|moe)_[a-z0-9]+_[a-z0-9]+_[a-z0-9]+(any|x86|cuda)_(c|avx2|avx512|amx|sm[0-9]+)$' |
     sed 's/$/ is not lq_<op>_<out>_<act>_<weight><layout>_<isa>/' | rule kernel-grammar
 for verb in $(sed -n 's/.*{&lq_verb_/\&lq_verb_/; /&lq_verb_/s/[^a-z_&]//gp' tools/lq.c | tr '&' '\n' | sed -n 's/^lq_verb_//p'); do
-    grep -qs "lq $verb" README.md || echo "README.md:1: lq $verb is nowhere in it"
+    grep -qs "lq ${verb//_/ }" README.md || echo "README.md:1: lq ${verb//_/ } is nowhere in it"
 done | rule verbs
 
 # The public functions: what lq.h declares is what liblq.so shows.

@@ -81,8 +81,9 @@ void lq_help_print(const lq_verb *v, FILE *f) {
 
 static int run(void *args, int argc, char **argv) {
     (void)args;
-    const lq_verb *v = argc ? lq_verb_find(argv[0]) : NULL;
-    if (argc && !v) return lq_verb_unknown(argv[0]);
+    const lq_verb *v = lq_verb_take(&argc, &argv);
+    if (argc && !v) return lq_verb_unknown(*argv);
+    if (argc) return lq_say_usage("help", "%s is one word too many", *argv);
     lq_help_print(v, stdout);
     return 0;
 }
@@ -91,4 +92,4 @@ static const char *const examples[] = {"lq help", "all verbs", "lq help run",
                                        "what `lq run` takes; `lq run --help` prints the same", NULL};
 const lq_verb lq_verb_help = {.name = "help", .synopsis = "[VERB]", .summary = "Explain lq, or one verb",
                               .examples = examples,
-                              .size = sizeof(lq_common), .max_args = 1, .plain = true, .run = run};
+                              .size = sizeof(lq_common), .max_args = -1, .plain = true, .run = run};

@@ -5,13 +5,31 @@
 #include <string.h>
 
 const lq_verb *const lq_verbs[] = {&lq_verb_inspect, &lq_verb_quantize, &lq_verb_eval, &lq_verb_run, &lq_verb_serve,
-                                   &lq_verb_bench, &lq_verb_template, &lq_verb_tokenize, &lq_verb_version,
-                                   &lq_verb_completion, &lq_verb_man, &lq_verb_help, NULL};
+                                   &lq_verb_bench, &lq_verb_bench_serve, &lq_verb_template, &lq_verb_tokenize,
+                                   &lq_verb_version, &lq_verb_completion, &lq_verb_man, &lq_verb_help, NULL};
 
-const lq_verb *lq_verb_find(const char *name) {
-    for (size_t i = 0; lq_verbs[i]; i++)
-        if (!strcmp(lq_verbs[i]->name, name)) return lq_verbs[i];
-    return NULL;
+// How many of the words are the verb's name: 0 where they are not.
+static int name_words(const lq_verb *v, int count, char **words) {
+    const char *p = v->name;
+    for (int i = 0; i < count && *p; i++) {
+        const size_t n = strlen(words[i]);
+        if (strncmp(p, words[i], n) != 0 || !n || (p[n] && p[n] != ' ')) return 0;
+        p += n;
+        if (!*p++) return i + 1;
+    }
+    return 0;
+}
+
+const lq_verb *lq_verb_take(int *count, char ***words) {
+    const lq_verb *best = NULL;
+    int most = 0;
+    for (size_t i = 0; lq_verbs[i]; i++) {
+        const int n = name_words(lq_verbs[i], *count, *words);
+        if (n > most) most = n, best = lq_verbs[i];
+    }
+    *count -= most;
+    *words += most;
+    return best;
 }
 
 static const char *verb_name(const void *of, size_t i) {
@@ -53,13 +71,15 @@ int main(int argc, char **argv) {
         lq_help_print(NULL, stderr);
         return 2;
     }
-    const char *word = argv[1];
+    static char help[] = "help";
+    char **words = argv + 1, *word = argv[1];
+    int count = argc - 1;
     if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
         puts("lq " LQ_VERSION);
         return 0;
     }
-    if (!strcmp(word, "--help") || !strcmp(word, "-h")) word = "help";
+    if (!strcmp(word, "--help") || !strcmp(word, "-h")) *words = word = help;
     if (word[0] == '-') return lq_say_usage(NULL, "%s: a verb comes first", word);
-    const lq_verb *v = lq_verb_find(word);
-    return v ? run_verb(v, argc - 2, argv + 2) : lq_verb_unknown(word);
+    const lq_verb *v = lq_verb_take(&count, &words);
+    return v ? run_verb(v, count, words) : lq_verb_unknown(word);
 }

@@ -42,9 +42,16 @@ static void option(FILE *f, const lq_opt *o) {
     fputc('\n', f);
 }
 
+// "lq-bench-serve": a page has no blank in its name.
+static void page_name(const lq_verb *v, char *out, size_t size) {
+    snprintf(out, size, "lq-%s", v->name);
+    for (char *p = out; *p; p++)
+        if (*p == ' ') *p = '-';
+}
+
 static void page_of_verb(FILE *f, const lq_verb *v) {
     char page[64];
-    snprintf(page, sizeof page, "lq-%s", v->name);
+    page_name(v, page, sizeof page);
     head(f, page, v->summary);
     fprintf(f, ".SH SYNOPSIS\n\\fBlq %s\\fR [\\fIOPTIONS\\fR] ", v->name);
     put(f, v->synopsis);
@@ -75,14 +82,20 @@ static void page_of_program(FILE *f) {
         fputc('\n', f);
     }
     fputs(".SH EXIT STATUS\n0 done, 1 failed, 2 wrong usage.\n.SH SEE ALSO\n", f);
-    for (size_t i = 0; lq_verbs[i]; i++)
-        fprintf(f, "\\fBlq\\-%s\\fR(1)%s\n", lq_verbs[i]->name, lq_verbs[i + 1] ? "," : "");
+    for (size_t i = 0; lq_verbs[i]; i++) {
+        char page[64];
+        page_name(lq_verbs[i], page, sizeof page);
+        fputs("\\fB", f);
+        put(f, page);
+        fprintf(f, "\\fR(1)%s\n", lq_verbs[i + 1] ? "," : "");
+    }
 }
 
 static int run(void *args, int argc, char **argv) {
     (void)args;
-    const lq_verb *v = argc ? lq_verb_find(argv[0]) : NULL;
-    if (argc && !v) return lq_verb_unknown(argv[0]);
+    const lq_verb *v = lq_verb_take(&argc, &argv);
+    if (argc && !v) return lq_verb_unknown(*argv);
+    if (argc) return lq_say_usage("man", "%s is one word too many", *argv);
     if (v) page_of_verb(stdout, v);
     else page_of_program(stdout);
     return 0;
@@ -90,4 +103,4 @@ static int run(void *args, int argc, char **argv) {
 
 static const char *const examples[] = {"lq man run | man -l -", "read the page of `lq run`", NULL};
 const lq_verb lq_verb_man = {.name = "man", .synopsis = "[VERB]", .summary = "Print a man page", .examples = examples,
-                             .size = sizeof(lq_common), .max_args = 1, .plain = true, .run = run};
+                             .size = sizeof(lq_common), .max_args = -1, .plain = true, .run = run};

@@ -38,7 +38,7 @@ typedef struct lq_opt {
 } lq_opt;
 
 typedef struct lq_verb {
-    const char *name;
+    const char *name;       // "bench serve": a verb below another, whose words it would otherwise get
     const char *synopsis;   // its words, "MODEL [PROMPT]"; the shell completes VERB as a verb, "bash|zsh" as a choice
     const char *summary;    // one line, for `lq help`
     const char *detail;     // paragraphs, may be NULL
@@ -53,9 +53,11 @@ typedef struct lq_verb {
     int (*run)(void *args, int argc, char **argv);
 } lq_verb;
 extern const lq_verb lq_verb_inspect, lq_verb_quantize, lq_verb_run, lq_verb_eval, lq_verb_serve, lq_verb_bench,
-    lq_verb_template, lq_verb_tokenize, lq_verb_version, lq_verb_completion, lq_verb_man, lq_verb_help;
+    lq_verb_bench_serve, lq_verb_template, lq_verb_tokenize, lq_verb_version, lq_verb_completion, lq_verb_man,
+    lq_verb_help;
 extern const lq_verb *const lq_verbs[]; // in the order of `lq help`, NULL-terminated
-const lq_verb *lq_verb_find(const char *name); // NULL: there is none
+// The verb that the first one or two words name, which are then taken. NULL: there is none.
+const lq_verb *lq_verb_take(int *count, char ***words);
 int lq_verb_unknown(const char *word);         // the usage error, with the nearest verb; returns 2
 
 // First member of every verb's struct. --help is parsed for every verb, --json and --quiet

@@ -22,7 +22,7 @@ run() {
 has() { if [[ $1 == *"$2"* ]]; then ok; else bad "no \"$2\" in: ${1:0:300}"; fi; } # TEXT PART
 is() { if [ "$1" = "$2" ]; then ok; else bad "\"${1:0:300}\", not \"$2\""; fi; }
 hint() { is "$(sed -n 2p <<<"$err")" "lq help${1:+ $1} explains it"; is "$(wc -l <<<"$err")" 2; }
-verbs=$("$lq" help | sed -n '/^Verbs/,/^$/s/^  \([a-z]*\) .*/\1/p')
+verbs=$("$lq" help | sed -n '/^Verbs/,/^$/s/^  \([a-z]*\)  .*/\1/p') # of one word: bench_serve.py asks for its own
 [ "$(wc -w <<<"$verbs")" -ge 10 ] && ok || bad "lq help lists: $verbs"
 
 # --- verbs and help ---

@@ -21,7 +21,7 @@ libdir=$(dirname "$(find "$prefix" -name liblq.a)")
 for file in bin/lq include/lq.h share/man/man1/lq.1 share/bash-completion/completions/lq share/zsh/site-functions/_lq; do
     check "$file is installed" test -s "$prefix/$file"
 done
-for verb in $("$lq" help | sed -n '/^Verbs/,/^$/s/^  \([a-z]*\) .*/\1/p'); do check "lq-$verb.1 is installed" test -s "$prefix/share/man/man1/lq-$verb.1"; done
+for verb in $("$lq" help | sed -n '/^Verbs/,/^$/s/^  \([a-z]*\( [a-z]*\)\{0,1\}\)  .*/\1/p' | tr ' ' -); do check "lq-$verb.1 is installed" test -s "$prefix/share/man/man1/lq-$verb.1"; done
 for file in liblq.a liblq.so liblq.so.0.1 pkgconfig/lq.pc; do check "$file is installed" test -s "$libdir/$file"; done
 check "only one header is installed" test "$(find "$prefix/include" -type f | wc -l)" = 1
 check "the installed lq runs" "$prefix/bin/lq" version
