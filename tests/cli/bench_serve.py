@@ -142,7 +142,8 @@ def test_delays():
         pairs = [(r["ttft"], at[2] - at[0]), (r["e2el"], at[9] - at[0])]
         check(all(client >= server for client, server in pairs), "earlier than the server", pairs)
         late += [client - server for client, server in pairs]
-    told(sorted(late)[12] < 0.01 * SLOW, "half of the times are later than the server's by less than", sorted(late)[12] * 1e3, "ms")
+    # What else this machine does delays some; what the client does by itself would delay all.
+    told(sorted(late)[6] < 0.01 * SLOW, "a quarter of the times are later than the server's by less than", sorted(late)[6] * 1e3, "ms")
     check(out["duration"] >= 12 * 0.2, "twelve times 200 ms took", out["duration"])
 
 
