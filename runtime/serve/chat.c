@@ -6,15 +6,6 @@
 
 // --- fields ---
 
-static bool read_choice(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
-    const char *word = cJSON_GetStringValue(v);
-    if (word && !strcmp(word, "none")) ((lq_completion *)base)->talk.no_tools = true;
-    else if (!word || strcmp(word, "auto"))
-        return lq_refuse(at->no, 400, f->name, "unsupported_value",
-                         "%s: this server cannot make a model call a tool: expected \"none\" or \"auto\"", f->name);
-    return true;
-}
-
 static bool read_logprobs(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     if (!cJSON_IsBool(v)) return lq_field_refuse(at, f, "expected true or false");
     if (cJSON_IsTrue(v) && ((lq_completion *)base)->logprobs < 0) ((lq_completion *)base)->logprobs = 0;
@@ -34,8 +25,8 @@ static const lq_field rows[] = {
     {"max_completion_tokens", LQ_F_INT, LQ_AT(most), 1, INT_MAX, NULL},
     {"logprobs", LQ_F_READ, 0, 0, 0, read_logprobs},
     {"top_logprobs", LQ_F_LONG, LQ_AT(tops), 0, LQ_MAX_TOP, NULL},
-    {"tool_choice", LQ_F_READ, 0, 0, 0, read_choice},
-    {"function_call", LQ_F_READ, 0, 0, 0, read_choice},
+    {"tool_choice", LQ_F_READ, 0, 0, 0, lq_read_tool_choice},
+    {"function_call", LQ_F_READ, 0, 0, 0, lq_read_tool_choice},
     {"functions", LQ_F_OFF, 0, 0, 0, NULL},
     {"modalities", LQ_F_READ, 0, 0, 0, read_modalities},
     {"audio", LQ_F_OFF, 0, 0, 0, NULL},

@@ -187,8 +187,17 @@ static bool read_bias(const lq_place *at, const lq_field *f, cJSON *v, void *bas
     return true;
 }
 
-static bool read_seed(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+bool lq_read_seed(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     return ((lq_completion *)base)->ask.sampling.seeded = lq_read_int(at, f, v, base);
+}
+
+bool lq_read_tool_choice(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    const char *word = cJSON_GetStringValue(v);
+    if (word && !strcmp(word, "none")) ((lq_completion *)base)->talk.no_tools = true;
+    else if (!word || strcmp(word, "auto"))
+        return lq_refuse(at->no, 400, f->name, "unsupported_value",
+                         "%s: this server cannot make a model call a tool: expected \"none\" or \"auto\"", f->name);
+    return true;
 }
 
 static bool read_priority(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
@@ -243,7 +252,7 @@ const lq_field lq_sampling_fields[] = {
     {"min_p", LQ_F_NUM, LQ_AT(ask.sampling.min_p), 0, 1, NULL},
     {"typical_p", LQ_F_NUM, LQ_AT(ask.sampling.typical), 0, 1, NULL},
     {"top_k", LQ_F_INT, LQ_AT(ask.sampling.top_k), -1, INT_MAX, NULL},
-    {"seed", LQ_F_READ, LQ_AT(ask.sampling.seed), 0, 0, read_seed},
+    {"seed", LQ_F_READ, LQ_AT(ask.sampling.seed), 0, 0, lq_read_seed},
     {"presence_penalty", LQ_F_NUM, LQ_AT(ask.sampling.presence), -2, 2, NULL},
     {"frequency_penalty", LQ_F_NUM, LQ_AT(ask.sampling.frequency), -2, 2, NULL},
     {"repetition_penalty", LQ_F_NUM, LQ_AT(ask.sampling.repetition), 0.01, 100, NULL},

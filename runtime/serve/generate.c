@@ -26,10 +26,6 @@ static const lq_field rows[] = {
     {NULL, LQ_F_OFF, 0, 0, 0, NULL},
 };
 
-static bool read_seed(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
-    return ((lq_completion *)base)->ask.sampling.seeded = lq_read_int(at, f, v, base);
-}
-
 static const lq_field parameters[] = {
     {"best_of", LQ_F_LONG, LQ_AT(best_of), 1, 128, NULL},
     {"details", LQ_F_BOOL, LQ_AT(details), 0, 0, NULL},
@@ -38,7 +34,7 @@ static const lq_field parameters[] = {
     {"max_new_tokens", LQ_F_INT, LQ_AT(ask.max_tokens), 1, INT_MAX, NULL},
     {"repetition_penalty", LQ_F_NUM, LQ_AT(ask.sampling.repetition), 0.01, 100, NULL},
     {"return_full_text", LQ_F_BOOL, LQ_AT(echo), 0, 0, NULL},
-    {"seed", LQ_F_READ, LQ_AT(ask.sampling.seed), 0, 0, read_seed},
+    {"seed", LQ_F_READ, LQ_AT(ask.sampling.seed), 0, 0, lq_read_seed},
     {"stop", LQ_F_READ, 0, 0, 0, lq_read_stop},
     {"temperature", LQ_F_NUM, LQ_AT(ask.sampling.temperature), 0, 100, NULL},
     {"top_k", LQ_F_INT, LQ_AT(ask.sampling.top_k), 0, INT_MAX, NULL},

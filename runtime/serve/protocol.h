@@ -43,7 +43,7 @@ bool lq_field_refuse(const lq_place *at, const lq_field *f, const char *fmt, ...
 // The body as a tree: an object.
 bool lq_body_parse(const lq_api *api, const char *body, size_t n, cJSON **out, lq_refusal *no);
 
-lq_field_read lq_read_model, lq_read_stop, lq_read_format, lq_read_int;
+lq_field_read lq_read_model, lq_read_stop, lq_read_format, lq_read_int, lq_read_seed, lq_read_tool_choice;
 extern const lq_field lq_sampling_fields[]; // what every dialect of OpenAI's kind has, vLLM's included
 extern const lq_field lq_talk_fields[];     // what makes a conversation, of its dialects
 extern const lq_field lq_never_fields[];    // what others offer and this server cannot honour

@@ -18,15 +18,6 @@ static bool read_instructions(const lq_place *at, const lq_field *f, cJSON *v, v
     return cJSON_IsString(v) || lq_field_refuse(at, f, "expected a text");
 }
 
-static bool read_auto(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
-    const char *word = cJSON_GetStringValue(v);
-    if (word && !strcmp(word, "none")) ((lq_completion *)base)->talk.no_tools = true;
-    else if (!word || strcmp(word, "auto"))
-        return lq_refuse(at->no, 400, f->name, "unsupported_value",
-                         "%s: this server cannot make a model call a tool: expected \"none\" or \"auto\"", f->name);
-    return true;
-}
-
 static bool read_truncation(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     (void)base;
     return (cJSON_IsString(v) && !strcmp(v->valuestring, "disabled")) ||
@@ -92,7 +83,7 @@ static const lq_field rows[] = {
     {"top_logprobs", LQ_F_LONG, LQ_AT(tops), 0, LQ_MAX_TOP, NULL},
     {"include", LQ_F_READ, 0, 0, 0, read_include},
     {"tools", LQ_F_READ, 0, 0, 0, read_tools},
-    {"tool_choice", LQ_F_READ, 0, 0, 0, read_auto},
+    {"tool_choice", LQ_F_READ, 0, 0, 0, lq_read_tool_choice},
     {"truncation", LQ_F_READ, 0, 0, 0, read_truncation},
     {"reasoning", LQ_F_READ, 0, 0, 0, read_reasoning},
     {"text", LQ_F_READ, 0, 0, 0, lq_read_format},
