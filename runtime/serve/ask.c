@@ -376,14 +376,17 @@ static void preflight(request *r) {
     lq_conn_reply(r->conn, 204, NULL, lines, &none, false);
 }
 
+static bool refuse_large(request *r) {
+    return lq_refuse(&r->no, 413, NULL, NULL, "the body is larger than %zu bytes", r->s->max_body);
+}
+
 static bool may_come(request *r, const lq_head *h) {
     const bool found = route_find(r, h->path, h->method);
     if (!lq_guard_host(r, h) || !lq_guard_key(r, h)) return false; // a stranger is told of no path
     if (!found) return false;
     if (lq_conn_spare(r->conn) && !r->route->free)
         return lq_refuse(&r->no, 503, NULL, NULL, "too many connections are open");
-    if (h->length > r->s->max_body)
-        return lq_refuse(&r->no, 413, NULL, NULL, "the body is larger than %zu bytes", r->s->max_body);
+    if (h->length > r->s->max_body) return refuse_large(r);
     return (!r->route->post || lq_guard_type(r, h)) && lq_guard_rate(r);
 }
 
@@ -412,8 +415,7 @@ static void *on_head(void *arg, lq_conn *c, const lq_head *h, const lq_fault *fa
 static void on_body(void *ask, const char *p, size_t n) {
     request *r = ask;
     server *s = r->s;
-    if (r->body.n + n > s->max_body)
-        lq_refuse(&r->no, 413, NULL, NULL, "the body is larger than %zu bytes", s->max_body);
+    if (r->body.n + n > s->max_body) refuse_large(r);
     else if (atomic_fetch_add(&s->bodies, n) + n > s->max_body * BODIES) {
         atomic_fetch_sub(&s->bodies, n);
         lq_refuse(&r->no, 503, NULL, NULL, "too many large requests at once");

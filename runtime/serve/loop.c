@@ -70,7 +70,7 @@ struct lq_loop {
     char scratch[AT_ONCE];
 };
 
-static double seconds(void) {
+double lq_serve_clock(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
@@ -100,7 +100,7 @@ static void empty(lq_text *t) {
 // --- life of a connection ---
 
 static void listen_again(lq_loop *l, bool on) {
-    if (l->o.socket < 0 || l->listening == on) return;
+    if (l->listening == on) return;
     l->listening = on;
     epoll_ctl(l->epoll, EPOLL_CTL_MOD, l->o.socket,
               &(struct epoll_event){.events = on ? EPOLLIN : 0, .data.ptr = &l->o.socket});
@@ -542,7 +542,7 @@ static void take_events(lq_loop *l, int ms) {
     struct epoll_event ev[256];
     const int n = epoll_wait(l->epoll, ev, 256, ms);
     bool knocks = false;
-    l->now = seconds();
+    l->now = lq_serve_clock();
     for (int i = 0; i < n; i++) {
         uint64_t count;
         void *const what = ev[i].data.ptr;
@@ -556,11 +556,11 @@ static void take_events(lq_loop *l, int ms) {
             note(c);
         }
     }
-    if (knocks && l->o.socket >= 0) let_in(l);
+    if (knocks) let_in(l);
 }
 
 void lq_loop_run(lq_loop *l) {
-    for (int ms = 0; (l->now = seconds(), ms = l->calls.round(l->calls.arg)) >= 0;) {
+    for (int ms; (ms = l->calls.round(l->calls.arg)) >= 0;) {
         lq_conn *c = l->todo, *rest;
         l->todo = NULL;
         for (; c; c = rest) {
@@ -589,7 +589,7 @@ bool lq_loop_open(const lq_loop_opts *o, const lq_loop_calls *calls, lq_loop **o
     }
     l->o = *o;
     l->calls = *calls;
-    l->now = l->swept = seconds();
+    l->now = l->swept = lq_serve_clock();
     l->listening = true;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -608,15 +608,10 @@ void lq_loop_close(lq_loop *l) {
         l->todo = c->todo;
         free(c);
     }
-    lq_loop_deaf(l);
+    close(l->o.socket);
     if (l->epoll >= 0) close(l->epoll);
     if (l->wake >= 0) close(l->wake);
     free(l);
-}
-
-void lq_loop_deaf(lq_loop *l) {
-    if (l->o.socket >= 0) close(l->o.socket);
-    l->o.socket = -1;
 }
 
 void lq_loop_wake(lq_loop *l) {

@@ -39,8 +39,8 @@ bool lq_loop_open(const lq_loop_opts *o, const lq_loop_calls *calls, lq_loop **o
 void lq_loop_close(lq_loop *l);
 void lq_loop_run(lq_loop *l);
 void lq_loop_wake(lq_loop *l);          // from any thread
-void lq_loop_deaf(lq_loop *l);          // nobody new is let in
 bool lq_loop_watch(lq_loop *l, int fd); // an eventfd that wakes the loop too; its owner's
+double lq_serve_clock(void);            // seconds of a clock that nobody sets
 double lq_loop_now(const lq_loop *l);   // seconds, as of the last time that something came
 int lq_loop_count(const lq_loop *l);    // connections on which a request is under way
 

@@ -3,13 +3,6 @@
 #include "runtime/serve/serve.h"
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-double lq_serve_clock(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 // Upper ends of buckets, in seconds.
 static const double ends[LQ_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60};

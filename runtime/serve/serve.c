@@ -101,7 +101,7 @@ static void wake(server *s) {
 
 static void *engine_run(void *arg) {
     server *s = arg;
-    for (bool quit = false; !quit;) {
+    while (!atomic_load(&s->quit)) {
         bool busy = false;
         lq_err err = {0};
         const bool done = lq_engine_step(s->e, &busy, &err);
@@ -113,9 +113,6 @@ static void *engine_run(void *arg) {
         pthread_mutex_unlock(&s->news_lock);
         if (news) wake(s); // once, for all who got something in this step
         if (!busy) lq_engine_wait(s->e, -1);
-        pthread_mutex_lock(&s->job_lock);
-        quit = s->quit;
-        pthread_mutex_unlock(&s->job_lock);
     }
     return NULL;
 }
@@ -141,7 +138,7 @@ static request *job_take(worker *w) {
     server *s = w->s;
     request *r = NULL;
     pthread_mutex_lock(&s->job_lock);
-    while (!r && !s->quit) {
+    while (!r && !atomic_load(&s->quit)) {
         const int at = w->first && s->jobs[1] ? 1 : 0;
         if (!(r = s->jobs[at])) {
             pthread_cond_wait(&s->bell, &s->job_lock);
@@ -248,7 +245,7 @@ static bool loop_open(server *s, int *port, lq_err *err) {
 
 static void threads_end(server *s, pthread_t *thread, int count) {
     pthread_mutex_lock(&s->job_lock);
-    s->quit = true;
+    atomic_store(&s->quit, true);
     pthread_cond_broadcast(&s->bell);
     pthread_mutex_unlock(&s->job_lock);
     lq_engine_wake(s->e);

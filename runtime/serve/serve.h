@@ -99,14 +99,13 @@ struct server {
     pthread_cond_t bell;
     request *jobs[2], **jobs_end[2]; // small ones and large ones
     int job_count;
-    bool quit;             // workers are to end
     pthread_mutex_t log_lock; // of what follows
     pthread_cond_t log_bell;
     struct line *lines, **lines_end; // of the log, not written yet
     int line_count, lost;
     bool log_quit;
 
-    atomic_bool poked, draining, sick;
+    atomic_bool poked, draining, sick, quit; // quit: the engine's thread and the workers are to end
     atomic_size_t bodies;  // bytes of bodies in memory
     atomic_int live;       // engine requests that have not ended
     atomic_uint_fast64_t number, ids, ended[LQ_FAILED + 1], replies[6]; // replies: by hundreds of the status
@@ -136,5 +135,4 @@ void lq_guard_origin(request *r, const lq_head *h);
 // --- metrics.c ---
 void lq_times_add(lq_times *t, double s);
 bool lq_metrics_run(request *r, const char *rest);
-double lq_serve_clock(void);
 #endif

@@ -1,5 +1,5 @@
-// server.h: what http.c and the protocols share: requests and answers as data, with no socket in sight. The protocols
-// know nothing of HTTP but status codes and paths; http.c owns connections, threads and time.
+// server.h: what the server and the protocols share: requests and answers as data, with no socket in sight. The
+// protocols know nothing of HTTP but status codes and paths; connections, threads and time are serve.h's.
 #ifndef LQ_SERVER_H
 #define LQ_SERVER_H
 #include "runtime/lq.h"
