@@ -303,10 +303,10 @@ static double seconds(void) {
 
 #if defined(__SANITIZE_ADDRESS__) // it looks at all of a text whenever a part of it is compared: no measure of ours
 static const double much = 1e6;
-static const size_t whole = (size_t)1 << 14; // what it sees of memory it sees in less
+static const size_t long_text = (size_t)1 << 14; // what it sees of memory it sees in less
 #else
 static const double much = 24;
-static const size_t whole = (size_t)1 << 20;
+static const size_t long_text = (size_t)1 << 20;
 #endif
 
 // CPU seconds of reading n bytes: the least of a few goes, as a busy machine makes single ones longer.
@@ -335,9 +335,9 @@ static void long_check(const lq_tokenizer *t, const char *name) {
     static const char *const units[] = {"a", "ab", " ", "\n", "=", "1", "\xcc\x81\xcc\xa3", "\xe4\xbd\xa0", "\xff",
                                         "<s>", "'s", "\xe2\x96\x81"};
     for (size_t k = 0; k < sizeof units / sizeof *units; k++) {
-        const double some = reading(t, units[k], whole / 8, 1, 0), most = much * some + 0.05;
-        const double all = reading(t, units[k], whole, 5, most);
-        CHECK(all <= most, "%s: %.3f s for %zu bytes of \"%s\", %.3f s for eight times as many", name, some, whole / 8, units[k], all);
+        const double some = reading(t, units[k], long_text / 8, 1, 0), most = much * some + 0.05;
+        const double all = reading(t, units[k], long_text, 5, most);
+        CHECK(all <= most, "%s: %.3f s for %zu bytes of \"%s\", %.3f s for eight times as many", name, some, long_text / 8, units[k], all);
     }
 }
 
