@@ -41,10 +41,10 @@ def near(model, what, tokens, ids):
     """Default mode hands on bf16: a number is off by 2^-9 of itself, and a few dozen of them in a row by some times that; but where experts are chosen
     another one may be, so there the distribution is held instead."""
     os.environ["LQ_EMU_COUNT"] = "1"
-    mine, why = logits(model, tokens, isa="cuda", batch=7, ids=ids, mode="default")
+    mine, why = logits(model, tokens, isa="cuda", batch=tokens - 7, ids=ids, mode="default")  # what is left over goes by kernels of few rows
     del os.environ["LQ_EMU_COUNT"]
     check(real_gpu or what not in ALL_FAST or " 0 plain" in why, f"{what}, default mode: plain kernels ran: {why}")
-    alone, _ = logits(model, tokens, isa="cuda", batch=4, ids=ids, mode="default")
+    alone, _ = logits(model, tokens, isa="cuda", batch=tokens, ids=ids, mode="default")
     exact, _ = logits(model, tokens, isa="c", batch=7, ids=ids)
     if not check(mine is not None and alone is not None and exact is not None, f"{what}, default mode: {why}"):
         return None
@@ -62,7 +62,9 @@ def close(exact, mine):
 def fast(model, what, tokens, ids, exact=None):
     """All tokens at once go by the library, whose sums have another order: as near as default mode, and the same bits in the same batch."""
     one, why = logits(model, tokens, isa="cuda", batch=tokens, ids=ids, mode="fast")
-    again, _ = logits(model, tokens, isa="cuda", batch=tokens, ids=ids, mode="fast")
+    again = one  # the emulated machine has one order for everything: a kind of weight each is enough there
+    if real_gpu or exact is None:
+        again, _ = logits(model, tokens, isa="cuda", batch=tokens, ids=ids, mode="fast")
     if real_gpu and "cuBLASLt cannot be loaded" in why:
         return skip(f"{what}, fast mode: {why}")
     exact = logits(model, tokens, isa="c", batch=tokens, ids=ids)[0] if exact is None else exact
