@@ -143,8 +143,8 @@ typedef struct lq_sampling {
     const float *bias;
 } lq_sampling;
 
-typedef enum lq_finish { LQ_RUNNING, LQ_STOP /* end token or stop string */, LQ_LENGTH, LQ_ABORTED,
-                        LQ_FAILED } lq_finish;
+typedef enum lq_finish { LQ_RUNNING, LQ_STOP /* end token or stop string */, LQ_LENGTH,
+                        LQ_LATE /* deadline_ms passed */, LQ_ABORTED, LQ_FAILED } lq_finish;
 
 typedef struct lq_top { int32_t id; float logprob; } lq_top;
 
@@ -188,6 +188,7 @@ typedef struct lq_request {
     bool score_only;        // ends after the prompt: nothing is sampled
     int top_n;              // 0..20 alternatives per token
     int priority;           // lower first
+    int deadline_ms;        // after which it ends with what it has, wherever it is; 0: never
     uint64_t client;        // whose it is: clients take turns; 0: nobody's but its own
     uint64_t salt;          // what stands in the cache is shared with requests of the same salt alone; 0: like others
     bool beside;            // part of what was submitted last: counts in the queue with that
@@ -340,6 +341,8 @@ typedef struct lq_serve_opts {
     const char *name;     // what clients call the model; NULL: its architecture
     const char *const *keys; // [key_count] clients must send one of them as a bearer token. Never logged
     int key_count;        // 0: whoever reaches the server may use it
+    const char *const *admin_keys; // [admin_key_count] who has one may drain it; nobody else can
+    int admin_key_count;
     int rate;             // requests a minute that each key may ask for (all together, where there is none); 0: any
     const char *tls_cert, *tls_key; // PEM files; NULL: no TLS
     const char *const *hosts;   // [host_count] more names by which it may be called where there is no key
@@ -349,10 +352,12 @@ typedef struct lq_serve_opts {
     int max_per_address;  // of these, from one address; 0: any number
     size_t max_body;      // bytes of a request; 0: 4 MiB
     bool priorities;      // requests may have a priority; else one that does is refused
+    int deadline_seconds; // how long any request may take; 0: as long as it says, or for ever
     const char *chat_template; // the text of one, in place of the model's own; NULL: that, if there is one
     int drain_seconds;    // how long running requests may go on after lq_serve_stop; 0: 30; negative: not at all
     void (*ready)(void *arg, const char *host, int port);
-    void (*log)(void *arg, const char *line); // from any thread: a line a request, of route, status, counts and times
+    void (*log)(void *arg, const char *line); // from any thread: a line a request, of time, route, status and counts
+    bool log_json;        // each line is a JSON object
     void *arg;
 } lq_serve_opts;
 // Whether lq_serve could listen there now: a port that is taken is told before a model is opened.

@@ -49,7 +49,7 @@ jobs=() names=() commands=()
 job() { names+=("${2%% *}") commands+=("$(printf '%q ' "$@")"); } # LAYER NAME SECONDS COMMAND...
 
 # Who takes minutes begins first, the longest before the others, so that all cores end together.
-long="check_device.py check_device_quantize.py serve.py quantize_resume.py checkkern bench.py quantize_safe.py quantize_ram.py check_kernels.py quantize_kill.py"
+long="check_device.py check_device_quantize.py serve.py serve_life.py quantize_resume.py checkkern bench.py quantize_safe.py quantize_ram.py check_kernels.py quantize_kill.py"
 begin_all() {
     local word i
     for word in $long ALL; do

@@ -7,16 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 typedef struct serve_args {
     lq_common common;
     lq_model_args model;
-    const char *host, *name, *key_file, *log, *tls_cert, *tls_key, *chat_template;
+    const char *host, *name, *key_file, *admin_file, *log, *log_format, *tls_cert, *tls_key;
+    const char *chat_template;
     lq_list allow, cors;
-    int64_t port, max_seqs, max_batch, max_prefill, max_queue, age, max_connections, per_address, rate, drain;
+    int64_t port, max_seqs, max_batch, max_prefill, max_queue, kv_block;
+    int64_t age, deadline, max_connections, per_address, rate, drain;
     bool priorities, no_prefix;
-    size_t kv_mem, max_body;
+    size_t kv_memory, max_body;
     FILE *log_to; // NULL: nowhere
 } serve_args;
 
@@ -51,12 +52,8 @@ static void on_ready(void *arg, const char *host, int port) {
 
 static void on_log(void *arg, const char *line) {
     const serve_args *a = arg;
-    char when[40] = "";
-    struct tm tm;
-    const time_t now = time(NULL);
     if (!a->log_to) return;
-    if (gmtime_r(&now, &tm)) strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    lq_say_line(a->log_to, "%s %s", when, line);
+    lq_say_line(a->log_to, "%s", line);
     fflush(a->log_to);
 }
 
@@ -89,6 +86,9 @@ static char *name_of(const char *path) {
     return name;
 }
 
+static const char *const log_formats[] = {"text", "json"};
+static const char *log_format_name(size_t i) { return i < 2 ? log_formats[i] : NULL; }
+
 // Words of a text, in place.
 typedef struct words { char *text; const char **p; int n; } words;
 
@@ -104,11 +104,11 @@ static bool words_read(words *w, const char *between, lq_err *err) {
     return true;
 }
 
-// The lines of the file, or LQ_API_KEY.
-static bool keys_read(const char *file, words *keys, lq_err *err) {
+// The lines of the file, or what the environment has.
+static bool keys_read(const char *file, const char *name, words *keys, lq_err *err) {
     size_t n = 0;
     if (!file) {
-        const char *env = getenv("LQ_API_KEY");
+        const char *env = getenv(name);
         keys->text = env && *env ? strdup(env) : NULL;
         if (env && *env && !keys->text) return lq_fail(err, LQ_E_MEMORY, "out of memory");
     } else if (!lq_input_read(file, 1 << 20, &keys->text, &n, err)) return false;
@@ -142,8 +142,8 @@ static bool serve(const char *path, serve_args *a, const lq_serve_opts *so, lq_e
     const lq_model_opts mo = lq_model_args_opts(&a->model);
     const lq_engine_opts eo = {.max_seqs = (int)a->max_seqs, .max_batch = (int)a->max_batch,
                                .max_prefill = (int)a->max_prefill, .max_queue = (int)a->max_queue,
-                               .age_ms = (int)a->age * 1000, .kv_bytes = a->kv_mem,
-                               .no_prefix = a->no_prefix};
+                               .age_ms = (int)a->age * 1000, .kv_bytes = a->kv_memory,
+                               .kv_page = (int)a->kv_block, .no_prefix = a->no_prefix};
     bool done = lq_serve_try(so, err) && lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err) &&
                 lq_engine_warm(e, err);
     if (done) {
@@ -160,14 +160,15 @@ static int run(void *args, int argc, char **argv) {
     serve_args *a = args;
     lq_err err = {0};
     char *name = NULL, *template = NULL;
-    words keys = {0};
+    words keys = {0}, admins = {0};
     (void)argc;
     if (lq_model_args_check("serve", &a->model)) return 2;
     if (!a->tls_cert != !a->tls_key)
         return lq_say_usage("serve", "--tls-cert and --tls-key: expected both, or neither");
     if (!a->name) a->name = name = name_of(argv[0]);
-    bool done = a->name ? keys_read(a->key_file, &keys, &err) : lq_fail(&err, LQ_E_MEMORY, "out of memory");
-    done = done && template_read(a->chat_template, &template, &err);
+    bool done = a->name || lq_fail(&err, LQ_E_MEMORY, "out of memory");
+    done = done && keys_read(a->key_file, "LQ_API_KEY", &keys, &err) &&
+           keys_read(a->admin_file, "LQ_ADMIN_KEY", &admins, &err) && template_read(a->chat_template, &template, &err);
     a->log_to = a->common.quiet ? NULL : stderr;
     if (done && a->log && strcmp(a->log, "-") != 0 && !(a->log_to = fopen(a->log, "a")))
         done = lq_fail(&err, LQ_E_IO, "%s: %s", a->log, strerror(errno));
@@ -175,16 +176,20 @@ static int run(void *args, int argc, char **argv) {
         lq_say_line(stderr, "lq serve: whoever reaches %s may use this server: no key was given (--api-key-file)",
                     a->host);
     const lq_serve_opts so = {.host = a->host, .port = a->port ? (int)a->port : -1, .name = a->name, .keys = keys.p,
-                              .key_count = keys.n, .rate = (int)a->rate, .tls_cert = a->tls_cert,
-                              .tls_key = a->tls_key, .hosts = a->allow.p, .host_count = (int)a->allow.n,
+                              .key_count = keys.n, .admin_keys = admins.p, .admin_key_count = admins.n,
+                              .rate = (int)a->rate, .tls_cert = a->tls_cert, .tls_key = a->tls_key,
+                              .hosts = a->allow.p, .host_count = (int)a->allow.n,
                               .origins = a->cors.p, .origin_count = (int)a->cors.n,
                               .max_connections = (int)a->max_connections,
                               .max_per_address = (int)a->per_address, .max_body = a->max_body,
                               .priorities = a->priorities, .chat_template = template,
-                              .drain_seconds = (int)a->drain, .ready = on_ready, .log = on_log, .arg = a};
+                              .drain_seconds = (int)a->drain, .deadline_seconds = (int)a->deadline,
+                              .ready = on_ready, .log = on_log,
+                              .log_json = a->log_format && !strcmp(a->log_format, "json"), .arg = a};
     done = done && serve(argv[0], a, &so, &err);
     if (a->log_to && a->log_to != stderr) fclose(a->log_to);
     words_free(&keys);
+    words_free(&admins);
     free(name);
     free(template);
     return done ? 0 : lq_say_error(&err);
@@ -200,6 +205,8 @@ static const lq_opt opts[] = {
      "what clients call the model (default: from the file's name)", NULL, 0, 0},
     {"api-key-file", 0, LQ_OPT_FILE, offsetof(serve_args, key_file), "FILE",
      "clients must send a line of this file as a bearer token; clients of several keys take turns", NULL, 0, 0},
+    {"admin-key-file", 0, LQ_OPT_FILE, offsetof(serve_args, admin_file), "FILE",
+     "who sends a line of this file may drain the server (POST /admin/drain, /admin/resume)", NULL, 0, 0},
     {"rate-limit", 0, LQ_OPT_INT, offsetof(serve_args, rate), "N",
      "requests a minute that each key may make (default: any number)", NULL, 1, 1000000},
     {"tls-cert", 0, LQ_OPT_FILE, offsetof(serve_args, tls_cert), "FILE",
@@ -223,7 +230,11 @@ static const lq_opt opts[] = {
      "requests may have a \"priority\": lower is sooner", NULL, 0, 0},
     {"age", 0, LQ_OPT_INT, offsetof(serve_args, age), "SECONDS",
      "who has waited so long goes before all priorities (default: 10)", NULL, 1, 86400},
-    {"kv-mem", 0, LQ_OPT_SIZE, offsetof(serve_args, kv_mem), "SIZE",
+    {"deadline", 0, LQ_OPT_INT, offsetof(serve_args, deadline), "SECONDS",
+     "how long any request may take, also one that names no \"deadline_ms\" (default: as long as it needs)", NULL, 1, 1 << 20},
+    {"kv-block", 0, LQ_OPT_INT, offsetof(serve_args, kv_block), "N",
+     "tokens in a block of the KV cache: 16, 32 (default) or 64", NULL, 16, 64},
+    {"kv-memory", 0, LQ_OPT_SIZE, offsetof(serve_args, kv_memory), "SIZE",
      "memory for the KV cache (default: by the model and the machine)", NULL, 0, 0},
     {"no-prefix-cache", 0, LQ_OPT_FLAG, offsetof(serve_args, no_prefix), NULL,
      "compute every prompt whole, also what the KV cache still holds of its beginning", NULL, 0, 0},
@@ -236,6 +247,8 @@ static const lq_opt opts[] = {
      "how long requests may go on after a signal (default: 30); -1: not at all", NULL, -1, 86400},
     {"log", 0, LQ_OPT_FILE, offsetof(serve_args, log), "FILE",
      "where a line for each request goes (default: -, standard error)", NULL, 0, 0},
+    {"log-format", 0, LQ_OPT_CHOICE, offsetof(serve_args, log_format), "FORM",
+     "a line of words, or a JSON object (default: text)", log_format_name, 0, 0},
     LQ_MODEL_OPTS(serve_args, model),
 };
 static const char *const examples[] = {
@@ -253,7 +266,7 @@ const lq_verb lq_verb_serve = {
               "is new alone, and their answers are the same. usage.prompt_tokens_details.cached_tokens says how much of a prompt that was.\n\n"
               "Where a request says nothing of temperature, top_p, top_k, min_p or repetition_penalty, the model's generation_config.json "
               "does. Conversations need the chat template that came with the model, or --chat-template.\n\n"
-              "Keys come from --api-key-file or the environment variable LQ_API_KEY, never from the command line. The log names routes, "
+              "Keys come from --api-key-file or the environment variable LQ_API_KEY (--admin-key-file, LQ_ADMIN_KEY), never from the command line. The log names routes, "
               "times, counts and the X-Request-Id that each answer has, the client's or one of its own; no text, no key.\n\n"
               "On SIGTERM or Ctrl-C new requests get a 503, running ones go on for up to --drain seconds, and the exit status is 0. "
               "A second signal ends them at once.",

@@ -198,6 +198,7 @@ bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
         e->bytes += q->bytes;
         q->id = q->order = e->next_id++;
         q->arrived = lq_engine_clock();
+        if (r->deadline_ms) q->until = q->arrived + r->deadline_ms * 1e-3;
         if (id) *id = q->id;
         e->all[e->alls++] = q;
         e->queued += !r->beside;
@@ -393,8 +394,13 @@ static void reap(lq_engine *e) {
     pthread_mutex_lock(&e->lock);
     const int n = e->alls; // later ones are incoming
     pthread_mutex_unlock(&e->lock);
-    for (int i = 0; i < n; i++)
-        if (e->all[i]->received && atomic_load(&e->all[i]->cancelled)) end_all(e, e->all[i], LQ_ABORTED, NULL);
+    const double now = lq_engine_clock();
+    for (int i = 0; i < n; i++) {
+        lq_req *q = e->all[i];
+        if (!q->received) continue;
+        if (atomic_load(&q->cancelled)) end_all(e, q, LQ_ABORTED, NULL);
+        else if (q->until > 0 && now >= q->until) end_all(e, q, LQ_LATE, NULL);
+    }
     const int left = sweep(e);
     pthread_mutex_lock(&e->lock);
     e->queued -= left;

@@ -36,7 +36,7 @@ struct lq_req {
     int prompt, max_tokens;
     uint64_t seed, order; // order: of arrival
     uint64_t round;       // its turn among those of its rank
-    double arrived;
+    double arrived, until; // until: its deadline; 0: none
     bool aged;            // it has waited long
     char **stop;
     size_t *stop_len, longest_stop;

@@ -146,8 +146,12 @@ void lq_answer_event(lq_answer *a, int64_t prompt, const lq_event *e) {
                        e->error ? e->error : "the request was ended by the server");
         return;
     }
+    if (e->finish == LQ_LATE && !a->sampled_tokens) {
+        lq_answer_fail(a, 504, "the request's time was over before its first token");
+        return;
+    }
     if (e->finish != LQ_RUNNING) {
-        c->finish = e->finish;
+        c->finish = e->finish == LQ_LATE ? LQ_LENGTH : e->finish; // what there is was cut
         c->stop_index = e->stop_index;
         a->open--;
     }

@@ -232,20 +232,23 @@ static bool refuse_error(request *r, const char *param, const lq_err *err) {
     }
 }
 
-bool lq_ask_refuse_draining(request *r) {
-    return lq_refuse(&r->no, 503, NULL, NULL, "the server is shutting down");
+// Whether new requests are taken; else it refuses this one.
+static bool takes(request *r) {
+    const int drain = atomic_load(&r->s->drain);
+    const char *why = drain == LQ_DRAINED ? "the server was drained and takes no new requests"
+                                          : "the server is shutting down";
+    return drain == LQ_TAKES || lq_refuse(&r->no, 503, NULL, NULL, "%s", why);
 }
 
 // All prompts or none: those submitted before one that is refused are cancelled.
 static bool parts_submit(request *r, const lq_completion *c) {
     const int count = (int)r->part_count;
     int done = 0;
-    bool submitted = true;
     lq_err err;
     atomic_fetch_add(&r->refs, count);
-    // Before the look at `draining`: who drains sets that first and then waits for these.
+    // Before the look at `drain`: who drains sets that first and then waits for these.
     atomic_fetch_add(&r->s->live, count);
-    if (atomic_load(&r->s->draining)) submitted = lq_ask_refuse_draining(r);
+    bool submitted = takes(r);
     while (submitted && done < count) {
         part *p = &r->parts[done];
         lq_request q = lq_completion_request(c, done);
@@ -270,7 +273,7 @@ static bool completion_run(request *r, const char *rest) {
     server *s = r->s;
     lq_completion c;
     (void)rest;
-    if (atomic_load(&s->draining)) return lq_ask_refuse_draining(r);
+    if (!takes(r)) return false;
     if (!lq_completion_parse(&s->api, lq_dialect_at(r->route->path), r->body.n ? r->body.p : "", r->body.n, &c, &r->no))
         return false;
     bool begun = lq_completion_encode(&s->api, &c, &r->no);
@@ -316,25 +319,49 @@ static bool health_run(request *r, const char *rest) {
 
 // Takes requests: alive, not draining.
 static bool ready_run(request *r, const char *rest) {
-    return atomic_load(&r->s->draining) ? lq_ask_refuse_draining(r) : health_run(r, rest);
+    return takes(r) && health_run(r, rest);
+}
+
+// What runs goes on; /ready says no until it is taken back.
+static bool drain_run(request *r, const char *rest) {
+    int was = LQ_TAKES;
+    lq_engine_stats e;
+    (void)rest;
+    atomic_compare_exchange_strong(&r->s->drain, &was, LQ_DRAINED);
+    lq_engine_describe(r->s->e, &e);
+    if (was == LQ_TAKES) lq_log_add(r->s, "drained: no new requests until /admin/resume");
+    lq_text_fmt(&r->out, "{\"status\":\"draining\",\"running\":%d,\"waiting\":%d}", e.running, e.waiting);
+    return true;
+}
+
+static bool resume_run(request *r, const char *rest) {
+    int was = LQ_DRAINED;
+    (void)rest;
+    atomic_compare_exchange_strong(&r->s->drain, &was, LQ_TAKES);
+    if (was == LQ_LEAVES) return takes(r);
+    if (was == LQ_DRAINED) lq_log_add(r->s, "resumed: new requests are taken");
+    lq_text_fmt(&r->out, "{\"status\":\"ok\"}");
+    return true;
 }
 
 static const route routes[] = {
-    {"/v1/completions", false, true, false, json_type, completion_run},
-    {"/v1/chat/completions", false, true, false, json_type, completion_run},
-    {"/v1/responses", false, true, false, json_type, completion_run},
-    {"/v1/messages", false, true, false, json_type, completion_run},
-    {"/v1/messages/count_tokens", false, true, false, json_type, count_run},
-    {"/generate", false, true, false, json_type, completion_run},
-    {"/generate_stream", false, true, false, json_type, completion_run},
-    {"/v1/models", false, false, false, json_type, models_run},
-    {"/v1/models/", true, false, false, json_type, models_run},
-    {"/tokenize", false, true, false, json_type, tokenize_run},
-    {"/detokenize", false, true, false, json_type, detokenize_run},
-    {"/tokenizer_info", false, false, false, json_type, info_run},
-    {"/metrics", false, false, false, "text/plain; version=0.0.4; charset=utf-8", lq_metrics_run},
-    {"/health", false, false, true, json_type, health_run},
-    {"/ready", false, false, true, json_type, ready_run},
+    {"/v1/completions", false, true, false, false, json_type, completion_run},
+    {"/v1/chat/completions", false, true, false, false, json_type, completion_run},
+    {"/v1/responses", false, true, false, false, json_type, completion_run},
+    {"/v1/messages", false, true, false, false, json_type, completion_run},
+    {"/v1/messages/count_tokens", false, true, false, false, json_type, count_run},
+    {"/generate", false, true, false, false, json_type, completion_run},
+    {"/generate_stream", false, true, false, false, json_type, completion_run},
+    {"/v1/models", false, false, false, false, json_type, models_run},
+    {"/v1/models/", true, false, false, false, json_type, models_run},
+    {"/tokenize", false, true, false, false, json_type, tokenize_run},
+    {"/detokenize", false, true, false, false, json_type, detokenize_run},
+    {"/tokenizer_info", false, false, false, false, json_type, info_run},
+    {"/metrics", false, false, false, false, "text/plain; version=0.0.4; charset=utf-8", lq_metrics_run},
+    {"/health", false, false, true, false, json_type, health_run},
+    {"/ready", false, false, true, false, json_type, ready_run},
+    {"/admin/drain", false, true, false, true, json_type, drain_run},
+    {"/admin/resume", false, true, false, true, json_type, resume_run},
 };
 
 // --- a request comes in ---
@@ -387,7 +414,7 @@ static bool may_come(request *r, const lq_head *h) {
     if (lq_conn_spare(r->conn) && !r->route->free)
         return lq_refuse(&r->no, 503, NULL, NULL, "too many connections are open");
     if (h->length > r->s->max_body) return refuse_large(r);
-    return (!r->route->post || lq_guard_type(r, h)) && lq_guard_rate(r);
+    return r->route->admin || ((!r->route->post || lq_guard_type(r, h)) && lq_guard_rate(r));
 }
 
 static void *on_head(void *arg, lq_conn *c, const lq_head *h, const lq_fault *fault) {
@@ -472,18 +499,41 @@ static void on_half(void *ask) {
     if (!lq_conn_probe(r->conn, comment, sizeof comment - 1)) lq_conn_cut(r->conn);
 }
 
-static void log_line(const request *r, bool whole) {
+static void log_words(const request *r, double seconds, bool whole) {
     char line[400], tokens[128] = "";
     const lq_answer *a = &r->answer;
-    const double t = lq_serve_clock();
-    if (r->status == 200 && r->route && !r->route->post) return; // looks at the server are no news
     if (r->part_count)
         snprintf(tokens, sizeof tokens, " %" PRId64 "+%" PRId64 " tokens%s, first after %.0f ms", a->prompt_tokens,
                  a->sampled_tokens, a->stream ? " streamed" : "", r->first > 0 ? (r->first - r->begun) * 1e3 : 0);
-    // The route, not the path: that is the client's text.
     snprintf(line, sizeof line, "%s %s %s %d%s, %.1f ms%s", r->id, r->method, r->route ? r->route->path : "-",
-             r->status, tokens, (t - r->begun) * 1e3, whole ? "" : ", cut off");
+             r->status, tokens, seconds * 1e3, whole ? "" : ", cut off");
     lq_log_add(r->s, line);
+}
+
+static void log_json(const request *r, double seconds, bool whole) {
+    const lq_answer *a = &r->answer;
+    char when[48];
+    lq_text t = {0};
+    lq_text_fmt(&t, "{\"time\":\"%s\",\"id\":\"%s\",\"method\":\"%s\",\"route\":\"%s\",\"status\":%d,\"ms\":%.1f",
+                lq_log_time(when, sizeof when), r->id, r->method, r->route ? r->route->path : "-", r->status,
+                seconds * 1e3);
+    if (r->client) lq_text_fmt(&t, ",\"key\":%" PRIu64, r->client);
+    if (r->part_count)
+        lq_text_fmt(&t, ",\"stream\":%s,\"prompt_tokens\":%" PRId64 ",\"cached_tokens\":%" PRId64
+                    ",\"completion_tokens\":%" PRId64,
+                    a->stream ? "true" : "false", a->prompt_tokens, a->cached_tokens, a->sampled_tokens);
+    if (r->first > 0) lq_text_fmt(&t, ",\"ttft_ms\":%.1f", (r->first - r->begun) * 1e3);
+    lq_text_fmt(&t, ",\"whole\":%s}", whole ? "true" : "false");
+    if (!t.failed) lq_log_put(r->s, t.p);
+    lq_text_free(&t);
+}
+
+// The route, not the path: that is the client's text. An id has plain characters alone.
+static void log_line(const request *r, bool whole) {
+    const double seconds = lq_serve_clock() - r->begun;
+    if (r->status == 200 && r->route && !r->route->post) return; // looks at the server are no news
+    if (r->s->o->log_json) log_json(r, seconds, whole);
+    else log_words(r, seconds, whole);
 }
 
 static void on_end(void *ask, bool sent) {

@@ -61,7 +61,11 @@ bool lq_completion_parse(const lq_api *api, const lq_dialect *d, const char *bod
     if (!lq_body_parse(api, body, n, &tree, no)) return refused(d, no);
     c->tree = tree;
     c->dialect = d;
-    if (d->read(api, c, no) && lq_completion_settle(c, no)) return true;
+    if (d->read(api, c, no) && lq_completion_settle(c, no)) {
+        int *deadline = &c->ask.deadline_ms;
+        if (api->deadline_ms && (!*deadline || *deadline > api->deadline_ms)) *deadline = api->deadline_ms;
+        return true;
+    }
     lq_completion_free(c);
     return refused(d, no);
 }

@@ -263,6 +263,7 @@ const lq_field lq_sampling_fields[] = {
     {"ignore_eos", LQ_F_BOOL, LQ_AT(ask.ignore_eos), 0, 0, NULL},
     {"add_special_tokens", LQ_F_BOOL, LQ_AT(special), 0, 0, NULL},
     {"priority", LQ_F_READ, LQ_AT(ask.priority), INT_MIN, INT_MAX, read_priority},
+    {"deadline_ms", LQ_F_INT, LQ_AT(ask.deadline_ms), 1, INT_MAX, NULL},
     {"cache_salt", LQ_F_READ, 0, 0, 0, read_salt},
     {"response_format", LQ_F_READ, 0, 0, 0, lq_read_format},
     {NULL, LQ_F_OFF, 0, 0, 0, NULL},

@@ -73,9 +73,19 @@ static const char *key_given(const lq_head *h) {
     return other;
 }
 
+static bool admin_key(request *r, const char *given) {
+    const lq_serve_opts *o = r->s->o;
+    bool found = false;
+    for (int i = 0; given && i < o->admin_key_count; i++) found = key_equal(given, o->admin_keys[i]) || found;
+    if (!o->admin_key_count) return lq_refuse(&r->no, 404, NULL, "not_found", "there is nothing at this path");
+    return found ||
+        lq_refuse(&r->no, 401, NULL, "invalid_api_key", "this wants an administrator's key as a bearer token");
+}
+
 bool lq_guard_key(request *r, const lq_head *h) {
     const lq_serve_opts *o = r->s->o;
     const char *given = key_given(h);
+    if (r->route && r->route->admin) return admin_key(r, given);
     if (!o->key_count || (r->route && r->route->free)) return true;
     for (int i = 0; given && i < o->key_count; i++)
         if (key_equal(given, o->keys[i])) r->client = (uint64_t)i + 1;

@@ -50,7 +50,7 @@ static void times(lq_text *out, const server *s, const char *name, const char *h
 
 bool lq_metrics_run(request *r, const char *rest) {
     static const struct { const char *name; lq_finish finish; } reasons[] = {
-        {"stop", LQ_STOP}, {"length", LQ_LENGTH}, {"abort", LQ_ABORTED},
+        {"stop", LQ_STOP}, {"length", LQ_LENGTH}, {"deadline", LQ_LATE}, {"abort", LQ_ABORTED},
     };
     server *s = r->s;
     lq_text *out = &r->out;

@@ -43,7 +43,7 @@ static atomic_flag serving = ATOMIC_FLAG_INIT;
 
 typedef struct line { struct line *next; char text[]; } line;
 
-void lq_log_add(server *s, const char *text) {
+void lq_log_put(server *s, const char *text) {
     const size_t n = strlen(text) + 1;
     line *l = s->o->log ? malloc(sizeof *l + n) : NULL;
     if (!l) return;
@@ -61,6 +61,29 @@ void lq_log_add(server *s, const char *text) {
     if (!room) free(l);
 }
 
+const char *lq_log_time(char *to, size_t size) {
+    struct timespec now;
+    struct tm tm;
+    char day[32] = "";
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (gmtime_r(&now.tv_sec, &tm)) strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(to, size, "%s.%03ldZ", day, now.tv_nsec / 1000000);
+    return to;
+}
+
+void lq_log_add(server *s, const char *words) {
+    lq_text t = {0};
+    char when[48];
+    lq_log_time(when, sizeof when);
+    if (s->o->log_json) {
+        lq_text_fmt(&t, "{\"time\":\"%s\",\"event\":", when);
+        lq_text_json(&t, words, strlen(words));
+        lq_text_fmt(&t, "}");
+    } else lq_text_fmt(&t, "%s %s", when, words);
+    if (!t.failed) lq_log_put(s, t.p);
+    lq_text_free(&t);
+}
+
 static void lines_write(server *s, line *l, int lost) {
     char text[64];
     for (line *rest; l; l = rest) {
@@ -69,7 +92,7 @@ static void lines_write(server *s, line *l, int lost) {
         free(l);
     }
     snprintf(text, sizeof text, "%d lines of the log are lost", lost);
-    if (lost) s->o->log(s->o->arg, text);
+    if (lost) lq_log_add(s, text);
 }
 
 static void *log_run(void *arg) {
@@ -183,7 +206,7 @@ static int on_round(void *arg) {
     const bool open = lq_loop_count(s->loop) > 0, live = atomic_load(&s->live) > 0;
     give_memory_back(f, now, open || live);
     if (f->phase == SERVES && atomic_load(&stops)) {
-        atomic_store(&s->draining, true);
+        atomic_store(&s->drain, LQ_LEAVES);
         f->phase = DRAINS;
         f->until = now + (s->o->drain_seconds ? s->o->drain_seconds : 30);
         lq_log_add(s, "shutting down: no new requests");
@@ -291,7 +314,7 @@ static bool server_open(server *s, lq_model *m, lq_engine *e, const lq_serve_opt
     snprintf(s->name, sizeof s->name, "%s", o->name && *o->name ? o->name : info.arch);
     if (gethostname(s->machine, sizeof s->machine - 1)) *s->machine = '\0';
     s->api = (lq_api){.model = m, .name = s->name, .vocab = info.vocab, .ctx = stats.ctx, .max_body = s->max_body,
-                      .priorities = o->priorities};
+                      .priorities = o->priorities, .deadline_ms = o->deadline_seconds * 1000};
     if (getrandom(&s->prefix, sizeof s->prefix, 0) != (ssize_t)sizeof s->prefix) s->prefix = (uint64_t)s->started << 32;
     pthread_mutex_init(&s->open_lock, NULL);
     pthread_mutex_init(&s->news_lock, NULL);

@@ -28,6 +28,7 @@ typedef struct route {
     const char *path;
     bool prefix, post;
     bool free;                                      // no key is needed
+    bool admin;                                     // an administrator's is
     const char *type;
     bool (*run)(request *r, const char *rest);      // the answer goes to r->out; false: r->no says why not
 } route;
@@ -70,6 +71,9 @@ struct request {
     uint64_t number;
 };
 
+// Whether new requests are taken: an administrator's word can be taken back, the end cannot.
+enum lq_drain { LQ_TAKES, LQ_DRAINED, LQ_LEAVES };
+
 enum { LQ_BUCKETS = 14 };
 typedef struct lq_times { // a histogram
     atomic_uint_fast64_t bucket[LQ_BUCKETS + 1], count;
@@ -105,7 +109,8 @@ struct server {
     int line_count, lost;
     bool log_quit;
 
-    atomic_bool poked, draining, sick, quit; // quit: the engine's thread and the workers are to end
+    atomic_bool poked, sick, quit; // quit: the engine's thread and the workers are to end
+    atomic_int drain;      // enum lq_drain
     atomic_size_t bodies;  // bytes of bodies in memory
     atomic_int live;       // engine requests that have not ended
     atomic_uint_fast64_t number, ids, ended[LQ_FAILED + 1], replies[6]; // replies: by hundreds of the status
@@ -118,10 +123,12 @@ void lq_ask_news(request *r);             // any thread, under its lock
 void lq_ask_take_news(server *s);
 void lq_ask_work(request *r);             // a worker's
 void lq_ask_cancel_all(server *s);
-bool lq_ask_refuse_draining(request *r);
 // serve.c
 bool lq_job_add(request *r);              // false: there are too many
-void lq_log_add(server *s, const char *line); // any thread; a disk that is slow holds nobody up
+// Any thread; a disk that is slow holds nobody up. Words, or (`put`) a line as it is.
+void lq_log_add(server *s, const char *words);
+void lq_log_put(server *s, const char *line);
+const char *lq_log_time(char *to, size_t size); // now, as logs have it
 
 // --- guard.c ---
 // Each true, or r->no says why not.

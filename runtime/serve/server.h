@@ -26,6 +26,7 @@ typedef struct lq_api {
     int vocab, ctx, longest; // longest: bytes of a token; 0: not known
     size_t max_body;
     bool priorities;         // may be asked for
+    int deadline_ms;         // of any request; 0: none
     lq_sampling defaults;    // of a request that does not say
     lq_template *tmpl;       // NULL: this model has none
     lq_template_var special[8]; // what a template that is not the model's own knows of its tokens
