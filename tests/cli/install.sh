@@ -21,7 +21,7 @@ libdir=$(dirname "$(find "$prefix" -name liblq.a)")
 for file in bin/lq include/lq.h share/man/man1/lq.1 share/bash-completion/completions/lq share/zsh/site-functions/_lq; do
     check "$file is installed" test -s "$prefix/$file"
 done
-for verb in $("$lq" help | sed -n '/^Verbs/,/^$/s/^  \([a-z]*\( [a-z]*\)\{0,1\}\)  .*/\1/p' | tr ' ' -); do check "lq-$verb.1 is installed" test -s "$prefix/share/man/man1/lq-$verb.1"; done
+for verb in $("$lq" help | sed -n '/^Verbs/,/^$/s/^  \([a-z]*\( [a-z][a-z]*\)\{0,1\}\)  .*/\1/p' | tr ' ' -); do check "lq-$verb.1 is installed" test -s "$prefix/share/man/man1/lq-$verb.1"; done
 for file in liblq.a liblq.so liblq.so.0.1 pkgconfig/lq.pc; do check "$file is installed" test -s "$libdir/$file"; done
 check "only one header is installed" test "$(find "$prefix/include" -type f | wc -l)" = 1
 check "the installed lq runs" "$prefix/bin/lq" version
@@ -51,6 +51,18 @@ check "pkg-config's version" test "$(pkg-config --modversion lq)" = "$("$lq" --v
 if grep -q '^LQ_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then skip "a stranger's program does not link against a library with sanitizers"; finish; fi
 check "links against liblq.so" sh -c "gcc '$work/user.c' -o '$work/shared' \$(pkg-config --cflags --libs lq)"
 check "runs with liblq.so" env LD_LIBRARY_PATH="$libdir" "$work/shared"
+# The example of the README, as it stands there.
+awk '/^    \/\/ ask\.c: / { on = 1 } on && /^[^ ]/ { exit } on { sub(/^    /, ""); print }' README.md >"$work/ask.c"
+check "the README's example has less than 80 lines" test "$(wc -l <"$work/ask.c")" -gt 20 -a "$(wc -l <"$work/ask.c")" -lt 80
+check "the README's example builds" sh -c "gcc -std=c11 -Wall -Wextra -Werror '$work/ask.c' -o '$work/ask' \$(pkg-config --cflags --libs lq)"
+LD_LIBRARY_PATH=$libdir "$work/ask" calib_data/demo "The river" "Once upon a time" >"$work/asked" 2>&1
+check "the README's example answers: $(tail -n 2 "$work/asked")" test "$(grep -c '^The river .\|^Once upon a time .' "$work/asked")" = 2
+for text in "The river" "Once upon a time"; do
+    LD_LIBRARY_PATH=$libdir "$work/ask" calib_data/demo "$text" >"$work/alone.txt" 2>&1
+    check "\"$text\" alone is what it is beside another" grep -qxFf "$work/alone.txt" "$work/asked"
+done
+LD_LIBRARY_PATH=$libdir "$work/ask" nowhere.lq x >"$work/asked" 2>&1
+check "and fails in one line" grep -q '^ask: nowhere.lq' "$work/asked"
 # Where liblq.so is not, -llq is liblq.a. No other .pc file is needed, and none is looked at.
 cp -r "$prefix" "$work/alone"
 find "$work/alone" -name 'liblq.so*' -delete
