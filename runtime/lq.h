@@ -186,7 +186,9 @@ typedef struct lq_request {
     bool logprobs, prompt_logprobs;
     int prompt_from;        // prompt_logprobs: of the tokens from this one on; offsets are counted from there
     bool score_only;        // ends after the prompt: nothing is sampled
-    int top_n;              // 0..20 alternatives per token
+    int top_n;              // 0..32 alternatives per token
+    int beams;              // beginnings to search for the n likeliest answers, up to 16; 0: answers are drawn
+    float length_penalty;   // of beams: an answer is worth the sum of its logprobs / its length to this; 0 = 1
     int priority;           // lower first
     int deadline_ms;        // after which it ends with what it has, wherever it is; 0: never
     uint64_t client;        // whose it is: clients take turns; 0: nobody's but its own

@@ -4,6 +4,7 @@
 // A sequence knows `len` tokens, of which `done` stand in the cache. A step feeds it up to `len - done` more;
 // when none is left the last row's logits give the next token. Decoding, prefilling and recomputing after a
 // preemption are the same thing.
+#include "runtime/engine/beam.h"
 #include "runtime/engine/state.h"
 #include <math.h>
 #include <pthread.h>
@@ -188,6 +189,12 @@ void lq_engine_hold(lq_engine *e, int at) { e->hold = at > 0 ? at : 0; }
 
 // --- from other threads ---
 bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
+    return r->beams ? lq_beam_submit(e, r, id, err) : lq_engine_submit(e, r, NULL, id, err);
+}
+
+int lq_engine_ctx(const lq_engine *e) { return e->ctx; }
+
+bool lq_engine_submit(lq_engine *e, const lq_request *r, lq_beam *of, uint64_t *id, lq_err *err) {
     lq_req *q;
     if (!lq_req_new(e->m, r, e->ctx, &q, err)) return false;
     pthread_mutex_lock(&e->lock);
@@ -199,6 +206,9 @@ bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
         q->id = q->order = e->next_id++;
         q->arrived = lq_engine_clock();
         if (r->deadline_ms) q->until = q->arrived + r->deadline_ms * 1e-3;
+        q->beam = of;
+        if (of && of->id) q->arrived = of->arrived, q->until = of->until;
+        else if (of) of->id = q->id, of->arrived = q->arrived, of->until = q->until;
         if (id) *id = q->id;
         e->all[e->alls++] = q;
         e->queued += !r->beside;
@@ -216,8 +226,12 @@ bool lq_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err) {
 
 void lq_cancel(lq_engine *e, uint64_t id) {
     pthread_mutex_lock(&e->lock);
-    for (int i = 0; i < e->alls; i++)
-        if (e->all[i]->id == id) atomic_store(&e->all[i]->cancelled, true);
+    for (int i = 0; i < e->alls; i++) {
+        lq_req *q = e->all[i];
+        if (q->id != id && (!q->beam || q->beam->id != id)) continue;
+        atomic_store(&q->cancelled, true);
+        if (q->beam) atomic_store(&q->beam->cancelled, true);
+    }
     e->woken = true;
     pthread_cond_signal(&e->bell);
     pthread_mutex_unlock(&e->lock);
@@ -383,6 +397,7 @@ static int sweep(lq_engine *e) {
 }
 
 static void account(lq_engine *e, const lq_req *q) {
+    if (lq_beam_goes_on(q)) return; // it was counted
     switch (q->seq[0].finish) {
     case LQ_ABORTED: e->now.aborted++; break;
     case LQ_FAILED: e->now.failed++; break;

@@ -70,7 +70,7 @@ static bool check(const lq_model *m, const lq_request *r, int ctx, lq_err *err) 
         if (r->prompt[i] < 0 || r->prompt[i] >= m->desc.vocab)
             return lq_fail(err, LQ_E_USAGE, "prompt token %zu is %d, the vocabulary has %d", i, r->prompt[i],
                            m->desc.vocab);
-    if (!in_range("n", r->n, 0, MAX_CHOICES, err) || !in_range("top_n", r->top_n, 0, 20, err) ||
+    if (!in_range("n", r->n, 0, MAX_CHOICES, err) || !in_range("top_n", r->top_n, 0, LQ_TOP, err) ||
         !in_range("stops", r->stops, 0, MAX_STOPS, err) ||
         !in_range("stop_ids", r->stop_id_count, 0, MAX_STOP_IDS, err) ||
         !in_range("max_tokens", r->max_tokens, 0, INT32_MAX, err) ||
@@ -219,7 +219,7 @@ void lq_seq_draw(const lq_model *m, const lq_seq *s, lq_draw *d) {
 // --- text ---
 size_t lq_seq_work(const lq_model *m) { return LQ_DETOK_ROOM(lq_tokenizer_longest(m->tok)) + 64; }
 
-static bool is_end(const lq_model *m, const lq_req *q, int32_t id) {
+bool lq_req_ends(const lq_model *m, const lq_req *q, int32_t id) {
     for (int i = 0; i < q->r.stop_id_count; i++)
         if (q->stop_ids[i] == id) return true;
     return !q->r.ignore_eos && lq_token_is_end(m, id);
@@ -292,7 +292,7 @@ void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *
     if (s->seen) count_token(s, d->token, false);
     const int sampled = s->len - s->prompt;
     size_t fresh = 0, deliver;
-    if (is_end(m, q, d->token) && sampled > q->r.min_tokens) s->finish = LQ_STOP;
+    if (lq_req_ends(m, q, d->token) && sampled > q->r.min_tokens) s->finish = LQ_STOP;
     else fresh = lq_detok_next(m->tok, &s->detok, d->token, work);
     if (s->finish == LQ_RUNNING && sampled == q->max_tokens) s->finish = LQ_LENGTH;
     if (s->finish != LQ_RUNNING) fresh += lq_detok_end(&s->detok, work + fresh);

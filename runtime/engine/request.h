@@ -30,6 +30,7 @@ typedef struct lq_seq {
 
 struct lq_req {
     uint64_t id;
+    struct lq_beam *beam; // the search that it is a round of; NULL: none
     lq_request r;         // with the pointers below
     lq_req *next;         // in the queue
     lq_seq *seq;          // [r.n]
@@ -66,6 +67,8 @@ void lq_seq_draw(const lq_model *m, const lq_seq *s, lq_draw *out);
 void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *top, char *work);
 // Ends a choice with a last event.
 void lq_seq_end(lq_seq *s, lq_finish why, const char *error, char *work);
+// Whether a token ends an answer.
+bool lq_req_ends(const lq_model *m, const lq_req *q, int32_t id);
 // Room for one token's text, for lq_seq_take's `work`.
 size_t lq_seq_work(const lq_model *m);
 

@@ -4,6 +4,7 @@
 //
 // Each choice of a request has a place of its own: where there are fewer places than choices the others wait, and draw
 // the same tokens later, as a draw depends on seed, choice and position alone.
+#include "runtime/engine/beam.h"
 #include "runtime/engine/state.h"
 #include <stdlib.h>
 #include <string.h>
@@ -180,7 +181,8 @@ static bool find(const lq_engine *e, const lq_seq *s, int leave, lq_hit *hit) {
 // It was found: once for each request, and not again for one that was preempted.
 static void count_hit(lq_engine *e, lq_seq *s) {
     lq_req *q = s->req;
-    if (!s->choice && !q->entered && e->caches) {
+    if (lq_beam_goes_on(q)) s->fed = s->prompt; // what a search has found of itself is no news
+    else if (!s->choice && !q->entered && e->caches) {
         e->now.prefix_queries += (uint64_t)s->prompt;
         e->now.prefix_hits += (uint64_t)s->done;
     }

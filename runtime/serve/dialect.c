@@ -18,8 +18,31 @@ const lq_dialect *lq_dialect_at(const char *path) {
 }
 
 void lq_completion_begin(const lq_api *api, lq_completion *c) {
-    *c = (lq_completion){.ask = {.n = 1, .sampling = api->defaults},
+    *c = (lq_completion){.ask = {.n = 1, .length_penalty = 1, .sampling = api->defaults},
                          .logprobs = -1, .tops = -1, .special = true, .talk = {.add_prompt = true}};
+}
+
+// As many beginnings as n says, or best_of. How tokens are drawn has no say.
+static bool settle_beams(lq_completion *c, lq_refusal *no) {
+    lq_request *q = &c->ask;
+    lq_sampling *s = &q->sampling;
+    const bool more = c->best_of > q->n;
+    const struct { const char *name; bool said; } never[] = {
+        {"stop", q->stops > 0}, {"min_tokens", q->min_tokens > 0}, {"logit_bias", s->biases > 0},
+        {"presence_penalty", s->presence != 0}, {"frequency_penalty", s->frequency != 0},
+    };
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+        if (never[i].said)
+            return lq_refuse(no, 400, never[i].name, "unsupported_value", "%s: not with use_beam_search",
+                             never[i].name);
+    q->beams = more ? (int)c->best_of : q->n;
+    if (q->beams > LQ_MAX_BEAMS)
+        return lq_refuse(no, 400, more ? "best_of" : "n", NULL, "%s: %d beams, expected at most %d",
+                         more ? "best_of" : "n", q->beams, LQ_MAX_BEAMS);
+    s->repetition = 0;
+    c->best_of = 0;
+    if (q->length_penalty == 0) q->length_penalty = 1e-9f; // the engine reads 0 as 1
+    return true;
 }
 
 bool lq_completion_settle(lq_completion *c, lq_refusal *no) {
@@ -36,7 +59,9 @@ bool lq_completion_settle(lq_completion *c, lq_refusal *no) {
     if (c->stream_options && !c->stream)
         return lq_refuse(no, 400, "stream_options", NULL, "stream_options: only with \"stream\": true");
     c->n = q->n;
-    if (more) { // the best are known by their logprobs
+    if (c->beam) {
+        if (!settle_beams(c, no)) return false;
+    } else if (more) { // the best are known by their logprobs
         q->n = (int)c->best_of;
         q->logprobs = true;
     }

@@ -260,6 +260,8 @@ const lq_field lq_sampling_fields[] = {
     {"stop", LQ_F_READ, 0, 0, 0, lq_read_stop},
     {"stop_token_ids", LQ_F_READ, 0, 0, 0, read_stop_ids},
     {"include_stop_str_in_output", LQ_F_BOOL, LQ_AT(ask.keep_stop), 0, 0, NULL},
+    {"use_beam_search", LQ_F_BOOL, LQ_AT(beam), 0, 0, NULL},
+    {"length_penalty", LQ_F_NUM, LQ_AT(ask.length_penalty), -10, 10, NULL},
     {"ignore_eos", LQ_F_BOOL, LQ_AT(ask.ignore_eos), 0, 0, NULL},
     {"add_special_tokens", LQ_F_BOOL, LQ_AT(special), 0, 0, NULL},
     {"priority", LQ_F_READ, LQ_AT(ask.priority), INT_MIN, INT_MAX, read_priority},
@@ -275,7 +277,6 @@ const lq_field lq_never_fields[] = {
     NEVER("structured_outputs"), NEVER("structural_tag"), NEVER("logits_processors"), NEVER("allowed_token_ids"),
     NEVER("bad_words"), NEVER("prompt_embeds"), NEVER("prompt_logprobs"), NEVER("truncate_prompt_tokens"),
     NEVER("return_token_ids"), NEVER("return_tokens_as_token_ids"), NEVER("kv_transfer_params"), NEVER("vllm_xargs"),
-    NEVER("use_beam_search"), {"length_penalty", LQ_F_ONE, 0, 0, 0, NULL},
     {"skip_special_tokens", LQ_F_TRUE, 0, 0, 0, NULL}, {"spaces_between_special_tokens", LQ_F_TRUE, 0, 0, 0, NULL},
     {NULL, LQ_F_OFF, 0, 0, 0, NULL},
 };

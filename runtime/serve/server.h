@@ -68,7 +68,7 @@ typedef struct lq_completion {
     lq_request ask;     // for each of them: what the engine is asked, as the fields say it
     int64_t best_of, logprobs /* -1: none */, tops /* -1: not said */, n;
     int most;           // max_completion_tokens, before which max_tokens has no say; 0: none
-    bool stream, stream_options, usage, usage_each, echo, special, details, draw;
+    bool stream, stream_options, usage, usage_each, echo, special, details, draw, beam;
     lq_talk talk;
     char *rendered;     // the conversation as the template has it
     const char **stop;  // what `ask` points to; the texts are borrowed from the tree

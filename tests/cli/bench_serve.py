@@ -152,7 +152,7 @@ def test_percentiles():
         import numpy as np
     except ImportError:
         return skip("no numpy to take percentiles with")
-    f, out, rows, _ = against(lambda b, n: stream(1 + n % 5, 0.5 * (n % 7 == 3), 0.2 * (n % 6 == 1)), "-n", 60, "-c", 8, "--goodput", f"ttft:{300 * SLOW},tpot:{120 * SLOW}")
+    f, out, rows, _ = against(lambda b, n: stream(1 + n % 5, 0.5 * SLOW * (n % 7 == 3), 0.2 * SLOW * (n % 6 == 1)), "-n", 60, "-c", 8, "--goodput", f"ttft:{300 * SLOW},tpot:{120 * SLOW}")
     of = {"ttft": [r["ttft"] for r in rows], "e2el": [r["e2el"] for r in rows], "itl": [g for r in rows for g in r["itl"]],
           "tpot": [(r["e2el"] - r["ttft"]) / (r["output_tokens"] - 1) for r in rows if r["output_tokens"] > 1],
           "wait": [r["sent"] - r["arrival"] for r in rows]}

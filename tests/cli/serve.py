@@ -188,6 +188,35 @@ def test_completion(s):
         check(kept == plain[:plain.index(word)] + word, "stop kept", repr(kept))
 
 
+def test_beams(s):
+    """The same search over what single tokens cost, as transformers' generate has it (early_stopping "never")."""
+    if SPM:  # whose words are other tokens where they stand alone
+        return
+    ids, n, most = s.post({"prompt": "Once upon a"}, "/tokenize")["tokens"], 3, 6
+    for penalty in (1, 0, 2):
+        beams, found = [([], 0.0)], []
+        for _ in range(most):
+            after = []
+            for tokens, score in beams:
+                top = s.post({"prompt": ids + tokens, "max_tokens": 1, "temperature": 0, "ignore_eos": True, "logprobs": 20})["choices"][0]["logprobs"]["top_logprobs"][0]
+                after += [(tokens, score + v, k) for k, v in top.items()]
+            beams = []
+            for tokens, score, word in sorted(after, key=lambda a: -a[1])[:n]:
+                token = s.post({"prompt": word, "add_special_tokens": False}, "/tokenize")["tokens"]
+                beams.append((tokens + token, score))
+        want = sorted(beams, key=lambda b: -b[1] / most**penalty)
+        r = s.post({"prompt": ids, "use_beam_search": True, "n": n, "max_tokens": most, "logprobs": 1, "length_penalty": penalty, "ignore_eos": True})
+        for c, (tokens, score) in zip(r["choices"], want):
+            check(abs(sum(c["logprobs"]["token_logprobs"]) - score) < 1e-4 and len(c["logprobs"]["tokens"]) == most, "a beam", penalty, c["logprobs"]["token_logprobs"], score)
+            check(ids + tokens == s.post({"prompt": s.post({"tokens": ids + tokens}, "/detokenize")["prompt"], "add_special_tokens": False}, "/tokenize")["tokens"][-len(ids + tokens):], "its tokens")
+        check(r["usage"]["completion_tokens"] == n * most, r["usage"])
+    got = events(s.ask("POST", "/v1/completions", {"prompt": ids, "use_beam_search": True, "n": n, "max_tokens": most, "stream": True, "ignore_eos": True})[2])
+    texts = ["".join(c["text"] for e in got[:-1] for c in e["choices"] if c["index"] == i) for i in range(n)]
+    whole = s.post({"prompt": ids, "use_beam_search": True, "n": n, "max_tokens": most, "ignore_eos": True})
+    check(texts == [c["text"] for c in whole["choices"]], "as a stream", texts)
+    check(s.idle() is True, "blocks after searches", s.idle())
+
+
 def test_logprobs(s):
     prompt = "Once upon a time"
     ids = s.post({"prompt": prompt}, "/tokenize")["tokens"]
@@ -309,9 +338,10 @@ def test_refusals(s):
         ({"frequency_penalty": -3}, 400, "frequency_penalty"), ({"repetition_penalty": 0}, 400, "repetition_penalty"), ({"logit_bias": []}, 400, "logit_bias"),
         ({"logit_bias": {"x": 1}}, 400, "logit_bias"), ({"logit_bias": {"-1": 1}}, 400, "logit_bias"), ({"logit_bias": {"1": 101}}, 400, "logit_bias"),
         ({"logit_bias": {"99999999999999999999": 1}}, 400, "logit_bias"), ({"min_tokens": 17}, 400, "min_tokens"), ({"suffix": "x"}, 400, "suffix"),
-        ({"use_beam_search": True}, 400, "use_beam_search"), ({"guided_json": {}}, 400, "guided_json"), ({"guided_choice": ["a"]}, 400, "guided_choice"),
+        ({"use_beam_search": 1}, 400, "use_beam_search"), ({"use_beam_search": True, "n": 17}, 400, "n"), ({"use_beam_search": True, "best_of": 20}, 400, "best_of"), ({"use_beam_search": True, "stop": "a"}, 400, "stop"),
+        ({"guided_json": {}}, 400, "guided_json"), ({"guided_choice": ["a"]}, 400, "guided_choice"),
         ({"structured_outputs": {"regex": "a"}}, 400, "structured_outputs"), ({"logits_processors": ["x"]}, 400, "logits_processors"),
-        ({"allowed_token_ids": [1]}, 400, "allowed_token_ids"), ({"length_penalty": 2}, 400, "length_penalty"), ({"skip_special_tokens": False}, 400, "skip_special_tokens"),
+        ({"allowed_token_ids": [1]}, 400, "allowed_token_ids"), ({"length_penalty": 11}, 400, "length_penalty"), ({"skip_special_tokens": False}, 400, "skip_special_tokens"),
         ({"prompt": "x" * 60000, "echo": True, "n": 128, "stream": True}, 400, "echo"), ({"prompt": "x" * 3000000}, 400, "prompt"),
         ({"response_format": {"type": "json_object"}}, 400, "response_format"), ({"model": "other"}, 404, "model"), ({"model": 1}, 400, "model"),
         ({"stop_token_ids": [-1]}, 400, "stop_token_ids"), ({"priority": 1e30}, 400, "priority"), ({"priority": -1}, 400, "priority"),
@@ -632,7 +662,7 @@ def run(tests, want):
     s.stop()
 
 
-ONE = [test_endpoints, test_completion, test_sampling, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_ids, test_framing, test_together, test_prefix, test_cut_streams,
+ONE = [test_endpoints, test_completion, test_sampling, test_beams, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_ids, test_framing, test_together, test_prefix, test_cut_streams,
        test_gone, test_half_close, test_slow_reader]
 
 
