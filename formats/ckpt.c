@@ -16,13 +16,18 @@ const char *const lq_side_files[] = {
     "added_tokens.json", "tokenizer.model", "tekken.json", "tiktoken.model", "qwen.tiktoken", "hy.tiktoken",
     "arcade100k.tiktoken", "cl100k_base.tiktoken", "o200k_base.tiktoken", "p50k_base.tiktoken", "r50k_base.tiktoken",
     "gpt2.tiktoken", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json",
-    "preprocessor_config.json", NULL
+    "preprocessor_config.json", "modules.json", "1_Pooling.json", NULL
 };
 const char *const lq_vocab_files[] = {
     "tokenizer.json", "tekken.json", "tiktoken.model", "tokenizer.model", "qwen.tiktoken", "hy.tiktoken",
     "arcade100k.tiktoken", "cl100k_base.tiktoken", "o200k_base.tiktoken", "p50k_base.tiktoken", "r50k_base.tiktoken",
     "gpt2.tiktoken", "vocab.json", "vocab.txt", NULL
 };
+
+// Where a side file stands in a folder: beside the weights, but for one that others have in a folder of its own.
+static char *side_path(const char *folder, const char *name) {
+    return lq_path_join(folder, strcmp(name, "1_Pooling.json") ? name : "1_Pooling/config.json");
+}
 
 // --- what is in it ---
 
@@ -96,7 +101,7 @@ static bool file_copy(const lq_ckpt *c, const lq_tensor *t, lq_kept **out, lq_er
 }
 
 static bool file_beside(const lq_ckpt *c, const char *name, lq_kept **out, lq_err *err) {
-    char *path = lq_path_join(c->folder, name);
+    char *path = side_path(c->folder, name);
     if (!path) return lq_fail(err, LQ_E_MEMORY, "%s: no memory", name);
     bool ok = lq_path_absent(path) || lq_kept_read(path, file_max(name), out, NULL, err);
     free(path);
@@ -134,7 +139,7 @@ bool lq_ckpt_file_size(const lq_ckpt *c, const char *name, size_t *out) {
     if (!lq_file_name_ok(name)) return false;
     const lq_tensor *t = file_inside(c, name, &any);
     if (t) return *out = t->bytes, true;
-    char *path = any || !c->folder ? NULL : lq_path_join(c->folder, name);
+    char *path = any || !c->folder ? NULL : side_path(c->folder, name);
     found = path && !stat(path, &st);
     free(path);
     if (found && S_ISREG(st.st_mode)) *out = (size_t)st.st_size;
@@ -157,7 +162,7 @@ bool lq_ckpt_is_file(const lq_ckpt *c, uint64_t dev, uint64_t ino) {
     for (size_t i = 0; lq_ckpt_stat(c, i, &f); i++)
         if (f.dev == dev && f.ino == ino) return true;
     for (size_t i = 0; lq_side_files[i] && c->folder; i++) {
-        char *path = lq_path_join(c->folder, lq_side_files[i]);
+        char *path = side_path(c->folder, lq_side_files[i]);
         bool same = path && !stat(path, &st) && (uint64_t)st.st_dev == dev && (uint64_t)st.st_ino == ino;
         free(path);
         if (same) return true;

@@ -49,6 +49,7 @@ typedef struct lq_model_info {
     size_t file_bytes;    // of the checkpoint on disk
     size_t kv_token_bytes;
     int vocab, dim, layers, heads, kv_heads, ctx;
+    int embedding;        // numbers of one
     int threads;          // 0: the device has none
     bool exact, fast;
 } lq_model_info;
@@ -57,6 +58,14 @@ void lq_model_describe(const lq_model *m, lq_model_info *out);
 // A side file of its checkpoint, "generation_config.json" say, allocated (lq_free) and NUL-terminated; *text is NULL
 // where there is none.
 bool lq_model_file(const lq_model *m, const char *name, char **text, size_t *n, lq_err *err);
+
+// How the states of a prompt's tokens, behind the model's last norm, become one vector: that of the last or the first
+// token, their mean, a mean in which token i (from 1) weighs i, the sum over the root of their number, the largest.
+typedef enum lq_pooling { LQ_POOL_NONE, LQ_POOL_LAST, LQ_POOL_MEAN, LQ_POOL_FIRST, LQ_POOL_WEIGHTED, LQ_POOL_ROOT,
+                         LQ_POOL_MAX } lq_pooling;
+// What its makers say of that in sentence-transformers' files beside it; else the last, of length 1 (*raw: as it is).
+// LQ_E_UNSUPPORTED: its embeddings are something else.
+bool lq_model_pooling(const lq_model *m, lq_pooling *pool, bool *raw, lq_err *err);
 
 // The shapes of its matrices, [n][k], each once; false past the last.
 bool lq_model_shape(const lq_model *m, size_t i, int64_t *n, int64_t *k);
@@ -165,6 +174,8 @@ typedef struct lq_event {
     lq_finish finish;       // anything but LQ_RUNNING: the last event of this choice
     int stop_index;         // which stop string, or -1
     const char *error;      // LQ_FAILED: the line
+    const float *embedding; // [dims] in the last event of a request that asked for one; else NULL
+    int dims;
     int prompt_tokens, cached_tokens, sampled_tokens; // usage so far
 } lq_event;
 // Called by lq_engine_step on its thread. Must not block; may call lq_submit and lq_cancel, but none of the functions
@@ -186,6 +197,9 @@ typedef struct lq_request {
     bool logprobs, prompt_logprobs;
     int prompt_from;        // prompt_logprobs: of the tokens from this one on; offsets are counted from there
     bool score_only;        // ends after the prompt: nothing is sampled
+    lq_pooling pool;        // it ends with an embedding of the prompt, and nothing is sampled
+    int pool_dims;          // of which the first so many numbers are told; 0: all
+    bool pool_raw;          // as they are; else times what makes their length 1
     int top_n;              // 0..32 alternatives per token
     int beams;              // beginnings to search for the n likeliest answers, up to 16; 0: answers are drawn
     float length_penalty;   // of beams: an answer is worth the sum of its logprobs / its length to this; 0 = 1

@@ -75,7 +75,8 @@ static bool open_arrays(lq_engine *e, lq_err *err) {
                 NEW(e->seq, rows) && NEW(e->pos, rows) && NEW(e->first, seqs + 1) && NEW(e->slot, seqs) &&
                 NEW(e->out, wants) && NEW(e->wants, wants) && NEW(e->draw, wants) && NEW(e->drawn, wants) &&
                 NEW(e->top_id, wants * LQ_TOP) && NEW(e->top_logprob, wants * LQ_TOP) &&
-                NEW(e->text, lq_seq_work(e->m)) && NEW(e->all, e->all_cap);
+                NEW(e->text, lq_seq_work(e->m)) && NEW(e->all, e->all_cap) && NEW(e->pool_of, rows) &&
+                NEW(e->hidden, rows);
     for (int g = 0; g < e->m->desc.groups; g++) done = done && NEW(e->src[g], seqs) && NEW(e->dst[g], seqs);
     return done || lq_fail(err, LQ_E_MEMORY, "no memory for an engine of %d sequences", e->max_seqs);
 }
@@ -172,7 +173,7 @@ void lq_engine_close(lq_engine *e) {
     lq_kvpool_close(e->m, &e->pool);
     lq_buffers_close(e->m, e->b);
     void *const parts[] = {e->running, e->take, e->ids, e->seq, e->pos, e->first, e->slot, e->out, e->wants,
-                           e->draw, e->drawn, e->top_id, e->top_logprob, e->text, e->all};
+                           e->draw, e->drawn, e->top_id, e->top_logprob, e->text, e->all, e->pool_of, e->hidden};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     for (int g = 0; g < LQ_KV_GROUPS; g++) {
         free(e->src[g]);
@@ -273,6 +274,10 @@ static void want_rows(lq_engine *e, lq_seq *s, int from, int n, int first_row) {
             if (from + i + 1 >= q->reported && from + i + 1 < s->prompt)
                 e->wants[e->want_count++] = (want){s, first_row + i, s->ids[from + i + 1]};
     if (from + n == s->len && !q->r.score_only) e->wants[e->want_count++] = (want){s, first_row + n - 1, -1};
+    for (int at = q->pooled > from ? q->pooled : from; at < from + n && at < q->pool_end; at++) {
+        e->pool_of[e->hiddens] = s;
+        e->hidden[e->hiddens++] = first_row + at - from;
+    }
 }
 
 // Where the rows of a batch stand: e->seq, pos, first and slot are filled.
@@ -285,7 +290,7 @@ static void place(lq_engine *e, lq_batch *batch, int rows, int seqs) {
 
 static int build(lq_engine *e, lq_batch *batch) {
     int rows = 0, seqs = 0;
-    e->want_count = 0;
+    e->want_count = e->hiddens = 0;
     *batch = (lq_batch){.ids = e->ids};
     for (int i = 0; i < e->runs; i++) {
         lq_seq *s = e->running[i];
@@ -363,6 +368,11 @@ static void deliver(lq_engine *e, const want *w, int i) {
     }
 }
 
+static void on_hidden(void *arg, int i, const float *h) {
+    const lq_engine *e = arg;
+    lq_embed_add(e->pool_of[i]->req, h);
+}
+
 // The whole step as data: what is copied, fed, and drawn.
 static void compose(lq_engine *e, lq_step *s) {
     for (int i = 0, n = e->want_count; i < n; i++)
@@ -379,6 +389,10 @@ static void compose(lq_engine *e, lq_step *s) {
     s->drawn = e->drawn;
     s->top_id = e->top_id;
     s->top_logprob = e->top_logprob;
+    s->hidden = e->hidden;
+    s->hiddens = e->hiddens;
+    s->on_hidden = on_hidden;
+    s->arg = e;
     for (int g = 0; g < e->m->desc.groups; g++)
         s->copies[g] = e->copies[g], s->src[g] = e->src[g], s->dst[g] = e->dst[g];
 }
@@ -438,11 +452,13 @@ static void reap(lq_engine *e) {
     pthread_mutex_unlock(&e->lock);
 }
 
-// A request that only scores its prompt is through when the cache holds it.
+// A request that samples nothing is through when the cache holds its prompt.
 static void end_score(lq_engine *e, lq_seq *s) {
     if (!s->req->r.score_only || s->finish != LQ_RUNNING || s->done < s->len) return;
     report_first(e, s);
-    lq_seq_end(s, LQ_LENGTH, NULL, e->text);
+    if (!s->req->r.pool) lq_seq_end(s, LQ_LENGTH, NULL, e->text);
+    else if (lq_embed_end(s->req)) lq_seq_end(s, LQ_STOP, NULL, e->text);
+    else lq_seq_end(s, LQ_FAILED, blame(e, s), e->text);
 }
 
 // What was fed stands in the cache.

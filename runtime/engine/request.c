@@ -57,13 +57,14 @@ static bool check_sampling(const lq_model *m, const lq_sampling *s, lq_err *err)
 
 static bool check(const lq_model *m, const lq_request *r, int ctx, lq_err *err) {
     if (!r->prompt_len || !r->prompt) return lq_fail(err, LQ_E_USAGE, "the prompt has no tokens");
-    if (r->score_only && r->prompt_len > (size_t)ctx)
+    const bool whole = r->score_only || r->pool; // nothing is sampled
+    if (whole && r->prompt_len > (size_t)ctx)
         return lq_fail(err, LQ_E_LIMIT, "the prompt has %zu tokens, the context holds %d", r->prompt_len, ctx);
     if (r->prompt_from < 0 || (size_t)r->prompt_from > r->prompt_len)
         return lq_fail(err, LQ_E_USAGE, "prompt_from is %d, the prompt has %zu tokens", r->prompt_from, r->prompt_len);
-    if (r->score_only && r->n > 1)
+    if (whole && r->n > 1)
         return lq_fail(err, LQ_E_USAGE, "n is %d, expected 1 where nothing is sampled", r->n);
-    if (!r->score_only && r->prompt_len >= (size_t)ctx)
+    if (!whole && r->prompt_len >= (size_t)ctx)
         return lq_fail(err, LQ_E_LIMIT, "the prompt has %zu tokens, the context holds %d and needs one to answer",
                        r->prompt_len, ctx);
     for (size_t i = 0; i < r->prompt_len; i++)
@@ -83,7 +84,7 @@ static bool check(const lq_model *m, const lq_request *r, int ctx, lq_err *err) 
         if (!n || n > MAX_STOP_BYTES)
             return lq_fail(err, LQ_E_USAGE, "stop string %d has %zu bytes, expected 1 to %d", i, n, MAX_STOP_BYTES);
     }
-    return check_sampling(m, &r->sampling, err);
+    return check_sampling(m, &r->sampling, err) && lq_embed_check(m, r, err);
 }
 
 // --- making ---
@@ -170,12 +171,13 @@ bool lq_req_new(const lq_model *m, const lq_request *r, int ctx, lq_req **out, l
     q->live = q->r.n;
     q->prompt = (int)r->prompt_len;
     q->max_tokens = r->max_tokens && r->max_tokens < ctx - q->prompt ? r->max_tokens : ctx - q->prompt;
-    if (r->score_only) q->max_tokens = 0;
+    q->r.score_only = r->score_only || r->pool;
+    if (q->r.score_only) q->max_tokens = 0;
     if (r->prompt_logprobs) q->reported = r->prompt_from;
     q->seed = r->sampling.seed;
     bool done = r->sampling.seeded || getrandom(&q->seed, sizeof q->seed, 0) == (ssize_t)sizeof q->seed;
     done = done && (q->seq = calloc((size_t)q->r.n, sizeof *q->seq)) != NULL && copy_stops(q, r) &&
-           copy_biases(m, q, r);
+           copy_biases(m, q, r) && lq_embed_open(m, q);
     for (int i = 0; done && i < q->r.n; i++) done = seq_new(m, q, i);
     if (!done) {
         lq_req_free(q);
@@ -198,7 +200,7 @@ void lq_req_free(lq_req *q) {
         for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) free(parts[k]);
     }
     for (int i = 0; q->stop && i < q->r.stops; i++) free(q->stop[i]);
-    void *const parts[] = {q->seq, q->stop, q->stop_len, q->bias_id, q->bias, q->stop_ids};
+    void *const parts[] = {q->seq, q->stop, q->stop_len, q->bias_id, q->bias, q->stop_ids, q->sum, q->vector};
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) free(parts[k]);
     free(q);
 }
@@ -269,6 +271,7 @@ static void tell(lq_seq *s, lq_event *e) {
     e->cached_tokens = q->cached;
     e->sampled_tokens = s->len - s->prompt;
     e->finish = s->finish;
+    if (s->finish == LQ_STOP) e->embedding = q->vector, e->dims = q->dims;
     if (s->finish != LQ_RUNNING) q->live--;
     tell_caller(q, e);
 }

@@ -52,6 +52,10 @@ struct lq_req {
     bool entered;         // it has had a place
     bool dropped;         // the callback wants no more but the end
     int reported;         // prompt tokens whose logprobs were delivered
+    double *sum;          // [wide] of an embedding: of the states so far
+    float *vector;        // [dims] what becomes of it
+    int wide, dims;
+    int pooled, pool_end; // prompt tokens whose states are still to come: [pooled, pool_end)
     lq_detok told;        // of those, for where the next one begins
     int told_chars;
 };
@@ -71,6 +75,13 @@ void lq_seq_end(lq_seq *s, lq_finish why, const char *error, char *work);
 bool lq_req_ends(const lq_model *m, const lq_req *q, int32_t id);
 // Room for one token's text, for lq_seq_take's `work`.
 size_t lq_seq_work(const lq_model *m);
+
+// embed.c. What an embedding asks for, and its room; the state of the token `pooled`; the vector of all of them, false:
+// it is no number. Nothing to do where none is asked for.
+bool lq_embed_check(const lq_model *m, const lq_request *r, lq_err *err);
+bool lq_embed_open(const lq_model *m, lq_req *q);
+void lq_embed_add(lq_req *q, const float *h);
+bool lq_embed_end(lq_req *q);
 
 // engine.c
 lq_model *lq_engine_model(lq_engine *e);

@@ -152,12 +152,13 @@ static int due(const lq_engine *e, const lq_seq *s) {
     return to - s->done;
 }
 
-// How many of a sequence's tokens may come from the prefix cache: the last one's logits are wanted, and those before
-// each prompt token whose logprob is.
+// How many of a sequence's tokens may come from the prefix cache: the last one's logits are wanted, those before each
+// prompt token whose logprob is, and the states that an embedding still lacks.
 static int most_found(const lq_seq *s) {
     const lq_req *q = s->req;
     const bool all = !q->r.prompt_logprobs || s->choice || q->reported >= s->prompt;
-    return all ? s->len - 1 : q->reported > 1 ? q->reported - 1 : 0;
+    const int most = all ? s->len - 1 : q->reported > 1 ? q->reported - 1 : 0;
+    return q->pooled < q->pool_end && q->pooled < most ? q->pooled : most;
 }
 
 // Whether `len` tokens of which the cache holds so much find blocks and leave some.

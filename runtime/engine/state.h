@@ -55,6 +55,9 @@ struct lq_engine {
     int copies[LQ_KV_GROUPS];
     want *wants;                 // [max_batch + max_seqs]
     int want_count;
+    lq_seq **pool_of;            // [max_batch] whose embedding takes the state of row hidden[i]
+    int32_t *hidden;
+    int hiddens;
     lq_draw *draw;               // [max_batch + max_seqs]
     lq_drawn *drawn;
     int32_t *top_id;             // [max_batch + max_seqs][LQ_TOP]

@@ -182,6 +182,7 @@ struct lq_arch {
     const char *const *ignores; // patterns (* is any text) of tensors that no forward reads; NULL ends, NULL: none.
     // Behind a + they are of another part of the model than its text, and carried along.
 };
+static inline int lq_desc_wide(const lq_desc *d) { return d->embed_dim ? d->embed_dim : d->dim; } // what the head reads
 extern const lq_arch lq_archs[];
 extern const size_t lq_arch_count;
 

@@ -89,7 +89,7 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
     if (!b) return lq_fail(err, LQ_E_MEMORY, "no memory for buffers");
     const sizes s = sizes_of(m, o);
     const lq_dtype act = m->dev->act;
-    const int dim = m->desc.dim;
+    const int dim = m->desc.dim, each = larger(m->desc.vocab, 2 * lq_desc_wide(&m->desc));
     b->outs = o->outs;
     b->max_len = o->max_len;
     if (!m->dev->host) b->int_cap = lq_stage_room(o);
@@ -107,7 +107,7 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
     for (int g = 0; done && b->int_cap && g < m->desc.groups; g++)
         done = (b->tables[g] = lq_model_alloc(m, table, err)) != NULL;
     if (done && b->int_cap && (!(b->staged = malloc(b->int_cap * sizeof *b->staged)) ||
-                               !(b->host = malloc((size_t)o->outs * (size_t)m->desc.vocab * sizeof *b->host))))
+                               !(b->host = malloc((size_t)o->outs * (size_t)each * sizeof *b->host))))
         done = lq_fail(err, LQ_E_MEMORY, "no memory for logits of %d rows", o->outs);
     if (!done || !m->dev->ops.reserve(m->dev, &s.limits, err)) {
         lq_buffers_close(m, b);
@@ -259,35 +259,42 @@ lq_mat lq_forward_settle(lq_run *c) {
     return h;
 }
 
-// The rows that want logits are gathered (a gather is an embedding whose table is the residual), normed and multiplied.
-lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) { return lq_head(c, lq_stage_out(c, out, n, n), n); }
-
-lq_mat lq_head(lq_run *c, const int32_t *out, int n) {
+// What the head reads: rows are gathered (a gather is an embedding whose table is the residual) and normed.
+static lq_mat head_input(lq_run *c, const int32_t *out, int n) {
     lq_model *m = c->m;
     lq_buffers *b = c->b;
     const lq_ops *ops = &m->dev->ops;
     const int dim = m->desc.dim, rows = c->batch.rows.n;
     const lq_mat h = view(b->head_h, n, dim), delta = view(b->head_delta, n, dim);
-    const lq_mat logits = view(b->logits, n, m->desc.vocab);
     enter(c, view(b->h, rows, dim), !m->desc.head_raw);
     const lq_wtype type = {.kind = LQ_W_PLAIN, .elem = m->dev->act, .bits = 8 * (int)lq_dtype_size(m->dev->act)};
     lq_weight table = {.type = type, .n = rows, .k = dim, .q = b->h.p};
     ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = h});
     table.q = b->delta.p;
     if (b->pending != 0) ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = delta});
-    const lq_mat x = m->desc.embed_dim ? view(b->head_delta, n, m->desc.embed_dim) : h;
-    lq_bound head = m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD];
-    head.bias = m->top[LQ_R_HEAD].bias;
     const lq_bound *reader = &m->top[m->desc.embed_dim ? LQ_R_PROJECT_OUT : m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD];
     c->ahead = NULL;
     if (!m->desc.head_raw)
         lq_norm_for(c, h, b->pending != 0 ? &delta : NULL, &m->top[LQ_R_NORM_OUT], h, reader);
     c->layer = -1;
-    if (m->desc.embed_dim) lq_apply(c, h, (const lq_bound *const[]){&m->top[LQ_R_PROJECT_OUT]}, &x, 1);
+    if (!m->desc.embed_dim) return h;
+    const lq_mat x = view(b->head_delta, n, m->desc.embed_dim);
+    lq_apply(c, h, (const lq_bound *const[]){&m->top[LQ_R_PROJECT_OUT]}, &x, 1);
+    return x;
+}
+
+lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) { return lq_head(c, lq_stage_out(c, out, n, n), n); }
+lq_mat lq_forward_hidden(lq_run *c, const int32_t *out, int n) { return head_input(c, lq_stage_out(c, out, n, n), n); }
+
+lq_mat lq_head(lq_run *c, const int32_t *out, int n) {
+    lq_model *m = c->m;
+    const lq_mat x = head_input(c, out, n), logits = view(c->b->logits, n, m->desc.vocab);
+    lq_bound head = m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD];
+    head.bias = m->top[LQ_R_HEAD].bias;
     lq_apply(c, x, (const lq_bound *const[]){&head}, &logits, 1);
     if ((m->desc.logit_scale != 0 && m->desc.logit_scale != 1) || m->desc.logit_softcap != 0 || m->head_by)
-        ops->scale(m->dev, &(lq_scale_args){.x = logits, .y = logits,
-                                            .scale = m->desc.logit_scale != 0 ? m->desc.logit_scale : 1,
-                                            .cap = m->desc.logit_softcap, .by = m->head_by});
+        m->dev->ops.scale(m->dev, &(lq_scale_args){.x = logits, .y = logits,
+                                                   .scale = m->desc.logit_scale != 0 ? m->desc.logit_scale : 1,
+                                                   .cap = m->desc.logit_softcap, .by = m->head_by});
     return logits;
 }

@@ -97,6 +97,10 @@ typedef struct lq_step {
     float *top_logprob;
     // Instead of drawing: the logits of each wanted row in order, on the host and valid during the call; false stops.
     bool (*on_logits)(void *arg, int out, const float *logits);
+    // Of these rows too what the head reads, behind the last norm: lq_desc_wide numbers each, in order as well.
+    const int32_t *hidden; // [hiddens]
+    int hiddens;
+    void (*on_hidden)(void *arg, int i, const float *h);
     void *arg;
 } lq_step;
 // Returns when all of it is there. Allocates nothing. LQ_E_CANCELLED where on_logits stopped it.
@@ -170,4 +174,6 @@ size_t lq_forward_kept(const lq_desc *d, int layer, int rows);
 lq_mat lq_forward_settle(lq_run *c);
 // Logits [outs][vocab] (f32) of the rows out[], no more than the buffers' outs; the buffers own them.
 lq_mat lq_forward_head(lq_run *c, const int32_t *out /* host */, int outs);
+// What the head reads of these rows, [outs][lq_desc_wide] in the device's type of activations; the buffers own it.
+lq_mat lq_forward_hidden(lq_run *c, const int32_t *out /* host */, int outs);
 #endif

@@ -70,7 +70,7 @@ struct lq_buffers {
     bool warm;                 // a step has run
     int32_t *tables[LQ_KV_GROUPS]; // there too: the block tables of all slots
     lq_mat tokens;             // [rows][layers][token_dim] what the layers are told of each row's token
-    float *host;               // [outs][vocab] logits brought from it
+    float *host;               // [outs][vocab] logits brought from it, or [outs][wide] of what the head reads, twice
     float pending;             // `delta` times this is still to be added to h; 0: nothing is
 };
 

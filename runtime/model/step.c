@@ -95,7 +95,7 @@ static int recorded_rows(const lq_model *m, const lq_buffers *b, const lq_step *
     const lq_rows *r = &s->batch.rows;
     const int rows = m->dev->host || !b->warm ? 0 : padded(b, r->n);
     const bool fits = rows && s->batch.outs && padded(b, s->batch.outs) == rows && rows <= b->outs && r->seqs <= rows;
-    return fits && r->slot && !r->tree ? rows : 0;
+    return fits && r->slot && !r->tree && !s->hiddens ? rows : 0;
 }
 
 static void compute(void *arg) {
@@ -188,6 +188,22 @@ static bool hand_out(lq_run *c, const lq_step *s, lq_mat logits, int from, lq_er
     return true;
 }
 
+// The same of what the head reads.
+static bool hand_hidden(lq_run *c, const lq_step *s, lq_mat x, int from, lq_err *err) {
+    lq_dev *d = c->m->dev;
+    const size_t wide = (size_t)x.cols, n = (size_t)x.rows * wide;
+    const float *host = x.p;
+    if (!d->host) {
+        float *raw = c->b->host + (size_t)c->b->outs * wide; // as the device has it
+        d->ops.get(d, raw, x.p, n * lq_dtype_size(x.type));
+        if (!d->ops.sync(d, err)) return false;
+        lq_dtypes[x.type].to_f32(raw, c->b->host, n);
+        host = c->b->host;
+    }
+    for (int i = 0; i < x.rows; i++) s->on_hidden(s->arg, from + i, host + (size_t)i * wide);
+    return true;
+}
+
 bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq_err *err) {
     lq_run c = {.m = m, .b = b, .kv = kv, .ops = &m->dev->ops};
     const int rows = recorded_rows(m, b, s);
@@ -199,7 +215,11 @@ bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq
     }
     lq_forward_begin(&c, m, b, kv, &s->batch, NULL);
     for (int l = 0; l < m->desc.layers; l++) lq_forward_layer(&c, l);
-    for (int from = 0; from < s->batch.outs; from += b->outs) { // as many at a time as there are buffers for
+    for (int from = 0; from < s->hiddens; from += b->outs) { // as many at a time as there are buffers for
+        const int n = s->hiddens - from < b->outs ? s->hiddens - from : b->outs;
+        if (!hand_hidden(&c, s, lq_forward_hidden(&c, s->hidden + from, n), from, err)) return false;
+    }
+    for (int from = 0; from < s->batch.outs; from += b->outs) {
         const int n = s->batch.outs - from < b->outs ? s->batch.outs - from : b->outs;
         if (!hand_out(&c, s, lq_forward_head(&c, s->batch.out + from, n), from, err)) return false;
     }

@@ -332,7 +332,7 @@ def test_side_files():
     # Named with their sizes, not read: 3.6 GB of them.
     model("huge")
     names = ["special_tokens_map.json", "added_tokens.json", "tokenizer.model", "tekken.json", "qwen.tiktoken", "vocab.json", "merges.txt", "vocab.txt", "chat_template.jinja", "chat_template.json",
-             "preprocessor_config.json"]
+             "preprocessor_config.json", "modules.json"]
     for name in names:
         with open("huge/" + name, "wb") as f:
             f.truncate(400 << 20)

@@ -86,6 +86,19 @@ def check_model(path, name):
     same_bits(name, path, tokens)
 
 
+def check_states(path, name):
+    """Embeddings against transformers' last hidden states. A vector of f32 sums is off by far less than an angle that a cosine shows."""
+    golden, tokens = np.load(os.path.join(here, "states", name + ".npy")).astype(np.float64), make_models.tokens(name)
+    for pool, want in zip(("last", "mean"), golden):
+        vectors = [logits(path, tokens, isa, batch=batch, pool=pool) for isa in isas for batch in (7, 512)]
+        for got, why in vectors:
+            good = got is not None and got.shape == (1, len(want))
+            off = 1 - got[0].astype(np.float64) @ want / np.linalg.norm(want) if good else 1
+            check(good and abs(off) < 1e-6 and np.abs(got[0] - want).max() < 1e-5, f"{name} {pool}: off by {off:.1e} {why}")
+        same = {got.tobytes() for got, _ in vectors[-2:] if got is not None}
+        check(len(same) == 1, f"{name} {pool}: other bits in other chunks")
+
+
 def check_quantized(path, name):
     """The same model quantized: what a fused tensor or a stack of experts becomes must mean the same."""
     tokens, (cfg, w, ids) = make_models.tokens(name), make_models.load(path)
@@ -129,6 +142,8 @@ def check_one(path):
     counted.passed = counted.failed = 0
     name = os.path.basename(path)
     check_model(path, name)
+    if name in make_models.STATES:
+        check_states(path, name)
     check_quantized(path, name)
     sys.stdout.flush()
     return counted.passed, counted.failed

@@ -1,5 +1,5 @@
-// dump_logits.c: the logits of every position of a sequence, raw f32, through the public API alone.
-//   dump_logits MODEL IDS(int32 file) OUT CTX ISA|cuda THREADS BATCH exact|default|fast
+// dump_logits.c: the logits of every position of a sequence, or an embedding of it, raw f32, through the public API.
+//   dump_logits MODEL IDS(int32 file) OUT CTX ISA|cuda THREADS BATCH exact|default|fast [last|mean]
 #include "runtime/lq.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +12,19 @@ static bool on(void *arg, size_t at, const float *logits) {
     return fwrite(logits, sizeof *logits, s->vocab, s->f) == s->vocab;
 }
 
+static bool on_vector(void *arg, const lq_event *e) {
+    sink *s = arg;
+    return !e->embedding || fwrite(e->embedding, sizeof *e->embedding, (size_t)e->dims, s->f) == (size_t)e->dims;
+}
+
 static int fail(const char *what) {
     fprintf(stderr, "dump_logits: %s\n", what);
     return 1;
 }
 
 int main(int argc, char **argv) {
-    if (argc != 9) return fail("usage: MODEL IDS OUT CTX ISA THREADS BATCH exact|default|fast");
+    if (argc != 9 && argc != 10)
+        return fail("usage: MODEL IDS OUT CTX ISA THREADS BATCH exact|default|fast [last|mean]");
     static int32_t ids[1 << 16];
     FILE *in = fopen(argv[2], "rb");
     if (!in) return fail(argv[2]);
@@ -38,7 +44,9 @@ int main(int argc, char **argv) {
     lq_model_describe(m, &info);
     sink s = {fopen(argv[3], "wb"), (size_t)info.vocab};
     if (!s.f) return fail(argv[3]);
-    if (!lq_logits(e, ids, n, 0, on, &s, &err)) return fail(err.text);
+    const lq_request r = {.prompt = ids, .prompt_len = n, .on_event = on_vector, .arg = &s,
+                          .pool = argc == 10 && !strcmp(argv[9], "mean") ? LQ_POOL_MEAN : LQ_POOL_LAST};
+    if (!(argc == 10 ? lq_generate(e, &r, &err) : lq_logits(e, ids, n, 0, on, &s, &err))) return fail(err.text);
     fclose(s.f);
     lq_engine_close(e);
     lq_model_close(m);

@@ -8,9 +8,10 @@ import numpy as np
 dump = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "dump_logits")
 
 
-def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact", ids=None):
-    """[tokens][vocab], or None, and what was said. ids: a file of them; not given: the one in the model's folder."""
+def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact", ids=None, pool=None):
+    """[tokens][vocab], or None, and what was said. ids: a file of them; not given: the one in the model's folder.
+    pool, last or mean: an embedding, [1][dim]."""
     folder, out = path if os.path.isdir(path) else os.path.dirname(path), path + ".out"
-    words = [dump, path, ids or os.path.join(folder, "ids.bin"), out, tokens, isa, threads, batch, mode]
+    words = [dump, path, ids or os.path.join(folder, "ids.bin"), out, tokens, isa, threads, batch, mode, *([pool] if pool else [])]
     r = subprocess.run([str(w) for w in words], capture_output=True, text=True)
-    return (np.fromfile(out, "<f4").reshape(tokens, -1), r.stderr.strip()) if r.returncode == 0 else (None, r.stderr.strip())
+    return (np.fromfile(out, "<f4").reshape(1 if pool else tokens, -1), r.stderr.strip()) if r.returncode == 0 else (None, r.stderr.strip())

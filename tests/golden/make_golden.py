@@ -1,5 +1,5 @@
 # make_golden.py: the logits that transformers computes in f64 for the models of models.py, written to
-# tests/golden/logits. Needs torch and transformers; run by hand when a model is added:    make_golden.py DIR [NAME...]
+# tests/golden/logits, and of some the last hidden states, pooled by the last token and the mean, of length 1 (states). Needs torch and transformers; run by hand when a model is added:    make_golden.py DIR [NAME...]
 # (DIR: where make_models.py wrote.) It also proves decoder_np.py, which must agree, shows that what a model is there to
 # exercise can be told from its absence, and reports how far the routers are from a tie.
 import contextlib
@@ -65,7 +65,8 @@ def theirs(name, path, ids):
         model.load_state_dict(state, strict=True)
         seen = [t for n, t in [*model.named_parameters(), *model.named_buffers()] if not any(word in n for word in eyes)]
         assert all(t.dtype in (torch.float64, torch.int64, torch.bool) for t in seen)
-        return model(torch.tensor(ids.astype(np.int64))[None]).logits[0].numpy()
+        given = torch.tensor(ids.astype(np.int64))[None]
+        return model(given).logits[0].numpy(), model.base_model(given).last_hidden_state[0].numpy()
 
 
 def unbiased(cfg, w):
@@ -188,7 +189,8 @@ def without(cfg):
     yield from models_gpt.without(cfg)
 
 
-os.makedirs(os.path.join(here, "logits"), exist_ok=True)
+for kind in ("logits", "states"):
+    os.makedirs(os.path.join(here, kind), exist_ok=True)
 for name in sys.argv[2:] or make_models.MODELS:
     cfg, w, ids = make_models.load(os.path.join(folder, name))
     path = os.path.join(folder, name)
@@ -200,7 +202,11 @@ for name in sys.argv[2:] or make_models.MODELS:
         make_models.write(path, numbers, "F32", 1)
         plain = {k: v for k, v in plain.items() if k != "quantization_config"}
         json.dump(plain, open(os.path.join(path, "config.json"), "w"))
-    golden = theirs(name, path, ids)
+    golden, states = theirs(name, path, ids)
+    if name in make_models.STATES:
+        vectors = np.stack([states[-1], states.mean(0)])
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        np.save(os.path.join(here, "states", name + ".npy"), vectors.astype(np.float32))
     ours, bound = decoder_np.forward(cfg, w, ids, ctx=len(ids)), decoder_np.bound(cfg, w, ids)
     np.save(os.path.join(here, "logits", name + ".npy"), golden[:: make_models.EVERY].astype(np.float32))
     off, margin = np.abs(golden - ours).max(), decoder_np.margin(cfg, w, ids)

@@ -14,6 +14,8 @@ import st
 from models import ARCHS, FILE, MODELS
 
 EVERY = 3  # of the golden logits this row of so many is kept
+# Of these also the last hidden states are kept, pooled: one of each way to end a forward.
+STATES = ("gqa", "qwen3", "gemma2", "gpt2", "opt_narrow", "opt_plain", "bloom", "granite", "cohere2", "mixtral", "deepseek_v3", "olmo2")
 ARCHS = {**ARCHS, **models_gpt.ARCHS}
 MODELS = {**MODELS, **{name: (*row[:2], {**FILE, **row[2]}) for name, row in models_gpt.MODELS.items()}}
 

@@ -1,17 +1,18 @@
 // test_mixes.c: what requests share changes nothing of them. Requests that begin alike, in random company: places,
-// chunks, block sizes, threads, pools that are too small, cancelled ones, choices, logprobs of prompts. Every token and
-// logprob has the bits of the same request alone in an engine without a prefix cache. Then what sharing saves: requests
-// that come together compute one prefix once, others go by meanwhile, and nobody waits for one that is gone.
+// chunks, block sizes, threads, pools that are too small, cancelled ones, choices, logprobs of prompts, embeddings.
+// Every token, logprob and vector has the bits of the same request alone in an engine without a prefix cache. Then what
+// sharing saves: requests that come together compute one prefix once, others go by meanwhile, and nobody waits for one
+// that is gone.
 #include "tests/unit/engine.h"
 #include "tests/unit/tiny.h"
 #include <unistd.h>
 
-enum { MIXES = 200, POOL = 30, PROMPT = 130, TOKENS = 24, CHOICES = 3, LONG = 1000, MANY = 100 };
+enum { MIXES = 200, POOL = 30, PROMPT = 130, TOKENS = 24, CHOICES = 3, LONG = 1000, MANY = 100, WIDE = 64 };
 
 typedef struct answer { // of one choice
     int32_t tokens[TOKENS];
-    float logprobs[TOKENS], prompt[PROMPT];
-    int count, prompts, cached, cancel_at;
+    float logprobs[TOKENS], prompt[PROMPT], vector[WIDE];
+    int count, prompts, cached, cancel_at, dims;
     lq_finish finish;
 } answer;
 
@@ -23,6 +24,7 @@ static bool on_event(void *arg, const lq_event *e) {
             a->tokens[a->count] = e->tokens[i];
             a->logprobs[a->count++] = e->logprobs[i];
         }
+    if (e->embedding) memcpy(a->vector, e->embedding, (size_t)(a->dims = e->dims) * sizeof *a->vector);
     a->finish = e->finish;
     a->cached = e->cached_tokens;
     return !a->cancel_at || a->count + a->prompts < a->cancel_at;
@@ -53,6 +55,10 @@ static void make_pool(void) {
         pool[i].prompt_logprobs = draw(4) == 0;
         pool[i].prompt_from = pool[i].prompt_logprobs ? draw(n) * draw(2) : 0;
         if (pool[i].prompt_logprobs && draw(2)) pool[i].score_only = true, pool[i].n = 1;
+        if (!pool[i].prompt_logprobs && i % 2) {
+            pool[i].pool = (lq_pooling)(1 + i / 2 % LQ_POOL_MAX), pool[i].n = 1;
+            pool[i].pool_dims = draw(2) * 20, pool[i].pool_raw = draw(2);
+        }
     }
 }
 
@@ -82,12 +88,14 @@ static void finish(lq_engine *e) {
 // Bits, as far as it came: NaN is the first prompt token's.
 static bool same(const answer *a, const answer *b, bool all) {
     return (!all || (a->count == b->count && a->prompts == b->prompts)) && a->count <= b->count &&
-           a->prompts <= b->prompts && !memcmp(a->tokens, b->tokens, (size_t)a->count * sizeof *a->tokens) &&
+           a->prompts <= b->prompts && (!all || a->dims == b->dims) &&
+           !memcmp(a->vector, b->vector, (size_t)a->dims * sizeof *a->vector) &&
+           !memcmp(a->tokens, b->tokens, (size_t)a->count * sizeof *a->tokens) &&
            !memcmp(a->logprobs, b->logprobs, (size_t)a->count * sizeof *a->logprobs) &&
            !memcmp(a->prompt, b->prompt, (size_t)a->prompts * sizeof *a->prompt);
 }
 
-typedef struct sums { uint64_t hits, preempted, cancelled, tight; } sums;
+typedef struct sums { uint64_t hits, preempted, cancelled, tight, vectors; } sums;
 
 // One engine, some requests at some steps of it.
 static void mix(lq_model *m, answer alone[POOL][CHOICES], int which, sums *all) {
@@ -122,9 +130,13 @@ static void mix(lq_model *m, answer alone[POOL][CHOICES], int which, sums *all) 
     for (int i = 0; i < asks; i++)
         for (int c = 0; c < (pool[asked[i]].n ? pool[asked[i]].n : 1); c++) {
             const answer *a = &got[i][c];
-            const bool whole = a->finish == LQ_LENGTH;
+            const bool embeds = pool[asked[i]].pool, ended = a->finish == (embeds ? LQ_STOP : LQ_LENGTH);
+            // One that wanted no more hears nothing of the rest of the step in which it ended.
+            const bool whole = ended && !(a->cancel_at && a->count + a->prompts >= a->cancel_at);
+            all->vectors += a->dims > 0;
             all->cancelled += a->finish == LQ_ABORTED;
-            CHECK((whole || a->finish == LQ_ABORTED) && same(a, &alone[asked[i]][c], whole),
+            CHECK((ended || a->finish == LQ_ABORTED) && embeds * ended == (a->dims > 0) &&
+                  same(a, &alone[asked[i]][c], whole),
                   "mix %d, request %d, choice %d: %d tokens, %d of the prompt, finish %d: not what it is alone", which,
                   asked[i], c, a->count, a->prompts, a->finish);
         }
@@ -143,9 +155,9 @@ static void mixes(lq_model *const *m, int models, const char *what) {
         lq_engine_close(e);
     }
     for (int i = 0; i < MIXES / 4; i++) mix(m[i % models], alone, i, &all);
-    CHECK(all.hits > 5000 && all.preempted > 5 && all.cancelled > 20 && all.tight > 10,
-          "%s: %d tokens found, %d preempted, %d cancelled: the mixes do not mix", what, (int)all.hits,
-          (int)all.preempted, (int)all.cancelled);
+    CHECK(all.hits > 5000 && all.preempted > 5 && all.cancelled > 20 && all.tight > 10 && all.vectors > 50,
+          "%s: %d tokens found, %d preempted, %d cancelled, %d vectors: the mixes do not mix", what, (int)all.hits,
+          (int)all.preempted, (int)all.cancelled, (int)all.vectors);
 }
 
 // --- what it saves ---
