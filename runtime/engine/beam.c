@@ -229,7 +229,7 @@ static bool check(const lq_model *m, const lq_request *r, int wide, lq_err *err)
     if (wide > LQ_TOP || wide > m->desc.vocab)
         return lq_fail(err, LQ_E_USAGE, "beams and end tokens are %d together, expected at most %d", wide, LQ_TOP);
     if (r->stops || r->min_tokens || p->biases || p->presence != 0 || p->frequency != 0 ||
-        (p->repetition != 0 && p->repetition != 1) || r->score_only)
+        (p->repetition != 0 && p->repetition != 1) || r->score_only || r->pool)
         return lq_fail(err, LQ_E_USAGE, "beam search knows no stop strings, min_tokens, biases or penalties");
     return isfinite(r->length_penalty) || lq_fail(err, LQ_E_USAGE, "length_penalty is not a number");
 }

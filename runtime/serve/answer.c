@@ -33,8 +33,8 @@ static bool echo_keep(lq_answer *a, const lq_completion *c) {
 bool lq_answer_begin(lq_answer *a, const lq_api *api, lq_completion *c, uint64_t number, int64_t now) {
     *a = (lq_answer){.api = api, .dialect = c->dialect, .created = now, .stream = c->stream, .usage = c->usage,
                      .usage_each = c->usage_each, .echo = c->echo, .logprobs = c->logprobs >= 0, .details = c->details,
-                     .top_n = c->ask.top_n, .prompt_count = c->prompt_count, .n = c->ask.n, .shown = c->n,
-                     .open = c->prompt_count * c->ask.n, .kept = c->kept};
+                     .base64 = c->base64, .top_n = c->ask.top_n, .prompt_count = c->prompt_count, .n = c->ask.n,
+                     .shown = c->n, .open = c->prompt_count * c->ask.n, .kept = c->kept};
     c->kept = NULL;
     snprintf(a->id, sizeof a->id, "%s%016" PRIx64, c->dialect->id, number);
     if (!(a->choices = calloc((size_t)a->open, sizeof *a->choices))) return false;
@@ -132,7 +132,7 @@ static void choice_event(lq_answer *a, lq_choice *c, const lq_event *e) {
     const size_t before = held(c);
     count(a, c, e);
     if (e->text_len) lq_text_add(&c->text, e->text, e->text_len);
-    if ((a->logprobs || a->details) && e->logprobs) a->dialect->tokens(a, c, e);
+    if (((a->logprobs || a->details) && e->logprobs) || e->embedding) a->dialect->tokens(a, c, e);
     if (!a->stream) a->bytes += held(c) - before;
 }
 

@@ -347,6 +347,7 @@ static bool resume_run(request *r, const char *rest) {
 static const route routes[] = {
     {"/v1/completions", false, true, false, false, json_type, completion_run},
     {"/v1/chat/completions", false, true, false, false, json_type, completion_run},
+    {"/v1/embeddings", false, true, false, false, json_type, completion_run},
     {"/v1/responses", false, true, false, false, json_type, completion_run},
     {"/v1/messages", false, true, false, false, json_type, completion_run},
     {"/v1/messages/count_tokens", false, true, false, false, json_type, count_run},

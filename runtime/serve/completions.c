@@ -20,7 +20,7 @@ static bool prompt_one(const lq_place *at, const lq_field *f, const cJSON *v, lq
 static const char *const wanted = "expected a text, an array of texts, or tokens";
 
 // A text, tokens, an array of texts, or an array of arrays of tokens.
-static bool prompt_read(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+bool lq_read_prompt(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     lq_completion *c = base;
     const bool one = cJSON_IsString(v) || (cJSON_IsArray(v) && (!v->child || cJSON_IsNumber(v->child)));
     const cJSON *first = one ? v : v->child;
@@ -37,7 +37,7 @@ static bool prompt_read(const lq_place *at, const lq_field *f, cJSON *v, void *b
 }
 
 static const lq_field rows[] = {
-    {"prompt", LQ_F_READ, 0, 0, 0, prompt_read},
+    {"prompt", LQ_F_READ, 0, 0, 0, lq_read_prompt},
     {"best_of", LQ_F_LONG, LQ_AT(best_of), 1, 128, NULL},
     {"logprobs", LQ_F_LONG, LQ_AT(logprobs), 0, LQ_MAX_TOP, NULL},
     {"echo", LQ_F_BOOL, LQ_AT(echo), 0, 0, NULL},

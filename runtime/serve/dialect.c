@@ -8,7 +8,7 @@
 
 static const lq_dialect *const dialects[] = {
     &lq_dialect_completions, &lq_dialect_chat, &lq_dialect_responses, &lq_dialect_messages, &lq_dialect_generate,
-    &lq_dialect_generate_stream,
+    &lq_dialect_generate_stream, &lq_dialect_embeddings,
 };
 
 const lq_dialect *lq_dialect_at(const char *path) {
@@ -122,10 +122,27 @@ static bool too_long(const lq_api *api, const lq_completion *c, const lq_prompt 
 // A text that has no room whatever its tokens are is not looked at. (Spaces that a tokenizer drops count here.)
 static bool hopeless(const lq_api *api, const lq_completion *c, const lq_prompt *p, lq_refusal *no) {
     const size_t most = (size_t)api->ctx * (size_t)(api->longest ? api->longest : INT_MAX / 2);
-    if (!p->text || p->len <= most) return true;
+    if (!p->text || p->len <= most || c->keep) return true;
     return lq_refuse(no, 400, c->dialect->param, "context_length_exceeded",
                      "this model's context is %d tokens, of at most %d bytes; %s has %zu bytes", api->ctx, api->longest,
                      c->dialect->param, p->len);
+}
+
+// Leaves the first tokens of a prompt; of a text those of its tokens that stand before what the tokenizer puts at its
+// end, which stays.
+static bool shorten(const lq_api *api, const lq_completion *c, lq_prompt *p, lq_err *err) {
+    const size_t most = c->keep < 0 ? (size_t)api->ctx : (size_t)c->keep;
+    size_t bare = 0, head = 0;
+    int32_t *ids = NULL;
+    if (!c->keep || p->count <= most) return true;
+    const bool ends = p->text && c->special;
+    if (ends && !lq_tokenize(api->model, p->text, p->len, LQ_TOK_PARSE, &ids, &bare, err)) return false;
+    while (ids && head + bare < p->count && memcmp(p->ids + head, ids, bare * sizeof *ids)) head++;
+    const size_t tail = ids && head + bare < p->count ? p->count - bare - head : 0;
+    lq_free(ids);
+    if (tail < most) memmove(p->ids + most - tail, p->ids + p->count - tail, tail * sizeof *p->ids);
+    p->count = most;
+    return true;
 }
 
 static bool encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
@@ -136,7 +153,8 @@ static bool encode(const lq_api *api, lq_completion *c, lq_refusal *no) {
         lq_prompt *p = &c->prompts[i];
         lq_err err;
         if (!hopeless(api, c, p, no)) return false;
-        if (p->text && !lq_tokenize(api->model, p->text, p->len, flags, &p->ids, &p->count, &err))
+        if ((p->text && !lq_tokenize(api->model, p->text, p->len, flags, &p->ids, &p->count, &err)) ||
+            !shorten(api, c, p, &err))
             return lq_refuse(no, err.code == LQ_E_MEMORY ? 500 : 400, what, NULL, "%s: %s", what, err.text);
         if (!p->count) return lq_refuse(no, 400, what, NULL, "%s: it has no tokens", what);
         if (p->count + answer > (size_t)api->ctx) return too_long(api, c, p, no);
@@ -183,6 +201,18 @@ static bool read_defaults(lq_api *api, lq_err *err) {
     return done;
 }
 
+// A model whose embeddings are of another kind answers all else.
+static bool read_pooling(lq_api *api, lq_err *err) {
+    lq_model_info info;
+    if (!api->model) return true;
+    lq_model_describe(api->model, &info);
+    api->embedding = info.embedding;
+    if (lq_model_pooling(api->model, &api->pool, &api->pool_raw, &api->no_pool)) return true;
+    if (api->no_pool.code == LQ_E_UNSUPPORTED) return true;
+    if (err) *err = api->no_pool;
+    return false;
+}
+
 // A model need not have one: then conversations are refused, and nothing else.
 static bool read_template(lq_api *api, const lq_serve_opts *o, lq_err *err) {
     lq_err why;
@@ -221,7 +251,7 @@ bool lq_api_open(lq_api *api, const lq_serve_opts *o, lq_err *err) {
         const size_t n = lq_token_bytes(api->model, i, byte, sizeof byte);
         if (n > (size_t)api->longest && n < INT_MAX / 2) api->longest = (int)n;
     }
-    return read_defaults(api, err) && read_template(api, o, err) && read_info(api, o, err);
+    return read_defaults(api, err) && read_pooling(api, err) && read_template(api, o, err) && read_info(api, o, err);
 }
 
 void lq_api_close(lq_api *api) {

@@ -5,7 +5,7 @@
 #include "runtime/serve/server.h"
 #include <limits.h>
 
-enum { LQ_MAX_TOP = 20, LQ_MAX_CHOICES = 1024, LQ_MAX_BEAMS = 16 };
+enum { LQ_MAX_TOP = 20, LQ_MAX_CHOICES = 2048, LQ_MAX_BEAMS = 16 };
 enum { LQ_MAX_ANSWER = 64 << 20 }; // bytes
 
 // --- fields ---
@@ -43,7 +43,8 @@ bool lq_field_refuse(const lq_place *at, const lq_field *f, const char *fmt, ...
 // The body as a tree: an object.
 bool lq_body_parse(const lq_api *api, const char *body, size_t n, cJSON **out, lq_refusal *no);
 
-lq_field_read lq_read_model, lq_read_stop, lq_read_format, lq_read_int, lq_read_seed, lq_read_tool_choice;
+lq_field_read lq_read_model, lq_read_prompt, lq_read_stop, lq_read_format, lq_read_int, lq_read_seed,
+    lq_read_tool_choice;
 extern const lq_field lq_sampling_fields[]; // what every dialect of OpenAI's kind has, vLLM's included
 extern const lq_field lq_talk_fields[];     // what makes a conversation, of its dialects
 extern const lq_field lq_never_fields[];    // what others offer and this server cannot honour
@@ -66,7 +67,7 @@ bool lq_talk_render(const lq_api *api, lq_talk *talk, const char *param, char **
 struct lq_dialect {
     const char *path, *id, *param; // id: how ids begin; param: the field of the prompt
     bool (*read)(const lq_api *api, lq_completion *c, lq_refusal *no); // c->tree -> *c
-    void (*tokens)(lq_answer *a, lq_choice *c, const lq_event *e);     // where logprobs or details were asked for
+    void (*tokens)(lq_answer *a, lq_choice *c, const lq_event *e); // what was asked for
     void (*body)(lq_answer *a);                                        // the whole answer
     void (*chunk)(lq_answer *a, int64_t choice);                       // of a stream: what is new of a choice
     void (*end)(lq_answer *a);
@@ -75,7 +76,7 @@ struct lq_dialect {
     bool whole;  // a stream's choices keep their text to the end
 };
 extern const lq_dialect lq_dialect_completions, lq_dialect_chat, lq_dialect_responses, lq_dialect_messages,
-    lq_dialect_generate, lq_dialect_generate_stream;
+    lq_dialect_generate, lq_dialect_generate_stream, lq_dialect_embeddings;
 
 // A parsed body: what all dialects begin with, before their fields are read.
 void lq_completion_begin(const lq_api *api, lq_completion *c);

@@ -28,6 +28,10 @@ typedef struct lq_api {
     bool priorities;         // may be asked for
     int deadline_ms;         // of any request; 0: none
     lq_sampling defaults;    // of a request that does not say
+    lq_pooling pool;         // of embeddings, and whether they keep their length
+    bool pool_raw;
+    lq_err no_pool;          // why there are none; code LQ_E_NONE: there are
+    int embedding;           // numbers of one
     lq_template *tmpl;       // NULL: this model has none
     lq_template_var special[8]; // what a template that is not the model's own knows of its tokens
     size_t special_count;
@@ -68,7 +72,8 @@ typedef struct lq_completion {
     lq_request ask;     // for each of them: what the engine is asked, as the fields say it
     int64_t best_of, logprobs /* -1: none */, tops /* -1: not said */, n;
     int most;           // max_completion_tokens, before which max_tokens has no say; 0: none
-    bool stream, stream_options, usage, usage_each, echo, special, details, draw, beam;
+    bool stream, stream_options, usage, usage_each, echo, special, details, draw, beam, base64;
+    int keep;           // tokens of a prompt at most, others are left out; 0: all; -1: as many as the context holds
     lq_talk talk;
     char *rendered;     // the conversation as the template has it
     const char **stop;  // what `ask` points to; the texts are borrowed from the tree
@@ -112,7 +117,7 @@ typedef struct lq_answer {
     const lq_dialect *dialect;
     char id[40];
     int64_t created;
-    bool stream, usage, usage_each, echo, logprobs, details;
+    bool stream, usage, usage_each, echo, logprobs, details, base64;
     int top_n;
     int64_t prompt_count, n, shown; // n: choices that are sampled for each prompt; shown: told of them
     lq_choice *choices; // [prompt_count][n]

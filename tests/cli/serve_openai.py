@@ -35,6 +35,22 @@ def test_client(s, openai):
     check(s.idle() is True and s.metrics()["vllm:generation_tokens_total"] - before < 900, "a closed stream is cancelled", s.idle(0))
 
 
+def test_embeddings(s, openai):
+    c = openai.OpenAI(base_url=f"http://127.0.0.1:{s.port}/v1", api_key="none", max_retries=0, timeout=60 * serve.SLOW)
+    r = c.embeddings.create(model="demo", input=["Once upon a time", "A cat"], user="someone")  # the client asks for base64, and reads it
+    plain = c.embeddings.create(model="demo", input=["Once upon a time", "A cat"], encoding_format="float")
+    check(type(r).__name__ == "CreateEmbeddingResponse" and [d.index for d in r.data] == [0, 1] and set(r.model_extra) <= {"id", "created"}, r.model_extra)
+    check(all(len(a.embedding) == len(b.embedding) and all(abs(x - y) < 1e-8 for x, y in zip(a.embedding, b.embedding)) for a, b in zip(r.data, plain.data)) and
+          abs(sum(x * x for x in r.data[0].embedding) - 1) < 1e-6 and r.usage.total_tokens == r.usage.prompt_tokens > 2, r.usage)
+    check(len(c.embeddings.create(model="demo", input="A cat", dimensions=8).data[0].embedding) == 8, "dimensions")
+    check(c.embeddings.create(model="demo", input=[[1, 2, 3]], dimensions=8).usage.prompt_tokens == 3, "tokens")
+    try:
+        c.embeddings.create(model="demo", input="A cat", dimensions=10 ** 6)
+        check(False, "too many dimensions")
+    except openai.BadRequestError as e:
+        check(e.param == "dimensions", e)
+
+
 QUESTION = [{"role": "user", "content": "Who are you?"}]
 TOOL = {"type": "function", "function": {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}}
 
@@ -120,6 +136,7 @@ def main():
         s = serve.Server()
         start = time.monotonic()
         test_client(s, openai)
+        test_embeddings(s, openai)
         test_chat(s, openai)
         test_responses(s, openai)
         chats = asyncio.run(many_chats(s, openai, 20))
