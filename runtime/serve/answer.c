@@ -150,6 +150,10 @@ void lq_answer_event(lq_answer *a, int64_t prompt, const lq_event *e) {
         lq_answer_fail(a, 504, "the request's time was over before its first token");
         return;
     }
+    if (!a->stream && a->bytes > LQ_MAX_ANSWER) {
+        lq_answer_fail(a, 400, "the answer has grown past 64 MiB: ask for less in one request");
+        return;
+    }
     if (e->finish != LQ_RUNNING) {
         c->finish = e->finish == LQ_LATE ? LQ_LENGTH : e->finish; // what there is was cut
         c->stop_index = e->stop_index;

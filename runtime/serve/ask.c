@@ -16,7 +16,6 @@
 
 enum {
     STREAM_CAP = 1 << 20,  // bytes a stream's client may leave unread, beside what the socket holds
-    ANSWER_CAP = 64 << 20, // bytes of an answer that is not streamed
     BODIES = 16            // request bodies of the largest size that may be in memory at once
 };
 
@@ -142,8 +141,6 @@ static bool on_event(void *arg, const lq_event *e) {
     if (!r->refused) {
         count_tokens(p, e);
         lq_answer_event(a, p->prompt, e);
-        if (!a->stream && a->bytes > ANSWER_CAP)
-            lq_answer_fail(a, 400, "the answer has grown past 64 MiB: ask for less in one request");
         wanted = !a->failure.status;
         if (a->stream ? a->out.n > 0 : !a->open) lq_ask_news(r);
     } else wanted = false;
@@ -222,16 +219,6 @@ void lq_ask_cancel_all(server *s) {
 
 // --- completions ---
 
-static bool refuse_error(request *r, const char *param, const lq_err *err) {
-    switch (err->code) {
-    case LQ_E_BUSY: return lq_refuse(&r->no, 429, NULL, "rate_limit_exceeded", "%s", err->text);
-    case LQ_E_LIMIT: return lq_refuse(&r->no, 400, param, "context_length_exceeded", "%s", err->text);
-    case LQ_E_USAGE:
-    case LQ_E_UNSUPPORTED: return lq_refuse(&r->no, 400, param, NULL, "%s", err->text);
-    default: return lq_refuse(&r->no, 500, NULL, NULL, "%s", err->text);
-    }
-}
-
 // Whether new requests are taken; else it refuses this one.
 static bool takes(request *r) {
     const int drain = atomic_load(&r->s->drain);
@@ -258,7 +245,7 @@ static bool parts_submit(request *r, const lq_completion *c) {
         q.beside = done > 0;
         q.client = r->client ? r->client : r->number + 1;
         if (lq_submit(r->s->e, &q, &p->id, &err)) done++;
-        else submitted = refuse_error(r, lq_completion_param(c), &err);
+        else submitted = lq_refuse_error(&r->no, lq_completion_param(c), &err);
     }
     if (submitted) return true;
     r->part_count = done;

@@ -17,6 +17,16 @@ bool lq_refuse(lq_refusal *no, int status, const char *param, const char *code, 
     return false;
 }
 
+bool lq_refuse_error(lq_refusal *no, const char *param, const lq_err *err) {
+    switch (err->code) {
+    case LQ_E_BUSY: return lq_refuse(no, 429, NULL, "rate_limit_exceeded", "%s", err->text);
+    case LQ_E_LIMIT: return lq_refuse(no, 400, param, "context_length_exceeded", "%s", err->text);
+    case LQ_E_USAGE:
+    case LQ_E_UNSUPPORTED: return lq_refuse(no, 400, param, NULL, "%s", err->text);
+    default: return lq_refuse(no, 500, NULL, NULL, "%s", err->text);
+    }
+}
+
 void lq_json_write(lq_text *out, const char *s) {
     if (s) lq_text_json(out, s, strlen(s));
     else lq_text_fmt(out, "null");

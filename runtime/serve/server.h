@@ -15,6 +15,8 @@ typedef struct lq_refusal {
 // Fills *no and returns false. `param` may be NULL. Control characters of the text are replaced by '?'.
 bool lq_refuse(lq_refusal *no, int status, const char *param, const char *code, const char *fmt, ...)
     LQ_PRINTF(5, 6) LQ_COLD;
+// What the engine said of a request that it does not take.
+bool lq_refuse_error(lq_refusal *no, const char *param, const lq_err *err) LQ_COLD;
 // In the shape of the protocol that is spoken at `path` (NULL: OpenAI's): {"error":{"message","type","param","code"}},
 // say. `id` is the request's; may be NULL.
 void lq_refusal_write(const lq_refusal *no, const char *path, const char *id, lq_text *out);
