@@ -384,6 +384,41 @@ bool lq_serve(lq_model *m, lq_engine *e, const lq_serve_opts *o, lq_err *err);
 // and drains; again: ends at once.
 void lq_serve_stop(void);
 
+// --- batches: requests from a file, answers into another ---
+//
+// Lines as OpenAI's batches have them: {"custom_id", "method": "POST", "url": "/v1/chat/completions", "body": {...}},
+// of every path that lq_serve answers at with what the model makes; {"id", "custom_id", "response": {"status_code",
+// "request_id", "body"}, "error"} in the order in which they end.
+
+typedef struct lq_batch_opts {
+    const char *in, *out; // "-": descriptors 0 and 1
+    bool resume;          // what `out` has answers to is not asked again; a line that was cut off goes
+    bool force;           // an `out` that has answers begins anew; without either it is refused
+    const char *name;     // what the requests call the model; NULL: its architecture
+    const char *chat_template; // as lq_serve_opts has it
+    size_t max_body;      // bytes of a request; 0: 4 MiB
+} lq_batch_opts;
+
+typedef struct lq_batch_state {
+    uint64_t total;       // requests of `in`; 0: not known, where it can be read only once
+    uint64_t before, before_failed; // that `out` had answers to; answers there that tell of a failure
+    uint64_t done, failed;          // answered by this run, and what of these failed
+    uint64_t prompt_tokens, cached_tokens, sampled_tokens; // of them
+    uint64_t running_tokens;        // sampled, also for those that are not through
+    double seconds;
+    char failure[256];    // the first one: its line, and what was said
+} lq_batch_state;
+typedef bool lq_batch_tick(void *arg, const lq_batch_state *now); // false stops
+
+typedef struct lq_batch lq_batch;
+// Opens both files and checks what can be checked without a model: nobody waits for one in vain. Strings are copied.
+bool lq_batch_open(const lq_batch_opts *o, lq_batch **out, lq_err *err);
+// Asks until all is answered; steps the engine, on a thread of its own, which nobody else may do. Requests that fail
+// are answered too: false means that the run broke off, and can be gone on with. Once for each lq_batch.
+bool lq_batch_run(lq_batch *b, lq_model *m, lq_engine *e, lq_batch_tick *tick, void *arg, lq_err *err);
+void lq_batch_describe(const lq_batch *b, lq_batch_state *out);
+void lq_batch_close(lq_batch *b);
+
 #ifdef __cplusplus
 }
 #endif
