@@ -5,8 +5,9 @@
 #include <string.h>
 
 const lq_verb *const lq_verbs[] = {&lq_verb_inspect, &lq_verb_quantize, &lq_verb_eval, &lq_verb_run, &lq_verb_serve,
-                                   &lq_verb_bench, &lq_verb_bench_serve, &lq_verb_template, &lq_verb_tokenize,
-                                   &lq_verb_version, &lq_verb_completion, &lq_verb_man, &lq_verb_help, NULL};
+                                   &lq_verb_batch, &lq_verb_bench, &lq_verb_bench_serve, &lq_verb_template,
+                                   &lq_verb_tokenize, &lq_verb_version, &lq_verb_completion, &lq_verb_man,
+                                   &lq_verb_help, NULL};
 
 // How many of the words are the verb's name: 0 where they are not.
 static int name_words(const lq_verb *v, int count, char **words) {

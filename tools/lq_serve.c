@@ -11,13 +11,11 @@
 typedef struct serve_args {
     lq_common common;
     lq_model_args model;
-    const char *host, *name, *key_file, *admin_file, *log, *log_format, *tls_cert, *tls_key;
-    const char *chat_template;
+    lq_answer_args answer;
+    const char *host, *key_file, *admin_file, *log, *log_format, *tls_cert, *tls_key;
     lq_list allow, cors;
-    int64_t port, max_seqs, max_batch, max_prefill, max_queue, kv_block;
-    int64_t age, deadline, max_connections, per_address, rate, drain;
-    bool priorities, no_prefix;
-    size_t kv_memory, max_body;
+    int64_t port, max_queue, age, deadline, max_connections, per_address, rate, drain;
+    bool priorities;
     FILE *log_to; // NULL: nowhere
 } serve_args;
 
@@ -35,12 +33,12 @@ static void on_ready(void *arg, const char *host, int port) {
         lq_text_fmt(&t, "{\"url\":");
         lq_text_json(&t, url, strlen(url));
         lq_text_fmt(&t, ",\"port\":%d,\"model\":", port);
-        lq_text_json(&t, a->name, strlen(a->name));
+        lq_text_json(&t, a->answer.name, strlen(a->answer.name));
         lq_text_fmt(&t, "}");
         lq_say_json(&t);
     } else if (!a->common.quiet) {
-        lq_text_json(&t, a->name, strlen(a->name));
-        lq_say_line(stdout, "%s is served at %s", a->name, url);
+        lq_text_json(&t, a->answer.name, strlen(a->answer.name));
+        lq_say_line(stdout, "%s is served at %s", a->answer.name, url);
         lq_say_line(stdout, "  curl %s/v1/completions -H 'Content-Type: application/json' \\", url);
         lq_say_line(stdout, "    -d '{\"model\": %.*s, \"prompt\": \"Once upon a time\", \"max_tokens\": 40}'",
                     (int)t.n, t.p ? t.p : "");
@@ -72,20 +70,6 @@ static void signals_catch(void) {
 
 // --- what is asked ---
 
-// "models/demo.lq" is called demo, and so is "models/demo/".
-static char *name_of(const char *path) {
-    char *full = realpath(path, NULL), *name = NULL;
-    if (full) {
-        const char *base = strrchr(full, '/');
-        name = strdup(base && base[1] ? base + 1 : full);
-    } else name = strdup(path);
-    free(full);
-    char *dot = name ? strrchr(name, '.') : NULL;
-    if (dot && dot > name && (!strcmp(dot, ".lq") || !strcmp(dot, ".safetensors") || !strcmp(dot, ".gguf")))
-        *dot = '\0';
-    return name;
-}
-
 static const char *const log_formats[] = {"text", "json"};
 static const char *log_format_name(size_t i) { return i < 2 ? log_formats[i] : NULL; }
 
@@ -116,15 +100,6 @@ static bool keys_read(const char *file, const char *name, words *keys, lq_err *e
     return !file || keys->n || lq_fail(err, LQ_E_USAGE, "%s: expected a key on each line", file);
 }
 
-// A file's, or the word itself where that is one. *text is to be freed.
-static bool template_read(const char *word, char **text, lq_err *err) {
-    size_t n;
-    *text = NULL;
-    if (!word) return true;
-    if (!strstr(word, "{{") && !strstr(word, "{%")) return lq_input_read(word, 16 << 20, text, &n, err);
-    return (*text = strdup(word)) || lq_fail(err, LQ_E_MEMORY, "out of memory");
-}
-
 static void files_allow(void) { // a connection is a descriptor
     struct rlimit r;
     if (getrlimit(RLIMIT_NOFILE, &r) != 0) return;
@@ -140,10 +115,9 @@ static bool serve(const char *path, serve_args *a, const lq_serve_opts *so, lq_e
     lq_model *m = NULL;
     lq_engine *e = NULL;
     const lq_model_opts mo = lq_model_args_opts(&a->model);
-    const lq_engine_opts eo = {.max_seqs = (int)a->max_seqs, .max_batch = (int)a->max_batch,
-                               .max_prefill = (int)a->max_prefill, .max_queue = (int)a->max_queue,
-                               .age_ms = (int)a->age * 1000, .kv_bytes = a->kv_memory,
-                               .kv_page = (int)a->kv_block, .no_prefix = a->no_prefix};
+    lq_engine_opts eo = lq_answer_args_opts(&a->answer);
+    eo.max_queue = (int)a->max_queue;
+    eo.age_ms = (int)a->age * 1000;
     bool done = lq_serve_try(so, err) && lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err) &&
                 lq_engine_warm(e, err);
     if (done) {
@@ -159,30 +133,30 @@ static bool serve(const char *path, serve_args *a, const lq_serve_opts *so, lq_e
 static int run(void *args, int argc, char **argv) {
     serve_args *a = args;
     lq_err err = {0};
-    char *name = NULL, *template = NULL;
+    char *texts[2];
     words keys = {0}, admins = {0};
     (void)argc;
     if (lq_model_args_check("serve", &a->model)) return 2;
     if (!a->tls_cert != !a->tls_key)
         return lq_say_usage("serve", "--tls-cert and --tls-key: expected both, or neither");
-    if (!a->name) a->name = name = name_of(argv[0]);
-    bool done = a->name || lq_fail(&err, LQ_E_MEMORY, "out of memory");
-    done = done && keys_read(a->key_file, "LQ_API_KEY", &keys, &err) &&
-           keys_read(a->admin_file, "LQ_ADMIN_KEY", &admins, &err) && template_read(a->chat_template, &template, &err);
+    bool done = lq_answer_args_read(&a->answer, argv[0], texts, &err) &&
+                keys_read(a->key_file, "LQ_API_KEY", &keys, &err) &&
+                keys_read(a->admin_file, "LQ_ADMIN_KEY", &admins, &err);
     a->log_to = a->common.quiet ? NULL : stderr;
     if (done && a->log && strcmp(a->log, "-") != 0 && !(a->log_to = fopen(a->log, "a")))
         done = lq_fail(&err, LQ_E_IO, "%s: %s", a->log, strerror(errno));
     if (done && !keys.n && !is_loopback(a->host) && !a->common.quiet)
         lq_say_line(stderr, "lq serve: whoever reaches %s may use this server: no key was given (--api-key-file)",
                     a->host);
-    const lq_serve_opts so = {.host = a->host, .port = a->port ? (int)a->port : -1, .name = a->name, .keys = keys.p,
+    const lq_serve_opts so = {.host = a->host, .port = a->port ? (int)a->port : -1, .name = a->answer.name,
+                              .keys = keys.p,
                               .key_count = keys.n, .admin_keys = admins.p, .admin_key_count = admins.n,
                               .rate = (int)a->rate, .tls_cert = a->tls_cert, .tls_key = a->tls_key,
                               .hosts = a->allow.p, .host_count = (int)a->allow.n,
                               .origins = a->cors.p, .origin_count = (int)a->cors.n,
                               .max_connections = (int)a->max_connections,
-                              .max_per_address = (int)a->per_address, .max_body = a->max_body,
-                              .priorities = a->priorities, .chat_template = template,
+                              .max_per_address = (int)a->per_address, .max_body = a->answer.max_body,
+                              .priorities = a->priorities, .chat_template = a->answer.chat_template,
                               .drain_seconds = (int)a->drain, .deadline_seconds = (int)a->deadline,
                               .ready = on_ready, .log = on_log,
                               .log_json = a->log_format && !strcmp(a->log_format, "json"), .arg = a};
@@ -190,8 +164,7 @@ static int run(void *args, int argc, char **argv) {
     if (a->log_to && a->log_to != stderr) fclose(a->log_to);
     words_free(&keys);
     words_free(&admins);
-    free(name);
-    free(template);
+    for (int i = 0; i < 2; i++) free(texts[i]);
     return done ? 0 : lq_say_error(&err);
 }
 
@@ -201,8 +174,6 @@ static const lq_opt opts[] = {
      "address to listen on (default: 127.0.0.1, this machine alone)", NULL, 0, 0},
     {"port", 'p', LQ_OPT_INT, offsetof(serve_args, port), "N",
      "port to listen on (default: 8080); 0: any free one, which the first line tells", NULL, -1, 65535},
-    {"name", 0, LQ_OPT_TEXT, offsetof(serve_args, name), "NAME",
-     "what clients call the model (default: from the file's name)", NULL, 0, 0},
     {"api-key-file", 0, LQ_OPT_FILE, offsetof(serve_args, key_file), "FILE",
      "clients must send a line of this file as a bearer token; clients of several keys take turns", NULL, 0, 0},
     {"admin-key-file", 0, LQ_OPT_FILE, offsetof(serve_args, admin_file), "FILE",
@@ -216,14 +187,6 @@ static const lq_opt opts[] = {
      "where no key is wanted: a name by which clients may call this server", NULL, 0, 0},
     {"cors", 0, LQ_OPT_LIST, offsetof(serve_args, cors), "ORIGIN",
      "whose pages may use this server from a browser (https://a.example); *: any", NULL, 0, 0},
-    {"chat-template", 0, LQ_OPT_FILE, offsetof(serve_args, chat_template), "FILE",
-     "the chat template, in place of the model's own: a file, or the text of one", NULL, 0, 0},
-    {"max-seqs", 0, LQ_OPT_INT, offsetof(serve_args, max_seqs), "N", "sequences in one step (default: 64)", NULL, 1,
-     4096},
-    {"max-batch", 0, LQ_OPT_INT, offsetof(serve_args, max_batch), "N", "tokens in one step (default: 512)", NULL, 1,
-     65536},
-    {"max-prefill", 0, LQ_OPT_INT, offsetof(serve_args, max_prefill), "N",
-     "of these, tokens of prompts: fewer keep streams even, more answer sooner (default: all)", NULL, 1, 65536},
     {"max-queue", 0, LQ_OPT_INT, offsetof(serve_args, max_queue), "N",
      "requests that may wait; more get a 429 (default: 1024)", NULL, 1, 1 << 20},
     {"priorities", 0, LQ_OPT_FLAG, offsetof(serve_args, priorities), NULL,
@@ -232,23 +195,17 @@ static const lq_opt opts[] = {
      "who has waited so long goes before all priorities (default: 10)", NULL, 1, 86400},
     {"deadline", 0, LQ_OPT_INT, offsetof(serve_args, deadline), "SECONDS",
      "how long any request may take, also one that names no \"deadline_ms\" (default: as long as it needs)", NULL, 1, 1 << 20},
-    {"kv-block", 0, LQ_OPT_INT, offsetof(serve_args, kv_block), "N",
-     "tokens in a block of the KV cache: 16, 32 (default) or 64", NULL, 16, 64},
-    {"kv-memory", 0, LQ_OPT_SIZE, offsetof(serve_args, kv_memory), "SIZE",
-     "memory for the KV cache (default: by the model and the machine)", NULL, 0, 0},
-    {"no-prefix-cache", 0, LQ_OPT_FLAG, offsetof(serve_args, no_prefix), NULL,
-     "compute every prompt whole, also what the KV cache still holds of its beginning", NULL, 0, 0},
     {"max-connections", 0, LQ_OPT_INT, offsetof(serve_args, max_connections), "N", "clients at once (default: 1024)",
      NULL, 1, 65536},
     {"max-per-address", 0, LQ_OPT_INT, offsetof(serve_args, per_address), "N",
      "of these, from one address (default: any number)", NULL, 1, 65536},
-    {"max-body", 0, LQ_OPT_SIZE, offsetof(serve_args, max_body), "SIZE", "largest request (default: 4M)", NULL, 0, 0},
     {"drain", 0, LQ_OPT_INT, offsetof(serve_args, drain), "SECONDS",
      "how long requests may go on after a signal (default: 30); -1: not at all", NULL, -1, 86400},
     {"log", 0, LQ_OPT_FILE, offsetof(serve_args, log), "FILE",
      "where a line for each request goes (default: -, standard error)", NULL, 0, 0},
     {"log-format", 0, LQ_OPT_CHOICE, offsetof(serve_args, log_format), "FORM",
      "a line of words, or a JSON object (default: text)", log_format_name, 0, 0},
+    LQ_ANSWER_OPTS(serve_args, answer),
     LQ_MODEL_OPTS(serve_args, model),
 };
 static const char *const examples[] = {

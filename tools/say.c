@@ -175,7 +175,8 @@ void lq_bar_begin(lq_bar *b, const char *what, const char *unit, size_t total, b
 // "42 %  1.2 GB/s  3.1 s left  note"
 static void bar_text(const lq_bar *b, double done, double at, const char *note, char *out, size_t size) {
     const double passed = at - b->start, total = (double)b->total, gone = done - b->from;
-    size_t n = (size_t)snprintf(out, size, "%3.0f %%", floor(total > 0 ? 100 * done / total : 0));
+    size_t n = total > 0 ? (size_t)snprintf(out, size, "%3.0f %%", floor(100 * done / total))
+                         : (size_t)snprintf(out, size, "%.0f %s", done, b->unit ? b->unit : "");
     if (passed > 0.3 && gone > 0) {
         const double rate = gone / passed;
         const bool bytes = b->unit && !strcmp(b->unit, "B");
@@ -190,10 +191,10 @@ void lq_bar_at(lq_bar *b, size_t done, const char *note) { lq_bar_share(b, (doub
 
 void lq_bar_share(lq_bar *b, double done, const char *note) {
     const double at = lq_seconds(), total = (double)b->total;
-    done = fmin(done, total);
+    if (b->total) done = fmin(done, total);
     const int percent = total > 0 ? (int)(done * 100 / total) : 0;
     // A terminal is redrawn ten times a second; a log gets a line every ten seconds.
-    if (b->quiet || at - b->last < (b->tty ? 0.1 : 10) || (!b->tty && percent == b->percent)) return;
+    if (b->quiet || at - b->last < (b->tty ? 0.1 : 10) || (!b->tty && b->total && percent == b->percent)) return;
     b->last = at;
     b->percent = percent;
     char text[256], *safe = note ? lq_say_shown(note) : NULL;
@@ -208,7 +209,7 @@ void lq_bar_share(lq_bar *b, double done, const char *note) {
     for (int i = 0; i < CELLS; i++) cells[i] = i * 100 < percent * CELLS ? '#' : '.';
     cells[CELLS] = '\0';
     int room = columns() - 1 - lq_say_width(b->what) - CELLS - 4;
-    if (room < 5) fprintf(stderr, "\r%.*s\033[K", columns() - 1, text);
+    if (room < 5 || !b->total) fprintf(stderr, "\r%.*s\033[K", columns() - 1, text);
     else fprintf(stderr, "\r%s [%s] %.*s\033[K", b->what, cells, room, text);
     fflush(stderr);
 }

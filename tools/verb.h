@@ -52,9 +52,9 @@ typedef struct lq_verb {
     // argv: the words alone. Exit status: 0 done, 1 failed, 2 wrong usage.
     int (*run)(void *args, int argc, char **argv);
 } lq_verb;
-extern const lq_verb lq_verb_inspect, lq_verb_quantize, lq_verb_run, lq_verb_eval, lq_verb_serve, lq_verb_bench,
-    lq_verb_bench_serve, lq_verb_template, lq_verb_tokenize, lq_verb_version, lq_verb_completion, lq_verb_man,
-    lq_verb_help;
+extern const lq_verb lq_verb_inspect, lq_verb_quantize, lq_verb_run, lq_verb_eval, lq_verb_serve, lq_verb_batch,
+    lq_verb_bench, lq_verb_bench_serve, lq_verb_template, lq_verb_tokenize, lq_verb_version, lq_verb_completion,
+    lq_verb_man, lq_verb_help;
 extern const lq_verb *const lq_verbs[]; // in the order of `lq help`, NULL-terminated
 // The verb that the first one or two words name, which are then taken. NULL: there is none.
 const lq_verb *lq_verb_take(int *count, char ***words);
@@ -87,6 +87,36 @@ typedef struct lq_model_args {
 lq_model_opts lq_model_args_opts(const lq_model_args *a);
 // 0, or the exit status of what was said of --exact beside other --numerics.
 int lq_model_args_check(const char *verb, const lq_model_args *a);
+
+// Options that verbs share which answer requests of others, for one struct member of this type.
+typedef struct lq_answer_args {
+    const char *name, *chat_template;
+    int64_t max_seqs, max_batch, max_prefill, kv_block;
+    size_t kv_memory, max_body;
+    bool no_prefix;
+} lq_answer_args;
+#define LQ_ANSWER_OPTS(T, m)                                                                                                       \
+    {"name", 0, LQ_OPT_TEXT, offsetof(T, m.name), "NAME", "what requests call the model (default: from the file's name)",           \
+     NULL, 0, 0},                                                                                                                  \
+    {"chat-template", 0, LQ_OPT_FILE, offsetof(T, m.chat_template), "FILE",                                                         \
+     "the chat template, in place of the model's own: a file, or the text of one", NULL, 0, 0},                                     \
+    {"max-seqs", 0, LQ_OPT_INT, offsetof(T, m.max_seqs), "N", "sequences in one step (default: 64)", NULL, 1, 4096},               \
+    {"max-batch", 0, LQ_OPT_INT, offsetof(T, m.max_batch), "N", "tokens in one step (default: 512)", NULL, 1, 65536},              \
+    {"max-prefill", 0, LQ_OPT_INT, offsetof(T, m.max_prefill), "N",                                                                 \
+     "of these, tokens of prompts: fewer keep streams even, more answer sooner (default: all)", NULL, 1, 65536},                    \
+    {"kv-block", 0, LQ_OPT_INT, offsetof(T, m.kv_block), "N", "tokens in a block of the KV cache: 16, 32 (default) or 64",         \
+     NULL, 16, 64},                                                                                                                \
+    {"kv-memory", 0, LQ_OPT_SIZE, offsetof(T, m.kv_memory), "SIZE",                                                                \
+     "memory for the KV cache (default: by the model and the machine)", NULL, 0, 0},                                               \
+    {"no-prefix-cache", 0, LQ_OPT_FLAG, offsetof(T, m.no_prefix), NULL,                                                             \
+     "compute every prompt whole, also what the KV cache still holds of its beginning", NULL, 0, 0},                                \
+    {"max-body", 0, LQ_OPT_SIZE, offsetof(T, m.max_body), "SIZE", "largest request (default: 4M)", NULL, 0, 0}
+
+// What they say to lq_engine_open.
+lq_engine_opts lq_answer_args_opts(const lq_answer_args *a);
+// Fills in the name by which the model at `path` goes where none was given, and makes of a template's file its text.
+// texts are to be freed, also after a failure.
+bool lq_answer_args_read(lq_answer_args *a, const char *path, char *texts[2], lq_err *err);
 
 // --- options (opts.c) ---
 
@@ -148,6 +178,7 @@ const char *lq_say_bytes(double bytes);
 const char *lq_say_time(double seconds);
 const char *lq_say_count(double n);
 // A bar with rate and time left on a terminal, a plain line now and then otherwise, nothing with --quiet. On stderr.
+// A total of 0 is not known: how much is done is told, and how fast it goes.
 typedef struct lq_bar {
     const char *what, *unit;
     double start, last;
