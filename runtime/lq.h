@@ -369,6 +369,7 @@ typedef struct lq_serve_opts {
     size_t max_body;      // bytes of a request; 0: 4 MiB
     bool priorities;      // requests may have a priority; else one that does is refused
     int deadline_seconds; // how long any request may take; 0: as long as it says, or for ever
+    bool no_page;         // no page at /
     const char *chat_template; // the text of one, in place of the model's own; NULL: that, if there is one
     int drain_seconds;    // how long running requests may go on after lq_serve_stop; 0: 30; negative: not at all
     void (*ready)(void *arg, const char *host, int port);

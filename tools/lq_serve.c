@@ -15,7 +15,7 @@ typedef struct serve_args {
     const char *host, *key_file, *admin_file, *log, *log_format, *tls_cert, *tls_key;
     lq_list allow, cors;
     int64_t port, max_queue, age, deadline, max_connections, per_address, rate, drain;
-    bool priorities;
+    bool priorities, no_page;
     FILE *log_to; // NULL: nowhere
 } serve_args;
 
@@ -43,6 +43,7 @@ static void on_ready(void *arg, const char *host, int port) {
         lq_say_line(stdout, "    -d '{\"model\": %.*s, \"prompt\": \"Once upon a time\", \"max_tokens\": 40}'",
                     (int)t.n, t.p ? t.p : "");
         lq_text_free(&t);
+        if (!a->no_page) lq_say_line(stdout, "In a browser: %s/", url);
         puts("Ctrl-C lets what runs come to its end and stops; again: at once.");
     }
     fflush(stdout);
@@ -156,7 +157,8 @@ static int run(void *args, int argc, char **argv) {
                               .origins = a->cors.p, .origin_count = (int)a->cors.n,
                               .max_connections = (int)a->max_connections,
                               .max_per_address = (int)a->per_address, .max_body = a->answer.max_body,
-                              .priorities = a->priorities, .chat_template = a->answer.chat_template,
+                              .priorities = a->priorities, .no_page = a->no_page,
+                              .chat_template = a->answer.chat_template,
                               .drain_seconds = (int)a->drain, .deadline_seconds = (int)a->deadline,
                               .ready = on_ready, .log = on_log,
                               .log_json = a->log_format && !strcmp(a->log_format, "json"), .arg = a};
@@ -187,6 +189,8 @@ static const lq_opt opts[] = {
      "where no key is wanted: a name by which clients may call this server", NULL, 0, 0},
     {"cors", 0, LQ_OPT_LIST, offsetof(serve_args, cors), "ORIGIN",
      "whose pages may use this server from a browser (https://a.example); *: any", NULL, 0, 0},
+    {"no-page", 0, LQ_OPT_FLAG, offsetof(serve_args, no_page), NULL,
+     "serve no page at /: the API alone", NULL, 0, 0},
     {"max-queue", 0, LQ_OPT_INT, offsetof(serve_args, max_queue), "N",
      "requests that may wait; more get a 429 (default: 1024)", NULL, 1, 1 << 20},
     {"priorities", 0, LQ_OPT_FLAG, offsetof(serve_args, priorities), NULL,
@@ -219,6 +223,8 @@ const lq_verb lq_verb_serve = {
               "/v1/messages/count_tokens as Anthropic's, /generate and /generate_stream as text-generation-inference's, whole or streamed; "
               "/tokenize, /detokenize; GET /v1/models, /tokenizer_info, /health, /ready and /metrics (Prometheus). Every OpenAI client works "
               "with the URL and /v1, Anthropic's with the URL.\n\n"
+              "At / there is a page for a browser: a conversation with the model or a text that it continues, and what the server does right now, "
+              "from /metrics. The page asks for a key where the server wants one; its own files need none.\n\n"
               "What an earlier request left in the KV cache is there for those that begin alike (a system prompt, a conversation): they read what "
               "is new alone, and their answers are the same. usage.prompt_tokens_details.cached_tokens says how much of a prompt that was.\n\n"
               "Where a request says nothing of temperature, top_p, top_k, min_p or repetition_penalty, the model's generation_config.json "

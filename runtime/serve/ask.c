@@ -16,7 +16,8 @@
 
 enum {
     STREAM_CAP = 1 << 20,  // bytes a stream's client may leave unread, beside what the socket holds
-    BODIES = 16            // request bodies of the largest size that may be in memory at once
+    BODIES = 16,           // request bodies of the largest size that may be in memory at once
+    LINES = 1280           // bytes of a head's lines
 };
 
 // --- life ---
@@ -83,13 +84,14 @@ static const char *fields(request *r, char *to, size_t size) {
     if (r->status == 401) ADD("WWW-Authenticate: Bearer\r\n");
     if (r->status == 405 && r->allow) ADD("Allow: %s\r\n", r->allow);
     if (r->status == 429 || r->status == 503) ADD("Retry-After: %d\r\n", r->wait > 0 ? r->wait : 1);
+    if (r->page) n += lq_page_fields(r, to + n, (size_t)(end - to - n));
 #undef ADD
     return to;
 }
 
 static void reply(request *r, int status, const char *type, lq_text *body) {
     static const char failed[] = "{\"error\":{\"message\":\"no memory for the answer\",\"type\":\"server_error\",\"param\":null,\"code\":null}}";
-    char lines[640];
+    char lines[LINES];
     if (body->failed) {
         lq_text_free(body);
         *body = (lq_text){0};
@@ -109,7 +111,7 @@ static void reply_refusal(request *r, const lq_refusal *no) {
 }
 
 static void stream_begin(request *r) {
-    char lines[640];
+    char lines[LINES];
     r->status = 200;
     atomic_fetch_add(&r->s->replies[2], 1);
     fields(r, lines, sizeof lines - 32);
@@ -346,6 +348,8 @@ static const route routes[] = {
     {"/detokenize", false, true, false, false, json_type, detokenize_run},
     {"/tokenizer_info", false, false, false, false, json_type, info_run},
     {"/metrics", false, false, false, false, "text/plain; version=0.0.4; charset=utf-8", lq_metrics_run},
+    {"/", false, false, true, false, NULL, lq_page_run},
+    {"/page/", true, false, true, false, NULL, lq_page_run},
     {"/health", false, false, true, false, json_type, health_run},
     {"/ready", false, false, true, false, json_type, ready_run},
     {"/admin/drain", false, true, false, true, json_type, drain_run},
@@ -361,6 +365,7 @@ static bool route_find(request *r, const char *path, const char *method) {
         const route *t = &routes[i];
         const size_t n = strlen(t->path);
         if (t->prefix ? strncmp(path, t->path, n) != 0 || !path[n] : strcmp(path, t->path) != 0) continue;
+        if (t->run == lq_page_run && r->s->o->no_page) continue;
         r->route = t;
         r->allow = t->post ? "POST" : "GET, HEAD";
         if (!(r->rest = strdup(path + n))) return lq_refuse(&r->no, 500, NULL, NULL, "no memory for a request");
@@ -381,7 +386,7 @@ static void id_make(request *r, const lq_head *h) {
 
 // A page asks whether it may ask.
 static void preflight(request *r) {
-    char lines[640];
+    char lines[LINES];
     lq_text none = {0};
     r->status = 204;
     fields(r, lines, sizeof lines - 160);
@@ -402,6 +407,7 @@ static bool may_come(request *r, const lq_head *h) {
     if (lq_conn_spare(r->conn) && !r->route->free)
         return lq_refuse(&r->no, 503, NULL, NULL, "too many connections are open");
     if (h->length > r->s->max_body) return refuse_large(r);
+    lq_page_look(r, h);
     return r->route->admin || ((!r->route->post || lq_guard_type(r, h)) && lq_guard_rate(r));
 }
 
@@ -454,8 +460,8 @@ static void on_fault(void *ask, const lq_fault *fault) {
 static void on_whole(void *ask) {
     request *r = ask;
     if (!r->route->post) {
-        if (r->route->run(r, r->rest)) reply(r, 200, r->route->type, &r->out);
-        else reply_refusal(r, &r->no);
+        if (!r->route->run(r, r->rest)) reply_refusal(r, &r->no);
+        else reply(r, r->status ? r->status : 200, r->type ? r->type : r->route->type, &r->out);
         return;
     }
     atomic_fetch_add(&r->refs, 1);
@@ -519,7 +525,8 @@ static void log_json(const request *r, double seconds, bool whole) {
 // The route, not the path: that is the client's text. An id has plain characters alone.
 static void log_line(const request *r, bool whole) {
     const double seconds = lq_serve_clock() - r->begun;
-    if (r->status == 200 && r->route && !r->route->post) return; // looks at the server are no news
+    // Looks at the server are no news.
+    if ((r->status == 200 || r->status == 304) && r->route && !r->route->post) return;
     if (r->s->o->log_json) log_json(r, seconds, whole);
     else log_words(r, seconds, whole);
 }

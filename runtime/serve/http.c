@@ -249,12 +249,12 @@ size_t lq_body_take(lq_body *b, const char *p, size_t n, const char **data, size
 
 const char *lq_status_text(int status) {
     static const struct { int status; const char *text; } rows[] = {
-        {200, "OK"}, {204, "No Content"}, {400, "Bad Request"}, {401, "Unauthorized"}, {403, "Forbidden"},
-        {404, "Not Found"}, {405, "Method Not Allowed"}, {408, "Request Timeout"}, {413, "Content Too Large"},
-        {414, "URI Too Long"}, {415, "Unsupported Media Type"}, {417, "Expectation Failed"},
-        {421, "Misdirected Request"}, {422, "Unprocessable Content"}, {429, "Too Many Requests"},
-        {431, "Request Header Fields Too Large"}, {500, "Internal Server Error"}, {501, "Not Implemented"},
-        {503, "Service Unavailable"}, {505, "HTTP Version Not Supported"},
+        {200, "OK"}, {204, "No Content"}, {304, "Not Modified"}, {400, "Bad Request"}, {401, "Unauthorized"},
+        {403, "Forbidden"}, {404, "Not Found"}, {405, "Method Not Allowed"}, {408, "Request Timeout"},
+        {413, "Content Too Large"}, {414, "URI Too Long"}, {415, "Unsupported Media Type"},
+        {417, "Expectation Failed"}, {421, "Misdirected Request"}, {422, "Unprocessable Content"},
+        {429, "Too Many Requests"}, {431, "Request Header Fields Too Large"}, {500, "Internal Server Error"},
+        {501, "Not Implemented"}, {503, "Service Unavailable"}, {505, "HTTP Version Not Supported"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].status == status) return rows[i].text;

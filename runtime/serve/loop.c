@@ -236,7 +236,7 @@ void lq_conn_reply(lq_conn *c, int status, const char *type, const char *fields,
     if (close) c->keep = false;
     c->out = WHOLE;
     head_write(c, status, type, fields);
-    if (status != 204) lq_text_fmt(&c->head, "Content-Length: %zu\r\n", body->n);
+    if (status != 204 && status != 304) lq_text_fmt(&c->head, "Content-Length: %zu\r\n", body->n);
     lq_text_fmt(&c->head, "\r\n");
     lq_text_free(&c->tail);
     if (c->bare) lq_text_free(body);

@@ -81,6 +81,9 @@ bool lq_metrics_run(request *r, const char *rest) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         metric(out, s, rows[i].name, rows[i].type, rows[i].help, rows[i].v);
+    about(out, "vllm:cache_config_info", "gauge", "What the KV cache is made of.");
+    snprintf(label, sizeof label, ",block_size=\"%d\",num_gpu_blocks=\"%d\"", e.kv_page, e.kv_blocks);
+    value(out, s, "vllm:cache_config_info", label, 1);
     about(out, "vllm:request_success_total", "counter", "Choices ended, by reason.");
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
         snprintf(label, sizeof label, ",finished_reason=\"%s\"", reasons[i].name);

@@ -4,6 +4,7 @@
 //   ask.c      a request from its head to the end of its answer
 //   guard.c    who may ask: hosts, origins, keys, rates
 //   metrics.c  what is counted, and /metrics
+//   page.c     the page at /
 //   serve.c    life: threads, signals, the drain
 //
 // A body is parsed and made tokens by a worker, so that a large one holds nobody up, and the worker submits it. The
@@ -50,7 +51,10 @@ struct request {
     int wait;           // seconds after which a refused one may try again; 0: it says nothing of that
     lq_text body, out;
     size_t counted;     // of the body, in server.bodies
-    int status;
+    int status;         // of the reply; 0: 200
+    const char *type;   // of the reply; NULL: the route's
+    const struct lq_page *page; // a file of the page; NULL: it is none
+    bool known;         // the client has that file already
     const char *method, *allow; // method "-": one that nothing here answers
     char id[64];        // X-Request-Id: the client's, or ours
     char origin[128];   // that may read the answer; "": none was named
@@ -142,4 +146,9 @@ void lq_guard_origin(request *r, const lq_head *h);
 // --- metrics.c ---
 void lq_times_add(lq_times *t, double s);
 bool lq_metrics_run(request *r, const char *rest);
+
+// --- page.c ---
+void lq_page_look(request *r, const lq_head *h); // which file it is, and whether the client has it
+bool lq_page_run(request *r, const char *rest);
+int lq_page_fields(const request *r, char *to, size_t size); // lines of the head; returns as snprintf
 #endif
