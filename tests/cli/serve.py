@@ -288,7 +288,7 @@ SAMPLING = [
     ("presence_penalty", "--presence-penalty", 2, HOT), ("frequency_penalty", "--frequency-penalty", 2, HOT),
     ("max_tokens", "--max-tokens", 9, COLD), ("min_tokens", "--min-tokens", 30, STOP), ("stop", "--stop", " ", COLD),
     ("ignore_eos", "--ignore-eos", True, {"temperature": 0, "prompt": "The end.", "max_tokens": 60}), ("n", None, 2, COLD),
-    ("include_stop_str_in_output", None, True, STOP), ("priority", None, 0, COLD),
+    ("include_stop_str_in_output", None, True, STOP), ("priority", None, 0, COLD), ("deadline_ms", None, 3600000, COLD), ("length_penalty", None, 2, COLD),
 ]
 
 
@@ -308,7 +308,7 @@ def test_sampling(s):
         answer = s.post({**ask, field: value})["choices"]
         if field == "n":
             check(len(answer) == value, "n", answer)
-        elif field != "priority" and not (field == "ignore_eos" and SPM):  # a lone request does not show it; stories260K ends no text
+        elif field not in ("priority", "deadline_ms", "length_penalty") and not (field == "ignore_eos" and SPM):  # tests of their own show them; stories260K ends no text
             check(answer[0]["text"] != without["text"], field, "has no effect", repr(without))
         if option:
             got = cli(**{**ask, field: value})

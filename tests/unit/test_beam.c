@@ -1,5 +1,6 @@
 // test_beam.c: beam search against the same search written down plainly: every beginning asked for by itself, in an
-// engine that remembers nothing. Alone, in company, with pools that are too small; whatever ends it, every block comes back.
+// engine that remembers nothing. Alone, in company, with pools that are too small; whatever ends it, every block comes
+// back.
 #include "tests/unit/engine.h"
 #include "tests/unit/tiny.h"
 #include <math.h>

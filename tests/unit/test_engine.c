@@ -411,7 +411,7 @@ static void refusals(lq_model *m) {
     REFUSED(r.sampling.temperature = -1);
     REFUSED(r.sampling.temperature = NAN);
     REFUSED(r.sampling.top_p = 1.5f);
-    REFUSED(r.top_n = 21);
+    REFUSED(r.top_n = LQ_TOP + 1);
     REFUSED(r.prompt = NULL);
     REFUSED(r.stops = -1);
     REFUSED(r.stop_id_count = -1);
