@@ -330,7 +330,7 @@ def test_refusals(s):
         ({"max_tokens": -1}, 400, "max_tokens"), ({"max_tokens": 1.5}, 400, "max_tokens"), ({"max_tokens": "9"}, 400, "max_tokens"),
         ({"max_tokens": 10 ** 30}, 400, "max_tokens"), ({"temperature": -1}, 400, "temperature"), ({"temperature": "hot"}, 400, "temperature"),
         ({"top_p": 1.1}, 400, "top_p"), ({"top_k": -2}, 400, "top_k"), ({"min_p": 2}, 400, "min_p"), ({"n": 0}, 400, "n"), ({"n": 129}, 400, "n"),
-        ({"best_of": 0}, 400, "best_of"), ({"n": 3, "best_of": 2}, 400, "best_of"), ({"best_of": 2, "stream": True}, 400, "best_of"), ({"prompt": ["a"] * 9, "best_of": 128}, 400, "best_of"),
+        ({"best_of": 0}, 400, "best_of"), ({"n": 3, "best_of": 2}, 400, "best_of"), ({"best_of": 2, "stream": True}, 400, "best_of"), ({"prompt": ["a"] * 17, "best_of": 128}, 400, "best_of"),
         ({"logprobs": 21}, 400, "logprobs"), ({"logprobs": True}, 400, "logprobs"), ({"echo": 1}, 400, "echo"),
         ({"stream": "yes"}, 400, "stream"), ({"stream_options": {}}, 400, "stream_options"),
         ({"stream": True, "stream_options": {"include_usage": 1}}, 400, "stream_options.include_usage"), ({"stop": ["x" * 5000]}, 400, "stop"), ({"stop": ""}, 400, "stop"), ({"stop": ["a", 1]}, 400, "stop"),
