@@ -26,7 +26,7 @@ typedef struct leg { // a beginning, and what follows it
 } leg;
 
 struct search {
-    lq_beam of;   // first: the engine's
+    lq_beam *of;
     lq_engine *e;
     const lq_model *m;
     lq_req *q;    // the caller's request; it is never in the engine
@@ -46,8 +46,12 @@ struct search {
     char error[512];
 };
 
+void lq_beam_release(lq_beam *b) {
+    if (b && atomic_fetch_sub(&b->refs, 1) == 1) free(b);
+}
+
 static void search_free(search *s) {
-    if (!s) return;
+    lq_beam_release(s->of);
     lq_req_free(s->q);
     void *const parts[] = {s->nodes, s->tops, s->found, s->ids, s->work, s};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
@@ -133,7 +137,7 @@ static bool leg_submit(search *s, leg *l, uint64_t *first, lq_err *err) {
     ids_write(s, &l->h, s->ids + s->q->prompt);
     l->tops = 0;
     s->open++;
-    if (lq_engine_submit(s->e, &sub, &s->of, first, err)) return true;
+    if (lq_engine_submit(s->e, &sub, s->of, first, err)) return true;
     s->open--;
     return false;
 }
@@ -183,7 +187,7 @@ static bool settled(const search *s) {
 
 static void round_end(search *s) {
     lq_err err;
-    if (!s->why && (atomic_load(&s->of.cancelled) || s->q->dropped)) s->why = LQ_ABORTED;
+    if (!s->why && (atomic_load(&s->of->cancelled) || s->q->dropped)) s->why = LQ_ABORTED;
     if (!s->why) choose(s);
     if (s->why || settled(s)) {
         finish(s);
@@ -191,7 +195,7 @@ static void round_end(search *s) {
     }
     for (int i = 0; i < s->leg_count && !s->why; i++)
         if (!leg_submit(s, &s->legs[i], NULL, &err)) fail(s, err.text);
-    if (s->why || atomic_load(&s->of.cancelled)) lq_cancel(s->e, s->of.id); // it ends with those that are on their way
+    if (s->why || atomic_load(&s->of->cancelled)) lq_cancel(s->e, s->of->id); // it ends with those that are on their way
     if (!s->open) finish(s);
 }
 
@@ -199,7 +203,7 @@ static bool on_leg(void *arg, const lq_event *e) {
     leg *l = arg;
     search *s = l->s;
     lq_req *q = s->q;
-    q->id = s->of.id;
+    q->id = s->of->id;
     if (e->prompt && !q->dropped) { // the first one tells of the prompt
         lq_event mine = *e;
         mine.id = q->id;
@@ -256,7 +260,8 @@ bool lq_beam_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err
     s->found = malloc((size_t)(s->width * wide) * sizeof *s->found);
     s->ids = malloc((size_t)(s->q->prompt + s->q->max_tokens) * sizeof *s->ids);
     s->work = malloc(lq_seq_work(m));
-    bool done = s->found && s->ids && s->work;
+    if ((s->of = calloc(1, sizeof *s->of))) s->of->refs = 1;
+    bool done = s->of && s->found && s->ids && s->work;
     if (!done) lq_fail(err, LQ_E_MEMORY, "no memory for a search");
     if (done) memcpy(s->ids, r->prompt, (size_t)s->q->prompt * sizeof *s->ids);
     done = done && leg_submit(s, &s->legs[0], id ? id : &ignored, err);

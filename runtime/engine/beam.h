@@ -7,14 +7,15 @@
 #include "runtime/engine/request.h"
 
 enum { LQ_BEAMS = 16 };
-typedef struct lq_beam { // what the engine knows of a search
+typedef struct lq_beam { // what the engine knows of a search; it stays while one of its requests does
+    _Atomic int refs;
     uint64_t id;              // of its first request, and so the caller's
     double arrived, until;    // of the whole
     _Atomic bool cancelled;
 } lq_beam;
 
-// Owned by its requests from then on.
 bool lq_beam_submit(lq_engine *e, const lq_request *r, uint64_t *id, lq_err *err);
+void lq_beam_release(lq_beam *b);
 // Whether it is a later round of one.
 static inline bool lq_beam_goes_on(const lq_req *q) { return q->beam && q->beam->id != q->id; }
 // engine.c: a request of a search.

@@ -207,7 +207,7 @@ bool lq_engine_submit(lq_engine *e, const lq_request *r, lq_beam *of, uint64_t *
         q->id = q->order = e->next_id++;
         q->arrived = lq_engine_clock();
         if (r->deadline_ms) q->until = q->arrived + r->deadline_ms * 1e-3;
-        q->beam = of;
+        if ((q->beam = of)) atomic_fetch_add(&of->refs, 1);
         if (of && of->id) q->arrived = of->arrived, q->until = of->until;
         else if (of) of->id = q->id, of->arrived = q->arrived, of->until = q->until;
         if (id) *id = q->id;

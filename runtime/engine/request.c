@@ -1,5 +1,6 @@
 // request.c: checks and copies requests; stop strings, end tokens, penalties' counts and events of one sequence.
 // Refuses at submit, by name, whatever a later step could not do.
+#include "runtime/engine/beam.h"
 #include "runtime/engine/request.h"
 #include <math.h>
 #include <stdlib.h>
@@ -194,6 +195,7 @@ bool lq_req_new(const lq_model *m, const lq_request *r, int ctx, lq_req **out, l
 
 void lq_req_free(lq_req *q) {
     if (!q) return;
+    lq_beam_release(q->beam);
     for (int i = 0; q->seq && i < q->r.n; i++) {
         lq_seq *s = &q->seq[i];
         void *const parts[] = {s->ids, s->held, s->seen, s->seen_n, s->prompt_n, s->seen_slot};

@@ -30,6 +30,7 @@ static bool read_type(const lq_place *at, const lq_field *f, cJSON *v, void *bas
 
 static bool read_dimensions(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     lq_field row = *f;
+    row.kind = LQ_F_INT;
     row.min = 1, row.max = at->api->embedding ? at->api->embedding : INT_MAX;
     return lq_read_int(at, &row, v, base);
 }
@@ -42,7 +43,9 @@ static bool read_normalize(const lq_place *at, const lq_field *f, cJSON *v, void
 
 static bool read_keep(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     if (cJSON_IsNumber(v) && v->valuedouble == 0) return lq_field_refuse(at, f, "expected -1 or more than 0");
-    return lq_read_int(at, f, v, base);
+    lq_field row = *f;
+    row.kind = LQ_F_INT;
+    return lq_read_int(at, &row, v, base);
 }
 
 static const lq_field rows[] = {

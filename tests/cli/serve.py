@@ -325,7 +325,7 @@ def test_refusals(s):
     rows = [  # changes to a good body, status, param
         ({"prompt": None}, 400, "prompt"), ({"prompt": 7}, 400, "prompt"), ({"prompt": []}, 400, "prompt"), ({"prompt": [[]]}, 400, "prompt"),
         ({"prompt": [1, -1]}, 400, "prompt"), ({"prompt": [1, 1.5]}, 400, "prompt"), ({"prompt": [10 ** 9]}, 400, "prompt"), ({"prompt": ["a", 1]}, 400, "prompt"),
-        ({"prompt": {"a": 1}}, 400, "prompt"), ({"prompt": [["a"]]}, 400, "prompt"), ({"prompt": ["x"] * 2000}, 400, "prompt"),
+        ({"prompt": {"a": 1}}, 400, "prompt"), ({"prompt": [["a"]]}, 400, "prompt"), ({"prompt": ["x"] * 2100}, 400, "prompt"),
         ({"prompt": [5] * 5000}, 400, "prompt"), ({"max_tokens": 10 ** 6}, 400, "max_tokens"), ({"max_tokens": 0}, 400, "max_tokens"),
         ({"max_tokens": -1}, 400, "max_tokens"), ({"max_tokens": 1.5}, 400, "max_tokens"), ({"max_tokens": "9"}, 400, "max_tokens"),
         ({"max_tokens": 10 ** 30}, 400, "max_tokens"), ({"temperature": -1}, 400, "temperature"), ({"temperature": "hot"}, 400, "temperature"),
