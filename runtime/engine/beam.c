@@ -195,7 +195,7 @@ static void round_end(search *s) {
     }
     for (int i = 0; i < s->leg_count && !s->why; i++)
         if (!leg_submit(s, &s->legs[i], NULL, &err)) fail(s, err.text);
-    if (s->why || atomic_load(&s->of->cancelled)) lq_cancel(s->e, s->of->id); // it ends with those that are on their way
+    if (s->why || atomic_load(&s->of->cancelled)) lq_cancel(s->e, s->of->id); // those on their way are its last
     if (!s->open) finish(s);
 }
 
