@@ -5,6 +5,7 @@
 // queue holds is what is under way, so that steps are full and memory is bounded. A step's answers are handed over when
 // it is through: of one that failed nothing is written, and the run breaks off.
 #include "runtime/serve/batch.h"
+#include "runtime/serve/loop.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -63,12 +64,6 @@ struct lq_batch {
     bool broken;          // a step failed
     lq_err why;
 };
-
-static double seconds_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 // --- requests ---
 
@@ -379,7 +374,7 @@ static turn held_submit(lq_batch *b, lq_err *err) {
 // --- the run ---
 
 static bool tick_now(lq_batch *b, lq_batch_tick *tick, void *arg, bool always, lq_err *err) {
-    const double at = seconds_now();
+    const double at = lq_serve_clock();
     lq_engine_stats stats;
     if (!always && at - b->ticked < WAIT_MS * 1e-3) return true;
     b->ticked = at;
@@ -447,7 +442,7 @@ bool lq_batch_run(lq_batch *b, lq_model *m, lq_engine *e, lq_batch_tick *tick, v
     pthread_t thread;
     if (!err) err = &mine;
     if (b->begun > 0) return lq_fail(err, LQ_E_USAGE, "this batch was run already");
-    b->begun = seconds_now();
+    b->begun = lq_serve_clock();
     api_begin(b, m, e);
     bool done = lq_api_open(&b->api, &so, err);
     if (done && pthread_create(&thread, NULL, engine_run, b))

@@ -190,9 +190,7 @@ static bool read_defaults(lq_api *api, lq_err *err) {
     size_t n = 0;
     bool done = !api->model || lq_model_file(api->model, name, &text, &n, err);
     if (done && text) done = lq_json_parse(text, n, (lq_json_limits){.bytes = n, .depth = 64}, name, &tree, err);
-    for (size_t i = 0; i < WORDS; i++)
-        for (const lq_field *f = lq_sampling_fields; f->name; f++)
-            if (!strcmp(f->name, words[i])) rows[i] = *f;
+    lq_fields_named(words, WORDS, rows);
     if (done && cJSON_IsObject(tree) && !lq_fields_read(&(lq_place){api, tree, "", &no}, tables, &c))
         done = lq_fail(err, LQ_E_FORMAT, "%s: %s", name, no.text);
     api->defaults = c.ask.sampling;

@@ -30,7 +30,6 @@ static bool read_type(const lq_place *at, const lq_field *f, cJSON *v, void *bas
 
 static bool read_dimensions(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     lq_field row = *f;
-    row.kind = LQ_F_INT;
     row.min = 1, row.max = at->api->embedding ? at->api->embedding : INT_MAX;
     return lq_read_int(at, &row, v, base);
 }
@@ -43,9 +42,7 @@ static bool read_normalize(const lq_place *at, const lq_field *f, cJSON *v, void
 
 static bool read_keep(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     if (cJSON_IsNumber(v) && v->valuedouble == 0) return lq_field_refuse(at, f, "expected -1 or more than 0");
-    lq_field row = *f;
-    row.kind = LQ_F_INT;
-    return lq_read_int(at, &row, v, base);
+    return lq_read_int(at, f, v, base);
 }
 
 static const lq_field rows[] = {
@@ -65,9 +62,7 @@ static bool read_embeddings(const lq_api *api, lq_completion *c, lq_refusal *no)
     enum { SHARED = sizeof shared / sizeof *shared };
     lq_field others[SHARED + 1] = {0};
     const lq_field *const tables[] = {rows, others, lq_talk_fields, NULL};
-    for (size_t i = 0; i < SHARED; i++)
-        for (const lq_field *f = lq_sampling_fields; f->name; f++)
-            if (!strcmp(f->name, shared[i])) others[i] = *f;
+    lq_fields_named(shared, SHARED, others);
     c->special = !cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(c->tree, "messages")); // a template writes its own
     c->talk.add_prompt = false;
     c->ask.pool_raw = api->pool_raw;

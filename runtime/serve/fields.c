@@ -58,8 +58,8 @@ bool lq_read_int(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     if (!lq_json_int(at->obj, f->name, any ? INT64_MIN : (int64_t)f->min, any ? INT64_MAX : (int64_t)f->max, &got,
                      "request", &err))
         return lq_field_refuse(at, f, "%s", err.text);
-    if (f->kind == LQ_F_INT) *(int *)to = (int)got;
-    else *(int64_t *)to = got;
+    if (f->kind == LQ_F_LONG) *(int64_t *)to = got;
+    else *(int *)to = (int)got;
     return true;
 }
 
@@ -188,7 +188,9 @@ static bool read_bias(const lq_place *at, const lq_field *f, cJSON *v, void *bas
 }
 
 bool lq_read_seed(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
-    return ((lq_completion *)base)->ask.sampling.seeded = lq_read_int(at, f, v, base);
+    lq_field row = *f;
+    row.kind = LQ_F_LONG;
+    return ((lq_completion *)base)->ask.sampling.seeded = lq_read_int(at, &row, v, base);
 }
 
 bool lq_read_tool_choice(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
@@ -201,9 +203,7 @@ bool lq_read_tool_choice(const lq_place *at, const lq_field *f, cJSON *v, void *
 }
 
 static bool read_priority(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
-    lq_field row = *f;
-    row.kind = LQ_F_INT;
-    if (!lq_read_int(at, &row, v, base)) return false;
+    if (!lq_read_int(at, f, v, base)) return false;
     return !((lq_completion *)base)->ask.priority || at->api->priorities ||
            unsupported(at, f, "this server was started without --priorities");
 }
@@ -280,3 +280,9 @@ const lq_field lq_never_fields[] = {
     {"skip_special_tokens", LQ_F_TRUE, 0, 0, 0, NULL}, {"spaces_between_special_tokens", LQ_F_TRUE, 0, 0, 0, NULL},
     {NULL, LQ_F_OFF, 0, 0, 0, NULL},
 };
+
+void lq_fields_named(const char *const *names, size_t n, lq_field *rows) {
+    for (size_t i = 0; i < n; i++)
+        for (const lq_field *f = lq_sampling_fields; f->name; f++)
+            if (!strcmp(f->name, names[i])) rows[i] = *f;
+}

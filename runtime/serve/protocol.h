@@ -43,9 +43,11 @@ bool lq_field_refuse(const lq_place *at, const lq_field *f, const char *fmt, ...
 // The body as a tree: an object.
 bool lq_body_parse(const lq_api *api, const char *body, size_t n, cJSON **out, lq_refusal *no);
 
+// lq_read_int fills an int, and of LQ_F_LONG an int64_t.
 lq_field_read lq_read_model, lq_read_prompt, lq_read_stop, lq_read_format, lq_read_int, lq_read_seed,
     lq_read_tool_choice;
 extern const lq_field lq_sampling_fields[]; // what every dialect of OpenAI's kind has, vLLM's included
+void lq_fields_named(const char *const *names, size_t n, lq_field *rows); // those of them with these names
 extern const lq_field lq_talk_fields[];     // what makes a conversation, of its dialects
 extern const lq_field lq_never_fields[];    // what others offer and this server cannot honour
 bool lq_ids_read(const lq_place *at, const lq_field *f, const cJSON *list, size_t max, int32_t **ids, size_t *count);
