@@ -87,6 +87,12 @@ static bool find_units(automatic *a, lq_err *err) {
         coded += item_bytes(it, &it->recipe.type);
         if (!add_item(a, it, err)) return false;
     }
+    for (unit *u = a->unit; u < a->unit + a->units; u++)
+        for (int i = 0; i < TYPES; i++) {
+            lq_wtype t;
+            if (!lq_wtype_parse(types[i], &t, err)) return false;
+            for (int k = 0; k < u->items; k++) u->bytes[i] += item_bytes(u->item[k], &t);
+        }
     a->fixed = (double)a->plan.out_bytes - coded;
     a->weights = (double)a->plan.weights;
     return a->units || lq_fail(err, LQ_E_USAGE, "%s: it has no matrices to choose types for", a->o->in);
@@ -172,12 +178,8 @@ static bool measure_unit(automatic *a, size_t at, lq_err *err) {
         if (!lq_measured_put(a->kept, at, figures, 1 + TYPES, err)) return false;
         a->measured++;
     }
-    for (int i = 0; i < TYPES; i++) {
-        lq_wtype t;
-        if (!lq_wtype_parse(types[i], &t, err)) return false;
-        for (int k = 0; k < u->items; k++) u->bytes[i] += item_bytes(u->item[k], &t);
+    for (int i = 0; i < TYPES; i++)
         u->cost[i] = u->error[PROBE] > 0 ? fmax(u->kld, 0) * u->error[i] / u->error[PROBE] : 0;
-    }
     return true;
 }
 
@@ -268,11 +270,16 @@ static double other_matrices(const automatic *a) {
     return sum;
 }
 
+// The bytes that units may take. A target that no types could keep to is refused, before anything is measured.
 static bool room_of(const automatic *a, double *room, lq_err *err) {
     double least = 0;
     if (a->o->target_size) *room = (double)a->o->target_size - a->fixed;
     else *room = a->o->target_bits * a->weights / 8 - other_matrices(a);
-    for (size_t i = 0; i < a->units; i++) least += a->unit[i].bytes[a->unit[i].hull[0]];
+    for (size_t i = 0; i < a->units; i++) {
+        double own = a->unit[i].bytes[0];
+        for (int t = 1; t < TYPES; t++) own = fmin(own, a->unit[i].bytes[t]);
+        least += own;
+    }
     if (least <= *room) return true;
     return lq_fail(err, LQ_E_USAGE, "%s: even in %s it takes %.2f bits a weight, %.1f MB in all: more than the target", a->o->in,
                    types[0], bits_of(a, least + other_matrices(a)), (least + a->fixed) / 1e6);
@@ -321,13 +328,13 @@ static void write_curve(automatic *a, double room, lq_text *out) {
     lq_text_fmt(out, "]}");
 }
 
-static bool open_all(automatic *a, lq_quant_opts *o, lq_err *err) {
+static bool open_all(automatic *a, lq_quant_opts *o, double *room, lq_err *err) {
     lq_calib *c = &a->plan.calib;
     *o = *a->o;
     o->method = "rtn", o->recipe = NULL, o->type = types[0], o->plan = NULL, o->target_bits = 0, o->target_size = 0;
     o->samples = LQ_PROBES;
-    if (!lq_plan_make(o, &a->plan, err) || !find_units(a, err) || !lq_calib_open(o, a->plan.desc.ctx, c, err))
-        return false;
+    if (!lq_plan_make(o, &a->plan, err) || !find_units(a, err) || !room_of(a, room, err) ||
+        !lq_calib_open(o, a->plan.desc.ctx, c, err)) return false;
     o->plan = a->o->plan;
     if (!lq_self_write(o, c, err)) return false;
     lq_probe_fit(c, a->plan.desc.vocab);
@@ -341,12 +348,11 @@ bool lq_auto(const lq_quant_opts *o, lq_text *rules, lq_text *told, size_t *meas
     automatic a = {.o = o};
     lq_quant_opts own;
     double room, cost;
-    bool done = open_all(&a, &own, err);
+    bool done = open_all(&a, &own, &room, err);
     for (size_t i = 0; done && i < a.units; i++) {
         done = measure_unit(&a, i, err);
         find_hull(&a.unit[i]);
     }
-    done = done && room_of(&a, &room, err);
     if (done) {
         write_curve(&a, room, told);
         choose(&a, room, &cost);
