@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""quantize_ram.py LQ: lq quantize --max-ram is held to. Models four times as large as the limit are rounded, with and without calibration, and
+"""quantize_ram.py LQ: lq quantize --max-ram is held to. Models three and four times as large as the limit are rounded, with and without calibration, and
 what the process has of its own (anonymous and shared memory, looked at every 10 ms) stays below it, and below what the plan said; a limit changes
 no byte; with too little one line says what is needed. Of what it has written, and reads again as it goes on, little is mapped in at any time. In a
 cgroup of that limit, pages of files counted, it gets through as well."""
@@ -77,9 +77,11 @@ def run(model, out, args, limit):
     """Exit status, what it said, and the most memory of its own, and mapped of what it wrote, that was seen."""
     words = [lq, "quantize", model, out, "--force", "--quiet", "--threads", "2", *args] + (["--max-ram", str(limit)] if limit else [])
     p = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    peak = written = 0
+    peak = written = looks = 0
     while p.poll() is None:
-        peak, written = max(peak, own_bytes(p.pid)), max(written, written_bytes(p.pid))
+        peak, looks = max(peak, own_bytes(p.pid)), looks + 1
+        if looks % 10 == 0:  # the kernel walks all pages for it
+            written = max(written, written_bytes(p.pid))
         time.sleep(0.01)
     return p.returncode, p.stderr.read(), peak, written
 
@@ -125,12 +127,13 @@ FEW = {"modules": [{"match": "model.layers.[2-9].*", "type": "keep"}, {"match": 
 TEXT = ["--samples", "4", "--recipe", json.dumps(FEW)]
 with tempfile.TemporaryDirectory() as folder:
     dense, mixture, out = (os.path.join(folder, n) for n in ("dense", "mixture", "out.lq"))
-    quarter = write_model(dense, DENSE) // 4
+    size = write_model(dense, DENSE)
+    third, quarter = size // 3, size // 4
     code, err, _, _ = run(dense, out, ["-m", "gptq", *TEXT], 16 << 20)
     check(code == 1 and re.search(r"needs [0-9.]+ MB, more than the 16.8 MB", err) and not os.path.exists(out + ".partial"), f"16 MB: {err}")
     held(dense, out, "rtn", ["-m", "rtn"], quarter)
-    held(dense, out, "awq", ["-m", "awq", "--samples", "2", "--recipe", '{"transform": "awq"}'], quarter)
-    held(dense, out, "smoothquant", ["-m", "smoothquant", "--samples", "4", "--recipe", '{"alpha": 0.5}'], quarter)
+    held(dense, out, "awq", ["-m", "awq", "--samples", "2", "--recipe", json.dumps({"transform": "awq", **FEW})], third)
+    held(dense, out, "smoothquant", ["-m", "smoothquant", "--samples", "4", "--recipe", json.dumps({"alpha": 0.5, **FEW})], third)
     held(dense, out, "gptq", ["-m", "gptq", *TEXT], quarter)
     limited = digest(out)
     code, err, _, _ = run(dense, out, ["-m", "gptq", *TEXT], 0)

@@ -20,7 +20,7 @@ from watched import inputs, kld, run, sequences_of
 
 root = os.path.join(here, "../..")
 demo = os.path.join(root, "calib_data/demo")
-LEN, CHARS, BITS, GROUP, STEPS = 64, 12000, 4, 128, 20
+LEN, CHARS, BITS, GROUP, STEPS = 64, 6000, 4, 128, 20
 NORMS = {"input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj")}
 
 
@@ -159,6 +159,6 @@ with tempfile.TemporaryDirectory() as folder:
     test_search(os.path.join(folder, "gains"), folder)
     test_parts(os.path.join(folder, "gains"), folder, words)
     test_hidden(os.path.join(folder, "outliers"), "outliers", folder, words)
-    test_kld(os.path.join(folder, "gains"), "gains", 0.6, 12000, 16, folder)
-    test_kld(demo, "demo", 0.92, 60000, 32, folder)
+    test_kld(os.path.join(folder, "gains"), "gains", 0.6, 12000, 8, folder)
+    test_kld(demo, "demo", 0.92, 30000, 12, folder)
 sys.exit(end())

@@ -162,7 +162,7 @@ def real_model(folder):
     story = open(os.path.join(data, "text/exllamav2-cal/tiny.utf8"), encoding="utf-8").read()
     calib, test = os.path.join(folder, "calib.txt"), os.path.join(folder, "test.txt")
     open(calib, "w").write(story[: len(story) * 6 // 10])
-    open(test, "w").write(story[len(story) * 6 // 10 :][:30000])
+    open(test, "w").write(story[len(story) * 6 // 10 :][:15000])
     for bits, most, best in ((4, 0.40, 0.30), (3, 0.54, 0.30)):
         files = [os.path.join(folder, n + ".lq") for n in ("rtn", "gptq", "full")]
         words = ("--type", f"int{bits} g32", "--calib", calib, "--samples", 64)

@@ -212,7 +212,7 @@ def loud(demo_at):
 
 
 def kld(model, files, *words):
-    r = json.loads(run("eval", *files, "--against", model, "--protocol", "llamacpp512", "--windows", 12, "--text", calib + "/test.txt", "--json", "-q", *words))["results"]
+    r = json.loads(run("eval", *files, "--against", model, "--protocol", "llamacpp512", "--windows", 6, "--text", calib + "/test.txt", "--json", "-q", *words))["results"]
     return {(os.path.splitext(m["model"])[0], m["mode"]): m["kld"]["mean"] for m in r}
 
 
