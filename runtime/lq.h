@@ -182,6 +182,7 @@ typedef struct lq_event {
 // that are that thread's. Returning false cancels the request; each choice still has its last event.
 typedef bool lq_on_event(void *arg, const lq_event *e);
 
+enum { LQ_BEAMS = 16 }; // of a search, at most
 typedef struct lq_request {
     const int32_t *prompt;  // copied
     size_t prompt_len;
@@ -201,7 +202,7 @@ typedef struct lq_request {
     int pool_dims;          // of which the first so many numbers are told; 0: all
     bool pool_raw;          // as they are; else times what makes their length 1
     int top_n;              // 0..32 alternatives per token
-    int beams;              // beginnings to search for the n likeliest answers, up to 16; 0: answers are drawn
+    int beams;              // beginnings to search for the n likeliest answers, up to LQ_BEAMS; 0: answers are drawn
     float length_penalty;   // of beams: an answer is worth the sum of its logprobs / its length to this; 0 = 1
     int priority;           // lower first
     int deadline_ms;        // after which it ends with what it has, wherever it is; 0: never

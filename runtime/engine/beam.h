@@ -6,7 +6,6 @@
 #define LQ_BEAM_H
 #include "runtime/engine/request.h"
 
-enum { LQ_BEAMS = 16 };
 typedef struct lq_beam { // what the engine knows of a search; it stays while one of its requests does
     _Atomic int refs;
     uint64_t id;              // of its first request, and so the caller's

@@ -36,9 +36,9 @@ static bool settle_beams(lq_completion *c, lq_refusal *no) {
             return lq_refuse(no, 400, never[i].name, "unsupported_value", "%s: not with use_beam_search",
                              never[i].name);
     q->beams = more ? (int)c->best_of : q->n;
-    if (q->beams > LQ_MAX_BEAMS)
+    if (q->beams > LQ_BEAMS)
         return lq_refuse(no, 400, more ? "best_of" : "n", NULL, "%s: %d beams, expected at most %d",
-                         more ? "best_of" : "n", q->beams, LQ_MAX_BEAMS);
+                         more ? "best_of" : "n", q->beams, LQ_BEAMS);
     s->repetition = 0;
     c->best_of = 0;
     if (q->length_penalty == 0) q->length_penalty = 1e-9f; // the engine reads 0 as 1

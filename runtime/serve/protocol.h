@@ -5,7 +5,7 @@
 #include "runtime/serve/server.h"
 #include <limits.h>
 
-enum { LQ_MAX_TOP = 20, LQ_MAX_CHOICES = 2048, LQ_MAX_BEAMS = 16 };
+enum { LQ_MAX_TOP = 20, LQ_MAX_CHOICES = 2048 };
 enum { LQ_MAX_ANSWER = 64 << 20 }; // bytes
 
 // --- fields ---
