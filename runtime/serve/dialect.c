@@ -221,19 +221,40 @@ static bool read_template(lq_api *api, const lq_serve_opts *o, lq_err *err) {
     return false;
 }
 
-// tokenizer_config.json, and of it the special tokens, for a template that came from elsewhere.
+// A token that is an object with its text as "content" becomes that text, of members and of what one of them holds.
+static bool plain_tokens(cJSON *tree, bool inner) {
+    for (cJSON *v = tree->child, *next; v; v = next) {
+        next = v->next;
+        const cJSON *text = cJSON_GetObjectItemCaseSensitive(v, "content");
+        if (!cJSON_IsObject(v)) continue;
+        if (!cJSON_IsString(text)) {
+            if (!inner && !plain_tokens(v, true)) return false;
+            continue;
+        }
+        cJSON *plain = cJSON_CreateString(text->valuestring), *name = cJSON_CreateString(v->string);
+        const bool done = plain && name && cJSON_ReplaceItemInObjectCaseSensitive(tree, name->valuestring, plain);
+        cJSON_Delete(name);
+        if (!done) return cJSON_Delete(plain), false;
+    }
+    return true;
+}
+
+// tokenizer_config.json, its tokens as texts; and of it the special ones, for a template that came from elsewhere.
 static bool read_info(lq_api *api, const lq_serve_opts *o, lq_err *err) {
     static const char *const name = "tokenizer_config.json";
     static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
     cJSON *tree = NULL;
-    if (!api->model || !lq_model_file(api->model, name, &api->info, &api->info_n, err)) return !api->model;
-    if (!api->info) return true;
-    if (!lq_json_parse(api->info, api->info_n, (lq_json_limits){.bytes = api->info_n, .depth = 64}, name, &tree, err))
-        return false;
-    bool done = true;
+    char *text;
+    size_t n;
+    if (!api->model || !lq_model_file(api->model, name, &text, &n, err)) return !api->model;
+    if (!text) return true;
+    const bool parsed = lq_json_parse(text, n, (lq_json_limits){.bytes = n, .depth = 64}, name, &tree, err);
+    lq_free(text);
+    if (!parsed) return false;
+    bool done = plain_tokens(tree, false) && (api->info = cJSON_PrintUnformatted(tree));
+    if (!done) lq_fail(err, LQ_E_MEMORY, "no memory for %s", name);
     for (size_t i = 0; done && o->chat_template && i < sizeof tokens / sizeof *tokens; i++) {
         const cJSON *v = cJSON_GetObjectItemCaseSensitive(tree, tokens[i]);
-        if (cJSON_IsObject(v)) v = cJSON_GetObjectItemCaseSensitive(v, "content");
         if (!cJSON_IsString(v)) continue;
         char *json = cJSON_PrintUnformatted(v);
         if (!json) done = lq_fail(err, LQ_E_MEMORY, "no memory for the special tokens");
@@ -254,6 +275,6 @@ bool lq_api_open(lq_api *api, const lq_serve_opts *o, lq_err *err) {
 
 void lq_api_close(lq_api *api) {
     lq_template_close(api->tmpl);
-    lq_free(api->info);
+    cJSON_free(api->info);
     for (size_t i = 0; i < api->special_count; i++) cJSON_free((char *)(uintptr_t)api->special[i].json);
 }

@@ -37,8 +37,7 @@ typedef struct lq_api {
     lq_template *tmpl;       // NULL: this model has none
     lq_template_var special[8]; // what a template that is not the model's own knows of its tokens
     size_t special_count;
-    char *info;              // tokenizer_config.json, or NULL
-    size_t info_n;
+    char *info;              // tokenizer_config.json with tokens as texts, or NULL
 } lq_api;
 
 // Name, limits and what else is of o are the caller's to fill in before. Reads what the model says of sampling, its

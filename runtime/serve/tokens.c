@@ -173,7 +173,7 @@ bool lq_detokenize_reply(const lq_api *api, const char *body, size_t n, lq_text 
 bool lq_tokenizer_info_reply(const lq_api *api, const char *body, size_t n, lq_text *out, lq_refusal *no) {
     (void)body, (void)n;
     if (!api->info) return lq_refuse(no, 404, NULL, "not_found", "this model has no tokenizer_config.json");
-    lq_text_add(out, api->info, api->info_n);
+    lq_text_add(out, api->info, strlen(api->info));
     return true;
 }
 
