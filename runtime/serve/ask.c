@@ -494,13 +494,15 @@ static void on_half(void *ask) {
 }
 
 static void log_words(const request *r, double seconds, bool whole) {
-    char line[400], tokens[128] = "";
+    char line[400], tokens[96] = "", first[48] = "";
     const lq_answer *a = &r->answer;
     if (r->part_count)
-        snprintf(tokens, sizeof tokens, " %" PRId64 "+%" PRId64 " tokens%s, first after %.0f ms", a->prompt_tokens,
-                 a->sampled_tokens, a->stream ? " streamed" : "", r->first > 0 ? (r->first - r->begun) * 1e3 : 0);
-    snprintf(line, sizeof line, "%s %s %s %d%s, %.1f ms%s", r->id, r->method, r->route ? r->route->path : "-",
-             r->status, tokens, seconds * 1e3, whole ? "" : ", cut off");
+        snprintf(tokens, sizeof tokens, " %" PRId64 "+%" PRId64 " tokens%s", a->prompt_tokens, a->sampled_tokens,
+                 a->stream ? " streamed" : "");
+    if (r->part_count && r->first > 0)
+        snprintf(first, sizeof first, ", first after %.0f ms", (r->first - r->begun) * 1e3);
+    snprintf(line, sizeof line, "%s %s %s %d%s%s, %.1f ms%s", r->id, r->method, r->route ? r->route->path : "-",
+             r->status, tokens, first, seconds * 1e3, whole ? "" : ", cut off");
     lq_log_add(r->s, line);
 }
 
