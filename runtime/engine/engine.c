@@ -358,7 +358,7 @@ static void deliver(lq_engine *e, const want *w, int i) {
     lq_seq *s = w->seq;
     for (int k = 0; k < e->draw[i].top_n; k++)
         e->top[k] = (lq_top){e->top_id[i * LQ_TOP + k], e->top_logprob[i * LQ_TOP + k]};
-    if (s->finish != LQ_RUNNING) return; // an earlier row of this step ended it
+    if (s->finish != LQ_RUNNING || s->req->cancelled) return; // by an earlier row of this step
     report_first(e, s);
     if (e->drawn[i].bad) lq_seq_end(s, LQ_FAILED, blame(e, s), e->text);
     else if (w->given >= 0) lq_req_prompt(e->m, s->req, &e->drawn[i].logprob, e->top, s->req->r.top_n, e->text);
@@ -456,6 +456,7 @@ static void reap(lq_engine *e) {
 static void end_score(lq_engine *e, lq_seq *s) {
     if (!s->req->r.score_only || s->finish != LQ_RUNNING || s->done < s->len) return;
     report_first(e, s);
+    if (s->req->cancelled) return;
     if (!s->req->r.pool) lq_seq_end(s, LQ_LENGTH, NULL, e->text);
     else if (lq_embed_end(s->req)) lq_seq_end(s, LQ_STOP, NULL, e->text);
     else lq_seq_end(s, LQ_FAILED, blame(e, s), e->text);

@@ -37,13 +37,13 @@ typedef struct answer {
     int count, prompts, cached;
     size_t len;
     lq_finish finish;
-    int cancel_at; // cancel when this many tokens have come; 0: never
+    int cancel_at; // cancel when this many tokens, or tokens of the prompt, have come; 0: never
 } answer;
 static bool on_event(void *arg, const lq_event *e) {
     answer *a = (answer *)arg + e->choice;
     if (e->prompt) {
         a->prompts += e->count;
-        return true;
+        return !a->cancel_at || a->prompts < a->cancel_at;
     }
     for (int i = 0; i < e->count; i++) {
         a->tokens[a->count] = e->tokens[i];
@@ -369,6 +369,13 @@ static void scores(lq_model *m) {
             CHECK(a.prompts == n - from && a.finish == LQ_LENGTH, "%d prompt tokens from %d of %d were told", a.prompts,
                   from, n);
         }
+        memset(&a, 0, sizeof a); // who wants no more in the last step has not come to the end
+        a.cancel_at = n;
+        r.prompt_from = 0;
+        submit(e, &r);
+        run_all(e);
+        CHECK(a.prompts == n && a.finish == LQ_ABORTED, "%d of %d prompt tokens were told, finish %d", a.prompts, n,
+              a.finish);
         lq_err err;
         r.prompt_from = n + 1;
         CHECK(!lq_submit(e, &r, NULL, &err) && err.code == LQ_E_USAGE, "logprobs from behind the prompt");
