@@ -454,9 +454,10 @@ def test_ids(s):
             check((head["X-Request-Id"] == given) == back, "id", repr(given), path, head["X-Request-Id"])
     s.ask("POST", "/v1/completions", {"prompt": "Once", "max_tokens": 1}, headers={**JSON, "X-Request-Id": "look-for-this"})
     end = time.monotonic() + 5 * SLOW
-    while "look-for-this" not in s.errors() and time.monotonic() < end:
+    line = "look-for-this POST /v1/completions 200"
+    while line not in s.errors() and time.monotonic() < end:
         time.sleep(0.01)
-    check("look-for-this POST /v1/completions 200" in s.errors(), "the log has the id")
+    check(line in s.errors(), "the log has the id", s.errors()[-300:])
 
 
 def test_framing(s):
