@@ -47,9 +47,12 @@ if(LQ_CUDA)
   foreach(file ${kernels})
     get_filename_component(name ${file} NAME_WE)
     set(object ${CMAKE_BINARY_DIR}/cuda/${name}.o)
+    set(kept ${CMAKE_BINARY_DIR}/cuda/${name}.kept) # ptx, cubins and what was said of them, which tests/cuda/check_kernels.py reads
     add_custom_command(OUTPUT ${object}
-      COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/cuda
-      COMMAND ${LQ_NVCC} -std=c++17 -O3 -fmad=false ${gencode} -Werror all-warnings -Xcompiler=-fPIC,-fno-threadsafe-statics -I${CMAKE_SOURCE_DIR} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${file} -o ${object}
+      COMMAND ${CMAKE_COMMAND} -E rm -rf ${kept}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${kept}
+      COMMAND ${LQ_NVCC} -std=c++17 -O3 -fmad=false ${gencode} -Werror all-warnings -Xcompiler=-fPIC,-fno-threadsafe-statics -I${CMAKE_SOURCE_DIR} -Xptxas -v --keep --keep-dir ${kept} -MD -MF ${object}.d -c ${CMAKE_SOURCE_DIR}/${file} -o ${object} > ${kept}/said 2>&1 || (cat ${kept}/said && false)
+      COMMAND rm -f ${kept}/*.ii ${kept}/*.cudafe1.* ${kept}/*.fatbin*
       DEPENDS ${file} DEPFILE ${object}.d COMMENT "nvcc ${file}")
     list(APPEND objects ${object})
   endforeach()

@@ -4,7 +4,7 @@
 # spills, stack, shared memory, the operations it must and must not have, the instructions of its main loop, and the
 # order of its PTX where it starts before its predecessor has ended. The head of samples/kernels.tsv explains columns.
 # No GPU, no cuobjdump: sass.py reads what nvcc made. It refuses a kernel without a row, a row without a kernel, and any
-# warning. LQ, which run.sh gives to each script, is not used.
+# warning. What the build that made LQ has kept of a file is taken, where neither the file nor what it includes is newer.
 import collections
 import concurrent.futures
 import os
@@ -22,6 +22,7 @@ import sass
 from counted import check, end, skip
 
 ROOT = os.path.dirname(os.path.dirname(here))
+BUILD = next((os.path.dirname(os.path.abspath(word)) for word in sys.argv[1:] if not word.startswith("--")), None)
 FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-I" + ROOT]
 COLUMNS = "name file archs threads blocks smem pdl body args regs must never loop".split()
 # KiB of shared memory of a multiprocessor (a block may have one less: the system keeps 1 KiB of each) and its threads.
@@ -117,20 +118,44 @@ def archs(row):
 # --- what nvcc makes ---
 
 
+def built(cubin, ptx, text):
+    said = list(dict.fromkeys(line.strip() for line in text.splitlines() if SAID.search(line)))
+    ptx = re.sub(r"//.*", "", open(ptx).read())
+    entries = {m[1]: m[0] for m in re.finditer(r"\.entry\s+(\w+)\s*\(.*?\n\}", ptx, re.S)}
+    return Built(sass.read(cubin), sass.ptxas_log(text), entries, said)
+
+
+def kept(source, arch):
+    """What cmake/cuda.cmake has kept of its own compilation; None where there is none, or it is old."""
+    name = os.path.splitext(os.path.basename(source))[0]
+    folder = os.path.join(BUILD or "none", "cuda", name + ".kept")
+    names = (f"{name}.compute_{arch}.sm_{arch}.cubin", f"{name}.compute_{arch}.cubin")
+    cubin = next((os.path.join(folder, f) for f in names if os.path.exists(os.path.join(folder, f))), None)
+    if not cubin:
+        return None
+    needs = open(os.path.join(BUILD, "cuda", name + ".o.d")).read().replace("\\\n", " ").split(":", 1)[1].split()
+    if source not in needs or any(os.path.getmtime(f) > os.path.getmtime(cubin) for f in needs):
+        return None
+    text = open(os.path.join(folder, "said")).read()
+    parts = re.split(r"(?=ptxas info\s*: Compiling entry function ')", text)
+    text = parts[0] + "".join(part for part in parts[1:] if f"for 'sm_{arch}'" in part.split("\n")[0])
+    return built(cubin, os.path.join(folder, f"{name}.compute_{arch}.ptx"), text)
+
+
 def build(source, arch):
+    found = kept(source, arch)
+    if found:
+        return found
     with tempfile.TemporaryDirectory() as folder:
         cubin = os.path.join(folder, "out.cubin")
         command = ["nvcc", *FLAGS, f"-gencode=arch=compute_{arch},code=sm_{arch}", "-Xptxas", "-v", "--keep",
                    "--keep-dir", folder, "-cubin", source, "-o", cubin]
         r = subprocess.run(command, capture_output=True, text=True)
         text = r.stdout + r.stderr
-        said = list(dict.fromkeys(line.strip() for line in text.splitlines() if SAID.search(line)))
         if r.returncode:
-            return Built({}, {}, {}, said or [f"nvcc ended with {r.returncode}"])
+            return Built({}, {}, {}, [line for line in text.splitlines() if SAID.search(line)] or [f"nvcc ended with {r.returncode}"])
         name = os.path.splitext(os.path.basename(source))[0] + ".ptx"
-        ptx = re.sub(r"//.*", "", open(os.path.join(folder, name)).read())
-        entries = {m[1]: m[0] for m in re.finditer(r"\.entry\s+(\w+)\s*\(.*?\n\}", ptx, re.S)}
-        return Built(sass.read(cubin), sass.ptxas_log(text), entries, said)
+        return built(cubin, os.path.join(folder, name), text)
 
 
 def build_all(folder, table, wanted):
