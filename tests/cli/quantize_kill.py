@@ -15,7 +15,7 @@ from kills import CONFIG, EXPERTS, MIXTURE, SLOW, SMALL, WATCHED, Case, digest, 
 from counted import check, end
 
 lq = os.path.abspath(sys.argv[1])
-KILLS = 3 if WATCHED else 6 if SLOW else 18
+KILLS = 3 if WATCHED else 6 if SLOW else 12
 GPTQ = ["-m", "gptq", "--type", "int4 g32", "--samples", "8" if SLOW else "24"]
 
 
