@@ -231,10 +231,11 @@ static bool plain_tokens(cJSON *tree, bool inner) {
             if (!inner && !plain_tokens(v, true)) return false;
             continue;
         }
-        cJSON *plain = cJSON_CreateString(text->valuestring), *name = cJSON_CreateString(v->string);
-        const bool done = plain && name && cJSON_ReplaceItemInObjectCaseSensitive(tree, name->valuestring, plain);
-        cJSON_Delete(name);
-        if (!done) return cJSON_Delete(plain), false;
+        cJSON *plain = cJSON_CreateString(text->valuestring);
+        if (!plain || !cJSON_ReplaceItemInObjectCaseSensitive(tree, v->string, plain)) {
+            cJSON_Delete(plain);
+            return false;
+        }
     }
     return true;
 }
