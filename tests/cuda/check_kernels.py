@@ -118,11 +118,14 @@ def archs(row):
 # --- what nvcc makes ---
 
 
+def complaints(text):
+    return list(dict.fromkeys(line.strip() for line in text.splitlines() if SAID.search(line)))
+
+
 def built(cubin, ptx, text):
-    said = list(dict.fromkeys(line.strip() for line in text.splitlines() if SAID.search(line)))
     ptx = re.sub(r"//.*", "", open(ptx).read())
     entries = {m[1]: m[0] for m in re.finditer(r"\.entry\s+(\w+)\s*\(.*?\n\}", ptx, re.S)}
-    return Built(sass.read(cubin), sass.ptxas_log(text), entries, said)
+    return Built(sass.read(cubin), sass.ptxas_log(text), entries, complaints(text))
 
 
 def kept(source, arch):
@@ -153,7 +156,7 @@ def build(source, arch):
         r = subprocess.run(command, capture_output=True, text=True)
         text = r.stdout + r.stderr
         if r.returncode:
-            return Built({}, {}, {}, [line for line in text.splitlines() if SAID.search(line)] or [f"nvcc ended with {r.returncode}"])
+            return Built({}, {}, {}, complaints(text) or [f"nvcc ended with {r.returncode}"])
         name = os.path.splitext(os.path.basename(source))[0] + ".ptx"
         return built(cubin, os.path.join(folder, name), text)
 
