@@ -170,7 +170,7 @@ script_jobs() { # LAYER PRESET FILES...
         [[ $layer = cli && $file = */serve* ]] && continue
         with=bash
         [[ $file = *.py ]] && with=$python
-        [[ $file = *serve_openai.py || $file = *serve_anthropic.py ]] && [ -x "$clients" ] && with=$clients
+        [[ $file =~ serve_(openai|anthropic|langchain|lm_eval).py$ ]] && [ -x "$clients" ] && with=$clients
         job "$layer" "$(basename "$file") ($preset)" 300 env LQ="$PWD/build/$preset/lq" "$with" "$file" "$PWD/build/$preset/lq"
     done
 }
@@ -183,13 +183,14 @@ fuzz_jobs() {
     done
 }
 
-wants server && bash tools/clients.sh build/clients >"$logs/clients" 2>&1
+wants server && { bash tools/clients.sh build/clients >"$logs/clients" 2>&1 & }
 wants tidy && job tidy tidy.sh 60 bash tests/tidy.sh && begin_all
 built=()
 for preset in $presets; do
     [ "${layers[*]}" = tidy ] && break
     build "$preset" && built+=("$preset")
 done
+wait # for the clients, which were fetched beside the builds
 for preset in ${built[@]+"${built[@]}"}; do
     case $preset in
     release)
