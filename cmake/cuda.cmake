@@ -3,7 +3,7 @@
 set(LQ_CUDA_HOST kernels/cuda/cuda.c kernels/cuda/slots.c kernels/cuda/fast.c kernels/cuda/fast_attn.c
   kernels/cuda/fast_library.c
   kernels/cuda/fast_products.c kernels/cuda/fast_rows.c kernels/cuda/fast_state.c kernels/cuda/fast_w8a8.c kernels/cuda/hosted.c
-  kernels/cuda/sample.c
+  kernels/cuda/pinned.c kernels/cuda/sample.c
   kernels/cuda/choose.c kernels/cuda/meter.c kernels/cuda/round.c kernels/cuda/solve.c
   kernels/cuda/tries.c)
 get_filename_component(LQ_CUDA_HOME "${LQ_NVCC}" REALPATH)

@@ -153,6 +153,7 @@ static bool open_gpu(lq_dev *d, int number, const lq_dev_opts *o, lq_err *err) {
     snprintf(d->isa, sizeof d->isa, "sm_%d, %.34s", info.capability, info.name);
     if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = "c", .threads = o->threads}, &c->cpu, err)) return false;
     d->pool = c->cpu->pool;
+    lq_gpu_help(c->gpu, d->pool);
     c->processors = info.processors;
     return lq_plain_prepare(c->gpu, err) && lq_cuda_meter_open(d, err) && lq_cuda_sample_open(d, err) &&
            (d->act == LQ_F32 || lq_fast_open(d, info.capability, err)) &&

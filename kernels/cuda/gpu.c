@@ -1,5 +1,5 @@
 // gpu.c: the driver of gpu.h by the CUDA runtime: one stream, what it is given runs in order. The first error stays.
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/pinned.h"
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,8 @@
 struct lq_gpu {
     int device, capability;
     cudaStream_t stream;
+    cudaEvent_t mark[LQ_GPU_MARKS];
+    lq_pinned *pinned;
     cudaError_t error;
     const char *doing; // what failed
 };
@@ -43,9 +45,12 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
     lq_gpu *g = calloc(1, sizeof *g);
     if (!g) return lq_fail(err, LQ_E_MEMORY, "device cuda: no memory");
     g->device = device;
-    if ((e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking)) != cudaSuccess) {
-        free(g);
-        return failed(err, "a stream", e);
+    e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
+    for (int i = 0; i < LQ_GPU_MARKS && e == cudaSuccess; i++)
+        e = cudaEventCreateWithFlags(&g->mark[i], cudaEventDisableTiming);
+    if ((e != cudaSuccess && !failed(err, "a stream and its events", e)) || !lq_pinned_open(g, &g->pinned, err)) {
+        lq_gpu_close(g);
+        return false;
     }
     snprintf(info->name, sizeof info->name, "%.63s", p.name);
     info->capability = g->capability = p.major * 10 + p.minor;
@@ -57,8 +62,10 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
 
 void lq_gpu_close(lq_gpu *g) {
     here(g);
-    cudaStreamSynchronize(g->stream);
-    cudaStreamDestroy(g->stream);
+    if (g->stream) cudaStreamSynchronize(g->stream);
+    lq_pinned_close(g->pinned);
+    for (int i = 0; i < LQ_GPU_MARKS && g->mark[i]; i++) cudaEventDestroy(g->mark[i]);
+    if (g->stream) cudaStreamDestroy(g->stream);
     free(g);
 }
 
@@ -88,26 +95,57 @@ size_t lq_gpu_room(lq_gpu *g) {
     return left;
 }
 
-void lq_gpu_put(lq_gpu *g, void *dst, const void *src, size_t n) {
-    here(g);
-    note(g, "a copy to the device", cudaMemcpyAsync(dst, src, n, cudaMemcpyHostToDevice, g->stream));
-}
-
-void lq_gpu_get(lq_gpu *g, void *dst, const void *src, size_t n) {
-    here(g);
-    note(g, "a copy from the device", cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToHost, g->stream));
-}
-
 void lq_gpu_copy(lq_gpu *g, void *dst, const void *src, size_t n) {
     here(g);
     note(g, "a copy on the device", cudaMemcpyAsync(dst, src, n, cudaMemcpyDeviceToDevice, g->stream));
 }
 
-bool lq_gpu_sync(lq_gpu *g, lq_err *err) {
+// --- what pinned.c stands on ---
+
+lq_pinned *lq_gpu_pinned(lq_gpu *g) { return g->pinned; }
+
+bool lq_gpu_pin(lq_gpu *g, size_t bytes, void **out, lq_err *err) {
+    here(g);
+    const cudaError_t e = cudaHostAlloc(out, bytes, cudaHostAllocDefault);
+    if (e == cudaSuccess) return true;
+    *out = NULL;
+    cudaGetLastError(); // it is told here
+    return lq_fail(err, e == cudaErrorMemoryAllocation ? LQ_E_MEMORY : LQ_E_DEVICE,
+                   "device cuda: %zu bytes of the host's memory, pinned: %s", bytes, cudaGetErrorString(e));
+}
+
+void lq_gpu_unpin(lq_gpu *g, void *p) {
+    here(g);
+    note(g, "giving pinned memory back", cudaFreeHost(p));
+}
+
+void lq_gpu_up(lq_gpu *g, void *dst, const void *pinned, size_t n) {
+    here(g);
+    note(g, "a copy to the device", cudaMemcpyAsync(dst, pinned, n, cudaMemcpyHostToDevice, g->stream));
+}
+
+void lq_gpu_down(lq_gpu *g, void *pinned, const void *src, size_t n) {
+    here(g);
+    note(g, "a copy from the device", cudaMemcpyAsync(pinned, src, n, cudaMemcpyDeviceToHost, g->stream));
+}
+
+void lq_gpu_mark(lq_gpu *g, int mark) {
+    here(g);
+    note(g, "an event", cudaEventRecord(g->mark[mark], g->stream));
+}
+
+void lq_gpu_reach(lq_gpu *g, int mark) {
+    here(g);
+    note(g, "a kernel", cudaEventSynchronize(g->mark[mark]));
+}
+
+bool lq_gpu_finish(lq_gpu *g, lq_err *err) {
     here(g);
     note(g, "a kernel", cudaStreamSynchronize(g->stream));
     return g->error == cudaSuccess || failed(err, g->doing, g->error);
 }
+
+// --- kernels ---
 
 bool lq_gpu_prepare(lq_gpu *g, const void *kernel, size_t shared, lq_err *err) {
     struct cudaFuncAttributes of;

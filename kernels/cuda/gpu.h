@@ -1,9 +1,10 @@
 // gpu.h: what the CUDA backend asks of a driver: memory, one stream of work in the order it is given, recordings of it.
-// Two answer: gpu.c (the CUDA runtime) and tests/cuda/gpu_emu.c, whose machine is this one. Launching, copying and
-// replaying cannot fail: the first error stays, and lq_gpu_sync says it.
+// Two answer: gpu.c (the CUDA runtime) and tests/cuda/gpu_emu.c, whose machine is this one; put, get and sync are
+// pinned.c's, for both. Launching, copying and replaying cannot fail: the first error stays, and lq_gpu_sync says it.
+// One thread at a time may call, whichever it is.
 #ifndef LQ_GPU_H
 #define LQ_GPU_H
-#include "formats/err.h"
+#include "kernels/pool.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -24,7 +25,9 @@ void lq_gpu_free(lq_gpu *g, void *p);
 size_t lq_gpu_room(lq_gpu *g); // bytes that are left
 
 void lq_gpu_put(lq_gpu *g, void *dst, const void *src /* [host] */, size_t n); // has read src when it returns
-void lq_gpu_get(lq_gpu *g, void *dst /* [host] */, const void *src, size_t n); // there after lq_gpu_sync
+// There after lq_gpu_sync; dst must stay until then.
+void lq_gpu_get(lq_gpu *g, void *dst /* [host] */, const void *src, size_t n);
+void lq_gpu_help(lq_gpu *g, lq_pool *pool); // whose threads are idle where something large is put or got
 void lq_gpu_copy(lq_gpu *g, void *dst, const void *src, size_t n);
 bool lq_gpu_sync(lq_gpu *g, lq_err *err);
 void *lq_gpu_stream(lq_gpu *g); // of the CUDA runtime: a library's work goes there; this thread's GPU is then this one

@@ -35,10 +35,10 @@ static lq_mat take_mat(call *c, const lq_mat *m, bool back) {
     return out;
 }
 
-// All copies are there.
+// All copies are there, or nothing is on its way to them.
 static bool ready(call *c) {
     lq_err err;
-    if (!c->failed && !lq_gpu_sync(lq_cuda_of(c->d)->gpu, &err)) {
+    if (!lq_gpu_sync(lq_cuda_of(c->d)->gpu, &err) && !c->failed) {
         c->failed = true;
         lq_cuda_break(c->d, &err);
     }

@@ -127,7 +127,11 @@ static bool move_weight(lq_model *m, lq_layout to, lq_weight *w, lq_bound *b, lq
     if (!p) return false;
     const lq_weight_out out = {p, size.scale ? p + scale_at : NULL, size.zero ? p + zero_at : NULL};
     if (m->dev->host) lq_pack(w, to, out, m->dev->pool);
-    else {
+    else if (w->layout == to) { // as the file has it
+        m->dev->ops.put(m->dev, out.q, w->q, size.q);
+        m->dev->ops.put(m->dev, out.scale, w->scale, size.scale);
+        m->dev->ops.put(m->dev, out.zero, w->zero, size.zero);
+    } else {
         char *host = malloc(total);
         if (!host) return lq_fail(err, LQ_E_MEMORY, "no memory for %zu bytes", total);
         lq_pack(w, to, (lq_weight_out){host, host + scale_at, host + zero_at}, m->dev->pool);

@@ -97,6 +97,7 @@ static void chi_square(lq_dev *dev, const float *logits, const wish *w) {
             draws[r].position = (uint32_t)(i + r);
         }
         dev->ops.sample(dev, &a);
+        CHECK(dev->ops.sync(dev, NULL), "sample %s: the device broke", dev->isa);
         for (int r = 0; r < batch; r++) {
             bad += out[r].bad;
             if (!out[r].bad) counts[out[r].token]++, outside += p[out[r].token] == 0;
@@ -146,6 +147,7 @@ static lq_drawn one(lq_dev *dev, lq_mat m, const lq_draw *d, int32_t *id, float 
     lq_sample_args a = {.logits = m, .draw = d, .out = &out, .top_id = id, .top_logprob = logprob};
     a.logits.rows = 1;
     dev->ops.sample(dev, &a);
+    CHECK(dev->ops.sync(dev, NULL), "sample %s: the device broke", dev->isa);
     return out;
 }
 
@@ -225,6 +227,7 @@ static void check_alone(lq_dev *dev) {
                              .typical = r == 7 ? 0.9f : 0, .seed = (uint64_t)r / 2, .position = 9};
     lq_sample_args a = {.logits = m, .draw = draws, .out = all};
     dev->ops.sample(dev, &a);
+    CHECK(dev->ops.sync(dev, NULL), "sample %s: the device broke", dev->isa);
     for (int r = 0; r < N; r++) {
         lq_mat row = m;
         row.p = lq_mat_row(&m, r);

@@ -1,10 +1,12 @@
 // gpu_emu.c: the driver of gpu.h on this machine: kernels of task.h run task by task, those of simt.h on the emulated
-// machine, at once. Its memory can be touched by kernels and copies alone: host code that reads or writes a device
-// pointer dies. LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_CAPABILITY (90) another than an sm_80, LQ_EMU_COUNT makes
-// it say at its end what was recorded, how many kernels ran, how many bytes were put there and got from there, and
-// which plain kernels those were. It cannot tell that a kernel reads the host's memory. Owns one region of memory for
-// the whole process.
-#include "kernels/cuda/gpu.h"
+// machine. Like a GPU it is behind the host: what is submitted waits, until someone waits for it or there is too much,
+// so that who reads a result or changes a source too early sees it. Its memory can be touched by kernels and copies
+// alone: host code that reads or writes a device pointer dies, and so does a copy whose other end is not pinned.
+// LQ_EMU_MEMORY (bytes) makes it small, LQ_EMU_AT_ONCE one that is never behind, LQ_EMU_CAPABILITY (90) another than an
+// sm_80; LQ_EMU_COUNT makes it say at its end what was recorded, how many kernels ran, how many bytes were put there
+// and got from there, and which plain kernels those were. It cannot tell that a kernel reads the host's memory. Owns
+// one region of memory for the whole process.
+#include "kernels/cuda/pinned.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +19,7 @@ const char *lq_task_name;
 void lq_emu_adopt(void *memory, size_t bytes);
 bool lq_emu_run(const void *kernel, const void *args, const lq_gpu_grid *grid, char *why, size_t size);
 
-enum { BORDER = 256, BLOCKS = 1 << 16 };
+enum { BORDER = 256, BLOCKS = 1 << 16, BEHIND = 4096 };
 typedef struct block { char *p; size_t bytes; bool used; } block; // side by side, in order
 typedef struct step {
     const void *kernel; // NULL: a copy
@@ -28,13 +30,19 @@ typedef struct step {
     size_t bytes;
     char *args;
 } step;
+typedef struct lq_gpu_graph steps;
 struct lq_gpu_graph { step *step; int n, room; };
 struct lq_gpu {
     char *memory, *fresh; // from here on nobody had any: it is zero, and no page of this machine's
     size_t bytes, used;
     block *block;
     int blocks;
-    lq_gpu_graph *recording;
+    steps waiting, *recording;
+    int next, most;                // of those that wait; how many may
+    size_t over, mark[LQ_GPU_MARKS]; // how many steps are; were submitted where a mark was set
+    char *pinned;
+    size_t pinned_bytes;
+    lq_pinned *ring;
     int recorded, replayed, plain, fast; // plain: kernels of task.h that ran; fast: those of simt.h
     struct { const char *name; int n; } ran[64]; // each of the plain ones
     size_t put, got;               // bytes
@@ -54,6 +62,7 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
         free(g);
         return lq_fail(err, LQ_E_MEMORY, "device cuda: no memory");
     }
+    g->most = getenv("LQ_EMU_AT_ONCE") ? 0 : BEHIND;
     g->bytes = size ? strtoull(size, NULL, 10) / 4096 * 4096 : (size_t)8 << 30;
     g->memory = mmap(NULL, g->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (g->memory == MAP_FAILED) {
@@ -65,18 +74,28 @@ bool lq_gpu_open(int device, lq_gpu **out, lq_gpu_info *info, lq_err *err) {
     g->fresh = g->memory;
     lq_emu_adopt(g->memory, g->bytes);
     *info = (lq_gpu_info){.name = "emulated", .capability = as ? atoi(as) : 80, .processors = 1, .memory = g->bytes};
+    if (!lq_pinned_open(g, &g->ring, err)) {
+        lq_gpu_close(g);
+        return false;
+    }
     *out = g;
     return true;
 }
 
+static void run_until(lq_gpu *g, size_t end);
+static void run_all(lq_gpu *g) { run_until(g, SIZE_MAX); }
+
 void lq_gpu_close(lq_gpu *g) {
+    run_all(g);
     if (getenv("LQ_EMU_COUNT"))
         fprintf(stderr, "gpu_emu: %d recorded, %d replayed, %d plain, %d fast, %zu put, %zu got", g->recorded,
                 g->replayed, g->plain, g->fast, g->put, g->got);
     for (int i = 0; getenv("LQ_EMU_COUNT") && g->ran[i].name; i++)
         fprintf(stderr, "%s %s %d", i ? "," : ":", g->ran[i].name, g->ran[i].n);
     if (getenv("LQ_EMU_COUNT")) fputc('\n', stderr);
+    lq_pinned_close(g->ring);
     munmap(g->memory, g->bytes);
+    free(g->waiting.step);
     free(g->block);
     free(g);
 }
@@ -108,6 +127,7 @@ bool lq_gpu_alloc(lq_gpu *g, size_t bytes, void **out, lq_err *err) {
 void lq_gpu_free(lq_gpu *g, void *p) {
     int i = 0;
     if (!p) return;
+    run_all(g);
     while (i < g->blocks && g->block[i].p != p) i++;
     if (i == g->blocks || !g->block[i].used) {
         fprintf(stderr, "gpu_emu: %p was given back, and it is nobody's\n", p);
@@ -141,7 +161,6 @@ static void count(lq_gpu *g, const char *name) {
 static void run(lq_gpu *g, const step *s) {
     char why[200];
     if (s->name) count(g, s->name);
-    open_memory(g, true);
     if (!s->kernel) memmove(s->dst, s->src, s->bytes);
     else if (s->grid.simt) {
         g->fast++;
@@ -149,48 +168,94 @@ static void run(lq_gpu *g, const step *s) {
             lq_fail(&g->error, LQ_E_DEVICE, "device cuda: a kernel: %s", why);
     } else for (lq_task_now = 0; lq_task_now < (size_t)s->grid.blocks * s->grid.threads; lq_task_now++)
         ((void (*)(const void *))(uintptr_t)s->kernel)(s->args);
+}
+
+// No further than it must.
+static void run_until(lq_gpu *g, size_t end) {
+    if (g->next == g->waiting.n) return;
+    open_memory(g, true);
+    for (; g->next < g->waiting.n && g->over < end; g->over++) {
+        const step *s = g->waiting.step + g->next++;
+        run(g, s);
+        free(s->args);
+    }
     open_memory(g, false);
+    if (g->next == g->waiting.n) g->next = g->waiting.n = 0;
+}
+
+static void append(steps *to, step s) {
+    if (to->n == to->room) {
+        to->room = to->room ? 2 * to->room : 64;
+        to->step = realloc(to->step, (size_t)to->room * sizeof *to->step);
+    }
+    s.args = s.kernel ? memcpy(malloc(s.bytes), s.args, s.bytes) : NULL;
+    to->step[to->n++] = s;
+}
+
+static void wait_for(lq_gpu *g, step s) {
+    append(&g->waiting, s);
+    if (g->waiting.n - g->next > g->most) run_all(g);
 }
 
 static void submit(lq_gpu *g, step s) {
-    lq_gpu_graph *r = g->recording;
-    if (!r) {
-        run(g, &s);
-        return;
-    }
-    if (r->n == r->room) {
-        r->room = r->room ? 2 * r->room : 64;
-        r->step = realloc(r->step, (size_t)r->room * sizeof *r->step);
-    }
-    if (s.kernel) s.args = memcpy(malloc(s.bytes), s.args, s.bytes);
-    r->step[r->n++] = s;
+    if (g->recording) append(g->recording, s);
+    else wait_for(g, s);
 }
 
 static void forbid(lq_gpu *g, const char *what) {
     if (g->recording && !g->error.code) lq_fail(&g->error, LQ_E_DEVICE, "device cuda: %s in a recording", what);
 }
 
-void lq_gpu_put(lq_gpu *g, void *dst, const void *src, size_t n) {
-    forbid(g, "a copy to the device");
-    g->put += n;
-    run(g, &(step){.dst = dst, .src = src, .bytes = n});
-}
-
-void lq_gpu_get(lq_gpu *g, void *dst, const void *src, size_t n) {
-    forbid(g, "a copy from the device");
-    g->got += n;
-    run(g, &(step){.dst = dst, .src = src, .bytes = n});
-}
-
 void lq_gpu_copy(lq_gpu *g, void *dst, const void *src, size_t n) {
     submit(g, (step){.dst = dst, .src = src, .bytes = n});
 }
 
-bool lq_gpu_sync(lq_gpu *g, lq_err *err) {
+// --- what pinned.c stands on ---
+
+lq_pinned *lq_gpu_pinned(lq_gpu *g) { return g->ring; }
+
+bool lq_gpu_pin(lq_gpu *g, size_t bytes, void **out, lq_err *err) {
+    *out = g->pinned = malloc(bytes);
+    g->pinned_bytes = bytes;
+    return *out || lq_fail(err, LQ_E_MEMORY, "device cuda: %zu bytes of the host's memory, pinned", bytes);
+}
+
+void lq_gpu_unpin(lq_gpu *g, void *p) {
+    (void)g;
+    free(p);
+}
+
+static void cross(lq_gpu *g, const char *pinned, step s, const char *what) {
+    forbid(g, what);
+    if (pinned < g->pinned || pinned + s.bytes > g->pinned + g->pinned_bytes) {
+        fprintf(stderr, "gpu_emu: %s whose end on the host is not pinned\n", what);
+        abort();
+    }
+    wait_for(g, s);
+}
+
+void lq_gpu_up(lq_gpu *g, void *dst, const void *pinned, size_t n) {
+    g->put += n;
+    cross(g, pinned, (step){.dst = dst, .src = pinned, .bytes = n}, "a copy to the device");
+}
+
+void lq_gpu_down(lq_gpu *g, void *pinned, const void *src, size_t n) {
+    g->got += n;
+    cross(g, pinned, (step){.dst = pinned, .src = src, .bytes = n}, "a copy from the device");
+}
+
+void lq_gpu_mark(lq_gpu *g, int mark) { g->mark[mark] = g->over + (size_t)(g->waiting.n - g->next); }
+
+void lq_gpu_reach(lq_gpu *g, int mark) { run_until(g, g->mark[mark]); }
+
+bool lq_gpu_finish(lq_gpu *g, lq_err *err) {
     forbid(g, "waiting");
+    run_all(g);
     if (g->error.code && err) *err = g->error;
     return !g->error.code;
 }
+
+// --- kernels ---
 
 bool lq_gpu_prepare(lq_gpu *g, const void *kernel, size_t shared, lq_err *err) {
     (void)g, (void)kernel, (void)shared, (void)err;
@@ -204,9 +269,10 @@ void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes
 
 double lq_gpu_seconds(lq_gpu *g, void (*work)(void *arg), void *arg) {
     struct timespec from, to;
-    (void)g;
+    run_all(g);
     clock_gettime(CLOCK_MONOTONIC, &from);
     work(arg);
+    run_all(g);
     clock_gettime(CLOCK_MONOTONIC, &to);
     return (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
 }
@@ -231,13 +297,12 @@ bool lq_gpu_recorded(lq_gpu *g, lq_gpu_graph **out, lq_err *err) {
 
 void lq_gpu_replay(lq_gpu *g, lq_gpu_graph *graph) {
     g->replayed++;
-    for (int i = 0; i < graph->n; i++) run(g, graph->step + i);
+    for (int i = 0; i < graph->n; i++) wait_for(g, graph->step[i]);
 }
 
 void lq_gpu_forget(lq_gpu *g, lq_gpu_graph *graph) {
     (void)g;
-    for (int i = 0; graph && i < graph->n; i++)
-        if (graph->step[i].kernel) free(graph->step[i].args);
+    for (int i = 0; graph && i < graph->n; i++) free(graph->step[i].args);
     if (graph) free(graph->step);
     free(graph);
 }
