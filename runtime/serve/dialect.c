@@ -221,18 +221,16 @@ static bool read_template(lq_api *api, const lq_serve_opts *o, lq_err *err) {
     return false;
 }
 
-// A token that is an object with its text as "content" becomes that text, of members and of what one of them holds.
-static bool plain_tokens(cJSON *tree, bool inner) {
+// A token that is an object with its text as "content" becomes that text, wherever it stands.
+static bool plain_tokens(cJSON *tree) {
     for (cJSON *v = tree->child, *next; v; v = next) {
         next = v->next;
-        const cJSON *text = cJSON_GetObjectItemCaseSensitive(v, "content");
-        if (!cJSON_IsObject(v)) continue;
-        if (!cJSON_IsString(text)) {
-            if (!inner && !plain_tokens(v, true)) return false;
-            continue;
-        }
-        cJSON *plain = cJSON_CreateString(text->valuestring);
-        if (!plain || !cJSON_ReplaceItemInObjectCaseSensitive(tree, v->string, plain)) {
+        const char *text = cJSON_IsObject(v) ? lq_json_str(v, "content") : NULL;
+        cJSON *plain = text ? cJSON_CreateString(text) : NULL;
+        if (!text && !plain_tokens(v)) return false;
+        if (!text) continue;
+        if (!plain || !(v->string ? cJSON_ReplaceItemInObjectCaseSensitive(tree, v->string, plain)
+                                  : cJSON_ReplaceItemViaPointer(tree, v, plain))) {
             cJSON_Delete(plain);
             return false;
         }
@@ -240,27 +238,76 @@ static bool plain_tokens(cJSON *tree, bool inner) {
     return true;
 }
 
-// tokenizer_config.json, its tokens as texts; and of it the special ones, for a template that came from elsewhere.
+static bool put_text(cJSON *tree, const char *name, const char *text) {
+    cJSON_DeleteItemFromObjectCaseSensitive(tree, name);
+    return cJSON_AddStringToObject(tree, name, text);
+}
+
+static bool put_token(const lq_model *m, cJSON *tree, const char *name, int32_t id) {
+    char *text;
+    size_t n;
+    if (id < 0) return true;
+    if (!lq_detokenize(m, &id, 1, true, &text, &n, NULL)) return false;
+    const bool done = put_text(tree, name, text);
+    lq_free(text);
+    return done;
+}
+
+// What the tokenizer itself knows, of a model that has no file to tell.
+static cJSON *own_info(const lq_api *api) {
+    cJSON *tree = cJSON_CreateObject();
+    const int32_t bos = lq_token_bos(api->model);
+    int32_t eos = 0;
+    while (eos < api->vocab && !lq_token_is_end(api->model, eos)) eos++;
+    const bool done = tree && put_token(api->model, tree, "bos_token", bos) &&
+                      put_token(api->model, tree, "eos_token", eos < api->vocab ? eos : -1) &&
+                      cJSON_AddBoolToObject(tree, "add_bos_token", bos >= 0) &&
+                      cJSON_AddNumberToObject(tree, "model_max_length", api->ctx);
+    if (done) return tree;
+    cJSON_Delete(tree);
+    return NULL;
+}
+
+// The template that conversations are rendered by, where tokenizer_config.json is not what has it.
+static bool put_template(const lq_api *api, const lq_serve_opts *o, cJSON *tree, lq_err *err) {
+    char *own = NULL;
+    size_t n;
+    if (!o->chat_template && !lq_model_file(api->model, "chat_template.jinja", &own, &n, err)) return false;
+    const char *text = o->chat_template ? o->chat_template : own;
+    const bool done = !text || put_text(tree, "chat_template", text);
+    lq_free(own);
+    return done || lq_fail(err, LQ_E_MEMORY, "no memory for the chat template");
+}
+
+// The special tokens, for a template that came from elsewhere.
+static bool read_special(lq_api *api, const cJSON *tree, lq_err *err) {
+    static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(tree, tokens[i]);
+        if (!cJSON_IsString(v)) continue;
+        char *json = cJSON_PrintUnformatted(v);
+        if (!json) return lq_fail(err, LQ_E_MEMORY, "no memory for the special tokens");
+        api->special[api->special_count++] = (lq_template_var){tokens[i], json, strlen(json)};
+    }
+    return true;
+}
+
+// tokenizer_config.json, its tokens as texts, and the template.
 static bool read_info(lq_api *api, const lq_serve_opts *o, lq_err *err) {
     static const char *const name = "tokenizer_config.json";
-    static const char *const tokens[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
     cJSON *tree = NULL;
     char *text;
     size_t n;
     if (!api->model || !lq_model_file(api->model, name, &text, &n, err)) return !api->model;
-    if (!text) return true;
-    const bool parsed = lq_json_parse(text, n, (lq_json_limits){.bytes = n, .depth = 64}, name, &tree, err);
+    const bool parsed = !text || lq_json_parse(text, n, (lq_json_limits){.bytes = n, .depth = 64}, name, &tree, err);
     lq_free(text);
     if (!parsed) return false;
-    bool done = plain_tokens(tree, false) && (api->info = cJSON_PrintUnformatted(tree));
+    if (!tree) tree = own_info(api);
+    bool done = tree && plain_tokens(tree);
     if (!done) lq_fail(err, LQ_E_MEMORY, "no memory for %s", name);
-    for (size_t i = 0; done && o->chat_template && i < sizeof tokens / sizeof *tokens; i++) {
-        const cJSON *v = cJSON_GetObjectItemCaseSensitive(tree, tokens[i]);
-        if (!cJSON_IsString(v)) continue;
-        char *json = cJSON_PrintUnformatted(v);
-        if (!json) done = lq_fail(err, LQ_E_MEMORY, "no memory for the special tokens");
-        else api->special[api->special_count++] = (lq_template_var){tokens[i], json, strlen(json)};
-    }
+    done = done && put_template(api, o, tree, err) && (!o->chat_template || read_special(api, tree, err));
+    if (done && !(api->info = cJSON_PrintUnformatted(tree)))
+        done = lq_fail(err, LQ_E_MEMORY, "no memory for %s", name);
     cJSON_Delete(tree);
     return done;
 }

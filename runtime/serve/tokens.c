@@ -171,8 +171,7 @@ bool lq_detokenize_reply(const lq_api *api, const char *body, size_t n, lq_text 
 // --- the model ---
 
 bool lq_tokenizer_info_reply(const lq_api *api, const char *body, size_t n, lq_text *out, lq_refusal *no) {
-    (void)body, (void)n;
-    if (!api->info) return lq_refuse(no, 404, NULL, "not_found", "this model has no tokenizer_config.json");
+    (void)body, (void)n, (void)no;
     lq_text_add(out, api->info, strlen(api->info));
     return true;
 }

@@ -145,6 +145,7 @@ def test_templates():
         for given in (str(path), TELLING):
             s = serve.Server("--chat-template", given)
             check(rendered(s, messages=QUESTION).endswith("[user]Who are you?[assistant]"), "--chat-template", given[:20], rendered(s, messages=QUESTION))
+            check(json.loads(s.ask("GET", "/tokenizer_info")[2])["chat_template"] == TELLING, "the template in use")
             if given != TELLING:
                 s.stop()
         bos = rendered(s, messages=QUESTION).removesuffix("[user]Who are you?[assistant]")
@@ -195,7 +196,7 @@ def test_without(folder):
     config = json.loads((bare / "tokenizer_config.json").read_text())
     del config["chat_template"]
     token = {"__type": "AddedToken", "content": config["eos_token"], "lstrip": False, "special": True}
-    objects = {**config, "eos_token": token, "added_tokens_decoder": {"2": token, "5": {**token, "content": "é"}}}
+    objects = {**config, "eos_token": token, "added_tokens_decoder": {"2": token, "5": {**token, "content": "é"}}, "additional_special_tokens": [token, "y"]}
     (bare / "tokenizer_config.json").write_text(json.dumps(objects))
     (bare / "generation_config.json").write_text(json.dumps({"eos_token_id": 1021, "top_k": 1, "temperature": 1.7}))
     serve.MODEL = str(bare)
@@ -210,7 +211,17 @@ def test_without(folder):
         hot = [s.post({"prompt": "Once", "top_k": 0, "seed": i, **more})["choices"][0]["text"] for i in range(4) for more in ({}, {"temperature": 1.7})]
         check(hot[0::2] == hot[1::2] and len(set(hot)) > 1, "temperature of generation_config.json", hot)
         info = json.loads(s.ask("GET", "/tokenizer_info")[2])
-        check(info == {**config, "added_tokens_decoder": {"2": config["eos_token"], "5": "é"}}, "tokens are texts", info)
+        check(info == {**config, "added_tokens_decoder": {"2": config["eos_token"], "5": "é"}, "additional_special_tokens": [config["eos_token"], "y"]}, "tokens are texts", info)
+        s.stop()
+        (bare / "tokenizer_config.json").unlink()
+        (bare / "chat_template.jinja").write_text(TELLING)
+        s = serve.Server()
+        info = json.loads(s.ask("GET", "/tokenizer_info")[2])
+        ends = s.post({"tokens": [json.loads((bare / "config.json").read_text())["eos_token_id"]]}, "/detokenize")["prompt"]
+        first = s.post({"prompt": "x"}, "/tokenize")
+        check(info.pop("eos_token") == ends and info.pop("add_bos_token") == ("bos_token" in info), "what the tokenizer knows", info, ends)
+        check("bos_token" not in info or s.post({"prompt": info.pop("bos_token"), "add_special_tokens": False}, "/tokenize")["tokens"] == first["tokens"][:1], "bos", info, first)
+        check(info == {"model_max_length": first["max_model_len"], "chat_template": TELLING}, info)
         s.stop()
         (bare / "generation_config.json").write_text('{"temperature": "hot"}')
         p = subprocess.run([serve.LQ, "serve", str(bare), "--port", "0"], capture_output=True, text=True, timeout=60 * serve.SLOW)
