@@ -224,6 +224,9 @@ typedef struct lq_engine_opts {
     int max_queue;      // requests that wait though no place is free; 0 = 1024
     int age_ms;         // who has waited so long goes before all priorities; 0 = 10,000
     size_t kv_bytes;    // 0 = for max_seqs contexts, but at most 4096 blocks or four contexts, and a quarter of memory
+    size_t swap_bytes;  // of the host, for what preempted sequences have in the KV cache, which else is computed again;
+                        // 0 = 4 GiB where a device has memory of its own, else none
+    bool no_swap;       // none in any case
     int kv_page;        // tokens in a block: 16, 32 (default) or 64
     bool no_prefix;     // each prompt is computed whole; else what the KV cache holds of its beginning is not computed
                         // again, whoever brought it there, and stays there until its blocks are needed
@@ -253,6 +256,8 @@ typedef struct lq_engine_stats {
     int kv_cached;      // of those that are free: what they hold may still be asked for
     uint64_t prefix_queries, prefix_hits; // prompt tokens that were looked up, and found; prompt_tokens: computed
     uint64_t steps, prompt_tokens, sampled_tokens, finished, aborted, failed, preempted;
+    uint64_t swapped;   // of the preempted, those that came back as they had been
+    int swap_used;      // blocks, of all layers' groups, of sequences that are put aside
     double step_seconds;  // in steps, in all
 } lq_engine_stats;
 void lq_engine_describe(lq_engine *e, lq_engine_stats *out); // any thread

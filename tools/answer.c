@@ -7,7 +7,8 @@
 lq_engine_opts lq_answer_args_opts(const lq_answer_args *a) {
     return (lq_engine_opts){.max_seqs = (int)a->max_seqs, .max_batch = (int)a->max_batch,
                             .max_prefill = (int)a->max_prefill, .kv_bytes = a->kv_memory,
-                            .kv_page = (int)a->kv_block, .no_prefix = a->no_prefix};
+                            .kv_page = (int)a->kv_block, .no_prefix = a->no_prefix,
+                            .swap_bytes = a->swap_memory, .no_swap = a->no_swap};
 }
 
 // "models/demo.lq" is called demo, and so is "models/demo/".

@@ -92,8 +92,8 @@ int lq_model_args_check(const char *verb, const lq_model_args *a);
 typedef struct lq_answer_args {
     const char *name, *chat_template;
     int64_t max_seqs, max_batch, max_prefill, kv_block;
-    size_t kv_memory, max_body;
-    bool no_prefix;
+    size_t kv_memory, swap_memory, max_body;
+    bool no_prefix, no_swap;
 } lq_answer_args;
 #define LQ_ANSWER_OPTS(T, m)                                                                                                       \
     {"name", 0, LQ_OPT_TEXT, offsetof(T, m.name), "NAME", "what requests call the model (default: from the file's name)",           \
@@ -108,6 +108,9 @@ typedef struct lq_answer_args {
      NULL, 16, 64},                                                                                                                \
     {"kv-memory", 0, LQ_OPT_SIZE, offsetof(T, m.kv_memory), "SIZE",                                                                \
      "memory for the KV cache (default: by the model and the machine)", NULL, 0, 0},                                               \
+    {"swap-memory", 0, LQ_OPT_SIZE, offsetof(T, m.swap_memory), "SIZE",                                                            \
+     "the host's memory for sequences that a GPU's KV cache has no room for (default: 4G)", NULL, 0, 0},                           \
+    {"no-swap", 0, LQ_OPT_FLAG, offsetof(T, m.no_swap), NULL, "compute what they had again instead", NULL, 0, 0},                  \
     {"no-prefix-cache", 0, LQ_OPT_FLAG, offsetof(T, m.no_prefix), NULL,                                                             \
      "compute every prompt whole, also what the KV cache still holds of its beginning", NULL, 0, 0},                                \
     {"max-body", 0, LQ_OPT_SIZE, offsetof(T, m.max_body), "SIZE", "largest request (default: 4M)", NULL, 0, 0}

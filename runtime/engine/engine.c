@@ -81,6 +81,12 @@ static bool open_arrays(lq_engine *e, lq_err *err) {
     return done || lq_fail(err, LQ_E_MEMORY, "no memory for an engine of %d sequences", e->max_seqs);
 }
 
+// A device with memory of its own has a host to put sequences aside with: 4 GiB, where nothing else was asked for.
+static bool open_aside(lq_engine *e, const lq_engine_opts *o, const int *blocks, lq_err *err) {
+    const size_t bytes = o->swap_bytes ? o->swap_bytes : e->m->dev->host ? 0 : (size_t)4 << 30;
+    return o->no_swap || !bytes || lq_aside_open(e->m, &e->pool, e->now.kv_page, blocks, bytes, &e->aside, err);
+}
+
 static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     const int page = o->kv_page ? o->kv_page : 32;
     if (page != 16 && page != 32 && page != 64)
@@ -118,8 +124,8 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     const lq_buffer_sizes buffers = {.rows = e->max_batch, .outs = 64, // more are done in pieces
                                      .max_len = e->ctx, .slots = e->max_seqs + 1,
                                      .table_stride = lq_kv_table_stride(e->kv)};
-    return lq_kvpool_open(e->m, page, kv.blocks, &e->pool, err) && lq_buffers_open(e->m, &buffers, &e->b, err) &&
-           open_arrays(e, err);
+    return lq_kvpool_open(e->m, page, kv.blocks, &e->pool, err) && open_aside(e, o, kv.blocks, err) &&
+           lq_buffers_open(e->m, &buffers, &e->b, err) && open_arrays(e, err);
 }
 
 bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_err *err) {
@@ -170,6 +176,7 @@ void lq_engine_close(lq_engine *e) {
     }
     lq_prefix_close(e->prefix);
     lq_kv_close(e->kv);
+    lq_aside_close(e->aside);
     lq_kvpool_close(e->m, &e->pool);
     lq_buffers_close(e->m, e->b);
     void *const parts[] = {e->running, e->take, e->ids, e->seq, e->pos, e->first, e->slot, e->out, e->wants,
@@ -445,6 +452,7 @@ static void reap(lq_engine *e) {
     for (const lq_seq *p = e->paused; p; p = p->next) waiting++;
     e->now.waiting = waiting;
     e->now.running = e->runs;
+    e->now.swap_used = e->aside ? lq_aside_used(e->aside) : 0;
     e->now.kv_cached = lq_kv_cached(e->kv, e->full);
     e->now.kv_free = lq_kv_free_blocks(e->kv, e->full) + e->now.kv_cached;
     e->stats = e->now;

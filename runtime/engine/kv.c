@@ -193,6 +193,35 @@ bool lq_kv_grow(lq_kv *kv, int seq, int len, bool all) {
     return true;
 }
 
+// The first entry that the token behind `len` others sees.
+static int first_seen(const lq_kv *kv, int group, int len) {
+    const int w = kv->g[group].window;
+    return w && len >= w ? (len - w + 1) / kv->o.page : 0;
+}
+
+bool lq_kv_regain(lq_kv *kv, int seq, int len) {
+    const int want = (len + kv->o.page - 1) / kv->o.page;
+    if (want > kv->stride) return false;
+    for (int i = 0; i < kv->o.groups; i++) {
+        const int seen = first_seen(kv, i, len), end = kv->g[i].end[seq];
+        if (left(&kv->g[i]) < want - (seen > end ? seen : end)) return false;
+    }
+    for (int i = 0; i < kv->o.groups; i++) {
+        kv_group *g = &kv->g[i];
+        const int seen = first_seen(kv, i, len);
+        int32_t *entry = row(kv, i, seq);
+        for (int b = 0; b < seen && b < g->end[seq]; b++) drop(g, seq, &entry[b], true);
+        for (; g->end[seq] < want; g->end[seq]++) {
+            const int b = g->end[seq];
+            if (b < seen) entry[b] = -1;
+            else take(kv, i, &entry[b]);
+            g->held[seq] += b >= seen;
+        }
+    }
+    mark(kv, seq);
+    return true;
+}
+
 void lq_kv_trim(lq_kv *kv, int seq, int len) {
     const int keep = (len + kv->o.page - 1) / kv->o.page;
     for (int i = 0; i < kv->o.groups; i++) {

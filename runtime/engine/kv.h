@@ -26,6 +26,9 @@ void lq_kv_end(lq_kv *kv, int seq);                  // gives every block back, 
 // Makes room for positions [0, len) of a sequence in the groups without a window, with `all` in every group: a window
 // needs room when its tokens are about to come. False (and nothing taken) when blocks have run out.
 bool lq_kv_grow(lq_kv *kv, int seq, int len, bool all);
+// The same of a sequence whose first `len` tokens are about to be put there: in every group, but a window gets room for
+// what the token behind them sees, and loses what it does not.
+bool lq_kv_regain(lq_kv *kv, int seq, int len);
 void lq_kv_trim(lq_kv *kv, int seq, int len);        // forget positions past len
 void lq_kv_slide(lq_kv *kv, int seq, int len);       // free what every window has left behind
 int lq_kv_fork(lq_kv *kv, int seq, int len);         // a new sequence that shares [0, len); -1: no slot

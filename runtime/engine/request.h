@@ -13,6 +13,7 @@ typedef struct lq_seq {
     int choice;
     bool late;            // it never had one
     int kv;               // slot of lq_kv; -1: not in the cache
+    struct { int tokens; int32_t first[LQ_KV_GROUPS]; } aside; // of aside.h; 0 tokens: nothing
     int len, done;        // tokens known; of which `done` stand in the cache
     int prompt;           // tokens before the first sampled one
     int fed;              // of them, those that the cache has held: computing them again is no news

@@ -112,8 +112,13 @@ void lq_sched_receive(lq_engine *e) {
 int lq_sched_sweep(lq_engine *e) {
     int left = 0;
     for (lq_seq **at = &e->paused; *at;) {
-        if ((*at)->finish == LQ_RUNNING) at = &(*at)->next;
-        else *at = (*at)->next;
+        lq_seq *s = *at;
+        if (s->finish == LQ_RUNNING) {
+            at = &s->next;
+            continue;
+        }
+        if (s->aside.tokens) lq_aside_drop(e->aside, s);
+        *at = s->next;
     }
     for (lq_req **at = &e->waiting; *at;) {
         if ((*at)->live) at = &(*at)->next;
@@ -191,9 +196,33 @@ static void count_hit(lq_engine *e, lq_seq *s) {
     if (s->done > s->fed) s->fed = q->cached = s->done < s->prompt ? s->done : s->prompt;
 }
 
+// What was put aside comes back, behind what the cache still has of it in whole blocks. It goes on where it was.
+static bool come_back(lq_engine *e, lq_seq *s) {
+    const int page = e->now.kv_page;
+    const uint64_t salt = s->req->r.salt;
+    lq_hit hit;
+    lq_prefix_find(e->prefix, s->ids, s->aside.tokens / page * page, salt, &hit);
+    if (hit.part >= 0) lq_prefix_find(e->prefix, s->ids, hit.blocks * page, salt, &hit);
+    const int kv = has_room(e, s->len, &hit, 0) && e->m->dev->ops.sync(e->m->dev, NULL) ? lq_kv_begin(e->kv) : -1;
+    if (kv < 0) return false;
+    lq_prefix_enter(e->prefix, kv, salt, &hit);
+    if (!lq_kv_regain(e->kv, kv, s->aside.tokens) || !lq_kv_grow(e->kv, kv, s->len, false)) {
+        lq_prefix_leave(e->prefix, kv, s->ids, hit.tokens, false);
+        return false;
+    }
+    s->kv = kv;
+    s->done = s->aside.tokens;
+    lq_aside_back(e->aside, e->kv, s, hit.blocks);
+    e->now.swapped++;
+    e->running[e->runs++] = s;
+    return true;
+}
+
 // Room for all tokens it knows.
 static bool enter(lq_engine *e, lq_seq *s) {
     lq_hit hit;
+    if (s->aside.tokens && (come_back(e, s) || e->runs)) return s->kv >= 0;
+    if (s->aside.tokens) lq_aside_drop(e->aside, s);
     const int kv = find(e, s, 0, &hit) ? lq_kv_begin(e->kv) : -1;
     if (kv < 0) return false;
     lq_prefix_enter(e->prefix, kv, s->req->r.salt, &hit);
@@ -305,6 +334,8 @@ static int pause_one(lq_engine *e) {
     memmove(&e->running[i], &e->running[i + 1], (size_t)(e->runs - i - 1) * sizeof *e->running);
     memmove(&e->take[i], &e->take[i + 1], (size_t)(e->runs - i - 1) * sizeof *e->take);
     e->runs--;
+    const lq_aside_copies copies = {e->copies, e->src, e->dst};
+    if (e->aside && s->done) lq_aside_keep(e->aside, e->kv, s, s->done, &copies);
     lq_prefix_leave(e->prefix, s->kv, s->ids, s->done, false); // its last block may be one that is not copied yet
     s->late = false;
     lq_sched_put_back(e, s);

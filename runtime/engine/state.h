@@ -2,6 +2,7 @@
 // how much of whom a step feeds).
 #ifndef LQ_STATE_H
 #define LQ_STATE_H
+#include "runtime/engine/aside.h"
 #include "runtime/engine/prefix.h"
 #include "runtime/engine/request.h"
 #include <pthread.h>
@@ -20,6 +21,7 @@ struct lq_engine {
     lq_buffers *b;
     lq_kv *kv;
     lq_prefix *prefix;
+    lq_aside *aside;             // NULL: who is preempted is computed again
     bool caches;                 // what sequences leave in the KV cache is of use to others
     int ended;                   // of so many there is room for what their windows hold
     lq_kvpool pool;

@@ -71,6 +71,7 @@ bool lq_metrics_run(request *r, const char *rest) {
         {"vllm:prefix_cache_hits_total", "counter", "Of these, those found there.", (double)e.prefix_hits},
         {"vllm:generation_tokens_total", "counter", "Tokens sampled.", (double)e.sampled_tokens},
         {"vllm:num_preemptions_total", "counter", "Sequences put back for want of KV blocks.", (double)e.preempted},
+        {"lq:swapped_total", "counter", "Of these, those that came back from the host's memory.", (double)e.swapped},
         {"lq:request_failure_total", "counter", "Choices that failed in the engine.",
          (double)atomic_load(&s->ended[LQ_FAILED])},
         {"lq:kv_blocks", "gauge", "KV blocks there are.", e.kv_blocks},

@@ -212,6 +212,26 @@ def program(folder):
     r = run(*words, "--device", "cuda", LQ_EMU_MEMORY=str(6 << 20))
     check(r.returncode == 1 and "memory" in r.stderr and r.stderr.count("\n") == 1, f"6 MB: {r.returncode} {r.stderr}")
     served()
+    swapped()
+
+
+def swapped():
+    """Four answers in a cache that holds two: who is preempted goes to the host and comes back, and says what it would alone."""
+    words = ["The river", "Once upon a time", "A cat", "In the morning"]
+    alone = [run("run", demo, "-p", w, "-n", "70", "--raw", "--quiet", "--exact", "--isa", "c", "--ignore-eos").stdout.strip() for w in words]
+    for more, swaps in (["--swap-memory", "64M"], True), ([], True), (["--no-swap"], False):
+        p = subprocess.Popen([lq, "serve", demo, "--port", "-1", "--json", "--device", "cuda", "--exact", "--max-seqs", "4", "--kv-block", "16", "--kv-memory", "1M", *more],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        url = f"http://127.0.0.1:{json.loads(p.stdout.readline())['port']}"
+        ask = {"prompt": words, "max_tokens": 70, "temperature": 0, "ignore_eos": True}
+        answer = urllib.request.Request(url + "/v1/completions", json.dumps(ask).encode(), {"Content-Type": "application/json"})
+        texts = [c["text"].strip() for c in json.load(urllib.request.urlopen(answer, timeout=240))["choices"]]
+        metrics = dict(line.rsplit(" ", 1) for line in urllib.request.urlopen(url + "/metrics", timeout=60).read().decode().splitlines() if line[0] != "#")
+        count = [sum(float(v) for k, v in metrics.items() if k.startswith(name)) for name in ("vllm:num_preemptions_total", "lq:swapped_total")]
+        p.send_signal(signal.SIGTERM)
+        p.communicate(timeout=120)
+        check(texts == alone, f"{more}: {texts}, alone {alone}")
+        check(count[0] > 0 and count[1] == (count[0] if swaps else 0), f"{more}: {count[0]} preempted, {count[1]} of them came back")
 
 
 def served():

@@ -168,8 +168,9 @@ static void holds(lq_model *m) {
     lq_engine_close(e);
 }
 
-// Too few blocks for all: some wait, or are preempted and recomputed (`must`: that happens), with the same result.
-static void preemption(lq_model *m, bool must) {
+// Too few blocks for all: some wait, or are preempted (`must`: that happens) and recomputed, or put aside where so many
+// blocks of the host's are enough for what they have; with the same result.
+static void preemption(lq_model *m, bool must, size_t aside) {
     static answer alone[5], batch[5];
     memset(alone, 0, sizeof alone);
     memset(batch, 0, sizeof batch);
@@ -184,7 +185,8 @@ static void preemption(lq_model *m, bool must) {
         run_all(e);
     }
     lq_engine_close(e);
-    e = engine(m, (lq_engine_opts){.max_seqs = 5, .kv_page = 16, .kv_bytes = info.kv_token_bytes * 16 * 18});
+    e = engine(m, (lq_engine_opts){.max_seqs = 5, .kv_page = 16, .kv_bytes = info.kv_token_bytes * 16 * 18,
+                                   .swap_bytes = info.kv_token_bytes * 16 * aside});
     for (int i = 0; i < 5; i++) {
         lq_request r = request(i, &batch[i]);
         r.max_tokens = 120;
@@ -196,6 +198,9 @@ static void preemption(lq_model *m, bool must) {
           "%d prompt tokens were computed, %d of %d found", (int)s.prompt_tokens, (int)s.prefix_hits,
           (int)s.prefix_queries);
     CHECK(!must || s.preempted > 0, "nothing was preempted: the test does not test");
+    CHECK(aside < 30 ? s.swapped <= s.preempted : s.swapped == s.preempted,
+          "%d of %d preempted came back, of %zu blocks", (int)s.swapped, (int)s.preempted, aside);
+    CHECK(!s.swap_used, "%d blocks are aside still", s.swap_used);
     for (int i = 0; i < 5; i++) CHECK(same(&alone[i], &batch[i]), "request %d differs after a preemption", i);
     lq_engine_close(e);
 }
@@ -585,7 +590,7 @@ static void windowed(const char *dir) {
         } else {
             windows(m, plain.tokens, kinds[i].window, kinds[i].all, kinds[i].name);
             invariance(m, kinds[i].name);
-            preemption(m, !kinds[i].all);
+            for (size_t aside = 0; aside <= 40; aside += 10) preemption(m, !kinds[i].all, aside);
             choices(m);
             conversation(m, kinds[i].name);
         }
@@ -653,7 +658,7 @@ int main(void) {
     tokens(m);
     invariance(m, "bf16");
     holds(m);
-    preemption(m, true);
+    for (size_t aside = 0; aside <= 40; aside += 10) preemption(m, true, aside);
     choices(m);
     stops(m);
     cancels(m);
@@ -677,7 +682,7 @@ int main(void) {
     for (int i = 0; i < 2; i++) {
         if (lq_model_open(quantized, &(lq_model_opts){.threads = 2, .kv = caches[i]}, &m, &err)) {
             invariance(m, caches[i]);
-            preemption(m, true);
+            for (size_t aside = 0; aside <= 40; aside += 10) preemption(m, true, aside);
             choices(m);
             lq_model_close(m);
         } else CHECK(false, "%s", err.text);
