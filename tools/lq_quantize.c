@@ -202,7 +202,7 @@ static const lq_opt opts[] = {
     {"all-experts", 0, LQ_OPT_FLAG, FIELD(all_experts), NULL,
      "what experts are given is measured on all of the text, not on what the router sends to each", NULL, 0, 0},
     {"kv-scales", 0, LQ_OPT_FLAG, FIELD(kv_scales), NULL,
-     "measure what a KV cache in fp8 (--kv fp8) divides K and V by", NULL, 0, 0},
+     "measure what a KV cache in fp8 (--kv-dtype fp8) divides K and V by", NULL, 0, 0},
     {"device", 'd', LQ_OPT_TEXT, FIELD(device), "DEV",
      "where text goes through the model, and matrices are rounded and solved: cpu (default), cuda, cuda:1", NULL, 0, 0},
     {"exact", 0, LQ_OPT_FLAG, FIELD(exact), NULL,

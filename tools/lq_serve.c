@@ -203,7 +203,7 @@ static const lq_opt opts[] = {
      NULL, 1, 65536},
     {"max-per-address", 0, LQ_OPT_INT, offsetof(serve_args, per_address), "N",
      "of these, from one address (default: any number)", NULL, 1, 65536},
-    {"drain", 0, LQ_OPT_INT, offsetof(serve_args, drain), "SECONDS",
+    {"grace", 0, LQ_OPT_INT, offsetof(serve_args, drain), "SECONDS",
      "how long requests may go on after a signal (default: 30); -1: not at all", NULL, -1, 86400},
     {"log", 0, LQ_OPT_FILE, offsetof(serve_args, log), "FILE",
      "where a line for each request goes (default: -, standard error)", NULL, 0, 0},
@@ -231,7 +231,7 @@ const lq_verb lq_verb_serve = {
               "does. Conversations need the chat template that came with the model, or --chat-template.\n\n"
               "Keys come from --api-key-file or the environment variable LQ_API_KEY (--admin-key-file, LQ_ADMIN_KEY), never from the command line. The log names routes, "
               "times, counts and the X-Request-Id that each answer has, the client's or one of its own; no text, no key.\n\n"
-              "On SIGTERM or Ctrl-C new requests get a 503, running ones go on for up to --drain seconds, and the exit status is 0. "
+              "On SIGTERM or Ctrl-C new requests get a 503, running ones go on for up to --grace seconds, and the exit status is 0. "
               "A second signal ends them at once.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(serve_args),
     .init = &init, .min_args = 1, .max_args = 1, .run = run};

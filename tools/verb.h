@@ -78,7 +78,7 @@ typedef struct lq_model_args {
 // Those of them that say nothing of where it runs.
 #define LQ_MODEL_NUMERICS(T, m)                                                                                                    \
     {"ctx", 'c', LQ_OPT_INT, offsetof(T, m.ctx), "N", "longest sequence (default: the model's)", NULL, 1, 1 << 24},                 \
-    {"kv", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache (default: f16, exact f32)", lq_kv_name, 0, 0},                          \
+    {"kv-dtype", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache (default: f16, exact f32)", lq_kv_name, 0, 0},                          \
     {"numerics", 0, LQ_OPT_CHOICE, offsetof(T, m.numerics), "HOW", "arithmetic (fast: on a GPU results may depend on their batch)",                     \
      lq_numerics_name, 0, 0},                                                                                                      \
     {"exact", 0, LQ_OPT_FLAG, offsetof(T, m.exact), NULL, "--numerics exact: f32 activations and residual, and KV unless said: slower, for comparison", NULL, 0, 0}
@@ -101,8 +101,8 @@ typedef struct lq_answer_args {
     {"chat-template", 0, LQ_OPT_FILE, offsetof(T, m.chat_template), "FILE",                                                         \
      "the chat template, in place of the model's own: a file, or the text of one", NULL, 0, 0},                                     \
     {"max-seqs", 0, LQ_OPT_INT, offsetof(T, m.max_seqs), "N", "sequences in one step (default: 64)", NULL, 1, 4096},               \
-    {"max-batch", 0, LQ_OPT_INT, offsetof(T, m.max_batch), "N", "tokens in one step (default: 512)", NULL, 1, 65536},              \
-    {"max-prefill", 0, LQ_OPT_INT, offsetof(T, m.max_prefill), "N",                                                                 \
+    {"max-batch-tokens", 0, LQ_OPT_INT, offsetof(T, m.max_batch), "N", "tokens in one step (default: 512)", NULL, 1, 65536},              \
+    {"max-prefill-tokens", 0, LQ_OPT_INT, offsetof(T, m.max_prefill), "N",                                                                 \
      "of these, tokens of prompts: fewer keep streams even, more answer sooner (default: all)", NULL, 1, 65536},                    \
     {"kv-block", 0, LQ_OPT_INT, offsetof(T, m.kv_block), "N", "tokens in a block of the KV cache: 16, 32 (default) or 64",         \
      NULL, 16, 64},                                                                                                                \

@@ -64,20 +64,30 @@ async def one(i, rng, told):
 
 
 async def load(count, told, seed):
-    rng, left = random.Random(seed), iter(range(count))
+    """Asks count times; the server's memory after each quarter."""
+    rng, left, memory = random.Random(seed), iter(range(count)), []
 
     async def worker():
         for i in left:
             await one(i, rng, told)
+            if (i + 1) % max(count // 4, 1) == 0:
+                memory.append(status("VmRSS"))
     await asyncio.gather(*(worker() for _ in range(a.streams)))
+    return memory
+
+
+async def descriptors():
+    """How many the server has, once the connection of the last question is closed."""
+    await asyncio.sleep(0.5)
+    return len(os.listdir(f"{proc}/fd"))
 
 
 async def run():
     told = {"whole": 0, "cut": 0, "broken": 0, "chunks": 0}
-    await load(a.streams, dict(told), 1)  # until everything that stays has been made
+    await load(a.requests, dict(told), 1)  # until everything that stays has been made, the KV cache's last page too
     await asyncio.sleep(2)
-    fds, rss, cpu, start = len(os.listdir(f"{proc}/fd")), status("VmRSS"), seconds(), time.monotonic()
-    await load(a.requests, told, 2)
+    fds, rss, cpu, start, tokens = await descriptors(), status("VmRSS"), seconds(), time.monotonic(), (await gauges())["vllm:generation_tokens_total"]
+    memory = await load(a.requests, told, 2)
     took = time.monotonic() - start
     spent = {t: s - cpu.get(t, 0) for t, s in seconds().items()}
     end = time.monotonic() + 30
@@ -86,9 +96,9 @@ async def run():
     await asyncio.sleep(2)
     m = await gauges()
     print(f"{a.requests} requests, {a.streams} at once: {told['whole']} whole, {told['cut']} cut off by their clients, {told['broken']} broken; {took:.1f} s, {told['chunks'] / took:.0f} chunks/s read")
-    print(f"left: {m['lq:kv_blocks'] - m['lq:kv_blocks_free']:.0f} KV blocks, {len(os.listdir(f'{proc}/fd')) - fds} descriptors; memory {rss} before, {status('VmRSS')} after, {status('VmHWM')} at most")
+    print(f"left: {m['lq:kv_blocks'] - m['lq:kv_blocks_free']:.0f} KV blocks, {await descriptors() - fds} descriptors; memory {rss} before, {', '.join(memory)} in each quarter, {status('VmHWM')} at most")
     loop = spent[server.pid]
-    print(f"the connections' thread: {loop:.2f} s, {loop / m['vllm:generation_tokens_total'] * 1e6:.1f} us a token sampled; all threads {sum(spent.values()):.2f} s")
+    print(f"the connections' thread: {loop:.2f} s, {loop / (m['vllm:generation_tokens_total'] - tokens) * 1e6:.1f} us a token sampled; all threads {sum(spent.values()):.2f} s")
     return told["broken"] or m["lq:kv_blocks"] != m["lq:kv_blocks_free"]
 
 

@@ -60,9 +60,9 @@ run 2 run m p --temp 1x; has "$err" "1x is no number"
 run 2 run m p -t 0; has "$err" "--threads: 0 is no whole number from 1 to 1024"
 run 2 run m p -t4x; has "$err" "4x is no whole number"
 run 2 run m p -n 99999999999999999999; has "$err" "--max-tokens"
-run 2 run m p --kv f8; has "$err" "--kv: f8 is none of auto|f32|f16|bf16"
-run 2 run m p --kv f; has "$err" "--kv: f is none of"
-run 2 run m p --kv ''; has "$err" "--kv:  is none of"
+run 2 run m p --kv-dtype f8; has "$err" "--kv-dtype: f8 is none of auto|f32|f16|bf16"
+run 2 run m p --kv-dtype f; has "$err" "--kv-dtype: f is none of"
+run 2 run m p --kv-dtype ''; has "$err" "--kv-dtype:  is none of"
 run 2 eval m --text t --protocol 'all|gptq2048'; has "$err" "all|gptq2048 is none of all|"
 run 2 quantize m o --max-ram 0; has "$err" "--max-ram: 0 is no size"
 run 2 serve m --kv-memory 0; has "$err" "--kv-memory: 0 is no size"
@@ -157,7 +157,7 @@ is "$(complete_bash lq quan)" quantize
 is "$(complete_bash lq help eva)" eval
 is "$(complete_bash lq eval --protocol g)" gptq2048
 is "$(complete_bash lq eval --prot)" --protocol
-is "$(complete_bash lq run --kv = b)" bf16
+is "$(complete_bash lq run --kv-dtype = b)" bf16
 is "$(complete_bash lq completion z)" zsh
 touch "$work/model.lq"
 mkdir "$work/sp ace dir"

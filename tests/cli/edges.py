@@ -219,7 +219,7 @@ def test_terminal():
     header_file(b"bad\xffname.safetensors", ["a"], {"k": "v"})
     for words in (["inspect", "evil"], ["inspect", "evil.safetensors", "--tensors", "--meta"], ["inspect", b"bad\xffname.safetensors"],
                   ["inspect", "evil.safetensors", "--file", EVIL], ["run", "evil", "x"], ["quantize", "evil", "evil.lq"],
-                  ["inspect", EVIL], ["inspect", b"\xff\xfe" + EVIL.encode()], [EVIL], ["run", demo, EVIL, EVIL], ["run", "--" + EVIL], ["run", demo, "--kv", EVIL],
+                  ["inspect", EVIL], ["inspect", b"\xff\xfe" + EVIL.encode()], [EVIL], ["run", demo, EVIL, EVIL], ["run", "--" + EVIL], ["run", demo, "--kv-dtype", EVIL],
                   ["completion", EVIL], ["help", EVIL], ["eval", demo, "--text", EVIL], ["bench", demo, "-b", EVIL], ["man", EVIL],
                   ["serve", demo, "--log", "no/" + EVIL], ["inspect", demo, "--isa=" + EVIL]):
         out = run(*words)

@@ -14,7 +14,7 @@ int main(void) {
             printf("--layout quantize %s\n", lq_layout_names[l]);
     }
     for (size_t i = 0; (name = lq_ppl_name(i)); i++) printf("--protocol eval %s\n", name);
-    for (size_t i = 0; (name = lq_kv_name(i)); i++) printf("--kv run %s\n", name);
+    for (size_t i = 0; (name = lq_kv_name(i)); i++) printf("--kv-dtype run %s\n", name);
     for (size_t i = 0; (name = lq_isa_name(i)); i++) printf("--isa run %s\n", name);
     for (size_t i = 0; (name = lq_numerics_name(i)); i++) printf("--numerics run %s\n", name);
     return 0;

@@ -329,7 +329,7 @@ def test_admin():
 
 
 def test_drain():
-    s = Server("--drain", "60")
+    s = Server("--grace", "60")
     got = {}
 
     def run(name, ask):

@@ -196,7 +196,7 @@ def programs():
 def program(folder):
     """What a person sees: text, drawn and greedy, several at once; a cache of each type; too little memory, a device that is not there."""
     words = ("run", demo, "-p", "Once upon a time", "-n", "12", "--quiet", "--exact")
-    for more in ([], ["--temp", "0.9", "--seed", "4", "--top-p", "0.9"], ["--kv", "int8"], ["--kv", "fp8"], ["--kv", "bf16"]):
+    for more in ([], ["--temp", "0.9", "--seed", "4", "--top-p", "0.9"], ["--kv-dtype", "int8"], ["--kv-dtype", "fp8"], ["--kv-dtype", "bf16"]):
         r, c = run(*words, *more, "--device", "cuda"), run(*words, *more, "--isa", "c")
         check(r.returncode == 0 and r.stdout == c.stdout and r.stdout.strip(), f"run {more}: {r.stdout!r} {r.stderr.strip()}, portable C {c.stdout!r}")
     r = run("bench", demo, "--device", "cuda", "-p", "8", "-n", "2", "-r", "1", "-o", "json")

@@ -89,7 +89,7 @@ def louder(folder):
 
 def kld(model, kv, *against):
     words = ("--against", demo, "--exact", "--protocol", "llamacpp512", "--text", os.path.join(calib, "test.txt"), "--windows", 8, "--json", "-q")
-    return [r["kld"]["mean"] for r in json.loads(run("eval", model, *against, "--kv", kv, *words))["results"]]
+    return [r["kld"]["mean"] for r in json.loads(run("eval", model, *against, "--kv-dtype", kv, *words))["results"]]
 
 
 def losses(folder, text):
@@ -109,7 +109,7 @@ def losses(folder, text):
     check(whole == 0, f"a cache in f32: {whole:.6g}")
     check(0 < eight < a / 2, f"int8: {eight:.6g}, fp8 {a:.6g}")
     print(f"demo, KLD: int8 {eight:.2e}, fp8 {a:.2e}, without scales and out of its range {without:.2e}")
-    answers = {run("run", soft, "-p", "Tell me a story about a fox named Pim.", "--kv", kv, "-n", 40, "-q", "--temp", 0) for kv in ("f16", "int8")}
+    answers = {run("run", soft, "-p", "Tell me a story about a fox named Pim.", "--kv-dtype", kv, "-n", 40, "-q", "--temp", 0) for kv in ("f16", "int8")}
     check(len(answers) == 1, f"served with int8, another story: {answers}")
     for words in (("-t", 1), ("-m", "gptq", "--type", "int4 g128")):
         out = os.path.join(folder, "again.lq")
@@ -148,7 +148,7 @@ def main():
         for name in ("llama3", "gqa", "qwen2", "mistral", "mixtral", "deepseek_v2", "deepseek_v3"):
             model = os.path.join(tiny, name)
             against_numpy(model, scales(model, os.path.join(folder, "tiny.lq"), text), text)
-            run("run", os.path.join(folder, "tiny.lq"), "--raw", "a few", "-n", 4, "--kv", "fp8", "-q")
+            run("run", os.path.join(folder, "tiny.lq"), "--raw", "a few", "-n", 4, "--kv-dtype", "fp8", "-q")
         for layer in (3, 4):
             lent(os.path.join(tiny, "gemma4"), folder, text, layer)
     sys.exit(end())
