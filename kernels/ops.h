@@ -252,6 +252,7 @@ typedef struct lq_draw {
     uint64_t seed; uint32_t choice; uint32_t position; // keys of Philox
     int top_n;              // logprobs of this many best tokens
     bool given;             // nothing is drawn: the logprob of `token` is asked for
+    bool no_logprob;        // nobody asks for the drawn token's: 0 will do
     int32_t token;
 } lq_draw;
 // bad: nothing was allowed, or a logit was NaN or +infinity; token is -1 then.

@@ -196,22 +196,36 @@ static void top_list(const float *x, int vocab, int n, double log_whole, int32_t
     }
 }
 
+// The maximum, and the block in which it stands first: only that is looked through again. NaN if there is a NaN.
+static float most(const lq_logit_passes *by, const float *x, int n, int *block) {
+    float best = -INFINITY;
+    *block = 0;
+    for (int i = 0; i < n && best == best; i += BLOCK) {
+        const float m = by->most(x + i, n - i < BLOCK ? n - i : BLOCK);
+        if (m <= best) continue;
+        best = m;
+        *block = i;
+    }
+    return best;
+}
+
 static void sample_row(void *arg, int index, int worker) {
     const job *j = arg;
     const lq_sample_args *a = j->a;
     const float *x = lq_mat_row(&a->logits, index);
     const lq_draw *w = a->draw + index;
-    int n = a->logits.cols, top = w->top_n < LQ_TOP ? w->top_n : LQ_TOP;
+    int n = a->logits.cols, top = w->top_n < LQ_TOP ? w->top_n : LQ_TOP, block;
     lq_drawn *out = a->out + index;
     *out = (lq_drawn){-1, 0, 1};
-    float best = j->by->most(x, n);
+    float best = most(j->by, x, n, &block);
     if (!(best > -INFINITY && best < INFINITY)) return;
-    double log_whole = best + lq_log(exp_sum(j->by, x, n, best));
+    const bool told = !w->no_logprob || w->given || top > 0;
+    double log_whole = told ? best + lq_log(exp_sum(j->by, x, n, best)) : 0;
     if (top > 0) top_list(x, n, top, log_whole, a->top_id + (size_t)index * LQ_TOP,
                           a->top_logprob + (size_t)index * LQ_TOP);
     bool plain = !w->mask && !w->biases && !w->seens;
     if (w->given) out->token = w->token;
-    else if (plain && w->temperature == 0) out->token = first_equal(x, n, best);
+    else if (plain && w->temperature == 0) out->token = block + first_equal(x + block, n - block, best);
     else {
         char *work = lq_cpu_work(j->d, worker);
         row r = {j->by, w, n, (float *)(void *)work, (cand *)(void *)(work + lq_sample_work(n) / 3)};
@@ -220,7 +234,7 @@ static void sample_row(void *arg, int index, int worker) {
         out->token = choose(&r);
     }
     if (out->token < 0) return;
-    out->logprob = (float)(x[out->token] - log_whole);
+    if (told) out->logprob = (float)(x[out->token] - log_whole);
     out->bad = 0;
 }
 

@@ -215,7 +215,7 @@ void lq_seq_draw(const lq_model *m, const lq_seq *s, lq_draw *d) {
     *d = (lq_draw){.bias_id = q->bias_id, .bias = q->bias, .biases = p->biases + (sampled < q->r.min_tokens ? ends : 0),
                    .seen = s->seen, .seen_n = s->seen_n, .prompt_n = s->prompt_n, .seens = s->seens, .seed = q->seed,
                    .choice = (uint32_t)s->choice, .position = (uint32_t)s->len,
-                   .top_n = q->r.logprobs ? q->r.top_n : 0};
+                   .top_n = q->r.logprobs ? q->r.top_n : 0, .no_logprob = !q->r.logprobs};
     for (size_t i = 0; i < NUMBERS; i++)
         memcpy((char *)d + numbers[i].to, (const char *)p + numbers[i].from, sizeof(float));
 }

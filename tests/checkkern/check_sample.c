@@ -148,6 +148,14 @@ static lq_drawn one(lq_dev *dev, lq_mat m, const lq_draw *d, int32_t *id, float 
     a.logits.rows = 1;
     dev->ops.sample(dev, &a);
     CHECK(dev->ops.sync(dev, NULL), "sample %s: the device broke", dev->isa);
+    lq_draw quiet = *d;
+    lq_drawn same;
+    quiet.no_logprob = true;
+    a.draw = &quiet;
+    a.out = &same;
+    dev->ops.sample(dev, &a);
+    CHECK(dev->ops.sync(dev, NULL) && same.token == out.token && same.bad == out.bad,
+          "sample %s: token %d where its logprob is not asked for, %d else", dev->isa, (int)same.token, (int)out.token);
     return out;
 }
 
