@@ -119,13 +119,13 @@ INLINE __m512 begin(const cut *c, const float *y, __mmask16 some) {
 
 // 16 k of one tile against M rows. Up to 4 rows have registers for a sum per nibble; then high nibbles
 // are not shifted down: they give 16 * code, and their sum is shifted once per group, which is exact.
-// Several sums hide vpdpbusd's latency.
-INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const int8_t *x, const int bits, const int M,
-                   const int G) {
+// Several sums hide vpdpbusd's latency. One stream at the speed of memory is best left to the machine's own prefetching.
+INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const int8_t *x, const int bits, const int T,
+                   const int M, const int G) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
     EACH (int i = 0; i < bits / 2; i++) {
         const __m512i v = _mm512_loadu_si512(q + i * 64);
-        _mm_prefetch((const char *)q + AHEAD_BYTES + i * 64, _MM_HINT_T0);
+        if (T > 1 || M > FEW_ROWS) _mm_prefetch((const char *)q + AHEAD_BYTES + i * 64, _MM_HINT_T0);
         if (bits == 8) {
             EACH (int m = 0; m < M; m++)
                 dot4(M <= 4 && i & 1 ? &l[m][M <= 2 ? i >> 1 : 0] : &h[m][M <= 2 ? i >> 1 : 0], v, x + m * G + i * 4);
@@ -168,7 +168,7 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
                 h[m][0] = _mm512_setzero_si512();
                 if (two) h[m][1] = l[m][0] = l[m][1] = _mm512_setzero_si512();
             }
-            ROLLED for (int k = 0; k < G; k += 16, q += 32 * bits, x += 16) thin16(h, l, q, x, bits, M, G);
+            ROLLED for (int k = 0; k < G; k += 16, q += 32 * bits, x += 16) thin16(h, l, q, x, bits, T, M, G);
             const __m512 s = scales_of(c, t0 + t, g);
             const __m512i z = minus_zeros_of(c, t0 + t, g, bits);
             const __m512i codes = last ? code_sums(c, t0 + t, g) : _mm512_setzero_si512();
