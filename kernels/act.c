@@ -4,6 +4,8 @@
 
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w) {
     if (w->act.elem != LQ_F32) return w->act;
+    if (w->kind == LQ_W_PLAIN && w->elem == LQ_BF16 && d->bf16 && d->numerics != LQ_NUM_EXACT)
+        return (lq_atype){.elem = LQ_BF16};
     if (w->kind != LQ_W_INT || !d->q8 || d->numerics == LQ_NUM_EXACT || lq_x86_group(w) > LQ_GROUP_MAX)
         return (lq_atype){.elem = LQ_F32};
     return (lq_atype){.elem = LQ_I8, .group = lq_x86_group(w)};
@@ -31,14 +33,16 @@ bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b) {
     if (a->perm != b->perm || a->smooth != b->smooth || a->outlier != b->outlier || a->outliers != b->outliers)
         return false;
     if (t.fixed && (a->act_scale != b->act_scale || a->act_zero != b->act_zero)) return false;
-    return t.elem == LQ_F32 || cell_of(a, t) == cell_of(b, t);
+    return t.elem == LQ_F32 || t.elem == LQ_BF16 || cell_of(a, t) == cell_of(b, t);
 }
 
 // Bytes of q, scale, sum and zero, each up to a 64-byte border.
 typedef struct sizes { size_t q, scale, sum, zero; } sizes;
 static size_t lines(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
+static size_t bf16_row(int64_t k) { return ((size_t)k + 31) & ~(size_t)31; }
 static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell) {
     const size_t n = (size_t)rows, k = (size_t)w->k, cells = (k + cell - 1) / cell;
+    if (t.elem == LQ_BF16) return (sizes){.q = lines(n * bf16_row(w->k) * sizeof(uint16_t))};
     if (t.elem == LQ_E4M3)
         return (sizes){.q = lines(n * ((k + 15) & ~(size_t)15) * sizeof(float)), .scale = lines(cells * n * 4)};
     return (sizes){.q = lines(cells * n * cell), .scale = lines(cells * n * 4), .sum = lines(cells * n * 4),
@@ -48,7 +52,7 @@ static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell) {
 size_t lq_act_bytes(const lq_dev *d, const lq_weight *w, int rows) {
     const lq_atype t = lq_act_type(d, &w->type);
     if (t.elem == LQ_F32) return 0;
-    const sizes s = sizes_of(w, t, rows, cell_of(w, t));
+    const sizes s = sizes_of(w, t, rows, t.elem == LQ_BF16 ? 1 : cell_of(w, t));
     return s.q + s.scale + s.sum + s.zero;
 }
 
@@ -58,6 +62,11 @@ void lq_act_bind(const lq_dev *d, lq_act *a, const lq_weight *w, int rows, void 
                   .smooth = w->smooth, .perm = w->perm, .outlier = w->outlier, .outliers = w->outliers,
                   .fixed = t.fixed ? w->act_scale : NULL, .fixed_zero = t.fixed && t.asym ? w->act_zero : NULL};
     if (t.elem == LQ_F32) return;
+    if (t.elem == LQ_BF16) {
+        a->q = base;
+        a->q_row = bf16_row(w->k);
+        return;
+    }
     const size_t cell = cell_of(w, t);
     const sizes s = sizes_of(w, t, rows, cell);
     char *at = base;

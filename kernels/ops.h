@@ -387,7 +387,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h, block.h or pool.c: a plug-in is another binary and shares these
 // structs, and the struct of its threads, by layout.
-enum { LQ_OPS_VERSION = 13 };
+enum { LQ_OPS_VERSION = 14 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound
@@ -453,7 +453,7 @@ typedef enum lq_numerics {
 
 typedef struct lq_dev_opts {
     int threads;           // CPU: 0 = all cores of this process
-    const char *isa;       // NULL or "auto"; "c", "avx2", "avx512", "amx": no better than this
+    const char *isa;       // NULL or "auto"; "c", "avx2", "avx512", "avx512bf16", "amx": no better than this
     lq_numerics numerics;
     bool rough;            // `matmul` may take f32 as two numbers of bf16 where that is faster: 2^-15 off at most
 } lq_dev_opts;
@@ -468,6 +468,7 @@ struct lq_dev {
     lq_dtype act;          // of x, of the residual and of what layers hand each other: F32 on a CPU
     bool host;             // device pointers are host pointers: weights may stay mapped
     bool q8;               // int weights want int8 activations unless they say otherwise
+    bool bf16;             // and bf16 weights bf16 ones
     lq_pool *pool;         // threads of the host: a CPU's own; of another device they load and pack
     int rank, ranks;
     int users;             // lq_dev_open and each lq_dev_use; not counted from two threads at once
@@ -485,12 +486,13 @@ void lq_dev_close(lq_dev *d);
 //   I8    s = absmax / 127, q = rint(v * (127 / absmax)), ties to even; fixed: q = rint(v * (1 / s)), held to
 //         -127..127; asym: rint(v * (1 / s)) + zero, held to -128..127
 //   E4M3  s = absmax / 448, q = e4m3(v * (448 / absmax)), ties to even; fixed: e4m3(v * (1 / s)), held to 448
+//   BF16  v to the nearest, ties to even; there is no s
 // An absmax below 2^-100 makes s and q 0; one that is not finite makes s not finite and q 0
 // (fixed: s is NaN for that row).
 
-// THE rule: what activations a weight wants. What its type says, in every mode; else, on a device with q8 and not in
-// exact mode, int weights want I8 with their own group, LQ_ROW_GROUP where a row has one scale (groups over
-// LQ_GROUP_MAX: none); all others F32.
+// THE rule: what activations a weight wants. What its type says, in every mode; else, not in exact mode, on a device
+// with q8 int weights want I8 with their own group, LQ_ROW_GROUP where a row has one scale (groups over LQ_GROUP_MAX:
+// none), and on a device with bf16 plain BF16 weights want BF16; all others F32.
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w);
 // Whether two weights that read the same x can be given one lq_act.
 bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b);

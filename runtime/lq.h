@@ -24,7 +24,7 @@ typedef struct lq_model lq_model;
 
 typedef struct lq_model_opts {
     const char *device;  // "cpu" (default), "cuda", "cuda:1"
-    const char *isa;     // cpu: "auto" (default), "c", "avx2", "avx512", "amx"
+    const char *isa;     // cpu: "auto" (default), "c", "avx2", "avx512", "avx512bf16", "amx"
     int threads;         // cpu: 0 = one per core this process may use
     int ctx;             // longest sequence; 0 = what the model was made for
     const char *kv;      // of the KV cache: "auto" (default: f16; exact f32), "f32", "f16", "bf16", "int8", "fp8"
@@ -72,8 +72,8 @@ bool lq_model_shape(const lq_model *m, size_t i, int64_t *n, int64_t *k);
 
 // --- how fast it could be ---
 
-// Bytes that are read, multiply-adds of int8 dot products, multiply-adds in floating point.
-typedef struct lq_work { double bytes, dots, fmas; } lq_work;
+// Bytes that are read, multiply-adds of int8 dot products, of bf16 ones, and others in floating point.
+typedef struct lq_work { double bytes, dots, halves, fmas; } lq_work;
 // What `seqs` sequences ask for that have `at` tokens in the cache and are fed `rows` each in one step: every matrix
 // once, the K and V that are seen, the products of matrices and of attention, the logits of a sequence's last row. Of
 // experts those that so many rows choose if they choose evenly.

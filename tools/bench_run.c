@@ -145,6 +145,7 @@ static void count_work(const lq_bench_runner *r, lq_bench_row *row) {
     for (int i = 0; i < t->tokens; i++) {
         lq_model_work(r->m, t->batch, t->depth + t->prompt + i, 1, &part);
         row->work.dots += part.dots;
+        row->work.halves += part.halves;
         row->work.fmas += part.fmas;
         row->work.bytes += part.bytes;
     }
@@ -214,7 +215,7 @@ static bool measure_row(lq_bench *b, lq_bench_row *row, lq_err *err) {
     pthread_mutex_lock(&b->lock);
     row->seconds[row->count] = seconds;
     row->ceiling[row->count++] = (lq_work){fmax(before.bytes, after.bytes), fmax(before.dots, after.dots),
-                                           fmax(before.fmas, after.fmas)};
+                                           fmax(before.halves, after.halves), fmax(before.fmas, after.fmas)};
     b->peak = held_bytes();
     pthread_mutex_unlock(&b->lock);
     return true;

@@ -53,7 +53,8 @@ static series shares_of_peak(const lq_bench_row *r) {
     for (int i = 0; i < s.n; i++) {
         const lq_work *c = &r->ceiling[i];
         const double dots = r->work.dots > 0 ? over(r->work.dots, c->dots) : 0;
-        s.at[i] = (dots + over(r->work.fmas, c->fmas)) / r->seconds[i];
+        const double halves = r->work.halves > 0 ? over(r->work.halves, c->halves) : 0;
+        s.at[i] = (dots + halves + over(r->work.fmas, c->fmas)) / r->seconds[i];
     }
     return s;
 }
@@ -70,7 +71,7 @@ static series ratios(const lq_bench *b, const lq_bench_row *r) {
 
 typedef struct value { const char *key, *text; double number; } value; // text NULL: a number, NaN: none
 typedef struct samples { const char *key; const double *at; size_t step; } samples; // one behind `step` others
-enum { VALUES = 40, SAMPLES = 4 };
+enum { VALUES = 48, SAMPLES = 5 };
 typedef struct record {
     value value[VALUES];
     int values;
@@ -131,9 +132,10 @@ static void bench_record(const lq_bench *b, const lq_bench_row *row, record *r) 
     put(r, "tok_s_deviation", rate.deviation);
     put(r, "tok_s_each_sequence", rate.median / t->batch);
     put(r, "bytes_per_token", row->work.bytes > 0 ? row->work.bytes / tokens_of(row) : NAN);
-    put(r, "macs_per_token", (row->work.dots + row->work.fmas) / tokens_of(row));
+    put(r, "macs_per_token", (row->work.dots + row->work.halves + row->work.fmas) / tokens_of(row));
     put(r, "read_bytes_s", ceiling_of(&row->ceiling[0].bytes, STEP, row->count));
     put(r, "dot_macs_s", ceiling_of(&row->ceiling[0].dots, STEP, row->count));
+    put(r, "bf16_macs_s", ceiling_of(&row->ceiling[0].halves, STEP, row->count));
     put(r, "fma_macs_s", ceiling_of(&row->ceiling[0].fmas, STEP, row->count));
     put(r, "share_of_read", median(shares_of_read(row)));
     put(r, "share_of_peak", median(shares_of_peak(row)));
@@ -141,6 +143,7 @@ static void bench_record(const lq_bench *b, const lq_bench_row *row, record *r) 
     put_samples(r, "samples_seconds", row->seconds, 1);
     put_samples(r, "samples_read_bytes_s", &row->ceiling[0].bytes, STEP);
     put_samples(r, "samples_dot_macs_s", &row->ceiling[0].dots, STEP);
+    put_samples(r, "samples_bf16_macs_s", &row->ceiling[0].halves, STEP);
     put_samples(r, "samples_fma_macs_s", &row->ceiling[0].fmas, STEP);
 }
 
@@ -358,18 +361,21 @@ static void add_cells(lq_table **t, const cells *c) {
 // What the machine did at most beside a runner, over all of its rows.
 static void print_ceiling(const lq_bench *b, int runner) {
     const lq_bench_runner *r = &b->runners[runner];
-    double best[3] = {0};
+    double best[4] = {0};
     for (int t = 0; t < b->test_count; t++) {
         const lq_bench_row *row = &b->rows[t * b->runner_count + runner];
-        series s[3] = {{.n = row->count}, {.n = row->count}, {.n = row->count}};
-        for (int i = 0; i < row->count; i++)
-            s[0].at[i] = row->ceiling[i].bytes, s[1].at[i] = row->ceiling[i].dots, s[2].at[i] = row->ceiling[i].fmas;
-        for (int k = 0; k < 3; k++) best[k] = fmax(best[k], row->count ? median(s[k]) : 0);
+        series s[4] = {{.n = row->count}, {.n = row->count}, {.n = row->count}, {.n = row->count}};
+        for (int i = 0; i < row->count; i++) {
+            const lq_work *c = &row->ceiling[i];
+            s[0].at[i] = c->bytes, s[1].at[i] = c->dots, s[2].at[i] = c->fmas, s[3].at[i] = c->halves;
+        }
+        for (int k = 0; k < 4; k++) best[k] = fmax(best[k], row->count ? median(s[k]) : 0);
     }
     if (!best[0]) return;
     lq_say(stdout, "- %s, %d thread%s: a plain read %.2f GB/s", r->path, r->threads, r->threads == 1 ? "" : "s",
            best[0] * 1e-9);
     if (best[1] > 0) printf(", int8 %.0f GOPS, f32 %.0f GOPS", best[1] * 2e-9, best[2] * 2e-9);
+    if (best[3] > 0) printf(", bf16 %.0f GFLOPS", best[3] * 2e-9);
     putchar('\n');
 }
 

@@ -130,7 +130,8 @@ static unsigned cpu_isa(void) {
     const bool vl = b >> 31 & 1, vnni = c >> 11 & 1;
     if (!avx2 || !bmi2) return 0;
     if ((low & 0xe0) != 0xe0 || !f || !dq || !bw || !vl || !vnni) return LQ_ISA_AVX2;
-    return LQ_ISA_AVX2 | LQ_ISA_AVX512 | (amx_granted(low) ? LQ_ISA_AMX : 0u);
+    const bool bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+    return LQ_ISA_AVX2 | LQ_ISA_AVX512 | (bf16 ? LQ_ISA_BF16 : 0u) | (amx_granted(low) ? LQ_ISA_AMX : 0u);
 }
 #else
 static unsigned cpu_isa(void) { return 0; }
@@ -138,7 +139,8 @@ static unsigned cpu_isa(void) { return 0; }
 
 static const struct { const char *name; unsigned isa; } caps[] = {
     {"auto", ~0u}, {"c", 0}, {"avx2", LQ_ISA_AVX2}, {"avx512", LQ_ISA_AVX2 | LQ_ISA_AVX512},
-    {"amx", LQ_ISA_AVX2 | LQ_ISA_AVX512 | LQ_ISA_AMX},
+    {"avx512bf16", LQ_ISA_AVX2 | LQ_ISA_AVX512 | LQ_ISA_BF16},
+    {"amx", LQ_ISA_AVX2 | LQ_ISA_AVX512 | LQ_ISA_BF16 | LQ_ISA_AMX},
 };
 const char *lq_cpu_isa(size_t i) { return i < sizeof caps / sizeof *caps ? caps[i].name : NULL; }
 
@@ -148,7 +150,7 @@ static bool isa_cap(const char *name, unsigned *isa, lq_err *err) {
             *isa = cpu_isa() & caps[i].isa;
             return true;
         }
-    return lq_fail(err, LQ_E_USAGE, "isa: found \"%.40s\", expected auto, c, avx2, avx512 or amx", name);
+    return lq_fail(err, LQ_E_USAGE, "isa: found \"%.40s\", expected auto, c, avx2, avx512, avx512bf16 or amx", name);
 }
 
 static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
@@ -176,15 +178,16 @@ static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
         lq_cpu_avx512_slots(o);
         c->q8 = &lq_q8_avx512;
         c->spread = lq_spread_avx512;
-        name = "avx512 vnni";
+        name = isa & LQ_ISA_BF16 ? "avx512 vnni bf16" : "avx512 vnni";
     }
     if (isa & LQ_ISA_AMX) {
         lq_cpu_amx_slots(o);
         c->rough = rough ? &lq_rough_amx : NULL;
-        name = "avx512 vnni amx";
+        name = isa & LQ_ISA_BF16 ? "avx512 vnni bf16 amx" : "avx512 vnni amx";
     }
 #endif
     (void)rough;
+    d->bf16 = isa & LQ_ISA_BF16 && !rough;
     d->layout = isa ? LQ_X86 : LQ_ANY;
     lq_ukr_choose(isa, c->ukr);
     snprintf(d->isa, sizeof d->isa, "%s", name);

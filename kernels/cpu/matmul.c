@@ -395,9 +395,10 @@ static bool slots_here(const moe_job *j, int e, int *s0, int *s1) {
 // Bytes of a row of an activation: x, q, and a scale and a sum for each of `cells`.
 typedef struct row_bytes { size_t x, q, cells; } row_bytes;
 static row_bytes bytes_of(const lq_act *x, bool with_x) {
-    const size_t k = (size_t)x->x.cols, cell = x->type.elem == LQ_I8 ? x->q_row : x->q_group;
+    const size_t k = (size_t)x->x.cols, cell = x->type.elem == LQ_I8 ? x->q_row : x->q_group; // BF16: none
     row_bytes b = {.x = with_x ? ((k + 15) & ~(size_t)15) * sizeof(float) : 0};
     if (x->type.elem == LQ_F32) return b;
+    if (x->type.elem == LQ_BF16) return (row_bytes){.x = b.x, .q = x->q_row * sizeof(uint16_t)};
     b.cells = (k + cell - 1) / cell;
     b.q = x->type.elem == LQ_I8 ? b.cells * cell : x->q_row * sizeof(float);
     return b;
@@ -428,6 +429,11 @@ static void gather_row(const lq_act *from, int row, const lq_act *to, int i) {
     const bool i8 = from->type.elem == LQ_I8;
     if (to->x.p) memcpy(lq_mat_row(&to->x, i), lq_mat_row(&from->x, row), (size_t)from->x.cols * sizeof(float));
     if (from->type.elem == LQ_F32) return;
+    if (from->type.elem == LQ_BF16) {
+        memcpy((uint16_t *)to->q + (size_t)i * to->q_row, (const uint16_t *)from->q + (size_t)row * from->q_row,
+               from->q_row * sizeof(uint16_t));
+        return;
+    }
     const size_t cell = i8 ? from->q_row : from->q_group, cells = ((size_t)from->x.cols + cell - 1) / cell;
     if (!i8) memcpy((float *)to->q + (size_t)i * to->q_row, (const float *)from->q + (size_t)row * from->q_row,
                     (size_t)from->x.cols * sizeof(float));

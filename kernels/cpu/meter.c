@@ -78,10 +78,11 @@ double lq_meter_read(lq_dev *d, const lq_span *s, size_t count) { return read_se
 
 // --- multiply-adds: independent chains of the instruction that a kernel stands on ---
 
-typedef enum peak_kind { NONE, DOT512, FMA512, DOT256, FMA256 } peak_kind;
+typedef enum peak_kind { NONE, DOT512, BF512, FMA512, DOT256, FMA256 } peak_kind;
 typedef struct peak_job { peak_kind kind; long loops; } peak_job;
 #define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #define DOT5(R) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #R "\n"
+#define BF5(R) "vdpbf16ps %%zmm14, %%zmm15, %%zmm" #R "\n"
 #define FMA5(R) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #R "\n"
 #define DOT2(R) "vpmaddubsw %%ymm14, %%ymm15, %%ymm13\nvpaddw %%ymm13, %%ymm" #R ", %%ymm" #R "\n"
 #define FMA2(R) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #R "\n"
@@ -98,6 +99,7 @@ static void peak_part(void *arg, int task, int worker) {
     (void)worker;
 #if defined(__x86_64__)
     if (j->kind == DOT512) LOOP(DOT5);
+    if (j->kind == BF512) LOOP(BF5);
     if (j->kind == FMA512) LOOP(FMA5);
     if (j->kind == DOT256) LOOP(DOT2);
     if (j->kind == FMA256) LOOP(FMA2);
@@ -106,7 +108,7 @@ static void peak_part(void *arg, int task, int worker) {
 }
 
 static double peak_of(lq_dev *d, peak_kind kind, time_of of) {
-    static const int macs[] = {0, 64, 16, 32, 8};
+    static const int macs[] = {0, 64, 32, 16, 32, 8};
     peak_job j = {kind, 64000};
     const int tasks = lq_pool_threads(d->pool) * PARTS;
     if (kind == NONE) return 0;
@@ -116,6 +118,7 @@ static double peak_of(lq_dev *d, peak_kind kind, time_of of) {
 }
 
 static peak_kind kind_of(unsigned isa, lq_dtype act) {
+    if (isa & LQ_ISA_BF16 && act == LQ_BF16) return BF512;
     if (isa & LQ_ISA_AVX512) return act == LQ_I8 ? DOT512 : FMA512;
     if (isa & LQ_ISA_AVX2) return act == LQ_I8 ? DOT256 : FMA256;
     return NONE;

@@ -105,6 +105,15 @@ static void e4m3_span(source *s, int row, int j, int end, const lq_q8_by *by) {
     }
 }
 
+static void bf16_row(source *s, int row, int k) {
+    uint16_t *q = (uint16_t *)s->a->q + (size_t)row * s->a->q_row;
+    for (int j = 0, stop; j < k; j = stop) {
+        stop = part_end(s, j, k);
+        lq_dtypes[LQ_BF16].from_f32(columns(s, j, stop - j), q + j, (size_t)(stop - j));
+    }
+    memset(q + k, 0, (s->a->q_row - (size_t)k) * sizeof *q);
+}
+
 void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int worker) {
     if (!a) return;
     const lq_cpu *c = d->self;
@@ -121,6 +130,10 @@ void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int wor
     if (a->type.elem == LQ_F32) return;
     const int room = (int)(lq_cpu_share(d) / sizeof(float));
     s.part = s.turn || s.cut ? room / cell * cell : k;
+    if (a->type.elem == LQ_BF16) {
+        bf16_row(&s, row, k);
+        return;
+    }
     if (a->type.elem == LQ_I8 && span == cell && !a->type.fixed) {
         for (int j = 0; j < k; j += s.part)
             c->q8->row(columns(&s, j, part_end(&s, j, k) - j), part_end(&s, j, k) - j, a, row, j / cell);

@@ -24,7 +24,8 @@ static void add_matrix(const lq_model *m, const lq_bound *b, double rows, int us
     double bytes = b->stack ? 0 : (double)weight_bytes(&b->w);
     for (int i = 0; b->stack && i < b->count; i++) bytes += (double)weight_bytes(&b->stack[i]);
     out->bytes += bytes * (b->stack ? 1 - pow(1 - share, rows) : 1);
-    *(lq_act_type(m->dev, &b->w.type).elem == LQ_I8 ? &out->dots : &out->fmas) += macs;
+    const lq_dtype act = lq_act_type(m->dev, &b->w.type).elem;
+    *(act == LQ_I8 ? &out->dots : act == LQ_BF16 ? &out->halves : &out->fmas) += macs;
 }
 
 // Positions that the row at position `at` sees, its own included.
@@ -131,5 +132,6 @@ size_t lq_model_room(lq_model *m) { return m->dev->ops.room(m->dev); }
 
 void lq_model_ceiling(lq_model *m, lq_work *out) {
     const lq_ops *ops = &m->dev->ops;
-    *out = (lq_work){read_rate(m), ops->peak(m->dev, LQ_I8), ops->peak(m->dev, LQ_F32)};
+    *out = (lq_work){read_rate(m), ops->peak(m->dev, LQ_I8), m->dev->bf16 ? ops->peak(m->dev, LQ_BF16) : 0,
+                     ops->peak(m->dev, LQ_F32)};
 }

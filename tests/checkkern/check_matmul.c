@@ -323,6 +323,8 @@ static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, 
                 const int64_t at = k / cell * y->rows + m;
                 double x;
                 if (a->type.elem == LQ_F32) x = (double)lq_mat_row(&a->x, m)[k];
+                else if (a->type.elem == LQ_BF16)
+                    x = (double)lq_bf16_f32(((const uint16_t *)a->q)[(size_t)m * a->q_row + (size_t)k]);
                 else if (a->type.elem == LQ_E4M3)
                     x = (double)((float *)a->q)[(size_t)m * a->q_row + (size_t)k] * (double)a->scale[at];
                 else x = (((int8_t *)a->q)[at * cell + k % cell] - (a->zero ? a->zero[m] : 0)) * (double)a->scale[at];
@@ -520,12 +522,16 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bo
     ck_done(what);
 }
 
+static const char *cap_of(const lq_dev *dev) {
+    if (!dev->host || dev->layout == LQ_ANY) return "c";
+    return strstr(dev->isa, "bf16") ? "avx512bf16" : strstr(dev->isa, "avx512") ? "avx512" : "avx2";
+}
+
 // With scratch for all rows, for a few of them (so that experts are cut), and for none.
 static void check_moes(lq_dev *dev, lq_dev *one) {
     lq_err err;
     lq_dev *few;
-    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = dev->layout == LQ_ANY ? "c" : strstr(dev->isa, "avx512") ? "avx512"
-                                           : "avx2", .threads = 2}, &few, &err) ||
+    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = cap_of(dev), .threads = 2}, &few, &err) ||
         !few->ops.reserve(few, &(lq_dev_limits){.rows = 20, .k = 160, .slots = 20, .vocab = 8}, &err)) {
         CHECK(false, "%s", err.text);
         return;
@@ -583,11 +589,44 @@ void check_rough(void) {
     }
 }
 
+// What a device with bf16 has beside the rest: its rows, activations that are what a converter of one number makes of
+// x, and products of matrices and experts.
+void check_bf16(lq_dev *ref, lq_dev *dev) {
+    enum { K = 1109, ROWS = 3 };
+    lq_err err;
+    lq_dev *one;
+    check_ukrs(lq_cpu_of(dev)->isa, ref);
+    if (!ck_begin("matmul", dev->isa)) return;
+    const lq_wtype t = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16};
+    const lq_weight w = ck_weight(&t, 5, K, 0);
+    const lq_mat x = ck_mat(ROWS, K, 3);
+    lq_act a = {.x = x};
+    lq_act_bind(dev, &a, &w, ROWS, ck_buf(lq_act_bytes(dev, &w, ROWS), 0));
+    dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
+    bool same = a.type.elem == LQ_BF16 && a.q_row % 32 == 0 && a.q_row >= K;
+    for (int m = 0; same && m < ROWS; m++)
+        for (size_t k = 0; k < a.q_row; k++)
+            same &= ((const uint16_t *)a.q)[(size_t)m * a.q_row + k] ==
+                    (k < K ? lq_f32_bf16(lq_mat_row(&x, m)[k]) : 0);
+    CHECK(same, "quant %s: bf16 is not x to the nearest", dev->isa);
+    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = "avx512bf16", .threads = 1}, &one, &err)) {
+        CHECK(false, "%s", err.text);
+        return;
+    }
+    for (int exact = 0; exact < 2; exact++) {
+        check_slot(dev, one, &t, exact, 1, 5000);
+        check_slot(dev, one, &t, exact, 7, 256);
+        check_slot(dev, one, &t, exact, 66, 2100);
+    }
+    for (int way = 0; way < 4; way++) check_moe(dev, &t, way / 2 ? 11 : 190, way % 2, true);
+    check_moe(one, &t, 23, true, true);
+    lq_dev_close(one);
+}
+
 void check_matmul(lq_dev *ref, lq_dev *dev) {
     lq_err err;
     lq_dev *one;
-    const char *cap = !dev->host ? "c" : strstr(dev->isa, "avx512") ? "avx512" : dev->isa;
-    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = cap, .threads = 1}, &one, &err)) {
+    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = cap_of(dev), .threads = 1}, &one, &err)) {
         CHECK(false, "%s", err.text);
         return;
     }

@@ -43,13 +43,20 @@ static void codes_of(const lq_weight *any, int64_t n, int16_t *codes) {
                              (z ? (int)lq_code_get(z, t->bits, t->group ? k / t->group : 0) : 1 << (t->bits - 1)));
 }
 
-// The row as numbers and an activation as numbers: x itself, or rounded to E4M3.
+static double widened(uint16_t bf16) {
+    float f;
+    lq_dtypes[LQ_BF16].to_f32(&bf16, &f, 1);
+    return (double)f;
+}
+
+// The row as numbers and an activation as numbers: x itself, or rounded to bf16 or E4M3.
 static double product_float(const float *row, const lq_act *a, int m, int64_t k, double *size) {
     double want = 0;
     for (int64_t i = 0; i < k; i++) {
         double x = a->type.elem == LQ_F32 ? (double)lq_mat_row(&a->x, m)[i]
+            : a->type.elem == LQ_BF16 ? widened(((const uint16_t *)a->q)[(size_t)m * a->q_row + (size_t)i])
             : (double)((const float *)a->q)[(size_t)m * a->q_row + (size_t)i];
-        if (a->type.elem != LQ_F32) x *= (double)a->scale[(size_t)i / a->q_group * (size_t)a->x.rows + (size_t)m];
+        if (a->type.elem == LQ_E4M3) x *= (double)a->scale[(size_t)i / a->q_group * (size_t)a->x.rows + (size_t)m];
         want += (double)row[i] * x;
         *size += fabs((double)row[i] * x);
     }
@@ -88,8 +95,9 @@ static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a,
     CHECK(worst == 0, "%s: %.3g of the bound", what, worst);
 }
 
-// Where the type leaves it open, f32 rows are given what exact mode gives them.
+// Where the type leaves it open, f32 rows are given what exact mode gives them, those of bf16 what default mode does.
 static lq_act act_for(const lq_ukr *u, const lq_mat *x, const lq_weight *w) {
+    if (u->act == LQ_BF16) return ck_act(x, (lq_atype){.elem = LQ_BF16});
     return u->act == LQ_F32 && w->type.act.elem == LQ_F32 ? ck_act(x, (lq_atype){.elem = LQ_F32}) : ck_act_of(x, w);
 }
 
@@ -267,7 +275,7 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 // Whether the rule of activations, in default or in exact mode, brings matrices of this type to this row.
 static bool reaches(const lq_ukr *u, const lq_wtype *t) {
-    const lq_dev modes[2] = {{.q8 = true, .numerics = LQ_NUM_DEFAULT}, {.q8 = true, .numerics = LQ_NUM_EXACT}};
+    const lq_dev modes[2] = {{.q8 = true, .bf16 = u->act == LQ_BF16}, {.q8 = true, .numerics = LQ_NUM_EXACT}};
     bool any = false;
     for (int i = 0; i < 2; i++) any |= lq_ukr_fits(u, t, u->layout, lq_act_type(&modes[i], t).elem);
     return any && (u->layout == LQ_ANY || lq_pack_has(u->layout, t, 64, 512));
@@ -353,7 +361,8 @@ static void check_tiled(unsigned isa, const lq_dev *ref) {
     for (int i = 0; i < n; i++)
         for (int exact = 0; exact < 2; exact++)
             for (int layout = LQ_ANY; layout <= LQ_X86; layout++) {
-                const lq_dev mode = {.q8 = true, .numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
+                const lq_dev mode = {.q8 = true, .bf16 = isa & LQ_ISA_BF16,
+                                     .numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
                 const lq_weight w = {.type = types[i], .layout = (lq_layout)layout};
                 char name[LQ_WTYPE_TEXT];
                 if (layout != LQ_ANY && !lq_pack_has(LQ_X86, &types[i], 64, 512)) continue;
@@ -373,6 +382,7 @@ void check_ukrs(unsigned isa, lq_dev *ref) {
         const lq_ukr *u = &lq_ukrs[i];
         if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512))
             continue;
+        if (isa & LQ_ISA_BF16 && !(u->needs & LQ_ISA_BF16)) continue; // they were tried without it
         if (!ck_begin(u->name, "")) continue;
         // `rows` kernels end in the f32 row of this ISA; the integer reference stays layout any's.
         lq_ukr_choose(u->needs, lq_cpu_of(ref)->ukr);

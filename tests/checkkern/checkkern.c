@@ -175,6 +175,7 @@ lq_act ck_act_of(const lq_mat *x, const lq_weight *w) {
         printf("checkkern: %s\n", err.text);
         exit(2);
     }
+    c->bf16 = true; // it has no product of it, but makes its activations
     lq_act a = {.x = *x};
     lq_act_bind(c, &a, w, x->rows, ck_buf(lq_act_bytes(c, w, x->rows), 0));
     c->ops.quant(c, &(lq_quant_args){.x = *x, .act = &a});
@@ -236,7 +237,7 @@ static int usage(void) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const isas[] = {"c", "avx2", "avx512", "amx"};
+    static const char *const isas[] = {"c", "avx2", "avx512", "avx512bf16", "amx"};
     const char *device = NULL;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--seed") && i + 1 < argc) seed = strtoull(argv[++i], NULL, 0);
@@ -254,15 +255,16 @@ int main(int argc, char **argv) {
     }
     for (size_t i = 0; !device && i < sizeof isas / sizeof *isas; i++) {
         lq_dev *d = open_device("cpu", isas[i], 3);
-        const bool amx = !strcmp(isas[i], "amx");
-        if (amx ? !strstr(d->isa, isas[i]) : strncmp(d->isa, isas[i], strlen(isas[i]))) {
+        const bool amx = !strcmp(isas[i], "amx"), bf16 = !strcmp(isas[i], "avx512bf16");
+        if (amx || bf16 ? !strstr(d->isa, bf16 ? "bf16" : "amx") : strncmp(d->isa, isas[i], strlen(isas[i]))) {
             SKIP("%s: this CPU does not have it%s", isas[i], amx ? ", or the system does not grant it" : "");
             lq_dev_close(d);
             continue;
         }
         const int before = ck_passed + ck_failed;
         if (amx) check_mix(d), check_rough(); // all else is what avx512 has
-        if (!amx) {
+        if (bf16) check_bf16(ref, d); // and that
+        if (!amx && !bf16) {
             check_ukrs(lq_cpu_of(d)->isa, ref);
             check_matmul(ref, d);
             check_ops(ref, d);

@@ -70,4 +70,5 @@ void check_matmul(lq_dev *ref, lq_dev *dev);
 void check_rough(void); // matmul by tiles, of this machine
 // Rows of lq_ukrs[] that a CPU with these ISA bits can run.
 void check_ukrs(unsigned isa, lq_dev *ref);
+void check_bf16(lq_dev *ref, lq_dev *dev);
 #endif

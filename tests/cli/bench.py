@@ -82,20 +82,20 @@ def check_row(row, first, config):
     bytes_read, macs = counted(config, row, row["weight_bytes"])
     check(near(row["bytes_per_token"], bytes_read and bytes_read / each), f"{name}: bytes of a token", (row["bytes_per_token"], bytes_read))
     check(near(row["macs_per_token"], macs / each), f"{name}: multiply-adds of a token", (row["macs_per_token"], macs / each))
-    for key in ("read_bytes_s", "dot_macs_s", "fma_macs_s"):
+    for key in ("read_bytes_s", "dot_macs_s", "bf16_macs_s", "fma_macs_s"):
         check(near(row[key], median_of_samples(all(row["samples_" + key]), row["samples_" + key])), f"{name}: {key}", row[key])
     of_read = [bytes_read / s / r for s, r in zip(seconds, row["samples_read_bytes_s"])] if bytes_read else []
     check(near(row["share_of_read"], median_of_samples(of_read, of_read)), f"{name}: share of the plain read", row["share_of_read"])
     ratios = [a / b for a, b in zip(first["samples_seconds"], seconds)]
     check(near(row["ratio"], statistics.median(ratios)), f"{name}: ratio", row["ratio"])
-    # f32 activations: all of it at the rate of fused multiply-add. Integers: all but attention at the dot product's.
+    # f32 activations: all of it at the rate of fused multiply-add. Integers: all but attention at the dot product's; bf16 likewise where there is one of it.
     peaks = row["samples_fma_macs_s"]
     if not all(peaks):
         check(row["share_of_peak"] is None, f"{name}: no share of a peak that is not known", row["share_of_peak"])
-    elif row["type"] == "bf16":
+    elif row["type"] == "bf16" and not all(row["samples_bf16_macs_s"]):
         check(near(row["share_of_peak"], statistics.median(macs / p / s for p, s in zip(peaks, seconds))), f"{name}: share of the peak", row["share_of_peak"])
     else:
-        rates = list(zip(row["samples_dot_macs_s"], peaks))
+        rates = list(zip(row["samples_bf16_macs_s" if row["type"] == "bf16" else "samples_dot_macs_s"], peaks))
         low, high = (statistics.median(macs / of(p) / s for p, s in zip(rates, seconds)) for of in (max, min))
         check(0.9999 * low <= row["share_of_peak"] <= 1.0001 * high, f"{name}: share of the peak", (low, row["share_of_peak"], high))
 
@@ -128,7 +128,7 @@ def test_figures():
     out = run("int4.lq", demo, *WORDS, "-o", "csv")
     table = list(csv.DictReader(io.StringIO(out.stdout)))
     keys = [k for k in rows[0] if not k.startswith("samples_")]
-    fixed = [k for k in keys if not k.startswith("tok_s") and k not in ("read_bytes_s", "dot_macs_s", "fma_macs_s", "share_of_read", "share_of_peak", "ratio")]
+    fixed = [k for k in keys if not k.startswith("tok_s") and k not in ("read_bytes_s", "dot_macs_s", "bf16_macs_s", "fma_macs_s", "share_of_read", "share_of_peak", "ratio")]
     check(out.returncode == 0 and len(table) == len(rows) and list(table[0]) == keys, "csv has the keys of json", table and list(table[0]))
     for line, row in zip(table, rows):
         check(all(line[k] == ("" if row[k] is None else f"{row[k]}" if not isinstance(row[k], float) else line[k]) for k in fixed), "a line of csv is the row of json", line)

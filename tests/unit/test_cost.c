@@ -18,9 +18,9 @@ static bool near(double x, double y) { return fabs(x - y) <= 1e-9 * fabs(y); }
     do {                                                                                                        \
         lq_work w_;                                                                                             \
         lq_model_work(M, SEQS, AT, ROWS, &w_);                                                                  \
-        CHECK(near(w_.bytes, BYTES) && near(w_.dots, DOTS) && near(w_.fmas, FMAS),                              \
+        CHECK(near(w_.bytes, BYTES) && near(w_.dots, DOTS) && near(w_.halves + w_.fmas, FMAS),                              \
               "%d sequences of %d at %d: %.0f bytes, %.0f dots, %.0f fmas; expected %.0f, %.0f, %.0f", SEQS, ROWS, AT, \
-              w_.bytes, w_.dots, w_.fmas, (double)(BYTES), (double)(DOTS), (double)(FMAS));                     \
+              w_.bytes, w_.dots, w_.halves + w_.fmas, (double)(BYTES), (double)(DOTS), (double)(FMAS));                     \
     } while (0)
 
 static lq_model *opened(const char *path) {
@@ -60,6 +60,7 @@ static void ceilings(lq_model *m) {
     const bool vectors = strstr(info.device, "avx");
     CHECK(w.bytes > 1e6 && w.bytes < 1e14, "a plain read of %g bytes a second", w.bytes);
     CHECK(vectors ? w.dots > 1e6 && w.fmas > 1e6 : w.dots == 0 && w.fmas == 0, "%g dots, %g fmas", w.dots, w.fmas);
+    CHECK((w.halves > 0) == (strstr(info.device, "bf16") != NULL), "%g of bf16 on %s", w.halves, info.device);
     CHECK(lq_model_room(m) > 1 << 20, "%zu bytes of room", lq_model_room(m));
 }
 
@@ -88,7 +89,8 @@ int main(void) {
         WORK(m, 1, 100, 1, 2 * (matrices + head) + 40 * kv_position, 0, matrices + head + 40 * by_position);
         lq_work w;
         lq_model_work(m, 1, 0, 60, &w);
-        CHECK(near(w.fmas, 60 * matrices + head + (40 * 41 / 2 + 20 * 40) * by_position), "%.0f fmas", w.fmas);
+        CHECK(near(w.halves + w.fmas, 60 * matrices + head + (40 * 41 / 2 + 20 * 40) * by_position), "%.0f fmas",
+              w.halves + w.fmas);
         lq_model_close(m);
     }
     // Four experts, two for each row: one row reads half of them, two rows three quarters if they choose evenly.

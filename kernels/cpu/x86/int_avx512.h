@@ -119,9 +119,9 @@ INLINE __m512 begin(const cut *c, const float *y, __mmask16 some) {
 
 // 16 k of one tile against M rows. Up to 4 rows have registers for a sum per nibble; then high nibbles
 // are not shifted down: they give 16 * code, and their sum is shifted once per group, which is exact.
-// Several sums hide vpdpbusd's latency. One stream at the speed of memory is best left to the machine's own prefetching.
-INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const int8_t *x, const int bits, const int T,
-                   const int M, const int G) {
+// Several sums hide vpdpbusd's latency. One stream at memory's speed is best left to the machine's own prefetching.
+INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const int8_t *x, const int bits,
+                   const int T, const int M, const int G) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
     EACH (int i = 0; i < bits / 2; i++) {
         const __m512i v = _mm512_loadu_si512(q + i * 64);
@@ -319,9 +319,9 @@ typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mma
 #define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128), GROUP_ROW(ROW)}
 #endif
 
-// Up to 4 rows four tiles at a time where a core alone reads several streams faster than one (Intel's; AMD's read one
-// faster: Zen 4 several at 0.7 to 0.8 of it); up to 32 rows the thin kernel in parts of at most 16; above them two tiles
-// at a time. Rows are dealt evenly over parts, so that above 32 only heights 9 to 12 occur.
+// Up to 4 rows four tiles at a time where a core alone reads several streams faster than one (Intel's do; Zen 4 reads
+// several at 0.7 to 0.8 of one's rate); up to 32 rows the thin kernel in parts of at most 16; above them two tiles at a
+// time. Rows are dealt evenly over parts, so that above 32 only heights 9 to 12 occur.
 INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[WAYS][3][THIN], int64_t t0, int64_t t1,
                  int m0, int m1, float *y, size_t ldy) {
     const cut c = cut_of(w, a);
