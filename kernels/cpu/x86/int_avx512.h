@@ -11,7 +11,10 @@
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/unroll.h"
 #include <immintrin.h>
+#include <stddef.h>
 #include <string.h>
+
+#include "kernels/cpu/x86/block_avx512.h"
 
 enum { AHEAD_BYTES = 4096, TALL = 12, THIN = 16, THIN_ROWS = 32, FEW_ROWS = 4, STREAMS = 4 };
 
@@ -68,12 +71,6 @@ INLINE __m512i centre(__m512i dot, __m512i z, int32_t xsum, const int G) {
     if (G <= 256) return _mm512_dpwssd_epi32(dot, z, _mm512_set1_epi32(xsum));
     z = _mm512_srai_epi32(_mm512_slli_epi32(z, 16), 16);
     return _mm512_add_epi32(dot, _mm512_mullo_epi32(z, _mm512_set1_epi32(xsum)));
-}
-
-INLINE __m512i bcast4(const int8_t *x) {
-    int32_t v;
-    memcpy(&v, x, 4);
-    return _mm512_set1_epi32(v);
 }
 
 // vpdpbusd with the four activations broadcast from memory. As asm, because gcc 12 spills
@@ -191,45 +188,7 @@ INLINE void thin(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask
     }
 }
 
-// A register block of 2 tiles x M rows over all of K. int4 walks a group twice, first for the high nibbles, then,
-// after one shift of the sums, for the low ones (from L1): unpacking costs one AND per 64 bytes and no buffer,
-// and leaves 24 registers for sums (two tiles, because they need half the ANDs of four). The float sums wait
-// in L1, and the integer ones pass through it: without that border, or with arrays instead of named variables,
-// gcc 12 spills in the inner loop.
-#define ROWS9(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8)
-#define ROWS10(X) ROWS9(X) X(9)
-#define ROWS11(X) ROWS10(X) X(10)
-#define ROWS12(X) ROWS11(X) X(11)
-#define ZERO(m)  __m512i c##m##a = _mm512_setzero_si512(), c##m##b = c##m##a;
-#define SHIFT(m) c##m##a = _mm512_srai_epi32(c##m##a, 4); c##m##b = _mm512_srai_epi32(c##m##b, 4);
-#define PUT(m)   _mm512_store_si512(dots[m][0], c##m##a); _mm512_store_si512(dots[m][1], c##m##b);
-#define DOT(m)                                                                        \
-    {                                                                                 \
-        const __m512i x4 = bcast4(px + m * G);                                        \
-        __asm__("vpdpbusd %2, %1, %0" : "+v"(c##m##a) : "v"(va), "v"(x4));            \
-        __asm__("vpdpbusd %2, %1, %0" : "+v"(c##m##b) : "v"(vb), "v"(x4));            \
-    }
-// The first rows of two tiles fetch the next two into L2; all fetch the next rows' activations into L1.
-#define Q_AHEAD _mm_prefetch((const char *)p + 2 * tile, _MM_HINT_T1); _mm_prefetch((const char *)p + 3 * tile, _MM_HINT_T1);
-#define X_AHEAD(M) _mm_prefetch((const char *)x + (M * G + (px - x) * M), _MM_HINT_T0);
-#define WALK(ROWS, STEP, CODES, FETCH)                                                \
-    ROLLED for (int k = 0; k < G; k += STEP, p += 64, px += STEP) {                   \
-        const __m512i va = CODES(_mm512_loadu_si512(p)), vb = CODES(_mm512_loadu_si512(p + tile)); \
-        FETCH                                                                         \
-        ROWS(DOT)                                                                     \
-    }
-#define MASKED(v) _mm512_and_si512(mask, v)
-#define DOTS4(ROWS, M)                                                                \
-    __m512i mask = _mm512_set1_epi8((char)0xf0);                                      \
-    px += 4;                                                                          \
-    if (ahead) WALK(ROWS, 8, MASKED, Q_AHEAD) else WALK(ROWS, 8, MASKED, )            \
-    ROWS(SHIFT)                                                                       \
-    mask = _mm512_set1_epi8(0x0f);                                                    \
-    p = q;                                                                            \
-    px = x;                                                                           \
-    WALK(ROWS, 8, MASKED, X_AHEAD(M))
-#define DOTS8(ROWS, M) if (ahead) WALK(ROWS, 4, , Q_AHEAD) else WALK(ROWS, 4, , X_AHEAD(M))
-
+// The sums of a cell that wait in memory: of `whole`, or of more k than ADD takes.
 INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][2][16], float f[][2][16],
                       int32_t sum[][2][16], const int bits, const int M, const int G, const bool whole) {
     const bool last = whole && span_ends(c, g);
@@ -246,36 +205,35 @@ INLINE void block_add(const cut *c, int64_t t0, int g, size_t u, int32_t dots[][
     }
 }
 
-#define BLOCK(M)                                                                                                             \
-INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int G, const bool whole,     \
-                     const bool ahead) {                                                                                     \
-    const size_t tile = c->q_tile;                                                                                           \
-    const uint8_t *q = c->q + (size_t)t0 * tile;                                                                             \
-    _Alignas(64) float f[M][2][16];                                                                                          \
-    _Alignas(64) int32_t dots[M][2][16], sum[M][2][16];                                                                      \
-    EACH (int m = 0; m < M; m++) {                                                                                           \
-        const float *from = y + (size_t)(m0 + m) * ldy + (size_t)t0 * 16;                                                    \
-        _mm512_store_ps(f[m][0], begin(c, from, 0xffff));                                                                    \
-        _mm512_store_ps(f[m][1], begin(c, from + 16, tail));                                                                 \
-    }                                                                                                                        \
-    EACH (int m = 0; whole && m < M; m++) EACH (int t = 0; t < 2; t++) _mm512_store_si512(sum[m][t], _mm512_setzero_si512()); \
-    for (int g = 0; g < c->groups; g++, q += G * 2 * BITS) {                                                                 \
-        const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;                                                            \
-        const int8_t *x = c->x + u * (size_t)G, *px = x;                                                                     \
-        const uint8_t *p = q;                                                                                                \
-        {                                                                                                                    \
-            ROWS##M(ZERO)                                                                                                    \
-            DOTS(ROWS##M, M)                                                                                                 \
-            ROWS##M(PUT)                                                                                                     \
-        }                                                                                                                    \
-        __asm__ volatile("" : "+m"(dots), "+m"(f));                                                                          \
-        block_add(c, t0, g, u, dots, f, sum, BITS, M, G, whole);                                                             \
-    }                                                                                                                        \
-    EACH (int m = 0; m < M; m++) {                                                                                           \
-        float *to = y + (size_t)(m0 + m) * ldy + (size_t)t0 * 16;                                                            \
-        _mm512_storeu_ps(to, _mm512_load_ps(f[m][0]));                                                                       \
-        _mm512_mask_storeu_ps(to + 16, tail, _mm512_load_ps(f[m][1]));                                                       \
-    }                                                                                                                        \
+// 2 tiles x M rows over all of K, cell by cell; y waits in L1.
+#define BLOCK(M)                                                                                                        \
+CELL(cell_add##M, ROWS##M, M, BITS, DOTS, END_ADD)                                                                      \
+CELL(cell_put##M, ROWS##M, M, BITS, DOTS, END_PUT)                                                                      \
+INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int G, const bool whole) { \
+    const uint8_t *q = c->q + (size_t)t0 * c->q_tile;                                                                   \
+    _Alignas(64) float f[M][2][16];                                                                                     \
+    _Alignas(64) int32_t dots[M][2][16], sum[M][2][16];                                                                 \
+    EACH (int m = 0; m < M; m++) {                                                                                      \
+        const float *from = y + (size_t)(m0 + m) * ldy + (size_t)t0 * 16;                                               \
+        _mm512_store_ps(f[m][0], begin(c, from, 0xffff));                                                               \
+        _mm512_store_ps(f[m][1], begin(c, from + 16, tail));                                                            \
+    }                                                                                                                   \
+    memset(sum, 0, whole ? sizeof sum : 0);                                                                             \
+    for (int g = 0; g < c->groups; g++, q += G * 2 * BITS) {                                                            \
+        const size_t u = (size_t)g * (size_t)c->all + (size_t)m0;                                                       \
+        const int8_t *x = c->x + u * (size_t)G;                                                                         \
+        if (whole || G > 256) {                                                                                         \
+            cell_put##M(q, c->q_tile, x, (size_t)G, &(cell_end){.y = dots});                                            \
+            block_add(c, t0, g, u, dots, f, sum, BITS, M, G, whole);                                                    \
+        } else cell_add##M(q, c->q_tile, x, (size_t)G, &(cell_end){                                                     \
+            {minus_zeros_of(c, t0, g, BITS), minus_zeros_of(c, t0 + 1, g, BITS)},                                       \
+            {scales_of(c, t0, g), scales_of(c, t0 + 1, g)}, f, c->xsum + u, c->xscale + u});                            \
+    }                                                                                                                   \
+    EACH (int m = 0; m < M; m++) {                                                                                      \
+        float *to = y + (size_t)(m0 + m) * ldy + (size_t)t0 * 16;                                                       \
+        _mm512_storeu_ps(to, _mm512_load_ps(f[m][0]));                                                                  \
+        _mm512_mask_storeu_ps(to + 16, tail, _mm512_load_ps(f[m][1]));                                                  \
+    }                                                                                                                   \
 }
 
 // Every height and the usual groups as constants; GROUP 0 is any other one, `whole` or not (and all under a sanitizer,
@@ -287,20 +245,18 @@ INLINE void block##M(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __m
 #define G_ROW LQ_ROW_GROUP
 #define WHOLE_0 c->whole
 enum { WHOLE_32 = 0, WHOLE_64 = 0, WHOLE_128 = 0, WHOLE_ROW = 1, WAYS = 5 };
-typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mmask16, bool ahead);
+typedef void block_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mmask16);
 #define THIN_FN(GROUP, M)                                                                                              \
-    static void thin##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {     \
-        (void)ahead;                                                                                                   \
+    static void thin##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k) {                 \
         thin(c, t, m, y, ldy, k, BITS, 1, M, G_##GROUP, WHOLE_##GROUP);                                                \
     }
 #define FEW_FN(GROUP, M)                                                                                               \
-    static void few##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {      \
-        (void)ahead;                                                                                                   \
+    static void few##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k) {                  \
         thin(c, t, m, y, ldy, k, BITS, STREAMS, M, G_##GROUP, WHOLE_##GROUP);                                          \
     }
 #define TWO_FN(GROUP, M)                                                                                               \
-    static void two##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k, bool ahead) {      \
-        block##M(c, t, m, y, ldy, k, G_##GROUP, WHOLE_##GROUP, ahead);                                                 \
+    static void two##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 k) {                  \
+        block##M(c, t, m, y, ldy, k, G_##GROUP, WHOLE_##GROUP);                                                        \
     }
 #define SIXTEEN(X, GROUP) X(GROUP, 1) X(GROUP, 2) X(GROUP, 3) X(GROUP, 4) X(GROUP, 5) X(GROUP, 6) X(GROUP, 7) X(GROUP, 8) \
     X(GROUP, 9) X(GROUP, 10) X(GROUP, 11) X(GROUP, 12) X(GROUP, 13) X(GROUP, 14) X(GROUP, 15) X(GROUP, 16)
@@ -335,7 +291,7 @@ INLINE void walk(const lq_weight *w, const lq_act *a, block_fn *const all[WAYS][
         const __mmask16 tail = columns(w->n, t0 + step - 1);
         for (int p = 0, m = m0; p < parts; p++) {
             const int tall = (m1 - m + parts - p - 1) / (parts - p);
-            fns[kind][tall - 1](&c, t0, m, y, ldy, tail, p == 0);
+            fns[kind][tall - 1](&c, t0, m, y, ldy, tail);
             m += tall;
         }
     }
