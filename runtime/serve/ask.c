@@ -348,6 +348,7 @@ static const route routes[] = {
     {"/detokenize", false, true, false, false, json_type, detokenize_run},
     {"/tokenizer_info", false, false, false, false, json_type, info_run},
     {"/metrics", false, false, false, false, "text/plain; version=0.0.4; charset=utf-8", lq_metrics_run},
+    {"/kv_blocks", false, false, false, false, json_type, lq_blocks_run},
     {"/", false, false, true, false, NULL, lq_page_run},
     {"/page/", true, false, true, false, NULL, lq_page_run},
     {"/health", false, false, true, false, json_type, health_run},
