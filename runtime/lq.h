@@ -262,6 +262,20 @@ typedef struct lq_engine_stats {
 } lq_engine_stats;
 void lq_engine_describe(lq_engine *e, lq_engine_stats *out); // any thread
 
+// What each block of the KV cache is for; of the same layers as kv_blocks.
+typedef enum lq_block_use { LQ_BLOCK_FREE, LQ_BLOCK_CACHED /* by the prefix cache alone */,
+                           LQ_BLOCK_HELD /* by one sequence */, LQ_BLOCK_SHARED /* by several */,
+                           LQ_BLOCK_USES } lq_block_use;
+enum { LQ_BLOCK_CELLS = 1024 };
+typedef struct lq_block_map {
+    int blocks, page, each;     // each: neighbours that are told as one cell; 1 where there are not too many
+    int count[LQ_BLOCK_USES];   // blocks of each use
+    int cells;
+    uint8_t cell[LQ_BLOCK_CELLS]; // [cells] the highest use of its blocks
+} lq_block_map;
+// Any thread. Waits for a moment in which no step moves blocks, 10 ms at most: then it is as it was told last.
+void lq_engine_blocks(lq_engine *e, lq_block_map *out);
+
 // One request, run to its end on an engine that nobody else steps. False also when the request failed.
 bool lq_generate(lq_engine *e, const lq_request *r, lq_err *err);
 

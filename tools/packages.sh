@@ -5,7 +5,7 @@ set -eu
 build="gcc libc6-dev cmake ninja-build pkg-config libcjson-dev libopenblas0-pthread libpcre2-dev
     libutf8proc-dev libxxhash-dev libgnutls28-dev"
 demo="$build curl"
-test="$demo openssl g++ clang python3 python3-numpy python3-venv man-db groff-base zsh chromium"
+test="$demo openssl g++ clang python3 python3-numpy python3-venv man-db groff-base zsh chromium wrk"
 case ${1:-build} in
 build) want=$build ;;
 demo) want=$demo ;;

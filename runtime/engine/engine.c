@@ -128,6 +128,18 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
            lq_buffers_open(e->m, &buffers, &e->b, err) && open_arrays(e, err);
 }
 
+// Whether the engine's thread leaves the blocks where they are. Who asked for them meanwhile is told.
+static void be_still(lq_engine *e, bool still) {
+    pthread_mutex_lock(&e->lock);
+    e->still = still;
+    if (still && e->asked) {
+        lq_kv_map(e->kv, e->full, &e->map);
+        e->asked = false;
+        pthread_cond_broadcast(&e->stills);
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
 bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_err *err) {
     static const lq_engine_opts none;
     *out = NULL;
@@ -146,11 +158,14 @@ bool lq_engine_open(lq_model *m, const lq_engine_opts *o, lq_engine **out, lq_er
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&e->bell, &attr);
+    pthread_cond_init(&e->stills, &attr);
     pthread_condattr_destroy(&attr);
     if (!open_parts(e, o ? o : &none, err)) {
         lq_engine_close(e);
         return false;
     }
+    e->asked = true; // the map begins with what there is
+    be_still(e, true);
     *out = e;
     return true;
 }
@@ -188,6 +203,7 @@ void lq_engine_close(lq_engine *e) {
     }
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->bell);
+    pthread_cond_destroy(&e->stills);
     atomic_store(&e->m->taken, false);
     free(e);
 }
@@ -252,12 +268,17 @@ void lq_engine_wake(lq_engine *e) {
     pthread_mutex_unlock(&e->lock);
 }
 
+static struct timespec from_now(int ms) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += ms / 1000;
+    t.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+    return t;
+}
+
 void lq_engine_wait(lq_engine *e, int ms) {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += ms / 1000;
-    until.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    const struct timespec until = from_now(ms);
     pthread_mutex_lock(&e->lock);
     int late = 0;
     while (!e->woken && !e->alls && !late)
@@ -269,6 +290,23 @@ void lq_engine_wait(lq_engine *e, int ms) {
 void lq_engine_describe(lq_engine *e, lq_engine_stats *out) {
     pthread_mutex_lock(&e->lock);
     *out = e->stats;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static bool run_model(lq_engine *e, const lq_step *s, lq_err *err) {
+    be_still(e, true);
+    const bool done = lq_step_run(e->m, e->b, &e->pool, s, err);
+    be_still(e, false);
+    return done;
+}
+
+void lq_engine_blocks(lq_engine *e, lq_block_map *out) {
+    const struct timespec until = from_now(10);
+    pthread_mutex_lock(&e->lock);
+    if (e->still) lq_kv_map(e->kv, e->full, &e->map);
+    else e->asked = true;
+    while (!e->still && e->asked && !pthread_cond_timedwait(&e->stills, &e->lock, &until)) continue;
+    *out = e->map;
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -497,13 +535,14 @@ bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
     const double start = lq_engine_clock();
     lq_err mine, *why = err ? err : &mine;
     bool done = true;
+    be_still(e, false);
     lq_sched_receive(e);
     reap(e);
     lq_sched_admit(e);
     lq_sched_plan(e);
     if (build(e, &step.batch)) {
         compose(e, &step);
-        done = lq_step_run(e->m, e->b, &e->pool, &step, why);
+        done = run_model(e, &step, why);
         advance(e);
         for (int i = 0; done && i < e->want_count; i++) deliver(e, &e->wants[i], i);
         for (int i = 0; done && i < e->runs; i++) end_score(e, e->running[i]);
@@ -515,6 +554,7 @@ bool lq_engine_step(lq_engine *e, bool *busy, lq_err *err) {
         e->now.step_seconds += lq_engine_clock() - start;
     }
     reap(e);
+    be_still(e, true);
     if (busy) *busy = e->more;
     return done;
 }
@@ -556,6 +596,7 @@ bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_
     for (size_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab)
             return lq_fail(err, LQ_E_USAGE, "token %zu is %d, the vocabulary has %d", i, ids[i], vocab);
+    be_still(e, false);
     const int kv = lq_kv_begin(e->kv);
     bool done = kv >= 0 && lq_kv_grow(e->kv, kv, (int)count, false);
     if (!done) lq_fail(err, LQ_E_BUSY, "the KV cache has no room for %zu tokens beside what is running", count);
@@ -573,9 +614,10 @@ bool lq_logits(lq_engine *e, const int32_t *ids, size_t count, size_t first, lq_
         for (int row = skip; row < n; row++) e->out[step.batch.outs++] = row;
         e->first[0] = 0, e->first[1] = n, e->slot[0] = kv;
         place(e, &step.batch, n, 1);
-        done = lq_step_run(e->m, e->b, &e->pool, &step, err);
+        done = run_model(e, &step, err);
         lq_kv_slide(e->kv, kv, at + n);
     }
     if (kv >= 0) lq_kv_end(e->kv, kv);
+    be_still(e, true);
     return done;
 }

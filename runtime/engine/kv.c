@@ -337,3 +337,17 @@ int lq_kv_table_stride(const lq_kv *kv) { return kv->stride; }
 int lq_kv_free_blocks(const lq_kv *kv, int group) { return kv->g[group].frees; }
 int lq_kv_held(const lq_kv *kv, int group, int seq) { return kv->g[group].held[seq]; }
 int lq_kv_blocks(const lq_kv *kv, int group) { return kv->o.blocks[group]; }
+
+void lq_kv_map(const lq_kv *kv, int group, lq_block_map *out) {
+    const kv_group *g = &kv->g[group];
+    const int blocks = kv->o.blocks[group], each = (blocks + LQ_BLOCK_CELLS - 1) / LQ_BLOCK_CELLS;
+    *out = (lq_block_map){.blocks = blocks, .page = kv->o.page, .each = each, .cells = (blocks + each - 1) / each};
+    for (int cell = 0, b = 0; cell < out->cells; cell++)
+        for (const int end = blocks - b < each ? blocks : b + each; b < end; b++) {
+            const int seqs = g->count[b] - (g->flag[b] & CACHED);
+            const lq_block_use use = seqs > 1 ? LQ_BLOCK_SHARED : seqs ? LQ_BLOCK_HELD :
+                                     g->count[b] ? LQ_BLOCK_CACHED : LQ_BLOCK_FREE;
+            out->count[use]++;
+            if (use > out->cell[cell]) out->cell[cell] = (uint8_t)use;
+        }
+}

@@ -6,6 +6,7 @@
 // of no use longest is asked back. Nothing here allocates after open.
 #ifndef LQ_KV_H
 #define LQ_KV_H
+#include "runtime/lq.h"
 #include "runtime/model/arch.h"
 
 typedef struct lq_kv lq_kv;
@@ -64,4 +65,5 @@ int lq_kv_table_stride(const lq_kv *kv);
 int lq_kv_free_blocks(const lq_kv *kv, int group);
 int lq_kv_held(const lq_kv *kv, int group, int seq); // blocks of a sequence, shared ones too
 int lq_kv_blocks(const lq_kv *kv, int group);
+void lq_kv_map(const lq_kv *kv, int group, lq_block_map *out); // what each block of the group is for
 #endif

@@ -29,7 +29,7 @@ struct lq_engine {
     int full;                    // the group of layers without a window; 0 where all have one
     int window_blocks[LQ_KV_GROUPS]; // that a sequence needs in a group with a window at most; 0: it has none
 
-    pthread_mutex_t lock;        // of what follows, up to the stats
+    pthread_mutex_t lock;        // of what follows, up to the map, and of kv while it is still
     pthread_cond_t bell;
     lq_req *incoming, **tail;    // submitted, not seen by a step yet
     lq_req **all;                // [all_cap] every live request, for lq_cancel
@@ -38,6 +38,9 @@ struct lq_engine {
     bool woken;
     uint64_t next_id;
     lq_engine_stats stats;
+    bool still, asked;           // no step moves blocks before it has the lock; somebody waits for that
+    pthread_cond_t stills;
+    lq_block_map map;            // as it was told last
 
     lq_req *waiting;             // no choice of which has run: by rank
     lq_seq *paused;              // preempted, or choices for which there was no place: by rank

@@ -348,6 +348,7 @@ static const route routes[] = {
     {"/detokenize", false, true, false, false, json_type, detokenize_run},
     {"/tokenizer_info", false, false, false, false, json_type, info_run},
     {"/metrics", false, false, false, false, "text/plain; version=0.0.4; charset=utf-8", lq_metrics_run},
+    {"/kv_blocks", false, false, false, false, json_type, lq_blocks_run},
     {"/", false, false, true, false, NULL, lq_page_run},
     {"/page/", true, false, true, false, NULL, lq_page_run},
     {"/health", false, false, true, false, json_type, health_run},
@@ -493,20 +494,20 @@ static void on_half(void *ask) {
     if (!lq_conn_probe(r->conn, comment, sizeof comment - 1)) lq_conn_cut(r->conn);
 }
 
-static void log_words(const request *r, double seconds, bool whole) {
+static void log_words(const request *r, double seconds, bool whole, bool counts) {
     char line[400], tokens[96] = "", first[48] = "";
     const lq_answer *a = &r->answer;
-    if (r->part_count)
+    if (counts)
         snprintf(tokens, sizeof tokens, " %" PRId64 "+%" PRId64 " tokens%s", a->prompt_tokens, a->sampled_tokens,
                  a->stream ? " streamed" : "");
-    if (r->part_count && r->first > 0)
+    if (counts && r->first > 0)
         snprintf(first, sizeof first, ", first after %.0f ms", (r->first - r->begun) * 1e3);
     snprintf(line, sizeof line, "%s %s %s %d%s%s, %.1f ms%s", r->id, r->method, r->route ? r->route->path : "-",
              r->status, tokens, first, seconds * 1e3, whole ? "" : ", cut off");
     lq_log_add(r->s, line);
 }
 
-static void log_json(const request *r, double seconds, bool whole) {
+static void log_json(const request *r, double seconds, bool whole, bool counts) {
     const lq_answer *a = &r->answer;
     char when[48];
     lq_text t = {0};
@@ -514,7 +515,7 @@ static void log_json(const request *r, double seconds, bool whole) {
                 lq_log_time(when, sizeof when), r->id, r->method, r->route ? r->route->path : "-", r->status,
                 seconds * 1e3);
     if (r->client) lq_text_fmt(&t, ",\"key\":%" PRIu64, r->client);
-    if (r->part_count)
+    if (counts)
         lq_text_fmt(&t, ",\"stream\":%s,\"prompt_tokens\":%" PRId64 ",\"cached_tokens\":%" PRId64
                     ",\"completion_tokens\":%" PRId64,
                     a->stream ? "true" : "false", a->prompt_tokens, a->cached_tokens, a->sampled_tokens);
@@ -525,12 +526,12 @@ static void log_json(const request *r, double seconds, bool whole) {
 }
 
 // The route, not the path: that is the client's text. An id has plain characters alone.
-static void log_line(const request *r, bool whole) {
+static void log_line(const request *r, bool whole, bool counts) {
     const double seconds = lq_serve_clock() - r->begun;
     // Looks at the server are no news.
     if ((r->status == 200 || r->status == 304) && r->route && !r->route->post) return;
-    if (r->s->o->log_json) log_json(r, seconds, whole);
-    else log_words(r, seconds, whole);
+    if (r->s->o->log_json) log_json(r, seconds, whole, counts);
+    else log_words(r, seconds, whole, counts);
 }
 
 static void on_end(void *ask, bool sent) {
@@ -539,10 +540,11 @@ static void on_end(void *ask, bool sent) {
     r->conn = NULL;
     r->refused = true;
     const bool running = r->taken && r->answer.open, counted = r->taken && sent;
+    const bool counts = r->worked && r->part_count; // until then they are the worker's
     pthread_mutex_unlock(&r->lock); // nobody changes the answer from here on
     list(r, false);
     if (counted) lq_times_add(&r->s->whole, lq_serve_clock() - r->begun);
-    log_line(r, sent);
+    log_line(r, sent, counts);
     if (running) cancel(r);
     release(r);
 }

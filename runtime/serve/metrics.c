@@ -1,5 +1,5 @@
-// metrics.c: what is counted, as Prometheus reads it. Names that begin with vllm: are vLLM's, so that its dashboards
-// show lq.
+// metrics.c: what is counted, as Prometheus reads it, and what each block of the KV cache is for. Names that begin with
+// vllm: are vLLM's, so that its dashboards show lq.
 #include "runtime/serve/serve.h"
 #include <stdio.h>
 #include <string.h>
@@ -99,5 +99,18 @@ bool lq_metrics_run(request *r, const char *rest) {
     times(out, s, "vllm:time_per_output_token_seconds", "From a token to the next.", &s->between);
     times(out, s, "vllm:inter_token_latency_seconds", "The same by its newer name.", &s->between);
     times(out, s, "vllm:e2e_request_latency_seconds", "From a request to the end of its answer.", &s->whole);
+    return true;
+}
+
+bool lq_blocks_run(request *r, const char *rest) {
+    static const char *const uses[LQ_BLOCK_USES] = {"free", "cached", "held", "shared"};
+    lq_text *out = &r->out;
+    lq_block_map map;
+    (void)rest;
+    lq_engine_blocks(r->s->e, &map);
+    lq_text_fmt(out, "{\"blocks\":%d,\"block_size\":%d,\"blocks_per_cell\":%d", map.blocks, map.page, map.each);
+    for (int i = 0; i < LQ_BLOCK_USES; i++) lq_text_fmt(out, ",\"%s\":%d", uses[i], map.count[i]);
+    for (int i = 0; i < map.cells; i++) map.cell[i] = (uint8_t)('0' + map.cell[i]);
+    lq_text_fmt(out, ",\"cells\":\"%.*s\"}\n", map.cells, (const char *)map.cell);
     return true;
 }

@@ -3,7 +3,7 @@
 //   loop.c     connections, on the thread that called lq_serve; all that follows is called from there but where it says
 //   ask.c      a request from its head to the end of its answer
 //   guard.c    who may ask: hosts, origins, keys, rates
-//   metrics.c  what is counted, and /metrics
+//   metrics.c  what is counted: /metrics, and /kv_blocks
 //   page.c     the page at /
 //   serve.c    life: threads, signals, the drain
 //
@@ -146,6 +146,7 @@ void lq_guard_origin(request *r, const lq_head *h);
 // --- metrics.c ---
 void lq_times_add(lq_times *t, double s);
 bool lq_metrics_run(request *r, const char *rest);
+bool lq_blocks_run(request *r, const char *rest);
 
 // --- page.c ---
 void lq_page_look(request *r, const lq_head *h); // which file it is, and whether the client has it

@@ -546,6 +546,51 @@ async def one_stream(port, i, cut, rng, seed):
         w.close()
 
 
+def test_blocks(s):
+    """/kv_blocks says what each block is for while requests run, and when they have ended."""
+    uses = ["free", "cached", "held", "shared"]
+
+    def look(server):
+        told = json.loads(server.ask("GET", "/kv_blocks")[2])
+        counts, cells, each = [told[u] for u in uses], told["cells"], told["blocks_per_cell"]
+        check(sum(counts) == told["blocks"] and set(cells) <= set("0123") and each == -(-told["blocks"] // 1024) and len(cells) == -(-told["blocks"] // each),
+              "the whole of the map", told)
+        # A cell shows the highest use of its blocks: of that use there are as many blocks as cells or more, but no more than those cells hold.
+        check(all((counts[i] > 0 or str(i) not in cells) and counts[i] <= each * sum(c >= str(i) for c in cells) for i in range(4)) and
+              counts[3] >= cells.count("3"), "cells and counts", told)
+        check(each > 1 or [cells.count(str(i)) for i in range(4)] == counts, "a cell a block", told)
+        return told
+
+    def watch(server, n):
+        """What was seen at most of each use while n choices of a text that fills more than a block were made."""
+        ask = threading.Thread(target=lambda: server.post(long_ask(prompt="Once upon a time there was a girl. " * 6, max_tokens=LONG // 2, n=n)))
+        most, seen = dict.fromkeys(uses, 0), 0
+        ask.start()
+        while ask.is_alive():
+            told = look(server)
+            most, seen = {u: max(most[u], told[u]) for u in uses}, seen + 1
+            time.sleep(0.01)
+        ask.join()
+        check(server.idle() is True, "idle", server.idle(0))
+        return most, look(server), seen
+
+    _, head, raw = s.ask("GET", "/kv_blocks")
+    check(head["Content-Type"] == "application/json", "its type", head["Content-Type"])
+    check(s.ask("POST", "/kv_blocks", {})[0] == 405 and s.ask("HEAD", "/kv_blocks")[2] == b"", "no other method")
+    m = s.metrics()
+    told = look(s)
+    check((told["blocks"], told["cached"], told["held"], told["shared"]) == (m["lq:kv_blocks"], m["lq:kv_blocks_cached"], 0, 0), "as /metrics has it", told)
+    for args, n, keeps in (((), 4, True), (("--no-prefix-cache", "--kv-block", "16", "--max-seqs", "4"), 4, False)):
+        server = Server(*args) if args else s
+        most, left, seen = watch(server, n)
+        page = left["block_size"]
+        check(page == (16 if args else 32) and seen > 1, "blocks of", page, "tokens, seen", seen, "times")
+        check(most["held"] >= n and most["shared"] > 0, args, "in use", most)
+        check(left["held"] == left["shared"] == 0 and (left["cached"] > n if keeps else left["free"] == left["blocks"]), args, "at the end", {u: left[u] for u in uses})
+        if args:
+            server.stop()
+
+
 def test_cut_streams(s, count=200):
     rng = random.Random(11)
 
@@ -663,7 +708,7 @@ def run(tests, want):
     s.stop()
 
 
-ONE = [test_endpoints, test_completion, test_sampling, test_beams, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_ids, test_framing, test_together, test_prefix, test_cut_streams,
+ONE = [test_endpoints, test_completion, test_sampling, test_beams, test_logprobs, test_stream, test_refusals, test_json_suite, test_http, test_ids, test_framing, test_together, test_prefix, test_blocks, test_cut_streams,
        test_gone, test_half_close, test_slow_reader]
 
 

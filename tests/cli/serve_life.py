@@ -106,7 +106,7 @@ def test_key():
             status, h, raw = s.ask("POST", "/v1/completions", ask, head)
             check(status == want and (want == 200 or (h["WWW-Authenticate"] == "Bearer" and json.loads(raw)["error"]["code"] == "invalid_api_key")), given, status, raw)
         check(s.ask("GET", "/health")[0] == 200 and s.ask("GET", "/ready")[0] == 200, "health needs no key")
-        check(s.ask("GET", "/metrics")[0] == 401 and s.ask("GET", "/nothing")[0] == 401 and s.ask("GET", "/v1/models")[0] == 401, "all else does")
+        check(s.ask("GET", "/metrics")[0] == s.ask("GET", "/kv_blocks")[0] == 401 and s.ask("GET", "/nothing")[0] == 401 and s.ask("GET", "/v1/models")[0] == 401, "all else does")
         s.stop()
         check("s3cret" not in s.errors() and "PROMPT-WORD" not in s.errors(), "neither key nor prompt in the log", s.errors())
     s = Server(env={"LQ_API_KEY": "k"})

@@ -62,7 +62,7 @@ def test_files_keyed():
     s = serve.Server(env={"LQ_API_KEY": "the key"})
     for path in FILES:
         check(s.ask("GET", path)[0] == s.ask("HEAD", path)[0] == 200, "no key for", path)
-    for path in ("/v1/models", "/metrics", "/page/x.js?"):
+    for path in ("/v1/models", "/metrics", "/kv_blocks", "/page/x.js?"):
         check(s.ask("GET", path)[0] == (404 if "page" in path else 401), "a key for", path)
     s.stop()
 
@@ -210,7 +210,7 @@ class Load:
 
     def run(self):
         while not self.over.is_set():
-            self.s.ask("POST", "/v1/completions", {"prompt": "Once upon a time", "n": self.streams, "max_tokens": 900, "ignore_eos": True, "temperature": 1}, timeout=120)
+            self.s.ask("POST", "/v1/completions", {"prompt": "Once upon a time there was a girl. " * 5, "n": self.streams, "max_tokens": 900, "ignore_eos": True, "temperature": 1}, timeout=120)
 
     def __enter__(self):
         self.thread.start()
@@ -408,6 +408,7 @@ def test_dashboard(b, s):
     time.sleep(2.5)
     check(s.metrics()["lq:http_replies_total,code=\"2xx\""] - asked <= 2, "nobody looks at it, nothing is asked")
     tile = lambda i: b.js(f"document.querySelectorAll('.tiles dd')[{i}].textContent")
+    squares = lambda: b.js("Object.fromEntries(['held', 'shared', 'cached', 'free'].map(k => [k, document.querySelectorAll(`.map rect.${k}`).length]))")
     with Load(s):
         b.js("location.hash = '#server'")
         b.wait("document.querySelectorAll('.plot .line').length >= 3", "lines")
@@ -415,27 +416,41 @@ def test_dashboard(b, s):
         out = tile(0)
         b.wait(f"document.querySelectorAll('.tiles dd')[0].textContent !== {json.dumps(out)}", "it changes")
         b.wait("parseFloat(document.querySelectorAll('.tiles dd')[2].textContent) >= 48", "who runs")
-        check(b.js("document.querySelectorAll('rect.used').length") > 0, "blocks in use")
+        check(squares()["held"] > 0 and squares()["shared"] > 0, "blocks in use, and those of the prompt that all of them share", squares())
         time.sleep(10 if SHOTS else 0)
         for width in WIDTHS:
             for scheme in ("light", "dark"):
                 b.size(width)
                 b.scheme(scheme)
                 b.shot(f"dash-{width}-{scheme}")
-                if width < 600:
+                if width > 600:
+                    b.js("document.querySelector('#server .scroll').scrollTop = 2000")
+                    b.shot(f"dash-{width}-{scheme}-2")
+                    b.js("document.querySelector('#server .scroll').scrollTop = 0")
+                else:
                     b.js("document.querySelector('#server .scroll').scrollTop = 700")
                     b.shot(f"dash-{width}-{scheme}-2")
                     b.js("document.querySelector('#server .scroll').scrollTop = 1500")
                     b.shot(f"dash-{width}-{scheme}-3")
                     b.js("document.querySelector('#server .scroll').scrollTop = 0")
         b.size(1280)
-    b.wait("parseFloat(document.querySelectorAll('.tiles dd')[2].textContent) === 0 && document.querySelectorAll('rect.used').length === 0", "nobody runs any more")
+    b.wait("parseFloat(document.querySelectorAll('.tiles dd')[2].textContent) === 0 && !document.querySelector('rect.held, rect.shared')", "nobody runs any more")
     m = s.metrics()
+    told = json.loads(s.ask("GET", "/kv_blocks")[2])
     legend = [int(w.replace(",", "")) for w in b.js("[...document.querySelectorAll('.card:last-child .legend b')].map(e => e.textContent)")]
-    check(legend == [0, m["lq:kv_blocks_cached"], m["lq:kv_blocks"] - m["lq:kv_blocks_cached"]], "the map's figures", legend)
-    squares = [b.js(f"document.querySelectorAll('rect.{k}').length") for k in ("used", "cached", "free")]
-    each = -(-m["lq:kv_blocks"] // 512)
-    check(squares == [0, -(-m["lq:kv_blocks_cached"] // each), sum(squares[2:])] and sum(squares) == -(-m["lq:kv_blocks"] // each), "the map", squares)
+    check(legend == [0, 0, m["lq:kv_blocks_cached"], m["lq:kv_blocks"] - m["lq:kv_blocks_cached"]] and legend[2] > 0, "the map's figures", legend)
+    kinds = ["free", "cached", "held", "shared"]
+    check([kinds.index(k) for k in b.js("[...document.querySelectorAll('.map rect')].map(e => e.getAttribute('class'))")] == [int(c) for c in told["cells"]],
+          "each square is what the server says of its blocks", squares(), told)
+    check(len(set(b.js("['held', 'shared', 'cached', 'free'].map(k => getComputedStyle(document.querySelector(`.legend .${k} i`)).backgroundColor)"))) == 4, "four colours")
+    check(all(w in b.js("document.querySelector('.map').getAttribute('aria-label')") for w in (f"{legend[2]:,} cached", f"{legend[3]:,} free", "0 in use by one", "0 in use by several")),
+          "the map in words", b.js("document.querySelector('.map').getAttribute('aria-label')"))
+    at, each = told["cells"].index("1"), told["blocks_per_cell"]
+    b.js(f"document.querySelectorAll('.map rect')[{at}].dispatchEvent(new PointerEvent('pointermove', {{bubbles: true}}))")
+    said_of = b.js("document.querySelector('.map + .hint').textContent")
+    check(said_of == (f"Blocks {at * each:,} to {at * each + each - 1:,}: cached, one at least" if each > 1 else f"Block {at:,}: cached"), "what is pointed at", said_of)
+    b.js("document.querySelector('.map').dispatchEvent(new PointerEvent('pointerleave'))")
+    check(f"{told['blocks']:,} blocks of 32 tokens" in b.js("document.querySelector('.map + .hint').textContent"), "and no longer")
     check(b.js("document.querySelectorAll('.card dl dd').length") == 9 and b.js("[...document.querySelectorAll('section.card dl dd')].every(d => /\\d (ms|s)$/.test(d.textContent))"), "percentiles",
           b.js("[...document.querySelectorAll('section.card dl dd')].map(d => d.textContent)"))
     # Percentiles as Prometheus defines them, of made-up buckets; text as Prometheus writes it.

@@ -27,5 +27,10 @@ static inline void check_empty(lq_engine *e) {
         CHECK(free + cached == all && (!cached || e->caches), "group %d: %d free and %d cached of %d blocks", g, free,
               cached, all);
     }
+    lq_block_map map;
+    lq_engine_blocks(e, &map);
+    CHECK(map.blocks == s.kv_blocks && map.count[LQ_BLOCK_FREE] + map.count[LQ_BLOCK_CACHED] == map.blocks &&
+          map.count[LQ_BLOCK_CACHED] == s.kv_cached, "the map has %d of %d blocks free and %d cached",
+          map.count[LQ_BLOCK_FREE], map.blocks, map.count[LQ_BLOCK_CACHED]);
 }
 #endif

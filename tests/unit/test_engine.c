@@ -224,6 +224,65 @@ static void choices(lq_model *m) {
     lq_engine_close(e);
 }
 
+// What blocks are for: four choices share the two blocks that their prompt of 70 tokens fills and have one each of what
+// goes on from there; the prefix cache keeps them. Another thread looks all the time.
+typedef struct watch { lq_engine *e; atomic_bool over; int looks, wrong; } watch;
+static void *look_on(void *arg) {
+    watch *w = arg;
+    lq_block_map map;
+    while (!atomic_load(&w->over)) {
+        int all = 0;
+        lq_engine_blocks(w->e, &map);
+        for (int i = 0; i < LQ_BLOCK_USES; i++) all += map.count[i];
+        w->wrong += all != map.blocks || map.cells != map.blocks || map.each != 1;
+        w->looks++;
+    }
+    return NULL;
+}
+
+static bool look_within(void *arg, const lq_event *e) { // in a step, which moves nothing while this waits
+    (void)e;
+    lq_block_map map;
+    lq_engine_blocks(arg, &map);
+    return true;
+}
+
+static void uses(lq_model *m, bool keeps) {
+    static answer a[4];
+    memset(a, 0, sizeof a);
+    lq_err err = {0};
+    lq_block_map map;
+    bool busy = true;
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 4, .no_prefix = !keeps});
+    watch w = {.e = e};
+    pthread_t other;
+    CHECK(!pthread_create(&other, NULL, look_on, &w), "no thread");
+    lq_engine_blocks(e, &map);
+    CHECK(map.count[LQ_BLOCK_FREE] == map.blocks && map.page == 32 && !map.cell[0], "%d of %d blocks are free",
+          map.count[LQ_BLOCK_FREE], map.blocks);
+    lq_request r = request(3, a);
+    r.n = 4;
+    submit(e, &r);
+    while (busy && a[0].count < 3) CHECK(lq_engine_step(e, &busy, &err), "%s", err.text);
+    lq_engine_blocks(e, &map);
+    int cells[LQ_BLOCK_USES] = {0};
+    for (int i = 0; i < map.cells; i++) cells[map.cell[i]]++;
+    CHECK(map.count[LQ_BLOCK_SHARED] == 2 && map.count[LQ_BLOCK_HELD] == 4 && !map.count[LQ_BLOCK_CACHED] &&
+          !memcmp(cells, map.count, sizeof cells), "%d blocks are shared, %d held, %d cached",
+          map.count[LQ_BLOCK_SHARED], map.count[LQ_BLOCK_HELD], map.count[LQ_BLOCK_CACHED]);
+    run_all(e);
+    lq_engine_blocks(e, &map);
+    CHECK(keeps == (map.count[LQ_BLOCK_CACHED] > 2), "%d blocks are cached", map.count[LQ_BLOCK_CACHED]);
+    const lq_request within = {.prompt = prompt_ids[3], .prompt_len = 70, .max_tokens = 3, .ignore_eos = true,
+                               .on_event = look_within, .arg = e};
+    submit(e, &within);
+    run_all(e);
+    atomic_store(&w.over, true);
+    pthread_join(other, NULL);
+    CHECK(w.looks && !w.wrong, "%d of %d looks found another number of blocks", w.wrong, w.looks);
+    lq_engine_close(e);
+}
+
 static void stops(lq_model *m) {
     static answer whole, cut[1];
     lq_engine *e = engine(m, (lq_engine_opts){0});
@@ -660,6 +719,8 @@ int main(void) {
     holds(m);
     for (size_t aside = 0; aside <= 40; aside += 10) preemption(m, true, aside);
     choices(m);
+    uses(m, true);
+    uses(m, false);
     stops(m);
     cancels(m);
     texts(m);

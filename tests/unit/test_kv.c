@@ -21,8 +21,14 @@ static bool consistent(lq_kv *kv) {
             }
             if (live[s] && holds != lq_kv_held(kv, g, s)) return false;
         }
-        for (int b = 0; b < BLOCKS; b++) used += users[b] > 0;
-        if (used + lq_kv_free_blocks(kv, g) != BLOCKS) return false;
+        lq_block_map map;
+        lq_kv_map(kv, g, &map);
+        for (int b = 0; b < BLOCKS; b++) {
+            const lq_block_use use = users[b] > 1 ? LQ_BLOCK_SHARED : users[b] ? LQ_BLOCK_HELD : LQ_BLOCK_FREE;
+            used += users[b] > 0;
+            if (map.cell[b] != use) return false;
+        }
+        if (used + lq_kv_free_blocks(kv, g) != BLOCKS || map.count[LQ_BLOCK_FREE] != BLOCKS - used) return false;
     }
     return true;
 }
@@ -104,6 +110,33 @@ static void window(void) {
     lq_kv_close(kv);
 }
 
+// A map of any number of blocks: cells as even as they can be, each the highest use of its blocks.
+static void map(int blocks, int each) {
+    lq_kv *kv;
+    lq_err err;
+    lq_block_map got;
+    CHECK(lq_kv_open(&(lq_kv_opts){.page = 16, .blocks = {blocks}, .groups = 1, .max_seqs = 2, .max_len = blocks * 16},
+                     &kv, &err), "%s", err.text);
+    const int a = lq_kv_begin(kv), half = (blocks + 1) / 2, cells = (blocks + each - 1) / each;
+    CHECK(lq_kv_grow(kv, a, half * 16, true) && lq_kv_fork(kv, a, 16) >= 0, "%d blocks", blocks);
+    const int32_t last = lq_kv_entry(kv, 0, a, half - 1);
+    lq_kv_cache(kv, 0, last); // held and cached: held
+    lq_kv_map(kv, 0, &got);
+    int want[LQ_BLOCK_USES] = {[LQ_BLOCK_FREE] = blocks - half, [LQ_BLOCK_HELD] = half - 1, [LQ_BLOCK_SHARED] = 1};
+    CHECK(got.blocks == blocks && got.page == 16 && got.each == each && got.cells == cells && cells <= LQ_BLOCK_CELLS &&
+          !memcmp(got.count, want, sizeof want), "%d blocks: %d to a cell, %d cells, %d of %d free", blocks, got.each,
+          got.cells, got.count[LQ_BLOCK_FREE], blocks - half);
+    for (int c = 0; c < cells; c++)
+        CHECK(got.cell[c] == (c * each >= half ? LQ_BLOCK_FREE : c ? LQ_BLOCK_HELD : LQ_BLOCK_SHARED),
+              "%d blocks, cell %d: %d", blocks, c, got.cell[c]);
+    lq_kv_trim(kv, a, 16);
+    lq_kv_map(kv, 0, &got);
+    CHECK(got.count[LQ_BLOCK_CACHED] == (half > 1) && got.count[LQ_BLOCK_FREE] == blocks - 1 - (half > 1) &&
+          got.cell[last / each] == (last < each ? LQ_BLOCK_SHARED : LQ_BLOCK_CACHED), "%d blocks: %d cached", blocks,
+          got.count[LQ_BLOCK_CACHED]);
+    lq_kv_close(kv);
+}
+
 int main(void) {
     lq_kv *kv;
     lq_err err;
@@ -118,5 +151,10 @@ int main(void) {
     CHECK(!lq_kv_open(&(lq_kv_opts){.page = 0, .blocks = {1}, .groups = 1, .max_seqs = 1, .max_len = 1}, &kv, &err) &&
           err.text[0], "page 0");
     window();
+    map(2, 1);
+    map(LQ_BLOCK_CELLS, 1);
+    map(LQ_BLOCK_CELLS + 1, 2);
+    map(3 * LQ_BLOCK_CELLS, 3);
+    map(5000, 5);
     return test_end();
 }

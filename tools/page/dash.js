@@ -1,10 +1,10 @@
-// dash.js: what the server does right now, from /metrics: read once a second while it is looked at, drawn as SVG.
+// dash.js: what the server does right now, from /metrics and /kv_blocks: read once a second while it is looked at, drawn as
+// SVG.
 import {Refusal, call} from "./api.js";
 import {make} from "./text.js";
 
 const SPAN = 120;   // seconds that are drawn
 const RECENT = 60;  // seconds of which percentiles are told
-const CELLS = 512;  // of the map, at most
 
 // --- Prometheus's text ---
 
@@ -136,29 +136,43 @@ function latency(title, name) {
     return {card, draw};
 }
 
-// The KV cache as squares, each a block or as many as make the map fit: how many are in use, hold what may be asked for
-// again, or are empty. Which block is which is the engine's alone.
+// The KV cache, block by block in the order of their numbers, as /kv_blocks tells it: a square each, or as many blocks to
+// a square as make them fit, of which the busiest gives the colour.
+const USES = [["held", "in use by one"], ["shared", "in use by several"], ["cached", "cached"], ["free", "free"]];
+const BY_DIGIT = {0: "free", 1: "cached", 2: "held", 3: "shared"};
+
 function map() {
-    const grid = svg("svg", {role: "img"}), size = make("p", {className: "hint"});
-    const kinds = ["used", "cached", "free"], words = kinds.map(() => make("b", {}));
-    const legend = make("div", {className: "legend"}, ...kinds.map((k, i) => make("span", {className: k}, make("i"), `${["in use", "cached", "free"][i]} `, words[i])));
+    const grid = svg("svg", {role: "img", class: "map"}), size = make("p", {className: "hint"}), words = USES.map(() => make("b", {}));
+    const legend = make("div", {className: "legend"}, ...USES.map(([kind, word], i) => make("span", {className: kind}, make("i"), `${word} `, words[i])));
     const card = make("section", {className: "card wide"}, make("h2", {}, "KV cache"), legend, grid, size);
-    let made = 0;
+    let now = null, made = "", at = -1;
+    const tell = () => {
+        const each = now.blocks_per_cell, from = at * each, to = Math.min(from + each, now.blocks) - 1, count = digits(0).format;
+        const use = at < 0 ? "" : USES.find(([kind]) => kind === BY_DIGIT[now.cells[at]])[1];
+        size.textContent = at < 0 ? `${count(now.blocks)} blocks of ${now.block_size} tokens${each > 1 ? `, ${each} to a square, which shows its busiest` : ""}`
+            : from === to ? `Block ${count(from)}: ${use}` : `Blocks ${count(from)} to ${count(to)}: ${use}${use === "free" ? "" : ", one at least"}`;
+    };
+    const point = e => {
+        at = e.target === grid ? -1 : [...grid.children].indexOf(e.target);
+        if (now) tell();
+    };
+    grid.addEventListener("pointermove", point);
+    grid.addEventListener("pointerdown", point);
+    grid.addEventListener("pointerleave", () => { at = -1; if (now) tell(); });
     const draw = samples => {
-        const m = samples.at(-1).m, all = sum(m, "lq:kv_blocks"), free = sum(m, "lq:kv_blocks_free"), cached = sum(m, "lq:kv_blocks_cached");
-        const each = Math.max(1, Math.ceil(all / CELLS)), count = Math.ceil(all / each), wide = 64;
-        const page = Number((m.get("vllm:cache_config_info") ?? [])[0]?.labels.block_size);
-        if (made !== count) {
+        now = samples.at(-1).blocks;
+        const count = now.cells.length, wide = card.clientWidth < 520 ? 32 : 64;
+        if (at >= count) at = -1;
+        if (made !== `${count} ${wide}`) {
             grid.setAttribute("viewBox", `0 0 ${wide * 10} ${Math.ceil(count / wide) * 10}`);
             grid.replaceChildren(...Array.from({length: count}, (_, i) =>
                 svg("rect", {x: i % wide * 10 + 1, y: Math.floor(i / wide) * 10 + 1, width: 8, height: 8, rx: 2})));
-            made = count;
+            made = `${count} ${wide}`;
         }
-        const used = Math.ceil((all - free) / each), warm = Math.ceil((all - free + cached) / each);
-        [...grid.children].forEach((cell, i) => cell.setAttribute("class", i < used ? "used" : i < warm ? "cached" : "free"));
-        [all - free, cached, free - cached].forEach((n, i) => { words[i].textContent = digits(0).format(n); });
-        size.textContent = `${digits(0).format(all)} blocks${page ? ` of ${page} tokens` : ""}${each > 1 ? `, ${each} to a square` : ""}`;
-        grid.setAttribute("aria-label", `KV cache: ${legend.textContent}`);
+        [...grid.children].forEach((cell, i) => cell.setAttribute("class", BY_DIGIT[now.cells[i]]));
+        USES.forEach(([kind], i) => { words[i].textContent = digits(0).format(now[kind]); });
+        tell();
+        grid.setAttribute("aria-label", `KV cache: of ${digits(0).format(now.blocks)} blocks ${USES.map(([kind, word]) => `${digits(0).format(now[kind])} ${word}`).join(", ")}`);
     };
     return {card, draw};
 }
@@ -223,7 +237,8 @@ async function poll() {
     asking = new AbortController();
     try {
         const m = parse(await (await call("metrics", {signal: asking.signal})).text()), t = performance.now() / 1000;
-        samples.push({t, m});
+        const blocks = await (await call("kv_blocks", {signal: asking.signal})).json();
+        samples.push({t, m, blocks});
         while (t - samples[0].t > SPAN) samples.shift();
         for (const p of parts) p.draw(samples);
         wrong.hidden = true;
