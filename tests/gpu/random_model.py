@@ -1,49 +1,122 @@
 #!/usr/bin/env python3
-"""random_model.py OUT: a Llama of random numbers with 1.1 billion weights (22 layers, 2048 wide, GQA 32 / 4, 5632 in the MLP) in bf16, with the demo's
-tokenizer. Speed does not ask what weights say."""
+"""random_model.py OUT [--layers N] [--dim N] [--heads N] [--kv-heads N] [--head-dim N] [--mlp N] [--vocab N] [--context N] [--gguf FILE]: a Llama of random
+numbers in bf16 with the demo's tokenizer; as it is with 1.1 billion weights (22 layers, 2048 wide, GQA 32 / 4, 5632 in the MLP). --gguf: the same numbers
+once more as llama.cpp reads them, with a vocabulary made up for it. Speed does not ask what weights say."""
+import argparse
 import json
 import os
 import shutil
 import struct
-import sys
 
 import numpy as np
 
-LAYERS, DIM, HEADS, KV, HEAD, FFN, VOCAB = 22, 2048, 32, 4, 64, 5632, 32000
-out = sys.argv[1]
-demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "calib_data", "demo")
-os.makedirs(out, exist_ok=True)
-shapes = {"model.embed_tokens.weight": (VOCAB, DIM), "model.norm.weight": (DIM,), "lm_head.weight": (VOCAB, DIM)}
-for i in range(LAYERS):
-    at = f"model.layers.{i}."
-    shapes |= {at + "input_layernorm.weight": (DIM,), at + "post_attention_layernorm.weight": (DIM,),
-               at + "self_attn.q_proj.weight": (HEADS * HEAD, DIM), at + "self_attn.k_proj.weight": (KV * HEAD, DIM),
-               at + "self_attn.v_proj.weight": (KV * HEAD, DIM), at + "self_attn.o_proj.weight": (DIM, HEADS * HEAD),
-               at + "mlp.gate_proj.weight": (FFN, DIM), at + "mlp.up_proj.weight": (FFN, DIM), at + "mlp.down_proj.weight": (DIM, FFN)}
-head, end = {}, 0
-for name, shape in shapes.items():
-    size = 2 * int(np.prod(shape))
-    head[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [end, end + size]}
-    end += size
-text = json.dumps(head).encode()
-text += b" " * (-len(text) % 8)
-rng = np.random.default_rng(7)
-pool = (rng.standard_normal(1 << 22).astype("f4") * 0.02).view("u4") >> 16  # of bf16, laid out again and again from another place
-pool = pool.astype("<u2")
-with open(os.path.join(out, "model.safetensors"), "wb") as f:
-    f.write(struct.pack("<Q", len(text)) + text)
+KINDS = {int: (4, "<I"), float: (6, "<f"), str: (8, None)}  # of a value in a GGUF: its number, how it is packed
+F32, BF16 = 0, 30  # types of tensors there
+ROLES = {"embed_tokens": "token_embd", "lm_head": "output", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "q_proj": "attn_q",
+         "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate", "up_proj": "ffn_up", "down_proj": "ffn_down",
+         "norm": "output_norm"}
+
+
+def shapes_of(a):
+    shapes = {"model.embed_tokens.weight": (a.vocab, a.dim), "model.norm.weight": (a.dim,), "lm_head.weight": (a.vocab, a.dim)}
+    for i in range(a.layers):
+        at = f"model.layers.{i}."
+        shapes |= {at + "input_layernorm.weight": (a.dim,), at + "post_attention_layernorm.weight": (a.dim,),
+                   at + "self_attn.q_proj.weight": (a.heads * a.head_dim, a.dim), at + "self_attn.k_proj.weight": (a.kv_heads * a.head_dim, a.dim),
+                   at + "self_attn.v_proj.weight": (a.kv_heads * a.head_dim, a.dim), at + "self_attn.o_proj.weight": (a.dim, a.heads * a.head_dim),
+                   at + "mlp.gate_proj.weight": (a.mlp, a.dim), at + "mlp.up_proj.weight": (a.mlp, a.dim), at + "mlp.down_proj.weight": (a.dim, a.mlp)}
+    return shapes
+
+
+def values_of(shapes):
+    """Each tensor's bf16: ones for a norm, else a pool of numbers, laid out again and again from another place."""
+    rng = np.random.default_rng(7)
+    pool = ((rng.standard_normal(1 << 22).astype("f4") * 0.02).view("u4") >> 16).astype("<u2")
     for name, shape in shapes.items():
         n = int(np.prod(shape))
         if len(shape) == 1:
-            f.write(np.full(n, 0x3F80, "<u2").tobytes())
-            continue
-        first = int(rng.integers(len(pool)))
-        f.write(np.tile(np.roll(pool, first), n // len(pool) + 1)[:n].tobytes())
-with open(os.path.join(demo, "config.json"), encoding="utf-8") as f:
-    config = json.load(f)
-config |= dict(hidden_size=DIM, num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=KV, head_dim=HEAD, intermediate_size=FFN, vocab_size=VOCAB,
-               max_position_embeddings=4096, tie_word_embeddings=False)
-with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as f:
-    json.dump(config, f, indent=1)
-for name in ("tokenizer.json", "tokenizer_config.json"):
-    shutil.copy(os.path.join(demo, name), out)
+            yield name, np.full(n, 0x3F80, "<u2")
+        else:
+            yield name, np.tile(np.roll(pool, int(rng.integers(len(pool)))), n // len(pool) + 1)[:n]
+
+
+def safetensors_head(shapes):
+    head, end = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * int(np.prod(shape))
+        head[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def gguf_text(text):
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def gguf_value(value):
+    if isinstance(value, np.ndarray):
+        return struct.pack("<IIQ", 9, 6 if value.dtype == "f4" else 5, len(value)) + value.tobytes()
+    if isinstance(value, list):
+        return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(gguf_text, value))
+    kind, form = KINDS[type(value)]
+    return struct.pack("<I", kind) + (struct.pack(form, value) if form else gguf_text(value))
+
+
+def gguf_head(a, shapes, config):
+    """Norms are f32 there. Q's and K's rows would stand in another order, which random numbers do not know."""
+    bytes_of = [f"<0x{i:02X}>" for i in range(256)]
+    tokens = ["<unk>", "<s>", "</s>", *bytes_of] + [f"t{i}" for i in range(a.vocab - 259)]
+    about = {"general.architecture": "llama", "general.name": f"random {a.layers} x {a.dim}", "general.file_type": 32, "llama.context_length": a.context,
+             "llama.embedding_length": a.dim, "llama.block_count": a.layers, "llama.feed_forward_length": a.mlp, "llama.vocab_size": a.vocab,
+             "llama.attention.head_count": a.heads, "llama.attention.head_count_kv": a.kv_heads, "llama.rope.dimension_count": a.head_dim,
+             "llama.attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]), "llama.rope.freq_base": float(config["rope_theta"]),
+             "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.scores": -np.arange(a.vocab, dtype="f4"),
+             "tokenizer.ggml.token_type": np.array([2, 3, 3] + [6] * 256 + [1] * (a.vocab - 259), "i4"),
+             "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0}
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(about)) + b"".join(gguf_text(key) + gguf_value(value) for key, value in about.items())
+    end = 0
+    for name, shape in shapes.items():
+        parts = name.split(".")
+        name = (f"blk.{parts[2]}." if parts[1] == "layers" else "") + ROLES[parts[-2]] + ".weight"
+        head += gguf_text(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *reversed(shape))
+        head += struct.pack("<IQ", F32 if len(shape) == 1 else BF16, end)
+        end += -(-int(np.prod(shape)) * (4 if len(shape) == 1 else 2) // 32) * 32
+    return head + bytes(-len(head) % 32)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("out")
+    p.add_argument("--gguf")
+    for name, value in dict(layers=22, dim=2048, heads=32, kv_heads=4, head_dim=64, mlp=5632, vocab=32000, context=4096).items():
+        p.add_argument("--" + name.replace("_", "-"), type=int, default=value)
+    a = p.parse_args()
+    demo = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "calib_data", "demo")
+    with open(os.path.join(demo, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    config |= dict(hidden_size=a.dim, num_hidden_layers=a.layers, num_attention_heads=a.heads, num_key_value_heads=a.kv_heads, head_dim=a.head_dim,
+                   intermediate_size=a.mlp, vocab_size=a.vocab, max_position_embeddings=a.context, tie_word_embeddings=False)
+    shapes = shapes_of(a)
+    os.makedirs(a.out, exist_ok=True)
+    gguf = open(a.gguf, "wb") if a.gguf else None
+    with open(os.path.join(a.out, "model.safetensors"), "wb") as f:
+        f.write(safetensors_head(shapes))
+        if gguf:
+            gguf.write(gguf_head(a, shapes, config))
+        for name, values in values_of(shapes):
+            f.write(values.tobytes())
+            if gguf:
+                data = (values.astype("<u4") << 16 if len(shapes[name]) == 1 else values).tobytes()
+                gguf.write(data + bytes(-len(data) % 32))
+    if gguf:
+        gguf.close()
+    with open(os.path.join(a.out, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(config, f, indent=1)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(os.path.join(demo, name), a.out)
+
+
+if __name__ == "__main__":
+    main()

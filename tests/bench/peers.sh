@@ -1,0 +1,32 @@
+#!/bin/bash
+# peers.sh LQ FOLDER [--build | options of peers.py]: lq beside llama.cpp on this machine's CPU. Builds llama.cpp from the source package of
+# llama-cpp-python into FOLDER, which stands outside of the tree, and runs peers.py with both. What stands in FOLDER is used again: remove
+# FOLDER/source and FOLDER/llama.cpp for a newer one. --build stops behind the build. docs/BENCH.md, "Beside llama.cpp", says what is compared.
+set -eu
+[ $# -ge 2 ] || { sed -n 's/^# //p' "$0" | head -n 3 >&2; exit 2; }
+here=$(cd "$(dirname "$0")" && pwd)
+lq=$(realpath "$1")
+mkdir -p "$2"
+folder=$(realpath "$2")
+shift 2
+case $folder/ in "$(realpath "$here/../..")"/*) echo "peers.sh: $folder lies in the tree" >&2; exit 2 ;; esac
+
+tools=(llama-bench llama-batched-bench llama-quantize)
+if [ ! -d "$folder/source" ]; then
+    rm -rf "$folder/source.part"
+    mkdir "$folder/source.part"
+    python3 -m pip download -q --no-binary llama-cpp-python --no-deps -d "$folder/source.part" llama-cpp-python
+    tar -xzf "$folder"/source.part/llama_cpp_python-*.tar.gz -C "$folder/source.part" --strip-components 1
+    mv "$folder/source.part" "$folder/source"
+fi
+if [ ! -e "$folder/llama.cpp/built" ]; then
+    # As llama.cpp is built by default for this machine (OpenMP, repacking, tinyBLAS), without what downloads.
+    commit=$(sed -n 's/.*llama\.cpp@\([0-9a-f]*\).*/\1/p' "$folder/source/CHANGELOG.md" | head -n 1)
+    cmake -S "$folder/source/vendor/llama.cpp" -B "$folder/llama.cpp" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON \
+        -DLLAMA_BUILD_COMMIT="${commit:-unknown}" -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+        -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF >"$folder/llama.cpp.log"
+    cmake --build "$folder/llama.cpp" -j "$(nproc)" --target "${tools[@]}" >>"$folder/llama.cpp.log"
+    touch "$folder/llama.cpp/built"
+fi
+[ "${1:-}" != --build ] || { echo "$folder/llama.cpp/bin"; exit; }
+exec /usr/bin/python3 "$here/peers.py" "$lq" "$folder" "$@"
