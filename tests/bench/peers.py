@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -411,6 +412,7 @@ def arguments():
 
 def main():
     a = arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     samples, status = Samples(os.path.join(a.folder, "samples.jsonl")), 0
     try:
         measure(a, samples)

@@ -6,10 +6,10 @@ set -eu
 [ $# -ge 2 ] || { sed -n 's/^# //p' "$0" | head -n 3 >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 lq=$(realpath "$1")
-mkdir -p "$2"
-folder=$(realpath "$2")
+folder=$(realpath -m "$2")
 shift 2
 case $folder/ in "$(realpath "$here/../..")"/*) echo "peers.sh: $folder lies in the tree" >&2; exit 2 ;; esac
+mkdir -p "$folder"
 
 tools=(llama-bench llama-batched-bench llama-quantize)
 if [ ! -d "$folder/source" ]; then
@@ -24,8 +24,9 @@ if [ ! -e "$folder/llama.cpp/built" ]; then
     commit=$(sed -n 's/.*llama\.cpp@\([0-9a-f]*\).*/\1/p' "$folder/source/CHANGELOG.md" | head -n 1)
     cmake -S "$folder/source/vendor/llama.cpp" -B "$folder/llama.cpp" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON \
         -DLLAMA_BUILD_COMMIT="${commit:-unknown}" -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
-        -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF >"$folder/llama.cpp.log"
-    cmake --build "$folder/llama.cpp" -j "$(nproc)" --target "${tools[@]}" >>"$folder/llama.cpp.log"
+        -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF >"$folder/llama.cpp.log" 2>&1
+    cmake --build "$folder/llama.cpp" -j "$(nproc)" --target "${tools[@]}" >>"$folder/llama.cpp.log" 2>&1 ||
+        { tail -n 5 "$folder/llama.cpp.log" >&2; exit 1; }
     touch "$folder/llama.cpp/built"
 fi
 [ "${1:-}" != --build ] || { echo "$folder/llama.cpp/bin"; exit; }
