@@ -22,6 +22,7 @@ static int common(int a, int b) { // their largest common divisor; 0 divides not
 
 // k of a cell: no scale, neither of the weight nor of the activations, changes within one.
 static size_t cell_of(const lq_weight *w, lq_atype t) {
+    if (t.elem == LQ_BF16) return (size_t)w->k; // there is none
     if (t.elem == LQ_E4M3) return w->type.group || t.group ? (size_t)common(w->type.group, t.group) : (size_t)w->k;
     const int unit = common(lq_x86_group(&w->type), t.group);
     return (size_t)(unit > LQ_GROUP_MAX ? common(unit, LQ_GROUP_MAX) : unit); // int32 has to hold its sum
@@ -33,7 +34,7 @@ bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b) {
     if (a->perm != b->perm || a->smooth != b->smooth || a->outlier != b->outlier || a->outliers != b->outliers)
         return false;
     if (t.fixed && (a->act_scale != b->act_scale || a->act_zero != b->act_zero)) return false;
-    return t.elem == LQ_F32 || t.elem == LQ_BF16 || cell_of(a, t) == cell_of(b, t);
+    return t.elem == LQ_F32 || cell_of(a, t) == cell_of(b, t);
 }
 
 // Bytes of q, scale, sum and zero, each up to a 64-byte border.
@@ -52,7 +53,7 @@ static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell) {
 size_t lq_act_bytes(const lq_dev *d, const lq_weight *w, int rows) {
     const lq_atype t = lq_act_type(d, &w->type);
     if (t.elem == LQ_F32) return 0;
-    const sizes s = sizes_of(w, t, rows, t.elem == LQ_BF16 ? 1 : cell_of(w, t));
+    const sizes s = sizes_of(w, t, rows, cell_of(w, t));
     return s.q + s.scale + s.sum + s.zero;
 }
 

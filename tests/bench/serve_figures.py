@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# serve_figures.py LQ MODEL [long] [prefix] [share] [-- OPTIONS OF lq serve]: figures of a server that want a machine of their own.
+# serve_figures.py LQ MODEL [long] [prefix] [share] [--options OPTIONS]: figures of a server that want a machine of their own.
 #   long    16 streams, then a prompt of --prompt tokens: gaps between the streams' tokens with prompts cut into chunks of several sizes, and whole
 #   prefix  100 prompts of 1,000 tokens and 24 more, of which the 1,000 are the same: with and without the prefix cache
 #   share   32 streams: what each thread of the server takes of the processor
