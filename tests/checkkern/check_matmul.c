@@ -496,7 +496,7 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bo
     snprintf(what, sizeof what, "moe %s %s rows %d%s%s", dev->isa, name, rows, by_slot ? " by slot" : "",
              order ? "" : " by turns");
     const lq_mat x = mat_of(by_slot ? slots : rows, K), y[2] = {mat_of(slots, N), mat_of(slots, N)};
-    const lq_act a = ck_act_of(&x, &w[0][0]);
+    const lq_act a = act_as(&x, &w[0][0], lq_act_type(dev, &w[0][0].type).elem);
     dev->ops.moe(dev, &(lq_moe_args){.x = &a, .x_by_slot = by_slot, .slots = slots, .top_k = top_k, .experts = EXPERTS,
                                      .order = order ? sorted : NULL,
                                      .start = order ? start : NULL, .count = 2, .w = {w[0], w[1]}, .bias = {bias, NULL},
