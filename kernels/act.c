@@ -1,5 +1,5 @@
-// act.c: which form of activations a weight wants, and where the parts of that form lie. Pure:
-// it owns nothing and cannot fail.
+// act.c: which form of activations a weight wants and where its parts lie; what attention rounds to. Pure: it owns
+// nothing and cannot fail.
 #include "kernels/ops.h"
 
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w) {
@@ -9,6 +9,10 @@ lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w) {
     if (w->kind != LQ_W_INT || !d->q8 || d->numerics == LQ_NUM_EXACT || lq_x86_group(w) > LQ_GROUP_MAX)
         return (lq_atype){.elem = LQ_F32};
     return (lq_atype){.elem = LQ_I8, .group = lq_x86_group(w)};
+}
+
+lq_dtype lq_attn_type(const lq_dev *d, lq_dtype cache, int dk) {
+    return d->bf16 && d->numerics != LQ_NUM_EXACT && cache != LQ_F32 && dk >= 32 ? LQ_BF16 : LQ_F32;
 }
 
 static int common(int a, int b) { // their largest common divisor; 0 divides nothing

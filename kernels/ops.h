@@ -468,7 +468,7 @@ struct lq_dev {
     lq_dtype act;          // of x, of the residual and of what layers hand each other: F32 on a CPU
     bool host;             // device pointers are host pointers: weights may stay mapped
     bool q8;               // int weights want int8 activations unless they say otherwise
-    bool bf16;             // and bf16 weights bf16 ones
+    bool bf16;             // and bf16 weights bf16 ones, as attention does
     lq_pool *pool;         // threads of the host: a CPU's own; of another device they load and pack
     int rank, ranks;
     int users;             // lq_dev_open and each lq_dev_use; not counted from two threads at once
@@ -494,6 +494,9 @@ void lq_dev_close(lq_dev *d);
 // with q8 int weights want I8 with their own group, LQ_ROW_GROUP where a row has one scale (groups over LQ_GROUP_MAX:
 // none), and on a device with bf16 plain BF16 weights want BF16; all others F32.
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w);
+// What attention rounds to before it multiplies: BF16 on a device with bf16, not in exact mode, nor where the cache is
+// F32 (whoever wants that does not want it rounded), nor with heads of less than 32 (few numbers average no error).
+lq_dtype lq_attn_type(const lq_dev *d, lq_dtype cache, int dk);
 // Whether two weights that read the same x can be given one lq_act.
 bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b);
 // Bytes of q, scale, sum and zero for `rows` rows of the input of w; binds them inside `base` and sets

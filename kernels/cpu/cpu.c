@@ -180,6 +180,7 @@ static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
         c->spread = lq_spread_avx512;
         name = isa & LQ_ISA_BF16 ? "avx512 vnni bf16" : "avx512 vnni";
     }
+    if (isa & LQ_ISA_BF16) o->attn = lq_attn_avx512bf16;
     if (isa & LQ_ISA_AMX) {
         lq_cpu_amx_slots(o);
         c->rough = rough ? &lq_rough_amx : NULL;

@@ -33,4 +33,5 @@ void lq_arrange_c(lq_dev *d, const lq_arrange_args *a);
 void lq_tries_cpu(lq_dev *d, const lq_tries_args *a); // of every ISA: by its round, quant and matmul
 void lq_attn_avx2(lq_dev *d, const lq_attn_args *a);
 void lq_attn_avx512(lq_dev *d, const lq_attn_args *a);
+void lq_attn_avx512bf16(lq_dev *d, const lq_attn_args *a);
 #endif

@@ -39,7 +39,8 @@ static void add_attention(const lq_model *m, const lq_part *a, int seqs, int at,
     const double width = (double)a->head_dim + a->v_dim;
     int64_t all = 0;
     for (int64_t i = at; i < (int64_t)at + rows; i++) all += seen(a, i);
-    out->fmas += (double)seqs * (double)all * a->heads * width;
+    const bool halves = lq_attn_type(m->dev, m->kv_type, a->head_dim) == LQ_BF16;
+    *(halves ? &out->halves : &out->fmas) += (double)seqs * (double)all * a->heads * width;
     const double each = a->kv_heads * (a->kind == LQ_P_MLA ? a->head_dim : width) * (double)lq_dtype_size(m->kv_type);
     out->bytes += (double)seqs * (double)(seen(a, at) + rows - 1) * each;
 }

@@ -14,6 +14,7 @@ lq_dev *twin_open(const lq_dev *dev, int threads) {
     lq_dev *d;
     snprintf(isa, sizeof isa, "%s", dev->isa);
     isa[strcspn(isa, " ")] = 0;
+    if (strstr(dev->isa, "bf16")) snprintf(isa, sizeof isa, "avx512bf16");
     if (strstr(dev->isa, "amx")) snprintf(isa, sizeof isa, "amx");
     const lq_dev_opts o = {.isa = isa, .threads = threads, .numerics = dev->numerics};
     if (!lq_dev_open(dev->host ? "cpu" : dev->name, &o, &d, &err) || !ck_reserve(d, &err)) {
@@ -340,7 +341,7 @@ void check_ops(lq_dev *ref, lq_dev *dev) {
                 for (int way = 0; way < 3; way++) glu_case(dev, (lq_unary)fn, widths[w], way);
     if (ck_begin("scale add", dev->isa))
         for (int w = 0; w < WIDTHS; w++) check_scale_add(dev, widths[w]);
-    if (ck_begin("kv_write kv_copy attn", dev->isa)) check_attn(dev);
+    check_attn(dev);
     if (ck_begin("rows of rope, kv_write, attn, conv, scan", dev->isa)) check_rows(dev);
     check_mix(dev);
     if (ck_begin("sample", dev->isa)) check_sample(dev);

@@ -263,7 +263,7 @@ int main(int argc, char **argv) {
         }
         const int before = ck_passed + ck_failed;
         if (amx) check_mix(d), check_rough(); // all else is what avx512 has
-        if (bf16) check_bf16(ref, d); // and that
+        if (bf16) check_bf16(ref, d), check_attn(d); // and that
         if (!amx && !bf16) {
             check_ukrs(lq_cpu_of(d)->isa, ref);
             check_matmul(ref, d);

@@ -1,17 +1,20 @@
 // attn_vec.h: attention for the ISA this is compiled for. Owns nothing; refuses nothing that attn.c takes.
 //
 // A tile is up to TILE query vectors (rows x heads of one KV head's group) of a sequence. Per split of LQ_SPLIT
-// positions K and V become f32 once per tile and every product is the same small kernel, ROWS query vectors x COLS
-// columns. A score is one chain of fused multiply-adds over dk, a weighted sum one chain over the split's positions, a
-// sum of exponentials VEC chains by position mod VEC: none of them knows the tile, so a row has its bits in decode, in
-// any prefill and on any number of threads. Positions that a row does not see have weight 0, which leaves a chain as it
-// is. One row's splits may be computed by several threads (few rows, long cache): their results lie in the scratch and
-// are merged in order, by the same code.
+// positions K and V become cells once per tile and every product is the same small kernel, ROWS query vectors x COLS
+// columns. A cell has the place of an f32: one number and its step a fused multiply-add, or with AVX-512 BF16 two of
+// bf16 and its step vdpbf16ps. A score is one chain of steps over dk, a weighted sum one chain over the split's
+// positions, a sum of exponentials VEC chains by position mod VEC: none of them knows the tile, so a row has its bits
+// in decode, in any prefill and on any number of threads. Positions that a row does not see have weight 0, which leaves
+// a chain as it is. One row's splits may be computed by several threads (few rows, long cache): their results lie in
+// the scratch and are merged in order, by the same code.
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/slots.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
+#define queries_cells NAME(queries_cells)
+#define positions_pair NAME(positions_pair)
 #define dots NAME(dots)
 #define kv_read NAME(kv_read)
 #define kv_ask NAME(kv_ask)
@@ -19,6 +22,7 @@
 #define split_range NAME(split_range)
 #define split_scores NAME(split_scores)
 #define biases NAME(biases)
+#define sight NAME(sight)
 #define split_weigh NAME(split_weigh)
 #define merge NAME(merge)
 #define merge_o NAME(merge_o)
@@ -30,7 +34,13 @@
 #define tile_run NAME(tile_run)
 #define parts_merge NAME(parts_merge)
 
-enum { TILE = 64, COLS = 2 * VEC, DK = 128, DEEP = 128 }; // DK: of K at a time; DEEP: positions of V at a time
+#if defined(__AVX512BF16__)
+enum { PER = 2 }; // numbers in a cell
+#else
+enum { PER = 1 };
+#endif
+enum { TILE = 64, COLS = 2 * VEC, CELLS = 128 };
+enum { DK = CELLS * PER, DEEP = CELLS * PER }; // of K at a time; positions of V at a time
 #if defined(__AVX512F__)
 enum { ROWS = 8 }; // 2 * ROWS sums, 2 columns and a broadcast in 32 registers, or in 16
 #else
@@ -55,13 +65,63 @@ typedef struct tile {
     int row[TILE], head[TILE];
     lq_sight see[TILE];
     float all_m[TILE], all_l[TILE], m[TILE], l[TILE], old[TILE], new[TILE];
-    _Alignas(64) float p[TILE][LQ_SPLIT]; // scores, then weights
+    _Alignas(64) float p[TILE][LQ_SPLIT]; // scores, then cells of weights
     _Alignas(64) float o[TILE][COLS];
-    _Alignas(64) float kv[DEEP][COLS];    // V, or K across
-    _Alignas(64) float raw[COLS][DK];     // K as it lies
+    _Alignas(64) float kv[CELLS][COLS];   // cells of V, or of K across
+    _Alignas(64) float raw[COLS][CELLS];  // of K as it lies
+#if defined(__AVX512BF16__)
+    _Alignas(64) float q_cells[TILE][CELLS];
+#endif
 } tile;
 
-// --- the kernel: c[r][0..COLS) += sum over i of a[r][i] b[i][0..COLS), or = ---
+// --- cells ---
+
+#if defined(__AVX512BF16__)
+INLINE __m512bh pairs(vf x) { return (__m512bh)_mm512_castps_si512(x); }
+INLINE vf step(vf a, vf b, vf c) { return _mm512_dpbf16_ps(c, pairs(a), pairs(b)); }
+INLINE vf narrow(vf low, vf high) { return _mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(high, low)); }
+INLINE vf seen(vf p, vf v) { // those of v whose weight is not 0
+    const __mmask32 m = _mm512_test_epi16_mask(_mm512_castps_si512(p), _mm512_set1_epi16(0x7fff));
+    return _mm512_castsi512_ps(_mm512_maskz_mov_epi16(m, _mm512_castps_si512(v)));
+}
+
+INLINE vf odd_of(vf x) { // the top bit of a half is set where a number is NaN or infinite
+    const __m512i top = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi16(0x7f80));
+    return _mm512_castsi512_ps(_mm512_add_epi16(top, _mm512_set1_epi16(0x80)));
+}
+
+INLINE bool odd_any(vf x) { return _mm512_movepi16_mask(_mm512_castps_si512(x)) != 0; }
+
+// Weights of positions j .. j + VEC into the cells of p, and as they are there.
+INLINE vf weights_store(float *p, int j, vf e) {
+    const __m256i x = (__m256i)_mm512_cvtneps_pbh(e);
+    _mm256_storeu_si256((__m256i *)(void *)(p + j / PER), x);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+
+// Rows of two positions become cells of both.
+static void positions_pair(float (*kv)[COLS], int n) {
+    static const _Alignas(64) uint16_t order[32] = {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39,
+                                                    8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    const __m512i low = _mm512_load_si512(order), high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    for (int i = 0; i < n; i++) {
+        const __m512i a = _mm512_load_si512(kv[i]), b = _mm512_load_si512(kv[i] + VEC);
+        _mm512_store_si512(kv[i], _mm512_permutex2var_epi16(a, low, b));
+        _mm512_store_si512(kv[i] + VEC, _mm512_permutex2var_epi16(a, high, b));
+    }
+}
+#else
+INLINE vf step(vf a, vf b, vf c) { return vf_fma(a, b, c); }
+INLINE vf seen(vf p, vf v) { return vf_pick(vf_equal(p, vf_zero()), vf_zero(), v); }
+INLINE vf odd_of(vf x) { return vf_sub(x, x); } // 0, or NaN
+INLINE bool odd_any(vf x) { return vf_any_nan(x); }
+INLINE vf weights_store(float *p, int j, vf e) {
+    vf_store(p + j, e);
+    return e;
+}
+#endif
+
+// --- the kernel: c[r][0..COLS) += sum over k cells of a[r][i] b[i][0..COLS), or = ---
 
 INLINE void dot_rows(const int rows, int k, const float *const *a, const float *b, float *const *c, bool more) {
     vf s[ROWS], t[ROWS];
@@ -73,8 +133,8 @@ INLINE void dot_rows(const int rows, int k, const float *const *a, const float *
         vf u = vf_load(b), v = vf_load(b + VEC);
         EACH (int r = 0; r < rows; r++) {
             vf x = vf_set(a[r][i]);
-            s[r] = vf_fma(x, u, s[r]);
-            t[r] = vf_fma(x, v, t[r]);
+            s[r] = step(x, u, s[r]);
+            t[r] = step(x, v, t[r]);
         }
     }
     EACH (int r = 0; r < rows; r++) {
@@ -98,7 +158,7 @@ static void dots(int rows, int k, const float *const *a, const float *b, float *
     }
 }
 
-// --- K and V as f32 ---
+// --- K and V as cells ---
 
 static inline vf widen(lq_dtype type, const void *p) {
     switch (type) {
@@ -110,45 +170,57 @@ static inline vf widen(lq_dtype type, const void *p) {
     }
 }
 
-// Elements d0 .. d0 + width of `n` positions from j on, to dst [n][stride], with zeros up to the next multiple of VEC.
-// Returns whether any is NaN or infinite. A block freed behind the window reads as 0.
+// VEC cells of what lies at p.
+INLINE vf cells_of(const lq_dtype type, const char *p, vf by) {
+    const bool scaled = type == LQ_I8 || type == LQ_E4M3;
+#if defined(__AVX512BF16__)
+    if (type == LQ_BF16) return vf_load((const float *)(const void *)p);
+    vf low = widen(type, p), high = widen(type, p + (type == LQ_F16 ? 2 : 1) * VEC);
+    return scaled ? narrow(vf_mul(low, by), vf_mul(high, by)) : narrow(low, high);
+#else
+    return scaled ? vf_mul(widen(type, p), by) : widen(type, p);
+#endif
+}
+
+// Elements d0 .. d0 + width of `n` positions from j on as cells, to dst [n][stride], with zeros up to the next multiple
+// of VEC cells. Returns whether any is NaN or infinite. A block freed behind the window reads as 0.
 INLINE bool read_typed(const lq_dtype type, const lq_attn_args *a, const tile *t, bool v, int j, int n, int d0,
                        int width, float *dst, int stride) {
+    enum { AT_ONCE = VEC * PER };
     const lq_cache *c = &a->cache;
     const int32_t *table = lq_rows_table(a->rows, t->seq);
     const size_t size = type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2;
-    const size_t step = (size_t)lq_cache_width(c, v) * size;
-    const int tail = width % VEC;
+    const size_t row = (size_t)lq_cache_width(c, v) * size;
+    const int tail = width % AT_ONCE;
     float head_scale = lq_cache_head_scale(c, t->kv_head, v);
-    vf odd = vf_zero(); // x - x: 0, or NaN
+    vf odd = vf_zero();
     for (int i = 0; i < n;) {
         int32_t block = table[(j + i) / c->page];
         int at = (j + i) % c->page, end = i + c->page - at < n ? i + c->page - at : n;
         if (block < 0) {
-            for (; i < end; i++, dst += stride) memset(dst, 0, (size_t)((width + VEC - 1) / VEC * VEC) * sizeof *dst);
+            for (; i < end; i++, dst += stride)
+                for (int d = 0; d < width; d += AT_ONCE) vf_store(dst + d / PER, vf_zero());
             continue;
         }
-        const char *src = lq_cache_at(c, block, t->kv_head, v) + (size_t)at * step + (size_t)d0 * size;
+        const char *src = lq_cache_at(c, block, t->kv_head, v) + (size_t)at * row + (size_t)d0 * size;
         const float *scale = type == LQ_I8 ? lq_cache_scale(c, block, t->kv_head, v) : NULL;
-        for (; i < end; i++, at++, dst += stride, src += step) {
+        for (; i < end; i++, at++, dst += stride, src += row) {
             vf by = vf_set(scale ? scale[at] : head_scale), x;
             int d = 0;
-            for (; d + VEC <= width; d += VEC) {
-                x = widen(type, src + (size_t)d * size);
-                if (type == LQ_I8 || type == LQ_E4M3) x = vf_mul(x, by);
-                odd = vf_or(odd, vf_sub(x, x));
-                vf_store(dst + d, x);
+            for (; d + AT_ONCE <= width; d += AT_ONCE) {
+                x = cells_of(type, src + (size_t)d * size, by);
+                odd = vf_or(odd, odd_of(x));
+                vf_store(dst + d / PER, x);
             }
             if (!tail) continue;
-            char rest[VEC * 4] = {0}; // nothing behind the last element is read
+            char rest[AT_ONCE * 4] = {0}; // nothing behind the last element is read
             memcpy(rest, src + (size_t)d * size, (size_t)tail * size);
-            x = widen(type, rest);
-            if (type == LQ_I8 || type == LQ_E4M3) x = vf_only(vm_first(tail), vf_mul(x, by));
-            odd = vf_or(odd, vf_sub(x, x));
-            vf_store(dst + d, x);
+            x = cells_of(type, rest, by);
+            odd = vf_or(odd, odd_of(x));
+            vf_store(dst + d / PER, x);
         }
     }
-    return vf_any_nan(odd);
+    return odd_any(odd);
 }
 
 static bool kv_read(const lq_attn_args *a, const tile *t, bool v, int j, int n, int d0, int width, float *dst,
@@ -244,25 +316,44 @@ static bool split_range(tile *t, int j0, int *low, int *high) {
     return *low < *high;
 }
 
+// Columns d0 .. d0 + width of the queries.
+static void queries_cells(tile *t, int d0, int width, const float **q) {
+#if defined(__AVX512BF16__)
+    for (int r = 0; r < t->n; r++) {
+        const float *x = t->q[r] + d0;
+        for (int d = 0; d < width; d += 2 * VEC) {
+            const int more = width - d > VEC ? width - d - VEC : 0;
+            const vf low = vf_load_m(vm_first(width - d), x + d), high = vf_load_m(vm_first(more), x + d + VEC);
+            vf_store(&t->q_cells[r][d / PER], narrow(low, high));
+        }
+        q[r] = t->q_cells[r];
+    }
+#else
+    (void)width;
+    for (int r = 0; r < t->n; r++) q[r] = t->q[r] + d0;
+#endif
+}
+
 static void split_scores(const lq_attn_args *a, tile *t, int j0, int low, int high) {
-    int dk = a->cache.dk;
-    for (int j = low; j < high; j += COLS) {
-        kv_ask(a, t, false, j0 + j + COLS, COLS, t->last);
-        if (!a->cache.v_in_k) kv_ask(a, t, true, j0 + j, COLS, t->last);
-        for (int d0 = 0; d0 < dk; d0 += DK) {
-            int width = dk - d0 < DK ? dk - d0 : DK, wide = (width + VEC - 1) / VEC * VEC;
+    const float *q[TILE];
+    float *c[ROWS];
+    for (int d0 = 0; d0 < a->cache.dk; d0 += DK) {
+        int width = a->cache.dk - d0 < DK ? a->cache.dk - d0 : DK, cells = (width + PER - 1) / PER;
+        queries_cells(t, d0, width, q);
+        for (int j = low; j < high; j += COLS) {
             int have = high - j < COLS ? high - j : COLS;
-            kv_read(a, t, false, j0 + j, have, d0, width, t->raw[0], DK);
-            for (int r = have; r < COLS; r++) memset(t->raw[r], 0, (size_t)wide * sizeof(float));
-            for (int d = 0; d < wide; d += VEC)
-                for (int r = 0; r < COLS; r += VEC) across(&t->raw[r][d], DK, &t->kv[d][r], COLS);
+            if (d0 == 0) kv_ask(a, t, false, j0 + j + COLS, COLS, t->last);
+            if (d0 == 0 && !a->cache.v_in_k) kv_ask(a, t, true, j0 + j, COLS, t->last);
+            kv_read(a, t, false, j0 + j, have, d0, width, t->raw[0], CELLS);
+            for (int r = have; r < COLS; r++)
+                for (int i = 0; i < cells; i += VEC) vf_store(&t->raw[r][i], vf_zero());
+            for (int i = 0; i < cells; i += VEC)
+                for (int r = 0; r < COLS; r += VEC) across(&t->raw[r][i], CELLS, &t->kv[i][r], COLS);
             for (int g = 0; g < t->groups; g++) {
                 if (j < t->low[g] || j >= t->high[g]) continue;
                 int rows = t->n - g * ROWS < ROWS ? t->n - g * ROWS : ROWS;
-                const float *q[ROWS];
-                float *c[ROWS];
-                for (int r = 0; r < rows; r++) q[r] = t->q[g * ROWS + r] + d0, c[r] = &t->p[g * ROWS + r][j];
-                dots(rows, width, q, t->kv[0], c, d0 > 0);
+                for (int r = 0; r < rows; r++) c[r] = &t->p[g * ROWS + r][j];
+                dots(rows, cells, q + g * ROWS, t->kv[0], c, d0 > 0);
             }
         }
     }
@@ -275,6 +366,12 @@ static vf biases(const lq_attn_args *a, int head, int at, int j) {
     return a->alibi_coarse ? vf_load(v) : vf_mul(vf_set(a->alibi[head]), vf_load(v));
 }
 
+// Which of VEC positions from j on are seen: nearly always all.
+INLINE vm sight(const lq_sight *see, int j) {
+    const int last = j + VEC - 1;
+    return vm_bits(see->from <= j && last <= see->at && last < see->tree_base ? 0xffff : lq_sight_mask(see, j));
+}
+
 // Scores to weights: t->p, and the maximum and sum of one query vector.
 static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int high) {
     vf most = vf_set(-FLT_MAX), sum = vf_zero(), scale = vf_set(a->scale), cap = vf_set(a->softcap);
@@ -285,14 +382,13 @@ static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, 
         if (a->alibi) s = vf_add(s, biases(a, t->head[r], t->see[r].at, j0 + j));
         vf_store(p + j, s);
         // NaN stays out: its weight is NaN all the same
-        most = vf_pick(vm_bits(lq_sight_mask(&t->see[r], j0 + j)), vf_max(s, most), most);
+        most = vf_pick(sight(&t->see[r], j0 + j), vf_max(s, most), most);
     }
     t->m[r] = vf_most(most);
     most = vf_set(t->m[r]);
     for (int j = low; j < high; j += VEC) {
-        vf e = vf_only(vm_bits(lq_sight_mask(&t->see[r], j0 + j)), vf_exp(vf_sub(vf_load(p + j), most)));
-        sum = vf_add(sum, e);
-        vf_store(p + j, e);
+        vf e = vf_only(sight(&t->see[r], j0 + j), vf_exp(vf_sub(vf_load(p + j), most)));
+        sum = vf_add(sum, weights_store(p, j, e));
     }
     t->l[r] = vf_sum(sum);
 }
@@ -314,13 +410,12 @@ static void merge_o(float *y, const float *o, int n, float old, float new) {
 }
 
 // With NaN or infinity among the V of a tile: what a row does not see must not reach it even times 0.
-static void odd_values(tile *t, int r, int j, int low, int high) {
-    for (int i = low; i < high; i++) {
-        if (t->p[r][j + i] == 0) continue;
-        vf p = vf_set(t->p[r][j + i]);
-        for (int d = 0; d < COLS; d += VEC)
-            vf_store(t->o[r] + d, vf_fma(p, vf_load(&t->kv[i][d]), vf_load(t->o[r] + d)));
-    }
+static void odd_values(const float *p, const float *v, int cells, float *o) {
+    for (int i = 0; i < cells; i++, v += COLS)
+        for (int d = 0; d < COLS; d += VEC) {
+            vf by = vf_set(p[i]);
+            vf_store(o + d, step(by, seen(by, vf_load(v + d)), vf_load(o + d)));
+        }
 }
 
 // Columns d0 .. d0 + COLS of the weighted V of a split, into t->o.
@@ -330,18 +425,22 @@ static void split_values(const lq_attn_args *a, tile *t, int j0, int low, int hi
     if (width <= VEC) memset(t->kv, 0, sizeof t->kv);
     for (int j = low; j < high; j += DEEP) {
         int have = high - j < DEEP ? high - j : DEEP;
-        bool odd = kv_read(a, t, true, j0 + j, have, d0, width, t->kv[0], COLS);
+        bool odd = kv_read(a, t, true, j0 + j, have, d0, width, t->kv[0], COLS / PER);
+#if defined(__AVX512BF16__)
+        if (have % PER) vf_store(t->kv[have / PER] + VEC, vf_zero());
+        positions_pair(t->kv, (have + PER - 1) / PER);
+#endif
         for (int g = 0; g < t->groups; g++) {
             int from = t->low[g] > j ? t->low[g] - j : 0, to = t->high[g] - j < have ? t->high[g] - j : have;
-            int rows = t->n - g * ROWS < ROWS ? t->n - g * ROWS : ROWS;
-            const float *p[ROWS];
+            int rows = t->n - g * ROWS < ROWS ? t->n - g * ROWS : ROWS, cells = (to - from + PER - 1) / PER;
+            const float *p[ROWS], *v = t->kv[from / PER];
             float *c[ROWS];
             if (from >= to) continue;
             for (int r = 0; r < rows; r++) {
-                p[r] = &t->p[g * ROWS + r][j + from], c[r] = t->o[g * ROWS + r];
-                if (odd) odd_values(t, g * ROWS + r, j, from, to);
+                p[r] = &t->p[g * ROWS + r][(j + from) / PER], c[r] = t->o[g * ROWS + r];
+                if (odd) odd_values(p[r], v, cells, c[r]);
             }
-            if (!odd) dots(rows, to - from, p, t->kv[from], c, true);
+            if (!odd) dots(rows, cells, p, v, c, true);
         }
     }
 }
@@ -446,6 +545,12 @@ static void parts_merge(void *arg, int task, int worker) {
 }
 
 void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a) {
+#if defined(__AVX512BF16__)
+    if (lq_attn_type(d, a->cache.type, a->cache.dk) != LQ_BF16) {
+        lq_attn_avx512(d, a);
+        return;
+    }
+#endif
     const lq_rows *rows = a->rows;
     const lq_cpu *cpu = lq_cpu_of(d);
     job b = {.a = a, .first = cpu->work, .group = a->heads / a->cache.kv_heads, .splits = a->max_at / LQ_SPLIT + 1};

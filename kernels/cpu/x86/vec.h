@@ -10,7 +10,11 @@
 
 #if defined(__AVX512F__)
 enum { VEC = 16 };
+#if defined(__AVX512BF16__)
+#define NAME(x) x##_avx512bf16
+#else
 #define NAME(x) x##_avx512
+#endif
 typedef __m512 vf;
 typedef __m512i vi; // of int32
 typedef __mmask16 vm; // which lanes
