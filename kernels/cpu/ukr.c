@@ -8,6 +8,7 @@ RUN(lq_matmul_f32_q8_intany_c) RUN(lq_matmul_f32_q8_intx86_c)
 RUN(lq_matmul_f32_f32_f32any_c) RUN(lq_matmul_f32_f32_f16any_c) RUN(lq_matmul_f32_f32_bf16any_c)
 ROWS(lq_rows_f32_f32_intx86_c) ROWS(lq_rows_f32_f32_codedany_c)
 #if defined(__x86_64__)
+RUN(lq_matmul_f32_q8_int4x86_amx) RUN(lq_matmul_f32_q8_int8x86_amx)
 RUN(lq_matmul_f32_q8_int4x86_avx512) RUN(lq_matmul_f32_q8_int8x86_avx512)
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
 RUN(lq_matmul_f32_f32_intany_avx512) RUN(lq_matmul_f32_f32_tableany_avx512) RUN(lq_matmul_f32_f32_fp8any_avx512)
@@ -43,6 +44,8 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 
 const lq_ukr lq_ukrs[] = {
 #if defined(__x86_64__)
+    INT(4, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512 | LQ_ISA_AMX, lq_matmul_f32_q8_int4x86_amx),
+    INT(8, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512 | LQ_ISA_AMX, lq_matmul_f32_q8_int8x86_amx),
     INT(4, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int4x86_avx512),
     INT(8, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int8x86_avx512),
     RECODE(LQ_ISA_AVX512, lq_codes_u8_q8_intany_avx512),
