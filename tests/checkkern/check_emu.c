@@ -5,7 +5,7 @@
 #include "tests/checkkern/emulated.h"
 
 #if defined(__x86_64__)
-lq_ukr_run lq_matmul_f32_q8_int4x86_emu, lq_matmul_f32_q8_int8x86_emu;
+lq_ukr_many lq_matmul_f32_q8_int4x86_emu, lq_matmul_f32_q8_int8x86_emu;
 void lq_gram_emu(lq_dev *d, const lq_gram_args *a);
 extern const lq_rough lq_rough_emu;
 
@@ -25,7 +25,7 @@ bool ck_emu_is(void) { return on; }
 
 void ck_emu_rows(const lq_ukr **chosen) {
     static lq_ukr rows[2];
-    static const struct { const char *name; lq_ukr_run *run; } all[] = {
+    static const struct { const char *name; lq_ukr_many *many; } all[] = {
         {"lq_matmul_f32_q8_int4x86_amx", lq_matmul_f32_q8_int4x86_emu},
         {"lq_matmul_f32_q8_int8x86_amx", lq_matmul_f32_q8_int8x86_emu},
     };
@@ -33,7 +33,7 @@ void ck_emu_rows(const lq_ukr **chosen) {
         for (int i = 0; i < 2; i++) {
             if (strcmp((*chosen)->name, all[i].name)) continue;
             rows[i] = **chosen;
-            rows[i].run = all[i].run;
+            rows[i].many = all[i].many;
             *chosen = &rows[i];
         }
 }

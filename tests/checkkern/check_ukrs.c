@@ -353,6 +353,26 @@ static void check_row(const lq_dev *ref, const lq_ukr *u) {
     CHECK(found || !tried, "%s: rows above it take all that it could", u->name);
 }
 
+// Tall rows of layout any that are recoded: several tiles at a time, in parts of K; with zero points of activations
+// for whole rows, and for groups, which go tile by tile.
+static void check_recoded(const lq_dev *ref, const lq_ukr *u) {
+    static const lq_wtype types[] = {
+        {.bits = 3, .group = 64, .asym = true, .scale = LQ_F16}, {.bits = 5, .group = 16, .scale = LQ_BF16},
+        {.bits = 6, .asym = true, .scale = LQ_F32, .act = {.elem = LQ_I8}},
+        {.bits = 7, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+        {.bits = 3, .group = 128, .asym = true, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        lq_wtype t = types[i];
+        t.kind = LQ_W_INT;
+        t.elem = LQ_U8;
+        CHECK(reaches(u, &t), "%s: type %zu of tall ones does not fit it", u->name, i);
+        check_one(ref, u, &t, CK_WATCHED ? 35 : 291, CK_WATCHED ? 700 : 5003, CK_WATCHED ? 17 : 83);
+        check_one(ref, u, &t, 37, 700, 35);
+    }
+    check_parts(ref, u, CK_WATCHED ? 17 : 21);
+}
+
 // Rows of AMX where they are tall: more than one pass, the last one of odd height; in parts of K, of this row and of
 // int8 that rows of layout any are recoded to.
 static void check_tall(const lq_dev *ref, const lq_ukr *u) {
@@ -367,8 +387,7 @@ static void check_tall(const lq_dev *ref, const lq_ukr *u) {
     }
     check_parts(ref, u, CK_WATCHED ? 17 : 21);
     for (int i = 0; i < lq_ukr_count; i++)
-        if (lq_ukrs[i].codes && lq_ukrs[i].needs == LQ_ISA_AVX512 && u->bits == 8)
-            check_parts(ref, &lq_ukrs[i], CK_WATCHED ? 17 : 21);
+        if (lq_ukrs[i].codes && lq_ukrs[i].needs == LQ_ISA_AVX512 && u->bits == 8) check_recoded(ref, &lq_ukrs[i]);
 }
 
 // What this ISA has no row for is multiplied by tiles: no type of the list ends in a portable product.

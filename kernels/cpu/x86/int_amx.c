@@ -2,7 +2,7 @@
 // fewer are the AVX-512 kernels'. The bits are theirs: within a span of cells all is integer and exact, a finished span
 // is added to y as in int_avx512.h. Owns nothing, refuses nothing.
 //
-// A pass is up to 8 tiles of weights x 256 rows (up to 64 rows 2 tiles, two streams), whose sums lie on the stack. K
+// A pass is up to 8 tiles of weights x 256 rows (up to 64 rows 2 tiles, two streams), whose sums lie in scratch. K
 // goes by in ranges: those of two tiles become a panel of signed codes in the first cache (int4 less the zero point,
 // int8 less 128), which all rows meet, 32 at a time. Rows of activations are read where they lie. A block's sums of a
 // cell go to memory once, and are scaled behind the dots of the next cell, so that the vector units have what to do
@@ -16,16 +16,22 @@ enum { SIDE = TILE_ROWS, SUMS = SIDE * SIDE, ROW_BYTES = SIDE * 4, RANGE = 512 /
 // A block whose sums of the span that ends with cell g lie in `out`. high, wide: strips and tiles of it.
 typedef struct ended { int g, strip, tile, high, wide; } ended;
 
+// What a call has of scratch.
+typedef struct work {
+    float f[MOST_TILES][STRIPS][SUMS];      // y so far
+    int32_t sum[MOST_TILES][STRIPS][SUMS];  // of a span that no range holds
+    int32_t out[4][SUMS];
+    int8_t panel[2][RANGE * SIDE];          // [k / 4][16][4]
+} work;
+_Static_assert(sizeof(work) <= LQ_MANY_BYTES && (int)SIDE == LQ_MANY_ROWS, "what ukr.h says");
+
 typedef struct pass {
     cut c;
     int64_t t0;             // its first tile
     int tiles, most;        // of this pass, of any
     int m0, rows;
     int strips, depth;      // of 16 rows each; k of a tile register
-    float (*f)[STRIPS][SUMS];       // [tiles]: y so far
-    int32_t (*sum)[STRIPS][SUMS];   // [tiles]: of a span that no range holds
-    int8_t (*panel)[RANGE * SIDE];  // [2][k / 4][16][4]
-    int32_t (*out)[SUMS];           // [4]
+    struct work *work;
 } pass;
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -105,10 +111,10 @@ static void ended_add(const pass *p, ended *e, int bits) {
     for (int i = 0; i < 2 * e->high; i++) {
         const int strip = e->strip + i / 2, tile = e->tile + i % 2, m = p->m0 + row_of(p, strip);
         if (i % 2 >= e->wide) continue;
-        float *f = p->f[tile][strip];
-        if (shifted) span_add(p, p->out[i], p->t0 + tile, e->g, m, f, bits == 8, true);
-        else if (centred) span_add(p, p->out[i], p->t0 + tile, e->g, m, f, true, false);
-        else span_add(p, p->out[i], p->t0 + tile, e->g, m, f, false, false);
+        float *f = p->work->f[tile][strip];
+        if (shifted) span_add(p, p->work->out[i], p->t0 + tile, e->g, m, f, bits == 8, true);
+        else if (centred) span_add(p, p->work->out[i], p->t0 + tile, e->g, m, f, true, false);
+        else span_add(p, p->work->out[i], p->t0 + tile, e->g, m, f, false, false);
     }
     e->high = 0;
 }
@@ -158,7 +164,7 @@ INLINE void block_range(const pass *p, int64_t k0, int64_t k1, int tile, int str
     const cut *c = &p->c;
     const int row = row_of(p, strip), G = c->G, t = wide, s = high;
     const size_t below = (size_t)(row_of(p, strip + s) - row) * (size_t)G;
-    int32_t (*sum)[STRIPS][SUMS] = p->sum + tile;
+    int32_t (*sum)[STRIPS][SUMS] = p->work->sum + tile;
     int g = (int)(k0 / G);
     for (int64_t k = k0, end; k < k1; k = end, g++) {
         const int64_t cell = (int64_t)g * G;
@@ -166,10 +172,10 @@ INLINE void block_range(const pass *p, int64_t k0, int64_t k1, int tile, int str
         end = least(cell + G, k1);
         if (k == cell && (c->span == 1 || g % c->span == 0)) sums_zero(high, wide);
         else if (k == k0) sums_load(sum[0][strip], sum[t][strip], sum[0][strip + s], sum[t][strip + s], high, wide);
-        cell_dots(x, below, G, p->panel[0] + (k - k0) * SIDE, (int)(end - k), p->depth, high, wide);
+        cell_dots(x, below, G, p->work->panel[0] + (k - k0) * SIDE, (int)(end - k), p->depth, high, wide);
         ended_add(p, e, bits);
         if (end == cell + G && (c->span == 1 || span_ends(c, g))) {
-            sums_store(p->out[0], p->out[1], p->out[2], p->out[3], high, wide);
+            sums_store(p->work->out[0], p->work->out[1], p->work->out[2], p->work->out[3], high, wide);
             *e = (ended){g, strip, tile, 1 + s, 1 + t};
         } else if (end == k1) {
             sums_store(sum[0][strip], sum[t][strip], sum[0][strip + s], sum[t][strip + s], high, wide);
@@ -180,7 +186,7 @@ INLINE void block_range(const pass *p, int64_t k0, int64_t k1, int tile, int str
 INLINE void pass_range(const pass *p, int64_t k0, int64_t k1, ended *e, const int bits) {
     for (int tile = 0; tile < p->tiles; tile += 2) {
         const bool wide = tile + 1 < p->tiles;
-        for (int i = 0; i <= wide; i++) panel_make(p, p->t0 + tile + i, k0, k1, p->panel[i], bits);
+        for (int i = 0; i <= wide; i++) panel_make(p, p->t0 + tile + i, k0, k1, p->work->panel[i], bits);
         for (int strip = 0; strip < p->strips; strip += 2) {
             const bool high = strip + 1 < p->strips;
             if (high && wide) block_range(p, k0, k1, tile, strip, e, bits, true, true);
@@ -199,7 +205,7 @@ static void y_begin(const pass *p, const float *y, size_t ldy) {
         for (int r = 0; r < p->strips * SIDE; r++) {
             const int row = row_of(p, r / SIDE) + r % SIDE;
             const float *from = y + (size_t)(p->m0 + row) * ldy + (size_t)(p->t0 + t) * SIDE;
-            _mm512_store_ps(p->f[t][0] + r * SIDE, begin(&p->c, from, some));
+            _mm512_store_ps(p->work->f[t][0] + r * SIDE, begin(&p->c, from, some));
         }
     }
 }
@@ -209,7 +215,8 @@ static void y_end(const pass *p, float *y, size_t ldy) {
         const int row = row_of(p, r / SIDE) + r % SIDE;
         float *to = y + (size_t)(p->m0 + row) * ldy + (size_t)p->t0 * SIDE;
         for (int t = 0; t < p->tiles; t++)
-            _mm512_mask_storeu_ps(to + t * SIDE, columns(p->c.n, p->t0 + t), _mm512_load_ps(p->f[t][0] + r * SIDE));
+            _mm512_mask_storeu_ps(to + t * SIDE, columns(p->c.n, p->t0 + t),
+                                  _mm512_load_ps(p->work->f[t][0] + r * SIDE));
     }
 }
 
@@ -234,11 +241,8 @@ INLINE void pass_run(const pass *p, float *y, size_t ldy, const int bits) {
 
 // Rows are dealt over passes by whole blocks, but for the last one.
 INLINE void passes_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
-                       size_t ldy, const int bits) {
-    _Alignas(64) float f[MOST_TILES][STRIPS][SUMS];
-    _Alignas(64) int32_t sum[MOST_TILES][STRIPS][SUMS], out[4][SUMS];
-    _Alignas(64) int8_t panel[2][RANGE * SIDE];
-    pass p = {.c = cut_of(w, a), .f = f, .sum = sum, .panel = panel, .out = out};
+                       size_t ldy, void *scratch, const int bits) {
+    pass p = {.c = cut_of(w, a), .work = scratch};
     p.depth = depth_of(p.c.G);
     p.most = m1 - m0 <= LOW_ROWS ? LOW_TILES : MOST_TILES;
     tiles_begin(p.depth);
@@ -255,16 +259,14 @@ INLINE void passes_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t 
     tiles_end();
 }
 
-lq_ukr_run lq_matmul_f32_q8_int4x86_avx512, lq_matmul_f32_q8_int8x86_avx512;
+lq_ukr_many lq_matmul_f32_q8_int4x86_amx, lq_matmul_f32_q8_int8x86_amx;
 
 void lq_matmul_f32_q8_int4x86_amx(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
-                                  size_t ldy) {
-    if (m1 - m0 < SIDE) lq_matmul_f32_q8_int4x86_avx512(w, a, t0, t1, m0, m1, y, ldy);
-    else passes_run(w, a, t0, t1, m0, m1, y, ldy, 4);
+                                  size_t ldy, void *scratch) {
+    passes_run(w, a, t0, t1, m0, m1, y, ldy, scratch, 4);
 }
 
 void lq_matmul_f32_q8_int8x86_amx(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
-                                  size_t ldy) {
-    if (m1 - m0 < SIDE) lq_matmul_f32_q8_int8x86_avx512(w, a, t0, t1, m0, m1, y, ldy);
-    else passes_run(w, a, t0, t1, m0, m1, y, ldy, 8);
+                                  size_t ldy, void *scratch) {
+    passes_run(w, a, t0, t1, m0, m1, y, ldy, scratch, 8);
 }
