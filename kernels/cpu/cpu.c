@@ -127,7 +127,8 @@ static bool amx_granted(unsigned saved) {
     enum { REQUEST = 0x1023 /* ARCH_REQ_XCOMP_PERM */, TILE_DATA = 18, TILES = 3 << 17 };
     unsigned a, b, c, d;
     if ((saved & TILES) != TILES || !__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a >> 5 & 1)) return false;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1)) return false;
+    const unsigned wanted = 1u << 22 | 1u << 24 | 1u << 25; // bf16, tiles, int8
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & wanted) != wanted) return false;
     return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 

@@ -31,12 +31,14 @@ static const lq_ukr *f32_row(const lq_dev *d) {
 // Scratch: a cut of tiles as f32, then sums of a cell. Few rows of activations: one tile at a time, which stays in the
 // first cache; many: as many as stay in the second, so that x is read less often.
 enum { TALL_ROWS = 64, TALL_CUT = TALL_ROWS * LQ_K_CUT, ROUGH_ROWS = 256, CELL_ROWS = 512, RECODED_K = 16384,
-       CODES_BYTES = LQ_X86_ROWS * LQ_I8_SPAN + 4096 };
+       RECODED_MANY_K = 4096, CODES_BYTES = LQ_X86_ROWS * LQ_I8_SPAN + 4096, MANY_AT = CODES_BYTES - LQ_MANY_BYTES };
 
 // Of a strip of x or of w.
 static size_t strip_bytes(int64_t k) { return (size_t)((k + LQ_STEP - 1) / LQ_STEP) * LQ_STEP_BYTES; }
 
 _Static_assert((TALL_CUT + ROUGH_ROWS * LQ_K_CUT) * sizeof(float) <= LQ_SHARE, "a cut as f32 and its strips");
+
+_Static_assert(MANY_AT > 0 && MANY_AT % 64 == 0, "scratch of `many` ends where that of codes does");
 
 static int64_t tiles_at_once(const lq_ukr *u, int rows) { return rows > DEQUANT_ROWS ? TALL_ROWS / u->tile_n : 1; }
 
@@ -89,39 +91,64 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
     }
 }
 
+// How much of a weight is recoded at a time: columns, whole spans of integer sums, and tiles: as many as a run has for
+// `many`, which stay in the second cache, where scratch has room for them beside its own.
+typedef struct portion { int64_t k, tiles; bool many; } portion;
+static portion portion_of(const lq_ukr *int8, const lq_weight *w, const lq_act *a, int rows, bool whole) {
+    const int64_t cell = (int64_t)a->q_row, span = lq_i8_span(w, a), all = (w->k + cell - 1) / cell * cell;
+    const bool many = int8->many && rows >= LQ_MANY_ROWS;
+    const int64_t most = many ? RECODED_MANY_K : RECODED_K;
+    int64_t k = span > cell ? span : cell < most ? most / cell * cell : cell;
+    if (k > all) k = all;
+    const int64_t spans = a->zero ? (k + span - 1) / span : 0, scales = whole ? 1 : k / cell;
+    const int64_t fit = many ? MANY_AT / LQ_X86_ROWS / (k + scales * 5 + spans * 4) : 0;
+    if (fit < 2 || spans > 1) return (portion){k, 1, fit > 0}; // code_sum has one span of several tiles
+    return (portion){k, fit < RUN_TILES ? fit : RUN_TILES, true};
+}
+
+// Columns to.k0 .. to.k1 of `count` tiles as one weight of layout x86, whose parts lie in `at`; sums: with code sums.
+static void tiles_recode(const lq_ukr *u, const lq_weight *w, int64_t t, int64_t count, bool sums, lq_ukr_tile to,
+                         lq_weight *tile, uint8_t *at) {
+    const int64_t wide = (tile->k + to.unit - 1) / to.unit * to.unit, scales = to.group ? wide / to.unit : 1;
+    tile->q = to.q = at;
+    tile->scale = to.scale = (float *)(void *)(to.q + count * wide * LQ_X86_ROWS);
+    tile->zero = to.zero = (uint8_t *)(to.scale + count * scales * LQ_X86_ROWS);
+    tile->code_sum = to.code_sum = sums ? (int32_t *)(void *)(to.zero + count * scales * LQ_X86_ROWS) : NULL;
+    for (int64_t i = 0; i < count; i++) {
+        u->codes(w, t + i, &to);
+        to.q += wide * LQ_X86_ROWS;
+        to.scale += scales * LQ_X86_ROWS;
+        to.zero += scales * LQ_X86_ROWS;
+        if (sums) to.code_sum += LQ_X86_ROWS;
+    }
+}
+
 // Int codes of layout any, recoded: a cell of the activations is the group of the tile. Of wide rows a part of K at a
-// time, whole spans of integer sums (RECODED_K columns where a span is a cell); y is carried from part to part.
+// time; y is carried from part to part.
 static void tiles_recoded(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1,
                           int m0, int m1, float *y, size_t ldy, void *scratch) {
     const int64_t cell = (int64_t)a->q_row, span = lq_i8_span(w, a);
-    const int64_t part = span > cell ? span : cell < RECODED_K ? RECODED_K / cell * cell : cell;
     const bool whole = !w->type.group && cell == LQ_ROW_GROUP && (!a->type.group || a->type.group == LQ_ROW_GROUP);
     lq_weight tile = {.type = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = whole ? 0 : (int)cell, .asym = true,
                                .scale = LQ_F32, .act = w->type.act}, .layout = LQ_X86};
     const lq_ukr *int8 = lq_ukr_find(d, &tile, LQ_I8);
-    const int64_t wide = w->k < part ? (w->k + cell - 1) / cell * cell : part, groups = whole ? 1 : wide / cell;
-    lq_ukr_tile to = {.q = scratch, .unit = cell, .group = tile.type.group, .span = span};
-    to.scale = (float *)(void *)(to.q + wide * LQ_X86_ROWS);
-    to.zero = (uint8_t *)(to.scale + groups * LQ_X86_ROWS);
-    if (a->zero) to.code_sum = (int32_t *)(void *)(to.zero + groups * LQ_X86_ROWS);
-    tile.q = to.q;
-    tile.scale = to.scale;
-    tile.zero = to.zero;
-    tile.code_sum = to.code_sum;
-    for (int64_t t = t0; t < t1; t++) {
+    const portion p = portion_of(int8, w, a, m1 - m0, whole);
+    for (int64_t t = t0, count; t < t1; t += count) {
         const int64_t n = t * LQ_X86_ROWS;
-        tile.n = w->n - n < LQ_X86_ROWS ? w->n - n : LQ_X86_ROWS;
-        for (to.k0 = 0; to.k0 < w->k; to.k0 = to.k1) {
-            const size_t before = (size_t)(to.k0 / cell) * (size_t)a->x.rows;
+        count = t1 - t < p.tiles ? t1 - t : p.tiles;
+        tile.n = w->n - n < count * LQ_X86_ROWS ? w->n - n : count * LQ_X86_ROWS;
+        for (int64_t k0 = 0; k0 < w->k; k0 += p.k) {
+            const size_t before = (size_t)(k0 / cell) * (size_t)a->x.rows;
             lq_act x = *a;
-            to.k1 = w->k - to.k0 < part ? w->k : to.k0 + part;
-            tile.k = to.k1 - to.k0;
             x.q = (int8_t *)a->q + before * (size_t)cell;
             x.scale = a->scale + before;
             x.sum = a->sum + before;
-            x.more = to.k0 > 0;
-            u->codes(w, t, &to);
-            int8->run(&tile, &x, 0, 1, m0, m1, y + n, ldy);
+            x.more = k0 > 0;
+            tile.k = w->k - k0 < p.k ? w->k - k0 : p.k;
+            const lq_ukr_tile to = {.k0 = k0, .k1 = k0 + tile.k, .unit = cell, .group = tile.type.group, .span = span};
+            tiles_recode(u, w, t, count, a->zero, to, &tile, scratch);
+            if (p.many) int8->many(&tile, &x, 0, count, m0, m1, y + n, ldy, (char *)scratch + MANY_AT);
+            else int8->run(&tile, &x, 0, count, m0, m1, y + n, ldy);
         }
     }
 }
@@ -134,7 +161,8 @@ static void tiles_product(const lq_dev *d, const lq_ukr *u, const lq_weight *w, 
         return;
     }
     if (u->run && (!u->rows || (m1 - m0 <= u->few && !e4m3))) {
-        u->run(w, a, t0, t1, m0, m1, y, ldy);
+        if (u->many && m1 - m0 >= LQ_MANY_ROWS) u->many(w, a, t0, t1, m0, m1, y, ldy, scratch);
+        else u->run(w, a, t0, t1, m0, m1, y, ldy);
         return;
     }
     if (!e4m3) {

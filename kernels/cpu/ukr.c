@@ -2,12 +2,14 @@
 #include "kernels/cpu/ukr.h"
 
 #define RUN(NAME) lq_ukr_run NAME;
+#define MANY(NAME) lq_ukr_many NAME;
 #define ROWS(NAME) lq_ukr_rows NAME;
 #define CODES(NAME) lq_ukr_codes NAME;
 RUN(lq_matmul_f32_q8_intany_c) RUN(lq_matmul_f32_q8_intx86_c)
 RUN(lq_matmul_f32_f32_f32any_c) RUN(lq_matmul_f32_f32_f16any_c) RUN(lq_matmul_f32_f32_bf16any_c)
 ROWS(lq_rows_f32_f32_intx86_c) ROWS(lq_rows_f32_f32_codedany_c)
 #if defined(__x86_64__)
+MANY(lq_matmul_f32_q8_int4x86_amx) MANY(lq_matmul_f32_q8_int8x86_amx)
 RUN(lq_matmul_f32_q8_int4x86_avx512) RUN(lq_matmul_f32_q8_int8x86_avx512)
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
 RUN(lq_matmul_f32_f32_intany_avx512) RUN(lq_matmul_f32_f32_tableany_avx512) RUN(lq_matmul_f32_f32_fp8any_avx512)
@@ -23,6 +25,8 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 #define ROW(ISA, ACT, KIND, ELEM, LAYOUT, TILE, FN) \
     .name = #FN, .needs = ISA, .act = ACT, .kind = KIND, .elem = ELEM, .layout = LAYOUT, .tile_n = TILE
 #define INT(B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
+#define INT_MANY(B, ISA, FN, FEW) \
+    {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .bits = B, .run = FEW, .many = FN}
 #define RECODE(ISA, FN) \
     {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LQ_ANY, LQ_X86_ROWS, FN), .codes = FN}
 #define FLOAT(ELEM, TILE, ISA, FN) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, TILE, FN), .run = FN}
@@ -43,6 +47,8 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 
 const lq_ukr lq_ukrs[] = {
 #if defined(__x86_64__)
+    INT_MANY(4, LQ_ISA_AVX512 | LQ_ISA_AMX, lq_matmul_f32_q8_int4x86_amx, lq_matmul_f32_q8_int4x86_avx512),
+    INT_MANY(8, LQ_ISA_AVX512 | LQ_ISA_AMX, lq_matmul_f32_q8_int8x86_amx, lq_matmul_f32_q8_int8x86_avx512),
     INT(4, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int4x86_avx512),
     INT(8, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int8x86_avx512),
     RECODE(LQ_ISA_AVX512, lq_codes_u8_q8_intany_avx512),

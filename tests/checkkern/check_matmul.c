@@ -524,14 +524,15 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bo
 
 static const char *cap_of(const lq_dev *dev) {
     if (!dev->host || dev->layout == LQ_ANY) return "c";
-    return strstr(dev->isa, "bf16") ? "avx512bf16" : strstr(dev->isa, "avx512") ? "avx512" : "avx2";
+    return strstr(dev->isa, "amx") ? "amx" : strstr(dev->isa, "bf16") ? "avx512bf16"
+        : strstr(dev->isa, "avx512") ? "avx512" : "avx2";
 }
 
 // With scratch for all rows, for a few of them (so that experts are cut), and for none.
 static void check_moes(lq_dev *dev, lq_dev *one) {
     lq_err err;
     lq_dev *few;
-    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = cap_of(dev), .threads = 2}, &few, &err) ||
+    if (!ck_open(&(lq_dev_opts){.isa = cap_of(dev), .threads = 2}, &few, &err) ||
         !few->ops.reserve(few, &(lq_dev_limits){.rows = 20, .k = 160, .slots = 20, .vocab = 8}, &err)) {
         CHECK(false, "%s", err.text);
         return;
@@ -573,7 +574,7 @@ void check_rough(void) {
         const lq_dev_opts o = {.isa = "amx", .threads = 3 - i, .rough = true};
         lq_dev_opts alone = o;
         alone.threads = 1;
-        if (!lq_dev_open("cpu", &o, &dev, &err) || !lq_dev_open("cpu", &alone, &one, &err) ||
+        if (!ck_open(&o, &dev, &err) || !ck_open(&alone, &one, &err) ||
             !dev->ops.reserve(dev, &limits[i], &err) || !one->ops.reserve(one, &limits[0], &err)) {
             CHECK(false, "%s", err.text);
             return;
@@ -626,7 +627,7 @@ void check_bf16(lq_dev *ref, lq_dev *dev) {
 void check_matmul(lq_dev *ref, lq_dev *dev) {
     lq_err err;
     lq_dev *one;
-    if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = cap_of(dev), .threads = 1}, &one, &err)) {
+    if (!ck_open(&(lq_dev_opts){.isa = cap_of(dev), .threads = 1}, &one, &err)) {
         CHECK(false, "%s", err.text);
         return;
     }

@@ -17,7 +17,7 @@ lq_dev *twin_open(const lq_dev *dev, int threads) {
     if (strstr(dev->isa, "bf16")) snprintf(isa, sizeof isa, "avx512bf16");
     if (strstr(dev->isa, "amx")) snprintf(isa, sizeof isa, "amx");
     const lq_dev_opts o = {.isa = isa, .threads = threads, .numerics = dev->numerics};
-    if (!lq_dev_open(dev->host ? "cpu" : dev->name, &o, &d, &err) || !ck_reserve(d, &err)) {
+    if (!(dev->host ? ck_open(&o, &d, &err) : lq_dev_open(dev->name, &o, &d, &err)) || !ck_reserve(d, &err)) {
         printf("checkkern: %s\n", err.text);
         exit(2);
     }

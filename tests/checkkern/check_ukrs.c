@@ -2,7 +2,7 @@
 // at odd sizes, tails and batch heights, with the bits of a row equal at every height, and the integer
 // rows equal to the portable ones.
 #include "kernels/meter.h"
-#include "tests/checkkern/checkkern.h"
+#include "tests/checkkern/emulated.h"
 
 enum { TOP = 70 }; // rows of the largest batch: above it no other path is taken, but for one case of 512
 
@@ -303,7 +303,7 @@ static void check_widest(const lq_dev *ref, const lq_ukr *u) {
 }
 
 // Rows that are wider than a span of integer sums and than the scratch for a tile: a product comes in parts of K.
-static void check_parts(const lq_dev *ref, const lq_ukr *u) {
+static void check_parts(const lq_dev *ref, const lq_ukr *u, int rows) {
     enum { WIDE = LQ_I8_SPAN + LQ_GROUP_MAX / 2 + 77 };
     static const lq_wtype types[] = {
         {.bits = 3, .group = 64, .scale = LQ_F16}, {.bits = 4, .group = 16, .asym = true, .scale = LQ_F32},
@@ -318,7 +318,7 @@ static void check_parts(const lq_dev *ref, const lq_ukr *u) {
         lq_weight_size size;
         t.kind = LQ_W_INT;
         t.elem = LQ_U8;
-        if (reaches(u, &t) && lq_layout_sizes(u->layout, &t, 19, WIDE, &size)) check_one(ref, u, &t, 19, WIDE, 5);
+        if (reaches(u, &t) && lq_layout_sizes(u->layout, &t, 19, WIDE, &size)) check_one(ref, u, &t, 19, WIDE, rows);
     }
 }
 
@@ -348,10 +348,46 @@ static void check_row(const lq_dev *ref, const lq_ukr *u) {
         tried++;
     }
     if (u->act == LQ_I8) check_widest(ref, u);
-    if (u->act == LQ_I8) check_parts(ref, u);
+    if (u->act == LQ_I8) check_parts(ref, u, 5);
     CHECK(tried > 0, "%s: none of the types to try (types.c) fits this row", u->name);
     CHECK(found || !tried, "%s: rows above it take all that it could", u->name);
-    CHECK(lq_meter_has(u), "%s: none of the types to time (meter.c) fits this row", u->name);
+}
+
+// Tall rows of layout any that are recoded: several tiles at a time, in parts of K; with zero points of activations
+// for whole rows, and for groups, which go tile by tile.
+static void check_recoded(const lq_dev *ref, const lq_ukr *u) {
+    static const lq_wtype types[] = {
+        {.bits = 3, .group = 64, .asym = true, .scale = LQ_F16}, {.bits = 5, .group = 16, .scale = LQ_BF16},
+        {.bits = 6, .asym = true, .scale = LQ_F32, .act = {.elem = LQ_I8}},
+        {.bits = 7, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+        {.bits = 3, .group = 128, .asym = true, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        lq_wtype t = types[i];
+        t.kind = LQ_W_INT;
+        t.elem = LQ_U8;
+        CHECK(reaches(u, &t), "%s: type %zu of tall ones does not fit it", u->name, i);
+        check_one(ref, u, &t, CK_WATCHED ? 35 : 291, CK_WATCHED ? 700 : 5003, CK_WATCHED ? 17 : 83);
+        check_one(ref, u, &t, 37, 700, 35);
+    }
+    check_parts(ref, u, CK_WATCHED ? 17 : 21);
+}
+
+// Rows of AMX where they are tall: more than one pass, the last one of odd height; in parts of K, of this row and of
+// int8 that rows of layout any are recoded to.
+static void check_tall(const lq_dev *ref, const lq_ukr *u) {
+    static const lq_wtype types[] = {{.bits = 4, .group = 64, .asym = true, .scale = LQ_BF16},
+                                     {.bits = 4, .scale = LQ_F32, .act = {.elem = LQ_I8}},
+                                     {.bits = 8, .group = 128, .asym = true, .scale = LQ_F16}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        lq_wtype t = types[i];
+        t.kind = LQ_W_INT;
+        t.elem = LQ_U8;
+        if (reaches(u, &t)) check_one(ref, u, &t, CK_WATCHED ? 33 : 145, 640, 291);
+    }
+    check_parts(ref, u, CK_WATCHED ? 17 : 21);
+    for (int i = 0; i < lq_ukr_count; i++)
+        if (lq_ukrs[i].codes && lq_ukrs[i].needs == LQ_ISA_AVX512 && u->bits == 8) check_recoded(ref, &lq_ukrs[i]);
 }
 
 // What this ISA has no row for is multiplied by tiles: no type of the list ends in a portable product.
@@ -377,16 +413,23 @@ static void check_tiled(unsigned isa, const lq_dev *ref) {
 void check_ukrs(unsigned isa, lq_dev *ref) {
     const unsigned before = lq_cpu_of(ref)->isa;
     lq_ukr_choose(isa, lq_cpu_of(ref)->ukr);
-    if (ck_begin("tiled", "")) check_tiled(isa, ref);
+    if (!(isa & LQ_ISA_AMX) && ck_begin("tiled", "")) check_tiled(isa, ref);
     for (int i = 0; i < lq_ukr_count; i++) {
         const lq_ukr *u = &lq_ukrs[i];
-        if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512))
+        const unsigned own = isa & LQ_ISA_AMX ? LQ_ISA_AMX : isa & LQ_ISA_BF16; // the rest was tried without it
+        if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512) ||
+            (own && !(u->needs & own)))
             continue;
-        if (isa & LQ_ISA_BF16 && !(u->needs & LQ_ISA_BF16)) continue; // they were tried without it
-        if (!ck_begin(u->name, "")) continue;
+        if (!ck_begin(u->name, ck_emu_is() ? "emulated" : "")) continue;
+        CHECK(lq_meter_has(u), "%s: none of the types to time (meter.c) fits this row", u->name);
         // `rows` kernels end in the f32 row of this ISA; the integer reference stays layout any's.
         lq_ukr_choose(u->needs, lq_cpu_of(ref)->ukr);
+        const lq_ukr **chosen = lq_cpu_of(ref)->ukr;
+        if (ck_emu_is()) ck_emu_rows(chosen);
+        while (*chosen && strcmp((*chosen)->name, u->name)) chosen++;
+        if (ck_emu_is()) u = *chosen;
         check_row(ref, u);
+        if (u->needs & LQ_ISA_AMX) check_tall(ref, u);
     }
     lq_ukr_choose(before, lq_cpu_of(ref)->ukr);
 }

@@ -1,7 +1,8 @@
 // checkkern.c: walks every row of lq_ukrs[] and every slot of every table this CPU can run.
-//   checkkern [--seed N] [--device cuda] [NAME]   checks, of all or of those that have NAME in their name
+//   checkkern [--seed N] [--device cuda] [NAME]   checks, of all or of what has NAME in its or its ISA's name
 // Exit 0 when all hold. --device: the slots of that device alone, which has to reach this program's memory.
 #include "tests/checkkern/check_ops.h"
+#include "tests/checkkern/emulated.h"
 #include <stdarg.h>
 
 int ck_passed, ck_failed, ck_skipped;
@@ -70,7 +71,7 @@ static const char *only;
 static int begun;
 
 bool ck_begin(const char *name, const char *isa) {
-    if (only && !strstr(name, only)) return false;
+    if (only && !strstr(name, only) && !strstr(isa, only)) return false;
     begun++;
     printf("%s %s\n", name, isa);
     fflush(stdout); // a crash leaves its name
@@ -224,7 +225,7 @@ static lq_dev *open_device(const char *name, const char *isa, int threads) {
     lq_dev *d;
     const lq_numerics exact = strcmp(name, "cpu") ? LQ_NUM_EXACT : LQ_NUM_DEFAULT; // matrices here are f32
     const lq_dev_opts o = {.isa = isa, .threads = threads, .numerics = exact};
-    if (!lq_dev_open(name, &o, &d, &err) || !ck_reserve(d, &err)) {
+    if (!(strcmp(name, "cpu") ? lq_dev_open(name, &o, &d, &err) : ck_open(&o, &d, &err)) || !ck_reserve(d, &err)) {
         printf("checkkern: %s\n", err.text);
         exit(2);
     }
@@ -234,6 +235,41 @@ static lq_dev *open_device(const char *name, const char *isa, int threads) {
 static int usage(void) {
     printf("usage: checkkern [--seed N] [--device cuda] [NAME]\n");
     return 2;
+}
+
+static void check_isa(lq_dev *ref, const char *isa) {
+    lq_dev *d = open_device("cpu", isa, 3);
+    const bool amx = !strcmp(isa, "amx"), bf16 = !strcmp(isa, "avx512bf16");
+    if (amx || bf16 ? !strstr(d->isa, bf16 ? "bf16" : "amx") : strncmp(d->isa, isa, strlen(isa))) {
+        SKIP("%s: this CPU does not have it%s", isa, amx ? ", or the system does not grant it" : "");
+        lq_dev_close(d);
+        return;
+    }
+    const int before = ck_passed + ck_failed;
+    if (bf16) check_bf16(ref, d), check_attn(d); // all else is what avx512 has
+    else {
+        check_ukrs(lq_cpu_of(d)->isa, ref);
+        check_matmul(ref, d);
+    }
+    if (amx) check_mix(d), check_rough(), check_emu_gram(d); // here too
+    else if (!bf16) check_ops(ref, d);
+    printf("%s: %d checks\n", d->isa, ck_passed + ck_failed - before);
+    lq_dev_close(d);
+}
+
+// What is written for AMX, on tiles in plain C.
+static void check_emulated(lq_dev *ref) {
+    const char *first;
+    check_emu();
+    if (!ck_emu_can()) {
+        SKIP("amx emulated: this CPU does not have AVX-512 and its bf16");
+        return;
+    }
+    ck_emu_begin();
+    check_isa(ref, "amx");
+    ck_emu_end();
+    CHECK(ck_emu_faults(&first) == 0, "amx emulated: %d times %s", ck_emu_faults(&first), first);
+    CHECK(ck_emu_released(), "amx emulated: tiles are not released");
 }
 
 int main(int argc, char **argv) {
@@ -253,25 +289,8 @@ int main(int argc, char **argv) {
         check_ops(ref, d);
         lq_dev_close(d);
     }
-    for (size_t i = 0; !device && i < sizeof isas / sizeof *isas; i++) {
-        lq_dev *d = open_device("cpu", isas[i], 3);
-        const bool amx = !strcmp(isas[i], "amx"), bf16 = !strcmp(isas[i], "avx512bf16");
-        if (amx || bf16 ? !strstr(d->isa, bf16 ? "bf16" : "amx") : strncmp(d->isa, isas[i], strlen(isas[i]))) {
-            SKIP("%s: this CPU does not have it%s", isas[i], amx ? ", or the system does not grant it" : "");
-            lq_dev_close(d);
-            continue;
-        }
-        const int before = ck_passed + ck_failed;
-        if (amx) check_mix(d), check_rough(); // all else is what avx512 has
-        if (bf16) check_bf16(ref, d), check_attn(d); // and that
-        if (!amx && !bf16) {
-            check_ukrs(lq_cpu_of(d)->isa, ref);
-            check_matmul(ref, d);
-            check_ops(ref, d);
-        }
-        printf("%s: %d checks\n", d->isa, ck_passed + ck_failed - before);
-        lq_dev_close(d);
-    }
+    for (size_t i = 0; !device && i < sizeof isas / sizeof *isas; i++) check_isa(ref, isas[i]);
+    if (!device) check_emulated(ref);
     lq_dev_close(ref);
     if (!begun) CHECK(false, "no kernel and no slot has \"%s\" in its name", only);
     printf("%d passed, %d failed, %d skipped\n", ck_passed, ck_failed, ck_skipped);

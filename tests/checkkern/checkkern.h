@@ -61,6 +61,8 @@ bool ck_gaps(const lq_mat *m);                 // still NaN
 static inline bool ck_same(float a, float b) { return (a != a && b != b) || memcmp(&a, &b, 4) == 0; }
 bool ck_mat_same(const lq_mat *a, const lq_mat *b);
 
+// A CPU, or one whose tiles are emulated (emulated.h).
+bool ck_open(const lq_dev_opts *o, lq_dev **out, lq_err *err);
 bool ck_reserve(lq_dev *d, lq_err *err); // for whatever checkkern asks of a device
 
 // Every slot but quant, matmul and moe, of `dev` against `ref` (portable, one thread).
@@ -68,7 +70,7 @@ void check_ops(lq_dev *ref, lq_dev *dev);
 // quant, matmul and moe.
 void check_matmul(lq_dev *ref, lq_dev *dev);
 void check_rough(void); // matmul by tiles, of this machine
-// Rows of lq_ukrs[] that a CPU with these ISA bits can run.
+// Rows of lq_ukrs[] that a CPU with these ISA bits can run; with AMX, those that need it.
 void check_ukrs(unsigned isa, lq_dev *ref);
 void check_bf16(lq_dev *ref, lq_dev *dev);
 #endif

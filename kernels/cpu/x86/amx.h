@@ -8,21 +8,11 @@
 // are added to each other, and that to the sum so far: lo hi first, then hi hi, then hi lo.
 #ifndef LQ_AMX_H
 #define LQ_AMX_H
+#include "kernels/cpu/x86/tiles.h"
 #include <immintrin.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 enum { TILE = 16, DEEP = 32, TILE_BYTES = 1024, PAIR_BYTES = 2 * TILE_BYTES }; // columns, k of a tile; hi and lo of it
-
-// Every tile: 16 rows of 64 bytes. A thread's, from here to tiles_end.
-static inline void tiles_begin(void) {
-    struct { uint8_t palette, start, zero[14]; uint16_t bytes[16]; uint8_t rows[16]; } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = 16;
-    _tile_loadconfig(&config);
-}
-
-static inline void tiles_end(void) { _tile_release(); }
 
 // Lane i of *hi and *lo: the parts of a[i] and, above them, of b[i].
 static inline void split(__m512 a, __m512 b, __m512i *hi, __m512i *lo) {
@@ -64,42 +54,42 @@ static inline void product(const char *const a[2], const char *const b[2], int s
                            float *sum, size_t ld) {
     float *const below = sum + TILE * ld;
     const size_t row = ld * sizeof *sum;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    tile_zero(0);
+    tile_zero(1);
+    tile_zero(2);
+    tile_zero(3);
     if (more) {
-        _tile_loadd(0, sum, row);
-        _tile_loadd(1, sum + TILE, row);
-        _tile_loadd(2, below, row);
-        _tile_loadd(3, below + TILE, row);
+        tile_load(0, sum, row);
+        tile_load(1, sum + TILE, row);
+        tile_load(2, below, row);
+        tile_load(3, below + TILE, row);
     }
     for (size_t at = 0; at < (size_t)steps * PAIR_BYTES; at += PAIR_BYTES) {
-        _tile_loadd(4, a[0] + at + TILE_BYTES, 64);
-        _tile_loadd(6, b[0] + at, 64);
-        _tile_loadd(7, b[1] + at, 64);
-        _tile_loadd(5, a[1] + at + TILE_BYTES, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-        _tile_loadd(4, a[0] + at, 64);
-        _tile_loadd(5, a[1] + at, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+        tile_load(4, a[0] + at + TILE_BYTES, 64);
+        tile_load(6, b[0] + at, 64);
+        tile_load(7, b[1] + at, 64);
+        tile_load(5, a[1] + at + TILE_BYTES, 64);
+        tile_dot_bf16(0, 4, 6);
+        tile_dot_bf16(1, 4, 7);
+        tile_dot_bf16(2, 5, 6);
+        tile_dot_bf16(3, 5, 7);
+        tile_load(4, a[0] + at, 64);
+        tile_load(5, a[1] + at, 64);
+        tile_dot_bf16(0, 4, 6);
+        tile_dot_bf16(1, 4, 7);
+        tile_dot_bf16(2, 5, 6);
+        tile_dot_bf16(3, 5, 7);
         if (half) continue;
-        _tile_loadd(6, b[0] + at + TILE_BYTES, 64);
-        _tile_loadd(7, b[1] + at + TILE_BYTES, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+        tile_load(6, b[0] + at + TILE_BYTES, 64);
+        tile_load(7, b[1] + at + TILE_BYTES, 64);
+        tile_dot_bf16(0, 4, 6);
+        tile_dot_bf16(1, 4, 7);
+        tile_dot_bf16(2, 5, 6);
+        tile_dot_bf16(3, 5, 7);
     }
-    _tile_stored(0, sum, row);
-    _tile_stored(1, sum + TILE, row);
-    _tile_stored(2, below, row);
-    _tile_stored(3, below + TILE, row);
+    tile_store(0, sum, row);
+    tile_store(1, sum + TILE, row);
+    tile_store(2, below, row);
+    tile_store(3, below + TILE, row);
 }
 #endif

@@ -1,0 +1,61 @@
+// tiles.h: AMX's tile registers by name, what amx.h and int_amx.c are written in. In the library a name is one
+// intrinsic. With LQ_TILES_EMU, a build of the same files for tests alone, it is a function in portable C that computes
+// the same and checks what it is asked (tests/checkkern/tiles_emu.c), so that they run on machines that have no tiles.
+//
+// Everywhere tiles 0 to 3 are sums, 4 and 5 what has its rows, 6 and 7 what has its columns.
+#ifndef LQ_TILES_H
+#define LQ_TILES_H
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TILE_ROWS = 16, TILE_WIDE = 64 }; // at most, of a register: rows, bytes of a row
+
+// What ldtilecfg reads: bytes of a row, and rows, of each register.
+typedef struct lq_tiles {
+    uint8_t palette, start, zero[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} lq_tiles;
+_Static_assert(sizeof(lq_tiles) == 64, "64 bytes");
+
+#if defined(LQ_TILES_EMU)
+void lq_emu_config(const lq_tiles *c);
+void lq_emu_release(void);
+void lq_emu_zero(int t);
+void lq_emu_load(int t, const void *p, size_t stride);
+void lq_emu_store(int t, void *p, size_t stride);
+void lq_emu_dot_i8(int sum, int a, int b);
+void lq_emu_dot_bf16(int sum, int a, int b);
+#define tile_config lq_emu_config
+#define tile_release lq_emu_release
+#define tile_zero lq_emu_zero
+#define tile_load lq_emu_load
+#define tile_store lq_emu_store
+#define tile_dot_i8 lq_emu_dot_i8
+#define tile_dot_bf16 lq_emu_dot_bf16
+#else
+#include <immintrin.h>
+// gcc 12's intrinsics do not say what memory they read; what was written before has to be there.
+static inline void tiles_see(const void *p) { __asm__ volatile("" : : "r"(p) : "memory"); }
+
+#define tile_config(c) (tiles_see(c), _tile_loadconfig(c))
+#define tile_release() _tile_release()
+#define tile_zero(t) _tile_zero(t)
+#define tile_load(t, p, stride) do { tiles_see(p); _tile_loadd(t, p, stride); } while (0)
+#define tile_store(t, p, stride) _tile_stored(t, p, stride)
+#define tile_dot_i8(sum, a, b) _tile_dpbssd(sum, a, b)     // sum[m][n] += a[m][k] b[k / 4][n][k % 4], of int8, in int32
+#define tile_dot_bf16(sum, a, b) _tile_dpbf16ps(sum, a, b) // as amx.h says
+#endif
+
+// A thread's, from here to tiles_end: sums of 16 x 16, rows of `wide` bytes, columns of as many, four a row.
+static inline void tiles_begin(int wide) {
+    lq_tiles c = {.palette = 1};
+    for (int t = 0; t < 8; t++) {
+        c.bytes[t] = t == 4 || t == 5 ? (uint16_t)wide : TILE_WIDE;
+        c.rows[t] = t < 6 ? TILE_ROWS : (uint8_t)(wide / 4);
+    }
+    tile_config(&c);
+}
+
+static inline void tiles_end(void) { tile_release(); }
+#endif
