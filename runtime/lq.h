@@ -27,7 +27,8 @@ typedef struct lq_model_opts {
     const char *isa;     // cpu: "auto" (default), "c", "avx2", "avx512", "avx512bf16", "amx"
     int threads;         // cpu: 0 = one per core this process may use
     int ctx;             // longest sequence; 0 = what the model was made for
-    const char *kv;      // of the KV cache: "auto" (default: f16; exact f32), "f32", "f16", "bf16", "int8", "fp8"
+    const char *kv;      // of the KV cache: "auto" (default: f16, or bf16 where attention computes with it; exact
+                         // f32), "f32", "f16", "bf16", "int8", "fp8"
     bool exact;          // f32 activations and residual, and KV unless it is said
     bool fast;           // a GPU: a request's bits may depend on what is computed beside it; a CPU: nothing
     bool rough;          // with exact: products of f32 may be 2^-15 off where that is faster (calibration)

@@ -78,7 +78,7 @@ typedef struct lq_model_args {
 // Those of them that say nothing of where it runs.
 #define LQ_MODEL_NUMERICS(T, m)                                                                                                    \
     {"ctx", 'c', LQ_OPT_INT, offsetof(T, m.ctx), "N", "longest sequence (default: the model's)", NULL, 1, 1 << 24},                 \
-    {"kv-dtype", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache (default: f16, exact f32)", lq_kv_name, 0, 0},                          \
+    {"kv-dtype", 0, LQ_OPT_CHOICE, offsetof(T, m.kv), "TYPE", "element type of the KV cache (default: f16 or bf16, exact f32)", lq_kv_name, 0, 0},                          \
     {"numerics", 0, LQ_OPT_CHOICE, offsetof(T, m.numerics), "HOW", "arithmetic (fast: on a GPU results may depend on their batch)",                     \
      lq_numerics_name, 0, 0},                                                                                                      \
     {"exact", 0, LQ_OPT_FLAG, offsetof(T, m.exact), NULL, "--numerics exact: f32 activations and residual, and KV unless said: slower, for comparison", NULL, 0, 0}

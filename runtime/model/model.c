@@ -64,8 +64,20 @@ const char *lq_numerics_name(size_t i) { return i < sizeof numerics / sizeof *nu
 const char *lq_isa_name(size_t i) { return lq_cpu_isa(i); }
 const char *lq_kv_name(size_t i) { return !i ? "auto" : i <= KV_TYPES ? kv_types[i - 1].name : NULL; }
 
-static bool choose_kv(lq_model *m, const char *name, bool exact, lq_err *err) {
-    m->kv_type = exact ? LQ_F32 : m->dev->act == LQ_BF16 ? LQ_BF16 : LQ_F16;
+// What the device computes with where that is bf16: a finer type would be rounded to it each time it is read.
+static lq_dtype kv_default(const lq_model *m) {
+    bool halves = true;
+    if (m->dev->numerics == LQ_NUM_EXACT) return LQ_F32;
+    if (m->dev->act == LQ_BF16) return LQ_BF16;
+    for (int l = 0; l < m->desc.layers; l++) {
+        const lq_part *a = lq_layer_attn(&m->desc.layer[l]);
+        halves &= !a || lq_attn_type(m->dev, LQ_BF16, a->head_dim) == LQ_BF16;
+    }
+    return halves ? LQ_BF16 : LQ_F16;
+}
+
+static bool choose_kv(lq_model *m, const char *name, lq_err *err) {
+    m->kv_type = kv_default(m);
     if (!name || !strcmp(name, "auto")) return true;
     for (int i = 0; i < KV_TYPES; i++)
         if (!strcmp(name, kv_types[i].name)) {
@@ -153,7 +165,7 @@ static bool open_parts(lq_model *m, const char *path, const lq_model_opts *o, bo
     if (!lq_ckpt_open(path, &m->ckpt, err)) return false;
     path = lq_ckpt_path(m->ckpt);
     if (!lq_desc_read(m->ckpt, &m->desc, err)) return false;
-    if (!open_device(m, o, on, err) || !choose_kv(m, o->kv, m->dev->numerics == LQ_NUM_EXACT, err)) return false;
+    if (!open_device(m, o, on, err) || !choose_kv(m, o->kv, err)) return false;
     if (o->ctx < 0 || o->ctx > LQ_CTX_MAX)
         return lq_fail(err, LQ_E_USAGE, "a context of %d, expected up to %d", o->ctx, LQ_CTX_MAX);
     m->ctx = o->ctx ? o->ctx : m->desc.ctx;

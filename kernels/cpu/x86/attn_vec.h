@@ -14,11 +14,12 @@
 #include "kernels/cpu/x86/vec.h"
 
 #define queries_cells NAME(queries_cells)
-#define positions_pair NAME(positions_pair)
 #define dots NAME(dots)
-#define kv_read NAME(kv_read)
+#define kv_find NAME(kv_find)
+#define k_read NAME(k_read)
+#define v_read NAME(v_read)
 #define kv_ask NAME(kv_ask)
-#define across NAME(across)
+#define ask_part NAME(ask_part)
 #define split_range NAME(split_range)
 #define split_scores NAME(split_scores)
 #define biases NAME(biases)
@@ -68,7 +69,8 @@ typedef struct tile {
     _Alignas(64) float p[TILE][LQ_SPLIT]; // scores, then cells of weights
     _Alignas(64) float o[TILE][COLS];
     _Alignas(64) float kv[CELLS][COLS];   // cells of V, or of K across
-    _Alignas(64) float raw[COLS][CELLS];  // of K as it lies
+    const char *at[DEEP];                 // where the numbers of some positions lie, and what they are times
+    float by[DEEP];
 #if defined(__AVX512BF16__)
     _Alignas(64) float q_cells[TILE][CELLS];
 #endif
@@ -99,16 +101,15 @@ INLINE vf weights_store(float *p, int j, vf e) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
 }
 
-// Rows of two positions become cells of both.
-static void positions_pair(float (*kv)[COLS], int n) {
-    static const _Alignas(64) uint16_t order[32] = {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39,
-                                                    8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-    const __m512i low = _mm512_load_si512(order), high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-    for (int i = 0; i < n; i++) {
-        const __m512i a = _mm512_load_si512(kv[i]), b = _mm512_load_si512(kv[i] + VEC);
-        _mm512_store_si512(kv[i], _mm512_permutex2var_epi16(a, low, b));
-        _mm512_store_si512(kv[i] + VEC, _mm512_permutex2var_epi16(a, high, b));
-    }
+// Two positions become cells of both.
+INLINE void positions_store(float *to, vf first, vf second) {
+    const __m512i a = _mm512_castps_si512(first), b = _mm512_castps_si512(second);
+    const __m512i step = _mm512_set1_epi32(0x00010001), from = _mm512_set_epi32(
+        0x2f000f, 0x2e000e, 0x2d000d, 0x2c000c, 0x2b000b, 0x2a000a, 0x290009, 0x280008, 0x270007, 0x260006, 0x250005,
+        0x240004, 0x230003, 0x220002, 0x210001, 0x200000);
+    const __m512i behind = _mm512_add_epi16(from, _mm512_slli_epi16(step, 4));
+    _mm512_store_si512(to, _mm512_permutex2var_epi16(a, from, b));
+    _mm512_store_si512(to + VEC, _mm512_permutex2var_epi16(a, behind, b));
 }
 #else
 INLINE vf step(vf a, vf b, vf c) { return vf_fma(a, b, c); }
@@ -119,6 +120,8 @@ INLINE vf weights_store(float *p, int j, vf e) {
     vf_store(p + j, e);
     return e;
 }
+
+INLINE void positions_store(float *to, vf low, vf high) { vf_store(to, low), vf_store(to + VEC, high); }
 #endif
 
 // --- the kernel: c[r][0..COLS) += sum over k cells of a[r][i] b[i][0..COLS), or = ---
@@ -182,55 +185,124 @@ INLINE vf cells_of(const lq_dtype type, const char *p, vf by) {
 #endif
 }
 
-// Elements d0 .. d0 + width of `n` positions from j on as cells, to dst [n][stride], with zeros up to the next multiple
-// of VEC cells. Returns whether any is NaN or infinite. A block freed behind the window reads as 0.
-INLINE bool read_typed(const lq_dtype type, const lq_attn_args *a, const tile *t, bool v, int j, int n, int d0,
-                       int width, float *dst, int stride) {
-    enum { AT_ONCE = VEC * PER };
+// The same of the n numbers at p, none of which is behind the last one; then 0.
+INLINE vf cells_first(const lq_dtype type, const char *p, int n, vf by) {
+    char rest[VEC * PER * 4] = {0};
+    memcpy(rest, p, (size_t)n * (type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2));
+    return cells_of(type, rest, by);
+}
+
+// dst[c][i] = r[i][c], VEC x VEC.
+#if defined(__AVX512F__)
+INLINE void across(vf r[VEC], float *dst, int to) {
+    __m512 s[16];
+    EACH (int i = 0; i < 16; i += 2)
+        s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]), s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    EACH (int i = 0; i < 16; i += 4)
+        EACH (int h = 0; h < 2; h++) {
+            __m512d x = _mm512_castps_pd(s[i + h]), y = _mm512_castps_pd(s[i + 2 + h]);
+            r[i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
+            r[i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
+        }
+    EACH (int i = 0; i < 4; i++) { // quarter q of r[4 b + i] has column 4 q + i of rows 4 b .. 4 b + 3
+        __m512 a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88), b = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
+        __m512 c = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd), d = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
+        _mm512_store_ps(dst + i * to, _mm512_shuffle_f32x4(a, b, 0x88));
+        _mm512_store_ps(dst + (8 + i) * to, _mm512_shuffle_f32x4(a, b, 0xdd));
+        _mm512_store_ps(dst + (4 + i) * to, _mm512_shuffle_f32x4(c, d, 0x88));
+        _mm512_store_ps(dst + (12 + i) * to, _mm512_shuffle_f32x4(c, d, 0xdd));
+    }
+}
+#else
+INLINE void across(vf r[VEC], float *dst, int to) {
+    __m256 s[8];
+    EACH (int i = 0; i < 4; i++) { // rows i and i + 4 side by side, columns 0-3 and 4-7
+        __m256 x = r[i], y = r[i + 4];
+        r[i] = _mm256_permute2f128_ps(x, y, 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(x, y, 0x31);
+    }
+    EACH (int h = 0; h < 8; h += 4) {
+        s[h] = _mm256_unpacklo_ps(r[h], r[h + 1]), s[h + 1] = _mm256_unpackhi_ps(r[h], r[h + 1]);
+        s[h + 2] = _mm256_unpacklo_ps(r[h + 2], r[h + 3]), s[h + 3] = _mm256_unpackhi_ps(r[h + 2], r[h + 3]);
+        _mm256_store_ps(dst + h * to, _mm256_shuffle_ps(s[h], s[h + 2], 0x44));
+        _mm256_store_ps(dst + (h + 1) * to, _mm256_shuffle_ps(s[h], s[h + 2], 0xee));
+        _mm256_store_ps(dst + (h + 2) * to, _mm256_shuffle_ps(s[h + 1], s[h + 3], 0x44));
+        _mm256_store_ps(dst + (h + 3) * to, _mm256_shuffle_ps(s[h + 1], s[h + 3], 0xee));
+    }
+}
+#endif
+
+// Finds the numbers from d0 on of positions j .. j + n; then zeros, up to `all`. A block freed behind the window reads
+// as 0.
+static void kv_find(const lq_attn_args *a, tile *t, bool v, int j, int n, int all, int d0) {
+    static const _Alignas(64) char zeros[DK * sizeof(float)];
     const lq_cache *c = &a->cache;
     const int32_t *table = lq_rows_table(a->rows, t->seq);
-    const size_t size = type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2;
-    const size_t row = (size_t)lq_cache_width(c, v) * size;
-    const int tail = width % AT_ONCE;
-    float head_scale = lq_cache_head_scale(c, t->kv_head, v);
-    vf odd = vf_zero();
+    const size_t size = lq_dtype_size(c->type), row = (size_t)lq_cache_width(c, v) * size;
+    const float head_scale = lq_cache_head_scale(c, t->kv_head, v);
+    for (int i = n; i < all; i++) t->at[i] = zeros, t->by[i] = 0;
     for (int i = 0; i < n;) {
-        int32_t block = table[(j + i) / c->page];
+        const int32_t block = table[(j + i) / c->page];
         int at = (j + i) % c->page, end = i + c->page - at < n ? i + c->page - at : n;
-        if (block < 0) {
-            for (; i < end; i++, dst += stride)
-                for (int d = 0; d < width; d += AT_ONCE) vf_store(dst + d / PER, vf_zero());
-            continue;
+        const char *p = block < 0 ? zeros : lq_cache_at(c, block, t->kv_head, v) + (size_t)at * row + (size_t)d0 * size;
+        const float *scale = block < 0 || c->type != LQ_I8 ? NULL : lq_cache_scale(c, block, t->kv_head, v);
+        for (; i < end; i++, at++, p += block < 0 ? 0 : row) t->at[i] = p, t->by[i] = scale ? scale[at] : head_scale;
+    }
+}
+
+// What was found of COLS positions of K, `width` numbers of each, across.
+INLINE void k_typed(const lq_dtype type, tile *t, int width) {
+    for (int d = 0; d < width; d += VEC * PER)
+        for (int r = 0; r < COLS; r += VEC) {
+            const size_t skip = (size_t)d * (type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2);
+            vf x[VEC];
+            if (width - d >= VEC * PER)
+                EACH (int i = 0; i < VEC; i++) x[i] = cells_of(type, t->at[r + i] + skip, vf_set(t->by[r + i]));
+            else
+                for (int i = 0; i < VEC; i++)
+                    x[i] = cells_first(type, t->at[r + i] + skip, width - d, vf_set(t->by[r + i]));
+            across(x, &t->kv[d / PER][r], COLS);
         }
-        const char *src = lq_cache_at(c, block, t->kv_head, v) + (size_t)at * row + (size_t)d0 * size;
-        const float *scale = type == LQ_I8 ? lq_cache_scale(c, block, t->kv_head, v) : NULL;
-        for (; i < end; i++, at++, dst += stride, src += row) {
-            vf by = vf_set(scale ? scale[at] : head_scale), x;
-            int d = 0;
-            for (; d + AT_ONCE <= width; d += AT_ONCE) {
-                x = cells_of(type, src + (size_t)d * size, by);
-                odd = vf_or(odd, odd_of(x));
-                vf_store(dst + d / PER, x);
-            }
-            if (!tail) continue;
-            char rest[AT_ONCE * 4] = {0}; // nothing behind the last element is read
-            memcpy(rest, src + (size_t)d * size, (size_t)tail * size);
-            x = cells_of(type, rest, by);
-            odd = vf_or(odd, odd_of(x));
-            vf_store(dst + d / PER, x);
+}
+
+// What was found of n positions of V, `width` numbers of each, COLS at most; then 0. Returns whether any is NaN or
+// infinite.
+INLINE bool v_typed(const lq_dtype type, tile *t, int n, int width) {
+    const size_t size = type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2;
+    vf odd = vf_zero();
+    for (int i = 0; i < n; i += PER) {
+        vf x[2]; // of PER positions, COLS numbers each
+        EACH (int h = 0; h < 2; h++) {
+            const int k = PER == 2 ? i + h : i, d = PER == 2 ? 0 : h * VEC;
+            const char *p = t->at[k] + (size_t)d * size;
+            x[h] = width - d >= VEC * PER ? cells_of(type, p, vf_set(t->by[k]))
+                : width > d ? cells_first(type, p, width - d, vf_set(t->by[k])) : vf_zero();
+            odd = vf_or(odd, odd_of(x[h]));
         }
+        positions_store(t->kv[i / PER], x[0], x[1]);
     }
     return odd_any(odd);
 }
 
-static bool kv_read(const lq_attn_args *a, const tile *t, bool v, int j, int n, int d0, int width, float *dst,
-                    int stride) {
+static void k_read(const lq_attn_args *a, tile *t, int j, int n, int d0, int width) {
+    kv_find(a, t, false, j, n, COLS, d0);
     switch (a->cache.type) {
-    case LQ_F16: return read_typed(LQ_F16, a, t, v, j, n, d0, width, dst, stride);
-    case LQ_BF16: return read_typed(LQ_BF16, a, t, v, j, n, d0, width, dst, stride);
-    case LQ_I8: return read_typed(LQ_I8, a, t, v, j, n, d0, width, dst, stride);
-    case LQ_E4M3: return read_typed(LQ_E4M3, a, t, v, j, n, d0, width, dst, stride);
-    default: return read_typed(LQ_F32, a, t, v, j, n, d0, width, dst, stride);
+    case LQ_F16: k_typed(LQ_F16, t, width); break;
+    case LQ_BF16: k_typed(LQ_BF16, t, width); break;
+    case LQ_I8: k_typed(LQ_I8, t, width); break;
+    case LQ_E4M3: k_typed(LQ_E4M3, t, width); break;
+    default: k_typed(LQ_F32, t, width);
+    }
+}
+
+static bool v_read(const lq_attn_args *a, tile *t, int j, int n, int d0, int width) {
+    kv_find(a, t, true, j, n, (n + PER - 1) / PER * PER, d0);
+    switch (a->cache.type) {
+    case LQ_F16: return v_typed(LQ_F16, t, n, width);
+    case LQ_BF16: return v_typed(LQ_BF16, t, n, width);
+    case LQ_I8: return v_typed(LQ_I8, t, n, width);
+    case LQ_E4M3: return v_typed(LQ_E4M3, t, n, width);
+    default: return v_typed(LQ_F32, t, n, width);
     }
 }
 
@@ -250,46 +322,13 @@ static void kv_ask(const lq_attn_args *a, const tile *t, bool v, int j, int n, i
     }
 }
 
-// dst[c][r] = src[r][c], VEC x VEC.
-#if defined(__AVX512F__)
-static void across(const float *src, int from, float *dst, int to) {
-    __m512 r[16], s[16];
-    EACH (int i = 0; i < 16; i++) r[i] = _mm512_load_ps(src + i * from);
-    EACH (int i = 0; i < 16; i += 2)
-        s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]), s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-    EACH (int i = 0; i < 16; i += 4)
-        EACH (int h = 0; h < 2; h++) {
-            __m512d x = _mm512_castps_pd(s[i + h]), y = _mm512_castps_pd(s[i + 2 + h]);
-            r[i + 2 * h] = _mm512_castpd_ps(_mm512_unpacklo_pd(x, y));
-            r[i + 2 * h + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(x, y));
-        }
-    EACH (int i = 0; i < 4; i++) { // quarter q of r[4 b + i] has column 4 q + i of rows 4 b .. 4 b + 3
-        __m512 a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88), b = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
-        __m512 c = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd), d = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
-        _mm512_store_ps(dst + i * to, _mm512_shuffle_f32x4(a, b, 0x88));
-        _mm512_store_ps(dst + (8 + i) * to, _mm512_shuffle_f32x4(a, b, 0xdd));
-        _mm512_store_ps(dst + (4 + i) * to, _mm512_shuffle_f32x4(c, d, 0x88));
-        _mm512_store_ps(dst + (12 + i) * to, _mm512_shuffle_f32x4(c, d, 0xdd));
-    }
+// The next K and this V in three parts, between which is other work: what is asked for at once waits for one another,
+// and what is read meanwhile for all of it.
+static void ask_part(const lq_attn_args *a, const tile *t, int j, int part) {
+    const int half = COLS / 2, quarter = COLS / 4;
+    if (part < 2) kv_ask(a, t, false, j + COLS + part * half, half, t->last);
+    if (!a->cache.v_in_k) kv_ask(a, t, true, j + part * quarter, part < 2 ? quarter : half, t->last);
 }
-#else
-static void across(const float *src, int from, float *dst, int to) {
-    __m256 r[8], s[8];
-    EACH (int i = 0; i < 4; i++) { // rows i and i + 4 side by side, columns 0-3 and 4-7
-        __m256 x = _mm256_load_ps(src + i * from), y = _mm256_load_ps(src + (i + 4) * from);
-        r[i] = _mm256_permute2f128_ps(x, y, 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(x, y, 0x31);
-    }
-    EACH (int h = 0; h < 8; h += 4) {
-        s[h] = _mm256_unpacklo_ps(r[h], r[h + 1]), s[h + 1] = _mm256_unpackhi_ps(r[h], r[h + 1]);
-        s[h + 2] = _mm256_unpacklo_ps(r[h + 2], r[h + 3]), s[h + 3] = _mm256_unpackhi_ps(r[h + 2], r[h + 3]);
-        _mm256_store_ps(dst + h * to, _mm256_shuffle_ps(s[h], s[h + 2], 0x44));
-        _mm256_store_ps(dst + (h + 1) * to, _mm256_shuffle_ps(s[h], s[h + 2], 0xee));
-        _mm256_store_ps(dst + (h + 2) * to, _mm256_shuffle_ps(s[h + 1], s[h + 3], 0x44));
-        _mm256_store_ps(dst + (h + 3) * to, _mm256_shuffle_ps(s[h + 1], s[h + 3], 0xee));
-    }
-}
-#endif
 
 // --- a split of a tile ---
 
@@ -342,19 +381,16 @@ static void split_scores(const lq_attn_args *a, tile *t, int j0, int low, int hi
         queries_cells(t, d0, width, q);
         for (int j = low; j < high; j += COLS) {
             int have = high - j < COLS ? high - j : COLS;
-            if (d0 == 0) kv_ask(a, t, false, j0 + j + COLS, COLS, t->last);
-            if (d0 == 0 && !a->cache.v_in_k) kv_ask(a, t, true, j0 + j, COLS, t->last);
-            kv_read(a, t, false, j0 + j, have, d0, width, t->raw[0], CELLS);
-            for (int r = have; r < COLS; r++)
-                for (int i = 0; i < cells; i += VEC) vf_store(&t->raw[r][i], vf_zero());
-            for (int i = 0; i < cells; i += VEC)
-                for (int r = 0; r < COLS; r += VEC) across(&t->raw[r][i], CELLS, &t->kv[i][r], COLS);
+            if (d0 == 0) ask_part(a, t, j0 + j, 0);
+            k_read(a, t, j0 + j, have, d0, width);
+            if (d0 == 0) ask_part(a, t, j0 + j, 1);
             for (int g = 0; g < t->groups; g++) {
                 if (j < t->low[g] || j >= t->high[g]) continue;
                 int rows = t->n - g * ROWS < ROWS ? t->n - g * ROWS : ROWS;
                 for (int r = 0; r < rows; r++) c[r] = &t->p[g * ROWS + r][j];
                 dots(rows, cells, q + g * ROWS, t->kv[0], c, d0 > 0);
             }
+            if (d0 == 0) ask_part(a, t, j0 + j, 2);
         }
     }
 }
@@ -421,15 +457,10 @@ static void odd_values(const float *p, const float *v, int cells, float *o) {
 // Columns d0 .. d0 + COLS of the weighted V of a split, into t->o.
 static void split_values(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0) {
     int width = a->cache.dv - d0 < COLS ? a->cache.dv - d0 : COLS;
-    memset(t->o, 0, sizeof t->o);
-    if (width <= VEC) memset(t->kv, 0, sizeof t->kv);
+    memset(t->o, 0, (size_t)t->n * sizeof *t->o);
     for (int j = low; j < high; j += DEEP) {
         int have = high - j < DEEP ? high - j : DEEP;
-        bool odd = kv_read(a, t, true, j0 + j, have, d0, width, t->kv[0], COLS / PER);
-#if defined(__AVX512BF16__)
-        if (have % PER) vf_store(t->kv[have / PER] + VEC, vf_zero());
-        positions_pair(t->kv, (have + PER - 1) / PER);
-#endif
+        bool odd = v_read(a, t, j0 + j, have, d0, width);
         for (int g = 0; g < t->groups; g++) {
             int from = t->low[g] > j ? t->low[g] - j : 0, to = t->high[g] - j < have ? t->high[g] - j : have;
             int rows = t->n - g * ROWS < ROWS ? t->n - g * ROWS : ROWS, cells = (to - from + PER - 1) / PER;
