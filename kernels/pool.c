@@ -5,6 +5,7 @@
 // compare-and-swap on the whole word, so a worker that comes late cannot take a task of another run, and
 // nobody waits for a worker that has not woken up.
 #include "kernels/pool.h"
+#include "kernels/groups.h"
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -99,9 +100,11 @@ static void *worker_main(void *arg) {
 
 static int cores(void) {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    int n = online > 0 ? (int)online : 1;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) n = CPU_COUNT(&set);
+    const int most = lq_groups_cores(LQ_GROUPS_SELF, LQ_GROUPS_ROOT);
+    return n < most ? n : most;
 }
 
 // Makes the next run known to everybody. Sequentially consistent with `asleep`: a worker that is about to sleep either

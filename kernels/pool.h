@@ -7,7 +7,8 @@
 typedef struct lq_pool lq_pool;
 typedef void lq_task(void *arg, int task, int worker);
 
-// threads: 0 = one per core this process may use. The caller of lq_pool_run is worker 0.
+// threads: 0 = one per core that this process may use, by its affinity and its control groups. The caller of
+// lq_pool_run is worker 0.
 bool lq_pool_open(int threads, lq_pool **out, lq_err *err);
 void lq_pool_close(lq_pool *p);
 int lq_pool_threads(const lq_pool *p);
