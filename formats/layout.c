@@ -300,6 +300,20 @@ static void zeros_pack(const lq_weight *w, const lq_laid *from, int64_t row, con
 
 // Rows behind n: scale 0 and code = zero point, so that they are 0 whatever is done with them. Columns behind k have
 // the zero point of the row's last group.
+// A whole piece of a band, from `any` to x86: words of 16 rows side by side. Of 4 bits a word's codes change places:
+// 0 1 2 3 4 5 6 7 becomes 0 4 1 5 2 6 3 7.
+static void piece_to_x86(const uint8_t *src, size_t row_bytes, int bits, uint8_t *dst) {
+    for (int i = 0; i < LQ_PIECE * bits / 32; i++, src += 4, dst += LQ_BAND * 4) {
+        uint32_t word[LQ_BAND];
+        for (int r = 0; r < LQ_BAND; r++) memcpy(&word[r], src + (size_t)r * row_bytes, 4);
+        for (int r = 0; bits == 4 && r < LQ_BAND; r++) {
+            const uint32_t v = word[r], t = (v ^ v >> 8) & 0xff00, x = v ^ t ^ t << 8, s = (x ^ x >> 4) & 0x00f000f0;
+            word[r] = x ^ s ^ s << 4;
+        }
+        memcpy(dst, word, sizeof word);
+    }
+}
+
 void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight_out dst, int64_t at) {
     const lq_wtype *t = &w->type;
     const lq_laid from = lq_laid_of(w->layout, t, w->n, w->k);
@@ -312,7 +326,15 @@ void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight
         if (to->rows == 1) scales_pack(w, &from, row, to, dst.scale, at * LQ_BAND + r);
         if (t->asym) zeros_pack(w, &from, row, to, dst.zero, at * LQ_BAND + r);
     }
-    for (int64_t first = 0; first < to->wide; first += LQ_PIECE)
+    const bool straight = w->layout == LQ_ANY && to->layout == LQ_X86 && (band + 1) * LQ_BAND <= w->n &&
+                          (to->bits == 4 || to->bits == 8);
+    for (int64_t first = 0; first < to->wide; first += LQ_PIECE) {
+        if (straight && first + LQ_PIECE <= w->k) {
+            const uint8_t *src = (const uint8_t *)w->q + (size_t)(band * LQ_BAND) * from.row_bytes;
+            piece_to_x86(src + (size_t)first * (size_t)to->bits / 8, from.row_bytes, to->bits,
+                         (uint8_t *)dst.q + place(to, at * LQ_BAND, first));
+            continue;
+        }
         for (int g = 0; g < 8; g++) {
             const int64_t row = band * LQ_BAND + g;
             lq_piece p;
@@ -323,4 +345,5 @@ void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight
             }
             lq_codes_put(to, dst.q, at * LQ_BAND + g, first, p);
         }
+    }
 }
