@@ -106,7 +106,8 @@ bool lq_fields_read(const lq_place *at, const lq_field *const *tables, void *bas
 bool lq_body_parse(const lq_api *api, const char *body, size_t n, cJSON **out, lq_refusal *no) {
     lq_err err;
     *out = NULL;
-    if (!lq_json_parse(body, n, (lq_json_limits){.bytes = api->max_body, .depth = MAX_DEPTH}, "request", out, &err))
+    const lq_json_limits limits = {.bytes = api->max_body, .depth = MAX_DEPTH};
+    if (!lq_json_parse_exact(body, n, limits, "request", out, &err))
         return lq_refuse(no, err.code == LQ_E_MEMORY ? 500 : 400, NULL, NULL, "%s", err.text);
     if (cJSON_IsObject(*out)) return true;
     cJSON_Delete(*out);
@@ -187,10 +188,19 @@ static bool read_bias(const lq_place *at, const lq_field *f, cJSON *v, void *bas
     return true;
 }
 
+// Some have seeds without a sign.
+static bool seed_large(const cJSON *v, uint64_t *out) {
+    const char *digits = cJSON_IsNumber(v) ? v->valuestring : NULL;
+    lq_json_walk w = {digits, digits ? digits + strlen(digits) : NULL};
+    return digits && lq_json_take_u64(&w, out);
+}
+
 bool lq_read_seed(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    lq_sampling *s = &((lq_completion *)base)->ask.sampling;
     lq_field row = *f;
     row.kind = LQ_F_LONG;
-    return ((lq_completion *)base)->ask.sampling.seeded = lq_read_int(at, &row, v, base);
+    if (seed_large(v, &s->seed)) return s->seeded = true;
+    return s->seeded = lq_read_int(at, &row, v, base);
 }
 
 bool lq_read_tool_choice(const lq_place *at, const lq_field *f, cJSON *v, void *base) {

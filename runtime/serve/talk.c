@@ -77,6 +77,7 @@ static bool content_read(const message *m) {
 
 // Templates want what a function was called with as an object; clients send it as the text of one.
 static bool calls_read(const message *m) {
+    static const lq_json_limits limits = {.bytes = 4 << 20, .depth = 32};
     cJSON *calls = cJSON_GetObjectItemCaseSensitive(m->v, "tool_calls");
     if (!calls || cJSON_IsNull(calls)) return true;
     if (!cJSON_IsArray(calls)) return refuse(m, "tool_calls: expected an array");
@@ -87,8 +88,7 @@ static bool calls_read(const message *m) {
         if (!lq_json_str(function, "name")) return refuse(m, "tool_calls: a function has no name");
         if (!text) continue;
         if (!*text) text = "{}";
-        if (!lq_json_parse(text, strlen(text), (lq_json_limits){.bytes = 4 << 20, .depth = 32}, "arguments", &args,
-                           &err))
+        if (!lq_json_parse_exact(text, strlen(text), limits, "arguments", &args, &err))
             return refuse(m, "tool_calls: %.150s", err.text);
         cJSON_DeleteItemFromObjectCaseSensitive(function, "arguments");
         if (!cJSON_AddItemToObject(function, "arguments", args)) {
@@ -130,9 +130,11 @@ typedef struct vars {
 } vars;
 
 static void var_add(vars *t, const char *name, const cJSON *v) {
-    char *text = cJSON_PrintUnformatted(v);
-    if (!text) t->failed = true;
-    else t->v[t->n] = (lq_template_var){name, text, strlen(text)}, t->own[t->n++] = text;
+    lq_text text = {0};
+    lq_text_tree(&text, v);
+    t->failed = t->failed || text.failed;
+    t->own[t->n] = text.p;
+    t->v[t->n++] = (lq_template_var){name, text.p, text.n};
 }
 
 static void vars_make(const lq_talk *talk, bool add, vars *t) {
@@ -192,7 +194,7 @@ bool lq_talk_render(const lq_api *api, lq_talk *talk, const char *param, char **
     bool done = !t->failed || no_memory(no);
     if (done && !lq_template_render(api->tmpl, t->v, t->n, text, n, &err))
         done = lq_refuse(no, err.code == LQ_E_MEMORY ? 500 : 400, param, NULL, "%s: %s", param, err.text);
-    for (size_t i = 0; i < t->n; i++) cJSON_free(t->own[i]);
+    for (size_t i = 0; i < t->n; i++) free(t->own[i]);
     free(t);
     return done && (!talk->go_on || cut_behind(talk, param, *text, n, no));
 }

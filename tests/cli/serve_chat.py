@@ -187,6 +187,24 @@ def test_templates():
         test_without(pathlib.Path(folder))
 
 
+def test_numbers():
+    """Numbers reach a template as json.loads reads them, and are told back as they came."""
+    s = serve.Server("--chat-template", "x{% if v %}{{ [messages[0].tool_calls[0].function.arguments, tools, documents, v] | tojson }}{% endif %}")
+    told = lambda **body: json.loads(rendered(s, **body).partition("x")[2])
+    values = [9007199254740991, -9007199254740993, 10 ** 15, 2 ** 63 - 1, 2 ** 64 - 1, -10 ** 40, 1.0, 100.0, 1e5, -0.0, 0.1, 1e-7, 3, "a\u2028\"\\\u0001é", None, True, [], {}, {"": [[1.0]]}]
+    given = {"values": values}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": given}}]
+    for arguments in (json.dumps(given), given):
+        got = told(messages=[{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}], tools=tools, documents=[given], chat_template_kwargs={"v": given})
+        check(repr(got) == repr([given, tools, [given], given]), "numbers in a template", got)
+    flat = [{"type": "function", "name": "f", "parameters": given}]
+    check(repr(s.post({"input": "x", "tools": flat, "max_output_tokens": 1}, "/v1/responses")["tools"]) == repr(flat), "numbers told back")
+    for seed in (7, 9007199254740993, 2 ** 63 - 1, 2 ** 64 - 1):
+        d = s.post({"inputs": "Once", "parameters": {"details": True, "do_sample": True, "max_new_tokens": 1, "seed": seed}}, "/generate")["details"]
+        check(repr(d["seed"]) == repr(seed), "a seed told back", d["seed"], seed)
+    s.stop()
+
+
 def test_without(folder):
     """A model without a template, whose generation_config.json says how to draw and whose tokens are objects, as transformers writes them."""
     if not pathlib.Path(serve.MODEL, "tokenizer_config.json").exists():
@@ -393,7 +411,7 @@ def test_info(s):
 
 def main():
     serve.ONE = [test_chat, test_chat_logprobs, test_chat_stream, test_chat_refusals, test_responses, test_messages, test_generate, test_best_of, test_info]
-    serve.run(serve.ONE + [test_templates, test_shapes], [a for a in sys.argv[1:] if a.startswith("test_")])
+    serve.run(serve.ONE + [test_templates, test_numbers, test_shapes], [a for a in sys.argv[1:] if a.startswith("test_")])
     return end()
 
 
