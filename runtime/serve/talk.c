@@ -154,13 +154,14 @@ static bool is_space(char c) { return c && strchr(" \t\n\v\f\r", c) != NULL; }
 static bool cut_behind(const lq_talk *talk, const char *param, char *text, size_t *n, lq_refusal *no) {
     const cJSON *last = cJSON_GetArrayItem(talk->messages, cJSON_GetArraySize(talk->messages) - 1);
     const char *said = lq_json_str(last, "content"), *found = NULL;
+    const char *field = talk->begun ? param : "continue_final_message";
     while (said && is_space(*said)) said++;
     size_t whole = said ? strlen(said) : 0, len = whole;
     while (len && is_space(said[len - 1])) len--;
     for (const char *p = text; len && (p = memmem(p, *n - (size_t)(p - text), said, len)); p++) found = p;
     if (!found)
-        return lq_refuse(no, 400, "continue_final_message", NULL,
-                         "continue_final_message: the last of %s has no text, or the chat template leaves it out", param);
+        return lq_refuse(no, 400, field, NULL, "%s: the last message has no text, or the chat template leaves it out",
+                         field);
     if (!strncmp(found, said, whole)) len = whole; // the template keeps the blanks at its end
     *n = (size_t)(found - text) + len;
     text[*n] = '\0';

@@ -314,6 +314,12 @@ def test_messages(s):
     check(stopped["stop_reason"] == "stop_sequence" and stopped["stop_sequence"] == " " + word and stopped["content"][0]["text"] == text[:text.index(" " + word)], stopped)
     prefill = s.post({**ask, "messages": QUESTION + [{"role": "assistant", "content": text[:12]}]}, "/v1/messages")["content"][0]["text"]
     check((text[:12] + prefill)[:16] == text[:16], "an answer that was begun", prefill)
+    for nothing in ("", " \n", [], [{"type": "text", "text": ""}, {"type": "text", "text": " "}]):
+        for path in ("/v1/messages", "/v1/messages/count_tokens"):
+            begun, whole = (s.post({**ask, "messages": m}, path) for m in (QUESTION + [{"role": "assistant", "content": nothing}], QUESTION))
+            check(begun.get("content") == whole.get("content") and begun.get("input_tokens") == whole.get("input_tokens"), "an answer that was not begun", nothing, begun)
+    lone = s.post({**ask, "messages": [{"role": "assistant", "content": ""}]}, "/v1/messages", 400)["error"]["message"]
+    check(lone == "messages: expected one message or more", lone)
     for more, reason in (({}, "end_turn"), ({"max_tokens": 2}, "max_tokens"), ({"stop_sequences": [" " + word]}, "stop_sequence")):
         ev = named(stream(s, "/v1/messages", {**ask, **more}))
         names, data = [n for n, _ in ev], [d for _, d in ev]
@@ -324,7 +330,8 @@ def test_messages(s):
         start, last = data[0]["message"], data[-2]
         check(start["content"] == [] and start["stop_reason"] is None and start["role"] == "assistant" and start["usage"]["input_tokens"] > 0, start)
         check(last["delta"] == {"stop_reason": reason, "stop_sequence": whole["stop_sequence"]} and last["usage"]["output_tokens"] == whole["usage"]["output_tokens"], last)
-    rows = [({"max_tokens": None}, "max_tokens"), ({"max_tokens": 0}, "max_tokens"), ({"messages": []}, "messages"), ({"messages": [{"role": "system", "content": "x"}]}, "messages[0]"),
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}
+    rows = [({"messages": QUESTION + [call]}, "messages: "), ({"max_tokens": None}, "max_tokens"), ({"max_tokens": 0}, "max_tokens"), ({"messages": []}, "messages"), ({"messages": [{"role": "system", "content": "x"}]}, "messages[0]"),
             ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0]: content[0]"), ({"temperature": 2}, "temperature"), ({"stop_sequences": "x"}, "stop_sequences"),
             ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"), ({"system": 1}, "system"), ({"tools": [{}]}, "tools")]
     for change, named_ in rows:
