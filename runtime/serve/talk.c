@@ -217,6 +217,16 @@ static bool read_list(const lq_place *at, const lq_field *f, cJSON *v, void *bas
     return true;
 }
 
+static bool are_objects(const cJSON *list) {
+    const cJSON *v = list->child;
+    while (v && cJSON_IsObject(v)) v = v->next;
+    return cJSON_IsArray(list) && !v;
+}
+
+static bool read_documents(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    return are_objects(v) ? read_list(at, f, v, base) : lq_field_refuse(at, f, "expected an array of objects");
+}
+
 static bool read_tools(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     if (!read_list(at, f, v, base)) return false;
     for (const cJSON *t = v->child; t; t = t->next)
@@ -227,9 +237,13 @@ static bool read_tools(const lq_place *at, const lq_field *f, cJSON *v, void *ba
 
 static bool read_vars(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     if (!cJSON_IsObject(v)) return lq_field_refuse(at, f, "expected an object");
-    for (const cJSON *x = v->child; x; x = x->next)
+    for (const cJSON *x = v->child; x; x = x->next) {
         if (!strcmp(x->string, "messages") || !strcmp(x->string, "chat_template"))
             return lq_field_refuse(at, f, "%s is none of them", x->string);
+        const bool objects = !strcmp(x->string, "tools") || !strcmp(x->string, "documents");
+        if (objects && !are_objects(x) && !cJSON_IsNull(x))
+            return lq_field_refuse(at, f, "%s: expected an array of objects", x->string);
+    }
     ((lq_completion *)base)->talk.vars = v;
     return true;
 }
@@ -245,7 +259,7 @@ static bool read_add(const lq_place *at, const lq_field *f, cJSON *v, void *base
 const lq_field lq_talk_fields[] = {
     {"messages", LQ_F_READ, LQ_AT(talk.messages), 0, 0, read_list},
     {"tools", LQ_F_READ, LQ_AT(talk.tools), 0, 0, read_tools},
-    {"documents", LQ_F_READ, LQ_AT(talk.documents), 0, 0, read_list},
+    {"documents", LQ_F_READ, LQ_AT(talk.documents), 0, 0, read_documents},
     {"chat_template_kwargs", LQ_F_READ, 0, 0, 0, read_vars},
     {"reasoning_effort", LQ_F_TEXT, LQ_AT(talk.effort), 0, 0, NULL},
     {"add_generation_prompt", LQ_F_READ, 0, 0, 0, read_add},

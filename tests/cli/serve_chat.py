@@ -123,7 +123,8 @@ def test_chat_refusals(s):
         ({"top_logprobs": 2}, "top_logprobs"), ({"logprobs": 2}, "logprobs"), ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"), ({"tools": [1]}, "tools"),
         ({"tools": {}}, "tools"), ({"tool_choice": "required"}, "tool_choice"), ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"functions": [TOOL]}, "functions"), ({"chat_template": "x"}, "chat_template"), ({"chat_template_kwargs": 1}, "chat_template_kwargs"),
-        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"), ({"add_generation_prompt": 1}, "add_generation_prompt"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"), ({"documents": [1]}, "documents"), ({"documents": {}}, "documents"), ({"documents": [{}, "x"]}, "documents"),
+        ({"chat_template_kwargs": {"tools": [1]}}, "chat_template_kwargs"), ({"chat_template_kwargs": {"documents": 5}}, "chat_template_kwargs"), ({"tools": [[]]}, "tools"), ({"add_generation_prompt": 1}, "add_generation_prompt"),
         ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"), ({"modalities": ["audio"]}, "modalities"),
         ({"response_format": {"type": "json_object"}}, "response_format"), ({"stream_options": {}}, "stream_options"), ({"min_tokens": 3}, "min_tokens"),
         ({"guided_regex": "a"}, "guided_regex"), ({"stop": [1]}, "stop"), ({"temperature": "x"}, "temperature"), ({"reasoning_effort": 1}, "reasoning_effort"),
@@ -131,7 +132,7 @@ def test_chat_refusals(s):
     for change, param in rows:
         status, _, raw = s.ask("POST", "/v1/chat/completions", {**ok, **change})
         e = json.loads(raw)["error"]
-        check(status == 400 and e["param"] == param and param in e["message"] and e["type"] == "invalid_request_error", str(change)[:100], status, e)
+        check(status == 400 and e["param"] == param and param in e["message"] and e["message"].startswith("messages: ") <= (param == "messages") and e["type"] == "invalid_request_error", str(change)[:100], status, e)
     check(s.post({**ok, "tools": None, "tool_choice": "auto", "parallel_tool_calls": True, "modalities": ["text"], "service_tier": "auto", "store": True, "metadata": {}, "foo": 1,
                   "prediction": None, "reasoning_effort": "low", "user": "u"}, "/v1/chat/completions")["choices"], "what changes nothing")
     status, _, raw = s.ask("POST", "/v1/chat/completions", {**ok, "messages": [{"role": "nobody", "content": "x"}]})
