@@ -135,8 +135,10 @@ def test_chat_refusals(s):
         check(status == 400 and e["param"] == param and param in e["message"] and e["message"].startswith("messages: ") <= (param == "messages") and e["type"] == "invalid_request_error", str(change)[:100], status, e)
     check(s.post({**ok, "tools": None, "tool_choice": "auto", "parallel_tool_calls": True, "modalities": ["text"], "service_tier": "auto", "store": True, "metadata": {}, "foo": 1,
                   "prediction": None, "reasoning_effort": "low", "user": "u"}, "/v1/chat/completions")["choices"], "what changes nothing")
-    status, _, raw = s.ask("POST", "/v1/chat/completions", {**ok, "messages": [{"role": "nobody", "content": "x"}]})
-    check(status == 400 and "nobody" in json.loads(raw)["error"]["message"], "what the template says of it", raw)
+    nobody = [{"role": "nobody", "content": "x"}]
+    for path, body in (("/v1/chat/completions", {"messages": nobody}), ("/v1/responses", {"input": nobody}), ("/tokenize", {"messages": nobody})):
+        e = s.post(body, path, 400)["error"]
+        check(e["message"].startswith(f"{e['param']}: chat template: line ") and e["message"].endswith("nobody"), "what the template says of it, and no place of this machine", path, e)
 
 
 def test_templates():
@@ -241,6 +243,11 @@ def test_without(folder):
         check(info.pop("eos_token") == ends and info.pop("add_bos_token") == ("bos_token" in info), "what the tokenizer knows", info, ends)
         check("bos_token" not in info or s.post({"prompt": info.pop("bos_token"), "add_special_tokens": False}, "/tokenize")["tokens"] == first["tokens"][:1], "bos", info, first)
         check(info == {"model_max_length": first["max_model_len"], "chat_template": TELLING}, info)
+        s.stop()
+        (bare / "chat_template.jinja").write_text("\n{% for x in y %}")
+        s = serve.Server()
+        e = s.post({"messages": QUESTION, "max_tokens": 3}, "/v1/messages", 400)["error"]["message"]
+        check(e.startswith("messages: chat template: line 2: "), "a template that is broken", e)
         s.stop()
         (bare / "generation_config.json").write_text('{"temperature": "hot"}')
         p = subprocess.run([serve.LQ, "serve", str(bare), "--port", "0"], capture_output=True, text=True, timeout=60 * serve.SLOW)
