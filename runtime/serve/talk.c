@@ -26,13 +26,11 @@ LQ_PRINTF(2, 3) static bool refuse(const message *m, const char *fmt, ...) {
 
 static bool no_memory(lq_refusal *no) { return lq_refuse(no, 500, NULL, NULL, "no memory for the conversation"); }
 
-// The text of a part, or NULL: it is something else.
-static const char *part_text(const cJSON *part) {
+// Where parts of a type have their text; NULL: they have none.
+static const char *part_field(const char *type) {
     static const char *const kinds[] = {"text", "input_text", "output_text", "refusal"};
-    const char *type = lq_json_str(part, "type");
-    if (cJSON_IsString(part)) return part->valuestring;
-    for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(type, kinds[i])) return lq_json_str(part, i == 3 ? "refusal" : "text");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(type, kinds[i])) return i == 3 ? "refusal" : "text";
     return NULL;
 }
 
@@ -40,10 +38,12 @@ static const char *part_text(const cJSON *part) {
 static bool parts_join(const message *m, const cJSON *parts, lq_text *out) {
     int i = 0;
     for (const cJSON *p = parts->child; p; p = p->next, i++) {
-        const char *text = part_text(p), *type = lq_json_str(p, "type");
+        const char *type = lq_json_str(p, "type"), *field = type ? part_field(type) : NULL;
+        const char *text = cJSON_IsString(p) ? p->valuestring : field ? lq_json_str(p, field) : NULL;
+        if (!text && !type) return refuse(m, "content[%d]: expected {\"type\":\"text\",\"text\":...}", i);
+        if (!text && field) return refuse(m, "content[%d].%s: expected a text", i, field);
         if (!text)
-            return refuse(m, "content[%d] is of type %.40s: this server reads parts of type text alone", i,
-                          type ? type : "unknown");
+            return refuse(m, "content[%d] is of type %.40s: this server reads parts of type text alone", i, type);
         if (i) lq_text_add(out, "\n", 1);
         lq_text_add(out, text, strlen(text));
     }

@@ -133,6 +133,11 @@ def test_chat_refusals(s):
         status, _, raw = s.ask("POST", "/v1/chat/completions", {**ok, **change})
         e = json.loads(raw)["error"]
         check(status == 400 and e["param"] == param and param in e["message"] and e["message"].startswith("messages: ") <= (param == "messages") and e["type"] == "invalid_request_error", str(change)[:100], status, e)
+    for part, said in (({"type": "text", "text": 5}, "content[1].text: expected a text"), ({"type": "input_text"}, "content[1].text: expected a text"),
+                       ({"type": "refusal", "text": "x"}, "content[1].refusal: expected a text"), (5, 'content[1]: expected {"type":"text","text":...}'),
+                       ({"text": "x"}, 'content[1]: expected {"type":"text","text":...}'), ({"type": "audio", "text": "x"}, "content[1] is of type audio: this server reads parts of type text alone")):
+        e = s.post({**ok, "messages": [{"role": "user", "content": ["a", part]}]}, "/v1/chat/completions", 400)["error"]
+        check(e["param"] == "messages" and e["message"] == "messages[0]: " + said, part, e)
     check(s.post({**ok, "tools": None, "tool_choice": "auto", "parallel_tool_calls": True, "modalities": ["text"], "service_tier": "auto", "store": True, "metadata": {}, "foo": 1,
                   "prediction": None, "reasoning_effort": "low", "user": "u"}, "/v1/chat/completions")["choices"], "what changes nothing")
     nobody = [{"role": "nobody", "content": "x"}]
