@@ -131,6 +131,12 @@ static bool bad(const checker *c, const char *found) {
     return lq_fail(c->err, LQ_E_FORMAT, "%s: not JSON: %s at byte %zu", c->what, found, (size_t)(c->p - c->text));
 }
 
+// It is JSON, and cJSON cannot hold it.
+static bool beyond(const checker *c, const char *found) {
+    return lq_fail(c->err, LQ_E_LIMIT, "%s: %s at byte %zu, which lq does not take", c->what, found,
+                   (size_t)(c->p - c->text));
+}
+
 static bool no_memory(const checker *c) {
     return lq_fail(c->err, LQ_E_MEMORY, "%s: no memory to check the JSON text", c->what);
 }
@@ -155,7 +161,7 @@ static bool escape_check(checker *c) {
     int u = c->end - c->p >= 6 ? hex4(c->p + 2) : -1;
     if (u < 0) return bad(c, "a bad \\u escape");
     if (u >= 0xdc00 && u < 0xe000) return bad(c, "a lone surrogate");
-    if (u == 0 && c->for_cjson) return bad(c, "NUL inside a string, which lq does not take");
+    if (u == 0 && c->for_cjson) return beyond(c, "a text with a NUL");
     if (u >= 0xd800 && u < 0xdc00) {
         int v = c->end - c->p >= 12 && c->p[6] == '\\' && c->p[7] == 'u' ? hex4(c->p + 8) : -1;
         if (v < 0xdc00 || v > 0xdfff) return bad(c, "a lone surrogate");
@@ -206,7 +212,7 @@ static bool number_check(checker *c) {
         while (is_digit(p, end)) p++;
     }
     size_t n = (size_t)(p - start);
-    if (c->for_cjson && n > 63) return bad(c, "a number of more than 63 characters, which lq does not take");
+    if (c->for_cjson && n > 63) return beyond(c, "a number of more than 63 characters");
     if (c->for_cjson && (integer ? n > 15 : c->exact)) {
         if (!lq_grow((void **)&c->kept, c->kept_n, &c->kept_cap, sizeof *c->kept)) return no_memory(c);
         c->kept[c->kept_n++] = (kept_num){c->numbers, start, n};
@@ -444,8 +450,12 @@ bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *w
     return parse(&(checker){0}, text, n, lim, what, out, err);
 }
 
-bool lq_json_parse_exact(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, lq_err *err) {
-    return parse(&(checker){.exact = true}, text, n, lim, what, out, err);
+bool lq_json_parse_exact(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, size_t *at,
+                         lq_err *err) {
+    checker c = {.exact = true};
+    const bool ok = parse(&c, text, n, lim, what, out, err);
+    if (!ok && at) *at = c.p ? (size_t)(c.p - text) : 0;
+    return ok;
 }
 
 static const cJSON *member(const cJSON *obj, const char *key) {

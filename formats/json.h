@@ -14,8 +14,10 @@ bool lq_json_check(const char *text, size_t n, lq_json_limits lim, const char *w
 // Checks, then parses. The tree is the caller's (cJSON_Delete). Refuses also what cJSON cannot hold: NUL inside a
 // string, numbers of more than 63 characters.
 bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, lq_err *err);
-// The same of what is written again: lq_text_tree tells each number as it was told.
-bool lq_json_parse_exact(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, lq_err *err);
+// The same of what is written again: lq_text_tree tells each number as it was told. *at (may be NULL): where it fails,
+// the byte at which reading ended.
+bool lq_json_parse_exact(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, size_t *at,
+                         lq_err *err);
 
 // Typed reads of a member; absent (or null) leaves *out as it is and returns true, a wrong type or range
 // is an error that names the key.

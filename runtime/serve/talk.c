@@ -88,7 +88,7 @@ static bool calls_read(const message *m) {
         if (!lq_json_str(function, "name")) return refuse(m, "tool_calls: a function has no name");
         if (!text) continue;
         if (!*text) text = "{}";
-        if (!lq_json_parse_exact(text, strlen(text), limits, "arguments", &args, &err))
+        if (!lq_json_parse_exact(text, strlen(text), limits, "arguments", &args, NULL, &err))
             return refuse(m, "tool_calls: %.150s", err.text);
         cJSON_DeleteItemFromObjectCaseSensitive(function, "arguments");
         if (!cJSON_AddItemToObject(function, "arguments", args)) {

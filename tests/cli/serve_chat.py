@@ -138,6 +138,15 @@ def test_chat_refusals(s):
                        ({"text": "x"}, 'content[1]: expected {"type":"text","text":...}'), ({"type": "audio", "text": "x"}, "content[1] is of type audio: this server reads parts of type text alone")):
         e = s.post({**ok, "messages": [{"role": "user", "content": ["a", part]}]}, "/v1/chat/completions", 400)["error"]
         check(e["param"] == "messages" and e["message"] == "messages[0]: " + said, part, e)
+    for path, body, status, param in (("/v1/completions", {"stop": "\\u0000", "prompt": "nul \0 x"}, 400, "prompt"), ("/v1/chat/completions", {**ok, "user": "\0"}, 400, "user"),
+                                      ("/v1/chat/completions", {**ok, "messages": [{"role": "user", "content": "\0"}]}, 400, "messages"), ("/v1/responses", {"input": "\0"}, 400, "input"),
+                                      ("/v1/messages", {"system": "\0"}, 400, "system"), ("/generate", {"inputs": "\0"}, 422, "inputs"), ("/tokenize", {"a": {"b": 10 ** 70}}, 400, "a"),
+                                      ("/v1/completions", {"a\0": 1}, 400, None), ("/v1/completions", {"a" * 70: "\0"}, 400, None)):
+        status_, _, raw = s.ask("POST", path, body)
+        e = json.loads(raw)["error"]
+        said = e if isinstance(e, str) else e["message"]
+        check(status_ == status and said.startswith(f"{param or 'request'}: a ") and said.endswith("which lq does not take") and "not JSON" not in said and
+              (isinstance(e, str) or e.get("param", param) == param), "JSON that lq does not take", path, raw)
     check(s.post({**ok, "tools": None, "tool_choice": "auto", "parallel_tool_calls": True, "modalities": ["text"], "service_tier": "auto", "store": True, "metadata": {}, "foo": 1,
                   "prediction": None, "reasoning_effort": "low", "user": "u"}, "/v1/chat/completions")["choices"], "what changes nothing")
     nobody = [{"role": "nobody", "content": "x"}]

@@ -516,7 +516,7 @@ static void test_json_exact(void) {
     cJSON *j;
     lq_err err = {0};
     lq_text t = {0};
-    CHECK(lq_json_parse_exact(text, strlen(text), lim, "e.json", &j, &err), "%s", err.text);
+    CHECK(lq_json_parse_exact(text, strlen(text), lim, "e.json", &j, NULL, &err), "%s", err.text);
     lq_text_tree(&t, j);
     CHECK(!t.failed && !strcmp(t.p, text), "%s", t.p);
     t.n = 0;
@@ -528,12 +528,15 @@ static void test_json_exact(void) {
     static const char object[] = "{\"i\":9007199254740993,\"w\":1.0,\"e\":1e3,\"f\":1.5}";
     int64_t v = 0;
     double d = 0;
-    CHECK(lq_json_parse_exact(object, strlen(object), lim, "e.json", &j, &err), "%s", err.text);
+    CHECK(lq_json_parse_exact(object, strlen(object), lim, "e.json", &j, NULL, &err), "%s", err.text);
     CHECK(lq_json_int(j, "i", 0, INT64_MAX, &v, "c", &err) && v == 9007199254740993, "%lld", (long long)v);
     CHECK(lq_json_int(j, "w", 0, 9, &v, "c", &err) && v == 1, "%lld", (long long)v);
     CHECK(lq_json_int(j, "e", 0, 1000, &v, "c", &err) && v == 1000, "%lld", (long long)v);
     CHECK(!lq_json_int(j, "f", 0, 9, &v, "c", &err) && lq_json_num(j, "f", &d, "c", &err) && d == 1.5, "%g", d);
     cJSON_Delete(j);
+    size_t at = 0;
+    CHECK(!lq_json_parse_exact("{\"a\":\"b\\u0000\"}", 14, lim, "e.json", &j, &at, &err) && !j && at == 7 && err.code == LQ_E_LIMIT &&
+          !strcmp(err.text, "e.json: a text with a NUL at byte 7, which lq does not take"), "%zu: %s", at, err.text);
     t.n = 0;
     CHECK((j = cJSON_CreateNumber(0.1)) != NULL, "no memory"); // one that was never read
     lq_text_tree(&t, j);
