@@ -108,8 +108,8 @@ static size_t unit_decode(const char **p, char out[4]) {
 
 typedef struct name_at { uint64_t hash; const char *p; } name_at; // a member's name: p stands behind the opening quote
 typedef struct level { bool object; size_t names; } level;        // names: how many were kept when it was opened
-// The index-th number is an integer that a double may not hold.
-typedef struct big_int { size_t index; const char *p; size_t n; } big_int;
+// The index-th number is one that keeps its text: an integer that a double may not hold, or (exact) no integer.
+typedef struct kept_num { size_t index; const char *p; size_t n; } kept_num;
 
 typedef struct checker {
     const char *text, *p, *end, *what;
@@ -119,16 +119,22 @@ typedef struct checker {
     uint64_t seed; // of the hashes: drawn, so that nobody can write names that all have one
     name_at *name; // of all open objects
     size_t names, name_cap;
-    bool for_cjson;
+    bool for_cjson, exact;
     size_t numbers;
-    big_int *big;
-    size_t bigs, big_cap;
+    kept_num *kept;
+    size_t kept_n, kept_cap;
 } checker;
 
 static bool bad(const checker *c, const char *found) {
     const char *kind = c->p == c->text ? lq_kind_of(c->text, (size_t)(c->end - c->text)) : NULL;
     if (kind) return lq_fail(c->err, LQ_E_FORMAT, "%s: not JSON: is %s", c->what, kind);
     return lq_fail(c->err, LQ_E_FORMAT, "%s: not JSON: %s at byte %zu", c->what, found, (size_t)(c->p - c->text));
+}
+
+// It is JSON, and cJSON cannot hold it.
+static bool beyond(const checker *c, const char *found) {
+    return lq_fail(c->err, LQ_E_LIMIT, "%s: %s at byte %zu, which lq does not take", c->what, found,
+                   (size_t)(c->p - c->text));
 }
 
 static bool no_memory(const checker *c) {
@@ -155,7 +161,7 @@ static bool escape_check(checker *c) {
     int u = c->end - c->p >= 6 ? hex4(c->p + 2) : -1;
     if (u < 0) return bad(c, "a bad \\u escape");
     if (u >= 0xdc00 && u < 0xe000) return bad(c, "a lone surrogate");
-    if (u == 0 && c->for_cjson) return bad(c, "NUL inside a string, which lq does not take");
+    if (u == 0 && c->for_cjson) return beyond(c, "a text with a NUL");
     if (u >= 0xd800 && u < 0xdc00) {
         int v = c->end - c->p >= 12 && c->p[6] == '\\' && c->p[7] == 'u' ? hex4(c->p + 8) : -1;
         if (v < 0xdc00 || v > 0xdfff) return bad(c, "a lone surrogate");
@@ -206,10 +212,10 @@ static bool number_check(checker *c) {
         while (is_digit(p, end)) p++;
     }
     size_t n = (size_t)(p - start);
-    if (c->for_cjson && n > 63) return bad(c, "a number of more than 63 characters, which lq does not take");
-    if (c->for_cjson && integer && n > 15) {
-        if (!lq_grow((void **)&c->big, c->bigs, &c->big_cap, sizeof *c->big)) return no_memory(c);
-        c->big[c->bigs++] = (big_int){c->numbers, start, n};
+    if (c->for_cjson && n > 63) return beyond(c, "a number of more than 63 characters");
+    if (c->for_cjson && (integer ? n > 15 : c->exact)) {
+        if (!lq_grow((void **)&c->kept, c->kept_n, &c->kept_cap, sizeof *c->kept)) return no_memory(c);
+        c->kept[c->kept_n++] = (kept_num){c->numbers, start, n};
     }
     c->numbers++;
     c->p = p;
@@ -384,7 +390,7 @@ static bool run(checker *c, const char *text, size_t n, lq_json_limits lim, cons
 static void checker_free(checker *c) {
     free(c->stack);
     free(c->name);
-    free(c->big);
+    free(c->kept);
 }
 
 bool lq_json_check(const char *text, size_t n, lq_json_limits lim, const char *what, lq_err *err) {
@@ -396,20 +402,19 @@ bool lq_json_check(const char *text, size_t n, lq_json_limits lim, const char *w
 
 // --- the tree ---
 
-// Gives integers that a double may not hold their text, as valuestring. Numbers come in
-// the same order in tree and text.
-static bool integers_keep(cJSON *root, const checker *c) {
+// Gives the numbers that keep their text that, as valuestring. Numbers come in the same order in tree and text.
+static bool numbers_keep(cJSON *root, const checker *c) {
     cJSON **stack = malloc((size_t)(c->max_depth + 1) * sizeof *stack);
     if (!stack) return false;
     size_t number = 0, next = 0;
     int depth = 0;
     cJSON *at = root;
     bool ok = true;
-    while (at && next < c->bigs && ok) {
-        if (cJSON_IsNumber(at) && number++ == c->big[next].index) {
-            char *s = cJSON_malloc(c->big[next].n + 1);
+    while (at && next < c->kept_n && ok) {
+        if (cJSON_IsNumber(at) && number++ == c->kept[next].index) {
+            char *s = cJSON_malloc(c->kept[next].n + 1);
             ok = s != NULL;
-            if (ok) memcpy(s, c->big[next].p, c->big[next].n), s[c->big[next].n] = 0;
+            if (ok) memcpy(s, c->kept[next].p, c->kept[next].n), s[c->kept[next].n] = 0;
             at->valuestring = s;
             next++;
         }
@@ -425,18 +430,31 @@ static bool integers_keep(cJSON *root, const checker *c) {
     return ok;
 }
 
-bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, lq_err *err) {
+static bool parse(checker *c, const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out,
+                  lq_err *err) {
     *out = NULL;
-    checker c = {.for_cjson = true};
-    bool ok = n ? run(&c, text, n, lim, what, err) : lq_fail(err, LQ_E_FORMAT, "%s: not JSON: empty", what);
+    c->for_cjson = true;
+    bool ok = n ? run(c, text, n, lim, what, err) : lq_fail(err, LQ_E_FORMAT, "%s: not JSON: empty", what);
     if (ok && !(*out = cJSON_ParseWithLength(text, n)))
         ok = lq_fail(err, LQ_E_MEMORY, "%s: the JSON does not fit into memory, or nests too deep", what);
-    if (ok && c.bigs && !integers_keep(*out, &c)) {
+    if (ok && c->kept_n && !numbers_keep(*out, c)) {
         cJSON_Delete(*out);
         *out = NULL;
-        ok = no_memory(&c);
+        ok = no_memory(c);
     }
-    checker_free(&c);
+    checker_free(c);
+    return ok;
+}
+
+bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, lq_err *err) {
+    return parse(&(checker){0}, text, n, lim, what, out, err);
+}
+
+bool lq_json_parse_exact(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, size_t *at,
+                         lq_err *err) {
+    checker c = {.exact = true};
+    const bool ok = parse(&c, text, n, lim, what, out, err);
+    if (!ok && at) *at = c.p ? (size_t)(c.p - text) : 0;
     return ok;
 }
 
@@ -452,7 +470,7 @@ bool lq_json_int(const cJSON *obj, const char *key, int64_t min, int64_t max, in
     if (!cJSON_IsNumber(m)) return lq_fail(err, LQ_E_FORMAT, "%s: \"%s\" is not a number", what, key);
     int64_t v = 0;
     bool whole = false;
-    if (m->valuestring) {
+    if (m->valuestring && !strpbrk(m->valuestring, ".eE")) {
         uint64_t u = 0;
         bool minus = m->valuestring[0] == '-', fits = true;
         for (const char *p = m->valuestring + minus; *p && fits; p++)
@@ -614,6 +632,41 @@ void lq_text_json(lq_text *t, const char *p, size_t n) {
         else lq_text_add(t, "\xef\xbf\xbd", 3), s += torn_len(s, end);
     }
     lq_text_add(t, "\"", 1);
+}
+
+static void leaf_add(lq_text *t, const cJSON *v) {
+    if (cJSON_IsString(v)) lq_text_json(t, v->valuestring, strlen(v->valuestring));
+    else if (cJSON_IsNumber(v) && v->valuestring) lq_text_add(t, v->valuestring, strlen(v->valuestring));
+    else if (cJSON_IsNumber(v)) lq_text_fmt(t, "%.17g", v->valuedouble);
+    else if (cJSON_IsObject(v) || cJSON_IsArray(v)) lq_text_add(t, cJSON_IsObject(v) ? "{}" : "[]", 2);
+    else lq_text_fmt(t, "%s", cJSON_IsBool(v) ? cJSON_IsTrue(v) ? "true" : "false" : "null");
+}
+
+void lq_text_tree(lq_text *t, const cJSON *v) {
+    const cJSON **up = NULL; // [n] what is open
+    size_t n = 0, cap = 0;
+    if (!v) lq_text_add(t, "null", 4);
+    while (v && !t->failed) {
+        if (n && cJSON_IsObject(up[n - 1])) {
+            lq_text_json(t, v->string, strlen(v->string));
+            lq_text_add(t, ":", 1);
+        }
+        if (v->child) {
+            void *p = up;
+            t->failed = t->failed || !lq_grow(&p, n, &cap, sizeof *up);
+            if (t->failed) break;
+            up = p;
+            up[n++] = v;
+            lq_text_add(t, cJSON_IsObject(v) ? "{" : "[", 1);
+            v = v->child;
+            continue;
+        }
+        leaf_add(t, v);
+        for (; n && !v->next; lq_text_add(t, cJSON_IsObject(v) ? "}" : "]", 1)) v = up[--n];
+        v = n ? v->next : NULL;
+        if (v) lq_text_add(t, ",", 1);
+    }
+    free(up);
 }
 
 void lq_text_free(lq_text *t) {

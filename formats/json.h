@@ -14,6 +14,10 @@ bool lq_json_check(const char *text, size_t n, lq_json_limits lim, const char *w
 // Checks, then parses. The tree is the caller's (cJSON_Delete). Refuses also what cJSON cannot hold: NUL inside a
 // string, numbers of more than 63 characters.
 bool lq_json_parse(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, lq_err *err);
+// The same of what is written again: lq_text_tree tells each number as it was told. *at (may be NULL): where it fails,
+// the byte at which reading ended.
+bool lq_json_parse_exact(const char *text, size_t n, lq_json_limits lim, const char *what, cJSON **out, size_t *at,
+                         lq_err *err);
 
 // Typed reads of a member; absent (or null) leaves *out as it is and returns true, a wrong type or range
 // is an error that names the key.
@@ -53,5 +57,6 @@ void lq_text_add(lq_text *t, const char *p, size_t n);
 void lq_text_fmt(lq_text *t, const char *fmt, ...) LQ_PRINTF(2, 3);
 // As a quoted JSON string: bytes that are not UTF-8 become U+FFFD, what a terminal would obey an escape (\u009b).
 void lq_text_json(lq_text *t, const char *p, size_t n);
+void lq_text_tree(lq_text *t, const cJSON *v); // a whole tree, without blanks; NULL: null
 void lq_text_free(lq_text *t);
 #endif

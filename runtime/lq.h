@@ -122,7 +122,8 @@ const char *lq_tokenizer_piece(const lq_tokenizer *t, int32_t id, size_t *n);
 typedef struct lq_template lq_template;
 
 // Of what lq_model_open opens. Where there are several, `name` says which; NULL: "tool_use" for a
-// render with tools, else "default".
+// render with tools, else "default". Errors of renders name the file, but those of an open model's template: whoever
+// reads them need not know where it lies.
 bool lq_template_open(const char *path, const char *name, lq_template **out, lq_err *err);
 bool lq_template_of(const lq_model *m, const char *name, lq_template **out, lq_err *err);
 // From its text; `what` begins its errors.

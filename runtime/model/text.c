@@ -38,7 +38,7 @@ bool lq_token_is_end(const lq_model *m, int32_t id) {
 }
 
 bool lq_template_of(const lq_model *m, const char *name, lq_template **out, lq_err *err) {
-    return lq_template_from(m->ckpt, name, out, err);
+    return lq_template_from(m->ckpt, name, "chat template", out, err);
 }
 
 bool lq_model_file(const lq_model *m, const char *name, char **text, size_t *n, lq_err *err) {

@@ -182,14 +182,6 @@ void lq_fail_openai(lq_answer *a) {
     lq_text_fmt(&a->out, "\n\ndata: [DONE]\n\n");
 }
 
-void lq_json_put(lq_text *out, const cJSON *v) {
-    char *text = v ? cJSON_PrintUnformatted(v) : NULL;
-    if (text) lq_text_add(out, text, strlen(text));
-    else if (v) out->failed = true;
-    else lq_text_fmt(out, "null");
-    cJSON_free(text);
-}
-
 void lq_json_pair(lq_text *out, const char *a, size_t an, const char *b, size_t bn) {
     lq_text_json(out, a, an);
     if (!bn || out->failed) return;

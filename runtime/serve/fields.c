@@ -103,11 +103,33 @@ bool lq_fields_read(const lq_place *at, const lq_field *const *tables, void *bas
     return true;
 }
 
+// The member of a body, which is JSON, that has this byte in its value; "": none.
+static void member_at(const char *body, size_t n, size_t at, char name[64]) {
+    lq_json_walk w = {body, body + n};
+    *name = '\0';
+    if (lq_json_next(&w) != '{') return;
+    for (lq_json_take(&w); lq_json_next(&w) == '"';) {
+        lq_json_walk key = w;
+        lq_json_skip(&w);
+        const char *behind = w.p;
+        lq_json_skip(&w);
+        if (at >= (size_t)(w.p - body)) continue;
+        if (at >= (size_t)(behind - body) && behind - key.p < 64) name[lq_json_take_str(&key, name)] = '\0';
+        return;
+    }
+}
+
 bool lq_body_parse(const lq_api *api, const char *body, size_t n, cJSON **out, lq_refusal *no) {
+    static const char what[] = "request";
+    const lq_json_limits limits = {.bytes = api->max_body, .depth = MAX_DEPTH};
     lq_err err;
-    *out = NULL;
-    if (!lq_json_parse(body, n, (lq_json_limits){.bytes = api->max_body, .depth = MAX_DEPTH}, "request", out, &err))
-        return lq_refuse(no, err.code == LQ_E_MEMORY ? 500 : 400, NULL, NULL, "%s", err.text);
+    size_t at;
+    char name[64] = "";
+    if (!lq_json_parse_exact(body, n, limits, what, out, &at, &err)) {
+        if (lq_json_check(body, n, limits, what, NULL)) member_at(body, n, at, name); // JSON that lq does not take
+        return lq_refuse(no, err.code == LQ_E_MEMORY ? 500 : 400, name, NULL, "%s%s", name,
+                         err.text + (*name ? strlen(what) : 0));
+    }
     if (cJSON_IsObject(*out)) return true;
     cJSON_Delete(*out);
     *out = NULL;
@@ -187,10 +209,19 @@ static bool read_bias(const lq_place *at, const lq_field *f, cJSON *v, void *bas
     return true;
 }
 
+// Some have seeds without a sign.
+static bool seed_large(const cJSON *v, uint64_t *out) {
+    const char *digits = cJSON_IsNumber(v) ? v->valuestring : NULL;
+    lq_json_walk w = {digits, digits ? digits + strlen(digits) : NULL};
+    return digits && lq_json_take_u64(&w, out);
+}
+
 bool lq_read_seed(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    lq_sampling *s = &((lq_completion *)base)->ask.sampling;
     lq_field row = *f;
     row.kind = LQ_F_LONG;
-    return ((lq_completion *)base)->ask.sampling.seeded = lq_read_int(at, &row, v, base);
+    if (seed_large(v, &s->seed)) return s->seeded = true;
+    return s->seeded = lq_read_int(at, &row, v, base);
 }
 
 bool lq_read_tool_choice(const lq_place *at, const lq_field *f, cJSON *v, void *base) {

@@ -149,7 +149,7 @@ static void inside_write(lq_answer *a, const char *name, const lq_text *inside) 
 
 static void details_begin(lq_answer *a, const lq_choice *c) {
     lq_text_fmt(&a->out, "{\"finish_reason\":\"%s\",\"generated_tokens\":%d,\"seed\":", finish_of(c), c->sampled);
-    lq_json_put(&a->out, a->kept);
+    lq_text_tree(&a->out, a->kept);
 }
 
 static void details_write(lq_answer *a, const lq_choice *c) {

@@ -139,7 +139,28 @@ static bool message_read(const making *m, cJSON *v) {
     return lq_talk_message(m->list, role, cJSON_DetachItemFromObjectCaseSensitive(v, "content")) || no_memory(m->no);
 }
 
-// An assistant's last message is one that the answer goes on with.
+// Nothing but blanks, and no call of a tool.
+static bool is_empty(const cJSON *m) {
+    const cJSON *content = cJSON_GetObjectItemCaseSensitive(m, "content");
+    if (cJSON_GetObjectItemCaseSensitive(m, "tool_calls")) return false;
+    for (const cJSON *p = cJSON_IsArray(content) ? content->child : content; p; p = p == content ? NULL : p->next) {
+        const char *text = p == content ? cJSON_GetStringValue(p) : lq_json_str(p, "text");
+        if (!text || text[strspn(text, " \t\n\v\f\r")]) return false;
+    }
+    return true;
+}
+
+// Whether the last message is the assistant's, which the answer goes on with. One that says nothing goes.
+static bool goes_on(cJSON *list) {
+    for (int n = cJSON_GetArraySize(list); n; cJSON_DeleteItemFromArray(list, --n)) {
+        const cJSON *last = cJSON_GetArrayItem(list, n - 1);
+        const char *role = lq_json_str(last, "role");
+        if (!role || strcmp(role, "assistant")) return false;
+        if (!is_empty(last)) return true;
+    }
+    return false;
+}
+
 static bool messages_make(lq_completion *c, lq_refusal *no) {
     cJSON *system = c->talk.first, *tools = NULL, *list = NULL;
     bool done = (c->made = cJSON_CreateObject()) && (list = cJSON_AddArrayToObject(c->made, "messages")) &&
@@ -151,8 +172,7 @@ static bool messages_make(lq_completion *c, lq_refusal *no) {
     making m = {list, 0, no};
     for (cJSON *v = c->talk.messages->child; v; v = v->next, m.at++)
         if (!message_read(&m, v)) return false;
-    const char *role = lq_json_str(cJSON_GetArrayItem(list, cJSON_GetArraySize(list) - 1), "role");
-    c->talk.go_on = role && !strcmp(role, "assistant");
+    c->talk.go_on = c->talk.begun = goes_on(list);
     c->talk.before = system != NULL;
     c->talk.messages = list;
     c->talk.tools = tools;

@@ -94,7 +94,6 @@ bool lq_token_is_text(const lq_token_text *t); // else part of a character
 void lq_token_write(lq_text *out, const lq_token_text *t); // "bytes:\xe2\x80" where it is no text
 void lq_logprob_write(lq_text *out, float v);
 void lq_json_write(lq_text *out, const char *s); // NULL: null
-void lq_json_put(lq_text *out, const cJSON *v);  // NULL: null
 // One JSON string of two texts.
 void lq_json_pair(lq_text *out, const char *a, size_t an, const char *b, size_t bn);
 // [{"token","logprob","bytes","top_logprobs"}] of OpenAI's conversations, into c->tokens.

@@ -231,7 +231,7 @@ static void asked_write(lq_answer *a) {
     for (size_t i = 0; i < ASKED; i++) {
         const cJSON *v = i < KEPT ? cJSON_GetObjectItemCaseSensitive(a->kept, asked[i].name) : NULL;
         lq_text_fmt(&a->out, ",\"%s\":", asked[i].name);
-        if (v && !cJSON_IsNull(v)) lq_json_put(&a->out, v);
+        if (v && !cJSON_IsNull(v)) lq_text_tree(&a->out, v);
         else if (asked[i].value) lq_text_fmt(&a->out, "%s", asked[i].value);
         else lq_text_fmt(&a->out, "%.6g", (double)(strcmp(asked[i].name, "top_p") ? d->temperature : d->top_p));
     }

@@ -59,6 +59,7 @@ typedef struct lq_talk {
     cJSON *messages, *tools, *documents, *vars, *first; // first: what the system says before the messages
     const char *effort;         // reasoning_effort
     bool opened, add_prompt, go_on; // opened: add_prompt was said
+    bool begun;                 // go_on, as the protocol has it: no field says so
     bool no_tools;              // they are not to be used
     int before;                 // messages that stand before those of the body
 } lq_talk;

@@ -26,13 +26,11 @@ LQ_PRINTF(2, 3) static bool refuse(const message *m, const char *fmt, ...) {
 
 static bool no_memory(lq_refusal *no) { return lq_refuse(no, 500, NULL, NULL, "no memory for the conversation"); }
 
-// The text of a part, or NULL: it is something else.
-static const char *part_text(const cJSON *part) {
+// Where parts of a type have their text; NULL: they have none.
+static const char *part_field(const char *type) {
     static const char *const kinds[] = {"text", "input_text", "output_text", "refusal"};
-    const char *type = lq_json_str(part, "type");
-    if (cJSON_IsString(part)) return part->valuestring;
-    for (size_t i = 0; type && i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(type, kinds[i])) return lq_json_str(part, i == 3 ? "refusal" : "text");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(type, kinds[i])) return i == 3 ? "refusal" : "text";
     return NULL;
 }
 
@@ -40,10 +38,12 @@ static const char *part_text(const cJSON *part) {
 static bool parts_join(const message *m, const cJSON *parts, lq_text *out) {
     int i = 0;
     for (const cJSON *p = parts->child; p; p = p->next, i++) {
-        const char *text = part_text(p), *type = lq_json_str(p, "type");
+        const char *type = lq_json_str(p, "type"), *field = type ? part_field(type) : NULL;
+        const char *text = cJSON_IsString(p) ? p->valuestring : field ? lq_json_str(p, field) : NULL;
+        if (!text && !type) return refuse(m, "content[%d]: expected {\"type\":\"text\",\"text\":...}", i);
+        if (!text && field) return refuse(m, "content[%d].%s: expected a text", i, field);
         if (!text)
-            return refuse(m, "content[%d] is of type %.40s: this server reads parts of type text alone", i,
-                          type ? type : "unknown");
+            return refuse(m, "content[%d] is of type %.40s: this server reads parts of type text alone", i, type);
         if (i) lq_text_add(out, "\n", 1);
         lq_text_add(out, text, strlen(text));
     }
@@ -77,6 +77,7 @@ static bool content_read(const message *m) {
 
 // Templates want what a function was called with as an object; clients send it as the text of one.
 static bool calls_read(const message *m) {
+    static const lq_json_limits limits = {.bytes = 4 << 20, .depth = 32};
     cJSON *calls = cJSON_GetObjectItemCaseSensitive(m->v, "tool_calls");
     if (!calls || cJSON_IsNull(calls)) return true;
     if (!cJSON_IsArray(calls)) return refuse(m, "tool_calls: expected an array");
@@ -87,8 +88,7 @@ static bool calls_read(const message *m) {
         if (!lq_json_str(function, "name")) return refuse(m, "tool_calls: a function has no name");
         if (!text) continue;
         if (!*text) text = "{}";
-        if (!lq_json_parse(text, strlen(text), (lq_json_limits){.bytes = 4 << 20, .depth = 32}, "arguments", &args,
-                           &err))
+        if (!lq_json_parse_exact(text, strlen(text), limits, "arguments", &args, NULL, &err))
             return refuse(m, "tool_calls: %.150s", err.text);
         cJSON_DeleteItemFromObjectCaseSensitive(function, "arguments");
         if (!cJSON_AddItemToObject(function, "arguments", args)) {
@@ -130,9 +130,11 @@ typedef struct vars {
 } vars;
 
 static void var_add(vars *t, const char *name, const cJSON *v) {
-    char *text = cJSON_PrintUnformatted(v);
-    if (!text) t->failed = true;
-    else t->v[t->n] = (lq_template_var){name, text, strlen(text)}, t->own[t->n++] = text;
+    lq_text text = {0};
+    lq_text_tree(&text, v);
+    t->failed = t->failed || text.failed;
+    t->own[t->n] = text.p;
+    t->v[t->n++] = (lq_template_var){name, text.p, text.n};
 }
 
 static void vars_make(const lq_talk *talk, bool add, vars *t) {
@@ -152,13 +154,14 @@ static bool is_space(char c) { return c && strchr(" \t\n\v\f\r", c) != NULL; }
 static bool cut_behind(const lq_talk *talk, const char *param, char *text, size_t *n, lq_refusal *no) {
     const cJSON *last = cJSON_GetArrayItem(talk->messages, cJSON_GetArraySize(talk->messages) - 1);
     const char *said = lq_json_str(last, "content"), *found = NULL;
+    const char *field = talk->begun ? param : "continue_final_message";
     while (said && is_space(*said)) said++;
     size_t whole = said ? strlen(said) : 0, len = whole;
     while (len && is_space(said[len - 1])) len--;
     for (const char *p = text; len && (p = memmem(p, *n - (size_t)(p - text), said, len)); p++) found = p;
     if (!found)
-        return lq_refuse(no, 400, "continue_final_message", NULL,
-                         "continue_final_message: the last of %s has no text, or the chat template leaves it out", param);
+        return lq_refuse(no, 400, field, NULL, "%s: the last message has no text, or the chat template leaves it out",
+                         field);
     if (!strncmp(found, said, whole)) len = whole; // the template keeps the blanks at its end
     *n = (size_t)(found - text) + len;
     text[*n] = '\0';
@@ -192,7 +195,7 @@ bool lq_talk_render(const lq_api *api, lq_talk *talk, const char *param, char **
     bool done = !t->failed || no_memory(no);
     if (done && !lq_template_render(api->tmpl, t->v, t->n, text, n, &err))
         done = lq_refuse(no, err.code == LQ_E_MEMORY ? 500 : 400, param, NULL, "%s: %s", param, err.text);
-    for (size_t i = 0; i < t->n; i++) cJSON_free(t->own[i]);
+    for (size_t i = 0; i < t->n; i++) free(t->own[i]);
     free(t);
     return done && (!talk->go_on || cut_behind(talk, param, *text, n, no));
 }
@@ -214,6 +217,16 @@ static bool read_list(const lq_place *at, const lq_field *f, cJSON *v, void *bas
     return true;
 }
 
+static bool are_objects(const cJSON *list) {
+    const cJSON *v = list->child;
+    while (v && cJSON_IsObject(v)) v = v->next;
+    return cJSON_IsArray(list) && !v;
+}
+
+static bool read_documents(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    return are_objects(v) ? read_list(at, f, v, base) : lq_field_refuse(at, f, "expected an array of objects");
+}
+
 static bool read_tools(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     if (!read_list(at, f, v, base)) return false;
     for (const cJSON *t = v->child; t; t = t->next)
@@ -224,9 +237,13 @@ static bool read_tools(const lq_place *at, const lq_field *f, cJSON *v, void *ba
 
 static bool read_vars(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     if (!cJSON_IsObject(v)) return lq_field_refuse(at, f, "expected an object");
-    for (const cJSON *x = v->child; x; x = x->next)
+    for (const cJSON *x = v->child; x; x = x->next) {
         if (!strcmp(x->string, "messages") || !strcmp(x->string, "chat_template"))
             return lq_field_refuse(at, f, "%s is none of them", x->string);
+        const bool objects = !strcmp(x->string, "tools") || !strcmp(x->string, "documents");
+        if (objects && !are_objects(x) && !cJSON_IsNull(x))
+            return lq_field_refuse(at, f, "%s: expected an array of objects", x->string);
+    }
     ((lq_completion *)base)->talk.vars = v;
     return true;
 }
@@ -242,7 +259,7 @@ static bool read_add(const lq_place *at, const lq_field *f, cJSON *v, void *base
 const lq_field lq_talk_fields[] = {
     {"messages", LQ_F_READ, LQ_AT(talk.messages), 0, 0, read_list},
     {"tools", LQ_F_READ, LQ_AT(talk.tools), 0, 0, read_tools},
-    {"documents", LQ_F_READ, LQ_AT(talk.documents), 0, 0, read_list},
+    {"documents", LQ_F_READ, LQ_AT(talk.documents), 0, 0, read_documents},
     {"chat_template_kwargs", LQ_F_READ, 0, 0, 0, read_vars},
     {"reasoning_effort", LQ_F_TEXT, LQ_AT(talk.effort), 0, 0, NULL},
     {"add_generation_prompt", LQ_F_READ, 0, 0, 0, read_add},

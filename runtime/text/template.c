@@ -13,6 +13,7 @@ typedef struct entry { char *name; lq_tm m; lq_tnode *body; lq_tscope *scope; lq
 
 struct lq_template {
     char *what;          // begins errors: the file
+    const char *told;    // begins those of a render
     const char *only;    // the one that was asked for
     entry *entry;
     size_t count, cap;
@@ -60,14 +61,17 @@ static bool add(lq_template *t, const char *name, const char *text, size_t n, lq
     if (!is_text(text, n)) return lq_fail(err, LQ_E_FORMAT, "%s: it is not UTF-8", t->what);
     e->m.err = &e->err;
     e->m.line = 1;
-    if (!lq_tparse(&e->m, text, n, &e->body, &e->scope)) lq_fail_in(&e->err, "%s", t->what);
+    lq_tparse(&e->m, text, n, &e->body, &e->scope);
     e->m.err = NULL;
     return true;
 }
 
 static lq_template *make(const char *what, lq_err *err) {
     lq_template *t = calloc(1, sizeof *t);
-    if (t && (t->what = copy(what))) return t;
+    if (t && (t->what = copy(what))) {
+        t->told = t->what;
+        return t;
+    }
     free(t);
     lq_fail(err, LQ_E_MEMORY, "%s: no memory for its template", what);
     return NULL;
@@ -79,6 +83,7 @@ bool lq_template_parse(const char *text, size_t n, const char *what, lq_template
     if (add(t, "default", text, n, err)) {
         if (!t->entry->err.code) return true;
         if (err) *err = t->entry->err;
+        lq_fail_in(err, "%s", what);
     }
     lq_template_close(t);
     *out = NULL;
@@ -144,7 +149,7 @@ static bool from_ckpt(lq_template *t, lq_ckpt *c, const cJSON *config, const cJS
     return !t->only || lq_fail(err, LQ_E_USAGE, "%s: there is none named %s", t->what, t->only);
 }
 
-bool lq_template_from(lq_ckpt *c, const char *name, lq_template **out, lq_err *err) {
+bool lq_template_from(lq_ckpt *c, const char *name, const char *told, lq_template **out, lq_err *err) {
     cJSON *config = NULL, *map = NULL, *old = NULL;
     char what[512];
     snprintf(what, sizeof what, "%s: chat template", lq_ckpt_path(c));
@@ -154,6 +159,7 @@ bool lq_template_from(lq_ckpt *c, const char *name, lq_template **out, lq_err *e
                 read_json(c, "special_tokens_map.json", &map, err) && read_json(c, "chat_template.json", &old, err);
     if (done) {
         t->only = name;
+        if (told) t->told = told;
         add_tokens(t, config, map);
         done = from_ckpt(t, c, config, old, err);
         if (done && t->tokens.failed) done = lq_fail(err, LQ_E_MEMORY, "%s: no memory", t->what);
@@ -170,7 +176,7 @@ bool lq_template_open(const char *path, const char *name, lq_template **out, lq_
     lq_ckpt *c;
     *out = NULL;
     if (!lq_ckpt_open(path, &c, err)) return false;
-    const bool done = lq_template_from(c, name, out, err);
+    const bool done = lq_template_from(c, name, NULL, out, err);
     lq_ckpt_close(c);
     return done;
 }
@@ -243,7 +249,7 @@ static const entry *entry_for(const lq_template *t, const lq_tdict *vars, lq_tm 
             if (!strcmp(t->entry[i].name, want)) found = &t->entry[i];
     }
     if (!found)
-        lq_fail(m->err, LQ_E_USAGE, "%s: none of %zu is the default one; name one", t->what, t->count);
+        lq_fail(m->err, LQ_E_USAGE, "%s: none of %zu is the default one; name one", t->told, t->count);
     return found;
 }
 
@@ -255,8 +261,8 @@ bool lq_template_render(const lq_template *t, const lq_template_var *vars, size_
     *n = 0;
     bool done = variables(&m, t, vars, count);
     const entry *e = done ? entry_for(t, m.vars, &m) : NULL;
-    if (e && e->err.code) own = e->err, e = NULL;
-    done = e && (lq_tm_render(&m, e->body, e->scope) || lq_fail_in(&own, "%s", t->what));
+    if (e && e->err.code) own = e->err;
+    done = e && ((!own.code && lq_tm_render(&m, e->body, e->scope)) || lq_fail_in(&own, "%s", t->told));
     if (done) done = lq_tm_put(&m, "", 1);
     if (done) {
         *text = m.out;

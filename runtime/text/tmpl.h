@@ -23,6 +23,7 @@ enum {
     LQ_TM_MACROS = 190,         // calls of macros within one another
     LQ_TM_NESTED = 200,         // values in values, where they are compared or printed
     LQ_TM_RANGE = 100000,       // numbers of a range, as the sandbox has it
+    LQ_TM_DIGITS = 4300,        // of an integer that comes in, as Python has it
     LQ_TM_SOURCE = 4 << 20,     // bytes of a template
     LQ_TM_OUTPUT = 64 << 20,    // bytes of text that is being written
     LQ_TM_MEMORY = 256 << 20    // bytes of everything else
@@ -45,6 +46,7 @@ typedef struct lq_tstr {
 typedef struct lq_tv {
     uint8_t kind;
     bool safe;        // of a string: markup, which escapes what is added to it; of a tuple: a group of `groupby`
+    uint32_t large;   // of a float: 1 + its place in lq_tm.large: an integer of more than 63 bits that came in
     union {
         bool b;
         int64_t i;
@@ -203,6 +205,7 @@ struct lq_tm {
     int line, depth, macros, values;
     uint64_t steps;
     lq_tdict *vars;          // what the render was given
+    lq_tv large;             // the digits of its large integers: they are shown, and computed with as floats
     lq_tenv *root;
     time_t now;
 };

@@ -328,6 +328,7 @@ FILTER(integer) {
     if (!LQ_BIND(m, a, "int", 0, x, "default", "base") || !wants_int(m, x[1], 10, &base)) return false;
     if (v.kind == LQ_TV_UNDEFINED) return lq_tv_fail_undefined(m, v);
     *out = x[0].kind == LQ_TV_MISSING ? lq_tv_int(0) : x[0];
+    if (v.large) return *out = v, true;
     if (lq_tv_is_int(v)) return *out = lq_tv_int(lq_tv_as_int(v)), true;
     if (v.kind == LQ_TV_STR) {
         int64_t i;

@@ -50,6 +50,8 @@ size_t lq_tv_float_text(double f, char buf[32]) {
 
 static bool put_num(lq_tm *m, lq_tv v) {
     char text[48];
+    const lq_tstr *digits = v.large ? m->large.l->p[v.large - 1].s : NULL;
+    if (digits) return lq_tm_put(m, digits->p, digits->n);
     if (v.kind == LQ_TV_FLOAT) lq_tv_float_text(v.f, text);
     else snprintf(text, sizeof text, "%" PRId64, lq_tv_as_int(v));
     return lq_tm_puts(m, text);
@@ -251,7 +253,7 @@ static bool put_json(lq_tm *m, lq_tv v, const lq_tjson *how, int depth) {
     case LQ_TV_INT: return put_num(m, v);
     case LQ_TV_FLOAT:
         if (isnan(v.f)) return lq_tm_puts(m, "NaN");
-        return isinf(v.f) ? lq_tm_puts(m, v.f < 0 ? "-Infinity" : "Infinity") : put_num(m, v);
+        return isinf(v.f) && !v.large ? lq_tm_puts(m, v.f < 0 ? "-Infinity" : "Infinity") : put_num(m, v);
     case LQ_TV_STR: return put_json_str(m, v.s, how->ascii);
     case LQ_TV_LIST:
     case LQ_TV_TUPLE: return put_json_list(m, v.l, how, depth);
@@ -275,28 +277,37 @@ static bool read_str(lq_tm *m, lq_json_walk *w, lq_tv *out) {
     return lq_tstr_part(m, to, lq_json_take_str(w, to), out);
 }
 
+// Python has integers of any size; of more digits than these it reads none either.
+static bool read_large(lq_tm *m, const char *digits, size_t n, const char *what, lq_tv *out) {
+    lq_tv text;
+    const size_t most = LQ_TM_DIGITS + (*digits == '-');
+    if (n > most)
+        return lq_fail(m->err, LQ_E_LIMIT, "%s: an integer of %zu digits, expected at most %d", what, n, LQ_TM_DIGITS);
+    if (!m->large.kind && !lq_tv_list_new(m, LQ_TV_LIST, 0, &m->large)) return false;
+    if (!lq_tstr_part(m, digits, n, &text) || !lq_tv_list_add(m, m->large.l, text)) return false;
+    *out = lq_tv_float(strtod(digits, NULL));
+    out->large = (uint32_t)m->large.l->n;
+    return true;
+}
+
 static bool read_num(lq_tm *m, lq_json_walk *w, const char *what, lq_tv *out) {
     const char *p = w->p;
     size_t n = 0;
     bool whole = true;
     for (; p + n < w->end && p[n] && strchr("+-.0123456789eE", p[n]); n++) whole = whole && !strchr(".eE", p[n]);
     lq_json_skip(w);
-    if (whole) {
-        int64_t v = 0;
-        for (size_t i = *p == '-'; i < n; i++)
-            if (__builtin_mul_overflow(v, 10, &v) || __builtin_sub_overflow(v, p[i] - '0', &v)) goto large;
-        if (*p != '-' && __builtin_sub_overflow(0, v, &v)) goto large;
-        *out = lq_tv_int(v);
-        return true;
-    }
+    int64_t v = 0;
+    bool fits = whole;
+    for (size_t i = *p == '-'; fits && i < n; i++)
+        fits = !__builtin_mul_overflow(v, 10, &v) && !__builtin_sub_overflow(v, p[i] - '0', &v);
+    if (fits && (*p == '-' || !__builtin_sub_overflow(0, v, &v))) return *out = lq_tv_int(v), true;
     char *text = lq_tm_take_bytes(m, n + 1);
     if (!text) return false;
     memcpy(text, p, n);
     text[n] = '\0';
+    if (whole) return read_large(m, text, n, what, out);
     *out = lq_tv_float(strtod(text, NULL));
     return true;
-large:
-    return lq_fail(m->err, LQ_E_FORMAT, "%s: the integer %.*s has more than 63 bits", what, (int)(n < 40 ? n : 40), p);
 }
 
 static bool read_list(lq_tm *m, lq_json_walk *w, const char *what, lq_tv *out) {

@@ -109,7 +109,7 @@ const char *lq_tv_type(lq_tv v) {
     static const char *const views[] = {"dict_keys", "dict_values", "dict_items"};
     if (v.kind == LQ_TV_VIEW) return views[v.v->kind];
     if (v.kind == LQ_TV_ITER) return v.it->type;
-    return v.kind == LQ_TV_STR && v.safe ? "Markup" : names[v.kind];
+    return v.kind == LQ_TV_STR && v.safe ? "Markup" : names[v.large ? LQ_TV_INT : v.kind];
 }
 
 bool lq_tv_undefined(lq_tm *m, lq_tv obj, lq_tv name, lq_tv *out) {

@@ -123,7 +123,8 @@ def test_chat_refusals(s):
         ({"top_logprobs": 2}, "top_logprobs"), ({"logprobs": 2}, "logprobs"), ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"), ({"tools": [1]}, "tools"),
         ({"tools": {}}, "tools"), ({"tool_choice": "required"}, "tool_choice"), ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"functions": [TOOL]}, "functions"), ({"chat_template": "x"}, "chat_template"), ({"chat_template_kwargs": 1}, "chat_template_kwargs"),
-        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"), ({"add_generation_prompt": 1}, "add_generation_prompt"),
+        ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"), ({"documents": [1]}, "documents"), ({"documents": {}}, "documents"), ({"documents": [{}, "x"]}, "documents"),
+        ({"chat_template_kwargs": {"tools": [1]}}, "chat_template_kwargs"), ({"chat_template_kwargs": {"documents": 5}}, "chat_template_kwargs"), ({"tools": [[]]}, "tools"), ({"add_generation_prompt": 1}, "add_generation_prompt"),
         ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"), ({"modalities": ["audio"]}, "modalities"),
         ({"response_format": {"type": "json_object"}}, "response_format"), ({"stream_options": {}}, "stream_options"), ({"min_tokens": 3}, "min_tokens"),
         ({"guided_regex": "a"}, "guided_regex"), ({"stop": [1]}, "stop"), ({"temperature": "x"}, "temperature"), ({"reasoning_effort": 1}, "reasoning_effort"),
@@ -131,11 +132,27 @@ def test_chat_refusals(s):
     for change, param in rows:
         status, _, raw = s.ask("POST", "/v1/chat/completions", {**ok, **change})
         e = json.loads(raw)["error"]
-        check(status == 400 and e["param"] == param and param in e["message"] and e["type"] == "invalid_request_error", str(change)[:100], status, e)
+        check(status == 400 and e["param"] == param and param in e["message"] and e["message"].startswith("messages: ") <= (param == "messages") and e["type"] == "invalid_request_error", str(change)[:100], status, e)
+    for part, said in (({"type": "text", "text": 5}, "content[1].text: expected a text"), ({"type": "input_text"}, "content[1].text: expected a text"),
+                       ({"type": "refusal", "text": "x"}, "content[1].refusal: expected a text"), (5, 'content[1]: expected {"type":"text","text":...}'),
+                       ({"text": "x"}, 'content[1]: expected {"type":"text","text":...}'), ({"type": "audio", "text": "x"}, "content[1] is of type audio: this server reads parts of type text alone")):
+        e = s.post({**ok, "messages": [{"role": "user", "content": ["a", part]}]}, "/v1/chat/completions", 400)["error"]
+        check(e["param"] == "messages" and e["message"] == "messages[0]: " + said, part, e)
+    for path, body, status, param in (("/v1/completions", {"stop": "\\u0000", "prompt": "nul \0 x"}, 400, "prompt"), ("/v1/chat/completions", {**ok, "user": "\0"}, 400, "user"),
+                                      ("/v1/chat/completions", {**ok, "messages": [{"role": "user", "content": "\0"}]}, 400, "messages"), ("/v1/responses", {"input": "\0"}, 400, "input"),
+                                      ("/v1/messages", {"system": "\0"}, 400, "system"), ("/generate", {"inputs": "\0"}, 422, "inputs"), ("/tokenize", {"a": {"b": 10 ** 70}}, 400, "a"),
+                                      ("/v1/completions", {"a\0": 1}, 400, None), ("/v1/completions", {"a" * 70: "\0"}, 400, None)):
+        status_, _, raw = s.ask("POST", path, body)
+        e = json.loads(raw)["error"]
+        said = e if isinstance(e, str) else e["message"]
+        check(status_ == status and said.startswith(f"{param or 'request'}: a ") and said.endswith("which lq does not take") and "not JSON" not in said and
+              (isinstance(e, str) or e.get("param", param) == param), "JSON that lq does not take", path, raw)
     check(s.post({**ok, "tools": None, "tool_choice": "auto", "parallel_tool_calls": True, "modalities": ["text"], "service_tier": "auto", "store": True, "metadata": {}, "foo": 1,
                   "prediction": None, "reasoning_effort": "low", "user": "u"}, "/v1/chat/completions")["choices"], "what changes nothing")
-    status, _, raw = s.ask("POST", "/v1/chat/completions", {**ok, "messages": [{"role": "nobody", "content": "x"}]})
-    check(status == 400 and "nobody" in json.loads(raw)["error"]["message"], "what the template says of it", raw)
+    nobody = [{"role": "nobody", "content": "x"}]
+    for path, body in (("/v1/chat/completions", {"messages": nobody}), ("/v1/responses", {"input": nobody}), ("/tokenize", {"messages": nobody})):
+        e = s.post(body, path, 400)["error"]
+        check(e["message"].startswith(f"{e['param']}: chat template: line ") and e["message"].endswith("nobody"), "what the template says of it, and no place of this machine", path, e)
 
 
 def test_templates():
@@ -187,6 +204,24 @@ def test_templates():
         test_without(pathlib.Path(folder))
 
 
+def test_numbers():
+    """Numbers reach a template as json.loads reads them, and are told back as they came."""
+    s = serve.Server("--chat-template", "x{% if v %}{{ [messages[0].tool_calls[0].function.arguments, tools, documents, v] | tojson }}{% endif %}")
+    told = lambda **body: json.loads(rendered(s, **body).partition("x")[2])
+    values = [9007199254740991, -9007199254740993, 10 ** 15, 2 ** 63 - 1, 2 ** 64 - 1, -10 ** 40, 1.0, 100.0, 1e5, -0.0, 0.1, 1e-7, 3, "a\u2028\"\\\u0001é", None, True, [], {}, {"": [[1.0]]}]
+    given = {"values": values}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": given}}]
+    for arguments in (json.dumps(given), given):
+        got = told(messages=[{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}], tools=tools, documents=[given], chat_template_kwargs={"v": given})
+        check(repr(got) == repr([given, tools, [given], given]), "numbers in a template", got)
+    flat = [{"type": "function", "name": "f", "parameters": given}]
+    check(repr(s.post({"input": "x", "tools": flat, "max_output_tokens": 1}, "/v1/responses")["tools"]) == repr(flat), "numbers told back")
+    for seed in (7, 9007199254740993, 2 ** 63 - 1, 2 ** 64 - 1):
+        d = s.post({"inputs": "Once", "parameters": {"details": True, "do_sample": True, "max_new_tokens": 1, "seed": seed}}, "/generate")["details"]
+        check(repr(d["seed"]) == repr(seed), "a seed told back", d["seed"], seed)
+    s.stop()
+
+
 def test_without(folder):
     """A model without a template, whose generation_config.json says how to draw and whose tokens are objects, as transformers writes them."""
     if not pathlib.Path(serve.MODEL, "tokenizer_config.json").exists():
@@ -222,6 +257,11 @@ def test_without(folder):
         check(info.pop("eos_token") == ends and info.pop("add_bos_token") == ("bos_token" in info), "what the tokenizer knows", info, ends)
         check("bos_token" not in info or s.post({"prompt": info.pop("bos_token"), "add_special_tokens": False}, "/tokenize")["tokens"] == first["tokens"][:1], "bos", info, first)
         check(info == {"model_max_length": first["max_model_len"], "chat_template": TELLING}, info)
+        s.stop()
+        (bare / "chat_template.jinja").write_text("\n{% for x in y %}")
+        s = serve.Server()
+        e = s.post({"messages": QUESTION, "max_tokens": 3}, "/v1/messages", 400)["error"]["message"]
+        check(e.startswith("messages: chat template: line 2: "), "a template that is broken", e)
         s.stop()
         (bare / "generation_config.json").write_text('{"temperature": "hot"}')
         p = subprocess.run([serve.LQ, "serve", str(bare), "--port", "0"], capture_output=True, text=True, timeout=60 * serve.SLOW)
@@ -296,6 +336,12 @@ def test_messages(s):
     check(stopped["stop_reason"] == "stop_sequence" and stopped["stop_sequence"] == " " + word and stopped["content"][0]["text"] == text[:text.index(" " + word)], stopped)
     prefill = s.post({**ask, "messages": QUESTION + [{"role": "assistant", "content": text[:12]}]}, "/v1/messages")["content"][0]["text"]
     check((text[:12] + prefill)[:16] == text[:16], "an answer that was begun", prefill)
+    for nothing in ("", " \n", [], [{"type": "text", "text": ""}, {"type": "text", "text": " "}]):
+        for path in ("/v1/messages", "/v1/messages/count_tokens"):
+            begun, whole = (s.post({**ask, "messages": m}, path) for m in (QUESTION + [{"role": "assistant", "content": nothing}], QUESTION))
+            check(begun.get("content") == whole.get("content") and begun.get("input_tokens") == whole.get("input_tokens"), "an answer that was not begun", nothing, begun)
+    lone = s.post({**ask, "messages": [{"role": "assistant", "content": ""}]}, "/v1/messages", 400)["error"]["message"]
+    check(lone == "messages: expected one message or more", lone)
     for more, reason in (({}, "end_turn"), ({"max_tokens": 2}, "max_tokens"), ({"stop_sequences": [" " + word]}, "stop_sequence")):
         ev = named(stream(s, "/v1/messages", {**ask, **more}))
         names, data = [n for n, _ in ev], [d for _, d in ev]
@@ -306,7 +352,8 @@ def test_messages(s):
         start, last = data[0]["message"], data[-2]
         check(start["content"] == [] and start["stop_reason"] is None and start["role"] == "assistant" and start["usage"]["input_tokens"] > 0, start)
         check(last["delta"] == {"stop_reason": reason, "stop_sequence": whole["stop_sequence"]} and last["usage"]["output_tokens"] == whole["usage"]["output_tokens"], last)
-    rows = [({"max_tokens": None}, "max_tokens"), ({"max_tokens": 0}, "max_tokens"), ({"messages": []}, "messages"), ({"messages": [{"role": "system", "content": "x"}]}, "messages[0]"),
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}
+    rows = [({"messages": QUESTION + [call]}, "messages: "), ({"max_tokens": None}, "max_tokens"), ({"max_tokens": 0}, "max_tokens"), ({"messages": []}, "messages"), ({"messages": [{"role": "system", "content": "x"}]}, "messages[0]"),
             ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0]: content[0]"), ({"temperature": 2}, "temperature"), ({"stop_sequences": "x"}, "stop_sequences"),
             ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"), ({"system": 1}, "system"), ({"tools": [{}]}, "tools")]
     for change, named_ in rows:
@@ -393,7 +440,7 @@ def test_info(s):
 
 def main():
     serve.ONE = [test_chat, test_chat_logprobs, test_chat_stream, test_chat_refusals, test_responses, test_messages, test_generate, test_best_of, test_info]
-    serve.run(serve.ONE + [test_templates, test_shapes], [a for a in sys.argv[1:] if a.startswith("test_")])
+    serve.run(serve.ONE + [test_templates, test_numbers, test_shapes], [a for a in sys.argv[1:] if a.startswith("test_")])
     return end()
 
 

@@ -77,7 +77,8 @@ run 2 "$work/no.jinja" -m "$chat" --name x; has "$err" "is one template"
 run 1 "$demo" -m "$chat" --var x=hello; line "x: "
 for text in '[]' '{}' '[1]' '"x"' 'null' '[{"role": "user"}' ''; do echo "$text" >"$work/odd.json"; run 1 "$demo" -m "$work/odd.json"; line "messages: "; done
 echo '[1]' >"$work/odd.json"; run 1 "$demo" -m "$chat" --tools "$work/odd.json"; line "tools: a list of objects is expected"
-run 1 "$demo" -m "$chat" --var x=99999999999999999999; line "x: the integer 99999999999999999999 has more than 63 bits"
+printf '{{ x }} {{ [x] | tojson }}' >"$work/x.jinja"; run 0 "$work/x.jinja" -m "$chat" --var x=99999999999999999999; is "$out" "99999999999999999999 [99999999999999999999]"
+run 1 "$demo" -m "$chat" --var x="$(printf '9%.0s' {1..4301})"; line "x: an integer of 4301 digits, expected at most 4300"
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" = 0 ]

@@ -1,5 +1,5 @@
 // fuzz_json.c: any bytes as JSON. What the check takes the parse and the walk must take too, to the last byte; what is
-// written as a JSON string must be one, and come back.
+// written as a JSON string must be one, and come back, and so must a tree.
 #include "formats/json.h"
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +22,20 @@ static void walk_all(const char *text, size_t n) {
         if (w.p <= before) abort();
     }
     free(str);
+}
+
+// A tree that is written is JSON, and the same once more.
+static void tree_back(const char *text, size_t n) {
+    cJSON *tree = NULL, *again = NULL;
+    lq_text t[2] = {{0}, {0}};
+    if (!lq_json_parse_exact(text, n, lim, "input", &tree, NULL, NULL)) return;
+    lq_text_tree(&t[0], tree);
+    if (!lq_json_parse_exact(t[0].p, t[0].n, (lq_json_limits){SIZE_MAX, 200}, "written", &again, NULL, NULL)) abort();
+    lq_text_tree(&t[1], again);
+    if (t[0].n != t[1].n || memcmp(t[0].p, t[1].p, t[0].n) != 0) abort();
+    for (int i = 0; i < 2; i++) lq_text_free(&t[i]);
+    cJSON_Delete(tree);
+    cJSON_Delete(again);
 }
 
 static void write_back(const char *text, size_t n) {
@@ -60,6 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     cJSON_Delete(tree);
     if (ok) walk_all(text, n);
     write_back(text, n);
+    tree_back(text, n);
     free(text);
     return 0;
 }

@@ -509,6 +509,42 @@ static void test_json_reads(void) {
     CHECK(keys == 11 && lq_json_next(&w) == '}', "the walk saw %d names", keys);
 }
 
+// A number that was read exactly is told as it was, and means what it did.
+static void test_json_exact(void) {
+    static const char text[] = "[{\"a\":[9007199254740991,1.0,100.0,-0.0,1e5,1E+2,0.1,7,-9223372036854775808,18446744073709551615,123456789012345,-0],\"\":{},"
+                               "\"s\":\"\\n\\u001f\"},[],[[null,true],false],1e999]";
+    cJSON *j;
+    lq_err err = {0};
+    lq_text t = {0};
+    CHECK(lq_json_parse_exact(text, strlen(text), lim, "e.json", &j, NULL, &err), "%s", err.text);
+    lq_text_tree(&t, j);
+    CHECK(!t.failed && !strcmp(t.p, text), "%s", t.p);
+    t.n = 0;
+    lq_text_tree(&t, j->child->next->next->child); // siblings are none of it
+    lq_text_tree(&t, j->child->child->child);
+    lq_text_tree(&t, NULL);
+    CHECK(!strcmp(t.p, "[null,true]9007199254740991null"), "%s", t.p);
+    cJSON_Delete(j);
+    static const char object[] = "{\"i\":9007199254740993,\"w\":1.0,\"e\":1e3,\"f\":1.5}";
+    int64_t v = 0;
+    double d = 0;
+    CHECK(lq_json_parse_exact(object, strlen(object), lim, "e.json", &j, NULL, &err), "%s", err.text);
+    CHECK(lq_json_int(j, "i", 0, INT64_MAX, &v, "c", &err) && v == 9007199254740993, "%lld", (long long)v);
+    CHECK(lq_json_int(j, "w", 0, 9, &v, "c", &err) && v == 1, "%lld", (long long)v);
+    CHECK(lq_json_int(j, "e", 0, 1000, &v, "c", &err) && v == 1000, "%lld", (long long)v);
+    CHECK(!lq_json_int(j, "f", 0, 9, &v, "c", &err) && lq_json_num(j, "f", &d, "c", &err) && d == 1.5, "%g", d);
+    cJSON_Delete(j);
+    size_t at = 0;
+    CHECK(!lq_json_parse_exact("{\"a\":\"b\\u0000\"}", 14, lim, "e.json", &j, &at, &err) && !j && at == 7 && err.code == LQ_E_LIMIT &&
+          !strcmp(err.text, "e.json: a text with a NUL at byte 7, which lq does not take"), "%zu: %s", at, err.text);
+    t.n = 0;
+    CHECK((j = cJSON_CreateNumber(0.1)) != NULL, "no memory"); // one that was never read
+    lq_text_tree(&t, j);
+    CHECK(strtod(t.p, NULL) == 0.1, "%s", t.p);
+    cJSON_Delete(j);
+    lq_text_free(&t);
+}
+
 static void test_json_writes(void) {
     lq_text t = {0};
     static const char raw[] =
@@ -580,6 +616,7 @@ int main(void) {
     test_json_suite("../shared/data/hostile/JSONTestSuite/test_parsing");
     test_json_more();
     test_json_reads();
+    test_json_exact();
     test_json_writes();
     test_errors();
     return test_end();

@@ -53,6 +53,26 @@ static void test_given(void) {
     gives("{% set x = messages %}{{ x[0].update is defined }}{{ x | length }}", "False2");
 }
 
+// Integers of any size are told as they came; what is computed with them is a float.
+static void test_large(void) {
+    static const lq_template_var x = VAR("x", "[18446744073709551615,-123456789012345678901234567890,9223372036854775807,1e2]");
+    lq_template *t = parse("{{ x | tojson }}{{ x }}{% for v in x %} {{ v }}{{ v ~ '' }}{{ '%s' % v }}{{ '{}'.format(v) }}{{ v is integer }}{{ v is float }}"
+                           "{{ v | int }}{{ v > 5 }}{% endfor %} {{ x[0] + 0.5 }}");
+    lq_err err = {0};
+    char *out = NULL;
+    size_t n;
+    CHECK(lq_template_render(t, &x, 1, &out, &n, &err) &&
+          !strcmp(out, "[18446744073709551615, -123456789012345678901234567890, 9223372036854775807, 100.0]"
+                  "[18446744073709551615, -123456789012345678901234567890, 9223372036854775807, 100.0]"
+                  " 18446744073709551615184467440737095516151844674407370955161518446744073709551615TrueFalse18446744073709551615True"
+                  " -123456789012345678901234567890-123456789012345678901234567890-123456789012345678901234567890-123456789012345678901234567890TrueFalse"
+                  "-123456789012345678901234567890False"
+                  " 9223372036854775807922337203685477580792233720368547758079223372036854775807TrueFalse9223372036854775807True"
+                  " 100.0100.0100.0100.0FalseTrue100True 1.8446744073709552e+19"), "%s", out ? out : err.text);
+    lq_free(out);
+    lq_template_close(t);
+}
+
 static void test_refused(void) {
     refuses("{{ x.y }}", chat, VARS, "t: line 1: 'x' is undefined");
     refuses("\n{% if 1 %}\n{{ raise_exception('a\nb') }}{% endif %}", chat, VARS, "t: line 3: a?b");
@@ -157,6 +177,7 @@ static void test_demo(void) {
 
 int main(void) {
     test_given();
+    test_large();
     test_refused();
     test_threads();
     test_stack();
