@@ -203,6 +203,29 @@ def test_places():
     s.stop()
 
 
+def test_files():
+    """Where fewer files may be open than there are places, there are fewer places: idle clients keep nobody out."""
+    s, get = Server(files=96), b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+    end = time.monotonic() + 5 * SLOW
+    while not s.errors() and time.monotonic() < end:
+        time.sleep(0.01)
+    check(re.search(r"\b\d\d connections at once, not 1024", s.errors()) and s.errors().count("\n") == 1, "it says so", s.errors())
+    held = []
+    for _ in range(120):
+        held.append(socket.create_connection(("127.0.0.1", s.port), timeout=20 * SLOW))
+        held[-1].sendall(get)
+        held[-1].recv(1000)
+    check(s.ask("GET", "/health")[0] == 200 and s.ask("GET", "/ready")[0] == 200, "health when no file is left for others")
+    time.sleep(1.2)
+    check(s.ask("GET", "/v1/models")[0] == 200, "the one that has been silent longest makes room")
+    for c in held:
+        c.close()
+    s.stop()
+    s = Server("--max-connections", "20", files=96)
+    check(s.errors() == "", "20 have their place", s.errors())
+    s.stop()
+
+
 def readable(c):
     return bool(select.select([c], [], [], 0.2)[0])
 
@@ -382,7 +405,7 @@ def test_start():
 
 def main():
     serve.ONE = []
-    serve.run([test_lingering, test_queue, test_priority, test_key, test_clients, test_names, test_places, test_tls, test_deadline, test_admin, test_drain, test_start], [a for a in sys.argv[1:] if a.startswith("test_")])
+    serve.run([test_lingering, test_queue, test_priority, test_key, test_clients, test_names, test_places, test_files, test_tls, test_deadline, test_admin, test_drain, test_start], [a for a in sys.argv[1:] if a.startswith("test_")])
     return end()
 
 
