@@ -308,12 +308,15 @@ def test_messages(s):
         check(last["delta"] == {"stop_reason": reason, "stop_sequence": whole["stop_sequence"]} and last["usage"]["output_tokens"] == whole["usage"]["output_tokens"], last)
     rows = [({"max_tokens": None}, "max_tokens"), ({"max_tokens": 0}, "max_tokens"), ({"messages": []}, "messages"), ({"messages": [{"role": "system", "content": "x"}]}, "messages[0]"),
             ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0]: content[0]"), ({"temperature": 2}, "temperature"), ({"stop_sequences": "x"}, "stop_sequences"),
-            ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"), ({"system": 1}, "system"), ({"tools": [{}]}, "tools")]
+            ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"), ({"system": 1}, "system"), ({"tools": [{}]}, "tools"),
+            ({"output_format": {"type": "json_schema"}}, "output_format"), ({"output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
+            ({"output_config": 5}, "output_config")]
     for change, named_ in rows:
         status, head, raw = s.ask("POST", "/v1/messages", {**ask, **change})
         e = json.loads(raw)
         check(status == 400 and e["type"] == "error" and e["error"]["type"] == "invalid_request_error" and e["error"]["message"].startswith(named_) and
               e["request_id"] == head["X-Request-Id"], change, status, e)
+    check(s.post({**ask, "output_config": {"effort": "low", "format": None}}, "/v1/messages")["content"] == r["content"], "output_config without a format")
     for method, path, body, status, kind in (("POST", "/v1/messages", {**ask, "model": "other"}, 404, "not_found_error"), ("GET", "/v1/messages", None, 405, "invalid_request_error"),
                                              ("POST", "/v1/messages", "x" * (5 << 20), 413, "request_too_large"), ("POST", "/v1/messages/count_tokens", {}, 400, "invalid_request_error")):
         got, _, raw = s.ask(method, path, body)
