@@ -62,6 +62,7 @@ static bool read_generate(const lq_api *api, lq_completion *c, lq_refusal *no) {
     lq_sampling *s = &c->ask.sampling;
     *s = (lq_sampling){.temperature = 1, .top_p = 1, .repetition = 1};
     c->ask.max_tokens = MAX_NEW_TOKENS;
+    c->ask.keep_stop = true;
     if (!lq_fields_read(&(lq_place){api, c->tree, "", no}, tables, c)) return false;
     if (!c->prompt_count) return lq_refuse(no, 400, "inputs", NULL, "inputs: expected a text");
     // Whoever asks for a way to draw wants it done.

@@ -358,7 +358,10 @@ def test_generate(s):
     check(got["generated_text"] == drawn and got["details"]["seed"] == 7, got, drawn)
     word = plain["text"].split()[2]
     stop = s.post({"inputs": ask["inputs"], "parameters": {"max_new_tokens": 8, "stop": [word], "details": True}}, "/generate")
-    check(stop["details"]["finish_reason"] == "stop_sequence", stop)
+    kept = plain["text"][:plain["text"].index(word) + len(word)]
+    check(stop["details"]["finish_reason"] == "stop_sequence" and stop["generated_text"] == kept, "a stop text stays", stop)
+    ev = [json.loads(b[5:]) for b in stream(s, "/generate_stream", {"inputs": ask["inputs"], "parameters": {"max_new_tokens": 8, "stop": [word]}}).decode().split("\n\n") if b]
+    check("".join(e["token"]["text"] for e in ev) == kept == ev[-1]["generated_text"], "in a stream too", ev)
     end_ = s.post({"inputs": prompt_text(s), "parameters": {"max_new_tokens": 90, "details": True}}, "/generate")
     check(end_["details"]["finish_reason"] == "eos_token" and end_["details"]["tokens"][-1]["special"] is True, end_)
     for change in ({"inputs": 1}, {"inputs": None}, {"parameters": {"max_new_tokens": 0}}, {"parameters": 1}, {"parameters": {"grammar": {"type": "json"}}}, {"parameters": {"truncate": 5}},
