@@ -187,6 +187,14 @@ def test_completion(s):
         check(cut["finish_reason"] == "stop" and cut["text"] == plain[:plain.index(word)], "stop", repr(word), cut)
         kept = s.text("Once upon a time", max_tokens=64, stop=word, include_stop_str_in_output=True)
         check(kept == plain[:plain.index(word)] + word, "stop kept", repr(kept))
+        drawn = s.post({"prompt": ids, "temperature": 0, "max_tokens": 9, "logprobs": 0})["choices"][0]
+        word = next(t for t in drawn["logprobs"]["tokens"][3:] if t.strip() and t not in drawn["logprobs"]["tokens"][:3])
+        at = drawn["logprobs"]["text_offset"][drawn["logprobs"]["tokens"].index(word)]
+        token = s.post({"prompt": word, "add_special_tokens": False}, "/tokenize")["tokens"]
+        if len(token) == 1:  # a sentencepiece word is another token where it stands alone
+            stops = {"prompt": ids, "max_tokens": 9, "stop_token_ids": token}
+            check(s.text(**stops) == drawn["text"][:at] and s.text(**stops, include_stop_str_in_output=True) == drawn["text"][:at] + word, "a stopping token kept", repr(word), repr(drawn["text"]))
+        check(s.text("The end.", max_tokens=60, include_stop_str_in_output=True) == s.text("The end.", max_tokens=60), "a special one is not")
 
 
 def test_beams(s):
