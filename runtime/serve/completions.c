@@ -42,6 +42,7 @@ static const lq_field rows[] = {
     {"logprobs", LQ_F_LONG, LQ_AT(logprobs), 0, LQ_MAX_TOP, NULL},
     {"echo", LQ_F_BOOL, LQ_AT(echo), 0, 0, NULL},
     {"suffix", LQ_F_OFF, 0, 0, 0, NULL},
+    {"user", LQ_F_READ, 0, 0, 0, lq_is_text},
     {NULL, LQ_F_OFF, 0, 0, 0, NULL},
 };
 

@@ -68,6 +68,8 @@ static const lq_field rows[] = {
     {"tools", LQ_F_READ, 0, 0, 0, read_tools},
     {"tool_choice", LQ_F_READ, 0, 0, 0, read_choice},
     {"thinking", LQ_F_READ, 0, 0, 0, read_thinking},
+    {"metadata", LQ_F_READ, 0, 0, 0, lq_is_object},
+    {"service_tier", LQ_F_READ, 0, 0, 0, lq_is_text},
     {"output_config", LQ_F_READ, 0, 0, 0, read_output},
     {"output_format", LQ_F_OFF, 0, 0, 0, NULL},
     {"mcp_servers", LQ_F_OFF, 0, 0, 0, NULL},

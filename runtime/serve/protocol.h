@@ -45,10 +45,12 @@ bool lq_body_parse(const lq_api *api, const char *body, size_t n, cJSON **out, l
 
 // lq_read_int fills an int, and of LQ_F_LONG an int64_t.
 lq_field_read lq_read_model, lq_read_prompt, lq_read_stop, lq_read_format, lq_read_int, lq_read_seed,
-    lq_read_tool_choice;
+    lq_read_tool_choice, lq_read_metadata;
+lq_field_read lq_is_text, lq_is_bool, lq_is_object, lq_is_count; // of what has no effect here
 extern const lq_field lq_sampling_fields[]; // what every dialect of OpenAI's kind has, vLLM's included
 void lq_fields_named(const char *const *names, size_t n, lq_field *rows); // those of them with these names
 extern const lq_field lq_talk_fields[];     // what makes a conversation, of its dialects
+extern const lq_field lq_idle_fields[];     // what OpenAI's clients may say and has no effect here
 extern const lq_field lq_never_fields[];    // what others offer and this server cannot honour
 bool lq_ids_read(const lq_place *at, const lq_field *f, const cJSON *list, size_t max, int32_t **ids, size_t *count);
 

@@ -353,7 +353,7 @@ def test_refusals(s):
         ({"allowed_token_ids": [1]}, 400, "allowed_token_ids"), ({"length_penalty": 11}, 400, "length_penalty"), ({"skip_special_tokens": False}, 400, "skip_special_tokens"),
         ({"prompt": "x" * 60000, "echo": True, "n": 128, "stream": True}, 400, "echo"), ({"prompt": "x" * 3000000}, 400, "prompt"),
         ({"response_format": {"type": "json_object"}}, 400, "response_format"), ({"model": "other"}, 404, "model"), ({"model": 1}, 400, "model"),
-        ({"stop_token_ids": [-1]}, 400, "stop_token_ids"), ({"priority": 1e30}, 400, "priority"), ({"priority": -1}, 400, "priority"),
+        ({"stop_token_ids": [-1]}, 400, "stop_token_ids"), ({"priority": 1e30}, 400, "priority"), ({"priority": -1}, 400, "priority"), ({"user": 5}, 400, "user"),
     ]
     for change, want, param in rows:
         status, _, raw = s.ask("POST", "/v1/completions", {**ok, **change})

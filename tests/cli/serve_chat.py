@@ -112,6 +112,8 @@ def test_chat_stream(s):
 
 def test_chat_refusals(s):
     ok = {"messages": QUESTION, "max_tokens": 2}
+    check(s.post({**ok, **dict.fromkeys(("user", "metadata", "store", "service_tier", "parallel_tool_calls", "prediction", "verbosity", "prompt_cache_key", "safety_identifier"))},
+                 "/v1/chat/completions")["choices"], "null is absent")
     rows = [
         ({"messages": None}, "messages"), ({"messages": []}, "messages"), ({"messages": "x"}, "messages"), ({"messages": ["x"]}, "messages"), ({"messages": [{}]}, "messages"),
         ({"messages": [{"role": "user"}]}, "messages"), ({"messages": [{"role": "user", "content": None}]}, "messages"), ({"messages": [{"role": 1, "content": "a"}]}, "messages"),
@@ -127,6 +129,9 @@ def test_chat_refusals(s):
         ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"), ({"modalities": ["audio"]}, "modalities"),
         ({"response_format": {"type": "json_object"}}, "response_format"), ({"stream_options": {}}, "stream_options"), ({"min_tokens": 3}, "min_tokens"),
         ({"guided_regex": "a"}, "guided_regex"), ({"stop": [1]}, "stop"), ({"temperature": "x"}, "temperature"), ({"reasoning_effort": 1}, "reasoning_effort"),
+        ({"user": 1}, "user"), ({"metadata": [1]}, "metadata"), ({"metadata": {"a": 1}}, "metadata"), ({"store": "yes"}, "store"), ({"service_tier": 5}, "service_tier"),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls"), ({"prediction": "x"}, "prediction"), ({"verbosity": 1}, "verbosity"), ({"prompt_cache_key": 1}, "prompt_cache_key"),
+        ({"safety_identifier": []}, "safety_identifier"),
     ]
     for change, param in rows:
         status, _, raw = s.ask("POST", "/v1/chat/completions", {**ok, **change})
@@ -273,7 +278,10 @@ def test_responses(s):
                           ({"input": [{"type": "item_reference", "id": "x"}]}, "input"), ({"previous_response_id": "resp_1"}, "previous_response_id"), ({"conversation": "c"}, "conversation"),
                           ({"background": True}, "background"), ({"text": {"format": {"type": "json_object"}}}, "text"), ({"tool_choice": "required"}, "tool_choice"),
                           ({"tools": [{"type": "web_search"}]}, "tools"), ({"truncation": "auto"}, "truncation"), ({"max_output_tokens": 0}, "max_output_tokens"),
-                          ({"instructions": 1}, "instructions"), ({"metadata": {"a": 1}}, "metadata"), ({"metadata": {"a": "x" * 600}}, "metadata"), ({"stream": 1}, "stream"), ({"prompt": {"id": "p"}}, "prompt")):
+                          ({"instructions": 1}, "instructions"), ({"metadata": {"a": 1}}, "metadata"), ({"metadata": {"a": "x" * 600}}, "metadata"), ({"stream": 1}, "stream"), ({"prompt": {"id": "p"}}, "prompt"),
+                          ({"include": "x"}, "include"), ({"include": [1]}, "include"), ({"max_tool_calls": "x"}, "max_tool_calls"), ({"max_tool_calls": 1.5}, "max_tool_calls"), ({"store": 1}, "store"),
+                          ({"service_tier": []}, "service_tier"), ({"prompt_cache_key": 1}, "prompt_cache_key"), ({"safety_identifier": 1}, "safety_identifier"),
+                          ({"reasoning": {"effort": 1}}, "reasoning.effort"), ({"reasoning": "x"}, "reasoning")):
         e = s.post({**ask, **change}, "/v1/responses", 400)["error"]
         check(e["param"] == param and e["type"] == "invalid_request_error", change, e)
 
@@ -310,7 +318,7 @@ def test_messages(s):
             ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0]: content[0]"), ({"temperature": 2}, "temperature"), ({"stop_sequences": "x"}, "stop_sequences"),
             ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"), ({"system": 1}, "system"), ({"tools": [{}]}, "tools"),
             ({"output_format": {"type": "json_schema"}}, "output_format"), ({"output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
-            ({"output_config": 5}, "output_config")]
+            ({"output_config": 5}, "output_config"), ({"metadata": "x"}, "metadata"), ({"service_tier": 1}, "service_tier")]
     for change, named_ in rows:
         status, head, raw = s.ask("POST", "/v1/messages", {**ask, **change})
         e = json.loads(raw)
