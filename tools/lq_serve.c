@@ -220,7 +220,7 @@ static const char *const examples[] = {
 const lq_verb lq_verb_serve = {
     .name = "serve", .synopsis = "MODEL", .summary = "Serve a model over HTTP, as OpenAI's API",
     .detail = "Answers POST /v1/chat/completions, /v1/completions and /v1/responses as OpenAI's clients know them, /v1/messages and "
-              "/v1/messages/count_tokens as Anthropic's, /generate and /generate_stream as text-generation-inference's, whole or streamed; "
+              "/v1/messages/count_tokens as Anthropic's, /generate, /generate_stream and / as text-generation-inference's, whole or streamed; "
               "/tokenize, /detokenize; GET /v1/models, /tokenizer_info, /health, /ready, /metrics (Prometheus) and /kv_blocks. Every OpenAI client works "
               "with the URL and /v1, Anthropic's with the URL.\n\n"
               "At / there is a page for a browser: a conversation with the model or a text that it continues, and what the server does right now, "

@@ -344,6 +344,7 @@ static const route routes[] = {
     {"/v1/messages/count_tokens", false, true, false, false, json_type, count_run},
     {"/generate", false, true, false, false, json_type, completion_run},
     {"/generate_stream", false, true, false, false, json_type, completion_run},
+    {"/", false, true, false, false, json_type, completion_run},
     {"/v1/models", false, false, false, false, json_type, models_run},
     {"/v1/models/", true, false, false, false, json_type, models_run},
     {"/tokenize", false, true, false, false, json_type, tokenize_run},
@@ -369,13 +370,13 @@ static bool route_find(request *r, const char *path, const char *method) {
         const size_t n = strlen(t->path);
         if (t->prefix ? strncmp(path, t->path, n) != 0 || !path[n] : strcmp(path, t->path) != 0) continue;
         if (t->run == lq_page_run && r->s->o->no_page) continue;
+        r->allow = r->route ? "GET, HEAD, POST" : t->post ? "POST" : "GET, HEAD";
         r->route = t;
-        r->allow = t->post ? "POST" : "GET, HEAD";
-        if (!(r->rest = strdup(path + n))) return lq_refuse(&r->no, 500, NULL, NULL, "no memory for a request");
-        return (t->post ? post : get) ||
-            lq_refuse(&r->no, 405, NULL, "method_not_allowed", "%s answers %s", t->path, r->allow);
+        if (!(t->post ? post : get)) continue; // another may answer that here
+        return (r->rest = strdup(path + n)) || lq_refuse(&r->no, 500, NULL, NULL, "no memory for a request");
     }
-    return lq_refuse(&r->no, 404, NULL, "not_found", "there is nothing at this path");
+    if (!r->route) return lq_refuse(&r->no, 404, NULL, "not_found", "there is nothing at this path");
+    return lq_refuse(&r->no, 405, NULL, "method_not_allowed", "%s answers %s", r->route->path, r->allow);
 }
 
 // What the client calls the request, where that is a plain word; else a name of ours.

@@ -80,7 +80,7 @@ struct lq_dialect {
     bool whole;  // a stream's choices keep their text to the end
 };
 extern const lq_dialect lq_dialect_completions, lq_dialect_chat, lq_dialect_responses, lq_dialect_messages,
-    lq_dialect_generate, lq_dialect_generate_stream, lq_dialect_embeddings;
+    lq_dialect_generate, lq_dialect_generate_stream, lq_dialect_generate_either, lq_dialect_embeddings;
 
 // A parsed body: what all dialects begin with, before their fields are read.
 void lq_completion_begin(const lq_api *api, lq_completion *c);

@@ -335,7 +335,7 @@ def test_shapes():
     """What the server itself refuses has the shape of the path's protocol too."""
     s = serve.Server(env={"LQ_API_KEY": "k"})
     for path, shape in (("/v1/messages", lambda e: e["type"] == "error" and e["error"]["type"] == "authentication_error" and e["request_id"]),
-                        ("/v1/messages/count_tokens", lambda e: e["error"]["type"] == "authentication_error"), ("/generate", lambda e: e["error_type"] == "unauthorized"),
+                        ("/v1/messages/count_tokens", lambda e: e["error"]["type"] == "authentication_error"), ("/generate", lambda e: e["error_type"] == "unauthorized"), ("/", lambda e: e["error_type"] == "unauthorized"),
                         ("/v1/responses", lambda e: e["error"]["code"] == "invalid_api_key"), ("/v1/chat/completions", lambda e: e["error"]["code"] == "invalid_api_key")):
         status, _, raw = s.ask("POST", path, {})
         check(status == 401 and shape(json.loads(raw)), path, status, raw)
@@ -372,6 +372,23 @@ def test_generate(s):
     check("".join(e["token"]["text"] for e in ev) == kept == ev[-1]["generated_text"], "in a stream too", ev)
     end_ = s.post({"inputs": prompt_text(s), "parameters": {"max_new_tokens": 90, "details": True}}, "/generate")
     check(end_["details"]["finish_reason"] == "eos_token" and end_["details"]["tokens"][-1]["special"] is True, end_)
+    check(s.post(ask, "/") == [{"generated_text": plain["text"]}] == [s.post({**ask, "stream": True}, "/generate")], "POST / is /generate, in a list")
+    check([json.loads(b[5:]) for b in stream(s, "/", {**ask, "parameters": {**p, "return_full_text": False}}).decode().split("\n\n") if b] ==
+          [json.loads(b[5:]) for b in stream(s, "/generate_stream", {**ask, "parameters": {**p, "return_full_text": False}}).decode().split("\n\n") if b], "or /generate_stream")
+    check(s.post({**ask, "stream": 1}, "/", 422)["error_type"] == "validation", "stream of another type")
+    for headers, want in ((serve.JSON, 200), ({"Content-Type": "text/plain"}, 415), ({**serve.JSON, "Host": "evil.example"}, 421)):
+        check(s.ask("POST", "/", json.dumps(ask).encode(), headers)[0] == want, "POST /", headers)
+    status, head, raw_ = s.ask("DELETE", "/")
+    check(status == 405 and head["Allow"] == "GET, HEAD, POST" and s.ask("GET", "/")[0] == 200, "/", status, head["Allow"])
+    drawn = {"max_new_tokens": 6, "do_sample": True, "seed": 3, "temperature": 1.4, "best_of": 4, "details": True, "top_n_tokens": 1, "return_full_text": True}
+    best = s.post({"inputs": "Once", "parameters": drawn}, "/generate")
+    others = best["details"]["best_of_sequences"]
+    mean = lambda d: sum(t["logprob"] for t in d["tokens"]) / len(d["tokens"])
+    check(len(others) == 3 and mean(best["details"]) >= mean(others[0]) >= mean(others[1]) >= mean(others[2]), "the others", best)
+    for o in others:
+        check(set(o) == {"generated_text", "finish_reason", "generated_tokens", "seed", "prefill", "tokens", "top_tokens"} and o["prefill"] == [] and o["seed"] == 3 and
+              o["generated_tokens"] == len(o["tokens"]) == len(o["top_tokens"]) and o["generated_text"].startswith("Once"), "one of the others", o)
+    check("best_of_sequences" not in d, "of one there are no others")
     for change in ({"inputs": 1}, {"inputs": None}, {"parameters": {"max_new_tokens": 0}}, {"parameters": 1}, {"parameters": {"grammar": {"type": "json"}}}, {"parameters": {"truncate": 5}},
                    {"parameters": {"temperature": "x"}}):
         e = s.post({**ask, **change}, "/generate", 422)
