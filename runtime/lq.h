@@ -49,6 +49,7 @@ typedef struct lq_model_info {
     size_t file_bytes;    // of the checkpoint on disk
     size_t kv_token_bytes;
     int vocab, dim, layers, heads, kv_heads, ctx;
+    int trained;          // positions that it knows; a ctx beyond them was asked for
     int embedding;        // numbers of one
     int threads;          // 0: the device has none
     bool exact, fast;

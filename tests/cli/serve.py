@@ -22,7 +22,7 @@ JSON = {"Content-Type": "application/json"}
 class Server:
     def __init__(self, *args, env=None, files=None):  # files: how many it may have open
         self.log = tempfile.TemporaryFile("a+")  # appended to: where this end reads moves no place to write
-        self.p = subprocess.Popen([LQ, "serve", MODEL, "--name", "demo", "--port", "-1", "--json", *args], stdout=subprocess.PIPE,
+        self.p = subprocess.Popen([LQ, "serve", MODEL, "--name", "demo", "--port", "0", "--json", *args], stdout=subprocess.PIPE,
                                   stderr=self.log, text=True, env={**os.environ, **(env or {})},
                                   preexec_fn=files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))))
         line = self.p.stdout.readline()

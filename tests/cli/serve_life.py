@@ -414,6 +414,19 @@ def test_start():
     check(p.returncode == 1 and p.stderr.count("\n") == 1, "no such model", p)
     p = subprocess.run([LQ, "serve", serve.MODEL, "--host", "no.such.host.invalid"], capture_output=True, text=True, timeout=60 * SLOW)
     check(p.returncode == 1 and "no.such.host.invalid" in p.stderr, "no such host", p)
+    for args, word in ((("--port", "70000"), "from 0 to 65535"), (("--port", "-1"), "from 0 to 65535"), (("--kv-block", "17"), "16|32|64"), (("--name", ""), "--name"), (("--cors", "foo"), "foo"),
+                       (("--cors", "https://a.example/"), "--cors"), (("--cors", "*", "--cors", "https://"), "--cors"), (("--cors", "http://a:b"), "--cors"), (("--cors", "http://[::1"), "--cors")):
+        p = subprocess.run([LQ, "serve", serve.MODEL, *args], capture_output=True, text=True, timeout=60 * SLOW)
+        check(p.returncode == 2 and word in p.stderr.splitlines()[0], "wrong usage", args, p)
+    start = time.monotonic()
+    p = subprocess.run([LQ, "serve", serve.MODEL, "--port", "0", "--kv-memory", "100T"], capture_output=True, text=True, timeout=60 * SLOW)
+    check(p.returncode == 1 and p.stderr.count("\n") == 1 and "100000 GB" in p.stderr and time.monotonic() - start < 5 * SLOW, "a KV cache larger than the machine", p)
+    s = Server("--ctx", "60000", "--cors", "http://[::1]:3000", "--cors", "http://localhost:5173", "--cors", "app://obsidian.md")
+    said = s.errors()
+    check(said.count("\n") == 1 and "60000" in said and "trained" in said, "a context that the model does not know", said)
+    s.p.send_signal(signal.SIGHUP)
+    s.stop()
+    check("shutting down" in s.errors(), "SIGHUP is an end like SIGTERM", s.errors())
 
 
 def main():
