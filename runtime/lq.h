@@ -50,6 +50,7 @@ typedef struct lq_model_info {
     size_t file_bytes;    // of the checkpoint on disk
     size_t kv_token_bytes;
     int vocab, dim, layers, heads, kv_heads, ctx;
+    int trained;          // positions that it knows; a ctx beyond them was asked for
     int embedding;        // numbers of one
     int threads;          // 0: the device has none
     bool exact, fast;
@@ -196,7 +197,7 @@ typedef struct lq_request {
     int stops;
     const int32_t *stop_ids; // more end tokens
     int stop_id_count;
-    bool ignore_eos, keep_stop; // keep_stop: a matched stop string stays in the text
+    bool ignore_eos, keep_stop; // keep_stop: a matched stop string or end token stays in the text, unless it is special
     bool logprobs, prompt_logprobs;
     int prompt_from;        // prompt_logprobs: of the tokens from this one on; offsets are counted from there
     bool score_only;        // ends after the prompt: nothing is sampled

@@ -11,6 +11,20 @@ lq_engine_opts lq_answer_args_opts(const lq_answer_args *a) {
                             .swap_bytes = a->swap_memory, .no_swap = a->no_swap};
 }
 
+int lq_answer_args_check(const char *verb, const lq_answer_args *a) {
+    if (a->kv_block && a->kv_block != 16 && a->kv_block != 32 && a->kv_block != 64)
+        return lq_say_usage(verb, "--kv-block: %d is none of 16|32|64", (int)a->kv_block);
+    return a->name && !*a->name ? lq_say_usage(verb, "--name: expected a name that is not empty") : 0;
+}
+
+void lq_ctx_warn(const char *verb, const lq_model *m) {
+    lq_model_info info;
+    lq_model_describe(m, &info);
+    if (info.ctx > info.trained)
+        lq_say_line(stderr, "lq %s: --ctx %d: this model was trained for %d positions, what it says beyond them may be noise",
+                    verb, info.ctx, info.trained);
+}
+
 // "models/demo.lq" is called demo, and so is "models/demo/".
 static char *name_of(const char *path) {
     char *full = realpath(path, NULL), *name = NULL;

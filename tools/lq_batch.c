@@ -91,6 +91,7 @@ static bool answer(batch_args *a, lq_batch *b, const char *path, lq_err *err) {
     eo.max_queue = eo.max_seqs ? eo.max_seqs : 64; // as many wait as run: a step is never short of them
     bool done = lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err) && lq_engine_warm(e, err);
     if (done) {
+        if (!a->common.quiet) lq_ctx_warn("batch", m);
         lq_input_catch();
         done = lq_batch_run(b, m, e, tick, a, err);
     }
@@ -109,6 +110,7 @@ static int run(void *args, int argc, char **argv) {
     int status;
     (void)argc;
     if (lq_model_args_check("batch", &a->model)) return 2;
+    if (lq_answer_args_check("batch", &a->answer)) return 2;
     if (a->resume && a->force) return lq_say_usage("batch", "--resume and --force exclude each other");
     if (!strcmp(out, "-") && a->common.json)
         return lq_say_usage("batch", "--json: standard output is where the answers go");

@@ -62,10 +62,12 @@ static void on_signal(int sig) {
 }
 
 static void signals_catch(void) {
-    struct sigaction stop = {.sa_handler = on_signal}, ignore = {.sa_handler = SIG_IGN};
+    struct sigaction stop = {.sa_handler = on_signal}, ignore = {.sa_handler = SIG_IGN}, was;
     sigemptyset(&stop.sa_mask);
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
+    // What nohup wants ignored stays so.
+    if (sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler != SIG_IGN) sigaction(SIGHUP, &stop, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
 }
 
@@ -108,6 +110,28 @@ static void files_allow(void) { // a connection is a descriptor
     setrlimit(RLIMIT_NOFILE, &r);
 }
 
+// scheme://host[:port], as a browser names where a page is from.
+static bool is_origin(const char *p) {
+#define WORD "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-."
+    const size_t scheme = strspn(p, WORD "+");
+    if (!scheme || strncmp(p + scheme, "://", 3) != 0) return false;
+    p += scheme + 3;
+    const bool six = *p == '[';
+    const size_t host = six ? 1 + strspn(p + 1, "0123456789abcdefABCDEF:.") : strspn(p, WORD "_");
+#undef WORD
+    if (host < 1 + (size_t)six || (six && p[host] != ']')) return false;
+    p += host + six;
+    const size_t port = *p == ':' ? strspn(p + 1, "0123456789") : 0;
+    return port ? port < 6 && !p[1 + port] : !*p;
+}
+
+static int origins_check(const lq_list *l) {
+    for (size_t i = 0; i < l->n; i++)
+        if (strcmp(l->p[i], "*") != 0 && !is_origin(l->p[i]))
+            return lq_say_usage("serve", "--cors: %s is no origin like https://a.example:8443, nor *", l->p[i]);
+    return 0;
+}
+
 static bool is_loopback(const char *host) {
     return !host || !strcmp(host, "localhost") || !strcmp(host, "::1") || !strncmp(host, "127.", 4);
 }
@@ -122,6 +146,7 @@ static bool serve(const char *path, serve_args *a, const lq_serve_opts *so, lq_e
     bool done = lq_serve_try(so, err) && lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err) &&
                 lq_engine_warm(e, err);
     if (done) {
+        if (!a->common.quiet) lq_ctx_warn("serve", m);
         signals_catch();
         files_allow();
         done = lq_serve(m, e, so, err);
@@ -137,7 +162,8 @@ static int run(void *args, int argc, char **argv) {
     char *texts[2];
     words keys = {0}, admins = {0};
     (void)argc;
-    if (lq_model_args_check("serve", &a->model)) return 2;
+    if (lq_model_args_check("serve", &a->model) || lq_answer_args_check("serve", &a->answer) || origins_check(&a->cors))
+        return 2;
     if (!a->tls_cert != !a->tls_key)
         return lq_say_usage("serve", "--tls-cert and --tls-key: expected both, or neither");
     bool done = lq_answer_args_read(&a->answer, argv[0], texts, &err) &&
@@ -175,7 +201,7 @@ static const lq_opt opts[] = {
     {"host", 0, LQ_OPT_TEXT, offsetof(serve_args, host), "ADDR",
      "address to listen on (default: 127.0.0.1, this machine alone)", NULL, 0, 0},
     {"port", 'p', LQ_OPT_INT, offsetof(serve_args, port), "N",
-     "port to listen on (default: 8080); 0: any free one, which the first line tells", NULL, -1, 65535},
+     "port to listen on (default: 8080); 0: any free one, which the first line tells", NULL, 0, 65535},
     {"api-key-file", 0, LQ_OPT_FILE, offsetof(serve_args, key_file), "FILE",
      "clients must send a line of this file as a bearer token; clients of several keys take turns", NULL, 0, 0},
     {"admin-key-file", 0, LQ_OPT_FILE, offsetof(serve_args, admin_file), "FILE",
@@ -199,8 +225,8 @@ static const lq_opt opts[] = {
      "who has waited so long goes before all priorities (default: 10)", NULL, 1, 86400},
     {"deadline", 0, LQ_OPT_INT, offsetof(serve_args, deadline), "SECONDS",
      "how long any request may take, also one that names no \"deadline_ms\" (default: as long as it needs)", NULL, 1, 1 << 20},
-    {"max-connections", 0, LQ_OPT_INT, offsetof(serve_args, max_connections), "N", "clients at once (default: 1024)",
-     NULL, 1, 65536},
+    {"max-connections", 0, LQ_OPT_INT, offsetof(serve_args, max_connections), "N",
+     "clients at once (default: 1024; no more than the limit of open files leaves)", NULL, 1, 65536},
     {"max-per-address", 0, LQ_OPT_INT, offsetof(serve_args, per_address), "N",
      "of these, from one address (default: any number)", NULL, 1, 65536},
     {"grace", 0, LQ_OPT_INT, offsetof(serve_args, drain), "SECONDS",
@@ -220,7 +246,7 @@ static const char *const examples[] = {
 const lq_verb lq_verb_serve = {
     .name = "serve", .synopsis = "MODEL", .summary = "Serve a model over HTTP, as OpenAI's API",
     .detail = "Answers POST /v1/chat/completions, /v1/completions and /v1/responses as OpenAI's clients know them, /v1/messages and "
-              "/v1/messages/count_tokens as Anthropic's, /generate and /generate_stream as text-generation-inference's, whole or streamed; "
+              "/v1/messages/count_tokens as Anthropic's, /generate, /generate_stream and / as text-generation-inference's, whole or streamed; "
               "/tokenize, /detokenize; GET /v1/models, /tokenizer_info, /health, /ready, /metrics (Prometheus) and /kv_blocks. Every OpenAI client works "
               "with the URL and /v1, Anthropic's with the URL.\n\n"
               "At / there is a page for a browser: a conversation with the model or a text that it continues, and what the server does right now, "
@@ -231,7 +257,7 @@ const lq_verb lq_verb_serve = {
               "does. Conversations need the chat template that came with the model, or --chat-template.\n\n"
               "Keys come from --api-key-file or the environment variable LQ_API_KEY (--admin-key-file, LQ_ADMIN_KEY), never from the command line. The log names routes, "
               "times, counts and the X-Request-Id that each answer has, the client's or one of its own; no text, no key.\n\n"
-              "On SIGTERM or Ctrl-C new requests get a 503, running ones go on for up to --grace seconds, and the exit status is 0. "
+              "On SIGTERM, SIGHUP or Ctrl-C new requests get a 503, running ones go on for up to --grace seconds, and the exit status is 0. "
               "A second signal ends them at once.",
     .examples = examples, .opts = opts, .opt_count = sizeof opts / sizeof *opts, .size = sizeof(serve_args),
     .init = &init, .min_args = 1, .max_args = 1, .run = run};

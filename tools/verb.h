@@ -117,6 +117,10 @@ typedef struct lq_answer_args {
 
 // What they say to lq_engine_open.
 lq_engine_opts lq_answer_args_opts(const lq_answer_args *a);
+// 0, or the exit status of what was said of them.
+int lq_answer_args_check(const char *verb, const lq_answer_args *a);
+// Tells of a --ctx beyond what the model was trained for.
+void lq_ctx_warn(const char *verb, const lq_model *m);
 // Fills in the name by which the model at `path` goes where none was given, and makes of a template's file its text.
 // texts are to be freed, also after a failure.
 bool lq_answer_args_read(lq_answer_args *a, const char *path, char *texts[2], lq_err *err);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { BESIDE = 4096 }; // requests that count with others in the queue
 static const size_t queue_bytes = (size_t)1 << 30; // what requests may hold in all, before they are refused as too many
@@ -57,6 +58,14 @@ static int blocks_by(const lq_engine *e, size_t kv_bytes, int page) {
     const int64_t all = per_seq * e->max_seqs, most = all < least ? all : least;
     return (int)blocks_within(e, page, most < INT32_MAX / 2 ? most : INT32_MAX / 2,
                               (double)(e->m->dev->ops.room(e->m->dev) / 4));
+}
+
+// More than the machine has is a slip of the hand: it would be found out when the cache is half full.
+static bool kv_fits(const lq_engine *e, size_t kv_bytes, lq_err *err) {
+    const double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    return !e->m->dev->host || (double)kv_bytes <= has ||
+           lq_fail(err, LQ_E_MEMORY, "a KV cache of %.6g GB: this machine has %.3g GB of memory",
+                   (double)kv_bytes * 1e-9, has * 1e-9);
 }
 
 // Windows that the prefix cache keeps take no room from a whole context.
@@ -106,6 +115,7 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
     e->all_cap = e->max_queue + 2 * e->max_seqs + BESIDE;
     for (int g = 0; g < e->m->desc.groups; g++)
         if (e->m->desc.group_window[g]) e->window_blocks[g] = (e->m->desc.group_window[g] - 1 + page - 1) / page + 2;
+    if (!kv_fits(e, o->kv_bytes, err)) return false;
     const int blocks = blocks_for(e, o->kv_bytes, page);
     if (blocks < 1) return lq_fail(err, LQ_E_MEMORY, "the KV cache has no room for one block of %d tokens (%zu bytes)",
                                    page, lq_kv_token_bytes(e->m, -1) * (size_t)page);

@@ -298,7 +298,7 @@ void lq_seq_take(const lq_model *m, lq_seq *s, const lq_drawn *d, const lq_top *
     const int sampled = s->len - s->prompt;
     size_t fresh = 0, deliver;
     if (lq_req_ends(m, q, d->token) && sampled > q->r.min_tokens) s->finish = LQ_STOP;
-    else fresh = lq_detok_next(m->tok, &s->detok, d->token, work);
+    if (s->finish == LQ_RUNNING || q->r.keep_stop) fresh = lq_detok_next(m->tok, &s->detok, d->token, work);
     if (s->finish == LQ_RUNNING && sampled == q->max_tokens) s->finish = LQ_LENGTH;
     if (s->finish != LQ_RUNNING) fresh += lq_detok_end(&s->detok, work + fresh);
     s->chars += characters(work, fresh);

@@ -305,7 +305,7 @@ void lq_model_describe(const lq_model *m, lq_model_info *out) {
                            .file_bytes = lq_ckpt_file_bytes(m->ckpt),
                            .kv_token_bytes = lq_kv_token_bytes(m, -1), .vocab = m->desc.vocab, .dim = m->desc.dim,
                            .layers = m->desc.layers, .heads = a ? a->heads : 0, .kv_heads = a ? a->kv_heads : 0,
-                           .ctx = m->ctx, .embedding = lq_desc_wide(&m->desc),
+                           .ctx = m->ctx, .trained = m->desc.ctx, .embedding = lq_desc_wide(&m->desc),
                            .exact = m->dev->numerics == LQ_NUM_EXACT,
                            .fast = m->dev->numerics == LQ_NUM_FAST};
     snprintf(out->arch, sizeof out->arch, "%s", m->desc.arch->name);

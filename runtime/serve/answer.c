@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t characters(const char *p, size_t n) {
+int64_t lq_characters(const char *p, size_t n) {
     int64_t chars = 0;
     for (size_t i = 0; i < n; i++) chars += ((unsigned char)p[i] & 0xC0) != 0x80;
     return chars;
@@ -24,7 +24,8 @@ static bool echo_keep(lq_answer *a, const lq_completion *c) {
             if (!(e->text = malloc(e->n + 1))) return false;
             memcpy(e->text, text, e->n);
         } else if (!lq_detokenize(a->api->model, p->ids, p->count, false, &e->text, &e->n, NULL)) return false;
-        e->chars = characters(e->text, e->n);
+        e->chars = lq_characters(e->text, e->n);
+        e->given = text != NULL;
         a->bytes += e->n * (size_t)a->shown;
     }
     return true;

@@ -17,7 +17,8 @@
 enum {
     STREAM_CAP = 1 << 20,  // bytes a stream's client may leave unread, beside what the socket holds
     BODIES = 16,           // request bodies of the largest size that may be in memory at once
-    LINES = 1280           // bytes of a head's lines
+    LINES = 1280,          // bytes of a head's lines
+    ASKED = 1024           // of the headers that a page would send
 };
 
 // --- life ---
@@ -80,7 +81,8 @@ static const char *fields(request *r, char *to, size_t size) {
     int n = snprintf(to, size, "X-Content-Type-Options: nosniff\r\nX-Request-Id: %s\r\nRequest-Id: %s\r\n", r->id, r->id);
     char *const end = to + size;
 #define ADD(...) n += snprintf(to + n, (size_t)(end - to - n), __VA_ARGS__)
-    if (*r->origin) ADD("Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: X-Request-Id\r\nVary: Origin\r\n", r->origin);
+    if (*r->origin) ADD("Access-Control-Allow-Origin: %s\r\nAccess-Control-Expose-Headers: X-Request-Id, Request-Id, Retry-After\r\n", r->origin);
+    if (lq_guard_varies(r->s->o)) ADD("Vary: Origin\r\n");
     if (r->status == 401) ADD("WWW-Authenticate: Bearer\r\n");
     if (r->status == 405 && r->allow) ADD("Allow: %s\r\n", r->allow);
     if (r->status == 429 || r->status == 503) ADD("Retry-After: %d\r\n", r->wait > 0 ? r->wait : 1);
@@ -342,6 +344,7 @@ static const route routes[] = {
     {"/v1/messages/count_tokens", false, true, false, false, json_type, count_run},
     {"/generate", false, true, false, false, json_type, completion_run},
     {"/generate_stream", false, true, false, false, json_type, completion_run},
+    {"/", false, true, false, false, json_type, completion_run},
     {"/v1/models", false, false, false, false, json_type, models_run},
     {"/v1/models/", true, false, false, false, json_type, models_run},
     {"/tokenize", false, true, false, false, json_type, tokenize_run},
@@ -367,13 +370,13 @@ static bool route_find(request *r, const char *path, const char *method) {
         const size_t n = strlen(t->path);
         if (t->prefix ? strncmp(path, t->path, n) != 0 || !path[n] : strcmp(path, t->path) != 0) continue;
         if (t->run == lq_page_run && r->s->o->no_page) continue;
+        r->allow = r->route ? "GET, HEAD, POST" : t->post ? "POST" : "GET, HEAD";
         r->route = t;
-        r->allow = t->post ? "POST" : "GET, HEAD";
-        if (!(r->rest = strdup(path + n))) return lq_refuse(&r->no, 500, NULL, NULL, "no memory for a request");
-        return (t->post ? post : get) ||
-            lq_refuse(&r->no, 405, NULL, "method_not_allowed", "%s answers %s", t->path, r->allow);
+        if (!(t->post ? post : get)) continue; // another may answer that here
+        return (r->rest = strdup(path + n)) || lq_refuse(&r->no, 500, NULL, NULL, "no memory for a request");
     }
-    return lq_refuse(&r->no, 404, NULL, "not_found", "there is nothing at this path");
+    if (!r->route) return lq_refuse(&r->no, 404, NULL, "not_found", "there is nothing at this path");
+    return lq_refuse(&r->no, 405, NULL, "method_not_allowed", "%s answers %s", r->route->path, r->allow);
 }
 
 // What the client calls the request, where that is a plain word; else a name of ours.
@@ -385,14 +388,17 @@ static void id_make(request *r, const lq_head *h) {
     else snprintf(r->id, sizeof r->id, "req-%016" PRIx64, r->s->prefix + atomic_fetch_add(&r->s->ids, 1));
 }
 
-// A page asks whether it may ask.
-static void preflight(request *r) {
-    char lines[LINES];
+// A page asks whether it may ask, and with which headers: what its library has to say beside those read here is let in.
+static void preflight(request *r, const lq_head *h) {
+    char lines[LINES + ASKED];
+    const char *more = lq_head_value(h, "Access-Control-Request-Headers");
     lq_text none = {0};
     r->status = 204;
-    fields(r, lines, sizeof lines - 160);
-    strcat(lines, "Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Max-Age: 600\r\n"
-                  "Access-Control-Allow-Headers: Authorization, Content-Type, X-Api-Key, X-Request-Id\r\n");
+    if (!more || !*more || strlen(more) > ASKED || !lq_words_plain(more)) more = NULL;
+    const size_t n = strlen(fields(r, lines, LINES));
+    snprintf(lines + n, sizeof lines - n, "Vary: Access-Control-Request-Headers\r\nAccess-Control-Allow-Methods: GET, POST\r\n"
+             "Access-Control-Max-Age: 600\r\nAccess-Control-Allow-Headers: Authorization, Content-Type, X-Api-Key, X-Request-Id%s%s\r\n",
+             more ? ", " : "", more ? more : "");
     atomic_fetch_add(&r->s->replies[2], 1);
     lq_conn_reply(r->conn, 204, NULL, lines, &none, false);
 }
@@ -427,7 +433,7 @@ static void *on_head(void *arg, lq_conn *c, const lq_head *h, const lq_fault *fa
     if (h) lq_guard_origin(r, h);
     if (fault) lq_refuse(&r->no, fault->status, NULL, NULL, "%s", fault->text);
     else if (*r->origin && !strcmp(h->method, "OPTIONS")) {
-        preflight(r);
+        preflight(r, h);
         return r;
     } else may_come(r, h);
     if (r->no.status) reply_refusal(r, &r->no);

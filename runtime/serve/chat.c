@@ -32,6 +32,11 @@ static const lq_field rows[] = {
     {"audio", LQ_F_OFF, 0, 0, 0, NULL},
     {"web_search_options", LQ_F_OFF, 0, 0, 0, NULL},
     {"echo", LQ_F_BOOL, LQ_AT(echo), 0, 0, NULL},
+    {"user", LQ_F_READ, 0, 0, 0, lq_is_text},
+    {"metadata", LQ_F_READ, 0, 0, 0, lq_read_metadata},
+    {"parallel_tool_calls", LQ_F_READ, 0, 0, 0, lq_is_bool},
+    {"prediction", LQ_F_READ, 0, 0, 0, lq_is_object},
+    {"verbosity", LQ_F_READ, 0, 0, 0, lq_is_text},
     {NULL, LQ_F_OFF, 0, 0, 0, NULL},
 };
 
@@ -47,7 +52,8 @@ static void echo_find(lq_completion *c) {
 }
 
 static bool read_chat(const lq_api *api, lq_completion *c, lq_refusal *no) {
-    static const lq_field *const tables[] = {rows, lq_talk_fields, lq_sampling_fields, lq_never_fields, NULL};
+    static const lq_field *const tables[] = {rows, lq_talk_fields, lq_sampling_fields, lq_idle_fields, lq_never_fields,
+                                            NULL};
     c->special = false; // a template writes its own
     if (!lq_fields_read(&(lq_place){api, c->tree, "", no}, tables, c)) return false;
     if (!c->talk.messages) return lq_refuse(no, 400, "messages", NULL, "messages: expected an array of messages");

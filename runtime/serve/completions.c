@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { STREAM_ECHO = 1 << 20 }; // bytes: what a stream's client may have before it
+enum { AHEAD = 16, MISSED = 256 }; // bytes: how far a token is looked for, beside those not found, and of them
 
 // --- fields ---
 
@@ -42,6 +43,7 @@ static const lq_field rows[] = {
     {"logprobs", LQ_F_LONG, LQ_AT(logprobs), 0, LQ_MAX_TOP, NULL},
     {"echo", LQ_F_BOOL, LQ_AT(echo), 0, 0, NULL},
     {"suffix", LQ_F_OFF, 0, 0, 0, NULL},
+    {"user", LQ_F_READ, 0, 0, 0, lq_is_text},
     {NULL, LQ_F_OFF, 0, 0, 0, NULL},
 };
 
@@ -102,8 +104,43 @@ static void tops_write(const lq_answer *a, lq_choice *c, const lq_event *e, int 
     lq_text_fmt(&c->tops, "}");
 }
 
+static bool is_blank(char c) { return c && strchr(" \t\n\v\f\r", c) != NULL; }
+
+// A prompt's text is echoed as it was given, which need not be what its tokens read: blanks may be fewer or others, and
+// a character may have become another. Where the next token stands in what is left of it; false: it does not.
+static bool echo_find(const lq_choice *c, const lq_echo *e, const lq_token_text *t, size_t *from, size_t *to) {
+    const char *p = e->text + c->echo_at, *core = t->p, *found = NULL;
+    const size_t left = e->n - c->echo_at;
+    size_t n = t->n, blanks = 0;
+    if (n <= left && !memcmp(p, core, n)) return *to = n, true;
+    while (n && is_blank(*core)) core++, n--;
+    while (blanks < left && is_blank(p[blanks])) blanks++;
+    if (!n) return true; // one that the tokenizer put there
+    const size_t window = c->missed + n + AHEAD;
+    if (n <= left - blanks && !memcmp(p + blanks, core, n)) found = p + blanks;
+    else if (c->missed) found = memmem(p, left < window ? left : window, core, n);
+    if (!found) return false;
+    *to = (size_t)(found - p) + n;
+    *from = (size_t)(found - p) - (n < t->n && found > p && is_blank(found[-1]));
+    return true;
+}
+
+// Where it begins, in characters.
+static int64_t echo_offset(lq_choice *c, const lq_echo *e, const lq_token_text *t) {
+    const char *p = e->text + c->echo_at;
+    size_t from = 0, to = 0;
+    if (echo_find(c, e, t, &from, &to)) c->missed = 0;
+    else if (c->missed < MISSED) c->missed += t->n;
+    const bool inside = c->echo_at + from < e->n && ((unsigned char)p[from] & 0xC0) == 0x80; // a character
+    const int64_t at = c->echo_chars + lq_characters(p, from) - inside;
+    c->echo_chars += lq_characters(p, to);
+    c->echo_at += to;
+    return at;
+}
+
 static void tokens_add(lq_answer *a, lq_choice *c, const lq_event *e) {
-    const int64_t whole = a->echoes ? a->echoes[(c - a->choices) / a->n].chars : 0;
+    const lq_echo *echo = a->echoes ? &a->echoes[(c - a->choices) / a->n] : NULL;
+    const int64_t whole = echo ? echo->chars : 0;
     for (int i = 0; i < e->count; i++) {
         const lq_token_text t = lq_token_get(a->api->model, e->tokens[i]);
         lq_text *const parts[] = {&c->tokens, &c->values, &c->tops, &c->offsets};
@@ -111,9 +148,8 @@ static void tokens_add(lq_answer *a, lq_choice *c, const lq_event *e) {
         lq_token_write(&c->tokens, &t);
         lq_logprob_write(&c->values, e->logprobs[i]);
         tops_write(a, c, e, i, &t);
-        // A prompt's text is echoed as it was given, which need not be what its tokens read.
-        const int64_t at = e->offsets[i];
-        lq_text_fmt(&c->offsets, "%" PRId64, e->prompt ? (at < whole ? at : whole) : whole + at);
+        const int64_t at = !e->prompt ? whole + e->offsets[i] : echo->given ? echo_offset(c, echo, &t) : e->offsets[i];
+        lq_text_fmt(&c->offsets, "%" PRId64, at);
     }
 }
 

@@ -8,7 +8,7 @@
 
 static const lq_dialect *const dialects[] = {
     &lq_dialect_completions, &lq_dialect_chat, &lq_dialect_responses, &lq_dialect_messages, &lq_dialect_generate,
-    &lq_dialect_generate_stream, &lq_dialect_embeddings,
+    &lq_dialect_generate_stream, &lq_dialect_generate_either, &lq_dialect_embeddings,
 };
 
 const lq_dialect *lq_dialect_at(const char *path) {

@@ -54,6 +54,7 @@ static const lq_field rows[] = {
     {"truncate_prompt_tokens", LQ_F_READ, LQ_AT(keep), -1, INT_MAX, read_keep},
     {"embed_dtype", LQ_F_READ, 0, 0, 0, read_type},
     {"endianness", LQ_F_READ, 0, 0, 0, read_type},
+    {"user", LQ_F_READ, 0, 0, 0, lq_is_text},
     {NULL, LQ_F_OFF, 0, 0, 0, NULL},
 };
 

@@ -233,6 +233,29 @@ bool lq_read_tool_choice(const lq_place *at, const lq_field *f, cJSON *v, void *
     return true;
 }
 
+// What has no effect here is of its type all the same.
+bool lq_is_text(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    (void)base;
+    return cJSON_IsString(v) || lq_field_refuse(at, f, "expected a text");
+}
+
+bool lq_is_bool(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    (void)base;
+    return cJSON_IsBool(v) || lq_field_refuse(at, f, "expected true or false");
+}
+
+bool lq_is_object(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    (void)base;
+    return cJSON_IsObject(v) || lq_field_refuse(at, f, "expected an object");
+}
+
+bool lq_is_count(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    int none;
+    const lq_field row = {f->name, LQ_F_INT, 0, 0, INT_MAX, NULL};
+    (void)base;
+    return lq_read_int(at, &row, v, &none);
+}
+
 static bool read_priority(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     if (!lq_read_int(at, f, v, base)) return false;
     return !((lq_completion *)base)->ask.priority || at->api->priorities ||
@@ -309,6 +332,14 @@ const lq_field lq_never_fields[] = {
     NEVER("bad_words"), NEVER("prompt_embeds"), NEVER("prompt_logprobs"), NEVER("truncate_prompt_tokens"),
     NEVER("return_token_ids"), NEVER("return_tokens_as_token_ids"), NEVER("kv_transfer_params"), NEVER("vllm_xargs"),
     {"skip_special_tokens", LQ_F_TRUE, 0, 0, 0, NULL}, {"spaces_between_special_tokens", LQ_F_TRUE, 0, 0, 0, NULL},
+    {NULL, LQ_F_OFF, 0, 0, 0, NULL},
+};
+
+const lq_field lq_idle_fields[] = {
+    {"store", LQ_F_READ, 0, 0, 0, lq_is_bool},
+    {"service_tier", LQ_F_READ, 0, 0, 0, lq_is_text},
+    {"prompt_cache_key", LQ_F_READ, 0, 0, 0, lq_is_text},
+    {"safety_identifier", LQ_F_READ, 0, 0, 0, lq_is_text},
     {NULL, LQ_F_OFF, 0, 0, 0, NULL},
 };
 

@@ -1,5 +1,5 @@
-// generate.c: POST /generate and /generate_stream of text-generation-inference: a text in, what follows it out, and
-// with "details" its tokens. A stream has an event for each token, and each has its logprob.
+// generate.c: POST /generate and /generate_stream of text-generation-inference, and POST /, which is either: a text in,
+// what follows it out, and with "details" its tokens. A stream has an event for each token, and each has its logprob.
 #include "runtime/serve/protocol.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -57,11 +57,11 @@ static bool read_parameters(const lq_place *at, const lq_field *f, cJSON *v, voi
     return true;
 }
 
-static bool read_generate(const lq_api *api, lq_completion *c, lq_refusal *no) {
-    static const lq_field *const tables[] = {rows, NULL};
+static bool fields_read(const lq_api *api, lq_completion *c, const lq_field *const *tables, lq_refusal *no) {
     lq_sampling *s = &c->ask.sampling;
     *s = (lq_sampling){.temperature = 1, .top_p = 1, .repetition = 1};
     c->ask.max_tokens = MAX_NEW_TOKENS;
+    c->ask.keep_stop = true;
     if (!lq_fields_read(&(lq_place){api, c->tree, "", no}, tables, c)) return false;
     if (!c->prompt_count) return lq_refuse(no, 400, "inputs", NULL, "inputs: expected a text");
     // Whoever asks for a way to draw wants it done.
@@ -72,14 +72,28 @@ static bool read_generate(const lq_api *api, lq_completion *c, lq_refusal *no) {
     return true;
 }
 
-static bool read_stream(const lq_api *api, lq_completion *c, lq_refusal *no) {
-    if (!read_generate(api, c, no)) return false;
+static bool stream_begin(lq_completion *c, lq_refusal *no) {
     if (c->best_of > 1)
         return lq_refuse(no, 400, "parameters.best_of", NULL,
                          "parameters.best_of: which is the best is known at the end: not of a stream");
     c->stream = c->details = c->ask.logprobs = true;
     if (c->tops > 0) c->logprobs = c->tops;
     return true;
+}
+
+static bool read_generate(const lq_api *api, lq_completion *c, lq_refusal *no) {
+    static const lq_field *const tables[] = {rows, NULL};
+    return fields_read(api, c, tables, no);
+}
+
+static bool read_stream(const lq_api *api, lq_completion *c, lq_refusal *no) {
+    return read_generate(api, c, no) && stream_begin(c, no);
+}
+
+static bool read_either(const lq_api *api, lq_completion *c, lq_refusal *no) {
+    static const lq_field which[] = {{"stream", LQ_F_BOOL, LQ_AT(stream), 0, 0, NULL}, {NULL, LQ_F_OFF, 0, 0, 0, NULL}};
+    static const lq_field *const tables[] = {rows, which, NULL};
+    return fields_read(api, c, tables, no) && (!c->stream || stream_begin(c, no));
 }
 
 // --- tokens ---
@@ -159,15 +173,35 @@ static void details_write(lq_answer *a, const lq_choice *c) {
     if (a->top_n) inside_write(a, "top_tokens", &c->tops);
 }
 
+// The best was told; these are the others.
+static void others_write(lq_answer *a) {
+    lq_text_fmt(&a->out, ",\"best_of_sequences\":[");
+    for (int64_t i = 1; i < a->n; i++) {
+        lq_text_fmt(&a->out, "%s", LQ_LIST_COMMA(i - 1));
+        details_write(a, &a->choices[i]);
+        lq_text_fmt(&a->out, ",\"generated_text\":");
+        text_write(a, &a->choices[i]);
+        lq_text_fmt(&a->out, "}");
+    }
+    lq_text_fmt(&a->out, "]");
+}
+
 static void body(lq_answer *a) {
     lq_text_fmt(&a->out, "{\"generated_text\":");
     text_write(a, a->choices);
     if (a->details) {
         lq_text_fmt(&a->out, ",\"details\":");
         details_write(a, a->choices);
+        if (a->n > 1) others_write(a);
         lq_text_fmt(&a->out, "}");
     }
     lq_text_fmt(&a->out, "}");
+}
+
+static void body_list(lq_answer *a) {
+    lq_text_fmt(&a->out, "[");
+    body(a);
+    lq_text_fmt(&a->out, "]");
 }
 
 static void event_write(lq_answer *a, lq_choice *c, bool last) {
@@ -207,3 +241,6 @@ const lq_dialect lq_dialect_generate = {
 const lq_dialect lq_dialect_generate_stream = {
     .path = "/generate_stream", .id = "gen-", .param = "inputs", .read = read_stream, .tokens = tokens_add,
     .body = body, .chunk = chunk, .end = end, .fail = fail, .invalid = 422, .whole = true};
+const lq_dialect lq_dialect_generate_either = {
+    .path = "/", .id = "gen-", .param = "inputs", .read = read_either, .tokens = tokens_add, .body = body_list,
+    .chunk = chunk, .end = end, .fail = fail, .invalid = 422, .whole = true};

@@ -57,6 +57,12 @@ void lq_guard_origin(request *r, const lq_head *h) {
             snprintf(r->origin, sizeof r->origin, "%s", strcmp(o->origins[i], "*") ? origin : "*");
 }
 
+bool lq_guard_varies(const lq_serve_opts *o) {
+    for (int i = 0; i < o->origin_count; i++)
+        if (strcmp(o->origins[i], "*")) return true;
+    return false;
+}
+
 // --- keys ---
 
 // Takes as long for any key of one length.

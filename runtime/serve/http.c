@@ -183,6 +183,15 @@ bool lq_words_have(const char *list, const char *word) {
     return false;
 }
 
+bool lq_words_plain(const char *list) {
+    for (const char *p = list;; p++) {
+        p += strspn(p, " \t");
+        while (is_token((unsigned char)*p)) p++;
+        p += strspn(p, " \t");
+        if (*p != ',') return !*p;
+    }
+}
+
 // --- a body ---
 
 lq_body lq_body_of(const lq_head *h) {

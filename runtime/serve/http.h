@@ -36,6 +36,8 @@ bool lq_head_read(char *p, size_t n, lq_head *h, lq_fault *fault);
 const char *lq_head_value(const lq_head *h, const char *name);
 // Whether a list like "a, b" has a word, in any case.
 bool lq_words_have(const char *list, const char *word);
+// Whether it is such a list: words as names of headers are, with commas between them.
+bool lq_words_plain(const char *list);
 
 // Where in a body its reader stands.
 typedef struct lq_body {

@@ -6,12 +6,14 @@
 // A request that is not whole has WHOLE_SECONDS, and a large body as many more as it needs at BODY_RATE; a reply must
 // go on within STALL_SECONDS; between requests a client may be silent for idle_seconds. When all places are taken, the
 // one that has been silent longest makes room; where none is, SPARE more are let in, whom the caller may turn away: so
-// that whoever asks for the server's health is answered.
+// that whoever asks for the server's health is answered. There are no more places than descriptors for them.
 //
 // What is not read of a refused request is read and dropped, and a connection that ends is closed for writing first:
 // else the system would take the reply back from a client that is still sending.
 #include "runtime/serve/loop.h"
+#include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -19,12 +21,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
-    SPARE = 16,
+    SPARE = 16, FILES = 8, // descriptors for all else
     WHOLE_SECONDS = 10, SPARE_SECONDS = 2, LINGER_SECONDS = 2, STALL_SECONDS = 60,
     BODY_RATE = 16 << 10, // bytes a second
     DROPPED = 64 << 20,   // of a body that nobody wants
@@ -581,6 +584,17 @@ static bool watch(lq_loop *l, int fd, uint32_t events, void *as) {
 
 bool lq_loop_watch(lq_loop *l, int fd) { return watch(l, fd, EPOLLIN | EPOLLET, l); }
 
+// A connection is a descriptor: how many this process may still open, less those that are kept for others.
+static int64_t places_left(void) {
+    struct rlimit r;
+    int64_t open = 0;
+    DIR *d = getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < INT_MAX ? opendir("/proc/self/fd") : NULL;
+    if (!d) return INT_MAX;
+    for (const struct dirent *e; (e = readdir(d));) open += *e->d_name != '.';
+    closedir(d);
+    return (int64_t)r.rlim_cur - (open - 1) - SPARE - FILES; // one was the folder's
+}
+
 bool lq_loop_open(const lq_loop_opts *o, const lq_loop_calls *calls, lq_loop **out, lq_err *err) {
     lq_loop *l = *out = calloc(1, sizeof *l);
     if (!l) {
@@ -593,8 +607,11 @@ bool lq_loop_open(const lq_loop_opts *o, const lq_loop_calls *calls, lq_loop **o
     l->listening = true;
     l->epoll = epoll_create1(EPOLL_CLOEXEC);
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (watch(l, l->wake, EPOLLIN, &l->wake) && watch(l, o->socket, EPOLLIN, &l->o.socket)) return true;
-    lq_fail(err, LQ_E_IO, "the server can't watch its sockets: %s", strerror(errno));
+    const int64_t places = places_left();
+    if (places < l->o.max_connections) l->o.max_connections = (int)places;
+    if (places < 1) lq_fail(err, LQ_E_IO, "the limit of open files leaves no place for a connection (ulimit -n)");
+    else if (watch(l, l->wake, EPOLLIN, &l->wake) && watch(l, o->socket, EPOLLIN, &l->o.socket)) return true;
+    else lq_fail(err, LQ_E_IO, "the server can't watch its sockets: %s", strerror(errno));
     lq_loop_close(l);
     *out = NULL;
     return false;
@@ -622,3 +639,4 @@ void lq_loop_wake(lq_loop *l) {
 
 double lq_loop_now(const lq_loop *l) { return l->now; }
 int lq_loop_count(const lq_loop *l) { return l->busy; }
+int lq_loop_places(const lq_loop *l) { return l->o.max_connections; }

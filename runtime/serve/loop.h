@@ -30,7 +30,8 @@ typedef struct lq_loop_calls {
 typedef struct lq_loop_opts {
     int socket;           // that listens; the loop's from here on
     lq_tls_keys *tls;     // NULL: none
-    int max_connections;  // beyond them a few are let in as lq_conn_spare; idle ones make room
+    int max_connections;  // beyond them a few are let in as lq_conn_spare; idle ones make room. Lowered to what the
+                          // limit of open files leaves
     int max_per_address;  // 0: any number
     int idle_seconds;     // for a connection on which nothing is asked
 } lq_loop_opts;
@@ -43,6 +44,7 @@ bool lq_loop_watch(lq_loop *l, int fd); // an eventfd that wakes the loop too; i
 double lq_serve_clock(void);            // seconds of a clock that nobody sets
 double lq_loop_now(const lq_loop *l);   // seconds, as of the last time that something came
 int lq_loop_count(const lq_loop *l);    // connections on which a request is under way
+int lq_loop_places(const lq_loop *l);   // max_connections, as it came to be
 
 // A whole reply. `fields`: more of the head, whole lines; may be NULL. The text is taken: *body is empty afterwards.
 // close: the connection ends with it.

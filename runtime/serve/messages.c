@@ -48,6 +48,13 @@ static bool read_thinking(const lq_place *at, const lq_field *f, cJSON *v, void 
            lq_field_refuse(at, f, "this server tells thoughts with the text: expected type disabled");
 }
 
+static bool read_output(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    static const lq_field inside[] = {{"format", LQ_F_OFF, 0, 0, 0, NULL}, {NULL, LQ_F_OFF, 0, 0, 0, NULL}};
+    static const lq_field *const tables[] = {inside, NULL};
+    if (!cJSON_IsObject(v)) return lq_field_refuse(at, f, "expected an object");
+    return lq_fields_read(&(lq_place){at->api, v, "output_config.", at->no}, tables, base);
+}
+
 static const lq_field rows[] = {
     {"model", LQ_F_READ, 0, 0, 0, lq_read_model},
     {"messages", LQ_F_READ, 0, 0, 0, read_messages},
@@ -61,6 +68,9 @@ static const lq_field rows[] = {
     {"tools", LQ_F_READ, 0, 0, 0, read_tools},
     {"tool_choice", LQ_F_READ, 0, 0, 0, read_choice},
     {"thinking", LQ_F_READ, 0, 0, 0, read_thinking},
+    {"metadata", LQ_F_READ, 0, 0, 0, lq_is_object},
+    {"service_tier", LQ_F_READ, 0, 0, 0, lq_is_text},
+    {"output_config", LQ_F_READ, 0, 0, 0, read_output},
     {"output_format", LQ_F_OFF, 0, 0, 0, NULL},
     {"mcp_servers", LQ_F_OFF, 0, 0, 0, NULL},
     {"container", LQ_F_OFF, 0, 0, 0, NULL},

@@ -45,10 +45,12 @@ bool lq_body_parse(const lq_api *api, const char *body, size_t n, cJSON **out, l
 
 // lq_read_int fills an int, and of LQ_F_LONG an int64_t.
 lq_field_read lq_read_model, lq_read_prompt, lq_read_stop, lq_read_format, lq_read_int, lq_read_seed,
-    lq_read_tool_choice;
+    lq_read_tool_choice, lq_read_metadata;
+lq_field_read lq_is_text, lq_is_bool, lq_is_object, lq_is_count; // of what has no effect here
 extern const lq_field lq_sampling_fields[]; // what every dialect of OpenAI's kind has, vLLM's included
 void lq_fields_named(const char *const *names, size_t n, lq_field *rows); // those of them with these names
 extern const lq_field lq_talk_fields[];     // what makes a conversation, of its dialects
+extern const lq_field lq_idle_fields[];     // what OpenAI's clients may say and has no effect here
 extern const lq_field lq_never_fields[];    // what others offer and this server cannot honour
 bool lq_ids_read(const lq_place *at, const lq_field *f, const cJSON *list, size_t max, int32_t **ids, size_t *count);
 
@@ -78,7 +80,7 @@ struct lq_dialect {
     bool whole;  // a stream's choices keep their text to the end
 };
 extern const lq_dialect lq_dialect_completions, lq_dialect_chat, lq_dialect_responses, lq_dialect_messages,
-    lq_dialect_generate, lq_dialect_generate_stream, lq_dialect_embeddings;
+    lq_dialect_generate, lq_dialect_generate_stream, lq_dialect_generate_either, lq_dialect_embeddings;
 
 // A parsed body: what all dialects begin with, before their fields are read.
 void lq_completion_begin(const lq_api *api, lq_completion *c);
@@ -103,5 +105,6 @@ void lq_usage_write(lq_answer *a);
 const char *lq_finish_name(lq_finish f); // with quotes; or null
 void lq_fail_openai(lq_answer *a); // a stream's end: the error, then [DONE]
 void lq_choice_said(lq_choice *c); // what was told of it is over
+int64_t lq_characters(const char *p, size_t n);
 void lq_refusal_openai(const lq_refusal *no, lq_text *out);
 #endif

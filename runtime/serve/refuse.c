@@ -87,6 +87,7 @@ void lq_refusal_write(const lq_refusal *no, const char *path, const char *id, lq
         {"/v1/messages", refusal_messages}, {"/generate", refusal_generate}, {"", refusal_openai},
     };
     size_t i = 0;
+    if (path && !strcmp(path, "/")) path = "/generate"; // by another name
     while (strncmp(path ? path : "", shapes[i].begins, strlen(shapes[i].begins))) i++;
     shapes[i].write(no, id, out);
 }

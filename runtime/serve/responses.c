@@ -34,23 +34,26 @@ static bool read_tools(const lq_place *at, const lq_field *f, cJSON *v, void *ba
 }
 
 static bool read_reasoning(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+    static const lq_field inside[] = {{"effort", LQ_F_TEXT, LQ_AT(talk.effort), 0, 0, NULL},
+                                      {NULL, LQ_F_OFF, 0, 0, 0, NULL}};
+    static const lq_field *const tables[] = {inside, NULL};
     if (!cJSON_IsObject(v)) return lq_field_refuse(at, f, "expected an object");
-    ((lq_completion *)base)->talk.effort = lq_json_str(v, "effort");
-    return true;
+    return lq_fields_read(&(lq_place){at->api, v, "reasoning.", at->no}, tables, base);
 }
 
 static bool read_include(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     lq_completion *c = base;
     if (!cJSON_IsArray(v)) return lq_field_refuse(at, f, "expected an array");
-    for (const cJSON *x = v->child; x; x = x->next)
-        if (cJSON_IsString(x) && !strcmp(x->valuestring, "message.output_text.logprobs") && c->logprobs < 0)
-            c->logprobs = 0;
+    for (const cJSON *x = v->child; x; x = x->next) {
+        if (!cJSON_IsString(x)) return lq_field_refuse(at, f, "expected an array of texts");
+        if (!strcmp(x->valuestring, "message.output_text.logprobs") && c->logprobs < 0) c->logprobs = 0;
+    }
     return true;
 }
 
 enum { MAX_PAIRS = 16, MAX_VALUE = 512, MAX_USER = 512 }; // OpenAI's own
 
-static bool read_metadata(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
+bool lq_read_metadata(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     int n = 0;
     (void)base;
     for (const cJSON *p = cJSON_IsObject(v) ? v->child : NULL; p; p = p->next)
@@ -60,20 +63,10 @@ static bool read_metadata(const lq_place *at, const lq_field *f, cJSON *v, void 
     return cJSON_IsObject(v) || lq_field_refuse(at, f, "expected an object of texts");
 }
 
-static bool read_parallel(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
-    (void)base;
-    return cJSON_IsBool(v) || lq_field_refuse(at, f, "expected true or false");
-}
-
 static bool read_user(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
     (void)base;
     return (cJSON_IsString(v) && strlen(v->valuestring) <= MAX_USER) ||
            lq_field_refuse(at, f, "expected a text of at most %d bytes", MAX_USER);
-}
-
-static bool read_stream_options(const lq_place *at, const lq_field *f, cJSON *v, void *base) {
-    (void)base;
-    return cJSON_IsObject(v) || lq_field_refuse(at, f, "expected an object");
 }
 
 static const lq_field rows[] = {
@@ -87,10 +80,11 @@ static const lq_field rows[] = {
     {"truncation", LQ_F_READ, 0, 0, 0, read_truncation},
     {"reasoning", LQ_F_READ, 0, 0, 0, read_reasoning},
     {"text", LQ_F_READ, 0, 0, 0, lq_read_format},
-    {"stream_options", LQ_F_READ, 0, 0, 0, read_stream_options},
-    {"metadata", LQ_F_READ, 0, 0, 0, read_metadata},
+    {"stream_options", LQ_F_READ, 0, 0, 0, lq_is_object},
+    {"metadata", LQ_F_READ, 0, 0, 0, lq_read_metadata},
     {"user", LQ_F_READ, 0, 0, 0, read_user},
-    {"parallel_tool_calls", LQ_F_READ, 0, 0, 0, read_parallel},
+    {"parallel_tool_calls", LQ_F_READ, 0, 0, 0, lq_is_bool},
+    {"max_tool_calls", LQ_F_READ, 0, 0, 0, lq_is_count},
     {"n", LQ_F_ONE, 0, 0, 0, NULL},
     {"previous_response_id", LQ_F_OFF, 0, 0, 0, NULL},
     {"conversation", LQ_F_OFF, 0, 0, 0, NULL},
@@ -178,7 +172,7 @@ static bool keep_asked(lq_completion *c) {
 }
 
 static bool read_response(const lq_api *api, lq_completion *c, lq_refusal *no) {
-    static const lq_field *const tables[] = {rows, lq_sampling_fields, lq_never_fields, NULL};
+    static const lq_field *const tables[] = {rows, lq_sampling_fields, lq_idle_fields, lq_never_fields, NULL};
     c->special = false;
     if (!lq_fields_read(&(lq_place){api, c->tree, "", no}, tables, c)) return false;
     if (!c->talk.messages) return lq_refuse(no, 400, "input", NULL, "input: expected a text or an array of items");

@@ -253,6 +253,15 @@ static bool listen_on(const lq_serve_opts *o, int *socket_out, char *host, size_
     return true;
 }
 
+static void places_tell(server *s, int wanted) {
+    char text[120];
+    const int places = lq_loop_places(s->loop);
+    if (places == wanted) return;
+    snprintf(text, sizeof text, "%d connections at once, not %d: the limit of open files leaves no more (ulimit -n)",
+             places, wanted);
+    lq_log_add(s, text);
+}
+
 static bool loop_open(server *s, int *port, lq_err *err) {
     lq_loop_calls calls = lq_ask_calls;
     lq_loop_opts o = {.tls = s->tls, .max_connections = s->o->max_connections ? s->o->max_connections : 1024,
@@ -261,6 +270,7 @@ static bool loop_open(server *s, int *port, lq_err *err) {
     calls.arg = s;
     if (!listen_on(s->o, &o.socket, s->host, sizeof s->host, port, err)) return false;
     if (!lq_loop_open(&o, &calls, &s->loop, err)) return false;
+    places_tell(s, o.max_connections);
     if (atomic_load(&stop_fd) < 0) atomic_store(&stop_fd, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     return lq_loop_watch(s->loop, atomic_load(&stop_fd)) ||
         lq_fail(err, LQ_E_IO, "the server can't watch its sockets: %s", strerror(errno));

@@ -142,6 +142,7 @@ bool lq_guard_rate(request *r);
 bool lq_guard_type(request *r, const lq_head *h);  // of a body
 // Who may read the answer in a browser: fills r->origin.
 void lq_guard_origin(request *r, const lq_head *h);
+bool lq_guard_varies(const lq_serve_opts *o); // whether an answer depends on who asks
 
 // --- metrics.c ---
 void lq_times_add(lq_times *t, double s);

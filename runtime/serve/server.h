@@ -106,11 +106,13 @@ typedef struct lq_choice {
     int64_t count;  // of tokens
     bool begun;     // its first chunk was written
     int sampled, cached, stop_index;
+    size_t echo_at, missed; // where in the echo its prompt's next token is looked for; bytes of tokens not found there
+    int64_t echo_chars;     // of the echo, before echo_at
     double logprob; // of all tokens together
     lq_finish finish;
 } lq_choice;
 
-typedef struct lq_echo { char *text; size_t n; int64_t chars; } lq_echo;
+typedef struct lq_echo { char *text; size_t n; int64_t chars; bool given; } lq_echo; // given: not what tokens read
 
 // The answer to a completion, fed by events: a stream's bytes grow in `out`, a whole answer stands in it when `open`
 // is 0.

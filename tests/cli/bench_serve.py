@@ -379,7 +379,7 @@ def test_usage():
 
 def test_lq():
     with tempfile.TemporaryFile("w+") as log:
-        p = subprocess.Popen([LQ, "serve", str(ROOT / "calib_data/demo"), "--port", "-1", "--json"], stdout=subprocess.PIPE, stderr=log, text=True)
+        p = subprocess.Popen([LQ, "serve", str(ROOT / "calib_data/demo"), "--port", "0", "--json"], stdout=subprocess.PIPE, stderr=log, text=True)
         line = p.stdout.readline()
         log.seek(0)
         if not check(line, "lq serve did not start:", log.read()):

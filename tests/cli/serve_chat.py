@@ -112,6 +112,8 @@ def test_chat_stream(s):
 
 def test_chat_refusals(s):
     ok = {"messages": QUESTION, "max_tokens": 2}
+    check(s.post({**ok, **dict.fromkeys(("user", "metadata", "store", "service_tier", "parallel_tool_calls", "prediction", "verbosity", "prompt_cache_key", "safety_identifier"))},
+                 "/v1/chat/completions")["choices"], "null is absent")
     rows = [
         ({"messages": None}, "messages"), ({"messages": []}, "messages"), ({"messages": "x"}, "messages"), ({"messages": ["x"]}, "messages"), ({"messages": [{}]}, "messages"),
         ({"messages": [{"role": "user"}]}, "messages"), ({"messages": [{"role": "user", "content": None}]}, "messages"), ({"messages": [{"role": 1, "content": "a"}]}, "messages"),
@@ -128,6 +130,9 @@ def test_chat_refusals(s):
         ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"), ({"modalities": ["audio"]}, "modalities"),
         ({"response_format": {"type": "json_object"}}, "response_format"), ({"stream_options": {}}, "stream_options"), ({"min_tokens": 3}, "min_tokens"),
         ({"guided_regex": "a"}, "guided_regex"), ({"stop": [1]}, "stop"), ({"temperature": "x"}, "temperature"), ({"reasoning_effort": 1}, "reasoning_effort"),
+        ({"user": 1}, "user"), ({"metadata": [1]}, "metadata"), ({"metadata": {"a": 1}}, "metadata"), ({"store": "yes"}, "store"), ({"service_tier": 5}, "service_tier"),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls"), ({"prediction": "x"}, "prediction"), ({"verbosity": 1}, "verbosity"), ({"prompt_cache_key": 1}, "prompt_cache_key"),
+        ({"safety_identifier": []}, "safety_identifier"),
     ]
     for change, param in rows:
         status, _, raw = s.ask("POST", "/v1/chat/completions", {**ok, **change})
@@ -313,7 +318,10 @@ def test_responses(s):
                           ({"input": [{"type": "item_reference", "id": "x"}]}, "input"), ({"previous_response_id": "resp_1"}, "previous_response_id"), ({"conversation": "c"}, "conversation"),
                           ({"background": True}, "background"), ({"text": {"format": {"type": "json_object"}}}, "text"), ({"tool_choice": "required"}, "tool_choice"),
                           ({"tools": [{"type": "web_search"}]}, "tools"), ({"truncation": "auto"}, "truncation"), ({"max_output_tokens": 0}, "max_output_tokens"),
-                          ({"instructions": 1}, "instructions"), ({"metadata": {"a": 1}}, "metadata"), ({"metadata": {"a": "x" * 600}}, "metadata"), ({"stream": 1}, "stream"), ({"prompt": {"id": "p"}}, "prompt")):
+                          ({"instructions": 1}, "instructions"), ({"metadata": {"a": 1}}, "metadata"), ({"metadata": {"a": "x" * 600}}, "metadata"), ({"stream": 1}, "stream"), ({"prompt": {"id": "p"}}, "prompt"),
+                          ({"include": "x"}, "include"), ({"include": [1]}, "include"), ({"max_tool_calls": "x"}, "max_tool_calls"), ({"max_tool_calls": 1.5}, "max_tool_calls"), ({"store": 1}, "store"),
+                          ({"service_tier": []}, "service_tier"), ({"prompt_cache_key": 1}, "prompt_cache_key"), ({"safety_identifier": 1}, "safety_identifier"),
+                          ({"reasoning": {"effort": 1}}, "reasoning.effort"), ({"reasoning": "x"}, "reasoning")):
         e = s.post({**ask, **change}, "/v1/responses", 400)["error"]
         check(e["param"] == param and e["type"] == "invalid_request_error", change, e)
 
@@ -355,12 +363,15 @@ def test_messages(s):
     call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]}
     rows = [({"messages": QUESTION + [call]}, "messages: "), ({"max_tokens": None}, "max_tokens"), ({"max_tokens": 0}, "max_tokens"), ({"messages": []}, "messages"), ({"messages": [{"role": "system", "content": "x"}]}, "messages[0]"),
             ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0]: content[0]"), ({"temperature": 2}, "temperature"), ({"stop_sequences": "x"}, "stop_sequences"),
-            ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"), ({"system": 1}, "system"), ({"tools": [{}]}, "tools")]
+            ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"), ({"system": 1}, "system"), ({"tools": [{}]}, "tools"),
+            ({"output_format": {"type": "json_schema"}}, "output_format"), ({"output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
+            ({"output_config": 5}, "output_config"), ({"metadata": "x"}, "metadata"), ({"service_tier": 1}, "service_tier")]
     for change, named_ in rows:
         status, head, raw = s.ask("POST", "/v1/messages", {**ask, **change})
         e = json.loads(raw)
         check(status == 400 and e["type"] == "error" and e["error"]["type"] == "invalid_request_error" and e["error"]["message"].startswith(named_) and
               e["request_id"] == head["X-Request-Id"], change, status, e)
+    check(s.post({**ask, "output_config": {"effort": "low", "format": None}}, "/v1/messages")["content"] == r["content"], "output_config without a format")
     for method, path, body, status, kind in (("POST", "/v1/messages", {**ask, "model": "other"}, 404, "not_found_error"), ("GET", "/v1/messages", None, 405, "invalid_request_error"),
                                              ("POST", "/v1/messages", "x" * (5 << 20), 413, "request_too_large"), ("POST", "/v1/messages/count_tokens", {}, 400, "invalid_request_error")):
         got, _, raw = s.ask(method, path, body)
@@ -371,7 +382,7 @@ def test_shapes():
     """What the server itself refuses has the shape of the path's protocol too."""
     s = serve.Server(env={"LQ_API_KEY": "k"})
     for path, shape in (("/v1/messages", lambda e: e["type"] == "error" and e["error"]["type"] == "authentication_error" and e["request_id"]),
-                        ("/v1/messages/count_tokens", lambda e: e["error"]["type"] == "authentication_error"), ("/generate", lambda e: e["error_type"] == "unauthorized"),
+                        ("/v1/messages/count_tokens", lambda e: e["error"]["type"] == "authentication_error"), ("/generate", lambda e: e["error_type"] == "unauthorized"), ("/", lambda e: e["error_type"] == "unauthorized"),
                         ("/v1/responses", lambda e: e["error"]["code"] == "invalid_api_key"), ("/v1/chat/completions", lambda e: e["error"]["code"] == "invalid_api_key")):
         status, _, raw = s.ask("POST", path, {})
         check(status == 401 and shape(json.loads(raw)), path, status, raw)
@@ -402,9 +413,29 @@ def test_generate(s):
     check(got["generated_text"] == drawn and got["details"]["seed"] == 7, got, drawn)
     word = plain["text"].split()[2]
     stop = s.post({"inputs": ask["inputs"], "parameters": {"max_new_tokens": 8, "stop": [word], "details": True}}, "/generate")
-    check(stop["details"]["finish_reason"] == "stop_sequence", stop)
+    kept = plain["text"][:plain["text"].index(word) + len(word)]
+    check(stop["details"]["finish_reason"] == "stop_sequence" and stop["generated_text"] == kept, "a stop text stays", stop)
+    ev = [json.loads(b[5:]) for b in stream(s, "/generate_stream", {"inputs": ask["inputs"], "parameters": {"max_new_tokens": 8, "stop": [word]}}).decode().split("\n\n") if b]
+    check("".join(e["token"]["text"] for e in ev) == kept == ev[-1]["generated_text"], "in a stream too", ev)
     end_ = s.post({"inputs": prompt_text(s), "parameters": {"max_new_tokens": 90, "details": True}}, "/generate")
     check(end_["details"]["finish_reason"] == "eos_token" and end_["details"]["tokens"][-1]["special"] is True, end_)
+    check(s.post(ask, "/") == [{"generated_text": plain["text"]}] == [s.post({**ask, "stream": True}, "/generate")], "POST / is /generate, in a list")
+    check([json.loads(b[5:]) for b in stream(s, "/", {**ask, "parameters": {**p, "return_full_text": False}}).decode().split("\n\n") if b] ==
+          [json.loads(b[5:]) for b in stream(s, "/generate_stream", {**ask, "parameters": {**p, "return_full_text": False}}).decode().split("\n\n") if b], "or /generate_stream")
+    check(s.post({**ask, "stream": 1}, "/", 422)["error_type"] == "validation", "stream of another type")
+    for headers, want in ((serve.JSON, 200), ({"Content-Type": "text/plain"}, 415), ({**serve.JSON, "Host": "evil.example"}, 421)):
+        check(s.ask("POST", "/", json.dumps(ask).encode(), headers)[0] == want, "POST /", headers)
+    status, head, raw_ = s.ask("DELETE", "/")
+    check(status == 405 and head["Allow"] == "GET, HEAD, POST" and s.ask("GET", "/")[0] == 200, "/", status, head["Allow"])
+    drawn = {"max_new_tokens": 6, "do_sample": True, "seed": 3, "temperature": 1.4, "best_of": 4, "details": True, "top_n_tokens": 1, "return_full_text": True}
+    best = s.post({"inputs": "Once", "parameters": drawn}, "/generate")
+    others = best["details"]["best_of_sequences"]
+    mean = lambda d: sum(t["logprob"] for t in d["tokens"]) / len(d["tokens"])
+    check(len(others) == 3 and mean(best["details"]) >= mean(others[0]) >= mean(others[1]) >= mean(others[2]), "the others", best)
+    for o in others:
+        check(set(o) == {"generated_text", "finish_reason", "generated_tokens", "seed", "prefill", "tokens", "top_tokens"} and o["prefill"] == [] and o["seed"] == 3 and
+              o["generated_tokens"] == len(o["tokens"]) == len(o["top_tokens"]) and o["generated_text"].startswith("Once"), "one of the others", o)
+    check("best_of_sequences" not in d, "of one there are no others")
     for change in ({"inputs": 1}, {"inputs": None}, {"parameters": {"max_new_tokens": 0}}, {"parameters": 1}, {"parameters": {"grammar": {"type": "json"}}}, {"parameters": {"truncate": 5}},
                    {"parameters": {"temperature": "x"}}):
         e = s.post({**ask, **change}, "/generate", 422)

@@ -68,7 +68,7 @@ def test_refusals(s):
             ({"input": [1 << 30]}, "input", None), ({"input": [[1], []]}, "input", None), ({"input": [1] * (ctx + 1)}, "input", "context_length_exceeded"), ({"input": ["x"] * 2049}, "input", None),
             ({"dimensions": wide + 1}, "dimensions", None), ({"dimensions": 0}, "dimensions", None), ({"dimensions": "4"}, "dimensions", None), ({"encoding_format": "bytes"}, "encoding_format", None),
             ({"normalize": 1}, "normalize", None), ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", None), ({"truncate_prompt_tokens": -2}, "truncate_prompt_tokens", None),
-            ({"embed_dtype": "float16"}, "embed_dtype", None), ({"endianness": "big"}, "endianness", None), ({"messages": [{"role": "user", "content": "x"}]}, "messages", None)):
+            ({"embed_dtype": "float16"}, "embed_dtype", None), ({"endianness": "big"}, "endianness", None), ({"user": 1}, "user", None), ({"messages": [{"role": "user", "content": "x"}]}, "messages", None)):
         e = vectors(s, 400, **{"input": "x", **change})["error"]
         check(e["param"] == param and e["code"] == code and param in e["message"], change if len(str(change)) < 200 else param, e)
     check(vectors(s, 404, input="x", model="other")["error"]["code"] == "model_not_found", "another model")

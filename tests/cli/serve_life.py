@@ -150,15 +150,28 @@ def test_names():
     check(s.ask("OPTIONS", "/v1/completions", headers={"Origin": "http://a.example", "Access-Control-Request-Method": "POST"})[0] == 405, "nor may one ask")
     s.stop()
     s = Server("--cors", "https://a.example", "--cors", "http://b.example:3000")
+    asks = "x-stainless-lang, anthropic-version,anthropic-dangerous-direct-browser-access,openai-organization"
+    preflight = lambda origin, headers: s.ask("OPTIONS", "/v1/messages", headers={"Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": headers})
+    for given, back in ((asks, True), ("x-" + "a" * 1000, True), ("x-" + "a" * 2000, False), ("a b", False), ("x: y", False), ("", False)):
+        status, head, _ = preflight("https://a.example", given)
+        told = head["Access-Control-Allow-Headers"]
+        check(status == 204 and told.startswith("Authorization, Content-Type, X-Api-Key") and (told.endswith(", " + given) if back else told.endswith("X-Request-Id")),
+              "headers that a library sends", given[:100], status, told)
+        check(head.get_all("Vary") == ["Origin", "Access-Control-Request-Headers"], "what that depends on", head.get_all("Vary"))
+    check("x-stainless-lang" not in str(preflight("https://c.example", asks)[1]), "to those that may")
+    check(s.ask("GET", "/v1/models")[1]["Vary"] == "Origin", "for others, too")
+    exposed = s.ask("GET", "/v1/models", headers={"Origin": "https://a.example"})[1]["Access-Control-Expose-Headers"]
+    check(set(exposed.split(", ")) == {"X-Request-Id", "Request-Id", "Retry-After"}, "what a page may read", exposed)
     for origin, may in (("https://a.example", True), ("http://b.example:3000", True), ("http://a.example", False), ("https://a.example.evil.example", False)):
         status, head, _ = s.ask("OPTIONS", "/v1/completions", headers={"Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"})
         check((status == 204 and head["Access-Control-Allow-Origin"] == origin and "POST" in head["Access-Control-Allow-Methods"] and "Authorization" in head["Access-Control-Allow-Headers"]) == may,
               "a page asks first", origin, status, dict(head))
         head = s.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, "stream": True}, {**JSON, "Origin": origin})[1]
-        check((head.get("Access-Control-Allow-Origin") == origin and head.get("Vary") == "Origin") == may, "a page reads", origin, dict(head))
+        check((head.get("Access-Control-Allow-Origin") == origin and head.get("Vary") == "Origin") if may else "Access-Control-Allow-Origin" not in head, "a page reads", origin, dict(head))
     s.stop()
     s = Server("--cors", "*")
-    check(s.ask("GET", "/v1/models", headers={"Origin": "null"})[1]["Access-Control-Allow-Origin"] == "*", "any page")
+    head = s.ask("GET", "/v1/models", headers={"Origin": "null"})[1]
+    check(head["Access-Control-Allow-Origin"] == "*" and "Vary" not in head, "any page", dict(head))
     s.stop()
 
 
@@ -200,6 +213,29 @@ def test_places():
         check(b" 200 " in c.recv(1000)[:16], "a place that was given back")
     for c in held:
         c.close()
+    s.stop()
+
+
+def test_files():
+    """Where fewer files may be open than there are places, there are fewer places: idle clients keep nobody out."""
+    s, get = Server(files=96), b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+    end = time.monotonic() + 5 * SLOW
+    while not s.errors() and time.monotonic() < end:
+        time.sleep(0.01)
+    check(re.search(r"\b\d\d connections at once, not 1024", s.errors()) and s.errors().count("\n") == 1, "it says so", s.errors())
+    held = []
+    for _ in range(120):
+        held.append(socket.create_connection(("127.0.0.1", s.port), timeout=20 * SLOW))
+        held[-1].sendall(get)
+        held[-1].recv(1000)
+    check(s.ask("GET", "/health")[0] == 200 and s.ask("GET", "/ready")[0] == 200, "health when no file is left for others")
+    time.sleep(1.2)
+    check(s.ask("GET", "/v1/models")[0] == 200, "the one that has been silent longest makes room")
+    for c in held:
+        c.close()
+    s.stop()
+    s = Server("--max-connections", "20", files=96)
+    check(s.errors() == "", "20 have their place", s.errors())
     s.stop()
 
 
@@ -378,11 +414,24 @@ def test_start():
     check(p.returncode == 1 and p.stderr.count("\n") == 1, "no such model", p)
     p = subprocess.run([LQ, "serve", serve.MODEL, "--host", "no.such.host.invalid"], capture_output=True, text=True, timeout=60 * SLOW)
     check(p.returncode == 1 and "no.such.host.invalid" in p.stderr, "no such host", p)
+    for args, word in ((("--port", "70000"), "from 0 to 65535"), (("--port", "-1"), "from 0 to 65535"), (("--kv-block", "17"), "16|32|64"), (("--name", ""), "--name"), (("--cors", "foo"), "foo"),
+                       (("--cors", "https://a.example/"), "--cors"), (("--cors", "*", "--cors", "https://"), "--cors"), (("--cors", "http://a:b"), "--cors"), (("--cors", "http://[::1"), "--cors")):
+        p = subprocess.run([LQ, "serve", serve.MODEL, *args], capture_output=True, text=True, timeout=60 * SLOW)
+        check(p.returncode == 2 and word in p.stderr.splitlines()[0], "wrong usage", args, p)
+    start = time.monotonic()
+    p = subprocess.run([LQ, "serve", serve.MODEL, "--port", "0", "--kv-memory", "100T"], capture_output=True, text=True, timeout=60 * SLOW)
+    check(p.returncode == 1 and p.stderr.count("\n") == 1 and "100000 GB" in p.stderr and time.monotonic() - start < 5 * SLOW, "a KV cache larger than the machine", p)
+    s = Server("--ctx", "60000", "--cors", "http://[::1]:3000", "--cors", "http://localhost:5173", "--cors", "app://obsidian.md")
+    said = s.errors()
+    check(said.count("\n") == 1 and "60000" in said and "trained" in said, "a context that the model does not know", said)
+    s.p.send_signal(signal.SIGHUP)
+    s.stop()
+    check("shutting down" in s.errors(), "SIGHUP is an end like SIGTERM", s.errors())
 
 
 def main():
     serve.ONE = []
-    serve.run([test_lingering, test_queue, test_priority, test_key, test_clients, test_names, test_places, test_tls, test_deadline, test_admin, test_drain, test_start], [a for a in sys.argv[1:] if a.startswith("test_")])
+    serve.run([test_lingering, test_queue, test_priority, test_key, test_clients, test_names, test_places, test_files, test_tls, test_deadline, test_admin, test_drain, test_start], [a for a in sys.argv[1:] if a.startswith("test_")])
     return end()
 
 

@@ -13,7 +13,7 @@ static void must(bool cond) {
 }
 
 static const char *const paths[] = {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages",
-                                    "/generate", "/generate_stream", "/v1/embeddings"};
+                                    "/generate", "/generate_stream", "/", "/v1/embeddings"};
 
 static void refused(const lq_refusal *no, const char *path) {
     lq_text out = {0};

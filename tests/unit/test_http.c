@@ -106,6 +106,9 @@ static void test_limits(void) {
     CHECK(head_of(copy, text, n - 4, 4096, &h) == 0 && h.fields == LQ_HEAD_FIELDS, "100 headers");
     CHECK(lq_head_value(&h, "hOST") && !strcmp(lq_head_value(&h, "hOST"), "x") && !lq_head_value(&h, "B"), "a value");
     CHECK(lq_words_have("a,b , close", "CLOSE") && !lq_words_have("xclose, close-x", "close"), "words");
+    CHECK(lq_words_plain("") && lq_words_plain("a") && lq_words_plain("x-a,\tb , c_d") && !lq_words_plain("a b") &&
+              !lq_words_plain("a: b") && !lq_words_plain("a, \"b\"") && !lq_words_plain("a;b") && !lq_words_plain("a,\xe9"),
+          "a list of words");
 }
 
 typedef struct body_case { bool chunked; uint64_t length; const char *text, *data, *behind; int status; } body_case;
