@@ -51,7 +51,8 @@ static bool load(chat *c, const char *path, lq_err *err) {
     size_t n;
     cJSON *list = NULL;
     const cJSON *m;
-    bool done = lq_input_read(path, limits.bytes, &text, &n, err) && lq_json_parse(text, n, limits, path, &list, err);
+    bool done = lq_input_read(path, limits.bytes, &text, &n, err) &&
+                lq_json_parse_exact(text, n, limits, path, &list, NULL, err);
     free(text);
     if (done && !cJSON_IsArray(list))
         done = lq_fail(err, LQ_E_FORMAT, "%s: is no list of messages, {\"role\": ..., \"content\": ...} each", path);
@@ -66,11 +67,17 @@ static bool load(chat *c, const char *path, lq_err *err) {
 }
 
 static bool save(const chat *c, const char *path, lq_err *err) {
-    char *text = cJSON_Print(c->messages);
-    FILE *f = text ? fopen(path, "wb") : NULL;
-    bool done = f && fprintf(f, "%s\n", text) > 0;
+    lq_text text = {0};
+    const cJSON *m;
+    cJSON_ArrayForEach(m, c->messages) { // a line each
+        lq_text_fmt(&text, "%s\n", text.n ? "," : "[");
+        lq_text_tree(&text, m);
+    }
+    lq_text_fmt(&text, "%s\n]\n", text.n ? "" : "[");
+    FILE *f = text.failed ? NULL : fopen(path, "wb");
+    bool done = f && fwrite(text.p, 1, text.n, f) == text.n;
     if (f && fclose(f)) done = false;
-    cJSON_free(text);
+    free(text.p);
     return done || lq_fail(err, LQ_E_IO, "%s: the conversation cannot be written", path);
 }
 
@@ -81,16 +88,17 @@ enum { VARS = 2 };
 // The conversation as the template has it, up to where the answer begins.
 static bool render(const chat *c, char **text, size_t *n, lq_err *err) {
     lq_template_var *vars = calloc(VARS + c->o->var_count, sizeof *vars);
-    char *messages = cJSON_PrintUnformatted(c->messages);
-    bool done = (vars && messages) || lq_fail(err, LQ_E_MEMORY, "no memory for the conversation");
+    lq_text messages = {0};
+    lq_text_tree(&messages, c->messages);
+    bool done = (vars && !messages.failed) || lq_fail(err, LQ_E_MEMORY, "no memory for the conversation");
     if (done) {
-        vars[0] = (lq_template_var){"messages", messages, strlen(messages)};
+        vars[0] = (lq_template_var){"messages", messages.p, messages.n};
         vars[1] = (lq_template_var){"add_generation_prompt", "true", 4};
         if (c->o->var_count) memcpy(vars + VARS, c->o->vars, c->o->var_count * sizeof *vars);
     }
     done = done && lq_template_render(c->o->tmpl, vars, VARS + c->o->var_count, text, n, err);
     free(vars);
-    cJSON_free(messages);
+    free(messages.p);
     return done;
 }
 

@@ -25,6 +25,7 @@ TEMPLATE = (
     "{%- for m in messages -%}{%- if m.role == 'system' -%}[{{ m.content }}] {% elif m.role == 'user' -%}"
     "{{ m.content }}{%- else -%}{{ m.content }}\n{% endif -%}{%- endfor -%}"
     "{%- if shout is defined -%}!{%- endif -%}"
+    "{%- if messages[0].n is defined -%}{{ messages[0].n | tojson }}{%- endif -%}"
 )
 
 
@@ -155,6 +156,11 @@ def once(folder, model):
     r = run("run", model, "Once upon a time", "-n", "12", "--json", "--var", "shout=true")
     raw = run("run", model, "Once upon a time!", "-n", "12", "--json", "--raw", "--no-special")
     check(json.loads(r.stdout)["ids"] == json.loads(raw.stdout)["ids"], "a variable of the template", r.stderr)
+    with open(folder + "/n.json", "w") as f:
+        json.dump([{"role": "user", "content": "Once", "n": [9007199254740993, 1.0]}], f)
+    r = run("run", model, "--messages", folder + "/n.json", "-n", "12", "--json")
+    raw = run("run", model, "Once[9007199254740993, 1.0]", "-n", "12", "--json", "--raw", "--no-special")
+    check(json.loads(r.stdout)["ids"] == json.loads(raw.stdout)["ids"], "numbers are as they were told", r.stderr)
     r = run("run", model, "Once upon a time", "-n", "12", "--draw", "--quiet")
     check(b"12 tokens:" in r.stderr and b"perplexity" in r.stderr and len(r.stderr.splitlines()) == 2 + 8, "--draw", r.stderr)
     for words, why in (

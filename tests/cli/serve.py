@@ -4,7 +4,7 @@
 # Starts the program itself on free loopback ports. LQ: the program (build/release/lq); LQ_MODEL: the model (else calib_data/demo, and
 # for what is asked in one server a sentencepiece model, where numpy and ../shared/data are); LQ_SLOW: a factor on every time limit,
 # for builds with sanitizers. Names of tests as arguments: those alone.
-import asyncio, http.client, json, math, os, pathlib, random, re, resource, signal, socket, struct, subprocess, sys, tempfile, threading, time
+import asyncio, fcntl, http.client, json, math, os, pathlib, random, re, resource, signal, socket, struct, subprocess, sys, tempfile, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -21,7 +21,8 @@ JSON = {"Content-Type": "application/json"}
 
 class Server:
     def __init__(self, *args, env=None, files=None):  # files: how many it may have open
-        self.log = tempfile.TemporaryFile("a+")  # appended to: where this end reads moves no place to write
+        self.log = tempfile.TemporaryFile("w+")
+        fcntl.fcntl(self.log, fcntl.F_SETFL, os.O_APPEND)  # where this end reads moves no place to write
         self.p = subprocess.Popen([LQ, "serve", MODEL, "--name", "demo", "--port", "0", "--json", *args], stdout=subprocess.PIPE,
                                   stderr=self.log, text=True, env={**os.environ, **(env or {})},
                                   preexec_fn=files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))))
