@@ -223,7 +223,7 @@ typedef struct lq_engine lq_engine;
 typedef struct lq_engine_opts {
     int max_seqs;       // sequences in one step; 0 = 64
     int max_batch;      // tokens in one step (the chunk of a prefill); 0 = 512
-    int max_prefill;    // of these, of prompts; 0 = what decoding leaves
+    int max_prefill;    // of these, of prompts; 0 = what decoding leaves, on a CPU 128 at most while anyone decodes
     int max_queue;      // requests that wait though no place is free; 0 = 1024
     int age_ms;         // who has waited so long goes before all priorities; 0 = 10,000
     size_t kv_bytes;    // 0 = for max_seqs contexts, but at most 4096 blocks or four contexts, and a quarter of memory

@@ -167,7 +167,8 @@ bool lq_bench_open(lq_bench *b, lq_err *err) {
     if (!b->test_count) return true;
     for (int i = 0; i < b->runner_count; i++) {
         lq_bench_runner *r = &b->runners[i];
-        lq_engine_opts eo = {.kv_page = PAGE, .no_prefix = true, .kv_bytes = cache_bytes(b, r, &eo.max_seqs)};
+        lq_engine_opts eo = {.kv_page = PAGE, .no_prefix = true, .max_prefill = INT16_MAX};
+        eo.kv_bytes = cache_bytes(b, r, &eo.max_seqs);
         eo.max_queue = eo.max_seqs;
         if (!lq_engine_open(r->m, &eo, &r->e, err)) return false;
         for (int t = 0; t < b->test_count; t++) {

@@ -88,6 +88,7 @@ static bool answer(batch_args *a, lq_batch *b, const char *path, lq_err *err) {
     lq_engine_opts eo = lq_answer_args_opts(&a->answer);
     lq_model *m = NULL;
     lq_engine *e = NULL;
+    if (!eo.max_prefill) eo.max_prefill = INT16_MAX; // nobody waits for a stream
     eo.max_queue = eo.max_seqs ? eo.max_seqs : 64; // as many wait as run: a step is never short of them
     bool done = lq_model_open(path, &mo, &m, err) && lq_engine_open(m, &eo, &e, err) && lq_engine_warm(e, err);
     if (done) {

@@ -103,7 +103,7 @@ typedef struct lq_answer_args {
     {"max-seqs", 0, LQ_OPT_INT, offsetof(T, m.max_seqs), "N", "sequences in one step (default: 64)", NULL, 1, 4096},               \
     {"max-batch-tokens", 0, LQ_OPT_INT, offsetof(T, m.max_batch), "N", "tokens in one step (default: 512)", NULL, 1, 65536},              \
     {"max-prefill-tokens", 0, LQ_OPT_INT, offsetof(T, m.max_prefill), "N",                                                                 \
-     "of these, tokens of prompts: fewer keep streams even, more answer sooner (default: all)", NULL, 1, 65536},                    \
+     "of these, tokens of prompts: fewer keep streams even, more answer sooner (default: all that fit, on a CPU 128 while anyone decodes)", NULL, 1, 65536},                    \
     {"kv-block", 0, LQ_OPT_INT, offsetof(T, m.kv_block), "N", "tokens in a block of the KV cache: 16, 32 (default) or 64",         \
      NULL, 16, 64},                                                                                                                \
     {"kv-memory", 0, LQ_OPT_SIZE, offsetof(T, m.kv_memory), "SIZE",                                                                \

@@ -14,7 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BESIDE = 4096 }; // requests that count with others in the queue
+enum {
+    BESIDE = 4096,        // requests that count with others in the queue
+    BESIDE_PREFILL = 128, // tokens of prompts beside who decodes, on a CPU: fewer cost the prompt more
+    BATCH = 512           // tokens in a step
+};
 static const size_t queue_bytes = (size_t)1 << 30; // what requests may hold in all, before they are refused as too many
 
 double lq_engine_clock(void) {
@@ -106,10 +110,11 @@ static bool open_parts(lq_engine *e, const lq_engine_opts *o, lq_err *err) {
                        "%d sequences, %d tokens in a step, a queue of %d: expected up to 4096, 65536 and 1048576",
                        o->max_seqs, o->max_batch, o->max_queue);
     e->max_seqs = o->max_seqs ? o->max_seqs : 64;
-    e->max_batch = o->max_batch ? o->max_batch : 512;
+    e->max_batch = o->max_batch ? o->max_batch : BATCH;
     if (e->max_batch < e->max_seqs) e->max_batch = e->max_seqs;
     e->caches = !o->no_prefix;
     e->max_prefill = o->max_prefill ? o->max_prefill : e->max_batch;
+    e->max_beside = o->max_prefill || !e->m->dev->host ? e->max_prefill : BESIDE_PREFILL;
     e->age = o->age_ms ? o->age_ms * 1e-3 : 10;
     e->max_queue = o->max_queue ? o->max_queue : 1024;
     e->all_cap = e->max_queue + 2 * e->max_seqs + BESIDE;

@@ -359,13 +359,14 @@ static void share(lq_engine *e, int budget) {
 }
 
 void lq_sched_plan(lq_engine *e) {
-    int budget = e->max_batch;
+    int budget = e->max_batch, most = e->max_prefill;
     memset(e->copies, 0, sizeof e->copies);
     for (int i = 0; i < e->runs; i++) {
         e->take[i] = due(e, e->running[i]) == 1;
         budget -= e->take[i];
+        if (e->take[i] && most > e->max_beside) most = e->max_beside;
     }
-    share(e, budget < e->max_prefill ? budget : e->max_prefill);
+    share(e, budget < most ? budget : most);
     // While one finds no blocks, the least important gives its own back: one behind it, one before it, or itself.
     for (int i = 0; i < e->runs;) {
         if (!e->take[i] || reserve(e, e->running[i], e->running[i]->done + e->take[i])) i++;

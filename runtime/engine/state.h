@@ -25,7 +25,8 @@ struct lq_engine {
     bool caches;                 // what sequences leave in the KV cache is of use to others
     int ended;                   // of so many there is room for what their windows hold
     lq_kvpool pool;
-    int max_seqs, max_batch, max_prefill, max_queue, ctx;
+    int max_seqs, max_batch, max_queue, ctx;
+    int max_prefill, max_beside; // tokens of prompts in a step; while anyone decodes
     int full;                    // the group of layers without a window; 0 where all have one
     int window_blocks[LQ_KV_GROUPS]; // that a sequence needs in a group with a window at most; 0: it has none
 

@@ -88,6 +88,29 @@ static void prefills(lq_model *m) {
     close_empty(e);
 }
 
+// Where nothing else is said a long prompt does not hold up who decodes for more than 128 tokens; alone it has all.
+static void beside(lq_model *m) {
+    static answer stream, alone, late;
+    int steps = 0;
+    memset(&stream, 0, sizeof stream);
+    memset(&alone, 0, sizeof alone);
+    memset(&late, 0, sizeof late);
+    lq_engine *e = engine(m, (lq_engine_opts){.max_seqs = 4, .max_batch = 256});
+    lq_request r = request(0, 250, 1, &alone);
+    submit(e, &r);
+    for (; !alone.count && steps < 99; steps++) step(e);
+    CHECK(steps == 1, "250 tokens alone took %d steps", steps);
+    r = request(1, 3, 50, &stream);
+    submit(e, &r);
+    step(e);
+    r = request(2, 250, 1, &late);
+    submit(e, &r);
+    for (steps = 0; !late.count && steps < 99; steps++) step(e);
+    CHECK(steps == 2 && stream.count == 3, "250 tokens beside one that decodes took %d steps, %d of its tokens", steps,
+          (int)stream.count);
+    close_empty(e);
+}
+
 // More choices than places: they are drawn one after another, and are what they would be side by side. Others have
 // their turn meanwhile.
 static void choices(lq_model *m) {
@@ -201,6 +224,7 @@ int main(void) {
     if (!m) return test_end();
     shares(m);
     prefills(m);
+    beside(m);
     choices(m);
     passes(m);
     turns(m);
