@@ -296,13 +296,15 @@ static void find_head(const lq_ckpt *c, lq_desc *d) {
 static bool describe(const lq_ckpt *c, const cJSON *config, lq_desc *d, lq_err *err) {
     static const char *const key = "text_config", *const ties = "tie_word_embeddings";
     const cJSON *text = is_text(d->arch) ? cJSON_GetObjectItemCaseSensitive(config, key) : NULL;
-    bool tied = true; // of the whole, where it is silent
+    bool tied = true, causal = true; // of the whole, where it is silent
     if (text && !cJSON_IsObject(text)) return lq_fail(err, LQ_E_FORMAT, "%s: %s is not an object", what, key);
     d->names = d->arch->names;
     if (is_text(d->arch)) find_body(c, d);
     if (!d->arch->describe(c, text ? text : config, d, err) || !lq_config_bool(config, ties, &tied, err) ||
         !lq_config_int(text ? text : config, "num_nextn_predict_layers", 0, 4096, &d->guesses, err))
         return false;
+    if (!lq_config_bool(text ? text : config, "is_causal", &causal, err)) return false;
+    if (!causal) return lq_fail(err, LQ_E_UNSUPPORTED, "%s: is_causal is false: attention looks both ways", what);
     if (text) d->tied = tied || (d->tied && cJSON_GetObjectItemCaseSensitive(config, ties));
     if (!d->body) d->bare = bare_of(c, d);
     find_head(c, d);

@@ -77,6 +77,7 @@ static void refused(void) {
         {"{" SIGHT "},\"tie_word_embeddings\":3}", "tie_word_embeddings"},
         {"{" SIGHT ",\"final_logit_softcapping\":30}}", "final_logit_softcapping"},
         {"{" GEMMA ",\"use_bidirectional_attention\":true}", "use_bidirectional_attention"},
+        {"{" LLAMA ",\"is_causal\":false}", "is_causal"}, {"{" GEMMA2 ",\"is_causal\":1}", "is_causal"},
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":2147483648,"
          "\"intermediate_size\":1,\"num_hidden_layers\":1,\"num_attention_heads\":1,\"vocab_size\":1}", "hidden_size"},
         {"{\"architectures\":[\"LlamaForCausalLM\"],\"hidden_size\":64,"
