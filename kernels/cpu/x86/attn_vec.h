@@ -104,12 +104,11 @@ INLINE vf weights_store(float *p, int j, vf e) {
 // Two positions become cells of both.
 INLINE void positions_store(float *to, vf first, vf second) {
     const __m512i a = _mm512_castps_si512(first), b = _mm512_castps_si512(second);
-    const __m512i step = _mm512_set1_epi32(0x00010001), from = _mm512_set_epi32(
+    const __m512i from = _mm512_set_epi32( // word i of a, then of b
         0x2f000f, 0x2e000e, 0x2d000d, 0x2c000c, 0x2b000b, 0x2a000a, 0x290009, 0x280008, 0x270007, 0x260006, 0x250005,
         0x240004, 0x230003, 0x220002, 0x210001, 0x200000);
-    const __m512i behind = _mm512_add_epi16(from, _mm512_slli_epi16(step, 4));
     _mm512_store_si512(to, _mm512_permutex2var_epi16(a, from, b));
-    _mm512_store_si512(to + VEC, _mm512_permutex2var_epi16(a, behind, b));
+    _mm512_store_si512(to + VEC, _mm512_permutex2var_epi16(a, _mm512_add_epi16(from, _mm512_set1_epi16(16)), b));
 }
 #else
 INLINE vf step(vf a, vf b, vf c) { return vf_fma(a, b, c); }
@@ -173,12 +172,14 @@ static inline vf widen(lq_dtype type, const void *p) {
     }
 }
 
+INLINE size_t bytes_of(const lq_dtype type) { return type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2; }
+
 // VEC cells of what lies at p.
 INLINE vf cells_of(const lq_dtype type, const char *p, vf by) {
     const bool scaled = type == LQ_I8 || type == LQ_E4M3;
 #if defined(__AVX512BF16__)
     if (type == LQ_BF16) return vf_load((const float *)(const void *)p);
-    vf low = widen(type, p), high = widen(type, p + (type == LQ_F16 ? 2 : 1) * VEC);
+    vf low = widen(type, p), high = widen(type, p + VEC * bytes_of(type));
     return scaled ? narrow(vf_mul(low, by), vf_mul(high, by)) : narrow(low, high);
 #else
     return scaled ? vf_mul(widen(type, p), by) : widen(type, p);
@@ -188,7 +189,7 @@ INLINE vf cells_of(const lq_dtype type, const char *p, vf by) {
 // The same of the n numbers at p, none of which is behind the last one; then 0.
 INLINE vf cells_first(const lq_dtype type, const char *p, int n, vf by) {
     char rest[VEC * PER * 4] = {0};
-    memcpy(rest, p, (size_t)n * (type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2));
+    memcpy(rest, p, (size_t)n * bytes_of(type));
     return cells_of(type, rest, by);
 }
 
@@ -254,7 +255,7 @@ static void kv_find(const lq_attn_args *a, tile *t, bool v, int j, int n, int al
 INLINE void k_typed(const lq_dtype type, tile *t, int width) {
     for (int d = 0; d < width; d += VEC * PER)
         for (int r = 0; r < COLS; r += VEC) {
-            const size_t skip = (size_t)d * (type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2);
+            const size_t skip = (size_t)d * bytes_of(type);
             vf x[VEC];
             if (width - d >= VEC * PER)
                 EACH (int i = 0; i < VEC; i++) x[i] = cells_of(type, t->at[r + i] + skip, vf_set(t->by[r + i]));
@@ -268,13 +269,12 @@ INLINE void k_typed(const lq_dtype type, tile *t, int width) {
 // What was found of n positions of V, `width` numbers of each, COLS at most; then 0. Returns whether any is NaN or
 // infinite.
 INLINE bool v_typed(const lq_dtype type, tile *t, int n, int width) {
-    const size_t size = type == LQ_F32 ? 4 : type == LQ_I8 || type == LQ_E4M3 ? 1 : 2;
     vf odd = vf_zero();
     for (int i = 0; i < n; i += PER) {
         vf x[2]; // of PER positions, COLS numbers each
         EACH (int h = 0; h < 2; h++) {
             const int k = PER == 2 ? i + h : i, d = PER == 2 ? 0 : h * VEC;
-            const char *p = t->at[k] + (size_t)d * size;
+            const char *p = t->at[k] + (size_t)d * bytes_of(type);
             x[h] = width - d >= VEC * PER ? cells_of(type, p, vf_set(t->by[k]))
                 : width > d ? cells_first(type, p, width - d, vf_set(t->by[k])) : vf_zero();
             odd = vf_or(odd, odd_of(x[h]));
