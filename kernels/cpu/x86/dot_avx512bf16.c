@@ -8,7 +8,7 @@
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
-enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, FEW = 2, SPAN = 8 /* cuts */, AHEAD_BYTES = 512 };
+enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, FEW = 2, BAND = 96, SPAN = 8 /* cuts */ };
 
 typedef struct area { // of one call
     const uint16_t *w, *x;
@@ -68,8 +68,28 @@ INLINE void few(const area *a, int64_t n, int m, const int M) {
     }
 }
 
+// A cut of the next tile, asked for line by line while this one is computed with: one row behind the other, as memory
+// likes it.
+typedef struct lines { const char *p; size_t row, left, all; int each; } lines; // left: of the row at p; each: a step
+
+static lines lines_of(const area *a, int64_t n, int64_t k, int len, int parts) {
+    const size_t all = (size_t)len / PAIRS, row = (size_t)a->k * 2;
+    if (n + TILE > a->n) return (lines){0};
+    return (lines){(const char *)(a->w + (size_t)n * (size_t)a->k + k), row - all * 64, all, all,
+                   parts < TILE ? (TILE + parts - 1) / parts : 1};
+}
+
+INLINE void lines_ask(lines *l) {
+    for (int i = 0; i < l->each; i++, l->p += 64) {
+        _mm_prefetch(l->p, _MM_HINT_T1);
+        if (--l->left) continue;
+        l->p += l->row;
+        l->left = l->all;
+    }
+}
+
 // A tile against M rows over one cut. Rows behind the last weight repeat it and are not stored.
-INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int M) {
+INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, lines *next, const int M) {
     const uint16_t *w[TILE], *x[TALL];
     __m512 s[TILE][TALL];
     int j = 0;
@@ -79,7 +99,7 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
     for (; j + PAIRS <= len; j += PAIRS) {
         __m512bh v[TILE];
         EACH (int r = 0; r < TILE; r++) v[r] = load(w[r] + j);
-        EACH (int r = 0; r < TILE; r++) _mm_prefetch((const char *)(w[r] + j) + AHEAD_BYTES, _MM_HINT_T0);
+        lines_ask(next);
         EACH (int i = 0; i < M; i++) {
             const __m512bh u = load(x[i] + j);
             EACH (int r = 0; r < TILE; r++) s[r][i] = _mm512_dpbf16_ps(s[r][i], v[r], u);
@@ -92,40 +112,42 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
     EACH (int i = 0; i < M; i++) sums_store(a, n, m + i, fold4(s[0][i], s[1][i], s[2][i], s[3][i]), k > 0);
 }
 
-typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len);
-#define BLOCK(M) \
-    static void block##M(const area *a, int64_t n, int m, int64_t k, int len) { block(a, n, m, k, len, M); }
+typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len, lines *next);
+#define BLOCK(M)                                                                           \
+    static void block##M(const area *a, int64_t n, int m, int64_t k, int len, lines *next) { \
+        block(a, n, m, k, len, next, M);                                                   \
+    }
 BLOCK(1) BLOCK(2) BLOCK(3) BLOCK(4) BLOCK(5) BLOCK(6)
 static block_fn *const blocks[TALL] = {block1, block2, block3, block4, block5, block6};
 
-// A cut of the next activations into L2, while that of these meets tile i of so many.
-static void ahead(const area *a, int m, int m1, int64_t k, int len, int64_t i, int64_t tiles) {
-    const int from = (int)(len * i / tiles), to = (int)(len * (i + 1) / tiles);
-    for (const int end = m1 - m < TALL ? m1 : m + TALL; m < end; m++)
-        for (int j = from; j < to; j += PAIRS)
-            _mm_prefetch((const char *)(a->x + (size_t)m * a->x_row + k + j), _MM_HINT_T1);
+// A band of rows: a tile's cut stays in L1 for all of them, theirs in L2.
+static void band(const area *a, int64_t t0, int64_t t1, int m0, int m1) {
+    const int parts = (m1 - m0 + TALL - 1) / TALL;
+    for (int64_t k = 0; k < a->k; k += CUT) {
+        const int len = (int)(a->k - k < CUT ? a->k - k : CUT);
+        for (int64_t t = t0; t < t1; t++) {
+            lines next = lines_of(a, (t + 1) * TILE, k, len, parts);
+            for (int p = 0, m = m0, tall; p < parts; p++, m += tall) {
+                tall = (m1 - m + parts - p - 1) / (parts - p);
+                blocks[tall - 1](a, t * TILE, m, k, len, &next);
+            }
+        }
+    }
 }
 
-// Many rows: a cut of their activations stays in L1, that of the weights in L2.
 lq_ukr_run lq_matmul_f32_bf16_bf16any_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_bf16any_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0,
                                            int m1, float *y, size_t ldy) {
     const area a = {.w = w->q, .x = act->q, .x_row = act->q_row, .n = w->n, .k = w->k, .y = y, .ldy = ldy};
-    const int rows = m1 - m0, parts = (rows + TALL - 1) / TALL;
+    const int rows = m1 - m0;
     if (rows <= FEW) {
         for (int64_t t = t0; t < t1; t++)
             if (rows == 1) few(&a, t * TILE, m0, 1);
             else few(&a, t * TILE, m0, 2);
         return;
     }
-    for (int64_t k = 0; k < w->k; k += CUT) {
-        const int len = (int)(w->k - k < CUT ? w->k - k : CUT);
-        for (int p = 0, m = m0, tall; p < parts; p++, m += tall) {
-            tall = (m1 - m + parts - p - 1) / (parts - p);
-            for (int64_t t = t0; t < t1; t++) {
-                ahead(&a, m + tall, m1, k, len, t - t0, t1 - t0);
-                blocks[tall - 1](&a, t * TILE, m, k, len);
-            }
-        }
+    for (int m = m0, n, bands = (rows + BAND - 1) / BAND; bands; bands--, m += n) {
+        n = (m1 - m + bands - 1) / bands;
+        band(&a, t0, t1, m, m + n);
     }
 }
