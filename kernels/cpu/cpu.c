@@ -19,12 +19,13 @@ struct lq_graph { lq_record_fn *fn; void *arg; };
 
 // --- memory and control ---
 
-enum { BORDER = 64, PAGE = 4096, LARGE = 16 * PAGE, HUGE = 2 << 20 };
+enum { BORDER = 64, PAGE = 4096, LARGE = 16 * PAGE, HUGE_PAGE = 2 << 20 };
 
 // A walk through much memory costs fewer page walks where its pages are large. As far as the system likes to.
 static void huge_pages(char *p, size_t bytes) {
 #if defined(MADV_HUGEPAGE)
-    const uintptr_t from = ((uintptr_t)p + HUGE - 1) / HUGE * HUGE, to = ((uintptr_t)p + bytes) / HUGE * HUGE;
+    const uintptr_t from = ((uintptr_t)p + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    const uintptr_t to = ((uintptr_t)p + bytes) / HUGE_PAGE * HUGE_PAGE;
     if (from < to) madvise((void *)from, to - from, MADV_HUGEPAGE);
 #else
     (void)p, (void)bytes;

@@ -67,7 +67,7 @@ static int blocks_by(const lq_engine *e, size_t kv_bytes, int page) {
 // More than the machine has is a slip of the hand: it would be found out when the cache is half full.
 static bool kv_fits(const lq_engine *e, size_t kv_bytes, lq_err *err) {
     const double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    return !e->m->dev->host || (double)kv_bytes <= has ||
+    return !e->m->dev->host || has <= 0 || (double)kv_bytes <= has ||
            lq_fail(err, LQ_E_MEMORY, "a KV cache of %.6g GB: this machine has %.3g GB of memory",
                    (double)kv_bytes * 1e-9, has * 1e-9);
 }

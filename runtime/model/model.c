@@ -66,7 +66,7 @@ const char *lq_kv_name(size_t i) { return !i ? "auto" : i <= KV_TYPES ? kv_types
 
 // What the device computes with where that is bf16: a finer type would be rounded to it each time it is read.
 static lq_dtype kv_default(const lq_model *m) {
-    bool halves = true;
+    bool halves = m->dev->bf16;
     if (m->dev->numerics == LQ_NUM_EXACT) return LQ_F32;
     if (m->dev->act == LQ_BF16) return LQ_BF16;
     for (int l = 0; l < m->desc.layers; l++) {

@@ -114,9 +114,9 @@ static bool echo_find(const lq_choice *c, const lq_echo *e, const lq_token_text 
     size_t n = t->n, blanks = 0;
     if (n <= left && !memcmp(p, core, n)) return *to = n, true;
     while (n && is_blank(*core)) core++, n--;
-    while (blanks < left && is_blank(p[blanks])) blanks++;
     if (!n) return true; // one that the tokenizer put there
     const size_t window = c->missed + n + AHEAD;
+    while (blanks < left && blanks < MISSED && is_blank(p[blanks])) blanks++;
     if (n <= left - blanks && !memcmp(p + blanks, core, n)) found = p + blanks;
     else if (c->missed) found = memmem(p, left < window ? left : window, core, n);
     if (!found) return false;

@@ -162,8 +162,8 @@ static bool is_empty(const cJSON *m) {
 
 // Whether the last message is the assistant's, which the answer goes on with. One that says nothing goes.
 static bool goes_on(cJSON *list) {
-    for (int n = cJSON_GetArraySize(list); n; cJSON_DeleteItemFromArray(list, --n)) {
-        const cJSON *last = cJSON_GetArrayItem(list, n - 1);
+    for (cJSON *last; (last = list->child ? list->child->prev : NULL); // the first knows the last
+         cJSON_Delete(cJSON_DetachItemViaPointer(list, last))) {
         const char *role = lq_json_str(last, "role");
         if (!role || strcmp(role, "assistant")) return false;
         if (!is_empty(last)) return true;

@@ -150,15 +150,31 @@ static void vars_make(const lq_talk *talk, bool add, vars *t) {
 
 static bool is_space(char c) { return c && strchr(" \t\n\v\f\r", c) != NULL; }
 
+static void turn(const char *from, size_t n, char *to) {
+    for (size_t i = 0; i < n; i++) to[i] = from[n - 1 - i];
+}
+
+// Where the last `said` of a text is; NULL: nowhere, or no memory. Turned around it is the first, which takes one walk.
+static const char *last_of(const char *text, size_t n, const char *said, size_t len) {
+    char *back = len && len <= n ? malloc(n + len) : NULL;
+    if (!back) return NULL;
+    turn(text, n, back);
+    turn(said, len, back + n);
+    const char *found = memmem(back, n, back + n, len);
+    const size_t at = found ? n - len - (size_t)(found - back) : 0;
+    free(back);
+    return found ? text + at : NULL;
+}
+
 // What the template says behind the last message goes, as transformers cuts it: the answer goes on with that message.
 static bool cut_behind(const lq_talk *talk, const char *param, char *text, size_t *n, lq_refusal *no) {
     const cJSON *last = cJSON_GetArrayItem(talk->messages, cJSON_GetArraySize(talk->messages) - 1);
-    const char *said = lq_json_str(last, "content"), *found = NULL;
+    const char *said = lq_json_str(last, "content");
     const char *field = talk->begun ? param : "continue_final_message";
     while (said && is_space(*said)) said++;
     size_t whole = said ? strlen(said) : 0, len = whole;
     while (len && is_space(said[len - 1])) len--;
-    for (const char *p = text; len && (p = memmem(p, *n - (size_t)(p - text), said, len)); p++) found = p;
+    const char *found = last_of(text, *n, said, len);
     if (!found)
         return lq_refuse(no, 400, field, NULL, "%s: the last message has no text, or the chat template leaves it out",
                          field);

@@ -348,6 +348,9 @@ def test_messages(s):
         for path in ("/v1/messages", "/v1/messages/count_tokens"):
             begun, whole = (s.post({**ask, "messages": m}, path) for m in (QUESTION + [{"role": "assistant", "content": nothing}], QUESTION))
             check(begun.get("content") == whole.get("content") and begun.get("input_tokens") == whole.get("input_tokens"), "an answer that was not begun", nothing, begun)
+    # What would take minutes if each were looked for from the beginning.
+    s.post({**ask, "messages": QUESTION + [{"role": "assistant", "content": ""}] * 90000}, "/v1/messages")
+    s.post({**ask, "messages": [{"role": "user", "content": "a" * 2000000}, {"role": "assistant", "content": "a" * 1000000}]}, "/v1/messages", 400)
     lone = s.post({**ask, "messages": [{"role": "assistant", "content": ""}]}, "/v1/messages", 400)["error"]["message"]
     check(lone == "messages: expected one message or more", lone)
     for more, reason in (({}, "end_turn"), ({"max_tokens": 2}, "max_tokens"), ({"stop_sequences": [" " + word]}, "stop_sequence")):

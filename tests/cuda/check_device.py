@@ -220,7 +220,7 @@ def swapped():
     words = ["The river", "Once upon a time", "A cat", "In the morning"]
     alone = [run("run", demo, "-p", w, "-n", "70", "--raw", "--quiet", "--exact", "--isa", "c", "--ignore-eos").stdout.strip() for w in words]
     for more, swaps in (["--swap-memory", "64M"], True), ([], True), (["--no-swap"], False):
-        p = subprocess.Popen([lq, "serve", demo, "--port", "-1", "--json", "--device", "cuda", "--exact", "--max-seqs", "4", "--kv-block", "16", "--kv-memory", "1M", *more],
+        p = subprocess.Popen([lq, "serve", demo, "--port", "0", "--json", "--device", "cuda", "--exact", "--max-seqs", "4", "--kv-block", "16", "--kv-memory", "1M", *more],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         url = f"http://127.0.0.1:{json.loads(p.stdout.readline())['port']}"
         ask = {"prompt": words, "max_tokens": 70, "temperature": 0, "ignore_eos": True}
@@ -236,7 +236,7 @@ def swapped():
 
 def served():
     """A server has recorded what its steps will be before it listens: of 1 to 4 sequences at positions up to 512 and up to the demo's 1024."""
-    p = subprocess.Popen([lq, "serve", demo, "--port", "-1", "--json", "--device", "cuda", "--exact", "--max-seqs", "4"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    p = subprocess.Popen([lq, "serve", demo, "--port", "0", "--json", "--device", "cuda", "--exact", "--max-seqs", "4"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                          env=dict(os.environ, LQ_EMU_COUNT="1"))
     line = p.stdout.readline()
     if check(line.startswith("{"), f"serve: {p.stderr.read() if not line else line}"):
