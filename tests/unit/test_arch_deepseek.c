@@ -117,7 +117,8 @@ static void slots(void) {
 static void cache(void) {
     lq_desc d = accepted(V3 ",\"qk_nope_head_dim\":6,\"v_head_dim\":10,\"kv_lora_rank\":20,\"qk_rope_head_dim\":4}");
     lq_bound (*none)[LQ_ROLES] = calloc(4, sizeof *none);
-    lq_model m = {.desc = d, .kv_type = LQ_F16, .layer = none};
+    lq_dev dev = {.host = true};
+    lq_model m = {.desc = d, .dev = &dev, .kv_type = LQ_F16, .layer = none};
     lq_work w = {0};
     CHECK(lq_kv_token_bytes(&m, -1) == 4 * 24 * 2, "%zu bytes a token", lq_kv_token_bytes(&m, -1));
     if (none) lq_model_work(&m, 1, 99, 1, &w);
