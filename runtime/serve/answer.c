@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool lq_is_blank(char c) { return c && strchr(" \t\n\v\f\r", c) != NULL; }
+
 int64_t lq_characters(const char *p, size_t n) {
     int64_t chars = 0;
     for (size_t i = 0; i < n; i++) chars += ((unsigned char)p[i] & 0xC0) != 0x80;

@@ -104,8 +104,6 @@ static void tops_write(const lq_answer *a, lq_choice *c, const lq_event *e, int 
     lq_text_fmt(&c->tops, "}");
 }
 
-static bool is_blank(char c) { return c && strchr(" \t\n\v\f\r", c) != NULL; }
-
 // A prompt's text is echoed as it was given, which need not be what its tokens read: blanks may be fewer or others, and
 // a character may have become another. Where the next token stands in what is left of it; false: it does not.
 static bool echo_find(const lq_choice *c, const lq_echo *e, const lq_token_text *t, size_t *from, size_t *to) {
@@ -113,15 +111,15 @@ static bool echo_find(const lq_choice *c, const lq_echo *e, const lq_token_text 
     const size_t left = e->n - c->echo_at;
     size_t n = t->n, blanks = 0;
     if (n <= left && !memcmp(p, core, n)) return *to = n, true;
-    while (n && is_blank(*core)) core++, n--;
+    while (n && lq_is_blank(*core)) core++, n--;
     if (!n) return true; // one that the tokenizer put there
     const size_t window = c->missed + n + AHEAD;
-    while (blanks < left && blanks < MISSED && is_blank(p[blanks])) blanks++;
+    while (blanks < left && blanks < MISSED && lq_is_blank(p[blanks])) blanks++;
     if (n <= left - blanks && !memcmp(p + blanks, core, n)) found = p + blanks;
     else if (c->missed) found = memmem(p, left < window ? left : window, core, n);
     if (!found) return false;
     *to = (size_t)(found - p) + n;
-    *from = (size_t)(found - p) - (n < t->n && found > p && is_blank(found[-1]));
+    *from = (size_t)(found - p) - (n < t->n && found > p && lq_is_blank(found[-1]));
     return true;
 }
 

@@ -155,7 +155,8 @@ static bool is_empty(const cJSON *m) {
     if (cJSON_GetObjectItemCaseSensitive(m, "tool_calls")) return false;
     for (const cJSON *p = cJSON_IsArray(content) ? content->child : content; p; p = p == content ? NULL : p->next) {
         const char *text = p == content ? cJSON_GetStringValue(p) : lq_json_str(p, "text");
-        if (!text || text[strspn(text, " \t\n\v\f\r")]) return false;
+        while (text && lq_is_blank(*text)) text++;
+        if (!text || *text) return false;
     }
     return true;
 }

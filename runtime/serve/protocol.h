@@ -106,5 +106,6 @@ const char *lq_finish_name(lq_finish f); // with quotes; or null
 void lq_fail_openai(lq_answer *a); // a stream's end: the error, then [DONE]
 void lq_choice_said(lq_choice *c); // what was told of it is over
 int64_t lq_characters(const char *p, size_t n);
+bool lq_is_blank(char c);
 void lq_refusal_openai(const lq_refusal *no, lq_text *out);
 #endif

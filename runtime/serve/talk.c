@@ -148,8 +148,6 @@ static void vars_make(const lq_talk *talk, bool add, vars *t) {
     for (const cJSON *v = talk->vars ? talk->vars->child : NULL; v; v = v->next) var_add(t, v->string, v);
 }
 
-static bool is_space(char c) { return c && strchr(" \t\n\v\f\r", c) != NULL; }
-
 static void turn(const char *from, size_t n, char *to) {
     for (size_t i = 0; i < n; i++) to[i] = from[n - 1 - i];
 }
@@ -171,9 +169,9 @@ static bool cut_behind(const lq_talk *talk, const char *param, char *text, size_
     const cJSON *last = cJSON_GetArrayItem(talk->messages, cJSON_GetArraySize(talk->messages) - 1);
     const char *said = lq_json_str(last, "content");
     const char *field = talk->begun ? param : "continue_final_message";
-    while (said && is_space(*said)) said++;
+    while (said && lq_is_blank(*said)) said++;
     size_t whole = said ? strlen(said) : 0, len = whole;
-    while (len && is_space(said[len - 1])) len--;
+    while (len && lq_is_blank(said[len - 1])) len--;
     const char *found = last_of(text, *n, said, len);
     if (!found)
         return lq_refuse(no, 400, field, NULL, "%s: the last message has no text, or the chat template leaves it out",

@@ -36,13 +36,7 @@ INLINE void cut_dots(const uint16_t *w, const uint16_t *const x[FEW], int len, _
 }
 
 INLINE void sums_store(const area *a, int64_t n, int m, __m128 v, bool more) {
-    float *y = a->y + (size_t)m * a->ldy + (size_t)n, part[TILE];
-    if (a->n - n >= TILE) {
-        _mm_storeu_ps(y, more ? _mm_add_ps(_mm_loadu_ps(y), v) : v);
-        return;
-    }
-    _mm_storeu_ps(part, v);
-    for (int c = 0; c < a->n - n; c++) y[c] = more ? y[c] + part[c] : part[c];
+    store4(a->y + (size_t)m * a->ldy + (size_t)n, a->n - n, v, more);
 }
 
 // A tile against one or two rows: each weight row from end to end, as memory likes it, a cut's sums put aside until

@@ -84,14 +84,8 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
     EACH (int r = 0; r < R; r += TILE) {
         const int64_t left = a->n - n - r;
         EACH (int i = 0; i < M; i++) {
-            float *y = a->y + (size_t)(m + i) * a->ldy + (size_t)(n + r), part[TILE];
-            const __m128 v = fold4(s[r][i], s[r + 1][i], s[r + 2][i], s[r + 3][i]);
-            if (left >= TILE) {
-                _mm_storeu_ps(y, k || a->more ? _mm_add_ps(_mm_loadu_ps(y), v) : v);
-                continue;
-            }
-            _mm_storeu_ps(part, v);
-            for (int c = 0; c < left; c++) y[c] = k || a->more ? y[c] + part[c] : part[c];
+            float *y = a->y + (size_t)(m + i) * a->ldy + (size_t)(n + r);
+            store4(y, left, fold4(s[r][i], s[r + 1][i], s[r + 2][i], s[r + 3][i]), k || a->more);
         }
     }
 }

@@ -217,6 +217,17 @@ static inline __m128 fold4(vf a, vf b, vf c, vf d) { // the sums of four vectors
     return _mm_add_ps(_mm_movelh_ps(pq, rs), _mm_movehl_ps(rs, pq));
 }
 
+// The first `left` of four sums to y, or more: added to what is there.
+static inline void store4(float *y, int64_t left, __m128 v, bool more) {
+    float part[4];
+    if (left >= 4) {
+        _mm_storeu_ps(y, more ? _mm_add_ps(_mm_loadu_ps(y), v) : v);
+        return;
+    }
+    _mm_storeu_ps(part, v);
+    for (int c = 0; c < left; c++) y[c] = more ? y[c] + part[c] : part[c];
+}
+
 // Lanes in order: one sum whatever the compiler.
 static inline double vd_sum(vd x) {
     double lane[VEC], sum = 0;
