@@ -14,7 +14,8 @@ import time
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), p) for p in ("..", "../golden")]
+import st  # noqa: E402
 from counted import check, skip  # noqa: E402
 
 SLOW = float(os.environ.get("LQ_SLOW", "1")) >= 3  # sanitizers, or a busy machine: each run takes many times longer
@@ -50,17 +51,11 @@ def shapes_of(config):
 
 def write_model(folder, config):
     shapes = shapes_of(config)
-    head, at = {}, 0
-    for name, shape in shapes.items():
-        size = 2 * int(np.prod(shape))
-        head[name] = {"dtype": "F16", "shape": list(shape), "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)
+    head = st.entries(shapes, "F16")
     os.makedirs(folder)
     with open(os.path.join(folder, "model.safetensors"), "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text)
-        data = np.random.default_rng(5).standard_normal(at // 2, dtype=np.float32) * 0.02
+        f.write(st.framed(head))
+        data = np.random.default_rng(5).standard_normal(sum(int(np.prod(s)) for s in shapes.values()), dtype=np.float32) * 0.02
         if WIDE in head:
             data[slice(*(o // 2 for o in head[WIDE]["data_offsets"]))] *= 2e-3
         f.write(data.astype(np.float16).tobytes())
@@ -76,17 +71,10 @@ def stack_model(folder, to, config):
     for name, t in head.items():
         bytes_of, one = data[slice(*t["data_offsets"])], re.sub(r"experts\.\d+\.", "experts.", name)
         stacks.setdefault(one, (t["shape"], []))[1].append(bytes_of)
-    out, at = {}, 0
-    for name, (shape, parts) in stacks.items():
-        size = sum(map(len, parts))
-        shape = [len(parts), *shape] if ".experts." in name else shape
-        out[name] = {"dtype": "F16", "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(out).encode()
-    text += b" " * (-len(text) % 8)
+    shapes = {name: [len(parts), *shape] if ".experts." in name else shape for name, (shape, parts) in stacks.items()}
     os.makedirs(to)
     with open(os.path.join(to, "model.safetensors"), "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + b"".join(p for _, parts in stacks.values() for p in parts))
+        f.write(st.framed(st.entries(shapes, "F16")) + b"".join(p for _, parts in stacks.values() for p in parts))
     with open(os.path.join(to, "config.json"), "w") as f:
         json.dump(config, f)
 

@@ -1,4 +1,4 @@
-# st.py: safetensors in a few lines of Python, for tests: read to f64 or f32 arrays, write bf16, f16 or f32.
+# st.py: safetensors in a few lines of Python, for tests: read to f64 or f32 arrays, write bf16, f16 or f32; a head alone, for who has the data.
 import json
 import struct
 
@@ -25,6 +25,22 @@ def e5m2_value(bits):
     return (bits.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
 
 
+def entries(shapes, dtype):
+    """What a head says of tensors of 16 bits, name -> shape, one behind the other."""
+    head, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 2 * int(np.prod(shape))
+        head[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+    return head
+
+
+def framed(head):
+    """The bytes of a head: its length, and it up to a border of 8."""
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
 def write(path, tensors, dtype="BF16", metadata=None):
     """tensors: name -> float array; all are written as `dtype` but those of bytes."""
     head, data = {"__metadata__": metadata or {"format": "pt"}}, b""
@@ -34,10 +50,8 @@ def write(path, tensors, dtype="BF16", metadata=None):
         raw = a.tobytes() if kept else {"BF16": lambda: bf16_bits(a), "F16": lambda: a.astype(np.float16), "F32": lambda: a}[dtype]().tobytes()
         head[name] = {"dtype": "U8" if kept else dtype, "shape": list(np.shape(tensors[name])), "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
-    text = json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
+        f.write(framed(head) + data)
 
 
 def put(path, tensors):

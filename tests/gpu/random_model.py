@@ -7,8 +7,12 @@ import json
 import os
 import shutil
 import struct
+import sys
 
 import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden"))
+import st  # noqa: E402
 
 KINDS = {int: (4, "<I"), float: (6, "<f"), str: (8, None)}  # of a value in a GGUF: its number, how it is packed
 F32, BF16 = 0, 30  # types of tensors there
@@ -38,17 +42,6 @@ def values_of(shapes):
             yield name, np.full(n, 0x3F80, "<u2")
         else:
             yield name, np.tile(np.roll(pool, int(rng.integers(len(pool)))), n // len(pool) + 1)[:n]
-
-
-def safetensors_head(shapes):
-    head, end = {}, 0
-    for name, shape in shapes.items():
-        size = 2 * int(np.prod(shape))
-        head[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(head).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
 
 
 def gguf_text(text):
@@ -102,7 +95,7 @@ def main():
     os.makedirs(a.out, exist_ok=True)
     gguf = open(a.gguf, "wb") if a.gguf else None
     with open(os.path.join(a.out, "model.safetensors"), "wb") as f:
-        f.write(safetensors_head(shapes))
+        f.write(st.framed(st.entries(shapes, "BF16")))
         if gguf:
             gguf.write(gguf_head(a, shapes, config))
         for name, values in values_of(shapes):
