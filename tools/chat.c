@@ -115,7 +115,6 @@ static bool answer(chat *c, double loaded, lq_err *err) {
     c->answer.loaded = loaded;
     bool done = render(c, &text, &n, err);
     if (done) {
-        lq_input_catch();
         done = lq_reply_get(&c->answer, c->o->model, c->o->engine, c->o->ask, text, n, LQ_TOK_PARSE, err);
         lq_reply_end(&c->answer);
     }
@@ -142,7 +141,6 @@ static void end(chat *c) {
 static bool complete(chat *c, const char *prompt, size_t n, double loaded, lq_err *err) {
     lq_reply_free(&c->answer);
     c->answer.loaded = loaded;
-    lq_input_catch();
     const int flags = c->o->no_special ? 0 : LQ_TOK_SPECIAL | LQ_TOK_PARSE;
     const bool done = lq_reply_get(&c->answer, c->o->model, c->o->engine, c->o->ask, prompt, n, flags, err);
     lq_reply_end(&c->answer);
@@ -154,6 +152,7 @@ int lq_chat_once(const lq_chat_opts *o, const char *prompt, size_t n) {
     lq_err err = {0};
     int status = 0;
     bool done = begin(&c, o, &err);
+    lq_input_catch();
     if (done && o->tmpl) {
         char *own = prompt ? strndup(prompt, n) : NULL;
         if (prompt && !own) done = lq_fail(&err, LQ_E_MEMORY, "no memory for the prompt");
@@ -312,7 +311,6 @@ int lq_chat_talk(const lq_chat_opts *o) {
         err = (lq_err){0};
         if (text && *text && !turn(&c, text, &err)) lq_say_error(&err);
         free(text);
-        lq_input_forget();
     }
     end(&c);
     return 0;

@@ -91,7 +91,9 @@ static void on_signal(int sig) {
 }
 
 void lq_input_catch(void) {
-    struct sigaction ask = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND}, end = {.sa_handler = on_alarm};
+    // SA_RESTART: a write that was cut short would be an error of its stream.
+    struct sigaction ask = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction end = {.sa_handler = on_alarm};
     sigemptyset(&ask.sa_mask);
     sigemptyset(&end.sa_mask);
     sigaction(SIGALRM, &end, NULL);
@@ -104,11 +106,11 @@ bool lq_input_stopped(void) {
     return stopped;
 }
 
-void lq_input_forget(void) {
+void lq_input_forget(bool deaf) {
+    signal(SIGINT, deaf ? SIG_IGN : SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
     alarm(0);
     stopped = 0;
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
 }
 
 size_t lq_input_memory(void) {

@@ -290,6 +290,7 @@ static void raw(const editor *e, bool on) {
 
 static lq_line_end edit(editor *e) {
     raw(e, true);
+    lq_input_forget(true); // also what came when the answer before had just ended
     if (ioctl(STDIN_FILENO, FIONREAD, &e->ahead)) e->ahead = 0;
     draw(e);
     lq_line_end end = LQ_LINE_OVER;
@@ -315,6 +316,7 @@ static lq_line_end edit(editor *e) {
     e->at = e->n;
     draw(e);
     fputs("\r\n", stdout);
+    lq_input_catch();
     raw(e, false);
     return end;
 }
@@ -323,7 +325,9 @@ static lq_line_end read_plain(const char *prompt, char **text) {
     size_t cap = 0;
     fputs(prompt, stdout);
     fflush(stdout);
+    lq_input_forget(false);
     ssize_t n = getline(text, &cap, stdin);
+    lq_input_catch();
     if (n > 0 && (*text)[n - 1] == '\n') (*text)[--n] = '\0';
     if (n >= 0) return LQ_LINE_DONE;
     free(*text);

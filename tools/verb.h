@@ -155,7 +155,8 @@ void lq_input_guard(void);
 // first where nobody asks for a second. For verbs that leave nothing half done when they are killed.
 void lq_input_catch(void);
 bool lq_input_stopped(void);
-void lq_input_forget(void); // a Ctrl-C that was heard is over: it kills again until lq_input_catch
+// What was heard is over. From here on signals kill, or (deaf, for who reads Ctrl-C as a key) SIGINT does nothing.
+void lq_input_forget(bool deaf);
 size_t lq_input_memory(void); // bytes of this process that are no file's; 0: nobody knows
 void lq_machine_name(char *out, size_t size); // the processor's own (lq_version.c)
 

@@ -235,6 +235,25 @@ def stopped(model):
     check(s.end() == 0, "and the program goes on", s.got)
 
 
+def ended(model):
+    """Ctrl-C at about the time an answer ends, also between it and the prompt: the program goes on."""
+    s = Session(model, "-n", "1", "--quiet")
+    check(s.asks(), "a prompt", s.got)
+    lived = 0
+    for i in range(120):
+        s.types("a\r")
+        s.says("\n")
+        time.sleep(i % 40 * 5e-5)
+        s.types("\x03")
+        s.until(lambda: "\033[?2004h" in s.got[s.sent :], 0.05)
+        lived += s.child.poll() is None
+        s.types("\x15/reset\r")
+        s.asks()
+    check(lived == 120, "Ctrl-C as an answer ends", (lived, s.got))
+    s.types("/quit\r")
+    check((how := s.end()) == 0, "it leaves as it should", (how, s.got[-150:]))
+
+
 def without_template(path):
     shutil.copytree(demo, path)
     config = json.load(open(path + "/tokenizer_config.json"))
@@ -265,6 +284,7 @@ with tempfile.TemporaryDirectory() as folder:
     once(folder, model)
     session(folder, model)
     stopped(model)
+    ended(model)
     without_template(folder + "/bare")
     plain(folder, folder + "/bare")
 counted.end()
