@@ -78,19 +78,31 @@ double lq_meter_read(lq_dev *d, const lq_span *s, size_t count) { return read_se
 
 // --- multiply-adds: independent chains of the instruction that a kernel stands on ---
 
-typedef enum peak_kind { NONE, DOT512, BF512, FMA512, DOT256, FMA256 } peak_kind;
+typedef enum peak_kind { NONE, TILE8, TILE16, DOT512, BF512, FMA512, DOT256, FMA256 } peak_kind;
 typedef struct peak_job { peak_kind kind; long loops; } peak_job;
+enum { OPS = 12 }; // of the instruction in a loop
 #define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #define DOT5(R) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #R "\n"
 #define BF5(R) "vdpbf16ps %%zmm14, %%zmm15, %%zmm" #R "\n"
 #define FMA5(R) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #R "\n"
 #define DOT2(R) "vpmaddubsw %%ymm14, %%ymm15, %%ymm13\nvpaddw %%ymm13, %%ymm" #R ", %%ymm" #R "\n"
 #define FMA2(R) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #R "\n"
+#define TILES(OP) OP(0) OP(1) OP(2) OP(3) OP(4) OP(5)
+#define TILE8(R) "tdpbssd %%tmm7, %%tmm6, %%tmm" #R "\n"
+#define TILE16(R) "tdpbf16ps %%tmm7, %%tmm6, %%tmm" #R "\n"
+#define TILE_ZERO(R) "tilezero %%tmm" #R "\n"
 #define ZERO(R) "vpxor %%xmm" #R ", %%xmm" #R ", %%xmm" #R "\n"
 #define USED "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm13", "xmm14", "xmm15"
 // One statement: nothing of the compiler's comes between setting the registers and the last use of them.
 #define LOOP(OP)                                                                                                      \
     __asm__ volatile(CHAINS(ZERO) ZERO(14) ZERO(15) "1:\n" CHAINS(OP) "dec %0\njnz 1b\nvzeroupper\n" : "+r"(left)::"cc", USED)
+
+// Registers of 16 rows of 64 bytes, which the compiler knows nothing of.
+static const struct { uint8_t palette, zero[15]; uint16_t bytes[16]; uint8_t rows[16]; } full = {
+    1, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+#define TILE_LOOP(OP)                                                                                            \
+    __asm__ volatile("ldtilecfg %1\n" TILES(TILE_ZERO) TILE_ZERO(6) TILE_ZERO(7) "1:\n" TILES(OP) TILES(OP)       \
+                     "dec %0\njnz 1b\ntilerelease\n" : "+r"(left) : "m"(full) : "cc")
 
 static void peak_part(void *arg, int task, int worker) {
     const peak_job *j = arg;
@@ -98,6 +110,8 @@ static void peak_part(void *arg, int task, int worker) {
     (void)task;
     (void)worker;
 #if defined(__x86_64__)
+    if (j->kind == TILE8) TILE_LOOP(TILE8);
+    if (j->kind == TILE16) TILE_LOOP(TILE16);
     if (j->kind == DOT512) LOOP(DOT5);
     if (j->kind == BF512) LOOP(BF5);
     if (j->kind == FMA512) LOOP(FMA5);
@@ -108,16 +122,17 @@ static void peak_part(void *arg, int task, int worker) {
 }
 
 static double peak_of(lq_dev *d, peak_kind kind, time_of of) {
-    static const int macs[] = {0, 64, 32, 16, 32, 8};
-    peak_job j = {kind, 64000};
+    static const int macs[] = {0, 16384, 8192, 64, 32, 16, 32, 8};
+    peak_job j = {kind, kind <= TILE16 ? 6000 : 64000};
     const int tasks = lq_pool_threads(d->pool) * PARTS;
     if (kind == NONE) return 0;
     const double begin = seconds(of);
     lq_pool_run(d->pool, peak_part, &j, tasks);
-    return (double)j.loops * 12 * macs[kind] * tasks / (seconds(of) - begin);
+    return (double)j.loops * OPS * macs[kind] * tasks / (seconds(of) - begin);
 }
 
 static peak_kind kind_of(unsigned isa, lq_dtype act) {
+    if (isa & LQ_ISA_AMX && act != LQ_F32) return act == LQ_I8 ? TILE8 : TILE16;
     if (isa & LQ_ISA_BF16 && act == LQ_BF16) return BF512;
     if (isa & LQ_ISA_AVX512) return act == LQ_I8 ? DOT512 : FMA512;
     if (isa & LQ_ISA_AVX2) return act == LQ_I8 ? DOT256 : FMA256;
