@@ -34,7 +34,7 @@ float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k);
 typedef void lq_ukr_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                         size_t ldy);
 // The same for LQ_MANY_ROWS rows of activations and more, in LQ_MANY_BYTES of scratch that begin at a line of 64 bytes.
-enum { LQ_MANY_ROWS = 16, LQ_MANY_BYTES = 276 * 1024 };
+enum { LQ_MANY_ROWS = 16, LQ_MANY_BYTES = 536 * 1024 };
 typedef void lq_ukr_many(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                          size_t ldy, void *scratch);
 // Tile t, columns k0..k1 (stored order, k1 <= k0 + LQ_K_CUT, both multiples of 16 or the end), dequantized to
@@ -63,7 +63,7 @@ typedef struct lq_ukr {
     lq_layout layout;
     int tile_n;          // weight rows of a tile
     lq_ukr_run *run;     // either this,
-    lq_ukr_many *many;   // (beside it, or NULL: the same bits for LQ_MANY_ROWS rows and more)
+    lq_ukr_many *many;   // (beside it, or NULL: the same bits for LQ_MANY_ROWS rows and more; alone: for all)
     lq_ukr_rows *rows;   // or this: then the f32 x f32 row does the rest,
     lq_ukr_codes *codes; // or this, of int8 activations: then the int8 row of layout x86 does the rest
     int few;             // `run` and `rows`: `run` for batches of up to so many rows

@@ -2,28 +2,35 @@
 // fewer are the AVX-512 kernels'. The bits are theirs: within a span of cells all is integer and exact, a finished span
 // is added to y as in int_avx512.h. Owns nothing, refuses nothing.
 //
-// A pass is up to 8 tiles of weights x 256 rows (up to 64 rows 2 tiles, two streams), whose sums lie in scratch. K
+// A pass is up to 8 tiles of weights x 512 rows (up to 64 rows 2 tiles, two streams), whose sums lie in scratch. K
 // goes by in ranges: those of two tiles become a panel of signed codes in the first cache (int4 less the zero point,
 // int8 less 128), which all rows meet, 32 at a time. Rows of activations are read where they lie. A block's sums of a
-// cell go to memory once, and are scaled behind the dots of the next cell, so that the vector units have what to do
+// cell go to memory once, and are scaled between the dots of the next cell, so that the vector units have what to do
 // while those run.
 #include "kernels/cpu/x86/int_avx512.h"
 #include "kernels/cpu/x86/tiles.h"
 
-enum { SIDE = TILE_ROWS, SUMS = SIDE * SIDE, ROW_BYTES = SIDE * 4, RANGE = 512 /* k */, MOST_ROWS = 256,
+enum { SIDE = TILE_ROWS, SUMS = SIDE * SIDE, ROW_BYTES = SIDE * 4, RANGE = 256 /* k */, MOST_ROWS = 512,
        STRIPS = MOST_ROWS / SIDE, MOST_TILES = 8, LOW_ROWS = 64, LOW_TILES = 2 };
 
-// A block whose sums of the span that ends with cell g lie in `out`. high, wide: strips and tiles of it.
-typedef struct ended { int g, strip, tile, high, wide; } ended;
+// Of two strips x two tiles: the first strip's with both tiles, then the second one's.
+typedef int32_t sums[4][SUMS];
+typedef float floats[4][SUMS];
 
 // What a call has of scratch.
 typedef struct work {
-    float f[MOST_TILES][STRIPS][SUMS];      // y so far
-    int32_t sum[MOST_TILES][STRIPS][SUMS];  // of a span that no range holds
-    int32_t out[4][SUMS];
+    floats f[MOST_TILES / 2][STRIPS / 2];   // y so far
+    sums sum[MOST_TILES / 2][STRIPS / 2];   // of a span that no range holds
+    sums out;                               // of a span that has ended
     int8_t panel[2][RANGE * SIDE];          // [k / 4][16][4]
 } work;
 _Static_assert(sizeof(work) <= LQ_MANY_BYTES && (int)SIDE == LQ_MANY_ROWS, "what ukr.h says");
+
+// A block whose sums of the span that ends with cell g wait in `out` to be added to y so far.
+typedef struct ended {
+    int g, tile, strip;
+    bool waits, high, wide;                 // has a second strip, a second tile
+} ended;
 
 typedef struct pass {
     cut c;
@@ -32,6 +39,8 @@ typedef struct pass {
     int m0, rows;
     int strips, depth;      // of 16 rows each; k of a tile register
     struct work *work;
+    float *y;
+    size_t ldy;
 } pass;
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -82,13 +91,10 @@ INLINE void span_sums(const pass *p, int g, int m, int32_t *to) {
     _mm512_store_si512(to, sum);
 }
 
-// One tile's sums of 16 rows from m of the batch on, to f. centred: int8 has zero points, and 128 is off; shifted:
-// activations have one.
-INLINE void span_add(const pass *p, const int32_t *dot, int64_t t, int g, int m, float *f, const bool centred,
-                     const bool shifted) {
+// What zero points add to the sums of 16 rows from m on. centred: int8 has some, and 128 is off; shifted: activations
+// have one.
+static void block_shift(const pass *p, int64_t t, int m, int g, int32_t *dot, bool centred, bool shifted) {
     const cut *c = &p->c;
-    const float *xscale = c->xscale + (size_t)g * (size_t)c->all + (size_t)m;
-    const __m512 s = scales_of(c, t, g);
     _Alignas(64) int32_t xsum[SIDE];
     __m512i zero = _mm512_setzero_si512(), codes = zero;
     if (centred) {
@@ -97,26 +103,79 @@ INLINE void span_add(const pass *p, const int32_t *dot, int64_t t, int g, int m,
         span_sums(p, g, m, xsum);
     }
     if (shifted) codes = code_sums(c, t, g);
-    EACH (int r = 0; r < SIDE; r++) {
+    for (int r = 0; r < SIDE; r++) {
         __m512i v = _mm512_load_si512(dot + r * SIDE);
         if (centred) v = _mm512_add_epi32(v, _mm512_mullo_epi32(zero, _mm512_set1_epi32(xsum[r])));
         if (shifted) v = _mm512_sub_epi32(v, _mm512_mullo_epi32(codes, _mm512_set1_epi32(c->xzero[m + r])));
-        _mm512_store_ps(f + r * SIDE, add_group(_mm512_load_ps(f + r * SIDE), v, s, xscale[r]));
+        _mm512_store_si512(dot + r * SIDE, v);
     }
 }
 
-// The sums in `out` to where they belong, if there are any.
-static void ended_add(const pass *p, ended *e, int bits) {
-    const bool centred = bits == 8 && p->c.zero, shifted = p->c.xzero;
-    for (int i = 0; i < 2 * e->high; i++) {
-        const int strip = e->strip + i / 2, tile = e->tile + i % 2, m = p->m0 + row_of(p, strip);
-        if (i % 2 >= e->wide) continue;
-        float *f = p->work->f[tile][strip];
-        if (shifted) span_add(p, p->work->out[i], p->t0 + tile, e->g, m, f, bits == 8, true);
-        else if (centred) span_add(p, p->work->out[i], p->t0 + tile, e->g, m, f, true, false);
-        else span_add(p, p->work->out[i], p->t0 + tile, e->g, m, f, false, false);
+// The first span's sums begin y, the last one's go to y itself, others to f.
+typedef enum when { MIDDLE, FIRST, LAST, ONLY } when;
+INLINE when when_of(const pass *p, int g) {
+    const bool first = !p->c.more && g < p->c.span, last = g + 1 == p->c.groups;
+    return first ? last ? ONLY : FIRST : last ? LAST : MIDDLE;
+}
+
+// Where all of that is. (Never in memory: what is read there has to wait for the sums that were written before.)
+typedef struct where {
+    const int32_t *dot;
+    float *f, *y[2];                        // y and scales of each strip
+    const float *xscale[2];
+    size_t ldy;
+    __m512 s[2];                            // of each tile's rows
+    __mmask16 some[2];
+} where;
+
+INLINE where where_of(const pass *p, const ended *e) {
+    const cut *c = &p->c;
+    const int64_t t = p->t0 + e->tile;
+    where w = {p->work->out[0], p->work->f[e->tile / 2][e->strip / 2][0], .ldy = p->ldy};
+    EACH (int i = 0; i < 2; i++) {
+        const size_t m = (size_t)(p->m0 + row_of(p, e->strip + i));
+        w.y[i] = p->y + m * p->ldy + (size_t)t * SIDE;
+        w.xscale[i] = c->xscale + (size_t)e->g * (size_t)c->all + m;
+        w.s[i] = scales_of(c, i && e->wide ? t + 1 : t, e->g);
+        w.some[i] = columns(c->n, t + i);
     }
-    e->high = 0;
+    return w;
+}
+
+// Row i of a block, 0 to 63.
+INLINE void row_add(const where *w, const int i, const when how) {
+    const int strip = i / (2 * SIDE), tile = i / SIDE % 2, r = i % SIDE;
+    const bool first = how == FIRST || how == ONLY, last = how == LAST || how == ONLY;
+    const __m512 so_far = first ? _mm512_setzero_ps() : _mm512_load_ps(w->f + i * SIDE);
+    const __m512 sum = add_group(so_far, _mm512_load_si512(w->dot + i * SIDE), w->s[tile], w->xscale[strip][r]);
+    if (last) _mm512_mask_storeu_ps(w->y[strip] + (size_t)r * w->ldy + tile * SIDE, w->some[tile], sum);
+    else _mm512_store_ps(w->f + i * SIDE, sum);
+}
+
+// Behind dot number `at` of a cell with as many dots as `of`: the rows that are its share.
+INLINE void share_add(const where *w, int at, const int of, const when how) {
+    const int n = 4 * SIDE / of;
+    EACH (int i = at * n; i < at * n + n; i++) row_add(w, i, how);
+}
+
+// The whole of it, at once.
+INLINE void all_add(const ended *e, const where *w, const when how) {
+    share_add(w, 0, 4, how);
+    if (e->wide) share_add(w, 1, 4, how);
+    if (e->high) share_add(w, 2, 4, how);
+    if (e->high && e->wide) share_add(w, 3, 4, how);
+}
+
+static void ended_add(const pass *p, ended *e) {
+    if (!e->waits) return;
+    const where w = where_of(p, e);
+    switch (when_of(p, e->g)) {
+    case FIRST: all_add(e, &w, FIRST); break;
+    case LAST: all_add(e, &w, LAST); break;
+    case ONLY: all_add(e, &w, ONLY); break;
+    default: all_add(e, &w, MIDDLE);
+    }
+    e->waits = false;
 }
 
 // --- dots ---
@@ -136,11 +195,57 @@ INLINE void cell_dots(const int8_t *x, size_t below, int G, const int8_t *b, int
     }
 }
 
-INLINE void sums_store(int32_t *a, int32_t *b, int32_t *c, int32_t *d, const bool high, const bool wide) {
-    tile_store(0, a, ROW_BYTES);
-    if (wide) tile_store(1, b, ROW_BYTES);
-    if (high) tile_store(2, c, ROW_BYTES);
-    if (high && wide) tile_store(3, d, ROW_BYTES);
+// One step of it, with a share of what ended before behind each dot, so that vector units and tiles both have work.
+INLINE void step_dots(const int8_t *x, size_t below, int G, const int8_t *b, const where *w, const int step,
+                      const int steps, const when how) {
+    const int of = 4 * steps;
+    tile_load(4, x, (size_t)G);
+    tile_load(6, b, ROW_BYTES);
+    tile_load(7, b + RANGE * SIDE, ROW_BYTES);
+    tile_load(5, x + below, (size_t)G);
+    tile_dot_i8(0, 4, 6);
+    share_add(w, 4 * step, of, how);
+    tile_dot_i8(1, 4, 7);
+    share_add(w, 4 * step + 1, of, how);
+    tile_dot_i8(2, 5, 6);
+    share_add(w, 4 * step + 2, of, how);
+    tile_dot_i8(3, 5, 7);
+    share_add(w, 4 * step + 3, of, how);
+}
+
+INLINE void both(const int8_t *x, size_t below, int G, const int8_t *b, int len, int depth, const where *w,
+                 const when how) {
+    if (len == depth) {
+        step_dots(x, below, G, b, w, 0, 1, how);
+        return;
+    }
+    step_dots(x, below, G, b, w, 0, 2, how);
+    step_dots(x + depth, below, G, b + depth * SIDE, w, 1, 2, how);
+    cell_dots(x + 2 * depth, below, G, b + 2 * depth * SIDE, len - 2 * depth, depth, true, true);
+}
+
+// All of a cell's part, and what ended before.
+INLINE void cell_run(const pass *p, const int8_t *x, size_t below, const int8_t *b, int len, ended *e,
+                     const bool high, const bool wide) {
+    const int G = p->c.G, depth = p->depth;
+    const when how = when_of(p, e->g);
+    if (!high || !wide || !e->waits || !e->high || !e->wide || how == ONLY) {
+        cell_dots(x, below, G, b, len, depth, high, wide);
+        ended_add(p, e);
+        return;
+    }
+    const where w = where_of(p, e);
+    if (how == MIDDLE) both(x, below, G, b, len, depth, &w, MIDDLE);
+    else if (how == FIRST) both(x, below, G, b, len, depth, &w, FIRST);
+    else both(x, below, G, b, len, depth, &w, LAST);
+    e->waits = false;
+}
+
+INLINE void sums_store(sums *to, const bool high, const bool wide) {
+    tile_store(0, (*to)[0], ROW_BYTES);
+    if (wide) tile_store(1, (*to)[1], ROW_BYTES);
+    if (high) tile_store(2, (*to)[2], ROW_BYTES);
+    if (high && wide) tile_store(3, (*to)[3], ROW_BYTES);
 }
 
 INLINE void sums_zero(const bool high, const bool wide) {
@@ -150,36 +255,47 @@ INLINE void sums_zero(const bool high, const bool wide) {
     if (high && wide) tile_zero(3);
 }
 
-INLINE void sums_load(const int32_t *a, const int32_t *b, const int32_t *c, const int32_t *d, const bool high,
-                      const bool wide) {
-    tile_load(0, a, ROW_BYTES);
-    if (wide) tile_load(1, b, ROW_BYTES);
-    if (high) tile_load(2, c, ROW_BYTES);
-    if (high && wide) tile_load(3, d, ROW_BYTES);
+INLINE void sums_load(const sums *from, const bool high, const bool wide) {
+    tile_load(0, (*from)[0], ROW_BYTES);
+    if (wide) tile_load(1, (*from)[1], ROW_BYTES);
+    if (high) tile_load(2, (*from)[2], ROW_BYTES);
+    if (high && wide) tile_load(3, (*from)[3], ROW_BYTES);
+}
+
+// The sums of the span that ends with cell g wait from here on.
+INLINE void span_end(const pass *p, int g, int tile, int strip, ended *e, const int bits, const bool high,
+                     const bool wide) {
+    const bool centred = bits == 8 && p->c.zero, shifted = p->c.xzero;
+    *e = (ended){g, tile, strip, true, high, wide};
+    sums_store(&p->work->out, high, wide);
+    for (int i = 0; (centred || shifted) && i < 4; i++)
+        if ((high || i < 2) && (wide || i % 2 == 0))
+            block_shift(p, p->t0 + tile + i % 2, p->m0 + row_of(p, strip + i / 2), g, p->work->out[i], centred,
+                        shifted);
+}
+
+// Where columns of a strip's rows begin, from k on, which is in cell g.
+INLINE const int8_t *x_at(const pass *p, int g, int64_t k, int strip) {
+    const size_t G = (size_t)p->c.G, row = (size_t)(p->m0 + row_of(p, strip));
+    return p->c.x + ((size_t)g * (size_t)p->c.all + row) * G + ((size_t)k - (size_t)g * G);
 }
 
 // Columns k0..k1 of one or two tiles, which are in the panel, with one or two strips.
 INLINE void block_range(const pass *p, int64_t k0, int64_t k1, int tile, int strip, ended *e, const int bits,
                         const bool high, const bool wide) {
     const cut *c = &p->c;
-    const int row = row_of(p, strip), G = c->G, t = wide, s = high;
-    const size_t below = (size_t)(row_of(p, strip + s) - row) * (size_t)G;
-    int32_t (*sum)[STRIPS][SUMS] = p->work->sum + tile;
+    const int G = c->G, row = row_of(p, strip);
+    const size_t below = (size_t)(row_of(p, strip + high) - row) * (size_t)G;
+    sums *sum = &p->work->sum[tile / 2][strip / 2];
     int g = (int)(k0 / G);
     for (int64_t k = k0, end; k < k1; k = end, g++) {
-        const int64_t cell = (int64_t)g * G;
-        const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)(p->m0 + row)) * (size_t)G + (k - cell);
-        end = least(cell + G, k1);
-        if (k == cell && (c->span == 1 || g % c->span == 0)) sums_zero(high, wide);
-        else if (k == k0) sums_load(sum[0][strip], sum[t][strip], sum[0][strip + s], sum[t][strip + s], high, wide);
-        cell_dots(x, below, G, p->work->panel[0] + (k - k0) * SIDE, (int)(end - k), p->depth, high, wide);
-        ended_add(p, e, bits);
-        if (end == cell + G && (c->span == 1 || span_ends(c, g))) {
-            sums_store(p->work->out[0], p->work->out[1], p->work->out[2], p->work->out[3], high, wide);
-            *e = (ended){g, strip, tile, 1 + s, 1 + t};
-        } else if (end == k1) {
-            sums_store(sum[0][strip], sum[t][strip], sum[0][strip + s], sum[t][strip + s], high, wide);
-        }
+        end = least((int64_t)(g + 1) * G, k1);
+        if (k == (int64_t)g * G && (c->span == 1 || g % c->span == 0)) sums_zero(high, wide);
+        else if (k == k0) sums_load(sum, high, wide);
+        cell_run(p, x_at(p, g, k, strip), below, p->work->panel[0] + (k - k0) * SIDE, (int)(end - k), e, high, wide);
+        if (end == (int64_t)(g + 1) * G && (c->span == 1 || span_ends(c, g)))
+            span_end(p, g, tile, strip, e, bits, high, wide);
+        else if (end == k1) sums_store(sum, high, wide);
     }
 }
 
@@ -197,26 +313,16 @@ INLINE void pass_range(const pass *p, int64_t k0, int64_t k1, ended *e, const in
     }
 }
 
-// --- from y and back ---
-
-static void y_begin(const pass *p, const float *y, size_t ldy) {
+// What y has to begin with, as blocks.
+static void y_begin(const pass *p) {
     for (int t = 0; t < p->tiles; t++) {
         const __mmask16 some = columns(p->c.n, p->t0 + t);
         for (int r = 0; r < p->strips * SIDE; r++) {
-            const int row = row_of(p, r / SIDE) + r % SIDE;
-            const float *from = y + (size_t)(p->m0 + row) * ldy + (size_t)(p->t0 + t) * SIDE;
-            _mm512_store_ps(p->work->f[t][0] + r * SIDE, begin(&p->c, from, some));
+            const int strip = r / SIDE, row = row_of(p, strip) + r % SIDE;
+            const float *from = p->y + (size_t)(p->m0 + row) * p->ldy + (size_t)(p->t0 + t) * SIDE;
+            float *to = p->work->f[t / 2][strip / 2][2 * (strip % 2) + t % 2] + r % SIDE * SIDE;
+            _mm512_store_ps(to, _mm512_maskz_loadu_ps(some, from));
         }
-    }
-}
-
-static void y_end(const pass *p, float *y, size_t ldy) {
-    for (int r = 0; r < p->strips * SIDE; r++) {
-        const int row = row_of(p, r / SIDE) + r % SIDE;
-        float *to = y + (size_t)(p->m0 + row) * ldy + (size_t)p->t0 * SIDE;
-        for (int t = 0; t < p->tiles; t++)
-            _mm512_mask_storeu_ps(to + t * SIDE, columns(p->c.n, p->t0 + t),
-                                  _mm512_load_ps(p->work->f[t][0] + r * SIDE));
     }
 }
 
@@ -227,25 +333,24 @@ static int depth_of(int G) {
     return depth;
 }
 
-INLINE void pass_run(const pass *p, float *y, size_t ldy, const int bits) {
+INLINE void pass_run(const pass *p, const int bits) {
     const int64_t G = p->c.G, k = p->c.groups * G, cells = RANGE / G * G, part = RANGE / p->depth * p->depth;
     ended e = {0};
-    y_begin(p, y, ldy);
+    if (p->c.more) y_begin(p);
     for (int64_t k0 = 0, k1; k0 < k; k0 = k1) {
         k1 = cells ? least(k0 + cells, k) : least(k0 + part, (k0 / G + 1) * G);
         pass_range(p, k0, k1, &e, bits);
     }
-    ended_add(p, &e, bits);
-    y_end(p, y, ldy);
+    ended_add(p, &e);
 }
 
 // Rows are dealt over passes by whole blocks, but for the last one.
 INLINE void passes_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                        size_t ldy, void *scratch, const int bits) {
-    pass p = {.c = cut_of(w, a), .work = scratch};
+    pass p = {.c = cut_of(w, a), .work = scratch, .y = y, .ldy = ldy};
     p.depth = depth_of(p.c.G);
     p.most = m1 - m0 <= LOW_ROWS ? LOW_TILES : MOST_TILES;
-    tiles_begin(p.depth);
+    tiles_begin(p.depth, SIDE);
     for (int m = m0, parts = (m1 - m0 + MOST_ROWS - 1) / MOST_ROWS; parts > 0; parts--, m += p.rows) {
         const int even = (m1 - m + parts - 1) / parts;
         p.m0 = m;
@@ -253,7 +358,7 @@ INLINE void passes_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t 
         p.strips = (p.rows + SIDE - 1) / SIDE;
         for (p.t0 = t0; p.t0 < t1; p.t0 += p.most) {
             p.tiles = (int)least(t1 - p.t0, p.most);
-            pass_run(&p, y, ldy, bits);
+            pass_run(&p, bits);
         }
     }
     tiles_end();
