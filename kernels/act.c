@@ -44,7 +44,8 @@ bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b) {
 // Bytes of q, scale, sum and zero, each up to a 64-byte border.
 typedef struct sizes { size_t q, scale, sum, zero; } sizes;
 static size_t lines(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
-static size_t bf16_row(int64_t k) { return ((size_t)k + 31) & ~(size_t)31; }
+// An odd number of lines: equal columns of rows do not meet in a cache.
+static size_t bf16_row(int64_t k) { return (((size_t)k + 31) / 32 | 1) * 32; }
 static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell) {
     const size_t n = (size_t)rows, k = (size_t)w->k, cells = (k + cell - 1) / cell;
     if (t.elem == LQ_BF16) return (sizes){.q = lines(n * bf16_row(w->k) * sizeof(uint16_t))};

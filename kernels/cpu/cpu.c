@@ -197,6 +197,7 @@ static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
     if (isa & LQ_ISA_BF16) o->attn = lq_attn_avx512bf16;
     if (isa & LQ_ISA_AMX) {
         lq_cpu_amx_slots(o);
+        o->attn = lq_attn_amx;
         c->rough = rough ? &lq_rough_amx : NULL;
         name = isa & LQ_ISA_BF16 ? "avx512 vnni bf16 amx" : "avx512 vnni amx";
     }

@@ -160,8 +160,8 @@ static void tiles_product(const lq_dev *d, const lq_ukr *u, const lq_weight *w, 
         tiles_recoded(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch);
         return;
     }
-    if (u->run && (!u->rows || (m1 - m0 <= u->few && !e4m3))) {
-        if (u->many && m1 - m0 >= LQ_MANY_ROWS) u->many(w, a, t0, t1, m0, m1, y, ldy, scratch);
+    if (!u->rows || (u->run && m1 - m0 <= u->few && !e4m3)) {
+        if (u->many && (!u->run || m1 - m0 >= LQ_MANY_ROWS)) u->many(w, a, t0, t1, m0, m1, y, ldy, scratch);
         else u->run(w, a, t0, t1, m0, m1, y, ldy);
         return;
     }
@@ -262,7 +262,7 @@ static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act,
     p->w = w;
     p->u = lq_ukr_find(d, w, act);
     p->tiles = (w->n + p->u->tile_n - 1) / p->u->tile_n;
-    p->run = act == LQ_I8 ? RUN_TILES : RUN_ROWS / p->u->tile_n;
+    p->run = act == LQ_I8 || p->u->many ? RUN_TILES : RUN_ROWS / p->u->tile_n;
     if (rows <= THIN_ROWS) p->run = RUN_STREAMS * (1 + (int64_t)(RUN_BYTES / RUN_STREAMS / tile_bytes(w, p->u)));
     if (p->run > RUN_MOST) p->run = RUN_MOST;
     if (rough) p->run = rough / p->u->tile_n;

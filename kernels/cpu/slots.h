@@ -34,4 +34,5 @@ void lq_tries_cpu(lq_dev *d, const lq_tries_args *a); // of every ISA: by its ro
 void lq_attn_avx2(lq_dev *d, const lq_attn_args *a);
 void lq_attn_avx512(lq_dev *d, const lq_attn_args *a);
 void lq_attn_avx512bf16(lq_dev *d, const lq_attn_args *a);
+void lq_attn_amx(lq_dev *d, const lq_attn_args *a);
 #endif

@@ -9,7 +9,7 @@ RUN(lq_matmul_f32_q8_intany_c) RUN(lq_matmul_f32_q8_intx86_c)
 RUN(lq_matmul_f32_f32_f32any_c) RUN(lq_matmul_f32_f32_f16any_c) RUN(lq_matmul_f32_f32_bf16any_c)
 ROWS(lq_rows_f32_f32_intx86_c) ROWS(lq_rows_f32_f32_codedany_c)
 #if defined(__x86_64__)
-MANY(lq_matmul_f32_q8_int4x86_amx) MANY(lq_matmul_f32_q8_int8x86_amx)
+MANY(lq_matmul_f32_q8_int4x86_amx) MANY(lq_matmul_f32_q8_int8x86_amx) MANY(lq_matmul_f32_bf16_bf16any_amx)
 RUN(lq_matmul_f32_q8_int4x86_avx512) RUN(lq_matmul_f32_q8_int8x86_avx512)
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
 RUN(lq_matmul_f32_f32_intany_avx512) RUN(lq_matmul_f32_f32_tableany_avx512) RUN(lq_matmul_f32_f32_fp8any_avx512)
@@ -52,6 +52,8 @@ const lq_ukr lq_ukrs[] = {
     INT(4, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int4x86_avx512),
     INT(8, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int8x86_avx512),
     RECODE(LQ_ISA_AVX512, lq_codes_u8_q8_intany_avx512),
+    {ROW(LQ_ISA_AVX512 | LQ_ISA_AMX, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_ANY, 16, lq_matmul_f32_bf16_bf16any_amx),
+     .many = lq_matmul_f32_bf16_bf16any_amx},
     {ROW(LQ_ISA_AVX512 | LQ_ISA_BF16, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_ANY, 4, lq_matmul_f32_bf16_bf16any_avx512bf16),
      .run = lq_matmul_f32_bf16_bf16any_avx512bf16},
     FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),

@@ -5,8 +5,9 @@
 #include "tests/checkkern/emulated.h"
 
 #if defined(__x86_64__)
-lq_ukr_many lq_matmul_f32_q8_int4x86_emu, lq_matmul_f32_q8_int8x86_emu;
+lq_ukr_many lq_matmul_f32_q8_int4x86_emu, lq_matmul_f32_q8_int8x86_emu, lq_matmul_f32_bf16_bf16any_emu;
 void lq_gram_emu(lq_dev *d, const lq_gram_args *a);
+void lq_attn_emu(lq_dev *d, const lq_attn_args *a);
 extern const lq_rough lq_rough_emu;
 
 static bool on;
@@ -24,13 +25,15 @@ void ck_emu_end(void) { on = false; }
 bool ck_emu_is(void) { return on; }
 
 void ck_emu_rows(const lq_ukr **chosen) {
-    static lq_ukr rows[2];
-    static const struct { const char *name; lq_ukr_many *many; } all[] = {
+    enum { ROWS = 3 };
+    static lq_ukr rows[ROWS];
+    static const struct { const char *name; lq_ukr_many *many; } all[ROWS] = {
         {"lq_matmul_f32_q8_int4x86_amx", lq_matmul_f32_q8_int4x86_emu},
         {"lq_matmul_f32_q8_int8x86_amx", lq_matmul_f32_q8_int8x86_emu},
+        {"lq_matmul_f32_bf16_bf16any_amx", lq_matmul_f32_bf16_bf16any_emu},
     };
     for (; *chosen; chosen++)
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < ROWS; i++) {
             if (strcmp((*chosen)->name, all[i].name)) continue;
             rows[i] = **chosen;
             rows[i].many = all[i].many;
@@ -48,6 +51,7 @@ bool ck_open(const lq_dev_opts *o, lq_dev **out, lq_err *err) {
     lq_ukr_choose(c->isa, c->ukr);
     ck_emu_rows(c->ukr);
     (*out)->ops.gram = lq_gram_emu;
+    (*out)->ops.attn = lq_attn_emu;
     if (o->rough) c->rough = &lq_rough_emu;
     snprintf((*out)->isa, sizeof (*out)->isa, "avx512 vnni bf16 amx emulated");
     return true;

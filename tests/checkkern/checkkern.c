@@ -251,7 +251,7 @@ static void check_isa(lq_dev *ref, const char *isa) {
         check_ukrs(lq_cpu_of(d)->isa, ref);
         check_matmul(ref, d);
     }
-    if (amx) check_mix(d), check_rough(), check_emu_gram(d); // here too
+    if (amx) check_attn(d), check_mix(d), check_rough(), check_emu_gram(d); // here too
     else if (!bf16) check_ops(ref, d);
     printf("%s: %d checks\n", d->isa, ck_passed + ck_failed - before);
     lq_dev_close(d);

@@ -3,11 +3,11 @@
 // A tile is up to TILE query vectors (rows x heads of one KV head's group) of a sequence. Per split of LQ_SPLIT
 // positions K and V become cells once per tile and every product is the same small kernel, ROWS query vectors x COLS
 // columns. A cell has the place of an f32: one number and its step a fused multiply-add, or with AVX-512 BF16 two of
-// bf16 and its step vdpbf16ps. A score is one chain of steps over dk, a weighted sum one chain over the split's
-// positions, a sum of exponentials VEC chains by position mod VEC: none of them knows the tile, so a row has its bits
-// in decode, in any prefill and on any number of threads. Positions that a row does not see have weight 0, which leaves
-// a chain as it is. One row's splits may be computed by several threads (few rows, long cache): their results lie in
-// the scratch and are merged in order, by the same code.
+// bf16 and its step vdpbf16ps, or (attn_amx.c) 16 cells' a product of tiles. A score is one chain of steps over dk, a
+// weighted sum one chain over the split's positions, a sum of exponentials VEC chains by position mod VEC: none of them
+// knows the tile, so a row has its bits in decode, in any prefill and on any number of threads. Positions that a row
+// does not see have weight 0, which leaves a chain as it is. One row's splits may be computed by several threads (few
+// rows, long cache): their results lie in the scratch and are merged in order, by the same code.
 #include "kernels/cpu/attn.h"
 #include "kernels/cpu/slots.h"
 #include "kernels/cpu/x86/unroll.h"
@@ -42,7 +42,9 @@ enum { PER = 1 };
 #endif
 enum { TILE = 64, COLS = 2 * VEC, CELLS = 128 };
 enum { DK = CELLS * PER, DEEP = CELLS * PER }; // of K at a time; positions of V at a time
-#if defined(__AVX512F__)
+#if defined(LQ_ATTN_TILES)
+enum { ROWS = 16 };
+#elif defined(__AVX512F__)
 enum { ROWS = 8 }; // 2 * ROWS sums, 2 columns and a broadcast in 32 registers, or in 16
 #else
 enum { ROWS = 6 };
@@ -124,7 +126,32 @@ INLINE void positions_store(float *to, vf low, vf high) { vf_store(to, low), vf_
 #endif
 
 // --- the kernel: c[r][0..COLS) += sum over k cells of a[r][i] b[i][0..COLS), or = ---
+// (By tiles rows of a and of c are a_row and c_row floats apart, and 16 of them are there, whatever the others hold; so
+// are 16 cells where k is no multiple, of which those behind k are 0 in a or in b, and numbers in both.)
 
+#if defined(LQ_ATTN_TILES)
+static void dots(int rows, int k, const float *const *a, size_t a_row, const float *b, float *const *c, size_t c_row,
+                 bool more) {
+    const size_t across = COLS * sizeof *b;
+    (void)rows;
+    if (more) {
+        tile_load(0, c[0], c_row * sizeof *b);
+        tile_load(1, c[0] + VEC, c_row * sizeof *b);
+    } else {
+        tile_zero(0);
+        tile_zero(1);
+    }
+    for (int i = 0; i < k; i += VEC, b += VEC * COLS) {
+        tile_load(4, a[0] + i, a_row * sizeof *b);
+        tile_load(6, b, across);
+        tile_load(7, b + VEC, across);
+        tile_dot_bf16(0, 4, 6);
+        tile_dot_bf16(1, 4, 7);
+    }
+    tile_store(0, c[0], c_row * sizeof *b);
+    tile_store(1, c[0] + VEC, c_row * sizeof *b);
+}
+#else
 INLINE void dot_rows(const int rows, int k, const float *const *a, const float *b, float *const *c, bool more) {
     vf s[ROWS], t[ROWS];
     EACH (int r = 0; r < rows; r++) {
@@ -145,7 +172,9 @@ INLINE void dot_rows(const int rows, int k, const float *const *a, const float *
     }
 }
 
-static void dots(int rows, int k, const float *const *a, const float *b, float *const *c, bool more) {
+static void dots(int rows, int k, const float *const *a, size_t a_row, const float *b, float *const *c, size_t c_row,
+                 bool more) {
+    (void)a_row, (void)c_row;
     switch (rows) {
     case 1: dot_rows(1, k, a, b, c, more); break;
     case 2: dot_rows(2, k, a, b, c, more); break;
@@ -159,6 +188,7 @@ static void dots(int rows, int k, const float *const *a, const float *b, float *
     default: dot_rows(ROWS, k, a, b, c, more);
     }
 }
+#endif
 
 // --- K and V as cells ---
 
@@ -388,7 +418,7 @@ static void split_scores(const lq_attn_args *a, tile *t, int j0, int low, int hi
                 if (j < t->low[g] || j >= t->high[g]) continue;
                 int rows = t->n - g * ROWS < ROWS ? t->n - g * ROWS : ROWS;
                 for (int r = 0; r < rows; r++) c[r] = &t->p[g * ROWS + r][j];
-                dots(rows, cells, q + g * ROWS, t->kv[0], c, d0 > 0);
+                dots(rows, cells, q + g * ROWS, CELLS, t->kv[0], c, LQ_SPLIT, d0 > 0);
             }
             if (d0 == 0) ask_part(a, t, j0 + j, 2);
         }
@@ -426,6 +456,10 @@ static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, 
         vf e = vf_only(sight(&t->see[r], j0 + j), vf_exp(vf_sub(vf_load(p + j), most)));
         sum = vf_add(sum, weights_store(p, j, e));
     }
+#if defined(LQ_ATTN_TILES)
+    const int end = low + (high - low + VEC - 1) / VEC * VEC;
+    if (end % COLS) memset(p + end / PER, 0, VEC / PER * sizeof *p);
+#endif
     t->l[r] = vf_sum(sum);
 }
 
@@ -446,6 +480,21 @@ static void merge_o(float *y, const float *o, int n, float old, float new) {
 }
 
 // With NaN or infinity among the V of a tile: what a row does not see must not reach it even times 0.
+#if defined(LQ_ATTN_TILES)
+static void odd_values(const float *p, const float *v, int cells, float *o) { // 16 cells at a time, of one row
+    _Alignas(64) float seen_v[VEC][COLS], weights[ROWS][VEC] = {{0}}, sums[ROWS][COLS] = {{0}};
+    const float *const a = weights[0];
+    float *const c = sums[0];
+    memcpy(c, o, sizeof sums[0]);
+    for (int i = 0; i < cells; i += VEC) {
+        vf_store(weights[0], vf_load(p + i));
+        for (int k = 0; k < VEC; k++, v += COLS)
+            for (int d = 0; d < COLS; d += VEC) vf_store(seen_v[k] + d, seen(vf_set(p[i + k]), vf_load(v + d)));
+        dots(1, VEC, &a, VEC, seen_v[0], &c, COLS, true);
+    }
+    memcpy(o, c, sizeof sums[0]);
+}
+#else
 static void odd_values(const float *p, const float *v, int cells, float *o) {
     for (int i = 0; i < cells; i++, v += COLS)
         for (int d = 0; d < COLS; d += VEC) {
@@ -453,6 +502,7 @@ static void odd_values(const float *p, const float *v, int cells, float *o) {
             vf_store(o + d, step(by, seen(by, vf_load(v + d)), vf_load(o + d)));
         }
 }
+#endif
 
 // Columns d0 .. d0 + COLS of the weighted V of a split, into t->o.
 static void split_values(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0) {
@@ -461,6 +511,9 @@ static void split_values(const lq_attn_args *a, tile *t, int j0, int low, int hi
     for (int j = low; j < high; j += DEEP) {
         int have = high - j < DEEP ? high - j : DEEP;
         bool odd = v_read(a, t, j0 + j, have, d0, width);
+#if defined(LQ_ATTN_TILES)
+        for (int i = (have + PER - 1) / PER; i % VEC; i++) memset(t->kv[i], 0, sizeof t->kv[i]);
+#endif
         for (int g = 0; g < t->groups; g++) {
             int from = t->low[g] > j ? t->low[g] - j : 0, to = t->high[g] - j < have ? t->high[g] - j : have;
             int rows = t->n - g * ROWS < ROWS ? t->n - g * ROWS : ROWS, cells = (to - from + PER - 1) / PER;
@@ -471,7 +524,7 @@ static void split_values(const lq_attn_args *a, tile *t, int j0, int low, int hi
                 p[r] = &t->p[g * ROWS + r][(j + from) / PER], c[r] = t->o[g * ROWS + r];
                 if (odd) odd_values(p[r], v, cells, c[r]);
             }
-            if (!odd) dots(rows, cells, p, v, c, true);
+            if (!odd) dots(rows, cells, p, LQ_SPLIT, v, c, COLS, true);
         }
     }
 }
@@ -531,11 +584,20 @@ static void tile_set(const job *b, tile *t, int seq, int index, int kv_head) {
     }
 }
 
+#if defined(LQ_ATTN_TILES)
+static void tiles_use(void) { tiles_begin(TILE_WIDE, TILE_ROWS); }
+static void tiles_leave(void) { tiles_end(); }
+#else
+static void tiles_use(void) {}
+static void tiles_leave(void) {}
+#endif
+
 static void tile_run(void *arg, int task, int worker) {
     const job *b = arg;
     const lq_attn_args *a = b->a;
     (void)worker;
     tile t;
+    tiles_use();
     int kv_heads = a->cache.kv_heads, at = task / kv_heads, seq = 0, end = a->rows->seqs;
     while (end - seq > 1) { // the last sequence that begins at or before this tile
         int middle = (seq + end) / 2;
@@ -546,11 +608,13 @@ static void tile_run(void *arg, int task, int worker) {
     if (b->by_split) {
         tile_set(b, &t, seq, at / b->splits, task % kv_heads);
         split_run(b, &t, at % b->splits);
+        tiles_leave();
         return;
     }
     tile_set(b, &t, seq, at, task % kv_heads);
     for (int r = 0; r < t.n; r++) memset(t.y[r], 0, (size_t)a->cache.dv * sizeof(float));
     for (int s = t.first / LQ_SPLIT; s <= t.last / LQ_SPLIT; s++) split_run(b, &t, s);
+    tiles_leave();
     for (int r = 0; r < t.n; r++) finish(a, t.head[r], t.all_m[r], t.all_l[r], t.y[r]);
 }
 

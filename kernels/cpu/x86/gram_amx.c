@@ -76,7 +76,7 @@ static void gram_block(void *arg, int task, int worker) {
     const int i1 = (bi + 1) * SIDE < p->m ? (bi + 1) * SIDE : p->m;
     const int j1 = (bj + 1) * SIDE < p->n ? (bj + 1) * SIDE : p->n;
     _Alignas(64) float sum[2 * TILE * 2 * TILE];
-    tiles_begin(TILE_WIDE);
+    tiles_begin(TILE_WIDE, TILE);
     for (int s = 0; s < p->steps; s += CUT)
         for (int i = bi * SIDE; i < i1; i += 2 * TILE)
             for (int j = half && bi == bj ? i : bj * SIDE; j < j1; j += 2 * TILE) {

@@ -48,7 +48,7 @@ static void part_of(float *block, int rows, int cols, bool store, float *y, size
 static void product_of(const char *x, size_t x_strip, int rows, const char *w, size_t w_strip, int cols, int steps,
                        bool half, bool more, float *y, size_t ldy) {
     _Alignas(64) float part[SIDE * SIDE] = {0};
-    tiles_begin(TILE_WIDE);
+    tiles_begin(TILE_WIDE, TILE);
     for (int m = 0; m < rows; m += SIDE, x += 2 * x_strip)
         for (int n = 0; n < cols; n += SIDE) {
             const char *b = w + (size_t)(n / TILE) * w_strip;

@@ -1,4 +1,4 @@
-// tiles.h: AMX's tile registers by name, what amx.h and int_amx.c are written in. In the library a name is one
+// tiles.h: AMX's tile registers by name, what amx.h and the files of AMX are written in. In the library a name is one
 // intrinsic. With LQ_TILES_EMU, a build of the same files for tests alone, it is a function in portable C that computes
 // the same and checks what it is asked (tests/checkkern/tiles_emu.c), so that they run on machines that have no tiles.
 //
@@ -47,12 +47,12 @@ static inline void tiles_see(const void *p) { __asm__ volatile("" : : "r"(p) : "
 #define tile_dot_bf16(sum, a, b) _tile_dpbf16ps(sum, a, b) // as amx.h says
 #endif
 
-// A thread's, from here to tiles_end: sums of 16 x 16, rows of `wide` bytes, columns of as many, four a row.
-static inline void tiles_begin(int wide) {
+// A thread's, from here to tiles_end: sums of `high` rows x 16, rows of `wide` bytes, columns of as many, four a row.
+static inline void tiles_begin(int wide, int high) {
     lq_tiles c = {.palette = 1};
     for (int t = 0; t < 8; t++) {
         c.bytes[t] = t == 4 || t == 5 ? (uint16_t)wide : TILE_WIDE;
-        c.rows[t] = t < 6 ? TILE_ROWS : (uint8_t)(wide / 4);
+        c.rows[t] = (uint8_t)(t < 6 ? high : wide / 4);
     }
     tile_config(&c);
 }

@@ -10,7 +10,9 @@
 
 #if defined(__AVX512F__)
 enum { VEC = 16 };
-#if defined(__AVX512BF16__)
+#if defined(__AMX_BF16__)
+#define NAME(x) x##_amx
+#elif defined(__AVX512BF16__)
 #define NAME(x) x##_avx512bf16
 #else
 #define NAME(x) x##_avx512
