@@ -12,7 +12,8 @@
 #include <immintrin.h>
 
 enum { SIDE = TILE_ROWS, SUMS = SIDE * SIDE, DEEP = 32, TILE_BYTES = SIDE * TILE_WIDE, RANGE = 256 /* k */,
-       MOST_ROWS = 512, STRIPS = MOST_ROWS / SIDE, MOST_TILES = 8, LOW_STRIPS = 4, LOW_RANGE = 64 };
+       MOST_ROWS = 512, STRIPS = MOST_ROWS / SIDE, MOST_TILES = 8, LOW_STRIPS = 4, LOW_RANGE = 64,
+       LOW_AHEAD = 256 /* k */ };
 
 // What a call has of scratch. A block is two strips x two tiles: the first strip's with both tiles, then the second's.
 typedef struct work {
@@ -154,8 +155,10 @@ INLINE void range_dots(const pass *p, int64_t k0, int64_t k1, int strip, const b
 
 // --- passes ---
 
-// Up to 64 rows with one tile. Memory, which is what takes the time, is asked for by the processor itself: 16 streams.
+// Up to 64 rows with one tile. Memory, which is what takes the time, is asked for by the processor itself: 16 streams,
+// of which it only cannot know where the next tile's begin.
 INLINE void low_run(const pass *p, const int strips) {
+    const int64_t last = p->k > LOW_AHEAD ? p->k - LOW_AHEAD : 0;
     const char *x[LOW_STRIPS];
     for (int i = 0; i < strips; i++) x[i] = p->x + (size_t)(p->m0 + row_of(p, i)) * p->x_row;
     tile_zero(0);
@@ -165,7 +168,7 @@ INLINE void low_run(const pass *p, const int strips) {
     for (int64_t k0 = 0, k1; k0 < p->k; k0 = k1) {
         const char *b = p->work->panel[0];
         k1 = least(k0 + LOW_RANGE, p->k);
-        panel_make(p, p->t0, k0, k1, 0, p->work->panel[0]);
+        panel_make(p, p->t0, k0, k1, k0 < last ? 0 : 2 * (SIDE * p->k - last), p->work->panel[0]);
         for (int64_t k = k0; k < k1; k += DEEP, b += TILE_BYTES) {
             tile_load(6, b, TILE_WIDE);
             tile_load(4, x[0] + 2 * k, p->x_row);
