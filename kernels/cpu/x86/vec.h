@@ -10,8 +10,8 @@
 
 #if defined(__AVX512F__)
 enum { VEC = 16 };
-#if defined(__AMX_BF16__)
-#define NAME(x) x##_amx
+#if defined(NAME)
+// attn_amx.c has its own
 #elif defined(__AVX512BF16__)
 #define NAME(x) x##_avx512bf16
 #else
