@@ -16,7 +16,8 @@
 
 #include "kernels/cpu/x86/block_avx512.h"
 
-enum { AHEAD_BYTES = 4096, TALL = 12, THIN = 16, THIN_ROWS = 32, FEW_ROWS = 4, STREAMS = 4 };
+enum { AHEAD_BYTES = 4096, STREAM_AHEAD = 2048 /* where there are several */, TALL = 12, THIN = 16, THIN_ROWS = 32,
+       FEW_ROWS = 4, STREAMS = 4 };
 
 // One call's view of a weight and of its activations. Tiles, groups and their steps in bytes.
 typedef struct cut {
@@ -120,9 +121,10 @@ INLINE __m512 begin(const cut *c, const float *y, __mmask16 some) {
 INLINE void thin16(__m512i h[16][2], __m512i l[4][2], const uint8_t *q, const int8_t *x, const int bits,
                    const int T, const int M, const int G) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
+    const int ahead = T > 1 ? STREAM_AHEAD : AHEAD_BYTES;
     EACH (int i = 0; i < bits / 2; i++) {
         const __m512i v = _mm512_loadu_si512(q + i * 64);
-        if (T > 1 || M > FEW_ROWS) _mm_prefetch((const char *)q + AHEAD_BYTES + i * 64, _MM_HINT_T0);
+        if (T > 1 || M > FEW_ROWS) _mm_prefetch((const char *)q + ahead + i * 64, _MM_HINT_T0);
         if (bits == 8) {
             EACH (int m = 0; m < M; m++)
                 dot4(M <= 4 && i & 1 ? &l[m][M <= 2 ? i >> 1 : 0] : &h[m][M <= 2 ? i >> 1 : 0], v, x + m * G + i * 4);
