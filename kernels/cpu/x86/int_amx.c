@@ -137,7 +137,7 @@ INLINE where where_of(const pass *p, const ended *e) {
         w.y[i] = p->y + m * p->ldy + (size_t)t * SIDE;
         w.xscale[i] = c->xscale + (size_t)e->g * (size_t)c->all + m;
         w.s[i] = scales_of(c, i && e->wide ? t + 1 : t, e->g);
-        w.some[i] = columns(c->n, t + i);
+        w.some[i] = columns(c->n, i && e->wide ? t + 1 : t);
     }
     return w;
 }
