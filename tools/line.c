@@ -94,6 +94,7 @@ static void insert(editor *e, const char *p, size_t n) {
 }
 
 static void cut(editor *e, size_t from, size_t to) {
+    if (from == to) return; // also of a line that nothing was typed in: it has no memory
     memmove(e->text + from, e->text + to, e->n - to);
     e->n -= to - from;
     e->at = from;
