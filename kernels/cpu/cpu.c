@@ -199,7 +199,7 @@ static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
         lq_cpu_amx_slots(o);
         o->attn = lq_attn_amx;
         c->rough = rough ? &lq_rough_amx : NULL;
-        name = isa & LQ_ISA_BF16 ? "avx512 vnni bf16 amx" : "avx512 vnni amx";
+        name = "avx512 vnni bf16 amx"; // amx_granted asks for both
     }
 #endif
     (void)rough;

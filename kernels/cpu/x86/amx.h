@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #include <stdbool.h>
 
-enum { TILE = 16, DEEP = 32, TILE_BYTES = 1024, PAIR_BYTES = 2 * TILE_BYTES }; // columns, k of a tile; hi and lo of it
+enum { TILE = 16, DEEP = 32, PAIR_BYTES = 2 * TILE_BYTES }; // columns, k of a tile; hi and lo of it
 
 // Lane i of *hi and *lo: the parts of a[i] and, above them, of b[i].
 static inline void split(__m512 a, __m512 b, __m512i *hi, __m512i *lo) {

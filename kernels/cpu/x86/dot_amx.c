@@ -11,7 +11,7 @@
 #include "kernels/cpu/x86/unroll.h"
 #include <immintrin.h>
 
-enum { SIDE = TILE_ROWS, SUMS = SIDE * SIDE, DEEP = 32, TILE_BYTES = SIDE * TILE_WIDE, RANGE = 256 /* k */,
+enum { SIDE = TILE_ROWS, SUMS = SIDE * SIDE, DEEP = 32, RANGE = 256 /* k */,
        MOST_ROWS = 512, STRIPS = MOST_ROWS / SIDE, MOST_TILES = 8, LOW_STRIPS = 4, LOW_RANGE = 64,
        LOW_AHEAD = 256 /* k */ };
 
@@ -88,27 +88,6 @@ INLINE void panel_make(const pass *p, int64_t t, int64_t k0, int64_t k1, ptrdiff
 }
 
 // --- blocks ---
-
-INLINE void sums_zero(const bool high, const bool wide) {
-    tile_zero(0);
-    if (wide) tile_zero(1);
-    if (high) tile_zero(2);
-    if (high && wide) tile_zero(3);
-}
-
-INLINE void sums_load(float (*from)[SUMS], const bool high, const bool wide) {
-    tile_load(0, from[0], TILE_WIDE);
-    if (wide) tile_load(1, from[1], TILE_WIDE);
-    if (high) tile_load(2, from[2], TILE_WIDE);
-    if (high && wide) tile_load(3, from[3], TILE_WIDE);
-}
-
-INLINE void sums_store(float (*to)[SUMS], const bool high, const bool wide) {
-    tile_store(0, to[0], TILE_WIDE);
-    if (wide) tile_store(1, to[1], TILE_WIDE);
-    if (high) tile_store(2, to[2], TILE_WIDE);
-    if (high && wide) tile_store(3, to[3], TILE_WIDE);
-}
 
 INLINE void sum_store(const int sum, float *to, size_t row) { // registers have names, not numbers
     if (sum == 0) tile_store(0, to, row);
@@ -196,14 +175,20 @@ INLINE void block_run(const pass *p, int64_t k0, int64_t k1, int tile, int strip
     else sums_out(p, tile, strip, high, wide);
 }
 
+// How many numbers behind columns k0..k1 of two tiles those lie that are needed next: the same of the next two, or the
+// next columns of the first two, or the first columns of the next pass.
+static int64_t next_of(const pass *p, int tile, int64_t k0, int64_t k1) {
+    const int64_t two = 2 * SIDE * p->k;
+    if (tile + 2 < p->tiles) return two;
+    return k1 < p->k ? k1 - k0 - tile * SIDE * p->k : two - k0;
+}
+
 static void high_run(const pass *p) {
     for (int64_t k0 = 0, k1; k0 < p->k; k0 = k1) {
         k1 = least(k0 + RANGE, p->k);
         for (int tile = 0; tile < p->tiles; tile += 2) {
             const bool wide = tile + 1 < p->tiles;
-            // The next two tiles, or the first ones of the next range, or of the next pass.
-            const int64_t down = tile + 2 < p->tiles || k1 == p->k ? 2 : -tile;
-            const ptrdiff_t next = 2 * (down * SIDE * p->k + (down == 2 && k1 < p->k ? 0 : k1 < p->k ? k1 - k0 : -k0));
+            const ptrdiff_t next = 2 * next_of(p, tile, k0, k1);
             for (int i = 0; i <= wide; i++) panel_make(p, p->t0 + tile + i, k0, k1, next, p->work->panel[i]);
             for (int strip = 0; strip < p->strips; strip += 2) {
                 const bool high = strip + 1 < p->strips;

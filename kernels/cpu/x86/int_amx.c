@@ -241,33 +241,12 @@ INLINE void cell_run(const pass *p, const int8_t *x, size_t below, const int8_t 
     e->waits = false;
 }
 
-INLINE void sums_store(sums *to, const bool high, const bool wide) {
-    tile_store(0, (*to)[0], ROW_BYTES);
-    if (wide) tile_store(1, (*to)[1], ROW_BYTES);
-    if (high) tile_store(2, (*to)[2], ROW_BYTES);
-    if (high && wide) tile_store(3, (*to)[3], ROW_BYTES);
-}
-
-INLINE void sums_zero(const bool high, const bool wide) {
-    tile_zero(0);
-    if (wide) tile_zero(1);
-    if (high) tile_zero(2);
-    if (high && wide) tile_zero(3);
-}
-
-INLINE void sums_load(const sums *from, const bool high, const bool wide) {
-    tile_load(0, (*from)[0], ROW_BYTES);
-    if (wide) tile_load(1, (*from)[1], ROW_BYTES);
-    if (high) tile_load(2, (*from)[2], ROW_BYTES);
-    if (high && wide) tile_load(3, (*from)[3], ROW_BYTES);
-}
-
 // The sums of the span that ends with cell g wait from here on.
 INLINE void span_end(const pass *p, int g, int tile, int strip, ended *e, const int bits, const bool high,
                      const bool wide) {
     const bool centred = bits == 8 && p->c.zero, shifted = p->c.xzero;
     *e = (ended){g, tile, strip, true, high, wide};
-    sums_store(&p->work->out, high, wide);
+    sums_store(p->work->out, high, wide);
     for (int i = 0; (centred || shifted) && i < 4; i++)
         if ((high || i < 2) && (wide || i % 2 == 0))
             block_shift(p, p->t0 + tile + i % 2, p->m0 + row_of(p, strip + i / 2), g, p->work->out[i], centred,

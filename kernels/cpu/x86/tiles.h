@@ -5,6 +5,7 @@
 // Everywhere tiles 0 to 3 are sums, 4 and 5 what has its rows, 6 and 7 what has its columns.
 #ifndef LQ_TILES_H
 #define LQ_TILES_H
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,4 +59,30 @@ static inline void tiles_begin(int wide, int high) {
 }
 
 static inline void tiles_end(void) { tile_release(); }
+
+// The sums of a block of two strips of rows (high; else one) x two tiles of columns (wide; else one): the first strip's
+// with both tiles, then the second one's, each TILE_BYTES of memory.
+enum { TILE_BYTES = TILE_ROWS * TILE_WIDE };
+static inline void sums_zero(const bool high, const bool wide) {
+    tile_zero(0);
+    if (wide) tile_zero(1);
+    if (high) tile_zero(2);
+    if (high && wide) tile_zero(3);
+}
+
+static inline void sums_load(const void *from, const bool high, const bool wide) {
+    const char *p = from;
+    tile_load(0, p, TILE_WIDE);
+    if (wide) tile_load(1, p + TILE_BYTES, TILE_WIDE);
+    if (high) tile_load(2, p + 2 * TILE_BYTES, TILE_WIDE);
+    if (high && wide) tile_load(3, p + 3 * TILE_BYTES, TILE_WIDE);
+}
+
+static inline void sums_store(void *to, const bool high, const bool wide) {
+    char *p = to;
+    tile_store(0, p, TILE_WIDE);
+    if (wide) tile_store(1, p + TILE_BYTES, TILE_WIDE);
+    if (high) tile_store(2, p + 2 * TILE_BYTES, TILE_WIDE);
+    if (high && wide) tile_store(3, p + 3 * TILE_BYTES, TILE_WIDE);
+}
 #endif
