@@ -103,7 +103,9 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, lines *ne
         EACH (int i = 0; i < M; i++)
             EACH (int r = 0; r < TILE; r++)
                 s[r][i] = _mm512_dpbf16_ps(s[r][i], load_some(w[r] + j, len - j), load(x[i] + j));
-    EACH (int i = 0; i < M; i++) sums_store(a, n, m + i, fold4(s[0][i], s[1][i], s[2][i], s[3][i]), k > 0);
+    __m128 sum[TALL]; // apart from the stores: clang 14 keeps all of `s` in memory for a loop that it does not unroll
+    EACH (int i = 0; i < M; i++) sum[i] = fold4(s[0][i], s[1][i], s[2][i], s[3][i]);
+    for (int i = 0; i < M; i++) sums_store(a, n, m + i, sum[i], k > 0);
 }
 
 typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len, lines *next);

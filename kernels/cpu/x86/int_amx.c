@@ -98,7 +98,7 @@ static void block_shift(const pass *p, int64_t t, int m, int g, int32_t *dot, bo
     _Alignas(64) int32_t xsum[SIDE];
     __m512i zero = _mm512_setzero_si512(), codes = zero;
     if (centred) {
-        zero = _mm512_srai_epi32(_mm512_slli_epi32(minus_zeros_of(c, t, g, 8), 16), 16);
+        zero = _mm512_srai_epi32(_mm512_slli_epi32(minus_zeros_of(c, t, g), 16), 16);
         zero = _mm512_add_epi32(zero, _mm512_set1_epi32(128));
         span_sums(p, g, m, xsum);
     }

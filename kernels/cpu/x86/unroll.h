@@ -15,7 +15,7 @@
 #define EACH for
 #define ROLLED
 #elif defined(__clang__)
-#define EACH _Pragma("unroll") for
+#define EACH _Pragma("clang loop unroll(full)") for
 #define ROLLED _Pragma("nounroll")
 #else
 #define EACH _Pragma("GCC unroll 16") for

@@ -2,10 +2,8 @@
 #include "kernels/cpu/x86/int_avx512.h"
 
 #define BITS 8
-#define DOTS DOTS8
-BLOCK(9) BLOCK(10) BLOCK(11) BLOCK(12)
 ALL_FNS
-static block_fn *const all[WAYS][3][THIN] = ALL_ROWS;
+static const tile_fns all[WAYS] = ALL_ROWS;
 
 void lq_matmul_f32_q8_int8x86_avx512(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
                                      float *y, size_t ldy) {
