@@ -19,8 +19,10 @@ if(files)
   if(LQ_AMX)
     add_library(emulated_amx OBJECT ${LQ_AMX})
     target_compile_definitions(emulated_amx PRIVATE LQ_TILES_EMU lq_gram_amx=lq_gram_emu lq_rough_amx=lq_rough_emu lq_cpu_amx_slots=lq_cpu_emu_slots
-      lq_matmul_f32_q8_int4x86_amx=lq_matmul_f32_q8_int4x86_emu lq_matmul_f32_q8_int8x86_amx=lq_matmul_f32_q8_int8x86_emu
       lq_matmul_f32_bf16_bf16any_amx=lq_matmul_f32_bf16_bf16any_emu lq_attn_amx=lq_attn_emu)
+    foreach(bits 2 3 4 5 6 8)
+      target_compile_definitions(emulated_amx PRIVATE lq_matmul_f32_q8_int${bits}x86_amx=lq_matmul_f32_q8_int${bits}x86_emu)
+    endforeach()
     target_sources(checkkern PRIVATE $<TARGET_OBJECTS:emulated_amx>)
     set_source_files_properties(tests/checkkern/tiles_emu.c PROPERTIES COMPILE_OPTIONS "${LQ_KERNELS};-mavx2;-mfma")
   endif()

@@ -67,10 +67,9 @@ bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *ou
     return !t->asym || lq_mul_size(rows, lq_code_row_bytes(t->bits, groups), &out->zero);
 }
 
-// x86: tiles of 16 rows; 64 bytes hold 16 rows x 8 k of int4 or x 4 k of int8. N is padded to 16, K to the group, or to
-// 128 where a row has one scale (the activations' group, so that no kernel meets a part of one). A dot product over a
-// larger group would leave int32. Kernels want activations in cells of the weight's group, or in parts of 128 where a
-// row has one scale; with zero points only where a row's products are one int32.
+// x86: tiles of 16 rows, codes in planes (layout.c), but for those of 4 and 8 bits 32 k at a time. N is padded to 16, K to the group, or to 128 where a row has one scale (the activations' group, so that no kernel meets a part of
+// one). A dot product over a larger group would leave int32. Kernels want activations in cells of the weight's group, or
+// in parts of 128 where a row has one scale; with zero points only where a row's products are one int32.
 static bool x86_act_ok(const lq_wtype *t, int64_t k) {
     if (t->act.elem != LQ_I8) return t->act.elem == LQ_F32;
     if (t->act.asym) return !t->group && k <= 32768;
@@ -79,11 +78,12 @@ static bool x86_act_ok(const lq_wtype *t, int64_t k) {
 
 static bool x86_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
     *out = (lq_weight_size){0};
-    if (!type_ok(t) || !shape_ok(n, k) || t->kind != LQ_W_INT || (t->bits != 4 && t->bits != 8)) return false;
+    if (!type_ok(t) || !shape_ok(n, k) || t->kind != LQ_W_INT || t->bits == 7) return false;
+    if (t->bits != 4 && t->bits != 8 && (t->group % 32 || t->act.group % 32)) return false;
     if (t->rows > 1 || t->group > 32768 || !x86_act_ok(t, k)) return false;
-    size_t step = t->bits == 4 ? 8 : 4, wide = (size_t)lq_laid_wide(LQ_X86, t, k);
-    size_t tiles = ((size_t)n + 15) / 16, groups = (size_t)lq_weight_groups(t, k);
-    return lq_mul_size(tiles, wide / step * 64, &out->q) &&
+    const size_t wide = (size_t)lq_laid_wide(LQ_X86, t, k);
+    const size_t tiles = ((size_t)n + 15) / 16, groups = (size_t)lq_weight_groups(t, k);
+    return lq_mul_size(tiles, wide * (size_t)t->bits * 2, &out->q) &&
            lq_mul_size(tiles, groups * 16 * lq_dtype_size(t->scale), &out->scale) &&
            (!t->asym || lq_mul_size(tiles, groups * 16, &out->zero));
 }

@@ -4,7 +4,7 @@
 #include "formats/layout.h"
 #include <string.h>
 
-// The planes of layout cuda, from the low bits up; a type of other bits has no form there.
+// The planes of layouts x86 and cuda, from the low bits up; a type of other bits has no form there.
 static const uint8_t planes[9][3] = {[2] = {2}, [3] = {2, 1}, [4] = {4}, [5] = {4, 1}, [6] = {4, 2}, [8] = {8}};
 
 static int64_t cuda_unit(int bits) { return bits == 4 || bits == 8 ? 64 : 128; }
@@ -88,25 +88,61 @@ static void any_put(const uint8_t *src, int bits, int64_t count, size_t bytes, u
     memcpy(dst, raw, bytes < all ? bytes : all);
 }
 
-// --- x86: a word is 32 bits of one row: 8 codes of 4 bits (low nibbles are k 0-3, high ones k 4-7) or 4 of 8 ---
+// --- x86: a word is 32 bits of one row, of fields of 1, 2, 4 or 8 bits: field f of byte j is k = 4f + j ---
 
-static void x86_get(const uint8_t *src, int bits, int64_t count, uint8_t *dst) {
-    const int step = 32 / bits;
-    for (int64_t i = 0; i < count; i += step, src += 64) {
+// Words of a plane of so many bits that `count` codes fill, from field to field 4 codes.
+static inline void x86_plane_get(const uint8_t *src, int width, int shift, int count, uint8_t *dst) {
+    const uint32_t mask = (uint32_t)ones(width) * 0x01010101;
+    for (int i = 0; i < count; src += 64) {
         uint32_t v;
         memcpy(&v, src, 4);
-        const uint64_t codes = bits == 8 ? v : (v & 0x0f0f0f0f) | (uint64_t)(v >> 4 & 0x0f0f0f0f) << 32;
-        memcpy(dst + i, &codes, bits == 8 ? 4 : 8);
+        for (int f = 0; f < 8; f += width, i += 4) {
+            uint32_t codes = 0;
+            if (shift) memcpy(&codes, dst + i, 4);
+            codes |= (v >> f & mask) << shift;
+            memcpy(dst + i, &codes, 4);
+        }
+    }
+}
+
+static inline void x86_plane_put(const uint8_t *src, int width, int shift, int count, uint8_t *dst) {
+    const uint32_t mask = (uint32_t)ones(width) * 0x01010101;
+    for (int i = 0; i < count; dst += 64) {
+        uint32_t v = 0;
+        for (int f = 0; f < 8; f += width, i += 4) {
+            uint32_t codes;
+            memcpy(&codes, src + i, 4);
+            v |= (codes >> shift & mask) << f;
+        }
+        memcpy(dst, &v, 4);
+    }
+}
+
+void lq_x86_get(const uint8_t *src, int bits, int64_t count, uint8_t *dst) {
+    const int low = planes[bits][0], high = planes[bits][1], unit = high ? 32 : 32 / low;
+    for (int64_t i = 0; i < count; i += unit, src += unit * bits * 2) {
+        if (bits == 4) x86_plane_get(src, 4, 0, 8, dst + i); // the one most met, with shifts that the compiler knows
+        else x86_plane_get(src, low, 0, unit, dst + i);
+        if (high) x86_plane_get(src + 64 * low, high, low, unit, dst + i);
     }
 }
 
 static void x86_put(const uint8_t *src, int bits, int64_t count, uint8_t *dst) {
-    const int step = 32 / bits;
-    for (int64_t i = 0; i < count; i += step, dst += 64) {
-        uint64_t v = 0;
-        memcpy(&v, src + i, bits == 8 ? 4 : 8);
-        if (bits == 4) v |= v >> 28;
-        memcpy(dst, &v, 4);
+    const int low = planes[bits][0], high = planes[bits][1], unit = high ? 32 : 32 / low;
+    for (int64_t i = 0; i < count; i += unit, dst += unit * bits * 2) {
+        if (bits == 4) x86_plane_put(src + i, 4, 0, 8, dst);
+        else x86_plane_put(src + i, low, 0, unit, dst);
+        if (high) x86_plane_put(src + i, high, low, unit, dst + 64 * low);
+    }
+}
+
+void lq_x86_fill(void *q, size_t bytes, int bits) {
+    uint8_t zero[32], unit[64 * 8];
+    memset(zero, 1 << (bits - 1), sizeof zero);
+    for (int r = 0; r < LQ_BAND; r++) x86_put(zero, bits, sizeof zero, unit + 4 * r);
+    for (size_t at = 0, all = (size_t)bits * 64, n; at < bytes; at += n) {
+        n = bytes - at < all ? bytes - at : all;
+        memcpy((uint8_t *)q + at, unit, n);
     }
 }
 
@@ -215,7 +251,7 @@ void lq_codes_get(const lq_laid *l, const void *q, int64_t row, int64_t first, l
             unit_get(l->bits, src + place(l, row, first + i), (int)(row % 8), i, out);
     for (int h = 0; h < 2 && l->layout != LQ_CUDA; h++) {
         const int64_t r = row + 8 * h;
-        if (l->layout == LQ_X86) x86_get(src + place(l, r, first), l->bits, count, out[h]);
+        if (l->layout == LQ_X86) lq_x86_get(src + place(l, r, first), l->bits, count, out[h]);
         else if (r < l->n)
             any_get(src + (size_t)r * l->row_bytes + (size_t)(first * l->bits / 8), l->bits, count, out[h]);
     }

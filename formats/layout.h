@@ -26,6 +26,11 @@ int64_t lq_laid_rows(lq_layout layout, int64_t n); // n with its padding
 // nothing is promised when read; it is written as the piece has it where the layout has room for it, and as 0 in any.
 void lq_codes_get(const lq_laid *l, const void *q, int64_t row, int64_t first, lq_piece out);
 void lq_codes_put(const lq_laid *l, void *q, int64_t row, int64_t first, lq_piece in);
+// `count` codes of a row of layout x86 from a column on that is a multiple of 32 (bits 4: 8, 8: 4), whose first word is
+// at src; whole words are written, so up to a multiple of that.
+void lq_x86_get(const uint8_t *src, int bits, int64_t count, uint8_t *dst);
+// Tiles of layout x86 whose codes all mean 0, without zero points.
+void lq_x86_fill(void *q, size_t bytes, int bits);
 size_t lq_laid_scale(const lq_laid *l, int64_t row, int64_t group); // which of the scales, as they lie
 uint8_t lq_zero_get(const lq_laid *l, const uint8_t *zero, int64_t row, int64_t group);
 

@@ -288,6 +288,7 @@ static const lq_wtype types[] = {
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16, .act = {.elem = LQ_I8}},
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 2, .group = 64, .asym = true, .scale = LQ_F16},
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 128, .scale = LQ_F16},
+    {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 5, .group = 128, .scale = LQ_F16},
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 6, .group = 128, .scale = LQ_F16},
     {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 2, .group = 64, .scale = LQ_F16},
     {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 3, .group = 64, .scale = LQ_F16},

@@ -9,14 +9,14 @@ RUN(lq_matmul_f32_q8_intany_c) RUN(lq_matmul_f32_q8_intx86_c)
 RUN(lq_matmul_f32_f32_f32any_c) RUN(lq_matmul_f32_f32_f16any_c) RUN(lq_matmul_f32_f32_bf16any_c)
 ROWS(lq_rows_f32_f32_intx86_c) ROWS(lq_rows_f32_f32_codedany_c)
 #if defined(__x86_64__)
-MANY(lq_matmul_f32_q8_int4x86_amx) MANY(lq_matmul_f32_q8_int8x86_amx) MANY(lq_matmul_f32_bf16_bf16any_amx)
-RUN(lq_matmul_f32_q8_int4x86_avx512) RUN(lq_matmul_f32_q8_int8x86_avx512)
+#define INT_NAMES(B) MANY(lq_matmul_f32_q8_int##B##x86_amx) \
+    RUN(lq_matmul_f32_q8_int##B##x86_avx512) RUN(lq_matmul_f32_q8_int##B##x86_avx2)
+INT_NAMES(2) INT_NAMES(3) INT_NAMES(4) INT_NAMES(5) INT_NAMES(6) INT_NAMES(8) MANY(lq_matmul_f32_bf16_bf16any_amx)
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
 RUN(lq_matmul_f32_f32_intany_avx512) RUN(lq_matmul_f32_f32_tableany_avx512) RUN(lq_matmul_f32_f32_fp8any_avx512)
 ROWS(lq_rows_f32_f32_intx86_avx512) ROWS(lq_rows_f32_f32_intany_avx512) ROWS(lq_rows_f32_f32_tableany_avx512)
 RUN(lq_matmul_f32_bf16_bf16any_avx512bf16)
 CODES(lq_codes_u8_q8_intany_avx512) ROWS(lq_rows_f32_f32_fp8any_avx512) ROWS(lq_rows_f32_f32_halfany_avx512)
-RUN(lq_matmul_f32_q8_int4x86_avx2) RUN(lq_matmul_f32_q8_int8x86_avx2)
 RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2)
 ROWS(lq_rows_f32_f32_intx86_avx2) ROWS(lq_rows_f32_f32_intany_avx2) ROWS(lq_rows_f32_f32_tableany_avx2)
 CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows_f32_f32_halfany_avx2)
@@ -27,6 +27,10 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 #define INT(B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
 #define INT_MANY(B, ISA, FN, FEW) \
     {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .bits = B, .run = FEW, .many = FN}
+#define INT_AVX512(B)                                                                                               \
+    INT_MANY(B, LQ_ISA_AVX512 | LQ_ISA_AMX, lq_matmul_f32_q8_int##B##x86_amx, lq_matmul_f32_q8_int##B##x86_avx512), \
+    INT(B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int##B##x86_avx512)
+#define INT_AVX2(B) INT(B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_int##B##x86_avx2)
 #define RECODE(ISA, FN) \
     {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LQ_ANY, LQ_X86_ROWS, FN), .codes = FN}
 #define FLOAT(ELEM, TILE, ISA, FN) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, TILE, FN), .run = FN}
@@ -47,10 +51,7 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 
 const lq_ukr lq_ukrs[] = {
 #if defined(__x86_64__)
-    INT_MANY(4, LQ_ISA_AVX512 | LQ_ISA_AMX, lq_matmul_f32_q8_int4x86_amx, lq_matmul_f32_q8_int4x86_avx512),
-    INT_MANY(8, LQ_ISA_AVX512 | LQ_ISA_AMX, lq_matmul_f32_q8_int8x86_amx, lq_matmul_f32_q8_int8x86_avx512),
-    INT(4, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int4x86_avx512),
-    INT(8, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int8x86_avx512),
+    INT_AVX512(4), INT_AVX512(8), INT_AVX512(2), INT_AVX512(3), INT_AVX512(5), INT_AVX512(6),
     RECODE(LQ_ISA_AVX512, lq_codes_u8_q8_intany_avx512),
     {ROW(LQ_ISA_AVX512 | LQ_ISA_AMX, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_ANY, 16, lq_matmul_f32_bf16_bf16any_amx),
      .many = lq_matmul_f32_bf16_bf16any_amx},
@@ -65,8 +66,7 @@ const lq_ukr lq_ukrs[] = {
     UNPACK_KIND(LQ_W_INT, LQ_U8, LQ_ISA_AVX512, lq_rows_f32_f32_intany_avx512),
     UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX512, lq_rows_f32_f32_tableany_avx512),
     FEW_FP8(LQ_ISA_AVX512, lq_matmul_f32_f32_fp8any_avx512, lq_rows_f32_f32_fp8any_avx512),
-    INT(4, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_int4x86_avx2),
-    INT(8, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_int8x86_avx2),
+    INT_AVX2(4), INT_AVX2(8), INT_AVX2(2), INT_AVX2(3), INT_AVX2(5), INT_AVX2(6),
     RECODE(LQ_ISA_AVX2, lq_codes_u8_q8_intany_avx2),
     FLOAT(LQ_F32, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f32any_avx2),
     HALF(LQ_F16, LQ_ISA_AVX2, lq_matmul_f32_f32_f16any_avx2, lq_rows_f32_f32_halfany_avx2),
@@ -76,8 +76,7 @@ const lq_ukr lq_ukrs[] = {
     UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_tableany_avx2),
     UNPACK_FP8(LQ_ISA_AVX2, lq_rows_f32_f32_fp8any_avx2),
 #endif
-    INT(4, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),
-    INT(8, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),
+    INT(0, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),
     INT(0, LQ_ANY, 1, 0, lq_matmul_f32_q8_intany_c),
     FLOAT(LQ_F32, 1, 0, lq_matmul_f32_f32_f32any_c),
     FLOAT(LQ_F16, 1, 0, lq_matmul_f32_f32_f16any_c),

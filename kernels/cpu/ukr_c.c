@@ -34,7 +34,7 @@ static int zero_at(const lq_weight *w, int64_t row, int64_t g) {
 
 // Codes k0..k0+n of a row, in stored order.
 static void codes(const lq_weight *w, int64_t row, int64_t k0, int n, uint8_t *dst) {
-    const int bits = w->type.bits, per = 32 / bits;
+    const int bits = w->type.bits;
     if (w->layout == LQ_ANY) {
         const uint8_t *src = (const uint8_t *)w->q + (size_t)row * lq_code_row_bytes(bits, w->k);
         if (bits == 8) memcpy(dst, src + k0, (size_t)n);
@@ -43,13 +43,15 @@ static void codes(const lq_weight *w, int64_t row, int64_t k0, int n, uint8_t *d
         else for (int i = 0; i < n; i++) dst[i] = (uint8_t)lq_code_get(src, bits, k0 + i);
         return;
     }
-    const int64_t unit = lq_x86_group(&w->type), steps = (w->k + unit - 1) / unit * unit / per;
-    const uint8_t *src = (const uint8_t *)w->q + (size_t)(row / LQ_X86_ROWS * steps) * 64 +
-        (size_t)(row % LQ_X86_ROWS) * 4;
-    for (int i = 0; i < n; i++) {
-        const int64_t c = k0 + i;
-        const uint8_t byte = src[c / per * 64 + (c & 3)];
-        dst[i] = bits == 8 ? byte : c % 8 < 4 ? byte & 15 : byte >> 4;
+    const int64_t unit = lq_x86_group(&w->type), wide = (w->k + unit - 1) / unit * unit;
+    const uint8_t *src = (const uint8_t *)w->q + (size_t)(row / LQ_X86_ROWS * wide * bits * 2 + row % LQ_X86_ROWS * 4);
+    for (int i = 0, some; i < n; i += some) {
+        const int64_t first = (k0 + i) / 32 * 32;
+        const int skip = (int)(k0 + i - first);
+        uint8_t part[32];
+        some = n - i < 32 - skip ? n - i : 32 - skip;
+        lq_x86_get(src + first * bits * 2, bits, skip + some, part);
+        memcpy(dst + i, part + skip, (size_t)some);
     }
 }
 

@@ -198,6 +198,8 @@ static void test_refused(void) {
 static const struct { const char *type; bool perm, smooth, outliers; } coded[] = {
     {"int4 g32", false, false, false}, {"int4 g32 asym", true, true, false}, {"int8", false, false, true},
     {"int8 g48 asym", false, true, false}, {"int3 g16 asym f32", true, false, false},
+    {"int2 g32", false, false, false}, {"int3 row", false, true, false}, {"int5 g32 asym", true, false, true},
+    {"int6 row f32", false, false, false},
     {"table4 g16", false, false, false}, {"e4m3 g32 r8 f32", false, true, false},
     {"e4m3 g32 r16 f32", false, false, false}, {"e4m3 tensor f32", false, false, false},
     {"int4 tensor", false, false, false}, {"e5m2 row f16", false, false, false},

@@ -1,18 +1,11 @@
 // dot_avx512.c: what dot_vec.h has with AVX-512, and int codes of layout x86 as f32 rows. Owns nothing.
+#include "kernels/cpu/x86/codes_avx512.h"
 #include "kernels/cpu/x86/dot_vec.h"
 
-// 16 k of 16 rows: o[j], 128-bit lane l = the codes of row 4l + j.
-INLINE void codes16(const uint8_t *q, const int bits, __m512i o[4]) {
+// 16 k of 16 rows, the first or second of the CODES_K at q: o[j], 128-bit lane l = the codes of row 4l + j.
+INLINE void codes16(const uint8_t *q, const int bits, const int half, __m512i o[4]) {
     __m512i v[4];
-    if (bits == 4) {
-        const __m512i low = _mm512_set1_epi8(0x0f), a = _mm512_loadu_si512(q), b = _mm512_loadu_si512(q + 64);
-        v[0] = _mm512_and_si512(a, low);
-        v[1] = _mm512_and_si512(_mm512_srli_epi16(a, 4), low);
-        v[2] = _mm512_and_si512(b, low);
-        v[3] = _mm512_and_si512(_mm512_srli_epi16(b, 4), low);
-    } else {
-        EACH (int i = 0; i < 4; i++) v[i] = _mm512_loadu_si512(q + i * 64);
-    }
+    EACH (int i = 0; i < 4; i++) v[i] = codes_4k(q, bits, 4 * half + i);
     const __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpacklo_epi32(v[2], v[3]);
     const __m512i c = _mm512_unpackhi_epi32(v[0], v[1]), d = _mm512_unpackhi_epi32(v[2], v[3]);
     o[0] = _mm512_unpacklo_epi64(a, b);
@@ -37,16 +30,18 @@ static void group_cells(const lq_weight *w, int64_t t, int64_t k, float s[16], i
 
 INLINE void unpack(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, const int bits) {
     const int64_t unit = lq_x86_group(&w->type), wide = (w->k + unit - 1) / unit * unit;
-    const uint8_t *q = (const uint8_t *)w->q + (size_t)(t * wide + k0) * 2 * (size_t)bits;
+    const uint8_t *q = (const uint8_t *)w->q + (size_t)(t * wide) * 2 * (size_t)bits;
     const int rows = w->n - t * LQ_X86_ROWS < LQ_X86_ROWS ? (int)(w->n - t * LQ_X86_ROWS) : LQ_X86_ROWS;
     float s[16];
     int32_t z[16];
-    for (int64_t k = k0; k < k1; k += 16, q += 32 * bits) {
+    for (int64_t k = k0; k < k1; k += 16) {
         if (k == k0 || (w->type.group && k % w->type.group == 0)) group_cells(w, t, k, s, z);
         const __mmask16 some = k1 - k >= 16 ? 0xffff : (__mmask16)((1u << (k1 - k)) - 1);
         __m512i o[4];
         _Alignas(64) uint8_t bytes[4][64];
-        codes16(q, bits, o);
+        const int64_t first = k / CODES_K(bits) * CODES_K(bits);
+        if (k == first) codes16(q + first * 2 * bits, bits, 0, o);
+        else codes16(q + first * 2 * bits, bits, 1, o);
         EACH (int j = 0; j < 4; j++) _mm512_store_si512(bytes[j], o[j]);
         for (int r = 0; r < rows; r++) {
             const void *at = bytes[r & 3] + (r >> 2) * 16;
@@ -59,6 +54,12 @@ INLINE void unpack(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float 
 }
 
 void lq_rows_f32_f32_intx86_avx512(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
-    if (w->type.bits == 4) unpack(w, t, k0, k1, dst, 4);
-    else unpack(w, t, k0, k1, dst, 8);
+    switch (w->type.bits) {
+    case 2: unpack(w, t, k0, k1, dst, 2); break;
+    case 3: unpack(w, t, k0, k1, dst, 3); break;
+    case 4: unpack(w, t, k0, k1, dst, 4); break;
+    case 5: unpack(w, t, k0, k1, dst, 5); break;
+    case 6: unpack(w, t, k0, k1, dst, 6); break;
+    default: unpack(w, t, k0, k1, dst, 8);
+    }
 }

@@ -1,9 +1,9 @@
-// int_amx.c: Q8 activations x int4 or int8 weights in layout x86 by tiles of int8 (tiles.h), for 16 rows and more;
+// int_amx.c: Q8 activations x int weights in layout x86 by tiles of int8 (tiles.h), for 16 rows and more;
 // fewer are the AVX-512 kernels'. The bits are theirs: within a span of cells all is integer and exact, a finished span
 // is added to y as in int_avx512.h. Owns nothing, refuses nothing.
 //
 // A pass is up to 8 tiles of weights x 512 rows (up to 64 rows 2 tiles, two streams), whose sums lie in scratch. K
-// goes by in ranges: those of two tiles become a panel of signed codes in the first cache (int4 less the zero point,
+// goes by in ranges: those of two tiles become a panel of signed codes in the first cache (less the zero point, of
 // int8 less 128), which all rows meet, 32 at a time. Rows of activations are read where they lie. A block's sums of a
 // cell go to memory once, and are scaled between the dots of the next cell, so that the vector units have what to do
 // while those run.
@@ -47,8 +47,8 @@ INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 // The last strip ends with the rows, and has some of the one before where they are no multiple of 16: equal numbers.
 INLINE int row_of(const pass *p, int strip) { return (int)least(strip * SIDE, p->rows - SIDE); }
 
-INLINE __m512i zero_bytes(const cut *c, int64_t t, int64_t g) { // of a tile's rows, four of each
-    if (!c->zero) return _mm512_set1_epi8(8);
+INLINE __m512i zero_bytes(const cut *c, int64_t t, int64_t g, const int bits) { // of a tile's rows, four of each
+    if (!c->zero) return _mm512_set1_epi8((char)(1 << (bits - 1)));
     const uint8_t *zero = c->zero + (size_t)t * c->zero_tile + (size_t)g * c->zero_group;
     return _mm512_mullo_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)zero)),
                               _mm512_set1_epi32(0x01010101));
@@ -57,26 +57,18 @@ INLINE __m512i zero_bytes(const cut *c, int64_t t, int64_t g) { // of a tile's r
 // Columns k0..k1 of tile t as rows of tile registers. What comes of it next, or of the pass behind, is fetched into L2.
 INLINE void panel_make(const pass *p, int64_t t, int64_t k0, int64_t k1, int8_t *to, const int bits) {
     const cut *c = &p->c;
-    const __m512i low = _mm512_set1_epi8(0x0f), middle = _mm512_set1_epi8((char)0x80);
+    const int step = CODES_K(bits), lines = step * bits / 32;
     const uint8_t *q = c->q + (size_t)t * c->q_tile + (size_t)k0 * (size_t)(2 * bits);
     const size_t next = k1 < (int64_t)c->groups * c->G ? (size_t)(k1 - k0) * (size_t)(2 * bits)
         : (size_t)p->most * c->q_tile - (size_t)k0 * (size_t)(2 * bits);
     for (int64_t k = k0, end; k < k1; k = end) {
-        const __m512i zero = bits == 4 ? zero_bytes(c, t, k / c->G) : middle;
+        const __m512i zero = bits < 8 ? zero_bytes(c, t, k / c->G, bits) : _mm512_set1_epi8((char)0x80);
         end = least((k / c->G + 1) * c->G, k1);
-        for (int64_t i = k; i < end; i += 8, q += 16 * bits, to += 2 * ROW_BYTES) {
-            __m512i a = _mm512_loadu_si512(q), b;
-            _mm_prefetch((const char *)((uintptr_t)q + next), _MM_HINT_T1);
-            if (bits == 8) _mm_prefetch((const char *)((uintptr_t)q + next + 64), _MM_HINT_T1);
-            if (bits == 4) {
-                b = _mm512_sub_epi8(_mm512_and_si512(_mm512_srli_epi16(a, 4), low), zero);
-                a = _mm512_sub_epi8(_mm512_and_si512(a, low), zero);
-            } else {
-                b = _mm512_xor_si512(_mm512_loadu_si512(q + 64), zero);
-                a = _mm512_xor_si512(a, zero);
-            }
-            _mm512_store_si512(to, a);
-            _mm512_store_si512(to + ROW_BYTES, b);
+        for (int64_t i = k; i < end; i += step, q += lines * 64) {
+            EACH (int j = 0; j < lines; j++)
+                _mm_prefetch((const char *)((uintptr_t)q + next + (size_t)j * 64), _MM_HINT_T1);
+            EACH (int f = 0; f < step / 4; f++, to += ROW_BYTES)
+                _mm512_store_si512(to, _mm512_sub_epi8(codes_4k(q, bits, f), zero));
         }
     }
 }
@@ -343,14 +335,10 @@ INLINE void passes_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t 
     tiles_end();
 }
 
-lq_ukr_many lq_matmul_f32_q8_int4x86_amx, lq_matmul_f32_q8_int8x86_amx;
-
-void lq_matmul_f32_q8_int4x86_amx(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
-                                  size_t ldy, void *scratch) {
-    passes_run(w, a, t0, t1, m0, m1, y, ldy, scratch, 4);
-}
-
-void lq_matmul_f32_q8_int8x86_amx(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
-                                  size_t ldy, void *scratch) {
-    passes_run(w, a, t0, t1, m0, m1, y, ldy, scratch, 8);
-}
+#define MANY_FN(BITS)                                                                                               \
+    lq_ukr_many lq_matmul_f32_q8_int##BITS##x86_amx;                                                                \
+    void lq_matmul_f32_q8_int##BITS##x86_amx(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,   \
+                                             int m1, float *y, size_t ldy, void *scratch) {                         \
+        passes_run(w, a, t0, t1, m0, m1, y, ldy, scratch, BITS);                                                    \
+    }
+MANY_FN(2) MANY_FN(3) MANY_FN(4) MANY_FN(5) MANY_FN(6) MANY_FN(8)

@@ -1,4 +1,4 @@
-// int_avx2.h: Q8 activations x int4 or int8 weights in layout x86 with AVX2, instantiated by w4_avx2.c and w8_avx2.c.
+// int_avx2.h: Q8 activations x int weights in layout x86 with AVX2, instantiated by w2_avx2.c to w8_avx2.c.
 // The arithmetic is int_avx512.h's, and so are the bits, also of `whole` and of a part of K. A block is
 // half a tile (8 weight rows) x up to 4 rows of activations.
 #ifndef LQ_INT_AVX2_H
@@ -56,6 +56,36 @@ INLINE void group4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, 
             }
         }
         widen(sum, part, M);
+    }
+}
+
+// Field f of a plane of so many bits, shifted to bit `to`; the bits beside it are others'.
+INLINE __m256i plane_field(const uint8_t *q, const int width, const int f, const int to) {
+    const int per = 8 / width, from = f % per * width;
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + f / per * 64));
+    if (from > to) return _mm256_srli_epi16(v, from - to);
+    return from < to ? _mm256_slli_epi16(v, to - from) : v;
+}
+
+// Codes in planes, 32 k at a time (codes_avx512.h): as many products add in 16 bits as these hold.
+INLINE void group_planes(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int bits, const int M) {
+    const int low = bits > 4 ? 4 : 2, most = bits <= 4 ? 8 : bits == 5 ? 4 : 2;
+    const __m256i all = _mm256_set1_epi8((char)((1 << bits) - 1)), mask = _mm256_set1_epi8((char)((1 << low) - 1));
+    for (int k = 0; k < G; k += 32, q += 64 * bits, x += 32) {
+        __m256i part[TALL];
+        EACH (int f = 0; f < 8; f++) {
+            __m256i v = plane_field(q, low, f, 0);
+            if (bits > low) {
+                const __m256i high = _mm256_andnot_si256(mask, plane_field(q + 64 * low, bits - low, f, low));
+                v = _mm256_or_si256(_mm256_and_si256(v, mask), high);
+            }
+            v = _mm256_and_si256(v, all);
+            EACH (int m = 0; m < M; m++) {
+                const __m256i two = _mm256_maddubs_epi16(v, bcast4(x + (size_t)m * (size_t)G + f * 4));
+                part[m] = f % most ? _mm256_add_epi16(part[m], two) : two;
+            }
+            if ((f + 1) % most == 0) widen(sum, part, M);
+        }
     }
 }
 
@@ -117,6 +147,7 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
         __m256i sum[TALL];
         EACH (int m = 0; m < M; m++) sum[m] = _mm256_setzero_si256();
         if (bits == 4) group4(sum, q, x, G, M);
+        else if (bits < 8) group_planes(sum, q, x, G, bits, M);
         else if (whole && a->zero) group8_wide(sum, q, x, G, M);
         else group8(sum, q, x, G, M);
         const __m256i z =

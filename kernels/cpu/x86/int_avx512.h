@@ -1,6 +1,5 @@
-// int_avx512.h: Q8 activations x int4 or int8 weights in layout x86 with AVX-512 VNNI, instantiated by w4_avx512.c and
-// w8_avx512.c. Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order,
-// from +0, or from y where a part of K follows another. Where weights and activations have one scale for the whole row,
+// int_avx512.h: Q8 activations x int weights in layout x86 with AVX-512 VNNI, instantiated by w2_avx512.c and so
+// on. Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order, from +0, or from y where a part of K follows another. Where weights and activations have one scale for the whole row,
 // groups are added as integers up to LQ_I8_SPAN k; where activations have zero points, so is a group or as many (both:
 // `whole`). No kernel does anything else and none splits K, hence all give the same bits.
 //
@@ -9,9 +8,7 @@
 #ifndef LQ_INT_AVX512_H
 #define LQ_INT_AVX512_H
 #include "kernels/cpu/ukr.h"
-#include "kernels/cpu/x86/unroll.h"
-#include <immintrin.h>
-#include <stddef.h>
+#include "kernels/cpu/x86/codes_avx512.h"
 #include <string.h>
 
 enum { AHEAD_BYTES = 4096, STREAM_AHEAD = 2048 /* where there are several */, TALL = 12, FEW_ROWS = 4, STREAMS = 4,
@@ -142,30 +139,21 @@ INLINE __m512i dots_whole(const dots *s, const int m, const int bits, const int 
     return M <= 2 ? _mm512_add_epi32(dot, s->l[m][1]) : dot;
 }
 
-// 16 k of one tile against M rows. `ahead`: bytes from here that are asked for, 0: none. One stream at memory's speed
-// is best left to the machine itself; where there is much to do for each byte, as with groups of 32, it looks ahead too
-// little.
-INLINE void dots_16k(dots *s, const uint8_t *q, const int8_t *x, const int bits, const int ahead, const int M,
-                     const int G) {
+// CODES_K k of one tile against M rows. `ahead`: bytes from here that are asked for, 0: none. One stream at memory's
+// speed is best left to the machine itself; where there is much to do for each byte, as with groups of 32, it looks
+// ahead too little.
+INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, const int bits, const int ahead, const int M,
+                      const int G) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
-    EACH (int i = 0; i < bits / 2; i++) {
-        const __m512i v = _mm512_loadu_si512(q + i * 64);
-        if (ahead) _mm_prefetch((const char *)q + ahead + i * 64, _MM_HINT_T0);
-        if (bits == 8) {
-            EACH (int m = 0; m < M; m++)
-                dot4(M <= FEW_ROWS && i & 1 ? &s->l[m][M <= 2 ? i >> 1 : 0] : &s->h[m][M <= 2 ? i >> 1 : 0], v,
-                     x + m * G + i * 4);
-        } else if (M <= FEW_ROWS) {
-            const __m512i vl = _mm512_and_si512(v, low), vh = _mm512_and_si512(v, high);
-            EACH (int m = 0; m < M; m++) {
-                dot4(&s->l[m][M <= 2 ? i : 0], vl, x + m * G + i * 8);
-                dot4(&s->h[m][M <= 2 ? i : 0], vh, x + m * G + i * 8 + 4);
-            }
-        } else {
-            const __m512i vl = _mm512_and_si512(v, low), vh = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
-            EACH (int m = 0; m < M; m++) dot4(&s->h[m][0], vl, x + m * G + i * 8);
-            EACH (int m = 0; m < M; m++) dot4(&s->h[m][0], vh, x + m * G + i * 8 + 4);
-        }
+    const int fields = CODES_K(bits) / 4, lines = fields * bits / 8;
+    EACH (int f = 0; f < fields; f++) {
+        __m512i v;
+        if (ahead && f < lines) _mm_prefetch((const char *)q + ahead + f * 64, _MM_HINT_T0);
+        if (bits == 4 && M <= FEW_ROWS) v = _mm512_and_si512(_mm512_loadu_si512(q + f / 2 * 64), f & 1 ? high : low);
+        else v = codes_4k(q, bits, f);
+        const int second = M <= 2 ? f >> 1 & 1 : 0;
+        EACH (int m = 0; m < M; m++)
+            dot4(M <= FEW_ROWS && f % 2 == 0 ? &s->l[m][second] : &s->h[m][second], v, x + m * G + f * 4);
     }
 }
 
@@ -180,8 +168,8 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
     for (int g = 0; g < c->groups; g++) {
         const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)m0) * (size_t)G;
         if (begins) dots_zero(&s, M);
-        ROLLED for (int k = 0; k < G; k += 16, q += 32 * bits, x += 16)
-            dots_16k(&s, q, x, bits, M > FEW_ROWS || G <= 32 ? AHEAD_BYTES : 0, M, G);
+        ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
+            dots_more(&s, q, x, bits, M > FEW_ROWS || G <= 32 ? AHEAD_BYTES : 0, M, G);
         begins = !whole || span_ends(c, g);
         if (!begins) continue;
         const __m512 scale = scales_of(c, t, g);
@@ -210,8 +198,8 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
             const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)m0) * (size_t)G;
             dots s;
             dots_zero(&s, M);
-            ROLLED for (int k = 0; k < G; k += 16, q += 32 * bits, x += 16)
-                dots_16k(&s, q, x, bits, STREAM_AHEAD, M, G);
+            ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
+                dots_more(&s, q, x, bits, STREAM_AHEAD, M, G);
             const __m512 scale = scales_of(c, t0 + t, g);
             const __m512i codes = whole && ends ? code_sums(c, t0 + t, g) : _mm512_setzero_si512();
             EACH (int m = 0; m < M; m++) {
