@@ -67,9 +67,10 @@ bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *ou
     return !t->asym || lq_mul_size(rows, lq_code_row_bytes(t->bits, groups), &out->zero);
 }
 
-// x86: tiles of 16 rows, codes in planes (layout.c), but for those of 4 and 8 bits 32 k at a time. N is padded to 16, K to the group, or to 128 where a row has one scale (the activations' group, so that no kernel meets a part of
-// one). A dot product over a larger group would leave int32. Kernels want activations in cells of the weight's group, or
-// in parts of 128 where a row has one scale; with zero points only where a row's products are one int32.
+// x86: tiles of 16 rows, codes in planes (layout.c), but for those of 4 and 8 bits 32 k at a time. N is padded to 16, K
+// to the group, or to 128 where a row has one scale (the activations' group, so that no kernel meets a part of one). A
+// dot product over a larger group would leave int32. Kernels want activations in cells of the weight's group, or in
+// parts of 128 where a row has one scale; with zero points only where a row's products are one int32.
 static bool x86_act_ok(const lq_wtype *t, int64_t k) {
     if (t->act.elem != LQ_I8) return t->act.elem == LQ_F32;
     if (t->act.asym) return !t->group && k <= 32768;

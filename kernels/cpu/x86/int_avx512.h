@@ -1,7 +1,8 @@
-// int_avx512.h: Q8 activations x int weights in layout x86 with AVX-512 VNNI, instantiated by w2_avx512.c and so
-// on. Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order, from +0, or from y where a part of K follows another. Where weights and activations have one scale for the whole row,
-// groups are added as integers up to LQ_I8_SPAN k; where activations have zero points, so is a group or as many (both:
-// `whole`). No kernel does anything else and none splits K, hence all give the same bits.
+// int_avx512.h: Q8 activations x int weights in layout x86 with AVX-512 VNNI, instantiated by w2_avx512.c and so on.
+// Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order, from +0, or
+// from y where a part of K follows another. Where weights and activations have one scale for the whole row, groups are
+// added as integers up to LQ_I8_SPAN k; where activations have zero points, so is a group or as many (both: `whole`).
+// No kernel does anything else and none splits K, hence all give the same bits.
 //
 // thin: 1 to 12 rows x one tile, which is one contiguous stream; sums and y stay in registers.
 // few: 1 to 4 rows x four tiles, read side by side.
