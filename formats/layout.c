@@ -53,14 +53,26 @@ static uint64_t gather(uint64_t v, int b) { // and back
     return (v & four) | (v >> (32 - 4 * b) & four << 4 * b);
 }
 
-static inline void widen(const uint8_t *raw, int bits, uint8_t *dst) {
+// A call for each number of bits, so that the compiler knows its shifts.
+#define BY_BITS(BITS, CALL, ...)                                                                                        \
+    switch (BITS) {                                                                                                     \
+    case 2: CALL(2, __VA_ARGS__); break;                                                                                \
+    case 3: CALL(3, __VA_ARGS__); break;                                                                                \
+    case 4: CALL(4, __VA_ARGS__); break;                                                                                \
+    case 5: CALL(5, __VA_ARGS__); break;                                                                                \
+    case 6: CALL(6, __VA_ARGS__); break;                                                                                \
+    case 7: CALL(7, __VA_ARGS__); break;                                                                                \
+    default: CALL(8, __VA_ARGS__);                                                                                      \
+    }
+
+static inline void widen(const int bits, const uint8_t *raw, uint8_t *dst) {
     for (int i = 0; i < LQ_PIECE / 8; i++) {
         const uint64_t v = spread(load(raw + i * bits), bits);
         memcpy(dst + 8 * i, &v, 8);
     }
 }
 
-static inline void narrow(const uint8_t *src, int bits, uint8_t *raw) {
+static inline void narrow(const int bits, const uint8_t *src, uint8_t *raw) {
     for (int i = 0; i < LQ_PIECE / 8; i++) {
         const uint64_t v = gather(load(src + 8 * i), bits);
         memcpy(raw + i * bits, &v, 8);
@@ -70,17 +82,15 @@ static inline void narrow(const uint8_t *src, int bits, uint8_t *raw) {
 static void any_get(const uint8_t *src, int bits, int64_t count, uint8_t *dst) {
     uint8_t raw[LQ_PIECE + 8] = {0};
     memcpy(bits == 8 ? dst : raw, src, (size_t)(count * bits + 7) / 8);
-    if (bits == 4) widen(raw, 4, dst); // the one most met, with shifts that the compiler knows
-    else if (bits < 8) widen(raw, bits, dst);
+    if (bits < 8) BY_BITS(bits, widen, raw, dst)
 }
 
 // `bytes`: of the row, from these columns on.
 static void any_put(const uint8_t *src, int bits, int64_t count, size_t bytes, uint8_t *dst) {
     uint8_t raw[LQ_PIECE + 8];
     const size_t end = (size_t)(count * bits), all = (size_t)LQ_PIECE * (size_t)bits / 8;
-    if (bits == 4) narrow(src, 4, raw);
-    else if (bits < 8) narrow(src, bits, raw);
-    else memcpy(raw, src, LQ_PIECE);
+    if (bits == 8) memcpy(raw, src, LQ_PIECE);
+    else BY_BITS(bits, narrow, src, raw)
     if (count < LQ_PIECE) {
         raw[end / 8] &= (uint8_t)ones((int)(end % 8));
         memset(raw + end / 8 + 1, 0, sizeof raw - end / 8 - 1);
@@ -118,22 +128,30 @@ static inline void x86_plane_put(const uint8_t *src, int width, int shift, int c
     }
 }
 
-void lq_x86_get(const uint8_t *src, int bits, int64_t count, uint8_t *dst) {
-    const int low = planes[bits][0], high = planes[bits][1], unit = high ? 32 : 32 / low;
+static inline void x86_codes_get(const int bits, const uint8_t *src, int64_t count, uint8_t *dst) {
+    if (bits == 7) return; // has no form
+    const int low = bits == 8 ? 8 : bits < 4 ? 2 : 4, high = bits - low, unit = high ? 32 : 32 / low;
     for (int64_t i = 0; i < count; i += unit, src += unit * bits * 2) {
-        if (bits == 4) x86_plane_get(src, 4, 0, 8, dst + i); // the one most met, with shifts that the compiler knows
-        else x86_plane_get(src, low, 0, unit, dst + i);
+        x86_plane_get(src, low, 0, unit, dst + i);
         if (high) x86_plane_get(src + 64 * low, high, low, unit, dst + i);
     }
 }
 
-static void x86_put(const uint8_t *src, int bits, int64_t count, uint8_t *dst) {
-    const int low = planes[bits][0], high = planes[bits][1], unit = high ? 32 : 32 / low;
+static inline void x86_codes_put(const int bits, const uint8_t *src, int64_t count, uint8_t *dst) {
+    if (bits == 7) return; // has no form
+    const int low = bits == 8 ? 8 : bits < 4 ? 2 : 4, high = bits - low, unit = high ? 32 : 32 / low;
     for (int64_t i = 0; i < count; i += unit, dst += unit * bits * 2) {
-        if (bits == 4) x86_plane_put(src + i, 4, 0, 8, dst);
-        else x86_plane_put(src + i, low, 0, unit, dst);
+        x86_plane_put(src + i, low, 0, unit, dst);
         if (high) x86_plane_put(src + i, high, low, unit, dst + 64 * low);
     }
+}
+
+void lq_x86_get(const uint8_t *src, int bits, int64_t count, uint8_t *dst) {
+    BY_BITS(bits, x86_codes_get, src, count, dst)
+}
+
+static void x86_put(const uint8_t *src, int bits, int64_t count, uint8_t *dst) {
+    BY_BITS(bits, x86_codes_put, src, count, dst)
 }
 
 void lq_x86_fill(void *q, size_t bytes, int bits) {

@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-enum { TALL = 4, HALF = 8 };
+enum { TALL = 4, HALF = 8, PASS_BYTES = 256 * 1024 };
 
 INLINE __m256i bcast4(const int8_t *x) {
     int32_t v;
@@ -191,11 +191,16 @@ typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, in
         block(w, a, t, half, m, y, ldy, BITS, M, true);                                                           \
     }
 
+// Parts of rows meet as many tiles as stay in the second cache, so that activations come from there or nearer.
 INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  block_fn *const all[2][TALL]) {
     block_fn *const *fns = all[a->zero || lq_i8_span(w, a) > (int64_t)a->q_row];
-    for (int64_t t = t0; t < t1; t++)
-        for (int half = 0; half < 2 && t * LQ_X86_ROWS + half * HALF < w->n; half++)
-            for (int m = m0; m < m1; m += TALL) fns[(m1 - m < TALL ? m1 - m : TALL) - 1](w, a, t, half, m, y, ldy);
+    const int64_t tile = w->k * w->type.bits * 2 + 1, pass = m1 - m0 > TALL ? 1 + PASS_BYTES / tile : 1;
+    for (int64_t end; t0 < t1; t0 = end) {
+        end = t1 - t0 < pass ? t1 : t0 + pass;
+        for (int m = m0; m < m1; m += TALL)
+            for (int64_t h = 2 * t0; h < 2 * end && h * HALF < w->n; h++)
+                fns[(m1 - m < TALL ? m1 - m : TALL) - 1](w, a, h / 2, (int)(h % 2), m, y, ldy);
+    }
 }
 #endif
