@@ -32,8 +32,14 @@ typedef struct ended {
     bool waits, high, wide;                 // has a second strip, a second tile
 } ended;
 
+// Columns k0..k1 of tile t as rows of tile registers: a function for each number of bits.
+struct pass;
+typedef void panel_fn(const struct pass *p, int64_t t, int64_t k0, int64_t k1, int8_t *to);
+
 typedef struct pass {
     cut c;
+    panel_fn *panel;
+    bool centred;           // int8 with zero points, of which the panel takes 128 off
     int64_t t0;             // its first tile
     int tiles, most;        // of this pass, of any
     int m0, rows;
@@ -54,7 +60,7 @@ INLINE __m512i zero_bytes(const cut *c, int64_t t, int64_t g, const int bits) { 
                               _mm512_set1_epi32(0x01010101));
 }
 
-// Columns k0..k1 of tile t as rows of tile registers. What comes of it next, or of the pass behind, is fetched into L2.
+// What comes of it next, or of the pass behind, is fetched into L2.
 INLINE void panel_make(const pass *p, int64_t t, int64_t k0, int64_t k1, int8_t *to, const int bits) {
     const cut *c = &p->c;
     const int step = CODES_K(bits), lines = step * bits / 32;
@@ -234,9 +240,9 @@ INLINE void cell_run(const pass *p, const int8_t *x, size_t below, const int8_t 
 }
 
 // The sums of the span that ends with cell g wait from here on.
-INLINE void span_end(const pass *p, int g, int tile, int strip, ended *e, const int bits, const bool high,
+INLINE void span_end(const pass *p, int g, int tile, int strip, ended *e, const bool high,
                      const bool wide) {
-    const bool centred = bits == 8 && p->c.zero, shifted = p->c.xzero;
+    const bool centred = p->centred, shifted = p->c.xzero;
     *e = (ended){g, tile, strip, true, high, wide};
     sums_store(p->work->out, high, wide);
     for (int i = 0; (centred || shifted) && i < 4; i++)
@@ -252,7 +258,7 @@ INLINE const int8_t *x_at(const pass *p, int g, int64_t k, int strip) {
 }
 
 // Columns k0..k1 of one or two tiles, which are in the panel, with one or two strips.
-INLINE void block_range(const pass *p, int64_t k0, int64_t k1, int tile, int strip, ended *e, const int bits,
+INLINE void block_range(const pass *p, int64_t k0, int64_t k1, int tile, int strip, ended *e,
                         const bool high, const bool wide) {
     const cut *c = &p->c;
     const int G = c->G, row = row_of(p, strip);
@@ -265,21 +271,21 @@ INLINE void block_range(const pass *p, int64_t k0, int64_t k1, int tile, int str
         else if (k == k0) sums_load(sum, high, wide);
         cell_run(p, x_at(p, g, k, strip), below, p->work->panel[0] + (k - k0) * SIDE, (int)(end - k), e, high, wide);
         if (end == (int64_t)(g + 1) * G && (c->span == 1 || span_ends(c, g)))
-            span_end(p, g, tile, strip, e, bits, high, wide);
+            span_end(p, g, tile, strip, e, high, wide);
         else if (end == k1) sums_store(sum, high, wide);
     }
 }
 
-INLINE void pass_range(const pass *p, int64_t k0, int64_t k1, ended *e, const int bits) {
+INLINE void pass_range(const pass *p, int64_t k0, int64_t k1, ended *e) {
     for (int tile = 0; tile < p->tiles; tile += 2) {
         const bool wide = tile + 1 < p->tiles;
-        for (int i = 0; i <= wide; i++) panel_make(p, p->t0 + tile + i, k0, k1, p->work->panel[i], bits);
+        for (int i = 0; i <= wide; i++) p->panel(p, p->t0 + tile + i, k0, k1, p->work->panel[i]);
         for (int strip = 0; strip < p->strips; strip += 2) {
             const bool high = strip + 1 < p->strips;
-            if (high && wide) block_range(p, k0, k1, tile, strip, e, bits, true, true);
-            else if (high) block_range(p, k0, k1, tile, strip, e, bits, true, false);
-            else if (wide) block_range(p, k0, k1, tile, strip, e, bits, false, true);
-            else block_range(p, k0, k1, tile, strip, e, bits, false, false);
+            if (high && wide) block_range(p, k0, k1, tile, strip, e, true, true);
+            else if (high) block_range(p, k0, k1, tile, strip, e, true, false);
+            else if (wide) block_range(p, k0, k1, tile, strip, e, false, true);
+            else block_range(p, k0, k1, tile, strip, e, false, false);
         }
     }
 }
@@ -304,21 +310,22 @@ static int depth_of(int G) {
     return depth;
 }
 
-INLINE void pass_run(const pass *p, const int bits) {
+INLINE void pass_run(const pass *p) {
     const int64_t G = p->c.G, k = p->c.groups * G, cells = RANGE / G * G, part = RANGE / p->depth * p->depth;
     ended e = {0};
     if (p->c.more) y_begin(p);
     for (int64_t k0 = 0, k1; k0 < k; k0 = k1) {
         k1 = cells ? least(k0 + cells, k) : least(k0 + part, (k0 / G + 1) * G);
-        pass_range(p, k0, k1, &e, bits);
+        pass_range(p, k0, k1, &e);
     }
     ended_add(p, &e);
 }
 
 // Rows are dealt over passes by whole blocks, but for the last one.
-INLINE void passes_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
-                       size_t ldy, void *scratch, const int bits) {
-    pass p = {.c = cut_of(w, a), .work = scratch, .y = y, .ldy = ldy};
+static void passes_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+                       size_t ldy, void *scratch, panel_fn *panel) {
+    pass p = {.c = cut_of(w, a), .panel = panel, .work = scratch, .y = y, .ldy = ldy};
+    p.centred = w->type.bits == 8 && p.c.zero;
     p.depth = depth_of(p.c.G);
     p.most = m1 - m0 <= LOW_ROWS ? LOW_TILES : MOST_TILES;
     tiles_begin(p.depth, SIDE);
@@ -329,16 +336,19 @@ INLINE void passes_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t 
         p.strips = (p.rows + SIDE - 1) / SIDE;
         for (p.t0 = t0; p.t0 < t1; p.t0 += p.most) {
             p.tiles = (int)least(t1 - p.t0, p.most);
-            pass_run(&p, bits);
+            pass_run(&p);
         }
     }
     tiles_end();
 }
 
 #define MANY_FN(BITS)                                                                                               \
+    static void panel##BITS(const pass *p, int64_t t, int64_t k0, int64_t k1, int8_t *to) {                         \
+        panel_make(p, t, k0, k1, to, BITS);                                                                         \
+    }                                                                                                               \
     lq_ukr_many lq_matmul_f32_q8_int##BITS##x86_amx;                                                                \
     void lq_matmul_f32_q8_int##BITS##x86_amx(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,   \
                                              int m1, float *y, size_t ldy, void *scratch) {                         \
-        passes_run(w, a, t0, t1, m0, m1, y, ldy, scratch, BITS);                                                    \
+        passes_run(w, a, t0, t1, m0, m1, y, ldy, scratch, panel##BITS);                                             \
     }
 MANY_FN(2) MANY_FN(3) MANY_FN(4) MANY_FN(5) MANY_FN(6) MANY_FN(8)
