@@ -130,7 +130,7 @@ static inline void x86_plane_put(const uint8_t *src, int width, int shift, int c
 
 static inline void x86_codes_get(const int bits, const uint8_t *src, int64_t count, uint8_t *dst) {
     if (bits == 7) return; // has no form
-    const int low = bits == 8 ? 8 : bits < 4 ? 2 : 4, high = bits - low, unit = high ? 32 : 32 / low;
+    const int low = planes[bits][0], high = planes[bits][1], unit = high ? 32 : 32 / low;
     for (int64_t i = 0; i < count; i += unit, src += unit * bits * 2) {
         x86_plane_get(src, low, 0, unit, dst + i);
         if (high) x86_plane_get(src + 64 * low, high, low, unit, dst + i);
@@ -139,7 +139,7 @@ static inline void x86_codes_get(const int bits, const uint8_t *src, int64_t cou
 
 static inline void x86_codes_put(const int bits, const uint8_t *src, int64_t count, uint8_t *dst) {
     if (bits == 7) return; // has no form
-    const int low = bits == 8 ? 8 : bits < 4 ? 2 : 4, high = bits - low, unit = high ? 32 : 32 / low;
+    const int low = planes[bits][0], high = planes[bits][1], unit = high ? 32 : 32 / low;
     for (int64_t i = 0; i < count; i += unit, dst += unit * bits * 2) {
         x86_plane_put(src + i, low, 0, unit, dst);
         if (high) x86_plane_put(src + i, high, low, unit, dst + 64 * low);

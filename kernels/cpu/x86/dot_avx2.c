@@ -6,8 +6,9 @@ static void unpack_row(const lq_weight *w, int64_t t, int r, int64_t k0, int64_t
     const lq_wtype *ty = &w->type;
     const int64_t unit = lq_x86_group(ty), wide = (w->k + unit - 1) / unit * unit, groups = lq_weight_groups(ty, w->k);
     const uint8_t *q = (const uint8_t *)w->q + (size_t)(t * wide) * 2 * (size_t)bits + (size_t)r * 4;
+    const int64_t from = k0 / 32 * 32;
     uint8_t codes[LQ_K_CUT + 32];
-    lq_x86_get(q + k0 / 32 * 64 * bits, bits, k1 - k0 / 32 * 32, codes);
+    lq_x86_get(q + from * 2 * bits, bits, k1 - from, codes);
     for (int64_t k = k0, end; k < k1; k = end) {
         const size_t cell = (size_t)((t * groups + (ty->group ? k / ty->group : 0)) * LQ_X86_ROWS + r);
         const char *sp = (const char *)w->scale + cell * lq_dtype_size(ty->scale);
@@ -16,7 +17,7 @@ static void unpack_row(const lq_weight *w, int64_t t, int r, int64_t k0, int64_t
         const __m256i z = _mm256_set1_epi32(ty->asym ? w->zero[cell] : 1 << (bits - 1));
         end = ty->group && (k / ty->group + 1) * ty->group < k1 ? (k / ty->group + 1) * ty->group : k1;
         for (int64_t j = k; j < end; j += 8) {
-            const void *at = codes + (j - k0 / 32 * 32);
+            const void *at = codes + (j - from);
             const __m256i c = _mm256_cvtepu8_epi32(_mm_loadl_epi64(at));
             const __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(c, z)), s);
             if (end - j >= 8) {

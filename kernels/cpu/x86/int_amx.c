@@ -81,14 +81,6 @@ INLINE void panel_make(const pass *p, int64_t t, int64_t k0, int64_t k1, int8_t 
 
 // --- what a span came to ---
 
-// Sums of 16 rows' codes over the cells of the span that ends with g.
-INLINE void span_sums(const pass *p, int g, int m, int32_t *to) {
-    __m512i sum = _mm512_setzero_si512();
-    for (int i = g / p->c.span * p->c.span; i <= g; i++)
-        sum = _mm512_add_epi32(sum, _mm512_loadu_si512(p->c.xsum + (size_t)i * (size_t)p->c.all + (size_t)m));
-    _mm512_store_si512(to, sum);
-}
-
 // What zero points add to the sums of 16 rows from m on. centred: int8 has some, and 128 is off; shifted: activations
 // have one.
 static void block_shift(const pass *p, int64_t t, int m, int g, int32_t *dot, bool centred, bool shifted) {
@@ -98,7 +90,7 @@ static void block_shift(const pass *p, int64_t t, int m, int g, int32_t *dot, bo
     if (centred) {
         zero = _mm512_srai_epi32(_mm512_slli_epi32(minus_zeros_of(c, t, g), 16), 16);
         zero = _mm512_add_epi32(zero, _mm512_set1_epi32(128));
-        span_sums(p, g, m, xsum);
+        span_sums(c, g, m, SIDE, xsum);
     }
     if (shifted) codes = code_sums(c, t, g);
     for (int r = 0; r < SIDE; r++) {

@@ -203,4 +203,14 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
                 fns[(m1 - m < TALL ? m1 - m : TALL) - 1](w, a, h / 2, (int)(h % 2), m, y, ldy);
     }
 }
+
+// The kernel of a number of bits, which BITS is.
+#define INT_UKR(B)                                                                                                    \
+    FN(1) FN(2) FN(3) FN(4)                                                                                           \
+    static block_fn *const fns[2][TALL] = {{block1, block2, block3, block4}, {whole1, whole2, whole3, whole4}};       \
+    lq_ukr_run lq_matmul_f32_q8_int##B##x86_avx2;                                                                     \
+    void lq_matmul_f32_q8_int##B##x86_avx2(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,       \
+                                           int m1, float *y, size_t ldy) {                                            \
+        walk(w, a, t0, t1, m0, m1, y, ldy, fns);                                                                      \
+    }
 #endif

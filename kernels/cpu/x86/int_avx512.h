@@ -100,20 +100,22 @@ INLINE __m512i code_sums(const cut *c, int64_t t, int g) {
     return sum ? _mm512_maskz_loadu_epi32(columns(c->n, t), sum) : _mm512_setzero_si512();
 }
 
-// Of the activations of row m over the span that ends with g.
-INLINE int32_t span_sum(const cut *c, int g, int m) {
-    int32_t sum = 0;
-    for (int i = g / c->span * c->span; i <= g; i++) sum += c->xsum[(size_t)i * (size_t)c->all + (size_t)m];
-    return sum;
+// Sums of the activations of up to 16 rows from m on over the groups of the span that ends with g.
+INLINE void span_sums(const cut *c, int g, int m, const int rows, int32_t to[16]) {
+    const __mmask16 some = (__mmask16)((1u << rows) - 1);
+    __m512i sum = _mm512_setzero_si512();
+    for (int i = g / c->span * c->span; i <= g; i++)
+        sum = _mm512_add_epi32(sum, _mm512_maskz_loadu_epi32(some, c->xsum + (size_t)i * (size_t)c->all + (size_t)m));
+    _mm512_store_si512(to, sum);
 }
 
-// A dot of row m and tile t that ends with group g, added to y. codes: their sums, where activations have a zero point.
-INLINE __m512 add_dot(const cut *c, __m512 y, __m512i dot, int64_t t, int g, int m, __m512 scale, __m512i codes,
-                      const int bits, const int G, const bool whole) {
-    const size_t u = (size_t)g * (size_t)c->all + (size_t)m;
-    dot = centre(c, dot, t, g, whole ? span_sum(c, g, m) : c->xsum[u], bits, !whole && G <= 256);
+// A dot of row m and tile t that ends with group g, added to y. xsum: of the activations; codes: sums of these, where
+// activations have a zero point.
+INLINE __m512 add_dot(const cut *c, __m512 y, __m512i dot, int64_t t, int g, int m, int32_t xsum, __m512 scale,
+                      __m512i codes, const int bits, const int G, const bool whole) {
+    dot = centre(c, dot, t, g, xsum, bits, !whole && G <= 256);
     if (whole && c->xzero) dot = _mm512_sub_epi32(dot, _mm512_mullo_epi32(codes, _mm512_set1_epi32(c->xzero[m])));
-    return add_group(y, dot, scale, c->xscale[u]);
+    return add_group(y, dot, scale, c->xscale[(size_t)g * (size_t)c->all + (size_t)m]);
 }
 
 // What the sums of a row of a tile begin with.
@@ -162,6 +164,7 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
                  const int G, const bool whole) {
     const uint8_t *q = c->q + (size_t)t * c->q_tile;
     __m512 f[TALL];
+    _Alignas(64) int32_t sums[16];
     dots s;
     bool begins = true;
     y += (size_t)m0 * ldy + (size_t)t * 16;
@@ -175,8 +178,10 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
         if (!begins) continue;
         const __m512 scale = scales_of(c, t, g);
         const __m512i codes = whole ? code_sums(c, t, g) : _mm512_setzero_si512();
+        const int32_t *xsum = whole ? sums : c->xsum + (size_t)g * (size_t)c->all + (size_t)m0;
+        if (whole) span_sums(c, g, m0, M, sums);
         EACH (int m = 0; m < M; m++)
-            f[m] = add_dot(c, f[m], dots_whole(&s, m, bits, M), t, g, m0 + m, scale, codes, bits, G, whole);
+            f[m] = add_dot(c, f[m], dots_whole(&s, m, bits, M), t, g, m0 + m, xsum[m], scale, codes, bits, G, whole);
     }
     EACH (int m = 0; m < M; m++) _mm512_mask_storeu_ps(y + (size_t)m * ldy, some, f[m]);
 }
@@ -185,7 +190,7 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
 INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int bits, const int M,
                 const int G, const bool whole) {
     _Alignas(64) float f[STREAMS][FEW_ROWS][16];
-    _Alignas(64) int32_t sum[STREAMS][FEW_ROWS][16];
+    _Alignas(64) int32_t sum[STREAMS][FEW_ROWS][16], sums[16];
     y += (size_t)m0 * ldy + (size_t)t0 * 16;
     EACH (int t = 0; t < STREAMS; t++)
         EACH (int m = 0; m < M; m++) {
@@ -194,6 +199,8 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
         }
     for (int g = 0; g < c->groups; g++) {
         const bool ends = !whole || span_ends(c, g);
+        const int32_t *xsum = whole ? sums : c->xsum + (size_t)g * (size_t)c->all + (size_t)m0;
+        if (whole && ends) span_sums(c, g, m0, M, sums);
         ROLLED for (int t = 0; t < STREAMS; t++) {
             const uint8_t *q = c->q + (size_t)(t0 + t) * c->q_tile + (size_t)g * (size_t)(G * 2 * bits);
             const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)m0) * (size_t)G;
@@ -209,8 +216,8 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
                     dot = _mm512_add_epi32(dot, _mm512_load_si512(sum[t][m]));
                     _mm512_store_si512(sum[t][m], ends ? _mm512_setzero_si512() : dot);
                 }
-                if (ends) _mm512_store_ps(f[t][m], add_dot(c, _mm512_load_ps(f[t][m]), dot, t0 + t, g, m0 + m, scale,
-                                                           codes, bits, G, whole));
+                if (ends) _mm512_store_ps(f[t][m], add_dot(c, _mm512_load_ps(f[t][m]), dot, t0 + t, g, m0 + m, xsum[m],
+                                                           scale, codes, bits, G, whole));
             }
         }
         __asm__ volatile("" ::: "memory");
@@ -271,4 +278,14 @@ INLINE void walk(const lq_weight *w, const lq_act *a, const tile_fns *all, int64
         }
     }
 }
+
+// The kernel of a number of bits, which BITS is.
+#define INT_UKR(B)                                                                                                     \
+    ALL_FNS                                                                                                            \
+    static const tile_fns all[WAYS] = ALL_ROWS;                                                                        \
+    lq_ukr_run lq_matmul_f32_q8_int##B##x86_avx512;                                                                    \
+    void lq_matmul_f32_q8_int##B##x86_avx512(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,      \
+                                             int m1, float *y, size_t ldy) {                                           \
+        walk(w, a, all, t0, t1, m0, m1, y, ldy);                                                                       \
+    }
 #endif

@@ -2,10 +2,4 @@
 #include "kernels/cpu/x86/int_avx512.h"
 
 #define BITS 2
-ALL_FNS
-static const tile_fns all[WAYS] = ALL_ROWS;
-
-void lq_matmul_f32_q8_int2x86_avx512(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
-                                     float *y, size_t ldy) {
-    walk(w, a, all, t0, t1, m0, m1, y, ldy);
-}
+INT_UKR(2)

@@ -2,10 +2,4 @@
 #include "kernels/cpu/x86/int_avx2.h"
 
 #define BITS 6
-FN(1) FN(2) FN(3) FN(4)
-static block_fn *const fns[2][TALL] = {{block1, block2, block3, block4}, {whole1, whole2, whole3, whole4}};
-
-void lq_matmul_f32_q8_int6x86_avx2(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1,
-                                   float *y, size_t ldy) {
-    walk(w, a, t0, t1, m0, m1, y, ldy, fns);
-}
+INT_UKR(6)
