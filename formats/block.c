@@ -67,10 +67,11 @@ bool lq_weight_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *ou
     return !t->asym || lq_mul_size(rows, lq_code_row_bytes(t->bits, groups), &out->zero);
 }
 
-// x86: tiles of 16 rows, codes in planes (layout.c), but for those of 4 and 8 bits 32 k at a time. N is padded to 16, K
-// to the group, or to 128 where a row has one scale (the activations' group, so that no kernel meets a part of one). A
-// dot product over a larger group would leave int32. Kernels want activations in cells of the weight's group, or in
-// parts of 128 where a row has one scale; with zero points only where a row's products are one int32.
+// x86: ints, and tables that have a name, in tiles of 16 rows, codes in planes (layout.c), but for those of 4 and 8
+// bits 32 k at a time. N is padded to 16, K to the group, or to 128 where a row has one scale (the activations' group,
+// so that no kernel meets a part of one). A dot product over a larger group would leave int32. Kernels want activations
+// in cells of the weight's group, or in parts of 128 where a row has one scale; with zero points only where a row's
+// products are one int32.
 static bool x86_act_ok(const lq_wtype *t, int64_t k) {
     if (t->act.elem != LQ_I8) return t->act.elem == LQ_F32;
     if (t->act.asym) return !t->group && k <= 32768;
@@ -79,7 +80,7 @@ static bool x86_act_ok(const lq_wtype *t, int64_t k) {
 
 static bool x86_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
     *out = (lq_weight_size){0};
-    if (!type_ok(t) || !shape_ok(n, k) || t->kind != LQ_W_INT || t->bits == 7) return false;
+    if (!type_ok(t) || !shape_ok(n, k) || (t->kind != LQ_W_INT && !lq_wtype_book(t)) || t->bits == 7) return false;
     if (t->bits != 4 && t->bits != 8 && (t->group % 32 || t->act.group % 32)) return false;
     if (t->rows > 1 || t->group > 32768 || !x86_act_ok(t, k)) return false;
     const size_t wide = (size_t)lq_laid_wide(LQ_X86, t, k);

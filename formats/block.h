@@ -69,11 +69,15 @@ typedef struct lq_codebook {
     const char *name;
     int bits;
     const float *value; // [2^bits] of each code
+    const int8_t *whole; // [2^bits] the same in units of `unit`, rounded: what products of integers multiply by
+    int most;            // the largest of these, and the least without its sign
+    float unit;
 } lq_codebook;
 extern const lq_codebook lq_codebooks[];
 extern const int lq_codebook_count;
 int lq_codebook_of(const char *name);              // what lq_wtype.book is then; 0: there is none of this name
-const float *lq_wtype_table(const lq_wtype *t);    // [2^bits]; NULL: not of a named codebook
+const lq_codebook *lq_wtype_book(const lq_wtype *t);
+const float *lq_wtype_table(const lq_wtype *t);    // [2^bits]; NULL, both: not of a named codebook
 
 // Where the codes of a matrix lie. LQ_ANY is the file's neutral layout, the others belong to devices (docs/FORMAT.md).
 typedef enum lq_layout { LQ_ANY, LQ_X86, LQ_CUDA, LQ_LAYOUTS } lq_layout;

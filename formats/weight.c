@@ -539,7 +539,7 @@ static bool pick_copy(lq_ckpt *c, const lq_pick *p, const source *s, int64_t n, 
     if (!to) return no_memory(c, p->name, all, err);
     uint8_t *at = (uint8_t *)to->data, *zero = w->zero ? at + part[2] : NULL;
     if (w->layout == LQ_X86) { // rows that pad the last tile
-        if (w->type.asym) memset(at, 0, size.q);
+        if (w->type.asym || w->type.kind == LQ_W_TABLE) memset(at, 0, size.q);
         else lq_x86_fill(at, size.q, w->type.bits);
         memset(at + part[1], 0, all - part[1]);
     }

@@ -6,7 +6,8 @@ lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w) {
     if (w->act.elem != LQ_F32) return w->act;
     if (w->kind == LQ_W_PLAIN && w->elem == LQ_BF16 && d->bf16 && d->numerics != LQ_NUM_EXACT)
         return (lq_atype){.elem = LQ_BF16};
-    if (w->kind != LQ_W_INT || !d->q8 || d->numerics == LQ_NUM_EXACT || lq_x86_group(w) > LQ_GROUP_MAX)
+    const bool whole = w->kind == LQ_W_INT || lq_wtype_book(w);
+    if (!whole || !d->q8 || d->numerics == LQ_NUM_EXACT || lq_x86_group(w) > LQ_GROUP_MAX)
         return (lq_atype){.elem = LQ_F32};
     return (lq_atype){.elem = LQ_I8, .group = lq_x86_group(w)};
 }

@@ -491,8 +491,8 @@ void lq_dev_close(lq_dev *d);
 // (fixed: s is NaN for that row).
 
 // THE rule: what activations a weight wants. What its type says, in every mode; else, not in exact mode, on a device
-// with q8 int weights want I8 with their own group, LQ_ROW_GROUP where a row has one scale (groups over LQ_GROUP_MAX:
-// none), and on a device with bf16 plain BF16 weights want BF16; all others F32.
+// with q8 ints and tables that have a name want I8 with their own group, LQ_ROW_GROUP where a row has one scale (groups
+// over LQ_GROUP_MAX: none), and on a device with bf16 plain BF16 weights want BF16; all others F32.
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w);
 // What attention rounds to before it multiplies: BF16 on a device with bf16, not in exact mode, nor where the cache is
 // F32 (whoever wants that does not want it rounded), nor with heads of less than 32 (few numbers average no error).

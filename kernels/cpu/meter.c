@@ -280,6 +280,7 @@ static bool measure_line(meter *m, const lq_ukr *u, const lq_wtype *t, int64_t n
 
 // --- all of them ---
 
+enum { FP4 = 1, NF4 = 2 /* 1 + their rows of lq_codebooks[] */ };
 static const lq_wtype types[] = {
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .scale = LQ_F16},
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 128, .asym = true, .scale = LQ_F16},
@@ -293,9 +294,10 @@ static const lq_wtype types[] = {
     {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 2, .group = 64, .scale = LQ_F16},
     {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 3, .group = 64, .scale = LQ_F16},
     {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F16},
+    {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .book = NF4, .group = 64, .scale = LQ_F16},
     {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 6, .group = 64, .scale = LQ_F16},
-    {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_E8M0},
-    {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 16, .scale = LQ_E4M3},
+    {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .book = FP4, .group = 32, .scale = LQ_E8M0},
+    {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .book = FP4, .group = 16, .scale = LQ_E4M3},
     {.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .scale = LQ_F16},
     {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F16},
     {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F16, .act = {.elem = LQ_E4M3}},

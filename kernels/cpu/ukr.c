@@ -6,33 +6,34 @@
 #define ROWS(NAME) lq_ukr_rows NAME;
 #define CODES(NAME) lq_ukr_codes NAME;
 RUN(lq_matmul_f32_q8_intany_c) RUN(lq_matmul_f32_q8_intx86_c)
+RUN(lq_matmul_f32_q8_tableany_c) RUN(lq_matmul_f32_q8_tablex86_c)
 RUN(lq_matmul_f32_f32_f32any_c) RUN(lq_matmul_f32_f32_f16any_c) RUN(lq_matmul_f32_f32_bf16any_c)
-ROWS(lq_rows_f32_f32_intx86_c) ROWS(lq_rows_f32_f32_codedany_c)
+ROWS(lq_rows_f32_f32_codedx86_c) ROWS(lq_rows_f32_f32_codedany_c)
 #if defined(__x86_64__)
-#define INT_NAMES(B) MANY(lq_matmul_f32_q8_int##B##x86_amx) \
-    RUN(lq_matmul_f32_q8_int##B##x86_avx512) RUN(lq_matmul_f32_q8_int##B##x86_avx2)
-INT_NAMES(2) INT_NAMES(3) INT_NAMES(4) INT_NAMES(5) INT_NAMES(6) INT_NAMES(8) MANY(lq_matmul_f32_bf16_bf16any_amx)
+#define X86_NAMES(OF) MANY(lq_matmul_f32_q8_##OF##x86_amx) \
+    RUN(lq_matmul_f32_q8_##OF##x86_avx512) RUN(lq_matmul_f32_q8_##OF##x86_avx2)
+X86_NAMES(int2) X86_NAMES(int3) X86_NAMES(int4) X86_NAMES(int5) X86_NAMES(int6) X86_NAMES(int8) X86_NAMES(table4)
+CODES(lq_codes_u8_q8_tableany_avx512) CODES(lq_codes_u8_q8_tableany_avx2) MANY(lq_matmul_f32_bf16_bf16any_amx)
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
 RUN(lq_matmul_f32_f32_intany_avx512) RUN(lq_matmul_f32_f32_tableany_avx512) RUN(lq_matmul_f32_f32_fp8any_avx512)
-ROWS(lq_rows_f32_f32_intx86_avx512) ROWS(lq_rows_f32_f32_intany_avx512) ROWS(lq_rows_f32_f32_tableany_avx512)
+ROWS(lq_rows_f32_f32_codedx86_avx512) ROWS(lq_rows_f32_f32_intany_avx512) ROWS(lq_rows_f32_f32_tableany_avx512)
 RUN(lq_matmul_f32_bf16_bf16any_avx512bf16)
 CODES(lq_codes_u8_q8_intany_avx512) ROWS(lq_rows_f32_f32_fp8any_avx512) ROWS(lq_rows_f32_f32_halfany_avx512)
 RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2)
-ROWS(lq_rows_f32_f32_intx86_avx2) ROWS(lq_rows_f32_f32_intany_avx2) ROWS(lq_rows_f32_f32_tableany_avx2)
+ROWS(lq_rows_f32_f32_codedx86_avx2) ROWS(lq_rows_f32_f32_intany_avx2) ROWS(lq_rows_f32_f32_tableany_avx2)
 CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows_f32_f32_halfany_avx2)
 #endif
 
 #define ROW(ISA, ACT, KIND, ELEM, LAYOUT, TILE, FN) \
     .name = #FN, .needs = ISA, .act = ACT, .kind = KIND, .elem = ELEM, .layout = LAYOUT, .tile_n = TILE
-#define INT(B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
-#define INT_MANY(B, ISA, FN, FEW) \
-    {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .bits = B, .run = FEW, .many = FN}
-#define INT_AVX512(B)                                                                                               \
-    INT_MANY(B, LQ_ISA_AVX512 | LQ_ISA_AMX, lq_matmul_f32_q8_int##B##x86_amx, lq_matmul_f32_q8_int##B##x86_avx512), \
-    INT(B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_int##B##x86_avx512)
-#define INT_AVX2(B) INT(B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_int##B##x86_avx2)
-#define RECODE(ISA, FN) \
-    {ROW(ISA, LQ_I8, LQ_W_INT, LQ_U8, LQ_ANY, LQ_X86_ROWS, FN), .codes = FN}
+#define Q8(KIND, B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_I8, KIND, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
+#define Q8_MANY(KIND, B, ISA, FN, FEW) \
+    {ROW(ISA, LQ_I8, KIND, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .bits = B, .run = FEW, .many = FN}
+#define X86_AVX512(KIND, OF, B)                                                                                     \
+    Q8_MANY(KIND, B, LQ_ISA_AVX512 | LQ_ISA_AMX, lq_matmul_f32_q8_##OF##x86_amx, lq_matmul_f32_q8_##OF##x86_avx512), \
+    Q8(KIND, B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX512, lq_matmul_f32_q8_##OF##x86_avx512)
+#define X86_AVX2(KIND, OF, B) Q8(KIND, B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_##OF##x86_avx2)
+#define RECODE(KIND, ISA, FN) {ROW(ISA, LQ_I8, KIND, LQ_U8, LQ_ANY, LQ_X86_ROWS, FN), .codes = FN}
 #define FLOAT(ELEM, TILE, ISA, FN) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, TILE, FN), .run = FN}
 #define FEW(KIND, BITS, ELEM, ISA, FN, TALL) \
     {ROW(ISA, LQ_F32, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .bits = BITS, .run = FN, .rows = TALL, .few = LQ_FEW_ROWS}
@@ -42,7 +43,8 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
     FEW(LQ_W_FLOAT, 0, LQ_E4M3, ISA, FN, TALL), FEW(LQ_W_FLOAT, 0, LQ_E5M2, ISA, FN, TALL),                 \
     FEW(LQ_W_PLAIN, 0, LQ_E4M3, ISA, FN, TALL), FEW(LQ_W_PLAIN, 0, LQ_E5M2, ISA, FN, TALL)
 #define HALF(ELEM, ISA, FN, TALL) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, LQ_HALF_ROWS, FN), .run = FN, .rows = TALL, .few = LQ_RUN_ROWS}
-#define UNPACK(ISA, FN) {ROW(ISA, LQ_F32, LQ_W_INT, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .rows = FN}
+#define UNPACK_X86(KIND, ISA, FN) {ROW(ISA, LQ_F32, KIND, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .rows = FN}
+#define UNPACK(ISA, FN) UNPACK_X86(LQ_W_INT, ISA, FN), UNPACK_X86(LQ_W_TABLE, ISA, FN)
 #define UNPACK_KIND(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_F32, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .rows = FN}
 #define UNPACK_FP8(ISA, FN)                                                                     \
     UNPACK_KIND(LQ_W_FLOAT, LQ_E4M3, ISA, FN), UNPACK_KIND(LQ_W_FLOAT, LQ_E5M2, ISA, FN),       \
@@ -51,8 +53,10 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 
 const lq_ukr lq_ukrs[] = {
 #if defined(__x86_64__)
-    INT_AVX512(4), INT_AVX512(8), INT_AVX512(2), INT_AVX512(3), INT_AVX512(5), INT_AVX512(6),
-    RECODE(LQ_ISA_AVX512, lq_codes_u8_q8_intany_avx512),
+    X86_AVX512(LQ_W_INT, int4, 4), X86_AVX512(LQ_W_INT, int8, 8), X86_AVX512(LQ_W_INT, int2, 2),
+    X86_AVX512(LQ_W_INT, int3, 3), X86_AVX512(LQ_W_INT, int5, 5), X86_AVX512(LQ_W_INT, int6, 6),
+    X86_AVX512(LQ_W_TABLE, table4, 4), RECODE(LQ_W_INT, LQ_ISA_AVX512, lq_codes_u8_q8_intany_avx512),
+    RECODE(LQ_W_TABLE, LQ_ISA_AVX512, lq_codes_u8_q8_tableany_avx512),
     {ROW(LQ_ISA_AVX512 | LQ_ISA_AMX, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_ANY, 16, lq_matmul_f32_bf16_bf16any_amx),
      .many = lq_matmul_f32_bf16_bf16any_amx},
     {ROW(LQ_ISA_AVX512 | LQ_ISA_BF16, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_ANY, 4, lq_matmul_f32_bf16_bf16any_avx512bf16),
@@ -60,28 +64,32 @@ const lq_ukr lq_ukrs[] = {
     FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),
     HALF(LQ_F16, LQ_ISA_AVX512, lq_matmul_f32_f32_f16any_avx512, lq_rows_f32_f32_halfany_avx512),
     HALF(LQ_BF16, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16any_avx512, lq_rows_f32_f32_halfany_avx512),
-    UNPACK(LQ_ISA_AVX512, lq_rows_f32_f32_intx86_avx512),
+    UNPACK(LQ_ISA_AVX512, lq_rows_f32_f32_codedx86_avx512),
     FEW_CODED(LQ_W_INT, LQ_ISA_AVX512, lq_matmul_f32_f32_intany_avx512, lq_rows_f32_f32_intany_avx512),
     FEW_CODED(LQ_W_TABLE, LQ_ISA_AVX512, lq_matmul_f32_f32_tableany_avx512, lq_rows_f32_f32_tableany_avx512),
     UNPACK_KIND(LQ_W_INT, LQ_U8, LQ_ISA_AVX512, lq_rows_f32_f32_intany_avx512),
     UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX512, lq_rows_f32_f32_tableany_avx512),
     FEW_FP8(LQ_ISA_AVX512, lq_matmul_f32_f32_fp8any_avx512, lq_rows_f32_f32_fp8any_avx512),
-    INT_AVX2(4), INT_AVX2(8), INT_AVX2(2), INT_AVX2(3), INT_AVX2(5), INT_AVX2(6),
-    RECODE(LQ_ISA_AVX2, lq_codes_u8_q8_intany_avx2),
+    X86_AVX2(LQ_W_INT, int4, 4), X86_AVX2(LQ_W_INT, int8, 8), X86_AVX2(LQ_W_INT, int2, 2),
+    X86_AVX2(LQ_W_INT, int3, 3), X86_AVX2(LQ_W_INT, int5, 5), X86_AVX2(LQ_W_INT, int6, 6),
+    X86_AVX2(LQ_W_TABLE, table4, 4), RECODE(LQ_W_INT, LQ_ISA_AVX2, lq_codes_u8_q8_intany_avx2),
+    RECODE(LQ_W_TABLE, LQ_ISA_AVX2, lq_codes_u8_q8_tableany_avx2),
     FLOAT(LQ_F32, 4, LQ_ISA_AVX2, lq_matmul_f32_f32_f32any_avx2),
     HALF(LQ_F16, LQ_ISA_AVX2, lq_matmul_f32_f32_f16any_avx2, lq_rows_f32_f32_halfany_avx2),
     HALF(LQ_BF16, LQ_ISA_AVX2, lq_matmul_f32_f32_bf16any_avx2, lq_rows_f32_f32_halfany_avx2),
-    UNPACK(LQ_ISA_AVX2, lq_rows_f32_f32_intx86_avx2),
+    UNPACK(LQ_ISA_AVX2, lq_rows_f32_f32_codedx86_avx2),
     UNPACK_KIND(LQ_W_INT, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_intany_avx2),
     UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_tableany_avx2),
     UNPACK_FP8(LQ_ISA_AVX2, lq_rows_f32_f32_fp8any_avx2),
 #endif
-    INT(0, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),
-    INT(0, LQ_ANY, 1, 0, lq_matmul_f32_q8_intany_c),
+    Q8(LQ_W_INT, 0, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),
+    Q8(LQ_W_INT, 0, LQ_ANY, 1, 0, lq_matmul_f32_q8_intany_c),
+    Q8(LQ_W_TABLE, 0, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_tablex86_c),
+    Q8(LQ_W_TABLE, 0, LQ_ANY, 1, 0, lq_matmul_f32_q8_tableany_c),
     FLOAT(LQ_F32, 1, 0, lq_matmul_f32_f32_f32any_c),
     FLOAT(LQ_F16, 1, 0, lq_matmul_f32_f32_f16any_c),
     FLOAT(LQ_BF16, 1, 0, lq_matmul_f32_f32_bf16any_c),
-    UNPACK(0, lq_rows_f32_f32_intx86_c),
+    UNPACK(0, lq_rows_f32_f32_codedx86_c),
     UNPACK_ANY(lq_rows_f32_f32_codedany_c),
 };
 const int lq_ukr_count = (int)(sizeof lq_ukrs / sizeof *lq_ukrs);

@@ -4,6 +4,7 @@
 //   I8 x int     dot is exact over a cell of the activations, or over LQ_I8_SPAN k where both have one scale for the
 //   row;
 //                y = fma((float)dot, wscale * ascale, y), in order, from +0
+//   I8 x table   the same of a codebook's whole numbers, wscale being times their unit
 //   f32 x float  16 sums by k mod 16, halved 8, 4, 2, 1; one such sum per LQ_K_CUT of k, added in order
 #include "kernels/cpu/ukr.h"
 #include <math.h>
@@ -55,7 +56,13 @@ static void codes(const lq_weight *w, int64_t row, int64_t k0, int n, uint8_t *d
     }
 }
 
+// A codebook's whole numbers are codes with a zero point.
+static void codes_looked_up(const lq_codebook *b, int n, uint8_t *q) {
+    for (int i = 0; i < n; i++) q[i] = (uint8_t)(b->whole[q[i]] + b->most);
+}
+
 static void int_row(const lq_weight *w, const lq_act *a, int64_t n, int m0, int rows, float *y, size_t ldy) {
+    const lq_codebook *book = lq_wtype_book(&w->type);
     const int G = (int)a->q_row, all = a->x.rows;
     const int64_t groups = (w->k + G - 1) / G, span = lq_i8_span(w, a) / G;
     float sum[ROWS] = {0};
@@ -64,13 +71,14 @@ static void int_row(const lq_weight *w, const lq_act *a, int64_t n, int m0, int 
     for (int64_t g = 0; g < groups; g++) {
         const size_t u = (size_t)g * (size_t)all + (size_t)m0;
         const int64_t wg = w->type.group ? g * G / w->type.group : 0;
-        const int zero = zero_at(w, n, wg), end = (int)(w->k - g * G < G ? w->k - g * G : G);
+        const int zero = book ? book->most : zero_at(w, n, wg), end = (int)(w->k - g * G < G ? w->k - g * G : G);
         if (g % span == 0) memset(dot, 0, sizeof dot);
         for (int m = 0; m < rows; m++) dot[m] -= zero * a->sum[u + (size_t)m];
         for (int k = 0; k < end; k += PIECE) {
             uint8_t q[PIECE];
             const int len = end - k < PIECE ? end - k : PIECE;
             codes(w, n, g * G + k, len, q);
+            if (book) codes_looked_up(book, len, q);
             for (int m = 0; m < rows; m++) {
                 const int8_t *x = (const int8_t *)a->q + (u + (size_t)m) * (size_t)G + k;
                 int32_t s = 0, code_sum = -len * zero;
@@ -80,7 +88,7 @@ static void int_row(const lq_weight *w, const lq_act *a, int64_t n, int m0, int 
             }
         }
         if ((g + 1) % span && g + 1 < groups) continue;
-        const float scale = lq_scale_get(w, cell_of(w, n, wg));
+        const float scale = lq_scale_get(w, cell_of(w, n, wg)) * (book ? book->unit : 1);
         for (int m = 0; m < rows; m++) sum[m] = fmaf((float)dot[m], scale * a->scale[u + (size_t)m], sum[m]);
     }
     for (int m = 0; m < rows; m++) y[(size_t)(m0 + m) * ldy + (size_t)n] = sum[m];
@@ -99,6 +107,16 @@ void lq_matmul_f32_q8_intany_c(const lq_weight *w, const lq_act *a, int64_t t0, 
 
 void lq_matmul_f32_q8_intx86_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                                size_t ldy) {
+    int_tiles(w, a, t0 * LQ_X86_ROWS, t1 * LQ_X86_ROWS, m0, m1, y, ldy);
+}
+
+void lq_matmul_f32_q8_tableany_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+                                 size_t ldy) {
+    int_tiles(w, a, t0, t1, m0, m1, y, ldy);
+}
+
+void lq_matmul_f32_q8_tablex86_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+                                 size_t ldy) {
     int_tiles(w, a, t0 * LQ_X86_ROWS, t1 * LQ_X86_ROWS, m0, m1, y, ldy);
 }
 
@@ -166,7 +184,7 @@ void lq_rows_f32_f32_codedany_c(const lq_weight *w, int64_t t, int64_t k0, int64
     row_part(w, t, k0, (int)(k1 - k0), dst);
 }
 
-void lq_rows_f32_f32_intx86_c(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+void lq_rows_f32_f32_codedx86_c(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
     for (int64_t r = 0; r < LQ_X86_ROWS && t * LQ_X86_ROWS + r < w->n; r++)
         row_part(w, t * LQ_X86_ROWS + r, k0, (int)(k1 - k0), dst + r * (k1 - k0));
 }

@@ -7,7 +7,7 @@
 #if defined(__x86_64__)
 lq_ukr_many lq_matmul_f32_q8_int2x86_emu, lq_matmul_f32_q8_int3x86_emu, lq_matmul_f32_q8_int4x86_emu,
     lq_matmul_f32_q8_int5x86_emu, lq_matmul_f32_q8_int6x86_emu, lq_matmul_f32_q8_int8x86_emu,
-    lq_matmul_f32_bf16_bf16any_emu;
+    lq_matmul_f32_q8_table4x86_emu, lq_matmul_f32_bf16_bf16any_emu;
 void lq_gram_emu(lq_dev *d, const lq_gram_args *a);
 void lq_attn_emu(lq_dev *d, const lq_attn_args *a);
 extern const lq_rough lq_rough_emu;
@@ -27,7 +27,7 @@ void ck_emu_end(void) { on = false; }
 bool ck_emu_is(void) { return on; }
 
 void ck_emu_rows(const lq_ukr **chosen) {
-    enum { ROWS = 7 };
+    enum { ROWS = 8 };
     static lq_ukr rows[ROWS];
     static const struct { const char *name; lq_ukr_many *many; } all[ROWS] = {
         {"lq_matmul_f32_q8_int2x86_amx", lq_matmul_f32_q8_int2x86_emu},
@@ -36,6 +36,7 @@ void ck_emu_rows(const lq_ukr **chosen) {
         {"lq_matmul_f32_q8_int5x86_amx", lq_matmul_f32_q8_int5x86_emu},
         {"lq_matmul_f32_q8_int6x86_amx", lq_matmul_f32_q8_int6x86_emu},
         {"lq_matmul_f32_q8_int8x86_amx", lq_matmul_f32_q8_int8x86_emu},
+        {"lq_matmul_f32_q8_table4x86_amx", lq_matmul_f32_q8_table4x86_emu},
         {"lq_matmul_f32_bf16_bf16any_amx", lq_matmul_f32_bf16_bf16any_emu},
     };
     for (; *chosen; chosen++)

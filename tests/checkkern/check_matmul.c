@@ -265,6 +265,7 @@ static const lq_wtype types[] = {
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .asym = true, .scale = LQ_F16},
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16},
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 3, .group = 64, .scale = LQ_F32},
+    {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .book = 1 /* fp4 */, .group = 32, .scale = LQ_E8M0},
     {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16},
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F32, .act = {.elem = LQ_I8}},
     {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F32, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
@@ -282,7 +283,7 @@ static const lq_wtype types[] = {
     {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32},
     {.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .group = 2048, .scale = LQ_F16, .act = {.elem = LQ_E4M3}},
 };
-enum { TYPES = sizeof types / sizeof *types, MOE_TYPES = 12 };
+enum { TYPES = sizeof types / sizeof *types, MOE_TYPES = 13 };
 
 static lq_act act_as(const lq_mat *x, const lq_weight *w, lq_dtype elem) {
     return elem == LQ_F32 ? ck_act(x, (lq_atype){0}) : ck_act_of(x, w);

@@ -14,7 +14,13 @@ static void name_of(const lq_ukr *u, const lq_weight *w, int rows, char *buf, si
 
 // --- the products, from their definition ---
 
-// codes: of the row less its zero points. Products of columns that share all scales are added as integers.
+// Halves of e2m1; what nf4's numbers are rounded to.
+static double unit_of(const lq_wtype *t) {
+    return t->kind != LQ_W_TABLE ? 1 : t->book == lq_codebook_of("fp4") ? 0.5 : 1 / 124.12;
+}
+
+// codes: of the row less its zero points, or a codebook's numbers in its unit. Products of columns that share all
+// scales are added as integers.
 static double product_int(const lq_weight *any, const lq_act *a, const int16_t *codes, int m, int64_t n, double *size) {
     const int64_t G = (int64_t)a->q_row, rows = a->x.rows, whole = any->type.group ||
         a->type.group ? G : a->type.asym ? 32768 : 65536;
@@ -26,7 +32,8 @@ static double product_int(const lq_weight *any, const lq_act *a, const int16_t *
             const int8_t *x = (const int8_t *)a->q + (c / G * rows + m) * G;
             for (int64_t k = c; k < c + G && k < any->k; k++) dot += codes[k] * (x[k - c] - zero);
         }
-        const double scale = (double)ck_scale(any, n, any->type.group ? k0 / any->type.group : 0);
+        double scale = (double)ck_scale(any, n, any->type.group ? k0 / any->type.group : 0) * unit_of(&any->type);
+        if (any->type.scale == LQ_E4M3) scale *= (double)*any->scale2;
         const double term = (double)dot * scale * (double)a->scale[k0 / G * rows + m];
         want += term;
         *size += fabs(term);
@@ -38,7 +45,9 @@ static void codes_of(const lq_weight *any, int64_t n, int16_t *codes) {
     const lq_wtype *t = &any->type;
     const uint8_t *q = (const uint8_t *)any->q + (size_t)n * lq_code_row_bytes(t->bits, any->k);
     const uint8_t *z = t->asym ? any->zero + (size_t)n * lq_code_row_bytes(t->bits, lq_weight_groups(t, any->k)) : NULL;
-    for (int64_t k = 0; k < any->k; k++)
+    for (int64_t k = 0; k < any->k && t->kind == LQ_W_TABLE; k++)
+        codes[k] = (int16_t)lrint((double)lq_wtype_table(t)[lq_code_get(q, t->bits, k)] / unit_of(t));
+    for (int64_t k = 0; k < any->k && t->kind == LQ_W_INT; k++)
         codes[k] = (int16_t)((int)lq_code_get(q, t->bits, k) -
                              (z ? (int)lq_code_get(z, t->bits, t->group ? k / t->group : 0) : 1 << (t->bits - 1)));
 }
@@ -64,9 +73,10 @@ static double product_float(const float *row, const lq_act *a, int m, int64_t k,
 }
 
 // The definition of all integer products.
-static const lq_ukr *portable_int(void) {
+static const lq_ukr *portable_of(const lq_wtype *t) {
     int i = 0;
-    while (strcmp(lq_ukrs[i].name, "lq_matmul_f32_q8_intany_c")) i++;
+    const char *name = t->kind == LQ_W_INT ? "lq_matmul_f32_q8_intany_c" : "lq_matmul_f32_q8_tableany_c";
+    while (strcmp(lq_ukrs[i].name, name)) i++;
     return &lq_ukrs[i];
 }
 
@@ -147,7 +157,7 @@ static void check_one(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int
     check_values(u, &any, &a, &y, what);
     if (u->act == LQ_I8) {
         const lq_mat z = ck_mat(rows, (int)n, 0);
-        const lq_ukr *c = portable_int();
+        const lq_ukr *c = portable_of(t);
         c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
         CHECK(ck_mat_same(&y, &z), "%s: other bits than %s", what, c->name);
     }
@@ -200,7 +210,7 @@ static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t
     const int rows = 40, n = 37, k = 320;
     char what[200];
     const lq_weight any = ck_weight(t, n, k, 0);
-    if (t->kind == LQ_W_INT && t->scale == LQ_F32 && t->rows <= 1) {
+    if ((t->kind == LQ_W_INT || u->act == LQ_I8) && t->scale == LQ_F32 && t->rows <= 1) {
         float *s = (float *)(uintptr_t)any.scale;
         s[0] = NAN;
         s[lq_weight_groups(t, k)] = INFINITY;
@@ -232,7 +242,7 @@ static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t
     CHECK(others, "%s: a sick row changed another one", what);
     CHECK(ill, "%s: NaN or infinity was lost, or 0 is not 0", what);
     if (u->act == LQ_I8) {
-        const lq_ukr *c = portable_int();
+        const lq_ukr *c = portable_of(t);
         c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
         CHECK(ck_mat_same(&y, &z), "%s: extreme numbers give other bits than %s", what, c->name);
     }
@@ -260,7 +270,7 @@ static void check_saturated(const lq_dev *ref, const lq_ukr *u, const lq_wtype *
     name_of(u, &w, rows, what, sizeof what);
     lq_ukr_tiles(ref, u, &w, &a, 0, (n + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride, ck_buf(LQ_SHARE, 0));
     check_values(u, &any, &a, &y, what);
-    const lq_ukr *c = portable_int();
+    const lq_ukr *c = portable_of(t);
     c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
     CHECK(ck_mat_same(&y, &z), "%s: saturated: other bits than %s", what, c->name);
     ck_done(what);
@@ -289,12 +299,13 @@ static void check_widest(const lq_dev *ref, const lq_ukr *u) {
         {.kind = LQ_W_INT, .elem = LQ_U8, .scale = LQ_F16, .asym = true, .act = {.elem = LQ_I8, .fixed = true}},
         {.kind = LQ_W_INT, .elem = LQ_U8, .scale = LQ_F32, .asym = true,
          .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+        {.kind = LQ_W_TABLE, .elem = LQ_U8, .book = 2, .group = LQ_GROUP_MAX, .scale = LQ_F16},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (int bits = 4; bits <= 8; bits += 4) {
             lq_wtype t = types[i];
             t.bits = bits;
-            if (!reaches(u, &t)) continue;
+            if ((t.book && bits != lq_codebooks[t.book - 1].bits) || !reaches(u, &t)) continue;
             check_saturated(ref, u, &t, LQ_GROUP_MAX);
             lq_weight_size size; // a layout may have no such row
             if (i % 2 && lq_layout_sizes(u->layout, &t, 64, 65536 + 4096, &size))
@@ -312,11 +323,12 @@ static void check_parts(const lq_dev *ref, const lq_ukr *u, int rows) {
         {.bits = 8, .asym = true, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
         {.bits = 4, .group = 48, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
         {.bits = 6, .group = LQ_GROUP_MAX, .scale = LQ_F32, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+        {.bits = 4, .book = 2, .group = 32, .scale = LQ_F16}, {.bits = 4, .book = 1, .scale = LQ_E8M0},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         lq_wtype t = types[i];
         lq_weight_size size;
-        t.kind = LQ_W_INT;
+        t.kind = t.book ? LQ_W_TABLE : LQ_W_INT;
         t.elem = LQ_U8;
         if (reaches(u, &t) && lq_layout_sizes(u->layout, &t, 19, WIDE, &size)) check_one(ref, u, &t, 19, WIDE, rows);
     }
@@ -341,8 +353,8 @@ static void check_row(const lq_dev *ref, const lq_ukr *u) {
         const int kind = t.group == 128 ? 0 : t.group == 32 ? 1 : 2;
         if (!high[kind]) check_one(ref, u, &t, CK_WATCHED ? 33 : kind ? 96 : 160, kind ? 256 : 640, 512);
         high[kind] = true;
-        if (t.kind == LQ_W_INT && u->act == LQ_I8) check_saturated(ref, u, &t, t.act.asym && t.asym ? 1089 : 1088);
-        if (t.kind == LQ_W_INT) t.scale = LQ_F32; // which has numbers that are not finite
+        if (u->act == LQ_I8) check_saturated(ref, u, &t, t.act.asym && t.asym ? 1089 : 1088);
+        if (t.kind == LQ_W_INT || u->act == LQ_I8) t.scale = LQ_F32; // which has numbers that are not finite
         check_extremes(ref, u, &t);
         if (u->rows) check_tiles(ref, u, &t);
         tried++;
@@ -361,11 +373,13 @@ static void check_recoded(const lq_dev *ref, const lq_ukr *u) {
         {.bits = 6, .asym = true, .scale = LQ_F32, .act = {.elem = LQ_I8}},
         {.bits = 7, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
         {.bits = 3, .group = 128, .asym = true, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
+        {.bits = 4, .book = 2, .group = 64, .scale = LQ_F16}, {.bits = 4, .book = 1, .group = 16, .scale = LQ_E4M3},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         lq_wtype t = types[i];
-        t.kind = LQ_W_INT;
+        t.kind = t.book ? LQ_W_TABLE : LQ_W_INT;
         t.elem = LQ_U8;
+        if (t.kind != u->kind) continue;
         CHECK(reaches(u, &t), "%s: type %zu of tall ones does not fit it", u->name, i);
         check_one(ref, u, &t, CK_WATCHED ? 35 : 291, CK_WATCHED ? 700 : 5003, CK_WATCHED ? 17 : 83);
         check_one(ref, u, &t, 37, 700, 35);
@@ -378,10 +392,11 @@ static void check_recoded(const lq_dev *ref, const lq_ukr *u) {
 static void check_tall(const lq_dev *ref, const lq_ukr *u) {
     static const lq_wtype types[] = {{.bits = 4, .group = 64, .asym = true, .scale = LQ_BF16},
                                      {.bits = 4, .scale = LQ_F32, .act = {.elem = LQ_I8}},
-                                     {.bits = 8, .group = 128, .asym = true, .scale = LQ_F16}};
+                                     {.bits = 8, .group = 128, .asym = true, .scale = LQ_F16},
+                                     {.bits = 4, .book = 2, .group = 64, .scale = LQ_F32}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         lq_wtype t = types[i];
-        t.kind = LQ_W_INT;
+        t.kind = t.book ? LQ_W_TABLE : LQ_W_INT;
         t.elem = LQ_U8;
         if (reaches(u, &t)) check_one(ref, u, &t, CK_WATCHED ? 33 : 145, 640, 291);
     }

@@ -60,9 +60,11 @@ static void add_others(void) {
         add((lq_wtype){.kind = LQ_W_PLAIN, .elem = plain[i], .bits = (int)lq_dtype_size(plain[i]) * 8});
     static const int groups[] = {64, 16, 0, 32, 48, 128, 272}, bands[] = {1, 128, LQ_ROWS_ALL, 3, 1, 16};
     static const lq_dtype scales[] = {LQ_F32, LQ_F16, LQ_BF16};
+    static const lq_dtype all[] = {LQ_F16, LQ_E8M0, LQ_F32, LQ_E4M3, LQ_BF16};
     for (int book = 1; book <= lq_codebook_count; book++)
-        add((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = lq_codebooks[book - 1].bits, .book = book,
-                       .group = groups[book % 7], .scale = LQ_F16});
+        for (int g = 0; g < 7; g++)
+            add((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = lq_codebooks[book - 1].bits, .book = book,
+                           .group = groups[g], .scale = all[(g + 3 * book) % 5]});
     for (int bits = 2; bits <= 8; bits++)
         for (int g = 0; g < 3; g++)
             add((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = bits, .group = groups[(bits + g * 2) % 7],

@@ -120,8 +120,8 @@ static void test_can(void) {
             if (lq_pack_has(LQ_X86, &t, 64, 256))
                 CHECK(d->ops.can(d, &t, LQ_X86, &err), "%s in x86: %s", names[n], err.text);
         }
-        CHECK(lq_wtype_parse("nf4 g64 f32", &t, &err), "%s", err.text);
-        CHECK(!d->ops.can(d, &t, LQ_X86, &err) && strstr(err.text, "nf4 g64 f32") && strstr(err.text, "x86"),
+        CHECK(lq_wtype_parse("e4m3 g64 f32", &t, &err), "%s", err.text);
+        CHECK(!d->ops.can(d, &t, LQ_X86, &err) && strstr(err.text, "e4m3 g64 f32") && strstr(err.text, "x86"),
               "a type without a kernel: %s", err.text);
         lq_dev_close(d);
     }

@@ -303,6 +303,13 @@ static void test_codebooks(void) {
               !memcmp(b->value, want[i].value, sizeof(float) << b->bits), "%s: values", b->name);
         CHECK(lq_codebook_of(b->name) == i + 1 && lq_wtype_parse(b->name, &t, NULL) && t.book == i + 1 &&
               t.bits == b->bits && lq_wtype_table(&t) == b->value, "%s", b->name);
+        int largest = 0;
+        for (int c = 0; c < 1 << b->bits; c++) {
+            const double step = (double)b->whole[c] * (double)b->unit - (double)b->value[c];
+            CHECK(fabs(step) <= (i ? 0.5 / 124.12 : 0), "%s: code %d in whole numbers is %g away", b->name, c, step);
+            largest = abs(b->whole[c]) > largest ? abs(b->whole[c]) : largest;
+        }
+        CHECK(b->most == largest, "%s: the largest whole number", b->name);
         lq_wtype_name(&t, text, sizeof text);
         CHECK(!strncmp(text, b->name, strlen(b->name)) && text[strlen(b->name)] == ' ' && strlen(b->name) < 12 &&
               lq_dtype_of(b->name) == LQ_DTYPES, "%s", text);
@@ -332,7 +339,9 @@ static void test_sizes(void) {
         {"int6 row", LQ_X86, 5, 30, true, 16 * 128 * 6 / 8, 16 * 2, 0},
         {"int3 g16", LQ_X86, 16, 64, false, 0, 0, 0}, {"int7 g64", LQ_X86, 16, 64, false, 0, 0, 0},
         {"int5 row act i8 g48", LQ_X86, 16, 64, false, 0, 0, 0}, {"bf16", LQ_X86, 16, 64, false, 0, 0, 0},
-        {"table4", LQ_X86, 16, 64, false, 0, 0, 0},
+        {"table4", LQ_X86, 16, 64, false, 0, 0, 0}, {"nf4 g64 r2", LQ_X86, 16, 64, false, 0, 0, 0},
+        {"nf4 g64", LQ_X86, 17, 100, true, 32 * 128 / 2, 2 * 2 * 16 * 2, 0},
+        {"mxfp4", LQ_X86, 16, 33, true, 16 * 64 / 2, 2 * 16, 0},
         {"int4", LQ_CUDA, 64, 128, true, 64 * 64, 64 * 2, 0},
         {"int4 g32 asym", LQ_CUDA, 65, 100, true, 128 * 64, 4 * 128 * 2, 4 * 64},
         {"int3 g16 asym f32", LQ_CUDA, 2, 129, true, 64 * 96, 9 * 64 * 4, 9 * 32},

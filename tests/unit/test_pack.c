@@ -272,8 +272,9 @@ static void test_rules(void) {
     const lq_wtype int4 = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16},
                    int8 = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16};
     const lq_wtype bf16 = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16},
-                   nf4 = {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32};
-    lq_wtype block = int4, huge = int4, int3 = int4, thin3 = int4;
+                   table = {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32};
+    lq_wtype nf4 = table, block = int4, huge = int4, int3 = int4, thin3 = int4;
+    nf4.book = lq_codebook_of("nf4");
     block.rows = 16;
     huge.group = 2 * LQ_GROUP_MAX;
     int3.bits = thin3.bits = 3;
@@ -290,7 +291,9 @@ static void test_rules(void) {
     CHECK(lq_act_type(&exact, &int4).elem == LQ_F32, "exact");
     CHECK(lq_act_type(&gpu, &int4).elem == LQ_F32, "a device that is not asked for int8");
     CHECK(lq_act_type(&cpu, &bf16).elem == LQ_F32, "bf16");
-    CHECK(lq_act_type(&cpu, &nf4).elem == LQ_F32, "nf4");
+    a = lq_act_type(&cpu, &nf4);
+    CHECK(a.elem == LQ_I8 && a.group == 64 && lq_act_type(&exact, &nf4).elem == LQ_F32, "nf4");
+    CHECK(lq_act_type(&cpu, &table).elem == LQ_F32, "a table of the file");
     CHECK(lq_act_type(&cpu, &huge).elem == LQ_F32, "a group that does not fit int32");
     a = lq_act_type(&exact, &w8a8);
     CHECK(a.elem == LQ_I8 && a.group == 0, "what the type says holds in exact mode");
@@ -298,7 +301,7 @@ static void test_rules(void) {
     CHECK(a.elem == LQ_E4M3 && a.group == 128, "and on every device");
     CHECK(lq_pack_has(LQ_X86, &int4, 1, 1) && lq_pack_has(LQ_X86, &int8, 5, 7) && lq_pack_has(LQ_X86, &int3, 16, 16) &&
           !lq_pack_has(LQ_X86, &thin3, 16, 16), "x86 has int4, int8 and int3, but not by 16");
-    CHECK(!lq_pack_has(LQ_X86, &bf16, 16, 16) && !lq_pack_has(LQ_X86, &nf4, 16, 16) &&
+    CHECK(!lq_pack_has(LQ_X86, &bf16, 16, 16) && !lq_pack_has(LQ_X86, &table, 16, 16) &&
           !lq_pack_has(LQ_X86, &block, 16, 16) &&
           !lq_pack_has(LQ_X86, &huge, 16, 16),
           "x86 has what it should not have");
@@ -324,6 +327,13 @@ int main(void) {
                             .kind = LQ_W_INT, .elem = LQ_U8, .bits = bits, .group = groups[g], .asym = v & 1,
                                 .scale = scales[v / 2]},
                         shapes[s][0], shapes[s][1], pool);
+    for (int book = 1; book <= lq_codebook_count; book++)
+        for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+            for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+                const lq_dtype scale = g % 2 ? LQ_E8M0 : LQ_F16;
+                test_type((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .book = book, .group = groups[g],
+                                     .scale = scale}, shapes[s][0], shapes[s][1], pool);
+            }
     test_cuda_all(pool);
     test_rules();
     lq_pool_close(pool);

@@ -203,6 +203,7 @@ static const struct { const char *type; bool perm, smooth, outliers; } coded[] =
     {"table4 g16", false, false, false}, {"e4m3 g32 r8 f32", false, true, false},
     {"e4m3 g32 r16 f32", false, false, false}, {"e4m3 tensor f32", false, false, false},
     {"int4 tensor", false, false, false}, {"e5m2 row f16", false, false, false},
+    {"nf4 g64 f16", false, true, true}, {"fp4 g32 e8m0", true, false, false},
     {"nf4 g16 dq256", false, false, false}, {"int4 g32 asym dq256", true, false, true}};
 enum { CODED = sizeof coded / sizeof *coded };
 
@@ -219,6 +220,7 @@ static bool coded_put(lq_writer *w, int i, lq_layout layout, lq_err *err) {
     for (size_t j = 0; j < sizeof scale / 4; j++) {
         const float s = 0.01f + (float)(next_random(&seed) % 1000) / 1000;
         if (m.type.scale == LQ_F32) memcpy(scale + 4 * j, &s, 4);
+        else if (m.type.scale == LQ_E8M0) lq_dtypes[LQ_E8M0].from_f32(&s, scale + j, 1);
         else memcpy(scale + 2 * j, &(uint16_t){lq_f32_f16(s)}, 2);
     }
     for (int j = 0; j < K; j++) perm[j] = (j * 5 + 3) % K, smooth[j] = 1.0f + (float)j / 8;

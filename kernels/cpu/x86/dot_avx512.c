@@ -1,4 +1,4 @@
-// dot_avx512.c: what dot_vec.h has with AVX-512, and int codes of layout x86 as f32 rows. Owns nothing.
+// dot_avx512.c: what dot_vec.h has with AVX-512, and codes of layout x86 as f32 rows. Owns nothing.
 #include "kernels/cpu/x86/codes_avx512.h"
 #include "kernels/cpu/x86/dot_vec.h"
 
@@ -18,20 +18,23 @@ static void group_cells(const lq_weight *w, int64_t t, int64_t k, float s[16], i
     const lq_wtype *ty = &w->type;
     const int64_t g = t * lq_weight_groups(ty, w->k) + (ty->group ? k / ty->group : 0);
     const size_t cell = (size_t)g * LQ_X86_ROWS;
-    const uint8_t *p = (const uint8_t *)w->scale + cell * lq_dtype_size(ty->scale);
-    __m512 v = ty->scale == LQ_F32   ? load((const char *)p, 0, LQ_F32)
-               : ty->scale == LQ_F16 ? load((const char *)p, 0, LQ_F16)
-                                     : load((const char *)p, 0, LQ_BF16);
-    _mm512_storeu_ps(s, v);
+    const char *p = (const char *)w->scale + cell * lq_dtype_size(ty->scale);
+    _mm512_storeu_ps(s, ty->scale == LQ_F32    ? load(p, 0, LQ_F32)
+                        : ty->scale == LQ_F16  ? load(p, 0, LQ_F16)
+                        : ty->scale == LQ_BF16 ? load(p, 0, LQ_BF16)
+                        : ty->scale == LQ_E8M0 ? vf_of_e8m0(p)
+                                               : vf_mul(vf_of_e4m3(p), vf_set(*w->scale2)));
     const void *zero = ty->asym ? w->zero + cell : NULL;
     _mm512_storeu_si512(z, ty->asym ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)zero))
                                     : _mm512_set1_epi32(1 << (ty->bits - 1)));
 }
 
-INLINE void unpack(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, const int bits) {
+INLINE void unpack(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, const int bits,
+                   const bool table) {
     const int64_t unit = lq_x86_group(&w->type), wide = (w->k + unit - 1) / unit * unit;
     const uint8_t *q = (const uint8_t *)w->q + (size_t)(t * wide) * 2 * (size_t)bits;
     const int rows = w->n - t * LQ_X86_ROWS < LQ_X86_ROWS ? (int)(w->n - t * LQ_X86_ROWS) : LQ_X86_ROWS;
+    const __m512 book = table ? _mm512_loadu_ps(lq_wtype_table(&w->type)) : vf_zero();
     float s[16];
     int32_t z[16];
     for (int64_t k = k0; k < k1; k += 16) {
@@ -46,20 +49,24 @@ INLINE void unpack(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float 
         for (int r = 0; r < rows; r++) {
             const void *at = bytes[r & 3] + (r >> 2) * 16;
             const __m512i c = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)at));
-            const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(c, _mm512_set1_epi32(z[r]))),
-                                           _mm512_set1_ps(s[r]));
-            _mm512_mask_storeu_ps(dst + (size_t)r * (size_t)(k1 - k0) + (k - k0), some, v);
+            const __m512 v = table ? _mm512_permutexvar_ps(c, book)
+                                   : _mm512_cvtepi32_ps(_mm512_sub_epi32(c, _mm512_set1_epi32(z[r])));
+            _mm512_mask_storeu_ps(dst + (size_t)r * (size_t)(k1 - k0) + (k - k0), some, vf_mul(v, vf_set(s[r])));
         }
     }
 }
 
-void lq_rows_f32_f32_intx86_avx512(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+void lq_rows_f32_f32_codedx86_avx512(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+    if (w->type.kind == LQ_W_TABLE) {
+        unpack(w, t, k0, k1, dst, 4, true);
+        return;
+    }
     switch (w->type.bits) {
-    case 2: unpack(w, t, k0, k1, dst, 2); break;
-    case 3: unpack(w, t, k0, k1, dst, 3); break;
-    case 4: unpack(w, t, k0, k1, dst, 4); break;
-    case 5: unpack(w, t, k0, k1, dst, 5); break;
-    case 6: unpack(w, t, k0, k1, dst, 6); break;
-    default: unpack(w, t, k0, k1, dst, 8);
+    case 2: unpack(w, t, k0, k1, dst, 2, false); break;
+    case 3: unpack(w, t, k0, k1, dst, 3, false); break;
+    case 4: unpack(w, t, k0, k1, dst, 4, false); break;
+    case 5: unpack(w, t, k0, k1, dst, 5, false); break;
+    case 6: unpack(w, t, k0, k1, dst, 6, false); break;
+    default: unpack(w, t, k0, k1, dst, 8, false);
     }
 }

@@ -61,8 +61,11 @@ INLINE __m512i zero_bytes(const cut *c, int64_t t, int64_t g, const int bits) { 
 }
 
 // What comes of it next, or of the pass behind, is fetched into L2.
-INLINE void panel_make(const pass *p, int64_t t, int64_t k0, int64_t k1, int8_t *to, const int bits) {
+INLINE void panel_make(const pass *p, int64_t t, int64_t k0, int64_t k1, int8_t *to, const int bits,
+                       const bool table) {
     const cut *c = &p->c;
+    const __m512i look = table ? _mm512_broadcast_i32x4(_mm_load_si128((const void *)c->book->whole))
+                               : _mm512_setzero_si512();
     const int step = CODES_K(bits), lines = step * bits / 32;
     const uint8_t *q = c->q + (size_t)t * c->q_tile + (size_t)k0 * (size_t)(2 * bits);
     const size_t next = k1 < (int64_t)c->groups * c->G ? (size_t)(k1 - k0) * (size_t)(2 * bits)
@@ -73,8 +76,10 @@ INLINE void panel_make(const pass *p, int64_t t, int64_t k0, int64_t k1, int8_t 
         for (int64_t i = k; i < end; i += step, q += lines * 64) {
             EACH (int j = 0; j < lines; j++)
                 _mm_prefetch((const char *)((uintptr_t)q + next + (size_t)j * 64), _MM_HINT_T1);
-            EACH (int f = 0; f < step / 4; f++, to += ROW_BYTES)
-                _mm512_store_si512(to, _mm512_sub_epi8(codes_4k(q, bits, f), zero));
+            EACH (int f = 0; f < step / 4; f++, to += ROW_BYTES) {
+                const __m512i v = codes_4k(q, bits, f);
+                _mm512_store_si512(to, table ? _mm512_shuffle_epi8(look, v) : _mm512_sub_epi8(v, zero));
+            }
         }
     }
 }
@@ -126,7 +131,7 @@ INLINE where where_of(const pass *p, const ended *e) {
         const size_t m = (size_t)(p->m0 + row_of(p, e->strip + i));
         w.y[i] = p->y + m * p->ldy + (size_t)t * SIDE;
         w.xscale[i] = c->xscale + (size_t)e->g * (size_t)c->all + m;
-        w.s[i] = scales_of(c, i && e->wide ? t + 1 : t, e->g);
+        w.s[i] = scales_of(c, i && e->wide ? t + 1 : t, e->g, c->book);
         w.some[i] = columns(c->n, i && e->wide ? t + 1 : t);
     }
     return w;
@@ -334,13 +339,14 @@ static void passes_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t 
     tiles_end();
 }
 
-#define MANY_FN(BITS)                                                                                               \
-    static void panel##BITS(const pass *p, int64_t t, int64_t k0, int64_t k1, int8_t *to) {                         \
-        panel_make(p, t, k0, k1, to, BITS);                                                                         \
+#define MANY_FN(OF, BITS, TABLED)                                                                                   \
+    static void panel_##OF(const pass *p, int64_t t, int64_t k0, int64_t k1, int8_t *to) {                          \
+        panel_make(p, t, k0, k1, to, BITS, TABLED);                                                                 \
     }                                                                                                               \
-    lq_ukr_many lq_matmul_f32_q8_int##BITS##x86_amx;                                                                \
-    void lq_matmul_f32_q8_int##BITS##x86_amx(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,   \
-                                             int m1, float *y, size_t ldy, void *scratch) {                         \
-        passes_run(w, a, t0, t1, m0, m1, y, ldy, scratch, panel##BITS);                                             \
+    lq_ukr_many lq_matmul_f32_q8_##OF##x86_amx;                                                                     \
+    void lq_matmul_f32_q8_##OF##x86_amx(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,        \
+                                        int m1, float *y, size_t ldy, void *scratch) {                              \
+        passes_run(w, a, t0, t1, m0, m1, y, ldy, scratch, panel_##OF);                                              \
     }
-MANY_FN(2) MANY_FN(3) MANY_FN(4) MANY_FN(5) MANY_FN(6) MANY_FN(8)
+MANY_FN(int2, 2, false) MANY_FN(int3, 3, false) MANY_FN(int4, 4, false) MANY_FN(int5, 5, false)
+MANY_FN(int6, 6, false) MANY_FN(int8, 8, false) MANY_FN(table4, 4, true)

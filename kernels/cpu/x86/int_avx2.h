@@ -1,14 +1,19 @@
-// int_avx2.h: Q8 activations x int weights in layout x86 with AVX2, instantiated by w2_avx2.c to w8_avx2.c.
+// int_avx2.h: Q8 activations x int weights, or those of a codebook, in layout x86 with AVX2, instantiated by w2_avx2.c
+// and so on: BITS is how many a code has, TABLE whether it is looked up.
 // The arithmetic is int_avx512.h's, and so are the bits, also of `whole` and of a part of K. A block is
 // half a tile (8 weight rows) x up to 4 rows of activations.
 #ifndef LQ_INT_AVX2_H
 #define LQ_INT_AVX2_H
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/unroll.h"
-#include <immintrin.h>
+#include "kernels/cpu/x86/vec.h"
 #include <string.h>
 
-enum { TALL = 4, HALF = 8, PASS_BYTES = 256 * 1024 };
+#ifndef TABLE
+#define TABLE false
+#endif
+
+enum { TALL = 4, HALF = 8, PASS_BYTES = 256 * 1024, LOW_MOST = 15 };
 
 INLINE __m256i bcast4(const int8_t *x) {
     int32_t v;
@@ -20,6 +25,15 @@ INLINE __m256 scale8(const uint8_t *p, lq_dtype t) {
     if (t == LQ_F32) return _mm256_loadu_ps((const float *)(const void *)p);
     const __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
     return t == LQ_F16 ? _mm256_cvtph_ps(h) : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+
+INLINE __m256 scales_of(const lq_weight *w, const uint8_t *p) { // of 8 rows
+    const lq_dtype t = w->type.scale;
+    if (!TABLE) return scale8(p, t);
+    const __m256 s = t == LQ_E8M0   ? vf_of_e8m0(p)
+                     : t == LQ_E4M3 ? vf_mul(vf_of_e4m3(p), vf_set(*w->scale2))
+                                    : scale8(p, t);
+    return vf_mul(s, vf_set(lq_wtype_book(&w->type)->unit));
 }
 
 // What the sums of 8 rows begin with where a part of K follows another.
@@ -122,11 +136,57 @@ INLINE void group8_wide(__m256i sum[TALL], const uint8_t *q, const int8_t *x, in
     EACH (int m = 0; m < M; m++) sum[m] = _mm256_add_epi32(sum[m], _mm256_hadd_epi32(even[m], odd[m]));
 }
 
+// 8 codes of 4 bits, looked up: those of the low nibbles and of the high ones.
+typedef struct looked { __m256i low, high; } looked;
+INLINE looked look_up(__m256i book, const uint8_t *q) {
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)q), low = _mm256_set1_epi8(0x0f);
+    return (looked){_mm256_shuffle_epi8(book, _mm256_and_si256(v, low)),
+                    _mm256_shuffle_epi8(book, _mm256_and_si256(_mm256_srli_epi16(v, 4), low))};
+}
+
+INLINE __m256i book_of(const lq_codebook *b) {
+    return _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i *)(const void *)b->whole));
+}
+
+// Whole numbers of up to LOW_MOST, and that added: four pairs of products are at most 30 * 127 * 8.
+INLINE void group_low(__m256i sum[TALL], const lq_codebook *b, const uint8_t *q, const int8_t *x, int G, const int M) {
+    const __m256i book = _mm256_add_epi8(book_of(b), _mm256_set1_epi8((char)b->most));
+    for (int k = 0; k < G; k += 16, q += 128) {
+        const looked first = look_up(book, q), second = look_up(book, q + 64);
+        __m256i part[TALL];
+        EACH (int m = 0; m < M; m++) {
+            const int8_t *xm = x + (size_t)m * (size_t)G + k;
+            part[m] = _mm256_maddubs_epi16(first.low, bcast4(xm));
+            part[m] = _mm256_add_epi16(part[m], _mm256_maddubs_epi16(first.high, bcast4(xm + 4)));
+            part[m] = _mm256_add_epi16(part[m], _mm256_maddubs_epi16(second.low, bcast4(xm + 8)));
+            part[m] = _mm256_add_epi16(part[m], _mm256_maddubs_epi16(second.high, bcast4(xm + 12)));
+        }
+        widen(sum, part, M);
+    }
+}
+
+// Others: magnitude times a sign that the activation takes over, as of 8 bits.
+INLINE void group_high(__m256i sum[TALL], const lq_codebook *b, const uint8_t *q, const int8_t *x, int G, const int M) {
+    const __m256i book = book_of(b), sizes = _mm256_abs_epi8(book);
+    for (int k = 0; k < G; k += 8, q += 64) {
+        const looked v = look_up(book, q), size = look_up(sizes, q);
+        __m256i part[TALL];
+        EACH (int m = 0; m < M; m++)
+            part[m] = _mm256_maddubs_epi16(size.low, _mm256_sign_epi8(bcast4(x + (size_t)m * (size_t)G + k), v.low));
+        widen(sum, part, M);
+        EACH (int m = 0; m < M; m++)
+            part[m] = _mm256_maddubs_epi16(size.high,
+                                           _mm256_sign_epi8(bcast4(x + (size_t)m * (size_t)G + k + 4), v.high));
+        widen(sum, part, M);
+    }
+}
+
 // Half `half` of tile t x M rows. The codes were taken less `base`; the rest of the zero point comes from the sum of x.
 INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, float *y, size_t ldy,
                   const int bits, const int M, const bool whole) {
     const int G = (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G);
-    const int base = bits == 8 ? 128 : 0;
+    const lq_codebook *book = TABLE ? lq_wtype_book(&w->type) : NULL;
+    const int base = bits == 8 ? 128 : 0, above = !TABLE ? 1 << (bits - 1) : book->most <= LOW_MOST ? book->most : 0;
     const int span = whole ? (int)(lq_i8_span(w, a) / G) : 1;
     const bool grouped = w->type.group, asym = w->type.asym;
     const size_t size = lq_dtype_size(w->type.scale), cells = (size_t)lq_weight_groups(&w->type, w->k);
@@ -146,15 +206,17 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
         const int8_t *x = (const int8_t *)a->q + u * (size_t)G;
         __m256i sum[TALL];
         EACH (int m = 0; m < M; m++) sum[m] = _mm256_setzero_si256();
-        if (bits == 4) group4(sum, q, x, G, M);
+        if (TABLE && above) group_low(sum, book, q, x, G, M);
+        else if (TABLE) group_high(sum, book, q, x, G, M);
+        else if (bits == 4) group4(sum, q, x, G, M);
         else if (bits < 8) group_planes(sum, q, x, G, bits, M);
         else if (whole && a->zero) group8_wide(sum, q, x, G, M);
         else group8(sum, q, x, G, M);
         const __m256i z =
             asym ? _mm256_sub_epi32(_mm256_set1_epi32(base),
                                     _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)wz)))
-                 : _mm256_set1_epi32(base - (1 << (bits - 1)));
-        const __m256 s = scale8(ws, w->type.scale);
+                 : _mm256_set1_epi32(base - above);
+        const __m256 s = scales_of(w, ws);
         EACH (int m = 0; m < M; m++) {
             __m256i dot = _mm256_add_epi32(sum[m], _mm256_mullo_epi32(z, _mm256_set1_epi32(a->sum[u + (size_t)m])));
             if (whole) {
@@ -204,12 +266,12 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
     }
 }
 
-// The kernel of a number of bits, which BITS is.
-#define INT_UKR(B)                                                                                                    \
+// The kernel of weights of this name, whose codes have so many BITS.
+#define X86_UKR(OF)                                                                                                  \
     FN(1) FN(2) FN(3) FN(4)                                                                                           \
     static block_fn *const fns[2][TALL] = {{block1, block2, block3, block4}, {whole1, whole2, whole3, whole4}};       \
-    lq_ukr_run lq_matmul_f32_q8_int##B##x86_avx2;                                                                     \
-    void lq_matmul_f32_q8_int##B##x86_avx2(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,       \
+    lq_ukr_run lq_matmul_f32_q8_##OF##x86_avx2;                                                                     \
+    void lq_matmul_f32_q8_##OF##x86_avx2(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,       \
                                            int m1, float *y, size_t ldy) {                                            \
         walk(w, a, t0, t1, m0, m1, y, ldy, fns);                                                                      \
     }

@@ -1,4 +1,5 @@
-// int_avx512.h: Q8 activations x int weights in layout x86 with AVX-512 VNNI, instantiated by w2_avx512.c and so on.
+// int_avx512.h: Q8 activations x int weights, or those of a codebook, in layout x86 with AVX-512 VNNI, instantiated by
+// w2_avx512.c and so on: BITS is how many a code has, TABLE whether it is looked up.
 // Within a group all is integer and exact; over groups y = fma((float)dot, wscale * ascale, y), in order, from +0, or
 // from y where a part of K follows another. Where weights and activations have one scale for the whole row, groups are
 // added as integers up to LQ_I8_SPAN k; where activations have zero points, so is a group or as many (both: `whole`).
@@ -10,7 +11,12 @@
 #define LQ_INT_AVX512_H
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/codes_avx512.h"
+#include "kernels/cpu/x86/vec.h"
 #include <string.h>
+
+#ifndef TABLE
+#define TABLE false
+#endif
 
 enum { AHEAD_BYTES = 4096, STREAM_AHEAD = 2048 /* where there are several */, TALL = 12, FEW_ROWS = 4, STREAMS = 4,
        PASS_BYTES = 256 * 1024 /* of tiles that stay in the second cache */ };
@@ -21,6 +27,9 @@ typedef struct cut {
     size_t q_tile, scale_tile, zero_tile;   // from tile to tile
     size_t scale_group, zero_group;         // from group to group: 0 where a row has one scale
     lq_dtype scale_type;
+    const lq_codebook *book;                // or NULL; of it:
+    float unit, scale2;
+    _Alignas(16) uint8_t look[16];          // its whole numbers and `most`
     int groups, G, all;                     // all: rows of the batch
     const int8_t *x;                        // [groups][all][G]
     const float *xscale;                    // [groups][all]
@@ -33,14 +42,20 @@ typedef struct cut {
 
 INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
     const int G = (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G);
-    const size_t cells = (size_t)lq_weight_groups(&w->type, w->k) * LQ_X86_ROWS, size = w->type.scale == LQ_F32 ? 4 : 2;
-    return (cut){.q = w->q, .scale = w->scale, .zero = w->type.asym ? w->zero : NULL,
+    const size_t cells = (size_t)lq_weight_groups(&w->type, w->k) * LQ_X86_ROWS, size = lq_dtype_size(w->type.scale);
+    const lq_codebook *book = lq_wtype_book(&w->type);
+    cut c = {.q = w->q, .scale = w->scale, .zero = w->type.asym ? w->zero : NULL,
                  .q_tile = (size_t)((w->k + unit - 1) / unit * unit) * LQ_X86_ROWS * (size_t)w->type.bits / 8,
                  .scale_tile = cells * size, .zero_tile = cells, .scale_group = w->type.group ? LQ_X86_ROWS * size : 0,
                  .zero_group = w->type.group ? LQ_X86_ROWS : 0, .scale_type = w->type.scale, .groups = groups, .G = G,
                  .all = a->x.rows, .x = a->q, .xscale = a->scale, .xsum = a->sum, .xzero = a->zero,
                  .code_sum = w->code_sum, .n = w->n, .span = (int)(lq_i8_span(w, a) / G),
-                 .whole = a->zero || lq_i8_span(w, a) > G, .more = a->more};
+                 .whole = a->zero || lq_i8_span(w, a) > G, .more = a->more, .book = book};
+    if (!book) return c;
+    c.unit = book->unit;
+    c.scale2 = w->type.scale == LQ_E4M3 ? *w->scale2 : 1;
+    for (int i = 0; i < 16; i++) c.look[i] = (uint8_t)(book->whole[i] + book->most);
+    return c;
 }
 
 INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
@@ -51,8 +66,13 @@ INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
 }
 
 // The scales of a tile's rows in group g.
-INLINE __m512 scales_of(const cut *c, int64_t t, int g) {
-    return scale16(c->scale + (size_t)t * c->scale_tile + (size_t)g * c->scale_group, c->scale_type);
+INLINE __m512 scales_of(const cut *c, int64_t t, int g, const bool table) {
+    const uint8_t *p = c->scale + (size_t)t * c->scale_tile + (size_t)g * c->scale_group;
+    if (!table) return scale16(p, c->scale_type);
+    const __m512 s = c->scale_type == LQ_E8M0   ? vf_of_e8m0(p)
+                     : c->scale_type == LQ_E4M3 ? vf_mul(vf_of_e4m3(p), vf_set(c->scale2))
+                                                : scale16(p, c->scale_type);
+    return vf_mul(s, vf_set(c->unit));
 }
 
 // Minus their zero points; the upper halves of the lanes are 0 for vpdpwssd.
@@ -65,6 +85,7 @@ INLINE __m512i minus_zeros_of(const cut *c, int64_t t, int g) {
 // dot - zero * sum(x) of tile t: what the codes' offset added is taken off, which without zero points is one number for
 // all rows. short_sum: xsum fits 16 bits.
 INLINE __m512i centre(const cut *c, __m512i dot, int64_t t, int g, int32_t xsum, const int bits, const bool short_sum) {
+    if (TABLE) return _mm512_sub_epi32(dot, _mm512_set1_epi32(xsum * c->book->most));
     if (!c->zero) return _mm512_sub_epi32(dot, _mm512_set1_epi32(xsum * (1 << (bits - 1))));
     __m512i z = minus_zeros_of(c, t, g);
     if (short_sum) return _mm512_dpwssd_epi32(dot, z, _mm512_set1_epi32(xsum));
@@ -125,7 +146,7 @@ INLINE __m512 begin(const cut *c, const float *y, __mmask16 some) {
 
 // Sums of M rows of a tile: several of each where there are registers for them, which hides vpdpbusd's latency, and up
 // to 4 rows one for each nibble. High nibbles are not shifted down then: they give 16 * code, and their sum is shifted
-// once, which is exact.
+// once, which is exact. (Not where codes are looked up.)
 typedef struct dots { __m512i h[TALL][2], l[FEW_ROWS][2]; } dots;
 INLINE void dots_zero(dots *s, const int M) {
     EACH (int m = 0; m < M; m++) {
@@ -137,7 +158,7 @@ INLINE void dots_zero(dots *s, const int M) {
 INLINE __m512i dots_whole(const dots *s, const int m, const int bits, const int M) {
     __m512i dot = s->h[m][0];
     if (M <= 2) dot = _mm512_add_epi32(dot, s->h[m][1]);
-    if (M <= FEW_ROWS && bits == 4) dot = _mm512_srai_epi32(dot, 4);
+    if (M <= FEW_ROWS && bits == 4 && !TABLE) dot = _mm512_srai_epi32(dot, 4);
     if (M <= FEW_ROWS) dot = _mm512_add_epi32(dot, s->l[m][0]);
     return M <= 2 ? _mm512_add_epi32(dot, s->l[m][1]) : dot;
 }
@@ -145,19 +166,24 @@ INLINE __m512i dots_whole(const dots *s, const int m, const int bits, const int 
 // CODES_K k of one tile against M rows. `ahead`: bytes from here that are asked for, 0: none. One stream at memory's
 // speed is best left to the machine itself; where there is much to do for each byte, as with groups of 32, it looks
 // ahead too little.
-INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, const int bits, const int ahead, const int M,
-                      const int G) {
+INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, const int bits, const int ahead,
+                      const int M, const int G) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
     const int fields = CODES_K(bits) / 4, lines = fields * bits / 8;
     EACH (int f = 0; f < fields; f++) {
-        __m512i v;
+        const bool in_place = bits == 4 && M <= FEW_ROWS && !TABLE;
+        __m512i v = in_place ? _mm512_and_si512(_mm512_loadu_si512(q + f / 2 * 64), f & 1 ? high : low)
+                             : codes_4k(q, bits, f);
+        if (TABLE) v = _mm512_shuffle_epi8(look, v);
         if (ahead && f < lines) _mm_prefetch((const char *)q + ahead + f * 64, _MM_HINT_T0);
-        if (bits == 4 && M <= FEW_ROWS) v = _mm512_and_si512(_mm512_loadu_si512(q + f / 2 * 64), f & 1 ? high : low);
-        else v = codes_4k(q, bits, f);
         const int second = M <= 2 ? f >> 1 & 1 : 0;
         EACH (int m = 0; m < M; m++)
             dot4(M <= FEW_ROWS && f % 2 == 0 ? &s->l[m][second] : &s->h[m][second], v, x + m * G + f * 4);
     }
+}
+
+INLINE __m512i look_of(const cut *c) {
+    return _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)(const void *)c->look));
 }
 
 INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask16 some, const int bits, const int M,
@@ -165,6 +191,7 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
     const uint8_t *q = c->q + (size_t)t * c->q_tile;
     __m512 f[TALL];
     _Alignas(64) int32_t sums[16];
+    const __m512i look = look_of(c);
     dots s;
     bool begins = true;
     y += (size_t)m0 * ldy + (size_t)t * 16;
@@ -173,10 +200,10 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
         const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)m0) * (size_t)G;
         if (begins) dots_zero(&s, M);
         ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-            dots_more(&s, q, x, bits, M > FEW_ROWS || G <= 32 ? AHEAD_BYTES : 0, M, G);
+            dots_more(&s, q, x, look, bits, M > FEW_ROWS || G <= 32 ? AHEAD_BYTES : 0, M, G);
         begins = !whole || span_ends(c, g);
         if (!begins) continue;
-        const __m512 scale = scales_of(c, t, g);
+        const __m512 scale = scales_of(c, t, g, TABLE);
         const __m512i codes = whole ? code_sums(c, t, g) : _mm512_setzero_si512();
         const int32_t *xsum = whole ? sums : c->xsum + (size_t)g * (size_t)c->all + (size_t)m0;
         if (whole) span_sums(c, g, m0, M, sums);
@@ -191,6 +218,7 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
                 const int G, const bool whole) {
     _Alignas(64) float f[STREAMS][FEW_ROWS][16];
     _Alignas(64) int32_t sum[STREAMS][FEW_ROWS][16], sums[16];
+    const __m512i look = look_of(c);
     y += (size_t)m0 * ldy + (size_t)t0 * 16;
     EACH (int t = 0; t < STREAMS; t++)
         EACH (int m = 0; m < M; m++) {
@@ -207,8 +235,8 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
             dots s;
             dots_zero(&s, M);
             ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-                dots_more(&s, q, x, bits, STREAM_AHEAD, M, G);
-            const __m512 scale = scales_of(c, t0 + t, g);
+                dots_more(&s, q, x, look, bits, STREAM_AHEAD, M, G);
+            const __m512 scale = scales_of(c, t0 + t, g, TABLE);
             const __m512i codes = whole && ends ? code_sums(c, t0 + t, g) : _mm512_setzero_si512();
             EACH (int m = 0; m < M; m++) {
                 __m512i dot = dots_whole(&s, m, bits, M);
@@ -229,14 +257,20 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
 }
 
 // Every height and the usual groups as constants; GROUP 0 is any other one, `whole` or not (and all under a sanitizer,
-// to build in time), ROW is `whole` with groups of LQ_ROW_GROUP.
+// to build in time), ROW is `whole` with groups of LQ_ROW_GROUP, which those of a codebook never are.
 #define G_0 c->G
+#define G_16 16
 #define G_32 32
 #define G_64 64
 #define G_128 128
 #define G_ROW LQ_ROW_GROUP
 #define WHOLE_0 c->whole
-enum { WHOLE_32 = 0, WHOLE_64 = 0, WHOLE_128 = 0, WHOLE_ROW = 1, WAYS = 5 };
+#if TABLE
+#define FIFTH 16
+#else
+#define FIFTH ROW
+#endif
+enum { WHOLE_16 = 0, WHOLE_32 = 0, WHOLE_64 = 0, WHOLE_128 = 0, WHOLE_ROW = 1, WAYS = 5 };
 typedef void tile_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mmask16);
 typedef struct tile_fns { tile_fn *thin[TALL], *few[FEW_ROWS]; } tile_fns; // by the number of rows
 #define TILE_FN(KERNEL, GROUP, M)                                                                                      \
@@ -253,8 +287,8 @@ typedef struct tile_fns { tile_fn *thin[TALL], *few[FEW_ROWS]; } tile_fns; // by
 #define ALL_FNS GROUP_FNS(0)
 #define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0)}
 #else
-#define ALL_FNS GROUP_FNS(0) GROUP_FNS(32) GROUP_FNS(64) GROUP_FNS(128) GROUP_FNS(ROW)
-#define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128), GROUP_ROW(ROW)}
+#define ALL_FNS GROUP_FNS(0) GROUP_FNS(32) GROUP_FNS(64) GROUP_FNS(128) GROUP_FNS(FIFTH)
+#define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128), GROUP_ROW(FIFTH)}
 #endif
 
 // Rows are dealt evenly over parts of at most 12. Several parts meet as many tiles as stay in the second cache, so that
@@ -262,7 +296,7 @@ typedef struct tile_fns { tile_fn *thin[TALL], *few[FEW_ROWS]; } tile_fns; // by
 INLINE void walk(const lq_weight *w, const lq_act *a, const tile_fns *all, int64_t t0, int64_t t1, int m0, int m1,
                  float *y, size_t ldy) {
     const cut c = cut_of(w, a);
-    const int plain = c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : 0;
+    const int plain = c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : TABLE && c.G == 16 ? 4 : 0;
     const tile_fns *fns = &all[!c.whole ? plain : c.G == LQ_ROW_GROUP ? 4 : 0];
     const int rows = m1 - m0, parts = (rows + TALL - 1) / TALL;
     // Intel's cores alone read several streams faster than one; Zen 4 reads them at 0.7 to 0.8 of one's rate.
@@ -279,12 +313,12 @@ INLINE void walk(const lq_weight *w, const lq_act *a, const tile_fns *all, int64
     }
 }
 
-// The kernel of a number of bits, which BITS is.
-#define INT_UKR(B)                                                                                                     \
+// The kernel of weights of this name, whose codes have so many BITS.
+#define X86_UKR(OF)                                                                                                   \
     ALL_FNS                                                                                                            \
     static const tile_fns all[WAYS] = ALL_ROWS;                                                                        \
-    lq_ukr_run lq_matmul_f32_q8_int##B##x86_avx512;                                                                    \
-    void lq_matmul_f32_q8_int##B##x86_avx512(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,      \
+    lq_ukr_run lq_matmul_f32_q8_##OF##x86_avx512;                                                                    \
+    void lq_matmul_f32_q8_##OF##x86_avx512(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,      \
                                              int m1, float *y, size_t ldy) {                                           \
         walk(w, a, all, t0, t1, m0, m1, y, ldy);                                                                       \
     }

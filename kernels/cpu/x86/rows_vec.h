@@ -113,10 +113,7 @@ INLINE void halves(const char *p, int n, float *s, const lq_dtype t) {
 INLINE void powers(const uint8_t *p, int n, float *s) {
     uint8_t part[VEC] = {0};
     for (int i = 0; i < n; i += VEC) {
-        const vi e = vi_of_u8(memcpy(part, p + i, (size_t)(n - i < VEC ? n - i : VEC)));
-        // 2^-127 is half of the least normal number
-        const vf power = vf_bits(vi_max(vi_shift23(e), vi_set(0x00400000)));
-        vf_store(s + i, vf_pick(vi_equal(e, vi_set(255)), vf_set(NAN), power));
+        vf_store(s + i, vf_of_e8m0(memcpy(part, p + i, (size_t)(n - i < VEC ? n - i : VEC))));
     }
 }
 
@@ -361,7 +358,7 @@ void NAME(lq_rows_f32_f32_halfany)(const lq_weight *w, int64_t t, int64_t k0, in
     }
 }
 
-// --- int codes as int8 of layout x86 ---
+// --- codes as int8 of layout x86: ints, and what a codebook has in whole numbers ---
 
 // 16 codes of a row as bytes.
 INLINE __m128i codes16_at(const uint8_t *q, const uint8_t *end, const spread *s, const int bits) {
@@ -388,7 +385,9 @@ INLINE void steps_store(const __m128i row[LQ_X86_ROWS], uint8_t *to) {
     }
 }
 
-INLINE void codes_tile(const lq_weight *w, int64_t t, const lq_ukr_tile *to, const int bits) {
+INLINE void codes_tile(const lq_weight *w, int64_t t, const lq_ukr_tile *to, const int bits, const lq_codebook *book) {
+    const __m128i look = book ? _mm_add_epi8(_mm_load_si128((const __m128i *)(const void *)book->whole),
+                                             _mm_set1_epi8((char)book->most)) : _mm_setzero_si128();
     const size_t bytes = lq_code_row_bytes(bits, w->k), first = (size_t)to->k0 / 8 * (size_t)bits;
     const int64_t n = t * LQ_X86_ROWS, left = w->k - to->k0;
     const int64_t wide = (to->k1 - to->k0 + to->unit - 1) / to->unit * to->unit;
@@ -405,12 +404,14 @@ INLINE void codes_tile(const lq_weight *w, int64_t t, const lq_ukr_tile *to, con
         const size_t at = (size_t)k / 8 * (size_t)bits;
         EACH (int r = 0; r < LQ_X86_ROWS; r++)
             row[r] = k < left ? codes16_at(q[r] + at, end[r], &s, bits) : _mm_setzero_si128();
+        EACH (int r = 0; r < LQ_X86_ROWS; r++)
+            if (book) row[r] = _mm_shuffle_epi8(look, row[r]);
         steps_store(row, to->q + k * LQ_X86_ROWS);
     }
 }
 
 // Scales and zero points of a tile, one for each cell (to->group), or of whole rows.
-INLINE void codes_scales(const lq_weight *w, int64_t t, const lq_ukr_tile *to) {
+INLINE void codes_scales(const lq_weight *w, int64_t t, const lq_ukr_tile *to, const lq_codebook *book) {
     const int64_t cell = to->group ? to->group : to->k1 - to->k0;
     for (int r = 0; r < LQ_X86_ROWS; r++) {
         const bool there = t * LQ_X86_ROWS + r < w->n;
@@ -422,8 +423,8 @@ INLINE void codes_scales(const lq_weight *w, int64_t t, const lq_ukr_tile *to) {
             const float *z = groups_of(w, row, &of, &c);
             for (int64_t i = k; i < end; i += cell) {
                 const int64_t at = (i - to->k0) / cell * LQ_X86_ROWS + r, g = i / of.group - of.first;
-                to->scale[at] = there ? c.s[g] : 0;
-                to->zero[at] = (uint8_t)z[g];
+                to->scale[at] = there ? c.s[g] * (book ? book->unit : 1) : 0;
+                to->zero[at] = (uint8_t)(book ? (float)book->most : z[g]);
             }
         }
     }
@@ -448,17 +449,23 @@ static void codes_sums(const lq_ukr_tile *to) {
     }
 }
 
-lq_ukr_codes NAME(lq_codes_u8_q8_intany);
+lq_ukr_codes NAME(lq_codes_u8_q8_intany), NAME(lq_codes_u8_q8_tableany);
 void NAME(lq_codes_u8_q8_intany)(const lq_weight *w, int64_t t, const lq_ukr_tile *to) {
     switch (w->type.bits) {
-    case 2: codes_tile(w, t, to, 2); break;
-    case 3: codes_tile(w, t, to, 3); break;
-    case 4: codes_tile(w, t, to, 4); break;
-    case 5: codes_tile(w, t, to, 5); break;
-    case 6: codes_tile(w, t, to, 6); break;
-    case 7: codes_tile(w, t, to, 7); break;
-    default: codes_tile(w, t, to, 8);
+    case 2: codes_tile(w, t, to, 2, NULL); break;
+    case 3: codes_tile(w, t, to, 3, NULL); break;
+    case 4: codes_tile(w, t, to, 4, NULL); break;
+    case 5: codes_tile(w, t, to, 5, NULL); break;
+    case 6: codes_tile(w, t, to, 6, NULL); break;
+    case 7: codes_tile(w, t, to, 7, NULL); break;
+    default: codes_tile(w, t, to, 8, NULL);
     }
-    codes_scales(w, t, to);
+    codes_scales(w, t, to, NULL);
     if (to->code_sum) codes_sums(to);
+}
+
+void NAME(lq_codes_u8_q8_tableany)(const lq_weight *w, int64_t t, const lq_ukr_tile *to) {
+    const lq_codebook *book = lq_wtype_book(&w->type);
+    codes_tile(w, t, to, 4, book);
+    codes_scales(w, t, to, book);
 }

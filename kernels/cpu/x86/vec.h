@@ -212,6 +212,12 @@ static inline vf vf_of_e4m3(const void *p) {
     return vf_pick(vf_equal(vf_abs(x), vf_set(480.0f)), vf_set(NAN), x); // the code that is NaN
 }
 
+static inline vf vf_of_e8m0(const void *p) { // 2^-127 is half of the least normal number, 255 is none
+    const vi e = vi_of_u8(p);
+    const vf power = vf_bits(vi_max(vi_shift23(e), vi_set(0x00400000)));
+    return vf_pick(vi_equal(e, vi_set(255)), vf_set(NAN), power);
+}
+
 static inline __m128 fold4(vf a, vf b, vf c, vf d) { // the sums of four vectors
     const __m128 p = vf_fold(a), q = vf_fold(b), r = vf_fold(c), s = vf_fold(d);
     const __m128 pq = _mm_add_ps(_mm_unpacklo_ps(p, q), _mm_unpackhi_ps(p, q));

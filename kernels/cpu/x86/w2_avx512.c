@@ -2,4 +2,4 @@
 #include "kernels/cpu/x86/int_avx512.h"
 
 #define BITS 2
-INT_UKR(2)
+X86_UKR(int2)

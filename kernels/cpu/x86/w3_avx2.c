@@ -2,4 +2,4 @@
 #include "kernels/cpu/x86/int_avx2.h"
 
 #define BITS 3
-INT_UKR(3)
+X86_UKR(int3)

@@ -2,4 +2,4 @@
 #include "kernels/cpu/x86/int_avx2.h"
 
 #define BITS 4
-INT_UKR(4)
+X86_UKR(int4)

@@ -2,4 +2,4 @@
 #include "kernels/cpu/x86/int_avx512.h"
 
 #define BITS 5
-INT_UKR(5)
+X86_UKR(int5)

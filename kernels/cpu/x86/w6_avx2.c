@@ -2,4 +2,4 @@
 #include "kernels/cpu/x86/int_avx2.h"
 
 #define BITS 6
-INT_UKR(6)
+X86_UKR(int6)

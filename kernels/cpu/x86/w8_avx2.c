@@ -2,4 +2,4 @@
 #include "kernels/cpu/x86/int_avx2.h"
 
 #define BITS 8
-INT_UKR(8)
+X86_UKR(int8)
