@@ -2,10 +2,16 @@
 // nothing and cannot fail.
 #include "kernels/ops.h"
 
+// Whether products are of bf16, which every 8-bit float is, where a scale holds for `cell` columns (0: the row's).
+static bool by_halves(const lq_dev *d, const lq_wtype *w, size_t cell) {
+    const bool small = w->elem == LQ_E4M3 || w->elem == LQ_E5M2;
+    if (!d->bf16 || d->numerics == LQ_NUM_EXACT || (w->kind != LQ_W_PLAIN && w->kind != LQ_W_FLOAT)) return false;
+    return w->elem == LQ_BF16 || (small && cell % 128 == 0);
+}
+
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w) {
     if (w->act.elem != LQ_F32) return w->act;
-    if (w->kind == LQ_W_PLAIN && w->elem == LQ_BF16 && d->bf16 && d->numerics != LQ_NUM_EXACT)
-        return (lq_atype){.elem = LQ_BF16};
+    if (by_halves(d, w, w->kind == LQ_W_FLOAT ? (size_t)w->group : 0)) return (lq_atype){.elem = LQ_BF16};
     const bool whole = w->kind == LQ_W_INT || lq_wtype_book(w);
     if (!whole || !d->q8 || d->numerics == LQ_NUM_EXACT || lq_x86_group(w) > LQ_GROUP_MAX)
         return (lq_atype){.elem = LQ_F32};
@@ -33,12 +39,19 @@ static size_t cell_of(const lq_weight *w, lq_atype t) {
     return (size_t)(unit > LQ_GROUP_MAX ? common(unit, LQ_GROUP_MAX) : unit); // int32 has to hold its sum
 }
 
+bool lq_act_halves(const lq_dev *d, const lq_weight *w) {
+    const lq_atype t = lq_act_type(d, &w->type);
+    const bool whole = !w->type.group && !t.group;
+    return t.elem == LQ_BF16 || (t.elem == LQ_E4M3 && by_halves(d, &w->type, whole ? 0 : cell_of(w, t)));
+}
+
 bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b) {
     const lq_atype t = lq_act_type(d, &a->type), u = lq_act_type(d, &b->type);
     if (t.elem != u.elem || t.group != u.group || t.fixed != u.fixed || t.asym != u.asym) return false;
     if (a->perm != b->perm || a->smooth != b->smooth || a->outlier != b->outlier || a->outliers != b->outliers)
         return false;
     if (t.fixed && (a->act_scale != b->act_scale || a->act_zero != b->act_zero)) return false;
+    if (lq_act_halves(d, a) != lq_act_halves(d, b)) return false;
     return t.elem == LQ_F32 || cell_of(a, t) == cell_of(b, t);
 }
 
@@ -47,11 +60,12 @@ typedef struct sizes { size_t q, scale, sum, zero; } sizes;
 static size_t lines(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 // An odd number of lines: equal columns of rows do not meet in a cache.
 static size_t bf16_row(int64_t k) { return (((size_t)k + 31) / 32 | 1) * 32; }
-static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell) {
+static size_t f32_row(int64_t k) { return ((size_t)k + 15) & ~(size_t)15; }
+static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell, bool halves) {
     const size_t n = (size_t)rows, k = (size_t)w->k, cells = (k + cell - 1) / cell;
+    const size_t row = halves ? bf16_row(w->k) * sizeof(uint16_t) : f32_row(w->k) * sizeof(float);
     if (t.elem == LQ_BF16) return (sizes){.q = lines(n * bf16_row(w->k) * sizeof(uint16_t))};
-    if (t.elem == LQ_E4M3)
-        return (sizes){.q = lines(n * ((k + 15) & ~(size_t)15) * sizeof(float)), .scale = lines(cells * n * 4)};
+    if (t.elem == LQ_E4M3) return (sizes){.q = lines(n * row), .scale = lines(cells * n * 4)};
     return (sizes){.q = lines(cells * n * cell), .scale = lines(cells * n * 4), .sum = lines(cells * n * 4),
                    .zero = t.asym ? lines(n * 4) : 0};
 }
@@ -59,7 +73,7 @@ static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell) {
 size_t lq_act_bytes(const lq_dev *d, const lq_weight *w, int rows) {
     const lq_atype t = lq_act_type(d, &w->type);
     if (t.elem == LQ_F32) return 0;
-    const sizes s = sizes_of(w, t, rows, cell_of(w, t));
+    const sizes s = sizes_of(w, t, rows, cell_of(w, t), lq_act_halves(d, w));
     return s.q + s.scale + s.sum + s.zero;
 }
 
@@ -75,14 +89,15 @@ void lq_act_bind(const lq_dev *d, lq_act *a, const lq_weight *w, int rows, void 
         return;
     }
     const size_t cell = cell_of(w, t);
-    const sizes s = sizes_of(w, t, rows, cell);
+    const sizes s = sizes_of(w, t, rows, cell, lq_act_halves(d, w));
     char *at = base;
+    a->halves = lq_act_halves(d, w);
     a->q = at;
     a->scale = (float *)(void *)(at += s.q);
     at += s.scale;
     if (s.sum) a->sum = (int32_t *)(void *)at;
     at += s.sum;
     if (s.zero) a->zero = (int32_t *)(void *)at;
-    a->q_row = t.elem == LQ_E4M3 ? ((size_t)w->k + 15) & ~(size_t)15 : cell;
+    a->q_row = a->halves ? bf16_row(w->k) : t.elem == LQ_E4M3 ? f32_row(w->k) : cell;
     a->q_group = t.elem == LQ_E4M3 ? cell : cell * (size_t)rows;
 }

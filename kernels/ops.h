@@ -54,6 +54,7 @@ typedef struct lq_act {
     int outliers;
     const float *fixed;      // [1] type.fixed
     const int32_t *fixed_zero; // [1] type.fixed and .asym
+    bool halves;             // E4M3 on a CPU: q has the codes' numbers as bf16 (lq_act_halves), not as f32
     bool more;               // of a part of K within a matmul: y has the sums of the columns before it
 } lq_act;
 
@@ -387,7 +388,7 @@ typedef struct lq_dev_limits { int rows, outs, k, n, heads, dv, max_at, vocab, s
 
 // Raised with every change of this file, pack.h, block.h or pool.c: a plug-in is another binary and shares these
 // structs, and the struct of its threads, by layout.
-enum { LQ_OPS_VERSION = 14 };
+enum { LQ_OPS_VERSION = 15 };
 
 typedef struct lq_ops {
     // what a model asks when it is bound
@@ -492,8 +493,11 @@ void lq_dev_close(lq_dev *d);
 
 // THE rule: what activations a weight wants. What its type says, in every mode; else, not in exact mode, on a device
 // with q8 ints and tables that have a name want I8 with their own group, LQ_ROW_GROUP where a row has one scale (groups
-// over LQ_GROUP_MAX: none), and on a device with bf16 plain BF16 weights want BF16; all others F32.
+// over LQ_GROUP_MAX: none), and on a device with bf16 plain BF16 weights want BF16, as 8-bit floats do whose scales
+// hold for a multiple of 128 columns; all others F32.
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w);
+// Whether products with w are of bf16: such activations, or E4M3 that a CPU holds so.
+bool lq_act_halves(const lq_dev *d, const lq_weight *w);
 // What attention rounds to before it multiplies: BF16 on a device with bf16, not in exact mode, nor where the cache is
 // F32 (whoever wants that does not want it rounded), nor with heads of less than 32 (few numbers average no error).
 lq_dtype lq_attn_type(const lq_dev *d, lq_dtype cache, int dk);

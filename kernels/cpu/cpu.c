@@ -141,10 +141,10 @@ static unsigned cpu_isa(void) {
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); // which registers the system saves
     if ((low & 6) != 6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
     const bool avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1, f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1;
-    const bool vl = b >> 31 & 1, vnni = c >> 11 & 1;
+    const bool vl = b >> 31 & 1, vnni = c >> 11 & 1, vbmi = c >> 1 & 1;
     if (!avx2 || !bmi2) return 0;
     if ((low & 0xe0) != 0xe0 || !f || !dq || !bw || !vl || !vnni) return LQ_ISA_AVX2;
-    const bool bf16 = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+    const bool bf16 = vbmi && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
     return LQ_ISA_AVX2 | LQ_ISA_AVX512 | (bf16 ? LQ_ISA_BF16 : 0u) | (amx_granted(low) ? LQ_ISA_AMX : 0u);
 }
 #else

@@ -14,6 +14,8 @@ enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8 /* of int8 products */, RUN_ROWS = 6
 
 // --- one matrix, on the calling thread ---
 
+static const lq_wtype bf16_type = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16};
+
 // y[mn][ldy] = x[m..m+mn] w^T for weight rows of `len` columns that are f32 now; more: y += it.
 static void part_product(const lq_ukr *f32, const float *w, int rows, int64_t len, const float *x, size_t stride,
                          int mn, bool more, float *y, size_t ldy) {
@@ -37,6 +39,8 @@ enum { TALL_ROWS = 64, TALL_CUT = TALL_ROWS * LQ_K_CUT, ROUGH_ROWS = 256, CELL_R
 static size_t strip_bytes(int64_t k) { return (size_t)((k + LQ_STEP - 1) / LQ_STEP) * LQ_STEP_BYTES; }
 
 _Static_assert((TALL_CUT + ROUGH_ROWS * LQ_K_CUT) * sizeof(float) <= LQ_SHARE, "a cut as f32 and its strips");
+
+_Static_assert(TALL_ROWS * LQ_FP8_CUT * 2 + CELL_ROWS * TALL_ROWS * 4 <= MANY_AT, "a cut as bf16 and its sums");
 
 _Static_assert(MANY_AT > 0 && MANY_AT % 64 == 0, "scratch of `many` ends where that of codes does");
 
@@ -87,6 +91,39 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
         for (int m = m0; m < m1; m++) {
             float *to = y + (size_t)m * ldy + (size_t)n, *s = sum + (size_t)(m - m0) * TALL_ROWS;
             for (int r = 0; r < rows; r++) to[r] = (k0 ? to[r] : 0) + s[r] * (scale[r] * ascale[m]);
+        }
+    }
+}
+
+// What is multiplied: the codes of E4M3 are numbers by now.
+static lq_dtype held(const lq_act *a) { return a->halves ? LQ_BF16 : a->type.elem; }
+
+// bf16, or E4M3 held so, x 8-bit floats: these become bf16, a part of K at a time: a cell, or what of it a cut holds;
+// then y = y + product * (wscale * ascale), multiply and add apart, parts in order. At most CELL_ROWS rows of
+// activations.
+static void tiles_halved(const lq_ukr *bf16, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t,
+                         int64_t end_t, int m0, int m1, float *y, size_t ldy, void *scratch) {
+    const bool scaled = w->type.kind == LQ_W_FLOAT, e4m3 = a->type.elem == LQ_E4M3;
+    const int64_t n = t * u->tile_n, group = scaled && w->type.group ? w->type.group : w->k;
+    const int64_t cell = e4m3 ? (int64_t)a->q_group : group, cut = cell < LQ_FP8_CUT ? cell : LQ_FP8_CUT;
+    const int rows = (int)((end_t * u->tile_n < w->n ? end_t * u->tile_n : w->n) - n);
+    uint16_t *part = scratch;
+    float *sum = (float *)(void *)(part + TALL_ROWS * LQ_FP8_CUT), scale[TALL_ROWS]; // sum [CELL_ROWS][TALL_ROWS]
+    for (int64_t k0 = 0, k1; k0 < w->k; k0 = k1) {
+        const int64_t end = (k0 / cell + 1) * cell < w->k ? (k0 / cell + 1) * cell : w->k;
+        k1 = end - k0 < cut ? end : k0 + cut;
+        for (int64_t i = t; i < end_t; i++) u->halves(w, i, k0, k1, part + (i - t) * u->tile_n * (k1 - k0));
+        const lq_weight here = {.type = bf16_type, .n = rows, .k = k1 - k0, .q = part};
+        const lq_act x = {.type = {.elem = LQ_BF16}, .x = a->x, .q = (uint16_t *)a->q + (size_t)m0 * a->q_row + k0,
+                          .q_row = a->q_row};
+        const int64_t tiles = (rows + bf16->tile_n - 1) / bf16->tile_n;
+        if (bf16->many) bf16->many(&here, &x, 0, tiles, 0, m1 - m0, sum, TALL_ROWS, (char *)scratch + MANY_AT);
+        else bf16->run(&here, &x, 0, tiles, 0, m1 - m0, sum, TALL_ROWS);
+        for (int r = 0; r < rows; r++) scale[r] = scaled ? lq_ukr_scale(w, n + r, k0) : 1;
+        for (int m = m0; m < m1; m++) {
+            const float by = e4m3 ? a->scale[(size_t)(k0 / cell) * (size_t)a->x.rows + (size_t)m] : 1;
+            float *to = y + (size_t)m * ldy + (size_t)n, *s = sum + (size_t)(m - m0) * TALL_ROWS;
+            for (int r = 0; r < rows; r++) to[r] = (k0 ? to[r] : 0) + s[r] * (scale[r] * by);
         }
     }
 }
@@ -160,6 +197,16 @@ static void tiles_product(const lq_dev *d, const lq_ukr *u, const lq_weight *w, 
         tiles_recoded(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch);
         return;
     }
+    if (u->halves) {
+        const lq_ukr *bf16 = lq_ukr_find(d, &(lq_weight){.type = bf16_type}, LQ_BF16);
+        const bool tall = m1 - m0 > DEQUANT_ROWS;
+        const int64_t at_once = tall ? TALL_ROWS / u->tile_n : 1 + (bf16->tile_n - 1) / u->tile_n;
+        for (int64_t t = t0; t < t1; t += at_once)
+            for (int m = m0; m < m1; m += CELL_ROWS)
+                tiles_halved(bf16, u, w, a, t, t1 - t < at_once ? t1 : t + at_once, m,
+                             m1 - m < CELL_ROWS ? m1 : m + CELL_ROWS, y, ldy, scratch);
+        return;
+    }
     if (!u->rows || (u->run && m1 - m0 <= u->few && !e4m3)) {
         if (u->many && (!u->run || m1 - m0 >= LQ_MANY_ROWS)) u->many(w, a, t0, t1, m0, m1, y, ldy, scratch);
         else u->run(w, a, t0, t1, m0, m1, y, ldy);
@@ -180,8 +227,7 @@ static void tiles_product(const lq_dev *d, const lq_ukr *u, const lq_weight *w, 
 // added to y.
 static void apart_product(const lq_dev *d, const lq_weight *w, const lq_act *a, int64_t n0, int64_t n1, int m0, int m1,
                           float *y, size_t ldy, float *scratch) {
-    const lq_wtype bf16 = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16};
-    const lq_ukr *u = lq_ukr_find(d, &(lq_weight){.type = bf16}, LQ_F32);
+    const lq_ukr *u = lq_ukr_find(d, &(lq_weight){.type = bf16_type}, LQ_F32);
     const size_t o = (size_t)w->outliers, room = CODES_BYTES / sizeof(float) / o;
     const int most = room < APART_ROWS ? (int)room : APART_ROWS;
     float sum[APART_ROWS * APART_COLS];
@@ -194,7 +240,7 @@ static void apart_product(const lq_dev *d, const lq_weight *w, const lq_act *a, 
         const lq_act x = {.x = {.p = scratch, .type = LQ_F32, .rows = rows, .cols = (int)o, .stride = o}};
         for (int64_t n = n0, cols; n < n1; n += cols) {
             cols = n1 - n < APART_COLS ? n1 - n : APART_COLS;
-            const lq_weight part = {.type = bf16, .n = cols, .k = w->outliers, .q = w->outlier_w + (size_t)n * o};
+            const lq_weight part = {.type = bf16_type, .n = cols, .k = w->outliers, .q = w->outlier_w + (size_t)n * o};
             u->run(&part, &x, 0, (cols + u->tile_n - 1) / u->tile_n, 0, rows, sum, APART_COLS);
             for (int r = 0; r < rows; r++)
                 for (int64_t c = 0; c < cols; c++)
@@ -371,7 +417,7 @@ void lq_matmul_cpu(lq_dev *d, const lq_matmul_args *a) {
     const int64_t rough_rows = rough ? rough_run(d, a) : 0;
     int runs = 0;
     for (int i = 0; i < a->count; i++) {
-        runs = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, a->x->x.rows, rough_rows, runs);
+        runs = part_fill(&j.parts[i], d, a->w[i], held(a->x), a->x->x.rows, rough_rows, runs);
         j.parts[i].bias = a->bias[i];
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
@@ -428,7 +474,7 @@ static row_bytes bytes_of(const lq_act *x, bool with_x) {
     if (x->type.elem == LQ_F32) return b;
     if (x->type.elem == LQ_BF16) return (row_bytes){.x = b.x, .q = x->q_row * sizeof(uint16_t)};
     b.cells = (k + cell - 1) / cell;
-    b.q = x->type.elem == LQ_I8 ? b.cells * cell : x->q_row * sizeof(float);
+    b.q = x->type.elem == LQ_I8 ? b.cells * cell : x->q_row * (x->halves ? sizeof(uint16_t) : sizeof(float));
     return b;
 }
 
@@ -444,7 +490,8 @@ static size_t all_bytes(row_bytes b) { return b.x + b.q + b.cells * 8 + 4; }
 static void gathered_bind(moe_job *j, row_bytes b, char *at) {
     const lq_act *from = j->a->x;
     const size_t n = (size_t)(j->s1 - j->s0), cell = from->type.elem == LQ_I8 ? from->q_row : from->q_group;
-    j->x = (lq_act){.type = from->type, .q_row = from->q_row, .q_group = from->type.elem == LQ_I8 ? n * cell : cell,
+    j->x = (lq_act){.type = from->type, .halves = from->halves, .q_row = from->q_row,
+                    .q_group = from->type.elem == LQ_I8 ? n * cell : cell,
                     .x = {.p = b.x ? at : NULL, .type = LQ_F32, .rows = (int)n, .cols = from->x.cols,
                           .stride = b.x / sizeof(float)}};
     j->x.q = at += n * b.x;
@@ -457,14 +504,14 @@ static void gather_row(const lq_act *from, int row, const lq_act *to, int i) {
     const bool i8 = from->type.elem == LQ_I8;
     if (to->x.p) memcpy(lq_mat_row(&to->x, i), lq_mat_row(&from->x, row), (size_t)from->x.cols * sizeof(float));
     if (from->type.elem == LQ_F32) return;
-    if (from->type.elem == LQ_BF16) {
+    if (held(from) == LQ_BF16)
         memcpy((uint16_t *)to->q + (size_t)i * to->q_row, (const uint16_t *)from->q + (size_t)row * from->q_row,
                from->q_row * sizeof(uint16_t));
-        return;
-    }
+    if (from->type.elem == LQ_BF16) return;
     const size_t cell = i8 ? from->q_row : from->q_group, cells = ((size_t)from->x.cols + cell - 1) / cell;
-    if (!i8) memcpy((float *)to->q + (size_t)i * to->q_row, (const float *)from->q + (size_t)row * from->q_row,
-                    (size_t)from->x.cols * sizeof(float));
+    if (held(from) == LQ_E4M3)
+        memcpy((float *)to->q + (size_t)i * to->q_row, (const float *)from->q + (size_t)row * from->q_row,
+               (size_t)from->x.cols * sizeof(float));
     for (size_t c = 0; c < cells; c++) {
         const size_t u = c * (size_t)from->x.rows + (size_t)row, v = c * (size_t)to->x.rows + (size_t)i;
         to->scale[v] = from->scale[u];
@@ -526,7 +573,7 @@ void lq_moe_cpu(lq_dev *d, const lq_moe_args *a) {
     const size_t workers = (size_t)lq_pool_threads(d->pool) * LQ_SHARE, room = lq_cpu_of(d)->work_bytes - workers;
     moe_job j = {.d = d, .a = a};
     for (int i = 0; i < a->count; i++) {
-        j.per_expert = part_fill(&j.parts[i], d, a->w[i], a->x->type.elem, a->slots / a->experts, 0, j.per_expert);
+        j.per_expert = part_fill(&j.parts[i], d, a->w[i], held(a->x), a->slots / a->experts, 0, j.per_expert);
         j.parts[i].y = a->y[i].p;
         j.parts[i].ldy = a->y[i].stride;
     }

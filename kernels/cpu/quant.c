@@ -97,11 +97,16 @@ static void e4m3_span(source *s, int row, int j, int end, const lq_q8_by *by) {
     const lq_act *a = s->a;
     const int G = (int)a->q_group;
     float *q = (float *)a->q + (size_t)row * a->q_row;
+    uint16_t *half = (uint16_t *)a->q + (size_t)row * a->q_row;
     for (int k = j / G * G; k < end; k += G) a->scale[(size_t)(k / G) * (size_t)a->x.rows + (size_t)row] = by->scale;
     for (int stop; j < end; j = stop) {
         stop = part_end(s, j, end);
         const float *x = columns(s, j, stop - j);
-        for (int i = j; i < stop; i++) q[i] = by->inverse != 0 ? lq_e4m3_round(x[i - j] * by->inverse) : 0;
+        for (int i = j; i < stop; i++) {
+            const float v = by->inverse != 0 ? lq_e4m3_round(x[i - j] * by->inverse) : 0;
+            if (a->halves) half[i] = (uint16_t)(lq_bits(v) >> 16); // which has all of it
+            else q[i] = v;
+        }
     }
 }
 
@@ -151,6 +156,7 @@ void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int wor
         else e4m3_span(&s, row, j, end, &by);
         if (a->zero) a->zero[row] = by.zero;
     }
+    if (a->halves) memset((uint16_t *)a->q + (size_t)row * a->q_row + k, 0, (a->q_row - (size_t)k) * sizeof(uint16_t));
 }
 
 // --- the slot ---

@@ -1,6 +1,7 @@
 // ukr.c: lq_ukrs[], every micro-kernel of the CPU, and which of them a device uses.
 #include "kernels/cpu/ukr.h"
 
+#define HALVES(NAME) lq_ukr_halves NAME;
 #define RUN(NAME) lq_ukr_run NAME;
 #define MANY(NAME) lq_ukr_many NAME;
 #define ROWS(NAME) lq_ukr_rows NAME;
@@ -17,7 +18,8 @@ CODES(lq_codes_u8_q8_tableany_avx512) CODES(lq_codes_u8_q8_tableany_avx2) MANY(l
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
 RUN(lq_matmul_f32_f32_intany_avx512) RUN(lq_matmul_f32_f32_tableany_avx512) RUN(lq_matmul_f32_f32_fp8any_avx512)
 ROWS(lq_rows_f32_f32_codedx86_avx512) ROWS(lq_rows_f32_f32_intany_avx512) ROWS(lq_rows_f32_f32_tableany_avx512)
-RUN(lq_matmul_f32_bf16_bf16any_avx512bf16)
+RUN(lq_matmul_f32_bf16_bf16any_avx512bf16) HALVES(lq_rows_bf16_bf16_fp8any_avx512bf16)
+RUN(lq_matmul_f32_bf16_fp8any_avx512bf16)
 CODES(lq_codes_u8_q8_intany_avx512) ROWS(lq_rows_f32_f32_fp8any_avx512) ROWS(lq_rows_f32_f32_halfany_avx512)
 RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2)
 ROWS(lq_rows_f32_f32_codedx86_avx2) ROWS(lq_rows_f32_f32_intany_avx2) ROWS(lq_rows_f32_f32_tableany_avx2)
@@ -49,6 +51,14 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 #define UNPACK_FP8(ISA, FN)                                                                     \
     UNPACK_KIND(LQ_W_FLOAT, LQ_E4M3, ISA, FN), UNPACK_KIND(LQ_W_FLOAT, LQ_E5M2, ISA, FN),       \
     UNPACK_KIND(LQ_W_PLAIN, LQ_E4M3, ISA, FN), UNPACK_KIND(LQ_W_PLAIN, LQ_E5M2, ISA, FN)
+#define HALVE(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_BF16, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .halves = FN}
+#define HALVE_FP8(ISA, FN)                                                                      \
+    HALVE(LQ_W_FLOAT, LQ_E4M3, ISA, FN), HALVE(LQ_W_FLOAT, LQ_E5M2, ISA, FN),                   \
+    HALVE(LQ_W_PLAIN, LQ_E4M3, ISA, FN), HALVE(LQ_W_PLAIN, LQ_E5M2, ISA, FN)
+#define SMALL(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_BF16, KIND, ELEM, LQ_ANY, 4, FN), .run = FN}
+#define SMALL_FP8(ISA, FN)                                                                      \
+    SMALL(LQ_W_FLOAT, LQ_E4M3, ISA, FN), SMALL(LQ_W_FLOAT, LQ_E5M2, ISA, FN),                   \
+    SMALL(LQ_W_PLAIN, LQ_E4M3, ISA, FN), SMALL(LQ_W_PLAIN, LQ_E5M2, ISA, FN)
 #define UNPACK_ANY(FN) {ROW(0, LQ_F32, LQ_W_INT, LQ_U8, LQ_ANY, 1, FN), .any_kind = true, .rows = FN}
 
 const lq_ukr lq_ukrs[] = {
@@ -61,6 +71,8 @@ const lq_ukr lq_ukrs[] = {
      .many = lq_matmul_f32_bf16_bf16any_amx},
     {ROW(LQ_ISA_AVX512 | LQ_ISA_BF16, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_ANY, 4, lq_matmul_f32_bf16_bf16any_avx512bf16),
      .run = lq_matmul_f32_bf16_bf16any_avx512bf16},
+    HALVE_FP8(LQ_ISA_AVX512 | LQ_ISA_BF16 | LQ_ISA_AMX, lq_rows_bf16_bf16_fp8any_avx512bf16),
+    SMALL_FP8(LQ_ISA_AVX512 | LQ_ISA_BF16, lq_matmul_f32_bf16_fp8any_avx512bf16),
     FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),
     HALF(LQ_F16, LQ_ISA_AVX512, lq_matmul_f32_f32_f16any_avx512, lq_rows_f32_f32_halfany_avx512),
     HALF(LQ_BF16, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16any_avx512, lq_rows_f32_f32_halfany_avx512),

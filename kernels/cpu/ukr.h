@@ -25,6 +25,9 @@ static inline int64_t lq_i8_span(const lq_weight *w, const lq_act *a) {
 // those of the kernels beside which they stand.
 enum { LQ_ANY_ROWS = 8, LQ_HALF_ROWS = 4 };
 
+// k of a part of K that 8-bit floats become bf16 for.
+enum { LQ_FP8_CUT = 1024 };
+
 // The scale of column k of a row, in layout any or x86.
 float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k);
 
@@ -40,6 +43,9 @@ typedef void lq_ukr_many(const lq_weight *w, const lq_act *a, int64_t t0, int64_
 // Tile t, columns k0..k1 (stored order, k1 <= k0 + LQ_K_CUT, both multiples of 16 or the end), dequantized to
 // dst[tile_n][k1 - k0]: exactly lq_weight_row's numbers. Rows behind w->n are not written.
 typedef void lq_ukr_rows(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst);
+
+// Tile t, columns k0..k1, of 8-bit floats as bf16, which each of them is, without scales: dst[tile_n][k1 - k0].
+typedef void lq_ukr_halves(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, uint16_t *dst);
 
 // Columns k0..k1 of a tile of LQ_X86_ROWS rows of int codes as int8 of layout x86, with scales in f32 and zero points;
 // `group` 0: whole rows have one scale. Columns are padded to whole units; k0 stands at one. code_sum [span][row]: sums
@@ -65,6 +71,7 @@ typedef struct lq_ukr {
     lq_ukr_run *run;     // either this,
     lq_ukr_many *many;   // (beside it, or NULL: the same bits for LQ_MANY_ROWS rows and more; alone: for all)
     lq_ukr_rows *rows;   // or this: then the f32 x f32 row does the rest,
+    lq_ukr_halves *halves; // or this: then the bf16 x bf16 row does the rest,
     lq_ukr_codes *codes; // or this, of int8 activations: then the int8 row of layout x86 does the rest
     int few;             // `run` and `rows`: `run` for batches of up to so many rows
 } lq_ukr;

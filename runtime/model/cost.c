@@ -24,8 +24,8 @@ static void add_matrix(const lq_model *m, const lq_bound *b, double rows, int us
     double bytes = b->stack ? 0 : (double)weight_bytes(&b->w);
     for (int i = 0; b->stack && i < b->count; i++) bytes += (double)weight_bytes(&b->stack[i]);
     out->bytes += bytes * (b->stack ? 1 - pow(1 - share, rows) : 1);
-    const lq_dtype act = lq_act_type(m->dev, &b->w.type).elem;
-    *(act == LQ_I8 ? &out->dots : act == LQ_BF16 ? &out->halves : &out->fmas) += macs;
+    const bool dots = lq_act_type(m->dev, &b->w.type).elem == LQ_I8;
+    *(dots ? &out->dots : lq_act_halves(m->dev, &b->w) ? &out->halves : &out->fmas) += macs;
 }
 
 // Positions that the row at position `at` sees, its own included.

@@ -157,7 +157,7 @@ static void check_e4m3(lq_dev *dev) {
     lq_act_bind(dev, &a, &w, 1, ck_buf(lq_act_bytes(dev, &w, 1), 0));
     dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
     int wrong = 0;
-    for (int i = 0; i < K; i++) wrong += (double)((float *)a.q)[i] != e4m3_nearest((double)v[i]);
+    for (int i = 0; i < K; i++) wrong += ck_small(&a, 0, i) != e4m3_nearest((double)v[i]);
     CHECK(wrong == 0, "quant %s: %d numbers of E4M3 are not the nearest", dev->isa, wrong);
     ck_done("quant e4m3");
 }
@@ -221,7 +221,7 @@ static void check_form(lq_dev *dev, lq_atype t, int group, int rows, int k, int 
                                                         rint((double)(u[j] * by)) + (t.asym ? zero : 0)))
                                        : e4m3_nearest((double)(u[j] * by));
                 wrong += code != (i8 ? ((int8_t *)a.q)[at * (size_t)cell + (size_t)(j % cell)]
-                                  : (double)((float *)a.q)[(size_t)r * a.q_row + (size_t)j]);
+                                  : ck_small(&a, r, j));
             }
         }
         for (int c = 0; i8 && c * cell < k; c++) {
@@ -285,18 +285,20 @@ static const lq_wtype types[] = {
 };
 enum { TYPES = sizeof types / sizeof *types, MOE_TYPES = 13 };
 
-static lq_act act_as(const lq_mat *x, const lq_weight *w, lq_dtype elem) {
-    return elem == LQ_F32 ? ck_act(x, (lq_atype){0}) : ck_act_of(x, w);
+// In the form of `like`, which is of as many columns.
+static lq_act act_as(const lq_mat *x, const lq_weight *w, const lq_act *like) {
+    const bool bf16 = like->halves || like->type.elem == LQ_BF16;
+    return like->type.elem == LQ_F32 ? ck_act(x, (lq_atype){0}) : ck_act_of(x, w, bf16);
 }
 
 // y = x w^T + bias for one row at a time on one thread: what a matmul of any shape on any number of threads must equal.
-static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, lq_dtype act, const float *bias,
+static void row_by_row(lq_dev *dev, const lq_weight *w, const lq_mat *x, const lq_act *like, const float *bias,
                        const lq_mat *y) {
     for (int m = 0; m < x->rows; m++) {
         lq_mat row = *x;
         row.p = lq_mat_row(x, m);
         row.rows = 1;
-        const lq_act a = act_as(&row, w, act);
+        const lq_act a = act_as(&row, w, like);
         lq_mat to = *y;
         to.p = lq_mat_row(y, m);
         to.rows = 1;
@@ -327,7 +329,7 @@ static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, 
                 else if (a->type.elem == LQ_BF16)
                     x = (double)lq_bf16_f32(((const uint16_t *)a->q)[(size_t)m * a->q_row + (size_t)k]);
                 else if (a->type.elem == LQ_E4M3)
-                    x = (double)((float *)a->q)[(size_t)m * a->q_row + (size_t)k] * (double)a->scale[at];
+                    x = ck_small(a, m, k) * (double)a->scale[at];
                 else x = (((int8_t *)a->q)[at * cell + k % cell] - (a->zero ? a->zero[m] : 0)) * (double)a->scale[at];
                 want += (double)row[k] * x;
                 size += fabs((double)row[k] * x);
@@ -371,7 +373,7 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
     dev->ops.matmul(dev, &args);
     for (int i = 0; i < 3; i++) {
         const lq_mat z = mat_of(rows, ns[i]);
-        row_by_row(one, &w[i], &x, a.type.elem, args.bias[i], &z);
+        row_by_row(one, &w[i], &x, &a, args.bias[i], &z);
         CHECK(ck_mat_same(&args.y[i], &z), "%s matrix %d: other bits than row by row on one thread", what, i);
         CHECK(ck_gaps(&args.y[i]), "%s matrix %d: wrote between rows", what, i);
         CHECK(close_f64(&any[i], &a, args.bias[i], &args.y[i], rough), "%s matrix %d: far from f64", what, i);
@@ -400,7 +402,7 @@ static void set_nothing(const lq_weight *w, int64_t row, int64_t c) {
 static void check_columns(lq_dev *dev, const char *type, int rows, int apart, int way, bool exact) {
     enum { K = 1200, APART = 1100 };
     const bool outliers = way & 1;
-    const double rough = dev->host && lq_cpu_of(dev)->rough ? 0x1p-15 : 0;
+    double rough = dev->host && lq_cpu_of(dev)->rough ? 0x1p-15 : 0;
     const int k = K, n = 70;
     lq_wtype t;
     lq_err err;
@@ -433,6 +435,7 @@ static void check_columns(lq_dev *dev, const char *type, int rows, int apart, in
     const lq_weight w = ck_weight_in(&any, dev->layout, 0);
     dev->numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT;
     const lq_atype at = lq_act_type(dev, &t);
+    if (at.elem == LQ_BF16) rough = 0x1p-9;
     lq_act a = {.x = v};
     lq_act_bind(dev, &a, &w, rows, ck_buf(lq_act_bytes(dev, &w, rows), 0));
     dev->ops.quant(dev, &(lq_quant_args){.x = x, .act = &a});
@@ -497,7 +500,8 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bo
     snprintf(what, sizeof what, "moe %s %s rows %d%s%s", dev->isa, name, rows, by_slot ? " by slot" : "",
              order ? "" : " by turns");
     const lq_mat x = mat_of(by_slot ? slots : rows, K), y[2] = {mat_of(slots, N), mat_of(slots, N)};
-    const lq_act a = act_as(&x, &w[0][0], lq_act_type(dev, &w[0][0].type).elem);
+    const bool plain = lq_act_type(dev, t).elem == LQ_F32;
+    const lq_act a = plain ? ck_act(&x, (lq_atype){0}) : ck_act_of(&x, &w[0][0], dev->bf16);
     dev->ops.moe(dev, &(lq_moe_args){.x = &a, .x_by_slot = by_slot, .slots = slots, .top_k = top_k, .experts = EXPERTS,
                                      .order = order ? sorted : NULL,
                                      .start = order ? start : NULL, .count = 2, .w = {w[0], w[1]}, .bias = {bias, NULL},
@@ -515,7 +519,7 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bo
             lq_mat row = x;
             row.p = lq_mat_row(&x, by_slot ? s : s / top_k);
             row.rows = 1;
-            row_by_row(dev, &w[i][expert[s]], &row, a.type.elem, i ? NULL : bias[expert[s]], &z);
+            row_by_row(dev, &w[i][expert[s]], &row, &a, i ? NULL : bias[expert[s]], &z);
             for (int c = 0; c < N; c++) same &= ck_same(lq_mat_row(&z, 0)[c], lq_mat_row(&y[i], s)[c]);
         }
         CHECK(same && ck_gaps(&y[i]), "%s matrix %d: not the matmul of each slot", what, i);
@@ -599,7 +603,17 @@ void check_bf16(lq_dev *ref, lq_dev *dev) {
     lq_dev *one;
     check_ukrs(lq_cpu_of(dev)->isa, ref);
     if (!ck_begin("matmul", dev->isa)) return;
-    const lq_wtype t = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16};
+    static const lq_wtype halved[] = {
+        {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16}, {.kind = LQ_W_PLAIN, .elem = LQ_E4M3, .bits = 8},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F32},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .scale = LQ_F32, .act = {.elem = LQ_E4M3}},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32,
+         .act = {.elem = LQ_E4M3, .group = 128}},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .group = 256, .scale = LQ_BF16},
+        {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .rows = LQ_ROWS_ALL, .scale = LQ_F32,
+         .act = {.elem = LQ_E4M3, .fixed = true}},
+    };
+    const lq_wtype t = halved[0];
     const lq_weight w = ck_weight(&t, 5, K, 0);
     const lq_mat x = ck_mat(ROWS, K, 3);
     lq_act a = {.x = x};
@@ -615,13 +629,15 @@ void check_bf16(lq_dev *ref, lq_dev *dev) {
         CHECK(false, "%s", err.text);
         return;
     }
-    for (int exact = 0; exact < 2; exact++) {
-        check_slot(dev, one, &t, exact, 1, 5000);
-        check_slot(dev, one, &t, exact, 7, 256);
-        check_slot(dev, one, &t, exact, 66, 2100);
+    for (size_t i = 0; i < sizeof halved / sizeof *halved; i++) {
+        for (int exact = 0; exact < 2; exact++) {
+            check_slot(dev, one, &halved[i], exact, 1, 5000);
+            check_slot(dev, one, &halved[i], exact, 7, 256);
+            check_slot(dev, one, &halved[i], exact, 66, 2100);
+        }
+        for (int way = 0; way < 4; way++) check_moe(dev, &halved[i], way / 2 ? 11 : 190, way % 2, true);
+        check_moe(one, &halved[i], 23, true, true);
     }
-    for (int way = 0; way < 4; way++) check_moe(dev, &t, way / 2 ? 11 : 190, way % 2, true);
-    check_moe(one, &t, 23, true, true);
     lq_dev_close(one);
 }
 

@@ -112,7 +112,7 @@ static void round_text(trying *t, int at) {
         for (int c = 0; c < t->k; c++) lq_mat_row(&x, r)[c] = lq_mat_row(&t->a.x, r)[c] / t->a.by[at * t->k + c];
     lq_weight reader = ck_reader(type, t->k);
     reader.act_scale = t->a.fixed + at, reader.act_zero = t->a.fixed_zero + at;
-    const lq_act a = type.elem == LQ_F32 ? (lq_act){.x = x} : ck_act_of(&x, &reader);
+    const lq_act a = type.elem == LQ_F32 ? (lq_act){.x = x} : ck_act_of(&x, &reader, false);
     for (int r = 0; r < t->rows; r++)
         for (int c = 0; c < t->k; c++) {
             double v = (double)lq_mat_row(&x, r)[c];
@@ -121,8 +121,7 @@ static void round_text(trying *t, int at) {
                 const int code = ((const int8_t *)a.q)[cell * a.q_row + (size_t)c % a.q_row];
                 v = (double)(code - (type.asym ? a.zero[r] : 0)) * (double)a.scale[cell];
             } else if (type.elem == LQ_E4M3) {
-                v = (double)((const float *)a.q)[(size_t)r * a.q_row + (size_t)c] *
-                    (double)a.scale[(size_t)c / a.q_group * (size_t)t->rows + (size_t)r];
+                v = ck_small(&a, r, c) * (double)a.scale[(size_t)c / a.q_group * (size_t)t->rows + (size_t)r];
             }
             t->v[r * t->k + c] = v;
         }

@@ -64,7 +64,7 @@ static double product_float(const float *row, const lq_act *a, int m, int64_t k,
     for (int64_t i = 0; i < k; i++) {
         double x = a->type.elem == LQ_F32 ? (double)lq_mat_row(&a->x, m)[i]
             : a->type.elem == LQ_BF16 ? widened(((const uint16_t *)a->q)[(size_t)m * a->q_row + (size_t)i])
-            : (double)((const float *)a->q)[(size_t)m * a->q_row + (size_t)i];
+            : ck_small(a, m, i);
         if (a->type.elem == LQ_E4M3) x *= (double)a->scale[(size_t)i / a->q_group * (size_t)a->x.rows + (size_t)m];
         want += (double)row[i] * x;
         *size += fabs((double)row[i] * x);
@@ -107,8 +107,8 @@ static void check_values(const lq_ukr *u, const lq_weight *any, const lq_act *a,
 
 // Where the type leaves it open, f32 rows are given what exact mode gives them, those of bf16 what default mode does.
 static lq_act act_for(const lq_ukr *u, const lq_mat *x, const lq_weight *w) {
-    if (u->act == LQ_BF16) return ck_act(x, (lq_atype){.elem = LQ_BF16});
-    return u->act == LQ_F32 && w->type.act.elem == LQ_F32 ? ck_act(x, (lq_atype){.elem = LQ_F32}) : ck_act_of(x, w);
+    if (w->type.act.elem == LQ_F32 && u->act != LQ_I8) return ck_act(x, (lq_atype){.elem = u->act});
+    return ck_act_of(x, w, u->act == LQ_BF16);
 }
 
 static void check_heights(const lq_dev *ref, const lq_ukr *u, const lq_weight *w, const lq_mat *x, const lq_act *a,
@@ -287,7 +287,11 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 static bool reaches(const lq_ukr *u, const lq_wtype *t) {
     const lq_dev modes[2] = {{.q8 = true, .bf16 = u->act == LQ_BF16}, {.q8 = true, .numerics = LQ_NUM_EXACT}};
     bool any = false;
-    for (int i = 0; i < 2; i++) any |= lq_ukr_fits(u, t, u->layout, lq_act_type(&modes[i], t).elem);
+    for (int i = 0; i < 2; i++) {
+        const lq_weight w = {.type = *t, .k = 1 << 20};
+        const lq_dtype act = lq_act_type(&modes[i], t).elem;
+        any |= lq_ukr_fits(u, t, u->layout, lq_act_halves(&modes[i], &w) ? LQ_BF16 : act);
+    }
     return any && (u->layout == LQ_ANY || lq_pack_has(u->layout, t, 64, 512));
 }
 

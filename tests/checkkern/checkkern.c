@@ -166,17 +166,19 @@ lq_weight ck_reader(lq_atype t, int64_t k) {
     lq_weight w = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32, .act = t}, .k = k};
     if (t.elem == LQ_I8) w.type = (lq_wtype){.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .group = t.group,
                                              .scale = LQ_F32, .act = t};
+    if (t.elem == LQ_E4M3) w.type = (lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = t.group,
+                                               .scale = LQ_F32, .act = t};
     return w;
 }
 
-lq_act ck_act_of(const lq_mat *x, const lq_weight *w) {
+lq_act ck_act_of(const lq_mat *x, const lq_weight *w, bool bf16) {
     static lq_dev *c;
     lq_err err;
     if (!c && !lq_dev_open("cpu", &(lq_dev_opts){.isa = "c", .threads = 1}, &c, &err)) {
         printf("checkkern: %s\n", err.text);
         exit(2);
     }
-    c->bf16 = true; // it has no product of it, but makes its activations
+    c->bf16 = bf16; // it has no product of it, but makes its activations
     lq_act a = {.x = *x};
     lq_act_bind(c, &a, w, x->rows, ck_buf(lq_act_bytes(c, w, x->rows), 0));
     c->ops.quant(c, &(lq_quant_args){.x = *x, .act = &a});
@@ -185,7 +187,12 @@ lq_act ck_act_of(const lq_mat *x, const lq_weight *w) {
 
 lq_act ck_act(const lq_mat *x, lq_atype t) {
     const lq_weight w = ck_reader(t, x->cols);
-    return ck_act_of(x, &w);
+    return ck_act_of(x, &w, true);
+}
+
+double ck_small(const lq_act *a, int row, int64_t col) {
+    const size_t i = (size_t)row * a->q_row + (size_t)col;
+    return (double)(a->halves ? lq_bf16_f32(((const uint16_t *)a->q)[i]) : ((const float *)a->q)[i]);
 }
 
 lq_mat ck_mat(int rows, int cols, size_t gap) {

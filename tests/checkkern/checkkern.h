@@ -53,7 +53,8 @@ float ck_scale(const lq_weight *any, int64_t row, int64_t group);
 // form, made by the portable code.
 lq_weight ck_reader(lq_atype t, int64_t k);
 lq_act ck_act(const lq_mat *x, lq_atype t);
-lq_act ck_act_of(const lq_mat *x, const lq_weight *w); // in the form that w wants in default mode
+lq_act ck_act_of(const lq_mat *x, const lq_weight *w, bool bf16); // as w wants it in default mode, on a device with it
+double ck_small(const lq_act *a, int row, int64_t col);            // what a code of E4M3 stands for
 lq_mat ck_mat(int rows, int cols, size_t gap); // F32, random, stride = cols + gap, the gap is NaN
 bool ck_gaps(const lq_mat *m);                 // still NaN
 

@@ -52,6 +52,13 @@ static void add_acts(void) {
     t = e4m3;
     t.group = t.rows = t.act.group = 128;
     add(t);
+    static const int cells[][2] = {{0, 128}, {256, 128}, {128, 256}, {128, 0}, {2304, 0}, {384, 128}, {64, 128}};
+    for (size_t i = 0; i < sizeof cells / sizeof *cells; i++) {
+        t = e4m3;
+        t.group = cells[i][0], t.act.group = cells[i][1];
+        if (i % 2) t.scale = LQ_F16, t.elem = LQ_E5M2;
+        add(t);
+    }
 }
 
 static void add_others(void) {
@@ -80,6 +87,7 @@ static void add_others(void) {
         add((lq_wtype){.kind = LQ_W_FLOAT, .elem = i % 2 ? LQ_E5M2 : LQ_E4M3, .bits = 8, .group = groups[i / 2],
                        .rows = bands[i / 2 % 6], .scale = scales[i % 3]});
     add((lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32});
+    add((lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 2304, .scale = LQ_E4M3});
 }
 
 const lq_wtype *ck_types(int *n) {

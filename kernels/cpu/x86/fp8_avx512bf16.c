@@ -1,0 +1,280 @@
+// fp8_avx512bf16.c: bf16 activations (E4M3 held so too) x rows of 8-bit floats with vdpbf16ps, and these rows as bf16
+// for AMX's product. Owns nothing.
+//
+// A code without its sign is looked up by vpermi2b among 128, once for each byte of the bf16 number that it is.
+//
+// Order of sums, the same at every M: K is cut at CUT columns, at fewer where a cell ends. In a cut lane i adds
+// k = 2i + 1 and 2i (mod 32), as the instruction does, from 0; lanes are added 8, 4, 2 and 1 apart, and the sum is
+// multiplied by the weight's scale (of E4M3: by wscale * ascale). A cut of several cells: the lanes of each join those
+// of the cells before by fma with its factor, and are added at the end. Cuts are added in order.
+#include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/unroll.h"
+#include "kernels/cpu/x86/vec.h"
+
+enum { STEP = 64 /* codes */, TILE = 4 /* rows */, CUT = 2048, CELLS = CUT / 128, TALL = 6, TALL_CELLS = 3, BAND = 96,
+       X_BYTES = 512 * 1024 /* of activations, in the second cache */ };
+
+// The numbers of codes 0 .. 127: those below 2^-6 (2^-14) are one by one, then the exponent has another bias.
+#define E4M3(C) ((C) == 127 ? 0x7fc0 : (C) > 7 ? ((C) << 4) + (120 << 7) : (C) > 3 ? 0x3c00 + ((C) & 3) * 32 \
+                 : (C) > 1 ? 0x3b80 + ((C) & 1) * 64 : (C) * 0x3b00)
+#define E5M2(C) ((C) > 124 ? 0x7fc0 : (C) == 124 ? 0x7f80 : (C) > 3 ? ((C) << 5) + (112 << 7) \
+                 : (C) > 1 ? 0x3800 + ((C) & 1) * 64 : (C) * 0x3780)
+#define LOW(N) ((N) & 255)
+#define HIGH(N) ((N) >> 8)
+#define EIGHT(BYTE, F, C) BYTE(F(C)), BYTE(F(C + 1)), BYTE(F(C + 2)), BYTE(F(C + 3)), BYTE(F(C + 4)), BYTE(F(C + 5)), \
+    BYTE(F(C + 6)), BYTE(F(C + 7))
+#define HALF(BYTE, F, C) EIGHT(BYTE, F, C), EIGHT(BYTE, F, C + 8), EIGHT(BYTE, F, C + 16), EIGHT(BYTE, F, C + 24), \
+    EIGHT(BYTE, F, C + 32), EIGHT(BYTE, F, C + 40), EIGHT(BYTE, F, C + 48), EIGHT(BYTE, F, C + 56)
+#define BYTES(F) {{HALF(LOW, F, 0), HALF(LOW, F, 64)}, {HALF(HIGH, F, 0), HALF(HIGH, F, 64)}}
+static const _Alignas(64) uint8_t e4m3[2][128] = BYTES(E4M3), e5m2[2][128] = BYTES(E5M2);
+
+typedef struct book { __m512i low[2], high[2]; } book;
+INLINE book book_of(lq_dtype t) {
+    const uint8_t(*b)[128] = t == LQ_E4M3 ? e4m3 : e5m2;
+    return (book){{_mm512_load_si512(b[0]), _mm512_load_si512(b[0] + 64)},
+                  {_mm512_load_si512(b[1]), _mm512_load_si512(b[1] + 64)}};
+}
+
+// 64 codes: turned so that what two unpacks make of the two bytes of each is in order.
+typedef struct halves { __m512i first, second; } halves;
+INLINE halves halves_of(__m512i v, const book *b) {
+    const __m512i turned = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), v);
+    const __m512i low = _mm512_permutex2var_epi8(b->low[0], turned, b->low[1]);
+    __m512i high = _mm512_permutex2var_epi8(b->high[0], turned, b->high[1]);
+    high = _mm512_ternarylogic_epi32(high, turned, _mm512_set1_epi8((char)0x80), 0xf8 /* high | (turned & sign) */);
+    return (halves){_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
+}
+
+INLINE halves halves_some(const uint8_t *q, int n, const book *b) { // fewer than 64, then zeros
+    return halves_of(_mm512_maskz_loadu_epi8(((uint64_t)1 << n) - 1, q), b);
+}
+
+// --- rows as bf16 ---
+
+// padded: zeros up to a multiple of 64 too.
+INLINE void row_halves(const uint8_t *q, int n, const book *b, uint16_t *dst, const bool padded) {
+    int i = 0;
+    for (; i + STEP <= n; i += STEP) {
+        const halves h = halves_of(_mm512_loadu_si512(q + i), b);
+        _mm512_storeu_si512(dst + i, h.first);
+        _mm512_storeu_si512(dst + i + 32, h.second);
+    }
+    if (i == n) return;
+    const uint64_t some = padded ? ~(uint64_t)0 : ((uint64_t)1 << (n - i)) - 1;
+    const halves h = halves_some(q + i, n - i, b);
+    _mm512_mask_storeu_epi16(dst + i, (__mmask32)some, h.first);
+    _mm512_mask_storeu_epi16(dst + i + 32, (__mmask32)(some >> 32), h.second);
+}
+
+lq_ukr_halves lq_rows_bf16_bf16_fp8any_avx512bf16; // named in ukr.c
+void lq_rows_bf16_bf16_fp8any_avx512bf16(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, uint16_t *dst) {
+    const book b = book_of(w->type.elem);
+    const int n = (int)(k1 - k0);
+    for (int64_t r = t * LQ_ANY_ROWS; r < (t + 1) * LQ_ANY_ROWS && r < w->n; r++, dst += n) {
+        const uint8_t *q = (const uint8_t *)w->q + (size_t)(r * w->k + k0);
+        for (int i = 0; i < n; i += 64) _mm_prefetch((const char *)q + i + LQ_ANY_ROWS * (size_t)w->k, _MM_HINT_T0);
+        row_halves(q, n, &b, dst, false);
+    }
+}
+
+// --- products ---
+
+typedef struct area { // of one call
+    const lq_weight *w;
+    const uint16_t *x;
+    const float *ascale;    // [cell][all], of E4M3; else NULL
+    size_t x_row, all;
+    int64_t n, k, cell;
+    float *y;
+    size_t ldy;
+    book b;
+} area;
+
+// Columns k..end of a tile: its codes or, for many rows, what these are; the scales of its cells.
+typedef struct cut {
+    int64_t n, k, end, cell; // cell: its first
+    int cells;
+    const uint8_t *q[TILE]; // rows behind the last weight repeat it and are not stored
+    float scale[CELLS][TILE];
+    uint16_t *wide;         // [TILE][CUT], or NULL
+} cut;
+
+// Lines of the next tile, asked for while this one is computed with, one row behind the other, as memory likes it.
+typedef struct lines { const char *p; int64_t left; } lines;
+INLINE void lines_ask(lines *l) {
+    if (l->left-- <= 0) return;
+    EACH (int i = 0; i < TILE; i++) _mm_prefetch(l->p + i * 64, _MM_HINT_T1);
+    l->p += TILE * 64;
+}
+
+// 32 columns of a tile against those of M rows, from k on.
+INLINE void dots(const __m512i v[TILE], const uint16_t *const x[TALL], __m512 s[TILE][TALL], int64_t k, const int M) {
+    EACH (int i = 0; i < M; i++) {
+        const __m512bh u = (__m512bh)_mm512_loadu_si512(x[i] + k);
+        EACH (int r = 0; r < TILE; r++) s[r][i] = _mm512_dpbf16_ps(s[r][i], (__m512bh)v[r], u);
+    }
+}
+
+// n columns, up to 64.
+INLINE void step(const area *a, const cut *c, const uint16_t *const x[TALL], __m512 s[TILE][TALL], int64_t k, int n,
+                 const int M, const bool wide) {
+    __m512i first[TILE], second[TILE];
+    EACH (int r = 0; r < TILE; r++) {
+        if (wide) {
+            first[r] = _mm512_load_si512(c->wide + r * CUT + k);
+            continue;
+        }
+        const halves h = n == STEP ? halves_of(_mm512_loadu_si512(c->q[r] + k), &a->b)
+                                   : halves_some(c->q[r] + k, n, &a->b);
+        first[r] = h.first, second[r] = h.second;
+    }
+    dots(first, x, s, k, M);
+    if (n <= 32) return;
+    EACH (int r = 0; r < TILE; r++)
+        if (wide) second[r] = _mm512_load_si512(c->wide + r * CUT + k + 32);
+    dots(second, x, s, k + 32, M);
+}
+
+INLINE void zero(__m512 s[TILE][TALL], const int M) {
+    EACH (int r = 0; r < TILE; r++) EACH (int i = 0; i < M; i++) s[r][i] = vf_zero();
+}
+
+// A tile's cut against M rows. `cells`: it has several.
+INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, const bool cells, const bool wide) {
+    const uint16_t *x[TALL];
+    const int64_t len = c->end - c->k;
+    __m512 s[TILE][TALL], f[TILE][TALL];
+    EACH (int i = 0; i < M; i++) x[i] = a->x + (size_t)(m + i) * a->x_row + c->k;
+    zero(s, M);
+    if (cells) zero(f, M);
+    _Alignas(16) float by[CELLS][TALL][TILE]; // early: what was just written is long in coming back
+    for (int g = 0; g < c->cells; g++)
+        EACH (int i = 0; i < M; i++) {
+            const float x_by = a->ascale ? a->ascale[(size_t)(c->cell + g) * a->all + (size_t)(m + i)] : 1;
+            _mm_store_ps(by[g][i], _mm_mul_ps(_mm_loadu_ps(c->scale[g]), _mm_set1_ps(x_by)));
+        }
+    int64_t k = 0;
+    for (int g = 0; g < (cells ? c->cells : 1); g++) {
+        const int64_t end = cells && len - k > a->cell ? k + a->cell : len;
+        for (; k + STEP <= end; k += STEP) {
+            if (next) lines_ask(next);
+            step(a, c, x, s, k, STEP, M, wide);
+        }
+        if (k < end) step(a, c, x, s, k, (int)(end - k), M, wide);
+        k = end;
+        if (!cells) break;
+        EACH (int r = 0; r < TILE; r++)
+            EACH (int i = 0; i < M; i++) f[r][i] = vf_fma(s[r][i], vf_set(by[g][i][r]), f[r][i]);
+        zero(s, M);
+    }
+    __m128 sum[TALL];
+    EACH (int i = 0; i < M; i++)
+        sum[i] = cells ? fold4(f[0][i], f[1][i], f[2][i], f[3][i]) : fold4(s[0][i], s[1][i], s[2][i], s[3][i]);
+    for (int i = 0; i < M; i++) {
+        if (!cells) sum[i] = _mm_mul_ps(sum[i], _mm_load_ps(by[0][i]));
+        store4(a->y + (size_t)(m + i) * a->ldy + (size_t)c->n, a->n - c->n, sum[i], c->k > 0);
+    }
+}
+
+typedef void block_fn(const area *a, const cut *c, int m, lines *next);
+typedef block_fn *const blocks[TALL];
+#define BLOCK(M, NAME, SEVERAL, WIDE)                                               \
+    static void NAME##M(const area *a, const cut *c, int m, lines *next) {          \
+        block(a, c, m, next, M, SEVERAL, WIDE);                                     \
+    }
+#define TO_3(NAME, ...) BLOCK(1, NAME, __VA_ARGS__) BLOCK(2, NAME, __VA_ARGS__) BLOCK(3, NAME, __VA_ARGS__)
+#define TO_6(NAME, ...) TO_3(NAME, __VA_ARGS__) BLOCK(4, NAME, __VA_ARGS__) BLOCK(5, NAME, __VA_ARGS__) \
+    BLOCK(6, NAME, __VA_ARGS__)
+TO_6(one_, false, false) TO_6(one_wide_, false, true) TO_3(cells_, true, false) TO_3(cells_wide_, true, true)
+static blocks one[2] = {{one_1, one_2, one_3, one_4, one_5, one_6},
+                        {one_wide_1, one_wide_2, one_wide_3, one_wide_4, one_wide_5, one_wide_6}};
+static blocks cells[2] = {{cells_1, cells_2, cells_3}, {cells_wide_1, cells_wide_2, cells_wide_3}};
+
+// Scales of rows n.. of the cells of a cut.
+static void scales_of(const area *a, cut *c) {
+    const lq_weight *w = a->w;
+    const lq_wtype *t = &w->type;
+    const int64_t group = t->kind == LQ_W_FLOAT && t->group ? t->group : w->k, groups = lq_weight_groups(t, w->k);
+    const int64_t first = c->k / group, count = (c->end - 1) / group - first + 1;
+    const int64_t each = (group + a->cell - 1) / a->cell; // cells of a scale
+    const int64_t skip = c->cell - first * each; // of these, of the first scale
+    for (int r = 0; r < TILE; r++) {
+        const int64_t row = c->n + r < a->n ? c->n + r : a->n - 1, band = t->rows > 1 ? row / t->rows : row;
+        float s[CELLS] = {1};
+        const size_t at = (size_t)(band * groups + first) * lq_dtype_size(t->scale);
+        if (t->kind == LQ_W_FLOAT) lq_dtypes[t->scale].to_f32((const char *)w->scale + at, s, (size_t)count);
+        const float by = t->kind == LQ_W_FLOAT && t->scale == LQ_E4M3 ? *w->scale2 : 1;
+        int64_t at_cell = skip;
+        for (int g = 0, i = 0; g < c->cells; g++) {
+            c->scale[g][r] = s[i] * by;
+            if (++at_cell == each) at_cell = 0, i++;
+        }
+    }
+}
+
+// Columns from k on of tile t; wide: room for what they are.
+static void cut_begin(const area *a, int64_t t, int64_t k, uint16_t *wide, cut *c) {
+    const int64_t cell_end = (k / a->cell + 1) * a->cell, end = a->cell <= CUT ? k + CUT / a->cell * a->cell
+        : cell_end < k + CUT ? cell_end : k + CUT;
+    c->n = t * TILE, c->k = k, c->end = end < a->k ? end : a->k, c->cell = k / a->cell;
+    c->cells = a->cell <= CUT ? (int)((c->end - k + a->cell - 1) / a->cell) : 1;
+    c->wide = wide;
+    scales_of(a, c);
+    for (int r = 0; r < TILE; r++) {
+        const int64_t row = c->n + r < a->n ? c->n + r : a->n - 1;
+        c->q[r] = (const uint8_t *)a->w->q + (size_t)row * (size_t)a->k + (size_t)k;
+        if (wide) row_halves(c->q[r], (int)(c->end - k), &a->b, wide + r * CUT, true);
+    }
+}
+
+static void parts_run(const area *a, const cut *c, int m, int m1, lines *next) {
+    const int most = c->cells > 1 ? TALL_CELLS : TALL, parts = (m1 - m + most - 1) / most;
+    const blocks *fns = c->cells > 1 ? cells : one;
+    for (int p = 0, tall; p < parts; p++, m += tall) {
+        tall = (m1 - m + parts - p - 1) / (parts - p);
+        fns[c->wide != NULL][tall - 1](a, c, m, next);
+    }
+}
+
+// A tile from end to end, and the next one asked for.
+static void by_tile(const area *a, int64_t t0, int64_t t1, int m0, int m1, uint16_t *wide) {
+    cut c = {.end = 0};
+    for (int64_t t = t0; t < t1; t++) {
+        lines next = {(const char *)a->w->q + (size_t)((t + 1) * TILE) * (size_t)a->k, a->k / STEP};
+        if ((t + 2) * TILE > a->n) next.left = 0;
+        for (int64_t k = 0; k < a->k; k = c.end) {
+            cut_begin(a, t, k, wide, &c);
+            parts_run(a, &c, m0, m1, &next);
+        }
+    }
+}
+
+// A band of rows, whose cut stays in the second cache, meets the cuts of all tiles, each as bf16 in the first.
+static void by_cut(const area *a, int64_t t0, int64_t t1, int m0, int m1, uint16_t *wide) {
+    cut c = {.end = 0};
+    for (int64_t k = 0; k < a->k; k = c.end)
+        for (int64_t t = t0; t < t1; t++) {
+            cut_begin(a, t, k, wide, &c);
+            parts_run(a, &c, m0, m1, NULL);
+        }
+}
+
+lq_ukr_run lq_matmul_f32_bf16_fp8any_avx512bf16; // named in ukr.c
+void lq_matmul_f32_bf16_fp8any_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0,
+                                          int m1, float *y, size_t ldy) {
+    const bool e4m3_act = act->type.elem == LQ_E4M3;
+    const int64_t own = w->type.kind == LQ_W_FLOAT && w->type.group ? w->type.group : w->k;
+    const area a = {.w = w, .x = act->q, .ascale = e4m3_act ? act->scale : NULL, .x_row = act->q_row,
+                    .all = (size_t)act->x.rows, .n = w->n, .k = w->k, .cell = e4m3_act ? (int64_t)act->q_group : own,
+                    .y = y, .ldy = ldy, .b = book_of(w->type.elem)};
+    _Alignas(64) uint16_t wide[TILE * CUT]; // codes become bf16 once, if more than a block of rows meets them
+    const int rows = m1 - m0, most = a.cell <= CUT / 2 && a.cell < a.k ? TALL_CELLS : TALL;
+    if (rows <= BAND && (size_t)rows * a.x_row * sizeof *a.x <= X_BYTES) {
+        by_tile(&a, t0, t1, m0, m1, rows > most ? wide : NULL);
+        return;
+    }
+    for (int m = m0, n, bands = (rows + BAND - 1) / BAND; bands; bands--, m += n) {
+        n = (m1 - m + bands - 1) / bands;
+        by_cut(&a, t0, t1, m, m + n, wide);
+    }
+}
