@@ -65,6 +65,14 @@ LQ_FN float lq_e4m3_round(float v) {
     return lq_float(lq_bits(r) | (u & 0x80000000));
 }
 
+// Those of x * inverse: as bf16, which has all of each, or f32.
+LQ_FN void lq_e4m3_all(const float *x, int n, float inverse, void *q, bool halves) {
+    float *number = (float *)q;
+    uint16_t *half = (uint16_t *)q;
+    if (halves) for (int i = 0; i < n; i++) half[i] = (uint16_t)(lq_bits(lq_e4m3_round(x[i] * inverse)) >> 16);
+    else for (int i = 0; i < n; i++) number[i] = lq_e4m3_round(x[i] * inverse);
+}
+
 // How v becomes int8: q = rint(v * inverse) + zero, held to least..127.
 typedef struct lq_q8_by { float scale, inverse; int32_t zero, least; } lq_q8_by;
 

@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-// avx2 + fma + f16c + bmi2; avx512 f, bw, vl, dq + vnni; amx tile, bf16, int8 + avx512 bf16; avx512 bf16
+// avx2 + fma + f16c + bmi2; avx512 f, bw, vl, dq + vnni; amx tile, bf16, int8 + avx512 bf16; avx512 bf16, vbmi
 enum { LQ_ISA_AVX2 = 1, LQ_ISA_AVX512 = 2, LQ_ISA_AMX = 4, LQ_ISA_BF16 = 8 };
 
 // What an ISA does of it; all versions give equal bits.
@@ -22,6 +22,7 @@ typedef struct lq_q8 {
     void (*row)(const float *x, int k, const lq_act *a, int row, int g0);
     uint32_t (*top)(const float *x, int n); // the largest magnitude, as the bits of an f32
     int32_t (*codes)(const float *x, int n, const lq_q8_by *by, int8_t *q); // x finite; gives the sum of q
+    void (*small)(const float *x, int n, float inverse, void *q, bool halves); // E4M3's numbers, as lq_act has them
 } lq_q8;
 extern const lq_q8 lq_q8_c, lq_q8_avx2, lq_q8_avx512;
 

@@ -40,7 +40,11 @@ static int32_t codes_of(const float *x, int n, const lq_q8_by *by, int8_t *q) {
     return sum;
 }
 
-const lq_q8 lq_q8_c = {row_of, top_of, codes_of};
+static void small_of(const float *x, int n, float inverse, void *q, bool halves) {
+    lq_e4m3_all(x, n, inverse, q, halves);
+}
+
+const lq_q8 lq_q8_c = {row_of, top_of, codes_of, small_of};
 
 // --- a row ---
 
@@ -93,20 +97,18 @@ static void i8_span(source *s, const lq_cpu *c, int row, int j, int end, const l
     }
 }
 
-static void e4m3_span(source *s, int row, int j, int end, const lq_q8_by *by) {
+static void e4m3_span(source *s, const lq_cpu *c, int row, int j, int end, const lq_q8_by *by) {
     const lq_act *a = s->a;
     const int G = (int)a->q_group;
-    float *q = (float *)a->q + (size_t)row * a->q_row;
-    uint16_t *half = (uint16_t *)a->q + (size_t)row * a->q_row;
+    const size_t size = a->halves ? sizeof(uint16_t) : sizeof(float);
+    char *q = (char *)a->q + (size_t)row * a->q_row * size;
     for (int k = j / G * G; k < end; k += G) a->scale[(size_t)(k / G) * (size_t)a->x.rows + (size_t)row] = by->scale;
     for (int stop; j < end; j = stop) {
         stop = part_end(s, j, end);
         const float *x = columns(s, j, stop - j);
-        for (int i = j; i < stop; i++) {
-            const float v = by->inverse != 0 ? lq_e4m3_round(x[i - j] * by->inverse) : 0;
-            if (a->halves) half[i] = (uint16_t)(lq_bits(v) >> 16); // which has all of it
-            else q[i] = v;
-        }
+        char *to = q + (size_t)j * size;
+        if (by->inverse != 0) c->q8->small(x, stop - j, by->inverse, to, a->halves);
+        else memset(to, 0, (size_t)(stop - j) * size);
     }
 }
 
@@ -153,7 +155,7 @@ void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int wor
         }
         const lq_q8_by by = lq_q8_scale(a, top);
         if (a->type.elem == LQ_I8) i8_span(&s, c, row, j, end, &by);
-        else e4m3_span(&s, row, j, end, &by);
+        else e4m3_span(&s, c, row, j, end, &by);
         if (a->zero) a->zero[row] = by.zero;
     }
     if (a->halves) memset((uint16_t *)a->q + (size_t)row * a->q_row + k, 0, (a->q_row - (size_t)k) * sizeof(uint16_t));
