@@ -255,12 +255,29 @@ bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err
                    text);
 }
 
+static bool lies_as(const lq_typed *w, lq_layout layout, const lq_tensor *q) {
+    const lq_weight of = {.type = w->type, .layout = layout, .n = w->n, .k = w->k};
+    lq_part_form form;
+    bool same = lq_part_of(LQ_PART_Q, &of, w->count, &form) && q->rank == form.rank;
+    for (int d = 0; same && d < form.rank; d++) same = q->shape[d] == form.shape[d];
+    return same;
+}
+
+// Types that have come to x86 since there are such files lie in older ones as in any, which the shape of codes tells.
+static void layout_settle(lq_typed *w, const lq_tensor *q) {
+    const bool later = w->type.kind == LQ_W_TABLE || (w->type.bits != 4 && w->type.bits != 8);
+    if (w->layout == LQ_X86 && later && q && !lies_as(w, LQ_X86, q) && lies_as(w, LQ_ANY, q)) w->layout = LQ_ANY;
+}
+
 static bool weights_check(lq_shard *s, lq_err *err) {
     const lq_tensor *(*part)[LQ_PARTS] = calloc(s->typeds + 1, sizeof *part);
     bool ok = (part && lq_hashed_build(&s->type_names, s->typed, s->typeds, sizeof *s->typed)) ||
               lq_fail(err, LQ_E_MEMORY, "%s: no memory for the types", s->path);
     if (ok) parts_find(s, part);
-    for (size_t i = 0; i < s->typeds && ok; i++) ok = weight_check(s, &s->typed[i], part[i], err);
+    for (size_t i = 0; i < s->typeds && ok; i++) {
+        layout_settle(&s->typed[i], part[i][LQ_PART_Q]);
+        ok = weight_check(s, &s->typed[i], part[i], err);
+    }
     free(part);
     return ok;
 }

@@ -350,6 +350,29 @@ static void test_coded(blob good) {
     printf(".lq table: %zu cases\n", sizeof coded / sizeof *coded);
 }
 
+// Before layout x86 had tables, files of it had them as any has: the shape of the codes tells.
+static void test_before(void) {
+    static make_buffers buffers;
+    const lq_weight w = make_weight(6 /* nvfp4 */, &buffers);
+    lq_err err = {0};
+    lq_writer *to = NULL;
+    lq_writer_opts o = {.out = at("before.lq"), .fingerprint = "before", .header_room = make_room()};
+    bool ok = lq_writer_open(&o, &to, &err) && lq_writer_meta(to, "lq.layout", "any", &err) &&
+              lq_writer_weight(to, "w", &w, &err) && lq_writer_commit(to, NULL, NULL, &err);
+    CHECK(ok, "%s", err.text);
+    lq_writer_close(to, false);
+    blob b = blob_read(at("before.lq"));
+    CHECK(header_replace(b, "\"lq.layout\":\"any\"", "\"lq.layout\":\"x86\""), "the header says its layout");
+    CHECK(blob_write(at("before.lq"), b.p, b.n), "written");
+    free(b.p);
+    lq_ckpt *c = NULL;
+    lq_weight got;
+    ok = lq_ckpt_open(at("before.lq"), &c, &err) && lq_ckpt_weight(c, "w", MAKE_N, MAKE_K, &got, &err);
+    CHECK(ok && got.layout == LQ_ANY && !memcmp(got.q, w.q, MAKE_N * MAKE_K / 2), "%s", err.text);
+    lq_ckpt_close(c);
+    unlink(at("before.lq"));
+}
+
 // Two texts, each replaced wherever it stands.
 static const struct { const char *from[2], *to[2], *word; } renamed[] = {
     {{"layers.0.norm"}, {"layers.0.other"}, NULL},
@@ -735,6 +758,7 @@ int main(void) {
     }
     free(good.p);
     unlink(at("good.lq"));
+    test_before();
     test_padding();
     test_split();
     test_indices();
