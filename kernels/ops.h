@@ -447,7 +447,7 @@ typedef struct lq_ops {
 
 // --- devices ---
 typedef enum lq_numerics {
-    LQ_NUM_DEFAULT, // int weights take int8 activations on a CPU
+    LQ_NUM_DEFAULT, // a CPU rounds activations as lq_act_type says
     LQ_NUM_EXACT,   // f32 activations, residual and KV cache: what `lq eval` reports first
     LQ_NUM_FAST     // as default, but a row's bits may depend on its batch where that is faster; on a CPU: default
 } lq_numerics;
@@ -468,8 +468,8 @@ struct lq_dev {
     lq_numerics numerics;
     lq_dtype act;          // of x, of the residual and of what layers hand each other: F32 on a CPU
     bool host;             // device pointers are host pointers: weights may stay mapped
-    bool q8;               // int weights want int8 activations unless they say otherwise
-    bool bf16;             // and bf16 weights bf16 ones, as attention does
+    bool q8;               // int weights and named tables want int8 activations unless they say otherwise
+    bool bf16;             // and weights of bf16 and 8-bit floats bf16 ones, as attention does
     lq_pool *pool;         // threads of the host: a CPU's own; of another device they load and pack
     int rank, ranks;
     int users;             // lq_dev_open and each lq_dev_use; not counted from two threads at once

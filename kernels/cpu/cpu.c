@@ -145,7 +145,8 @@ static unsigned cpu_isa(void) {
     if (!avx2 || !bmi2) return 0;
     if ((low & 0xe0) != 0xe0 || !f || !dq || !bw || !vl || !vnni) return LQ_ISA_AVX2;
     const bool bf16 = vbmi && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
-    return LQ_ISA_AVX2 | LQ_ISA_AVX512 | (bf16 ? LQ_ISA_BF16 : 0u) | (amx_granted(low) ? LQ_ISA_AMX : 0u);
+    return LQ_ISA_AVX2 | LQ_ISA_AVX512 | (bf16 ? LQ_ISA_BF16 : 0u) |
+           (bf16 && amx_granted(low) ? LQ_ISA_AMX : 0u);
 }
 #else
 static unsigned cpu_isa(void) { return 0; }
@@ -199,7 +200,7 @@ static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
         lq_cpu_amx_slots(o);
         o->attn = lq_attn_amx;
         c->rough = rough ? &lq_rough_amx : NULL;
-        name = "avx512 vnni bf16 amx"; // amx_granted asks for both
+        name = "avx512 vnni bf16 amx"; // cpu_isa asks for both
     }
 #endif
     (void)rough;

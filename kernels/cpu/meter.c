@@ -311,6 +311,7 @@ static const int heights[] = {1, 4, 16, 128, 512};
 // A device of this row's ISA takes it for such a weight: no row above it does.
 static bool takes(const lq_ukr *u, const lq_wtype *t) {
     if (u->act == LQ_F32 && t->act.elem == LQ_I8) return false;
+    if (u->act == LQ_I8 && t->kind == LQ_W_TABLE && !t->book) return false;
     const lq_ukr *first = lq_ukrs;
     while (first->needs & ~u->needs || !lq_ukr_fits(first, t, u->layout, u->act))
         if (++first == lq_ukrs + lq_ukr_count) return false;
@@ -341,17 +342,20 @@ static bool measure_type(meter *m, const lq_ukr *u, const lq_wtype *t, bool *go,
 
 static bool measure_all(meter *m, lq_err *err) {
     const unsigned isa = lq_cpu_of(m->d)->isa;
+    const bool bf16 = m->d->bf16;
     bool done = true, go = true;
     for (int i = 0; done && go && i < lq_ukr_count; i++) {
         const lq_ukr *u = &lq_ukrs[i];
         const lq_wtype plain = plain_of(u);
         if (u->needs & ~isa || (m->o->name && !strstr(u->name, m->o->name))) continue;
         lq_ukr_choose(u->needs, lq_cpu_of(m->d)->ukr);
+        m->d->bf16 = u->needs & LQ_ISA_BF16 || u->act == LQ_BF16;
         if (u->kind == LQ_W_PLAIN) done = measure_type(m, u, &plain, &go, err);
         for (size_t t = 0; u->kind != LQ_W_PLAIN && done && go && t < sizeof types / sizeof *types; t++)
             if (takes(u, &types[t])) done = measure_type(m, u, &types[t], &go, err);
     }
     lq_ukr_choose(isa, lq_cpu_of(m->d)->ukr);
+    m->d->bf16 = bf16;
     return done;
 }
 

@@ -47,9 +47,10 @@ typedef void lq_ukr_rows(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, 
 // Tile t, columns k0..k1, of 8-bit floats as bf16, which each of them is, without scales: dst[tile_n][k1 - k0].
 typedef void lq_ukr_halves(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, uint16_t *dst);
 
-// Columns k0..k1 of a tile of LQ_X86_ROWS rows of int codes as int8 of layout x86, with scales in f32 and zero points;
-// `group` 0: whole rows have one scale. Columns are padded to whole units; k0 stands at one. code_sum [span][row]: sums
-// of the codes less their zero points over each `span` columns, for activations with a zero point; else NULL.
+// Columns k0..k1 of a tile of LQ_X86_ROWS rows of int codes, or of a codebook's whole numbers, as int8 of layout x86,
+// with scales in f32 and zero points; `group` 0: whole rows have one scale. Columns are padded to whole units; k0
+// stands at one. code_sum [span][row]: sums of the codes less their zero points over each `span` columns, for
+// activations with a zero point; else NULL.
 typedef struct lq_ukr_tile {
     uint8_t *q, *zero;
     float *scale;

@@ -220,6 +220,10 @@ static bool bind_stack(lq_model *m, const lq_slot *s, lq_bound *b, lq_err *err) 
         lq_weight like = b->stack[i];
         b->each |= like.perm != b->stack[0].perm;
         if (like.perm && b->stack[0].perm) like.perm = b->stack[0].perm;
+        const lq_wtype *t = &b->stack[0].type, *u = &like.type; // a product has one kernel for all
+        if (t->kind != u->kind || t->elem != u->elem || t->bits != u->bits || t->book != u->book ||
+            b->stack[0].layout != like.layout)
+            return lq_fail(err, LQ_E_UNSUPPORTED, "%s: expert %d is of another type than the first", s->name, i);
         if (!lq_act_same(m->dev, &b->stack[0], &like))
             return lq_fail(err, LQ_E_UNSUPPORTED, "%s: expert %d wants other activations than the first", s->name, i);
     }

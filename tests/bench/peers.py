@@ -24,9 +24,10 @@ FIELDS = ("date", "cpu", "isa", "threads", "program", "version", "model", "type"
 MODELS = {"1.1B": dict(layers=22, dim=2048, heads=32, kv_heads=4, head_dim=64, mlp=5632, vocab=32000),
           "7B slice": dict(layers=4, dim=4096, heads=32, kv_heads=32, head_dim=128, mlp=11008, vocab=32000)}
 GROUPS = {"int4": (("lq", "int4 g128"), ("lq", "int4 g32"), ("llama.cpp", "Q4_0"), ("llama.cpp", "Q4_K_M")),  # who stands beside whom
+          "table": (("lq", "nf4 g32"), ("lq", "mxfp4"), ("llama.cpp", "IQ4_NL")),
           "int8": (("lq", "int8 row"), ("llama.cpp", "Q8_0")),
           "bf16": (("lq", "bf16"), ("llama.cpp", "BF16"))}
-EMBED_BITS = {"Q4_0": 4.5, "Q4_K_M": 4.5, "Q8_0": 8.5, "BF16": 16}  # of llama.cpp's embedding, which a decode does not read
+EMBED_BITS = {"Q4_0": 4.5, "Q4_K_M": 4.5, "IQ4_NL": 4.5, "Q8_0": 8.5, "BF16": 16}  # of llama.cpp's embedding, which a decode does not read
 TICK = os.sysconf("SC_CLK_TCK")
 CPUS = os.cpu_count()
 

@@ -188,6 +188,8 @@ def test_kernels():
     if isas == 3:
         got = [(r["n"], r["k"], r["rows"]) for r in json.loads(run("--kernels", "f32_f16any_avx512", "-r", "1", "-q", "--json").stdout)["kernels"]]
         check(got == [(n, k, m) for n, k in ((5632, 2048), (2048, 5632)) for m in (1, 4, 16, 128, 512)], "a set of shapes of its own", got)
+        out = run("--kernels", "matmul_f32_f32_fp8any", demo, "-r", "1", "-q", "--json")  # f32 ones, though this CPU may multiply bf16
+        check(out.returncode == 0 and any("act e4m3" in r["type"] for r in json.loads(out.stdout)["kernels"]), "kernels of 8-bit floats", out.stderr)
     out = run("--kernels", "f32_f16any", model, "--isa", "c", "-r", "1", "-t", "1", "-q", "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(out.stdout)))
     check({r["kernel"] for r in rows} == {"lq_matmul_f32_f32_f16any_c"} and {r["threads"] for r in rows} == {"1"}, "no better than --isa", rows[:1])
