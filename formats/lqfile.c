@@ -179,14 +179,18 @@ static bool places_check(lq_shard *s, lq_err *err) {
 
 // --- weights ---
 
+static bool shape_same(const lq_tensor *t, const lq_part_form *p) {
+    bool same = t->type == p->type && t->rank == p->rank;
+    for (int d = 0; d < p->rank && same; d++) same = t->shape[d] == p->shape[d];
+    return same;
+}
+
 static bool part_check(const lq_shard *s, const lq_typed *w, lq_part_id i, const lq_tensor *t, const lq_part_form *p,
                        lq_err *err) {
     if (!t) return !lq_part_needed(i, &w->type) ||
                    lq_fail(err, LQ_E_FORMAT, "%s: weight %s: its part %s is missing", s->path, w->name,
                            lq_part_suffix(i));
-    bool same = t->type == p->type && t->rank == p->rank;
-    for (int d = 0; d < p->rank && same; d++) same = t->shape[d] == p->shape[d];
-    if (same) return true;
+    if (shape_same(t, p)) return true;
     char name[LQ_TYPED_TEXT];
     lq_typed_name(w, name, sizeof name);
     return lq_fail(err, LQ_E_FORMAT, "%s: weight %s: part %s is %s of %zu bytes, which is not the shape for %s",
@@ -258,9 +262,7 @@ bool lq_typed_parse(const char *path, const char *text, lq_typed *w, lq_err *err
 static bool lies_as(const lq_typed *w, lq_layout layout, const lq_tensor *q) {
     const lq_weight of = {.type = w->type, .layout = layout, .n = w->n, .k = w->k};
     lq_part_form form;
-    bool same = lq_part_of(LQ_PART_Q, &of, w->count, &form) && q->rank == form.rank;
-    for (int d = 0; same && d < form.rank; d++) same = q->shape[d] == form.shape[d];
-    return same;
+    return lq_part_of(LQ_PART_Q, &of, w->count, &form) && shape_same(q, &form);
 }
 
 // Types that have come to x86 since there are such files lie in older ones as in any, which the shape of codes tells.

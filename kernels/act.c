@@ -64,7 +64,7 @@ static size_t f32_row(int64_t k) { return ((size_t)k + 15) & ~(size_t)15; }
 static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell, bool halves) {
     const size_t n = (size_t)rows, k = (size_t)w->k, cells = (k + cell - 1) / cell;
     const size_t row = halves ? bf16_row(w->k) * sizeof(uint16_t) : f32_row(w->k) * sizeof(float);
-    if (t.elem == LQ_BF16) return (sizes){.q = lines(n * bf16_row(w->k) * sizeof(uint16_t))};
+    if (t.elem == LQ_BF16) return (sizes){.q = lines(n * row)};
     if (t.elem == LQ_E4M3) return (sizes){.q = lines(n * row), .scale = lines(cells * n * 4)};
     return (sizes){.q = lines(cells * n * cell), .scale = lines(cells * n * 4), .sum = lines(cells * n * 4),
                    .zero = t.asym ? lines(n * 4) : 0};
@@ -89,9 +89,9 @@ void lq_act_bind(const lq_dev *d, lq_act *a, const lq_weight *w, int rows, void 
         return;
     }
     const size_t cell = cell_of(w, t);
-    const sizes s = sizes_of(w, t, rows, cell, lq_act_halves(d, w));
-    char *at = base;
     a->halves = lq_act_halves(d, w);
+    const sizes s = sizes_of(w, t, rows, cell, a->halves);
+    char *at = base;
     a->q = at;
     a->scale = (float *)(void *)(at += s.q);
     at += s.scale;

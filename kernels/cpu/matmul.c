@@ -68,6 +68,20 @@ static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight 
     }
 }
 
+// What the elements of `rows` weight rows from n on, without scales, came to over a part of K that begins at k0 is
+// added to y: y = y + sum * (wscale * ascale), multiply and add apart. sum [m1 - m0][TALL_ROWS].
+static void sums_scaled(const lq_weight *w, const lq_act *a, int64_t n, int rows, int64_t k0, int64_t cell, int m0,
+                        int m1, const float *sum, float *y, size_t ldy) {
+    const float *ascale = a->type.elem == LQ_E4M3 ? a->scale + (size_t)(k0 / cell) * (size_t)a->x.rows : NULL;
+    float scale[TALL_ROWS];
+    for (int r = 0; r < rows; r++) scale[r] = w->type.kind == LQ_W_FLOAT ? lq_ukr_scale(w, n + r, k0) : 1;
+    for (int m = m0; m < m1; m++, sum += TALL_ROWS) {
+        const float by = ascale ? ascale[m] : 1;
+        float *to = y + (size_t)m * ldy + (size_t)n;
+        for (int r = 0; r < rows; r++) to[r] = (k0 ? to[r] : 0) + sum[r] * (scale[r] * by);
+    }
+}
+
 // E4M3 x 8-bit floats: the f32 product of the bare elements over a cell of the activations, then y = y + product *
 // (wscale * ascale), multiply and add apart, cells in order. At most CELL_ROWS rows of activations.
 static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t,
@@ -75,23 +89,18 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
     const int64_t cell = (int64_t)a->q_group, n = t * u->tile_n;
     const int rows = (int)((end_t * u->tile_n < w->n ? end_t * u->tile_n : w->n) - n);
     const lq_ukr *f32 = f32_row(d);
-    float *sum = scratch + TALL_CUT, scale[TALL_ROWS]; // sum [CELL_ROWS][TALL_ROWS]
+    float *sum = scratch + TALL_CUT; // [CELL_ROWS][TALL_ROWS]
     lq_weight bare = *w;
     bare.type.kind = LQ_W_PLAIN;
     for (int64_t k0 = 0; k0 < w->k; k0 += cell) {
         const int64_t k1 = w->k - k0 < cell ? w->k : k0 + cell;
-        const float *ascale = a->scale + (size_t)(k0 / cell) * (size_t)a->x.rows;
-        for (int r = 0; r < rows; r++) scale[r] = lq_ukr_scale(w, n + r, k0);
         for (int64_t k = k0, end; k < k1; k = end) {
             end = k1 - k < LQ_K_CUT ? k1 : k + LQ_K_CUT;
             tiles_widened(u, &bare, t, end_t, k, end, scratch);
             part_product(f32, scratch, rows, end - k, (const float *)a->q + (size_t)m0 * a->q_row + (size_t)k, a->q_row,
                          m1 - m0, k > k0, sum, TALL_ROWS);
         }
-        for (int m = m0; m < m1; m++) {
-            float *to = y + (size_t)m * ldy + (size_t)n, *s = sum + (size_t)(m - m0) * TALL_ROWS;
-            for (int r = 0; r < rows; r++) to[r] = (k0 ? to[r] : 0) + s[r] * (scale[r] * ascale[m]);
-        }
+        sums_scaled(w, a, n, rows, k0, cell, m0, m1, sum, y, ldy);
     }
 }
 
@@ -103,12 +112,10 @@ static lq_dtype held(const lq_act *a) { return a->halves ? LQ_BF16 : a->type.ele
 // activations.
 static void tiles_halved(const lq_ukr *bf16, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t,
                          int64_t end_t, int m0, int m1, float *y, size_t ldy, void *scratch) {
-    const bool scaled = w->type.kind == LQ_W_FLOAT, e4m3 = a->type.elem == LQ_E4M3;
-    const int64_t n = t * u->tile_n, group = scaled && w->type.group ? w->type.group : w->k;
-    const int64_t cell = e4m3 ? (int64_t)a->q_group : group, cut = cell < LQ_FP8_CUT ? cell : LQ_FP8_CUT;
+    const int64_t n = t * u->tile_n, cell = lq_fp8_cell(w, a), cut = cell < LQ_FP8_CUT ? cell : LQ_FP8_CUT;
     const int rows = (int)((end_t * u->tile_n < w->n ? end_t * u->tile_n : w->n) - n);
     uint16_t *part = scratch;
-    float *sum = (float *)(void *)(part + TALL_ROWS * LQ_FP8_CUT), scale[TALL_ROWS]; // sum [CELL_ROWS][TALL_ROWS]
+    float *sum = (float *)(void *)(part + TALL_ROWS * LQ_FP8_CUT); // [CELL_ROWS][TALL_ROWS]
     for (int64_t k0 = 0, k1; k0 < w->k; k0 = k1) {
         const int64_t end = (k0 / cell + 1) * cell < w->k ? (k0 / cell + 1) * cell : w->k;
         k1 = end - k0 < cut ? end : k0 + cut;
@@ -119,12 +126,7 @@ static void tiles_halved(const lq_ukr *bf16, const lq_ukr *u, const lq_weight *w
         const int64_t tiles = (rows + bf16->tile_n - 1) / bf16->tile_n;
         if (bf16->many) bf16->many(&here, &x, 0, tiles, 0, m1 - m0, sum, TALL_ROWS, (char *)scratch + MANY_AT);
         else bf16->run(&here, &x, 0, tiles, 0, m1 - m0, sum, TALL_ROWS);
-        for (int r = 0; r < rows; r++) scale[r] = scaled ? lq_ukr_scale(w, n + r, k0) : 1;
-        for (int m = m0; m < m1; m++) {
-            const float by = e4m3 ? a->scale[(size_t)(k0 / cell) * (size_t)a->x.rows + (size_t)m] : 1;
-            float *to = y + (size_t)m * ldy + (size_t)n, *s = sum + (size_t)(m - m0) * TALL_ROWS;
-            for (int r = 0; r < rows; r++) to[r] = (k0 ? to[r] : 0) + s[r] * (scale[r] * by);
-        }
+        sums_scaled(w, a, n, rows, k0, cell, m0, m1, sum, y, ldy);
     }
 }
 
@@ -199,8 +201,8 @@ static void tiles_product(const lq_dev *d, const lq_ukr *u, const lq_weight *w, 
     }
     if (u->halves) {
         const lq_ukr *bf16 = lq_ukr_find(d, &(lq_weight){.type = bf16_type}, LQ_BF16);
-        const bool tall = m1 - m0 > DEQUANT_ROWS;
-        const int64_t at_once = tall ? TALL_ROWS / u->tile_n : 1 + (bf16->tile_n - 1) / u->tile_n;
+        const int64_t one = 1 + (bf16->tile_n - 1) / u->tile_n, fit = tiles_at_once(u, m1 - m0);
+        const int64_t at_once = fit > one ? fit : one;
         for (int64_t t = t0; t < t1; t += at_once)
             for (int m = m0; m < m1; m += CELL_ROWS)
                 tiles_halved(bf16, u, w, a, t, t1 - t < at_once ? t1 : t + at_once, m,

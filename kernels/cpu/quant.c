@@ -40,11 +40,7 @@ static int32_t codes_of(const float *x, int n, const lq_q8_by *by, int8_t *q) {
     return sum;
 }
 
-static void small_of(const float *x, int n, float inverse, void *q, bool halves) {
-    lq_e4m3_all(x, n, inverse, q, halves);
-}
-
-const lq_q8 lq_q8_c = {row_of, top_of, codes_of, small_of};
+const lq_q8 lq_q8_c = {row_of, top_of, codes_of, lq_e4m3_all};
 
 // --- a row ---
 

@@ -6,8 +6,7 @@
 #define MANY(NAME) lq_ukr_many NAME;
 #define ROWS(NAME) lq_ukr_rows NAME;
 #define CODES(NAME) lq_ukr_codes NAME;
-RUN(lq_matmul_f32_q8_intany_c) RUN(lq_matmul_f32_q8_intx86_c)
-RUN(lq_matmul_f32_q8_tableany_c) RUN(lq_matmul_f32_q8_tablex86_c)
+RUN(lq_matmul_f32_q8_codedany_c) RUN(lq_matmul_f32_q8_codedx86_c)
 RUN(lq_matmul_f32_f32_f32any_c) RUN(lq_matmul_f32_f32_f16any_c) RUN(lq_matmul_f32_f32_bf16any_c)
 ROWS(lq_rows_f32_f32_codedx86_c) ROWS(lq_rows_f32_f32_codedany_c)
 #if defined(__x86_64__)
@@ -29,6 +28,7 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 #define ROW(ISA, ACT, KIND, ELEM, LAYOUT, TILE, FN) \
     .name = #FN, .needs = ISA, .act = ACT, .kind = KIND, .elem = ELEM, .layout = LAYOUT, .tile_n = TILE
 #define Q8(KIND, B, LAYOUT, TILE, ISA, FN) {ROW(ISA, LQ_I8, KIND, LQ_U8, LAYOUT, TILE, FN), .bits = B, .run = FN}
+#define Q8_CODED(LAYOUT, TILE, FN) Q8(LQ_W_INT, 0, LAYOUT, TILE, 0, FN), Q8(LQ_W_TABLE, 0, LAYOUT, TILE, 0, FN)
 #define Q8_MANY(KIND, B, ISA, FN, FEW) \
     {ROW(ISA, LQ_I8, KIND, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .bits = B, .run = FEW, .many = FN}
 #define X86_AVX512(KIND, OF, B)                                                                                     \
@@ -37,28 +37,19 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 #define X86_AVX2(KIND, OF, B) Q8(KIND, B, LQ_X86, LQ_X86_ROWS, LQ_ISA_AVX2, lq_matmul_f32_q8_##OF##x86_avx2)
 #define RECODE(KIND, ISA, FN) {ROW(ISA, LQ_I8, KIND, LQ_U8, LQ_ANY, LQ_X86_ROWS, FN), .codes = FN}
 #define FLOAT(ELEM, TILE, ISA, FN) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, TILE, FN), .run = FN}
-#define FEW(KIND, BITS, ELEM, ISA, FN, TALL) \
+#define FP8(ROW_OF, ...)                                                                    \
+    ROW_OF(LQ_W_FLOAT, LQ_E4M3, __VA_ARGS__), ROW_OF(LQ_W_FLOAT, LQ_E5M2, __VA_ARGS__),     \
+    ROW_OF(LQ_W_PLAIN, LQ_E4M3, __VA_ARGS__), ROW_OF(LQ_W_PLAIN, LQ_E5M2, __VA_ARGS__)
+#define FEW(KIND, ELEM, BITS, ISA, FN, TALL) \
     {ROW(ISA, LQ_F32, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .bits = BITS, .run = FN, .rows = TALL, .few = LQ_FEW_ROWS}
 #define FEW_CODED(KIND, ISA, FN, TALL) \
-    FEW(KIND, 2, LQ_U8, ISA, FN, TALL), FEW(KIND, 3, LQ_U8, ISA, FN, TALL), FEW(KIND, 4, LQ_U8, ISA, FN, TALL)
-#define FEW_FP8(ISA, FN, TALL)                                                                              \
-    FEW(LQ_W_FLOAT, 0, LQ_E4M3, ISA, FN, TALL), FEW(LQ_W_FLOAT, 0, LQ_E5M2, ISA, FN, TALL),                 \
-    FEW(LQ_W_PLAIN, 0, LQ_E4M3, ISA, FN, TALL), FEW(LQ_W_PLAIN, 0, LQ_E5M2, ISA, FN, TALL)
+    FEW(KIND, LQ_U8, 2, ISA, FN, TALL), FEW(KIND, LQ_U8, 3, ISA, FN, TALL), FEW(KIND, LQ_U8, 4, ISA, FN, TALL)
 #define HALF(ELEM, ISA, FN, TALL) {ROW(ISA, LQ_F32, LQ_W_PLAIN, ELEM, LQ_ANY, LQ_HALF_ROWS, FN), .run = FN, .rows = TALL, .few = LQ_RUN_ROWS}
 #define UNPACK_X86(KIND, ISA, FN) {ROW(ISA, LQ_F32, KIND, LQ_U8, LQ_X86, LQ_X86_ROWS, FN), .rows = FN}
 #define UNPACK(ISA, FN) UNPACK_X86(LQ_W_INT, ISA, FN), UNPACK_X86(LQ_W_TABLE, ISA, FN)
 #define UNPACK_KIND(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_F32, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .rows = FN}
-#define UNPACK_FP8(ISA, FN)                                                                     \
-    UNPACK_KIND(LQ_W_FLOAT, LQ_E4M3, ISA, FN), UNPACK_KIND(LQ_W_FLOAT, LQ_E5M2, ISA, FN),       \
-    UNPACK_KIND(LQ_W_PLAIN, LQ_E4M3, ISA, FN), UNPACK_KIND(LQ_W_PLAIN, LQ_E5M2, ISA, FN)
 #define HALVE(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_BF16, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .halves = FN}
-#define HALVE_FP8(ISA, FN)                                                                      \
-    HALVE(LQ_W_FLOAT, LQ_E4M3, ISA, FN), HALVE(LQ_W_FLOAT, LQ_E5M2, ISA, FN),                   \
-    HALVE(LQ_W_PLAIN, LQ_E4M3, ISA, FN), HALVE(LQ_W_PLAIN, LQ_E5M2, ISA, FN)
 #define SMALL(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_BF16, KIND, ELEM, LQ_ANY, 4, FN), .run = FN}
-#define SMALL_FP8(ISA, FN)                                                                      \
-    SMALL(LQ_W_FLOAT, LQ_E4M3, ISA, FN), SMALL(LQ_W_FLOAT, LQ_E5M2, ISA, FN),                   \
-    SMALL(LQ_W_PLAIN, LQ_E4M3, ISA, FN), SMALL(LQ_W_PLAIN, LQ_E5M2, ISA, FN)
 #define UNPACK_ANY(FN) {ROW(0, LQ_F32, LQ_W_INT, LQ_U8, LQ_ANY, 1, FN), .any_kind = true, .rows = FN}
 
 const lq_ukr lq_ukrs[] = {
@@ -71,8 +62,8 @@ const lq_ukr lq_ukrs[] = {
      .many = lq_matmul_f32_bf16_bf16any_amx},
     {ROW(LQ_ISA_AVX512 | LQ_ISA_BF16, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_ANY, 4, lq_matmul_f32_bf16_bf16any_avx512bf16),
      .run = lq_matmul_f32_bf16_bf16any_avx512bf16},
-    HALVE_FP8(LQ_ISA_AVX512 | LQ_ISA_BF16 | LQ_ISA_AMX, lq_rows_bf16_bf16_fp8any_avx512bf16),
-    SMALL_FP8(LQ_ISA_AVX512 | LQ_ISA_BF16, lq_matmul_f32_bf16_fp8any_avx512bf16),
+    FP8(HALVE, LQ_ISA_AVX512 | LQ_ISA_BF16 | LQ_ISA_AMX, lq_rows_bf16_bf16_fp8any_avx512bf16),
+    FP8(SMALL, LQ_ISA_AVX512 | LQ_ISA_BF16, lq_matmul_f32_bf16_fp8any_avx512bf16),
     FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),
     HALF(LQ_F16, LQ_ISA_AVX512, lq_matmul_f32_f32_f16any_avx512, lq_rows_f32_f32_halfany_avx512),
     HALF(LQ_BF16, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16any_avx512, lq_rows_f32_f32_halfany_avx512),
@@ -81,7 +72,7 @@ const lq_ukr lq_ukrs[] = {
     FEW_CODED(LQ_W_TABLE, LQ_ISA_AVX512, lq_matmul_f32_f32_tableany_avx512, lq_rows_f32_f32_tableany_avx512),
     UNPACK_KIND(LQ_W_INT, LQ_U8, LQ_ISA_AVX512, lq_rows_f32_f32_intany_avx512),
     UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX512, lq_rows_f32_f32_tableany_avx512),
-    FEW_FP8(LQ_ISA_AVX512, lq_matmul_f32_f32_fp8any_avx512, lq_rows_f32_f32_fp8any_avx512),
+    FP8(FEW, 0, LQ_ISA_AVX512, lq_matmul_f32_f32_fp8any_avx512, lq_rows_f32_f32_fp8any_avx512),
     X86_AVX2(LQ_W_INT, int4, 4), X86_AVX2(LQ_W_INT, int8, 8), X86_AVX2(LQ_W_INT, int2, 2),
     X86_AVX2(LQ_W_INT, int3, 3), X86_AVX2(LQ_W_INT, int5, 5), X86_AVX2(LQ_W_INT, int6, 6),
     X86_AVX2(LQ_W_TABLE, table4, 4), RECODE(LQ_W_INT, LQ_ISA_AVX2, lq_codes_u8_q8_intany_avx2),
@@ -92,12 +83,9 @@ const lq_ukr lq_ukrs[] = {
     UNPACK(LQ_ISA_AVX2, lq_rows_f32_f32_codedx86_avx2),
     UNPACK_KIND(LQ_W_INT, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_intany_avx2),
     UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_tableany_avx2),
-    UNPACK_FP8(LQ_ISA_AVX2, lq_rows_f32_f32_fp8any_avx2),
+    FP8(UNPACK_KIND, LQ_ISA_AVX2, lq_rows_f32_f32_fp8any_avx2),
 #endif
-    Q8(LQ_W_INT, 0, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_intx86_c),
-    Q8(LQ_W_INT, 0, LQ_ANY, 1, 0, lq_matmul_f32_q8_intany_c),
-    Q8(LQ_W_TABLE, 0, LQ_X86, LQ_X86_ROWS, 0, lq_matmul_f32_q8_tablex86_c),
-    Q8(LQ_W_TABLE, 0, LQ_ANY, 1, 0, lq_matmul_f32_q8_tableany_c),
+    Q8_CODED(LQ_X86, LQ_X86_ROWS, lq_matmul_f32_q8_codedx86_c), Q8_CODED(LQ_ANY, 1, lq_matmul_f32_q8_codedany_c),
     FLOAT(LQ_F32, 1, 0, lq_matmul_f32_f32_f32any_c),
     FLOAT(LQ_F16, 1, 0, lq_matmul_f32_f32_f16any_c),
     FLOAT(LQ_BF16, 1, 0, lq_matmul_f32_f32_bf16any_c),

@@ -25,6 +25,12 @@ static inline int64_t lq_i8_span(const lq_weight *w, const lq_act *a) {
 // those of the kernels beside which they stand.
 enum { LQ_ANY_ROWS = 8, LQ_HALF_ROWS = 4 };
 
+// k within which no scale changes of 8-bit floats x bf16 activations, or E4M3 ones held so.
+static inline int64_t lq_fp8_cell(const lq_weight *w, const lq_act *a) {
+    if (a->type.elem == LQ_E4M3) return (int64_t)a->q_group;
+    return w->type.kind == LQ_W_FLOAT && w->type.group ? w->type.group : w->k;
+}
+
 // k of a part of K that 8-bit floats become bf16 for.
 enum { LQ_FP8_CUT = 1024 };
 

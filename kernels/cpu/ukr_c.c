@@ -100,23 +100,13 @@ static void int_tiles(const lq_weight *w, const lq_act *a, int64_t n0, int64_t n
         for (int m = m0; m < m1; m += ROWS) int_row(w, a, n, m, m1 - m < ROWS ? m1 - m : ROWS, y, ldy);
 }
 
-void lq_matmul_f32_q8_intany_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+void lq_matmul_f32_q8_codedany_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                                size_t ldy) {
     int_tiles(w, a, t0, t1, m0, m1, y, ldy);
 }
 
-void lq_matmul_f32_q8_intx86_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
+void lq_matmul_f32_q8_codedx86_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                                size_t ldy) {
-    int_tiles(w, a, t0 * LQ_X86_ROWS, t1 * LQ_X86_ROWS, m0, m1, y, ldy);
-}
-
-void lq_matmul_f32_q8_tableany_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
-                                 size_t ldy) {
-    int_tiles(w, a, t0, t1, m0, m1, y, ldy);
-}
-
-void lq_matmul_f32_q8_tablex86_c(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
-                                 size_t ldy) {
     int_tiles(w, a, t0 * LQ_X86_ROWS, t1 * LQ_X86_ROWS, m0, m1, y, ldy);
 }
 

@@ -73,10 +73,9 @@ static double product_float(const float *row, const lq_act *a, int m, int64_t k,
 }
 
 // The definition of all integer products.
-static const lq_ukr *portable_of(const lq_wtype *t) {
+static const lq_ukr *portable_int(void) {
     int i = 0;
-    const char *name = t->kind == LQ_W_INT ? "lq_matmul_f32_q8_intany_c" : "lq_matmul_f32_q8_tableany_c";
-    while (strcmp(lq_ukrs[i].name, name)) i++;
+    while (strcmp(lq_ukrs[i].name, "lq_matmul_f32_q8_codedany_c")) i++;
     return &lq_ukrs[i];
 }
 
@@ -157,7 +156,7 @@ static void check_one(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, int
     check_values(u, &any, &a, &y, what);
     if (u->act == LQ_I8) {
         const lq_mat z = ck_mat(rows, (int)n, 0);
-        const lq_ukr *c = portable_of(t);
+        const lq_ukr *c = portable_int();
         c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
         CHECK(ck_mat_same(&y, &z), "%s: other bits than %s", what, c->name);
     }
@@ -242,7 +241,7 @@ static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t
     CHECK(others, "%s: a sick row changed another one", what);
     CHECK(ill, "%s: NaN or infinity was lost, or 0 is not 0", what);
     if (u->act == LQ_I8) {
-        const lq_ukr *c = portable_of(t);
+        const lq_ukr *c = portable_int();
         c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
         CHECK(ck_mat_same(&y, &z), "%s: extreme numbers give other bits than %s", what, c->name);
     }
@@ -270,7 +269,7 @@ static void check_saturated(const lq_dev *ref, const lq_ukr *u, const lq_wtype *
     name_of(u, &w, rows, what, sizeof what);
     lq_ukr_tiles(ref, u, &w, &a, 0, (n + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride, ck_buf(LQ_SHARE, 0));
     check_values(u, &any, &a, &y, what);
-    const lq_ukr *c = portable_of(t);
+    const lq_ukr *c = portable_int();
     c->run(&any, &a, 0, n, 0, rows, z.p, z.stride);
     CHECK(ck_mat_same(&y, &z), "%s: saturated: other bits than %s", what, c->name);
     ck_done(what);

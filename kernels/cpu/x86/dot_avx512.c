@@ -19,11 +19,7 @@ static void group_cells(const lq_weight *w, int64_t t, int64_t k, float s[16], i
     const int64_t g = t * lq_weight_groups(ty, w->k) + (ty->group ? k / ty->group : 0);
     const size_t cell = (size_t)g * LQ_X86_ROWS;
     const char *p = (const char *)w->scale + cell * lq_dtype_size(ty->scale);
-    _mm512_storeu_ps(s, ty->scale == LQ_F32    ? load(p, 0, LQ_F32)
-                        : ty->scale == LQ_F16  ? load(p, 0, LQ_F16)
-                        : ty->scale == LQ_BF16 ? load(p, 0, LQ_BF16)
-                        : ty->scale == LQ_E8M0 ? vf_of_e8m0(p)
-                                               : vf_mul(vf_of_e4m3(p), vf_set(*w->scale2)));
+    _mm512_storeu_ps(s, vf_of_scales(p, ty->scale, w->scale2 ? *w->scale2 : 1, true));
     const void *zero = ty->asym ? w->zero + cell : NULL;
     _mm512_storeu_si512(z, ty->asym ? _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)zero))
                                     : _mm512_set1_epi32(1 << (ty->bits - 1)));

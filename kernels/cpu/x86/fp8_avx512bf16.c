@@ -263,9 +263,8 @@ lq_ukr_run lq_matmul_f32_bf16_fp8any_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_fp8any_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0,
                                           int m1, float *y, size_t ldy) {
     const bool e4m3_act = act->type.elem == LQ_E4M3;
-    const int64_t own = w->type.kind == LQ_W_FLOAT && w->type.group ? w->type.group : w->k;
     const area a = {.w = w, .x = act->q, .ascale = e4m3_act ? act->scale : NULL, .x_row = act->q_row,
-                    .all = (size_t)act->x.rows, .n = w->n, .k = w->k, .cell = e4m3_act ? (int64_t)act->q_group : own,
+                    .all = (size_t)act->x.rows, .n = w->n, .k = w->k, .cell = lq_fp8_cell(w, act),
                     .y = y, .ldy = ldy, .b = book_of(w->type.elem)};
     _Alignas(64) uint16_t wide[TILE * CUT]; // codes become bf16 once, if more than a block of rows meets them
     const int rows = m1 - m0, most = a.cell <= CUT / 2 && a.cell < a.k ? TALL_CELLS : TALL;

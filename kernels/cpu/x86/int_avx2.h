@@ -21,19 +21,9 @@ INLINE __m256i bcast4(const int8_t *x) {
     return _mm256_set1_epi32(v);
 }
 
-INLINE __m256 scale8(const uint8_t *p, lq_dtype t) {
-    if (t == LQ_F32) return _mm256_loadu_ps((const float *)(const void *)p);
-    const __m128i h = _mm_loadu_si128((const __m128i *)(const void *)p);
-    return t == LQ_F16 ? _mm256_cvtph_ps(h) : _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
-}
-
 INLINE __m256 scales_of(const lq_weight *w, const uint8_t *p) { // of 8 rows
-    const lq_dtype t = w->type.scale;
-    if (!TABLE) return scale8(p, t);
-    const __m256 s = t == LQ_E8M0   ? vf_of_e8m0(p)
-                     : t == LQ_E4M3 ? vf_mul(vf_of_e4m3(p), vf_set(*w->scale2))
-                                    : scale8(p, t);
-    return vf_mul(s, vf_set(lq_wtype_book(&w->type)->unit));
+    const __m256 s = vf_of_scales(p, w->type.scale, w->scale2 ? *w->scale2 : 1, TABLE);
+    return TABLE ? vf_mul(s, vf_set(lq_wtype_book(&w->type)->unit)) : s;
 }
 
 // What the sums of 8 rows begin with where a part of K follows another.

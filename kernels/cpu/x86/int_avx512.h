@@ -58,21 +58,11 @@ INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
     return c;
 }
 
-INLINE __m512 scale16(const uint8_t *p, lq_dtype t) {
-    if (t == LQ_F32) return _mm512_loadu_ps(p);
-    const __m256i h = _mm256_loadu_si256((const __m256i *)(const void *)p);
-    if (t == LQ_F16) return _mm512_cvtph_ps(h);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
-}
-
 // The scales of a tile's rows in group g.
 INLINE __m512 scales_of(const cut *c, int64_t t, int g, const bool table) {
     const uint8_t *p = c->scale + (size_t)t * c->scale_tile + (size_t)g * c->scale_group;
-    if (!table) return scale16(p, c->scale_type);
-    const __m512 s = c->scale_type == LQ_E8M0   ? vf_of_e8m0(p)
-                     : c->scale_type == LQ_E4M3 ? vf_mul(vf_of_e4m3(p), vf_set(c->scale2))
-                                                : scale16(p, c->scale_type);
-    return vf_mul(s, vf_set(c->unit));
+    const __m512 s = vf_of_scales(p, c->scale_type, c->scale2, table);
+    return table ? vf_mul(s, vf_set(c->unit)) : s;
 }
 
 // Minus their zero points; the upper halves of the lanes are 0 for vpdpwssd.

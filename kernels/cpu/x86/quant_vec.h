@@ -6,7 +6,6 @@
 #define top_of NAME(top_of)
 #define row_of NAME(row_of)
 #define codes_of NAME(codes_of)
-#define small_of NAME(small_of)
 
 enum { STEP = 16, PARTS = STEP / VEC }; // k that are stored together, in vectors
 
@@ -66,8 +65,4 @@ static int32_t codes_of(const float *x, int n, const lq_q8_by *by, int8_t *q) {
     return vi_sum(sum) + lq_q8_c.codes(x + i, n - i, by, q + i);
 }
 
-static void small_of(const float *x, int n, float inverse, void *q, bool halves) { // the compiler finds its vectors
-    lq_e4m3_all(x, n, inverse, q, halves);
-}
-
-const lq_q8 NAME(lq_q8) = {row_of, top_of, codes_of, small_of};
+const lq_q8 NAME(lq_q8) = {row_of, top_of, codes_of, lq_e4m3_all};

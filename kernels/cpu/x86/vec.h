@@ -218,6 +218,13 @@ static inline vf vf_of_e8m0(const void *p) { // 2^-127 is half of the least norm
     return vf_pick(vi_equal(e, vi_set(255)), vf_set(NAN), power);
 }
 
+// VEC scales of a type that a weight of ints has, or with `small` any: e8m0, or e4m3 times `by`.
+static inline vf vf_of_scales(const void *p, lq_dtype t, float by, const bool small) {
+    if (small && t == LQ_E8M0) return vf_of_e8m0(p);
+    if (small && t == LQ_E4M3) return vf_mul(vf_of_e4m3(p), vf_set(by));
+    return t == LQ_F32 ? vf_load(p) : t == LQ_F16 ? vf_of_f16(p) : vf_of_bf16(p);
+}
+
 static inline __m128 fold4(vf a, vf b, vf c, vf d) { // the sums of four vectors
     const __m128 p = vf_fold(a), q = vf_fold(b), r = vf_fold(c), s = vf_fold(d);
     const __m128 pq = _mm_add_ps(_mm_unpacklo_ps(p, q), _mm_unpackhi_ps(p, q));
