@@ -28,8 +28,19 @@ static inline v4 all(float x) { return (v4){x, x, x, x}; }
 static inline v4 load(const float *p) { v4 v; memcpy(&v, p, sizeof v); return v; }
 static inline v4 magnitude(v4 x) { return (v4)((i4)x & 0x7fffffff); }
 
+// Up to 16 values of a table in order, and from where on each is the nearest: the least number of f32 whose code is
+// its own or that of a greater one. Those behind the last begin nowhere.
+enum { VALUES = 16 };
+typedef struct ladder {
+    v4 from[VALUES - 1]; // of the values but the first; the same in each lane
+    float value[VALUES];
+    uint8_t code[VALUES];
+} ladder;
+
 typedef struct job {
     lq_rounding r;
+    bool ordered; // the type is a table that `near` has
+    ladder near;
     const lq_dev *d;
     int64_t rows; // of a task
     atomic_bool wide;
@@ -96,8 +107,78 @@ static void put_zero(const job *j, int64_t row, int64_t g, int32_t z) {
 
 // --- codes ---
 
+// The least number that is coded as more than the value `below`, as `from` is.
+static float begins(const lq_round_args *a, float below, float from) {
+    const float value = below;
+    uint32_t q;
+    for (;;) {
+        const float x = below + (from - below) / 2;
+        if (!(x > below && x < from)) return from;
+        if (lq_round_code(a, x, 1, 0, &q) > value) from = x;
+        else below = x;
+    }
+}
+
+static void ladder_of(const lq_round_args *a, ladder *l) {
+    float last = -INFINITY;
+    for (int n = 0; n < VALUES; n++) {
+        float x = INFINITY;
+        for (int i = 0; i < 1 << a->type.bits; i++) x = a->table[i] > last && a->table[i] < x ? a->table[i] : x;
+        if (n) l->from[n - 1] = all(x < INFINITY ? begins(a, last, x) : x);
+        if (!(x < INFINITY)) continue;
+        uint32_t q;
+        l->value[n] = lq_round_code(a, x, 1, 0, &q);
+        l->code[n] = (uint8_t)q;
+        last = x;
+    }
+}
+
+// Codes of n elements (a multiple of 8) over s, which is not 0, and what they stand for at scale 1.
+static void nearest_values(const job *j, const float *x, size_t n, float s, int32_t z, int32_t *q, float *value) {
+    const lq_wtype *t = &j->r.a.type;
+    if (j->ordered) {
+        const ladder *l = &j->near;
+        for (size_t i = 0; i < n; i += 8) {
+            const v4 a = load(x + i) / all(s), b = load(x + i + 4) / all(s);
+            i4 at[2] = {{0}};
+            for (int k = 0; k < VALUES - 1; k++) {
+                at[0] -= a >= l->from[k];
+                at[1] -= b >= l->from[k];
+            }
+            for (size_t k = 0; k < 8; k++) {
+                const int v = at[k / 4][k % 4];
+                q[i + k] = l->code[v];
+                value[i + k] = l->value[v];
+            }
+        }
+    } else if (t->kind == LQ_W_FLOAT) {
+        const float top = lq_round_top(&j->r.a);
+        uint8_t code[CHUNK];
+        for (size_t i = 0; i < n; i += 4) {
+            const v4 held = most(least(load(x + i) / all(s), all(top)), all(-top));
+            memcpy(value + i, &held, sizeof held);
+        }
+        lq_dtypes[t->elem].from_f32(value, code, n);
+        lq_dtypes[t->elem].to_f32(code, value, n);
+        for (size_t i = 0; i < n; i++) q[i] = code[i];
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            lq_round_code(&j->r.a, x[i], s, z, (uint32_t *)&q[i]);
+            value[i] = lq_round_value(&j->r.a, (uint32_t)q[i], z);
+        }
+    }
+}
+
 // A row's figures by lane, in units of the row's largest scale: the squares of extreme weights would overflow.
 typedef struct lanes { v4 error[2], norm[2], max[2]; } lanes;
+
+// What eight elements, their halves over s in t, add to the figures of theirs; `part`: |s| over the row's largest one.
+static inline void lanes_take(lanes *l, int h, v4 t, v4 value, v4 part) {
+    const v4 e = (t - value) * part, v = t * part;
+    l->error[h] += e * e;
+    l->norm[h] += v * v;
+    l->max[h] = most(magnitude(e), l->max[h]);
+}
 
 // Codes of n elements of an INT group (n a multiple of 16). `unit`: |s| over the row's largest one.
 static void code_int(const float *w, size_t n, float s, int z, int bits, float unit, int32_t *q, lanes *sum) {
@@ -110,11 +191,17 @@ static void code_int(const float *w, size_t n, float s, int z, int bits, float u
             const v4 t = load(w + i + 4 * h) / step, c = most(least(t, high), low) + magic;
             const i4 code = ((i4)c + off) & mask;
             memcpy(q + i + 4 * h, &code, sizeof code);
-            const v4 e = (t - (c - magic)) * part, v = t * part;
-            l.error[h] += e * e;
-            l.norm[h] += v * v;
-            l.max[h] = most(magnitude(e), l.max[h]);
+            lanes_take(&l, h, t, c - magic, part);
         }
+    *sum = l;
+}
+
+// The figures of n elements (a multiple of 16) whose codes stand for `value`.
+static void add_figures(const float *x, const float *value, size_t n, float s, float unit, lanes *sum) {
+    lanes l = *sum;
+    for (size_t i = 0; i < n; i += LANES)
+        for (int h = 0; h < 2; h++)
+            lanes_take(&l, h, load(x + i + 4 * h) / all(s), load(value + i + 4 * h), all(unit));
     *sum = l;
 }
 
@@ -161,6 +248,12 @@ static void code_chunk(const job *j, int64_t row, int64_t c, size_t n, float s, 
     if (t->kind == LQ_W_INT && s != 0) {
         code_int(x, up16(n), s, z, t->bits, fabsf(s) / top, q, l);
         for (size_t i = 0; back && i < n; i++) back[i] = (float)(q[i] - z) * s;
+    } else if (s != 0) {
+        float value[CHUNK];
+        nearest_values(j, x, up16(n), s, z, q, value);
+        memset(value + n, 0, (up16(n) - n) * sizeof *value);
+        add_figures(x, value, up16(n), s, fabsf(s) / top, l);
+        for (size_t i = 0; back && i < n; i++) back[i] = value[i] * s;
     } else {
         for (size_t i = 0; i < n; i++) {
             const float v = lq_round_code(&j->r.a, x[i], s, z, (uint32_t *)&q[i]);
@@ -201,9 +294,20 @@ static bool no_less(double loss, const float *part, double most) {
 
 // What n elements would lose is added by lane.
 static void add_losses(const job *j, const float *x, const float *weight, size_t n, float s, int32_t z, float *part) {
-    const size_t wide = j->r.a.type.kind == LQ_W_INT && s != 0 ? n / LANES * LANES : 0;
+    const size_t wide = s != 0 ? n / LANES * LANES : 0;
     uint32_t q;
-    if (wide) lq_cpu_of(j->d)->loss(x, weight, wide, s, z, j->r.a.type.bits, part);
+    if (wide && j->r.a.type.kind == LQ_W_INT) {
+        lq_cpu_of(j->d)->loss(x, weight, wide, s, z, j->r.a.type.bits, part);
+    } else if (wide) {
+        float value[CHUNK];
+        int32_t code[CHUNK];
+        nearest_values(j, x, wide, s, z, code, value);
+        for (size_t i = 0; i < wide; i += 4) {
+            const v4 e = load(x + i) - load(value + i) * all(s);
+            const v4 sum = load(part + i % LANES) + (weight ? load(weight + i) * e * e : e * e);
+            memcpy(part + i % LANES, &sum, sizeof sum);
+        }
+    }
     for (size_t i = wide; i < n; i++) {
         const float e = x[i] - lq_round_code(&j->r.a, x[i], s, z, &q);
         part[i % LANES] += weight ? weight[i] * e * e : e * e;
@@ -215,7 +319,7 @@ static void add_losses(const job *j, const float *x, const float *weight, size_t
 static double group_loss(const job *j, int64_t r, int64_t end, int64_t c0, int64_t c1, float s, int32_t z,
                          double most) {
     const lq_mat *w = &j->r.a.w;
-    const size_t look = j->r.a.type.kind == LQ_W_INT && s != 0 ? 64 : STEP; // columns between two looks at the sum
+    const size_t look = s != 0 ? 64 : STEP; // columns between two looks at the sum
     double loss = 0;
     for (; r < end; r++)
         for (int64_t c = c0; c < c1; c += CHUNK) {
@@ -544,6 +648,8 @@ lq_rounding lq_rounding_of(const lq_round_args *a) {
 static job job_of(const lq_dev *d, const lq_round_args *a) {
     job j = {.d = d, .r = lq_rounding_of(a)};
     j.rows = j.r.k >= 1 << 16 ? 1 : (1 << 16) / j.r.k;
+    j.ordered = a->type.kind == LQ_W_TABLE && 1 << a->type.bits <= VALUES;
+    if (j.ordered) ladder_of(a, &j.near);
     atomic_init(&j.wide, false);
     return j;
 }

@@ -87,7 +87,7 @@ static void round_nearest(lq_dev *d, const lq_plain_round *p) {
     }
     if (!r->a.q) return;
     lq_plain_round_codes_run(g, p, n * (apart ? k : r->q_row / 4));
-    if (r->a.type.kind == LQ_W_INT) {
+    if (r->a.type.kind != LQ_W_PLAIN) {
         lq_plain_round_top_run(g, p, n);
         lq_plain_round_lanes_run(g, p, n * LQ_ROUND_LANES);
     }

@@ -451,6 +451,47 @@ static void check_loss(const lq_dev *dev) {
             }
 }
 
+// Elements between two values of a table, and beyond its ends: the nearest, of two that are equally near the even code,
+// and the same code where columns are rounded one by one.
+static void check_ties(lq_dev *dev, const char *type) {
+    enum { K = 256 };
+    static double u[K * K];
+    static const float one = 1;
+    double v[256], sorted[16];
+    int values = 0, at = 0, wrong = 0;
+    rounding r[2];
+    for (int i = 0; i < K * K; i++) u[i] = i / K == i % K;
+    for (int way = 0; way < 2; way++) rounding_open(&r[way], type, 1, K, way ? u : NULL), r[way].a.given_scale = &one;
+    const int count = values_of(&r[0].w.type, r[0].a.table, 0, v);
+    for (double last = -INFINITY, next; last < INFINITY; last = next) {
+        next = INFINITY;
+        for (int i = 0; i < count; i++) next = v[i] > last && v[i] < next ? v[i] : next;
+        if (next < INFINITY) sorted[values++] = next;
+    }
+    float *x = lq_mat_row(&r[0].a.w, 0);
+    for (int i = 0; i + 1 < values; i++) {
+        float e = (float)((sorted[i] + sorted[i + 1]) / 2);
+        for (int ulp = 0; ulp < 3; ulp++) e = nextafterf(e, -INFINITY);
+        for (int ulp = 0; ulp < 7; ulp++, e = nextafterf(e, INFINITY)) x[at++] = e;
+        x[at++] = (float)sorted[i], x[at++] = (float)sorted[i] * 30;
+    }
+    while (at < K) x[at++] = (float)sorted[values - 1] * 1.5f;
+    float kept[K];
+    memcpy(kept, x, sizeof kept);
+    memcpy(lq_mat_row(&r[1].a.w, 0), kept, sizeof kept);
+    for (int way = 0; way < 2; way++) rounding_run(dev, &r[way], type);
+    for (int c = 0; c < K; c++) {
+        const uint32_t q = lq_code_get(r[0].w.q, r[0].w.type.bits, c);
+        int even = 0;
+        for (int i = 0; i < count; i += 2) even |= fabs((double)kept[c] - v[i]) == distance(v, count, (double)kept[c]);
+        wrong += fabs((double)kept[c] - v[q]) > distance(v, count, (double)kept[c]) * (1 + EPS);
+        wrong += even && q % 2; // only of exact ties may both be
+        wrong += q != lq_code_get(r[1].w.q, r[1].w.type.bits, c);
+    }
+    CHECK(!wrong, "round %s %s: %d of what is between two values or beyond all", dev->isa, type, wrong);
+    ck_done("round ties");
+}
+
 void check_round(lq_dev *ref, lq_dev *dev) {
     static const char *const types[] = {"int4 g16 sym f32", "int4 g32 asym f32", "int3 row sym f32",
                                         "int8 g48 asym f32", "int2 g256 sym f32",
@@ -470,6 +511,9 @@ void check_round(lq_dev *ref, lq_dev *dev) {
     check_search(dev, "mxfp4", 40, 160);
     check_search(dev, "e4m3 g32 e8m0", 40, 160);
     check_search(dev, "nf4 g64 f32", 7, 130);
+    check_ties(dev, "fp4 row f32");
+    check_ties(dev, "nf4 row f32");
+    check_ties(dev, "table4 row f32");
     check_levels(dev, "nf4 g64 dq256", 9, 130);
     check_levels(dev, "int4 g16 dq256", 21, 100);
     check_levels(dev, "int3 g32 asym dq256", 21, 100);

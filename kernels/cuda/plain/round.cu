@@ -189,24 +189,24 @@ LQ_TASK_KERNEL(round_top, lq_plain_round) {
     p.top[row] = top;
 }
 
-// Task: a lane of a row's figures, in units of the row's largest scale; groups whose scale is 0 are left out. INT.
+// Task: a lane of a row's figures, in units of the row's largest scale; groups whose scale is 0 are left out.
 LQ_TASK_KERNEL(round_lanes, lq_plain_round) {
     const int64_t task = (int64_t)lq_task_id(), row = task / LQ_ROUND_LANES;
     const lq_round_args *a = &p.r.a;
-    const int bits = a->type.bits;
-    float error = 0, norm = 0, most = 0, s = 0, unit = 0, low = 0, high = 0;
+    float error = 0, norm = 0, most = 0, s = 0, unit = 0;
+    int32_t z = 0;
     if (row >= p.r.n || is_bad(&p, row)) return;
     for (int64_t c = task % LQ_ROUND_LANES, end = 0; c < p.r.k; c += LQ_ROUND_LANES) {
         if (c >= end) {
             const int64_t g = c / p.r.group;
-            const int32_t z = lq_round_zero_at(&p.r, row, g);
+            z = lq_round_zero_at(&p.r, row, g);
             s = lq_round_scale_at(&p.r, row, g);
-            unit = fabsf(s) / p.top[row], low = (float)-z, high = (float)((1 << bits) - 1 - z);
+            unit = fabsf(s) / p.top[row];
             end = (g + 1) * p.r.group;
         }
         if (s == 0) continue;
-        const float t = lq_round_element(a, row, c) / s, held = t < high ? t : high;
-        const float e = (t - lq_round_magic(held > low ? held : low)) * unit, v = t * unit;
+        const float t = lq_round_element(a, row, c) / s, v = t * unit;
+        const float e = (t - lq_round_value(a, lq_round_code_at(&p.r, row, c), z)) * unit;
         error += e * e;
         norm += v * v;
         most = fabsf(e) > most ? fabsf(e) : most;
@@ -222,23 +222,23 @@ LQ_FN void row_done(const lq_plain_round *p, int64_t row, const lq_figures *to) 
     if (p->r.a.worst) p->r.a.worst[row] = to->worst;
 }
 
-// Task: a row with codes. Elements count one by one but for those of an INT with a scale, whose lanes are there.
+// Task: a row. Elements count one by one where the type is plain or the scale 0; of the others lanes are there.
 LQ_TASK_KERNEL(round_figures, lq_plain_round) {
     const int64_t row = (int64_t)lq_task_id();
     const lq_round_args *a = &p.r.a;
-    const bool lanes = a->type.kind == LQ_W_INT, plain = a->type.kind == LQ_W_PLAIN;
+    const bool coded = a->type.kind != LQ_W_PLAIN;
     lq_figures to = {0, 0, 0};
     double error = 0, norm = 0;
     if (row >= p.r.n || is_bad(&p, row)) return;
-    const double unit = lanes ? (double)p.top[row] : 0;
+    const double unit = coded ? (double)p.top[row] : 0;
     for (int64_t g = 0; g < p.r.groups; g++) {
         const int64_t end = least_of((g + 1) * p.r.group, p.r.k);
-        if (lanes && lq_round_scale_at(&p.r, row, g) != 0) continue;
+        if (coded && lq_round_scale_at(&p.r, row, g) != 0) continue;
         for (int64_t c = g * p.r.group; c < end; c++)
-            lq_figures_add(&to, lq_round_element(a, row, c), plain ?
-                lq_elem_read(a->type.elem, a->q, (size_t)(row * p.r.k + c)) : lq_round_back(&p.r, row, c));
+            lq_figures_add(&to, lq_round_element(a, row, c), coded ? lq_round_back(&p.r, row, c)
+                : lq_elem_read(a->type.elem, a->q, (size_t)(row * p.r.k + c)));
     }
-    for (int i = 0; lanes && i < LQ_ROUND_LANES; i++) {
+    for (int i = 0; coded && i < LQ_ROUND_LANES; i++) {
         const float *lane = p.lane + 3 * (row * LQ_ROUND_LANES + i);
         const double most = (double)lane[2] * unit;
         error += (double)lane[0];
