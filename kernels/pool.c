@@ -6,6 +6,7 @@
 // nobody waits for a worker that has not woken up.
 #include "kernels/pool.h"
 #include "kernels/groups.h"
+#include "kernels/nodes.h"
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -30,7 +31,7 @@ struct lq_pool {
     _Atomic(lq_task *) fn;
     _Atomic(void *) arg;
     atomic_bool stop;
-    int threads;
+    int threads, wanted; // wanted: those there will be
     bool spin;
     worker *workers; // [threads], [0] unused
 };
@@ -86,6 +87,7 @@ static void work(lq_pool *p, uint32_t run, int id) {
 static void *worker_main(void *arg) {
     const worker *w = arg;
     lq_pool *p = w->pool;
+    if (p->spin) lq_nodes_bind(LQ_NODES_ROOT, w->id, p->wanted);
     for (uint32_t seen = 0;;) {
         if (!spin_while(p, &p->run, seen)) {
             atomic_fetch_add(&p->asleep, 1);
@@ -160,7 +162,7 @@ bool lq_pool_open(int threads, lq_pool **out, lq_err *err) {
         free(workers);
         return lq_fail(err, LQ_E_MEMORY, "threads: no memory for %d", threads);
     }
-    *p = (lq_pool){.threads = 1, .spin = threads <= have, .workers = workers};
+    *p = (lq_pool){.threads = 1, .wanted = threads, .spin = threads <= have, .workers = workers};
     for (int i = 1; i < threads; i++) {
         workers[i] = (worker){.pool = p, .id = i};
         int e = pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]);

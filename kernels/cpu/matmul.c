@@ -345,8 +345,9 @@ typedef struct shares { lq_cpu *cpu; const void *job; run_fn *fn; int runs, work
 
 static void share_task(void *arg, int task, int worker) {
     const shares *s = arg;
+    (void)task;
     for (int i = 0; i < s->workers; i++) {
-        const int owner = (task + i) % s->workers, end = (int)((int64_t)s->runs * (owner + 1) / s->workers);
+        const int owner = (worker + i) % s->workers, end = (int)((int64_t)s->runs * (owner + 1) / s->workers);
         for (int run; (run = atomic_fetch_add_explicit(&s->cpu->next[owner].run, 1, memory_order_relaxed)) < end;)
             s->fn(s->job, run, worker);
     }
