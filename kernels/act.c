@@ -2,16 +2,17 @@
 // nothing and cannot fail.
 #include "kernels/ops.h"
 
-// Whether products are of bf16, which every 8-bit float is, where a scale holds for `cell` columns (0: the row's).
-static bool by_halves(const lq_dev *d, const lq_wtype *w, size_t cell) {
-    const bool small = w->elem == LQ_E4M3 || w->elem == LQ_E5M2;
+// Whether products are of bf16, which every 8-bit float is, where scales that are no shifts, and those of activations
+// that have one for `group` columns (0: for the row), hold for multiples of 128 columns.
+static bool by_halves(const lq_dev *d, const lq_wtype *w, int group) {
+    const bool small = w->elem == LQ_E4M3 || w->elem == LQ_E5M2, scaled = w->kind == LQ_W_FLOAT && !lq_fp8_shifts(w);
     if (!d->bf16 || d->numerics == LQ_NUM_EXACT || (w->kind != LQ_W_PLAIN && w->kind != LQ_W_FLOAT)) return false;
-    return w->elem == LQ_BF16 || (small && cell % 128 == 0);
+    return w->elem == LQ_BF16 || (small && group % 128 == 0 && (!scaled || w->group % 128 == 0));
 }
 
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w) {
     if (w->act.elem != LQ_F32) return w->act;
-    if (by_halves(d, w, w->kind == LQ_W_FLOAT ? (size_t)w->group : 0)) return (lq_atype){.elem = LQ_BF16};
+    if (by_halves(d, w, 0)) return (lq_atype){.elem = LQ_BF16};
     const bool whole = w->kind == LQ_W_INT || lq_wtype_book(w);
     if (!whole || !d->q8 || d->numerics == LQ_NUM_EXACT || lq_x86_group(w) > LQ_GROUP_MAX)
         return (lq_atype){.elem = LQ_F32};
@@ -31,18 +32,18 @@ static int common(int a, int b) { // their largest common divisor; 0 divides not
     return a;
 }
 
-// k of a cell: no scale, neither of the weight nor of the activations, changes within one.
-static size_t cell_of(const lq_weight *w, lq_atype t) {
+// k of a cell: no scale, neither of the weight nor of the activations, changes within one; halves: but for shifts.
+static size_t cell_of(const lq_weight *w, lq_atype t, bool halves) {
+    const int group = halves && lq_fp8_shifts(&w->type) ? 0 : w->type.group;
     if (t.elem == LQ_BF16) return (size_t)w->k; // there is none
-    if (t.elem == LQ_E4M3) return w->type.group || t.group ? (size_t)common(w->type.group, t.group) : (size_t)w->k;
+    if (t.elem == LQ_E4M3) return group || t.group ? (size_t)common(group, t.group) : (size_t)w->k;
     const int unit = common(lq_x86_group(&w->type), t.group);
     return (size_t)(unit > LQ_GROUP_MAX ? common(unit, LQ_GROUP_MAX) : unit); // int32 has to hold its sum
 }
 
 bool lq_act_halves(const lq_dev *d, const lq_weight *w) {
     const lq_atype t = lq_act_type(d, &w->type);
-    const bool whole = !w->type.group && !t.group;
-    return t.elem == LQ_BF16 || (t.elem == LQ_E4M3 && by_halves(d, &w->type, whole ? 0 : cell_of(w, t)));
+    return t.elem == LQ_BF16 || (t.elem == LQ_E4M3 && by_halves(d, &w->type, t.group));
 }
 
 bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b) {
@@ -51,8 +52,9 @@ bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b) {
     if (a->perm != b->perm || a->smooth != b->smooth || a->outlier != b->outlier || a->outliers != b->outliers)
         return false;
     if (t.fixed && (a->act_scale != b->act_scale || a->act_zero != b->act_zero)) return false;
-    if (lq_act_halves(d, a) != lq_act_halves(d, b)) return false;
-    return t.elem == LQ_F32 || cell_of(a, t) == cell_of(b, t);
+    const bool halves = lq_act_halves(d, a);
+    if (halves != lq_act_halves(d, b)) return false;
+    return t.elem == LQ_F32 || cell_of(a, t, halves) == cell_of(b, t, halves);
 }
 
 // Bytes of q, scale, sum and zero, each up to a 64-byte border.
@@ -73,7 +75,8 @@ static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell, boo
 size_t lq_act_bytes(const lq_dev *d, const lq_weight *w, int rows) {
     const lq_atype t = lq_act_type(d, &w->type);
     if (t.elem == LQ_F32) return 0;
-    const sizes s = sizes_of(w, t, rows, cell_of(w, t), lq_act_halves(d, w));
+    const bool halves = lq_act_halves(d, w);
+    const sizes s = sizes_of(w, t, rows, cell_of(w, t, halves), halves);
     return s.q + s.scale + s.sum + s.zero;
 }
 
@@ -88,8 +91,8 @@ void lq_act_bind(const lq_dev *d, lq_act *a, const lq_weight *w, int rows, void 
         a->q_row = bf16_row(w->k);
         return;
     }
-    const size_t cell = cell_of(w, t);
     a->halves = lq_act_halves(d, w);
+    const size_t cell = cell_of(w, t, a->halves);
     const sizes s = sizes_of(w, t, rows, cell, a->halves);
     char *at = base;
     a->q = at;

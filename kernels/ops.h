@@ -494,8 +494,14 @@ void lq_dev_close(lq_dev *d);
 // THE rule: what activations a weight wants. What its type says, in every mode; else, not in exact mode, on a device
 // with q8 ints and tables that have a name want I8 with their own group, LQ_ROW_GROUP where a row has one scale (groups
 // over LQ_GROUP_MAX: none), and on a device with bf16 plain BF16 weights want BF16, as 8-bit floats do whose scales
-// hold for a multiple of 128 columns; all others F32.
+// hold for a multiple of 128 columns, or are shifts; all others F32.
 lq_atype lq_act_type(const lq_dev *d, const lq_wtype *w);
+// Whether scales of 8-bit floats are powers of two for multiples of 32 columns (mxfp8): elements times these are bf16
+// as well, but for what is below its normal range, 0, and above it, infinite or NaN.
+static inline bool lq_fp8_shifts(const lq_wtype *t) {
+    return t->kind == LQ_W_FLOAT && t->scale == LQ_E8M0 && t->group && t->group % 32 == 0;
+}
+
 // Whether products with w are of bf16: such activations, or E4M3 that a CPU holds so.
 bool lq_act_halves(const lq_dev *d, const lq_weight *w);
 // What attention rounds to before it multiplies: BF16 on a device with bf16, not in exact mode, nor where the cache is

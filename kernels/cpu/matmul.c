@@ -68,13 +68,14 @@ static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight 
     }
 }
 
-// What the elements of `rows` weight rows from n on, without scales, came to over a part of K that begins at k0 is
-// added to y: y = y + sum * (wscale * ascale), multiply and add apart. sum [m1 - m0][TALL_ROWS].
+// What the elements of `rows` weight rows from n on, without scales (bf16: but shifts), came to over a part of K from
+// k0 on is added to y: y = y + sum * (wscale * ascale), multiply and add apart. sum [m1 - m0][TALL_ROWS].
 static void sums_scaled(const lq_weight *w, const lq_act *a, int64_t n, int rows, int64_t k0, int64_t cell, int m0,
                         int m1, const float *sum, float *y, size_t ldy) {
     const float *ascale = a->type.elem == LQ_E4M3 ? a->scale + (size_t)(k0 / cell) * (size_t)a->x.rows : NULL;
+    const bool scaled = w->type.kind == LQ_W_FLOAT && !((a->halves || !ascale) && lq_fp8_shifts(&w->type));
     float scale[TALL_ROWS];
-    for (int r = 0; r < rows; r++) scale[r] = w->type.kind == LQ_W_FLOAT ? lq_ukr_scale(w, n + r, k0) : 1;
+    for (int r = 0; r < rows; r++) scale[r] = scaled ? lq_ukr_scale(w, n + r, k0) : 1;
     for (int m = m0; m < m1; m++, sum += TALL_ROWS) {
         const float by = ascale ? ascale[m] : 1;
         float *to = y + (size_t)m * ldy + (size_t)n;

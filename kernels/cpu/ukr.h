@@ -25,10 +25,10 @@ static inline int64_t lq_i8_span(const lq_weight *w, const lq_act *a) {
 // those of the kernels beside which they stand.
 enum { LQ_ANY_ROWS = 8, LQ_HALF_ROWS = 4 };
 
-// k within which no scale changes of 8-bit floats x bf16 activations, or E4M3 ones held so.
+// k within which no scale that is no shift changes of 8-bit floats x bf16 activations, or E4M3 ones held so.
 static inline int64_t lq_fp8_cell(const lq_weight *w, const lq_act *a) {
     if (a->type.elem == LQ_E4M3) return (int64_t)a->q_group;
-    return w->type.kind == LQ_W_FLOAT && w->type.group ? w->type.group : w->k;
+    return w->type.kind == LQ_W_FLOAT && w->type.group && !lq_fp8_shifts(&w->type) ? w->type.group : w->k;
 }
 
 // k of a part of K that 8-bit floats become bf16 for.
@@ -50,7 +50,8 @@ typedef void lq_ukr_many(const lq_weight *w, const lq_act *a, int64_t t0, int64_
 // dst[tile_n][k1 - k0]: exactly lq_weight_row's numbers. Rows behind w->n are not written.
 typedef void lq_ukr_rows(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst);
 
-// Tile t, columns k0..k1, of 8-bit floats as bf16, which each of them is, without scales: dst[tile_n][k1 - k0].
+// Tile t, columns k0..k1, of 8-bit floats as bf16, which each of them is, without scales but shifts:
+// dst[tile_n][k1 - k0].
 typedef void lq_ukr_halves(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, uint16_t *dst);
 
 // Columns k0..k1 of a tile of LQ_X86_ROWS rows of int codes, or of a codebook's whole numbers, as int8 of layout x86,

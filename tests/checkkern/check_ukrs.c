@@ -275,6 +275,44 @@ static void check_saturated(const lq_dev *ref, const lq_ukr *u, const lq_wtype *
     ck_done(what);
 }
 
+// Scales that are shifts are taken into the numbers of bf16: exactly those, 0 where bf16 has no normal number, none
+// beyond all that it has. A weight row has one element whose scale and code are tried, the activations are 1.
+static void check_shifts(const lq_dev *ref, const lq_ukr *u, int rows) {
+    static const uint8_t scales[] = {0, 1, 7, 9, 100, 126, 127, 128, 200, 245, 247, 254, 255};
+    enum { N = 256 * sizeof scales, K = 320 };
+    const lq_wtype t = {.kind = LQ_W_FLOAT, .elem = u->elem, .bits = 8, .group = 32, .scale = LQ_E8M0};
+    char what[200];
+    const lq_weight w = ck_weight(&t, N, K, 0);
+    uint8_t *q = (uint8_t *)(uintptr_t)w.q, *s = (uint8_t *)(uintptr_t)w.scale;
+    memset(q, 0, (size_t)N * K);
+    memset(s, 127, (size_t)N * (K / 32));
+    for (int r = 0; r < N; r++) {
+        const int at = r * 37 % K;
+        q[r * K + at] = (uint8_t)r;
+        s[r * (K / 32) + at / 32] = scales[r / 256];
+    }
+    const lq_mat x = ck_mat(rows, K, 0), y = ck_mat(rows, N, 0);
+    for (int i = 0; i < rows * K; i++) lq_mat_row(&x, i / K)[i % K] = 1;
+    const lq_act a = act_for(u, &x, &w);
+    name_of(u, &w, rows, what, sizeof what);
+    lq_ukr_tiles(ref, u, &w, &a, 0, (N + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride, ck_buf(LQ_SHARE, 0));
+    int wrong = 0;
+    for (int r = 0; r < N; r++) {
+        float number;
+        const uint8_t code = (uint8_t)r, scale = scales[r / 256];
+        lq_dtypes[u->elem].to_f32(&code, &number, 1);
+        double want = ldexp((double)number, scale - 127);
+        if (fabs(want) < 0x1p-126) want = 0;
+        const bool none = scale == 255 || !(fabs(want) < 0x1p128);
+        for (int m = 0; m < rows; m++) {
+            const float got = lq_mat_row(&y, m)[r];
+            wrong += none ? isfinite(got) : (double)got != want;
+        }
+    }
+    CHECK(wrong == 0, "%s: %d shifted numbers of %d", what, wrong, N * rows);
+    ck_done(what);
+}
+
 // --- which types and shapes ---
 
 static const struct {
@@ -362,6 +400,7 @@ static void check_row(const lq_dev *ref, const lq_ukr *u) {
         if (u->rows) check_tiles(ref, u, &t);
         tried++;
     }
+    if (u->act == LQ_BF16 && u->kind == LQ_W_FLOAT) check_shifts(ref, u, 3), check_shifts(ref, u, 33);
     if (u->act == LQ_I8) check_widest(ref, u);
     if (u->act == LQ_I8) check_parts(ref, u, 5);
     CHECK(tried > 0, "%s: none of the types to try (types.c) fits this row", u->name);

@@ -59,6 +59,12 @@ static void add_acts(void) {
         if (i % 2) t.scale = LQ_F16, t.elem = LQ_E5M2;
         add(t);
     }
+    static const int shifts[][2] = {{32, 0}, {64, 128}, {96, 64}, {128, 256}};
+    for (size_t i = 0; i < sizeof shifts / sizeof *shifts; i++) {
+        t = e4m3;
+        t.scale = LQ_E8M0, t.elem = i % 2 ? LQ_E5M2 : LQ_E4M3, t.group = shifts[i][0], t.act.group = shifts[i][1];
+        add(t);
+    }
 }
 
 static void add_others(void) {
@@ -88,6 +94,8 @@ static void add_others(void) {
                        .rows = bands[i / 2 % 6], .scale = scales[i % 3]});
     add((lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 128, .rows = 128, .scale = LQ_F32});
     add((lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 2304, .scale = LQ_E4M3});
+    add((lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 32, .scale = LQ_E8M0});
+    add((lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E5M2, .bits = 8, .group = 96, .rows = 3, .scale = LQ_E8M0});
 }
 
 const lq_wtype *ck_types(int *n) {

@@ -1,7 +1,10 @@
 // fp8_avx512bf16.c: bf16 activations (E4M3 held so too) x rows of 8-bit floats with vdpbf16ps, and these rows as bf16
 // for AMX's product. Owns nothing.
 //
-// A code without its sign is looked up by vpermi2b among 128, once for each byte of the bf16 number that it is.
+// A code without its sign is looked up by vpermi2b among 128, once for each byte of the bf16 number that it is. Scales
+// that are shifts (mxfp8) are taken into the number: it is looked up 2^128 times as large, beyond what bf16 has, and
+// the exponent is made less by 128 less the shift; what is below 1 then becomes 0, what is beyond all numbers infinite
+// or NaN.
 //
 // Order of sums, the same at every M: K is cut at CUT columns, at fewer where a cell ends. In a cut lane i adds
 // k = 2i + 1 and 2i (mod 32), as the instruction does, from 0; lanes are added 8, 4, 2 and 1 apart, and the sum is
@@ -10,6 +13,7 @@
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
+#include <math.h>
 
 enum { STEP = 64 /* codes */, TILE = 4 /* rows */, CUT = 2048, CELLS = CUT / 128, TALL = 6, TALL_CELLS = 3, BAND = 96,
        X_BYTES = 512 * 1024 /* of activations, in the second cache */ };
@@ -19,6 +23,9 @@ enum { STEP = 64 /* codes */, TILE = 4 /* rows */, CUT = 2048, CELLS = CUT / 128
                  : (C) > 1 ? 0x3b80 + ((C) & 1) * 64 : (C) * 0x3b00)
 #define E5M2(C) ((C) > 124 ? 0x7fc0 : (C) == 124 ? 0x7f80 : (C) > 3 ? ((C) << 5) + (112 << 7) \
                  : (C) > 1 ? 0x3800 + ((C) & 1) * 64 : (C) * 0x3780)
+#define RAISED(F, C) ((C) == 0 ? 0 : F(C) >= 0x7f80 ? 0xffff : F(C) + (128 << 7))
+#define E4M3_RAISED(C) RAISED(E4M3, C)
+#define E5M2_RAISED(C) RAISED(E5M2, C)
 #define LOW(N) ((N) & 255)
 #define HIGH(N) ((N) >> 8)
 #define EIGHT(BYTE, F, C) BYTE(F(C)), BYTE(F(C + 1)), BYTE(F(C + 2)), BYTE(F(C + 3)), BYTE(F(C + 4)), BYTE(F(C + 5)), \
@@ -26,54 +33,92 @@ enum { STEP = 64 /* codes */, TILE = 4 /* rows */, CUT = 2048, CELLS = CUT / 128
 #define HALF(BYTE, F, C) EIGHT(BYTE, F, C), EIGHT(BYTE, F, C + 8), EIGHT(BYTE, F, C + 16), EIGHT(BYTE, F, C + 24), \
     EIGHT(BYTE, F, C + 32), EIGHT(BYTE, F, C + 40), EIGHT(BYTE, F, C + 48), EIGHT(BYTE, F, C + 56)
 #define BYTES(F) {{HALF(LOW, F, 0), HALF(LOW, F, 64)}, {HALF(HIGH, F, 0), HALF(HIGH, F, 64)}}
-static const _Alignas(64) uint8_t e4m3[2][128] = BYTES(E4M3), e5m2[2][128] = BYTES(E5M2);
+static const _Alignas(64) uint8_t e4m3[2][2][128] = {BYTES(E4M3), BYTES(E4M3_RAISED)},
+                                  e5m2[2][2][128] = {BYTES(E5M2), BYTES(E5M2_RAISED)};
 
 typedef struct book { __m512i low[2], high[2]; } book;
-INLINE book book_of(lq_dtype t) {
-    const uint8_t(*b)[128] = t == LQ_E4M3 ? e4m3 : e5m2;
+INLINE book book_of(const lq_wtype *t) {
+    const bool raised = lq_fp8_shifts(t);
+    const uint8_t(*b)[128] = t->elem == LQ_E4M3 ? e4m3[raised] : e5m2[raised];
     return (book){{_mm512_load_si512(b[0]), _mm512_load_si512(b[0] + 64)},
                   {_mm512_load_si512(b[1]), _mm512_load_si512(b[1] + 64)}};
 }
 
-// 64 codes: turned so that what two unpacks make of the two bytes of each is in order.
+// 64 codes: turned so that what two unpacks make of the two bytes of each is in order. less: by what their exponents
+// are, in place, for each 32 codes; NULL: they are not raised.
 typedef struct halves { __m512i first, second; } halves;
-INLINE halves halves_of(__m512i v, const book *b) {
+INLINE halves halves_of(__m512i v, const book *b, const uint16_t *less) {
     const __m512i turned = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7), v);
     const __m512i low = _mm512_permutex2var_epi8(b->low[0], turned, b->low[1]);
     __m512i high = _mm512_permutex2var_epi8(b->high[0], turned, b->high[1]);
-    high = _mm512_ternarylogic_epi32(high, turned, _mm512_set1_epi8((char)0x80), 0xf8 /* high | (turned & sign) */);
-    return (halves){_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
+    if (!less) {
+        high = _mm512_ternarylogic_epi32(high, turned, _mm512_set1_epi8((char)0x80), 0xf8 /* high | (turned & sign) */);
+        return (halves){_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
+    }
+    const __m512i sign = _mm512_set1_epi16((short)0x8000), nan = _mm512_set1_epi16(0x7fc0);
+    const __m512i l = _mm512_subs_epu16(_mm512_unpacklo_epi8(low, high), _mm512_set1_epi16((short)less[0]));
+    const __m512i h = _mm512_subs_epu16(_mm512_unpackhi_epi8(low, high), _mm512_set1_epi16((short)less[1]));
+    return (halves){
+        _mm512_ternarylogic_epi32(_mm512_min_epu16(l, nan), _mm512_unpacklo_epi8(turned, turned), sign, 0xf8),
+        _mm512_ternarylogic_epi32(_mm512_min_epu16(h, nan), _mm512_unpackhi_epi8(turned, turned), sign, 0xf8)};
 }
 
-INLINE halves halves_some(const uint8_t *q, int n, const book *b) { // fewer than 64, then zeros
-    return halves_of(_mm512_maskz_loadu_epi8(((uint64_t)1 << n) - 1, q), b);
+INLINE halves halves_some(const uint8_t *q, int n, const book *b, const uint16_t *less) { // fewer than 64, then zeros
+    return halves_of(_mm512_maskz_loadu_epi8(((uint64_t)1 << n) - 1, q), b, less);
+}
+
+// Of columns k .. k + n of a row, each 32 of them (and of whole 64): what their exponents are to be less by, from the
+// scales of its groups. True: a scale is NaN.
+INLINE bool less_of(const lq_weight *w, int64_t row, int64_t k, int64_t n, uint16_t *less) {
+    const lq_wtype *t = &w->type;
+    const int64_t band = t->rows > 1 ? row / t->rows : row, each = t->group / 32;
+    const int64_t at = k / 32, last = (k + n - 1) / 32, end = (k + n + 63) / 64 * 2;
+    const uint8_t *s = (const uint8_t *)w->scale + band * lq_weight_groups(t, w->k);
+    bool nan = false;
+    int64_t i = at;
+    for (; each == 1 && i + 32 <= last + 1; i += 32) {
+        const __m256i code = _mm256_loadu_si256((const __m256i *)(const void *)(s + i));
+        const __m512i by = _mm512_sub_epi16(_mm512_set1_epi16(255), _mm512_cvtepu8_epi16(code));
+        nan |= _mm512_testn_epi16_mask(by, by) != 0;
+        _mm512_storeu_si512(less + (i - at), _mm512_slli_epi16(by, 7));
+    }
+    for (; i < end; i++) {
+        const int code = i <= last ? s[i / each] : 0;
+        nan |= code == 255;
+        less[i - at] = (uint16_t)((255 - code) << 7);
+    }
+    return nan;
 }
 
 // --- rows as bf16 ---
 
 // padded: zeros up to a multiple of 64 too.
-INLINE void row_halves(const uint8_t *q, int n, const book *b, uint16_t *dst, const bool padded) {
+INLINE void row_halves(const uint8_t *q, int n, const book *b, const uint16_t *less, uint16_t *dst, const bool padded) {
     int i = 0;
     for (; i + STEP <= n; i += STEP) {
-        const halves h = halves_of(_mm512_loadu_si512(q + i), b);
+        const halves h = halves_of(_mm512_loadu_si512(q + i), b, less ? less + i / 32 : NULL);
         _mm512_storeu_si512(dst + i, h.first);
         _mm512_storeu_si512(dst + i + 32, h.second);
     }
     if (i == n) return;
     const uint64_t some = padded ? ~(uint64_t)0 : ((uint64_t)1 << (n - i)) - 1;
-    const halves h = halves_some(q + i, n - i, b);
+    const halves h = halves_some(q + i, n - i, b, less ? less + i / 32 : NULL);
     _mm512_mask_storeu_epi16(dst + i, (__mmask32)some, h.first);
     _mm512_mask_storeu_epi16(dst + i + 32, (__mmask32)(some >> 32), h.second);
 }
 
 lq_ukr_halves lq_rows_bf16_bf16_fp8any_avx512bf16; // named in ukr.c
 void lq_rows_bf16_bf16_fp8any_avx512bf16(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, uint16_t *dst) {
-    const book b = book_of(w->type.elem);
+    const book b = book_of(&w->type);
+    const bool shifts = lq_fp8_shifts(&w->type);
     const int n = (int)(k1 - k0);
+    uint16_t less[LQ_FP8_CUT / 32];
     for (int64_t r = t * LQ_ANY_ROWS; r < (t + 1) * LQ_ANY_ROWS && r < w->n; r++, dst += n) {
         const uint8_t *q = (const uint8_t *)w->q + (size_t)(r * w->k + k0);
         for (int i = 0; i < n; i += 64) _mm_prefetch((const char *)q + i + LQ_ANY_ROWS * (size_t)w->k, _MM_HINT_T0);
-        row_halves(q, n, &b, dst, false);
+        const bool nan = shifts && less_of(w, r, k0, n, less);
+        row_halves(q, n, &b, shifts ? less : NULL, dst, false);
+        for (int i = 0; nan && i < n; i++) dst[i] = 0x7fc0;
     }
 }
 
@@ -87,6 +132,7 @@ typedef struct area { // of one call
     int64_t n, k, cell;
     float *y;
     size_t ldy;
+    bool shifts;
     book b;
 } area;
 
@@ -97,6 +143,7 @@ typedef struct cut {
     const uint8_t *q[TILE]; // rows behind the last weight repeat it and are not stored
     float scale[CELLS][TILE];
     uint16_t *wide;         // [TILE][CUT], or NULL
+    uint16_t less[TILE][CUT / 32]; // of scales that are shifts
 } cut;
 
 // Lines of the next tile, asked for while this one is computed with, one row behind the other, as memory likes it.
@@ -117,15 +164,16 @@ INLINE void dots(const __m512i v[TILE], const uint16_t *const x[TALL], __m512 s[
 
 // n columns, up to 64.
 INLINE void step(const area *a, const cut *c, const uint16_t *const x[TALL], __m512 s[TILE][TALL], int64_t k, int n,
-                 const int M, const bool wide) {
+                 const int M, const bool wide, const bool shifts) {
     __m512i first[TILE], second[TILE];
     EACH (int r = 0; r < TILE; r++) {
         if (wide) {
             first[r] = _mm512_load_si512(c->wide + r * CUT + k);
             continue;
         }
-        const halves h = n == STEP ? halves_of(_mm512_loadu_si512(c->q[r] + k), &a->b)
-                                   : halves_some(c->q[r] + k, n, &a->b);
+        const uint16_t *less = shifts ? c->less[r] + k / 32 : NULL;
+        const halves h = n == STEP ? halves_of(_mm512_loadu_si512(c->q[r] + k), &a->b, less)
+                                   : halves_some(c->q[r] + k, n, &a->b, less);
         first[r] = h.first, second[r] = h.second;
     }
     dots(first, x, s, k, M);
@@ -140,7 +188,8 @@ INLINE void zero(__m512 s[TILE][TALL], const int M) {
 }
 
 // A tile's cut against M rows. `cells`: it has several.
-INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, const bool cells, const bool wide) {
+INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, const bool cells, const bool wide,
+                  const bool shifts) {
     const uint16_t *x[TALL];
     const int64_t len = c->end - c->k;
     __m512 s[TILE][TALL], f[TILE][TALL];
@@ -158,9 +207,9 @@ INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, 
         const int64_t end = cells && len - k > a->cell ? k + a->cell : len;
         for (; k + STEP <= end; k += STEP) {
             if (next) lines_ask(next);
-            step(a, c, x, s, k, STEP, M, wide);
+            step(a, c, x, s, k, STEP, M, wide, shifts);
         }
-        if (k < end) step(a, c, x, s, k, (int)(end - k), M, wide);
+        if (k < end) step(a, c, x, s, k, (int)(end - k), M, wide, shifts);
         k = end;
         if (!cells) break;
         EACH (int r = 0; r < TILE; r++)
@@ -178,17 +227,19 @@ INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, 
 
 typedef void block_fn(const area *a, const cut *c, int m, lines *next);
 typedef block_fn *const blocks[TALL];
-#define BLOCK(M, NAME, SEVERAL, WIDE)                                               \
+#define BLOCK(M, NAME, ...)                                                         \
     static void NAME##M(const area *a, const cut *c, int m, lines *next) {          \
-        block(a, c, m, next, M, SEVERAL, WIDE);                                     \
+        block(a, c, m, next, M, __VA_ARGS__);                                       \
     }
 #define TO_3(NAME, ...) BLOCK(1, NAME, __VA_ARGS__) BLOCK(2, NAME, __VA_ARGS__) BLOCK(3, NAME, __VA_ARGS__)
 #define TO_6(NAME, ...) TO_3(NAME, __VA_ARGS__) BLOCK(4, NAME, __VA_ARGS__) BLOCK(5, NAME, __VA_ARGS__) \
     BLOCK(6, NAME, __VA_ARGS__)
-TO_6(one_, false, false) TO_6(one_wide_, false, true) TO_3(cells_, true, false) TO_3(cells_wide_, true, true)
-static blocks one[2] = {{one_1, one_2, one_3, one_4, one_5, one_6},
-                        {one_wide_1, one_wide_2, one_wide_3, one_wide_4, one_wide_5, one_wide_6}};
-static blocks cells[2] = {{cells_1, cells_2, cells_3}, {cells_wide_1, cells_wide_2, cells_wide_3}};
+TO_6(one_, false, false, false) TO_6(one_shifts_, false, false, true) TO_6(one_wide_, false, true, false)
+TO_3(cells_, true, false, false) TO_3(cells_shifts_, true, false, true) TO_3(cells_wide_, true, true, false)
+#define THREE(NAME) NAME##1, NAME##2, NAME##3
+#define SIX(NAME) {THREE(NAME), NAME##4, NAME##5, NAME##6}
+static blocks one[3] = {SIX(one_), SIX(one_shifts_), SIX(one_wide_)}; // wide: shifts have been taken in
+static blocks cells[3] = {{THREE(cells_)}, {THREE(cells_shifts_)}, {THREE(cells_wide_)}};
 
 // Scales of rows n.. of the cells of a cut.
 static void scales_of(const area *a, cut *c) {
@@ -200,6 +251,11 @@ static void scales_of(const area *a, cut *c) {
     const int64_t skip = c->cell - first * each; // of these, of the first scale
     for (int r = 0; r < TILE; r++) {
         const int64_t row = c->n + r < a->n ? c->n + r : a->n - 1, band = t->rows > 1 ? row / t->rows : row;
+        if (a->shifts) { // they are in the numbers
+            const bool nan = less_of(w, row, c->k, c->end - c->k, c->less[r]);
+            for (int g = 0; g < c->cells; g++) c->scale[g][r] = nan ? NAN : 1;
+            continue;
+        }
         float s[CELLS] = {1};
         const size_t at = (size_t)(band * groups + first) * lq_dtype_size(t->scale);
         if (t->kind == LQ_W_FLOAT) lq_dtypes[t->scale].to_f32((const char *)w->scale + at, s, (size_t)count);
@@ -223,7 +279,7 @@ static void cut_begin(const area *a, int64_t t, int64_t k, uint16_t *wide, cut *
     for (int r = 0; r < TILE; r++) {
         const int64_t row = c->n + r < a->n ? c->n + r : a->n - 1;
         c->q[r] = (const uint8_t *)a->w->q + (size_t)row * (size_t)a->k + (size_t)k;
-        if (wide) row_halves(c->q[r], (int)(c->end - k), &a->b, wide + r * CUT, true);
+        if (wide) row_halves(c->q[r], (int)(c->end - k), &a->b, a->shifts ? c->less[r] : NULL, wide + r * CUT, true);
     }
 }
 
@@ -232,7 +288,7 @@ static void parts_run(const area *a, const cut *c, int m, int m1, lines *next) {
     const blocks *fns = c->cells > 1 ? cells : one;
     for (int p = 0, tall; p < parts; p++, m += tall) {
         tall = (m1 - m + parts - p - 1) / (parts - p);
-        fns[c->wide != NULL][tall - 1](a, c, m, next);
+        fns[c->wide ? 2 : a->shifts][tall - 1](a, c, m, next);
     }
 }
 
@@ -265,7 +321,7 @@ void lq_matmul_f32_bf16_fp8any_avx512bf16(const lq_weight *w, const lq_act *act,
     const bool e4m3_act = act->type.elem == LQ_E4M3;
     const area a = {.w = w, .x = act->q, .ascale = e4m3_act ? act->scale : NULL, .x_row = act->q_row,
                     .all = (size_t)act->x.rows, .n = w->n, .k = w->k, .cell = lq_fp8_cell(w, act),
-                    .y = y, .ldy = ldy, .b = book_of(w->type.elem)};
+                    .y = y, .ldy = ldy, .shifts = lq_fp8_shifts(&w->type), .b = book_of(&w->type)};
     _Alignas(64) uint16_t wide[TILE * CUT]; // codes become bf16 once, if more than a block of rows meets them
     const int rows = m1 - m0, most = a.cell <= CUT / 2 && a.cell < a.k ? TALL_CELLS : TALL;
     if (rows <= BAND && (size_t)rows * a.x_row * sizeof *a.x <= X_BYTES) {
