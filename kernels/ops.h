@@ -454,7 +454,7 @@ typedef enum lq_numerics {
 
 typedef struct lq_dev_opts {
     int threads;           // CPU: 0 = all cores of this process
-    const char *isa;       // NULL or "auto"; "c", "avx2", "avx512", "avx512bf16", "amx": no better than this
+    const char *isa;       // NULL or "auto"; "c", "avx2", "avxvnni", "avx512", "avx512bf16", "amx": no better
     lq_numerics numerics;
     bool rough;            // `matmul` may take f32 as two numbers of bf16 where that is faster: 2^-15 off at most
 } lq_dev_opts;

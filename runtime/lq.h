@@ -24,7 +24,7 @@ typedef struct lq_model lq_model;
 
 typedef struct lq_model_opts {
     const char *device;  // "cpu" (default), "cuda", "cuda:1"
-    const char *isa;     // cpu: "auto" (default), "c", "avx2", "avx512", "avx512bf16", "amx"
+    const char *isa;     // cpu: "auto" (default), "c", "avx2", "avxvnni", "avx512", "avx512bf16", "amx"
     int threads;         // cpu: 0 = one per core this process may use
     int ctx;             // longest sequence; 0 = what the model was made for
     const char *kv;      // of the KV cache: "auto" (default: f16, or bf16 where attention computes with it; exact

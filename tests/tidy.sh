@@ -99,8 +99,8 @@ scan '/^[A-Za-z_][A-Za-z0-9_ *]*[ *][a-z_][A-Za-z0-9_]*\(/ && !/^(static|INLINE|
 # In kernels/: lq_<noun>_..., and a function of one instruction set lives in its file and is named after it.
 scan '/^[A-Za-z].*[ *]lq_[a-z0-9_]*\(/ && /\{$/ {
         name = $0; sub(/\(.*/, "", name); sub(/.*[ *]/, "", name); isa = FILENAME; sub(/.*_/, "", isa); sub(/\.c$/, "", isa)
-        if (FILENAME ~ /_(avx2|avx512|avx512bf16|amx)\.c$/ && name !~ "_" isa "(_|$)") print FILENAME ":" FNR ": " name " does not say _" isa
-        if (name ~ /_(avx2|avx512|avx512bf16|amx)$/ && name !~ "_" isa "$") print FILENAME ":" FNR ": " name " belongs to a file of its instruction set"
+        if (FILENAME ~ /_(avx2|avxvnni|avx512|avx512bf16|amx)\.c$/ && name !~ "_" isa "(_|$)") print FILENAME ":" FNR ": " name " does not say _" isa
+        if (name ~ /_(avx2|avxvnni|avx512|avx512bf16|amx)$/ && name !~ "_" isa "$") print FILENAME ":" FNR ": " name " belongs to a file of its instruction set"
         if (name ~ /__|_$|[A-Z]/) print FILENAME ":" FNR ": " name " is no name of the grammar in docs/KERNELS.md" }' "$(grep -E '^kernels/.*\.c$' <<<"$c_files")" | rule kernel-names
 
 # Every row of the four tables is explained in docs/.
@@ -117,7 +117,7 @@ for table in lq_dtypes lq_codebooks lq_ukrs lq_archs lq_methods; do
         cat docs/*.md 2>/dev/null | grep -qiF -- "$name" || echo "$where $name, a row of $table[], is nowhere in docs/"
     done
 done | rule documented
-table_rows lq_ukrs | grep -vE ' lq_(matmul|rows|codes|moe)_[a-z0-9]+_[a-z0-9]+_[a-z0-9]+(any|x86|cuda)_(c|avx2|avx512|avx512bf16|amx|sm[0-9]+)$' |
+table_rows lq_ukrs | grep -vE ' lq_(matmul|rows|codes|moe)_[a-z0-9]+_[a-z0-9]+_[a-z0-9]+(any|x86|cuda)_(c|avx2|avxvnni|avx512|avx512bf16|amx|sm[0-9]+)$' |
     sed 's/$/ is not lq_<op>_<out>_<act>_<weight><layout>_<isa>/' | rule kernel-grammar
 for verb in $(sed -n 's/.*{&lq_verb_/\&lq_verb_/; /&lq_verb_/s/[^a-z_&]//gp' tools/lq.c | tr '&' '\n' | sed -n 's/^lq_verb_//p'); do
     grep -qs "lq ${verb//_/ }" README.md || echo "README.md:1: lq ${verb//_/ } is nowhere in it"

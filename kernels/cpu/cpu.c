@@ -143,17 +143,19 @@ static unsigned cpu_isa(void) {
     const bool avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1, f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1;
     const bool vl = b >> 31 & 1, vnni = c >> 11 & 1, vbmi = c >> 1 & 1;
     if (!avx2 || !bmi2) return 0;
-    if ((low & 0xe0) != 0xe0 || !f || !dq || !bw || !vl || !vnni) return LQ_ISA_AVX2;
-    const bool bf16 = vbmi && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
-    return LQ_ISA_AVX2 | LQ_ISA_AVX512 | (bf16 ? LQ_ISA_BF16 : 0u) |
-           (bf16 && amx_granted(low) ? LQ_ISA_AMX : 0u);
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) a = 0;
+    const unsigned narrow = LQ_ISA_AVX2 | (a >> 4 & 1 ? LQ_ISA_VNNI : 0u);
+    if ((low & 0xe0) != 0xe0 || !f || !dq || !bw || !vl || !vnni) return narrow;
+    const bool bf16 = vbmi && (a >> 5 & 1);
+    return narrow | LQ_ISA_AVX512 | (bf16 ? LQ_ISA_BF16 : 0u) | (bf16 && amx_granted(low) ? LQ_ISA_AMX : 0u);
 }
 #else
 static unsigned cpu_isa(void) { return 0; }
 #endif
 
 static const struct { const char *name; unsigned isa; } caps[] = {
-    {"auto", ~0u}, {"c", 0}, {"avx2", LQ_ISA_AVX2}, {"avx512", LQ_ISA_AVX2 | LQ_ISA_AVX512},
+    {"auto", ~0u}, {"c", 0}, {"avx2", LQ_ISA_AVX2}, {"avxvnni", LQ_ISA_AVX2 | LQ_ISA_VNNI},
+    {"avx512", LQ_ISA_AVX2 | LQ_ISA_AVX512},
     {"avx512bf16", LQ_ISA_AVX2 | LQ_ISA_AVX512 | LQ_ISA_BF16},
     {"amx", LQ_ISA_AVX2 | LQ_ISA_AVX512 | LQ_ISA_BF16 | LQ_ISA_AMX},
 };
@@ -165,7 +167,7 @@ static bool isa_cap(const char *name, unsigned *isa, lq_err *err) {
             *isa = cpu_isa() & caps[i].isa;
             return true;
         }
-    return lq_fail(err, LQ_E_USAGE, "isa: found \"%.40s\", expected auto, c, avx2, avx512, avx512bf16 or amx", name);
+    return lq_fail(err, LQ_E_USAGE, "isa: found \"%.40s\", expected auto, c, avx2, avxvnni, avx512, avx512bf16 or amx", name);
 }
 
 static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
@@ -187,7 +189,7 @@ static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
         c->q8 = &lq_q8_avx2;
         c->spread = lq_spread_avx2;
         c->loss = lq_loss_avx2;
-        name = "avx2";
+        name = isa & LQ_ISA_VNNI ? "avx2 vnni" : "avx2";
     }
     if (isa & LQ_ISA_AVX512) {
         lq_cpu_avx512_slots(o);

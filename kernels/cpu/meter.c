@@ -78,14 +78,15 @@ double lq_meter_read(lq_dev *d, const lq_span *s, size_t count) { return read_se
 
 // --- multiply-adds: independent chains of the instruction that a kernel stands on ---
 
-typedef enum peak_kind { NONE, TILE8, TILE16, DOT512, BF512, FMA512, DOT256, FMA256 } peak_kind;
+typedef enum peak_kind { NONE, TILE8, TILE16, DOT512, BF512, FMA512, DOT256, ADD256, FMA256 } peak_kind;
 typedef struct peak_job { peak_kind kind; long loops; } peak_job;
 enum { OPS = 12 }; // of the instruction in a loop
 #define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #define DOT5(R) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #R "\n"
 #define BF5(R) "vdpbf16ps %%zmm14, %%zmm15, %%zmm" #R "\n"
 #define FMA5(R) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #R "\n"
-#define DOT2(R) "vpmaddubsw %%ymm14, %%ymm15, %%ymm13\nvpaddw %%ymm13, %%ymm" #R ", %%ymm" #R "\n"
+#define DOT2(R) "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm" #R "\n"
+#define ADD2(R) "vpmaddubsw %%ymm14, %%ymm15, %%ymm13\nvpaddw %%ymm13, %%ymm" #R ", %%ymm" #R "\n"
 #define FMA2(R) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #R "\n"
 #define TILES(OP) OP(0) OP(1) OP(2) OP(3) OP(4) OP(5)
 #define TILE8(R) "tdpbssd %%tmm7, %%tmm6, %%tmm" #R "\n"
@@ -116,13 +117,14 @@ static void peak_part(void *arg, int task, int worker) {
     if (j->kind == BF512) LOOP(BF5);
     if (j->kind == FMA512) LOOP(FMA5);
     if (j->kind == DOT256) LOOP(DOT2);
+    if (j->kind == ADD256) LOOP(ADD2);
     if (j->kind == FMA256) LOOP(FMA2);
 #endif
     (void)left;
 }
 
 static double peak_of(lq_dev *d, peak_kind kind, time_of of) {
-    static const int macs[] = {0, 16384, 8192, 64, 32, 16, 32, 8};
+    static const int macs[] = {0, 16384, 8192, 64, 32, 16, 32, 32, 8};
     peak_job j = {kind, kind <= TILE16 ? 6000 : 64000};
     const int tasks = lq_pool_threads(d->pool) * PARTS;
     if (kind == NONE) return 0;
@@ -135,7 +137,8 @@ static peak_kind kind_of(unsigned isa, lq_dtype act) {
     if (isa & LQ_ISA_AMX && act != LQ_F32) return act == LQ_I8 ? TILE8 : TILE16;
     if (isa & LQ_ISA_BF16 && act == LQ_BF16) return BF512;
     if (isa & LQ_ISA_AVX512) return act == LQ_I8 ? DOT512 : FMA512;
-    if (isa & LQ_ISA_AVX2) return act == LQ_I8 ? DOT256 : FMA256;
+    if (isa & LQ_ISA_VNNI && act == LQ_I8) return DOT256;
+    if (isa & LQ_ISA_AVX2) return act == LQ_I8 ? ADD256 : FMA256;
     return NONE;
 }
 

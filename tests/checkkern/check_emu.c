@@ -1,5 +1,5 @@
 // check_emu.c: devices whose AMX is tiles_emu.c; these tiles against the words of the instructions' definition, and
-// faults that they have to see.
+// faults that they have to see. Devices whose vpdpbusd of AVX-VNNI is that of AVX-512.
 #include "kernels/cpu/slots.h"
 #include "kernels/cpu/x86/tiles.h"
 #include "tests/checkkern/emulated.h"
@@ -8,18 +8,22 @@
 lq_ukr_many lq_matmul_f32_q8_int2x86_emu, lq_matmul_f32_q8_int3x86_emu, lq_matmul_f32_q8_int4x86_emu,
     lq_matmul_f32_q8_int5x86_emu, lq_matmul_f32_q8_int6x86_emu, lq_matmul_f32_q8_int8x86_emu,
     lq_matmul_f32_q8_table4x86_emu, lq_matmul_f32_bf16_bf16any_emu;
+lq_ukr_run lq_matmul_f32_q8_int2x86_evex, lq_matmul_f32_q8_int3x86_evex, lq_matmul_f32_q8_int4x86_evex,
+    lq_matmul_f32_q8_int5x86_evex, lq_matmul_f32_q8_int6x86_evex, lq_matmul_f32_q8_int8x86_evex,
+    lq_matmul_f32_q8_table4x86_evex;
 void lq_gram_emu(lq_dev *d, const lq_gram_args *a);
 void lq_attn_emu(lq_dev *d, const lq_attn_args *a);
 extern const lq_rough lq_rough_emu;
 
 static bool on;
 
-bool ck_emu_can(void) {
+bool ck_emu_can(const char *isa) {
     lq_dev *d;
+    const unsigned wanted = strcmp(isa, "amx") ? LQ_ISA_AVX512 : LQ_ISA_BF16;
     if (!lq_dev_open("cpu", &(lq_dev_opts){.isa = "avx512bf16", .threads = 1}, &d, NULL)) return false;
-    const bool bf16 = lq_cpu_of(d)->isa & LQ_ISA_BF16;
+    const bool has = lq_cpu_of(d)->isa & wanted;
     lq_dev_close(d);
-    return bf16;
+    return has;
 }
 
 void ck_emu_begin(void) { on = true; }
@@ -27,36 +31,38 @@ void ck_emu_end(void) { on = false; }
 bool ck_emu_is(void) { return on; }
 
 void ck_emu_rows(const lq_ukr **chosen) {
-    enum { ROWS = 8 };
+#define BOTH(OF)                                                                  \
+    {"lq_matmul_f32_q8_" #OF "x86_amx", lq_matmul_f32_q8_##OF##x86_emu, NULL},    \
+    {"lq_matmul_f32_q8_" #OF "x86_avxvnni", NULL, lq_matmul_f32_q8_##OF##x86_evex}
+    enum { ROWS = 15 };
     static lq_ukr rows[ROWS];
-    static const struct { const char *name; lq_ukr_many *many; } all[ROWS] = {
-        {"lq_matmul_f32_q8_int2x86_amx", lq_matmul_f32_q8_int2x86_emu},
-        {"lq_matmul_f32_q8_int3x86_amx", lq_matmul_f32_q8_int3x86_emu},
-        {"lq_matmul_f32_q8_int4x86_amx", lq_matmul_f32_q8_int4x86_emu},
-        {"lq_matmul_f32_q8_int5x86_amx", lq_matmul_f32_q8_int5x86_emu},
-        {"lq_matmul_f32_q8_int6x86_amx", lq_matmul_f32_q8_int6x86_emu},
-        {"lq_matmul_f32_q8_int8x86_amx", lq_matmul_f32_q8_int8x86_emu},
-        {"lq_matmul_f32_q8_table4x86_amx", lq_matmul_f32_q8_table4x86_emu},
-        {"lq_matmul_f32_bf16_bf16any_amx", lq_matmul_f32_bf16_bf16any_emu},
+    static const struct { const char *name; lq_ukr_many *many; lq_ukr_run *run; } all[ROWS] = {
+        BOTH(int2), BOTH(int3), BOTH(int4), BOTH(int5), BOTH(int6), BOTH(int8), BOTH(table4),
+        {"lq_matmul_f32_bf16_bf16any_amx", lq_matmul_f32_bf16_bf16any_emu, NULL},
     };
     for (; *chosen; chosen++)
         for (int i = 0; i < ROWS; i++) {
             if (strcmp((*chosen)->name, all[i].name)) continue;
             rows[i] = **chosen;
-            rows[i].many = all[i].many;
+            if (all[i].many) rows[i].many = all[i].many;
+            else rows[i].run = all[i].run;
             *chosen = &rows[i];
         }
 }
 
 bool ck_open(const lq_dev_opts *o, lq_dev **out, lq_err *err) {
     lq_dev_opts below = *o;
-    const bool emulated = on && o->isa && !strcmp(o->isa, "amx");
-    if (emulated) below.isa = "avx512bf16";
-    if (!lq_dev_open("cpu", &below, out, err) || !emulated) return *out != NULL;
+    const bool amx = on && o->isa && !strcmp(o->isa, "amx"), vnni = on && o->isa && !strcmp(o->isa, "avxvnni");
+    if (amx || vnni) below.isa = amx ? "avx512bf16" : "avx2";
+    if (!lq_dev_open("cpu", &below, out, err) || !(amx || vnni)) return *out != NULL;
     lq_cpu *c = lq_cpu_of(*out);
-    c->isa |= LQ_ISA_AMX;
+    c->isa |= amx ? LQ_ISA_AMX : LQ_ISA_VNNI;
     lq_ukr_choose(c->isa, c->ukr);
     ck_emu_rows(c->ukr);
+    if (vnni) {
+        snprintf((*out)->isa, sizeof (*out)->isa, "avx2 vnni emulated");
+        return true;
+    }
     (*out)->ops.gram = lq_gram_emu;
     (*out)->ops.attn = lq_attn_emu;
     if (o->rough) c->rough = &lq_rough_emu;

@@ -530,7 +530,7 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bo
 static const char *cap_of(const lq_dev *dev) {
     if (!dev->host || dev->layout == LQ_ANY) return "c";
     return strstr(dev->isa, "amx") ? "amx" : strstr(dev->isa, "bf16") ? "avx512bf16"
-        : strstr(dev->isa, "avx512") ? "avx512" : "avx2";
+        : strstr(dev->isa, "avx512") ? "avx512" : strstr(dev->isa, "vnni") ? "avxvnni" : "avx2";
 }
 
 // With scratch for all rows, for a few of them (so that experts are cut), and for none.

@@ -14,6 +14,7 @@ lq_dev *twin_open(const lq_dev *dev, int threads) {
     lq_dev *d;
     snprintf(isa, sizeof isa, "%s", dev->isa);
     isa[strcspn(isa, " ")] = 0;
+    if (strstr(dev->isa, "avx2 vnni")) snprintf(isa, sizeof isa, "avxvnni");
     if (strstr(dev->isa, "bf16")) snprintf(isa, sizeof isa, "avx512bf16");
     if (strstr(dev->isa, "amx")) snprintf(isa, sizeof isa, "amx");
     const lq_dev_opts o = {.isa = isa, .threads = threads, .numerics = dev->numerics};

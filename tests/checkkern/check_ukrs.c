@@ -473,7 +473,7 @@ void check_ukrs(unsigned isa, lq_dev *ref) {
     if (!(isa & LQ_ISA_AMX) && ck_begin("tiled", "")) check_tiled(isa, ref);
     for (int i = 0; i < lq_ukr_count; i++) {
         const lq_ukr *u = &lq_ukrs[i];
-        const unsigned own = isa & LQ_ISA_AMX ? LQ_ISA_AMX : isa & LQ_ISA_BF16; // the rest was tried without it
+        const unsigned own = isa & LQ_ISA_AMX ? LQ_ISA_AMX : isa & (LQ_ISA_BF16 | LQ_ISA_VNNI); // all else was tried
         if (u->needs & ~isa || (u->needs == 0) != (isa == 0) || (u->needs == LQ_ISA_AVX2 && isa & LQ_ISA_AVX512) ||
             (own && !(u->needs & own)))
             continue;

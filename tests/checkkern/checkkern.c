@@ -246,8 +246,8 @@ static int usage(void) {
 
 static void check_isa(lq_dev *ref, const char *isa) {
     lq_dev *d = open_device("cpu", isa, 3);
-    const bool amx = !strcmp(isa, "amx"), bf16 = !strcmp(isa, "avx512bf16");
-    if (amx || bf16 ? !strstr(d->isa, bf16 ? "bf16" : "amx") : strncmp(d->isa, isa, strlen(isa))) {
+    const bool amx = !strcmp(isa, "amx"), bf16 = !strcmp(isa, "avx512bf16"), vnni = !strcmp(isa, "avxvnni");
+    if (!strstr(d->isa, bf16 ? "bf16" : vnni ? "avx2 vnni" : isa)) {
         SKIP("%s: this CPU does not have it%s", isa, amx ? ", or the system does not grant it" : "");
         lq_dev_close(d);
         return;
@@ -259,16 +259,21 @@ static void check_isa(lq_dev *ref, const char *isa) {
         check_matmul(ref, d);
     }
     if (amx) check_attn(d), check_mix(d), check_rough(), check_emu_gram(d); // here too
-    else if (!bf16) check_ops(ref, d);
+    else if (!bf16 && !vnni) check_ops(ref, d);
     printf("%s: %d checks\n", d->isa, ck_passed + ck_failed - before);
     lq_dev_close(d);
 }
 
-// What is written for AMX, on tiles in plain C.
+// What is written for AVX-VNNI with the instruction of AVX-512, and for AMX on tiles in plain C.
 static void check_emulated(lq_dev *ref) {
     const char *first;
     check_emu();
-    if (!ck_emu_can()) {
+    if (ck_emu_can("avxvnni")) {
+        ck_emu_begin();
+        check_isa(ref, "avxvnni");
+        ck_emu_end();
+    } else SKIP("avxvnni emulated: this CPU does not have AVX-512");
+    if (!ck_emu_can("amx")) {
         SKIP("amx emulated: this CPU does not have AVX-512 and its bf16");
         return;
     }
@@ -280,7 +285,7 @@ static void check_emulated(lq_dev *ref) {
 }
 
 int main(int argc, char **argv) {
-    static const char *const isas[] = {"c", "avx2", "avx512", "avx512bf16", "amx"};
+    static const char *const isas[] = {"c", "avx2", "avxvnni", "avx512", "avx512bf16", "amx"};
     const char *device = NULL;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--seed") && i + 1 < argc) seed = strtoull(argv[++i], NULL, 0);

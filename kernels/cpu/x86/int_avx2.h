@@ -1,7 +1,8 @@
 // int_avx2.h: Q8 activations x int weights, or those of a codebook, in layout x86 with AVX2, instantiated by w2_avx2.c
-// and so on: BITS is how many a code has, TABLE whether it is looked up.
-// The arithmetic is int_avx512.h's, and so are the bits, also of `whole` and of a part of K. A block is
-// half a tile (8 weight rows) x up to 4 rows of activations.
+// and so on, with AVX-VNNI by w2_avxvnni.c and so on: BITS is how many a code has, TABLE whether it is looked up, VNNI
+// whether there is vpdpbusd.
+// The arithmetic is int_avx512.h's, and so are the bits, also of `whole` and of a part of K. A block is a half of a
+// tile (8 weight rows) x up to 4 rows of activations, both halves x up to 2; with AVX-VNNI both x up to 4.
 #ifndef LQ_INT_AVX2_H
 #define LQ_INT_AVX2_H
 #include "kernels/cpu/ukr.h"
@@ -12,8 +13,13 @@
 #ifndef TABLE
 #define TABLE false
 #endif
+#ifndef VNNI
+#define VNNI false
+#define ISA avx2
+#endif
 
-enum { TALL = 4, HALF = 8, PASS_BYTES = 256 * 1024, LOW_MOST = 15 };
+enum { TALL = 4, LOW = VNNI ? TALL : 2 /* rows that meet a whole tile */, HALF = 8, LOW_MOST = 15,
+       PASS_BYTES = 256 * 1024 };
 
 INLINE __m256i bcast4(const int8_t *x) {
     int32_t v;
@@ -26,104 +32,29 @@ INLINE __m256 scales_of(const lq_weight *w, const uint8_t *p) { // of 8 rows
     return TABLE ? vf_mul(s, vf_set(lq_wtype_book(&w->type)->unit)) : s;
 }
 
-// What the sums of 8 rows begin with where a part of K follows another.
+// Of 8 rows, of which only `left` may be there: what their sums begin with where a part of K follows another, their
+// code_sum, and where the sums go.
+INLINE size_t bytes_of(int64_t left) { return 4 * (size_t)(left < 0 ? 0 : left < HALF ? left : HALF); }
 INLINE __m256 begin8(const float *y, int64_t left) {
     float v[HALF] = {0};
-    memcpy(v, y, (size_t)left * sizeof *v);
+    memcpy(v, y, bytes_of(left));
     return _mm256_loadu_ps(v);
 }
 
-INLINE __m256i codes8(const int32_t *sum, int64_t left) { // code_sum of 8 rows, 0 behind the last
+INLINE __m256i codes8(const int32_t *sum, int64_t left) {
     int32_t v[HALF] = {0};
-    memcpy(v, sum, (size_t)left * sizeof *v);
+    memcpy(v, sum, bytes_of(left));
     return _mm256_loadu_si256((const __m256i *)(const void *)v);
 }
 
-INLINE void widen(__m256i sum[TALL], const __m256i part[TALL], const int M) {
-    EACH (int m = 0; m < M; m++) sum[m] = _mm256_add_epi32(sum[m], _mm256_madd_epi16(part[m], _mm256_set1_epi16(1)));
-}
-
-// 16 codes of 4 bits: a pair of products is at most 15 * 127 * 2, so 8 of them add exactly in
-// 16 bits before they are widened.
-INLINE void group4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
-    const __m256i low = _mm256_set1_epi8(0x0f);
-    for (int k = 0; k < G; ) {
-        __m256i part[TALL];
-        EACH (int m = 0; m < M; m++) part[m] = _mm256_setzero_si256();
-        for (const int end = k + 32 < G ? k + 32 : G; k < end; k += 8, q += 64) {
-            const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)q);
-            const __m256i vl = _mm256_and_si256(v, low), vh = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
-            EACH (int m = 0; m < M; m++) {
-                const int8_t *xm = x + (size_t)m * (size_t)G + k;
-                part[m] = _mm256_add_epi16(part[m], _mm256_maddubs_epi16(vl, bcast4(xm)));
-                part[m] = _mm256_add_epi16(part[m], _mm256_maddubs_epi16(vh, bcast4(xm + 4)));
-            }
-        }
-        widen(sum, part, M);
+INLINE void put8(float *y, int64_t left, __m256 f) {
+    float v[HALF];
+    if (left >= HALF) {
+        _mm256_storeu_ps(y, f);
+        return;
     }
-}
-
-// Field f of a plane of so many bits, shifted to bit `to`; the bits beside it are others'.
-INLINE __m256i plane_field(const uint8_t *q, const int width, const int f, const int to) {
-    const int per = 8 / width, from = f % per * width;
-    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + f / per * 64));
-    if (from > to) return _mm256_srli_epi16(v, from - to);
-    return from < to ? _mm256_slli_epi16(v, to - from) : v;
-}
-
-// Codes in planes, 32 k at a time (codes_avx512.h): as many products add in 16 bits as these hold.
-INLINE void group_planes(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int bits, const int M) {
-    const int low = bits > 4 ? 4 : 2, most = bits <= 4 ? 8 : bits == 5 ? 4 : 2;
-    const __m256i all = _mm256_set1_epi8((char)((1 << bits) - 1)), mask = _mm256_set1_epi8((char)((1 << low) - 1));
-    for (int k = 0; k < G; k += 32, q += 64 * bits, x += 32) {
-        __m256i part[TALL];
-        EACH (int f = 0; f < 8; f++) {
-            __m256i v = plane_field(q, low, f, 0);
-            if (bits > low) {
-                const __m256i high = _mm256_andnot_si256(mask, plane_field(q + 64 * low, bits - low, f, low));
-                v = _mm256_or_si256(_mm256_and_si256(v, mask), high);
-            }
-            v = _mm256_and_si256(v, all);
-            EACH (int m = 0; m < M; m++) {
-                const __m256i two = _mm256_maddubs_epi16(v, bcast4(x + (size_t)m * (size_t)G + f * 4));
-                part[m] = f % most ? _mm256_add_epi16(part[m], two) : two;
-            }
-            if ((f + 1) % most == 0) widen(sum, part, M);
-        }
-    }
-}
-
-// Codes of 8 bits less 128, as magnitude times a sign that the activation takes over: a pair is at most 128 * 127 * 2.
-INLINE void group8(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
-    const __m256i top = _mm256_set1_epi8((char)0x80);
-    for (int k = 0; k < G; k += 4, q += 64) {
-        const __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)q), top);
-        const __m256i size = _mm256_abs_epi8(v);
-        __m256i part[TALL];
-        EACH (int m = 0; m < M; m++)
-            part[m] = _mm256_maddubs_epi16(size, _mm256_sign_epi8(bcast4(x + (size_t)m * (size_t)G + k), v));
-        widen(sum, part, M);
-    }
-}
-
-// The same for activations down to -128, which have zero points: pairs of products in 32 bits.
-// Rows 0, 1, 4, 5 lie in `even`.
-INLINE void group8_wide(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
-    const __m256i top = _mm256_set1_epi8((char)0x80);
-    __m256i even[TALL], odd[TALL];
-    EACH (int m = 0; m < M; m++) even[m] = odd[m] = _mm256_setzero_si256();
-    for (int k = 0; k < G; k += 4, q += 64) {
-        const __m256i v = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)q), top);
-        const __m256i lo = _mm256_srai_epi16(_mm256_unpacklo_epi8(v, v), 8);
-        const __m256i hi = _mm256_srai_epi16(_mm256_unpackhi_epi8(v, v), 8);
-        EACH (int m = 0; m < M; m++) {
-            const __m256i b = bcast4(x + (size_t)m * (size_t)G + k);
-            const __m256i x4 = _mm256_srai_epi16(_mm256_unpacklo_epi8(b, b), 8);
-            even[m] = _mm256_add_epi32(even[m], _mm256_madd_epi16(lo, x4));
-            odd[m] = _mm256_add_epi32(odd[m], _mm256_madd_epi16(hi, x4));
-        }
-    }
-    EACH (int m = 0; m < M; m++) sum[m] = _mm256_add_epi32(sum[m], _mm256_hadd_epi32(even[m], odd[m]));
+    _mm256_storeu_ps(v, f);
+    memcpy(y, v, bytes_of(left));
 }
 
 // 8 codes of 4 bits, looked up: those of the low nibbles and of the high ones.
@@ -138,6 +69,78 @@ INLINE __m256i book_of(const lq_codebook *b) {
     return _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i *)(const void *)b->whole));
 }
 
+// --- by vpmaddubsw: pairs of products, as many as add in 16 bits ---
+
+// A sum of 16 bits and what is added to it, now: gcc 12 else adds in an order for which there are not registers enough.
+INLINE __m256i add16(__m256i sum, __m256i v) {
+    sum = _mm256_add_epi16(sum, v);
+    __asm__("" : "+x"(sum));
+    return sum;
+}
+
+INLINE void widen(__m256i sum[TALL], const __m256i part[TALL], const int by, const int M) {
+    const __m256i all = _mm256_set1_epi16((short)by);
+    EACH (int m = 0; m < M; m++) sum[m] = _mm256_add_epi32(sum[m], _mm256_madd_epi16(part[m], all));
+}
+
+// Codes of 4 bits: a pair of products is at most 15 * 127 * 2, so 8 of them add exactly in 16 bits before they are
+// widened. So many steps of 8 k.
+INLINE void steps4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int steps, const int M) {
+    const __m256i low = _mm256_set1_epi8(0x0f);
+    __m256i part[TALL];
+    EACH (int i = 0; i < steps; i++) {
+        const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * i));
+        const __m256i vl = _mm256_and_si256(v, low), vh = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+        EACH (int m = 0; m < M; m++) {
+            const int8_t *xm = x + (size_t)m * (size_t)G + 8 * i;
+            const __m256i two = _mm256_maddubs_epi16(vl, bcast4(xm));
+            part[m] = add16(i ? add16(part[m], two) : two, _mm256_maddubs_epi16(vh, bcast4(xm + 4)));
+        }
+    }
+    widen(sum, part, 1, M);
+}
+
+INLINE void group4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
+    int k = 0;
+    for (; k + 32 <= G; k += 32, q += 256) steps4(sum, q, x + k, G, 4, M);
+    if (k < G) steps4(sum, q, x + k, G, 2, M); // groups are multiples of 16
+}
+
+// Field f of a plane of so many bits, shifted to bit `to`; the bits beside it are others'.
+INLINE __m256i plane_field(const uint8_t *q, const int width, const int f, const int to) {
+    const int per = 8 / width, from = f % per * width;
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + f / per * 64));
+    if (from > to) return _mm256_srli_epi16(v, from - to);
+    return from < to ? _mm256_slli_epi16(v, to - from) : v;
+}
+
+// 4 k of codes in planes, the f-th of 32 k (codes_avx512.h).
+INLINE __m256i planes4(const uint8_t *q, int f, const int bits) {
+    const int low = bits > 4 ? 4 : 2;
+    const __m256i all = _mm256_set1_epi8((char)((1 << bits) - 1)), mask = _mm256_set1_epi8((char)((1 << low) - 1));
+    __m256i v = plane_field(q, low, f, 0);
+    if (bits > low) {
+        const __m256i high = _mm256_andnot_si256(mask, plane_field(q + 64 * low, bits - low, f, low));
+        v = _mm256_or_si256(_mm256_and_si256(v, mask), high);
+    }
+    return _mm256_and_si256(v, all);
+}
+
+INLINE void group_planes(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int bits, const int M) {
+    const int most = bits <= 4 ? 8 : bits == 5 ? 4 : 2;
+    for (int k = 0; k < G; k += 32, q += 64 * bits, x += 32) {
+        __m256i part[TALL];
+        EACH (int f = 0; f < 8; f++) {
+            const __m256i v = planes4(q, f, bits);
+            EACH (int m = 0; m < M; m++) {
+                const __m256i two = _mm256_maddubs_epi16(v, bcast4(x + (size_t)m * (size_t)G + f * 4));
+                part[m] = f % most ? add16(part[m], two) : two;
+            }
+            if ((f + 1) % most == 0) widen(sum, part, 1, M);
+        }
+    }
+}
+
 // Whole numbers of up to LOW_MOST, and that added: four pairs of products are at most 30 * 127 * 8.
 INLINE void group_low(__m256i sum[TALL], const lq_codebook *b, const uint8_t *q, const int8_t *x, int G, const int M) {
     const __m256i book = _mm256_add_epi8(book_of(b), _mm256_set1_epi8((char)b->most));
@@ -147,36 +150,133 @@ INLINE void group_low(__m256i sum[TALL], const lq_codebook *b, const uint8_t *q,
         EACH (int m = 0; m < M; m++) {
             const int8_t *xm = x + (size_t)m * (size_t)G + k;
             part[m] = _mm256_maddubs_epi16(first.low, bcast4(xm));
-            part[m] = _mm256_add_epi16(part[m], _mm256_maddubs_epi16(first.high, bcast4(xm + 4)));
-            part[m] = _mm256_add_epi16(part[m], _mm256_maddubs_epi16(second.low, bcast4(xm + 8)));
-            part[m] = _mm256_add_epi16(part[m], _mm256_maddubs_epi16(second.high, bcast4(xm + 12)));
+            part[m] = add16(part[m], _mm256_maddubs_epi16(first.high, bcast4(xm + 4)));
+            part[m] = add16(part[m], _mm256_maddubs_epi16(second.low, bcast4(xm + 8)));
+            part[m] = add16(part[m], _mm256_maddubs_epi16(second.high, bcast4(xm + 12)));
         }
-        widen(sum, part, M);
+        widen(sum, part, 1, M);
     }
 }
 
-// Others: magnitude times a sign that the activation takes over, as of 8 bits.
-INLINE void group_high(__m256i sum[TALL], const lq_codebook *b, const uint8_t *q, const int8_t *x, int G, const int M) {
-    const __m256i book = book_of(b), sizes = _mm256_abs_epi8(book);
-    for (int k = 0; k < G; k += 8, q += 64) {
-        const looked v = look_up(book, q), size = look_up(sizes, q);
-        __m256i part[TALL];
-        EACH (int m = 0; m < M; m++)
-            part[m] = _mm256_maddubs_epi16(size.low, _mm256_sign_epi8(bcast4(x + (size_t)m * (size_t)G + k), v.low));
-        widen(sum, part, M);
-        EACH (int m = 0; m < M; m++)
-            part[m] = _mm256_maddubs_epi16(size.high,
-                                           _mm256_sign_epi8(bcast4(x + (size_t)m * (size_t)G + k + 4), v.high));
-        widen(sum, part, M);
+// Of codes of 8 bits, and of whole numbers with the largest added, the lower and the upper four bits are multiplied
+// apart: eight pairs of products of each are at most 15 * 128 * 2 * 8.
+INLINE looked nibbles4(const uint8_t *q, int f, looked book, const int bits) { // of 4 k, the f-th
+    const __m256i low = _mm256_set1_epi8(0x0f);
+    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + (bits == 4 ? f / 2 : f) * 64));
+    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+    if (bits == 8) return (looked){_mm256_and_si256(v, low), high};
+    v = f % 2 ? high : _mm256_and_si256(v, low);
+    return (looked){_mm256_shuffle_epi8(book.low, v), _mm256_shuffle_epi8(book.high, v)};
+}
+
+INLINE void steps8(__m256i sum[TALL], looked book, const uint8_t *q, const int8_t *x, int G, const int steps,
+                   const int bits, const int M) {
+    __m256i low[TALL], high[TALL];
+    EACH (int f = 0; f < steps; f++) {
+        const looked v = nibbles4(q, f, book, bits);
+        EACH (int m = 0; m < M; m++) {
+            const __m256i x4 = bcast4(x + (size_t)m * (size_t)G + 4 * f);
+            const __m256i l = _mm256_maddubs_epi16(v.low, x4), h = _mm256_maddubs_epi16(v.high, x4);
+            low[m] = f ? add16(low[m], l) : l;
+            high[m] = f ? add16(high[m], h) : h;
+        }
+    }
+    widen(sum, low, 1, M);
+    widen(sum, high, 16, M);
+}
+
+INLINE void group8(__m256i sum[TALL], const lq_codebook *b, const uint8_t *q, const int8_t *x, int G, const int bits,
+                   const int M) {
+    looked book = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    if (TABLE) {
+        const __m256i whole = _mm256_add_epi8(book_of(b), _mm256_set1_epi8((char)b->most));
+        const __m256i low = _mm256_set1_epi8(0x0f);
+        book = (looked){_mm256_and_si256(whole, low), _mm256_and_si256(_mm256_srli_epi16(whole, 4), low)};
+    }
+    int k = 0;
+    for (; k + 32 <= G; k += 32, q += 64 * bits) steps8(sum, book, q, x + k, G, 8, bits, M);
+    if (k < G) steps8(sum, book, q, x + k, G, 4, bits, M);
+}
+
+// --- by vpdpbusd ---
+
+INLINE __m256i dot4(__m256i sum, __m256i codes, __m256i x) { // on any machine with AVX-512 in its other form (tests)
+#ifdef LQ_VNNI_EVEX
+    __asm__("%{evex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(codes), "x"(x));
+#elif defined(__AVXVNNI__)
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(codes), "x"(x));
+#else
+    (void)codes, (void)x;
+#endif
+    return sum;
+}
+
+// 4 k of codes of a half, without a sign: the f-th of 16 k, of 32 where they lie in planes.
+INLINE __m256i codes4(const uint8_t *q, int f, __m256i book, const int bits) {
+    if (bits < 8 && bits != 4) return planes4(q, f, bits);
+    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + (bits == 4 ? f / 2 : f) * 64));
+    if (bits == 8) return v;
+    if (f % 2) v = _mm256_srli_epi16(v, 4);
+    v = _mm256_and_si256(v, _mm256_set1_epi8(0x0f));
+    return TABLE ? _mm256_shuffle_epi8(book, v) : v;
+}
+
+// A tile's halves. Of few rows each has two sums, or what comes next would wait for what was before.
+INLINE void group_dots(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int bits,
+                       const int M) {
+    const int steps = bits == 4 || bits == 8 ? 4 : 8, all = 2 * M;
+    const bool two = M <= 2;
+    __m256i odd[2][TALL];
+    EACH (int i = 0; i < all; i++) odd[i / M][i % M] = _mm256_setzero_si256();
+    for (int k = 0; k < G; k += 4 * steps, q += 8 * steps * bits)
+        EACH (int f = 0; f < steps; f++) {
+            const __m256i v = codes4(q, f, book, bits), u = codes4(q + 32, f, book, bits);
+            EACH (int m = 0; m < M; m++) {
+                const __m256i x4 = bcast4(x + (size_t)m * (size_t)G + k + 4 * f);
+                __m256i (*to)[TALL] = two && f % 2 ? odd : sum;
+                to[0][m] = dot4(to[0][m], v, x4);
+                to[1][m] = dot4(to[1][m], u, x4);
+            }
+        }
+    if (!two) return;
+    EACH (int i = 0; i < all; i++) sum[i / M][i % M] = _mm256_add_epi32(sum[i / M][i % M], odd[i / M][i % M]);
+}
+
+// --- blocks ---
+
+// Of H halves.
+INLINE void group_sums(__m256i sum[2][TALL], const lq_codebook *book, const uint8_t *q, const int8_t *x, int G,
+                       const int bits, const int M, const int H) {
+    const int all = H * M;
+    EACH (int i = 0; i < all; i++) sum[i / M][i % M] = _mm256_setzero_si256();
+    if (VNNI) {
+        __m256i above = _mm256_setzero_si256();
+        if (TABLE) above = _mm256_add_epi8(book_of(book), _mm256_set1_epi8((char)book->most));
+        group_dots(sum, above, q, x, G, bits, M);
+        return;
+    }
+    EACH (int h = 0; h < H; h++, q += 32) {
+        if (TABLE && book->most <= LOW_MOST) group_low(sum[h], book, q, x, G, M);
+        else if (TABLE || bits == 8) group8(sum[h], book, q, x, G, bits, M);
+        else if (bits == 4) group4(sum[h], q, x, G, M);
+        else group_planes(sum[h], q, x, G, bits, M);
     }
 }
 
-// Half `half` of tile t x M rows. The codes were taken less `base`; the rest of the zero point comes from the sum of x.
+// Codes have no sign: their zero points times the sum of x are taken off, which without zero points is one number.
+INLINE __m256i centre(__m256i sum, const lq_codebook *book, const uint8_t *zero, int32_t xsum, const int bits) {
+    const __m256i all = _mm256_set1_epi32(xsum);
+    if (TABLE) return _mm256_sub_epi32(sum, _mm256_mullo_epi32(all, _mm256_set1_epi32(book->most)));
+    if (!zero) return _mm256_sub_epi32(sum, _mm256_slli_epi32(all, bits - 1));
+    const __m256i z = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)zero));
+    return _mm256_sub_epi32(sum, _mm256_mullo_epi32(z, all));
+}
+
+// Halves `half` and on, H of them, of tile t x M rows.
 INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, float *y, size_t ldy,
-                  const int bits, const int M, const bool whole) {
+                  const int bits, const int M, const int H, const bool whole) {
     const int G = (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G);
     const lq_codebook *book = TABLE ? lq_wtype_book(&w->type) : NULL;
-    const int base = bits == 8 ? 128 : 0, above = !TABLE ? 1 << (bits - 1) : book->most <= LOW_MOST ? book->most : 0;
     const int span = whole ? (int)(lq_i8_span(w, a) / G) : 1;
     const bool grouped = w->type.group, asym = w->type.asym;
     const size_t size = lq_dtype_size(w->type.scale), cells = (size_t)lq_weight_groups(&w->type, w->k);
@@ -184,63 +284,54 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
     const size_t tile = (size_t)((w->k + unit - 1) / unit * unit) * (size_t)(2 * bits);
     const uint8_t *q = (const uint8_t *)w->q + (size_t)t * tile + (size_t)half * 32;
     const uint8_t *ws = (const uint8_t *)w->scale + cell * size, *wz = asym ? w->zero + cell : NULL;
-    const int64_t n = t * LQ_X86_ROWS + half * HALF, left = w->n - n < HALF ? w->n - n : HALF;
-    __m256 f[TALL];
-    __m256i total[TALL];
-    EACH (int m = 0; m < M; m++) {
-        f[m] = a->more ? begin8(y + (size_t)(m0 + m) * ldy + (size_t)n, left) : _mm256_setzero_ps();
-        total[m] = _mm256_setzero_si256();
-    }
+    const int64_t n = t * LQ_X86_ROWS + half * HALF;
+    __m256 f[2][TALL];
+    __m256i total[2][TALL];
+    EACH (int h = 0; h < H; h++)
+        EACH (int m = 0; m < M; m++) {
+            const int64_t left = w->n - n - h * HALF;
+            f[h][m] = a->more ? begin8(y + (size_t)(m0 + m) * ldy + (size_t)(n + h * HALF), left) : _mm256_setzero_ps();
+            total[h][m] = _mm256_setzero_si256();
+        }
     for (int g = 0; g < groups; g++, q += G * 2 * bits) {
         const size_t u = (size_t)g * (size_t)a->x.rows + (size_t)m0;
         const int8_t *x = (const int8_t *)a->q + u * (size_t)G;
-        __m256i sum[TALL];
-        EACH (int m = 0; m < M; m++) sum[m] = _mm256_setzero_si256();
-        if (TABLE && above) group_low(sum, book, q, x, G, M);
-        else if (TABLE) group_high(sum, book, q, x, G, M);
-        else if (bits == 4) group4(sum, q, x, G, M);
-        else if (bits < 8) group_planes(sum, q, x, G, bits, M);
-        else if (whole && a->zero) group8_wide(sum, q, x, G, M);
-        else group8(sum, q, x, G, M);
-        const __m256i z =
-            asym ? _mm256_sub_epi32(_mm256_set1_epi32(base),
-                                    _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)wz)))
-                 : _mm256_set1_epi32(base - above);
-        const __m256 s = scales_of(w, ws);
-        EACH (int m = 0; m < M; m++) {
-            __m256i dot = _mm256_add_epi32(sum[m], _mm256_mullo_epi32(z, _mm256_set1_epi32(a->sum[u + (size_t)m])));
-            if (whole) {
-                dot = total[m] = _mm256_add_epi32(total[m], dot);
-                if ((g + 1) % span && g + 1 < groups) continue;
-                const __m256i by = _mm256_set1_epi32(a->zero ? a->zero[m0 + m] : 0);
-                const int32_t *codes = a->zero ? w->code_sum + n + g / span * LQ_X86_ROWS : NULL;
-                if (codes) dot = _mm256_sub_epi32(dot, _mm256_mullo_epi32(codes8(codes, left), by));
-                total[m] = _mm256_setzero_si256();
+        const bool ends = whole && ((g + 1) % span == 0 || g + 1 == groups);
+        __m256i sum[2][TALL];
+        group_sums(sum, book, q, x, G, bits, M, H);
+        EACH (int h = 0; h < H; h++) {
+            const __m256 s = scales_of(w, ws + (size_t)(h * HALF) * size);
+            EACH (int m = 0; m < M; m++) {
+                __m256i dot = centre(sum[h][m], book, asym ? wz + h * HALF : NULL, a->sum[u + (size_t)m], bits);
+                if (whole) {
+                    dot = total[h][m] = _mm256_add_epi32(total[h][m], dot);
+                    if (!ends) continue;
+                    if (a->zero) {
+                        const __m256i codes = codes8(w->code_sum + n + h * HALF + g / span * LQ_X86_ROWS,
+                                                     w->n - n - h * HALF);
+                        dot = _mm256_sub_epi32(dot, _mm256_mullo_epi32(codes, _mm256_set1_epi32(a->zero[m0 + m])));
+                    }
+                    total[h][m] = _mm256_setzero_si256();
+                }
+                f[h][m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot),
+                                          _mm256_mul_ps(s, _mm256_set1_ps(a->scale[u + (size_t)m])), f[h][m]);
             }
-            f[m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(s, _mm256_set1_ps(a->scale[u + (size_t)m])),
-                                   f[m]);
         }
         if (grouped) ws += LQ_X86_ROWS * size;
         if (grouped && asym) wz += LQ_X86_ROWS;
     }
-    EACH (int m = 0; m < M; m++) {
-        float *to = y + (size_t)(m0 + m) * ldy + (size_t)n, v[HALF];
-        if (left == HALF) {
-            _mm256_storeu_ps(to, f[m]);
-            continue;
-        }
-        _mm256_storeu_ps(v, f[m]);
-        for (int64_t c = 0; c < left; c++) to[c] = v[c];
-    }
+    EACH (int h = 0; h < H; h++)
+        EACH (int m = 0; m < M; m++)
+            put8(y + (size_t)(m0 + m) * ldy + (size_t)(n + h * HALF), w->n - n - h * HALF, f[h][m]);
 }
 
 typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, float *y, size_t ldy);
-#define FN(M)                                                                                                     \
+#define FN(M, H)                                                                                                  \
     static void block##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, float *y, size_t ldy) { \
-        block(w, a, t, half, m, y, ldy, BITS, M, false);                                                          \
+        block(w, a, t, half, m, y, ldy, BITS, M, H, false);                                                       \
     }                                                                                                             \
     static void whole##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, float *y, size_t ldy) { \
-        block(w, a, t, half, m, y, ldy, BITS, M, true);                                                           \
+        block(w, a, t, half, m, y, ldy, BITS, M, H, true);                                                        \
     }
 
 // Parts of rows meet as many tiles as stay in the second cache, so that activations come from there or nearer.
@@ -250,18 +341,22 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
     const int64_t tile = w->k * w->type.bits * 2 + 1, pass = m1 - m0 > TALL ? 1 + PASS_BYTES / tile : 1;
     for (int64_t end; t0 < t1; t0 = end) {
         end = t1 - t0 < pass ? t1 : t0 + pass;
-        for (int m = m0; m < m1; m += TALL)
-            for (int64_t h = 2 * t0; h < 2 * end && h * HALF < w->n; h++)
-                fns[(m1 - m < TALL ? m1 - m : TALL) - 1](w, a, h / 2, (int)(h % 2), m, y, ldy);
+        for (int m = m0; m < m1; m += TALL) {
+            const int rows = m1 - m < TALL ? m1 - m : TALL;
+            for (int64_t h = 2 * t0; h < 2 * end && h * HALF < w->n; h += rows <= LOW ? 2 : 1)
+                fns[rows - 1](w, a, h / 2, (int)(h % 2), m, y, ldy);
+        }
     }
 }
 
 // The kernel of weights of this name, whose codes have so many BITS.
-#define X86_UKR(OF)                                                                                                  \
-    FN(1) FN(2) FN(3) FN(4)                                                                                           \
+#define X86_UKR(OF) X86_UKR_OF(OF, ISA)
+#define X86_UKR_OF(OF, ON) X86_UKR_ON(OF, ON)
+#define X86_UKR_ON(OF, ON)                                                                                           \
+    FN(1, 2) FN(2, 2) FN(3, LOW / 2) FN(4, LOW / 2)                                                                       \
     static block_fn *const fns[2][TALL] = {{block1, block2, block3, block4}, {whole1, whole2, whole3, whole4}};       \
-    lq_ukr_run lq_matmul_f32_q8_##OF##x86_avx2;                                                                     \
-    void lq_matmul_f32_q8_##OF##x86_avx2(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,       \
+    lq_ukr_run lq_matmul_f32_q8_##OF##x86_##ON;                                                                     \
+    void lq_matmul_f32_q8_##OF##x86_##ON(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,       \
                                            int m1, float *y, size_t ldy) {                                            \
         walk(w, a, t0, t1, m0, m1, y, ldy, fns);                                                                      \
     }

@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #include <math.h>
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && !defined(LQ_VNNI_EVEX)
 enum { VEC = 16 };
 #if defined(NAME)
 // attn_amx.c has its own
