@@ -352,8 +352,6 @@ static void zeros_pack(const lq_weight *w, const lq_laid *from, int64_t row, con
     }
 }
 
-// Rows behind n: scale 0 and code = zero point, so that they are 0 whatever is done with them. Columns behind k have
-// the zero point of the row's last group. (Of tables code 0, which may stand for anything: activations there are 0.)
 // A whole piece of a band, from `any` to x86: words of 16 rows side by side. Of 4 bits a word's codes change places:
 // 0 1 2 3 4 5 6 7 becomes 0 4 1 5 2 6 3 7.
 static void piece_to_x86(const uint8_t *src, size_t row_bytes, int bits, uint8_t *dst) {
@@ -368,6 +366,8 @@ static void piece_to_x86(const uint8_t *src, size_t row_bytes, int bits, uint8_t
     }
 }
 
+// Rows behind n: scale 0 and code = zero point, so that they are 0 whatever is done with them. Columns behind k have
+// the zero point of the row's last group. (Of tables code 0, which may stand for anything: activations there are 0.)
 void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight_out dst, int64_t at) {
     const lq_wtype *t = &w->type;
     const lq_laid from = lq_laid_of(w->layout, t, w->n, w->k);

@@ -57,16 +57,40 @@ INLINE void put8(float *y, int64_t left, __m256 f) {
     memcpy(y, v, bytes_of(left));
 }
 
-// 8 codes of 4 bits, looked up: those of the low nibbles and of the high ones.
-typedef struct looked { __m256i low, high; } looked;
-INLINE looked look_up(__m256i book, const uint8_t *q) {
-    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)q), low = _mm256_set1_epi8(0x0f);
-    return (looked){_mm256_shuffle_epi8(book, _mm256_and_si256(v, low)),
-                    _mm256_shuffle_epi8(book, _mm256_and_si256(_mm256_srli_epi16(v, 4), low))};
-}
-
 INLINE __m256i book_of(const lq_codebook *b) {
     return _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i *)(const void *)b->whole));
+}
+
+// --- codes ---
+
+// Field f of a plane of so many bits, shifted to bit `to`; the bits beside it are others'.
+INLINE __m256i plane_field(const uint8_t *q, const int width, const int f, const int to) {
+    const int per = 8 / width, from = f % per * width;
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + f / per * 64));
+    if (from > to) return _mm256_srli_epi16(v, from - to);
+    return from < to ? _mm256_slli_epi16(v, to - from) : v;
+}
+
+// 4 k of codes in planes, the f-th of 32 k (codes_avx512.h).
+INLINE __m256i planes4(const uint8_t *q, int f, const int bits) {
+    const int low = bits > 4 ? 4 : 2;
+    const __m256i all = _mm256_set1_epi8((char)((1 << bits) - 1)), mask = _mm256_set1_epi8((char)((1 << low) - 1));
+    __m256i v = plane_field(q, low, f, 0);
+    if (bits > low) {
+        const __m256i high = _mm256_andnot_si256(mask, plane_field(q + 64 * low, bits - low, f, low));
+        v = _mm256_or_si256(_mm256_and_si256(v, mask), high);
+    }
+    return _mm256_and_si256(v, all);
+}
+
+// 4 k of codes of a half, without a sign: the f-th of 16 k, of 32 where they lie in planes.
+INLINE __m256i codes4(const uint8_t *q, int f, __m256i book, const int bits) {
+    if (bits < 8 && bits != 4) return planes4(q, f, bits);
+    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + (bits == 4 ? f / 2 : f) * 64));
+    if (bits == 8) return v;
+    if (f % 2) v = _mm256_srli_epi16(v, 4);
+    v = _mm256_and_si256(v, _mm256_set1_epi8(0x0f));
+    return TABLE ? _mm256_shuffle_epi8(book, v) : v;
 }
 
 // --- by vpmaddubsw: pairs of products, as many as add in 16 bits ---
@@ -106,26 +130,6 @@ INLINE void group4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, 
     if (k < G) steps4(sum, q, x + k, G, 2, M); // groups are multiples of 16
 }
 
-// Field f of a plane of so many bits, shifted to bit `to`; the bits beside it are others'.
-INLINE __m256i plane_field(const uint8_t *q, const int width, const int f, const int to) {
-    const int per = 8 / width, from = f % per * width;
-    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + f / per * 64));
-    if (from > to) return _mm256_srli_epi16(v, from - to);
-    return from < to ? _mm256_slli_epi16(v, to - from) : v;
-}
-
-// 4 k of codes in planes, the f-th of 32 k (codes_avx512.h).
-INLINE __m256i planes4(const uint8_t *q, int f, const int bits) {
-    const int low = bits > 4 ? 4 : 2;
-    const __m256i all = _mm256_set1_epi8((char)((1 << bits) - 1)), mask = _mm256_set1_epi8((char)((1 << low) - 1));
-    __m256i v = plane_field(q, low, f, 0);
-    if (bits > low) {
-        const __m256i high = _mm256_andnot_si256(mask, plane_field(q + 64 * low, bits - low, f, low));
-        v = _mm256_or_si256(_mm256_and_si256(v, mask), high);
-    }
-    return _mm256_and_si256(v, all);
-}
-
 INLINE void group_planes(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int bits, const int M) {
     const int most = bits <= 4 ? 8 : bits == 5 ? 4 : 2;
     for (int k = 0; k < G; k += 32, q += 64 * bits, x += 32) {
@@ -145,14 +149,13 @@ INLINE void group_planes(__m256i sum[TALL], const uint8_t *q, const int8_t *x, i
 INLINE void group_low(__m256i sum[TALL], const lq_codebook *b, const uint8_t *q, const int8_t *x, int G, const int M) {
     const __m256i book = _mm256_add_epi8(book_of(b), _mm256_set1_epi8((char)b->most));
     for (int k = 0; k < G; k += 16, q += 128) {
-        const looked first = look_up(book, q), second = look_up(book, q + 64);
         __m256i part[TALL];
-        EACH (int m = 0; m < M; m++) {
-            const int8_t *xm = x + (size_t)m * (size_t)G + k;
-            part[m] = _mm256_maddubs_epi16(first.low, bcast4(xm));
-            part[m] = add16(part[m], _mm256_maddubs_epi16(first.high, bcast4(xm + 4)));
-            part[m] = add16(part[m], _mm256_maddubs_epi16(second.low, bcast4(xm + 8)));
-            part[m] = add16(part[m], _mm256_maddubs_epi16(second.high, bcast4(xm + 12)));
+        EACH (int f = 0; f < 4; f++) {
+            const __m256i v = codes4(q, f, book, 4);
+            EACH (int m = 0; m < M; m++) {
+                const __m256i two = _mm256_maddubs_epi16(v, bcast4(x + (size_t)m * (size_t)G + k + 4 * f));
+                part[m] = f ? add16(part[m], two) : two;
+            }
         }
         widen(sum, part, 1, M);
     }
@@ -160,6 +163,7 @@ INLINE void group_low(__m256i sum[TALL], const lq_codebook *b, const uint8_t *q,
 
 // Of codes of 8 bits, and of whole numbers with the largest added, the lower and the upper four bits are multiplied
 // apart: eight pairs of products of each are at most 15 * 128 * 2 * 8.
+typedef struct looked { __m256i low, high; } looked;
 INLINE looked nibbles4(const uint8_t *q, int f, looked book, const int bits) { // of 4 k, the f-th
     const __m256i low = _mm256_set1_epi8(0x0f);
     __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + (bits == 4 ? f / 2 : f) * 64));
@@ -209,16 +213,6 @@ INLINE __m256i dot4(__m256i sum, __m256i codes, __m256i x) { // on any machine w
     (void)codes, (void)x;
 #endif
     return sum;
-}
-
-// 4 k of codes of a half, without a sign: the f-th of 16 k, of 32 where they lie in planes.
-INLINE __m256i codes4(const uint8_t *q, int f, __m256i book, const int bits) {
-    if (bits < 8 && bits != 4) return planes4(q, f, bits);
-    __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + (bits == 4 ? f / 2 : f) * 64));
-    if (bits == 8) return v;
-    if (f % 2) v = _mm256_srli_epi16(v, 4);
-    v = _mm256_and_si256(v, _mm256_set1_epi8(0x0f));
-    return TABLE ? _mm256_shuffle_epi8(book, v) : v;
 }
 
 // A tile's halves. Of few rows each has two sums, or what comes next would wait for what was before.
@@ -272,10 +266,10 @@ INLINE __m256i centre(__m256i sum, const lq_codebook *book, const uint8_t *zero,
     return _mm256_sub_epi32(sum, _mm256_mullo_epi32(z, all));
 }
 
-// Halves `half` and on, H of them, of tile t x M rows.
+// Halves `half` and on, H of them, of tile t x M rows. fixed: how many k a cell has; 0: whatever.
 INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, float *y, size_t ldy,
-                  const int bits, const int M, const int H, const bool whole) {
-    const int G = (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G);
+                  const int bits, const int M, const int H, const bool whole, const int fixed) {
+    const int G = fixed ? fixed : (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G);
     const lq_codebook *book = TABLE ? lq_wtype_book(&w->type) : NULL;
     const int span = whole ? (int)(lq_i8_span(w, a) / G) : 1;
     const bool grouped = w->type.group, asym = w->type.asym;
@@ -326,18 +320,19 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
 }
 
 typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, float *y, size_t ldy);
-#define FN(M, H)                                                                                                  \
-    static void block##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, float *y, size_t ldy) { \
-        block(w, a, t, half, m, y, ldy, BITS, M, H, false);                                                       \
-    }                                                                                                             \
-    static void whole##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, float *y, size_t ldy) { \
-        block(w, a, t, half, m, y, ldy, BITS, M, H, true);                                                        \
+#define FN(NAME, M, H, WHOLE, G)                                                                                  \
+    static void NAME##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, float *y, size_t ldy) {  \
+        block(w, a, t, half, m, y, ldy, BITS, M, H, WHOLE, G);                                                    \
     }
+#define SET(NAME, ...) \
+    FN(NAME, 1, 2, __VA_ARGS__) FN(NAME, 2, 2, __VA_ARGS__) FN(NAME, 3, LOW / 2, __VA_ARGS__) \
+    FN(NAME, 4, LOW / 2, __VA_ARGS__)
+#define ALL(NAME) {NAME##1, NAME##2, NAME##3, NAME##4}
 
 // Parts of rows meet as many tiles as stay in the second cache, so that activations come from there or nearer.
 INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
-                 block_fn *const all[2][TALL]) {
-    block_fn *const *fns = all[a->zero || lq_i8_span(w, a) > (int64_t)a->q_row];
+                 block_fn *const all[3][TALL]) {
+    block_fn *const *fns = all[a->zero || lq_i8_span(w, a) > (int64_t)a->q_row ? 2 : !TABLE && a->q_row == 32];
     const int64_t tile = w->k * w->type.bits * 2 + 1, pass = m1 - m0 > TALL ? 1 + PASS_BYTES / tile : 1;
     for (int64_t end; t0 < t1; t0 = end) {
         end = t1 - t0 < pass ? t1 : t0 + pass;
@@ -353,8 +348,8 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
 #define X86_UKR(OF) X86_UKR_OF(OF, ISA)
 #define X86_UKR_OF(OF, ON) X86_UKR_ON(OF, ON)
 #define X86_UKR_ON(OF, ON)                                                                                           \
-    FN(1, 2) FN(2, 2) FN(3, LOW / 2) FN(4, LOW / 2)                                                                       \
-    static block_fn *const fns[2][TALL] = {{block1, block2, block3, block4}, {whole1, whole2, whole3, whole4}};       \
+    SET(any, false, 0) SET(g32_, false, 32) SET(whole, true, 0)                                                       \
+    static block_fn *const fns[3][TALL] = {ALL(any), ALL(g32_), ALL(whole)};                                          \
     lq_ukr_run lq_matmul_f32_q8_##OF##x86_##ON;                                                                     \
     void lq_matmul_f32_q8_##OF##x86_##ON(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,       \
                                            int m1, float *y, size_t ldy) {                                            \
