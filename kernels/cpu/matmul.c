@@ -342,21 +342,24 @@ static void part_run(const lq_dev *d, const part *p, int64_t run, const lq_act *
 }
 
 typedef void run_fn(const void *job, int run, int worker);
-typedef struct shares { lq_cpu *cpu; const void *job; run_fn *fn; int runs, workers; } shares;
+typedef struct shares { lq_cpu *cpu; const void *job; run_fn *fn; int runs, workers, threads; } shares;
 
+// A worker begins with the share that is its own, or where there are fewer, its neighbours' too.
 static void share_task(void *arg, int task, int worker) {
     const shares *s = arg;
+    const int first = (int)((int64_t)worker * s->workers / s->threads);
     (void)task;
     for (int i = 0; i < s->workers; i++) {
-        const int owner = (worker + i) % s->workers, end = (int)((int64_t)s->runs * (owner + 1) / s->workers);
+        const int owner = (first + i) % s->workers, end = (int)((int64_t)s->runs * (owner + 1) / s->workers);
         for (int run; (run = atomic_fetch_add_explicit(&s->cpu->next[owner].run, 1, memory_order_relaxed)) < end;)
             s->fn(s->job, run, worker);
     }
 }
 
 static void run_all(lq_dev *d, run_fn *fn, const void *job, int runs) {
-    shares s = {.cpu = d->self, .job = job, .fn = fn, .runs = runs, .workers = lq_pool_threads(d->pool)};
-    if (s.workers > runs) s.workers = runs;
+    const int threads = lq_pool_threads(d->pool);
+    shares s = {.cpu = d->self, .job = job, .fn = fn, .runs = runs, .workers = runs < threads ? runs : threads,
+                .threads = threads};
     for (int i = 0; i < s.workers; i++)
         atomic_store_explicit(&s.cpu->next[i].run, (int)((int64_t)runs * i / s.workers), memory_order_relaxed);
     lq_pool_run(d->pool, share_task, &s, s.workers);

@@ -303,7 +303,7 @@ def measure_rest(a, found, samples, name, group, source, run):
     for peer in found:
         samples.add(name, group, peer, "first token", "s", peer.load(run)["seconds"])
         slow = peer.kind == "Q4_K_M" and samples.has(name, group, peer, "quantize")  # half a minute: once
-        if group == "bf16" or isinstance(peer, IkLlama) or slow or a.isa:  # lq quantize takes no --isa
+        if group == "bf16" or isinstance(peer, IkLlama) or slow or a.isa_words:  # lq quantize takes no --isa
             continue
         out = os.path.join(source.at, "timed.lq" if peer.program == "lq" else "timed.gguf")
         r = peer.quantize(run, source, out)

@@ -13,7 +13,7 @@ case $folder/ in "$(realpath "$here/../..")"/*) echo "peers.sh: $folder lies in 
 mkdir -p "$folder"
 
 built=$folder/llama.cpp cpu=(-DGGML_NATIVE=ON) # as llama.cpp is built by default for this machine
-case " $* " in *" --isa avx2 "*)
+case " $* " in *" --isa avx2 "* | *" --isa=avx2 "*)
     built=$folder/llama.cpp-avx2
     cpu=(-DGGML_NATIVE=OFF -DGGML_SSE42=ON -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_BMI2=ON -DGGML_FMA=ON -DGGML_F16C=ON) ;;
 esac

@@ -196,7 +196,11 @@ void check_emu_gram(lq_dev *dev) {
 }
 
 #else
-bool ck_emu_can(void) { return false; }
+bool ck_emu_can(const char *isa) {
+    (void)isa;
+    return false;
+}
+
 void ck_emu_begin(void) {}
 void ck_emu_end(void) {}
 bool ck_emu_is(void) { return false; }

@@ -107,7 +107,7 @@ static void test_room(void) {
 }
 
 static void test_can(void) {
-    static const char *const isas[] = {"c", "avx2", "avx512", "amx"};
+    static const char *const isas[] = {"c", "avx2", "avxvnni", "avx512", "avx512bf16", "amx"};
     static const char *const names[] = {"f32", "bf16", "f16", "int4 g32 sym f16", "int8 row sym f16",
                                         "int3 g64 asym f32", "e4m3 g128 r128 f32"};
     for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {

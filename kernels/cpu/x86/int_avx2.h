@@ -12,6 +12,11 @@
 
 #ifndef TABLE
 #define TABLE false
+#define CELLS_32 SET(g32_, false, 32)
+#define FNS_32 ALL(g32_)
+#else // which gcc 12 makes slower so
+#define CELLS_32
+#define FNS_32 ALL(any)
 #endif
 #ifndef VNNI
 #define VNNI false
@@ -332,7 +337,7 @@ typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, in
 // Parts of rows meet as many tiles as stay in the second cache, so that activations come from there or nearer.
 INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  block_fn *const all[3][TALL]) {
-    block_fn *const *fns = all[a->zero || lq_i8_span(w, a) > (int64_t)a->q_row ? 2 : !TABLE && a->q_row == 32];
+    block_fn *const *fns = all[a->zero || lq_i8_span(w, a) > (int64_t)a->q_row ? 2 : a->q_row == 32];
     const int64_t tile = w->k * w->type.bits * 2 + 1, pass = m1 - m0 > TALL ? 1 + PASS_BYTES / tile : 1;
     for (int64_t end; t0 < t1; t0 = end) {
         end = t1 - t0 < pass ? t1 : t0 + pass;
@@ -348,8 +353,8 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
 #define X86_UKR(OF) X86_UKR_OF(OF, ISA)
 #define X86_UKR_OF(OF, ON) X86_UKR_ON(OF, ON)
 #define X86_UKR_ON(OF, ON)                                                                                           \
-    SET(any, false, 0) SET(g32_, false, 32) SET(whole, true, 0)                                                       \
-    static block_fn *const fns[3][TALL] = {ALL(any), ALL(g32_), ALL(whole)};                                          \
+    SET(any, false, 0) CELLS_32 SET(whole, true, 0)                                                                   \
+    static block_fn *const fns[3][TALL] = {ALL(any), FNS_32, ALL(whole)};                                             \
     lq_ukr_run lq_matmul_f32_q8_##OF##x86_##ON;                                                                     \
     void lq_matmul_f32_q8_##OF##x86_##ON(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,       \
                                            int m1, float *y, size_t ldy) {                                            \
