@@ -3,7 +3,8 @@
 // Order of sums, the same at every M: k is cut at multiples of LQ_K_CUT; in a cut lane i adds k = i mod VEC with
 // fma, from 0; lanes are added VEC / 2 apart, then half of that, down to 1 apart; cuts are added in order. A
 // tile is 4 weight rows. A block has up to TALL rows of activations; up to WIDE of them take two tiles at a
-// time, to hide the latency of the sums.
+// time, to hide the latency of the sums, and the next two are asked for line by line, one row behind the other, as
+// memory likes it.
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
@@ -14,9 +15,9 @@
 enum { TILE = 4 };
 enum { TALL_AHEAD = 512 }; // bytes: of weights that wait in the second cache
 #if defined(__AVX512F__)
-enum { TALL = 6, WIDE = 2, AHEAD_ROWS = 2, AHEAD_BYTES = 1024 }; // AHEAD_ROWS: heights at which memory is waited for
+enum { TALL = 6, WIDE = 2 };
 #else
-enum { TALL = 3, WIDE = 1, AHEAD_ROWS = 0, AHEAD_BYTES = 0 };
+enum { TALL = 3, WIDE = 1 };
 #endif
 
 INLINE vf load(const char *row, int k, const lq_dtype e) {
@@ -51,7 +52,6 @@ INLINE void step(vf s[8][TALL], const char *const w[8], const float *const x[TAL
         EACH (int i = 0; i < M; i++) few[i] = vf_load(x[i] + j);
         EACH (int r = 0; r < R; r++) {
             const vf v = load(w[r], j, e);
-            if (M <= AHEAD_ROWS) _mm_prefetch(w[r] + (size_t)j * (e == LQ_F32 ? 4 : 2) + AHEAD_BYTES, _MM_HINT_T0);
             EACH (int i = 0; i < M; i++) s[r][i] = vf_fma(v, few[i], s[r][i]);
         }
     } else {
@@ -75,7 +75,14 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
     EACH (int i = 0; i < M; i++) x[i] = a->x + (size_t)(m + i) * a->x_row + k;
     EACH (int r = 0; r < R; r++) EACH (int i = 0; i < M; i++) s[r][i] = vf_zero();
     int j = 0;
-    for (; j + VEC <= len; j += VEC) step(s, w, x, j, R, M, e);
+    const size_t size = e == LQ_F32 ? 4 : 2;
+    const int lines = R * VEC * (int)size / 64; // of a step
+    const char *next = a->w + (size_t)(n + R) * a->w_row + (size_t)R * (size_t)k * size;
+    for (; j + VEC <= len; j += VEC) {
+        if (R > TILE)
+            EACH (int l = 0; l < lines; l++) _mm_prefetch(next + (size_t)R * (size_t)j * size + l * 64, _MM_HINT_T1);
+        step(s, w, x, j, R, M, e);
+    }
     if (j < len)
         EACH (int i = 0; i < M; i++) {
             const vf b = load_some((const char *)x[i], j, len - j, LQ_F32);
