@@ -1,23 +1,37 @@
-// nodes.c: memories of a machine (NUMA) and which CPUs are near them. Owns nothing; what cannot be read binds nobody.
+// nodes.c: memories of a machine (NUMA) and which CPUs are near them. Owns nothing and allocates nothing (a worker may
+// come here while the first run is under way); what cannot be read binds nobody.
 #include "kernels/nodes.h"
+#include <ctype.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <unistd.h>
+
+// A number below CPU_SETSIZE; -1: there is none.
+static int number(const char **p) {
+    int n = 0;
+    if (!isdigit((unsigned char)**p)) return -1;
+    for (; isdigit((unsigned char)**p); ++*p) n = n < CPU_SETSIZE ? n * 10 + (**p - '0') : n;
+    return n < CPU_SETSIZE ? n : CPU_SETSIZE - 1;
+}
 
 // "0-3,8,10-11"
 static bool list_in(const char *root, const char *name, cpu_set_t *out) {
-    char path[600];
+    char path[600], text[8192];
     CPU_ZERO(out);
     snprintf(path, sizeof path, "%s/%s", root, name);
-    FILE *f = fopen(path, "re");
-    if (!f) return false;
-    for (int first, last, c = ','; c == ',' && fscanf(f, "%d", &first) == 1;) {
-        last = first;
-        if ((c = fgetc(f)) == '-' && fscanf(f, "%d", &last) == 1) c = fgetc(f);
-        for (int i = first; i >= 0 && i <= last && i < CPU_SETSIZE; i++) CPU_SET(i, out);
+    const int f = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = f < 0 ? -1 : read(f, text, sizeof text - 1);
+    if (f >= 0) close(f);
+    text[n > 0 ? n : 0] = 0;
+    for (const char *p = text;; p++) {
+        const int first = number(&p);
+        int last = first;
+        if (*p == '-' && first >= 0) p++, last = number(&p);
+        for (int i = first; i >= 0 && i <= last; i++) CPU_SET(i, out);
+        if (*p != ',') return CPU_COUNT(out) > 0;
     }
-    fclose(f);
-    return CPU_COUNT(out) > 0;
 }
 
 void lq_nodes_bind(const char *root, int worker, int workers) {

@@ -74,7 +74,7 @@ int main(void) {
     } else SKIP("one CPU has one node");
     put("online", "nonsense\n");
     IS(0, cpus, all);
-    put("online", "0-3\n");
+    put("online", "0-3,\n");
     node(0, "-7,x");
     node(1, "\n");
     node(3, "\n");
