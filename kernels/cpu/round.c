@@ -133,13 +133,20 @@ static void ladder_of(const lq_round_args *a, ladder *l) {
     }
 }
 
-// Codes of n elements (a multiple of 8) over s, which is not 0, and what they stand for at scale 1.
-static void nearest_values(const job *j, const float *x, size_t n, float s, int32_t z, int32_t *q, float *value) {
-    const lq_wtype *t = &j->r.a.type;
+// n elements (a multiple of 4) over s, which is not 0.
+static void divide(const float *x, size_t n, float s, float *t) {
+    for (size_t i = 0; i < n; i += 4) {
+        const v4 v = load(x + i) / all(s);
+        memcpy(t + i, &v, sizeof v);
+    }
+}
+
+// Codes of n elements (a multiple of 8) of scale 1, and what they stand for.
+static void nearest_values(const job *j, const float *t, size_t n, int32_t z, int32_t *q, float *value) {
     if (j->ordered) {
         const ladder *l = &j->near;
         for (size_t i = 0; i < n; i += 8) {
-            const v4 a = load(x + i) / all(s), b = load(x + i + 4) / all(s);
+            const v4 a = load(t + i), b = load(t + i + 4);
             i4 at[2] = {{0}};
             for (int k = 0; k < VALUES - 1; k++) {
                 at[0] -= a >= l->from[k];
@@ -151,21 +158,19 @@ static void nearest_values(const job *j, const float *x, size_t n, float s, int3
                 value[i + k] = l->value[v];
             }
         }
-    } else if (t->kind == LQ_W_FLOAT) {
+    } else if (j->r.a.type.kind == LQ_W_FLOAT) {
+        const lq_dtype_row *elem = &lq_dtypes[j->r.a.type.elem];
         const float top = lq_round_top(&j->r.a);
         uint8_t code[CHUNK];
         for (size_t i = 0; i < n; i += 4) {
-            const v4 held = most(least(load(x + i) / all(s), all(top)), all(-top));
+            const v4 held = most(least(load(t + i), all(top)), all(-top));
             memcpy(value + i, &held, sizeof held);
         }
-        lq_dtypes[t->elem].from_f32(value, code, n);
-        lq_dtypes[t->elem].to_f32(code, value, n);
+        elem->from_f32(value, code, n);
+        elem->to_f32(code, value, n);
         for (size_t i = 0; i < n; i++) q[i] = code[i];
     } else {
-        for (size_t i = 0; i < n; i++) {
-            lq_round_code(&j->r.a, x[i], s, z, (uint32_t *)&q[i]);
-            value[i] = lq_round_value(&j->r.a, (uint32_t)q[i], z);
-        }
+        for (size_t i = 0; i < n; i++) value[i] = lq_round_code(&j->r.a, t[i], 1, z, (uint32_t *)&q[i]);
     }
 }
 
@@ -196,12 +201,11 @@ static void code_int(const float *w, size_t n, float s, int z, int bits, float u
     *sum = l;
 }
 
-// The figures of n elements (a multiple of 16) whose codes stand for `value`.
-static void add_figures(const float *x, const float *value, size_t n, float s, float unit, lanes *sum) {
+// The figures of n elements (a multiple of 16) over their scale, whose codes stand for `value`.
+static void add_figures(const float *t, const float *value, size_t n, float unit, lanes *sum) {
     lanes l = *sum;
     for (size_t i = 0; i < n; i += LANES)
-        for (int h = 0; h < 2; h++)
-            lanes_take(&l, h, load(x + i + 4 * h) / all(s), load(value + i + 4 * h), all(unit));
+        for (int h = 0; h < 2; h++) lanes_take(&l, h, load(t + i + 4 * h), load(value + i + 4 * h), all(unit));
     *sum = l;
 }
 
@@ -250,9 +254,10 @@ static void code_chunk(const job *j, int64_t row, int64_t c, size_t n, float s, 
         for (size_t i = 0; back && i < n; i++) back[i] = (float)(q[i] - z) * s;
     } else if (s != 0) {
         float value[CHUNK];
-        nearest_values(j, x, up16(n), s, z, q, value);
+        divide(x, up16(n), s, x);
+        nearest_values(j, x, up16(n), z, q, value);
         memset(value + n, 0, (up16(n) - n) * sizeof *value);
-        add_figures(x, value, up16(n), s, fabsf(s) / top, l);
+        add_figures(x, value, up16(n), fabsf(s) / top, l);
         for (size_t i = 0; back && i < n; i++) back[i] = value[i] * s;
     } else {
         for (size_t i = 0; i < n; i++) {
@@ -299,9 +304,10 @@ static void add_losses(const job *j, const float *x, const float *weight, size_t
     if (wide && j->r.a.type.kind == LQ_W_INT) {
         lq_cpu_of(j->d)->loss(x, weight, wide, s, z, j->r.a.type.bits, part);
     } else if (wide) {
-        float value[CHUNK];
+        float over[CHUNK], value[CHUNK];
         int32_t code[CHUNK];
-        nearest_values(j, x, wide, s, z, code, value);
+        divide(x, wide, s, over);
+        nearest_values(j, over, wide, z, code, value);
         for (size_t i = 0; i < wide; i += 4) {
             const v4 e = load(x + i) - load(value + i) * all(s);
             const v4 sum = load(part + i % LANES) + (weight ? load(weight + i) * e * e : e * e);

@@ -121,14 +121,14 @@ class Lq(Peer):
 
     def speed(self, run, t):
         r = run([self.tool, "bench", self.path, "-p", str(t.prompt), "-n", str(t.tokens), "-d", str(t.depth), "-b", str(t.batch), "-r", "1",
-                 "-t", str(self.a.threads), "--kv-dtype", "f16", "-o", "json", "-q", *self.a.isa_words])
+                 "-t", str(self.a.threads), "--kv-dtype", "f16", "-o", "json", "-q", *self.a.cap_words])
         row = json.loads(r["text"])["results"][0]
         self.a.isa = row["device"].split(",")[0].removeprefix("cpu ")
         return dict(value=row["tok_s"], share=row["share_of_read"], read=row["read_bytes_s"], peak=r["peak"])
 
     def load(self, run):
         return run([self.tool, "run", self.path, "-p", "a", "--raw", "-n", "1", "--ignore-eos", "-t", str(self.a.threads), "-q",
-                    *self.a.isa_words])
+                    *self.a.cap_words])
 
     def quantize(self, run, source, out):
         return run([self.tool, "quantize", source.folder, out, "-m", "rtn", "--type", self.kind, "--head", self.kind, "--embed", self.kind,
@@ -303,7 +303,7 @@ def measure_rest(a, found, samples, name, group, source, run):
     for peer in found:
         samples.add(name, group, peer, "first token", "s", peer.load(run)["seconds"])
         slow = peer.kind == "Q4_K_M" and samples.has(name, group, peer, "quantize")  # half a minute: once
-        if group == "bf16" or isinstance(peer, IkLlama) or slow or a.isa_words:  # lq quantize takes no --isa
+        if group == "bf16" or isinstance(peer, IkLlama) or slow or a.cap:  # lq quantize takes no --isa
             continue
         out = os.path.join(source.at, "timed.lq" if peer.program == "lq" else "timed.gguf")
         r = peer.quantize(run, source, out)
@@ -394,11 +394,12 @@ def arguments():
     p.add_argument("-t", "--threads", type=int, default=2)
     p.add_argument("--others", type=float, default=5, metavar="PERCENT", help="of all CPUs that other processes may take from a run that counts (default: 5)")
     p.add_argument("--patience", type=float, default=1800, metavar="SECONDS", help="that a busy machine is waited for (default: 1800)")
-    p.add_argument("--isa", choices=["avx2"], help="what all of them are to do with: lq is told, llama.cpp built so; of --ik, FOLDER is to be such a build")
+    p.add_argument("--isa", dest="cap", choices=["avx2"], help="what all of them are to do with: lq is told, llama.cpp built so; of --ik, FOLDER is to be such a build")
     p.add_argument("--csv", default=CSV)
     a = p.parse_args()
-    a.lq, a.folder, a.isa_words, a.isa = os.path.realpath(a.lq), os.path.realpath(a.folder), ["--isa", a.isa] if a.isa else [], a.isa or ""
-    a.llama = os.path.join(a.folder, "llama.cpp-avx2/bin" if a.isa else "llama.cpp/bin")
+    a.lq, a.folder, a.isa = os.path.realpath(a.lq), os.path.realpath(a.folder), a.cap or ""
+    a.cap_words = ["--isa", a.cap] if a.cap else []
+    a.llama = os.path.join(a.folder, f"llama.cpp-{a.cap}/bin" if a.cap else "llama.cpp/bin")
     if a.ik:
         a.ik = os.path.realpath(os.path.join(a.ik, "bin") if os.path.isdir(os.path.join(a.ik, "bin")) else a.ik)
     a.models = chosen(a.models, MODELS, "such model") if a.models or not a.quick else ["1.1B"]

@@ -3,22 +3,10 @@
 #include "tests/unit/test.h"
 #include <limits.h>
 #include <stdint.h>
-#include <sys/stat.h>
 
 static char dir[] = "/tmp/lq-test-groups-XXXXXX";
 
-static void put(const char *name, const char *text) { // with the folders on its way
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    for (char *p = path + strlen(dir) + 1; (p = strchr(p, '/')); p++) {
-        *p = 0;
-        mkdir(path, 0700);
-        *p = '/';
-    }
-    FILE *f = fopen(path, "w");
-    CHECK(f && fputs(text, f) >= 0, "%s", path);
-    if (f) fclose(f);
-}
+static void put(const char *name, const char *text) { test_put(dir, name, text); }
 
 static int cores(const char *self) {
     char at[300], root[300];

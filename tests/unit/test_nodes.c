@@ -3,22 +3,13 @@
 #include "tests/unit/test.h"
 #include <pthread.h>
 #include <sched.h>
-#include <sys/stat.h>
 
 static char dir[] = "/tmp/lq-test-nodes-XXXXXX";
 
-static void put(const char *name, const char *text) {
-    char path[300];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    FILE *f = fopen(path, "w");
-    CHECK(f && fputs(text, f) >= 0, "%s", path);
-    if (f) fclose(f);
-}
+static void put(const char *name, const char *text) { test_put(dir, name, text); }
 
 static void node(int i, const char *cpus) {
     char name[40];
-    snprintf(name, sizeof name, "%s/node%d", dir, i);
-    mkdir(name, 0700);
     snprintf(name, sizeof name, "node%d/cpulist", i);
     put(name, cpus);
 }
