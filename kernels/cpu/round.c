@@ -256,7 +256,7 @@ static void code_chunk(const job *j, int64_t row, int64_t c, size_t n, float s, 
         float value[CHUNK];
         divide(x, up16(n), s, x);
         nearest_values(j, x, up16(n), z, q, value);
-        memset(value + n, 0, (up16(n) - n) * sizeof *value);
+        for (size_t i = n; i < up16(n); i++) value[i] = 0; // as x has there, whatever number of the table is nearest
         add_figures(x, value, up16(n), fabsf(s) / top, l);
         for (size_t i = 0; back && i < n; i++) back[i] = value[i] * s;
     } else {
