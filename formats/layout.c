@@ -352,17 +352,91 @@ static void zeros_pack(const lq_weight *w, const lq_laid *from, int64_t row, con
     }
 }
 
-// A whole piece of a band, from `any` to x86: words of 16 rows side by side. Of 4 bits a word's codes change places:
-// 0 1 2 3 4 5 6 7 becomes 0 4 1 5 2 6 3 7.
-static void piece_to_x86(const uint8_t *src, size_t row_bytes, int bits, uint8_t *dst) {
-    for (int i = 0; i < LQ_PIECE * bits / 32; i++, src += 4, dst += LQ_BAND * 4) {
-        uint32_t word[LQ_BAND];
-        for (int r = 0; r < LQ_BAND; r++) memcpy(&word[r], src + (size_t)r * row_bytes, 4);
-        for (int r = 0; bits == 4 && r < LQ_BAND; r++) {
-            const uint32_t v = word[r], t = (v ^ v >> 8) & 0xff00, x = v ^ t ^ t << 8, s = (x ^ x >> 4) & 0x00f000f0;
-            word[r] = x ^ s ^ s << 4;
+// --- from any to x86, which a load waits for: a vector has one word of each of four rows ---
+
+typedef uint32_t w4 __attribute__((vector_size(16)));
+
+// Four words of each of four rows.
+static inline void words_get(const uint8_t *src, size_t row_bytes, w4 *word) {
+    w4 v[4];
+    for (size_t r = 0; r < 4; r++) memcpy(&v[r], src + r * row_bytes, sizeof v[r]);
+    const w4 a = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), b = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
+    const w4 c = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5), d = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
+    word[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5), word[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+    word[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5), word[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+
+// The bits of `mask` change places with those `by` above them.
+static inline w4 swap_bits(w4 v, int by, uint32_t mask) {
+    const w4 t = (v ^ v >> by) & mask;
+    return v ^ t ^ t << by;
+}
+
+// Words of one plane: 8 codes of 4 bits or 16 of 2 change places.
+static inline w4 word_to_x86(int bits, w4 v) {
+    if (bits == 4) return swap_bits(swap_bits(v, 8, 0x0000ff00), 4, 0x00f000f0);
+    return bits == 2 ? swap_bits(swap_bits(v, 6, 0x00cc00cc), 12, 0x0000f0f0) : v;
+}
+
+// 32 codes of two planes.
+static inline void unit_to_x86(const int bits, const w4 *in, w4 *out) {
+    const int low = planes[bits][0], high = planes[bits][1];
+    const uint32_t two = (uint32_t)ones(2 * bits), one = (uint32_t)ones(bits);
+    for (int i = 0; i < bits; i++) out[i] = (w4){0};
+    for (int f = 0; f < 8; f++) { // codes 4 f .. 4 f + 3, to a byte each
+        const int at = 4 * bits * f / 32, from = 4 * bits * f % 32;
+        w4 v = in[at] >> from;
+        if (from + 4 * bits > 32) v |= in[at + 1] << (32 - from);
+        v = (v & two) | (v << (16 - 2 * bits) & two << 16);
+        v = (v & one * 0x00010001) | (v << (8 - bits) & one * 0x01000100);
+        out[f * low / 8] |= (v & (uint32_t)ones(low) * 0x01010101) << f * low % 8;
+        out[low + f * high / 8] |= (v >> low & (uint32_t)ones(high) * 0x01010101) << f * high % 8;
+    }
+}
+
+// A whole piece of a band.
+static inline void piece_to_x86(const int bits, const uint8_t *src, size_t row_bytes, uint8_t *dst) {
+    if (bits == 7) return; // has no form
+    for (int r = 0; r < LQ_BAND; r += 4, src += 4 * row_bytes, dst += 16) {
+        w4 in[4 * 8], out[8];
+        for (int i = 0; i < 4 * bits; i += 4) {
+            words_get(src + 4 * i, row_bytes, in + i);
+            for (int w = i; !planes[bits][1] && w < i + 4; w++) {
+                const w4 v = word_to_x86(bits, in[w]);
+                memcpy(dst + w * LQ_BAND * 4, &v, sizeof v);
+            }
         }
-        memcpy(dst, word, sizeof word);
+        for (int u = 0; planes[bits][1] && u < 4; u++) {
+            unit_to_x86(bits, in + u * bits, out);
+            for (int i = 0; i < bits; i++) memcpy(dst + (u * bits + i) * LQ_BAND * 4, &out[i], sizeof *out);
+        }
+    }
+}
+
+// Columns of a band's rows, `step` elements each, to rows of its 16 elements.
+static inline void band_turn(const size_t size, const void *src, size_t step, int64_t count, void *dst) {
+    for (int64_t g = 0; g < count; g++)
+        for (size_t r = 0; r < LQ_BAND; r++)
+            memcpy((uint8_t *)dst + ((size_t)g * LQ_BAND + r) * size,
+                   (const uint8_t *)src + (r * step + (size_t)g) * size, size);
+}
+
+// The band that has all its rows: its scales, unless several rows share them, and its zero points.
+static void sides_to_x86(const lq_weight *w, const lq_laid *from, int64_t band, const lq_laid *to, lq_weight_out dst,
+                         int64_t at) {
+    const size_t groups = (size_t)to->groups, first = (size_t)band * LQ_BAND, put = (size_t)at * LQ_BAND * groups;
+    const uint8_t *src = (const uint8_t *)w->scale + first * groups * to->scale_size;
+    uint8_t *scale = (uint8_t *)dst.scale + put * to->scale_size, zeros[LQ_BAND][LQ_PIECE];
+    switch (to->rows > 1 ? 0 : to->scale_size) {
+    case 4: band_turn(4, src, groups, to->groups, scale); break;
+    case 2: band_turn(2, src, groups, to->groups, scale); break;
+    case 1: band_turn(1, src, groups, to->groups, scale);
+    }
+    for (int64_t g = 0; w->type.asym && g < to->groups; g += LQ_PIECE) {
+        const int64_t count = least(to->groups - g, LQ_PIECE);
+        const uint8_t *zero = w->zero + first * from->zero_bytes + (size_t)(g * to->bits / 8);
+        for (size_t r = 0; r < LQ_BAND; r++) any_get(zero + r * from->zero_bytes, to->bits, count, zeros[r]);
+        band_turn(1, zeros, LQ_PIECE, count, (uint8_t *)dst.zero + put + (size_t)g * LQ_BAND);
     }
 }
 
@@ -371,22 +445,22 @@ static void piece_to_x86(const uint8_t *src, size_t row_bytes, int bits, uint8_t
 void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight_out dst, int64_t at) {
     const lq_wtype *t = &w->type;
     const lq_laid from = lq_laid_of(w->layout, t, w->n, w->k);
+    const bool straight = w->layout == LQ_ANY && to->layout == LQ_X86 && (band + 1) * LQ_BAND <= w->n;
     uint8_t none[LQ_BAND];
+    if (straight) sides_to_x86(w, &from, band, to, dst, at);
     for (int r = 0; r < LQ_BAND; r++) {
         const int64_t row = band * LQ_BAND + r;
         none[r] = t->kind != LQ_W_INT ? 0 : !t->asym ? (uint8_t)(1 << (t->bits - 1))
             : row < w->n ? lq_zero_get(&from, w->zero, row, from.groups - 1) : 0;
-        if (to->layout == LQ_ANY && at * LQ_BAND + r >= to->n) continue;
+        if (straight || (to->layout == LQ_ANY && at * LQ_BAND + r >= to->n)) continue;
         if (to->rows == 1) scales_pack(w, &from, row, to, dst.scale, at * LQ_BAND + r);
         if (t->asym) zeros_pack(w, &from, row, to, dst.zero, at * LQ_BAND + r);
     }
-    const bool straight = w->layout == LQ_ANY && to->layout == LQ_X86 && (band + 1) * LQ_BAND <= w->n &&
-                          (to->bits == 4 || to->bits == 8);
     for (int64_t first = 0; first < to->wide; first += LQ_PIECE) {
         if (straight && first + LQ_PIECE <= w->k) {
             const uint8_t *src = (const uint8_t *)w->q + (size_t)(band * LQ_BAND) * from.row_bytes;
-            piece_to_x86(src + (size_t)first * (size_t)to->bits / 8, from.row_bytes, to->bits,
-                         (uint8_t *)dst.q + place(to, at * LQ_BAND, first));
+            src += (size_t)first * (size_t)to->bits / 8;
+            BY_BITS(to->bits, piece_to_x86, src, from.row_bytes, (uint8_t *)dst.q + place(to, at * LQ_BAND, first))
             continue;
         }
         for (int g = 0; g < 8; g++) {

@@ -312,7 +312,8 @@ static void test_rules(void) {
 }
 
 int main(void) {
-    static const int64_t shapes[][2] = {{1, 1}, {16, 128}, {15, 100}, {17, 129}, {33, 389}, {64, 512}, {5, 1000}};
+    static const int64_t shapes[][2] = {{1, 1}, {16, 128}, {15, 100}, {17, 129}, {33, 389}, {64, 512}, {5, 1000},
+                                       {32, 2336}};
     static const int groups[] = {0, 16, 32, 64, 128, 272};
     static const lq_dtype scales[] = {LQ_F16, LQ_BF16, LQ_F32};
     lq_err err;
