@@ -68,15 +68,16 @@ static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight 
     }
 }
 
-// What the elements of `rows` weight rows from n on, without scales (bf16: but shifts), came to over a part of K from
-// k0 on is added to y: y = y + sum * (wscale * ascale), multiply and add apart. sum [m1 - m0][TALL_ROWS].
-static void sums_scaled(const lq_weight *w, const lq_act *a, int64_t n, int rows, int64_t k0, int64_t cell, int m0,
-                        int m1, const float *sum, float *y, size_t ldy) {
+void lq_ukr_scaled(const lq_weight *w, const lq_act *a, int64_t n, int rows, int64_t k0, int64_t cell, int m0, int m1,
+                   const float *sum, size_t lds, float *y, size_t ldy) {
     const float *ascale = a->type.elem == LQ_E4M3 ? a->scale + (size_t)(k0 / cell) * (size_t)a->x.rows : NULL;
     const bool scaled = w->type.kind == LQ_W_FLOAT && !((a->halves || !ascale) && lq_fp8_shifts(&w->type));
     float scale[TALL_ROWS];
-    for (int r = 0; r < rows; r++) scale[r] = scaled ? lq_ukr_scale(w, n + r, k0) : 1;
-    for (int m = m0; m < m1; m++, sum += TALL_ROWS) {
+    for (int r = 0; r < rows; r++) {
+        const bool same = r && w->type.rows > 1 && (n + r) % w->type.rows; // as the row before
+        scale[r] = !scaled ? 1 : same ? scale[r - 1] : lq_ukr_scale(w, n + r, k0);
+    }
+    for (int m = m0; m < m1; m++, sum += lds) {
         const float by = ascale ? ascale[m] : 1;
         float *to = y + (size_t)m * ldy + (size_t)n;
         for (int r = 0; r < rows; r++) to[r] = (k0 ? to[r] : 0) + sum[r] * (scale[r] * by);
@@ -101,7 +102,7 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
             part_product(f32, scratch, rows, end - k, (const float *)a->q + (size_t)m0 * a->q_row + (size_t)k, a->q_row,
                          m1 - m0, k > k0, sum, TALL_ROWS);
         }
-        sums_scaled(w, a, n, rows, k0, cell, m0, m1, sum, y, ldy);
+        lq_ukr_scaled(w, a, n, rows, k0, cell, m0, m1, sum, TALL_ROWS, y, ldy);
     }
 }
 
@@ -127,7 +128,7 @@ static void tiles_halved(const lq_ukr *bf16, const lq_ukr *u, const lq_weight *w
         const int64_t tiles = (rows + bf16->tile_n - 1) / bf16->tile_n;
         if (bf16->many) bf16->many(&here, &x, 0, tiles, 0, m1 - m0, sum, TALL_ROWS, (char *)scratch + MANY_AT);
         else bf16->run(&here, &x, 0, tiles, 0, m1 - m0, sum, TALL_ROWS);
-        sums_scaled(w, a, n, rows, k0, cell, m0, m1, sum, y, ldy);
+        lq_ukr_scaled(w, a, n, rows, k0, cell, m0, m1, sum, TALL_ROWS, y, ldy);
     }
 }
 
@@ -195,7 +196,6 @@ static void tiles_recoded(const lq_dev *d, const lq_ukr *u, const lq_weight *w, 
 
 static void tiles_product(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1,
                           int m0, int m1, float *y, size_t ldy, void *scratch) {
-    const bool e4m3 = a->type.elem == LQ_E4M3;
     if (u->codes) {
         tiles_recoded(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch);
         return;
@@ -210,12 +210,12 @@ static void tiles_product(const lq_dev *d, const lq_ukr *u, const lq_weight *w, 
                              m1 - m < CELL_ROWS ? m1 : m + CELL_ROWS, y, ldy, scratch);
         return;
     }
-    if (!u->rows || (u->run && m1 - m0 <= u->few && !e4m3)) {
+    if (!u->rows || (u->run && m1 - m0 <= u->few)) {
         if (u->many && (!u->run || m1 - m0 >= LQ_MANY_ROWS)) u->many(w, a, t0, t1, m0, m1, y, ldy, scratch);
         else u->run(w, a, t0, t1, m0, m1, y, ldy);
         return;
     }
-    if (!e4m3) {
+    if (a->type.elem != LQ_E4M3) {
         tiles_dequantized(d, u, w, a, t0, t1, m0, m1, y, ldy, scratch);
         return;
     }

@@ -22,6 +22,7 @@ RUN(lq_matmul_f32_bf16_fp8any_avx512bf16)
 CODES(lq_codes_u8_q8_intany_avx512) ROWS(lq_rows_f32_f32_fp8any_avx512) ROWS(lq_rows_f32_f32_halfany_avx512)
 RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2)
 ROWS(lq_rows_f32_f32_codedx86_avx2) ROWS(lq_rows_f32_f32_intany_avx2) ROWS(lq_rows_f32_f32_tableany_avx2)
+RUN(lq_matmul_f32_f32_fp8any_avx2)
 CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows_f32_f32_halfany_avx2)
 #endif
 
@@ -85,7 +86,7 @@ const lq_ukr lq_ukrs[] = {
     UNPACK(LQ_ISA_AVX2, lq_rows_f32_f32_codedx86_avx2),
     UNPACK_KIND(LQ_W_INT, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_intany_avx2),
     UNPACK_KIND(LQ_W_TABLE, LQ_U8, LQ_ISA_AVX2, lq_rows_f32_f32_tableany_avx2),
-    FP8(UNPACK_KIND, LQ_ISA_AVX2, lq_rows_f32_f32_fp8any_avx2),
+    FP8(FEW, 0, LQ_ISA_AVX2, lq_matmul_f32_f32_fp8any_avx2, lq_rows_f32_f32_fp8any_avx2),
 #endif
     Q8_CODED(LQ_X86, LQ_X86_ROWS, lq_matmul_f32_q8_codedx86_c), Q8_CODED(LQ_ANY, 1, lq_matmul_f32_q8_codedany_c),
     FLOAT(LQ_F32, 1, 0, lq_matmul_f32_f32_f32any_c),

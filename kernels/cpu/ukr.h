@@ -37,6 +37,11 @@ enum { LQ_FP8_CUT = 1024 };
 // The scale of column k of a row, in layout any or x86.
 float lq_ukr_scale(const lq_weight *w, int64_t row, int64_t k);
 
+// What the elements of `rows` weight rows from n on, without scales (bf16: but shifts), came to over a part of K from
+// k0 on is added to y: y = y + sum * (wscale * ascale), multiply and add apart. sum [m1 - m0][lds], at most 64 rows.
+void lq_ukr_scaled(const lq_weight *w, const lq_act *a, int64_t n, int rows, int64_t k0, int64_t cell, int m0, int m1,
+                   const float *sum, size_t lds, float *y, size_t ldy);
+
 // y[m][n] = sum over k of a[m][k] w[n][k] for rows m0..m1 and the weight rows of tiles t0..t1; with a->more (rows of
 // layout x86 and f32 ones): the sum goes on from y. y has ldy floats from row to row and starts at row 0, column 0 of
 // the whole result; columns behind w->n are not written.

@@ -1,7 +1,6 @@
 // vec.h: one vocabulary for a vector of f32: 16 lanes where the file is compiled for AVX-512, 8 where it is for
-// AVX2. So ops_vec.h, attn_vec.h, dot_vec.h and quant_vec.h are written once and compiled for both; what is static
-// there says its ISA by NAME, so that a backtrace tells the two apart. Owns nothing. Where an operand of max or
-// min is NaN the second one wins.
+// AVX2. So what is called *_vec.h is written once and compiled for both; what is static there says its ISA by NAME,
+// so that a backtrace tells the two apart. Owns nothing. Where an operand of max or min is NaN the second one wins.
 #ifndef LQ_VEC_H
 #define LQ_VEC_H
 #include "kernels/math.h"
