@@ -1,8 +1,8 @@
 // int_avx2.h: Q8 activations x int weights, or those of a codebook, in layout x86 with AVX2, instantiated by w2_avx2.c
 // and so on, with AVX-VNNI by w2_avxvnni.c and so on: BITS is how many a code has, TABLE whether it is looked up, VNNI
 // whether there is vpdpbusd.
-// The arithmetic is int_avx512.h's, and so are the bits, also of `whole` and of a part of K. A block is a half of a
-// tile (8 weight rows) x up to 4 rows of activations, both halves x up to 2; with AVX-VNNI both x up to 4.
+// The arithmetic is int_avx512.h's, and so are the bits, also of `whole` and of a part of K. A block is a tile, two
+// halves of 8 weight rows, x up to 4 rows of activations; of codes of 8 bits without AVX-VNNI a half x more than 2.
 #ifndef LQ_INT_AVX2_H
 #define LQ_INT_AVX2_H
 #include "kernels/cpu/ukr.h"
@@ -23,8 +23,8 @@
 #define ISA avx2
 #endif
 
-enum { TALL = 4, LOW = VNNI ? TALL : 2 /* rows that meet a whole tile */, HALF = 8, LOW_MOST = 15,
-       PASS_BYTES = 256 * 1024 };
+enum { TALL = 4, HALF = 8, LOW_MOST = 15, PASS_BYTES = 256 * 1024, AHEAD = 4096 };
+#define LOW (VNNI || BITS != 8 ? TALL : 2) // rows that meet a whole tile: for sums of more there are no registers
 
 INLINE __m256i bcast4(const int8_t *x) {
     int32_t v;
@@ -32,9 +32,9 @@ INLINE __m256i bcast4(const int8_t *x) {
     return _mm256_set1_epi32(v);
 }
 
-INLINE __m256 scales_of(const lq_weight *w, const uint8_t *p) { // of 8 rows
+INLINE __m256 scales_of(const lq_weight *w, const uint8_t *p, const lq_codebook *book) { // of 8 rows
     const __m256 s = vf_of_scales(p, w->type.scale, w->scale2 ? *w->scale2 : 1, TABLE);
-    return TABLE ? vf_mul(s, vf_set(lq_wtype_book(&w->type)->unit)) : s;
+    return TABLE ? vf_mul(s, vf_set(book->unit)) : s;
 }
 
 // Of 8 rows, of which only `left` may be there: what their sums begin with where a part of K follows another, their
@@ -107,63 +107,40 @@ INLINE __m256i add16(__m256i sum, __m256i v) {
     return sum;
 }
 
-INLINE void widen(__m256i sum[TALL], const __m256i part[TALL], const int by, const int M) {
-    const __m256i all = _mm256_set1_epi16((short)by);
-    EACH (int m = 0; m < M; m++) sum[m] = _mm256_add_epi32(sum[m], _mm256_madd_epi16(part[m], all));
+// Of H halves of a tile.
+INLINE void widen(__m256i sum[2][TALL], __m256i part[2][TALL], const int M, const int H) {
+    const __m256i one = _mm256_set1_epi16(1);
+    EACH (int h = 0; h < H; h++) EACH (int m = 0; m < M; m++)
+        sum[h][m] = _mm256_add_epi32(sum[h][m], _mm256_madd_epi16(part[h][m], one));
 }
 
-// Codes of 4 bits: a pair of products is at most 15 * 127 * 2, so 8 of them add exactly in 16 bits before they are
-// widened. So many steps of 8 k.
-INLINE void steps4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int steps, const int M) {
-    const __m256i low = _mm256_set1_epi8(0x0f);
-    __m256i part[TALL];
-    EACH (int i = 0; i < steps; i++) {
-        const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)(q + 64 * i));
-        const __m256i vl = _mm256_and_si256(v, low), vh = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+// `steps` times 4 k; of `most` of these a pair of products adds exactly in 16 bits.
+INLINE void steps(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int steps,
+                  const int most, const int bits, const int M, const int H) {
+    const int unit = bits == 4 ? 4 : 8; // steps that lie together
+    __m256i part[2][TALL];
+    EACH (int f = 0; f < steps; f++) {
+        __m256i v[2];
+        EACH (int h = 0; h < H; h++) v[h] = codes4(q + f / unit * unit * 8 * bits + 32 * h, f % unit, book, bits);
         EACH (int m = 0; m < M; m++) {
-            const int8_t *xm = x + (size_t)m * (size_t)G + 8 * i;
-            const __m256i two = _mm256_maddubs_epi16(vl, bcast4(xm));
-            part[m] = add16(i ? add16(part[m], two) : two, _mm256_maddubs_epi16(vh, bcast4(xm + 4)));
+            const __m256i x4 = bcast4(x + (size_t)m * (size_t)G + 4 * f);
+            EACH (int h = 0; h < H; h++) {
+                const __m256i two = _mm256_maddubs_epi16(v[h], x4);
+                part[h][m] = f % most ? add16(part[h][m], two) : two;
+            }
         }
+        if ((f + 1) % most == 0) widen(sum, part, M, H);
     }
-    widen(sum, part, 1, M);
 }
 
-INLINE void group4(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int M) {
+// A pair of products of codes is at most 15 * 128 * 2, of 5 bits 31 * 128 * 2, of 6 63 * 128 * 2; of whole numbers up
+// to LOW_MOST, and that added, 30 * 128 * 2.
+INLINE void group_pairs(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int bits,
+                        const int M, const int H) {
+    const int most = TABLE || bits == 5 ? 4 : bits <= 4 ? 8 : 2;
     int k = 0;
-    for (; k + 32 <= G; k += 32, q += 256) steps4(sum, q, x + k, G, 4, M);
-    if (k < G) steps4(sum, q, x + k, G, 2, M); // groups are multiples of 16
-}
-
-INLINE void group_planes(__m256i sum[TALL], const uint8_t *q, const int8_t *x, int G, const int bits, const int M) {
-    const int most = bits <= 4 ? 8 : bits == 5 ? 4 : 2;
-    for (int k = 0; k < G; k += 32, q += 64 * bits, x += 32) {
-        __m256i part[TALL];
-        EACH (int f = 0; f < 8; f++) {
-            const __m256i v = planes4(q, f, bits);
-            EACH (int m = 0; m < M; m++) {
-                const __m256i two = _mm256_maddubs_epi16(v, bcast4(x + (size_t)m * (size_t)G + f * 4));
-                part[m] = f % most ? add16(part[m], two) : two;
-            }
-            if ((f + 1) % most == 0) widen(sum, part, 1, M);
-        }
-    }
-}
-
-// Whole numbers of up to LOW_MOST, and that added: four pairs of products are at most 30 * 127 * 8.
-INLINE void group_low(__m256i sum[TALL], const lq_codebook *b, const uint8_t *q, const int8_t *x, int G, const int M) {
-    const __m256i book = _mm256_add_epi8(book_of(b), _mm256_set1_epi8((char)b->most));
-    for (int k = 0; k < G; k += 16, q += 128) {
-        __m256i part[TALL];
-        EACH (int f = 0; f < 4; f++) {
-            const __m256i v = codes4(q, f, book, 4);
-            EACH (int m = 0; m < M; m++) {
-                const __m256i two = _mm256_maddubs_epi16(v, bcast4(x + (size_t)m * (size_t)G + k + 4 * f));
-                part[m] = f ? add16(part[m], two) : two;
-            }
-        }
-        widen(sum, part, 1, M);
-    }
+    for (; k + 32 <= G; k += 32, q += 64 * bits) steps(sum, book, q, x + k, G, 8, most, bits, M, H);
+    if (bits == 4 && k < G) steps(sum, book, q, x + k, G, 4, 4, bits, M, H); // groups are multiples of 16
 }
 
 // Of codes of 8 bits, and of whole numbers with the largest added, the lower and the upper four bits are multiplied
@@ -180,6 +157,7 @@ INLINE looked nibbles4(const uint8_t *q, int f, looked book, const int bits) { /
 
 INLINE void steps8(__m256i sum[TALL], looked book, const uint8_t *q, const int8_t *x, int G, const int steps,
                    const int bits, const int M) {
+    const __m256i one = _mm256_set1_epi16(1), sixteen = _mm256_set1_epi16(16);
     __m256i low[TALL], high[TALL];
     EACH (int f = 0; f < steps; f++) {
         const looked v = nibbles4(q, f, book, bits);
@@ -190,21 +168,19 @@ INLINE void steps8(__m256i sum[TALL], looked book, const uint8_t *q, const int8_
             high[m] = f ? add16(high[m], h) : h;
         }
     }
-    widen(sum, low, 1, M);
-    widen(sum, high, 16, M);
+    EACH (int m = 0; m < M; m++) {
+        sum[m] = _mm256_add_epi32(sum[m], _mm256_madd_epi16(low[m], one));
+        sum[m] = _mm256_add_epi32(sum[m], _mm256_madd_epi16(high[m], sixteen));
+    }
 }
 
-INLINE void group8(__m256i sum[TALL], const lq_codebook *b, const uint8_t *q, const int8_t *x, int G, const int bits,
+INLINE void group8(__m256i sum[TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int bits,
                    const int M) {
-    looked book = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    if (TABLE) {
-        const __m256i whole = _mm256_add_epi8(book_of(b), _mm256_set1_epi8((char)b->most));
-        const __m256i low = _mm256_set1_epi8(0x0f);
-        book = (looked){_mm256_and_si256(whole, low), _mm256_and_si256(_mm256_srli_epi16(whole, 4), low)};
-    }
+    const __m256i low = _mm256_set1_epi8(0x0f);
+    const looked parts = {_mm256_and_si256(book, low), _mm256_and_si256(_mm256_srli_epi16(book, 4), low)};
     int k = 0;
-    for (; k + 32 <= G; k += 32, q += 64 * bits) steps8(sum, book, q, x + k, G, 8, bits, M);
-    if (k < G) steps8(sum, book, q, x + k, G, 4, bits, M);
+    for (; k + 32 <= G; k += 32, q += 64 * bits) steps8(sum, parts, q, x + k, G, 8, bits, M);
+    if (k < G) steps8(sum, parts, q, x + k, G, 4, bits, M);
 }
 
 // --- by vpdpbusd ---
@@ -248,18 +224,12 @@ INLINE void group_sums(__m256i sum[2][TALL], const lq_codebook *book, const uint
                        const int bits, const int M, const int H) {
     const int all = H * M;
     EACH (int i = 0; i < all; i++) sum[i / M][i % M] = _mm256_setzero_si256();
-    if (VNNI) {
-        __m256i above = _mm256_setzero_si256();
-        if (TABLE) above = _mm256_add_epi8(book_of(book), _mm256_set1_epi8((char)book->most));
-        group_dots(sum, above, q, x, G, bits, M);
-        return;
-    }
-    EACH (int h = 0; h < H; h++, q += 32) {
-        if (TABLE && book->most <= LOW_MOST) group_low(sum[h], book, q, x, G, M);
-        else if (TABLE || bits == 8) group8(sum[h], book, q, x, G, bits, M);
-        else if (bits == 4) group4(sum[h], q, x, G, M);
-        else group_planes(sum[h], q, x, G, bits, M);
-    }
+    __m256i above = _mm256_setzero_si256();
+    if (TABLE) above = _mm256_add_epi8(book_of(book), _mm256_set1_epi8((char)book->most));
+    if (VNNI) group_dots(sum, above, q, x, G, bits, M);
+    else if (bits == 8 || (TABLE && book->most > LOW_MOST))
+        EACH (int h = 0; h < H; h++) group8(sum[h], above, q + 32 * h, x, G, bits, M);
+    else group_pairs(sum, above, q, x, G, bits, M, H);
 }
 
 // Codes have no sign: their zero points times the sum of x are taken off, which without zero points is one number.
@@ -278,6 +248,7 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
     const lq_codebook *book = TABLE ? lq_wtype_book(&w->type) : NULL;
     const int span = whole ? (int)(lq_i8_span(w, a) / G) : 1;
     const bool grouped = w->type.group, asym = w->type.asym;
+    const bool ahead = M <= 2 && (TABLE || (bits != 4 && bits != 8)); // of those lines come in time by themselves
     const size_t size = lq_dtype_size(w->type.scale), cells = (size_t)lq_weight_groups(&w->type, w->k);
     const size_t cell = (size_t)t * cells * LQ_X86_ROWS + (size_t)half * HALF;
     const size_t tile = (size_t)((w->k + unit - 1) / unit * unit) * (size_t)(2 * bits);
@@ -297,9 +268,10 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
         const int8_t *x = (const int8_t *)a->q + u * (size_t)G;
         const bool ends = whole && ((g + 1) % span == 0 || g + 1 == groups);
         __m256i sum[2][TALL];
+        for (int i = 0; ahead && i < G * 2 * bits; i += 64) _mm_prefetch((const char *)q + AHEAD + i, _MM_HINT_T0);
         group_sums(sum, book, q, x, G, bits, M, H);
         EACH (int h = 0; h < H; h++) {
-            const __m256 s = scales_of(w, ws + (size_t)(h * HALF) * size);
+            const __m256 s = scales_of(w, ws + (size_t)(h * HALF) * size, book);
             EACH (int m = 0; m < M; m++) {
                 __m256i dot = centre(sum[h][m], book, asym ? wz + h * HALF : NULL, a->sum[u + (size_t)m], bits);
                 if (whole) {
@@ -336,14 +308,14 @@ typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, in
 
 // Parts of rows meet as many tiles as stay in the second cache, so that activations come from there or nearer.
 INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
-                 block_fn *const all[3][TALL]) {
+                 block_fn *const all[3][TALL], int low) {
     block_fn *const *fns = all[a->zero || lq_i8_span(w, a) > (int64_t)a->q_row ? 2 : a->q_row == 32];
     const int64_t tile = w->k * w->type.bits * 2 + 1, pass = m1 - m0 > TALL ? 1 + PASS_BYTES / tile : 1;
     for (int64_t end; t0 < t1; t0 = end) {
         end = t1 - t0 < pass ? t1 : t0 + pass;
         for (int m = m0; m < m1; m += TALL) {
             const int rows = m1 - m < TALL ? m1 - m : TALL;
-            for (int64_t h = 2 * t0; h < 2 * end && h * HALF < w->n; h += rows <= LOW ? 2 : 1)
+            for (int64_t h = 2 * t0; h < 2 * end && h * HALF < w->n; h += rows <= low ? 2 : 1)
                 fns[rows - 1](w, a, h / 2, (int)(h % 2), m, y, ldy);
         }
     }
@@ -358,6 +330,6 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
     lq_ukr_run lq_matmul_f32_q8_##OF##x86_##ON;                                                                     \
     void lq_matmul_f32_q8_##OF##x86_##ON(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,       \
                                            int m1, float *y, size_t ldy) {                                            \
-        walk(w, a, t0, t1, m0, m1, y, ldy, fns);                                                                      \
+        walk(w, a, t0, t1, m0, m1, y, ldy, fns, LOW);                                                                      \
     }
 #endif
