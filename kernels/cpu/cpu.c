@@ -32,37 +32,28 @@ static void huge_pages(char *p, size_t bytes) {
 #endif
 }
 
-// Memory of one huge page and more is the system's own and begins with such a page; else calloc gives it, which knows
-// what is fresh and does not write to that. What cpu_free needs stands right before what is handed out.
-typedef struct { void *base; size_t mapped; } room_of;
-
+// calloc knows which memory is fresh from the system and does not write to it. What it gave stands
+// right before what is handed out.
 static bool cpu_alloc(lq_dev *d, size_t bytes, void **out, lq_err *err) {
     (void)d;
-    const bool map = bytes >= HUGE_PAGE;
-    const size_t border = map ? HUGE_PAGE : bytes >= LARGE ? PAGE : BORDER;
-    room_of r = {0};
+    const size_t border = bytes >= LARGE ? PAGE : BORDER;
     size_t room;
+    char *base = lq_add_size(bytes, border + sizeof(void *), &room) ? calloc(1, room) : NULL;
     *out = NULL;
-    if (lq_add_size(bytes, border + sizeof r, &room)) {
-        if (map) r.mapped = room, r.base = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        else r.base = calloc(1, room);
-    }
-    if (!r.base || r.base == MAP_FAILED)
-        return lq_fail(err, LQ_E_MEMORY, "device cpu: no memory for %zu bytes", bytes);
-    char *p = (char *)r.base + sizeof r;
+    if (!base) return lq_fail(err, LQ_E_MEMORY, "device cpu: no memory for %zu bytes", bytes);
+    char *p = base + sizeof(void *);
     p += (border - (uintptr_t)p % border) % border;
-    memcpy(p - sizeof r, &r, sizeof r);
-    if (map) huge_pages(p, bytes);
+    memcpy(p - sizeof(void *), &base, sizeof base);
+    huge_pages(p, bytes);
     *out = p;
     return true;
 }
 
 static void cpu_free(lq_dev *d, void *p) {
     (void)d;
-    room_of r = {0};
-    if (p) memcpy(&r, (char *)p - sizeof r, sizeof r);
-    if (r.mapped) munmap(r.base, r.mapped);
-    else free(r.base);
+    void *base = NULL;
+    if (p) memcpy(&base, (char *)p - sizeof base, sizeof base);
+    free(base);
 }
 
 static void cpu_put(lq_dev *d, void *dst, const void *src, size_t n) {
