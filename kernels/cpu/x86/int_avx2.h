@@ -107,14 +107,12 @@ INLINE __m256i add16(__m256i sum, __m256i v) {
     return sum;
 }
 
-// Of H halves of a tile.
-INLINE void widen(__m256i sum[2][TALL], __m256i part[2][TALL], const int M, const int H) {
-    const __m256i one = _mm256_set1_epi16(1);
-    EACH (int h = 0; h < H; h++) EACH (int m = 0; m < M; m++)
-        sum[h][m] = _mm256_add_epi32(sum[h][m], _mm256_madd_epi16(part[h][m], one));
+INLINE void widen(__m256i sum[TALL], const __m256i part[TALL], const int by, const int M) {
+    const __m256i all = _mm256_set1_epi16((short)by);
+    EACH (int m = 0; m < M; m++) sum[m] = _mm256_add_epi32(sum[m], _mm256_madd_epi16(part[m], all));
 }
 
-// `steps` times 4 k; of `most` of these a pair of products adds exactly in 16 bits.
+// `steps` times 4 k of H halves of a tile; of `most` of these a pair of products adds exactly in 16 bits.
 INLINE void steps(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int steps,
                   const int most, const int bits, const int M, const int H) {
     const int unit = bits == 4 ? 4 : 8; // steps that lie together
@@ -129,7 +127,8 @@ INLINE void steps(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const in
                 part[h][m] = f % most ? add16(part[h][m], two) : two;
             }
         }
-        if ((f + 1) % most == 0) widen(sum, part, M, H);
+        if ((f + 1) % most == 0)
+            EACH (int h = 0; h < H; h++) widen(sum[h], part[h], 1, M);
     }
 }
 
@@ -157,7 +156,6 @@ INLINE looked nibbles4(const uint8_t *q, int f, looked book, const int bits) { /
 
 INLINE void steps8(__m256i sum[TALL], looked book, const uint8_t *q, const int8_t *x, int G, const int steps,
                    const int bits, const int M) {
-    const __m256i one = _mm256_set1_epi16(1), sixteen = _mm256_set1_epi16(16);
     __m256i low[TALL], high[TALL];
     EACH (int f = 0; f < steps; f++) {
         const looked v = nibbles4(q, f, book, bits);
@@ -168,10 +166,8 @@ INLINE void steps8(__m256i sum[TALL], looked book, const uint8_t *q, const int8_
             high[m] = f ? add16(high[m], h) : h;
         }
     }
-    EACH (int m = 0; m < M; m++) {
-        sum[m] = _mm256_add_epi32(sum[m], _mm256_madd_epi16(low[m], one));
-        sum[m] = _mm256_add_epi32(sum[m], _mm256_madd_epi16(high[m], sixteen));
-    }
+    widen(sum, low, 1, M);
+    widen(sum, high, 16, M);
 }
 
 INLINE void group8(__m256i sum[TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int bits,
@@ -330,6 +326,6 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
     lq_ukr_run lq_matmul_f32_q8_##OF##x86_##ON;                                                                     \
     void lq_matmul_f32_q8_##OF##x86_##ON(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0,       \
                                            int m1, float *y, size_t ldy) {                                            \
-        walk(w, a, t0, t1, m0, m1, y, ldy, fns, LOW);                                                                      \
+        walk(w, a, t0, t1, m0, m1, y, ldy, fns, LOW);                                                                 \
     }
 #endif

@@ -252,56 +252,32 @@ void NAME(lq_rows_f32_f32_tableany)(const lq_weight *w, int64_t t, int64_t k0, i
 
 // --- 8-bit floats, as they are (PLAIN) or times their scales ---
 
-// As halves: E5M2 is the upper byte of one. E4M3 shifted into place is one of 2^-8 of its value, but for NaN.
-#if defined(__AVX512F__)
-enum { BYTES = 32 };
-INLINE void e4m3_halves(const uint8_t *q, uint16_t *h) {
-    const __m512i x = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)q));
-    _mm512_storeu_si512(h, _mm512_and_si512(_mm512_slli_epi16(x, 7), _mm512_set1_epi16((short)0xbf80)));
+enum { CODES = 16 }; // that become halves at once
+
+// E5M2 is the upper byte of a half. E4M3 shifted into place is one of 2^-8 of its value, but for NaN.
+INLINE __m256i fp8_halves(const uint8_t *q, const lq_dtype e) {
+    const __m128i code = _mm_loadu_si128((const __m128i *)(const void *)q);
+    if (e == LQ_E5M2) return _mm256_slli_epi16(_mm256_cvtepu8_epi16(code), 8);
+    return _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(code), 7), _mm256_set1_epi16((short)0xbf80));
 }
 
-INLINE void e5m2_halves(const uint8_t *q, uint16_t *h) {
-    const __m512i x = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)q));
-    _mm512_storeu_si512(h, _mm512_slli_epi16(x, 8));
-}
-#else
-enum { BYTES = 16 };
-INLINE void e4m3_halves(const uint8_t *q, uint16_t *h) {
-    const __m256i x = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)q));
-    _mm256_storeu_si256((__m256i *)(void *)h,
-                        _mm256_and_si256(_mm256_slli_epi16(x, 7), _mm256_set1_epi16((short)0xbf80)));
+// The largest of what came before and of 32 codes without their signs; of n.
+INLINE __m256i most32(__m256i most, const void *q) {
+    return _mm256_max_epu8(most, _mm256_and_si256(_mm256_loadu_si256(q), _mm256_set1_epi8(0x7f)));
 }
 
-INLINE void e5m2_halves(const uint8_t *q, uint16_t *h) {
-    const __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)q));
-    _mm256_storeu_si256((__m256i *)(void *)h, _mm256_slli_epi16(x, 8));
-}
-#endif
-
-// 32 bytes: the largest of them without their signs.
-INLINE __m256i most_of(__m256i most, const uint8_t *q) {
-    const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)q);
-    return _mm256_max_epu8(most, _mm256_and_si256(x, _mm256_set1_epi8(0x7f)));
+INLINE __m256i most_of(__m256i most, const uint8_t *q, int n) {
+    int i = 0;
+    for (; i + 128 <= n; i += 128) EACH (int j = 0; j < 128; j += 32) most = most32(most, q + i + j);
+    for (; i < n; i += 32) {
+        uint8_t rest[32] = {0};
+        most = most32(most, n - i < 32 ? memcpy(rest, q + i, (size_t)(n - i)) : q + i);
+    }
+    return most;
 }
 
 INLINE bool any_7f(__m256i most) {
     return _mm256_movemask_epi8(_mm256_cmpeq_epi8(most, _mm256_set1_epi8(0x7f))) != 0;
-}
-
-// n codes as halves; whether one is 0x7f or 0xff.
-INLINE bool fp8_halves(const uint8_t *q, int n, uint16_t *h, const lq_dtype e) {
-    uint8_t rest[32] = {0};
-    __m256i most = _mm256_setzero_si256();
-    for (int i = 0, step; i < n; i += step) {
-        const uint8_t *p = q + i;
-        step = 32;
-        if (n - i < 32) p = memcpy(rest, p, (size_t)(n - i));
-        if (e == LQ_E4M3) most = most_of(most, p);
-        EACH (int b = 0; b < 32; b += BYTES)
-            if (e == LQ_E4M3) e4m3_halves(p + b, h + i + b);
-            else e5m2_halves(p + b, h + i + b);
-    }
-    return any_7f(most);
 }
 
 // A scale that does not take 2^8 of a half: the same product in two steps.
@@ -319,7 +295,12 @@ INLINE void fp8_row(const lq_weight *w, int64_t row, int64_t k0, int64_t k1, flo
     if (w->type.kind == LQ_W_FLOAT) groups_of(w, row, &of, &c);
     else c.s[0] = 1;
     for (int b = 0; b < n; b += 64) _mm_prefetch((const char *)q + b + LQ_ANY_ROWS * (size_t)w->k, _MM_HINT_T0);
-    const bool odd = fp8_halves(q, n, h, e);
+    const bool odd = e == LQ_E4M3 && any_7f(most_of(_mm256_setzero_si256(), q, n));
+    const int whole = n / CODES * CODES;
+    uint8_t rest[CODES] = {0};
+    for (int i = 0; i < whole; i += CODES) _mm256_storeu_si256((__m256i *)(void *)(h + i), fp8_halves(q + i, e));
+    memcpy(rest, q + whole, (size_t)(n - whole));
+    _mm256_storeu_si256((__m256i *)(void *)(h + whole), fp8_halves(rest, e));
     for (int64_t k = k0, g = 0; k < k1; g++) {
         const int64_t len = least_of((of.first + g + 1) * of.group, k1) - k;
         const uint16_t *from = h + (k - k0);

@@ -40,13 +40,11 @@ INLINE vf x_some(const float *x, int n) { return vf_load_m(vm_first(n), x); }
 
 // --- 8-bit floats ---
 
-enum { CODES = 16, PER = CODES / VEC }; // codes that are made at once; vectors of them
+enum { PER = CODES / VEC }; // vectors of what is made at once
 
-// As halves, then as they are (E4M3: 2^-8 of them).
+// As they are (E4M3: 2^-8 of them).
 INLINE void fp8_wide(const uint8_t *q, vf v[PER], const lq_dtype e) {
-    const __m128i code = _mm_loadu_si128((const __m128i *)(const void *)q);
-    const __m256i h = e == LQ_E5M2 ? _mm256_slli_epi16(_mm256_cvtepu8_epi16(code), 8)
-        : _mm256_and_si256(_mm256_slli_epi16(_mm256_cvtepi8_epi16(code), 7), _mm256_set1_epi16((short)0xbf80));
+    const __m256i h = fp8_halves(q, e);
 #if defined(__AVX512F__)
     v[0] = _mm512_cvtph_ps(h);
 #else
@@ -76,10 +74,7 @@ INLINE bool fp8_odd(const thin *p) {
     bool odd = false;
     __m256i most = _mm256_setzero_si256();
     for (int r = 0; r < p->rows; r++) {
-        const uint8_t *q = (const uint8_t *)p->w->q + (p->n + r) * p->w->k + p->k;
-        int k = 0;
-        for (; k + 128 <= p->len; k += 128) EACH (int i = 0; i < 128; i += 32) most = most_of(most, q + k + i);
-        for (; k < p->len; k++) odd |= (q[k] & 0x7f) == 0x7f;
+        most = most_of(most, (const uint8_t *)p->w->q + (p->n + r) * p->w->k + p->k, p->len);
         for (int g = 0; p->w->type.scale != LQ_F16 && g < p->of.n; g++) odd |= !(fabsf(p->c[r].s[g]) < 0x1p127f);
     }
     return odd || any_7f(most);
