@@ -19,7 +19,7 @@ void ck_fail(const char *file, int line, const char *cond, const char *fmt, ...)
 
 // --- buffers ---
 
-enum { GUARD = CK_WATCHED ? 0 : 256, BUFS = 4096, MARK = 0xA5 };
+enum { GUARD = CK_WATCHED ? 0 : 256, BUFS = 16384, MARK = 0xA5 };
 static struct { unsigned char *base; size_t before, bytes; } bufs[BUFS];
 static int buf_count;
 

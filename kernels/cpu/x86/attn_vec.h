@@ -23,7 +23,6 @@
 #define split_range NAME(split_range)
 #define split_scores NAME(split_scores)
 #define biases NAME(biases)
-#define sight NAME(sight)
 #define split_weigh NAME(split_weigh)
 #define merge NAME(merge)
 #define merge_o NAME(merge_o)
@@ -32,6 +31,15 @@
 #define split_run NAME(split_run)
 #define finish NAME(finish)
 #define tile_set NAME(tile_set)
+#define splits_ask NAME(splits_ask)
+#define span_at NAME(span_at)
+#define chunk_next NAME(chunk_next)
+#define chunk_due NAME(chunk_due)
+#define chunks_begin NAME(chunks_begin)
+#define spans_from NAME(spans_from)
+#define few_fits NAME(few_fits)
+#define few_scores NAME(few_scores)
+#define few_values NAME(few_values)
 #define tile_run NAME(tile_run)
 #define parts_merge NAME(parts_merge)
 
@@ -40,7 +48,7 @@ enum { PER = 2 }; // numbers in a cell
 #else
 enum { PER = 1 };
 #endif
-enum { TILE = 64, COLS = 2 * VEC, CELLS = 128 };
+enum { TILE = 64, COLS = 2 * VEC, CELLS = 128, TASKS = 3 /* of a thread, where splits are dealt */ };
 enum { DK = CELLS * PER, DEEP = CELLS * PER }; // of K at a time; positions of V at a time
 #if defined(LQ_ATTN_TILES)
 enum { ROWS = 16 };
@@ -55,9 +63,18 @@ typedef struct job {
     int32_t *first;    // [seqs + 1] tile (and split) a sequence begins with
     bool by_split;
     int splits, group; // splits per row of `part`; query heads per KV head
+    int tasks, each;   // by_split: tasks of a tile, splits of one
     lq_partial *part;  // [rows][heads][splits]
     float *part_o;     // [rows][heads][splits][dv]
 } job;
+
+// Up to where K, or V, of the cache has been asked for: the positions from .. end of a split, of those to `stop`; how
+// many chunks of so many bytes have not been met yet, and may be.
+typedef struct asked {
+    int from, j, end, stop, ahead, most;
+    bool v;
+    size_t chunk;
+} asked;
 
 typedef struct tile {
     int n, groups, kv_head, seq;
@@ -68,6 +85,8 @@ typedef struct tile {
     int row[TILE], head[TILE];
     lq_sight see[TILE];
     float all_m[TILE], all_l[TILE], m[TILE], l[TILE], old[TILE], new[TILE];
+    bool few;          // attn_few.h
+    asked asked;
     _Alignas(64) float p[TILE][LQ_SPLIT]; // scores, then cells of weights
     _Alignas(64) float o[TILE][COLS];
     _Alignas(64) float kv[CELLS][COLS];   // cells of V, or of K across
@@ -104,13 +123,13 @@ INLINE vf weights_store(float *p, int j, vf e) {
 }
 
 // Two positions become cells of both.
-INLINE void positions_store(float *to, vf first, vf second) {
+INLINE void positions(vf to[2], vf first, vf second) {
     const __m512i a = _mm512_castps_si512(first), b = _mm512_castps_si512(second);
     const __m512i from = _mm512_set_epi32( // word i of a, then of b
         0x2f000f, 0x2e000e, 0x2d000d, 0x2c000c, 0x2b000b, 0x2a000a, 0x290009, 0x280008, 0x270007, 0x260006, 0x250005,
         0x240004, 0x230003, 0x220002, 0x210001, 0x200000);
-    _mm512_store_si512(to, _mm512_permutex2var_epi16(a, from, b));
-    _mm512_store_si512(to + VEC, _mm512_permutex2var_epi16(a, _mm512_add_epi16(from, _mm512_set1_epi16(16)), b));
+    to[0] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, from, b));
+    to[1] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, _mm512_add_epi16(from, _mm512_set1_epi16(16)), b));
 }
 #else
 INLINE vf step(vf a, vf b, vf c) { return vf_fma(a, b, c); }
@@ -122,7 +141,7 @@ INLINE vf weights_store(float *p, int j, vf e) {
     return e;
 }
 
-INLINE void positions_store(float *to, vf low, vf high) { vf_store(to, low), vf_store(to + VEC, high); }
+INLINE void positions(vf to[2], vf low, vf high) { to[0] = low, to[1] = high; }
 #endif
 
 // --- the kernel: c[r][0..COLS) += sum over k cells of a[r][i] b[i][0..COLS), or = ---
@@ -223,9 +242,9 @@ INLINE vf cells_first(const lq_dtype type, const char *p, int n, vf by) {
     return cells_of(type, rest, by);
 }
 
-// dst[c][i] = r[i][c], VEC x VEC.
+// to[c][i] = r[i][c], VEC x VEC; r is spoilt.
 #if defined(__AVX512F__)
-INLINE void across(vf r[VEC], float *dst, int to) {
+INLINE void across(vf r[VEC], vf to[VEC]) {
     __m512 s[16];
     EACH (int i = 0; i < 16; i += 2)
         s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]), s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
@@ -238,14 +257,12 @@ INLINE void across(vf r[VEC], float *dst, int to) {
     EACH (int i = 0; i < 4; i++) { // quarter q of r[4 b + i] has column 4 q + i of rows 4 b .. 4 b + 3
         __m512 a = _mm512_shuffle_f32x4(r[i], r[4 + i], 0x88), b = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0x88);
         __m512 c = _mm512_shuffle_f32x4(r[i], r[4 + i], 0xdd), d = _mm512_shuffle_f32x4(r[8 + i], r[12 + i], 0xdd);
-        _mm512_store_ps(dst + i * to, _mm512_shuffle_f32x4(a, b, 0x88));
-        _mm512_store_ps(dst + (8 + i) * to, _mm512_shuffle_f32x4(a, b, 0xdd));
-        _mm512_store_ps(dst + (4 + i) * to, _mm512_shuffle_f32x4(c, d, 0x88));
-        _mm512_store_ps(dst + (12 + i) * to, _mm512_shuffle_f32x4(c, d, 0xdd));
+        to[i] = _mm512_shuffle_f32x4(a, b, 0x88), to[8 + i] = _mm512_shuffle_f32x4(a, b, 0xdd);
+        to[4 + i] = _mm512_shuffle_f32x4(c, d, 0x88), to[12 + i] = _mm512_shuffle_f32x4(c, d, 0xdd);
     }
 }
 #else
-INLINE void across(vf r[VEC], float *dst, int to) {
+INLINE void across(vf r[VEC], vf to[VEC]) {
     __m256 s[8];
     EACH (int i = 0; i < 4; i++) { // rows i and i + 4 side by side, columns 0-3 and 4-7
         __m256 x = r[i], y = r[i + 4];
@@ -255,10 +272,10 @@ INLINE void across(vf r[VEC], float *dst, int to) {
     EACH (int h = 0; h < 8; h += 4) {
         s[h] = _mm256_unpacklo_ps(r[h], r[h + 1]), s[h + 1] = _mm256_unpackhi_ps(r[h], r[h + 1]);
         s[h + 2] = _mm256_unpacklo_ps(r[h + 2], r[h + 3]), s[h + 3] = _mm256_unpackhi_ps(r[h + 2], r[h + 3]);
-        _mm256_store_ps(dst + h * to, _mm256_shuffle_ps(s[h], s[h + 2], 0x44));
-        _mm256_store_ps(dst + (h + 1) * to, _mm256_shuffle_ps(s[h], s[h + 2], 0xee));
-        _mm256_store_ps(dst + (h + 2) * to, _mm256_shuffle_ps(s[h + 1], s[h + 3], 0x44));
-        _mm256_store_ps(dst + (h + 3) * to, _mm256_shuffle_ps(s[h + 1], s[h + 3], 0xee));
+        to[h] = _mm256_shuffle_ps(s[h], s[h + 2], 0x44);
+        to[h + 1] = _mm256_shuffle_ps(s[h], s[h + 2], 0xee);
+        to[h + 2] = _mm256_shuffle_ps(s[h + 1], s[h + 3], 0x44);
+        to[h + 3] = _mm256_shuffle_ps(s[h + 1], s[h + 3], 0xee);
     }
 }
 #endif
@@ -286,13 +303,14 @@ INLINE void k_typed(const lq_dtype type, tile *t, int width) {
     for (int d = 0; d < width; d += VEC * PER)
         for (int r = 0; r < COLS; r += VEC) {
             const size_t skip = (size_t)d * bytes_of(type);
-            vf x[VEC];
+            vf x[VEC], k[VEC];
             if (width - d >= VEC * PER)
                 EACH (int i = 0; i < VEC; i++) x[i] = cells_of(type, t->at[r + i] + skip, vf_set(t->by[r + i]));
             else
                 for (int i = 0; i < VEC; i++)
                     x[i] = cells_first(type, t->at[r + i] + skip, width - d, vf_set(t->by[r + i]));
-            across(x, &t->kv[d / PER][r], COLS);
+            across(x, k);
+            EACH (int i = 0; i < VEC; i++) vf_store(&t->kv[d / PER + i][r], k[i]);
         }
 }
 
@@ -309,7 +327,8 @@ INLINE bool v_typed(const lq_dtype type, tile *t, int n, int width) {
                 : width > d ? cells_first(type, p, width - d, vf_set(t->by[k])) : vf_zero();
             odd = vf_or(odd, odd_of(x[h]));
         }
-        positions_store(t->kv[i / PER], x[0], x[1]);
+        positions(x, x[0], x[1]);
+        EACH (int h = 0; h < 2; h++) vf_store(t->kv[i / PER] + h * VEC, x[h]);
     }
     return odd_any(odd);
 }
@@ -385,16 +404,27 @@ static bool split_range(tile *t, int j0, int *low, int *high) {
     return *low < *high;
 }
 
+// Asks for part i of so many of a chunk.
+INLINE void chunk_ask(const char *p, size_t bytes, int i, int of) {
+    for (size_t at = bytes * (size_t)i / (size_t)of & ~(size_t)63; at < bytes * (size_t)(i + 1) / (size_t)of; at += 64)
+        _mm_prefetch(p + at, _MM_HINT_T1);
+}
+
+// VEC cells of `width` columns of a query, or of what there is.
+INLINE vf query_cells(const float *x, int width) {
+#if defined(__AVX512BF16__)
+    return narrow(vf_load_m(vm_first(width), x), width > VEC ? vf_load_m(vm_first(width - VEC), x + VEC) : vf_zero());
+#else
+    return vf_load_m(vm_first(width), x);
+#endif
+}
+
 // Columns d0 .. d0 + width of the queries.
 static void queries_cells(tile *t, int d0, int width, const float **q) {
 #if defined(__AVX512BF16__)
     for (int r = 0; r < t->n; r++) {
-        const float *x = t->q[r] + d0;
-        for (int d = 0; d < width; d += 2 * VEC) {
-            const int more = width - d > VEC ? width - d - VEC : 0;
-            const vf low = vf_load_m(vm_first(width - d), x + d), high = vf_load_m(vm_first(more), x + d + VEC);
-            vf_store(&t->q_cells[r][d / PER], narrow(low, high));
-        }
+        for (int d = 0; d < width; d += 2 * VEC)
+            vf_store(&t->q_cells[r][d / PER], query_cells(t->q[r] + d0 + d, width - d));
         q[r] = t->q_cells[r];
     }
 #else
@@ -402,6 +432,26 @@ static void queries_cells(tile *t, int d0, int width, const float **q) {
     for (int r = 0; r < t->n; r++) q[r] = t->q[r] + d0;
 #endif
 }
+
+#if defined(LQ_ATTN_TILES) || !defined(__AVX512F__) // tiles have an order of their own, AVX2 not the registers
+static bool few_fits(const lq_attn_args *a, const tile *t) { return (void)a, (void)t, false; }
+
+static void few_scores(const lq_attn_args *a, tile *t, int j0, int low, int high) {
+    (void)a, (void)t, (void)j0, (void)low, (void)high;
+}
+
+static bool few_values(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0, int width) {
+    return (void)a, (void)t, (void)j0, (void)low, (void)high, (void)d0, (void)width, false;
+}
+
+static const char *chunk_due(const lq_attn_args *a, tile *t) { return (void)a, (void)t, NULL; }
+
+static void chunks_begin(const lq_attn_args *a, tile *t, int from, int end, int stop) {
+    (void)a, (void)t, (void)from, (void)end, (void)stop;
+}
+#else
+#include "kernels/cpu/x86/attn_few.h"
+#endif
 
 static void split_scores(const lq_attn_args *a, tile *t, int j0, int low, int high) {
     const float *q[TILE];
@@ -432,28 +482,30 @@ static vf biases(const lq_attn_args *a, int head, int at, int j) {
     return a->alibi_coarse ? vf_load(v) : vf_mul(vf_set(a->alibi[head]), vf_load(v));
 }
 
-// Which of VEC positions from j on are seen: nearly always all.
-INLINE vm sight(const lq_sight *see, int j) {
-    const int last = j + VEC - 1;
-    return vm_bits(see->from <= j && last <= see->at && last < see->tree_base ? 0xffff : lq_sight_mask(see, j));
-}
-
 // Scores to weights: t->p, and the maximum and sum of one query vector.
 static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, int high) {
     vf most = vf_set(-FLT_MAX), sum = vf_zero(), scale = vf_set(a->scale), cap = vf_set(a->softcap);
     float *p = t->p[r];
+    const lq_sight *see = &t->see[r]; // nearly always of all, from here to there:
+    const char *next = t->few ? chunk_due(a, t) : NULL;
+    const int from = see->from - j0, to = (see->at < see->tree_base ? see->at + 1 : see->tree_base) - j0 - VEC;
     for (int j = low; j < high; j += VEC) {
         vf s = vf_mul(vf_load(p + j), scale);
         if (a->softcap != 0) s = vf_mul(cap, vf_tanh(vf_div(s, cap)));
         if (a->alibi) s = vf_add(s, biases(a, t->head[r], t->see[r].at, j0 + j));
         vf_store(p + j, s);
         // NaN stays out: its weight is NaN all the same
-        most = vf_pick(sight(&t->see[r], j0 + j), vf_max(s, most), most);
+        if (next) chunk_ask(next, t->asked.chunk, j / VEC, LQ_SPLIT / VEC);
+        if (from <= j && j <= to) most = vf_max(s, most);
+        else most = vf_pick(vm_bits(lq_sight_mask(see, j0 + j)), vf_max(s, most), most);
     }
     t->m[r] = vf_most(most);
     most = vf_set(t->m[r]);
+    next = t->few ? chunk_due(a, t) : NULL;
     for (int j = low; j < high; j += VEC) {
-        vf e = vf_only(sight(&t->see[r], j0 + j), vf_exp(vf_sub(vf_load(p + j), most)));
+        vf e = vf_exp(vf_sub(vf_load(p + j), most));
+        if (next) chunk_ask(next, t->asked.chunk, j / VEC, LQ_SPLIT / VEC);
+        if (j < from || j > to) e = vf_only(vm_bits(lq_sight_mask(see, j0 + j)), e);
         sum = vf_add(sum, weights_store(p, j, e));
     }
 #if defined(LQ_ATTN_TILES)
@@ -534,13 +586,14 @@ static void split_run(const job *b, tile *t, int split) {
     const lq_attn_args *a = b->a;
     int j0 = split * LQ_SPLIT, low, high;
     if (!split_range(t, j0, &low, &high)) return;
-    split_scores(a, t, j0, low, high);
+    if (t->few) few_scores(a, t, j0, low, high);
+    else split_scores(a, t, j0, low, high);
     for (int r = 0; r < t->n; r++) split_weigh(a, t, r, j0, t->low[r / ROWS], t->high[r / ROWS]);
     for (int r = 0; r < t->n && !b->by_split; r += VEC)
         merge(t->all_m + r, t->all_l + r, t->m + r, t->l + r, t->old + r, t->new + r);
     for (int d = 0; d < a->cache.dv; d += COLS) {
         int width = a->cache.dv - d < COLS ? a->cache.dv - d : COLS;
-        split_values(a, t, j0, low, high, d);
+        if (!t->few || !few_values(a, t, j0, low, high, d, width)) split_values(a, t, j0, low, high, d);
         for (int r = 0; r < t->n; r++) {
             size_t at = ((size_t)t->row[r] * (size_t)a->heads + (size_t)t->head[r]) * (size_t)b->splits + (size_t)split;
             if (!b->by_split) merge_o(t->y[r] + d, t->o[r], width, t->old[r], t->new[r]);
@@ -592,6 +645,14 @@ static void tiles_use(void) {}
 static void tiles_leave(void) {}
 #endif
 
+// Begins to ask for those of splits from .. stop that are seen, where that is done split by split.
+static void splits_ask(const job *b, tile *t, int from, int stop) {
+    const int first = t->first > from * LQ_SPLIT ? t->first / COLS * COLS : from * LQ_SPLIT;
+    const int last = t->last < stop * LQ_SPLIT ? t->last + 1 : stop * LQ_SPLIT;
+    t->few = few_fits(b->a, t);
+    if (t->few) chunks_begin(b->a, t, first, (first / LQ_SPLIT + 1) * LQ_SPLIT, last);
+}
+
 static void tile_run(void *arg, int task, int worker) {
     const job *b = arg;
     const lq_attn_args *a = b->a;
@@ -606,12 +667,15 @@ static void tile_run(void *arg, int task, int worker) {
     }
     at -= b->first[seq];
     if (b->by_split) {
-        tile_set(b, &t, seq, at / b->splits, task % kv_heads);
-        split_run(b, &t, at % b->splits);
+        const int split = at % b->tasks * b->each, stop = split + b->each < b->splits ? split + b->each : b->splits;
+        tile_set(b, &t, seq, at / b->tasks, task % kv_heads);
+        splits_ask(b, &t, split, stop);
+        for (int s = split; s < stop; s++) split_run(b, &t, s);
         tiles_leave();
         return;
     }
     tile_set(b, &t, seq, at, task % kv_heads);
+    splits_ask(b, &t, t.first / LQ_SPLIT, t.last / LQ_SPLIT + 1);
     for (int r = 0; r < t.n; r++) memset(t.y[r], 0, (size_t)a->cache.dv * sizeof(float));
     for (int s = t.first / LQ_SPLIT; s <= t.last / LQ_SPLIT; s++) split_run(b, &t, s);
     tiles_leave();
@@ -664,8 +728,11 @@ void NAME(lq_attn)(lq_dev *d, const lq_attn_args *a) {
         b.by_split = true;
         b.part = (lq_partial *)(void *)((char *)cpu->work + head);
         b.part_o = (float *)(b.part + parts);
-        for (int s = 0; s <= rows->seqs; s++) b.first[s] *= b.splits;
-        tiles *= b.splits;
+        b.each = b.splits * tiles * a->cache.kv_heads / (threads * TASKS);
+        if (b.each < 1) b.each = 1;
+        b.tasks = (b.splits + b.each - 1) / b.each;
+        for (int s = 0; s <= rows->seqs; s++) b.first[s] *= b.tasks;
+        tiles *= b.tasks;
     }
     lq_pool_run(d->pool, tile_run, &b, tiles * a->cache.kv_heads);
     if (b.by_split) lq_pool_run(d->pool, parts_merge, &b, lq_rows_real(rows) * a->heads);

@@ -1,0 +1,211 @@
+// attn_few.h: what attn_vec.h does with AVX-512 for a tile of at most ROWS query vectors (one row that decodes: the
+// heads that share K and V). There is little to do for each number of the cache, so it goes from there to the products
+// in registers. The chains are attn_vec.h's, and so are the bits. Owns nothing.
+
+// Positions that lie behind each other, from one on, in a page; those of a block that was freed are one that is 0.
+typedef struct span {
+    const char *p;
+    size_t row;                 // bytes from position to position
+    const float *scales;        // of each, or NULL: all are times `by`
+    float by;
+} span;
+
+static span span_at(const lq_attn_args *a, const tile *t, bool v, int j) {
+    static const _Alignas(64) char zeros[CELLS * COLS * sizeof(float)];
+    const lq_cache *c = &a->cache;
+    const int32_t block = lq_rows_table(a->rows, t->seq)[j / c->page];
+    const size_t row = (size_t)lq_cache_width(c, v) * lq_dtype_size(c->type), at = (size_t)(j % c->page);
+    if (block < 0) return (span){.p = zeros};
+    return (span){.p = lq_cache_at(c, block, t->kv_head, v) + at * row, .row = row,
+                  .scales = c->type == LQ_I8 ? lq_cache_scale(c, block, t->kv_head, v) + at : NULL,
+                  .by = lq_cache_head_scale(c, t->kv_head, v)};
+}
+
+// What comes next from the cache, by chunks of VEC positions: K of a split, its V, K of the next one. They are asked
+// for in this order while there is other work, line by line, since what is asked for at once waits for one another,
+// and so far ahead that memory has its work also while weights and further columns of V take nothing from it.
+enum { NEAR_CHUNKS = 4, AHEAD_BYTES = 64 * 1024 };
+
+static const char *chunk_next(const lq_attn_args *a, tile *t) { // NULL: no more
+    asked *k = &t->asked;
+    if (k->j >= k->end && !k->v && !a->cache.v_in_k) k->j = k->from, k->v = true;
+    else if (k->j >= k->end) {
+        k->j = k->from = k->end, k->v = false;
+        k->end = k->end + LQ_SPLIT < k->stop ? k->end + LQ_SPLIT : k->stop;
+    }
+    if (k->j >= k->end) return NULL;
+    k->j += VEC;
+    k->ahead++;
+    return span_at(a, t, k->v, k->j - VEC).p;
+}
+
+// The next one, to be asked for bit by bit; NULL: none, or enough are on their way. Of what is met soon one more, now.
+static const char *chunk_due(const lq_attn_args *a, tile *t) {
+    const char *p = t->asked.ahead < NEAR_CHUNKS ? chunk_next(a, t) : NULL;
+    if (p) chunk_ask(p, t->asked.chunk, 0, 1);
+    return t->asked.ahead < t->asked.most ? chunk_next(a, t) : NULL;
+}
+
+// For positions from .. stop, of which the first split's end with `end`.
+static void chunks_begin(const lq_attn_args *a, tile *t, int from, int end, int stop) {
+    const size_t chunk = VEC * (size_t)lq_cache_width(&a->cache, false) * lq_dtype_size(a->cache.type);
+    t->asked = (asked){.from = from, .j = from, .end = end < stop ? end : stop, .stop = stop, .chunk = chunk,
+                       .most = NEAR_CHUNKS + (int)(AHEAD_BYTES / chunk)};
+    for (int i = 0; i < NEAR_CHUNKS; i++) {
+        const char *p = chunk_next(a, t);
+        if (p) chunk_ask(p, chunk, 0, 1);
+    }
+}
+
+// A step with what lies at x broadcast.
+INLINE void step_at(vf *s, vf y, const float *x) {
+#if defined(__AVX512BF16__) && !defined(__clang__)
+    __asm__("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(*s) : "v"(y), "m"(*x));
+#else
+    *s = step(y, vf_set(*x), *s);
+#endif
+}
+
+INLINE vf by_of(const span *s, const lq_dtype type, int i) {
+    return vf_set(type == LQ_I8 && s->scales ? s->scales[i] : s->by);
+}
+
+// Vectors of positions that are met side by side: of few rows several, or a chain would wait for itself.
+#define WIDE(rows) ((rows) <= 2 ? 4 : (rows) <= 4 ? 2 : 1)
+
+typedef struct spans { // of K, and what is asked for meanwhile
+    int n;
+    span at[4];
+    const char *next[4];
+} spans;
+
+// Scores of VEC positions of each: c[r][0..VEC) of `rows` query vectors, whose cells lie side by side in q.
+INLINE void few_scores_of(const lq_dtype type, const spans *k, int dk, const float *q, float *c, const int rows) {
+    const int step = PER * VEC * (int)bytes_of(type); // of a chunk for a cell
+    const int wide = WIDE(rows);
+    vf s[4][ROWS];
+    EACH (int w = 0; w < 4; w++) EACH (int r = 0; r < rows; r++) s[w][r] = vf_zero();
+    for (int d = 0; d < dk; d += VEC * PER, q += VEC * ROWS) {
+        EACH (int w = 0; w < 4; w++) {
+            if (w >= wide || w >= k->n) continue;
+            const span *at = k->at + w;
+            const char *p = at->p + (size_t)d * bytes_of(type), *next = k->next[w] + d / PER * step;
+            vf x[VEC], y[VEC];
+            if (dk - d >= VEC * PER) {
+                EACH (int i = 0; i < VEC; i++) x[i] = cells_of(type, p + (size_t)i * at->row, by_of(at, type, i));
+                across(x, y);
+                EACH (int i = 0; i < VEC; i++) {
+                    if (i * step % 64 == 0) _mm_prefetch(next + i * step, _MM_HINT_T1);
+                    EACH (int r = 0; r < rows; r++) step_at(&s[w][r], y[i], q + i * ROWS + r);
+                }
+                continue;
+            }
+            for (int i = 0; i < VEC; i++)
+                x[i] = cells_first(type, p + (size_t)i * at->row, dk - d, by_of(at, type, i));
+            across(x, y);
+            for (int i = 0; i < (dk - d + PER - 1) / PER; i++)
+                EACH (int r = 0; r < rows; r++) step_at(&s[w][r], y[i], q + i * ROWS + r);
+        }
+    }
+    EACH (int w = 0; w < 4; w++)
+        EACH (int r = 0; r < rows; r++)
+            if (w < wide && w < k->n) vf_store(c + r * LQ_SPLIT + w * VEC, s[w][r]);
+}
+
+// Columns d0 .. d0 + width of the weighted V of positions low .. high of a split, COLS at most.
+INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, int j0, int low, int high, int d0,
+                          int width, const int rows) {
+    vf s[ROWS], u[ROWS];
+    EACH (int r = 0; r < rows; r++) s[r] = u[r] = vf_zero();
+    span v = span_at(a, t, true, j0 + low), then;
+    for (int j = low, end; j < high; j = end, v = then) {
+        const int page = a->cache.page - (j0 + j) % a->cache.page, most = page < COLS ? page : COLS;
+        end = high - j < most ? high : j + most;
+        then = end < high ? span_at(a, t, true, j0 + end) : v;
+        const char *p = v.p + (size_t)d0 * bytes_of(type);
+        if (d0 == 0) t->asked.ahead -= (end - j + VEC - 1) / VEC;
+        const char *next = chunk_due(a, t);
+        for (int i = 0; i < end - j; i += PER, p += PER * v.row) {
+            vf x[2]; // of PER positions, COLS numbers each
+            if (next) chunk_ask(next, t->asked.chunk, i / PER, COLS / PER);
+            EACH (int h = 0; h < 2; h++) {
+                const int at = PER == 2 ? i + h : i, d = PER == 2 ? 0 : h * VEC;
+                const char *from = p + (PER == 2 ? (size_t)h * v.row : (size_t)d * bytes_of(type));
+                x[h] = at >= end - j || d >= width ? vf_zero()
+                    : width - d >= VEC * PER ? cells_of(type, from, by_of(&v, type, at))
+                    : cells_first(type, from, width - d, by_of(&v, type, at));
+            }
+            positions(x, x[0], x[1]);
+            const float *w = &t->p[0][(j + i) / PER];
+            EACH (int r = 0; r < rows; r++) {
+                step_at(&s[r], x[0], w + r * LQ_SPLIT);
+                step_at(&u[r], x[1], w + r * LQ_SPLIT);
+            }
+        }
+    }
+    EACH (int r = 0; r < rows; r++) {
+        vf_store(t->o[r], s[r]);
+        vf_store(t->o[r] + VEC, u[r]);
+    }
+}
+
+typedef void few_scores_fn(const spans *k, int dk, const float *q, float *c);
+typedef void few_values_fn(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0, int width);
+#define FEW_FN(TYPE, N)                                                                                              \
+    static void NAME(few_scores_##TYPE##_##N)(const spans *k, int dk, const float *q, float *c) {                    \
+        few_scores_of(LQ_##TYPE, k, dk, q, c, N);                                                                    \
+    }                                                                                                                \
+    static void NAME(few_values_##TYPE##_##N)(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0,     \
+                                              int width) {                                                           \
+        few_values_of(LQ_##TYPE, a, t, j0, low, high, d0, width, N);                                                 \
+    }
+#define FEW_NAME(TYPE, N) {NAME(few_scores_##TYPE##_##N), NAME(few_values_##TYPE##_##N)},
+#define FEW_ROWS(X, TYPE) X(TYPE, 1) X(TYPE, 2) X(TYPE, 3) X(TYPE, 4) X(TYPE, 5) X(TYPE, 6) X(TYPE, 7) X(TYPE, 8)
+#define FEW_TYPES(X) X(F32) X(F16) X(BF16) X(I8) X(E4M3)
+#define FEW_FNS(TYPE) FEW_ROWS(FEW_FN, TYPE)
+#define FEW_NAMES(TYPE) [LQ_##TYPE] = {FEW_ROWS(FEW_NAME, TYPE)},
+FEW_TYPES(FEW_FNS)
+typedef struct few_fns { few_scores_fn *scores; few_values_fn *values; } few_fns; // by type and number of rows
+static const few_fns few_all[LQ_DTYPES][ROWS] = {FEW_TYPES(FEW_NAMES)};
+
+// Whether a tile is done so: pages hold whole vectors of positions, and the queries' cells fit where K's would be.
+static bool few_fits(const lq_attn_args *a, const tile *t) {
+    return t->n <= ROWS && a->cache.page % VEC == 0 && (a->cache.dk + VEC * PER - 1) / PER * ROWS <= CELLS * COLS;
+}
+
+static spans spans_from(const lq_attn_args *a, tile *t, int j0, int j, int high) {
+    spans k = {.n = 0};
+    for (; k.n < WIDE(t->n) && j < high; j += VEC, k.n++) {
+        k.at[k.n] = span_at(a, t, false, j0 + j);
+        t->asked.ahead--;
+        k.next[k.n] = chunk_due(a, t);
+        if (!k.next[k.n]) k.next[k.n] = k.at[k.n].p;
+    }
+    return k;
+}
+
+static void few_scores(const lq_attn_args *a, tile *t, int j0, int low, int high) {
+    float *q = t->kv[0];
+    for (int r = 0; r < t->n; r++)
+        for (int d = 0; d < a->cache.dk; d += VEC * PER) {
+            float x[VEC];
+            vf_store(x, query_cells(t->q[r] + d, a->cache.dk - d));
+            for (int i = 0; i < VEC; i++) q[(d / PER + i) * ROWS + r] = x[i];
+        }
+    few_scores_fn *fn = few_all[a->cache.type][t->n - 1].scores;
+    spans k[2]; // these, and what follows, so that nothing waits for where it lies
+    k[0] = spans_from(a, t, j0, low, high);
+    for (int j = low, i = 0; j < high; j += k[i].n * VEC, i = !i) {
+        k[!i] = spans_from(a, t, j0, j + k[i].n * VEC, high);
+        fn(k + i, a->cache.dk, q, &t->p[0][j]);
+    }
+}
+
+// false: some of it is NaN or infinite.
+static bool few_values(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0, int width) {
+    few_all[a->cache.type][t->n - 1].values(a, t, j0, low, high, d0, width);
+    vf odd = vf_zero();
+    for (int r = 0; r < t->n; r++)
+        for (int d = 0; d < COLS; d += VEC) odd = vf_or(odd, vf_sub(vf_load(t->o[r] + d), vf_load(t->o[r] + d)));
+    return !vf_any_nan(odd);
+}
