@@ -2,25 +2,6 @@
 // heads that share K and V). There is little to do for each number of the cache, so it goes from there to the products
 // in registers. The chains are attn_vec.h's, and so are the bits. Owns nothing.
 
-// Positions that lie behind each other, from one on, in a page; those of a block that was freed are one that is 0.
-typedef struct span {
-    const char *p;
-    size_t row;                 // bytes from position to position
-    const float *scales;        // of each, or NULL: all are times `by`
-    float by;
-} span;
-
-static span span_at(const lq_attn_args *a, const tile *t, bool v, int j) {
-    static const _Alignas(64) char zeros[CELLS * COLS * sizeof(float)];
-    const lq_cache *c = &a->cache;
-    const int32_t block = lq_rows_table(a->rows, t->seq)[j / c->page];
-    const size_t row = (size_t)lq_cache_width(c, v) * lq_dtype_size(c->type), at = (size_t)(j % c->page);
-    if (block < 0) return (span){.p = zeros};
-    return (span){.p = lq_cache_at(c, block, t->kv_head, v) + at * row, .row = row,
-                  .scales = c->type == LQ_I8 ? lq_cache_scale(c, block, t->kv_head, v) + at : NULL,
-                  .by = lq_cache_head_scale(c, t->kv_head, v)};
-}
-
 // What comes next from the cache, by chunks of VEC positions: K of a split, its V, K of the next one. They are asked
 // for in this order while there is other work, line by line, since what is asked for at once waits for one another,
 // and so far ahead that memory has its work also while weights and further columns of V take nothing from it.
@@ -71,22 +52,23 @@ INLINE vf by_of(const span *s, const lq_dtype type, int i) {
 }
 
 // Vectors of positions that are met side by side: of few rows several, or a chain would wait for itself.
-#define WIDE(rows) ((rows) <= 2 ? 4 : (rows) <= 4 ? 2 : 1)
+enum { WIDEST = 4 };
+#define WIDE(rows) ((rows) <= 2 ? WIDEST : (rows) <= 4 ? 2 : 1)
 
 typedef struct spans { // of K, and what is asked for meanwhile
     int n;
-    span at[4];
-    const char *next[4];
+    span at[WIDEST];
+    const char *next[WIDEST];
 } spans;
 
 // Scores of VEC positions of each: c[r][0..VEC) of `rows` query vectors, whose cells lie side by side in q.
 INLINE void few_scores_of(const lq_dtype type, const spans *k, int dk, const float *q, float *c, const int rows) {
     const int step = PER * VEC * (int)bytes_of(type); // of a chunk for a cell
     const int wide = WIDE(rows);
-    vf s[4][ROWS];
-    EACH (int w = 0; w < 4; w++) EACH (int r = 0; r < rows; r++) s[w][r] = vf_zero();
+    vf s[WIDEST][ROWS];
+    EACH (int w = 0; w < WIDEST; w++) EACH (int r = 0; r < rows; r++) s[w][r] = vf_zero();
     for (int d = 0; d < dk; d += VEC * PER, q += VEC * ROWS) {
-        EACH (int w = 0; w < 4; w++) {
+        EACH (int w = 0; w < WIDEST; w++) {
             if (w >= wide || w >= k->n) continue;
             const span *at = k->at + w;
             const char *p = at->p + (size_t)d * bytes_of(type), *next = k->next[w] + d / PER * step;
@@ -107,7 +89,7 @@ INLINE void few_scores_of(const lq_dtype type, const spans *k, int dk, const flo
                 EACH (int r = 0; r < rows; r++) step_at(&s[w][r], y[i], q + i * ROWS + r);
         }
     }
-    EACH (int w = 0; w < 4; w++)
+    EACH (int w = 0; w < WIDEST; w++)
         EACH (int r = 0; r < rows; r++)
             if (w < wide && w < k->n) vf_store(c + r * LQ_SPLIT + w * VEC, s[w][r]);
 }
@@ -122,7 +104,7 @@ INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, i
         const int page = a->cache.page - (j0 + j) % a->cache.page, most = page < COLS ? page : COLS;
         end = high - j < most ? high : j + most;
         then = end < high ? span_at(a, t, true, j0 + end) : v;
-        const char *p = v.p + (size_t)d0 * bytes_of(type);
+        const char *p = v.row ? v.p + (size_t)d0 * bytes_of(type) : v.p;
         if (d0 == 0) t->asked.ahead -= (end - j + VEC - 1) / VEC;
         const char *next = chunk_due(a, t);
         for (int i = 0; i < end - j; i += PER, p += PER * v.row) {
@@ -131,9 +113,7 @@ INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, i
             EACH (int h = 0; h < 2; h++) {
                 const int at = PER == 2 ? i + h : i, d = PER == 2 ? 0 : h * VEC;
                 const char *from = p + (PER == 2 ? (size_t)h * v.row : (size_t)d * bytes_of(type));
-                x[h] = at >= end - j || d >= width ? vf_zero()
-                    : width - d >= VEC * PER ? cells_of(type, from, by_of(&v, type, at))
-                    : cells_first(type, from, width - d, by_of(&v, type, at));
+                x[h] = at < end - j ? cells_some(type, from, width - d, by_of(&v, type, at)) : vf_zero();
             }
             positions(x, x[0], x[1]);
             const float *w = &t->p[0][(j + i) / PER];

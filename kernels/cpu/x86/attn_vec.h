@@ -242,6 +242,11 @@ INLINE vf cells_first(const lq_dtype type, const char *p, int n, vf by) {
     return cells_of(type, rest, by);
 }
 
+// VEC cells of what there is of n numbers, which may be none.
+INLINE vf cells_some(const lq_dtype type, const char *p, int n, vf by) {
+    return n >= VEC * PER ? cells_of(type, p, by) : n > 0 ? cells_first(type, p, n, by) : vf_zero();
+}
+
 // to[c][i] = r[i][c], VEC x VEC; r is spoilt.
 #if defined(__AVX512F__)
 INLINE void across(vf r[VEC], vf to[VEC]) {
@@ -280,21 +285,35 @@ INLINE void across(vf r[VEC], vf to[VEC]) {
 }
 #endif
 
-// Finds the numbers from d0 on of positions j .. j + n; then zeros, up to `all`. A block freed behind the window reads
-// as 0.
-static void kv_find(const lq_attn_args *a, tile *t, bool v, int j, int n, int all, int d0) {
-    static const _Alignas(64) char zeros[DK * sizeof(float)];
+// Positions that lie behind each other, from one on, in a page; those of a block that was freed are one that is 0.
+typedef struct span {
+    const char *p;
+    size_t row;                 // bytes from position to position
+    const float *scales;        // of each, or NULL: all are times `by`
+    float by;
+} span;
+
+static const _Alignas(64) char zeros[CELLS * COLS]; // more bytes than a position has at a time
+
+static span span_at(const lq_attn_args *a, const tile *t, bool v, int j) {
     const lq_cache *c = &a->cache;
-    const int32_t *table = lq_rows_table(a->rows, t->seq);
-    const size_t size = lq_dtype_size(c->type), row = (size_t)lq_cache_width(c, v) * size;
-    const float head_scale = lq_cache_head_scale(c, t->kv_head, v);
+    const int32_t block = lq_rows_table(a->rows, t->seq)[j / c->page];
+    const size_t row = (size_t)lq_cache_width(c, v) * lq_dtype_size(c->type), at = (size_t)(j % c->page);
+    if (block < 0) return (span){.p = zeros};
+    return (span){.p = lq_cache_at(c, block, t->kv_head, v) + at * row, .row = row,
+                  .scales = c->type == LQ_I8 ? lq_cache_scale(c, block, t->kv_head, v) + at : NULL,
+                  .by = lq_cache_head_scale(c, t->kv_head, v)};
+}
+
+// Finds the numbers from d0 on of positions j .. j + n; then zeros, up to `all`.
+static void kv_find(const lq_attn_args *a, tile *t, bool v, int j, int n, int all, int d0) {
+    const size_t skip = (size_t)d0 * lq_dtype_size(a->cache.type);
     for (int i = n; i < all; i++) t->at[i] = zeros, t->by[i] = 0;
     for (int i = 0; i < n;) {
-        const int32_t block = table[(j + i) / c->page];
-        int at = (j + i) % c->page, end = i + c->page - at < n ? i + c->page - at : n;
-        const char *p = block < 0 ? zeros : lq_cache_at(c, block, t->kv_head, v) + (size_t)at * row + (size_t)d0 * size;
-        const float *scale = block < 0 || c->type != LQ_I8 ? NULL : lq_cache_scale(c, block, t->kv_head, v);
-        for (; i < end; i++, at++, p += block < 0 ? 0 : row) t->at[i] = p, t->by[i] = scale ? scale[at] : head_scale;
+        const int left = a->cache.page - (j + i) % a->cache.page, end = left < n - i ? i + left : n;
+        const span s = span_at(a, t, v, j + i);
+        const char *p = s.row ? s.p + skip : s.p;
+        for (int k = 0; i < end; i++, k++, p += s.row) t->at[i] = p, t->by[i] = s.scales ? s.scales[k] : s.by;
     }
 }
 
@@ -323,8 +342,7 @@ INLINE bool v_typed(const lq_dtype type, tile *t, int n, int width) {
         EACH (int h = 0; h < 2; h++) {
             const int k = PER == 2 ? i + h : i, d = PER == 2 ? 0 : h * VEC;
             const char *p = t->at[k] + (size_t)d * bytes_of(type);
-            x[h] = width - d >= VEC * PER ? cells_of(type, p, vf_set(t->by[k]))
-                : width > d ? cells_first(type, p, width - d, vf_set(t->by[k])) : vf_zero();
+            x[h] = cells_some(type, p, width - d, vf_set(t->by[k]));
             odd = vf_or(odd, odd_of(x[h]));
         }
         positions(x, x[0], x[1]);
@@ -635,6 +653,7 @@ static void tile_set(const job *b, tile *t, int seq, int index, int kv_head) {
         t->first = t->see[r].from < t->first ? t->see[r].from : t->first;
         t->last = t->see[r].at > t->last ? t->see[r].at : t->last;
     }
+    t->few = few_fits(a, t);
 }
 
 #if defined(LQ_ATTN_TILES)
@@ -649,7 +668,6 @@ static void tiles_leave(void) {}
 static void splits_ask(const job *b, tile *t, int from, int stop) {
     const int first = t->first > from * LQ_SPLIT ? t->first / COLS * COLS : from * LQ_SPLIT;
     const int last = t->last < stop * LQ_SPLIT ? t->last + 1 : stop * LQ_SPLIT;
-    t->few = few_fits(b->a, t);
     if (t->few) chunks_begin(b->a, t, first, (first / LQ_SPLIT + 1) * LQ_SPLIT, last);
 }
 
