@@ -56,6 +56,7 @@ typedef struct lq_act {
     const int32_t *fixed_zero; // [1] type.fixed and .asym
     bool halves;             // E4M3 on a CPU: q has the codes' numbers as bf16 (lq_act_halves), not as f32
     bool more;               // of a part of K within a matmul: y has the sums of the columns before it
+    size_t w_row;            // within a matmul: elements from row to row of an f32 weight of layout any; 0: its k
 } lq_act;
 
 // --- rows of a batch ---

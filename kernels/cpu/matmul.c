@@ -16,13 +16,16 @@ enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8 /* of int8 products */, RUN_ROWS = 6
 
 static const lq_wtype bf16_type = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16};
 
+// Floats from row to row of a cut as f32: an odd number of lines, so that equal columns of rows do not meet in a cache.
+static size_t widened_row(int64_t len) { return (((size_t)len + 15) / 16 | 1) * 16; }
+
 // y[mn][ldy] = x[m..m+mn] w^T for weight rows of `len` columns that are f32 now; more: y += it.
 static void part_product(const lq_ukr *f32, const float *w, int rows, int64_t len, const float *x, size_t stride,
                          int mn, bool more, float *y, size_t ldy) {
     const lq_weight plain = {.type = {.kind = LQ_W_PLAIN, .elem = LQ_F32, .bits = 32}, .layout = LQ_ANY, .n = rows,
                              .k = len, .q = w};
     const lq_act a = {.x = {.p = (float *)(uintptr_t)x, .type = LQ_F32, .rows = mn, .cols = (int)len,
-                            .stride = stride}, .more = more};
+                            .stride = stride}, .more = more, .w_row = widened_row(len)};
     f32->run(&plain, &a, 0, (rows + f32->tile_n - 1) / f32->tile_n, 0, mn, y, ldy);
 }
 
@@ -32,7 +35,7 @@ static const lq_ukr *f32_row(const lq_dev *d) {
 
 // Scratch: a cut of tiles as f32, then sums of a cell. Few rows of activations: one tile at a time, which stays in the
 // first cache; many: as many as stay in the second, so that x is read less often.
-enum { TALL_ROWS = 64, TALL_CUT = TALL_ROWS * LQ_K_CUT, ROUGH_ROWS = 256, CELL_ROWS = 512, RECODED_K = 16384,
+enum { TALL_ROWS = 64, TALL_CUT = TALL_ROWS * (LQ_K_CUT + 16), ROUGH_ROWS = 256, CELL_ROWS = 512, RECODED_K = 16384,
        RECODED_MANY_K = 4096, CODES_BYTES = LQ_X86_ROWS * LQ_I8_SPAN + 4096, MANY_AT = CODES_BYTES - LQ_MANY_BYTES };
 
 // Of a strip of x or of w.
@@ -48,8 +51,8 @@ static int64_t tiles_at_once(const lq_ukr *u, int rows) { return rows > DEQUANT_
 
 // Columns k..end of tiles t..end_t as f32.
 static void tiles_widened(const lq_ukr *u, const lq_weight *w, int64_t t, int64_t end_t, int64_t k, int64_t end,
-                          float *to) {
-    for (int64_t i = t; i < end_t; i++) u->rows(w, i, k, end, to + (i - t) * u->tile_n * (end - k));
+                          float *to, size_t row) {
+    for (int64_t i = t; i < end_t; i++) u->rows(w, i, k, end, to + (size_t)((i - t) * u->tile_n) * row, row);
 }
 
 static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight *w, const lq_act *a, int64_t t0,
@@ -61,7 +64,7 @@ static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight 
         const int64_t n = t * u->tile_n, end_n = end_t * u->tile_n < w->n ? end_t * u->tile_n : w->n;
         for (int64_t k = 0, end; k < w->k; k = end) {
             end = w->k - k < LQ_K_CUT ? w->k : k + LQ_K_CUT;
-            tiles_widened(u, w, t, end_t, k, end, scratch);
+            tiles_widened(u, w, t, end_t, k, end, scratch, widened_row(end - k));
             part_product(f32, scratch, (int)(end_n - n), end - k, lq_mat_row(&a->x, m0) + k, a->x.stride, m1 - m0,
                          k > 0, y + (size_t)m0 * ldy + (size_t)n, ldy);
         }
@@ -98,7 +101,7 @@ static void tiles_scaled(const lq_dev *d, const lq_ukr *u, const lq_weight *w, c
         const int64_t k1 = w->k - k0 < cell ? w->k : k0 + cell;
         for (int64_t k = k0, end; k < k1; k = end) {
             end = k1 - k < LQ_K_CUT ? k1 : k + LQ_K_CUT;
-            tiles_widened(u, &bare, t, end_t, k, end, scratch);
+            tiles_widened(u, &bare, t, end_t, k, end, scratch, widened_row(end - k));
             part_product(f32, scratch, rows, end - k, (const float *)a->q + (size_t)m0 * a->q_row + (size_t)k, a->q_row,
                          m1 - m0, k > k0, sum, TALL_ROWS);
         }
@@ -278,7 +281,7 @@ static void tiles_rough(const lq_dev *d, const lq_ukr *u, const lq_weight *w, co
                                             : (const float *)w->q + (size_t)i * stride + k;
                 if (u->rows && (i - n) % TALL_ROWS == 0) {
                     const int64_t first = i / u->tile_n;
-                    tiles_widened(u, w, first, end_t - first < few ? end_t : first + few, k, end, scratch);
+                    tiles_widened(u, w, first, end_t - first < few ? end_t : first + few, k, end, scratch, stride);
                 }
                 r->strip(rows, stride, end_n - i < LQ_STRIP ? (int)(end_n - i) : LQ_STRIP, end - k, true,
                          strips + (size_t)(i - n) / LQ_STRIP * strip);

@@ -52,8 +52,8 @@ enum { LQ_MANY_ROWS = 16, LQ_MANY_BYTES = 536 * 1024 };
 typedef void lq_ukr_many(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                          size_t ldy, void *scratch);
 // Tile t, columns k0..k1 (stored order, k1 <= k0 + LQ_K_CUT, both multiples of 16 or the end), dequantized to
-// dst[tile_n][k1 - k0]: exactly lq_weight_row's numbers. Rows behind w->n are not written.
-typedef void lq_ukr_rows(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst);
+// dst[tile_n][row]: exactly lq_weight_row's numbers. Rows behind w->n are not written.
+typedef void lq_ukr_rows(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, size_t row);
 
 // Tile t, columns k0..k1, of 8-bit floats as bf16, which each of them is, without scales but shifts:
 // dst[tile_n][k1 - k0].

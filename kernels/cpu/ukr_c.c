@@ -124,12 +124,13 @@ static float dot(const float *x, const float *w, int n) {
 
 static void float_tiles(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y,
                         size_t ldy) {
-    const size_t size = lq_dtype_size(w->type.elem);
+    const size_t size = lq_dtype_size(w->type.elem), w_row = a->w_row ? a->w_row : (size_t)w->k;
     for (int64_t n = t0; n < t1 && n < w->n; n++)
         for (int64_t k = 0; k < w->k; k += LQ_K_CUT) {
             float row[LQ_K_CUT];
             const int len = (int)(w->k - k < LQ_K_CUT ? w->k - k : LQ_K_CUT);
-            lq_dtypes[w->type.elem].to_f32((const char *)w->q + (size_t)(n * w->k + k) * size, row, (size_t)len);
+            const char *from = (const char *)w->q + ((size_t)n * w_row + (size_t)k) * size;
+            lq_dtypes[w->type.elem].to_f32(from, row, (size_t)len);
             for (int m = m0; m < m1; m++) {
                 float s = dot(lq_mat_row(&a->x, m) + k, row, len), *to = y + (size_t)m * ldy + (size_t)n;
                 *to = k || a->more ? *to + s : s;
@@ -170,11 +171,12 @@ static void row_part(const lq_weight *w, int64_t row, int64_t k0, int n, float *
     }
 }
 
-void lq_rows_f32_f32_codedany_c(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+void lq_rows_f32_f32_codedany_c(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, size_t row) {
+    (void)row;
     row_part(w, t, k0, (int)(k1 - k0), dst);
 }
 
-void lq_rows_f32_f32_codedx86_c(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+void lq_rows_f32_f32_codedx86_c(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, size_t row) {
     for (int64_t r = 0; r < LQ_X86_ROWS && t * LQ_X86_ROWS + r < w->n; r++)
-        row_part(w, t * LQ_X86_ROWS + r, k0, (int)(k1 - k0), dst + r * (k1 - k0));
+        row_part(w, t * LQ_X86_ROWS + r, k0, (int)(k1 - k0), dst + (size_t)r * row);
 }

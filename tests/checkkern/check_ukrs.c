@@ -185,10 +185,11 @@ static void check_tiles(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t) {
     for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++)
         for (int64_t n = 0, len = cuts[c][1] - cuts[c][0]; n < TILE_N; n++) {
             const int64_t first = n / u->tile_n * u->tile_n, rows = TILE_N - first;
-            float *tile = ck_buf((size_t)((rows < u->tile_n ? rows : u->tile_n) * len) * sizeof(float), 0);
-            u->rows(&w, n / u->tile_n, cuts[c][0], cuts[c][1], tile);
+            const int64_t wide = len + (int64_t)c % 2 * 16, last = (rows < u->tile_n ? rows : u->tile_n) - 1;
+            float *tile = ck_buf((size_t)(last * wide + len) * sizeof(float), 0);
+            u->rows(&w, n / u->tile_n, cuts[c][0], cuts[c][1], tile, (size_t)wide);
             lq_weight_row_any(&any, n, row);
-            for (int64_t i = 0; i < len; i++) wrong += !ck_same(tile[(n - first) * len + i], row[cuts[c][0] + i]);
+            for (int64_t i = 0; i < len; i++) wrong += !ck_same(tile[(n - first) * wide + i], row[cuts[c][0] + i]);
         }
     CHECK(!wrong, "%s: %d numbers are not the weight's", what, wrong);
     enum { MANY = LQ_RUN_ROWS + 1 }; // few rows may take another path than many

@@ -31,7 +31,7 @@ static void unpack_row(const lq_weight *w, int64_t t, int r, int64_t k0, int64_t
     }
 }
 
-void lq_rows_f32_f32_codedx86_avx2(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+void lq_rows_f32_f32_codedx86_avx2(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, size_t row) {
     for (int r = 0; r < LQ_X86_ROWS && t * LQ_X86_ROWS + r < w->n; r++)
-        unpack_row(w, t, r, k0, k1, dst + (size_t)r * (size_t)(k1 - k0));
+        unpack_row(w, t, r, k0, k1, dst + (size_t)r * row);
 }

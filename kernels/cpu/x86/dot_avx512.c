@@ -25,7 +25,7 @@ static void group_cells(const lq_weight *w, int64_t t, int64_t k, float s[16], i
                                     : _mm512_set1_epi32(1 << (ty->bits - 1)));
 }
 
-INLINE void unpack(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, const int bits,
+INLINE void unpack(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, size_t row, const int bits,
                    const bool table) {
     const int64_t unit = lq_x86_group(&w->type), wide = (w->k + unit - 1) / unit * unit;
     const uint8_t *q = (const uint8_t *)w->q + (size_t)(t * wide) * 2 * (size_t)bits;
@@ -47,22 +47,22 @@ INLINE void unpack(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float 
             const __m512i c = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)at));
             const __m512 v = table ? _mm512_permutexvar_ps(c, book)
                                    : _mm512_cvtepi32_ps(_mm512_sub_epi32(c, _mm512_set1_epi32(z[r])));
-            _mm512_mask_storeu_ps(dst + (size_t)r * (size_t)(k1 - k0) + (k - k0), some, vf_mul(v, vf_set(s[r])));
+            _mm512_mask_storeu_ps(dst + (size_t)r * row + (k - k0), some, vf_mul(v, vf_set(s[r])));
         }
     }
 }
 
-void lq_rows_f32_f32_codedx86_avx512(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+void lq_rows_f32_f32_codedx86_avx512(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, size_t row) {
     if (w->type.kind == LQ_W_TABLE) {
-        unpack(w, t, k0, k1, dst, 4, true);
+        unpack(w, t, k0, k1, dst, row, 4, true);
         return;
     }
     switch (w->type.bits) {
-    case 2: unpack(w, t, k0, k1, dst, 2, false); break;
-    case 3: unpack(w, t, k0, k1, dst, 3, false); break;
-    case 4: unpack(w, t, k0, k1, dst, 4, false); break;
-    case 5: unpack(w, t, k0, k1, dst, 5, false); break;
-    case 6: unpack(w, t, k0, k1, dst, 6, false); break;
-    default: unpack(w, t, k0, k1, dst, 8, false);
+    case 2: unpack(w, t, k0, k1, dst, row, 2, false); break;
+    case 3: unpack(w, t, k0, k1, dst, row, 3, false); break;
+    case 4: unpack(w, t, k0, k1, dst, row, 4, false); break;
+    case 5: unpack(w, t, k0, k1, dst, row, 5, false); break;
+    case 6: unpack(w, t, k0, k1, dst, row, 6, false); break;
+    default: unpack(w, t, k0, k1, dst, row, 8, false);
     }
 }

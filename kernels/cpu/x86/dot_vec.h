@@ -127,8 +127,8 @@ static void ahead(const area *a, int m, int m1, int64_t k, int len, int64_t i, i
 // L1, that of the weights in L2.
 static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  block_fn *const fns[2][TALL]) {
-    const area a = {.w = w->q, .w_row = (size_t)w->k * lq_dtype_size(w->type.elem), .n = w->n, .x = act->x.p,
-                    .x_row = act->x.stride, .y = y, .ldy = ldy, .more = act->more};
+    const area a = {.w = w->q, .w_row = (act->w_row ? act->w_row : (size_t)w->k) * lq_dtype_size(w->type.elem),
+                    .n = w->n, .x = act->x.p, .x_row = act->x.stride, .y = y, .ldy = ldy, .more = act->more};
     const int rows = m1 - m0, parts = (rows + TALL - 1) / TALL;
     const int64_t n1 = t1 * TILE < w->n ? t1 * TILE : w->n;
     if (rows <= TALL) {

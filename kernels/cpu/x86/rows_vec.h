@@ -223,30 +223,30 @@ INLINE void coded_row(const lq_weight *w, const span *of, int64_t row, int64_t k
     }
 }
 
-INLINE void coded_tile(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, const int bits,
+INLINE void coded_tile(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, size_t row, const int bits,
                        const bool table) {
     const span of = span_of(w, k0, k1);
-    for (int64_t n = t * LQ_ANY_ROWS; n < (t + 1) * LQ_ANY_ROWS && n < w->n; n++, dst += k1 - k0)
+    for (int64_t n = t * LQ_ANY_ROWS; n < (t + 1) * LQ_ANY_ROWS && n < w->n; n++, dst += row)
         coded_row(w, &of, n, k0, k1, dst, bits, table);
 }
 
-#define CODED_TILES(TABLE)                                      \
-    switch (w->type.bits) {                                     \
-    case 2: coded_tile(w, t, k0, k1, dst, 2, TABLE); break;     \
-    case 3: coded_tile(w, t, k0, k1, dst, 3, TABLE); break;     \
-    case 4: coded_tile(w, t, k0, k1, dst, 4, TABLE); break;     \
-    case 5: coded_tile(w, t, k0, k1, dst, 5, TABLE); break;     \
-    case 6: coded_tile(w, t, k0, k1, dst, 6, TABLE); break;     \
-    case 7: coded_tile(w, t, k0, k1, dst, 7, TABLE); break;     \
-    default: coded_tile(w, t, k0, k1, dst, 8, TABLE);           \
+#define CODED_TILES(TABLE)                                          \
+    switch (w->type.bits) {                                         \
+    case 2: coded_tile(w, t, k0, k1, dst, row, 2, TABLE); break;    \
+    case 3: coded_tile(w, t, k0, k1, dst, row, 3, TABLE); break;    \
+    case 4: coded_tile(w, t, k0, k1, dst, row, 4, TABLE); break;    \
+    case 5: coded_tile(w, t, k0, k1, dst, row, 5, TABLE); break;    \
+    case 6: coded_tile(w, t, k0, k1, dst, row, 6, TABLE); break;    \
+    case 7: coded_tile(w, t, k0, k1, dst, row, 7, TABLE); break;    \
+    default: coded_tile(w, t, k0, k1, dst, row, 8, TABLE);          \
     }
 
 lq_ukr_rows NAME(lq_rows_f32_f32_intany), NAME(lq_rows_f32_f32_tableany); // named in ukr.c
-void NAME(lq_rows_f32_f32_intany)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+void NAME(lq_rows_f32_f32_intany)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, size_t row) {
     CODED_TILES(false)
 }
 
-void NAME(lq_rows_f32_f32_tableany)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
+void NAME(lq_rows_f32_f32_tableany)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, size_t row) {
     CODED_TILES(true)
 }
 
@@ -317,8 +317,8 @@ INLINE void fp8_row(const lq_weight *w, int64_t row, int64_t k0, int64_t k1, flo
 }
 
 lq_ukr_rows NAME(lq_rows_f32_f32_fp8any), NAME(lq_rows_f32_f32_halfany);
-void NAME(lq_rows_f32_f32_fp8any)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
-    for (int64_t n = t * LQ_ANY_ROWS; n < (t + 1) * LQ_ANY_ROWS && n < w->n; n++, dst += k1 - k0)
+void NAME(lq_rows_f32_f32_fp8any)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, size_t row) {
+    for (int64_t n = t * LQ_ANY_ROWS; n < (t + 1) * LQ_ANY_ROWS && n < w->n; n++, dst += row)
         if (w->type.elem == LQ_E4M3) fp8_row(w, n, k0, k1, dst, LQ_E4M3);
         else fp8_row(w, n, k0, k1, dst, LQ_E5M2);
 }
@@ -331,8 +331,8 @@ INLINE void half_row(const char *p, int64_t n, float *dst, const lq_dtype e) {
     for (; i < n; i++) dst[i] = half_of(p + 2 * i, e);
 }
 
-void NAME(lq_rows_f32_f32_halfany)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst) {
-    for (int64_t n = t * LQ_HALF_ROWS; n < (t + 1) * LQ_HALF_ROWS && n < w->n; n++, dst += k1 - k0) {
+void NAME(lq_rows_f32_f32_halfany)(const lq_weight *w, int64_t t, int64_t k0, int64_t k1, float *dst, size_t row) {
+    for (int64_t n = t * LQ_HALF_ROWS; n < (t + 1) * LQ_HALF_ROWS && n < w->n; n++, dst += row) {
         const char *p = (const char *)w->q + (size_t)(n * w->k + k0) * 2;
         if (w->type.elem == LQ_F16) half_row(p, k1 - k0, dst, LQ_F16);
         else half_row(p, k1 - k0, dst, LQ_BF16);

@@ -59,7 +59,7 @@ static void by_rows(const thin *p, float *y, size_t ldy, const int M) {
     vf s[TILE][LQ_THIN_ROWS];
     lq_weight w = *p->w;
     if (p->bare) w.type.kind = LQ_W_PLAIN;
-    NAME(lq_rows_f32_f32_fp8any)(&w, p->n / TILE, p->k, p->k + p->len, v);
+    NAME(lq_rows_f32_f32_fp8any)(&w, p->n / TILE, p->k, p->k + p->len, v, (size_t)p->len);
     for (int r = 0; r < TILE; r++)
         for (int m = 0; m < M; m++) {
             s[r][m] = vf_zero();
