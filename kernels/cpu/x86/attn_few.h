@@ -1,6 +1,6 @@
-// attn_few.h: what attn_vec.h does with AVX-512 for a tile of at most ROWS query vectors (one row that decodes: the
-// heads that share K and V). There is little to do for each number of the cache, so it goes from there to the products
-// in registers. The chains are attn_vec.h's, and so are the bits. Owns nothing.
+// attn_few.h: what attn_vec.h does for a tile of few query vectors, one row that decodes: the heads that share K and V,
+// at most ROWS with AVX-512 and two with AVX2. There is little to do for each number of the cache, so it goes from
+// there to the products in registers. The chains are attn_vec.h's, and so are the bits. Owns nothing.
 
 // What comes next from the cache, by chunks of VEC positions: K of a split, its V, K of the next one. They are asked
 // for in this order while there is other work, line by line, since what is asked for at once waits for one another,
@@ -94,63 +94,83 @@ INLINE void few_scores_of(const lq_dtype type, const spans *k, int dk, const flo
             if (w < wide && w < k->n) vf_store(c + r * LQ_SPLIT + w * VEC, s[w][r]);
 }
 
-// Columns d0 .. d0 + width of the weighted V of positions low .. high of a split, COLS at most.
+// COLS columns of weighted V are a unit; of few rows several go side by side, for the same reason.
+enum { MOST_UNITS = 4 };
+#define UNITS(rows) ((rows) == 1 ? MOST_UNITS : (rows) == 2 ? 2 : 1)
+
+// PER positions of V from the i-th of a span on, of which the second may not be there, are added to units of sums.
+INLINE void few_add(const lq_dtype type, const span *v, const char *p, int i, const bool both, const float *w,
+                    vf s[MOST_UNITS][2][ROWS], const int rows) {
+    const int units = UNITS(rows);
+    EACH (int n = 0; n < units; n++) {
+        vf x[2]; // of PER positions, COLS numbers each
+        EACH (int h = 0; h < 2; h++) {
+            const char *from = p + (size_t)(n * COLS + (PER == 2 ? 0 : h * VEC)) * bytes_of(type);
+            if (PER == 2 && h) x[h] = both ? cells_of(type, from + v->row, by_of(v, type, i + 1)) : vf_zero();
+            else x[h] = cells_of(type, from, by_of(v, type, i));
+        }
+        positions(x, x[0], x[1]);
+        EACH (int r = 0; r < rows; r++) EACH (int h = 0; h < 2; h++) step_at(&s[n][h][r], x[h], w + r * LQ_SPLIT);
+    }
+}
+
+// Units from column d0 on of the weighted V of positions low .. high of a split.
 INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, int j0, int low, int high, int d0,
-                          int width, const int rows) {
-    vf s[ROWS], u[ROWS];
-    EACH (int r = 0; r < rows; r++) s[r] = u[r] = vf_zero();
+                          const int rows) {
+    const int units = UNITS(rows);
+    vf s[MOST_UNITS][2][ROWS];
+    EACH (int n = 0; n < units; n++) EACH (int r = 0; r < rows; r++) s[n][0][r] = s[n][1][r] = vf_zero();
     span v = span_at(a, t, true, j0 + low), then;
     for (int j = low, end; j < high; j = end, v = then) {
         const int page = a->cache.page - (j0 + j) % a->cache.page, most = page < COLS ? page : COLS;
         end = high - j < most ? high : j + most;
         then = end < high ? span_at(a, t, true, j0 + end) : v;
         const char *p = v.row ? v.p + (size_t)d0 * bytes_of(type) : v.p;
-        if (d0 == 0) t->asked.ahead -= (end - j + VEC - 1) / VEC;
+        if (d0 == 0 && !a->cache.v_in_k) t->asked.ahead -= (end - j + VEC - 1) / VEC;
         const char *next = chunk_due(a, t);
-        for (int i = 0; i < end - j; i += PER, p += PER * v.row) {
-            vf x[2]; // of PER positions, COLS numbers each
-            if (next) chunk_ask(next, t->asked.chunk, i / PER, COLS / PER);
-            EACH (int h = 0; h < 2; h++) {
-                const int at = PER == 2 ? i + h : i, d = PER == 2 ? 0 : h * VEC;
-                const char *from = p + (PER == 2 ? (size_t)h * v.row : (size_t)d * bytes_of(type));
-                x[h] = at < end - j ? cells_some(type, from, width - d, by_of(&v, type, at)) : vf_zero();
-            }
-            positions(x, x[0], x[1]);
-            const float *w = &t->p[0][(j + i) / PER];
-            EACH (int r = 0; r < rows; r++) {
-                step_at(&s[r], x[0], w + r * LQ_SPLIT);
-                step_at(&u[r], x[1], w + r * LQ_SPLIT);
-            }
+        const size_t each = next ? (t->asked.chunk / (COLS / PER) + 63) & ~(size_t)63 : 0; // bytes asked for at a time
+        const float *w = &t->p[0][j / PER];
+        int i = 0;
+        for (; i + PER <= end - j; i += PER, p += PER * v.row, w++, next += each) {
+            for (size_t at = 0; at < each; at += 64) _mm_prefetch(next + at, _MM_HINT_T1);
+            few_add(type, &v, p, i, true, w, s, rows);
         }
+        if (i < end - j) few_add(type, &v, p, i, false, w, s, rows);
     }
-    EACH (int r = 0; r < rows; r++) {
-        vf_store(t->o[r], s[r]);
-        vf_store(t->o[r] + VEC, u[r]);
-    }
+    EACH (int n = 0; n < units; n++)
+        EACH (int r = 0; r < rows; r++) {
+            vf_store(t->o[r * units + n], s[n][0][r]);
+            vf_store(t->o[r * units + n] + VEC, s[n][1][r]);
+        }
 }
 
 typedef void few_scores_fn(const spans *k, int dk, const float *q, float *c);
-typedef void few_values_fn(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0, int width);
+typedef void few_values_fn(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0);
 #define FEW_FN(TYPE, N)                                                                                              \
     static void NAME(few_scores_##TYPE##_##N)(const spans *k, int dk, const float *q, float *c) {                    \
         few_scores_of(LQ_##TYPE, k, dk, q, c, N);                                                                    \
     }                                                                                                                \
-    static void NAME(few_values_##TYPE##_##N)(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0,     \
-                                              int width) {                                                           \
-        few_values_of(LQ_##TYPE, a, t, j0, low, high, d0, width, N);                                                 \
+    static void NAME(few_values_##TYPE##_##N)(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0) {   \
+        few_values_of(LQ_##TYPE, a, t, j0, low, high, d0, N);                                                        \
     }
 #define FEW_NAME(TYPE, N) {NAME(few_scores_##TYPE##_##N), NAME(few_values_##TYPE##_##N)},
+#if defined(__AVX512F__)
+enum { FEW = ROWS };
 #define FEW_ROWS(X, TYPE) X(TYPE, 1) X(TYPE, 2) X(TYPE, 3) X(TYPE, 4) X(TYPE, 5) X(TYPE, 6) X(TYPE, 7) X(TYPE, 8)
+#else // more than two are no faster in 16 registers
+enum { FEW = 2 };
+#define FEW_ROWS(X, TYPE) X(TYPE, 1) X(TYPE, 2)
+#endif
 #define FEW_TYPES(X) X(F32) X(F16) X(BF16) X(I8) X(E4M3)
 #define FEW_FNS(TYPE) FEW_ROWS(FEW_FN, TYPE)
 #define FEW_NAMES(TYPE) [LQ_##TYPE] = {FEW_ROWS(FEW_NAME, TYPE)},
 FEW_TYPES(FEW_FNS)
 typedef struct few_fns { few_scores_fn *scores; few_values_fn *values; } few_fns; // by type and number of rows
-static const few_fns few_all[LQ_DTYPES][ROWS] = {FEW_TYPES(FEW_NAMES)};
+static const few_fns few_all[LQ_DTYPES][FEW] = {FEW_TYPES(FEW_NAMES)};
 
 // Whether a tile is done so: pages hold whole vectors of positions, and the queries' cells fit where K's would be.
 static bool few_fits(const lq_attn_args *a, const tile *t) {
-    return t->n <= ROWS && a->cache.page % VEC == 0 && (a->cache.dk + VEC * PER - 1) / PER * ROWS <= CELLS * COLS;
+    return t->n <= FEW && a->cache.page % VEC == 0 && (a->cache.dk + VEC * PER - 1) / PER * ROWS <= CELLS * COLS;
 }
 
 static spans spans_from(const lq_attn_args *a, tile *t, int j0, int j, int high) {
@@ -181,11 +201,13 @@ static void few_scores(const lq_attn_args *a, tile *t, int j0, int low, int high
     }
 }
 
-// false: some of it is NaN or infinite.
-static bool few_values(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0, int width) {
-    few_all[a->cache.type][t->n - 1].values(a, t, j0, low, high, d0, width);
+// How many units of columns these are; 0: there are not so many, or some of it is NaN or infinite.
+static int few_values(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0) {
+    const int units = UNITS(t->n);
+    if (a->cache.dv - d0 < units * COLS) return 0;
+    few_all[a->cache.type][t->n - 1].values(a, t, j0, low, high, d0);
     vf odd = vf_zero();
-    for (int r = 0; r < t->n; r++)
+    for (int r = 0; r < t->n * units; r++)
         for (int d = 0; d < COLS; d += VEC) odd = vf_or(odd, vf_sub(vf_load(t->o[r] + d), vf_load(t->o[r] + d)));
-    return !vf_any_nan(odd);
+    return vf_any_nan(odd) ? 0 : units;
 }

@@ -451,15 +451,15 @@ static void queries_cells(tile *t, int d0, int width, const float **q) {
 #endif
 }
 
-#if defined(LQ_ATTN_TILES) || !defined(__AVX512F__) // tiles have an order of their own, AVX2 not the registers
+#if defined(LQ_ATTN_TILES) // which have an order of their own
 static bool few_fits(const lq_attn_args *a, const tile *t) { return (void)a, (void)t, false; }
 
 static void few_scores(const lq_attn_args *a, tile *t, int j0, int low, int high) {
     (void)a, (void)t, (void)j0, (void)low, (void)high;
 }
 
-static bool few_values(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0, int width) {
-    return (void)a, (void)t, (void)j0, (void)low, (void)high, (void)d0, (void)width, false;
+static int few_values(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0) {
+    return (void)a, (void)t, (void)j0, (void)low, (void)high, (void)d0, 0;
 }
 
 static const char *chunk_due(const lq_attn_args *a, tile *t) { return (void)a, (void)t, NULL; }
@@ -609,13 +609,15 @@ static void split_run(const job *b, tile *t, int split) {
     for (int r = 0; r < t->n; r++) split_weigh(a, t, r, j0, t->low[r / ROWS], t->high[r / ROWS]);
     for (int r = 0; r < t->n && !b->by_split; r += VEC)
         merge(t->all_m + r, t->all_l + r, t->m + r, t->l + r, t->old + r, t->new + r);
-    for (int d = 0; d < a->cache.dv; d += COLS) {
-        int width = a->cache.dv - d < COLS ? a->cache.dv - d : COLS;
-        if (!t->few || !few_values(a, t, j0, low, high, d, width)) split_values(a, t, j0, low, high, d);
+    for (int d = 0, units; d < a->cache.dv; d += units * COLS) {
+        units = t->few ? few_values(a, t, j0, low, high, d) : 0;
+        if (!units) split_values(a, t, j0, low, high, d), units = 1;
+        const int width = a->cache.dv - d < units * COLS ? a->cache.dv - d : units * COLS;
         for (int r = 0; r < t->n; r++) {
+            const float *o = t->o[r * units];
             size_t at = ((size_t)t->row[r] * (size_t)a->heads + (size_t)t->head[r]) * (size_t)b->splits + (size_t)split;
-            if (!b->by_split) merge_o(t->y[r] + d, t->o[r], width, t->old[r], t->new[r]);
-            else memcpy(b->part_o + at * (size_t)a->cache.dv + d, t->o[r], (size_t)width * sizeof(float));
+            if (!b->by_split) merge_o(t->y[r] + d, o, width, t->old[r], t->new[r]);
+            else memcpy(b->part_o + at * (size_t)a->cache.dv + d, o, (size_t)width * sizeof(float));
             if (b->by_split && d == 0) b->part[at] = (lq_partial){t->m[r], t->l[r]};
         }
     }
