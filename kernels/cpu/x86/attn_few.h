@@ -94,32 +94,34 @@ INLINE void few_scores_of(const lq_dtype type, const spans *k, int dk, const flo
             if (w < wide && w < k->n) vf_store(c + r * LQ_SPLIT + w * VEC, s[w][r]);
 }
 
-// COLS columns of weighted V are a unit; of few rows several go side by side, for the same reason.
+// PER positions of V from the i-th of a span on, of which the second may not be there, are added to units of sums: of
+// COLS columns, or (units 0) of `left`, which are fewer.
 enum { MOST_UNITS = 4 };
-#define UNITS(rows) ((rows) == 1 ? MOST_UNITS : (rows) == 2 ? 2 : 1)
-
-// PER positions of V from the i-th of a span on, of which the second may not be there, are added to units of sums.
-INLINE void few_add(const lq_dtype type, const span *v, const char *p, int i, const bool both, const float *w,
-                    vf s[MOST_UNITS][2][ROWS], const int rows) {
-    const int units = UNITS(rows);
-    EACH (int n = 0; n < units; n++) {
+INLINE void few_add(const lq_dtype type, const span *v, const char *p, int i, const bool both, int left, const float *w,
+                    vf s[MOST_UNITS][2][ROWS], const int rows, const int units) {
+    const int all = units ? units : 1;
+    EACH (int n = 0; n < all; n++) {
         vf x[2]; // of PER positions, COLS numbers each
         EACH (int h = 0; h < 2; h++) {
-            const char *from = p + (size_t)(n * COLS + (PER == 2 ? 0 : h * VEC)) * bytes_of(type);
-            if (PER == 2 && h) x[h] = both ? cells_of(type, from + v->row, by_of(v, type, i + 1)) : vf_zero();
-            else x[h] = cells_of(type, from, by_of(v, type, i));
+            const int at = PER == 2 ? i + h : i, d = n * COLS + (PER == 2 ? 0 : h * VEC);
+            const char *from = p + (PER == 2 && h ? v->row : 0) + (size_t)d * bytes_of(type);
+            if (PER == 2 && h && !both) x[h] = vf_zero();
+            else x[h] = units ? cells_of(type, from, by_of(v, type, at))
+                              : cells_some(type, from, left - d, by_of(v, type, at));
         }
         positions(x, x[0], x[1]);
         EACH (int r = 0; r < rows; r++) EACH (int h = 0; h < 2; h++) step_at(&s[n][h][r], x[h], w + r * LQ_SPLIT);
     }
 }
 
+INLINE size_t lines_of(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
+
 // Units from column d0 on of the weighted V of positions low .. high of a split.
 INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, int j0, int low, int high, int d0,
-                          const int rows) {
-    const int units = UNITS(rows);
+                          const int rows, const int units) {
+    const int all = units ? units : 1, left = a->cache.dv - d0;
     vf s[MOST_UNITS][2][ROWS];
-    EACH (int n = 0; n < units; n++) EACH (int r = 0; r < rows; r++) s[n][0][r] = s[n][1][r] = vf_zero();
+    EACH (int n = 0; n < all; n++) EACH (int r = 0; r < rows; r++) s[n][0][r] = s[n][1][r] = vf_zero();
     span v = span_at(a, t, true, j0 + low), then;
     for (int j = low, end; j < high; j = end, v = then) {
         const int page = a->cache.page - (j0 + j) % a->cache.page, most = page < COLS ? page : COLS;
@@ -127,46 +129,53 @@ INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, i
         then = end < high ? span_at(a, t, true, j0 + end) : v;
         const char *p = v.row ? v.p + (size_t)d0 * bytes_of(type) : v.p;
         if (d0 == 0 && !a->cache.v_in_k) t->asked.ahead -= (end - j + VEC - 1) / VEC;
-        const char *next = chunk_due(a, t);
-        const size_t each = next ? (t->asked.chunk / (COLS / PER) + 63) & ~(size_t)63 : 0; // bytes asked for at a time
+        const char *due = chunk_due(a, t), *next = due ? due : zeros;
+        const size_t steps = (size_t)(end - j + PER - 1) / PER, each = due ? lines_of(t->asked.chunk / steps) : 0;
         const float *w = &t->p[0][j / PER];
         int i = 0;
         for (; i + PER <= end - j; i += PER, p += PER * v.row, w++, next += each) {
             for (size_t at = 0; at < each; at += 64) _mm_prefetch(next + at, _MM_HINT_T1);
-            few_add(type, &v, p, i, true, w, s, rows);
+            few_add(type, &v, p, i, true, left, w, s, rows, units);
         }
-        if (i < end - j) few_add(type, &v, p, i, false, w, s, rows);
+        if (i < end - j) few_add(type, &v, p, i, false, left, w, s, rows, units);
     }
-    EACH (int n = 0; n < units; n++)
+    EACH (int n = 0; n < all; n++)
         EACH (int r = 0; r < rows; r++) {
-            vf_store(t->o[r * units + n], s[n][0][r]);
-            vf_store(t->o[r * units + n] + VEC, s[n][1][r]);
+            vf_store(t->o[r * all + n], s[n][0][r]);
+            vf_store(t->o[r * all + n] + VEC, s[n][1][r]);
         }
 }
 
+// By type and number of rows. Of one and two rows several units go side by side, for the same reason.
 typedef void few_scores_fn(const spans *k, int dk, const float *q, float *c);
 typedef void few_values_fn(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0);
-#define FEW_FN(TYPE, N)                                                                                              \
-    static void NAME(few_scores_##TYPE##_##N)(const spans *k, int dk, const float *q, float *c) {                    \
-        few_scores_of(LQ_##TYPE, k, dk, q, c, N);                                                                    \
-    }                                                                                                                \
-    static void NAME(few_values_##TYPE##_##N)(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0) {   \
-        few_values_of(LQ_##TYPE, a, t, j0, low, high, d0, N);                                                        \
+typedef struct few_fns { few_scores_fn *scores; few_values_fn *values[4]; } few_fns; // of less than a unit, of 1, 2, 4
+#define SCORES_FN(T, N)                                                                               \
+    static void NAME(few_scores_##T##_##N)(const spans *k, int dk, const float *q, float *c) {        \
+        few_scores_of(LQ_##T, k, dk, q, c, N);                                                        \
     }
-#define FEW_NAME(TYPE, N) {NAME(few_scores_##TYPE##_##N), NAME(few_values_##TYPE##_##N)},
+#define VALUES_NAME(T, N, UNITS) NAME(few_values_##T##_##N##_##UNITS)
+#define VALUES_FN(T, N, UNITS)                                                                        \
+    static void VALUES_NAME(T, N, UNITS)(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0) { \
+        few_values_of(LQ_##T, a, t, j0, low, high, d0, N, UNITS);                                     \
+    }
+#define FN(T, N) SCORES_FN(T, N) VALUES_FN(T, N, 0) VALUES_FN(T, N, 1)
+#define FN_NAMES(T, N, ...) {NAME(few_scores_##T##_##N), {VALUES_NAME(T, N, 0), VALUES_NAME(T, N, 1), __VA_ARGS__}}
+#define TWO_FNS(T) FN(T, 1) VALUES_FN(T, 1, 2) VALUES_FN(T, 1, 4) FN(T, 2) VALUES_FN(T, 2, 2)
+#define TWO_NAMES(T) FN_NAMES(T, 1, VALUES_NAME(T, 1, 2), VALUES_NAME(T, 1, 4)), FN_NAMES(T, 2, VALUES_NAME(T, 2, 2))
 #if defined(__AVX512F__)
 enum { FEW = ROWS };
-#define FEW_ROWS(X, TYPE) X(TYPE, 1) X(TYPE, 2) X(TYPE, 3) X(TYPE, 4) X(TYPE, 5) X(TYPE, 6) X(TYPE, 7) X(TYPE, 8)
+#define FNS(T) TWO_FNS(T) FN(T, 3) FN(T, 4) FN(T, 5) FN(T, 6) FN(T, 7) FN(T, 8)
+#define NAMES(T)                                                                                      \
+    [LQ_##T] = {TWO_NAMES(T), FN_NAMES(T, 3, NULL), FN_NAMES(T, 4, NULL), FN_NAMES(T, 5, NULL),       \
+                FN_NAMES(T, 6, NULL), FN_NAMES(T, 7, NULL), FN_NAMES(T, 8, NULL)},
 #else // more than two are no faster in 16 registers
 enum { FEW = 2 };
-#define FEW_ROWS(X, TYPE) X(TYPE, 1) X(TYPE, 2)
+#define FNS(T) TWO_FNS(T)
+#define NAMES(T) [LQ_##T] = {TWO_NAMES(T)},
 #endif
-#define FEW_TYPES(X) X(F32) X(F16) X(BF16) X(I8) X(E4M3)
-#define FEW_FNS(TYPE) FEW_ROWS(FEW_FN, TYPE)
-#define FEW_NAMES(TYPE) [LQ_##TYPE] = {FEW_ROWS(FEW_NAME, TYPE)},
-FEW_TYPES(FEW_FNS)
-typedef struct few_fns { few_scores_fn *scores; few_values_fn *values; } few_fns; // by type and number of rows
-static const few_fns few_all[LQ_DTYPES][FEW] = {FEW_TYPES(FEW_NAMES)};
+FNS(F32) FNS(F16) FNS(BF16) FNS(I8) FNS(E4M3)
+static const few_fns few_all[LQ_DTYPES][FEW] = {NAMES(F32) NAMES(F16) NAMES(BF16) NAMES(I8) NAMES(E4M3)};
 
 // Whether a tile is done so: pages hold whole vectors of positions, and the queries' cells fit where K's would be.
 static bool few_fits(const lq_attn_args *a, const tile *t) {
@@ -201,11 +210,14 @@ static void few_scores(const lq_attn_args *a, tile *t, int j0, int low, int high
     }
 }
 
-// How many units of columns these are; 0: there are not so many, or some of it is NaN or infinite.
+// How many units of columns these are; 0: some of it is NaN or infinite.
 static int few_values(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0) {
-    const int units = UNITS(t->n);
-    if (a->cache.dv - d0 < units * COLS) return 0;
-    few_all[a->cache.type][t->n - 1].values(a, t, j0, low, high, d0);
+    few_values_fn *const *fns = few_all[a->cache.type][t->n - 1].values;
+    const int left = a->cache.dv - d0;
+    int i = left < COLS ? 0 : 3; // then 1 is always there
+    while (i > 1 && (!fns[i] || left < COLS << (i - 1))) i--;
+    const int units = i < 2 ? 1 : 1 << (i - 1);
+    fns[i](a, t, j0, low, high, d0);
     vf odd = vf_zero();
     for (int r = 0; r < t->n * units; r++)
         for (int d = 0; d < COLS; d += VEC) odd = vf_or(odd, vf_sub(vf_load(t->o[r] + d), vf_load(t->o[r] + d)));
