@@ -62,7 +62,8 @@ typedef struct sizes { size_t q, scale, sum, zero; } sizes;
 static size_t lines(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 // An odd number of lines: equal columns of rows do not meet in a cache.
 static size_t bf16_row(int64_t k) { return (((size_t)k + 31) / 32 | 1) * 32; }
-static size_t f32_row(int64_t k) { return (((size_t)k + 15) / 16 | 1) * 16; }
+// Of codes too, which a GPU reads 32 bytes of at once: nothing is added to a row that ends with such a border.
+static size_t f32_row(int64_t k) { return ((size_t)k + 15) & ~(size_t)15; }
 static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell, bool halves) {
     const size_t n = (size_t)rows, k = (size_t)w->k, cells = (k + cell - 1) / cell;
     const size_t row = halves ? bf16_row(w->k) * sizeof(uint16_t) : f32_row(w->k) * sizeof(float);
