@@ -1,6 +1,6 @@
 // act.c: which form of activations a weight wants and where its parts lie; what attention rounds to. Pure: it owns
 // nothing and cannot fail.
-#include "kernels/ops.h"
+#include "kernels/view.h"
 
 // Whether products are of bf16, which every 8-bit float is, where scales that are no shifts, and those of activations
 // that have one for `group` columns (0: for the row), hold for multiples of 128 columns.
@@ -60,8 +60,7 @@ bool lq_act_same(const lq_dev *d, const lq_weight *a, const lq_weight *b) {
 // Bytes of q, scale, sum and zero, each up to a 64-byte border.
 typedef struct sizes { size_t q, scale, sum, zero; } sizes;
 static size_t lines(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
-// An odd number of lines: equal columns of rows do not meet in a cache.
-static size_t bf16_row(int64_t k) { return (((size_t)k + 31) / 32 | 1) * 32; }
+static size_t bf16_row(int64_t k) { return lq_row_apart(k, 32); }
 // Of codes too, which a GPU reads 32 bytes of at once: nothing is added to a row that ends with such a border.
 static size_t f32_row(int64_t k) { return ((size_t)k + 15) & ~(size_t)15; }
 static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell, bool halves) {

@@ -7,6 +7,10 @@
 
 LQ_FN float *lq_mat_row(const lq_mat *m, int row) { return (float *)m->p + (size_t)row * m->stride; }
 
+// Elements from row to row of k ones, `line` of which are a line: an odd number of lines, so that equal columns of rows
+// do not meet in a cache.
+LQ_FN size_t lq_row_apart(int64_t k, size_t line) { return (((size_t)k + line - 1) / line | 1) * line; }
+
 // Of a norm's weights or biases those of one row; NULL: it has none.
 LQ_FN const float *lq_norm_gamma(const lq_norm_args *a, const float *gamma, int row) {
     return gamma && a->gammas ? gamma + (size_t)(row % a->gammas) * (size_t)a->x.cols : gamma;

@@ -16,8 +16,7 @@ enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8 /* of int8 products */, RUN_ROWS = 6
 
 static const lq_wtype bf16_type = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16};
 
-// Floats from row to row of a cut as f32: an odd number of lines, so that equal columns of rows do not meet in a cache.
-static size_t widened_row(int64_t len) { return (((size_t)len + 15) / 16 | 1) * 16; }
+static size_t widened_row(int64_t len) { return lq_row_apart(len, 16); } // of a cut as f32
 
 // y[mn][ldy] = x[m..m+mn] w^T for weight rows of `len` columns that are f32 now; more: y += it.
 static void part_product(const lq_ukr *f32, const float *w, int rows, int64_t len, const float *x, size_t stride,

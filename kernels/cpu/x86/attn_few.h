@@ -114,8 +114,6 @@ INLINE void few_add(const lq_dtype type, const span *v, const char *p, int i, co
     }
 }
 
-INLINE size_t lines_of(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
-
 // Units from column d0 on of the weighted V of positions low .. high of a split.
 INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, int j0, int low, int high, int d0,
                           const int rows, const int units) {
@@ -130,7 +128,8 @@ INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, i
         const char *p = v.row ? v.p + (size_t)d0 * bytes_of(type) : v.p;
         if (d0 == 0 && !a->cache.v_in_k) t->asked.ahead -= (end - j + VEC - 1) / VEC;
         const char *due = chunk_due(a, t), *next = due ? due : zeros;
-        const size_t steps = (size_t)(end - j + PER - 1) / PER, each = due ? lines_of(t->asked.chunk / steps) : 0;
+        const size_t part = t->asked.chunk / ((size_t)(end - j + PER - 1) / PER); // of it for a step, in whole lines
+        const size_t each = due ? (part + 63) & ~(size_t)63 : 0;
         const float *w = &t->p[0][j / PER];
         int i = 0;
         for (; i + PER <= end - j; i += PER, p += PER * v.row, w++, next += each) {
@@ -149,7 +148,7 @@ INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, i
 // By type and number of rows. Of one and two rows several units go side by side, for the same reason.
 typedef void few_scores_fn(const spans *k, int dk, const float *q, float *c);
 typedef void few_values_fn(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0);
-typedef struct few_fns { few_scores_fn *scores; few_values_fn *values[4]; } few_fns; // of less than a unit, of 1, 2, 4
+typedef struct few_fns { few_scores_fn *scores; few_values_fn *values[MOST_UNITS + 1]; } few_fns; // by units, or NULL
 #define SCORES_FN(T, N)                                                                               \
     static void NAME(few_scores_##T##_##N)(const spans *k, int dk, const float *q, float *c) {        \
         few_scores_of(LQ_##T, k, dk, q, c, N);                                                        \
@@ -162,7 +161,8 @@ typedef struct few_fns { few_scores_fn *scores; few_values_fn *values[4]; } few_
 #define FN(T, N) SCORES_FN(T, N) VALUES_FN(T, N, 0) VALUES_FN(T, N, 1)
 #define FN_NAMES(T, N, ...) {NAME(few_scores_##T##_##N), {VALUES_NAME(T, N, 0), VALUES_NAME(T, N, 1), __VA_ARGS__}}
 #define TWO_FNS(T) FN(T, 1) VALUES_FN(T, 1, 2) VALUES_FN(T, 1, 4) FN(T, 2) VALUES_FN(T, 2, 2)
-#define TWO_NAMES(T) FN_NAMES(T, 1, VALUES_NAME(T, 1, 2), VALUES_NAME(T, 1, 4)), FN_NAMES(T, 2, VALUES_NAME(T, 2, 2))
+#define TWO_NAMES(T)                                                                                  \
+    FN_NAMES(T, 1, VALUES_NAME(T, 1, 2), [4] = VALUES_NAME(T, 1, 4)), FN_NAMES(T, 2, VALUES_NAME(T, 2, 2))
 #if defined(__AVX512F__)
 enum { FEW = ROWS };
 #define FNS(T) TWO_FNS(T) FN(T, 3) FN(T, 4) FN(T, 5) FN(T, 6) FN(T, 7) FN(T, 8)
@@ -214,12 +214,12 @@ static void few_scores(const lq_attn_args *a, tile *t, int j0, int low, int high
 static int few_values(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0) {
     few_values_fn *const *fns = few_all[a->cache.type][t->n - 1].values;
     const int left = a->cache.dv - d0;
-    int i = left < COLS ? 0 : 3; // then 1 is always there
-    while (i > 1 && (!fns[i] || left < COLS << (i - 1))) i--;
-    const int units = i < 2 ? 1 : 1 << (i - 1);
-    fns[i](a, t, j0, low, high, d0);
+    int units = MOST_UNITS;
+    while (units && (!fns[units] || left < units * COLS)) units /= 2;
+    fns[units](a, t, j0, low, high, d0);
+    const int all = units ? units : 1;
     vf odd = vf_zero();
-    for (int r = 0; r < t->n * units; r++)
+    for (int r = 0; r < t->n * all; r++)
         for (int d = 0; d < COLS; d += VEC) odd = vf_or(odd, vf_sub(vf_load(t->o[r] + d), vf_load(t->o[r] + d)));
-    return vf_any_nan(odd) ? 0 : units;
+    return vf_any_nan(odd) ? 0 : all;
 }
