@@ -8,7 +8,7 @@
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
-enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, FEW = 2, BAND = 96, SPAN = 8 /* cuts */ };
+enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, BAND = 96, SPAN = 8 /* cuts */, SOON = 512 /* columns */ };
 
 typedef struct area { // of one call
     const uint16_t *w, *x;
@@ -24,66 +24,58 @@ INLINE __m512bh load_some(const uint16_t *p, int n) { // then 0: nothing behind 
 }
 
 // Of a cut; x has zeros behind its last column.
-INLINE void cut_dots(const uint16_t *w, const uint16_t *const x[FEW], int len, __m512 s[FEW], const int M) {
+INLINE __m512 cut_dot(const uint16_t *w, const uint16_t *x, int len) {
+    __m512 s = vf_zero();
     int j = 0;
-    EACH (int i = 0; i < M; i++) s[i] = vf_zero();
-    for (; j + PAIRS <= len; j += PAIRS) {
-        const __m512bh v = load(w + j);
-        EACH (int i = 0; i < M; i++) s[i] = _mm512_dpbf16_ps(s[i], v, load(x[i] + j));
-    }
-    if (j == len) return;
-    EACH (int i = 0; i < M; i++) s[i] = _mm512_dpbf16_ps(s[i], load_some(w + j, len - j), load(x[i] + j));
+    for (; j + PAIRS <= len; j += PAIRS) s = _mm512_dpbf16_ps(s, load(w + j), load(x + j));
+    return j == len ? s : _mm512_dpbf16_ps(s, load_some(w + j, len - j), load(x + j));
 }
 
 INLINE void sums_store(const area *a, int64_t n, int m, __m128 v, bool more) {
     store4(a->y + (size_t)m * a->ldy + (size_t)n, a->n - n, v, more);
 }
 
-// A tile against one or two rows: each weight row from end to end, as memory likes it, a cut's sums put aside until
-// those of all four are there.
-INLINE void few(const area *a, int64_t n, int m, const int M) {
-    _Alignas(64) float part[SPAN][FEW][TILE][VEC];
+// A tile against one row: each weight row from end to end, as memory likes it, a cut's sums put aside until those of all
+// four are there.
+static void one(const area *a, int64_t n, int m) {
+    _Alignas(64) float part[SPAN][TILE][VEC];
+    const uint16_t *x = a->x + (size_t)m * a->x_row;
     for (int64_t k = 0; k < a->k; k += SPAN * CUT) {
         const int64_t end = a->k - k < SPAN * CUT ? a->k : k + SPAN * CUT;
         for (int r = 0; r < TILE; r++) {
-            const uint16_t *w = a->w + (size_t)(n + r < a->n ? n + r : a->n - 1) * (size_t)a->k, *x[FEW];
-            for (int64_t c = k; c < end; c += CUT) {
-                __m512 s[FEW];
-                EACH (int i = 0; i < M; i++) x[i] = a->x + (size_t)(m + i) * a->x_row + c;
-                cut_dots(w + c, x, end - c < CUT ? (int)(end - c) : CUT, s, M);
-                EACH (int i = 0; i < M; i++) vf_store(part[(c - k) / CUT][i][r], s[i]);
-            }
+            const uint16_t *w = a->w + (size_t)(n + r < a->n ? n + r : a->n - 1) * (size_t)a->k;
+            for (int64_t c = k; c < end; c += CUT)
+                vf_store(part[(c - k) / CUT][r], cut_dot(w + c, x + c, end - c < CUT ? (int)(end - c) : CUT));
         }
-        for (int64_t c = k; c < end; c += CUT)
-            EACH (int i = 0; i < M; i++) {
-                float (*p)[VEC] = part[(c - k) / CUT][i];
-                sums_store(a, n, m + i, fold4(vf_load(p[0]), vf_load(p[1]), vf_load(p[2]), vf_load(p[3])), c > 0);
-            }
+        for (int64_t c = k; c < end; c += CUT) {
+            float (*p)[VEC] = part[(c - k) / CUT];
+            sums_store(a, n, m, fold4(vf_load(p[0]), vf_load(p[1]), vf_load(p[2]), vf_load(p[3])), c > 0);
+        }
     }
 }
 
 // A cut of the next tile, asked for line by line while this one is computed with: one row behind the other, as memory
-// likes it.
-typedef struct lines { const char *p; size_t row, left, all; int each; } lines; // left: of the row at p; each: a step
+// likes it. A processor that has its hands full forgets what it is asked for, so every block of rows asks for all of it
+// again, and for its own tile's lines shortly before their turn.
+typedef struct lines { const char *p; size_t row, left, all; } lines; // left: steps of the row at p
 
-static lines lines_of(const area *a, int64_t n, int64_t k, int len, int parts) {
-    const size_t all = (size_t)len / PAIRS, row = (size_t)a->k * 2;
-    if (n + TILE > a->n) return (lines){0};
-    return (lines){(const char *)(a->w + (size_t)n * (size_t)a->k + k), row - all * 64, all, all,
-                   parts < TILE ? (TILE + parts - 1) / parts : 1};
+static lines lines_of(const area *a, int64_t n, int64_t k, int len) {
+    const size_t all = ((size_t)len / PAIRS + TILE - 1) / TILE, row = (size_t)a->k * 2;
+    const int64_t first = n + TILE > a->n ? 0 : n;
+    return (lines){(const char *)(a->w + (size_t)first * (size_t)a->k + k), row - all * TILE * 64, all, all};
 }
 
 INLINE void lines_ask(lines *l) {
-    for (int i = 0; i < l->each; i++, l->p += 64) {
-        _mm_prefetch(l->p, _MM_HINT_T1);
-        if (--l->left) continue;
-        l->p += l->row;
-        l->left = l->all;
-    }
+    EACH (int i = 0; i < TILE; i++) _mm_prefetch(l->p + i * 64, _MM_HINT_T1);
+    l->p += TILE * 64;
+    if (--l->left) return;
+    l->p += l->row;
+    l->left = l->all;
 }
 
 // A tile against M rows over one cut. Rows behind the last weight repeat it and are not stored.
-INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, lines *next, const int M) {
+INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int M) {
+    lines next = lines_of(a, n + TILE, k, len);
     const uint16_t *w[TILE], *x[TALL];
     __m512 s[TILE][TALL];
     int j = 0;
@@ -93,7 +85,8 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, lines *ne
     for (; j + PAIRS <= len; j += PAIRS) {
         __m512bh v[TILE];
         EACH (int r = 0; r < TILE; r++) v[r] = load(w[r] + j);
-        lines_ask(next);
+        lines_ask(&next);
+        EACH (int r = 0; r < TILE; r++) _mm_prefetch((const char *)(w[r] + j + SOON), _MM_HINT_T1);
         EACH (int i = 0; i < M; i++) {
             const __m512bh u = load(x[i] + j);
             EACH (int r = 0; r < TILE; r++) s[r][i] = _mm512_dpbf16_ps(s[r][i], v[r], u);
@@ -108,26 +101,24 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, lines *ne
     for (int i = 0; i < M; i++) sums_store(a, n, m + i, sum[i], k > 0);
 }
 
-typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len, lines *next);
-#define BLOCK(M)                                                                           \
-    static void block##M(const area *a, int64_t n, int m, int64_t k, int len, lines *next) { \
-        block(a, n, m, k, len, next, M);                                                   \
+typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len);
+#define BLOCK(M)                                                                \
+    static void block##M(const area *a, int64_t n, int m, int64_t k, int len) { \
+        block(a, n, m, k, len, M);                                              \
     }
-BLOCK(1) BLOCK(2) BLOCK(3) BLOCK(4) BLOCK(5) BLOCK(6)
-static block_fn *const blocks[TALL] = {block1, block2, block3, block4, block5, block6};
+BLOCK(2) BLOCK(3) BLOCK(4) BLOCK(5) BLOCK(6)
+static block_fn *const blocks[] = {block2, block3, block4, block5, block6};
 
-// A band of rows: a tile's cut stays in L1 for all of them, theirs in L2.
+// A band of two rows and more: a tile's cut stays in L1 for all of them, theirs in L2.
 static void band(const area *a, int64_t t0, int64_t t1, int m0, int m1) {
     const int parts = (m1 - m0 + TALL - 1) / TALL;
     for (int64_t k = 0; k < a->k; k += CUT) {
         const int len = (int)(a->k - k < CUT ? a->k - k : CUT);
-        for (int64_t t = t0; t < t1; t++) {
-            lines next = lines_of(a, (t + 1) * TILE, k, len, parts);
+        for (int64_t t = t0; t < t1; t++)
             for (int p = 0, m = m0, tall; p < parts; p++, m += tall) {
                 tall = (m1 - m + parts - p - 1) / (parts - p);
-                blocks[tall - 1](a, t * TILE, m, k, len, &next);
+                blocks[tall - 2](a, t * TILE, m, k, len);
             }
-        }
     }
 }
 
@@ -136,10 +127,8 @@ void lq_matmul_f32_bf16_bf16any_avx512bf16(const lq_weight *w, const lq_act *act
                                            int m1, float *y, size_t ldy) {
     const area a = {.w = w->q, .x = act->q, .x_row = act->q_row, .n = w->n, .k = w->k, .y = y, .ldy = ldy};
     const int rows = m1 - m0;
-    if (rows <= FEW) {
-        for (int64_t t = t0; t < t1; t++)
-            if (rows == 1) few(&a, t * TILE, m0, 1);
-            else few(&a, t * TILE, m0, 2);
+    if (rows == 1) {
+        for (int64_t t = t0; t < t1; t++) one(&a, t * TILE, m0);
         return;
     }
     for (int m = m0, n, bands = (rows + BAND - 1) / BAND; bands; bands--, m += n) {
