@@ -18,8 +18,8 @@
 #define TABLE false
 #endif
 
-enum { AHEAD_BYTES = 4096, STREAM_AHEAD = 2048 /* where there are several */, TALL = 12, FEW_ROWS = 4, STREAMS = 4,
-       PASS_BYTES = 256 * 1024 /* of tiles that stay in the second cache */ };
+enum { AHEAD_BYTES = 4096, FAR_BYTES = 16384, STREAM_AHEAD = 2048 /* where there are several */, TALL = 12,
+       FEW_ROWS = 4, STREAMS = 4, PASS_BYTES = 256 * 1024 /* of tiles that stay in the second cache */ };
 
 // One call's view of a weight and of its activations. Tiles, groups and their steps in bytes.
 typedef struct cut {
@@ -155,7 +155,8 @@ INLINE __m512i dots_whole(const dots *s, const int m, const int bits, const int 
 
 // CODES_K k of one tile against M rows. `ahead`: bytes from here that are asked for, 0: none. One stream at memory's
 // speed is best left to the machine itself; where there is much to do for each byte, as with groups of 32, it looks
-// ahead too little.
+// ahead too little. A processor that has its hands full forgets what it is asked for: of many rows everything is asked
+// for twice, from afar and again.
 INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, const int bits, const int ahead,
                       const int M, const int G) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
@@ -165,7 +166,12 @@ INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, 
         __m512i v = in_place ? _mm512_and_si512(_mm512_loadu_si512(q + f / 2 * 64), f & 1 ? high : low)
                              : codes_4k(q, bits, f);
         if (TABLE) v = _mm512_shuffle_epi8(look, v);
-        if (ahead && f < lines) _mm_prefetch((const char *)q + ahead + f * 64, _MM_HINT_T0);
+        const char *line = (const char *)q + f * 64;
+        if (ahead && f < lines && M <= FEW_ROWS) _mm_prefetch(line + ahead, _MM_HINT_T0);
+        if (ahead && f < lines && M > FEW_ROWS) {
+            _mm_prefetch(line + FAR_BYTES, _MM_HINT_T1);
+            _mm_prefetch(line + ahead, _MM_HINT_T1);
+        }
         const int second = M <= 2 ? f >> 1 & 1 : 0;
         EACH (int m = 0; m < M; m++)
             dot4(M <= FEW_ROWS && f % 2 == 0 ? &s->l[m][second] : &s->h[m][second], v, x + m * G + f * 4);
