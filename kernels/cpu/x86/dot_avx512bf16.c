@@ -8,7 +8,8 @@
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
-enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, BAND = 96, SPAN = 8 /* cuts */, SOON = 512 /* columns */ };
+enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, BAND = 96, SPAN = 8 /* cuts */,
+       SOON = 512 /* columns */ };
 
 typedef struct area { // of one call
     const uint16_t *w, *x;
@@ -35,8 +36,8 @@ INLINE void sums_store(const area *a, int64_t n, int m, __m128 v, bool more) {
     store4(a->y + (size_t)m * a->ldy + (size_t)n, a->n - n, v, more);
 }
 
-// A tile against one row: each weight row from end to end, as memory likes it, a cut's sums put aside until those of all
-// four are there.
+// A tile against one row: each weight row from end to end, as memory likes it, a cut's sums put aside until those of
+// all four are there.
 static void one(const area *a, int64_t n, int m) {
     _Alignas(64) float part[SPAN][TILE][VEC];
     const uint16_t *x = a->x + (size_t)m * a->x_row;

@@ -23,7 +23,7 @@
 #define ISA avx2
 #endif
 
-enum { TALL = 4, HALF = 8, LOW_MOST = 15, PASS_BYTES = 256 * 1024, AHEAD = 4096 };
+enum { TALL = 4, HALF = 8, LOW_MOST = 15, PASS_BYTES = 256 * 1024, AHEAD = 4096, FAR = 16384 };
 #define LOW (VNNI || BITS != 8 ? TALL : 2) // rows that meet a whole tile: for sums of more there are no registers
 
 INLINE __m256i bcast4(const int8_t *x) {
@@ -237,14 +237,22 @@ INLINE __m256i centre(__m256i sum, const lq_codebook *book, const uint8_t *zero,
     return _mm256_sub_epi32(sum, _mm256_mullo_epi32(z, all));
 }
 
-// Halves `half` and on, H of them, of tile t x M rows. fixed: how many k a cell has; 0: whatever.
-INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, float *y, size_t ldy,
+INLINE void lines_ask(const uint8_t *p, int n, const bool near) {
+    for (int i = 0; i < n; i += 64) {
+        if (near) _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+        else _mm_prefetch((const char *)p + i, _MM_HINT_T1);
+    }
+}
+
+// Halves `half` and on, H of them, of tile t x M rows. first: nobody has read their lines yet. fixed: how many k a cell
+// has; 0: whatever.
+INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, bool first, float *y, size_t ldy,
                   const int bits, const int M, const int H, const bool whole, const int fixed) {
     const int G = fixed ? fixed : (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G);
     const lq_codebook *book = TABLE ? lq_wtype_book(&w->type) : NULL;
     const int span = whole ? (int)(lq_i8_span(w, a) / G) : 1;
     const bool grouped = w->type.group, asym = w->type.asym;
-    const bool ahead = M <= 2 && (TABLE || (bits != 4 && bits != 8)); // of those lines come in time by themselves
+    const bool ahead = M > 2 ? first && bits == 8 : TABLE || (bits != 4 && bits != 8); // else they come in time anyway
     const size_t size = lq_dtype_size(w->type.scale), cells = (size_t)lq_weight_groups(&w->type, w->k);
     const size_t cell = (size_t)t * cells * LQ_X86_ROWS + (size_t)half * HALF;
     const size_t tile = (size_t)((w->k + unit - 1) / unit * unit) * (size_t)(2 * bits);
@@ -264,7 +272,11 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
         const int8_t *x = (const int8_t *)a->q + u * (size_t)G;
         const bool ends = whole && ((g + 1) % span == 0 || g + 1 == groups);
         __m256i sum[2][TALL];
-        for (int i = 0; ahead && i < G * 2 * bits; i += 64) _mm_prefetch((const char *)q + AHEAD + i, _MM_HINT_T0);
+        if (ahead && M <= 2) lines_ask(q + AHEAD, G * 2 * bits, true);
+        if (ahead && M > 2) { // twice: a processor that has its hands full forgets what it is asked for
+            lines_ask(q + FAR, G * 2 * bits, false);
+            lines_ask(q + AHEAD, G * 2 * bits, false);
+        }
         group_sums(sum, book, q, x, G, bits, M, H);
         EACH (int h = 0; h < H; h++) {
             const __m256 s = scales_of(w, ws + (size_t)(h * HALF) * size, book);
@@ -292,10 +304,11 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
             put8(y + (size_t)(m0 + m) * ldy + (size_t)(n + h * HALF), w->n - n - h * HALF, f[h][m]);
 }
 
-typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, float *y, size_t ldy);
-#define FN(NAME, M, H, WHOLE, G)                                                                                  \
-    static void NAME##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, float *y, size_t ldy) {  \
-        block(w, a, t, half, m, y, ldy, BITS, M, H, WHOLE, G);                                                    \
+typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, bool first, float *y, size_t ldy);
+#define FN(NAME, M, H, WHOLE, G)                                                                              \
+    static void NAME##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, bool first, float *y, \
+                        size_t ldy) {                                                                         \
+        block(w, a, t, half, m, first, y, ldy, BITS, M, H, WHOLE, G);                                         \
     }
 #define SET(NAME, ...) \
     FN(NAME, 1, 2, __VA_ARGS__) FN(NAME, 2, 2, __VA_ARGS__) FN(NAME, 3, LOW / 2, __VA_ARGS__) \
@@ -312,7 +325,7 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
         for (int m = m0; m < m1; m += TALL) {
             const int rows = m1 - m < TALL ? m1 - m : TALL;
             for (int64_t h = 2 * t0; h < 2 * end && h * HALF < w->n; h += rows <= low ? 2 : 1)
-                fns[rows - 1](w, a, h / 2, (int)(h % 2), m, y, ldy);
+                fns[rows - 1](w, a, h / 2, (int)(h % 2), m, m == m0 && h % 2 == 0, y, ldy);
         }
     }
 }
