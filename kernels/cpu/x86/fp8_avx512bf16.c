@@ -15,7 +15,7 @@
 #include "kernels/cpu/x86/vec.h"
 #include <math.h>
 
-enum { STEP = 64 /* codes */, TILE = 4 /* rows */, CUT = 2048, CELLS = CUT / 128, TALL = 6, TALL_CELLS = 3, BAND = 96,
+enum { STEP = 64 /* codes */, TILE = 4 /* rows */, CUT = 2048, CELLS = CUT / 128, TALL = 6, TALL_CELLS = 4, BAND = 96,
        X_BYTES = 512 * 1024 /* of activations, in the second cache */ };
 
 // The numbers of codes 0 .. 127: those below 2^-6 (2^-14) are one by one, then the exponent has another bias.
@@ -192,10 +192,11 @@ INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, 
                   const bool shifts) {
     const uint16_t *x[TALL];
     const int64_t len = c->end - c->k;
-    __m512 s[TILE][TALL], f[TILE][TALL];
+    __m512 s[TILE][TALL];
+    _Alignas(64) float f[TALL][TILE][VEC]; // in memory: registers are for what a step adds to
     EACH (int i = 0; i < M; i++) x[i] = a->x + (size_t)(m + i) * a->x_row + c->k;
     zero(s, M);
-    if (cells) zero(f, M);
+    if (cells) EACH (int i = 0; i < M; i++) EACH (int r = 0; r < TILE; r++) vf_store(f[i][r], vf_zero());
     _Alignas(16) float by[CELLS][TALL][TILE]; // early: what was just written is long in coming back
     for (int g = 0; g < c->cells; g++)
         EACH (int i = 0; i < M; i++) {
@@ -213,12 +214,14 @@ INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, 
         k = end;
         if (!cells) break;
         EACH (int r = 0; r < TILE; r++)
-            EACH (int i = 0; i < M; i++) f[r][i] = vf_fma(s[r][i], vf_set(by[g][i][r]), f[r][i]);
+            EACH (int i = 0; i < M; i++) vf_store(f[i][r], vf_fma(s[r][i], vf_set(by[g][i][r]), vf_load(f[i][r])));
+        __asm__ volatile("" ::: "memory");
         zero(s, M);
     }
     __m128 sum[TALL];
     EACH (int i = 0; i < M; i++)
-        sum[i] = cells ? fold4(f[0][i], f[1][i], f[2][i], f[3][i]) : fold4(s[0][i], s[1][i], s[2][i], s[3][i]);
+        if (cells) sum[i] = fold4(vf_load(f[i][0]), vf_load(f[i][1]), vf_load(f[i][2]), vf_load(f[i][3]));
+        else sum[i] = fold4(s[0][i], s[1][i], s[2][i], s[3][i]);
     for (int i = 0; i < M; i++) {
         if (!cells) sum[i] = _mm_mul_ps(sum[i], _mm_load_ps(by[0][i]));
         store4(a->y + (size_t)(m + i) * a->ldy + (size_t)c->n, a->n - c->n, sum[i], c->k > 0);
@@ -232,14 +235,14 @@ typedef block_fn *const blocks[TALL];
         block(a, c, m, next, M, __VA_ARGS__);                                       \
     }
 #define TO_3(NAME, ...) BLOCK(1, NAME, __VA_ARGS__) BLOCK(2, NAME, __VA_ARGS__) BLOCK(3, NAME, __VA_ARGS__)
-#define TO_6(NAME, ...) TO_3(NAME, __VA_ARGS__) BLOCK(4, NAME, __VA_ARGS__) BLOCK(5, NAME, __VA_ARGS__) \
-    BLOCK(6, NAME, __VA_ARGS__)
+#define TO_4(NAME, ...) TO_3(NAME, __VA_ARGS__) BLOCK(4, NAME, __VA_ARGS__)
+#define TO_6(NAME, ...) TO_4(NAME, __VA_ARGS__) BLOCK(5, NAME, __VA_ARGS__) BLOCK(6, NAME, __VA_ARGS__)
 TO_6(one_, false, false, false) TO_6(one_shifts_, false, false, true) TO_6(one_wide_, false, true, false)
-TO_3(cells_, true, false, false) TO_3(cells_shifts_, true, false, true) TO_3(cells_wide_, true, true, false)
-#define THREE(NAME) NAME##1, NAME##2, NAME##3
-#define SIX(NAME) {THREE(NAME), NAME##4, NAME##5, NAME##6}
+TO_4(cells_, true, false, false) TO_4(cells_shifts_, true, false, true) TO_4(cells_wide_, true, true, false)
+#define FOUR(NAME) NAME##1, NAME##2, NAME##3, NAME##4
+#define SIX(NAME) {FOUR(NAME), NAME##5, NAME##6}
 static blocks one[3] = {SIX(one_), SIX(one_shifts_), SIX(one_wide_)}; // wide: shifts have been taken in
-static blocks cells[3] = {{THREE(cells_)}, {THREE(cells_shifts_)}, {THREE(cells_wide_)}};
+static blocks cells[3] = {{FOUR(cells_)}, {FOUR(cells_shifts_)}, {FOUR(cells_wide_)}};
 
 // Scales of rows n.. of the cells of a cut.
 static void scales_of(const area *a, cut *c) {
@@ -283,8 +286,13 @@ static void cut_begin(const area *a, int64_t t, int64_t k, uint16_t *wide, cut *
     }
 }
 
+// Rows of a block. Of cells, blocks of one row less are faster, but two of them where one would do are not.
+static int tall_of(bool split, int rows) {
+    return !split ? TALL : rows <= 2 * TALL_CELLS ? TALL_CELLS : TALL_CELLS - 1;
+}
+
 static void parts_run(const area *a, const cut *c, int m, int m1, lines *next) {
-    const int most = c->cells > 1 ? TALL_CELLS : TALL, parts = (m1 - m + most - 1) / most;
+    const int most = tall_of(c->cells > 1, m1 - m), parts = (m1 - m + most - 1) / most;
     const blocks *fns = c->cells > 1 ? cells : one;
     for (int p = 0, tall; p < parts; p++, m += tall) {
         tall = (m1 - m + parts - p - 1) / (parts - p);
@@ -323,7 +331,7 @@ void lq_matmul_f32_bf16_fp8any_avx512bf16(const lq_weight *w, const lq_act *act,
                     .all = (size_t)act->x.rows, .n = w->n, .k = w->k, .cell = lq_fp8_cell(w, act),
                     .y = y, .ldy = ldy, .shifts = lq_fp8_shifts(&w->type), .b = book_of(&w->type)};
     _Alignas(64) uint16_t wide[TILE * CUT]; // codes become bf16 once, if more than a block of rows meets them
-    const int rows = m1 - m0, most = a.cell <= CUT / 2 && a.cell < a.k ? TALL_CELLS : TALL;
+    const int rows = m1 - m0, most = tall_of(a.cell <= CUT / 2 && a.cell < a.k, rows);
     if (rows <= BAND && (size_t)rows * a.x_row * sizeof *a.x <= X_BYTES) {
         by_tile(&a, t0, t1, m0, m1, rows > most ? wide : NULL);
         return;
