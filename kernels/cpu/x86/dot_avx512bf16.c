@@ -60,10 +60,10 @@ static void one(const area *a, int64_t n, int m) {
 // again, and for its own tile's lines shortly before their turn.
 typedef struct lines { const char *p; size_t row, left, all; } lines; // left: steps of the row at p
 
-static lines lines_of(const area *a, int64_t n, int64_t k, int len) {
+static lines lines_of(const area *a, int64_t n, int64_t k, int len) { // of the tile behind that of n, or its own
     const size_t all = ((size_t)len / PAIRS + TILE - 1) / TILE, row = (size_t)a->k * 2;
-    const int64_t first = n + TILE > a->n ? 0 : n;
-    return (lines){(const char *)(a->w + (size_t)first * (size_t)a->k + k), row - all * TILE * 64, all, all};
+    const int64_t next = n + 2 * TILE > a->n ? n : n + TILE;
+    return (lines){(const char *)(a->w + (size_t)next * (size_t)a->k + k), row - all * TILE * 64, all, all};
 }
 
 INLINE void lines_ask(lines *l) {
@@ -76,7 +76,7 @@ INLINE void lines_ask(lines *l) {
 
 // A tile against M rows over one cut. Rows behind the last weight repeat it and are not stored.
 INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int M) {
-    lines next = lines_of(a, n + TILE, k, len);
+    lines next = lines_of(a, n, k, len);
     const uint16_t *w[TILE], *x[TALL];
     __m512 s[TILE][TALL];
     int j = 0;
