@@ -215,7 +215,7 @@ INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, 
         if (!cells) break;
         EACH (int r = 0; r < TILE; r++)
             EACH (int i = 0; i < M; i++) vf_store(f[i][r], vf_fma(s[r][i], vf_set(by[g][i][r]), vf_load(f[i][r])));
-        __asm__ volatile("" ::: "memory");
+        __asm__ volatile("" ::: "memory"); // or a compiler takes them into registers and puts `s` into memory
         zero(s, M);
     }
     __m128 sum[TALL];

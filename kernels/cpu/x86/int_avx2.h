@@ -305,10 +305,10 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
 }
 
 typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, bool first, float *y, size_t ldy);
-#define FN(NAME, M, H, WHOLE, G)                                                                              \
+#define FN(NAME, M, H, WHOLE, G)                                                                               \
     static void NAME##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, bool first, float *y, \
-                        size_t ldy) {                                                                         \
-        block(w, a, t, half, m, first, y, ldy, BITS, M, H, WHOLE, G);                                         \
+                        size_t ldy) {                                                                          \
+        block(w, a, t, half, m, first, y, ldy, BITS, M, H, WHOLE, G);                                          \
     }
 #define SET(NAME, ...) \
     FN(NAME, 1, 2, __VA_ARGS__) FN(NAME, 2, 2, __VA_ARGS__) FN(NAME, 3, LOW / 2, __VA_ARGS__) \
