@@ -2,7 +2,8 @@
 // and so on, with AVX-VNNI by w2_avxvnni.c and so on: BITS is how many a code has, TABLE whether it is looked up, VNNI
 // whether there is vpdpbusd.
 // The arithmetic is int_avx512.h's, and so are the bits, also of `whole` and of a part of K. A block is a tile, two
-// halves of 8 weight rows, x up to 4 rows of activations; of codes of 8 bits without AVX-VNNI a half x more than 2.
+// halves of 8 weight rows, x up to 4 rows of activations; of codes of 8 bits without AVX-VNNI a half x more than 2
+// (LQ_MANY_ROWS and more: wide_avx2.h).
 #ifndef LQ_INT_AVX2_H
 #define LQ_INT_AVX2_H
 #include "kernels/cpu/ukr.h"
