@@ -18,8 +18,11 @@ typedef struct wide {
     size_t ldy;
     int16_t *x;             // of each block [k / 16][row][16]: of 4 k 0, 2, 1, 3
     int16_t *panel;         // [k / 4][16 rows, k 0 and 2, then 1 and 3]
+    float *scale;           // of each cell's 16 rows; of all of them
 } wide;
-_Static_assert((WIDE_BAND + LQ_X86_ROWS) * PART_MOST * 2 <= LQ_MANY_BYTES, "what ukr.h says");
+enum { WIDE_CELLS = PART_MOST / 16 };
+_Static_assert((WIDE_BAND + LQ_X86_ROWS) * PART_MOST * 2 + WIDE_CELLS * LQ_X86_ROWS * 4 <= LQ_MANY_BYTES,
+               "what ukr.h says");
 
 // A block of M rows.
 static void x_widen(const wide *p, int m0, int M, int16_t *to) {
@@ -45,10 +48,15 @@ INLINE void pairs_store(int16_t *to, __m256i v) {
     store32(to + 32, _mm256_srai_epi16(v, 8));
 }
 
-// q: the tile's codes of this part; wz: its zero points there, or NULL. What comes next is asked for.
-static void panel_make(const wide *p, const uint8_t *q, const uint8_t *next, const uint8_t *wz) {
+// q: the codes of this part of the tile whose first cell this is. What comes next is asked for.
+static void panel_make(const wide *p, const uint8_t *q, const uint8_t *next, size_t cell) {
+    const lq_weight *w = p->w;
+    const lq_codebook *named = TABLE ? lq_wtype_book(&w->type) : NULL;
+    const bool grouped = w->type.group;
+    const size_t size = lq_dtype_size(w->type.scale);
+    const uint8_t *ws = (const uint8_t *)w->scale + cell * size, *wz = w->type.asym ? w->zero + cell : NULL;
     const __m256i low = _mm256_set1_epi16(TABLE ? 0x0f0f : 0x00ff);
-    const __m256i book = TABLE ? book_of(lq_wtype_book(&p->w->type)) : low;
+    const __m256i book = TABLE ? book_of(named) : low;
     int16_t *to = p->panel;
     for (int g = p->g0; g < p->g1; g++) {
         __m256i zero[2] = {_mm256_set1_epi16(128), _mm256_set1_epi16(128)}; // of each half's rows, twice
@@ -56,7 +64,11 @@ static void panel_make(const wide *p, const uint8_t *q, const uint8_t *next, con
             zero[h] = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(wz + h * HALF)));
             zero[h] = _mm256_or_si256(zero[h], _mm256_slli_epi32(zero[h], 16));
         }
-        if (wz && p->w->type.group) wz += LQ_X86_ROWS;
+        if (wz && grouped) wz += LQ_X86_ROWS;
+        for (int h = 0; (grouped || g == p->g0) && h < 2; h++)
+            _mm256_storeu_ps(p->scale + (g - p->g0) * LQ_X86_ROWS + h * HALF,
+                             scales_of(w, ws + (size_t)(h * HALF) * size, named));
+        if (grouped) ws += LQ_X86_ROWS * size;
         for (int k = 0; k < p->G; k += TABLE ? 8 : 4, q += 64, next += 64) {
             _mm_prefetch((const char *)next, _MM_HINT_T1);
             for (int step = 0; step < (TABLE ? 2 : 1); step++, to += 64)
@@ -111,11 +123,8 @@ INLINE __m256 y_begin(const wide *p, const float *y, int64_t left) {
 INLINE void wide_block(const wide *p, int64_t t, const int16_t *x, int m0, const int M, const bool whole) {
     const lq_weight *w = p->w;
     const lq_act *a = p->a;
-    const lq_codebook *book = TABLE ? lq_wtype_book(&w->type) : NULL;
-    const size_t size = lq_dtype_size(w->type.scale), cells = (size_t)lq_weight_groups(&w->type, w->k);
-    const bool grouped = w->type.group;
-    const size_t cell = (size_t)t * cells + (grouped ? (size_t)p->g0 : 0);
-    const uint8_t *ws = (const uint8_t *)w->scale + cell * LQ_X86_ROWS * size;
+    const int next = w->type.group ? LQ_X86_ROWS : 0;
+    const float *scale = p->scale;
     const int64_t n = t * LQ_X86_ROWS;
     const int16_t *q = p->panel;
     float *y = p->y + (size_t)m0 * p->ldy + (size_t)n;
@@ -126,13 +135,13 @@ INLINE void wide_block(const wide *p, int64_t t, const int16_t *x, int m0, const
             f[h][m] = y_begin(p, y + (size_t)m * p->ldy + h * HALF, w->n - n - h * HALF);
             total[h][m] = _mm256_setzero_si256();
         }
-    for (int g = p->g0; g < p->g1; g++, q += p->G * LQ_X86_ROWS, x += p->G * M) {
+    for (int g = p->g0; g < p->g1; g++, q += p->G * LQ_X86_ROWS, x += p->G * M, scale += next) {
         const size_t u = (size_t)g * (size_t)a->x.rows + (size_t)m0;
         const bool ends = whole && ((g + 1) % p->span == 0 || g + 1 == p->groups);
         __m256i sum[2][WIDE_ROWS];
         cell_sums(sum, q, x, p->G, M);
         EACH (int h = 0; h < 2; h++) {
-            const __m256 s = scales_of(w, ws + (size_t)(h * HALF) * size, book);
+            const __m256 s = _mm256_loadu_ps(scale + h * HALF);
             EACH (int m = 0; m < M; m++) {
                 __m256i dot = sum[h][m];
                 if (whole) {
@@ -149,7 +158,6 @@ INLINE void wide_block(const wide *p, int64_t t, const int16_t *x, int m0, const
                                           _mm256_mul_ps(s, _mm256_set1_ps(a->scale[u + (size_t)m])), f[h][m]);
             }
         }
-        if (grouped) ws += LQ_X86_ROWS * size;
     }
     EACH (int h = 0; h < 2; h++)
         EACH (int m = 0; m < M; m++) put8(y + (size_t)m * p->ldy + h * HALF, w->n - n - h * HALF, f[h][m]);
@@ -176,7 +184,7 @@ static void band_run(const wide *p, int64_t t0, int64_t t1, int m0, int m1, cons
     for (int64_t t = t0; t < t1; t++) {
         const size_t cell = (size_t)t * cells + (w->type.group ? (size_t)p->g0 : 0);
         const uint8_t *next = t + 1 < t1 ? all + (size_t)(t + 1) * tile : all + (size_t)t0 * tile + part;
-        panel_make(p, all + (size_t)t * tile, next, w->type.asym ? w->zero + cell * LQ_X86_ROWS : NULL);
+        panel_make(p, all + (size_t)t * tile, next, cell * LQ_X86_ROWS);
         for (int b = 0, m = m0, rows; b < blocks; b++, m += rows) {
             int16_t *x = p->x + (m - m0) * (p->g1 - p->g0) * p->G;
             rows = (m1 - m + blocks - b - 1) / (blocks - b);
@@ -195,13 +203,15 @@ static void wide_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1
                      int16_t *scratch, const int bits) {
     wide p = {.w = w, .a = a, .G = (int)a->q_row, .span = (int)span_of(w, a), .y = y, .ldy = ldy, .x = scratch,
               .panel = scratch + WIDE_BAND * PART_MOST};
+    p.scale = (float *)(void *)(p.panel + LQ_X86_ROWS * PART_MOST);
     p.groups = (int)((w->k + p.G - 1) / p.G);
     const int fit = PART / (p.span * p.G), part = fit > 1 ? fit * p.span : p.span;
     for (p.g0 = 0; p.g0 < p.groups; p.g0 = p.g1) {
         p.g1 = p.groups - p.g0 < part ? p.groups : p.g0 + part;
-        for (int m = m0, n, bands = (m1 - m0 + WIDE_BAND - 1) / WIDE_BAND; bands; bands--, m += n) {
-            n = (m1 - m + bands - 1) / bands;
-            band_run(&p, t0, t1, m, m + n, bits);
+        for (int m = m0, end; m < m1; m = end) {
+            const int left = m1 - m;
+            end = left > 2 * WIDE_BAND ? m + WIDE_BAND : left > WIDE_BAND ? m + left / 2 : m1;
+            band_run(&p, t0, t1, m, end, bits);
         }
     }
 }
