@@ -430,22 +430,26 @@ static void check_recoded(const lq_dev *ref, const lq_ukr *u) {
     check_parts(ref, u, CK_WATCHED ? 17 : 21);
 }
 
-// Rows of AMX where they are tall: more than one pass, the last one of odd height; in parts of K, of this row and of
-// int8 that rows of layout any are recoded to.
+// Rows with a way of their own for many rows of activations, where these are more than one pass, the last one of odd
+// height; in parts of K, of this row and of int8 that rows of layout any are recoded to.
 static void check_tall(const lq_dev *ref, const lq_ukr *u) {
     static const lq_wtype types[] = {{.bits = 4, .group = 64, .asym = true, .scale = LQ_BF16},
                                      {.bits = 4, .scale = LQ_F32, .act = {.elem = LQ_I8}},
                                      {.bits = 8, .group = 128, .asym = true, .scale = LQ_F16},
+                                     {.bits = 8, .group = 1024, .scale = LQ_F16},
+                                     {.bits = 8, .scale = LQ_F16, .act = {.elem = LQ_I8, .fixed = true, .asym = true}},
                                      {.bits = 4, .book = 2, .group = 64, .scale = LQ_F32}};
+    const bool amx = u->needs & LQ_ISA_AMX;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         lq_wtype t = types[i];
         t.kind = t.book ? LQ_W_TABLE : LQ_W_INT;
         t.elem = LQ_U8;
-        if (reaches(u, &t)) check_one(ref, u, &t, CK_WATCHED ? 33 : 145, 640, 291);
+        if (reaches(u, &t)) check_one(ref, u, &t, CK_WATCHED ? 33 : 145, t.group > 640 ? 2500 : 640, amx ? 291 : 801);
     }
     check_parts(ref, u, CK_WATCHED ? 17 : 21);
     for (int i = 0; i < lq_ukr_count; i++)
-        if (lq_ukrs[i].codes && lq_ukrs[i].needs == LQ_ISA_AVX512 && u->bits == 8) check_recoded(ref, &lq_ukrs[i]);
+        if (lq_ukrs[i].codes && lq_ukrs[i].needs == (u->needs & ~(unsigned)LQ_ISA_AMX) && u->bits == 8)
+            check_recoded(ref, &lq_ukrs[i]);
 }
 
 // What this ISA has no row for is multiplied by tiles: no type of the list ends in a portable product.
@@ -487,7 +491,7 @@ void check_ukrs(unsigned isa, lq_dev *ref) {
         while (*chosen && strcmp((*chosen)->name, u->name)) chosen++;
         if (ck_emu_is()) u = *chosen;
         check_row(ref, u);
-        if (u->needs & LQ_ISA_AMX) check_tall(ref, u);
+        if (u->many && u->run) check_tall(ref, u);
     }
     lq_ukr_choose(before, lq_cpu_of(ref)->ukr);
 }
