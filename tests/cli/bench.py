@@ -88,14 +88,15 @@ def check_row(row, first, config):
     check(near(row["share_of_read"], median_of_samples(of_read, of_read)), f"{name}: share of the plain read", row["share_of_read"])
     ratios = [a / b for a, b in zip(first["samples_seconds"], seconds)]
     check(near(row["ratio"], statistics.median(ratios)), f"{name}: ratio", row["ratio"])
-    # f32 activations: all of it at the rate of fused multiply-add. Integers: all but attention at the dot product's; bf16 likewise where there is one of it.
+    # f32 activations: all of it at the rate of fused multiply-add. Integers: all but attention and a head of bf16 at the dot product's; bf16 likewise where there is one of it.
     peaks = row["samples_fma_macs_s"]
     if not all(peaks):
         check(row["share_of_peak"] is None, f"{name}: no share of a peak that is not known", row["share_of_peak"])
     elif row["type"] == "bf16" and not all(row["samples_bf16_macs_s"]):
         check(near(row["share_of_peak"], statistics.median(macs / p / s for p, s in zip(peaks, seconds))), f"{name}: share of the peak", row["share_of_peak"])
     else:
-        rates = list(zip(row["samples_bf16_macs_s" if row["type"] == "bf16" else "samples_dot_macs_s"], peaks))
+        kinds = [row[f"samples_{k}_macs_s"] for k in (("bf16", "fma") if row["type"] == "bf16" else ("dot", "bf16", "fma"))]
+        rates = list(zip(*(k for k in kinds if all(k))))
         low, high = (statistics.median(macs / of(p) / s for p, s in zip(rates, seconds)) for of in (max, min))
         check(0.9999 * low <= row["share_of_peak"] <= 1.0001 * high, f"{name}: share of the peak", (low, row["share_of_peak"], high))
 

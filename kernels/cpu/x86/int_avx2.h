@@ -3,7 +3,7 @@
 // whether there is vpdpbusd.
 // The arithmetic is int_avx512.h's, and so are the bits, also of `whole` and of a part of K. A block is a tile, two
 // halves of 8 weight rows, x up to 4 rows of activations; of codes of 8 bits without AVX-VNNI a half x more than 2
-// (LQ_MANY_ROWS and more: wide_avx2.h).
+// (LQ_MANY_ROWS and more: wide_avx2.h and bytes_avx2.h).
 #ifndef LQ_INT_AVX2_H
 #define LQ_INT_AVX2_H
 #include "kernels/cpu/ukr.h"
@@ -136,11 +136,11 @@ INLINE void steps(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const in
 // A pair of products of codes is at most 15 * 128 * 2, of 5 bits 31 * 128 * 2, of 6 63 * 128 * 2; of whole numbers up
 // to LOW_MOST, and that added, 30 * 128 * 2.
 INLINE void group_pairs(__m256i sum[2][TALL], __m256i book, const uint8_t *q, const int8_t *x, int G, const int bits,
-                        const int M, const int H) {
+                        const int held, const int M, const int H) {
     const int most = TABLE || bits == 5 ? 4 : bits <= 4 ? 8 : 2;
     int k = 0;
-    for (; k + 32 <= G; k += 32, q += 64 * bits) steps(sum, book, q, x + k, G, 8, most, bits, M, H);
-    if (bits == 4 && k < G) steps(sum, book, q, x + k, G, 4, 4, bits, M, H); // groups are multiples of 16
+    for (; k + 32 <= G; k += 32, q += 64 * held) steps(sum, book, q, x + k, G, 8, most, held, M, H);
+    if (bits == 4 && k < G) steps(sum, book, q, x + k, G, 4, 4, held, M, H); // groups are multiples of 16
 }
 
 // Of codes of 8 bits, and of whole numbers with the largest added, the lower and the upper four bits are multiplied
@@ -216,9 +216,9 @@ INLINE void group_dots(__m256i sum[2][TALL], __m256i book, const uint8_t *q, con
 
 // --- blocks ---
 
-// Of H halves.
+// Of H halves. held: bits of a code at q, 8 where they were unpacked.
 INLINE void group_sums(__m256i sum[2][TALL], const lq_codebook *book, const uint8_t *q, const int8_t *x, int G,
-                       const int bits, const int M, const int H) {
+                       const int bits, const int held, const int M, const int H) {
     const int all = H * M;
     EACH (int i = 0; i < all; i++) sum[i / M][i % M] = _mm256_setzero_si256();
     __m256i above = _mm256_setzero_si256();
@@ -226,7 +226,7 @@ INLINE void group_sums(__m256i sum[2][TALL], const lq_codebook *book, const uint
     if (VNNI) group_dots(sum, above, q, x, G, bits, M);
     else if (bits == 8 || (TABLE && book->most > LOW_MOST))
         EACH (int h = 0; h < H; h++) group8(sum[h], above, q + 32 * h, x, G, bits, M);
-    else group_pairs(sum, above, q, x, G, bits, M, H);
+    else group_pairs(sum, above, q, x, G, bits, held, M, H);
 }
 
 // Codes have no sign: their zero points times the sum of x are taken off, which without zero points is one number.
@@ -246,9 +246,10 @@ INLINE void lines_ask(const uint8_t *p, int n, const bool near) {
 }
 
 // Halves `half` and on, H of them, of tile t x M rows. first: nobody has read their lines yet. fixed: how many k a cell
-// has; 0: whatever.
-INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, bool first, float *y, size_t ldy,
-                  const int bits, const int M, const int H, const bool whole, const int fixed) {
+// has; 0: whatever. unpacked: the tile's codes as bytes, or NULL.
+INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, bool first,
+                  const uint8_t *unpacked, float *y, size_t ldy, const int bits, const int held, const int M,
+                  const int H, const bool whole, const int fixed) {
     const int G = fixed ? fixed : (int)a->q_row, unit = lq_x86_group(&w->type), groups = (int)((w->k + G - 1) / G);
     const lq_codebook *book = TABLE ? lq_wtype_book(&w->type) : NULL;
     const int span = whole ? (int)(lq_i8_span(w, a) / G) : 1;
@@ -257,7 +258,7 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
     const size_t size = lq_dtype_size(w->type.scale), cells = (size_t)lq_weight_groups(&w->type, w->k);
     const size_t cell = (size_t)t * cells * LQ_X86_ROWS + (size_t)half * HALF;
     const size_t tile = (size_t)((w->k + unit - 1) / unit * unit) * (size_t)(2 * bits);
-    const uint8_t *q = (const uint8_t *)w->q + (size_t)t * tile + (size_t)half * 32;
+    const uint8_t *q = (held != bits ? unpacked : (const uint8_t *)w->q + (size_t)t * tile) + (size_t)half * 32;
     const uint8_t *ws = (const uint8_t *)w->scale + cell * size, *wz = asym ? w->zero + cell : NULL;
     const int64_t n = t * LQ_X86_ROWS + half * HALF;
     __m256 f[2][TALL];
@@ -268,7 +269,7 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
             f[h][m] = a->more ? begin8(y + (size_t)(m0 + m) * ldy + (size_t)(n + h * HALF), left) : _mm256_setzero_ps();
             total[h][m] = _mm256_setzero_si256();
         }
-    for (int g = 0; g < groups; g++, q += G * 2 * bits) {
+    for (int g = 0; g < groups; g++, q += G * 2 * held) {
         const size_t u = (size_t)g * (size_t)a->x.rows + (size_t)m0;
         const int8_t *x = (const int8_t *)a->q + u * (size_t)G;
         const bool ends = whole && ((g + 1) % span == 0 || g + 1 == groups);
@@ -278,7 +279,7 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
             lines_ask(q + FAR, G * 2 * bits, false);
             lines_ask(q + AHEAD, G * 2 * bits, false);
         }
-        group_sums(sum, book, q, x, G, bits, M, H);
+        group_sums(sum, book, q, x, G, bits, held, M, H);
         EACH (int h = 0; h < H; h++) {
             const __m256 s = scales_of(w, ws + (size_t)(h * HALF) * size, book);
             EACH (int m = 0; m < M; m++) {
@@ -305,15 +306,16 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
             put8(y + (size_t)(m0 + m) * ldy + (size_t)(n + h * HALF), w->n - n - h * HALF, f[h][m]);
 }
 
-typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, bool first, float *y, size_t ldy);
-#define FN(NAME, M, H, WHOLE, G)                                                                               \
-    static void NAME##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, bool first, float *y, \
-                        size_t ldy) {                                                                          \
-        block(w, a, t, half, m, first, y, ldy, BITS, M, H, WHOLE, G);                                          \
+typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, bool first,
+                      const uint8_t *unpacked, float *y, size_t ldy);
+#define FN(NAME, M, H, HELD, WHOLE, G)                                                           \
+    static void NAME##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, bool first, \
+                        const uint8_t *unpacked, float *y, size_t ldy) {                         \
+        block(w, a, t, half, m, first, unpacked, y, ldy, BITS, HELD, M, H, WHOLE, G);            \
     }
 #define SET(NAME, ...) \
-    FN(NAME, 1, 2, __VA_ARGS__) FN(NAME, 2, 2, __VA_ARGS__) FN(NAME, 3, LOW / 2, __VA_ARGS__) \
-    FN(NAME, 4, LOW / 2, __VA_ARGS__)
+    FN(NAME, 1, 2, BITS, __VA_ARGS__) FN(NAME, 2, 2, BITS, __VA_ARGS__) FN(NAME, 3, LOW / 2, BITS, __VA_ARGS__) \
+    FN(NAME, 4, LOW / 2, BITS, __VA_ARGS__)
 #define ALL(NAME) {NAME##1, NAME##2, NAME##3, NAME##4}
 
 // Parts of rows meet as many tiles as stay in the second cache, so that activations come from there or nearer.
@@ -326,7 +328,7 @@ INLINE void walk(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, in
         for (int m = m0; m < m1; m += TALL) {
             const int rows = m1 - m < TALL ? m1 - m : TALL;
             for (int64_t h = 2 * t0; h < 2 * end && h * HALF < w->n; h += rows <= low ? 2 : 1)
-                fns[rows - 1](w, a, h / 2, (int)(h % 2), m, m == m0 && h % 2 == 0, y, ldy);
+                fns[rows - 1](w, a, h / 2, (int)(h % 2), m, m == m0 && h % 2 == 0, NULL, y, ldy);
         }
     }
 }

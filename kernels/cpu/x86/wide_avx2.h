@@ -186,15 +186,15 @@ static wide_fn *const wide_fns[2][3] = {{wide_cells4, wide_cells5, wide_cells6},
                                         {wide_spans4, wide_spans5, wide_spans6}};
 
 // A part of K of tiles to t1 x a band of rows: at least LQ_MANY_ROWS, so that no block has fewer than 4.
-static void band_run(const wide *p, int64_t t1, int m0, int m1, const int bits) {
+static void band_run(const wide *p, int64_t t1, int m0, int m1) {
     const lq_weight *w = p->w;
-    const int64_t unit = lq_x86_group(&w->type), tile = (w->k + unit - 1) / unit * unit * 2 * bits;
+    const int64_t unit = lq_x86_group(&w->type), tile = (w->k + unit - 1) / unit * unit * 2 * BITS;
     const uint8_t *const all = (const uint8_t *)w->q + p->t0 * tile;
     const int blocks = (m1 - m0 + WIDE_ROWS - 1) / WIDE_ROWS;
     wide_fn *const *fns = wide_fns[p->a->zero || p->span > p->G || p->G > PART];
     for (int64_t t = p->t0; t < t1; t++) {
-        const uint8_t *q = all + (t - p->t0) * tile + p->k0 * 2 * bits;
-        panel_make(p, t, q, t + 1 < t1 ? q + tile : all + p->k1 * 2 * bits);
+        const uint8_t *q = all + (t - p->t0) * tile + p->k0 * 2 * BITS;
+        panel_make(p, t, q, t + 1 < t1 ? q + tile : all + p->k1 * 2 * BITS);
         for (int b = 0, m = m0, rows; b < blocks; b++, m += rows) {
             int16_t *x = p->work->x + (m - m0) * (p->k1 - p->k0);
             rows = (m1 - m + blocks - b - 1) / (blocks - b);
@@ -215,7 +215,7 @@ static int64_t part_end(const wide *p, int64_t k) {
 static int some_of(int left, int most) { return left > 2 * most ? most : left > most ? left / 2 : left; }
 
 static void wide_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
-                     void *scratch, const int bits) {
+                     void *scratch) {
     wide p = {.w = w, .a = a, .G = (int64_t)a->q_row, .y = y, .ldy = ldy, .work = scratch};
     p.end = (w->k + p.G - 1) / p.G * p.G;
     p.span = least(lq_i8_span(w, a) / p.G * p.G, p.end);
@@ -227,20 +227,10 @@ static void wide_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1
                 p.k1 = part_end(&p, p.k0);
                 for (int m = p.m0, n; m < end; m += n) {
                     n = some_of(end - m, WIDE_BAND);
-                    band_run(&p, least(p.t0 + WIDE_TILES, t1), m, m + n, bits);
+                    band_run(&p, least(p.t0 + WIDE_TILES, t1), m, m + n);
                 }
             }
         }
     }
 }
-
-// A codebook whose bytes are not multiplied by halves goes the way of few rows.
-#define WIDE_UKR(OF)                                                                                        \
-    lq_ukr_many lq_many_f32_q8_##OF##x86_avx2;                                                              \
-    void lq_many_f32_q8_##OF##x86_avx2(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t1, int m0, \
-                                       int m1, float *y, size_t ldy, void *scratch) {                       \
-        const bool halves = !TABLE || lq_wtype_book(&w->type)->most > LOW_MOST;                             \
-        if (halves) wide_run(w, a, t0, t1, m0, m1, y, ldy, scratch, BITS);                                  \
-        else lq_matmul_f32_q8_##OF##x86_avx2(w, a, t0, t1, m0, m1, y, ldy);                                 \
-    }
 #endif
