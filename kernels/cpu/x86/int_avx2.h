@@ -308,14 +308,14 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
 
 typedef void block_fn(const lq_weight *, const lq_act *, int64_t t, int half, int m, bool first,
                       const uint8_t *unpacked, float *y, size_t ldy);
-#define FN(NAME, M, H, HELD, WHOLE, G)                                                           \
+#define FN(NAME, M, H, HELD, WHOLE, G)                                                               \
     static void NAME##M(const lq_weight *w, const lq_act *a, int64_t t, int half, int m, bool first, \
-                        const uint8_t *unpacked, float *y, size_t ldy) {                         \
-        block(w, a, t, half, m, first, unpacked, y, ldy, BITS, HELD, M, H, WHOLE, G);            \
+                        const uint8_t *unpacked, float *y, size_t ldy) {                             \
+        block(w, a, t, half, m, first, unpacked, y, ldy, BITS, HELD, M, H, WHOLE, G);                \
     }
-#define SET(NAME, ...) \
-    FN(NAME, 1, 2, BITS, __VA_ARGS__) FN(NAME, 2, 2, BITS, __VA_ARGS__) FN(NAME, 3, LOW / 2, BITS, __VA_ARGS__) \
-    FN(NAME, 4, LOW / 2, BITS, __VA_ARGS__)
+#define SET(NAME, ...)                                                      \
+    FN(NAME, 1, 2, BITS, __VA_ARGS__) FN(NAME, 2, 2, BITS, __VA_ARGS__)     \
+    FN(NAME, 3, LOW / 2, BITS, __VA_ARGS__) FN(NAME, 4, LOW / 2, BITS, __VA_ARGS__)
 #define ALL(NAME) {NAME##1, NAME##2, NAME##3, NAME##4}
 
 // Parts of rows meet as many tiles as stay in the second cache, so that activations come from there or nearer.
