@@ -117,7 +117,7 @@ for table in lq_dtypes lq_codebooks lq_ukrs lq_archs lq_methods; do
         cat docs/*.md 2>/dev/null | grep -qiF -- "$name" || echo "$where $name, a row of $table[], is nowhere in docs/"
     done
 done | rule documented
-table_rows lq_ukrs | grep -vE ' lq_(matmul|many|rows|codes|moe)_[a-z0-9]+_[a-z0-9]+_[a-z0-9]+(any|x86|cuda)_(c|avx2|avxvnni|avx512|avx512bf16|amx|sm[0-9]+)$' |
+table_rows lq_ukrs | grep -vE ' lq_(matmul|rows|codes|moe)_[a-z0-9]+_[a-z0-9]+_[a-z0-9]+(any|x86|cuda)_(c|avx2|avxvnni|avx512|avx512bf16|amx|sm[0-9]+)$' |
     sed 's/$/ is not lq_<op>_<out>_<act>_<weight><layout>_<isa>/' | rule kernel-grammar
 for verb in $(sed -n 's/.*{&lq_verb_/\&lq_verb_/; /&lq_verb_/s/[^a-z_&]//gp' tools/lq.c | tr '&' '\n' | sed -n 's/^lq_verb_//p'); do
     grep -qs "lq ${verb//_/ }" README.md || echo "README.md:1: lq ${verb//_/ } is nowhere in it"

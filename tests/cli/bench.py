@@ -88,7 +88,7 @@ def check_row(row, first, config):
     check(near(row["share_of_read"], median_of_samples(of_read, of_read)), f"{name}: share of the plain read", row["share_of_read"])
     ratios = [a / b for a, b in zip(first["samples_seconds"], seconds)]
     check(near(row["ratio"], statistics.median(ratios)), f"{name}: ratio", row["ratio"])
-    # f32 activations: all of it at the rate of fused multiply-add. Integers: all but attention and a head of bf16 at the dot product's; bf16 likewise where there is one of it.
+    # f32 activations: all of it at the rate of fused multiply-add. Integers: all but attention at the dot product's; attention, where it rounds to bf16, at bf16's; bf16 likewise where there is one of it.
     peaks = row["samples_fma_macs_s"]
     if not all(peaks):
         check(row["share_of_peak"] is None, f"{name}: no share of a peak that is not known", row["share_of_peak"])

@@ -30,8 +30,11 @@ static void bytes_run(const lq_weight *w, const lq_act *a, int64_t t0, int64_t t
     const int64_t fit = LQ_MANY_BYTES / tile < TILES ? LQ_MANY_BYTES / tile : TILES;
     const int blocks = (m1 - m0 + TALL - 1) / TALL;
     block_fn *const *fns = bytes_fns[a->zero || lq_i8_span(w, a) > G ? 2 : G == 32];
-    if (!fit) few(w, a, t0, t1, m0, m1, y, ldy);
-    for (int64_t t = t0, end; fit && t < t1; t = end) {
+    if (!fit) {
+        few(w, a, t0, t1, m0, m1, y, ldy);
+        return;
+    }
+    for (int64_t t = t0, end; t < t1; t = end) {
         end = t1 - t < fit ? t1 : t + fit;
         for (int64_t i = t; i < end; i++) tile_unpack(w, i, wide, scratch + (i - t) * tile);
         for (int b = 0, m = m0, rows; b < blocks; b++, m += rows) {

@@ -27,7 +27,7 @@
 enum { TALL = 4, HALF = 8, LOW_MOST = 15, PASS_BYTES = 256 * 1024, AHEAD = 4096, FAR = 16384 };
 #define LOW (VNNI || BITS != 8 ? TALL : 2) // rows that meet a whole tile: for sums of more there are no registers
 
-INLINE __m256i bcast4(const int8_t *x) {
+INLINE __m256i bcast4(const void *x) { // of 4 k, of 2 in 16 bits
     int32_t v;
     memcpy(&v, x, 4);
     return _mm256_set1_epi32(v);

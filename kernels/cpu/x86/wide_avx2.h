@@ -105,12 +105,6 @@ INLINE __m256i add32(__m256i sum, __m256i v) {
     return sum;
 }
 
-INLINE __m256i pair_of(const int16_t *x) {
-    int32_t v;
-    memcpy(&v, x, 4);
-    return _mm256_set1_epi32(v);
-}
-
 // Of a cell, or what of one is here.
 INLINE void cell_sums(__m256i sum[2][WIDE_ROWS], const int16_t *q, const int16_t *x, int len, const int M) {
     EACH (int m = 0; m < M; m++) sum[0][m] = sum[1][m] = _mm256_setzero_si256();
@@ -119,7 +113,7 @@ INLINE void cell_sums(__m256i sum[2][WIDE_ROWS], const int16_t *q, const int16_t
             EACH (int odd = 0; odd < 2; odd++) {
                 const __m256i a = load32(q + 32 * odd), b = load32(q + 32 * odd + 16);
                 EACH (int m = 0; m < M; m++) {
-                    const __m256i v = pair_of(x + 16 * m + i + 2 * odd);
+                    const __m256i v = bcast4(x + 16 * m + i + 2 * odd);
                     sum[0][m] = add32(sum[0][m], _mm256_madd_epi16(a, v));
                     sum[1][m] = add32(sum[1][m], _mm256_madd_epi16(b, v));
                 }
