@@ -72,11 +72,19 @@ LQ_DEV int least(int a, int b) { return a < b ? a : b; }
 
 // --- copies into the ring ---
 
+// The same place of the next stage. Weights' addresses go on by this instead of having a stage's offset added: a copy
+// with an L2 policy to [register + what all lanes share] loses the latter's number in ptxas 13.0 for sm_90a, and is an
+// illegal instruction then (sass.py: LOST).
+template <class S> LQ_DEV smem stage_on(smem at) {
+    const smem next = at + S::STAGE;
+    return next >= smem_base() + S::RING ? next - S::RING : next;
+}
+
 // What a thread copies of the weights in a step: of each of its blocks of 16 rows its 16 bytes of each 512.
 template <class S> struct weights_copier {
     enum { COPIES = S::PIECE / 512, TAIL = S::PIECE % 512 != 0, UNITS = 128 / S::UNIT, SIZE = S::UNIT * 2 * S::BITS };
     const unsigned char *from;
-    smem to;       // within a stage
+    smem to;       // in the stage that is next
     int left;      // units from the next to copy on
     l2_policy once;
 
@@ -91,19 +99,20 @@ template <class S> struct weights_copier {
         once = l2_evict_first();
     }
 
-    LQ_METHOD void copy(smem stage) {
+    LQ_METHOD void copy() {
         LQ_UNROLL
         for (int i = 0; i < S::BLOCKS * COPIES; i++) {
             const int block = i / COPIES, part = i % COPIES, of = part * UNITS / COPIES;
-            cp_async16(stage + to + block * S::PIECE + part * 512,
+            cp_async16(to + block * S::PIECE + part * 512,
                        from + (of * 4 + block) * SIZE + part % (COPIES / UNITS) * 512, of < left ? 16 : 0, once);
         }
         if (TAIL && threadIdx.x % WARP < 16) {
             LQ_UNROLL
             for (int i = 0; i < S::BLOCKS; i++)
-                cp_async16(stage + to + i * S::PIECE + COPIES * 512, from + i * SIZE + COPIES * 512, left > 0 ? 16 : 0,
+                cp_async16(to + i * S::PIECE + COPIES * 512, from + i * SIZE + COPIES * 512, left > 0 ? 16 : 0,
                            once);
         }
+        to = stage_on<S>(to);
         from += 2 * UNITS * 4 * SIZE;
         left -= 2 * UNITS;
     }
@@ -128,11 +137,12 @@ template <class S> struct rows_copier {
         once = l2_evict_first();
     }
 
-    LQ_METHOD void copy(smem stage) {
+    LQ_METHOD void copy() {
         const unsigned bytes = left >= 16 ? 16 : left > 0 ? (unsigned)left : 0;
         LQ_UNROLL
         for (int i = 0; i < 8; i++)
-            cp_async16(stage + (to ^ i % 4 * 32) + i * 512, from + i * two, 2 * i < rows ? bytes : 0, once);
+            cp_async16((to ^ i % 4 * 32) + i * 512, from + i * two, 2 * i < rows ? bytes : 0, once);
+        to = stage_on<S>(to);
         from += LQ_W4S_STEP * 2;
         left -= LQ_W4S_STEP * 2;
     }
@@ -362,7 +372,7 @@ template <class C, int G, class S> LQ_DEV void multiply(sums<S> &sum, const lq_w
     more m = {{0, 0}, {}};
     w.begin(a, p, ring);
     LQ_UNROLL
-    for (int i = 0; i < S::AHEAD; i++) w.copy(i * S::STAGE);
+    for (int i = 0; i < S::AHEAD; i++) w.copy();
     pdl_wait();
     x.begin(a, p, ring);
     LQ_UNROLL
@@ -389,7 +399,7 @@ template <class C, int G, class S> LQ_DEV void multiply(sums<S> &sum, const lq_w
         for (int steps = least(left, S::STEPS); steps > 0; steps--) {
             cp_async_wait<S::AHEAD - 1>();
             __syncthreads();
-            w.copy(to);
+            w.copy();
             x.copy(to);
             cp_async_commit();
             multiply_step<C, G, S>(sum, part, at, from, entries, lane, m);

@@ -124,11 +124,12 @@ template <class S> struct weights_copier {
         once = l2_evict_first();
     }
 
-    LQ_METHOD void copy(smem stage, int k) {
+    LQ_METHOD void copy(int k) {
         LQ_UNROLL
         for (int i = 0; i < S::ROWS / S::PASS; i++)
-            cp_async16(stage + to + i * S::PASS * PITCH, from + (size_t)(i * S::PASS) * (size_t)k,
+            cp_async16(to + i * S::PASS * PITCH, from + (size_t)(i * S::PASS) * (size_t)k,
                        i * S::PASS < rows && left > 0 ? 16 : 0, once);
+        to = w4s::stage_on<S>(to);
         from += PITCH;
         left -= PITCH;
     }
@@ -364,7 +365,7 @@ LQ_DEV void multiply(sums<S, float> &sum, const lq_w8a8_args &a, const matrix &m
     scales<S> s[SMALL ? PARTS : 1];
     w.begin(a, m, base);
     LQ_UNROLL
-    for (int i = 0; i < S::AHEAD; i++) w.copy(i * S::STAGE, a.k);
+    for (int i = 0; i < S::AHEAD; i++) w.copy(a.k);
     pdl_wait();
     __syncthreads(); // the rows of x are known
     x.begin(a, tokens, base);
@@ -383,7 +384,7 @@ LQ_DEV void multiply(sums<S, float> &sum, const lq_w8a8_args &a, const matrix &m
                 scales_read<S>(s[i], a, m, base, mine, (step * PARTS + i) >> shift);
         cp_async_wait<S::AHEAD - 1>();
         __syncthreads();
-        w.copy(to, a.k);
+        w.copy(a.k);
         x.copy(to);
         cp_async_commit();
         uint32_t b[4];

@@ -220,6 +220,7 @@ def judge(row, arch, built):
     kernel, log = built.kernels[row.name], built.log.get(row.name, {})
     most = int(value(row.regs, arch))
     yield kernel.registers <= most, f"registers: found {kernel.registers}, expected at most {most}"
+    yield not kernel.lost, f"LDGSTS: found {kernel.lost} that ptxas gave no uniform registers, expected none"
     never = value(row.never, arch)
     for key, what in (("stack", "stack"), ("stores", "spill stores"), ("loads", "spill loads")):
         yield never == "~" or log.get(key) == 0, f"{what}: found {log.get(key)} bytes, expected 0"

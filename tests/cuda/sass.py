@@ -30,6 +30,7 @@ NAMES = {
     0x1af: "LDGDEPBAR", 0x1b2: "SYNCS", 0x1b4: "UTMALDG", 0x1b5: "UTMASTG", 0x1ba: "UBLKCP", 0x1c3: "S2UR",
     0x1c4: "REDUX", 0x1c5: "WARPGROUP", 0x1c6: "FENCE", 0x1c8: "USETMAXREG", 0x1f0: "HGMMA", 0x1f1: "IGMMA",
     0x1f3: "QGMMA"}
+LOST = 0xdae  # LDGSTS [register + uniform register] with an L2 policy in the next one: ptxas 13.0 for sm_90a leaves their number 0
 LATER = {0x035: "IADD"}  # what a number means from sm_100 on, where it meant something else before
 WIDTHS = ("U8", "S8", "U16", "S16", "32", "64", "128")
 SIZED = {"LD", "LDG", "LDL", "LDS", "ST", "STG", "STL", "STS", "LDGSTS"}
@@ -39,13 +40,15 @@ SUFFIXES = {**{name: WIDTHS for name in SIZED}, "LDGSTS": ("32", "64", "128"), "
 
 
 class Kernel:
-    """instructions: all but the NOPs that fill up; ops: how often each operation is executed, in a Counter."""
+    """instructions: all but the NOPs that fill up; ops: how often each operation is executed, in a Counter; lost: copies
+    whose registers ptxas has not named."""
 
     def __init__(self, name, arch, code):
         self.name, self.arch = name, arch
         self.registers = self.stack = self.shared = 0
         words = list(struct.iter_unpack("<QQ", code))
         self.listing = [(operation(lo, hi, arch), lo >> 12 & 15 != 15) for lo, hi in words]
+        self.lost = sum(lo & 0xfff == LOST and hi & 0x3f < 4 for lo, hi in words)
         self.instructions = sum(op != "NOP" for op, _ in self.listing)
         self.ops = counted(self.listing)
         self.loops = [span for i, (lo, hi) in enumerate(words) if (span := backward(i, lo, hi, arch))]
