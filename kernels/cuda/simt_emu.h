@@ -200,7 +200,8 @@ LQ_DEV float mul_rn(float a, float b) { return a * b; }
 
 // Exact to half an ulp here; there ex2.approx.ftz is within 2 ulp (results and arguments below 2^-126 are 0),
 // rcp.approx.ftz within 1 and rsqrt.approx within a relative 2^-22.9.
-LQ_DEV float exp2_approx(float x) { return (float)__builtin_exp2((double)x); }
-LQ_DEV float rcp_approx(float x) { return 1.0f / x; }
+LQ_DEV float flushed(float x) { return __builtin_fabsf(x) < 0x1p-126f ? __builtin_copysignf(0, x) : x; } // .ftz
+LQ_DEV float exp2_approx(float x) { return flushed((float)__builtin_exp2((double)x)); }
+LQ_DEV float rcp_approx(float x) { return flushed(1.0f / flushed(x)); }
 LQ_DEV float rsqrt_approx(float x) { return (float)(1.0 / __builtin_sqrt((double)x)); }
 #endif
