@@ -6,8 +6,6 @@
 #include "kernels/cuda/simt.h"
 
 namespace meter {
-enum { AHEAD = 4 }; // loads of a thread that are under way together
-
 LQ_DEV uint32_t folded(uint4 v) { return v.x ^ v.y ^ v.z ^ v.w; }
 
 LQ_DEV void left(const lq_meter_args &a, uint32_t v) {
@@ -16,21 +14,23 @@ LQ_DEV void left(const lq_meter_args &a, uint32_t v) {
     if (threadIdx.x % WARP == 0) st4(a.out + warp, v);
 }
 
+// One launch reads all pieces, as what a launch costs is no part of a read.
 LQ_DEV void read(const lq_meter_args &a) {
-    const size_t all = (size_t)gridDim.x * LQ_METER_THREADS;
-    const uint4 *p = (const uint4 *)a.p;
-    size_t i = (size_t)blockIdx.x * LQ_METER_THREADS + threadIdx.x;
     uint32_t v = 0;
     pdl_trigger();
     pdl_wait();
-    for (; i + (AHEAD - 1) * all < a.vectors; i += AHEAD * all) {
-        uint4 of[AHEAD];
+    for (int c = (int)blockIdx.x; c < a.count; c += (int)gridDim.x) {
+        const uint4 *p = (const uint4 *)a.pieces[c].p;
+        const size_t vectors = a.pieces[c].vectors;
+        uint4 of[LQ_METER_LOADS];
         LQ_UNROLL
-        for (int j = 0; j < AHEAD; j++) of[j] = ldg16(p + i + j * all);
+        for (int j = 0; j < LQ_METER_LOADS; j++) {
+            const size_t i = (size_t)j * LQ_METER_THREADS + threadIdx.x;
+            of[j] = i < vectors ? ldg16(p + i) : uint4{0, 0, 0, 0};
+        }
         LQ_UNROLL
-        for (int j = 0; j < AHEAD; j++) v ^= folded(of[j]);
+        for (int j = 0; j < LQ_METER_LOADS; j++) v ^= folded(of[j]);
     }
-    for (; i < a.vectors; i += all) v ^= folded(ldg16(p + i));
     left(a, v);
 }
 

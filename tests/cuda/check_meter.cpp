@@ -8,7 +8,15 @@ enum { WARPS = LQ_METER_THREADS / 32 };
 
 static std::vector<uint32_t> run(meter_kernel *kernel, const std::vector<uint32_t> &p, int loops, unsigned blocks) {
     emu::reset();
-    lq_meter_args a = {input_of(p, "p"), p.size() / 4, loops, (uint32_t *)emu::output(blocks * WARPS * 4, "out")};
+    const char *at = (const char *)input_of(p, "p");
+    std::vector<lq_meter_piece> pieces; // of all sizes, one behind the other
+    for (size_t size = 1, left = p.size() / 4, i = 0; left > 0; left -= size, at += size * 16, i++) {
+        size = i % 3 == 0 ? LQ_METER_PIECE : i % 3 == 1 ? 2 : 700;
+        if (size > left) size = left;
+        pieces.push_back({at, size});
+    }
+    lq_meter_args a = {(const lq_meter_piece *)input_of(pieces, "pieces"), (int)pieces.size(), loops,
+                       (uint32_t *)emu::output(blocks * WARPS * 4, "out")};
     emu::options how;
     how.seed = random_bits();
     const emu::result r = emu::launch(dim3(blocks), dim3(LQ_METER_THREADS), 0, how, [&] { kernel(&a); });
@@ -18,7 +26,7 @@ static std::vector<uint32_t> run(meter_kernel *kernel, const std::vector<uint32_
 }
 
 int main() {
-    for (int vectors : {1, 31, 512, 513, 3000, 4096, 9001})
+    for (int vectors : {1, 31, 512, 513, 3000, 4096, 9001, 20000})
         for (unsigned blocks : {1u, 2u, 3u}) {
             std::vector<uint32_t> p((size_t)vectors * 4);
             uint32_t want = 0, got = 0;
