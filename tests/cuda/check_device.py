@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-# check_device.py LQ: the device "cuda" on a machine that has no GPU (on_device.py): its kernels as functions and its driver on this machine. The
+# check_device.py LQ [PART]...: the device "cuda" on a machine that has no GPU (on_device.py): its kernels as functions and its driver on this machine. The
 # logits of a tiny model of every architecture, and of every kind of weight, are those of portable C to the bit in exact mode; in default mode they are near
 # them and do not depend on the batch, in fast mode they are near them; it samples, serves a batch and copies blocks; what is wrong is one line. With LQ_REAL_GPU
 # in the environment the GPU that is here does it.
+import concurrent.futures
 import json
 import os
 import re
@@ -41,9 +42,7 @@ def same(model, what, tokens, ids=None, mode="exact"):
 def near(model, what, tokens, ids):
     """Default mode hands on bf16: a number is off by 2^-9 of itself, and a few dozen of them in a row by some times that; but where experts are chosen
     another one may be, so there the distribution is held instead."""
-    os.environ["LQ_EMU_COUNT"] = "1"
-    mine, why = logits(model, tokens, isa="cuda", batch=tokens - 7, ids=ids, mode="default")  # what is left over goes by kernels of few rows
-    del os.environ["LQ_EMU_COUNT"]
+    mine, why = logits(model, tokens, isa="cuda", batch=tokens - 7, ids=ids, mode="default", LQ_EMU_COUNT="1")  # what is left over goes by kernels of few rows
     check(real_gpu or what not in ALL_FAST or " 0 plain" in why, f"{what}, default mode: plain kernels ran: {why}")
     alone, _ = logits(model, tokens, isa="cuda", batch=tokens, ids=ids, mode="default")
     exact, _ = logits(model, tokens, isa="c", batch=7, ids=ids)
@@ -74,19 +73,26 @@ def fast(model, what, tokens, ids, exact=None):
         check(close(exact, one), f"{what}, fast mode: KLD {divergence(exact, one):.5f}")
 
 
+def architecture(model):
+    name, few = os.path.basename(model), os.path.join(model, "few")
+    ids = np.fromfile(os.path.join(model, "ids.bin"), "<i4")[:24]
+    ids.tofile(few)
+    same(model, name, len(ids), few)
+    fast(model, name, len(ids), few, near(model, name, len(ids), few))
+    if real_gpu:
+        print(name, flush=True)  # a visit's clock may end this
+
+
 def architectures(folder):
+    folder = os.path.join(folder, "tiny")
     make_models.make(folder)
-    for name in sorted(make_models.MODELS):
-        ids = np.fromfile(os.path.join(folder, name, "ids.bin"), "<i4")[:24]
-        ids.tofile(os.path.join(folder, "few"))
-        same(os.path.join(folder, name), name, len(ids), os.path.join(folder, "few"))
-        exact = near(os.path.join(folder, name), name, len(ids), os.path.join(folder, "few"))
-        fast(os.path.join(folder, name), name, len(ids), os.path.join(folder, "few"), exact)
+    with concurrent.futures.ThreadPoolExecutor(16 if real_gpu else 1) as pool:
+        list(pool.map(architecture, [os.path.join(folder, name) for name in sorted(make_models.MODELS)]))
     # Columns that all experts keep apart are one list on the device, or the experts would not read one form of x.
     out, words = os.path.join(folder, "mixtral", "apart.lq"), ["--type", "int4 g32", "--salient", "0.1", "--samples", "4"]
     r = run("quantize", os.path.join(folder, "mixtral"), out, *words, "--quiet")
     if check(r.returncode == 0, f"mixtral {words}: {r.stderr.strip()}"):
-        same(out, "mixtral with columns apart", 24, os.path.join(folder, "few"))
+        same(out, "mixtral with columns apart", 24, os.path.join(folder, "mixtral", "few"))
 
 
 def types(folder):
@@ -113,9 +119,7 @@ def products(*words, **more):
 def e4m3_products(model, tokens, ids):
     """How many of them the library made of so many tokens at once."""
     np.fromfile(ids, "<i4")[:tokens].tofile(ids + "few")
-    os.environ["LQ_EMU_COUNT"] = "1"
-    _, why = logits(model, tokens, isa="cuda", batch=tokens, ids=ids + "few", mode="fast")
-    del os.environ["LQ_EMU_COUNT"]
+    _, why = logits(model, tokens, isa="cuda", batch=tokens, ids=ids + "few", mode="fast", LQ_EMU_COUNT="1")
     said = re.search(r"(\d+) of e4m3", why)
     return int(said[1]) if said else -1
 
@@ -179,11 +183,14 @@ def library():
     check(r.returncode == 0 and " 0 failed" in r.stdout, f"lt_calls: {r.stdout} {r.stderr}")
 
 
-def blocks(folder, device):
+def blocks(folder):
     """A sequence's blocks go to the host and come back: latents, windows, caches of every type."""
+    folder = os.path.join(folder, "blocks")
+    make_models.make(folder, ("gqa", "deepseek_v3", "gemma3"))
     for name, kv, mode in (("gqa", "f32", "exact"), ("gqa", "int8", "default"), ("deepseek_v3", "auto", "default"), ("deepseek_v3", "int8", "exact"), ("gemma3", "fp8", "exact")):
-        r = subprocess.run([os.path.join(os.path.dirname(lq), "kv_blocks"), os.path.join(folder, name), device, kv, mode], capture_output=True, text=True)
-        check(r.returncode == 0 and " 0 failed" in r.stdout, f"kv_blocks {name} {device} {kv} {mode}: {r.stdout} {r.stderr}")
+        for device in ("cpu", "cuda"):
+            r = subprocess.run([os.path.join(os.path.dirname(lq), "kv_blocks"), os.path.join(folder, name), device, kv, mode], capture_output=True, text=True)
+            check(r.returncode == 0 and " 0 failed" in r.stdout, f"kv_blocks {name} {device} {kv} {mode}: {r.stdout} {r.stderr}")
 
 
 def programs():
@@ -195,6 +202,7 @@ def programs():
 
 def program(folder):
     """What a person sees: text, drawn and greedy, several at once; a cache of each type; too little memory, a device that is not there."""
+    programs()
     words = ("run", demo, "-p", "Once upon a time", "-n", "12", "--quiet", "--exact")
     for more in ([], ["--temp", "0.9", "--seed", "4", "--top-p", "0.9"], ["--kv-dtype", "int8"], ["--kv-dtype", "fp8"], ["--kv-dtype", "bf16"]):
         r, c = run(*words, *more, "--device", "cuda"), run(*words, *more, "--isa", "c")
@@ -260,13 +268,6 @@ with tempfile.TemporaryDirectory() as folder:
     if not real_gpu:
         library()
     if found():
-        types(folder)
-        many_tokens(folder)
-        if not real_gpu:
-            small_blocks(folder)
-        programs()
-        program(folder)
-        architectures(os.path.join(folder, "tiny"))
-        for device in ("cpu", "cuda"):
-            blocks(os.path.join(folder, "tiny"), device)
+        for part in [globals()[name] for name in sys.argv[2:]] or [types, many_tokens, *([] if real_gpu else [small_blocks]), program, architectures, blocks]:
+            part(folder)
 sys.exit(end())

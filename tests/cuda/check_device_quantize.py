@@ -226,6 +226,6 @@ def quantize(folder):
 with tempfile.TemporaryDirectory() as folder:
     if found():
         make_models.make(folder, ("gqa", "mixtral", "deepseek_v3", "gemma4"))
-        for part in (calibrate, search, whole, quantize):
+        for part in [globals()[name] for name in sys.argv[2:]] or [calibrate, search, whole, quantize]:
             part(folder)
 sys.exit(end())

@@ -14,14 +14,14 @@ python=python3
 all="env build names kernels models sanitize tune products bench"
 
 make_all() { # ARCHS
-    cmake -S . -B "$at" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLQ_CUDA=ON "-DLQ_CUDA_ARCHS=$1" && cmake --build "$at" -j "$(nproc)" --target lq lq_cuda gpu_checks print_names checkkern dump_logits state_slots kv_blocks lent_rounding time_products tune
+    cmake -S . -B "$at" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLQ_CUDA=ON "-DLQ_CUDA_ARCHS=$1" && cmake --build "$at" -j "$(nproc)" --target lq lq_cuda gpu_checks print_names dump_logits state_slots kv_blocks lent_rounding time_products tune
 }
 
 if [ "${1:-}" = --pack ]; then
     make_all "${2:-90a}" || exit 1
     mkdir -p "$at/lib"
     ldd "$at/lq" "$at/liblq_cuda.so" "$at"/gpu_check_* | awk '$3 ~ /^\// && $3 !~ /\/(libc|libm|libdl|librt|libpthread)\.so/ { print $3 }' | sort -u | xargs -I{} cp -L {} "$at/lib/"
-    rm -rf "$at/CMakeFiles" "$at"/*.a "$at"/cuda/*.o "$at"/*.c "$at"/*.ninja "$at"/.ninja* "$at"/compile_commands.json
+    rm -rf "$at/CMakeFiles" "$at/cuda" "$at"/*.a "$at"/*.c "$at"/*.ninja "$at"/.ninja* "$at"/compile_commands.json
     find "$at" -type f -exec sh -c 'head -c 4 "$1" | grep -q ELF && strip --strip-unneeded "$1"' sh {} \;
     du -sh "$at"
     exit 0
@@ -35,7 +35,7 @@ stages=("$@")
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
 began=$SECONDS failed=0
 lt=$("$python" -c 'import glob, importlib.util as u; print(*[d for p in (u.find_spec("torch") or u.find_spec("os")).submodule_search_locations or [] for d in glob.glob(p + "/../nvidia/cu*/lib") if glob.glob(d + "/libcublasLt.so.1*")][:1])' 2>/dev/null) # torch's cuBLASLt
-export LD_LIBRARY_PATH="$at/lib${lt:+:$lt}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export LD_LIBRARY_PATH="$at:$at/lib${lt:+:$lt}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
 say() { printf '%4d s  %-10s %s\n' $((SECONDS - began)) "$1" "$2" | tee -a "$out/summary.txt"; }
 bad() { failed=$((failed + 1)); say "$1" "FAILED: $2"; }
@@ -74,31 +74,36 @@ sys.exit(short or len(a) < 4096 or bool(apart))
 PY
 }
 
+# Programs that only check go side by side: what they wait for is the host.
 kernels_stage() {
-    local program name start line
-    echo "check,passed,failed,seconds" >"$out/kernels.csv"
+    local program name line
     for program in "$at"/gpu_check_*; do
-        [ -x "$program" ] || continue
+        [ -x "$program" ] && { timeout 90 "$program" >"$out/$(basename "${program/gpu_/}").txt" 2>&1 & }
+    done
+    wait
+    echo "check,passed,failed" >"$out/kernels.csv"
+    for program in "$at"/gpu_check_*; do
         name=${program##*/gpu_}
-        start=$SECONDS
-        timeout 60 "$program" >"$out/$name.txt" 2>&1
         line=$(grep -aE '^[0-9]+ passed, [0-9]+ failed' "$out/$name.txt" | tail -n 1)
         [[ $line == *" 0 failed"* ]] && say kernels "$name: $line" || bad kernels "$name: ${line:-no closing line}: $(grep -a FAILED "$out/$name.txt" | head -n 1)"
-        echo "$name,$(echo "${line:-0 passed, 1 failed}" | awk '{ print $1 "," $3 }'),$((SECONDS - start))" >>"$out/kernels.csv"
+        echo "$name,$(echo "${line:-0 passed, 1 failed}" | awk '{ print $1 "," $3 }')" >>"$out/kernels.csv"
         # Of check_w4l: does a wgmma round as an mma does? w4l_pick.h waits for the answer.
         line=$(grep -a '^bits: ' "$out/$name.txt") && say kernels "$name: $line"
     done
 }
 
 models_stage() {
-    local line script
-    timeout 60 "$at/checkkern" --device cuda >"$out/checkkern.txt" 2>&1
-    line=$(tail -n 1 "$out/checkkern.txt")
-    [[ $line == *" 0 failed"* ]] && say models "checkkern: $line" || bad models "checkkern: $line"
-    for script in check_device check_device_quantize; do
-        LQ_REAL_GPU=1 timeout 150 "$python" "tests/cuda/$script.py" "$at/lq" >"$out/$script.txt" 2>&1
-        line=$(tail -n 1 "$out/$script.txt")
-        [[ $line == *" 0 failed"* ]] && say models "$script.py: $line" || bad models "$script.py: $line"
+    local part line
+    for part in types many_tokens program architectures blocks; do
+        LQ_REAL_GPU=1 timeout 150 "$python" tests/cuda/check_device.py "$at/lq" $part >"$out/check_device.$part.txt" 2>&1 &
+    done
+    for part in calibrate search whole quantize; do
+        LQ_REAL_GPU=1 timeout 150 "$python" tests/cuda/check_device_quantize.py "$at/lq" $part >"$out/check_device_quantize.$part.txt" 2>&1 &
+    done
+    wait
+    for part in "$out"/check_device*.txt; do
+        line=$(tail -n 1 "$part")
+        [[ $line == *" 0 failed"* ]] && say models "$(basename "$part" .txt): $line" || bad models "$(basename "$part" .txt): $line"
     done
 }
 
