@@ -38,13 +38,9 @@ static void clean(const problem &p, const emu::result &got) {
         worst_global = fmax(worst_global, got.worst(false));
 }
 
-static size_t compared, apart;
-
 static void same_bits(const problem &p, const answer &large, const answer &small) {
     size_t n = 0;
     for (size_t i = 0; i < large.y.size() && i < small.y.size(); i++) n += large.y[i] != small.y[i];
-    compared += large.y.size();
-    apart += n;
     check(n == 0 && large.y.size() == small.y.size(), "%s m %d n %d k %d: %zu numbers have other bits than by w4s",
           p.of[0].of->name, p.m, p.of[0].n, p.of[0].k, n);
 }
@@ -177,6 +173,5 @@ int main(int argc, char **argv) {
     check(worst_global <= 1.0, "a request of global memory takes %.2f times the sectors it needs", worst_global);
     printf("worst error %.3f of its bound; %.2f passes, %.2f sectors of the least\n", worst_of_bound, worst_shared,
            worst_global);
-    printf("bits: %zu of %zu numbers are not those of w4s\n", apart, compared);
     return closing();
 }

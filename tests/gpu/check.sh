@@ -87,8 +87,6 @@ kernels_stage() {
         line=$(grep -aE '^[0-9]+ passed, [0-9]+ failed' "$out/$name.txt" | tail -n 1)
         [[ $line == *" 0 failed"* ]] && say kernels "$name: $line" || bad kernels "$name: ${line:-no closing line}: $(grep -a FAILED "$out/$name.txt" | head -n 1)"
         echo "$name,$(echo "${line:-0 passed, 1 failed}" | awk '{ print $1 "," $3 }')" >>"$out/kernels.csv"
-        # Of check_w4l: does a wgmma round as an mma does? w4l_pick.h stands on it.
-        line=$(grep -a '^bits: ' "$out/$name.txt") && say kernels "$name: $line"
     done
 }
 
@@ -109,7 +107,7 @@ models_stage() {
 
 # racecheck names hazards between bulk copies and what mbarriers let read behind them, so w4l has only memcheck.
 sanitize_stage() {
-    local tool program
+    local tool program rc
     command -v compute-sanitizer >/dev/null || { say sanitize "no compute-sanitizer here"; return; }
     for tool in memcheck racecheck; do
         for program in rmsn w4s w8a8 pa w4l; do
@@ -118,9 +116,9 @@ sanitize_stage() {
         done
     done
     wait
-    for tool in "$out"/*check.*.rc; do
-        program=$(basename "${tool%.rc}")
-        case $(cat "$tool") in 0) say sanitize "$program: clean" ;; 124) say sanitize "$program: the clock ended it" ;; *) bad sanitize "$program: $(grep -a ERROR "${tool%.rc}.txt" | tail -n 1)" ;; esac
+    for rc in "$out"/*check.*.rc; do
+        program=$(basename "${rc%.rc}")
+        case $(cat "$rc") in 0) say sanitize "$program: clean" ;; 124) say sanitize "$program: the clock ended it" ;; *) bad sanitize "$program: $(grep -a ERROR "${rc%.rc}.txt" | tail -n 1)" ;; esac
     done
 }
 
