@@ -7,35 +7,63 @@
 // and so far ahead that memory has its work also while weights and further columns of V take nothing from it.
 enum { NEAR_CHUNKS = 4, AHEAD_BYTES = 64 * 1024 };
 
-static const char *chunk_next(const lq_attn_args *a, tile *t) { // NULL: no more
-    asked *k = &t->asked;
-    if (k->j >= k->end && !k->v && !a->cache.v_in_k) k->j = k->from, k->v = true;
-    else if (k->j >= k->end) {
-        k->j = k->from = k->end, k->v = false;
-        k->end = k->end + LQ_SPLIT < k->stop ? k->end + LQ_SPLIT : k->stop;
+// Where the chunks of a split lie, of positions from .. end.
+static void chunks_find(const lq_attn_args *a, tile *t, int from, int end) {
+    t->asked.has[from / LQ_SPLIT & 1] = from / LQ_SPLIT;
+    for (int v = 0; v < (a->cache.v_in_k ? 1 : 2); v++) {
+        chunk *to = t->asked.at[from / LQ_SPLIT & 1][v];
+        for (int j = from; j < end;) {
+            chunk c = chunk_at(a, t, v, j);
+            for (int left = a->cache.page - j % a->cache.page; left > 0 && j < end; left -= VEC, j += VEC) {
+                to[j % LQ_SPLIT / VEC] = c;
+                c.p += VEC * c.row;
+                if (c.scales) c.scales += VEC;
+            }
+        }
     }
-    if (k->j >= k->end) return NULL;
-    k->j += VEC;
-    k->ahead++;
-    return span_at(a, t, k->v, k->j - VEC).p;
 }
 
-// The next one, to be asked for bit by bit; NULL: none, or enough are on their way. Of what is met soon one more, now.
-static const char *chunk_due(const lq_attn_args *a, tile *t) {
-    const char *p = t->asked.ahead < NEAR_CHUNKS ? chunk_next(a, t) : NULL;
-    if (p) chunk_ask(p, t->asked.chunk, 0, 1);
-    return t->asked.ahead < t->asked.most ? chunk_next(a, t) : NULL;
+static const char *chunk_next(const lq_attn_args *a, tile *t) { // NULL: no more
+    asked *k = &t->asked;
+    if (k->j >= k->end) {
+        if (!k->v && !a->cache.v_in_k) k->j = k->from, k->v = true;
+        else {
+            if (k->end >= k->stop || k->end / LQ_SPLIT > k->split + 1) return NULL;
+            k->j = k->from = k->end, k->v = false;
+            k->end = k->end + LQ_SPLIT < k->stop ? k->end + LQ_SPLIT : k->stop;
+            chunks_find(a, t, k->from, k->end);
+        }
+    }
+    const char *p = k->at[k->j / LQ_SPLIT & 1][k->v][k->j % LQ_SPLIT / VEC].p;
+    k->j += VEC;
+    k->ahead++;
+    return p;
+}
+
+// All of the next one, now.
+static void chunk_ask(const lq_attn_args *a, tile *t) {
+    const char *p = chunk_next(a, t);
+    for (size_t at = 0; p && at < t->asked.bytes; at += 64) _mm_prefetch(p + at, _MM_HINT_T1);
+}
+
+// The next one, to be asked for in so many steps, if not enough are on their way. Of what is met soon one more, now.
+static due chunk_due(const lq_attn_args *a, tile *t, size_t steps) {
+    if (t->asked.ahead < NEAR_CHUNKS) chunk_ask(a, t);
+    const char *p = t->asked.ahead < t->asked.most ? chunk_next(a, t) : NULL;
+    const size_t each = (t->asked.bytes + steps - 1) / steps;
+    return p ? (due){p, t->asked.bytes, (each + 63) & ~(size_t)63} : (due){0};
 }
 
 // For positions from .. stop, of which the first split's end with `end`.
 static void chunks_begin(const lq_attn_args *a, tile *t, int from, int end, int stop) {
-    const size_t chunk = VEC * (size_t)lq_cache_width(&a->cache, false) * lq_dtype_size(a->cache.type);
-    t->asked = (asked){.from = from, .j = from, .end = end < stop ? end : stop, .stop = stop, .chunk = chunk,
-                       .most = NEAR_CHUNKS + (int)(AHEAD_BYTES / chunk)};
-    for (int i = 0; i < NEAR_CHUNKS; i++) {
-        const char *p = chunk_next(a, t);
-        if (p) chunk_ask(p, chunk, 0, 1);
-    }
+    const size_t bytes = VEC * (size_t)lq_cache_width(&a->cache, false) * lq_dtype_size(a->cache.type);
+    asked *k = &t->asked;
+    k->from = k->j = from, k->end = end < stop ? end : stop, k->stop = stop, k->v = false, k->ahead = 0;
+    k->split = from / LQ_SPLIT, k->has[0] = k->has[1] = -1;
+    k->bytes = bytes, k->most = NEAR_CHUNKS + (int)(AHEAD_BYTES / bytes);
+    for (int v = 0; v < 2; v++) k->by[v] = lq_cache_head_scale(&a->cache, t->kv_head, v);
+    chunks_find(a, t, from, k->end);
+    for (int i = 0; i < NEAR_CHUNKS; i++) chunk_ask(a, t);
 }
 
 // A step with what lies at x broadcast.
@@ -47,22 +75,25 @@ INLINE void step_at(vf *s, vf y, const float *x) {
 #endif
 }
 
-INLINE vf by_of(const span *s, const lq_dtype type, int i) {
-    return vf_set(type == LQ_I8 && s->scales ? s->scales[i] : s->by);
+INLINE vf by_of(const chunk *c, const lq_dtype type, int i, float by) {
+    return vf_set(type == LQ_I8 && c->scales ? c->scales[i] : by);
 }
 
 // Vectors of positions that are met side by side: of few rows several, or a chain would wait for itself.
 enum { WIDEST = 4 };
 #define WIDE(rows) ((rows) <= 2 ? WIDEST : (rows) <= 4 ? 2 : 1)
 
-typedef struct spans { // of K, and what is asked for meanwhile
+// Chunks of K that are met side by side, and what is asked for meanwhile: from afar into the second cache, and what is
+// met soon once more into the first, as what was asked for while much else was on its way may have been forgotten.
+typedef struct keys {
     int n;
-    span at[WIDEST];
-    const char *next[WIDEST];
-} spans;
+    float by;
+    const chunk *at;
+    const char *next[WIDEST], *soon[WIDEST];
+} keys;
 
 // Scores of VEC positions of each: c[r][0..VEC) of `rows` query vectors, whose cells lie side by side in q.
-INLINE void few_scores_of(const lq_dtype type, const spans *k, int dk, const float *q, float *c, const int rows) {
+INLINE void few_scores_of(const lq_dtype type, const keys *k, int dk, const float *q, float *c, const int rows) {
     const int step = PER * VEC * (int)bytes_of(type); // of a chunk for a cell
     const int wide = WIDE(rows);
     vf s[WIDEST][ROWS];
@@ -70,20 +101,25 @@ INLINE void few_scores_of(const lq_dtype type, const spans *k, int dk, const flo
     for (int d = 0; d < dk; d += VEC * PER, q += VEC * ROWS) {
         EACH (int w = 0; w < WIDEST; w++) {
             if (w >= wide || w >= k->n) continue;
-            const span *at = k->at + w;
+            const chunk *at = k->at + w;
             const char *p = at->p + (size_t)d * bytes_of(type), *next = k->next[w] + d / PER * step;
+            const char *soon = k->soon[w] + d / PER * step;
             vf x[VEC], y[VEC];
             if (dk - d >= VEC * PER) {
-                EACH (int i = 0; i < VEC; i++) x[i] = cells_of(type, p + (size_t)i * at->row, by_of(at, type, i));
+                EACH (int i = 0; i < VEC; i++)
+                    x[i] = cells_of(type, p + (size_t)i * at->row, by_of(at, type, i, k->by));
                 across(x, y);
                 EACH (int i = 0; i < VEC; i++) {
-                    if (i * step % 64 == 0) _mm_prefetch(next + i * step, _MM_HINT_T1);
+                    if (i * step % 64 == 0) {
+                        _mm_prefetch(next + i * step, _MM_HINT_T1);
+                        _mm_prefetch(soon + i * step, _MM_HINT_T0);
+                    }
                     EACH (int r = 0; r < rows; r++) step_at(&s[w][r], y[i], q + i * ROWS + r);
                 }
                 continue;
             }
             for (int i = 0; i < VEC; i++)
-                x[i] = cells_first(type, p + (size_t)i * at->row, dk - d, by_of(at, type, i));
+                x[i] = cells_first(type, p + (size_t)i * at->row, dk - d, by_of(at, type, i, k->by));
             across(x, y);
             for (int i = 0; i < (dk - d + PER - 1) / PER; i++)
                 EACH (int r = 0; r < rows; r++) step_at(&s[w][r], y[i], q + i * ROWS + r);
@@ -97,8 +133,8 @@ INLINE void few_scores_of(const lq_dtype type, const spans *k, int dk, const flo
 // PER positions of V from the i-th of a span on, of which the second may not be there, are added to units of sums: of
 // COLS columns, or (units 0) of `left`, which are fewer.
 enum { MOST_UNITS = 4 };
-INLINE void few_add(const lq_dtype type, const span *v, const char *p, int i, const bool both, int left, const float *w,
-                    vf s[MOST_UNITS][2][ROWS], const int rows, const int units) {
+INLINE void few_add(const lq_dtype type, const chunk *v, float by, const char *p, int i, const bool both, int left,
+                    const float *w, vf s[MOST_UNITS][2][ROWS], const int rows, const int units) {
     const int all = units ? units : 1;
     EACH (int n = 0; n < all; n++) {
         vf x[2]; // of PER positions, COLS numbers each
@@ -106,8 +142,8 @@ INLINE void few_add(const lq_dtype type, const span *v, const char *p, int i, co
             const int at = PER == 2 ? i + h : i, d = n * COLS + (PER == 2 ? 0 : h * VEC);
             const char *from = p + (PER == 2 && h ? v->row : 0) + (size_t)d * bytes_of(type);
             if (PER == 2 && h && !both) x[h] = vf_zero();
-            else x[h] = units ? cells_of(type, from, by_of(v, type, at))
-                              : cells_some(type, from, left - d, by_of(v, type, at));
+            else x[h] = units ? cells_of(type, from, by_of(v, type, at, by))
+                              : cells_some(type, from, left - d, by_of(v, type, at, by));
         }
         positions(x, x[0], x[1]);
         EACH (int r = 0; r < rows; r++) EACH (int h = 0; h < 2; h++) step_at(&s[n][h][r], x[h], w + r * LQ_SPLIT);
@@ -120,23 +156,26 @@ INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, i
     const int all = units ? units : 1, left = a->cache.dv - d0;
     vf s[MOST_UNITS][2][ROWS];
     EACH (int n = 0; n < all; n++) EACH (int r = 0; r < rows; r++) s[n][0][r] = s[n][1][r] = vf_zero();
-    span v = span_at(a, t, true, j0 + low), then;
-    for (int j = low, end; j < high; j = end, v = then) {
-        const int page = a->cache.page - (j0 + j) % a->cache.page, most = page < COLS ? page : COLS;
-        end = high - j < most ? high : j + most;
-        then = end < high ? span_at(a, t, true, j0 + end) : v;
-        const char *p = v.row ? v.p + (size_t)d0 * bytes_of(type) : v.p;
-        if (d0 == 0 && !a->cache.v_in_k) t->asked.ahead -= (end - j + VEC - 1) / VEC;
-        const char *due = chunk_due(a, t), *next = due ? due : zeros;
-        const size_t part = t->asked.chunk / ((size_t)(end - j + PER - 1) / PER); // of it for a step, in whole lines
-        const size_t each = due ? (part + 63) & ~(size_t)63 : 0;
+    const chunk *at = t->asked.at[j0 / LQ_SPLIT & 1][!a->cache.v_in_k];
+    const int most = a->cache.page % COLS ? VEC : COLS; // that lie behind each other
+    const float by = t->asked.by[!a->cache.v_in_k];
+    for (int j = low; j < high; j += most) {
+        const int n = high - j < most ? high - j : most;
+        const chunk *v = at + j / VEC;
+        const char *p = v->row ? v->p + (size_t)d0 * bytes_of(type) : v->p;
+        const char *soon = high - j > most && v[most / VEC].row ? v[most / VEC].p + (size_t)d0 * bytes_of(type) : p;
+        if (d0 == 0 && !a->cache.v_in_k) t->asked.ahead -= (n + VEC - 1) / VEC;
+        due next = chunk_due(a, t, (size_t)most / PER);
         const float *w = &t->p[0][j / PER];
         int i = 0;
-        for (; i + PER <= end - j; i += PER, p += PER * v.row, w++, next += each) {
-            for (size_t at = 0; at < each; at += 64) _mm_prefetch(next + at, _MM_HINT_T1);
-            few_add(type, &v, p, i, true, left, w, s, rows, units);
+        for (; i + PER <= n; i += PER, p += PER * v->row, w++) {
+            due_ask(&next);
+            EACH (int h = 0; h < PER; h++, soon += v->row)
+                EACH (int b = 0; b < (all + 1) * COLS * (int)bytes_of(type); b += 64)
+                    _mm_prefetch(soon + b, _MM_HINT_T0);
+            few_add(type, v, by, p, i, true, left, w, s, rows, units);
         }
-        if (i < end - j) few_add(type, &v, p, i, false, left, w, s, rows, units);
+        if (i < n) few_add(type, v, by, p, i, false, left, w, s, rows, units);
     }
     EACH (int n = 0; n < all; n++)
         EACH (int r = 0; r < rows; r++) {
@@ -146,11 +185,11 @@ INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, i
 }
 
 // By type and number of rows. Of one and two rows several units go side by side, for the same reason.
-typedef void few_scores_fn(const spans *k, int dk, const float *q, float *c);
+typedef void few_scores_fn(const keys *k, int dk, const float *q, float *c);
 typedef void few_values_fn(const lq_attn_args *a, tile *t, int j0, int low, int high, int d0);
 typedef struct few_fns { few_scores_fn *scores; few_values_fn *values[MOST_UNITS + 1]; } few_fns; // by units, or NULL
 #define SCORES_FN(T, N)                                                                               \
-    static void NAME(few_scores_##T##_##N)(const spans *k, int dk, const float *q, float *c) {        \
+    static void NAME(few_scores_##T##_##N)(const keys *k, int dk, const float *q, float *c) {         \
         few_scores_of(LQ_##T, k, dk, q, c, N);                                                        \
     }
 #define VALUES_NAME(T, N, UNITS) NAME(few_values_##T##_##N##_##UNITS)
@@ -182,19 +221,10 @@ static bool few_fits(const lq_attn_args *a, const tile *t) {
     return t->n <= FEW && a->cache.page % VEC == 0 && (a->cache.dk + VEC * PER - 1) / PER * ROWS <= CELLS * COLS;
 }
 
-static spans spans_from(const lq_attn_args *a, tile *t, int j0, int j, int high) {
-    spans k = {.n = 0};
-    for (; k.n < WIDE(t->n) && j < high; j += VEC, k.n++) {
-        k.at[k.n] = span_at(a, t, false, j0 + j);
-        t->asked.ahead--;
-        k.next[k.n] = chunk_due(a, t);
-        if (!k.next[k.n]) k.next[k.n] = k.at[k.n].p;
-    }
-    return k;
-}
-
 static void few_scores(const lq_attn_args *a, tile *t, int j0, int low, int high) {
     float *q = t->kv[0];
+    t->asked.split = j0 / LQ_SPLIT;
+    if (t->asked.has[t->asked.split & 1] != t->asked.split) chunks_find(a, t, j0 + low, j0 + high);
     for (int r = 0; r < t->n; r++)
         for (int d = 0; d < a->cache.dk; d += VEC * PER) {
             float x[VEC];
@@ -202,11 +232,19 @@ static void few_scores(const lq_attn_args *a, tile *t, int j0, int low, int high
             for (int i = 0; i < VEC; i++) q[(d / PER + i) * ROWS + r] = x[i];
         }
     few_scores_fn *fn = few_all[a->cache.type][t->n - 1].scores;
-    spans k[2]; // these, and what follows, so that nothing waits for where it lies
-    k[0] = spans_from(a, t, j0, low, high);
-    for (int j = low, i = 0; j < high; j += k[i].n * VEC, i = !i) {
-        k[!i] = spans_from(a, t, j0, j + k[i].n * VEC, high);
-        fn(k + i, a->cache.dk, q, &t->p[0][j]);
+    keys k = {.by = t->asked.by[0]};
+    const chunk *at = t->asked.at[j0 / LQ_SPLIT & 1][0];
+    const int wide = WIDE(t->n), far = wide < 2 ? 2 : wide;
+    for (int j = low; j < high; j += k.n * VEC) {
+        const int left = (high - j + VEC - 1) / VEC;
+        k.at = at + j / VEC, k.n = left < wide ? left : wide;
+        t->asked.ahead -= k.n;
+        for (int w = 0; w < k.n; w++) {
+            const char *p = chunk_due(a, t, 1).p;
+            k.next[w] = p ? p : k.at[w].p;
+            k.soon[w] = w + far < left ? k.at[w + far].p : k.at[w].p;
+        }
+        fn(&k, a->cache.dk, q, &t->p[0][j]);
     }
 }
 

@@ -32,11 +32,13 @@
 #define finish NAME(finish)
 #define tile_set NAME(tile_set)
 #define splits_ask NAME(splits_ask)
-#define span_at NAME(span_at)
+#define chunk_at NAME(chunk_at)
+#define due_ask NAME(due_ask)
+#define chunks_find NAME(chunks_find)
 #define chunk_next NAME(chunk_next)
+#define chunk_ask NAME(chunk_ask)
 #define chunk_due NAME(chunk_due)
 #define chunks_begin NAME(chunks_begin)
-#define spans_from NAME(spans_from)
 #define few_fits NAME(few_fits)
 #define few_scores NAME(few_scores)
 #define few_values NAME(few_values)
@@ -68,12 +70,22 @@ typedef struct job {
     float *part_o;     // [rows][heads][splits][dv]
 } job;
 
-// Up to where K, or V, of the cache has been asked for: the positions from .. end of a split, of those to `stop`; how
-// many chunks of so many bytes have not been met yet, and may be.
+// Where VEC positions of K or V lie behind each other, in a page; those of a block that was freed are one that is 0.
+typedef struct chunk {
+    const char *p;
+    size_t row;          // bytes from position to position
+    const float *scales; // of each, or NULL
+} chunk;
+
+// Chunks of K and V of the split that is met and of the next one, at[split & 1] those of split has[split & 1]. Up to
+// where they have been asked for: positions from .. j of those to `end` of a split, of all to `stop`; how many chunks
+// have not been met yet, and may be.
 typedef struct asked {
-    int from, j, end, stop, ahead, most;
+    int from, j, end, stop, ahead, most, split, has[2];
     bool v;
-    size_t chunk;
+    size_t bytes; // of a chunk
+    float by[2];  // what K and V are times that has no scales
+    chunk at[2][2][LQ_SPLIT / VEC];
 } asked;
 
 typedef struct tile {
@@ -285,35 +297,28 @@ INLINE void across(vf r[VEC], vf to[VEC]) {
 }
 #endif
 
-// Positions that lie behind each other, from one on, in a page; those of a block that was freed are one that is 0.
-typedef struct span {
-    const char *p;
-    size_t row;                 // bytes from position to position
-    const float *scales;        // of each, or NULL: all are times `by`
-    float by;
-} span;
-
 static const _Alignas(64) char zeros[CELLS * COLS]; // more bytes than a position has at a time
 
-static span span_at(const lq_attn_args *a, const tile *t, bool v, int j) {
+// From position j on, up to the end of its page.
+static chunk chunk_at(const lq_attn_args *a, const tile *t, bool v, int j) {
     const lq_cache *c = &a->cache;
     const int32_t block = lq_rows_table(a->rows, t->seq)[j / c->page];
     const size_t row = (size_t)lq_cache_width(c, v) * lq_dtype_size(c->type), at = (size_t)(j % c->page);
-    if (block < 0) return (span){.p = zeros};
-    return (span){.p = lq_cache_at(c, block, t->kv_head, v) + at * row, .row = row,
-                  .scales = c->type == LQ_I8 ? lq_cache_scale(c, block, t->kv_head, v) + at : NULL,
-                  .by = lq_cache_head_scale(c, t->kv_head, v)};
+    if (block < 0) return (chunk){.p = zeros};
+    return (chunk){.p = lq_cache_at(c, block, t->kv_head, v) + at * row, .row = row,
+                   .scales = c->type == LQ_I8 ? lq_cache_scale(c, block, t->kv_head, v) + at : NULL};
 }
 
 // Finds the numbers from d0 on of positions j .. j + n; then zeros, up to `all`.
 static void kv_find(const lq_attn_args *a, tile *t, bool v, int j, int n, int all, int d0) {
     const size_t skip = (size_t)d0 * lq_dtype_size(a->cache.type);
+    const float by = lq_cache_head_scale(&a->cache, t->kv_head, v);
     for (int i = n; i < all; i++) t->at[i] = zeros, t->by[i] = 0;
     for (int i = 0; i < n;) {
         const int left = a->cache.page - (j + i) % a->cache.page, end = left < n - i ? i + left : n;
-        const span s = span_at(a, t, v, j + i);
-        const char *p = s.row ? s.p + skip : s.p;
-        for (int k = 0; i < end; i++, k++, p += s.row) t->at[i] = p, t->by[i] = s.scales ? s.scales[k] : s.by;
+        const chunk c = chunk_at(a, t, v, j + i);
+        const char *p = c.row ? c.p + skip : c.p;
+        for (int k = 0; i < end; i++, k++, p += c.row) t->at[i] = p, t->by[i] = c.scales ? c.scales[k] : by;
     }
 }
 
@@ -422,10 +427,16 @@ static bool split_range(tile *t, int j0, int *low, int *high) {
     return *low < *high;
 }
 
-// Asks for part i of so many of a chunk.
-INLINE void chunk_ask(const char *p, size_t bytes, int i, int of) {
-    for (size_t at = bytes * (size_t)i / (size_t)of & ~(size_t)63; at < bytes * (size_t)(i + 1) / (size_t)of; at += 64)
-        _mm_prefetch(p + at, _MM_HINT_T1);
+// A chunk that is asked for bit by bit: what is left of it, and how much at a time, in whole lines.
+typedef struct due {
+    const char *p;
+    size_t left, each;
+} due;
+
+INLINE void due_ask(due *d) {
+    const size_t n = d->left < d->each ? d->left : d->each;
+    for (size_t at = 0; at < n; at += 64) _mm_prefetch(d->p + at, _MM_HINT_T1);
+    d->p += n, d->left -= n;
 }
 
 // VEC cells of `width` columns of a query, or of what there is.
@@ -462,7 +473,7 @@ static int few_values(const lq_attn_args *a, tile *t, int j0, int low, int high,
     return (void)a, (void)t, (void)j0, (void)low, (void)high, (void)d0, 0;
 }
 
-static const char *chunk_due(const lq_attn_args *a, tile *t) { return (void)a, (void)t, NULL; }
+static due chunk_due(const lq_attn_args *a, tile *t, size_t steps) { return (void)a, (void)t, (void)steps, (due){0}; }
 
 static void chunks_begin(const lq_attn_args *a, tile *t, int from, int end, int stop) {
     (void)a, (void)t, (void)from, (void)end, (void)stop;
@@ -505,7 +516,8 @@ static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, 
     vf most = vf_set(-FLT_MAX), sum = vf_zero(), scale = vf_set(a->scale), cap = vf_set(a->softcap);
     float *p = t->p[r];
     const lq_sight *see = &t->see[r]; // nearly always of all, from here to there:
-    const char *next = t->few ? chunk_due(a, t) : NULL;
+    due next = {0};
+    if (t->few) next = chunk_due(a, t, LQ_SPLIT / VEC);
     const int from = see->from - j0, to = (see->at < see->tree_base ? see->at + 1 : see->tree_base) - j0 - VEC;
     for (int j = low; j < high; j += VEC) {
         vf s = vf_mul(vf_load(p + j), scale);
@@ -513,16 +525,16 @@ static void split_weigh(const lq_attn_args *a, tile *t, int r, int j0, int low, 
         if (a->alibi) s = vf_add(s, biases(a, t->head[r], t->see[r].at, j0 + j));
         vf_store(p + j, s);
         // NaN stays out: its weight is NaN all the same
-        if (next) chunk_ask(next, t->asked.chunk, j / VEC, LQ_SPLIT / VEC);
+        due_ask(&next);
         if (from <= j && j <= to) most = vf_max(s, most);
         else most = vf_pick(vm_bits(lq_sight_mask(see, j0 + j)), vf_max(s, most), most);
     }
     t->m[r] = vf_most(most);
     most = vf_set(t->m[r]);
-    next = t->few ? chunk_due(a, t) : NULL;
+    if (t->few) next = chunk_due(a, t, LQ_SPLIT / VEC);
     for (int j = low; j < high; j += VEC) {
         vf e = vf_exp(vf_sub(vf_load(p + j), most));
-        if (next) chunk_ask(next, t->asked.chunk, j / VEC, LQ_SPLIT / VEC);
+        due_ask(&next);
         if (j < from || j > to) e = vf_only(vm_bits(lq_sight_mask(see, j0 + j)), e);
         sum = vf_add(sum, weights_store(p, j, e));
     }
