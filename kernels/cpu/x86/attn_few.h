@@ -25,33 +25,36 @@ static void chunks_find(const lq_attn_args *a, tile *t, int from, int end) {
 
 static const char *chunk_next(const lq_attn_args *a, tile *t) { // NULL: no more
     asked *k = &t->asked;
-    if (k->j >= k->end) {
-        if (!k->v && !a->cache.v_in_k) k->j = k->from, k->v = true;
-        else {
-            if (k->end >= k->stop || k->end / LQ_SPLIT > k->split + 1) return NULL;
-            k->j = k->from = k->end, k->v = false;
-            k->end = k->end + LQ_SPLIT < k->stop ? k->end + LQ_SPLIT : k->stop;
-            chunks_find(a, t, k->from, k->end);
-        }
+    if (k->j >= k->end && !k->v && !a->cache.v_in_k) k->j = k->from, k->v = true;
+    else if (k->j >= k->end) {
+        if (k->end >= k->stop || k->end / LQ_SPLIT > k->split + 1) return NULL;
+        k->j = k->from = k->end, k->v = false;
+        k->end = k->end + LQ_SPLIT < k->stop ? k->end + LQ_SPLIT : k->stop;
+        chunks_find(a, t, k->from, k->end);
     }
+    if (k->j >= k->end) return NULL; // of splits before a window there is nothing
     const char *p = k->at[k->j / LQ_SPLIT & 1][k->v][k->j % LQ_SPLIT / VEC].p;
     k->j += VEC;
     k->ahead++;
     return p;
 }
 
-// All of the next one, now.
-static void chunk_ask(const lq_attn_args *a, tile *t) {
+// The next one, to be asked for in so many steps.
+static due chunk_in(const lq_attn_args *a, tile *t, size_t steps) {
     const char *p = chunk_next(a, t);
-    for (size_t at = 0; p && at < t->asked.bytes; at += 64) _mm_prefetch(p + at, _MM_HINT_T1);
-}
-
-// The next one, to be asked for in so many steps, if not enough are on their way. Of what is met soon one more, now.
-static due chunk_due(const lq_attn_args *a, tile *t, size_t steps) {
-    if (t->asked.ahead < NEAR_CHUNKS) chunk_ask(a, t);
-    const char *p = t->asked.ahead < t->asked.most ? chunk_next(a, t) : NULL;
     const size_t each = (t->asked.bytes + steps - 1) / steps;
     return p ? (due){p, t->asked.bytes, (each + 63) & ~(size_t)63} : (due){0};
+}
+
+static void chunk_ask(const lq_attn_args *a, tile *t) {
+    due all = chunk_in(a, t, 1);
+    due_ask(&all);
+}
+
+// The next one, if not enough are on their way. Of what is met soon one more, now.
+static due chunk_due(const lq_attn_args *a, tile *t, size_t steps) {
+    if (t->asked.ahead < NEAR_CHUNKS) chunk_ask(a, t);
+    return t->asked.ahead < t->asked.most ? chunk_in(a, t, steps) : (due){0};
 }
 
 // For positions from .. stop, of which the first split's end with `end`.
@@ -61,7 +64,6 @@ static void chunks_begin(const lq_attn_args *a, tile *t, int from, int end, int 
     k->from = k->j = from, k->end = end < stop ? end : stop, k->stop = stop, k->v = false, k->ahead = 0;
     k->split = from / LQ_SPLIT, k->has[0] = k->has[1] = -1;
     k->bytes = bytes, k->most = NEAR_CHUNKS + (int)(AHEAD_BYTES / bytes);
-    for (int v = 0; v < 2; v++) k->by[v] = lq_cache_head_scale(&a->cache, t->kv_head, v);
     chunks_find(a, t, from, k->end);
     for (int i = 0; i < NEAR_CHUNKS; i++) chunk_ask(a, t);
 }
@@ -158,7 +160,7 @@ INLINE void few_values_of(const lq_dtype type, const lq_attn_args *a, tile *t, i
     EACH (int n = 0; n < all; n++) EACH (int r = 0; r < rows; r++) s[n][0][r] = s[n][1][r] = vf_zero();
     const chunk *at = t->asked.at[j0 / LQ_SPLIT & 1][!a->cache.v_in_k];
     const int most = a->cache.page % COLS ? VEC : COLS; // that lie behind each other
-    const float by = t->asked.by[!a->cache.v_in_k];
+    const float by = lq_cache_head_scale(&a->cache, t->kv_head, true);
     for (int j = low; j < high; j += most) {
         const int n = high - j < most ? high - j : most;
         const chunk *v = at + j / VEC;
@@ -232,7 +234,7 @@ static void few_scores(const lq_attn_args *a, tile *t, int j0, int low, int high
             for (int i = 0; i < VEC; i++) q[(d / PER + i) * ROWS + r] = x[i];
         }
     few_scores_fn *fn = few_all[a->cache.type][t->n - 1].scores;
-    keys k = {.by = t->asked.by[0]};
+    keys k = {.by = lq_cache_head_scale(&a->cache, t->kv_head, false)};
     const chunk *at = t->asked.at[j0 / LQ_SPLIT & 1][0];
     const int wide = WIDE(t->n), far = wide < 2 ? 2 : wide;
     for (int j = low; j < high; j += k.n * VEC) {

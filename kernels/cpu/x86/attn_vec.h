@@ -36,6 +36,7 @@
 #define due_ask NAME(due_ask)
 #define chunks_find NAME(chunks_find)
 #define chunk_next NAME(chunk_next)
+#define chunk_in NAME(chunk_in)
 #define chunk_ask NAME(chunk_ask)
 #define chunk_due NAME(chunk_due)
 #define chunks_begin NAME(chunks_begin)
@@ -84,7 +85,6 @@ typedef struct asked {
     int from, j, end, stop, ahead, most, split, has[2];
     bool v;
     size_t bytes; // of a chunk
-    float by[2];  // what K and V are times that has no scales
     chunk at[2][2][LQ_SPLIT / VEC];
 } asked;
 
