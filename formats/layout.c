@@ -3,6 +3,9 @@
 // files are.
 #include "formats/layout.h"
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 // The planes of layouts x86 and cuda, from the low bits up; a type of other bits has no form there.
 static const uint8_t planes[9][3] = {[2] = {2}, [3] = {2, 1}, [4] = {4}, [5] = {4, 1}, [6] = {4, 2}, [8] = {8}};
@@ -352,91 +355,87 @@ static void zeros_pack(const lq_weight *w, const lq_laid *from, int64_t row, con
     }
 }
 
-// --- from any to x86, which a load waits for: a vector has one word of each of four rows ---
+// --- from any to x86, which a load waits for ---
 
-typedef uint32_t w4 __attribute__((vector_size(16)));
+typedef struct turn {
+    // So many whole pieces of a band's codes.
+    void (*pieces)(int bits, const uint8_t *src, size_t row_bytes, int64_t count, uint8_t *dst);
+    // 16 bytes of each row of a band, numbers of `size` bytes, to rows of the band's 16 numbers.
+    void (*numbers)(int size, const uint8_t *src, size_t row_bytes, uint8_t *dst);
+} turn;
 
-// Four words of each of four rows.
-static inline void words_get(const uint8_t *src, size_t row_bytes, w4 *word) {
-    w4 v[4];
-    for (size_t r = 0; r < 4; r++) memcpy(&v[r], src + r * row_bytes, sizeof v[r]);
-    const w4 a = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), b = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
-    const w4 c = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5), d = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
-    word[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5), word[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
-    word[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5), word[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+#if defined(__x86_64__)
+enum { AHEAD = 256 }; // bytes of a row that are asked for before they are read
+
+#define LANES 1
+#define TARGET
+#define FN(name) name##_sse2
+#define OP(name) _mm_##name
+#define JOIN(p, step) ((void)(step), _mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define PAST(p, v) _mm_stream_si128((__m128i *)(void *)(p), (__m128i)(v))
+#include "formats/turn_vec.h"
+
+#define LANES 2
+#define TARGET __attribute__((target("avx2")))
+#define FN(name) name##_avx2
+#define OP(name) _mm256_##name
+#define LANE(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
+#define JOIN(p, step) _mm256_inserti128_si256(_mm256_castsi128_si256(LANE(p)), LANE((p) + (step)), 1)
+#define PAST(p, v) _mm256_stream_si256((__m256i *)(void *)(p), (__m256i)(v))
+#include "formats/turn_vec.h"
+
+#define LANES 4
+#define TARGET __attribute__((target("avx2,avx512f,avx512bw")))
+#define FN(name) name##_avx512
+#define OP(name) _mm512_##name
+#define PAIR(p, step) _mm256_inserti128_si256(_mm256_castsi128_si256(LANE(p)), LANE((p) + (step)), 1)
+#define JOIN(p, step) _mm512_inserti64x4(_mm512_castsi256_si512(PAIR(p, step)), PAIR((p) + 2 * (step), step), 1)
+#define PAST(p, v) _mm512_stream_si512((void *)(p), (__m512i)(v))
+#include "formats/turn_vec.h"
+
+#undef LANE
+#undef PAIR
+
+static const turn turns[] = {{turn_pieces_sse2, turn_numbers_sse2},
+                             {turn_pieces_avx2, turn_numbers_avx2},
+                             {turn_pieces_avx512, turn_numbers_avx512}};
+
+int lq_turn_ways(void) {
+    if (!__builtin_cpu_supports("avx2")) return 1;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") ? 3 : 2;
 }
-
-// The bits of `mask` change places with those `by` above them.
-static inline w4 swap_bits(w4 v, int by, uint32_t mask) {
-    const w4 t = (v ^ v >> by) & mask;
-    return v ^ t ^ t << by;
-}
-
-// Words of one plane: 8 codes of 4 bits or 16 of 2 change places.
-static inline w4 word_to_x86(int bits, w4 v) {
-    if (bits == 4) return swap_bits(swap_bits(v, 8, 0x0000ff00), 4, 0x00f000f0);
-    return bits == 2 ? swap_bits(swap_bits(v, 6, 0x00cc00cc), 12, 0x0000f0f0) : v;
-}
-
-// 32 codes of two planes.
-static inline void unit_to_x86(const int bits, const w4 *in, w4 *out) {
-    const int low = planes[bits][0], high = planes[bits][1];
-    const uint32_t two = (uint32_t)ones(2 * bits), one = (uint32_t)ones(bits);
-    for (int i = 0; i < bits; i++) out[i] = (w4){0};
-    for (int f = 0; f < 8; f++) { // codes 4 f .. 4 f + 3, to a byte each
-        const int at = 4 * bits * f / 32, from = 4 * bits * f % 32;
-        w4 v = in[at] >> from;
-        if (from + 4 * bits > 32) v |= in[at + 1] << (32 - from);
-        v = (v & two) | (v << (16 - 2 * bits) & two << 16);
-        v = (v & one * 0x00010001) | (v << (8 - bits) & one * 0x01000100);
-        out[f * low / 8] |= (v & (uint32_t)ones(low) * 0x01010101) << f * low % 8;
-        out[low + f * high / 8] |= (v >> low & (uint32_t)ones(high) * 0x01010101) << f * high % 8;
-    }
-}
-
-// A whole piece of a band.
-static inline void piece_to_x86(const int bits, const uint8_t *src, size_t row_bytes, uint8_t *dst) {
-    if (bits == 7) return; // has no form
-    for (int r = 0; r < LQ_BAND; r += 4, src += 4 * row_bytes, dst += 16) {
-        w4 in[4 * 8], out[8];
-        for (int i = 0; i < 4 * bits; i += 4) {
-            words_get(src + 4 * i, row_bytes, in + i);
-            for (int w = i; !planes[bits][1] && w < i + 4; w++) {
-                const w4 v = word_to_x86(bits, in[w]);
-                memcpy(dst + w * LQ_BAND * 4, &v, sizeof v);
-            }
-        }
-        for (int u = 0; planes[bits][1] && u < 4; u++) {
-            unit_to_x86(bits, in + u * bits, out);
-            for (int i = 0; i < bits; i++) memcpy(dst + (u * bits + i) * LQ_BAND * 4, &out[i], sizeof *out);
-        }
-    }
-}
+#else
+static const turn turns[1];
+int lq_turn_ways(void) { return 0; }
+#endif
 
 // Columns of a band's rows, `step` elements each, to rows of its 16 elements.
-static inline void band_turn(const size_t size, const void *src, size_t step, int64_t count, void *dst) {
-    for (int64_t g = 0; g < count; g++)
-        for (size_t r = 0; r < LQ_BAND; r++)
-            memcpy((uint8_t *)dst + ((size_t)g * LQ_BAND + r) * size,
-                   (const uint8_t *)src + (r * step + (size_t)g) * size, size);
+static inline void band_turn(const turn *by, const size_t size, const uint8_t *src, size_t step, int64_t count,
+                             uint8_t *dst) {
+    const size_t row = step * size, once = 16 / size;
+    size_t g = 0;
+    for (; g + once <= (size_t)count; g += once)
+        by->numbers((int)size, src + g * size, row, dst + g * LQ_BAND * size);
+    for (; g < (size_t)count; g++)
+        for (size_t r = 0; r < LQ_BAND; r++) memcpy(dst + (g * LQ_BAND + r) * size, src + r * row + g * size, size);
 }
 
 // The band that has all its rows: its scales, unless several rows share them, and its zero points.
-static void sides_to_x86(const lq_weight *w, const lq_laid *from, int64_t band, const lq_laid *to, lq_weight_out dst,
-                         int64_t at) {
+static void sides_to_x86(const turn *by, const lq_weight *w, const lq_laid *from, int64_t band, const lq_laid *to,
+                         lq_weight_out dst, int64_t at) {
     const size_t groups = (size_t)to->groups, first = (size_t)band * LQ_BAND, put = (size_t)at * LQ_BAND * groups;
     const uint8_t *src = (const uint8_t *)w->scale + first * groups * to->scale_size;
     uint8_t *scale = (uint8_t *)dst.scale + put * to->scale_size, zeros[LQ_BAND][LQ_PIECE];
     switch (to->rows > 1 ? 0 : to->scale_size) {
-    case 4: band_turn(4, src, groups, to->groups, scale); break;
-    case 2: band_turn(2, src, groups, to->groups, scale); break;
-    case 1: band_turn(1, src, groups, to->groups, scale);
+    case 4: band_turn(by, 4, src, groups, to->groups, scale); break;
+    case 2: band_turn(by, 2, src, groups, to->groups, scale); break;
+    case 1: band_turn(by, 1, src, groups, to->groups, scale);
     }
     for (int64_t g = 0; w->type.asym && g < to->groups; g += LQ_PIECE) {
         const int64_t count = least(to->groups - g, LQ_PIECE);
         const uint8_t *zero = w->zero + first * from->zero_bytes + (size_t)(g * to->bits / 8);
         for (size_t r = 0; r < LQ_BAND; r++) any_get(zero + r * from->zero_bytes, to->bits, count, zeros[r]);
-        band_turn(1, zeros, LQ_PIECE, count, (uint8_t *)dst.zero + put + (size_t)g * LQ_BAND);
+        band_turn(by, 1, zeros[0], LQ_PIECE, count, (uint8_t *)dst.zero + put + (size_t)g * LQ_BAND);
     }
 }
 
@@ -445,9 +444,10 @@ static void sides_to_x86(const lq_weight *w, const lq_laid *from, int64_t band, 
 void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight_out dst, int64_t at) {
     const lq_wtype *t = &w->type;
     const lq_laid from = lq_laid_of(w->layout, t, w->n, w->k);
-    const bool straight = w->layout == LQ_ANY && to->layout == LQ_X86 && (band + 1) * LQ_BAND <= w->n;
+    const int way = to->way ? to->way : lq_turn_ways();
+    const bool straight = way && w->layout == LQ_ANY && to->layout == LQ_X86 && (band + 1) * LQ_BAND <= w->n;
     uint8_t none[LQ_BAND];
-    if (straight) sides_to_x86(w, &from, band, to, dst, at);
+    if (straight) sides_to_x86(&turns[way - 1], w, &from, band, to, dst, at);
     for (int r = 0; r < LQ_BAND; r++) {
         const int64_t row = band * LQ_BAND + r;
         none[r] = t->kind != LQ_W_INT ? 0 : !t->asym ? (uint8_t)(1 << (t->bits - 1))
@@ -456,13 +456,14 @@ void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight
         if (to->rows == 1) scales_pack(w, &from, row, to, dst.scale, at * LQ_BAND + r);
         if (t->asym) zeros_pack(w, &from, row, to, dst.zero, at * LQ_BAND + r);
     }
-    for (int64_t first = 0; first < to->wide; first += LQ_PIECE) {
-        if (straight && first + LQ_PIECE <= w->k) {
-            const uint8_t *src = (const uint8_t *)w->q + (size_t)(band * LQ_BAND) * from.row_bytes;
-            src += (size_t)first * (size_t)to->bits / 8;
-            BY_BITS(to->bits, piece_to_x86, src, from.row_bytes, (uint8_t *)dst.q + place(to, at * LQ_BAND, first))
-            continue;
-        }
+    int64_t first = 0;
+    if (straight) {
+        const uint8_t *src = (const uint8_t *)w->q + (size_t)(band * LQ_BAND) * from.row_bytes;
+        const int64_t whole = w->k / LQ_PIECE;
+        turns[way - 1].pieces(to->bits, src, from.row_bytes, whole, (uint8_t *)dst.q + place(to, at * LQ_BAND, 0));
+        first = whole * LQ_PIECE;
+    }
+    for (; first < to->wide; first += LQ_PIECE) {
         for (int g = 0; g < 8; g++) {
             const int64_t row = band * LQ_BAND + g;
             lq_piece p;

@@ -14,6 +14,7 @@ typedef uint8_t lq_piece[2][LQ_PIECE]; // a code per byte
 typedef struct lq_laid {
     lq_layout layout;
     int bits, rows;                           // of the type; rows is never 0
+    int way;                                  // from any to x86: 0, this machine's best, or which of lq_turn_ways()
     int64_t n, k, wide, groups;               // wide: k with its padding
     size_t row_bytes, zero_bytes, scale_size; // of a row in layout any; of one scale
 } lq_laid;
@@ -39,4 +40,6 @@ typedef struct lq_weight_out { void *q, *scale, *zero; } lq_weight_out; // buffe
 // The LQ_BAND rows `band` become rows 16 * at .. of `to`, padding included. Scales that several rows of `to` share are
 // left alone.
 void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight_out dst, int64_t at);
+// From any to x86 there are ways of several instruction sets, with equal bytes; so many this machine has, best last.
+int lq_turn_ways(void);
 #endif

@@ -13,16 +13,20 @@ bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k) {
     return lq_layout_sizes(layout, t, n, k, &size);
 }
 
+enum { TASK = 1 << 16 }; // bytes of codes in about
+
 typedef struct pack_job {
     const lq_weight *w;
     lq_weight_out dst;
     lq_laid to;
+    int64_t bands, each; // of a task
 } pack_job;
 
-static void band_task(void *arg, int task, int worker) {
+static void bands_task(void *arg, int task, int worker) {
     (void)worker;
     const pack_job *j = arg;
-    lq_band_pack(j->w, task, &j->to, j->dst, task);
+    const int64_t first = task * j->each, end = first + j->each < j->bands ? first + j->each : j->bands;
+    for (int64_t b = first; b < end; b++) lq_band_pack(j->w, b, &j->to, j->dst, b);
 }
 
 void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *pool) {
@@ -34,9 +38,12 @@ void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *poo
     if ((same && size.scale) || src->type.rows > 1) memcpy(dst.scale, src->scale, size.scale); // of one order in all
     if (same) return;
     pack_job j = {.w = src, .dst = dst, .to = lq_laid_of(to, &src->type, src->n, src->k)};
-    const int bands = (int)((lq_laid_rows(to, src->n) + LQ_BAND - 1) / LQ_BAND);
-    if (pool) lq_pool_run(pool, band_task, &j, bands);
-    else for (int t = 0; t < bands; t++) band_task(&j, t, 0);
+    const int64_t row = (int64_t)j.to.row_bytes + 1;
+    j.bands = (lq_laid_rows(to, src->n) + LQ_BAND - 1) / LQ_BAND;
+    j.each = TASK / LQ_BAND / row + 1;
+    const int tasks = (int)((j.bands + j.each - 1) / j.each);
+    if (pool) lq_pool_run(pool, bands_task, &j, tasks);
+    else for (int t = 0; t < tasks; t++) bands_task(&j, t, 0);
 }
 
 // What codes of one group mean, before the scale.

@@ -32,11 +32,12 @@ static void huge_pages(char *p, size_t bytes) {
 #endif
 }
 
-// calloc knows which memory is fresh from the system and does not write to it. What it gave stands
+// calloc knows which memory is fresh from the system and does not write to it. (Much of it begins at a border of large
+// pages, so that all but its end has such.) What it gave stands
 // right before what is handed out.
 static bool cpu_alloc(lq_dev *d, size_t bytes, void **out, lq_err *err) {
     (void)d;
-    const size_t border = bytes >= LARGE ? PAGE : BORDER;
+    const size_t border = bytes >= HUGE_PAGE ? HUGE_PAGE : bytes >= LARGE ? PAGE : BORDER;
     size_t room;
     char *base = lq_add_size(bytes, border + sizeof(void *), &room) ? calloc(1, room) : NULL;
     *out = NULL;

@@ -56,6 +56,29 @@ static void fill(parts *p) {
     for (size_t i = 0; i < p->size.scale; i++) ((uint8_t *)p->scale)[i] = (uint8_t)(rnd() >> 30 & 0x3f);
 }
 
+// Each way from any to x86 that this machine has, to where a line of memory begins and to where none does.
+static bool ways_same(const parts *any, const parts *x86) {
+    bool same = true;
+    const lq_weight_size *size = &x86->size;
+    uint8_t *q = aligned_alloc(64, (size->q + 127) / 64 * 64);
+    parts got = parts_of(LQ_X86, &any->w.type, any->w.n, any->w.k);
+    for (int way = 1; way <= lq_turn_ways(); way++)
+        for (size_t off = 0; off <= 16; off += 16) {
+            lq_laid to = lq_laid_of(LQ_X86, &any->w.type, any->w.n, any->w.k);
+            to.way = way;
+            memset(q, 0xEE, (size->q + 127) / 64 * 64);
+            memset(got.scale, 0xEE, size->scale);
+            if (any->w.type.rows > 1) memcpy(got.scale, any->scale, size->scale);
+            for (int64_t b = 0; b * LQ_BAND < any->w.n; b++)
+                lq_band_pack(&any->w, b, &to, (lq_weight_out){q + off, got.scale, got.zero}, b);
+            memcpy(got.q, q + off, size->q);
+            same &= parts_same(&got, x86) && q[off + size->q] == 0xEE && (!off || q[off - 1] == 0xEE);
+        }
+    parts_free(&got);
+    free(q);
+    return same;
+}
+
 static void test_type(lq_wtype t, int64_t n, int64_t k, lq_pool *pool) {
     char name[64];
     lq_wtype_name(&t, name, sizeof name);
@@ -65,6 +88,7 @@ static void test_type(lq_wtype t, int64_t n, int64_t k, lq_pool *pool) {
     lq_pack(&any.w, LQ_X86, (lq_weight_out){x86.q, x86.scale, x86.zero}, pool);
     lq_pack(&x86.w, LQ_ANY, (lq_weight_out){back.q, back.scale, back.zero}, NULL);
     lq_pack(&back.w, LQ_X86, (lq_weight_out){again.q, again.scale, again.zero}, NULL);
+    CHECK(ways_same(&any, &x86), "%s %lld x %lld: a way to x86 has other bytes", name, (long long)n, (long long)k);
     CHECK(parts_same(&any, &back), "%s %lld x %lld: any -> x86 -> any", name, (long long)n, (long long)k);
     CHECK(parts_same(&x86, &again), "%s %lld x %lld: x86 -> any -> x86", name, (long long)n, (long long)k);
     float *a = malloc((size_t)k * 4), *b = malloc((size_t)k * 4);
