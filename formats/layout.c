@@ -365,7 +365,7 @@ typedef struct turn {
 } turn;
 
 #if defined(__x86_64__)
-enum { AHEAD = 256 }; // bytes of a row that are asked for before they are read
+enum { AHEAD = 512 }; // bytes of a row that are asked for before they are read
 
 #define LANES 1
 #define TARGET

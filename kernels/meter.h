@@ -16,13 +16,14 @@ double lq_meter_peak(lq_dev *d, lq_dtype act);
 enum { LQ_METER_MOST = 100 }; // repetitions
 // One row of lq_ukrs[] on one type, one shape and one height: each repetition timed between two plain reads of as many
 // bytes, which lie elsewhere, and two runs of the bare instruction; the better of each two. On one thread all times are
-// that thread's own.
+// that thread's own. Behind them come lines of lq_pack, from layout any to the device's: without rows of activations,
+// and bytes are those that it reads and those that it writes.
 typedef struct lq_meter_line {
     const char *kernel;
     char type[64];        // of the weight
     int64_t n, k;         // of a matrix
-    int rows;             // of activations
-    size_t bytes;         // of a matrix
+    int rows;             // of activations; 0: lq_pack
+    size_t bytes;         // of a matrix; of lq_pack twice as many
     int count;            // repetitions
     double seconds[LQ_METER_MOST]; // of one matrix
     double read[LQ_METER_MOST];    // bytes a second

@@ -158,7 +158,7 @@ static kernel_figures kernel_figures_of(const lq_meter_line *l) {
         of_peak.at[i] = over(macs / l->seconds[i], l->peak[i]);
     }
     const figures took = figures_of(seconds);
-    return (kernel_figures){took, (double)l->bytes / took.median, macs / took.median, median(of_read),
+    return (kernel_figures){took, (double)l->bytes / took.median, l->rows ? macs / took.median : NAN, median(of_read),
                             median(of_peak)};
 }
 
@@ -336,7 +336,7 @@ static void kernel_cells(const lq_bench *b, const lq_bench_line *from, cells *c)
     cell_text(c, "kernel", l->kernel);
     cell_text(c, "type", l->type);
     snprintf(cell(c, "n x k"), CELL, "%lld x %lld", (long long)l->n, (long long)l->k);
-    cell_number(c, "M", l->rows, "%.0f");
+    cell_number(c, "M", l->rows ? l->rows : NAN, "%.0f");
     if (b->threads.n > 1) cell_number(c, "threads", from->threads, "%.0f");
     cell_number(c, "ms", f.seconds.median * 1e3, "%.3f");
     cell_number(c, "GB/s", f.bytes_s * 1e-9, "%.2f");

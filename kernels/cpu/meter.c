@@ -222,6 +222,17 @@ static double matmuls(meter *m, int used, const lq_act *x, lq_mat y) {
     return seconds(m->of) - begin;
 }
 
+// From layout any to the device's, what a load waits for: each matrix to where half the arena on one lies.
+static double packs(meter *m, int used) {
+    const double begin = seconds(m->of);
+    for (int i = 0; i < used; i++, m->a.next = (m->a.next + 1) % m->a.count) {
+        const lq_weight *from = &m->a.w[m->a.next], *to = &m->a.w[(m->a.next + m->a.count / 2) % m->a.count];
+        const lq_weight_out out = {(void *)(uintptr_t)to->q, (void *)(uintptr_t)to->scale, (void *)(uintptr_t)to->zero};
+        lq_pack(from, m->d->layout, out, m->d->pool);
+    }
+    return seconds(m->of) - begin;
+}
+
 // Bytes a second of a read of as many matrices as a repetition takes, from those that are next but one turn.
 static double read_rate(meter *m, int used) {
     const int from = (m->a.next + used) % m->a.count, here = m->a.count - from < used ? m->a.count - from : used;
@@ -230,16 +241,17 @@ static double read_rate(meter *m, int used) {
     return (double)used * (double)m->a.one / read_seconds(m->d, s, 2, m->of);
 }
 
+// u NULL: lq_pack.
 static void time_line(meter *m, const lq_ukr *u, const lq_act *x, lq_mat y, lq_meter_line *line) {
-    const peak_kind kind = kind_of(u->needs, u->act);
+    const peak_kind kind = u ? kind_of(u->needs, u->act) : NONE;
     const double macs = (double)line->n * (double)line->k * line->rows;
-    double used_most = (kind == NONE ? SLOW_MACS : MACS) / macs;
+    double used_most = u ? (kind == NONE ? SLOW_MACS : MACS) / macs : INFINITY;
     if (used_most > ceil((double)SLICE / (double)m->a.one)) used_most = ceil((double)SLICE / (double)m->a.one);
     const int used = used_most > m->a.count ? m->a.count : used_most < 1 ? 1 : (int)used_most;
     // The first time warms up and does not count, unless it took so long that there is nothing left to warm.
     for (int i = -1; i < m->o->repeats; i++) {
         const double read = read_rate(m, used), peak = peak_of(m->d, kind, m->of);
-        const double took = matmuls(m, used, x, y);
+        const double took = u ? matmuls(m, used, x, y) : packs(m, used);
         if (i < 0 && took < 0.5) continue;
         line->read[line->count] = fmax(read, read_rate(m, used));
         line->peak[line->count] = fmax(peak, peak_of(m->d, kind, m->of));
@@ -282,6 +294,8 @@ static bool measure_line(meter *m, const lq_ukr *u, const lq_wtype *t, int64_t n
 }
 
 // --- all of them ---
+
+#define PACK "lq_pack"
 
 enum { FP4 = 1, NF4 = 2 /* 1 + their rows of lq_codebooks[] */ };
 static const lq_wtype types[] = {
@@ -362,7 +376,31 @@ static bool measure_all(meter *m, lq_err *err) {
     return done;
 }
 
+// Where the two layouts have as many bytes, which is so for rows and columns of a model.
+static bool measure_packs(meter *m, lq_err *err) {
+    const int count = m->o->count ? m->o->count : (int)(sizeof shapes / sizeof *shapes);
+    const lq_meter_shape *s = m->o->count ? m->o->shapes : shapes;
+    bool go = m->d->layout != LQ_ANY;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int i = 0; go && i < count; i++) {
+            lq_weight_size here, there;
+            if (types[t].act.elem != LQ_F32 || !lq_pack_has(m->d->layout, &types[t], s[i].n, s[i].k)) continue;
+            if (!arena_make(&m->a, &types[t], LQ_ANY, s[i].n, s[i].k))
+                return lq_fail(err, LQ_E_MEMORY, "no memory to time " PACK);
+            const lq_weight *w = &m->a.w[0];
+            if (!lq_pack_sizes(LQ_ANY, &types[t], w->n, w->k, &here) ||
+                !lq_pack_sizes(m->d->layout, &types[t], w->n, w->k, &there) || memcmp(&here, &there, sizeof here))
+                continue;
+            lq_meter_line line = {.kernel = PACK, .n = w->n, .k = w->k, .bytes = 2 * m->a.one};
+            lq_wtype_name(&types[t], line.type, sizeof line.type);
+            time_line(m, NULL, NULL, (lq_mat){0}, &line);
+            go = m->o->on(m->o->arg, &line);
+        }
+    return true;
+}
+
 bool lq_meter_known(const char *name) {
+    if (strstr(PACK, name)) return true;
     for (int i = 0; i < lq_ukr_count; i++)
         if (strstr(lq_ukrs[i].name, name)) return true;
     return false;
@@ -381,6 +419,7 @@ bool lq_meter_kernels(const lq_meter_opts *o, lq_err *err) {
     m.a.p = p;
     for (int i = 0; i < 256; i++) m.a.table[i] = (float)(i - 8) / 8;
     if (done) done = measure_all(&m, err);
+    if (done && (!o->name || strstr(PACK, o->name))) done = measure_packs(&m, err);
     free(m.a.w);
     free(p);
     lq_dev_close(m.d);

@@ -191,6 +191,10 @@ def test_kernels():
         check(got == [(n, k, m) for n, k in ((5632, 2048), (2048, 5632)) for m in (1, 4, 16, 128, 512)], "a set of shapes of its own", got)
         out = run("--kernels", "matmul_f32_f32_fp8any", demo, "-r", "1", "-q", "--json")  # f32 ones, though this CPU may multiply bf16
         check(out.returncode == 0 and any("act e4m3" in r["type"] for r in json.loads(out.stdout)["kernels"]), "kernels of 8-bit floats", out.stderr)
+    if isas > 1:
+        rows = json.loads(run("--kernels", "lq_pack", demo, "-r", "2", "-q", "--json").stdout)["kernels"]
+        check({(r["kernel"], r["rows"]) for r in rows} == {("lq_pack", 0)} and {"int4 g128 sym f16", "nf4 g64 f16"} <= {r["type"] for r in rows} and
+              all(near(r["bytes_s"], r["weight_bytes"] / r["seconds"]) and r["weight_bytes"] > r["n"] * r["k"] * 2 // 4 for r in rows), "what a load waits for", rows)
     out = run("--kernels", "f32_f16any", model, "--isa", "c", "-r", "1", "-t", "1", "-q", "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(out.stdout)))
     check({r["kernel"] for r in rows} == {"lq_matmul_f32_f32_f16any_c"} and {r["threads"] for r in rows} == {"1"}, "no better than --isa", rows[:1])
