@@ -279,5 +279,7 @@ bool lq_bench_kernels(lq_bench *b, lq_err *err) {
         if (!k.memory) return lq_fail(err, LQ_E_MEMORY, "no memory for the results");
         if (lq_input_stopped()) return lq_fail(err, LQ_E_CANCELLED, "stopped");
     }
-    return true;
+    if (b->line_count) return true;
+    return lq_fail(err, LQ_E_UNSUPPORTED, "--kernels %s: none of them runs %s%s", b->name,
+                   b->opts.isa ? "with --isa " : "on this CPU", b->opts.isa ? b->opts.isa : "");
 }
