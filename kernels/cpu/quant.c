@@ -157,6 +157,24 @@ void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int wor
     if (a->halves) memset((uint16_t *)a->q + (size_t)row * a->q_row + k, 0, (a->q_row - (size_t)k) * sizeof(uint16_t));
 }
 
+int lq_cpu_act_part(const lq_mat *y, const lq_act *a) {
+    if (!a) return 16;
+    if (a->smooth || a->perm || a->outliers || (a->x.p && a->x.p != y->p)) return 0;
+    if (a->type.elem == LQ_F32 || a->type.elem == LQ_BF16) return 16;
+    return a->type.elem == LQ_I8 && a->type.group == (int)a->q_row && !a->type.fixed ? a->type.group : 0;
+}
+
+void lq_cpu_part_act(const lq_dev *d, const float *x, lq_act *a, int row, int first, int end) {
+    if (!a || a->type.elem == LQ_F32) return;
+    if (a->type.elem == LQ_I8) {
+        lq_cpu_of(d)->q8->row(x + first, end - first, a, row, first / (int)a->q_row);
+        return;
+    }
+    uint16_t *q = (uint16_t *)a->q + (size_t)row * a->q_row;
+    lq_dtypes[LQ_BF16].from_f32(x + first, q + first, (size_t)(end - first));
+    if (end == a->x.cols) memset(q + end, 0, (a->q_row - (size_t)end) * sizeof *q);
+}
+
 // --- the slot ---
 
 typedef struct quant_job { lq_dev *d; const lq_quant_args *a; int rows; /* of a task */ } quant_job;

@@ -254,6 +254,8 @@ static void check_forms(lq_dev *dev) {
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
         for (int way = 0; way < 8; way++)
             check_form(dev, forms[f].t, forms[f].group, way % 3 + 1, way % 2 ? 389 : 256, way);
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) // a row that several threads make, where they may
+        check_form(dev, forms[f].t, forms[f].group, 1, 3333, 0);
     check_form(dev, (lq_atype){.elem = LQ_I8}, 0, 2, 100000, 2); // more columns than a worker has scratch for
     check_form(dev, (lq_atype){.elem = LQ_E4M3}, 0, 2, 100000, 6);
 }
@@ -595,6 +597,21 @@ void check_rough(void) {
     }
 }
 
+// One row's form out of glu, which several threads make, against quant's.
+static void check_glu_parts(lq_dev *dev, const lq_weight *w) {
+    const lq_mat gate = ck_mat(1, (int)w->k, 3), y = ck_mat(1, (int)w->k, 0);
+    const size_t bytes = lq_act_bytes(dev, w, 1);
+    void *pa = ck_buf(bytes, 0), *pb = ck_buf(bytes, 0);
+    lq_act a = {.x = y}, b = {.x = y};
+    lq_act_bind(dev, &a, w, 1, pa);
+    lq_act_bind(dev, &b, w, 1, pb);
+    memset(pa, 0xEE, bytes);
+    memset(pb, 0xEE, bytes);
+    dev->ops.glu(dev, &(lq_glu_args){.gate = gate, .up = y, .y = y, .act = &a});
+    dev->ops.quant(dev, &(lq_quant_args){.x = y, .act = &b});
+    CHECK(!memcmp(pa, pb, bytes), "%s %lld columns: the act of glu differs from quant of y", dev->isa, (long long)w->k);
+}
+
 // What a device with bf16 has beside the rest: its rows, activations that are what a converter of one number makes of
 // x, and products of matrices and experts.
 void check_bf16(lq_dev *ref, lq_dev *dev) {
@@ -615,6 +632,11 @@ void check_bf16(lq_dev *ref, lq_dev *dev) {
     };
     const lq_wtype t = halved[0];
     const lq_weight w = ck_weight(&t, 5, K, 0);
+    for (size_t i = 0; i < sizeof halved / sizeof *halved; i++)
+        for (int64_t k = 3333; k <= 4096; k += 4096 - 3333) {
+            const lq_weight wide = ck_weight(&halved[i], 5, k, 0);
+            check_glu_parts(dev, &wide);
+        }
     const lq_mat x = ck_mat(ROWS, K, 3);
     lq_act a = {.x = x};
     lq_act_bind(dev, &a, &w, ROWS, ck_buf(lq_act_bytes(dev, &w, ROWS), 0));

@@ -1,6 +1,7 @@
 // ops_vec.h: norm, rope, glu, scale, add, mix and the passes of sample for the ISA this is compiled for. Owns nothing.
 //
-// As in ref.c a row is one task. Sums are f64 in VEC lanes (column mod VEC), which are added at the end in order.
+// As in ref.c a row is one task, but glu of few rows has several. Sums are f64 in VEC lanes (column mod VEC), which are
+// added at the end in order.
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/slots.h"
 #include "kernels/cpu/x86/unroll.h"
@@ -13,7 +14,7 @@
 #define norm_row NAME(norm_row)
 #define heads_rotate NAME(heads_rotate)
 #define rope_row NAME(rope_row)
-#define glu_row NAME(glu_row)
+#define glu_part NAME(glu_part)
 #define scale_row NAME(scale_row)
 #define add_row NAME(add_row)
 #define mix_row NAME(mix_row)
@@ -153,10 +154,12 @@ INLINE vf xielu(const lq_glu_args *a, vf x) {
     return vf_pick(vf_less(vf_zero(), x), vf_fma(vf_mul(vf_set(a->alpha), x), x, line), low);
 }
 
-INLINE void glu_cols(const lq_unary fn, const lq_glu_args *a, const float *gate, const float *up, float *y) {
+INLINE void glu_cols(const lq_unary fn, const lq_glu_args *a, int row, int first, int end) {
+    const float *gate = lq_mat_row(&a->gate, row), *up = a->up.p ? lq_mat_row(&a->up, row) : NULL;
+    float *y = lq_mat_row(&a->y, row);
     vf alpha = vf_set(a->alpha != 0 ? a->alpha : 1.0f), most = vf_set(a->clamp), add = vf_set(a->up_add);
-    for (int i = 0; i < a->y.cols; i += VEC) {
-        vm k = vm_first(a->y.cols - i);
+    for (int i = first; i < end; i += VEC) {
+        vm k = vm_first(end - i);
         vf g = vf_load_m(k, gate + i), u = up ? vf_load_m(k, up + i) : vf_zero();
         if (a->clamp != 0) {
             g = vf_min(most, g);
@@ -167,26 +170,39 @@ INLINE void glu_cols(const lq_unary fn, const lq_glu_args *a, const float *gate,
     }
 }
 
-static void glu_row(void *arg, int row, int worker) {
-    const job *j = arg;
+// Of few rows each is done in parts: columns, a whole row where that has to be.
+enum { GLU_PART = 1024 };
+typedef struct glu_job { lq_dev *d; const lq_glu_args *a; int parts, cols; } glu_job;
+
+static void glu_part(void *arg, int task, int worker) {
+    const glu_job *j = arg;
     const lq_glu_args *a = j->a;
-    (void)worker;
-    const float *gate = lq_mat_row(&a->gate, row), *up = a->up.p ? lq_mat_row(&a->up, row) : NULL;
-    float *y = lq_mat_row(&a->y, row);
+    const int row = task / j->parts, first = task % j->parts * j->cols;
+    const int end = a->y.cols - first < j->cols ? a->y.cols : first + j->cols;
     switch (a->fn) {
-    case LQ_SILU: glu_cols(LQ_SILU, a, gate, up, y); break;
-    case LQ_GELU: glu_cols(LQ_GELU, a, gate, up, y); break;
-    case LQ_GELU_TANH: glu_cols(LQ_GELU_TANH, a, gate, up, y); break;
-    case LQ_RELU: glu_cols(LQ_RELU, a, gate, up, y); break;
-    case LQ_RELU2: glu_cols(LQ_RELU2, a, gate, up, y); break;
-    case LQ_SIGMOID: glu_cols(LQ_SIGMOID, a, gate, up, y); break;
-    case LQ_TANH: glu_cols(LQ_TANH, a, gate, up, y); break;
-    case LQ_XIELU: glu_cols(LQ_XIELU, a, gate, up, y); break;
+    case LQ_SILU: glu_cols(LQ_SILU, a, row, first, end); break;
+    case LQ_GELU: glu_cols(LQ_GELU, a, row, first, end); break;
+    case LQ_GELU_TANH: glu_cols(LQ_GELU_TANH, a, row, first, end); break;
+    case LQ_RELU: glu_cols(LQ_RELU, a, row, first, end); break;
+    case LQ_RELU2: glu_cols(LQ_RELU2, a, row, first, end); break;
+    case LQ_SIGMOID: glu_cols(LQ_SIGMOID, a, row, first, end); break;
+    case LQ_TANH: glu_cols(LQ_TANH, a, row, first, end); break;
+    case LQ_XIELU: glu_cols(LQ_XIELU, a, row, first, end); break;
     }
-    lq_cpu_row_act(j->d, y, a->act, row, worker);
+    if (j->parts > 1) lq_cpu_part_act(j->d, lq_mat_row(&a->y, row), a->act, row, first, end);
+    else lq_cpu_row_act(j->d, lq_mat_row(&a->y, row), a->act, row, worker);
 }
 
-static void NAME(glu)(lq_dev *d, const lq_glu_args *a) { rows_run(d, glu_row, a, a->y.rows); }
+static void NAME(glu)(lq_dev *d, const lq_glu_args *a) {
+    const int threads = lq_pool_threads(d->pool), unit = lq_cpu_act_part(&a->y, a->act);
+    const int rows = a->y.rows > 0 ? a->y.rows : 1, wanted = threads / rows, most = a->y.cols / GLU_PART;
+    glu_job j = {.d = d, .a = a, .parts = unit ? wanted < most ? wanted : most : 1, .cols = a->y.cols};
+    if (j.parts > 1) {
+        j.cols = ((a->y.cols + j.parts - 1) / j.parts + unit - 1) / unit * unit;
+        j.parts = (a->y.cols + j.cols - 1) / j.cols;
+    } else j.parts = 1;
+    lq_pool_run(d->pool, glu_part, &j, a->y.rows * j.parts);
+}
 
 // --- scale, add, mix ---
 
