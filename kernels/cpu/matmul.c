@@ -8,7 +8,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8 /* of int8 products */, RUN_ROWS = 64 /* of others */, RUN_MOST = 1024,
+enum { RUN_BYTES = 64 * 1024, RUN_TILES = 8 /* of int8 products */, RUN_ROWS = 64 /* of others */,
+      HALF_ROWS = 256 /* of bf16 */, SHARES = 4 /* runs of a thread */, RUN_MOST = 1024,
       RUN_STREAMS = 4 /* tiles that a kernel reads side by side */, THIN_ROWS = 64, DEQUANT_ROWS = 32, MOE_MATS = 2,
       APART_ROWS = 32, APART_COLS = 64 };
 
@@ -308,12 +309,20 @@ static size_t tile_bytes(const lq_weight *w, const lq_ukr *u) {
                                                        : (size_t)w->type.bits) / 8 + 1;
 }
 
+// Of products of bf16, which read a band of x from afar for each run: larger ones, if every worker has some.
+static int64_t half_run(const lq_dev *d, const lq_weight *w) {
+    int64_t rows = HALF_ROWS;
+    while (rows > RUN_ROWS && w->n < rows * SHARES * lq_pool_threads(d->pool)) rows /= 2;
+    return rows;
+}
+
 // Memory bound: runs of about RUN_BYTES. Compute bound: a few register blocks.
 static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act, int rows, int64_t rough, int first) {
     p->w = w;
     p->u = lq_ukr_find(d, w, act);
     p->tiles = (w->n + p->u->tile_n - 1) / p->u->tile_n;
-    p->run = act == LQ_I8 || p->u->many ? RUN_TILES : RUN_ROWS / p->u->tile_n;
+    p->run = act == LQ_I8 || p->u->many ? RUN_TILES
+        : (act == LQ_BF16 ? half_run(d, w) : RUN_ROWS) / p->u->tile_n;
     if (rows <= THIN_ROWS) p->run = RUN_STREAMS * (1 + (int64_t)(RUN_BYTES / RUN_STREAMS / tile_bytes(w, p->u)));
     if (p->run > RUN_MOST) p->run = RUN_MOST;
     if (rough) p->run = rough / p->u->tile_n;

@@ -9,7 +9,8 @@
 #include "kernels/cpu/x86/vec.h"
 
 enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, BAND = 96, SPAN = 8 /* cuts */,
-       SOON = 512 /* columns */ };
+       SOON = 512 /* columns */, MANY = 8,
+       ASKING = 2 };
 
 typedef struct area { // of one call
     const uint16_t *w, *x;
@@ -57,7 +58,7 @@ static void one(const area *a, int64_t n, int m) {
 
 // A cut of the next tile, asked for line by line while this one is computed with: one row behind the other, as memory
 // likes it. A processor that has its hands full forgets what it is asked for, so every block of rows asks for all of it
-// again, and for its own tile's lines shortly before their turn.
+// again, and for its own tile's lines shortly before their turn. Of more than MANY blocks only the first ASKING do.
 typedef struct lines { const char *p; size_t row, left, all; } lines; // left: steps of the row at p
 
 static lines lines_of(const area *a, int64_t n, int64_t k, int len) { // of the tile behind that of n, or its own
@@ -75,7 +76,7 @@ INLINE void lines_ask(lines *l) {
 }
 
 // A tile against M rows over one cut. Rows behind the last weight repeat it and are not stored.
-INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int M) {
+INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int M, const bool asks) {
     lines next = lines_of(a, n, k, len);
     const uint16_t *w[TILE], *x[TALL];
     __m512 s[TILE][TALL];
@@ -86,8 +87,10 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
     for (; j + PAIRS <= len; j += PAIRS) {
         __m512bh v[TILE];
         EACH (int r = 0; r < TILE; r++) v[r] = load(w[r] + j);
-        lines_ask(&next);
-        EACH (int r = 0; r < TILE; r++) _mm_prefetch((const char *)(w[r] + j + SOON), _MM_HINT_T1);
+        if (asks) {
+            lines_ask(&next);
+            EACH (int r = 0; r < TILE; r++) _mm_prefetch((const char *)(w[r] + j + SOON), _MM_HINT_T1);
+        }
         EACH (int i = 0; i < M; i++) {
             const __m512bh u = load(x[i] + j);
             EACH (int r = 0; r < TILE; r++) s[r][i] = _mm512_dpbf16_ps(s[r][i], v[r], u);
@@ -103,12 +106,14 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
 }
 
 typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len);
-#define BLOCK(M)                                                                \
-    static void block##M(const area *a, int64_t n, int m, int64_t k, int len) { \
-        block(a, n, m, k, len, M);                                              \
+#define BLOCK(NAME, M, ASKS)                                                   \
+    static void NAME(const area *a, int64_t n, int m, int64_t k, int len) { \
+        block(a, n, m, k, len, M, ASKS);                                    \
     }
-BLOCK(2) BLOCK(3) BLOCK(4) BLOCK(5) BLOCK(6)
-static block_fn *const blocks[] = {block2, block3, block4, block5, block6};
+BLOCK(block2, 2, true) BLOCK(block3, 3, true) BLOCK(block4, 4, true) BLOCK(block5, 5, true) BLOCK(block6, 6, true)
+BLOCK(quiet4, 4, false) BLOCK(quiet5, 5, false) BLOCK(quiet6, 6, false)
+static block_fn *const blocks[2][TALL - 1] = {{block2, block3, block4, block5, block6},
+                                              {block2, block3, quiet4, quiet5, quiet6}};
 
 // A band of two rows and more: a tile's cut stays in L1 for all of them, theirs in L2.
 static void band(const area *a, int64_t t0, int64_t t1, int m0, int m1) {
@@ -118,7 +123,7 @@ static void band(const area *a, int64_t t0, int64_t t1, int m0, int m1) {
         for (int64_t t = t0; t < t1; t++)
             for (int p = 0, m = m0, tall; p < parts; p++, m += tall) {
                 tall = (m1 - m + parts - p - 1) / (parts - p);
-                blocks[tall - 2](a, t * TILE, m, k, len);
+                blocks[parts > MANY && p >= ASKING][tall - 2](a, t * TILE, m, k, len);
             }
     }
 }
