@@ -196,7 +196,7 @@ def test_kernels():
         check({(r["kernel"], r["rows"]) for r in rows} == {("lq_pack", 0)} and {"int4 g128 sym f16", "nf4 g64 f16"} <= {r["type"] for r in rows} and
               all(near(r["bytes_s"], r["weight_bytes"] / r["seconds"]) and r["weight_bytes"] > r["n"] * r["k"] * 2 // 4 for r in rows), "what a load waits for", rows)
     out = run("--kernels", "lq_pack", "--isa", "c")
-    check(out.returncode == 1 and not out.stdout and out.stderr.splitlines() == ["lq bench: --kernels lq_pack: none of them runs with --isa c"], "kernels that do not run here", out.stderr)
+    check(out.returncode == 1 and not out.stdout and out.stderr.splitlines() == ["lq: --kernels lq_pack: none of them runs with --isa c"], "kernels that do not run here", out.stderr)
     out = run("--kernels", "f32_f16any", model, "--isa", "c", "-r", "1", "-t", "1", "-q", "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(out.stdout)))
     check({r["kernel"] for r in rows} == {"lq_matmul_f32_f32_f16any_c"} and {r["threads"] for r in rows} == {"1"}, "no better than --isa", rows[:1])
