@@ -380,7 +380,8 @@ enum { AHEAD = 512 }; // bytes of a row that are asked for before they are read
 #define FN(name) name##_avx2
 #define OP(name) _mm256_##name
 #define LANE(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
-#define JOIN(p, step) _mm256_inserti128_si256(_mm256_castsi128_si256(LANE(p)), LANE((p) + (step)), 1)
+#define PAIR(p, step) _mm256_inserti128_si256(_mm256_castsi128_si256(LANE(p)), LANE((p) + (step)), 1)
+#define JOIN(p, step) PAIR(p, step)
 #define PAST(p, v) _mm256_stream_si256((__m256i *)(void *)(p), (__m256i)(v))
 #include "formats/turn_vec.h"
 
@@ -388,7 +389,6 @@ enum { AHEAD = 512 }; // bytes of a row that are asked for before they are read
 #define TARGET __attribute__((target("avx2,avx512f,avx512bw")))
 #define FN(name) name##_avx512
 #define OP(name) _mm512_##name
-#define PAIR(p, step) _mm256_inserti128_si256(_mm256_castsi128_si256(LANE(p)), LANE((p) + (step)), 1)
 #define JOIN(p, step) _mm512_inserti64x4(_mm512_castsi256_si512(PAIR(p, step)), PAIR((p) + 2 * (step), step), 1)
 #define PAST(p, v) _mm512_stream_si512((void *)(p), (__m512i)(v))
 #include "formats/turn_vec.h"
@@ -408,6 +408,12 @@ int lq_turn_ways(void) {
 static const turn turns[1];
 int lq_turn_ways(void) { return 0; }
 #endif
+
+// NULL: this machine has none.
+static const turn *turn_of(const lq_laid *to) {
+    const int way = to->way ? to->way : lq_turn_ways();
+    return way ? &turns[way - 1] : NULL;
+}
 
 // Columns of a band's rows, `step` elements each, to rows of its 16 elements.
 static inline void band_turn(const turn *by, const size_t size, const uint8_t *src, size_t step, int64_t count,
@@ -444,10 +450,10 @@ static void sides_to_x86(const turn *by, const lq_weight *w, const lq_laid *from
 void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight_out dst, int64_t at) {
     const lq_wtype *t = &w->type;
     const lq_laid from = lq_laid_of(w->layout, t, w->n, w->k);
-    const int way = to->way ? to->way : lq_turn_ways();
-    const bool straight = way && w->layout == LQ_ANY && to->layout == LQ_X86 && (band + 1) * LQ_BAND <= w->n;
+    const turn *by = turn_of(to);
+    const bool straight = by && w->layout == LQ_ANY && to->layout == LQ_X86 && (band + 1) * LQ_BAND <= w->n;
     uint8_t none[LQ_BAND];
-    if (straight) sides_to_x86(&turns[way - 1], w, &from, band, to, dst, at);
+    if (straight) sides_to_x86(by, w, &from, band, to, dst, at);
     for (int r = 0; r < LQ_BAND; r++) {
         const int64_t row = band * LQ_BAND + r;
         none[r] = t->kind != LQ_W_INT ? 0 : !t->asym ? (uint8_t)(1 << (t->bits - 1))
@@ -460,7 +466,7 @@ void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight
     if (straight) {
         const uint8_t *src = (const uint8_t *)w->q + (size_t)(band * LQ_BAND) * from.row_bytes;
         const int64_t whole = w->k / LQ_PIECE;
-        turns[way - 1].pieces(to->bits, src, from.row_bytes, whole, (uint8_t *)dst.q + place(to, at * LQ_BAND, 0));
+        by->pieces(to->bits, src, from.row_bytes, whole, (uint8_t *)dst.q + place(to, at * LQ_BAND, 0));
         first = whole * LQ_PIECE;
     }
     for (; first < to->wide; first += LQ_PIECE) {

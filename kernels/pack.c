@@ -13,8 +13,7 @@ bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k) {
     return lq_layout_sizes(layout, t, n, k, &size);
 }
 
-enum { TASK = 1 << 16,    // bytes of codes at least, about
-       SHARES = 8 };      // tasks of a thread at least, if there is so much to do
+enum { TASK = 1 << 16, SHARES = 8 }; // bytes of codes in any at least; tasks of a thread, where there are such
 
 typedef struct pack_job {
     const lq_weight *w;
@@ -39,10 +38,10 @@ void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *poo
     if ((same && size.scale) || src->type.rows > 1) memcpy(dst.scale, src->scale, size.scale); // of one order in all
     if (same) return;
     pack_job j = {.w = src, .dst = dst, .to = lq_laid_of(to, &src->type, src->n, src->k)};
-    const int64_t row = (int64_t)j.to.row_bytes + 1;
+    const int64_t band = LQ_BAND * (int64_t)j.to.row_bytes;
     j.bands = (lq_laid_rows(to, src->n) + LQ_BAND - 1) / LQ_BAND;
     j.each = j.bands / ((pool ? lq_pool_threads(pool) : 1) * SHARES);
-    if (j.each * LQ_BAND * row < TASK) j.each = TASK / LQ_BAND / row + 1;
+    if (j.each * band < TASK) j.each = TASK / band + 1;
     const int tasks = (int)((j.bands + j.each - 1) / j.each);
     if (pool) lq_pool_run(pool, bands_task, &j, tasks);
     else for (int t = 0; t < tasks; t++) bands_task(&j, t, 0);

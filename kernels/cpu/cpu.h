@@ -87,8 +87,8 @@ static inline void lq_rows_blank(const lq_rows *r, const lq_mat *y) {
 // What norm and glu do for their `act`, and quant for each row: `x` as row `row` of a, in the
 // scratch of `worker`. a NULL: nothing.
 void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int worker);
-// The same for columns first..end of a row, where each part can be made by itself: of how many columns' multiples such
-// parts are, 0: they cannot, as what makes a column asks for others. y: what the rows x are of.
+// The same for columns first..end of a row, x being those, where each part can be made by itself: of how many columns'
+// multiples such parts are, 0: they cannot, as what makes a column asks for others. y: what the rows are of.
 int lq_cpu_act_part(const lq_mat *y, const lq_act *a);
 void lq_cpu_part_act(const lq_dev *d, const float *x, lq_act *a, int row, int first, int end);
 #endif

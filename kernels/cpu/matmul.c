@@ -309,20 +309,20 @@ static size_t tile_bytes(const lq_weight *w, const lq_ukr *u) {
                                                        : (size_t)w->type.bits) / 8 + 1;
 }
 
-// Of products of bf16, which read a band of x from afar for each run: larger ones, if every worker has some.
-static int64_t half_run(const lq_dev *d, const lq_weight *w) {
-    int64_t rows = HALF_ROWS;
-    while (rows > RUN_ROWS && w->n < rows * SHARES * lq_pool_threads(d->pool)) rows /= 2;
-    return rows;
+// Weight rows of a run: `most`, or less where every worker would not have `each` of `all` rows' runs.
+static int64_t run_rows(const lq_dev *d, int64_t most, int64_t all, int each) {
+    while (most > RUN_ROWS && all < most * each * lq_pool_threads(d->pool)) most /= 2;
+    return most;
 }
 
-// Memory bound: runs of about RUN_BYTES. Compute bound: a few register blocks.
+// Memory bound: runs of about RUN_BYTES. Compute bound: a few register blocks; of bf16, which reads a band of x from
+// afar for each run, more.
 static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act, int rows, int64_t rough, int first) {
     p->w = w;
     p->u = lq_ukr_find(d, w, act);
     p->tiles = (w->n + p->u->tile_n - 1) / p->u->tile_n;
     p->run = act == LQ_I8 || p->u->many ? RUN_TILES
-        : (act == LQ_BF16 ? half_run(d, w) : RUN_ROWS) / p->u->tile_n;
+        : (act == LQ_BF16 ? run_rows(d, HALF_ROWS, w->n, SHARES) : RUN_ROWS) / p->u->tile_n;
     if (rows <= THIN_ROWS) p->run = RUN_STREAMS * (1 + (int64_t)(RUN_BYTES / RUN_STREAMS / tile_bytes(w, p->u)));
     if (p->run > RUN_MOST) p->run = RUN_MOST;
     if (rough) p->run = rough / p->u->tile_n;
@@ -330,12 +330,11 @@ static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act,
     return first + (int)((p->tiles + p->run - 1) / p->run);
 }
 
-// By tiles of bf16: a cut at a time, or less where every worker would not have two.
+// By tiles of bf16: a cut at a time.
 static int64_t rough_run(const lq_dev *d, const lq_matmul_args *a) {
-    int64_t rows = ROUGH_ROWS, all = 0;
+    int64_t all = 0;
     for (int i = 0; i < a->count; i++) all += a->w[i]->n;
-    while (rows > RUN_ROWS && all < rows * 2 * lq_pool_threads(d->pool)) rows /= 2;
-    return rows;
+    return run_rows(d, ROUGH_ROWS, all, 2);
 }
 
 // strips: of rows m0 .. m1 of an F32 `a`; NULL: as it is.

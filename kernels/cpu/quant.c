@@ -108,20 +108,37 @@ static void e4m3_span(source *s, const lq_cpu *c, int row, int j, int end, const
     }
 }
 
-static void bf16_row(source *s, int row, int k) {
-    uint16_t *q = (uint16_t *)s->a->q + (size_t)row * s->a->q_row;
-    for (int j = 0, stop; j < k; j = stop) {
-        stop = part_end(s, j, k);
-        lq_dtypes[LQ_BF16].from_f32(columns(s, j, stop - j), q + j, (size_t)(stop - j));
+// Columns that share a scale, if they have one.
+static int span_of(const lq_act *a) { return a->type.group ? a->type.group : a->x.cols; }
+
+// Each cell is made of its own columns alone.
+static bool by_cells(const lq_act *a) {
+    return a->type.elem == LQ_BF16 || (a->type.elem == LQ_I8 && span_of(a) == (int)a->q_row && !a->type.fixed);
+}
+
+void lq_cpu_part_act(const lq_dev *d, const float *x, lq_act *a, int row, int first, int end) {
+    if (!a || a->type.elem == LQ_F32) return;
+    if (a->type.elem == LQ_I8) {
+        lq_cpu_of(d)->q8->row(x, end - first, a, row, first / (int)a->q_row);
+        return;
     }
-    memset(q + k, 0, (s->a->q_row - (size_t)k) * sizeof *q);
+    uint16_t *q = (uint16_t *)a->q + (size_t)row * a->q_row;
+    lq_dtypes[LQ_BF16].from_f32(x, q + first, (size_t)(end - first));
+    if (end == a->x.cols) memset(q + end, 0, (a->q_row - (size_t)end) * sizeof *q);
+}
+
+int lq_cpu_act_part(const lq_mat *y, const lq_act *a) {
+    if (!a) return 16;
+    if (a->smooth || a->perm || a->outliers || (a->x.p && a->x.p != y->p)) return 0;
+    if (a->type.elem == LQ_F32) return 16;
+    return !by_cells(a) ? 0 : a->type.elem == LQ_I8 ? (int)a->q_row : 16;
 }
 
 void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int worker) {
     if (!a) return;
     const lq_cpu *c = d->self;
     const int k = a->x.cols, cell = a->type.elem == LQ_I8 ? (int)a->q_row : 16;
-    const int span = a->type.group ? a->type.group : k;
+    const int span = span_of(a);
     source s = {.a = a, .x = x, .v = lq_cpu_work(d, worker), .have = -1, .turn = a->smooth || a->perm,
                 .cut = a->outliers > 0};
     if (a->x.p && lq_mat_row(&a->x, row) != x) {
@@ -133,13 +150,11 @@ void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int wor
     if (a->type.elem == LQ_F32) return;
     const int room = (int)(lq_cpu_share(d) / sizeof(float));
     s.part = s.turn || s.cut ? room / cell * cell : k;
-    if (a->type.elem == LQ_BF16) {
-        bf16_row(&s, row, k);
-        return;
-    }
-    if (a->type.elem == LQ_I8 && span == cell && !a->type.fixed) {
-        for (int j = 0; j < k; j += s.part)
-            c->q8->row(columns(&s, j, part_end(&s, j, k) - j), part_end(&s, j, k) - j, a, row, j / cell);
+    if (by_cells(a)) {
+        for (int j = 0, end; j < k; j = end) {
+            end = part_end(&s, j, k);
+            lq_cpu_part_act(d, columns(&s, j, end - j), a, row, j, end);
+        }
         return;
     }
     for (int j = 0; j < k; j += span) {
@@ -155,24 +170,6 @@ void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int wor
         if (a->zero) a->zero[row] = by.zero;
     }
     if (a->halves) memset((uint16_t *)a->q + (size_t)row * a->q_row + k, 0, (a->q_row - (size_t)k) * sizeof(uint16_t));
-}
-
-int lq_cpu_act_part(const lq_mat *y, const lq_act *a) {
-    if (!a) return 16;
-    if (a->smooth || a->perm || a->outliers || (a->x.p && a->x.p != y->p)) return 0;
-    if (a->type.elem == LQ_F32 || a->type.elem == LQ_BF16) return 16;
-    return a->type.elem == LQ_I8 && a->type.group == (int)a->q_row && !a->type.fixed ? a->type.group : 0;
-}
-
-void lq_cpu_part_act(const lq_dev *d, const float *x, lq_act *a, int row, int first, int end) {
-    if (!a || a->type.elem == LQ_F32) return;
-    if (a->type.elem == LQ_I8) {
-        lq_cpu_of(d)->q8->row(x + first, end - first, a, row, first / (int)a->q_row);
-        return;
-    }
-    uint16_t *q = (uint16_t *)a->q + (size_t)row * a->q_row;
-    lq_dtypes[LQ_BF16].from_f32(x + first, q + first, (size_t)(end - first));
-    if (end == a->x.cols) memset(q + end, 0, (a->q_row - (size_t)end) * sizeof *q);
 }
 
 // --- the slot ---

@@ -68,7 +68,7 @@ static bool ways_same(const parts *any, const parts *x86) {
             to.way = way;
             memset(q, 0xEE, (size->q + 127) / 64 * 64);
             memset(got.scale, 0xEE, size->scale);
-            if (any->w.type.rows > 1) memcpy(got.scale, any->scale, size->scale);
+            if (got.zero) memset(got.zero, 0xEE, size->zero);
             for (int64_t b = 0; b * LQ_BAND < any->w.n; b++)
                 lq_band_pack(&any->w, b, &to, (lq_weight_out){q + off, got.scale, got.zero}, b);
             memcpy(got.q, q + off, size->q);

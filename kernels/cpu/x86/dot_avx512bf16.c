@@ -111,9 +111,9 @@ typedef void block_fn(const area *, int64_t n, int m, int64_t k, int len);
         block(a, n, m, k, len, M, ASKS);                                    \
     }
 BLOCK(block2, 2, true) BLOCK(block3, 3, true) BLOCK(block4, 4, true) BLOCK(block5, 5, true) BLOCK(block6, 6, true)
-BLOCK(quiet4, 4, false) BLOCK(quiet5, 5, false) BLOCK(quiet6, 6, false)
+BLOCK(quiet5, 5, false) BLOCK(quiet6, 6, false) // more than MANY are no smaller
 static block_fn *const blocks[2][TALL - 1] = {{block2, block3, block4, block5, block6},
-                                              {block2, block3, quiet4, quiet5, quiet6}};
+                                              {[TALL - 3] = quiet5, [TALL - 2] = quiet6}};
 
 // A band of two rows and more: a tile's cut stays in L1 for all of them, theirs in L2.
 static void band(const area *a, int64_t t0, int64_t t1, int m0, int m1) {

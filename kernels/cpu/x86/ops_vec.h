@@ -189,18 +189,18 @@ static void glu_part(void *arg, int task, int worker) {
     case LQ_TANH: glu_cols(LQ_TANH, a, row, first, end); break;
     case LQ_XIELU: glu_cols(LQ_XIELU, a, row, first, end); break;
     }
-    if (j->parts > 1) lq_cpu_part_act(j->d, lq_mat_row(&a->y, row), a->act, row, first, end);
+    if (j->parts > 1) lq_cpu_part_act(j->d, lq_mat_row(&a->y, row) + first, a->act, row, first, end);
     else lq_cpu_row_act(j->d, lq_mat_row(&a->y, row), a->act, row, worker);
 }
 
 static void NAME(glu)(lq_dev *d, const lq_glu_args *a) {
-    const int threads = lq_pool_threads(d->pool), unit = lq_cpu_act_part(&a->y, a->act);
-    const int rows = a->y.rows > 0 ? a->y.rows : 1, wanted = threads / rows, most = a->y.cols / GLU_PART;
-    glu_job j = {.d = d, .a = a, .parts = unit ? wanted < most ? wanted : most : 1, .cols = a->y.cols};
-    if (j.parts > 1) {
-        j.cols = ((a->y.cols + j.parts - 1) / j.parts + unit - 1) / unit * unit;
-        j.parts = (a->y.cols + j.cols - 1) / j.cols;
-    } else j.parts = 1;
+    const int cols = a->y.cols, most = cols / GLU_PART, unit = lq_cpu_act_part(&a->y, a->act);
+    const int wanted = a->y.rows ? lq_pool_threads(d->pool) / a->y.rows : 1, parts = wanted < most ? wanted : most;
+    glu_job j = {.d = d, .a = a, .parts = 1, .cols = cols};
+    if (unit && parts > 1) {
+        j.cols = ((cols + parts - 1) / parts + unit - 1) / unit * unit;
+        j.parts = (cols + j.cols - 1) / j.cols;
+    }
     lq_pool_run(d->pool, glu_part, &j, a->y.rows * j.parts);
 }
 
