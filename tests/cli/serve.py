@@ -670,8 +670,8 @@ def test_slow_reader(s):
     if s.ask("POST", "/v1/chat/completions", chat)[0] == 200:  # 40 MB and more of chunks, of which it reads none: sockets hold 4 and now and then 8, lq 1
         long = {**chat, "max_tokens": LONG, "ignore_eos": True, "temperature": 1, "seed": 1, "stream": True, "n": 32, "logprobs": True, "top_logprobs": 20}
         c.sendall(http_post(long).replace(b"/v1/completions", b"/v1/chat/completions", 1))
-    else:  # without a template: 8 to 18
-        c.sendall(http_post(long_ask(stream=True, n=32, logprobs=20)))
+    else:  # without a template 8 to 18 from a prompt, so of four
+        c.sendall(http_post(long_ask(prompt=["Once"] * 4, stream=True, n=32, logprobs=20)))
     start = time.monotonic()
     s.text("Once", max_tokens=8)
     check(time.monotonic() - start < 20 * SLOW, "others go on beside a client that does not read")
