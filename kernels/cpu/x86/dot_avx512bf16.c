@@ -8,7 +8,7 @@
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
-enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, BAND = 96, SPAN = 8 /* cuts */,
+enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, BAND = 96, SHORT = 4 * CUT /* half of L1 */,
        SOON = 512 /* columns */, MANY = 8,
        ASKING = 2 };
 
@@ -25,34 +25,66 @@ INLINE __m512bh load_some(const uint16_t *p, int n) { // then 0: nothing behind 
     return (__m512bh)_mm512_maskz_loadu_epi16((__mmask32)((1u << n) - 1), p);
 }
 
-// Of a cut; x has zeros behind its last column.
-INLINE __m512 cut_dot(const uint16_t *w, const uint16_t *x, int len) {
-    __m512 s = vf_zero();
-    int j = 0;
-    for (; j + PAIRS <= len; j += PAIRS) s = _mm512_dpbf16_ps(s, load(w + j), load(x + j));
-    return j == len ? s : _mm512_dpbf16_ps(s, load_some(w + j, len - j), load(x + j));
+INLINE const uint16_t *weight(const area *a, int64_t n) { // behind the last one it is repeated, and not stored
+    return a->w + (size_t)(n < a->n ? n : a->n - 1) * (size_t)a->k;
 }
 
 INLINE void sums_store(const area *a, int64_t n, int m, __m128 v, bool more) {
     store4(a->y + (size_t)m * a->ldy + (size_t)n, a->n - n, v, more);
 }
 
-// A tile against one row: each weight row from end to end, as memory likes it, a cut's sums put aside until those of
-// all four are there.
+INLINE __m256 half_dot(__m256 s, const uint16_t *w, const uint16_t *x) {
+    return _mm256_dpbf16_ps(s, (__m256bh)_mm256_loadu_si256((const __m256i *)w),
+                            (__m256bh)_mm256_loadu_si256((const __m256i *)x));
+}
+
+// Of a cut and one row. In halves of a step: with whole ones the loads run so far ahead of the chain of sums that the
+// processor's own reading ahead falls behind (0.8 of what memory gives where that is much).
+INLINE __m512 cut_dot(const uint16_t *w, const uint16_t *x, int len) {
+    __m256 s = _mm256_setzero_ps(), t = s;
+    int j = 0;
+    for (; j + PAIRS <= len; j += PAIRS) {
+        s = half_dot(s, w + j, x + j);
+        t = half_dot(t, w + j + PAIRS / 2, x + j + PAIRS / 2);
+    }
+    const __m512 sum = _mm512_insertf32x8(_mm512_castps256_ps512(s), t, 1);
+    return j == len ? sum : _mm512_dpbf16_ps(sum, load_some(w + j, len - j), load(x + j));
+}
+
+// A tile against one row of at most SHORT columns: each weight row from end to end, as memory likes it, a cut's sums
+// put aside until those of all four are there.
 static void one(const area *a, int64_t n, int m) {
-    _Alignas(64) float part[SPAN][TILE][VEC];
+    _Alignas(64) float part[SHORT / CUT][TILE][VEC];
     const uint16_t *x = a->x + (size_t)m * a->x_row;
-    for (int64_t k = 0; k < a->k; k += SPAN * CUT) {
-        const int64_t end = a->k - k < SPAN * CUT ? a->k : k + SPAN * CUT;
-        for (int r = 0; r < TILE; r++) {
-            const uint16_t *w = a->w + (size_t)(n + r < a->n ? n + r : a->n - 1) * (size_t)a->k;
-            for (int64_t c = k; c < end; c += CUT)
-                vf_store(part[(c - k) / CUT][r], cut_dot(w + c, x + c, end - c < CUT ? (int)(end - c) : CUT));
-        }
-        for (int64_t c = k; c < end; c += CUT) {
-            float (*p)[VEC] = part[(c - k) / CUT];
-            sums_store(a, n, m, fold4(vf_load(p[0]), vf_load(p[1]), vf_load(p[2]), vf_load(p[3])), c > 0);
-        }
+    for (int r = 0; r < TILE; r++)
+        for (int64_t k = 0; k < a->k; k += CUT)
+            vf_store(part[k / CUT][r], cut_dot(weight(a, n + r) + k, x + k, a->k - k < CUT ? (int)(a->k - k) : CUT));
+    for (int64_t k = 0; k < a->k; k += CUT) {
+        float (*p)[VEC] = part[k / CUT];
+        sums_store(a, n, m, fold4(vf_load(p[0]), vf_load(p[1]), vf_load(p[2]), vf_load(p[3])), k > 0);
+    }
+}
+
+// A longer row of x does not stay in L1 while weights pass by, so that a line of it is read once for the rows of two
+// tiles (or one), which are asked for before their turn.
+INLINE void one_long(const area *a, int64_t n, int m, const int R) {
+    const uint16_t *w[2 * TILE], *x = a->x + (size_t)m * a->x_row;
+    EACH (int r = 0; r < R; r++) w[r] = weight(a, n + r);
+    for (int64_t k = 0, j = 0; k < a->k; k += CUT) {
+        const int64_t end = a->k - k < CUT ? a->k : k + CUT;
+        __m512 s[2 * TILE];
+        EACH (int r = 0; r < R; r++) s[r] = vf_zero();
+        for (; j + PAIRS <= end; j += PAIRS)
+            EACH (int r = 0; r < R; r++) {
+                _mm_prefetch((const char *)(w[r] + j + SOON), _MM_HINT_T1);
+                s[r] = _mm512_dpbf16_ps(s[r], load(w[r] + j), load(x + j));
+            }
+        if (j < end)
+            EACH (int r = 0; r < R; r++)
+                s[r] = _mm512_dpbf16_ps(s[r], load_some(w[r] + j, (int)(end - j)), load(x + j));
+        EACH (int r = 0; r < R; r += TILE)
+            sums_store(a, n + r, m, fold4(s[r], s[r + 1], s[r + 2], s[r + 3]), k > 0);
+        j = end;
     }
 }
 
@@ -75,13 +107,13 @@ INLINE void lines_ask(lines *l) {
     l->left = l->all;
 }
 
-// A tile against M rows over one cut. Rows behind the last weight repeat it and are not stored.
+// A tile against M rows over one cut.
 INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int M, const bool asks) {
     lines next = lines_of(a, n, k, len);
     const uint16_t *w[TILE], *x[TALL];
     __m512 s[TILE][TALL];
     int j = 0;
-    EACH (int r = 0; r < TILE; r++) w[r] = a->w + (size_t)(n + r < a->n ? n + r : a->n - 1) * (size_t)a->k + k;
+    EACH (int r = 0; r < TILE; r++) w[r] = weight(a, n + r) + k;
     EACH (int i = 0; i < M; i++) x[i] = a->x + (size_t)(m + i) * a->x_row + k;
     EACH (int r = 0; r < TILE; r++) EACH (int i = 0; i < M; i++) s[r][i] = vf_zero();
     for (; j + PAIRS <= len; j += PAIRS) {
@@ -134,7 +166,12 @@ void lq_matmul_f32_bf16_bf16any_avx512bf16(const lq_weight *w, const lq_act *act
     const area a = {.w = w->q, .x = act->q, .x_row = act->q_row, .n = w->n, .k = w->k, .y = y, .ldy = ldy};
     const int rows = m1 - m0;
     if (rows == 1) {
-        for (int64_t t = t0; t < t1; t++) one(&a, t * TILE, m0);
+        if (w->k <= SHORT) {
+            for (int64_t t = t0; t < t1; t++) one(&a, t * TILE, m0);
+            return;
+        }
+        for (; t0 + 2 <= t1; t0 += 2) one_long(&a, t0 * TILE, m0, 2 * TILE);
+        if (t0 < t1) one_long(&a, t0 * TILE, m0, TILE);
         return;
     }
     for (int m = m0, n, bands = (rows + BAND - 1) / BAND; bands; bands--, m += n) {
