@@ -169,7 +169,7 @@ typedef struct lq_rope_args {
     int head_dim;
     float q_beta;           // what is rotated of q is also times 1 + q_beta * ln(1 + floor(position / q_every)); 0: not
     int q_every, q_ahead;   // of position + q_ahead
-    lq_mat q, k;            // [rows][heads * head_dim], in place; k.p may be NULL
+    lq_mat q, k;            // [rows][heads * head_dim], in place; either's p may be NULL
 } lq_rope_args;
 
 typedef struct lq_kv_write_args { const lq_rows *rows; lq_mat k, v; lq_cache cache; } lq_kv_write_args;

@@ -1,5 +1,5 @@
 // cost.c: what a step asks of a machine, counted from the model, and what the machine could do, measured.
-#include "runtime/model/model.h"
+#include "runtime/model/part.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -45,17 +45,21 @@ static void add_attention(const lq_model *m, const lq_part *a, int seqs, int at,
     out->bytes += (double)seqs * (double)(seen(a, at) + rows - 1) * each;
 }
 
+// A row of each sequence is asked about.
 void lq_model_work(const lq_model *m, int seqs, int at, int rows, lq_work *out) {
     const double all = (double)seqs * rows;
+    const int trimmed = lq_trims(seqs * rows, seqs) ? lq_trim_layer(&m->desc) : m->desc.layers;
     *out = (lq_work){0};
     for (int l = 0; l < m->desc.layers; l++) {
         const lq_layer *layer = &m->desc.layer[l];
         const lq_part *a = lq_layer_attn(layer), *moe = experts_of(layer);
+        const int left = l < trimmed ? rows : 1;
         for (int r = 0; r < LQ_ROLES; r++) {
-            const bool heads = r == LQ_R_K_B || r == LQ_R_V_B;
-            add_matrix(m, &m->layer[l][r], all, heads ? a->heads : moe ? moe->experts_used : 1, out);
+            const bool heads = r == LQ_R_K_B || r == LQ_R_V_B, kept = r == LQ_R_K || r == LQ_R_V || r == LQ_R_KV_A;
+            const double read = l == trimmed && kept ? all : (double)seqs * left;
+            add_matrix(m, &m->layer[l][r], read, heads ? a->heads : moe ? moe->experts_used : 1, out);
         }
-        if (a) add_attention(m, a, seqs, at, rows, out);
+        if (a) add_attention(m, a, seqs, at + rows - left, left, out);
     }
     add_matrix(m, &m->top[LQ_R_PROJECT_IN], all, 1, out);
     add_matrix(m, &m->top[LQ_R_TOKENS_IN], all, 1, out);

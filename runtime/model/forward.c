@@ -6,13 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static lq_mat view(lq_mat m, int rows, int cols) {
-    m.rows = rows;
-    m.cols = cols;
-    m.stride = (size_t)cols;
-    return m;
-}
-
 // --- buffers ---
 
 static bool mat_new(const lq_model *m, lq_dtype type, int rows, int64_t cols, lq_mat *out, lq_err *err) {
@@ -98,7 +91,7 @@ bool lq_buffers_open(const lq_model *m, const lq_buffer_sizes *o, lq_buffers **o
                 mat_new(m, act, o->outs, dim, &b->head_h, err) && mat_new(m, act, o->outs, dim, &b->head_delta, err) &&
                 mat_new(m, LQ_F32, o->outs, m->desc.vocab, &b->logits, err) &&
                 (b->work = lq_model_alloc(m, s.work, err)) != NULL &&
-                (b->act = lq_model_alloc(m, s.act, err)) != NULL &&
+                (b->act = lq_model_alloc(m, s.act, err)) != NULL && lq_trim_open(b, o, err) &&
                 (!s.turns || mat_new(m, act, s.limits.rows, s.limits.k, &b->turned, err)) &&
                 (!m->desc.token_dim ||
                  mat_new(m, act, o->rows, (int64_t)m->desc.layers * m->desc.token_dim, &b->tokens, err)) &&
@@ -128,6 +121,7 @@ void lq_buffers_close(const lq_model *m, lq_buffers *b) {
         if (b->tables[g]) m->dev->ops.free(m->dev, b->tables[g]);
     free(b->staged);
     free(b->host);
+    free(b->trim);
     free(b);
 }
 
@@ -156,7 +150,7 @@ void lq_norm_for(lq_run *c, lq_mat x, const lq_mat *delta, const lq_bound *gamma
 static void enter(lq_run *c, lq_mat h, bool norm_follows) {
     lq_buffers *b = c->b;
     if (b->pending == 0 || (norm_follows && b->pending == 1)) return;
-    c->ops->add(c->m->dev, &(lq_add_args){.x = view(b->delta, h.rows, h.cols), .y = h, .scale = b->pending});
+    c->ops->add(c->m->dev, &(lq_add_args){.x = lq_view(b->delta, h.rows, h.cols), .y = h, .scale = b->pending});
     b->pending = 0;
 }
 
@@ -164,15 +158,15 @@ static void enter(lq_run *c, lq_mat h, bool norm_follows) {
 static void embed(lq_run *c, lq_mat h, int real) {
     const lq_model *m = c->m;
     const lq_ops *ops = &m->dev->ops;
-    const lq_mat x = m->desc.embed_dim ? view(c->b->x, h.rows, m->desc.embed_dim) : h;
+    const lq_mat x = m->desc.embed_dim ? lq_view(c->b->x, h.rows, m->desc.embed_dim) : h;
     ops->embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_EMBED].w, .ids = c->batch.ids,
                                         .scale = m->desc.embed_scale, .y = x});
     c->layer = -1;
     if (m->desc.embed_dim) lq_apply(c, x, (const lq_bound *const[]){&m->top[LQ_R_PROJECT_IN]}, &h, 1);
     if (m->desc.positions) {
-        const lq_mat delta = view(c->b->delta, real, h.cols);
+        const lq_mat delta = lq_view(c->b->delta, real, h.cols);
         ops->embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_POSITION].w, .ids = c->batch.rows.pos, .y = delta});
-        ops->add(m->dev, &(lq_add_args){.x = delta, .y = view(h, real, h.cols)});
+        ops->add(m->dev, &(lq_add_args){.x = delta, .y = lq_view(h, real, h.cols)});
     }
     if (m->desc.embed_norm) lq_norm(c, h, NULL, &m->top[LQ_R_NORM_EMBED], h);
 }
@@ -182,10 +176,10 @@ static void tell(lq_run *c, int rows) {
     const lq_model *m = c->m;
     const lq_ops *ops = &m->dev->ops;
     const int each = m->desc.token_dim, wide = m->desc.layers * each;
-    const lq_mat x = view(c->b->x, rows, m->desc.dim), y = view(c->b->tokens, rows, wide);
+    const lq_mat x = lq_view(c->b->x, rows, m->desc.dim), y = lq_view(c->b->tokens, rows, wide);
     c->used = 0;
     c->layer = -1;
-    const lq_mat own = lq_take(c, rows, wide), layers = view(y, rows * m->desc.layers, each);
+    const lq_mat own = lq_take(c, rows, wide), layers = lq_view(y, rows * m->desc.layers, each);
     ops->embed(m->dev, &(lq_embed_args){.w = &m->top[LQ_R_EMBED].w, .ids = c->batch.ids,
                                         .scale = m->desc.embed_scale, .y = x});
     lq_apply(c, x, (const lq_bound *const[]){&m->top[LQ_R_TOKENS_IN]}, &y, 1);
@@ -206,12 +200,25 @@ void lq_forward_begin(lq_run *c, lq_model *m, lq_buffers *b, lq_kvpool *kv, cons
 
 void lq_forward_start(lq_run *c, const lq_mat *residual, int real) {
     const lq_model *m = c->m;
-    const lq_mat h = view(c->b->h, c->batch.rows.n, m->desc.dim);
+    const lq_mat h = lq_view(c->b->h, c->batch.rows.n, m->desc.dim);
     c->b->pending = 0;
     c->ahead = NULL;
     if (residual) m->dev->ops.scale(m->dev, &(lq_scale_args){.x = *residual, .y = h, .scale = 1});
     else embed(c, h, real);
     if (m->desc.token_dim) tell(c, c->batch.rows.n);
+}
+
+lq_mat lq_part_reads(lq_run *c, int layer, int i) {
+    const lq_part *p = &c->m->desc.layer[layer].part[i];
+    const lq_bound *w = c->m->layer[layer];
+    const int n = c->batch.rows.n, dim = c->m->desc.dim;
+    const lq_mat h = lq_view(c->b->h, n, dim), delta = lq_view(c->b->delta, n, dim), x = lq_view(c->b->x, n, dim);
+    const bool pre = p->place & LQ_PRE;
+    if (!p->beside) enter(c, h, pre);
+    if (!pre) return h;
+    lq_norm_for(c, h, c->b->pending != 0 && !p->beside ? &delta : NULL, &w[LQ_R_NORM_0 + i], x,
+                lq_parts[p->kind].reader(p, w));
+    return x;
 }
 
 void lq_forward_layer(lq_run *c, int layer) {
@@ -220,7 +227,7 @@ void lq_forward_layer(lq_run *c, int layer) {
     const lq_layer *l = &c->m->desc.layer[layer];
     const lq_bound *w = c->m->layer[layer];
     const int n = c->batch.rows.n, dim = c->m->desc.dim;
-    const lq_mat h = view(b->h, n, dim), delta = view(b->delta, n, dim), more = view(b->more, n, dim);
+    const lq_mat h = lq_view(b->h, n, dim), delta = lq_view(b->delta, n, dim), more = lq_view(b->more, n, dim);
     lq_mat x = h;
     c->layer = layer;
     c->stopped = false;
@@ -228,14 +235,8 @@ void lq_forward_layer(lq_run *c, int layer) {
     for (int i = 0; i < l->parts && !c->stopped; i++) {
         const lq_part *p = &l->part[i];
         const lq_mat y = p->beside ? more : delta;
-        const bool pre = p->place & LQ_PRE;
         c->ahead = NULL;
-        if (!p->beside) enter(c, h, pre);
-        if (!p->beside || p->own_norm) {
-            x = pre ? view(b->x, n, dim) : h;
-            if (pre) lq_norm_for(c, h, b->pending != 0 && !p->beside ? &delta : NULL, &w[LQ_R_NORM_0 + i], x,
-                                 lq_parts[p->kind].reader(p, w));
-        }
+        if (!p->beside || p->own_norm) x = lq_part_reads(c, layer, i);
         c->used = 0;
         c->said = p->beside;
         c->again = i + 1 < l->parts && l->part[i + 1].beside && !l->part[i + 1].own_norm;
@@ -254,41 +255,49 @@ void lq_forward_layer(lq_run *c, int layer) {
 }
 
 lq_mat lq_forward_settle(lq_run *c) {
-    const lq_mat h = view(c->b->h, c->batch.rows.n, c->m->desc.dim);
+    const lq_mat h = lq_view(c->b->h, c->batch.rows.n, c->m->desc.dim);
     enter(c, h, false);
     return h;
 }
 
-// What the head reads: rows are gathered (a gather is an embedding whose table is the residual) and normed.
+void lq_gather(lq_run *c, const void *table, const int32_t *rows, lq_mat y) {
+    const lq_dev *d = c->m->dev;
+    const lq_wtype type = {.kind = LQ_W_PLAIN, .elem = d->act, .bits = 8 * (int)lq_dtype_size(d->act)};
+    const lq_weight w = {.type = type, .n = c->batch.rows.n, .k = y.cols, .q = table};
+    d->ops.embed(c->m->dev, &(lq_embed_args){.w = &w, .ids = rows, .y = y});
+}
+
+// What the head reads: rows are gathered and normed.
 static lq_mat head_input(lq_run *c, const int32_t *out, int n) {
     lq_model *m = c->m;
     lq_buffers *b = c->b;
-    const lq_ops *ops = &m->dev->ops;
-    const int dim = m->desc.dim, rows = c->batch.rows.n;
-    const lq_mat h = view(b->head_h, n, dim), delta = view(b->head_delta, n, dim);
-    enter(c, view(b->h, rows, dim), !m->desc.head_raw);
-    const lq_wtype type = {.kind = LQ_W_PLAIN, .elem = m->dev->act, .bits = 8 * (int)lq_dtype_size(m->dev->act)};
-    lq_weight table = {.type = type, .n = rows, .k = dim, .q = b->h.p};
-    ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = h});
-    table.q = b->delta.p;
-    if (b->pending != 0) ops->embed(m->dev, &(lq_embed_args){.w = &table, .ids = out, .y = delta});
+    const int dim = m->desc.dim;
+    const lq_mat h = lq_view(b->head_h, n, dim), delta = lq_view(b->head_delta, n, dim);
+    enter(c, lq_view(b->h, c->batch.rows.n, dim), !m->desc.head_raw);
+    lq_gather(c, b->h.p, out, h);
+    if (b->pending != 0) lq_gather(c, b->delta.p, out, delta);
     const lq_bound *reader = &m->top[m->desc.embed_dim ? LQ_R_PROJECT_OUT : m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD];
     c->ahead = NULL;
     if (!m->desc.head_raw)
         lq_norm_for(c, h, b->pending != 0 ? &delta : NULL, &m->top[LQ_R_NORM_OUT], h, reader);
     c->layer = -1;
     if (!m->desc.embed_dim) return h;
-    const lq_mat x = view(b->head_delta, n, m->desc.embed_dim);
+    const lq_mat x = lq_view(b->head_delta, n, m->desc.embed_dim);
     lq_apply(c, h, (const lq_bound *const[]){&m->top[LQ_R_PROJECT_OUT]}, &x, 1);
     return x;
 }
 
-lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) { return lq_head(c, lq_stage_out(c, out, n, n), n); }
-lq_mat lq_forward_hidden(lq_run *c, const int32_t *out, int n) { return head_input(c, lq_stage_out(c, out, n, n), n); }
+lq_mat lq_forward_head(lq_run *c, const int32_t *out, int n) {
+    return lq_head(c, lq_stage_out(c, lq_places(c, out, n), n, n), n);
+}
+
+lq_mat lq_forward_hidden(lq_run *c, const int32_t *out, int n) {
+    return head_input(c, lq_stage_out(c, lq_places(c, out, n), n, n), n);
+}
 
 lq_mat lq_head(lq_run *c, const int32_t *out, int n) {
     lq_model *m = c->m;
-    const lq_mat x = head_input(c, out, n), logits = view(c->b->logits, n, m->desc.vocab);
+    const lq_mat x = head_input(c, out, n), logits = lq_view(c->b->logits, n, m->desc.vocab);
     lq_bound head = m->top[m->desc.tied ? LQ_R_EMBED : LQ_R_HEAD];
     head.bias = m->top[LQ_R_HEAD].bias;
     lq_apply(c, x, (const lq_bound *const[]){&head}, &logits, 1);

@@ -143,6 +143,7 @@ typedef struct lq_run {
     const lq_ops *ops;    // the device's; of a layer that goes on, those that do nothing until it is where it was
                           // left, in the middle of a part
     lq_batch batch;       // on the device
+    const int32_t *place; // [rows of the step] where a row stands, of those that are left (trim.c); NULL: all are
     lq_observer *see;     // or NULL
     void *arg;
     const void *left;     // what lq_forward_keep kept of these rows when their layer was left at input `from`: it goes

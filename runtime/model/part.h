@@ -70,9 +70,17 @@ struct lq_buffers {
     bool warm;                 // a step has run
     int32_t *tables[LQ_KV_GROUPS]; // there too: the block tables of all slots
     lq_mat tokens;             // [rows][layers][token_dim] what the layers are told of each row's token
+    int32_t *trim;             // of trim.c
     float *host;               // [outs][vocab] logits brought from it, or [outs][wide] of what the head reads, twice
     float pending;             // `delta` times this is still to be added to h; 0: nothing is
 };
+
+static inline lq_mat lq_view(lq_mat m, int rows, int cols) { // its first numbers, rows one behind the other
+    m.rows = rows;
+    m.cols = cols;
+    m.stride = (size_t)cols;
+    return m;
+}
 
 // [rows][cols] in d->act out of `work`; all that a part takes is forgotten when it returns.
 lq_mat lq_take(lq_run *c, int rows, int64_t cols);
@@ -92,6 +100,18 @@ void lq_recordings_free(const lq_model *m, lq_buffers *b);
 // has in out[].
 void lq_forward_start(lq_run *c, const lq_mat *residual, int real);
 lq_mat lq_head(lq_run *c, const int32_t *out, int n);
+// What part i of a layer reads, which is not beside another or has a norm of its own.
+lq_mat lq_part_reads(lq_run *c, int layer, int i);
+// y = these rows (where the device has them) of a table of the batch's rows in the device's type of activations.
+void lq_gather(lq_run *c, const void *table, const int32_t *rows, lq_mat y);
+// trim.c. Rows about which nobody asks go no further than where they leave their last K and V: of `rows` the `asked`
+// alone, or all.
+bool lq_trims(int rows, int asked);
+int lq_trim_layer(const lq_desc *d); // before which it is done
+bool lq_trim_open(lq_buffers *b, const lq_buffer_sizes *o, lq_err *err);
+bool lq_trim(lq_run *c, const lq_step *s); // false: no row is left
+// Where rows of the batch stand now.
+const int32_t *lq_places(lq_run *c, const int32_t *rows, int n);
 
 // What is about to make x is to make the form in which a matrix (of a stack all) reads x as well, in its `act`; NULL:
 // there is none to make. What is made is used until another form is asked for, or a part begins.
@@ -124,6 +144,8 @@ typedef struct lq_part_row {
     // The first matrix that reads its x, and may be quantized.
     const lq_bound *(*reader)(const lq_part *p, const lq_bound *w);
     void (*run)(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y); // y = what it adds to the residual
+    // Of `run` what leaves K and V in the cache; NULL: nothing does.
+    void (*keep)(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x);
 } lq_part_row;
 extern const lq_part_row lq_parts[LQ_PART_KINDS];
 
@@ -132,11 +154,13 @@ size_t lq_attn_room(const lq_model *m, const lq_part *p, int rows);
 size_t lq_attn_held(const lq_part *p, int rows);
 const lq_bound *lq_attn_reader(const lq_part *p, const lq_bound *w);
 void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
+void lq_attn_keep(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x);
 void lq_mla_slots(lq_slots *s, const lq_part *p);
 size_t lq_mla_room(const lq_model *m, const lq_part *p, int rows);
 size_t lq_mla_held(const lq_part *p, int rows);
 const lq_bound *lq_mla_reader(const lq_part *p, const lq_bound *w);
 void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y);
+void lq_mla_keep(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x);
 void lq_mlp_slots(lq_slots *s, const lq_part *p);
 size_t lq_mlp_room(const lq_model *m, const lq_part *p, int rows);
 size_t lq_mlp_held(const lq_part *p, int rows);

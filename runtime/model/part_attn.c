@@ -63,12 +63,54 @@ static void qk_norm(lq_run *c, const lq_part *p, const lq_bound *gamma, lq_mat x
 }
 
 static void clip(lq_run *c, float limit, lq_mat x) {
-    c->ops->scale(c->m->dev, &(lq_scale_args){.x = x, .y = x, .scale = 1, .limit = limit});
+    if (x.p) c->ops->scale(c->m->dev, &(lq_scale_args){.x = x, .y = x, .scale = 1, .limit = limit});
 }
 
 static void qk_norms(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat q, lq_mat k) {
-    qk_norm(c, p, &w[LQ_R_Q_NORM], q);
+    if (q.p) qk_norm(c, p, &w[LQ_R_Q_NORM], q);
     if (k.p) qk_norm(c, p, &w[LQ_R_K_NORM], k);
+}
+
+// Those that are there (gate, q; k and v) as attention reads them, k and v in the cache too. False: the observer wants
+// no more.
+static bool make(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, const lq_rows *rows, lq_mat gate, lq_mat q,
+                 lq_mat k, lq_mat v) {
+    lq_model *m = c->m;
+    const struct { lq_role role; lq_mat y; } each[] = {{LQ_R_ATTN_GATE, gate}, {LQ_R_Q, q}, {LQ_R_K, k}, {LQ_R_V, v}};
+    const lq_bound *read[LQ_MATS];
+    lq_mat made[LQ_MATS];
+    int n = 0;
+    for (int i = 0; i < LQ_MATS; i++)
+        if (each[i].y.p) read[n] = &w[each[i].role], made[n++] = each[i].y;
+    if (!lq_apply(c, x, read, made, n)) return false;
+    if (p->qk_norm && !p->qk_norm_late) qk_norms(c, p, w, q, k);
+    if (p->v_norm && v.p) lq_norm(c, by_heads(v, p->v_dim), NULL, &(lq_bound){0}, by_heads(v, p->v_dim));
+    if (p->v_scale != 0 && v.p) c->ops->scale(m->dev, &(lq_scale_args){.x = v, .y = v, .scale = p->v_scale});
+    for (int i = 0; p->clip != 0 && i < 3; i++) clip(c, p->clip, (const lq_mat[]){q, k, v}[i]);
+    if (p->rope >= 0) {
+        const lq_rope *r = &m->desc.rope[p->rope];
+        c->ops->rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
+                                             .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
+                                             .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
+                                             .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q, .k = k});
+    }
+    if (p->qk_norm && p->qk_norm_late) qk_norms(c, p, w, q, k);
+    if (k.p)
+        c->ops->kv_write(m->dev, &(lq_kv_write_args){.rows = rows, .k = k, .v = v, .cache = c->kv->layer[c->layer]});
+    return true;
+}
+
+static lq_rows rows_of(const lq_run *c) {
+    lq_rows rows = c->batch.rows;
+    rows.tables = c->batch.tables[c->m->desc.layer[c->layer].group];
+    return rows;
+}
+
+void lq_attn_keep(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x) {
+    const lq_rows rows = rows_of(c);
+    const lq_mat k = lq_take(c, rows.n, (int64_t)p->kv_heads * p->head_dim),
+                 v = lq_take(c, rows.n, (int64_t)p->kv_heads * p->v_dim);
+    make(c, p, w, x, &rows, (lq_mat){0}, (lq_mat){0}, k, v);
 }
 
 const lq_bound *lq_attn_reader(const lq_part *p, const lq_bound *w) {
@@ -78,33 +120,15 @@ const lq_bound *lq_attn_reader(const lq_part *p, const lq_bound *w) {
 
 void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_model *m = c->m;
-    const lq_layer *l = &m->desc.layer[c->layer];
-    const bool own = l->kv_from == c->layer;
-    lq_rows rows = c->batch.rows;
-    rows.tables = c->batch.tables[l->group];
+    const bool own = m->desc.layer[c->layer].kv_from == c->layer;
+    const lq_rows rows = rows_of(c);
     const lq_mat q = lq_take(c, rows.n, (int64_t)p->heads * p->head_dim),
-                 k = lq_take(c, rows.n, (int64_t)p->kv_heads * p->head_dim),
-                 v = lq_take(c, rows.n, (int64_t)p->kv_heads * p->v_dim),
+                 k = own ? lq_take(c, rows.n, (int64_t)p->kv_heads * p->head_dim) : (lq_mat){0},
+                 v = own ? lq_take(c, rows.n, (int64_t)p->kv_heads * p->v_dim) : (lq_mat){0},
                  mix = lq_take(c, rows.n, (int64_t)p->heads * p->v_dim),
                  gate = p->attn_gate ? lq_take(c, rows.n, mix.cols) : (lq_mat){0};
-    const lq_bound *const read[] = {&w[LQ_R_ATTN_GATE], &w[LQ_R_Q], &w[LQ_R_K], &w[LQ_R_V]};
-    const int skip = !p->attn_gate;
-    if (!lq_apply(c, x, read + skip, (const lq_mat[]){gate, q, k, v} + skip, (own ? 4 : 2) - skip)) return;
-    const lq_mat own_k = own ? k : (lq_mat){0};
-    if (p->qk_norm && !p->qk_norm_late) qk_norms(c, p, w, q, own_k);
-    if (p->v_norm && own) lq_norm(c, by_heads(v, p->v_dim), NULL, &(lq_bound){0}, by_heads(v, p->v_dim));
-    if (p->v_scale != 0 && own) c->ops->scale(m->dev, &(lq_scale_args){.x = v, .y = v, .scale = p->v_scale});
-    for (int i = 0; p->clip != 0 && i < (own ? 3 : 1); i++) clip(c, p->clip, (const lq_mat[]){q, k, v}[i]);
-    if (p->rope >= 0) {
-        const lq_rope *r = &m->desc.rope[p->rope];
-        c->ops->rope(m->dev, &(lq_rope_args){.rows = &rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
-                                             .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
-                                             .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
-                                             .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q, .k = own_k});
-    }
-    if (p->qk_norm && p->qk_norm_late) qk_norms(c, p, w, q, own_k);
+    if (!make(c, p, w, x, &rows, gate, q, k, v)) return;
     const lq_cache cache = c->kv->layer[c->layer];
-    if (own) c->ops->kv_write(m->dev, &(lq_kv_write_args){.rows = &rows, .k = k, .v = v, .cache = cache});
     c->ops->attn(m->dev, &(lq_attn_args){.rows = &rows, .q = q, .cache = cache, .heads = p->heads,
                                          .scale = p->attn_scale, .softcap = p->attn_softcap, .window = p->window,
                                          .chunk = p->chunk, .sinks = p->sinks ? w[LQ_R_SINKS].v : NULL,

@@ -68,12 +68,13 @@ static bool make(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_ma
     return lq_apply(c, low, (const lq_bound *const[]){&w[LQ_R_Q_B]}, &q, 1);
 }
 
-// The rotated parts of q, which stand behind those that met K's matrices, and of K.
+// The rotated parts of q (if it is there), which stand behind those that met K's matrices, and of K.
 static void turn(lq_run *c, const lq_part *p, const lq_rows *rows, lq_mat q, lq_mat latent) {
     lq_model *m = c->m;
     const lq_rope *r = &m->desc.rope[p->rope];
     const int rest = p->head_dim - p->v_dim;
-    lq_mat of_q = pieces(c, q, 1, p->v_dim, q.cols - p->v_dim), of_k = pieces(c, latent, 1, p->v_dim, rest);
+    const lq_mat of_q = q.p ? pieces(c, q, 1, p->v_dim, q.cols - p->v_dim) : q;
+    const lq_mat of_k = pieces(c, latent, 1, p->v_dim, rest);
     c->ops->rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
                                          .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
                                          .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
@@ -92,11 +93,29 @@ static void grow(lq_run *c, const lq_part *p, const lq_rows *rows, lq_mat q) {
 
 const lq_bound *lq_mla_reader(const lq_part *p, const lq_bound *w) { return &w[p->q_rank ? LQ_R_Q_A : LQ_R_Q]; }
 
+static lq_rows rows_of(const lq_run *c) {
+    lq_rows rows = c->batch.rows;
+    rows.tables = c->batch.tables[c->m->desc.layer[c->layer].group];
+    return rows;
+}
+
+static void write(lq_run *c, const lq_rows *rows, lq_mat latent) {
+    c->ops->kv_write(c->m->dev, &(lq_kv_write_args){.rows = rows, .k = latent, .cache = c->kv->layer[c->layer]});
+}
+
+void lq_mla_keep(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x) {
+    const lq_rows rows = rows_of(c);
+    const lq_mat latent = lq_take(c, rows.n, p->head_dim);
+    lq_apply(c, x, (const lq_bound *const[]){&w[LQ_R_KV_A]}, &latent, 1);
+    latent_norm(c, p, &w[LQ_R_KV_A_NORM], pieces(c, latent, 1, 0, p->v_dim), NULL);
+    if (p->rope >= 0) turn(c, p, &rows, (lq_mat){0}, latent);
+    write(c, &rows, latent);
+}
+
 void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_model *m = c->m;
     const int h = p->heads, turned = p->head_dim - p->v_dim;
-    lq_rows rows = c->batch.rows;
-    rows.tables = c->batch.tables[m->desc.layer[c->layer].group];
+    const lq_rows rows = rows_of(c);
     const lq_mat low = lq_take(c, rows.n, p->q_rank), q = lq_take(c, rows.n, (int64_t)h * (p->nope + turned)),
                  latent = lq_take(c, rows.n, p->head_dim), wide = lq_take(c, rows.n, (int64_t)h * p->head_dim),
                  mix = lq_take(c, rows.n, (int64_t)h * p->v_dim), out = lq_take(c, rows.n, (int64_t)h * p->v_out);
@@ -112,7 +131,7 @@ void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat
                                            .y = pieces(c, wide, h, p->v_dim, turned), .scale = 1});
     if (p->rope >= 0) turn(c, p, &rows, wide, latent);
     const lq_cache cache = c->kv->layer[c->layer];
-    c->ops->kv_write(m->dev, &(lq_kv_write_args){.rows = &rows, .k = latent, .cache = cache});
+    write(c, &rows, latent);
     c->ops->attn(m->dev, &(lq_attn_args){.rows = &rows, .q = wide, .cache = cache, .heads = h, .scale = p->attn_scale,
                                          .window = p->window, .y = mix, .max_at = c->batch.max_at});
     if (!lq_apply_stack(c, pieces(c, mix, h, 0, p->v_dim), &heads, (const lq_bound *const[]){&w[LQ_R_V_B]}, &said, 1))

@@ -6,11 +6,11 @@
 #include <string.h>
 
 const lq_part_row lq_parts[LQ_PART_KINDS] = {
-    [LQ_P_ATTN] = {lq_attn_slots, lq_attn_room, lq_attn_held, lq_attn_reader, lq_attn_run},
-    [LQ_P_MLA] = {lq_mla_slots, lq_mla_room, lq_mla_held, lq_mla_reader, lq_mla_run},
-    [LQ_P_MLP] = {lq_mlp_slots, lq_mlp_room, lq_mlp_held, lq_mlp_reader, lq_mlp_run},
-    [LQ_P_MOE] = {lq_moe_slots, lq_moe_room, lq_moe_held, lq_moe_reader, lq_moe_run},
-    [LQ_P_TOKEN] = {lq_token_slots, lq_token_room, lq_token_held, lq_token_reader, lq_token_run},
+    [LQ_P_ATTN] = {lq_attn_slots, lq_attn_room, lq_attn_held, lq_attn_reader, lq_attn_run, lq_attn_keep},
+    [LQ_P_MLA] = {lq_mla_slots, lq_mla_room, lq_mla_held, lq_mla_reader, lq_mla_run, lq_mla_keep},
+    [LQ_P_MLP] = {lq_mlp_slots, lq_mlp_room, lq_mlp_held, lq_mlp_reader, lq_mlp_run, NULL},
+    [LQ_P_MOE] = {lq_moe_slots, lq_moe_room, lq_moe_held, lq_moe_reader, lq_moe_run, NULL},
+    [LQ_P_TOKEN] = {lq_token_slots, lq_token_room, lq_token_held, lq_token_reader, lq_token_run, NULL},
 };
 
 // --- listing ---

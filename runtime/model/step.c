@@ -214,7 +214,10 @@ bool lq_step_run(lq_model *m, lq_buffers *b, lq_kvpool *kv, const lq_step *s, lq
         return replay(&c, s, rows, err) && hand_out(&c, s, logits, 0, err) && m->dev->ops.sync(m->dev, err);
     }
     lq_forward_begin(&c, m, b, kv, &s->batch, NULL);
-    for (int l = 0; l < m->desc.layers; l++) lq_forward_layer(&c, l);
+    for (int l = 0; l < m->desc.layers; l++) {
+        if (l == lq_trim_layer(&m->desc) && !lq_trim(&c, s)) break;
+        lq_forward_layer(&c, l);
+    }
     for (int from = 0; from < s->hiddens; from += b->outs) { // as many at a time as there are buffers for
         const int n = s->hiddens - from < b->outs ? s->hiddens - from : b->outs;
         if (!hand_hidden(&c, s, lq_forward_hidden(&c, s->hidden + from, n), from, err)) return false;

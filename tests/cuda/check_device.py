@@ -50,6 +50,8 @@ def near(model, what, tokens, ids):
         return None
     off = float(np.sqrt(((mine - exact) ** 2).mean() / (exact**2).mean()))
     check(np.array_equal(mine.view(np.uint32), alone.view(np.uint32)), f"{what}, default mode: other bits in another batch")
+    tail, _ = logits(model, tokens, isa="cuda", batch=tokens, ids=ids, mode="default", pool="tail")
+    check(tail is not None and np.array_equal(tail.view(np.uint32), alone[-9:].view(np.uint32)), f"{what}, default mode: other bits where the last rows alone are asked for")
     check(close(exact, mine), f"{what}, default mode: {off:.4f} off, KLD {divergence(exact, mine):.5f}")
     return exact
 

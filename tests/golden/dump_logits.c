@@ -1,5 +1,6 @@
-// dump_logits.c: the logits of every position of a sequence, or an embedding of it, raw f32, through the public API.
-//   dump_logits MODEL IDS(int32 file) OUT CTX ISA|cuda THREADS BATCH exact|default|fast [last|mean]
+// dump_logits.c: the logits of every position of a sequence, or of its last nine, or an embedding of it, raw f32,
+// through the public API.
+//   dump_logits MODEL IDS(int32 file) OUT CTX ISA|cuda THREADS BATCH exact|default|fast [tail|last|mean]
 #include "runtime/lq.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static int fail(const char *what) {
 
 int main(int argc, char **argv) {
     if (argc != 9 && argc != 10)
-        return fail("usage: MODEL IDS OUT CTX ISA THREADS BATCH exact|default|fast [last|mean]");
+        return fail("usage: MODEL IDS OUT CTX ISA THREADS BATCH exact|default|fast [tail|last|mean]");
     static int32_t ids[1 << 16];
     FILE *in = fopen(argv[2], "rb");
     if (!in) return fail(argv[2]);
@@ -46,7 +47,9 @@ int main(int argc, char **argv) {
     if (!s.f) return fail(argv[3]);
     const lq_request r = {.prompt = ids, .prompt_len = n, .on_event = on_vector, .arg = &s,
                           .pool = argc == 10 && !strcmp(argv[9], "mean") ? LQ_POOL_MEAN : LQ_POOL_LAST};
-    if (!(argc == 10 ? lq_generate(e, &r, &err) : lq_logits(e, ids, n, 0, on, &s, &err))) return fail(err.text);
+    const bool tail = argc == 10 && !strcmp(argv[9], "tail");
+    if (argc == 9 || tail ? !lq_logits(e, ids, n, tail && n > 9 ? n - 9 : 0, on, &s, &err) : !lq_generate(e, &r, &err))
+        return fail(err.text);
     fclose(s.f);
     lq_engine_close(e);
     lq_model_close(m);

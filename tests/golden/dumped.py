@@ -10,8 +10,8 @@ dump = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "dump_logits"
 
 def logits(path, tokens, isa="auto", threads=2, batch=512, mode="exact", ids=None, pool=None, **more):
     """[tokens][vocab], or None, and what was said. ids: a file of them; not given: the one in the model's folder.
-    pool, last or mean: an embedding, [1][dim]. more: of the environment."""
+    pool, last or mean: an embedding, [1][dim]; tail: [9][vocab], the last ones. more: of the environment."""
     folder, out = path if os.path.isdir(path) else os.path.dirname(path), path + ".out"
     words = [dump, path, ids or os.path.join(folder, "ids.bin"), out, tokens, isa, threads, batch, mode, *([pool] if pool else [])]
     r = subprocess.run([str(w) for w in words], capture_output=True, text=True, env=dict(os.environ, **more))
-    return (np.fromfile(out, "<f4").reshape(1 if pool else tokens, -1), r.stderr.strip()) if r.returncode == 0 else (None, r.stderr.strip())
+    return (np.fromfile(out, "<f4").reshape({None: tokens, "tail": 9}.get(pool, 1), -1), r.stderr.strip()) if r.returncode == 0 else (None, r.stderr.strip())

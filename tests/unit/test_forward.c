@@ -207,6 +207,45 @@ static void device_apart(void) {
     CHECK(!memcmp(here, there, sizeof here), "the same logits where indices are copied to the device");
 }
 
+static void on_hidden(void *arg, int i, const float *h) {
+    memcpy((float *)arg + (size_t)(N + i) * VOCAB, h, DIM * sizeof *h);
+}
+
+// Where few rows are asked for, or none, those have the bits that they have among all, and the cache too.
+static void trimmed(const lq_model_opts *o) {
+    static float all[(N + 1) * VOCAB], few[(N + 1) * VOCAB];
+    static const int32_t some[] = {22, 4, 22, 9, 4, 0}, inner[] = {13}; // more than the buffers take at a time
+    int32_t every[N];
+    lq_err err = {0};
+    world a, b;
+    for (int i = 0; i < N; i++) every[i] = i;
+    world_open(&a, o);
+    world_open(&b, o);
+    const size_t bytes = lq_kv_block_bytes(a.m, &a.kv, 0);
+    char *left = malloc(2 * BLOCKS * bytes);
+    lq_step s = {.batch = a.batch, .on_logits = on_logits, .arg = all, .hidden = inner, .hiddens = 1,
+                 .on_hidden = on_hidden};
+    s.batch.out = every, s.batch.outs = N;
+    CHECK(left && lq_step_run(a.m, a.b, &a.kv, &s, &err), "%s", err.text);
+    for (int none = 0; none < 2 && left; none++) {
+        s.batch = b.batch, s.arg = few, s.hiddens = !none;
+        s.batch.out = some, s.batch.outs = none ? 0 : 6;
+        CHECK(lq_step_run(b.m, b.b, &b.kv, &s, &err), "%s", err.text);
+        bool same = !memcmp(all + N * VOCAB, few + N * VOCAB, DIM * sizeof *all);
+        for (int i = 0; i < s.batch.outs; i++)
+            same &= !memcmp(all + some[i] * VOCAB, few + i * VOCAB, VOCAB * sizeof *all);
+        CHECK(same, "the rows that are asked for have other bits");
+        lq_kv_out(a.m, &a.kv, 0, BLOCKS, a.table + BLOCKS, left);
+        lq_kv_out(b.m, &b.kv, 0, BLOCKS, b.table + BLOCKS, left + BLOCKS * bytes);
+        CHECK(!memcmp(left, left + BLOCKS * bytes, BLOCKS * bytes), "other K and V, %d asked for", s.batch.outs);
+        memset(b.kv.layer[0].data, 0, BLOCKS * b.kv.layer[0].block_stride);
+        memset(b.kv.layer[1].data, 0, BLOCKS * b.kv.layer[1].block_stride);
+    }
+    free(left);
+    world_close(&a);
+    world_close(&b);
+}
+
 static void beside(void) {
     static float alone[N * VOCAB], second[N * VOCAB];
     lq_err err = {0};
@@ -339,6 +378,9 @@ int main(void) {
     residual(&(lq_model_opts){.exact = true, .threads = 1});
     residual(&(lq_model_opts){.threads = 2, .isa = "c"});
     observer();
+    trimmed(&(lq_model_opts){.exact = true, .threads = 1});
+    trimmed(&(lq_model_opts){.threads = 2});
+    trimmed(&(lq_model_opts){.threads = 2, .isa = "c", .kv = "int8"});
     device_apart();
     beside();
     shared_inputs();
