@@ -20,20 +20,20 @@ int lq_trim_layer(const lq_desc *d) {
     return last;
 }
 
-// Of the largest batch: bits of a tree, the sequence, position and place of each row that is left, which those are,
-// where all rows stand, rows whose logits are wanted; where sequences begin.
+// The buffers' numbers, each for as many rows as a batch may have: of those that are left the bits of a tree (two
+// each), sequence, position, place in the cache, and which they are; where all rows stand. Then the buffers' `outs`, and
+// where sequences begin.
+enum { TREE, SEQ = 2, POS, AT, LEFT, PLACES, OUTS };
+static int32_t *numbers(const lq_buffers *b, int which) { return b->trim + (size_t)which * (size_t)b->h.rows; }
+
 bool lq_trim_open(lq_buffers *b, const lq_buffer_sizes *o, lq_err *err) {
     const size_t rows = (size_t)o->rows, seqs = (size_t)(o->slots > o->rows ? o->slots : o->rows);
-    b->trim = malloc((7 * rows + (size_t)o->outs + seqs + 1) * sizeof *b->trim);
+    b->trim = malloc((OUTS * rows + (size_t)o->outs + seqs + 1) * sizeof *b->trim);
     return b->trim || lq_fail(err, LQ_E_MEMORY, "no memory for the indices of %d rows", o->rows);
 }
 
-static int32_t *part_of(const lq_buffers *b, int i) { return b->trim + (size_t)i * (size_t)b->h.rows; }
-static int32_t *asked_of(const lq_buffers *b) { return part_of(b, 5); }
-static int32_t *places_of(const lq_buffers *b) { return part_of(b, 6); }
-
 const int32_t *lq_places(lq_run *c, const int32_t *rows, int n) {
-    int32_t *to = part_of(c->b, 7);
+    int32_t *to = numbers(c->b, OUTS);
     if (!c->place) return rows;
     for (int i = 0; i < n; i++) to[i] = c->place[rows[i]];
     return to;
@@ -41,7 +41,7 @@ const int32_t *lq_places(lq_run *c, const int32_t *rows, int n) {
 
 // Rows in order about which somebody asks, and where they will stand.
 static int asked(const lq_buffers *b, const lq_step *s) {
-    int32_t *rows = asked_of(b), *place = places_of(b);
+    int32_t *rows = numbers(b, LEFT), *place = numbers(b, PLACES);
     int n = 0;
     memset(place, 0, (size_t)s->batch.rows.n * sizeof *place);
     for (int i = 0; i < s->batch.outs; i++) place[s->batch.out[i]] = 1;
@@ -54,9 +54,9 @@ static int asked(const lq_buffers *b, const lq_step *s) {
 // The batch of those rows.
 static lq_batch batch_of(const lq_buffers *b, const lq_batch *all, int n) {
     const lq_rows *from = &all->rows;
-    const int32_t *row = asked_of(b);
-    uint64_t *tree = (uint64_t *)(void *)part_of(b, 0);
-    int32_t *seq = part_of(b, 2), *pos = part_of(b, 3), *at = part_of(b, 4), *first = part_of(b, 7) + b->outs;
+    const int32_t *row = numbers(b, LEFT);
+    uint64_t *tree = (uint64_t *)(void *)numbers(b, TREE);
+    int32_t *seq = numbers(b, SEQ), *pos = numbers(b, POS), *at = numbers(b, AT), *first = numbers(b, OUTS) + b->outs;
     lq_batch out = *all;
     out.changes = 0;
     out.rows.n = n;
@@ -80,7 +80,7 @@ static void gather(lq_run *c, const void *table, int n, lq_mat to) {
         some = n - from < c->b->outs ? n - from : c->b->outs;
         lq_mat part = lq_view(to, some, to.cols);
         part.p = (char *)to.p + (size_t)from * row;
-        lq_gather(c, table, lq_stage_out(c, asked_of(c->b) + from, some, some), part);
+        lq_gather(c, table, lq_stage_out(c, numbers(c->b, LEFT) + from, some, some), part);
     }
 }
 
@@ -120,6 +120,6 @@ bool lq_trim(lq_run *c, const lq_step *s) {
     b->pending = pending;
     const lq_batch left = batch_of(b, &s->batch, n);
     lq_stage(c, &left, n, left.rows.seqs);
-    c->place = places_of(b);
+    c->place = numbers(b, PLACES);
     return true;
 }

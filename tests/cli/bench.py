@@ -57,11 +57,14 @@ def counted(config, row, weight_bytes):
     dim, ffn, layers, vocab = (config[k] for k in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size"))
     heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
     head = dim // heads
-    layer = dim * dim * 2 + 2 * kv * head * dim + 3 * ffn * dim
+    kept = 2 * kv * head * dim  # K and V
+    layer = dim * dim * 2 + kept + 3 * ffn * dim
     depth, prompt, tokens = row["depth"], row["prompt"], row["tokens"]
     macs = bytes_read = 0
     for at in range(depth, depth + prompt + tokens):
-        macs += layers * (layer + heads * 2 * head * (at + 1)) + (vocab * dim if at >= depth + prompt - 1 or not prompt else 0)
+        asked = at >= depth + prompt - 1 or not prompt
+        ends_early = not asked and prompt * row["batch"] >= 16  # behind its last K and V
+        macs += (layers - ends_early) * (layer + heads * 2 * head * (at + 1)) + ends_early * kept + asked * vocab * dim
     for at in range(depth, depth + tokens):
         bytes_read += weight_bytes + row["batch"] * layers * kv * 2 * head * 2 * (at + 1)
     return None if prompt else bytes_read, macs * row["batch"]
