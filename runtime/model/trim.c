@@ -21,8 +21,8 @@ int lq_trim_layer(const lq_desc *d) {
 }
 
 // The buffers' numbers, each for as many rows as a batch may have: of those that are left the bits of a tree (two
-// each), sequence, position, place in the cache, and which they are; where all rows stand. Then for the buffers' `outs`,
-// and where sequences begin.
+// each), sequence, position, place in the cache, and which they are; where all rows stand. Then of the buffers' `outs`
+// and, last, where sequences begin.
 enum { TREE, SEQ = 2, POS, AT, LEFT, PLACES, OUTS };
 static int32_t *numbers(const lq_buffers *b, int which) { return b->trim + (size_t)which * (size_t)b->h.rows; }
 

@@ -18,7 +18,8 @@
 #define TABLE false
 #endif
 
-enum { AHEAD_BYTES = 4096, FAR_BYTES = 16384, STREAM_AHEAD = 2048 /* where there are several */, TALL = 12,
+enum { AHEAD_BYTES = 4096, FAR_BYTES = 16384, STREAM_AHEAD = 2048 /* where there are several */,
+       SCALE_AHEAD = 256, TALL = 12,
        FEW_ROWS = 4, STREAMS = 4, PASS_BYTES = 256 * 1024 /* of tiles that stay in the second cache */ };
 
 // One call's view of a weight and of its activations. Tiles, groups and their steps in bytes.
@@ -220,6 +221,10 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
     for (int g = 0; g < c->groups; g++) {
         const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)m0) * (size_t)G;
         if (begins) dots_zero(&s, M);
+        // Scales are a stream too thin for the machine to look ahead in.
+        if (M == 1 && c->scale_group)
+            _mm_prefetch((const char *)c->scale + (size_t)t * c->scale_tile + (size_t)g * c->scale_group + SCALE_AHEAD,
+                         _MM_HINT_T0);
         ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
             dots_more(&s, q, x, look, bits, M > FEW_ROWS || G <= 32 ? AHEAD_BYTES : 0, M, G, in_halves(bits, M));
         begins = !whole || span_ends(c, g);
