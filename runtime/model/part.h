@@ -91,6 +91,12 @@ static inline size_t lq_f32_bytes(int rows, int cols) {
     return ((size_t)rows * (size_t)cols * sizeof(float) + 63) & ~(size_t)63;
 }
 
+static inline lq_rows lq_layer_rows(const lq_run *c) { // the batch's, with the block tables of the layer at hand
+    lq_rows rows = c->batch.rows;
+    rows.tables = c->batch.tables[c->m->desc.layer[c->layer].group];
+    return rows;
+}
+
 // step.c. The batch where the device reads it, padded to so many rows and sequences; rows whose logits are wanted.
 size_t lq_stage_room(const lq_buffer_sizes *o);
 void lq_stage(lq_run *c, const lq_batch *batch, int rows, int seqs);

@@ -100,14 +100,8 @@ static bool make(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, const
     return true;
 }
 
-static lq_rows rows_of(const lq_run *c) {
-    lq_rows rows = c->batch.rows;
-    rows.tables = c->batch.tables[c->m->desc.layer[c->layer].group];
-    return rows;
-}
-
 void lq_attn_keep(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x) {
-    const lq_rows rows = rows_of(c);
+    const lq_rows rows = lq_layer_rows(c);
     const lq_mat k = lq_take(c, rows.n, (int64_t)p->kv_heads * p->head_dim),
                  v = lq_take(c, rows.n, (int64_t)p->kv_heads * p->v_dim);
     make(c, p, w, x, &rows, (lq_mat){0}, (lq_mat){0}, k, v);
@@ -121,7 +115,7 @@ const lq_bound *lq_attn_reader(const lq_part *p, const lq_bound *w) {
 void lq_attn_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_model *m = c->m;
     const bool own = m->desc.layer[c->layer].kv_from == c->layer;
-    const lq_rows rows = rows_of(c);
+    const lq_rows rows = lq_layer_rows(c);
     const lq_mat q = lq_take(c, rows.n, (int64_t)p->heads * p->head_dim),
                  k = own ? lq_take(c, rows.n, (int64_t)p->kv_heads * p->head_dim) : (lq_mat){0},
                  v = own ? lq_take(c, rows.n, (int64_t)p->kv_heads * p->v_dim) : (lq_mat){0},

@@ -93,18 +93,12 @@ static void grow(lq_run *c, const lq_part *p, const lq_rows *rows, lq_mat q) {
 
 const lq_bound *lq_mla_reader(const lq_part *p, const lq_bound *w) { return &w[p->q_rank ? LQ_R_Q_A : LQ_R_Q]; }
 
-static lq_rows rows_of(const lq_run *c) {
-    lq_rows rows = c->batch.rows;
-    rows.tables = c->batch.tables[c->m->desc.layer[c->layer].group];
-    return rows;
-}
-
 static void write(lq_run *c, const lq_rows *rows, lq_mat latent) {
     c->ops->kv_write(c->m->dev, &(lq_kv_write_args){.rows = rows, .k = latent, .cache = c->kv->layer[c->layer]});
 }
 
 void lq_mla_keep(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x) {
-    const lq_rows rows = rows_of(c);
+    const lq_rows rows = lq_layer_rows(c);
     const lq_mat latent = lq_take(c, rows.n, p->head_dim);
     lq_apply(c, x, (const lq_bound *const[]){&w[LQ_R_KV_A]}, &latent, 1);
     latent_norm(c, p, &w[LQ_R_KV_A_NORM], pieces(c, latent, 1, 0, p->v_dim), NULL);
@@ -115,7 +109,7 @@ void lq_mla_keep(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x) {
 void lq_mla_run(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, lq_mat y) {
     lq_model *m = c->m;
     const int h = p->heads, turned = p->head_dim - p->v_dim;
-    const lq_rows rows = rows_of(c);
+    const lq_rows rows = lq_layer_rows(c);
     const lq_mat low = lq_take(c, rows.n, p->q_rank), q = lq_take(c, rows.n, (int64_t)h * (p->nope + turned)),
                  latent = lq_take(c, rows.n, p->head_dim), wide = lq_take(c, rows.n, (int64_t)h * p->head_dim),
                  mix = lq_take(c, rows.n, (int64_t)h * p->v_dim), out = lq_take(c, rows.n, (int64_t)h * p->v_out);

@@ -26,6 +26,7 @@ static int fail(const char *what) {
 int main(int argc, char **argv) {
     if (argc != 9 && argc != 10)
         return fail("usage: MODEL IDS OUT CTX ISA THREADS BATCH exact|default|fast [tail|last|mean]");
+    const char *what = argc == 10 ? argv[9] : "";
     static int32_t ids[1 << 16];
     FILE *in = fopen(argv[2], "rb");
     if (!in) return fail(argv[2]);
@@ -46,9 +47,9 @@ int main(int argc, char **argv) {
     sink s = {fopen(argv[3], "wb"), (size_t)info.vocab};
     if (!s.f) return fail(argv[3]);
     const lq_request r = {.prompt = ids, .prompt_len = n, .on_event = on_vector, .arg = &s,
-                          .pool = argc == 10 && !strcmp(argv[9], "mean") ? LQ_POOL_MEAN : LQ_POOL_LAST};
-    const bool tail = argc == 10 && !strcmp(argv[9], "tail");
-    if (argc == 9 || tail ? !lq_logits(e, ids, n, tail && n > 9 ? n - 9 : 0, on, &s, &err) : !lq_generate(e, &r, &err))
+                          .pool = !strcmp(what, "mean") ? LQ_POOL_MEAN : LQ_POOL_LAST};
+    const bool tail = !strcmp(what, "tail"), vector = *what && !tail;
+    if (!(vector ? lq_generate(e, &r, &err) : lq_logits(e, ids, n, tail && n > 9 ? n - 9 : 0, on, &s, &err)))
         return fail(err.text);
     fclose(s.f);
     lq_engine_close(e);
