@@ -172,7 +172,12 @@ typedef struct lq_rope_args {
     lq_mat q, k;            // [rows][heads * head_dim], in place; either's p may be NULL
 } lq_rope_args;
 
-typedef struct lq_kv_write_args { const lq_rows *rows; lq_mat k, v; lq_cache cache; } lq_kv_write_args;
+typedef struct lq_kv_write_args {
+    const lq_rows *rows;
+    lq_mat k, v;
+    lq_cache cache;
+    const lq_rope_args *rope; // this first, of the same rows and k; NULL: nothing
+} lq_kv_write_args;
 typedef struct lq_kv_copy_args {
     lq_cache cache;
     int n;

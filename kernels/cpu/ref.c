@@ -119,7 +119,10 @@ static void kv_write_row(void *arg, int row, int worker) {
     }
 }
 
-static void kv_write(lq_dev *d, const lq_kv_write_args *a) { rows_run(d, kv_write_row, a, lq_rows_real(a->rows)); }
+static void kv_write(lq_dev *d, const lq_kv_write_args *a) {
+    if (a->rope) d->ops.rope(d, a->rope);
+    rows_run(d, kv_write_row, a, lq_rows_real(a->rows));
+}
 
 // In order, one after another: a block may be copied to and then from.
 static void kv_copy(lq_dev *d, const lq_kv_copy_args *a) {

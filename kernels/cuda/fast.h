@@ -21,9 +21,11 @@ bool lq_fast_open(lq_dev *d, int capability, lq_err *err); // fast.c
 void lq_fast_close(lq_dev *d);
 
 bool lq_fast_products_open(lq_dev *d, lq_err *err); // fast_products.c, with the workspace of products whose k is cut
-bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y);
+enum { LQ_FAST_JOIN = 64 }; // tokens up to which matrices that read the same go in one launch
+// How many matrices they took, from `first` on. Of a stack that is NULL there is one expert.
+int lq_fast_matmul(lq_dev *d, const lq_matmul_args *a, int first);
+int lq_fast_moe(lq_dev *d, const lq_moe_args *a, int first, const lq_cuda_stack *const *s /* [count] */);
 bool lq_fast_stack(const lq_weight *w, const float *const *bias, int experts, lq_w4s_matrix *to);
-bool lq_fast_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s /* NULL: one expert */);
 
 // In fast mode: products of many tokens, by a library. A row's bits then depend on its batch.
 bool lq_fast_library_open(lq_dev *d, lq_err *err); // fast_library.c; false: it is not there
@@ -33,8 +35,8 @@ bool lq_fast_library(lq_dev *d, const lq_act *x, const lq_weight *w, const float
 
 bool lq_fast_w8a8_open(lq_dev *d, lq_err *err); // fast_w8a8.c; the products are asked for by those above
 bool lq_fast_quant(lq_dev *d, const lq_quant_args *a);
-bool lq_fast_w8a8(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y);
-bool lq_fast_w8a8_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s);
+int lq_fast_w8a8(lq_dev *d, const lq_matmul_args *a, int first);
+int lq_fast_w8a8_moe(lq_dev *d, const lq_moe_args *a, int first, const lq_cuda_stack *const *s);
 void lq_fast_apart(lq_dev *d, const lq_act *x, const lq_weight *w, const lq_mat *y); // y += their product
 void lq_fast_apart_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s);
 

@@ -9,8 +9,12 @@
 LQ_PA_KERNELS(PA_DECLARED)
 static void (*const pa[])(void) = {LQ_PA_KERNELS(PA_LISTED)};
 LQ_DECLARED(lq_rope_bf16)
-LQ_DECLARED(lq_kvw_bf16) LQ_DECLARED(lq_kvw_f16) LQ_DECLARED(lq_kvw_i8) LQ_DECLARED(lq_kvw_e4m3)
-static void (*const small[])(void) = {lq_rope_bf16, lq_kvw_bf16, lq_kvw_f16, lq_kvw_i8, lq_kvw_e4m3};
+#define KVW(X) X(lq_kvw_bf16) X(lq_kvw_f16) X(lq_kvw_i8) X(lq_kvw_e4m3)
+#define KVW_TURNED(X) X(lq_kvw_turned_bf16) X(lq_kvw_turned_f16) X(lq_kvw_turned_i8) X(lq_kvw_turned_e4m3)
+KVW(LQ_DECLARED)
+KVW_TURNED(LQ_DECLARED)
+static void (*const small[])(void) = {lq_rope_bf16, KVW(LQ_LISTED) KVW_TURNED(LQ_LISTED)};
+static void (*const kvw[])(void) = {KVW(LQ_LISTED)}, (*const kvw_turned[])(void) = {KVW_TURNED(LQ_LISTED)};
 
 // Kernels that want more shared memory than this GPU has are left out: others or the plain one run.
 bool lq_fast_attn_open(lq_dev *d, lq_err *err) {
@@ -37,11 +41,19 @@ bool lq_fast_rope(lq_dev *d, const lq_rope_args *a) {
 bool lq_fast_kv_write(lq_dev *d, const lq_kv_write_args *a) {
     lq_kvw_args p = {*a, *a->rows};
     const lq_dtype type = a->cache.type;
+    const int i = type == LQ_BF16 ? 0 : type == LQ_F16 ? 1 : type == LQ_I8 ? 2 : 3;
     if (!lq_kvw_fits(a)) return false;
+    if (lq_kvw_turned_fits(a)) {
+        const lq_kvw_turned_args t = lq_kvw_turned_of(a);
+        lq_fast_launch(d, kvw_turned[i], &t, sizeof t,
+                       (lq_gpu_grid){.blocks = (unsigned)t.rows.n, .threads = LQ_ROPE_THREADS,
+                                     .shared = LQ_ROPE_SHARED, .rows = lq_kvw_turned_blocks(&t)});
+        return true;
+    }
+    if (a->rope) d->ops.rope(d, a->rope);
     p.a.rows = NULL;
-    void (*const kernel)(void) = type == LQ_BF16 ? lq_kvw_bf16 : type == LQ_F16 ? lq_kvw_f16
-                                 : type == LQ_I8 ? lq_kvw_i8 : lq_kvw_e4m3;
-    lq_fast_launch(d, kernel, &p, sizeof p,
+    p.a.rope = NULL;
+    lq_fast_launch(d, kvw[i], &p, sizeof p,
                    (lq_gpu_grid){.blocks = lq_kvw_blocks(a, p.rows.n), .threads = LQ_KVW_THREADS});
     return true;
 }

@@ -40,19 +40,25 @@ static bool w4s_takes(const lq_act *x, const lq_weight *w, const lq_mat *y) {
            (y->type == LQ_BF16 || y->type == LQ_F32) && lq_aligned(y->p, y->type == LQ_F32 ? 8 : 4);
 }
 
-static void w4s_run(lq_dev *d, lq_w4s_args *a, const lq_w4s_form *f, const lq_act *x, const lq_weight *w,
-                    const lq_mat *y, int experts) {
+static bool same_form(const lq_w4s_form *a, const lq_w4s_form *b) {
+    return a->kind == b->kind && a->bits == b->bits && a->group == b->group && a->group_shift == b->group_shift &&
+           a->share_shift == b->share_shift && a->groups == b->groups && a->narrow == b->narrow;
+}
+
+static void w4s_run(lq_dev *d, lq_w4s_args *a, const lq_w4s_form *f, const lq_act *x, int experts) {
     const lq_cuda *c = lq_cuda_of(d);
+    int n[LQ_W4S_JOINED], all = 0;
     a->x = x->x.p, a->x_stride = (int64_t)x->x.stride;
-    a->y = y->p, a->y_stride = (int64_t)y->stride, a->f32 = y->type == LQ_F32;
-    a->n = (int)w->n, a->k = (int)w->k, a->parts = c->parts, a->arrived = c->arrived;
+    a->parts = c->parts, a->arrived = c->arrived;
     if (!a->m) return;
+    for (int i = 0; i < a->joined; i++) all += n[i] = a->of[i].n;
     const lq_w4s_on on = {c->capability, c->sms, c->shared, PARTS, 2 * (size_t)c->sms};
     const lq_tuned like = lq_w4s_tuned(f, c->capability);
-    const lq_tuned *tuned = experts ? NULL : lq_tuned_find(lq_tuned_rows, LQ_TUNED_COUNT, &like, a->n, a->k, a->m);
-    const lq_w4s_plan p = lq_w4s_plan_of(f, a->m, experts, a->n, a->k, &on, tuned);
-    lq_w4s_set(a, f, &p);
-    const lq_w4l_plan large = c->large ? lq_w4l_plan_of(f, a->m, experts, a->n, c->sms) : (lq_w4l_plan){NULL, 0, 0};
+    const lq_tuned *tuned = experts ? NULL : lq_tuned_find(lq_tuned_rows, LQ_TUNED_COUNT, &like, all, a->k, a->m);
+    const lq_w4s_plan p = lq_w4s_plan_of(f, a->m, experts, n, a->joined, a->k, &on, tuned);
+    lq_w4s_set(a, f, &p, c->sms);
+    const lq_w4l_plan large =
+        c->large && a->joined == 1 ? lq_w4l_plan_of(f, a->m, experts, n[0], c->sms) : (lq_w4l_plan){NULL, 0, 0};
     if (large.kernel) {
         lq_fast_launch(d, large.kernel->entry, a, sizeof *a,
                        (lq_gpu_grid){.blocks = large.x, .threads = LQ_W4L_THREADS, .shared = large.kernel->shared,
@@ -60,17 +66,31 @@ static void w4s_run(lq_dev *d, lq_w4s_args *a, const lq_w4s_form *f, const lq_ac
         return;
     }
     lq_fast_launch(d, p.kernel->entry, a, sizeof *a,
-                   (lq_gpu_grid){.blocks = p.x, .threads = LQ_W4S_THREADS, .shared = p.kernel->shared, .rows = p.y});
+                   (lq_gpu_grid){.blocks = p.x, .threads = LQ_W4S_THREADS, .shared = p.kernel->shared, .rows = p.y,
+                                 .cluster = p.cluster ? (unsigned)p.side : 0});
 }
 
-bool lq_fast_matmul(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y) {
-    lq_w4s_form f;
-    lq_w4s_args a = {.m = x->x.rows, .count = 1, .top_k = 1};
-    if (x->type.elem != LQ_F32) return lq_fast_w8a8(d, x, w, bias, y);
-    if (!w4s_takes(x, w, y) || !w4s_of(w, bias, &f, &a.one)) return false;
-    w4s_run(d, &a, &f, x, w, y, 0);
-    if (w->outliers) lq_fast_apart(d, x, w, y);
-    return true;
+static lq_w4s_one one_of(const lq_w4s_matrix *m, const lq_weight *w, const lq_mat *y) {
+    return (lq_w4s_one){.matrix = *m, .y = y->p, .y_stride = (int64_t)y->stride, .n = (int)w->n,
+                        .f32 = y->type == LQ_F32};
+}
+
+int lq_fast_matmul(lq_dev *d, const lq_matmul_args *a, int first) {
+    lq_w4s_form f, next;
+    lq_w4s_args p = {.m = a->x->x.rows, .k = (int)a->w[first]->k, .count = 1, .top_k = 1};
+    const int most = p.m <= LQ_FAST_JOIN ? LQ_W4S_JOINED : 1;
+    if (a->x->type.elem != LQ_F32) return lq_fast_w8a8(d, a, first);
+    for (int i = first; i < a->count && p.joined < most; i++) {
+        lq_w4s_matrix m;
+        if (!w4s_takes(a->x, a->w[i], &a->y[i]) || !w4s_of(a->w[i], a->bias[i], &next, &m)) break;
+        if (p.joined && !same_form(&f, &next)) break;
+        f = next;
+        p.of[p.joined++] = one_of(&m, a->w[i], &a->y[i]);
+    }
+    if (p.joined) w4s_run(d, &p, &f, a->x, 0);
+    for (int i = first; i < first + p.joined; i++)
+        if (a->w[i]->outliers) lq_fast_apart(d, a->x, a->w[i], &a->y[i]);
+    return p.joined;
 }
 
 bool lq_fast_stack(const lq_weight *w, const float *const *bias, int experts, lq_w4s_matrix *to) {
@@ -80,16 +100,24 @@ bool lq_fast_stack(const lq_weight *w, const float *const *bias, int experts, lq
     return true;
 }
 
-bool lq_fast_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s) {
-    lq_w4s_form f;
-    lq_w4s_args p = {.m = a->slots, .count = a->experts, .top_k = a->x_by_slot ? 1 : a->top_k, .order = a->order,
-                     .start = a->start};
-    if (a->x->type.elem != LQ_F32) return lq_fast_w8a8_moe(d, a, i, s);
-    if (!w4s_takes(a->x, a->w[i], &a->y[i]) || !w4s_of(a->w[i], a->bias[i] ? *a->bias[i] : NULL, &f, &p.one))
-        return false;
-    if (s ? !s->fast : a->order != NULL) return false;
-    if (s) p.experts = lq_stack_fast(s, s->dev);
-    w4s_run(d, &p, &f, a->x, a->w[i], &a->y[i], a->experts);
-    if (a->w[i]->outliers) lq_fast_apart_moe(d, a, i, s);
-    return true;
+int lq_fast_moe(lq_dev *d, const lq_moe_args *a, int first, const lq_cuda_stack *const *s) {
+    lq_w4s_form f, next;
+    lq_w4s_args p = {.m = a->slots, .k = (int)a->w[first]->k, .count = a->experts,
+                     .top_k = a->x_by_slot ? 1 : a->top_k, .order = a->order, .start = a->start};
+    const int most = p.m <= LQ_FAST_JOIN ? LQ_W4S_JOINED : 1;
+    if (a->x->type.elem != LQ_F32) return lq_fast_w8a8_moe(d, a, first, s);
+    for (int i = first; i < a->count && p.joined < most; i++) {
+        lq_w4s_matrix m;
+        if (!w4s_takes(a->x, a->w[i], &a->y[i])) break;
+        if (!w4s_of(a->w[i], a->bias[i] ? *a->bias[i] : NULL, &next, &m)) break;
+        if ((p.joined && !same_form(&f, &next)) || (s[i] ? !s[i]->fast : a->order != NULL)) break;
+        f = next;
+        lq_w4s_one *one = &p.of[p.joined++];
+        *one = one_of(&m, a->w[i], &a->y[i]);
+        if (s[i]) one->experts = lq_stack_fast(s[i], s[i]->dev);
+    }
+    if (p.joined) w4s_run(d, &p, &f, a->x, a->experts);
+    for (int i = first; i < first + p.joined; i++)
+        if (a->w[i]->outliers) lq_fast_apart_moe(d, a, i, s[i]);
+    return p.joined;
 }

@@ -24,52 +24,86 @@ bool lq_fast_quant(lq_dev *d, const lq_quant_args *a) {
     return true;
 }
 
-static void run(lq_dev *d, const lq_w8a8_args *a, int kind, int group, int experts) {
+static void run(lq_dev *d, lq_w8a8_args *a, int kind, int group, int experts) {
     const lq_cuda *c = lq_cuda_of(d);
     const lq_tuned like = lq_w8a8_tuned(kind, group, c->capability);
-    const lq_tuned *tuned = experts ? NULL : lq_tuned_find(lq_tuned_rows, LQ_TUNED_COUNT, &like, a->n, a->k, a->m);
-    const lq_w8a8_plan p = lq_w8a8_plan_of(kind, group, a->m, experts, a->n, c->shared, tuned);
+    int n[LQ_W8A8_JOINED], all = 0;
+    for (int i = 0; i < a->joined; i++) all += n[i] = a->of[i].n;
+    const lq_tuned *tuned = experts ? NULL : lq_tuned_find(lq_tuned_rows, LQ_TUNED_COUNT, &like, all, a->k, a->m);
+    const lq_w8a8_plan p = lq_w8a8_plan_of(kind, group, a->m, experts, n, a->joined, c->shared, tuned);
+    const int rows = LQ_W8A8_ROWS(p.kernel->tokens);
+    for (int i = 1; i < a->joined; i++) a->of[i].first = a->of[i - 1].first + (n[i - 1] + rows - 1) / rows;
     if (a->m)
         lq_fast_launch(d, p.kernel->entry, a, sizeof *a,
                        (lq_gpu_grid){.blocks = p.x, .threads = p.threads, .shared = p.kernel->shared, .rows = p.y});
 }
 
-static lq_w8a8_args of_one(const lq_act *x, const lq_weight *w, const lq_mat *y) {
-    return (lq_w8a8_args){.one = *w, .x = *x, .y = *y, .m = x->x.rows, .n = (int)w->n, .count = 1, .top_k = 1};
+static lq_w8a8_args of_rows(const lq_act *x, const lq_weight *w) {
+    return (lq_w8a8_args){.x = *x, .m = x->x.rows, .k = (int)w->k, .count = 1, .top_k = 1};
 }
 
-static lq_w8a8_args of_experts(const lq_moe_args *a, int i, const lq_cuda_stack *s) {
-    return (lq_w8a8_args){.one = *a->w[i], .experts = s ? s->dev : NULL, .x = *a->x, .y = a->y[i], .m = a->slots,
-                          .n = (int)a->w[i]->n, .order = a->order, .start = a->start, .count = a->experts,
-                          .top_k = a->x_by_slot ? 1 : a->top_k};
+static lq_w8a8_args of_slots(const lq_moe_args *a, int i) {
+    return (lq_w8a8_args){.x = *a->x, .m = a->slots, .k = (int)a->w[i]->k, .order = a->order, .start = a->start,
+                          .count = a->experts, .top_k = a->x_by_slot ? 1 : a->top_k};
+}
+
+static lq_w8a8_one one_of(const lq_weight *w, const float *bias, const lq_mat *y) {
+    return (lq_w8a8_one){.w = *w, .bias = bias, .y = *y, .n = (int)w->n};
 }
 
 void lq_fast_apart(lq_dev *d, const lq_act *x, const lq_weight *w, const lq_mat *y) {
-    const lq_w8a8_args a = of_one(x, w, y);
+    lq_w8a8_args a = of_rows(x, w);
+    a.of[a.joined++] = one_of(w, NULL, y);
     run(d, &a, LQ_W8A8_APART, 0, 0);
 }
 
 void lq_fast_apart_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s) {
-    const lq_w8a8_args p = of_experts(a, i, s);
+    lq_w8a8_args p = of_slots(a, i);
+    p.of[p.joined++] = one_of(a->w[i], NULL, &a->y[i]);
+    if (s) p.of[0].experts = s->dev;
     run(d, &p, LQ_W8A8_APART, 0, a->experts);
 }
 
-bool lq_fast_w8a8(lq_dev *d, const lq_act *x, const lq_weight *w, const float *bias, const lq_mat *y) {
-    lq_w8a8_args a = of_one(x, w, y);
-    int kind, group;
-    a.bias = bias;
-    if (!lq_w8a8_fits(x, w, y, &kind, &group, &a)) return false;
-    run(d, &a, kind, group, 0);
+// Few tokens: matrices that read the same go in one launch.
+static int most_joined(int m) { return m <= LQ_FAST_JOIN ? LQ_W8A8_JOINED : 1; }
+
+static bool same_form(const lq_w8a8_form *a, const lq_w8a8_form *b) {
+    return a->kind == b->kind && a->group == b->group && a->cell == b->cell && a->group_shift == b->group_shift &&
+           a->share_shift == b->share_shift && a->groups == b->groups;
+}
+
+int lq_fast_w8a8(lq_dev *d, const lq_matmul_args *a, int first) {
+    lq_w8a8_args p = of_rows(a->x, a->w[first]);
+    lq_w8a8_form f = {0}, next;
+    for (int i = first; i < a->count && p.joined < most_joined(p.m); i++) {
+        if (!lq_w8a8_fits(a->x, a->w[i], &a->y[i], &next) || (p.joined && !same_form(&f, &next))) break;
+        f = next;
+        p.of[p.joined++] = one_of(a->w[i], a->bias[i], &a->y[i]);
+    }
+    lq_w8a8_set(&p, &f);
+    if (p.joined) run(d, &p, f.kind, f.group, 0);
+    return p.joined;
+}
+
+static bool experts_fit(const lq_moe_args *a, int i, lq_w8a8_form *f) {
+    for (int e = 0; e < a->experts; e++)
+        if (!lq_w8a8_fits(a->x, &a->w[i][e], &a->y[i], f)) return false;
     return true;
 }
 
-bool lq_fast_w8a8_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_stack *s) {
-    lq_w8a8_args p = of_experts(a, i, s);
-    int kind = 0, group = 0;
-    p.bias = a->bias[i] ? *a->bias[i] : NULL;
-    for (int e = 0; e < a->experts; e++)
-        if (!lq_w8a8_fits(a->x, &a->w[i][e], &a->y[i], &kind, &group, &p)) return false;
-    if (s && a->bias[i]) p.biases = (const float *const *)(const void *)(p.experts + a->experts);
-    run(d, &p, kind, group, a->experts);
-    return true;
+int lq_fast_w8a8_moe(lq_dev *d, const lq_moe_args *a, int first, const lq_cuda_stack *const *s) {
+    lq_w8a8_args p = of_slots(a, first);
+    lq_w8a8_form f = {0}, next = {0};
+    for (int i = first; i < a->count && p.joined < most_joined(p.m); i++) {
+        if (!experts_fit(a, i, &next) || (p.joined && !same_form(&f, &next))) break;
+        f = next;
+        lq_w8a8_one *one = &p.of[p.joined++];
+        *one = one_of(a->w[i], a->bias[i] ? *a->bias[i] : NULL, &a->y[i]);
+        if (!s[i]) continue;
+        one->experts = s[i]->dev;
+        if (a->bias[i]) one->biases = (const float *const *)(const void *)(one->experts + a->experts);
+    }
+    lq_w8a8_set(&p, &f);
+    if (p.joined) run(d, &p, f.kind, f.group, a->experts);
+    return p.joined;
 }

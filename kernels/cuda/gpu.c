@@ -162,14 +162,20 @@ void *lq_gpu_stream(lq_gpu *g) { return here(g)->stream; }
 
 void lq_gpu_launch(lq_gpu *g, const void *kernel, const void *args, size_t bytes, lq_gpu_grid grid) {
     void *list[] = {(void *)(uintptr_t)args};
-    cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization,
-                                 .val = {.programmaticStreamSerializationAllowed = 1}};
+    cudaLaunchAttribute attrs[2];
+    unsigned count = 0;
+    if (grid.early && g->capability >= 90)
+        attrs[count++] = (cudaLaunchAttribute){.id = cudaLaunchAttributeProgrammaticStreamSerialization,
+                                               .val = {.programmaticStreamSerializationAllowed = 1}};
+    if (grid.cluster)
+        attrs[count++] = (cudaLaunchAttribute){.id = cudaLaunchAttributeClusterDimension,
+                                               .val = {.clusterDim = {1, grid.cluster, 1}}};
     const cudaLaunchConfig_t how = {.gridDim = {grid.blocks, grid.rows ? grid.rows : 1, 1},
                                     .blockDim = {grid.threads, 1, 1},
                                     .dynamicSmemBytes = grid.shared,
                                     .stream = g->stream,
-                                    .attrs = &early,
-                                    .numAttrs = grid.early && g->capability >= 90};
+                                    .attrs = attrs,
+                                    .numAttrs = count};
     (void)bytes;
     if (!grid.blocks) return;
     here(g);

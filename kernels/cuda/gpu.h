@@ -38,6 +38,7 @@ typedef struct lq_gpu_grid {
     unsigned blocks, threads;
     size_t shared;  // bytes; more than LQ_GPU_SHARED must have been asked for by lq_gpu_prepare
     unsigned rows;  // blocks of the second dimension; 0: 1
+    unsigned cluster; // so many of these are a cluster (sm_90 on); 0: none are
     bool simt;      // a kernel of simt.h; else of task.h
     bool early;     // it may begin before what was launched before it has ended: it waits for that itself
 } lq_gpu_grid;

@@ -1,10 +1,11 @@
-// kvw.cu: the kernels of kvw.cuh, one for each type of a cache.
+// kvw.cu: the kernels of kvw.cuh, two for each type of a cache.
 #include "kernels/cuda/kvw.cuh"
 
 #define KVW(name, type) \
-    LQ_KERNEL(name, LQ_KVW_THREADS, 8, lq_kvw_args) { kvw::vector<type>(a); }
+    LQ_KERNEL(lq_kvw_##name, LQ_KVW_THREADS, 8, lq_kvw_args) { kvw::vector<type>(a); } \
+    LQ_KERNEL(lq_kvw_turned_##name, LQ_ROPE_THREADS, 8, lq_kvw_turned_args) { kvw::turned_vectors<type>(a); }
 
-KVW(lq_kvw_bf16, LQ_BF16)
-KVW(lq_kvw_f16, LQ_F16)
-KVW(lq_kvw_i8, LQ_I8)
-KVW(lq_kvw_e4m3, LQ_E4M3)
+KVW(bf16, LQ_BF16)
+KVW(f16, LQ_F16)
+KVW(i8, LQ_I8)
+KVW(e4m3, LQ_E4M3)

@@ -23,6 +23,8 @@ enum { TILE = 64, RUN = 16 }; // positions; of a run all stand in one page
 template <int DK_, int DV_, lq_pa_type T_, int WM_, int WC_, int PLACES_> struct shape {
     static constexpr lq_pa_type T = T_;
     static constexpr bool LATENT = DK_ != DV_, CODED = T_ != LQ_PA_BF16;
+    // What a block has is found before pdl_wait, with ids of cache blocks; others have no registers for it.
+    static constexpr bool EARLY = WM_ == 1 && DK_ <= 256;
     enum {
         DK = DK_, DV = DV_, WM = WM_, WC = WC_, PLACES = PLACES_, ROWS = 16 * WM, THREADS = 32 * WM * WC,
         COLUMNS = DV / WC, BLOCKS = COLUMNS / 8,              // of V, of a warp
@@ -513,11 +515,7 @@ template <class S> LQ_DEV bool splits_merged(running<S> &all, running<S> &part, 
     const smem flag = smem_base(); // K and V are not read any more
     part_left<S>(part, items + (size_t)mine * S::ITEM, p);
     __syncthreads();
-    if (p.thread == 0) {
-        __threadfence(); // what the block has written, before it says so
-        sts4(flag, atomic_inc(a.arrived + blockIdx.x, (uint32_t)(last - first)));
-        __threadfence(); // and what others have, before it is read
-    }
+    if (p.thread == 0) sts4(flag, atomic_inc_ordered(a.arrived + blockIdx.x, (uint32_t)(last - first)));
     __syncthreads();
     if (lds4(flag) != (uint32_t)(last - first)) return false;
     for (int i = first; i <= last; i++) {
@@ -587,52 +585,91 @@ template <class S> LQ_DEV void next_copied(const lq_pa_args &a, source &s, const
     cp_async_commit();
 }
 
-// Grid: x = tiles of M rows x KV heads, y = splits, or 1: a block walks them. S::THREADS threads.
-template <class S> LQ_DEV void attention(const lq_pa_args &a) {
-    pdl_trigger();
-    pdl_wait();
+// What a block does of its tile of M rows: its split, where each has a block of its own; positions.
+struct task { int first, last, mine, from, to; bool apart; };
+
+// False: nothing.
+LQ_DEV bool task_of(task &t, const place &p) {
+    t.first = p.lo / LQ_SPLIT, t.last = p.hi / LQ_SPLIT, t.mine = (int)blockIdx.y;
+    t.apart = gridDim.y > 1 && t.first < t.last;
+    if (gridDim.y > 1 && (t.apart ? t.mine < t.first || t.mine > t.last : t.mine != 0)) return false;
+    t.from = t.apart ? larger(p.lo, t.mine * LQ_SPLIT) : p.lo;
+    t.to = t.apart ? smaller(p.hi, t.mine * LQ_SPLIT + LQ_SPLIT - 1) : p.hi;
+    return true;
+}
+
+template <class S> LQ_DEV place place_of(const lq_pa_args &a) {
     place p = {};
-    const int heads = a.a.cache.kv_heads, tiles = (int)gridDim.x / heads;
     p.thread = (int)threadIdx.x;
     p.lane = p.thread % WARP;
     p.warp = p.thread / WARP;
     p.down = p.warp / S::WC;
     p.across = p.warp % S::WC;
-    p.group = a.a.heads / heads;
-    p.kv_head = (int)blockIdx.x % heads;
-    if (a.blank && blockIdx.y == 0) blanked<S>(a);
-    // The last tiles of a long prompt see most: they go first.
-    if (!find_tile<S>(a, p, tiles - 1 - (int)blockIdx.x / heads)) return;
-    find_bounds<S>(a, p);
-    const int first = p.lo / LQ_SPLIT, last = p.hi / LQ_SPLIT, mine = (int)blockIdx.y;
-    const bool apart = gridDim.y > 1 && first < last;
-    if (gridDim.y > 1 && (apart ? mine < first || mine > last : mine != 0)) return;
-    const int from = apart ? larger(p.lo, mine * LQ_SPLIT) : p.lo;
-    const int to = apart ? smaller(p.hi, mine * LQ_SPLIT + LQ_SPLIT - 1) : p.hi;
-    const scoring how = scoring_of<S>(a, p);
-    source s = source_of<S>(a, p, from);
+    p.group = a.a.heads / a.a.cache.kv_heads;
+    p.kv_head = (int)blockIdx.x % a.a.cache.kv_heads;
+    return p;
+}
+
+// The last tiles of a long prompt see most: they go first.
+template <class S> LQ_DEV bool tile_found(const lq_pa_args &a, place &p) {
+    const int heads = a.a.cache.kv_heads, tiles = (int)gridDim.x / heads;
+    return find_tile<S>(a, p, tiles - 1 - (int)blockIdx.x / heads);
+}
+
+template <class S>
+LQ_DEV void walked(const lq_pa_args &a, const place &p, const task &t, const scoring &how, source &s) {
     running<S> all, part;
     begin<S>(all);
     begin<S>(part);
     copy_q<S>(a, p);
-    copy_tile<S>(a, s, p, from / TILE * TILE);
+    copy_tile<S>(a, s, p, t.from / TILE * TILE);
     cp_async_commit();
-    for (int tile = from / TILE * TILE; tile <= to; tile += TILE) {
+    for (int tile = t.from / TILE * TILE; tile <= t.to; tile += TILE) {
         cp_async_wait<0>();
         __syncthreads();
-        if (S::PLACES == 2) next_copied<S>(a, s, p, tile, to);
+        if (S::PLACES == 2) next_copied<S>(a, s, p, tile, t.to);
         if (S::CODED) convert_tile<S>(p, tile);
-        if (S::PLACES == 1 && S::T == LQ_PA_E4M3) next_copied<S>(a, s, p, tile, to); // its codes have been read
+        if (S::PLACES == 1 && S::T == LQ_PA_E4M3) next_copied<S>(a, s, p, tile, t.to); // its codes have been read
         tile_added<S>(part, a, p, how, tile);
         if (S::PLACES == 1 && S::T != LQ_PA_E4M3) {
             __syncthreads(); // nobody reads this tile, or its scales, any more
-            next_copied<S>(a, s, p, tile, to);
+            next_copied<S>(a, s, p, tile, t.to);
         }
-        if (apart || ((tile + TILE) % LQ_SPLIT && tile + TILE <= to)) continue;
+        if (t.apart || ((tile + TILE) % LQ_SPLIT && tile + TILE <= t.to)) continue;
         merge<S>(all, part);
         begin<S>(part);
     }
-    if (!apart || splits_merged<S>(all, part, a, p, mine, first, last)) stored<S>(all, a, p);
+    if (!t.apart || splits_merged<S>(all, part, a, p, t.mine, t.first, t.last)) stored<S>(all, a, p);
+}
+
+// Grid: x = tiles of M rows x KV heads, y = splits, or 1: a block walks them. S::THREADS threads.
+template <class S> LQ_DEV void attention(const lq_pa_args &a) {
+    pdl_trigger();
+    task t = {};
+    if constexpr (S::EARLY) {
+        place p = place_of<S>(a);
+        source s = {};
+        bool has = tile_found<S>(a, p);
+        if (has) {
+            find_bounds<S>(a, p);
+            has = task_of(t, p);
+        }
+        const scoring how = scoring_of<S>(a, p);
+        if (has) s = source_of<S>(a, p, t.from);
+        pdl_wait();
+        if (a.blank && blockIdx.y == 0) blanked<S>(a);
+        if (has) walked<S>(a, p, t, how, s);
+    } else {
+        pdl_wait();
+        place p = place_of<S>(a);
+        if (a.blank && blockIdx.y == 0) blanked<S>(a);
+        if (!tile_found<S>(a, p)) return;
+        find_bounds<S>(a, p);
+        if (!task_of(t, p)) return;
+        const scoring how = scoring_of<S>(a, p);
+        source s = source_of<S>(a, p, t.from);
+        walked<S>(a, p, t, how, s);
+    }
 }
 }
 #undef LOG2E

@@ -32,12 +32,17 @@ template <bool WIDE> LQ_DEV float row_sum(float v, int lanes, smem at) {
     return sum;
 }
 
-// Four columns; g and b are what gamma and beta hold for them.
-LQ_DEV uint2 normed(uint2 v, const lq_rmsn_args &a, float mean, float by, size_t column) {
+// What gamma holds for four columns. Without one it is not read.
+LQ_DEV uint4 gamma_of(const lq_rmsn_args &a, size_t column) {
+    if (a.gamma) return ldg16(a.gamma + column);
+    return {0, 0, 0, 0};
+}
+
+// Four columns; g is what gamma holds for them.
+LQ_DEV uint2 normed(uint2 v, const lq_rmsn_args &a, float mean, float by, uint4 g, size_t column) {
     float f[4] = {(bf16_low(v.x) - mean) * by, (bf16_high(v.x) - mean) * by, (bf16_low(v.y) - mean) * by,
                   (bf16_high(v.y) - mean) * by};
     if (a.gamma) {
-        const uint4 g = ldg16(a.gamma + column);
         f[0] *= float_of(g.x) + a.plus, f[1] *= float_of(g.y) + a.plus;
         f[2] *= float_of(g.z) + a.plus, f[3] *= float_of(g.w) + a.plus;
     }
@@ -57,8 +62,17 @@ template <int VECTORS, bool WIDE, bool KEPT = false> LQ_DEV void row(const lq_rm
     const int at = (int)(blockIdx.x * (LQ_RMSN_THREADS >> shift) + (threadIdx.x >> shift));
     const bool mine = at < a.rows;
     uint16_t *x = a.x + (int64_t)at * a.x_stride;
-    uint4 v[VECTORS];
+    const size_t gamma = (size_t)(at % a.gammas) * (size_t)a.k;
+    enum { EARLY = VECTORS <= 2 }; // gamma comes while the kernel before is still at work
+    uint4 v[VECTORS], g[EARLY ? VECTORS : 1][2];
     float sum = 0, mean = 0;
+    LQ_UNROLL
+    for (int i = 0; EARLY && i < VECTORS; i++) {
+        const int column = (i * threads + thread) * 8;
+        if (column >= a.k) continue;
+        g[i][0] = gamma_of(a, gamma + column);
+        g[i][1] = gamma_of(a, gamma + column + 4);
+    }
     pdl_wait();
     LQ_UNROLL
     for (int i = 0; i < VECTORS; i++) {
@@ -86,13 +100,14 @@ template <int VECTORS, bool WIDE, bool KEPT = false> LQ_DEV void row(const lq_rm
             sum = squares(v[i].w, mean, squares(v[i].z, mean, squares(v[i].y, mean, squares(v[i].x, mean, sum))));
     const float by = rsqrt_approx(row_sum<WIDE>(sum, lanes, smem_base()) / a.over + a.eps);
     if (!mine) return;
-    const size_t gamma = (size_t)(at % a.gammas) * (size_t)a.k;
     LQ_UNROLL
     for (int i = 0; i < VECTORS; i++) {
         const int column = (i * threads + thread) * 8;
         if (column >= a.k) continue;
-        const uint2 low = normed({v[i].x, v[i].y}, a, mean, by, gamma + column);
-        const uint2 high = normed({v[i].z, v[i].w}, a, mean, by, gamma + column + 4);
+        const uint4 near = EARLY ? g[EARLY ? i : 0][0] : gamma_of(a, gamma + column);
+        const uint4 far = EARLY ? g[EARLY ? i : 0][1] : gamma_of(a, gamma + column + 4);
+        const uint2 low = normed({v[i].x, v[i].y}, a, mean, by, near, gamma + column);
+        const uint2 high = normed({v[i].z, v[i].w}, a, mean, by, far, gamma + column + 4);
         const uint4 y = {low.x, low.y, high.x, high.y};
         st16(a.y + (int64_t)at * a.y_stride + column, y);
         if (KEPT) sts16(smem_base() + LQ_ACTS_HEAD + column * 2, y);

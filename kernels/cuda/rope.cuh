@@ -21,11 +21,11 @@ LQ_DEV void turn(uint32_t &u, uint32_t &v, const float *c, const float *s) {
 }
 
 // Sines and cosines in shared memory: four arrays of `half`, for k and with what q is times, for q.
-LQ_DEV void angles(const lq_rope_bf16_args &a, int pos, int half) {
-    const float by = a.a.mscale != 0 ? a.a.mscale : 1.0f, q_by = lq_rope_q(&a.a, pos);
+LQ_DEV void angles(const lq_rope_args &a, int pos, int half) {
+    const float by = a.mscale != 0 ? a.mscale : 1.0f, q_by = lq_rope_q(&a, pos);
     for (int i = (int)threadIdx.x; i < half; i += LQ_ROPE_THREADS) {
         double sine, cosine;
-        lq_sincos((double)mul_rn((float)pos, a.a.inv_freq[i]), &sine, &cosine);
+        lq_sincos((double)mul_rn((float)pos, a.inv_freq[i]), &sine, &cosine);
         const float c = mul_rn((float)cosine, by), s = mul_rn((float)sine, by);
         const smem to = smem_base() + (smem)i * 4, array = (smem)half * 4;
         sts4(to, bits_of(c));
@@ -53,25 +53,29 @@ LQ_DEV void head_turned(uint16_t *x, int i, int half, bool interleaved, const fo
     st8(x + half + 4 * i, far);
 }
 
-// Grid: rows x lq_rope_parts.
-LQ_DEV void row(const lq_rope_bf16_args &a) {
-    pdl_trigger();
-    pdl_wait();
-    const int row = (int)blockIdx.x, half = a.a.dim / 2, each = half / 4;
-    if (row >= lq_rows_real(&a.rows)) return;
-    angles(a, a.rows.pos[row], half);
-    __syncthreads();
-    const int q_heads = a.a.q.p ? a.a.q.cols / a.a.head_dim : 0, k_heads = a.a.k.p ? a.a.k.cols / a.a.head_dim : 0;
-    const int tasks = (q_heads + k_heads) * each;
-    const int from = (int)blockIdx.y * LQ_ROPE_PART, end = from + LQ_ROPE_PART < tasks ? from + LQ_ROPE_PART : tasks;
+// Of a row's heads, q's and then k's, four pairs each: `from` to `end` of these.
+LQ_DEV void turned(const lq_rope_args &a, int row, int from, int end) {
+    const int half = a.dim / 2, each = half / 4, q_heads = LQ_ROPE_HEADS(&a, q);
     for (int task = from + (int)threadIdx.x; task < end; task += LQ_ROPE_THREADS) {
         const int head = task / each, i = task % each;
         const bool q = head < q_heads;
-        const lq_mat &m = q ? a.a.q : a.a.k;
+        const lq_mat &m = q ? a.q : a.k;
         const smem at = smem_base() + (smem)(q ? 2 * half : 0) * 4 + (smem)i * 16;
-        uint16_t *x = (uint16_t *)m.p + (size_t)row * m.stride + (size_t)(q ? head : head - q_heads) * a.a.head_dim;
-        head_turned(x, i, half, a.a.interleaved, of_words(lds16(at)), of_words(lds16(at + (smem)half * 4)));
+        uint16_t *x = (uint16_t *)m.p + (size_t)row * m.stride + (size_t)(q ? head : head - q_heads) * a.head_dim;
+        head_turned(x, i, half, a.interleaved, of_words(lds16(at)), of_words(lds16(at + (smem)half * 4)));
     }
+}
+
+// Grid: rows x lq_rope_parts.
+LQ_DEV void row(const lq_rope_bf16_args &a) {
+    pdl_trigger();
+    const int row = (int)blockIdx.x, tasks = LQ_ROPE_TASKS(&a.a), from = (int)blockIdx.y * LQ_ROPE_PART;
+    const bool real = row < lq_rows_real(&a.rows);
+    if (real) angles(a.a, a.rows.pos[row], a.a.dim / 2);
+    pdl_wait();
+    if (!real) return;
+    __syncthreads();
+    turned(a.a, row, from, from + LQ_ROPE_PART < tasks ? from + LQ_ROPE_PART : tasks);
 }
 }
 #endif

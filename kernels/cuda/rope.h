@@ -21,13 +21,12 @@ static inline bool lq_rope_fits(const lq_rope_args *a) {
            lq_rope_mat_fits(&a->q, a->head_dim) && lq_rope_mat_fits(&a->k, a->head_dim);
 }
 
-// Four pairs each, of one row.
-static inline int lq_rope_tasks(const lq_rope_args *a) {
-    return ((a->q.p ? a->q.cols : 0) + (a->k.p ? a->k.cols : 0)) / a->head_dim * (a->dim / 8);
-}
+// Heads of a row of q or k; tasks of four pairs each, of both.
+#define LQ_ROPE_HEADS(a, m) ((a)->m.p ? (a)->m.cols / (a)->head_dim : 0)
+#define LQ_ROPE_TASKS(a) ((LQ_ROPE_HEADS(a, q) + LQ_ROPE_HEADS(a, k)) * ((a)->dim / 8))
 
 // Blocks beside each other (y) for each row (x).
 static inline unsigned lq_rope_parts(const lq_rope_args *a) {
-    return (unsigned)((lq_rope_tasks(a) + LQ_ROPE_PART - 1) / LQ_ROPE_PART);
+    return (unsigned)((LQ_ROPE_TASKS(a) + LQ_ROPE_PART - 1) / LQ_ROPE_PART);
 }
 #endif

@@ -7,7 +7,8 @@
 //
 // Rules for device code: shared memory is the one dynamic array and is addressed by `smem`, 32 bits from the block's
 // first byte as the machine sees it; vectors of 8 and 16 bytes go through ld*, st*, lds* and sts*; warp-level names
-// want all 32 lanes; a kernel calls pdl_wait before it touches anything but weights.
+// want all 32 lanes; a kernel calls pdl_wait before it touches anything but weights and which rows there are (lq_rows):
+// no kernel writes either.
 #ifndef LQ_SIMT_H
 #define LQ_SIMT_H
 #include <math.h>

@@ -34,6 +34,8 @@ void copy_commit();
 void copy_wait(int groups); // until at most so many groups are in flight
 void collective(warp_op op, const void *in, unsigned in_bytes, void *out, unsigned out_bytes);
 void barrier();
+void cluster_barrier();
+void store_cluster(smem a, unsigned rank, const void *from, unsigned bytes);
 void fence();
 uint32_t atomic(uint32_t *p, uint32_t v, bool wrap);
 uint32_t acquire(const uint32_t *p);
@@ -109,6 +111,19 @@ template <int N> LQ_DEV void cp_async_wait() { emu::copy_wait(N); }
 // --- between blocks and kernels ---
 LQ_DEV uint32_t atomic_add(uint32_t *p, uint32_t v) { return emu::atomic(p, v, false); }
 LQ_DEV uint32_t atomic_inc(uint32_t *p, uint32_t last) { return emu::atomic(p, last, true); } // after `last` comes 0
+// Blocks of a launch that says so are one cluster with those beside them in the second dimension, at work at the same
+// time; `rank` counts them. All that are left meet in cluster_sync, behind which each knows what others wrote.
+LQ_DEV void cluster_sync() { emu::cluster_barrier(); }
+LQ_DEV void st8_cluster(smem a, uint32_t rank, uint2 v) { emu::store_cluster(a, rank, &v, sizeof v); }
+
+// What its block wrote before is there for blocks that count on behind it, and what those before it wrote for its own.
+LQ_DEV uint32_t atomic_inc_ordered(uint32_t *p, uint32_t last) {
+    emu::fence();
+    const uint32_t v = emu::atomic(p, last, true);
+    emu::fence();
+    return v;
+}
+
 LQ_DEV uint32_t ld_acquire(const uint32_t *p) { return emu::acquire(p); }
 LQ_DEV void pdl_wait() { emu::wait_for_grids(); }
 LQ_DEV void pdl_trigger() {}

@@ -106,6 +106,25 @@ template <int N> LQ_DEV void cp_async_wait() { asm volatile("cp.async.wait_group
 // --- between blocks and kernels; __syncthreads and __threadfence are CUDA's ---
 LQ_DEV uint32_t atomic_add(uint32_t *p, uint32_t v) { return atomicAdd(p, v); }
 LQ_DEV uint32_t atomic_inc(uint32_t *p, uint32_t last) { return atomicInc(p, last); }
+LQ_DEV void cluster_sync() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+LQ_DEV void st8_cluster(smem a, uint32_t rank, uint2 v) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{\n.reg .u32 at;\nmapa.shared::cluster.u32 at, %0, %1;\nst.shared::cluster.v2.u32 [at], {%2, %3};\n}"
+                 ::"r"(a), "r"(rank), "r"(v.x), "r"(v.y) : "memory");
+#endif
+}
+
+LQ_DEV uint32_t atomic_inc_ordered(uint32_t *p, uint32_t last) {
+    uint32_t v;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(v) : "l"(p), "r"(last) : "memory");
+    return v;
+}
+
 LQ_DEV uint32_t ld_acquire(const uint32_t *p) {
     uint32_t v;
     asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");

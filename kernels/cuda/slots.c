@@ -37,9 +37,11 @@ static void quant(lq_dev *d, const lq_quant_args *a) {
 }
 
 static void matmul(lq_dev *d, const lq_matmul_args *a) {
-    for (int i = 0; i < a->count; i++) {
+    for (int i = 0, taken; i < a->count; i += taken) {
+        taken = 1;
         if (d->act != LQ_F32 && lq_fast_library(d, a->x, a->w[i], a->bias[i], &a->y[i])) continue;
-        if (d->act != LQ_F32 && lq_fast_matmul(d, a->x, a->w[i], a->bias[i], &a->y[i])) continue;
+        if (d->act != LQ_F32 && (taken = lq_fast_matmul(d, a, i)) > 0) continue;
+        taken = 1;
         lq_plain_matmul p = {*a->x, *a->w[i], a->bias[i], a->y[i]};
         p.y.rows = a->x->x.rows;
         lq_plain_matmul_run(gpu_of(d), &p, tasks(p.y.rows, p.w.n));
@@ -57,8 +59,9 @@ static void rope(lq_dev *d, const lq_rope_args *a) {
 static void kv_write(lq_dev *d, const lq_kv_write_args *a) {
     if (d->act != LQ_F32 && lq_fast_kv_write(d, a)) return;
     lq_plain_kv p = {*a, *a->rows};
+    if (a->rope) rope(d, a->rope);
     p.a.rows = NULL;
-    p.a.rows = NULL;
+    p.a.rope = NULL;
     lq_plain_kv_write_run(gpu_of(d), &p, tasks(a->rows->n, a->cache.kv_heads));
 }
 
@@ -166,12 +169,15 @@ void lq_cuda_stacks_free(lq_dev *d) {
 }
 
 static void moe(lq_dev *d, const lq_moe_args *a) {
-    for (int i = 0; i < a->count; i++) {
+    const lq_cuda_stack *stacks[2] = {NULL, NULL};
+    for (int i = 0; i < a->count && a->experts > 1; i++)
+        if (!(stacks[i] = stack_of(d, a, i))) return;
+    for (int i = 0, taken; i < a->count; i += taken) {
+        const lq_cuda_stack *s = stacks[i];
         lq_plain_moe p = {.x = *a->x, .y = a->y[i], .order = a->order, .start = a->start, .slots = a->slots,
                           .top_k = a->top_k, .experts = a->experts, .x_by_slot = a->x_by_slot};
-        const lq_cuda_stack *s = a->experts == 1 ? NULL : stack_of(d, a, i);
-        if (a->experts > 1 && !s) return;
-        if (d->act != LQ_F32 && lq_fast_moe(d, a, i, s)) continue;
+        if (d->act != LQ_F32 && (taken = lq_fast_moe(d, a, i, stacks)) > 0) continue;
+        taken = 1;
         if (!s) {
             p.one = *a->w[i];
             p.one_bias = a->bias[i] ? *a->bias[i] : NULL;

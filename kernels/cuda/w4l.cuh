@@ -36,20 +36,24 @@ template <class C, int G> struct shape {
     };
 };
 
+// A launch has one matrix.
+LQ_DEV int cut_of(const lq_w4s_args &a) { return a.of[0].cut; }
+LQ_DEV int cuts_of(const lq_w4s_args &a) { return (a.k + cut_of(a) - 1) / cut_of(a); }
+
 // Where a walk over the columns stands, in the order in which they are added up; the same for all warpgroups.
 struct walk {
     int cut, half, step, steps; // steps of 256 columns of this cut
     LQ_METHOD void begin(const lq_w4s_args &a, int of) {
         cut = of, half = 0, step = 0;
-        steps = (least(a.k - cut * a.cut, a.cut) + LQ_W4S_STEP - 1) / LQ_W4S_STEP;
+        steps = (least(a.k - cut * cut_of(a), cut_of(a)) + LQ_W4S_STEP - 1) / LQ_W4S_STEP;
     }
 
-    LQ_METHOD int column(const lq_w4s_args &a) const { return cut * a.cut + step * LQ_W4S_STEP + half * HALF; }
+    LQ_METHOD int column(const lq_w4s_args &a) const { return cut * cut_of(a) + step * LQ_W4S_STEP + half * HALF; }
 
     // Where the half of a step behind this one begins.
     LQ_METHOD int following(const lq_w4s_args &a) const {
         if (step + 1 < steps) return column(a) + LQ_W4S_STEP;
-        return half == 0 ? cut * a.cut + HALF : (cut + 1) * a.cut;
+        return half == 0 ? cut * cut_of(a) + HALF : (cut + 1) * cut_of(a);
     }
 
     // To the next half of a step. False: that was the last one of the cut's half.
@@ -81,7 +85,7 @@ template <class C, int G> struct bringer {
         const int t = thread_again(), stripe0 = (int)blockIdx.x * 2;
         units = (a.k + LQ_W4L_COLUMNS - 1) / LQ_W4L_COLUMNS;
         stripe = (size_t)units * S::UNIT;
-        stripes = least(w4s::stripes_of(a) - stripe0, 2);
+        stripes = least(w4s::stripes_of(a.of[0].n) - stripe0, 2);
         w = (const unsigned char *)w4s::matrix_of(a, p).w + stripe0 * stripe;
         there = (p.tokens - t / 8 + 15) / 16;
         LQ_UNROLL
@@ -116,13 +120,13 @@ template <class C, int G> LQ_DEV void bring_all(const lq_w4s_args &a, const plac
     typedef shape<C, G> S;
     bringer<C, G> b;
     stage_of s = {0, 0}, waited = {0, 0};
-    const int cuts = (a.k + a.cut - 1) / a.cut;
+    const int cuts = cuts_of(a);
     int asked = 0;
     b.begin(a, p);
     walk at;
     LQ_ROLLED
     for (int cut = 0; cut < cuts; cut++) {
-        const int end = least(a.k, (cut + 1) * a.cut);
+        const int end = least(a.k, (cut + 1) * cut_of(a));
         at.begin(a, cut);
         LQ_ROLLED
         for (int i = 0; i < at.steps * 4; i++) {
@@ -163,18 +167,20 @@ template <class C, int G> struct scales {
     typedef w4s::shape<C, G, 32> panel_shape;
     w4s::panels<C, G, panel_shape> of;
     lane_place at;
+    place where;
     w4s::raw next[S::RAWS];
 
     LQ_METHOD void begin(const lq_w4s_args &a, const place &p, lane_place mine) {
         of.begin(a, p);
         at = mine;
+        where = p;
         LQ_UNROLL
-        for (int i = 0; i < S::RAWS; i++) of.read_one(next[i], a, i, at.stripe, at.pair);
+        for (int i = 0; i < S::RAWS; i++) of.read_one(next[i], a, where, i, at.stripe, at.pair);
     }
 
     LQ_METHOD uint4 taken(const lq_w4s_args &a, int i, int column) {
         const uint4 entry = of.entry_of(next[i]);
-        of.read_one(next[i], a, column / G + i, at.stripe, at.pair);
+        of.read_one(next[i], a, where, column / G + i, at.stripe, at.pair);
         return entry;
     }
 };
@@ -243,7 +249,7 @@ LQ_DEV void kept_added(smem at, float (&v)[64]) {
 template <class C, int G>
 LQ_DEV void multiply_all(float (&sum)[64], const lq_w4s_args &a, const place &p, smem base, int group) {
     typedef shape<C, G> S;
-    const int t = thread_again() % GROUP, cuts = (a.k + a.cut - 1) / a.cut;
+    const int t = thread_again() % GROUP, cuts = cuts_of(a);
     const smem kept = base + S::KEPT_AT + group * (2 * S::KEPT) + t * 16;
     const lane_place mine = {(int)blockIdx.x * 2 + group, t / WARP * 8 + t % WARP / 4};
     scales<C, G> s;
@@ -292,10 +298,10 @@ LQ_DEV void stored(const float (&sum)[64], const lq_w4s_args &a, const place &p,
     sync_named(1 + group, GROUP);
     const float *bias = w4s::matrix_of(a, p).bias;
     const int row = ((int)blockIdx.x * 2 + group) * LQ_W4S_STRIPE + 2 * lane;
-    if (row >= a.n) return;
+    if (row >= a.of[0].n) return;
     for (int token = warp; token < p.tokens; token += 4) {
         const uint2 v = lds8(at + (token * PITCH + 2 * lane) * 4);
-        w4s::pair_stored({float_of(v.x), float_of(v.y)}, a, bias, w4s::slot_of(a, p, token), row);
+        w4s::pair_stored({float_of(v.x), float_of(v.y)}, a.of[0], bias, w4s::slot_of(a, p, token), row);
     }
 }
 
@@ -306,9 +312,9 @@ template <class C, int G> LQ_DEV void product(const lq_w4s_args &a) {
     const smem base = smem_base();
     const int group = thread_again() / GROUP - 1;
     const int first = (int)blockIdx.y * LQ_W4L_TOKENS;
-    place p = {0, 0, first, least(a.m - first, LQ_W4L_TOKENS), 0};
+    place p = {0, 0, 0, first, least(a.m - first, LQ_W4L_TOKENS), 0};
     pdl_wait();
-    if (a.experts && !w4s::tile_found(p, a, (int)blockIdx.y, LQ_W4L_TOKENS)) return;
+    if (a.of[0].experts && !w4s::tile_found(p, a, (int)blockIdx.y, LQ_W4L_TOKENS)) return;
     if (thread_again() == 0) {
         for (int i = 0; i < S::STAGES; i++) {
             mbar_init(base + S::FULL_AT + 8 * i, 5); // who asks for weights, and four warps that bring tokens

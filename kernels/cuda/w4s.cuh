@@ -35,13 +35,14 @@ template <class C, int G, int T> struct shape {
         STEPS = GROUPS ? GROUPS * G / LQ_W4S_STEP : 1 << 20, // for which a panel has scales
         ENTRIES = GROUPS * PAIRS / LQ_W4S_THREADS,         // that a thread makes of a panel
         SUM_PITCH = ROWS + 4,                              // of a token's sums: 8 lanes x 4 tokens fall on 32 banks
-        HALF_SUMS = T * SUM_PITCH * 4,
+        HALF_SUMS = LQ_W4S_HALF(BITS, T),
         KEPT = LQ_W4S_KEPT(BITS, T), KEPT_AT = RING + 2 * PANEL
     };
 };
 
-// What this block has: tokens of one matrix.
+// What this block has: rows of one matrix, and tokens.
 struct place {
+    int one;           // the matrix
     int from, end;     // columns of this cut
     int first, tokens; // slots, in their order, and how many
     int expert;
@@ -57,11 +58,27 @@ LQ_DEV thread here() {
     return {i, i % WARP, i / WARP, i / WARP / 4};
 }
 
-// The first row of warp w.
-template <class S> LQ_DEV int row_of(int warp) { return (int)blockIdx.x * S::ROWS + warp % 4 * S::BLOCKS * 16; }
+// The matrix of this block of the grid.
+LQ_DEV int one_found(const lq_w4s_args &a) {
+    int one = 0;
+    LQ_UNROLL
+    for (int i = 1; i < LQ_W4S_JOINED; i++) one += i < a.joined && (int)blockIdx.x >= a.of[i].first;
+    return one;
+}
 
-LQ_DEV lq_w4s_matrix matrix_of(const lq_w4s_args &a, const place &p) { return a.experts ? a.experts[p.expert] : a.one; }
-LQ_DEV int stripes_of(const lq_w4s_args &a) { return (a.n + LQ_W4S_STRIPE - 1) / LQ_W4S_STRIPE; }
+LQ_DEV const lq_w4s_one &one_of(const lq_w4s_args &a, const place &p) { return a.of[p.one]; }
+LQ_DEV int block_of(const lq_w4s_args &a, const place &p) { return (int)blockIdx.x - one_of(a, p).first; }
+LQ_DEV lq_w4s_matrix matrix_of(const lq_w4s_args &a, const place &p) {
+    const lq_w4s_one &one = one_of(a, p);
+    return one.experts ? one.experts[p.expert] : one.matrix;
+}
+
+LQ_DEV int stripes_of(int n) { return (n + LQ_W4S_STRIPE - 1) / LQ_W4S_STRIPE; }
+
+// The first row of warp w.
+template <class S> LQ_DEV int row_of(const lq_w4s_args &a, const place &p, int warp) {
+    return block_of(a, p) * S::ROWS + warp % 4 * S::BLOCKS * 16;
+}
 
 LQ_DEV int slot_of(const lq_w4s_args &a, const place &p, int token) {
     const int s = p.first + token;
@@ -90,9 +107,9 @@ template <class S> struct weights_copier {
 
     LQ_METHOD void begin(const lq_w4s_args &a, const place &p, smem ring) {
         const thread t = here();
-        const int units = (a.k + S::UNIT - 1) / S::UNIT, row = row_of<S>(t.warp), stripe = row / LQ_W4S_STRIPE;
+        const int units = (a.k + S::UNIT - 1) / S::UNIT, row = row_of<S>(a, p, t.warp), stripe = row / LQ_W4S_STRIPE;
         const int unit = p.from / S::UNIT + t.half * UNITS;
-        left = stripe < stripes_of(a) ? (p.end + S::UNIT - 1) / S::UNIT - unit : 0;
+        left = stripe < stripes_of(one_of(a, p).n) ? (p.end + S::UNIT - 1) / S::UNIT - unit : 0;
         from = (const unsigned char *)matrix_of(a, p).w +
                (((size_t)stripe * units + unit) * 4 + row % LQ_W4S_STRIPE / 16) * SIZE + t.lane * 16;
         to = ring + t.warp * (S::BLOCKS * S::PIECE) + t.lane * 16;
@@ -128,11 +145,11 @@ template <class S> struct rows_copier {
 
     LQ_METHOD void begin(const lq_w4s_args &a, const place &p, smem ring) {
         const thread t = here();
-        const int row = row_of<S>(t.warp) + t.lane / 16, k = p.from + t.half * 128 + t.lane % 16 * 8;
+        const int row = row_of<S>(a, p, t.warp) + t.lane / 16, k = p.from + t.half * 128 + t.lane % 16 * 8;
         from = (const unsigned char *)matrix_of(a, p).w + ((size_t)row * a.k + k) * 2;
         two = (size_t)a.k * 4;
         to = ring + t.warp * S::PIECE + t.lane / 16 * 256 + (t.lane % 16 ^ t.lane / 16) * 16;
-        rows = a.n - row;
+        rows = one_of(a, p).n - row;
         left = (p.end - k) * 2;
         once = l2_evict_first();
     }
@@ -203,36 +220,37 @@ template <class C, int G, class S> struct panels {
     }
 
     // The scales of rows r and r + 8, which lie side by side, or which other rows share.
-    LQ_METHOD uint2 scales_read(const lq_w4s_args &a, int of, int stripe, int pair) const {
+    LQ_METHOD uint2 scales_read(const lq_w4s_args &a, int n, int of, int stripe, int pair) const {
         const int size = type == LQ_W4S_F32 ? 2 : type <= LQ_W4S_F16 ? 1 : 0; // 1 << size bytes
         if (a.share_shift) {
-            const int row = least(stripe * 64 + pair / 8 * 16 + pair % 8, a.n - 1), next = least(row + 8, a.n - 1);
+            const int row = least(stripe * 64 + pair / 8 * 16 + pair % 8, n - 1), next = least(row + 8, n - 1);
             const unsigned char *low = scale + (((size_t)(row >> a.share_shift) * a.groups + of) << size);
             const unsigned char *high = scale + (((size_t)(next >> a.share_shift) * a.groups + of) << size);
             if (size == 2) return {ldg4(low), ldg4(high)};
             return size ? uint2{ldg2(low), ldg2(high)} : uint2{ldg1(low), ldg1(high)};
         }
-        const unsigned char *at = scale + ((((size_t)of * stripes_of(a) + stripe) * 64 + 2 * pair) << size);
+        const unsigned char *at = scale + ((((size_t)of * stripes_of(n) + stripe) * 64 + 2 * pair) << size);
         if (size == 2) return ldg8(at);
         const uint32_t two = size ? ldg4(at) : ldg2(at);
         return size ? uint2{two & 0xffff, two >> 16} : uint2{two & 0xff, two >> 8};
     }
 
-    LQ_METHOD void read_one(raw &to, const lq_w4s_args &a, int of, int stripe, int pair) const {
+    LQ_METHOD void read_one(raw &to, const lq_w4s_args &a, const place &p, int of, int stripe, int pair) const {
+        const int n = one_of(a, p).n;
         of >>= a.group_shift;
         to = {{0, 0}, 0};
-        if (stripe >= stripes_of(a) || of >= a.groups) return;
-        to.scale = scales_read(a, of, stripe, pair);
+        if (stripe >= stripes_of(n) || of >= a.groups) return;
+        to.scale = scales_read(a, n, of, stripe, pair);
         if (!C::ZEROS || !zero) return;
-        const size_t block = (size_t)of * stripes_of(a) + stripe;
+        const size_t block = (size_t)of * stripes_of(n) + stripe;
         if (S::BITS > 4) to.zero = ldg2(zero + block * 64 + 2 * pair);
         else to.zero = ldg4(zero + block * 32 + pair % 8 * 4) >> pair / 8 * 8;
     }
 
-    LQ_METHOD void read(raw (&to)[S::ENTRIES], const lq_w4s_args &a) {
-        const int i0 = here().index, pair = i0 % 32, stripe = (int)blockIdx.x * (S::ROWS / 64) + i0 % S::PAIRS / 32;
+    LQ_METHOD void read(raw (&to)[S::ENTRIES], const lq_w4s_args &a, const place &p) {
+        const int i0 = here().index, pair = i0 % 32, stripe = block_of(a, p) * (S::ROWS / 64) + i0 % S::PAIRS / 32;
         LQ_UNROLL
-        for (int i = 0; i < S::ENTRIES; i++) read_one(to[i], a, group + i * BETWEEN, stripe, pair);
+        for (int i = 0; i < S::ENTRIES; i++) read_one(to[i], a, p, group + i * BETWEEN, stripe, pair);
         group += S::GROUPS;
     }
 
@@ -363,6 +381,7 @@ LQ_DEV void multiply_step(sums<S> &sum, sums<S> &part, const reader &at, smem st
 
 // The loop over the columns of a cut; leaves a warp's sums of its halves.
 template <class C, int G, class S> LQ_DEV void multiply(sums<S> &sum, const lq_w4s_args &a, const place &p, smem ring) {
+    enum { EARLY = S::TILES <= 2 }; // scales come before pdl_wait; of more tokens there are no registers for it
     typename copier_of<C, S>::type w;
     tokens_copier<S> x;
     panels<C, G, S> s;
@@ -373,6 +392,10 @@ template <class C, int G, class S> LQ_DEV void multiply(sums<S> &sum, const lq_w
     w.begin(a, p, ring);
     LQ_UNROLL
     for (int i = 0; i < S::AHEAD; i++) w.copy();
+    if constexpr (G != 0 && EARLY) {
+        s.begin(a, p);
+        s.read(next, a, p);
+    }
     pdl_wait();
     x.begin(a, p, ring);
     LQ_UNROLL
@@ -383,9 +406,9 @@ template <class C, int G, class S> LQ_DEV void multiply(sums<S> &sum, const lq_w
     if constexpr (C::TABLE != 0) m.table = table_of(matrix_of(a, p).table);
     else if (S::BITS == 8) m.form = a.narrow ? uint2{3, 0x77807780u} : uint2{4, 0x7b807b80u};
     else m.form = {(uint32_t)a.narrow, 0};
-    if constexpr (G != 0) {
+    if constexpr (G != 0 && !EARLY) {
         s.begin(a, p);
-        s.read(next, a);
+        s.read(next, a, p);
     }
     sums<S> part = {};
     smem from = 0, to = S::AHEAD * S::STAGE, panel = 0;
@@ -393,7 +416,7 @@ template <class C, int G, class S> LQ_DEV void multiply(sums<S> &sum, const lq_w
         smem entries = panel;
         if constexpr (G != 0) { // nobody reads this panel: all have come to a step of the other
             s.write(next, ring + S::RING + panel);
-            s.read(next, a);
+            s.read(next, a, p);
             panel ^= S::PANEL;
         }
         for (int steps = least(left, S::STEPS); steps > 0; steps--) {
@@ -454,10 +477,10 @@ LQ_DEV void halves_added(outputs<S> &v, const sums<S> &sum, smem at, bool first,
 
 // Where blocks share the cuts: leaves this one's sums, and in the block that comes last makes the sum of all, in their
 // order. False: not the last.
-template <class S> LQ_DEV bool cuts_added(outputs<S> &v, const lq_w4s_args &a, smem flag) {
+template <class S> LQ_DEV bool cuts_added(outputs<S> &v, const lq_w4s_args &a, uint32_t cuts, smem flag) {
     const thread p = here();
-    const uint32_t cuts = (uint32_t)a.side, cut = blockIdx.y % cuts, work = blockIdx.y / cuts * gridDim.x + blockIdx.x;
-    float *mine = a.parts + (size_t)work * cuts * (S::TILES * 8 * S::ROWS) + p.warp * S::ROWS + 2 * p.lane;
+    const uint32_t most = (uint32_t)a.side, cut = blockIdx.y % most, work = blockIdx.y / most * gridDim.x + blockIdx.x;
+    float *mine = a.parts + (size_t)work * most * (S::TILES * 8 * S::ROWS) + p.warp * S::ROWS + 2 * p.lane;
     LQ_UNROLL
     for (int i = 0; i < S::TILES * S::BLOCKS; i++) {
         const pair &of = v.of[i / S::BLOCKS][i % S::BLOCKS];
@@ -465,11 +488,7 @@ template <class S> LQ_DEV bool cuts_added(outputs<S> &v, const lq_w4s_args &a, s
             {bits_of(of.low), bits_of(of.high)});
     }
     __syncthreads();
-    if (p.index == 0) {
-        __threadfence(); // what the block has written, before it says so
-        sts4(flag, atomic_inc(a.arrived + work, cuts - 1));
-        __threadfence(); // and what others have, before it is read
-    }
+    if (p.index == 0) sts4(flag, atomic_inc_ordered(a.arrived + work, cuts - 1));
     __syncthreads();
     if (lds4(flag) != cuts - 1) return false;
     v = {};
@@ -483,7 +502,35 @@ template <class S> LQ_DEV bool cuts_added(outputs<S> &v, const lq_w4s_args &a, s
     return true;
 }
 
-LQ_DEV void pair_stored(pair v, const lq_w4s_args &a, const float *bias, int slot, int row) {
+// The same where those blocks are a cluster: the others leave their sums where the first one's ring was.
+template <class S> LQ_DEV bool cuts_met(outputs<S> &v, int cut, int cuts, smem sums) {
+    const thread p = here();
+    const smem mine = sums + (p.warp * S::ROWS + 2 * p.lane) * 4;
+    cluster_sync();
+    if (cut) {
+        LQ_UNROLL
+        for (int i = 0; i < S::TILES * S::BLOCKS; i++) {
+            const pair &of = v.of[i / S::BLOCKS][i % S::BLOCKS];
+            st8_cluster(mine + (((cut - 1) * (S::TILES * 8) + i / S::BLOCKS * 8) * S::ROWS + i % S::BLOCKS * 64) * 4, 0,
+                        {bits_of(of.low), bits_of(of.high)});
+        }
+    }
+    cluster_sync();
+    if (cut) return false;
+    LQ_UNROLL
+    for (int i = 0; i < S::TILES * S::BLOCKS; i++) {
+        pair *to = &v.of[i / S::BLOCKS][i % S::BLOCKS];
+        *to = {0 + to->low, 0 + to->high};
+        for (int c = 0; c < cuts - 1; c++) {
+            const uint2 of = lds8(mine + ((c * (S::TILES * 8) + i / S::BLOCKS * 8) * S::ROWS + i % S::BLOCKS * 64) * 4);
+            to->low += float_of(of.x);
+            to->high += float_of(of.y);
+        }
+    }
+    return true;
+}
+
+LQ_DEV void pair_stored(pair v, const lq_w4s_one &a, const float *bias, int slot, int row) {
     const bool both = row + 1 < a.n, wide = both && a.y_stride % 2 == 0;
     if (bias) {
         const uint2 b = both ? ldg8(bias + row) : uint2{ldg4(bias + row), 0};
@@ -512,8 +559,8 @@ template <class S> LQ_DEV void stored(const outputs<S> &v, const lq_w4s_args &a,
         const int slot = slot_of(a, p, t.warp + 8 * j);
         LQ_UNROLL
         for (int r = 0; r < S::BLOCKS; r++) {
-            const int row = (int)blockIdx.x * S::ROWS + 2 * t.lane + 64 * r;
-            if (row < a.n) pair_stored(v.of[j][r], a, bias, slot, row);
+            const int row = block_of(a, p) * S::ROWS + 2 * t.lane + 64 * r;
+            if (row < one_of(a, p).n) pair_stored(v.of[j][r], one_of(a, p), bias, slot, row);
         }
     }
 }
@@ -552,31 +599,37 @@ LQ_DEV bool tile_found(place &p, const lq_w4s_args &a, int z, int tokens) {
     return false;
 }
 
-// Grid: blocks of rows x (tiles of tokens, and of each side by side the blocks that share its cuts); LQ_W4S_THREADS
-// threads, LQ_W4S_SHARED bytes.
+// Grid: blocks of rows, of one matrix behind the other x (tiles of tokens, and of each side by side the blocks that
+// share its cuts; of a matrix that has fewer the last leave); LQ_W4S_THREADS threads, LQ_W4S_SHARED bytes.
 template <class C, int G, int T> LQ_DEV void product(const lq_w4s_args &a) {
     typedef shape<C, G, T> S;
     pdl_trigger();
     const smem ring = smem_base();
-    const int cuts = (a.k + a.cut - 1) / a.cut, tile = (int)blockIdx.y / a.side, mine = (int)blockIdx.y % a.side;
+    const int tile = (int)blockIdx.y / a.side, mine = (int)blockIdx.y % a.side;
     place p;
+    p.one = one_found(a);
+    const lq_w4s_one &one = one_of(a, p);
+    if (mine >= one.side) return;
     p.expert = 0;
     p.first = tile * T;
     p.tokens = least(a.m - p.first, T);
-    if (a.experts) {
+    if (one.experts) {
         pdl_wait();
         if (!tile_found(p, a, tile, T)) return;
     }
     outputs<S> v;
-    for (int cut = mine; cut < cuts; cut += a.side) {
+    for (int cut = mine; cut * one.cut < a.k; cut += one.side) {
         if (cut > mine) __syncthreads(); // halves of the cut before have been read
-        p.from = cut * a.cut;
-        p.end = least(a.k, p.from + a.cut);
+        p.from = cut * one.cut;
+        p.end = least(a.k, p.from + one.cut);
         sums<S> sum = {};
         multiply<C, G, S>(sum, a, p, ring);
-        halves_added<S>(v, sum, ring, cut == mine, cut + a.side < cuts);
+        halves_added<S>(v, sum, ring, cut == mine, (cut + one.side) * one.cut < a.k);
     }
-    if (a.side == 1 || cuts_added<S>(v, a, ring + 2 * S::HALF_SUMS)) stored<S>(v, a, p);
+    bool last = one.side == 1;
+    if (!last && a.cluster) last = cuts_met<S>(v, mine, one.side, ring + 2 * S::HALF_SUMS);
+    else if (!last) last = cuts_added<S>(v, a, (uint32_t)one.side, ring + 2 * S::HALF_SUMS);
+    if (last) stored<S>(v, a, p);
 }
 }
 #endif

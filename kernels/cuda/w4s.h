@@ -22,6 +22,12 @@ enum {
 #define LQ_W4S_GROUPS(group, bits, tokens) \
     ((group) == 0 ? 0 : (group) < 32 ? 16 : ((group) == 32 ? 16 : 8) * 64 / LQ_W4S_ROWS(bits, tokens))
 #define LQ_W4S_PANEL(group, bits, tokens) (LQ_W4S_GROUPS(group, bits, tokens) * LQ_W4S_ROWS(bits, tokens) * 8)
+// Bytes of sums of a half of a step, of all a block's tokens; cuts that a cluster's first block has room for beside its
+// own, where its ring was.
+#define LQ_W4S_HALF(bits, tokens) ((tokens) * (LQ_W4S_ROWS(bits, tokens) + 4) * 4)
+#define LQ_W4S_MET(bits, tokens) \
+    ((LQ_W4S_STAGES(bits, tokens) * LQ_W4S_STAGE(bits, tokens) - 2 * LQ_W4S_HALF(bits, tokens)) / \
+     ((tokens) * LQ_W4S_ROWS(bits, tokens) * 4))
 #define LQ_W4S_SHARED(group, bits, tokens) \
     (LQ_W4S_STAGES(bits, tokens) * LQ_W4S_STAGE(bits, tokens) + 2 * LQ_W4S_PANEL(group, bits, tokens) + \
      LQ_W4S_KEPT(bits, tokens))
@@ -40,24 +46,35 @@ typedef struct lq_w4s_matrix {
     lq_w4s_scale scale_type;
 } lq_w4s_matrix;
 
-// y[row] = x[row] w^T. With `experts`, slot s of m has an expert: with `order` expert e has the slots
-// order[start[e]] .. order[start[e + 1] - 1], else s % count. y has a row for each slot, x one for each top_k of them.
-typedef struct lq_w4s_args {
-    lq_w4s_matrix one;
+// One of the matrices that read x, and where its product goes.
+typedef struct lq_w4s_one {
+    lq_w4s_matrix matrix;
     const lq_w4s_matrix *experts; // [count] on the device, or NULL
-    const int32_t *order, *start;
-    const uint16_t *x;            // [..][x_stride] of bf16; rows begin at 16 bytes
     void *y;                      // [m][y_stride] of bf16 or f32; it begins at 4 or 8 bytes
-    float *parts;                 // where blocks share cuts: [tile][block of rows][cut][tokens][rows]
-    uint32_t *arrived;            // [tile][block of rows], zero before and after
-    int64_t x_stride, y_stride;
-    int m, n, k;
+    int64_t y_stride;
+    int n, f32;                   // f32: y is of f32
     int cut;                      // columns of one cut, a multiple of LQ_W4S_STEP; at least k: one cut
     int side;                     // blocks that share a tile's cuts, all of them; 1: a block makes all
+    int first;                    // its first block of rows in the grid
+} lq_w4s_one;
+enum { LQ_W4S_JOINED = 4 };
+
+// y[row] = x[row] w^T, of up to LQ_W4S_JOINED matrices of one form. With `experts`, slot s of m has an expert: with
+// `order` expert e has the slots order[start[e]] .. order[start[e + 1] - 1], else s % count. y has a row for each slot,
+// x one for each top_k of them.
+typedef struct lq_w4s_args {
+    lq_w4s_one of[LQ_W4S_JOINED];
+    const int32_t *order, *start;
+    const uint16_t *x;            // [..][x_stride] of bf16; rows begin at 16 bytes
+    float *parts;                 // where blocks share cuts: [tile][block of rows][cut][tokens][rows]
+    uint32_t *arrived;            // [tile][block of rows], zero before and after
+    int64_t x_stride;
+    int joined, m, k;
+    int side;                     // the largest of all
+    int cluster;                  // blocks that share cuts are a cluster, of `side`: parts and arrived are not used
     int count, top_k;             // experts; slots that share a row of x, 1: none do
     int group_shift;              // so many doublings of the kernel's group is a group of the weights
     int share_shift, groups;      // 1 << share_shift rows share a scale, 0: none do; groups of a row
-    int f32;                      // y is of f32
     int narrow;                   // of the formats of a kernel the narrower one: E5M2, of 16 bits F16
 } lq_w4s_args;
 

@@ -20,10 +20,11 @@ typedef struct lq_w4s_kernel {
     void (*entry)(void);
     const char *name;
     int kind, bits, group, tokens;
+    int met; // cuts of k that may meet in a cluster's first block, beside its own
     size_t shared;
 } lq_w4s_kernel;
 #define LQ_W4S_LISTED(name, kind, codes, bits, group, tokens, blocks) \
-    {name, #name, kind, bits, group, tokens, LQ_W4S_SHARED(group, bits, tokens)},
+    {name, #name, kind, bits, group, tokens, LQ_W4S_MET(bits, tokens), LQ_W4S_SHARED(group, bits, tokens)},
 static const lq_w4s_kernel lq_w4s_kernels[] = {LQ_W4S_KERNELS(LQ_W4S_LISTED)};
 enum { LQ_W4S_COUNT = sizeof lq_w4s_kernels / sizeof *lq_w4s_kernels };
 
@@ -83,13 +84,19 @@ static inline bool lq_w4s_fits(const lq_wtype *t, lq_layout layout, int64_t n, i
     return layout == LQ_CUDA && f->share_shift >= 0 && lq_w4s_scale_of(t, &f->scale) && lq_w4s_group_of(t->group, f);
 }
 
-// How a call is launched: x blocks of rows, y all else.
+// How a call is launched: x blocks of rows of all matrices, y all else.
 typedef struct lq_w4s_plan {
     const lq_w4s_kernel *kernel;
     unsigned x, y;
-    int cut, side;
+    int side;              // the most blocks that share cuts of one matrix
+    bool cluster;          // they are one
     size_t parts, arrived; // numbers of each that it uses
 } lq_w4s_plan;
+
+// Most blocks of a cluster, and most tokens of a kernel for which they are one: on an H200 two blocks meet sooner there
+// than in global memory (2048 x 2048, one token: 4.1 for 5.7 microseconds), four and more later, and for 32 tokens no
+// sooner. 8 blocks are what every such GPU takes.
+enum { LQ_W4S_CLUSTER = 2, LQ_W4S_CLUSTER_TOKENS = 16, LQ_W4S_CLUSTER_MOST = 8 };
 
 static inline int lq_w4s_least(int a, int b) { return a < b ? a : b; }
 
@@ -119,11 +126,11 @@ static inline bool lq_w4s_better(int tokens, int than, int each) {
     return than < each ? tokens > than : tokens >= each && tokens < than;
 }
 
-// Tokens that are in one matrix's call, or slots of `experts`. `tuned` (NULL: nothing was measured) says which kernel
-// and whether blocks share cuts; else they do where there is not work for all multiprocessors without. Where what there
-// is does not do, a block makes all cuts.
-static inline lq_w4s_plan lq_w4s_plan_of(const lq_w4s_form *f, int m, int experts, int n, int k, const lq_w4s_on *on,
-                                         const lq_tuned *tuned) {
+// Of matrices with n[0] .. n[joined - 1] rows, for m tokens or slots of `experts`. `tuned` (NULL: nothing was measured)
+// says which kernel and whether blocks share cuts; else they do where there is not work for all multiprocessors
+// without. Where what there is does not do, a block makes all cuts.
+static inline lq_w4s_plan lq_w4s_plan_of(const lq_w4s_form *f, int m, int experts, const int *n, int joined, int k,
+                                         const lq_w4s_on *on, const lq_tuned *tuned) {
     lq_w4s_plan p;
     memset(&p, 0, sizeof p);
     const int some = lq_w4s_least(experts, m), each = some > 0 ? (m + some - 1) / some : m;
@@ -138,25 +145,39 @@ static inline lq_w4s_plan lq_w4s_plan_of(const lq_w4s_form *f, int m, int expert
     const int tokens = p.kernel->tokens, rows = LQ_W4S_ROWS(f->bits, tokens);
     // Each expert's last tile may have one slot.
     const size_t tiles = ((size_t)m + (size_t)(some > 0 ? some : 1) * (size_t)(tokens - 1)) / (size_t)tokens;
-    p.x = (unsigned)((n + rows - 1) / rows);
-    p.cut = lq_w4s_cut(n, k, on->sms);
-    const int cuts = lq_w4s_cuts(k, p.cut);
+    int cuts = 1;
+    for (int i = 0; i < joined; i++) {
+        const int of = lq_w4s_cuts(k, lq_w4s_cut(n[i], k, on->sms));
+        p.x += (unsigned)((n[i] + rows - 1) / rows);
+        if (of > cuts) cuts = of;
+    }
     p.side = cuts;
     p.arrived = tiles * p.x;
     p.parts = p.arrived * (size_t)cuts * (size_t)(tokens * rows);
     const bool busy = tuned ? !tuned->side : p.arrived >= 2 * (size_t)on->sms;
+    p.cluster = on->capability >= 90 && tokens <= LQ_W4S_CLUSTER_TOKENS && cuts <= LQ_W4S_CLUSTER;
+    if (p.cluster) p.parts = p.arrived = 0;
     if (cuts == 1 || busy || p.arrived > on->arrived || p.parts > on->parts) {
         p.side = 1;
+        p.cluster = false;
         p.parts = p.arrived = 0;
     }
     p.y = (unsigned)(tiles * (size_t)p.side);
     return p;
 }
 
-// What form and plan say of the arguments.
-static inline void lq_w4s_set(lq_w4s_args *a, const lq_w4s_form *f, const lq_w4s_plan *p) {
-    a->cut = p->cut;
+// What form and plan say of the arguments, whose matrices have their n.
+static inline void lq_w4s_set(lq_w4s_args *a, const lq_w4s_form *f, const lq_w4s_plan *p, int sms) {
+    const int rows = LQ_W4S_ROWS(f->bits, p->kernel->tokens);
+    for (int i = 0, first = 0; i < a->joined; i++) {
+        lq_w4s_one *one = &a->of[i];
+        one->cut = lq_w4s_cut(one->n, a->k, sms);
+        one->side = p->side == 1 ? 1 : lq_w4s_cuts(a->k, one->cut);
+        one->first = first;
+        first += (one->n + rows - 1) / rows;
+    }
     a->side = p->side;
+    a->cluster = p->cluster;
     a->group_shift = f->group_shift;
     a->share_shift = f->share_shift;
     a->groups = f->groups;

@@ -42,16 +42,27 @@ struct matrix {
     const int32_t *code_sum;
     lq_dtype type; // of scales
     bool narrow;   // e5m2
+    int one, n;    // which of all that are joined; its rows
 };
 
-LQ_DEV matrix matrix_from(const lq_weight &w, const float *bias) {
+LQ_DEV matrix matrix_from(const lq_weight &w, const float *bias, int one, int n) {
     return {(const uint8_t *)w.q, w.zero, w.scale, w.scale2, bias, w.outlier_w, w.code_sum, w.type.scale,
-            w.type.elem == LQ_E5M2};
+            w.type.elem == LQ_E5M2, one, n};
 }
 
+// That of this block of the grid.
 LQ_DEV matrix matrix_of(const lq_w8a8_args &a, int expert) {
-    if (!a.experts) return matrix_from(a.one, a.bias);
-    return matrix_from(a.experts[expert], a.biases ? a.biases[expert] : NULL);
+    int one = 0;
+    LQ_UNROLL
+    for (int i = 1; i < LQ_W8A8_JOINED; i++) one += i < a.joined && (int)blockIdx.y >= a.of[i].first;
+    const lq_w8a8_one &of = a.of[one];
+    if (!of.experts) return matrix_from(of.w, of.bias, one, of.n);
+    return matrix_from(of.experts[expert], of.biases ? of.biases[expert] : NULL, one, of.n);
+}
+
+// This block's first row.
+template <class S> LQ_DEV int first_of(const lq_w8a8_args &a, const matrix &m) {
+    return ((int)blockIdx.y - a.of[m.one].first) * S::ROWS;
 }
 
 LQ_DEV int least(int a, int b) { return a < b ? a : b; }
@@ -61,10 +72,10 @@ LQ_DEV int least(int a, int b) { return a < b ? a : b; }
 // Where a lane's outputs are: rows first + 16 r + 8 h, tokens token + 8 t + j of the block's.
 struct spot { int lane, warp_row, row, token; };
 
-template <class S> LQ_DEV spot spot_of() {
+template <class S> LQ_DEV spot spot_of(const lq_w8a8_args &a, const matrix &m) {
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
     const int down = warp % S::DOWN * S::BLOCKS * 16;
-    return {lane, down, (int)blockIdx.y * S::ROWS + down + lane / 4, warp / S::DOWN * S::TILES * 8 + lane % 4 * 2};
+    return {lane, down, first_of<S>(a, m) + down + lane / 4, warp / S::DOWN * S::TILES * 8 + lane % 4 * 2};
 }
 
 template <class S> struct scales { float w[S::BLOCKS][2], x[S::TILES][2]; };
@@ -90,7 +101,7 @@ LQ_DEV void w_scales(scales<S> &to, const lq_w8a8_args &a, const matrix &m, cons
     const float by = size == 1 && m.type == LQ_E4M3 ? float_of(ldg4(m.scale2)) : 1.0f;
     LQ_UNROLL
     for (int i = 0; i < 2 * S::BLOCKS; i++) {
-        const int row = least(at.row + i / 2 * 16 + i % 2 * 8, a.n - 1);
+        const int row = least(at.row + i / 2 * 16 + i % 2 * 8, m.n - 1);
         to.w[i / 2][i % 2] = scale_of(m, (size_t)(row >> a.share_shift) * (size_t)a.groups + (size_t)group, size, by);
     }
 }
@@ -117,9 +128,9 @@ template <class S> struct weights_copier {
 
     LQ_METHOD void begin(const lq_w8a8_args &a, const matrix &m, smem base) {
         const int i = (int)threadIdx.x, row = i / 8, chunk = i % 8;
-        from = m.q + (size_t)((int)blockIdx.y * S::ROWS + row) * (size_t)a.k + chunk * 16;
+        from = m.q + (size_t)(first_of<S>(a, m) + row) * (size_t)a.k + chunk * 16;
         to = base + row * PITCH + (chunk ^ row % 8) * 16;
-        rows = a.n - (int)blockIdx.y * S::ROWS - row;
+        rows = m.n - first_of<S>(a, m) - row;
         left = a.k - chunk * 16;
         once = l2_evict_first();
     }
@@ -303,7 +314,7 @@ LQ_DEV void zeros_taken(sums<S, int32_t> &part, const lq_w8a8_args &a, const mat
     uint32_t z[2 * S::BLOCKS];
     LQ_UNROLL
     for (int i = 0; i < 2 * S::BLOCKS; i++) {
-        const int row = least(at.row + i / 2 * 16 + i % 2 * 8, a.n - 1);
+        const int row = least(at.row + i / 2 * 16 + i % 2 * 8, m.n - 1);
         z[i] = ldg1(m.zero + (size_t)row * (size_t)groups + (size_t)(cell >> a.group_shift)) - 128;
     }
     LQ_UNROLL
@@ -327,7 +338,7 @@ LQ_DEV void x_zeros_taken(sums<S, int32_t> &part, const lq_w8a8_args &a, const m
         const uint32_t z = ld4(a.x.zero + x_row<S>(base, at, t / 2, t % 2));
         LQ_UNROLL
         for (int i = 0; i < 2 * S::BLOCKS; i++) {
-            const uint32_t sum = ldg4(m.code_sum + least(at.row + i / 2 * 16 + i % 2 * 8, a.n - 1));
+            const uint32_t sum = ldg4(m.code_sum + least(at.row + i / 2 * 16 + i % 2 * 8, m.n - 1));
             int32_t *to = &part.of[i / 2][t / 2][i % 2 * 2 + t % 2];
             *to = (int32_t)((uint32_t)*to - z * sum);
         }
@@ -356,7 +367,7 @@ LQ_DEV void multiply(sums<S, float> &sum, const lq_w8a8_args &a, const matrix &m
     enum { PARTS = LQ_W8A8_STEP / 32, SMALL = G > 0 && G < LQ_W8A8_STEP, UNIT = SMALL ? 32 : LQ_W8A8_STEP };
     const OP op = codes_of((const OP *)NULL, m);
     const reader at = reader_of<S>(base);
-    const spot mine = spot_of<S>();
+    const spot mine = spot_of<S>(a, m);
     const int steps = (a.k + LQ_W8A8_STEP - 1) / LQ_W8A8_STEP, last = G ? a.cell / UNIT - 1 : 0;
     const int shift = bits_set((uint32_t)last); // a cell is 1 << shift units
     tokens_copier<S> x;
@@ -440,8 +451,8 @@ LQ_DEV void apart_added(sums<S, float> &sum, const lq_w8a8_args &a, const matrix
                 const uint16_t *x = (const uint16_t *)a.x.x.p + (size_t)lds4(base + S::RING + token * 4) * a.x.x.stride;
                 if (token < tokens && left > 0) v = ld2(x + ldg4(a.x.outlier + o));
                 if (token < tokens && left > 1) v |= ld2(x + ldg4(a.x.outlier + o + 1)) << 16;
-            } else if ((int)blockIdx.y * S::ROWS + row < a.n)
-                v = two_of(m.apart + (size_t)((int)blockIdx.y * S::ROWS + row) * (size_t)all, o, left);
+            } else if (first_of<S>(a, m) + row < m.n)
+                v = two_of(m.apart + (size_t)(first_of<S>(a, m) + row) * (size_t)all, o, left);
             sts4(base + row * PITCH + ((i % 32 / 4 ^ row % 8) * 16) + i % 4 * 4, v);
         }
         __syncthreads();
@@ -460,7 +471,7 @@ LQ_DEV void apart_added(sums<S, float> &sum, const lq_w8a8_args &a, const matrix
 // --- from sums to outputs ---
 
 // more: it is added to what y holds.
-LQ_DEV void pair_stored(float low, float high, const lq_w8a8_args &a, const float *bias, int slot, int row, bool more) {
+LQ_DEV void pair_stored(float low, float high, const lq_w8a8_one &a, const float *bias, int slot, int row, bool more) {
     const bool both = row + 1 < a.n, wide = both && a.y.stride % 2 == 0;
     const size_t at = (size_t)slot * a.y.stride + (size_t)row;
     float *f32 = (float *)a.y.p + at;
@@ -486,8 +497,8 @@ LQ_DEV void pair_stored(float low, float high, const lq_w8a8_args &a, const floa
 // Through shared memory, where a token's rows lie side by side.
 template <class S>
 LQ_DEV void stored(const sums<S, float> &sum, const lq_w8a8_args &a, const lq_w4s_args &slots, const w4s::place &p,
-                   const float *bias, smem base, bool more) {
-    const spot at = spot_of<S>();
+                   const matrix &m, smem base, bool more) {
+    const spot at = spot_of<S>(a, m);
     LQ_UNROLL
     for (int r = 0; r < S::BLOCKS; r++)
         LQ_UNROLL
@@ -500,13 +511,16 @@ LQ_DEV void stored(const sums<S, float> &sum, const lq_w8a8_args &a, const lq_w4
                      bits_of(sum.of[r][t][i]));
     __syncthreads();
     for (int i = (int)threadIdx.x; i < p.tokens * (S::ROWS / 2); i += S::THREADS) {
-        const int token = i / (S::ROWS / 2), pair = i % (S::ROWS / 2), row = (int)blockIdx.y * S::ROWS + 2 * pair;
+        const int token = i / (S::ROWS / 2), pair = i % (S::ROWS / 2), row = first_of<S>(a, m) + 2 * pair;
         const uint2 v = lds8(base + (token * S::SUM_PITCH + 2 * pair) * 4);
-        if (row < a.n) pair_stored(float_of(v.x), float_of(v.y), a, bias, w4s::slot_of(slots, p, token), row, more);
+        if (row < m.n)
+            pair_stored(float_of(v.x), float_of(v.y), a.of[m.one], m.bias, w4s::slot_of(slots, p, token), row,
+                        more);
     }
 }
 
-// Grid: tiles of tokens x blocks of rows; LQ_W8A8_THREADS threads, LQ_W8A8_SHARED bytes.
+// Grid: tiles of tokens x blocks of rows, of one matrix behind the other; LQ_W8A8_THREADS threads, LQ_W8A8_SHARED
+// bytes.
 template <class OP, int G, int T> LQ_DEV void product(const lq_w8a8_args &a) {
     typedef shape<T> S;
     pdl_trigger();
@@ -531,7 +545,7 @@ template <class OP, int G, int T> LQ_DEV void product(const lq_w8a8_args &a) {
         __syncthreads(); // the rows of x are known
     } else multiply<OP, G, S>(sum, a, m, p.tokens, base);
     if (a.x.outliers) apart_added<S>(sum, a, m, p.tokens, base);
-    stored<S>(sum, a, slots, p, m.bias, base, OP::APART != 0);
+    stored<S>(sum, a, slots, p, m, base, OP::APART != 0);
 }
 }
 #endif

@@ -17,18 +17,26 @@ enum { LQ_W8A8_STEP = 128 }; // columns between two barriers
 #define LQ_W8A8_STAGE(tokens) ((LQ_W8A8_ROWS(tokens) + (tokens)) * LQ_W8A8_STEP)
 #define LQ_W8A8_SHARED(tokens) (LQ_W8A8_STAGES(tokens) * LQ_W8A8_STAGE(tokens) + 4 * (tokens))
 
-// y[row] = x[row] w^T + bias. With `order` or several experts the rows of y are slots: expert e has the slots
-// order[start[e]] .. order[start[e + 1] - 1], without an order slot s is of s % count; x has a row for each top_k of
-// them.
-typedef struct lq_w8a8_args {
-    lq_weight one;
+// One of the matrices that read x, and where its product goes.
+typedef struct lq_w8a8_one {
+    lq_weight w;
     const float *bias;
     const lq_weight *experts;   // [count] on the device, or NULL
     const float *const *biases; // [count] on the device, or NULL
+    lq_mat y;
+    int n;
+    int first;                  // its first block of rows in the grid
+} lq_w8a8_one;
+enum { LQ_W8A8_JOINED = 4 };
+
+// y[row] = x[row] w^T + bias, of up to LQ_W8A8_JOINED matrices of one form. With `order` or several experts the rows of
+// y are slots: expert e has the slots order[start[e]] .. order[start[e + 1] - 1], without an order slot s is of s %
+// count; x has a row for each top_k of them.
+typedef struct lq_w8a8_args {
+    lq_w8a8_one of[LQ_W8A8_JOINED];
     const int32_t *order, *start;
     lq_act x;
-    lq_mat y;
-    int m, n, k;
+    int joined, m, k;
     int count, top_k;
     int cell;        // columns within which no scale changes: all of them, or a power of two
     int group_shift; // so many doublings of it is a group of the weights; 31: a row has one

@@ -47,10 +47,11 @@ static inline bool lq_w8a8_whole(const lq_act *x, const lq_wtype *t, int64_t k) 
     return x->type.elem == LQ_E4M3 || k <= (x->zero ? 32768 : 65536);
 }
 
-// What form and shape say of the arguments and of the kernel: its kind and group. false: the plain kernel must do it;
-// by types, shapes and alignment, never by the number of rows.
-static inline bool lq_w8a8_fits(const lq_act *x, const lq_weight *w, const lq_mat *y, int *kind, int *group,
-                                lq_w8a8_args *a) {
+// What of the arguments types and shapes decide, and the kernels' kind and group.
+typedef struct lq_w8a8_form { int kind, group, cell, group_shift, share_shift, groups; } lq_w8a8_form;
+
+// false: the plain kernel must do it; by types, shapes and alignment, never by the number of rows.
+static inline bool lq_w8a8_fits(const lq_act *x, const lq_weight *w, const lq_mat *y, lq_w8a8_form *f) {
     const lq_wtype *t = &w->type;
     const bool whole = lq_w8a8_whole(x, t, w->k), ints = x->type.elem == LQ_I8;
     const int64_t cell = whole ? w->k : (int64_t)(ints ? x->q_row : x->q_group);
@@ -62,14 +63,22 @@ static inline bool lq_w8a8_fits(const lq_act *x, const lq_weight *w, const lq_ma
     if (x->zero && (!whole || !w->code_sum)) return false;
     if (y->type != LQ_BF16 && y->type != LQ_F32) return false;
     if ((uintptr_t)y->p % (y->type == LQ_F32 ? 8 : 4)) return false;
-    *kind = ints ? LQ_W8A8_INTS : LQ_W8A8_FLOATS;
-    *group = whole ? 0 : cell % 128 == 0 ? 128 : 32;
-    a->n = (int)w->n, a->k = (int)w->k, a->cell = (int)cell;
-    a->groups = (int)lq_weight_groups(t, w->k);
-    a->group_shift = t->group ? t->group % cell ? -1 : lq_w8a8_log2(t->group / cell) : 31;
-    a->share_shift = t->rows == LQ_ROWS_ALL ? 31 : t->rows > 1 ? lq_w8a8_log2(t->rows) : 0;
-    if (!whole && (cell < 32 || lq_w8a8_log2(cell) < 0 || (!ints && *group == 32))) return false;
-    return a->group_shift >= 0 && a->share_shift >= 0;
+    f->kind = ints ? LQ_W8A8_INTS : LQ_W8A8_FLOATS;
+    f->group = whole ? 0 : cell % 128 == 0 ? 128 : 32;
+    f->cell = (int)cell;
+    f->groups = (int)lq_weight_groups(t, w->k);
+    f->group_shift = t->group ? t->group % cell ? -1 : lq_w8a8_log2(t->group / cell) : 31;
+    f->share_shift = t->rows == LQ_ROWS_ALL ? 31 : t->rows > 1 ? lq_w8a8_log2(t->rows) : 0;
+    if (!whole && (cell < 32 || lq_w8a8_log2(cell) < 0 || (!ints && f->group == 32))) return false;
+    return f->group_shift >= 0 && f->share_shift >= 0;
+}
+
+// What the form says of the arguments.
+static inline void lq_w8a8_set(lq_w8a8_args *a, const lq_w8a8_form *f) {
+    a->cell = f->cell;
+    a->group_shift = f->group_shift;
+    a->share_shift = f->share_shift;
+    a->groups = f->groups;
 }
 
 // Whether columns apart are as these kernels read them, of weights that others multiply.
@@ -77,7 +86,7 @@ static inline bool lq_w8a8_apart_fits(const lq_act *x, const lq_weight *w) {
     return x->outliers == w->outliers && x->x.p && x->x.type == LQ_BF16 && w->outlier_w && w->n <= 32 * 65535;
 }
 
-// How a call is launched: x tiles of tokens, y blocks of rows.
+// How a call is launched: x tiles of tokens, y blocks of rows of all matrices.
 typedef struct lq_w8a8_plan {
     const lq_w8a8_kernel *kernel; // NULL: none has so little shared memory
     unsigned x, y, threads;
@@ -89,10 +98,10 @@ static inline lq_tuned lq_w8a8_tuned(int kind, int group, int capability) {
     return like;
 }
 
-// Of m tokens in one matrix's call, or slots of `experts`; the kernel that `tuned` says (NULL: nothing was measured),
-// or the smallest that takes all tokens, or the largest.
-static inline lq_w8a8_plan lq_w8a8_plan_of(int kind, int group, int m, int experts, int n, size_t shared,
-                                           const lq_tuned *tuned) {
+// Of matrices with n[0] .. n[joined - 1] rows, for m tokens or slots of `experts`; the kernel that `tuned` says (NULL:
+// nothing was measured), or the smallest that takes all tokens, or the largest.
+static inline lq_w8a8_plan lq_w8a8_plan_of(int kind, int group, int m, int experts, const int *n, int joined,
+                                           size_t shared, const lq_tuned *tuned) {
     lq_w8a8_plan p;
     memset(&p, 0, sizeof p);
     const int some = experts < m ? experts : m, each = some > 0 ? (m + some - 1) / some : m;
@@ -108,7 +117,7 @@ static inline lq_w8a8_plan lq_w8a8_plan_of(int kind, int group, int m, int exper
     const int tokens = p.kernel->tokens, rows = LQ_W8A8_ROWS(tokens);
     // Each expert's last tile may have one slot.
     p.x = (unsigned)(((size_t)m + (size_t)(some > 0 ? some : 1) * (size_t)(tokens - 1)) / (size_t)tokens);
-    p.y = (unsigned)((n + rows - 1) / rows);
+    for (int i = 0; i < joined; i++) p.y += (unsigned)((n[i] + rows - 1) / rows);
     p.threads = (unsigned)LQ_W8A8_THREADS(tokens);
     return p;
 }

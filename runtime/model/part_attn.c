@@ -71,6 +71,13 @@ static void qk_norms(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat q, l
     if (k.p) qk_norm(c, p, &w[LQ_R_K_NORM], k);
 }
 
+static lq_rope_args turn_of(const lq_model *m, const lq_part *p, const lq_rows *rows, lq_mat q, lq_mat k) {
+    const lq_rope *r = &m->desc.rope[p->rope];
+    return (lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim, .mscale = m->mscale[p->rope],
+                          .interleaved = r->interleaved, .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
+                          .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q, .k = k};
+}
+
 // Those that are there (gate, q; k and v) as attention reads them, k and v in the cache too. False: the observer wants
 // no more.
 static bool make(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, const lq_rows *rows, lq_mat gate, lq_mat q,
@@ -87,16 +94,13 @@ static bool make(lq_run *c, const lq_part *p, const lq_bound *w, lq_mat x, const
     if (p->v_norm && v.p) lq_norm(c, by_heads(v, p->v_dim), NULL, &(lq_bound){0}, by_heads(v, p->v_dim));
     if (p->v_scale != 0 && v.p) c->ops->scale(m->dev, &(lq_scale_args){.x = v, .y = v, .scale = p->v_scale});
     for (int i = 0; p->clip != 0 && i < 3; i++) clip(c, p->clip, (const lq_mat[]){q, k, v}[i]);
-    if (p->rope >= 0) {
-        const lq_rope *r = &m->desc.rope[p->rope];
-        c->ops->rope(m->dev, &(lq_rope_args){.rows = rows, .inv_freq = m->inv_freq[p->rope], .dim = r->dim,
-                                             .mscale = m->mscale[p->rope], .interleaved = r->interleaved,
-                                             .head_dim = p->head_dim, .q_beta = (float)r->q_beta,
-                                             .q_every = r->original_ctx, .q_ahead = r->q_ahead, .q = q, .k = k});
-    }
-    if (p->qk_norm && p->qk_norm_late) qk_norms(c, p, w, q, k);
+    const bool late = p->qk_norm && p->qk_norm_late, turned = p->rope >= 0, together = turned && k.p && !late;
+    const lq_rope_args turn = turned ? turn_of(m, p, rows, q, k) : (lq_rope_args){0};
+    if (turned && !together) c->ops->rope(m->dev, &turn);
+    if (late) qk_norms(c, p, w, q, k);
     if (k.p)
-        c->ops->kv_write(m->dev, &(lq_kv_write_args){.rows = rows, .k = k, .v = v, .cache = c->kv->layer[c->layer]});
+        c->ops->kv_write(m->dev, &(lq_kv_write_args){.rows = rows, .k = k, .v = v, .cache = c->kv->layer[c->layer],
+                                                     .rope = together ? &turn : NULL});
     return true;
 }
 

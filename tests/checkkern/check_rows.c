@@ -94,6 +94,37 @@ static void rows_rope(lq_dev *dev, const pair *p, const char *name) {
     ck_done("rope of odd rows");
 }
 
+static lq_mat copied(const lq_mat *m) {
+    lq_mat c = ck_mat(m->rows, m->cols, 3);
+    for (int r = 0; r < m->rows; r++) memcpy(lq_mat_row(&c, r), lq_mat_row(m, r), (size_t)m->cols * sizeof(float));
+    return c;
+}
+
+// kv_write with a rope is rope and then kv_write.
+static void rows_turned(lq_dev *dev, const pair *p, const char *name) {
+    enum { KV_HEADS = 2, D = 24, PAGE = 16 };
+    const size_t stride = KV_HEADS * PAGE * 2 * D * sizeof(float);
+    const size_t bytes = stride * SEQS * (size_t)p->plain.table_stride;
+    float freq[8];
+    for (int i = 0; i < 8; i++) freq[i] = (float)(1 + ck_uniform() / 2);
+    const lq_mat q = ck_mat(p->odd.n, 4 * D, 3), k = ck_mat(p->odd.n, KV_HEADS * D, 3), v = copied(&k);
+    const lq_mat q1 = copied(&q), k1 = copied(&k);
+    lq_rope_args turn = {.rows = &p->odd, .inv_freq = freq, .dim = 16, .head_dim = D, .q = q, .k = k};
+    lq_kv_write_args a = {.rows = &p->odd, .k = k, .v = v};
+    a.cache = (lq_cache){.type = LQ_F32, .page = PAGE, .kv_heads = KV_HEADS, .dk = D, .dv = D, .block_stride = stride};
+    void *data[2];
+    for (int i = 0; i < 2; i++) data[i] = memset(ck_buf(bytes, 0), 0xff, bytes);
+    dev->ops.rope(dev, &turn);
+    a.cache.data = data[0];
+    dev->ops.kv_write(dev, &a);
+    turn.q = q1, turn.k = k1;
+    a.k = k1, a.rope = &turn, a.cache.data = data[1];
+    dev->ops.kv_write(dev, &a);
+    CHECK(ck_mat_same(&q, &q1) && ck_mat_same(&k, &k1) && !memcmp(data[0], data[1], bytes),
+          "kv_write with a rope %s %s: other bits than by both", dev->isa, name);
+    ck_done("kv_write with a rope");
+}
+
 // kv_write and attn. Both caches begin as NaN in every byte: what is not written stays that way.
 static void rows_attn(lq_dev *dev, lq_dev *one, const pair *p, const char *name, lq_dtype type, bool v_in_k) {
     enum { HEADS = 4, KV_HEADS = 2, DK = 20, DV = 12, PAGE = 16 };
@@ -225,6 +256,7 @@ void check_rows(lq_dev *dev) {
         }
         pair_make(&p, s, 16);
         rows_rope(dev, &p, s->name);
+        rows_turned(dev, &p, s->name);
         for (int way = 0; way < 2; way++) {
             pair_make(&p, s, 16);
             rows_conv(dev, &p, s->name, way);

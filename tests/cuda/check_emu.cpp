@@ -9,7 +9,7 @@
 static uint32_t *in, *out, *counter; // of 4096 words, 4096 words, 4 words
 
 static emu::result launched(const char *what, unsigned blocks, unsigned threads, unsigned seed, unsigned resident,
-                            const std::function<void()> &kernel) {
+                            const std::function<void()> &kernel, unsigned cluster = 0 /* in the second dimension */) {
     std::vector<uint32_t> numbers;
     for (uint32_t i = 0; i < 4096; i++) numbers.push_back(i * 2654435761u);
     emu::reset();
@@ -19,7 +19,9 @@ static emu::result launched(const char *what, unsigned blocks, unsigned threads,
     emu::options how;
     how.seed = seed;
     how.resident = resident;
-    const emu::result r = emu::launch(dim3(blocks), dim3(threads), 4096, how, kernel);
+    how.cluster = cluster ? cluster : 1;
+    const dim3 grid = cluster ? dim3(1, blocks) : dim3(blocks);
+    const emu::result r = emu::launch(grid, dim3(threads), 4096, how, kernel);
     if (!what) return r;
     if (!check(r.findings.empty(), "%s: %zu findings in what is right", what, r.findings.size())) r.print();
     return r;
@@ -210,6 +212,37 @@ static void last_adds(lapse wrong) {
 }
 
 template <lapse L> static void last_adds_with(bool wrong) { last_adds(wrong ? L : NOTHING); }
+
+// Two blocks of a cluster: the second leaves words in the first one's shared memory, which reads its own before.
+enum gap { WHOLE, NO_SYNC_BEFORE, NO_SYNC_BEHIND, LEFT_EARLY, TWICE };
+static void cluster_adds(gap wrong) {
+    const uint32_t t = threadIdx.x, rank = blockIdx.y % 2;
+    pdl_wait();
+    sts8(8 * t, {t, rank});
+    const uint2 own = lds8(8 * t);
+    if (wrong == LEFT_EARLY && rank == 0) return;
+    if (wrong != NO_SYNC_BEFORE) cluster_sync();
+    if (rank || wrong == TWICE) st8_cluster(8 * t, 0, {own.x + 100, own.y});
+    if (wrong != NO_SYNC_BEHIND) cluster_sync();
+    if (rank == 0) st4(out + blockIdx.y * 32 + t, lds8(8 * t).x);
+}
+
+static void check_clusters() {
+    const struct { gap wrong; emu::kind kind; const char *name; } all[] = {
+        {NO_SYNC_BEFORE, emu::BLOCK_RACE, "no barrier of a cluster before"},
+        {NO_SYNC_BEHIND, emu::BLOCK_RACE, "no barrier of a cluster behind"},
+        {LEFT_EARLY, emu::EXITED, "a block of a cluster has left"},
+        {TWICE, emu::BLOCK_RACE, "two blocks write a third"}};
+    for (const auto &a : all)
+        for (unsigned seed = 1; seed <= 3; seed++)
+            for (unsigned resident = 1; resident <= 6; resident += 5) {
+                launched(a.name, 6, 32, seed, resident, [] { cluster_adds(WHOLE); }, 2);
+                for (uint32_t i = 0; i < 6 * 32; i += 64)
+                    for (uint32_t t = 0; t < 32; t++) check(out[i + t] == t + 100, "%s: word %u", a.name, i + t);
+                const emu::result r = launched(NULL, 6, 32, seed, resident, [&] { cluster_adds(a.wrong); }, 2);
+                if (!check(r.has(a.kind), "%s: no finding \"%s\"", a.name, emu::kind_names[a.kind])) r.print();
+            }
+}
 
 static void check_mistakes() {
     mistake("a barrier between warps", emu::RACE, 2, 64, neighbours);
@@ -489,6 +522,7 @@ static void check_names() {
 
 int main() {
     check_mistakes();
+    check_clusters();
     check_hopper();
     check_costs();
     check_names();

@@ -71,7 +71,7 @@ MISSPELT = (
     ({"regs": "40 90:32"}, "sample_ring: regs: found 90:, expected one of"),
     ({"regs": "90a:32"}, "sample_ring: regs: found 90a:32, expected a number before"),
     ({"threads": "256 90a:128"}, "sample_ring: threads: found 256 90a:128, expected a number"),
-    ({"pdl": "yes"}, "sample_ring: pdl: found yes, expected 0 or 1"),
+    ({"pdl": "yes"}, "sample_ring: pdl: found yes, expected 0, 1 or 2"),
     ({"archs": "80,90"}, "sample_ring: archs: found 90, expected"),
     ({"body": "wgmma", "args": "64,8"}, "sample_wgmma: the row of line [0-9]+ once more"),
     ({"name": "sample_add"}, "sample_add: the row of line [0-9]+ once more"),

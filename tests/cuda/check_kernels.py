@@ -65,8 +65,8 @@ def faults(row):
     for column in ("threads", "blocks", "smem"):
         if not re.fullmatch(r"\d+", getattr(row, column)):
             yield f"{column}: found {getattr(row, column)}, expected a number"
-    if row.pdl not in ("0", "1"):
-        yield f"pdl: found {row.pdl}, expected 0 or 1"
+    if row.pdl not in ("0", "1", "2"):
+        yield f"pdl: found {row.pdl}, expected 0, 1 or 2"
     for arch in row.archs.split(",") if row.archs != "*" else []:
         if arch not in ROOM:
             yield f"archs: found {arch}, expected * or of {','.join(ROOM)}"
@@ -201,6 +201,8 @@ def dependent(row, arch, ptx):
         return
     yield wait >= 0, "pdl: found no griddepcontrol.wait in its PTX, expected one"
     early = [m[0] for m in ACCESS.finditer(ptx[:wait]) if not re.search(r"[.](param|shared|local|const)", m[0])]
+    if row.pdl == "2":
+        early = [access for access in early if not access.startswith("ld.")]
     yield wait < 0 or not early, f"pdl: found {' '.join(early[:3])} before griddepcontrol.wait, expected it behind"
     yield trigger >= 0, "pdl: found no griddepcontrol.launch_dependents in its PTX, expected one"
 

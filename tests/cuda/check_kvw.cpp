@@ -5,10 +5,13 @@
 #include <float.h>
 
 typedef void kvw_kernel(const void *);
-extern "C" kvw_kernel lq_kvw_bf16, lq_kvw_f16, lq_kvw_i8, lq_kvw_e4m3;
-static const struct { const char *name; kvw_kernel *kernel; lq_dtype type; size_t bytes; } kernels[] = {
-    {"lq_kvw_bf16", lq_kvw_bf16, LQ_BF16, 2}, {"lq_kvw_f16", lq_kvw_f16, LQ_F16, 2},
-    {"lq_kvw_i8", lq_kvw_i8, LQ_I8, 1},       {"lq_kvw_e4m3", lq_kvw_e4m3, LQ_E4M3, 1}};
+extern "C" kvw_kernel lq_kvw_bf16, lq_kvw_f16, lq_kvw_i8, lq_kvw_e4m3, lq_rope_bf16;
+extern "C" kvw_kernel lq_kvw_turned_bf16, lq_kvw_turned_f16, lq_kvw_turned_i8, lq_kvw_turned_e4m3;
+static const struct { const char *name; kvw_kernel *kernel, *turned; lq_dtype type; size_t bytes; } kernels[] = {
+    {"lq_kvw_bf16", lq_kvw_bf16, lq_kvw_turned_bf16, LQ_BF16, 2},
+    {"lq_kvw_f16", lq_kvw_f16, lq_kvw_turned_f16, LQ_F16, 2},
+    {"lq_kvw_i8", lq_kvw_i8, lq_kvw_turned_i8, LQ_I8, 1},
+    {"lq_kvw_e4m3", lq_kvw_e4m3, lq_kvw_turned_e4m3, LQ_E4M3, 1}};
 enum { PAGE = 16, BLOCKS = 9, STRIDE = 3, FILL = 0x5a };
 
 struct problem {
@@ -42,10 +45,10 @@ static answer run(const problem &p, const emu::options &how) {
     const std::vector<float> scales((size_t)BLOCKS * p.heads * 2 * PAGE, -7);
     lq_kvw_args a = {};
     a.rows.n = p.rows, a.rows.seqs = 3, a.rows.table_stride = STRIDE;
-    a.rows.seq = (int32_t *)input_of(p.seq, "seq");
-    a.rows.at = (int32_t *)input_of(p.at, "at");
-    a.rows.first = (int32_t *)input_of(p.first, "first");
-    a.rows.tables = (int32_t *)input_of(p.tables, "tables");
+    a.rows.seq = (int32_t *)weights_of(p.seq, "seq");
+    a.rows.at = (int32_t *)weights_of(p.at, "at");
+    a.rows.first = (int32_t *)weights_of(p.first, "first");
+    a.rows.tables = (int32_t *)weights_of(p.tables, "tables");
     uint16_t *x = (uint16_t *)input_of(p.x, "x");
     a.a.k = {x, LQ_BF16, p.rows, p.heads * p.dk, (size_t)width(p)};
     if (!p.latent) a.a.v = {x + p.heads * p.dk, LQ_BF16, p.rows, p.heads * p.dv, (size_t)width(p)};
@@ -153,12 +156,96 @@ static void check_cache(problem p) {
     else check(odd.data[2 * at + 1] == (kernels[p.of].type == LQ_F16 ? 0x7c : 0x7f), "%s: infinity is lost", name);
 }
 
+// --- behind a rotation ---
+
+struct turn { int q_heads, dim; bool interleaved, apart; }; // apart: in two launches
+
+static answer run_turned(const problem &p, const turn &t, const emu::options &how) {
+    emu::reset();
+    const size_t block = p.heads * head_size(p) * kernels[p.of].bytes;
+    const std::vector<unsigned char> before(BLOCKS * block, FILL);
+    const std::vector<float> scales((size_t)BLOCKS * p.heads * 2 * PAGE, -7);
+    const int stride = width(p) + t.q_heads * p.dk;
+    std::vector<uint16_t> all; // [rows][Q, K, V, 8 more]
+    std::vector<float> freq;
+    std::vector<int32_t> pos;
+    for (int i = 0; i < t.dim / 2; i++) freq.push_back(powf(10000, -2.0f * (float)i / (float)t.dim));
+    for (int row = 0; row < p.rows; row++) {
+        for (int i = 0; i < t.q_heads * p.dk; i++) all.push_back(to_bf16((float)((row * 37 + i * 11) % 64 - 32) / 16));
+        all.insert(all.end(), p.x.begin() + row * width(p), p.x.begin() + (row + 1) * width(p));
+        pos.push_back(p.at[(size_t)row] * 3 + 1);
+    }
+    lq_kvw_args a = {};
+    lq_rope_args rope = {};
+    a.rows.n = p.rows, a.rows.seqs = 3, a.rows.table_stride = STRIDE;
+    a.rows.seq = (int32_t *)weights_of(p.seq, "seq");
+    a.rows.at = (int32_t *)weights_of(p.at, "at");
+    a.rows.pos = (int32_t *)weights_of(pos, "pos");
+    a.rows.first = (int32_t *)weights_of(p.first, "first");
+    a.rows.tables = (int32_t *)weights_of(p.tables, "tables");
+    uint16_t *q = (uint16_t *)emu::changed(all.data(), all.size() * 2, "x"), *k = q + t.q_heads * p.dk;
+    a.a.rows = &a.rows;
+    a.a.k = {k, LQ_BF16, p.rows, p.heads * p.dk, (size_t)stride};
+    a.a.v = {k + p.heads * p.dk, LQ_BF16, p.rows, p.heads * p.dv, (size_t)stride};
+    void *data = emu::changed(before.data(), before.size(), "cache");
+    float *scale = NULL;
+    if (kernels[p.of].type == LQ_I8) scale = (float *)emu::changed(scales.data(), scales.size() * 4, "scales");
+    if (kernels[p.of].type == LQ_E4M3) scale = (float *)input_of(p.head_scales, "head scales");
+    a.a.cache = {kernels[p.of].type, data, scale, PAGE, p.heads, p.dk, p.dv, block, p.latent};
+    rope.rows = &a.rows, rope.inv_freq = (float *)weights_of(freq, "inv_freq");
+    rope.dim = t.dim, rope.head_dim = p.dk, rope.interleaved = t.interleaved, rope.k = a.a.k;
+    if (t.q_heads) rope.q = {q, LQ_BF16, p.rows, t.q_heads * p.dk, (size_t)stride};
+    a.a.rope = &rope;
+    check(lq_kvw_turned_fits(&a.a), "%s: does not fit behind a rotation", kernels[p.of].name);
+    const lq_kvw_turned_args both = lq_kvw_turned_of(&a.a);
+    const lq_rope_bf16_args first = {rope, a.rows};
+    answer r;
+    if (!t.apart)
+        r.got = emu::launch(dim3((unsigned)p.rows, lq_kvw_turned_blocks(&both)), dim3(LQ_ROPE_THREADS), LQ_ROPE_SHARED,
+                            how, [&] { kernels[p.of].turned(&both); });
+    else {
+        emu::launch(dim3((unsigned)p.rows, lq_rope_parts(&rope)), dim3(LQ_ROPE_THREADS), LQ_ROPE_SHARED, how,
+                    [&] { lq_rope_bf16(&first); });
+        r.got = emu::launch(dim3(lq_kvw_blocks(&a.a, p.rows)), dim3(LQ_KVW_THREADS), 0, how,
+                            [&] { kernels[p.of].kernel(&a); });
+    }
+    r.data.assign((unsigned char *)data, (unsigned char *)data + before.size());
+    r.data.insert(r.data.end(), (unsigned char *)q, (unsigned char *)(q + all.size()));
+    if (kernels[p.of].type == LQ_I8) r.scales.assign(scale, scale + scales.size());
+    check(emu::zones_whole(), "%s: wrote between the buffers", kernels[p.of].name);
+    return r;
+}
+
+// One launch leaves what two do: q, k, the cache.
+static void check_turned(const problem &p, turn t) {
+    const char *name = kernels[p.of].name;
+    emu::options how;
+    how.seed = random_bits();
+    const answer one = run_turned(p, t, how);
+    if (!check(one.got.findings.empty(), "%s, turned: %zu findings", name, one.got.findings.size())) one.got.print();
+    check(!emu::watched || one.got.barriers.size() == 2, "%s, turned: %zu barriers", name, one.got.barriers.size());
+    for (void *at : one.got.barriers) {
+        bool found = !emu::watched;
+        emu::options less;
+        less.wrong = emu::NO_BARRIER, less.at = at;
+        for (less.seed = 1; less.seed <= 3 && !found; less.seed++) found = run_turned(p, t, less).got.has(emu::RACE);
+        check(found, "%s, turned: a barrier less: no race found", name);
+    }
+    t.apart = true;
+    const answer two = run_turned(p, t, how);
+    check(one.data == two.data && one.scales == two.scales, "%s, %d of %d turned: other bits than in two launches", name,
+          t.dim, p.dk);
+}
+
 int main() {
     for (int of = 0; of < 4; of++) {
         check_cache(problem_of(of, 2, 128, 128, false));
         check_cache(problem_of(of, 3, 64, 96, false));
         check_cache(problem_of(of, 1, 576, 512, true));
         check_cache(problem_of(of, 1, 288, 256, false));
+        check_turned(problem_of(of, 2, 128, 128, false), {8, 128, false, false});
+        check_turned(problem_of(of, 3, 64, 96, false), {0, 32, true, false});
+        check_turned(problem_of(of, 40, 32, 32, false), {40, 32, false, false});
     }
     return closing();
 }

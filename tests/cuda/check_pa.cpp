@@ -151,16 +151,16 @@ static void arranged(const problem &p, const rows_of &of, lq_rows &r, lq_attn_ar
     const int wide = p.heads * p.dk, n = (int)of.seq.size();
     r = {};
     r.n = n, r.seqs = (int)of.slot.size();
-    r.seq = (int32_t *)input_of(of.seq, "seq");
-    r.pos = (int32_t *)input_of(of.pos, "pos");
+    r.seq = (int32_t *)weights_of(of.seq, "seq");
+    r.pos = (int32_t *)weights_of(of.pos, "pos");
     r.at = r.pos;
-    r.first = (int32_t *)input_of(of.first, "first");
-    r.slot = (int32_t *)input_of(of.slot, "slot");
-    r.tables = (int32_t *)input_of(p.tables, "tables");
+    r.first = (int32_t *)weights_of(of.first, "first");
+    r.slot = (int32_t *)weights_of(of.slot, "slot");
+    r.tables = (int32_t *)weights_of(p.tables, "tables");
     r.table_stride = p.stride;
     if (!p.tree_base.empty()) {
-        r.tree = (uint64_t *)input_of(of.tree, "tree");
-        r.tree_base = (int32_t *)input_of(of.base, "tree_base");
+        r.tree = (uint64_t *)weights_of(of.tree, "tree");
+        r.tree_base = (int32_t *)weights_of(of.base, "tree_base");
     }
     a = {};
     a.q = {input_of(of.q, "q"), LQ_BF16, n, wide, (size_t)wide + 16};
@@ -169,7 +169,7 @@ static void arranged(const problem &p, const rows_of &of, lq_rows &r, lq_attn_ar
     a.cache = {p.type, input_of(p.data, "cache"), NULL, p.page, p.kv_heads, p.dk, p.dv,
                (size_t)p.kv_heads * both(p) * element(p), p.latent};
     if (p.type == LQ_I8) a.cache.scale = (float *)input_of(p.scales, "scales");
-    if (p.type == LQ_E4M3) a.cache.scale = (float *)input_of(p.head_scales, "head scales");
+    if (p.type == LQ_E4M3) a.cache.scale = (float *)weights_of(p.head_scales, "head scales");
     a.heads = p.heads, a.scale = p.scale, a.softcap = p.softcap, a.window = p.window, a.chunk = p.chunk;
     a.sinks = p.sinks ? (float *)input_of(p.sink, "sinks") : NULL;
     a.alibi = p.alibi ? (float *)input_of(p.slope, "alibi") : NULL;

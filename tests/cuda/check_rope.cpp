@@ -33,8 +33,8 @@ static answer run(const problem &p, const emu::options &how) {
     const int stride = stride_of(p);
     uint16_t *x = (uint16_t *)emu::changed(p.x.data(), p.x.size() * 2, "x");
     a.rows.n = p.rows, a.rows.seqs = 1;
-    a.rows.pos = (int32_t *)input_of(p.pos, "pos");
-    a.rows.first = (int32_t *)input_of(first, "first");
+    a.rows.pos = (int32_t *)weights_of(p.pos, "pos");
+    a.rows.first = (int32_t *)weights_of(first, "first");
     a.a.inv_freq = (float *)weights_of(p.freq, "inv_freq");
     a.a.dim = p.dim, a.a.head_dim = p.head_dim, a.a.mscale = p.mscale, a.a.interleaved = p.interleaved;
     a.a.q_beta = p.q_beta, a.a.q_every = p.q_every, a.a.q_ahead = p.q_ahead;

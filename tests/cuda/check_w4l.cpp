@@ -20,7 +20,7 @@ static answer run_large(problem &p, const emu::options &how) {
     launches[kernel - lq_w4l_kernels]++;
     void (*entry)(const void *) = (void (*)(const void *))(void *)kernel->entry;
     lq_w4s_args a = arguments_of(p);
-    const int x = (a.n + LQ_W4L_ROWS - 1) / LQ_W4L_ROWS;
+    const int x = (a.of[0].n + LQ_W4L_ROWS - 1) / LQ_W4L_ROWS;
     const int tiles = a.count == 1 ? (p.m + LQ_W4L_TOKENS - 1) / LQ_W4L_TOKENS : p.m / LQ_W4L_TOKENS + a.count;
     r.got = emu::launch(dim3((unsigned)x, (unsigned)tiles), dim3(LQ_W4L_THREADS), kernel->shared, how,
                         [&] { entry(&a); });

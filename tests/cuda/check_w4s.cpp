@@ -26,13 +26,13 @@ static std::vector<int> tokens_of(const lq_w4s_form &f) {
 static void check_product(const type *of, int m, int n, int k, int cut, bool bias, bool f32) {
     problem p = problem_of(of, m, n, k, cut, bias, f32);
     std::vector<uint32_t> y;
-    int turn = below(2);
+    int turn = below(3);
     for (int tokens : tokens_of(p.of[0].form)) {
         if (tokens > 8 && tokens >= 2 * m) continue;
         emu::options how;
         how.seed = random_bits();
         how.resident = 1 + (unsigned)below(4);
-        const answer r = run(p, tokens, turn++ % 2, how);
+        const answer r = run(p, tokens, turn++ % 3, how);
         clean(p, r.got, tokens);
         if (y.empty()) {
             y = r.y;
@@ -44,7 +44,7 @@ static void check_product(const type *of, int m, int n, int k, int cut, bool bia
     problem alone = p;
     alone.m = 1;
     alone.x.assign(p.x.begin() + row * p.x_stride, p.x.begin() + (row + 1) * p.x_stride);
-    const answer one = run(alone, 8, turn % 2, emu::options());
+    const answer one = run(alone, 8, turn % 3, emu::options());
     clean(alone, one.got, 8);
     check(std::equal(one.y.begin(), one.y.begin() + n, y.begin() + row * p.y_stride), "%s m %d n %d k %d cut %d: row %d has other bits alone", of->name, m, n, k,
           cut, row);
@@ -89,6 +89,53 @@ static void check_experts(const type *of, const type *other, int experts, int sl
     check(held, "%s, %d slots of experts, %d tokens: other bits than an expert's own product", of->name, slots, tokens);
 }
 
+// Several matrices that read the same rows, in one launch: each has the bits of its own.
+static void check_joined(const type *of, int m, int tokens, int by) {
+    const int k = 1032, n[] = {70, 200, 17}, cut[] = {512, 256, 2048}, rows = LQ_W4S_ROWS(of->of.bits, tokens);
+    problem one[3];
+    std::vector<uint32_t> alone[3];
+    for (int i = 0; i < 3; i++) {
+        one[i] = problem_of(of, m, n[i], k, cut[i], i % 2, i == 2);
+        one[i].x = one[0].x, one[i].x_stride = one[0].x_stride;
+        alone[i] = run(one[i], 8, by, emu::options()).y;
+    }
+    const lq_w4s_kernel *kernel = w4s_of(one[0].of[0].form, tokens);
+    if (!check(kernel, "%s: no kernel for %d tokens", of->name, tokens)) return;
+    lq_w4s_args a = arguments_of(one[0]);
+    int x = 0;
+    for (int i = 0; i < 3; i++) {
+        lq_w4s_one *to = &a.of[i];
+        if (i) {
+            to->matrix = given(one[i].of[0], one[i].bias);
+            to->y = emu::output((size_t)m * one[i].y_stride * (one[i].f32 ? 4 : 2), "y");
+            to->y_stride = one[i].y_stride, to->n = n[i], to->f32 = one[i].f32, to->cut = cut[i];
+        }
+        to->side = by ? lq_w4s_cuts(k, cut[i]) : 1;
+        to->first = x;
+        x += (n[i] + rows - 1) / rows;
+        a.side = std::max(a.side, to->side);
+    }
+    a.joined = 3;
+    const int tiles = (m + tokens - 1) / tokens;
+    a.parts = (float *)emu::output((size_t)tiles * x * a.side * tokens * rows * 4, "parts");
+    a.arrived = (uint32_t *)emu::state((size_t)tiles * x * 4, "arrived");
+    a.cluster = by == MET && a.side > 1 && a.side - 1 <= kernel->met;
+    emu::options how;
+    how.seed = random_bits();
+    how.cluster = a.cluster ? (unsigned)a.side : 1;
+    void (*entry)(const void *) = (void (*)(const void *))(void *)kernel->entry;
+    const emu::result got = emu::launch(dim3((unsigned)x, (unsigned)(tiles * a.side)), dim3(LQ_W4S_THREADS),
+                                        kernel->shared, how, [&] { entry(&a); });
+    clean(one[0], got, tokens);
+    check(emu::zones_whole(), "%s, joined: wrote between the buffers", of->name);
+    for (int i = 0; i < 3; i++) {
+        bool held = true;
+        for (size_t j = 0; j < alone[i].size(); j++)
+            held &= alone[i][j] == (one[i].f32 ? ((uint32_t *)a.of[i].y)[j] : ((uint16_t *)a.of[i].y)[j]);
+        check(held, "%s, %d tokens, %d rows: joined matrix %d has other bits", of->name, tokens, m, i);
+    }
+}
+
 // A scale that is no number spoils the outputs of its row and no other; a token that is none its own.
 static void check_spoilt(const type *of, int tokens) {
     problem p = spoilt_problem(of, 3);
@@ -108,14 +155,14 @@ static void check_spoilt(const type *of, int tokens) {
 
 // --- what is done wrong must be found, by what looks for it ---
 
-static void finds(problem p, int tokens, bool side, emu::harm wrong, void *at, std::vector<emu::kind> any,
+static void finds(problem p, int tokens, int by, emu::harm wrong, void *at, std::vector<emu::kind> any,
                   const char *name) {
     bool found = false;
     emu::options how;
     how.wrong = wrong;
     how.at = at;
     for (how.seed = 1; how.seed <= 3 && !found; how.seed++) {
-        const emu::result got = run(p, tokens, side, how).got;
+        const emu::result got = run(p, tokens, by, how).got;
         for (emu::kind what : any) found |= got.has(what);
     }
     check(found, "%s, %d tokens: %s: no finding \"%s\"", p.of[0].of->name, tokens, name, emu::kind_names[any[0]]);
@@ -153,6 +200,14 @@ static void check_harm(const type *of, int tokens) {
             finds(p, tokens, false, emu::NO_BARRIER, at, {emu::RACE, emu::UNINITIALISED, emu::IN_FLIGHT},
                   "a barrier less between cuts");
         }
+    size_t met = 0;
+    for (void *at : run(p, tokens, MET, emu::options()).got.barriers)
+        if (std::find(all.begin(), all.end(), at) == all.end()) {
+            met++;
+            finds(p, tokens, MET, emu::NO_BARRIER, at, {emu::BLOCK_RACE, emu::EXITED}, "a barrier of a cluster less");
+        }
+    const int most = w4s_of(p.of[0].form, tokens)->met;
+    check(met == (most >= 4 ? 2 : 0), "%s, %d tokens: %zu barriers of a cluster", of->name, tokens, met);
     check(all.size() == 6 && got.fences.size() == 2, "%s: %zu barriers and %zu fences", of->name, all.size(),
           got.fences.size());
     for (void *at : got.fences) finds(p, tokens, true, emu::NO_BARRIER, at, {emu::BLOCK_RACE}, "a fence less");
@@ -205,15 +260,15 @@ static void check_plans(const type &t) {
         for (int experts : {0, 1, 60})
             for (size_t shared : {101376, 166912, 232448}) {
                 const lq_w4s_on on = {90, SMS, shared, 1 << 20, 1 << 10};
-                const lq_w4s_plan p = lq_w4s_plan_of(&f, m, experts, 1536, 4096, &on, NULL);
+                const int n = 1536;
+                const lq_w4s_plan p = lq_w4s_plan_of(&f, m, experts, &n, 1, 4096, &on, NULL);
                 if (!check(p.kernel && p.kernel->shared <= shared, "%s: no kernel for %d tokens", t.name, m)) continue;
                 const size_t some = experts ? (size_t)std::min(experts, m) : 1, tokens = (size_t)p.kernel->tokens;
                 bool right = p.kernel->group == f.group && p.kernel->bits == f.bits && p.parts <= 1 << 20 &&
                              p.arrived <= 1 << 10;
                 right &= p.y == p.side * (((size_t)m - some) / tokens + some) ||
                          p.y > p.side * (((size_t)m - some) / tokens + some);
-                right &=
-                    p.cut == lq_w4s_cut(1536, 4096, SMS) && p.x * (unsigned)LQ_W4S_ROWS(f.bits, (int)tokens) >= 1536;
+                right &= p.x * (unsigned)LQ_W4S_ROWS(f.bits, (int)tokens) >= 1536;
                 check(right, "%s: %d tokens, %d experts: %u x %u blocks", t.name, m, experts, p.x, p.y);
             }
 }
@@ -222,7 +277,7 @@ static void check_plans(const type &t) {
 static void check_tuned(const type &t) {
     lq_w4s_form f;
     lq_w4s_fits(&t.of, t.of.kind == LQ_W_PLAIN ? LQ_ANY : LQ_CUDA, 4096, 4096, &f);
-    const lq_w4s_on on = {90, SMS, lq_w4s_shared(90), 1 << 20, 1 << 10}, small = {90, SMS, on.shared, 0, 0};
+    const lq_w4s_on on = {90, SMS, lq_w4s_shared(90), 1 << 20, 1 << 10}, small = {80, SMS, on.shared, 0, 0};
     for (int i = 0; i < LQ_W4S_COUNT; i++) {
         const lq_w4s_kernel *of = &lq_w4s_kernels[i];
         if (of->kind != f.kind || of->bits != f.bits || of->group != f.group) continue;
@@ -230,10 +285,12 @@ static void check_tuned(const type &t) {
             for (int m : {1, 8, 9, 100}) {
                 const lq_tuned like = lq_w4s_tuned(&f, 90);
                 const lq_tuned row = {90, like.family, f.kind, f.bits, f.group, 1536, 4096, 0, 100, of->tokens, side};
-                const lq_w4s_plan p = lq_w4s_plan_of(&f, m, 0, 1536, 4096, &on, &row),
-                                  q = lq_w4s_plan_of(&f, m, 0, 1536, 4096, &small, &row);
-                const int cut = lq_w4s_cut(1536, 4096, SMS), cuts = lq_w4s_cuts(4096, cut);
-                check(p.kernel == of && p.cut == cut && p.side == (side ? cuts : 1) && q.side == 1 && q.cut == cut,
+                const int n = 1536, k = m % 2 ? 4096 : 2048, cuts = lq_w4s_cuts(k, lq_w4s_cut(n, k, SMS));
+                const lq_w4s_plan p = lq_w4s_plan_of(&f, m, 0, &n, 1, k, &on, &row),
+                                  q = lq_w4s_plan_of(&f, m, 0, &n, 1, k, &small, &row);
+                const bool met = side && of->tokens <= LQ_W4S_CLUSTER_TOKENS && cuts <= LQ_W4S_CLUSTER;
+                check(p.kernel == of && p.side == (side ? cuts : 1) && q.side == 1 && !q.cluster && p.cluster == met &&
+                          (!met || cuts - 1 <= of->met),
                       "%s: %d tokens: %s on %d sides of %d", t.name, m, p.kernel->name, p.side, cuts);
             }
     }
@@ -284,6 +341,7 @@ int main(int argc, char **argv) {
         check_product(&t, 17 + i % 3, 66 + 2 * i, 520, 256, i % 2, i % 4 == 1);
         check_product(&t, 1 + i % 8, i % 2 ? 63 : 1, i % 2 ? 1104 : 40, 1024, i % 4 == 1, i % 2);
         if (many || t.of.group == 128) check_product(&t, 70, 128, 272, 1024, true, false);
+        if (i % 4 == 3 || t.of.kind == LQ_W_PLAIN) check_joined(&t, 9 + i % 3, i % 8 == 3 ? 32 : 8, i % 3);
         check_noticed(&t);
     }
     if (!*only) {

@@ -172,44 +172,72 @@ static lq_weight weight_given(const matrix &m) {
     return w;
 }
 
-// By the kernel for so many tokens.
-static answer run(problem &p, int tokens, const emu::options &how) {
-    answer r;
-    emu::reset();
-    quantize(p);
-    lq_w8a8_args a = {};
+// The matrices of p, and where y goes.
+static lq_w8a8_one one_given(const problem &p) {
     std::vector<lq_weight> all;
     std::vector<const float *> biases;
     for (const matrix &m : p.of) {
         all.push_back(weight_given(m));
         biases.push_back((const float *)weights_of(m.bias, "bias"));
     }
-    a.one = all[0], a.bias = p.bias ? biases[0] : NULL;
+    lq_w8a8_one one = {};
+    one.w = all[0], one.bias = p.bias ? biases[0] : NULL;
     if (p.of.size() > 1) {
-        a.experts = (const lq_weight *)weights_of(all, "experts");
-        if (p.bias) a.biases = (const float *const *)weights_of(biases, "biases");
+        one.experts = (const lq_weight *)weights_of(all, "experts");
+        if (p.bias) one.biases = (const float *const *)weights_of(biases, "biases");
     }
+    const size_t bytes = (size_t)p.m * p.y_stride * (p.f32 ? 4 : 2);
+    void *y = p.there.empty() ? emu::output(bytes, "y") : emu::changed(p.there.data(), bytes, "y");
+    one.y = {y, p.f32 ? LQ_F32 : LQ_BF16, p.m, p.n, (size_t)p.y_stride};
+    one.n = p.n;
+    return one;
+}
+
+static std::vector<uint32_t> outputs_of(const problem &p, const lq_w8a8_one &one) {
+    std::vector<uint32_t> y;
+    for (int i = 0; i < p.m * p.y_stride; i++)
+        y.push_back(p.f32 ? ((uint32_t *)one.y.p)[i] : ((uint16_t *)one.y.p)[i]);
+    return y;
+}
+
+// By the kernel for so many tokens. `more`: of other matrices that read the same x, joined in one launch; their outputs
+// stand behind the first's.
+static answer run(problem &p, int tokens, const emu::options &how, std::vector<problem> more = {}) {
+    answer r;
+    emu::reset();
+    quantize(p);
+    lq_w8a8_args a = {};
+    a.of[a.joined++] = one_given(p);
     if (!p.order.empty())
         a.order = (const int32_t *)input_of(p.order, "order"), a.start = (const int32_t *)input_of(p.start, "start");
     a.x = act_given(p);
-    const size_t bytes = (size_t)p.m * p.y_stride * (p.f32 ? 4 : 2);
-    void *y = p.there.empty() ? emu::output(bytes, "y") : emu::changed(p.there.data(), bytes, "y");
-    a.y = {y, p.f32 ? LQ_F32 : LQ_BF16, p.m, p.n, (size_t)p.y_stride};
-    a.m = p.m, a.n = p.n, a.count = (int)p.of.size(), a.top_k = p.top_k;
-    int kind = LQ_W8A8_APART, group = 0;
+    a.m = p.m, a.k = p.k, a.count = (int)p.of.size(), a.top_k = p.top_k;
+    lq_w8a8_form f = {};
+    f.kind = LQ_W8A8_APART;
     const lq_w8a8_kernel *kernel = NULL;
-    if (p.there.empty() && !check(lq_w8a8_fits(&a.x, &all[0], &a.y, &kind, &group, &a), "k %d: does not fit", p.k))
-        return r;
+    if (p.there.empty() && !check(lq_w8a8_fits(&a.x, &a.of[0].w, &a.of[0].y, &f), "k %d: does not fit", p.k)) return r;
+    lq_w8a8_set(&a, &f);
     for (const lq_w8a8_kernel &some : lq_w8a8_kernels)
-        if (some.kind == kind && some.group == group && some.tokens == tokens) kernel = &some;
+        if (some.kind == f.kind && some.group == f.group && some.tokens == tokens) kernel = &some;
     runs[(size_t)(kernel - lq_w8a8_kernels)]++;
     const int rows = LQ_W8A8_ROWS(tokens), experts = a.count;
+    int blocks = (p.n + rows - 1) / rows;
+    for (problem &q : more) {
+        quantize(q);
+        lq_w8a8_one &one = a.of[a.joined++];
+        one = one_given(q);
+        one.first = blocks;
+        blocks += (q.n + rows - 1) / rows;
+    }
     const unsigned x = (unsigned)(experts == 1 ? (p.m + tokens - 1) / tokens : p.m / tokens + experts);
     void (*entry)(const void *) = (void (*)(const void *))(void *)kernel->entry;
-    r.got = emu::launch(dim3(x, (unsigned)((p.n + rows - 1) / rows)), dim3((unsigned)LQ_W8A8_THREADS(tokens)),
+    r.got = emu::launch(dim3(x, (unsigned)blocks), dim3((unsigned)LQ_W8A8_THREADS(tokens)),
                         kernel->shared, how, [&] { entry(&a); });
-    for (int i = 0; i < p.m * p.y_stride; i++)
-        r.y.push_back(p.f32 ? ((uint32_t *)a.y.p)[i] : ((uint16_t *)a.y.p)[i]);
+    r.y = outputs_of(p, a.of[0]);
+    for (size_t i = 0; i < more.size(); i++) {
+        const std::vector<uint32_t> y = outputs_of(more[i], a.of[i + 1]);
+        r.y.insert(r.y.end(), y.begin(), y.end());
+    }
     if (!emu::zones_whole()) check(false, "%s: wrote between the buffers", kernel->name);
     return r;
 }
@@ -297,18 +325,17 @@ static void clean(const problem &p, const emu::result &got, int tokens, const ch
 }
 
 static std::vector<int> tokens_of(const problem &p) {
-    lq_w8a8_args a = {};
+    lq_w8a8_form f = {};
     lq_act x = p.act;
     lq_mat y = {NULL, LQ_F32, 1, p.n, 2};
-    int kind, group;
     std::vector<int> all;
     x.q = NULL, x.x.type = LQ_BF16;
     x.x.p = &x;
     lq_weight w = p.of[0].w;
     w.q = NULL;
-    if (!check(lq_w8a8_fits(&x, &w, &y, &kind, &group, &a), "no kernel")) return all;
+    if (!check(lq_w8a8_fits(&x, &w, &y, &f), "no kernel")) return all;
     for (const lq_w8a8_kernel &some : lq_w8a8_kernels)
-        if (some.kind == kind && some.group == group) all.push_back(some.tokens);
+        if (some.kind == f.kind && some.group == f.group) all.push_back(some.tokens);
     return all;
 }
 
@@ -489,7 +516,8 @@ static void check_plans() {
             for (int m = 1; m < 5000; m = m * 3 / 2 + 1)
                 for (int experts : {0, 1, 60})
                     for (size_t shared : {101376, 166912, 232448}) {
-                        const lq_w8a8_plan p = lq_w8a8_plan_of(kind, group, m, experts, 1000, shared, NULL);
+                        const int n = 1000;
+                        const lq_w8a8_plan p = lq_w8a8_plan_of(kind, group, m, experts, &n, 1, shared, NULL);
                         if (!check(p.kernel && p.kernel->shared <= shared, "no kernel for %d tokens", m)) continue;
                         const size_t some = experts ? (size_t)std::min(experts, m) : 1,
                                      tokens = (size_t)p.kernel->tokens;
@@ -505,8 +533,9 @@ static void check_tuned() {
     for (int i = 0; i < LQ_W8A8_COUNT; i++) {
         const lq_w8a8_kernel *of = &lq_w8a8_kernels[i];
         const lq_tuned row = {90, LQ_TUNED_W8A8, of->kind, 8, of->group, 1000, 1000, 0, 999, of->tokens, 0};
+        const int n = 1000;
         for (int m : {1, 8, 9, 100})
-            check(lq_w8a8_plan_of(of->kind, of->group, m, 0, 1000, 232448, &row).kernel == of, "%s is not taken",
+            check(lq_w8a8_plan_of(of->kind, of->group, m, 0, &n, 1, 232448, &row).kernel == of, "%s is not taken",
                   of->name);
     }
 }
@@ -525,13 +554,32 @@ static void check_refused() {
         problem p = problem_of(r.name, 1, 2, r.k, 0, false, true);
         quantize(p);
         lq_mat y = {NULL, LQ_F32, 1, 2, 2};
-        lq_w8a8_args a = {};
-        int kind, group;
+        lq_w8a8_form f;
         p.act.q = NULL, p.act.x.type = LQ_BF16;
         lq_weight w = p.of[0].w;
         w.q = NULL;
-        check(!lq_w8a8_fits(&p.act, &w, &y, &kind, &group, &a), "%s of %d columns fits", r.name, r.k);
+        check(!lq_w8a8_fits(&p.act, &w, &y, &f), "%s of %d columns fits", r.name, r.k);
     }
+}
+
+// Several matrices that read the same rows, in one launch: each has the bits of its own.
+static void check_joined(const char *name, int m, int tokens) {
+    const int n[] = {70, 200, 17};
+    std::vector<problem> all;
+    std::vector<uint32_t> alone;
+    for (int i = 0; i < 3; i++) {
+        problem p = problem_of(name, m, n[i], 528, 0, i % 2, i == 2);
+        if (i) p.x = all[0].x;
+        const std::vector<uint32_t> y = run(p, 8, emu::options()).y;
+        alone.insert(alone.end(), y.begin(), y.end());
+        all.push_back(p);
+    }
+    emu::options how;
+    how.seed = random_bits();
+    problem first = all[0];
+    const answer r = run(first, tokens, how, {all[1], all[2]});
+    clean(first, r.got, tokens, name);
+    check(r.y == alone, "%s, %d tokens, joined: other bits than of each matrix alone", name, tokens);
 }
 
 int main(int argc, char **argv) {
@@ -555,6 +603,7 @@ int main(int argc, char **argv) {
         if (i % 3 == 0 || i % 12 == 1)
             check_product(name, i % 12 == 1 ? 130 : 70, 128, 256, i % 2 ? 0 : 70, true, false);
         if (i % 4 == 1) check_product(name, 9, 40, 512, 5 + 60 * (i % 3), true, true);
+        if (i % 3 == 2) check_joined(name, 9 + i % 4, i % 2 ? 32 : 8);
         check_noticed(name, i % 2 * 4);
     }
     if (!*only) {

@@ -97,6 +97,55 @@ void barrier() {
     barrier_done(b);
 }
 
+// All threads of a cluster that are left have come: whatever they did is known to each.
+static void cluster_done(cluster &c) {
+    clock all;
+    for (block *b = c.first; b < c.first + c.size; b++) {
+        if (b->id < 0) continue;
+        barrier_done(*b);
+        join(all, b->known);
+        all.resize(run.grid.x * run.grid.y * run.grid.z);
+        all[(size_t)b->id] = b->phase;
+    }
+    for (block *b = c.first; b < c.first + c.size; b++)
+        if (b->id >= 0) b->known = all;
+    c.arrived = 0;
+    c.turn++;
+}
+
+static int cluster_alive(const cluster &c) {
+    int alive = 0;
+    for (const block *b = c.first; b < c.first + c.size; b++) alive += b->id < 0 ? 0 : b->alive;
+    return alive;
+}
+
+void cluster_barrier() {
+    void *place = __builtin_return_address(0);
+    if (passed_over(run.got.barriers, place)) return;
+    cluster &c = *home->with;
+    if (home->arrived) find(DIVERGED, "a barrier of the block and one of its cluster", place);
+    if (++c.arrived < cluster_alive(c)) return pause(&c.turn, "a barrier of a cluster", place);
+    cluster_done(c);
+}
+
+void store_cluster(smem a, unsigned rank, const void *from, unsigned bytes) {
+    void *place = __builtin_return_address(0);
+    maybe_pause();
+    if (rank >= home->with->size || (size_t)a + bytes > run.shared) {
+        find(OUT_OF_BOUNDS, shared_name(a) + " of block " + std::to_string(rank) + " of a cluster", place);
+        return;
+    }
+    block &to = home->with->first[rank];
+    if (a % bytes) find(MISALIGNED, shared_name(a), place);
+    if (to.id < 0 || to.alive == 0) {
+        find(EXITED, shared_name(a) + " of a block that has left", place);
+        return;
+    }
+    for (smem i = a / 2; i <= (a + bytes - 1) / 2; i++)
+        if (cell *c = cluster_cell(to, i, place)) c->filled = c->generic = true;
+    memcpy(to.shared + a, from, bytes);
+}
+
 // What a fence covers: all that its block wrote before the last barrier, and what this thread knows of others.
 void fence() {
     if (passed_over(run.got.fences, __builtin_return_address(0))) return;
@@ -157,8 +206,11 @@ static void begin() {
         find(EXITED, "a barrier that threads of the block never came to", b.place);
         barrier_done(b);
     }
+    if (b.with->arrived && b.with->arrived == cluster_alive(*b.with)) cluster_done(*b.with);
     leave();
 }
+
+static cluster clusters[MOST_RESIDENT];
 
 static void settle(block &b, int slot, int id) {
     static unsigned char *arena[MOST_RESIDENT];
@@ -177,6 +229,7 @@ static void settle(block &b, int slot, int id) {
     b.alive = (int)threads;
     b.arrived = 0;
     b.known.clear();
+    b.with = &clusters[(unsigned)slot / run.how.cluster];
     b.cells = (cell *)arena[slot];
     b.shared = arena[slot] + cells;
     memset(b.shared, 0xff, run.shared);
@@ -253,20 +306,26 @@ static bool round_done(int slots, std::vector<std::pair<block *, fiber *>> &read
 result launch(dim3 grid, dim3 dim, size_t shared, const options &how, const std::function<void()> &kernel) {
     const uint32_t count = grid.x * grid.y * grid.z;
     if (dim.x % 32 || dim.x > 1024 || dim.y != 1 || dim.z != 1 || shared > MOST_SHARED || how.resident < 1 ||
-        how.resident > MOST_RESIDENT) {
+        how.resident > MOST_RESIDENT || how.cluster < 1 || how.cluster > MOST_RESIDENT || grid.y % how.cluster) {
         fprintf(stderr, "emu: a launch that no machine takes\n");
         exit(2);
     }
     run = {&kernel, how, grid, dim, shared, serials, how.seed * 2654435761u + 1, false, 0, PATIENCE, result()};
     serials += count;
     carried.clear();
-    std::vector<int> order;
-    for (uint32_t i = 0; i < count; i++) order.push_back((int)i);
-    for (size_t i = count; i > 1; i--) std::swap(order[i - 1], order[draw() % i]);
-    const int slots = (int)std::min(how.resident, count);
+    std::vector<int> order; // of clusters
+    for (uint32_t i = 0; i < count / how.cluster; i++) order.push_back((int)i);
+    for (size_t i = order.size(); i > 1; i--) std::swap(order[i - 1], order[draw() % i]);
+    const int size = (int)how.cluster, at_once = std::max((int)how.resident / size, 1);
+    const int slots = std::min(at_once, (int)order.size()) * size;
     std::vector<std::pair<block *, fiber *>> ready;
-    for (int i = 0; i < slots; i++) settle(blocks[i], i, order[(size_t)i]);
-    size_t next = (size_t)slots;
+    size_t next = 0;
+    const auto settle_next = [&](int first) {
+        const int of = order[next++], x = of % (int)grid.x, y = of / (int)grid.x * size;
+        clusters[first / size] = {&blocks[first], (unsigned)size, 0, 1};
+        for (int r = 0; r < size; r++) settle(blocks[first + r], first + r, x + (int)grid.x * (y + r));
+    };
+    for (int i = 0; i < slots; i += size) settle_next(i);
     for (int left = slots; left && !run.over;) {
         if (!round_done(slots, ready)) {
             stuck(slots);
@@ -278,7 +337,10 @@ result launch(dim3 grid, dim3 dim, size_t shared, const options &how, const std:
             hopper_ended(b);
             requests_folded(b);
             b.id = -1;
-            if (next < count) settle(b, i, order[next++]);
+            const int first = i / size * size;
+            bool empty = true;
+            for (int r = 0; r < size; r++) empty &= blocks[first + r].id < 0;
+            if (empty && next < order.size()) settle_next(first), left += size - 1;
             else left--;
         }
     }

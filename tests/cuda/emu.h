@@ -20,7 +20,7 @@ enum kind {
     RACE,          // two threads of a block, one writes, no barrier between them
     BLOCK_RACE,    // two blocks, one writes, nothing published and acquired between them
     DIVERGED,      // lanes of a warp, or threads of a block, meet in different instructions
-    EXITED,        // a barrier was completed by threads that had left
+    EXITED,        // a barrier was completed by threads that had left, a block of a cluster is written to that has
     DEADLOCK,      // nobody can go on
     BEFORE_WAIT,   // something other than weights was touched before pdl_wait
     STATE_LEFT,    // counters that are not zero at the end
@@ -67,6 +67,7 @@ enum harm {
 struct options {
     unsigned seed = 1;
     unsigned resident = 3; // blocks at work at once
+    unsigned cluster = 1;  // blocks of the second dimension that are one cluster, all at work at once
     harm wrong = NONE;
     void *at = nullptr;
 };

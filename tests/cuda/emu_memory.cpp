@@ -180,6 +180,16 @@ static cell *cell_reached(smem i, access how, uint32_t thread, void *place) {
     return in_order(c, how == WRITE, thread, shared_said, 2 * i, place) ? &c : NULL;
 }
 
+cell *cluster_cell(block &b, smem i, void *place) {
+    cell &c = b.cells[i];
+    if (c.owner != b.serial) c = cell(), c.owner = b.serial;
+    if (c.flying || c.reading) {
+        find(IN_FLIGHT, shared_name(2 * i) + " of another block", place);
+        return NULL;
+    }
+    return in_order(c, true, me->seen.index.x, shared_said, 2 * i, place) ? &c : NULL;
+}
+
 bool async_touched(smem a, unsigned bytes, access how, uint32_t thread, void *place) {
     if (!inside(a, bytes, place)) return false;
     for (smem i = a / 2; i <= (a + bytes - 1) / 2; i++) {

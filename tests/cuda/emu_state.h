@@ -125,6 +125,7 @@ struct block {
     clock known;
     unsigned char *shared;
     cell *cells;
+    struct cluster *with; // the others of its cluster
     std::vector<fiber> fibers;
     std::vector<warp> warps;
     std::vector<warpgroup> groups;
@@ -132,6 +133,14 @@ struct block {
     std::vector<flight> flights;
     named_barrier named[16];
     bool in_parts; // threads meet at barriers of some of them
+};
+
+// Blocks that meet in cluster_barrier: `size` of them, side by side in `blocks`.
+struct cluster {
+    block *first;
+    unsigned size;
+    int arrived;
+    uint32_t turn;
 };
 
 // The launch at hand.
@@ -157,6 +166,7 @@ void pause(const uint32_t *event, const char *doing,
 void maybe_pause();
 void stop(); // ends the launch from within a fiber
 void find(kind what, const std::string &where, void *place, int other = -1);
+cell *cluster_cell(block &b, smem i, void *place); // of another's shared memory, to be written
 bool passed_over(std::vector<void *> &list, void *place); // a barrier or fence, for the harm NO_BARRIER
 void join(clock &to, const clock &from);
 std::string shared_name(smem a);

@@ -12,6 +12,7 @@ extern "C" bool lq_emu_run(const void *kernel, const void *args, const lq_gpu_gr
     emu::options how;
     how.seed = ++launches;
     how.resident = 2;
+    how.cluster = grid->cluster ? grid->cluster : 1;
     const auto run = [=] { ((void (*)(const void *))(uintptr_t)kernel)(args); };
     const dim3 blocks(grid->blocks, grid->rows ? grid->rows : 1), threads(grid->threads);
     const emu::result r = emu::launch(blocks, threads, grid->shared, how, run);

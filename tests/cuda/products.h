@@ -264,45 +264,56 @@ static lq_w4s_args arguments_of(problem &p) {
     lq_w4s_args a = {};
     std::vector<lq_w4s_matrix> all;
     for (matrix &m : p.of) all.push_back(given(m, p.bias));
-    a.one = all[0];
+    lq_w4s_one &one = a.of[0];
+    one.matrix = all[0], a.joined = 1;
     const int experts = (int)p.of.size();
-    if (experts > 1) a.experts = (const lq_w4s_matrix *)weights_of(all, "experts");
+    if (experts > 1) one.experts = (const lq_w4s_matrix *)weights_of(all, "experts");
     if (!p.order.empty())
         a.order = (const int32_t *)input_of(p.order, "order"), a.start = (const int32_t *)input_of(p.start, "start");
     a.x = (const uint16_t *)input_of(p.x, "x");
-    a.y = emu::output((size_t)p.m * p.y_stride * (p.f32 ? 4 : 2), "y");
-    a.x_stride = p.x_stride, a.y_stride = p.y_stride;
-    a.m = p.m, a.n = first.n, a.k = first.k, a.cut = p.cut, a.side = 1;
-    a.count = experts, a.top_k = p.top_k, a.f32 = p.f32;
+    one.y = emu::output((size_t)p.m * p.y_stride * (p.f32 ? 4 : 2), "y");
+    a.x_stride = p.x_stride, one.y_stride = p.y_stride;
+    a.m = p.m, one.n = first.n, a.k = first.k, one.cut = p.cut, a.side = one.side = 1;
+    a.count = experts, a.top_k = p.top_k, one.f32 = p.f32;
     a.group_shift = f.group_shift, a.share_shift = f.share_shift, a.groups = f.groups, a.narrow = f.narrow;
     return a;
 }
 
 static std::vector<uint32_t> outputs_of(const problem &p, const lq_w4s_args &a) {
     std::vector<uint32_t> y;
-    for (int i = 0; i < p.m * p.y_stride; i++) y.push_back(p.f32 ? ((uint32_t *)a.y)[i] : ((uint16_t *)a.y)[i]);
+    const void *from = a.of[0].y;
+    for (int i = 0; i < p.m * p.y_stride; i++)
+        y.push_back(p.f32 ? ((const uint32_t *)from)[i] : ((const uint16_t *)from)[i]);
     return y;
 }
 
 static std::vector<int> runs(LQ_W4S_COUNT); // of each kernel
 
-// By the kernel of w4s for so many tokens; side: blocks share the cuts.
-static answer run(problem &p, int tokens, bool side, const emu::options &how) {
+enum cuts { ALONE, SHARED, MET }; // a block makes all; blocks share them; in a cluster
+
+static const lq_w4s_kernel *w4s_of(const lq_w4s_form &f, int tokens) {
+    for (const lq_w4s_kernel &some : lq_w4s_kernels)
+        if (some.kind == f.kind && some.bits == f.bits && some.group == f.group && some.tokens == tokens) return &some;
+    return NULL;
+}
+
+// By the kernel of w4s for so many tokens.
+static answer run(problem &p, int tokens, int by, emu::options how) {
     const matrix &first = p.of[0];
     const lq_w4s_form &f = first.form;
-    const lq_w4s_kernel *kernel = NULL;
-    for (const lq_w4s_kernel &some : lq_w4s_kernels)
-        if (some.kind == f.kind && some.bits == f.bits && some.group == f.group && some.tokens == tokens)
-            kernel = &some;
+    const lq_w4s_kernel *kernel = w4s_of(f, tokens);
     answer r;
     if (!check(kernel, "%s: no kernel for %d tokens", first.of->name, tokens)) return r;
     runs[(size_t)(kernel - lq_w4s_kernels)]++;
     lq_w4s_args a = arguments_of(p);
     const int experts = a.count, cuts = lq_w4s_cuts(first.k, p.cut), rows = LQ_W4S_ROWS(f.bits, tokens);
-    a.side = side ? cuts : 1;
+    if (by == MET && (cuts - 1 > kernel->met || cuts > LQ_W4S_CLUSTER_MOST)) by = SHARED;
+    a.side = a.of[0].side = by ? cuts : 1;
+    a.cluster = by == MET && cuts > 1;
+    if (a.cluster) how.cluster = (unsigned)cuts;
     const int x = (first.n + rows - 1) / rows,
               tiles = experts == 1 ? (p.m + tokens - 1) / tokens : p.m / tokens + experts;
-    if (a.side > 1) {
+    if (a.side > 1 && !a.cluster) {
         a.parts = (float *)emu::output((size_t)tiles * x * cuts * tokens * rows * 4, "parts");
         a.arrived = (uint32_t *)emu::state((size_t)tiles * x * 4, "arrived");
     }

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct { dim3 grid, block; size_t shared; } now;
+static struct { dim3 grid, block; size_t shared; unsigned cluster; } now;
 
 static void must(cudaError_t e, const char *doing) {
     if (e == cudaSuccess) return;
@@ -27,10 +27,11 @@ void *gpu_memory(size_t bytes) {
 
 void gpu_free(void *p) { cudaFree(p); }
 
-void gpu_shape(const unsigned grid[3], const unsigned block[3], size_t shared) {
+void gpu_shape(const unsigned grid[3], const unsigned block[3], size_t shared, unsigned cluster) {
     now.grid = (dim3){grid[0], grid[1], grid[2]};
     now.block = (dim3){block[0], block[1], block[2]};
     now.shared = shared;
+    now.cluster = cluster;
 }
 
 void lq_checked_launch(const void *kernel, const void *args) {
@@ -38,7 +39,11 @@ void lq_checked_launch(const void *kernel, const void *args) {
     if (now.shared > 48 << 10)
         must(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)now.shared),
              "shared memory");
-    must(cudaLaunchKernel(kernel, now.grid, now.block, list, now.shared, NULL), "a launch");
+    cudaLaunchAttribute cluster = {.id = cudaLaunchAttributeClusterDimension,
+                                   .val = {.clusterDim = {1, now.cluster, 1}}};
+    const cudaLaunchConfig_t how = {.gridDim = now.grid, .blockDim = now.block, .dynamicSmemBytes = now.shared,
+                                    .attrs = &cluster, .numAttrs = now.cluster > 1};
+    must(cudaLaunchKernelExC(&how, kernel, list), "a launch");
 }
 
 void gpu_wait(void) { must(cudaDeviceSynchronize(), "a kernel"); }

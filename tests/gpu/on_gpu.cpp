@@ -41,10 +41,10 @@ bool zones_whole() {
     return true;
 }
 
-result launch(dim3 grid, dim3 block, size_t shared, const options &, const std::function<void()> &kernel) {
+result launch(dim3 grid, dim3 block, size_t shared, const options &how, const std::function<void()> &kernel) {
     const unsigned g[3] = {grid.x, grid.y, grid.z}, b[3] = {block.x, block.y, block.z};
     result r;
-    gpu_shape(g, b, shared);
+    gpu_shape(g, b, shared, how.cluster);
     kernel();
     gpu_wait();
     for (const buffer &s : buffers)

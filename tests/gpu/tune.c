@@ -90,19 +90,20 @@ static lq_tuned like_of(const job *j) {
 }
 
 static lq_w4s_plan plan_of(const job *j, const lq_tuned *row) {
-    return lq_w4s_plan_of(&j->form, j->m, 0, j->n, j->k, &j->room, row);
+    return lq_w4s_plan_of(&j->form, j->m, 0, &j->n, 1, j->k, &j->room, row);
 }
 
 static void w4s_launch(const job *j, const lq_weight *w, const lq_tuned *row) {
     const lq_w4s_plan p = plan_of(j, row);
-    lq_w4s_args a = {.x = j->x, .x_stride = j->k, .y = j->y, .y_stride = (j->n + 1) / 2 * 2, .m = j->m, .n = j->n,
-                     .k = j->k, .parts = j->parts, .arrived = j->arrived, .count = 1, .top_k = 1};
-    a.one = (lq_w4s_matrix){.w = w->q, .scale = w->scale, .zero = w->zero, .scale2 = w->scale2, .table = w->table,
-                            .scale_type = j->form.scale};
-    lq_w4s_set(&a, &j->form, &p);
+    lq_w4s_args a = {.x = j->x, .x_stride = j->k, .m = j->m, .k = j->k, .joined = 1, .parts = j->parts,
+                     .arrived = j->arrived, .count = 1, .top_k = 1};
+    a.of[0] = (lq_w4s_one){.y = j->y, .y_stride = (j->n + 1) / 2 * 2, .n = j->n};
+    a.of[0].matrix = (lq_w4s_matrix){.w = w->q, .scale = w->scale, .zero = w->zero, .scale2 = w->scale2,
+                                     .table = w->table, .scale_type = j->form.scale};
+    lq_w4s_set(&a, &j->form, &p, j->room.sms);
     lq_gpu_launch(j->g, (const void *)(uintptr_t)p.kernel->entry, &a, sizeof a,
                   (lq_gpu_grid){.blocks = p.x, .threads = LQ_W4S_THREADS, .shared = p.kernel->shared, .rows = p.y,
-                                .simt = true, .early = true});
+                                .cluster = p.cluster ? (unsigned)p.side : 0, .simt = true, .early = true});
 }
 
 static lq_act act_of(const job *j) {
@@ -114,10 +115,12 @@ static lq_act act_of(const job *j) {
 static lq_mat y_of(const job *j) { return (lq_mat){j->y, LQ_BF16, j->m, j->n, (size_t)(j->n + 1) / 2 * 2}; }
 
 static void w8a8_launch(const job *j, const lq_weight *w, const lq_tuned *row) {
-    int kind, group;
-    lq_w8a8_args a = {.one = *w, .x = act_of(j), .y = y_of(j), .m = j->m, .count = 1, .top_k = 1};
-    if (!lq_w8a8_fits(&a.x, w, &a.y, &kind, &group, &a)) exit(1);
-    const lq_w8a8_plan p = lq_w8a8_plan_of(kind, group, j->m, 0, j->n, j->room.shared, row);
+    lq_w8a8_form f;
+    lq_w8a8_args a = {.x = act_of(j), .joined = 1, .m = j->m, .k = j->k, .count = 1, .top_k = 1};
+    a.of[0] = (lq_w8a8_one){.w = *w, .y = y_of(j), .n = j->n};
+    if (!lq_w8a8_fits(&a.x, w, &a.of[0].y, &f)) exit(1);
+    lq_w8a8_set(&a, &f);
+    const lq_w8a8_plan p = lq_w8a8_plan_of(f.kind, f.group, j->m, 0, &j->n, 1, j->room.shared, row);
     lq_gpu_launch(j->g, (const void *)(uintptr_t)p.kernel->entry, &a, sizeof a,
                   (lq_gpu_grid){.blocks = p.x, .threads = p.threads, .shared = p.kernel->shared, .rows = p.y,
                                 .simt = true, .early = true});
@@ -166,7 +169,7 @@ static double timed(job *j, choice c) {
 static choice rule_of(const job *j) {
     if (j->family == LQ_TUNED_W8A8)
         return (choice){
-            lq_w8a8_plan_of(LQ_W8A8_INTS, j->group, j->m, 0, j->n, j->room.shared, NULL).kernel->tokens, 0};
+            lq_w8a8_plan_of(LQ_W8A8_INTS, j->group, j->m, 0, &j->n, 1, j->room.shared, NULL).kernel->tokens, 0};
     const lq_w4s_plan p = plan_of(j, NULL);
     return (choice){p.kernel->tokens, p.side > 1};
 }

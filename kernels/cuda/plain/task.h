@@ -24,6 +24,6 @@ static inline size_t lq_task_id() { return lq_task_now; }
         static_assert(sizeof *a <= LQ_GPU_ARGS, "more than a kernel may be given"); \
         LQ_TASK_NAMED(name) \
         lq_gpu_launch(g, LQ_TASK_ENTRY(name, args), a, sizeof *a, {(unsigned)((tasks + LQ_TASKS - 1) / LQ_TASKS), LQ_TASKS, \
-                                                              0, 1, false, false}); \
+                                                              0, 1, 0, false, false}); \
     }
 #endif

@@ -85,6 +85,11 @@ LQ_KERNEL(lq_simt_names, 32, 1, lq_names_args) {
     __threadfence();
     atomic_add(a.counter, 1);
     atomic_inc(a.counter + 1, 31);
+    atomic_inc_ordered(a.counter + 1, 31);
+    cluster_sync(); // of one block
+    st8_cluster(mine + 512, 0, {threadIdx.x, 7});
+    cluster_sync();
+    put4(s, lds4(mine + 512), lds4(mine + 516), 0, 0);
     if (threadIdx.x == 0)
         while (ld_acquire(a.counter) != 32) {}
     sync_warp();
