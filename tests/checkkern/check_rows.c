@@ -256,6 +256,7 @@ void check_rows(lq_dev *dev) {
         }
         pair_make(&p, s, 16);
         rows_rope(dev, &p, s->name);
+        pair_make(&p, s, 16);
         rows_turned(dev, &p, s->name);
         for (int way = 0; way < 2; way++) {
             pair_make(&p, s, 16);
