@@ -21,7 +21,8 @@ bool lq_fast_open(lq_dev *d, int capability, lq_err *err); // fast.c
 void lq_fast_close(lq_dev *d);
 
 bool lq_fast_products_open(lq_dev *d, lq_err *err); // fast_products.c, with the workspace of products whose k is cut
-enum { LQ_FAST_JOIN = 64 }; // tokens up to which matrices that read the same go in one launch
+// Matrices that read the same rows and may go in one launch: of few tokens all of a call.
+static inline int lq_fast_joined(int tokens) { return tokens <= 64 ? LQ_MATS : 1; }
 // How many matrices they took, from `first` on. Of a stack that is NULL there is one expert.
 int lq_fast_matmul(lq_dev *d, const lq_matmul_args *a, int first);
 int lq_fast_moe(lq_dev *d, const lq_moe_args *a, int first, const lq_cuda_stack *const *s /* [count] */);

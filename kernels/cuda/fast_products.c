@@ -40,6 +40,8 @@ static bool w4s_takes(const lq_act *x, const lq_weight *w, const lq_mat *y) {
            (y->type == LQ_BF16 || y->type == LQ_F32) && lq_aligned(y->p, y->type == LQ_F32 ? 8 : 4);
 }
 
+_Static_assert((int)LQ_W4S_JOINED == (int)LQ_MATS, "a launch takes all matrices of a call");
+
 static bool same_form(const lq_w4s_form *a, const lq_w4s_form *b) {
     return a->kind == b->kind && a->bits == b->bits && a->group == b->group && a->group_shift == b->group_shift &&
            a->share_shift == b->share_shift && a->groups == b->groups && a->narrow == b->narrow;
@@ -78,9 +80,8 @@ static lq_w4s_one one_of(const lq_w4s_matrix *m, const lq_weight *w, const lq_ma
 int lq_fast_matmul(lq_dev *d, const lq_matmul_args *a, int first) {
     lq_w4s_form f, next;
     lq_w4s_args p = {.m = a->x->x.rows, .k = (int)a->w[first]->k, .count = 1, .top_k = 1};
-    const int most = p.m <= LQ_FAST_JOIN ? LQ_W4S_JOINED : 1;
     if (a->x->type.elem != LQ_F32) return lq_fast_w8a8(d, a, first);
-    for (int i = first; i < a->count && p.joined < most; i++) {
+    for (int i = first; i < a->count && p.joined < lq_fast_joined(p.m); i++) {
         lq_w4s_matrix m;
         if (!w4s_takes(a->x, a->w[i], &a->y[i]) || !w4s_of(a->w[i], a->bias[i], &next, &m)) break;
         if (p.joined && !same_form(&f, &next)) break;
@@ -104,9 +105,8 @@ int lq_fast_moe(lq_dev *d, const lq_moe_args *a, int first, const lq_cuda_stack 
     lq_w4s_form f, next;
     lq_w4s_args p = {.m = a->slots, .k = (int)a->w[first]->k, .count = a->experts,
                      .top_k = a->x_by_slot ? 1 : a->top_k, .order = a->order, .start = a->start};
-    const int most = p.m <= LQ_FAST_JOIN ? LQ_W4S_JOINED : 1;
     if (a->x->type.elem != LQ_F32) return lq_fast_w8a8_moe(d, a, first, s);
-    for (int i = first; i < a->count && p.joined < most; i++) {
+    for (int i = first; i < a->count && p.joined < lq_fast_joined(p.m); i++) {
         lq_w4s_matrix m;
         if (!w4s_takes(a->x, a->w[i], &a->y[i])) break;
         if (!w4s_of(a->w[i], a->bias[i] ? *a->bias[i] : NULL, &next, &m)) break;

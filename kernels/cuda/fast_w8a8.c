@@ -27,7 +27,7 @@ bool lq_fast_quant(lq_dev *d, const lq_quant_args *a) {
 static void run(lq_dev *d, lq_w8a8_args *a, int kind, int group, int experts) {
     const lq_cuda *c = lq_cuda_of(d);
     const lq_tuned like = lq_w8a8_tuned(kind, group, c->capability);
-    int n[LQ_W8A8_JOINED], all = 0;
+    int n[LQ_MATS], all = 0;
     for (int i = 0; i < a->joined; i++) all += n[i] = a->of[i].n;
     const lq_tuned *tuned = experts ? NULL : lq_tuned_find(lq_tuned_rows, LQ_TUNED_COUNT, &like, all, a->k, a->m);
     const lq_w8a8_plan p = lq_w8a8_plan_of(kind, group, a->m, experts, n, a->joined, c->shared, tuned);
@@ -64,9 +64,6 @@ void lq_fast_apart_moe(lq_dev *d, const lq_moe_args *a, int i, const lq_cuda_sta
     run(d, &p, LQ_W8A8_APART, 0, a->experts);
 }
 
-// Few tokens: matrices that read the same go in one launch.
-static int most_joined(int m) { return m <= LQ_FAST_JOIN ? LQ_W8A8_JOINED : 1; }
-
 static bool same_form(const lq_w8a8_form *a, const lq_w8a8_form *b) {
     return a->kind == b->kind && a->group == b->group && a->cell == b->cell && a->group_shift == b->group_shift &&
            a->share_shift == b->share_shift && a->groups == b->groups;
@@ -75,7 +72,7 @@ static bool same_form(const lq_w8a8_form *a, const lq_w8a8_form *b) {
 int lq_fast_w8a8(lq_dev *d, const lq_matmul_args *a, int first) {
     lq_w8a8_args p = of_rows(a->x, a->w[first]);
     lq_w8a8_form f = {0}, next;
-    for (int i = first; i < a->count && p.joined < most_joined(p.m); i++) {
+    for (int i = first; i < a->count && p.joined < lq_fast_joined(p.m); i++) {
         if (!lq_w8a8_fits(a->x, a->w[i], &a->y[i], &next) || (p.joined && !same_form(&f, &next))) break;
         f = next;
         p.of[p.joined++] = one_of(a->w[i], a->bias[i], &a->y[i]);
@@ -94,7 +91,7 @@ static bool experts_fit(const lq_moe_args *a, int i, lq_w8a8_form *f) {
 int lq_fast_w8a8_moe(lq_dev *d, const lq_moe_args *a, int first, const lq_cuda_stack *const *s) {
     lq_w8a8_args p = of_slots(a, first);
     lq_w8a8_form f = {0}, next = {0};
-    for (int i = first; i < a->count && p.joined < most_joined(p.m); i++) {
+    for (int i = first; i < a->count && p.joined < lq_fast_joined(p.m); i++) {
         if (!experts_fit(a, i, &next) || (p.joined && !same_form(&f, &next))) break;
         f = next;
         lq_w8a8_one *one = &p.of[p.joined++];

@@ -37,11 +37,9 @@ static void quant(lq_dev *d, const lq_quant_args *a) {
 }
 
 static void matmul(lq_dev *d, const lq_matmul_args *a) {
-    for (int i = 0, taken; i < a->count; i += taken) {
-        taken = 1;
+    for (int i = 0, taken = 0; i < a->count; i += taken > 0 ? taken : 1, taken = 0) {
         if (d->act != LQ_F32 && lq_fast_library(d, a->x, a->w[i], a->bias[i], &a->y[i])) continue;
         if (d->act != LQ_F32 && (taken = lq_fast_matmul(d, a, i)) > 0) continue;
-        taken = 1;
         lq_plain_matmul p = {*a->x, *a->w[i], a->bias[i], a->y[i]};
         p.y.rows = a->x->x.rows;
         lq_plain_matmul_run(gpu_of(d), &p, tasks(p.y.rows, p.w.n));
@@ -172,12 +170,11 @@ static void moe(lq_dev *d, const lq_moe_args *a) {
     const lq_cuda_stack *stacks[2] = {NULL, NULL};
     for (int i = 0; i < a->count && a->experts > 1; i++)
         if (!(stacks[i] = stack_of(d, a, i))) return;
-    for (int i = 0, taken; i < a->count; i += taken) {
+    for (int i = 0, taken = 0; i < a->count; i += taken > 0 ? taken : 1, taken = 0) {
         const lq_cuda_stack *s = stacks[i];
         lq_plain_moe p = {.x = *a->x, .y = a->y[i], .order = a->order, .start = a->start, .slots = a->slots,
                           .top_k = a->top_k, .experts = a->experts, .x_by_slot = a->x_by_slot};
         if (d->act != LQ_F32 && (taken = lq_fast_moe(d, a, i, stacks)) > 0) continue;
-        taken = 1;
         if (!s) {
             p.one = *a->w[i];
             p.one_bias = a->bias[i] ? *a->bias[i] : NULL;

@@ -155,7 +155,8 @@ static inline lq_w4s_plan lq_w4s_plan_of(const lq_w4s_form *f, int m, int expert
     p.arrived = tiles * p.x;
     p.parts = p.arrived * (size_t)cuts * (size_t)(tokens * rows);
     const bool busy = tuned ? !tuned->side : p.arrived >= 2 * (size_t)on->sms;
-    p.cluster = on->capability >= 90 && tokens <= LQ_W4S_CLUSTER_TOKENS && cuts <= LQ_W4S_CLUSTER;
+    p.cluster = on->capability >= 90 && tokens <= LQ_W4S_CLUSTER_TOKENS && cuts <= LQ_W4S_CLUSTER &&
+                cuts - 1 <= p.kernel->met;
     if (p.cluster) p.parts = p.arrived = 0;
     if (cuts == 1 || busy || p.arrived > on->arrived || p.parts > on->parts) {
         p.side = 1;

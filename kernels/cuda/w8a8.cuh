@@ -54,7 +54,7 @@ LQ_DEV matrix matrix_from(const lq_weight &w, const float *bias, int one, int n)
 LQ_DEV matrix matrix_of(const lq_w8a8_args &a, int expert) {
     int one = 0;
     LQ_UNROLL
-    for (int i = 1; i < LQ_W8A8_JOINED; i++) one += i < a.joined && (int)blockIdx.y >= a.of[i].first;
+    for (int i = 1; i < LQ_MATS; i++) one += i < a.joined && (int)blockIdx.y >= a.of[i].first;
     const lq_w8a8_one &of = a.of[one];
     if (!of.experts) return matrix_from(of.w, of.bias, one, of.n);
     return matrix_from(of.experts[expert], of.biases ? of.biases[expert] : NULL, one, of.n);

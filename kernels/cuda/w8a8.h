@@ -27,13 +27,12 @@ typedef struct lq_w8a8_one {
     int n;
     int first;                  // its first block of rows in the grid
 } lq_w8a8_one;
-enum { LQ_W8A8_JOINED = 4 };
 
-// y[row] = x[row] w^T + bias, of up to LQ_W8A8_JOINED matrices of one form. With `order` or several experts the rows of
+// y[row] = x[row] w^T + bias, of up to LQ_MATS matrices of one form. With `order` or several experts the rows of
 // y are slots: expert e has the slots order[start[e]] .. order[start[e + 1] - 1], without an order slot s is of s %
 // count; x has a row for each top_k of them.
 typedef struct lq_w8a8_args {
-    lq_w8a8_one of[LQ_W8A8_JOINED];
+    lq_w8a8_one of[LQ_MATS];
     const int32_t *order, *start;
     lq_act x;
     int joined, m, k;

@@ -252,6 +252,14 @@ static void check_cuts() {
             }
 }
 
+// What a plan says of the one matrix of a call.
+static lq_w4s_one set_by(const lq_w4s_form &f, const lq_w4s_plan &p, int n, int k) {
+    lq_w4s_args a = {};
+    a.joined = 1, a.k = k, a.of[0].n = n;
+    lq_w4s_set(&a, &f, &p, SMS);
+    return a.of[0];
+}
+
 // A plan has a kernel of the form that has room, tiles for all slots, and what it uses is there.
 static void check_plans(const type &t) {
     lq_w4s_form f;
@@ -268,7 +276,8 @@ static void check_plans(const type &t) {
                              p.arrived <= 1 << 10;
                 right &= p.y == p.side * (((size_t)m - some) / tokens + some) ||
                          p.y > p.side * (((size_t)m - some) / tokens + some);
-                right &= p.x * (unsigned)LQ_W4S_ROWS(f.bits, (int)tokens) >= 1536;
+                right &= set_by(f, p, n, 4096).cut == lq_w4s_cut(n, 4096, SMS) &&
+                         p.x * (unsigned)LQ_W4S_ROWS(f.bits, (int)tokens) >= 1536;
                 check(right, "%s: %d tokens, %d experts: %u x %u blocks", t.name, m, experts, p.x, p.y);
             }
 }
@@ -277,7 +286,7 @@ static void check_plans(const type &t) {
 static void check_tuned(const type &t) {
     lq_w4s_form f;
     lq_w4s_fits(&t.of, t.of.kind == LQ_W_PLAIN ? LQ_ANY : LQ_CUDA, 4096, 4096, &f);
-    const lq_w4s_on on = {90, SMS, lq_w4s_shared(90), 1 << 20, 1 << 10}, small = {80, SMS, on.shared, 0, 0};
+    const lq_w4s_on on = {90, SMS, lq_w4s_shared(90), 1 << 20, 1 << 10}, small = {90, SMS, on.shared, 0, 0};
     for (int i = 0; i < LQ_W4S_COUNT; i++) {
         const lq_w4s_kernel *of = &lq_w4s_kernels[i];
         if (of->kind != f.kind || of->bits != f.bits || of->group != f.group) continue;
@@ -285,12 +294,14 @@ static void check_tuned(const type &t) {
             for (int m : {1, 8, 9, 100}) {
                 const lq_tuned like = lq_w4s_tuned(&f, 90);
                 const lq_tuned row = {90, like.family, f.kind, f.bits, f.group, 1536, 4096, 0, 100, of->tokens, side};
-                const int n = 1536, k = m % 2 ? 4096 : 2048, cuts = lq_w4s_cuts(k, lq_w4s_cut(n, k, SMS));
+                const int n = 1536, k = m % 2 ? 4096 : 2048, cut = lq_w4s_cut(n, k, SMS), cuts = lq_w4s_cuts(k, cut);
                 const lq_w4s_plan p = lq_w4s_plan_of(&f, m, 0, &n, 1, k, &on, &row),
                                   q = lq_w4s_plan_of(&f, m, 0, &n, 1, k, &small, &row);
                 const bool met = side && of->tokens <= LQ_W4S_CLUSTER_TOKENS && cuts <= LQ_W4S_CLUSTER;
-                check(p.kernel == of && p.side == (side ? cuts : 1) && q.side == 1 && !q.cluster && p.cluster == met &&
-                          (!met || cuts - 1 <= of->met),
+                const lq_w4s_one a = set_by(f, p, n, k), b = set_by(f, q, n, k);
+                check(p.kernel == of && a.cut == cut && a.side == p.side && p.side == (side ? cuts : 1) &&
+                          b.cut == cut && b.side == q.side && q.side == (met ? cuts : 1) && p.cluster == met &&
+                          q.cluster == met && (!met || cuts - 1 <= of->met),
                       "%s: %d tokens: %s on %d sides of %d", t.name, m, p.kernel->name, p.side, cuts);
             }
     }

@@ -142,7 +142,7 @@ void store_cluster(smem a, unsigned rank, const void *from, unsigned bytes) {
         return;
     }
     for (smem i = a / 2; i <= (a + bytes - 1) / 2; i++)
-        if (cell *c = cluster_cell(to, i, place)) c->filled = c->generic = true;
+        if (cell *c = cell_reached(to, i, WRITE, me->seen.index.x, place)) c->filled = c->generic = true;
     memcpy(to.shared + a, from, bytes);
 }
 

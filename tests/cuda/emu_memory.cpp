@@ -169,10 +169,10 @@ static bool inside(smem a, unsigned bytes, void *place) {
     return false;
 }
 
-// A cell of shared memory that a thread may touch now, whether it was written or not; else NULL, and it is told why.
-static cell *cell_reached(smem i, access how, uint32_t thread, void *place) {
-    cell &c = home->cells[i];
-    if (c.owner != home->serial) c = cell(), c.owner = home->serial;
+// A cell of a block's shared memory that a thread may touch now, written or not; else NULL, and it is told why.
+cell *cell_reached(block &b, smem i, access how, uint32_t thread, void *place) {
+    cell &c = b.cells[i];
+    if (c.owner != b.serial) c = cell(), c.owner = b.serial;
     if (c.flying || (how == WRITE && c.reading)) {
         find(IN_FLIGHT, shared_name(2 * i), place);
         return NULL;
@@ -180,20 +180,10 @@ static cell *cell_reached(smem i, access how, uint32_t thread, void *place) {
     return in_order(c, how == WRITE, thread, shared_said, 2 * i, place) ? &c : NULL;
 }
 
-cell *cluster_cell(block &b, smem i, void *place) {
-    cell &c = b.cells[i];
-    if (c.owner != b.serial) c = cell(), c.owner = b.serial;
-    if (c.flying || c.reading) {
-        find(IN_FLIGHT, shared_name(2 * i) + " of another block", place);
-        return NULL;
-    }
-    return in_order(c, true, me->seen.index.x, shared_said, 2 * i, place) ? &c : NULL;
-}
-
 bool async_touched(smem a, unsigned bytes, access how, uint32_t thread, void *place) {
     if (!inside(a, bytes, place)) return false;
     for (smem i = a / 2; i <= (a + bytes - 1) / 2; i++) {
-        cell *c = cell_reached(i, how, thread, place);
+        cell *c = cell_reached(*home, i, how, thread, place);
         if (!c) return true;
         if (how == READ && !c->filled) {
             find(UNINITIALISED, shared_name(2 * i), place);
@@ -211,7 +201,7 @@ bool shared_touched(smem a, unsigned bytes, access how, uint32_t thread, void *p
     if (!inside(a, bytes, place)) return false;
     if (bytes > 1 && a % bytes) find(MISALIGNED, shared_name(a), place);
     for (smem i = a / 2; i <= (a + bytes - 1) / 2; i++) {
-        cell *c = cell_reached(i, how, thread, place);
+        cell *c = cell_reached(*home, i, how, thread, place);
         if (!c) return true;
         if (how == WRITE) c->filled = c->generic = true;
         else if (!c->filled) {

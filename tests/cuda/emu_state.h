@@ -166,7 +166,6 @@ void pause(const uint32_t *event, const char *doing,
 void maybe_pause();
 void stop(); // ends the launch from within a fiber
 void find(kind what, const std::string &where, void *place, int other = -1);
-cell *cluster_cell(block &b, smem i, void *place); // of another's shared memory, to be written
 bool passed_over(std::vector<void *> &list, void *place); // a barrier or fence, for the harm NO_BARRIER
 void join(clock &to, const clock &from);
 std::string shared_name(smem a);
@@ -175,6 +174,7 @@ inline int lane_of() { return (int)(me->seen.index.x & 31); }
 inline warp &warp_of() { return home->warps[me->seen.index.x / 32]; }
 
 // Shadow memory.
+cell *cell_reached(block &b, smem i, access how, uint32_t thread, void *place); // NULL: it may not be touched
 bool shared_touched(smem a, unsigned bytes, access how, uint32_t thread, void *place);
 bool async_touched(smem a, unsigned bytes, access how, uint32_t thread, void *place); // by what is no thread's own
 bool global_touched(const void *p, unsigned bytes, access how, void *place);
