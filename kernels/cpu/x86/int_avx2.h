@@ -24,7 +24,7 @@
 #define ISA avx2
 #endif
 
-enum { TALL = 4, HALF = 8, LOW_MOST = 15, PASS_BYTES = 256 * 1024, AHEAD = 4096, FAR = 16384 };
+enum { TALL = 4, HALF = 8, LOW_MOST = 15, PASS_BYTES = 256 * 1024, AHEAD = 4096, SCALE_AHEAD = 256, FAR = 16384 };
 #define LOW (VNNI || BITS != 8 ? TALL : 2) // rows that meet a whole tile: for sums of more there are no registers
 
 INLINE __m256i bcast4(const void *x) { // of 4 k, of 2 in 16 bits
@@ -279,6 +279,8 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
             lines_ask(q + FAR, G * 2 * bits, false);
             lines_ask(q + AHEAD, G * 2 * bits, false);
         }
+        // Scales are a stream too thin for the machine to look ahead in; of groups of 32 they come in time anyway.
+        if (grouped && first && fixed != 32) lines_ask(ws + SCALE_AHEAD, 1, true);
         group_sums(sum, book, q, x, G, bits, held, M, H);
         EACH (int h = 0; h < H; h++) {
             const __m256 s = scales_of(w, ws + (size_t)(h * HALF) * size, book);

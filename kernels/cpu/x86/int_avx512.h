@@ -222,7 +222,7 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
         const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)m0) * (size_t)G;
         if (begins) dots_zero(&s, M);
         // Scales are a stream too thin for the machine to look ahead in.
-        if (M == 1 && c->scale_group)
+        if (M <= FEW_ROWS && c->scale_group)
             _mm_prefetch((const char *)c->scale + (size_t)t * c->scale_tile + (size_t)g * c->scale_group + SCALE_AHEAD,
                          _MM_HINT_T0);
         ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
