@@ -24,7 +24,8 @@
 #define ISA avx2
 #endif
 
-enum { TALL = 4, HALF = 8, LOW_MOST = 15, PASS_BYTES = 256 * 1024, AHEAD = 4096, SCALE_AHEAD = 256, FAR = 16384 };
+enum { TALL = 4, HALF = 8, LOW_MOST = 15, PASS_BYTES = 256 * 1024, AHEAD = 4096, PAGES_AHEAD = 8192,
+       SCALE_AHEAD = 256, FAR = 16384 };
 #define LOW (VNNI || BITS != 8 ? TALL : 2) // rows that meet a whole tile: for sums of more there are no registers
 
 INLINE __m256i bcast4(const void *x) { // of 4 k, of 2 in 16 bits
@@ -274,6 +275,8 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
         const int8_t *x = (const int8_t *)a->q + u * (size_t)G;
         const bool ends = whole && ((g + 1) % span == 0 || g + 1 == groups);
         __m256i sum[2][TALL];
+        // A line of each group from afar: its page is found, and the machine's own reading ahead begun there, in time.
+        if (!ahead && M <= 2) lines_ask(q + PAGES_AHEAD, 1, false);
         if (ahead && M <= 2) lines_ask(q + AHEAD, G * 2 * bits, true);
         if (ahead && M > 2) { // twice: a processor that has its hands full forgets what it is asked for
             lines_ask(q + FAR, G * 2 * bits, false);

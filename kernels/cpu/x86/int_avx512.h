@@ -19,7 +19,7 @@
 #endif
 
 enum { AHEAD_BYTES = 4096, FAR_BYTES = 16384, STREAM_AHEAD = 2048 /* where there are several */,
-       SCALE_AHEAD = 256, TALL = 12,
+       PAGES_AHEAD = 8192, SCALE_AHEAD = TABLE ? 512 : 256, TALL = 12,
        FEW_ROWS = 4, STREAMS = 4, PASS_BYTES = 256 * 1024 /* of tiles that stay in the second cache */ };
 
 // One call's view of a weight and of its activations. Tiles, groups and their steps in bytes.
@@ -95,17 +95,6 @@ INLINE void dot4(__m512i *sum, __m512i codes, const int8_t *x) {
 #endif
 }
 
-// The same of eight rows, in the lower half of `sum`.
-INLINE void dot4_half(__m512i *sum, __m256i codes, const int8_t *x) {
-    __m256i s = _mm512_castsi512_si256(*sum);
-#ifdef __clang__
-    s = _mm256_dpbusd_epi32(s, codes, _mm256_set1_epi32(*(const quad *)(const void *)x));
-#else
-    __asm__("vpdpbusd %2%{1to8%}, %1, %0" : "+v"(s) : "v"(codes), "m"(*(const quad *)(const void *)x));
-#endif
-    *sum = _mm512_castsi256_si512(s);
-}
-
 INLINE __m512 add_group(__m512 y, __m512i dot, __m512 wscale, float ascale) { // the one rounding order of all kernels
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(wscale, _mm512_set1_ps(ascale)), y);
 }
@@ -148,7 +137,7 @@ INLINE __m512 begin(const cut *c, const float *y, __mmask16 some) {
 
 // Sums of M rows of a tile: several of each where there are registers for them, which hides vpdpbusd's latency, and up
 // to 4 rows one for each nibble. High nibbles are not shifted down then: they give 16 * code, and their sum is shifted
-// once, which is exact. (Not where codes are looked up.) In halves the two of each are those of rows 0-7 and 8-15.
+// once, which is exact. (Not where codes are looked up.)
 typedef struct dots { __m512i h[TALL][2], l[FEW_ROWS][2]; } dots;
 INLINE void dots_zero(dots *s, const int M) {
     EACH (int m = 0; m < M; m++) {
@@ -157,43 +146,31 @@ INLINE void dots_zero(dots *s, const int M) {
     }
 }
 
-// One row of bytes: with whole vectors there is so little to do for a line of codes that loads run far ahead of the
-// sums, and the processor's own reading ahead falls behind.
-INLINE bool in_halves(const int bits, const int M) { return M == 1 && !TABLE && bits == 8; }
-
-INLINE __m512i two(const __m512i part[2], const bool halves) {
-    return halves ? _mm512_inserti64x4(part[0], _mm512_castsi512_si256(part[1]), 1)
-                  : _mm512_add_epi32(part[0], part[1]);
+INLINE __m512i dots_whole(const dots *s, const int m, const int bits, const int M) {
+    __m512i dot = M <= 2 ? _mm512_add_epi32(s->h[m][0], s->h[m][1]) : s->h[m][0];
+    if (M > FEW_ROWS) return dot;
+    if (bits == 4 && !TABLE) dot = _mm512_srai_epi32(dot, 4);
+    return _mm512_add_epi32(dot, M <= 2 ? _mm512_add_epi32(s->l[m][0], s->l[m][1]) : s->l[m][0]);
 }
 
-INLINE __m512i dots_whole(const dots *s, const int m, const int bits, const int M, const bool halves) {
-    __m512i dot = M <= 2 ? two(s->h[m], halves) : s->h[m][0];
-    if (M <= FEW_ROWS && bits == 4 && !TABLE) dot = _mm512_srai_epi32(dot, 4);
-    return M <= FEW_ROWS ? _mm512_add_epi32(dot, M <= 2 ? two(s->l[m], halves) : s->l[m][0]) : dot;
-}
-
-// CODES_K k of one tile against M rows. `ahead`: bytes from here that are asked for, 0: none. One stream at memory's
-// speed is best left to the machine itself; where there is much to do for each byte, as with groups of 32, it looks
-// ahead too little. A processor that has its hands full forgets what it is asked for: of many rows everything is asked
-// for twice, from afar and again.
+// CODES_K k of one tile against M rows. `ahead`: bytes from here that are asked for, 0: none. One stream is best left
+// to the machine itself but for its pages (`thin`); where there is much to do for each byte, as with groups of 32 and
+// tables, it looks ahead too little. A processor that has its hands full forgets what it is asked for: of many rows
+// everything is asked for twice, from afar and again.
 INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, const int bits, const int ahead,
-                      const int M, const int G, const bool halves) {
+                      const int M, const int G) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
     const int fields = CODES_K(bits) / 4, lines = fields * bits / 8;
-    EACH (int f = 0; halves && f < fields; f++)
-        EACH (int i = 0; i < 2; i++) {
-            const uint8_t *line = q + f * 64;
-            if (ahead && i == 0) _mm_prefetch((const char *)line + ahead, _MM_HINT_T0);
-            dot4_half(f % 2 == 0 ? &s->l[0][i] : &s->h[0][i],
-                      _mm256_loadu_si256((const __m256i *)(const void *)(line + i * 32)), x + f * 4);
-        }
-    EACH (int f = 0; !halves && f < fields; f++) {
+    EACH (int f = 0; f < fields; f++) {
         const bool in_place = bits == 4 && M <= FEW_ROWS && !TABLE;
         __m512i v = in_place ? _mm512_and_si512(_mm512_loadu_si512(q + f / 2 * 64), f & 1 ? high : low)
                              : codes_4k(q, bits, f);
         if (TABLE) v = _mm512_shuffle_epi8(look, v);
         const char *line = (const char *)q + f * 64;
-        if (ahead && f < lines && M <= FEW_ROWS) _mm_prefetch(line + ahead, _MM_HINT_T0);
+        if (ahead && f < lines && M <= FEW_ROWS) {
+            if (ahead < PAGES_AHEAD) _mm_prefetch(line + ahead, _MM_HINT_T0);
+            else _mm_prefetch(line + ahead, _MM_HINT_T1);
+        }
         if (ahead && f < lines && M > FEW_ROWS) {
             _mm_prefetch(line + FAR_BYTES, _MM_HINT_T1);
             _mm_prefetch(line + ahead, _MM_HINT_T1);
@@ -225,8 +202,13 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
         if (M <= FEW_ROWS && c->scale_group)
             _mm_prefetch((const char *)c->scale + (size_t)t * c->scale_tile + (size_t)g * c->scale_group + SCALE_AHEAD,
                          _MM_HINT_T0);
+        // A line of each group from afar: its page is found, and the machine's own reading ahead begun there, in time.
+        // (Four rows gain by it where groups are short or codes are bytes.)
+        const bool far = M < FEW_ROWS || (M == FEW_ROWS && (bits == 8 || G <= 32));
+        if (far && !TABLE) _mm_prefetch((const char *)q + PAGES_AHEAD, _MM_HINT_T1);
+        const int ahead = M <= FEW_ROWS && TABLE ? PAGES_AHEAD : M > FEW_ROWS || G <= 32 ? AHEAD_BYTES : 0;
         ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-            dots_more(&s, q, x, look, bits, M > FEW_ROWS || G <= 32 ? AHEAD_BYTES : 0, M, G, in_halves(bits, M));
+            dots_more(&s, q, x, look, bits, ahead, M, G);
         begins = !whole || span_ends(c, g);
         if (!begins) continue;
         const __m512 scale = scales_of(c, t, g, TABLE);
@@ -234,8 +216,7 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
         const int32_t *xsum = whole ? sums : c->xsum + (size_t)g * (size_t)c->all + (size_t)m0;
         if (whole) span_sums(c, g, m0, M, sums);
         EACH (int m = 0; m < M; m++)
-            f[m] = add_dot(c, f[m], dots_whole(&s, m, bits, M, in_halves(bits, M)), t, g, m0 + m, xsum[m], scale, codes,
-                           bits, G, whole);
+            f[m] = add_dot(c, f[m], dots_whole(&s, m, bits, M), t, g, m0 + m, xsum[m], scale, codes, bits, G, whole);
     }
     EACH (int m = 0; m < M; m++) _mm512_mask_storeu_ps(y + (size_t)m * ldy, some, f[m]);
 }
@@ -262,11 +243,11 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
             dots s;
             dots_zero(&s, M);
             ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-                dots_more(&s, q, x, look, bits, STREAM_AHEAD, M, G, false);
+                dots_more(&s, q, x, look, bits, STREAM_AHEAD, M, G);
             const __m512 scale = scales_of(c, t0 + t, g, TABLE);
             const __m512i codes = whole && ends ? code_sums(c, t0 + t, g) : _mm512_setzero_si512();
             EACH (int m = 0; m < M; m++) {
-                __m512i dot = dots_whole(&s, m, bits, M, false);
+                __m512i dot = dots_whole(&s, m, bits, M);
                 if (whole) {
                     dot = _mm512_add_epi32(dot, _mm512_load_si512(sum[t][m]));
                     _mm512_store_si512(sum[t][m], ends ? _mm512_setzero_si512() : dot);
