@@ -50,7 +50,6 @@ static void rope(lq_dev *d, const lq_rope_args *a) {
     if (d->act != LQ_F32 && lq_fast_rope(d, a)) return;
     lq_plain_rope p = {*a, *a->rows};
     p.a.rows = NULL;
-    p.a.rows = NULL;
     lq_plain_rope_run(gpu_of(d), &p, tasks(a->rows->n, a->dim / 2));
 }
 
@@ -197,14 +196,12 @@ static void conv(lq_dev *d, const lq_conv_args *a) {
     if (d->act != LQ_F32 && lq_fast_conv(d, a)) return;
     lq_plain_conv p = {*a, *a->rows};
     p.a.rows = NULL;
-    p.a.rows = NULL;
     lq_plain_conv_run(gpu_of(d), &p, tasks(a->rows->seqs + 1, a->x.cols));
 }
 
 static void scan(lq_dev *d, const lq_scan_args *a) {
     if (d->act != LQ_F32 && lq_fast_scan(d, a)) return;
     lq_plain_scan p = {*a, *a->rows};
-    p.a.rows = NULL;
     p.a.rows = NULL;
     lq_plain_scan_run(gpu_of(d), &p, tasks(a->rows->seqs + 1, (int64_t)a->heads * a->dv));
 }

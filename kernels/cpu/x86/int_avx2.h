@@ -275,10 +275,10 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
         const int8_t *x = (const int8_t *)a->q + u * (size_t)G;
         const bool ends = whole && ((g + 1) % span == 0 || g + 1 == groups);
         __m256i sum[2][TALL];
-        // A line of each group from afar: its page is found, and the machine's own reading ahead begun there, in time.
-        if (!ahead && M <= 2) lines_ask(q + PAGES_AHEAD, 1, false);
-        if (ahead && M <= 2) lines_ask(q + AHEAD, G * 2 * bits, true);
-        if (ahead && M > 2) { // twice: a processor that has its hands full forgets what it is asked for
+        if (M <= 2 && ahead) lines_ask(q + AHEAD, G * 2 * bits, true);
+        // One from afar: its page is found, and the machine's own reading ahead begun there, in time.
+        else if (M <= 2) lines_ask(q + PAGES_AHEAD, 1, false);
+        else if (ahead) { // twice: a processor that has its hands full forgets what it is asked for
             lines_ask(q + FAR, G * 2 * bits, false);
             lines_ask(q + AHEAD, G * 2 * bits, false);
         }

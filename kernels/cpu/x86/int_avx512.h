@@ -59,10 +59,13 @@ INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
     return c;
 }
 
-// The scales of a tile's rows in group g.
+// Where the scales of a tile's rows in group g are, and these.
+INLINE const uint8_t *scales_at(const cut *c, int64_t t, int g) {
+    return c->scale + (size_t)t * c->scale_tile + (size_t)g * c->scale_group;
+}
+
 INLINE __m512 scales_of(const cut *c, int64_t t, int g, const bool table) {
-    const uint8_t *p = c->scale + (size_t)t * c->scale_tile + (size_t)g * c->scale_group;
-    const __m512 s = vf_of_scales(p, c->scale_type, c->scale2, table);
+    const __m512 s = vf_of_scales(scales_at(c, t, g), c->scale_type, c->scale2, table);
     return table ? vf_mul(s, vf_set(c->unit)) : s;
 }
 
@@ -167,13 +170,10 @@ INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, 
                              : codes_4k(q, bits, f);
         if (TABLE) v = _mm512_shuffle_epi8(look, v);
         const char *line = (const char *)q + f * 64;
-        if (ahead && f < lines && M <= FEW_ROWS) {
-            if (ahead < PAGES_AHEAD) _mm_prefetch(line + ahead, _MM_HINT_T0);
+        if (ahead && f < lines) {
+            if (M > FEW_ROWS) _mm_prefetch(line + FAR_BYTES, _MM_HINT_T1);
+            if (M <= FEW_ROWS && ahead < PAGES_AHEAD) _mm_prefetch(line + ahead, _MM_HINT_T0); // it is needed soon
             else _mm_prefetch(line + ahead, _MM_HINT_T1);
-        }
-        if (ahead && f < lines && M > FEW_ROWS) {
-            _mm_prefetch(line + FAR_BYTES, _MM_HINT_T1);
-            _mm_prefetch(line + ahead, _MM_HINT_T1);
         }
         const int second = M <= 2 ? f >> 1 & 1 : 0;
         EACH (int m = 0; m < M; m++)
@@ -200,13 +200,12 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
         if (begins) dots_zero(&s, M);
         // Scales are a stream too thin for the machine to look ahead in.
         if (M <= FEW_ROWS && c->scale_group)
-            _mm_prefetch((const char *)c->scale + (size_t)t * c->scale_tile + (size_t)g * c->scale_group + SCALE_AHEAD,
-                         _MM_HINT_T0);
+            _mm_prefetch((const char *)scales_at(c, t, g) + SCALE_AHEAD, _MM_HINT_T0);
         // A line of each group from afar: its page is found, and the machine's own reading ahead begun there, in time.
-        // (Four rows gain by it where groups are short or codes are bytes.)
-        const bool far = M < FEW_ROWS || (M == FEW_ROWS && (bits == 8 || G <= 32));
-        if (far && !TABLE) _mm_prefetch((const char *)q + PAGES_AHEAD, _MM_HINT_T1);
-        const int ahead = M <= FEW_ROWS && TABLE ? PAGES_AHEAD : M > FEW_ROWS || G <= 32 ? AHEAD_BYTES : 0;
+        // (Four rows gain by it where groups are short or codes are bytes; tables ask for all lines from there.)
+        const int most = bits == 8 || G <= 32 ? FEW_ROWS : FEW_ROWS - 1;
+        if (!TABLE && M <= most) _mm_prefetch((const char *)q + PAGES_AHEAD, _MM_HINT_T1);
+        const int ahead = TABLE && M <= FEW_ROWS ? PAGES_AHEAD : M > FEW_ROWS || G <= 32 ? AHEAD_BYTES : 0;
         ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
             dots_more(&s, q, x, look, bits, ahead, M, G);
         begins = !whole || span_ends(c, g);
