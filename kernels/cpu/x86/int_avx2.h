@@ -25,7 +25,7 @@
 #endif
 
 enum { TALL = 4, HALF = 8, LOW_MOST = 15, PASS_BYTES = 256 * 1024, AHEAD = 4096, PAGES_AHEAD = 8192,
-       SCALE_AHEAD = 256, FAR = 16384 };
+       SCALE_AHEAD = 512, FAR = 16384 };
 #define LOW (VNNI || BITS != 8 ? TALL : 2) // rows that meet a whole tile: for sums of more there are no registers
 
 INLINE __m256i bcast4(const void *x) { // of 4 k, of 2 in 16 bits
@@ -246,6 +246,20 @@ INLINE void lines_ask(const uint8_t *p, int n, const bool near) {
     }
 }
 
+// Behind a group, what int_avx512.h asks for; of a table there is so much to do that once and late is enough.
+INLINE void group_ask(const uint8_t *q, int bytes, const int bits, const int M) {
+    if (TABLE) {
+        if (M <= 2) lines_ask(q + AHEAD, bytes, true);
+        return;
+    }
+    if (bits == 8 && M <= 2) {
+        lines_ask(q + PAGES_AHEAD, 1, false);
+        return;
+    }
+    lines_ask(q + FAR, bytes, false);
+    lines_ask(q + AHEAD, bytes, false);
+}
+
 // Halves `half` and on, H of them, of tile t x M rows. first: nobody has read their lines yet. fixed: how many k a cell
 // has; 0: whatever. unpacked: the tile's codes as bytes, or NULL.
 INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int m0, bool first,
@@ -255,7 +269,6 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
     const lq_codebook *book = TABLE ? lq_wtype_book(&w->type) : NULL;
     const int span = whole ? (int)(lq_i8_span(w, a) / G) : 1;
     const bool grouped = w->type.group, asym = w->type.asym;
-    const bool ahead = M > 2 ? first && bits == 8 : TABLE || (bits != 4 && bits != 8); // else they come in time anyway
     const size_t size = lq_dtype_size(w->type.scale), cells = (size_t)lq_weight_groups(&w->type, w->k);
     const size_t cell = (size_t)t * cells * LQ_X86_ROWS + (size_t)half * HALF;
     const size_t tile = (size_t)((w->k + unit - 1) / unit * unit) * (size_t)(2 * bits);
@@ -275,15 +288,9 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
         const int8_t *x = (const int8_t *)a->q + u * (size_t)G;
         const bool ends = whole && ((g + 1) % span == 0 || g + 1 == groups);
         __m256i sum[2][TALL];
-        if (M <= 2 && ahead) lines_ask(q + AHEAD, G * 2 * bits, true);
-        // One from afar: its page is found, and the machine's own reading ahead begun there, in time.
-        else if (M <= 2) lines_ask(q + PAGES_AHEAD, 1, false);
-        else if (ahead) { // twice: a processor that has its hands full forgets what it is asked for
-            lines_ask(q + FAR, G * 2 * bits, false);
-            lines_ask(q + AHEAD, G * 2 * bits, false);
-        }
-        // Scales are a stream too thin for the machine to look ahead in; of groups of 32 they come in time anyway.
-        if (grouped && first && fixed != 32) lines_ask(ws + SCALE_AHEAD, 1, true);
+        if (first) group_ask(q, G * 2 * bits, bits, M);
+        // Scales are a stream too thin for the machine to look ahead in.
+        if (first && grouped) lines_ask(ws + SCALE_AHEAD, 1, true);
         group_sums(sum, book, q, x, G, bits, held, M, H);
         EACH (int h = 0; h < H; h++) {
             const __m256 s = scales_of(w, ws + (size_t)(h * HALF) * size, book);

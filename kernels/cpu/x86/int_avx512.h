@@ -19,7 +19,7 @@
 #endif
 
 enum { AHEAD_BYTES = 4096, FAR_BYTES = 16384, STREAM_AHEAD = 2048 /* where there are several */,
-       PAGES_AHEAD = 8192, SCALE_AHEAD = TABLE ? 512 : 256, TALL = 12,
+       PAGES_AHEAD = 8192, SCALE_AHEAD = 512, TALL = 12,
        FEW_ROWS = 4, STREAMS = 4, PASS_BYTES = 256 * 1024 /* of tiles that stay in the second cache */ };
 
 // One call's view of a weight and of its activations. Tiles, groups and their steps in bytes.
@@ -156,11 +156,21 @@ INLINE __m512i dots_whole(const dots *s, const int m, const int bits, const int 
     return _mm512_add_epi32(dot, M <= 2 ? _mm512_add_epi32(s->l[m][0], s->l[m][1]) : s->l[m][0]);
 }
 
-// CODES_K k of one tile against M rows. `ahead`: bytes from here that are asked for, 0: none. One stream is best left
-// to the machine itself but for its pages (`thin`); where there is much to do for each byte, as with groups of 32 and
-// tables, it looks ahead too little. A processor that has its hands full forgets what it is asked for: of many rows
-// everything is asked for twice, from afar and again.
-INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, const int bits, const int ahead,
+// What is asked for of the lines behind those at hand. A processor that has its hands full looks ahead too little, and
+// forgets what it is asked for: all of a stream is, from afar and again. Bytes of few rows leave it time enough but for
+// their pages: PAGES, a line of each group from afar, so that its page is found, and the machine's own reading ahead
+// begun there, in time.
+typedef enum asks { PAGES, TWICE, STREAMED } asks;
+
+INLINE void line_ask(const uint8_t *q, const asks how) {
+    if (how == STREAMED) _mm_prefetch((const char *)q + STREAM_AHEAD, _MM_HINT_T0);
+    if (how != TWICE) return;
+    _mm_prefetch((const char *)q + FAR_BYTES, _MM_HINT_T1);
+    _mm_prefetch((const char *)q + AHEAD_BYTES, _MM_HINT_T1);
+}
+
+// CODES_K k of one tile against M rows.
+INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, const int bits, const asks how,
                       const int M, const int G) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
     const int fields = CODES_K(bits) / 4, lines = fields * bits / 8;
@@ -169,12 +179,7 @@ INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, 
         __m512i v = in_place ? _mm512_and_si512(_mm512_loadu_si512(q + f / 2 * 64), f & 1 ? high : low)
                              : codes_4k(q, bits, f);
         if (TABLE) v = _mm512_shuffle_epi8(look, v);
-        const char *line = (const char *)q + f * 64;
-        if (ahead && f < lines) {
-            if (M > FEW_ROWS) _mm_prefetch(line + FAR_BYTES, _MM_HINT_T1);
-            if (M <= FEW_ROWS && ahead < PAGES_AHEAD) _mm_prefetch(line + ahead, _MM_HINT_T0); // it is needed soon
-            else _mm_prefetch(line + ahead, _MM_HINT_T1);
-        }
+        if (f < lines) line_ask(q + f * 64, how);
         const int second = M <= 2 ? f >> 1 & 1 : 0;
         EACH (int m = 0; m < M; m++)
             dot4(M <= FEW_ROWS && f % 2 == 0 ? &s->l[m][second] : &s->h[m][second], v, x + m * G + f * 4);
@@ -201,13 +206,10 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
         // Scales are a stream too thin for the machine to look ahead in.
         if (M <= FEW_ROWS && c->scale_group)
             _mm_prefetch((const char *)scales_at(c, t, g) + SCALE_AHEAD, _MM_HINT_T0);
-        // A line of each group from afar: its page is found, and the machine's own reading ahead begun there, in time.
-        // (Four rows gain by it where groups are short or codes are bytes; tables ask for all lines from there.)
-        const int most = bits == 8 || G <= 32 ? FEW_ROWS : FEW_ROWS - 1;
-        if (!TABLE && M <= most) _mm_prefetch((const char *)q + PAGES_AHEAD, _MM_HINT_T1);
-        const int ahead = TABLE && M <= FEW_ROWS ? PAGES_AHEAD : M > FEW_ROWS || G <= 32 ? AHEAD_BYTES : 0;
+        const asks how = bits == 8 && M < FEW_ROWS ? PAGES : TWICE;
+        if (how == PAGES) _mm_prefetch((const char *)q + PAGES_AHEAD, _MM_HINT_T1);
         ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-            dots_more(&s, q, x, look, bits, ahead, M, G);
+            dots_more(&s, q, x, look, bits, how, M, G);
         begins = !whole || span_ends(c, g);
         if (!begins) continue;
         const __m512 scale = scales_of(c, t, g, TABLE);
@@ -242,7 +244,7 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
             dots s;
             dots_zero(&s, M);
             ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-                dots_more(&s, q, x, look, bits, STREAM_AHEAD, M, G);
+                dots_more(&s, q, x, look, bits, STREAMED, M, G);
             const __m512 scale = scales_of(c, t0 + t, g, TABLE);
             const __m512i codes = whole && ends ? code_sums(c, t0 + t, g) : _mm512_setzero_si512();
             EACH (int m = 0; m < M; m++) {
