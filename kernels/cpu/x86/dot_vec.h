@@ -3,17 +3,19 @@
 // Order of sums, the same at every M: k is cut at multiples of LQ_K_CUT; in a cut lane i adds k = i mod VEC with
 // fma, from 0; lanes are added VEC / 2 apart, then half of that, down to 1 apart; cuts are added in order. A
 // tile is 4 weight rows. A block has up to TALL rows of activations; up to WIDE of them take two tiles at a
-// time, to hide the latency of the sums, and the next two are asked for line by line, one row behind the other, as
-// memory likes it.
+// time, to hide the latency of the sums. Up to LQ_RUN_ROWS rows are bound by memory: a block asks for the lines of the
+// next one, and shortly before their turn for its own again, as a processor with its hands full forgets.
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
 #define walk NAME(walk)
 #define ahead NAME(ahead)
+#define lines_of NAME(lines_of)
 
 enum { TILE = 4 };
-enum { TALL_AHEAD = 512 }; // bytes: of weights that wait in the second cache
+enum { TALL_AHEAD = 512, SOON = 1024 }; // bytes: of weights that wait in the second cache, or in memory
+enum { ASKING = 2 }; // parts of rows: the others find the weights in a cache
 #if defined(__AVX512F__)
 enum { TALL = 6, WIDE = 2 };
 #else
@@ -33,7 +35,7 @@ INLINE vf load_some(const char *row, int k, int n, const lq_dtype e) {
     return load(part, 0, e);
 }
 
-typedef struct area { // of one call: rows of weights and of activations; more: y has the sums of columns before them
+typedef struct area { // of one call: rows of weights and of activations
     const char *w;
     size_t w_row; // bytes
     int64_t n;
@@ -41,7 +43,9 @@ typedef struct area { // of one call: rows of weights and of activations; more: 
     size_t x_row; // elements
     float *y;
     size_t ldy;
-    bool more;
+    bool more; // y has the sums of columns before them
+    bool asks; // weights are asked for before their turn,
+    bool ends; // those of a row from end to end
 } area;
 
 // VEC columns from j on, R x M; of weights and activations the fewer stay in registers.
@@ -64,6 +68,29 @@ INLINE void step(vf s[8][TALL], const char *const w[8], const float *const x[TAL
     }
 }
 
+// What a block asks for, so many lines a step: R rows behind it, or at the end its own, one behind the other, as memory
+// likes it. Of a cut of them, or where a block's cuts follow each other as much of the whole rows.
+typedef struct lines { // left: steps of the row at p, of `all`; skip: from its end to the next one
+    const char *p;
+    ptrdiff_t skip;
+    size_t left, all;
+} lines;
+
+static lines lines_of(const area *a, int64_t n, int64_t k, int len, int R, size_t size) {
+    const char *next = a->w + (size_t)(n + 2 * R > a->n ? n : n + R) * a->w_row;
+    const size_t all = ((size_t)(len / VEC) + (size_t)R - 1) / (size_t)R;
+    if (a->ends) return (lines){next + (size_t)R * (size_t)k * size, 0, SIZE_MAX, 0};
+    return (lines){next + (size_t)k * size, (ptrdiff_t)(a->w_row - all * (size_t)(R * VEC) * size), all, all};
+}
+
+INLINE void lines_ask(lines *l, const int n) {
+    EACH (int i = 0; i < n; i++) _mm_prefetch(l->p + i * 64, _MM_HINT_T1);
+    l->p += n * 64;
+    if (--l->left) return;
+    l->p += l->skip;
+    l->left = l->all;
+}
+
 // R weight rows from n x M activation rows from m over the cut k..k+len. Rows behind the last
 // weight repeat it and are not stored.
 INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int R, const int M, const lq_dtype e) {
@@ -76,11 +103,13 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
     EACH (int r = 0; r < R; r++) EACH (int i = 0; i < M; i++) s[r][i] = vf_zero();
     int j = 0;
     const size_t size = e == LQ_F32 ? 4 : 2;
-    const int lines = R * VEC * (int)size / 64; // of a step
-    const char *next = a->w + (size_t)(n + R) * a->w_row + (size_t)R * (size_t)k * size;
+    lines next = lines_of(a, n, k, len, R, size);
     for (; j + VEC <= len; j += VEC) {
-        if (R > TILE)
-            EACH (int l = 0; l < lines; l++) _mm_prefetch(next + (size_t)R * (size_t)j * size + l * 64, _MM_HINT_T1);
+        if (a->asks) {
+            lines_ask(&next, R * VEC * (int)size / 64);
+            if ((size_t)j * size % 64 == 0)
+                EACH (int r = 0; r < R; r++) _mm_prefetch(w[r] + (size_t)j * size + SOON, _MM_HINT_T1);
+        }
         step(s, w, x, j, R, M, e);
     }
     if (j < len)
@@ -127,8 +156,10 @@ static void ahead(const area *a, int m, int m1, int64_t k, int len, int64_t i, i
 // L1, that of the weights in L2.
 static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  block_fn *const fns[2][TALL]) {
-    const area a = {.w = w->q, .w_row = (act->w_row ? act->w_row : (size_t)w->k) * lq_dtype_size(w->type.elem),
-                    .n = w->n, .x = act->x.p, .x_row = act->x.stride, .y = y, .ldy = ldy, .more = act->more};
+    const bool asks = !act->w_row && m1 - m0 <= LQ_RUN_ROWS;
+    area a = {.w = w->q, .w_row = (act->w_row ? act->w_row : (size_t)w->k) * lq_dtype_size(w->type.elem),
+                    .n = w->n, .x = act->x.p, .x_row = act->x.stride, .y = y, .ldy = ldy, .more = act->more,
+                    .asks = asks, .ends = m1 - m0 <= TALL};
     const int rows = m1 - m0, parts = (rows + TALL - 1) / TALL;
     const int64_t n1 = t1 * TILE < w->n ? t1 * TILE : w->n;
     if (rows <= TALL) {
@@ -143,6 +174,7 @@ static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, 
         const int len = (int)(w->k - k < LQ_K_CUT ? w->k - k : LQ_K_CUT);
         for (int p = 0, m = m0, tall; p < parts; p++, m += tall) {
             tall = (m1 - m + parts - p - 1) / (parts - p);
+            a.asks = asks && p < ASKING;
             for (int64_t t = t0; t < t1; t++) {
                 ahead(&a, m + tall, m1, k, len, t - t0, t1 - t0);
                 fns[0][tall - 1](&a, t * TILE, m, k, len);

@@ -147,6 +147,8 @@ typedef struct cut {
 } cut;
 
 // Lines of the next tile, asked for while this one is computed with, one row behind the other, as memory likes it.
+// What was asked for so early may have been forgotten: codes are asked for again shortly before their turn.
+enum { SOON = 1024 };
 typedef struct lines { const char *p; int64_t left; } lines;
 INLINE void lines_ask(lines *l) {
     if (l->left-- <= 0) return;
@@ -208,6 +210,7 @@ INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, 
         const int64_t end = cells && len - k > a->cell ? k + a->cell : len;
         for (; k + STEP <= end; k += STEP) {
             if (next) lines_ask(next);
+            if (!wide) EACH (int r = 0; r < TILE; r++) _mm_prefetch((const char *)c->q[r] + k + SOON, _MM_HINT_T1);
             step(a, c, x, s, k, STEP, M, wide, shifts);
         }
         if (k < end) step(a, c, x, s, k, (int)(end - k), M, wide, shifts);
