@@ -5,6 +5,7 @@
 // are exact in f32, each sum is rounded once; numbers and sums below 2^-126 are 0 to the instruction. A tile is 4 rows
 // of weights.
 #include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/lines.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
@@ -88,28 +89,17 @@ INLINE void one_long(const area *a, int64_t n, int m, const int R) {
     }
 }
 
-// A cut of the next tile, asked for line by line while this one is computed with: one row behind the other, as memory
-// likes it. A processor that has its hands full forgets what it is asked for, so every block of rows asks for all of it
-// again, and for its own tile's lines shortly before their turn. Of more than MANY blocks only the first ASKING do.
-typedef struct lines { const char *p; size_t row, left, all; } lines; // left: steps of the row at p
-
-static lines lines_of(const area *a, int64_t n, int64_t k, int len) { // of the tile behind that of n, or its own
-    const size_t all = ((size_t)len / PAIRS + TILE - 1) / TILE, row = (size_t)a->k * 2;
+// A cut of the next tile (of the last one its own), asked for line by line while this one is computed with. A processor
+// that has its hands full forgets what it is asked for, so every block of rows asks for all of it again, and for its
+// own tile's lines shortly before their turn. Of more than MANY blocks only the first ASKING do.
+INLINE lines lines_behind(const area *a, int64_t n, int64_t k, int len) {
     const int64_t next = n + 2 * TILE > a->n ? n : n + TILE;
-    return (lines){(const char *)(a->w + (size_t)next * (size_t)a->k + k), row - all * TILE * 64, all, all};
-}
-
-INLINE void lines_ask(lines *l) {
-    EACH (int i = 0; i < TILE; i++) _mm_prefetch(l->p + i * 64, _MM_HINT_T1);
-    l->p += TILE * 64;
-    if (--l->left) return;
-    l->p += l->row;
-    l->left = l->all;
+    return lines_of((const char *)(a->w + (size_t)next * (size_t)a->k + k), (size_t)a->k * 2, len / PAIRS, 64, TILE);
 }
 
 // A tile against M rows over one cut.
 INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int M, const bool asks) {
-    lines next = lines_of(a, n, k, len);
+    lines next = lines_behind(a, n, k, len);
     const uint16_t *w[TILE], *x[TALL];
     __m512 s[TILE][TALL];
     int j = 0;
@@ -120,7 +110,7 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
         __m512bh v[TILE];
         EACH (int r = 0; r < TILE; r++) v[r] = load(w[r] + j);
         if (asks) {
-            lines_ask(&next);
+            lines_ask(&next, TILE);
             EACH (int r = 0; r < TILE; r++) _mm_prefetch((const char *)(w[r] + j + SOON), _MM_HINT_T1);
         }
         EACH (int i = 0; i < M; i++) {

@@ -6,12 +6,12 @@
 // time, to hide the latency of the sums. Up to LQ_RUN_ROWS rows are bound by memory: a block asks for the lines of the
 // next one, and shortly before their turn for its own again, as a processor with its hands full forgets.
 #include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/lines.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
 #define walk NAME(walk)
 #define ahead NAME(ahead)
-#define lines_of NAME(lines_of)
 
 enum { TILE = 4 };
 enum { TALL_AHEAD = 512, SOON = 1024 }; // bytes: of weights that wait in the second cache, or in memory
@@ -68,27 +68,12 @@ INLINE void step(vf s[8][TALL], const char *const w[8], const float *const x[TAL
     }
 }
 
-// What a block asks for, so many lines a step: R rows behind it, or at the end its own, one behind the other, as memory
-// likes it. Of a cut of them, or where a block's cuts follow each other as much of the whole rows.
-typedef struct lines { // left: steps of the row at p, of `all`; skip: from its end to the next one
-    const char *p;
-    ptrdiff_t skip;
-    size_t left, all;
-} lines;
-
-static lines lines_of(const area *a, int64_t n, int64_t k, int len, int R, size_t size) {
+// Of the R rows behind a block (at the end its own) the same cut, or where its cuts follow each other as much of the
+// whole rows.
+INLINE lines lines_behind(const area *a, int64_t n, int64_t k, int len, const int R, const size_t size) {
     const char *next = a->w + (size_t)(n + 2 * R > a->n ? n : n + R) * a->w_row;
-    const size_t all = ((size_t)(len / VEC) + (size_t)R - 1) / (size_t)R;
     if (a->ends) return (lines){next + (size_t)R * (size_t)k * size, 0, SIZE_MAX, 0};
-    return (lines){next + (size_t)k * size, (ptrdiff_t)(a->w_row - all * (size_t)(R * VEC) * size), all, all};
-}
-
-INLINE void lines_ask(lines *l, const int n) {
-    EACH (int i = 0; i < n; i++) _mm_prefetch(l->p + i * 64, _MM_HINT_T1);
-    l->p += n * 64;
-    if (--l->left) return;
-    l->p += l->skip;
-    l->left = l->all;
+    return lines_of(next + (size_t)k * size, a->w_row, len / VEC, VEC * size, R);
 }
 
 // R weight rows from n x M activation rows from m over the cut k..k+len. Rows behind the last
@@ -103,7 +88,7 @@ INLINE void block(const area *a, int64_t n, int m, int64_t k, int len, const int
     EACH (int r = 0; r < R; r++) EACH (int i = 0; i < M; i++) s[r][i] = vf_zero();
     int j = 0;
     const size_t size = e == LQ_F32 ? 4 : 2;
-    lines next = lines_of(a, n, k, len, R, size);
+    lines next = lines_behind(a, n, k, len, R, size);
     for (; j + VEC <= len; j += VEC) {
         if (a->asks) {
             lines_ask(&next, R * VEC * (int)size / 64);
@@ -156,11 +141,11 @@ static void ahead(const area *a, int m, int m1, int64_t k, int len, int64_t i, i
 // L1, that of the weights in L2.
 static void walk(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1, float *y, size_t ldy,
                  block_fn *const fns[2][TALL]) {
-    const bool asks = !act->w_row && m1 - m0 <= LQ_RUN_ROWS;
-    area a = {.w = w->q, .w_row = (act->w_row ? act->w_row : (size_t)w->k) * lq_dtype_size(w->type.elem),
-                    .n = w->n, .x = act->x.p, .x_row = act->x.stride, .y = y, .ldy = ldy, .more = act->more,
-                    .asks = asks, .ends = m1 - m0 <= TALL};
     const int rows = m1 - m0, parts = (rows + TALL - 1) / TALL;
+    const bool asks = !act->w_row && rows <= LQ_RUN_ROWS;
+    area a = {.w = w->q, .w_row = (act->w_row ? act->w_row : (size_t)w->k) * lq_dtype_size(w->type.elem), .n = w->n,
+              .x = act->x.p, .x_row = act->x.stride, .y = y, .ldy = ldy, .more = act->more, .asks = asks,
+              .ends = rows <= TALL};
     const int64_t n1 = t1 * TILE < w->n ? t1 * TILE : w->n;
     if (rows <= TALL) {
         for (int64_t n = t0 * TILE, step_n; n < n1; n += step_n) {
