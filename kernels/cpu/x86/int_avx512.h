@@ -6,6 +6,7 @@
 // No kernel does anything else and none splits K, hence all give the same bits.
 //
 // thin: 1 to 12 rows x one tile, which is one contiguous stream; sums and y stay in registers.
+// pair: 6 rows x two tiles, likewise; each activation is broadcast once for both.
 // few: 1 to 4 rows x four tiles, read side by side.
 #ifndef LQ_INT_AVX512_H
 #define LQ_INT_AVX512_H
@@ -19,7 +20,7 @@
 #endif
 
 enum { AHEAD_BYTES = 4096, FAR_BYTES = 16384, STREAM_AHEAD = 2048 /* where there are several */,
-       PAGES_AHEAD = 8192, SCALE_AHEAD = 512, TALL = 12,
+       PAGES_AHEAD = 8192, SCALE_AHEAD = 512, TALL = 12, PAIR = 6,
        FEW_ROWS = 4, STREAMS = 4, PASS_BYTES = 256 * 1024 /* of tiles that stay in the second cache */ };
 
 // One call's view of a weight and of its activations. Tiles, groups and their steps in bytes.
@@ -87,12 +88,22 @@ INLINE __m512i centre(const cut *c, __m512i dot, int64_t t, int g, int32_t xsum,
     return _mm512_add_epi32(dot, _mm512_mullo_epi32(z, _mm512_set1_epi32(xsum)));
 }
 
-// vpdpbusd with the four activations broadcast from memory. As asm for gcc 12, which spills the sums around the
-// intrinsic; clang 14 spills them around the asm.
+// vpdpbusd with the four activations broadcast, and broadcast from memory. As asm for gcc 12, which spills the sums
+// around the intrinsic; clang 14 spills them around the asm.
 typedef int32_t __attribute__((may_alias, aligned(1))) quad;
-INLINE void dot4(__m512i *sum, __m512i codes, const int8_t *x) {
+INLINE __m512i quad_of(const int8_t *x) { return _mm512_set1_epi32(*(const quad *)(const void *)x); }
+
+INLINE void dot4(__m512i *sum, __m512i codes, __m512i quads) {
 #ifdef __clang__
-    *sum = _mm512_dpbusd_epi32(*sum, codes, _mm512_set1_epi32(*(const quad *)(const void *)x));
+    *sum = _mm512_dpbusd_epi32(*sum, codes, quads);
+#else
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(codes), "v"(quads));
+#endif
+}
+
+INLINE void dot4_from(__m512i *sum, __m512i codes, const int8_t *x) {
+#ifdef __clang__
+    *sum = _mm512_dpbusd_epi32(*sum, codes, quad_of(x));
 #else
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(*sum) : "v"(codes), "m"(*(const quad *)(const void *)x));
 #endif
@@ -182,7 +193,7 @@ INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, 
         if (f < lines) line_ask(q + f * 64, how);
         const int second = M <= 2 ? f >> 1 & 1 : 0;
         EACH (int m = 0; m < M; m++)
-            dot4(M <= FEW_ROWS && f % 2 == 0 ? &s->l[m][second] : &s->h[m][second], v, x + m * G + f * 4);
+            dot4_from(M <= FEW_ROWS && f % 2 == 0 ? &s->l[m][second] : &s->h[m][second], v, x + m * G + f * 4);
     }
 }
 
@@ -220,6 +231,55 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
             f[m] = add_dot(c, f[m], dots_whole(&s, m, bits, M), t, g, m0 + m, xsum[m], scale, codes, bits, G, whole);
     }
     EACH (int m = 0; m < M; m++) _mm512_mask_storeu_ps(y + (size_t)m * ldy, some, f[m]);
+}
+
+// CODES_K k of two tiles, which lie at q and r, against PAIR rows.
+INLINE void pair_more(__m512i s[2][PAIR], const uint8_t *q, const uint8_t *r, const int8_t *x, __m512i look,
+                      const int bits, const int G) {
+    const int fields = CODES_K(bits) / 4;
+    EACH (int n = 0; n < fields; n++) {
+        __m512i v = codes_4k(q, bits, n), w = codes_4k(r, bits, n);
+        if (TABLE) v = _mm512_shuffle_epi8(look, v), w = _mm512_shuffle_epi8(look, w);
+        EACH (int m = 0; m < PAIR; m++) {
+            const __m512i quads = quad_of(x + m * G + n * 4);
+            dot4(&s[0][m], v, quads);
+            dot4(&s[1][m], w, quads);
+        }
+    }
+}
+
+// Of tiles that are in the second cache: nothing is asked for.
+INLINE void pair(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask16 some, const int bits, const int G,
+                 const bool whole) {
+    const __mmask16 columns_of[2] = {0xffff, some};
+    const uint8_t *q = c->q + (size_t)t * c->q_tile;
+    const __m512i look = look_of(c);
+    __m512 f[2][PAIR];
+    __m512i s[2][PAIR];
+    _Alignas(64) int32_t sums[16];
+    bool begins = true;
+    y += (size_t)m0 * ldy + (size_t)t * 16;
+    EACH (int i = 0; i < 2; i++)
+        EACH (int m = 0; m < PAIR; m++) f[i][m] = begin(c, y + (size_t)m * ldy + i * 16, columns_of[i]);
+    for (int g = 0; g < c->groups; g++) {
+        const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)m0) * (size_t)G;
+        if (begins) EACH (int m = 0; m < PAIR; m++) s[0][m] = s[1][m] = _mm512_setzero_si512();
+        ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
+            pair_more(s, q, q + c->q_tile, x, look, bits, G);
+        begins = !whole || span_ends(c, g);
+        if (!begins) continue;
+        const int32_t *xsum = whole ? sums : c->xsum + (size_t)g * (size_t)c->all + (size_t)m0;
+        if (whole) span_sums(c, g, m0, PAIR, sums);
+        EACH (int i = 0; i < 2; i++) {
+            const __m512 scale = scales_of(c, t + i, g, TABLE);
+            const __m512i codes = whole ? code_sums(c, t + i, g) : _mm512_setzero_si512();
+            EACH (int m = 0; m < PAIR; m++)
+                f[i][m] = add_dot(c, f[i][m], s[i][m], t + i, g, m0 + m, xsum[m], scale, codes, bits, G, whole);
+        }
+    }
+    EACH (int i = 0; i < 2; i++)
+        EACH (int m = 0; m < PAIR; m++)
+            _mm512_mask_storeu_ps(y + (size_t)m * ldy + i * 16, columns_of[i], f[i][m]);
 }
 
 // Four tiles, group by group in turn; y and the integers of a span wait in memory.
@@ -281,17 +341,22 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
 #endif
 enum { WHOLE_16 = 0, WHOLE_32 = 0, WHOLE_64 = 0, WHOLE_128 = 0, WHOLE_ROW = 1, WAYS = 5 };
 typedef void tile_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mmask16);
-typedef struct tile_fns { tile_fn *thin[TALL], *few[FEW_ROWS]; } tile_fns; // by the number of rows
+typedef struct tile_fns { tile_fn *thin[TALL], *few[FEW_ROWS] /* by the number of rows */, *pair; } tile_fns;
 #define TILE_FN(KERNEL, GROUP, M)                                                                                      \
     static void KERNEL##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 some) {            \
         KERNEL(c, t, m, y, ldy, some, BITS, M, G_##GROUP, WHOLE_##GROUP);                                              \
     }
+#define PAIR_FN(GROUP)                                                                                                 \
+    static void pair##GROUP(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 some) {                    \
+        pair(c, t, m, y, ldy, some, BITS, G_##GROUP, WHOLE_##GROUP);                                                   \
+    }
+#define PAIR_NAME(GROUP) pair##GROUP
 #define TO_4(X, KERNEL, GROUP) X(KERNEL, GROUP, 1) X(KERNEL, GROUP, 2) X(KERNEL, GROUP, 3) X(KERNEL, GROUP, 4)
 #define TO_12(X, KERNEL, GROUP) TO_4(X, KERNEL, GROUP) X(KERNEL, GROUP, 5) X(KERNEL, GROUP, 6) X(KERNEL, GROUP, 7)     \
     X(KERNEL, GROUP, 8) X(KERNEL, GROUP, 9) X(KERNEL, GROUP, 10) X(KERNEL, GROUP, 11) X(KERNEL, GROUP, 12)
-#define GROUP_FNS(GROUP) TO_12(TILE_FN, thin, GROUP) TO_4(TILE_FN, few, GROUP)
+#define GROUP_FNS(GROUP) TO_12(TILE_FN, thin, GROUP) TO_4(TILE_FN, few, GROUP) PAIR_FN(GROUP)
 #define TILE_NAME(KERNEL, GROUP, M) KERNEL##GROUP##_##M,
-#define GROUP_ROW(GROUP) {{TO_12(TILE_NAME, thin, GROUP)}, {TO_4(TILE_NAME, few, GROUP)}}
+#define GROUP_ROW(GROUP) {{TO_12(TILE_NAME, thin, GROUP)}, {TO_4(TILE_NAME, few, GROUP)}, PAIR_NAME(GROUP)}
 #ifdef LQ_SANITIZED
 #define ALL_FNS GROUP_FNS(0)
 #define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0), GROUP_ROW(0)}
@@ -300,24 +365,25 @@ typedef struct tile_fns { tile_fn *thin[TALL], *few[FEW_ROWS]; } tile_fns; // by
 #define ALL_ROWS {GROUP_ROW(0), GROUP_ROW(32), GROUP_ROW(64), GROUP_ROW(128), GROUP_ROW(FIFTH)}
 #endif
 
-// Rows are dealt evenly over parts of at most 12. Several parts meet as many tiles as stay in the second cache, so that
-// activations are read less often than once for each tile.
+// More than 12 rows: a thin part, which brings as many tiles from memory as stay in the second cache, then pairs.
 INLINE void walk(const lq_weight *w, const lq_act *a, const tile_fns *all, int64_t t0, int64_t t1, int m0, int m1,
                  float *y, size_t ldy) {
     const cut c = cut_of(w, a);
     const int plain = c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : TABLE && c.G == 16 ? 4 : 0;
     const tile_fns *fns = &all[!c.whole ? plain : c.G == LQ_ROW_GROUP ? 4 : 0];
-    const int rows = m1 - m0, parts = (rows + TALL - 1) / TALL;
+    const int rows = m1 - m0, first = rows <= TALL ? rows : TALL - (TALL - rows % PAIR) % PAIR;
     // Intel's cores alone read several streams faster than one; Zen 4 reads them at 0.7 to 0.8 of one's rate.
     const bool streams = rows <= FEW_ROWS && !__builtin_cpu_is("amd");
     for (; streams && t1 - t0 >= STREAMS; t0 += STREAMS)
         fns->few[rows - 1](&c, t0, m0, y, ldy, columns(c.n, t0 + STREAMS - 1));
-    const int64_t pass = 1 + (int64_t)(PASS_BYTES / (c.q_tile + 1));
+    const int64_t pass = 2 + (int64_t)(PASS_BYTES / (c.q_tile + 1)) / 2 * 2;
     for (int64_t end; t0 < t1; t0 = end) {
         end = t1 - t0 < pass ? t1 : t0 + pass;
-        for (int p = 0, m = m0, tall; p < parts; p++, m += tall) {
-            tall = (m1 - m + parts - p - 1) / (parts - p);
-            for (int64_t t = t0; t < end; t++) fns->thin[tall - 1](&c, t, m, y, ldy, columns(c.n, t));
+        for (int64_t t = t0; t < end; t++) fns->thin[first - 1](&c, t, m0, y, ldy, columns(c.n, t));
+        for (int m = m0 + first; m < m1; m += PAIR) {
+            int64_t t = t0;
+            for (; t + 2 <= end; t += 2) fns->pair(&c, t, m, y, ldy, columns(c.n, t + 1));
+            if (t < end) fns->thin[PAIR - 1](&c, t, m, y, ldy, columns(c.n, t));
         }
     }
 }
