@@ -9,9 +9,8 @@
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
-enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, BAND = 96, SHORT = 4 * CUT /* half of L1 */,
-       SOON = 512 /* columns */, MANY = 8,
-       ASKING = 2 };
+enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, FEW = 4, SHORT = 4 * CUT /* half of L1 */,
+       SOON = 512 /* columns */, MANY = 8, PASS = 16 /* tiles of which a cut stays in L2 */ };
 
 typedef struct area { // of one call
     const uint16_t *w, *x;
@@ -39,32 +38,67 @@ INLINE __m256 half_dot(__m256 s, const uint16_t *w, const uint16_t *x) {
                             (__m256bh)_mm256_loadu_si256((const __m256i *)x));
 }
 
-// Of a cut and one row. In halves of a step: with whole ones the loads run so far ahead of the chain of sums that the
-// processor's own reading ahead falls behind (0.8 of what memory gives where that is much).
-INLINE __m512 cut_dot(const uint16_t *w, const uint16_t *x, int len) {
-    __m256 s = _mm256_setzero_ps(), t = s;
+// A cut of one weight row against M rows: sum m is to[m * TILE]. In halves of a step: with whole ones the loads run so
+// far ahead of the chain of sums that the processor's own reading ahead falls behind (0.8 of what memory gives where
+// that is much). far, near: lines that are asked for meanwhile, of more than one row.
+INLINE void cut_dots(const uint16_t *w, const uint16_t *x, size_t x_row, int len, const uint16_t *far,
+                     const uint16_t *near, __m512 *to, const int M) {
+    __m256 s[FEW], t[FEW];
     int j = 0;
+    EACH (int m = 0; m < M; m++) s[m] = t[m] = _mm256_setzero_ps();
     for (; j + PAIRS <= len; j += PAIRS) {
-        s = half_dot(s, w + j, x + j);
-        t = half_dot(t, w + j + PAIRS / 2, x + j + PAIRS / 2);
+        if (M > 1) {
+            _mm_prefetch((const char *)(far + j), _MM_HINT_T1);
+            _mm_prefetch((const char *)(near + j), _MM_HINT_T1);
+        }
+        EACH (int m = 0; m < M; m++) {
+            const uint16_t *u = x + (size_t)m * x_row + j;
+            s[m] = half_dot(s[m], w + j, u);
+            t[m] = half_dot(t[m], w + j + PAIRS / 2, u + PAIRS / 2);
+        }
     }
-    const __m512 sum = _mm512_insertf32x8(_mm512_castps256_ps512(s), t, 1);
-    return j == len ? sum : _mm512_dpbf16_ps(sum, load_some(w + j, len - j), load(x + j));
+    EACH (int m = 0; m < M; m++) {
+        const __m512 sum = _mm512_insertf32x8(_mm512_castps256_ps512(s[m]), t[m], 1);
+        const uint16_t *u = x + (size_t)m * x_row + j;
+        to[m * TILE] = j == len ? sum : _mm512_dpbf16_ps(sum, load_some(w + j, len - j), load(u));
+    }
 }
 
 // A tile against one row of at most SHORT columns: each weight row from end to end, as memory likes it, a cut's sums
 // put aside until those of all four are there.
 static void one(const area *a, int64_t n, int m) {
-    _Alignas(64) float part[SHORT / CUT][TILE][VEC];
+    __m512 part[SHORT / CUT][TILE];
     const uint16_t *x = a->x + (size_t)m * a->x_row;
     for (int r = 0; r < TILE; r++)
         for (int64_t k = 0; k < a->k; k += CUT)
-            vf_store(part[k / CUT][r], cut_dot(weight(a, n + r) + k, x + k, a->k - k < CUT ? (int)(a->k - k) : CUT));
+            cut_dots(weight(a, n + r) + k, x + k, 0, a->k - k < CUT ? (int)(a->k - k) : CUT, NULL, NULL,
+                     &part[k / CUT][r], 1);
     for (int64_t k = 0; k < a->k; k += CUT) {
-        float (*p)[VEC] = part[k / CUT];
-        sums_store(a, n, m, fold4(vf_load(p[0]), vf_load(p[1]), vf_load(p[2]), vf_load(p[3])), k > 0);
+        const __m512 *p = part[k / CUT];
+        sums_store(a, n, m, fold4(p[0], p[1], p[2], p[3]), k > 0);
     }
 }
+
+// A tile against 2 to FEW rows, a cut of one weight row after the other: one stream to memory. What is asked for is the
+// row's next cut, or the next tile's first, and once more the cut whose turn is next.
+INLINE void few(const area *a, int64_t n, int m, const int M) {
+    for (int64_t k = 0; k < a->k; k += CUT) {
+        const int len = (int)(a->k - k < CUT ? a->k - k : CUT);
+        const int64_t ahead = k + len < a->k ? len : a->k * TILE - k;
+        __m512 part[FEW][TILE];
+        for (int r = 0; r < TILE; r++) {
+            const uint16_t *w = weight(a, n + r) + k;
+            const uint16_t *next = r + 1 < TILE ? w + a->k : w + ahead - a->k * (TILE - 1);
+            cut_dots(w, a->x + (size_t)m * a->x_row + k, a->x_row, len, w + ahead, next, &part[0][r], M);
+        }
+        EACH (int i = 0; i < M; i++)
+            sums_store(a, n, m + i, fold4(part[i][0], part[i][1], part[i][2], part[i][3]), k > 0);
+    }
+}
+
+static void few2(const area *a, int64_t n, int m) { few(a, n, m, 2); }
+static void few3(const area *a, int64_t n, int m) { few(a, n, m, 3); }
+static void few4(const area *a, int64_t n, int m) { few(a, n, m, 4); }
 
 // A longer row of x does not stay in L1 while weights pass by, so that a line of it is read once for the rows of two
 // tiles (or one), which are asked for before their turn.
@@ -91,7 +125,7 @@ INLINE void one_long(const area *a, int64_t n, int m, const int R) {
 
 // A cut of the next tile (of the last one its own), asked for line by line while this one is computed with. A processor
 // that has its hands full forgets what it is asked for, so every block of rows asks for all of it again, and for its
-// own tile's lines shortly before their turn. Of more than MANY blocks only the first ASKING do.
+// own tile's lines shortly before their turn. Of more than MANY blocks only the first does.
 INLINE lines lines_behind(const area *a, int64_t n, int64_t k, int len) {
     const int64_t next = n + 2 * TILE > a->n ? n : n + TILE;
     return lines_of((const char *)(a->w + (size_t)next * (size_t)a->k + k), (size_t)a->k * 2, len / PAIRS, 64, TILE);
@@ -137,16 +171,21 @@ BLOCK(quiet5, 5, false) BLOCK(quiet6, 6, false) // more than MANY are no smaller
 static block_fn *const blocks[2][TALL - 1] = {{block2, block3, block4, block5, block6},
                                               {[TALL - 3] = quiet5, [TALL - 2] = quiet6}};
 
-// A band of two rows and more: a tile's cut stays in L1 for all of them, theirs in L2.
-static void band(const area *a, int64_t t0, int64_t t1, int m0, int m1) {
+// Two rows and more, in blocks. Of a few blocks each meets a tile in turn, as that comes from memory. Of more a block's
+// rows stay in L1 while the tiles of a pass come from L2: the smaller stream of the two.
+static void rows_many(const area *a, int64_t t0, int64_t t1, int m0, int m1) {
     const int parts = (m1 - m0 + TALL - 1) / TALL;
+    const int64_t pass = parts > MANY ? PASS : 1;
     for (int64_t k = 0; k < a->k; k += CUT) {
         const int len = (int)(a->k - k < CUT ? a->k - k : CUT);
-        for (int64_t t = t0; t < t1; t++)
+        for (int64_t from = t0, to; from < t1; from = to) {
+            to = t1 - from < pass ? t1 : from + pass;
             for (int p = 0, m = m0, tall; p < parts; p++, m += tall) {
                 tall = (m1 - m + parts - p - 1) / (parts - p);
-                blocks[parts > MANY && p >= ASKING][tall - 2](a, t * TILE, m, k, len);
+                block_fn *const run = blocks[parts > MANY && p > 0][tall - 2];
+                for (int64_t t = from; t < to; t++) run(a, t * TILE, m, k, len);
             }
+        }
     }
 }
 
@@ -164,8 +203,11 @@ void lq_matmul_f32_bf16_bf16any_avx512bf16(const lq_weight *w, const lq_act *act
         if (t0 < t1) one_long(&a, t0 * TILE, m0, TILE);
         return;
     }
-    for (int m = m0, n, bands = (rows + BAND - 1) / BAND; bands; bands--, m += n) {
-        n = (m1 - m + bands - 1) / bands;
-        band(&a, t0, t1, m, m + n);
+    // Zen 5 reads one stream faster than four, Zen 4 does not. No other core with bf16 has vp2intersect.
+    if (rows <= FEW && __builtin_cpu_supports("avx512vp2intersect")) {
+        static void (*const fews[])(const area *, int64_t n, int m) = {few2, few3, few4};
+        for (int64_t t = t0; t < t1; t++) fews[rows - 2](&a, t * TILE, m0);
+        return;
     }
+    rows_many(&a, t0, t1, m0, m1);
 }
