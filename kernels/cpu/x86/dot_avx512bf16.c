@@ -9,7 +9,7 @@
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
-enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, FEW = 4, SHORT = 4 * CUT /* half of L1 */,
+enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, FEW = 6, SHORT = 4 * CUT /* half of L1 */,
        SOON = 512 /* columns */, MANY = 8, PASS = 16 /* tiles of which a cut stays in L2 */ };
 
 typedef struct area { // of one call
@@ -40,7 +40,7 @@ INLINE __m256 half_dot(__m256 s, const uint16_t *w, const uint16_t *x) {
 
 // A cut of one weight row against M rows: sum m is to[m * TILE]. In halves of a step: with whole ones the loads run so
 // far ahead of the chain of sums that the processor's own reading ahead falls behind (0.8 of what memory gives where
-// that is much). far, near: lines that are asked for meanwhile, of more than one row.
+// that is much). far, near: lines that are asked for meanwhile, of more than one row; their turn comes once.
 INLINE void cut_dots(const uint16_t *w, const uint16_t *x, size_t x_row, int len, const uint16_t *far,
                      const uint16_t *near, __m512 *to, const int M) {
     __m256 s[FEW], t[FEW];
@@ -48,8 +48,8 @@ INLINE void cut_dots(const uint16_t *w, const uint16_t *x, size_t x_row, int len
     EACH (int m = 0; m < M; m++) s[m] = t[m] = _mm256_setzero_ps();
     for (; j + PAIRS <= len; j += PAIRS) {
         if (M > 1) {
-            _mm_prefetch((const char *)(far + j), _MM_HINT_T1);
-            _mm_prefetch((const char *)(near + j), _MM_HINT_T1);
+            _mm_prefetch((const char *)(far + j), _MM_HINT_NTA);
+            _mm_prefetch((const char *)(near + j), _MM_HINT_NTA);
         }
         EACH (int m = 0; m < M; m++) {
             const uint16_t *u = x + (size_t)m * x_row + j;
@@ -96,9 +96,13 @@ INLINE void few(const area *a, int64_t n, int m, const int M) {
     }
 }
 
+typedef void few_fn(const area *a, int64_t n, int m);
 static void few2(const area *a, int64_t n, int m) { few(a, n, m, 2); }
 static void few3(const area *a, int64_t n, int m) { few(a, n, m, 3); }
 static void few4(const area *a, int64_t n, int m) { few(a, n, m, 4); }
+static void few5(const area *a, int64_t n, int m) { few(a, n, m, 5); }
+static void few6(const area *a, int64_t n, int m) { few(a, n, m, 6); }
+static few_fn *const fews[FEW - 1] = {few2, few3, few4, few5, few6}; // by the number of rows
 
 // A longer row of x does not stay in L1 while weights pass by, so that a line of it is read once for the rows of two
 // tiles (or one), which are asked for before their turn.
@@ -205,7 +209,6 @@ void lq_matmul_f32_bf16_bf16any_avx512bf16(const lq_weight *w, const lq_act *act
     }
     // Zen 5 reads one stream faster than four, Zen 4 does not. No other core with bf16 has vp2intersect.
     if (rows <= FEW && __builtin_cpu_supports("avx512vp2intersect")) {
-        static void (*const fews[])(const area *, int64_t n, int m) = {few2, few3, few4};
         for (int64_t t = t0; t < t1; t++) fews[rows - 2](&a, t * TILE, m0);
         return;
     }

@@ -40,6 +40,7 @@ typedef struct cut {
     int64_t n;
     int span;                               // groups that are added as integers
     bool whole, more;
+    bool passing;                           // each tile's turn comes once
 } cut;
 
 INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
@@ -170,19 +171,23 @@ INLINE __m512i dots_whole(const dots *s, const int m, const int bits, const int 
 // What is asked for of the lines behind those at hand. A processor that has its hands full looks ahead too little, and
 // forgets what it is asked for: all of a stream is, from afar and again. Bytes of few rows leave it time enough but for
 // their pages: PAGES, a line of each group from afar, so that its page is found, and the machine's own reading ahead
-// begun there, in time.
+// begun there, in time. passing: lines whose turn comes once go to the first cache and nowhere else.
 typedef enum asks { PAGES, TWICE, STREAMED } asks;
 
-INLINE void line_ask(const uint8_t *q, const asks how) {
+INLINE void line_ask(const uint8_t *q, const asks how, bool passing) {
     if (how == STREAMED) _mm_prefetch((const char *)q + STREAM_AHEAD, _MM_HINT_T0);
-    if (how != TWICE) return;
-    _mm_prefetch((const char *)q + FAR_BYTES, _MM_HINT_T1);
-    _mm_prefetch((const char *)q + AHEAD_BYTES, _MM_HINT_T1);
+    if (how == TWICE && passing) {
+        _mm_prefetch((const char *)q + FAR_BYTES, _MM_HINT_NTA);
+        _mm_prefetch((const char *)q + AHEAD_BYTES, _MM_HINT_NTA);
+    } else if (how == TWICE) {
+        _mm_prefetch((const char *)q + FAR_BYTES, _MM_HINT_T1);
+        _mm_prefetch((const char *)q + AHEAD_BYTES, _MM_HINT_T1);
+    }
 }
 
 // CODES_K k of one tile against M rows.
 INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, const int bits, const asks how,
-                      const int M, const int G) {
+                      bool passing, const int M, const int G) {
     const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
     const int fields = CODES_K(bits) / 4, lines = fields * bits / 8;
     EACH (int f = 0; f < fields; f++) {
@@ -190,7 +195,7 @@ INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, 
         __m512i v = in_place ? _mm512_and_si512(_mm512_loadu_si512(q + f / 2 * 64), f & 1 ? high : low)
                              : codes_4k(q, bits, f);
         if (TABLE) v = _mm512_shuffle_epi8(look, v);
-        if (f < lines) line_ask(q + f * 64, how);
+        if (f < lines) line_ask(q + f * 64, how, passing);
         const int second = M <= 2 ? f >> 1 & 1 : 0;
         EACH (int m = 0; m < M; m++)
             dot4_from(M <= FEW_ROWS && f % 2 == 0 ? &s->l[m][second] : &s->h[m][second], v, x + m * G + f * 4);
@@ -220,7 +225,7 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
         const asks how = bits == 8 && M < FEW_ROWS ? PAGES : TWICE;
         if (how == PAGES) _mm_prefetch((const char *)q + PAGES_AHEAD, _MM_HINT_T1);
         ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-            dots_more(&s, q, x, look, bits, how, M, G);
+            dots_more(&s, q, x, look, bits, how, c->passing, M, G);
         begins = !whole || span_ends(c, g);
         if (!begins) continue;
         const __m512 scale = scales_of(c, t, g, TABLE);
@@ -304,7 +309,7 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
             dots s;
             dots_zero(&s, M);
             ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-                dots_more(&s, q, x, look, bits, STREAMED, M, G);
+                dots_more(&s, q, x, look, bits, STREAMED, false, M, G);
             const __m512 scale = scales_of(c, t0 + t, g, TABLE);
             const __m512i codes = whole && ends ? code_sums(c, t0 + t, g) : _mm512_setzero_si512();
             EACH (int m = 0; m < M; m++) {
@@ -368,10 +373,12 @@ typedef struct tile_fns { tile_fn *thin[TALL], *few[FEW_ROWS] /* by the number o
 // More than 12 rows: a thin part, which brings as many tiles from memory as stay in the second cache, then pairs.
 INLINE void walk(const lq_weight *w, const lq_act *a, const tile_fns *all, int64_t t0, int64_t t1, int m0, int m1,
                  float *y, size_t ldy) {
-    const cut c = cut_of(w, a);
+    cut c = cut_of(w, a);
     const int plain = c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : TABLE && c.G == 16 ? 4 : 0;
     const tile_fns *fns = &all[!c.whole ? plain : c.G == LQ_ROW_GROUP ? 4 : 0];
     const int rows = m1 - m0, first = rows <= TALL ? rows : TALL - (TALL - rows % PAIR) % PAIR;
+    // Zen 5, alone with vp2intersect but for one of Intel's, gains by it; no other has been tried.
+    c.passing = rows <= TALL && __builtin_cpu_supports("avx512vp2intersect");
     // Intel's cores alone read several streams faster than one; Zen 4 reads them at 0.7 to 0.8 of one's rate.
     const bool streams = rows <= FEW_ROWS && !__builtin_cpu_is("amd");
     for (; streams && t1 - t0 >= STREAMS; t0 += STREAMS)
