@@ -315,8 +315,8 @@ static int64_t run_rows(const lq_dev *d, int64_t most, int64_t all, int each) {
     return most;
 }
 
-// Memory bound: runs of about RUN_BYTES. Compute bound: a few register blocks; of bf16, which reads a band of x from
-// afar for each run, more.
+// Memory bound: runs of about RUN_BYTES. Compute bound: a few register blocks; of bf16, which reads x from afar for
+// each run, more.
 static int part_fill(part *p, const lq_dev *d, const lq_weight *w, lq_dtype act, int rows, int64_t rough, int first) {
     p->w = w;
     p->u = lq_ukr_find(d, w, act);

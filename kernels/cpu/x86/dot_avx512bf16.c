@@ -207,8 +207,7 @@ void lq_matmul_f32_bf16_bf16any_avx512bf16(const lq_weight *w, const lq_act *act
         if (t0 < t1) one_long(&a, t0 * TILE, m0, TILE);
         return;
     }
-    // Zen 5 reads one stream faster than four, Zen 4 does not. No other core with bf16 has vp2intersect.
-    if (rows <= FEW && __builtin_cpu_supports("avx512vp2intersect")) {
+    if (rows <= FEW && is_zen5()) {
         for (int64_t t = t0; t < t1; t++) fews[rows - 2](&a, t * TILE, m0);
         return;
     }

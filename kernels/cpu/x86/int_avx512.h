@@ -376,9 +376,8 @@ INLINE void walk(const lq_weight *w, const lq_act *a, const tile_fns *all, int64
     cut c = cut_of(w, a);
     const int plain = c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : TABLE && c.G == 16 ? 4 : 0;
     const tile_fns *fns = &all[!c.whole ? plain : c.G == LQ_ROW_GROUP ? 4 : 0];
-    const int rows = m1 - m0, first = rows <= TALL ? rows : TALL - (TALL - rows % PAIR) % PAIR;
-    // Zen 5, alone with vp2intersect but for one of Intel's, gains by it; no other has been tried.
-    c.passing = rows <= TALL && __builtin_cpu_supports("avx512vp2intersect");
+    const int rows = m1 - m0, pairs = rows <= TALL ? 0 : (rows - TALL + PAIR - 1) / PAIR, first = rows - pairs * PAIR;
+    c.passing = !pairs && is_zen5();
     // Intel's cores alone read several streams faster than one; Zen 4 reads them at 0.7 to 0.8 of one's rate.
     const bool streams = rows <= FEW_ROWS && !__builtin_cpu_is("amd");
     for (; streams && t1 - t0 >= STREAMS; t0 += STREAMS)
