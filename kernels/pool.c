@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 1024, SPIN_US = 100, LINE = 64 };
+enum { MAX_THREADS = 1024, SPIN_US = 100, LINE = 64, TURNS = 4 /* of each worker at least */ };
 
 typedef struct worker { pthread_t thread; lq_pool *pool; int id; } worker;
 
@@ -27,7 +27,7 @@ struct lq_pool {
     _Alignas(LINE) _Atomic uint32_t run;   // what sleeping workers wait on; follows claim
     _Alignas(LINE) _Atomic uint32_t left;  // tasks of this run that are not done
     _Alignas(LINE) _Atomic uint32_t asleep, joining;
-    _Atomic uint32_t tasks;
+    _Atomic uint32_t tasks, each; // each: how many are claimed at once
     _Atomic(lq_task *) fn;
     _Atomic(void *) arg;
     atomic_bool stop;
@@ -68,7 +68,7 @@ static bool spin_while(const lq_pool *p, _Atomic uint32_t *at, uint32_t value) {
     }
 }
 
-// Takes tasks of run `run`, in order, until none waits. fn, arg and tasks are read before a claim succeeds: its success
+// Takes tasks of run `run`, in order, until none waits. fn and so on are read before a claim succeeds: its success
 // proves that a task of this run still waited, so that they had not been replaced.
 static void work(lq_pool *p, uint32_t run, int id) {
     uint64_t c = atomic_load_explicit(&p->claim, memory_order_acquire);
@@ -76,10 +76,12 @@ static void work(lq_pool *p, uint32_t run, int id) {
         lq_task *fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
         void *arg = atomic_load_explicit(&p->arg, memory_order_relaxed);
         uint32_t task = atomic_load_explicit(&p->tasks, memory_order_relaxed) - (uint32_t)c;
-        if (!atomic_compare_exchange_weak_explicit(&p->claim, &c, c - 1, memory_order_acq_rel, memory_order_acquire))
+        uint32_t n = atomic_load_explicit(&p->each, memory_order_relaxed);
+        if (n > (uint32_t)c) n = (uint32_t)c;
+        if (!atomic_compare_exchange_weak_explicit(&p->claim, &c, c - n, memory_order_acq_rel, memory_order_acquire))
             continue;
-        fn(arg, (int)task, id);
-        if (atomic_fetch_sub(&p->left, 1) == 1 && atomic_load(&p->joining)) futex_wake(&p->left);
+        for (uint32_t i = 0; i < n; i++) fn(arg, (int)(task + i), id);
+        if (atomic_fetch_sub(&p->left, n) == n && atomic_load(&p->joining)) futex_wake(&p->left);
         c = atomic_load_explicit(&p->claim, memory_order_acquire);
     }
 }
@@ -119,7 +121,7 @@ static uint32_t announce(lq_pool *p, uint32_t tasks) {
     return run;
 }
 
-void lq_pool_run(lq_pool *p, lq_task *fn, void *arg, int tasks) {
+static void run_by(lq_pool *p, lq_task *fn, void *arg, int tasks, int each) {
     if (tasks <= 0) return;
     if (tasks == 1 || p->threads == 1) {
         for (int i = 0; i < tasks; i++) fn(arg, i, 0);
@@ -128,6 +130,7 @@ void lq_pool_run(lq_pool *p, lq_task *fn, void *arg, int tasks) {
     atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
     atomic_store_explicit(&p->arg, arg, memory_order_relaxed);
     atomic_store_explicit(&p->tasks, (uint32_t)tasks, memory_order_relaxed);
+    atomic_store_explicit(&p->each, (uint32_t)each, memory_order_relaxed);
     atomic_store_explicit(&p->left, (uint32_t)tasks, memory_order_relaxed);
     work(p, announce(p, (uint32_t)tasks), 0);
     for (uint32_t left; (left = atomic_load_explicit(&p->left, memory_order_acquire)) != 0;) {
@@ -136,6 +139,14 @@ void lq_pool_run(lq_pool *p, lq_task *fn, void *arg, int tasks) {
         if ((left = atomic_load(&p->left)) != 0) futex_wait(&p->left, left);
         atomic_store(&p->joining, 0);
     }
+}
+
+void lq_pool_run(lq_pool *p, lq_task *fn, void *arg, int tasks) { run_by(p, fn, arg, tasks, 1); }
+
+void lq_pool_rows(lq_pool *p, lq_task *fn, void *arg, int rows) {
+    int each = 1;
+    while (each < LINE / 4 && rows / (each * 2) >= p->threads * TURNS) each *= 2;
+    run_by(p, fn, arg, rows, each);
 }
 
 int lq_pool_threads(const lq_pool *p) { return p->threads; }

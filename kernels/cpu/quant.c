@@ -187,5 +187,5 @@ void lq_quant_cpu(lq_dev *d, const lq_quant_args *a) {
     const lq_act *act = a->act;
     if (act->type.elem == LQ_F32 && (!act->x.p || act->x.p == a->x.p)) return;
     quant_job j = {.d = d, .a = a, .rows = 1 + task / (a->x.cols + 1)};
-    lq_pool_run(d->pool, quant_task, &j, (a->x.rows + j.rows - 1) / j.rows);
+    lq_pool_rows(d->pool, quant_task, &j, (a->x.rows + j.rows - 1) / j.rows);
 }

@@ -10,7 +10,7 @@
 
 // What a task is given: the device and the arguments of the slot.
 typedef struct job { lq_dev *d; const void *a; } job;
-static void rows_run(lq_dev *d, lq_task *fn, const void *a, int rows) { lq_pool_run(d->pool, fn, &(job){d, a}, rows); }
+static void rows_run(lq_dev *d, lq_task *fn, const void *a, int rows) { lq_pool_rows(d->pool, fn, &(job){d, a}, rows); }
 
 static void embed_row(void *arg, int row, int worker) {
     const lq_embed_args *a = ((job *)arg)->a;

@@ -1,5 +1,5 @@
-// test_pool.c: every task runs once, on a valid worker, before lq_pool_run returns; late workers, sleeping workers,
-// more threads than cores; a fork and join is short while the threads are hot.
+// test_pool.c: every task runs once, on a valid worker, before lq_pool_run returns, rows by lines of neighbours; late
+// workers, sleeping workers, more threads than cores; a fork and join is short while the threads are hot.
 #include "kernels/pool.h"
 #include "tests/unit/test.h"
 #include <stdatomic.h>
@@ -7,12 +7,15 @@
 #include <unistd.h>
 
 enum { MOST = 5000 };
-typedef struct job { atomic_int ran[MOST]; atomic_int bad; int threads, tasks; uint64_t made; } job;
+typedef struct job { atomic_int ran[MOST], by[MOST], bad; int threads, tasks; uint64_t made; } job;
 
 static void count(void *arg, int task, int worker) {
     job *j = arg;
     if (task < 0 || task >= j->tasks || worker < 0 || worker >= j->threads) atomic_fetch_add(&j->bad, 1);
-    else atomic_fetch_add_explicit(&j->ran[task], 1, memory_order_relaxed);
+    else {
+        atomic_fetch_add_explicit(&j->ran[task], 1, memory_order_relaxed);
+        j->by[task] = worker;
+    }
 }
 
 static void sum(void *arg, int task, int worker) { // unsynchronised writes of one task each: run must make them visible
@@ -52,6 +55,15 @@ static void test_threads(int threads) {
         bool once = j.bad == 0;
         for (int i = 0; i < MOST; i++) once &= j.ran[i] == (i < j.tasks);
         CHECK(once, "%d threads, %d tasks: not each once", threads, sizes[s]);
+        memset(&j.ran, 0, sizeof j.ran);
+        lq_pool_rows(p, count, &j, j.tasks);
+        once = j.bad == 0;
+        for (int i = 0; i < MOST; i++) once &= j.ran[i] == (i < j.tasks);
+        CHECK(once, "%d threads, %d rows: not each once", threads, sizes[s]);
+        bool near = true;
+        for (int i = 0; i < j.tasks; i++) near &= j.by[i] == j.by[i / 16 * 16];
+        CHECK(near || j.tasks < 16 * 4 * j.threads, "%d threads, %d rows: a line of neighbours has several workers",
+              threads, sizes[s]);
     }
     memset(sums, 0, sizeof sums);
     const int runs = 3000;

@@ -22,7 +22,7 @@
 #define slots_fill NAME(slots_fill)
 
 typedef struct job { lq_dev *d; const void *a; } job;
-static void rows_run(lq_dev *d, lq_task *fn, const void *a, int rows) { lq_pool_run(d->pool, fn, &(job){d, a}, rows); }
+static void rows_run(lq_dev *d, lq_task *fn, const void *a, int rows) { lq_pool_rows(d->pool, fn, &(job){d, a}, rows); }
 
 // --- norm ---
 
@@ -201,7 +201,8 @@ static void NAME(glu)(lq_dev *d, const lq_glu_args *a) {
         j.cols = ((cols + parts - 1) / parts + unit - 1) / unit * unit;
         j.parts = (cols + j.cols - 1) / j.cols;
     }
-    lq_pool_run(d->pool, glu_part, &j, a->y.rows * j.parts);
+    if (j.parts > 1) lq_pool_run(d->pool, glu_part, &j, a->y.rows * j.parts);
+    else lq_pool_rows(d->pool, glu_part, &j, a->y.rows);
 }
 
 // --- scale, add, mix ---
