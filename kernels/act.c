@@ -63,12 +63,14 @@ static size_t lines(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 static size_t bf16_row(int64_t k) { return lq_row_apart(k, 32); }
 // Of codes too, which a GPU reads 32 bytes of at once: nothing is added to a row that ends with such a border.
 static size_t f32_row(int64_t k) { return ((size_t)k + 15) & ~(size_t)15; }
+// Rows from cell to cell: such that those of a row do not all meet in the same few lines of a cache.
+static int rows_apart(int rows) { return rows < 16 ? rows : ((rows + 1) / 2 | 1) * 2; }
 static sizes sizes_of(const lq_weight *w, lq_atype t, int rows, size_t cell, bool halves) {
-    const size_t n = (size_t)rows, k = (size_t)w->k, cells = (k + cell - 1) / cell;
+    const size_t k = (size_t)w->k, cells = (k + cell - 1) / cell * (size_t)rows_apart(rows), n = (size_t)rows;
     const size_t row = halves ? bf16_row(w->k) * sizeof(uint16_t) : f32_row(w->k) * sizeof(float);
     if (t.elem == LQ_BF16) return (sizes){.q = lines(n * row)};
-    if (t.elem == LQ_E4M3) return (sizes){.q = lines(n * row), .scale = lines(cells * n * 4)};
-    return (sizes){.q = lines(cells * n * cell), .scale = lines(cells * n * 4), .sum = lines(cells * n * 4),
+    if (t.elem == LQ_E4M3) return (sizes){.q = lines(n * row), .scale = lines(cells * 4)};
+    return (sizes){.q = lines(cells * cell), .scale = lines(cells * 4), .sum = lines(cells * 4),
                    .zero = t.asym ? lines(n * 4) : 0};
 }
 
@@ -102,5 +104,6 @@ void lq_act_bind(const lq_dev *d, lq_act *a, const lq_weight *w, int rows, void 
     at += s.sum;
     if (s.zero) a->zero = (int32_t *)(void *)at;
     a->q_row = a->halves ? bf16_row(w->k) : t.elem == LQ_E4M3 ? f32_row(w->k) : cell;
-    a->q_group = t.elem == LQ_E4M3 ? cell : cell * (size_t)rows;
+    a->apart = rows_apart(rows);
+    a->q_group = t.elem == LQ_E4M3 ? cell : cell * (size_t)a->apart;
 }

@@ -40,6 +40,7 @@ typedef struct lq_mat {
 //   I8    q int8 [cell][row][q_row], scale and sum (of q) [cell][row]. A cell is q_row of k, what stands behind k is 0
 //   E4M3  q, the rounded values as f32, or where x is BF16 their codes, [row][q_row]; scale [cell][row], a cell is
 //         q_group of k
+// Cells are `apart` rows from one another, of which x's are the first.
 // x.p may be NULL unless it is F32 or a weight keeps outlier columns apart: those are read from x.
 typedef struct lq_act {
     lq_atype type;
@@ -48,6 +49,7 @@ typedef struct lq_act {
     float *scale;
     int32_t *sum, *zero;     // zero [row]: asym
     size_t q_row, q_group;   // elements from row to row and from cell to cell: the device's choice
+    int apart;               // rows from cell to cell
     const float *smooth;     // [k] or NULL
     const int32_t *perm;     // [k] or NULL
     const int32_t *outlier;  // [outliers]

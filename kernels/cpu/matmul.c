@@ -73,7 +73,7 @@ static void tiles_dequantized(const lq_dev *d, const lq_ukr *u, const lq_weight 
 
 void lq_ukr_scaled(const lq_weight *w, const lq_act *a, int64_t n, int rows, int64_t k0, int64_t cell, int m0, int m1,
                    const float *sum, size_t lds, float *y, size_t ldy) {
-    const float *ascale = a->type.elem == LQ_E4M3 ? a->scale + (size_t)(k0 / cell) * (size_t)a->x.rows : NULL;
+    const float *ascale = a->type.elem == LQ_E4M3 ? a->scale + (size_t)(k0 / cell) * (size_t)a->apart : NULL;
     const bool scaled = w->type.kind == LQ_W_FLOAT && !((a->halves || !ascale) && lq_fp8_shifts(&w->type));
     float scale[TALL_ROWS];
     for (int r = 0; r < rows; r++) {
@@ -182,7 +182,7 @@ static void tiles_recoded(const lq_dev *d, const lq_ukr *u, const lq_weight *w, 
         count = t1 - t < p.tiles ? t1 - t : p.tiles;
         tile.n = w->n - n < count * LQ_X86_ROWS ? w->n - n : count * LQ_X86_ROWS;
         for (int64_t k0 = 0; k0 < w->k; k0 += p.k) {
-            const size_t before = (size_t)(k0 / cell) * (size_t)a->x.rows;
+            const size_t before = (size_t)(k0 / cell) * (size_t)a->apart;
             lq_act x = *a;
             x.q = (int8_t *)a->q + before * (size_t)cell;
             x.scale = a->scale + before;
@@ -508,7 +508,7 @@ static void gathered_bind(moe_job *j, row_bytes b, char *at) {
     const lq_act *from = j->a->x;
     const size_t n = (size_t)(j->s1 - j->s0), cell = from->type.elem == LQ_I8 ? from->q_row : from->q_group;
     j->x = (lq_act){.type = from->type, .halves = from->halves, .q_row = from->q_row,
-                    .q_group = from->type.elem == LQ_I8 ? n * cell : cell,
+                    .q_group = from->type.elem == LQ_I8 ? n * cell : cell, .apart = (int)n,
                     .x = {.p = b.x ? at : NULL, .type = LQ_F32, .rows = (int)n, .cols = from->x.cols,
                           .stride = b.x / sizeof(float)}};
     j->x.q = at += n * b.x;
@@ -530,7 +530,7 @@ static void gather_row(const lq_act *from, int row, const lq_act *to, int i) {
         memcpy((float *)to->q + (size_t)i * to->q_row, (const float *)from->q + (size_t)row * from->q_row,
                (size_t)from->x.cols * sizeof(float));
     for (size_t c = 0; c < cells; c++) {
-        const size_t u = c * (size_t)from->x.rows + (size_t)row, v = c * (size_t)to->x.rows + (size_t)i;
+        const size_t u = c * (size_t)from->apart + (size_t)row, v = c * (size_t)to->apart + (size_t)i;
         to->scale[v] = from->scale[u];
         if (!i8) continue;
         memcpy((int8_t *)to->q + v * cell, (const int8_t *)from->q + u * cell, cell);

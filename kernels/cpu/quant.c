@@ -16,7 +16,7 @@ static uint32_t top_of(const float *x, int n) {
 static void row_of(const float *x, int k, const lq_act *a, int row, int g0) {
     const int G = (int)a->q_row;
     for (int g = g0; k > 0; g++, x += G, k -= G) {
-        const size_t u = (size_t)g * (size_t)a->x.rows + (size_t)row;
+        const size_t u = (size_t)g * (size_t)a->apart + (size_t)row;
         const int n = k < G ? k : G;
         int8_t *q = (int8_t *)a->q + u * (size_t)G;
         const uint32_t top = top_of(x, n);
@@ -81,7 +81,7 @@ static void i8_span(source *s, const lq_cpu *c, int row, int j, int end, const l
         stop = part_end(s, j, end);
         const float *x = columns(s, j, stop - j);
         for (int k = j; k < stop; k += G, x += G) {
-            const size_t u = (size_t)(k / G) * (size_t)a->x.rows + (size_t)row;
+            const size_t u = (size_t)(k / G) * (size_t)a->apart + (size_t)row;
             const int n = stop - k < G ? stop - k : G;
             int8_t *q = (int8_t *)a->q + u * (size_t)G;
             a->scale[u] = by->scale;
@@ -98,7 +98,7 @@ static void e4m3_span(source *s, const lq_cpu *c, int row, int j, int end, const
     const int G = (int)a->q_group;
     const size_t size = a->halves ? sizeof(uint16_t) : sizeof(float);
     char *q = (char *)a->q + (size_t)row * a->q_row * size;
-    for (int k = j / G * G; k < end; k += G) a->scale[(size_t)(k / G) * (size_t)a->x.rows + (size_t)row] = by->scale;
+    for (int k = j / G * G; k < end; k += G) a->scale[(size_t)(k / G) * (size_t)a->apart + (size_t)row] = by->scale;
     for (int stop; j < end; j = stop) {
         stop = part_end(s, j, end);
         const float *x = columns(s, j, stop - j);

@@ -63,7 +63,7 @@ static void codes_looked_up(const lq_codebook *b, int n, uint8_t *q) {
 
 static void int_row(const lq_weight *w, const lq_act *a, int64_t n, int m0, int rows, float *y, size_t ldy) {
     const lq_codebook *book = lq_wtype_book(&w->type);
-    const int G = (int)a->q_row, all = a->x.rows;
+    const int G = (int)a->q_row, all = a->apart;
     const int64_t groups = (w->k + G - 1) / G, span = lq_i8_span(w, a) / G;
     float sum[ROWS] = {0};
     int64_t dot[ROWS];

@@ -85,7 +85,7 @@ LQ_DEV uint32_t byte_at(uint32_t code, int i) { return (code & 255) << 8 * i; }
 // A cell of int8, by a warp.
 LQ_DEV void cell_coded(const lq_acts_args &a, int row, int cell, line x, const lq_q8_by &by) {
     const int lane = (int)threadIdx.x % WARP, size = (int)a.act.q_row, from = cell * size;
-    const size_t u = (size_t)cell * (size_t)a.x.rows + (size_t)row;
+    const size_t u = (size_t)cell * (size_t)a.act.apart + (size_t)row;
     int32_t sum = 0;
     for (int i = lane * 4; i < size; i += WARP * 4) {
         uint32_t word = 0;
@@ -131,7 +131,7 @@ LQ_DEV void span_coded(const lq_acts_args &a, int row, int from, int end, int th
     } else {
         const int size = (int)a.act.q_group;
         for (int cell = from / size + thread; (int64_t)cell * size < end; cell += threads)
-            st4(a.act.scale + (size_t)cell * (size_t)a.x.rows + (size_t)row, bits_of(by.scale));
+            st4(a.act.scale + (size_t)cell * (size_t)a.act.apart + (size_t)row, bits_of(by.scale));
         floats_coded(a, row, from + thread * 4, end, threads * 4, x, by);
     }
     if (a.act.zero && from == 0 && thread == 0) st4(a.act.zero + row, (uint32_t)by.zero);

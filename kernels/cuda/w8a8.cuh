@@ -115,7 +115,7 @@ LQ_DEV void scales_read(scales<S> &to, const lq_w8a8_args &a, const matrix &m, s
     LQ_UNROLL
     for (int i = 0; i < 2 * S::TILES; i++)
         to.x[i / 2][i % 2] =
-            float_of(ld4(a.x.scale + (size_t)cell * (size_t)a.x.x.rows + x_row<S>(base, at, i / 2, i % 2)));
+            float_of(ld4(a.x.scale + (size_t)cell * (size_t)a.x.apart + x_row<S>(base, at, i / 2, i % 2)));
 }
 
 // --- the ring: a thread copies 16 bytes of rows i / 8, i / 8 + PASS .. ---
@@ -162,7 +162,7 @@ template <class S> struct tokens_copier {
         k = chunk * 16, end = a.k;
         mask = cells ? (int)a.x.q_row - 1 : 0x7fffffff;
         shift = cells ? bits_set((uint32_t)mask) : 31;
-        cell = a.x.q_row * (size_t)a.x.x.rows;
+        cell = a.x.q_row * (size_t)a.x.apart;
         there = tokens - token;
         LQ_UNROLL
         for (int c = 0; c < S::TOKENS / S::PASS; c++)
@@ -299,7 +299,7 @@ template <class S> LQ_DEV void x_sums(const lq_w8a8_args &a, smem base) {
         const size_t row = lds4(base + S::RING + token * 4);
         uint32_t sum = 0;
         LQ_ROLLED
-        for (int c = lane; c < cells; c += WARP) sum += ld4(a.x.sum + (size_t)c * (size_t)a.x.x.rows + row);
+        for (int c = lane; c < cells; c += WARP) sum += ld4(a.x.sum + (size_t)c * (size_t)a.x.apart + row);
         for (int apart = 1; apart < WARP; apart *= 2) sum += shfl_xor(sum, apart);
         if (lane == 0) sts4(base + token * 4, sum);
     }
@@ -321,7 +321,7 @@ LQ_DEV void zeros_taken(sums<S, int32_t> &part, const lq_w8a8_args &a, const mat
     for (int t = 0; t < 2 * S::TILES; t++) {
         const uint32_t sum = whole
                                  ? lds4(base + (at.token + t / 2 * 8 + t % 2) * 4)
-                                 : ld4(a.x.sum + (size_t)cell * (size_t)a.x.x.rows + x_row<S>(base, at, t / 2, t % 2));
+                                 : ld4(a.x.sum + (size_t)cell * (size_t)a.x.apart + x_row<S>(base, at, t / 2, t % 2));
         LQ_UNROLL
         for (int i = 0; i < 2 * S::BLOCKS; i++) {
             int32_t *to = &part.of[i / 2][t / 2][i % 2 * 2 + t % 2];

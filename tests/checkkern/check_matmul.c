@@ -7,9 +7,14 @@ static lq_mat mat_of(int rows, int cols) { return ck_mat(rows, cols, 2); }
 // --- quant ---
 
 static bool act_same(const lq_act *a, const lq_act *b) {
-    const size_t groups = (size_t)((a->x.cols + a->type.group - 1) / a->type.group), cells = groups * (size_t)a->x.rows;
-    bool ok = !memcmp(a->q, b->q, cells * (size_t)a->type.group) && !memcmp(a->sum, b->sum, cells * 4);
-    for (size_t i = 0; i < cells; i++) ok &= ck_same(a->scale[i], b->scale[i]);
+    const size_t G = (size_t)a->type.group, groups = ((size_t)a->x.cols + G - 1) / G, rows = (size_t)a->x.rows;
+    bool ok = true;
+    for (size_t g = 0; g < groups; g++) {
+        const size_t at = g * (size_t)a->apart, bt = g * (size_t)b->apart;
+        ok &= !memcmp((int8_t *)a->q + at * G, (int8_t *)b->q + bt * G, rows * G) &&
+            !memcmp(a->sum + at, b->sum + bt, rows * 4);
+        for (size_t r = 0; r < rows; r++) ok &= ck_same(a->scale[at + r], b->scale[bt + r]);
+    }
     return ok;
 }
 
@@ -19,7 +24,7 @@ static bool act_true(const lq_act *a, const lq_mat *v) {
     bool ok = true;
     for (int r = 0; r < v->rows; r++)
         for (int g = 0; g * G < v->cols; g++) {
-            const size_t u = (size_t)g * (size_t)v->rows + (size_t)r;
+            const size_t u = (size_t)g * (size_t)a->apart + (size_t)r;
             const int8_t *q = (const int8_t *)a->q + u * (size_t)G;
             const float *x = lq_mat_row(v, r) + g * G;
             const int n = v->cols - g * G < G ? v->cols - g * G : G;
@@ -211,7 +216,7 @@ static void check_form(lq_dev *dev, lq_atype t, int group, int rows, int k, int 
             const float top = i8 ? 127 : 448, scale = t.fixed ? fixed : most / top;
             const float by = t.fixed ? 1 / fixed : top / most;
             for (int j = s0; j < s1; j++) {
-                const size_t at = (size_t)(j / cell) * (size_t)rows + (size_t)r;
+                const size_t at = (size_t)(j / cell) * (size_t)a.apart + (size_t)r;
                 if (!isfinite(most)) {
                     wrong += isfinite(a.scale[at]) != 0;
                     continue;
@@ -225,10 +230,10 @@ static void check_form(lq_dev *dev, lq_atype t, int group, int rows, int k, int 
             }
         }
         for (int c = 0; i8 && c * cell < k; c++) {
+            const size_t at = (size_t)c * (size_t)a.apart + (size_t)r;
             int sum = 0;
-            for (int j = 0; j < cell; j++)
-                sum += ((int8_t *)a.q)[((size_t)c * (size_t)rows + (size_t)r) * (size_t)cell + (size_t)j];
-            wrong += sum != a.sum[(size_t)c * (size_t)rows + (size_t)r];
+            for (int j = 0; j < cell; j++) sum += ((int8_t *)a.q)[at * (size_t)cell + (size_t)j];
+            wrong += sum != a.sum[at];
         }
         if (t.asym) wrong += a.zero[r] != zero;
     }
@@ -325,7 +330,7 @@ static bool close_f64(const lq_weight *any, const lq_act *a, const float *bias, 
         for (int m = 0; m < y->rows; m++) {
             double want = bias ? (double)bias[n] : 0, size = fabs(want), small = 0;
             for (int64_t k = 0; k < k0; k++) {
-                const int64_t at = k / cell * y->rows + m;
+                const int64_t at = k / cell * a->apart + m;
                 double x;
                 if (a->type.elem == LQ_F32) x = (double)lq_mat_row(&a->x, m)[k];
                 else if (a->type.elem == LQ_BF16)
@@ -459,7 +464,7 @@ static void check_columns(lq_dev *dev, const char *type, int rows, int apart, in
             for (int g = 0; g * G < k && at.elem == LQ_I8; g++)     // half a step of every activation of a cell
                 for (int j = g * G; j < (g + 1) * G && j < k; j++) {
                     const int c = any.perm ? perm[j] : j;
-                    step += fabs((double)row[c]) * 0.5001 * (double)a.scale[g * rows + m];
+                    step += fabs((double)row[c]) * 0.5001 * (double)a.scale[g * a.apart + m];
                 }
             ok &= fabs((double)lq_mat_row(&y, m)[r] - want) <= step + (0x1p-24 * (k / 8 + 8) + rough) * size;
         }

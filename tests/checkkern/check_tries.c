@@ -117,11 +117,11 @@ static void round_text(trying *t, int at) {
         for (int c = 0; c < t->k; c++) {
             double v = (double)lq_mat_row(&x, r)[c];
             if (type.elem == LQ_I8) {
-                const size_t cell = (size_t)c / a.q_row * (size_t)t->rows + (size_t)r;
+                const size_t cell = (size_t)c / a.q_row * (size_t)a.apart + (size_t)r;
                 const int code = ((const int8_t *)a.q)[cell * a.q_row + (size_t)c % a.q_row];
                 v = (double)(code - (type.asym ? a.zero[r] : 0)) * (double)a.scale[cell];
             } else if (type.elem == LQ_E4M3) {
-                v = ck_small(&a, r, c) * (double)a.scale[(size_t)c / a.q_group * (size_t)t->rows + (size_t)r];
+                v = ck_small(&a, r, c) * (double)a.scale[(size_t)c / a.q_group * (size_t)a.apart + (size_t)r];
             }
             t->v[r * t->k + c] = v;
         }

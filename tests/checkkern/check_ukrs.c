@@ -22,19 +22,19 @@ static double unit_of(const lq_wtype *t) {
 // codes: of the row less its zero points, or a codebook's numbers in its unit. Products of columns that share all
 // scales are added as integers.
 static double product_int(const lq_weight *any, const lq_act *a, const int16_t *codes, int m, int64_t n, double *size) {
-    const int64_t G = (int64_t)a->q_row, rows = a->x.rows, whole = any->type.group ||
+    const int64_t G = (int64_t)a->q_row, apart = a->apart, whole = any->type.group ||
         a->type.group ? G : a->type.asym ? 32768 : 65536;
     double want = 0;
     for (int64_t k0 = 0; k0 < any->k; k0 += whole) {
         const int zero = a->type.asym ? *any->act_zero : 0;
         int64_t dot = 0;
         for (int64_t c = k0; c < k0 + whole && c < any->k; c += G) {
-            const int8_t *x = (const int8_t *)a->q + (c / G * rows + m) * G;
+            const int8_t *x = (const int8_t *)a->q + (c / G * apart + m) * G;
             for (int64_t k = c; k < c + G && k < any->k; k++) dot += codes[k] * (x[k - c] - zero);
         }
         double scale = (double)ck_scale(any, n, any->type.group ? k0 / any->type.group : 0) * unit_of(&any->type);
         if (any->type.scale == LQ_E4M3) scale *= (double)*any->scale2;
-        const double term = (double)dot * scale * (double)a->scale[k0 / G * rows + m];
+        const double term = (double)dot * scale * (double)a->scale[k0 / G * apart + m];
         want += term;
         *size += fabs(term);
     }
@@ -65,7 +65,7 @@ static double product_float(const float *row, const lq_act *a, int m, int64_t k,
         double x = a->type.elem == LQ_F32 ? (double)lq_mat_row(&a->x, m)[i]
             : a->type.elem == LQ_BF16 ? widened(((const uint16_t *)a->q)[(size_t)m * a->q_row + (size_t)i])
             : ck_small(a, m, i);
-        if (a->type.elem == LQ_E4M3) x *= (double)a->scale[(size_t)i / a->q_group * (size_t)a->x.rows + (size_t)m];
+        if (a->type.elem == LQ_E4M3) x *= (double)a->scale[(size_t)i / a->q_group * (size_t)a->apart + (size_t)m];
         want += (double)row[i] * x;
         *size += fabs((double)row[i] * x);
     }

@@ -104,6 +104,14 @@ static size_t cells_of(const lq_act &a, int k) {
     return cell ? ((size_t)k + cell - 1) / cell : 0;
 }
 
+// What is there of the rows of all cells, `size` for each.
+template <typename T> static std::vector<T> rows_of(const T *from, const lq_act &a, const problem &p, size_t size) {
+    std::vector<T> all;
+    for (size_t c = 0; c < cells_of(a, p.k); c++, from += (size_t)a.apart * size)
+        all.insert(all.end(), from, from + (size_t)p.rows * size);
+    return all;
+}
+
 // Portable C on f32. Where the row in its order is rounded to bf16 on the way, it is so here.
 static answer expected(problem p) {
     std::vector<float> x, v((size_t)p.rows * p.k);
@@ -125,11 +133,10 @@ static answer expected(problem p) {
     a.x.p = NULL;
     const lq_quant_args q = {{x.data(), LQ_F32, p.rows, p.k, (size_t)p.k}, &a};
     cpu->ops.quant(cpu, &q);
-    const size_t n = cells_of(a, p.k) * (size_t)p.rows;
-    r.scale.assign(a.scale, a.scale + n);
-    if (a.sum) r.sum.assign(a.sum, a.sum + n);
+    r.scale = rows_of(a.scale, a, p, 1);
+    if (a.sum) r.sum = rows_of(a.sum, a, p, 1);
     if (a.zero) r.zero.assign(a.zero, a.zero + p.rows);
-    if (a.type.elem == LQ_I8) r.q.assign((uint8_t *)a.q, (uint8_t *)a.q + n * a.q_row);
+    if (a.type.elem == LQ_I8) r.q = rows_of((uint8_t *)a.q, a, p, a.q_row);
     for (int i = 0; a.type.elem == LQ_E4M3 && i < p.rows * p.k; i++) {
         const float f = ((const float *)a.q)[(size_t)(i / p.k) * a.q_row + (size_t)(i % p.k)];
         uint8_t code = 0;
@@ -221,7 +228,7 @@ static answer run(problem p, const emu::options &how) {
     emu::reset();
     static uint64_t nowhere[8];
     lq_act act = bound(p, nowhere);
-    const size_t n = cells_of(act, p.k) * (size_t)p.rows, rows = (size_t)p.rows;
+    const size_t n = cells_of(act, p.k) * (size_t)act.apart, rows = (size_t)p.rows;
     const size_t bytes = act.type.elem == LQ_I8 ? n * act.q_row : rows * act.q_row;
     act.x = {NULL, LQ_BF16, p.rows, p.k, (size_t)p.k};
     if (p.of->own) act.x.p = emu::output(rows * p.k * 2, "own");
@@ -241,11 +248,11 @@ static answer run(problem p, const emu::options &how) {
     r.got = coded(p, act, &x, how);
     if (p.by != QUANT) r.y.assign((uint16_t *)x.p, (uint16_t *)x.p + rows * p.k);
     if (p.of->own) r.own.assign((uint16_t *)act.x.p, (uint16_t *)act.x.p + rows * p.k);
-    if (act.type.elem == LQ_I8) r.q.assign((uint8_t *)act.q, (uint8_t *)act.q + bytes);
+    if (act.type.elem == LQ_I8) r.q = rows_of((uint8_t *)act.q, act, p, act.q_row);
     for (size_t i = 0; act.type.elem == LQ_E4M3 && i < rows * p.k; i++)
         r.q.push_back(((uint8_t *)act.q)[i / p.k * act.q_row + i % p.k]);
-    if (act.scale) r.scale.assign(act.scale, act.scale + n);
-    if (act.sum) r.sum.assign(act.sum, act.sum + n);
+    if (act.scale) r.scale = rows_of(act.scale, act, p, 1);
+    if (act.sum) r.sum = rows_of(act.sum, act, p, 1);
     if (act.zero) r.zero.assign(act.zero, act.zero + p.rows);
     check(emu::zones_whole(), "%s: wrote between the buffers", p.of->name);
     return r;

@@ -146,7 +146,7 @@ static uint8_t e4m3_code(float f) {
 static lq_act act_given(const problem &p) {
     lq_act a = p.act;
     const size_t cell = a.type.elem == LQ_I8 ? a.q_row : a.q_group,
-                 n = ((size_t)p.k + cell - 1) / cell * (size_t)p.rows;
+                 n = ((size_t)p.k + cell - 1) / cell * (size_t)a.apart;
     std::vector<uint8_t> q;
     if (a.type.elem == LQ_I8) q.assign((const uint8_t *)a.q, (const uint8_t *)a.q + n * cell);
     else
@@ -278,7 +278,7 @@ static bool near(const problem &p, int row, int n, uint32_t y, double *of_bound)
     bare.outliers = 0;
     lq_weight_row_any(&bare, n, w.data());
     for (int k = 0; k < p.k; k++) {
-        const size_t u = (size_t)k / cell * (size_t)p.rows + (size_t)row;
+        const size_t u = (size_t)k / cell * (size_t)a.apart + (size_t)row;
         const int zero = a.zero ? a.zero[row] : 0;
         const double q = a.type.elem == LQ_I8 ? (double)(((const int8_t *)a.q)[u * cell + (size_t)k % cell] - zero)
                                               : (double)((const float *)a.q)[(size_t)row * a.q_row + (size_t)k];

@@ -107,7 +107,8 @@ static void w4s_launch(const job *j, const lq_weight *w, const lq_tuned *row) {
 }
 
 static lq_act act_of(const job *j) {
-    lq_act a = {.type = j->type.act, .q = j->x, .scale = j->scale, .sum = j->sum, .q_row = LQ_W8A8_STEP};
+    lq_act a = {.type = j->type.act, .q = j->x, .scale = j->scale, .sum = j->sum, .q_row = LQ_W8A8_STEP,
+                .apart = j->m};
     a.x = (lq_mat){NULL, LQ_BF16, j->m, j->k, (size_t)j->k};
     return a;
 }

@@ -331,7 +331,7 @@ void lq_matmul_f32_bf16_fp8any_avx512bf16(const lq_weight *w, const lq_act *act,
                                           int m1, float *y, size_t ldy) {
     const bool e4m3_act = act->type.elem == LQ_E4M3;
     const area a = {.w = w, .x = act->q, .ascale = e4m3_act ? act->scale : NULL, .x_row = act->q_row,
-                    .all = (size_t)act->x.rows, .n = w->n, .k = w->k, .cell = lq_fp8_cell(w, act),
+                    .all = (size_t)act->apart, .n = w->n, .k = w->k, .cell = lq_fp8_cell(w, act),
                     .y = y, .ldy = ldy, .shifts = lq_fp8_shifts(&w->type), .b = book_of(&w->type)};
     _Alignas(64) uint16_t wide[TILE * CUT]; // codes become bf16 once, if more than a block of rows meets them
     const int rows = m1 - m0, most = tall_of(a.cell <= CUT / 2 && a.cell < a.k, rows);

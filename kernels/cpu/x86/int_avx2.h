@@ -284,7 +284,7 @@ INLINE void block(const lq_weight *w, const lq_act *a, int64_t t, int half, int 
             total[h][m] = _mm256_setzero_si256();
         }
     for (int g = 0; g < groups; g++, q += G * 2 * held) {
-        const size_t u = (size_t)g * (size_t)a->x.rows + (size_t)m0;
+        const size_t u = (size_t)g * (size_t)a->apart + (size_t)m0;
         const int8_t *x = (const int8_t *)a->q + u * (size_t)G;
         const bool ends = whole && ((g + 1) % span == 0 || g + 1 == groups);
         __m256i sum[2][TALL];

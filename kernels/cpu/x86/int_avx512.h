@@ -32,7 +32,7 @@ typedef struct cut {
     const lq_codebook *book;                // or NULL; of it:
     float unit, scale2;
     _Alignas(16) uint8_t look[16];          // its whole numbers and `most`
-    int groups, G, all;                     // all: rows of the batch
+    int groups, G, all;                     // all: rows from group to group
     const int8_t *x;                        // [groups][all][G]
     const float *xscale;                    // [groups][all]
     const int32_t *xsum;                    // [groups][all]
@@ -51,7 +51,7 @@ INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
                  .q_tile = (size_t)((w->k + unit - 1) / unit * unit) * LQ_X86_ROWS * (size_t)w->type.bits / 8,
                  .scale_tile = cells * size, .zero_tile = cells, .scale_group = w->type.group ? LQ_X86_ROWS * size : 0,
                  .zero_group = w->type.group ? LQ_X86_ROWS : 0, .scale_type = w->type.scale, .groups = groups, .G = G,
-                 .all = a->x.rows, .x = a->q, .xscale = a->scale, .xsum = a->sum, .xzero = a->zero,
+                 .all = a->apart, .x = a->q, .xscale = a->scale, .xsum = a->sum, .xzero = a->zero,
                  .code_sum = w->code_sum, .n = w->n, .span = (int)(lq_i8_span(w, a) / G),
                  .whole = a->zero || lq_i8_span(w, a) > G, .more = a->more, .book = book};
     if (!book) return c;

@@ -29,7 +29,7 @@ static void row_of(const float *x, int k, const lq_act *a, int row, int g0) {
             lq_q8_c.row(x, k, a, row, g);
             return;
         }
-        const size_t u = (size_t)g * (size_t)a->x.rows + (size_t)row;
+        const size_t u = (size_t)g * (size_t)a->apart + (size_t)row;
         int8_t *q = (int8_t *)a->q + u * (size_t)G;
         const uint32_t top = top_whole(x, G);
         const float absmax = lq_float(top);

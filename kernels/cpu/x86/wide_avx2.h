@@ -39,7 +39,7 @@ static void x_widen(const wide *p, int m0, int M, int16_t *to) {
     for (int64_t k = p->k0, end; k < p->k1; to += (end - k) * M, k = end) {
         end = least((k / p->G + 1) * p->G, p->k1);
         for (int m = 0; m < M; m++) {
-            const int64_t cell = k / p->G * p->a->x.rows + m0 + m;
+            const int64_t cell = k / p->G * p->a->apart + m0 + m;
             const int8_t *x = (const int8_t *)p->a->q + cell * p->G + k % p->G;
             for (int64_t i = 0; i < end - k; i += 16) {
                 const __m128i v = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(const void *)(x + i)), pairs);
@@ -145,7 +145,7 @@ INLINE void wide_block(const wide *p, int64_t t, const int16_t *x, int m0, const
     EACH (int h = 0; h < 2; h++)
         EACH (int m = 0; m < M; m++) f[h][m] = y_begin(p, y + (size_t)m * p->ldy + h * HALF, left - h * HALF);
     for (int64_t k = p->k0, end; k < p->k1; q += (end - k) * LQ_X86_ROWS, x += (end - k) * M, scale += next, k = end) {
-        const float *by = a->scale + k / p->G * a->x.rows + m0;
+        const float *by = a->scale + k / p->G * a->apart + m0;
         __m256i sum[2][WIDE_ROWS];
         end = carried ? least((k / p->G + 1) * p->G, p->k1) : k + p->G;
         cell_sums(sum, q, x, (int)(end - k), M);

@@ -51,7 +51,7 @@ LQ_FN void act_span(const lq_act *a, line x, bool turned, int row, int j0, int e
     const lq_q8_by by = lq_q8_scale(a, top);
     const int cell = a->type.elem == LQ_I8 ? (int)a->q_row : (int)a->q_group;
     for (int j = j0; j < end; j += cell) {
-        const size_t u = (size_t)(j / cell) * (size_t)a->x.rows + (size_t)row;
+        const size_t u = (size_t)(j / cell) * (size_t)a->apart + (size_t)row;
         const int n = end - j < cell ? end - j : cell;
         a->scale[u] = by.scale;
         if (a->type.elem == LQ_E4M3) {
@@ -152,7 +152,7 @@ LQ_FN float e4m3_sum(const lq_act *a, const lq_weight *w, int m, int64_t row) {
     for (int64_t k = 0; k < w->k; k += cell) {
         const float s = float_sum(x, w, row, k, w->k - k < cell ? w->k : k + cell, true);
         const float by = scale_at(w, row, w->type.group ? k / w->type.group : 0) *
-                         a->scale[(size_t)(k / cell) * (size_t)a->x.rows + (size_t)m];
+                         a->scale[(size_t)(k / cell) * (size_t)a->apart + (size_t)m];
         y = y + s * by;
     }
     return y;
@@ -166,7 +166,7 @@ LQ_FN float i8_sum(const lq_act *a, const lq_weight *w, int m, int64_t row) {
     float y = 0;
     int64_t dot = 0;
     for (int64_t c = 0; c < cells; c++) {
-        const size_t u = (size_t)c * (size_t)a->x.rows + (size_t)m;
+        const size_t u = (size_t)c * (size_t)a->apart + (size_t)m;
         const int64_t g = w->type.group ? c * cell / w->type.group : 0;
         const int zero = zero_at(w, row, g), end = (int)(w->k - c * cell < cell ? w->k - c * cell : cell);
         const int8_t *x = (const int8_t *)a->q + u * (size_t)cell;
