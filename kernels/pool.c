@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 1024, SPIN_US = 100, LINE = 64, TURNS = 4 /* of each worker at least */ };
+enum { MAX_THREADS = 1024, SPIN_US = 100, LINE = 64, TURNS = 4 };
 
 typedef struct worker { pthread_t thread; lq_pool *pool; int id; } worker;
 
@@ -145,7 +145,7 @@ void lq_pool_run(lq_pool *p, lq_task *fn, void *arg, int tasks) { run_by(p, fn, 
 
 void lq_pool_rows(lq_pool *p, lq_task *fn, void *arg, int rows) {
     int each = 1;
-    while (each < LINE / 4 && rows / (each * 2) >= p->threads * TURNS) each *= 2;
+    while (each < LINE / (int)sizeof(float) && rows / (each * 2) >= p->threads * TURNS) each *= 2;
     run_by(p, fn, arg, rows, each);
 }
 

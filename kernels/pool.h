@@ -14,7 +14,7 @@ void lq_pool_close(lq_pool *p);
 int lq_pool_threads(const lq_pool *p);
 // Runs fn(arg, 0..tasks-1, worker) and returns when all are done. Not reentrant; allocates nothing.
 void lq_pool_run(lq_pool *p, lq_task *fn, void *arg, int tasks);
-// The same, where what neighbours write may lie in one cache line: up to as many as have a number in one go to one
-// worker, in order.
+// The same of rows that may write to one cache line: up to 16 neighbours, a line of f32, go to one worker, in order, as
+// long as each worker has four turns.
 void lq_pool_rows(lq_pool *p, lq_task *fn, void *arg, int rows);
 #endif
