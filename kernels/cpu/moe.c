@@ -11,7 +11,7 @@ static void route_row(void *arg, int row, int worker) {
 void lq_route_c(lq_dev *d, const lq_route_args *a) {
     lq_route_args copy = *a;
     int slots = a->logits.rows * a->top_k, experts = a->logits.cols;
-    lq_pool_run(d->pool, route_row, &copy, a->logits.rows);
+    lq_pool_rows(d->pool, route_row, &copy, a->logits.rows);
     // A counting sort: start[e] runs through the slots of e while they are placed, and so ends where e + 1 begins.
     memset(a->start, 0, ((size_t)experts + 1) * sizeof *a->start);
     for (int s = 0; s < slots; s++) a->start[a->expert[s] + 1]++;
@@ -40,5 +40,5 @@ static void mix_row(void *arg, int row, int worker) {
 
 void lq_mix_c(lq_dev *d, const lq_mix_args *a) {
     lq_mix_args copy = *a;
-    lq_pool_run(d->pool, mix_row, &copy, a->y.rows);
+    lq_pool_rows(d->pool, mix_row, &copy, a->y.rows);
 }

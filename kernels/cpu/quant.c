@@ -174,18 +174,18 @@ void lq_cpu_row_act(const lq_dev *d, const float *x, lq_act *a, int row, int wor
 
 // --- the slot ---
 
-typedef struct quant_job { lq_dev *d; const lq_quant_args *a; int rows; /* of a task */ } quant_job;
+typedef struct quant_job { lq_dev *d; const lq_quant_args *a; } quant_job;
 
-static void quant_task(void *arg, int task, int worker) {
+static void quant_row(void *arg, int row, int worker) {
     const quant_job *j = arg;
-    for (int r = task * j->rows; r < (task + 1) * j->rows && r < j->a->x.rows; r++)
-        lq_cpu_row_act(j->d, lq_mat_row(&j->a->x, r), j->a->act, r, worker);
+    lq_cpu_row_act(j->d, lq_mat_row(&j->a->x, row), j->a->act, row, worker);
 }
 
 void lq_quant_cpu(lq_dev *d, const lq_quant_args *a) {
-    const int task = 16384; // elements: about as long as a fork takes
+    const int64_t fork = 16384; // elements: about as long as a fork takes
     const lq_act *act = a->act;
     if (act->type.elem == LQ_F32 && (!act->x.p || act->x.p == a->x.p)) return;
-    quant_job j = {.d = d, .a = a, .rows = 1 + task / (a->x.cols + 1)};
-    lq_pool_rows(d->pool, quant_task, &j, (a->x.rows + j.rows - 1) / j.rows);
+    quant_job j = {d, a};
+    if ((int64_t)a->x.rows * a->x.cols > fork) lq_pool_rows(d->pool, quant_row, &j, a->x.rows);
+    else for (int row = 0; row < a->x.rows; row++) quant_row(&j, row, 0);
 }

@@ -201,8 +201,7 @@ static void NAME(glu)(lq_dev *d, const lq_glu_args *a) {
         j.cols = ((cols + parts - 1) / parts + unit - 1) / unit * unit;
         j.parts = (cols + j.cols - 1) / j.cols;
     }
-    if (j.parts > 1) lq_pool_run(d->pool, glu_part, &j, a->y.rows * j.parts);
-    else lq_pool_rows(d->pool, glu_part, &j, a->y.rows);
+    lq_pool_rows(d->pool, glu_part, &j, a->y.rows * j.parts);
 }
 
 // --- scale, add, mix ---
