@@ -105,5 +105,5 @@ void lq_act_bind(const lq_dev *d, lq_act *a, const lq_weight *w, int rows, void 
     if (s.zero) a->zero = (int32_t *)(void *)at;
     a->q_row = a->halves ? bf16_row(w->k) : t.elem == LQ_E4M3 ? f32_row(w->k) : cell;
     a->apart = rows_apart(rows);
-    a->q_group = t.elem == LQ_E4M3 ? cell : cell * (size_t)a->apart;
+    a->q_group = cell;
 }

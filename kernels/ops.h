@@ -48,7 +48,7 @@ typedef struct lq_act {
     void *q;
     float *scale;
     int32_t *sum, *zero;     // zero [row]: asym
-    size_t q_row, q_group;   // elements from row to row and from cell to cell: the device's choice
+    size_t q_row, q_group;   // elements from row to row, and columns of a cell: the device's choice
     int apart;               // rows from cell to cell
     const float *smooth;     // [k] or NULL
     const int32_t *perm;     // [k] or NULL

@@ -486,7 +486,7 @@ static bool slots_here(const moe_job *j, int e, int *s0, int *s1) {
 // Bytes of a row of an activation: x, q, and a scale and a sum for each of `cells`.
 typedef struct row_bytes { size_t x, q, cells; } row_bytes;
 static row_bytes bytes_of(const lq_act *x, bool with_x) {
-    const size_t k = (size_t)x->x.cols, cell = x->type.elem == LQ_I8 ? x->q_row : x->q_group; // BF16: none
+    const size_t k = (size_t)x->x.cols, cell = x->q_group; // BF16: none
     row_bytes b = {.x = with_x ? ((k + 15) & ~(size_t)15) * sizeof(float) : 0};
     if (x->type.elem == LQ_F32) return b;
     if (x->type.elem == LQ_BF16) return (row_bytes){.x = b.x, .q = x->q_row * sizeof(uint16_t)};
@@ -506,9 +506,9 @@ static size_t all_bytes(row_bytes b) { return b.x + b.q + b.cells * 8 + 4; }
 
 static void gathered_bind(moe_job *j, row_bytes b, char *at) {
     const lq_act *from = j->a->x;
-    const size_t n = (size_t)(j->s1 - j->s0), cell = from->type.elem == LQ_I8 ? from->q_row : from->q_group;
+    const size_t n = (size_t)(j->s1 - j->s0);
     j->x = (lq_act){.type = from->type, .halves = from->halves, .q_row = from->q_row,
-                    .q_group = from->type.elem == LQ_I8 ? n * cell : cell, .apart = (int)n,
+                    .q_group = from->q_group, .apart = (int)n,
                     .x = {.p = b.x ? at : NULL, .type = LQ_F32, .rows = (int)n, .cols = from->x.cols,
                           .stride = b.x / sizeof(float)}};
     j->x.q = at += n * b.x;
@@ -525,7 +525,7 @@ static void gather_row(const lq_act *from, int row, const lq_act *to, int i) {
         memcpy((uint16_t *)to->q + (size_t)i * to->q_row, (const uint16_t *)from->q + (size_t)row * from->q_row,
                from->q_row * sizeof(uint16_t));
     if (from->type.elem == LQ_BF16) return;
-    const size_t cell = i8 ? from->q_row : from->q_group, cells = ((size_t)from->x.cols + cell - 1) / cell;
+    const size_t cell = from->q_group, cells = ((size_t)from->x.cols + cell - 1) / cell;
     if (held(from) == LQ_E4M3)
         memcpy((float *)to->q + (size_t)i * to->q_row, (const float *)from->q + (size_t)row * from->q_row,
                (size_t)from->x.cols * sizeof(float));

@@ -49,7 +49,7 @@ LQ_FN void act_span(const lq_act *a, line x, bool turned, int row, int j0, int e
         top = size > top ? size : top;
     }
     const lq_q8_by by = lq_q8_scale(a, top);
-    const int cell = a->type.elem == LQ_I8 ? (int)a->q_row : (int)a->q_group;
+    const int cell = (int)a->q_group;
     for (int j = j0; j < end; j += cell) {
         const size_t u = (size_t)(j / cell) * (size_t)a->apart + (size_t)row;
         const int n = end - j < cell ? end - j : cell;
