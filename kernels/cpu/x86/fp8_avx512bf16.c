@@ -11,12 +11,15 @@
 // multiplied by the weight's scale (of E4M3: by wscale * ascale). A cut of several cells: the lanes of each join those
 // of the cells before by fma with its factor, and are added at the end. Cuts are added in order.
 #include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/fan.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 #include <math.h>
+#include <string.h>
 
-enum { STEP = 64 /* codes */, TILE = 4 /* rows */, CUT = 2048, CELLS = CUT / 128, TALL = 6, TALL_CELLS = 4, BAND = 96,
-       X_BYTES = 512 * 1024 /* of activations, in the second cache */ };
+enum { STEP = 64 /* codes */, TILE = 4 /* rows */, CUT = 2048, CELLS = CUT / 128, TALL = 6, TALL_CELLS = 4,
+       GROUP = 8 /* tiles that meet a cut of few rows in turn */,
+       BAND = 96, X_BYTES = 512 * 1024 /* of activations, in the second cache */ };
 
 // The numbers of codes 0 .. 127: those below 2^-6 (2^-14) are one by one, then the exponent has another bias.
 #define E4M3(C) ((C) == 127 ? 0x7fc0 : (C) > 7 ? ((C) << 4) + (120 << 7) : (C) > 3 ? 0x3c00 + ((C) & 3) * 32 \
@@ -92,10 +95,18 @@ INLINE bool less_of(const lq_weight *w, int64_t row, int64_t k, int64_t n, uint1
 
 // --- rows as bf16 ---
 
-// padded: zeros up to a multiple of 64 too.
-INLINE void row_halves(const uint8_t *q, int n, const book *b, const uint16_t *less, uint16_t *dst, const bool padded) {
+// What is asked for, so many codes behind those at hand: the rows whose turn is next, the next cut, the one behind it.
+typedef struct ahead { ptrdiff_t rows, next, later; } ahead;
+
+// padded: zeros up to a multiple of 64 too. asks: for what; or NULL.
+INLINE void row_halves(const uint8_t *q, int n, const book *b, const uint16_t *less, uint16_t *dst, const bool padded,
+                       const ahead *asks) {
     int i = 0;
     for (; i + STEP <= n; i += STEP) {
+        if (asks) {
+            _mm_prefetch((const char *)q + i + asks->rows, _MM_HINT_T0);
+            _mm_prefetch((const char *)q + i + asks->next, _MM_HINT_T0);
+        }
         const halves h = halves_of(_mm512_loadu_si512(q + i), b, less ? less + i / 32 : NULL);
         _mm512_storeu_si512(dst + i, h.first);
         _mm512_storeu_si512(dst + i + 32, h.second);
@@ -117,7 +128,7 @@ void lq_rows_bf16_bf16_fp8any_avx512bf16(const lq_weight *w, int64_t t, int64_t 
         const uint8_t *q = (const uint8_t *)w->q + (size_t)(r * w->k + k0);
         for (int i = 0; i < n; i += 64) _mm_prefetch((const char *)q + i + LQ_ANY_ROWS * (size_t)w->k, _MM_HINT_T0);
         const bool nan = shifts && less_of(w, r, k0, n, less);
-        row_halves(q, n, &b, shifts ? less : NULL, dst, false);
+        row_halves(q, n, &b, shifts ? less : NULL, dst, false, NULL);
         for (int i = 0; nan && i < n; i++) dst[i] = 0x7fc0;
     }
 }
@@ -129,7 +140,8 @@ typedef struct area { // of one call
     const uint16_t *x;
     const float *ascale;    // [cell][all], of E4M3; else NULL
     size_t x_row, all;
-    int64_t n, k, cell;
+    int64_t n, k, cell, group; // group: columns of a scale, `each` cells
+    int64_t groups, each;
     float *y;
     size_t ldy;
     bool shifts;
@@ -141,19 +153,125 @@ typedef struct cut {
     int64_t n, k, end, cell; // cell: its first
     int cells;
     const uint8_t *q[TILE]; // rows behind the last weight repeat it and are not stored
-    float scale[CELLS][TILE];
+    ptrdiff_t next, later;  // codes from here to the cut whose turn is next, and to the one behind that
+    int64_t band, band_k;   // rows and first column that all of `scale` holds for; -1: none
+    _Alignas(64) float scale[TILE][CELLS];
     uint16_t *wide;         // [TILE][CUT], or NULL
     uint16_t less[TILE][CUT / 32]; // of scales that are shifts
 } cut;
 
+INLINE ahead ahead_of(const area *a, const cut *c, int r, const int rows) { // from row r, of `rows` at once
+    const int64_t row = a->k;
+    return (ahead){r + rows < TILE ? row * rows : c->next - row * (TILE - rows), c->next, c->later};
+}
+
+// A cut's sums of row m; of `cells` their factors are in them.
+INLINE void sums_store(const area *a, const cut *c, int m, __m128 sum, const bool cells) {
+    if (!cells) {
+        const __m128 w = _mm_setr_ps(c->scale[0][0], c->scale[1][0], c->scale[2][0], c->scale[3][0]);
+        const float x = a->ascale ? a->ascale[(size_t)c->cell * a->all + (size_t)m] : 1;
+        sum = _mm_mul_ps(sum, _mm_mul_ps(w, _mm_set1_ps(x)));
+    }
+    store4(a->y + (size_t)m * a->ldy + (size_t)c->n, a->n - c->n, sum, c->k > 0);
+}
+
+// What the cells of a cut of R rows of a tile, from r on, and of M rows of activations are to be multiplied by.
+INLINE void factors_of(const area *a, const cut *c, int r, int m, float *by, const int R, const int M) {
+    _Alignas(64) float x[CELLS];
+    for (int i = 0; i < M; i++, by += R * CELLS) {
+        if (a->ascale) {
+            const float *p = a->ascale + (size_t)c->cell * a->all + (size_t)(m + i);
+            for (int g = 0; g < CELLS; g++) x[g] = g < c->cells ? p[(size_t)g * a->all] : 0;
+        }
+        const __m512 x_by = a->ascale ? vf_load(x) : vf_set(1);
+        EACH (int j = 0; j < R; j++) vf_store(by + j * CELLS, vf_mul(vf_load(c->scale[r + j]), x_by));
+    }
+}
+
+// --- few rows of activations, of which a cut stays in L1: two weight rows at once, from end to end of it ---
+
+// 32 columns of rows u and v against those of M rows.
+INLINE void few_dots(__m512 s[2][FAN], __m512i u, __m512i v, fan *x, const int M) {
+    EACH (int i = 0; i < M; i++) {
+        const __m512bh xi = (__m512bh)fan_load(x, i);
+        s[0][i] = _mm512_dpbf16_ps(s[0][i], (__m512bh)u, xi);
+        s[1][i] = _mm512_dpbf16_ps(s[1][i], (__m512bh)v, xi);
+    }
+    fan_step(x, M);
+}
+
+// n columns, up to 64.
+INLINE void few_step(__m512 s[2][FAN], const uint8_t *const q[2], const uint16_t *const less[2], int64_t k, int n,
+                     fan *x, const book *b, const ahead *next, const int M, const bool asks, const bool shifts) {
+    halves h[2];
+    EACH (int r = 0; r < 2; r++) {
+        const uint8_t *p = q[r] + k;
+        if (asks) {
+            _mm_prefetch((const char *)p + next->rows, _MM_HINT_NTA);
+            if (M < FAN / 2) _mm_prefetch((const char *)p + next->next, _MM_HINT_NTA);
+            _mm_prefetch((const char *)p + next->later, _MM_HINT_NTA);
+        }
+        const uint16_t *l = shifts ? less[r] + k / 32 : NULL;
+        h[r] = n == STEP ? halves_of(_mm512_loadu_si512(p), b, l) : halves_some(p, n, b, l);
+    }
+    few_dots(s, h[0].first, h[1].first, x, M);
+    if (n > 32) few_dots(s, h[0].second, h[1].second, x, M);
+}
+
+// Rows r and r + 1 of a tile's cut against M rows from m on.
+INLINE void few_rows(const area *a, const cut *c, int r, int m, __m512 to[FAN][TILE], const int M, const bool asks,
+                     const bool cells, const bool shifts) {
+    const uint8_t *const q[2] = {c->q[r], c->q[r + 1]};
+    const uint16_t *const less[2] = {c->less[r], c->less[r + 1]};
+    fan x = fan_of(a->x + (size_t)m * a->x_row + c->k, a->x_row * sizeof *a->x);
+    const ahead next = ahead_of(a, c, r, 2);
+    const book b = a->b;
+    const int64_t len = c->end - c->k;
+    __m512 s[2][FAN], f[2][FAN];
+    _Alignas(64) float by[FAN][2][CELLS];
+    if (cells) factors_of(a, c, r, m, by[0][0], 2, M);
+    EACH (int i = 0; i < M; i++) s[0][i] = s[1][i] = f[0][i] = f[1][i] = vf_zero();
+    int64_t k = 0;
+    for (int g = 0; g < (cells ? c->cells : 1); g++) {
+        const int64_t end = cells && len - k > a->cell ? k + a->cell : len;
+        if (cells) EACH (int i = 0; i < M; i++) s[0][i] = s[1][i] = vf_zero();
+        if (cells && end - k == 2 * STEP) { // the usual cell
+            few_step(s, q, less, k, STEP, &x, &b, &next, M, asks, shifts);
+            few_step(s, q, less, k + STEP, STEP, &x, &b, &next, M, asks, shifts);
+        } else {
+            for (; k + STEP <= end; k += STEP) few_step(s, q, less, k, STEP, &x, &b, &next, M, asks, shifts);
+            if (k < end) few_step(s, q, less, k, (int)(end - k), &x, &b, &next, M, asks, shifts);
+        }
+        k = end;
+        EACH (int i = 0; i < M; i++) EACH (int j = 0; j < 2; j++)
+            f[j][i] = cells ? vf_fma(s[j][i], vf_set(by[i][j][g]), f[j][i]) : s[j][i];
+    }
+    EACH (int i = 0; i < M; i++) to[i][r] = f[0][i], to[i][r + 1] = f[1][i];
+}
+
+// A tile's cut against M rows. There are registers for the sums of cells of four of them.
+INLINE void few(const area *a, const cut *c, int m, const int M, const bool cells, const bool shifts) {
+    const int most = cells && M > TALL_CELLS ? (M + 1) / 2 : M;
+    __m512 part[FAN][TILE];
+    for (int r = 0; r < TILE; r += 2) {
+        few_rows(a, c, r, m, part, most, true, cells, shifts);
+        if (most < M) few_rows(a, c, r, m + most, part + most, M - most, false, cells, shifts);
+    }
+    EACH (int i = 0; i < M; i++)
+        sums_store(a, c, m + i, fold4(part[i][0], part[i][1], part[i][2], part[i][3]), cells);
+}
+
+// --- blocks of rows ---
+
 // Lines of the next tile, asked for while this one is computed with, one row behind the other, as memory likes it.
 // What was asked for so early may have been forgotten: codes are asked for again shortly before their turn.
 enum { SOON = 1024 };
-typedef struct lines { const char *p; int64_t left; } lines;
+typedef struct lines { const char *p; int64_t left; int each; } lines; // each: how many a step
 INLINE void lines_ask(lines *l) {
-    if (l->left-- <= 0) return;
-    EACH (int i = 0; i < TILE; i++) _mm_prefetch(l->p + i * 64, _MM_HINT_T1);
-    l->p += TILE * 64;
+    if (l->left <= 0) return;
+    for (int i = 0; i < l->each; i++) _mm_prefetch(l->p + i * 64, _MM_HINT_T1);
+    l->p += l->each * 64;
+    l->left -= l->each;
 }
 
 // 32 columns of a tile against those of M rows, from k on.
@@ -199,12 +317,8 @@ INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, 
     EACH (int i = 0; i < M; i++) x[i] = a->x + (size_t)(m + i) * a->x_row + c->k;
     zero(s, M);
     if (cells) EACH (int i = 0; i < M; i++) EACH (int r = 0; r < TILE; r++) vf_store(f[i][r], vf_zero());
-    _Alignas(16) float by[CELLS][TALL][TILE]; // early: what was just written is long in coming back
-    for (int g = 0; g < c->cells; g++)
-        EACH (int i = 0; i < M; i++) {
-            const float x_by = a->ascale ? a->ascale[(size_t)(c->cell + g) * a->all + (size_t)(m + i)] : 1;
-            _mm_store_ps(by[g][i], _mm_mul_ps(_mm_loadu_ps(c->scale[g]), _mm_set1_ps(x_by)));
-        }
+    _Alignas(64) float by[TALL][TILE][CELLS]; // early: what was just written is long in coming back
+    if (cells) factors_of(a, c, 0, m, by[0][0], TILE, M);
     int64_t k = 0;
     for (int g = 0; g < (cells ? c->cells : 1); g++) {
         const int64_t end = cells && len - k > a->cell ? k + a->cell : len;
@@ -217,7 +331,7 @@ INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, 
         k = end;
         if (!cells) break;
         EACH (int r = 0; r < TILE; r++)
-            EACH (int i = 0; i < M; i++) vf_store(f[i][r], vf_fma(s[r][i], vf_set(by[g][i][r]), vf_load(f[i][r])));
+            EACH (int i = 0; i < M; i++) vf_store(f[i][r], vf_fma(s[r][i], vf_set(by[i][r][g]), vf_load(f[i][r])));
         __asm__ volatile("" ::: "memory"); // or a compiler takes them into registers and puts `s` into memory
         zero(s, M);
     }
@@ -225,10 +339,7 @@ INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, 
     EACH (int i = 0; i < M; i++)
         if (cells) sum[i] = fold4(vf_load(f[i][0]), vf_load(f[i][1]), vf_load(f[i][2]), vf_load(f[i][3]));
         else sum[i] = fold4(s[0][i], s[1][i], s[2][i], s[3][i]);
-    for (int i = 0; i < M; i++) {
-        if (!cells) sum[i] = _mm_mul_ps(sum[i], _mm_load_ps(by[0][i]));
-        store4(a->y + (size_t)(m + i) * a->ldy + (size_t)c->n, a->n - c->n, sum[i], c->k > 0);
-    }
+    for (int i = 0; i < M; i++) sums_store(a, c, m + i, sum[i], cells);
 }
 
 typedef void block_fn(const area *a, const cut *c, int m, lines *next);
@@ -243,50 +354,104 @@ typedef block_fn *const blocks[TALL];
 TO_6(one_, false, false, false) TO_6(one_shifts_, false, false, true) TO_6(one_wide_, false, true, false)
 TO_4(cells_, true, false, false) TO_4(cells_shifts_, true, false, true) TO_4(cells_wide_, true, true, false)
 #define FOUR(NAME) NAME##1, NAME##2, NAME##3, NAME##4
-#define SIX(NAME) {FOUR(NAME), NAME##5, NAME##6}
+#define SIX_OF(NAME) FOUR(NAME), NAME##5, NAME##6
+#define SIX(NAME) {SIX_OF(NAME)}
 static blocks one[3] = {SIX(one_), SIX(one_shifts_), SIX(one_wide_)}; // wide: shifts have been taken in
 static blocks cells[3] = {{FOUR(cells_)}, {FOUR(cells_shifts_)}, {FOUR(cells_wide_)}};
+
+typedef void few_fn(const area *a, const cut *c, int m);
+#define FEW_FN(NAME, M, ...) \
+    static void NAME##M(const area *a, const cut *c, int m) { few(a, c, m, M, __VA_ARGS__); }
+#define FEW_TO_4(NAME, ...) FEW_FN(NAME, 1, __VA_ARGS__) FEW_FN(NAME, 2, __VA_ARGS__) FEW_FN(NAME, 3, __VA_ARGS__) \
+    FEW_FN(NAME, 4, __VA_ARGS__)
+#define FEW_TO_8(NAME, ...) FEW_TO_4(NAME, __VA_ARGS__) FEW_FN(NAME, 5, __VA_ARGS__) FEW_FN(NAME, 6, __VA_ARGS__) \
+    FEW_FN(NAME, 7, __VA_ARGS__) FEW_FN(NAME, 8, __VA_ARGS__)
+FEW_TO_8(few_, false, false) FEW_TO_8(few_shifts_, false, true)
+FEW_TO_8(few_cells_, true, false) FEW_TO_8(few_cells_shifts_, true, true)
+#define ALL_8(NAME) {SIX_OF(NAME), NAME##7, NAME##8}
+static few_fn *const fews[2][2][FAN] = {{ALL_8(few_), ALL_8(few_shifts_)},
+                                        {ALL_8(few_cells_), ALL_8(few_cells_shifts_)}};
 
 // Scales of rows n.. of the cells of a cut.
 static void scales_of(const area *a, cut *c) {
     const lq_weight *w = a->w;
     const lq_wtype *t = &w->type;
-    const int64_t group = t->kind == LQ_W_FLOAT && t->group ? t->group : w->k, groups = lq_weight_groups(t, w->k);
-    const int64_t first = c->k / group, count = (c->end - 1) / group - first + 1;
-    const int64_t each = (group + a->cell - 1) / a->cell; // cells of a scale
-    const int64_t skip = c->cell - first * each; // of these, of the first scale
+    const bool whole = a->group >= a->k;
+    const int64_t first = whole ? 0 : c->k / a->group, count = whole ? 1 : (c->end - 1) / a->group - first + 1;
+    const int64_t skip = c->cell - first * a->each; // of these, of the first scale
+    if (!a->shifts && t->rows > 1) {
+        const int64_t band = c->n / t->rows;
+        const bool all = (c->n + TILE - 1) / t->rows == band;
+        if (all && band == c->band && c->k == c->band_k) return;
+        c->band = all ? band : -1, c->band_k = c->k;
+    }
+    int64_t before = -1;
     for (int r = 0; r < TILE; r++) {
         const int64_t row = c->n + r < a->n ? c->n + r : a->n - 1, band = t->rows > 1 ? row / t->rows : row;
         if (a->shifts) { // they are in the numbers
             const bool nan = less_of(w, row, c->k, c->end - c->k, c->less[r]);
-            for (int g = 0; g < c->cells; g++) c->scale[g][r] = nan ? NAN : 1;
+            for (int g = 0; g < c->cells; g++) c->scale[r][g] = nan ? NAN : 1;
             continue;
         }
+        if (band == before) {
+            memcpy(c->scale[r], c->scale[r - 1], sizeof c->scale[r]);
+            continue;
+        }
+        before = band;
         float s[CELLS] = {1};
-        const size_t at = (size_t)(band * groups + first) * lq_dtype_size(t->scale);
+        const size_t at = (size_t)(band * a->groups + first) * lq_dtype_size(t->scale);
         if (t->kind == LQ_W_FLOAT) lq_dtypes[t->scale].to_f32((const char *)w->scale + at, s, (size_t)count);
         const float by = t->kind == LQ_W_FLOAT && t->scale == LQ_E4M3 ? *w->scale2 : 1;
         int64_t at_cell = skip;
         for (int g = 0, i = 0; g < c->cells; g++) {
-            c->scale[g][r] = s[i] * by;
-            if (++at_cell == each) at_cell = 0, i++;
+            c->scale[r][g] = s[i] * by;
+            if (++at_cell == a->each) at_cell = 0, i++;
         }
     }
 }
 
-// Columns from k on of tile t; wide: room for what they are.
-static void cut_begin(const area *a, int64_t t, int64_t k, uint16_t *wide, cut *c) {
-    const int64_t cell_end = (k / a->cell + 1) * a->cell, end = a->cell <= CUT ? k + CUT / a->cell * a->cell
-        : cell_end < k + CUT ? cell_end : k + CUT;
-    c->n = t * TILE, c->k = k, c->end = end < a->k ? end : a->k, c->cell = k / a->cell;
-    c->cells = a->cell <= CUT ? (int)((c->end - k + a->cell - 1) / a->cell) : 1;
-    c->wide = wide;
+// Where a cut is: its tile, one of the group from..to, and its first column.
+typedef struct spot { int64_t t, k, from, to; } spot;
+
+// What stands behind t1 is asked for too: who goes on there is glad of it.
+INLINE spot group_at(int64_t from, int64_t group, int64_t t1) {
+    return (spot){from, 0, from, from < t1 && t1 < from + group ? t1 : from + group};
+}
+
+INLINE int64_t cut_end(const area *a, int64_t k) {
+    int64_t end = k + (a->cell <= CUT ? CUT / a->cell * a->cell : CUT);
+    if (a->cell > CUT && a->cell < a->k && end > (k / a->cell + 1) * a->cell) end = (k / a->cell + 1) * a->cell;
+    return end < a->k ? end : a->k;
+}
+
+// The cut behind: the same of the group's next tile, the next of its first one, or that of the next group.
+INLINE spot spot_behind(const area *a, spot s, int64_t group, int64_t t1) {
+    if (s.t + 1 < s.to) return (spot){s.t + 1, s.k, s.from, s.to};
+    const int64_t end = cut_end(a, s.k);
+    return end < a->k ? (spot){s.from, end, s.from, s.to} : group_at(s.to, group, t1);
+}
+
+static void cut_begin(const area *a, spot at, spot next, spot later, cut *c) {
+    const int64_t tile = a->k * TILE;
+    c->n = at.t * TILE, c->k = at.k, c->end = cut_end(a, at.k), c->cell = a->cell < a->k ? at.k / a->cell : 0;
+    c->cells = a->cell <= CUT ? (int)((c->end - at.k + a->cell - 1) / a->cell) : 1;
+    c->next = (next.t - at.t) * tile + next.k - at.k;
+    c->later = (later.t - at.t) * tile + later.k - at.k;
+    c->wide = NULL;
     scales_of(a, c);
     for (int r = 0; r < TILE; r++) {
         const int64_t row = c->n + r < a->n ? c->n + r : a->n - 1;
-        c->q[r] = (const uint8_t *)a->w->q + (size_t)row * (size_t)a->k + (size_t)k;
-        if (wide) row_halves(c->q[r], (int)(c->end - k), &a->b, a->shifts ? c->less[r] : NULL, wide + r * CUT, true);
+        c->q[r] = (const uint8_t *)a->w->q + (size_t)row * (size_t)a->k + (size_t)at.k;
     }
+}
+
+// The numbers of its codes to `wide`.
+static void cut_widen(const area *a, cut *c, uint16_t *wide) {
+    for (int r = 0; r < TILE; r++) {
+        const ahead next = ahead_of(a, c, r, 1);
+        row_halves(c->q[r], (int)(c->end - c->k), &a->b, a->shifts ? c->less[r] : NULL, wide + r * CUT, true, &next);
+    }
+    c->wide = wide;
 }
 
 // Rows of a block. Of cells, blocks of one row less are faster, but two of them where one would do are not.
@@ -303,44 +468,50 @@ static void parts_run(const area *a, const cut *c, int m, int m1, lines *next) {
     }
 }
 
-// A tile from end to end, and the next one asked for.
-static void by_tile(const area *a, int64_t t0, int64_t t1, int m0, int m1, uint16_t *wide) {
-    cut c = {.end = 0};
-    for (int64_t t = t0; t < t1; t++) {
-        lines next = {(const char *)a->w->q + (size_t)((t + 1) * TILE) * (size_t)a->k, a->k / STEP};
-        if ((t + 2) * TILE > a->n) next.left = 0;
-        for (int64_t k = 0; k < a->k; k = c.end) {
-            cut_begin(a, t, k, wide, &c);
-            parts_run(a, &c, m0, m1, &next);
+// Tiles in groups, of which a cut of all comes before the next one. A group of one asks for the next tile meanwhile.
+// wide: codes become bf16 once, there, in the first cache, for all rows.
+static void walk(const area *a, int64_t t0, int64_t t1, int64_t group, int m0, int m1, uint16_t *wide, bool few) {
+    cut c = {.band = -1};
+    lines tile = {.left = 0};
+    const int parts = (m1 - m0 + TALL - 1) / TALL;
+    spot at = group_at(t0, group, t1), next = spot_behind(a, at, group, t1), later;
+    for (; at.t < t1; at = next, next = later) {
+        later = spot_behind(a, next, group, t1);
+        cut_begin(a, at, next, later, &c);
+        if (few) {
+            fews[c.cells > 1][a->shifts][m1 - m0 - 1](a, &c, m0);
+            continue;
         }
+        if (group == 1 && at.k == 0)
+            tile = (lines){(const char *)c.q[0] + a->k * TILE, (at.t + 2) * TILE > a->n ? 0 : a->k / STEP * TILE,
+                           wide ? (TILE + parts - 1) / parts : TILE};
+        if (wide) cut_widen(a, &c, wide);
+        parts_run(a, &c, m0, m1, group == 1 ? &tile : NULL);
     }
-}
-
-// A band of rows, whose cut stays in the second cache, meets the cuts of all tiles, each as bf16 in the first.
-static void by_cut(const area *a, int64_t t0, int64_t t1, int m0, int m1, uint16_t *wide) {
-    cut c = {.end = 0};
-    for (int64_t k = 0; k < a->k; k = c.end)
-        for (int64_t t = t0; t < t1; t++) {
-            cut_begin(a, t, k, wide, &c);
-            parts_run(a, &c, m0, m1, NULL);
-        }
 }
 
 lq_ukr_run lq_matmul_f32_bf16_fp8any_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_fp8any_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0,
                                           int m1, float *y, size_t ldy) {
     const bool e4m3_act = act->type.elem == LQ_E4M3;
-    const area a = {.w = w, .x = act->q, .ascale = e4m3_act ? act->scale : NULL, .x_row = act->q_row,
-                    .all = (size_t)act->apart, .n = w->n, .k = w->k, .cell = lq_fp8_cell(w, act),
-                    .y = y, .ldy = ldy, .shifts = lq_fp8_shifts(&w->type), .b = book_of(&w->type)};
-    _Alignas(64) uint16_t wide[TILE * CUT]; // codes become bf16 once, if more than a block of rows meets them
+    area a = {.w = w, .x = act->q, .ascale = e4m3_act ? act->scale : NULL, .x_row = act->q_row,
+              .all = (size_t)act->apart, .n = w->n, .k = w->k, .cell = lq_fp8_cell(w, act),
+              .group = w->type.kind == LQ_W_FLOAT && w->type.group ? w->type.group : w->k,
+              .groups = lq_weight_groups(&w->type, w->k), .y = y, .ldy = ldy, .shifts = lq_fp8_shifts(&w->type),
+              .b = book_of(&w->type)};
+    a.each = (a.group + a.cell - 1) / a.cell;
+    _Alignas(64) uint16_t wide[TILE * CUT];
     const int rows = m1 - m0, most = tall_of(a.cell <= CUT / 2 && a.cell < a.k, rows);
-    if (rows <= BAND && (size_t)rows * a.x_row * sizeof *a.x <= X_BYTES) {
-        by_tile(&a, t0, t1, m0, m1, rows > most ? wide : NULL);
+    if (rows <= FAN && is_zen5()) {
+        walk(&a, t0, t1, GROUP, m0, m1, NULL, true);
         return;
     }
-    for (int m = m0, n, bands = (rows + BAND - 1) / BAND; bands; bands--, m += n) {
+    if (rows <= BAND && (size_t)rows * a.x_row * sizeof *a.x <= X_BYTES) {
+        walk(&a, t0, t1, 1, m0, m1, rows > most ? wide : NULL, false);
+        return;
+    }
+    for (int m = m0, n, bands = (rows + BAND - 1) / BAND; bands; bands--, m += n) { // a band's cut stays in L2
         n = (m1 - m + bands - 1) / bands;
-        by_cut(&a, t0, t1, m, m + n, wide);
+        walk(&a, t0, t1, t1 - t0, m, m + n, wide, false);
     }
 }
