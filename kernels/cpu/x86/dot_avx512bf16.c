@@ -5,12 +5,15 @@
 // are exact in f32, each sum is rounded once; numbers and sums below 2^-126 are 0 to the instruction. A tile is 4 rows
 // of weights.
 #include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/fan.h"
 #include "kernels/cpu/x86/lines.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
-enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, FEW = 6, SHORT = 4 * CUT /* half of L1 */,
-       SOON = 512 /* columns */, MANY = 8, PASS = 16 /* tiles of which a cut stays in L2 */ };
+enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, FEW = 5, SHORT = 4 * CUT /* half of L1 */,
+       SOON = 512 /* columns */, MANY = 8, PASS = 16 /* tiles of which a cut stays in L2 */,
+       PIECE = 128 /* columns */, GROUP = 16 /* tiles */,
+       NEAR = 1024 /* bytes */, FAR = 3072, FARTHER = 6144, FARTHER_FULL = 4096 /* where L1 is full of rows */ };
 
 typedef struct area { // of one call
     const uint16_t *w, *x;
@@ -101,8 +104,80 @@ static void few2(const area *a, int64_t n, int m) { few(a, n, m, 2); }
 static void few3(const area *a, int64_t n, int m) { few(a, n, m, 3); }
 static void few4(const area *a, int64_t n, int m) { few(a, n, m, 4); }
 static void few5(const area *a, int64_t n, int m) { few(a, n, m, 5); }
-static void few6(const area *a, int64_t n, int m) { few(a, n, m, 6); }
-static few_fn *const fews[FEW - 1] = {few2, few3, few4, few5, few6}; // by the number of rows
+static few_fn *const fews[FEW - 1] = {few2, few3, few4, few5}; // by the number of rows
+
+// What is asked for with the line `at` bytes into a cut of `len` bytes: one so many bytes `behind` it; behind the cut's
+// end one of the rows whose turn is next, `next` bytes from these, or of those that follow, `then` bytes from these.
+INLINE ptrdiff_t ask_of(ptrdiff_t at, ptrdiff_t len, ptrdiff_t next, ptrdiff_t then, const ptrdiff_t behind) {
+    return at + behind < len ? behind : at + behind < 2 * len ? next + behind - len : then + behind - 2 * len;
+}
+
+INLINE void asks(const uint16_t *w, ptrdiff_t near, ptrdiff_t far, ptrdiff_t farther) {
+    const char *p = (const char *)w;
+    _mm_prefetch(p + near, _MM_HINT_NTA);
+    _mm_prefetch(p + far, _MM_HINT_NTA);
+    _mm_prefetch(p + farther, _MM_HINT_NTA);
+}
+
+// A cut of the weight rows at u and v against M rows of activations: sums m are to[m * TILE] and the one behind it.
+INLINE void two_dots(const uint16_t *u, const uint16_t *v, fan x, int len, ptrdiff_t next, ptrdiff_t then, __m512 *to,
+                     const int M) {
+    __m512 s[2][FAN];
+    int j = 0;
+    EACH (int m = 0; m < M; m++) s[0][m] = s[1][m] = vf_zero();
+    while (j + PAIRS <= len) {
+        const int end = j + PIECE < len ? j + PIECE : len;
+        const ptrdiff_t near = ask_of(j * 2, len * 2, next, then, NEAR), far = ask_of(j * 2, len * 2, next, then, FAR);
+        const ptrdiff_t farther = ask_of(j * 2, len * 2, next, then, M < FAN ? FARTHER : FARTHER_FULL);
+        for (; j + PAIRS <= end; j += PAIRS) {
+            const __m512bh first = load(u + j), second = load(v + j);
+            asks(u + j, near, far, farther);
+            asks(v + j, near, far, farther);
+            EACH (int m = 0; m < M; m++) {
+                const __m512bh xm = (__m512bh)fan_load(&x, m);
+                s[0][m] = _mm512_dpbf16_ps(s[0][m], first, xm);
+                s[1][m] = _mm512_dpbf16_ps(s[1][m], second, xm);
+            }
+            fan_step(&x, M);
+        }
+    }
+    if (j < len)
+        EACH (int m = 0; m < M; m++) {
+            const __m512bh xm = (__m512bh)fan_load(&x, m);
+            s[0][m] = _mm512_dpbf16_ps(s[0][m], load_some(u + j, len - j), xm);
+            s[1][m] = _mm512_dpbf16_ps(s[1][m], load_some(v + j, len - j), xm);
+        }
+    EACH (int m = 0; m < M; m++) to[m * TILE] = s[0][m], to[m * TILE + 1] = s[1][m];
+}
+
+// FEW + 1 to FAN rows, of which a cut stays in L1 while the rows of a group of tiles pass by, two at once, from end to
+// end of the cut: a line of activations is loaded once for both.
+INLINE void several(const area *a, int64_t t0, int64_t t1, int m, const int M) {
+    const ptrdiff_t row = (ptrdiff_t)a->k * 2, tile = row * TILE;
+    for (int64_t from = t0, to; from < t1; from = to) {
+        to = t1 - from < GROUP ? t1 : from + GROUP;
+        for (int64_t k = 0; k < a->k; k += CUT) {
+            const int len = (int)(a->k - k < CUT ? a->k - k : CUT);
+            const fan x = fan_of(a->x + (size_t)m * a->x_row + k, a->x_row * sizeof *a->x);
+            for (int64_t t = from; t < to; t++) {
+                const ptrdiff_t behind = k + len < a->k ? len * 2 - (to - 1 - from) * tile : tile - k * 2;
+                const ptrdiff_t next = t + 1 < to ? tile : behind;
+                __m512 part[FAN][TILE];
+                for (int r = 0; r < TILE; r += 2) {
+                    const uint16_t *w = weight(a, t * TILE + r) + k, *v = weight(a, t * TILE + r + 1) + k;
+                    two_dots(w, v, x, len, r == 0 ? 2 * row : next - 2 * row, next, &part[0][r], M);
+                }
+                EACH (int i = 0; i < M; i++)
+                    sums_store(a, t * TILE, m + i, fold4(part[i][0], part[i][1], part[i][2], part[i][3]), k > 0);
+            }
+        }
+    }
+}
+
+typedef void several_fn(const area *a, int64_t t0, int64_t t1, int m);
+#define SEVERAL(M) static void several##M(const area *a, int64_t t0, int64_t t1, int m) { several(a, t0, t1, m, M); }
+SEVERAL(6) SEVERAL(7) SEVERAL(8)
+static several_fn *const severals[FAN - FEW] = {several6, several7, several8};
 
 // A longer row of x does not stay in L1 while weights pass by, so that a line of it is read once for the rows of two
 // tiles (or one), which are asked for before their turn.
@@ -209,6 +284,10 @@ void lq_matmul_f32_bf16_bf16any_avx512bf16(const lq_weight *w, const lq_act *act
     }
     if (rows <= FEW && is_zen5()) {
         for (int64_t t = t0; t < t1; t++) fews[rows - 2](&a, t * TILE, m0);
+        return;
+    }
+    if (rows <= FAN && is_zen5()) {
+        severals[rows - FEW - 1](&a, t0, t1, m0);
         return;
     }
     rows_many(&a, t0, t1, m0, m1);
