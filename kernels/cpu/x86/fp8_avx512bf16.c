@@ -266,12 +266,12 @@ INLINE void few(const area *a, const cut *c, int m, const int M, const bool cell
 // Lines of the next tile, asked for while this one is computed with, one row behind the other, as memory likes it.
 // What was asked for so early may have been forgotten: codes are asked for again shortly before their turn.
 enum { SOON = 1024 };
-typedef struct lines { const char *p; int64_t left; int each; } lines; // each: how many a step
-INLINE void lines_ask(lines *l) {
+typedef struct lines { const char *p; int64_t left; int each; } lines; // each: how many a step, of what is wide
+INLINE void lines_ask(lines *l, const int n) {
     if (l->left <= 0) return;
-    for (int i = 0; i < l->each; i++) _mm_prefetch(l->p + i * 64, _MM_HINT_T1);
-    l->p += l->each * 64;
-    l->left -= l->each;
+    for (int i = 0; i < n; i++) _mm_prefetch(l->p + i * 64, _MM_HINT_T1);
+    l->p += n * 64;
+    l->left -= n;
 }
 
 // 32 columns of a tile against those of M rows, from k on.
@@ -323,7 +323,7 @@ INLINE void block(const area *a, const cut *c, int m, lines *next, const int M, 
     for (int g = 0; g < (cells ? c->cells : 1); g++) {
         const int64_t end = cells && len - k > a->cell ? k + a->cell : len;
         for (; k + STEP <= end; k += STEP) {
-            if (next) lines_ask(next);
+            if (next) lines_ask(next, wide ? next->each : TILE);
             if (!wide) EACH (int r = 0; r < TILE; r++) _mm_prefetch((const char *)c->q[r] + k + SOON, _MM_HINT_T1);
             step(a, c, x, s, k, STEP, M, wide, shifts);
         }
@@ -484,7 +484,7 @@ static void walk(const area *a, int64_t t0, int64_t t1, int64_t group, int m0, i
         }
         if (group == 1 && at.k == 0)
             tile = (lines){(const char *)c.q[0] + a->k * TILE, (at.t + 2) * TILE > a->n ? 0 : a->k / STEP * TILE,
-                           wide ? (TILE + parts - 1) / parts : TILE};
+                           (TILE + parts - 1) / parts};
         if (wide) cut_widen(a, &c, wide);
         parts_run(a, &c, m0, m1, group == 1 ? &tile : NULL);
     }
