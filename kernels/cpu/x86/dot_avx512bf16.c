@@ -133,20 +133,10 @@ INLINE void two_dots(const uint16_t *u, const uint16_t *v, fan x, int len, ptrdi
             const __m512bh first = load(u + j), second = load(v + j);
             asks(u + j, near, far, farther);
             asks(v + j, near, far, farther);
-            EACH (int m = 0; m < M; m++) {
-                const __m512bh xm = (__m512bh)fan_load(&x, m);
-                s[0][m] = _mm512_dpbf16_ps(s[0][m], first, xm);
-                s[1][m] = _mm512_dpbf16_ps(s[1][m], second, xm);
-            }
-            fan_step(&x, M);
+            fan_dots(s, (__m512i)first, (__m512i)second, &x, M);
         }
     }
-    if (j < len)
-        EACH (int m = 0; m < M; m++) {
-            const __m512bh xm = (__m512bh)fan_load(&x, m);
-            s[0][m] = _mm512_dpbf16_ps(s[0][m], load_some(u + j, len - j), xm);
-            s[1][m] = _mm512_dpbf16_ps(s[1][m], load_some(v + j, len - j), xm);
-        }
+    if (j < len) fan_dots(s, (__m512i)load_some(u + j, len - j), (__m512i)load_some(v + j, len - j), &x, M);
     EACH (int m = 0; m < M; m++) to[m * TILE] = s[0][m], to[m * TILE + 1] = s[1][m];
 }
 

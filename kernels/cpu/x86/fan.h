@@ -30,7 +30,13 @@ INLINE __m512i fan_load(const fan *x, const int i) { // 64 bytes of row i
     return v;
 }
 
-INLINE void fan_step(fan *x, const int rows) { // to the next 64 bytes
-    EACH (int i = 0; i < (rows + 2) / 3; i++) x->p[i] += 64;
+// 32 columns of two weight rows, as bf16, against those of M rows, which go on to the next 32.
+INLINE void fan_dots(__m512 s[2][FAN], __m512i u, __m512i v, fan *x, const int M) {
+    EACH (int i = 0; i < M; i++) {
+        const __m512bh xi = (__m512bh)fan_load(x, i);
+        s[0][i] = _mm512_dpbf16_ps(s[0][i], (__m512bh)u, xi);
+        s[1][i] = _mm512_dpbf16_ps(s[1][i], (__m512bh)v, xi);
+    }
+    EACH (int i = 0; i < (M + 2) / 3; i++) x->p[i] += 64;
 }
 #endif

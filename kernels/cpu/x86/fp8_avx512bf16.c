@@ -190,16 +190,6 @@ INLINE void factors_of(const area *a, const cut *c, int r, int m, float *by, con
 
 // --- few rows of activations, of which a cut stays in L1: two weight rows at once, from end to end of it ---
 
-// 32 columns of rows u and v against those of M rows.
-INLINE void few_dots(__m512 s[2][FAN], __m512i u, __m512i v, fan *x, const int M) {
-    EACH (int i = 0; i < M; i++) {
-        const __m512bh xi = (__m512bh)fan_load(x, i);
-        s[0][i] = _mm512_dpbf16_ps(s[0][i], (__m512bh)u, xi);
-        s[1][i] = _mm512_dpbf16_ps(s[1][i], (__m512bh)v, xi);
-    }
-    fan_step(x, M);
-}
-
 // n columns, up to 64.
 INLINE void few_step(__m512 s[2][FAN], const uint8_t *const q[2], const uint16_t *const less[2], int64_t k, int n,
                      fan *x, const book *b, const ahead *next, const int M, const bool asks, const bool shifts) {
@@ -214,8 +204,8 @@ INLINE void few_step(__m512 s[2][FAN], const uint8_t *const q[2], const uint16_t
         const uint16_t *l = shifts ? less[r] + k / 32 : NULL;
         h[r] = n == STEP ? halves_of(_mm512_loadu_si512(p), b, l) : halves_some(p, n, b, l);
     }
-    few_dots(s, h[0].first, h[1].first, x, M);
-    if (n > 32) few_dots(s, h[0].second, h[1].second, x, M);
+    fan_dots(s, h[0].first, h[1].first, x, M);
+    if (n > 32) fan_dots(s, h[0].second, h[1].second, x, M);
 }
 
 // Rows r and r + 1 of a tile's cut against M rows from m on.
@@ -230,11 +220,11 @@ INLINE void few_rows(const area *a, const cut *c, int r, int m, __m512 to[FAN][T
     __m512 s[2][FAN], f[2][FAN];
     _Alignas(64) float by[FAN][2][CELLS];
     if (cells) factors_of(a, c, r, m, by[0][0], 2, M);
-    EACH (int i = 0; i < M; i++) s[0][i] = s[1][i] = f[0][i] = f[1][i] = vf_zero();
+    EACH (int i = 0; i < M; i++) f[0][i] = f[1][i] = vf_zero();
     int64_t k = 0;
     for (int g = 0; g < (cells ? c->cells : 1); g++) {
         const int64_t end = cells && len - k > a->cell ? k + a->cell : len;
-        if (cells) EACH (int i = 0; i < M; i++) s[0][i] = s[1][i] = vf_zero();
+        EACH (int i = 0; i < M; i++) s[0][i] = s[1][i] = vf_zero();
         if (cells && end - k == 2 * STEP) { // the usual cell
             few_step(s, q, less, k, STEP, &x, &b, &next, M, asks, shifts);
             few_step(s, q, less, k + STEP, STEP, &x, &b, &next, M, asks, shifts);
@@ -348,11 +338,12 @@ typedef block_fn *const blocks[TALL];
     static void NAME##M(const area *a, const cut *c, int m, lines *next) {          \
         block(a, c, m, next, M, __VA_ARGS__);                                       \
     }
-#define TO_3(NAME, ...) BLOCK(1, NAME, __VA_ARGS__) BLOCK(2, NAME, __VA_ARGS__) BLOCK(3, NAME, __VA_ARGS__)
-#define TO_4(NAME, ...) TO_3(NAME, __VA_ARGS__) BLOCK(4, NAME, __VA_ARGS__)
-#define TO_6(NAME, ...) TO_4(NAME, __VA_ARGS__) BLOCK(5, NAME, __VA_ARGS__) BLOCK(6, NAME, __VA_ARGS__)
-TO_6(one_, false, false, false) TO_6(one_shifts_, false, false, true) TO_6(one_wide_, false, true, false)
-TO_4(cells_, true, false, false) TO_4(cells_shifts_, true, false, true) TO_4(cells_wide_, true, true, false)
+#define TO_4(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
+#define TO_6(X, ...) TO_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#define TO_8(X, ...) TO_6(X, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
+TO_6(BLOCK, one_, false, false, false) TO_6(BLOCK, one_shifts_, false, false, true)
+TO_6(BLOCK, one_wide_, false, true, false) TO_4(BLOCK, cells_, true, false, false)
+TO_4(BLOCK, cells_shifts_, true, false, true) TO_4(BLOCK, cells_wide_, true, true, false)
 #define FOUR(NAME) NAME##1, NAME##2, NAME##3, NAME##4
 #define SIX_OF(NAME) FOUR(NAME), NAME##5, NAME##6
 #define SIX(NAME) {SIX_OF(NAME)}
@@ -360,17 +351,13 @@ static blocks one[3] = {SIX(one_), SIX(one_shifts_), SIX(one_wide_)}; // wide: s
 static blocks cells[3] = {{FOUR(cells_)}, {FOUR(cells_shifts_)}, {FOUR(cells_wide_)}};
 
 typedef void few_fn(const area *a, const cut *c, int m);
-#define FEW_FN(NAME, M, ...) \
+#define FEW(M, NAME, ...) \
     static void NAME##M(const area *a, const cut *c, int m) { few(a, c, m, M, __VA_ARGS__); }
-#define FEW_TO_4(NAME, ...) FEW_FN(NAME, 1, __VA_ARGS__) FEW_FN(NAME, 2, __VA_ARGS__) FEW_FN(NAME, 3, __VA_ARGS__) \
-    FEW_FN(NAME, 4, __VA_ARGS__)
-#define FEW_TO_8(NAME, ...) FEW_TO_4(NAME, __VA_ARGS__) FEW_FN(NAME, 5, __VA_ARGS__) FEW_FN(NAME, 6, __VA_ARGS__) \
-    FEW_FN(NAME, 7, __VA_ARGS__) FEW_FN(NAME, 8, __VA_ARGS__)
-FEW_TO_8(few_, false, false) FEW_TO_8(few_shifts_, false, true)
-FEW_TO_8(few_cells_, true, false) FEW_TO_8(few_cells_shifts_, true, true)
-#define ALL_8(NAME) {SIX_OF(NAME), NAME##7, NAME##8}
-static few_fn *const fews[2][2][FAN] = {{ALL_8(few_), ALL_8(few_shifts_)},
-                                        {ALL_8(few_cells_), ALL_8(few_cells_shifts_)}};
+TO_8(FEW, few_, false, false) TO_8(FEW, few_shifts_, false, true)
+TO_8(FEW, few_cells_, true, false) TO_8(FEW, few_cells_shifts_, true, true)
+#define EIGHT_OF(NAME) {SIX_OF(NAME), NAME##7, NAME##8}
+static few_fn *const fews[2][2][FAN] = {{EIGHT_OF(few_), EIGHT_OF(few_shifts_)},
+                                        {EIGHT_OF(few_cells_), EIGHT_OF(few_cells_shifts_)}};
 
 // Scales of rows n.. of the cells of a cut.
 static void scales_of(const area *a, cut *c) {
