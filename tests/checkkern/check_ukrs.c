@@ -205,7 +205,9 @@ static void check_tiles(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t) {
 
 // --- extreme numbers: a sick row or scale stays where it is, and looks the same as in portable C ---
 
-static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t) {
+// scale2: of E4M3 scales, 0: as they come
+static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t, float scale2) {
+    static const uint8_t small[] = {0x7f, 0xff, 1, 0x83}; // NaN, and numbers whose exponent is the least
     static const float sick[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-39f, 1e-30f, 0, -0.0f};
     const int rows = 40, n = 37, k = 320;
     char what[200];
@@ -217,6 +219,9 @@ static void check_extremes(const lq_dev *ref, const lq_ukr *u, const lq_wtype *t
         s[2 * lq_weight_groups(t, k)] = 1e-44f;
         s[3 * lq_weight_groups(t, k)] = 3e38f;
     }
+    for (int i = 0; i < 4 && u->act == LQ_I8 && lq_dtype_size(t->scale) == 1 && t->rows <= 1; i++)
+        ((uint8_t *)(uintptr_t)any.scale)[i * lq_weight_groups(t, k)] = small[i];
+    if (scale2 > 0) *(float *)(uintptr_t)any.scale2 = scale2;
     const lq_weight w = ck_weight_in(&any, u->layout, 0);
     name_of(u, &w, rows, what, sizeof what);
     lq_mat x = ck_mat(rows, k, 0);
@@ -396,8 +401,10 @@ static void check_row(const lq_dev *ref, const lq_ukr *u) {
         if (!high[kind]) check_one(ref, u, &t, CK_WATCHED ? 33 : kind ? 96 : 160, kind ? 256 : 640, 512);
         high[kind] = true;
         if (u->act == LQ_I8) check_saturated(ref, u, &t, t.act.asym && t.asym ? 1089 : 1088);
+        for (int j = 0; j < 3 && u->act == LQ_I8 && lq_dtype_size(t.scale) == 1; j++)
+            if (j == 0 || t.scale == LQ_E4M3) check_extremes(ref, u, &t, j == 2 ? 0x1p121f : j == 1 ? 1e-40f : 0);
         if (t.kind == LQ_W_INT || u->act == LQ_I8) t.scale = LQ_F32; // which has numbers that are not finite
-        check_extremes(ref, u, &t);
+        check_extremes(ref, u, &t, 0);
         if (u->rows) check_tiles(ref, u, &t);
         tried++;
     }

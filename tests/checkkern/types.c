@@ -89,6 +89,12 @@ static void add_others(void) {
         add((lq_wtype){.kind = LQ_W_FLOAT, .elem = i % 3 ? LQ_E4M3 : LQ_E5M2, .bits = 8, .group = groups[i % 7],
                        .scale = small});
     }
+    static const struct { const char *book; int group; lq_dtype scale; } known[] = {
+        {"fp4", 16, LQ_E4M3} /* nvfp4 */, {"fp4", 32, LQ_E8M0} /* mxfp4 */, {"nf4", 16, LQ_E4M3}, {"nf4", 64, LQ_F32},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        add((lq_wtype){.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .book = lq_codebook_of(known[i].book),
+                       .group = known[i].group, .scale = known[i].scale});
     for (int i = 0; i < 14; i++)
         add((lq_wtype){.kind = LQ_W_FLOAT, .elem = i % 2 ? LQ_E5M2 : LQ_E4M3, .bits = 8, .group = groups[i / 2],
                        .rows = bands[i / 2 % 6], .scale = scales[i % 3]});
