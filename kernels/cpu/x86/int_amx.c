@@ -131,7 +131,7 @@ INLINE where where_of(const pass *p, const ended *e) {
         const size_t m = (size_t)(p->m0 + row_of(p, e->strip + i));
         w.y[i] = p->y + m * p->ldy + (size_t)t * SIDE;
         w.xscale[i] = c->xscale + (size_t)e->g * (size_t)c->all + m;
-        w.s[i] = scales_of(c, i && e->wide ? t + 1 : t, e->g, c->book);
+        w.s[i] = scales_of(c, i && e->wide ? t + 1 : t, e->g, c->book, false);
         w.some[i] = columns(c->n, i && e->wide ? t + 1 : t);
     }
     return w;

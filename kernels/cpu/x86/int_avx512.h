@@ -5,6 +5,10 @@
 // added as integers up to LQ_I8_SPAN k; where activations have zero points, so is a group or as many (both: `whole`).
 // No kernel does anything else and none splits K, hence all give the same bits.
 //
+// A group of a codebook's codes is `brief` up to 128 k: its dot, with or without what their offset adds, is less than
+// 2^22. Its sum begins with the bits of the float 1.5 * 2^23 and so ends as a float, of which that number and what the
+// offset added are taken off at once.
+//
 // thin: 1 to 12 rows x one tile, which is one contiguous stream; sums and y stay in registers.
 // pair: 6 rows x two tiles, likewise; each activation is broadcast once for both.
 // few: 1 to 4 rows x four tiles, read side by side.
@@ -13,6 +17,7 @@
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/codes_avx512.h"
 #include "kernels/cpu/x86/vec.h"
+#include <math.h>
 #include <string.h>
 
 #ifndef TABLE
@@ -30,7 +35,7 @@ typedef struct cut {
     size_t scale_group, zero_group;         // from group to group: 0 where a row has one scale
     lq_dtype scale_type;
     const lq_codebook *book;                // or NULL; of it:
-    float unit, scale2;
+    float unit, scale2, by;                 // by: where `quick`, what vf_of_e4m3_small is multiplied by
     _Alignas(16) uint8_t look[16];          // its whole numbers and `most`
     int groups, G, all;                     // all: rows from group to group
     const int8_t *x;                        // [groups][all][G]
@@ -39,7 +44,7 @@ typedef struct cut {
     const int32_t *xzero, *code_sum;        // [all], [span][tile][16]: activations with zero points; else NULL
     int64_t n;
     int span;                               // groups that are added as integers
-    bool whole, more;
+    bool whole, more, quick;                // quick: scales are e4m3 and their numbers far from the ends of floats'
     bool passing;                           // each tile's turn comes once
 } cut;
 
@@ -57,6 +62,9 @@ INLINE cut cut_of(const lq_weight *w, const lq_act *a) {
     if (!book) return c;
     c.unit = book->unit;
     c.scale2 = w->type.scale == LQ_E4M3 ? *w->scale2 : 1;
+    c.by = c.unit * c.scale2 * 256;
+    int power;
+    c.quick = w->type.scale == LQ_E4M3 && frexpf(c.unit, &power) == 0.5f && c.by > 0x1p-100f && c.by < 0x1p100f;
     for (int i = 0; i < 16; i++) c.look[i] = (uint8_t)(book->whole[i] + book->most);
     return c;
 }
@@ -66,7 +74,8 @@ INLINE const uint8_t *scales_at(const cut *c, int64_t t, int g) {
     return c->scale + (size_t)t * c->scale_tile + (size_t)g * c->scale_group;
 }
 
-INLINE __m512 scales_of(const cut *c, int64_t t, int g, const bool table) {
+INLINE __m512 scales_of(const cut *c, int64_t t, int g, const bool table, const bool quick) {
+    if (quick) return vf_mul(vf_of_e4m3_small(scales_at(c, t, g)), vf_set(c->by));
     const __m512 s = vf_of_scales(scales_at(c, t, g), c->scale_type, c->scale2, table);
     return table ? vf_mul(s, vf_set(c->unit)) : s;
 }
@@ -110,6 +119,8 @@ INLINE void dot4_from(__m512i *sum, __m512i codes, const int8_t *x) {
 #endif
 }
 
+enum { BRIEF = 0x4b400000 };
+
 INLINE __m512 add_group(__m512 y, __m512i dot, __m512 wscale, float ascale) { // the one rounding order of all kernels
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(wscale, _mm512_set1_ps(ascale)), y);
 }
@@ -145,6 +156,13 @@ INLINE __m512 add_dot(const cut *c, __m512 y, __m512i dot, int64_t t, int g, int
     return add_group(y, dot, scale, c->xscale[(size_t)g * (size_t)c->all + (size_t)m]);
 }
 
+// One that is brief.
+INLINE __m512 add_brief(const cut *c, __m512 y, __m512i dot, int32_t xsum, __m512 wscale, float ascale) {
+    const __m512 base = _mm512_castsi512_ps(_mm512_set1_epi32(BRIEF + xsum * c->book->most));
+    const __m512 d = _mm512_sub_ps(_mm512_castsi512_ps(dot), base);
+    return _mm512_fmadd_ps(d, _mm512_mul_ps(wscale, _mm512_set1_ps(ascale)), y);
+}
+
 // What the sums of a row of a tile begin with.
 INLINE __m512 begin(const cut *c, const float *y, __mmask16 some) {
     return c->more ? _mm512_maskz_loadu_ps(some, y) : _mm512_setzero_ps();
@@ -152,18 +170,19 @@ INLINE __m512 begin(const cut *c, const float *y, __mmask16 some) {
 
 // Sums of M rows of a tile: several of each where there are registers for them, which hides vpdpbusd's latency, and up
 // to 4 rows one for each nibble. High nibbles are not shifted down then: they give 16 * code, and their sum is shifted
-// once, which is exact. (Not where codes are looked up.)
+// once, which is exact. (Not where codes are looked up.) Where groups are short the next one hides it: `alone`.
 typedef struct dots { __m512i h[TALL][2], l[FEW_ROWS][2]; } dots;
-INLINE void dots_zero(dots *s, const int M) {
+INLINE void dots_begin(dots *s, const bool brief, const bool alone, const int M) {
+    const __m512i zero = _mm512_setzero_si512(), begin = _mm512_set1_epi32(brief ? BRIEF : 0);
     EACH (int m = 0; m < M; m++) {
-        s->h[m][0] = _mm512_setzero_si512();
-        if (M <= FEW_ROWS) s->h[m][1] = s->l[m][0] = s->l[m][1] = _mm512_setzero_si512();
+        s->h[m][0] = begin;
+        if (M <= FEW_ROWS && !alone) s->h[m][1] = s->l[m][0] = s->l[m][1] = zero;
     }
 }
 
-INLINE __m512i dots_whole(const dots *s, const int m, const int bits, const int M) {
+INLINE __m512i dots_whole(const dots *s, const int m, const int bits, const bool alone, const int M) {
+    if (M > FEW_ROWS || alone) return s->h[m][0];
     __m512i dot = M <= 2 ? _mm512_add_epi32(s->h[m][0], s->h[m][1]) : s->h[m][0];
-    if (M > FEW_ROWS) return dot;
     if (bits == 4 && !TABLE) dot = _mm512_srai_epi32(dot, 4);
     return _mm512_add_epi32(dot, M <= 2 ? _mm512_add_epi32(s->l[m][0], s->l[m][1]) : s->l[m][0]);
 }
@@ -187,18 +206,19 @@ INLINE void line_ask(const uint8_t *q, const asks how, bool passing) {
 
 // CODES_K k of one tile against M rows.
 INLINE void dots_more(dots *s, const uint8_t *q, const int8_t *x, __m512i look, const int bits, const asks how,
-                      bool passing, const int M, const int G) {
-    const __m512i low = _mm512_set1_epi8(0x0f), high = _mm512_set1_epi8((char)0xf0);
+                      bool passing, const bool alone, const int M, const int G) {
+    const __m512i nibble[2] = {_mm512_set1_epi8(0x0f), _mm512_set1_epi8((char)0xf0)};
     const int fields = CODES_K(bits) / 4, lines = fields * bits / 8;
     EACH (int f = 0; f < fields; f++) {
         const bool in_place = bits == 4 && M <= FEW_ROWS && !TABLE;
-        __m512i v = in_place ? _mm512_and_si512(_mm512_loadu_si512(q + f / 2 * 64), f & 1 ? high : low)
+        __m512i v = in_place ? _mm512_and_si512(_mm512_loadu_si512(q + f / 2 * 64), nibble[f & 1])
                              : codes_4k(q, bits, f);
         if (TABLE) v = _mm512_shuffle_epi8(look, v);
         if (f < lines) line_ask(q + f * 64, how, passing);
-        const int second = M <= 2 ? f >> 1 & 1 : 0;
+        const bool low = M <= FEW_ROWS && !alone && f % 2 == 0;
+        const int second = M <= 2 && !alone ? f >> 1 & 1 : 0;
         EACH (int m = 0; m < M; m++)
-            dot4_from(M <= FEW_ROWS && f % 2 == 0 ? &s->l[m][second] : &s->h[m][second], v, x + m * G + f * 4);
+            dot4_from(low ? &s->l[m][second] : &s->h[m][second], v, x + m * G + f * 4);
     }
 }
 
@@ -207,33 +227,38 @@ INLINE __m512i look_of(const cut *c) {
 }
 
 INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask16 some, const int bits, const int M,
-                 const int G, const bool whole) {
+                 const int G, const bool whole, const bool quick) {
     const uint8_t *q = c->q + (size_t)t * c->q_tile;
     __m512 f[TALL];
     _Alignas(64) int32_t sums[16];
     const __m512i look = look_of(c);
+    const bool brief = TABLE && !whole && G <= 128;
     dots s;
     bool begins = true;
     y += (size_t)m0 * ldy + (size_t)t * 16;
     EACH (int m = 0; m < M; m++) f[m] = begin(c, y + (size_t)m * ldy, some);
     for (int g = 0; g < c->groups; g++) {
         const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)m0) * (size_t)G;
-        if (begins) dots_zero(&s, M);
+        if (begins) dots_begin(&s, brief, quick, M);
         // Scales are a stream too thin for the machine to look ahead in.
         if (M <= FEW_ROWS && c->scale_group)
             _mm_prefetch((const char *)scales_at(c, t, g) + SCALE_AHEAD, _MM_HINT_T0);
         const asks how = bits == 8 && M < FEW_ROWS ? PAGES : TWICE;
         if (how == PAGES) _mm_prefetch((const char *)q + PAGES_AHEAD, _MM_HINT_T1);
         ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-            dots_more(&s, q, x, look, bits, how, c->passing, M, G);
+            dots_more(&s, q, x, look, bits, how, c->passing, quick, M, G);
         begins = !whole || span_ends(c, g);
         if (!begins) continue;
-        const __m512 scale = scales_of(c, t, g, TABLE);
+        const __m512 scale = scales_of(c, t, g, TABLE, quick);
         const __m512i codes = whole ? code_sums(c, t, g) : _mm512_setzero_si512();
+        const float *ascale = c->xscale + (size_t)g * (size_t)c->all + (size_t)m0;
         const int32_t *xsum = whole ? sums : c->xsum + (size_t)g * (size_t)c->all + (size_t)m0;
         if (whole) span_sums(c, g, m0, M, sums);
-        EACH (int m = 0; m < M; m++)
-            f[m] = add_dot(c, f[m], dots_whole(&s, m, bits, M), t, g, m0 + m, xsum[m], scale, codes, bits, G, whole);
+        EACH (int m = 0; m < M; m++) {
+            const __m512i dot = dots_whole(&s, m, bits, quick, M);
+            f[m] = brief ? add_brief(c, f[m], dot, xsum[m], scale, ascale[m])
+                         : add_dot(c, f[m], dot, t, g, m0 + m, xsum[m], scale, codes, bits, G, whole);
+        }
     }
     EACH (int m = 0; m < M; m++) _mm512_mask_storeu_ps(y + (size_t)m * ldy, some, f[m]);
 }
@@ -255,10 +280,11 @@ INLINE void pair_more(__m512i s[2][PAIR], const uint8_t *q, const uint8_t *r, co
 
 // Of tiles that are in the second cache: nothing is asked for.
 INLINE void pair(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask16 some, const int bits, const int G,
-                 const bool whole) {
+                 const bool whole, const bool quick) {
     const __mmask16 columns_of[2] = {0xffff, some};
     const uint8_t *q = c->q + (size_t)t * c->q_tile;
     const __m512i look = look_of(c);
+    const bool brief = TABLE && !whole && G <= 128;
     __m512 f[2][PAIR];
     __m512i s[2][PAIR];
     _Alignas(64) int32_t sums[16];
@@ -268,18 +294,20 @@ INLINE void pair(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
         EACH (int m = 0; m < PAIR; m++) f[i][m] = begin(c, y + (size_t)m * ldy + i * 16, columns_of[i]);
     for (int g = 0; g < c->groups; g++) {
         const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)m0) * (size_t)G;
-        if (begins) EACH (int m = 0; m < PAIR; m++) s[0][m] = s[1][m] = _mm512_setzero_si512();
+        if (begins) EACH (int m = 0; m < PAIR; m++) s[0][m] = s[1][m] = _mm512_set1_epi32(brief ? BRIEF : 0);
         ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
             pair_more(s, q, q + c->q_tile, x, look, bits, G);
         begins = !whole || span_ends(c, g);
         if (!begins) continue;
+        const float *ascale = c->xscale + (size_t)g * (size_t)c->all + (size_t)m0;
         const int32_t *xsum = whole ? sums : c->xsum + (size_t)g * (size_t)c->all + (size_t)m0;
         if (whole) span_sums(c, g, m0, PAIR, sums);
         EACH (int i = 0; i < 2; i++) {
-            const __m512 scale = scales_of(c, t + i, g, TABLE);
+            const __m512 scale = scales_of(c, t + i, g, TABLE, quick);
             const __m512i codes = whole ? code_sums(c, t + i, g) : _mm512_setzero_si512();
             EACH (int m = 0; m < PAIR; m++)
-                f[i][m] = add_dot(c, f[i][m], s[i][m], t + i, g, m0 + m, xsum[m], scale, codes, bits, G, whole);
+                f[i][m] = brief ? add_brief(c, f[i][m], s[i][m], xsum[m], scale, ascale[m])
+                    : add_dot(c, f[i][m], s[i][m], t + i, g, m0 + m, xsum[m], scale, codes, bits, G, whole);
         }
     }
     EACH (int i = 0; i < 2; i++)
@@ -289,10 +317,11 @@ INLINE void pair(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
 
 // Four tiles, group by group in turn; y and the integers of a span wait in memory.
 INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask16 tail, const int bits, const int M,
-                const int G, const bool whole) {
+                const int G, const bool whole, const bool quick) {
     _Alignas(64) float f[STREAMS][FEW_ROWS][16];
     _Alignas(64) int32_t sum[STREAMS][FEW_ROWS][16], sums[16];
     const __m512i look = look_of(c);
+    const bool brief = TABLE && !whole && G <= 128;
     y += (size_t)m0 * ldy + (size_t)t0 * 16;
     EACH (int t = 0; t < STREAMS; t++)
         EACH (int m = 0; m < M; m++) {
@@ -301,25 +330,28 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
         }
     for (int g = 0; g < c->groups; g++) {
         const bool ends = !whole || span_ends(c, g);
+        const float *ascale = c->xscale + (size_t)g * (size_t)c->all + (size_t)m0;
         const int32_t *xsum = whole ? sums : c->xsum + (size_t)g * (size_t)c->all + (size_t)m0;
         if (whole && ends) span_sums(c, g, m0, M, sums);
         ROLLED for (int t = 0; t < STREAMS; t++) {
             const uint8_t *q = c->q + (size_t)(t0 + t) * c->q_tile + (size_t)g * (size_t)(G * 2 * bits);
             const int8_t *x = c->x + ((size_t)g * (size_t)c->all + (size_t)m0) * (size_t)G;
             dots s;
-            dots_zero(&s, M);
+            dots_begin(&s, brief, quick, M);
             ROLLED for (int k = 0; k < G; k += CODES_K(bits), q += CODES_K(bits) * 2 * bits, x += CODES_K(bits))
-                dots_more(&s, q, x, look, bits, STREAMED, false, M, G);
-            const __m512 scale = scales_of(c, t0 + t, g, TABLE);
+                dots_more(&s, q, x, look, bits, STREAMED, false, quick, M, G);
+            const __m512 scale = scales_of(c, t0 + t, g, TABLE, quick);
             const __m512i codes = whole && ends ? code_sums(c, t0 + t, g) : _mm512_setzero_si512();
             EACH (int m = 0; m < M; m++) {
-                __m512i dot = dots_whole(&s, m, bits, M);
+                __m512i dot = dots_whole(&s, m, bits, quick, M);
                 if (whole) {
                     dot = _mm512_add_epi32(dot, _mm512_load_si512(sum[t][m]));
                     _mm512_store_si512(sum[t][m], ends ? _mm512_setzero_si512() : dot);
                 }
-                if (ends) _mm512_store_ps(f[t][m], add_dot(c, _mm512_load_ps(f[t][m]), dot, t0 + t, g, m0 + m, xsum[m],
-                                                           scale, codes, bits, G, whole));
+                if (!ends) continue;
+                const __m512 y0 = _mm512_load_ps(f[t][m]);
+                _mm512_store_ps(f[t][m], brief ? add_brief(c, y0, dot, xsum[m], scale, ascale[m])
+                    : add_dot(c, y0, dot, t0 + t, g, m0 + m, xsum[m], scale, codes, bits, G, whole));
             }
         }
         __asm__ volatile("" ::: "memory");
@@ -330,8 +362,9 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
                                   _mm512_load_ps(f[t][m]));
 }
 
-// Every height and the usual groups as constants; GROUP 0 is any other one, `whole` or not (and all under a sanitizer,
-// to build in time), ROW is `whole` with groups of LQ_ROW_GROUP, which those of a codebook never are.
+// Every height and the usual groups as constants, 16 where scales are `quick`. GROUP 0 is any other one, `whole` or not
+// (and all under a sanitizer, to build in time); ROW is `whole` with groups of LQ_ROW_GROUP, which those of a codebook
+// never are.
 #define G_0 c->G
 #define G_16 16
 #define G_32 32
@@ -345,15 +378,16 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
 #define FIFTH ROW
 #endif
 enum { WHOLE_16 = 0, WHOLE_32 = 0, WHOLE_64 = 0, WHOLE_128 = 0, WHOLE_ROW = 1, WAYS = 5 };
+enum { QUICK_0 = 0, QUICK_16 = 1, QUICK_32 = 0, QUICK_64 = 0, QUICK_128 = 0, QUICK_ROW = 0 };
 typedef void tile_fn(const cut *, int64_t t, int m, float *y, size_t ldy, __mmask16);
 typedef struct tile_fns { tile_fn *thin[TALL], *few[FEW_ROWS] /* by the number of rows */, *pair; } tile_fns;
 #define TILE_FN(KERNEL, GROUP, M)                                                                                      \
     static void KERNEL##GROUP##_##M(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 some) {            \
-        KERNEL(c, t, m, y, ldy, some, BITS, M, G_##GROUP, WHOLE_##GROUP);                                              \
+        KERNEL(c, t, m, y, ldy, some, BITS, M, G_##GROUP, WHOLE_##GROUP, QUICK_##GROUP);                               \
     }
 #define PAIR_FN(GROUP)                                                                                                 \
     static void pair##GROUP(const cut *c, int64_t t, int m, float *y, size_t ldy, __mmask16 some) {                    \
-        pair(c, t, m, y, ldy, some, BITS, G_##GROUP, WHOLE_##GROUP);                                                   \
+        pair(c, t, m, y, ldy, some, BITS, G_##GROUP, WHOLE_##GROUP, QUICK_##GROUP);                                    \
     }
 #define PAIR_NAME(GROUP) pair##GROUP
 #define TO_4(X, KERNEL, GROUP) X(KERNEL, GROUP, 1) X(KERNEL, GROUP, 2) X(KERNEL, GROUP, 3) X(KERNEL, GROUP, 4)
@@ -374,7 +408,7 @@ typedef struct tile_fns { tile_fn *thin[TALL], *few[FEW_ROWS] /* by the number o
 INLINE void walk(const lq_weight *w, const lq_act *a, const tile_fns *all, int64_t t0, int64_t t1, int m0, int m1,
                  float *y, size_t ldy) {
     cut c = cut_of(w, a);
-    const int plain = c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : TABLE && c.G == 16 ? 4 : 0;
+    const int plain = c.G == 128 ? 3 : c.G == 64 ? 2 : c.G == 32 ? 1 : c.quick && c.G == 16 ? 4 : 0;
     const tile_fns *fns = &all[!c.whole ? plain : c.G == LQ_ROW_GROUP ? 4 : 0];
     const int rows = m1 - m0, pairs = rows <= TALL ? 0 : (rows - TALL + PAIR - 1) / PAIR, first = rows - pairs * PAIR;
     c.passing = !pairs && is_zen5();

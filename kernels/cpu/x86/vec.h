@@ -57,9 +57,12 @@ static inline vf vf_of_bf16(const void *p) {
 }
 
 static inline vf vf_of_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p))); }
-static inline vf vf_of_e4m3_small(const void *p) { // 2^-8 of it: its bits are those of a half with another bias
-    __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128(p)), low = _mm256_and_si256(x, _mm256_set1_epi16(0x7f));
-    return _mm512_cvtph_ps(_mm256_or_si256(_mm256_slli_epi16(low, 7), _mm256_slli_epi16(_mm256_srli_epi16(x, 7), 15)));
+// 2^-8 of it: its bits are those of a half with another bias, but for the code that is NaN: there 0x80 carries.
+static inline vf vf_of_e4m3_small(const void *p) {
+    const __m256i x = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128(p)), 7);
+    const __m256i h = _mm256_and_si256(x, _mm256_set1_epi16((short)0xbf80));
+    const __m256i carry = _mm256_and_si256(_mm256_add_epi16(h, _mm256_set1_epi16(0x80)), _mm256_set1_epi16(0x4000));
+    return _mm512_cvtph_ps(_mm256_or_si256(h, carry));
 }
 
 static inline vi vi_load(const int32_t *p) { return _mm512_loadu_si512(p); }
@@ -155,8 +158,10 @@ static inline vf vf_of_bf16(const void *p) {
 
 static inline vf vf_of_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p))); }
 static inline vf vf_of_e4m3_small(const void *p) {
-    __m128i x = _mm_cvtepu8_epi16(_mm_loadl_epi64(p)), low = _mm_and_si128(x, _mm_set1_epi16(0x7f));
-    return _mm256_cvtph_ps(_mm_or_si128(_mm_slli_epi16(low, 7), _mm_slli_epi16(_mm_srli_epi16(x, 7), 15)));
+    const __m128i x = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64(p)), 7);
+    const __m128i h = _mm_and_si128(x, _mm_set1_epi16((short)0xbf80));
+    const __m128i carry = _mm_and_si128(_mm_add_epi16(h, _mm_set1_epi16(0x80)), _mm_set1_epi16(0x4000));
+    return _mm256_cvtph_ps(_mm_or_si128(h, carry));
 }
 
 static inline vi vi_load(const int32_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
@@ -210,11 +215,7 @@ static inline void vd_store(double *p, vd x) { _mm256_storeu_pd(p, x.a), _mm256_
 static inline vf vf_only(vm m, vf a) { return vf_pick(m, a, vf_zero()); } // 0 elsewhere
 static inline vf vf_abs(vf x) { return vf_and(x, vf_set(lq_float(0x7fffffffu))); }
 static inline vf vf_minus(vf x) { return vf_xor(x, vf_set(-0.0f)); }
-static inline vf vf_of_e4m3(const void *p) {
-    vf x = vf_mul(vf_of_e4m3_small(p), vf_set(256.0f));
-    return vf_pick(vf_equal(vf_abs(x), vf_set(480.0f)), vf_set(NAN), x); // the code that is NaN
-}
-
+static inline vf vf_of_e4m3(const void *p) { return vf_mul(vf_of_e4m3_small(p), vf_set(256.0f)); }
 static inline vf vf_of_e8m0(const void *p) { // 2^-127 is half of the least normal number, 255 is none
     const vi e = vi_of_u8(p);
     const vf power = vf_bits(vi_max(vi_shift23(e), vi_set(0x00400000)));
