@@ -453,13 +453,13 @@ void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight
     const turn *by = turn_of(to);
     const bool straight = by && w->layout == LQ_ANY && to->layout == LQ_X86 && (band + 1) * LQ_BAND <= w->n;
     uint8_t none[LQ_BAND];
-    if (straight) sides_to_x86(by, w, &from, band, to, dst, at);
+    if (straight && w->scale) sides_to_x86(by, w, &from, band, to, dst, at);
     for (int r = 0; r < LQ_BAND; r++) {
         const int64_t row = band * LQ_BAND + r;
         none[r] = t->kind != LQ_W_INT ? 0 : !t->asym ? (uint8_t)(1 << (t->bits - 1))
             : row < w->n ? lq_zero_get(&from, w->zero, row, from.groups - 1) : 0;
         if (straight || (to->layout == LQ_ANY && at * LQ_BAND + r >= to->n)) continue;
-        if (to->rows == 1) scales_pack(w, &from, row, to, dst.scale, at * LQ_BAND + r);
+        if (to->rows == 1 && w->scale) scales_pack(w, &from, row, to, dst.scale, at * LQ_BAND + r);
         if (t->asym) zeros_pack(w, &from, row, to, dst.zero, at * LQ_BAND + r);
     }
     int64_t first = 0;

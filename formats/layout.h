@@ -38,7 +38,7 @@ uint8_t lq_zero_get(const lq_laid *l, const uint8_t *zero, int64_t row, int64_t 
 typedef struct lq_weight_out { void *q, *scale, *zero; } lq_weight_out; // buffers of lq_layout_sizes, zero may be NULL
 
 // The LQ_BAND rows `band` become rows 16 * at .. of `to`, padding included. Scales that several rows of `to` share are
-// left alone.
+// left alone, and weights without scales (bytes) have none.
 void lq_band_pack(const lq_weight *w, int64_t band, const lq_laid *to, lq_weight_out dst, int64_t at);
 // From any to x86 there are ways of several instruction sets, with equal bytes; so many this machine has, best last.
 int lq_turn_ways(void);

@@ -57,6 +57,13 @@ lq_dev *lq_dev_use(lq_dev *d) {
     return d;
 }
 
+lq_layout lq_dev_layout(lq_dev *d, const lq_wtype *t, int64_t n, int64_t k) {
+    lq_err none;
+    // Rows of plain elements stay if padding would add much to them.
+    if (t->kind == LQ_W_PLAIN && n % LQ_X86_ROWS && n < 32 * LQ_X86_ROWS) return LQ_ANY;
+    return lq_pack_has(d->layout, t, n, k) && d->ops.can(d, t, d->layout, &none) ? d->layout : LQ_ANY;
+}
+
 void lq_dev_close(lq_dev *d) {
     if (!d || --d->users > 0) return;
     if (d->host) lq_cpu_close(d);

@@ -488,6 +488,8 @@ bool lq_dev_open(const char *name /* "cpu", "cuda", "cuda:1" */, const lq_dev_op
 // Another user of an open device: threads, stream and scratch are shared, so one calls slots at a
 // time. lq_dev_close counts down.
 lq_dev *lq_dev_use(lq_dev *d);
+// Where a device wants the parts of such a weight to lie: in its own layout, if it has a kernel for that, or as rows.
+lq_layout lq_dev_layout(lq_dev *d, const lq_wtype *t, int64_t n, int64_t k);
 void lq_dev_close(lq_dev *d);
 
 // --- activations (act.c) ---

@@ -4,13 +4,29 @@
 #include "kernels/pack.h"
 #include <string.h>
 
+// bf16 in layout x86, which no file has.
+static bool is_halves(lq_layout layout, const lq_wtype *t) {
+    return layout == LQ_X86 && t->kind == LQ_W_PLAIN && t->elem == LQ_BF16;
+}
+
+// Its bytes as codes without scales, four a word.
+static lq_weight bytes_of(const lq_weight *w) {
+    lq_weight b = *w;
+    b.type = (lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 4};
+    b.k = w->k * 2;
+    b.scale = NULL;
+    return b;
+}
+
 bool lq_pack_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
-    return lq_layout_sizes(layout, t, n, k, out);
+    if (!is_halves(layout, t)) return lq_layout_sizes(layout, t, n, k, out);
+    return lq_weight_sizes(t, n, k, out) &&
+           lq_mul_size((size_t)lq_laid_rows(layout, n), lq_x86_halves(k), &out->q);
 }
 
 bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k) {
     lq_weight_size size;
-    return lq_layout_sizes(layout, t, n, k, &size);
+    return lq_pack_sizes(layout, t, n, k, &size);
 }
 
 enum { TASK = 1 << 16, SHARES = 8 }; // bytes of codes in any at least; tasks of a thread, where there are such
@@ -37,6 +53,8 @@ void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *poo
     if (same && size.zero) memcpy(dst.zero, src->zero, size.zero);
     if ((same && size.scale) || src->type.rows > 1) memcpy(dst.scale, src->scale, size.scale); // of one order in all
     if (same) return;
+    const lq_weight bytes = bytes_of(src);
+    if (is_halves(to, &src->type) || is_halves(src->layout, &src->type)) src = &bytes;
     pack_job j = {.w = src, .dst = dst, .to = lq_laid_of(to, &src->type, src->n, src->k)};
     const int64_t band = LQ_BAND * (int64_t)j.to.row_bytes;
     j.bands = (lq_laid_rows(to, src->n) + LQ_BAND - 1) / LQ_BAND;
@@ -57,9 +75,24 @@ static void codes_widen(const lq_weight *w, const uint8_t *code, int64_t count, 
         for (int64_t i = 0; i < count; i++) dst[i] = (float)code[i] - z;
 }
 
+static void halves_row(const lq_weight *w, int64_t row, float *dst) {
+    const lq_weight b = bytes_of(w);
+    const lq_laid l = lq_laid_of(LQ_X86, &b.type, b.n, b.k);
+    for (int64_t at = 0; at < b.k; at += LQ_PIECE) {
+        lq_piece p;
+        lq_codes_get(&l, w->q, row - row % 16 + row % 8, at, p);
+        lq_dtypes[LQ_BF16].to_f32(p[row % 16 / 8], dst + at / 2,
+                                  (size_t)(b.k - at < LQ_PIECE ? b.k - at : LQ_PIECE) / 2);
+    }
+}
+
 void lq_weight_row(const lq_weight *w, int64_t row, float *dst) {
     if (w->layout == LQ_ANY) {
         lq_weight_row_any(w, row, dst);
+        return;
+    }
+    if (is_halves(w->layout, &w->type)) {
+        halves_row(w, row, dst);
         return;
     }
     const lq_wtype *t = &w->type;

@@ -15,6 +15,9 @@ enum {
 // LQ_X86's unit of k: the activations' group.
 static inline int lq_x86_group(const lq_wtype *t) { return t->group ? t->group : LQ_ROW_GROUP; }
 
+// Bytes of a row of bf16 in layout x86, which is one of memory alone: words of two numbers.
+static inline size_t lq_x86_halves(int64_t k) { return ((size_t)k + 1) / 2 * 4; }
+
 // Whether weights of this type have a form in this layout; if not they stay LQ_ANY on that device.
 bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k);
 // Bytes of each part in a layout.

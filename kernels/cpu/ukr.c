@@ -19,7 +19,8 @@ CODES(lq_codes_u8_q8_tableany_avx512) CODES(lq_codes_u8_q8_tableany_avx2) MANY(l
 RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq_matmul_f32_f32_bf16any_avx512)
 RUN(lq_matmul_f32_f32_intany_avx512) RUN(lq_matmul_f32_f32_tableany_avx512) RUN(lq_matmul_f32_f32_fp8any_avx512)
 ROWS(lq_rows_f32_f32_codedx86_avx512) ROWS(lq_rows_f32_f32_intany_avx512) ROWS(lq_rows_f32_f32_tableany_avx512)
-RUN(lq_matmul_f32_bf16_bf16any_avx512bf16) HALVES(lq_rows_bf16_bf16_fp8any_avx512bf16)
+RUN(lq_matmul_f32_bf16_bf16any_avx512bf16) RUN(lq_matmul_f32_bf16_bf16x86_avx512bf16)
+HALVES(lq_rows_bf16_bf16_fp8any_avx512bf16)
 RUN(lq_matmul_f32_bf16_fp8any_avx512bf16)
 CODES(lq_codes_u8_q8_intany_avx512) ROWS(lq_rows_f32_f32_fp8any_avx512) ROWS(lq_rows_f32_f32_halfany_avx512)
 RUN(lq_matmul_f32_f32_f32any_avx2) RUN(lq_matmul_f32_f32_f16any_avx2) RUN(lq_matmul_f32_f32_bf16any_avx2)
@@ -72,6 +73,8 @@ const lq_ukr lq_ukrs[] = {
      .many = lq_matmul_f32_bf16_bf16any_amx},
     {ROW(LQ_ISA_AVX512 | LQ_ISA_BF16, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_ANY, 4, lq_matmul_f32_bf16_bf16any_avx512bf16),
      .run = lq_matmul_f32_bf16_bf16any_avx512bf16},
+    {ROW(LQ_ISA_AVX512 | LQ_ISA_BF16, LQ_BF16, LQ_W_PLAIN, LQ_BF16, LQ_X86, LQ_X86_ROWS,
+         lq_matmul_f32_bf16_bf16x86_avx512bf16), .unless = LQ_ISA_AMX, .run = lq_matmul_f32_bf16_bf16x86_avx512bf16},
     FP8(HALVE, LQ_ISA_AVX512 | LQ_ISA_BF16 | LQ_ISA_AMX, lq_rows_bf16_bf16_fp8any_avx512bf16),
     FP8(SMALL, LQ_ISA_AVX512 | LQ_ISA_BF16, lq_matmul_f32_bf16_fp8any_avx512bf16),
     FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),
@@ -122,7 +125,7 @@ void lq_ukr_choose(unsigned isa, const lq_ukr **out) {
     for (int i = 0; i < lq_ukr_count; i++) {
         bool have = false;
         for (int j = 0; j < n; j++) have |= same_kind(out[j], &lq_ukrs[i]);
-        if (!have && (lq_ukrs[i].needs & ~isa) == 0) out[n++] = &lq_ukrs[i];
+        if (!have && (lq_ukrs[i].needs & ~isa) == 0 && !(lq_ukrs[i].unless & isa)) out[n++] = &lq_ukrs[i];
     }
     out[n] = NULL;
 }

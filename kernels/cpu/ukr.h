@@ -74,6 +74,7 @@ typedef void lq_ukr_codes(const lq_weight *w, int64_t t, const lq_ukr_tile *to);
 typedef struct lq_ukr {
     const char *name;
     unsigned needs;      // LQ_ISA_* bits
+    unsigned unless;     // those with which a row of another layout is better
     lq_dtype act;
     lq_wkind kind;
     int bits;            // INT: of a code, 0: any

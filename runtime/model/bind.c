@@ -160,7 +160,7 @@ static bool sum_codes(lq_model *m, lq_weight *w, lq_bound *b, lq_err *err) {
 }
 
 static lq_layout wanted(const lq_model *m, const lq_weight *w) {
-    return lq_pack_has(m->dev->layout, &w->type, w->n, w->k) ? m->dev->layout : LQ_ANY;
+    return lq_dev_layout(m->dev, &w->type, w->n, w->k);
 }
 
 bool lq_bind_weight(lq_model *m, lq_bound *b, lq_weight *w, lq_err *err) {
@@ -171,15 +171,16 @@ bool lq_bind_weight(lq_model *m, lq_bound *b, lq_weight *w, lq_err *err) {
 // A weight of the checkpoint as the device reads it.
 static bool settle(lq_model *m, const lq_slot *s, lq_weight *w, lq_bound *b, lq_err *err) {
     const lq_weight mapped = *w;
-    const lq_layout want = wanted(m, w);
+    const bool looked_up = s->role == LQ_R_POSITION || s->role == LQ_R_TOKENS ||
+                           (s->role == LQ_R_EMBED && !m->desc.tied);
+    const bool stays = w->type.kind == LQ_W_PLAIN && (looked_up || m->tight); // rows that are read where they lie
+    const lq_layout want = stays ? LQ_ANY : wanted(m, w);
     lq_weight_size size;
     if (!lq_pack_sizes(want, &w->type, s->n, s->k, &size)) return lq_fail(err, LQ_E_LIMIT, "%s is too large", s->name);
     if (w->layout != want || !m->dev->host) {
         if (!lq_bind_weight(m, b, w, err)) return false;
         lq_ckpt_done(m->ckpt, &mapped);
     } else if (w->type.act.asym && !sum_codes(m, w, b, err)) return false;
-    const bool looked_up = s->role == LQ_R_POSITION || s->role == LQ_R_TOKENS ||
-                           (s->role == LQ_R_EMBED && !m->desc.tied);
     if (!looked_up) m->weight_bytes += size.q + size.scale + size.zero;
     return m->dev->ops.can(m->dev, &w->type, w->layout, err) || lq_fail_in(err, "%s", s->name);
 }

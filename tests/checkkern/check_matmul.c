@@ -358,12 +358,13 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
     lq_weight any[3], w[3];
     lq_act a = {.x = x};
     lq_matmul_args args = {.x = &a, .count = 3};
+    dev->numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT;
     const bool rough = dev->host && lq_cpu_of(dev)->rough;
     for (int i = 0; i < 3; i++) {
         any[i] = ck_weight(t, ns[i], k, 0);
         any[i].act_scale = any[0].act_scale; // they read one x
         any[i].act_zero = any[0].act_zero;
-        w[i] = ck_weight_in(&any[i], dev->layout, 0);
+        w[i] = ck_weight_on(dev, &any[i]);
         args.w[i] = &w[i];
         args.y[i] = mat_of(rows, ns[i]);
         if (i == 1) continue;
@@ -371,7 +372,6 @@ static void check_slot(lq_dev *dev, lq_dev *one, const lq_wtype *t, bool exact, 
         ck_fill(bias, (size_t)ns[i]);
         args.bias[i] = bias;
     }
-    dev->numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT;
     CHECK(lq_act_same(dev, &w[0], &w[1]) && lq_act_same(dev, &w[0], &w[2]), "%s: one act for three weights of a type",
           what);
     lq_act_bind(dev, &a, &w[0], rows, ck_buf(lq_act_bytes(dev, &w[0], rows), 0));
@@ -439,8 +439,8 @@ static void check_columns(lq_dev *dev, const char *type, int rows, int apart, in
     }
     if (way != 1) any.perm = perm;
     any.smooth = smooth;
-    const lq_weight w = ck_weight_in(&any, dev->layout, 0);
     dev->numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT;
+    const lq_weight w = ck_weight_on(dev, &any);
     const lq_atype at = lq_act_type(dev, &t);
     if (at.elem == LQ_BF16) rough = 0x1p-9;
     lq_act a = {.x = v};
@@ -497,7 +497,7 @@ static void check_moe(lq_dev *dev, const lq_wtype *t, int rows, bool by_slot, bo
             any[i][e] = ck_weight(&own, N, K, 0);
             any[i][e].act_scale = any[0][0].act_scale;
             any[i][e].act_zero = any[0][0].act_zero;
-            w[i][e] = ck_weight_in(&any[i][e], dev->layout, 0);
+            w[i][e] = ck_weight_on(dev, &any[i][e]);
         }
         float *b = ck_buf(N * 4, 0);
         ck_fill(b, N);

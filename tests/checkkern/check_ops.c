@@ -53,8 +53,7 @@ static void check_embed(lq_dev *dev) {
                                      {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16}};
     for (size_t t = 0; t < 4; t++) {
         const int k = 96, n = 40, rows = 7;
-        lq_weight any = ck_weight(&types[t], n, k, 0), w = lq_pack_has(dev->layout, &types[t], n, k)
-            ? ck_weight_in(&any, dev->layout, 0) : any;
+        lq_weight any = ck_weight(&types[t], n, k, 0), w = ck_weight_on(dev, &any);
         lq_mat y = ck_mat(rows, k, 5);
         int32_t ids[7] = {39, 0, 3, 3, 17, 38, 1};
         float want[96];

@@ -153,6 +153,10 @@ lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off) {
     return w;
 }
 
+lq_weight ck_weight_on(lq_dev *dev, const lq_weight *any) {
+    return ck_weight_in(any, lq_dev_layout(dev, &any->type, any->n, any->k), 0);
+}
+
 float ck_scale(const lq_weight *any, int64_t row, int64_t group) {
     const int64_t groups = lq_weight_groups(&any->type, any->k), band = any->type.rows > 1 ? row / any->type.rows : row;
     float f;

@@ -48,6 +48,7 @@ const lq_wtype *ck_types(int *n);
 // are off; what its type says of activations is there.
 lq_weight ck_weight(const lq_wtype *t, int64_t n, int64_t k, size_t off);
 lq_weight ck_weight_in(const lq_weight *any, lq_layout layout, size_t off);
+lq_weight ck_weight_on(lq_dev *dev, const lq_weight *any); // as this device wants it
 float ck_scale(const lq_weight *any, int64_t row, int64_t group);
 // A weight (without codes) whose activations take the form t; an activation of x [rows][k] in that
 // form, made by the portable code.

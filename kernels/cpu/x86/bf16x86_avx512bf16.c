@@ -1,0 +1,144 @@
+// bf16x86_avx512bf16.c: bf16 activations x bf16 weights in layout x86 with vdpbf16ps. Owns nothing.
+//
+// A vector of a tile has two k of each of its 16 rows, and meets these two of a row of activations, broadcast: one
+// contiguous stream of weights, no lanes to be added, and as many sums as there are registers.
+//
+// Order of sums, the same at every M: k is cut at multiples of CUT; in a cut the pairs of k that are even, counted from
+// 0, are added in order, the odd ones likewise, then both; cuts are added in order. In a pair k + 1 is before k, as the
+// instruction has it. Products are exact in f32, each sum is rounded once; numbers and sums below 2^-126 are 0 to it.
+//
+// thin: 1 to 12 rows x one tile, as it comes from memory, even and odd pairs beside each other.
+// block: 6 rows x four tiles, which a cut of stays in the second cache, even pairs first.
+#include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/unroll.h"
+#include "kernels/cpu/x86/vec.h"
+
+enum { CUT = 1024, TILE = LQ_X86_ROWS, LINE = 64 /* bytes of a pair of k */, TALL = 12, HIGH = 6, WIDE = 4,
+       PASS = 8 /* tiles of which a cut stays in L2 */, NEAR = 4096, FAR = 16384 /* bytes */,
+       ASKING = 4 /* rows: fewer leave the machine time to look ahead itself */ };
+
+typedef struct area { // of one call
+    const char *w;
+    const uint16_t *x;
+    size_t tile, x_row; // bytes of a tile, columns of x's rows
+    int64_t n, k;
+    float *y;
+    size_t ldy;
+} area;
+
+typedef int32_t __attribute__((may_alias, aligned(2))) couple;
+INLINE __m512 dot2(__m512 s, __m512i w, const uint16_t *x) {
+    return _mm512_dpbf16_ps(s, (__m512bh)w, (__m512bh)_mm512_set1_epi32(*(const couple *)(const void *)x));
+}
+
+INLINE vm columns(const area *a, int64_t t) { // of tile t that are in the result
+    return vm_first(a->n - t * TILE < TILE ? (int)(a->n - t * TILE) : TILE);
+}
+
+INLINE float *sums_at(const area *a, int64_t t, int m) { return a->y + (size_t)m * a->ldy + (size_t)t * TILE; }
+
+// A cut's sums join those of the cuts before.
+INLINE void join(const area *a, int64_t t, int m, vm some, int64_t k, __m512 even, __m512 odd) {
+    float *y = sums_at(a, t, m);
+    const __m512 sum = vf_add(even, odd);
+    vf_store_m(some, y, k ? vf_add(vf_load_m(some, y), sum) : sum);
+}
+
+// passing: a tile's turn comes once, its lines go to the first cache and nowhere else.
+INLINE void line_ask(const char *w, const bool passing) {
+    if (passing) {
+        _mm_prefetch(w + FAR, _MM_HINT_NTA);
+        _mm_prefetch(w + NEAR, _MM_HINT_NTA);
+    } else {
+        _mm_prefetch(w + FAR, _MM_HINT_T1);
+        _mm_prefetch(w + NEAR, _MM_HINT_T1);
+    }
+}
+
+// A pair of k, at w and x, against M rows.
+INLINE void pair_add(const area *a, __m512 s[TALL], const char *w, const uint16_t *x, const int M) {
+    const __m512i v = _mm512_loadu_si512(w);
+    EACH (int m = 0; m < M; m++) s[m] = dot2(s[m], v, x + (size_t)m * a->x_row);
+}
+
+INLINE void thin(const area *a, int64_t t, int m, int64_t k0, int64_t k1, const bool passing, const int M) {
+    const vm some = columns(a, t);
+    const char *w = a->w + (size_t)t * a->tile + (size_t)k0 / 2 * LINE;
+    for (int64_t k = k0, i = k0; k < k1; k += CUT) {
+        const int64_t end = k1 - k < CUT ? k1 : k + CUT;
+        __m512 even[TALL], odd[TALL];
+        const uint16_t *x = a->x + (size_t)m * a->x_row + k;
+        EACH (int r = 0; r < M; r++) even[r] = odd[r] = vf_zero();
+        for (; i + 4 <= end; i += 4, w += 2 * LINE, x += 4) {
+            if (M >= ASKING) line_ask(w, passing), line_ask(w + LINE, passing);
+            pair_add(a, even, w, x, M);
+            pair_add(a, odd, w + LINE, x + 2, M);
+        }
+        if (i < end) pair_add(a, even, w, x, M);
+        if (i + 2 < end) pair_add(a, odd, w + LINE, x + 2, M);
+        EACH (int r = 0; r < M; r++) join(a, t, m + r, some, k, even[r], odd[r]);
+    }
+}
+
+typedef void thin_fn(const area *a, int64_t t, int m, int64_t k0, int64_t k1);
+#define TO_12(X, NAME, ...)                                                                                           \
+    X(NAME, 1, __VA_ARGS__) X(NAME, 2, __VA_ARGS__) X(NAME, 3, __VA_ARGS__) X(NAME, 4, __VA_ARGS__)                   \
+    X(NAME, 5, __VA_ARGS__) X(NAME, 6, __VA_ARGS__) X(NAME, 7, __VA_ARGS__) X(NAME, 8, __VA_ARGS__)                   \
+    X(NAME, 9, __VA_ARGS__) X(NAME, 10, __VA_ARGS__) X(NAME, 11, __VA_ARGS__) X(NAME, 12, __VA_ARGS__)
+#define THIN(NAME, M, PASSING)                                                                                        \
+    static void NAME##M(const area *a, int64_t t, int m, int64_t k0, int64_t k1) {                                    \
+        thin(a, t, m, k0, k1, PASSING, M);                                                                            \
+    }
+#define THIN_NAME(NAME, M, PASSING) NAME##M,
+TO_12(THIN, pass, true) TO_12(THIN, stay, false)
+static thin_fn *const thins[2][TALL] = {{TO_12(THIN_NAME, stay, )}, {TO_12(THIN_NAME, pass, )}};
+
+// Every second pair of k of a cut, from w and x on, `pairs` of them.
+INLINE void block_sums(const area *a, const char *w, const uint16_t *x, int pairs, __m512 s[HIGH][WIDE]) {
+    EACH (int m = 0; m < HIGH; m++) EACH (int i = 0; i < WIDE; i++) s[m][i] = vf_zero();
+    for (int p = 0; p < pairs; p++, w += 2 * LINE, x += 4) {
+        __m512i v[WIDE];
+        EACH (int i = 0; i < WIDE; i++) v[i] = _mm512_loadu_si512(w + (size_t)i * a->tile);
+        EACH (int m = 0; m < HIGH; m++) {
+            const __m512i u = _mm512_set1_epi32(*(const couple *)(const void *)(x + (size_t)m * a->x_row));
+            EACH (int i = 0; i < WIDE; i++) s[m][i] = _mm512_dpbf16_ps(s[m][i], (__m512bh)v[i], (__m512bh)u);
+        }
+    }
+}
+
+static void block(const area *a, int64_t t, int m, int64_t k, int64_t end) {
+    __m512 s[HIGH][WIDE], even[HIGH][WIDE];
+    const int pairs = (int)((end - k + 1) / 2);
+    const char *w = a->w + (size_t)t * a->tile + (size_t)k / 2 * LINE;
+    const uint16_t *x = a->x + (size_t)m * a->x_row + k;
+    block_sums(a, w, x, (pairs + 1) / 2, s);
+    EACH (int r = 0; r < HIGH; r++) EACH (int i = 0; i < WIDE; i++) even[r][i] = s[r][i];
+    block_sums(a, w + LINE, x + 2, pairs / 2, s);
+    EACH (int r = 0; r < HIGH; r++)
+        EACH (int i = 0; i < WIDE; i++) join(a, t + i, m + r, columns(a, t + i), k, even[r][i], s[r][i]);
+}
+
+lq_ukr_run lq_matmul_f32_bf16_bf16x86_avx512bf16; // named in ukr.c
+void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0,
+                                           int m1, float *y, size_t ldy) {
+    const int rows = m1 - m0, blocks = rows <= TALL ? 0 : (rows - TALL + HIGH - 1) / HIGH, first = rows - blocks * HIGH;
+    const area a = {.w = w->q, .x = act->q, .tile = lq_x86_halves(w->k) * TILE, .x_row = act->q_row, .n = w->n,
+                    .k = w->k, .y = y, .ldy = ldy};
+    thin_fn *const *by = thins[!blocks && is_zen5()];
+    if (!blocks) {
+        for (int64_t t = t0; t < t1; t++) by[first - 1](&a, t, m0, 0, a.k);
+        return;
+    }
+    for (int64_t from = t0, to; from < t1; from = to) {
+        to = t1 - from < PASS ? t1 : from + PASS;
+        for (int64_t k = 0; k < a.k; k += CUT) {
+            const int64_t end = a.k - k < CUT ? a.k : k + CUT;
+            for (int64_t t = from; t < to; t++) by[first - 1](&a, t, m0, k, end);
+            for (int m = m0 + first; m < m1; m += HIGH) {
+                int64_t t = from;
+                for (; t + WIDE <= to; t += WIDE) block(&a, t, m, k, end);
+                for (; t < to; t++) by[HIGH - 1](&a, t, m, k, end);
+            }
+        }
+    }
+}
