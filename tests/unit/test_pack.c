@@ -306,7 +306,8 @@ static void test_halves(int64_t n, int64_t k, lq_pool *pool) {
     float *row = malloc((size_t)k * sizeof *row), *want = malloc((size_t)k * sizeof *want);
     for (int64_t r = 0; r < rows && same; r++) {
         for (int64_t c = 0; c < 2 * words; c++) {
-            const uint16_t none = 0, *got = (const uint16_t *)x86.q + ((r / 16 * words + c / 2) * 16 + r % 16) * 2 + c % 2;
+            const int64_t word = (r / 16 * words + c / 2) * 16 + r % 16;
+            const uint16_t none = 0, *got = (const uint16_t *)x86.q + word * 2 + c % 2;
             same &= !memcmp(got, r < n && c < k ? (const uint16_t *)any.q + r * k + c : &none, 2);
         }
         if (r >= n) continue;
@@ -326,7 +327,8 @@ static void test_halves(int64_t n, int64_t k, lq_pool *pool) {
 static void test_rules(void) {
     const lq_wtype int4 = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 4, .group = 32, .scale = LQ_F16},
                    int8 = {.kind = LQ_W_INT, .elem = LQ_U8, .bits = 8, .scale = LQ_F16};
-    const lq_wtype bf16 = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16}, f16 = {.kind = LQ_W_PLAIN, .elem = LQ_F16, .bits = 16},
+    const lq_wtype bf16 = {.kind = LQ_W_PLAIN, .elem = LQ_BF16, .bits = 16},
+                   f16 = {.kind = LQ_W_PLAIN, .elem = LQ_F16, .bits = 16},
                    table = {.kind = LQ_W_TABLE, .elem = LQ_U8, .bits = 4, .group = 64, .scale = LQ_F32};
     lq_wtype nf4 = table, block = int4, huge = int4, int3 = int4, thin3 = int4;
     nf4.book = lq_codebook_of("nf4");

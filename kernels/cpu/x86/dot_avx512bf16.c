@@ -1,19 +1,17 @@
-// dot_avx512bf16.c: bf16 activations x rows of bf16 weights with vdpbf16ps. Owns nothing.
+// dot_avx512bf16.c: bf16 activations x rows of bf16 weights with vdpbf16ps: of weights that are not packed (see
+// lq_dev_layout; bf16x86_avx512bf16.c has those that are). Owns nothing.
 //
 // Order of sums, the same at every M: k is cut at multiples of CUT; in a cut lane i adds k = 2i + 1 and 2i (mod 32, in
 // this order, as the instruction does) from 0; lanes are added 8, 4, 2 and 1 apart; cuts are added in order. Products
 // are exact in f32, each sum is rounded once; numbers and sums below 2^-126 are 0 to the instruction. A tile is 4 rows
 // of weights.
 #include "kernels/cpu/ukr.h"
-#include "kernels/cpu/x86/fan.h"
 #include "kernels/cpu/x86/lines.h"
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
-enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, FEW = 5, SHORT = 4 * CUT /* half of L1 */,
-       SOON = 512 /* columns */, MANY = 8, PASS = 16 /* tiles of which a cut stays in L2 */,
-       PIECE = 128 /* columns */, GROUP = 16 /* tiles */,
-       NEAR = 1024 /* bytes */, FAR = 3072, FARTHER = 6144, FARTHER_FULL = 4096 /* where L1 is full of rows */ };
+enum { TILE = 4, PAIRS = 32 /* k of a step */, CUT = 2048, TALL = 6, SHORT = 4 * CUT /* half of L1 */,
+       SOON = 512 /* columns */, MANY = 8, PASS = 16 /* tiles of which a cut stays in L2 */ };
 
 typedef struct area { // of one call
     const uint16_t *w, *x;
@@ -41,30 +39,17 @@ INLINE __m256 half_dot(__m256 s, const uint16_t *w, const uint16_t *x) {
                             (__m256bh)_mm256_loadu_si256((const __m256i *)x));
 }
 
-// A cut of one weight row against M rows: sum m is to[m * TILE]. In halves of a step: with whole ones the loads run so
-// far ahead of the chain of sums that the processor's own reading ahead falls behind (0.8 of what memory gives where
-// that is much). far, near: lines that are asked for meanwhile, of more than one row; their turn comes once.
-INLINE void cut_dots(const uint16_t *w, const uint16_t *x, size_t x_row, int len, const uint16_t *far,
-                     const uint16_t *near, __m512 *to, const int M) {
-    __m256 s[FEW], t[FEW];
+// A cut of one weight row. In halves of a step: with whole ones the loads run so far ahead of the chain of sums that
+// the processor's own reading ahead falls behind (0.8 of what memory gives where that is much).
+INLINE __m512 cut_dot(const uint16_t *w, const uint16_t *x, int len) {
+    __m256 s = _mm256_setzero_ps(), t = s;
     int j = 0;
-    EACH (int m = 0; m < M; m++) s[m] = t[m] = _mm256_setzero_ps();
     for (; j + PAIRS <= len; j += PAIRS) {
-        if (M > 1) {
-            _mm_prefetch((const char *)(far + j), _MM_HINT_NTA);
-            _mm_prefetch((const char *)(near + j), _MM_HINT_NTA);
-        }
-        EACH (int m = 0; m < M; m++) {
-            const uint16_t *u = x + (size_t)m * x_row + j;
-            s[m] = half_dot(s[m], w + j, u);
-            t[m] = half_dot(t[m], w + j + PAIRS / 2, u + PAIRS / 2);
-        }
+        s = half_dot(s, w + j, x + j);
+        t = half_dot(t, w + j + PAIRS / 2, x + j + PAIRS / 2);
     }
-    EACH (int m = 0; m < M; m++) {
-        const __m512 sum = _mm512_insertf32x8(_mm512_castps256_ps512(s[m]), t[m], 1);
-        const uint16_t *u = x + (size_t)m * x_row + j;
-        to[m * TILE] = j == len ? sum : _mm512_dpbf16_ps(sum, load_some(w + j, len - j), load(u));
-    }
+    const __m512 sum = _mm512_insertf32x8(_mm512_castps256_ps512(s), t, 1);
+    return j == len ? sum : _mm512_dpbf16_ps(sum, load_some(w + j, len - j), load(x + j));
 }
 
 // A tile against one row of at most SHORT columns: each weight row from end to end, as memory likes it, a cut's sums
@@ -74,100 +59,12 @@ static void one(const area *a, int64_t n, int m) {
     const uint16_t *x = a->x + (size_t)m * a->x_row;
     for (int r = 0; r < TILE; r++)
         for (int64_t k = 0; k < a->k; k += CUT)
-            cut_dots(weight(a, n + r) + k, x + k, 0, a->k - k < CUT ? (int)(a->k - k) : CUT, NULL, NULL,
-                     &part[k / CUT][r], 1);
+            part[k / CUT][r] = cut_dot(weight(a, n + r) + k, x + k, a->k - k < CUT ? (int)(a->k - k) : CUT);
     for (int64_t k = 0; k < a->k; k += CUT) {
         const __m512 *p = part[k / CUT];
         sums_store(a, n, m, fold4(p[0], p[1], p[2], p[3]), k > 0);
     }
 }
-
-// A tile against 2 to FEW rows, a cut of one weight row after the other: one stream to memory. What is asked for is the
-// row's next cut, or the next tile's first, and once more the cut whose turn is next.
-INLINE void few(const area *a, int64_t n, int m, const int M) {
-    for (int64_t k = 0; k < a->k; k += CUT) {
-        const int len = (int)(a->k - k < CUT ? a->k - k : CUT);
-        const int64_t ahead = k + len < a->k ? len : a->k * TILE - k;
-        __m512 part[FEW][TILE];
-        for (int r = 0; r < TILE; r++) {
-            const uint16_t *w = weight(a, n + r) + k;
-            const uint16_t *next = r + 1 < TILE ? w + a->k : w + ahead - a->k * (TILE - 1);
-            cut_dots(w, a->x + (size_t)m * a->x_row + k, a->x_row, len, w + ahead, next, &part[0][r], M);
-        }
-        EACH (int i = 0; i < M; i++)
-            sums_store(a, n, m + i, fold4(part[i][0], part[i][1], part[i][2], part[i][3]), k > 0);
-    }
-}
-
-typedef void few_fn(const area *a, int64_t n, int m);
-static void few2(const area *a, int64_t n, int m) { few(a, n, m, 2); }
-static void few3(const area *a, int64_t n, int m) { few(a, n, m, 3); }
-static void few4(const area *a, int64_t n, int m) { few(a, n, m, 4); }
-static void few5(const area *a, int64_t n, int m) { few(a, n, m, 5); }
-static few_fn *const fews[FEW - 1] = {few2, few3, few4, few5}; // by the number of rows
-
-// What is asked for with the line `at` bytes into a cut of `len` bytes: one so many bytes `behind` it; behind the cut's
-// end one of the rows whose turn is next, `next` bytes from these, or of those that follow, `then` bytes from these.
-INLINE ptrdiff_t ask_of(ptrdiff_t at, ptrdiff_t len, ptrdiff_t next, ptrdiff_t then, const ptrdiff_t behind) {
-    return at + behind < len ? behind : at + behind < 2 * len ? next + behind - len : then + behind - 2 * len;
-}
-
-INLINE void asks(const uint16_t *w, ptrdiff_t near, ptrdiff_t far, ptrdiff_t farther) {
-    const char *p = (const char *)w;
-    _mm_prefetch(p + near, _MM_HINT_NTA);
-    _mm_prefetch(p + far, _MM_HINT_NTA);
-    _mm_prefetch(p + farther, _MM_HINT_NTA);
-}
-
-// A cut of the weight rows at u and v against M rows of activations: sums m are to[m * TILE] and the one behind it.
-INLINE void two_dots(const uint16_t *u, const uint16_t *v, fan x, int len, ptrdiff_t next, ptrdiff_t then, __m512 *to,
-                     const int M) {
-    __m512 s[2][FAN];
-    int j = 0;
-    EACH (int m = 0; m < M; m++) s[0][m] = s[1][m] = vf_zero();
-    while (j + PAIRS <= len) {
-        const int end = j + PIECE < len ? j + PIECE : len;
-        const ptrdiff_t near = ask_of(j * 2, len * 2, next, then, NEAR), far = ask_of(j * 2, len * 2, next, then, FAR);
-        const ptrdiff_t farther = ask_of(j * 2, len * 2, next, then, M < FAN ? FARTHER : FARTHER_FULL);
-        for (; j + PAIRS <= end; j += PAIRS) {
-            const __m512bh first = load(u + j), second = load(v + j);
-            asks(u + j, near, far, farther);
-            asks(v + j, near, far, farther);
-            fan_dots(s, (__m512i)first, (__m512i)second, &x, M);
-        }
-    }
-    if (j < len) fan_dots(s, (__m512i)load_some(u + j, len - j), (__m512i)load_some(v + j, len - j), &x, M);
-    EACH (int m = 0; m < M; m++) to[m * TILE] = s[0][m], to[m * TILE + 1] = s[1][m];
-}
-
-// FEW + 1 to FAN rows, of which a cut stays in L1 while the rows of a group of tiles pass by, two at once, from end to
-// end of the cut: a line of activations is loaded once for both.
-INLINE void several(const area *a, int64_t t0, int64_t t1, int m, const int M) {
-    const ptrdiff_t row = (ptrdiff_t)a->k * 2, tile = row * TILE;
-    for (int64_t from = t0, to; from < t1; from = to) {
-        to = t1 - from < GROUP ? t1 : from + GROUP;
-        for (int64_t k = 0; k < a->k; k += CUT) {
-            const int len = (int)(a->k - k < CUT ? a->k - k : CUT);
-            const fan x = fan_of(a->x + (size_t)m * a->x_row + k, a->x_row * sizeof *a->x);
-            for (int64_t t = from; t < to; t++) {
-                const ptrdiff_t behind = k + len < a->k ? len * 2 - (to - 1 - from) * tile : tile - k * 2;
-                const ptrdiff_t next = t + 1 < to ? tile : behind;
-                __m512 part[FAN][TILE];
-                for (int r = 0; r < TILE; r += 2) {
-                    const uint16_t *w = weight(a, t * TILE + r) + k, *v = weight(a, t * TILE + r + 1) + k;
-                    two_dots(w, v, x, len, r == 0 ? 2 * row : next - 2 * row, next, &part[0][r], M);
-                }
-                EACH (int i = 0; i < M; i++)
-                    sums_store(a, t * TILE, m + i, fold4(part[i][0], part[i][1], part[i][2], part[i][3]), k > 0);
-            }
-        }
-    }
-}
-
-typedef void several_fn(const area *a, int64_t t0, int64_t t1, int m);
-#define SEVERAL(M) static void several##M(const area *a, int64_t t0, int64_t t1, int m) { several(a, t0, t1, m, M); }
-SEVERAL(6) SEVERAL(7) SEVERAL(8)
-static several_fn *const severals[FAN - FEW] = {several6, several7, several8};
 
 // A longer row of x does not stay in L1 while weights pass by, so that a line of it is read once for the rows of two
 // tiles (or one), which are asked for before their turn.
@@ -270,14 +167,6 @@ void lq_matmul_f32_bf16_bf16any_avx512bf16(const lq_weight *w, const lq_act *act
         }
         for (; t0 + 2 <= t1; t0 += 2) one_long(&a, t0 * TILE, m0, 2 * TILE);
         if (t0 < t1) one_long(&a, t0 * TILE, m0, TILE);
-        return;
-    }
-    if (rows <= FEW && is_zen5()) {
-        for (int64_t t = t0; t < t1; t++) fews[rows - 2](&a, t * TILE, m0);
-        return;
-    }
-    if (rows <= FAN && is_zen5()) {
-        severals[rows - FEW - 1](&a, t0, t1, m0);
         return;
     }
     rows_many(&a, t0, t1, m0, m1);
