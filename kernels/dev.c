@@ -59,8 +59,9 @@ lq_dev *lq_dev_use(lq_dev *d) {
 
 lq_layout lq_dev_layout(lq_dev *d, const lq_wtype *t, int64_t n, int64_t k) {
     lq_err none;
-    // Rows of plain elements stay if padding would add much to them.
-    if (t->kind == LQ_W_PLAIN && n % LQ_X86_ROWS && n < 32 * LQ_X86_ROWS) return LQ_ANY;
+    // Rows of numbers stay if padding would add much to them.
+    const bool numbers = t->kind == LQ_W_PLAIN || t->kind == LQ_W_FLOAT;
+    if (d->host && numbers && n % LQ_X86_ROWS && n < 32 * LQ_X86_ROWS) return LQ_ANY;
     return lq_pack_has(d->layout, t, n, k) && d->ops.can(d, t, d->layout, &none) ? d->layout : LQ_ANY;
 }
 

@@ -4,24 +4,36 @@
 #include "kernels/pack.h"
 #include <string.h>
 
-// bf16 in layout x86, which no file has.
-static bool is_halves(lq_layout layout, const lq_wtype *t) {
-    return layout == LQ_X86 && t->kind == LQ_W_PLAIN && t->elem == LQ_BF16;
+// In memory alone layout x86 has numbers too: 8-bit floats with scales, as it has codes of 8 bits, and plain elements,
+static bool is_small(const lq_wtype *t) { return t->elem == LQ_E4M3 || t->elem == LQ_E5M2; }
+
+// whose bytes are such codes, in groups of a word, without scales.
+static bool is_plain(lq_layout layout, const lq_wtype *t) {
+    return layout == LQ_X86 && t->kind == LQ_W_PLAIN && (is_small(t) || t->elem == LQ_BF16);
 }
 
-// Its bytes as codes without scales, four a word.
 static lq_weight bytes_of(const lq_weight *w) {
     lq_weight b = *w;
     b.type = (lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 4};
-    b.k = w->k * 2;
+    b.k = w->k * (int64_t)lq_dtype_size(w->type.elem);
     b.scale = NULL;
     return b;
 }
 
+static bool floats_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
+    const size_t rows = (size_t)lq_laid_rows(LQ_X86, n), groups = (size_t)lq_weight_groups(t, k);
+    return lq_weight_sizes(t, n, k, out) && lq_mul_size(rows, (size_t)lq_laid_wide(LQ_X86, t, k), &out->q) &&
+           (t->rows > 1 || lq_mul_size(rows, groups * lq_dtype_size(t->scale), &out->scale));
+}
+
 bool lq_pack_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
-    if (!is_halves(layout, t)) return lq_layout_sizes(layout, t, n, k, out);
-    return lq_weight_sizes(t, n, k, out) &&
-           lq_mul_size((size_t)lq_laid_rows(layout, n), lq_x86_halves(k), &out->q);
+    const lq_wtype bytes = {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 4};
+    if (is_plain(layout, t))
+        return lq_weight_sizes(t, n, k, out) &&
+               lq_mul_size((size_t)lq_laid_rows(layout, n),
+                           (size_t)lq_laid_wide(layout, &bytes, k * (int64_t)lq_dtype_size(t->elem)), &out->q);
+    const bool floats = layout == LQ_X86 && t->kind == LQ_W_FLOAT && is_small(t) && t->bits == 8 && !t->dq;
+    return floats ? floats_sizes(t, n, k, out) : lq_layout_sizes(layout, t, n, k, out);
 }
 
 bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k) {
@@ -54,7 +66,7 @@ void lq_pack(const lq_weight *src, lq_layout to, lq_weight_out dst, lq_pool *poo
     if ((same && size.scale) || src->type.rows > 1) memcpy(dst.scale, src->scale, size.scale); // of one order in all
     if (same) return;
     const lq_weight bytes = bytes_of(src);
-    if (is_halves(to, &src->type) || is_halves(src->layout, &src->type)) src = &bytes;
+    if (is_plain(to, &src->type) || is_plain(src->layout, &src->type)) src = &bytes;
     pack_job j = {.w = src, .dst = dst, .to = lq_laid_of(to, &src->type, src->n, src->k)};
     const int64_t band = LQ_BAND * (int64_t)j.to.row_bytes;
     j.bands = (lq_laid_rows(to, src->n) + LQ_BAND - 1) / LQ_BAND;
@@ -75,14 +87,15 @@ static void codes_widen(const lq_weight *w, const uint8_t *code, int64_t count, 
         for (int64_t i = 0; i < count; i++) dst[i] = (float)code[i] - z;
 }
 
-static void halves_row(const lq_weight *w, int64_t row, float *dst) {
+static void plain_row(const lq_weight *w, int64_t row, float *dst) {
     const lq_weight b = bytes_of(w);
     const lq_laid l = lq_laid_of(LQ_X86, &b.type, b.n, b.k);
+    const int64_t size = b.k / w->k;
     for (int64_t at = 0; at < b.k; at += LQ_PIECE) {
         lq_piece p;
         lq_codes_get(&l, w->q, row - row % 16 + row % 8, at, p);
-        lq_dtypes[LQ_BF16].to_f32(p[row % 16 / 8], dst + at / 2,
-                                  (size_t)(b.k - at < LQ_PIECE ? b.k - at : LQ_PIECE) / 2);
+        lq_dtypes[w->type.elem].to_f32(p[row % 16 / 8], dst + at / size,
+                                       (size_t)((b.k - at < LQ_PIECE ? b.k - at : LQ_PIECE) / size));
     }
 }
 
@@ -91,8 +104,8 @@ void lq_weight_row(const lq_weight *w, int64_t row, float *dst) {
         lq_weight_row_any(w, row, dst);
         return;
     }
-    if (is_halves(w->layout, &w->type)) {
-        halves_row(w, row, dst);
+    if (is_plain(w->layout, &w->type)) {
+        plain_row(w, row, dst);
         return;
     }
     const lq_wtype *t = &w->type;

@@ -113,7 +113,7 @@ static bool cpu_reserve(lq_dev *d, const lq_dev_limits *l, lq_err *err) {
 
 static bool cpu_can(lq_dev *d, const lq_wtype *t, lq_layout layout, lq_err *err) {
     const lq_weight w = {.type = *t, .layout = layout};
-    const lq_dtype act = lq_act_type(d, t).elem;
+    const lq_dtype act = lq_act_halves(d, &w) ? LQ_BF16 : lq_act_type(d, t).elem;
     char name[64];
     if (lq_ukr_find(d, &w, act)) return true;
     lq_wtype_name(t, name, sizeof name);

@@ -20,6 +20,7 @@ RUN(lq_matmul_f32_f32_f32any_avx512) RUN(lq_matmul_f32_f32_f16any_avx512) RUN(lq
 RUN(lq_matmul_f32_f32_intany_avx512) RUN(lq_matmul_f32_f32_tableany_avx512) RUN(lq_matmul_f32_f32_fp8any_avx512)
 ROWS(lq_rows_f32_f32_codedx86_avx512) ROWS(lq_rows_f32_f32_intany_avx512) ROWS(lq_rows_f32_f32_tableany_avx512)
 RUN(lq_matmul_f32_bf16_bf16any_avx512bf16) RUN(lq_matmul_f32_bf16_bf16x86_avx512bf16)
+RUN(lq_matmul_f32_bf16_fp8x86_avx512bf16) MANY(lq_many_f32_bf16_fp8x86_avx512bf16)
 HALVES(lq_rows_bf16_bf16_fp8any_avx512bf16)
 RUN(lq_matmul_f32_bf16_fp8any_avx512bf16)
 CODES(lq_codes_u8_q8_intany_avx512) ROWS(lq_rows_f32_f32_fp8any_avx512) ROWS(lq_rows_f32_f32_halfany_avx512)
@@ -61,6 +62,8 @@ CODES(lq_codes_u8_q8_intany_avx2) ROWS(lq_rows_f32_f32_fp8any_avx2) ROWS(lq_rows
 #define UNPACK_KIND(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_F32, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .rows = FN}
 #define HALVE(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_BF16, KIND, ELEM, LQ_ANY, LQ_ANY_ROWS, FN), .halves = FN}
 #define SMALL(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_BF16, KIND, ELEM, LQ_ANY, 4, FN), .run = FN}
+#define SMALL_X86(KIND, ELEM, ISA, FN) {ROW(ISA, LQ_BF16, KIND, ELEM, LQ_X86, LQ_X86_ROWS, FN), .unless = LQ_ISA_AMX, \
+    .run = FN, .many = lq_many_f32_bf16_fp8x86_avx512bf16}
 #define UNPACK_ANY(FN) {ROW(0, LQ_F32, LQ_W_INT, LQ_U8, LQ_ANY, 1, FN), .any_kind = true, .rows = FN}
 
 const lq_ukr lq_ukrs[] = {
@@ -77,6 +80,7 @@ const lq_ukr lq_ukrs[] = {
          lq_matmul_f32_bf16_bf16x86_avx512bf16), .unless = LQ_ISA_AMX, .run = lq_matmul_f32_bf16_bf16x86_avx512bf16},
     FP8(HALVE, LQ_ISA_AVX512 | LQ_ISA_BF16 | LQ_ISA_AMX, lq_rows_bf16_bf16_fp8any_avx512bf16),
     FP8(SMALL, LQ_ISA_AVX512 | LQ_ISA_BF16, lq_matmul_f32_bf16_fp8any_avx512bf16),
+    FP8(SMALL_X86, LQ_ISA_AVX512 | LQ_ISA_BF16, lq_matmul_f32_bf16_fp8x86_avx512bf16),
     FLOAT(LQ_F32, 4, LQ_ISA_AVX512, lq_matmul_f32_f32_f32any_avx512),
     HALF(LQ_F16, LQ_ISA_AVX512, lq_matmul_f32_f32_f16any_avx512, lq_rows_f32_f32_halfany_avx512),
     HALF(LQ_BF16, LQ_ISA_AVX512, lq_matmul_f32_f32_bf16any_avx512, lq_rows_f32_f32_halfany_avx512),

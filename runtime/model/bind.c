@@ -173,7 +173,8 @@ static bool settle(lq_model *m, const lq_slot *s, lq_weight *w, lq_bound *b, lq_
     const lq_weight mapped = *w;
     const bool looked_up = s->role == LQ_R_POSITION || s->role == LQ_R_TOKENS ||
                            (s->role == LQ_R_EMBED && !m->desc.tied);
-    const bool stays = w->type.kind == LQ_W_PLAIN && (looked_up || m->tight); // rows that are read where they lie
+    const bool numbers = m->dev->host && (w->type.kind == LQ_W_PLAIN || w->type.kind == LQ_W_FLOAT);
+    const bool stays = numbers && (looked_up || m->tight); // rows that are read where they lie
     const lq_layout want = stays ? LQ_ANY : wanted(m, w);
     lq_weight_size size;
     if (!lq_pack_sizes(want, &w->type, s->n, s->k, &size)) return lq_fail(err, LQ_E_LIMIT, "%s is too large", s->name);

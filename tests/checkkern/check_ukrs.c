@@ -299,9 +299,10 @@ static void check_shifts(const lq_dev *ref, const lq_ukr *u, int rows) {
     }
     const lq_mat x = ck_mat(rows, K, 0), y = ck_mat(rows, N, 0);
     for (int i = 0; i < rows * K; i++) lq_mat_row(&x, i / K)[i % K] = 1;
-    const lq_act a = act_for(u, &x, &w);
+    const lq_weight lies = ck_weight_in(&w, u->layout, 0);
+    const lq_act a = act_for(u, &x, &lies);
     name_of(u, &w, rows, what, sizeof what);
-    lq_ukr_tiles(ref, u, &w, &a, 0, (N + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride, ck_buf(LQ_SHARE, 0));
+    lq_ukr_tiles(ref, u, &lies, &a, 0, (N + u->tile_n - 1) / u->tile_n, 0, rows, y.p, y.stride, ck_buf(LQ_SHARE, 0));
     int wrong = 0;
     for (int r = 0; r < N; r++) {
         float number;
@@ -470,8 +471,9 @@ static void check_tiled(unsigned isa, const lq_dev *ref) {
                                      .numerics = exact ? LQ_NUM_EXACT : LQ_NUM_DEFAULT};
                 const lq_weight w = {.type = types[i], .layout = (lq_layout)layout};
                 char name[LQ_WTYPE_TEXT];
-                const bool own = types[i].kind != LQ_W_PLAIN && lq_pack_has(LQ_X86, &types[i], 64, 512);
-                if (layout != LQ_ANY && !own) continue; // (where bf16 may be rows, it is)
+                const bool number = types[i].kind == LQ_W_PLAIN || types[i].kind == LQ_W_FLOAT;
+                const bool own = !number && lq_pack_has(LQ_X86, &types[i], 64, 512);
+                if (layout != LQ_ANY && !own) continue; // (numbers are rows where there is no other)
                 const lq_ukr *u = lq_ukr_find(ref, &w, lq_act_type(&mode, &types[i]).elem);
                 lq_wtype_name(&types[i], name, sizeof name);
                 CHECK(u && (!isa || u->needs || u->rows), "%s in layout %s%s: %s", name, lq_layout_names[layout],

@@ -358,7 +358,8 @@ static void test_rules(void) {
     CHECK(a.elem == LQ_E4M3 && a.group == 128, "and on every device");
     CHECK(lq_pack_has(LQ_X86, &int4, 1, 1) && lq_pack_has(LQ_X86, &int8, 5, 7) && lq_pack_has(LQ_X86, &int3, 16, 16) &&
           !lq_pack_has(LQ_X86, &thin3, 16, 16), "x86 has int4, int8 and int3, but not by 16");
-    CHECK(!lq_pack_has(LQ_X86, &f16, 16, 16) && !lq_pack_has(LQ_X86, &table, 16, 16) &&
+    CHECK(lq_pack_has(LQ_X86, &fp8, 16, 16) && !lq_pack_has(LQ_X86, &f16, 16, 16) &&
+          !lq_pack_has(LQ_X86, &table, 16, 16) &&
           !lq_pack_has(LQ_X86, &block, 16, 16) && !lq_pack_has(LQ_X86, &huge, 16, 16),
           "x86 has what it should not have");
     CHECK(lq_pack_has(LQ_ANY, &nf4, 16, 16), "any has all");

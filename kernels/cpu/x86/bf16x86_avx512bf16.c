@@ -122,7 +122,7 @@ lq_ukr_run lq_matmul_f32_bf16_bf16x86_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0,
                                            int m1, float *y, size_t ldy) {
     const int rows = m1 - m0, blocks = rows <= TALL ? 0 : (rows - TALL + HIGH - 1) / HIGH, first = rows - blocks * HIGH;
-    const area a = {.w = w->q, .x = act->q, .tile = lq_x86_halves(w->k) * TILE, .x_row = act->q_row, .n = w->n,
+    const area a = {.w = w->q, .x = act->q, .tile = lq_x86_bytes(w->k * 2) * TILE, .x_row = act->q_row, .n = w->n,
                     .k = w->k, .y = y, .ldy = ldy};
     thin_fn *const *by = thins[!blocks && is_zen5()];
     if (!blocks) {

@@ -1,0 +1,284 @@
+// fp8x86_avx512bf16.c: bf16 activations (E4M3 held so too) x 8-bit floats in layout x86 with vdpbf16ps. Owns nothing.
+//
+// A code without its sign is looked up by vpermi2b among 128, once for each byte of the bf16 number that it is; 64
+// codes, four k of 16 rows, become two vectors as bf16x86_avx512bf16.c has them: two pairs of k. Scales that are shifts
+// (mxfp8) are taken into the number: it is looked up 2^128 times as large, beyond what bf16 has, and the exponent is
+// made less by 128 less the shift; what is below 1 then becomes 0, what is beyond all numbers infinite or NaN.
+//
+// Order of sums, the same at every M: k is cut at multiples of CUT and where a cell ends. In such a part the pairs of k
+// that are even, counted from 0, are added in order from 0, of each k + 1 before k, the odd ones likewise, then both,
+// and y = fma(sum, wscale * ascale, y), parts in order; the first is multiplied alone.
+//
+// thin: 1 to 12 rows x one tile, as it comes from memory. Of more rows what a tile's cut becomes is put aside for those
+// behind: blocks of 6 rows x four tiles.
+#include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/unroll.h"
+#include "kernels/cpu/x86/vec.h"
+#include <math.h>
+#include <string.h>
+
+enum { CUT = 1024, PARTS = CUT / 128, TILE = LQ_X86_ROWS, STEP = 64 /* codes: four k */, LINE = 64 /* a pair of k */,
+       TALL = 12, HIGH = 6, WIDE = 4, PASS = 8 /* tiles of which a cut stays in L2 */,
+       NEAR = 4096, FAR = 16384 /* bytes */ };
+
+// The numbers of codes 0 .. 127: those below 2^-6 (2^-14) are one by one, then the exponent has another bias.
+#define E4M3(C) ((C) == 127 ? 0x7fc0 : (C) > 7 ? ((C) << 4) + (120 << 7) : (C) > 3 ? 0x3c00 + ((C) & 3) * 32 \
+                 : (C) > 1 ? 0x3b80 + ((C) & 1) * 64 : (C) * 0x3b00)
+#define E5M2(C) ((C) > 124 ? 0x7fc0 : (C) == 124 ? 0x7f80 : (C) > 3 ? ((C) << 5) + (112 << 7) \
+                 : (C) > 1 ? 0x3800 + ((C) & 1) * 64 : (C) * 0x3780)
+#define RAISED(F, C) ((C) == 0 ? 0 : F(C) >= 0x7f80 ? 0xffff : F(C) + (128 << 7))
+#define E4M3_RAISED(C) RAISED(E4M3, C)
+#define E5M2_RAISED(C) RAISED(E5M2, C)
+#define LOW(N) ((N) & 255)
+#define HIGH(N) ((N) >> 8)
+#define EIGHT(BYTE, F, C) BYTE(F(C)), BYTE(F(C + 1)), BYTE(F(C + 2)), BYTE(F(C + 3)), BYTE(F(C + 4)), BYTE(F(C + 5)), \
+    BYTE(F(C + 6)), BYTE(F(C + 7))
+#define HALF(BYTE, F, C) EIGHT(BYTE, F, C), EIGHT(BYTE, F, C + 8), EIGHT(BYTE, F, C + 16), EIGHT(BYTE, F, C + 24), \
+    EIGHT(BYTE, F, C + 32), EIGHT(BYTE, F, C + 40), EIGHT(BYTE, F, C + 48), EIGHT(BYTE, F, C + 56)
+#define BYTES(F) {{HALF(LOW, F, 0), HALF(LOW, F, 64)}, {HALF(HIGH, F, 0), HALF(HIGH, F, 64)}}
+static const _Alignas(64) uint8_t e4m3[2][2][128] = {BYTES(E4M3), BYTES(E4M3_RAISED)},
+                                  e5m2[2][2][128] = {BYTES(E5M2), BYTES(E5M2_RAISED)};
+
+typedef struct book { __m512i low[2], high[2]; } book;
+INLINE book book_of(const lq_wtype *t) {
+    const bool raised = lq_fp8_shifts(t);
+    const uint8_t(*b)[128] = t->elem == LQ_E4M3 ? e4m3[raised] : e5m2[raised];
+    return (book){{_mm512_load_si512(b[0]), _mm512_load_si512(b[0] + 64)},
+                  {_mm512_load_si512(b[1]), _mm512_load_si512(b[1] + 64)}};
+}
+
+typedef struct area { // of one call
+    const lq_weight *w;
+    const char *q;
+    const uint16_t *x;
+    const float *ascale;    // [cell][all], of E4M3; else NULL
+    size_t tile, x_row, all; // tile: its bytes
+    int64_t n, k, cell, group, groups; // group: columns of a scale
+    float *y;
+    size_t ldy;
+    bool shifts;
+    book b;
+} area;
+
+// Columns k .. end of a tile: scales of its rows, in each part; of scales that are shifts what exponents are to be less
+// by, in each 32 columns.
+typedef struct cut {
+    int64_t t, k, end;
+    _Alignas(64) float scale[PARTS][TILE];
+    _Alignas(64) uint32_t less[CUT / 32][TILE];
+} cut;
+
+// 64 codes as two pairs of k.
+typedef struct pairs { __m512i even, odd; } pairs;
+INLINE pairs pairs_of(const char *q, const book *b, const uint32_t *less, const bool shifts) {
+    const __m512i turn = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    const __m512i v = _mm512_shuffle_epi8(_mm512_loadu_si512(q), turn);
+    const __m512i low = _mm512_permutex2var_epi8(b->low[0], v, b->low[1]);
+    __m512i high = _mm512_permutex2var_epi8(b->high[0], v, b->high[1]);
+    if (!shifts) {
+        high = _mm512_ternarylogic_epi32(high, v, _mm512_set1_epi8((char)0x80), 0xf8 /* high | (v & sign) */);
+        return (pairs){_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
+    }
+    const __m512i sign = _mm512_set1_epi16((short)0x8000), nan = _mm512_set1_epi16(0x7fc0);
+    const __m512i by = _mm512_load_si512(less);
+    const __m512i even = _mm512_min_epu16(_mm512_subs_epu16(_mm512_unpacklo_epi8(low, high), by), nan);
+    const __m512i odd = _mm512_min_epu16(_mm512_subs_epu16(_mm512_unpackhi_epi8(low, high), by), nan);
+    return (pairs){_mm512_ternarylogic_epi32(even, _mm512_unpacklo_epi8(v, v), sign, 0xf8),
+                   _mm512_ternarylogic_epi32(odd, _mm512_unpackhi_epi8(v, v), sign, 0xf8)};
+}
+
+typedef int32_t __attribute__((may_alias, aligned(2))) couple;
+INLINE __m512i couple_of(const uint16_t *x) { return _mm512_set1_epi32(*(const couple *)(const void *)x); }
+INLINE __m512 dot2(__m512 s, __m512i w, __m512i x) { return _mm512_dpbf16_ps(s, (__m512bh)w, (__m512bh)x); }
+
+INLINE int64_t part_end(const area *a, int64_t k, int64_t end) {
+    const int64_t to = (k / a->cell + 1) * a->cell;
+    return to < end ? to : end;
+}
+
+INLINE vm columns(const area *a, int64_t t) {
+    return vm_first(a->n - t * TILE < TILE ? (int)(a->n - t * TILE) : TILE);
+}
+
+// The sums of a part of tile t and row m join y.
+INLINE void join(const area *a, int64_t t, int m, vm some, int64_t k, __m512 sum, __m512 scale) {
+    float *y = a->y + (size_t)m * a->ldy + (size_t)t * TILE;
+    if (a->ascale) scale = vf_mul(scale, vf_set(a->ascale[(size_t)(k / a->cell) * a->all + (size_t)m]));
+    vf_store_m(some, y, k ? vf_fma(sum, scale, vf_load_m(some, y)) : vf_mul(sum, scale));
+}
+
+// Scales of the rows of tile t in group g; shifts: their codes.
+INLINE __m512 scales_of(const area *a, int64_t t, int64_t g) {
+    const lq_weight *w = a->w;
+    const lq_wtype *ty = &w->type;
+    if (ty->kind == LQ_W_PLAIN) return vf_set(1);
+    const int64_t first = t * TILE, last = first + TILE < a->n ? first + TILE - 1 : a->n - 1;
+    const size_t size = lq_dtype_size(ty->scale), at = (size_t)((t * a->groups + g) * TILE) * size;
+    const float by = ty->scale == LQ_E4M3 ? *w->scale2 : 1;
+    if (ty->rows <= 1) return vf_of_scales((const char *)w->scale + at, ty->scale, by, true);
+    if (first / ty->rows == last / ty->rows)
+        return vf_set(lq_scale_get(w, (size_t)(first / ty->rows * a->groups + g)));
+    float s[TILE] = {0};
+    for (int r = 0; r <= last - first; r++) s[r] = lq_scale_get(w, (size_t)((first + r) / ty->rows * a->groups + g));
+    return vf_load(s);
+}
+
+INLINE __m512i shifts_of(const area *a, int64_t t, int64_t g) {
+    const lq_wtype *ty = &a->w->type;
+    const uint8_t *code = a->w->scale;
+    if (ty->rows <= 1)
+        return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(code + (t * a->groups + g) * TILE)));
+    _Alignas(64) int32_t s[TILE] = {0};
+    for (int r = 0; r < TILE && t * TILE + r < a->n; r++) s[r] = code[(t * TILE + r) / ty->rows * a->groups + g];
+    return _mm512_load_si512(s);
+}
+
+// Scales of the rows of tile t in the parts of a cut; shifts are what exponents are less by, and where one is NaN the
+// row's scale is.
+static void cut_begin(const area *a, int64_t t, int64_t k, int64_t end, cut *c) {
+    c->t = t, c->k = k, c->end = end;
+    __mmask16 nan = 0;
+    for (int i = 0; a->shifts && i < (end - k + 31) / 32; i++) {
+        const __m512i less = _mm512_sub_epi32(_mm512_set1_epi32(255), shifts_of(a, t, (k + i * 32) / a->group));
+        const __m512i by = _mm512_slli_epi32(less, 7);
+        nan |= _mm512_testn_epi32_mask(less, less);
+        _mm512_store_si512(c->less[i], _mm512_or_si512(by, _mm512_slli_epi32(by, 16)));
+    }
+    int p = 0;
+    for (int64_t at = k; at < end; at = part_end(a, at, end), p++)
+        vf_store(c->scale[p], a->shifts ? vf_pick(nan, vf_set(NAN), vf_set(1)) : scales_of(a, t, at / a->group));
+}
+
+// --- as codes come from memory ---
+
+// aside: where the numbers are to be put, or NULL.
+INLINE void thin(const area *a, const cut *c, int m, char *aside, const bool shifts, const bool put, const int M) {
+    const vm some = columns(a, c->t);
+    const char *q = a->q + (size_t)c->t * a->tile + (size_t)c->k * TILE;
+    const book b = a->b;
+    int p = 0;
+    for (int64_t k = c->k, end; k < c->end; k = end, p++) {
+        __m512 even[TALL], odd[TALL];
+        const uint16_t *x = a->x + (size_t)m * a->x_row + k;
+        end = part_end(a, k, c->end);
+        EACH (int r = 0; r < M; r++) even[r] = odd[r] = vf_zero();
+        for (int64_t i = k; i < end; i += 4, q += STEP, x += 4) {
+            const pairs v = pairs_of(q, &b, shifts ? c->less[(i - c->k) / 32] : NULL, shifts);
+            _mm_prefetch(q + FAR, _MM_HINT_NTA);
+            _mm_prefetch(q + NEAR, _MM_HINT_NTA);
+            if (put) {
+                _mm512_store_si512(aside, v.even);
+                _mm512_store_si512(aside + LINE, v.odd);
+                aside += 2 * LINE;
+            }
+            EACH (int r = 0; r < M; r++) {
+                even[r] = dot2(even[r], v.even, couple_of(x + (size_t)r * a->x_row));
+                odd[r] = dot2(odd[r], v.odd, couple_of(x + (size_t)r * a->x_row + 2));
+            }
+        }
+        EACH (int r = 0; r < M; r++)
+            join(a, c->t, m + r, some, k, vf_add(even[r], odd[r]), vf_load(c->scale[p]));
+    }
+}
+
+// --- as numbers, which were put aside ---
+
+// Every second pair of k of a part, `count` of them, of N tiles, `tile` bytes apart, against M rows.
+INLINE void sums_of(const char *w, size_t tile, const uint16_t *x, size_t x_row, int64_t count, __m512 s[HIGH][WIDE],
+                    const int M, const int N) {
+    EACH (int m = 0; m < M; m++) EACH (int i = 0; i < N; i++) s[m][i] = vf_zero();
+    for (int64_t p = 0; p < count; p++, w += 2 * LINE, x += 4) {
+        __m512i v[WIDE];
+        EACH (int i = 0; i < N; i++) v[i] = _mm512_load_si512(w + (size_t)i * tile);
+        EACH (int m = 0; m < M; m++) {
+            const __m512i u = couple_of(x + (size_t)m * x_row);
+            EACH (int i = 0; i < N; i++) s[m][i] = dot2(s[m][i], v[i], u);
+        }
+    }
+}
+
+enum { ASIDE = CUT / 2 * LINE }; // bytes of a cut of a tile
+INLINE void block(const area *a, const cut *c, const char *w, int m, const int M, const int N) {
+    int p = 0;
+    for (int64_t k = c->k, end; k < c->end; k = end, p++) {
+        __m512 s[HIGH][WIDE], even[HIGH][WIDE];
+        end = part_end(a, k, c->end);
+        const int64_t count = (end - k + 1) / 2;
+        const uint16_t *x = a->x + (size_t)m * a->x_row + k;
+        const char *from = w + (k - c->k) / 2 * LINE;
+        sums_of(from, ASIDE, x, a->x_row, (count + 1) / 2, s, M, N);
+        EACH (int r = 0; r < M; r++) EACH (int i = 0; i < N; i++) even[r][i] = s[r][i];
+        sums_of(from + LINE, ASIDE, x + 2, a->x_row, count / 2, s, M, N);
+        EACH (int i = 0; i < N; i++)
+            EACH (int r = 0; r < M; r++)
+                join(a, c[i].t, m + r, columns(a, c[i].t), k, vf_add(even[r][i], s[r][i]), vf_load(c[i].scale[p]));
+    }
+}
+
+// --- all rows ---
+
+typedef void thin_fn(const area *a, const cut *c, int m, char *aside);
+typedef void block_fn(const area *a, const cut *c, const char *w, int m);
+#define TO_6(X, NAME, ...) X(NAME, 1, __VA_ARGS__) X(NAME, 2, __VA_ARGS__) X(NAME, 3, __VA_ARGS__)                     \
+    X(NAME, 4, __VA_ARGS__) X(NAME, 5, __VA_ARGS__) X(NAME, 6, __VA_ARGS__)
+#define TO_12(X, NAME, ...) TO_6(X, NAME, __VA_ARGS__) X(NAME, 7, __VA_ARGS__) X(NAME, 8, __VA_ARGS__)                 \
+    X(NAME, 9, __VA_ARGS__) X(NAME, 10, __VA_ARGS__) X(NAME, 11, __VA_ARGS__) X(NAME, 12, __VA_ARGS__)
+#define THIN(NAME, M, SHIFTS, PUT)                                                                                     \
+    static void NAME##M(const area *a, const cut *c, int m, char *aside) { thin(a, c, m, aside, SHIFTS, PUT, M); }
+#define BLOCK(NAME, M, N) \
+    static void NAME##M(const area *a, const cut *c, const char *w, int m) { block(a, c, w, m, M, N); }
+#define NAME_OF(NAME, M, ...) NAME##M,
+TO_12(THIN, codes_, false, false) TO_12(THIN, shifts_, true, false)
+TO_12(THIN, codes_put_, false, true) TO_12(THIN, shifts_put_, true, true) BLOCK(one_, 6, 1) BLOCK(four_, 6, WIDE)
+static thin_fn *const thins[2][TALL] = {{TO_12(NAME_OF, codes_, )}, {TO_12(NAME_OF, shifts_, )}};
+static thin_fn *const fills[2][TALL] = {{TO_12(NAME_OF, codes_put_, )}, {TO_12(NAME_OF, shifts_put_, )}};
+
+static area area_of(const lq_weight *w, const lq_act *act, float *y, size_t ldy) {
+    const lq_wtype *t = &w->type;
+    const bool e4m3_act = act->type.elem == LQ_E4M3, plain = t->kind == LQ_W_PLAIN;
+    const size_t row = plain ? lq_x86_bytes(w->k) : (size_t)lq_laid_wide(LQ_X86, t, w->k);
+    return (area){.w = w, .q = w->q, .x = act->q, .ascale = e4m3_act ? act->scale : NULL, .tile = row * TILE,
+                  .x_row = act->q_row, .all = (size_t)act->apart, .n = w->n, .k = w->k, .cell = lq_fp8_cell(w, act),
+                  .group = !plain && t->group ? t->group : w->k, .groups = lq_weight_groups(t, w->k), .y = y,
+                  .ldy = ldy, .shifts = lq_fp8_shifts(t), .b = book_of(t)};
+}
+
+INLINE int64_t cut_end(const area *a, int64_t k) { return a->k - k < CUT ? a->k : k + CUT; }
+
+lq_ukr_run lq_matmul_f32_bf16_fp8x86_avx512bf16; // named in ukr.c
+void lq_matmul_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1,
+                                          float *y, size_t ldy) {
+    const area a = area_of(w, act, y, ldy);
+    cut c;
+    for (int64_t t = t0; t < t1; t++)
+        for (int64_t k = 0; k < a.k; k += CUT) {
+            cut_begin(&a, t, k, cut_end(&a, k), &c);
+            for (int m = m0, some; m < m1; m += some) {
+                some = m1 - m < TALL ? m1 - m : TALL;
+                thins[a.shifts][some - 1](&a, &c, m, NULL);
+            }
+        }
+}
+
+lq_ukr_many lq_many_f32_bf16_fp8x86_avx512bf16; // named in ukr.c
+void lq_many_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1,
+                                        float *y, size_t ldy, void *scratch) {
+    const area a = area_of(w, act, y, ldy);
+    struct { char aside[PASS][ASIDE]; cut c[PASS]; } *s = scratch;
+    _Static_assert(sizeof *s <= LQ_MANY_BYTES, "scratch of `many`");
+    const int rows = m1 - m0, first = rows <= TALL ? rows : rows - (rows - TALL + HIGH - 1) / HIGH * HIGH;
+    for (int64_t from = t0, to; from < t1; from = to) {
+        to = t1 - from < PASS ? t1 : from + PASS;
+        for (int64_t k = 0; k < a.k; k += CUT) {
+            for (int64_t t = from; t < to; t++) {
+                cut_begin(&a, t, k, cut_end(&a, k), &s->c[t - from]);
+                fills[a.shifts][first - 1](&a, &s->c[t - from], m0, s->aside[t - from]);
+            }
+            for (int m = m0 + first; m < m1; m += HIGH) {
+                int64_t t = from;
+                for (; t + WIDE <= to; t += WIDE) four_6(&a, &s->c[t - from], s->aside[t - from], m);
+                for (; t < to; t++) one_6(&a, &s->c[t - from], s->aside[t - from], m);
+            }
+        }
+    }
+}
