@@ -1,51 +1,19 @@
 // fp8_avx512bf16.c: bf16 activations (E4M3 held so too) x rows of 8-bit floats with vdpbf16ps, and these rows as bf16
-// for AMX's product. Owns nothing.
-//
-// A code without its sign is looked up by vpermi2b among 128, once for each byte of the bf16 number that it is. Scales
-// that are shifts (mxfp8) are taken into the number: it is looked up 2^128 times as large, beyond what bf16 has, and
-// the exponent is made less by 128 less the shift; what is below 1 then becomes 0, what is beyond all numbers infinite
-// or NaN.
+// for AMX's product. Of weights that are not packed (see lq_dev_layout; fp8x86_avx512bf16.c has those that are). How a
+// code becomes a number, fp8_book.h says. Owns nothing.
 //
 // Order of sums, the same at every M: K is cut at CUT columns, at fewer where a cell ends. In a cut lane i adds
 // k = 2i + 1 and 2i (mod 32), as the instruction does, from 0; lanes are added 8, 4, 2 and 1 apart, and the sum is
 // multiplied by the weight's scale (of E4M3: by wscale * ascale). A cut of several cells: the lanes of each join those
 // of the cells before by fma with its factor, and are added at the end. Cuts are added in order.
 #include "kernels/cpu/ukr.h"
-#include "kernels/cpu/x86/fan.h"
-#include "kernels/cpu/x86/unroll.h"
+#include "kernels/cpu/x86/fp8_book.h"
 #include "kernels/cpu/x86/vec.h"
 #include <math.h>
 #include <string.h>
 
 enum { STEP = 64 /* codes */, TILE = 4 /* rows */, CUT = 2048, CELLS = CUT / 128, TALL = 6, TALL_CELLS = 4,
-       GROUP = 8 /* tiles that meet a cut of few rows in turn */,
        BAND = 96, X_BYTES = 512 * 1024 /* of activations, in the second cache */ };
-
-// The numbers of codes 0 .. 127: those below 2^-6 (2^-14) are one by one, then the exponent has another bias.
-#define E4M3(C) ((C) == 127 ? 0x7fc0 : (C) > 7 ? ((C) << 4) + (120 << 7) : (C) > 3 ? 0x3c00 + ((C) & 3) * 32 \
-                 : (C) > 1 ? 0x3b80 + ((C) & 1) * 64 : (C) * 0x3b00)
-#define E5M2(C) ((C) > 124 ? 0x7fc0 : (C) == 124 ? 0x7f80 : (C) > 3 ? ((C) << 5) + (112 << 7) \
-                 : (C) > 1 ? 0x3800 + ((C) & 1) * 64 : (C) * 0x3780)
-#define RAISED(F, C) ((C) == 0 ? 0 : F(C) >= 0x7f80 ? 0xffff : F(C) + (128 << 7))
-#define E4M3_RAISED(C) RAISED(E4M3, C)
-#define E5M2_RAISED(C) RAISED(E5M2, C)
-#define LOW(N) ((N) & 255)
-#define HIGH(N) ((N) >> 8)
-#define EIGHT(BYTE, F, C) BYTE(F(C)), BYTE(F(C + 1)), BYTE(F(C + 2)), BYTE(F(C + 3)), BYTE(F(C + 4)), BYTE(F(C + 5)), \
-    BYTE(F(C + 6)), BYTE(F(C + 7))
-#define HALF(BYTE, F, C) EIGHT(BYTE, F, C), EIGHT(BYTE, F, C + 8), EIGHT(BYTE, F, C + 16), EIGHT(BYTE, F, C + 24), \
-    EIGHT(BYTE, F, C + 32), EIGHT(BYTE, F, C + 40), EIGHT(BYTE, F, C + 48), EIGHT(BYTE, F, C + 56)
-#define BYTES(F) {{HALF(LOW, F, 0), HALF(LOW, F, 64)}, {HALF(HIGH, F, 0), HALF(HIGH, F, 64)}}
-static const _Alignas(64) uint8_t e4m3[2][2][128] = {BYTES(E4M3), BYTES(E4M3_RAISED)},
-                                  e5m2[2][2][128] = {BYTES(E5M2), BYTES(E5M2_RAISED)};
-
-typedef struct book { __m512i low[2], high[2]; } book;
-INLINE book book_of(const lq_wtype *t) {
-    const bool raised = lq_fp8_shifts(t);
-    const uint8_t(*b)[128] = t->elem == LQ_E4M3 ? e4m3[raised] : e5m2[raised];
-    return (book){{_mm512_load_si512(b[0]), _mm512_load_si512(b[0] + 64)},
-                  {_mm512_load_si512(b[1]), _mm512_load_si512(b[1] + 64)}};
-}
 
 // 64 codes: turned so that what two unpacks make of the two bytes of each is in order. less: by what their exponents
 // are, in place, for each 32 codes; NULL: they are not raised.
@@ -95,8 +63,8 @@ INLINE bool less_of(const lq_weight *w, int64_t row, int64_t k, int64_t n, uint1
 
 // --- rows as bf16 ---
 
-// What is asked for, so many codes behind those at hand: the rows whose turn is next, the next cut, the one behind it.
-typedef struct ahead { ptrdiff_t rows, next, later; } ahead;
+// What is asked for, so many codes behind those at hand: the row whose turn is next, the next cut.
+typedef struct ahead { ptrdiff_t row, next; } ahead;
 
 // padded: zeros up to a multiple of 64 too. asks: for what; or NULL.
 INLINE void row_halves(const uint8_t *q, int n, const book *b, const uint16_t *less, uint16_t *dst, const bool padded,
@@ -104,7 +72,7 @@ INLINE void row_halves(const uint8_t *q, int n, const book *b, const uint16_t *l
     int i = 0;
     for (; i + STEP <= n; i += STEP) {
         if (asks) {
-            _mm_prefetch((const char *)q + i + asks->rows, _MM_HINT_T0);
+            _mm_prefetch((const char *)q + i + asks->row, _MM_HINT_T0);
             _mm_prefetch((const char *)q + i + asks->next, _MM_HINT_T0);
         }
         const halves h = halves_of(_mm512_loadu_si512(q + i), b, less ? less + i / 32 : NULL);
@@ -153,16 +121,15 @@ typedef struct cut {
     int64_t n, k, end, cell; // cell: its first
     int cells;
     const uint8_t *q[TILE]; // rows behind the last weight repeat it and are not stored
-    ptrdiff_t next, later;  // codes from here to the cut whose turn is next, and to the one behind that
+    ptrdiff_t next;         // codes from here to the cut whose turn is next
     int64_t band, band_k;   // rows and first column that all of `scale` holds for; -1: none
     _Alignas(64) float scale[TILE][CELLS];
     uint16_t *wide;         // [TILE][CUT], or NULL
     uint16_t less[TILE][CUT / 32]; // of scales that are shifts
 } cut;
 
-INLINE ahead ahead_of(const area *a, const cut *c, int r, const int rows) { // from row r, of `rows` at once
-    const int64_t row = a->k;
-    return (ahead){r + rows < TILE ? row * rows : c->next - row * (TILE - rows), c->next, c->later};
+INLINE ahead ahead_of(const area *a, const cut *c, int r) {
+    return (ahead){r + 1 < TILE ? a->k : c->next - a->k * (TILE - 1), c->next};
 }
 
 // A cut's sums of row m; of `cells` their factors are in them.
@@ -186,69 +153,6 @@ INLINE void factors_of(const area *a, const cut *c, int r, int m, float *by, con
         const __m512 x_by = a->ascale ? vf_load(x) : vf_set(1);
         EACH (int j = 0; j < R; j++) vf_store(by + j * CELLS, vf_mul(vf_load(c->scale[r + j]), x_by));
     }
-}
-
-// --- few rows of activations, of which a cut stays in L1: two weight rows at once, from end to end of it ---
-
-// n columns, up to 64.
-INLINE void few_step(__m512 s[2][FAN], const uint8_t *const q[2], const uint16_t *const less[2], int64_t k, int n,
-                     fan *x, const book *b, const ahead *next, const int M, const bool asks, const bool shifts) {
-    halves h[2];
-    EACH (int r = 0; r < 2; r++) {
-        const uint8_t *p = q[r] + k;
-        if (asks) {
-            _mm_prefetch((const char *)p + next->rows, _MM_HINT_NTA);
-            if (M < FAN / 2) _mm_prefetch((const char *)p + next->next, _MM_HINT_NTA);
-            _mm_prefetch((const char *)p + next->later, _MM_HINT_NTA);
-        }
-        const uint16_t *l = shifts ? less[r] + k / 32 : NULL;
-        h[r] = n == STEP ? halves_of(_mm512_loadu_si512(p), b, l) : halves_some(p, n, b, l);
-    }
-    fan_dots(s, h[0].first, h[1].first, x, M);
-    if (n > 32) fan_dots(s, h[0].second, h[1].second, x, M);
-}
-
-// Rows r and r + 1 of a tile's cut against M rows from m on.
-INLINE void few_rows(const area *a, const cut *c, int r, int m, __m512 to[FAN][TILE], const int M, const bool asks,
-                     const bool cells, const bool shifts) {
-    const uint8_t *const q[2] = {c->q[r], c->q[r + 1]};
-    const uint16_t *const less[2] = {c->less[r], c->less[r + 1]};
-    fan x = fan_of(a->x + (size_t)m * a->x_row + c->k, a->x_row * sizeof *a->x);
-    const ahead next = ahead_of(a, c, r, 2);
-    const book b = a->b;
-    const int64_t len = c->end - c->k;
-    __m512 s[2][FAN], f[2][FAN];
-    _Alignas(64) float by[FAN][2][CELLS];
-    if (cells) factors_of(a, c, r, m, by[0][0], 2, M);
-    EACH (int i = 0; i < M; i++) f[0][i] = f[1][i] = vf_zero();
-    int64_t k = 0;
-    for (int g = 0; g < (cells ? c->cells : 1); g++) {
-        const int64_t end = cells && len - k > a->cell ? k + a->cell : len;
-        EACH (int i = 0; i < M; i++) s[0][i] = s[1][i] = vf_zero();
-        if (cells && end - k == 2 * STEP) { // the usual cell
-            few_step(s, q, less, k, STEP, &x, &b, &next, M, asks, shifts);
-            few_step(s, q, less, k + STEP, STEP, &x, &b, &next, M, asks, shifts);
-        } else {
-            for (; k + STEP <= end; k += STEP) few_step(s, q, less, k, STEP, &x, &b, &next, M, asks, shifts);
-            if (k < end) few_step(s, q, less, k, (int)(end - k), &x, &b, &next, M, asks, shifts);
-        }
-        k = end;
-        EACH (int i = 0; i < M; i++) EACH (int j = 0; j < 2; j++)
-            f[j][i] = cells ? vf_fma(s[j][i], vf_set(by[i][j][g]), f[j][i]) : s[j][i];
-    }
-    EACH (int i = 0; i < M; i++) to[i][r] = f[0][i], to[i][r + 1] = f[1][i];
-}
-
-// A tile's cut against M rows. There are registers for the sums of cells of four of them.
-INLINE void few(const area *a, const cut *c, int m, const int M, const bool cells, const bool shifts) {
-    const int most = cells && M > TALL_CELLS ? (M + 1) / 2 : M;
-    __m512 part[FAN][TILE];
-    for (int r = 0; r < TILE; r += 2) {
-        few_rows(a, c, r, m, part, most, true, cells, shifts);
-        if (most < M) few_rows(a, c, r, m + most, part + most, M - most, false, cells, shifts);
-    }
-    EACH (int i = 0; i < M; i++)
-        sums_store(a, c, m + i, fold4(part[i][0], part[i][1], part[i][2], part[i][3]), cells);
 }
 
 // --- blocks of rows ---
@@ -340,24 +244,13 @@ typedef block_fn *const blocks[TALL];
     }
 #define TO_4(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
 #define TO_6(X, ...) TO_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
-#define TO_8(X, ...) TO_6(X, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
 TO_6(BLOCK, one_, false, false, false) TO_6(BLOCK, one_shifts_, false, false, true)
 TO_6(BLOCK, one_wide_, false, true, false) TO_4(BLOCK, cells_, true, false, false)
 TO_4(BLOCK, cells_shifts_, true, false, true) TO_4(BLOCK, cells_wide_, true, true, false)
 #define FOUR(NAME) NAME##1, NAME##2, NAME##3, NAME##4
-#define SIX_OF(NAME) FOUR(NAME), NAME##5, NAME##6
-#define SIX(NAME) {SIX_OF(NAME)}
+#define SIX(NAME) {FOUR(NAME), NAME##5, NAME##6}
 static blocks one[3] = {SIX(one_), SIX(one_shifts_), SIX(one_wide_)}; // wide: shifts have been taken in
 static blocks cells[3] = {{FOUR(cells_)}, {FOUR(cells_shifts_)}, {FOUR(cells_wide_)}};
-
-typedef void few_fn(const area *a, const cut *c, int m);
-#define FEW(M, NAME, ...) \
-    static void NAME##M(const area *a, const cut *c, int m) { few(a, c, m, M, __VA_ARGS__); }
-TO_8(FEW, few_, false, false) TO_8(FEW, few_shifts_, false, true)
-TO_8(FEW, few_cells_, true, false) TO_8(FEW, few_cells_shifts_, true, true)
-#define EIGHT_OF(NAME) {SIX_OF(NAME), NAME##7, NAME##8}
-static few_fn *const fews[2][2][FAN] = {{EIGHT_OF(few_), EIGHT_OF(few_shifts_)},
-                                        {EIGHT_OF(few_cells_), EIGHT_OF(few_cells_shifts_)}};
 
 // Scales of rows n.. of the cells of a cut.
 static void scales_of(const area *a, cut *c) {
@@ -418,12 +311,11 @@ INLINE spot spot_behind(const area *a, spot s, int64_t group, int64_t t1) {
     return end < a->k ? (spot){s.from, end, s.from, s.to} : group_at(s.to, group, t1);
 }
 
-static void cut_begin(const area *a, spot at, spot next, spot later, cut *c) {
+static void cut_begin(const area *a, spot at, spot next, cut *c) {
     const int64_t tile = a->k * TILE;
     c->n = at.t * TILE, c->k = at.k, c->end = cut_end(a, at.k), c->cell = a->cell < a->k ? at.k / a->cell : 0;
     c->cells = a->cell <= CUT ? (int)((c->end - at.k + a->cell - 1) / a->cell) : 1;
     c->next = (next.t - at.t) * tile + next.k - at.k;
-    c->later = (later.t - at.t) * tile + later.k - at.k;
     c->wide = NULL;
     scales_of(a, c);
     for (int r = 0; r < TILE; r++) {
@@ -435,7 +327,7 @@ static void cut_begin(const area *a, spot at, spot next, spot later, cut *c) {
 // The numbers of its codes to `wide`.
 static void cut_widen(const area *a, cut *c, uint16_t *wide) {
     for (int r = 0; r < TILE; r++) {
-        const ahead next = ahead_of(a, c, r, 1);
+        const ahead next = ahead_of(a, c, r);
         row_halves(c->q[r], (int)(c->end - c->k), &a->b, a->shifts ? c->less[r] : NULL, wide + r * CUT, true, &next);
     }
     c->wide = wide;
@@ -457,18 +349,14 @@ static void parts_run(const area *a, const cut *c, int m, int m1, lines *next) {
 
 // Tiles in groups, of which a cut of all comes before the next one. A group of one asks for the next tile meanwhile.
 // wide: codes become bf16 once, there, in the first cache, for all rows.
-static void walk(const area *a, int64_t t0, int64_t t1, int64_t group, int m0, int m1, uint16_t *wide, bool few) {
+static void walk(const area *a, int64_t t0, int64_t t1, int64_t group, int m0, int m1, uint16_t *wide) {
     cut c = {.band = -1};
     lines tile = {.left = 0};
     const int parts = (m1 - m0 + TALL - 1) / TALL;
-    spot at = group_at(t0, group, t1), next = spot_behind(a, at, group, t1), later;
-    for (; at.t < t1; at = next, next = later) {
-        later = spot_behind(a, next, group, t1);
-        cut_begin(a, at, next, later, &c);
-        if (few) {
-            fews[c.cells > 1][a->shifts][m1 - m0 - 1](a, &c, m0);
-            continue;
-        }
+    spot at = group_at(t0, group, t1), next;
+    for (; at.t < t1; at = next) {
+        next = spot_behind(a, at, group, t1);
+        cut_begin(a, at, next, &c);
         if (group == 1 && at.k == 0)
             tile = (lines){(const char *)c.q[0] + a->k * TILE, (at.t + 2) * TILE > a->n ? 0 : a->k / STEP * TILE,
                            (TILE + parts - 1) / parts};
@@ -489,16 +377,12 @@ void lq_matmul_f32_bf16_fp8any_avx512bf16(const lq_weight *w, const lq_act *act,
     a.each = (a.group + a.cell - 1) / a.cell;
     _Alignas(64) uint16_t wide[TILE * CUT];
     const int rows = m1 - m0, most = tall_of(a.cell <= CUT / 2 && a.cell < a.k, rows);
-    if (rows <= FAN && is_zen5()) {
-        walk(&a, t0, t1, GROUP, m0, m1, NULL, true);
-        return;
-    }
     if (rows <= BAND && (size_t)rows * a.x_row * sizeof *a.x <= X_BYTES) {
-        walk(&a, t0, t1, 1, m0, m1, rows > most ? wide : NULL, false);
+        walk(&a, t0, t1, 1, m0, m1, rows > most ? wide : NULL);
         return;
     }
     for (int m = m0, n, bands = (rows + BAND - 1) / BAND; bands; bands--, m += n) { // a band's cut stays in L2
         n = (m1 - m + bands - 1) / bands;
-        walk(&a, t0, t1, t1 - t0, m, m + n, wide, false);
+        walk(&a, t0, t1, t1 - t0, m, m + n, wide);
     }
 }

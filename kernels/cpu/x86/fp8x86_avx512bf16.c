@@ -1,9 +1,6 @@
 // fp8x86_avx512bf16.c: bf16 activations (E4M3 held so too) x 8-bit floats in layout x86 with vdpbf16ps. Owns nothing.
 //
-// A code without its sign is looked up by vpermi2b among 128, once for each byte of the bf16 number that it is; 64
-// codes, four k of 16 rows, become two vectors as bf16x86_avx512bf16.c has them: two pairs of k. Scales that are shifts
-// (mxfp8) are taken into the number: it is looked up 2^128 times as large, beyond what bf16 has, and the exponent is
-// made less by 128 less the shift; what is below 1 then becomes 0, what is beyond all numbers infinite or NaN.
+// 64 codes, four k of 16 rows, become two vectors as bf16x86_avx512bf16.c has them: two pairs of k (fp8_book.h).
 //
 // Order of sums, the same at every M: k is cut at multiples of CUT and where a cell ends. In such a part the pairs of k
 // that are even, counted from 0, are added in order from 0, of each k + 1 before k, the odd ones likewise, then both,
@@ -12,7 +9,7 @@
 // thin: 1 to 12 rows x one tile, as it comes from memory. Of more rows what a tile's cut becomes is put aside for those
 // behind: blocks of 6 rows x four tiles.
 #include "kernels/cpu/ukr.h"
-#include "kernels/cpu/x86/unroll.h"
+#include "kernels/cpu/x86/fp8_book.h"
 #include "kernels/cpu/x86/vec.h"
 #include <math.h>
 #include <string.h>
@@ -20,32 +17,6 @@
 enum { CUT = 1024, PARTS = CUT / 128, TILE = LQ_X86_ROWS, STEP = 64 /* codes: four k */, LINE = 64 /* a pair of k */,
        TALL = 12, HIGH = 6, WIDE = 4, PASS = 8 /* tiles of which a cut stays in L2 */,
        NEAR = 4096, FAR = 16384 /* bytes */ };
-
-// The numbers of codes 0 .. 127: those below 2^-6 (2^-14) are one by one, then the exponent has another bias.
-#define E4M3(C) ((C) == 127 ? 0x7fc0 : (C) > 7 ? ((C) << 4) + (120 << 7) : (C) > 3 ? 0x3c00 + ((C) & 3) * 32 \
-                 : (C) > 1 ? 0x3b80 + ((C) & 1) * 64 : (C) * 0x3b00)
-#define E5M2(C) ((C) > 124 ? 0x7fc0 : (C) == 124 ? 0x7f80 : (C) > 3 ? ((C) << 5) + (112 << 7) \
-                 : (C) > 1 ? 0x3800 + ((C) & 1) * 64 : (C) * 0x3780)
-#define RAISED(F, C) ((C) == 0 ? 0 : F(C) >= 0x7f80 ? 0xffff : F(C) + (128 << 7))
-#define E4M3_RAISED(C) RAISED(E4M3, C)
-#define E5M2_RAISED(C) RAISED(E5M2, C)
-#define LOW(N) ((N) & 255)
-#define HIGH(N) ((N) >> 8)
-#define EIGHT(BYTE, F, C) BYTE(F(C)), BYTE(F(C + 1)), BYTE(F(C + 2)), BYTE(F(C + 3)), BYTE(F(C + 4)), BYTE(F(C + 5)), \
-    BYTE(F(C + 6)), BYTE(F(C + 7))
-#define HALF(BYTE, F, C) EIGHT(BYTE, F, C), EIGHT(BYTE, F, C + 8), EIGHT(BYTE, F, C + 16), EIGHT(BYTE, F, C + 24), \
-    EIGHT(BYTE, F, C + 32), EIGHT(BYTE, F, C + 40), EIGHT(BYTE, F, C + 48), EIGHT(BYTE, F, C + 56)
-#define BYTES(F) {{HALF(LOW, F, 0), HALF(LOW, F, 64)}, {HALF(HIGH, F, 0), HALF(HIGH, F, 64)}}
-static const _Alignas(64) uint8_t e4m3[2][2][128] = {BYTES(E4M3), BYTES(E4M3_RAISED)},
-                                  e5m2[2][2][128] = {BYTES(E5M2), BYTES(E5M2_RAISED)};
-
-typedef struct book { __m512i low[2], high[2]; } book;
-INLINE book book_of(const lq_wtype *t) {
-    const bool raised = lq_fp8_shifts(t);
-    const uint8_t(*b)[128] = t->elem == LQ_E4M3 ? e4m3[raised] : e5m2[raised];
-    return (book){{_mm512_load_si512(b[0]), _mm512_load_si512(b[0] + 64)},
-                  {_mm512_load_si512(b[1]), _mm512_load_si512(b[1] + 64)}};
-}
 
 typedef struct area { // of one call
     const lq_weight *w;
