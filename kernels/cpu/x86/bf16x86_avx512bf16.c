@@ -10,12 +10,10 @@
 // thin: 1 to 12 rows x one tile, as it comes from memory, even and odd pairs beside each other.
 // block: 6 rows x four tiles, which a cut of stays in the second cache, even pairs first.
 #include "kernels/cpu/ukr.h"
-#include "kernels/cpu/x86/unroll.h"
-#include "kernels/cpu/x86/vec.h"
+#include "kernels/cpu/x86/couples.h"
 
-enum { CUT = 1024, TILE = LQ_X86_ROWS, LINE = 64 /* bytes of a pair of k */, TALL = 12, HIGH = 6, WIDE = 4,
-       PASS = 8 /* tiles of which a cut stays in L2 */, NEAR = 4096, FAR = 16384 /* bytes */,
-       ASKING = 4 /* rows: fewer leave the machine time to look ahead itself */ };
+enum { CUT = 1024, TILE = LQ_X86_ROWS, TALL = 12, PASS = 8 /* tiles of which a cut stays in L2 */,
+       NEAR = 4096, FAR = 16384 /* bytes */, ASKING = 4 /* rows: fewer leave the machine time to look ahead itself */ };
 
 typedef struct area { // of one call
     const char *w;
@@ -25,11 +23,6 @@ typedef struct area { // of one call
     float *y;
     size_t ldy;
 } area;
-
-typedef int32_t __attribute__((may_alias, aligned(2))) couple;
-INLINE __m512 dot2(__m512 s, __m512i w, const uint16_t *x) {
-    return _mm512_dpbf16_ps(s, (__m512bh)w, (__m512bh)_mm512_set1_epi32(*(const couple *)(const void *)x));
-}
 
 INLINE vm columns(const area *a, int64_t t) { // of tile t that are in the result
     return vm_first(a->n - t * TILE < TILE ? (int)(a->n - t * TILE) : TILE);
@@ -58,7 +51,7 @@ INLINE void line_ask(const char *w, const bool passing) {
 // A pair of k, at w and x, against M rows.
 INLINE void pair_add(const area *a, __m512 s[TALL], const char *w, const uint16_t *x, const int M) {
     const __m512i v = _mm512_loadu_si512(w);
-    EACH (int m = 0; m < M; m++) s[m] = dot2(s[m], v, x + (size_t)m * a->x_row);
+    EACH (int m = 0; m < M; m++) s[m] = dot2(s[m], v, couple_of(x + (size_t)m * a->x_row));
 }
 
 INLINE void thin(const area *a, int64_t t, int m, int64_t k0, int64_t k1, const bool passing, const int M) {
@@ -93,27 +86,14 @@ typedef void thin_fn(const area *a, int64_t t, int m, int64_t k0, int64_t k1);
 TO_12(THIN, pass, true) TO_12(THIN, stay, false)
 static thin_fn *const thins[2][TALL] = {{TO_12(THIN_NAME, stay, )}, {TO_12(THIN_NAME, pass, )}};
 
-// Every second pair of k of a cut, from w and x on, `pairs` of them.
-INLINE void block_sums(const area *a, const char *w, const uint16_t *x, int pairs, __m512 s[HIGH][WIDE]) {
-    EACH (int m = 0; m < HIGH; m++) EACH (int i = 0; i < WIDE; i++) s[m][i] = vf_zero();
-    for (int p = 0; p < pairs; p++, w += 2 * LINE, x += 4) {
-        __m512i v[WIDE];
-        EACH (int i = 0; i < WIDE; i++) v[i] = _mm512_loadu_si512(w + (size_t)i * a->tile);
-        EACH (int m = 0; m < HIGH; m++) {
-            const __m512i u = _mm512_set1_epi32(*(const couple *)(const void *)(x + (size_t)m * a->x_row));
-            EACH (int i = 0; i < WIDE; i++) s[m][i] = _mm512_dpbf16_ps(s[m][i], (__m512bh)v[i], (__m512bh)u);
-        }
-    }
-}
-
 static void block(const area *a, int64_t t, int m, int64_t k, int64_t end) {
     __m512 s[HIGH][WIDE], even[HIGH][WIDE];
     const int pairs = (int)((end - k + 1) / 2);
     const char *w = a->w + (size_t)t * a->tile + (size_t)k / 2 * LINE;
     const uint16_t *x = a->x + (size_t)m * a->x_row + k;
-    block_sums(a, w, x, (pairs + 1) / 2, s);
+    couples_dot(w, a->tile, x, a->x_row, (pairs + 1) / 2, s, HIGH, WIDE);
     EACH (int r = 0; r < HIGH; r++) EACH (int i = 0; i < WIDE; i++) even[r][i] = s[r][i];
-    block_sums(a, w + LINE, x + 2, pairs / 2, s);
+    couples_dot(w + LINE, a->tile, x + 2, a->x_row, pairs / 2, s, HIGH, WIDE);
     EACH (int r = 0; r < HIGH; r++)
         EACH (int i = 0; i < WIDE; i++) join(a, t + i, m + r, columns(a, t + i), k, even[r][i], s[r][i]);
 }

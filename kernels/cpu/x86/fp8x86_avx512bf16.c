@@ -9,14 +9,12 @@
 // thin: 1 to 12 rows x one tile, as it comes from memory. Of more rows what a tile's cut becomes is put aside for those
 // behind: blocks of 6 rows x four tiles.
 #include "kernels/cpu/ukr.h"
+#include "kernels/cpu/x86/couples.h"
 #include "kernels/cpu/x86/fp8_book.h"
-#include "kernels/cpu/x86/vec.h"
 #include <math.h>
-#include <string.h>
 
-enum { CUT = 1024, PARTS = CUT / 128, TILE = LQ_X86_ROWS, STEP = 64 /* codes: four k */, LINE = 64 /* a pair of k */,
-       TALL = 12, HIGH = 6, WIDE = 4, PASS = 8 /* tiles of which a cut stays in L2 */,
-       NEAR = 4096, FAR = 16384 /* bytes */ };
+enum { CUT = 1024, PARTS = CUT / 128, TILE = LQ_X86_ROWS, STEP = 64 /* codes: four k */, TALL = 12,
+       PASS = 8 /* tiles of which a cut stays in L2 */, NEAR = 4096, FAR = 16384 /* bytes */ };
 
 typedef struct area { // of one call
     const lq_weight *w;
@@ -57,10 +55,6 @@ INLINE pairs pairs_of(const char *q, const book *b, const uint32_t *less, const 
     return (pairs){_mm512_ternarylogic_epi32(even, _mm512_unpacklo_epi8(v, v), sign, 0xf8),
                    _mm512_ternarylogic_epi32(odd, _mm512_unpackhi_epi8(v, v), sign, 0xf8)};
 }
-
-typedef int32_t __attribute__((may_alias, aligned(2))) couple;
-INLINE __m512i couple_of(const uint16_t *x) { return _mm512_set1_epi32(*(const couple *)(const void *)x); }
-INLINE __m512 dot2(__m512 s, __m512i w, __m512i x) { return _mm512_dpbf16_ps(s, (__m512bh)w, (__m512bh)x); }
 
 INLINE int64_t part_end(const area *a, int64_t k, int64_t end) {
     const int64_t to = (k / a->cell + 1) * a->cell;
@@ -154,20 +148,6 @@ INLINE void thin(const area *a, const cut *c, int m, char *aside, const bool shi
 
 // --- as numbers, which were put aside ---
 
-// Every second pair of k of a part, `count` of them, of N tiles, `tile` bytes apart, against M rows.
-INLINE void sums_of(const char *w, size_t tile, const uint16_t *x, size_t x_row, int64_t count, __m512 s[HIGH][WIDE],
-                    const int M, const int N) {
-    EACH (int m = 0; m < M; m++) EACH (int i = 0; i < N; i++) s[m][i] = vf_zero();
-    for (int64_t p = 0; p < count; p++, w += 2 * LINE, x += 4) {
-        __m512i v[WIDE];
-        EACH (int i = 0; i < N; i++) v[i] = _mm512_load_si512(w + (size_t)i * tile);
-        EACH (int m = 0; m < M; m++) {
-            const __m512i u = couple_of(x + (size_t)m * x_row);
-            EACH (int i = 0; i < N; i++) s[m][i] = dot2(s[m][i], v[i], u);
-        }
-    }
-}
-
 enum { ASIDE = CUT / 2 * LINE }; // bytes of a cut of a tile
 INLINE void block(const area *a, const cut *c, const char *w, int m, const int M, const int N) {
     int p = 0;
@@ -177,9 +157,9 @@ INLINE void block(const area *a, const cut *c, const char *w, int m, const int M
         const int64_t count = (end - k + 1) / 2;
         const uint16_t *x = a->x + (size_t)m * a->x_row + k;
         const char *from = w + (k - c->k) / 2 * LINE;
-        sums_of(from, ASIDE, x, a->x_row, (count + 1) / 2, s, M, N);
+        couples_dot(from, ASIDE, x, a->x_row, (count + 1) / 2, s, M, N);
         EACH (int r = 0; r < M; r++) EACH (int i = 0; i < N; i++) even[r][i] = s[r][i];
-        sums_of(from + LINE, ASIDE, x + 2, a->x_row, count / 2, s, M, N);
+        couples_dot(from + LINE, ASIDE, x + 2, a->x_row, count / 2, s, M, N);
         EACH (int i = 0; i < N; i++)
             EACH (int r = 0; r < M; r++)
                 join(a, c[i].t, m + r, columns(a, c[i].t), k, vf_add(even[r][i], s[r][i]), vf_load(c[i].scale[p]));
