@@ -229,7 +229,7 @@ def test_killed():
 
 
 def test_interrupted():
-    n = 240 if WATCHED else 400  # so many that none of these runs is at its end before it hears of the signal
+    n = 240 if WATCHED else 2000  # so many that none of these runs is at its end before it hears of the signal
     write("in.jsonl", many(n, 40))
     for sig in (signal.SIGINT, signal.SIGTERM):
         before = lines_of("out.jsonl")
