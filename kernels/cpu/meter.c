@@ -384,7 +384,7 @@ static bool measure_packs(meter *m, lq_err *err) {
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (int i = 0; go && i < count; i++) {
             lq_weight_size here, there;
-            if (types[t].act.elem != LQ_F32 || !lq_pack_has(m->d->layout, &types[t], s[i].n, s[i].k)) continue;
+            if (types[t].act.elem != LQ_F32 || lq_dev_layout(m->d, &types[t], s[i].n, s[i].k) == LQ_ANY) continue;
             if (!arena_make(&m->a, &types[t], LQ_ANY, s[i].n, s[i].k))
                 return lq_fail(err, LQ_E_MEMORY, "no memory to time " PACK);
             const lq_weight *w = &m->a.w[0];

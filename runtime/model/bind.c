@@ -159,13 +159,12 @@ static bool sum_codes(lq_model *m, lq_weight *w, lq_bound *b, lq_err *err) {
     return host || lq_fail(err, LQ_E_MEMORY, "no memory for %zu bytes", bytes);
 }
 
-static lq_layout wanted(const lq_model *m, const lq_weight *w) {
-    return lq_dev_layout(m->dev, &w->type, w->n, w->k);
+static bool bind_in(lq_model *m, lq_layout to, lq_bound *b, lq_weight *w, lq_err *err) {
+    return (!w->type.act.asym || sum_codes(m, w, b, err)) && move_weight(m, to, w, b, err) && move_parts(m, w, b, err);
 }
 
 bool lq_bind_weight(lq_model *m, lq_bound *b, lq_weight *w, lq_err *err) {
-    return (!w->type.act.asym || sum_codes(m, w, b, err)) && move_weight(m, wanted(m, w), w, b, err) &&
-           move_parts(m, w, b, err);
+    return bind_in(m, lq_dev_layout(m->dev, &w->type, w->n, w->k), b, w, err);
 }
 
 // A weight of the checkpoint as the device reads it.
@@ -175,11 +174,11 @@ static bool settle(lq_model *m, const lq_slot *s, lq_weight *w, lq_bound *b, lq_
                            (s->role == LQ_R_EMBED && !m->desc.tied);
     const bool numbers = m->dev->host && (w->type.kind == LQ_W_PLAIN || w->type.kind == LQ_W_FLOAT);
     const bool stays = numbers && (looked_up || m->tight); // rows that are read where they lie
-    const lq_layout want = stays ? LQ_ANY : wanted(m, w);
+    const lq_layout want = stays ? LQ_ANY : lq_dev_layout(m->dev, &w->type, w->n, w->k);
     lq_weight_size size;
     if (!lq_pack_sizes(want, &w->type, s->n, s->k, &size)) return lq_fail(err, LQ_E_LIMIT, "%s is too large", s->name);
     if (w->layout != want || !m->dev->host) {
-        if (!lq_bind_weight(m, b, w, err)) return false;
+        if (!bind_in(m, want, b, w, err)) return false;
         lq_ckpt_done(m->ckpt, &mapped);
     } else if (w->type.act.asym && !sum_codes(m, w, b, err)) return false;
     if (!looked_up) m->weight_bytes += size.q + size.scale + size.zero;
