@@ -4,14 +4,18 @@
 #include "kernels/pack.h"
 #include <string.h>
 
-// In memory alone layout x86 has numbers too: 8-bit floats with scales, as it has codes of 8 bits, and plain elements,
-static bool is_small(const lq_wtype *t) { return t->elem == LQ_E4M3 || t->elem == LQ_E5M2; }
-
-// whose bytes are such codes, in groups of a word, without scales.
-static bool is_plain(lq_layout layout, const lq_wtype *t) {
-    return layout == LQ_X86 && t->kind == LQ_W_PLAIN && (is_small(t) || t->elem == LQ_BF16);
+// What layout x86 has in memory alone: 8-bit floats with scales, as it has codes of 8 bits, and plain elements.
+static bool is_number(const lq_wtype *t) {
+    const bool small = t->elem == LQ_E4M3 || t->elem == LQ_E5M2;
+    return t->kind == LQ_W_PLAIN ? small || t->elem == LQ_BF16
+                                 : t->kind == LQ_W_FLOAT && small && t->bits == 8 && !t->dq;
 }
 
+static bool is_plain(lq_layout layout, const lq_wtype *t) {
+    return layout == LQ_X86 && t->kind == LQ_W_PLAIN && is_number(t);
+}
+
+// The bytes of plain elements: codes of 8 bits without scales, a word each group.
 static lq_weight bytes_of(const lq_weight *w) {
     lq_weight b = *w;
     b.type = (lq_wtype){.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 4};
@@ -20,20 +24,18 @@ static lq_weight bytes_of(const lq_weight *w) {
     return b;
 }
 
-static bool floats_sizes(const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
-    const size_t rows = (size_t)lq_laid_rows(LQ_X86, n), groups = (size_t)lq_weight_groups(t, k);
-    return lq_weight_sizes(t, n, k, out) && lq_mul_size(rows, (size_t)lq_laid_wide(LQ_X86, t, k), &out->q) &&
-           (t->rows > 1 || lq_mul_size(rows, groups * lq_dtype_size(t->scale), &out->scale));
+size_t lq_x86_row(const lq_wtype *t, int64_t k) {
+    const lq_weight w = {.type = *t, .k = k}, b = t->kind == LQ_W_PLAIN ? bytes_of(&w) : w;
+    return (size_t)lq_laid_wide(LQ_X86, &b.type, b.k);
 }
 
 bool lq_pack_sizes(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k, lq_weight_size *out) {
-    const lq_wtype bytes = {.kind = LQ_W_FLOAT, .elem = LQ_E4M3, .bits = 8, .group = 4};
-    if (is_plain(layout, t))
-        return lq_weight_sizes(t, n, k, out) &&
-               lq_mul_size((size_t)lq_laid_rows(layout, n),
-                           (size_t)lq_laid_wide(layout, &bytes, k * (int64_t)lq_dtype_size(t->elem)), &out->q);
-    const bool floats = layout == LQ_X86 && t->kind == LQ_W_FLOAT && is_small(t) && t->bits == 8 && !t->dq;
-    return floats ? floats_sizes(t, n, k, out) : lq_layout_sizes(layout, t, n, k, out);
+    if (layout != LQ_X86 || !is_number(t)) return lq_layout_sizes(layout, t, n, k, out);
+    if (!lq_weight_sizes(t, n, k, out)) return false;
+    const size_t rows = (size_t)lq_laid_rows(layout, n), groups = (size_t)lq_weight_groups(t, k);
+    const bool apart = t->kind == LQ_W_PLAIN || t->rows > 1; // no scale is a row's own
+    return lq_mul_size(rows, lq_x86_row(t, k), &out->q) &&
+           (apart || lq_mul_size(rows, groups * lq_dtype_size(t->scale), &out->scale));
 }
 
 bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k) {

@@ -15,8 +15,8 @@ enum {
 // LQ_X86's unit of k: the activations' group.
 static inline int lq_x86_group(const lq_wtype *t) { return t->group ? t->group : LQ_ROW_GROUP; }
 
-// Bytes of a row of plain elements in layout x86, which has them in memory alone: words of 4.
-static inline size_t lq_x86_bytes(int64_t bytes) { return ((size_t)bytes + 3) / 4 * 4; }
+// Bytes of a row of numbers (bf16, 8-bit floats) in layout x86, which has them in memory alone.
+size_t lq_x86_row(const lq_wtype *t, int64_t k);
 
 // Whether weights of this type have a form in this layout; if not they stay LQ_ANY on that device.
 bool lq_pack_has(lq_layout layout, const lq_wtype *t, int64_t n, int64_t k);

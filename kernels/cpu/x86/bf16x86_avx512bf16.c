@@ -12,7 +12,7 @@
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/couples.h"
 
-enum { CUT = 1024, TILE = LQ_X86_ROWS, TALL = 12, PASS = 8 /* tiles of which a cut stays in L2 */,
+enum { CUT = 1024, TILE = LQ_X86_ROWS, PASS = 8 /* tiles of which a cut stays in L2 */,
        NEAR = 4096, FAR = 16384 /* bytes */, ASKING = 4 /* rows: fewer leave the machine time to look ahead itself */ };
 
 typedef struct area { // of one call
@@ -23,10 +23,6 @@ typedef struct area { // of one call
     float *y;
     size_t ldy;
 } area;
-
-INLINE vm columns(const area *a, int64_t t) { // of tile t that are in the result
-    return vm_first(a->n - t * TILE < TILE ? (int)(a->n - t * TILE) : TILE);
-}
 
 INLINE float *sums_at(const area *a, int64_t t, int m) { return a->y + (size_t)m * a->ldy + (size_t)t * TILE; }
 
@@ -55,7 +51,7 @@ INLINE void pair_add(const area *a, __m512 s[TALL], const char *w, const uint16_
 }
 
 INLINE void thin(const area *a, int64_t t, int m, int64_t k0, int64_t k1, const bool passing, const int M) {
-    const vm some = columns(a, t);
+    const vm some = columns(a->n, t);
     const char *w = a->w + (size_t)t * a->tile + (size_t)k0 / 2 * LINE;
     for (int64_t k = k0, i = k0; k < k1; k += CUT) {
         const int64_t end = k1 - k < CUT ? k1 : k + CUT;
@@ -74,35 +70,31 @@ INLINE void thin(const area *a, int64_t t, int m, int64_t k0, int64_t k1, const 
 }
 
 typedef void thin_fn(const area *a, int64_t t, int m, int64_t k0, int64_t k1);
-#define TO_12(X, NAME, ...)                                                                                           \
-    X(NAME, 1, __VA_ARGS__) X(NAME, 2, __VA_ARGS__) X(NAME, 3, __VA_ARGS__) X(NAME, 4, __VA_ARGS__)                   \
-    X(NAME, 5, __VA_ARGS__) X(NAME, 6, __VA_ARGS__) X(NAME, 7, __VA_ARGS__) X(NAME, 8, __VA_ARGS__)                   \
-    X(NAME, 9, __VA_ARGS__) X(NAME, 10, __VA_ARGS__) X(NAME, 11, __VA_ARGS__) X(NAME, 12, __VA_ARGS__)
 #define THIN(NAME, M, PASSING)                                                                                        \
     static void NAME##M(const area *a, int64_t t, int m, int64_t k0, int64_t k1) {                                    \
         thin(a, t, m, k0, k1, PASSING, M);                                                                            \
     }
-#define THIN_NAME(NAME, M, PASSING) NAME##M,
 TO_12(THIN, pass, true) TO_12(THIN, stay, false)
-static thin_fn *const thins[2][TALL] = {{TO_12(THIN_NAME, stay, )}, {TO_12(THIN_NAME, pass, )}};
+static thin_fn *const thins[2][TALL] = {{TO_12(NAME_OF, stay, )}, {TO_12(NAME_OF, pass, )}};
 
 static void block(const area *a, int64_t t, int m, int64_t k, int64_t end) {
     __m512 s[HIGH][WIDE], even[HIGH][WIDE];
     const int pairs = (int)((end - k + 1) / 2);
     const char *w = a->w + (size_t)t * a->tile + (size_t)k / 2 * LINE;
     const uint16_t *x = a->x + (size_t)m * a->x_row + k;
-    couples_dot(w, a->tile, x, a->x_row, (pairs + 1) / 2, s, HIGH, WIDE);
+    couples_dot(w, a->tile, x, a->x_row, (pairs + 1) / 2, s, WIDE);
     EACH (int r = 0; r < HIGH; r++) EACH (int i = 0; i < WIDE; i++) even[r][i] = s[r][i];
-    couples_dot(w + LINE, a->tile, x + 2, a->x_row, pairs / 2, s, HIGH, WIDE);
+    couples_dot(w + LINE, a->tile, x + 2, a->x_row, pairs / 2, s, WIDE);
     EACH (int r = 0; r < HIGH; r++)
-        EACH (int i = 0; i < WIDE; i++) join(a, t + i, m + r, columns(a, t + i), k, even[r][i], s[r][i]);
+        EACH (int i = 0; i < WIDE; i++) join(a, t + i, m + r, columns(a->n, t + i), k, even[r][i], s[r][i]);
 }
 
 lq_ukr_run lq_matmul_f32_bf16_bf16x86_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0,
                                            int m1, float *y, size_t ldy) {
-    const int rows = m1 - m0, blocks = rows <= TALL ? 0 : (rows - TALL + HIGH - 1) / HIGH, first = rows - blocks * HIGH;
-    const area a = {.w = w->q, .x = act->q, .tile = lq_x86_bytes(w->k * 2) * TILE, .x_row = act->q_row, .n = w->n,
+    const int first = first_part(m1 - m0);
+    const bool blocks = first < m1 - m0;
+    const area a = {.w = w->q, .x = act->q, .tile = lq_x86_row(&w->type, w->k) * TILE, .x_row = act->q_row, .n = w->n,
                     .k = w->k, .y = y, .ldy = ldy};
     thin_fn *const *by = thins[!blocks && is_zen5()];
     if (!blocks) {

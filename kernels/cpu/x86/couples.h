@@ -5,23 +5,38 @@
 #include "kernels/cpu/x86/unroll.h"
 #include "kernels/cpu/x86/vec.h"
 
-enum { LINE = 64 /* bytes of a pair of k of 16 rows */, HIGH = 6, WIDE = 4 /* rows and tiles of a block */ };
+enum { LINE = 64 /* bytes of a pair of k of 16 rows */, HIGH = 6, WIDE = 4 /* rows and tiles of a block */,
+       TALL = 12 /* rows that meet a tile as it comes from memory */ };
+
+// Rows of the first part of so many: the rest are whole blocks.
+INLINE int first_part(int rows) { return rows <= TALL ? rows : rows - (rows - TALL + HIGH - 1) / HIGH * HIGH; }
+
+INLINE vm columns(int64_t n, int64_t t) { // of tile t that are in the result
+    return vm_first(n - t * VEC < VEC ? (int)(n - t * VEC) : VEC);
+}
 
 typedef int32_t __attribute__((may_alias, aligned(2))) couple;
 INLINE __m512i couple_of(const uint16_t *x) { return _mm512_set1_epi32(*(const couple *)(const void *)x); }
 INLINE __m512 dot2(__m512 s, __m512i w, __m512i x) { return _mm512_dpbf16_ps(s, (__m512bh)w, (__m512bh)x); }
 
-// Every second pair of k from w and x on, `count` of them, of N tiles, `tile` bytes apart, against M rows.
+// Every second pair of k from w and x on, `count` of them, of N tiles, `tile` bytes apart, against HIGH rows.
 INLINE void couples_dot(const char *w, size_t tile, const uint16_t *x, size_t x_row, int64_t count,
-                        __m512 s[HIGH][WIDE], const int M, const int N) {
-    EACH (int m = 0; m < M; m++) EACH (int i = 0; i < N; i++) s[m][i] = vf_zero();
+                        __m512 s[HIGH][WIDE], const int N) {
+    EACH (int m = 0; m < HIGH; m++) EACH (int i = 0; i < N; i++) s[m][i] = vf_zero();
     for (int64_t p = 0; p < count; p++, w += 2 * LINE, x += 4) {
         __m512i v[WIDE];
         EACH (int i = 0; i < N; i++) v[i] = _mm512_loadu_si512(w + (size_t)i * tile);
-        EACH (int m = 0; m < M; m++) {
+        EACH (int m = 0; m < HIGH; m++) {
             const __m512i u = couple_of(x + (size_t)m * x_row);
             EACH (int i = 0; i < N; i++) s[m][i] = dot2(s[m][i], v[i], u);
         }
     }
 }
+
+// Every height of X, a macro.
+#define TO_12(X, NAME, ...)                                                                                           \
+    X(NAME, 1, __VA_ARGS__) X(NAME, 2, __VA_ARGS__) X(NAME, 3, __VA_ARGS__) X(NAME, 4, __VA_ARGS__)                   \
+    X(NAME, 5, __VA_ARGS__) X(NAME, 6, __VA_ARGS__) X(NAME, 7, __VA_ARGS__) X(NAME, 8, __VA_ARGS__)                   \
+    X(NAME, 9, __VA_ARGS__) X(NAME, 10, __VA_ARGS__) X(NAME, 11, __VA_ARGS__) X(NAME, 12, __VA_ARGS__)
+#define NAME_OF(NAME, M, ...) NAME##M,
 #endif

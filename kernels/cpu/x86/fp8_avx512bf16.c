@@ -103,19 +103,6 @@ void lq_rows_bf16_bf16_fp8any_avx512bf16(const lq_weight *w, int64_t t, int64_t 
 
 // --- products ---
 
-typedef struct area { // of one call
-    const lq_weight *w;
-    const uint16_t *x;
-    const float *ascale;    // [cell][all], of E4M3; else NULL
-    size_t x_row, all;
-    int64_t n, k, cell, group; // group: columns of a scale, `each` cells
-    int64_t groups, each;
-    float *y;
-    size_t ldy;
-    bool shifts;
-    book b;
-} area;
-
 // Columns k..end of a tile: its codes or, for many rows, what these are; the scales of its cells.
 typedef struct cut {
     int64_t n, k, end, cell; // cell: its first
@@ -368,13 +355,7 @@ static void walk(const area *a, int64_t t0, int64_t t1, int64_t group, int m0, i
 lq_ukr_run lq_matmul_f32_bf16_fp8any_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_fp8any_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0,
                                           int m1, float *y, size_t ldy) {
-    const bool e4m3_act = act->type.elem == LQ_E4M3;
-    area a = {.w = w, .x = act->q, .ascale = e4m3_act ? act->scale : NULL, .x_row = act->q_row,
-              .all = (size_t)act->apart, .n = w->n, .k = w->k, .cell = lq_fp8_cell(w, act),
-              .group = w->type.kind == LQ_W_FLOAT && w->type.group ? w->type.group : w->k,
-              .groups = lq_weight_groups(&w->type, w->k), .y = y, .ldy = ldy, .shifts = lq_fp8_shifts(&w->type),
-              .b = book_of(&w->type)};
-    a.each = (a.group + a.cell - 1) / a.cell;
+    const area a = area_of(w, act, y, ldy);
     _Alignas(64) uint16_t wide[TILE * CUT];
     const int rows = m1 - m0, most = tall_of(a.cell <= CUT / 2 && a.cell < a.k, rows);
     if (rows <= BAND && (size_t)rows * a.x_row * sizeof *a.x <= X_BYTES) {

@@ -1,4 +1,4 @@
-// fp8_book.h: the bf16 numbers of the codes of 8-bit floats. Owns nothing.
+// fp8_book.h: the bf16 numbers of the codes of 8-bit floats, and one call's view of a weight of them. Owns nothing.
 //
 // A code without its sign is looked up by vpermi2b among 128, once for each byte of the bf16 number that it is. Scales
 // that are shifts (mxfp8) are taken into the number: it is looked up 2^128 times as large, beyond what bf16 has, and
@@ -6,7 +6,7 @@
 // or NaN.
 #ifndef LQ_FP8_BOOK_H
 #define LQ_FP8_BOOK_H
-#include "formats/block.h"
+#include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/unroll.h"
 #include <immintrin.h>
 
@@ -34,5 +34,29 @@ INLINE book book_of(const lq_wtype *t) {
     const uint8_t(*b)[128] = t->elem == LQ_E4M3 ? e4m3[raised] : e5m2[raised];
     return (book){{_mm512_load_si512(b[0]), _mm512_load_si512(b[0] + 64)},
                   {_mm512_load_si512(b[1]), _mm512_load_si512(b[1] + 64)}};
+}
+
+typedef struct area { // of one call
+    const lq_weight *w;
+    const uint16_t *x;
+    const float *ascale;    // [cell][all], of E4M3; else NULL
+    size_t x_row, all, row; // row: bytes of one in layout x86
+    int64_t n, k, cell, group; // group: columns of a scale, `each` cells
+    int64_t groups, each;
+    float *y;
+    size_t ldy;
+    bool shifts;
+    book b;
+} area;
+
+INLINE area area_of(const lq_weight *w, const lq_act *act, float *y, size_t ldy) {
+    const bool e4m3_act = act->type.elem == LQ_E4M3;
+    area a = {.w = w, .x = act->q, .ascale = e4m3_act ? act->scale : NULL, .x_row = act->q_row,
+              .all = (size_t)act->apart, .row = lq_x86_row(&w->type, w->k), .n = w->n, .k = w->k,
+              .cell = lq_fp8_cell(w, act), .group = w->type.kind == LQ_W_FLOAT && w->type.group ? w->type.group : w->k,
+              .groups = lq_weight_groups(&w->type, w->k), .y = y, .ldy = ldy, .shifts = lq_fp8_shifts(&w->type),
+              .b = book_of(&w->type)};
+    a.each = (a.group + a.cell - 1) / a.cell;
+    return a;
 }
 #endif

@@ -13,21 +13,8 @@
 #include "kernels/cpu/x86/fp8_book.h"
 #include <math.h>
 
-enum { CUT = 1024, PARTS = CUT / 128, TILE = LQ_X86_ROWS, STEP = 64 /* codes: four k */, TALL = 12,
+enum { CUT = 1024, PARTS = CUT / 128, TILE = LQ_X86_ROWS, STEP = 64 /* codes: four k */,
        PASS = 8 /* tiles of which a cut stays in L2 */, NEAR = 4096, FAR = 16384 /* bytes */ };
-
-typedef struct area { // of one call
-    const lq_weight *w;
-    const char *q;
-    const uint16_t *x;
-    const float *ascale;    // [cell][all], of E4M3; else NULL
-    size_t tile, x_row, all; // tile: its bytes
-    int64_t n, k, cell, group, groups; // group: columns of a scale
-    float *y;
-    size_t ldy;
-    bool shifts;
-    book b;
-} area;
 
 // Columns k .. end of a tile: scales of its rows, in each part; of scales that are shifts what exponents are to be less
 // by, in each 32 columns.
@@ -59,10 +46,6 @@ INLINE pairs pairs_of(const char *q, const book *b, const uint32_t *less, const 
 INLINE int64_t part_end(const area *a, int64_t k, int64_t end) {
     const int64_t to = (k / a->cell + 1) * a->cell;
     return to < end ? to : end;
-}
-
-INLINE vm columns(const area *a, int64_t t) {
-    return vm_first(a->n - t * TILE < TILE ? (int)(a->n - t * TILE) : TILE);
 }
 
 // The sums of a part of tile t and row m join y.
@@ -114,12 +97,14 @@ static void cut_begin(const area *a, int64_t t, int64_t k, int64_t end, cut *c) 
         vf_store(c->scale[p], a->shifts ? vf_pick(nan, vf_set(NAN), vf_set(1)) : scales_of(a, t, at / a->group));
 }
 
+INLINE const char *codes_at(const area *a, int64_t t) { return (const char *)a->w->q + (size_t)t * a->row * TILE; }
+
 // --- as codes come from memory ---
 
 // aside: where the numbers are to be put, or NULL.
 INLINE void thin(const area *a, const cut *c, int m, char *aside, const bool shifts, const bool put, const int M) {
-    const vm some = columns(a, c->t);
-    const char *q = a->q + (size_t)c->t * a->tile + (size_t)c->k * TILE;
+    const vm some = columns(a->n, c->t);
+    const char *q = codes_at(a, c->t) + (size_t)c->k * TILE;
     const book b = a->b;
     int p = 0;
     for (int64_t k = c->k, end; k < c->end; k = end, p++) {
@@ -149,7 +134,7 @@ INLINE void thin(const area *a, const cut *c, int m, char *aside, const bool shi
 // --- as numbers, which were put aside ---
 
 enum { ASIDE = CUT / 2 * LINE }; // bytes of a cut of a tile
-INLINE void block(const area *a, const cut *c, const char *w, int m, const int M, const int N) {
+INLINE void block(const area *a, const cut *c, const char *w, int m, const int N) {
     int p = 0;
     for (int64_t k = c->k, end; k < c->end; k = end, p++) {
         __m512 s[HIGH][WIDE], even[HIGH][WIDE];
@@ -157,42 +142,27 @@ INLINE void block(const area *a, const cut *c, const char *w, int m, const int M
         const int64_t count = (end - k + 1) / 2;
         const uint16_t *x = a->x + (size_t)m * a->x_row + k;
         const char *from = w + (k - c->k) / 2 * LINE;
-        couples_dot(from, ASIDE, x, a->x_row, (count + 1) / 2, s, M, N);
-        EACH (int r = 0; r < M; r++) EACH (int i = 0; i < N; i++) even[r][i] = s[r][i];
-        couples_dot(from + LINE, ASIDE, x + 2, a->x_row, count / 2, s, M, N);
+        couples_dot(from, ASIDE, x, a->x_row, (count + 1) / 2, s, N);
+        EACH (int r = 0; r < HIGH; r++) EACH (int i = 0; i < N; i++) even[r][i] = s[r][i];
+        couples_dot(from + LINE, ASIDE, x + 2, a->x_row, count / 2, s, N);
         EACH (int i = 0; i < N; i++)
-            EACH (int r = 0; r < M; r++)
-                join(a, c[i].t, m + r, columns(a, c[i].t), k, vf_add(even[r][i], s[r][i]), vf_load(c[i].scale[p]));
+            EACH (int r = 0; r < HIGH; r++)
+                join(a, c[i].t, m + r, columns(a->n, c[i].t), k, vf_add(even[r][i], s[r][i]), vf_load(c[i].scale[p]));
     }
 }
+
+static void block_one(const area *a, const cut *c, const char *w, int m) { block(a, c, w, m, 1); }
+static void block_wide(const area *a, const cut *c, const char *w, int m) { block(a, c, w, m, WIDE); }
 
 // --- all rows ---
 
 typedef void thin_fn(const area *a, const cut *c, int m, char *aside);
-typedef void block_fn(const area *a, const cut *c, const char *w, int m);
-#define TO_6(X, NAME, ...) X(NAME, 1, __VA_ARGS__) X(NAME, 2, __VA_ARGS__) X(NAME, 3, __VA_ARGS__)                     \
-    X(NAME, 4, __VA_ARGS__) X(NAME, 5, __VA_ARGS__) X(NAME, 6, __VA_ARGS__)
-#define TO_12(X, NAME, ...) TO_6(X, NAME, __VA_ARGS__) X(NAME, 7, __VA_ARGS__) X(NAME, 8, __VA_ARGS__)                 \
-    X(NAME, 9, __VA_ARGS__) X(NAME, 10, __VA_ARGS__) X(NAME, 11, __VA_ARGS__) X(NAME, 12, __VA_ARGS__)
 #define THIN(NAME, M, SHIFTS, PUT)                                                                                     \
     static void NAME##M(const area *a, const cut *c, int m, char *aside) { thin(a, c, m, aside, SHIFTS, PUT, M); }
-#define BLOCK(NAME, M, N) \
-    static void NAME##M(const area *a, const cut *c, const char *w, int m) { block(a, c, w, m, M, N); }
-#define NAME_OF(NAME, M, ...) NAME##M,
 TO_12(THIN, codes_, false, false) TO_12(THIN, shifts_, true, false)
-TO_12(THIN, codes_put_, false, true) TO_12(THIN, shifts_put_, true, true) BLOCK(one_, 6, 1) BLOCK(four_, 6, WIDE)
+TO_12(THIN, codes_put_, false, true) TO_12(THIN, shifts_put_, true, true)
 static thin_fn *const thins[2][TALL] = {{TO_12(NAME_OF, codes_, )}, {TO_12(NAME_OF, shifts_, )}};
 static thin_fn *const fills[2][TALL] = {{TO_12(NAME_OF, codes_put_, )}, {TO_12(NAME_OF, shifts_put_, )}};
-
-static area area_of(const lq_weight *w, const lq_act *act, float *y, size_t ldy) {
-    const lq_wtype *t = &w->type;
-    const bool e4m3_act = act->type.elem == LQ_E4M3, plain = t->kind == LQ_W_PLAIN;
-    const size_t row = plain ? lq_x86_bytes(w->k) : (size_t)lq_laid_wide(LQ_X86, t, w->k);
-    return (area){.w = w, .q = w->q, .x = act->q, .ascale = e4m3_act ? act->scale : NULL, .tile = row * TILE,
-                  .x_row = act->q_row, .all = (size_t)act->apart, .n = w->n, .k = w->k, .cell = lq_fp8_cell(w, act),
-                  .group = !plain && t->group ? t->group : w->k, .groups = lq_weight_groups(t, w->k), .y = y,
-                  .ldy = ldy, .shifts = lq_fp8_shifts(t), .b = book_of(t)};
-}
 
 INLINE int64_t cut_end(const area *a, int64_t k) { return a->k - k < CUT ? a->k : k + CUT; }
 
@@ -217,7 +187,7 @@ void lq_many_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, i
     const area a = area_of(w, act, y, ldy);
     struct { char aside[PASS][ASIDE]; cut c[PASS]; } *s = scratch;
     _Static_assert(sizeof *s <= LQ_MANY_BYTES, "scratch of `many`");
-    const int rows = m1 - m0, first = rows <= TALL ? rows : rows - (rows - TALL + HIGH - 1) / HIGH * HIGH;
+    const int first = first_part(m1 - m0);
     for (int64_t from = t0, to; from < t1; from = to) {
         to = t1 - from < PASS ? t1 : from + PASS;
         for (int64_t k = 0; k < a.k; k += CUT) {
@@ -227,8 +197,8 @@ void lq_many_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, i
             }
             for (int m = m0 + first; m < m1; m += HIGH) {
                 int64_t t = from;
-                for (; t + WIDE <= to; t += WIDE) four_6(&a, &s->c[t - from], s->aside[t - from], m);
-                for (; t < to; t++) one_6(&a, &s->c[t - from], s->aside[t - from], m);
+                for (; t + WIDE <= to; t += WIDE) block_wide(&a, &s->c[t - from], s->aside[t - from], m);
+                for (; t < to; t++) block_one(&a, &s->c[t - from], s->aside[t - from], m);
             }
         }
     }

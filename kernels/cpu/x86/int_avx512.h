@@ -120,9 +120,14 @@ INLINE void dot4_from(__m512i *sum, __m512i codes, const int8_t *x) {
 }
 
 enum { BRIEF = 0x4b400000 };
+INLINE bool is_brief(int G, bool whole) { return TABLE && !whole && G <= 128; }
 
-INLINE __m512 add_group(__m512 y, __m512i dot, __m512 wscale, float ascale) { // the one rounding order of all kernels
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(wscale, _mm512_set1_ps(ascale)), y);
+INLINE __m512 add_scaled(__m512 y, __m512 dot, __m512 wscale, float ascale) { // the one rounding order of all kernels
+    return _mm512_fmadd_ps(dot, _mm512_mul_ps(wscale, _mm512_set1_ps(ascale)), y);
+}
+
+INLINE __m512 add_group(__m512 y, __m512i dot, __m512 wscale, float ascale) {
+    return add_scaled(y, _mm512_cvtepi32_ps(dot), wscale, ascale);
 }
 
 INLINE __mmask16 columns(int64_t n, int64_t t) { // of tile t that are in the result
@@ -159,8 +164,7 @@ INLINE __m512 add_dot(const cut *c, __m512 y, __m512i dot, int64_t t, int g, int
 // One that is brief.
 INLINE __m512 add_brief(const cut *c, __m512 y, __m512i dot, int32_t xsum, __m512 wscale, float ascale) {
     const __m512 base = _mm512_castsi512_ps(_mm512_set1_epi32(BRIEF + xsum * c->book->most));
-    const __m512 d = _mm512_sub_ps(_mm512_castsi512_ps(dot), base);
-    return _mm512_fmadd_ps(d, _mm512_mul_ps(wscale, _mm512_set1_ps(ascale)), y);
+    return add_scaled(y, _mm512_sub_ps(_mm512_castsi512_ps(dot), base), wscale, ascale);
 }
 
 // What the sums of a row of a tile begin with.
@@ -232,7 +236,7 @@ INLINE void thin(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
     __m512 f[TALL];
     _Alignas(64) int32_t sums[16];
     const __m512i look = look_of(c);
-    const bool brief = TABLE && !whole && G <= 128;
+    const bool brief = is_brief(G, whole);
     dots s;
     bool begins = true;
     y += (size_t)m0 * ldy + (size_t)t * 16;
@@ -284,7 +288,7 @@ INLINE void pair(const cut *c, int64_t t, int m0, float *y, size_t ldy, __mmask1
     const __mmask16 columns_of[2] = {0xffff, some};
     const uint8_t *q = c->q + (size_t)t * c->q_tile;
     const __m512i look = look_of(c);
-    const bool brief = TABLE && !whole && G <= 128;
+    const bool brief = is_brief(G, whole);
     __m512 f[2][PAIR];
     __m512i s[2][PAIR];
     _Alignas(64) int32_t sums[16];
@@ -321,7 +325,7 @@ INLINE void few(const cut *c, int64_t t0, int m0, float *y, size_t ldy, __mmask1
     _Alignas(64) float f[STREAMS][FEW_ROWS][16];
     _Alignas(64) int32_t sum[STREAMS][FEW_ROWS][16], sums[16];
     const __m512i look = look_of(c);
-    const bool brief = TABLE && !whole && G <= 128;
+    const bool brief = is_brief(G, whole);
     y += (size_t)m0 * ldy + (size_t)t0 * 16;
     EACH (int t = 0; t < STREAMS; t++)
         EACH (int m = 0; m < M; m++) {
