@@ -73,6 +73,19 @@ LQ_FN void lq_e4m3_all(const float *x, int n, float inverse, void *q, bool halve
     else for (int i = 0; i < n; i++) number[i] = lq_e4m3_round(x[i] * inverse);
 }
 
+// F16, BF16, or E4M3 of x * by, which ends at 448.
+LQ_FN void lq_narrow_all(const float *x, int n, lq_dtype t, float by, void *q) {
+    uint16_t *half = (uint16_t *)q;
+    uint8_t *small = (uint8_t *)q;
+    if (t == LQ_BF16) for (int i = 0; i < n; i++) half[i] = (uint16_t)lq_bf16_narrow(x[i]);
+    else if (t == LQ_F16) for (int i = 0; i < n; i++) half[i] = (uint16_t)lq_f16_narrow(x[i]);
+    else for (int i = 0; i < n; i++) {
+        const uint32_t u = lq_bits(x[i] * by), size = u & 0x7fffffff, most = 0x43e00000; // 448
+        const uint32_t code = lq_float_narrow(size < most ? size : most, 20, 120, 16384.0f); // as lq_e4m3_narrow has it
+        small[i] = (uint8_t)((size > 0x7f800000 ? 0x7f : code) | (u >> 24 & 0x80));
+    }
+}
+
 // How v becomes int8: q = rint(v * inverse) + zero, held to least..127.
 typedef struct lq_q8_by { float scale, inverse; int32_t zero, least; } lq_q8_by;
 

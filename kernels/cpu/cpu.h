@@ -23,6 +23,7 @@ typedef struct lq_q8 {
     uint32_t (*top)(const float *x, int n); // the largest magnitude, as the bits of an f32
     int32_t (*codes)(const float *x, int n, const lq_q8_by *by, int8_t *q); // x finite; gives the sum of q
     void (*small)(const float *x, int n, float inverse, void *q, bool halves); // E4M3's numbers, as lq_act has them
+    void (*narrow)(const float *x, int n, lq_dtype t, float by, void *q); // lq_narrow_all
 } lq_q8;
 extern const lq_q8 lq_q8_c, lq_q8_avx2, lq_q8_avx512;
 

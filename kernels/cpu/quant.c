@@ -40,7 +40,7 @@ static int32_t codes_of(const float *x, int n, const lq_q8_by *by, int8_t *q) {
     return sum;
 }
 
-const lq_q8 lq_q8_c = {row_of, top_of, codes_of, lq_e4m3_all};
+const lq_q8 lq_q8_c = {row_of, top_of, codes_of, lq_e4m3_all, lq_narrow_all};
 
 // --- a row ---
 
@@ -123,7 +123,7 @@ void lq_cpu_part_act(const lq_dev *d, const float *x, lq_act *a, int row, int fi
         return;
     }
     uint16_t *q = (uint16_t *)a->q + (size_t)row * a->q_row;
-    lq_dtypes[LQ_BF16].from_f32(x, q + first, (size_t)(end - first));
+    lq_cpu_of(d)->q8->narrow(x, end - first, LQ_BF16, 1, q + first);
     if (end == a->x.cols) memset(q + end, 0, (a->q_row - (size_t)end) * sizeof *q);
 }
 

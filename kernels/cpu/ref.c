@@ -80,42 +80,35 @@ static void rope_row(void *arg, int row, int worker) {
 static void rope(lq_dev *d, const lq_rope_args *a) { rows_run(d, rope_row, a, lq_rows_real(a->rows)); }
 
 // One head's K or V into its place in the cache.
-static void kv_store(const lq_cache *c, const float *x, int32_t block, int at, int head, bool v) {
-    int n = lq_cache_width(c, v);
+static void kv_store(const lq_q8 *by, const lq_cache *c, const float *x, int32_t block, int at, int head, bool v) {
+    const int n = lq_cache_width(c, v);
     char *dst = lq_cache_at(c, block, head, v) + (size_t)at * (size_t)n * lq_dtype_size(c->type);
-    if (c->type == LQ_I8) {
-        float most = 0, nan = 0, inverse = 0;
-        for (int i = 0; i < n; i++) {
-            float m = lq_float(lq_bits(x[i]) & 0x7fffffffu);
-            most = m > most ? m : most;
-            nan += x[i] * 0.0f; // NaN and infinity become NaN
-        }
-        if (most > 0 && nan == 0) inverse = 127.0f / most > FLT_MAX ? FLT_MAX : 127.0f / most;
-        lq_cache_scale(c, block, head, v)[at] = most / 127.0f + nan;
-        for (int i = 0; i < n; i++) ((int8_t *)dst)[i] = inverse != 0 ? (int8_t)rintf(x[i] * inverse) : 0;
-        return;
+    if (c->type == LQ_F32) {
+        memcpy(dst, x, (size_t)n * sizeof *x);
+    } else if (c->type == LQ_I8) {
+        const uint32_t top = by->top(x, n);
+        const float most = lq_float(top), inverse = 127.0f / most;
+        const lq_q8_by code = {.inverse = inverse > FLT_MAX ? FLT_MAX : inverse, .least = -127};
+        const bool finite = top < 0x7f800000;
+        lq_cache_scale(c, block, head, v)[at] = finite ? most / 127.0f : NAN;
+        if (finite && top) by->codes(x, n, &code, (int8_t *)dst);
+        else memset(dst, 0, (size_t)n);
+    } else {
+        by->narrow(x, n, c->type, c->type == LQ_E4M3 ? 1.0f / lq_cache_head_scale(c, head, v) : 1, dst);
     }
-    if (c->type == LQ_E4M3) {
-        float by = 1.0f / lq_cache_head_scale(c, head, v);
-        for (int i = 0; i < n; i++) {
-            float s = x[i] * by;
-            s = s > 448.0f ? 448.0f : s < -448.0f ? -448.0f : s;
-            lq_dtypes[LQ_E4M3].from_f32(&s, dst + i, 1);
-        }
-        return;
-    }
-    lq_dtypes[c->type].from_f32(x, dst, (size_t)n);
 }
 
 static void kv_write_row(void *arg, int row, int worker) {
     const lq_kv_write_args *a = ((job *)arg)->a;
+    const lq_q8 *by = lq_cpu_of(((job *)arg)->d)->q8;
     const lq_cache *c = &a->cache;
     (void)worker;
     int at = a->rows->at[row];
     int32_t block = lq_rows_table(a->rows, a->rows->seq[row])[at / c->page];
     for (int h = 0; h < c->kv_heads; h++) {
-        kv_store(c, lq_mat_row(&a->k, row) + (size_t)h * (size_t)c->dk, block, at % c->page, h, false);
-        if (!c->v_in_k) kv_store(c, lq_mat_row(&a->v, row) + (size_t)h * (size_t)c->dv, block, at % c->page, h, true);
+        kv_store(by, c, lq_mat_row(&a->k, row) + (size_t)h * (size_t)c->dk, block, at % c->page, h, false);
+        if (!c->v_in_k)
+            kv_store(by, c, lq_mat_row(&a->v, row) + (size_t)h * (size_t)c->dv, block, at % c->page, h, true);
     }
 }
 

@@ -65,4 +65,4 @@ static int32_t codes_of(const float *x, int n, const lq_q8_by *by, int8_t *q) {
     return vi_sum(sum) + lq_q8_c.codes(x + i, n - i, by, q + i);
 }
 
-const lq_q8 NAME(lq_q8) = {row_of, top_of, codes_of, lq_e4m3_all};
+const lq_q8 NAME(lq_q8) = {row_of, top_of, codes_of, lq_e4m3_all, lq_narrow_all};
