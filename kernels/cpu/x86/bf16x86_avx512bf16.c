@@ -8,11 +8,12 @@
 // instruction has it. Products are exact in f32, each sum is rounded once; numbers and sums below 2^-126 are 0 to it.
 //
 // thin: 1 to 12 rows x one tile, as it comes from memory, even and odd pairs beside each other.
-// block: 6 rows x four tiles, which a cut of stays in the second cache, even pairs first.
+// block: 6 rows x four tiles, of which a cut stays in the second cache, even pairs first; what comes next is asked for
+// into that on the way.
 #include "kernels/cpu/ukr.h"
 #include "kernels/cpu/x86/couples.h"
 
-enum { CUT = 1024, TILE = LQ_X86_ROWS, PASS = 8 /* tiles of which a cut stays in L2 */,
+enum { CUT = 4096, TILE = LQ_X86_ROWS,
        NEAR = 4096, FAR = 16384 /* bytes */, ASKING = 4 /* rows: fewer leave the machine time to look ahead itself */ };
 
 typedef struct area { // of one call
@@ -24,6 +25,7 @@ typedef struct area { // of one call
     size_t ldy;
 } area;
 
+INLINE int64_t cut_end(const area *a, int64_t k) { return a->k - k < CUT ? a->k : k + CUT; }
 INLINE float *sums_at(const area *a, int64_t t, int m) { return a->y + (size_t)m * a->ldy + (size_t)t * TILE; }
 
 // A cut's sums join those of the cuts before.
@@ -77,23 +79,31 @@ typedef void thin_fn(const area *a, int64_t t, int m, int64_t k0, int64_t k1);
 TO_12(THIN, pass, true) TO_12(THIN, stay, false)
 static thin_fn *const thins[2][TALL] = {{TO_12(NAME_OF, stay, )}, {TO_12(NAME_OF, pass, )}};
 
-static void block(const area *a, int64_t t, int m, int64_t k, int64_t end) {
+static void block(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead next) {
     __m512 s[HIGH][WIDE], even[HIGH][WIDE];
-    const int pairs = (int)((end - k + 1) / 2);
+    const int64_t pairs = (end - k + 1) / 2;
     const char *w = a->w + (size_t)t * a->tile + (size_t)k / 2 * LINE;
     const uint16_t *x = a->x + (size_t)m * a->x_row + k;
-    couples_dot(w, a->tile, x, a->x_row, (pairs + 1) / 2, s, WIDE);
+    couples_dot(w, a->tile, x, a->x_row, (pairs + 1) / 2, s, &next, WIDE);
     EACH (int r = 0; r < HIGH; r++) EACH (int i = 0; i < WIDE; i++) even[r][i] = s[r][i];
-    couples_dot(w + LINE, a->tile, x + 2, a->x_row, pairs / 2, s, WIDE);
+    couples_dot(w + LINE, a->tile, x + 2, a->x_row, pairs / 2, s, &next, WIDE);
     EACH (int r = 0; r < HIGH; r++)
         EACH (int i = 0; i < WIDE; i++) join(a, t + i, m + r, columns(a->n, t + i), k, even[r][i], s[r][i]);
+}
+
+// What block b of `blocks` asks for: of what comes behind the cut at k of the tiles from t on. That is their next cut,
+// or the first one of the tiles behind, whoever's they are.
+INLINE ahead next_of(const area *a, int64_t t, int64_t k, int b, int blocks) {
+    const int64_t end = cut_end(a, k), at = end < a->k ? end : 0, from = at ? t : t + WIDE;
+    return ahead_of(a->w + (size_t)from * a->tile + (size_t)at / 2 * LINE, a->tile, (a->n + TILE - 1) / TILE - from,
+                    (size_t)(cut_end(a, at) - at) / 2 * LINE, (end - k + 1) / 2, b, blocks);
 }
 
 lq_ukr_run lq_matmul_f32_bf16_bf16x86_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0,
                                            int m1, float *y, size_t ldy) {
     const int first = first_part(m1 - m0);
-    const bool blocks = first < m1 - m0;
+    const int blocks = (m1 - m0 - first) / HIGH;
     const area a = {.w = w->q, .x = act->q, .tile = lq_x86_row(&w->type, w->k) * TILE, .x_row = act->q_row, .n = w->n,
                     .k = w->k, .y = y, .ldy = ldy};
     thin_fn *const *by = thins[!blocks && is_zen5()];
@@ -102,14 +112,13 @@ void lq_matmul_f32_bf16_bf16x86_avx512bf16(const lq_weight *w, const lq_act *act
         return;
     }
     for (int64_t from = t0, to; from < t1; from = to) {
-        to = t1 - from < PASS ? t1 : from + PASS;
-        for (int64_t k = 0; k < a.k; k += CUT) {
-            const int64_t end = a.k - k < CUT ? a.k : k + CUT;
+        to = t1 - from < WIDE ? t1 : from + WIDE;
+        for (int64_t k = 0, end; k < a.k; k = end) {
+            end = cut_end(&a, k);
             for (int64_t t = from; t < to; t++) by[first - 1](&a, t, m0, k, end);
-            for (int m = m0 + first; m < m1; m += HIGH) {
-                int64_t t = from;
-                for (; t + WIDE <= to; t += WIDE) block(&a, t, m, k, end);
-                for (; t < to; t++) by[HIGH - 1](&a, t, m, k, end);
+            for (int b = 0, m = m0 + first; b < blocks; b++, m += HIGH) {
+                if (to - from == WIDE) block(&a, from, m, k, end, next_of(&a, from, k, b, blocks));
+                else for (int64_t t = from; t < to; t++) by[HIGH - 1](&a, t, m, k, end);
             }
         }
     }

@@ -19,12 +19,26 @@ typedef int32_t __attribute__((may_alias, aligned(2))) couple;
 INLINE __m512i couple_of(const uint16_t *x) { return _mm512_set1_epi32(*(const couple *)(const void *)x); }
 INLINE __m512 dot2(__m512 s, __m512i w, __m512i x) { return _mm512_dpbf16_ps(s, (__m512bh)w, (__m512bh)x); }
 
+// What is asked for on the way, into the second cache: with each pair of k `step` bytes further; 0: nothing new.
+typedef struct ahead { const char *at; size_t step; } ahead;
+
+// Block b's of `blocks`, each of so many pairs: `bytes` of one of WIDE tiles, or as many as there are, which lie `tile`
+// bytes apart from `from` on, or a share of that.
+INLINE ahead ahead_of(const char *from, size_t tile, int64_t tiles, size_t bytes, int64_t pairs, int b, int blocks) {
+    const int share = blocks < WIDE ? 1 : blocks / WIDE, i = b / share;
+    const size_t steps = (size_t)pairs * (size_t)share, step = (bytes + steps - 1) / steps;
+    if (i >= WIDE || i >= tiles) return (ahead){from, 0};
+    return (ahead){from + (size_t)i * tile + (size_t)(b % share) * (size_t)pairs * step, step};
+}
+
 // Every second pair of k from w and x on, `count` of them, of N tiles, `tile` bytes apart, against HIGH rows.
 INLINE void couples_dot(const char *w, size_t tile, const uint16_t *x, size_t x_row, int64_t count,
-                        __m512 s[HIGH][WIDE], const int N) {
+                        __m512 s[HIGH][WIDE], ahead *next, const int N) {
     EACH (int m = 0; m < HIGH; m++) EACH (int i = 0; i < N; i++) s[m][i] = vf_zero();
     for (int64_t p = 0; p < count; p++, w += 2 * LINE, x += 4) {
         __m512i v[WIDE];
+        _mm_prefetch(next->at, _MM_HINT_T1);
+        next->at += next->step;
         EACH (int i = 0; i < N; i++) v[i] = _mm512_loadu_si512(w + (size_t)i * tile);
         EACH (int m = 0; m < HIGH; m++) {
             const __m512i u = couple_of(x + (size_t)m * x_row);

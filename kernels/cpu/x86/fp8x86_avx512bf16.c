@@ -13,20 +13,18 @@
 #include "kernels/cpu/x86/fp8_book.h"
 #include <math.h>
 
-enum { CUT = 1024, PARTS = CUT / 128, TILE = LQ_X86_ROWS, STEP = 64 /* codes: four k */,
-       PASS = 8 /* tiles of which a cut stays in L2 */, NEAR = 4096, FAR = 16384 /* bytes */ };
+enum { CUT = 4096, PARTS = CUT / 128, TILE = LQ_X86_ROWS, STEP = 64 /* codes: four k */,
+       NEAR = 4096, FAR = 16384 /* bytes */ };
 
-// Columns k .. end of a tile: scales of its rows, in each part; of scales that are shifts what exponents are to be less
-// by, in each 32 columns.
+// Columns k .. end of a tile, and scales of its rows in each part.
 typedef struct cut {
     int64_t t, k, end;
     _Alignas(64) float scale[PARTS][TILE];
-    _Alignas(64) uint32_t less[CUT / 32][TILE];
 } cut;
 
-// 64 codes as two pairs of k.
+// 64 codes as two pairs of k. by: of scales that are shifts, what exponents are to be less by.
 typedef struct pairs { __m512i even, odd; } pairs;
-INLINE pairs pairs_of(const char *q, const book *b, const uint32_t *less, const bool shifts) {
+INLINE pairs pairs_of(const char *q, const book *b, __m512i by, const bool shifts) {
     const __m512i turn = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     const __m512i v = _mm512_shuffle_epi8(_mm512_loadu_si512(q), turn);
     const __m512i low = _mm512_permutex2var_epi8(b->low[0], v, b->low[1]);
@@ -36,7 +34,6 @@ INLINE pairs pairs_of(const char *q, const book *b, const uint32_t *less, const 
         return (pairs){_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
     }
     const __m512i sign = _mm512_set1_epi16((short)0x8000), nan = _mm512_set1_epi16(0x7fc0);
-    const __m512i by = _mm512_load_si512(less);
     const __m512i even = _mm512_min_epu16(_mm512_subs_epu16(_mm512_unpacklo_epi8(low, high), by), nan);
     const __m512i odd = _mm512_min_epu16(_mm512_subs_epu16(_mm512_unpackhi_epi8(low, high), by), nan);
     return (pairs){_mm512_ternarylogic_epi32(even, _mm512_unpacklo_epi8(v, v), sign, 0xf8),
@@ -81,60 +78,59 @@ INLINE __m512i shifts_of(const area *a, int64_t t, int64_t g) {
     return _mm512_load_si512(s);
 }
 
-// Scales of the rows of tile t in the parts of a cut; shifts are what exponents are less by, and where one is NaN the
-// row's scale is.
-static void cut_begin(const area *a, int64_t t, int64_t k, int64_t end, cut *c) {
-    c->t = t, c->k = k, c->end = end;
-    __mmask16 nan = 0;
-    for (int i = 0; a->shifts && i < (end - k + 31) / 32; i++) {
-        const __m512i less = _mm512_sub_epi32(_mm512_set1_epi32(255), shifts_of(a, t, (k + i * 32) / a->group));
-        const __m512i by = _mm512_slli_epi32(less, 7);
-        nan |= _mm512_testn_epi32_mask(less, less);
-        _mm512_store_si512(c->less[i], _mm512_or_si512(by, _mm512_slli_epi32(by, 16)));
-    }
-    int p = 0;
-    for (int64_t at = k; at < end; at = part_end(a, at, end), p++)
-        vf_store(c->scale[p], a->shifts ? vf_pick(nan, vf_set(NAN), vf_set(1)) : scales_of(a, t, at / a->group));
+// What the exponents of columns from k on are to be less by, in both halves of a lane; nan: rows whose shift is none.
+INLINE __m512i less_of(const area *a, int64_t t, int64_t k, __mmask16 *nan) {
+    const __m512i less = _mm512_sub_epi32(_mm512_set1_epi32(255), shifts_of(a, t, k / a->group));
+    const __m512i by = _mm512_slli_epi32(less, 7);
+    *nan |= _mm512_testn_epi32_mask(less, less);
+    return _mm512_or_si512(by, _mm512_slli_epi32(by, 16));
 }
 
 INLINE const char *codes_at(const area *a, int64_t t) { return (const char *)a->w->q + (size_t)t * a->row * TILE; }
 
 // --- as codes come from memory ---
 
-// aside: where the numbers are to be put, or NULL.
-INLINE void thin(const area *a, const cut *c, int m, char *aside, const bool shifts, const bool put, const int M) {
+// put: the numbers go to `aside` and scales into c. Where a shift is NaN the part's scale is.
+INLINE void thin(const area *a, cut *c, int m, char *aside, const bool shifts, const bool put, const int M) {
     const vm some = columns(a->n, c->t);
     const char *q = codes_at(a, c->t) + (size_t)c->k * TILE;
     const book b = a->b;
     int p = 0;
     for (int64_t k = c->k, end; k < c->end; k = end, p++) {
         __m512 even[TALL], odd[TALL];
+        __mmask16 nan = 0;
         const uint16_t *x = a->x + (size_t)m * a->x_row + k;
+        __m512 scale = shifts ? vf_zero() : scales_of(a, c->t, k / a->group);
         end = part_end(a, k, c->end);
         EACH (int r = 0; r < M; r++) even[r] = odd[r] = vf_zero();
-        for (int64_t i = k; i < end; i += 4, q += STEP, x += 4) {
-            const pairs v = pairs_of(q, &b, shifts ? c->less[(i - c->k) / 32] : NULL, shifts);
-            _mm_prefetch(q + FAR, _MM_HINT_NTA);
-            _mm_prefetch(q + NEAR, _MM_HINT_NTA);
-            if (put) {
-                _mm512_store_si512(aside, v.even);
-                _mm512_store_si512(aside + LINE, v.odd);
-                aside += 2 * LINE;
-            }
-            EACH (int r = 0; r < M; r++) {
-                even[r] = dot2(even[r], v.even, couple_of(x + (size_t)r * a->x_row));
-                odd[r] = dot2(odd[r], v.odd, couple_of(x + (size_t)r * a->x_row + 2));
+        for (int64_t from = k, to; from < end; from = to) {
+            to = shifts && end - from > 32 ? from + 32 : end;
+            const __m512i by = shifts ? less_of(a, c->t, from, &nan) : _mm512_setzero_si512();
+            for (int64_t i = from; i < to; i += 4, q += STEP, x += 4) {
+                const pairs v = pairs_of(q, &b, by, shifts);
+                _mm_prefetch(q + FAR, _MM_HINT_NTA);
+                _mm_prefetch(q + NEAR, _MM_HINT_NTA);
+                if (put) {
+                    _mm512_store_si512(aside, v.even);
+                    _mm512_store_si512(aside + LINE, v.odd);
+                    aside += 2 * LINE;
+                }
+                EACH (int r = 0; r < M; r++) {
+                    even[r] = dot2(even[r], v.even, couple_of(x + (size_t)r * a->x_row));
+                    odd[r] = dot2(odd[r], v.odd, couple_of(x + (size_t)r * a->x_row + 2));
+                }
             }
         }
-        EACH (int r = 0; r < M; r++)
-            join(a, c->t, m + r, some, k, vf_add(even[r], odd[r]), vf_load(c->scale[p]));
+        if (shifts) scale = vf_pick(nan, vf_set(NAN), vf_set(1));
+        if (put) vf_store(c->scale[p], scale);
+        EACH (int r = 0; r < M; r++) join(a, c->t, m + r, some, k, vf_add(even[r], odd[r]), scale);
     }
 }
 
 // --- as numbers, which were put aside ---
 
 enum { ASIDE = CUT / 2 * LINE }; // bytes of a cut of a tile
-INLINE void block(const area *a, const cut *c, const char *w, int m, const int N) {
+INLINE void block(const area *a, const cut *c, const char *w, int m, ahead next, const int N) {
     int p = 0;
     for (int64_t k = c->k, end; k < c->end; k = end, p++) {
         __m512 s[HIGH][WIDE], even[HIGH][WIDE];
@@ -142,23 +138,23 @@ INLINE void block(const area *a, const cut *c, const char *w, int m, const int N
         const int64_t count = (end - k + 1) / 2;
         const uint16_t *x = a->x + (size_t)m * a->x_row + k;
         const char *from = w + (k - c->k) / 2 * LINE;
-        couples_dot(from, ASIDE, x, a->x_row, (count + 1) / 2, s, N);
+        couples_dot(from, ASIDE, x, a->x_row, (count + 1) / 2, s, &next, N);
         EACH (int r = 0; r < HIGH; r++) EACH (int i = 0; i < N; i++) even[r][i] = s[r][i];
-        couples_dot(from + LINE, ASIDE, x + 2, a->x_row, count / 2, s, N);
+        couples_dot(from + LINE, ASIDE, x + 2, a->x_row, count / 2, s, &next, N);
         EACH (int i = 0; i < N; i++)
             EACH (int r = 0; r < HIGH; r++)
                 join(a, c[i].t, m + r, columns(a->n, c[i].t), k, vf_add(even[r][i], s[r][i]), vf_load(c[i].scale[p]));
     }
 }
 
-static void block_one(const area *a, const cut *c, const char *w, int m) { block(a, c, w, m, 1); }
-static void block_wide(const area *a, const cut *c, const char *w, int m) { block(a, c, w, m, WIDE); }
+static void block_one(const area *a, const cut *c, const char *w, int m) { block(a, c, w, m, (ahead){w, 0}, 1); }
+static void block_wide(const area *a, const cut *c, const char *w, int m, ahead next) { block(a, c, w, m, next, WIDE); }
 
 // --- all rows ---
 
-typedef void thin_fn(const area *a, const cut *c, int m, char *aside);
+typedef void thin_fn(const area *a, cut *c, int m, char *aside);
 #define THIN(NAME, M, SHIFTS, PUT)                                                                                     \
-    static void NAME##M(const area *a, const cut *c, int m, char *aside) { thin(a, c, m, aside, SHIFTS, PUT, M); }
+    static void NAME##M(const area *a, cut *c, int m, char *aside) { thin(a, c, m, aside, SHIFTS, PUT, M); }
 TO_12(THIN, codes_, false, false) TO_12(THIN, shifts_, true, false)
 TO_12(THIN, codes_put_, false, true) TO_12(THIN, shifts_put_, true, true)
 static thin_fn *const thins[2][TALL] = {{TO_12(NAME_OF, codes_, )}, {TO_12(NAME_OF, shifts_, )}};
@@ -166,14 +162,20 @@ static thin_fn *const fills[2][TALL] = {{TO_12(NAME_OF, codes_put_, )}, {TO_12(N
 
 INLINE int64_t cut_end(const area *a, int64_t k) { return a->k - k < CUT ? a->k : k + CUT; }
 
+// As bf16x86_avx512bf16.c has it.
+INLINE ahead next_of(const area *a, int64_t t, int64_t k, int b, int blocks) {
+    const int64_t end = cut_end(a, k), at = end < a->k ? end : 0, from = at ? t : t + WIDE;
+    return ahead_of(codes_at(a, from) + (size_t)at * TILE, (size_t)a->row * TILE, (a->n + TILE - 1) / TILE - from,
+                    (size_t)(cut_end(a, at) - at) * TILE, (end - k + 1) / 2, b, blocks);
+}
+
 lq_ukr_run lq_matmul_f32_bf16_fp8x86_avx512bf16; // named in ukr.c
 void lq_matmul_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1,
                                           float *y, size_t ldy) {
     const area a = area_of(w, act, y, ldy);
-    cut c;
     for (int64_t t = t0; t < t1; t++)
         for (int64_t k = 0; k < a.k; k += CUT) {
-            cut_begin(&a, t, k, cut_end(&a, k), &c);
+            cut c = {.t = t, .k = k, .end = cut_end(&a, k)};
             for (int m = m0, some; m < m1; m += some) {
                 some = m1 - m < TALL ? m1 - m : TALL;
                 thins[a.shifts][some - 1](&a, &c, m, NULL);
@@ -185,20 +187,21 @@ lq_ukr_many lq_many_f32_bf16_fp8x86_avx512bf16; // named in ukr.c
 void lq_many_f32_bf16_fp8x86_avx512bf16(const lq_weight *w, const lq_act *act, int64_t t0, int64_t t1, int m0, int m1,
                                         float *y, size_t ldy, void *scratch) {
     const area a = area_of(w, act, y, ldy);
-    struct { char aside[PASS][ASIDE]; cut c[PASS]; } *s = scratch;
+    struct { char aside[WIDE][ASIDE]; cut c[WIDE]; } *s = scratch;
     _Static_assert(sizeof *s <= LQ_MANY_BYTES, "scratch of `many`");
-    const int first = first_part(m1 - m0);
+    const int first = first_part(m1 - m0), blocks = (m1 - m0 - first) / HIGH;
     for (int64_t from = t0, to; from < t1; from = to) {
-        to = t1 - from < PASS ? t1 : from + PASS;
-        for (int64_t k = 0; k < a.k; k += CUT) {
+        to = t1 - from < WIDE ? t1 : from + WIDE;
+        for (int64_t k = 0, end; k < a.k; k = end) {
+            end = cut_end(&a, k);
             for (int64_t t = from; t < to; t++) {
-                cut_begin(&a, t, k, cut_end(&a, k), &s->c[t - from]);
-                fills[a.shifts][first - 1](&a, &s->c[t - from], m0, s->aside[t - from]);
+                cut *c = &s->c[t - from];
+                c->t = t, c->k = k, c->end = end;
+                fills[a.shifts][first - 1](&a, c, m0, s->aside[t - from]);
             }
-            for (int m = m0 + first; m < m1; m += HIGH) {
-                int64_t t = from;
-                for (; t + WIDE <= to; t += WIDE) block_wide(&a, &s->c[t - from], s->aside[t - from], m);
-                for (; t < to; t++) block_one(&a, &s->c[t - from], s->aside[t - from], m);
+            for (int b = 0, m = m0 + first; b < blocks; b++, m += HIGH) {
+                if (to - from == WIDE) block_wide(&a, s->c, s->aside[0], m, next_of(&a, from, k, b, blocks));
+                else for (int64_t t = from; t < to; t++) block_one(&a, &s->c[t - from], s->aside[t - from], m);
             }
         }
     }
