@@ -176,7 +176,7 @@ static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
     c->isa = isa;
     c->q8 = &lq_q8_c;
     c->spread = lq_spread_c;
-    c->loss = lq_loss_c;
+    c->rounds = &lq_rounds_c;
     lq_ops *o = &d->ops;
     *o = (lq_ops){.alloc = cpu_alloc, .free = cpu_free, .put = cpu_put, .get = cpu_put, .copy = cpu_put,
                   .sync = cpu_sync, .record = cpu_record, .replay = cpu_replay, .forget = cpu_forget,
@@ -189,7 +189,7 @@ static void slots_fill(lq_dev *d, unsigned isa, bool rough) {
         lq_cpu_avx2_slots(o);
         c->q8 = &lq_q8_avx2;
         c->spread = lq_spread_avx2;
-        c->loss = lq_loss_avx2;
+        c->rounds = &lq_rounds_avx2;
         name = isa & LQ_ISA_VNNI ? "avx2 vnni" : "avx2";
     }
     if (isa & LQ_ISA_AVX512) {

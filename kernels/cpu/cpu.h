@@ -32,11 +32,20 @@ typedef struct lq_hearer { float *w; const float *e; } lq_hearer;
 typedef void lq_spread_fn(const lq_hearer *row, size_t rows, const float *u, size_t stride, size_t errors, size_t n);
 lq_spread_fn lq_spread_c, lq_spread_avx2, lq_spread_avx512;
 
-enum { LQ_LOSS_LANES = 8 };
-// What x[i] differs from the nearest of the values s * q, -z <= q < 2^bits - z, squared, times weight[i] (NULL: once),
-// is added to part[i % LQ_LOSS_LANES]. n is a multiple of it, s not 0. All versions give equal bits.
-typedef void lq_loss_fn(const float *x, const float *weight, size_t n, float s, int32_t z, int bits, float *part);
-lq_loss_fn lq_loss_c, lq_loss_avx2;
+// What an ISA does of `round`, whose sums have LQ_LANES lanes (column mod that); all versions give equal bits. n is a
+// multiple of LQ_LANES, for `range` of two of them, s not 0; an element's code is that of the nearest of the values
+// s * q, -z <= q < 2^bits - z.
+enum { LQ_LANES = 8 };
+typedef struct lq_lanes { float error[LQ_LANES], norm[LQ_LANES], max[LQ_LANES]; } lq_lanes;
+typedef struct lq_rounds {
+    // The least of x and *lo, the largest of x and *hi; false: some of x is NaN, infinite or beyond LQ_ROUND_LARGEST.
+    bool (*range)(const float *x, size_t n, float *lo, float *hi);
+    // Codes q + z, and what x and the differences to it come to, in units of s / unit.
+    void (*codes)(const float *x, size_t n, float s, int32_t z, int bits, float unit, int32_t *q, lq_lanes *sum);
+    // The squares of the differences, times weight[i] (NULL: once), are added to part[LQ_LANES].
+    void (*loss)(const float *x, const float *weight, size_t n, float s, int32_t z, int bits, float *part);
+} lq_rounds;
+extern const lq_rounds lq_rounds_c, lq_rounds_avx2;
 
 // Products of f32 by tiles of bf16 (x86/amx.h). Strips of 16 rows of x and of w, [steps of 32 k][hi, lo][16][16][2];
 // those behind the last row are 0, and so is k behind the last one.
@@ -56,7 +65,7 @@ typedef struct lq_cpu {
     unsigned isa;       // LQ_ISA_* bits this device uses
     const lq_q8 *q8;
     lq_spread_fn *spread;
-    lq_loss_fn *loss;
+    const lq_rounds *rounds;
     const lq_rough *rough; // what `matmul` multiplies f32 with; NULL: the micro-kernels
     const struct lq_ukr **ukr; // the micro-kernels chosen for this machine, NULL ends (ukr.h)
     void *work;         // scratch, grown only by `reserve`

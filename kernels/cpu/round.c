@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    LANES = LQ_LOSS_LANES,
+    LANES = LQ_LANES,
     STEP = 16,   // what groups are multiples of, and a chunk is padded to
     CHUNK = 512, // columns that are read at once
     RUN = 64,    // groups whose scales are stored at once
@@ -58,8 +58,7 @@ static void take(const job *j, int64_t row, int64_t c, size_t n, float *x) {
 
 // --- scales ---
 
-// Smallest and largest of n elements (a multiple of 16) and what was there before. False: NaN, infinite or too large.
-static bool widen_range(const float *w, size_t n, float *lo, float *hi) {
+static bool range_of(const float *w, size_t n, float *lo, float *hi) {
     v4 a[2] = {{0}}, b[2] = {{0}}, bad[2] = {{0}};
     for (size_t i = 0; i < n; i += LANES)
         for (int h = 0; h < 2; h++) {
@@ -83,7 +82,7 @@ static bool row_range(const job *j, int64_t row, int64_t c, int64_t end, float *
     for (; c < end && ok; c += CHUNK) {
         const size_t n = (size_t)least_of(end - c, CHUNK);
         take(j, row, c, n, x);
-        ok = widen_range(x, up16(n), lo, hi);
+        ok = lq_cpu_of(j->d)->rounds->range(x, up16(n), lo, hi);
     }
     if (!ok) j->r.a.error[row] = NAN;
     return ok;
@@ -176,6 +175,8 @@ static void nearest_values(const job *j, const float *t, size_t n, int32_t z, in
 
 // A row's figures by lane, in units of the row's largest scale: the squares of extreme weights would overflow.
 typedef struct lanes { v4 error[2], norm[2], max[2]; } lanes;
+_Static_assert(sizeof(lanes) == sizeof(lq_lanes), "the same");
+static inline lanes lanes_of(const lq_lanes *from) { lanes l; memcpy(&l, from, sizeof l); return l; }
 
 // What eight elements, their halves over s in t, add to the figures of theirs; `part`: |s| over the row's largest one.
 static inline void lanes_take(lanes *l, int h, v4 t, v4 value, v4 part) {
@@ -185,12 +186,11 @@ static inline void lanes_take(lanes *l, int h, v4 t, v4 value, v4 part) {
     l->max[h] = most(magnitude(e), l->max[h]);
 }
 
-// Codes of n elements of an INT group (n a multiple of 16). `unit`: |s| over the row's largest one.
-static void code_int(const float *w, size_t n, float s, int z, int bits, float unit, int32_t *q, lanes *sum) {
+static void codes_of(const float *w, size_t n, float s, int32_t z, int bits, float unit, int32_t *q, lq_lanes *sum) {
     const v4 low = all((float)-z), high = all((float)((1 << bits) - 1 - z)), step = all(s), part = all(unit);
     const v4 magic = all(12582912.0f);
     const i4 off = {z, z, z, z}, mask = {255, 255, 255, 255};
-    lanes l = *sum;
+    lanes l = lanes_of(sum);
     for (size_t i = 0; i < n; i += LANES)
         for (int h = 0; h < 2; h++) {
             const v4 t = load(w + i + 4 * h) / step, c = most(least(t, high), low) + magic;
@@ -198,23 +198,23 @@ static void code_int(const float *w, size_t n, float s, int z, int bits, float u
             memcpy(q + i + 4 * h, &code, sizeof code);
             lanes_take(&l, h, t, c - magic, part);
         }
-    *sum = l;
+    memcpy(sum, &l, sizeof l);
 }
 
 // The figures of n elements (a multiple of 16) over their scale, whose codes stand for `value`.
-static void add_figures(const float *t, const float *value, size_t n, float unit, lanes *sum) {
-    lanes l = *sum;
+static void add_figures(const float *t, const float *value, size_t n, float unit, lq_lanes *sum) {
+    lanes l = lanes_of(sum);
     for (size_t i = 0; i < n; i += LANES)
         for (int h = 0; h < 2; h++) lanes_take(&l, h, load(t + i + 4 * h), load(value + i + 4 * h), all(unit));
-    *sum = l;
+    memcpy(sum, &l, sizeof l);
 }
 
-static void lanes_add(const lanes *l, double unit, lq_figures *to) {
+static void lanes_add(const lq_lanes *l, double unit, lq_figures *to) {
     double error = 0, norm = 0;
     for (int i = 0; i < LANES; i++) {
-        error += (double)l->error[i / 4][i % 4];
-        norm += (double)l->norm[i / 4][i % 4];
-        const double m = (double)l->max[i / 4][i % 4] * unit;
+        error += (double)l->error[i];
+        norm += (double)l->norm[i];
+        const double m = (double)l->max[i] * unit;
         if (m > to->worst) to->worst = m;
     }
     to->error += error * unit * unit;
@@ -241,7 +241,7 @@ static void pack_codes(const int32_t *code, size_t n, int bits, uint8_t *dst) {
 }
 
 // Columns c .. c + n of a row, all of group g: codes and figures.
-static void code_chunk(const job *j, int64_t row, int64_t c, size_t n, float s, int32_t z, float top, lanes *l,
+static void code_chunk(const job *j, int64_t row, int64_t c, size_t n, float s, int32_t z, float top, lq_lanes *l,
                        lq_figures *to) {
     const lq_wtype *t = &j->r.a.type;
     uint8_t *dst = (uint8_t *)j->r.a.q + (size_t)row * j->r.q_row;
@@ -250,7 +250,7 @@ static void code_chunk(const job *j, int64_t row, int64_t c, size_t n, float s, 
     int32_t q[CHUNK];
     take(j, row, c, n, x);
     if (t->kind == LQ_W_INT && s != 0) {
-        code_int(x, up16(n), s, z, t->bits, fabsf(s) / top, q, l);
+        lq_cpu_of(j->d)->rounds->codes(x, up16(n), s, z, t->bits, fabsf(s) / top, q, l);
         for (size_t i = 0; back && i < n; i++) back[i] = (float)(q[i] - z) * s;
     } else if (s != 0) {
         float value[CHUNK];
@@ -273,8 +273,7 @@ static void code_chunk(const job *j, int64_t row, int64_t c, size_t n, float s, 
 
 // --- what fits a group ---
 
-// The bits are those of code_one.
-void lq_loss_c(const float *x, const float *weight, size_t n, float s, int32_t z, int bits, float *part) {
+static void loss_of(const float *x, const float *weight, size_t n, float s, int32_t z, int bits, float *part) {
     const v4 low = all((float)-z), high = all((float)((1 << bits) - 1 - z)), step = all(s), magic = all(12582912.0f);
     v4 sum[2] = {load(part), load(part + 4)};
     for (size_t i = 0; i < n; i += LANES)
@@ -286,12 +285,14 @@ void lq_loss_c(const float *x, const float *weight, size_t n, float s, int32_t z
     memcpy(part, sum, sizeof sum);
 }
 
-static double lanes_of(double loss, const float *part) {
+const lq_rounds lq_rounds_c = {range_of, codes_of, loss_of};
+
+static double parts_of(double loss, const float *part) {
     for (int i = 0; i < LANES; i++) loss += (double)part[i];
     return loss;
 }
 
-// Whether lanes_of would say at least `most`, for certain: another order of sums is not 2^-20 off.
+// Whether parts_of would say at least `most`, for certain: another order of sums is not 2^-20 off.
 static bool no_less(double loss, const float *part, double most) {
     const v4 sum = load(part) + load(part + 4);
     return loss + (double)((sum[0] + sum[1]) + (sum[2] + sum[3])) * (1 - 0x1p-20) >= most;
@@ -302,7 +303,7 @@ static void add_losses(const job *j, const float *x, const float *weight, size_t
     const size_t wide = s != 0 ? n / LANES * LANES : 0;
     uint32_t q;
     if (wide && j->r.a.type.kind == LQ_W_INT) {
-        lq_cpu_of(j->d)->loss(x, weight, wide, s, z, j->r.a.type.bits, part);
+        lq_cpu_of(j->d)->rounds->loss(x, weight, wide, s, z, j->r.a.type.bits, part);
     } else if (wide) {
         float over[CHUNK], value[CHUNK];
         int32_t code[CHUNK];
@@ -339,7 +340,7 @@ static double group_loss(const job *j, int64_t r, int64_t end, int64_t c0, int64
                            s, z, part);
             }
             if (no_less(loss, part, most)) return most;
-            loss = lanes_of(loss, part);
+            loss = parts_of(loss, part);
         }
     return loss < most ? loss : most;
 }
@@ -409,7 +410,7 @@ static void row_sums(const job *j, int64_t row, const lq_figures *s) {
 // To the nearest, once the scales are there.
 static void code_row(const job *j, int64_t row) {
     float s[RUN], top = 0;
-    lanes l = {0};
+    lq_lanes l = {{0}, {0}, {0}};
     lq_figures to = {0};
     for (int64_t g = 0; g < j->r.groups; g += RUN) {
         const int m = (int)least_of(j->r.groups - g, RUN);

@@ -425,6 +425,34 @@ static void check_spread(const lq_dev *dev) {
         }
 }
 
+// The range of elements: the plain loop's, and none where one of them, wherever it stands, is no number to code.
+static void check_range(const lq_dev *dev) {
+    enum { MOST = 48 };
+    static const float odd[] = {NAN, -NAN, INFINITY, -INFINITY, 3e38f, -3e38f};
+    float x[MOST];
+    for (size_t n = 0; n <= MOST; n += 2 * LQ_LANES)
+        for (int turn = 0; turn < 8; turn++) {
+            float lo = turn & 1 ? -0.5f : 0, hi = turn & 2 ? 0.25f : 0, least = lo, most = hi;
+            for (size_t i = 0; i < n; i++) {
+                x[i] = tanf((float)(i + 7 * (size_t)turn)) * (turn & 4 ? 0.01f : 1);
+                least = x[i] < least ? x[i] : least;
+                most = x[i] > most ? x[i] : most;
+            }
+            const bool found = lq_cpu_of(dev)->rounds->range(x, n, &lo, &hi);
+            CHECK(found && ck_same(lo, least) && ck_same(hi, most), "range %s of %zu: %g to %g, not %g to %g",
+                  dev->isa, n, (double)lo, (double)hi, (double)least, (double)most);
+        }
+    for (size_t i = 0; i < MOST; i++)
+        for (size_t k = 0; k < sizeof odd / sizeof *odd; k++) {
+            float lo = 0, hi = 0;
+            const float was = x[i];
+            x[i] = odd[k];
+            CHECK(!lq_cpu_of(dev)->rounds->range(x, MOST, &lo, &hi), "range %s: takes %g at %zu", dev->isa,
+                  (double)odd[k], i);
+            x[i] = was;
+        }
+}
+
 // What elements lose by a scale: lane by lane the bits of the plain loop, ties and what lies beyond the codes included.
 static void check_loss(const lq_dev *dev) {
     enum { MOST = 136 };
@@ -436,16 +464,17 @@ static void check_loss(const lq_dev *dev) {
         weight[i] = expf(sinf((float)i));
     }
     for (size_t t = 0; t < sizeof codes / sizeof *codes; t++)
-        for (size_t n = 0; n <= MOST; n += LQ_LOSS_LANES)
+        for (size_t n = 0; n <= MOST; n += LQ_LANES)
             for (int weighted = 0; weighted < 2; weighted++) {
-                float part[LQ_LOSS_LANES], want[LQ_LOSS_LANES];
+                float part[LQ_LANES], want[LQ_LANES];
                 const float low = (float)-codes[t].z, high = (float)((1 << codes[t].bits) - 1 - codes[t].z);
-                for (int i = 0; i < LQ_LOSS_LANES; i++) part[i] = want[i] = (float)i / 3;
+                for (int i = 0; i < LQ_LANES; i++) part[i] = want[i] = (float)i / 3;
                 for (size_t i = 0; i < n; i++) {
                     const float e = x[i] - rintf(fmaxf(fminf(x[i] / codes[t].s, high), low)) * codes[t].s;
-                    want[i % LQ_LOSS_LANES] += weighted ? weight[i] * e * e : e * e;
+                    want[i % LQ_LANES] += weighted ? weight[i] * e * e : e * e;
                 }
-                lq_cpu_of(dev)->loss(x, weighted ? weight : NULL, n, codes[t].s, codes[t].z, codes[t].bits, part);
+                lq_cpu_of(dev)->rounds->loss(x, weighted ? weight : NULL, n, codes[t].s, codes[t].z, codes[t].bits,
+                                                part);
                 CHECK(!memcmp(part, want, sizeof part), "loss %s: %zu elements of scale %g are not those of the plain loop",
                       dev->isa, n, (double)codes[t].s);
             }
@@ -531,7 +560,7 @@ void check_round(lq_dev *ref, lq_dev *dev) {
         for (way_to w = NEAREST; w <= SEARCHED; w++) check_same(dev, ref, more[i], 37, 330, w);
     check_same(dev, ref, "bf16", 37, 330, NEAREST);
     check_same(dev, ref, "f16", 37, 330, NEAREST);
-    if (dev->host) check_spread(dev), check_loss(dev);
+    if (dev->host) check_spread(dev), check_range(dev), check_loss(dev);
     check_refused(dev);
     lq_dev_close(other);
 }
