@@ -95,7 +95,8 @@ static void block(const area *a, int64_t t, int m, int64_t k, int64_t end, ahead
 // or the first one of the tiles behind, whoever's they are.
 INLINE ahead next_of(const area *a, int64_t t, int64_t k, int b, int blocks) {
     const int64_t end = cut_end(a, k), at = end < a->k ? end : 0, from = at ? t : t + WIDE;
-    return ahead_of(a->w + (size_t)from * a->tile + (size_t)at / 2 * LINE, a->tile, (a->n + TILE - 1) / TILE - from,
+    return ahead_of(a->w + (size_t)t * a->tile + (size_t)k / 2 * LINE,
+                    (from - t) * (int64_t)a->tile + (at - k) / 2 * LINE, a->tile, (a->n + TILE - 1) / TILE - from,
                     (size_t)(cut_end(a, at) - at) / 2 * LINE, (end - k + 1) / 2, b, blocks);
 }
 

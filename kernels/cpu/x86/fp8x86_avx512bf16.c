@@ -165,8 +165,9 @@ INLINE int64_t cut_end(const area *a, int64_t k) { return a->k - k < CUT ? a->k 
 // As bf16x86_avx512bf16.c has it.
 INLINE ahead next_of(const area *a, int64_t t, int64_t k, int b, int blocks) {
     const int64_t end = cut_end(a, k), at = end < a->k ? end : 0, from = at ? t : t + WIDE;
-    return ahead_of(codes_at(a, from) + (size_t)at * TILE, (size_t)a->row * TILE, (a->n + TILE - 1) / TILE - from,
-                    (size_t)(cut_end(a, at) - at) * TILE, (end - k + 1) / 2, b, blocks);
+    return ahead_of(codes_at(a, t) + (size_t)k * TILE, ((from - t) * (int64_t)a->row + at - k) * TILE,
+                    a->row * TILE, (a->n + TILE - 1) / TILE - from, (size_t)(cut_end(a, at) - at) * TILE,
+                    (end - k + 1) / 2, b, blocks);
 }
 
 lq_ukr_run lq_matmul_f32_bf16_fp8x86_avx512bf16; // named in ukr.c
